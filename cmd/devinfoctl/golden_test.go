@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,15 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"devinfo-cni.io/pkg/check/checktest"
 	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/goldentest"
 	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/journal"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 const hosts = "../../testdata/hosts/"
 
@@ -44,18 +41,7 @@ func golden(t *testing.T, name string, args ...string) {
 	if o.stderr != "" {
 		got += "-- stderr --\n" + o.stderr
 	}
-	got += fmt.Sprintf("-- exit %d --\n", o.exit)
-	file := filepath.Join("testdata/golden", name+".txt")
-	if *update {
-		must(t, os.MkdirAll(filepath.Dir(file), 0o755))
-		must(t, os.WriteFile(file, []byte(got), 0o644))
-		return
-	}
-	want, err := os.ReadFile(file)
-	must(t, err)
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s: -update writes it anew, if the difference is right:\n%s", file, diff)
-	}
+	goldentest.File(t, "testdata/golden/"+name+".txt", fmt.Sprintf("%s-- exit %d --\n", got, o.exit))
 }
 
 // BenchmarkCrowded has people ask a node of 10,000 attachments.
@@ -92,25 +78,17 @@ func BenchmarkCrowded(b *testing.B) {
 func TestTheDocumentationShowsWhatTheCommandsPrint(t *testing.T) {
 	t.Chdir("../..") // where its reader is
 	for path, commands := range map[string]int{"README.md": 1, "docs/debugging.md": 4} {
-		text, err := os.ReadFile(path)
-		must(t, err)
-		now, played := replay(string(text))
+		now, played := replay(difftest.Read(t, path))
 		if played < commands {
 			t.Errorf("%s shows %d commands", path, played)
 		}
-		if *update {
-			must(t, os.WriteFile(path, []byte(now), 0o644))
-		} else if diff := cmp.Diff(string(text), now); diff != "" {
-			t.Errorf("%s (-shown +now):\n%s", path, diff)
-		}
+		goldentest.File(t, path, now)
 	}
 }
 
 func TestTheNetworksOfTheREADMEAreValid(t *testing.T) {
-	text, err := os.ReadFile("../../README.md")
-	must(t, err)
 	networks := 0
-	for _, block := range strings.Split(string(text), "```json\n")[1:] {
+	for _, block := range strings.Split(difftest.Read(t, "../../README.md"), "```json\n")[1:] {
 		block, _, _ = strings.Cut(block, "```")
 		if !strings.Contains(block, `"plugins"`) {
 			continue // a device-info file
@@ -157,9 +135,7 @@ func TestTheDocumentationWarnsOfCnitoolGC(t *testing.T) {
 	must(t, err)
 	warned := false
 	for _, path := range append(paths, "../../README.md") {
-		text, err := os.ReadFile(path)
-		must(t, err)
-		for paragraph := range strings.SplitSeq(string(text), "\n\n") {
+		for paragraph := range strings.SplitSeq(difftest.Read(t, path), "\n\n") {
 			if !strings.Contains(paragraph, "cnitool gc") {
 				continue
 			}

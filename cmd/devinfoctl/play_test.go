@@ -8,8 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
+
+	"devinfo-cni.io/pkg/goldentest"
 )
 
 // nodeHost is the host that the commands of the documentation look at.
@@ -32,48 +33,26 @@ func (o outcome) seen() string {
 // of the host, in place of what node.txtar has, or else those of the working directory.
 // A section "gone NAME" takes a file from the host.
 func TestCommandsPrintWhatTheFilesSay(t *testing.T) {
-	files, err := filepath.Glob("testdata/golden/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no golden files: %v", err)
-	}
-	for _, file := range files {
-		path, err := filepath.Abs(file) // the working directory changes
-		must(t, err)
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) { playFile(t, path) })
-	}
-}
-
-func playFile(t *testing.T, file string) {
-	archive, err := txtar.ParseFile(file)
-	must(t, err)
-	host, files := changedHost(t, archive.Files)
-	dir := t.TempDir()
-	for _, f := range files {
-		must(t, os.WriteFile(filepath.Join(dir, f.Name), f.Data, 0o644))
-	}
-	t.Chdir(dir)
-	played := 0
-	for n := range archive.Files {
-		f := &archive.Files[n]
-		line, ok := strings.CutPrefix(f.Name, "devinfoctl ")
-		if !ok {
-			continue
+	goldentest.Archives(t, "testdata/golden/*.txtar", func(t *testing.T, archive *txtar.Archive) {
+		host, files := changedHost(t, archive.Files)
+		dir := t.TempDir()
+		for _, f := range files {
+			must(t, os.WriteFile(filepath.Join(dir, f.Name), f.Data, 0o644))
 		}
-		played++
-		got := ctl(append([]string{"--host", host}, strings.Fields(line)...)...).seen()
-		got = strings.ReplaceAll(got, host, "HOST")
-		if *update {
-			f.Data = []byte(got)
-		} else if diff := cmp.Diff(string(f.Data), got); diff != "" {
-			t.Errorf("%s: devinfoctl %s (-want +got):\n%s", file, line, diff)
+		t.Chdir(dir)
+		played := 0
+		for n := range archive.Files {
+			f := &archive.Files[n]
+			if line, ok := strings.CutPrefix(f.Name, "devinfoctl "); ok {
+				played++
+				got := ctl(append([]string{"--host", host}, strings.Fields(line)...)...).seen()
+				goldentest.Section(t, f, strings.ReplaceAll(got, host, "HOST"))
+			}
 		}
-	}
-	if played == 0 {
-		t.Errorf("%s: no command line", file)
-	}
-	if *update {
-		must(t, os.WriteFile(file, txtar.Format(archive), 0o644))
-	}
+		if played == 0 {
+			t.Error("no command line")
+		}
+	})
 }
 
 // changedHost makes the host of node.txtar with the sections that are a host's. It

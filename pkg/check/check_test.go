@@ -3,7 +3,6 @@ package check_test
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -12,19 +11,18 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/check"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/goldentest"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/sysfs"
 )
-
-var update = flag.Bool("update", false, "write what the files expect anew")
 
 // Each file of testdata is one rule, and the comparisons that show it. A section in
 // capital letters is a step:
@@ -35,28 +33,12 @@ var update = flag.Bool("update", false, "write what the files expect anew")
 //	FILE, CDI      the device-info file and the CDI spec, as text; a body that is "gone" alone removes it
 //	REPORT         the comparison, as devinfoctl would have it; CHECK, without Explain
 func TestReports(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no files: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			archive, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			w := &world{t: t, dir: t.TempDir()}
-			for n := range archive.Files {
-				w.step(&archive.Files[n])
-			}
-			if !*update {
-				return
-			}
-			if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
+	goldentest.Archives(t, "testdata/*.txtar", func(t *testing.T, archive *txtar.Archive) {
+		w := &world{t: t, dir: t.TempDir()}
+		for n := range archive.Files {
+			w.step(&archive.Files[n])
+		}
+	})
 }
 
 const (
@@ -94,12 +76,7 @@ func (w *world) step(f *txtar.File) {
 	case "CDI":
 		w.write(cdiDir, w.entry.CDI.File, body)
 	case "REPORT", "CHECK":
-		got := w.report(word == "REPORT")
-		if *update {
-			f.Data = []byte(got)
-		} else if diff := cmp.Diff(body, got); diff != "" {
-			w.t.Errorf("%s (-want +got):\n%s", f.Name, diff)
-		}
+		goldentest.Section(w.t, f, w.report(word == "REPORT"))
 	default:
 		w.t.Fatalf("%s: no such step", f.Name)
 	}
@@ -130,15 +107,12 @@ func (w *world) write(dir, name, text string) {
 		w.must(os.Remove(filepath.Join(w.dir, dir, name)))
 		return
 	}
-	w.must(os.MkdirAll(filepath.Join(w.dir, dir), 0o755))
-	w.must(os.WriteFile(filepath.Join(w.dir, dir, name), []byte(text), 0o644))
+	difftest.Write(w.t, filepath.Join(w.dir, dir, name), text, 0o644)
 }
 
-func (w *world) must(err error) {
+func (w *world) must(errs ...error) {
 	w.t.Helper()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	difftest.Must(w.t, errs...)
 }
 
 func (w *world) checker() *check.Checker {
@@ -240,8 +214,8 @@ func TestANetnsOfWhichNothingIsKnownIsNotGone(t *testing.T) {
 		{Fact: "interface", Journal: "net1", Source: "/run/netns/pod", Verdict: check.Unseen},
 		{Fact: "pci.pci-address", Journal: "0000:01:10.0", Verdict: check.NotStated},
 	}
-	if diff := cmp.Diff(want, r.Facts); diff != "" || r.Problem != nil || !errors.Is(r.Err(), unseen) {
-		t.Errorf("%+v (-want +got):\n%s", r, diff)
+	if difftest.Equal(t, r.Facts, want); r.Problem != nil || !errors.Is(r.Err(), unseen) {
+		t.Errorf("%+v", r)
 	}
 	target, err := check.Target(e)
 	w.must(err)
@@ -258,8 +232,7 @@ func TestANetnsOfWhichNothingIsKnownIsNotGone(t *testing.T) {
 func TestAFileThatCannotBeReadIsNeitherGoneNorInvalid(t *testing.T) {
 	w := &world{t: t, dir: t.TempDir()}
 	w.captured("mlx5-legacy", nil)
-	w.must(os.MkdirAll(filepath.Join(w.dir, infoDir, "pod1"), 0o755))
-	w.must(os.MkdirAll(filepath.Join(w.dir, cdiDir, "spec"), 0o755))
+	w.must(os.MkdirAll(filepath.Join(w.dir, infoDir, "pod1"), 0o755), os.MkdirAll(filepath.Join(w.dir, cdiDir, "spec"), 0o755))
 	e := &journal.Entry{File: "pod1", Dir: infoDir, Wrote: true, Complete: true}
 	if r := w.checker().Compare(e, discovery.Target{}); r.Problem == nil || r.Problem.Kind != check.FileUnreadable {
 		t.Errorf("file: %+v", r.Problem)

@@ -1,9 +1,12 @@
-// Package difftest has what tests say over and over: that values are equal, that nothing failed, and that
-// something will be so.
+// Package difftest has what tests do over and over: compare values and texts, end at an error, wait,
+// and read and write files.
 package difftest
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,11 +21,21 @@ func Equal(t *testing.T, got, want any) {
 	}
 }
 
-// Same is Equal for one thing of several that a test compares.
-func Same(t testing.TB, what string, got, want any) {
+// Same is Equal of a thing that the failure names.
+func Same(t testing.TB, what string, got, want any, options ...cmp.Option) {
 	t.Helper()
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("%s: -want +got:\n%s", what, d)
+	if d := cmp.Diff(want, got, options...); d != "" {
+		t.Errorf("%s (-want +got):\n%s", what, d)
+	}
+}
+
+// Contains fails the test for each part that is not in the text.
+func Contains(t testing.TB, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("no %q in\n%s", part, text)
+		}
 	}
 }
 
@@ -42,4 +55,29 @@ func Eventually(t testing.TB, what string, so func() bool) {
 			t.Fatalf("never %s", what)
 		}
 	}
+}
+
+// Read returns the content of a file.
+func Read(t testing.TB, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	Must(t, err)
+	return string(text)
+}
+
+// Write writes a file, and makes the directories that it is in.
+func Write(t testing.TB, path, text string, mode os.FileMode) {
+	t.Helper()
+	Must(t, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), mode), os.Chmod(path, mode))
+}
+
+// Names returns the names in a directory.
+func Names(t testing.TB, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	Must(t, err)
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"os"
 	"reflect"
 	"regexp"
 	"strings"
@@ -41,9 +40,8 @@ func load(t testing.TB, name string) *hosttxt.Host {
 // an interface by netlink, but ethtool's bus-info.
 func before514(t testing.TB, name string) *hosttxt.Host {
 	t.Helper()
-	text, err := os.ReadFile("../../testdata/hosts/" + name + ".txtar")
-	must(t, err)
-	h, err := hosttxt.Parse(regexp.MustCompile(`,"parent(bus|dev)":"[^"]*"`).ReplaceAll(text, nil))
+	text := difftest.Read(t, "../../testdata/hosts/"+name+".txtar")
+	h, err := hosttxt.Parse([]byte(regexp.MustCompile(`,"parent(bus|dev)":"[^"]*"`).ReplaceAllString(text, "")))
 	must(t, err)
 	return h
 }

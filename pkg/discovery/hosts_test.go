@@ -3,18 +3,16 @@ package discovery_test
 import (
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/goldentest"
 	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/link/linkhost"
@@ -23,14 +21,11 @@ import (
 
 func TestEveryDeviceOfEveryHostIsDescribed(t *testing.T) {
 	const name = "testdata/devices.txtar"
-	files, err := filepath.Glob("../../testdata/hosts/*.txtar")
-	want, wantErr := txtar.ParseFile(name)
-	if err != nil || wantErr != nil || len(files) < 14 {
-		t.Fatalf("%d hosts, %v, %v", len(files), err, wantErr)
-	}
+	want, err := txtar.ParseFile(name)
+	must(t, err)
 	got := &txtar.Archive{Comment: want.Comment}
-	for _, file := range files {
-		host, text := strings.TrimSuffix(filepath.Base(file), ".txtar"), ""
+	for _, host := range hosttxttest.Names(t) {
+		text := ""
 		for _, bus := range []string{"pci", "auxiliary", "vdpa"} {
 			devices, err := fs.Glob(load(t, host).Sys(), "bus/"+bus+"/devices/*")
 			must(t, err)
@@ -40,13 +35,7 @@ func TestEveryDeviceOfEveryHostIsDescribed(t *testing.T) {
 		}
 		got.Files = append(got.Files, txtar.File{Name: host, Data: []byte(text)})
 	}
-	if *update {
-		if err := os.WriteFile(name, txtar.Format(got), 0o644); err != nil {
-			t.Error(err)
-		}
-	} else if diff := cmp.Diff(string(txtar.Format(want)), string(txtar.Format(got))); diff != "" {
-		t.Errorf("-update writes %s anew, if the difference is right:\n%s", name, diff)
-	}
+	goldentest.File(t, name, string(txtar.Format(got)))
 }
 
 // line is the description of a device.

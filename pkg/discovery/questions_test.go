@@ -2,24 +2,20 @@ package discovery_test
 
 import (
 	"errors"
-	"flag"
-	"os"
 	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/goldentest"
 	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
 )
-
-var update = flag.Bool("update", false, "write anew what is found; then read the difference with care")
 
 // question reads "mlx5-vdpa deviceID=vdpa4 file=pci:0000:65:00.4": a host, then what the
 // sources say, each a word, up to a #: deviceID, runtimeConfig.deviceID, pciBusID, pciID, socket. declared and file are a type, and what names the device after a colon,
@@ -109,29 +105,20 @@ func (w withoutBusInfo) Interface(netns, name string) (link.Interface, error) {
 
 // Each file of the archive is a question, and holds all that Find says.
 func TestQuestionsHaveTheirAnswers(t *testing.T) {
-	const name = "testdata/questions.txtar"
-	want, err := txtar.ParseFile(name)
-	if err != nil || len(want.Files) < 100 {
-		t.Fatalf("%d questions, %v", len(want.Files), err)
-	}
-	got := &txtar.Archive{Comment: want.Comment}
-	for _, q := range want.Files {
-		f, target := question(t, q.Name)
-		device, err := f.Find(target)
-		if err != nil && strings.Contains(q.Name, " EIO=") && !errors.Is(err, syscall.EIO) {
-			t.Errorf("%s: %v is not EIO", q.Name, err)
+	goldentest.Archives(t, "testdata/questions.txtar", func(t *testing.T, archive *txtar.Archive) {
+		if len(archive.Files) < 100 {
+			t.Fatalf("%d questions", len(archive.Files))
 		}
-		answer := txtar.File{Name: q.Name, Data: []byte(strings.TrimPrefix(show(t, device, err)+"\n", "\n"))}
-		got.Files = append(got.Files, answer)
-		if diff := cmp.Diff(string(q.Data), string(answer.Data)); diff != "" && !*update {
-			t.Errorf("%s: -update writes %s anew, if the difference is right:\n%s", q.Name, name, diff)
+		for n := range archive.Files {
+			q := &archive.Files[n]
+			f, target := question(t, q.Name)
+			device, err := f.Find(target)
+			if err != nil && strings.Contains(q.Name, " EIO=") && !errors.Is(err, syscall.EIO) {
+				t.Errorf("%s: %v is not EIO", q.Name, err)
+			}
+			goldentest.Section(t, q, strings.TrimPrefix(show(t, device, err)+"\n", "\n"))
 		}
-	}
-	if *update {
-		if err := os.WriteFile(name, txtar.Format(got), 0o644); err != nil {
-			t.Error(err)
-		}
-	}
+	})
 }
 
 // Whatever the keys name, what is found of it is found again by its description, and

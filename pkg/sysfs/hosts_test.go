@@ -2,25 +2,19 @@ package sysfs_test
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/goldentest"
 	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/sysfs"
 )
-
-var update = flag.Bool("update", false, "write anew what is told of the captured hosts; then read the difference with care")
 
 // A teller asks a sysfs all that can be asked of it, and writes down a line for each device,
 // without the values that are zero. Of HasDevice, HasDriver and Inode it only wants no error.
@@ -167,26 +161,12 @@ func told(sys *sysfs.FS) (string, error) {
 }
 
 func TestAllOfTheCapturedHostsIsTold(t *testing.T) {
-	files, err := filepath.Glob("../../testdata/hosts/*.txtar")
-	if err != nil || len(files) < 12 {
-		t.Fatalf("%d hosts, %v", len(files), err)
-	}
-	for _, file := range files {
-		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
-		golden := "testdata/" + name + ".txt"
+	for _, name := range hosttxttest.Names(t) {
 		t.Run(name, func(t *testing.T) {
 			each(t, load(t, name), func(t *testing.T, sys *sysfs.FS) {
 				got, err := told(sys)
-				if err != nil {
-					t.Error(err)
-				}
-				if *update {
-					err = os.WriteFile(golden, []byte(got), 0o644)
-				}
-				want, readErr := os.ReadFile(golden)
-				if diff := cmp.Diff(string(want), got); diff != "" || err != nil || readErr != nil {
-					t.Errorf("-update writes %s anew, if the difference is right: %v, %v\n%s", golden, err, readErr, diff)
-				}
+				must(t, err)
+				goldentest.File(t, "testdata/"+name+".txt", got)
 			})
 		})
 	}

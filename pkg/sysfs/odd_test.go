@@ -7,8 +7,7 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/google/go-cmp/cmp"
-
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -146,9 +145,8 @@ func TestOddHosts(t *testing.T) {
 						got = append(got, line)
 					}
 				}
-				if diff := cmp.Diff(strings.Split(test.want, "\n"), got); diff != "" || err != nil {
-					t.Error(err, diff)
-				}
+				must(t, err)
+				difftest.Equal(t, got, strings.Split(test.want, "\n"))
 			})
 		})
 	}

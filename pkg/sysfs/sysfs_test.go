@@ -42,7 +42,7 @@ func run(m *testing.M) int {
 // A host is a captured or made up one, in both of its forms.
 type host struct {
 	*hosttxt.Host
-	text []byte
+	text string
 	dir  string // "" = not unpacked yet
 }
 
@@ -50,26 +50,24 @@ var hosts = map[string]*host{} // by their text
 
 func load(t *testing.T, name string) *host {
 	t.Helper()
-	text, err := os.ReadFile("../../testdata/hosts/" + name + ".txtar")
-	must(t, err)
-	return known(t, text)
+	return known(t, difftest.Read(t, "../../testdata/hosts/"+name+".txtar"))
 }
 
-func made(t *testing.T, text string) *host { return known(t, []byte("made up\n"+text)) }
+func made(t *testing.T, text string) *host { return known(t, "made up\n"+text) }
 
-func parse(t *testing.T, text []byte) *hosttxt.Host {
+func parse(t *testing.T, text string) *hosttxt.Host {
 	t.Helper()
-	h, err := hosttxt.Parse(text)
+	h, err := hosttxt.Parse([]byte(text))
 	must(t, err)
 	return h
 }
 
-func known(t *testing.T, text []byte) *host {
+func known(t *testing.T, text string) *host {
 	t.Helper()
-	if hosts[string(text)] == nil {
-		hosts[string(text)] = &host{Host: parse(t, text), text: text}
+	if hosts[text] == nil {
+		hosts[text] = &host{Host: parse(t, text), text: text}
 	}
-	return hosts[string(text)]
+	return hosts[text]
 }
 
 // refused are attributes that a driver has no answer for; on a disk there are none such.
@@ -84,7 +82,7 @@ func each(t *testing.T, h *host, f func(t *testing.T, sys *sysfs.FS)) {
 		if h.dir == "" {
 			dir, err := os.MkdirTemp(scratch, "")
 			must(t, err)
-			must(t, parse(t, refused.ReplaceAll(h.text, nil)).Unpack(dir))
+			must(t, parse(t, refused.ReplaceAllString(h.text, "")).Unpack(dir))
 			h.dir = dir
 		}
 		sys, err := sysfs.Open(h.dir)

@@ -2,13 +2,11 @@ package validate_test
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"devinfo-cni.io/pkg/ctl/validate"
+	"devinfo-cni.io/pkg/goldentest"
 	"devinfo-cni.io/pkg/inventory"
 )
 
@@ -62,7 +60,6 @@ var long = strings.Repeat("x", 65)
 // One file has them all, for a person to read in one go: what is wrong, where, and what to
 // write instead. What ADD and Prepare refuse is what validate finds.
 func TestMessages(t *testing.T) {
-	const golden = "testdata/messages.txt"
 	said := new(messages)
 	said.WriteString("# Networks\n")
 	validateFindsWhatADDRefuses(t, said)
@@ -80,12 +77,5 @@ func TestMessages(t *testing.T) {
 		}
 		said.add(rule, nil, "cni-dra-driver", []string{err.Error()})
 	}
-	if *update {
-		must(t, os.WriteFile(golden, []byte(said.String()), 0o644))
-	}
-	want, err := os.ReadFile(golden)
-	must(t, err)
-	if diff := cmp.Diff(string(want), said.String()); diff != "" {
-		t.Errorf("-update writes %s anew, if all of it reads well (-want +got):\n%s", golden, diff)
-	}
+	goldentest.File(t, "testdata/messages.txt", said.String())
 }

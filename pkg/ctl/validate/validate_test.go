@@ -2,23 +2,20 @@ package validate_test
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/validate"
+	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/goldentest"
 )
-
-var update = flag.Bool("update", false, "rewrite what the cases expect; then read the difference with care")
 
 // checker knows a node with three plugins.
 var checker = validate.Checker{Find: func(name string) error {
@@ -52,28 +49,17 @@ func one(t *testing.T, c validate.Checker, text string, kind validate.Kind) vali
 
 // Each file holds texts, each followed by all findings.
 func TestTextsHaveTheseFindings(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(files) < 3 {
-		t.Fatalf("cases: %q, %v", files, err)
-	}
-	for _, name := range files {
-		archive, err := txtar.ParseFile(name)
-		must(t, err)
+	goldentest.Archives(t, "testdata/*.txtar", func(t *testing.T, archive *txtar.Archive) {
 		for n := 0; n+1 < len(archive.Files); n += 2 {
-			in, want := archive.Files[n], &archive.Files[n+1]
-			got := lines(check(checker, string(in.Data), ""))
-			if *update {
-				want.Name, want.Data = "finds", []byte(got)
-			} else if want.Name != "finds" {
-				t.Fatalf("%s: %s is not followed by what it finds", name, in.Name)
-			} else if diff := cmp.Diff(string(want.Data), got); diff != "" {
-				t.Errorf("%s: %s (-want +got):\n%s", name, in.Name, diff)
+			in, finds := archive.Files[n], &archive.Files[n+1]
+			if finds.Name != "finds" {
+				t.Fatalf("%s is not followed by what it finds", in.Name)
 			}
+			t.Run(in.Name, func(t *testing.T) {
+				goldentest.Section(t, finds, lines(check(checker, string(in.Data), "")))
+			})
 		}
-		if *update {
-			must(t, os.WriteFile(name, txtar.Format(archive), 0o644))
-		}
-	}
+	})
 }
 
 func lines(docs []validate.Document) string {
@@ -110,9 +96,7 @@ func examples(t testing.TB) []string {
 
 func TestSpecificationsExamplesAreValid(t *testing.T) {
 	for _, name := range examples(t) {
-		text, err := os.ReadFile(name)
-		must(t, err)
-		if d := one(t, checker, string(text), ""); d.Kind != validate.DeviceInfo || len(d.Findings) > 0 {
+		if d := one(t, checker, difftest.Read(t, name), ""); d.Kind != validate.DeviceInfo || len(d.Findings) > 0 {
 			t.Errorf("%s: %+v", name, d)
 		}
 	}
@@ -135,9 +119,7 @@ func TestFindingsHaveTheLinesOfTheirValues(t *testing.T) {
 				got = append(got, fmt.Sprint(f.Line, " ", f.Path))
 			}
 		}
-		if diff := cmp.Diff(want, strings.Join(got, ", ")); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", text, diff)
-		}
+		difftest.Same(t, text, strings.Join(got, ", "), want)
 	}
 }
 

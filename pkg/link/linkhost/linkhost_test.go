@@ -3,31 +3,24 @@ package linkhost_test
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
-	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/goldentest"
 	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/link/linkhost"
 )
 
 var must = difftest.Must
-
-const hosts = "../../../testdata/hosts/"
-
-var update = flag.Bool("update", false, "write anew what is told of the captured hosts; then read the difference with care")
 
 // text is all of an interface, but for what is zero.
 func text(i *link.Interface) string {
@@ -81,25 +74,11 @@ func told(t *testing.T, file *hosttxt.Host) string {
 }
 
 func TestAllOfTheCapturedHostsIsTold(t *testing.T) {
-	const name = "testdata/hosts.txtar"
-	files, err := filepath.Glob(hosts + "*.txtar")
-	want, wantErr := os.ReadFile(name)
-	if err != nil || wantErr != nil || len(files) < 12 {
-		t.Fatalf("%d hosts, %v, %v", len(files), err, wantErr)
-	}
 	got := &txtar.Archive{Comment: []byte("What is told of the captured hosts.\n")}
-	for _, file := range files {
-		h, err := hosttxt.Load(file)
-		must(t, err)
-		got.Files = append(got.Files, txtar.File{Name: filepath.Base(file), Data: []byte(told(t, h))})
+	for _, name := range hosttxttest.Names(t) {
+		got.Files = append(got.Files, txtar.File{Name: name + ".txtar", Data: []byte(told(t, hosttxttest.Load(t, name)))})
 	}
-	if *update {
-		if err := os.WriteFile(name, txtar.Format(got), 0o644); err != nil {
-			t.Error(err)
-		}
-	} else if diff := cmp.Diff(string(want), string(txtar.Format(got))); diff != "" {
-		t.Errorf("-update writes %s anew, if the difference is right:\n%s", name, diff)
-	}
+	goldentest.File(t, "testdata/hosts.txtar", string(txtar.Format(got)))
 }
 
 func parse(t *testing.T, parts string) *linkhost.Kernel {
@@ -143,9 +122,8 @@ func TestLowerThroughAStack(t *testing.T) {
 		{"", link.Interface{Name: "ib0.8001", Index: 8, Kind: "ipoib", Child: true}},
 	} {
 		got, err := h.Interface(test.netns, test.want.Name)
-		if err != nil || !reflect.DeepEqual(got, test.want) {
-			t.Errorf("got %+v, %v; want %+v", got, err, test.want)
-		}
+		must(t, err)
+		difftest.Equal(t, got, test.want)
 	}
 	for _, netns := range []string{"", "pod"} {
 		if _, err := h.Interface(netns, "net9"); !errors.Is(err, link.ErrNoInterface) {
@@ -196,8 +174,9 @@ func TestNamespacesAreToldApartByPath(t *testing.T) {
 	} {
 		got, err := h.Interface(netns, "net1")
 		there, thereErr := h.HasNetns(netns)
-		if err != nil || !reflect.DeepEqual(got, want) || !there || thereErr != nil {
-			t.Errorf("%s: got %+v, %v; want %+v", netns, got, err, want)
+		must(t, err, thereErr)
+		if difftest.Same(t, netns, got, want); !there {
+			t.Errorf("%s is not there", netns)
 		}
 	}
 	if _, err := h.Interface("/run/netns/c", "net1"); !errors.Is(err, link.ErrNoNetns) {
