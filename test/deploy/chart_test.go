@@ -20,9 +20,9 @@ import (
 func TestTheChartMakesTheObjectsOfKustomize(t *testing.T) {
 	for name, test := range map[string]struct{ dir, namespace, values string }{
 		"agent":     {"devinfo", "devinfo", ``},
-		"openshift": {"devinfo/overlays/openshift", "devinfo", `{openshift: true, agent: {cniBinDir: /var/lib/cni/bin}}`},
-		"microk8s":  {"devinfo/overlays/microk8s", "devinfo", `{agent: {cniBinDir: /var/snap/microk8s/current/opt/cni/bin}}`},
-		"k3s":       {"devinfo/overlays/k3s", "devinfo", `{agent: {cniBinDir: /var/lib/rancher/k3s/data/cni}}`},
+		"openshift": {"devinfo/overlays/openshift", "devinfo", `{openshift: true, cniBinDir: /var/lib/cni/bin}`},
+		"microk8s":  {"devinfo/overlays/microk8s", "devinfo", `{cniBinDir: /var/snap/microk8s/current/opt/cni/bin}`},
+		"k3s":       {"devinfo/overlays/k3s", "devinfo", `{cniBinDir: /var/lib/rancher/k3s/data/cni}`},
 		"kubespray": {"devinfo/overlays/kubespray", "devinfo", `{agent: {dacOverride: true}}`},
 		"metrics":   {"devinfo/overlays/metrics", "devinfo", `{metrics: {enabled: true}}`},
 		"driver":    {"cni-dra-driver", "cni-dra-driver", `{agent: {enabled: false}, dra: {enabled: true}}`},
@@ -229,7 +229,7 @@ func TestWhatCannotWorkSaysWhatToDo(t *testing.T) {
 	for values, want := range map[string]string{
 		`{image: {repository: ""}}`:                                 "--set image.repository=registry.example.com/net",
 		`{agent: {extraArgs: ["--metrics-address=:9"]}}`:            "agent.extraArgs: --metrics-address=:9: set agent.port",
-		`{agent: {extraArgs: ["--cni-bin-dir", "/x"]}}`:             "set agent.cniBinDir",
+		`{agent: {extraArgs: ["--cni-bin-dir", "/x"]}}`:             "set cniBinDir",
 		`{dra: {enabled: true, extraArgs: ["--http-endpoint=:9"]}}`: "set dra.port",
 		`{dra: {enabled: true, serviceAccount: {create: false}}}`:   "dra.serviceAccount.name: give the name of an account",
 		`{dra: {enabled: true, port: 9810}}`:                        "dra.port: 9810 is agent.port too",
@@ -361,7 +361,7 @@ func TestTheNodesSettingsAreAConfigMap(t *testing.T) {
 func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
 	for values, word := range map[string]string{
 		`{agent: {whenMissing: maybe}}`:                             "whenMissing",
-		`{agent: {cniBinDir: opt/cni/bin}}`:                         "cniBinDir",
+		`{cniBinDir: opt/cni/bin}`:                                  "cniBinDir",
 		`{agent: {setings: {}}}`:                                    "setings",
 		`{agent: {settings: {"../node.json": {}}}}`:                 "../node.json",
 		`{dra: {allowClaimConfig: macvlan}}`:                        "allowClaimConfig",

@@ -97,6 +97,32 @@ func TestTheDirectoriesThatTheSettingsNameAreMounted(t *testing.T) {
 func first(pod corev1.PodSpec) corev1.Container     { return pod.Containers[0] }
 func firstInit(pod corev1.PodSpec) corev1.Container { return pod.InitContainers[0] }
 
+// A directory that the kubelet made would be empty, and the runtime's plugins elsewhere.
+func TestTheDirectoryOfThePluginsMustBeThere(t *testing.T) {
+	list := pods(t)
+	for name, object := range template(t, "devinfo", `{cniBinDir: /x, dra: {enabled: true}}`) {
+		if strings.HasPrefix(name, "DaemonSet ") {
+			list[name] = daemonSet(t, object).Spec.Template.Spec
+		}
+	}
+	for name, pod := range list {
+		var dir, mounted string
+		for _, v := range first(pod).Env {
+			if v.Name == "CNI_BIN_DIR" {
+				dir = v.Value
+			}
+		}
+		for _, v := range pod.Volumes {
+			if v.Name == "cni-bin" && *v.HostPath.Type == corev1.HostPathDirectory {
+				mounted = v.HostPath.Path
+			}
+		}
+		if mounted != dir || strings.HasPrefix(name, "DaemonSet ") && dir != "/x" {
+			t.Errorf("%s: $CNI_BIN_DIR is %s, and the directory %q is mounted", name, dir, mounted)
+		}
+	}
+}
+
 // Else the agent could make what is not mounted, and take that for the node's.
 func TestNoContainerCanMakeAStateDirectoryOfItsOwn(t *testing.T) {
 	for name, pod := range pods(t) {

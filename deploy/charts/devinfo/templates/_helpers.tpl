@@ -73,7 +73,7 @@ securityContext:
 {{- define "devinfo.flags" -}}
 {{- dict
   "agent" (dict
-    "--cni-bin-dir" "agent.cniBinDir"
+    "--cni-bin-dir" "cniBinDir"
     "--settings-dir" "agent.settings"
     "--metrics-address" "agent.port"
     "--device-root" ""
@@ -85,7 +85,7 @@ securityContext:
     "--host-root" ""
     "--enable-device-metadata" ""
     "--http-endpoint" "dra.port"
-    "--cni-bin-dir" "dra.cniBinDir"
+    "--cni-bin-dir" "cniBinDir"
     "--devices" "dra.devices"
     "--kubelet-plugins-dir" "kubeletRootDir"
     "--kubelet-registrar-dir" "kubeletRootDir"
