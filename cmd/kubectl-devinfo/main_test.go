@@ -126,7 +126,7 @@ func TestAPodThatEndedHoldsNoDevice(t *testing.T) {
 func TestJSONIsTheListOfAttachments(t *testing.T) {
 	_, stdout, _ := run(t, only(dpdk()), "-o", "json")
 	var got struct{ Attachments []cluster.Network }
-	if err := json.Unmarshal([]byte(stdout), &got); err != nil || len(got.Attachments) != 1 || got.Attachments[0].Device != "0000:03:00.5" {
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil || len(got.Attachments) != 1 || got.Attachments[0].Device.Device != "0000:03:00.5" {
 		t.Errorf("%v: %s", err, stdout)
 	}
 	plain := dpdk()

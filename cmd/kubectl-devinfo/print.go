@@ -80,7 +80,7 @@ var columns = []struct {
 	{"Network", false, func(a *cluster.Network) string { return a.Network }},
 	{"Interface", false, func(a *cluster.Network) string { return a.Interface }},
 	{"Type", false, func(a *cluster.Network) string { return a.Type }},
-	{"Device", false, func(a *cluster.Network) string { return a.Device }},
+	{"Device", false, func(a *cluster.Network) string { return a.Device.Device }},
 	{"PF", false, func(a *cluster.Network) string { return a.PF }},
 	{"Representor", false, func(a *cluster.Network) string { return a.Representor }},
 	{"RDMA", false, func(a *cluster.Network) string { return a.RDMA }},
@@ -100,7 +100,7 @@ func source(a *cluster.Network) string {
 		return "node"
 	case a.Claim != "":
 		return "claim"
-	case a.Device != "":
+	case a.Device.Device != "":
 		return "network-status"
 	}
 	return ""

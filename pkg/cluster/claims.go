@@ -14,7 +14,7 @@ import (
 func byClaim(claim *resourceapi.ResourceClaim) (list []Network) {
 	for n := range claim.Status.Devices {
 		d := &claim.Status.Devices[n]
-		if a := byDevice(claim, d); d.NetworkData != nil || a.Network != "" || a.Device != "" {
+		if a := byDevice(claim, d); d.NetworkData != nil || a.Network != "" || a.Device.Device != "" {
 			list = append(list, a)
 		}
 	}
@@ -50,8 +50,7 @@ func (a *Network) identify(data []byte) {
 		return
 	}
 	if result.Device.Device != "" {
-		a.tell(result.Device)
-		a.published = deviceID{}
+		a.Device, a.published = result.Device, deviceID{}
 		return
 	}
 	if result.CNIVersion == "" {
@@ -63,9 +62,9 @@ func (a *Network) identify(data []byte) {
 		}
 		switch {
 		case i.PCIID != "":
-			a.Type, a.Device = "pci", i.PCIID
+			a.Type, a.Device.Device = "pci", i.PCIID
 		case i.SocketPath != "":
-			a.Device = i.SocketPath
+			a.Device.Device = i.SocketPath
 		}
 	}
 }

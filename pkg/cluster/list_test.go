@@ -107,13 +107,14 @@ func TestListShowsWhatPodsAndClaimsSay(t *testing.T) {
 		{Namespace: "lab", Pod: "bad", Node: "n1", Network: "x", Interface: "net1", Problem: "any"},
 		{Namespace: "lab", Pod: "broken", Node: "n1", Problem: "any"},
 		{Namespace: "shop", Pod: "dpdk", Node: "n1", Network: "shop/sriov", Interface: "net1", MAC: "02:00:00:00:00:01",
-			Type: "pci", Device: "0000:03:00.5", PF: "0000:03:00.0", Representor: "eth7", RDMA: "mlx5_5,mlx5_6"},
-		{Namespace: "shop", Pod: "dpdk", Node: "n1", Network: "shop/vdpa", Interface: "net2", Type: "vdpa", Device: "vdpa0"},
-		{Namespace: "shop", Pod: "dpdk", Node: "n1", Network: "shop/sock", Interface: "net3", Type: "vhost-user", Device: "/run/vhost/net3"},
+			Device: cluster.Device{Type: "pci", Device: "0000:03:00.5", PF: "0000:03:00.0", Representor: "eth7", RDMA: "mlx5_5,mlx5_6"}},
+		{Namespace: "shop", Pod: "dpdk", Node: "n1", Network: "shop/vdpa", Interface: "net2",
+			Device: cluster.Device{Type: "vdpa", Device: "vdpa0", Path: "/dev/vhost-vdpa-0", PCI: "0000:65:00.3"}},
+		{Namespace: "shop", Pod: "dpdk", Node: "n1", Network: "shop/sock", Interface: "net3", Device: cluster.Device{Type: "vhost-user", Device: "/run/vhost/net3"}},
 		{Namespace: "shop", Pod: "web", Node: "n1", Network: "sriov-b", Claim: "web-typo", Driver: driver,
 			Problem: "NetworkInterfaceNotReady: macvaln: not installed"},
 		{Namespace: "shop", Pod: "web", Node: "n1", Network: "sriov-b", Interface: "net1", MAC: "02:00:00:00:00:02",
-			IPs: []string{"10.9.0.2/24"}, Type: "pci", Device: "0000:03:00.6", Claim: "web-net", Driver: driver},
+			IPs: []string{"10.9.0.2/24"}, Device: cluster.Device{Type: "pci", Device: "0000:03:00.6"}, Claim: "web-net", Driver: driver},
 	}
 	got := all()
 	for n := range got {
@@ -152,7 +153,7 @@ func TestWhatAResultLacksIsTakenFromTheSlices(t *testing.T) {
 		got := list([]corev1.Pod{pod("shop", "web", "")}, []resourceapi.ResourceClaim{claim("shop", "web-net", "web", device)}, slices)
 		want := []cluster.Network{{
 			Namespace: "shop", Pod: "web", Node: "n1", Network: "sriov-b", Interface: "net1", MAC: "02:00:00:00:00:02", IPs: []string{"10.9.0.2/24"},
-			Type: "pci", Device: name, PF: "0000:3b:00.0", Representor: "eth4", RDMA: "mlx5_2", Claim: "web-net", Driver: driver,
+			Device: cluster.Device{Type: "pci", Device: name, PF: "0000:3b:00.0", Representor: "eth4", RDMA: "mlx5_2"}, Claim: "web-net", Driver: driver,
 		}}
 		if name == "0000:03:00.6" {
 			want[0].PF, want[0].Representor, want[0].RDMA = "", "", ""
@@ -180,7 +181,7 @@ func TestTheStatusOfAClaimNamesItsDevice(t *testing.T) {
 		t.Errorf("slices of %q are needed", drivers)
 	}
 	want := cluster.Network{Namespace: "shop", Pod: "web", Node: "n1", Driver: driver, Claim: "nodes",
-		Type: "pci", Device: "0000:03:00.6", PF: "0000:03:00.0", Representor: "eth8", RDMA: "mlx5_6"}
+		Device: cluster.Device{Type: "pci", Device: "0000:03:00.6", PF: "0000:03:00.0", Representor: "eth8", RDMA: "mlx5_6"}}
 	net := want
 	net.Claim, net.Network, net.Interface, net.MAC, net.IPs = "web-net", "sriov-b", "net1", "02:00:00:00:00:02", []string{"10.9.0.2/24"}
 	if diff := cmp.Diff([]cluster.Network{want, net}, v.Attachments(), cmpopts.IgnoreUnexported(cluster.Network{})); diff != "" {
@@ -255,15 +256,15 @@ func TestTheNodeFillsInWhatTheAPILacks(t *testing.T) {
 		t.Errorf("%q", nodes)
 	}
 	records := []cluster.Network{
-		{Namespace: "shop", Pod: "memif", Interface: "net1", Type: "memif", Device: "/run/m"}, {Namespace: "shop", Pod: "memif", Interface: "net2"},
-		{Namespace: "shop", Pod: "dpdk", Interface: "net1", Type: "pci", Device: "0000:ff:00.0"},
+		{Namespace: "shop", Pod: "memif", Interface: "net1", Device: cluster.Device{Type: "memif", Device: "/run/m"}}, {Namespace: "shop", Pod: "memif", Interface: "net2"},
+		{Namespace: "shop", Pod: "dpdk", Interface: "net1", Device: cluster.Device{Type: "pci", Device: "0000:ff:00.0"}},
 	}
 	cluster.Fill(all, "n2", records) // another node's pod of that name
 	cluster.Fill(all, "n1", records)
 	var got []string
 	for _, a := range all {
 		if a.FromNode {
-			got = append(got, a.Pod+" "+a.Interface+" "+a.Type+" "+a.Device)
+			got = append(got, a.Pod+" "+a.Interface+" "+a.Type+" "+a.Device.Device)
 		}
 	}
 	equal(t, "from the node", got, []string{"memif net1 memif /run/m"})

@@ -15,23 +15,19 @@ import (
 
 // A Network is one attachment of a pod: a network interface, or a socket.
 type Network struct {
-	Namespace   string          `json:"namespace"`
-	Pod         string          `json:"pod"`
-	Node        string          `json:"node,omitempty"` // "" = not scheduled yet
-	Network     string          `json:"network,omitempty"`
-	Interface   string          `json:"interface,omitempty"`
-	MAC         string          `json:"mac,omitempty"`
-	IPs         []string        `json:"ips,omitempty"`
-	Type        string          `json:"type,omitempty"`   // of the device: "pci", "vdpa", "vhost-user" or "memif"
-	Device      string          `json:"device,omitempty"` // PCI address, vDPA device or path of a socket
-	PF          string          `json:"pf,omitempty"`     // its PCI address
-	Representor string          `json:"representor,omitempty"`
-	RDMA        string          `json:"rdma,omitempty"`       // devices, comma-joined
-	Claim       string          `json:"claim,omitempty"`      // ResourceClaim in the pod's namespace
-	Driver      string          `json:"driver,omitempty"`     // of the claim's device
-	DeviceInfo  json.RawMessage `json:"deviceInfo,omitempty"` // as the network-status has it, or the agent's annotation
-	FromNode    bool            `json:"fromNode,omitempty"`   // type and device are from the node's own record
-	Problem     string          `json:"problem,omitempty"`    // why there is no more
+	Namespace  string          `json:"namespace"`
+	Pod        string          `json:"pod"`
+	Node       string          `json:"node,omitempty"` // "" = not scheduled yet
+	Network    string          `json:"network,omitempty"`
+	Interface  string          `json:"interface,omitempty"`
+	MAC        string          `json:"mac,omitempty"`
+	IPs        []string        `json:"ips,omitempty"`
+	Device                     // in JSON its keys are among these
+	Claim      string          `json:"claim,omitempty"`      // ResourceClaim in the pod's namespace
+	Driver     string          `json:"driver,omitempty"`     // of the claim's device
+	DeviceInfo json.RawMessage `json:"deviceInfo,omitempty"` // as the network-status has it, or the agent's annotation
+	FromNode   bool            `json:"fromNode,omitempty"`   // type and device are from the node's own record
+	Problem    string          `json:"problem,omitempty"`    // why there is no more
 
 	published deviceID // of a claim whose status does not say what device it is
 }
@@ -43,21 +39,7 @@ func (a *Network) describe(text json.RawMessage) {
 		a.Problem = "device-info: " + err.Error()
 		return
 	}
-	a.DeviceInfo = text
-	a.tell(DeviceOf(info))
-}
-
-func (a *Network) tell(of Device) {
-	a.Type, a.Device, a.PF, a.Representor, a.RDMA = of.Type, of.Device, of.PF, of.Representor, of.RDMA
-}
-
-// backing is the PCI address behind a vDPA device.
-func (a *Network) backing() string {
-	info, err := devinfo.Parse(a.DeviceInfo)
-	if err != nil || info.VDPA == nil {
-		return ""
-	}
-	return info.VDPA.Address
+	a.DeviceInfo, a.Device = text, DeviceOf(info)
 }
 
 // Who returns the attachments that a device belongs to. The device may be given as a PCI
@@ -76,7 +58,7 @@ func Who(list []Network, device string) []Network {
 	found := []Network{}
 	for _, a := range list {
 		ips := slices.ContainsFunc(a.IPs, func(ip string) bool { address, _, _ := strings.Cut(ip, "/"); return is(address) || is(ip) })
-		if is(a.Device) || is(a.PF) || is(a.Representor) || is(a.MAC) || ips || slices.ContainsFunc(strings.Split(a.RDMA, ","), is) || is(a.backing()) {
+		if ips || slices.ContainsFunc(append(strings.Split(a.RDMA, ","), a.Device.Device, a.PF, a.PCI, a.Representor, a.MAC), is) {
 			found = append(found, a)
 		}
 	}

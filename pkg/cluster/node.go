@@ -24,7 +24,7 @@ func Fill(list []Network, node string, records []Network) {
 	type key struct{ namespace, pod, ifName string }
 	by := map[key]Network{}
 	for _, r := range records {
-		if r.Device != "" {
+		if r.Device.Device != "" {
 			by[key{r.Namespace, r.Pod, r.Interface}] = r
 		}
 	}
@@ -32,11 +32,11 @@ func Fill(list []Network, node string, records []Network) {
 		a := &list[n]
 		r, there := by[key{a.Namespace, a.Pod, a.Interface}]
 		if there && a.Node == node && a.deviceless() {
-			a.Type, a.Device, a.FromNode = r.Type, r.Device, true
+			a.Type, a.Device.Device, a.FromNode = r.Type, r.Device.Device, true
 		}
 	}
 }
 
 func (a *Network) deviceless() bool {
-	return a.Device == "" && a.Claim == "" && a.Problem == "" && a.Node != ""
+	return a.Device.Device == "" && a.Claim == "" && a.Problem == "" && a.Node != ""
 }

@@ -118,8 +118,7 @@ func (v *View) Attachments() []Network {
 	for n := range v.list {
 		a := &v.list[n]
 		if published, known := v.devices[a.published]; known {
-			said := Device{Type: a.Type, Device: a.Device, PF: a.PF, Representor: a.Representor, RDMA: a.RDMA}
-			a.tell(said.Or(published.Device))
+			a.Device = a.Or(published.Device)
 		}
 	}
 	slices.SortStableFunc(v.list, func(a, b Network) int {

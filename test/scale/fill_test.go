@@ -32,7 +32,7 @@ func TestEachPodHasTwoDevicesOfItsOwn(t *testing.T) {
 		if a.Type != "pci" || a.PF == "" || a.RDMA == "" || a.MAC == "" || a.Problem != "" {
 			t.Errorf("%+v", a)
 		}
-		devices[a.Node+a.Device] = true
+		devices[a.Node+a.Device.Device] = true
 	}
 	if len(devices) != 2*count || byClaim != count/3 || len(view.Unnamed()) > 0 || len(view.Claims()) != byClaim {
 		t.Errorf("%d devices, %d of them by claims", len(devices), byClaim)
