@@ -86,7 +86,7 @@ func (t *tool) machine() (*host, error) {
 		NetnsGone: link.NetnsGone,
 	})}
 	if filepath.Clean(settings.Sysfs) == "/sys" {
-		h.Hear(opinion.Sriovnet)
+		h.Sriovnet = opinion.Sriovnet
 	}
 	return h, nil
 }

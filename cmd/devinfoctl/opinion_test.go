@@ -10,7 +10,6 @@ import (
 	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/link/linkhost"
-	"devinfo-cni.io/pkg/link/opinion"
 	"devinfo-cni.io/pkg/link/opinion/opiniontest"
 )
 
@@ -25,9 +24,9 @@ func heard(t *testing.T, file string, sriovnet func(e link.Eswitch, pf string, f
 	h, err := ctl.host()
 	must(t, err)
 	e := h.Finder.Switches.(*linkhost.Kernel).Eswitch
-	h.Hear(func(pf string, flavour link.Flavour, number int) (string, error) {
+	h.Sriovnet = func(pf string, flavour link.Flavour, number int) (string, error) {
 		return sriovnet(e, pf, flavour, number)
-	})
+	}
 	return ctl, &out
 }
 
@@ -53,8 +52,8 @@ func (unseen) Representor(string, link.Flavour, int) (string, bool, error) { ret
 func TestRepresentorOfSriovnetAloneIsAWarning(t *testing.T) {
 	const want = "warning: VF 0 of 0000:03:00.0: sriovnet finds eth4, and so do OVN-Kubernetes, ovs-cni and the SR-IOV operators; devinfo finds nothing\n"
 	ctl, out := heard(t, switchdevHost, opiniontest.Sriovnet)
-	w := ctl.opened.Finder.Switches.(*opinion.Witness)
-	w.Switches = unseen{w.Switches}
+	finder := ctl.opened.Finder
+	finder.Switches = unseen{finder.Switches}
 	if err := ctl.inspect(node.Subject{Name: "0000:03:00.2"}); err != nil || !strings.HasSuffix(out.String(), want) {
 		t.Errorf("%v; want %q in\n%s", err, want, out)
 	}

@@ -9,13 +9,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
@@ -89,7 +89,11 @@ func (l *Live) ask(ctx context.Context, types []string) {
 		}
 	}
 	answers := make([]Plugin, len(found))
-	node.Each(len(found), len(found), func(n int) { answers[n] = Executable(ctx, found[n]) })
+	var all sync.WaitGroup
+	for n, path := range found {
+		all.Go(func() { answers[n] = Executable(ctx, path) })
+	}
+	all.Wait()
 	for n, path := range found {
 		l.Plugins[filepath.Base(path)] = answers[n]
 	}

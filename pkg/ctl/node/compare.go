@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/discovery"
@@ -30,18 +29,16 @@ type Comparison struct {
 // verdict. To explain is to add what the kernel says even where sources contradict each other,
 // and sriovnet's opinion of each representor.
 func (n *Node) Judge(list []Attachment, explain bool) {
-	memo, ask := hostdev.Remember(n.Finder.Switches), explain && n.witness != nil
-	if ask {
-		memo = hostdev.Remember(n.witness.Switches)
-	}
+	memo := hostdev.Remember(n.Finder.Switches)
 	each(len(list), func(i int) {
-		checker, witness := n.checkerWith(memo), (*opinion.Witness)(nil)
-		if ask {
-			witness = &opinion.Witness{Switches: memo, Ask: n.witness.Ask}
-			checker = n.checkerWith(witness)
+		witness := &opinion.Witness{Switches: memo}
+		if explain {
+			witness.Ask = n.Sriovnet
 		}
-		checker.Explain = explain
-		c := n.compare(checker, &list[i])
+		checker, finder := n.checker, *n.Finder
+		finder.Switches, finder.Interfaces = witness, &lastAsked{Interfaces: finder.Interfaces}
+		checker.Finder, checker.Explain = &finder, explain
+		c := n.compare(&checker, &list[i])
 		c.Warnings = append(c.Warnings, secondOpinion(witness, func(representor string) *string {
 			for f := range c.Facts {
 				if c.Facts[f].Now == representor && isRepresentor(c.Facts[f].Fact) {
@@ -81,13 +78,6 @@ func (n *Node) compare(checker *check.Checker, a *Attachment) *Comparison {
 	return c
 }
 
-// checkerWith is the node's checker, with these switches.
-func (n *Node) checkerWith(s hostdev.Switches) *check.Checker {
-	checker, finder := n.checker, *n.Finder
-	finder.Switches, finder.Interfaces, checker.Finder = s, &lastAsked{Interfaces: finder.Interfaces}, &finder
-	return &checker
-}
-
 // lastAsked asks once for the interface of one attachment, of which an explanation has to know
 // twice.
 type lastAsked struct {
@@ -106,37 +96,24 @@ func (l *lastAsked) Interface(netns, name string) (link.Interface, error) {
 	return l.found, l.err
 }
 
-// each is Each with as many at a time as there are processors.
-func each(n int, f func(i int)) { Each(n, runtime.GOMAXPROCS(0), f) }
-
-// Each calls f with the numbers below n, so many at a time.
-func Each(n, atOnce int, f func(i int)) {
-	var next atomic.Int64
+// each calls f with the numbers below n, as many at a time as there are processors.
+func each(n int, f func(i int)) {
 	var all sync.WaitGroup
-	for range min(n, atOnce) {
+	turns := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for i := range n {
+		turns <- struct{}{}
 		all.Go(func() {
-			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
-				f(int(i))
-			}
+			f(i)
+			<-turns
 		})
 	}
 	all.Wait()
 }
 
-// Hear records the host's answers about representors for a second opinion, sriovnet's.
-func (n *Node) Hear(sriovnet func(pf string, flavour link.Flavour, number int) (string, error)) {
-	n.witness = &opinion.Witness{Switches: n.Finder.Switches, Ask: sriovnet}
-	n.Finder.Switches = n.witness
-}
-
-// secondOpinion adds to the source of each representor that was found since the last
-// time what sriovnet finds; source is nil for one that is not shown. A difference
-// without such a source is a warning.
+// secondOpinion adds to the source of each representor what sriovnet finds; source returns nil
+// for one that is not shown. A difference without such a source is a warning.
 func secondOpinion(w *opinion.Witness, source func(representor string) *string) (warnings []string) {
-	if w == nil {
-		return nil
-	}
-	for _, o := range w.Opinions() {
+	for _, o := range w.Opinions {
 		if s := source(o.Ours); s != nil && o.Ours != "" {
 			*s += "; " + o.String()
 		} else if o.Ours != o.Theirs {

@@ -10,7 +10,9 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/link/opinion"
 )
 
 // Inspection is what ADD would write for a device, and why.
@@ -41,7 +43,8 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 	if s, err = n.settle(s); err != nil {
 		return nil, err
 	}
-	device, err := n.find(s)
+	witness := &opinion.Witness{Switches: n.Finder.Switches, Ask: n.Sriovnet}
+	device, err := n.find(s, witness)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +53,14 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 		return nil, n.unknown(s)
 	}
 	in := &Inspection{Device: s.Name, As: s.As, Netns: s.Netns, Shared: device.Shared, Warnings: device.Warnings, Facts: append([]discovery.Fact{}, device.Facts...)}
-	in.judge(n)
+	in.Warnings = append(in.Warnings, secondOpinion(witness, func(representor string) *string {
+		for i, f := range in.Facts {
+			if f.Value == representor && isRepresentor(f.Key) {
+				return &in.Facts[i].Source
+			}
+		}
+		return nil
+	})...)
 	if info := devinfo.Merge(nil, device.Info, nil); info != nil {
 		if err := info.Validate().Err(); err != nil {
 			in.Problem = err.Error()
@@ -85,18 +95,6 @@ func (n *Node) deviceless(s Subject) string {
 	return text + " has no device: it is software"
 }
 
-// judge adds the second opinion.
-func (in *Inspection) judge(n *Node) {
-	in.Warnings = append(in.Warnings, secondOpinion(n.witness, func(representor string) *string {
-		for i, f := range in.Facts {
-			if f.Value == representor && isRepresentor(f.Key) {
-				return &in.Facts[i].Source
-			}
-		}
-		return nil
-	})...)
-}
-
 // fullAddress adds the usual domain to a PCI address without one, as lspci prints it.
 func fullAddress(name string) string {
 	for _, full := range []string{name, "0000:" + name} {
@@ -108,9 +106,10 @@ func fullAddress(name string) string {
 }
 
 // find asks discovery, as ADD does.
-func (n *Node) find(s Subject) (*discovery.Device, error) {
+func (n *Node) find(s Subject, switches hostdev.Switches) (*discovery.Device, error) {
 	target := discovery.Target{FollowLower: s.FollowLower, SubfunctionParent: s.SubfunctionParent}
 	finder := *n.Finder
+	finder.Switches = switches
 	if s.As == AsInterface {
 		target.Netns, target.IfName = s.Netns, s.Name
 		if s.Netns == "" {

@@ -16,7 +16,7 @@ import (
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/link/opinion"
+	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -30,6 +30,9 @@ type Options struct {
 	Root     string // "" = /, else where the files of a captured host are unpacked
 
 	NetnsGone func(path string) (bool, error) // whether a network namespace is gone
+
+	// Sriovnet asks sriovnet for a representor; nil = it cannot look at the host.
+	Sriovnet func(pf string, flavour link.Flavour, number int) (string, error)
 }
 
 // Node is what a node has, opened by Options. Files that settings and journal name are read by Path or dir.
@@ -38,7 +41,6 @@ type Node struct {
 	infos   *store.Dir // the device-info files of Settings.DeviceInfoDir
 	journal *journal.Journal
 	checker check.Checker
-	witness *opinion.Witness // of the finder's Switches; nil = sriovnet cannot look at the host
 }
 
 // Open opens a host; its finder gets the host's Sys.

@@ -25,54 +25,34 @@ func Sriovnet(pf string, flavour link.Flavour, number int) (string, error) {
 	return sriovnet.GetVfRepresentor(pf, number)
 }
 
-// A Witness answers like its Switches and remembers what they were asked. It is for one
+// A Witness answers like its Switches, and asks for a second opinion on each answer. It is for one
 // goroutine.
 type Witness struct {
 	hostdev.Switches
-	Ask func(pf string, flavour link.Flavour, number int) (string, error) // Sriovnet
+	Ask func(pf string, flavour link.Flavour, number int) (string, error) // Sriovnet; nil = do not ask
 
-	heard []question
+	Opinions []Opinion // on the answers, without those where both find nothing
 }
 
-type question struct {
-	pf      string
-	flavour link.Flavour
-	number  int
-	answer  string
-}
-
-// Representor is the Switches'.
-func (w *Witness) Representor(pf string, flavour link.Flavour, number int) (string, bool, error) {
-	name, ok, err := w.Switches.Representor(pf, flavour, number)
-	if q := (question{pf, flavour, number, name}); !slices.Contains(w.heard, q) {
-		w.heard = append(w.heard, q)
-	}
-	return name, ok, err
-}
-
-// An Opinion is what was found for one function.
+// An Opinion is the representor that was found for one function.
 type Opinion struct {
 	Function     string // "VF 3 of 0000:03:00.0"
 	Ours, Theirs string // interfaces; "" = none
 	Err          error  // why sriovnet has none
 }
 
-// Opinions asks for a second opinion on every answer since the last call, and leaves out
-// those where both find nothing.
-func (w *Witness) Opinions() (list []Opinion) {
-	for _, q := range w.heard {
-		kind := "VF"
-		if q.flavour == link.SF {
-			kind = "SF"
-		}
-		theirs, err := w.Ask(q.pf, q.flavour, q.number)
-		o := Opinion{Function: fmt.Sprintf("%s %d of %s", kind, q.number, q.pf), Ours: q.answer, Theirs: theirs, Err: err}
-		if o.Ours != "" || o.Theirs != "" {
-			list = append(list, o)
-		}
+// Representor implements hostdev.Switches.
+func (w *Witness) Representor(pf string, flavour link.Flavour, number int) (string, bool, error) {
+	name, ok, err := w.Switches.Representor(pf, flavour, number)
+	o := Opinion{Function: fmt.Sprintf("%s %d of %s", map[link.Flavour]string{link.VF: "VF", link.SF: "SF"}[flavour], number, pf), Ours: name}
+	known := func(other Opinion) bool { return other.Function == o.Function && other.Ours == o.Ours }
+	if w.Ask == nil || slices.ContainsFunc(w.Opinions, known) {
+		return name, ok, err
 	}
-	w.heard = nil
-	return list
+	if o.Theirs, o.Err = w.Ask(pf, flavour, number); o.Ours != "" || o.Theirs != "" {
+		w.Opinions = append(w.Opinions, o)
+	}
+	return name, ok, err
 }
 
 // String says it as "sriovnet agrees" or "sriovnet finds nothing: why".
