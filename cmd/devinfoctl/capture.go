@@ -35,19 +35,17 @@ before you publish it.
 
 With --host it writes an earlier capture anew, for example to scrub it.`
 
-const captureExample = `  devinfoctl capture --scrub -o node.txtar
-  devinfoctl capture --name rack7 --note 'ConnectX-6, 8 VFs, switchdev' -o rack7.txtar
-  devinfoctl --host rack7.txtar capture --scrub -o public.txtar
-  devinfoctl capture -o - | less`
-
 func captureCommand(t *tool) *cobra.Command {
 	var c captureFlags
 	cmd := &cobra.Command{
-		Use:     "capture -o FILE.txtar",
-		Short:   "write the host into a file, for a problem report",
-		Long:    captureHelp,
-		Example: captureExample,
-		Args:    commandline.Args(0),
+		Use:   "capture -o FILE.txtar",
+		Short: "write the host into a file, for a problem report",
+		Long:  captureHelp,
+		Example: `  devinfoctl capture --scrub -o node.txtar
+  devinfoctl capture --name rack7 --note 'ConnectX-6, 8 VFs, switchdev' -o rack7.txtar
+  devinfoctl --host rack7.txtar capture --scrub -o public.txtar
+  devinfoctl capture -o - | less`,
+		Args: commandline.Args(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if c.output == "" {
 				return remedy.Misuse("name the file, or - for standard output", "capture: -o is missing")

@@ -47,19 +47,17 @@ representor says whether sriovnet finds the same one.
 Exits with 1 if an attachment or a rule is not as it should be, else with 3 if one could not be
 looked at, or not wholly.`
 
-const checkExample = `  devinfoctl check
+func checkCommand(t *tool) *cobra.Command {
+	return &cobra.Command{
+		Use:   "check [POD|NETWORK|CONTAINER|ATTACHMENT]",
+		Short: "compare what ADD left with what is there now, and explain it",
+		Long:  checkHelp,
+		Example: `  devinfoctl check
   devinfoctl check shop/dpdk-0
   devinfoctl check sriov-net
   devinfoctl check 3f1c2d
   devinfoctl check sriov-net/3f1c2d/net1 -o json
-  devinfoctl --host node.txtar check`
-
-func checkCommand(t *tool) *cobra.Command {
-	return &cobra.Command{
-		Use:               "check [POD|NETWORK|CONTAINER|ATTACHMENT]",
-		Short:             "compare what ADD left with what is there now, and explain it",
-		Long:              checkHelp,
-		Example:           checkExample,
+  devinfoctl --host node.txtar check`,
 		Args:              commandline.Args(0, "ATTACHMENT"),
 		ValidArgsFunction: t.completeAttachments,
 		RunE: t.onHost(func(h *host, args []string) error {

@@ -42,20 +42,18 @@ as cni-dra-driver has a record of the claim, it refuses to.
 Exits with 1 if --dry-run finds something to remove, with 3 if --yes could not remove
 everything.`
 
-const gcExample = `  devinfoctl gc --dry-run
-  devinfoctl gc --yes
-  devinfoctl gc --yes --cni-path /opt/cni/bin:/usr/lib/cni
-  devinfoctl gc --claim 0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01 --yes`
-
 func gcCommand(t *tool) *cobra.Command {
 	var dryRun, yes bool
 	var claim string
 	cmd := &cobra.Command{
-		Use:     "gc --dry-run|--yes",
-		Short:   "remove what is left of attachments whose network namespace is gone",
-		Long:    gcHelp,
-		Example: gcExample,
-		Args:    commandline.Args(0),
+		Use:   "gc --dry-run|--yes",
+		Short: "remove what is left of attachments whose network namespace is gone",
+		Long:  gcHelp,
+		Example: `  devinfoctl gc --dry-run
+  devinfoctl gc --yes
+  devinfoctl gc --yes --cni-path /opt/cni/bin:/usr/lib/cni
+  devinfoctl gc --claim 0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01 --yes`,
+		Args: commandline.Args(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dryRun == yes {
 				return remedy.Misuse("give --dry-run to see what would be removed, or --yes to remove it", "gc: one of --dry-run and --yes is needed")

@@ -27,19 +27,17 @@ what OVN-Kubernetes, ovs-cni and the SR-IOV operators find it with.
 
 Exits with 1 if ADD could not describe the device.`
 
-const inspectExample = `  devinfoctl inspect 0000:3b:02.1
-  devinfoctl inspect vdpa0 -o json
-  devinfoctl inspect mlx5_core.sf.4 --subfunction-parent
-  devinfoctl inspect net1 --netns /var/run/netns/cni-5f0d2c9a
-  devinfoctl --host node.txtar inspect ens1f0v2`
-
 func inspectCommand(t *tool) *cobra.Command {
 	var s node.Subject
 	cmd := &cobra.Command{
-		Use:               "inspect DEVICE",
-		Short:             "what ADD would write for a device, and where each fact comes from",
-		Long:              inspectHelp,
-		Example:           inspectExample,
+		Use:   "inspect DEVICE",
+		Short: "what ADD would write for a device, and where each fact comes from",
+		Long:  inspectHelp,
+		Example: `  devinfoctl inspect 0000:3b:02.1
+  devinfoctl inspect vdpa0 -o json
+  devinfoctl inspect mlx5_core.sf.4 --subfunction-parent
+  devinfoctl inspect net1 --netns /var/run/netns/cni-5f0d2c9a
+  devinfoctl --host node.txtar inspect ens1f0v2`,
 		Args:              commandline.Args(1, "DEVICE"),
 		ValidArgsFunction: t.completeDevices,
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -30,17 +30,15 @@ plugin, unless --replace-foreign is given or devinfo-agent once put the plugin t
 journal has entries that the plugin cannot read: it would take for free what pods have. What
 --from names is put there without these rules if it does not say its version by --version.`
 
-const installExample = `  devinfoctl install --cni-bin-dir /opt/cni/bin
-  devinfoctl install --cni-bin-dir /host/opt/cni/bin --from /plugins/devinfo`
-
 func installCommand(t *tool) *cobra.Command {
 	var p install.Plugin
 	cmd := &cobra.Command{
-		Use:     "install --cni-bin-dir DIR",
-		Short:   "put the plugin where the container runtime finds it",
-		Long:    installHelp,
-		Example: installExample,
-		Args:    commandline.Args(0),
+		Use:   "install --cni-bin-dir DIR",
+		Short: "put the plugin where the container runtime finds it",
+		Long:  installHelp,
+		Example: `  devinfoctl install --cni-bin-dir /opt/cni/bin
+  devinfoctl install --cni-bin-dir /host/opt/cni/bin --from /plugins/devinfo`,
+		Args: commandline.Args(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if p.Dir == "" {
 				return remedy.Misuse("on most nodes it is /opt/cni/bin; the container runtime's configuration names it", "install: --cni-bin-dir is missing")

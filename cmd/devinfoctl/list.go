@@ -45,21 +45,19 @@ device is only named. check explains what is wrong with one; gc removes what is 
 -o wide shows containers, claims, files and CDI devices too.
 `
 
-const listExample = `  devinfoctl list
-  devinfoctl list -n shop -o wide
-  devinfoctl list --abandoned
-  devinfoctl list -o json | jq '.attachments[] | select(.state != "Ok")'
-  devinfoctl --host node.txtar list`
-
 func listCommand(t *tool) *cobra.Command {
 	var namespace string
 	var abandoned bool
 	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "the attachments of the node, and what has become of them",
-		Long:    listHelp,
-		Example: listExample,
-		Args:    commandline.Args(0),
+		Use:   "list",
+		Short: "the attachments of the node, and what has become of them",
+		Long:  listHelp,
+		Example: `  devinfoctl list
+  devinfoctl list -n shop -o wide
+  devinfoctl list --abandoned
+  devinfoctl list -o json | jq '.attachments[] | select(.state != "Ok")'
+  devinfoctl --host node.txtar list`,
+		Args: commandline.Args(0),
 		RunE: t.onHost(func(h *host, _ []string) error {
 			list, err := h.Attachments()
 			if err != nil {

@@ -49,13 +49,6 @@ Exit codes:
   2  the command line is invalid
   3  it could not be looked at, or not be done, or there is nothing of that name`
 
-const rootExample = `  devinfoctl list                           # the attachments of this node
-  devinfoctl inspect 0000:3b:02.1           # what ADD would write, and why
-  devinfoctl doctor                         # what is wrong, and what to do
-  devinfoctl topology                       # the devices, as a tree
-  devinfoctl capture --scrub -o node.txtar  # for a problem report
-  devinfoctl --host node.txtar topology     # the same tree, somewhere else`
-
 // commands make the commands below the root, in the order of the help.
 var commands = []func(*tool) *cobra.Command{
 	inspectCommand,
@@ -72,11 +65,16 @@ var commands = []func(*tool) *cobra.Command{
 
 func newRoot(t *tool) *cobra.Command {
 	root := &cobra.Command{
-		Use:     "devinfoctl",
-		Short:   "see, check and explain device information on a node",
-		Long:    rootHelp,
-		Example: rootExample,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use:   "devinfoctl",
+		Short: "see, check and explain device information on a node",
+		Long:  rootHelp,
+		Example: `  devinfoctl list                           # the attachments of this node
+  devinfoctl inspect 0000:3b:02.1           # what ADD would write, and why
+  devinfoctl doctor                         # what is wrong, and what to do
+  devinfoctl topology                       # the devices, as a tree
+  devinfoctl capture --scrub -o node.txtar  # for a problem report
+  devinfoctl --host node.txtar topology     # the same tree, somewhere else`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := root.PersistentFlags()
 	choice(root, flags, &t.output, "output", "o", "table", "how to print: table, wide, json or yaml", "table", "wide", "json", "yaml")

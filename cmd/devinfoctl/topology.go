@@ -27,17 +27,15 @@ It sees only the interfaces of this network namespace; one that was moved into a
 missing, but its device is shown with the attachment that holds it. Without root no
 attachment is known, and the mode of a switch may be guessed wrong.`
 
-const topologyExample = `  devinfoctl topology
-  devinfoctl --host node.txtar topology -o json`
-
 func topologyCommand(t *tool) *cobra.Command {
 	return &cobra.Command{
-		Use:     "topology",
-		Short:   "the network devices of the node, and who holds them",
-		Long:    topologyHelp,
-		Example: topologyExample,
-		Args:    commandline.Args(0),
-		RunE:    t.onHost(func(h *host, _ []string) error { return t.topology(h) }),
+		Use:   "topology",
+		Short: "the network devices of the node, and who holds them",
+		Long:  topologyHelp,
+		Example: `  devinfoctl topology
+  devinfoctl --host node.txtar topology -o json`,
+		Args: commandline.Args(0),
+		RunE: t.onHost(func(h *host, _ []string) error { return t.topology(h) }),
 	}
 }
 

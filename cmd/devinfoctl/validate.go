@@ -44,11 +44,6 @@ versions, unless none of its directories exists on this machine.
 
 Exits with 1 if there is an error, or with --strict a warning.`
 
-const validateExample = `  devinfoctl validate /var/run/k8s.cni.cncf.io/devinfo/cni/sriov-net-3f1c2d_net1
-  kubectl get network-attachment-definition -A -o yaml | devinfoctl validate -
-  devinfoctl validate --strict --allow-claim-config macvlan,host-local deploy/
-  devinfoctl validate --kind cni-config /etc/cni/net.d/10-net.conflist`
-
 // validateFlags are the flags of validate.
 type validateFlags struct {
 	kind       string
@@ -63,10 +58,13 @@ func validateCommand(t *tool) *cobra.Command {
 		names = append(names, string(k))
 	}
 	cmd := &cobra.Command{
-		Use:     "validate FILE|DIRECTORY|-...",
-		Short:   "what is wrong in device-info files and configurations",
-		Long:    validateHelp,
-		Example: validateExample,
+		Use:   "validate FILE|DIRECTORY|-...",
+		Short: "what is wrong in device-info files and configurations",
+		Long:  validateHelp,
+		Example: `  devinfoctl validate /var/run/k8s.cni.cncf.io/devinfo/cni/sriov-net-3f1c2d_net1
+  kubectl get network-attachment-definition -A -o yaml | devinfoctl validate -
+  devinfoctl validate --strict --allow-claim-config macvlan,host-local deploy/
+  devinfoctl validate --kind cni-config /etc/cni/net.d/10-net.conflist`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			return commandline.Args(1, "FILE")(cmd, args[:min(1, len(args))])
 		},

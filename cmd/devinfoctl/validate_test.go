@@ -67,7 +67,7 @@ func TestASignalEndsValidateThatWaitsForInput(t *testing.T) {
 // The help's example for CI finds nothing wrong in deploy/, and devinfo in each network of the examples.
 func TestValidateFindsNothingWithOurManifests(t *testing.T) {
 	t.Chdir("../..") // where the example is run
-	_, command, _ := strings.Cut(validateExample, "devinfoctl validate --strict ")
+	_, command, _ := strings.Cut(validateCommand(&tool{}).Example, "devinfoctl validate --strict ")
 	command, _, _ = strings.Cut(command, "\n")
 	got := ctl(append([]string{"validate", "--strict", "--cni-path=/nowhere"}, strings.Fields(command)...)...)
 	networks := 0
