@@ -13,6 +13,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/journal"
 )
 
 const doctorHelp = `Examines the whole node, and says what is wrong and what to do about it, one answer to a
@@ -40,28 +41,26 @@ CNI_COMMAND=VERSION, which changes nothing. A captured host is examined as it wa
 
 Exits with 1 if there is an error; warnings do not count.`
 
-const doctorExample = `  devinfoctl doctor
-  devinfoctl doctor -o json | jq '.answers[] | select(.level == "error")'
-  devinfoctl --host node.txtar doctor`
-
 // placeFlags are for commands that examine the plugin's surroundings.
 func (t *tool) placeFlags(cmd *cobra.Command, p *doctor.Places) {
-	*p = doctor.DefaultPlaces()
+	p.AgentDir = "/var/run/devinfo-agent"
 	t.cniPathFlag(cmd)
 	cmd.Flags().StringVar(&p.ConfDir, "cni-conf-dir", "", "`directory` of CNI's network configurations (default /etc/cni/net.d, or that of K3s, OpenShift, MicroK8s)")
-	cmd.Flags().StringVar(&p.NRISocket, "nri-socket", p.NRISocket, "NRI `socket` of the container runtime")
-	cmd.Flags().StringVar(&p.PodResources, "pod-resources", p.PodResources, "`socket` by which the kubelet tells of devices")
-	cmd.Flags().StringVar(&p.SRIOVLocks, "sriov-locks", p.SRIOVLocks, "`directory` of sriov-cni's locks")
+	cmd.Flags().StringVar(&p.NRISocket, "nri-socket", "/var/run/nri/nri.sock", "NRI `socket` of the container runtime")
+	cmd.Flags().StringVar(&p.PodResources, "pod-resources", "/var/lib/kubelet/pod-resources/kubelet.sock", "`socket` by which the kubelet tells of devices")
+	cmd.Flags().StringVar(&p.SRIOVLocks, "sriov-locks", journal.SRIOVLocks, "`directory` of sriov-cni's locks")
 }
 
 func doctorCommand(t *tool) *cobra.Command {
 	var places doctor.Places
 	cmd := &cobra.Command{
-		Use:     "doctor",
-		Short:   "what is wrong on the node, and what to do about it",
-		Long:    doctorHelp,
-		Example: doctorExample,
-		Args:    commandline.Args(0),
+		Use:   "doctor",
+		Short: "what is wrong on the node, and what to do about it",
+		Long:  doctorHelp,
+		Example: `  devinfoctl doctor
+  devinfoctl doctor -o json | jq '.answers[] | select(.level == "error")'
+  devinfoctl --host node.txtar doctor`,
+		Args: commandline.Args(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			t.tolerant = true
 			h, err := t.host()

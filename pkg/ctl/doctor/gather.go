@@ -18,7 +18,6 @@ import (
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/install"
-	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/others"
 	"devinfo-cni.io/pkg/private"
@@ -34,16 +33,6 @@ type Places struct {
 	PodResources string // the kubelet's socket
 	SRIOVLocks   string // of sriov-cni
 	NodeConfig   string // the file of the Settings
-}
-
-// DefaultPlaces are the usual ones.
-func DefaultPlaces() Places {
-	return Places{
-		NRISocket:    "/var/run/nri/nri.sock",
-		AgentDir:     "/var/run/devinfo-agent",
-		PodResources: "/var/lib/kubelet/pod-resources/kubelet.sock",
-		SRIOVLocks:   journal.SRIOVLocks,
-	}
 }
 
 // Gather asks the node. What it cannot read is in Live.Notes. It runs VERSION of the
