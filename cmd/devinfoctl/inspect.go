@@ -52,7 +52,7 @@ func inspectCommand(t *tool) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&s.Netns, "netns", "", "network namespace that the interface is in, by `path`, or by the name that ip -n takes")
-	choice(cmd, cmd.Flags(), &s.As, "as", "", "", "what DEVICE is: "+strings.Join(node.Kinds, ", "), node.Kinds...)
+	commandline.Choice(cmd, cmd.Flags(), &s.As, "as", "", "", "what DEVICE is: "+strings.Join(node.Kinds, ", "), node.Kinds...)
 	cmd.Flags().BoolVar(&s.FollowLower, "follow-lower", true, "for a macvlan, ipvlan or vlan interface, take the lower one's device, as the key followLower does")
 	cmd.Flags().BoolVar(&s.SubfunctionParent, "subfunction-parent", false, "let the parent function stand for an SF")
 	return cmd

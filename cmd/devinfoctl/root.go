@@ -7,8 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -77,7 +75,7 @@ func newRoot(t *tool) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := root.PersistentFlags()
-	choice(root, flags, &t.output, "output", "o", "table", "how to print: table, wide, json or yaml", "table", "wide", "json", "yaml")
+	commandline.Choice(root, flags, &t.output, "output", "o", "table", "how to print: table, wide, json or yaml", "table", "wide", "json", "yaml")
 	flags.StringVar(&t.hostFile, "host", "", "look at the host captured in this `file`, not at this machine")
 	flags.StringVar(&t.hostRoot, "host-root", "", "look at the node whose root is mounted at this `directory`, as from there: /host in cni-dra-driver's container")
 	flags.StringVar(&t.nodeFile, "node-config", "", "node settings `file` (default $DEVINFO_NODE_CONFIG, else "+config.NodeFile+")")
@@ -93,34 +91,16 @@ func newRoot(t *tool) *cobra.Command {
 	return root
 }
 
-// choices annotates a flag with the values that it takes.
-const choices = "devinfoctl_choices"
-
-// choice makes a flag that takes one of these values: start sees to it.
-func choice(cmd *cobra.Command, flags *pflag.FlagSet, value *string, name, short, preset, usage string, allowed ...string) {
-	flags.StringVarP(value, name, short, preset, usage)
-	_ = flags.SetAnnotation(name, choices, allowed)
-	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp))
-}
-
-// chosen is an error if a choice has another value, or any flag none: a script's variable is not set.
-func chosen(cmd *cobra.Command) (err error) {
-	cmd.Flags().Visit(func(f *pflag.Flag) {
-		allowed, value := f.Annotations[choices], f.Value.String()
-		if value == "" {
-			err = cmp.Or(err, remedy.Misuse("give it a value, or leave the flag out", "--%s is empty", f.Name))
-		} else if allowed != nil && !slices.Contains(allowed, value) {
-			err = cmp.Or(err, remedy.Misuse("give one of "+strings.Join(allowed, ", "), "--%s: unknown value %q", f.Name, value))
-		}
-	})
-	return err
-}
-
-// start makes a command check its choices, and note that it has begun.
+// start makes a command refuse flags without a value, and note that it has begun.
 func (t *tool) start(cmd *cobra.Command) {
 	body := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := chosen(cmd); err != nil {
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		cmd.Flags().Visit(func(f *pflag.Flag) {
+			if f.Value.String() == "" { // a script's variable is not set
+				err = cmp.Or(err, remedy.Misuse("give it a value, or leave the flag out", "--%s is empty", f.Name))
+			}
+		})
+		if err != nil {
 			return err
 		}
 		t.started = true

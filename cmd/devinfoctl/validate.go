@@ -73,7 +73,7 @@ func validateCommand(t *tool) *cobra.Command {
 			return t.validate(cmd.Context(), args, f)
 		},
 	}
-	choice(cmd, cmd.Flags(), &f.kind, "kind", "", "", "what it is: "+strings.Join(names, ", "), names...)
+	commandline.Choice(cmd, cmd.Flags(), &f.kind, "kind", "", "", "what it is: "+strings.Join(names, ", "), names...)
 	cmd.Flags().StringSliceVar(&f.claimTypes, "allow-claim-config", nil, "the nodes' cni-dra-driver --allow-claim-config: which plugins a claim may bring; without it a warning says that nodes may allow none")
 	cmd.Flags().BoolVar(&f.strict, "strict", false, "warnings are errors")
 	t.cniPathFlag(cmd)

@@ -231,7 +231,7 @@ func TestMistakesAreSaid(t *testing.T) {
 		"no agent":       {[]string{"doctor", "n1"}, "no pod of devinfo-agent", remedy.Blind},
 		"no such node":   {[]string{"capture", "n2"}, `nodes "n2" not found`, remedy.Blind},
 		"no such pod":    {[]string{"pod", "web"}, `pods "web" not found`, remedy.Blind},
-		"unknown format": {[]string{"-o", "xml"}, "--output: unknown value \"xml\"\n  give wide, json, yaml or name", remedy.Usage},
+		"unknown format": {[]string{"-o", "xml"}, "--output: unknown value \"xml\"\n  give one of wide, json, yaml, name", remedy.Usage},
 		"no such pods":   {[]string{"pod", "web", "-o", "xml"}, "--output", remedy.Usage}, // before anybody is asked
 		"from nowhere":   {[]string{"--from-nodes", "some"}, "--from-nodes", remedy.Usage},
 		"unknown flag":   {[]string{"--nodes"}, "--nodes", remedy.Usage},

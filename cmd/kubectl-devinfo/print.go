@@ -5,27 +5,24 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/pkg/cluster"
+	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 func (t *tool) printFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&t.output, "output", "o", "", "wide, json, yaml or name")
-	cmd.Flags().StringVar(&t.fromNodes, "from-nodes", fromAuto, "ask nodes for devices that the API does not name: auto (at most 16 nodes), never, always")
+	commandline.Choice(cmd, cmd.Flags(), &t.output, "output", "o", "", "wide, json, yaml or name", "wide", "json", "yaml", "name")
+	commandline.Choice(cmd, cmd.Flags(), &t.fromNodes, "from-nodes", "", fromAuto,
+		"ask nodes for devices that the API does not name: auto (at most 16 nodes), never, always", fromAuto, fromNever, fromAlways)
 	t.agentFlags(cmd)
 	cmd.Flags().BoolVar(&t.noHeaders, "no-headers", false, "leave the headers out")
-	for flag, values := range map[string][]string{"output": {"wide", "json", "yaml", "name"}, "from-nodes": {fromAuto, fromNever, fromAlways}} {
-		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	}
 }
 
 // print shows attachments as -o says.
@@ -51,20 +48,6 @@ func (t *tool) print(list []cluster.Network) error {
 		if _, err := fmt.Fprintln(t.Out, "pod/"+a.Pod); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// validOutput checks the values of the flags of printFlags.
-func (t *tool) validOutput() error {
-	if !slices.Contains([]string{"", "wide", "json", "yaml", "name"}, t.output) {
-		return remedy.Misuse("give wide, json, yaml or name", "--output: unknown value %q", t.output)
-	}
-	if _, err := labels.Parse(t.selector); err != nil {
-		return remedy.Misuse("give labels such as app=dpdk", "--selector: %q: %v", t.selector, err)
-	}
-	if !slices.Contains([]string{fromAuto, fromNever, fromAlways}, t.fromNodes) {
-		return remedy.Misuse("give auto, never or always", "--from-nodes: unknown value %q", t.fromNodes)
 	}
 	return nil
 }

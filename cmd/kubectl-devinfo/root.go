@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 
 	"devinfo-cni.io/pkg/ctl/commandline"
+	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 // A tool is what the commands share.
@@ -110,10 +112,8 @@ func (t *tool) root() *cobra.Command {
 func (t *tool) start(cmd *cobra.Command) {
 	body := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if cmd.Flags().Lookup("output") != nil {
-			if err := t.validOutput(); err != nil {
-				return err
-			}
+		if _, err := labels.Parse(t.selector); err != nil {
+			return remedy.Misuse("give labels such as app=dpdk", "--selector: %q: %v", t.selector, err)
 		}
 		t.started = true
 		if err := t.connect(); err != nil {

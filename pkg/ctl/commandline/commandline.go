@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/ctl/remedy"
@@ -123,6 +124,30 @@ func Logger(format string, verbosity int) *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, options))
 }
 
+// Choice makes a flag of the set that takes one of these values.
+func Choice(cmd *cobra.Command, flags *pflag.FlagSet, to *string, name, short, preset, usage string, allowed ...string) {
+	*to = preset
+	flags.VarP(choice{to, name, allowed}, name, short, usage)
+	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp))
+}
+
+type choice struct {
+	to      *string
+	name    string
+	allowed []string
+}
+
+func (c choice) String() string { return *c.to }
+func (choice) Type() string     { return "string" }
+
+func (c choice) Set(value string) error {
+	if !slices.Contains(c.allowed, value) {
+		return remedy.Misuse("give one of "+strings.Join(c.allowed, ", "), "--%s: unknown value %q", c.name, value)
+	}
+	*c.to = value
+	return nil
+}
+
 // Finish is for a root command without arguments of its own. It gives it the flag --version, and makes it
 // refuse arguments, which are no commands, with an error that names the command that was meant, if one is near.
 // Flags that do not exist are refused with an error that names the help. Errors are for [remedy.Report].
@@ -132,6 +157,9 @@ func Finish(root *cobra.Command) {
 	root.Flags().Bool("version", false, "version for "+root.DisplayName()) // cobra's own has the shorthand -v
 	root.SuggestionsMinimumDistance = 2
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if e, ok := errors.AsType[*remedy.Error](err); ok { // a choice's
+			return e
+		}
 		return remedy.Misuse("see "+cmd.CommandPath()+" --help", "%w", err)
 	})
 	root.Args = func(_ *cobra.Command, args []string) error {
