@@ -19,7 +19,6 @@ const mostMethods, mostFields = 40, 20
 // tooLarge holds the types that may be larger, each with the reason.
 var tooLarge = map[string]string{
 	"methods of cmd/devinfoctl.tool":       "each command is one, and so is each function that prints for one",
-	"methods of pkg/ctl/node.Node":         "it is cut smaller: see the next commits",
 	"methods of pkg/dra.Agent":             "it is cut in two: see the next commits",
 	"methods of pkg/journal.Journal":       "it is cut smaller: see the next commits",
 	"methods of pkg/sysfs.FS":              "each reads one fact of sysfs",
