@@ -81,3 +81,16 @@ func Names(t testing.TB, dir string) (names []string) {
 	}
 	return names
 }
+
+// Block returns the first block of a language, such as sh, that a Markdown file has after a text.
+func Block(t testing.TB, file, after, language string) string {
+	t.Helper()
+	const fence = "```"
+	_, section, found := strings.Cut(Read(t, file), after)
+	_, section, opened := strings.Cut(section, fence+language+"\n")
+	block, _, closed := strings.Cut(section, fence)
+	if !found || !opened || !closed {
+		t.Fatalf("%s has no block of %s after %q", file, language, after)
+	}
+	return block
+}

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/test/testpmd"
 )
@@ -39,7 +39,10 @@ func TestPacketsReachTheOtherEnd(t *testing.T) {
 				connects := strings.NewReplacer("{containerID:12}", sandbox, `"mode": "server"`, `"mode": "client"`)
 				here, there := attach(t, sandbox, c.example, listens), attach(t, "other"+sandbox, c.example, connects)
 				listener := here.start(t, c.listener)
-				socketOf(t, sandbox)
+				difftest.Eventually(t, "a socket of "+sandbox, func() bool {
+					found, _ := filepath.Glob("/var/lib/cni/usrspcni/" + sandbox + "/*")
+					return len(found) > 0
+				})
 				connecting := there.start(t, c.connecting)
 				testpmd.Burst(t, listener, connecting)
 				if c.reconnect == nil {
@@ -55,19 +58,6 @@ func TestPacketsReachTheOtherEnd(t *testing.T) {
 			})
 		}
 	})
-}
-
-// socketOf waits for the socket of a sandbox.
-func socketOf(t *testing.T, sandbox string) {
-	t.Helper()
-	for deadline := time.Now().Add(testpmd.Patience); ; time.Sleep(50 * time.Millisecond) {
-		if found, _ := filepath.Glob("/var/lib/cni/usrspcni/" + sandbox + "/*"); len(found) > 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("nobody has made the socket")
-		}
-	}
 }
 
 // What there is no device for here starts a program that prints its arguments, and virsh also

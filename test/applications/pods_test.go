@@ -90,15 +90,7 @@ func (p pod) inside(t *testing.T, args ...string) *exec.Cmd {
 // byShell starts an application: the lines after a text in docs/applications.md.
 func byShell(t *testing.T, after string) []string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/applications.md")
-	must(t, err)
-	_, section, found := strings.Cut(string(text), "\n"+after)
-	_, section, opened := strings.Cut(section, "```sh\n")
-	lines, _, closed := strings.Cut(section, "```")
-	if !found || !opened || !closed {
-		t.Fatalf("docs/applications.md has no lines after %q", after)
-	}
-	return []string{"sh", "-c", lines, "sh"}
+	return []string{"sh", "-c", difftest.Block(t, "../../docs/applications.md", "\n"+after, "sh"), "sh"}
 }
 
 var must = difftest.Must

@@ -1,5 +1,5 @@
 // Package testpmd gives commands to DPDK's testpmd, and has it send packets and count those
-// that come back. It is a kit of the tests that run applications.
+// that come back. It also runs other applications: it is the kit of the tests that run them.
 package testpmd
 
 import (
@@ -9,8 +9,11 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"devinfo-cni.io/pkg/difftest"
 )
 
 // Patience is for a machine that is busy with more than two programs which never sleep.
@@ -21,72 +24,90 @@ const Patience = 2 * time.Minute
 func Arguments(t *testing.T) []string {
 	t.Helper()
 	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, err)
 	_, list, _ := strings.Cut(string(status), "\nCpus_allowed_list:\t")
 	list, _, _ = strings.Cut(list, "\n")
 	return []string{"--no-huge", "--no-shconf", "-m", "64", fmt.Sprintf("--lcores=0@(%s),1@(%s)", list, list), "--", "-i", "--no-mlockall", "--total-num-mbufs=2048"}
 }
 
-// A Prompt is where it takes commands.
-type Prompt struct {
+// An Application is a command that runs.
+type Application struct {
 	cmd   *exec.Cmd
-	stdin io.Writer
 	ended chan struct{}
 
 	mu  sync.Mutex
 	out strings.Builder
 }
 
-// Start runs a command that leads to the prompt until the end of the test. Its output must not
-// be kept back: stdbuf -oL.
-func Start(t *testing.T, cmd *exec.Cmd) *Prompt {
+// Run starts a command, which ends with the test at the latest.
+func Run(t *testing.T, cmd *exec.Cmd) *Application {
 	t.Helper()
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &Prompt{cmd: cmd, stdin: stdin, ended: make(chan struct{})}
-	cmd.Stdout, cmd.Stderr = p, p
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() { _ = cmd.Wait(); close(p.ended) }()
+	a := &Application{cmd: cmd, ended: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = a, a
+	difftest.Must(t, cmd.Start())
+	go func() { _ = cmd.Wait(); close(a.ended) }()
 	t.Cleanup(func() {
-		p.Kill()
+		a.End()
 		if t.Failed() {
-			t.Logf("%s\n%s", cmd, p.said(0))
+			t.Logf("%s\n%s", cmd, a.Said())
 		}
 	})
-	return p
+	return a
 }
 
 // Write takes what the command prints.
-func (p *Prompt) Write(text []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.out.Write(text)
+func (a *Application) Write(text []byte) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.out.Write(text)
 }
 
-func (p *Prompt) said(from int) string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.out.String()[from:]
+// Said returns what the command has printed.
+func (a *Application) Said() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.out.String()
 }
 
-// Kill ends the command.
-func (p *Prompt) Kill() {
-	_ = p.cmd.Process.Kill()
-	<-p.ended
+// End ends the command by SIGTERM, or kills it if it hangs.
+func (a *Application) End() {
+	_ = a.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-a.ended:
+	case <-time.After(20 * time.Second):
+		a.Kill()
+	}
+}
+
+// Kill ends the command by SIGKILL.
+func (a *Application) Kill() {
+	_ = a.cmd.Process.Kill()
+	<-a.ended
+}
+
+// A Prompt is where testpmd takes commands.
+type Prompt struct {
+	*Application
+	stdin io.Writer
+}
+
+// Start runs a command that leads to the prompt until the end of the test, which kills it. Its
+// output must not be kept back: stdbuf -oL.
+func Start(t *testing.T, cmd *exec.Cmd) *Prompt {
+	t.Helper()
+	stdin, err := cmd.StdinPipe()
+	difftest.Must(t, err)
+	p := &Prompt{Run(t, cmd), stdin}
+	t.Cleanup(p.Kill)
+	return p
 }
 
 // ask gives a command again and again until the answer has the text, and is false if it had
 // not within the time.
 func (p *Prompt) ask(t *testing.T, within time.Duration, command, want string) bool {
 	t.Helper()
-	from := len(p.said(0))
-	for deadline := time.Now().Add(within); !strings.Contains(p.said(from), want); {
+	from := len(p.Said())
+	for deadline := time.Now().Add(within); !strings.Contains(p.Said()[from:], want); {
 		select {
 		case <-p.ended:
 			t.Fatalf("%s: testpmd has ended", command)
