@@ -13,14 +13,14 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
 	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/testpmd"
 )
 
 // A container has what it was given, and of nodes nothing else but those that each container has.
@@ -74,63 +74,16 @@ func (c container) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// An application is one that runs in a container.
-type application struct {
-	cmd   *exec.Cmd
-	ended chan struct{}
-
-	mu  sync.Mutex
-	out strings.Builder
-}
-
-func (a *application) Write(text []byte) (int, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.out.Write(text)
-}
-
-func (a *application) said() string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.out.String()
-}
-
-// start runs one until the test has ended it.
-func (c container) start(t *testing.T, args ...string) *application {
+// start runs an application in it until the test has ended it.
+func (c container) start(t *testing.T, args ...string) *testpmd.Application {
 	t.Helper()
-	a := &application{cmd: c.command(args...), ended: make(chan struct{})}
-	a.cmd.Stdout, a.cmd.Stderr = a, a
-	ok(t, args[0], a.cmd.Start())
-	go func() { _ = a.cmd.Wait(); close(a.ended) }()
-	t.Cleanup(func() {
-		a.end()
-		if t.Failed() {
-			t.Logf("%s\n%s", args, a.said())
-		}
-	})
-	return a
-}
-
-func (a *application) end() {
-	_ = a.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-a.ended:
-	case <-time.After(20 * time.Second): // testpmd that has hung
-		_ = a.cmd.Process.Kill()
-		<-a.ended
-	}
+	return testpmd.Run(t, c.command(args...))
 }
 
 // shown are the lines of docs/applications.md after a text, which start an application.
 func shown(t *testing.T, after string) []string {
 	t.Helper()
-	_, section, found := strings.Cut(read(t, "applications.md"), "\n"+after)
-	_, section, opened := strings.Cut(section, "```sh\n")
-	lines, _, closed := strings.Cut(section, "```")
-	if !found || !opened || !closed {
-		t.Fatalf("docs/applications.md has no lines after %q", after)
-	}
-	return []string{"sh", "-c", lines, "sh"}
+	return []string{"sh", "-c", difftest.Block(t, "applications.md", "\n"+after, "sh"), "sh"}
 }
 
 // swaps are testpmd's arguments to send all back, of few buffers.
@@ -150,20 +103,20 @@ const experiment = 0x88b5 // the protocol of frames for experiments
 func answers(t *testing.T, name, address string) {
 	t.Helper()
 	link, err := net.InterfaceByName(name)
-	ok(t, name, err)
+	must(t, err)
 	there, err := net.ParseMAC(address)
-	ok(t, address, err)
+	must(t, err)
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
-	ok(t, "socket", err)
+	must(t, err)
 	t.Cleanup(func() { unix.Close(fd) })
-	ok(t, "timeout", unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 200_000}))
-	ok(t, "bind", unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: experiment>>8 | experiment<<8&0xffff, Ifindex: link.Index}))
+	must(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 200_000}))
+	must(t, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: experiment>>8 | experiment<<8&0xffff, Ifindex: link.Index}))
 	frame := func(to, from net.HardwareAddr) []byte {
 		return append(slices.Concat(to, from, []byte{experiment >> 8, experiment & 0xff}), make([]byte, 50)...)
 	}
 	eventually(t, "a frame from "+address, func() bool {
 		_, err := unix.Write(fd, frame(there, link.HardwareAddr))
-		ok(t, "send", err)
+		must(t, err)
 		got := make([]byte, 2000)
 		n, _ := unix.Read(fd, got)
 		return bytes.Equal(got[:max(n, 0)], frame(link.HardwareAddr, there))
@@ -173,9 +126,7 @@ func answers(t *testing.T, name, address string) {
 // injected is a container of an attachment's pod.
 func (a *attachment) injected(agent *adaptation.Adaptation) container {
 	a.t.Helper()
-	if _, err := a.tryAdd(); err != nil {
-		a.t.Fatal(fullText(err))
-	}
+	a.attach()
 	a.t.Cleanup(a.del)
 	return adjusted(a.rt.ContainerID, a.container(agent))
 }
@@ -197,8 +148,8 @@ func TestDPDKOnVDPA(t *testing.T) {
 	dpdk := pod.start(t, append(shown(t, "vDPA, `driver` vhost"), "--", "--forward-mode=io", "--tx-first", "--eth-peer=0,02:00:00:00:0d:00",
 		"--stats-period=1", "--total-num-mbufs=2048")...)
 	arrived := regexp.MustCompile(`RX-packets: [1-9]`)
-	eventually(t, "packets arrive", func() bool { return arrived.MatchString(dpdk.said()) })
-	dpdk.end()
+	eventually(t, "packets arrive", func() bool { return arrived.MatchString(dpdk.Said()) })
+	dpdk.End()
 }
 
 // Two containers, each with the nodes of its RDMA device, and one without. Devinfo reads the

@@ -50,7 +50,7 @@ const (
 func offered(t *testing.T, rules string) map[string]resourceapi.Device {
 	t.Helper()
 	out, err := exec.Command(plugins+"/cni-dra-driver", "inventory", "--config", rules, "-o", "json").Output()
-	ok(t, "inventory", err)
+	must(t, err)
 	var all struct{ Slices []inventory.Slice }
 	must(t, json.Unmarshal(out, &all))
 	return inventory.PublishedIn(all.Slices)
@@ -260,6 +260,6 @@ func TestAVFIsBoundToVFIOForItsPod(t *testing.T) {
 	agent := injecting(t, "0000:41:00.0")
 	dpdk := newNetwork(t, "dpdk", `[`+devinfoLast+`]`).attachment("pod1", "net1", address).injected(agent).start(t, append(shown(t, "A VF on vfio-pci"), swaps...)...)
 	answers(t, "enp65s0", podsMAC)
-	dpdk.end()
+	dpdk.End()
 	restore()
 }

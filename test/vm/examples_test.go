@@ -54,7 +54,7 @@ func TestExampleSRIOVWithDPDK(t *testing.T) {
 	r.command[len(r.command)-1] += " --total-num-mbufs=2048"
 	dpdk := adjusted(sandboxID, r.adjustment).start(t, r.command...)
 	answers(t, "enp1s0", mac)
-	dpdk.end()
+	dpdk.End()
 	r.end()
 	if driver, _ := os.Readlink("/sys/bus/pci/devices/0000:01:10.6/driver"); filepath.Base(driver) != "vfio-pci" {
 		t.Errorf("the VF is on %s", driver)

@@ -17,7 +17,6 @@ import (
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
-	nrilog "github.com/containerd/nri/pkg/log"
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/config"
@@ -25,41 +24,18 @@ import (
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/nri/nritest"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
 const inside = "/var/run/k8s.cni.cncf.io/devinfo"
 
-// runtimeLog keeps the log of the NRI adaptation to errors.
-type runtimeLog struct{}
-
-func (runtimeLog) Debugf(context.Context, string, ...any) {}
-func (runtimeLog) Infof(context.Context, string, ...any)  {}
-func (runtimeLog) Warnf(context.Context, string, ...any)  {}
-func (runtimeLog) Errorf(_ context.Context, format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "NRI: "+format+"\n", args...)
-}
-
 // nri is the runtime's side of NRI, to which the agent of this machine is connected.
 func nri(t *testing.T) *adaptation.Adaptation {
 	t.Helper()
 	adaptation.SetPluginRegistrationTimeout(patient) // the machine is slow
-	adaptation.SetPluginRequestTimeout(patient)
-	nrilog.Set(runtimeLog{})
-	dir, none := t.TempDir(), t.TempDir()
-	list := func(ctx context.Context, tell adaptation.SyncCB) error {
-		_, err := tell(ctx, nil, nil)
-		return err
-	}
-	update := func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
-		return nil, nil
-	}
-	n, err := adaptation.New("containerd", "v2.2.0", list, update, adaptation.WithSocketPath(dir+"/nri"),
-		adaptation.WithPluginPath(none), adaptation.WithPluginConfigPath(none))
-	if err == nil {
-		err = n.Start()
-	}
-	ok(t, "NRI", err)
+	dir := t.TempDir()
+	n := nritest.Serve(t, dir+"/nri", nil)
 	var answered atomic.Bool
 	agent := injector(t, dir+"/nri", func(inject.Answer, inject.Reason, time.Duration) { answered.Store(true) })
 	ctx, cancel := context.WithCancel(context.Background())
@@ -67,10 +43,7 @@ func nri(t *testing.T) *adaptation.Adaptation {
 	go func() { ended <- agent.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		n.Stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		must(t, <-ended)
 	})
 	eventually(t, "the agent is connected", func() bool {
 		_, err := n.CreateContainer(t.Context(), &adaptation.CreateContainerRequest{Pod: &api.PodSandbox{Id: "on-the-host"}, Container: &api.Container{Id: "c0"}})

@@ -12,7 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
+
+	"devinfo-cni.io/pkg/difftest"
 )
 
 // The plugins are run from memory: a page of a file below /host is fetched from
@@ -53,19 +54,11 @@ func run(t *testing.T, command ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-func ok(t *testing.T, what string, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var (
+	must       = difftest.Must
+	same       = difftest.Same
+	eventually = difftest.Eventually // for what the kernel does in the background
+)
 
 // read gives the content of a file without its last newline.
 func read(t *testing.T, path string) string {
@@ -78,16 +71,6 @@ func read(t *testing.T, path string) string {
 func write(t *testing.T, path, text string) {
 	t.Helper()
 	must(t, os.WriteFile(path, []byte(text), 0o644))
-}
-
-// eventually waits for what the kernel does in the background.
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); !done(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("2 minutes later still not: %s", what)
-		}
-	}
 }
 
 func exists(path string) bool {

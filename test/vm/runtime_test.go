@@ -8,10 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -53,7 +50,10 @@ func newNetworkOf(t *testing.T, config []byte) *network {
 	must(t, err)
 	n := &network{t: t, list: list}
 	n.cni = libcni.NewCNIConfigWithCacheDir([]string{plugins}, t.TempDir(), n.exec())
-	t.Cleanup(func() { nothingLeft(t) })
+	t.Cleanup(func() {
+		nothingBut(t, infoDir)
+		nothingBut(t, stateDir)
+	})
 	return n
 }
 
@@ -96,25 +96,24 @@ func (n *network) attachment(podName, ifName, deviceID string) *attachment {
 
 func (a *attachment) path() string { return a.rt.CapabilityArgs["CNIDeviceInfoFile"].(string) }
 
-// tryAdd gives the result as sorted gives it.
-func (a *attachment) tryAdd() (string, error) {
+// attach gives the result of ADD, which must succeed, as sorted gives it.
+func (a *attachment) attach() string {
+	a.t.Helper()
 	result, err := a.cni.AddNetworkList(context.Background(), a.list, a.rt)
 	if err != nil {
-		return "", err
+		a.t.Fatalf("ADD: %s\n%s", fullText(err), a.warnings())
 	}
 	a.result = result
 	raw, err := json.Marshal(result)
-	return sorted(a.t, string(raw)), err
+	must(a.t, err)
+	return sorted(a.t, string(raw))
 }
 
 // add compares the result with the JSON wanted, in which MAC0, MAC1, … stand for the addresses that
 // the result has; the order of keys aside: libcni has none.
 func (a *attachment) add(want string) {
 	a.t.Helper()
-	result, err := a.tryAdd()
-	if err != nil {
-		a.t.Fatalf("ADD: %s\n%s", fullText(err), a.warnings())
-	}
+	result := a.attach()
 	for n, mac := range macs(a.t, result) {
 		want = strings.ReplaceAll(want, fmt.Sprint("MAC", n), mac)
 	}
@@ -128,29 +127,22 @@ func (a *attachment) check() {
 	}
 }
 
-// delDevinfo calls devinfo alone, with the result of ADD, where another plugin of the
-// list would be the first to complain.
-func (a *attachment) delDevinfo() error {
-	a.t.Helper()
-	at := slices.IndexFunc(a.list.Plugins, func(p *libcni.PluginConfig) bool { return p.Network.Type == "devinfo" })
-	conf, err := libcni.InjectConf(a.list.Plugins[at], map[string]any{"name": a.list.Name, "cniVersion": a.list.CNIVersion, "prevResult": a.result})
-	must(a.t, err)
-	return a.cni.DelNetwork(context.Background(), conf, a.rt)
-}
-
 func (a *attachment) tryDel() error {
 	return a.cni.DelNetworkList(context.Background(), a.list, a.rt)
 }
 
 // del takes the attachment away. Runtimes repeat DEL, but host-device fails at the
-// second; that of devinfo, without delegates, must not.
+// second; that of devinfo, with the result of ADD and without delegates, must not.
 func (a *attachment) del() {
 	a.t.Helper()
 	if err := a.tryDel(); err != nil {
 		a.t.Fatalf("DEL: %s\n%s", fullText(err), a.warnings())
 	}
-	if a.result != nil && a.list.Plugins[0].Network.Type != "devinfo" {
-		if err := a.delDevinfo(); err != nil {
+	at := slices.IndexFunc(a.list.Plugins, func(p *libcni.PluginConfig) bool { return p.Network.Type == "devinfo" })
+	if a.result != nil && at > 0 {
+		conf, err := libcni.InjectConf(a.list.Plugins[at], map[string]any{"name": a.list.Name, "cniVersion": a.list.CNIVersion, "prevResult": a.result})
+		must(a.t, err)
+		if err := a.cni.DelNetwork(context.Background(), conf, a.rt); err != nil {
 			a.t.Fatalf("second DEL: %s\n%s", fullText(err), a.warnings())
 		}
 	}
@@ -159,21 +151,15 @@ func (a *attachment) del() {
 	}
 }
 
-// ends checks the attachment and takes it away, of which nobody has anything to say.
-func (a *attachment) ends() {
-	a.t.Helper()
-	a.check()
-	a.del()
-	a.silent()
-}
-
 // passes has all verbs succeed without a word: ADD with that result and device-info file, CHECK
 // and DEL.
 func (a *attachment) passes(result, info string) {
 	a.t.Helper()
 	a.add(result)
 	a.file(info)
-	a.ends()
+	a.check()
+	a.del()
+	a.silent()
 }
 
 // file compares the device-info file with the JSON wanted, white space aside, and
@@ -217,34 +203,4 @@ func sorted(t *testing.T, text string) string {
 	out, err := json.MarshalIndent(value, "", "  ")
 	must(t, err)
 	return string(out)
-}
-
-func same(t *testing.T, what, got, want string) {
-	t.Helper()
-	if got != want {
-		t.Errorf("%s:\n%s\nwant:\n%s", what, got, want)
-	}
-}
-
-// nothingLeft fails the test if files of an attachment are still there.
-func nothingLeft(t *testing.T) {
-	t.Helper()
-	found := map[string]bool{}
-	for _, dir := range []string{infoDir, stateDir} {
-		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-			if err == nil && !e.IsDir() {
-				found[path] = true
-			}
-			return nil
-		})
-		if err != nil {
-			t.Error(err)
-		}
-	}
-	if len(found) > 0 {
-		t.Errorf("left behind: %s", slices.Sorted(maps.Keys(found)))
-		for path := range found {
-			os.Remove(path)
-		}
-	}
 }
