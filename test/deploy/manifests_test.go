@@ -5,11 +5,13 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 )
 
 var write = flag.Bool("write", false, "write the manifests, as make manifests does")
@@ -119,6 +121,56 @@ func TestTheDirectoryOfThePluginsMustBeThere(t *testing.T) {
 		}
 		if mounted != dir || strings.HasPrefix(name, "DaemonSet ") && dir != "/x" {
 			t.Errorf("%s: $CNI_BIN_DIR is %s, and the directory %q is mounted", name, dir, mounted)
+		}
+	}
+}
+
+// Policies and quotas of a namespace refuse a pod of which one container has too many rights, or requests
+// nothing.
+func TestEachContainerHasFewRightsAndRequestsWhatItTakes(t *testing.T) {
+	list := pods(t)
+	for name, object := range template(t, "devinfo", `{dra: {enabled: true, resources: {requests: {cpu: 11m, memory: 1Mi}}}}`) {
+		switch kind, _, _ := strings.Cut(name, " "); kind {
+		case "DaemonSet":
+			list[name] = daemonSet(t, object).Spec.Template.Spec
+		case "Pod":
+			text, err := yaml.Marshal(object)
+			must(t, err)
+			var pod corev1.Pod
+			must(t, yaml.UnmarshalStrict(text, &pod))
+			list[name] = pod.Spec
+		}
+	}
+	for name, pod := range list {
+		for _, c := range append(pod.InitContainers, pod.Containers...) {
+			if r := c.Resources.Requests; r.Cpu().IsZero() || r.Memory().IsZero() || name == "DaemonSet cni-dra-driver" && r.Cpu().String() != "11m" {
+				t.Errorf("%s: container %s requests %v", name, c.Name, r)
+			}
+			s := c.SecurityContext
+			if s.Privileged != nil && *s.Privileged { // runs whatever CNI plugin it is told to
+				continue
+			}
+			if s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || s.SeccompProfile == nil ||
+				s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation {
+				t.Errorf("%s: container %s may do more than it needs: %v", name, c.Name, s)
+			}
+		}
+	}
+	if list["Pod devinfo-test"].Containers == nil {
+		t.Error("no pod of helm test")
+	}
+}
+
+// Clusters enforce, warn and audit by default levels of their own, each.
+func TestTheNamespacesAllowThePodsWithoutWarnings(t *testing.T) {
+	for _, dir := range []string{"devinfo", "cni-dra-driver"} {
+		labels := kustomize(t, dir)["Namespace "+dir]["metadata"].(map[string]any)["labels"].(map[string]any)
+		page, err := os.ReadFile("../../docs/install.md")
+		must(t, err)
+		for _, mode := range []string{"enforce", "warn", "audit"} {
+			if labels["pod-security.kubernetes.io/"+mode] != "privileged" || !strings.Contains(string(page), "pod-security.kubernetes.io/"+mode+"=privileged") {
+				t.Errorf("%s: %s is %v in the namespace, and not in docs/install.md", dir, mode, labels)
+			}
 		}
 	}
 }
