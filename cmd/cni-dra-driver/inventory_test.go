@@ -155,7 +155,7 @@ func TestClearIsForWhatWasGivenUp(t *testing.T) {
 		Pool: "n1", Device: "cni-3", Network: "net", IfName: "net1", List: json.RawMessage("{}"), Phase: state.Abandoned,
 		Execution: state.Execution{Sandbox: "s1", Args: [][2]string{{"K8S_POD_NAMESPACE", "ns"}, {"K8S_POD_NAME", "pod"}}},
 	}
-	left := &state.Claim{Namespace: "ns", Name: "claim", UID: "u1", Attachments: []state.Attachment{at}}
+	left := &state.Claim{Namespace: "ns", Name: "claim", UID: "u1", Abandoned: []state.Attachment{at}}
 	must(t, store.Put(left))
 	var out strings.Builder
 	cmd := command()
@@ -168,7 +168,7 @@ func TestClearIsForWhatWasGivenUp(t *testing.T) {
 	if want := "claim ns/claim, pod ns/pod: interface net1 in network net, device n1/cni-3: cleared\n"; out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}
-	if !store.IsCleared(left.Key()) {
+	if !store.IsCleared("u1", &at) {
 		t.Error("the agent is not told")
 	}
 	t.Setenv(state.DirVariable, filepath.Join(plugins, driver, "state"))
@@ -181,8 +181,8 @@ func TestClearIsForWhatWasGivenUp(t *testing.T) {
 	if err := cmd.Execute(); err == nil || !strings.Contains(err.Error(), "give --kubelet-plugins-dir") {
 		t.Errorf("in no directory: %v", err)
 	}
-	left.Attachments[0].Sandbox = "s2"
-	if store.IsCleared(left.Key()) {
+	at.Sandbox = "s2"
+	if store.IsCleared("u1", &at) {
 		t.Error("it is told of another one")
 	}
 }

@@ -117,7 +117,7 @@ type Agent struct {
 	step    func(string)  // called after each write and exec, named; nil but in tests
 
 	mu        sync.Mutex
-	claims    map[types.UID]*claim        // by the keys of their records
+	claims    map[types.UID]*claim
 	problems  map[types.UID]state.Problem // of claims whose file could not be used
 	sandboxes map[string]*sandbox         // by ID: those that the runtime has told of
 	told      int                         // how many sandboxes that were
@@ -191,25 +191,15 @@ func (a *Agent) load() error {
 		return err
 	}
 	for _, record := range records {
-		a.claims[record.Key()] = known(record)
+		a.claims[record.UID] = known(record)
 		if record.StatusOwed {
 			a.reports.Add(record.UID)
 		}
 	}
-	for key, c := range a.claims {
-		// An agent that was killed while it gave a DEL up has it on two records: it is the claim's.
-		own := a.claims[c.ref.UID]
-		if at := c.record.Abandoned(); at != nil && own != nil && own.has(at.Sandbox, at.IfName) {
-			if err := a.state.Remove(key); err != nil {
-				return err
-			}
-			delete(a.claims, key)
-		}
-	}
 	for _, p := range problems {
-		a.problems[p.Key] = p
+		a.problems[p.UID] = p
 		a.Log.Error("the state of a claim cannot be used: what it holds of networks stays until someone looks into it",
-			"claimUID", state.UIDOf(p.Key), "error", p.Err, "setAside", p.Aside)
+			"claimUID", p.UID, "error", p.Err, "setAside", p.Aside)
 	}
 	return nil
 }

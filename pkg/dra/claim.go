@@ -17,12 +17,11 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// claim is a claim on record, or what was abandoned of one, and what events want of it. The
+// claim is a claim on record, or what is left of one, and what events want of it. The
 // agent's mutex guards all of it but orphans. Only the claim's worker gives it another record,
 // which is then never changed: whoever has taken one may read it without the mutex.
 type claim struct {
 	ref    kubeletplugin.NamespacedObject // never changes
-	key    types.UID                      // of its record; never changes
 	record *state.Claim
 
 	// What events want.
@@ -39,12 +38,12 @@ type claim struct {
 	doing   action // the step under way; none = none
 	of      string // and the sandbox that it is for
 	sent    []resourceapi.AllocatedDeviceStatus
-	freed   map[string]bool // parts that are about to leave the record: what is leased of them others may let go
 
 	// What keeps it from going on. A DEL that has failed has a back-off of its own, for others
 	// must not make it fail more often.
 	trouble retry
 	late    map[int]retry // of what attachments owe, by their places in the record
+	redo    time.Time     // when the DELs that were given up are run again
 
 	// orphans are the interfaces for which plugins of an earlier agent may still run. The
 	// worker's alone.
@@ -61,7 +60,7 @@ type retry struct {
 
 // known is a claim with that record.
 func known(record *state.Claim) *claim {
-	c := &claim{key: record.Key(), record: record, pod: record.Pod, orphans: map[string]bool{}, late: map[int]retry{}}
+	c := &claim{record: record, pod: record.Pod, orphans: map[string]bool{}, late: map[int]retry{}}
 	c.ref.Namespace, c.ref.Name, c.ref.UID = record.Namespace, record.Name, record.UID
 	for _, at := range record.Attachments {
 		c.orphans[at.IfName] = at.Phase == state.Adding || at.Phase == state.Deleting
@@ -75,13 +74,20 @@ func (c *claim) isFor(pod types.UID) bool { return c.pod.UID == pod }
 // owes a DEL for the sandbox that somebody may wait for. Restoring its devices does not count.
 func (c *claim) owes(sandbox string) bool {
 	return slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool {
-		return at.Sandbox == sandbox && at.Phase != state.Restoring && at.Phase != state.Abandoned
+		return at.Sandbox == sandbox && at.Phase != state.Restoring
 	})
 }
 
-// has an attachment to a sandbox by that interface.
-func (c *claim) has(sandbox, ifName string) bool {
-	return slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return at.Sandbox == sandbox && at.IfName == ifName })
+// left is what remains of the claim once it is unprepared; nil = nothing.
+func (c *claim) left() *claim {
+	if len(c.record.Abandoned) == 0 {
+		return nil
+	}
+	record := c.record.Clone()
+	record.Pod, record.Attachments, record.StatusOwed = state.Pod{}, nil, false
+	left := known(record)
+	left.redo = c.redo
+	return left
 }
 
 // stuck says why what is owed has not been done, though it was tried; nil = there is nothing.
@@ -126,7 +132,7 @@ func (a *Agent) adopt(c *claim, record *state.Claim, saved bool) {
 	if !slices.Equal(withheldOf(c.record), withheldOf(record)) {
 		a.offerSoon()
 	}
-	c.record, c.unsaved, c.freed = record, !saved || record.Pod != c.pod, nil
+	c.record, c.unsaved = record, !saved || record.Pod != c.pod
 	if saved {
 		c.fresh = false
 	}
@@ -149,31 +155,40 @@ func (a *Agent) saveNow(c *claim) error {
 		a.mu.Lock()
 		c.trouble.err = err
 		a.mu.Unlock()
-		a.drop(c)
+		a.drop(c, c.left())
 	}
 	return err
 }
 
-// forgetNow removes the record.
+// forgetNow removes the record, or all of it but what was abandoned.
 func (a *Agent) forgetNow(c *claim) error {
 	if err := a.release(c); err != nil {
 		return err
 	}
-	if err := a.state.Remove(c.key); err != nil {
+	left, err := c.left(), error(nil)
+	if left == nil {
+		err = a.state.Remove(c.ref.UID)
+	} else {
+		err = a.state.Put(left.record)
+	}
+	if err != nil {
 		return fmt.Errorf("claim %s: %w", c.ref, err)
 	}
 	a.did("forgotten")
-	a.drop(c)
+	a.drop(c, left)
 	return nil
 }
 
-// drop takes a claim out of the agent.
-func (a *Agent) drop(c *claim) {
+// drop takes a claim out of the agent, but for what is left of it; nil = nothing.
+func (a *Agent) drop(c, left *claim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c.gone = true
-	delete(a.claims, c.key)
-	a.backOff.Forget(c.key)
+	delete(a.claims, c.ref.UID)
+	if left != nil {
+		a.claims[c.ref.UID] = left
+	}
+	a.backOff.Forget(c.ref.UID)
 	a.reports.Forget(c.ref.UID)
 	a.announce()
 }
@@ -204,6 +219,7 @@ func (a *Agent) Census() Census {
 		for _, at := range c.record.Attachments {
 			census.Phases[string(at.Phase)]++
 		}
+		census.Phases[string(state.Abandoned)] += len(c.record.Abandoned)
 		if c.record.StatusOwed {
 			census.Status++
 		}

@@ -3,7 +3,6 @@ package dra
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -60,7 +59,7 @@ func (a *Agent) idle() (list []*claim) {
 
 // isIdle reports whether no sandbox runs with a claim, for all that is known. The mutex must be held.
 func (a *Agent) isIdle(c *claim) bool {
-	return a.synced && c.record.Abandoned() == nil && a.sandboxOf(c.pod.UID) == nil &&
+	return a.synced && !c.record.Left() && a.sandboxOf(c.pod.UID) == nil &&
 		!slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return a.runs(a.sandboxes[at.Sandbox]) })
 }
 
@@ -87,10 +86,8 @@ var errRecorded = errors.New("the claim is on record")
 func (a *Agent) unrecorded(uid types.UID) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, key := range slices.AppendSeq(slices.Collect(maps.Keys(a.problems)), maps.Keys(a.claims)) {
-		if state.UIDOf(key) == uid {
-			return errRecorded
-		}
+	if _, unreadable := a.problems[uid]; unreadable || a.claims[uid] != nil {
+		return errRecorded
 	}
 	return nil
 }

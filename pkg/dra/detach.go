@@ -6,7 +6,7 @@ import (
 	"math"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/pkg/dra/custody"
 	"devinfo-cni.io/pkg/dra/state"
@@ -15,44 +15,40 @@ import (
 // delete detaches attachments, all at the same time. It may be repeated until it
 // succeeds: for a plugin, DEL of what is gone is no error.
 func (a *Agent) delete(c *claim, which []int) {
-	record := c.record
-	if record.Abandoned() == nil {
-		record = record.Clone()
-		for _, n := range which {
-			record.Attachments[n].Phase = state.Deleting
-		}
-		// Even without a record, what is on disk owes a DEL. One that is on a full disk
-		// must be possible.
-		a.putAnyway(c, record, "deleting")
+	record := c.record.Clone()
+	for _, n := range which {
+		record.Attachments[n].Phase = state.Deleting
 	}
+	// Even without a record, what is on disk owes a DEL. One that is on a full disk
+	// must be possible.
+	a.putAnyway(c, record, "deleting")
 	results := make(chan result)
 	for _, n := range which {
 		at := record.Attachments[n]
 		orphaned := c.orphans[at.IfName]
 		delete(c.orphans, at.IfName)
-		go func() { results <- a.runDel(c, record, n, at, orphaned) }()
+		go func() { results <- a.runDel(record, n, at, orphaned) }()
 	}
 	for range which {
 		a.deleted(c, <-results)
 	}
 }
 
-// runDel closes the gate and runs DEL as ADD was run.
-func (a *Agent) runDel(c *claim, record *state.Claim, n int, at state.Attachment, orphaned bool) result {
-	key := key(record.UID, &at)
+// runDel closes the gate and runs DEL.
+func (a *Agent) runDel(record *state.Claim, n int, at state.Attachment, orphaned bool) result {
 	if orphaned {
-		a.cni.await(key)
+		a.cni.await(key(record.UID, &at))
 	}
-	if at.Phase == state.Abandoned {
-		if err := a.notOthers(record, &at); err != nil {
-			return result{n, at, err}
-		}
+	err := a.closeGate(record, &at)
+	if err == nil {
+		err = a.detach(record.UID, &at)
 	}
-	if at.Phase == state.Deleting {
-		if err := a.closeGate(record, &at); err != nil {
-			return result{n, at, err}
-		}
-	}
+	return result{n, at, err}
+}
+
+// detach runs DEL as ADD was run, and removes what was kept for it.
+func (a *Agent) detach(claim types.UID, at *state.Attachment) error {
+	key := key(claim, at)
 	netns, gone := at.Netns, ""
 	switch {
 	case at.BootID != a.BootID: // at its path is another by now, and the start has made all devices anew
@@ -61,25 +57,22 @@ func (a *Agent) runDel(c *claim, record *state.Claim, n int, at state.Attachment
 		netns, gone = "", at.Netns
 	}
 	began := time.Now()
-	err := a.cni.del(key, &at, netns, gone)
+	err := a.cni.del(key, at, netns, gone)
 	a.did("exec DEL")
 	a.metrics.exec("DEL", time.Since(began), err)
 	if err == nil {
-		err = errors.Join(removeInfo(&at), a.cni.forget(key))
+		err = errors.Join(removeInfo(at), a.cni.forget(key))
 	}
-	if err == nil && at.Phase == state.Abandoned {
-		err = a.giveBack(record, &at)
-	}
-	if err == nil && (at.Phase == state.Abandoned || at.Former == nil) { // else restore does
-		err = a.letGo(c, &at)
-	}
-	return result{n, at, err}
+	return err
 }
 
 // deleted puts the result of a DEL on record.
 func (a *Agent) deleted(c *claim, r result) {
 	record := c.record.Clone()
 	at := &record.Attachments[r.n]
+	if r.err == nil && at.Former == nil { // else restore does
+		r.err = a.letGo(record, at)
+	}
 	switch {
 	case r.err != nil:
 		at.Tries++
@@ -88,9 +81,6 @@ func (a *Agent) deleted(c *claim, r result) {
 		a.Log.Error("pod is not detached yet", "pod", podOf(at), "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
 		a.pause(c, r.n, at, err)
 		a.putAnyway(c, record, "not deleted")
-		return
-	case at.Phase == state.Abandoned:
-		a.finish(c)
 		return
 	case at.Former != nil:
 		at.Phase, at.Tries, at.DelError = state.Restoring, 0, ""
@@ -101,24 +91,6 @@ func (a *Agent) deleted(c *claim, r result) {
 	a.putAnyway(c, record, "deleted")
 }
 
-// clear forgets what was abandoned, as an administrator wants it, without a DEL.
-func (a *Agent) clear(c *claim) error {
-	a.Log.Warn("an administrator has cleared what was given up", "claim", c.ref)
-	at := c.record.Abandoned()
-	if err := errors.Join(removeInfo(at), a.letGo(c, at), a.cni.forget(key(c.ref.UID, at))); err != nil {
-		return fmt.Errorf("claim %s: clear: %w", c.ref, err)
-	}
-	a.finish(c)
-	return nil
-}
-
-// finish has the record of what was abandoned forgotten: it owes nothing any more.
-func (a *Agent) finish(c *claim) {
-	record := c.record.Clone()
-	record.Attachments = nil
-	a.adopt(c, record, true)
-}
-
 // pause keeps an attachment from repeating at once what has failed: DEL, or restoring its device.
 // An error of nil is of a device that may be on its way back.
 func (a *Agent) pause(c *claim, n int, at *state.Attachment, err error) {
@@ -127,9 +99,6 @@ func (a *Agent) pause(c *claim, n int, at *state.Attachment, err error) {
 		what, limit = "restoring it", restoreTries
 	}
 	pause := a.pauseAfter(at.Tries, limit)
-	if at.Phase == state.Abandoned {
-		pause = a.AbandonedEvery
-	}
 	if err != nil {
 		err = fmt.Errorf("%w; %s is tried again in %v; once the network namespace is gone and it has failed %d times (now %d) it is given up",
 			err, what, pause.Round(time.Second), limit, at.Tries)
@@ -154,40 +123,6 @@ func (a *Agent) pauseAfter(n, tries int) time.Duration {
 	return time.Duration(first * math.Exp2(float64(n-1)))
 }
 
-// abandon takes what cannot be deleted out of the way of the claim: it has a record of its own,
-// and DEL is tried at the agent's start and every [Options.AbandonedEvery].
-func (a *Agent) abandon(c *claim, which []int) error {
-	record := c.record.Clone()
-	for _, n := range which {
-		at := &record.Attachments[n]
-		given := *at
-		given.Phase, given.GivenUp = state.Abandoned, metav1.NewTime(time.Now().UTC().Truncate(time.Second))
-		if now := a.stateOf(at); now == custody.Gone || now == custody.Replaced { // what comes back in its place is another device, and nobody's
-			given.Lost, given.Former = true, nil
-		}
-		left := known(&state.Claim{Namespace: c.ref.Namespace, Name: c.ref.Name, UID: c.ref.UID, Attachments: []state.Attachment{given}})
-		left.late[0] = retry{after: time.Now().Add(a.AbandonedEvery)}
-		if err := a.state.Put(left.record); err != nil {
-			return fmt.Errorf("record claim %s: %w", c.ref, err)
-		}
-		a.did("apart")
-		a.mu.Lock()
-		if a.claims[left.key] == nil { // before the claim is without it: it is always somebody's
-			a.claims[left.key] = left
-		}
-		a.mu.Unlock()
-		a.mourn(c, at)
-		at.Reset("")
-	}
-	if err := a.put(c, record, "abandoned"); err != nil {
-		return err
-	}
-	for _, n := range which {
-		a.goOn(c, n)
-	}
-	return nil
-}
-
 // stateOf says what has become of the device of an attachment; "" = that is not known.
 func (a *Agent) stateOf(at *state.Attachment) custody.State {
 	if at == nil || at.Former == nil || a.Custody == nil {
@@ -202,41 +137,6 @@ func (a *Agent) stateOf(at *state.Attachment) custody.State {
 		a.Log.Warn("what has become of a device is not known", "device", at.Device, "error", err)
 	}
 	return now
-}
-
-// mourn tells people what is given up.
-func (a *Agent) mourn(c *claim, at *state.Attachment) {
-	what, reason := fmt.Sprintf("DEL of network %s", at.Network), NoticeAbandoned
-	if at.Phase == state.Restoring {
-		what, reason = fmt.Sprintf("restoring device %s", at.Device), NoticeDevice
-	}
-	a.Log.Error("given up: what is left of the network stays until an administrator looks into it", "what", what,
-		"claim", c.ref, "network", at.Network, "device", at.Device, "sandbox", at.Sandbox, "ifName", at.IfName, "error", at.DelError)
-	a.tell(podOf(at), reason, fmt.Sprintf("claim %s, request %s: %s has failed %d times and is given up: %s", c.name(), at.Request, what, at.Tries, at.DelError))
-}
-
-// isTaken says whether the device of an abandoned attachment is another record's by now, or is
-// about to be: its DEL would take the device away from that. Nor do the DELs of two that were
-// abandoned meet, of which each restores the device. The mutex must be held.
-func (a *Agent) isTaken(c *claim) bool {
-	at := c.record.Abandoned()
-	for _, other := range a.claims {
-		for n := range other.record.Attachments {
-			held := &other.record.Attachments[n]
-			if other == c || !sameDevice(held, at) {
-				continue
-			}
-			switch {
-			case held.Phase == state.Abandoned:
-				if other.doing == doDel {
-					return true
-				}
-			case held.Owes(), held.Bare() && a.isHeld(other), other.doing == doAdd, other.doing == doOpen:
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // sameDevice says whether two attachments are of one exclusive device: as the scheduler

@@ -26,13 +26,13 @@ const (
 var errEnded = errors.New("the agent has ended: the next one does it")
 
 // wake has the claim looked at. The mutex may be held.
-func (a *Agent) wake(c *claim) { a.queue.Add(c.key) }
+func (a *Agent) wake(c *claim) { a.queue.Add(c.ref.UID) }
 
 // rouse wakes a claim that somebody waits for: but for DELs it is not held back by what
 // has failed before. The mutex must be held.
 func (a *Agent) rouse(c *claim) {
 	c.trouble = retry{}
-	a.backOff.Forget(c.key)
+	a.backOff.Forget(c.ref.UID)
 	a.wake(c)
 }
 
@@ -92,7 +92,7 @@ func (a *Agent) look() {
 
 // isOpenBare says whether the containers may have what a claim brings no network for.
 func (a *Agent) isOpenBare(c *claim) bool {
-	return !slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return at.Bare() && !a.isOpen(c, &at) })
+	return !slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return at.Bare() && !a.isOpen(c.record, &at) })
 }
 
 // Prepare notes down what a claim asks for, and refuses what cannot be done: so it does while
@@ -108,6 +108,12 @@ func (a *Agent) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (
 	}
 	own, err := a.allocated(ctx, claim)
 	if err != nil {
+		return nil, err
+	}
+	if err := a.await(ctx, func() (bool, error) {
+		left := a.claims[claim.UID]
+		return left == nil || !left.record.Left() || left.doing == none, nil
+	}); err != nil {
 		return nil, err
 	}
 	c, err := a.admit(ctx, claim, own)
@@ -145,7 +151,7 @@ func (a *Agent) formerOf(asked *resourceapi.ResourceClaim) *claim {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c := a.claims[asked.UID]
-	if c == nil || isBefore(asked.ResourceVersion, c.version) || isAllocated(c.record, asked, a.Driver) {
+	if c == nil || c.record.Left() || isBefore(asked.ResourceVersion, c.version) || isAllocated(c.record, asked, a.Driver) {
 		return nil
 	}
 	c.forget = true
@@ -170,7 +176,9 @@ func (a *Agent) admit(ctx context.Context, asked *resourceapi.ResourceClaim, own
 	}
 	c := a.claims[asked.UID]
 	switch {
-	case c == nil:
+	case c != nil && c.record.Left() && c.doing != none:
+		return nil, fmt.Errorf("claim %s: a DEL that was given up is tried again: prepare the claim again", c.ref)
+	case c == nil || c.record.Left():
 		networks, err := own.resolve(asked, a.Policy)
 		if err != nil {
 			return nil, err
@@ -178,8 +186,12 @@ func (a *Agent) admit(ctx context.Context, asked *resourceapi.ResourceClaim, own
 		if err := cniconfig.Distinct(networks, a.takenBy(pods)); err != nil {
 			return nil, err
 		}
+		left := c
 		c = known(recordOf(asked, pods[0], networks, own))
 		c.fresh, c.unsaved = true, true
+		if left != nil {
+			left.gone, c.record.Abandoned, c.redo = true, left.record.Abandoned, left.redo
+		}
 		a.claims[asked.UID] = c
 	case isBefore(asked.ResourceVersion, c.version), !isAllocated(c.record, asked, a.Driver):
 		return nil, fmt.Errorf("claim %s: it has changed since it was read: prepare it again", c.ref)
@@ -222,7 +234,7 @@ func (a *Agent) Unprepare(ctx context.Context, uid types.UID) (err error) {
 func (a *Agent) unprepare(ctx context.Context, c *claim) error {
 	return a.await(ctx, func() (bool, error) {
 		switch {
-		case c.gone:
+		case c.gone || c.record.Left():
 			return true, nil
 		case !c.forget:
 			return false, fmt.Errorf("claim %s: prepared again", c.ref)
@@ -242,6 +254,9 @@ func (a *Agent) dismiss(uid types.UID) (*claim, error) {
 		return nil, newer
 	}
 	c := a.claims[uid]
+	if c != nil && c.record.Left() {
+		return c, nil
+	}
 	if c == nil {
 		if problem.Err != nil {
 			a.Log.Error("a claim is unprepared of which nothing is known: its networks may be left over", "claimUID", uid, "setAside", problem.Aside)

@@ -224,7 +224,7 @@ func (a *Agent) release(c *claim) error {
 				return fmt.Errorf("claim %s, request %s: %w", c.ref, at.Request, err)
 			}
 		}
-		if err := a.letGo(c, at); err != nil {
+		if err := a.letGo(c.record, at); err != nil {
 			return fmt.Errorf("claim %s, request %s: %w", c.ref, at.Request, err)
 		}
 	}

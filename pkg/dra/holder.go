@@ -74,18 +74,14 @@ func (a *Agent) take(c *claim, attachments []*state.Attachment, of *journal.Clai
 func (a *Agent) hasGivenUp(uid types.UID) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, c := range a.claims {
-		if c.ref.UID == uid && c.record.Abandoned() != nil {
-			return true
-		}
-	}
-	return false
+	c := a.claims[uid]
+	return c != nil && c.record.Abandoned != nil
 }
 
 // holdBare takes leases of the devices of a claim that it brings no network for, all
 // together: its containers get their nodes, and nobody else's may.
 func (a *Agent) holdBare(c *claim) error {
-	if a.isHeld(c) {
+	if a.isHeld(c.record) {
 		return nil
 	}
 	var bare []*state.Attachment
@@ -107,12 +103,12 @@ func (a *Agent) holdBare(c *claim) error {
 
 // isHeld says whether a claim has leases, for the pod that it belongs to, of what it brings no
 // network for.
-func (a *Agent) isHeld(c *claim) bool {
+func (a *Agent) isHeld(record *state.Claim) bool {
 	if a.Journal == nil {
 		return true
 	}
-	of, err := a.Journal.Claim(string(c.ref.UID))
-	return err == nil && of != nil && slices.Equal(of.Pods, []string{string(c.record.Pod.UID)}) && a.Journal.Holding(of)
+	of, err := a.Journal.Claim(string(record.UID))
+	return err == nil && of != nil && slices.Equal(of.Pods, []string{string(record.Pod.UID)}) && a.Journal.Holding(of)
 }
 
 func groupID(group string) string { return sysfs.ID("iommu", group) }
@@ -165,10 +161,8 @@ func (a *Agent) otherClaim(c *claim, at *state.Attachment) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, other := range a.claims {
-		has := func(held state.Attachment) bool {
-			return held.Owes() && (held.Phase != state.Abandoned || other.doing == doDel) && sameDevice(&held, at)
-		}
-		if other != c && slices.ContainsFunc(other.record.Attachments, has) {
+		has := func(held state.Attachment) bool { return held.Owes() && sameDevice(&held, at) }
+		if other != c && (slices.ContainsFunc(other.record.Attachments, has) || other.doing == doAgain && slices.ContainsFunc(other.record.Abandoned, has)) {
 			return fmt.Errorf("device %s: claim %s has not given it back yet: it is attached once that is done", at.Device, other.name())
 		}
 	}
@@ -183,7 +177,10 @@ func (a *Agent) notOthers(record *state.Claim, at *state.Attachment) error {
 	}
 	of, err := a.leases(record.UID, at)
 	if err == nil {
-		of.Pods = []string{string(record.Pod.UID), identity(at).UID}
+		of.Pods = []string{identity(at).UID}
+		if at.Phase != state.Abandoned {
+			of.Pods = append(of.Pods, string(record.Pod.UID))
+		}
 		err = a.Journal.Free(of)
 	}
 	if held := (*journal.HeldError)(nil); errors.As(err, &held) {
@@ -192,41 +189,21 @@ func (a *Agent) notOthers(record *state.Claim, at *state.Attachment) error {
 	return err
 }
 
-// letGo is for an attachment that has nothing any more. Its leases stay while another one of
-// the claim owes the same: one of a later sandbox, or one whose DEL was given up.
-func (a *Agent) letGo(c *claim, at *state.Attachment) error {
-	if a.Journal == nil {
+// letGo is for an attachment that has nothing any more. Its leases stay while another one in the
+// record owes the same: one of a later sandbox, or one whose DEL was given up.
+func (a *Agent) letGo(record *state.Claim, at *state.Attachment) error {
+	owes := func(of state.Attachment) bool { return of.Owes() && of.Part() == at.Part() && of.Sandbox != at.Sandbox }
+	if a.Journal == nil || slices.ContainsFunc(record.Attachments, owes) || slices.ContainsFunc(record.Abandoned, owes) {
 		return nil
 	}
-	stay := errors.New("they are another's")
-	of := journal.Claim{UID: string(c.ref.UID), Part: at.Part()}
-	err := a.Journal.LetGoIf(of.Record(), func() error {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		for _, other := range a.claims {
-			owes := func(of state.Attachment) bool {
-				return (of.Owes() || other.doing == doAdd) && of.Part() == at.Part() && of.Sandbox != at.Sandbox
-			}
-			if other.ref.UID == c.ref.UID && !other.freed[at.Part()] && slices.ContainsFunc(other.record.Attachments, owes) {
-				if c.freed == nil {
-					c.freed = map[string]bool{}
-				}
-				c.freed[at.Part()] = true // two that end at once do not both leave it to the other
-				return stay
-			}
-		}
-		return nil
-	})
-	if errors.Is(err, stay) {
-		return nil
-	}
-	return err
+	of := journal.Claim{UID: string(record.UID), Part: at.Part()}
+	return a.Journal.LetGoIf(of.Record(), func() error { return nil })
 }
 
 // letGoAll is for attachments that no plugin is run for after all.
 func (a *Agent) letGoAll(c *claim, which []int) {
 	for _, n := range which {
-		if err := a.letGo(c, &c.record.Attachments[n]); err != nil {
+		if err := a.letGo(c.record, &c.record.Attachments[n]); err != nil {
 			a.Log.Warn("the leases of a claim stay until it is unprepared", "claim", c.ref, "error", err)
 		}
 	}

@@ -192,7 +192,7 @@ func (a *Agent) held() holdings {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, c := range a.claims {
-		for _, at := range c.record.Attachments {
+		for _, at := range slices.Concat(c.record.Attachments, c.record.Abandoned) {
 			if at.Node != nil && !at.Lost && (all[at.Device] == nil || at.Former != nil) {
 				all[at.Device] = &at
 			}
@@ -305,8 +305,8 @@ func (a *Agent) watchNode(ctx context.Context) {
 
 // heldIn gives the device that a claim on record has by that name; nil = none.
 func heldIn(record *state.Claim, pool, device string) *state.NodeDevice {
-	for n := range record.Attachments {
-		if at := &record.Attachments[n]; at.Pool == pool && at.Device == device {
+	for _, at := range slices.Concat(record.Attachments, record.Abandoned) {
+		if at.Pool == pool && at.Device == device {
 			return at.Node
 		}
 	}

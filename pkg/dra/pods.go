@@ -113,7 +113,7 @@ func (a *Agent) isAttached(sb *sandbox, claims []*claim) (bool, error) {
 	for _, c := range claims {
 		lacks := c.gone || c.record.Pod.UID != sb.pod.UID || slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool {
 			ready := at.Bare() || at.Phase == state.Added && at.Sandbox == sb.id
-			return !at.Late && !(ready && a.isOpen(c, &at))
+			return !at.Late && !(ready && a.isOpen(c.record, &at))
 		})
 		all = all && !lacks
 		switch {

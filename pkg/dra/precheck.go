@@ -45,8 +45,10 @@ func (a *Agent) noted(at *state.Attachment) *state.Former {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, c := range a.claims {
-		if old := c.record.Abandoned(); old != nil && old.Former != nil && old.BootID == a.BootID && sameDevice(old, at) {
-			return old.Former
+		for n := range c.record.Abandoned {
+			if old := &c.record.Abandoned[n]; old.Former != nil && old.BootID == a.BootID && sameDevice(old, at) {
+				return old.Former
+			}
 		}
 	}
 	return nil

@@ -77,7 +77,7 @@ func without(list []inventory.Slice, withheld map[string]bool) (rest []inventory
 // failed, or they are not what they were, whether or not that was given up since. That is
 // before the claim is free.
 func withheldOf(record *state.Claim) (devices []string) {
-	for _, at := range record.Attachments {
+	for _, at := range slices.Concat(record.Attachments, record.Abandoned) {
 		if at.Tries > 0 && at.DelError != "" && isExclusive(&at) && !at.Lost {
 			devices = append(devices, at.Device)
 		}

@@ -24,6 +24,7 @@ const (
 // world is what the node is like for one claim, at one moment.
 type world struct {
 	attachments []around // of the record's Attachments
+	abandoned   []around // of its Abandoned ones
 
 	fresh    bool // the disk has never got a record
 	unsaved  bool // the disk has not got the record as it is
@@ -41,7 +42,7 @@ type around struct {
 	open      bool // its gate is open, and its metadata written
 	due       bool // the back-off after its last DEL, or try to restore, is over
 	exhausted bool // that has failed as often as it may
-	taken     bool // its device is another record's by now
+	taken     bool // its device is another attachment's by now
 	cleared   bool // an administrator wants it forgotten
 }
 
@@ -50,24 +51,26 @@ type around struct {
 type action string
 
 const (
-	none     action = ""         // it is as it should be
-	wait     action = "wait"     // for the back-off, or for other claims
-	doDel    action = "DEL"      // close the gate, run DEL
-	doReturn action = "restore"  // make the device what it was
-	doAdd    action = "ADD"      // run ADD, open the gate
-	doOpen   action = "open"     // write the metadata and the gate's CDI spec
-	giveUp   action = "abandon"  // owe the DEL, or the device, by a record apart from the claim's
-	doSave   action = "save"     // write the record
-	doBlame  action = "blame"    // note why nothing is attached, for the status
-	doForget action = "forget"   // remove the record
-	doClear  action = "clear"    // forget a DEL that was given up
-	reported action = "reported" // note that the API server has the status
+	none     action = ""          // it is as it should be
+	wait     action = "wait"      // for the back-off, or for other claims
+	doDel    action = "DEL"       // close the gate, run DEL
+	doAgain  action = "DEL again" // run a DEL again that was given up
+	later    action = "later"     // the time for that has not come
+	doReturn action = "restore"   // make the device what it was
+	doAdd    action = "ADD"       // run ADD, open the gate
+	doOpen   action = "open"      // write the metadata and the gate's CDI spec
+	giveUp   action = "abandon"   // owe the DEL, or the device, without holding up the claim
+	doSave   action = "save"      // write the record
+	doBlame  action = "blame"     // note why nothing is attached, for the status
+	doForget action = "forget"    // remove the record
+	doClear  action = "clear"     // forget a DEL that was given up
+	reported action = "reported"  // note that the API server has the status
 )
 
 // A step is one action, and on which attachments.
 type step struct {
 	do action
-	at []int // of the record's Attachments
+	at []int // of the record's Attachments, or of its Abandoned ones
 }
 
 // A rule says what an attachment needs. The first one that fits counts.
@@ -103,9 +106,9 @@ func rules() []rule {
 		{ph{state.Restoring}, all, "its device was not as before just now", func(a around) bool { return !a.due }, wait},
 		{ph{state.Restoring}, all, "", always, doReturn},
 		{ph{state.Abandoned}, all, "an administrator has cleared it", func(a around) bool { return a.cleared }, doClear},
-		{ph{state.Abandoned}, all, "DEL was tried lately", func(a around) bool { return !a.due }, wait},
+		{ph{state.Abandoned}, all, "DEL was tried lately", func(a around) bool { return !a.due }, later},
 		{ph{state.Abandoned}, all, "its device is another's by now", func(a around) bool { return a.taken }, none},
-		{ph{state.Abandoned}, all, "", always, doDel},
+		{ph{state.Abandoned}, all, "", always, doAgain},
 	}
 }
 
@@ -124,6 +127,10 @@ func reconcile(record *state.Claim, g goal, now world) step {
 	needs := map[action][]int{}
 	for n := range record.Attachments {
 		need := decide(record.Attachments[n].Phase, g.want, now.attachments[n])
+		needs[need] = append(needs[need], n)
+	}
+	for n := range record.Abandoned {
+		need := decide(state.Abandoned, g.want, now.abandoned[n])
 		needs[need] = append(needs[need], n)
 	}
 	owes := record.Owes()
@@ -152,7 +159,10 @@ func reconcile(record *state.Claim, g goal, now world) step {
 			return step{do: reported}
 		}
 	}
-	if len(needs[wait])+len(needs[doAdd]) > 0 || !now.retry {
+	if needs[doAgain] != nil && needs[wait] == nil && needs[doAdd] == nil {
+		return pick(doAgain)
+	}
+	if len(needs[wait])+len(needs[doAdd])+len(needs[doAgain])+len(needs[later]) > 0 || !now.retry {
 		return step{do: wait}
 	}
 	return step{}
@@ -167,7 +177,7 @@ func settle(record *state.Claim, g goal, now world, closed []int, owes bool) ste
 		return step{do: doOpen, at: closed}
 	case !owes && g.want == forget:
 		return step{do: doForget}
-	case len(record.Attachments) == 0: // what was abandoned has come to its end
+	case len(record.Attachments)+len(record.Abandoned) == 0: // what was abandoned has come to its end
 		return step{do: doForget}
 	case now.unsaved:
 		return step{do: doSave}

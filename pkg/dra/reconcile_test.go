@@ -68,10 +68,10 @@ func TestWhatAnAttachmentNeedsInEveryPhaseAndWorld(t *testing.T) {
 		if (got == doClear) != (phase == state.Abandoned && a.cleared) {
 			fail("an administrator clears what was given up, and nothing else")
 		}
-		if phase == state.Abandoned && a.taken && got == doDel {
+		if a.taken && got == doAgain {
 			fail("a DEL would take the device from another")
 		}
-		if !a.due && (got == doDel && !attached || got == doReturn) {
+		if !a.due && (got == doDel && !attached || got == doAgain || got == doReturn) {
 			fail("what has failed has a back-off")
 		}
 	})
@@ -81,9 +81,12 @@ func TestWhatAnAttachmentNeedsInEveryPhaseAndWorld(t *testing.T) {
 func claimed(phases ...state.Phase) (*state.Claim, world) {
 	record, now := &state.Claim{}, world{retry: true}
 	for _, phase := range phases {
-		at := state.Attachment{Phase: phase}
-		record.Attachments = append(record.Attachments, at)
-		now.attachments = append(now.attachments, around{here: true, open: true, due: true})
+		at, world := state.Attachment{Phase: phase}, around{here: true, open: true, due: true}
+		if phase == state.Abandoned {
+			record.Abandoned, now.abandoned = append(record.Abandoned, at), append(now.abandoned, world)
+		} else {
+			record.Attachments, now.attachments = append(record.Attachments, at), append(now.attachments, world)
+		}
 	}
 	return record, now
 }
@@ -121,9 +124,12 @@ func TestWhatAClaimNeedsNext(t *testing.T) {
 		{"it may take its time to come back", phases{restoring}, forget, func(w *world) { w.attachments[0].due = false }, "wait"},
 		{"before another sandbox gets it", phases{p, restoring}, attach, nil, "restore [1]"},
 		{"a device is given up", phases{restoring}, forget, func(w *world) { w.attachments[0] = around{exhausted: true, lost: true} }, "abandon [0]"},
-		{"what is abandoned is deleted", phases{gone}, keep, nil, "DEL [0]"},
-		{"unless its device is another's", phases{gone}, keep, func(w *world) { w.attachments[0].taken = true }, ""},
-		{"an administrator has cleared it", phases{gone}, keep, func(w *world) { w.attachments[0].cleared = true }, "clear [0]"},
+		{"what is abandoned is deleted", phases{gone}, keep, nil, "DEL again [0]"},
+		{"when the claim needs nothing", phases{gone, added}, detach, nil, "DEL [0]"},
+		{"the claim ends without it", phases{gone, p}, forget, nil, "forget"},
+		{"or has another sandbox", phases{gone, p}, attach, func(w *world) { w.abandoned[0].due = false }, "ADD [0]"},
+		{"unless its device is another's", phases{gone}, keep, func(w *world) { w.abandoned[0].taken = true }, ""},
+		{"an administrator has cleared it", phases{gone}, keep, func(w *world) { w.abandoned[0].cleared = true }, "clear [0]"},
 		{"then it is forgotten", nil, keep, nil, "forget"},
 	} {
 		record, now := claimed(test.phases...)
@@ -146,9 +152,13 @@ func TestWhatAClaimNeedsNext(t *testing.T) {
 func TestAFailureHasABackOff(t *testing.T) {
 	every(func(phase state.Phase, w want, a around) {
 		for _, unsaved := range []bool{true, false} {
-			record := &state.Claim{StatusOwed: true, Attachments: []state.Attachment{{Phase: phase}}}
-			s := reconcile(record, goal{want: w}, world{attachments: []around{a}, fresh: unsaved, unsaved: unsaved, reported: true})
-			if !slices.Contains([]action{doDel, doReturn, wait}, s.do) {
+			record, now := claimed(phase)
+			record.StatusOwed, now.retry, now.fresh, now.unsaved, now.reported = true, false, unsaved, unsaved, true
+			for _, list := range [][]around{now.attachments, now.abandoned} {
+				copy(list, []around{a})
+			}
+			s := reconcile(record, goal{want: w}, now)
+			if !slices.Contains([]action{doDel, doAgain, doReturn, wait}, s.do) {
 				t.Errorf("%s, %s, %+v: %q", phase, w, a, s.do)
 			}
 		}
@@ -217,13 +227,10 @@ func table() string {
 // diagram shows the phases, and what leads from one to another, for README.md.
 func diagram() string {
 	edges := []string{"[*] --> Prepared"}
-	to := map[action]string{doAdd: "Adding", doDel: "Deleting", giveUp: "Abandoned", doClear: "[*]"}
+	to := map[action]string{doAdd: "Adding", doDel: "Deleting", giveUp: "Abandoned", doClear: "[*]", doAgain: "[*]"}
 	for _, r := range rules() {
 		for _, phase := range r.phases {
 			target, ok := to[r.then]
-			if phase == state.Abandoned && r.then == doDel {
-				target = "[*]"
-			}
 			edge := fmt.Sprintf("%s --> %s: %s", phase, target, r.then)
 			if ok && string(phase) != target && !slices.Contains(edges, edge) {
 				edges = append(edges, edge)

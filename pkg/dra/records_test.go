@@ -27,7 +27,7 @@ func (r *rig) snapshots() map[string]map[string][]byte {
 	return all
 }
 
-// A kill may come behind any step. Between two of them a DEL is owed by two records.
+// A kill may come behind any step.
 func TestWhateverStepARecordIsOfTheNextAgentReadsAndForgetsIt(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		all := r.snapshots()
@@ -39,7 +39,7 @@ func TestWhateverStepARecordIsOfTheNextAgentReadsAndForgetsIt(t *testing.T) {
 		r.expectPhase("Abandoned", 0)
 		r.stop()
 		records := maps.Clone(all)
-		if len(records["apart"]) != 2 || len(records["abandoned"]) != 2 {
+		if len(records["abandoned"]) != 1 || len(records["deleted again"]) != 1 {
 			t.Fatalf("of the steps there are %d", len(records))
 		}
 		r.step = nil
@@ -70,6 +70,31 @@ func (r *rig) abandoned(claim *resourceapi.ResourceClaim) {
 	quiet() // what was answered may not be on disk yet
 }
 
+// What was abandoned outlives the claim, and the claim that is prepared again with that UID.
+func TestAClaimThatIsPreparedAgainKeepsWhatWasAbandonedOfIt(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		r.start()
+		p.set(failing("s1"))
+		claim := r.claimOf("a", "u1", "pod", want{"x", "net1", ""})
+		r.abandoned(claim)
+		for _, id := range []string{"s2", "s3"} {
+			r.prepare(claim)
+			sb := r.ran(id, "pod")
+			r.start() // which reads it from the disk
+			r.expectPhase("Abandoned", 1)
+			r.expectPhase("Added", 1)
+			r.endPod(sb)
+			r.unprepared("u1")
+			quiet()
+			r.expectPhase("Prepared", 0)
+		}
+		p.set(nil)
+		time.Sleep(2 * time.Hour)
+		r.expectPhase("Abandoned", 0)
+		r.expectNothing()
+	})
+}
+
 // An agent that dies before the disk has taken it must do it again.
 func TestWhatIsClearedIsMarkedUntilItIsOnDisk(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
@@ -84,7 +109,7 @@ func TestWhatIsClearedIsMarkedUntilItIsOnDisk(t *testing.T) {
 		if err != nil || len(left) != 1 || left[0].Sandbox != "s1" {
 			t.Errorf("got %v, %v", left, err)
 		}
-		record, mark := filepath.Join(r.options.StateDir, "u1=s1=net1.json"), filepath.Join(r.options.StateDir, "u1=s1=net1.cleared")
+		record, mark := filepath.Join(r.options.StateDir, "u1.json"), filepath.Join(r.options.StateDir, "u1=s1=net1.cleared")
 		must(t, os.Remove(record))
 		must(t, os.MkdirAll(filepath.Join(record, "busy"), 0o700))
 		time.Sleep(2 * time.Minute)

@@ -25,7 +25,7 @@ func (a *Agent) restore(c *claim, which []int) {
 		at := &record.Attachments[n]
 		err := a.giveBack(record, at)
 		if err == nil {
-			err = a.letGo(c, at)
+			err = a.letGo(record, at)
 		}
 		a.did("restored")
 		if err == nil {

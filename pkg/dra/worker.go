@@ -95,7 +95,12 @@ func (a *Agent) next(c *claim) (step, goal, *sandbox) {
 	a.mu.Unlock()
 	for n := range record.Attachments {
 		at := &record.Attachments[n]
-		now.attachments[n].open = (at.Phase == state.Added || at.Bare()) && !stale && a.isOpen(c, at)
+		now.attachments[n].open = (at.Phase == state.Added || at.Bare()) && !stale && a.isOpen(record, at)
+	}
+	for n := range record.Abandoned {
+		at, around := &record.Abandoned[n], &now.abandoned[n]
+		around.cleared = a.state.IsCleared(c.ref.UID, at)
+		around.taken = around.taken || around.due && a.isGivenBare(at)
 	}
 	return reconcile(record, g, now), g, sb
 }
@@ -110,11 +115,10 @@ func (a *Agent) worldOf(c *claim, g goal) world {
 	}
 	for n := range c.record.Attachments {
 		at := &c.record.Attachments[n]
-		around := a.aroundOf(at, g, !now.Before(c.late[n].after))
-		if at.Phase == state.Abandoned {
-			around.taken, around.cleared = a.isTaken(c), a.state.IsCleared(c.key)
-		}
-		w.attachments = append(w.attachments, around)
+		w.attachments = append(w.attachments, a.aroundOf(at, g, !now.Before(c.late[n].after)))
+	}
+	for n := range c.record.Abandoned {
+		w.abandoned = append(w.abandoned, around{due: !now.Before(c.redo), taken: a.isTaken(c, &c.record.Abandoned[n])})
 	}
 	return w
 }
@@ -137,9 +141,9 @@ func (a *Agent) aroundOf(at *state.Attachment, g goal, due bool) around {
 func (a *Agent) comeBack(c *claim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, r := range append(slices.Collect(maps.Values(c.late)), c.trouble) {
+	for _, r := range append(slices.Collect(maps.Values(c.late)), c.trouble, retry{after: c.redo}) {
 		if pause := time.Until(r.after); pause > 0 {
-			a.queue.AddAfter(c.key, pause)
+			a.queue.AddAfter(c.ref.UID, pause)
 		}
 	}
 }
@@ -151,6 +155,9 @@ func (a *Agent) execute(c *claim, s step, sb *sandbox) error {
 		return a.add(c, s.at, sb)
 	case doDel:
 		a.delete(c, s.at)
+		return nil
+	case doAgain:
+		a.deleteAgain(c, s.at)
 		return nil
 	case doReturn:
 		a.restore(c, s.at)
@@ -167,7 +174,7 @@ func (a *Agent) execute(c *claim, s step, sb *sandbox) error {
 	case doForget:
 		return a.forgetNow(c)
 	case doClear:
-		return a.clear(c)
+		return a.clear(c, s.at)
 	case reported:
 		record := c.record.Clone()
 		record.StatusOwed = false
@@ -178,11 +185,11 @@ func (a *Agent) execute(c *claim, s step, sb *sandbox) error {
 
 // isOpen says whether the gate of an attachment is open. The directory of CDI specs does
 // not outlive a reboot, and others may clear it; nor does a lease.
-func (a *Agent) isOpen(c *claim, at *state.Attachment) bool {
-	if at.Bare() && !a.isHeld(c) {
+func (a *Agent) isOpen(record *state.Claim, at *state.Attachment) bool {
+	if at.Bare() && !a.isHeld(record) {
 		return false
 	}
-	spec, err := a.specs.Read(cdispec.FileName(a.kind, gateName(c.ref.UID, at)))
+	spec, err := a.specs.Read(cdispec.FileName(a.kind, gateName(record.UID, at)))
 	return err == nil && a.isGuarded(at, spec) || err != nil && !errors.Is(err, fs.ErrNotExist)
 }
 
@@ -213,6 +220,8 @@ func laneOf(record *state.Claim, s step, sb *sandbox) lane {
 			}
 		}
 		return delAgain
+	case doAgain:
+		return delAgain
 	}
 	return fast
 }
@@ -228,7 +237,8 @@ func (a *Agent) begin(c *claim, s step, g goal) (lane, bool) {
 		return 0, false
 	}
 	now, sb := a.goalOf(c)
-	if now != g || c.record.Abandoned() != nil && s.do == doDel && a.isTaken(c) { // it has changed while we decided
+	taken := func(n int) bool { return a.isTaken(c, &c.record.Abandoned[n]) }
+	if c.gone || now != g || s.do == doAgain && slices.ContainsFunc(s.at, taken) { // it has changed while we decided
 		a.wake(c)
 		return 0, false
 	}
@@ -254,14 +264,14 @@ func (a *Agent) end(c *claim, s step, g goal, l lane, err error) {
 	c.doing, c.of = none, ""
 	now, _ := a.goalOf(c)
 	switch {
-	case s.do == doDel || s.do == doReturn || c.gone: // which keep their own books
+	case s.do == doDel || s.do == doAgain || s.do == doReturn || c.gone: // which keep their own books
 	case err != nil && now != g: // nobody wants that any more: it does not concern the new goal
 		a.Log.Warn("not done", "what", s.do, "claim", c.ref, "error", err)
 	case err == nil && s.do == c.trouble.step:
 		c.trouble = retry{}
-		a.backOff.Forget(c.key)
+		a.backOff.Forget(c.ref.UID)
 	case err != nil:
-		c.trouble = retry{s.do, err, time.Now().Add(a.backOff.When(c.key))}
+		c.trouble = retry{s.do, err, time.Now().Add(a.backOff.When(c.ref.UID))}
 		a.Log.Error("not done", "what", s.do, "claim", c.ref, "error", err)
 	}
 	a.announce()

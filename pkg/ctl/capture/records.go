@@ -75,17 +75,23 @@ func (f *files) claim(c *state.Claim) {
 	c.Pod.Namespace, c.Pod.Name = f.scrub.word(c.Pod.Namespace, "namespace"), f.scrub.word(c.Pod.Name, "pod")
 	c.Pod.UID = types.UID(f.scrub.word(string(c.Pod.UID), "uid"))
 	for n := range c.Attachments {
-		at := &c.Attachments[n]
-		f.enter(at.Netns)
-		if !at.Bare() {
-			at.List = json.RawMessage("{}")
-		}
-		if at.Node != nil {
-			at.Node.Published = resourceapi.Device{AllowMultipleAllocations: at.Node.Published.AllowMultipleAllocations}
-		}
-		at.Args = f.args(at.Args)
-		at.Capabilities, at.Former, at.Result, at.Metadata = nil, nil, nil, nil
+		f.attachment(&c.Attachments[n])
 	}
+	for n := range c.Abandoned {
+		f.attachment(&c.Abandoned[n])
+	}
+}
+
+func (f *files) attachment(at *state.Attachment) {
+	f.enter(at.Netns)
+	if !at.Bare() {
+		at.List = json.RawMessage("{}")
+	}
+	if at.Node != nil {
+		at.Node.Published = resourceapi.Device{AllowMultipleAllocations: at.Node.Published.AllowMultipleAllocations}
+	}
+	at.Args = f.args(at.Args)
+	at.Capabilities, at.Former, at.Result, at.Metadata = nil, nil, nil, nil
 }
 
 // args returns the CNI arguments that name the pod and the claim.

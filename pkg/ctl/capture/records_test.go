@@ -37,7 +37,12 @@ func TestCaptureHasOnlyTheFieldsThatCommandsRead(t *testing.T) {
 			Attachments[].Device Attachments[].ShareID Attachments[].Node.Ref.Kind Attachments[].Node.Ref.PCI Attachments[].Node.Ref.Aux Attachments[].Node.Ref.VDPA
 			Attachments[].Node.Ref.IfName Attachments[].Driver Attachments[].Network Attachments[].CNIVersion Attachments[].IfName Attachments[].Phase
 			Attachments[].Error Attachments[].Ready.Status Attachments[].Execution.Sandbox Attachments[].Execution.Netns
-			Attachments[].Execution.BootID Attachments[].Execution.InfoFile Attachments[].Execution.Info Attachments[].Execution.DelError`},
+			Attachments[].Execution.BootID Attachments[].Execution.InfoFile Attachments[].Execution.Info Attachments[].Execution.DelError
+			Abandoned[].Request Abandoned[].Pool Abandoned[].Device Abandoned[].ShareID Abandoned[].Node.Ref.Kind Abandoned[].Node.Ref.PCI
+			Abandoned[].Node.Ref.Aux Abandoned[].Node.Ref.VDPA Abandoned[].Node.Ref.IfName Abandoned[].Driver Abandoned[].Network
+			Abandoned[].CNIVersion Abandoned[].IfName Abandoned[].Phase Abandoned[].Error Abandoned[].Ready.Status
+			Abandoned[].Execution.Sandbox Abandoned[].Execution.Netns Abandoned[].Execution.BootID Abandoned[].Execution.InfoFile
+			Abandoned[].Execution.Info Abandoned[].Execution.DelError`},
 		"/claims/offer": {new(state.Offer),
 			`Rules Problem Devices[].Name Devices[].Ref.Kind Devices[].Ref.PCI Devices[].Ref.Aux Devices[].Ref.VDPA Devices[].Ref.IfName Devices[].As
 			Devices[].ResourceName Devices[].Why Idle[].Rule Idle[].Why Idle[].Nearest`},

@@ -2,6 +2,7 @@ package capture_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/netip"
@@ -25,8 +26,9 @@ import (
 type parts map[string][]byte
 
 func (p parts) Parts(netns []string) (map[string][]byte, []string, error) {
-	p["asked.json"] = fmt.Appendf(nil, "%q\n", netns)
-	return p, nil, nil
+	text, err := json.Marshal(netns)
+	p["asked.json"] = append(text, '\n')
+	return p, nil, err
 }
 
 const secretMAC = "b8:ce:f6:3a:0b:1c"

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/check"
@@ -53,7 +54,7 @@ func (n *Node) recorded(uid, path string, text []byte) (list []Attachment, err e
 	case err != nil:
 		return []Attachment{{Claim: uid, State: check.Corrupt, Why: err.Error(), record: path}}, nil
 	}
-	for _, at := range claim.Attachments {
+	for _, at := range slices.Concat(claim.Attachments, claim.Abandoned) {
 		a := n.claimAttachment(claim, at)
 		a.record = path
 		if err := n.leasedByClaim(&a, string(claim.UID), at.Part()); err != nil {

@@ -3,8 +3,7 @@
 // written before the CNI plugin is run that it speaks of, so that whatever dies, and
 // whenever, the next start knows which networks may hold something of the claim.
 //
-// One file per claim, named after its UID, and one for each of its attachments that was
-// abandoned: see [Claim.Key]. The files hold configurations as executed,
+// One file per claim, named after its UID. The files hold configurations as executed,
 // hence possibly secrets: they are private. It is not a cache, and nothing else than
 // the agent may write it.
 package state
@@ -13,7 +12,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -43,19 +41,20 @@ const (
 // Phases are all phases, in the order in which an attachment passes through them.
 func Phases() []Phase { return []Phase{Prepared, Adding, Added, Deleting, Restoring, Abandoned} }
 
-// Claim is one resource claim, prepared on this node, or an attachment of one that was
-// abandoned: see [Claim.Abandoned]. A record that others may read is never changed: to change
-// it, change a [Claim.Clone].
+// Claim is one resource claim, prepared on this node, or what is left of one: see [Claim.Left].
+// A record that others may read is never changed: to change it, change a [Claim.Clone].
 type Claim struct {
 	Schema    int       `json:"schema"` // set by Put
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
 	UID       types.UID `json:"uid"`
-	// Pod is the pod that the claim belongs to; empty of what was abandoned.
+	// Pod is the pod that the claim belongs to; empty once the claim is unprepared.
 	Pod         Pod          `json:"pod,omitzero"`
-	Shared      bool         `json:"shared,omitempty"` // several pods may name it: it is not made from a template
-	Attachments []Attachment `json:"attachments,omitempty"`
-	StatusOwed  bool         `json:"statusOwed,omitempty"` // the API server has not taken the latest status
+	Shared      bool         `json:"shared,omitempty"`      // several pods may name it: it is not made from a template
+	Attachments []Attachment `json:"attachments,omitempty"` // what is allocated, in any phase but Abandoned
+	// Abandoned are earlier attachments, in phase Abandoned. The claim goes on, or ends, without them.
+	Abandoned  []Attachment `json:"abandoned,omitempty"`
+	StatusOwed bool         `json:"statusOwed,omitempty"` // the API server has not taken the latest status
 }
 
 // Pod is a Kubernetes pod.
@@ -166,35 +165,10 @@ func (a *Attachment) Reset(why string) {
 	a.Phase, a.Error, a.Execution = Prepared, why, Execution{}
 }
 
-// Abandoned is the attachment that a record is of that is apart from its claim's; nil = it is
-// the claim's. The claim may have ended meanwhile, or go on with another sandbox.
-func (c *Claim) Abandoned() *Attachment {
-	if len(c.Attachments) == 1 && c.Attachments[0].Phase == Abandoned {
-		return &c.Attachments[0]
-	}
-	return nil
-}
+// Left says whether the record is of a claim that was unprepared, and only has what was abandoned.
+func (c *Claim) Left() bool { return len(c.Attachments) == 0 && len(c.Abandoned) > 0 }
 
-// Key names the record among all: it is the claim's UID, with sandbox and interface if it is of
-// what was abandoned.
-func (c *Claim) Key() types.UID {
-	if at := c.Abandoned(); at != nil {
-		return apart(c.UID, at.Sandbox, at.IfName)
-	}
-	return c.UID
-}
-
-func apart(uid types.UID, sandbox, ifName string) types.UID {
-	return uid + types.UID("="+sandbox+"="+ifName)
-}
-
-// UIDOf is the claim's of a [Claim.Key].
-func UIDOf(key types.UID) types.UID {
-	uid, _, _ := strings.Cut(string(key), "=")
-	return types.UID(uid)
-}
-
-// Owes says whether anything is owed for an attachment.
+// Owes says whether anything is owed for an attachment that was not abandoned.
 func (c *Claim) Owes() bool {
 	return slices.ContainsFunc(c.Attachments, func(a Attachment) bool { return a.Owes() })
 }
@@ -203,7 +177,7 @@ func (c *Claim) Owes() bool {
 // what it points to is shared.
 func (c *Claim) Clone() *Claim {
 	d := *c
-	d.Attachments = slices.Clone(c.Attachments)
+	d.Attachments, d.Abandoned = slices.Clone(c.Attachments), slices.Clone(c.Abandoned)
 	return &d
 }
 

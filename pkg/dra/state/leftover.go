@@ -62,24 +62,25 @@ func Leftovers(dir string) ([]Leftover, error) {
 	var list []Leftover
 	var errs []error
 	for _, name := range names {
-		key, ok := strings.CutSuffix(name, suffix)
+		uid, ok := strings.CutSuffix(name, suffix)
 		if !ok {
 			continue
 		}
-		c, err := readFile(d, types.UID(key))
+		c, err := readFile(d, types.UID(uid))
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // forgotten meanwhile
 		case err != nil:
 			errs = append(errs, err)
-		case c.Abandoned() != nil:
-			list = append(list, c.leftover())
+		default:
+			for n := range c.Abandoned {
+				list = append(list, c.leftover(&c.Abandoned[n]))
+			}
 		}
 	}
 	return list, errors.Join(errs...)
 }
 
-func (c *Claim) leftover() Leftover {
-	at := c.Abandoned()
+func (c *Claim) leftover(at *Attachment) Leftover {
 	return Leftover{
 		Claim: c.Namespace + "/" + c.Name, ClaimUID: c.UID,
 		Pod: at.Arg("K8S_POD_NAMESPACE") + "/" + at.Arg("K8S_POD_NAME"), PodUID: types.UID(at.Arg("K8S_POD_UID")),
@@ -88,9 +89,11 @@ func (c *Claim) leftover() Leftover {
 	}
 }
 
-// cleared is the suffix of the file by which an administrator has a leftover forgotten: only the
+// clearedName is that of the file by which an administrator has a leftover forgotten: only the
 // agent may change the record.
-const cleared = ".cleared"
+func clearedName(uid types.UID, sandbox, ifName string) string {
+	return string(uid) + "=" + sandbox + "=" + ifName + ".cleared"
+}
 
 // ClearLeftovers has the agent of a state directory forget the leftovers that a claim has
 // now, without another DEL: within a minute if it runs, else at its next start. They are
@@ -102,17 +105,24 @@ func ClearLeftovers(dir string, uid types.UID) ([]Leftover, error) {
 		return nil, errors.Join(fmt.Errorf("claim UID %q: %s has no attachment of it whose DEL was given up", uid, dir), err)
 	}
 	for _, l := range list {
-		if err := private.OpenDurable(dir).Write(string(apart(uid, l.Sandbox, l.IfName))+cleared, nil); err != nil {
+		if err := private.OpenDurable(dir).Write(clearedName(uid, l.Sandbox, l.IfName), nil); err != nil {
 			return nil, err
 		}
 	}
 	return list, nil
 }
 
-// IsCleared says whether an administrator has a record forgotten: see [ClearLeftovers].
-func (s *Store) IsCleared(key types.UID) bool {
-	_, err := s.dir.Read(string(key) + cleared)
+// IsCleared says whether an administrator has an abandoned attachment of a claim forgotten: see
+// [ClearLeftovers].
+func (s *Store) IsCleared(uid types.UID, at *Attachment) bool {
+	_, err := s.dir.Read(clearedName(uid, at.Sandbox, at.IfName))
 	return err == nil
+}
+
+// Cleared ends that, once the record is without the attachment. It may come back after a power
+// failure: it then speaks of nothing that is there.
+func (s *Store) Cleared(uid types.UID, at *Attachment) error {
+	return private.Open(s.dir.Path("")).Remove(clearedName(uid, at.Sandbox, at.IfName))
 }
 
 // Arg is the value of a CNI argument; "" = it has none.

@@ -20,8 +20,8 @@ var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 // abandoned is of a claim whose pod was detached in vain.
 func abandoned() *state.Claim {
 	c := full("u1")
-	c.Attachments = c.Attachments[:1]
-	at := &c.Attachments[0]
+	c.Abandoned, c.Attachments = c.Attachments[:1], nil
+	at := &c.Abandoned[0]
 	at.Phase, at.Tries, at.DelError, at.GivenUp = state.Abandoned, 5, "no master", metav1.NewTime(noon)
 	at.Args = [][2]string{{"K8S_POD_NAMESPACE", "ns"}, {"K8S_POD_NAME", "pod"}, {"K8S_POD_UID", "p1"}}
 	at.Info = json.RawMessage(`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:01:00.2"}}`)

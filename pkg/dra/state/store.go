@@ -28,8 +28,7 @@ func Path(dir, uid string) string { return filepath.Join(dir, uid+suffix) }
 
 // RecordOf is the UID of the claim whose record a file of a state directory is.
 func RecordOf(path string) (uid string, ok bool) {
-	key, ok := strings.CutSuffix(filepath.Base(path), suffix)
-	return string(UIDOf(types.UID(key))), ok
+	return strings.CutSuffix(filepath.Base(path), suffix)
 }
 
 // Store is the state directory of one node. Its methods may be called concurrently, but
@@ -41,7 +40,7 @@ type Store struct {
 
 // Problem is a claim whose file cannot be used.
 type Problem struct {
-	Key types.UID // as the file's name says
+	UID types.UID // as the file's name says
 	Err error     // [*SchemaError], or what is wrong with the content
 	// Aside is where the file was put if its content is invalid; "" if it was left in its
 	// place.
@@ -96,22 +95,16 @@ func (s *Store) Put(c *Claim) error {
 	if err != nil {
 		return fmt.Errorf("state of claim %s/%s: %w", c.Namespace, c.Name, err)
 	}
-	return s.dir.Write(string(c.Key())+suffix, append(data, '\n'))
+	return s.dir.Write(string(c.UID)+suffix, append(data, '\n'))
 }
 
-// Remove forgets a record; one that is not known is success. That an administrator wanted it comes
-// last, and may come back after a power failure: it then speaks of nothing that is there.
-func (s *Store) Remove(key types.UID) error {
-	if err := s.dir.Remove(string(key) + suffix); err != nil {
-		return err
-	}
-	return private.Open(s.dir.Path("")).Remove(string(key) + cleared)
-}
+// Remove forgets a record; one that is not known is success.
+func (s *Store) Remove(uid types.UID) error { return s.dir.Remove(string(uid) + suffix) }
 
 // Writable asks, without side effect, whether Put could succeed.
 func (s *Store) Writable() error { return store.Open(s.dir.Path("")).Writable() }
 
-// All reads every record, sorted by its key. A file with invalid content is kept under another
+// All reads every record, sorted by UID. A file with invalid content is kept under another
 // name and reported, so that the claim can be prepared again and the file can be examined;
 // earlier such files are reported again.
 func (s *Store) All() ([]*Claim, []Problem, error) {
@@ -122,14 +115,14 @@ func (s *Store) All() ([]*Claim, []Problem, error) {
 	var claims []*Claim
 	var problems []Problem
 	for _, name := range names {
-		key, ok := strings.CutSuffix(name, suffix)
+		uid, ok := strings.CutSuffix(name, suffix)
 		if !ok {
-			if key, _, ok = strings.Cut(name, suffix+setAside); ok {
-				problems = append(problems, Problem{types.UID(key), errors.New("set aside by an earlier start"), s.dir.Path(name)})
+			if uid, _, ok = strings.Cut(name, suffix+setAside); ok {
+				problems = append(problems, Problem{types.UID(uid), errors.New("set aside by an earlier start"), s.dir.Path(name)})
 			}
 			continue
 		}
-		c, problem, err := s.read(types.UID(key))
+		c, problem, err := s.read(types.UID(uid))
 		switch {
 		case err != nil:
 			return nil, nil, err
@@ -143,27 +136,27 @@ func (s *Store) All() ([]*Claim, []Problem, error) {
 }
 
 // read gives either the record, or what is wrong with its file.
-func (s *Store) read(key types.UID) (*Claim, *Problem, error) {
-	c, err := readFile(s.dir, key)
+func (s *Store) read(uid types.UID) (*Claim, *Problem, error) {
+	c, err := readFile(s.dir, uid)
 	switch {
 	case err == nil:
 		return c, nil, nil
 	case errors.As(err, new(*SchemaError)):
-		return nil, &Problem{Key: key, Err: err}, nil
+		return nil, &Problem{UID: uid, Err: err}, nil
 	case !errors.As(err, new(*store.CorruptError)):
 		return nil, nil, err
 	}
-	aside, asideErr := s.putAside(string(key) + suffix)
+	aside, asideErr := s.putAside(string(uid) + suffix)
 	if asideErr != nil {
 		return nil, nil, fmt.Errorf("%w; set it aside: %w", err, asideErr)
 	}
-	return nil, &Problem{key, err, aside}, nil
+	return nil, &Problem{uid, err, aside}, nil
 }
 
 // readFile returns a [*SchemaError], or a [*store.CorruptError] for content that makes no
 // sense.
-func readFile(dir *private.Dir, key types.UID) (*Claim, error) {
-	name := string(key) + suffix
+func readFile(dir *private.Dir, uid types.UID) (*Claim, error) {
+	name := string(uid) + suffix
 	data, err := dir.Read(name)
 	if errors.Is(err, store.ErrTooLarge) {
 		return nil, &store.CorruptError{Path: dir.Path(name), Err: err}
@@ -175,7 +168,7 @@ func readFile(dir *private.Dir, key types.UID) (*Claim, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := check(c, key); err != nil {
+	if err := check(c, uid); err != nil {
 		return nil, &store.CorruptError{Path: dir.Path(name), Err: err}
 	}
 	return c, nil
@@ -202,30 +195,32 @@ func Parse(path string, data []byte) (*Claim, error) {
 	return c, nil
 }
 
-func check(c *Claim, key types.UID) error {
+func check(c *Claim, uid types.UID) error {
 	switch {
 	case c.Schema < 1:
 		return fmt.Errorf("schema %d: must be 1 or more", c.Schema)
-	case c.Key() != key:
-		return fmt.Errorf("it is of %q: that must be the file's name", c.Key())
+	case c.UID != uid:
+		return fmt.Errorf("it is of %q: that must be the file's name", c.UID)
 	}
+	var errs []error
 	for n := range c.Attachments {
-		if err := checkAttachment(&c.Attachments[n], c.Abandoned() != nil); err != nil {
-			return fmt.Errorf("attachments[%d]: %w", n, err)
-		}
+		errs = append(errs, checkAttachment(fmt.Sprintf("attachments[%d]", n), &c.Attachments[n], false))
 	}
-	return nil
+	for n := range c.Abandoned {
+		errs = append(errs, checkAttachment(fmt.Sprintf("abandoned[%d]", n), &c.Abandoned[n], true))
+	}
+	return errors.Join(errs...)
 }
 
-func checkAttachment(a *Attachment, abandoned bool) error {
+func checkAttachment(at string, a *Attachment, abandoned bool) error {
 	if (a.Phase == Abandoned) != abandoned || !slices.Contains(Phases(), a.Phase) {
-		return fmt.Errorf("phase %q: not allowed here", a.Phase)
+		return fmt.Errorf("%s: phase %q: not allowed here", at, a.Phase)
 	}
 	if a.Bare() && a.Node != nil && !a.Owes() {
 		return nil
 	}
 	if a.Bare() || a.IfName == "" || a.Owes() && a.Sandbox == "" {
-		return errors.New("list and ifName are required, and from phase Adding on sandbox")
+		return fmt.Errorf("%s: list and ifName are required, and from phase Adding on sandbox", at)
 	}
 	return nil
 }

@@ -129,8 +129,8 @@ func TestAFileThatMakesNoSenseIsSetAsideAndReportedAtEveryStart(t *testing.T) {
 			t.Errorf("got %v", problems)
 		}
 		for _, p := range problems {
-			if data, err := os.ReadFile(p.Aside); err != nil || string(data) != contents[string(p.Key)] {
-				t.Errorf("%s: %v: the content is lost: %v", p.Key, p.Err, err)
+			if data, err := os.ReadFile(p.Aside); err != nil || string(data) != contents[string(p.UID)] {
+				t.Errorf("%s: %v: the content is lost: %v", p.UID, p.Err, err)
 			}
 		}
 	}
@@ -146,7 +146,7 @@ func TestAFileOfANewerAgentIsLeftAlone(t *testing.T) {
 	const content = `{"schema": 99, "uid": {"what": "this was not yet known"}}`
 	write(t, path, content)
 	claims, problems := all(t, s)
-	want := []state.Problem{{Key: "u1", Err: &state.SchemaError{Path: path, Schema: 99}}}
+	want := []state.Problem{{UID: "u1", Err: &state.SchemaError{Path: path, Schema: 99}}}
 	if diff := cmp.Diff(want, problems); diff != "" || claims != nil {
 		t.Errorf("%v\n%s", claims, diff)
 	}
