@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	"devinfo-cni.io/devinfo/shape"
 )
 
-// maxSize and maxDepth bound what is read. A real file has a few hundred bytes, and two levels.
-const maxSize, maxDepth = 1 << 20, 100
+// maxSize bounds what is read. A real file has a few hundred bytes.
+const maxSize = 1 << 20
 
 // Parse reads one device-info map, complete or partial: [Info.Validate] says what
 // is missing or wrong in it. Keys match exactly, null and "" count as absent, and
@@ -26,12 +28,12 @@ func Parse(data []byte) (*Info, error) {
 	if object == nil {
 		return nil, errors.New("device-info is null: must be one JSON object (Device Information Specification, 4)")
 	}
-	members, depth := shape(data)
+	members, levels := shape.Of(data)
 	if members > len(object) {
 		return nil, errors.New("device-info has one key twice: readers differ in which one counts")
 	}
-	if depth > maxDepth {
-		return nil, fmt.Errorf("device-info has more than %d levels", maxDepth)
+	if levels > shape.MostLevels {
+		return nil, fmt.Errorf("device-info has more than %d levels", shape.MostLevels)
 	}
 	i := new(Info)
 	i.table().read(object)
@@ -79,32 +81,9 @@ func (f field) read(raw json.RawMessage) bool {
 	if json.Unmarshal(raw, &object) != nil {
 		return false
 	}
-	if members, _ := shape(raw); members > len(object) {
+	if members, _ := shape.Of(raw); members > len(object) {
 		return false
 	}
 	f.sub(true).read(object)
 	return true
-}
-
-// shape returns how many members a JSON object has (0 if it has one or none) and how
-// many levels. The text must be valid.
-func shape(text []byte) (members, depth int) {
-	level, quoted := 0, false
-	for n := 0; n < len(text); n++ {
-		switch c := text[n]; {
-		case quoted && c == '\\':
-			n++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			level++
-			depth = max(depth, level)
-		case c == '}' || c == ']':
-			level--
-		case c == ',' && level == 1:
-			members = max(members, 1) + 1
-		}
-	}
-	return members, depth
 }

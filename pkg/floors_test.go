@@ -23,7 +23,7 @@ const module = "devinfo-cni.io/"
 // A new package goes on the lowest floor that is above all it imports, and on the
 // floor of those that it must not import.
 var floors = [][]string{
-	{"devinfo/pci", "devinfo/atomicfile", "pkg/pod", "pkg/build", "pkg/depth", "pkg/endpoint", "pkg/ctl/remedy", "pkg/difftest", "pkg/nri/nritest"}, // an address is text and numbers; a pod is its names; a build its version
+	{"devinfo/pci", "devinfo/atomicfile", "devinfo/shape", "pkg/pod", "pkg/build", "pkg/endpoint", "pkg/ctl/remedy", "pkg/difftest", "pkg/nri/nritest"}, // an address is text and numbers; a pod is its names; a build its version
 	{"devinfo", "pkg/ctl/commandline", "pkg/goldentest"}, // the format: bytes in, values out
 	// What reads and writes, each its own thing: the three doors (sysfs, link, the
 	// store), the configuration, captured hosts, and what runs other plugins.

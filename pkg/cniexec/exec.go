@@ -26,7 +26,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
 
-	"devinfo-cni.io/pkg/depth"
+	"devinfo-cni.io/devinfo/shape"
 )
 
 // MaxOutput is how many bytes a plugin may print on its standard output.
@@ -156,7 +156,7 @@ func withPath(env []string) []string {
 // without a look at what is null in their lists. Nor is it one that nests too deep to be kept.
 func isResult(text []byte) bool {
 	var object map[string]json.RawMessage
-	if json.Unmarshal(text, &object) != nil || depth.Of(text) > depth.Most {
+	if _, levels := shape.Of(text); json.Unmarshal(text, &object) != nil || levels > shape.MostLevels {
 		return false
 	}
 	var has struct {

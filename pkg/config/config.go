@@ -15,7 +15,7 @@ import (
 	"strings"
 
 	"devinfo-cni.io/devinfo/pci"
-	"devinfo-cni.io/pkg/depth"
+	"devinfo-cni.io/devinfo/shape"
 )
 
 // Config is one plugin configuration (CNI SPEC.md section 1, "Plugin
@@ -122,8 +122,8 @@ func Parse(data []byte) (*Config, error) {
 	}
 	c := &Config{FollowLower: true}
 	r := reader{raw: raw}
-	if levels := depth.Of(data); levels > depth.Most {
-		r.problems = append(r.problems, &Problem{"network configuration", fmt.Sprintf("JSON of %d levels", levels), fmt.Sprintf("at most %d", depth.Most)})
+	if _, levels := shape.Of(data); levels > shape.MostLevels {
+		r.problems = append(r.problems, &Problem{"network configuration", fmt.Sprintf("JSON of %d levels", levels), fmt.Sprintf("at most %d", shape.MostLevels)})
 	}
 	r.string("cniVersion", &c.CNIVersion)
 	if c.CNIVersion == "" {
