@@ -2,9 +2,8 @@ package devinfo
 
 import (
 	"fmt"
-	"io"
-	"os"
-	"syscall"
+
+	"devinfo-cni.io/devinfo/atomicfile"
 )
 
 // ReadFile reads and validates the device-info file at path (section 4), which a
@@ -14,20 +13,7 @@ import (
 // [Parse]. Warnings are no errors: [Info.Validate] gives them again.
 // Only regular files are read, at most 1 MiB, so ReadFile never blocks on a FIFO.
 func ReadFile(path string) (*Info, error) {
-	// Without O_NONBLOCK the open of a FIFO waits for a writer.
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	stat, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !stat.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a regular file (mode %s)", path, stat.Mode())
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
+	data, err := atomicfile.ReadFile(path, maxSize)
 	if err != nil {
 		return nil, err
 	}

@@ -77,7 +77,8 @@ func TestTheFunctionsOfTheArchitectureAreWhereItSays(t *testing.T) {
 var opens = map[string][]string{
 	"os": {"Open", "OpenFile", "OpenRoot", "DirFS", "Create", "CreateTemp", "ReadFile", "ReadDir", "Readlink", "Stat", "Lstat",
 		"WriteFile", "Mkdir", "MkdirAll", "MkdirTemp", "Remove", "RemoveAll", "Rename", "Link", "Symlink", "Chmod", "Chown"},
-	"unix": {"Open", "Openat", "Openat2", "Mkdirat", "Unlinkat", "Renameat", "Renameat2", "Linkat", "Readlinkat", "Fstatat", "Mknod"},
+	"atomicfile": {"ReadFile"},
+	"unix":       {"Open", "Openat", "Openat2", "Mkdirat", "Unlinkat", "Renameat", "Renameat2", "Linkat", "Readlinkat", "Fstatat", "Mknod"},
 }
 
 // touches says whether a file that is no test calls one of them.

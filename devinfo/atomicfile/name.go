@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"path/filepath"
 	"strings"
 )
 
@@ -30,6 +31,14 @@ func final(temp string) (name string, ok bool) {
 }
 
 const maxName = 255 // the kernel's limit, in bytes
+
+// CheckDir returns an error unless the directory's path is absolute.
+func CheckDir(path string) error {
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("directory %q: must be an absolute path", path)
+	}
+	return nil
+}
 
 // CheckName returns an error unless the name is one path element that does not begin with a dot.
 func CheckName(name string) error {

@@ -1,4 +1,4 @@
-// Package atomicfile replaces files so that readers see the old or the new content. It is what
+// Package atomicfile reads files, and replaces them so that readers see the old or the new content. It is what
 // devinfo/store and the programs of this project have in common, and changes as they need it: other
 // programs use devinfo/store.
 package atomicfile
@@ -51,13 +51,13 @@ func RemoveLeftover(dir Files, name string) (removed bool, err error) {
 		return false, err
 	}
 	defer f.Close()
-	err = flock(f, syscall.LOCK_EX|syscall.LOCK_NB)
+	err = Flock(f, syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return false, nil
 	}
 	inPlace := false
 	if err == nil {
-		inPlace, _, err = isAt(dir, temporary(name), f)
+		inPlace, _, err = IsAt(dir, temporary(name), f)
 	}
 	if inPlace {
 		err = dir.Remove(temporary(name))
@@ -99,10 +99,10 @@ func lock(dir Files, temp string) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		err = flock(f, syscall.LOCK_EX)
+		err = Flock(f, syscall.LOCK_EX)
 		inPlace, size := false, int64(0)
 		if err == nil {
-			inPlace, size, err = isAt(dir, temp, f)
+			inPlace, size, err = IsAt(dir, temp, f)
 		}
 		if inPlace && size > 0 {
 			err = f.Truncate(0)
@@ -122,11 +122,8 @@ func lock(dir Files, temp string) (*os.File, error) {
 // for ever. fs.ErrNotExist says that nothing is there now.
 func reopen(dir Files, temp string) (*os.File, error) {
 	stat, err := dir.Lstat(temp)
-	if errors.Is(err, syscall.ENOTDIR) { // the directory is a file
-		err = fs.ErrNotExist
-	}
 	if err != nil {
-		return nil, err
+		return nil, NotThere(err)
 	}
 	if !ownFile(stat) {
 		if err := dir.Remove(temp); err != nil {
@@ -155,8 +152,8 @@ func ownFile(stat fs.FileInfo) bool {
 	return ok && stat.Mode().IsRegular() && int(s.Uid) == os.Geteuid() && s.Nlink <= 1
 }
 
-// isAt is false when another writer has renamed or removed f, which has that size.
-func isAt(dir Files, name string, f *os.File) (is bool, size int64, err error) {
+// IsAt is false when f, which has that size, has been renamed or removed.
+func IsAt(dir Files, name string, f *os.File) (is bool, size int64, err error) {
 	open, err := f.Stat()
 	if err != nil {
 		return false, 0, err
@@ -168,10 +165,15 @@ func isAt(dir Files, name string, f *os.File) (is bool, size int64, err error) {
 	return err == nil && os.SameFile(open, there), open.Size(), err
 }
 
-func flock(f *os.File, how int) error {
+// Flock is flock(2), without EINTR.
+func Flock(f *os.File, how int) error {
 	for {
-		if err := syscall.Flock(int(f.Fd()), how); err != syscall.EINTR {
-			return err
+		err := syscall.Flock(int(f.Fd()), how)
+		if err == nil {
+			return nil
+		}
+		if err != syscall.EINTR {
+			return &fs.PathError{Op: "flock", Path: f.Name(), Err: err}
 		}
 	}
 }

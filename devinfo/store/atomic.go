@@ -17,7 +17,7 @@ func (d *Dir) Write(name string, data []byte) error {
 	if err := check(name); err != nil {
 		return err
 	}
-	if err := d.checkSize(name, data); err != nil {
+	if err := atomicfile.CheckSize(d.Path(name), len(data), limit); err != nil {
 		return err
 	}
 	root, err := d.make()

@@ -21,6 +21,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"devinfo-cni.io/devinfo/atomicfile"
 )
 
 // Dir is a directory of small files. Its methods may be called concurrently, also
@@ -62,20 +64,11 @@ func (d *Dir) Names() ([]string, error) {
 	return names, nil
 }
 
-// notThere turns the error that the path is not a directory into fs.ErrNotExist: no file
-// can be in it.
-func notThere(err error) error {
-	if errors.Is(err, syscall.ENOTDIR) {
-		return fmt.Errorf("%w (%w)", fs.ErrNotExist, err)
-	}
-	return err
-}
-
 // Writable checks, without leaving a trace, whether Write could succeed: it writes a
 // nameless file in the directory or its nearest existing ancestor, which the error names. If
 // the file system has no nameless files, it checks the directory's mode.
 func (d *Dir) Writable() error {
-	if err := d.checkAbsolute(); err != nil {
+	if err := atomicfile.CheckDir(d.dir); err != nil {
 		return err
 	}
 	for dir := d.dir; ; dir = filepath.Dir(dir) {
@@ -120,7 +113,7 @@ func try(dir string) error {
 
 // open opens an existing directory.
 func (d *Dir) open() (*os.Root, error) {
-	if err := d.checkAbsolute(); err != nil {
+	if err := atomicfile.CheckDir(d.dir); err != nil {
 		return nil, err
 	}
 	root, err := os.OpenRoot(d.dir)
@@ -130,7 +123,7 @@ func (d *Dir) open() (*os.Root, error) {
 	if stat, statErr := os.Stat(d.dir); statErr == nil && !stat.IsDir() {
 		return nil, fmt.Errorf("%s: %w: it is not a directory", d.dir, fs.ErrNotExist)
 	}
-	return nil, notThere(err)
+	return nil, atomicfile.NotThere(err)
 }
 
 // openIfThere gives nil for a directory that does not exist.
@@ -157,7 +150,7 @@ func (d *Dir) Make() error {
 // 000: only root could read the files, so such directories are mended. Top down,
 // for the owner of such a tree cannot look below its top.
 func (d *Dir) make() (*os.Root, error) {
-	if err := d.checkAbsolute(); err != nil {
+	if err := atomicfile.CheckDir(d.dir); err != nil {
 		return nil, err
 	}
 	for end := 1; end < len(d.dir); end++ {
@@ -199,13 +192,6 @@ func ensure(dir string) error {
 
 func notDirectory(path string) error {
 	return fmt.Errorf("%s: %w", path, syscall.ENOTDIR)
-}
-
-func (d *Dir) checkAbsolute() error {
-	if !filepath.IsAbs(d.dir) {
-		return fmt.Errorf("directory %q: must be an absolute path", d.dir)
-	}
-	return nil
 }
 
 // wrap puts the whole path in the place of the name that os.Root reports.

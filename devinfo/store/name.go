@@ -40,7 +40,7 @@ func check(name string) error {
 // characters or is not UTF-8; the other methods accept that, to remove such a file. If a
 // link on the path cannot be followed, it returns that error.
 func (d *Dir) Name(path string) (string, error) {
-	if err := d.checkAbsolute(); err != nil {
+	if err := atomicfile.CheckDir(d.dir); err != nil {
 		return "", err
 	}
 	if !filepath.IsAbs(path) {

@@ -3,15 +3,15 @@ package store
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"syscall"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/atomicfile"
 )
 
 // ErrTooLarge is the error, to be matched by errors.Is, for a file over the limit.
-var ErrTooLarge = errors.New("too large")
+var ErrTooLarge = atomicfile.ErrTooLarge
 
 // CorruptError says that a file's content is invalid. Callers treat the file as
 // absent, and warn.
@@ -42,22 +42,15 @@ func (d *Dir) Read(name string) ([]byte, error) {
 	if err != nil {
 		return nil, d.wrap(name, "read", err)
 	}
-	if !stat.Mode().IsRegular() {
-		return nil, d.notRegular(name, stat)
+	if err := atomicfile.Regular(d.Path(name), stat); err != nil {
+		return nil, err
 	}
 	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, d.wrap(name, "read", err)
 	}
 	defer f.Close()
-	if stat, err = f.Stat(); err == nil && !stat.Mode().IsRegular() { // since Lstat
-		return nil, d.notRegular(name, stat)
-	}
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
-		return nil, d.wrap(name, "read", err)
-	}
-	return data, d.checkSize(name, data)
+	return atomicfile.Content(f, limit)
 }
 
 // Info reads and parses a device-info file. The errors are those of [Dir.Read]
@@ -83,15 +76,4 @@ func (d *Dir) Parse(name string, data []byte) (*devinfo.Info, error) {
 		return nil, &CorruptError{d.Path(name), err}
 	}
 	return info, nil
-}
-
-func (d *Dir) notRegular(name string, stat os.FileInfo) error {
-	return fmt.Errorf("%s: not a regular file (mode %s)", d.Path(name), stat.Mode())
-}
-
-func (d *Dir) checkSize(name string, data []byte) error {
-	if len(data) > limit {
-		return fmt.Errorf("%s: %w: more than %d MiB", d.Path(name), ErrTooLarge, limit>>20)
-	}
-	return nil
 }

@@ -4,17 +4,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/devinfo/pci"
 )
 
@@ -121,22 +119,7 @@ func (n *Node) settings() []any {
 
 // ReadFile reads a regular file of up to 1 MiB, as settings are. It does not wait for the writer of a named pipe.
 func ReadFile(path string) ([]byte, error) {
-	const limit = 1 << 20
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	stat, err := f.Stat()
-	switch {
-	case err != nil:
-		return nil, err
-	case !stat.Mode().IsRegular():
-		return nil, fmt.Errorf("%s: not a regular file (mode %s)", path, stat.Mode())
-	case stat.Size() > limit:
-		return nil, fmt.Errorf("%s: too large: more than %d MiB", path, limit>>20)
-	}
-	return io.ReadAll(io.LimitReader(f, limit))
+	return atomicfile.ReadFile(path, 1<<20)
 }
 
 func (n *Node) check() error {

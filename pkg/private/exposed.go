@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"devinfo-cni.io/devinfo/atomicfile"
 )
 
 // Unexposed returns an error if anybody but root can put something else in the place of a
@@ -20,8 +22,8 @@ func Unexposed(dir string) error { return UnexposedBelow("/", dir) }
 // UnexposedBelow is Unexposed for a root directory that is mounted somewhere: dir, and the
 // error, are as those see it who have it as their root.
 func UnexposedBelow(root, dir string) error {
-	if !filepath.IsAbs(dir) {
-		return fmt.Errorf("directory %q: must be an absolute path", dir)
+	if err := atomicfile.CheckDir(dir); err != nil {
+		return err
 	}
 	const mostLinks = 40 // as in the kernel
 	at, rest := "/", elements(dir)

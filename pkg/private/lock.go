@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"devinfo-cni.io/devinfo/atomicfile"
 )
 
 // Between two tries at a lock. A blocking flock could not be given up: nothing but its
@@ -104,15 +106,8 @@ func Unlock(f *os.File) {
 
 // IsAt is false when f has been renamed or removed.
 func IsAt(f *os.File, path string) (bool, error) {
-	open, err := f.Stat()
-	if err != nil {
-		return false, err
-	}
-	there, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil && os.SameFile(open, there), err
+	is, _, err := atomicfile.IsAt(Files(filepath.Dir(path)), filepath.Base(path), f)
+	return is, err
 }
 
 // ErrNFS is the error of [Lockable], to be matched by errors.Is.
@@ -125,7 +120,7 @@ func Lockable(dir string, statfs func(string, *syscall.Statfs_t) error) error {
 	const nfs = 0x6969
 	var on syscall.Statfs_t
 	err := statfs(dir, &on)
-	for errors.Is(absent(err), fs.ErrNotExist) && dir != filepath.Dir(dir) {
+	for errors.Is(atomicfile.NotThere(err), fs.ErrNotExist) && dir != filepath.Dir(dir) {
 		dir = filepath.Dir(dir)
 		err = statfs(dir, &on)
 	}
@@ -135,17 +130,7 @@ func Lockable(dir string, statfs func(string, *syscall.Statfs_t) error) error {
 	return err
 }
 
-func lock(f *os.File) error {
-	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, syscall.EINTR) {
-			return &fs.PathError{Op: "flock", Path: f.Name(), Err: err}
-		}
-	}
-}
+func lock(f *os.File) error { return atomicfile.Flock(f, syscall.LOCK_EX|syscall.LOCK_NB) }
 
 // await tries to get a lock until nobody else has it. A pause between two tries is the longest at most.
 func await(ctx context.Context, path string, limit, longest time.Duration, try func() error) error {

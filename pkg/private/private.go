@@ -9,11 +9,9 @@
 package private
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -26,7 +24,7 @@ import (
 
 // ErrNotRegular is the error, to be matched by errors.Is, for anything but a regular file: a
 // directory, a symbolic link or a named pipe.
-var ErrNotRegular = errors.New("not a regular file")
+var ErrNotRegular = atomicfile.ErrNotRegular
 
 // limit is the size of a file in bytes. The largest is the journal's entry of an ADD: its
 // configuration of 8 MiB, of which the delegates' part may take six times the room and has
@@ -49,16 +47,9 @@ func OpenDurable(path string) *Dir { return &Dir{filepath.Clean(path), true} }
 // Path is where the file of that name is; the name is not checked.
 func (d *Dir) Path(name string) string { return filepath.Join(d.path, name) }
 
-func (d *Dir) absolute() error {
-	if !filepath.IsAbs(d.path) {
-		return fmt.Errorf("directory %q: must be an absolute path", d.path)
-	}
-	return nil
-}
-
 // check gives the path of a name, which must be one path element without a leading dot.
 func (d *Dir) check(name string) (string, error) {
-	if err := d.absolute(); err != nil {
+	if err := atomicfile.CheckDir(d.path); err != nil {
 		return "", err
 	}
 	if err := atomicfile.CheckName(name); err != nil {
@@ -70,7 +61,7 @@ func (d *Dir) check(name string) (string, error) {
 // Make makes the directory, and those above it as 0755, where they are missing, whatever
 // the umask.
 func (d *Dir) Make() error {
-	if err := d.absolute(); err != nil {
+	if err := atomicfile.CheckDir(d.path); err != nil {
 		return err
 	}
 	return mkdir(d.path, 0o700)
@@ -113,48 +104,17 @@ func openFile(path string) (*os.File, error) {
 	if errors.Is(err, syscall.ELOOP) {
 		return nil, fmt.Errorf("%s: %w: a symbolic link", path, ErrNotRegular)
 	}
-	return f, absent(err)
+	return f, atomicfile.NotThere(err)
 }
 
 // Content is Read for an open file that nothing has been read of.
 func Content(f *os.File) ([]byte, error) {
-	stat, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !stat.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: %w (mode %s)", f.Name(), ErrNotRegular, stat.Mode())
-	}
-	if stat.Size() > limit {
-		return nil, tooLarge(f.Name())
-	}
-	var data bytes.Buffer
-	data.Grow(int(stat.Size()) + bytes.MinRead)
-	if _, err := data.ReadFrom(io.LimitReader(f, limit+1)); err != nil {
-		return nil, err
-	}
-	if data.Len() > limit { // it has grown
-		return nil, tooLarge(f.Name())
-	}
-	return data.Bytes(), nil
-}
-
-func tooLarge(path string) error {
-	return fmt.Errorf("%s: %w: more than %d MiB", path, store.ErrTooLarge, limit>>20)
-}
-
-// absent turns the error of a path that leads through a file into fs.ErrNotExist: nothing
-// can be there.
-func absent(err error) error {
-	if errors.Is(err, syscall.ENOTDIR) {
-		return fmt.Errorf("%w (%w)", fs.ErrNotExist, err)
-	}
-	return err
+	return atomicfile.Content(f, limit)
 }
 
 // unlessGone turns the error of what is gone already into success.
 func unlessGone(err error) error {
-	if errors.Is(absent(err), fs.ErrNotExist) {
+	if errors.Is(atomicfile.NotThere(err), fs.ErrNotExist) {
 		return nil
 	}
 	return err
@@ -184,7 +144,7 @@ func (d *Dir) inside(f func() error) error {
 // directory that does not exist has none.
 func (d *Dir) Entries() ([]fs.DirEntry, error) {
 	entries, err := os.ReadDir(d.path)
-	if errors.Is(absent(err), fs.ErrNotExist) {
+	if errors.Is(atomicfile.NotThere(err), fs.ErrNotExist) {
 		return nil, nil
 	}
 	kept := entries[:0]

@@ -59,8 +59,8 @@ func (d *Dir) WriteLocked(name string, data []byte) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(data) > limit {
-		return nil, tooLarge(path)
+	if err := atomicfile.CheckSize(path, len(data), limit); err != nil {
+		return nil, err
 	}
 	fill := func(temp *os.File) error {
 		if _, err := temp.Write(data); err != nil || !d.durable {
@@ -106,7 +106,7 @@ func (d *Dir) Remove(name string) error {
 // each one's name.
 func (d *Dir) Sweep(removed func(name string)) error {
 	entries, err := os.ReadDir(d.path)
-	if errors.Is(absent(err), fs.ErrNotExist) {
+	if errors.Is(atomicfile.NotThere(err), fs.ErrNotExist) {
 		return nil
 	}
 	return errors.Join(err, atomicfile.SweepLeftovers(d.files(), entries, removed))

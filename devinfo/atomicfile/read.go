@@ -1,0 +1,69 @@
+package atomicfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// ErrNotRegular is the error for anything but a regular file.
+var ErrNotRegular = errors.New("not a regular file")
+
+// ErrTooLarge is the error for a file over the limit.
+var ErrTooLarge = errors.New("too large")
+
+// ReadFile returns the [Content] of a file. It does not wait for the writer of a named pipe.
+func ReadFile(path string, limit int) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return Content(f, limit)
+}
+
+// Content returns the content of an open file that nothing has been read of. The error is
+// ErrNotRegular, ErrTooLarge for more than limit bytes, or the system's.
+func Content(f *os.File, limit int) ([]byte, error) {
+	stat, err := f.Stat()
+	if err == nil {
+		err = Regular(f.Name(), stat)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var data bytes.Buffer
+	data.Grow(min(int(stat.Size()), limit) + bytes.MinRead)
+	if _, err := data.ReadFrom(io.LimitReader(f, int64(limit)+1)); err != nil {
+		return nil, err
+	}
+	return data.Bytes(), CheckSize(f.Name(), data.Len(), limit)
+}
+
+// Regular returns ErrNotRegular for anything else than a regular file.
+func Regular(path string, stat fs.FileInfo) error {
+	if !stat.Mode().IsRegular() {
+		return fmt.Errorf("%s: %w (mode %s)", path, ErrNotRegular, stat.Mode())
+	}
+	return nil
+}
+
+// CheckSize returns ErrTooLarge for more than limit bytes, a number of MiB.
+func CheckSize(path string, size, limit int) error {
+	if size > limit {
+		return fmt.Errorf("%s: %w: more than %d MiB", path, ErrTooLarge, limit>>20)
+	}
+	return nil
+}
+
+// NotThere turns the error of a path that leads through a file into fs.ErrNotExist.
+func NotThere(err error) error {
+	if errors.Is(err, syscall.ENOTDIR) {
+		return fmt.Errorf("%w (%w)", fs.ErrNotExist, err)
+	}
+	return err
+}
