@@ -56,10 +56,17 @@ func plain(list objects) objects {
 var unordered = cmpopts.SortSlices(func(a, b any) bool { return fmt.Sprint(a) < fmt.Sprint(b) })
 
 func TestTheComponentsOfKustomizeAreValuesOfTheChart(t *testing.T) {
-	for component, values := range map[string]string{"doctor": `{agent: {doctor: true}}`, "dac-override": `{agent: {dacOverride: true}}`, "metrics": `{metrics: {enabled: true}}`} {
-		want := kustomizeHere(t, map[string]string{"kustomization.yaml": "resources: [../deploy/devinfo]\ncomponents: [../deploy/devinfo/components/" + component + "]\n"})
-		delete(want, "Namespace devinfo")
-		if diff := cmp.Diff(want, plain(template(t, "devinfo", values)), unordered); diff != "" {
+	for component, values := range map[string]string{
+		"devinfo/components/doctor":           `{agent: {doctor: true}}`,
+		"devinfo/components/dac-override":     `{agent: {dacOverride: true}}`,
+		"devinfo/components/metrics":          `{metrics: {enabled: true}}`,
+		"cni-dra-driver/components/metrics":   `{metrics: {enabled: true}, agent: {enabled: false}, dra: {enabled: true}}`,
+		"cni-dra-driver/components/openshift": `{openshift: true, agent: {enabled: false}, dra: {enabled: true}}`,
+	} {
+		base, _, _ := strings.Cut(component, "/")
+		want := kustomizeHere(t, map[string]string{"kustomization.yaml": "resources: [../deploy/" + base + "]\ncomponents: [../deploy/" + component + "]\n"})
+		delete(want, "Namespace "+base)
+		if diff := cmp.Diff(want, plain(template(t, base, values)), unordered); diff != "" {
 			t.Errorf("%s (-kustomize +helm)\n%s", component, diff)
 		}
 	}
@@ -149,16 +156,24 @@ func kustomizeHere(t *testing.T, files map[string]string) objects {
 }
 
 // A PodMonitor of an agent that serves 127.0.0.1 would find nothing.
-func TestAPodMonitorAloneOpensTheMetrics(t *testing.T) {
-	got := template(t, "devinfo", `{dra: {enabled: true}, metrics: {podMonitor: {enabled: true, labels: {release: prometheus}, interval: 15s}}}`)
-	for _, name := range []string{"devinfo-agent", "cni-dra-driver"} {
-		text, err := yaml.Marshal(got["PodMonitor "+name])
-		if err != nil || !strings.Contains(string(text), "release: prometheus\n") || !strings.Contains(string(text), "interval: 15s\n") {
-			t.Errorf("%s: %v\n%s", name, err, text)
+func TestMetricsAreOnTheAddressesOfTheNodeOnlyIfAskedFor(t *testing.T) {
+	for values, open := range map[string]bool{``: false, `, metrics: {enabled: true}`: true, `, metrics: {podMonitor: {enabled: true, labels: {release: prometheus}, interval: 15s}}`: true} {
+		got := template(t, "devinfo", `{dra: {enabled: true}`+values+`}`)
+		for name, port := range map[string]string{"devinfo-agent": ":9810", "cni-dra-driver": ":9809"} {
+			if !open {
+				port = "127.0.0.1" + port
+			}
+			c := first(daemonSet(t, got["DaemonSet "+name]).Spec.Template.Spec)
+			if (len(c.Ports) == 1 && c.Ports[0].Name == "metrics") != open || c.Env[2].Name != "METRICS_ADDRESS" || c.Env[2].Value != port {
+				t.Errorf("%s%s: %v, %v", name, values, c.Ports, c.Env)
+			}
+			if monitor := got["PodMonitor "+name]; monitor != nil {
+				text, err := yaml.Marshal(monitor)
+				if err != nil || !strings.Contains(string(text), "release: prometheus\n") || !strings.Contains(string(text), "interval: 15s\n") {
+					t.Errorf("%s: %v\n%s", name, err, text)
+				}
+			}
 		}
-	}
-	if c := first(daemonSet(t, got["DaemonSet devinfo-agent"]).Spec.Template.Spec); len(c.Ports) != 1 || c.Ports[0].Name != "metrics" || c.Env[2].Value != ":9810" {
-		t.Errorf("%v, %v", c.Ports, c.Env)
 	}
 }
 

@@ -28,10 +28,11 @@ var manifests = []struct {
 	{"devinfo", `{metrics: {podMonitor: {enabled: true}}}`, map[string]string{"monitoring/podmonitors.yaml": "monitoring/podmonitor.yaml"}},
 	{"devinfo", `{openshift: true}`, map[string]string{"agent/scc.yaml": "devinfo/overlays/openshift/scc.yaml"}},
 	{"cni-dra-driver", `{openshift: true, agent: {enabled: false}, dra: {enabled: true}}`, map[string]string{"dra/scc.yaml": "cni-dra-driver/components/openshift/scc.yaml"}},
-	{"cni-dra-driver", `{agent: {enabled: false}, dra: {enabled: true}, metrics: {podMonitor: {enabled: true}}}`, map[string]string{
+	{"cni-dra-driver", `{agent: {enabled: false}, dra: {enabled: true}, metrics: {podMonitor: {enabled: true}}}`, map[string]string{"monitoring/podmonitors.yaml": "cni-dra-driver/examples/podmonitor.yaml"}},
+	{"cni-dra-driver", `{agent: {enabled: false}, dra: {enabled: true}}`, map[string]string{
 		"dra/rbac.yaml":      "cni-dra-driver/rbac.yaml",
 		"dra/admission.yaml": "cni-dra-driver/admission.yaml", "dra/deviceclass.yaml": "cni-dra-driver/deviceclass.yaml",
-		"dra/daemonset.yaml": "cni-dra-driver/daemonset.yaml", "monitoring/podmonitors.yaml": "cni-dra-driver/examples/podmonitor.yaml",
+		"dra/daemonset.yaml": "cni-dra-driver/daemonset.yaml",
 	}},
 }
 
