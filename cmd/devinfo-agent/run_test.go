@@ -35,9 +35,7 @@ type node struct {
 func newNode(t testing.TB) *node {
 	t.Helper()
 	n := &node{t, t.TempDir(), filepath.Join(undertest.Once(t, "v1.2.0", ".", "../devinfo"), "devinfo-agent")}
-	for _, name := range []string{"bin", "settings"} {
-		n.must(os.Mkdir(n.at(name), 0o755))
-	}
+	n.must(os.Mkdir(n.at("bin"), 0o755))
 	n.settings("")
 	return n
 }
@@ -46,7 +44,7 @@ func newNode(t testing.TB) *node {
 func (n *node) settings(more string) {
 	n.t.Helper()
 	text := fmt.Sprintf(`{"stateDir": %q, "deviceInfoDir": %q, "cdiDir": %q%s}`, n.at("state"), n.at("info"), n.at("cdi"), more)
-	n.must(os.WriteFile(n.at("settings/n1.json"), []byte(text), 0o644))
+	difftest.Write(n.t, n.at("settings/n1.json"), text, 0o644)
 }
 
 func (n *node) at(name string) string { return filepath.Join(n.dir, name) }
@@ -106,24 +104,23 @@ func get(address, path string) (string, error) {
 func free(t testing.TB) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, err)
 	defer listener.Close()
 	return listener.Addr().String()
 }
 
-// A rolling update, and the end. Whoever may read the directory can lock that.
+// A rolling update, and the end: a pod that has uninstalled is ready, and stays. Whoever may read the
+// directory can lock that.
 func TestARealAgentIsFollowedByTheNextAndUninstalled(t *testing.T) {
 	n := newNode(t)
 	n.must(os.Mkdir(n.at("run"), 0o755))
 	privatetest.Lock(t, n.at("run"))
 	first, second := free(t), free(t)
 	one := n.start("--metrics-address=" + first)
-	n.health(first, "[+] lock", "[+] plugin", "[+] settings", "[+] sweep", "[+] attachments")
-	if text, err := get(first, "/metrics"); err != nil || !strings.Contains(text, `devinfo_plugin_info{journal_format="3",version="v1.2.0"} 1`) {
-		t.Errorf("%v\n%s", err, text)
-	}
+	n.health(first, "200 ", "[+] lock", "[+] plugin", "[+] settings", "[+] sweep", "[+] attachments")
+	text, err := get(first, "/metrics")
+	n.must(err)
+	difftest.Contains(t, text, `devinfo_plugin_info{journal_format="3",version="v1.2.0"} 1`)
 	two := n.start("--metrics-address=" + second)
 	n.health(second, "503 ", "[-] lock: another devinfo-agent runs on this node", "[-] plugin: has not begun")
 
@@ -137,33 +134,13 @@ func TestARealAgentIsFollowedByTheNextAndUninstalled(t *testing.T) {
 		_, err := os.Stat(n.at(name))
 		n.must(err)
 	}
-	n.must(n.command("--uninstall").Run())
+	last := n.start("--metrics-address="+first, "--uninstall", "--stay")
+	n.health(first, "200 ", "[+] uninstalled")
+	n.must(last.Process.Signal(syscall.SIGTERM))
+	n.must(last.Wait())
+	difftest.Holds(t, n.at("bin"))
+	difftest.Holds(t, n.at("etc"))
 	n.must(n.command("--uninstall").Run()) // it may be run again
-	n.nothingIsLeft()
-}
-
-func (n *node) nothingIsLeft() {
-	n.t.Helper()
-	for _, dir := range []string{"bin", "etc"} {
-		if left, err := os.ReadDir(n.at(dir)); err != nil || len(left) > 0 {
-			n.t.Errorf("%s: %v, %v", dir, left, err)
-		}
-	}
-}
-
-// As a DaemonSet has it: a pod that has uninstalled is ready, and stays.
-func TestAnAgentThatHasUninstalledStaysWhereItIsToldTo(t *testing.T) {
-	n := newNode(t)
-	address := free(t)
-	one := n.start("--metrics-address=" + address)
-	n.health(address, "200 ", "[+] settings")
-	n.must(one.Process.Signal(syscall.SIGTERM))
-	n.must(one.Wait())
-	two := n.start("--metrics-address="+address, "--uninstall", "--stay")
-	n.health(address, "200 ", "[+] uninstalled")
-	n.nothingIsLeft()
-	n.must(two.Process.Signal(syscall.SIGTERM))
-	n.must(two.Wait())
 }
 
 func TestAnAgentWorksWithoutItsMetricsAndServesThemLater(t *testing.T) {
