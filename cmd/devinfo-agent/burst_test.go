@@ -11,8 +11,9 @@ import (
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
 
-	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/check/checktest"
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/pkg/nri/nritest"
@@ -59,9 +60,7 @@ func burst(b *testing.B, sandboxTakes time.Duration) {
 // hardware gives the node a captured host's devices.
 func (n *node) hardware() {
 	n.t.Helper()
-	host, err := hosttxt.Load("../../testdata/hosts/mlx5-legacy.txtar")
-	n.must(err)
-	n.must(host.Unpack(n.at("sys")))
+	n.must(hosttxttest.Load(n.t, "mlx5-legacy").Unpack(n.at("sys")))
 	n.must(os.MkdirAll(n.at("host/dev/infiniband"), 0o755))
 	for _, name := range []string{"uverbs3", "uverbs4", "rdma_cm"} {
 		n.must(os.Symlink("/dev/null", n.at("host/dev/infiniband/"+name)))
@@ -75,15 +74,11 @@ func (n *node) attach(id, netns string, ifNames ...string) {
 	boot, err := journal.BootID()
 	n.must(err)
 	for _, ifName := range ifNames {
-		e := &journal.Entry{
+		checktest.Record(n.t, config.Node{StateDir: n.at("state"), DeviceInfoDir: n.at("info")}, boot, journal.Entry{
 			Key: journal.Key{Network: "sriov-net", ContainerID: id, IfName: ifName}, Netns: netns, Complete: true,
-			File: "sriov-net-" + id + "_" + ifName, Dir: n.at("info"), Wrote: true,
-		}
-		e.Leases = []journal.DeviceLease{{ID: "pci-0000:3b:00.3", Mode: journal.Exclusive}}
-		e.Pod = "burst" // all of one pod, that it may have the VF
-		n.must(journal.Open(n.at("state"), boot).Record(e, nil))
-		e.Unlock()
-		n.must(store.Open(e.Dir).Write(e.File, []byte(vfInfo)))
+			File: "sriov-net-" + id + "_" + ifName, Info: []byte(vfInfo), Leases: []journal.DeviceLease{{ID: "pci-0000:3b:00.3", Mode: journal.Exclusive}},
+			Pod: "burst", // all of one pod, that it may have the VF
+		})
 	}
 }
 

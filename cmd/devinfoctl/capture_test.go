@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,6 +8,7 @@ import (
 	"testing"
 
 	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -20,9 +20,8 @@ func TestCaptureOfACaptureShowsTheSame(t *testing.T) {
 		if o := ctl(args...); o != (outcome{}) {
 			t.Fatalf("%q: %+v", args, o)
 		}
-		if _, err := hosttxt.Load(again); err != nil {
-			t.Fatal(err)
-		}
+		_, err := hosttxt.Load(again)
+		must(t, err)
 		stat, err := os.Stat(again)
 		if err != nil || stat.Mode().Perm() != 0o600 {
 			t.Errorf("%v, %v: whom the file is for its owner decides", stat.Mode(), err)
@@ -66,9 +65,7 @@ func TestCaptureWritesAWholeFileOrNone(t *testing.T) {
 			t.Errorf("%s: %+v", to, o)
 		}
 	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
-		t.Errorf("%v, %v", left, err)
-	}
+	difftest.Holds(t, dir)
 }
 
 // Other plugins keep what they like in the device-info directory.
@@ -78,12 +75,9 @@ func TestALinkThatACaptureCannotHoldIsLeftOut(t *testing.T) {
 	n.must(os.Symlink("/etc/passwd", filepath.Join(n.DeviceInfoDir, "strange")))
 	captured := filepath.Join(t.TempDir(), "captured.txtar")
 	o := ctl("--node-config", n.file, "capture", "-o", captured)
-	if want := `strange: the link leads out of root/: "/etc/passwd"` + "\n"; o.exit != 0 || !strings.Contains(o.stderr, want) {
-		t.Errorf("%+v, want %s", o, want)
-	}
-	if got := ctl("--host", captured, "list"); !strings.Contains(got.stdout, "alive") {
-		t.Errorf("the capture lists\n%s", got.seen())
-	}
+	equal(t, "exit code", o.exit, 0)
+	difftest.Contains(t, o.stderr, `strange: the link leads out of root/: "/etc/passwd"`+"\n")
+	difftest.Contains(t, ctl("--host", captured, "list").stdout, "alive")
 }
 
 // Who is sent a capture sees what there is to be seen on the node.
@@ -104,15 +98,14 @@ func TestCapturedNodeListsAndChecksLikeTheNode(t *testing.T) {
 	if o := ctl("--host", captured, "capture", "--scrub", "-o", public); o.exit != 0 {
 		t.Fatal(o.seen())
 	}
-	text, err := os.ReadFile(public)
-	n.must(err)
 	for _, secret := range []string{"shop", "web-0", "secret"} {
-		if strings.Contains(string(text), secret) {
+		if strings.Contains(difftest.Read(t, public), secret) {
 			t.Errorf("the scrubbed capture has %q", secret)
 		}
 	}
-	for _, args := range [][]string{{"list"}, {"list", "-o", "json"}, {"check", "gone"}, {"check", "shop/web-0"}, {"check", "older"}, {"gc", "--dry-run"}, {"topology", "-o", "json"}} {
+	for _, command := range []string{"list", "list -o json", "check gone", "check shop/web-0", "check older", "gc --dry-run", "topology -o json"} {
+		args := strings.Fields(command)
 		here, there := ctl(append([]string{"--node-config", n.file, "--dra-state-dir", claims}, args...)...), ctl(append([]string{"--host", captured}, args...)...)
-		equal(t, fmt.Sprintf("%q of the capture", args), there.seen(), here.seen())
+		equal(t, command+" of the capture", there.seen(), here.seen())
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/check/checktest"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linktest"
@@ -29,14 +30,9 @@ func delegates(types ...string) (list []json.RawMessage) {
 // left are the containers in the journal, and the device-info files.
 func (n *liveNode) left() (containers, files []string) {
 	n.t.Helper()
-	keys, err := journal.Open(n.StateDir, "").All()
+	files, err := store.Open(n.DeviceInfoDir).Names()
 	n.must(err)
-	for _, k := range keys {
-		containers = append(containers, k.ContainerID)
-	}
-	files, err = store.Open(n.DeviceInfoDir).Names()
-	n.must(err)
-	return containers, files
+	return checktest.Containers(n.t, n.Node), files
 }
 
 const foundByGC = `net-a/gone/net1: network namespace /bin/no-such is gone

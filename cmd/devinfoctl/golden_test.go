@@ -56,7 +56,7 @@ func BenchmarkCrowded(b *testing.B) {
 	n.must(hosttxttest.ManyVFs(1000).Unpack(n.Sysfs))
 	boot, err := journal.BootID()
 	n.must(err)
-	n.must(checktest.Crowd(journal.Open(n.StateDir, boot), n.DeviceInfoDir, aliveNetns, 1000, 10000))
+	checktest.Crowd(b, n.Node, boot, aliveNetns, 1000, 10000)
 	for name, args := range map[string]string{
 		"doctor": "doctor --cni-path " + n.bin + " --cni-conf-dir " + n.bin + " --pod-resources /nowhere --sriov-locks /nowhere",
 		"check":  "check", "list": "list", "pod": "check ns/pod7",

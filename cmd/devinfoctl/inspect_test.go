@@ -1,13 +1,15 @@
 package main
 
 import (
-	"os"
+	"fmt"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 )
 
 func TestInspectOfCapturedHosts(t *testing.T) {
@@ -50,15 +52,11 @@ func TestInspectOfCapturedHosts(t *testing.T) {
 
 // A vDPA device may be called as an interface is.
 func TestNameOfSeveralDevicesIsRefusedUntilSettled(t *testing.T) {
-	data, err := os.ReadFile(hosts + "vdpa-sim.txtar")
-	must(t, err)
 	host := filepath.Join(t.TempDir(), "host.txtar")
-	text := regexp.MustCompile(`\b(vdpa0|eth0)\b`).ReplaceAllString(string(data), "same0")
-	must(t, os.WriteFile(host, []byte(text), 0o644))
-	want := outcome{"", "devinfoctl: same0 is the name of several devices\n  say which: --as vdpa, or --as interface\n", remedy.Usage}
-	if got := ctl("--host", host, "inspect", "same0"); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
+	text := regexp.MustCompile(`\b(vdpa0|eth0)\b`).ReplaceAllString(difftest.Read(t, hosts+"vdpa-sim.txtar"), "same0")
+	difftest.Write(t, host, text, 0o644)
+	equal(t, "inspect", ctl("--host", host, "inspect", "same0").seen(), fmt.Sprintf(
+		"! devinfoctl: same0 is the name of several devices\n!   say which: --as vdpa, or --as interface\nexit %d\n", remedy.Usage))
 	for as, fact := range map[string]string{
 		"vdpa":      "vdpa.parent-device  same0              /sys/bus/vdpa/devices/same0",
 		"interface": "pci.pci-address  0000:02:00.0  interface same0 (netlink)",
@@ -70,14 +68,9 @@ func TestNameOfSeveralDevicesIsRefusedUntilSettled(t *testing.T) {
 }
 
 func TestTopologyOfCapturedHosts(t *testing.T) {
-	names, err := filepath.Glob(hosts + "*.txtar")
-	if err != nil || len(names) < 12 {
-		t.Fatalf("%d hosts, %v", len(names), err)
-	}
-	for _, name := range names {
-		base := strings.TrimSuffix(filepath.Base(name), ".txtar")
-		t.Run(base, func(t *testing.T) {
-			golden(t, "topology-"+base, "--host", name, "topology")
+	for _, name := range hosttxttest.Names(t) {
+		t.Run(name, func(t *testing.T) {
+			golden(t, "topology-"+name, "--host", hosts+name+".txtar", "topology")
 		})
 	}
 	for _, format := range []string{"table", "json", "yaml"} {

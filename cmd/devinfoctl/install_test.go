@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/test/undertest"
 )
 
@@ -60,9 +61,7 @@ func TestInstallRefusesWithARemedy(t *testing.T) {
 			}
 		}
 	}
-	if left, err := os.ReadDir(bin); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
-	}
+	difftest.Holds(t, bin)
 }
 
 // In cni-dra-driver's container, which may not have the directory mounted that the node's

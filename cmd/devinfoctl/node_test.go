@@ -13,13 +13,11 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
-	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/check/checktest"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/remedy"
-	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/journal"
 )
 
@@ -48,11 +46,7 @@ type liveNode struct {
 func newNode(t *testing.T) *liveNode {
 	t.Helper()
 	sysfs := filepath.Join(t.TempDir(), "sys")
-	devices, err := hosttxt.Load(hosts + "mlx5-switchdev.txtar")
-	if err == nil {
-		err = devices.Unpack(sysfs)
-	}
-	must(t, err)
+	must(t, hosttxttest.Load(t, "mlx5-switchdev").Unpack(sysfs))
 	return newNodeIn(t, t.TempDir(), sysfs)
 }
 
@@ -74,49 +68,23 @@ func (n *liveNode) must(err error) {
 	must(n.t, err)
 }
 
-// put records an attachment as an ADD would, with its file if it has one: of this
-// boot, unless it says another. What is empty is filled in.
+// put is [checktest.Record] on this node; the device is a VF unless the entry has another.
 func (n *liveNode) put(e journal.Entry) journal.Key {
 	n.t.Helper()
 	boot, err := journal.BootID()
 	n.must(err)
-	if e.BootID != "" {
-		boot = e.BootID
-	}
-	if e.Network == "" {
-		e.Network = "net-a"
-	}
-	if e.IfName == "" {
-		e.IfName = "net1"
-	}
 	if e.Device.Type == "" {
 		e.Device = journal.Identity{Type: "pci", ID: "0000:03:00.5"}
 	}
-	e.Dir, e.Wrote = n.DeviceInfoDir, e.File != ""
-	if e.File != "" {
-		info := &devinfo.Info{Type: "pci", Version: "1.1.0", PCI: &devinfo.PCI{Address: e.Device.ID}}
-		n.must(store.Open(n.DeviceInfoDir).Write(e.File, info.Encode()))
-	}
-	n.must(journal.Open(n.StateDir, boot).Record(&e, nil))
-	e.Unlock()
-	return e.Key
+	return checktest.Record(n.t, n.Node, boot, e)
 }
 
 // claim records a claim as cni-dra-driver would, and gives the directory.
 func (n *liveNode) claim(text string) (dir string) {
 	n.t.Helper()
 	dir = filepath.Join(filepath.Dir(n.file), "claims")
-	n.must(os.MkdirAll(dir, 0o700))
-	n.must(os.WriteFile(filepath.Join(dir, "u1.json"), []byte(text), 0o600))
+	difftest.Write(n.t, filepath.Join(dir, "u1.json"), text, 0o600)
 	return dir
-}
-
-// equal compares what came of a thing with what is wanted.
-func equal(t testing.TB, what string, got, want any) {
-	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
 }
 
 // noNetns is where a network namespace was.
@@ -185,15 +153,10 @@ func TestCheckWithoutRootSaysWhatItDidNotSee(t *testing.T) {
 	}))
 	o := n.unprivileged("check")
 	columns := regexp.MustCompile(" {2,}").ReplaceAllString(o.stdout, "|")
-	for _, want := range []string{
-		"interface|net1|-|-|" + netns + "|unknown\n",
+	difftest.Contains(t, columns,
+		"interface|net1|-|-|"+netns+"|unknown\n",
 		"pci.pci-address|0000:03:00.5|0000:03:00.5|0000:03:00.5|/sys/bus/pci/devices/0000:03:00.5|same\n",
-		"not compared: the interface in " + netns + ": entering the network namespace takes root\n",
-	} {
-		if !strings.Contains(columns, want) {
-			t.Errorf("no %q in\n%s", want, o.stdout)
-		}
-	}
+		"not compared: the interface in "+netns+": entering the network namespace takes root\n")
 	if o.exit != remedy.Blind || !strings.HasPrefix(o.stdout, "net-a/c0ffee/net1: unknown\n") || !strings.Contains(o.stderr, "run as root") {
 		t.Errorf("%+v", o)
 	}

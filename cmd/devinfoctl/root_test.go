@@ -83,9 +83,7 @@ func TestUnpackedHostIsRemoved(t *testing.T) {
 	t.Setenv("TMPDIR", temp)
 	for _, args := range [][]string{{"topology"}, {"inspect", "nothing"}, {"capture", "-o", "-"}} {
 		ctl(append([]string{"--host", "testdata/node.txtar"}, args...)...)
-		if left, err := os.ReadDir(temp); err != nil || len(left) != 0 {
-			t.Errorf("%q: %v, %v", args, left, err)
-		}
+		difftest.Holds(t, temp)
 	}
 }
 
@@ -105,7 +103,7 @@ func TestSettingsThatMayNotBeReadAreTheDefaults(t *testing.T) {
 	}
 }
 
-var must = difftest.Must
+var must, equal = difftest.Must, difftest.Same
 
 // onTerminal is what devinfoctl writes to a terminal.
 func onTerminal(t *testing.T, args ...string) string {

@@ -12,9 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"devinfo-cni.io/pkg/agent"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
@@ -50,9 +49,7 @@ func TestEachPartGoesOnWhenAnotherFails(t *testing.T) {
 	var log bytes.Buffer
 	r.Log = slog.New(slog.NewTextHandler(&log, nil))
 	r.Options.Plugin.Dir = filepath.Join(r.dir, "none")
-	dead := vf("dead", "0000:03:00.2", "", "")
-	dead.Netns = r.noNetns()
-	r.put(dead)
+	r.put(r.dead("dead", "0000:03:00.2"))
 	a, end := r.started()
 	eventually(t, "swept", func() bool {
 		return len(r.left()) == 0 && says(a, agent.Sweep) == "" && says(a, agent.Attachments) == ""
@@ -113,27 +110,18 @@ func TestTheDirectoryOfDeviceInfoFilesCanBeRead(t *testing.T) {
 func TestAttachmentsAreNamedAndCounted(t *testing.T) {
 	r := newRig(t)
 	r.SweepInterval = 0
-	r.put(vf("ok", "0000:03:00.2", "eth4", "mlx5_2"))
 	again := vf("again", "0000:03:00.2", "eth4", "mlx5_2") // another sandbox of the same pod
 	again.Args = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-ok"
-	r.put(again)
-	changed := vf("changed", "0000:03:00.4", "", "")
-	r.put(changed)
-	r.must(os.Remove(filepath.Join(r.DeviceInfoDir, "changed")))
-	r.put(journal.Entry{Key: journal.Key{ContainerID: "socket", Network: "net-b"}, Netns: aliveNetns, Complete: true,
-		Device: journal.Identity{Type: "memif", ID: "/run/m.sock"}})
-	r.put(journal.Entry{Key: journal.Key{ContainerID: "card", Network: "macvlan", IfName: "eth1"}, Netns: aliveNetns, Complete: true,
-		Device: journal.Identity{Type: "pci", ID: "0000:03:00.0"}})
-	leaked := vf("leaked", "0000:03:00.3", "eth5", "")
-	leaked.Netns = r.noNetns()
-	r.put(leaked)
 	orphan := vf("orphan", "0000:03:00.3", "eth5", "")
 	orphan.BootID = "older"
-	r.put(orphan)
 	adding := vf("adding", "0000:03:00.3", "eth5", "")
 	adding.Complete = false
-	r.put(adding)
-	r.must(os.WriteFile(filepath.Join(r.StateDir, "attachments/net-a@torn@net1"), []byte("torn"), 0o600),
+	r.put(vf("ok", "0000:03:00.2", "eth4", "mlx5_2"), again, vf("changed", "0000:03:00.4", "", ""), r.dead("leaked", "0000:03:00.3"), orphan, adding,
+		journal.Entry{Key: journal.Key{ContainerID: "socket", Network: "net-b"}, Netns: aliveNetns, Complete: true,
+			Device: journal.Identity{Type: "memif", ID: "/run/m.sock"}},
+		journal.Entry{Key: journal.Key{ContainerID: "card", Network: "macvlan", IfName: "eth1"}, Netns: aliveNetns, Complete: true,
+			Device: journal.Identity{Type: "pci", ID: "0000:03:00.0"}})
+	r.must(os.Remove(filepath.Join(r.DeviceInfoDir, "changed")), os.WriteFile(filepath.Join(r.StateDir, "attachments/net-a@torn@net1"), []byte("torn"), 0o600),
 		os.WriteFile(filepath.Join(r.StateDir, "attachments/net-a@newer@net1"), []byte(`{"format": 99}`), 0o600))
 
 	a, end := r.started()
@@ -150,9 +138,7 @@ func TestAttachmentsAreNamedAndCounted(t *testing.T) {
 		`devinfo_attachments{state="forgotten"}`: 0, `devinfo_attachments{state="adding"}`: 1, `devinfo_attachments{state="corrupt"}`: 1,
 		`devinfo_attachments{state="newer"}`: 1, `devinfo_attachments{state="unknown"}`: 0, "devinfo_attachments_unnamed": 0,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	difftest.Equal(t, got, want)
 
 	r.MaxSeries = 1
 	a, end = r.started()
@@ -167,23 +153,16 @@ func TestASweepLeavesDelegatesThatItCannotRun(t *testing.T) {
 	r := newRig(t)
 	calls := filepath.Join(r.dir, "calls")
 	r.must(os.WriteFile(filepath.Join(r.dir, "bin/bridge"), []byte("#!/bin/sh\ntouch "+calls+"; sleep 1; echo $CNI_COMMAND $CNI_CONTAINERID >>"+calls+"\n"), 0o755))
-	r.put(vf("alive", "0000:03:00.2", "", ""))
-	dead := vf("dead", "0000:03:00.3", "", "")
-	dead.Netns = r.noNetns()
-	r.put(dead)
-	delegating := vf("delegating", "0000:03:00.4", "", "")
-	delegating.Netns, delegating.CNIVersion = r.noNetns(), "1.0.0"
-	delegating.Delegates = []json.RawMessage{json.RawMessage(`{"cniVersion": "1.0.0", "name": "net-a", "type": "bridge"}`)}
-	r.put(delegating)
+	delegating := r.dead("delegating", "0000:03:00.4")
+	delegating.CNIVersion, delegating.Delegates = "1.0.0", []json.RawMessage{json.RawMessage(`{"cniVersion": "1.0.0", "name": "net-a", "type": "bridge"}`)}
+	r.put(vf("alive", "0000:03:00.2", "", ""), r.dead("dead", "0000:03:00.3"), delegating)
 	temp := filepath.Join(r.DeviceInfoDir, ".killed.devinfo")
 	r.must(os.WriteFile(temp, nil, 0o600))
 
 	a, end := r.started()
 	eventually(t, "swept", func() bool { return metrics(t, a)[`devinfo_sweeps_total{result="ok"}`] > 1 })
 	end()
-	if diff := cmp.Diff([]string{"alive", "delegating"}, r.left()); diff != "" {
-		t.Error(diff)
-	}
+	difftest.Equal(t, r.left(), []string{"alive", "delegating"})
 	if _, err := os.Stat(temp); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
@@ -207,13 +186,8 @@ func TestASweepLeavesDelegatesThatItCannotRun(t *testing.T) {
 // The runtime could not delete a pod without the plugin.
 func TestUninstallStopsAtAttachments(t *testing.T) {
 	r := newRig(t)
-	a, end := r.started()
-	eventually(t, "well", func() bool { return well(a) })
-	end()
-	r.put(vf("alive", "0000:03:00.2", "", ""))
-	dead := vf("dead", "0000:03:00.3", "", "")
-	dead.Netns = r.noNetns()
-	r.put(dead)
+	a := r.ran()
+	r.put(vf("alive", "0000:03:00.2", "", ""), r.dead("dead", "0000:03:00.3"))
 	staged := filepath.Join(r.dir, "containers")
 	for sandbox, netns := range map[string]string{"ended": r.noNetns(), "runs": "/proc/self/ns/net"} {
 		r.must(os.MkdirAll(filepath.Join(staged, sandbox, "devinfo"), 0o755), os.Symlink(netns, filepath.Join(staged, sandbox, "netns")))
@@ -230,22 +204,16 @@ func TestUninstallStopsAtAttachments(t *testing.T) {
 	}
 	r.must(a.Uninstall(t.Context(), true), a.Uninstall(t.Context(), true))
 	for _, name := range files {
-		if left, err := os.ReadDir(filepath.Dir(name)); err != nil || len(left) != 0 {
-			t.Errorf("left: %v, %v", left, err)
-		}
+		difftest.Holds(t, filepath.Dir(name))
 	}
-	if left, err := os.ReadDir(staged); err != nil || len(left) != 1 || left[0].Name() != "runs" {
-		t.Errorf("given to pods: %v, %v", left, err)
-	}
+	difftest.Holds(t, staged, "runs")
 }
 
 // A runtime removes the namespace a moment after DEL. Of "told" there is a file that somebody
 // else has written, by which it is in use.
 func TestUninstallRemovesWhatAPodWasGivenThatEnds(t *testing.T) {
 	r := newRig(t)
-	a, end := r.started()
-	eventually(t, "well", func() bool { return well(a) })
-	end()
+	a := r.ran()
 	staged := filepath.Join(r.dir, "containers")
 	for _, sandbox := range []string{"ends", "told"} {
 		r.must(os.MkdirAll(filepath.Join(staged, sandbox, "devinfo"), 0o755), os.Symlink("/proc/self/ns/net", filepath.Join(staged, sandbox, "netns")))
@@ -254,7 +222,5 @@ func TestUninstallRemovesWhatAPodWasGivenThatEnds(t *testing.T) {
 	r.must(err, os.MkdirAll(node.DeviceInfoDir, 0o755), os.WriteFile(filepath.Join(node.DeviceInfoDir, "net-a-told_net1"), []byte(`{"type":"pci"}`), 0o644))
 	a.Options.Injection = &inject.Options{StageDir: staged}
 	r.must(a.Uninstall(t.Context(), false), a.Uninstall(t.Context(), false)) // then where the journal is is not known
-	if left, err := os.ReadDir(staged); err != nil || len(left) != 1 || left[0].Name() != "told" {
-		t.Errorf("given to pods: %v, %v", left, err)
-	}
+	difftest.Holds(t, staged, "told")
 }

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/containerd/nri/pkg/adaptation"
-	"github.com/google/go-cmp/cmp"
 
 	"devinfo-cni.io/pkg/check/checktest"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/nri/nritest"
@@ -46,9 +46,8 @@ func TestWhatTheRuntimeHasForgottenIsCountedAndNamed(t *testing.T) {
 	if got[`devinfo_attachment_info{interface="net1",namespace="shop",network="net-a",pciAddr="0000:03:00.2",pf="p0",pod="web-lost",type="pci",vf="0"}`] != 1 {
 		t.Error("the device of what is forgotten is not shown: it is taken")
 	}
-	text, err := os.ReadFile(logged)
-	r.must(err)
-	if n := strings.Count(string(text), `attachments="[net-a/adding/net1 net-a/lost/net1]"`); n != 1 {
+	text := difftest.Read(t, logged)
+	if n := strings.Count(text, `attachments="[net-a/adding/net1 net-a/lost/net1]"`); n != 1 {
 		t.Errorf("what is forgotten is named %d times:\n%s", n, text)
 	}
 }
@@ -60,7 +59,7 @@ func BenchmarkCrowd(b *testing.B) {
 	r := newRig(b)
 	r.CheckInterval, r.SweepInterval, r.LookInterval = 5*time.Second, time.Hour, time.Hour // the first as the program has it
 	r.must(os.RemoveAll(r.Sysfs), hosttxttest.ManyVFs(1000).Unpack(r.Sysfs))
-	r.must(checktest.Crowd(journal.Open(r.StateDir, boot), r.DeviceInfoDir, aliveNetns, 1000, 10000))
+	checktest.Crowd(b, r.Node, boot, aliveNetns, 1000, 10000)
 	var used time.Duration
 	for b.Loop() {
 		before := processorTime(b)
@@ -78,9 +77,7 @@ func BenchmarkCrowd(b *testing.B) {
 
 func processorTime(b *testing.B) time.Duration {
 	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		b.Fatal(err)
-	}
+	difftest.Must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
@@ -89,13 +86,10 @@ func processorTime(b *testing.B) time.Duration {
 func TestTheDocumentedMetricsAreThoseExposed(t *testing.T) {
 	r := newRig(t)
 	r.put(vf("ok", "0000:03:00.2", "eth4", "mlx5_2"))
-	a, end := r.started()
-	eventually(t, "well", func() bool { return well(a) })
-	end()
-	text, err := os.ReadFile("../../docs/agent.md")
-	r.must(err)
+	a := r.ran()
+	text := difftest.Read(t, "../../docs/agent.md")
 	exposed, documented, listed := map[string]bool{}, map[string]bool{}, map[string]bool{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `(devinfo_[a-z_]+)` \\| (.*) \\|$").FindAllStringSubmatch(string(text), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `(devinfo_[a-z_]+)` \\| (.*) \\|$").FindAllStringSubmatch(text, -1) {
 		documented[row[1]] = true
 		words, _, _ := strings.Cut(row[2], ";")
 		label, values, has := strings.Cut(words, ": ")
@@ -121,7 +115,5 @@ func TestTheDocumentedMetricsAreThoseExposed(t *testing.T) {
 			}
 		}
 	}
-	if diff := cmp.Diff(exposed, documented); diff != "" {
-		t.Errorf("(-exposed +documented):\n%s", diff)
-	}
+	difftest.Same(t, "documented for exposed", documented, exposed)
 }

@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 
 	"devinfo-cni.io/pkg/agent"
 	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/link/linktest"
 )
@@ -41,40 +41,29 @@ func TestALabelThatCannotBeGivenIsSaidAndHoldsUpNothing(t *testing.T) {
 	})
 }
 
-// settle gives the node those settings.
-func (r *rig) settle() {
-	r.t.Helper()
-	settings, err := json.Marshal(r.Node)
-	r.must(err, os.WriteFile(filepath.Join(r.dir, "settings/default.json"), settings, 0o644))
-}
-
 // The settings name a directory, and the agent's container does not have it mounted.
 func TestAnAgentThatDoesNotSeeTheJournalIsNotReadyAndDoesNotUninstall(t *testing.T) {
 	r := newRig(t)
-	a, end := r.started()
-	eventually(t, "well", func() bool { return well(a) })
-	end()
+	a := r.ran()
 	r.StateDir = "/proc/none/state"
 	r.settle()
 	const blind = "stateDir: /proc/none/state is not there and cannot be made"
-	a, end = r.started()
+	a, end := r.started()
 	eventually(t, "not ready", func() bool { return strings.Contains(says(a, agent.Plugin), blind) })
 	end()
 	plugin := filepath.Join(r.Options.Plugin.Dir, install.Name)
 	if err := a.Uninstall(t.Context(), false); err == nil || !strings.Contains(err.Error(), blind) {
 		t.Errorf("uninstalled: %v", err)
 	}
-	if _, err := os.Stat(plugin); err != nil {
-		t.Error(err)
-	}
-	r.must(os.WriteFile(plugin, []byte("#!/bin/sh\n"), 0o755))
+	_, err := os.Stat(plugin)
+	r.must(err, os.WriteFile(plugin, []byte("#!/bin/sh\n"), 0o755))
 	a, end = r.started()
 	eventually(t, "not installed", func() bool { return strings.Contains(says(a, agent.Plugin), "cannot read: "+blind) })
 	end()
 	r.must(a.Uninstall(t.Context(), true))
 
-	settings, err := os.ReadFile(filepath.Join(r.dir, "settings/default.json"))
-	r.must(err, os.Remove(plugin), os.WriteFile(r.NodeConfig, settings, 0o644))
+	r.must(os.Remove(plugin))
+	difftest.Write(t, r.NodeConfig, difftest.Read(t, filepath.Join(r.dir, "settings/default.json")), 0o644)
 	r.must(a.Uninstall(t.Context(), false)) // there is no plugin to take away
 }
 

@@ -3,11 +3,11 @@ package agent_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,12 +15,12 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/agent"
 	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/check/checktest"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
@@ -46,15 +46,8 @@ func newRig(t testing.TB) *rig {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	r := &rig{t: t, Node: config.DefaultNode(), dir: dir}
 	r.DeviceInfoDir, r.DevicePluginDir, r.CDIDir, r.StateDir, r.Sysfs = at("info"), at("dp"), at("cdi"), at("state"), at("sys")
-	host, err := hosttxt.Load("../../testdata/hosts/mlx5-switchdev.txtar")
-	r.must(err)
-	r.must(host.Unpack(r.Sysfs))
-	for _, name := range []string{"bin", "settings", "netns"} {
-		r.must(os.Mkdir(at(name), 0o755))
-	}
-	settings, err := json.Marshal(r.Node)
-	r.must(err)
-	r.must(os.WriteFile(at("settings/default.json"), settings, 0o644))
+	r.must(hosttxttest.Load(t, "mlx5-switchdev").Unpack(r.Sysfs), os.Mkdir(at("bin"), 0o755), os.Mkdir(at("netns"), 0o755))
+	r.settle()
 	r.Options = agent.Options{
 		Plugin: &install.Plugin{From: filepath.Join(undertest.Once(t, "v1.2.0", "../../cmd/devinfo"), install.Name), Dir: at("bin")}, NodeConfig: at("etc/node.json"), BootID: boot, CNIPath: at("bin"),
 		Settings:      &install.Settings{Dir: at("settings"), Node: "n1", To: at("etc/node.json")},
@@ -65,36 +58,27 @@ func newRig(t testing.TB) *rig {
 	return r
 }
 
+// settle gives the node the settings of the rig.
+func (r *rig) settle() {
+	r.t.Helper()
+	settings, err := json.Marshal(r.Node)
+	r.must(err)
+	difftest.Write(r.t, filepath.Join(r.dir, "settings/default.json"), string(settings), 0o644)
+}
+
 func TestMain(m *testing.M) { undertest.Temp(m) }
 
 func (r *rig) must(errs ...error) {
 	r.t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		r.t.Fatal(err)
-	}
+	difftest.Must(r.t, errs...)
 }
 
-// put records an attachment as ADD does. The interface is net1 of the network net-a, the
-// boot this one, where it says no other.
-func (r *rig) put(e journal.Entry) journal.Key {
+// put is [checktest.Record] on this node, for several attachments.
+func (r *rig) put(entries ...journal.Entry) {
 	r.t.Helper()
-	boot := boot
-	if e.BootID != "" {
-		boot = e.BootID
+	for _, e := range entries {
+		checktest.Record(r.t, r.Node, boot, e)
 	}
-	if e.Network == "" {
-		e.Network = "net-a"
-	}
-	if e.IfName == "" {
-		e.IfName = "net1"
-	}
-	e.Dir, e.Wrote = r.DeviceInfoDir, e.File != ""
-	if e.File != "" {
-		r.must(store.Open(r.DeviceInfoDir).Write(e.File, e.Info))
-	}
-	r.must(journal.Open(r.StateDir, boot).Record(&e, nil))
-	e.Unlock()
-	return e.Key
 }
 
 // vf is the attachment of a pod of its own to a VF, with all that the file may say.
@@ -112,16 +96,15 @@ func vf(container, address, representor, rdma string) journal.Entry {
 // noNetns is where a network namespace was.
 func (r *rig) noNetns() string { return filepath.Join(r.dir, "netns", "gone") }
 
-// left are the containers that the journal has.
-func (r *rig) left() (containers []string) {
-	r.t.Helper()
-	keys, err := journal.Open(r.StateDir, boot).All()
-	r.must(err)
-	for _, k := range keys {
-		containers = append(containers, k.ContainerID)
-	}
-	return containers
+// dead is the attachment of a container whose network namespace is gone.
+func (r *rig) dead(container, address string) journal.Entry {
+	e := vf(container, address, "", "")
+	e.Netns = r.noNetns()
+	return e
 }
+
+// left are the containers that the journal has.
+func (r *rig) left() []string { return checktest.Containers(r.t, r.Node) }
 
 // started runs an agent until the test ends, or end is called.
 func (r *rig) started() (a *agent.Agent, end func()) {
@@ -141,14 +124,32 @@ func (r *rig) started() (a *agent.Agent, end func()) {
 	return a, end
 }
 
+// ran is an agent that has run until it was well.
+func (r *rig) ran() *agent.Agent {
+	r.t.Helper()
+	a, end := r.started()
+	defer end()
+	eventually(r.t, "well", func() bool { return well(a) })
+	return a
+}
+
 // metrics has what a scrape of the agent gives, by name and labels: `name{a="b"}`.
 func metrics(t *testing.T, a *agent.Agent) map[string]float64 {
 	t.Helper()
 	values := map[string]float64{}
 	for _, family := range gather(t, a) {
 		for _, m := range family.Metric {
-			value := m.GetGauge().GetValue() + m.GetCounter().GetValue()
-			values[family.GetName()+labelled(m.Label)] = value
+			var labels []string
+			for _, p := range m.Label {
+				if p.GetValue() != "" {
+					labels = append(labels, fmt.Sprintf("%s=%q", p.GetName(), p.GetValue()))
+				}
+			}
+			name := family.GetName()
+			if labels != nil {
+				name += "{" + strings.Join(labels, ",") + "}"
+			}
+			values[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
 		}
 	}
 	return values
@@ -159,22 +160,8 @@ func gather(t *testing.T, a *agent.Agent) []*dto.MetricFamily {
 	registry := prometheus.NewPedanticRegistry()
 	a.Register(registry, build.Info{Version: "v9", Revision: "c0ffee"})
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, err)
 	return families
-}
-
-func labelled(pairs []*dto.LabelPair) (text string) {
-	for _, p := range pairs {
-		if p.GetValue() != "" {
-			text += fmt.Sprintf(",%s=%q", p.GetName(), p.GetValue())
-		}
-	}
-	if text == "" {
-		return ""
-	}
-	return "{" + text[1:] + "}"
 }
 
 var eventually = difftest.Eventually

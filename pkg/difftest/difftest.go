@@ -94,3 +94,9 @@ func Block(t testing.TB, file, after, language string) string {
 	}
 	return block
 }
+
+// Holds fails the test unless these names, and no others, are in a directory.
+func Holds(t testing.TB, dir string, names ...string) {
+	t.Helper()
+	Same(t, "in "+dir, Names(t, dir), names)
+}

@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"devinfo-cni.io/pkg/check/checktest"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/node"
@@ -73,8 +71,8 @@ func TestANameMeansAPodThenANetworkThenAContainer(t *testing.T) {
 		if e := new(remedy.Error); errors.As(err, &e) {
 			problem, request = e.Error(), e.Code == remedy.Usage
 		}
-		if diff := cmp.Diff(test.want, got); diff != "" || problem != test.problem || request != test.request {
-			t.Errorf("%q: %s\nproblem %q, request %v", name, diff, problem, request)
+		if difftest.Same(t, name, got, test.want); problem != test.problem || request != test.request {
+			t.Errorf("%q: problem %q, request %v", name, problem, request)
 		}
 	}
 }
@@ -101,9 +99,10 @@ func (c *counting) Switchdev(string) (bool, error) {
 func TestNothingIsAskedTwice(t *testing.T) {
 	const vfs, attachments = 20, 60
 	dir, asked := t.TempDir(), &counting{}
-	must(t, checktest.Crowd(journal.Open(dir+"/state", "boot"), dir+"/infos", "/netns", vfs, attachments))
+	settings := config.Node{StateDir: dir + "/state", DeviceInfoDir: dir + "/infos"}
+	checktest.Crowd(t, settings, "boot", "/netns", vfs, attachments)
 	n := node.Open(node.Options{
-		Settings: config.Node{StateDir: dir + "/state", DeviceInfoDir: dir + "/infos"}, BootID: "boot", ClaimDir: dir + "/claims",
+		Settings: settings, BootID: "boot", ClaimDir: dir + "/claims",
 		Sys: sysfs.New(hosttxttest.ManyVFs(vfs).Sys()), Finder: &discovery.Finder{Interfaces: asked, Switches: asked},
 		NetnsGone: func(string) (bool, error) { asked.namespaces.Add(1); return false, nil },
 	})

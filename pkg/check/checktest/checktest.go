@@ -1,0 +1,73 @@
+// Package checktest records attachments on nodes of a test's own.
+package checktest
+
+import (
+	"cmp"
+	"fmt"
+	"testing"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
+	"devinfo-cni.io/pkg/journal"
+)
+
+// Record records an attachment as ADD does, with its device-info file if it has a name for one. The
+// network is net-a, the interface net1 and the boot that boot unless e has others. Without e.Info the file
+// is of the PCI device e.Device.
+func Record(t testing.TB, node config.Node, boot string, e journal.Entry) journal.Key {
+	t.Helper()
+	e.Network, e.IfName = cmp.Or(e.Network, "net-a"), cmp.Or(e.IfName, "net1")
+	e.Dir, e.Wrote = node.DeviceInfoDir, e.File != ""
+	if e.File != "" {
+		text := e.Info
+		if text == nil {
+			text = (&devinfo.Info{Type: "pci", Version: "1.1.0", PCI: &devinfo.PCI{Address: e.Device.ID}}).Encode()
+		}
+		difftest.Must(t, store.Open(e.Dir).Write(e.File, text))
+	}
+	difftest.Must(t, journal.Open(node.StateDir, cmp.Or(e.BootID, boot)).Record(&e, nil))
+	e.Unlock()
+	return e.Key
+}
+
+// Containers returns the containers of the attachments on record.
+func Containers(t testing.TB, node config.Node) (ids []string) {
+	t.Helper()
+	keys, err := journal.Open(node.StateDir, "").All()
+	difftest.Must(t, err)
+	for _, k := range keys {
+		ids = append(ids, k.ContainerID)
+	}
+	return ids
+}
+
+// Crowd records n attachments, one of each pod. The first ones have the VFs of the host that
+// [hosttxttest.ManyVFs] makes, the others memif sockets. None has an interface in the network namespace.
+func Crowd(t testing.TB, node config.Node, boot, netns string, vfs, n int) {
+	t.Helper()
+	for i := range n {
+		e := journal.Entry{
+			Key: journal.Key{Network: "net", ContainerID: fmt.Sprintf("%064x", i)}, Netns: netns, Complete: true,
+			Pod: fmt.Sprint("uid", i), Args: fmt.Sprintf("K8S_POD_NAMESPACE=ns;K8S_POD_NAME=pod%d;K8S_POD_UID=uid%d", i, i),
+			File: fmt.Sprint("net-pod", i, "-net1.json"),
+		}
+		info := &devinfo.Info{Type: "memif", Version: "1.1.0", Memif: &devinfo.Memif{Role: "slave", Path: "/run/memif.sock", Mode: "ethernet"}}
+		if i < vfs {
+			address := hosttxttest.VF(i)
+			info = &devinfo.Info{Type: "pci", Version: "1.1.0", PCI: &devinfo.PCI{Address: address, PFAddress: "0000:3b:00.0", RDMADevice: fmt.Sprint("mlx5_", i+2)}}
+			e.Asked.DeviceIDs = []config.NamedID{{Key: "deviceID", ID: address}}
+			e.Leases = []journal.DeviceLease{
+				{ID: "pci-" + address, Mode: journal.Exclusive}, {ID: fmt.Sprint("iommu-", 100+i), Mode: journal.Exclusive}, {ID: "pci-0000:3b:00.0", Mode: journal.Shared},
+			}
+			e.Device = journal.Identity{Type: "pci", ID: address}
+		} else {
+			e.Asked.Declared = info.Encode()
+			e.Device = journal.Identity{Type: "memif", ID: info.Memif.Path}
+		}
+		e.Info = info.Encode()
+		Record(t, node, boot, e)
+	}
+}
