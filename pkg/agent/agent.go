@@ -179,6 +179,28 @@ func (a *Agent) Run(ctx context.Context) {
 	}
 }
 
+// inject runs the injection until ctx ends, or what it needs is not there.
+func (a *Agent) inject(ctx context.Context) error {
+	_, checker, err := a.checker()
+	if err != nil {
+		return err
+	}
+	o := *a.Injection
+	o.Node, o.BootID, o.Finder, o.Metrics, o.Log = a.Node, a.BootID, checker.Finder, a.metrics, a.Log
+	o.Connected = func(on bool) {
+		var err error
+		if !on {
+			err = fmt.Errorf("not connected to %s: does the container runtime run, with NRI enabled?", a.Injection.Socket)
+		}
+		if ctx.Err() == nil {
+			a.report(NRI, err)
+		}
+	}
+	i := inject.New(o)
+	a.sandboxes.Store(i)
+	return i.Run(ctx)
+}
+
 // within waits for a group, and says whether it has ended.
 func within(limit time.Duration, group *sync.WaitGroup) bool {
 	ended := make(chan struct{})

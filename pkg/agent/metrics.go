@@ -2,17 +2,21 @@ package agent
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/inject"
 )
 
 // metrics are what /metrics shows beside facts: they are set when something happens. A scrape asks
 // nothing of the node.
 type metrics struct {
-	installs, sweeps, collected *prometheus.CounterVec
-	injection                   injectionCounters
+	installs, sweeps, collected      *prometheus.CounterVec
+	answers, withheld, disagreements *prometheus.CounterVec // of containers
+	durations                        prometheus.Histogram
+	staged                           prometheus.Gauge
 }
 
 // counterVec counts by a label from 0 on, so that the first one is seen as an increase.
@@ -25,13 +29,45 @@ func counterVec[T ~string](name, help, label string, values ...T) *prometheus.Co
 }
 
 func newMetrics() metrics {
-	return metrics{
+	m := metrics{
 		installs:  counterVec("devinfo_plugin_installs_total", "How often the plugin was put in place, by result.", "result", "installed", "replaced"),
 		sweeps:    counterVec("devinfo_sweeps_total", "Sweeps, by result.", "result", "ok", "failed"),
 		collected: counterVec("devinfo_swept_total", "What sweeps have removed.", "what", "attachment", "file"),
-		injection: newInjectionCounters(),
+		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "devinfo_injections_total", Help: "Containers that the runtime was about to make, by what became of them and why.",
+		}, []string{"answer", "reason"}),
+		withheld: counterVec("devinfo_injection_withheld_total", "What containers were not given of their devices, by what forbids it.",
+			"by", inject.ByPolicy, inject.ByUserNamespace, inject.ByMount, inject.ByPropagation),
+		disagreements: counterVec("devinfo_injection_disagreements_total", "Containers' variables of device plugins that contradict the pod's networks, by how.",
+			"by", inject.OtherDevice, inject.OtherOrder),
+		durations: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "devinfo_injection_duration_seconds", Help: "How long the runtime waited for the answer about a container.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2},
+		}),
+		staged: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "devinfo_injection_sandboxes", Help: "Sandboxes that have a directory of device information.",
+		}),
 	}
+	for _, answer := range []inject.Answer{inject.Nothing, inject.Off, inject.Injected} {
+		m.answers.WithLabelValues(string(answer), "")
+	}
+	for _, answer := range []inject.Answer{inject.Passed, inject.Refused} {
+		for _, reason := range []inject.Reason{inject.FileGone, inject.Required, inject.Failed, inject.Late} {
+			m.answers.WithLabelValues(string(answer), string(reason))
+		}
+	}
+	return m
 }
+
+// Answered and what follows make metrics an [inject.Metrics].
+func (m metrics) Answered(answer inject.Answer, reason inject.Reason, took time.Duration) {
+	m.answers.WithLabelValues(string(answer), string(reason)).Inc()
+	m.durations.Observe(took.Seconds())
+}
+
+func (m metrics) Withheld(by inject.Withheld)      { m.withheld.WithLabelValues(string(by)).Inc() }
+func (m metrics) Disagrees(by inject.Disagreement) { m.disagreements.WithLabelValues(string(by)).Inc() }
+func (m metrics) Staged(sandboxes int)             { m.staged.Set(float64(sandboxes)) }
 
 // facts are what is known of the agent's parts, of the plugin, and of the attachments by the last census.
 // Each scrape asks, so that none sees them half changed; what is not known yet is absent.
@@ -81,7 +117,7 @@ func (f facts) Collect(to chan<- prometheus.Metric) {
 func (a *Agent) Register(to prometheus.Registerer, of build.Info) {
 	m := a.metrics
 	to.MustRegister(facts{a, of}, m.installs, m.sweeps, m.collected)
-	if i := m.injection; a.Injection != nil {
-		to.MustRegister(i.answers, i.withheld, i.disagreements, i.durations, i.staged)
+	if a.Injection != nil {
+		to.MustRegister(m.answers, m.withheld, m.disagreements, m.durations, m.staged)
 	}
 }

@@ -73,22 +73,17 @@ type Options struct {
 	Except      []string      // the same for namespaces whose pods are given nothing
 	Interval    time.Duration // after which the files are compared with the journal again; 0 = 2 s
 
-	Metrics Metrics
-	Log     *slog.Logger
+	Connected func(bool) // is told whether the runtime is connected; the same may come again
+	Metrics   Metrics
+	Log       *slog.Logger
 }
 
-// Metrics are told what happens. A function that is nil is not called.
-type Metrics struct {
-	// Connected is told whether the runtime is connected; the same may come again.
-	Connected func(bool)
-	// Answered is told of each container: what became of it, why, and how long that took.
-	Answered func(Answer, Reason, time.Duration)
-	// Withheld is told of each thing that a container was not given.
-	Withheld func(Withheld)
-	// Disagrees is told of each variable of a device plugin that contradicts the pod's networks.
-	Disagrees func(Disagreement)
-	// Staged is told how many sandboxes have a directory.
-	Staged func(sandboxes int)
+// Metrics are told what happens.
+type Metrics interface {
+	Answered(Answer, Reason, time.Duration) // a container, after that time
+	Withheld(Withheld)                      // a thing that a container was not given
+	Disagrees(Disagreement)                 // a variable of a device plugin that contradicts the pod's networks
+	Staged(sandboxes int)                   // that have a directory
 }
 
 // Answer is what became of a container.
@@ -175,16 +170,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	keeping.Go(func() { a.keep(ctx) })
 	defer keeping.Wait()
 	err := nri.Plugin{
-		Handler: a, Name: PluginName, Index: a.Index, Socket: a.Socket, FailRequests: a.WhenMissing == Refuse, Connected: a.connected, Log: a.Log,
+		Handler: a, Name: PluginName, Index: a.Index, Socket: a.Socket, FailRequests: a.WhenMissing == Refuse, Connected: a.Connected, Log: a.Log,
 	}.Serve(ctx)
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return err
-}
-
-func (a *Agent) connected(on bool) {
-	if a.Metrics.Connected != nil {
-		a.Metrics.Connected(on)
-	}
 }

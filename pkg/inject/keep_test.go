@@ -106,8 +106,7 @@ func TestASandboxThatIsNotListedAndNamedByAProcessHasEnded(t *testing.T) {
 // What the runtime has listed is old once it makes a sandbox.
 func TestASandboxThatIsNewerThanTheListHasNotEnded(t *testing.T) {
 	r := newRig(t)
-	looked := make(chan int)
-	r.options.Metrics.Staged = func(sandboxes int) { looked <- sandboxes }
+	r.looked = make(chan int)
 	a := r.opened()
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
 	_, err := a.Synchronize(t.Context(), nil, nil)
@@ -118,13 +117,13 @@ func TestASandboxThatIsNewerThanTheListHasNotEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- a.Run(ctx) }()
-	if left := <-looked; left != 1 {
+	if left := <-r.looked; left != 1 {
 		t.Errorf("%d sandboxes have a directory", left)
 	}
 	cancel()
 	for {
 		select {
-		case <-looked:
+		case <-r.looked:
 		case err := <-ended:
 			must(t, err)
 			return

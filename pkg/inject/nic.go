@@ -29,14 +29,10 @@ type nic struct {
 	leased func(id string) bool
 }
 
-// networkInfo is what KubeVirt tells its network binding plugins (its
+// networkInfo is what KubeVirt tells its network binding plugins of a network (its
 // pkg/network/downwardapi), with the interface, by which a pod that is twice in one network
 // tells the two apart.
 type networkInfo struct {
-	Interfaces []networkInterface `json:"interfaces,omitempty"`
-}
-
-type networkInterface struct {
 	Network    string          `json:"network"`
 	DeviceInfo json.RawMessage `json:"deviceInfo,omitempty"`
 	MAC        string          `json:"mac,omitempty"`
@@ -54,13 +50,15 @@ func ours(nics []nic) bool { return slices.ContainsFunc(nics, func(n nic) bool {
 // files are what the directory of the sandbox of the nics holds. One whose file is gone is
 // not told of: ADD may be about to write it, and without it a device looks like none.
 func files(nics []nic) map[string][]byte {
-	all := networkInfo{}
+	var all struct {
+		Interfaces []networkInfo `json:"interfaces,omitempty"`
+	}
 	list := map[string][]byte{}
 	for _, n := range nics {
 		if n.byClaim || n.gone != nil && n.file == nil {
 			continue
 		}
-		all.Interfaces = append(all.Interfaces, networkInterface{
+		all.Interfaces = append(all.Interfaces, networkInfo{
 			Network: n.network, DeviceInfo: n.file, MAC: n.mac, MTU: n.mtu, Interface: n.ifName,
 		})
 		if n.file != nil {

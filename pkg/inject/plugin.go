@@ -58,13 +58,6 @@ func (a *Agent) RemovePodSandbox(_ context.Context, p *api.PodSandbox) error {
 	return nil
 }
 
-// unknown says that the runtime has no such sandbox, by what it has told since it connected.
-func (a *Agent) unknown(sandbox string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.known != nil && !a.known[sandbox]
-}
-
 // Forgotten says that the runtime has not named a sandbox since it connected, though the sandbox
 // had a network before: it is still being made, or the runtime was killed while it made it, and
 // nobody will run its DEL.
@@ -288,18 +281,12 @@ func (a *Agent) tell(p *api.PodSandbox, c *api.Container, v verdict, took time.D
 			level = slog.LevelInfo
 		}
 		log.Log(context.Background(), level, "not given to the container", "what", w.Device, "why", w.Why, "remedy", w.Remedy)
-		if a.Metrics.Withheld != nil {
-			a.Metrics.Withheld(w.cause)
-		}
+		a.Metrics.Withheld(w.cause)
 	}
 	for _, d := range v.disagree {
 		log.Warn("the container's devices are not those of its pod's networks", "what", d.what, "networks", d.networks,
 			"remedy", "find an interface by DEVINFO_<interface>_PCI_ADDRESS, not by position; give each network a resource of its own, and the pod as many of it as it has networks")
-		if a.Metrics.Disagrees != nil {
-			a.Metrics.Disagrees(d.kind)
-		}
+		a.Metrics.Disagrees(d.kind)
 	}
-	if a.Metrics.Answered != nil {
-		a.Metrics.Answered(v.Answer, v.Reason, took)
-	}
+	a.Metrics.Answered(v.Answer, v.Reason, took)
 }

@@ -65,9 +65,7 @@ func (a *Agent) refresh(seen state) state {
 			left++
 		}
 	}
-	if a.Metrics.Staged != nil {
-		a.Metrics.Staged(left)
-	}
+	a.Metrics.Staged(left)
 	return now
 }
 
@@ -114,7 +112,7 @@ func (a *Agent) removeEnded(id string, ended bool) (gone bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	gone = ended || netns == "" || a.unknown(id) && link.NetnsNamesProcess(netns)
+	gone = ended || netns == "" || a.Forgotten(id, time.Time{}) && link.NetnsNamesProcess(netns)
 	if !gone {
 		if gone, err = a.NetnsGone(netns); err != nil {
 			a.Log.Debug("it cannot be told whether a sandbox has ended", "sandbox", id, "error", err)

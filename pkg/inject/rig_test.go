@@ -47,6 +47,7 @@ type rig struct {
 	journal *journal.Journal
 	options inject.Options
 	log     *lockedBuffer
+	looked  chan int // gets how many sandboxes have a directory; nil = nobody is told
 
 	mu   sync.Mutex
 	gone map[string]bool // network namespaces that are
@@ -72,12 +73,7 @@ func newRig(t *testing.T) *rig {
 		Node:      func() (config.Node, error) { return r.node, nil },
 		Finder:    &discovery.Finder{Sys: sysfs.New(h.Sys()), Interfaces: links, Switches: links},
 		NetnsGone: func(path string) (bool, error) { r.mu.Lock(); defer r.mu.Unlock(); return r.gone[path], nil },
-		Metrics: inject.Metrics{
-			Answered:  func(a inject.Answer, why inject.Reason, _ time.Duration) { r.tell(fmt.Sprint(a, " ", why)) },
-			Disagrees: func(how inject.Disagreement) { r.tell("disagrees " + string(how)) },
-			Withheld:  func(why inject.Withheld) { r.tell("withheld " + string(why)) },
-		},
-		Log: slog.New(slog.NewTextHandler(r.log, nil)),
+		Connected: func(bool) {}, Metrics: r, Log: slog.New(slog.NewTextHandler(r.log, nil)),
 	}
 	r.journal.NetnsGone = r.options.NetnsGone
 	t.Cleanup(func() {
@@ -111,6 +107,18 @@ func (r *rig) tell(what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.says = append(r.says, strings.TrimSpace(what))
+}
+
+func (r *rig) Answered(a inject.Answer, why inject.Reason, _ time.Duration) {
+	r.tell(fmt.Sprint(a, " ", why))
+}
+func (r *rig) Disagrees(how inject.Disagreement) { r.tell("disagrees " + string(how)) }
+func (r *rig) Withheld(why inject.Withheld)      { r.tell("withheld " + string(why)) }
+
+func (r *rig) Staged(sandboxes int) {
+	if r.looked != nil {
+		r.looked <- sandboxes
+	}
 }
 
 // answers are what metrics were told so far.

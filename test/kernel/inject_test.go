@@ -32,6 +32,14 @@ const (
 	sandboxID = "c0ffee"
 )
 
+// uncounted drops what an agent counts.
+type uncounted struct{}
+
+func (uncounted) Answered(inject.Answer, inject.Reason, time.Duration) {}
+func (uncounted) Withheld(inject.Withheld)                             {}
+func (uncounted) Disagrees(inject.Disagreement)                        {}
+func (uncounted) Staged(int)                                           {}
+
 // injector is the agent on the stage.
 func injector(t *testing.T) *inject.Agent {
 	t.Helper()
@@ -43,9 +51,9 @@ func injector(t *testing.T) *inject.Agent {
 	must(t, os.MkdirAll(stageDir, 0o755))
 	return inject.New(inject.Options{
 		StageDir: stageDir, BootID: boot, WhenMissing: inject.Refuse,
-		Node:   func() (config.Node, error) { return config.LoadNode(nodeFile) },
-		Finder: &discovery.Finder{Sys: sys, Interfaces: kernel, Switches: kernel},
-		Log:    slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Node:    func() (config.Node, error) { return config.LoadNode(nodeFile) },
+		Finder:  &discovery.Finder{Sys: sys, Interfaces: kernel, Switches: kernel},
+		Metrics: uncounted{}, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 }
 

@@ -36,8 +36,8 @@ func nri(t *testing.T) *adaptation.Adaptation {
 	adaptation.SetPluginRegistrationTimeout(patient) // the machine is slow
 	dir := t.TempDir()
 	n := nritest.Serve(t, dir+"/nri", nil)
-	var answered atomic.Bool
-	agent := injector(t, dir+"/nri", func(inject.Answer, inject.Reason, time.Duration) { answered.Store(true) })
+	var answered answering
+	agent := injector(t, dir+"/nri", &answered)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- agent.Run(ctx) }()
@@ -52,7 +52,15 @@ func nri(t *testing.T) *adaptation.Adaptation {
 	return n
 }
 
-func injector(t *testing.T, socket string, answered func(inject.Answer, inject.Reason, time.Duration)) *inject.Agent {
+// answering is true once the agent has answered for a container.
+type answering struct{ atomic.Bool }
+
+func (a *answering) Answered(inject.Answer, inject.Reason, time.Duration) { a.Store(true) }
+func (a *answering) Withheld(inject.Withheld)                             {}
+func (a *answering) Disagrees(inject.Disagreement)                        {}
+func (a *answering) Staged(int)                                           {}
+
+func injector(t *testing.T, socket string, metrics inject.Metrics) *inject.Agent {
 	t.Helper()
 	node := func() (config.Node, error) { return config.LoadNode(os.Getenv("DEVINFO_NODE_CONFIG")) }
 	settings, err := node()
@@ -64,9 +72,8 @@ func injector(t *testing.T, socket string, answered func(inject.Answer, inject.R
 	kernel := link.NewKernel(sys.Files())
 	return inject.New(inject.Options{
 		Socket: socket, Index: "60", StageDir: stageDir, BootID: boot, WhenMissing: inject.Refuse, Node: node,
-		Metrics: inject.Metrics{Answered: answered},
-		Finder:  &discovery.Finder{Sys: sys, Interfaces: kernel, Switches: kernel},
-		Log:     slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Finder:    &discovery.Finder{Sys: sys, Interfaces: kernel, Switches: kernel},
+		Connected: func(bool) {}, Metrics: metrics, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 }
 
