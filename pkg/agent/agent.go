@@ -104,15 +104,13 @@ func (a *Agent) Parts() []string {
 // because of a runtime without NRI say, it would hold up every roll-out.
 func (a *Agent) Checks() (checks []endpoint.Check) {
 	for _, part := range a.Parts() {
-		checks = append(checks, endpoint.Check{Name: part, Ask: func() error { return a.trouble(part) }, Optional: part != Plugin})
+		checks = append(checks, endpoint.Check{Name: part, Optional: part != Plugin, Ask: func() error {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return a.troubles[part]
+		}})
 	}
 	return checks
-}
-
-func (a *Agent) trouble(part string) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.troubles[part]
 }
 
 // report notes how a part is; the log is told of changes.
@@ -248,13 +246,18 @@ func (p *pace) rest(ctx context.Context) {
 // Node gives the node's settings as they are now.
 func (a *Agent) Node() (config.Node, error) { return config.LoadNode(a.NodeConfig) }
 
-func (a *Agent) newer(than int) ([]string, error) {
+// journal opens the journal where the node's settings say that it is.
+func (a *Agent) journal() (*journal.Journal, error) {
 	node, err := a.Node()
-	if err != nil {
-		return nil, err
+	return journal.Open(node.StateDir, a.BootID), err
+}
+
+func (a *Agent) newer(than int) ([]string, error) {
+	j, err := a.journal()
+	if err == nil {
+		err = j.Seen()
 	}
-	j := journal.Open(node.StateDir, a.BootID)
-	if err := j.Seen(); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return j.Newer(than)

@@ -31,17 +31,13 @@ type series [10]string
 
 // The names are those of sriov-network-metrics-exporter (pf, vf, pciAddr) and node_exporter
 // (device), for joins.
-func seriesLabels() []string {
-	return []string{"pod", "namespace", "interface", "network", "type", "pciAddr", "pf", "vf", "device", "rdma_device"}
-}
+var seriesLabels = []string{"pod", "namespace", "interface", "network", "type", "pciAddr", "pf", "vf", "device", "rdma_device"}
 
 // forgotten is the class of attachments whose DEL nobody will run: see inject.Agent.Forgotten.
 const forgotten = "forgotten"
 
 // classes are the states that are counted.
-func classes() []string {
-	return []string{"ok", "adding", "changed", forgotten, "dead", "corrupt", "newer", "unknown"}
-}
+var classes = []string{"ok", "adding", "changed", forgotten, "dead", "corrupt", "newer", "unknown"}
 
 // class sums up what package check says of an attachment. One that is there, and not as ADD
 // left it, has changed.

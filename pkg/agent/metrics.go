@@ -10,7 +10,7 @@ import (
 	"devinfo-cni.io/pkg/inject"
 )
 
-// metrics are what /metrics shows beside facts: they are set when something happens. A scrape asks
+// metrics are what /metrics shows beside [Agent.facts]: they are set when something happens. A scrape asks
 // nothing of the node.
 type metrics struct {
 	installs, sweeps, collected      *prometheus.CounterVec
@@ -69,54 +69,45 @@ func (m metrics) Withheld(by inject.Withheld)      { m.withheld.WithLabelValues(
 func (m metrics) Disagrees(by inject.Disagreement) { m.disagreements.WithLabelValues(string(by)).Inc() }
 func (m metrics) Staged(sandboxes int)             { m.staged.Set(float64(sandboxes)) }
 
-// facts are what is known of the agent's parts, of the plugin, and of the attachments by the last census.
+// facts shows what is known of the agent's parts, of the plugin, and of the attachments by the last census.
 // Each scrape asks, so that none sees them half changed; what is not known yet is absent.
-type facts struct {
-	*Agent
-	of build.Info
-}
-
-// Describe tells nothing: a registry then does not check what is told later.
-func (facts) Describe(chan<- *prometheus.Desc) {}
-
-// Collect shows the facts.
-func (f facts) Collect(to chan<- prometheus.Metric) {
-	type labels = []string
-	gauge := func(name, help string, of labels) (show func(value float64, labels ...string)) {
+func (a *Agent) facts(to chan<- prometheus.Metric, of build.Info) {
+	gauge := func(name, help string, of ...string) (show func(value float64, labels ...string)) {
 		desc := prometheus.NewDesc(name, help, of, nil)
 		return func(value float64, labels ...string) {
 			to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 		}
 	}
-	gauge("devinfo_agent_info", "The agent, 1.", labels{"version", "revision"})(1, f.of.Version, f.of.Revision)
-	ok := gauge("devinfo_agent_ok", "1 where a part of the agent is well, as in /healthz.", labels{"part"})
-	for _, c := range f.Checks() {
+	gauge("devinfo_agent_info", "The agent, 1.", "version", "revision")(1, of.Version, of.Revision)
+	ok := gauge("devinfo_agent_ok", "1 where a part of the agent is well, as in /healthz.", "part")
+	for _, c := range a.Checks() {
 		ok(map[bool]float64{true: 1}[c.Ask() == nil], c.Name)
 	}
-	gauge("devinfo_sweep_left", "Dead attachments whose delegates the agent cannot run: the runtime, or devinfoctl gc, has to remove them.", nil)(float64(f.left.Load()))
-	if p := f.plugin.Load(); p != nil && p.Ours {
-		gauge("devinfo_plugin_info", "The plugin that is on the node, 1.", labels{"version", "journal_format"})(1, p.Version, strconv.Itoa(p.JournalFormat))
+	gauge("devinfo_sweep_left", "Dead attachments whose delegates the agent cannot run: the runtime, or devinfoctl gc, has to remove them.")(float64(a.left.Load()))
+	if p := a.plugin.Load(); p != nil && p.Ours {
+		gauge("devinfo_plugin_info", "The plugin that is on the node, 1.", "version", "journal_format")(1, p.Version, strconv.Itoa(p.JournalFormat))
 	}
-	c := f.census.Load()
+	c := a.census.Load()
 	if c == nil {
 		return
 	}
-	states := gauge("devinfo_attachments", "Attachments on the node, by state.", labels{"state"})
-	for _, state := range classes() {
+	states := gauge("devinfo_attachments", "Attachments on the node, by state.", "state")
+	for _, state := range classes {
 		states(float64(c.states[state]), state)
 	}
-	info := gauge("devinfo_attachment_info", "An attachment on the node and its device, 1.", seriesLabels())
+	info := gauge("devinfo_attachment_info", "An attachment on the node and its device, 1.", seriesLabels...)
 	for _, s := range c.series {
 		info(1, s[:]...)
 	}
-	gauge("devinfo_attachments_unnamed", "Attachments that devinfo_attachment_info leaves out.", nil)(float64(c.unnamed))
-	gauge("devinfo_check_timestamp_seconds", "When the attachments were looked at last.", nil)(float64(c.at.UnixMicro()) / 1e6)
+	gauge("devinfo_attachments_unnamed", "Attachments that devinfo_attachment_info leaves out.")(float64(c.unnamed))
+	gauge("devinfo_check_timestamp_seconds", "When the attachments were looked at last.")(float64(c.at.UnixMicro()) / 1e6)
 }
 
 // Register has a registry serve what the agent knows and counts. The names are in docs/agent.md.
 func (a *Agent) Register(to prometheus.Registerer, of build.Info) {
 	m := a.metrics
-	to.MustRegister(facts{a, of}, m.installs, m.sweeps, m.collected)
+	facts := prometheus.CollectorFunc(func(to chan<- prometheus.Metric) { a.facts(to, of) })
+	to.MustRegister(facts, m.installs, m.sweeps, m.collected)
 	if a.Injection != nil {
 		to.MustRegister(m.answers, m.withheld, m.disagreements, m.durations, m.staged)
 	}

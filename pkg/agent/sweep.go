@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/inject"
-	"devinfo-cni.io/pkg/journal"
 	plugin "devinfo-cni.io/plugins/devinfo"
 )
 
@@ -87,12 +86,8 @@ func (a *Agent) Uninstall(ctx context.Context, anyway bool) error {
 // unused is the error that attachments are on record, or that nobody can say. Where the plugin
 // is gone, and with it the settings, no directory is made for that.
 func (a *Agent) unused() error {
-	node, err := a.Node()
-	if err != nil {
-		return err
-	}
-	j := journal.Open(node.StateDir, a.BootID)
-	if a.Options.Plugin.IsThere() {
+	j, err := a.journal()
+	if err == nil && a.Options.Plugin.IsThere() {
 		err = j.Seen()
 	}
 	if err != nil {
