@@ -8,8 +8,10 @@ import (
 	"strings"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link"
 )
 
 // Compare compares the attachment's entry, its device-info file (e.Path(), if e.Wrote),
@@ -63,7 +65,11 @@ func (a *Checker) file(r *Report, e *journal.Entry) *devinfo.Info {
 		return nil
 	case err != nil:
 		row.File, row.Verdict = "not valid", Differs
-		r.fail(fileError(err))
+		kind := FileUnreadable
+		if as[*store.CorruptError](err) || as[*devinfo.VersionError](err) || as[*devinfo.InvalidError](err) {
+			kind = FileInvalid
+		}
+		r.fail(&Error{kind, err})
 		return nil
 	}
 	violations := info.Validate()
@@ -133,8 +139,13 @@ func named(t devinfo.Type) bool { return t == devinfo.TypePCI || t == devinfo.Ty
 // not be entered is left out, also of the target.
 func (a *Checker) found(r *Report, e *journal.Entry, t *discovery.Target) (*discovery.Device, *Error) {
 	device, err := a.find(r, t)
-	if err != nil {
-		return nil, findError(err)
+	switch {
+	case as[*discovery.ConflictError](err):
+		return nil, &Error{Conflict, err}
+	case errors.Is(err, link.ErrNoNetns):
+		return nil, &Error{ContainerGone, err}
+	case err != nil:
+		return nil, &Error{Unreadable, err}
 	}
 	r.Warnings = append(r.Warnings, device.Warnings...)
 	var changed *Error

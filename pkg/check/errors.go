@@ -1,18 +1,10 @@
 package check
 
-import (
-	"errors"
-
-	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/link"
-)
+import "errors"
 
 // Kind classifies what is wrong with an attachment.
 type Kind int
 
-// The kinds.
 const (
 	Unreadable     Kind = iota // something could not be read: Err is the kernel's or netlink's
 	FileGone                   // the device-info file
@@ -68,34 +60,11 @@ type Error struct {
 	Err  error
 }
 
-func (e *Error) Error() string { return e.Err.Error() }
-
-// Unwrap returns Err.
-func (e *Error) Unwrap() error { return e.Err }
-
-// Remedy is the kind's.
+func (e *Error) Error() string  { return e.Err.Error() }
+func (e *Error) Unwrap() error  { return e.Err }
 func (e *Error) Remedy() string { return e.Kind.Remedy() }
 
-// fileError is what a device-info file that cannot be used is.
-func fileError(err error) *Error {
-	if as[*store.CorruptError](err) || as[*devinfo.VersionError](err) || as[*devinfo.InvalidError](err) {
-		return &Error{FileInvalid, err}
-	}
-	return &Error{FileUnreadable, err}
-}
-
-// findError is the error of a search.
-func findError(err error) *Error {
-	switch {
-	case as[*discovery.ConflictError](err):
-		return &Error{Conflict, err}
-	case errors.Is(err, link.ErrNoNetns):
-		return &Error{ContainerGone, err}
-	}
-	return &Error{Unreadable, err}
-}
-
 func as[T error](err error) bool {
-	var target T
-	return errors.As(err, &target)
+	_, is := errors.AsType[T](err)
+	return is
 }

@@ -13,7 +13,6 @@ import (
 // State is what has become of an attachment.
 type State string
 
-// The states.
 const (
 	OK            State = "ok"             // the network namespace, the device and the files are there
 	Adding        State = "adding"         // ADD has not ended yet, or was killed
