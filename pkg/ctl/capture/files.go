@@ -33,21 +33,14 @@ type reader func(name string, data []byte) []byte
 // capture captures the journal, the device-info files of CNI and of device plugins, the CDI specs
 // of attachments, and the records of cni-dra-driver.
 func (f *files) capture(claimDir string, s config.Node) {
-	all := func(string) bool { return true }
-	f.dir(filepath.Join(s.StateDir, "attachments"), all, recorded(f, f.entry))
-	f.dir(filepath.Join(s.StateDir, "claims"), all, recorded(f, f.held))
+	f.dir(filepath.Join(s.StateDir, "attachments"), "*", recorded(f, f.entry))
+	f.dir(filepath.Join(s.StateDir, "claims"), "*", recorded(f, f.held))
 	f.tree(filepath.Join(s.StateDir, "leases"))
-	f.dir(s.DeviceInfoDir, all, nil)
-	f.dir(s.DevicePluginDir, all, nil)
-	f.dir(s.CDIDir, ours, nil)
-	isOffer := func(name string) bool { return filepath.Base(name) == state.OfferFile }
-	claim, offer := recorded(f, f.claim), recorded(f, func(*state.Offer) {})
-	f.dir(claimDir, func(name string) bool { return strings.HasSuffix(name, ".json") || isOffer(name) }, func(name string, data []byte) []byte {
-		if isOffer(name) {
-			return offer(name, data)
-		}
-		return claim(name, data)
-	})
+	f.dir(s.DeviceInfoDir, "*", nil)
+	f.dir(s.DevicePluginDir, "*", nil)
+	f.dir(s.CDIDir, "devinfo-cni.io*", nil) // of our default kind; the journal's entries name others
+	f.dir(claimDir, "*.json", recorded(f, f.claim))
+	f.dir(claimDir, state.OfferFile, recorded(f, func(*state.Offer) {}))
 	slices.Sort(f.netns)
 	f.netns = slices.Compact(f.netns)
 	slices.SortFunc(f.entries, byName)
@@ -55,13 +48,9 @@ func (f *files) capture(claimDir string, s config.Node) {
 
 func byName(a, b txtar.File) int { return strings.Compare(a.Name, b.Name) }
 
-// ours reports by its name whether a CDI spec is of our default kind. One of another kind
-// is known by its journal entry.
-func ours(name string) bool { return strings.HasPrefix(name, "devinfo-cni.io") }
-
-// dir takes the wanted files and links of a directory, without those whose name
-// begins with a dot: they are being written.
-func (f *files) dir(dir string, wanted func(string) bool, read reader) {
+// dir takes the files and links of a directory whose names match a pattern, without those whose
+// name begins with a dot: they are being written.
+func (f *files) dir(dir, pattern string, read reader) {
 	if dir == "" {
 		return
 	}
@@ -71,7 +60,7 @@ func (f *files) dir(dir string, wanted func(string) bool, read reader) {
 		return
 	}
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), ".") && wanted(e.Name()) {
+		if wanted, _ := filepath.Match(pattern, e.Name()); wanted && !strings.HasPrefix(e.Name(), ".") {
 			f.file(filepath.Join(dir, e.Name()), read)
 		}
 	}
@@ -151,7 +140,9 @@ func (f *files) missing(name string, err error) {
 }
 
 func (f *files) note(format string, args ...any) {
-	f.notes = append(f.notes, fmt.Sprintf(format, args...))
+	if n := fmt.Sprintf(format, args...); !slices.Contains(f.notes, n) {
+		f.notes = append(f.notes, n)
+	}
 }
 
 // inArchive is a path of the host as the archive has it.
