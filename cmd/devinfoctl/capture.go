@@ -103,7 +103,7 @@ func (h *host) captureSource(c captureFlags) capture.Source {
 	source := capture.Source{
 		Sys:   h.Sys.Files(),
 		Root:  h.Root,
-		Links: capture.Kernel{},
+		Parts: capture.KernelParts,
 		State: capture.State{BootID: h.BootID, Time: h.now.UTC(), Settings: h.Settings, ClaimDir: h.ClaimDir, Build: h.build},
 		Scrub: c.scrub,
 	}
@@ -111,7 +111,7 @@ func (h *host) captureSource(c captureFlags) capture.Source {
 		source.Secrets = capture.Secrets(h.Settings.Sysfs)
 	} else {
 		captured := capture.Captured{Host: h.file}
-		source.Links = captured
+		source.Parts = captured.Parts
 		name, note, release = captured.Described()
 		source.Secrets = []string{name} // no text of a captured host has others
 	}

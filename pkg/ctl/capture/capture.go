@@ -30,10 +30,13 @@ type Source struct {
 	Title string // the first line, without the name: "ConnectX-6 with 8 VFs, Linux 6.12.1"
 	Name  string // of the machine, or what to call it: lower-case letters, digits and "-"
 	Sys   fs.FS  // the tree below /sys
-	Links Links
 	Root  string // where the host's / is; "" = /
 	State State
 	Live  []byte // node/live.json, which devinfoctl doctor reads; nil = none
+
+	// Parts returns the parts below netlink/ by name, such as "ip-link.json". They include the
+	// interfaces of the network namespaces at the given paths.
+	Parts func(netns []string) (parts map[string][]byte, notes []string, err error)
 
 	Scrub   bool     // rename what identifies the machine's owner
 	Secrets []string // what else to rename then, such as serial numbers
@@ -59,7 +62,7 @@ func Take(h Source) (text []byte, notes []string, err error) {
 	}
 	files := &files{root: h.Root, scrub: s, seen: map[string]bool{}}
 	files.capture(h.State.ClaimDir, h.State.Settings)
-	parts, notes, err := h.Links.Parts(files.netns)
+	parts, notes, err := h.Parts(files.netns)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -13,12 +13,6 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// Links returns the parts below netlink/ by name, such as "ip-link.json". They include the
-// interfaces of the network namespaces at the given paths.
-type Links interface {
-	Parts(netns []string) (parts map[string][]byte, notes []string, err error)
-}
-
 // Captured holds the parts of a host that was captured before.
 type Captured struct{ Host *hosttxt.Host }
 
@@ -36,12 +30,10 @@ func (c Captured) Parts([]string) (map[string][]byte, []string, error) {
 	return parts, nil, nil
 }
 
-// Kernel asks this machine.
-type Kernel struct{ link.Recorder }
-
-// Parts asks for everything. A namespace that is gone has no part; one that we may not
+// KernelParts asks this machine. A namespace that is gone has no part; one that we may not
 // enter is null.
-func (k Kernel) Parts(netns []string) (parts map[string][]byte, notes []string, err error) {
+func KernelParts(netns []string) (parts map[string][]byte, notes []string, err error) {
+	var k link.Recorder
 	host, hostErr := k.Interfaces("")
 	uplinks, uses, usesErr := k.Uses()
 	ports, portsErr := k.Ports()

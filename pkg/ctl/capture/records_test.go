@@ -61,7 +61,7 @@ func TestCaptureHasOnlyTheFieldsThatCommandsRead(t *testing.T) {
 				t.Errorf("%s: %s is not in the record:\n%s", file, secret, text)
 			}
 		}
-		got := taken(t, capture.Source{Name: "x", Title: "y", Sys: fstest.MapFS{}, Root: root, Links: parts{}, State: capture.State{Settings: node, ClaimDir: "/claims"}}, false)
+		got := taken(t, capture.Source{Name: "x", Title: "y", Sys: fstest.MapFS{}, Root: root, Parts: parts{}.Parts, State: capture.State{Settings: node, ClaimDir: "/claims"}}, false)
 		var shown []string
 		for _, m := range secrets.FindAllStringSubmatch(got, -1) {
 			shown = append(shown, m[1])

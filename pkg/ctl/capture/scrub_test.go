@@ -87,10 +87,10 @@ func revealing(t *testing.T) capture.Source {
 			"devices/pci0/infiniband/mlx5_0/node_guid":           &fstest.MapFile{Data: []byte("0002:c903:00de:ad01\n"), Mode: 0o444},
 			"devices/virtual/net/enxb8cef63a0b1c/phys_switch_id": &fstest.MapFile{Data: []byte("b8cef603003a0b1c\n"), Mode: 0o444},
 		},
-		Links: parts{
+		Parts: parts{
 			"ip-link.json": []byte(`[{"ifindex":2,"ifname":"enxb8cef63a0b1c","address":"` + secretMAC + `","permaddr":"b8:ce:f6:3a:0b:1d","phys_switch_id":"b8cef603003a0b1c"},` +
 				`{"ifindex":3,"ifname":"ib0","address":"80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:de:ad:01"},{"ifindex":1,"ifname":"lo","address":"00:00:00:00:00:00"}]` + "\n"),
-		},
+		}.Parts,
 	}
 }
 
@@ -201,7 +201,7 @@ func TestNoAddressOfACapturedHostSurvives(t *testing.T) {
 	for _, name := range hosts(t) {
 		h, err := hosttxt.Load(name)
 		must(t, err)
-		source := capture.Source{Name: "x", Title: "y", Sys: h.Sys(), Root: t.TempDir(), Links: capture.Captured{Host: h}, State: capture.State{Settings: config.DefaultNode()}}
+		source := capture.Source{Name: "x", Title: "y", Sys: h.Sys(), Root: t.TempDir(), Parts: capture.Captured{Host: h}.Parts, State: capture.State{Settings: config.DefaultNode()}}
 		before, after := addresses(taken(t, source, false)), taken(t, source, true)
 		for _, a := range before {
 			if strings.Contains(after, a) || strings.Contains(after, strings.ReplaceAll(a, ":", "")) {
@@ -230,7 +230,7 @@ func FuzzFile(f *testing.F) {
 		name := node.DeviceInfoDir + "/net1.json"
 		must(t, os.MkdirAll(root+node.DeviceInfoDir, 0o755))
 		must(t, os.WriteFile(root+name, data, 0o600))
-		h := capture.Source{Name: "x", Title: "y", Sys: fstest.MapFS{}, Root: root, Links: parts{}, State: capture.State{Settings: node}, Secrets: []string{secret}}
+		h := capture.Source{Name: "x", Title: "y", Sys: fstest.MapFS{}, Root: root, Parts: parts{}.Parts, State: capture.State{Settings: node}, Secrets: []string{secret}}
 		if back, err := os.ReadFile(unpacked(t, taken(t, h, false)) + name); err != nil || !bytes.Equal(back, data) {
 			t.Fatalf("%q is read back as %q, %v", data, back, err)
 		}
@@ -258,7 +258,7 @@ func TestAttachmentsFilesComeAlongFromWhereverTheyAre(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(root, name), []byte("-- odd -- \xff"), 0o600))
 	}
 	links := parts{}
-	dir := unpacked(t, taken(t, capture.Source{Name: "x", Title: "y", Sys: fstest.MapFS{}, Root: root, Links: links, State: capture.State{BootID: "boot", Settings: node}}, false))
+	dir := unpacked(t, taken(t, capture.Source{Name: "x", Title: "y", Sys: fstest.MapFS{}, Root: root, Parts: links.Parts, State: capture.State{BootID: "boot", Settings: node}}, false))
 	for name, want := range map[string]bool{
 		"/elsewhere/f.json": true, "/run/cdi2/vendor.example-nic_x.json": true, "/var/run/cdi/devinfo-cni.io-attachment_a.json": true,
 		"/var/run/cdi/other.json": false, "/elsewhere/other.json": false,

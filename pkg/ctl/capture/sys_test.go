@@ -112,7 +112,7 @@ func TestACapturedHostKeepsItsUplinks(t *testing.T) {
 		must(t, netlink.RouteAdd(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}, LinkIndex: up.Index}))
 		sys, err := sysfs.Open("/sys")
 		must(t, err)
-		text, _, err := capture.Take(capture.Source{Title: "a host", Name: "box", Sys: sys.Files(), Links: capture.Kernel{}, Root: t.TempDir(), Scrub: true})
+		text, _, err := capture.Take(capture.Source{Title: "a host", Name: "box", Sys: sys.Files(), Parts: capture.KernelParts, Root: t.TempDir(), Scrub: true})
 		must(t, err)
 		file, err := hosttxt.Parse(text)
 		must(t, err)
