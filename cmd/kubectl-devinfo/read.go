@@ -29,10 +29,7 @@ const (
 // of all. node is described with attachmentsOf.
 func (t *tool) attachments(ctx context.Context, namespace, node string) ([]cluster.Network, error) {
 	var view cluster.View
-	err := each(ctx, t.chosen(), func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return t.api.CoreV1().Pods(namespace).List(ctx, o)
-	}, view.Pod)
-	if err != nil {
+	if err := each(ctx, t.chosen(), t.api.CoreV1().Pods(namespace).List, view.Pod); err != nil {
 		return nil, err
 	}
 	return t.attachmentsOf(ctx, &view, namespace, node)
@@ -75,9 +72,7 @@ func (t *tool) readClaims(ctx context.Context, view *cluster.View, namespace str
 	case t.node != "" || len(names) <= namedClaims:
 		err = t.claimsByName(ctx, view, names)
 	default:
-		err = each(ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return t.api.ResourceV1().ResourceClaims(namespace).List(ctx, o)
-		}, view.Claim)
+		err = each(ctx, metav1.ListOptions{}, t.api.ResourceV1().ResourceClaims(namespace).List, view.Claim)
 	}
 	return t.readable("resource claims are left out", err)
 }
@@ -109,9 +104,7 @@ func (t *tool) chosen() metav1.ListOptions {
 // readSlices reads what a node has published of its devices.
 func (t *tool) readSlices(ctx context.Context, view *cluster.View, node string) error {
 	ofNode := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(resourceapi.ResourceSliceSelectorNodeName, node).String()}
-	err := each(ctx, ofNode, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return t.api.ResourceV1().ResourceSlices().List(ctx, o)
-	}, view.Slice)
+	err := each(ctx, ofNode, t.api.ResourceV1().ResourceSlices().List, view.Slice)
 	return t.readable("of claims only the devices that their status names are shown", err)
 }
 
@@ -136,8 +129,10 @@ func (t *tool) note(format string, args ...any) {
 }
 
 // each lists page by page, and holds three of them at most.
-func each[T any](ctx context.Context, options metav1.ListOptions, page pager.ListPageFunc, take func(*T)) error {
-	pages := pager.New(page)
+func each[L runtime.Object, T any](
+	ctx context.Context, options metav1.ListOptions, list func(context.Context, metav1.ListOptions) (L, error), take func(*T),
+) error {
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) })
 	pages.PageBufferSize = 1
 	return pages.EachListItem(ctx, options, func(object runtime.Object) error {
 		item, ok := any(object).(*T)
