@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -48,11 +49,7 @@ type Interface struct {
 // Stacked says that the interface is another's traffic under a name and
 // address of its own. That other is its Lower.
 func (i Interface) Stacked() bool {
-	switch i.Kind {
-	case "macvlan", "macvtap", "ipvlan", "ipvtap", "vlan":
-		return true
-	}
-	return false
+	return slices.Contains([]string{"macvlan", "macvtap", "ipvlan", "ipvtap", "vlan"}, i.Kind)
 }
 
 // Borrows reports that the interface names a device that is not its own: a representor
@@ -133,12 +130,6 @@ func (k *Kernel) VDPAMAC(name string) (mac net.HardwareAddr, ok bool, err error)
 // broken: no such file, device or generic netlink family, or a kernel or driver
 // that does not know the question.
 func absent(err error) bool {
-	for _, no := range []error{
-		fs.ErrNotExist, syscall.ENODEV, syscall.EINVAL, syscall.EOPNOTSUPP, syscall.EPROTONOSUPPORT,
-	} {
-		if errors.Is(err, no) {
-			return true
-		}
-	}
-	return false
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.EINVAL) ||
+		errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EPROTONOSUPPORT)
 }

@@ -24,7 +24,8 @@ func NetnsGone(path string) (bool, error) {
 		}
 		return true, nil
 	}
-	if dir := filepath.Dir(path); absentDir(dir) {
+	dir := filepath.Dir(path)
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return false, fmt.Errorf("%s, where ADD found the network namespace, does not exist: a container cannot see the node's", dir)
 	}
 	sees, err := SeesMounts(path)
@@ -48,11 +49,6 @@ func seesProcesses() bool {
 		return unix.Stat("/proc/self/ns", &stat) == nil
 	}
 	return err == nil && stat.Ino == 0xEFFFFFFC
-}
-
-func absentDir(path string) bool {
-	_, err := os.Lstat(path)
-	return errors.Is(err, fs.ErrNotExist)
 }
 
 // SeesMounts reports whether mounts that another mount namespace makes at the path, or has
