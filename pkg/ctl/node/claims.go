@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -70,12 +71,8 @@ func (n *Node) claimAttachment(c *state.Claim, at state.Attachment) Attachment {
 		Key:   journal.Key{Network: at.Network, ContainerID: at.Sandbox, IfName: at.IfName},
 		Claim: c.Namespace + "/" + c.Name, Netns: at.Netns, File: at.InfoFile, node: at.Node,
 	}
-	if c.Pod.Name != "" {
-		a.Pod = podName(c.Pod.Namespace, c.Pod.Name)
-	}
-	if asked := podName(pod.Args(at.Args).Name()); asked != "" { // by now the claim may be another pod's
-		a.Pod = asked
-	}
+	// The claim may be another pod's by now.
+	a.Pod = cmp.Or(podName(pod.Args(at.Args).Name()), podName(c.Pod.Namespace, c.Pod.Name))
 	if info, err := devinfo.Parse(at.Info); err == nil {
 		a.Type, a.Device = string(info.Type), discovery.Identity(info)
 	}

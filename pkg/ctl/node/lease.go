@@ -104,23 +104,19 @@ func (n *Node) claimLeases() ([]ClaimLeases, error) {
 		}
 		if l.Of != nil {
 			l.Claim = podName(l.Of.Namespace, l.Of.Name)
-			l.name(n.journal.Devices(l.Of))
+			for _, d := range n.journal.Devices(l.Of) {
+				name := journal.DeviceName(d.ID)
+				if d.Mode == journal.Exclusive {
+					l.Has = append(l.Has, name)
+				} else {
+					name += " (shared)"
+				}
+				l.Devices = append(l.Devices, name)
+			}
 		}
 		list = append(list, l)
 	}
 	return list, nil
-}
-
-func (l *ClaimLeases) name(leases []journal.DeviceLease) {
-	for _, d := range leases {
-		name := journal.DeviceName(d.ID)
-		if d.Mode == journal.Exclusive {
-			l.Has = append(l.Has, name)
-			l.Devices = append(l.Devices, name)
-		} else {
-			l.Devices = append(l.Devices, name+" (shared)")
-		}
-	}
 }
 
 // Holds are the devices that claims have of which cni-dra-driver has no record.
@@ -187,7 +183,8 @@ func (n *Node) unrecorded(uid string) error {
 	path, there := n.driverRecord(uid)
 	switch {
 	case !n.SeesDriver():
-		return remedy.For(fmt.Errorf("claim %s: whether cni-dra-driver has a record of it cannot be told: %s is not to be seen from here", uid, n.ClaimDir), unseenRemedy)
+		return remedy.For(fmt.Errorf("claim %s: whether cni-dra-driver has a record of it cannot be told: %s is not to be seen from here", uid, n.ClaimDir),
+			"run it on the node itself, or in cni-dra-driver's pod; --dra-state-dir says where the records are")
 	case !there:
 		return nil
 	}
@@ -207,5 +204,3 @@ func (n *Node) driverRecord(uid string) (path string, there bool) {
 	}
 	return path, false
 }
-
-const unseenRemedy = "run it on the node itself, or in cni-dra-driver's pod; --dra-state-dir says where the records are"
