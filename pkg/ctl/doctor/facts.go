@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"slices"
 
 	"devinfo-cni.io/pkg/ctl/node"
@@ -14,18 +15,16 @@ func FactsOf(n *node.Node, live *Live) (*Evidence, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Evidence{Attachments: list, CDIDir: n.Settings.CDIDir, DRA: n.FileThere(n.ClaimDir), Live: live}
-	if f.Offer, err = n.Offer(); err != nil {
+	offer, offerErr := n.Offer()
+	unowned, unownedErr := n.Unowned(list)
+	stale, staleErr := n.Stale()
+	unrecorded, unrecordedErr := n.UnrecordedLeases()
+	if err := cmp.Or(offerErr, unownedErr, staleErr, unrecordedErr); err != nil {
 		return nil, err
 	}
-	if f.Unowned, err = n.Unowned(list); err != nil {
-		return nil, err
-	}
-	if f.Stale, err = n.Stale(); err != nil {
-		return nil, err
-	}
-	if f.Unrecorded, err = n.UnrecordedLeases(); err != nil {
-		return nil, err
+	f := &Evidence{
+		Attachments: list, Unowned: unowned, Stale: stale, Unrecorded: unrecorded, Offer: offer,
+		CDIDir: n.Settings.CDIDir, DRA: n.FileThere(n.ClaimDir), Live: live,
 	}
 	if len(f.Unrecorded) > 0 && !n.SeesDriver() {
 		f.Unseen, f.Unrecorded = len(f.Unrecorded), nil

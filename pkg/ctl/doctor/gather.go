@@ -63,7 +63,9 @@ func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)
 	if l.Locks, err = others.ReadLocks(os.DirFS(p.SRIOVLocks), gone); err != nil {
 		l.note("run as root", "sriov-cni's locks in "+p.SRIOVLocks+": "+errorText(err))
 	}
-	l.settings()
+	if l.VFs, err = (link.Recorder{}).VFs(); err != nil {
+		l.note("", fmt.Sprintf("settings of VFs: %v", err))
+	}
 	l.devices(ctx, p.PodResources)
 	return l
 }
@@ -187,14 +189,6 @@ func Executable(ctx context.Context, path string) Plugin {
 		p.CNIVersions, p.Problem, p.Build = e.CNIVersions, e.Problem, e.Build
 	}
 	return p
-}
-
-// settings asks netlink what PFs have set for their VFs.
-func (l *Live) settings() {
-	var err error
-	if l.VFs, err = (link.Recorder{}).VFs(); err != nil {
-		l.note("", fmt.Sprintf("settings of VFs: %v", err))
-	}
 }
 
 // devices asks the kubelet which devices pods have from device plugins.
