@@ -108,11 +108,8 @@ func (t *tool) capturedHost() (*host, error) {
 		return nil, remedy.For(fmt.Errorf("--host: %w", err), again)
 	}
 	links, err := linkhost.New(file)
-	if err != nil {
-		return nil, remedy.For(fmt.Errorf("--host: %s: %w", t.hostFile, err), again)
-	}
-	was, err := capture.Captured{Host: file}.State()
-	if err != nil {
+	was, stateErr := capture.Captured{Host: file}.State()
+	if err = cmp.Or(err, stateErr); err != nil {
 		return nil, remedy.For(fmt.Errorf("--host: %s: %w", t.hostFile, err), again)
 	}
 	if t.nodeFile != "" {
