@@ -23,9 +23,9 @@ func (a Auxiliary) at() string { return a.dir }
 
 // Auxiliary gives the auxiliary device of a name; ok is false when there is none.
 func (f *FS) Auxiliary(name string) (aux Auxiliary, ok bool, err error) {
-	d, ok, err := f.device("auxiliary", name)
-	if !ok {
-		return aux, false, err
+	d := f.device("auxiliary", name)
+	if d.gone {
+		return aux, false, d.err
 	}
 	aux = Auxiliary{Name: name, PCI: above(d.at), dir: d.at}
 	if n, isSF := d.number("sfnum"); isSF {

@@ -14,6 +14,7 @@ import (
 type dir struct {
 	fsys fs.FS
 	at   string
+	gone bool // the device does not exist, or err is set: all reads find nothing
 	err  error
 }
 
@@ -21,7 +22,7 @@ func (f *FS) in(at string) *dir { return &dir{fsys: f.fsys, at: at} }
 
 // read is one of package fs's functions on a file of the directory.
 func read[T any](d *dir, how func(fs.FS, string) (T, error), name string) (value T, ok bool) {
-	if d.err != nil {
+	if d.gone || d.err != nil {
 		return value, false
 	}
 	value, ok, d.err = known(how(d.fsys, path.Join(d.at, name)))

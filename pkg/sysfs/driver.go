@@ -1,6 +1,7 @@
 package sysfs
 
 import (
+	"cmp"
 	"os"
 	"path"
 	"path/filepath"
@@ -75,9 +76,6 @@ func Writer(dir string) func(name, text string) error {
 			return err
 		}
 		_, err = file.WriteString(text)
-		if closed := file.Close(); err == nil {
-			err = closed
-		}
-		return err
+		return cmp.Or(err, file.Close())
 	}
 }

@@ -56,9 +56,9 @@ func (f *FS) ports(at string, limit int) ([]Port, error) {
 // virtio-pci drives, those of its virtio device. The limit of [FS.Ports] does not hold: with
 // 1024 VFs it takes at least 10 ms.
 func (f *FS) PortsOf(bus, name string) ([]Port, error) {
-	d, err := f.portsDir(bus, name)
-	if d == nil {
-		return nil, err
+	d := f.portsDir(bus, name)
+	if d.gone || d.err != nil {
+		return nil, d.err
 	}
 	return f.ports(d.at, -1)
 }
@@ -66,28 +66,19 @@ func (f *FS) PortsOf(bus, name string) ([]Port, error) {
 // HasPorts reports whether a device has network interfaces, in whatever network namespace: sysfs
 // leaves the directory net, and shows only those of its own namespace in there.
 func (f *FS) HasPorts(bus, name string) (bool, error) {
-	d, err := f.portsDir(bus, name)
-	if d == nil {
-		return false, err
-	}
+	d := f.portsDir(bus, name)
 	return d.has("net"), d.err
 }
 
-// portsDir is the directory that a device has its interfaces in; nil = the device does not exist.
-func (f *FS) portsDir(bus, name string) (*dir, error) {
-	d, ok, err := f.device(bus, name)
-	if !ok {
-		return nil, err
-	}
+// portsDir returns the directory that a device has its interfaces in.
+func (f *FS) portsDir(bus, name string) *dir {
+	d := f.device(bus, name)
 	if d.link("driver") == "virtio-pci" {
 		if virtio := onlyVirtio(d.dirs("")); len(virtio) > 0 {
 			d.at = path.Join(d.at, virtio[0])
 		}
 	}
-	if d.err != nil {
-		return nil, d.err
-	}
-	return d, nil
+	return d
 }
 
 // Netdev returns the interface of that name with the device that it is of; ok is false if
@@ -106,18 +97,15 @@ func (f *FS) Netdev(name string) (n Netdev, ok bool, err error) {
 
 // HasDevice reports whether there is a device of that name on a bus.
 func (f *FS) HasDevice(bus, name string) (bool, error) {
-	_, ok, err := f.device(bus, name)
-	return ok, err
+	d := f.device(bus, name)
+	return !d.gone, d.err
 }
 
 // Inode returns the number of a device's directory, which tells the device from one that
 // was in its place before, in the same boot (fs/kernfs/dir.c, __kernfs_new_node); 0 =
 // unknown, as on a captured host.
 func (f *FS) Inode(bus, name string) (uint64, error) {
-	d, ok, err := f.device(bus, name)
-	if !ok {
-		return 0, err
-	}
+	d := f.device(bus, name)
 	return d.inode(), d.err
 }
 

@@ -21,9 +21,9 @@ func (fn Function) at() string { return fn.dir }
 
 // PCI returns the function at an address; ok is false if there is none.
 func (f *FS) PCI(a pci.Address) (fn Function, ok bool, err error) {
-	d, ok, err := f.device("pci", a.String())
-	if !ok {
-		return fn, false, err
+	d := f.device("pci", a.String())
+	if d.gone {
+		return fn, false, d.err
 	}
 	fn = Function{Address: a, Driver: d.link("driver"), dir: d.at}
 	if physfn := d.link("physfn"); physfn != "" {
@@ -40,10 +40,7 @@ func (f *FS) PCI(a pci.Address) (fn Function, ok bool, err error) {
 // sriov_offset and sriov_stride (PCIe SR-IOV 3.3.9, 3.3.10) and checks that one link, since
 // listing the links costs milliseconds with 1024 VFs.
 func (f *FS) VFIndex(pf, vf pci.Address) (n int, ok bool, err error) {
-	d, ok, err := f.device("pci", pf.String())
-	if !ok {
-		return 0, false, err
-	}
+	d := f.device("pci", pf.String())
 	offset, ok := d.number("sriov_offset")
 	stride, _ := d.number("sriov_stride")
 	distance := vf.RoutingID() - pf.RoutingID() - offset
@@ -60,10 +57,7 @@ func (f *FS) VFIndex(pf, vf pci.Address) (n int, ok bool, err error) {
 // NUMANode returns the NUMA node that is nearest to a function, from numa_node; ok is false
 // if there is no such function, or no such node (-1).
 func (f *FS) NUMANode(a pci.Address) (node int, ok bool, err error) {
-	d, ok, err := f.device("pci", a.String())
-	if !ok {
-		return 0, false, err
-	}
+	d := f.device("pci", a.String())
 	if node, ok = d.number("numa_node"); !ok || node < 0 {
 		return 0, false, d.err
 	}
@@ -73,10 +67,7 @@ func (f *FS) NUMANode(a pci.Address) (node int, ok bool, err error) {
 // IDs returns the vendor and device ID of a function as the kernel prints them, "0x15b3";
 // "" = none.
 func (f *FS) IDs(a pci.Address) (vendor, device string, err error) {
-	d, ok, err := f.device("pci", a.String())
-	if !ok {
-		return "", "", err
-	}
+	d := f.device("pci", a.String())
 	return d.text("vendor"), d.text("device"), d.err
 }
 

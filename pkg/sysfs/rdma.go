@@ -28,10 +28,7 @@ type RDMA struct {
 
 // RDMABelow returns what a device on a bus has for RDMA; nothing of one that is not there.
 func (f *FS) RDMABelow(bus, name string) (r RDMA, err error) {
-	d, ok, err := f.device(bus, name)
-	if !ok {
-		return RDMA{}, err
-	}
+	d := f.device(bus, name)
 	r.Devices = d.names("infiniband")
 	r.Nodes = append(d.nodes("infiniband_verbs"), d.nodes("infiniband_mad")...)
 	if len(r.Devices) > 0 {

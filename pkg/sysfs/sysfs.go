@@ -60,16 +60,17 @@ func isName(name string) bool {
 // A Device is a directory of the device tree: that of a [Function] or an [Auxiliary] device.
 type Device interface{ at() string }
 
-// device gives the directory of a device on a bus, "devices/pci0000:00/…". The link
+// device returns the directory of a device on a bus, "devices/pci0000:00/…". The link
 // below bus/ is the only one on the way: what the kernel writes into it is the
 // canonical path, so it may be joined as text.
-func (f *FS) device(bus, name string) (d *dir, ok bool, err error) {
-	if !isName(name) {
-		return nil, false, nil
+func (f *FS) device(bus, name string) *dir {
+	d := f.in(path.Join("bus", bus, "devices"))
+	target, ok := "", false
+	if isName(name) {
+		target, ok = read(d, fs.ReadLink, name)
 	}
-	parent := path.Join("bus", bus, "devices")
-	target, ok, err := known(fs.ReadLink(f.fsys, path.Join(parent, name)))
-	return f.in(path.Join(parent, target)), ok, err
+	d.at, d.gone = path.Join(d.at, target), !ok
+	return d
 }
 
 // known tells the three answers of a read apart.

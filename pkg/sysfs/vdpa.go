@@ -29,9 +29,9 @@ type VDPA struct {
 // PCI function is listed, the one listing that grows with the VFs: only when that
 // function is a PF.
 func (f *FS) VDPA(name string) (v VDPA, ok bool, err error) {
-	d, ok, err := f.device("vdpa", name)
-	if !ok {
-		return v, false, err
+	d := f.device("vdpa", name)
+	if d.gone {
+		return v, false, d.err
 	}
 	v = VDPA{Name: name, PCI: above(d.at), Driver: strings.TrimSuffix(d.link("driver"), "_vdpa"), dir: d.at}
 	aux, isAux, err := f.Auxiliary(path.Base(path.Dir(d.at)))
@@ -106,9 +106,9 @@ func (f *FS) VDPAOn(d Device) (list []VDPA, err error) {
 // vdpaAt gives the vDPA device that is that child of dir, or those on a part of the function.
 func (f *FS) vdpaAt(at, name string) ([]VDPA, error) {
 	at = path.Join(at, name)
-	if d, ok, err := f.device("vdpa", name); err != nil {
-		return nil, err
-	} else if ok && d.at == at {
+	if d := f.device("vdpa", name); d.err != nil {
+		return nil, d.err
+	} else if !d.gone && d.at == at {
 		v, ok, err := f.VDPA(name)
 		if err != nil || !ok {
 			return nil, err

@@ -16,27 +16,23 @@ type Virtio struct {
 
 // Virtio gives the virtio device of a name; ok is false when there is none.
 func (f *FS) Virtio(name string) (v Virtio, ok bool, err error) {
-	d, ok, err := f.device("virtio", name)
-	if !ok {
-		return v, false, err
+	d := f.device("virtio", name)
+	if d.gone {
+		return v, false, d.err
 	}
 	v = Virtio{Name: name, PCI: above(d.at)}
 	parent := path.Dir(d.at)
-	if vdpa, isVDPA, err := f.device("vdpa", path.Base(parent)); err != nil {
-		return v, false, err
-	} else if isVDPA && vdpa.at == parent {
+	vdpa := f.device("vdpa", path.Base(parent))
+	if !vdpa.gone && vdpa.at == parent {
 		v.VDPA = path.Base(parent)
 	}
-	return v, true, nil
+	return v, vdpa.err == nil, vdpa.err
 }
 
 // VirtioMAC returns the hardware address of a virtio device's interface, as the kernel
 // prints it; ok is false if the interface is not visible from here.
 func (f *FS) VirtioMAC(name string) (mac string, ok bool, err error) {
-	d, ok, err := f.device("virtio", name)
-	if !ok {
-		return "", false, err
-	}
+	d := f.device("virtio", name)
 	if ports := d.names("net"); len(ports) > 0 {
 		mac = d.text("net/" + ports[0] + "/address")
 	}
