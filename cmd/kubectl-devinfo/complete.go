@@ -15,46 +15,42 @@ func (t *tool) nodeFlag(cmd *cobra.Command, usage string) {
 }
 
 func (t *tool) completeNodes(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return t.complete(args, func() ([]string, error) {
-		return namesOf(t.api.CoreV1().Nodes().List(cmd.Context(), metav1.ListOptions{}))
+	return t.complete(args, func() (runtime.Object, error) {
+		return t.api.CoreV1().Nodes().List(cmd.Context(), metav1.ListOptions{})
 	})
 }
 
 func (t *tool) completeNamespaces(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return t.complete(nil, func() ([]string, error) {
-		return namesOf(t.api.CoreV1().Namespaces().List(cmd.Context(), metav1.ListOptions{}))
+	return t.complete(nil, func() (runtime.Object, error) {
+		return t.api.CoreV1().Namespaces().List(cmd.Context(), metav1.ListOptions{})
 	})
-}
-
-// namesOf are those of the objects of a list.
-func namesOf(list runtime.Object, err error) (names []string, _ error) {
-	if err != nil {
-		return nil, err
-	}
-	err = meta.EachListItem(list, func(o runtime.Object) error {
-		names = append(names, o.(metav1.Object).GetName())
-		return nil
-	})
-	return names, err
 }
 
 func (t *tool) completePods(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return t.complete(args, func() ([]string, error) {
+	return t.complete(args, func() (runtime.Object, error) {
 		namespace, err := t.namespace()
 		if err != nil {
 			return nil, err
 		}
-		return namesOf(t.api.CoreV1().Pods(namespace).List(cmd.Context(), metav1.ListOptions{}))
+		return t.api.CoreV1().Pods(namespace).List(cmd.Context(), metav1.ListOptions{})
 	})
 }
 
-func (t *tool) complete(args []string, list func() ([]string, error)) (names []string, _ cobra.ShellCompDirective) {
-	err := t.connect()
-	if err == nil && len(args) == 0 {
-		names, err = list()
+// complete returns the names of the objects of a list, for the first argument.
+func (t *tool) complete(args []string, list func() (runtime.Object, error)) (names []string, _ cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+	if t.connect() != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	objects, err := list()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
+	_ = meta.EachListItem(objects, func(o runtime.Object) error {
+		names = append(names, o.(metav1.Object).GetName())
+		return nil
+	})
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
