@@ -66,7 +66,7 @@ func startProcess(t *testing.T) *agent {
 	dir := newDir(t, "")
 	p := &process{log: filepath.Join(dir, "log"), health: fmt.Sprintf("http://%s:9809/healthz", address(node))}
 	p.command = []string{binary(t, "cni-dra-driver"), "--node-name=" + node.Name, "--enable-device-metadata", "-v4",
-		"--kubeconfig=" + p.credentials(t, dir, node), "--http-endpoint=" + address(node) + ":9809", "--allow-claim-config=macvlan,host-local"}
+		"--kubeconfig=" + credentials(t, dir, node), "--http-endpoint=" + address(node) + ":9809", "--allow-claim-config=macvlan,host-local"}
 	p.start(t)
 	t.Cleanup(func() { p.stop(t) })
 	return &agent{
@@ -104,21 +104,8 @@ type process struct {
 }
 
 // credentials writes a kubeconfig with a token of the service account that is bound to
-// the node, as those of the DaemonSet's pods are.
-func (p *process) credentials(t *testing.T, dir string, node *corev1.Node) string {
-	config, err := clientcmd.LoadFromFile(cluster.kubeconfig)
-	must(t, err)
-	for name := range config.AuthInfos {
-		config.AuthInfos[name] = &api.AuthInfo{Token: token(t, node)}
-	}
-	path := filepath.Join(dir, "kubeconfig")
-	must(t, clientcmd.WriteToFile(*config, path))
-	return path
-}
-
-// token is one of the driver's service account, for a day.
-func token(t *testing.T, node *corev1.Node) string {
-	t.Helper()
+// the node, as those of the DaemonSet's pods are, for a day.
+func credentials(t *testing.T, dir string, node *corev1.Node) string {
 	day := int64(24 * 60 * 60)
 	request := &authv1.TokenRequest{Spec: authv1.TokenRequestSpec{
 		ExpirationSeconds: &day,
@@ -126,7 +113,14 @@ func token(t *testing.T, node *corev1.Node) string {
 	}}
 	answer, err := cluster.client.CoreV1().ServiceAccounts(system).CreateToken(t.Context(), system, request, metav1.CreateOptions{})
 	must(t, err)
-	return answer.Status.Token
+	config, err := clientcmd.LoadFromFile(cluster.kubeconfig)
+	must(t, err)
+	for name := range config.AuthInfos {
+		config.AuthInfos[name] = &api.AuthInfo{Token: answer.Status.Token}
+	}
+	path := filepath.Join(dir, "kubeconfig")
+	must(t, clientcmd.WriteToFile(*config, path))
+	return path
 }
 
 func (p *process) start(t *testing.T) {
@@ -151,16 +145,6 @@ func (p *process) start(t *testing.T) {
 	})
 }
 
-// pid is the driver's, which is the child of what runs it on the node.
-func (p *process) pid(t *testing.T) string {
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", p.running.Process.Pid))
-	pids := strings.Fields(string(children))
-	if err != nil || len(pids) != 1 {
-		t.Fatalf("the driver is not running: %v, %v", pids, err)
-	}
-	return pids[0]
-}
-
 func (p *process) kill(t *testing.T) {
 	cluster.killed = true
 	p.signal(t, "-KILL")
@@ -168,8 +152,14 @@ func (p *process) kill(t *testing.T) {
 
 func (p *process) stop(t *testing.T) { p.signal(t, "-TERM") }
 
+// signal sends a signal to the driver, which is the child of what runs it on the node.
 func (p *process) signal(t *testing.T, signal string) {
-	if out, err := exec.Command("kill", signal, p.pid(t)).CombinedOutput(); err != nil {
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", p.running.Process.Pid))
+	pids := strings.Fields(string(children))
+	if err != nil || len(pids) != 1 {
+		t.Fatalf("the driver is not running: %v, %v", pids, err)
+	}
+	if out, err := exec.Command("kill", signal, pids[0]).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if err := p.running.Wait(); signal == "-TERM" && err != nil {

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -44,7 +43,7 @@ func (s *space) application(name, network, after string) *corev1.Pod {
 	s.Helper()
 	pod := withNetworks(name, nil, network)
 	c := &pod.Spec.Containers[0]
-	c.Command = []string{"stdbuf", "-oL", "sh", "-c", block(s.T, "applications.md", "\n"+after, "sh"), "sh"}
+	c.Command = []string{"stdbuf", "-oL", "sh", "-c", page(s.T, "applications.md", "\n"+after, "sh"), "sh"}
 	c.Args = testpmd.Arguments(s.T)
 	c.Env = []corev1.EnvVar{{Name: "PATH", Value: "/usr/bin"}}
 	c.Stdin = true
@@ -231,9 +230,7 @@ func (v *vswitch) vsctl(t *testing.T, args ...string) {
 func (v *vswitch) ofctl(t *testing.T, args ...string) (out string) {
 	t.Helper()
 	eventually(t, limit, func() (err error) {
-		if out, err = tryOnNode("", append([]string{"env", "OVS_RUNDIR=" + v.dir, "ovs-ofctl"}, args...)...); err != nil {
-			err = errors.Join(err, errors.New(out))
-		}
+		out, err = tryOnNode("", append([]string{"env", "OVS_RUNDIR=" + v.dir, "ovs-ofctl"}, args...)...)
 		return err
 	})
 	return out

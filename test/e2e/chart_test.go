@@ -15,17 +15,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+
+	"devinfo-cni.io/pkg/difftest"
 )
 
 // TestWithTheChart installs devinfo-agent by Helm as docs/install.md says, changes the values,
 // adds cni-dra-driver, and removes everything. bin/helm is the version with which test/deploy
 // reads the chart.
 func TestWithTheChart(t *testing.T) {
-	if cluster.kit == "" {
-		t.Skip("only in a cluster that the tests make: they put Multus and device plugins on the node")
-	}
+	needsKit(t, "they put Multus and device plugins on the node")
 	findCard(t)
 	startMultus(t)
 	userspace(t)
@@ -44,9 +43,7 @@ func TestWithTheChart(t *testing.T) {
 	})
 	helm(t, installation(t, "`(helm uninstall [^`]*)`"))
 	shell(t, installation(t, "`(kubectl delete namespace [^`]*)`"))
-	if diff := cmp.Diff(before, objectsOfOurs(t)); diff != "" {
-		t.Errorf("objects of the cluster (- is before, + is after):\n%s", diff)
-	}
+	difftest.Same(t, "objects of the cluster", objectsOfOurs(t), before)
 	asBefore(t, node)
 }
 

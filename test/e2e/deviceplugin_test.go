@@ -15,7 +15,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
@@ -40,16 +40,11 @@ func devicePlugin(t *testing.T, pools ...pool) {
 	must(t, err)
 	t.Cleanup(func() { onNode(t, "rm", "-rf", devicePluginDir) })
 	serveOnNode(t, poolsVariable+"="+string(settings))
-	eventually(t, 2*time.Minute, func() error {
-		node, err := cluster.client.CoreV1().Nodes().Get(t.Context(), onlyNode(t).Name, metav1.GetOptions{})
+	eventually(t, limit, func() (err error) {
+		free := onlyNode(t).Status.Allocatable
 		for _, p := range pools {
-			for name, free := range node.Status.Allocatable {
-				if string(name) == p.Resource && free.Value() == int64(len(p.Devices)) {
-					p.Devices = nil
-				}
-			}
-			if p.Devices != nil {
-				err = fmt.Errorf("the node does not offer %s: %v", p.Resource, node.Status.Allocatable)
+			if n := free[corev1.ResourceName(p.Resource)]; n.Value() != int64(len(p.Devices)) {
+				err = fmt.Errorf("the node does not offer %s: %v", p.Resource, free)
 			}
 		}
 		return err

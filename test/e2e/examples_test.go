@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"devinfo-cni.io/pkg/difftest"
 )
 
 // examples are those of deploy/examples that need no hardware but a network card. Their images
@@ -26,7 +26,8 @@ func examples(t *testing.T, _ *nodeAgent) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := begin(t)
-			s.apply(inPlace(t, content(t, "deploy/examples/"+test.name+".yaml")))
+			const command = `[sh, -c, "env | grep DEVINFO_; head /var/run/k8s.cni.cncf.io/devinfo/*.json; exec sleep infinity"]`
+			s.apply(inPlace(t, content(t, "deploy/examples/"+test.name+".yaml"), command))
 			v := s.running(test.name)
 			want := files("net1")
 			if !test.pci && !test.socket {
@@ -42,39 +43,34 @@ func examples(t *testing.T, _ *nodeAgent) {
 			if test.address != "" {
 				s.in(test.name, "net1", test.address)
 			}
-			status := s.status(test.name)
-			if diff := cmp.Diff(test.name == "macvlan", status["net1"] != ""); diff != "" {
-				t.Errorf("device-info in network-status, which needs a resource (- is wanted):\n%s", diff)
-			}
+			difftest.Same(t, "device-info in network-status, which needs a resource", s.status(test.name)["net1"] != "", test.name == "macvlan")
 		})
 	}
 }
 
-// inPlace has pod-view in the place of an example's image.
-func inPlace(t *testing.T, text string) string {
+// inPlace has pod-view in the place of the image of pods, all of which run a command.
+func inPlace(t *testing.T, text, command string) string {
 	t.Helper()
-	const image, command = "image: busybox:1.37\n", `command: [sh, -c, "env | grep DEVINFO_; head /var/run/k8s.cni.cncf.io/devinfo/*.json; exec sleep infinity"]`
-	if strings.Count(text, image) != 1 || strings.Count(text, command) != 1 {
-		t.Fatalf("an example has another image or command:\n%s", text)
+	const image = "image: busybox:1.37\n"
+	command = "command: " + command + "\n"
+	if pods := strings.Count(text, "kind: Pod\n"); pods != strings.Count(text, image) || pods != strings.Count(text, command) {
+		t.Fatalf("a pod has another image or command:\n%s", text)
 	}
-	text = strings.ReplaceAll(text, command, "command: [/pod-view]")
-	return strings.ReplaceAll(text, image, "image: "+cluster.image+"\n")
+	return strings.NewReplacer(command, "command: [/pod-view]\n", image, "image: "+cluster.image+"\n").Replace(text)
 }
 
 // apply is kubectl apply in the space.
 func (s *space) apply(text string) {
 	s.Helper()
 	path := filepath.Join(s.TempDir(), "example.yaml")
-	must(s.T, os.WriteFile(path, []byte(text), 0o600))
+	difftest.Write(s.T, path, text, 0o600)
 	shell(s.T, "kubectl -n "+s.name+" apply -f "+path)
 }
 
 // content is that of a file of the repository.
 func content(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, path))
-	must(t, err)
-	return string(text)
+	return difftest.Read(t, filepath.Join(root, path))
 }
 
 // newDir makes a directory in another, "" = /tmp, until the end of the test. Those in /tmp are the
@@ -98,18 +94,11 @@ func binary(t *testing.T, name string) string {
 // documented are the first commands below a heading of a file in docs.
 func documented(t *testing.T, file, heading string) string {
 	t.Helper()
-	return block(t, file, "\n"+heading+"\n", "sh")
+	return page(t, file, "\n"+heading+"\n", "sh")
 }
 
-// block is the first one in a language that is after a text in a file of docs.
-func block(t *testing.T, file, after, language string) string {
+// page is the first block in a language that is after a text in a file of docs.
+func page(t *testing.T, file, after, language string) string {
 	t.Helper()
-	const fence = "```"
-	_, section, ok := strings.Cut(content(t, "docs/"+file), after)
-	_, section, shown := strings.Cut(section, fence+language+"\n")
-	content, _, closed := strings.Cut(section, fence)
-	if !ok || !shown || !closed {
-		t.Fatalf("docs/%s has no block of %s after %q", file, language, after)
-	}
-	return content
+	return difftest.Block(t, filepath.Join(root, "docs", file), after, language)
 }

@@ -57,16 +57,15 @@ func fifty(t *testing.T, a *nodeAgent) {
 		}
 		return nil
 	})
-	s.fiftyGo(1)
+	s.deletePods(s.ctx)
 	asBefore(t, before)
 
 	s.fifty()
-	eventually(t, limit, func() error { // some run, others are being made
-		list, err := cluster.client.CoreV1().Pods(s.name).List(s.ctx, metav1.ListOptions{})
-		if err == nil && running(list.Items) == 0 {
-			err = errors.New("none of the pods runs")
+	s.until(s.ctx, limit, func(pods []corev1.Pod) error { // some run, others are being made
+		if running(pods) == 0 {
+			return errors.New("none of the pods runs")
 		}
-		return err
+		return nil
 	})
 	killOnNode(t, containerRuntime(t))
 	killOnNode(t, "kubelet")
@@ -75,7 +74,7 @@ func fifty(t *testing.T, a *nodeAgent) {
 		forgotten(t)
 	}
 	a.well(t)
-	s.fiftyGo(0)
+	s.deletePodsWithin(s.ctx, 10*time.Minute, 0) // the API server forgets them at once
 	asBefore(t, before)
 }
 
@@ -96,10 +95,7 @@ done )`
 func forgotten(t *testing.T) {
 	t.Helper()
 	eventually(t, limit, func() error { // a pod that goes between the list and its reading is an error
-		out, err := tryOnNode(removeForgotten, "sh")
-		if err != nil {
-			err = fmt.Errorf("%w: %s", err, out)
-		}
+		_, err := tryOnNode(removeForgotten, "sh")
 		return err
 	})
 	eventually(t, limit, func() error { // pods that the kubelet refused may be going still
@@ -169,12 +165,8 @@ func (s *space) passedNothing(pod string) {
 func (s *space) allRun() {
 	s.Helper()
 	began, now := time.Now(), int64(0)
-	eventually(s.T, 20*time.Minute, func() error {
-		list, err := cluster.client.CoreV1().Pods(s.name).List(s.ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		for _, p := range list.Items {
+	s.until(s.ctx, 20*time.Minute, func(pods []corev1.Pod) error {
+		for _, p := range pods {
 			if p.Status.Phase == corev1.PodFailed && p.DeletionTimestamp == nil {
 				s.Logf("%s is made anew: %s", p.Name, p.Status.Message)
 				if err := cluster.client.CoreV1().Pods(s.name).Delete(s.ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
@@ -182,23 +174,13 @@ func (s *space) allRun() {
 				}
 			}
 		}
-		if n := running(list.Items); n != 50 {
+		if n := running(pods); n != 50 {
 			s.fifty()
 			return fmt.Errorf("%d of 50 pods run", n)
 		}
 		return nil
 	})
 	s.Logf("50 pods run after %v", time.Since(began).Round(time.Second))
-}
-
-// fiftyGo deletes all pods; without grace the API server forgets them at once.
-func (s *space) fiftyGo(grace int64) {
-	s.Helper()
-	pods := cluster.client.CoreV1().Pods(s.name)
-	if err := pods.DeleteCollection(s.ctx, metav1.DeleteOptions{GracePeriodSeconds: &grace}, metav1.ListOptions{}); err != nil {
-		s.Error(err)
-	}
-	s.deletePods(s.ctx)
 }
 
 // asBefore waits until the node is as it was, but for directories.

@@ -12,11 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/difftest"
 )
 
 // limit is for what takes seconds; only a defect takes longer.
@@ -57,9 +58,6 @@ func (v *view) given() given {
 			}
 		}
 	}
-	if len(g.Environment) == 0 {
-		g.Environment = nil
-	}
 	return g
 }
 
@@ -73,31 +71,20 @@ func files(interfaces ...string) given {
 	if g.Files != nil {
 		g.Files = append(g.Files, "network-info.json")
 	}
-	if len(g.Environment) == 0 {
-		g.Environment = nil
-	}
 	return g
 }
 
 // has compares what a container was given.
 func (s *space) has(of string, v *view, want given) {
 	s.Helper()
-	if diff := cmp.Diff(want, v.given()); diff != "" {
-		s.Errorf("%s (- is wanted):\n%s", of, diff)
-	}
+	difftest.Same(s.T, of, v.given(), want, cmpopts.EquateEmpty())
 }
 
 // said is the view that a container has printed.
 func (s *space) said(pod, container string) *view {
 	s.Helper()
-	log, err := cluster.client.CoreV1().Pods(s.name).GetLogs(pod, &corev1.PodLogOptions{Container: container}).DoRaw(s.ctx)
-	v := new(view)
-	if err == nil {
-		err = v.parse(log)
-	}
-	if err != nil {
-		s.Fatalf("container %s says %q: %v", container, log, err)
-	}
+	v, err := s.printed(pod, container)
+	must(s.T, err)
 	return v
 }
 
@@ -161,9 +148,7 @@ func (s *space) tells(v *view, ifName string, want []byte) {
 	var is, should any
 	must(s.T, json.Unmarshal(want, &should))
 	_ = json.Unmarshal(v.DeviceInfo[infoDir+ifName+".json"], &is)
-	if diff := cmp.Diff(should, is); diff != "" {
-		s.Errorf("%s.json (- is wanted):\n%s", ifName, diff)
-	}
+	difftest.Same(s.T, ifName+".json", is, should)
 }
 
 // knows checks that network-info.json says of interfaces what the container sees of them.

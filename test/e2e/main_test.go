@@ -117,9 +117,7 @@ var scenarios = []struct {
 }
 
 func TestAsAProcess(t *testing.T) {
-	if cluster.kit == "" {
-		t.Skip("the driver is installed on the cluster of KUBECONFIG")
-	}
+	needsKit(t, "the driver is installed on that of KUBECONFIG")
 	runAll(t, startProcess(t), false)
 }
 

@@ -9,9 +9,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // The page's resource, its VFs, and the addresses of its network.
@@ -24,8 +21,8 @@ func blueVFs() []string {
 	return []string{firstVF, "0000:01:10.2", "0000:01:10.4", "0000:01:10.6"}
 }
 
-// page gives the block of docs/dra/from-device-plugin.md whose first line is that name.
-func page(t *testing.T, name string) string {
+// step gives the block of docs/dra/from-device-plugin.md whose first line is that name.
+func step(t *testing.T, name string) string {
 	t.Helper()
 	_, block, found := strings.Cut(content(t, "docs/dra/from-device-plugin.md"), "```yaml\n# "+name+"\n")
 	block, _, closed := strings.Cut(block, "```\n")
@@ -39,12 +36,7 @@ func page(t *testing.T, name string) string {
 // deleted at the end of the test.
 func (s *space) applyPage(name string) {
 	s.Helper()
-	text := page(s.T, name)
-	const image, command = "image: busybox:1.37\n", "command: [sleep, infinity]\n"
-	if pods := strings.Count(text, "kind: Pod\n"); pods != strings.Count(text, image) || pods != strings.Count(text, command) {
-		s.Fatalf("a pod of the page has another image or command:\n%s", text)
-	}
-	text = strings.ReplaceAll(strings.ReplaceAll(text, command, "command: [/pod-view]\n"), image, "image: "+cluster.image+"\n")
+	text := inPlace(s.T, step(s.T, name), "[sleep, infinity]")
 	s.apply(text)
 	for _, object := range strings.Split(text, "\n---\n") {
 		if _, class, ok := strings.Cut(object, "kind: DeviceClass\nmetadata:\n  name: "); ok {
@@ -125,11 +117,10 @@ func forNewerMultus(t *testing.T) {
 func noneLeft(t *testing.T) {
 	t.Helper()
 	eventually(t, 3*time.Minute, func() error {
-		node, err := cluster.client.CoreV1().Nodes().Get(t.Context(), onlyNode(t).Name, metav1.GetOptions{})
-		if n := node.Status.Allocatable[corev1.ResourceName(blue)]; err == nil && !n.IsZero() {
-			err = fmt.Errorf("the node still offers %v of %s", n.Value(), blue)
+		if n := onlyNode(t).Status.Allocatable[blue]; !n.IsZero() {
+			return fmt.Errorf("the node still offers %v of %s", n.Value(), blue)
 		}
-		return err
+		return nil
 	})
 }
 
@@ -150,13 +141,6 @@ if [ "$CNI_COMMAND" = ADD ] && [ -z "$id" ]; then
 fi
 printf %s "$config" | sed 's/"type":"sriov"/"type":"macvlan","master":"MASTER","mode":"bridge"/' | /opt/cni/bin/macvlan
 `
-
-// sriov has the stand-in on the node for the time of a test.
-func sriov(t *testing.T) {
-	t.Helper()
-	program(t, "sriov", strings.ReplaceAll(sriovStandIn, "MASTER", cluster.master))
-	t.Cleanup(func() { onNode(t, "rm", "-f", sriovLog) })
-}
 
 // calls are those of the stand-in since it was installed, as "ADD 0000:01:10.0".
 func calls(t *testing.T) (all []string) {

@@ -10,35 +10,28 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/difftest"
 )
 
 // TestWithMultus has devinfo write device information for pods of Multus: network-status
 // must have it, on the right interface, and nothing may be left.
 func TestWithMultus(t *testing.T) {
-	if cluster.kit == "" {
-		t.Skip("only in a cluster that the tests make: they put Multus and device plugins on the node")
-	}
+	needsKit(t, "they put Multus and device plugins on the node")
 	findCard(t)
 	onNode(t, binary(t, "devinfoctl"), "install", "--cni-bin-dir", "/opt/cni/bin")
-	logToFile(t)
+	onNode(t, "mkdir", "-p", filepath.Dir(nodeSettings))
+	feedOnNode(t, `{"logFile": "`+nodeLog+`"}`, "tee", nodeSettings)
+	t.Cleanup(func() { onNode(t, "rm", "-f", nodeSettings, nodeLog) })
 	startMultus(t)
-	for _, s := range []struct {
-		name string
-		run  func(*testing.T)
-	}{
-		{"TheDevicePluginsFile", devicePluginsFile},
-		{"AWrongDeviceFailsThePodUntilItIsMended", wrongDevice},
-		{"WhatAFailedDELLeavesCanBeCollected", failedDEL},
-	} {
-		t.Run(s.name, s.run)
-	}
+	t.Run("TheDevicePluginsFile", devicePluginsFile)
+	t.Run("AWrongDeviceFailsThePodUntilItIsMended", wrongDevice)
+	t.Run("WhatAFailedDELLeavesCanBeCollected", failedDEL)
 }
 
 // startMultus puts Multus before the node's CNI network, and runs the device plugin.
@@ -71,14 +64,6 @@ const (
 	nodeLog      = "/var/log/e2e-devinfo.log"
 )
 
-// logToFile has the plugin log to a file of the node.
-func logToFile(t *testing.T) {
-	t.Helper()
-	onNode(t, "mkdir", "-p", filepath.Dir(nodeSettings))
-	feedOnNode(t, `{"logFile": "`+nodeLog+`"}`, "tee", nodeSettings)
-	t.Cleanup(func() { onNode(t, "rm", "-f", nodeSettings, nodeLog) })
-}
-
 // The resources of the device plugin. The first four are the node's card.
 const (
 	withFile       = "e2e.example.com/card"
@@ -96,17 +81,13 @@ func pools() []pool {
 		sockets = append(sockets, fmt.Sprintf("socket-%d", n))
 	}
 	return []pool{
-		{withFile, []string{cluster.card}, cardText("1.1.0")},
+		{withFile, []string{cluster.card}, string(cardInfo("1.1.0").Encode())},
 		{withoutFile, []string{cluster.card}, ""},
-		{oldFile, []string{cluster.card}, cardText("1.0.0")},
+		{oldFile, []string{cluster.card}, string(cardInfo("1.0.0").Encode())},
 		{corruptFile, []string{cluster.card}, `{"type": "pci", "ver`},
 		{socketResource, sockets, ""},
 		{nicResource, []string{cluster.card}, ""},
 	}
-}
-
-func cardText(version string) string {
-	return `{"type": "pci", "version": "` + version + `", "pci": {"pci-address": "` + cluster.card + `"}}`
 }
 
 // nad makes a NetworkAttachmentDefinition, or changes one; resource "" = it names none.
@@ -182,9 +163,7 @@ func (s *space) says(pod string, want ...*devinfo.Info) {
 			all[name] = string(info.Encode())
 		}
 	}
-	if diff := cmp.Diff(all, s.status(pod)); diff != "" {
-		s.Errorf("device-info in network-status (- is wanted):\n%s", diff)
-	}
+	difftest.Same(s.T, "device-info in network-status", s.status(pod), all)
 	found := slices.ContainsFunc(want, func(info *devinfo.Info) bool { return info != nil })
 	if recorded := onNode(s.T, "find", "/var/lib/cni/devinfo/attachments", "-type", "f") != ""; recorded != found {
 		s.Errorf("devinfo has recorded an attachment: %v; want %v", recorded, found)

@@ -20,23 +20,19 @@ import (
 	"k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 )
 
+// offers waits until each node offers the device for networks of software.
 func offers(t *testing.T, _ *agent) {
-	offered(t, dra.Shared(0))
-}
-
-// offered waits until each node offers these devices.
-func offered(t *testing.T, devices []resourceapi.Device) {
-	t.Helper()
 	eventually(t, 2*time.Minute, func() error {
 		list, err := cluster.client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.driver=" + driver})
 		if err != nil {
 			return err
 		}
 		for _, slice := range list.Items {
-			if !cmp.Equal(devices, slice.Spec.Devices) || slice.Spec.Pool.Name != *slice.Spec.NodeName {
+			if !cmp.Equal(dra.Shared(0), slice.Spec.Devices) || slice.Spec.Pool.Name != *slice.Spec.NodeName {
 				return fmt.Errorf("pool %s of node %s: %+v", slice.Spec.Pool.Name, *slice.Spec.NodeName, slice.Spec.Devices)
 			}
 		}
@@ -95,20 +91,22 @@ func (v *view) interfaceIn(name, prefix string) *resourceapi.NetworkDeviceData {
 // metadata checks what the container has been told of a request.
 func (s *space) metadata(v *view, claim, request string, data resourceapi.NetworkDeviceData) {
 	s.Helper()
-	told := v.Claims["resourceclaimtemplates/"+claim+"/"+request]
-	if told == nil {
-		s.Errorf("no device metadata of %s/%s: %v", claim, request, v.Claims)
+	d := v.device(claim, request)
+	if d == nil {
+		s.Errorf("no device metadata of one device for %s/%s: %+v", claim, request, v.Claims)
 		return
 	}
-	if n := len(told.Requests); n != 1 || len(told.Requests[0].Devices) != 1 {
-		s.Errorf("device metadata: %+v", told)
-		return
-	}
-	d := told.Requests[0].Devices[0]
 	want := v1beta1.Device{Driver: driver, Pool: d.Pool, Name: d.Name, Attributes: d.Attributes, NetworkData: &data}
-	if diff := cmp.Diff(want, d); diff != "" {
-		s.Errorf("device metadata (- is what the pod sees of its interface):\n%s", diff)
+	difftest.Same(s.T, "device metadata, beside what the pod sees of its interface", *d, want)
+}
+
+// device is what the container has been told of the one device of a request; nil if it has not.
+func (v *view) device(claim, request string) *v1beta1.Device {
+	told := v.Claims["resourceclaimtemplates/"+claim+"/"+request]
+	if told == nil || len(told.Requests) != 1 || len(told.Requests[0].Devices) != 1 {
+		return nil
 	}
+	return &told.Requests[0].Devices[0]
 }
 
 // reported says what is wrong with the status of a request that succeeded.
@@ -172,9 +170,8 @@ func deviceInfo(t *testing.T, _ *agent) {
 	onNode(t, "touch", dir+"/net1")
 	t.Cleanup(func() { onNode(t, "rm", "-r", dir) })
 	ungate := []byte(`[{"op": "remove", "path": "/spec/schedulingGates/0"}]`)
-	if _, err := cluster.client.CoreV1().Pods(s.name).Patch(s.ctx, "a", types.JSONPatchType, ungate, metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := cluster.client.CoreV1().Pods(s.name).Patch(s.ctx, "a", types.JSONPatchType, ungate, metav1.PatchOptions{})
+	must(t, err)
 	s.attached("a", "net0", "lan", "net1", "10.11.6.")
 	v := s.running("a")
 	path := v.Environment["DEVINFO_NET1"]
@@ -182,10 +179,8 @@ func deviceInfo(t *testing.T, _ *agent) {
 	if err != nil || path != "/var/run/k8s.cni.cncf.io/devinfo/net1.json" || info.Type != devinfo.TypeVhostUser || info.VhostUser.Path != dir+"/net1" {
 		t.Fatalf("DEVINFO_NET1=%s: %s, %v", path, v.DeviceInfo[path], err)
 	}
-	if diff := cmp.Diff([]string{dir + "/net1"}, v.Sockets); diff != "" {
-		t.Errorf("sockets in the container:\n%s", diff)
-	}
-	attributes := v.Claims["resourceclaimtemplates/net0/lan"].Requests[0].Devices[0].Attributes
+	difftest.Same(t, "sockets in the container", v.Sockets, []string{dir + "/net1"})
+	attributes := v.device("net0", "lan").Attributes
 	if kind := attributes["devinfo-cni.io/type"].StringValue; kind == nil || *kind != "vhost-user" {
 		t.Errorf("attributes of the device metadata: %v", attributes)
 	}

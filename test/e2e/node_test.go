@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"devinfo-cni.io/pkg/difftest"
 )
 
 // onNode runs a command on the node; none of its words may need quotes.
@@ -25,12 +27,11 @@ func onNode(t *testing.T, command ...string) string {
 func feedOnNode(t *testing.T, stdin string, command ...string) string {
 	t.Helper()
 	out, err := tryOnNode(stdin, command...)
-	if err != nil {
-		t.Fatalf("on the node: %v\n%s", err, out)
-	}
+	must(t, err)
 	return out
 }
 
+// tryOnNode is feedOnNode of a command that may fail; the error has what it printed.
 func tryOnNode(stdin string, command ...string) (string, error) {
 	if len(cluster.node) == 0 {
 		return "", errors.New("there is no way to run a command on the node: set E2E_NODE")
@@ -39,9 +40,9 @@ func tryOnNode(stdin string, command ...string) (string, error) {
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return string(out), fmt.Errorf("%s: %w", strings.Join(command, " "), err)
+		err = fmt.Errorf("on the node: %s: %w\n%s", strings.Join(command, " "), err, out)
 	}
-	return strings.TrimSpace(string(out)), nil
+	return strings.TrimSpace(string(out)), err
 }
 
 // nodeCommand is a command that has yet to be started on the node.
@@ -135,24 +136,27 @@ func killOnNode(t *testing.T, program string) {
 	cluster.killed = true
 	old := strings.Fields(onNode(t, "pidof", program))
 	// A child that has not become another program yet has the name too, and may have ended by now.
-	said, _ := tryOnNode("", append([]string{"kill", "-KILL"}, old...)...)
+	_, killErr := tryOnNode("", append([]string{"kill", "-KILL"}, old...)...)
 	eventually(t, 2*time.Minute, func() error {
 		out, err := tryOnNode("", "pidof", program)
 		for _, now := range strings.Fields(out) {
 			if slices.Contains(old, now) {
-				return fmt.Errorf("%s is process %s still: %s", program, now, said)
+				return fmt.Errorf("%s is process %s still: %v", program, now, killErr)
 			}
 		}
 		return err
 	})
 }
 
-func must(t *testing.T, err error) {
+// needsKit skips a test on somebody's cluster.
+func needsKit(t *testing.T, why string) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
+	if cluster.kit == "" {
+		t.Skip("only in a cluster that the tests make: " + why)
 	}
 }
+
+var must = difftest.Must
 
 // patience is by how much a node may be slower than a machine of its own: E2E_PATIENCE.
 var patience = func() int {

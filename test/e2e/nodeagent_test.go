@@ -17,9 +17,7 @@ import (
 // docs/install.md, and give containers their device information; then it is removed as is
 // said there.
 func TestWithTheAgent(t *testing.T) {
-	if cluster.kit == "" {
-		t.Skip("only in a cluster that the tests make: they put Multus and device plugins on the node")
-	}
+	needsKit(t, "they put Multus and device plugins on the node")
 	findCard(t)
 	a := installAgent(t, map[string]any{"logFile": nodeLog, "cdiDevices": []string{cluster.card}, "injectNodes": true})
 	startMultus(t)
@@ -179,24 +177,6 @@ func tryKubectl(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-// A question is arguments of kubectl-devinfo, and what the answer has to say, words with one space
-// between them.
-type question struct{ args, want []string }
-
-func asked(t *testing.T, questions []question) {
-	t.Helper()
-	for _, q := range questions {
-		out := asKubectl(t, q.args...)
-		var lines []string
-		for line := range strings.Lines(out) {
-			lines = append(lines, strings.Join(strings.Fields(line), " "))
-		}
-		if !containsAll(strings.Join(lines, "\n"), q.want) {
-			t.Errorf("kubectl devinfo %s does not say %q:\n%.3000s", strings.Join(q.args, " "), q.want, out)
-		}
-	}
-}
-
 func kubectlDevinfo(t *testing.T, a *nodeAgent) {
 	var mounts []string
 	for name, path := range map[string]string{"cni-conf": "/etc/cni/net.d", "pod-resources": "/var/lib/kubelet/pod-resources"} { // for doctor
@@ -212,14 +192,23 @@ func kubectlDevinfo(t *testing.T, a *nodeAgent) {
 	node := onlyNode(t).Name
 	row := "a " + s.name + "/lan net1 pci " + cluster.card + " - - - - " + node
 	fromNode := "a " + s.name + "/from-node net2 pci " + cluster.card + " - - - - " + node
-	asked(t, []question{
+	for _, ask := range []struct{ args, want []string }{ // want are words with one space between them
 		{[]string{"-n", s.name}, []string{row, fromNode}},
 		{[]string{"-n", s.name, "--from-nodes=never"}, []string{row, "net2 - - "}},
 		{[]string{"list", "-A", "--node", node}, []string{s.name + " " + row}},
 		{[]string{"who", cluster.card, "--node", node, "--no-headers"}, []string{s.name + " " + row}},
 		{[]string{"pod", "a", "-n", s.name}, []string{"net1", "device " + cluster.card, `"pci-address": "` + cluster.card + `"`}},
 		{[]string{"capture", node}, []string{"sys/bus/pci/devices/" + cluster.card, `"pod": "` + s.name + "/a\",\n" + `"resource": "` + nicResource + "\",\n" + `"device": "` + cluster.card + `"`}},
-	})
+	} {
+		out := asKubectl(t, ask.args...)
+		var lines []string
+		for line := range strings.Lines(out) {
+			lines = append(lines, strings.Join(strings.Fields(line), " "))
+		}
+		if !containsAll(strings.Join(lines, "\n"), ask.want) {
+			t.Errorf("kubectl devinfo %s does not say %q:\n%.3000s", strings.Join(ask.args, " "), ask.want, out)
+		}
+	}
 	said := []string{"the devinfo plugin is installed, and is of this build", "2 attachments, all as they should be", "no network configuration on this node has devinfo in it"}
 	if out := asKubectl(t, "doctor", node); !containsAll(out, said) || strings.Contains(out, "pod-resources") {
 		t.Errorf("kubectl devinfo doctor does not say %q, or cannot see something:\n%s", said, out)

@@ -5,7 +5,6 @@ package e2e
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,14 +12,14 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"devinfo-cni.io/pkg/difftest"
 )
 
 // TestWithTheNodesDevices has the driver offer VFs and a NIC: those of a captured host, whose interfaces the node need not have. Scheduler, kubelet, runtime and CNI plugins
 // are real; what stands in for sriov-cni attaches macvlans.
 func TestWithTheNodesDevices(t *testing.T) {
-	if cluster.kit == "" {
-		t.Skip("only in a cluster that the tests make: they run the driver as a process of the node")
-	}
+	needsKit(t, "they run the driver as a process of the node")
 	n := offerDevices(t)
 	play(t, n, n.explain, []scenario[*nodeDevices]{
 		{"WhatTheCommandPrintsIsPublished", published},
@@ -50,29 +49,20 @@ const (
 	maxAttachments = 500 // in networks of software
 )
 
-// nodeRules are the page's, and further ones.
-func nodeRules(t *testing.T) string {
-	t.Helper()
-	return replaced(t, "the page's rules", page(t, "devices.yaml"), [2]string{"ifNames: [eth0]", "ifNames: [" + cluster.master + "]"}) + "- pfNames: [" + cluster.master + "]\n  as: exclusive\n  attributes: {physicalNetwork: red}\n"
-}
-
 func offerDevices(t *testing.T) *nodeDevices {
 	t.Helper()
 	dir := newDir(t, "")
 	n := &nodeDevices{dir: dir, rules: filepath.Join(dir, "devices.yaml"), host: filepath.Join(dir, "host.txtar")}
-	n.write(t, n.rules, nodeRules(t))
-	n.write(t, n.host, hostText(t))
-	sriov(t)
+	rules := replaced(t, "the page's rules", step(t, "devices.yaml"), [2]string{"ifNames: [eth0]", "ifNames: [" + cluster.master + "]"})
+	difftest.Write(t, n.rules, rules+"- pfNames: ["+cluster.master+"]\n  as: exclusive\n  attributes: {physicalNetwork: red}\n", 0o600)
+	difftest.Write(t, n.host, hostText(t), 0o600)
+	program(t, "sriov", strings.ReplaceAll(sriovStandIn, "MASTER", cluster.master))
+	t.Cleanup(func() { onNode(t, "rm", "-f", sriovLog) })
 	n.agent = startProcess(t)
 	n.stop(t)
 	n.flags("--devices="+n.rules, "--host="+n.host, fmt.Sprint("--max-attachments=", maxAttachments))
 	n.start(t)
 	return n
-}
-
-func (n *nodeDevices) write(t *testing.T, file, text string) {
-	t.Helper()
-	must(t, os.WriteFile(file, []byte(text), 0o600))
 }
 
 // hostText is a captured host with the names of the page and of the node, whose first PF has
@@ -206,11 +196,13 @@ func (s *space) waits(pod string) {
 // TestADaemonSetOffersTheNodesDevices gives rules to the DaemonSet. The devices must be
 // the node's own, and it need not have any: so there is one bridge, made while the agents run.
 func TestADaemonSetOffersTheNodesDevices(t *testing.T) {
-	if cluster.kit == "" {
-		t.Skip("only in a cluster that the tests make: they change the DaemonSet")
-	}
+	needsKit(t, "they change the DaemonSet")
 	a := daemonSet(t)
-	giveRules(t, "devices:\n- ifNames: ["+pluggedBridge+"]\n  as: shared\n")
+	dir := newDir(t, root) // where ../deploy is what docs/dra/inventory.md means
+	difftest.Write(t, filepath.Join(dir, "kustomization.yaml"), page(t, "dra/inventory.md", "\nand with kustomize ", "yaml"), 0o600)
+	difftest.Write(t, filepath.Join(dir, "devices.yaml"), "devices:\n- ifNames: ["+pluggedBridge+"]\n  as: shared\n", 0o600)
+	shell(t, "kubectl apply -k "+filepath.Base(dir))
+	ready(t, system, system)
 	t.Run("HotPlug", hotPlug)
 	if log := a.log(); strings.Contains(log, "--pod-resources-socket") || strings.Contains(log, "level=ERROR") {
 		t.Errorf("the agent's log:\n%s", log)
@@ -238,16 +230,4 @@ func hotPlug(t *testing.T) {
 	}
 	onNode(t, "ip", "link", "del", pluggedBridge)
 	isOffered(t, false, device)
-}
-
-// giveRules gives rules to the agents of the DaemonSet, by the kustomization of docs/dra/inventory.md.
-func giveRules(t *testing.T, rules string) {
-	t.Helper()
-	dir := newDir(t, root) // where ../deploy is what the page means
-	kustomization := block(t, "dra/inventory.md", "\nand with kustomize ", "yaml")
-	for name, text := range map[string]string{"kustomization.yaml": kustomization, "devices.yaml": rules} {
-		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
-	}
-	shell(t, "kubectl apply -k "+filepath.Base(dir))
-	ready(t, system, system)
 }

@@ -54,22 +54,32 @@ func begin(t *testing.T) *space {
 // deletePods deletes all pods, and waits until they are gone.
 func (s *space) deletePods(ctx context.Context) {
 	s.Helper()
-	s.deletePodsWithin(ctx, 10*time.Minute)
+	s.deletePodsWithin(ctx, 10*time.Minute, 1)
 }
 
-func (s *space) deletePodsWithin(ctx context.Context, limit time.Duration) {
+func (s *space) deletePodsWithin(ctx context.Context, limit time.Duration, graceSeconds int64) {
 	s.Helper()
-	second := int64(1)
-	pods := cluster.client.CoreV1().Pods(s.name)
-	if err := pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &second}, metav1.ListOptions{}); err != nil {
+	options := metav1.DeleteOptions{GracePeriodSeconds: &graceSeconds}
+	if err := cluster.client.CoreV1().Pods(s.name).DeleteCollection(ctx, options, metav1.ListOptions{}); err != nil {
 		s.Error(err)
 	}
-	eventually(s.T, limit, func() error {
-		list, err := pods.List(ctx, metav1.ListOptions{})
-		if err == nil && len(list.Items) > 0 {
-			err = fmt.Errorf("%d pods are not gone", len(list.Items))
+	s.until(ctx, limit, func(pods []corev1.Pod) error {
+		if len(pods) > 0 {
+			return fmt.Errorf("%d pods are not gone", len(pods))
 		}
-		return err
+		return nil
+	})
+}
+
+// until waits until the pods of the space pass a check.
+func (s *space) until(ctx context.Context, limit time.Duration, check func([]corev1.Pod) error) {
+	s.Helper()
+	eventually(s.T, limit, func() error {
+		list, err := cluster.client.CoreV1().Pods(s.name).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		return check(list.Items)
 	})
 }
 
@@ -180,7 +190,7 @@ func podWith(name string, templates ...string) *corev1.Pod {
 // running waits until the container runs, and gives what it sees.
 func (s *space) running(name string) *view {
 	s.Helper()
-	v := new(view)
+	var v *view
 	eventually(s.T, 3*time.Minute, func() error {
 		pod, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, name, metav1.GetOptions{})
 		if err != nil {
@@ -189,14 +199,8 @@ func (s *space) running(name string) *view {
 		if pod.Status.Phase != corev1.PodRunning {
 			return fmt.Errorf("pod %s is %s", name, pod.Status.Phase)
 		}
-		log, err := cluster.client.CoreV1().Pods(s.name).GetLogs(name, &corev1.PodLogOptions{}).DoRaw(s.ctx)
-		if err != nil {
-			return err
-		}
-		if err := v.parse(log); err != nil {
-			return fmt.Errorf("pod %s says %q: %w", name, log, err)
-		}
-		return nil
+		v, err = s.printed(name, "")
+		return err
 	})
 	for _, p := range v.Problems {
 		s.Errorf("pod %s: %s", name, p)
@@ -220,8 +224,21 @@ type view struct {
 }
 
 // parse reads the log of a container. CRI-O has runc's warnings in it, before what the program prints.
-func (v *view) parse(log []byte) error {
-	return json.Unmarshal(log[max(bytes.IndexByte(log, '{'), 0):], v)
+func parse(log []byte) (*view, error) {
+	v := new(view)
+	if err := json.Unmarshal(log[max(bytes.IndexByte(log, '{'), 0):], v); err != nil {
+		return nil, fmt.Errorf("a container says %q: %w", log, err)
+	}
+	return v, nil
+}
+
+// printed is the view that a container of a pod has printed; "" = its only one.
+func (s *space) printed(pod, container string) (*view, error) {
+	log, err := cluster.client.CoreV1().Pods(s.name).GetLogs(pod, &corev1.PodLogOptions{Container: container}).DoRaw(s.ctx)
+	if err != nil {
+		return nil, err
+	}
+	return parse(log)
 }
 
 // get gives a pod as it is now.

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -26,7 +25,7 @@ func givenUp(t *testing.T, a *agent) {
 	network := s.on("10.11.44.0/24", map[string]any{"type": "vlan", "master": "e2e-nosuch0", "vlanId": 7})
 	s.pod("a", s.template(requests(request("lan", s.class("net1", network)))))
 	s.event("a", "NetworkNotAttached", "Link not found")
-	s.deletePodsWithin(s.ctx, 3*time.Minute) // however many DELs fail
+	s.deletePodsWithin(s.ctx, 3*time.Minute, 1) // however many DELs fail
 	s.event("a", "NetworkAbandoned", "Link not found")
 	onNode(t, "ip", "link", "add", "e2e-nosuch0", "type", "bridge")
 	t.Cleanup(func() { onNode(t, "ip", "link", "del", "e2e-nosuch0") })
@@ -38,12 +37,12 @@ func givenUp(t *testing.T, a *agent) {
 // its name is attached, and has the first one's address back only once that is given back.
 func byForce(t *testing.T, _ *agent) {
 	s := begin(t)
-	network := s.macvlan("10.11.45.0/24")
+	network, now := s.macvlan("10.11.45.0/24"), int64(0)
 	template := s.template(requests(request("lan", s.class("net1", network))))
 	for range 3 {
 		s.pod("a", template)
 		s.attached("a", "net0", "lan", "net1", "10.11.45.")
-		s.forced("a")
+		must(t, cluster.client.CoreV1().Pods(s.name).Delete(s.ctx, "a", metav1.DeleteOptions{GracePeriodSeconds: &now}))
 	}
 	s.pod("a", template)
 	has := s.attached("a", "net0", "lan", "net1", "10.11.45.")
@@ -55,33 +54,14 @@ func byForce(t *testing.T, _ *agent) {
 	})
 }
 
-// forced deletes a pod without waiting for its kubelet.
-func (s *space) forced(pod string) {
-	now := int64(0)
-	if err := cluster.client.CoreV1().Pods(s.name).Delete(context.Background(), pod, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
-		s.Error(err)
-	}
-}
-
-// claim makes a claim that several pods may name.
-func (s *space) claim(spec resourceapi.ResourceClaimSpec) string {
-	s.Helper()
-	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{GenerateName: "claim-"}, Spec: spec}
-	c, err := cluster.client.ResourceV1().ResourceClaims(s.name).Create(s.ctx, c, metav1.CreateOptions{})
-	must(s.T, err)
-	return c.Name
-}
-
-// naming is a pod's spec with that claim.
-func naming(claim string) corev1.PodSpec {
-	spec := podWith("", "").Spec
-	spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "net0", ResourceClaimName: &claim}} // in the template's place
-	return spec
-}
-
+// onePod has two pods name one claim.
 func onePod(t *testing.T, _ *agent) {
 	s := begin(t)
-	spec := naming(s.claim(requests(request("lan", s.class("net1", s.macvlan("10.11.42.0/24"))))))
+	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{GenerateName: "claim-"}, Spec: requests(request("lan", s.class("net1", s.macvlan("10.11.42.0/24"))))}
+	claim, err := cluster.client.ResourceV1().ResourceClaims(s.name).Create(s.ctx, claim, metav1.CreateOptions{})
+	must(t, err)
+	spec := podWith("", "").Spec
+	spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "net0", ResourceClaimName: &claim.Name}} // in the template's place
 	for _, name := range []string{"one", "two"} {
 		s.create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec})
 		if name == "one" {
@@ -103,12 +83,8 @@ func hundred(t *testing.T, _ *agent) {
 	for n := range 100 {
 		s.pod(fmt.Sprintf("p%d", n), template)
 	}
-	eventually(t, 20*time.Minute, func() error {
-		list, err := cluster.client.CoreV1().Pods(s.name).List(s.ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		if n := running(list.Items); n != 100 {
+	s.until(s.ctx, 20*time.Minute, func(pods []corev1.Pod) error {
+		if n := running(pods); n != 100 {
 			return fmt.Errorf("%d of 100 pods run", n)
 		}
 		return nil
@@ -171,17 +147,13 @@ func (s *space) notRunning(pod string) {
 	}
 }
 
-// inClaim is the spec of a claim that brings its network.
-func inClaim(ifName string, config map[string]any) resourceapi.ResourceClaimSpec {
-	spec := requests(request("lan", "cni.networking.x-k8s.io"))
-	spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{{Requests: []string{"lan"}, DeviceConfiguration: opaque(ifName, config)}}
-	return spec
-}
-
+// forbidden is a claim that brings its network.
 func forbidden(t *testing.T, a *agent) {
 	s := begin(t)
 	network := map[string]any{"cniVersion": "1.0.0", "name": s.name, "type": "bridge", "bridge": "e2e-keep", "ipam": map[string]any{"type": "host-local"}}
-	s.pod("a", s.template(inClaim("net1", network)))
+	spec := requests(request("lan", "cni.networking.x-k8s.io"))
+	spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{{Requests: []string{"lan"}, DeviceConfiguration: opaque("net1", network)}}
+	s.pod("a", s.template(spec))
 	if a.allows {
 		s.event("a", `type: "bridge" runs as root of the node, and claims may not use it`, "add it to --allow-claim-config (now macvlan,host-local)")
 	} else {

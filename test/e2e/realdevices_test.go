@@ -14,14 +14,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
+
+	"devinfo-cni.io/pkg/difftest"
 )
 
 // TestWithRealDevices has both agents, as Helm's chart installs them, on the machine of test/vm,
 // whose README.md says which devices it has.
 func TestWithRealDevices(t *testing.T) {
-	if cluster.kit == "" {
-		t.Skip("only in the cluster that test/vm/cluster makes")
-	}
+	needsKit(t, "that of test/vm/cluster")
 	if _, err := tryOnNode("", "test", "-e", "/sys/bus/pci/devices/"+blueVF); err != nil {
 		t.Skip("the node has no VFs of igb: make vm-e2e")
 	}
@@ -132,12 +132,6 @@ func exactly(address string) string {
 	return fmt.Sprintf(`device.attributes["resource.kubernetes.io"].?pciBusID.orValue("") == %q && %s`, address, `!("vdpaDriver" in device.attributes["devinfo-cni.io"])`)
 }
 
-// inNetns runs a command in the network namespace of a pod's request.
-func (s *space) inNetns(pod, request string, command ...string) string {
-	s.Helper()
-	return onNode(s.T, slices.Concat([]string{"nsenter", "--net=" + s.netns(pod, request)}, command)...)
-}
-
 // netns is the path of a pod's network namespace, as the status of its claim has it.
 func (s *space) netns(pod, request string) (path string) {
 	s.Helper()
@@ -180,9 +174,8 @@ func offersReal(t *testing.T, _ *realNode) {
 // frames are those that a PF has received.
 func frames(t *testing.T, pf string) (n int) {
 	t.Helper()
-	if _, err := fmt.Sscan(onNode(t, "cat", "/sys/class/net/"+pf+"/statistics/rx_packets"), &n); err != nil {
-		t.Fatal(err)
-	}
+	_, err := fmt.Sscan(onNode(t, "cat", "/sys/class/net/"+pf+"/statistics/rx_packets"), &n)
+	must(t, err)
 	return n
 }
 
@@ -204,7 +197,7 @@ func (s *space) sends(pod, request, pf string) {
 func (s *space) spoils(pod, request string) {
 	s.Helper()
 	for _, change := range []string{"down", "address 02:00:00:00:00:66", "mtu 1400", "up"} {
-		s.inNetns(pod, request, append(strings.Fields("ip link set net1"), strings.Fields(change)...)...)
+		onNode(s.T, strings.Fields("nsenter --net="+s.netns(pod, request)+" ip link set net1 "+change)...)
 	}
 }
 
@@ -232,9 +225,7 @@ func (s *space) sees(v *view, want ...string) {
 		path, _, _ := strings.Cut(node, " ")
 		paths = append(paths, path)
 	}
-	if diff := cmp.Diff(want, paths); diff != "" {
-		s.Errorf("nodes of the container (- is wanted):\n%s", diff)
-	}
+	difftest.Same(s.T, "nodes of the container", paths, want)
 }
 
 func vdpaByClaim(t *testing.T, r *realNode) {

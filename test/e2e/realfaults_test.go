@@ -98,12 +98,8 @@ func everythingKilled(t *testing.T, r *realNode) {
 	ran := map[string]bool{}
 	var killed []string
 	last := time.Now()
-	eventually(t, 10*time.Minute, func() error {
-		list, err := cluster.client.CoreV1().Pods(s.name).List(s.ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		for _, p := range list.Items {
+	s.until(s.ctx, 10*time.Minute, func(left []corev1.Pod) error {
+		for _, p := range left {
 			if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil && !ran[p.Name] {
 				ran[p.Name] = true
 				if err := cluster.client.CoreV1().Pods(s.name).Delete(s.ctx, p.Name, metav1.DeleteOptions{}); err != nil {
@@ -111,7 +107,7 @@ func everythingKilled(t *testing.T, r *realNode) {
 				}
 			}
 		}
-		if ready := len(ran)*len(victims)/pods >= len(killed)/2; len(list.Items) > 0 && ready && time.Since(last) > time.Second {
+		if ready := len(ran)*len(victims)/pods >= len(killed)/2; len(left) > 0 && ready && time.Since(last) > time.Second {
 			victim := victims[rand.IntN(len(victims))]
 			if len(killed) < len(victims) {
 				victim = victims[len(killed)] // each of them at least once
@@ -121,8 +117,8 @@ func everythingKilled(t *testing.T, r *realNode) {
 			}
 			last = time.Now()
 		}
-		if len(list.Items) > 0 {
-			return fmt.Errorf("%d of %d pods have run, %d are not gone", len(ran), pods, len(list.Items))
+		if len(left) > 0 {
+			return fmt.Errorf("%d of %d pods have run, %d are not gone", len(ran), pods, len(left))
 		}
 		return nil
 	})

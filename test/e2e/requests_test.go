@@ -3,13 +3,11 @@
 package e2e
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
@@ -43,24 +41,6 @@ func bareTwo(t *testing.T, _ *nodeDevices) {
 	}
 }
 
-// soon checks that a device which was given back is offered again before the next poll, which
-// may be a minute away. The kubelet has to say so twice, ten seconds apart.
-func soon(t *testing.T, offered func()) {
-	t.Helper()
-	began := time.Now()
-	offered()
-	took := time.Since(began).Round(time.Second)
-	if t.Logf("what was given back is offered after %v", took); took > 30*time.Second*time.Duration(patience) {
-		t.Error("which is too late")
-	}
-}
-
-// ofFirstVF is a template for that VF alone.
-func (s *space) ofFirstVF(subnet string) string {
-	s.Helper()
-	return s.template(requests(request("vf", s.classWhere(exactly(firstVF), s.onVF(subnet)))))
-}
-
 // givenAway is a VF that a device plugin gives to a pod, and one that sriov-cni has locked.
 func givenAway(t *testing.T, _ *nodeDevices) {
 	const resourceName, locks = "e2e.example.com/vf", "/var/lib/cni/sriov/pci/"
@@ -77,14 +57,18 @@ func givenAway(t *testing.T, _ *nodeDevices) {
 	feedOnNode(t, "/proc/1/ns/net", "tee", locks+locked)
 	look(t)
 	isOffered(t, false, both...)
-	s.pod("a", s.ofFirstVF("10.11.80.0/24"))
+	s.pod("a", s.template(requests(request("vf", s.classWhere(exactly(firstVF), s.onVF("10.11.80.0/24"))))))
 	s.waits("a")
 	s.delete("holder")
 	onNode(t, "rm", locks+locked)
-	soon(t, func() {
-		look(t)
-		isOffered(t, true, both...)
-	})
+	began := time.Now()
+	look(t)
+	isOffered(t, true, both...)
+	took := time.Since(began).Round(time.Second)
+	// The next poll may be a minute away. The kubelet has to name the device twice, ten seconds apart.
+	if t.Logf("what was given back is offered after %v", took); took > 30*time.Second*time.Duration(patience) {
+		t.Error("which is too late")
+	}
 	s.attached("a", "net0", "vf", "net1", "10.11.80.")
 }
 
@@ -99,14 +83,11 @@ func vhostUserPort(t *testing.T, _ *nodeDevices) {
 	if got := s.allocation("demo-vhost-user", "port"); got.Device != "cni" {
 		t.Errorf("the pod has device %s", got.Device)
 	}
-	var attributes map[string]resourceapi.DeviceAttribute
-	if told := v.Claims["resourceclaimtemplates/net/port"]; told != nil && len(told.Requests) == 1 && len(told.Requests[0].Devices) == 1 {
-		attributes = map[string]resourceapi.DeviceAttribute{}
-		for name, a := range told.Requests[0].Devices[0].Attributes {
-			attributes[string(name)] = a
-		}
+	told := v.device("net", "port")
+	if told == nil {
+		t.Fatalf("the container has been told %v", v.Claims)
 	}
-	if path := attributes["vhost-user-path"].StringValue; path == nil || len(v.SocketDirs) != 1 || !strings.HasPrefix(*path, v.SocketDirs[0]+"/") {
-		t.Errorf("socket directories %q, attributes %s", v.SocketDirs, fmt.Sprint(attributes))
+	if path := told.Attributes["vhost-user-path"].StringValue; path == nil || len(v.SocketDirs) != 1 || !strings.HasPrefix(*path, v.SocketDirs[0]+"/") {
+		t.Errorf("socket directories %q, attributes %v", v.SocketDirs, told.Attributes)
 	}
 }

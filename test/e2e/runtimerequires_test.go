@@ -4,9 +4,11 @@ package e2e
 
 import (
 	"errors"
-	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"devinfo-cni.io/pkg/difftest"
 )
 
 // agentRequired is a runtime whose validator does not make a container without the agent, if
@@ -43,14 +45,9 @@ func validate(t *testing.T, a *nodeAgent) {
 		t.Fatalf("docs/injection.md has no %s", section)
 	}
 	config := configurationOf(t, runtime)
-	file, err := os.CreateTemp("", "e2e-runtime-")
-	must(t, err)
-	t.Cleanup(func() { os.Remove(file.Name()) })
-	if _, err := file.WriteString(onNode(t, "cat", config) + "\n" + section + lines); err != nil {
-		t.Fatal(err)
-	}
-	file.Close()
-	onNode(t, "mount", "--bind", file.Name(), config)
+	file := filepath.Join(newDir(t, ""), "runtime")
+	difftest.Write(t, file, onNode(t, "cat", config)+"\n"+section+lines, 0o600)
+	onNode(t, "mount", "--bind", file, config)
 	t.Cleanup(func() {
 		onNode(t, "umount", config)
 		a.restart(t, runtime)

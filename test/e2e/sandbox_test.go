@@ -32,11 +32,11 @@ func (s *space) mustSandbox() string {
 func (s *space) stop() string {
 	s.Helper()
 	id := s.mustSandbox()
-	if out, err := tryOnNode("", "crictl", "stopp", id); err != nil {
+	if _, err := tryOnNode("", "crictl", "stopp", id); err != nil {
 		// The kubelet stops it too as soon as it sees that it ends, and one of the two may
 		// find the node's own network gone in the middle of its DEL.
 		if now, _ := s.sandbox(); now == id {
-			s.Fatalf("crictl stopp %s: %v\n%s", id, err, out)
+			s.Fatal(err)
 		}
 	}
 	return id
@@ -65,10 +65,9 @@ func inside(sandbox string) (*view, error) {
 	}
 	out, err := tryOnNode("", "crictl", "exec", "--sync", container, "/pod-view", "-once")
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s", err, out)
+		return nil, err
 	}
-	v := new(view)
-	return v, v.parse([]byte(out))
+	return parse([]byte(out))
 }
 
 // leases are the addresses that host-local has given in a network.

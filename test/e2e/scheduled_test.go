@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 )
 
@@ -51,23 +52,26 @@ func published(t *testing.T, n *nodeDevices) {
 // anyHost: the API server takes the slices of all captured hosts.
 func anyHost(t *testing.T, n *nodeDevices) {
 	rules := filepath.Join(n.dir, "everything.yaml")
-	n.write(t, rules, `devices:
+	difftest.Write(t, rules, `devices:
 - select: device.attributes["devinfo-cni.io"].kind in ["vf", "sf", "vdpa"]
   as: exclusive
   resourceName: example.com/any
 - select: "true"
   as: shared
   bandwidth: 25G
-`)
+`, 0o600)
 	hosts, err := filepath.Glob(filepath.Join(root, "testdata/hosts/*.txtar"))
 	if err != nil || len(hosts) == 0 {
 		t.Fatal(hosts, err)
 	}
-	const name = "e2e-any"
+	node := "e2e-any"
 	for _, host := range hosts {
 		list := printed(t, host, rules)
 		for _, devices := range list {
-			_, err := cluster.client.ResourceV1().ResourceSlices().Create(t.Context(), sliceOf(name, devices, len(list)), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{GenerateName: node + "-"}, Spec: resourceapi.ResourceSliceSpec{
+				Driver: driver, NodeName: &node, Pool: resourceapi.ResourcePool{Name: node, Generation: 1, ResourceSliceCount: int64(len(list))}, Devices: devices,
+			}}
+			_, err := cluster.client.ResourceV1().ResourceSlices().Create(t.Context(), slice, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			if err != nil {
 				t.Errorf("%s: %v", filepath.Base(host), err)
 			}
@@ -132,13 +136,9 @@ func fifthPod(t *testing.T, _ *nodeDevices) {
 // allButOne waits until that many pods run, and names the one that does not.
 func (s *space) allButOne(n int) (running []string, other string) {
 	s.Helper()
-	eventually(s.T, 3*time.Minute, func() error {
+	s.until(s.ctx, 3*time.Minute, func(pods []corev1.Pod) error {
 		running = nil
-		list, err := cluster.client.CoreV1().Pods(s.name).List(s.ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		for _, p := range list.Items {
+		for _, p := range pods {
 			if p.Status.Phase == corev1.PodRunning {
 				running = append(running, p.Name)
 			} else {
@@ -151,13 +151,6 @@ func (s *space) allButOne(n int) (running []string, other string) {
 		return nil
 	})
 	return running, other
-}
-
-// sliceOf is one of that many slices of a node.
-func sliceOf(node string, devices []resourceapi.Device, count int) *resourceapi.ResourceSlice {
-	return &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{GenerateName: node + "-"}, Spec: resourceapi.ResourceSliceSpec{
-		Driver: driver, NodeName: &node, Pool: resourceapi.ResourcePool{Name: node, Generation: 1, ResourceSliceCount: int64(count)}, Devices: devices,
-	}}
 }
 
 // printed are the devices of slices that the command inventory prints.
