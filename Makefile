@@ -177,7 +177,7 @@ bench: build ## times and sizes against other plugins, and of the driver, with t
 	@$(BIN)/bench/bench -bin $(BIN) -out $(BENCH) -former '$(FORMER)' || missed=$$?; \
 	go test -run '^$$' -bench 'RunPodSandbox|Prepare|ForeignPod|Metadata' -benchtime 200x ./pkg/dra || missed=$$?; \
 	go test -run '^$$' -bench 'AHundredPodsAtOnce|FromEventToSlice' -benchtime 5x ./pkg/dra || missed=$$?; \
-	go test -run '^$$' -bench 'Slices|Read' -benchtime 20x ./pkg/inventory || missed=$$?; exit $${missed:-0}
+	go test -run '^$$' -bench 'Slices|Read' -benchtime 20x ./pkg/dra/devices/inventory || missed=$$?; exit $${missed:-0}
 
 scale: build ## kubectl devinfo beside kubectl get on an API server with 3,000 pods and 1,000 claims, with the gates it must pass; SCALE=10 takes 12 GB; needs make apiserver, and kubectl
 	@$(GO_BUILD) -o $(BIN)/scale ./test/scale

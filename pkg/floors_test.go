@@ -37,8 +37,8 @@ var floors = [][]string{
 	},
 	// What may be had of the device that was discovered; what an ADD left, against what is
 	// there; the devices of a node, running or captured.
-	{"pkg/grant", "pkg/check", "pkg/check/checktest", "pkg/inventory", "pkg/dra/custody", "pkg/dra/cniconfig"},
-	{"pkg/dra/binding", "pkg/dra/custody/custodytest"}, // a device of the node, and the configuration that it goes into
+	{"pkg/grant", "pkg/check", "pkg/check/checktest", "pkg/dra/devices/inventory", "pkg/dra/devices/custody", "pkg/dra/cniconfig"},
+	{"pkg/dra/devices/binding", "pkg/dra/devices/custody/custodytest"}, // a device of the node, and the configuration that it goes into
 	{"plugins/devinfo", "pkg/dra", "pkg/inject", "pkg/ctl/validate", "pkg/ctl/capture", "pkg/ctl/node", "pkg/link/opinion/opiniontest"},
 	{"pkg/agent", "pkg/ctl/doctor", "pkg/ctl/topology"}, // a node agent; what people are shown of a node
 	{"cmd/devinfo", "cmd/devinfoctl", "cmd/cni-dra-driver", "cmd/cni-dra-gate", "cmd/devinfo-agent", "cmd/kubectl-devinfo"},
@@ -189,7 +189,7 @@ func TestProgramsDoWithoutWhatIsDear(t *testing.T) {
 	watch(t)
 	for program, denied := range map[string][]string{
 		"../cmd/devinfo-agent": {"k8s.io/client-go", "k8s.io/apimachinery", "k8s.io/api/", "sigs.k8s.io/", module + "pkg/dra"},
-		"../cmd/devinfoctl":    {"k8s.io/client-go", "k8s.io/apiserver", "github.com/google/cel-go", module + "pkg/inventory"},
+		"../cmd/devinfoctl":    {"k8s.io/client-go", "k8s.io/apiserver", "github.com/google/cel-go", module + "pkg/dra/devices/inventory"},
 	} {
 		for path := range strings.FieldsSeq(string(goList(t, program, "-deps", "."))) {
 			if slices.ContainsFunc(denied, func(dear string) bool { return strings.HasPrefix(path, dear) }) {

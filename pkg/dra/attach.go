@@ -19,9 +19,9 @@ import (
 	"devinfo-cni.io/pkg/cniexec"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/inventory"
 )
 
 // add attaches a sandbox to networks of a claim, all at the same time. That an ADD is

@@ -3,7 +3,7 @@ package dra
 import (
 	"context"
 
-	"devinfo-cni.io/pkg/inventory"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
 )
 
 // Survey looks at the node as for its slices, and gives these.

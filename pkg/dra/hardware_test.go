@@ -16,12 +16,12 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"devinfo-cni.io/pkg/dra"
-	"devinfo-cni.io/pkg/dra/custody"
-	"devinfo-cni.io/pkg/dra/custody/custodytest"
+	"devinfo-cni.io/pkg/dra/devices/custody"
+	"devinfo-cni.io/pkg/dra/devices/custody/custodytest"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/hosttxt"
-	"devinfo-cni.io/pkg/inventory"
 )
 
 const hardware = "../../testdata/hosts/mlx5-switchdev.txtar"

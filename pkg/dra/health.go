@@ -11,9 +11,9 @@ import (
 
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
-	"devinfo-cni.io/pkg/dra/custody"
+	"devinfo-cni.io/pkg/dra/devices/custody"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/inventory"
 )
 
 // What the kubelet is told of devices (KEP-4680), which puts it into the status of their pods.

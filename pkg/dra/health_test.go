@@ -16,8 +16,8 @@ import (
 
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
-	"devinfo-cni.io/pkg/dra/custody/custodytest"
-	"devinfo-cni.io/pkg/inventory"
+	"devinfo-cni.io/pkg/dra/devices/custody/custodytest"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
 )
 
 // unhealthy is what is wrong with the devices of which something is.

@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"devinfo-cni.io/pkg/dra/custody"
+	"devinfo-cni.io/pkg/dra/devices/custody"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/sysfs"
 )

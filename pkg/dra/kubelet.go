@@ -21,7 +21,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/inventory"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
 )
 
 // KubeletOptions are where a [Kubelet] is and what it offers. All but Limit and Metadata

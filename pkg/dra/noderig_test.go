@@ -20,9 +20,9 @@ import (
 
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/hosttxt"
-	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/sysfs"
 )

@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"devinfo-cni.io/pkg/cniexec"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/inventory"
 )
 
 // check says what keeps a network from being added, and else what its device is like, for

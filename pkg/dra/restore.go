@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"devinfo-cni.io/pkg/dra/custody"
+	"devinfo-cni.io/pkg/dra/devices/custody"
 	"devinfo-cni.io/pkg/dra/state"
 )
 

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/pkg/dra"
-	"devinfo-cni.io/pkg/inventory"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
 )
 
 // A pod must not cut the node off because the host has begun to use a device since the claim

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/dra"
-	"devinfo-cni.io/pkg/inventory"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/sysfs"
 )

@@ -15,10 +15,10 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
-	"devinfo-cni.io/pkg/inventory"
 )
 
 // A VF more or less writes one of the pool's six slices.

@@ -17,10 +17,10 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
-	"devinfo-cni.io/pkg/dra/custody"
+	"devinfo-cni.io/pkg/dra/devices/custody"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/hostdev"
-	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
 )

@@ -16,8 +16,8 @@ import (
 
 	"devinfo-cni.io/pkg/ctl/capture"
 	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/hosttxt"
-	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/pkg/sysfs"
 )

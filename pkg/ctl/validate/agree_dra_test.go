@@ -11,10 +11,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/pkg/ctl/validate"
-	"devinfo-cni.io/pkg/dra/binding"
 	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/devices/binding"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/hostdev"
-	"devinfo-cni.io/pkg/inventory"
 )
 
 const draDriver = "cni.dra.networking.x-k8s.io"

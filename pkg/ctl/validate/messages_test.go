@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"devinfo-cni.io/pkg/ctl/validate"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/goldentest"
-	"devinfo-cni.io/pkg/inventory"
 )
 
 // messages are what is said of all that may be wrong in what people write.

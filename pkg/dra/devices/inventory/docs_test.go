@@ -16,7 +16,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 	"sigs.k8s.io/yaml"
 
-	"devinfo-cni.io/pkg/inventory"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
 )
 
 // documented are the attributes of the documentation's table, each with the type of its values.
@@ -31,7 +31,7 @@ func documented(t *testing.T) map[resourceapi.QualifiedName]string {
 
 func page(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/dra/" + name)
+	text, err := os.ReadFile("../../../../docs/dra/" + name)
 	must(t, err)
 	return string(text)
 }
@@ -152,7 +152,7 @@ func TestNoRulesOfferNothing(t *testing.T) {
 
 // Helm refuses what the chart's schema does not know.
 func TestTheChartTakesEachKeyOfARule(t *testing.T) {
-	text, err := os.ReadFile("../../deploy/charts/devinfo/values.schema.json")
+	text, err := os.ReadFile("../../../../deploy/charts/devinfo/values.schema.json")
 	must(t, err)
 	type schema struct {
 		Properties map[string]*schema

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/dra/custody"
-	"devinfo-cni.io/pkg/dra/custody/custodytest"
+	"devinfo-cni.io/pkg/dra/devices/custody"
+	"devinfo-cni.io/pkg/dra/devices/custody/custodytest"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/link"
@@ -30,7 +30,7 @@ func kernel(t *testing.T, host string) *custodytest.Kernel {
 
 func kernelIn(t *testing.T, dir, host string) *custodytest.Kernel {
 	t.Helper()
-	captured, err := os.ReadFile("../../../testdata/hosts/" + host + ".txtar")
+	captured, err := os.ReadFile("../../../../testdata/hosts/" + host + ".txtar")
 	must(t, err)
 	k, err := custodytest.Make(dir, captured)
 	must(t, err)

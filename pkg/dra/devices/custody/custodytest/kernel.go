@@ -16,7 +16,7 @@ import (
 	"strings"
 	"syscall"
 
-	"devinfo-cni.io/pkg/dra/custody"
+	"devinfo-cni.io/pkg/dra/devices/custody"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"

@@ -20,7 +20,7 @@ import (
 
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/dra/cniconfig"
-	"devinfo-cni.io/pkg/inventory"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
 )
 
 // Bound is a configuration that has its device.

@@ -10,10 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"devinfo-cni.io/pkg/dra/binding"
 	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/devices/binding"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/hostdev"
-	"devinfo-cni.io/pkg/inventory"
 )
 
 func on(address string) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {

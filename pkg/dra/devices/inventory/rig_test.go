@@ -10,12 +10,12 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/hosttxt"
-	"devinfo-cni.io/pkg/inventory"
 )
 
 const (
-	hosts  = "../../testdata/hosts/"
+	hosts  = "../../../../testdata/hosts/"
 	driver = "cni.dra.networking.x-k8s.io"
 )
 

@@ -4,8 +4,8 @@ import (
 	"slices"
 
 	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/hostdev"
-	"devinfo-cni.io/pkg/inventory"
 )
 
 // value is what a key holds for the device; "" = there is nothing.
