@@ -27,7 +27,7 @@ func (r *release) chart(dir string) (string, error) {
 		case "values.yaml":
 			err = set(&files[n], "  tag: ", fmt.Sprintf("%q", r.tag))
 			if err == nil && r.prefix != noRegistry {
-				err = set(&files[n], "  repository: ", fmt.Sprintf("%q", r.prefix))
+				err = set(&files[n], "  registry: ", fmt.Sprintf("%q", r.prefix))
 			}
 		}
 		if err != nil {

@@ -49,7 +49,7 @@ func TestTheChartIsOfTheReleaseAndSoAreItsImages(t *testing.T) {
 			content = strings.Replace(strings.Replace(content, "\nversion: 0.1.0\n", "\nversion: 1.2.3\n", 1), "\nappVersion: v0.1.0\n", "\nappVersion: v1.2.3\n", 1)
 		case "values.yaml":
 			content = strings.Replace(content, `  tag: "" # of both; "" = the chart's appVersion`, `  tag: "v1.2.3"`, 1)
-			content = regexp.MustCompile(`(?m)^  repository: "" # registry.*$`).ReplaceAllString(content, `  repository: "registry.example.com/net"`)
+			content = regexp.MustCompile(`(?m)^  registry: "" # and path.*$`).ReplaceAllString(content, `  registry: "registry.example.com/net"`)
 		}
 		if got["devinfo/"+name] != content {
 			t.Errorf("%s is\n%s\nwant\n%s", name, got["devinfo/"+name], content)
@@ -61,7 +61,7 @@ func TestTheChartIsOfTheReleaseAndSoAreItsImages(t *testing.T) {
 // only users would find out.
 func TestWithoutAnAddressNoneIsNamed(t *testing.T) {
 	made := contents(t, pack(t, programs(t), "-downloads", ""))
-	if text := unzip(t, made["devinfo-1.2.3.tgz"])["devinfo/values.yaml"]; !strings.Contains(text, `  repository: "" # registry`) {
+	if text := unzip(t, made["devinfo-1.2.3.tgz"])["devinfo/values.yaml"]; !strings.Contains(text, `  registry: "" # and path`) {
 		t.Error(text)
 	}
 	if len(made) != 10 || strings.Contains(made["SHA256SUMS"], ".yaml") {

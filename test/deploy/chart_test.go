@@ -242,7 +242,7 @@ func TestEachObjectSaysWhatReleaseItIsOf(t *testing.T) {
 
 func TestWhatCannotWorkSaysWhatToDo(t *testing.T) {
 	for values, want := range map[string]string{
-		`{image: {repository: ""}}`:                                 "--set image.repository=registry.example.com/net",
+		`{image: {registry: ""}}`:                                   "--set image.registry=registry.example.com/net",
 		`{agent: {extraArgs: ["--metrics-address=:9"]}}`:            "agent.extraArgs: --metrics-address=:9: set agent.port",
 		`{agent: {extraArgs: ["--cni-bin-dir", "/x"]}}`:             "set cniBinDir",
 		`{dra: {enabled: true, extraArgs: ["--http-endpoint=:9"]}}`: "set dra.port",
@@ -305,11 +305,11 @@ func TestValuesReachTheAgent(t *testing.T) {
 		`{agent: {updateStrategy: {type: OnDelete, rollingUpdate: null}}}`:      "updateStrategy:\n    type: OnDelete\n",
 		`{agent: {settings: {default.json: {socketDirs: [/srv/sockets]}}}}`:     "path: /srv/sockets\n",
 		`{agent: {nodeSelector: {kubernetes.io/os: linux, net: slow}}}`:         "nodeSelector:\n        kubernetes.io/os: linux\n        net: slow\n",
-		`{image: {repository: r, tag: 20261122}}`:                               "image: r/devinfo-agent:20261122\n",
+		`{image: {registry: r, tag: 20261122}}`:                                 "image: r/devinfo-agent:20261122\n",
 		`{agent: {nodeSelector: null, securityContext: null}}`:                  "nodeSelector:\n        kubernetes.io/os: linux\n",
 		`{agent: {nodeSelector: {net: fast}}}`:                                  "net: fast\n",
-		`{image: {repository: example.com/net, tag: v0.1.0}}`:                   "image: example.com/net/devinfo-agent:v0.1.0\n",
-		`{image: {repository: r}}`:                                              "image: r/devinfo-agent:v0.1.0\n",
+		`{image: {registry: example.com/net, tag: v0.1.0}}`:                     "image: example.com/net/devinfo-agent:v0.1.0\n",
+		`{image: {registry: r}}`:                                                "image: r/devinfo-agent:v0.1.0\n",
 		`{agent: {image: {repository: r/a, tag: v2}}}`:                          "image: r/a:v2\n",
 		`{agent: {image: {digest: "sha256:` + strings.Repeat("0a", 32) + `"}}}`: "image: cluster.local/devinfo-agent@sha256:" + strings.Repeat("0a", 32) + "\n",
 		`{agent: {port: 9999}}`:                                                 "port: 9999\n",
@@ -325,7 +325,7 @@ func TestValuesReachTheAgent(t *testing.T) {
 		`{agent: {serviceAccount: {create: false, name: mine}}}`:                "serviceAccountName: mine\n",
 		`{kubeletRootDir: /data/kubelet, agent: {doctor: true}}`:                "path: /data/kubelet/pod-resources\n",
 		`{imagePullSecrets: [{name: secret}]}`:                                  "- name: secret\n",
-		`{image: {repository: r, pullPolicy: Always}}`:                          "imagePullPolicy: Always\n",
+		`{image: {registry: r, pullPolicy: Always}}`:                            "imagePullPolicy: Always\n",
 	} {
 		if got := agentArgs(t, values); !strings.Contains(got, want) {
 			t.Errorf("%s: no %q in\n%s", values, want, got)
@@ -386,7 +386,8 @@ func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
 		`{agent: {settings: {default.json: {stateDir: var/lib}}}}`:  "stateDir",
 		`{openshift: "yes"}`:                                        "openshift",
 		`{agent: {updateStrategy: {rollingUpdate: {maxSurge: 1}}}}`: "maxSurge",
-		`{image: {repository: "r/devinfo-agent:v1"}}`:               "repository",
+		`{image: {registry: "r/devinfo-agent:v1"}}`:                 "registry",
+		`{image: {repository: r}}`:                                  "repository",
 		`{agent: {image: {digest: "0a"}}}`:                          "digest",
 		`{agent: {port: "9810"}}`:                                   "port",
 		`{imagePullSecrets: [secret]}`:                              "imagePullSecrets",
@@ -406,12 +407,46 @@ func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
 
 func TestHelmLintFindsNothing(t *testing.T) {
 	for _, values := range []map[string]any{{}, {"dra": map[string]any{"enabled": true}, "metrics": map[string]any{"podMonitor": map[string]any{"enabled": true}}, "openshift": true}} {
-		values["image"] = map[string]any{"repository": "r"}
+		values["image"] = map[string]any{"registry": "r"}
 		for _, message := range lint.RunAll(chart, values, "devinfo").Messages {
 			if !strings.Contains(message.Error(), "icon is recommended") {
 				t.Error(message)
 			}
 		}
+	}
+}
+
+// What the documentation has people type is taken.
+func TestTheDocumentationSetsValuesThatThereAre(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(chart, "values.yaml"))
+	must(t, err)
+	var values map[string]any
+	must(t, yaml.Unmarshal(text, &values))
+	pages, err := filepath.Glob("../../docs/*.md")
+	must(t, err)
+	more, err := filepath.Glob("../../docs/*/*.md")
+	must(t, err)
+	seen := 0
+	for _, path := range append(append(pages, more...), "../../README.md", filepath.Join(chart, "README.md"), filepath.Join(chart, "templates/_helpers.tpl"), filepath.Join(chart, "templates/NOTES.txt")) {
+		page, err := os.ReadFile(path)
+		must(t, err)
+		for _, set := range regexp.MustCompile(`--set[ =]([^ `+"`"+`"\n]+)`).FindAllStringSubmatch(string(page), -1) {
+			for _, assignment := range strings.Split(set[1], ",") {
+				name, _, _ := strings.Cut(assignment, "=")
+				var in any = values
+				for _, key := range strings.Split(name, ".") {
+					below, _ := in.(map[string]any)
+					in = below[key]
+				}
+				seen++
+				if in == nil {
+					t.Errorf("%s: there is no value %s", path, name)
+				}
+			}
+		}
+	}
+	if seen < 10 {
+		t.Errorf("%d values", seen)
 	}
 }
 

@@ -103,7 +103,7 @@ func renderOn(t *testing.T, apis *common.Capabilities, namespace, values string)
 		given = map[string]any{}
 	}
 	if given["image"] == nil {
-		given["image"] = map[string]any{"repository": "cluster.local", "tag": 1}
+		given["image"] = map[string]any{"registry": "cluster.local", "tag": 1}
 	}
 	all, err := util.ToRenderValues(c, given, common.ReleaseOptions{Name: "devinfo", Namespace: namespace, IsInstall: true}, apis)
 	if err != nil {

@@ -34,10 +34,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- define "devinfo.image" -}}
 {{- $repository := .own.repository -}}
 {{- if not $repository -}}
-  {{- if not .root.Values.image.repository -}}
-    {{- fail "image.repository is not set: there is no public image. \"make push REGISTRY=registry.example.com/net TAG=v0.1.0\" makes and pushes the images; then give --set image.repository=registry.example.com/net,image.tag=v0.1.0" -}}
+  {{- if not .root.Values.image.registry -}}
+    {{- fail "image.registry is not set: there is no public image. \"make push REGISTRY=registry.example.com/net TAG=v0.1.0\" makes and pushes the images; then give --set image.registry=registry.example.com/net,image.tag=v0.1.0" -}}
   {{- end -}}
-  {{- $repository = printf "%s/%s" .root.Values.image.repository .program -}}
+  {{- $repository = printf "%s/%s" .root.Values.image.registry .program -}}
 {{- end -}}
 {{- $tag := .own.tag | default .root.Values.image.tag | default .root.Chart.AppVersion -}}
 {{- if kindIs "float64" $tag -}}{{- $tag = int64 $tag -}}{{- end -}}
