@@ -19,7 +19,6 @@ import (
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/others"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -149,7 +148,7 @@ func (o *inventoryOptions) host() (host inventory.Host, taken map[string]string,
 	if host, err = inventory.Live(sys); err != nil {
 		return host, nil, err
 	}
-	taken, err = others.Locks(os.DirFS(journal.SRIOVLocks), link.NetnsGone)
+	taken, err = journal.LockedBySRIOV(os.DirFS(journal.SRIOVLocks), link.NetnsGone)
 	return host, taken, err
 }
 

@@ -52,7 +52,7 @@ func (o *options) inventory(sys *sysfs.FS) (*dra.Inventory, error) {
 			if err != nil {
 				err = fmt.Errorf("--pod-resources-socket: %s: what device plugins have given away is not known: %w", socket, err)
 			}
-			locked, failed := others.Locks(os.DirFS(filepath.Join("/", o.hostRoot, journal.SRIOVLocks)), link.NetnsGone)
+			locked, failed := journal.LockedBySRIOV(os.DirFS(filepath.Join("/", o.hostRoot, journal.SRIOVLocks)), link.NetnsGone)
 			maps.Copy(given, locked)
 			return given, errors.Join(err, failed)
 		},

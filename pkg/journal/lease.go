@@ -255,10 +255,8 @@ func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err
 // alive gives a holder back, unless it is an attachment whose namespace is gone: that keeps
 // nobody from a device.
 func (j *Journal) alive(l lease, h *Holder, pods []string) (*Holder, []string, error) {
-	if h.Entry != nil && l.kind == OfDevice && h.Entry.Netns != "" {
-		if gone, err := j.NetnsGone(h.Entry.Netns); err == nil && gone { // else in doubt alive
-			return nil, nil, nil
-		}
+	if h.Entry != nil && l.kind == OfDevice && h.Entry.Netns != "" && surely(j.NetnsGone(h.Entry.Netns)) {
+		return nil, nil, nil
 	}
 	return h, pods, nil
 }

@@ -2,36 +2,81 @@ package journal
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
+
+	"devinfo-cni.io/devinfo/pci"
 )
 
 // SRIOVLocks is where sriov-cni keeps a file for each VF that it has given away, named by
 // the address; it holds the path of the network namespace (sriov-cni, pkg/utils/pci_allocator.go).
 const SRIOVLocks = "/var/lib/cni/sriov/pci"
 
-// lockedBySRIOV is the holder of a PCI function by sriov-cni's lock, if it is another network
-// namespace than that of the one who asks, and is there; nil = nobody.
+// SRIOVLock is sriov-cni's lock of a VF.
+type SRIOVLock struct {
+	Device string `json:"device"`         // PCI address
+	Netns  string `json:"netns"`          // path
+	Gone   bool   `json:"gone,omitempty"` // the network namespace is: sriov-cni ignores the lock
+}
+
+// ReadSRIOVLocks reads all locks in the directory. If it is missing there are none. A network
+// namespace counts as gone only if gone returns no error.
+func ReadSRIOVLocks(dir fs.FS, gone func(netns string) (bool, error)) (list []SRIOVLock, err error) {
+	entries, err := fs.ReadDir(dir, ".")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("locks of sriov-cni: %w", err)
+	}
+	for _, e := range entries {
+		a, err := pci.Parse(e.Name())
+		if err != nil || !e.Type().IsRegular() {
+			continue
+		}
+		netns, err := sriovLock(dir, e.Name())
+		if err != nil {
+			return nil, err
+		}
+		if netns != "" {
+			list = append(list, SRIOVLock{a.String(), netns, surely(gone(netns))})
+		}
+	}
+	return list, nil
+}
+
+// LockedBySRIOV returns the VFs that sriov-cni has given to pods, each with the reason.
+func LockedBySRIOV(dir fs.FS, gone func(netns string) (bool, error)) (map[string]string, error) {
+	list, err := ReadSRIOVLocks(dir, gone)
+	all := map[string]string{}
+	for _, l := range list {
+		if !l.Gone {
+			all[l.Device] = "sriov-cni has given it to network namespace " + l.Netns
+		}
+	}
+	return all, err
+}
+
+// sriovLock returns the network namespace that has a VF; "" = none.
+func sriovLock(dir fs.FS, address string) (netns string, err error) {
+	text, err := fs.ReadFile(dir, address)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("locks of sriov-cni: %w", err)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+// lockedBySRIOV returns the holder of a VF by sriov-cni's lock, if that is not the asker's own.
 func (j *Journal) lockedBySRIOV(l lease, by taker) (*Holder, error) {
 	address, ok := strings.CutPrefix(l.ID, "pci-")
 	if !ok || l.kind != OfDevice || j.SRIOVLocks == "" {
 		return nil, nil
 	}
-	netns, err := os.ReadFile(filepath.Join(j.SRIOVLocks, address))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
+	netns, err := sriovLock(os.DirFS(j.SRIOVLocks), address)
+	if err != nil || netns == "" || netns == by.netns || surely(j.NetnsGone(netns)) {
 		return nil, err
 	}
-	path := strings.TrimSpace(string(netns))
-	if path == "" || path == by.netns {
-		return nil, nil
-	}
-	if gone, err := j.NetnsGone(path); err == nil && gone {
-		return nil, nil
-	}
-	return &Holder{Netns: path, Mode: Exclusive}, nil
+	return &Holder{Netns: netns, Mode: Exclusive}, nil
 }
+
+// surely is false if it cannot be told.
+func surely(gone bool, err error) bool { return gone && err == nil }

@@ -1,5 +1,5 @@
-// Package others tells which devices of the node other software has given to pods: device
-// plugins, by what the kubelet says, and sriov-cni, by its locks.
+// Package others tells which devices of the node device plugins have given to pods, by what the
+// kubelet says.
 package others
 
 import (

@@ -84,7 +84,7 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 		"a claim without its driver": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{VLAN: 7})}, Unrecorded: []node.ClaimLeases{abandoned("/n1")}},
 			[]string{"warning files claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), and cni-dra-driver has no record of it in /claims/u1.json"}},
 		"a claim without its driver, and a lock": {doctor.Evidence{VFs: one, Unrecorded: []node.ClaimLeases{abandoned("/n1")}, Live: live(func(l *doctor.Live) {
-			l.Locks = []others.Lock{{Device: "0000:03:00.2", Netns: "/n2"}}
+			l.Locks = []journal.SRIOVLock{{Device: "0000:03:00.2", Netns: "/n2"}}
 		})}, []string{"warning files claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), and cni-dra-driver has no record of it in /claims/u1.json",
 			"error holders 0000:03:00.2: held by claim ns/c for /n1 and by sriov-cni's lock for /n2"}},
 		"two pods on a PF": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("0", "ns/a", "", "/n1"), held("0", "ns/b", "", "/n2")}}, nil},
@@ -100,13 +100,13 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 					l.Devices = append(l.Devices, others.Given{Pod: "ns/a", Resource: "example.com/vf", Device: device})
 				}
 				l.Devices = append(l.Devices, others.Given{Pod: "ns/d", Resource: "example.com/vf", Device: "0000:03:00.7"})
-				l.Locks = []others.Lock{{Device: "0000:03:00.5", Netns: "/n1"}}
+				l.Locks = []journal.SRIOVLock{{Device: "0000:03:00.5", Netns: "/n1"}}
 			})}, []string{"warning given 0000:03:00.3: device plugin example.com/vf has given it to pod ns/a, whose networks have 0000:03:00.2, 0000:03:00.4"}},
 		"another's lock": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
-			l.Locks = []others.Lock{{Device: "0000:03:00.2", Netns: "/n2"}}
+			l.Locks = []journal.SRIOVLock{{Device: "0000:03:00.2", Netns: "/n2"}}
 		})}, []string{"error holders 0000:03:00.2: held by pod ns/a (CNI) and by sriov-cni's lock for /n2"}},
 		"a lock of the dead": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
-			l.Locks = []others.Lock{{Device: "0000:03:00.2", Netns: "/n2", Gone: true}}
+			l.Locks = []journal.SRIOVLock{{Device: "0000:03:00.2", Netns: "/n2", Gone: true}}
 		})}, nil},
 		"left trust and VLAN": {doctor.Evidence{VFs: []doctor.VF{vf("3", link.VFSettings{VLAN: 7, Trust: true, MAC: mac})}},
 			[]string{"warning leftovers 0000:03:00.3: nobody holds it, and it has VLAN 7, trust, MAC 02:00:00:00:00:01"}},

@@ -18,6 +18,7 @@ import (
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/install"
+	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/others"
 	"devinfo-cni.io/pkg/private"
@@ -60,7 +61,7 @@ func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)
 		l.Modules[m] = exists(filepath.Join(s.Sysfs, "module", m))
 	}
 	var err error
-	if l.Locks, err = others.ReadLocks(os.DirFS(p.SRIOVLocks), gone); err != nil {
+	if l.Locks, err = journal.ReadSRIOVLocks(os.DirFS(p.SRIOVLocks), gone); err != nil {
 		l.note("run as root", "sriov-cni's locks in "+p.SRIOVLocks+": "+errorText(err))
 	}
 	if l.VFs, err = (link.Recorder{}).VFs(); err != nil {

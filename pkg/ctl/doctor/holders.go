@@ -8,7 +8,7 @@ import (
 
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/ctl/node"
-	"devinfo-cni.io/pkg/others"
+	"devinfo-cni.io/pkg/journal"
 )
 
 // attachments reports those that are not as they should be.
@@ -148,7 +148,7 @@ func given(f *Evidence, list *answers) {
 				continue
 			}
 			of := slices.Concat(a.Has, a.Shares)
-			lock := func(l others.Lock) bool { return l.Device == d.Device && l.Netns == a.Netns } // of a network without devinfo
+			lock := func(l journal.SRIOVLock) bool { return l.Device == d.Device && l.Netns == a.Netns } // of a network without devinfo
 			known = known && levelOf(a) != Info && !slices.Contains(of, d.Device) && !slices.ContainsFunc(f.Live.Locks, lock)
 			have = append(have, slices.DeleteFunc(of, func(device string) bool { return !f.isVF(device) })...)
 		}
