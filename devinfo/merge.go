@@ -2,25 +2,25 @@ package devinfo
 
 import "cmp"
 
-// Merge lays what was found on the node over what a file already held, and what
-// the configuration declares over both. Any of the three may be nil; if all are,
-// so is the result. The arguments are not changed, and the result shares no
-// memory with them.
+// Merge composes device information from three layers: existing is what the device-info file says, found
+// what the node's kernel says, and declared what the configuration says. Any layer may be nil; if all are,
+// so is the result. The arguments are not changed, and the result shares no memory with them.
 //
-// Key by key declared beats found beats existing, but for these:
+// Merge decides key by key: a declared value wins over a found one, which wins over an existing one. The
+// exceptions are:
 //
 //   - type: declared, else existing, else found.
-//   - vhost-user's mode, memif's mode and role: existing, else declared, else
-//     found. Readers disagree on whose side a mode names, so one that stands in
-//     a file is never rewritten.
+//   - vhost-user's mode, memif's mode and role: existing, else declared, else found. Readers disagree on
+//     whose side a mode names, so the value of a file is never rewritten.
 //   - path of vhost-user and memif: declared, else existing, else found.
-//   - version: that of existing if it is well-formed, else [SpecVersion]. An
-//     older one becomes 1.1.0 only when the result gains a representor-device,
-//     the one key that 1.1.0 added.
-//   - a map that is not the resulting type's is taken from existing only.
-//   - a value of the wrong JSON type is taken from existing only, and gives way
-//     to any good one.
-//   - a key of Extra that is a known one in other letter case is not taken.
+//   - version: existing if it is well-formed, else [SpecVersion]. An older version becomes SpecVersion only
+//     if the result gains a representor-device, the one key that 1.1.0 added.
+//   - a map that does not belong to the resulting type: existing alone.
+//   - a value of the wrong JSON type: existing alone, unless another layer has a valid one.
+//   - an unknown key that equals a known one except for letter case: dropped.
+//
+// The plugin devinfo gets the layers from its request, from package discovery and from the file: the doc
+// comment of describe in plugins/devinfo/add.go has the details.
 func Merge(existing, found, declared *Info) *Info {
 	if existing == nil && found == nil && declared == nil {
 		return nil
@@ -45,8 +45,7 @@ func Merge(existing, found, declared *Info) *Info {
 	return out
 }
 
-// merge lays the strings and the unknown keys of two layers, nil ones allowed,
-// over t.
+// merge lays the strings and the unknown keys of two layers, which may be nil, over t.
 func (t *table) merge(found, declared *table) {
 	for n, f := range t.fields {
 		if f.value == nil {
