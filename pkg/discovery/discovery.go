@@ -50,7 +50,7 @@ type Target struct {
 
 // Device is what was found.
 type Device struct {
-	Info  *devinfo.Info // facts of the kernel and the result; nil when there are none
+	Info  *devinfo.Info // facts of the kernel and the result: see [Finder.Find]; nil = none
 	Facts []Fact        // one for every key of Info
 
 	InNetns   bool   // the interface is in the network namespace
@@ -98,8 +98,24 @@ type UndescribableError struct{ Device, Why string }
 
 func (e *UndescribableError) Error() string { return e.Device + " cannot be described: " + e.Why }
 
-// Find looks for the device. It fails with a *ConflictError, for a namespace that is gone,
-// or if the kernel cannot be read; that a device does not exist is in Device.Problem.
+// Find finds the device that the target's sources name, and returns the kernel's facts about it. It fails
+// with a [*ConflictError] if two sources name different devices, if the network namespace is gone, or if
+// the kernel cannot be read. A device that does not exist is a Problem of [Device].
+//
+// Sources name a device in this order (identify.go): deviceInfo, the deviceIDs, the device-info file, the
+// pciID of the result, the interface in the network namespace. The type is that of deviceInfo, else that of the
+// file, else vdpa if a vDPA device was named or found, else pci.
+//
+// Info contains these facts, each with its source in Facts:
+//
+//   - pci (describe.go): pci-address, the name of the device; pf-pci-address, from the link physfn;
+//     rdma-device, from the directory infiniband; representor-device, from devlink, or the names of the
+//     PF's ports, if the PF is in switchdev mode.
+//   - vdpa (vdpa.go): parent-device, the name of the vDPA device; driver and path, from its directory in
+//     /sys/bus/vdpa; pci-address, pf-pci-address and representor-device of the function below.
+//   - vhost-user and memif (describe.go): path, the socketPath of the result.
+//
+// [devinfo.Merge] joins them with the file and deviceInfo.
 func (f *Finder) Find(t Target) (*Device, error) {
 	s := &search{Finder: f, target: t, found: &Device{}, seen: map[pci.Address]sysfs.Function{}}
 	if err := s.identify(); err != nil {
