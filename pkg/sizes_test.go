@@ -22,8 +22,6 @@ var tooLarge = map[string]string{
 	"methods of pkg/dra.Agent":             "it is cut in two: see the next commits",
 	"methods of pkg/journal.Journal":       "it is cut smaller: see the next commits",
 	"methods of pkg/sysfs.FS":              "each reads one fact of sysfs",
-	"methods of plugins/devinfo.call":      "it is cut smaller: see the next commits",
-	"methods of plugins/devinfo.request":   "it is cut smaller: see the next commits",
 	"fields of cmd/cni-dra-driver.options": "filled by flags",
 	"fields of pkg/config.Config":          "decoded from JSON: the network configuration",
 	"fields of pkg/dra.Agent":              "it is cut in two: see the next commits",

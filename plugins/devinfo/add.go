@@ -11,85 +11,105 @@ import (
 	"devinfo-cni.io/pkg/result"
 )
 
-// Add finds the device, writes the device-info file and, if asked, the CDI spec, and prints the
-// result. What can be refused is refused before anything of this ADD is made; a dead former ADD may
-// be cleaned up first. After that, every failure undoes everything.
+// Add finds the device, writes the device-info file and, if asked, the CDI spec, and prints the CNI
+// result. The doc comment of describe lists where the facts of the file come from.
 //
-// The facts of the file come from three places: the device as the kernel describes it
-// (discovery.Device), the device-info file as others wrote it (earlier), and deviceInfo of the
-// configuration (request.declared). They meet in describe, where devinfo.Merge has the precedence.
+// Add refuses everything it can before it changes anything, but it may clean up after a former ADD of
+// the attachment. A later failure undoes everything.
 func (p *Plugin) Add(args *Args) (err error) {
 	r, err := p.request(args)
 	if err != nil {
 		return err
 	}
-	undo := new(rollback)
-	defer func() { err = undo.end(r, err) }()
-	onDisk, err := r.readEarlier(undo)
+	rollback := &rollback{call: r.call}
+	defer func() { err = rollback.end(err) }()
+	written, err := r.takeOver(rollback)
 	if err != nil {
 		return err
 	}
-	undo.original = onDisk.original
-	ran, now, err := r.runDelegates(undo, onDisk)
+	if rollback.file, err = r.readInfoFile(written); err != nil {
+		return err
+	}
+	if err := r.cdi.refuseOwned(); err != nil {
+		return err
+	}
+	res, file, err := r.runDelegates(rollback, rollback.file)
 	if err != nil {
 		return err
 	}
-	found, err := r.find(now, ran.result)
+	plan, err := r.plan(file, res)
 	if err != nil {
 		return err
 	}
-	res := r.compose(ran.result, found.device, found.info)
-	if err := r.commit(undo, now, ran, found); err != nil {
+	if err := r.commit(rollback, file, res, plan); err != nil {
 		return err
 	}
-	if err := r.interrupted(); err != nil {
+	if err := p.interrupted(); err != nil {
 		return err
 	}
-	if err := res.PrintTo(p.Stdout); err != nil {
+	if err := r.result(res, plan).PrintTo(p.Stdout); err != nil {
 		return fail(codeIO, fmt.Errorf("print the result: %w", err), "")
 	}
 	return nil
 }
 
-// found is what an ADD has found, and is about to record and write.
-type found struct {
+// plan is what an ADD is about to record and write.
+type plan struct {
 	device  *discovery.Device
-	info    *devinfo.Info // nil = no device-info file
+	info    *devinfo.Info // what the device-info file will say; nil = no file
 	granted grant.Grant
 	spec    []byte // the CDI spec; nil = none
 	leases  []journal.DeviceLease
 }
 
-// find finds the device, describes it, and decides which device nodes and mounts the container may
-// have.
-func (r *request) find(now earlier, res *result.Result) (f found, err error) {
-	if f.device, err = r.Finder.Find(r.target(r.declared, now.others, res)); err != nil {
-		return f, err
+// plan finds the device and decides what to write about it, which device nodes and mounts the container
+// may have, and which devices the pod takes.
+func (r *request) plan(file infoFile, res *result.Result) (p plan, err error) {
+	if p.device, err = r.plugin.Finder.Find(r.target(r.declared, file.external, res)); err != nil {
+		return p, err
 	}
-	if f.info, err = r.describe(f.device, now); err != nil {
-		return f, err
+	if p.info, err = r.describe(p.device, file); err != nil {
+		return p, err
 	}
-	if f.granted, err = r.granted(f.device, f.info, res); err != nil {
-		return f, err
+	if p.granted, err = r.granted(p.device, p.info, res); err != nil {
+		return p, err
 	}
-	if f.leases, err = r.foundLeases(f.device, f.info, f.granted); err != nil {
-		return f, err
+	if p.leases, err = r.foundLeases(p.device, p.info, p.granted); err != nil {
+		return p, err
 	}
-	f.spec, err = r.encodeSpec(f.granted, f.info)
-	return f, err
+	p.spec, err = r.cdi.encode(p.granted, p.info, r.fileName)
+	return p, err
 }
 
-// describe makes the device information of what was found; nil if there is nothing to
-// write. What is missing is a warning with a remedy, or an error if the configuration is
-// strict.
-func (r *request) describe(device *discovery.Device, now earlier) (*devinfo.Info, error) {
+// describe composes what the device-info file will say. Four sources give facts, and [devinfo.Merge]
+// lays them over each other, key by key. The first that has a key wins:
+//
+//  1. deviceInfo of the configuration: any key. [request.declaredInfo] fills in its placeholders.
+//  2. The kernel, asked by [discovery.Finder.Find]: pci-address, pf-pci-address, rdma-device and
+//     representor-device; of a vDPA device also parent-device, driver and path. The path of a socket is
+//     the socketPath of the CNI result, which is the prevResult or that of the last delegate.
+//  3. The device-info file as devinfo wrote it in a former ADD or for the delegates, if it is about the
+//     same device: see [infoFile.facts].
+//  4. The device-info file as another program wrote it, the runtime or a delegate; if the file is
+//     missing, the device plugin's: see [request.readInfoFile]. Facts that only this source has, such
+//     as vhost-net and unknown keys, stay.
+//
+// Some keys have another order: type, version, the path of a socket, mode and role. The doc comment of
+// Merge has it. No source gives the version but the file; otherwise it is [devinfo.SpecVersion].
+//
+// The same sources, the deviceIDs of the configuration, the pciID of the CNI result and the interface in
+// the pod name the device. Find refuses them if they name different devices, and [request.checkType] a
+// type that is not the file's.
+//
+// A missing description is a warning with a remedy, or an error if the configuration is strict.
+func (r *request) describe(device *discovery.Device, file infoFile) (*devinfo.Info, error) {
 	for _, w := range device.Warnings {
 		r.log.Warn(w)
 	}
 	if device.Shared {
 		r.log.Info("the device belongs to the lower interface, and others use it too")
 	}
-	info := devinfo.Merge(now.facts(device, r.declared), device.Info, r.declared)
+	info := devinfo.Merge(file.facts(device, r.declared), device.Info, r.declared)
 	if info == nil || discovery.Identity(info) == "" && device.Problem != nil {
 		return nil, r.nothingFound(device)
 	}
@@ -109,6 +129,7 @@ func (r *request) describe(device *discovery.Device, now earlier) (*devinfo.Info
 	return info, r.warnOfOrder(device, info)
 }
 
+// nothingFound returns the error, or logs the warning, that there is no device to describe.
 func (r *request) nothingFound(device *discovery.Device) error {
 	problem := device.Problem
 	if problem == nil && device.Virtual && !r.cfg.Strict && len(r.cfg.DeviceIDs) == 0 {
@@ -122,9 +143,9 @@ func (r *request) nothingFound(device *discovery.Device) error {
 	return r.unlessStrict(problem)
 }
 
-// invalid is device information that breaks the specification. A socket's can
-// only come from the configuration, which is then to blame; a device's is
-// incomplete because of what the kernel lacks.
+// invalid returns the error, or logs the warning, of device information that breaks the specification.
+// A socket's comes from the configuration alone, so strict makes no difference; a device's lacks what the
+// kernel does not know.
 func (r *request) invalid(err error, info *devinfo.Info, problem error) error {
 	if problem != nil {
 		return r.unlessStrict(problem)
@@ -136,33 +157,32 @@ func (r *request) invalid(err error, info *devinfo.Info, problem error) error {
 	return r.unlessStrict(err)
 }
 
-// warnOfKept says that a declared mode or role had no effect, since one that
-// stands in a file is never rewritten.
+// warnOfKept warns if a declared mode or role has no effect because the file already has another one.
 func (r *request) warnOfKept(info *devinfo.Info) {
-	declared, now := r.declared.Texts(), info.Texts()
+	declared, merged := r.declared.Texts(), info.Texts()
 	for _, key := range []string{"mode", "role"} {
-		if declared[key] != "" && declared[key] != now[key] {
-			r.log.Warn("the device-info file's value is kept", "key", string(info.Type)+"."+key, "file", now[key], "declared", declared[key])
+		if declared[key] != "" && declared[key] != merged[key] {
+			r.log.Warn("the device-info file's value is kept", "key", string(info.Type)+"."+key, "file", merged[key], "declared", declared[key])
 		}
 	}
 }
 
-// warnOfOrder tells of a devinfo that runs before the plugin that makes the interface: a
-// device ID names a function whose interface is still the node's. The pciID that devinfo
-// puts into the result is then lost, for the later plugin makes its own.
+// warnOfOrder warns of a devinfo that runs before the plugin that makes the interface: the deviceID
+// names a function whose interface is still on the host. That plugin makes a result of its own, so the
+// pciID that devinfo adds is lost.
 func (r *request) warnOfOrder(device *discovery.Device, info *devinfo.Info) error {
-	if device.InNetns || device.OnSF || len(r.cfg.DeviceIDs) == 0 || len(r.children) > 0 || info.Type != devinfo.TypePCI {
+	if device.InNetns || device.OnSF || len(r.cfg.DeviceIDs) == 0 || len(r.delegates) > 0 || info.Type != devinfo.TypePCI {
 		return nil
 	}
 	if has, known := r.prev.Has(r.att.IfName, r.att.Netns); has || !known {
 		return nil
 	}
 	address, _ := pci.Parse(info.PCI.Address) // Validate has
-	fn, ok, err := r.Finder.Sys.PCI(address)
+	fn, ok, err := r.plugin.Finder.Sys.PCI(address)
 	if err != nil || !ok {
 		return err
 	}
-	ports, err := r.Finder.Sys.Ports(fn)
+	ports, err := r.plugin.Finder.Sys.Ports(fn)
 	if err != nil || len(ports) == 0 { // as on vfio-pci
 		return err
 	}
@@ -171,19 +191,19 @@ func (r *request) warnOfOrder(device *discovery.Device, info *devinfo.Info) erro
 	return nil
 }
 
-// compose makes the result: what the plugins before us say, with the device's
-// identity and, where a file tells of it, an interface to hang it on.
-func (r *request) compose(prev *result.Result, device *discovery.Device, info *devinfo.Info) *result.Result {
-	res := prev
-	if res == nil {
+// result returns the CNI result: res, the result so far, with the identity of the device and, if a
+// device-info file describes it, an interface to hang it on.
+func (r *request) result(res *result.Result, plan plan) *result.Result {
+	first := res == nil
+	if first {
 		res = result.New(r.cfg.CNIVersion)
 	}
-	if prev == nil || r.name != "" && info != nil {
+	if first || r.fileName != "" && plan.info != nil {
 		res.EnsureSandboxed(r.att.IfName, r.att.Netns)
 	}
-	pciID, socket := resultKeys(info)
-	if device.OnSF && !r.cfg.SubfunctionParent {
-		pciID = "" // the parent's: nobody must take the one for the other
+	pciID, socket := resultKeys(plan.info)
+	if plan.device.OnSF && !r.cfg.SubfunctionParent {
+		pciID = "" // the parent's, which must not be taken for the sub-function
 	}
 	res.Identify(r.att.IfName, r.att.Netns, pciID, socket)
 	return res
@@ -195,15 +215,4 @@ func resultKeys(info *devinfo.Info) (pciID, socketPath string) {
 		return "", texts["path"]
 	}
 	return texts["pci-address"], ""
-}
-
-// interrupted says that a signal has come: the child that ran has ended, the rest
-// is not begun.
-func (c *call) interrupted() error {
-	select {
-	case sig := <-c.signals:
-		return fail(codeTryAgain, fmt.Errorf("interrupted by signal %q", sig), "everything done so far was undone")
-	default:
-		return nil
-	}
 }

@@ -20,7 +20,7 @@ func (p *Plugin) Check(args *Args) error {
 	if c.nested() {
 		return nil
 	}
-	name, err := c.fileName()
+	name, err := c.infoFileName()
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (p *Plugin) Check(args *Args) error {
 	}
 	now := *recorded
 	now.Netns = args.Netns // the runtime knows best
-	a := &check.Checker{Finder: &c.Finder, Dir: store.Open, NetnsGone: link.NetnsGone, BootID: c.BootID}
+	a := &check.Checker{Finder: &c.plugin.Finder, Dir: store.Open, NetnsGone: link.NetnsGone, BootID: c.plugin.BootID}
 	state, why := a.State(&now, err)
 	if state == check.Adding { // nobody else has it locked
 		why = "ADD has not ended: it was killed"
@@ -47,7 +47,7 @@ func (p *Plugin) Check(args *Args) error {
 		return err
 	}
 	if name != "" {
-		now.File, now.Dir = name, c.Node.DeviceInfoDir
+		now.File, now.Dir = name, c.plugin.Node.DeviceInfoDir
 	}
 	now.Wrote = now.File != "" && (now.Wrote || !journaled) // else ADD found nothing to write
 	return c.compare(a, &now)
@@ -75,4 +75,23 @@ func (c *call) compare(a *check.Checker, e *journal.Entry) error {
 		c.log.Warn(f.Change(), "source", f.Source)
 	}
 	return nil
+}
+
+// checkDelegates runs the CHECK of an entry's delegates, with the runtime's result.
+func (c *call) checkDelegates(e *journal.Entry) error {
+	if len(e.Delegates) == 0 {
+		return nil
+	}
+	n, err := c.plugin.delegates(e, c.args.Path)
+	if err != nil {
+		return err
+	}
+	if err := c.begin(); err != nil {
+		return err
+	}
+	prev := c.cfg.PrevResult
+	if prev == nil {
+		prev = e.Result
+	}
+	return failed("CHECK", n.Check(prev))
 }

@@ -4,12 +4,11 @@ import (
 	"cmp"
 
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/journal"
 )
 
-// Del undoes ADD, by the journal's entry: see undo. What is gone already is success, and
-// nothing that ADD would refuse makes it fail.
+// Del undoes ADD by the journal's entry: see cleanup. It succeeds for an attachment that is gone, and for
+// arguments that ADD would refuse.
 func (p *Plugin) Del(args *Args) error {
 	cfg, err := p.parse(args)
 	if err != nil {
@@ -41,63 +40,59 @@ func (p *Plugin) Del(args *Args) error {
 	}
 	now := *e
 	now.Netns = args.Netns // the runtime knows best: empty once it is gone
-	if err := c.addNamed(&now); err != nil {
+	clean := cleanup{call: c, entry: &now}
+	if err := clean.addNamed(); err != nil {
 		return err
 	}
-	return c.undo(&now, c.removeFile)
+	return clean.run()
 }
 
-// addNamed adds to the entry the device-info file that the runtime names now, if it has
-// none; if it has another one, that goes now.
-func (c *call) addNamed(e *journal.Entry) error {
-	name, err := c.fileName()
+// addNamed adds to the entry the device-info file that the runtime names now, unless the entry has
+// another one. In that case it removes the named file.
+func (c cleanup) addNamed() error {
+	name, err := c.infoFileName()
 	if err != nil && codeOf(err) == codeConfig { // ADD refuses it
 		c.log.Warn("no device-info file removed", "error", err)
 		return nil
 	}
-	if err != nil || name == "" || name == e.File {
+	if err != nil || name == "" || name == c.entry.File {
 		return err
 	}
-	if e.File == "" {
-		e.File, e.Dir = name, c.Node.DeviceInfoDir
+	if c.entry.File == "" {
+		c.entry.File, c.entry.Dir = name, c.plugin.Node.DeviceInfoDir
 		return nil
 	}
-	return c.Journal.Alone(func() error {
+	return c.plugin.Journal.Alone(func() error {
 		ours, err := c.mayRemove(journal.OfFile, name)
 		if err == nil && ours {
-			err = c.removeFile(&journal.Entry{Dir: c.Node.DeviceInfoDir, File: name})
+			c.entry = &journal.Entry{Dir: c.plugin.Node.DeviceInfoDir, File: name}
+			err = c.removeFile()
 		}
 		return err
 	})
 }
 
-// reconstruct makes the entry that ADD would have written, for an attachment that the
-// journal does not know. Where its entry is there but corrupt, its leases tell what else it
-// has.
+// reconstruct returns the entry that ADD would have written, for an attachment whose entry is missing,
+// or corrupt, which has what the leases show.
 func (c *call) reconstruct(corrupt *journal.Entry) *journal.Entry {
-	c.skipUnrunnable() // ADD refuses them, and may well have done so
-	spec, _, err := c.cdiSpec()
+	runnable := *c.cfg
+	runnable.Delegates = nil
+	for n, d := range c.cfg.Delegates { // ADD refuses those that cannot be run, and may have done so
+		if err := c.plugin.runnable(c.cfg, n, c.args.Path); err != nil {
+			c.log.Warn("DEL of a delegate not run", "error", err)
+		} else {
+			runnable.Delegates = append(runnable.Delegates, d)
+		}
+	}
+	spec, err := c.wantedSpec()
 	if err != nil {
 		c.log.Warn("no CDI spec", "error", err) // ADD refuses it
 	}
 	e := cmp.Or(corrupt, &journal.Entry{Key: c.key})
-	e.Delegates, e.CNIVersion, e.Args = children(c.cfg), c.cfg.CNIVersion, c.args.Args
+	e.Delegates, e.CNIVersion, e.Args = delegateConfigs(&runnable), c.cfg.CNIVersion, c.args.Args
 	e.CapabilityArgs, e.Result = c.capabilityArgs(), c.cfg.PrevResult
 	if e.CDI.File == "" {
-		e.CDI = spec
+		e.CDI = spec.file
 	}
 	return e
-}
-
-// skipUnrunnable takes the delegates out of the configuration that cannot be run.
-func (c *call) skipUnrunnable() {
-	var runnable []config.Delegate
-	for n, d := range c.cfg.Delegates {
-		if err := c.runnable(c.cfg, n, c.args.Path); err != nil {
-			c.log.Warn("DEL of a delegate not run", "error", err)
-		} else {
-			runnable = append(runnable, d)
-		}
-	}
-	c.cfg.Delegates = runnable
 }

@@ -147,9 +147,9 @@ func (c *call) collect(judged *journal.Entry) (done bool, err error) {
 	if corrupt {
 		now = *c.reconstruct(e)
 	} else {
-		now.Netns = c.namespace(e)
+		now.Netns = c.plugin.namespace(e)
 	}
-	return true, c.undo(&now, c.removeFile)
+	return true, cleanup{call: c, entry: &now}.run()
 }
 
 // namespace is the network namespace that the delegates may be told of: none where the

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/discovery"
@@ -15,10 +14,10 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// leases are what it takes to have a device, and shared ones of those that it is a part of.
-// A name that is no device's takes none.
-func (c *call) leases(mode journal.Mode, name string) (list []journal.DeviceLease, err error) {
-	line, err := c.Finder.Sys.Lineage(name)
+// deviceLeases returns the lease that it takes to have a device, and shared ones of the devices that it
+// is a part of; none if no device has that name.
+func deviceLeases(sys *sysfs.FS, mode journal.Mode, name string) (list []journal.DeviceLease, err error) {
+	line, err := sys.Lineage(name)
 	if err != nil {
 		return nil, fmt.Errorf("device %s: %w", name, err)
 	}
@@ -43,8 +42,9 @@ func mergeLeases(list []journal.DeviceLease, more ...journal.DeviceLease) []jour
 	return list
 }
 
-// askedLeases are those of the devices that the delegates are asked to take: sriov-cni
-// changes a VF before anything can be found. By a deviceID a pod has the device to itself.
+// askedLeases returns leases of the devices that the configuration and the delegates' name, because
+// sriov-cni changes a VF before devinfo can find it. They are exclusive: a pod does not share a device
+// that it gets by deviceID.
 func (c *call) askedLeases(delegates []json.RawMessage) ([]journal.DeviceLease, error) {
 	var names []any // a plugin may have a key of that name that is no string
 	for _, id := range c.cfg.DeviceIDs {
@@ -64,7 +64,7 @@ func (c *call) askedLeases(delegates []json.RawMessage) ([]journal.DeviceLease, 
 		if id == "" || slices.Contains(names[:n], name) {
 			continue
 		}
-		more, err := c.leases(journal.Exclusive, id)
+		more, err := deviceLeases(c.plugin.Finder.Sys, journal.Exclusive, id)
 		if err != nil {
 			return nil, err
 		}
@@ -73,28 +73,11 @@ func (c *call) askedLeases(delegates []json.RawMessage) ([]journal.DeviceLease, 
 	return list, nil
 }
 
-// othersDevice names the holder of a device that the delegates were asked for, if that is
-// somebody else.
-func (c *call) othersDevice(e *journal.Entry) error {
-	if c.Finder.Sys == nil {
-		return nil
-	}
-	asked, err := c.askedLeases(e.Delegates)
-	if err != nil {
-		return err
-	}
-	pod := cmp.Or(e.Pod, c.att.Pod().String())
-	if err := c.Journal.Free(&journal.Entry{Key: c.key, Netns: e.Netns, Pod: pod, Leases: asked}); as[*journal.HeldError](err) {
-		return err
-	}
-	return nil
-}
-
-// foundLeases are those of the device that was found: exclusive, unless the interface is
-// one of several on it. One that is merely described is not the pod's: its interface is not
-// in the pod, no delegate was asked for it, and no container may have its nodes. It takes no
-// lease, and must not be another pod's.
-func (r *request) foundLeases(device *discovery.Device, info *devinfo.Info, given grant.Grant) ([]journal.DeviceLease, error) {
+// foundLeases returns the leases of the device that Find has found. They are exclusive, unless the
+// interface is one of several on the device. A device takes no lease, but must not be another pod's, if
+// it is only described: its interface is not in the pod, no delegate was asked for it, and the
+// container gets none of its device nodes.
+func (r *request) foundLeases(device *discovery.Device, info *devinfo.Info, granted grant.Grant) ([]journal.DeviceLease, error) {
 	mode := journal.Exclusive
 	if device.Shared {
 		mode = journal.Shared
@@ -103,61 +86,24 @@ func (r *request) foundLeases(device *discovery.Device, info *devinfo.Info, give
 	if info != nil && info.Type == devinfo.TypeVDPA {
 		name = discovery.Identity(info)
 	}
-	list, err := r.leases(mode, name)
+	list, err := deviceLeases(r.plugin.Finder.Sys, mode, name)
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
-	if given.IOMMUGroup != "" {
-		list = mergeLeases(list, journal.DeviceLease{ID: sysfs.ID("iommu", given.IOMMUGroup), Mode: journal.Exclusive})
+	if granted.IOMMUGroup != "" {
+		list = mergeLeases(list, journal.DeviceLease{ID: sysfs.ID("iommu", granted.IOMMUGroup), Mode: journal.Exclusive})
 	}
-	if device.IsInterface || device.Shared && device.InNetns || len(r.children) > 0 || len(given.Nodes) > 0 {
+	if device.IsInterface || device.Shared && device.InNetns || len(r.delegates) > 0 || len(granted.Nodes) > 0 {
 		return list, nil
 	}
 	for n := range list {
 		list[n].Mode = journal.Shared
 	}
-	return nil, r.held(r.Journal.Free(&journal.Entry{Key: r.key, Netns: r.args.Netns, Pod: r.att.Pod().String(), Leases: list}))
+	return nil, r.held(r.plugin.Journal.Free(&journal.Entry{Key: r.key, Netns: r.args.Netns, Pod: r.att.Pod().String(), Leases: list}))
 }
 
-// sriovPause and sriovTries bound the wait for sriov-cni's lock: in a chain its DEL comes
-// after ours, which has given back the lease.
-const (
-	sriovPause = 50 * time.Millisecond
-	sriovTries = 20
-)
-
-// record writes the journal's entry in place of the one that this ADD recorded before, or of the ADD
-// that it repeats. What only that one made is removed first, once nothing can be refused any more.
-func (r *request) record(undo *rollback, e *journal.Entry) error {
-	var err error
-	for range sriovTries {
-		err = nil
-		if undo.former != nil {
-			if err = r.Journal.Free(e); err == nil {
-				err = r.removeReplaced(undo.former, e)
-			}
-		}
-		if err == nil {
-			err = r.Journal.Record(e, cmp.Or(undo.entry, undo.former))
-		}
-		if held, ok := errors.AsType[*journal.HeldError](err); !ok || held.Holder.Entry != nil || held.Holder.Claim != nil {
-			break
-		}
-		time.Sleep(sriovPause)
-	}
-	switch {
-	case err == nil:
-		undo.entry, undo.former = e, nil
-	case as[*journal.HeldError](err):
-		return r.held(err)
-	case codeOf(err) == codeIO:
-		return fail(codeIO, err, "the journal is in the node setting stateDir, "+r.Node.StateDir)
-	}
-	return err
-}
-
-// held adds to a refusal who was refused, and what ends it.
-func (r *request) held(err error) error {
+// held adds to a refused lease the pod that asked for it, and the remedy.
+func (c *call) held(err error) error {
 	held, ok := errors.AsType[*journal.HeldError](err)
 	if !ok || held.Kind != journal.OfDevice {
 		return err
@@ -169,6 +115,6 @@ func (r *request) held(err error) error {
 	case held.Holder.Entry == nil:
 		remedy = "the kubelet tries again until sriov-cni's DEL; a lock of it that is left over can be removed"
 	}
-	asker := journal.Holder{Entry: &journal.Entry{Key: r.key, Args: r.args.Args}}.String()
+	asker := journal.Holder{Entry: &journal.Entry{Key: c.key, Args: c.args.Args}}.String()
 	return fail(codeHeld, fmt.Errorf("%w: %s cannot have it too", err, asker), remedy)
 }

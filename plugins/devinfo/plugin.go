@@ -11,11 +11,9 @@ package plugin
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"os"
 	"sync"
 	"time"
@@ -87,15 +85,14 @@ func New(node config.Node, finder discovery.Finder, bootID string, stdout io.Wri
 	}
 }
 
-// call is one invocation about one attachment.
+// call is one invocation of the plugin about one attachment.
 type call struct {
-	*Plugin
-	cfg *config.Config
-	att *attachment.Attachment
-	key journal.Key
-	log *slog.Logger
-
-	args *Args
+	plugin *Plugin
+	args   *Args
+	cfg    *config.Config
+	att    *attachment.Attachment
+	key    journal.Key
+	log    *slog.Logger
 }
 
 // parse reads the configuration, refuses one that no verb can be about, and warns of keys
@@ -124,8 +121,7 @@ func (p *Plugin) parse(args *Args) (*config.Config, error) {
 	return cfg, nil
 }
 
-// open begins a call. The error is only that of CNI_ARGS; the call is good all
-// the same.
+// open begins a call. An error says that CNI_ARGS cannot be read; the call is usable without them.
 func (p *Plugin) open(cfg *config.Config, args *Args) (*call, error) {
 	att, err := attachment.New(cfg, attachment.Args{
 		ContainerID: args.ContainerID, Netns: args.Netns, IfName: args.IfName, CNIArgs: args.Args,
@@ -134,11 +130,7 @@ func (p *Plugin) open(cfg *config.Config, args *Args) (*call, error) {
 	if err != nil {
 		err = fail(codeEnvironment, err, "")
 	}
-	return &call{
-		Plugin: p, cfg: cfg, att: att, key: key,
-		log:  p.Log.With("attachment", key.String()),
-		args: args,
-	}, err
+	return &call{plugin: p, args: args, cfg: cfg, att: att, key: key, log: p.Log.With("attachment", key.String())}, err
 }
 
 // openStrict is open for ADD and CHECK, which take nothing that cannot be followed to the letter.
@@ -153,8 +145,8 @@ func (p *Plugin) openStrict(args *Args) (*call, error) {
 	return p.open(cfg, args)
 }
 
-// nested says that the call is about the attachment that we are a delegate of.
-func (c *call) nested() bool { return c.Within != "" && c.Within == c.key.String() }
+// nested reports whether this process runs as a delegate of the attachment that the call is about.
+func (c *call) nested() bool { return c.plugin.Within != "" && c.plugin.Within == c.key.String() }
 
 // strict returns the error of settings or a configuration that cannot be followed to the letter.
 func (p *Plugin) strict(cfg *config.Config) error {
@@ -180,13 +172,13 @@ func (p *Plugin) lenient(cfg *config.Config) {
 	}
 }
 
-// fileName gives the name of the attachment's device-info file below the
-// directory; "" when the runtime passed no path.
-func (c *call) fileName() (string, error) {
+// infoFileName returns the name of the attachment's device-info file in its directory; "" if the runtime
+// passed no path.
+func (c *call) infoFileName() (string, error) {
 	if c.att.Path == "" {
 		return "", nil
 	}
-	name, err := c.Infos.Name(c.att.Path)
+	name, err := c.plugin.Infos.Name(c.att.Path)
 	if err == nil {
 		return name, nil
 	}
@@ -196,43 +188,32 @@ func (c *call) fileName() (string, error) {
 	}
 	err = fmt.Errorf("runtimeConfig.CNIDeviceInfoFile: %w", err)
 	if as[*store.NameError](err) {
-		err = fail(codeConfig, err, "device-info files are kept in "+c.Node.DeviceInfoDir+" only; the node setting deviceInfoDir changes that")
+		err = fail(codeConfig, err, "device-info files are kept in "+c.plugin.Node.DeviceInfoDir+" only; the node setting deviceInfoDir changes that")
 	}
 	return "", err
 }
 
-// capabilityArgs is the runtimeConfig for the delegates. The path of the file is in
-// it also where deviceInfoFile "auto" has made it.
-func (c *call) capabilityArgs() map[string]json.RawMessage {
-	if c.att.Path == "" || c.att.Path == c.cfg.InfoFile {
-		return c.cfg.Runtime
-	}
-	all := map[string]json.RawMessage{}
-	maps.Copy(all, c.cfg.Runtime)
-	all["CNIDeviceInfoFile"], _ = json.Marshal(c.att.Path) // a string always encodes
-	return all
-}
-
-// entry gives what the journal knows of the attachment, locked; nil if that is nothing.
+// entry returns the attachment's journal entry, locked; nil if the journal has none.
 func (c *call) entry() (*journal.Entry, error) {
-	e, err := c.Journal.Lock(context.Background(), c.key, lockWait)
+	e, err := c.plugin.Journal.Lock(context.Background(), c.key, lockWait)
 	if as[*private.BusyError](err) {
 		err = fail(codeTryAgain, fmt.Errorf("an earlier call for this attachment still runs: %w", err), "try again, or find out what it waits for")
 	}
 	return e, err
 }
 
-// lock is entry for who changes the attachment: of a corrupt entry it is what the leases tell.
+// lock is like entry, for calls that modify the attachment. If the entry is corrupt, lock returns what
+// the leases still show, with corrupt set.
 func (c *call) lock() (e *journal.Entry, corrupt bool, err error) {
 	e, err = c.entry()
 	if !as[*store.CorruptError](err) {
 		return e, false, err
 	}
 	c.log.Warn("journal entry ignored", "error", err)
-	if err := c.Journal.Remains(e); err != nil {
+	if err := c.plugin.Journal.Remains(e); err != nil {
 		e.Unlock()
 		return nil, false, err
 	}
-	e.Dir, e.CDI.Dir = c.Node.DeviceInfoDir, c.Node.CDIDir
+	e.Dir, e.CDI.Dir = c.plugin.Node.DeviceInfoDir, c.plugin.Node.CDIDir
 	return e, true, nil
 }

@@ -10,24 +10,21 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/result"
 )
 
-// A request is what one ADD is asked to do, checked as far as possible without reading what
-// is there already.
+// A request is a call of ADD, read and checked as far as that is possible without looking at the disk.
 type request struct {
 	*call
-	name     string // of the device-info file; "" = none
-	declared *devinfo.Info
-	children []json.RawMessage // the delegates' configurations
-	cdi      *config.CDI       // the CDI device; nil = none
-	cdiFile  journal.CDI       // where its spec goes
-	prev     *result.Result    // of the plugins before us; nil = none
+	fileName  string            // of the device-info file; "" = none
+	declared  *devinfo.Info     // deviceInfo of the configuration, placeholders filled in
+	delegates []json.RawMessage // their configurations
+	cdi       cdiSpec
+	prev      *result.Result // the prevResult; nil = none
 }
 
-// request reads what an ADD is asked to do, and refuses what it can.
+// request reads the arguments of ADD and refuses those that ADD cannot follow.
 func (p *Plugin) request(args *Args) (*request, error) {
 	c, err := p.openStrict(args)
 	if err != nil {
@@ -40,19 +37,19 @@ func (p *Plugin) request(args *Args) (*request, error) {
 		return nil, err
 	}
 	r := &request{call: c}
-	if r.declared, err = c.declared(); err != nil {
+	if r.declared, err = c.declaredInfo(); err != nil {
 		return nil, err
 	}
-	if r.name, err = c.infoFile(); err != nil {
+	if r.fileName, err = r.wantedFile(); err != nil {
 		return nil, err
 	}
 	for n := range c.cfg.Delegates {
-		if err := c.runnable(c.cfg, n, args.Path); err != nil {
+		if err := p.runnable(c.cfg, n, args.Path); err != nil {
 			return nil, err
 		}
 	}
-	r.children = children(c.cfg)
-	if r.cdiFile, r.cdi, err = c.cdiSpec(); err != nil {
+	r.delegates = delegateConfigs(c.cfg)
+	if r.cdi, err = c.wantedSpec(); err != nil {
 		return nil, err
 	}
 	r.prev, err = c.prevResult()
@@ -86,8 +83,8 @@ func ownNetns(args *Args) error {
 	return nil
 }
 
-// declared is the configuration's deviceInfo, placeholders filled in.
-func (c *call) declared() (*devinfo.Info, error) {
+// declaredInfo returns the configuration's deviceInfo, placeholders filled in.
+func (c *call) declaredInfo() (*devinfo.Info, error) {
 	info, warnings, err := c.att.Declared(c.cfg)
 	if err != nil {
 		return nil, err
@@ -98,25 +95,25 @@ func (c *call) declared() (*devinfo.Info, error) {
 	return info, nil
 }
 
-// infoFile is the name of the device-info file; "" = none, which is an error if the
-// configuration is strict.
-func (c *call) infoFile() (string, error) {
-	name, err := c.fileName()
+// wantedFile returns the name of the device-info file; "" and a warning if the runtime asks for none,
+// which is an error if the configuration is strict.
+func (r *request) wantedFile() (string, error) {
+	name, err := r.infoFileName()
 	if err != nil || name != "" {
 		return name, err
 	}
 	err = errors.New("the runtime passed no runtimeConfig.CNIDeviceInfoFile: no device-info file is written")
 	remedy := `set "deviceInfoFile": "auto"`
 	switch {
-	case !c.cfg.Capabilities["CNIDeviceInfoFile"]:
+	case !r.cfg.Capabilities["CNIDeviceInfoFile"]:
 		remedy = `declare "capabilities": {"CNIDeviceInfoFile": true}; for a runtime without Multus ` + remedy
-	case c.cfg.DeviceID == "":
+	case r.cfg.DeviceID == "":
 		remedy = `Multus passes it only for a network that has a device (deviceID), by the annotation k8s.v1.cni.cncf.io/resourceName; else ` + remedy
 	}
-	return "", c.unlessStrict(fail(codeConfig, err, remedy))
+	return "", r.unlessStrict(fail(codeConfig, err, remedy))
 }
 
-// runnable says why the n-th delegate of the configuration cannot be run.
+// runnable returns an error if the n-th delegate of the configuration cannot be run.
 func (p *Plugin) runnable(cfg *config.Config, n int, cniPath string) error {
 	if problem := cfg.DelegateProblem(n); problem != nil {
 		return problem
@@ -153,7 +150,8 @@ func (c *call) unlessStrict(err error) error {
 	return nil
 }
 
-// target is all that is known of the device before the search, given the result so far.
+// target is all that is known about the device before [discovery.Finder.Find] looks for it. existing is
+// what the device-info file says, res the result so far.
 func (c *call) target(declared, existing *devinfo.Info, res *result.Result) discovery.Target {
 	prev, _ := res.Find(c.att.IfName, c.att.Netns)
 	return discovery.Target{
@@ -162,30 +160,4 @@ func (c *call) target(declared, existing *devinfo.Info, res *result.Result) disc
 		Netns: c.att.Netns, IfName: c.att.IfName,
 		FollowLower: c.cfg.FollowLower, SubfunctionParent: c.cfg.SubfunctionParent,
 	}
-}
-
-// newEntry is the journal's entry of the attachment as it is before anything is done: it
-// names all that there may be of it.
-func (r *request) newEntry(res *result.Result) *journal.Entry {
-	e := &journal.Entry{
-		Key: r.key, Netns: r.args.Netns, Time: r.Now().UTC(), Pod: r.att.Pod().String(), Asked: r.asked(res),
-		File: r.name, Dir: r.Node.DeviceInfoDir,
-		CDI: r.cdiFile, Delegates: r.children, CNIVersion: r.cfg.CNIVersion, Args: r.args.Args,
-	}
-	if len(r.children) > 0 {
-		e.CapabilityArgs, e.PrevResult = r.capabilityArgs(), r.cfg.PrevResult
-	}
-	return e
-}
-
-// asked is what CHECK and devinfoctl compare with.
-func (r *request) asked(res *result.Result) journal.Asked {
-	t := r.target(r.declared, nil, res)
-	asked := journal.Asked{
-		DeviceIDs: t.DeviceIDs, PCIID: t.PCIID, SocketPath: t.SocketPath, FollowLower: t.FollowLower, SubfunctionParent: t.SubfunctionParent,
-	}
-	if t.Declared != nil {
-		asked.Declared = t.Declared.Encode()
-	}
-	return asked
 }

@@ -1,0 +1,163 @@
+package plugin
+
+import (
+	"cmp"
+	"errors"
+	"syscall"
+
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/attachment"
+	"devinfo-cni.io/pkg/check"
+	"devinfo-cni.io/pkg/journal"
+)
+
+// cleanup ends an attachment by its entry: for DEL and GC, after a failed ADD, and before an ADD that
+// follows a killed one.
+type cleanup struct {
+	*call
+	entry      *journal.Entry
+	removeInfo func() error // removes or restores the device-info file; nil = remove it
+}
+
+// run runs the delegates' DEL in reverse order, removes the CDI spec and the device-info file, and
+// then releases the leases and removes the entry. What is missing already counts as removed. A failure
+// does not stop the rest, but keeps the entry.
+func (c cleanup) run() error {
+	e := c.entry
+	errs := c.delDelegates()
+	files := func() error {
+		err := c.removeSpec()
+		if e.File == "" {
+			return err
+		}
+		ours, failed := c.mayRemove(journal.OfFile, e.File)
+		switch {
+		case failed != nil || !ours:
+		case c.removeInfo != nil:
+			failed = c.removeInfo()
+		default:
+			failed = c.removeFile()
+		}
+		return followedBy(nil, err, failed)
+	}
+	if e.Locked() == nil {
+		return followedBy(nil, append(errs, c.plugin.Journal.Unrecorded(e.Key, files))...)
+	}
+	if err := followedBy(nil, append(errs, files())...); err != nil {
+		return err
+	}
+	return c.plugin.Journal.Forget(e)
+}
+
+// delDelegates runs the DEL of the entry's delegates, all of them whatever fails. They must not take a
+// device away from another pod that has it by now. If such a pod exists, they get no network namespace, or,
+// if no ADD is recorded because it was refused, are not run.
+func (c cleanup) delDelegates() (errs []error) {
+	if len(c.entry.Delegates) == 0 {
+		return nil
+	}
+	e, held := *c.entry, new(journal.HeldError)
+	unrecorded := e.Locked() == nil
+	switch err := c.heldByAnother(); {
+	case err != nil && unrecorded:
+		c.log.Warn("the delegates' DEL is not run", "error", err)
+		return nil
+	case errors.As(err, &held) && held.Holder.Netns == "": // sriov-cni's lock may be our own by another path
+		c.log.Warn("the delegates are told of no network namespace", "error", err) // it was gone, or a DEL was killed
+		e.Netns = ""
+	}
+	n, err := c.plugin.delegates(&e, c.args.Path)
+	if err != nil {
+		return []error{err}
+	}
+	errs = append(errs, c.begin())
+	for _, err := range n.Del(e.Result, nil) {
+		if err = failed("DEL", err); err != nil && unrecorded && unfit(err) { // its ADD failed, and undid the rest
+			c.log.Warn("DEL of a delegate not run", "error", err)
+			continue
+		}
+		errs = append(errs, err)
+	}
+	return errs
+}
+
+// heldByAnother returns the [*journal.HeldError] of a device that the delegates were asked for and
+// another pod has; nil = no other pod has any.
+func (c cleanup) heldByAnother() error {
+	if c.plugin.Finder.Sys == nil {
+		return nil
+	}
+	asked, err := c.askedLeases(c.entry.Delegates)
+	if err != nil {
+		return err
+	}
+	pod := cmp.Or(c.entry.Pod, c.att.Pod().String())
+	if err := c.plugin.Journal.Free(&journal.Entry{Key: c.key, Netns: c.entry.Netns, Pod: pod, Leases: asked}); as[*journal.HeldError](err) {
+		return err
+	}
+	return nil
+}
+
+// mayRemove reports whether a device-info file or a CDI spec belongs to this attachment: it has a lease of it,
+// or no attachment has and the file is not named after another container.
+func (c cleanup) mayRemove(kind journal.Kind, name string) (bool, error) {
+	if c.plugin.Journal.Holds(c.key, kind, name) {
+		return true, nil
+	}
+	owner, err := c.plugin.Journal.Owner(kind, name)
+	switch {
+	case err != nil:
+		return false, err
+	case owner != nil:
+		c.log.Warn("left alone: the "+kind.String()+" is another attachment's", "file", name, "owner", owner.String())
+		return false, nil
+	case kind == journal.OfFile && attachment.OfAnother(name, c.key.ContainerID):
+		c.log.Warn("left alone: the file is named after another container", "file", name)
+		return false, nil
+	}
+	return true, nil
+}
+
+// removeFile removes the device-info file from the directory that was deviceInfoDir at ADD.
+func (c cleanup) removeFile() error {
+	err := store.Open(c.entry.Dir).Remove(c.entry.File)
+	if errors.Is(err, syscall.EISDIR) { // ADD has refused it
+		c.log.Warn("no file: left alone", "error", err)
+		return nil
+	}
+	return err
+}
+
+// removeSpec removes the CDI spec, unless another program wrote it, from the directory that was cdiDir
+// at ADD.
+func (c cleanup) removeSpec() error {
+	spec := c.entry.CDI
+	if spec.File == "" {
+		return nil
+	}
+	ours, err := c.mayRemove(journal.OfSpec, spec.File)
+	if err != nil || !ours {
+		return err
+	}
+	dir := store.Open(spec.Dir)
+	_, err = check.OurSpec(dir, spec.File)
+	switch {
+	case as[syscall.Errno](err):
+		return err
+	case err != nil: // ADD refuses it
+		c.log.Warn("no CDI spec of ours: left alone", "error", err)
+		return nil
+	}
+	return dir.Remove(spec.File)
+}
+
+// removeReplaced removes the files of the entry that the entry which replaces it does not have.
+func (c cleanup) removeReplaced(by *journal.Entry) (err error) {
+	if c.entry.CDI != by.CDI {
+		err = c.removeSpec()
+	}
+	if c.entry.File != "" && c.entry.Path() != by.Path() {
+		err = followedBy(nil, err, c.removeFile())
+	}
+	return err
+}

@@ -1,0 +1,206 @@
+package plugin
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/attachment"
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/journal"
+)
+
+// infoFile is the attachment's device-info file at one moment of an ADD: before the delegates run, or
+// after that.
+type infoFile struct {
+	dir  *store.Dir
+	name string // "" = the attachment has no file
+	log  *slog.Logger
+
+	text     []byte        // content; nil = the file is missing
+	external *devinfo.Info // written by the runtime or a delegate; else the device plugin's file; nil = neither
+	own      *devinfo.Info // written by devinfo, in a former ADD or for the delegates; nil = nothing is
+	original []byte        // content that a failed ADD restores; nil = it removes the file
+}
+
+// readInfoFile reads the device-info file as ADD finds it. written is what a former ADD left in it.
+// It refuses a file that belongs to another attachment or contradicts the configuration. If the file
+// is missing, it reads the device plugin's, which the runtime should have copied.
+func (r *request) readInfoFile(written *devinfo.Info) (infoFile, error) {
+	f := infoFile{dir: r.plugin.Infos, name: r.fileName, log: r.log}
+	if f.name != "" {
+		err := r.refuseOwned()
+		if err != nil {
+			return f, err
+		}
+		if f.text, f.external, err = readInfo(r.log, f.dir, f.name); err != nil {
+			return f, err
+		}
+		if written != nil && (f.text == nil || says(f.text, written)) {
+			f.own, f.external = written, nil
+		} else {
+			f.original = f.text
+		}
+		if f.external == nil {
+			if f.external, err = r.devicePluginInfo(); err != nil {
+				return f, err
+			}
+		}
+	}
+	if f.external == nil && attachment.Idle(r.cfg, r.declared) {
+		return f, fail(codeConfig, errors.New("the configuration gives devinfo nothing to do"),
+			`chain it after the plugin that makes the interface (then there is a prevResult), or name child plugins ("delegates": [{"type": …}]), `+
+				`or name the device ("deviceID": "0000:01:00.2", or "deviceInfo": {"type": …})`)
+	}
+	return f, r.checkType(f.external)
+}
+
+// refuseOwned refuses a device-info file that another attachment has recorded, or that is named after
+// another container.
+func (r *request) refuseOwned() error {
+	owner, err := r.plugin.Journal.Owner(journal.OfFile, r.fileName)
+	switch {
+	case err != nil || owner != nil && *owner == r.key:
+		return err
+	case owner != nil:
+		err = fmt.Errorf("device-info file %s: belongs to attachment %s", r.att.Path, owner)
+	case attachment.OfAnother(r.fileName, r.key.ContainerID):
+		err = fmt.Errorf("device-info file %s: is named after another container", r.att.Path)
+	default:
+		return nil
+	}
+	return fail(codeConfig, err, "runtimeConfig.CNIDeviceInfoFile must be a path of this attachment's own")
+}
+
+// devicePluginInfo reads the file that the device plugin wrote about the device (section 4.1); nil if
+// the file is missing, or the configuration has no resourceName or deviceID to name it by.
+func (r *request) devicePluginInfo() (*devinfo.Info, error) {
+	if r.cfg.ResourceName == "" || r.cfg.DeviceID == "" {
+		return nil, nil
+	}
+	_, info, err := readInfo(r.log, r.plugin.Pool, devinfo.DevicePluginFile(r.cfg.ResourceName, r.cfg.DeviceID))
+	if as[*store.NameError](err) {
+		return nil, &config.Problem{Key: "resourceName", Value: fmt.Sprintf("%q", r.cfg.ResourceName), Want: "a resource such as vendor.example/name: " + err.Error()}
+	}
+	return info, err
+}
+
+// checkType refuses a declared type that contradicts the file's, because ADD changes neither.
+func (r *request) checkType(file *devinfo.Info) error {
+	if r.declared == nil || file == nil || r.declared.Type == "" || file.Type == "" || r.declared.Type == file.Type {
+		return nil
+	}
+	return fail(codeMismatch, fmt.Errorf("deviceInfo declares type %q, but the device-info file %s has type %q", r.declared.Type, r.att.Path, file.Type),
+		"correct deviceInfo, or the device plugin that wrote the file")
+}
+
+// readInfo returns the content of a device-info file and its meaning. Both are nil if the file is
+// missing; info is nil, and a warning is logged, if the file is invalid.
+func readInfo(log *slog.Logger, dir *store.Dir, name string) (text []byte, info *devinfo.Info, err error) {
+	text, err = dir.Read(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, nil
+	} else if err != nil {
+		return nil, nil, fail(codeOf(err), err, "remove what is in the place of the device-info file")
+	}
+	info, err = dir.Parse(name, text)
+	if as[*store.CorruptError](err) {
+		log.Warn("device-info file taken as absent", "error", err)
+		return text, nil, nil
+	}
+	return text, info, err
+}
+
+// reread reads the file after the delegates have run. Before that, devinfo wrote written for them; if
+// the file now differs, a delegate has written it.
+func (f infoFile) reread(written *devinfo.Info) (infoFile, error) {
+	f.own = written
+	if f.name == "" {
+		return f, nil
+	}
+	text, now, err := readInfo(f.log, f.dir, f.name)
+	f.text = text
+	if now != nil && (written == nil || !bytes.Equal(now.Encode(), written.Encode())) {
+		f.external, f.own = now, nil
+	}
+	return f, err
+}
+
+// facts returns the facts of the file that ADD keeps unless a better source has them: those of other
+// programs and, if devinfo wrote them about this device, its own.
+func (f infoFile) facts(device *discovery.Device, declared *devinfo.Info) *devinfo.Info {
+	if f.own == nil || !f.ownIsAbout(cmp.Or(device.Info, declared)) {
+		return f.external
+	}
+	return devinfo.Merge(f.external, f.own, nil)
+}
+
+// ownIsAbout reports whether devinfo wrote the file about the device of info. The path of a socket may
+// be known from the file alone.
+func (f infoFile) ownIsAbout(info *devinfo.Info) bool {
+	if info == nil || info.Type != f.own.Type {
+		return false
+	}
+	id := discovery.Identity(info)
+	return id == discovery.Identity(f.own) || id == "" && isSocket(info)
+}
+
+func isSocket(info *devinfo.Info) bool {
+	return info.Type == devinfo.TypeVhostUser || info.Type == devinfo.TypeMemif
+}
+
+// keeps reports whether another program wrote a file that already says what info does, so that
+// devinfo leaves it alone.
+func (f infoFile) keeps(info *devinfo.Info) bool {
+	if f.own != nil {
+		return says(f.original, info)
+	}
+	return says(f.text, info)
+}
+
+// write makes the file say what info does; nil takes back what devinfo wrote.
+func (f infoFile) write(info *devinfo.Info) error {
+	switch {
+	case f.name == "" || info == nil && f.own == nil || info != nil && says(f.text, info):
+		return nil
+	case info == nil:
+		return f.restore()
+	}
+	return f.dir.Write(f.name, info.Encode())
+}
+
+// restore undoes write.
+func (f infoFile) restore() error { return setContent(f.dir, f.name, f.original) }
+
+// setContent writes a file unless it has that content already; nil removes it.
+func setContent(dir *store.Dir, name string, text []byte) error {
+	if text == nil {
+		return dir.Remove(name)
+	}
+	if now, err := dir.Read(name); err == nil && bytes.Equal(now, text) {
+		return nil
+	}
+	return dir.Write(name, text)
+}
+
+// says reports whether all readers of a file read info from it. A file with a key in another letter
+// case differs, because Validate refuses such a key.
+func says(file []byte, info *devinfo.Info) bool {
+	now, err := devinfo.Parse(file)
+	return err == nil && bytes.Equal(compact(now), compact(info)) && now.Validate().Err() == nil &&
+		!bytes.Contains(file, []byte(`"punt"`)) // Parse reads it as inject-punt
+}
+
+// compact encodes device information as the journal keeps it.
+func compact(info *devinfo.Info) []byte {
+	var b bytes.Buffer
+	_ = json.Compact(&b, info.Encode()) // it is JSON
+	return b.Bytes()
+}
