@@ -3,6 +3,8 @@ package plugin
 import (
 	"cmp"
 	"errors"
+	"io/fs"
+	"path/filepath"
 	"syscall"
 
 	"devinfo-cni.io/devinfo/store"
@@ -149,6 +151,23 @@ func (c cleanup) removeSpec() error {
 		return nil
 	}
 	return dir.Remove(spec.File)
+}
+
+// saveFiles reads the files of the entry, and returns a function that gives them the same content again.
+func (c cleanup) saveFiles() (restore func() error) {
+	var restores []func() error
+	for _, path := range []string{c.entry.Path(), filepath.Join(c.entry.CDI.Dir, c.entry.CDI.File)} {
+		dir, name := store.Open(filepath.Dir(path)), filepath.Base(path)
+		if text, err := dir.Read(name); err == nil || errors.Is(err, fs.ErrNotExist) {
+			restores = append(restores, func() error { return setContent(dir, name, text) })
+		}
+	}
+	return func() (err error) {
+		for _, restore := range restores {
+			err = followedBy(err, restore())
+		}
+		return err
+	}
 }
 
 // removeReplaced removes the files of the entry that the entry which replaces it does not have.

@@ -137,22 +137,41 @@ type rollback struct {
 	call *call
 	file infoFile // as ADD found it
 
-	former *journal.Entry // of the ADD that this one repeats, locked until it is replaced; nil = none
+	former       *journal.Entry // of the ADD that this one repeats, locked until it is replaced; nil = none
+	replaced     *journal.Entry // the former entry, once it is replaced
+	restoreFiles func() error   // restores the files of the former entry
 
 	// entry is this ADD's, as it recorded it last, locked; nil = it has recorded none. In memory it has only
 	// the delegates that need a DEL, with the result for that.
 	entry *journal.Entry
 }
 
-// end undoes an ADD that failed with err, and unlocks its entries. If undoing fails too, the entry stays,
-// so that DEL, GC and the next ADD know what is left to do.
+// end undoes an ADD that failed with err, and unlocks its entries. A live attachment becomes what it was
+// before the ADD, unless delegates have run, because their DEL may have removed its interface. Otherwise
+// the attachment ends. If that fails too, the entry stays, so that DEL, GC and the next ADD know what is
+// left to do.
 func (b *rollback) end(err error) error {
-	defer b.former.Unlock()
-	defer b.entry.Unlock()
+	defer func() { b.former.Unlock(); b.entry.Unlock() }()
 	if err == nil || b.entry == nil {
 		return err
 	}
-	return followedBy(err, cleanup{call: b.call, entry: b.entry, removeInfo: b.file.restore}.run())
+	var failed error
+	if b.replaced != nil && len(b.entry.Delegates) == 0 {
+		if failed = b.reinstate(); failed == nil {
+			return err
+		}
+	}
+	return followedBy(err, failed, cleanup{call: b.call, entry: b.entry, removeInfo: b.file.restore}.run())
+}
+
+// reinstate records the former entry again and restores its files.
+func (b *rollback) reinstate() error {
+	restoreFiles := b.restoreFiles
+	b.former = b.entry
+	if err := b.record(b.replaced); err != nil {
+		return err
+	}
+	return restoreFiles()
 }
 
 // sriovPause and sriovTries limit the wait for sriov-cni's lock. In a chain sriov-cni's DEL runs after
@@ -167,6 +186,9 @@ const (
 // removed first, once nothing can be refused any more.
 func (b *rollback) record(e *journal.Entry) (err error) {
 	j, former := b.call.plugin.Journal, cleanup{call: b.call, entry: b.former}
+	if b.former != nil {
+		b.restoreFiles = former.saveFiles()
+	}
 	for range sriovTries {
 		err = nil
 		if b.former != nil {
@@ -184,11 +206,15 @@ func (b *rollback) record(e *journal.Entry) (err error) {
 	}
 	switch {
 	case err == nil:
-		b.former, b.entry = nil, e
+		b.replaced, b.former, b.entry = cmp.Or(b.former, b.replaced), nil, e
+		return nil
 	case as[*journal.HeldError](err):
 		err = b.call.held(err)
 	case codeOf(err) == codeIO:
 		err = fail(codeIO, err, "the journal is in the node setting stateDir, "+b.call.plugin.Node.StateDir)
+	}
+	if b.former != nil {
+		err = followedBy(err, b.restoreFiles())
 	}
 	return err
 }
