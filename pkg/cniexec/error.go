@@ -8,7 +8,7 @@ import (
 // Reason says what kind of failure an [Error] is.
 type Reason string
 
-// The reasons. After missing and node the plugin has not run.
+// After missing and node the plugin has not run.
 const (
 	ReasonPlugin  Reason = "plugin"  // the plugin says so: the error wraps its *types.Error
 	ReasonDied    Reason = "died"    // it ended without a CNI error

@@ -14,7 +14,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -71,8 +70,13 @@ func (e *Exec) ExecPlugin(ctx context.Context, path string, stdin []byte, env []
 	env = withPath(env)
 	for tries := 1; ; tries++ {
 		stdout, err := e.run(path, stdin, env)
-		if !errors.Is(err, syscall.ETXTBSY) || tries == replaceTries || pause(ctx, replacePause) != nil {
+		if !errors.Is(err, syscall.ETXTBSY) || tries == replaceTries {
 			return stdout, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(replacePause):
 		}
 	}
 }
@@ -101,8 +105,11 @@ func (e *Exec) run(path string, stdin []byte, env []string) ([]byte, error) {
 		return err
 	}
 	c.WaitDelay = lastWords // after Cancel, then SIGKILL
-	if err := c.Start(); err != nil {
-		return nil, notStarted(err)
+	switch err := c.Start(); {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, failed(ReasonMissing, "%w: install it, or the interpreter that it names", err)
+	case err != nil:
+		return nil, &Error{ReasonNode, err}
 	}
 	_ = c.Wait()                                           // its state says it
 	if e.Limit > 0 && (late || !c.ProcessState.Exited()) { // else what it has started goes on
@@ -129,13 +136,6 @@ func answer(path string, add bool, state *os.ProcessState, stdout *output, stder
 	}
 	return nil, failed(ReasonDied, "%s: %v, without a CNI error; standard output %q, standard error %q",
 		path, state, abridged(stdout.text), abridged(stderr.beginning))
-}
-
-func notStarted(err error) error {
-	if errors.Is(err, os.ErrNotExist) {
-		return &Error{ReasonMissing, fmt.Errorf("%w: install it, or the interpreter that it names", err)}
-	}
-	return &Error{ReasonNode, err}
 }
 
 // withPath sees to PATH, which is "/" in an image without a shell.
@@ -168,14 +168,37 @@ func isResult(text []byte) bool {
 	return !slices.ContainsFunc(entries, func(e json.RawMessage) bool { return string(e) == "null" })
 }
 
-// pause gives the context's error when that ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
+// output is a plugin's standard output.
+type output struct {
+	text []byte
+	over bool
+}
+
+// Write fails once there is too much, by which the plugin's end of the pipe breaks: it
+// need not be read to its end.
+func (o *output) Write(p []byte) (int, error) {
+	if len(o.text)+len(p) > MaxOutput {
+		o.over = true
+		return 0, errors.New("too much output")
 	}
+	o.text = append(o.text, p...)
+	return len(p), nil
+}
+
+const enough = 1024 // bytes of an output in a message
+
+// messages is a plugin's standard error: its beginning is kept, for there a panic says
+// what it is.
+type messages struct {
+	beginning []byte
+	to        io.Writer // nil = nobody
+}
+
+// Write never fails.
+func (m *messages) Write(p []byte) (int, error) {
+	m.beginning = append(m.beginning, p[:min(len(p), enough+1-len(m.beginning))]...)
+	if m.to != nil {
+		_, _ = m.to.Write(p)
+	}
+	return len(p), nil
 }

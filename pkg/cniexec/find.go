@@ -19,10 +19,12 @@ func (e *Exec) FindInPath(plugin string, dirs []string) (string, error) {
 	}
 	unfit := ""
 	for _, dir := range dirs {
-		switch path := filepath.Join(dir, plugin); e.fit(path) {
-		case executable:
+		path := filepath.Join(dir, plugin)
+		switch stat, err := e.stat(path); {
+		case err != nil || !stat.Mode().IsRegular():
+		case stat.Mode()&0o111 != 0:
 			return path, nil
-		case regular:
+		default:
 			unfit = cmp.Or(unfit, path)
 		}
 	}
@@ -32,44 +34,25 @@ func (e *Exec) FindInPath(plugin string, dirs []string) (string, error) {
 	return "", failed(ReasonMissing, "CNI plugin %q: not installed: it must be in %s", plugin, strings.Join(dirs, " or "))
 }
 
-// fitness is what a path may be to one who looks for a plugin.
-type fitness int
-
-const (
-	nothing fitness = iota
-	regular         // a file that nobody may execute
-	executable
-)
-
-// fit looks at a path below Root, to which links in it are relative too: a directory of
+// stat looks at a path below Root, to which links in it are relative too: a directory of
 // plugins may be one to where the host has another.
-func (e *Exec) fit(path string) fitness {
+func (e *Exec) stat(path string) (fs.FileInfo, error) {
 	if e.Root == "" {
-		return fitOf(os.Stat(path))
+		return os.Stat(path)
 	}
 	root, err := unix.Open(e.Root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nothing
+		return nil, err
 	}
 	defer unix.Close(root)
 	file, err := unix.Openat2(root, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT})
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // before Linux 5.6, or below a seccomp profile of then
-		return fitOf(os.Stat(filepath.Join(e.Root, path)))
+		return os.Stat(filepath.Join(e.Root, path))
 	}
 	if err != nil {
-		return nothing
+		return nil, err
 	}
 	f := os.NewFile(uintptr(file), path)
 	defer f.Close()
-	return fitOf(f.Stat())
-}
-
-func fitOf(info fs.FileInfo, err error) fitness {
-	switch {
-	case err != nil || !info.Mode().IsRegular():
-		return nothing
-	case info.Mode()&0o111 == 0:
-		return regular
-	}
-	return executable
+	return f.Stat()
 }
