@@ -110,6 +110,14 @@ var cniKeys = []string{
 	"cni.dev/valid-attachments", "cni.dev/attachments", "disableCheck", "disableGC",
 }
 
+// CDI is the key "cdi": the CDI spec that ADD is to write. In the strings of a
+// configuration placeholders are not yet filled in.
+type CDI struct {
+	Kind      string // vendor/class; "" = ours
+	Name      string // of the device; "" = made of the container ID and the interface name
+	SocketDir string // the host's directory of the socket; "" = its path is the same on both sides
+}
+
 // Parse reads a configuration. It fails only for text that is not a JSON object.
 func Parse(data []byte) (*Config, error) {
 	var raw map[string]json.RawMessage
@@ -231,6 +239,26 @@ func (c *Config) readDelegates(r *reader) {
 			c.Idle = append(c.Idle, key)
 		}
 	}
+}
+
+// readCDI takes true, false or an object, and returns the object's reader.
+func (c *Config) readCDI(r *reader) (object reader) {
+	const key, want = "cdi", `true, or an object {"kind": "vendor.example/class", "name": "{podUID}-{ifName}", "socketDir": "/run/vhost-user/{podUID}"}`
+	raw := r.value(key)
+	if raw == nil || string(raw) == "false" {
+		return object
+	}
+	object.prefix = key + "."
+	if string(raw) != "true" && json.Unmarshal(raw, &object.raw) != nil {
+		r.problem(key, want)
+		return reader{}
+	}
+	c.CDI = &CDI{}
+	object.string("kind", &c.CDI.Kind)
+	object.string("name", &c.CDI.Name)
+	object.string("socketDir", &c.CDI.SocketDir)
+	r.problems = append(r.problems, object.problems...)
+	return object
 }
 
 // A reader takes typed values out of a JSON object, notes which keys it was

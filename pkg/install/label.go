@@ -16,22 +16,18 @@ const selinux = "security.selinux"
 // container makes may else have the container's, and the runtime may not run it.
 func inherit(f *os.File, dir string) error {
 	want, err := label(func(to []byte) (int, error) { return unix.Getxattr(dir, selinux, to) })
-	if err != nil || want == nil {
-		return unlabelled(f, dir, want, err)
+	if err == nil && want != nil {
+		var has []byte
+		has, err = label(func(to []byte) (int, error) { return unix.Fgetxattr(int(f.Fd()), selinux, to) })
+		if err == nil && !bytes.Equal(has, want) {
+			err = unix.Fsetxattr(int(f.Fd()), selinux, want, 0)
+		}
 	}
-	has, err := label(func(to []byte) (int, error) { return unix.Fgetxattr(int(f.Fd()), selinux, to) })
-	if err == nil && !bytes.Equal(has, want) {
-		err = unix.Fsetxattr(int(f.Fd()), selinux, want, 0)
+	if err != nil {
+		return fmt.Errorf("%s: it has not got the SELinux label of %s, %q: %w: give the agent the right to relabel, or run restorecon on the node",
+			f.Name(), dir, bytes.TrimRight(want, "\x00"), err)
 	}
-	return unlabelled(f, dir, want, err)
-}
-
-func unlabelled(f *os.File, dir string, want []byte, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: it has not got the SELinux label of %s, %q: %w: give the agent the right to relabel, or run restorecon on the node",
-		f.Name(), dir, bytes.TrimRight(want, "\x00"), err)
+	return nil
 }
 
 // label reads one; nil = there is none, or no such thing.
