@@ -2,6 +2,7 @@ package attachment
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -52,16 +53,44 @@ func (a *Attachment) Declared(cfg *config.Config) (*devinfo.Info, devinfo.Violat
 	return info, violations.Warnings(), nil
 }
 
+// CDI returns the configuration's "cdi", with placeholders and defaults filled in; nil if it
+// asks for none. An error is a *[config.Problem].
+func (a *Attachment) CDI(cfg *config.Config) (*config.CDI, error) {
+	if cfg.CDI == nil {
+		return nil, nil
+	}
+	c := &config.CDI{Kind: cmp.Or(cfg.CDI.Kind, cdispec.DefaultKind), Name: cdispec.DeviceName(a.ContainerID, a.IfName)}
+	if err := cdispec.CheckKind(c.Kind); err != nil {
+		return nil, problem("cdi.kind", c.Kind, want(err.Error()))
+	}
+	if err := a.fill("cdi.socketDir", cfg.CDI.SocketDir, &c.SocketDir); err != nil {
+		return nil, err
+	}
+	if cfg.CDI.Name == "" {
+		return c, nil
+	}
+	if err := a.fill("cdi.name", cfg.CDI.Name, &c.Name); err != nil {
+		return nil, err
+	}
+	if err := cdispec.CheckName(c.Name); err != nil {
+		return nil, problem("cdi.name", c.Name, want(err.Error()))
+	}
+	if !a.Pod().Owns(c.Name) {
+		return nil, problem("cdi.name", c.Name, `a name with the pod's UID or the first 12 characters of the container ID in it, such as "{podUID}-{ifName}": `+
+			"another device may have this one, and runtimes then give neither")
+	}
+	return c, nil
+}
+
 // problem is that of a text.
 func problem(key, value, want string) *config.Problem {
 	return &config.Problem{Key: key, Value: strconv.Quote(value), Want: want}
 }
 
-// want makes what [config.Problem] wants of a rule: `must be "client" or "server"`
-// without the verb.
+// want makes what [config.Problem] wants of a rule: `"client" or "server"` of `must be "client" or "server"`.
 func want(rule string) string {
 	for _, verb := range []string{"must be ", "should be ", "should hold "} {
-		if rest, ok := strings.CutPrefix(rule, verb); ok {
+		if _, rest, ok := strings.Cut(rule, verb); ok {
 			return rest
 		}
 	}
@@ -81,6 +110,16 @@ func settleType(info *devinfo.Info) error {
 		}
 	}
 	return nil
+}
+
+// fill fills in the placeholders of one string.
+func (a *Attachment) fill(key, text string, into *string) error {
+	quoted, _ := json.Marshal(text) // a string always encodes
+	filled, err := a.expand(key, quoted)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(filled, into)
 }
 
 // expand fills in the placeholders of a JSON text, the value of key. They are found in
