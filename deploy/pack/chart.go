@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -10,7 +11,7 @@ import (
 )
 
 // chart writes the Helm chart of a directory as "helm package --version --app-version" does,
-// and gives its name. Its images are those of this release.
+// and gives its name. Its images, and the repository that it names, are those of this release.
 func (r *release) chart(dir string) (string, error) {
 	files, err := filesOf(dir)
 	if err != nil {
@@ -23,6 +24,9 @@ func (r *release) chart(dir string) (string, error) {
 			err = set(&files[n], "version: ", version)
 			if err == nil {
 				err = set(&files[n], "appVersion: ", r.version)
+			}
+			if err == nil && r.source != "" {
+				err = errors.Join(set(&files[n], "home: ", fmt.Sprintf("%q", r.source)), set(&files[n], "sources: ", fmt.Sprintf("[%q]", r.source)))
 			}
 		case "values.yaml":
 			err = set(&files[n], "  tag: ", fmt.Sprintf("%q", r.tag))

@@ -47,6 +47,11 @@ func TestTheChartIsOfTheReleaseAndSoAreItsImages(t *testing.T) {
 		switch name {
 		case "Chart.yaml":
 			content = strings.Replace(strings.Replace(content, "\nversion: 0.1.0\n", "\nversion: 1.2.3\n", 1), "\nappVersion: v0.1.0\n", "\nappVersion: v1.2.3\n", 1)
+			content = strings.Replace(content, "\nhome: \"\"\n", "\nhome: \"https://example.com/devinfo\"\n", 1)
+			content = strings.Replace(content, "\nsources: []\n", "\nsources: [\"https://example.com/devinfo\"]\n", 1)
+			if !strings.Contains(content, "https://example.com/devinfo") || !strings.Contains(content, "\nmaintainers:\n  - name: ") {
+				t.Errorf("Chart.yaml lacks home, sources or maintainers: %s", content)
+			}
 		case "values.yaml":
 			content = strings.Replace(content, `  tag: "" # of both; "" = the chart's appVersion`, `  tag: "v1.2.3"`, 1)
 			content = regexp.MustCompile(`(?m)^  registry: "" # and path.*$`).ReplaceAllString(content, `  registry: "registry.example.com/net"`)

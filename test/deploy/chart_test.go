@@ -12,7 +12,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/common/util"
+	v2 "helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/chart/v2/lint"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	v2util "helm.sh/helm/v4/pkg/chart/v2/util"
+	"helm.sh/helm/v4/pkg/engine"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/yaml"
 )
@@ -384,6 +389,7 @@ func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
 		`{dra: {devices: [{as: shared, pfName: x}]}}`:               "pfName",
 		`{image: {pullPolicy: Sometimes}}`:                          "pullPolicy",
 		`{agent: {settings: {default.json: {stateDir: var/lib}}}}`:  "stateDir",
+		`{enabled: false}`:                                          "enabled", // of a chart that has this one as a dependency
 		`{openshift: "yes"}`:                                        "openshift",
 		`{agent: {updateStrategy: {rollingUpdate: {maxSurge: 1}}}}`: "maxSurge",
 		`{image: {registry: "r/devinfo-agent:v1"}}`:                 "registry",
@@ -401,6 +407,30 @@ func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
 	} {
 		if _, err := render(t, "devinfo", values); err == nil || !strings.Contains(err.Error(), word) {
 			t.Errorf("%s: %v", values, err)
+		}
+	}
+}
+
+// A chart that has this one as a dependency enables it by a value of its own, which Helm hands on.
+func TestTheChartMayBeAConditionalDependency(t *testing.T) {
+	for _, enabled := range []bool{true, false} {
+		of, err := loader.Load(chart)
+		must(t, err)
+		umbrella := &v2.Chart{Metadata: &v2.Metadata{
+			APIVersion: "v2", Name: "net", Version: "1.0.0",
+			Dependencies: []*v2.Dependency{{Name: "devinfo", Version: "0.x", Condition: "devinfo.enabled"}},
+		}}
+		umbrella.SetDependencies(of)
+		given := map[string]any{"devinfo": map[string]any{"enabled": enabled, "image": map[string]any{"registry": "r"}}}
+		must(t, v2util.ProcessDependencies(umbrella, given))
+		all, err := util.ToRenderValues(umbrella, given, common.ReleaseOptions{Name: "net", Namespace: "x", IsInstall: true}, nil)
+		if err != nil {
+			t.Errorf("enabled: %t: %v", enabled, err)
+			continue
+		}
+		made, err := engine.Render(umbrella, all)
+		if err != nil || (made["net/charts/devinfo/templates/agent/daemonset.yaml"] != "") != enabled {
+			t.Errorf("enabled: %t: %d files, %v", enabled, len(made), err)
 		}
 	}
 }
