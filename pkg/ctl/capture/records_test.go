@@ -3,7 +3,7 @@ package capture_test
 import (
 	"encoding/json"
 	"fmt"
-	"os"
+	"maps"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -12,10 +12,9 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/google/go-cmp/cmp"
-
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/capture"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -47,20 +46,13 @@ func TestCaptureHasOnlyTheFieldsThatCommandsRead(t *testing.T) {
 			`Rules Problem Devices[].Name Devices[].Ref.Kind Devices[].Ref.PCI Devices[].Ref.Aux Devices[].Ref.VDPA Devices[].Ref.IfName Devices[].As
 			Devices[].ResourceName Devices[].Why Idle[].Rule Idle[].Why Idle[].Nearest`},
 	} {
-		root := t.TempDir()
-		path := filepath.Join(root, file)
-		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		planted := map[string]bool{}
+		root, planted := t.TempDir(), map[string]bool{}
 		plant(reflect.ValueOf(c.record).Elem(), "", planted)
 		text, err := json.Marshal(c.record)
 		must(t, err)
 		text = []byte(`{"unknown":"{unknown}",` + string(text[1:]))
-		must(t, os.WriteFile(path, text, 0o600))
-		for secret := range planted {
-			if !strings.Contains(string(text), secret) {
-				t.Errorf("%s: %s is not in the record:\n%s", file, secret, text)
-			}
-		}
+		difftest.Write(t, filepath.Join(root, file), string(text), 0o600)
+		difftest.Contains(t, string(text), slices.Collect(maps.Keys(planted))...)
 		got := taken(t, capture.Source{Name: "x", Title: "y", Sys: fstest.MapFS{}, Root: root, Parts: parts{}.Parts, State: capture.State{Settings: node, ClaimDir: "/claims"}}, false)
 		var shown []string
 		for _, m := range secrets.FindAllStringSubmatch(got, -1) {
@@ -69,22 +61,18 @@ func TestCaptureHasOnlyTheFieldsThatCommandsRead(t *testing.T) {
 		want := strings.Fields(c.shown)
 		slices.Sort(want)
 		slices.Sort(shown)
-		if diff := cmp.Diff(want, slices.Compact(shown)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s\n%s", file, diff, got)
-		}
+		difftest.Same(t, file, slices.Compact(shown), want)
 	}
 }
 
 var secrets = regexp.MustCompile(`\{([A-Za-z.\[\]]+)\}`)
-
-var rawMessage = reflect.TypeFor[json.RawMessage]()
 
 // plant puts a secret that names the field into everything that can hold a text, and notes it in planted.
 func plant(v reflect.Value, path string, planted map[string]bool) {
 	_, encodesItself := v.Addr().Interface().(json.Marshaler)
 	secret := "{" + strings.TrimPrefix(path, ".") + "}"
 	switch {
-	case v.Type() == rawMessage:
+	case v.Type() == reflect.TypeFor[json.RawMessage]():
 		v.SetBytes(fmt.Appendf(nil, `{"type":"x","key":%q}`, secret))
 		planted[secret] = true
 	case encodesItself: // a time or a quantity

@@ -17,7 +17,9 @@ import (
 
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/capture"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linkhost"
 )
@@ -47,19 +49,12 @@ var said = []string{
 	"3a:0b:1d", // of a hardware address behind a label that could be a part of it
 }
 
-// keys are in fields that no command reads, and in corrupt records.
-var keys = []string{"hunter2", "corp.example", "payments-team", "swordfish", "open sesame", "aHVudGVyMg=="}
-
-// revealing is a host that says each of them somewhere, in small and big letters.
+// revealing is a host that says each of them somewhere, in small and big letters, and keys in fields that
+// no command reads and in corrupt records.
 func revealing(t *testing.T) capture.Source {
 	root := t.TempDir()
 	node := config.DefaultNode()
-	write := func(name, text string) {
-		t.Helper()
-		path := filepath.Join(root, name)
-		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		must(t, os.WriteFile(path, []byte(text), 0o600))
-	}
+	write := func(name, text string) { difftest.Write(t, filepath.Join(root, name), text, 0o600) }
 	write(node.StateDir+"/attachments/net@c0ffee@net1", `{"network":"net","containerID":"c0ffee","ifName":"net1","netns":"/run/netns/a","bootID":"boot","time":"2026-11-21T04:39:00Z",`+
 		`"file":"0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01-net1.json","dir":"`+node.DeviceInfoDir+`","before":"aHVudGVyMg==","wrote":true,"inNetns":true,"interface":"0000:3b:00.2","device":{"type":"pci","id":"0000:3b:00.2"},`+
 		`"args":"IgnoreUnknown=1;K8S_POD_NAME=checkout-7d4b9c-x2x1z;K8S_POD_NAMESPACE=shop-prod;K8S_POD_UID=0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01;VAULT=swordfish",`+
@@ -119,7 +114,7 @@ func TestNothingThatWasScrubbedSurvivesInAnySpelling(t *testing.T) {
 			t.Errorf("the host itself does not say %q", secret)
 		}
 	}
-	for _, secret := range keys {
+	for _, secret := range []string{"hunter2", "corp.example", "payments-team", "swordfish", "open sesame", "aHVudGVyMg=="} {
 		if strings.Contains(before, strings.ToLower(secret)) {
 			t.Errorf("the capture has %q:\n%s", secret, before)
 		}
@@ -198,9 +193,8 @@ func addresses(text string) []string {
 
 // The hosts in testdata are made of addresses too.
 func TestNoAddressOfACapturedHostSurvives(t *testing.T) {
-	for _, name := range hosts(t) {
-		h, err := hosttxt.Load(name)
-		must(t, err)
+	for _, name := range hosttxttest.Names(t) {
+		h := hosttxttest.Load(t, name)
 		source := capture.Source{Name: "x", Title: "y", Sys: h.Sys(), Root: t.TempDir(), Parts: capture.Captured{Host: h}.Parts, State: capture.State{Settings: config.DefaultNode()}}
 		before, after := addresses(taken(t, source, false)), taken(t, source, true)
 		for _, a := range before {
@@ -228,8 +222,7 @@ func FuzzFile(f *testing.F) {
 		secret = regexp.MustCompile(`[^a-zA-Z0-9]+`).ReplaceAllString(secret, "")
 		node, root := config.DefaultNode(), t.TempDir()
 		name := node.DeviceInfoDir + "/net1.json"
-		must(t, os.MkdirAll(root+node.DeviceInfoDir, 0o755))
-		must(t, os.WriteFile(root+name, data, 0o600))
+		difftest.Write(t, root+name, string(data), 0o600)
 		h := capture.Source{Name: "x", Title: "y", Sys: fstest.MapFS{}, Root: root, Parts: parts{}.Parts, State: capture.State{Settings: node}, Secrets: []string{secret}}
 		if back, err := os.ReadFile(unpacked(t, taken(t, h, false)) + name); err != nil || !bytes.Equal(back, data) {
 			t.Fatalf("%q is read back as %q, %v", data, back, err)
@@ -254,8 +247,7 @@ func TestAttachmentsFilesComeAlongFromWhereverTheyAre(t *testing.T) {
 	must(t, j.Record(&e, nil))
 	e.Unlock()
 	for _, name := range []string{"/elsewhere/f.json", "/run/cdi2/vendor.example-nic_x.json", "/var/run/cdi/devinfo-cni.io-attachment_a.json", "/var/run/cdi/other.json", "/elsewhere/other.json"} {
-		must(t, os.MkdirAll(filepath.Join(root, filepath.Dir(name)), 0o755))
-		must(t, os.WriteFile(filepath.Join(root, name), []byte("-- odd -- \xff"), 0o600))
+		difftest.Write(t, root+name, "-- odd -- \xff", 0o600)
 	}
 	links := parts{}
 	dir := unpacked(t, taken(t, capture.Source{Name: "x", Title: "y", Sys: fstest.MapFS{}, Root: root, Parts: links.Parts, State: capture.State{BootID: "boot", Settings: node}}, false))

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/tools/txtar"
 
@@ -18,35 +17,22 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// hosts are the captured hosts.
-func hosts(t *testing.T) []string {
-	t.Helper()
-	names, err := filepath.Glob("../../../testdata/hosts/*.txtar")
-	if err != nil || len(names) < 12 {
-		t.Fatalf("%d hosts, %v", len(names), err)
-	}
-	return names
-}
-
 func TestCaptureOfACapturedHostIsTheSame(t *testing.T) {
-	for _, name := range hosts(t) {
-		h, err := hosttxt.Load(name)
+	for _, name := range hosttxttest.Names(t) {
+		ar, err := txtar.ParseFile("../../../testdata/hosts/" + name + ".txtar")
 		must(t, err)
-		ar, err := txtar.ParseFile(name)
-		must(t, err)
-		got, denied, err := capture.Sys(h.Sys())
+		got, denied, err := capture.Sys(hosttxttest.Load(t, name).Sys())
 		if err != nil || denied != 0 {
 			t.Errorf("%s: %d denied, %v", name, denied, err)
 		}
 		want := sysOf(ar.Files)
 		maps.DeleteFunc(want, func(entry, _ string) bool { return storage.MatchString(entry) })
-		if diff := cmp.Diff(want, sysOf(got)); diff != "" {
-			t.Errorf("%s: the capture differs from the host:\n%s", name, diff)
-		}
+		difftest.Same(t, "the capture of "+name, sysOf(got), want)
 	}
 }
 
@@ -67,14 +53,12 @@ func sysOf(files []txtar.File) map[string]string {
 
 func TestSecretsAreTheMachinesNamesAndSerialNumbers(t *testing.T) {
 	sysfs := t.TempDir()
-	dir := filepath.Join(sysfs, "class/dmi/id")
-	must(t, os.MkdirAll(dir, 0o755))
 	host, err := os.Hostname()
 	must(t, err)
 	want := []string{host}
 	for _, file := range []string{"product_serial", "product_uuid", "board_serial", "chassis_serial"} {
 		want = append(want, "SN "+file)
-		must(t, os.WriteFile(filepath.Join(dir, file), []byte("SN "+file+"\n"), 0o600))
+		difftest.Write(t, filepath.Join(sysfs, "class/dmi/id", file), "SN "+file+"\n", 0o600)
 	}
 	got := capture.Secrets(sysfs)
 	for _, secret := range want {
@@ -91,11 +75,8 @@ func TestACapturedHostIsDescribedByItsFirstLine(t *testing.T) {
 		"rack7":          {"rack7", "", ""},
 		"":               {"", "", ""},
 	} {
-		c := capture.Captured{Host: &hosttxt.Host{Comment: comment}}
-		name, note, release := c.Described()
-		if diff := cmp.Diff(want, []string{name, note, release}); diff != "" {
-			t.Errorf("%q:\n%s", comment, diff)
-		}
+		name, note, release := capture.Captured{Host: &hosttxt.Host{Comment: comment}}.Described()
+		difftest.Same(t, comment, []string{name, note, release}, want)
 	}
 	if got := capture.Name("Rack7.Example_net"); got != "rack7-example-net" {
 		t.Errorf("got %s", got)
@@ -118,8 +99,6 @@ func TestACapturedHostKeepsItsUplinks(t *testing.T) {
 		must(t, err)
 		captured, err := inventory.Captured(file)
 		must(t, err)
-		if diff := cmp.Diff([]string{"up0"}, captured.Uplinks); diff != "" {
-			t.Error(diff)
-		}
+		difftest.Equal(t, captured.Uplinks, []string{"up0"})
 	})
 }

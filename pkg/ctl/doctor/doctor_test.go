@@ -4,12 +4,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
@@ -161,9 +160,7 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 				t.Errorf("%s: no remedy for %q", name, a.Text)
 			}
 		}
-		if diff := cmp.Diff(test.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		difftest.Same(t, name, got, test.want)
 	}
 }
 

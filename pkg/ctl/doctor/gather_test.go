@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
@@ -45,13 +44,7 @@ func places(t *testing.T) (doctor.Places, string) {
 	return p, dir
 }
 
-var must = difftest.Must
-
-func write(t *testing.T, path, text string, mode os.FileMode) {
-	t.Helper()
-	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	must(t, os.WriteFile(path, []byte(text), mode))
-}
+var must, write = difftest.Must, difftest.Write
 
 func TestTheNodeIsAsked(t *testing.T) {
 	p, dir := places(t)
@@ -90,9 +83,7 @@ func TestTheNodeIsAsked(t *testing.T) {
 			Path: filepath.Join(dir, "net.d/10.conflist"), Text: []byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"sriov"},{"strict":true,"type":"devinfo"}]}`),
 		}},
 	}
-	if diff := cmp.Diff(want, l); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	difftest.Equal(t, l, want)
 	if _, err := os.Stat(filepath.Join(dir, "run")); err == nil {
 		t.Error("a plugin that no network with devinfo uses was run")
 	}
@@ -122,9 +113,7 @@ func TestConfigurationsAreKeptWithoutSecrets(t *testing.T) {
 		`{"name":"e","plugins":[{"delegate":null,"strict":true,"type":"devinfo"}],"token":null}`,
 		`{"name":"f","plugins":[{"type":"devinfo"}]}`,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	difftest.Equal(t, got, want)
 }
 
 // Who would open it would wait for its writer.
@@ -147,9 +136,7 @@ func TestADirectoryThatADDCannotWriteToIsAnError(t *testing.T) {
 		defer func() { _ = unix.Unmount(filepath.Join(dir, "ro"), 0) }() // or the directory cannot be removed
 		p.Settings.StateDir, p.Settings.DeviceInfoDir, p.Settings.CDIDir = filepath.Join(dir, "ro/lib/state"), filepath.Join(dir, "infos"), filepath.Join(dir, "ro")
 		l := doctor.Gather(t.Context(), p, nil)
-		if diff := cmp.Diff([]string{p.Settings.StateDir, p.Settings.CDIDir}, l.ReadOnly); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		difftest.Equal(t, l.ReadOnly, []string{p.Settings.StateDir, p.Settings.CDIDir})
 		l.NFS = true // which Gather cannot be shown
 		answers := doctor.Diagnose(&doctor.Evidence{Live: l})
 		if !slices.ContainsFunc(answers, func(a doctor.Answer) bool { return a.Level == doctor.Error && strings.Contains(a.Text, "on NFS") }) || !slices.ContainsFunc(answers, func(a doctor.Answer) bool {
@@ -188,10 +175,9 @@ func TestWhatTheAgentPutInPlaceIsComparedWithItsMark(t *testing.T) {
 	for text, altered := range map[string]bool{"abc": false, "abd": true, "": true} {
 		p, dir := places(t)
 		for name, content := range map[string]string{"node.json": text, ".node.json.sha256": sum + "  node.json\n"} {
-			if content == "" {
-				continue // it was removed
+			if content != "" { // else it was removed
+				write(t, filepath.Join(dir, name), content, 0o644)
 			}
-			must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 		}
 		l := doctor.Gather(t.Context(), p, func(string) (bool, error) { return false, nil })
 		if got := len(l.Altered) == 1 && l.Altered[0] == p.NodeConfig; got != altered || len(l.Altered) > 1 {

@@ -13,7 +13,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/topology"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/hostdev"
-	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/link/linkhost"
@@ -25,8 +25,7 @@ var must = difftest.Must
 // load is a captured host.
 func load(t *testing.T, name string) hostdev.Host {
 	t.Helper()
-	file, err := hosttxt.Load(name)
-	must(t, err)
+	file := hosttxttest.Load(t, name)
 	host, err := linkhost.New(file)
 	must(t, err)
 	return hostdev.Host{Sys: sysfs.New(file.Sys()), Links: host.Links, Switches: host}
@@ -49,7 +48,7 @@ func (broken) Representor(string, link.Flavour, int) (string, bool, error) {
 }
 
 func TestSilentSwitchIsOneWarning(t *testing.T) {
-	host := load(t, "../../../testdata/hosts/mlx5-legacy.txtar")
+	host := load(t, "mlx5-legacy")
 	host.Switches = broken{}
 	top, err := topology.Read(host, nil, nil)
 	if err != nil || len(top.Devices) != 2 || !cmp.Equal(top.Warnings, []string{"the switch is silent"}) {
@@ -73,16 +72,11 @@ func TestAttachmentsAreWhereTheyBelong(t *testing.T) {
 	const pod = "shop/web-0"
 	old := a(pod, "net1", "pci", "0000:65:00.2")
 	old.State = check.Dead
-	got := tree(t, load(t, "../../../testdata/hosts/mlx5-vdpa.txtar"), old, a(pod, "net2", "memif", "/run/x"), a(pod, "net3", "pci", "0000:65:00.7"), a(pod, "net4", "", ""), a("", "net\x1b5", "vdpa", "vdpa6"))
-	for _, want := range []string{
+	got := tree(t, load(t, "mlx5-vdpa"), old, a(pod, "net2", "memif", "/run/x"), a(pod, "net3", "pci", "0000:65:00.7"), a(pod, "net4", "", ""), a("", "net\x1b5", "vdpa", "vdpa6"))
+	difftest.Contains(t, got,
 		"representor eth4\n│  └─ left by shop/web-0 net1 (n): dead\n",
 		"interface eth14\n│     └─ named by n/0123456789ab/net\ufffd5\n",
 		"sockets\n└─ shop/web-0 net2 (n)  memif /run/x\n",
 		"devices that are gone\n└─ shop/web-0 net3 (n)  pci 0000:65:00.7\n",
-		"attachments without a device\n└─ shop/web-0 net4 (n)\n",
-	} {
-		if !strings.Contains(got, want) {
-			t.Errorf("no %q in\n%s", want, got)
-		}
-	}
+		"attachments without a device\n└─ shop/web-0 net4 (n)\n")
 }

@@ -17,7 +17,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/sysfs"
 	plugin "devinfo-cni.io/plugins/devinfo"
@@ -36,8 +36,7 @@ const device = "0000:3b:00.2" // a VF of that host
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	host, err := hosttxt.Load("../../../testdata/hosts/mlx5-legacy.txtar")
-	must(t, err)
+	host := hosttxttest.Load(t, "mlx5-legacy")
 	links, err := linkhost.New(host)
 	must(t, err)
 	n := &node{bin: t.TempDir(), state: t.TempDir(), netns: "/proc/self/ns/net", finder: discovery.Finder{Sys: sysfs.New(host.Sys()), Interfaces: links, Switches: links}}
