@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"os"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +14,7 @@ import (
 
 	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/difftest"
 )
 
 // run runs the program.
@@ -48,18 +47,14 @@ func dpdk() *corev1.Pod {
 
 // The table is the documentation's.
 func TestTheTableNamesTheDeviceOfEachAttachment(t *testing.T) {
-	page, err := os.ReadFile("../../docs/debugging.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, want, _ := strings.Cut(string(page), "$ kubectl devinfo -A\n")
+	_, want, _ := strings.Cut(difftest.Read(t, "../../docs/debugging.md"), "$ kubectl devinfo -A\n")
 	want, _, _ = strings.Cut(want, "```")
 	objects := append(byClaim(), dpdk())
 	status := &objects[1].(*resourceapi.ResourceClaim).Status.Devices[0]
 	status.Data = &runtime.RawExtension{Raw: []byte(`{"devinfo-cni.io/device": {"type": "pci", "device": "0000:3b:00.2"}}`)}
 	code, stdout, stderr := run(t, objects, "-A")
-	if diff := cmp.Diff(want, stdout); diff != "" || code != 0 || stderr != "" {
-		t.Errorf("exit code %d, stderr %q (-want +got):\n%s", code, stderr, diff)
+	if difftest.Equal(t, stdout, want); code != 0 || stderr != "" {
+		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
 }
 
@@ -85,9 +80,8 @@ func TestOnePodIsToldInFull(t *testing.T) {
       }
     }
 `
-	if diff := cmp.Diff(want, stdout); diff != "" || code != 0 {
-		t.Errorf("exit code %d (-want +got):\n%s", code, diff)
-	}
+	difftest.Equal(t, stdout, want)
+	difftest.Same(t, "exit code", code, 0)
 }
 
 // A "-" that means something else than that there is no device.

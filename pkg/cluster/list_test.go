@@ -3,7 +3,6 @@ package cluster_test
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -11,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
-	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cluster"
+	"devinfo-cni.io/pkg/difftest"
 )
 
 const driver = "cni.dra.networking.x-k8s.io"
@@ -26,13 +25,7 @@ func pod(namespace, name, status string) corev1.Pod {
 	return p
 }
 
-// equal compares what came of a thing with what is wanted.
-func equal(t testing.TB, what string, got, want any) {
-	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
-}
+var equal = difftest.Same
 
 const dpdkStatus = `[
 	{"name": "cbr0", "interface": "eth0", "ips": ["10.244.0.5"], "default": true, "dns": {}},
@@ -93,12 +86,11 @@ func all() []cluster.Network {
 	failed := resourceapi.AllocatedDeviceStatus{Conditions: []metav1.Condition{
 		{Type: "Ready", Status: "False", Reason: "NetworkInterfaceNotReady", Message: "macvaln: not installed"},
 	}}
-	stranger := ready
 	return list(
 		[]corev1.Pod{pod("shop", "web", ""), pod("shop", "dpdk", dpdkStatus), pod("lab", "broken", `[{`), pod("lab", "bad", `[{"name":"x","interface":"net1","device-info":[]}]`)},
 		[]resourceapi.ResourceClaim{
 			claim("shop", "web-net", "web", ready), claim("shop", "web-typo", "web", failed),
-			claim("lab", "of-another-namespace", "web", ready), claim("shop", "of-nobody", "gone", stranger),
+			claim("lab", "of-another-namespace", "web", ready), claim("shop", "of-nobody", "gone", ready),
 		}, nil)
 }
 
@@ -125,9 +117,7 @@ func TestListShowsWhatPodsAndClaimsSay(t *testing.T) {
 			got[n].Problem = "any"
 		}
 	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(cluster.Network{}, "DeviceInfo"), cmpopts.IgnoreUnexported(cluster.Network{})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	equal(t, "the list", got, want, cmpopts.IgnoreFields(cluster.Network{}, "DeviceInfo"), cmpopts.IgnoreUnexported(cluster.Network{}))
 }
 
 // sriov-cni says nothing of the VF in its result: the node has published it.
@@ -158,9 +148,7 @@ func TestWhatAResultLacksIsTakenFromTheSlices(t *testing.T) {
 		if name == "0000:03:00.6" {
 			want[0].PF, want[0].Representor, want[0].RDMA = "", "", ""
 		}
-		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(cluster.Network{})); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		equal(t, name, got, want, cmpopts.IgnoreUnexported(cluster.Network{}))
 	}
 }
 
@@ -184,9 +172,7 @@ func TestTheStatusOfAClaimNamesItsDevice(t *testing.T) {
 		Device: cluster.Device{Type: "pci", Device: "0000:03:00.6", PF: "0000:03:00.0", Representor: "eth8", RDMA: "mlx5_6"}}
 	net := want
 	net.Claim, net.Network, net.Interface, net.MAC, net.IPs = "web-net", "sriov-b", "net1", "02:00:00:00:00:02", []string{"10.9.0.2/24"}
-	if diff := cmp.Diff([]cluster.Network{want, net}, v.Attachments(), cmpopts.IgnoreUnexported(cluster.Network{})); diff != "" {
-		t.Error(diff)
-	}
+	equal(t, "by their claims", v.Attachments(), []cluster.Network{want, net}, cmpopts.IgnoreUnexported(cluster.Network{}))
 }
 
 func TestAPodThatEndedHasNothing(t *testing.T) {
@@ -225,10 +211,9 @@ func TestWhoFindsADeviceByAnyOfItsNames(t *testing.T) {
 
 // A pod's claims are known from the pod alone: those of others need not be read.
 func TestThePodNamesItsClaims(t *testing.T) {
-	text := func(s string) *string { return &s }
 	p := pod("shop", "web", "")
-	p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "a", ResourceClaimName: text("own")}, {Name: "b", ResourceClaimTemplateName: text("t")}}
-	p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "b", ResourceClaimName: text("made")}, {Name: "c"}}
+	p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "a", ResourceClaimName: new("own")}, {Name: "b", ResourceClaimTemplateName: new("t")}}
+	p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "b", ResourceClaimName: new("made")}, {Name: "c"}}
 	p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "extended"}
 	v := new(cluster.View)
 	v.Pod(&p)
@@ -268,13 +253,4 @@ func TestTheNodeFillsInWhatTheAPILacks(t *testing.T) {
 		}
 	}
 	equal(t, "from the node", got, []string{"memif net1 memif /run/m"})
-}
-
-func TestADeviceIsShownAsItsInformationHasIt(t *testing.T) {
-	const text = `{"type": "vdpa", "version": "1.1.0", "vdpa": {"parent-device": "vdpa0", "driver": "vhost", "path": "/dev/vhost-vdpa-0", "pci-address": "0000:65:00.3"}}`
-	info, err := devinfo.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	equal(t, text, cluster.DeviceOf(info), cluster.Device{Type: "vdpa", Device: "vdpa0", Path: "/dev/vhost-vdpa-0", PCI: "0000:65:00.3"})
 }
