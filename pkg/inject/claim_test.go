@@ -3,10 +3,9 @@ package inject_test
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/attachment"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -36,8 +35,7 @@ func TestWhatAPodHasByAClaimIsTheClaimsToGive(t *testing.T) {
 		t.Errorf("%q, %v", text, err)
 	}
 	all := `{"interfaces":[{"network":"macvlan-net","mac":"4e:3b:00:00:00:08","mtu":1500,"interface":"net2"}]}`
-	if diff := cmp.Diff(all, compact(t, r.staged(sandbox)["network-info.json"])); diff != "" || len(r.names(sandbox)) != 1 {
-		t.Errorf("%q\n%s", r.names(sandbox), diff)
-	}
+	difftest.Equal(t, compact(t, r.staged(sandbox)["network-info.json"]), all)
+	difftest.Equal(t, r.names(sandbox), []string{"network-info.json"})
 	r.told("nothing", "injected")
 }

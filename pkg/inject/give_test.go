@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
-	"github.com/google/go-cmp/cmp"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/difftest"
 )
 
 const infoDir = "/var/run/k8s.cni.cncf.io/devinfo/cni"
@@ -81,9 +81,7 @@ func TestWhatAContainerHasAlreadyStays(t *testing.T) {
 			given + givenA + givenC + "/dev/infiniband/rdma_cm 0666 0:107\n" + byPolicy + "userNamespace: /dev/vfio/15\nuserNamespace: the directory /run/vhost-user/pod-b\n"},
 	} {
 		_, others := mountPoints(test.container.GetMounts(), infoDir)
-		if diff := cmp.Diff(test.want, show(all(test.container, others, test.userns, true))); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", what, diff)
-		}
+		difftest.Same(t, what, show(all(test.container, others, test.userns, true)), test.want)
 	}
 }
 
@@ -124,9 +122,8 @@ func TestAWithheldThingSaysWhatToDo(t *testing.T) {
 
 func TestWithoutStagedFilesTheRestIsGiven(t *testing.T) {
 	g := all(&api.Container{}, nil, false, false)
-	if diff := cmp.Diff(givenA+givenB+givenC+givenNodes+byPolicy, show(g)); diff != "" || len(g.GetEnv()) > 0 {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	difftest.Equal(t, show(g), givenA+givenB+givenC+givenNodes+byPolicy)
+	difftest.Equal(t, len(g.GetEnv()), 0)
 }
 
 // A socket's path is declared: it may lead anywhere.

@@ -3,14 +3,13 @@ package inject_test
 import (
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
-	"github.com/google/go-cmp/cmp"
 
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -34,20 +33,14 @@ func TestAContainerGetsTheInformationOfItsPodsNetworks(t *testing.T) {
 	r.attach("macvlan-net", sandbox, "net2", "")
 	r.attach("sriov-net", "another", "net1", vfInfo)
 	got := nri.make(pod(), container())
-	want := theDirectory + theVariables + rdmaNodes
-	if diff := cmp.Diff(want, r.text(got)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	difftest.Equal(t, r.text(got), theDirectory+theVariables+rdmaNodes)
 	staged := r.staged(sandbox)
-	if diff := cmp.Diff([]string{"net1.json", "network-info.json"}, r.names(sandbox)); diff != "" || compact(t, staged["net1.json"]) != vfInfo {
-		t.Errorf("%q\n%s", staged, diff)
-	}
+	difftest.Equal(t, r.names(sandbox), []string{"net1.json", "network-info.json"})
+	difftest.Equal(t, compact(t, staged["net1.json"]), vfInfo)
 	// The keys are those that KubeVirt's sidecars read, and interface.
 	all := `{"interfaces":[{"network":"sriov-net","deviceInfo":` + vfInfo + `,"mac":"02:3b:00:00:00:01","mtu":1500,"interface":"net1"},` +
 		`{"network":"macvlan-net","mac":"4e:3b:00:00:00:08","mtu":1500,"interface":"net2"}]}`
-	if diff := cmp.Diff(all, compact(t, staged["network-info.json"])); diff != "" {
-		t.Errorf("network-info.json (-want +got):\n%s", diff)
-	}
+	difftest.Equal(t, compact(t, staged["network-info.json"]), all)
 	for path, want := range map[string]os.FileMode{"": 0o755, "/" + sandbox: 0o755, "/" + sandbox + "/devinfo": 0o755, "/" + sandbox + "/devinfo/net1.json": 0o444} {
 		if stat, err := os.Stat(r.options.StageDir + path); err != nil || stat.Mode().Perm() != want {
 			t.Errorf("%s: %v, %v", path, stat.Mode(), err)
@@ -62,9 +55,7 @@ func TestWithoutTheNodesConsentThereAreNoDeviceNodes(t *testing.T) {
 	r.node.CDIDevices = []string{"*"}
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
 	got := r.make(r.opened(), pod(), container())
-	if diff := cmp.Diff(theDirectory+theVariables, r.text(got)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	difftest.Equal(t, r.text(got), theDirectory+theVariables)
 	r.told("injected")
 }
 
@@ -79,17 +70,14 @@ func (r *rig) opened() *inject.Agent {
 func TestMultusOwnFilesWillDo(t *testing.T) {
 	r := newRig(t)
 	r.node.InjectNodes = true
-	file := r.node.DeviceInfoDir + "/default-sriov-net-" + sandbox + "_net1"
-	must(t, os.MkdirAll(r.node.DeviceInfoDir, 0o755))
-	must(t, os.WriteFile(file, []byte(vfInfo), 0o444))
-	must(t, os.WriteFile(r.node.DeviceInfoDir+"/default-sriov-net-"+sandbox[:63]+"0_net1", []byte(vfInfo), 0o444))
+	for _, id := range []string{sandbox, sandbox[:63] + "0"} {
+		difftest.Write(t, r.node.DeviceInfoDir+"/default-sriov-net-"+id+"_net1", vfInfo, 0o444)
+	}
 	got := r.make(r.opened(), pod(), container())
 	if !strings.Contains(r.text(got), "DEVINFO_NET1=") || strings.Contains(r.text(got), rdmaNodes) {
 		t.Errorf("got %s", r.text(got))
 	}
-	if !strings.Contains(compact(t, r.staged(sandbox)["network-info.json"]), `{"network":"default-sriov-net","deviceInfo":`) {
-		t.Errorf("got %q", r.staged(sandbox))
-	}
+	difftest.Contains(t, compact(t, r.staged(sandbox)["network-info.json"]), `{"network":"default-sriov-net","deviceInfo":`)
 }
 
 func TestAPodWithoutAttachmentsGetsNothing(t *testing.T) {
@@ -132,9 +120,7 @@ func TestInjectionIsOffByNamespaceOrAnnotation(t *testing.T) {
 		r.options.Only, r.options.Except = test.only, test.except
 		r.attach("sriov-net", sandbox, "net1", vfInfo)
 		r.make(r.opened(), pod(test.annotation), container())
-		if got := r.answers(); !slices.Equal(got, []string{test.want}) {
-			t.Errorf("%+v: told %q", test, got)
-		}
+		difftest.Same(t, fmt.Sprintf("%+v", test), r.answers(), []string{test.want})
 		if strings.Contains(r.log.text(), "annotation ignored") != strings.HasSuffix(test.annotation, "nein") {
 			t.Errorf("%+v: log: %s", test, r.log.text())
 		}
@@ -191,9 +177,7 @@ func (test lack) try(t *testing.T, policy inject.WhenMissing) {
 	case test.reason != "":
 		want = "passed " + test.reason
 	}
-	if got := r.answers(); !slices.Equal(got, []string{want}) {
-		t.Errorf("told %q, want %q", got, want)
-	}
+	r.told(want)
 	said := r.log.text()
 	if policy == inject.Refuse {
 		said = fmt.Sprint(err)
@@ -227,15 +211,9 @@ func TestAMountThatIsSharedWithTheNodeIsWarnedOf(t *testing.T) {
 	c := container()
 	c.Mounts = []*api.Mount{{Source: "/run", Destination: "/run", Type: "bind", Options: []string{"rbind", "rshared", "rw"}}}
 	got := r.make(r.opened(), pod(), c)
-	if diff := cmp.Diff(strings.TrimSpace(theFacts+rdmaNodes), r.text(got)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if log := r.log.text(); !strings.Contains(log, "level=WARN") || !strings.Contains(log, "at /run has mountPropagation Bidirectional") || !strings.Contains(log, "mountPropagation HostToContainer") {
-		t.Errorf("log: %s", log)
-	}
-	if told := r.answers(); !slices.Equal(told, []string{"withheld propagation", "injected"}) {
-		t.Errorf("told %q", told)
-	}
+	difftest.Equal(t, r.text(got), strings.TrimSpace(theFacts+rdmaNodes))
+	difftest.Contains(t, r.log.text(), "level=WARN", "at /run has mountPropagation Bidirectional", "mountPropagation HostToContainer")
+	r.told("withheld propagation", "injected")
 }
 
 func TestADevicePluginsVariableThatContradictsTheNetworksIsWarnedOf(t *testing.T) {
@@ -258,15 +236,11 @@ func TestADevicePluginsVariableThatContradictsTheNetworksIsWarnedOf(t *testing.T
 		c.Env = append(c.Env, test.env)
 		r.attach("macvlan-net", sandbox, "net1", "")
 		r.make(a, pod(), c)
-		if got := r.answers(); !slices.Equal(got, []string{"injected"}) {
-			t.Errorf("%s, and no network has a device: told %q", test.env, got)
-		}
+		r.told("injected") // no network has a device
 		r.attach("sriov-net", sandbox, "net2", vfInfo)
 		r.attach("vdpa-net", sandbox, "net10", second)
 		r.make(a, pod(), c)
-		if got := r.answers()[1:]; !slices.Equal(got, append(test.want, "injected")) {
-			t.Errorf("%s: told %q", test.env, got)
-		}
+		difftest.Same(t, test.env, r.answers()[1:], append(test.want, "injected"))
 		if said := r.log.text(); strings.Contains(said, "net2 has 0000:3b:00.3, net10 has 0000:3b:00.4") != (test.want != nil) {
 			t.Errorf("%s: log: %s", test.env, said)
 		}

@@ -17,6 +17,7 @@ import (
 
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/pkg/private/privatetest"
@@ -53,9 +54,7 @@ func TestWhatWasToldIsKeptWhileItsFileIsGone(t *testing.T) {
 	r.eventually("noticed", func() bool { return strings.Contains(r.log.text(), "its device-info file") })
 	r.attach("macvlan-net", sandbox, "net2", "")
 	r.eventually("told of the other", func() bool { return strings.Contains(r.staged(sandbox)["network-info.json"], "net2") })
-	if got := compact(t, r.staged(sandbox)["net1.json"]); got != vfInfo {
-		t.Errorf("got %q", got)
-	}
+	difftest.Equal(t, compact(t, r.staged(sandbox)["net1.json"]), vfInfo)
 	if n := strings.Count(r.log.text(), "may be old"); n != 1 {
 		t.Errorf("said %d times:\n%s", n, r.log.text())
 	}
@@ -72,9 +71,7 @@ func TestTheDirectoryGoesWithTheSandbox(t *testing.T) {
 
 	nri.make(pod(), container())
 	stop()
-	if !slices.Equal(r.left(), []string{sandbox}) {
-		t.Errorf("without the agent: %q", r.left())
-	}
+	difftest.Same(t, "without the agent", r.left(), []string{sandbox})
 	r.mu.Lock()
 	r.gone[netns] = true
 	r.mu.Unlock()
@@ -148,9 +145,7 @@ func TestWhatAKilledAgentLeftIsRemovedOrFinished(t *testing.T) {
 			must(t, make(r.options.StageDir))
 			r.attach("sriov-net", sandbox, "net1", vfInfo)
 			r.make(r.agent(), pod(), container())
-			if got := r.names(sandbox); !slices.Equal(got, []string{"net1.json", "network-info.json"}) {
-				t.Errorf("finished: %q", got)
-			}
+			difftest.Equal(t, r.names(sandbox), []string{"net1.json", "network-info.json"})
 			for _, path := range []string{"", "/devinfo"} {
 				if stat, err := os.Stat(r.options.StageDir + "/" + sandbox + path); err != nil || stat.Mode().Perm() != 0o755 {
 					t.Errorf("finished: %s: %v, %v", path, stat, err)

@@ -23,7 +23,7 @@ import (
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linkhost"
@@ -58,8 +58,7 @@ func newRig(t *testing.T) *rig {
 	t.Helper()
 	dir := t.TempDir()
 	r := &rig{t: t, dir: dir, gone: map[string]bool{}, log: &lockedBuffer{}}
-	h, err := hosttxt.Load("../../testdata/hosts/mlx5-legacy.txtar")
-	must(t, err)
+	h := hosttxttest.Load(t, "mlx5-legacy")
 	links, err := linkhost.New(h)
 	must(t, err)
 	r.node = config.Node{DeviceInfoDir: dir + "/infos", StateDir: dir + "/state", SocketDirs: []string{dir + "/sockets"}}
@@ -131,9 +130,7 @@ func (r *rig) answers() []string {
 // told expects that these are what metrics were told so far.
 func (r *rig) told(want ...string) {
 	r.t.Helper()
-	if got := r.answers(); !slices.Equal(got, want) {
-		r.t.Errorf("told %q, want %q", got, want)
-	}
+	difftest.Equal(r.t, r.answers(), want)
 }
 
 // make has an agent asked about a container that is made.
@@ -234,15 +231,7 @@ func (r *rig) staged(id string) map[string]string {
 func (r *rig) names(id string) []string { return slices.Sorted(maps.Keys(r.staged(id))) }
 
 // left are the sandboxes that have a directory, and what else there is.
-func (r *rig) left() (names []string) {
-	r.t.Helper()
-	entries, err := os.ReadDir(r.options.StageDir)
-	must(r.t, err)
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names
-}
+func (r *rig) left() []string { return difftest.Names(r.t, r.options.StageDir) }
 
 func (r *rig) eventually(what string, is func() bool) {
 	r.t.Helper()

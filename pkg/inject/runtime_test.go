@@ -1,7 +1,6 @@
 package inject_test
 
 import (
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	validator "github.com/containerd/nri/plugins/default-validator"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/link"
@@ -77,8 +77,6 @@ func TestASandboxThatTheRuntimeHasForgotten(t *testing.T) {
 
 // What docs/injection.md shows is what a container gets.
 func TestTheDocumentationShowsWhatAContainerGets(t *testing.T) {
-	text, err := os.ReadFile("../../docs/injection.md")
-	must(t, err)
 	r := newRig(t)
 	r.node.InjectNodes = true
 	r.attach("sriov-net", sandbox, "net1", strings.Replace(vfInfo, `,"vendor":"kept"`, "", 1))
@@ -101,13 +99,8 @@ func TestTheDocumentationShowsWhatAContainerGets(t *testing.T) {
 	if refusal == nil {
 		t.Fatal("not refused")
 	}
-	for _, block := range []string{
-		"```\n" + strings.Join(seen, "\n") + "\n```", "```json\n" + r.staged(sandbox)["network-info.json"] + "```", "```\n" + refusal.Error() + "\n```",
-	} {
-		if !strings.Contains(string(text), block) {
-			t.Errorf("docs/injection.md does not have\n%s", block)
-		}
-	}
+	difftest.Contains(t, difftest.Read(t, "../../docs/injection.md"),
+		"```\n"+strings.Join(seen, "\n")+"\n```", "```json\n"+r.staged(sandbox)["network-info.json"]+"```", "```\n"+refusal.Error()+"\n```")
 }
 
 func TestTheRuntimesValidatorRequiresTheAgentByName(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -59,9 +60,7 @@ func TestANetworkIsToldOfOnceItsFileIsThere(t *testing.T) {
 	}
 	must(t, store.Open(r.node.DeviceInfoDir).Write("sriov-net-"+sandbox+"_net1", []byte(vfInfo)))
 	r.eventually("told", func() bool { return strings.Contains(told(), "net1") })
-	if got := compact(t, r.staged(sandbox)["net1.json"]); got != vfInfo {
-		t.Errorf("got %q", got)
-	}
+	difftest.Equal(t, compact(t, r.staged(sandbox)["net1.json"]), vfInfo)
 }
 
 // With delegates the file may be there long before ADD ends. Of two entries for an interface
@@ -99,9 +98,7 @@ func TestInterfaceNamesChosenByAFoe(t *testing.T) {
 	got := nri.make(pod(), container())
 	want := []string{"$(id).json", "..net1.json", "\x1b[31m.json", `a"b.json`, "network-info.json", "x=y.json", "ü.json"}
 	slices.Sort(want)
-	if names := r.names(sandbox); !slices.Equal(names, want) {
-		t.Errorf("%q", names)
-	}
+	difftest.Equal(t, r.names(sandbox), want)
 	var all struct{ Interfaces []struct{ Interface string } }
 	must(t, json.Unmarshal([]byte(r.staged(sandbox)["network-info.json"]), &all))
 	if len(all.Interfaces) != 7 {
@@ -112,9 +109,7 @@ func TestInterfaceNamesChosenByAFoe(t *testing.T) {
 			t.Errorf("variable %q", e.Key)
 		}
 	}
-	if left := r.left(); !slices.Equal(left, []string{sandbox}) {
-		t.Errorf("in the agent's directory: %q", left)
-	}
+	difftest.Holds(t, r.options.StageDir, sandbox)
 }
 
 // An annotation may have 256 KiB, and what it says goes into logs and events.
