@@ -38,9 +38,7 @@ func server(t *testing.T) *controlPlane {
 			shared.err = shared.install()
 		}
 	})
-	if shared.err != nil {
-		t.Fatal(shared.err)
-	}
+	must(t, shared.err)
 	return &shared.controlPlane
 }
 

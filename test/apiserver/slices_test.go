@@ -88,9 +88,8 @@ func TestAnAgentWritesOnlyItsOwnNodesSlices(t *testing.T) {
 		}}
 	}
 	theirs := slice("theirs", driver, other)
-	if _, err := p.Client.ResourceV1().ResourceSlices().Create(t.Context(), theirs, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := p.Client.ResourceV1().ResourceSlices().Create(t.Context(), theirs, metav1.CreateOptions{})
+	must(t, err)
 	defer func() {
 		_ = p.Client.ResourceV1().ResourceSlices().Delete(context.Background(), "theirs", metav1.DeleteOptions{})
 	}()

@@ -195,9 +195,8 @@ func TestADeallocatedClaimIsNotTriedAgain(t *testing.T) {
 	apply(t, agent, report(c, attached(t, one)))
 	now := p.get(t, c)
 	now.Status.Allocation, now.Status.ReservedFor = nil, nil
-	if _, err := p.Client.ResourceV1().ResourceClaims(c.Namespace).UpdateStatus(t.Context(), now, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := p.Client.ResourceV1().ResourceClaims(c.Namespace).UpdateStatus(t.Context(), now, metav1.UpdateOptions{})
+	must(t, err)
 	if got := p.devices(t, c); got != nil {
 		t.Errorf("the API server keeps %+v", got)
 	}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/test/sandbox"
 	"devinfo-cni.io/test/undertest"
 )
@@ -34,7 +36,7 @@ func setUp(host *hosttxt.Host) error {
 	if *rounds < 100 {
 		return errors.New("fewer than 100 rounds say nothing")
 	}
-	if err := errors.Join(install(), sandbox.Leave(), undertest.Unpack(host, own+"/sys"), sandbox.NewNetns(pod), addVeth()); err != nil {
+	if err := errors.Join(install(), sandbox.Leave(), undertest.Unpack(host, own+"/sys"), linktest.MakeNetns(pod), addVeth()); err != nil {
 		return err
 	}
 	return settings(own+"/node.json", "/var/lib/cni/devinfo")
@@ -82,20 +84,14 @@ func addVeth() error {
 	if err := netlink.LinkAdd(veth); err != nil {
 		return err
 	}
-	h, err := sandbox.Links(pod)
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	l, err := h.LinkByName(ifName)
-	if err != nil {
-		return err
-	}
-	address, err := netlink.ParseAddr("10.56.217.2/24")
-	if err != nil {
-		return err
-	}
-	return errors.Join(h.AddrAdd(l, address), h.LinkSetUp(l))
+	return linktest.InNetns(pod, func() error {
+		l, err := netlink.LinkByName(ifName)
+		if err != nil {
+			return err
+		}
+		address := &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 56, 217, 2), Mask: net.CIDRMask(24, 32)}}
+		return errors.Join(netlink.AddrAdd(l, address), netlink.LinkSetUp(l))
+	})
 }
 
 const prevResult = `"prevResult": {

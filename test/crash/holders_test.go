@@ -66,21 +66,13 @@ func TestADeviceHasOneHolder(t *testing.T) {
 func (w *world) vfioNodes() {
 	w.t.Helper()
 	dev := w.t.TempDir()
-	w.fine(unix.Mount("tmpfs", dev, "tmpfs", 0, "mode=0755"))
-	w.fine(os.Mkdir(dev+"/vfio", 0o755))
+	w.fine(unix.Mount("tmpfs", dev, "tmpfs", 0, "mode=0755"), os.Mkdir(dev+"/vfio", 0o755))
 	for node, is := range map[string]string{"null": "null", "zero": "zero", "urandom": "urandom", "vfio/vfio": "null", "vfio/15": "null"} {
 		path := filepath.Join(dev, node)
-		w.fine(os.WriteFile(path, nil, 0o644))
-		w.fine(unix.Mount("/dev/"+is, path, "", unix.MS_BIND, ""))
+		w.fine(os.WriteFile(path, nil, 0o644), unix.Mount("/dev/"+is, path, "", unix.MS_BIND, ""))
 	}
 	w.fine(unix.Mount(dev, "/dev", "", unix.MS_BIND|unix.MS_REC, ""))
-	w.t.Cleanup(func() {
-		for _, path := range []string{"/dev", dev} {
-			if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
-				w.t.Error(err)
-			}
-		}
-	})
+	w.t.Cleanup(func() { w.fine(unix.Unmount("/dev", unix.MNT_DETACH), unix.Unmount(dev, unix.MNT_DETACH)) })
 }
 
 // owned says whether a text is in what an attachment has.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/test/crash/inject"
 	"devinfo-cni.io/test/undertest"
@@ -125,17 +127,15 @@ func (s *stage) before(p part) {
 	if p.has == nil {
 		return
 	}
-	if *p.has == departed {
-		s.bind(departed.netns)
+	if path := departed.netns; *p.has == departed { // another path of the pod's namespace, until ADD has ended
+		s.fine(os.WriteFile(path, nil, 0o444), unix.Mount(podNetns, path, "", unix.MS_BIND, ""))
+		defer func() { s.fine(unix.Unmount(path, 0), os.Remove(path)) }()
 	}
 	a := s.run(s.seat, s.add(*p.has), nil)
 	if why := a.failure(); why != "" {
 		s.t.Fatalf("ADD before %s: %s", p.name, why)
 	}
 	s.earlier = []act{a}
-	if *p.has == departed {
-		s.unbind(departed.netns)
-	}
 }
 
 // after deletes all attachments, as their runtimes do in the end, and says what goes wrong

@@ -14,6 +14,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/test/crash/inject"
 )
 
@@ -37,9 +38,8 @@ func newSeat(t *testing.T, which inject.Calls) *seat {
 		t.Skip(err)
 	}
 	for n := range s.out {
-		if s.out[n], err = os.CreateTemp(t.TempDir(), ""); err != nil {
-			t.Fatal(err)
-		}
+		s.out[n], err = os.CreateTemp(t.TempDir(), "")
+		difftest.Must(t, err)
 	}
 	return &s
 }

@@ -16,6 +16,7 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/link/linktest"
 )
 
@@ -29,25 +30,21 @@ type thing struct {
 	text string // a link's target
 }
 
+// places are the network namespaces of a world; "" is its own.
+var places = map[string]string{"host": "", "pod": podNetns, "other pod": otherNetns}
+
 func take(t *testing.T) snapshot {
 	t.Helper()
 	s := snapshot{}
-	for _, root := range []string{"/run", "/var/lib"} {
-		if err := filepath.WalkDir(root, s.add); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for where, netns := range map[string]string{"host": "/proc/thread-self/ns/net", "pod": podNetns, "other pod": otherNetns} {
-		err := linktest.InNetns(netns, func() error {
+	difftest.Must(t, filepath.WalkDir("/run", s.add), filepath.WalkDir("/var/lib", s.add))
+	for where, netns := range places {
+		difftest.Must(t, linktest.InNetns(netns, func() error {
 			links, err := netlink.LinkList()
 			for _, l := range links {
 				s[where+" interface "+l.Attrs().Name] = thing{}
 			}
 			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	return s
 }
@@ -176,8 +173,7 @@ func remove(name string) error {
 	if !ok {
 		return os.RemoveAll(name)
 	}
-	netns := map[string]string{"host": "/proc/thread-self/ns/net", "pod": podNetns, "other pod": otherNetns}[where]
-	return linktest.InNetns(netns, func() error {
+	return linktest.InNetns(places[where], func() error {
 		link, err := netlink.LinkByName(iface)
 		if err == nil {
 			err = netlink.LinkDel(link)

@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
-
 	"devinfo-cni.io/test/crash/inject"
 )
 
@@ -48,17 +46,6 @@ func newStage(w *world, k kind) *stage {
 	}
 	s.base = take(t)
 	return s
-}
-
-// bind makes the pod's network namespace that of a path too; unbind ends that.
-func (s *stage) bind(path string) {
-	s.t.Helper()
-	s.fine(errors.Join(os.WriteFile(path, nil, 0o444), unix.Mount(podNetns, path, "", unix.MS_BIND, "")))
-}
-
-func (s *stage) unbind(path string) {
-	s.t.Helper()
-	s.fine(errors.Join(unix.Unmount(path, 0), os.Remove(path)))
 }
 
 // answer ends the plugin of a test.

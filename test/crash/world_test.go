@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/test/crash/inject"
@@ -61,11 +62,9 @@ func newWorld(t *testing.T, plugin string) *world {
 	return w
 }
 
-func (w *world) fine(err error) {
+func (w *world) fine(errs ...error) {
 	w.t.Helper()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	difftest.Must(w.t, errs...)
 }
 
 // directories makes those of the plugin, its settings, and the captured host's /sys.
@@ -77,8 +76,7 @@ func (w *world) directories() {
 	}
 	undertest.Sys(w.t, "igb-sriov", "/run/sys")
 	settings, err := json.Marshal(conf{"deviceInfoDir": infoDir, "stateDir": stateDir, "cdiDir": cdiDir, "cdiDevices": []string{vfioVF}, "sysfs": "/run/sys"})
-	w.fine(err)
-	w.fine(os.WriteFile(nodeFile, settings, 0o644))
+	w.fine(err, os.WriteFile(nodeFile, settings, 0o644))
 }
 
 // programs finds the delegates.
@@ -92,27 +90,18 @@ func (w *world) programs() {
 func (w *world) program(name string) (path string) {
 	w.t.Helper()
 	self, err := os.Executable()
-	w.fine(err)
 	path = filepath.Join(cniDir, name)
-	w.fine(os.Symlink(self, path))
+	w.fine(err, os.Symlink(self, path))
 	return path
 }
 
 // networks makes the pods' network namespaces, and the card for macvlan.
 func (w *world) networks() {
 	w.t.Helper()
-	w.fine(os.Mkdir(filepath.Dir(podNetns), 0o755))
 	for _, path := range []string{podNetns, otherNetns} {
-		w.fine(os.WriteFile(path, nil, 0o444))
-		w.fine(unix.Mount(linktest.NewNetns(w.t), path, "", unix.MS_BIND, ""))
+		w.fine(linktest.MakeNetns(path))
+		w.t.Cleanup(func() { w.fine(unix.Unmount(path, 0)) })
 	}
-	w.t.Cleanup(func() {
-		for _, path := range []string{podNetns, otherNetns} {
-			if err := unix.Unmount(path, 0); err != nil {
-				w.t.Error(err)
-			}
-		}
-	})
 	linktest.AddVeth(w.t, "nic", "peer", linktest.NewNetns(w.t))
 }
 

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 
 	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/test/sandbox"
 )
 
@@ -40,11 +41,7 @@ func demo(signals <-chan os.Signal, ownNet bool) error {
 		}
 		captured[name] = h
 	}
-	err := errors.Join(os.MkdirAll(nets, 0o755), os.WriteFile(nets+"/userspace", []byte(userspace), 0o755))
-	if err != nil {
-		return err
-	}
-	if err := sandbox.NewNetns(pod); err != nil {
+	if err := errors.Join(os.MkdirAll(nets, 0o755), os.WriteFile(nets+"/userspace", []byte(userspace), 0o755), linktest.MakeNetns(pod)); err != nil {
 		return err
 	}
 	first, err := cardScene(ownNet)

@@ -18,6 +18,7 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/test/sandbox"
 	"devinfo-cni.io/test/undertest"
 )
@@ -220,13 +221,10 @@ func (s *scene) checkGone(path string, settings config.Node) error {
 
 // linkExists looks for the interface in the pod's namespace.
 func linkExists() error {
-	h, err := sandbox.Links(pod)
-	if err != nil {
+	return linktest.InNetns(pod, func() error {
+		_, err := netlink.LinkByName(ifName)
 		return err
-	}
-	defer h.Close()
-	_, err = h.LinkByName(ifName)
-	return err
+	})
 }
 
 func indent(text string) string { return "  " + strings.ReplaceAll(text, "\n", "\n  ") }

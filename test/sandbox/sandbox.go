@@ -2,7 +2,7 @@
 // may do as it likes: mounts, files below /run and /var/lib, network namespaces
 // and their interfaces all end with it, however it ends.
 //
-// It is for programs that show or measure. Tests have package linktest.
+// It is for programs that show or measure. Tests have linktest.Run.
 package sandbox
 
 import (
@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -140,37 +139,6 @@ func setUp(bin string) error {
 		return fmt.Errorf("mount %s: %w", Bin, err)
 	}
 	return nil
-}
-
-// NewNetns makes a network namespace and binds it to the file at path.
-func NewNetns(path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	if err := os.WriteFile(path, nil, 0o444); err != nil {
-		return err
-	}
-	const current = "/proc/thread-self/ns/net"
-	here, err := os.Open(current)
-	if err != nil {
-		return err
-	}
-	defer here.Close()
-	if err := Leave(); err != nil {
-		return err
-	}
-	err = unix.Mount(current, path, "", unix.MS_BIND, "")
-	return errors.Join(err, unix.Setns(int(here.Fd()), unix.CLONE_NEWNET))
-}
-
-// Links returns a netlink handle in the network namespace at path.
-func Links(path string) (*netlink.Handle, error) {
-	ns, err := netns.GetFromPath(path)
-	if err != nil {
-		return nil, err
-	}
-	defer ns.Close()
-	return netlink.NewHandleAt(ns)
 }
 
 // AddVeth makes a pair that is up.

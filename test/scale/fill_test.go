@@ -7,15 +7,14 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"devinfo-cni.io/pkg/cluster"
+	"devinfo-cni.io/pkg/difftest"
 )
 
 // Else something else would be measured than what a cluster has.
 func TestEachPodHasTwoDevicesOfItsOwn(t *testing.T) {
 	const count = 36
 	client, view, all := fake.NewClientset(), cluster.View{}, metav1.ListOptions{}
-	if err := fill(t.Context(), client, count); err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, fill(t.Context(), client, count))
 	pods, _ := client.CoreV1().Pods("").List(t.Context(), all)
 	claims, _ := client.ResourceV1().ResourceClaims("").List(t.Context(), all)
 	for n := range pods.Items {

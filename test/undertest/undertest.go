@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/hosttxt"
 )
 
@@ -77,9 +78,7 @@ func Once(t testing.TB, version string, packages ...string) (dir string) {
 func Peers(t testing.TB, names ...string) string {
 	t.Helper()
 	dir, err := filepath.Abs(cmp.Or(os.Getenv("DEVINFO_BIN"), "../../bin"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, err)
 	for _, name := range names {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			t.Fatalf("%v: run `make peers`, or set DEVINFO_BIN", err)
@@ -92,12 +91,8 @@ func Peers(t testing.TB, names ...string) string {
 func Sys(t testing.TB, host, dir string) {
 	t.Helper()
 	h, err := hosttxt.Load("../../testdata/hosts/" + host + ".txtar")
-	if err == nil {
-		err = Unpack(h, dir)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, err)
+	difftest.Must(t, Unpack(h, dir))
 }
 
 // Unpack writes a captured host's /sys to dir. Attributes whose read fails there are left out: no
@@ -124,9 +119,7 @@ func Programs(t testing.TB, to, version string, packages ...string) {
 	if testing.Short() {
 		t.Skip("-short: it builds a program")
 	}
-	if err := build(to, version, packages...); err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, build(to, version, packages...))
 }
 
 func build(to, version string, packages ...string) error {

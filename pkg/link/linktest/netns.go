@@ -19,10 +19,7 @@ const current = "/proc/thread-self/ns/net"
 func NewNetns(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "netns")
-	if err := os.WriteFile(path, nil, 0o444); err != nil {
-		t.Fatal(err)
-	}
-	if err := mountNewNetns(path); err != nil {
+	if err := MakeNetns(path); err != nil {
 		t.Fatalf("new network namespace: %v", err)
 	}
 	t.Cleanup(func() {
@@ -33,8 +30,11 @@ func NewNetns(t testing.TB) string {
 	return path
 }
 
-// mountNewNetns binds a new namespace to the file at path.
-func mountNewNetns(path string) error {
+// MakeNetns makes a network namespace, and a file at path to which it binds it.
+func MakeNetns(path string) error {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o444)); err != nil {
+		return err
+	}
 	runtime.LockOSThread()
 	here, err := os.Open(current)
 	if err != nil {

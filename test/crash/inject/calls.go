@@ -40,7 +40,7 @@ func by(name string, path int) shape { return shape{name, none, path, none, none
 // which there are none. Locks and times of access count as no change. Nothing may be in
 // it, or in reads and locks, that a program does before its execve: it shares our memory then, and
 // Go's garbage collector would wait for it, and we with it.
-var changes = merged(map[int32]shape{
+var changes = map[int32]shape{
 	unix.SYS_OPENAT:          {"openat", 0, 1, none, 2},
 	unix.SYS_OPENAT2:         at("openat2", 0),
 	unix.SYS_WRITE:           on("write"),
@@ -67,7 +67,9 @@ var changes = merged(map[int32]shape{
 	unix.SYS_MKDIRAT:         at("mkdirat", 0),
 	unix.SYS_MKNODAT:         at("mknodat", 0),
 	unix.SYS_EXIT_GROUP:      {exit, none, none, none, none},
-}, older)
+}
+
+func init() { maps.Copy(changes, older) }
 
 // reads has the calls that look at names and at what is behind them, and opening, whatever
 // for. Reading an open file is left out: where files are replaced as a whole, nobody changes it.
@@ -82,12 +84,6 @@ var reads = map[int32]shape{
 }
 
 var locks = map[int32]shape{unix.SYS_FLOCK: on(flock)}
-
-func merged(a, b map[int32]shape) map[int32]shape {
-	all := maps.Clone(a)
-	maps.Copy(all, b)
-	return all
-}
 
 // processOf is the process of a thread; 0 if it is gone.
 func processOf(tid uint32) (pid int) {

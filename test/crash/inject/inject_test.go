@@ -9,10 +9,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/test/crash/inject"
 )
@@ -82,9 +82,7 @@ func program(dir string) *exec.Cmd {
 func try(t *testing.T, i *inject.Injector, at int, v inject.Verdict) (dir, out string, calls []inject.Call, err error) {
 	t.Helper()
 	dir = t.TempDir()
-	if err := os.Mkdir(dir+"/child", 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(dir+"/child", 0o755))
 	var stdout strings.Builder
 	cmd := program(dir)
 	cmd.Stdout = &stdout
@@ -102,14 +100,9 @@ func try(t *testing.T, i *inject.Injector, at int, v inject.Verdict) (dir, out s
 	return dir, stdout.String(), calls, err
 }
 
-func count(t *testing.T, dir string) int {
-	t.Helper()
-	list, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(list)
-}
+var must = difftest.Must
+
+func count(t *testing.T, dir string) int { return len(difftest.Names(t, dir)) }
 
 func injector(t *testing.T) *inject.Injector { return injectorOf(t, inject.Changes) }
 
@@ -119,9 +112,7 @@ func injectorOf(t *testing.T, which inject.Calls) *inject.Injector {
 	if err != nil && os.Getenv("DEVINFO_NETNS") != "must" {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return i
 }
 
@@ -176,9 +167,7 @@ func TestAnErrnoIsForOneCallAndWithoutEffect(t *testing.T) {
 func TestAChildOutlivesAKilledProgram(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		i, dir := injector(t), t.TempDir()
-		if err := os.Mkdir(dir+"/child", 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(dir+"/child", 0o755))
 		cmd := program(dir)
 		err := i.Run(cmd, func(c inject.Call) inject.Verdict {
 			if c.Child {
@@ -189,9 +178,7 @@ func TestAChildOutlivesAKilledProgram(t *testing.T) {
 		if cmd.ProcessState.ExitCode() != -1 {
 			t.Errorf("%v, want a kill", err)
 		}
-		for count(t, dir+"/child") < files { // of its own, or the test's time limit ends this
-			time.Sleep(time.Millisecond)
-		}
+		difftest.Eventually(t, "all of its own", func() bool { return count(t, dir+"/child") == files })
 	})
 }
 
@@ -220,9 +207,7 @@ func TestReadsAndTheEndsOfChildrenAreCallsToo(t *testing.T) {
 func TestALockThatAnotherHasIsSeen(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "lock")
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(dir, 0o755))
 		for _, c := range []struct {
 			how  int // of ours
 			want string
@@ -261,9 +246,7 @@ func TestALockThatAnotherHasIsSeen(t *testing.T) {
 func TestACallThatIsHeldIsMadeOnceItIsLetGo(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		dir, goOn, held := t.TempDir(), make(chan struct{}), make(chan struct{})
-		if err := os.Mkdir(dir+"/child", 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(dir+"/child", 0o755))
 		i, done := injector(t), make(chan error, 1)
 		go func() {
 			done <- i.Run(program(dir), func(c inject.Call) inject.Verdict {
@@ -284,8 +267,6 @@ func TestACallThatIsHeldIsMadeOnceItIsLetGo(t *testing.T) {
 		default:
 		}
 		close(goOn)
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		must(t, <-done)
 	})
 }
