@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -48,7 +49,8 @@ var lists = []string{
 type tree struct {
 	sys    fs.FS
 	kept   map[string]kept
-	denied int // files that only root may read
+	denied int   // files that only root may read
+	err    error // the first one of a read
 }
 
 // kept is one entry.
@@ -70,48 +72,43 @@ const toTarget = " -> "
 func Sys(sys fs.FS) (entries []txtar.File, denied int, err error) {
 	t := &tree{sys: sys, kept: map[string]kept{}}
 	for _, list := range lists {
-		if err := t.list(list); err != nil {
-			return nil, 0, err
-		}
+		t.list(list)
 	}
-	if err := t.file("module/ib_core/parameters/netns_mode"); err != nil {
-		return nil, 0, err
-	}
+	t.file("module/ib_core/parameters/netns_mode")
 	t.targets()
 	for _, name := range slices.Sorted(maps.Keys(t.kept)) {
 		entries = append(entries, txtar.File{Name: "sys/" + name + t.kept[name].what, Data: t.kept[name].data})
 	}
-	return entries, t.denied, nil
+	return entries, t.denied, t.err
+}
+
+// dir returns the entries of a directory, none if it does not exist.
+func (t *tree) dir(name string) []fs.DirEntry {
+	entries, err := fs.ReadDir(t.sys, name)
+	if !errors.Is(err, fs.ErrNotExist) {
+		t.err = cmp.Or(t.err, err)
+	}
+	return entries
 }
 
 // list takes the network devices of a bus or class.
-func (t *tree) list(list string) error {
-	entries, err := fs.ReadDir(t.sys, list)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	} else if err != nil {
-		return err
-	}
+func (t *tree) list(list string) {
 	subsystem := path.Base(list)
 	if strings.HasPrefix(list, "bus/") {
 		subsystem = path.Base(path.Dir(list))
 	}
-	for _, e := range entries {
+	for _, e := range t.dir(list) {
 		link := path.Join(list, e.Name())
 		target, err := fs.ReadLink(t.sys, link)
 		if err != nil {
 			continue // class/net/bonding_masters is a file
 		}
 		dir := path.Join(list, target) // the kernel writes canonical paths into these
-		if !t.network(subsystem, dir) {
-			continue
-		}
-		t.kept[link] = linkTo(target)
-		if err := t.device(subsystem, dir); err != nil {
-			return err
+		if t.network(subsystem, dir) {
+			t.kept[link] = linkTo(target)
+			t.device(subsystem, dir)
 		}
 	}
-	return nil
 }
 
 // network leaves out PCI functions of other classes than 02xxxx (network controller) that
@@ -141,20 +138,16 @@ func (t *tree) split(dir string) bool {
 }
 
 // device takes one device.
-func (t *tree) device(subsystem, dir string) error {
-	entries, err := fs.ReadDir(t.sys, dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // unplugged meanwhile
-	} else if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		name := path.Join(dir, e.Name())
+func (t *tree) device(subsystem, dir string) {
+	for _, e := range t.dir(dir) {
+		name, wanted := path.Join(dir, e.Name()), attributes[subsystem].MatchString(e.Name())
 		switch {
-		case attributes[subsystem].MatchString(e.Name()):
-			if err := t.attribute(name, e); err != nil {
-				return err
+		case wanted && e.Type() == fs.ModeSymlink:
+			if target, err := fs.ReadLink(t.sys, name); err == nil { // else it was unbound meanwhile
+				t.kept[name] = linkTo(target)
 			}
+		case wanted:
+			t.file(name)
 		case e.IsDir() && (e.Name() == "net" || e.Name() == "infiniband"):
 			if below, err := fs.ReadDir(t.sys, name); err == nil && len(below) == 0 {
 				t.kept[name] = kept{what: "/"}
@@ -164,12 +157,10 @@ func (t *tree) device(subsystem, dir string) error {
 	for _, pattern := range further[subsystem] {
 		names, _ := fs.Glob(t.sys, escape(dir)+"/"+pattern)
 		for _, name := range names {
-			if err := t.file(name); err != nil {
-				return err
-			}
+			t.file(name)
 		}
 	}
-	return t.group(dir)
+	t.group(dir)
 }
 
 // escape quotes what a pattern would take for more than itself.
@@ -177,48 +168,35 @@ func escape(name string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(name)
 }
 
-func (t *tree) attribute(name string, e fs.DirEntry) error {
-	if e.Type() == fs.ModeSymlink {
-		target, err := fs.ReadLink(t.sys, name)
-		if err == nil {
-			t.kept[name] = linkTo(target)
-		}
-		return nil // else it was unbound meanwhile
-	}
-	return t.file(name)
-}
-
-func (t *tree) file(name string) error {
+// file takes a file, or the error of reading it.
+func (t *tree) file(name string) {
 	data, err := fs.ReadFile(t.sys, name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil {
+	errno, named := hosttxt.ErrorName(err)
+	switch {
+	case err == nil:
 		t.kept[name] = kept{data: data}
-		return nil
+	case errors.Is(err, fs.ErrNotExist):
+	case !named:
+		t.err = cmp.Or(t.err, fmt.Errorf("capture /sys: %w", err))
+	default:
+		t.kept[name] = kept{what: " !" + errno}
+		if errors.Is(err, fs.ErrPermission) {
+			t.denied++
+		}
 	}
-	errno, ok := hosttxt.ErrorName(err)
-	if !ok {
-		return fmt.Errorf("capture /sys: %w", err)
-	}
-	if errors.Is(err, fs.ErrPermission) {
-		t.denied++
-	}
-	t.kept[name] = kept{what: " !" + errno}
-	return nil
 }
 
 // group keeps the device's membership of its IOMMU group and the group's name, which shows
 // whether VFIO made it for lack of an IOMMU.
-func (t *tree) group(dir string) error {
+func (t *tree) group(dir string) {
 	target, ok := t.kept[dir+"/iommu_group"].target()
 	if !ok {
-		return nil
+		return
 	}
 	group := path.Join(dir, target)
 	member := path.Join(group, "devices", path.Base(dir))
 	t.kept[member] = linkTo(strings.Repeat("../", strings.Count(member, "/")) + dir)
-	return t.file(group + "/name")
+	t.file(group + "/name")
 }
 
 // targets adds an empty directory for each link that leads to nothing kept. Kept
