@@ -9,7 +9,6 @@ import (
 	"devinfo-cni.io/pkg/ctl/node"
 )
 
-// completeAttachments completes pods, networks and attachments.
 func (t *tool) completeAttachments(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	return t.complete(args, func(a node.Attachment) []string {
 		if a.ContainerID == "" {
@@ -19,7 +18,6 @@ func (t *tool) completeAttachments(_ *cobra.Command, args []string, _ string) ([
 	})
 }
 
-// completeNamespaces completes the namespace of a pod.
 func (t *tool) completeNamespaces(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	return t.complete(args, func(a node.Attachment) []string {
 		namespace, _, _ := strings.Cut(a.Pod, "/")
@@ -42,7 +40,6 @@ func (t *tool) complete(args []string, names func(node.Attachment) []string) (al
 	return all, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeDevices completes a device's name.
 func (t *tool) completeDevices(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	h, err := t.host()
 	if err != nil || len(args) > 0 {

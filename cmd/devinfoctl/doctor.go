@@ -41,7 +41,6 @@ CNI_COMMAND=VERSION, which changes nothing. A captured host is examined as it wa
 
 Exits with 1 if there is an error; warnings do not count.`
 
-// placeFlags are for commands that examine the plugin's surroundings.
 func (t *tool) placeFlags(cmd *cobra.Command, p *doctor.Places) {
 	p.AgentDir = "/var/run/devinfo-agent"
 	t.cniPathFlag(cmd)

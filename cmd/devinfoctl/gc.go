@@ -78,7 +78,6 @@ func gcCommand(t *tool) *cobra.Command {
 	return cmd
 }
 
-// cniPathFlag is for the commands that look for other plugins.
 func (t *tool) cniPathFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&t.cniPath, "cni-path", "", "`directories` of the CNI plugins, separated by colons (default $CNI_PATH, else /opt/cni/bin and those of K3s, OpenShift, MicroK8s, as far as they are there)")
 }
@@ -115,7 +114,6 @@ func collected(failed, remove bool, found int) error {
 	return nil
 }
 
-// endLeases ends what a claim has leases of.
 func (t *tool) endLeases(h *host, uid string, remove bool) error {
 	list, err := h.LeasesOf(uid)
 	if err != nil {

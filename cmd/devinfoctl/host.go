@@ -58,7 +58,6 @@ func (t *tool) close() {
 	}
 }
 
-// machine is the host that we run on.
 func (t *tool) machine() (*host, error) {
 	settings, err := t.settings()
 	if err != nil {

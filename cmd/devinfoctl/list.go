@@ -89,7 +89,6 @@ func (t *tool) list(h *host, list []node.Attachment) error {
 	})
 }
 
-// listRows has more columns for -o wide.
 func (t *tool) listRows(h *host, list []node.Attachment) [][]string {
 	rows := [][]string{{"POD", "NETWORK", "INTERFACE", "TYPE", "DEVICE", "STATE"}}
 	if t.output == "wide" {
@@ -111,7 +110,6 @@ func (t *tool) listRows(h *host, list []node.Attachment) [][]string {
 	return rows
 }
 
-// deviceOf says of a device that it is shared.
 func deviceOf(a node.Attachment) string {
 	if a.Lease == journal.Shared {
 		return a.Device + " (shared)"

@@ -141,7 +141,6 @@ func (t *tool) enter() error {
 	return nil
 }
 
-// settingsPath is where the node's settings are.
 func (t *tool) settingsPath() string {
 	return cmp.Or(t.nodeFile, os.Getenv("DEVINFO_NODE_CONFIG"), config.NodeFile)
 }

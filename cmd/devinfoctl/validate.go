@@ -44,7 +44,6 @@ versions, unless none of its directories exists on this machine.
 
 Exits with 1 if there is an error, or with --strict a warning.`
 
-// validateFlags are the flags of validate.
 type validateFlags struct {
 	kind       string
 	strict     bool

@@ -72,7 +72,6 @@ func (t *tool) recordsOf(ctx context.Context, node string) ([]cluster.Network, e
 	return list.Attachments, nil
 }
 
-// few names a few of many.
 func few(names []string) string {
 	const shown = 5
 	text := strings.Join(names[:min(shown, len(names))], ", ")

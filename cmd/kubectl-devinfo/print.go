@@ -25,7 +25,6 @@ func (t *tool) printFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&t.noHeaders, "no-headers", false, "leave the headers out")
 }
 
-// print shows attachments as -o says.
 func (t *tool) print(list []cluster.Network) error {
 	switch t.output {
 	case "", "wide":

@@ -51,7 +51,6 @@ const (
 
 type deviceID struct{ driver, pool, name string }
 
-// offered is what a node has published of a device.
 type offered struct {
 	Device
 	generation int64 // of the pool: the highest counts

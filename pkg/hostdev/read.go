@@ -56,7 +56,6 @@ func Read(h Host) (devices []*Device, warnings []string, err error) {
 	return r.devices, r.warnings, nil
 }
 
-// reader is one List or Read.
 type reader struct {
 	Host
 	devices  []*Device

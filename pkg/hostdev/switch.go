@@ -26,5 +26,4 @@ type switches struct {
 	mode func(pf string) (bool, error)
 }
 
-// Switchdev implements Switches.
 func (s switches) Switchdev(pf string) (bool, error) { return s.mode(pf) }

@@ -55,7 +55,6 @@ func (f sysFS) ReadLink(name string) (string, error) {
 	return i.target, nil
 }
 
-// file is an open file or directory.
 type file struct {
 	info
 	path     string

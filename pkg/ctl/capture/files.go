@@ -145,5 +145,4 @@ func (f *files) note(format string, args ...any) {
 	}
 }
 
-// inArchive is a path of the host as the archive has it.
 func inArchive(path string) string { return "root" + filepath.Clean("/"+path) }

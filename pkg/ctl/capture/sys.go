@@ -53,7 +53,6 @@ type tree struct {
 	err    error // the first one of a read
 }
 
-// kept is one entry.
 type kept struct {
 	what string // "" = a file, " -> target" a link, " !EOPNOTSUPP" what reading fails with, "/" an empty directory
 	data []byte
@@ -61,7 +60,6 @@ type kept struct {
 
 func linkTo(target string) kept { return kept{what: toTarget + target} }
 
-// target is that of a link.
 func (k kept) target() (target string, ok bool) { return strings.CutPrefix(k.what, toTarget) }
 
 const toTarget = " -> "
@@ -137,7 +135,6 @@ func (t *tree) split(dir string) bool {
 	})
 }
 
-// device takes one device.
 func (t *tree) device(subsystem, dir string) {
 	for _, e := range t.dir(dir) {
 		name, wanted := path.Join(dir, e.Name()), attributes[subsystem].MatchString(e.Name())

@@ -11,7 +11,6 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// attachments reports those that are not as they should be.
 func attachments(f *Evidence, list *answers) {
 	for _, a := range f.Attachments {
 		name, state, why, remedy := a.Short(), a.State, a.Why, a.Verdict.Remedy
@@ -120,7 +119,6 @@ func quarrel(a, b hold) bool {
 	return a.pod != b.pod || plugin && b.by == "DRA" || a.by == "DRA" && strings.HasPrefix(b.by, "device plugin")
 }
 
-// holders finds VFs that two have.
 func holders(f *Evidence, list *answers) {
 	all := f.holds()
 	for _, device := range slices.Sorted(maps.Keys(all)) {
@@ -207,7 +205,6 @@ func (f *Evidence) unsettled(list *answers) bool {
 	return true
 }
 
-// addresses finds VFs with the same MAC.
 func addresses(f *Evidence, list *answers) {
 	if f.unsettled(list) {
 		return
@@ -226,7 +223,6 @@ func addresses(f *Evidence, list *answers) {
 	}
 }
 
-// drivers finds devices that nothing can use.
 func drivers(f *Evidence, list *answers) {
 	for _, v := range f.VFs {
 		if v.Driver == "" {

@@ -9,7 +9,6 @@ import (
 	"devinfo-cni.io/pkg/ctl/validate"
 )
 
-// plugin looks at the plugin that is installed.
 func plugin(f *Evidence, list *answers) {
 	p, there := f.Live.Plugins[validate.Plugin]
 	const install = "devinfoctl install --cni-bin-dir DIR, or let devinfo-agent install it"
@@ -41,7 +40,6 @@ func settings(f *Evidence, list *answers) {
 	}
 }
 
-// networks says all that is wrong in the network configurations of the node.
 func networks(f *Evidence, list *answers) {
 	if len(f.Live.Networks) == 0 {
 		list.add(Info, "no network configuration on this node has devinfo in it", "those in the API are checked by: kubectl get net-attach-def -A -o yaml | devinfoctl validate -")
@@ -62,7 +60,6 @@ func networks(f *Evidence, list *answers) {
 	}
 }
 
-// directories looks for those that CNI and CDI need.
 func directories(f *Evidence, list *answers) {
 	for _, path := range slices.Sorted(maps.Keys(f.Live.Missing)) {
 		by := "by --cni-conf-dir"
@@ -137,7 +134,6 @@ func offered(f *Evidence) string {
 	return Count(offered, "device") + " offered by the rules"
 }
 
-// sight reports what could not be checked.
 func sight(f *Evidence, list *answers) {
 	if f.Unseen > 0 {
 		list.add(Unknown, fmt.Sprintf("cni-dra-driver's records of %d claims with leases cannot be seen from here", f.Unseen),

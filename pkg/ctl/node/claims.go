@@ -46,7 +46,6 @@ func (n *Node) claimed() (list []Attachment, err error) {
 	return list, nil
 }
 
-// recorded are the attachments in the record of one claim.
 func (n *Node) recorded(uid, path string, text []byte) (list []Attachment, err error) {
 	claim, err := state.Parse(path, text)
 	switch {
@@ -113,7 +112,6 @@ func (a *Attachment) compareRecord(c *Comparison) {
 	}
 }
 
-// claimRemedy says what to do about an attachment by DRA.
 func (a *Attachment) claimRemedy() string {
 	switch a.State {
 	case check.Abandoned:

@@ -87,7 +87,6 @@ type lastAsked struct {
 	err         error
 }
 
-// Interface is the Interfaces'.
 func (l *lastAsked) Interface(netns, name string) (link.Interface, error) {
 	if l.netns != netns || l.name != name {
 		l.netns, l.name = netns, name

@@ -21,7 +21,6 @@ const (
 	AsInterface = "interface"
 )
 
-// Kinds are all that a device can be.
 var Kinds = []string{AsPCI, AsAuxiliary, AsVDPA, AsInterface}
 
 var kindWords = map[string]string{AsPCI: "PCI function", AsAuxiliary: "auxiliary device", AsVDPA: "vDPA device", AsInterface: "interface"}
@@ -88,7 +87,6 @@ func (n *Node) meanings(name string) (is []string, err error) {
 	return append(is, AsInterface), nil
 }
 
-// unknown is the error for a device that does not exist.
 func (n *Node) unknown(s Subject) error {
 	if s.Netns != "" {
 		return remedy.For(fmt.Errorf("%s: no interface of that name in %s", s.Name, s.Netns), "ip -n NAME link shows the interfaces of a network namespace")

@@ -32,7 +32,6 @@ type Dead struct {
 	of    Attachment
 }
 
-// Garbage looks for it.
 func (n *Node) Garbage() (*Garbage, error) {
 	list, err := n.journaled()
 	if err != nil {

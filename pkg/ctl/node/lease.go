@@ -88,7 +88,6 @@ type ClaimLeases struct {
 	key string // of the record
 }
 
-// claimLeases are those of all claims in the journal.
 func (n *Node) claimLeases() ([]ClaimLeases, error) {
 	list := []ClaimLeases{}
 	records, err := n.journal.Claims()

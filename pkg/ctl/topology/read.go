@@ -34,7 +34,6 @@ func Read(host hostdev.Host, offers []state.Offered, attachments []node.Attachme
 	return r.top, nil
 }
 
-// reader is one Read.
 type reader struct {
 	top *Topology
 	at  map[hostdev.Place]*Node

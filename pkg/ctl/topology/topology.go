@@ -27,7 +27,6 @@ type Topology struct {
 	Warnings  []string          `json:"warnings,omitempty"`
 }
 
-// Node is one device.
 type Node struct {
 	Kind        hostdev.Kind `json:"kind"`
 	Name        string       `json:"name"`             // a PCI address, or what sysfs calls it
@@ -49,7 +48,6 @@ type Node struct {
 	isFunction bool // of PCI
 }
 
-// offerFact is an offer in words.
 func offerFact(o *state.Offered) string {
 	switch {
 	case o == nil:
@@ -62,7 +60,6 @@ func offerFact(o *state.Offered) string {
 	return o.As + " " + o.Name
 }
 
-// VFs counts the VFs of a PF.
 type VFs struct {
 	Number int `json:"number"`
 	Most   int `json:"most"`
@@ -150,7 +147,6 @@ func (n *Node) facts() []string {
 	return facts
 }
 
-// title is the kind in words.
 func (n *Node) title() string {
 	title := map[hostdev.Kind]string{
 		hostdev.PF: "PF", hostdev.VF: "VF", hostdev.NIC: "device", hostdev.SF: "SF", hostdev.Part: "auxiliary device", hostdev.VDPA: "vDPA device",

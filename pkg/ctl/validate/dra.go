@@ -12,13 +12,10 @@ import (
 	"devinfo-cni.io/pkg/dra/cniconfig"
 )
 
-// draDriver is the driver whose parameters are checked.
 const draDriver = "cni.dra.networking.x-k8s.io"
 
-// classes are DeviceClasses by name.
 type classes map[string]*resourceapi.DeviceClassSpec
 
-// classesIn returns the DeviceClasses among documents.
 func classesIn(docs []Document) classes {
 	all := classes{}
 	for _, d := range docs {

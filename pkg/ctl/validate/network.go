@@ -25,7 +25,6 @@ type network struct {
 	dra      bool                       // it is in a DeviceClass or a claim
 }
 
-// network checks a CNI configuration, a list of them, or a NetworkAttachmentDefinition.
 func (c Checker) network(d *Document) {
 	n := network{Checker: c, Document: d}
 	if json.Unmarshal(d.data, &n.object) != nil {
@@ -77,7 +76,6 @@ func (n *network) definition() bool {
 // ListKeys are the keys of a list of plugins (CNI SPEC.md, section 1).
 var ListKeys = []string{"cniVersion", "cniVersions", "name", "disableCheck", "disableGC", "loadOnlyInlinedPlugins", "plugins"}
 
-// check checks a list of plugins, or a single one.
 func (n *network) check() {
 	raw, isList := n.object["plugins"]
 	plugins := []map[string]json.RawMessage{n.object}

@@ -29,7 +29,6 @@ const (
 	DRA        Kind = "dra"
 )
 
-// Kinds are all formats.
 var Kinds = []Kind{DeviceInfo, CNIConfig, DRA}
 
 // NoKind is why a document of an unknown kind is skipped.
@@ -102,7 +101,6 @@ func (c Checker) Check(docs []Document, kind Kind) {
 	}
 }
 
-// deviceInfo checks a device-info file.
 func (d *Document) deviceInfo() {
 	info, err := devinfo.Parse(d.data)
 	if version, newer := errors.AsType[*devinfo.VersionError](err); newer {
@@ -126,7 +124,6 @@ func (d *Document) deviceInfo() {
 	}
 }
 
-// violation adds a violation in the device information at path.
 func (d *Document) violation(path string, v devinfo.Violation) {
 	d.add(Finding{Path: path + strings.TrimPrefix(v.Path, "$"), Value: v.Value, Rule: v.Rule, Warning: v.Warning})
 }

@@ -41,7 +41,6 @@ type Opinion struct {
 	Err          error  // why sriovnet has none
 }
 
-// Representor implements hostdev.Switches.
 func (w *Witness) Representor(pf string, flavour link.Flavour, number int) (string, bool, error) {
 	name, ok, err := w.Switches.Representor(pf, flavour, number)
 	o := Opinion{Function: fmt.Sprintf("%s %d of %s", map[link.Flavour]string{link.VF: "VF", link.SF: "SF"}[flavour], number, pf), Ours: name}
