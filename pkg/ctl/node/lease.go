@@ -135,8 +135,7 @@ func (n *Node) Holds() (list []Attachment, err error) {
 func (n *Node) UnrecordedLeases() ([]ClaimLeases, error) {
 	list, err := n.claimLeases()
 	return slices.DeleteFunc(list, func(l ClaimLeases) bool {
-		_, there := n.driverRecord(l.UID)
-		return l.Of == nil || there
+		return l.Of == nil || n.FileThere(l.Driver)
 	}), err
 }
 
@@ -179,27 +178,14 @@ func (n *Node) SeesDriver() bool {
 
 // unrecorded is an error if cni-dra-driver has a record of a claim, or that cannot be told.
 func (n *Node) unrecorded(uid string) error {
-	path, there := n.driverRecord(uid)
+	path := state.Path(n.ClaimDir, uid)
 	switch {
 	case !n.SeesDriver():
 		return remedy.For(fmt.Errorf("claim %s: whether cni-dra-driver has a record of it cannot be told: %s is not to be seen from here", uid, n.ClaimDir),
 			"run it on the node itself, or in cni-dra-driver's pod; --dra-state-dir says where the records are")
-	case !there:
+	case !n.FileThere(path):
 		return nil
 	}
 	return remedy.For(fmt.Errorf("claim %s: cni-dra-driver has a record of it, %s, and ends its leases itself", uid, path),
 		"delete its pods; if DEL was given up, cni-dra-driver clear "+uid+"; only if cni-dra-driver was removed from the node for good, remove that file first")
-}
-
-// driverRecord is where cni-dra-driver has a record of a claim, or of what it has abandoned of
-// one; else where it would have one.
-func (n *Node) driverRecord(uid string) (path string, there bool) {
-	path = state.Path(n.ClaimDir, uid)
-	if n.FileThere(path) { // the driver writes the others before it removes this one
-		return path, true
-	}
-	if apart, _ := filepath.Glob(n.Path(state.Path(n.ClaimDir, uid+"=*"))); apart != nil {
-		return filepath.Join(n.ClaimDir, filepath.Base(apart[0])), true
-	}
-	return path, false
 }
