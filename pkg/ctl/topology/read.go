@@ -87,11 +87,10 @@ func (r *reader) hold(attachments []node.Attachment) {
 		if a.Network == "" && !own && a.Lease == "" { // nothing is known of it
 			continue
 		}
-		n := r.at[hostdev.Place{Bus: a.Type, Name: a.Device}]
-		if n == nil || !slices.Contains([]string{"pci", "vdpa", "auxiliary", "net"}, a.Type) {
+		if n := r.at[hostdev.Place{Bus: a.Type, Name: a.Device}]; n != nil {
+			n.Attachments = append(n.Attachments, a)
+		} else {
 			r.top.Elsewhere = append(r.top.Elsewhere, a)
-			continue
 		}
-		n.Attachments = append(n.Attachments, a)
 	}
 }
