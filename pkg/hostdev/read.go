@@ -1,6 +1,7 @@
 package hostdev
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -27,12 +28,8 @@ func Live(sys *sysfs.FS) (Host, error) {
 // the list is incomplete.
 func List(sys *sysfs.FS) ([]*Device, error) {
 	r := &reader{Host: Host{Sys: sys}, at: map[Place]*Device{}, virtio: map[string]*Device{}}
-	for _, step := range []func() error{r.functions, r.auxiliaries, r.vdpas} {
-		if err := step(); err != nil {
-			return r.devices, err
-		}
-	}
-	return r.devices, nil
+	err := cmp.Or(r.functions(), r.auxiliaries(), r.vdpas())
+	return r.devices, err
 }
 
 // Read returns the devices of [List] with their interfaces, RDMA devices and representors, and a NIC
@@ -41,10 +38,8 @@ func List(sys *sysfs.FS) ([]*Device, error) {
 func Read(h Host) (devices []*Device, warnings []string, err error) {
 	h.Switches = Remember(h.Switches)
 	r := &reader{Host: h, at: map[Place]*Device{}, virtio: map[string]*Device{}}
-	for _, step := range []func() error{r.functions, r.auxiliaries, r.vdpas, r.rdma, r.interfaces} {
-		if err := step(); err != nil {
-			return nil, nil, err
-		}
+	if err := cmp.Or(r.functions(), r.auxiliaries(), r.vdpas(), r.rdma(), r.interfaces()); err != nil {
+		return nil, nil, err
 	}
 	r.switches()
 	for _, d := range r.devices {
