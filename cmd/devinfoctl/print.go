@@ -19,27 +19,22 @@ import (
 // print prints value as -o says: by table, or as JSON or YAML of the same value, which
 // differ in the syntax only.
 func (t *tool) print(value any, table func(w io.Writer)) error {
-	if t.output == "table" || t.output == "wide" {
-		var text bytes.Buffer
-		table(&text)
-		_, err := t.stdout.Write(text.Bytes())
-		return err
-	}
 	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
+	enc, err := json.NewEncoder(&b), error(nil)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	if err := enc.Encode(value); err != nil {
+	if t.output == "table" || t.output == "wide" {
+		table(&b)
+	} else if err = enc.Encode(value); err != nil {
 		return fmt.Errorf("print as %s: %w", t.output, err)
 	}
 	text := b.Bytes()
 	if t.output == "yaml" {
-		var err error
 		if text, err = yaml.JSONToYAML(text); err != nil {
 			return err
 		}
 	}
-	_, err := t.stdout.Write(text)
+	_, err = t.stdout.Write(text)
 	return err
 }
 
