@@ -39,6 +39,16 @@ func Contains(t testing.TB, text string, parts ...string) {
 	}
 }
 
+// Says fails the test unless err is an error with each of these parts in its text.
+func Says(t testing.TB, err error, parts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("no error, want one with %q", parts)
+		return
+	}
+	Contains(t, err.Error(), parts...)
+}
+
 // Must ends the test if something failed.
 func Must(t testing.TB, errs ...error) {
 	t.Helper()

@@ -6,12 +6,13 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"reflect"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"testing/fstest"
+
+	"devinfo-cni.io/pkg/difftest"
 )
 
 // box has the forms of sysfs that matter: a device listed by its bus, a link
@@ -57,10 +58,8 @@ func TestFailingReadsGiveTheErrno(t *testing.T) {
 	if _, err := fs.ReadFile(sys, name); !errors.As(err, &read) || read.Path != name || read.Err != syscall.EOPNOTSUPP {
 		t.Errorf("ReadFile: %v", err)
 	}
-	f, err := sys.Open(name)
-	if err != nil {
-		t.Fatalf("such a file opens, as in sysfs: %v", err)
-	}
+	f, err := sys.Open(name) // as in sysfs
+	difftest.Must(t, err)
 	if _, err := io.ReadAll(f); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("Read: %v", err)
 	}
@@ -131,22 +130,16 @@ func TestSysBehavesAsAnOSRootOfTheUnpackedTree(t *testing.T) {
 	// Without the failing file, which is unpacked as a directory.
 	h := parse(t, strings.Replace(box, " !EOPNOTSUPP", "", 1))
 	dir := t.TempDir()
-	if err := h.Unpack(dir); err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, h.Unpack(dir))
 	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, err)
 	defer root.Close()
 	names := append(paths(h.Sys(), ".", 7), "", "/", "bus/", "../x", "bus//pci", "bus/../bus", "bus/./pci")
 	slices.Sort(names)
 	seen := make(map[string]int)
 	for _, name := range slices.Compact(names) {
-		got, want := look(h.Sys(), name), look(root.FS(), name)
-		if !reflect.DeepEqual(got, want) {
-			t.Errorf("%s:\n got %+v\nwant %+v", name, got, want)
-		}
+		got := look(h.Sys(), name)
+		difftest.Same(t, name, got, look(root.FS(), name))
 		seen[got.Errors[2]]++
 	}
 	// What Stat said, to see that the box makes all of it happen.
@@ -163,22 +156,13 @@ func TestSysIsAnFS(t *testing.T) {
 -- sys/devices/0000:01:00.0/name -> vendor --
 -- sys/devices/0000:01:00.0/net/ --
 `).Sys()
-	if err := fstest.TestFS(sys, "bus/pci/devices/0000:01:00.0", "devices/0000:01:00.0/name", "devices/0000:01:00.0/net"); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestAnEmptyHostHasAnEmptySys(t *testing.T) {
-	if err := fstest.TestFS(parse(t, "box").Sys()); err != nil {
-		t.Error(err)
-	}
+	difftest.Must(t, fstest.TestFS(sys, "bus/pci/devices/0000:01:00.0", "devices/0000:01:00.0/name", "devices/0000:01:00.0/net"))
+	difftest.Must(t, fstest.TestFS(parse(t, "box").Sys()))
 }
 
 func TestUnpackWritesFailingFilesAsDirectories(t *testing.T) {
 	dir := t.TempDir() + "/new/sys"
-	if err := parse(t, box).Unpack(dir); err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, parse(t, box).Unpack(dir))
 	if _, err := os.ReadFile(dir + "/class/net/eth0/phys_switch_id"); !errors.Is(err, syscall.EISDIR) {
 		t.Errorf("read gives %v, want EISDIR", err)
 	}
@@ -186,9 +170,7 @@ func TestUnpackWritesFailingFilesAsDirectories(t *testing.T) {
 
 func TestUnpackNeverLeavesItsDirectory(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Symlink(t.TempDir(), dir+"/a"); err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, os.Symlink(t.TempDir(), dir+"/a"))
 	if err := parse(t, "box\n-- sys/a/b --\n1\n").Unpack(dir); err == nil {
 		t.Error("unpacked through a link that was there before")
 	}

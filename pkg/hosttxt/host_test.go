@@ -8,39 +8,28 @@ import (
 	"strings"
 	"testing"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 )
 
 func parse(t *testing.T, text string) *hosttxt.Host {
 	t.Helper()
 	h, err := hosttxt.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, err)
 	return h
 }
 
 func TestTextBeforeTheFirstEntryIsTheComment(t *testing.T) {
 	h := parse(t, "box: Linux 6.12\nmore of it\n\n-- sys/a --\n1\n")
-	if want := "box: Linux 6.12\nmore of it"; h.Comment != want {
-		t.Errorf("comment %q, want %q", h.Comment, want)
-	}
+	difftest.Equal(t, h.Comment, "box: Linux 6.12\nmore of it")
 }
 
 func TestFixturesNameMachineAndKernel(t *testing.T) {
-	names, err := filepath.Glob("../../testdata/hosts/*.txtar")
-	if err != nil || len(names) < 12 {
-		t.Fatalf("testdata/hosts holds %d hosts, %v", len(names), err)
-	}
 	form := regexp.MustCompile(`^[a-z0-9-]+: (from documentation: .+|.+, Linux \d+\.\d+\.\S+)$`)
-	for _, name := range names {
-		h, err := hosttxt.Load(name)
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		first, _, _ := strings.Cut(h.Comment, "\n")
-		if machine, _, _ := strings.Cut(first, ":"); machine+".txtar" != filepath.Base(name) || !form.MatchString(first) {
+	for _, name := range hosttxttest.Names(t) {
+		first, _, _ := strings.Cut(hosttxttest.Load(t, name).Comment, "\n")
+		if !strings.HasPrefix(first, name+": ") || !form.MatchString(first) {
 			t.Errorf("%s: first line %q", name, first)
 		}
 	}
@@ -48,9 +37,7 @@ func TestFixturesNameMachineAndKernel(t *testing.T) {
 
 func TestFileGivesNetlinkParts(t *testing.T) {
 	h := parse(t, "box\n-- netlink/ip-link.json --\n[]\n-- sys/a --\n1\n")
-	if got := string(h.File("netlink/ip-link.json")); got != "[]\n" {
-		t.Errorf("ip-link.json is %q", got)
-	}
+	difftest.Equal(t, string(h.File("netlink/ip-link.json")), "[]\n")
 	for _, absent := range []string{"netlink/netns.json", "sys/a", "netlink", ""} {
 		if got := h.File(absent); got != nil {
 			t.Errorf("File(%q) is %q, want nil", absent, got)
@@ -90,9 +77,7 @@ func TestParseErrorsNameLineAndEntry(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := hosttxt.Parse([]byte(test.text))
-			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error %v, want one with %q", err, test.want)
-			}
+			difftest.Says(t, err, test.want)
 		})
 	}
 }
@@ -109,9 +94,7 @@ func TestLoadNamesTheFile(t *testing.T) {
 	if _, err := hosttxt.Load(name); !os.IsNotExist(err) {
 		t.Errorf("error %v, want one that says it does not exist", err)
 	}
-	if err := os.WriteFile(name, []byte("box\n-- a --\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	difftest.Write(t, name, "box\n-- a --\n", 0o644)
 	if _, err := hosttxt.Load(name); err == nil || !strings.HasPrefix(err.Error(), name+": line 2: ") {
 		t.Errorf("error %v, want it to start with %s and the line", err, name)
 	}
@@ -149,17 +132,11 @@ text
 LS0gAP8=
 `)
 	dir := filepath.Join(t.TempDir(), "new")
-	if err := h.UnpackRoot(dir); err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, h.UnpackRoot(dir))
 	for name, want := range map[string]string{"var/lib/a/one": "text\n", "var/lib/b/two": "text\n", "var/lib/b/three": "-- \x00\xff"} {
-		if data, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(data) != want {
-			t.Errorf("%s: %q, %v", name, data, err)
-		}
+		difftest.Same(t, name, difftest.Read(t, filepath.Join(dir, name)), want)
 	}
-	if got := string(h.File("node/node.json")); got != "{\"bootID\": \"b\"}\n" {
-		t.Errorf("node.json: %q", got)
-	}
+	difftest.Equal(t, string(h.File("node/node.json")), "{\"bootID\": \"b\"}\n")
 }
 
 // A captured host is somebody else's text: what is unpacked of it must not lead to our
@@ -181,9 +158,8 @@ func TestLinksOutOfTheHostAreRefused(t *testing.T) {
 		if strings.HasSuffix(entry, "base64") {
 			body = "***\n"
 		}
-		if _, err := hosttxt.Parse([]byte("box: a host\n-- " + entry + " --\n" + body)); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %v, want %q", entry, err, says)
-		}
+		_, err := hosttxt.Parse([]byte("box: a host\n-- " + entry + " --\n" + body))
+		difftest.Says(t, err, says)
 	}
 }
 
@@ -202,16 +178,9 @@ func TestErrorsHaveTheNamesThatEntriesHave(t *testing.T) {
 // What is unpacked of a capture that anybody may have written leads to nothing outside,
 // and nothing is lost.
 func FuzzUnpackRoot(f *testing.F) {
-	names, err := filepath.Glob("../../testdata/hosts/*.txtar")
-	if err != nil || len(names) == 0 {
-		f.Fatalf("captured hosts: %q, %v", names, err)
-	}
-	for _, name := range names {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add([]byte(strings.ReplaceAll(string(data), "-- sys/", "-- root/sys/")))
+	for _, name := range hosttxttest.Names(f) {
+		text := difftest.Read(f, "../../testdata/hosts/"+name+".txtar")
+		f.Add([]byte(strings.ReplaceAll(text, "-- sys/", "-- root/sys/")))
 	}
 	f.Add([]byte("box\n-- root/a/b -> ../../x --\n-- root/a/c/ --\n-- root/a/d -> c/../.. --\n-- root/a/c/e base64 --\nAA==\n"))
 	f.Add([]byte("box\n-- root/a/b -> ../c/d --\n-- root/c/d -> ../a/b --\n-- root/a/b/e --\n"))
@@ -222,9 +191,7 @@ func FuzzUnpackRoot(f *testing.F) {
 			return
 		}
 		parent, err := os.MkdirTemp(top, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		difftest.Must(t, err)
 		defer os.RemoveAll(parent)
 		dir := filepath.Join(parent, "dir")
 		if err := h.UnpackRoot(dir); err != nil {
@@ -239,11 +206,7 @@ func FuzzUnpackRoot(f *testing.F) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Error(err)
-		}
-		if beside, err := os.ReadDir(parent); err != nil || len(beside) != 1 {
-			t.Errorf("beside the directory: %v, %v", beside, err)
-		}
+		difftest.Must(t, err)
+		difftest.Holds(t, parent, "dir")
 	})
 }

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/pkg/private/privatetest"
@@ -79,8 +80,7 @@ func TestInstallersAtOnceLeaveAWholePlugin(t *testing.T) {
 		})
 	}
 	installers.Wait()
-	p := &install.Plugin{From: versions[1], Dir: dir, Newer: none}
-	_, err := p.Keep(context.Background())
+	_, err := (&install.Plugin{From: versions[1], Dir: dir, Newer: none}).Keep(context.Background())
 	must(t, err)
 	holds(t, dir, versions[1])
 }
@@ -92,9 +92,7 @@ func TestOrdinaryUsersDoNotHoldUpInstallers(t *testing.T) {
 	keep(t, p, install.Installed)
 	_, err := p.Remove(t.Context())
 	must(t, err)
-	if left := listing(t, p.Dir); len(left) != 0 {
-		t.Errorf("left: %q", left)
-	}
+	difftest.Holds(t, p.Dir)
 }
 
 const selinux = "security.selinux"

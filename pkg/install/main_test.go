@@ -30,20 +30,7 @@ func script(t *testing.T, dir string) string {
 	return path
 }
 
-func write(t *testing.T, path, text string, mode os.FileMode) {
-	t.Helper()
-	must(t, os.WriteFile(path, []byte(text), mode))
-	must(t, os.Chmod(path, mode))
-}
-
-func read(t *testing.T, path string) string {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	must(t, err)
-	return string(data)
-}
-
-var must = difftest.Must
+var must, expect, read, write = difftest.Must, difftest.Says, difftest.Read, difftest.Write
 
 // none is a journal without entries.
 func none(int) ([]string, error) { return nil, nil }
@@ -115,7 +102,6 @@ func listing(t *testing.T, dir string) map[string]string {
 func entries(t *testing.T, texts ...string) func(int) ([]string, error) {
 	t.Helper()
 	dir := t.TempDir()
-	must(t, os.Mkdir(filepath.Join(dir, "attachments"), 0o700))
 	for n, text := range texts {
 		key := fmt.Sprintf(`{"network": "net", "containerID": "c%d", "ifName": "net1", `, n)
 		write(t, filepath.Join(dir, "attachments", fmt.Sprintf("net@c%d@net1", n)), strings.Replace(text, "{", key, 1), 0o600)

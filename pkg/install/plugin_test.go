@@ -13,13 +13,6 @@ import (
 	"devinfo-cni.io/pkg/install"
 )
 
-func expect(t *testing.T, err error, says string) {
-	t.Helper()
-	if err == nil || !strings.Contains(err.Error(), says) {
-		t.Errorf("got %v, want an error that says %q", err, says)
-	}
-}
-
 func TestThePluginIsPutKeptAndPutAgain(t *testing.T) {
 	p := keeper(t, built(t, "v1.2.0"))
 	to := filepath.Join(p.Dir, install.Name)
@@ -66,9 +59,8 @@ func TestAnAgentReplacesADevinfoOfAnyVersion(t *testing.T) {
 		keep(t, p, install.Replaced)
 	}
 	by := keeper(t, now)
-	if _, err := by.Place(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := by.Place(t.Context())
+	must(t, err)
 	by.From = old
 	if done := keep(t, by, install.Replaced); done.Old.Version != "v1.3.0" || done.New.Version != "v1.2.0" {
 		t.Errorf("%+v", done)
@@ -93,10 +85,8 @@ func TestEntriesThatAPluginCannotReadStopEveryInstallation(t *testing.T) {
 // An older devinfo does not know --version, and is known by what the linker notes.
 func TestAnOlderBuildIsReplaced(t *testing.T) {
 	p := keeper(t, built(t, "v1.2.0"))
-	old := filepath.Join(p.Dir, install.Name)
-	source := filepath.Join(t.TempDir(), "main.go")
-	write(t, source, "package main\n\nfunc main() {}\n", 0o644)
-	module := filepath.Dir(source)
+	old, module := filepath.Join(p.Dir, install.Name), t.TempDir()
+	write(t, filepath.Join(module, "main.go"), "package main\n\nfunc main() {}\n", 0o644)
 	write(t, filepath.Join(module, "go.mod"), "module devinfo-cni.io/cmd/devinfo\n\ngo 1.24\n", 0o644)
 	cmd := exec.Command("go", "build", "-o", old, ".")
 	cmd.Dir, cmd.Env = module, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=mod -trimpath")
