@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/common/util"
@@ -36,9 +35,7 @@ func TestTheChartMakesTheObjectsOfKustomize(t *testing.T) {
 			want := kustomize(t, test.dir)
 			delete(want, "Namespace "+test.namespace) // Helm's users make it
 			got := plain(template(t, test.namespace, test.values))
-			if diff := cmp.Diff(want, got, unordered); diff != "" {
-				t.Errorf("(-kustomize +helm)\n%s", diff)
-			}
+			same(t, "objects of Helm, beside those of kustomize", got, want, unordered)
 		})
 	}
 }
@@ -71,9 +68,7 @@ func TestTheComponentsOfKustomizeAreValuesOfTheChart(t *testing.T) {
 		base, _, _ := strings.Cut(component, "/")
 		want := kustomizeHere(t, map[string]string{"kustomization.yaml": "resources: [../deploy/" + base + "]\ncomponents: [../deploy/" + component + "]\n"})
 		delete(want, "Namespace "+base)
-		if diff := cmp.Diff(want, plain(template(t, base, values)), unordered); diff != "" {
-			t.Errorf("%s (-kustomize +helm)\n%s", component, diff)
-		}
+		same(t, component+" of Helm, beside that of kustomize", plain(template(t, base, values)), want, unordered)
 	}
 }
 
@@ -98,9 +93,7 @@ func TestTheChartMakesTheObjectsOfKustomizeWithDevices(t *testing.T) {
 	delete(got["ConfigMap cni-dra-driver-devices"]["metadata"].(map[string]any), "labels")
 	pods := got["DaemonSet cni-dra-driver"]["spec"].(map[string]any)["template"].(map[string]any)["metadata"].(map[string]any)
 	delete(pods, "annotations") // the rules' checksum, in the place of the ConfigMap's suffix
-	if diff := cmp.Diff(want, got, unordered); diff != "" {
-		t.Errorf("(-kustomize +helm)\n%s", diff)
-	}
+	same(t, "objects of Helm, beside those of kustomize", got, want, unordered)
 	if len(want) != len(kustomize(t, "cni-dra-driver")) { // one ConfigMap more, the Namespace less
 		t.Errorf("%d objects", len(want))
 	}
@@ -109,9 +102,8 @@ func TestTheChartMakesTheObjectsOfKustomizeWithDevices(t *testing.T) {
 // devicesKustomization is the documentation's for the node's own devices.
 func devicesKustomization(t *testing.T) (values, kustomization string) {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/dra/inventory.md")
-	must(t, err)
-	_, rest, _ := strings.Cut(string(text), "## On your nodes\n")
+	text := read(t, "../../docs/dra/inventory.md")
+	_, rest, _ := strings.Cut(text, "## On your nodes\n")
 	blocks := strings.Split(rest, "```yaml\n")
 	values, _, _ = strings.Cut(blocks[1], "```")
 	kustomization, _, _ = strings.Cut(blocks[2], "```")
@@ -273,10 +265,9 @@ func TestWhatCannotWorkSaysWhatToDo(t *testing.T) {
 func TestExtraArgsAreNoneThatTheChartSets(t *testing.T) {
 	const all = `{kubeletRootDir: /data/kubelet, agent: {inject: false, whenMissing: refuse, namespaces: [a], excludeNamespaces: [b]%s},
 		dra: {enabled: true, devices: [{as: shared, ifNames: [a]}], allowClaimConfig: [macvlan]%s}}`
-	helpers, err := os.ReadFile(filepath.Join(chart, "templates/_helpers.tpl"))
-	must(t, err)
+	helpers := read(t, filepath.Join(chart, "templates/_helpers.tpl"))
 	listed, set := map[string]bool{}, map[string]bool{}
-	for _, found := range regexp.MustCompile(`"(--[a-z-]+)" "`).FindAllStringSubmatch(string(helpers), -1) {
+	for _, found := range regexp.MustCompile(`"(--[a-z-]+)" "`).FindAllStringSubmatch(helpers, -1) {
 		listed[found[1]] = true
 	}
 	made := template(t, "devinfo", fmt.Sprintf(all, "", ""))
@@ -293,9 +284,7 @@ func TestExtraArgsAreNoneThatTheChartSets(t *testing.T) {
 			}
 		}
 	}
-	if diff := cmp.Diff(set, listed); diff != "" {
-		t.Errorf("(-set +listed)\n%s", diff)
-	}
+	same(t, "arguments in the list, beside those that the chart sets", listed, set)
 }
 
 func TestValuesReachTheAgent(t *testing.T) {
@@ -373,9 +362,7 @@ func TestTheDashboardMayHaveNoLabelOfItsOwn(t *testing.T) {
 func TestTheNodesSettingsAreAConfigMap(t *testing.T) {
 	got := template(t, "devinfo", `{agent: {settings: {default.json: {logLevel: info}, node1.json: {cdiDevices: ["*"]}}}}`)
 	want := map[string]any{"default.json": `{"logLevel":"info"}`, "node1.json": `{"cdiDevices":["*"]}`}
-	if diff := cmp.Diff(want, got["ConfigMap devinfo-settings"]["data"]); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
+	same(t, "settings", got["ConfigMap devinfo-settings"]["data"], want)
 }
 
 func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
@@ -448,19 +435,17 @@ func TestHelmLintFindsNothing(t *testing.T) {
 
 // What the documentation has people type is taken.
 func TestTheDocumentationSetsValuesThatThereAre(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(chart, "values.yaml"))
-	must(t, err)
+	text := read(t, filepath.Join(chart, "values.yaml"))
 	var values map[string]any
-	must(t, yaml.Unmarshal(text, &values))
+	must(t, yaml.Unmarshal([]byte(text), &values))
 	pages, err := filepath.Glob("../../docs/*.md")
 	must(t, err)
 	more, err := filepath.Glob("../../docs/*/*.md")
 	must(t, err)
 	seen := 0
 	for _, path := range append(append(pages, more...), "../../README.md", filepath.Join(chart, "README.md"), filepath.Join(chart, "templates/_helpers.tpl"), filepath.Join(chart, "templates/NOTES.txt")) {
-		page, err := os.ReadFile(path)
-		must(t, err)
-		for _, set := range regexp.MustCompile(`--set[ =]([^ `+"`"+`"\n]+)`).FindAllStringSubmatch(string(page), -1) {
+		page := read(t, path)
+		for _, set := range regexp.MustCompile(`--set[ =]([^ `+"`"+`"\n]+)`).FindAllStringSubmatch(page, -1) {
 			for _, assignment := range strings.Split(set[1], ",") {
 				name, _, _ := strings.Cut(assignment, "=")
 				var in any = values
@@ -481,16 +466,14 @@ func TestTheDocumentationSetsValuesThatThereAre(t *testing.T) {
 }
 
 func TestEveryValueIsInTheReadme(t *testing.T) {
-	readme, err := os.ReadFile(filepath.Join(chart, "README.md"))
-	must(t, err)
-	text, err := os.ReadFile(filepath.Join(chart, "values.yaml"))
-	must(t, err)
+	readme := read(t, filepath.Join(chart, "README.md"))
+	text := read(t, filepath.Join(chart, "values.yaml"))
 	var values map[string]any
-	must(t, yaml.Unmarshal(text, &values))
+	must(t, yaml.Unmarshal([]byte(text), &values))
 	var walk func(values map[string]any)
 	walk = func(values map[string]any) {
 		for name, value := range values {
-			if !regexp.MustCompile("[`.]" + name + "[`.]").Match(readme) {
+			if !regexp.MustCompile("[`.]" + name + "[`.]").MatchString(readme) {
 				t.Errorf("README.md does not have %s", name)
 			}
 			if below, ok := value.(map[string]any); ok && name != "updateStrategy" && name != "resources" && name != "labels" {
@@ -503,20 +486,17 @@ func TestEveryValueIsInTheReadme(t *testing.T) {
 
 // The agents uninstall where they run, with the mounts that they have.
 func TestTheDocumentedPatchHasTheAgentsUninstall(t *testing.T) {
-	page, err := os.ReadFile("../../docs/install.md")
-	must(t, err)
-	found := regexp.MustCompile(`(?s)patch daemonset devinfo-agent --patch '(.*?)'`).FindSubmatch(page)
+	page := read(t, "../../docs/install.md")
+	found := regexp.MustCompile(`(?s)patch daemonset devinfo-agent --patch '(.*?)'`).FindStringSubmatch(page)
 	if found == nil {
 		t.Fatal("docs/install.md has no such patch")
 	}
 	const overlay = "resources: [../deploy/devinfo/overlays/openshift]\npatches: [{path: patch.json, target: {kind: DaemonSet}}]\n"
-	patch := strings.Replace(string(found[1]), "{", `{"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "devinfo-agent"}, `, 1)
+	patch := strings.Replace(found[1], "{", `{"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "devinfo-agent"}, `, 1)
 	before := daemonSet(t, kustomize(t, "devinfo/overlays/openshift")["DaemonSet devinfo-agent"])
 	after := daemonSet(t, kustomizeHere(t, map[string]string{"kustomization.yaml": overlay, "patch.json": patch})["DaemonSet devinfo-agent"])
 	before.Spec.Template.Spec.Containers[0].Command = []string{"/devinfo-agent", "--uninstall", "--stay"}
 	all := intstr.FromString("100%")
 	before.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = &all
-	if diff := cmp.Diff(before, after); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
+	same(t, "the agent that uninstalls", after, before)
 }

@@ -4,26 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/textparse"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb/chunks"
 )
-
-// scrapedText is what /metrics of an agent in a cluster said.
-func scrapedText(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile("testdata/metrics.txt")
-	must(t, err)
-	return string(text)
-}
 
 // A target is scraped each minute for an hour.
 type target struct {
@@ -125,9 +115,8 @@ func holder(t *testing.T, text string) (namespace, pod string) {
 // joins are the expressions that name a metric of ours and one of an exporter, by the latter.
 func joins(t *testing.T) map[string]string {
 	t.Helper()
-	doc, err := os.ReadFile("../../docs/agent.md")
-	must(t, err)
-	_, block, ok := strings.Cut(string(doc), "```promql\n")
+	doc := read(t, "../../docs/agent.md")
+	_, block, ok := strings.Cut(doc, "```promql\n")
 	block, _, closed := strings.Cut(block, "```")
 	if !ok || !closed {
 		t.Fatal("docs/agent.md has no queries")
@@ -151,7 +140,7 @@ func joins(t *testing.T) map[string]string {
 }
 
 func TestTheJoinsFindThePodOfADevice(t *testing.T) {
-	text := scrapedText(t)
+	text := read(t, "testdata/metrics.txt") // what /metrics of an agent in a cluster said
 	namespace, pod := holder(t, text)
 	// On the other node nobody has the VF of this address.
 	all := scraped(t, append(node("worker-1", text), node("worker-2", "")...)...)
@@ -171,7 +160,5 @@ func TestTheJoinsFindThePodOfADevice(t *testing.T) {
 		"node_infiniband_port_data_received_bytes_total":     {of: 30},
 		"node_network_receive_drop_total":                    {of: 2},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(- is wanted)\n%s", diff)
-	}
+	same(t, "joins", got, want)
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/common/util"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
@@ -30,6 +31,22 @@ func must(t testing.TB, errs ...error) {
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// same fails the test with the differences of a thing, if there are any.
+func same(t *testing.T, what string, got, want any, options ...cmp.Option) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, options...); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// read gives the text of a file.
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	must(t, err)
+	return string(text)
 }
 
 // objects are those of manifests, by kind and name.
@@ -115,9 +132,7 @@ func renderOn(t *testing.T, apis *common.Capabilities, namespace, values string)
 // file reads a manifest of deploy/.
 func file(t *testing.T, name string) objects {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, name))
-	must(t, err)
 	list := objects{}
-	list.add(t, string(text))
+	list.add(t, read(t, filepath.Join(root, name)))
 	return list
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 )
@@ -51,11 +50,7 @@ func TestTheManifestsAreTheCharts(t *testing.T) {
 			if *write {
 				must(t, os.WriteFile(path, []byte(text), 0o644))
 			}
-			has, err := os.ReadFile(path)
-			must(t, err)
-			if diff := cmp.Diff(text, string(has)); diff != "" {
-				t.Errorf("%s is another than the chart's: run \"make manifests\" (-chart +file)\n%s", name, diff)
-			}
+			same(t, name+": run make manifests", read(t, path), text)
 		}
 	}
 }
@@ -91,9 +86,7 @@ func TestTheDirectoriesThatTheSettingsNameAreMounted(t *testing.T) {
 				}
 			}
 		}
-		if diff := cmp.Diff(test.want, got); diff != "" {
-			t.Errorf("%s (-want +got)\n%s", test.set, diff)
-		}
+		same(t, test.set, got, test.want)
 	}
 }
 
@@ -166,10 +159,9 @@ func TestEachContainerHasFewRightsAndRequestsWhatItTakes(t *testing.T) {
 func TestTheNamespacesAllowThePodsWithoutWarnings(t *testing.T) {
 	for _, dir := range []string{"devinfo", "cni-dra-driver"} {
 		labels := kustomize(t, dir)["Namespace "+dir]["metadata"].(map[string]any)["labels"].(map[string]any)
-		page, err := os.ReadFile("../../docs/install.md")
-		must(t, err)
+		page := read(t, "../../docs/install.md")
 		for _, mode := range []string{"enforce", "warn", "audit"} {
-			if labels["pod-security.kubernetes.io/"+mode] != "privileged" || !strings.Contains(string(page), "pod-security.kubernetes.io/"+mode+"=privileged") {
+			if labels["pod-security.kubernetes.io/"+mode] != "privileged" || !strings.Contains(page, "pod-security.kubernetes.io/"+mode+"=privileged") {
 				t.Errorf("%s: %s is %v in the namespace, and not in docs/install.md", dir, mode, labels)
 			}
 		}

@@ -49,9 +49,8 @@ type dashboard struct {
 
 func grafana(t *testing.T) (d dashboard) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(chart, "files/dashboard.json"))
-	must(t, err)
-	must(t, json.Unmarshal(text, &d))
+	text := read(t, filepath.Join(chart, "files/dashboard.json"))
+	must(t, json.Unmarshal([]byte(text), &d))
 	return d
 }
 
@@ -166,10 +165,9 @@ func TestTheAlertOfPartsNamesTheValueThatTurnsInjectionOff(t *testing.T) {
 // An anchor that is not there leads to the top of a long page. A section that is named after alerts
 // has a row for each that leads there, and for no other.
 func TestEachAlertLeadsToItsSection(t *testing.T) {
-	page, err := os.ReadFile("../../docs/troubleshooting.md")
-	must(t, err)
+	page := read(t, "../../docs/troubleshooting.md")
 	anchors := map[string]bool{}
-	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(page), -1) {
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(page, -1) {
 		anchor := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(heading[1]), "")
 		anchors[strings.ReplaceAll(anchor, " ", "-")] = true
 	}
@@ -182,7 +180,7 @@ func TestEachAlertLeadsToItsSection(t *testing.T) {
 		lead[anchor] = append(lead[anchor], r.Alert)
 	}
 	for _, program := range []string{"devinfo-agent", "cni-dra-driver"} {
-		_, section, _ := strings.Cut(string(page), "\n## Alerts of "+program+"\n")
+		_, section, _ := strings.Cut(page, "\n## Alerts of "+program+"\n")
 		section, _, _ = strings.Cut(section, "\n## ")
 		var rows []string
 		for _, found := range regexp.MustCompile("`(Devinfo[A-Za-z]+|CNIDRA[A-Za-z]+)`").FindAllStringSubmatch(section, -1) {

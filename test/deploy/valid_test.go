@@ -179,11 +179,10 @@ func TestTheProgramsHaveTheFlagsOfTheManifests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := pod.Containers[0]
 			program := regexp.MustCompile(`/([a-z-]+):`).FindStringSubmatch(c.Image)[1]
-			source, err := os.ReadFile(filepath.Join("../../cmd", program, "flags.go"))
-			must(t, err)
+			source := read(t, filepath.Join("../../cmd", program, "flags.go"))
 			for _, arg := range c.Args {
 				found := flag.FindStringSubmatch(arg)
-				if found == nil || !strings.Contains(string(source), `"`+found[1]+`"`) {
+				if found == nil || !strings.Contains(source, `"`+found[1]+`"`) {
 					t.Errorf("%s has no flag %s", program, arg)
 				}
 			}
@@ -192,11 +191,10 @@ func TestTheProgramsHaveTheFlagsOfTheManifests(t *testing.T) {
 }
 
 func TestTheAgentRequestsTheProcessorTimeThatIsDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../docs/install.md")
-	must(t, err)
-	said := regexp.MustCompile(`The agent requests\s+([0-9]+m)\.`).FindSubmatch(text)
+	text := read(t, "../../docs/install.md")
+	said := regexp.MustCompile(`The agent requests\s+([0-9]+m)\.`).FindStringSubmatch(text)
 	agent := pods(t)["devinfo"].Containers[0]
-	if said == nil || agent.Resources.Requests.Cpu().String() != string(said[1]) {
+	if said == nil || agent.Resources.Requests.Cpu().String() != said[1] {
 		t.Errorf("docs/install.md says %q, and the agent requests %s", said, agent.Resources.Requests.Cpu())
 	}
 }
