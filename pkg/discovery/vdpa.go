@@ -34,18 +34,14 @@ func (s *search) lookForVDPA() error {
 	case 1:
 		s.where.vdpa = list[0].Name
 	default:
-		s.undescribable(several(list))
+		var names []string
+		for _, v := range list {
+			names = append(names, v.Name)
+		}
+		s.undescribable(fmt.Sprintf("it carries %d vDPA devices (%s), and nothing says which one is meant; "+
+			"name it as deviceID, or as parent-device in deviceInfo or in the device-info file", len(list), strings.Join(names, ", ")))
 	}
 	return nil
-}
-
-func several(list []sysfs.VDPA) (why string) {
-	var names []string
-	for _, v := range list {
-		names = append(names, v.Name)
-	}
-	return fmt.Sprintf("it carries %d vDPA devices (%s), and nothing says which one is meant; "+
-		"name it as deviceID, or as parent-device in deviceInfo or in the device-info file", len(list), strings.Join(names, ", "))
 }
 
 func (s *search) describeVDPA() error {
@@ -88,10 +84,8 @@ func (s *search) describeVDPA() error {
 // namedBy is the source that named the vDPA device itself; where all of them named
 // the function or the SF, it was found below that.
 func (s *search) namedBy(v sysfs.VDPA, dir string) string {
-	for _, c := range s.claims {
-		if c.ref.vdpa == v.Name {
-			return c.source
-		}
+	if n := slices.IndexFunc(s.claims, func(c claim) bool { return c.ref.vdpa == v.Name }); n >= 0 {
+		return s.claims[n].source
 	}
 	return dir
 }
@@ -131,10 +125,10 @@ func (s *search) virtioOf(v sysfs.VDPA) (name, source string) {
 	if err != nil {
 		s.warn("vdpa %s: hardware address: %v", v.Name, err)
 	}
+	if !ok {
+		return "", ""
+	}
 	for _, name := range v.Virtio {
-		if !ok {
-			break
-		}
 		if its, seen, err := s.Sys.VirtioMAC(name); err != nil {
 			s.warn("%s: hardware address: %v", name, err)
 		} else if seen && strings.EqualFold(its, mac.String()) {
