@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -61,16 +59,23 @@ func (s stage) dir(sandbox string) string { return filepath.Join(s.root, sandbox
 
 // put makes the directory of a sandbox hold the files and, where there is none, an empty
 // file for each mount point. An empty file stays: a container may have something mounted
-// on it.
+// on it. The file of all networks comes last: who reads it finds the files of those that it
+// names. What it no longer names is pruned after it.
 func (s stage) put(sandbox, netns string, files map[string][]byte, points []string) error {
 	if err := s.make(sandbox, netns); err != nil {
 		return err
 	}
 	dir := s.dir(sandbox)
-	for _, name := range inOrder(files) {
-		if err := s.write(dir, name, files[name]); err != nil {
+	for name, data := range files {
+		if name == networkInfoFile {
+			continue
+		}
+		if err := s.write(dir, name, data); err != nil {
 			return err
 		}
+	}
+	if err := s.write(dir, networkInfoFile, files[networkInfoFile]); err != nil {
+		return err
 	}
 	for _, name := range points {
 		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
@@ -81,16 +86,6 @@ func (s stage) put(sandbox, netns string, files map[string][]byte, points []stri
 		}
 	}
 	return prune(dir, files)
-}
-
-// inOrder has the file of all networks last: who reads it finds the files of those that it
-// names. What it no longer names is pruned after it.
-func inOrder(files map[string][]byte) []string {
-	names := slices.Sorted(maps.Keys(files))
-	if n := slices.Index(names, networkInfoFile); n >= 0 {
-		names = append(slices.Delete(names, n, n+1), networkInfoFile)
-	}
-	return names
 }
 
 // make makes the directory of a sandbox.
