@@ -76,7 +76,8 @@ func Examine(ctx context.Context, name string) (*Executable, error) {
 		return e, nil
 	}
 	if e.Build, e.Ours = build.Of(info), info.Path == program; e.Ours {
-		if r, err := ask(ctx, name); err == nil {
+		out, failed := run(ctx, name, []string{"--version"}) // an older build takes no arguments, and prints nothing
+		if r, err := build.ParsePlugin(string(out)); err == nil && failed == nil {
 			e.Version, e.JournalFormat, e.Build = r.Version, r.JournalFormat, r.Info
 		}
 	}
@@ -92,16 +93,6 @@ func run(ctx context.Context, name string, args []string, env ...string) ([]byte
 	cmd.Env = append([]string{}, env...)
 	cmd.WaitDelay = time.Second
 	return cmd.Output()
-}
-
-// ask runs devinfo --version. An older build takes no arguments: it prints nothing on its
-// standard output.
-func ask(ctx context.Context, name string) (build.Plugin, error) {
-	out, err := run(ctx, name, []string{"--version"})
-	if err != nil {
-		return build.Plugin{}, err
-	}
-	return build.ParsePlugin(string(out))
 }
 
 // versions runs a plugin's VERSION, which touches nothing (CNI specification 1.1.0,
