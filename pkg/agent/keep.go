@@ -10,7 +10,6 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// keep sees to settings and plugin.
 func (a *Agent) keep(ctx context.Context) {
 	var err error
 	if a.Settings != nil {

@@ -112,7 +112,6 @@ func settleType(info *devinfo.Info) error {
 	return nil
 }
 
-// fill fills in the placeholders of one string.
 func (a *Attachment) fill(key, text string, into *string) error {
 	quoted, _ := json.Marshal(text) // a string always encodes
 	filled, err := a.expand(key, quoted)

@@ -97,7 +97,6 @@ func (r *Report) Err() *Error {
 
 func (r *Report) row(f Item) { r.Facts = append(r.Facts, f) }
 
-// fail keeps the first problem.
 func (r *Report) fail(err *Error) {
 	if r.Problem == nil {
 		r.Problem = err

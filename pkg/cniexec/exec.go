@@ -81,7 +81,6 @@ func (e *Exec) ExecPlugin(ctx context.Context, path string, stdin []byte, env []
 	}
 }
 
-// run runs a plugin once.
 func (e *Exec) run(path string, stdin []byte, env []string) ([]byte, error) {
 	stdout, stderr := &output{}, &messages{to: e.Stderr}
 	ctx, late := context.Background(), false

@@ -33,7 +33,6 @@ func give(p *api.PodSandbox, c *api.Container, mounts []*api.Mount) *giving {
 	return &giving{ContainerAdjustment: &api.ContainerAdjustment{}, container: c, mounts: slices.Clone(mounts), userns: hasUserNamespace(p, c)}
 }
 
-// withheld is a thing that a container is not given.
 type withheld struct {
 	cause Withheld
 	grant.Refusal
@@ -138,8 +137,7 @@ func (g *giving) variable(v string) {
 	}
 }
 
-// forOthers is to read and write.
-const forOthers fs.FileMode = 0o006
+const forOthers fs.FileMode = 0o006 // to read and write
 
 func (g *giving) node(n cdispec.Node) {
 	has := func(d *api.LinuxDevice) bool { return d.GetPath() == n.Path }

@@ -39,7 +39,6 @@ const PluginName = "devinfo-agent"
 // is not.
 type WhenMissing string
 
-// The two policies.
 const (
 	Pass   WhenMissing = "pass"   // it is made with what there is
 	Refuse WhenMissing = "refuse" // it is not made, and the kubelet tries again
@@ -89,7 +88,6 @@ type Metrics interface {
 // Answer is what became of a container.
 type Answer string
 
-// The answers.
 const (
 	Nothing  Answer = "nothing"  // the pod has no attachments
 	Off      Answer = "off"      // its namespace or its annotation says so
@@ -101,8 +99,7 @@ const (
 // Reason is why a container was passed or refused.
 type Reason string
 
-// The reasons; "" for the answers that need none.
-const (
+const ( // "" for the answers that need none
 	FileGone Reason = "file"     // a device-info file that ADD wrote is gone, or cannot be read
 	Required Reason = "required" // an interface that the pod requires has no device information
 	Failed   Reason = "failed"   // journal, settings, kernel or disk failed
@@ -112,7 +109,6 @@ const (
 // Withheld is why a container was not given a thing.
 type Withheld string
 
-// The causes.
 const (
 	ByPolicy        Withheld = "policy"        // package grant refuses it
 	ByUserNamespace Withheld = "userNamespace" // it cannot work in the pod's user namespace
@@ -123,7 +119,6 @@ const (
 // Disagreement is how a container's devices differ from those of its pod's networks.
 type Disagreement string
 
-// The ways.
 const (
 	OtherDevice Disagreement = "device" // one of them is no network's
 	OtherOrder  Disagreement = "order"  // they come in another order than the interfaces

@@ -102,7 +102,6 @@ func (a *Agent) CreateContainer(ctx context.Context, p *api.PodSandbox, c *api.C
 	return v.adjustment, nil, nil
 }
 
-// answer decides in time.
 func (a *Agent) answer(ctx context.Context, p *api.PodSandbox, c *api.Container) verdict {
 	switch {
 	case netnsOf(p) == "":
@@ -225,7 +224,6 @@ func missing(nics []nic, required []string) (Reason, error) {
 	return "", nil
 }
 
-// required are the interfaces that a pod requires.
 func required(p *api.PodSandbox) (names []string) {
 	for name := range strings.SplitSeq(p.GetAnnotations()[requireAnnotation], ",") {
 		if name = strings.TrimSpace(name); name != "" {
@@ -248,7 +246,6 @@ func hasNetworks(p *api.PodSandbox) bool {
 	return p.GetAnnotations()[networksAnnotation] != "" || len(required(p)) > 0
 }
 
-// isOff says that a pod is to be given nothing.
 func (a *Agent) isOff(p *api.PodSandbox) bool {
 	in := func(patterns []string) bool {
 		return slices.ContainsFunc(patterns, func(pattern string) bool { ok, _ := path.Match(pattern, p.GetNamespace()); return ok })
@@ -267,7 +264,6 @@ func (a *Agent) isOff(p *api.PodSandbox) bool {
 	return err == nil && !on
 }
 
-// tell logs and counts a verdict.
 func (a *Agent) tell(p *api.PodSandbox, c *api.Container, v verdict, took time.Duration) {
 	log := a.Log.With("pod", p.GetNamespace()+"/"+p.GetName(), "container", c.GetName())
 	if v.problem != nil {

@@ -30,7 +30,6 @@ func (a *Agent) keep(ctx context.Context) {
 	}
 }
 
-// state is what there was to see.
 type state struct {
 	journal, files time.Time // of the last change
 	settings       [2]string // the two directories

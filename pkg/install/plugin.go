@@ -133,7 +133,6 @@ func (p *Plugin) permit(done *Installation) error {
 	return nil
 }
 
-// some are the first of many names.
 func some(names []string) string {
 	const enough = 20
 	if more := len(names) - enough; more > 0 {
