@@ -145,8 +145,11 @@ func (a *Agent) Run(ctx context.Context) {
 		of.Go(func() {
 			select {
 			case <-settled:
-				every(ctx, pause, f)
 			case <-ctx.Done():
+			}
+			for ctx.Err() == nil {
+				f(ctx)
+				sleep(ctx, pause)
 			}
 		})
 	}
@@ -211,14 +214,6 @@ func within(limit time.Duration, group *sync.WaitGroup) bool {
 		return true
 	case <-time.After(limit):
 		return false
-	}
-}
-
-// every calls f at once, and again after each pause.
-func every(ctx context.Context, pause time.Duration, f func(context.Context)) {
-	for ctx.Err() == nil {
-		f(ctx)
-		sleep(ctx, pause)
 	}
 }
 
