@@ -19,7 +19,6 @@ package inject
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"path/filepath"
 	"sync"
@@ -164,11 +163,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	var keeping sync.WaitGroup
 	keeping.Go(func() { a.keep(ctx) })
 	defer keeping.Wait()
-	err := nri.Plugin{
+	_ = nri.Plugin{ // it ends with ctx
 		Handler: a, Name: PluginName, Index: a.Index, Socket: a.Socket, FailRequests: a.WhenMissing == Refuse, Connected: a.Connected, Log: a.Log,
 	}.Serve(ctx)
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
+	return nil
 }

@@ -33,8 +33,15 @@ func (a *Agent) attachments(node config.Node, id, netns string) ([]nic, error) {
 		if n.adding {
 			continue
 		}
-		if err := a.address(&n, netns); err != nil {
-			return nil, err
+		if !n.byClaim {
+			i, err := a.Finder.Interfaces.Interface(netns, n.ifName)
+			switch {
+			case errors.Is(err, link.ErrNoInterface), errors.Is(err, link.ErrNoNetns): // on vfio-pci there is none, nor for a socket
+			case err != nil:
+				return nil, err
+			default:
+				n.mac, n.mtu = i.MAC.String(), i.MTU
+			}
 		}
 		list = append(list, n)
 	}
@@ -166,21 +173,4 @@ func (n *nic) read(dir, name string, must bool) {
 	} else {
 		n.file = n.info.Encode() // others read what we read
 	}
-}
-
-// address asks the kernel for the interface's address and MTU. There is no interface on
-// vfio-pci, or for a socket.
-func (a *Agent) address(n *nic, netns string) error {
-	if n.byClaim {
-		return nil
-	}
-	i, err := a.Finder.Interfaces.Interface(netns, n.ifName)
-	switch {
-	case errors.Is(err, link.ErrNoInterface), errors.Is(err, link.ErrNoNetns):
-		return nil
-	case err != nil:
-		return err
-	}
-	n.mac, n.mtu = i.MAC.String(), i.MTU
-	return nil
 }
