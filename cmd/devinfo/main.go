@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"os"
@@ -31,11 +32,7 @@ func machine() *plugin.Plugin {
 	if os.Getenv("CNI_COMMAND") == "VERSION" {
 		return &plugin.Plugin{Stdout: os.Stdout}
 	}
-	path := os.Getenv("DEVINFO_NODE_CONFIG")
-	if path == "" {
-		path = config.NodeFile
-	}
-	node, nodeErr := config.LoadNode(path)
+	node, nodeErr := config.LoadNode(cmp.Or(os.Getenv("DEVINFO_NODE_CONFIG"), config.NodeFile))
 	log := logger(node)
 	var finder discovery.Finder
 	sys, err := sysfs.Open(node.Sysfs)

@@ -41,7 +41,9 @@ func (o *offer) function(p *devinfo.PCI) error {
 		return err
 	}
 	if o.Unasked && !named {
-		rdma = slices.DeleteFunc(rdma, managesFabric)
+		rdma = slices.DeleteFunc(rdma, func(node string) bool { // those of subnet managers, which speak for the whole fabric
+			return strings.HasPrefix(node, "umad") || strings.HasPrefix(node, "issm")
+		})
 	}
 	id := sysfs.ID("pci", address.String())
 	if o.found.SF != "" {
@@ -60,11 +62,6 @@ func (o *offer) function(p *devinfo.PCI) error {
 		o.addVhostNet(device, p.VhostNet)
 	}
 	return nil
-}
-
-// managesFabric says that a node is one of subnet managers, which speak for the whole fabric.
-func managesFabric(node string) bool {
-	return strings.HasPrefix(node, "umad") || strings.HasPrefix(node, "issm")
 }
 
 // rdma lists the nodes of the function's RDMA devices or, of a sub-function, of its own.
