@@ -19,7 +19,7 @@ func (s *search) describe() error {
 		}
 	}
 	switch t := s.typ(); {
-	case socketType(t):
+	case IsSocket(t):
 		s.describeSocket(t)
 		return nil
 	case s.where == (ref{}):

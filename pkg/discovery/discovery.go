@@ -181,7 +181,8 @@ func (s *search) typ() devinfo.Type {
 	return ""
 }
 
-func socketType(t devinfo.Type) bool { return t == devinfo.TypeVhostUser || t == devinfo.TypeMemif }
+// IsSocket says that a device of that type is a socket, which has a directory and no nodes.
+func IsSocket(t devinfo.Type) bool { return t == devinfo.TypeVhostUser || t == devinfo.TypeMemif }
 
 // ref is a device on the buses that the specification has types for.
 type ref struct {

@@ -99,7 +99,7 @@ func (s *search) resolveVDPA(name string) (r ref, there bool, err error) {
 
 func (s *search) fromInfo(source string, info *devinfo.Info) error {
 	name := Identity(info)
-	if name == "" || socketType(info.Type) {
+	if name == "" || IsSocket(info.Type) {
 		return nil
 	}
 	resolve := s.resolve
@@ -128,7 +128,7 @@ func Identity(info *devinfo.Info) string {
 
 // fromDeviceIDs takes each name once, by the first key that has it.
 func (s *search) fromDeviceIDs() error {
-	if socketType(s.typ()) {
+	if IsSocket(s.typ()) {
 		return nil
 	}
 	seen := map[string]bool{}
@@ -146,7 +146,7 @@ func (s *search) fromDeviceIDs() error {
 }
 
 func (s *search) fromResult() error {
-	if s.target.PCIID == "" || socketType(s.typ()) {
+	if s.target.PCIID == "" || IsSocket(s.typ()) {
 		return nil
 	}
 	return s.named("the result's pciID", s.target.PCIID, s.resolve, notHere)

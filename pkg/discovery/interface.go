@@ -25,7 +25,7 @@ func (s *search) fromInterface() error {
 	}
 	s.found.InNetns, s.found.Interface = true, cmp.Or(found.Parent, found.Kind, found.BusInfo)
 	s.found.Virtual = found.Kind != "" && found.Parent == "" && !found.Stacked() && !found.Child
-	if socketType(s.typ()) {
+	if IsSocket(s.typ()) {
 		return nil
 	}
 	for i := &found; i != nil; i = i.Lower {

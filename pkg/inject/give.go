@@ -13,6 +13,7 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/pod"
@@ -46,7 +47,7 @@ func (g *giving) withhold(cause Withheld, what, why, remedy string) {
 func (a *Agent) grants(g *giving, settings config.Node, of pod.Identity, netns string, nics []nic) error {
 	by := grant.Granter{Sys: a.Finder.Sys, Nodes: grant.NodesBelow(a.HostRoot), Settings: settings, Pod: of, Unasked: true}
 	for _, n := range nics {
-		if n.info == nil || !settings.InjectNodes && !isSocket(n.info) {
+		if n.info == nil || !settings.InjectNodes && !discovery.IsSocket(n.info.Type) {
 			continue
 		}
 		by.SocketDir = n.socketDir
@@ -93,11 +94,6 @@ func (g *giving) variables(nics []nic, mounted bool) {
 			g.variable(fact)
 		}
 	}
-}
-
-// isSocket says that the device is a socket, which has a directory and no nodes.
-func isSocket(info *devinfo.Info) bool {
-	return info.Type == devinfo.TypeVhostUser || info.Type == devinfo.TypeMemif
 }
 
 // makesSocket says that it is the container's side that does.
