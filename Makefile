@@ -86,7 +86,7 @@ registry:
 manifests: ## those of deploy/ that the chart makes, for kustomize: after a change of the chart
 	cd test/deploy && go test -count=1 -run TestTheManifestsAreTheCharts . -write
 
-release: kubectl ## archives, images, chart, SPDX document and checksums of VERSION into dist/; install.yaml if REGISTRY has the images; krew's manifest if DOWNLOADS is the URL they will be below; the chart names SOURCE, the URL of the repository
+release: kubectl ## archives, images, chart, SPDX document and checksums of VERSION into dist/; install.yaml if REGISTRY has the images; krew's manifest if DOWNLOADS is the URL they will be below; chart and manifest name SOURCE, the URL of the repository
 	@rm -rf $(DIST)
 	@$(call PACK,release) -out $(DIST) -chart $(CURDIR)/deploy/charts/devinfo -krew $(CURDIR)/deploy/krew/devinfo.yaml.tmpl -downloads '$(DOWNLOADS)' $(CURDIR)/{LICENSE,README.md,CHANGELOG.md}
 

@@ -105,7 +105,7 @@ func TestAChartsVersionIsSemantic(t *testing.T) {
 func TestKrewFindsTheProgramAndItsChecksum(t *testing.T) {
 	made := contents(t, pack(t, programs(t)))
 	manifest := made["kubectl-devinfo-v1.2.3.yaml"]
-	if !strings.Contains(manifest, "\n  version: v1.2.3\n") || strings.Contains(manifest, "{{") {
+	if !strings.Contains(manifest, "\n  version: v1.2.3\n  homepage: https://example.com/devinfo\n  shortDescription: ") || strings.Contains(manifest, "{{") {
 		t.Errorf("%s", manifest)
 	}
 	for _, platform := range []string{"darwin-arm64", "linux-amd64", "linux-arm64"} {

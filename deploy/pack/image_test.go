@@ -136,7 +136,7 @@ func TestImagesArePushedWithoutADaemon(t *testing.T) {
 	want := statement{Type: "https://in-toto.io/Statement/v1", PredicateType: "https://slsa.dev/provenance/v1"}
 	want.Subject = []material{{Name: host + "/net/cni-dra-driver", Digest: map[string]string{"sha256": digest.Hex}}}
 	build, run := &want.Predicate.BuildDefinition, &want.Predicate.RunDetails
-	build.BuildType = "https://devinfo-cni.io/deploy/pack/v1"
+	build.BuildType = "tag:devinfo-cni.io,2026:deploy/pack/v1"
 	build.ExternalParameters = map[string]string{
 		"source": "https://example.com/devinfo", "revision": "abc",
 		"command": "make push REGISTRY='" + host + "/net' TAG='v1.2.3' VERSION='v1.2.3' SOURCE='https://example.com/devinfo' ARCHES='amd64 arm64'",

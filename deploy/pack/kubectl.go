@@ -53,7 +53,7 @@ func (r *release) manifest(name string, archives []archive) error {
 		return err
 	}
 	var out bytes.Buffer
-	if err := filled.Execute(&out, map[string]any{"Version": r.version, "Downloads": strings.TrimSuffix(r.downloads, "/"), "Archives": archives}); err != nil {
+	if err := filled.Execute(&out, map[string]any{"Version": r.version, "Source": r.source, "Downloads": strings.TrimSuffix(r.downloads, "/"), "Archives": archives}); err != nil {
 		return err
 	}
 	return os.WriteFile(name, out.Bytes(), 0o644)

@@ -39,7 +39,8 @@ type material struct {
 }
 
 // ourselves is the builder unless a flag names another one: whoever runs "make push".
-const ourselves = "https://devinfo-cni.io/deploy/pack"
+// It is a name (RFC 4151), not an address.
+const ourselves = "tag:devinfo-cni.io,2026:deploy/pack"
 
 // provenance says what an image was made of, by what and by whom. The modules are in its SPDX
 // document, of which it has the digest.

@@ -33,7 +33,7 @@ func (r *release) sbom(name string, programs []program) ([]byte, error) {
 	}
 	document := &v2_3.Document{
 		SPDXVersion: v2_3.Version, DataLicense: v2_3.DataLicense, SPDXIdentifier: "DOCUMENT", DocumentName: name,
-		DocumentNamespace: fmt.Sprintf("https://devinfo-cni.io/spdx/%s-%x", name, sum.Sum(nil)[:8]),
+		DocumentNamespace: fmt.Sprintf("tag:devinfo-cni.io,2026:spdx/%s-%x", name, sum.Sum(nil)[:8]),
 		CreationInfo: &v2_3.CreationInfo{
 			Created:  r.time.Format(time.RFC3339),
 			Creators: []common.Creator{{CreatorType: "Tool", Creator: "devinfo-cni.io/deploy/pack"}},

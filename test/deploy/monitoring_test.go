@@ -166,16 +166,12 @@ func TestTheAlertOfPartsNamesTheValueThatTurnsInjectionOff(t *testing.T) {
 // has a row for each that leads there, and for no other.
 func TestEachAlertLeadsToItsSection(t *testing.T) {
 	page := read(t, "../../docs/troubleshooting.md")
-	anchors := map[string]bool{}
-	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(page, -1) {
-		anchor := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(heading[1]), "")
-		anchors[strings.ReplaceAll(anchor, " ", "-")] = true
-	}
+	sections := anchors(page)
 	lead := map[string][]string{}
 	for _, r := range rules(t) {
-		base, anchor, _ := strings.Cut(r.Annotations["runbook_url"], "#")
-		if !strings.HasSuffix(base, "/docs/troubleshooting.md") || !anchors[anchor] {
-			t.Errorf("%s: docs/troubleshooting.md has no %q", r.Alert, r.Annotations["runbook_url"])
+		base, anchor, _ := strings.Cut(r.Annotations["runbook"], "#")
+		if base != "docs/troubleshooting.md" || !sections[anchor] {
+			t.Errorf("%s: docs/troubleshooting.md has no %q", r.Alert, r.Annotations["runbook"])
 		}
 		lead[anchor] = append(lead[anchor], r.Alert)
 	}
@@ -189,6 +185,17 @@ func TestEachAlertLeadsToItsSection(t *testing.T) {
 		if diff := cmp.Diff(lead["alerts-of-"+program], rows, cmpopts.SortSlices(strings.Compare)); diff != "" || rows == nil {
 			t.Errorf("%s (-alerts +rows)\n%s", program, diff)
 		}
+	}
+}
+
+// An address is the operator's to know.
+func TestTheRunbooksAreWhereTheOperatorHasThem(t *testing.T) {
+	made := template(t, "devinfo", `{metrics: {prometheusRule: {enabled: true, runbooks: "https://wiki.example.com/devinfo"}}}`)
+	text, err := yaml.Marshal(made["PrometheusRule devinfo"])
+	must(t, err)
+	urls := regexp.MustCompile(`runbook_url: https://wiki\.example\.com/devinfo#[a-z]`).FindAll(text, -1)
+	if len(urls) != len(rules(t)) || strings.Contains(string(text), "runbook: ") {
+		t.Errorf("%d of %d alerts have the address:\n%s", len(urls), len(rules(t)), text)
 	}
 }
 
