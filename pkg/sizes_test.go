@@ -20,7 +20,6 @@ const mostMethods, mostFields = 40, 20
 var tooLarge = map[string]string{
 	"methods of cmd/devinfoctl.tool":       "each command is one, and so is each function that prints for one",
 	"methods of pkg/dra.Agent":             "it is cut in two: see the next commits",
-	"methods of pkg/journal.Journal":       "it is cut smaller: see the next commits",
 	"methods of pkg/sysfs.FS":              "each reads one fact of sysfs",
 	"fields of cmd/cni-dra-driver.options": "filled by flags",
 	"fields of pkg/config.Config":          "decoded from JSON: the network configuration",

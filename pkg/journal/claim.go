@@ -79,21 +79,21 @@ func (j *Journal) Hold(c *Claim) error {
 		before, err := j.Claim(c.Record())
 		if before != nil {
 			had = devices(before.Leases)
-			undo = func() error { return j.write(before) }
+			undo = func() error { return j.claims.Write(c.Record(), before.encode()) }
 		} else if err != nil && !errors.As(err, new(*store.CorruptError)) {
 			return err
 		}
 		by, _ := c.taker()
-		if err := j.take(by, func() error { return j.write(c) }, undo); err != nil {
+		if err := j.take(by, func() error { return j.claims.Write(c.Record(), c.encode()) }, undo); err != nil {
 			return err
 		}
-		return j.giveBack(by.link, without(had, by.leases))
+		return j.leases.remove(by.link, without(had, by.leases))
 	})
 }
 
-func (j *Journal) write(c *Claim) error {
+func (c *Claim) encode() []byte {
 	data, _ := json.Marshal(c) // of strings and numbers
-	return j.claims.Write(c.Record(), append(data, '\n'))
+	return append(data, '\n')
 }
 
 // Holding says whether a claim has all the leases that its record names: one who was killed
@@ -116,7 +116,7 @@ func (j *Journal) LetGoIf(record string, allowed func() error) error {
 			return err
 		}
 		if c != nil {
-			if err := j.giveBack(record, devices(c.Leases)); err != nil {
+			if err := j.leases.remove(record, devices(c.Leases)); err != nil {
 				return err
 			}
 		}

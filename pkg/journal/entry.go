@@ -203,3 +203,22 @@ func decode(data []byte) (*Entry, error) {
 	}
 	return e, err
 }
+
+// head reads what comes before the first list or object of an entry that is corrupt: after a power
+// failure it may be torn.
+func head(data []byte) *Entry {
+	d, end := json.NewDecoder(bytes.NewReader(data)), 0
+	for _, err := d.Token(); err == nil; end = int(d.InputOffset()) {
+		var value json.Token
+		_, noKey := d.Token()
+		value, err = d.Token()
+		if _, nested := value.(json.Delim); nested || noKey != nil || err != nil {
+			break
+		}
+	}
+	e := new(Entry)
+	if json.Unmarshal(append(data[:end:end], '}'), e) != nil {
+		return new(Entry)
+	}
+	return e
+}

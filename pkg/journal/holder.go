@@ -1,9 +1,7 @@
 package journal
 
 import (
-	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -122,7 +120,7 @@ func (j *Journal) Has(e *Entry, id string, inode uint64) bool {
 func (j *Journal) Devices(o Owner) (has []DeviceLease) {
 	by, err := o.taker()
 	for _, l := range by.leases {
-		if err == nil && l.kind == OfDevice && !notThere(j.link(l, by.link)) {
+		if err == nil && l.kind == OfDevice && !notThere(j.leases.path(l, by.link)) {
 			has = append(has, l.DeviceLease)
 		}
 	}
@@ -133,7 +131,7 @@ func (j *Journal) Devices(o Owner) (has []DeviceLease) {
 // another boot, or invalid.
 func (j *Journal) Holds(k Key, kind Kind, id string) bool {
 	name, err := k.entry()
-	return err == nil && !notThere(j.link(lease{kind, DeviceLease{ID: id, Mode: Exclusive}}, name))
+	return err == nil && !notThere(j.leases.path(lease{kind, DeviceLease{ID: id, Mode: Exclusive}}, name))
 }
 
 // Holders gives those who have a lease of a thing, the exclusive one first. Attachments of
@@ -141,7 +139,7 @@ func (j *Journal) Holds(k Key, kind Kind, id string) bool {
 // does not name this boot: a power failure may have torn it. Nobody who is gone holds a device.
 func (j *Journal) Holders(kind Kind, id string) (list []Holder, err error) {
 	l := lease{kind, DeviceLease{ID: id}}
-	links, err := j.links(l)
+	links, err := j.leases.of(l)
 	if err != nil {
 		return nil, err
 	}
@@ -168,28 +166,7 @@ func (j *Journal) Owner(kind Kind, id string) (*Key, error) {
 
 // Leased lists the things of a kind of which there are leases, also those that count for
 // nothing.
-func (j *Journal) Leased(kind Kind) (ids []string, err error) {
-	entries, err := os.ReadDir(j.leases.Path(string(kind)))
-	if absent(err) {
-		err = nil
-	}
-	for _, e := range entries {
-		ids = append(ids, unescape(e.Name()))
-	}
-	return ids, err
-}
-
-// things are those of all kinds, each as a lease of no mode; with an error, those of the others.
-func (j *Journal) things() (list []lease, err error) {
-	for _, kind := range kinds {
-		ids, unread := j.Leased(kind)
-		err = errors.Join(err, unread)
-		for _, id := range ids {
-			list = append(list, lease{kind, DeviceLease{ID: id}})
-		}
-	}
-	return list, err
-}
+func (j *Journal) Leased(kind Kind) ([]string, error) { return j.leases.ids(kind) }
 
 // Remains fills in, of an entry that is invalid, what it has leases of, by the links. It reads
 // every lease of the node.
@@ -198,10 +175,10 @@ func (j *Journal) Remains(e *Entry) error {
 	if err != nil {
 		return err
 	}
-	things, err := j.things()
+	things, err := j.leases.things()
 	for _, l := range things {
 		for _, l.Mode = range []Mode{Shared, Exclusive} {
-			if notThere(j.link(l, name)) {
+			if notThere(j.leases.path(l, name)) {
 				continue
 			}
 			if id := e.id(l.kind); id != nil {

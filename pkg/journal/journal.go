@@ -49,7 +49,7 @@ type Journal struct {
 	dir     string
 	entries *private.Dir
 	claims  *private.Dir
-	leases  *private.Dir
+	leases  links
 }
 
 // The directories below the state directory.
@@ -65,7 +65,7 @@ func ClaimPath(stateDir, record string) string { return filepath.Join(stateDir, 
 // disk. The bootID tells entries of this boot from older ones: see [BootID].
 func Open(stateDir, bootID string) *Journal {
 	in := func(name string) *private.Dir { return private.Open(filepath.Join(stateDir, name)) }
-	return &Journal{NetnsGone: link.NetnsGone, bootID: bootID, dir: filepath.Clean(stateDir), entries: in(entriesDir), claims: in(claimsDir), leases: in("leases")}
+	return &Journal{NetnsGone: link.NetnsGone, bootID: bootID, dir: filepath.Clean(stateDir), entries: in(entriesDir), claims: in(claimsDir), leases: links{in("leases")}}
 }
 
 // BootID is the kernel's name for the current boot.
@@ -77,12 +77,12 @@ func BootID() (string, error) {
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, 65))
-	id := strings.TrimSpace(string(data))
-	if err == nil && (id == "" || len(data) > 64 || strings.ContainsRune(id, 0)) {
-		err = fmt.Errorf("%s: not a boot ID: %.20q", path, id)
-	}
 	if err != nil {
 		return "", err
+	}
+	id := strings.TrimSpace(string(data))
+	if id == "" || len(data) > 64 || strings.ContainsRune(id, 0) {
+		return "", fmt.Errorf("%s: not a boot ID: %.20q", path, id)
 	}
 	return id, nil
 }
@@ -110,11 +110,11 @@ func (j *Journal) Get(k Key) (*Entry, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	return j.parse(k, name, data, err)
+	return parseEntry(j.entries.Path(name), k, data, err)
 }
 
-func (j *Journal) parse(k Key, name string, data []byte, err error) (*Entry, error) {
-	return parsed(j.entries.Path(name), data, err, func(data []byte) (*Entry, error) {
+func parseEntry(path string, k Key, data []byte, err error) (*Entry, error) {
+	return parsed(path, data, err, func(data []byte) (*Entry, error) {
 		e, err := decode(data)
 		if err == nil && e.Key != k {
 			err = fmt.Errorf("is of attachment %s", e.Key)
@@ -151,7 +151,8 @@ func (j *Journal) Lock(ctx context.Context, k Key, wait time.Duration) (*Entry, 
 	if err != nil {
 		return nil, err
 	}
-	f, err := private.Lock(ctx, j.entries.Path(name), wait)
+	path := j.entries.Path(name)
+	f, err := private.Lock(ctx, path, wait)
 	if errors.Is(err, private.ErrNotRegular) { // a link, which nobody has locked
 		err = j.entries.Remove(name)
 	}
@@ -162,7 +163,7 @@ func (j *Journal) Lock(ctx context.Context, k Key, wait time.Duration) (*Entry, 
 	if err == nil {
 		data, err = private.Content(f)
 	}
-	e, err := j.parse(k, name, data, err)
+	e, err := parseEntry(path, k, data, err)
 	switch {
 	case errors.As(err, new(*store.CorruptError)):
 		e = &Entry{Key: k}
@@ -206,13 +207,13 @@ func (j *Journal) Record(e, former *Entry) error {
 		return fmt.Errorf("journal entry of %s: %w", e.Key, err)
 	}
 	return j.alone(func() error {
-		if err := j.inPlace(by.link, e.Key, former.Locked()); err != nil {
+		if err := inPlace(j.entries.Path(by.link), e.Key, former.Locked()); err != nil {
 			return err
 		}
 		var f *os.File
 		err := j.take(by, func() (err error) {
 			if former != nil { // while an entry still names them
-				err = j.giveBack(by.link, without(former.leases(), by.leases))
+				err = j.leases.remove(by.link, without(former.leases(), by.leases))
 			}
 			if err == nil {
 				f, err = j.entries.WriteLocked(by.link, data)
@@ -245,8 +246,8 @@ func (e *BetweenError) Error() string {
 
 // inPlace is an error unless what is at the path of an entry is the file that we have
 // locked, or nothing where we have none.
-func (j *Journal) inPlace(name string, k Key, ours *os.File) (err error) {
-	path, is := j.entries.Path(name), false
+func inPlace(path string, k Key, ours *os.File) (err error) {
+	is := false
 	if ours != nil {
 		is, err = private.IsAt(ours, path)
 	} else if _, err = os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
@@ -269,7 +270,7 @@ func (j *Journal) Forget(e *Entry) error {
 		return err
 	}
 	if leases := e.leases(); len(leases) > 0 {
-		if err := j.Alone(func() error { return j.giveBack(name, leases) }); err != nil {
+		if err := j.Alone(func() error { return j.leases.remove(name, leases) }); err != nil {
 			return err
 		}
 	}
@@ -330,7 +331,7 @@ func (j *Journal) Unrecorded(k Key, f func() error) error {
 		if err := j.Remains(left); err != nil {
 			return err
 		}
-		if err := j.giveBack(name, left.leases()); err != nil {
+		if err := j.leases.remove(name, left.leases()); err != nil {
 			return err
 		}
 		return j.entries.Remove(name) // what a killed Record has left

@@ -1,21 +1,15 @@
 package journal
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
-	"strings"
-	"syscall"
 	"time"
 
 	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/private"
 )
 
 // Kind is the kind of thing that a lease is of.
@@ -104,78 +98,24 @@ func devices(of []DeviceLease) (list []lease) {
 	return list
 }
 
-// The leases of a thing are links to their holders: leases/<kind>/<id>/<holder> if they are
-// exclusive, leases/<kind>/<id>/~<holder> otherwise, which no holder's name begins with, and
-// which sorts after all of them. All are taken and given back under one lock, that of the
-// directory leases: a PF and its VF could else pass each other. One counts while its holder
-// is there and names it; any other is removed by whoever meets it.
-const sharedMark = "~"
-
 // lockLimit bounds the wait for others to take or give back a lease, which they do in a
 // millisecond.
 const lockLimit = 10 * time.Second
 
-// alone calls f under the lock of all leases.
+// alone calls f under the lock of all leases, and makes their directory.
 func (j *Journal) alone(f func() error) error {
 	began := false
-	locked := func() error { began = true; return f() }
-	err := j.leases.Alone(lockLimit, locked)
-	if errors.Is(err, fs.ErrNotExist) && !began {
-		if err = j.entries.Make(); err == nil {
-			err = j.leases.Make()
-		}
-		if err == nil {
-			err = j.leases.Alone(lockLimit, f)
-		}
+	err := j.leases.Alone(lockLimit, func() error { began = true; return f() })
+	if began || !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	return err
-}
-
-// leaseLink is a link to a holder, by the holder's name.
-type leaseLink struct {
-	Mode
-	path, holder string
-}
-
-// place is the directory of the links of a thing's leases.
-func (j *Journal) place(l lease) string { return j.leases.Path(string(l.kind) + "/" + escape(l.ID)) }
-
-// name is that of a holder's link.
-func (l lease) name(holder string) string {
-	if l.Mode == Shared {
-		return sharedMark + holder
+	if err := j.entries.Make(); err != nil {
+		return err
 	}
-	return holder
-}
-
-func (j *Journal) link(l lease, holder string) string { return j.place(l) + "/" + l.name(holder) }
-
-// links are those of a thing, the exclusive one first.
-func (j *Journal) links(l lease) (list []leaseLink, err error) {
-	entries, err := os.ReadDir(j.place(l))
-	if err != nil && !absent(err) {
-		return nil, err
+	if err := j.leases.Make(); err != nil {
+		return err
 	}
-	for _, e := range entries {
-		link := leaseLink{Exclusive, j.place(l) + "/" + e.Name(), e.Name()}
-		if holder, shared := strings.CutPrefix(e.Name(), sharedMark); shared {
-			link.Mode, link.holder = Shared, holder
-		}
-		if e.Type() != fs.ModeSymlink {
-			return nil, fmt.Errorf("%s: is not a lease: remove it", link.path)
-		}
-		list = append(list, link)
-	}
-	return list, nil
-}
-
-// escape makes one path element of an ID, which may be a path.
-func escape(id string) string {
-	return strings.ReplaceAll(strings.ReplaceAll(id, "%", "%25"), "/", "%2F")
-}
-
-func unescape(name string) string {
-	return strings.ReplaceAll(strings.ReplaceAll(name, "%2F", "/"), "%25", "%")
+	return j.leases.Alone(lockLimit, f)
 }
 
 // refusal is the holder that keeps somebody from a lease; nil = nobody does. stale are the
@@ -184,7 +124,7 @@ func (j *Journal) refusal(l lease, by taker) (h *Holder, stale []string, err err
 	if err := atomicfile.CheckName(escape(l.ID)); err != nil {
 		return nil, nil, &store.NameError{Name: l.ID, Err: err}
 	}
-	links, err := j.links(l)
+	links, err := j.leases.of(l)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -228,8 +168,10 @@ func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err
 			of, _ = h.Entry.taker()
 		}
 		if errors.As(err, new(*store.CorruptError)) {
-			if h.Entry = j.head(k); h.Entry != nil { // what it names is not known
-				return j.alive(l, h, []string{h.Entry.Pod})
+			data, _ := j.entries.Read(k.file())
+			if e := head(data); e.Key == k && e.BootID != "" && e.BootID == j.bootID {
+				h.Entry = e // what it names is not known
+				return j.alive(l, h, []string{e.Pod})
 			}
 		}
 		h.Entry = cmp.Or(h.Entry, &Entry{Key: k})
@@ -259,26 +201,6 @@ func (j *Journal) alive(l lease, h *Holder, pods []string) (*Holder, []string, e
 		return nil, nil, nil
 	}
 	return h, pods, nil
-}
-
-// head reads what comes before the first list or object of an entry that is corrupt. It is nil
-// unless that names the attachment and this boot: after a power failure an entry may be torn.
-func (j *Journal) head(k Key) *Entry {
-	data, _ := j.entries.Read(k.file()) // what could not be read is nil
-	d, end := json.NewDecoder(bytes.NewReader(data)), 0
-	for _, err := d.Token(); err == nil; end = int(d.InputOffset()) {
-		var value json.Token
-		_, noKey := d.Token()
-		value, err = d.Token()
-		if _, nested := value.(json.Delim); nested || noKey != nil || err != nil {
-			break
-		}
-	}
-	e := new(Entry)
-	if json.Unmarshal(append(data[:end:end], '}'), e) != nil || e.Key != k || e.BootID == "" || e.BootID != j.bootID {
-		return nil
-	}
-	return e
 }
 
 // allowed is an error if somebody keeps a holder from one of its leases.
@@ -315,31 +237,10 @@ func (j *Journal) take(by taker, write, undo func() error) error {
 	if err != nil {
 		return err
 	}
-	if err = j.makeLinks(by, stale); err != nil {
+	if err = j.leases.add(by, stale); err != nil {
 		_ = undo() // it is the first error that tells
 	}
 	return err
-}
-
-func (j *Journal) makeLinks(by taker, stale []string) error {
-	for _, path := range stale {
-		if err := os.Remove(path); err != nil && !absent(err) { // one that two of the leases have met
-			return err
-		}
-	}
-	var made []lease
-	for _, l := range by.leases {
-		made = append(made, l)
-		err := private.Open(j.place(l)).Link(l.name(by.link), "../../../"+by.target)
-		if errors.Is(err, fs.ErrExist) {
-			made, err = made[:len(made)-1], nil
-		}
-		if err != nil {
-			_ = j.giveBack(by.link, made) // it is the first error that tells
-			return fmt.Errorf("lease of %s %s: %w", l.kind, l.ID, err)
-		}
-	}
-	return nil
 }
 
 // without are the leases of which the others have no link.
@@ -350,46 +251,4 @@ func without(list, others []lease) (rest []lease) {
 		}
 	}
 	return rest
-}
-
-// giveBack removes the links of leases, and the directories that are then empty. What is
-// gone already is success, on a read-only disk too, and what no lease can be of has none.
-// The caller has the lock.
-func (j *Journal) giveBack(link string, leases []lease) error {
-	for _, l := range leases {
-		path := j.link(l, link)
-		if !notThere(path) {
-			if err := os.Remove(path); err != nil {
-				return err
-			}
-		}
-		if err := rmdir(j.place(l)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// rmdir removes a directory if it is there, and empty.
-func rmdir(path string) error {
-	err := syscall.Rmdir(path)
-	if errors.Is(err, syscall.EROFS) {
-		if there, err := os.ReadDir(path); err != nil || len(there) > 0 {
-			return nil
-		}
-	}
-	if err == nil || absent(err) || errors.Is(err, syscall.ENOTEMPTY) {
-		return nil
-	}
-	return &fs.PathError{Op: "rmdir", Path: path, Err: err}
-}
-
-func notThere(path string) bool {
-	_, err := os.Lstat(path)
-	return absent(err)
-}
-
-// absent says that nothing is at a path, or can be.
-func absent(err error) bool {
-	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG)
 }

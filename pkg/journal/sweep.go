@@ -55,7 +55,7 @@ func (j *Journal) keep(record string) error {
 
 // sweepLeases removes the links that lead nowhere, and the directories that are empty then.
 func (j *Journal) sweepLeases(removed func(path string)) error {
-	things, err := j.things()
+	things, err := j.leases.things()
 	errs := []error{err}
 	for _, l := range things {
 		stale, links, err := j.stale(l)
@@ -73,7 +73,7 @@ func (j *Journal) sweepLeases(removed func(path string)) error {
 				}
 				removed(path)
 			}
-			return rmdir(j.place(l))
+			return rmdir(j.leases.place(l))
 		}))
 	}
 	return errors.Join(errs...)
@@ -82,7 +82,7 @@ func (j *Journal) sweepLeases(removed func(path string)) error {
 // stale lists the links of a thing that lead to no holder, by their paths from the state
 // directory, and counts all.
 func (j *Journal) stale(l lease) (paths []string, links int, err error) {
-	list, err := j.links(l)
+	list, err := j.leases.of(l)
 	for _, link := range list {
 		holder := j.claims.Path(link.holder)
 		if _, ok := parseKey(link.holder); ok {
@@ -97,7 +97,7 @@ func (j *Journal) stale(l lease) (paths []string, links int, err error) {
 
 // Stale lists the leases without a holder, by their paths from the state directory.
 func (j *Journal) Stale() (list []string, err error) {
-	things, err := j.things()
+	things, err := j.leases.things()
 	errs := []error{err}
 	for _, l := range things {
 		paths, _, err := j.stale(l)

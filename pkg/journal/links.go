@@ -1,0 +1,155 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+
+	"devinfo-cni.io/pkg/private"
+)
+
+// The leases of a thing are links to their holders: leases/<kind>/<id>/<holder> if they are
+// exclusive, leases/<kind>/<id>/~<holder> otherwise. No holder's name begins with that mark, and
+// it sorts after all of them.
+const sharedMark = "~"
+
+// links is the directory of the leases: what is leased to whom, whether it counts or not. All links
+// are made and removed under one lock, the directory's: a PF and its VF could else pass each other.
+type links struct{ *private.Dir }
+
+// leaseLink is a link to a holder, by the holder's name.
+type leaseLink struct {
+	Mode
+	path, holder string
+}
+
+// place is the directory of a thing's links.
+func (d links) place(l lease) string { return d.Path(string(l.kind) + "/" + escape(l.ID)) }
+
+// name is that of a holder's link.
+func (l lease) name(holder string) string {
+	if l.Mode == Shared {
+		return sharedMark + holder
+	}
+	return holder
+}
+
+func (d links) path(l lease, holder string) string { return d.place(l) + "/" + l.name(holder) }
+
+// of are the links of a thing, the exclusive one first.
+func (d links) of(l lease) (list []leaseLink, err error) {
+	entries, err := os.ReadDir(d.place(l))
+	if err != nil && !absent(err) {
+		return nil, err
+	}
+	for _, e := range entries {
+		link := leaseLink{Exclusive, d.place(l) + "/" + e.Name(), e.Name()}
+		if holder, shared := strings.CutPrefix(e.Name(), sharedMark); shared {
+			link.Mode, link.holder = Shared, holder
+		}
+		if e.Type() != fs.ModeSymlink {
+			return nil, fmt.Errorf("%s: is not a lease: remove it", link.path)
+		}
+		list = append(list, link)
+	}
+	return list, nil
+}
+
+// ids lists the things of a kind.
+func (d links) ids(kind Kind) (ids []string, err error) {
+	entries, err := os.ReadDir(d.Path(string(kind)))
+	if absent(err) {
+		err = nil
+	}
+	for _, e := range entries {
+		ids = append(ids, unescape(e.Name()))
+	}
+	return ids, err
+}
+
+// things are those of all kinds, each as a lease of no mode; with an error, those of the others.
+func (d links) things() (list []lease, err error) {
+	for _, kind := range kinds {
+		ids, unread := d.ids(kind)
+		err = errors.Join(err, unread)
+		for _, id := range ids {
+			list = append(list, lease{kind, DeviceLease{ID: id}})
+		}
+	}
+	return list, err
+}
+
+// add makes the links of a holder's leases, in place of stale ones.
+func (d links) add(by taker, stale []string) error {
+	for _, path := range stale {
+		if err := os.Remove(path); err != nil && !absent(err) { // one that two of the leases have met
+			return err
+		}
+	}
+	var made []lease
+	for _, l := range by.leases {
+		made = append(made, l)
+		err := private.Open(d.place(l)).Link(l.name(by.link), "../../../"+by.target)
+		if errors.Is(err, fs.ErrExist) {
+			made, err = made[:len(made)-1], nil
+		}
+		if err != nil {
+			_ = d.remove(by.link, made) // it is the first error that tells
+			return fmt.Errorf("lease of %s %s: %w", l.kind, l.ID, err)
+		}
+	}
+	return nil
+}
+
+// remove removes the links of leases, and the directories that are then empty. What is
+// gone already is success, on a read-only disk too, and what no lease can be of has none.
+// The caller has the lock.
+func (d links) remove(holder string, leases []lease) error {
+	for _, l := range leases {
+		if path := d.path(l, holder); !notThere(path) {
+			if err := os.Remove(path); err != nil {
+				return err
+			}
+		}
+		if err := rmdir(d.place(l)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// escape makes one path element of an ID, which may be a path.
+func escape(id string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(id, "%", "%25"), "/", "%2F")
+}
+
+func unescape(name string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(name, "%2F", "/"), "%25", "%")
+}
+
+// rmdir removes a directory if it is there, and empty.
+func rmdir(path string) error {
+	err := syscall.Rmdir(path)
+	if errors.Is(err, syscall.EROFS) {
+		if there, err := os.ReadDir(path); err != nil || len(there) > 0 {
+			return nil
+		}
+	}
+	if err == nil || absent(err) || errors.Is(err, syscall.ENOTEMPTY) {
+		return nil
+	}
+	return &fs.PathError{Op: "rmdir", Path: path, Err: err}
+}
+
+func notThere(path string) bool {
+	_, err := os.Lstat(path)
+	return absent(err)
+}
+
+// absent says that nothing is at a path, or can be.
+func absent(err error) bool {
+	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG)
+}
