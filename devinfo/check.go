@@ -1,7 +1,8 @@
 package devinfo
 
 import (
-	"strconv"
+	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -24,20 +25,14 @@ const (
 	notable              // a warning
 )
 
-func oneOf(allowed ...string) check { return choice(allowed).check }
-
-type choice []string
-
-func (c choice) check(value string) []fault {
-	var quoted []string
-	for _, allowed := range c {
-		if value == allowed {
+func oneOf(allowed ...string) check {
+	return func(value string) []fault {
+		if slices.Contains(allowed, value) {
 			return nil
 		}
-		quoted = append(quoted, strconv.Quote(allowed))
+		last := len(allowed) - 1
+		return []fault{{wrong, fmt.Sprintf(`must be "%s" or "%s"`, strings.Join(allowed[:last], `", "`), allowed[last])}}
 	}
-	last := len(quoted) - 1
-	return []fault{{wrong, "must be " + strings.Join(quoted[:last], ", ") + " or " + quoted[last]}}
 }
 
 func isPCIAddress(value string) []fault {
@@ -52,17 +47,16 @@ func isPCIAddress(value string) []fault {
 
 // isAbsolute is for the one path that the specification wants to be absolute.
 func isAbsolute(value string) []fault {
-	if !strings.HasPrefix(value, "/") {
-		return append([]fault{{wrong, "must be an absolute path"}}, isText(value)...)
-	}
-	return isText(value)
+	return path(value, fault{wrong, "must be an absolute path"})
 }
 
-func isPath(value string) []fault {
-	if !strings.HasPrefix(value, "/") {
-		return append([]fault{{risky, "should be an absolute path"}}, isText(value)...)
+func isPath(value string) []fault { return path(value, fault{risky, "should be an absolute path"}) }
+
+func path(value string, relative fault) []fault {
+	if strings.HasPrefix(value, "/") {
+		return isText(value)
 	}
-	return isText(value)
+	return append([]fault{relative}, isText(value)...)
 }
 
 // isText accepts what survives the way to the workload: app-netutil splits the

@@ -26,8 +26,7 @@ type Info struct {
 	VhostUser *VhostUser // "vhost-user": required when Type is TypeVhostUser, 3.1.5
 	Memif     *Memif     // "memif": required when Type is TypeMemif, 3.1.6
 
-	Extra map[string]json.RawMessage // keys that the specification does not name
-
+	Extra     map[string]json.RawMessage // keys that the specification does not name
 	malformed map[string]json.RawMessage // known keys whose value has the wrong JSON type
 }
 

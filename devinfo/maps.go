@@ -10,8 +10,7 @@ type PCI struct {
 	PFAddress   string // "pf-pci-address": the VF's physical function, "dddd:BB:DD.f", 3.1.3.4
 	Representor string // "representor-device": name of the VF's representor, since 1.1.0, 3.1.3.5
 
-	Extra map[string]json.RawMessage // keys that the specification does not name
-
+	Extra     map[string]json.RawMessage // keys that the specification does not name
 	malformed map[string]json.RawMessage
 }
 
@@ -34,8 +33,7 @@ type VDPA struct {
 	PFAddress    string // "pf-pci-address": that VF's physical function, "dddd:BB:DD.f", 3.1.4.5
 	Representor  string // "representor-device": name of that VF's representor, since 1.1.0, 3.1.4.6
 
-	Extra map[string]json.RawMessage // keys that the specification does not name
-
+	Extra     map[string]json.RawMessage // keys that the specification does not name
 	malformed map[string]json.RawMessage
 }
 
@@ -55,8 +53,7 @@ type VhostUser struct {
 	Mode string // "mode": required, "client" or "server"; "server" is the workload creating the socket, 3.1.5.1
 	Path string // "path": required, path of the socket as the workload sees it, 3.1.5.2
 
-	Extra map[string]json.RawMessage // keys that the specification does not name
-
+	Extra     map[string]json.RawMessage // keys that the specification does not name
 	malformed map[string]json.RawMessage
 }
 
@@ -73,8 +70,7 @@ type Memif struct {
 	Path string // "path": required, path of the socket as the workload sees it, 3.1.6.2
 	Mode string // "mode": required, "ethernet", "ip" or "inject-punt", 3.1.6.3
 
-	Extra map[string]json.RawMessage // keys that the specification does not name
-
+	Extra     map[string]json.RawMessage // keys that the specification does not name
 	malformed map[string]json.RawMessage
 }
 

@@ -39,7 +39,7 @@ func Merge(existing, found, declared *Info) *Info {
 		}
 	}
 	t.dropLikes()
-	if olderThanSpec(out.Version) && gainsRepresentor(existing, out) {
+	if v, ok := parseVersion(out.Version); ok && compareWithSpec(v) < 0 && gainsRepresentor(existing, out) {
 		out.Version = SpecVersion
 	}
 	return out

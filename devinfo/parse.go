@@ -47,13 +47,11 @@ func Parse(data []byte) (*Info, error) {
 }
 
 func notOneObject(err error) error {
-	var syntax *json.SyntaxError
-	var kind *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &kind):
+	if kind := new(json.UnmarshalTypeError); errors.As(err, &kind) {
 		return fmt.Errorf("device-info is a JSON %s: must be one JSON object (Device Information Specification, 4)", kind.Value)
-	case errors.As(err, &syntax):
-		return fmt.Errorf("device-info is not JSON (Device Information Specification, 4): byte %d: %w", syntax.Offset, err)
+	}
+	if syntax := new(json.SyntaxError); errors.As(err, &syntax) {
+		err = fmt.Errorf("byte %d: %w", syntax.Offset, err)
 	}
 	return fmt.Errorf("device-info is not JSON (Device Information Specification, 4): %w", err)
 }

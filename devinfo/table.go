@@ -59,11 +59,12 @@ func (t *table) stringOf(n int) string {
 // like returns the field whose key is the same but for letter case, by the rule of Go's
 // JSON decoder: readers that use it take such a key of Extra for the field's.
 func (t *table) like(key string) (f field, ok bool) {
-	n := slices.IndexFunc(t.fields, func(f field) bool { return strings.EqualFold(f.key, key) })
-	if n < 0 {
-		return field{}, false
+	for _, f := range t.fields {
+		if strings.EqualFold(f.key, key) {
+			return f, true
+		}
 	}
-	return t.fields[n], true
+	return field{}, false
 }
 
 // dropLikes drops such keys, in the maps too.

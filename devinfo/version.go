@@ -44,11 +44,6 @@ func compareWithSpec(v [3]uint64) int {
 	return slices.Compare(v[:], spec[:])
 }
 
-func olderThanSpec(version string) bool {
-	v, ok := parseVersion(version)
-	return ok && compareWithSpec(v) < 0
-}
-
 // foreignMajor looks at the first number only: "2" and "2.x" are no versions,
 // but nothing that this package should guess at either.
 func foreignMajor(version string) bool {

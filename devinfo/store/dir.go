@@ -153,16 +153,13 @@ func (d *Dir) make() (*os.Root, error) {
 	if err := atomicfile.CheckDir(d.dir); err != nil {
 		return nil, err
 	}
-	for end := 1; end < len(d.dir); end++ {
-		if d.dir[end] != '/' {
+	for end := 1; end <= len(d.dir); end++ {
+		if end < len(d.dir) && d.dir[end] != '/' {
 			continue
 		}
 		if err := ensure(d.dir[:end]); err != nil {
 			return nil, err
 		}
-	}
-	if err := ensure(d.dir); err != nil {
-		return nil, err
 	}
 	return os.OpenRoot(d.dir)
 }

@@ -23,7 +23,6 @@ type NameError struct {
 
 func (e *NameError) Error() string { return fmt.Sprintf("%q: %v", e.Name, e.Err) }
 
-// Unwrap returns Err.
 func (e *NameError) Unwrap() error { return e.Err }
 
 func check(name string) error {

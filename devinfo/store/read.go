@@ -22,7 +22,6 @@ type CorruptError struct {
 
 func (e *CorruptError) Error() string { return fmt.Sprintf("%s: corrupt: %v", e.Path, e.Err) }
 
-// Unwrap returns Err.
 func (e *CorruptError) Unwrap() error { return e.Err }
 
 // Read returns the content of a file. It fails with fs.ErrNotExist if the file is
