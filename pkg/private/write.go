@@ -20,14 +20,10 @@ func (d Files) OpenFile(name string, flag int, perm fs.FileMode) (*os.File, erro
 	return os.OpenFile(d.at(name), flag|syscall.O_NOFOLLOW, perm)
 }
 
-// Lstat is [os.Lstat].
+// Lstat, Rename and Remove are those of package os.
 func (d Files) Lstat(name string) (fs.FileInfo, error) { return os.Lstat(d.at(name)) }
-
-// Rename is [os.Rename].
-func (d Files) Rename(from, to string) error { return os.Rename(d.at(from), d.at(to)) }
-
-// Remove is [os.Remove].
-func (d Files) Remove(name string) error { return os.Remove(d.at(name)) }
+func (d Files) Rename(from, to string) error           { return os.Rename(d.at(from), d.at(to)) }
+func (d Files) Remove(name string) error               { return os.Remove(d.at(name)) }
 
 // Sync writes the directory's names to the disk.
 func (d Files) Sync() error {

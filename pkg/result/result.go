@@ -127,11 +127,10 @@ func decode(raw json.RawMessage) (cniVersion string, list []entry, err error) {
 // that has any: plugins differ in how they spell the namespace's path. A nil result has
 // none.
 func (r *Result) Find(name, sandbox string) (Interface, bool) {
-	if r == nil {
-		return Interface{}, false
-	}
-	if n := find(r.given, name, sandbox); n >= 0 {
-		return r.given[n].Interface, true
+	if r != nil {
+		if n := find(r.given, name, sandbox); n >= 0 {
+			return r.given[n].Interface, true
+		}
 	}
 	return Interface{}, false
 }
@@ -158,18 +157,12 @@ func (r *Result) Identify(name, sandbox, pciID, socketPath string) {
 		return
 	}
 	e := &r.interfaces[n]
-	set := map[string]string{}
-	if e.PCIID == "" && pciID != "" {
-		set["pciID"] = pciID
+	before := e.Interface
+	e.PCIID, e.SocketPath = cmp.Or(e.PCIID, pciID), cmp.Or(e.SocketPath, socketPath)
+	if e.Interface != before {
+		e.raw = withKeys(e.raw, map[string]string{"pciID": e.PCIID, "socketPath": e.SocketPath})
+		r.edited = true
 	}
-	if e.SocketPath == "" && socketPath != "" {
-		set["socketPath"] = socketPath
-	}
-	if len(set) == 0 {
-		return
-	}
-	e.raw, e.PCIID, e.SocketPath = withKeys(e.raw, set), cmp.Or(e.PCIID, pciID), cmp.Or(e.SocketPath, socketPath)
-	r.edited = true
 }
 
 // EnsureSandboxed gives the interface of that name the sandbox if the result has no sandboxed
@@ -217,10 +210,13 @@ func (r *Result) PrintTo(w io.Writer) error {
 	return err
 }
 
+// withKeys sets the keys whose values are not empty.
 func withKeys(raw json.RawMessage, set map[string]string) json.RawMessage {
 	keys := object(raw)
 	for key, value := range set {
-		keys[key] = encoded(value)
+		if value != "" {
+			keys[key] = encoded(value)
+		}
 	}
 	return encoded(keys)
 }
