@@ -15,21 +15,15 @@ func keys(t *testing.T, file string) []string {
 	t.Helper()
 	var schema struct{ Properties map[string]json.RawMessage }
 	text, err := os.ReadFile("../../docs/schema/" + file)
-	if err == nil {
-		err = json.Unmarshal(text, &schema)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, json.Unmarshal(text, &schema))
 	return slices.Sorted(maps.Keys(schema.Properties))
 }
 
 // The keys of every network configuration, such as its name, are not in docs/reference.md.
 func TestTheReferenceHasTheKeysOfTheSchemas(t *testing.T) {
 	text, err := os.ReadFile("../../docs/reference.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for heading, want := range map[string][]string{
 		"## Keys of the network configuration\n": slices.DeleteFunc(keys(t, "plugin.json"), func(key string) bool {
 			return slices.Contains([]string{"type", "cniVersion", "cniVersions", "name", "prevResult", "ipMasq", "ipam", "dns", "disableCheck", "disableGC", "cni.dev/valid-attachments", "cni.dev/attachments"}, key)

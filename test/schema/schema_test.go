@@ -21,6 +21,13 @@ import (
 	"devinfo-cni.io/pkg/dra/cniconfig"
 )
 
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func deviceInfo(_ *testing.T, text string) error {
 	info, err := devinfo.Parse([]byte(text))
 	if err != nil {
@@ -31,9 +38,7 @@ func deviceInfo(_ *testing.T, text string) error {
 
 func node(t *testing.T, text string) error {
 	file := filepath.Join(t.TempDir(), "node.json")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(text), 0o600))
 	_, err := config.LoadNode(file)
 	return err
 }
@@ -169,18 +174,14 @@ func compiled(t *testing.T, file string) *jsonschema.Schema {
 		err = errors.Join(err, readErr, parseErr, compiler.AddResource(at+filepath.Base(name), value), text.Close())
 	}
 	schema, compileErr := compiler.Compile(at + file)
-	if err = errors.Join(err, compileErr); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, compileErr))
 	return schema
 }
 
 func valid(t *testing.T, schema *jsonschema.Schema, text string) error {
 	t.Helper()
 	value, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return schema.Validate(value)
 }
 
@@ -193,9 +194,7 @@ func TestExamplesAreGoodByTheSchemas(t *testing.T) {
 	schema := compiled(t, "device-info.json")
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err := valid(t, schema, string(bytes.TrimSpace(text))); err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
