@@ -4,6 +4,7 @@ package difftest
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -90,6 +91,23 @@ func Names(t testing.TB, dir string) (names []string) {
 		names = append(names, e.Name())
 	}
 	return names
+}
+
+// Files returns the paths of all files below directories. A directory that is missing has none.
+func Files(t testing.TB, dirs ...string) (paths []string) {
+	t.Helper()
+	for _, dir := range dirs {
+		Must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			if err == nil && !d.IsDir() {
+				paths = append(paths, path)
+			}
+			return err
+		}))
+	}
+	return paths
 }
 
 // Block returns the first block of a language, such as sh, that a Markdown file has after a text.

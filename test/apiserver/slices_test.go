@@ -22,18 +22,15 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-func resources(devices []resourceapi.Device) *resourceslice.DriverResources {
-	return &resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{node: {Slices: []resourceslice.Slice{{Devices: devices}}}}}
-}
-
 // offer has the kubelet plugin library's controller publish devices, until all of
 // them are in the API as they are, or it has an error, which is given.
 func offer(t *testing.T, client kubernetes.Interface, devices []resourceapi.Device) error {
 	t.Helper()
 	failed := make(chan error, 100)
+	pools := map[string]resourceslice.Pool{node: {Slices: []resourceslice.Slice{{Devices: devices}}}}
 	c, err := resourceslice.StartController(t.Context(), resourceslice.Options{
 		DriverName: driver, KubeClient: client, Owner: &resourceslice.Owner{APIVersion: "v1", Kind: "Node", Name: node},
-		Resources: resources(devices), ErrorHandler: func(_ context.Context, err error, _ string) {
+		Resources: &resourceslice.DriverResources{Pools: pools}, ErrorHandler: func(_ context.Context, err error, _ string) {
 			select {
 			case failed <- err:
 			default:

@@ -16,12 +16,10 @@ type kind struct {
 
 var delegating = kind{"delegate", vf, func(a attachment) conf { return a.marker("net").with(conf{"cdi": true}) }}
 
-func kinds() []kind {
-	return []kind{
-		{"file and spec", vf, func(a attachment) conf { return a.standalone("net").with(conf{"cdi": true}) }},
-		{"socket", vf, func(a attachment) conf { return a.socket("net") }},
-		delegating,
-	}
+var kinds = []kind{
+	{"file and spec", vf, func(a attachment) conf { return a.standalone("net").with(conf{"cdi": true}) }},
+	{"socket", vf, func(a attachment) conf { return a.socket("net") }},
+	delegating,
 }
 
 // The same container as ours: where a runtime restarts it, and where its network

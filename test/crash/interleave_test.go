@@ -29,7 +29,7 @@ func (tr interleaving) String() string {
 }
 
 func TestInterleaved(t *testing.T) {
-	for _, k := range kinds() {
+	for _, k := range kinds {
 		for _, stopped := range stoppable(k) {
 			t.Run(k.name+", "+stopped.name, func(t *testing.T) {
 				t.Parallel()
@@ -174,7 +174,7 @@ func (s *stage) tick() int { return int(s.clock.Add(1)) }
 
 // play runs an interleaving.
 func (s *stage) play(tr interleaving) duet {
-	stop := newStop(tr.at)
+	stop := &stop{at: tr.at, reached: make(chan inject.Call, 1), goOn: make(chan struct{})}
 	one := make(chan []act, 1)
 	go func() { one <- s.runAll(s.first, tr.stopped, stop.decide) }()
 	d := duet{acts: s.earlier}
@@ -215,10 +215,6 @@ type stop struct {
 	at, n   int
 	reached chan inject.Call
 	goOn    chan struct{}
-}
-
-func newStop(at int) *stop {
-	return &stop{at: at, reached: make(chan inject.Call, 1), goOn: make(chan struct{})}
 }
 
 func (s *stop) decide(c inject.Call) inject.Verdict {

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/difftest"
 )
 
 // oddities are what may be in the place of a file. The calls are made by a root whom
@@ -232,7 +234,7 @@ func TestForeignOwnedFiles(t *testing.T) {
 				preparedInfo(t, prepared)
 				must(t, os.Lchown(infoFile, nobody, nobody))
 				call(t, "ADD", pod, conf).ok(t)
-				for path := range strings.SplitSeq(files(t, infoDir, stateDir), "\n") {
+				for _, path := range difftest.Files(t, infoDir, stateDir) {
 					must(t, os.Lchown(path, nobody, nobody))
 				}
 				call(t, "CHECK", pod, conf).ok(t)

@@ -13,6 +13,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version/legacy_examples"
 	"github.com/vishvananda/netlink"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/link/linktest"
 )
 
@@ -133,15 +134,6 @@ func cnitool(t *testing.T, verb, network, netns string) answer {
 	return finish(t, cmd)
 }
 
-func conflist(t *testing.T, text string) {
-	t.Helper()
-	must(t, os.MkdirAll("/run/net.d", 0o755))
-	must(t, os.WriteFile("/run/net.d/net.conflist", []byte(text), 0o644))
-}
-
-// last is our part of the conflists.
-const last = `{"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true, "deviceID": true}}`
-
 const bridgeConf = `{"type": "bridge", "bridge": "br0", "capabilities": {"mac": true, "ips": true},
 	"ipam": {"type": "host-local", "dataDir": "` + ipamDir + `", "subnet": "10.1.2.0/24"}}`
 
@@ -149,7 +141,8 @@ const bridgeConf = `{"type": "bridge", "bridge": "br0", "capabilities": {"mac": 
 // attachments on: that must not be taken for an empty one.
 func TestCnitoolGCDeletesOnlyItsOwn(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
-		conflist(t, `{"cniVersion": "1.1.0", "name": "net", "plugins": [`+last+`]}`)
+		const conflist = `{"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true, "deviceID": true}}]}`
+		difftest.Write(t, "/run/net.d/net.conflist", conflist, 0o644)
 		cnitool(t, "add", "net", pod).ok(t)
 		foreign := call(t, "ADD", pod, standalone(infoDir+"/foreign"), "CNI_CONTAINERID=foreign")
 		foreign.ok(t)

@@ -237,28 +237,15 @@ func read(t *testing.T, path string) string {
 // not there has none.
 func files(t *testing.T, dirs ...string) string {
 	t.Helper()
-	var list []string
-	for _, dir := range dirs {
-		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			if errors.Is(err, fs.ErrNotExist) {
-				return nil
-			}
-			if err == nil && !d.IsDir() {
-				list = append(list, path)
-			}
-			return err
-		})
-		must(t, err)
-	}
-	return strings.Join(list, "\n")
+	return strings.Join(difftest.Files(t, dirs...), "\n")
 }
 
 // addresses lists what host-local has given out.
 func addresses(t *testing.T) string {
 	t.Helper()
 	var list []string
-	for path := range strings.SplitSeq(files(t, ipamDir), "\n") {
-		if name := filepath.Base(path); name != "lock" && !strings.HasPrefix(name, "last_reserved_ip") && name != "." {
+	for _, path := range difftest.Files(t, ipamDir) {
+		if name := filepath.Base(path); name != "lock" && !strings.HasPrefix(name, "last_reserved_ip") {
 			list = append(list, name)
 		}
 	}

@@ -4,9 +4,7 @@ package vm_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +15,8 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containernetworking/cni/libcni"
 	"sigs.k8s.io/yaml"
+
+	"devinfo-cni.io/pkg/difftest"
 )
 
 // An example is one of deploy/examples that needs a device. Libcni runs its network as it stands,
@@ -162,16 +162,10 @@ func (r *trial) end() {
 func nothingBut(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	var found []string
-	must(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err == nil && !e.IsDir() {
-			found = append(found, strings.TrimPrefix(path, dir+"/"))
-			err = os.Remove(path)
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return err
-	}))
+	for _, path := range difftest.Files(t, dir) {
+		found = append(found, strings.TrimPrefix(path, dir+"/"))
+		must(t, os.Remove(path))
+	}
 	if !slices.Equal(found, want) {
 		t.Errorf("%s has %s, want %s", dir, found, want)
 	}
