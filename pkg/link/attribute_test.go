@@ -9,26 +9,29 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/difftest"
 )
 
-// portAnswer is one of Linux 6.12's answers for a representor, by a PF in a wide domain.
+// portAnswer is an answer for a port of a PF in a wide domain, with all that is read of a port and what is not.
 func portAnswer() []byte {
 	return message([]byte{nl.DEVLINK_CMD_PORT_NEW, nl.GENL_DEVLINK_VERSION, 0, 0},
 		nl.NewRtAttr(nl.DEVLINK_ATTR_BUS_NAME, nl.ZeroTerminated("pci")),
 		nl.NewRtAttr(nl.DEVLINK_ATTR_DEV_NAME, nl.ZeroTerminated("10000:e1:00.0")),
-		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_INDEX, nl.Uint32Attr(2)),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_INDEX, nl.Uint32Attr(32768)),
 		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_TYPE, nl.Uint16Attr(2)),
 		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_NETDEV_IFINDEX, nl.Uint32Attr(11)),
 		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_NETDEV_NAME, nl.ZeroTerminated("eth5")),
 		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_FLAVOUR, nl.Uint16Attr(nl.DEVLINK_PORT_FLAVOUR_PCI_VF)),
-		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_CONTROLLER_NUMBER, nl.Uint32Attr(0)),
-		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_PCI_PF_NUMBER, nl.Uint16Attr(0)),
-		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_PCI_VF_NUMBER, nl.Uint16Attr(1)),
-		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_EXTERNAL, []byte{0}),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_CONTROLLER_NUMBER, nl.Uint32Attr(3)),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_PCI_PF_NUMBER, nl.Uint16Attr(1)),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_PCI_VF_NUMBER, nl.Uint16Attr(2)),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_PCI_SF_NUMBER, nl.Uint32Attr(88)),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_EXTERNAL, []byte{1}),
+		nl.NewRtAttr(9999, []byte{1, 2, 3}),
 		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_FUNCTION|unix.NLA_F_NESTED,
 			nl.NewRtAttr(nl.DEVLINK_PORT_FUNCTION_ATTR_HW_ADDR, []byte{2, 3, 0, 0, 0, 1}).Serialize()),
 	)
@@ -54,9 +57,11 @@ func TestPortsOfADeviceInAWideDomain(t *testing.T) {
 		nl.NewRtAttr(nl.DEVLINK_ATTR_BUS_NAME, nl.ZeroTerminated("pci")),
 		nl.NewRtAttr(nl.DEVLINK_ATTR_DEV_NAME, nl.ZeroTerminated("0000:e1:00.0")))
 	ports, err := Handle{"pci", "10000:e1:00.0"}.ParsePorts([][]byte{other, portAnswer(), other})
-	if err != nil || len(ports) != 1 || ports[0].DeviceName != "10000:e1:00.0" || ports[0].NetdeviceName != "eth5" || *ports[0].VfNumber != 1 {
-		t.Errorf("%+v, %v", ports, err)
-	}
+	difftest.Must(t, err)
+	difftest.Equal(t, ports, []*netlink.DevlinkPort{{
+		BusName: "pci", DeviceName: "10000:e1:00.0", PortIndex: 32768, NetdeviceName: "eth5", PortFlavour: nl.DEVLINK_PORT_FLAVOUR_PCI_VF,
+		PfNumber: new(uint16(1)), VfNumber: new(uint16(2)), SfNumber: new(uint32(88)), ControllerNumber: new(uint32(3)), External: new(true),
+	}})
 	if all, err := (Handle{}).ParsePorts([][]byte{other, portAnswer()}); err != nil || len(all) != 2 {
 		t.Errorf("of all devices: %d, %v", len(all), err)
 	}
@@ -235,9 +240,8 @@ func TestVFsHaveWhatTheirPFHasSet(t *testing.T) {
 			MAC: "02:00:00:00:00:01", VLAN: 7, Trust: true, QoS: 3, VLANProto: 0x88a8, SpoofCheck: true, LinkState: nl.IFLA_VF_LINK_STATE_DISABLE, MinRate: 10, MaxRate: 200,
 			NodeGUID: "00:11:22:33:44:55:66:77"}},
 	}
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
-		t.Error(err, diff)
-	}
+	difftest.Must(t, err)
+	difftest.Equal(t, got, want)
 }
 
 func TestASettingOfAVFThatIsCutOffIsAnError(t *testing.T) {

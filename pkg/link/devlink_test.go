@@ -3,12 +3,10 @@ package link
 import (
 	"encoding/binary"
 	"errors"
-	"reflect"
 	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
@@ -18,34 +16,6 @@ func message(header []byte, attrs ...*nl.RtAttr) []byte {
 		header = append(header, a.Serialize()...)
 	}
 	return header
-}
-
-func TestParsePort(t *testing.T) {
-	got, err := parsePort(message(make([]byte, nl.SizeofGenlmsg),
-		nl.NewRtAttr(nl.DEVLINK_ATTR_BUS_NAME, nl.ZeroTerminated("pci")),
-		nl.NewRtAttr(nl.DEVLINK_ATTR_DEV_NAME, nl.ZeroTerminated("0000:03:00.0")),
-		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_INDEX, nl.Uint32Attr(32768)),
-		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_NETDEV_NAME, nl.ZeroTerminated("eth4")),
-		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_FLAVOUR, nl.Uint16Attr(nl.DEVLINK_PORT_FLAVOUR_PCI_SF)),
-		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_PCI_PF_NUMBER, nl.Uint16Attr(1)),
-		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_PCI_VF_NUMBER, nl.Uint16Attr(2)),
-		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_PCI_SF_NUMBER, nl.Uint32Attr(88)),
-		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_CONTROLLER_NUMBER, nl.Uint32Attr(3)),
-		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_EXTERNAL, []byte{1}),
-		nl.NewRtAttr(9999, []byte{1, 2, 3}),
-	))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pf, vf, sf, controller, external := uint16(1), uint16(2), uint32(88), uint32(3), true
-	want := &netlink.DevlinkPort{
-		BusName: "pci", DeviceName: "0000:03:00.0", PortIndex: 32768, NetdeviceName: "eth4",
-		PortFlavour: nl.DEVLINK_PORT_FLAVOUR_PCI_SF,
-		PfNumber:    &pf, VfNumber: &vf, SfNumber: &sf, ControllerNumber: &controller, External: &external,
-	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
 }
 
 // Kernels differ in what they say of the lower interface's namespace.

@@ -5,7 +5,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -17,7 +16,7 @@ import (
 	"devinfo-cni.io/pkg/link/linktest"
 )
 
-var must = difftest.Must
+var must, equal = difftest.Must, difftest.Equal
 
 func kernel() *link.Kernel { return link.NewKernel(os.DirFS("/sys")) }
 
@@ -35,29 +34,12 @@ func ask(t *testing.T, netns, name string) link.Interface {
 	return i
 }
 
-func equal(t *testing.T, got, want link.Interface) {
-	t.Helper()
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %s, want %s", text(got), text(want))
-	}
-}
-
-func text(i link.Interface) string {
-	s := i.Kind + " " + i.Name + " " + i.Bus + "/" + i.Parent + " " + i.BusInfo
-	if i.Lower != nil {
-		s += " on " + text(*i.Lower)
-	}
-	return s
-}
-
 func TestInterfacesOfANamespace(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		pod := linktest.NewNetns(t)
 		linktest.AddVeth(t, "veth0", "eth0", pod)
 		must(t, linktest.InNetns(pod, func() error {
-			bridge := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()}
-			bridge.Name = "br0"
-			return netlink.LinkAdd(bridge)
+			return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}})
 		}))
 		equal(t, ask(t, pod, "eth0"), link.Interface{Name: "eth0", Kind: "veth"})
 		equal(t, ask(t, "", "veth0"), link.Interface{Name: "veth0", Kind: "veth"})
@@ -195,7 +177,7 @@ func TestWhatTheKernelDoesNotHave(t *testing.T) {
 func TestAnInterfaceIsChangedAsItIsSaid(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		linktest.AddVeth(t, "net1", "peer", linktest.NewNetns(t)) // which is up
-		k := link.NewKernel(os.DirFS("/sys"))
+		k := kernel()
 		mac, _ := net.ParseMAC("02:00:00:00:00:07")
 		must(t, k.Change("net1", link.Change{Name: "nic", MTU: 1400, MAC: mac}))
 		got, err := k.Interface("", "nic")
@@ -206,9 +188,7 @@ func TestAnInterfaceIsChangedAsItIsSaid(t *testing.T) {
 		if err != nil || l.Attrs().Flags&net.FlagUp == 0 {
 			t.Errorf("it stays up: %+v, %v", l, err)
 		}
-		if err := k.Change("nic", link.Change{}); err != nil {
-			t.Error(err)
-		}
+		must(t, k.Change("nic", link.Change{}))
 		if err := k.Change("net1", link.Change{MTU: 1500}); err == nil {
 			t.Error("there is no net1 any more")
 		}

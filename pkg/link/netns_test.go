@@ -166,11 +166,10 @@ func TestLowerInAnyNamespace(t *testing.T) {
 		for n, of := range []string{here, pod, third} {
 			name, nic := fmt.Sprint("net", n), fmt.Sprint("nic", n)
 			linktest.AddVeth(t, fmt.Sprint("peer", n), nic, of)
-			err := linktest.InNetns(of, func() error {
+			must(t, linktest.InNetns(of, func() error {
 				linktest.AddMacvlan(t, nic, name, pod)
 				return nil
-			})
-			must(t, err)
+			}))
 			want := link.Interface{Name: name, Kind: "macvlan", Lower: &link.Interface{Name: nic, Kind: "veth"}}
 			equal(t, ask(t, pod, name), want)
 			if of == pod { // also for who is in it
@@ -188,13 +187,9 @@ func TestLowerInAnyNamespace(t *testing.T) {
 func TestLowerIsNotTakenForItsNamesakes(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		pod, other := linktest.NewNetns(t), linktest.NewNetns(t)
-		nic := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()}
-		nic.Name, nic.Index = "nic", 77
-		must(t, netlink.LinkAdd(nic))
+		must(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "nic", Index: 77}}))
 		must(t, linktest.InNetns(pod, func() error {
-			bystander := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()}
-			bystander.Name, bystander.Index = "bystander", 77
-			return netlink.LinkAdd(bystander)
+			return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "bystander", Index: 77}})
 		}))
 		linktest.AddMacvlan(t, "nic", "net1", pod)
 		linktest.AddMacvlan(t, "nic", "net2", other)
@@ -211,14 +206,11 @@ func TestLowerThroughAStack(t *testing.T) {
 		linktest.AddVeth(t, "nic", "peer", other)
 		nic, err := netlink.LinkByName("nic")
 		must(t, err)
-		vlan := &netlink.Vlan{LinkAttrs: netlink.NewLinkAttrs(), VlanId: 7}
-		vlan.Name, vlan.ParentIndex = "nic.7", nic.Attrs().Index
-		if err := netlink.LinkAdd(vlan); err != nil {
-			if errors.Is(err, syscall.EOPNOTSUPP) {
-				t.Skip("the kernel has no vlan")
-			}
-			t.Fatal(err)
+		err = netlink.LinkAdd(&netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: "nic.7", ParentIndex: nic.Attrs().Index}, VlanId: 7})
+		if errors.Is(err, syscall.EOPNOTSUPP) {
+			t.Skip("the kernel has no vlan")
 		}
+		must(t, err)
 		linktest.AddMacvlan(t, "nic.7", "net1", pod)
 		equal(t, ask(t, pod, "net1"), link.Interface{
 			Name: "net1", Kind: "macvlan", Lower: &link.Interface{

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"testing"
 
 	"devinfo-cni.io/pkg/hosttxt"
@@ -29,9 +28,8 @@ func TestRecordAnswersAsTheKernelDoes(t *testing.T) {
 			want, err := kernel().Interface(i.netns, i.name)
 			must(t, err)
 			got, err := host.Interface(i.netns, i.name)
-			if err != nil || !reflect.DeepEqual(got, want) {
-				t.Errorf("%+v: got %s, %v; want %s", i, text(got), err, text(want))
-			}
+			must(t, err)
+			equal(t, got, want)
 		}
 		if there, err := host.HasNetns("/run/netns/other"); there || err != nil {
 			t.Errorf("a namespace that was not asked for is there: %v, %v", there, err)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/difftest"
 )
 
 const current = "/proc/thread-self/ns/net"
@@ -19,14 +21,8 @@ const current = "/proc/thread-self/ns/net"
 func NewNetns(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "netns")
-	if err := MakeNetns(path); err != nil {
-		t.Fatalf("new network namespace: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
-			t.Errorf("unmount %s: %v", path, err)
-		}
-	})
+	difftest.Must(t, MakeNetns(path))
+	t.Cleanup(func() { difftest.Must(t, unix.Unmount(path, unix.MNT_DETACH)) })
 	return path
 }
 
@@ -101,9 +97,7 @@ func AddVeth(t testing.TB, name, peer, netns string) {
 func AddMacvlan(t testing.TB, parent, name, netns string) {
 	t.Helper()
 	lower, err := netlink.LinkByName(parent)
-	if err != nil {
-		t.Fatalf("%s: %v", parent, err)
-	}
+	difftest.Must(t, err)
 	macvlan := &netlink.Macvlan{LinkAttrs: netlink.NewLinkAttrs(), Mode: netlink.MACVLAN_MODE_BRIDGE}
 	macvlan.Name = name
 	macvlan.ParentIndex = lower.Attrs().Index
@@ -116,9 +110,7 @@ func AddMacvlan(t testing.TB, parent, name, netns string) {
 func open(t testing.TB, netns string) *os.File {
 	t.Helper()
 	f, err := os.Open(netns)
-	if err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, err)
 	t.Cleanup(func() { f.Close() })
 	return f
 }

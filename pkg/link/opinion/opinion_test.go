@@ -18,7 +18,7 @@ import (
 
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/link/linktest"
@@ -89,14 +89,9 @@ func TestSriovnetOnThisMachine(t *testing.T) {
 // Package link and sriovnet find the same representor for every function that a PCI
 // device of a captured host has or might have, with devlink and without.
 func TestSriovnetAgreesOnCapturedHosts(t *testing.T) {
-	names, err := filepath.Glob("../../../testdata/hosts/*.txtar")
-	if err != nil || len(names) < 12 {
-		t.Fatalf("%d hosts, %v", len(names), err)
-	}
 	found := 0
-	for _, name := range names {
-		file, err := hosttxt.Load(name)
-		must(t, err)
+	for _, name := range hosttxttest.Names(t) {
+		file := hosttxttest.Load(t, name)
 		host, err := linkhost.New(file)
 		must(t, err)
 		devices, err := fs.Glob(file.Sys(), "bus/pci/devices/*")
@@ -104,8 +99,8 @@ func TestSriovnetAgreesOnCapturedHosts(t *testing.T) {
 		without := host.Eswitch
 		without.Ports = func(string) ([]*netlink.DevlinkPort, error) { return nil, syscall.ENODEV }
 		for _, device := range devices {
-			found += agreed(t, path.Base(name), host.Eswitch, path.Base(device))
-			found += agreed(t, path.Base(name)+" without devlink", without, path.Base(device))
+			found += agreed(t, name, host.Eswitch, path.Base(device))
+			found += agreed(t, name+" without devlink", without, path.Base(device))
 		}
 	}
 	if found < 20 {
@@ -137,19 +132,12 @@ var must = difftest.Must
 // name the same ones for every PCI function and auxiliary device of a captured host, and the
 // same nodes.
 func TestRdmamapAgreesOnCapturedHosts(t *testing.T) {
-	names, err := filepath.Glob("../../../testdata/hosts/*.txtar")
-	if err != nil || len(names) < 12 {
-		t.Fatalf("%d hosts, %v", len(names), err)
-	}
 	linktest.Run(t, func(t *testing.T) { // rdmamap looks at /sys and nowhere else
 		found := 0
-		for _, name := range names {
-			host, err := hosttxt.Load(name)
-			must(t, err)
-			dir := "/run/" + filepath.Base(name)
-			must(t, host.Unpack(dir))
-			must(t, unix.Mount(dir, "/sys", "", unix.MS_BIND, ""))
-			found += sameRDMA(t, filepath.Base(name))
+		for _, name := range hosttxttest.Names(t) {
+			must(t, hosttxttest.Load(t, name).Unpack("/run/"+name))
+			must(t, unix.Mount("/run/"+name, "/sys", "", unix.MS_BIND, ""))
+			found += sameRDMA(t, name)
 		}
 		if found < 15 {
 			t.Errorf("only %d RDMA devices", found)
@@ -201,10 +189,6 @@ func compare(t *testing.T, device string, ours, theirs, nodes []string, errs ...
 			t.Errorf("%s: %q; rdmamap: %q", device, lists[0], lists[1])
 		}
 	}
-	for _, err := range errs {
-		if err != nil {
-			t.Errorf("%s: %v", device, err)
-		}
-	}
+	must(t, errs...)
 	return len(ours)
 }
