@@ -53,7 +53,8 @@ func TestTheTableNamesTheDeviceOfEachAttachment(t *testing.T) {
 	status := &objects[1].(*resourceapi.ResourceClaim).Status.Devices[0]
 	status.Data = &runtime.RawExtension{Raw: []byte(`{"devinfo-cni.io/device": {"type": "pci", "device": "0000:3b:00.2"}}`)}
 	code, stdout, stderr := run(t, objects, "-A")
-	if difftest.Equal(t, stdout, want); code != 0 || stderr != "" {
+	difftest.Equal(t, stdout, want)
+	if code != 0 || stderr != "" {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"devinfo-cni.io/pkg/attachment"
@@ -40,9 +39,7 @@ func TestAttachmentJoinsConfigurationAndParameters(t *testing.T) {
 		Args: pod.Args{{"A", "1"}, {"B", "2=3"}, {"A", "4"}, {"C", ""}}, // in order, none lost
 		Path: "/run/x.json",
 	}
-	if diff := cmp.Diff(want, a, cmpopts.IgnoreUnexported(*want)); diff != "" {
-		t.Error(diff)
-	}
+	difftest.Same(t, "attachment", a, want, cmpopts.IgnoreUnexported(*want))
 }
 
 func TestPathIsTheRuntimesElseAutomaticElseNone(t *testing.T) {
@@ -171,9 +168,8 @@ func TestCDIDeviceIsNamedAsConfigured(t *testing.T) {
 		`{"socketDir": "/run/<&>/{podUID}-{ifName}"}`:  {Kind: ours, Name: container + ":net1", SocketDir: "/run/<&>/6a4c-11-net1"},
 	} {
 		got, err := cdi(t, text)
-		if err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: got %+v, %v, want %+v", text, got, err, want)
-		}
+		must(t, err)
+		difftest.Same(t, text, got, want)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/attachment"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/difftest"
 )
 
 // declared asks for the deviceInfo of a pod's interface net1 on net-a.
@@ -55,10 +56,9 @@ func TestPlaceholdersAreFilledIn(t *testing.T) {
 		"/s/{containerID:}{containerID:x}": "/s/{containerID:}{containerID:x}",
 	} {
 		info, warnings, err := declared(t, socket(text), podArgs+";K8S_POD_NAME=second") // the first counts
-		if err != nil || len(warnings) > 0 {
-			t.Errorf("%s: %v, %v", text, warnings, err)
-		} else if got := info.VhostUser.Path; got != want {
-			t.Errorf("%s: %q, want %q", text, got, want)
+		must(t, err)
+		if len(warnings) > 0 || info.VhostUser.Path != want {
+			t.Errorf("%s: %q, %v, want %q", text, info.VhostUser.Path, warnings, want)
 		}
 	}
 }
@@ -86,10 +86,7 @@ func TestShortContainerIDIsTakenWhole(t *testing.T) {
 func TestValueOfAPlaceholderStaysAString(t *testing.T) {
 	for _, value := range []string{`"`, `\`, `","path":"/etc/x`, `"}}`, "\n", "\t", "<&>", "é€😀", `\u0041`, `{ifName}`, `{podName}`, "$1", "%s"} {
 		info, _, err := declared(t, `{"note": "<{podName}>"}`, "K8S_POD_NAME="+value)
-		if err != nil {
-			t.Errorf("%q: %v", value, err)
-			continue
-		}
+		must(t, err)
 		var got string
 		if err := json.Unmarshal(info.Extra["note"], &got); err != nil || got != "<"+value+">" || len(info.Extra) != 1 {
 			t.Errorf("%q: %q, %v", value, info.Extra, err)
@@ -141,8 +138,9 @@ func TestDeclaredProblems(t *testing.T) {
 	for _, r := range rows {
 		want := config.Problem{Key: strings.TrimSuffix("deviceInfo."+r.key, "."), Value: r.value, Want: r.want}
 		info, _, err := declared(t, r.text, r.cniArgs)
-		if p := problem(t, r.text, err); info != nil || *p != want {
-			t.Errorf("%s, %q:\ngot  %+v\nwant %+v", r.text, r.cniArgs, *p, want)
+		difftest.Same(t, r.text+", "+r.cniArgs, *problem(t, r.text, err), want)
+		if info != nil {
+			t.Errorf("%s: %+v", r.text, info)
 		}
 	}
 	_, _, err := declared(t, `{"note": "`+strings.Repeat("x", 1<<20)+`"}`, "")

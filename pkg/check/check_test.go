@@ -214,7 +214,8 @@ func TestANetnsOfWhichNothingIsKnownIsNotGone(t *testing.T) {
 		{Fact: "interface", Journal: "net1", Source: "/run/netns/pod", Verdict: check.Unseen},
 		{Fact: "pci.pci-address", Journal: "0000:01:10.0", Verdict: check.NotStated},
 	}
-	if difftest.Equal(t, r.Facts, want); r.Problem != nil || !errors.Is(r.Err(), unseen) {
+	difftest.Equal(t, r.Facts, want)
+	if r.Problem != nil || !errors.Is(r.Err(), unseen) {
 		t.Errorf("%+v", r)
 	}
 	target, err := check.Target(e)

@@ -3,7 +3,6 @@ package config_test
 import (
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -20,16 +19,7 @@ func parse(t *testing.T, text string) *config.Config {
 	return c
 }
 
-var must = difftest.Must
-
-func equal(t *testing.T, what string, got, want any) {
-	t.Helper()
-	if !reflect.DeepEqual(got, want) {
-		g, _ := json.Marshal(got)
-		w, _ := json.Marshal(want)
-		t.Errorf("%s:\n got %s\nwant %s", what, g, w)
-	}
-}
+var must, equal = difftest.Must, difftest.Same
 
 func TestEveryKeyIsRead(t *testing.T) {
 	got := parse(t, `{

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"devinfo-cni.io/pkg/config"
 )
 
@@ -135,8 +133,7 @@ func FuzzLoadNode(f *testing.F) {
 		written, err := json.Marshal(node)
 		must(t, err)
 		again, err := load(t, written)
-		if diff := cmp.Diff(node, again); diff != "" || err != nil {
-			t.Errorf("%s: %v (-read +read again):\n%s", written, err, diff)
-		}
+		must(t, err)
+		equal(t, string(written), again, node)
 	})
 }

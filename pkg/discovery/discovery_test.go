@@ -12,13 +12,12 @@ import (
 	"testing"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/check/checktest"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/link/linkhost"
-	"devinfo-cni.io/pkg/sysfs"
 )
 
 var must = difftest.Must
@@ -46,13 +45,7 @@ func before514(t testing.TB, name string) *hosttxt.Host {
 	return h
 }
 
-// on is a Finder on the host, whose pod has the interfaces of the capture.
-func on(t testing.TB, h *hosttxt.Host) *discovery.Finder {
-	t.Helper()
-	links, err := linkhost.New(h)
-	must(t, err)
-	return &discovery.Finder{Sys: sysfs.New(h.Sys()), Interfaces: links, Switches: links}
-}
+var on = checktest.Finder
 
 // onHostNetwork is the same, but the pod has the host's own interfaces.
 func onHostNetwork(t testing.TB, h *hosttxt.Host) *discovery.Finder {

@@ -4,12 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cdispec"
@@ -18,6 +15,7 @@ import (
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -36,10 +34,8 @@ func nodes(names ...string) grant.Nodes {
 
 func on(t *testing.T, host string, devices ...string) grant.Granter {
 	t.Helper()
-	h, err := hosttxt.Load("../../testdata/hosts/" + host + ".txtar")
-	must(t, err)
 	return grant.Granter{
-		Sys: sysfs.New(h.Sys()), Settings: config.Node{CDIDevices: devices},
+		Sys: sysfs.New(hosttxttest.Load(t, host).Sys()), Settings: config.Node{CDIDevices: devices},
 		Nodes: nodes("vfio/vfio", "vfio/42", "infiniband/uverbs1", "infiniband/uverbs3", "infiniband/uverbs4", "infiniband/rdma_cm", "vhost-vdpa-1", "vhost-net", "net/tun"),
 	}
 }
@@ -71,12 +67,8 @@ func show(g grant.Grant) string {
 func expect(t *testing.T, what string, g grant.Granter, info *devinfo.Info, found *discovery.Device, want ...string) {
 	t.Helper()
 	got, err := g.For(found, info)
-	if err != nil {
-		t.Errorf("%s: %v", what, err)
-	}
-	if diff := cmp.Diff(strings.Join(want, "\n"), show(got)); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
+	must(t, err)
+	difftest.Same(t, what, show(got), strings.Join(want, "\n"))
 }
 
 const notOurs = ": not handed over: it is not an interface found in the pod's network namespace, and the node setting cdiDevices does not have it; add "
@@ -110,10 +102,8 @@ func TestNodesAreForTheOwnDeviceOrTheSettings(t *testing.T) {
 
 // Whoever has umad and issm manages the fabric. A CDI device is asked for, an injected one is not.
 func TestTheFabricIsManagedWhereTheDeviceIsNamed(t *testing.T) {
-	text, err := os.ReadFile("../../testdata/hosts/mlx5-legacy.txtar")
-	must(t, err)
 	const mad = "-- sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.3/infiniband_mad/%s3/dev --\n231:3\n"
-	h, err := hosttxt.Parse(append(text, fmt.Sprintf(mad+mad, "umad", "issm")...))
+	h, err := hosttxt.Parse([]byte(difftest.Read(t, "../../testdata/hosts/mlx5-legacy.txtar") + fmt.Sprintf(mad+mad, "umad", "issm")))
 	must(t, err)
 	uverbs, cm := []string{"/dev/infiniband/uverbs3 c 1:0", "/dev/infiniband/uverbs4 c 1:1"}, "/dev/infiniband/rdma_cm c 1:4"
 	with := append(slices.Clone(uverbs), "/dev/infiniband/issm3 c 1:3", "/dev/infiniband/umad3 c 1:2", cm)
@@ -143,13 +133,6 @@ func TestAPFWithVFsIsNotAllowedByItsAddress(t *testing.T) {
 func TestASharedDeviceIsNobodys(t *testing.T) {
 	expect(t, "shared", on(t, "mlx5-legacy", "*", "0000:3b:00.1"), function("0000:3b:00.1"), &discovery.Device{IsInterface: true, Shared: true},
 		"the PCI function 0000:3b:00.1: not handed over: it is not the interface's alone: others use it too; attach a device of the pod's own; no setting allows this")
-}
-
-func TestASubFunctionHasNodesOfItsOwn(t *testing.T) {
-	g := on(t, "mlx5-switchdev")
-	g.Nodes = nodes("infiniband/uverbs0", "infiniband/uverbs4", "infiniband/rdma_cm")
-	expect(t, "own", g, function("0000:03:00.0"), &discovery.Device{IsInterface: true, SF: "mlx5_core.sf.4"}, "/dev/infiniband/uverbs4 c 1:1", "/dev/infiniband/rdma_cm c 1:2")
-	expect(t, "gone", g, function("0000:03:00.0"), &discovery.Device{IsInterface: true, SF: "mlx5_core.sf.99"})
 }
 
 func TestVFIOIsAllOrNothing(t *testing.T) {

@@ -8,28 +8,21 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/check/checktest"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/hostdev"
-	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/link/linkhost"
-	"devinfo-cni.io/pkg/sysfs"
 )
 
 const netns = "/run/netns/pod"
 
 func finder(t *testing.T, host string) *discovery.Finder {
-	t.Helper()
-	h, err := hosttxt.Load("../../testdata/hosts/" + host + ".txtar")
-	must(t, err)
-	links, err := linkhost.New(h)
-	must(t, err)
-	return &discovery.Finder{Sys: sysfs.New(h.Sys()), Interfaces: links, Switches: links}
+	return checktest.Finder(t, hosttxttest.Load(t, host))
 }
 
 func TestWhatAnInterfaceEntitlesTo(t *testing.T) {
@@ -56,9 +49,7 @@ func TestWhatAnInterfaceEntitlesTo(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			got, err := on(t, "mlx5-legacy", test.devices...).ForInterface(finder(t, "mlx5-legacy"), netns, test.ifName, function(test.address))
 			must(t, err)
-			if diff := cmp.Diff(strings.ReplaceAll(test.want, "\t", ""), "\n"+show(got)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			difftest.Equal(t, "\n"+show(got), strings.ReplaceAll(test.want, "\t", ""))
 		})
 	}
 }
@@ -88,10 +79,9 @@ func TestAnInterfaceOnASubFunctionHasItsNodes(t *testing.T) {
 	found, err := f.Find(discovery.Target{DeviceIDs: []config.NamedID{{Key: "deviceID", ID: "mlx5_core.sf.4"}}, SubfunctionParent: true})
 	must(t, err)
 	found.IsInterface = true
-	got, err := g.For(found, found.Info)
-	if diff := cmp.Diff("/dev/infiniband/uverbs4 c 1:1\n/dev/infiniband/rdma_cm c 1:2", show(got)); diff != "" || err != nil {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
-	}
+	expect(t, "found", g, found.Info, found, "/dev/infiniband/uverbs4 c 1:1", "/dev/infiniband/rdma_cm c 1:2")
+	found.SF = "mlx5_core.sf.99"
+	expect(t, "gone", g, found.Info, found)
 }
 
 func TestNothingIsGrantedWithoutANetworkNamespace(t *testing.T) {
@@ -107,9 +97,8 @@ func TestNodesAreReadWhereTheHostIsMounted(t *testing.T) {
 	must(t, os.Symlink("/", filepath.Join(root, "host")))
 	for _, mounted := range []string{"", "/", root + "/host"} {
 		got, err := grant.NodesBelow(mounted)("/dev/null")
-		if diff := cmp.Diff(cdispec.Node{Path: "/dev/null", Type: "c", Major: 1, Minor: 3, Perm: 0o666}, got); diff != "" || err != nil {
-			t.Errorf("%q: %v\n%s", mounted, err, diff)
-		}
+		must(t, err)
+		difftest.Same(t, mounted, got, cdispec.Node{Path: "/dev/null", Type: "c", Major: 1, Minor: 3, Perm: 0o666})
 	}
 	for mounted, path := range map[string]string{root: "/dev/null", "": "/dev/none"} {
 		if _, err := grant.NodesBelow(mounted)(path); !errors.Is(err, fs.ErrNotExist) {

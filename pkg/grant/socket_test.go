@@ -6,10 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/pod"
 )
@@ -49,9 +48,7 @@ func socketsOf(root string, p pod.Identity, dirs ...string) grant.Granter {
 func refused(t *testing.T, g grant.Granter, socket string) string {
 	t.Helper()
 	got, err := g.For(own, vhostUser(socket))
-	if err != nil {
-		t.Fatalf("%s: %v", socket, err)
-	}
+	must(t, err)
 	if len(got.Refusals) == 0 {
 		return ""
 	}
@@ -73,10 +70,8 @@ func TestAPodsDirectoryIsMountedAtThePathInTheContainer(t *testing.T) {
 		"/more/linked-6e0c2d4f/s":      {"/sockets/linked-6e0c2d4f", "/more/linked-6e0c2d4f"},
 	} {
 		got, err := g.For(other, vhostUser(root+socket))
-		grant := grant.Grant{SocketDir: root + want[0], Mounts: []cdispec.Mount{{Host: root + want[0], Container: root + want[1]}}}
-		if diff := cmp.Diff(grant, got); err != nil || diff != "" {
-			t.Errorf("%s: %v\n%s", socket, err, diff)
-		}
+		must(t, err)
+		difftest.Same(t, socket, got, grant.Grant{SocketDir: root + want[0], Mounts: []cdispec.Mount{{Host: root + want[0], Container: root + want[1]}}})
 	}
 }
 

@@ -20,13 +20,13 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/check/checktest"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/nri/nritest"
 	"devinfo-cni.io/pkg/sysfs"
 )
@@ -58,9 +58,6 @@ func newRig(t *testing.T) *rig {
 	t.Helper()
 	dir := t.TempDir()
 	r := &rig{t: t, dir: dir, gone: map[string]bool{}, log: &lockedBuffer{}}
-	h := hosttxttest.Load(t, "mlx5-legacy")
-	links, err := linkhost.New(h)
-	must(t, err)
 	r.node = config.Node{DeviceInfoDir: dir + "/infos", StateDir: dir + "/state", SocketDirs: []string{dir + "/sockets"}}
 	r.journal = journal.Open(r.node.StateDir, "boot")
 	for _, name := range []string{"infiniband/uverbs3", "infiniband/uverbs4", "infiniband/rdma_cm"} { // what an ordinary user has for nodes
@@ -70,7 +67,7 @@ func newRig(t *testing.T) *rig {
 	r.options = inject.Options{
 		Socket: dir + "/nri", Index: "60", StageDir: dir + "/stage", HostRoot: dir + "/host", BootID: "boot", WhenMissing: inject.Pass, Interval: 5 * time.Millisecond,
 		Node:      func() (config.Node, error) { return r.node, nil },
-		Finder:    &discovery.Finder{Sys: sysfs.New(h.Sys()), Interfaces: links, Switches: links},
+		Finder:    checktest.Finder(t, hosttxttest.Load(t, "mlx5-legacy")),
 		NetnsGone: func(path string) (bool, error) { r.mu.Lock(); defer r.mu.Unlock(); return r.gone[path], nil },
 		Connected: func(bool) {}, Metrics: r, Log: slog.New(slog.NewTextHandler(r.log, nil)),
 	}

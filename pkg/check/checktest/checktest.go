@@ -1,4 +1,4 @@
-// Package checktest records attachments on nodes of a test's own.
+// Package checktest finds the devices of captured hosts, and records attachments on nodes of a test's own.
 package checktest
 
 import (
@@ -10,9 +10,21 @@ import (
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link/linkhost"
+	"devinfo-cni.io/pkg/sysfs"
 )
+
+// Finder finds the devices of a captured host, and the interfaces in its pod.
+func Finder(t testing.TB, host *hosttxt.Host) *discovery.Finder {
+	t.Helper()
+	links, err := linkhost.New(host)
+	difftest.Must(t, err)
+	return &discovery.Finder{Sys: sysfs.New(host.Sys()), Interfaces: links, Switches: links}
+}
 
 // Record records an attachment as ADD does, with its device-info file if it has a name for one. The
 // network is net-a, the interface net1 and the boot that boot unless e has others. Without e.Info the file

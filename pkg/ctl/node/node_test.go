@@ -71,7 +71,8 @@ func TestANameMeansAPodThenANetworkThenAContainer(t *testing.T) {
 		if e := new(remedy.Error); errors.As(err, &e) {
 			problem, request = e.Error(), e.Code == remedy.Usage
 		}
-		if difftest.Same(t, name, got, test.want); problem != test.problem || request != test.request {
+		difftest.Same(t, name, got, test.want)
+		if problem != test.problem || request != test.request {
 			t.Errorf("%q: problem %q, request %v", name, problem, request)
 		}
 	}

@@ -174,7 +174,8 @@ func TestNamespacesAreToldApartByPath(t *testing.T) {
 		got, err := h.Interface(netns, "net1")
 		there, thereErr := h.HasNetns(netns)
 		must(t, err, thereErr)
-		if difftest.Same(t, netns, got, want); !there {
+		difftest.Same(t, netns, got, want)
+		if !there {
 			t.Errorf("%s is not there", netns)
 		}
 	}
