@@ -57,14 +57,13 @@ type Device struct {
 	Interface string // what the kernel says that it is: its parent device, else its kind; "" = neither
 	Led       bool   // it leads to the device: it is the device's own or, with FollowLower, above that
 
-	Virtual bool // it is software that can have no device, such as veth
-	Shared  bool // the device is not the interface's alone: it is that of a lower one, of a representor's PF, or has another port
-	OnSF    bool // it is, or is on, a sub-function: the PCI address is the parent's
+	Virtual bool   // it is software that can have no device, such as veth
+	Shared  bool   // the device is not the interface's alone: it is that of a lower one, of a representor's PF, or has another port
+	SF      string // the sub-function, an auxiliary device, that it is, or is on: the PCI address is the parent's; "" = none
 
 	// IsInterface says that the interface in the network namespace is this very device, rather than
 	// one that happens to be there while another source names the device.
 	IsInterface bool
-	SF          string // the auxiliary device of OnSF
 
 	// Problem says why Info is nil or incomplete, when something should have been
 	// found: a *MissingError or *UndescribableError.

@@ -113,7 +113,7 @@ func show(t testing.TB, d *discovery.Device, err error) string {
 	if d.IsInterface {
 		lines = append(lines, "own")
 	}
-	if d.OnSF || d.SF != "" {
+	if d.SF != "" {
 		lines = append(lines, "on "+d.SF)
 	}
 	for _, w := range d.Warnings {

@@ -173,7 +173,7 @@ func (s *search) join() error {
 			s.where.vdpa = c.ref.vdpa
 		}
 	}
-	s.found.OnSF, s.found.SF = s.where.aux != "", s.where.aux
+	s.found.SF = s.where.aux
 	return nil
 }
 

@@ -171,7 +171,7 @@ func (r *request) warnOfKept(info *devinfo.Info) {
 // names a function whose interface is still on the host. That plugin makes a result of its own, so the
 // pciID that devinfo adds is lost.
 func (r *request) warnOfOrder(device *discovery.Device, info *devinfo.Info) error {
-	if device.InNetns || device.OnSF || len(r.cfg.DeviceIDs) == 0 || len(r.delegates) > 0 || info.Type != devinfo.TypePCI {
+	if device.InNetns || device.SF != "" || len(r.cfg.DeviceIDs) == 0 || len(r.delegates) > 0 || info.Type != devinfo.TypePCI {
 		return nil
 	}
 	if has, known := r.prev.Has(r.att.IfName, r.att.Netns); has || !known {
@@ -202,7 +202,7 @@ func (r *request) result(res *result.Result, plan plan) *result.Result {
 		res.EnsureSandboxed(r.att.IfName, r.att.Netns)
 	}
 	pciID, socket := resultKeys(plan.info)
-	if plan.device.OnSF && !r.cfg.SubfunctionParent {
+	if plan.device.SF != "" && !r.cfg.SubfunctionParent {
 		pciID = "" // the parent's, which must not be taken for the sub-function
 	}
 	res.Identify(r.att.IfName, r.att.Netns, pciID, socket)
