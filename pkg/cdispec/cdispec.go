@@ -8,6 +8,7 @@ package cdispec
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -60,10 +61,7 @@ type Device struct {
 // Spec makes the spec, in the oldest CDI version that can express it. It fails for a kind
 // or a name that CDI does not allow, and for a path that JSON cannot hold.
 func (a Device) Spec() (*specs.Spec, error) {
-	if err := CheckKind(a.Kind); err != nil {
-		return nil, err
-	}
-	if err := CheckName(a.Name); err != nil {
+	if err := errors.Join(CheckKind(a.Kind), CheckName(a.Name)); err != nil {
 		return nil, err
 	}
 	edits, err := a.edits()
@@ -99,10 +97,7 @@ func (a Device) edits() (specs.ContainerEdits, error) {
 		})
 	}
 	for _, m := range mounts {
-		if err := checkPath(m.Host); err != nil {
-			return edits, err
-		}
-		if err := checkPath(m.Container); err != nil {
+		if err := errors.Join(checkPath(m.Host), checkPath(m.Container)); err != nil {
 			return edits, err
 		}
 		edits.Mounts = append(edits.Mounts, &specs.Mount{HostPath: m.Host, ContainerPath: m.Container, Options: m.Options()})
