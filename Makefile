@@ -83,8 +83,8 @@ push: registry programs ## the same, and into REGISTRY, with the credentials of 
 registry:
 	@[ '$(REGISTRY)' != cluster.local ] || { echo 'where to? make push REGISTRY=registry.example.com/net TAG=v0.1.0'; exit 1; }
 
-manifests: ## those of deploy/ that the chart makes, for kustomize: after a change of the chart
-	cd test/deploy && go test -count=1 -run TestTheManifestsAreTheCharts . -write
+manifests: ## those of deploy/ that the chart makes, for kustomize, and the settings in its schema: after a change of the chart or of docs/schema/node.json
+	cd test/deploy && go test -count=1 -run 'TestTheManifestsAreTheCharts|TestTheChartsSettingsAre' . -write
 
 release: kubectl ## archives, images, chart, SPDX document and checksums of VERSION into dist/; install.yaml if REGISTRY has the images; krew's manifest if DOWNLOADS is the URL they will be below; chart and manifest name SOURCE, the URL of the repository
 	@rm -rf $(DIST)

@@ -55,6 +55,25 @@ func TestTheManifestsAreTheCharts(t *testing.T) {
 	}
 }
 
+// The chart refuses settings that the agent would refuse: its schema has docs/schema/node.json in it.
+func TestTheChartsSettingsAreThoseOfTheNode(t *testing.T) {
+	_, node, _ := strings.Cut(read(t, "../../docs/schema/node.json"), "  \"type\": \"object\",\n")
+	node, _, _ = strings.Cut(node, "\n  },\n  \"$defs\"")
+	node = strings.ReplaceAll("\n  \"type\": \"object\",\n"+node+"\n  }", "\n", "\n    ")
+	node = "\n    \"node\": {" + strings.ReplaceAll(node, "#/$defs/directory", "#/$defs/path") + "\n    }"
+	path := filepath.Join(chart, "values.schema.json")
+	has := read(t, path)
+	place := regexp.MustCompile(`(?s)\n    "node": \{.*?\n    \}`)
+	text := place.ReplaceAllLiteralString(has, node)
+	if *write {
+		must(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+	if !place.MatchString(has) || !strings.Contains(node, `"stateDir"`) {
+		t.Errorf("no settings in the schema of the chart, or none in\n%s", node)
+	}
+	same(t, "values.schema.json: run make manifests", read(t, path), text)
+}
+
 // A directory that the settings name and that is not mounted would be empty to the agent: its
 // journal has no attachments, which lets every plugin be replaced, and be removed.
 func TestTheDirectoriesThatTheSettingsNameAreMounted(t *testing.T) {
