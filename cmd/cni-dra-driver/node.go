@@ -12,7 +12,7 @@ import (
 
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/grant"
@@ -24,7 +24,7 @@ import (
 )
 
 // inventory is what the flag --devices has the node offer; nil = nothing.
-func (o *options) inventory(sys *sysfs.FS) (*dra.Inventory, error) {
+func (o *options) inventory(sys *sysfs.FS) (*devices.Inventory, error) {
 	if o.devices == "" {
 		return nil, state.WriteOffer(o.stateDir(), nil)
 	}
@@ -37,7 +37,7 @@ func (o *options) inventory(sys *sysfs.FS) (*dra.Inventory, error) {
 		return nil, fmt.Errorf("--pod-resources-socket: %w: give the path of the kubelet's socket, as the host sees it, or leave the flag out", err)
 	}
 	var memory others.Memory
-	return &dra.Inventory{
+	return &devices.Inventory{
 		Rules: rules, File: o.devices, Lineage: sys.Lineage, Events: link.Events, Times: inventory.DefaultTimes(),
 		EvictLost: o.evictLost, CarrierGrace: o.carrierGrace,
 		Host: func() (inventory.Host, error) {

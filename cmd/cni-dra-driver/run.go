@@ -20,6 +20,7 @@ import (
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/custody"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/endpoint"
@@ -126,20 +127,21 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 	if err != nil {
 		return nil, err
 	}
-	devices, held := o.own(node, sys, bootID)
+	own, held := o.own(node, sys, bootID)
 	return dra.New(dra.Options{
 		Driver:   driver,
 		Policy:   cniconfig.Policy{Driver: driver, Pool: o.nodeName, AllowClaimTypes: o.allowed},
 		StateDir: o.stateDir(), CacheDir: filepath.Join(o.pluginDir(), "cni"),
 		CDIDir: cdi, DeviceInfoDir: node.DeviceInfoDir, CNIBinDirs: o.cniBinDirs, HostRoot: o.hostRoot,
-		Gate:      filepath.Join(bin, gateName),
-		BootID:    bootID,
-		Status:    func(ctx context.Context, r status.Report) error { return status.Apply(ctx, client, r) },
-		Read:      dra.ReadClaim(client),
-		Notify:    dra.PostNotices(client, driver, o.nodeName, log),
-		Inventory: offered, Finder: finderOf(sys), Custody: devices, Journal: held,
+		Gate:   filepath.Join(bin, gateName),
+		BootID: bootID,
+		Status: func(ctx context.Context, r status.Report) error { return status.Apply(ctx, client, r) },
+		Read:   dra.ReadClaim(client),
+		Notify: dra.PostNotices(client, driver, o.nodeName, log),
+		Devices: devices.Options{
+			Inventory: offered, Finder: finderOf(sys), Granter: granter(node, sys, o.hostRoot), Custody: own, Journal: held,
+		},
 		DelTries: o.delTries, DelPatience: o.delPatience,
-		Granter: granter(node, sys, o.hostRoot),
 		Metrics: registry, Log: log,
 	})
 }

@@ -8,7 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"devinfo-cni.io/pkg/dra/devices/custody"
+	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/state"
 )
 
@@ -19,8 +19,8 @@ func (a *Agent) abandon(c *claim, which []int) error {
 	for _, n := range which {
 		given := record.Attachments[n]
 		given.Phase, given.GivenUp = state.Abandoned, metav1.NewTime(time.Now().UTC().Truncate(time.Second))
-		if now := a.stateOf(&given); now == custody.Gone || now == custody.Replaced { // what comes back in its place is another device, and nobody's
-			given.Lost, given.Former = true, nil
+		if now := a.node.State(&given); now == devices.Gone || now == devices.Replaced { // what comes back in its place is another device, and nobody's
+			given.Lost, given.Note = true, nil
 		}
 		record.Abandoned = append(record.Abandoned, given)
 		record.Attachments[n].Reset("")
@@ -58,12 +58,12 @@ func (a *Agent) deleteAgain(c *claim, which []int) {
 	record := c.record.Clone()
 	for _, n := range slices.Backward(which) {
 		at := record.Abandoned[n]
-		err := a.notOthers(record, &at)
+		err := a.node.Leases.CheckFree(record, &at)
 		if err == nil {
 			err = a.detach(record.UID, &at)
 		}
 		if err == nil {
-			err = a.giveBack(record, &at)
+			err = a.node.GiveBack(record, &at)
 		}
 		if err == nil {
 			err = a.settle(record, n)
@@ -153,5 +153,5 @@ func (a *Agent) isGivenBare(at *state.Attachment) bool {
 		}
 	}
 	a.mu.Unlock()
-	return slices.ContainsFunc(records, a.isHeld)
+	return slices.ContainsFunc(records, a.node.Leases.IsHeld)
 }

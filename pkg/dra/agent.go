@@ -17,13 +17,10 @@ import (
 
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/cdispec"
-	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/dra/cniconfig"
-	"devinfo-cni.io/pkg/dra/devices/custody"
+	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/dra/status"
-	"devinfo-cni.io/pkg/grant"
-	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/private"
 )
@@ -51,24 +48,14 @@ type Options struct {
 	// Status sends the devices of a claim to the API server. The agent repeats it
 	// until it succeeds or has become pointless: see [status.Classify].
 	Status func(context.Context, status.Report) error
-	// Granter says which nodes and mounts the containers of a claim get for its device, which
-	// takes a Finder; nil = none.
-	Granter *grant.Granter
-
 	// Read reads a claim: see [ReadClaim]. nil = the agent goes by Prepare and Unprepare alone.
 	Read func(ctx context.Context, claim kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error)
 	// Notify tells the author of a pod what is wrong with it; nil = nobody is told.
 	Notify func(Notice)
 
-	Inventory *Inventory // the node's own devices; nil = none is offered
-	// Custody gives them back as they were; nil = nobody does, and no driver is bound.
-	Custody *custody.Devices
-	// Journal says which of these the devinfo plugin has given away, and tells it which the
-	// agent has; nil = neither.
-	Journal *journal.Journal
-	// Finder describes one of them where no plugin of its network has, and all for the metadata
-	// file; nil = nobody does.
-	Finder *discovery.Finder
+	// Devices are the options of the node's devices. Driver, StateDir, BootID, Metrics, Log and Step are
+	// those of the agent.
+	Devices devices.Options
 
 	Exec           invoke.Exec           // runs CNI plugins; nil = package cniexec does
 	DelTries       int                   // after which a DEL is given up whose namespace is gone; 0 = [DefaultDelTries]
@@ -110,8 +97,7 @@ type Agent struct {
 	queue   workqueue.TypedDelayingInterface[types.UID] // of claims to look at, by key
 	backOff workqueue.TypedRateLimiter[types.UID]       // of claims, after any failure but a DEL's
 	notices notices
-	toOffer chan struct{} // which devices are withheld has, or the node
-	node    nodeDevices
+	node    *devices.Node
 	metrics *metrics
 	over    chan struct{} // closed at the end of Run
 	step    func(string)  // called after each write and exec, named; nil but in tests
@@ -149,10 +135,13 @@ func New(o Options) (*Agent, error) {
 		queue:   workqueue.NewTypedDelayingQueue[types.UID](),
 		backOff: workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](firstRetry, longestRetry),
 		reports: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](firstReport, longestReport)),
-		toOffer: make(chan struct{}, 1), over: make(chan struct{}), changed: make(chan struct{}),
+		over:    make(chan struct{}), changed: make(chan struct{}),
 		claims: map[types.UID]*claim{}, problems: map[types.UID]state.Problem{}, sandboxes: map[string]*sandbox{},
 	}
-	a.node.health.changed = make(chan struct{})
+	o.Devices.Driver, o.Devices.StateDir, o.Devices.BootID = o.Driver, o.StateDir, o.BootID
+	o.Devices.Metrics, o.Devices.Log, o.Devices.Step = o.Metrics, o.Log, a.did
+	a.node = devices.New(o.Devices)
+	a.node.Use(a)
 	for l := range a.waiting {
 		a.waiting[l] = map[*claim]bool{}
 	}
@@ -224,3 +213,6 @@ func (a *Agent) did(name string) {
 		a.step(name)
 	}
 }
+
+// OthersKnown is [devices.Node.OthersKnown].
+func (a *Agent) OthersKnown() error { return a.node.OthersKnown() }

@@ -1,15 +1,13 @@
 package dra
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"path/filepath"
+	"slices"
 	"time"
 
-	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -17,9 +15,7 @@ import (
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/attachment"
 	"devinfo-cni.io/pkg/cniexec"
-	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/dra/state"
 )
@@ -38,14 +34,14 @@ func (a *Agent) add(c *claim, which []int, sb *sandbox) error {
 	record := c.record.Clone()
 	for _, n := range which {
 		at := &record.Attachments[n]
-		former, err := a.check(at)
+		note, err := a.check(at)
 		if err != nil {
 			return refused(n, err)
 		}
 		at.Phase, at.Error = state.Adding, ""
 		at.Execution = state.Execution{
 			Sandbox: sb.id, Netns: sb.netns, BootID: a.BootID, Args: cniArgs(sb, c.ref.Name),
-			InfoFile: filepath.Join(a.DeviceInfoDir, attachment.ClaimFileName(at.Network, sb.id, at.IfName)), Former: former,
+			InfoFile: filepath.Join(a.DeviceInfoDir, attachment.ClaimFileName(at.Network, sb.id, at.IfName)), Note: note,
 		}
 	}
 	if err := a.put(c, record, "adding"); err != nil {
@@ -82,7 +78,7 @@ func (a *Agent) runAdd(uid types.UID, n int, at state.Attachment) result {
 }
 
 func (a *Agent) addNetwork(uid types.UID, at *state.Attachment) (err error) {
-	if err := a.bindDriver(at); err != nil {
+	if err := a.node.Bind(at); err != nil {
 		return &cniexec.Error{Reason: cniexec.ReasonNode, Err: err}
 	}
 	at.Result, err = a.cni.add(key(uid, at), at)
@@ -202,21 +198,7 @@ func (a *Agent) describe(at *state.Attachment, info *devinfo.Info) (*state.Metad
 	for _, w := range append(warnings, more...) {
 		a.Log.Warn(w, "network", at.Network, "sandbox", at.Sandbox, "ifName", at.IfName)
 	}
-	m := &state.Metadata{NetworkData: data}
-	if at.Node != nil {
-		m.Attributes = attributesOf(at)
-	}
-	if info != nil && a.Finder != nil {
-		if m.Attributes == nil {
-			m.Attributes = map[string]resourceapi.DeviceAttribute{}
-		}
-		describer := metadata.Describer{Sys: a.Finder.Sys, Warn: func(what string) { a.Log.Warn("device metadata", "left out", what) }}
-		maps.Copy(m.Attributes, describer.Attributes(info))
-		if mtu := metadata.MTUOf(at.Result, at.IfName, at.Netns); info.VhostUser != nil && mtu > 0 {
-			m.Attributes[metadata.MTU] = resourceapi.DeviceAttribute{IntValue: &mtu}
-		}
-	}
-	return m, nil
+	return &state.Metadata{NetworkData: data, Attributes: a.node.Attributes(at, info)}, nil
 }
 
 // key names the directory of an attachment to a sandbox.
@@ -224,37 +206,9 @@ func key(claim types.UID, at *state.Attachment) string {
 	return string(claim) + "@" + at.IfName + "@" + at.Sandbox
 }
 
-// discover describes the exclusive device of an attachment as the devinfo plugin would;
-// nil = there is none, or it cannot be described, which is no reason to fail.
-func (a *Agent) discover(at *state.Attachment) *devinfo.Info {
-	if a.Finder == nil || at.Node == nil || at.Node.Shared() {
-		return nil
-	}
-	id := cmp.Or(at.Node.VDPA, at.Node.Aux, at.Node.PCI)
-	found, err := a.Finder.Find(discovery.Target{
-		DeviceIDs: []config.NamedID{{Key: "device", ID: id}}, Netns: at.Netns, IfName: at.IfName,
-	})
-	if err == nil && found.Problem != nil {
-		err = found.Problem
-	}
-	if err == nil && found.Info == nil {
-		return nil
-	}
-	var info *devinfo.Info
-	if err == nil {
-		info = devinfo.Merge(nil, found.Info, nil)
-		err = info.Validate().Err()
-	}
-	if err != nil {
-		a.Log.Warn("the device cannot be described: its containers get no device information", "device", at.Device, "error", err)
-		return nil
-	}
-	return info
-}
-
 // writeInfo writes the device-info file that no plugin has written. DEL removes it.
 func (a *Agent) writeInfo(at *state.Attachment) (*devinfo.Info, error) {
-	info := a.discover(at)
+	info := a.node.Describe(at)
 	if info == nil {
 		return nil, nil
 	}
@@ -267,16 +221,66 @@ func (a *Agent) writeInfo(at *state.Attachment) (*devinfo.Info, error) {
 	return info, nil
 }
 
-// attributesOf are those that a device is offered with, as metadata has them; with the
-// driver that it has for the pod, which leaves it no interface on the node.
-func attributesOf(at *state.Attachment) map[string]resourceapi.DeviceAttribute {
-	all := make(map[string]resourceapi.DeviceAttribute, len(at.Node.Published.Attributes))
-	for name, value := range at.Node.Published.Attributes {
-		all[string(name)] = value
+// hold takes leases of the devices of attachments. The error says which attachment's is held already:
+// Multus has attached the pod before the agent hears of it, or a claim has not given it back.
+func (a *Agent) hold(c *claim, which []int, sb *sandbox) (n int, err error) {
+	for _, n := range which {
+		at := &c.record.Attachments[n]
+		if at.Node == nil {
+			continue
+		}
+		err := a.otherClaim(c, at)
+		if err == nil {
+			err = a.node.Leases.Hold(c.record, at, sb.netns, sb.pod.UID, fmt.Sprintf(": pod %s/%s (%s) cannot have it too: ask for a device once, by a claim or by Multus",
+				sb.pod.Namespace, sb.pod.Name, at.IfName))
+		}
+		if err != nil {
+			return n, &cniexec.Error{Reason: cniexec.ReasonNode, Err: err}
+		}
 	}
-	if at.Driver != "" {
-		all[string(inventory.AttrDriver)] = resourceapi.DeviceAttribute{StringValue: &at.Driver}
-		delete(all, string(inventory.AttrIfName))
+	return 0, nil
+}
+
+// check says what keeps a network from being added, and else returns the note of its device.
+func (a *Agent) check(at *state.Attachment) (devices.Note, error) {
+	if err := a.cni.check(at); err != nil {
+		return nil, err
 	}
-	return all
+	note, err := a.node.Take(at, a.oldNote(at))
+	if err != nil {
+		return nil, &cniexec.Error{Reason: cniexec.ReasonNode, Err: err}
+	}
+	return note, nil
+}
+
+// oldNote returns the note of a device whose restore was given up, in this boot; nil = none was. The
+// scheduler may have allocated the device before it was withheld.
+func (a *Agent) oldNote(at *state.Attachment) devices.Note {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range a.claims {
+		for n := range c.record.Abandoned {
+			if old := &c.record.Abandoned[n]; old.Note != nil && old.BootID == a.BootID && sameDevice(old, at) {
+				return old.Note
+			}
+		}
+	}
+	return nil
+}
+
+// otherClaim is an error if another claim has not given back the device of an attachment:
+// its pod may have been deleted by force, or its DEL, though it was given up, be under way.
+func (a *Agent) otherClaim(c *claim, at *state.Attachment) error {
+	if at.Node.Shared() {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, other := range a.claims {
+		has := func(held state.Attachment) bool { return held.Owes() && sameDevice(&held, at) }
+		if other != c && (slices.ContainsFunc(other.record.Attachments, has) || other.doing == doAgain && slices.ContainsFunc(other.record.Abandoned, has)) {
+			return fmt.Errorf("device %s: claim %s has not given it back yet: it is attached once that is done", at.Device, other.name())
+		}
+	}
+	return nil
 }

@@ -23,7 +23,7 @@ import (
 func TestADeviceWithAResourceNameNeedsNoNetwork(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		n := newNode(t, "mlx5-switchdev")
-		r.options.Inventory, r.options.Finder = n.inventory(), n.finder()
+		r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
 		agent := r.start()
 		devices, err := agent.Prepare(t.Context(), ownClaim("u1", vf3, ""))
 		must(t, err)
@@ -70,7 +70,7 @@ func TestTheStatusSaysWhichDeviceAClaimHas(t *testing.T) {
 		"shared":            {pf, network(`{"type":"macvlan"}`), cluster.Device{Type: "pci", Device: "0000:03:00.0", RDMA: "mlx5_0"}},
 	} {
 		timeless(t, func(t *testing.T, r *rig, p *plugins) {
-			r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
+			r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
 			r.start()
 			r.attached(ownClaim("u1", test.device, test.parameters))
 			quiet()
@@ -155,7 +155,7 @@ func TestTheMetadataOfADeviceWithoutANetworkIsWrittenByPrepare(t *testing.T) {
 func TestTheAgentDescribesADeviceThatNoPluginDescribes(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		n := newNode(t, "mlx5-switchdev")
-		r.options.Inventory, r.options.Finder = n.inventory(), n.finder()
+		r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
 		agent := r.start()
 		claim := ownClaim("u1", vf3, network(`{"type":"sriov"}`)) // which is on vfio-pci
 		named(claim, "net2")                                      // that the captured pod lacks
@@ -196,7 +196,7 @@ func TestADeviceInfoFileIsRemovedWhereItWasWritten(t *testing.T) {
 func TestADeviceInfoFileThatOthersCanReplaceIsNotMounted(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
 		n := newNode(t, "mlx5-switchdev")
-		r.options.Inventory, r.options.Finder = n.inventory(), n.finder()
+		r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
 		var asked []string
 		r.options.Unexposed = func(root, dir string) error {
 			asked = append(asked, root+" "+dir)
@@ -230,8 +230,8 @@ func TestNoDELTakesADeviceFromWhoeverElseAttachesIt(t *testing.T) {
 		p.set(always)
 		r.abandoned(ownClaim("u1", vf3, network(`{"type":"sriov"}`)))
 		var met atomic.Bool
-		lineage := r.options.Inventory.Lineage
-		r.options.Inventory.Lineage = func(device string) ([]sysfs.Object, error) {
+		lineage := r.options.Devices.Inventory.Lineage
+		r.options.Devices.Inventory.Lineage = func(device string) ([]sysfs.Object, error) {
 			if !met.Swap(true) { // the claim has no lease yet
 				time.Sleep(2 * time.Hour)
 			}
@@ -254,7 +254,7 @@ func TestNoDELTakesADeviceFromWhoeverElseAttachesIt(t *testing.T) {
 func TestAPodInTheHostsNetworkMayHaveWhatNeedsNoNetwork(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
 		n := newNode(t, "mlx5-switchdev")
-		r.options.Inventory, r.options.Finder = n.inventory(), n.finder()
+		r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
 		r.start()
 		r.prepare(ownClaim("u1", vf3, ""))
 		sb := r.sandbox("s1", "pod")

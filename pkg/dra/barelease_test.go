@@ -17,18 +17,18 @@ import (
 
 // withJournal has the agent hand out nodes of devices, and lease them.
 func (r *rig) withJournal(n *node) *journal.Journal {
-	r.options.Journal = journalIn(r.dir, "boot1")
-	r.options.Inventory, r.options.Finder = n.inventory(), n.finder()
-	r.options.Granter = &grant.Granter{Sys: r.options.Finder.Sys, Settings: config.Node{CDIDevices: []string{"*"}}, Nodes: func(path string) (cdispec.Node, error) {
+	r.options.Devices.Journal = journalIn(r.dir, "boot1")
+	r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
+	r.options.Devices.Granter = &grant.Granter{Sys: r.options.Devices.Finder.Sys, Settings: config.Node{CDIDevices: []string{"*"}}, Nodes: func(path string) (cdispec.Node, error) {
 		return cdispec.Node{Path: path, Type: "c"}, nil
 	}}
-	return r.options.Journal
+	return r.options.Devices.Journal
 }
 
 // holders are who has a lease of a device.
 func (r *rig) holders(id string) (list []string) {
 	r.t.Helper()
-	all, err := r.options.Journal.Holders(journal.OfDevice, id)
+	all, err := r.options.Devices.Journal.Holders(journal.OfDevice, id)
 	must(r.t, err)
 	for _, h := range all {
 		list = append(list, h.String())

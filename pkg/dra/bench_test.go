@@ -19,6 +19,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/private"
@@ -192,7 +193,7 @@ func BenchmarkPrepareOfAVF(b *testing.B) {
 	r := benchRig(b)
 	host, err := inventory.Captured(hosttxttest.ManyVFs(1024))
 	must(b, err)
-	r.options.Inventory = allVFs(b, host)
+	r.options.Devices.Inventory = allVFs(b, host)
 	agent := r.start()
 	dra.Survey(agent)
 	devices, _, err := inventory.Read(host)
@@ -224,11 +225,11 @@ func BenchmarkPrepareOfAVF(b *testing.B) {
 }
 
 // allVFs offers them all.
-func allVFs(b *testing.B, host inventory.Host) *dra.Inventory {
+func allVFs(b *testing.B, host inventory.Host) *devices.Inventory {
 	b.Helper()
 	rules, err := inventory.ParseRules([]byte("devices:\n- select: device.attributes['devinfo-cni.io'].kind == 'vf'\n  as: exclusive\n"))
 	must(b, err)
-	return &dra.Inventory{Rules: rules, Times: inventory.DefaultTimes(), Lineage: host.Sys.Lineage, Host: func() (inventory.Host, error) { return host, nil }}
+	return &devices.Inventory{Rules: rules, Times: inventory.DefaultTimes(), Lineage: host.Sys.Lineage, Host: func() (inventory.Host, error) { return host, nil }}
 }
 
 // BenchmarkFromEventToSlice is the time from a uevent, on a node of 1,024 VFs, to the
@@ -243,7 +244,7 @@ func BenchmarkFromEventToSlice(b *testing.B) {
 	offered.Events = func(context.Context) (<-chan struct{}, error) { return events, nil }
 	client := server(func(*resourceapi.ResourceSlice) { written <- struct{}{} })
 	r := benchRig(b)
-	r.options.Inventory = offered
+	r.options.Devices.Inventory = offered
 	r.kubelet(client, 0)
 	quiet := func() {
 		for {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/state"
 )
 
@@ -129,8 +130,8 @@ func (a *Agent) putAnyway(c *claim, record *state.Claim, step string) {
 func (a *Agent) adopt(c *claim, record *state.Claim, saved bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !slices.Equal(withheldOf(c.record), withheldOf(record)) {
-		a.offerSoon()
+	if !slices.Equal(withheld(c.record), withheld(record)) {
+		a.node.Publish()
 	}
 	c.record, c.unsaved = record, !saved || record.Pod != c.pod
 	if saved {
@@ -227,11 +228,54 @@ func (a *Agent) Census() Census {
 	return census
 }
 
-func recordOf(claim *resourceapi.ResourceClaim, pod state.Pod, networks []cniconfig.Network, own ownDevices) *state.Claim {
+func recordOf(claim *resourceapi.ResourceClaim, pod state.Pod, networks []cniconfig.Network) *state.Claim {
 	record := &state.Claim{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, Pod: pod, Shared: metav1.GetControllerOf(claim) == nil}
 	for _, n := range networks {
-		n.Node = own[n.Device]
 		record.Attachments = append(record.Attachments, n.Attachment)
 	}
 	return record
+}
+
+// withheld are the devices in a record that no other claim may get.
+func withheld(record *state.Claim) (devices []string) {
+	for _, at := range slices.Concat(record.Attachments, record.Abandoned) {
+		if at.Withheld() {
+			devices = append(devices, at.Device)
+		}
+	}
+	return devices
+}
+
+// Holders implements [devices.Claims].
+func (a *Agent) Holders() (list []devices.Holder) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for uid, c := range a.claims {
+		for _, attachments := range [][]state.Attachment{c.record.Attachments, c.record.Abandoned} {
+			for n := range attachments {
+				list = append(list, devices.Holder{Claim: uid, Attachment: &attachments[n]})
+			}
+		}
+	}
+	return list
+}
+
+// OnRecord implements [devices.Claims].
+func (a *Agent) OnRecord(uid types.UID) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, unreadable := a.problems[uid]
+	return unreadable || a.claims[uid] != nil
+}
+
+// PodIn implements [devices.Claims].
+func (a *Agent) PodIn(netns string) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, sb := range a.sandboxes {
+		if sb.netns == netns {
+			return sb.pod.Namespace + "/" + sb.pod.Name
+		}
+	}
+	return ""
 }

@@ -2,12 +2,8 @@ package dra
 
 import (
 	"context"
-	"errors"
 	"slices"
-	"strings"
 	"time"
-
-	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/pkg/dra/state"
 )
@@ -63,31 +59,8 @@ func (a *Agent) isIdle(c *claim) bool {
 		!slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return a.runs(a.sandboxes[at.Sandbox]) })
 }
 
-// collectLeases ends the leases of claims that are not on record.
 func (a *Agent) collectLeases() {
-	if a.Journal == nil {
-		return
+	if err := a.node.Leases.Collect(); err != nil {
+		a.Log.Error("cannot release leases of claims without a record", "error", err)
 	}
-	records, err := a.Journal.Claims()
-	for _, record := range records {
-		uid, _, _ := strings.Cut(record, "=")
-		if one := a.Journal.LetGoIf(record, func() error { return a.unrecorded(types.UID(uid)) }); !errors.Is(one, errRecorded) {
-			err = errors.Join(err, one)
-		}
-	}
-	if err != nil {
-		a.Log.Error("leases of claims that are not on record", "error", err)
-	}
-}
-
-var errRecorded = errors.New("the claim is on record")
-
-// unrecorded is errRecorded if a claim is on record, be it unreadable.
-func (a *Agent) unrecorded(uid types.UID) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if _, unreadable := a.problems[uid]; unreadable || a.claims[uid] != nil {
-		return errRecorded
-	}
-	return nil
 }

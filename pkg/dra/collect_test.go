@@ -58,7 +58,7 @@ func TestAClaimWithoutANetworkIsNotCollectedBeforeTheRuntimeHasTold(t *testing.T
 		r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
 			return nil, nil
 		}
-		r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
+		r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
 		agent := r.start()
 		r.prepare(ownClaim("u1", vf3, ""))
 		sb := r.sandbox("s1", "pod")
@@ -113,9 +113,9 @@ func TestNothingIsCollectedOnASuspicion(t *testing.T) {
 			kept("the claim is there", 0)
 			now = last
 			other := &journal.Claim{UID: "u0", Part: "net1", Namespace: "ns", Name: "lost", Leases: []journal.DeviceLease{{ID: "pci-0000:03:00.4", Mode: journal.Exclusive}}}
-			must(t, r.options.Journal.Hold(other))
+			must(t, r.options.Devices.Journal.Hold(other))
 			time.Sleep(5 * time.Minute)
-			records, err := r.options.Journal.Claims()
+			records, err := r.options.Devices.Journal.Claims()
 			must(t, err)
 			if len(records) > 0 {
 				t.Errorf("%s: leases of %q", name, records)
@@ -130,8 +130,8 @@ func TestAPrepareThatUnprepareOvertakesLeavesNothing(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
 		n := newNode(t, "mlx5-switchdev")
 		looks, goOn := make(chan struct{}), make(chan struct{})
-		r.options.Inventory = n.inventory()
-		r.options.Inventory.Host = func() (inventory.Host, error) {
+		r.options.Devices.Inventory = n.inventory()
+		r.options.Devices.Inventory.Host = func() (inventory.Host, error) {
 			close(looks)
 			<-goOn
 			return n.host()

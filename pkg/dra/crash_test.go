@@ -48,7 +48,7 @@ func doomedAgent() {
 	}
 	o := optionsIn(d.Dir)
 	plugIn(&o, d.Dir)
-	o.Journal = journalIn(d.Dir, o.BootID)
+	o.Devices.Journal = journalIn(d.Dir, o.BootID)
 	o.Status = func(ctx context.Context, _ status.Report) error { <-ctx.Done(); return ctx.Err() } // so that each life has the same steps
 	agent, err := dra.New(o)
 	check(err)
@@ -200,7 +200,7 @@ func restarted(t *testing.T, r *rig, d doom, sb *api.PodSandbox, listed bool) {
 	if listed {
 		pods = []*api.PodSandbox{sb}
 	}
-	r.options.Journal = journalIn(r.dir, r.options.BootID)
+	r.options.Devices.Journal = journalIn(r.dir, r.options.BootID)
 	agent := r.start()
 	stop := r.stop
 	_, err := agent.Synchronize(t.Context(), pods, nil)
@@ -214,7 +214,7 @@ func restarted(t *testing.T, r *rig, d doom, sb *api.PodSandbox, listed bool) {
 	}
 	r.expectNothing()
 	expectAsCaptured(t, custodytest.Open(r.dir))
-	if leases, err := r.options.Journal.Claims(); err != nil || len(leases) > 0 {
+	if leases, err := r.options.Devices.Journal.Claims(); err != nil || len(leases) > 0 {
 		t.Errorf("leases of %q, %v", leases, err)
 	}
 	last := map[string]string{}

@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"devinfo-cni.io/pkg/dra/devices/custody"
 	"devinfo-cni.io/pkg/dra/state"
 )
 
@@ -70,7 +70,7 @@ func (a *Agent) detach(claim types.UID, at *state.Attachment) error {
 func (a *Agent) deleted(c *claim, r result) {
 	record := c.record.Clone()
 	at := &record.Attachments[r.n]
-	if r.err == nil && at.Former == nil { // else restore does
+	if r.err == nil && at.Note == nil { // else restore does
 		r.err = a.letGo(record, at)
 	}
 	switch {
@@ -82,7 +82,7 @@ func (a *Agent) deleted(c *claim, r result) {
 		a.pause(c, r.n, at, err)
 		a.putAnyway(c, record, "not deleted")
 		return
-	case at.Former != nil:
+	case at.Note != nil:
 		at.Phase, at.Tries, at.DelError = state.Restoring, 0, ""
 	default:
 		at.Reset(at.Error)
@@ -123,37 +123,37 @@ func (a *Agent) pauseAfter(n, tries int) time.Duration {
 	return time.Duration(first * math.Exp2(float64(n-1)))
 }
 
-// stateOf says what has become of the device of an attachment; "" = that is not known.
-func (a *Agent) stateOf(at *state.Attachment) custody.State {
-	if at == nil || at.Former == nil || a.Custody == nil {
-		return ""
-	}
-	former := *at.Former
-	if at.BootID != a.BootID { // each start makes all devices anew
-		former.Inode = 0
-	}
-	now, err := a.Custody.State(former)
-	if err != nil {
-		a.Log.Warn("what has become of a device is not known", "device", at.Device, "error", err)
-	}
-	return now
-}
-
 // sameDevice says whether two attachments are of one exclusive device: as the scheduler
 // has allocated it, or as the device-info files say.
 func sameDevice(a, b *state.Attachment) bool {
-	if isExclusive(a) && isExclusive(b) && a.Pool == b.Pool && a.Device == b.Device {
+	if a.Exclusive() && b.Exclusive() && a.Pool == b.Pool && a.Device == b.Device {
 		return true
 	}
 	one, other := a.PCI(), b.PCI()
 	return one != "" && one == other
 }
 
-// isExclusive says whether the scheduler allocates the device to one claim at a time.
-func isExclusive(at *state.Attachment) bool { return at.ShareID == nil }
-
 // removeInfo removes the device-info file, which the plugin that wrote it may have left.
 func removeInfo(at *state.Attachment) error {
 	dir, name := infoOf(at)
 	return dir.Remove(name)
+}
+
+// letGo is for an attachment that has nothing any more. Its leases stay while another one in the
+// record owes the same: one of a later sandbox, or one whose DEL was given up.
+func (a *Agent) letGo(record *state.Claim, at *state.Attachment) error {
+	owes := func(of state.Attachment) bool { return of.Owes() && of.Part() == at.Part() && of.Sandbox != at.Sandbox }
+	if slices.ContainsFunc(record.Attachments, owes) || slices.ContainsFunc(record.Abandoned, owes) {
+		return nil
+	}
+	return a.node.Leases.Release(record.UID, at)
+}
+
+// letGoAll is for attachments that no plugin is run for after all.
+func (a *Agent) letGoAll(c *claim, which []int) {
+	for _, n := range which {
+		if err := a.letGo(c.record, &c.record.Attachments[n]); err != nil {
+			a.Log.Warn("the leases of a claim stay until it is unprepared", "claim", c.ref, "error", err)
+		}
+	}
 }

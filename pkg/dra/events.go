@@ -12,6 +12,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/state"
 )
 
@@ -106,7 +107,7 @@ func (a *Agent) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (
 			return nil, err
 		}
 	}
-	own, err := a.allocated(ctx, claim)
+	own, err := a.node.Allocated(ctx, claim, a.recordOf(claim.UID))
 	if err != nil {
 		return nil, err
 	}
@@ -146,6 +147,16 @@ func (a *Agent) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (
 	return devices, nil
 }
 
+// recordOf is the record of a claim; nil = it has none.
+func (a *Agent) recordOf(uid types.UID) *state.Claim {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c := a.claims[uid]; c != nil {
+		return c.record
+	}
+	return nil
+}
+
 // formerOf is the claim's record that has other devices than those that are allocated now; nil = none.
 func (a *Agent) formerOf(asked *resourceapi.ResourceClaim) *claim {
 	a.mu.Lock()
@@ -161,7 +172,7 @@ func (a *Agent) formerOf(asked *resourceapi.ResourceClaim) *claim {
 
 // admit takes a claim in. What was accepted once stays so. Interface names are checked and taken at
 // once, for two claims of a pod may be prepared at the same time.
-func (a *Agent) admit(ctx context.Context, asked *resourceapi.ResourceClaim, own ownDevices) (*claim, error) {
+func (a *Agent) admit(ctx context.Context, asked *resourceapi.ResourceClaim, own devices.Allocation) (*claim, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if ctx.Err() != nil { // the kubelet may have unprepared it since
@@ -179,7 +190,7 @@ func (a *Agent) admit(ctx context.Context, asked *resourceapi.ResourceClaim, own
 	case c != nil && c.record.Left() && c.doing != none:
 		return nil, fmt.Errorf("claim %s: a DEL that was given up is tried again: prepare the claim again", c.ref)
 	case c == nil || c.record.Left():
-		networks, err := own.resolve(asked, a.Policy)
+		networks, err := own.Networks(asked, a.Policy)
 		if err != nil {
 			return nil, err
 		}
@@ -187,7 +198,7 @@ func (a *Agent) admit(ctx context.Context, asked *resourceapi.ResourceClaim, own
 			return nil, err
 		}
 		left := c
-		c = known(recordOf(asked, pods[0], networks, own))
+		c = known(recordOf(asked, pods[0], networks))
 		c.fresh, c.unsaved = true, true
 		if left != nil {
 			left.gone, c.record.Abandoned, c.redo = true, left.record.Abandoned, left.redo

@@ -3,6 +3,9 @@ package dra
 import (
 	"context"
 
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 )
 
@@ -11,22 +14,35 @@ func Survey(a *Agent) []inventory.Slice { return SurveyUntil(context.Background(
 
 // SurveyUntil does so for as long as ctx has not ended.
 func SurveyUntil(ctx context.Context, a *Agent) []inventory.Slice {
-	list, _ := a.ownSlices(ctx)
+	list, _ := a.node.Slices(ctx)
 	return list
 }
 
 // ToOffer tells that the node's devices are to be published again.
-func ToOffer(a *Agent) <-chan struct{} { return a.toOffer }
+func ToOffer(a *Agent) <-chan struct{} { return a.node.Changed() }
 
 // Withheld are the devices that are not offered though the node has them.
-func Withheld(a *Agent) map[string]bool { return a.withheld() }
+func Withheld(a *Agent) map[string]bool {
+	all := map[string]bool{}
+	for _, h := range a.Holders() {
+		if h.Attachment.Withheld() {
+			all[h.Attachment.Device] = true
+		}
+	}
+	return all
+}
 
 // Problems is how many records could not be used at the start.
 func Problems(a *Agent) int { return len(a.problems) }
 
 // HealthOf is a kubelet's stream of that agent's, and Unknown an agent that knows of no device.
 func HealthOf(a *Agent) *Kubelet { return &Kubelet{agent: a} }
-func Unknown() *Agent            { return &Agent{node: nodeDevices{health: health{changed: make(chan struct{})}}} }
+func Unknown() *Agent            { return &Agent{node: devices.New(devices.Options{})} }
 
 // OnStep has a function called after each write and exec of an agent that does not run yet.
 func OnStep(a *Agent, f func(step string)) { a.step = f }
+
+// Health is what the kubelet is told of the devices of an agent's node.
+func Health(a *Agent, pool string) ([]kubeletplugin.DeviceHealth, <-chan struct{}) {
+	return a.node.Health(pool)
+}

@@ -19,8 +19,6 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/grant"
-	"devinfo-cni.io/pkg/pod"
 )
 
 // The gate is the CDI device that the kubelet was told of in Prepare. Its spec is there
@@ -102,14 +100,11 @@ func (a *Agent) openGate(c *claim, at *state.Attachment) error {
 			return err
 		}
 	}
-	var given grant.Grant
 	info, err := a.described(at)
-	if err == nil {
-		given, err = a.granted(at, info)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = a.holdGroup(c, at, given.IOMMUGroup)
-	}
+	given, err := a.node.Grant(c.record, at, info)
 	if err != nil {
 		return err
 	}
@@ -175,7 +170,7 @@ func (a *Agent) mountable(c *claim, at *state.Attachment) string {
 func (a *Agent) described(at *state.Attachment) (*devinfo.Info, error) {
 	switch {
 	case at.Bare():
-		return a.discover(at), nil
+		return a.node.Describe(at), nil
 	case at.Info == nil:
 		return nil, nil
 	}
@@ -186,18 +181,16 @@ func (a *Agent) described(at *state.Attachment) (*devinfo.Info, error) {
 	return info, err
 }
 
-func (a *Agent) granted(at *state.Attachment, info *devinfo.Info) (grant.Grant, error) {
-	if a.Granter == nil || info == nil {
-		return grant.Grant{}, nil
+// holdBare leases the devices that a claim brings no network for.
+func (a *Agent) holdBare(c *claim) error {
+	for n := range c.record.Attachments {
+		if at := &c.record.Attachments[n]; at.Bare() {
+			if err := a.otherClaim(c, at); err != nil {
+				return err
+			}
+		}
 	}
-	g := *a.Granter
-	g.Pod = identity(at)
-	return g.ForInterface(a.Finder, at.Netns, at.IfName, info)
-}
-
-// identity is that of the pod whose sandbox the attachment is of.
-func identity(at *state.Attachment) pod.Identity {
-	return pod.Identity{ContainerID: at.Sandbox, UID: at.Arg("K8S_POD_UID")}
+	return a.node.Leases.HoldBare(c.record)
 }
 
 // podOf is the pod whose sandbox an attachment is of.
@@ -241,7 +234,7 @@ func (a *Agent) device(c *claim, at *state.Attachment) kubeletplugin.Device {
 	case at.Metadata != nil:
 		d.Metadata = &kubeletplugin.DeviceMetadata{Attributes: at.Metadata.Attributes, NetworkData: at.Metadata.NetworkData}
 	case at.Node != nil:
-		d.Metadata = &kubeletplugin.DeviceMetadata{Attributes: attributesOf(at)}
+		d.Metadata = &kubeletplugin.DeviceMetadata{Attributes: a.node.Attributes(at, nil)}
 	}
 	return d
 }

@@ -137,7 +137,7 @@ func TestWhateverTheSchedulerAllocatesIsAttachedOrRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			timeless(t, func(t *testing.T, r *rig, p *plugins) {
-				r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
+				r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
 				agent := r.start()
 				_, err := agent.Prepare(t.Context(), test.claim)
 				if test.why != "" {

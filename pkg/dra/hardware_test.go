@@ -16,10 +16,10 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/custody"
 	"devinfo-cni.io/pkg/dra/devices/custody/custodytest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
-	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/hosttxt"
 )
@@ -53,8 +53,8 @@ func plugIn(o *dra.Options, dir string) *custodytest.Kernel {
 	})
 	captured, err := host()
 	check(err)
-	o.Inventory = &dra.Inventory{Rules: rules, Host: host, Lineage: captured.Sys.Lineage, Times: inventory.Times{Settle: time.Millisecond, Poll: time.Hour}}
-	o.Custody = k.Host()
+	o.Devices.Inventory = &devices.Inventory{Rules: rules, Host: host, Lineage: captured.Sys.Lineage, Times: inventory.Times{Settle: time.Millisecond, Poll: time.Hour}}
+	o.Devices.Custody = k.Host()
 	return k
 }
 
@@ -117,7 +117,7 @@ func (conf pluginConf) expect(k *custodytest.Kernel) error {
 }
 
 // asCaptured is what the devices are like at the start.
-var asCaptured = sync.OnceValue(func() map[string]state.Former {
+var asCaptured = sync.OnceValue(func() map[string]custody.Former {
 	dir, err := os.MkdirTemp("", "dra-")
 	check(err)
 	defer os.RemoveAll(dir)
@@ -128,8 +128,8 @@ var asCaptured = sync.OnceValue(func() map[string]state.Former {
 	return looked(k)
 })
 
-func looked(k *custodytest.Kernel) map[string]state.Former {
-	all := map[string]state.Former{}
+func looked(k *custodytest.Kernel) map[string]custody.Former {
+	all := map[string]custody.Former{}
 	for id, d := range hardwareDevices() {
 		f, err := k.Host().Look(d)
 		if !errors.Is(err, custody.ErrAway) { // a pod has it

@@ -23,7 +23,7 @@ import (
 // unhealthy is what is wrong with the devices of which something is.
 func unhealthy(t testing.TB, agent *dra.Agent, pool string) map[string]string {
 	t.Helper()
-	list, _ := agent.Health(pool)
+	list, _ := dra.Health(agent, pool)
 	if len(list) == 0 {
 		t.Error("nothing is known of any device")
 	}
@@ -63,12 +63,12 @@ func TestAPodIsToldWhatIsWrongWithItsDevice(t *testing.T) {
 		withHardware(t, func(t *testing.T, b *rig) {
 			n := newNode(t, "mlx5-switchdev")
 			b.stop()
-			b.options.Inventory = n.inventory()
-			b.options.Inventory.CarrierGrace = time.Minute
+			b.options.Devices.Inventory = n.inventory()
+			b.options.Devices.Inventory.CarrierGrace = time.Minute
 			b.start()
 			dra.Survey(b.agent)
 			b.attachTo(t, test.device, test.driver)
-			_, news := b.agent.Health("node1")
+			_, news := dra.Health(b.agent, "node1")
 			test.happens(b, n)
 			dra.Survey(b.agent)
 			got := unhealthy(t, b.agent, "node1")
@@ -83,7 +83,7 @@ func TestAPodIsToldWhatIsWrongWithItsDevice(t *testing.T) {
 				}
 			}
 			time.Sleep(4 * time.Minute) // in which nobody can look
-			if list, _ := b.agent.Health("node1"); list != nil {
+			if list, _ := dra.Health(b.agent, "node1"); list != nil {
 				t.Errorf("what was so is still told: %v", list)
 			}
 		})
@@ -94,8 +94,8 @@ func TestAPodIsEvictedIfItsDeviceIsLostAndTheAdministratorWantsIt(t *testing.T) 
 	for _, evict := range []bool{false, true} {
 		timeless(t, func(t *testing.T, r *rig, _ *plugins) {
 			n := newNode(t, "mlx5-switchdev")
-			r.options.Inventory = n.inventory()
-			r.options.Inventory.EvictLost = evict
+			r.options.Devices.Inventory = n.inventory()
+			r.options.Devices.Inventory.EvictLost = evict
 			agent := r.start()
 			dra.Survey(agent)
 			r.prepare(ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
@@ -122,8 +122,8 @@ func TestADeviceThatItsPodHasIsNotLost(t *testing.T) {
 		n.rules = "devices: [{ifNames: [eno2], as: exclusive}]"
 		kernel, err := custodytest.Make(r.dir, n.text)
 		must(t, err)
-		r.options.Custody, r.options.Inventory = kernel.Host(), n.inventory()
-		r.options.Inventory.EvictLost = true
+		r.options.Devices.Custody, r.options.Devices.Inventory = kernel.Host(), n.inventory()
+		r.options.Devices.Inventory.EvictLost = true
 		agent := r.start()
 		before := inventory.PublishedIn(dra.Survey(agent))
 		port := slices.Collect(maps.Keys(before))

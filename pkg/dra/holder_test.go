@@ -42,7 +42,7 @@ func TestADeviceThatMultusHasGivenAwayIsNotAttachedAgain(t *testing.T) {
 			r.multus(multus("other", "s0", r.netns("s0"), exclusive("auxiliary-mlx5_core.sf.4")))
 		}, []string{"mlx5_core.sf.4) is held by pod ns/other"}},
 		"by sriov-cni alone": {vf0, "sriov", func(r *rig) {
-			must(r.t, os.WriteFile(filepath.Join(r.options.Journal.SRIOVLocks, "0000:03:00.2"), []byte(r.netns("s0")), 0o600))
+			must(r.t, os.WriteFile(filepath.Join(r.options.Devices.Journal.SRIOVLocks, "0000:03:00.2"), []byte(r.netns("s0")), 0o600))
 		}, []string{"is held by pod ns/other (by sriov-cni)"}},
 		"what pods share, to one alone": {pf, "macvlan", func(r *rig) { r.multus(multus("other", "s0", r.netns("s0"), exclusive("pci-0000:03:00.0"))) },
 			[]string{"is held by pod ns/other"}},
@@ -60,9 +60,9 @@ func TestADeviceThatMultusHasGivenAwayIsNotAttachedAgain(t *testing.T) {
 			timeless(t, func(t *testing.T, r *rig, p *plugins) {
 				var told []dra.Notice
 				r.options.Notify = func(n dra.Notice) { told = append(told, n) }
-				r.options.Journal = journalIn(r.dir, "boot1")
-				r.options.Journal.SRIOVLocks = t.TempDir()
-				r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
+				r.options.Devices.Journal = journalIn(r.dir, "boot1")
+				r.options.Devices.Journal.SRIOVLocks = t.TempDir()
+				r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
 				r.start()
 				r.prepare(ownClaim("u1", test.device, network(`{"type":"`+test.plugin+`"}`)))
 				must(t, r.runPod(r.sandbox("s0", "other")))
@@ -91,7 +91,7 @@ func isAway(netns string) (bool, error) {
 // multus puts an entry into the journal.
 func (r *rig) multus(e *journal.Entry) {
 	r.t.Helper()
-	must(r.t, r.options.Journal.Record(e, nil))
+	must(r.t, r.options.Devices.Journal.Record(e, nil))
 	e.Unlock()
 }
 
@@ -101,8 +101,8 @@ func (r *rig) netns(sandbox string) string { return filepath.Join(r.dir, "netns"
 // prepared is an agent with a claim of vf0, which takes leases.
 func (r *rig) prepared() *dra.Agent {
 	r.t.Helper()
-	r.options.Journal = journalIn(r.dir, "boot1")
-	r.options.Inventory = newNode(r.t, "mlx5-switchdev").inventory()
+	r.options.Devices.Journal = journalIn(r.dir, "boot1")
+	r.options.Devices.Inventory = newNode(r.t, "mlx5-switchdev").inventory()
 	agent := r.start()
 	r.prepare(ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
 	return agent

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	resourceapi "k8s.io/api/resource/v1"
@@ -85,9 +86,7 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 		}
 		k.keepOffering(ctx)
 	})
-	if agent.Inventory != nil {
-		k.publishing.Go(func() { agent.watchNode(ctx) })
-	}
+	k.publishing.Go(func() { agent.node.Watch(ctx) })
 	return k, nil
 }
 
@@ -102,7 +101,7 @@ func writeFile(name string, data []byte, _ os.FileMode) error {
 func (k *Kubelet) keepOffering(ctx context.Context) {
 	for {
 		select {
-		case <-k.agent.toOffer:
+		case <-k.agent.node.Changed():
 			if err := k.publish(ctx); err != nil && ctx.Err() == nil {
 				k.agent.Log.Error("the devices of the node are not published", "error", err)
 			}
@@ -183,10 +182,9 @@ func (k *Kubelet) HandleError(_ context.Context, err error, msg string) {
 		k.options.Fatal(fmt.Errorf("%s: %w", msg, err))
 	case !dropsSharing(err):
 		a.Log.Error(msg, "error", err)
-	case !a.node.unshared.Swap(true):
+	case a.node.WithoutSharing():
 		a.Log.Warn("only exclusive devices are offered: devices that claims share need Kubernetes 1.36, or the feature gate DRAConsumableCapacity")
-		note(a.metrics.sharing, false)
-		a.offerSoon()
+		a.node.Publish()
 	}
 }
 
@@ -198,5 +196,30 @@ func (k *Kubelet) UpdateRequestMetadata(ctx context.Context, namespace, claim st
 		return k.helper.UpdateRequestMetadata(ctx, namespace, claim, uid, request, devices)
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// healthEvery is below the 30 s after which a kubelet takes what it was told for unknown.
+const healthEvery = 10 * time.Second
+
+// WatchHealthStatus implements [kubeletplugin.DRAPlugin] (KEP-4680): the kubelet puts the health of devices
+// into the status of their pods. It reports changes at once, and everything periodically. A report without
+// devices keeps the kubelet from starting over every 5 s, with an error in its log.
+func (k *Kubelet) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
+	every := time.NewTicker(healthEvery)
+	defer every.Stop()
+	for {
+		list, changed := k.agent.node.Health(k.options.Node)
+		select {
+		case <-ctx.Done():
+			return nil
+		case reports <- kubeletplugin.DeviceHealthReport{Devices: list}:
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-every.C:
+		case <-changed:
+		}
 	}
 }

@@ -1,7 +1,6 @@
 package dra
 
 import (
-	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,10 +24,6 @@ type metrics struct {
 	eventFailures *prometheus.CounterVec
 	connected     prometheus.Gauge
 	waits         prometheus.Histogram
-	sharing       prometheus.Gauge
-	known         prometheus.Gauge
-	idle          *prometheus.GaugeVec
-	mismatches    *prometheus.CounterVec
 }
 
 // newMetrics registers them. The census is asked for at each scrape.
@@ -47,13 +42,7 @@ func newMetrics(to prometheus.Registerer, census func() Census) *metrics {
 		eventFailures: in.NewCounterVec(counter("cni_dra_event_failures_total", "Calls by the container runtime and the kubelet that were answered with an error, by event."), []string{"event"}),
 		connected:     in.NewGauge(gauge("cni_dra_nri_connected", "1 while the container runtime is connected by NRI.")),
 		waits:         in.NewHistogram(histogram("cni_dra_add_wait_seconds", "How long sandboxes were held up until they were attached.")),
-		sharing:       in.NewGauge(gauge("cni_dra_sharing_supported", "0 if the API server cannot share devices among claims, which needs Kubernetes 1.36; else 1.")),
-		known:         in.NewGauge(gauge("cni_dra_others_known", "1 while it is known what device plugins and others have of the node's devices.")),
-		idle:          in.NewGaugeVec(gauge("cni_dra_idle_rules", "1 for each rule of the configuration that names no device of this node, with the device that comes nearest."), []string{"rule", "nearest"}),
-		mismatches:    in.NewCounterVec(counter("cni_dra_device_mismatches_total", "What of devices was not as before the ADD after the DEL, by whether the agent has restored it."), []string{"what", "restored"}),
 	}
-	m.known.Set(1)
-	m.sharing.Set(1)
 	counted := func(name, help string, labels prometheus.Labels, count func(Census) int) {
 		in.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, func() float64 { return float64(count(census())) })
 	}
@@ -82,20 +71,6 @@ func (m *metrics) event(name string, began time.Time, err *error) {
 	m.events.WithLabelValues(name).Observe(time.Since(began).Seconds())
 	if *err != nil {
 		m.eventFailures.WithLabelValues(name).Inc()
-	}
-}
-
-// mismatch counts a thing of a device, one of custody's Whats, that no plugin has restored: the
-// agent has, or that was given up.
-func (m *metrics) mismatch(what string, restored bool) {
-	m.mismatches.WithLabelValues(what, strconv.FormatBool(restored)).Inc()
-}
-
-// noteIdle shows all rules that name no device of the node.
-func (m *metrics) noteIdle(list []state.Idle) {
-	m.idle.Reset()
-	for _, i := range list {
-		m.idle.WithLabelValues(i.Rule, i.Nearest).Set(1)
 	}
 }
 

@@ -48,7 +48,7 @@ func TestMetricsCountWhatHappens(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		n := newNode(t, "igb-sriov")
 		n.rules = "devices: [{ifNames: [eth77], as: exclusive}]"
-		r.options.Inventory, n.broken = n.inventory(), errors.New("no answer")
+		r.options.Devices.Inventory, n.broken = n.inventory(), errors.New("no answer")
 		r.options.Status = func(context.Context, status.Report) error { return errors.New("no answer") }
 		dra.Survey(r.start())
 		r.attached(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), r.claimOf("b", "u2", "other", want{"x", "net1", ""}))

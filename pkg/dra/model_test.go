@@ -82,7 +82,7 @@ func play(t *testing.T, seed uint64) {
 	r.options.Log = nil
 	r.plugins = p
 	r.plugIn()
-	r.options.Journal = journalIn(r.dir, "boot1")
+	r.options.Devices.Journal = journalIn(r.dir, "boot1")
 	m := &model{rig: r, random: rand.New(rand.NewPCG(seed, 0)), live: map[string]*api.PodSandbox{}, holding: map[string]string{}, cursed: map[string]bool{}, faults: true,
 		claims: map[types.UID]*resourceapi.ResourceClaim{}, having: map[string]string{}, kubelet: make(chan struct{}, 1)}
 	r.options.Read = m.read

@@ -31,13 +31,13 @@ func (m *model) multusPods() {
 		name := fmt.Sprint("multus", n)
 		sb := m.sandbox(name, name)
 		e := multus(name, name, netnsOf(sb), leases...)
-		switch err := m.options.Journal.Record(e, nil); {
+		switch err := m.options.Devices.Journal.Record(e, nil); {
 		case err == nil:
 			e.Unlock()
 			m.expectFree(leases[0])
 			time.Sleep(m.upTo(30 * time.Second))
 			m.expectFree(leases[0])
-			wants(m.t, m.options.Journal.Forget(e))
+			wants(m.t, m.options.Devices.Journal.Forget(e))
 		case !errors.As(err, new(*journal.HeldError)) || leases[0].Mode == journal.Shared:
 			m.t.Errorf("lease of %s for Multus: %v", leases[0].ID, err)
 		}
@@ -75,7 +75,7 @@ func (m *model) expectLeases() {
 				id = sysfs.ID("pci", at.Node.PCI)
 			}
 			for _, id := range []string{id, modelPF} {
-				holders, err := m.options.Journal.Holders(journal.OfDevice, id)
+				holders, err := m.options.Devices.Journal.Holders(journal.OfDevice, id)
 				must(m.t, err)
 				if !slices.ContainsFunc(holders, func(h journal.Holder) bool { return h.Claim != nil && h.Claim.UID == uid }) {
 					m.t.Errorf("claim %s owes %s of %s, and has no lease of %s", uid, at.Phase, at.Device, id)
@@ -83,7 +83,7 @@ func (m *model) expectLeases() {
 			}
 		}
 	}
-	claims, err := m.options.Journal.Claims()
+	claims, err := m.options.Devices.Journal.Claims()
 	must(m.t, err)
 	for _, c := range claims {
 		uid, _, _ := strings.Cut(c, "=")

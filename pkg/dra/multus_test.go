@@ -159,7 +159,7 @@ func metadataOf(t *testing.T, device, behave string) string {
 		config = `"device":[],` + config
 	}
 	claim := ownClaim("u1", device, config)
-	r.options.Inventory, r.options.Finder = n.inventory(), n.finder()
+	r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
 	r.kubelet(server(nil, claim), 0)
 	r.byKubelet(claim)
 	must(t, r.runPod(r.sandbox("s1", "pod")))

@@ -20,6 +20,7 @@ import (
 
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/hosttxt"
@@ -57,10 +58,10 @@ func newNode(t testing.TB, name string) *node {
 	return &node{t: t, text: text, events: make(chan struct{}, 1)}
 }
 
-func (n *node) inventory() *dra.Inventory {
+func (n *node) inventory() *devices.Inventory {
 	rules, err := inventory.ParseRules([]byte(cmp.Or(n.rules, ownRules)))
 	must(n.t, err)
-	return &dra.Inventory{
+	return &devices.Inventory{
 		Rules: rules, Host: n.host, Lineage: n.lineage, Times: inventory.Times{Settle: time.Millisecond, Poll: time.Hour},
 		Events: func(context.Context) (<-chan struct{}, error) { return n.events, nil },
 		Others: func(context.Context) (map[string]string, error) {
@@ -153,7 +154,7 @@ const (
 func (r *rig) offering(client *fake.Clientset, n *node, p *plugins) *dra.Agent {
 	r.t.Helper()
 	r.options.Exec, r.plugins, r.options.DelTries = p, p, 2
-	r.options.Inventory, r.options.Finder = n.inventory(), n.finder()
+	r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
 	r.kubelet(client, 0)
 	return r.agent
 }

@@ -62,8 +62,8 @@ func TestTheVFsOfAPFThatMultusHasGivenAwayAreNotPrepared(t *testing.T) {
 		n := newNode(t, "igb-sriov")
 		n.rules = "devices: [{drivers: [igbvf], as: exclusive}, {ifNames: [eth1], as: exclusive}]"
 		n.without("eth1")
-		r.options.Inventory = n.inventory()
-		r.options.Journal = journalIn(r.dir, "boot1")
+		r.options.Devices.Inventory = n.inventory()
+		r.options.Devices.Journal = journalIn(r.dir, "boot1")
 		agent := r.start()
 		r.sandbox("s0", "other")
 		r.multus(multus("other", "s0", r.netns("s0"), exclusive("pci-0000:41:00.0")))

@@ -118,7 +118,7 @@ func TestADeviceGoesIntoTheConfigurationAtPrepare(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			timeless(t, func(t *testing.T, r *rig, _ *plugins) {
-				r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
+				r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
 				agent := r.start()
 				_, err := agent.Prepare(t.Context(), ownClaim("u1", test.device, test.parameters))
 				var refusal *cniconfig.Refusal
@@ -154,7 +154,7 @@ func TestEachDeviceOfARequestIsAttached(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			timeless(t, func(t *testing.T, r *rig, p *plugins) {
-				r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
+				r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
 				agent := r.start()
 				claim := ownClaim("u1", vf0, network(`{"type":"sriov"}`))
 				another := claim.Status.Allocation.Devices.Results[0]

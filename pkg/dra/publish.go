@@ -8,17 +8,14 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
+	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
-	"devinfo-cni.io/pkg/dra/state"
 )
-
-// DeviceName is the device for networks of software alone, which all claims on a node share.
-const DeviceName = "cni"
 
 // Shared is one device for any number of claims: DRAConsumableCapacity, on by default
 // since Kubernetes 1.36. With limit > 0 no more than that many hold it at a time.
 func Shared(limit int) []resourceapi.Device {
-	device := resourceapi.Device{Name: DeviceName, AllowMultipleAllocations: new(true)}
+	device := resourceapi.Device{Name: devices.SoftwareDevice, AllowMultipleAllocations: new(true)}
 	if limit > 0 {
 		device.Capacity = inventory.OneOf(int64(limit))
 	}
@@ -40,15 +37,16 @@ func sharing(slice *resourceapi.ResourceSlice) bool {
 // publish publishes what is offered now. The first time it waits until the server can be asked
 // what is published already.
 func (k *Kubelet) publish(ctx context.Context) error {
-	var devices []resourceapi.Device
-	if !k.agent.node.unshared.Load() {
-		devices = Shared(k.options.Limit)
+	node := k.agent.node
+	var software []resourceapi.Device
+	if node.Sharing() {
+		software = Shared(k.options.Limit)
 	}
-	own, ok := k.agent.ownSlices(ctx)
+	own, ok := node.Slices(ctx)
 	if !ok {
 		return nil
 	}
-	list := without(append([]inventory.Slice{{Devices: devices}}, own...), k.agent.withheld())
+	list := append([]inventory.Slice{{Devices: software}}, own...)
 	if k.last != nil && inventory.Same(k.last, list) {
 		return nil
 	}
@@ -62,41 +60,3 @@ func (k *Kubelet) publish(ctx context.Context) error {
 	}
 	return err
 }
-
-// without leaves devices out. A slice stays if it is empty: one less would have all others of
-// the pool written again, which have their number.
-func without(list []inventory.Slice, withheld map[string]bool) (rest []inventory.Slice) {
-	for _, s := range list {
-		devices := slices.DeleteFunc(slices.Clone(s.Devices), func(d resourceapi.Device) bool { return withheld[d.Name] })
-		rest = append(rest, inventory.Slice{Devices: devices})
-	}
-	return rest
-}
-
-// withheldOf are a claim's exclusive devices that nobody else may get: their last DEL has
-// failed, or they are not what they were, whether or not that was given up since. That is
-// before the claim is free.
-func withheldOf(record *state.Claim) (devices []string) {
-	for _, at := range slices.Concat(record.Attachments, record.Abandoned) {
-		if at.Tries > 0 && at.DelError != "" && isExclusive(&at) && !at.Lost {
-			devices = append(devices, at.Device)
-		}
-	}
-	return devices
-}
-
-// withheld are those of all claims.
-func (a *Agent) withheld() map[string]bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	devices := map[string]bool{}
-	for _, c := range a.claims {
-		for _, device := range withheldOf(c.record) {
-			devices[device] = true
-		}
-	}
-	return devices
-}
-
-// offerSoon has the node's devices published again.
-func (a *Agent) offerSoon() { soon(a.toOffer) }

@@ -122,7 +122,7 @@ func shown(at *state.Attachment) (d cluster.Device) {
 func (a *Agent) describeBare(record *state.Claim) {
 	for n := range record.Attachments {
 		if at := &record.Attachments[n]; at.Bare() {
-			if info := a.discover(at); info != nil {
+			if info := a.node.Describe(at); info != nil {
 				at.Info = info.Encode()
 			}
 			record.StatusOwed = true

@@ -175,7 +175,7 @@ func TestASandboxGoesOnWithoutTheAPIServer(t *testing.T) {
 // A claim keeps its UID when it is deallocated, and may keep its pod.
 func TestAClaimThatIsAllocatedAnewIsAttachedWithItsNewDevice(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
-		r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
+		r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
 		agent := r.start()
 		of := func(device, version string) *resourceapi.ResourceClaim {
 			claim := ownClaim("u1", device, network(`{"type":"sriov"}`))
@@ -204,7 +204,7 @@ func TestAClaimThatIsAllocatedAnewIsAttachedWithItsNewDevice(t *testing.T) {
 // The kubelet takes the claim for prepared: another pod, which was deleted by force, still has it.
 func TestAPodWhoseClaimWasPreparedWithOtherDevicesIsRefused(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
-		r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
+		r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
 		now := claimFor("u1", by("r", vf0, "net1", "sriov", 0))
 		r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
 			return now, nil
@@ -231,7 +231,7 @@ func TestASlowReadUndoesNothing(t *testing.T) {
 	} {
 		for _, sweep := range []bool{true, false} {
 			timeless(t, func(t *testing.T, r *rig, _ *plugins) {
-				r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
+				r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
 				claim, anew := ownClaim("u1", vf0, vf), ownClaim("u1", test.device, vf)
 				claim.ResourceVersion, anew.ResourceVersion = "9", "10"
 				anew.Status.ReservedFor = r.claimOf("", "", "next").Status.ReservedFor

@@ -49,7 +49,7 @@ func (b *rig) mismatches() (all []string) {
 // withLeases has the next agent take leases.
 func (b *rig) withLeases() {
 	b.stop()
-	b.options.Journal = journalIn(b.dir, "boot1")
+	b.options.Devices.Journal = journalIn(b.dir, "boot1")
 	b.start()
 }
 
@@ -178,7 +178,7 @@ func TestADeviceIsHeldUntilItIsWhatItWas(t *testing.T) {
 		must(t, b.kernel.EndNetns(filepath.Join(b.dir, "netns/s1")))
 		quiet()
 		b.expectPhase("Restoring", 1)
-		h, err := b.options.Journal.Holders(journal.OfDevice, "pci-0000:03:00.2")
+		h, err := b.options.Devices.Journal.Holders(journal.OfDevice, "pci-0000:03:00.2")
 		if err != nil || len(h) != 1 || h[0].String() != "claim ns/a" || h[0].Mode != journal.Exclusive {
 			t.Errorf("while it is restored: %+v, %v", h, err)
 		}

@@ -23,7 +23,7 @@ func TestWhatTheHostHasBegunToNeedIsNotAttached(t *testing.T) {
 	} {
 		timeless(t, func(t *testing.T, r *rig, p *plugins) {
 			n := newNode(t, "mlx5-switchdev")
-			r.options.Inventory = n.inventory()
+			r.options.Devices.Inventory = n.inventory()
 			agent := r.start()
 			r.prepare(ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
 			n.text = append(n.text, change...)
@@ -43,9 +43,9 @@ func TestWhatTheHostHasBegunToNeedIsNotAttached(t *testing.T) {
 func TestPrepareReadsTheNodeOnlyIfItMust(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
 		n, reads := newNode(t, "mlx5-switchdev"), 0
-		r.options.Inventory = n.inventory()
-		read := r.options.Inventory.Host
-		r.options.Inventory.Host = func() (inventory.Host, error) { reads++; return read() }
+		r.options.Devices.Inventory = n.inventory()
+		read := r.options.Devices.Inventory.Host
+		r.options.Devices.Inventory.Host = func() (inventory.Host, error) { reads++; return read() }
 		agent := r.start()
 		dra.Survey(agent)
 		prepare := func(claim, device, parameters, why string, want int) {
@@ -75,8 +75,8 @@ func TestADeviceStaysPublishedAsItWasWhoeverComesOrGoesWhileTheNodeIsRead(t *tes
 		n := newNode(t, "mlx5-switchdev")
 		whole := n.text
 		before, after := func() {}, func() {}
-		r.options.Inventory = n.inventory()
-		r.options.Inventory.Host = func() (inventory.Host, error) {
+		r.options.Devices.Inventory = n.inventory()
+		r.options.Devices.Inventory.Host = func() (inventory.Host, error) {
 			before()
 			host, err := n.host()
 			after()
@@ -115,7 +115,7 @@ func TestADeviceStaysPublishedAsItWasWhoeverComesOrGoesWhileTheNodeIsRead(t *tes
 func TestADeviceThatComesFromAnotherPodHasTheNameItHadBefore(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
 		n := newNode(t, "mlx5-switchdev")
-		r.options.Inventory = n.inventory()
+		r.options.Devices.Inventory = n.inventory()
 		agent := r.start()
 		dra.Survey(agent)
 		for _, uid := range []types.UID{"u1", "u2"} {
@@ -135,8 +135,8 @@ func TestADeviceThatComesFromAnotherPodHasTheNameItHadBefore(t *testing.T) {
 // Whoever has a shared device, pods may have it too: once the node was looked at nobody is asked.
 func TestASharedDeviceIsPreparedWhateverOthersHave(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
-		r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
-		r.options.Inventory.Others = func(context.Context) (map[string]string, error) {
+		r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
+		r.options.Devices.Inventory.Others = func(context.Context) (map[string]string, error) {
 			time.Sleep(10 * time.Second)
 			return nil, errors.New("the kubelet does not answer")
 		}
@@ -158,8 +158,8 @@ func TestASharedDeviceIsPreparedWhateverOthersHave(t *testing.T) {
 // The end of the agent ends the question, which says nothing of the kubelet.
 func TestAnAgentThatEndsDoesNotCallTheKubeletSilent(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
-		r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
-		r.options.Inventory.Others = func(ctx context.Context) (map[string]string, error) { return nil, ctx.Err() }
+		r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
+		r.options.Devices.Inventory.Others = func(ctx context.Context) (map[string]string, error) { return nil, ctx.Err() }
 		agent := r.start()
 		dra.Survey(agent)
 		ended, end := context.WithCancel(t.Context())
@@ -184,8 +184,8 @@ func TestOthersAreAskedAgain(t *testing.T) {
 	} {
 		timeless(t, func(t *testing.T, r *rig, _ *plugins) {
 			n := newNode(t, "mlx5-switchdev")
-			r.options.Inventory, n.broken = n.inventory(), test.broken
-			r.options.Inventory.Waits = func() time.Duration { return test.waits }
+			r.options.Devices.Inventory, n.broken = n.inventory(), test.broken
+			r.options.Devices.Inventory.Waits = func() time.Duration { return test.waits }
 			agent := r.start()
 			for range 20 { // times the node changes
 				dra.Survey(agent)

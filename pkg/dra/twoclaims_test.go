@@ -61,7 +61,7 @@ func TestADeviceWhoseDELWasGivenUpIsNobodyElses(t *testing.T) {
 		b.withLeases()
 		b.abandon(t)
 		held := new(journal.HeldError)
-		if err := b.options.Journal.Record(multus("other", "s9", b.netns("s9"), exclusive("pci-0000:03:00.4")), nil); !errors.As(err, &held) {
+		if err := b.options.Devices.Journal.Record(multus("other", "s9", b.netns("s9"), exclusive("pci-0000:03:00.4")), nil); !errors.As(err, &held) {
 			t.Errorf("Multus: %v", err)
 		}
 		b.prepare(onDevice(b.claimOf("b", "u2", "next", want{"x", "net1", ""}), 0, vf2, "vfio-pci"))
@@ -92,8 +92,8 @@ func TestAPortOfAnotherBusIsOneClaimsUntilThatHasGivenItBack(t *testing.T) {
 		const port = "dev-netdevsim-netdevsim1-p1" // eth0
 		n := newNode(t, "netdevsim-switchdev")
 		n.rules = "devices: [{ifNames: [eth0, net1], as: exclusive}]"
-		r.options.Inventory = n.inventory()
-		r.options.Journal = journalIn(r.dir, "boot1")
+		r.options.Devices.Inventory = n.inventory()
+		r.options.Devices.Journal = journalIn(r.dir, "boot1")
 		agent := r.start()
 		p.set(failingDEL(""))
 		first, second := ownClaim("u1", port, `"device":[],`+network(`{"type":"x"}`)), ownClaim("u2", port, `"device":[],`+network(`{"type":"x"}`))
@@ -150,7 +150,7 @@ func TestTheDELOfALostDeviceWaitsForWhoHasWhatCameInItsPlace(t *testing.T) {
 	withHardware(t, func(t *testing.T, b *rig) {
 		sys, err := sysfs.Open(filepath.Join(b.dir, "kernel/sys"))
 		must(t, err)
-		b.options.Inventory.Lineage = sys.Lineage
+		b.options.Devices.Inventory.Lineage = sys.Lineage
 		b.withLeases()
 		b.attachTo(t, vf0, "")
 		b.replaceVF0(t)
@@ -168,7 +168,7 @@ func TestTheDELOfALostDeviceWaitsForWhoHasWhatCameInItsPlace(t *testing.T) {
 		if n := b.plugins.calls("DEL"); n != tried || b.agent.Census().Phases["Abandoned"] != 1 {
 			t.Errorf("%d DELs, which reset another pod's device; %v", n-tried, b.agent.Census())
 		}
-		must(t, b.options.Journal.Forget(entry))
+		must(t, b.options.Devices.Journal.Forget(entry))
 		time.Sleep(2 * time.Hour)
 		b.expectCalls("DEL", tried+1)
 		b.expectNothing()

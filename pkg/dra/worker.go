@@ -186,7 +186,7 @@ func (a *Agent) execute(c *claim, s step, sb *sandbox) error {
 // isOpen says whether the gate of an attachment is open. The directory of CDI specs does
 // not outlive a reboot, and others may clear it; nor does a lease.
 func (a *Agent) isOpen(record *state.Claim, at *state.Attachment) bool {
-	if at.Bare() && !a.isHeld(record) {
+	if at.Bare() && !a.node.Leases.IsHeld(record) {
 		return false
 	}
 	spec, err := a.specs.Read(cdispec.FileName(a.kind, gateName(record.UID, at)))

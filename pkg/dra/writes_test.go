@@ -29,8 +29,8 @@ func TestOnlyTheSliceThatDiffersIsWritten(t *testing.T) {
 	var host atomic.Pointer[hosttxt.Host]
 	host.Store(hosttxttest.ManyVFs(256))
 	client := server(nil)
-	r.options.Exec, r.options.Inventory = p, n.inventory()
-	r.options.Inventory.Host = func() (inventory.Host, error) { return inventory.Captured(host.Load()) }
+	r.options.Exec, r.options.Devices.Inventory = p, n.inventory()
+	r.options.Devices.Inventory.Host = func() (inventory.Host, error) { return inventory.Captured(host.Load()) }
 	r.kubelet(client, 0)
 	await := func(vfs int) {
 		r.eventually("the VFs are published", func() bool {
@@ -82,8 +82,8 @@ func TestTheAPIServerIsAskedOnceForEachClaim(t *testing.T) {
 	})
 	var looks atomic.Int64
 	o := &r.options
-	o.Exec, o.Inventory = p, n.inventory()
-	o.Inventory.Times.Poll = 10 * time.Millisecond
+	o.Exec, o.Devices.Inventory = p, n.inventory()
+	o.Devices.Inventory.Times.Poll = 10 * time.Millisecond
 	o.Status = func(ctx context.Context, report status.Report) error { return status.Apply(ctx, client, report) }
 	o.Read, o.Notify = dra.ReadClaim(client), dra.PostNotices(client, driverName, "node1", o.Log)
 	o.Netns = func(path string) error { looks.Add(1); return fileIsNetns(path) }

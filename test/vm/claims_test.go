@@ -19,7 +19,6 @@ import (
 
 	"devinfo-cni.io/pkg/dra/devices/custody"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
-	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
@@ -192,7 +191,7 @@ func portrait(t *testing.T, address, pf string, vf int) string {
 
 // kept takes a function into custody, and gives back what restores it, once its interface is on
 // the host, and wants it to be as it was.
-func kept(t *testing.T, address, ifName, pf string, vf int) (node *custody.Devices, was state.Former, restore func()) {
+func kept(t *testing.T, address, ifName, pf string, vf int) (node *custody.Devices, was custody.Former, restore func()) {
 	t.Helper()
 	sys, err := sysfs.Open("/sys")
 	must(t, err)

@@ -91,7 +91,7 @@ func (f *files) attachment(at *state.Attachment) {
 		at.Node.Published = resourceapi.Device{AllowMultipleAllocations: at.Node.Published.AllowMultipleAllocations}
 	}
 	at.Args = f.args(at.Args)
-	at.Capabilities, at.Former, at.Result, at.Metadata = nil, nil, nil, nil
+	at.Capabilities, at.Note, at.Result, at.Metadata = nil, nil, nil, nil
 }
 
 // args returns the CNI arguments that name the pod and the claim.

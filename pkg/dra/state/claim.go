@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/pkg/hostdev"
-	"devinfo-cni.io/pkg/link"
 )
 
 // Schema is the version of the files' format. A reader leaves newer ones alone: see [SchemaError].
@@ -118,9 +117,9 @@ type Execution struct {
 	Args     [][2]string `json:"args,omitempty"`     // CNI_ARGS, in order
 	InfoFile string      `json:"infoFile,omitempty"` // capability argument CNIDeviceInfoFile, a host path
 
-	// Former is the device before the ADD, where it is one of the node's own and this
-	// sandbox's alone; nil = there is nothing to restore.
-	Former *Former `json:"former,omitempty"`
+	// Note is what package devices needs to restore the device after the DEL; nil = there is
+	// nothing to restore.
+	Note json.RawMessage `json:"note,omitempty"`
 	// Lost: of an abandoned attachment whose device was gone by then. What is in its place is
 	// another one, which may be given away.
 	Lost bool `json:"lost,omitempty"`
@@ -160,6 +159,15 @@ func (a *Attachment) Part() string {
 // Owes says whether anything is owed: a DEL, or restoring its device.
 func (a *Attachment) Owes() bool { return a.Phase != Prepared }
 
+// Exclusive says whether the scheduler allocates the device to one claim at a time.
+func (a *Attachment) Exclusive() bool { return a.ShareID == nil }
+
+// Withheld says whether no other claim may get the device: its last DEL has failed, or it is not yet what
+// it was before the ADD. A device that has been lost is nobody's.
+func (a *Attachment) Withheld() bool {
+	return a.Tries > 0 && a.DelError != "" && a.Exclusive() && !a.Lost
+}
+
 // Reset makes the attachment as it was after Prepare; why is the error to keep.
 func (a *Attachment) Reset(why string) {
 	a.Phase, a.Error, a.Execution = Prepared, why, Execution{}
@@ -192,32 +200,4 @@ type NodeDevice struct {
 // Shared says whether pods may have the device together.
 func (d *NodeDevice) Shared() bool {
 	return d.Published.AllowMultipleAllocations != nil && *d.Published.AllowMultipleAllocations
-}
-
-// Former is what one of the node's own devices was like before an ADD, and is to be like
-// again after the DEL. It holds for the boot in which it was noted.
-type Former struct {
-	Bus    string `json:"bus"`             // where the device is: "pci", "auxiliary", "vdpa", ...
-	Device string `json:"device"`          // its name there
-	Inode  uint64 `json:"inode,omitempty"` // of its directory in /sys; 0 = unknown
-
-	Port     int    `json:"port,omitempty"`     // dev_port of its interface
-	PortName string `json:"portName,omitempty"` // phys_port_name
-
-	// Of a PCI function:
-	Driver   string `json:"driver,omitempty"`   // "" = unbound
-	Override string `json:"override,omitempty"` // driver_override
-
-	// Of its interface on the node, if there was one:
-	IfName string `json:"ifName,omitempty"`
-	MTU    int    `json:"mtu,omitempty"`
-	MAC    string `json:"mac,omitempty"` // "" = it has none of six bytes
-
-	VF *link.VFSettings `json:"vf,omitempty"` // of a VF; nil = its PF does not tell
-}
-
-// IsReplaced says whether what is in the place now is another device than what was noted:
-// VFs were made anew, or a card was exchanged.
-func (f Former) IsReplaced(now Former) bool {
-	return f.Inode != 0 && now.Inode != 0 && f.Inode != now.Inode
 }

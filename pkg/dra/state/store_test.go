@@ -18,7 +18,6 @@ import (
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/link"
 )
 
 func open(t *testing.T) (*state.Store, string) {
@@ -188,17 +187,3 @@ func write(t *testing.T, path, content string) {
 }
 
 var must = difftest.Must
-
-// A record of before an upgrade is read after it.
-func TestFormerVFSettingsHaveTheseKeys(t *testing.T) {
-	vf := &link.VFSettings{
-		MAC: "02:00:00:00:00:01", VLAN: 7, QoS: 3, VLANProto: 0x88a8, Trust: true, SpoofCheck: true, LinkState: 2, MinRate: 10, MaxRate: 200,
-		NodeGUID: "00:11:22:33:44:55:66:77", PortGUID: "00:11:22:33:44:55:66:78",
-	}
-	got, err := json.Marshal(state.Former{Bus: "pci", Device: "0000:03:00.2", VF: vf})
-	const want = `{"bus":"pci","device":"0000:03:00.2","vf":{"mac":"02:00:00:00:00:01","vlan":7,"qos":3,"vlanProto":34984,"trust":true,` +
-		`"spoofCheck":true,"linkState":2,"minRate":10,"maxRate":200,"nodeGUID":"00:11:22:33:44:55:66:77","portGUID":"00:11:22:33:44:55:66:78"}}`
-	if string(got) != want || err != nil {
-		t.Errorf("got %s, %v", got, err)
-	}
-}

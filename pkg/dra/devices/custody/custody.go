@@ -19,7 +19,6 @@ import (
 	"sync"
 
 	"devinfo-cni.io/devinfo/pci"
-	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
@@ -80,9 +79,9 @@ func New(sys *sysfs.FS, write func(name, text string) error, links Links) *Devic
 
 // Look notes what a device is like. It is [ErrGone] if there is none, and [ErrAway] if
 // somebody has its interface.
-func (h *Devices) Look(d hostdev.Ref) (state.Former, error) {
+func (h *Devices) Look(d hostdev.Ref) (Former, error) {
 	at := d.Place()
-	f := state.Former{Bus: at.Bus, Device: at.Name}
+	f := Former{Bus: at.Bus, Device: at.Name}
 	if at.Bus == "net" {
 		n, ok, err := h.sys.Netdev(d.IfName)
 		if err != nil {
@@ -111,7 +110,7 @@ const (
 )
 
 // State says what has become of a device; "" beside an error.
-func (h *Devices) State(f state.Former) (State, error) {
+func (h *Devices) State(f Former) (State, error) {
 	there, err := h.sys.HasDevice(f.Bus, f.Device)
 	if err != nil {
 		return "", err
@@ -123,14 +122,14 @@ func (h *Devices) State(f state.Former) (State, error) {
 	switch {
 	case err != nil:
 		return "", err
-	case f.IsReplaced(state.Former{Inode: inode}):
+	case f.IsReplaced(Former{Inode: inode}):
 		return Replaced, nil
 	}
 	return Here, nil
 }
 
 // now is what a device is like that was noted before.
-func (h *Devices) now(f state.Former) (state.Former, error) {
+func (h *Devices) now(f Former) (Former, error) {
 	now, err := h.read(f, func(p sysfs.Port) bool {
 		return p.DevPort == f.Port && (p.PortName == f.PortName || p.PortName == "" || f.PortName == "")
 	})
@@ -142,8 +141,8 @@ func (h *Devices) now(f state.Former) (state.Former, error) {
 
 // read describes the device in the place of f, with the interface that is its by the first
 // test that one passes: its neighbour is another device.
-func (h *Devices) read(f state.Former, its ...func(sysfs.Port) bool) (state.Former, error) {
-	now := state.Former{Bus: f.Bus, Device: f.Device}
+func (h *Devices) read(f Former, its ...func(sysfs.Port) bool) (Former, error) {
+	now := Former{Bus: f.Bus, Device: f.Device}
 	if there, err := h.sys.HasDevice(f.Bus, f.Device); err != nil {
 		return now, err
 	} else if !there {
@@ -186,7 +185,7 @@ func (h *Devices) read(f state.Former, its ...func(sysfs.Port) bool) (state.Form
 }
 
 // function reads what only a PCI function has.
-func (h *Devices) function(now *state.Former) error {
+func (h *Devices) function(now *Former) error {
 	fn, err := h.fn(now.Device)
 	if err != nil {
 		return err

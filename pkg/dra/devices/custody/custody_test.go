@@ -1,6 +1,7 @@
 package custody_test
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -12,7 +13,6 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices/custody"
 	"devinfo-cni.io/pkg/dra/devices/custody/custodytest"
-	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/link"
 )
@@ -43,7 +43,7 @@ func function(address, ifName string) hostdev.Ref {
 	return hostdev.Ref{Kind: hostdev.VF, PCI: address, IfName: ifName}
 }
 
-func look(t *testing.T, h *custody.Devices, d hostdev.Ref) state.Former {
+func look(t *testing.T, h *custody.Devices, d hostdev.Ref) custody.Former {
 	t.Helper()
 	f, err := h.Look(d)
 	must(t, err)
@@ -59,22 +59,22 @@ func TestADeviceIsNotedByItsPlaceOnABus(t *testing.T) {
 	for name, test := range map[string]struct {
 		host   string
 		device hostdev.Ref
-		want   state.Former
+		want   custody.Former
 	}{
-		"VF": {"igb-sriov", function(vf, "eth2"), state.Former{
+		"VF": {"igb-sriov", function(vf, "eth2"), custody.Former{
 			Bus: "pci", Device: vf, Driver: "igbvf", IfName: "eth2", MTU: 1500, MAC: "fe:e4:d6:46:c8:e5", VF: untouched()}},
-		"VF on vfio-pci": {"igb-sriov", function("0000:01:10.6", ""), state.Former{
+		"VF on vfio-pci": {"igb-sriov", function("0000:01:10.6", ""), custody.Former{
 			Bus: "pci", Device: "0000:01:10.6", Driver: "vfio-pci", VF: untouched()}},
-		"virtio NIC": {"virtio-vm", hostdev.Ref{PCI: "0000:00:03.0", IfName: "eth0"}, state.Former{
+		"virtio NIC": {"virtio-vm", hostdev.Ref{PCI: "0000:00:03.0", IfName: "eth0"}, custody.Former{
 			Bus: "pci", Device: "0000:00:03.0", Driver: "virtio-pci", IfName: "eth0", MTU: 1500, MAC: "52:54:00:00:00:03"}},
-		"vDPA device on a VF": {"vdpa-vf-virtio", hostdev.Ref{VDPA: "vpvdpa0", IfName: "eth1"}, state.Former{
+		"vDPA device on a VF": {"vdpa-vf-virtio", hostdev.Ref{VDPA: "vpvdpa0", IfName: "eth1"}, custody.Former{
 			Bus: "vdpa", Device: "vpvdpa0", IfName: "eth1", MTU: 1500, MAC: "52:54:00:bb:00:01"}},
-		"its VF": {"vdpa-vf-virtio", function("0000:02:00.1", ""), state.Former{
+		"its VF": {"vdpa-vf-virtio", function("0000:02:00.1", ""), custody.Former{
 			Bus: "pci", Device: "0000:02:00.1", Driver: "vp-vdpa", VF: untouched()}},
-		"vDPA device on vhost": {"vdpa-sim", hostdev.Ref{VDPA: "vdpa0"}, state.Former{Bus: "vdpa", Device: "vdpa0"}},
-		"SF": {"mlx5-switchdev", hostdev.Ref{Aux: "mlx5_core.sf.4", IfName: "enp3s0f0s88"}, state.Former{
+		"vDPA device on vhost": {"vdpa-sim", hostdev.Ref{VDPA: "vdpa0"}, custody.Former{Bus: "vdpa", Device: "vdpa0"}},
+		"SF": {"mlx5-switchdev", hostdev.Ref{Aux: "mlx5_core.sf.4", IfName: "enp3s0f0s88"}, custody.Former{
 			Bus: "auxiliary", Device: "mlx5_core.sf.4", IfName: "enp3s0f0s88", MTU: 1500, MAC: "02:03:00:00:00:88"}},
-		"interface": {"mlx5-switchdev", hostdev.Ref{IfName: "enp3s0f0v2"}, state.Former{
+		"interface": {"mlx5-switchdev", hostdev.Ref{IfName: "enp3s0f0v2"}, custody.Former{
 			Bus: "pci", Device: "0000:03:00.4", Driver: "mlx5_core", IfName: "enp3s0f0v2", MTU: 1500, MAC: "02:03:00:00:00:02", VF: untouched()}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -93,33 +93,33 @@ func TestADeviceIsNotedByItsPlaceOnABus(t *testing.T) {
 // A life is what may happen to a device between ADD and the end of DEL.
 type life struct {
 	name string
-	does func(t *testing.T, k *custodytest.Kernel, f state.Former)
+	does func(t *testing.T, k *custodytest.Kernel, f custody.Former)
 	did  []string
 }
 
 func lives() []life {
-	gone := func(t *testing.T, k *custodytest.Kernel, _ state.Former) {
+	gone := func(t *testing.T, k *custodytest.Kernel, _ custody.Former) {
 		must(t, k.Move(vf, "", netns, "net1"))
 		must(t, k.Use(vf, 9000, podsMAC))
 		must(t, k.EndNetns(netns))
 	}
 	return []life{
-		{"nothing", func(*testing.T, *custodytest.Kernel, state.Former) {}, nil},
+		{"nothing", func(*testing.T, *custodytest.Kernel, custody.Former) {}, nil},
 		{"its namespace ended", gone, []string{custody.Name, custody.MTU, custody.MAC}},
-		{"a plugin restored the name", func(t *testing.T, k *custodytest.Kernel, _ state.Former) {
+		{"a plugin restored the name", func(t *testing.T, k *custodytest.Kernel, _ custody.Former) {
 			must(t, k.Move(vf, "", netns, "net1"))
 			must(t, k.Use(vf, 1400, podsMAC))
 			must(t, k.Move(vf, netns, "", "eth2"))
 		}, []string{custody.MTU, custody.MAC}},
-		{"its PF set MAC, VLAN and trust", func(t *testing.T, k *custodytest.Kernel, f state.Former) {
+		{"its PF set MAC, VLAN and trust", func(t *testing.T, k *custodytest.Kernel, f custody.Former) {
 			must(t, k.ConfigureVF(vf, link.VFSettings{MAC: podsMAC, VLAN: 7, Trust: true, VLANProto: 0x8100, SpoofCheck: true}))
 			gone(t, k, f)
 		}, []string{custody.Name, custody.MTU, custody.MAC, link.VFMAC, link.VFVLAN, link.VFTrust}},
-		{"its PF set all else", func(t *testing.T, k *custodytest.Kernel, f state.Former) {
+		{"its PF set all else", func(t *testing.T, k *custodytest.Kernel, f custody.Former) {
 			must(t, k.ConfigureVF(vf, link.VFSettings{
 				QoS: 3, VLANProto: 0x88a8, LinkState: 1, MinRate: 10, MaxRate: 200, NodeGUID: "00:11:22:33:44:55:66:77", PortGUID: "00:11:22:33:44:55:66:78"}))
 		}, []string{link.VFVLAN, link.VFSpoofCheck, link.VFLinkState, link.VFRate, link.VFGUID}},
-		{"vfio-pci", func(t *testing.T, k *custodytest.Kernel, f state.Former) {
+		{"vfio-pci", func(t *testing.T, k *custodytest.Kernel, f custody.Former) {
 			h := k.Host()
 			must(t, h.MayBind(f, "vfio-pci"))
 			must(t, h.Bind(f, "vfio-pci"))
@@ -128,13 +128,13 @@ func lives() []life {
 			}
 			must(t, h.Bind(f, "vfio-pci")) // as after a crash
 		}, []string{custody.Driver, custody.Name, custody.MAC}},
-		{"vfio-pci, and its PF kept the pod's MAC", func(t *testing.T, k *custodytest.Kernel, f state.Former) {
+		{"vfio-pci, and its PF kept the pod's MAC", func(t *testing.T, k *custodytest.Kernel, f custody.Former) {
 			must(t, k.Host().Bind(f, "vfio-pci"))
 			to := *untouched()
 			to.MAC = podsMAC
 			must(t, k.ConfigureVF(vf, to))
 		}, []string{link.VFMAC, custody.Driver, custody.Name, custody.MAC}},
-		{"the pod unbound the driver", func(t *testing.T, k *custodytest.Kernel, _ state.Former) {
+		{"the pod unbound the driver", func(t *testing.T, k *custodytest.Kernel, _ custody.Former) {
 			must(t, k.Write("bus/pci/drivers/igbvf/unbind", vf))
 		}, []string{custody.Driver, custody.Name, custody.MAC}},
 	}
@@ -292,5 +292,19 @@ func TestTheNeighbourOfAPortIsLeftAlone(t *testing.T) {
 	}
 	if diff := cmp.Diff(neighbour, look(t, h, hostdev.Ref{IfName: "eth0"})); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A record of before an upgrade is read after it.
+func TestFormerVFSettingsHaveTheseKeys(t *testing.T) {
+	vf := &link.VFSettings{
+		MAC: "02:00:00:00:00:01", VLAN: 7, QoS: 3, VLANProto: 0x88a8, Trust: true, SpoofCheck: true, LinkState: 2, MinRate: 10, MaxRate: 200,
+		NodeGUID: "00:11:22:33:44:55:66:77", PortGUID: "00:11:22:33:44:55:66:78",
+	}
+	got, err := json.Marshal(custody.Former{Bus: "pci", Device: "0000:03:00.2", VF: vf})
+	const want = `{"bus":"pci","device":"0000:03:00.2","vf":{"mac":"02:00:00:00:00:01","vlan":7,"qos":3,"vlanProto":34984,"trust":true,` +
+		`"spoofCheck":true,"linkState":2,"minRate":10,"maxRate":200,"nodeGUID":"00:11:22:33:44:55:66:77","portGUID":"00:11:22:33:44:55:66:78"}}`
+	if string(got) != want || err != nil {
+		t.Errorf("got %s, %v", got, err)
 	}
 }

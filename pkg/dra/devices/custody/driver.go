@@ -4,14 +4,12 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"devinfo-cni.io/pkg/dra/state"
 )
 
 // MayBind refuses a driver that the kernel has not, and a function that no IOMMU isolates
 // from what the host uses: its group may hold nothing else than bridges, and functions that
 // are on that driver. Groups have new numbers after a reboot, so none is noted.
-func (h *Devices) MayBind(f state.Former, driver string) error {
+func (h *Devices) MayBind(f Former, driver string) error {
 	has, err := h.sys.HasDriver(driver)
 	if err != nil {
 		return err
@@ -39,7 +37,7 @@ func (h *Devices) MayBind(f state.Former, driver string) error {
 
 // Beside names the IOMMU group of a function, and what it holds that is neither a bridge nor on
 // that driver.
-func (h *Devices) Beside(f state.Former, driver string) (group string, others []string, err error) {
+func (h *Devices) Beside(f Former, driver string) (group string, others []string, err error) {
 	fn, err := h.fn(f.Device)
 	if err != nil {
 		return "", nil, err
@@ -54,7 +52,7 @@ func (h *Devices) Beside(f state.Former, driver string) (group string, others []
 }
 
 // Bind gives a function to a driver, which alone may have it until [Devices.Restore].
-func (h *Devices) Bind(f state.Former, driver string) error { return h.bind(f.Device, driver, driver) }
+func (h *Devices) Bind(f Former, driver string) error { return h.bind(f.Device, driver, driver) }
 
 // bind gives a function to a driver, "" for none, and leaves it with that driver_override.
 // An override goes before what else would decide: the order of drivers, and

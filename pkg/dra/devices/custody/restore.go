@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 
-	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/link"
 )
 
@@ -16,7 +15,7 @@ func Whats() []string {
 
 // Restore makes a device what it was, and tells what that took. It tries once: repeat it on
 // [ErrAway] and on a [*Mismatch]. On [ErrGone] nothing is left to restore.
-func (h *Devices) Restore(f state.Former) (did []string, err error) {
+func (h *Devices) Restore(f Former) (did []string, err error) {
 	if err := h.unbound(f.Device); err != nil {
 		return nil, &Mismatch{[]string{Driver}, err}
 	}
@@ -56,7 +55,7 @@ func (h *Devices) Restore(f state.Former) (did []string, err error) {
 
 // restorePFMAC restores the MAC that the PF sets for a VF before the VF is bound to a driver. An igbvf
 // interface that is bound while its PF has set a MAC refuses its own MAC until it is bound again.
-func (h *Devices) restorePFMAC(f, now state.Former) (did []string, err error) {
+func (h *Devices) restorePFMAC(f, now Former) (did []string, err error) {
 	if f.VF == nil || now.VF == nil {
 		return nil, nil
 	}
@@ -104,7 +103,7 @@ type setting struct {
 }
 
 // left are the settings that are not as they were, the name last.
-func (h *Devices) left(f state.Former) (list []setting, err error) {
+func (h *Devices) left(f Former) (list []setting, err error) {
 	now, err := h.now(f)
 	if err != nil {
 		return nil, err
@@ -133,7 +132,7 @@ func (h *Devices) left(f state.Former) (list []setting, err error) {
 }
 
 // leftOnPF is the same for what a PF sets for a VF. Of what was not noted all stays as it is.
-func (h *Devices) leftOnPF(f state.Former, now link.VFSettings) (list []setting, err error) {
+func (h *Devices) leftOnPF(f Former, now link.VFSettings) (list []setting, err error) {
 	fn, err := h.fn(f.Device)
 	if err != nil {
 		return nil, err

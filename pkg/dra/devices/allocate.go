@@ -1,4 +1,4 @@
-package dra
+package devices
 
 import (
 	"context"
@@ -16,52 +16,59 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// ownDevices are those of the node's own devices that a claim has, by name.
-type ownDevices map[string]*state.NodeDevice
+// Allocation is the node's devices that a claim is allocated, by name.
+type Allocation map[string]*state.NodeDevice
 
-// allocated looks for the node's own devices that are allocated to a claim. The node is
-// looked at if there are any that the claim's record does not know. An error that the same
-// claim always gets is a [*cniconfig.Refusal].
-func (a *Agent) allocated(ctx context.Context, claim *resourceapi.ResourceClaim) (ownDevices, error) {
-	own := ownDevices{}
+// Allocated returns the node's devices that are allocated to a claim. It surveys the node if the claim's
+// record, which may be nil, lacks one of them. An error that the same claim always gets is a
+// [*cniconfig.Refusal].
+func (n *Node) Allocated(ctx context.Context, claim *resourceapi.ResourceClaim, record *state.Claim) (Allocation, error) {
+	own := Allocation{}
 	if claim.Status.Allocation == nil {
 		return own, nil
 	}
-	a.mu.Lock()
-	known := a.claims[claim.UID]
-	var record *state.Claim
-	if known != nil {
-		record = known.record
-	}
-	a.mu.Unlock()
 	var unknown []resourceapi.DeviceRequestAllocationResult
 	for _, r := range claim.Status.Allocation.Devices.Results {
-		switch {
-		case r.Driver != a.Driver || r.Device == DeviceName:
-		case record != nil && heldIn(record, r.Pool, r.Device) != nil:
-			own[r.Device] = heldIn(record, r.Pool, r.Device)
-		default:
+		if r.Driver != n.Driver || r.Device == SoftwareDevice {
+			continue
+		}
+		if known, ok := recorded(record, r.Pool, r.Device); ok {
+			own[r.Device] = known
+		} else {
 			unknown = append(unknown, r)
 		}
 	}
 	if unknown == nil {
 		return own, nil
 	}
-	return own, a.lookUp(ctx, unknown, own)
+	return own, n.lookUp(ctx, unknown, own)
 }
 
-// lookUp finds allocated devices on the node.
-func (a *Agent) lookUp(ctx context.Context, results []resourceapi.DeviceRequestAllocationResult, own ownDevices) error {
+// recorded returns the device that a record has under that name.
+func recorded(record *state.Claim, pool, device string) (*state.NodeDevice, bool) {
+	if record == nil {
+		return nil, false
+	}
+	for _, at := range slices.Concat(record.Attachments, record.Abandoned) {
+		if at.Pool == pool && at.Device == device {
+			return at.Node, at.Node != nil
+		}
+	}
+	return nil, false
+}
+
+// lookUp finds allocated devices on the node, and adds them to own.
+func (n *Node) lookUp(ctx context.Context, results []resourceapi.DeviceRequestAllocationResult, own Allocation) error {
 	refuse := func(r resourceapi.DeviceRequestAllocationResult, why string) error {
 		return &cniconfig.Refusal{
 			Request: r.Request, Rule: fmt.Sprintf("device %s is allocated, and %s", r.Device, why),
 			Remedy: "delete the pod, to have another one allocated, or correct the rules of the node's devices",
 		}
 	}
-	if a.Inventory == nil {
+	if n.Inventory == nil {
 		return refuse(results[0], "this node offers no devices of its own")
 	}
-	decisions, published, err := a.surveyFor(ctx, results)
+	decisions, published, err := n.surveyFor(ctx, results)
 	if err != nil {
 		return fmt.Errorf("the node's devices: %w", err)
 	}
@@ -78,15 +85,15 @@ func (a *Agent) lookUp(ctx context.Context, results []resourceapi.DeviceRequestA
 	return nil
 }
 
-// surveyFor takes what was last found out of the node, at most [inventory.Times.Poll] ago,
-// if that offers all the devices, and nobody has taken one since: to look at a thousand VFs
-// takes longer than all else that Prepare does. Otherwise it looks. What others have, which the
-// kubelet may not say for a while, matters for exclusive devices alone.
-func (a *Agent) surveyFor(ctx context.Context, results []resourceapi.DeviceRequestAllocationResult) (map[string]inventory.Decision, inventory.Published, error) {
-	a.node.mu.Lock()
-	decisions, published := a.node.decisions, a.node.last
-	a.node.mu.Unlock()
-	now := inventory.Situation{Ours: a.held().as(), Withheld: a.withheld()}
+// surveyFor returns the last survey, which is at most [inventory.Times.Poll] old, if all the devices are
+// still offered by it: surveying a thousand VFs takes longer than all else that Prepare does. Otherwise it
+// surveys the node. It asks for the devices that were allocated outside DRA, which the kubelet may not tell
+// for a while, only if one of the devices is exclusive.
+func (n *Node) surveyFor(ctx context.Context, results []resourceapi.DeviceRequestAllocationResult) (map[string]inventory.Decision, inventory.Published, error) {
+	n.mu.Lock()
+	decisions, published := n.decisions, n.last
+	n.mu.Unlock()
+	now := inventory.Situation{Ours: n.held().as(), Withheld: n.withheld()}
 	some := func(is func(device string) bool) bool {
 		return slices.ContainsFunc(results, func(r resourceapi.DeviceRequestAllocationResult) bool { return is(r.Device) })
 	}
@@ -96,10 +103,10 @@ func (a *Agent) surveyFor(ctx context.Context, results []resourceapi.DeviceReque
 		return decisions, published, nil
 	}
 	var unknown error
-	if now.Others, unknown = a.others(ctx); some(refused) {
+	if now.Others, unknown = n.others(ctx); some(refused) {
 		var list []inventory.Slice
 		var err error
-		if decisions, list, err = a.survey(now.Others, unknown); err != nil {
+		if decisions, list, err = n.survey(now.Others, unknown); err != nil {
 			return nil, nil, err
 		}
 		published = inventory.PublishedIn(list)
@@ -110,13 +117,18 @@ func (a *Agent) surveyFor(ctx context.Context, results []resourceapi.DeviceReque
 	return decisions, published, nil
 }
 
-// nodeDevice is what a record has of a device.
+// nodeDevice is the device as records have it.
 func nodeDevice(d inventory.Device, as resourceapi.Device) *state.NodeDevice {
 	n := &state.NodeDevice{Ref: d.Ref, Published: as}
 	if name := as.Attributes[inventory.AttrIfName].StringValue; name != nil { // also while it is in a pod
 		n.IfName = *name
 	}
 	return n
+}
+
+// deviceOf is the reverse of nodeDevice, with all that configurations contain of a device.
+func deviceOf(n *state.NodeDevice) inventory.Device {
+	return inventory.Device{Name: n.Published.Name, Ref: n.Ref, Attributes: n.Published.Attributes}
 }
 
 func offeredAs(n *state.NodeDevice) inventory.As {
@@ -126,13 +138,8 @@ func offeredAs(n *state.NodeDevice) inventory.As {
 	return inventory.Exclusive
 }
 
-// deviceOf is the reverse of nodeDevice, for what a configuration is told of a device.
-func deviceOf(n *state.NodeDevice) inventory.Device {
-	return inventory.Device{Name: n.Published.Name, Ref: n.Ref, Attributes: n.Published.Attributes}
-}
-
-// resolve gives the networks of a claim, with the devices in their configurations.
-func (own ownDevices) resolve(claim *resourceapi.ResourceClaim, p cniconfig.Policy) ([]cniconfig.Network, error) {
+// Networks returns the networks of a claim, with the allocated devices in their configurations.
+func (own Allocation) Networks(claim *resourceapi.ResourceClaim, p cniconfig.Policy) ([]cniconfig.Network, error) {
 	p.Bare = func(device string) bool {
 		d := own[device]
 		return d != nil && d.Published.Attributes[inventory.ResourceName].StringValue != nil
@@ -142,7 +149,8 @@ func (own ownDevices) resolve(claim *resourceapi.ResourceClaim, p cniconfig.Poli
 		return nil, err
 	}
 	for n := range networks {
-		if err := own.bind(&networks[n]); err != nil {
+		networks[n].Node = own[networks[n].Device]
+		if err := configure(&networks[n]); err != nil {
 			if refusal := (*cniconfig.Refusal)(nil); errors.As(err, &refusal) {
 				refusal.Request = networks[n].Request
 			}
@@ -152,8 +160,8 @@ func (own ownDevices) resolve(claim *resourceapi.ResourceClaim, p cniconfig.Poli
 	return networks, nil
 }
 
-// bind puts the device of a network into its configuration.
-func (own ownDevices) bind(n *cniconfig.Network) error {
+// configure puts the device of a network into its configuration.
+func configure(n *cniconfig.Network) error {
 	if n.Bare() {
 		return nil
 	}
@@ -164,24 +172,23 @@ func (own ownDevices) bind(n *cniconfig.Network) error {
 			return refusal
 		}
 	}
-	node := own[n.Device]
-	if refusal := mayBind(n, node); refusal != nil {
+	if refusal := mayBind(n); refusal != nil {
 		return refusal
 	}
 	switch {
-	case node == nil && len(how) > 0:
+	case n.Node == nil && len(how) > 0:
 		return &cniconfig.Refusal{
 			Rule:   fmt.Sprintf("device: %s is allocated, which stands for networks of software and is no device", n.Device),
 			Remedy: "have the DeviceClass select a device of the node by its attributes, or leave device out",
 		}
-	case node == nil:
+	case n.Node == nil:
 		return nil
 	}
-	device := deviceOf(node)
-	if n.Driver != "" { // which leaves it none
+	device := deviceOf(n.Node)
+	if n.Driver != "" { // a userspace driver leaves it none
 		device.IfName = ""
 	}
-	bound, err := binding.Bind(n.List, device, offeredAs(node), how)
+	bound, err := binding.Bind(n.List, device, offeredAs(n.Node), how)
 	if err != nil {
 		return err
 	}
@@ -201,16 +208,16 @@ func (own ownDevices) bind(n *cniconfig.Network) error {
 	return nil
 }
 
-// mayBind refuses a driver for what is no PCI function of the claim's own.
-func mayBind(n *cniconfig.Network, node *state.NodeDevice) *cniconfig.Refusal {
-	if n.Driver == "" || node != nil && !node.Shared() && node.PCI != "" {
+// mayBind refuses a kernel driver for anything but an exclusive PCI function.
+func mayBind(n *cniconfig.Network) *cniconfig.Refusal {
+	if n.Driver == "" || n.Node != nil && !n.Node.Shared() && n.Node.PCI != "" {
 		return nil
 	}
 	what := "which is no PCI function"
 	switch {
-	case node == nil:
+	case n.Node == nil:
 		what = "which stands for networks of software"
-	case node.Shared():
+	case n.Node.Shared():
 		what = "which other pods share"
 	}
 	return &cniconfig.Refusal{

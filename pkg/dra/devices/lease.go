@@ -1,0 +1,229 @@
+package devices
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/pod"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// Leases keeps the node's devices of claims from the devinfo plugin, through the plugin's journal. Leases
+// without a journal does nothing, and finds everything held.
+type Leases struct {
+	journal *journal.Journal // nil = none
+	lineage func(device string) ([]sysfs.Object, error)
+	claims  Claims
+}
+
+// Hold leases the device of an attachment to a pod, so that the devinfo plugin refuses it to all others.
+// An error names the holder; advice is then its end, for the author of the pod. A claim may hold several
+// devices: each has a lease record of its own, see [state.Attachment.Part].
+func (l *Leases) Hold(record *state.Claim, at *state.Attachment, netns string, pod types.UID, advice string) error {
+	if l.journal == nil || deviceID(at) == "" {
+		return nil
+	}
+	of, err := l.need(record.UID, at)
+	if err != nil {
+		return err
+	}
+	of.Netns, of.Pods = netns, []string{string(pod)}
+	return l.take(record, []*state.Attachment{at}, of, advice)
+}
+
+// HoldBare leases the devices of a claim that have no network in it, all together: only its own containers
+// may get their device nodes.
+func (l *Leases) HoldBare(record *state.Claim) error {
+	if l.IsHeld(record) {
+		return nil
+	}
+	var bare []*state.Attachment
+	for i := range record.Attachments {
+		if at := &record.Attachments[i]; at.Bare() {
+			bare = append(bare, at)
+		}
+	}
+	of, err := l.need(record.UID, bare...)
+	if err != nil {
+		return err
+	}
+	of.Pods = []string{string(record.Pod.UID)}
+	return l.take(record, bare, of, "")
+}
+
+// IsHeld reports whether the devices without a network are leased to the pod of their claim.
+func (l *Leases) IsHeld(record *state.Claim) bool {
+	if l.journal == nil {
+		return true
+	}
+	of, err := l.journal.Claim(string(record.UID))
+	return err == nil && of != nil && slices.Equal(of.Pods, []string{string(record.Pod.UID)}) && l.journal.Holding(of)
+}
+
+func groupID(group string) string { return sysfs.ID("iommu", group) }
+
+// holdGroup leases the IOMMU group whose device node a container gets, which reaches all devices of the
+// group.
+func (l *Leases) holdGroup(record *state.Claim, at *state.Attachment, group string) error {
+	if l.journal == nil || group == "" {
+		return nil
+	}
+	of, err := l.journal.Claim(leaseRecord(record.UID, at))
+	lease := journal.DeviceLease{ID: groupID(group), Mode: journal.Exclusive}
+	if err != nil || of == nil {
+		return err
+	}
+	if !slices.Contains(of.Leases, lease) {
+		of.Leases = append(of.Leases, lease)
+	} else if l.journal.Holding(of) {
+		return nil
+	}
+	return l.take(record, []*state.Attachment{at}, of, "")
+}
+
+// leaseRecord names the record of an attachment's leases.
+func leaseRecord(claim types.UID, at *state.Attachment) string {
+	return (&journal.Claim{UID: string(claim), Part: at.Part()}).Record()
+}
+
+// need returns the leases that attachments of one [state.Attachment.Part] need: of their devices, and of
+// the devices that these are part of.
+func (l *Leases) need(claim types.UID, attachments ...*state.Attachment) (*journal.Claim, error) {
+	of := &journal.Claim{UID: string(claim), Part: attachments[0].Part(), Netns: attachments[0].Netns}
+	for _, at := range attachments {
+		line, err := l.lineage(deviceID(at))
+		if err != nil {
+			return nil, err
+		}
+		for i, device := range line {
+			mode := journal.Exclusive
+			if i > 0 || at.Node.Shared() {
+				mode = journal.Shared
+			}
+			of.Leases = append(of.Leases, journal.DeviceLease{ID: device.ID, Mode: mode, Object: device.Inode})
+		}
+	}
+	return of, nil
+}
+
+// take records the leases of attachments. The error names the first device that has another holder.
+func (l *Leases) take(record *state.Claim, attachments []*state.Attachment, of *journal.Claim, advice string) error {
+	of.Namespace, of.Name, of.Time = record.Namespace, record.Name, time.Now().UTC()
+	err := l.journal.Hold(of)
+	held := (*journal.HeldError)(nil)
+	if !errors.As(err, &held) {
+		return err
+	}
+	at := attachments[0]
+	for _, of := range attachments {
+		if deviceID(of) == journal.DeviceName(cmp.Or(held.Part, held.ID)) {
+			at = of
+		}
+	}
+	what := fmt.Sprintf("%s (%s)", at.Device, deviceID(at))
+	if strings.HasPrefix(held.ID, groupID("")) {
+		what += ", of " + journal.DeviceName(held.ID) + ","
+	}
+	if by := held.Holder.Claim; by != nil && l.hasAbandoned(types.UID(by.UID)) {
+		advice = ", whose DEL was given up: it is free once that is mended, or by cni-dra-driver clear " + by.UID
+	}
+	return fmt.Errorf("%s is held by %s%s", what, l.nameOf(held.Holder), advice)
+}
+
+func (l *Leases) hasAbandoned(claim types.UID) bool {
+	return slices.ContainsFunc(l.claims.Holders(), func(h Holder) bool { return h.Claim == claim && h.Attachment.Phase == state.Abandoned })
+}
+
+// nameOf names a holder. sriov-cni only knows the network namespace of a pod; its name may be known here.
+func (l *Leases) nameOf(h journal.Holder) string {
+	if h.Netns != "" {
+		if pod := l.claims.PodIn(h.Netns); pod != "" {
+			return fmt.Sprintf("pod %s (by sriov-cni)", pod)
+		}
+	}
+	return h.String()
+}
+
+// CheckFree returns an error if the device of an attachment has got another holder since its sandbox ended:
+// neither a DEL that was given up nor restoring may take the device from there.
+func (l *Leases) CheckFree(record *state.Claim, at *state.Attachment) error {
+	if l.journal == nil || deviceID(at) == "" || at.Node.Shared() {
+		return nil
+	}
+	of, err := l.need(record.UID, at)
+	if err == nil {
+		of.Pods = []string{string(identity(at).UID)}
+		if at.Phase != state.Abandoned {
+			of.Pods = append(of.Pods, string(record.Pod.UID))
+		}
+		err = l.journal.Free(of)
+	}
+	if held := (*journal.HeldError)(nil); errors.As(err, &held) {
+		err = fmt.Errorf("%s (%s) is held by %s by now, and left alone until it is free", at.Device, deviceID(at), l.nameOf(held.Holder))
+	}
+	return err
+}
+
+// Release ends the leases of an attachment that has nothing any more.
+func (l *Leases) Release(claim types.UID, at *state.Attachment) error {
+	if l.journal == nil {
+		return nil
+	}
+	return l.journal.LetGoIf(leaseRecord(claim, at), func() error { return nil })
+}
+
+// Collect releases the leases of claims that are not on record.
+func (l *Leases) Collect() error {
+	if l.journal == nil {
+		return nil
+	}
+	records, err := l.journal.Claims()
+	for _, record := range records {
+		err = errors.Join(err, l.collect(record))
+	}
+	return err
+}
+
+// collect releases the leases in one record of the journal if its claim is not on record. The lock of the
+// journal and the mutex of the claims are never held together: a lease that was taken after the claim had
+// got a record is recognized by the content of the journal's record.
+func (l *Leases) collect(record string) error {
+	before, _ := l.journal.Claim(record)
+	if uid, _, _ := strings.Cut(record, "="); l.claims.OnRecord(types.UID(uid)) {
+		return nil
+	}
+	errTaken := errors.New("taken meanwhile")
+	err := l.journal.LetGoIf(record, func() error {
+		if now, _ := l.journal.Claim(record); !reflect.DeepEqual(before, now) {
+			return errTaken
+		}
+		return nil
+	})
+	if errors.Is(err, errTaken) {
+		return nil
+	}
+	return err
+}
+
+// deviceID is the ID under which Multus knows the device; "" = it has none, or is no device of the node.
+func deviceID(at *state.Attachment) string {
+	if at.Node == nil {
+		return ""
+	}
+	d := deviceOf(at.Node)
+	return cmp.Or(d.VDPA, d.ID())
+}
+
+// identity is that of the pod whose sandbox has the attachment.
+func identity(at *state.Attachment) pod.Identity {
+	return pod.Identity{ContainerID: at.Sandbox, UID: at.Arg("K8S_POD_UID")}
+}

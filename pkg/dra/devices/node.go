@@ -1,0 +1,174 @@
+// Package devices offers the devices of this node to the scheduler, and prepares the allocated ones for
+// pods: it leases them, notes their settings, binds them to kernel drivers, and restores them after use.
+//
+// It knows no sandbox and takes no decision about claims. What it has to know of them it reads from the
+// snapshot that [Claims] gives.
+//
+// The mutex of a [Node] is never held while a file is read, the journal is asked, or [Claims] is called.
+package devices
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/dra/devices/custody"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/grant"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// SoftwareDevice is the device of networks without hardware. All claims of a node share it.
+const SoftwareDevice = "cni"
+
+// Options configure a [Node].
+type Options struct {
+	Driver   string // name of the DRA driver
+	StateDir string // where [state.Offer] is written
+	BootID   string // of the kernel: [journal.BootID]
+
+	Inventory *Inventory        // nil = none of the node's devices is offered
+	Finder    *discovery.Finder // describes devices; nil = none is described
+	Granter   *grant.Granter    // chooses device nodes and mounts; nil = containers get none
+
+	// Custody and Journal are nil where the offered devices are those of a captured host, which are
+	// neither changed nor leased.
+	Custody *custody.Devices
+	Journal *journal.Journal
+
+	Metrics prometheus.Registerer
+	Log     *slog.Logger
+	Step    func(name string) // called after each write to a device; nil = not called
+}
+
+// Inventory says which of the node's devices are offered. Waits and Events may be nil; File may be "".
+type Inventory struct {
+	Rules inventory.Rules
+	File  string                         // path of the rules, for messages
+	Host  func() (inventory.Host, error) // reads the node
+	// Others returns the devices that were allocated outside DRA: see [inventory.Situation]. Beside an
+	// error it returns what was known before; no exclusive device is prepared then.
+	Others func(context.Context) (map[string]string, error)
+	// Waits returns after how long Others may return fewer devices; 0 = no change is expected.
+	Waits func() time.Duration
+	// Lineage is [sysfs.FS.Lineage] of the node.
+	Lineage func(device string) ([]sysfs.Object, error)
+	// Events sends whenever the node may have changed, until ctx ends; nil = the node is polled only.
+	Events func(ctx context.Context) (<-chan struct{}, error)
+	Times  inventory.Times
+	// EvictLost has pods evicted whose devices have gone from the node.
+	EvictLost bool
+	// CarrierGrace is for how long a device without carrier counts as healthy.
+	CarrierGrace time.Duration
+}
+
+// A Holder is an attachment, in the record of a claim.
+type Holder struct {
+	Claim      types.UID
+	Attachment *state.Attachment
+}
+
+// Claims tells what is on record.
+type Claims interface {
+	// Holders returns the attachments of all claims, the abandoned ones too.
+	Holders() []Holder
+	// OnRecord reports whether a claim has a record, readable or not.
+	OnRecord(uid types.UID) bool
+	// PodIn returns the name of the pod that has a network namespace, as namespace/name; "" = unknown.
+	PodIn(netns string) string
+}
+
+// Node is the devices of this node. Its methods may be called concurrently.
+type Node struct {
+	Options
+	Leases  Leases
+	claims  Claims
+	changed chan struct{} // has a value when the slices may have to be published again
+	metrics *metrics
+
+	mu        sync.Mutex
+	last      inventory.Published           // devices as they were last published
+	decisions map[string]inventory.Decision // those behind last; never modified
+	unshared  bool                          // the API server drops what shared devices need
+	warned    []string                      // warnings of the last survey
+	unknown   error                         // why Others is incomplete; nil = it is complete
+	again     *time.Timer                   // calls Others again; nil = the poll does
+	left      *state.Offer                  // last one written
+	idle      []state.Idle                  // last ones logged
+	health    health
+}
+
+// New returns the devices of a node. Call [Node.Use] before anything else.
+func New(o Options) *Node {
+	if o.Step == nil {
+		o.Step = func(string) {}
+	}
+	n := &Node{
+		Options: o, Leases: Leases{journal: o.Journal}, metrics: newMetrics(o.Metrics), changed: make(chan struct{}, 1),
+		health: health{changed: make(chan struct{})},
+	}
+	if o.Inventory != nil {
+		n.Leases.lineage = o.Inventory.Lineage
+	}
+	return n
+}
+
+// Use sets where the node reads claims.
+func (n *Node) Use(claims Claims) { n.claims, n.Leases.claims = claims, claims }
+
+// Changed receives a value when the slices may have to be published again.
+func (n *Node) Changed() <-chan struct{} { return n.changed }
+
+// Publish has the slices published again.
+func (n *Node) Publish() {
+	select {
+	case n.changed <- struct{}{}:
+	default: // it is pending
+	}
+}
+
+// WithoutSharing notes that the API server does not support shared devices. It reports whether that is news.
+func (n *Node) WithoutSharing() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	news := !n.unshared
+	n.unshared = true
+	n.metrics.sharing.Set(0)
+	return news
+}
+
+// Sharing reports whether the API server supports shared devices, for all that is known.
+func (n *Node) Sharing() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return !n.unshared
+}
+
+// OthersKnown returns why it is unknown which devices were allocated outside DRA; nil = it is known.
+func (n *Node) OthersKnown() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.unknown
+}
+
+// Watch has the slices published again whenever the node may have changed, until ctx ends.
+func (n *Node) Watch(ctx context.Context) {
+	if n.Inventory == nil {
+		return
+	}
+	var events <-chan struct{}
+	if n.Inventory.Events != nil {
+		var err error
+		if events, err = n.Inventory.Events(ctx); err != nil {
+			n.Log.Error("cannot watch the node's devices: they are only polled", "interval", n.Inventory.Times.Poll, "error", err)
+		}
+	}
+	inventory.Watch(ctx, events, n.Inventory.Times, func(context.Context) { n.Publish() })
+}
