@@ -27,7 +27,8 @@ import (
 // published: beside the device for networks of software, the node offers what the command
 // inventory prints, in as many slices.
 func published(t *testing.T, n *nodeDevices) {
-	want := map[string]resourceapi.Device{dra.DeviceName: dra.Shared(maxAttachments)[0]}
+	software := dra.Shared(maxAttachments)[0]
+	want := map[string]resourceapi.Device{software.Name: software}
 	for _, list := range printed(t, n.host, n.rules) {
 		for _, d := range list {
 			want[d.Name] = d
