@@ -28,8 +28,6 @@ type Attachment struct {
 	Netns string
 	Args  pod.Args // CNI_ARGS
 	Path  string   // of the device-info file; "" = the runtime passed none
-
-	values map[string]string // what the placeholders stand for
 }
 
 // New joins a configuration and the parameters of a call. deviceInfoDir is the
@@ -37,23 +35,13 @@ type Attachment struct {
 // read the attachment is complete but for those arguments, and the error says why:
 // a DEL goes on with it.
 func New(cfg *config.Config, args Args, deviceInfoDir string) (*Attachment, error) {
+	pairs, err := pod.ParseArgs(args.CNIArgs)
 	a := &Attachment{
 		Network: cfg.Name, ContainerID: args.ContainerID, IfName: args.IfName,
-		Netns: args.Netns, Path: cfg.InfoFile,
+		Netns: args.Netns, Args: pairs, Path: cfg.InfoFile,
 	}
 	if a.Path == "" && cfg.AutoFile {
 		a.Path = filepath.Join(deviceInfoDir, FileName(a.Network, a.ContainerID, a.IfName))
-	}
-	var err error
-	a.Args, err = pod.ParseArgs(args.CNIArgs)
-	a.values = map[string]string{
-		"containerID":    a.ContainerID,
-		"containerID:12": a.ContainerID[:min(12, len(a.ContainerID))],
-		"ifName":         a.IfName,
-		"network":        a.Network,
-		"podNamespace":   a.Args.Get("K8S_POD_NAMESPACE"),
-		"podName":        a.Args.Get("K8S_POD_NAME"),
-		"podUID":         a.Args.UID(),
 	}
 	return a, err
 }

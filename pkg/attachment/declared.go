@@ -16,7 +16,7 @@ import (
 	"devinfo-cni.io/pkg/config"
 )
 
-// podArgs names the CNI_ARGS behind the placeholders that may have no value.
+// podArgs names the CNI_ARGS behind placeholders, which may have no value.
 var podArgs = map[string]string{
 	"podNamespace": "K8S_POD_NAMESPACE", "podName": "K8S_POD_NAME", "podUID": "K8S_POD_UID",
 }
@@ -164,10 +164,16 @@ func placeholder(text []byte) (name string, ok bool) {
 }
 
 func (a *Attachment) value(key, name string) (string, error) {
-	known := slices.Sorted(maps.Keys(a.values))
-	value, ok := a.values[name]
+	values := map[string]string{
+		"containerID": a.ContainerID, "containerID:12": a.ContainerID[:min(12, len(a.ContainerID))], "ifName": a.IfName, "network": a.Network,
+	}
+	for placeholder, arg := range podArgs {
+		values[placeholder] = a.Args.Get(arg)
+	}
+	value, ok := values[name]
 	switch {
 	case !ok:
+		known := slices.Sorted(maps.Keys(values))
 		return "", &config.Problem{
 			Key: key, Value: "{" + name + "}",
 			Want: fmt.Sprintf("one of the placeholders {%s}; the nearest is {%s}", strings.Join(known, "}, {"), config.Nearest(name, known)),
