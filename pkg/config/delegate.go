@@ -17,7 +17,15 @@ func (c *Config) DelegateProblem(n int) *Problem {
 	if d.Type == c.Type {
 		return &Problem{d.Key + ".type", fmt.Sprintf("%q", d.Type), "another plugin: this one would run itself"}
 	}
-	return d.problem()
+	var conf types.PluginConf
+	wrong, ok := errors.AsType[*json.UnmarshalTypeError](json.Unmarshal(d.Raw, &conf))
+	if !ok {
+		return nil
+	}
+	var fields map[string]json.RawMessage
+	_ = json.Unmarshal(d.Raw, &fields) // Parse has read it
+	key, _, _ := strings.Cut(wrong.Field, ".")
+	return &Problem{d.Key + "." + wrong.Field, clip(fields[key]), InWords(wrong.Type)}
 }
 
 // DelegateProblems are those of all delegates.
@@ -28,19 +36,6 @@ func (c *Config) DelegateProblems() (list []*Problem) {
 		}
 	}
 	return list
-}
-
-// problem is a value that no CNI plugin can read.
-func (d Delegate) problem() *Problem {
-	var conf types.PluginConf
-	wrong, ok := errors.AsType[*json.UnmarshalTypeError](json.Unmarshal(d.Raw, &conf))
-	if !ok {
-		return nil
-	}
-	var fields map[string]json.RawMessage
-	_ = json.Unmarshal(d.Raw, &fields) // Parse has read it
-	key, _, _ := strings.Cut(wrong.Field, ".")
-	return &Problem{d.Key + "." + wrong.Field, clip(fields[key]), InWords(wrong.Type)}
 }
 
 // InWords says which JSON decodes into a type.
