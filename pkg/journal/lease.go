@@ -170,8 +170,8 @@ func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err
 		if errors.As(err, new(*store.CorruptError)) {
 			data, _ := j.entries.Read(k.file())
 			if e := head(data); e.Key == k && e.BootID != "" && e.BootID == j.bootID {
-				h.Entry = e // what it names is not known
-				return j.alive(l, h, []string{e.Pod})
+				h.Entry, err = e, nil
+				of = taker{pods: []string{e.Pod}, leases: []lease{l}} // what it names is not known
 			}
 		}
 		h.Entry = cmp.Or(h.Entry, &Entry{Key: k})
@@ -190,17 +190,10 @@ func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err
 		return has.sameLink(l) && (has.Object == 0 || l.Object == 0 || has.Object == l.Object)
 	}):
 		return nil, nil, nil
+	case h.Entry != nil && l.kind == OfDevice && h.Entry.Netns != "" && surely(j.NetnsGone(h.Entry.Netns)):
+		return nil, nil, nil // a pod that is gone keeps nobody from a device
 	}
-	return j.alive(l, h, of.pods)
-}
-
-// alive gives a holder back, unless it is an attachment whose namespace is gone: that keeps
-// nobody from a device.
-func (j *Journal) alive(l lease, h *Holder, pods []string) (*Holder, []string, error) {
-	if h.Entry != nil && l.kind == OfDevice && h.Entry.Netns != "" && surely(j.NetnsGone(h.Entry.Netns)) {
-		return nil, nil, nil
-	}
-	return h, pods, nil
+	return h, of.pods, nil
 }
 
 // allowed is an error if somebody keeps a holder from one of its leases.
