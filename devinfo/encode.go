@@ -32,7 +32,13 @@ func (t *table) encode(indent string) []byte {
 		b.Write(value)
 	}
 	for n, f := range t.fields {
-		put(f.key, t.encodeField(n, indent+"  "))
+		if m, s := t.mapOf(n), t.stringOf(n); m != nil {
+			put(f.key, m.encode(indent+"  "))
+		} else if s != "" {
+			put(f.key, quote(s))
+		} else {
+			put(f.key, (*t.malformed)[f.key])
+		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(*t.extra)) {
 		value := (*t.extra)[key]
@@ -45,17 +51,6 @@ func (t *table) encode(indent string) []byte {
 	}
 	b.WriteString("\n" + indent + "}")
 	return b.Bytes()
-}
-
-// encodeField is nil when the n-th key is absent.
-func (t *table) encodeField(n int, indent string) []byte {
-	if m := t.mapOf(n); m != nil {
-		return m.encode(indent)
-	}
-	if s := t.stringOf(n); s != "" {
-		return quote(s)
-	}
-	return (*t.malformed)[t.fields[n].key]
 }
 
 // quote is json.Marshal without the escapes for HTML.

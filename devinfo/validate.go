@@ -116,9 +116,11 @@ func (v *validator) walk(path, name string, t *table) {
 				v.add(at, strconv.Quote(value), f, fault)
 			}
 		} else if malformed {
-			rule := "must be a " + f.kind()
+			rule := "must be a string"
 			if f.sub != nil && raw[0] == '{' {
 				rule = "must be a map with each key once"
+			} else if f.sub != nil {
+				rule = "must be a map"
 			}
 			v.add(at, show(raw), f, fault{wrong, rule})
 		} else if f.required && !v.declared {
@@ -153,13 +155,6 @@ func (v *validator) add(at, value string, f field, x fault) {
 		Rule:    fmt.Sprintf("%s (Device Information Specification, %s)", x.rule, f.section),
 		Warning: x.level == notable || x.level == risky && !v.declared,
 	})
-}
-
-func (f field) kind() string {
-	if f.sub != nil {
-		return "map"
-	}
-	return "string"
 }
 
 // show prints JSON on one line that is safe for a terminal.

@@ -48,8 +48,15 @@ func (d *Dir) Remove(name string) error {
 		return err
 	}
 	defer root.Close()
-	if err := d.removeFile(root, name); err != nil {
-		return err
+	stat, err := root.Lstat(name)
+	if err == nil && stat.IsDir() { // which root.Remove would remove, if empty
+		return fmt.Errorf("%s: remove: %w", d.Path(name), syscall.EISDIR)
+	}
+	if err == nil {
+		err = root.Remove(name)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return d.wrap(name, "remove", err)
 	}
 	if _, err := atomicfile.RemoveLeftover(root, name); err != nil {
 		return d.wrap(name, "remove temporary file", err)
@@ -67,18 +74,4 @@ func (d *Dir) Sweep(removed func(name string)) error {
 	defer root.Close()
 	entries, err := fs.ReadDir(root.FS(), ".")
 	return errors.Join(err, atomicfile.SweepLeftovers(root, entries, removed))
-}
-
-func (d *Dir) removeFile(root *os.Root, name string) error {
-	stat, err := root.Lstat(name)
-	if err == nil && stat.IsDir() { // which root.Remove would remove, if empty
-		return fmt.Errorf("%s: remove: %w", d.Path(name), syscall.EISDIR)
-	}
-	if err == nil {
-		err = root.Remove(name)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return d.wrap(name, "remove", err)
-	}
-	return nil
 }

@@ -111,7 +111,6 @@ func try(dir string) error {
 	return errors.Join(err, f.Close())
 }
 
-// open opens an existing directory.
 func (d *Dir) open() (*os.Root, error) {
 	if err := atomicfile.CheckDir(d.dir); err != nil {
 		return nil, err
