@@ -4,7 +4,6 @@ package others
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"google.golang.org/grpc"
@@ -53,14 +52,4 @@ func Ask(ctx context.Context, socket string) (a Answer, err error) {
 		}
 	}
 	return a, err
-}
-
-// why gives the devices that are given away as reasons. Device plugins name a device as they like;
-// those of networks use PCI addresses and auxiliary names.
-func (a Answer) why() map[string]string {
-	all := map[string]string{}
-	for _, g := range a.Given {
-		all[g.Device] = fmt.Sprintf("pod %s has it from device plugin %s", g.Pod, g.Resource)
-	}
-	return all
 }

@@ -1,6 +1,7 @@
 package others
 
 import (
+	"fmt"
 	"maps"
 	"sync"
 	"time"
@@ -11,7 +12,7 @@ import (
 // first answer counts if it has any pod.
 type Memory struct {
 	mu     sync.Mutex
-	given  map[string]string    // nil = nothing is known yet
+	given  map[string]string    // reasons, by device; nil = nothing is known yet
 	missed map[string]time.Time // since when answers lack one that was given away; "" = since when they lack all pods
 }
 
@@ -23,7 +24,10 @@ const apart = 10 * time.Second
 func (m *Memory) Take(answer Answer, now time.Time) (given map[string]string, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	told, missed := answer.why(), map[string]time.Time{}
+	told, missed := map[string]string{}, map[string]time.Time{}
+	for _, g := range answer.Given {
+		told[g.Device] = fmt.Sprintf("pod %s has it from device plugin %s", g.Pod, g.Resource)
+	}
 	isMissing := func(device string) bool { // yet
 		since, before := m.missed[device]
 		if !before {

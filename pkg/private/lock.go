@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -160,28 +161,16 @@ func holders(path string) string {
 		return ""
 	}
 	var list []string
-	processes, _ := os.ReadDir("/proc")
-	for _, p := range processes {
-		process := filepath.Join("/proc", p.Name())
-		if p.Name() != "self" && p.Name() != "thread-self" && locks(process, path) {
-			name, _ := os.ReadFile(filepath.Join(process, "comm"))
-			list = append(list, fmt.Sprintf("process %s (%s)", p.Name(), strings.TrimSpace(string(name))))
-		}
-	}
-	return strings.Join(list, " and ")
-}
-
-// locks says whether a process, by its directory in /proc, has a lock on the file.
-func locks(process, path string) bool {
-	fds, _ := os.ReadDir(filepath.Join(process, "fd"))
-	for _, fd := range fds {
-		if target, err := os.Readlink(filepath.Join(process, "fd", fd.Name())); err != nil || target != path {
+	files, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+	for _, f := range files {
+		if target, err := os.Readlink(f); err != nil || target != path {
 			continue
 		}
-		info, _ := os.ReadFile(filepath.Join(process, "fdinfo", fd.Name()))
-		if strings.Contains(string(info), "FLOCK") {
-			return true
+		if info, _ := os.ReadFile(strings.Replace(f, "/fd/", "/fdinfo/", 1)); strings.Contains(string(info), "FLOCK") {
+			process, _, _ := strings.Cut(strings.TrimPrefix(f, "/proc/"), "/")
+			name, _ := os.ReadFile("/proc/" + process + "/comm")
+			list = append(list, fmt.Sprintf("process %s (%s)", process, strings.TrimSpace(string(name))))
 		}
 	}
-	return false
+	return strings.Join(slices.Compact(list), " and ")
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/netip"
 	"slices"
-	"strings"
 )
 
 // Lost returns what a later result does not pass on of r, as a plugin must that was given r
@@ -21,9 +20,11 @@ func (r *Result) Lost(later *Result) (lost []string) {
 		if e.Name == "" || later.holds(&e.Interface) {
 			continue
 		}
-		text := "interface " + place(&e.Interface)
-		if its := on(before, &e.Interface); len(its) > 0 {
-			text += " with " + strings.Join(its, ", ")
+		text, with := "interface "+place(&e.Interface), " with "
+		for _, a := range before {
+			if a.of != nil && a.of.is(&e.Interface) {
+				text, with = text+with+a.prefix, ", "
+			}
 		}
 		lost = append(lost, text)
 	}
@@ -74,15 +75,6 @@ type address struct {
 // handedOnBy says that b is the same address, and not another interface's.
 func (a address) handedOnBy(b address) bool {
 	return a.prefix == b.prefix && (b.of == nil || a.of.is(b.of))
-}
-
-func on(list []address, i *Interface) (prefixes []string) {
-	for _, a := range list {
-		if a.of != nil && a.of.is(i) {
-			prefixes = append(prefixes, a.prefix)
-		}
-	}
-	return prefixes
 }
 
 // addresses reads the addresses as they were given.
