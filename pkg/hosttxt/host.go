@@ -38,12 +38,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"strings"
 	"syscall"
 
 	"golang.org/x/tools/txtar"
+
+	"devinfo-cni.io/devinfo/atomicfile"
 )
 
 // Host is a machine as its text file describes it. It does not change after
@@ -62,16 +63,7 @@ const largest = 256 << 20
 // Load parses the named file, which must have at least one entry: without entries any text
 // would pass as a comment.
 func Load(name string) (*Host, error) {
-	stat, err := os.Stat(name)
-	switch {
-	case err != nil:
-		return nil, err
-	case !stat.Mode().IsRegular():
-		return nil, fmt.Errorf("%s: is not a regular file", name)
-	case stat.Size() > largest:
-		return nil, fmt.Errorf("%s: has %d bytes, more than %d", name, stat.Size(), largest)
-	}
-	data, err := os.ReadFile(name)
+	data, err := atomicfile.ReadFile(name, largest)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package hosttxt_test
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
@@ -87,7 +89,7 @@ func TestDirectoriesMayBeNamedAgain(t *testing.T) {
 }
 
 func TestLoadNamesTheFile(t *testing.T) {
-	if _, err := hosttxt.Load("/dev/zero"); err == nil || err.Error() != "/dev/zero: is not a regular file" {
+	if _, err := hosttxt.Load("/dev/zero"); !errors.Is(err, atomicfile.ErrNotRegular) || !strings.Contains(err.Error(), "/dev/zero") {
 		t.Errorf("got %v", err)
 	}
 	name := filepath.Join(t.TempDir(), "box.txtar")
