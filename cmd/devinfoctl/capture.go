@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -36,7 +35,9 @@ before you publish it.
 With --host it writes an earlier capture anew, for example to scrub it.`
 
 func captureCommand(t *tool) *cobra.Command {
-	var c captureFlags
+	var source capture.Source
+	var places doctor.Places
+	var output string
 	cmd := &cobra.Command{
 		Use:   "capture -o FILE.txtar",
 		Short: "write the host into a file, for a problem report",
@@ -47,34 +48,28 @@ func captureCommand(t *tool) *cobra.Command {
   devinfoctl capture -o - | less`,
 		Args: commandline.Args(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if c.output == "" {
+			if output == "" {
 				return remedy.Misuse("name the file, or - for standard output", "capture: -o is missing")
 			}
-			return t.capture(cmd.Context(), c)
+			return t.capture(cmd.Context(), source, places, output)
 		},
 	}
-	cmd.Flags().StringVarP(&c.output, "output", "o", "", "the `file` to write; - is standard output")
-	cmd.Flags().BoolVar(&c.scrub, "scrub", false, "rename addresses, pods, serial numbers and the host")
-	cmd.Flags().StringVar(&c.name, "name", "", "what to call the machine (default: its host name, with --scrub \"host\")")
-	cmd.Flags().StringVar(&c.note, "note", "", "what the machine is, for the first line")
-	t.placeFlags(cmd, &c.places)
+	cmd.Flags().StringVarP(&output, "output", "o", "", "the `file` to write; - is standard output")
+	cmd.Flags().BoolVar(&source.Scrub, "scrub", false, "rename addresses, pods, serial numbers and the host")
+	cmd.Flags().StringVar(&source.Name, "name", "", "what to call the machine (default: its host name, with --scrub \"host\")")
+	cmd.Flags().StringVar(&source.Title, "note", "", "what the machine is, for the first line")
+	t.placeFlags(cmd, &places)
 	_ = cmd.MarkFlagFilename("output", "txtar")
 	return cmd
 }
 
-type captureFlags struct {
-	output, name, note string
-	scrub              bool
-	places             doctor.Places
-}
-
-func (t *tool) capture(ctx context.Context, c captureFlags) error {
+func (t *tool) capture(ctx context.Context, source capture.Source, places doctor.Places, output string) error {
 	h, err := t.host()
 	if err != nil {
 		return err
 	}
-	source := h.captureSource(c)
-	live, err := t.live(ctx, h, c.places)
+	h.describe(&source)
+	live, err := t.live(ctx, h, places)
 	if err != nil {
 		return err
 	}
@@ -82,10 +77,7 @@ func (t *tool) capture(ctx context.Context, c captureFlags) error {
 		for _, note := range live.Notes {
 			t.warn("missing: %s", note.Text)
 		}
-		if source.Live, err = json.MarshalIndent(live, "", "  "); err != nil {
-			return fmt.Errorf("capture: %w", err)
-		}
-		source.Live = append(source.Live, '\n')
+		source.Live = live
 	}
 	text, notes, err := capture.Take(source)
 	if err != nil {
@@ -94,36 +86,31 @@ func (t *tool) capture(ctx context.Context, c captureFlags) error {
 	for _, note := range notes {
 		t.warn("missing: %s", note)
 	}
-	return t.save(c.output, text)
+	return t.save(output, text)
 }
 
-func (h *host) captureSource(c captureFlags) capture.Source {
+// describe adds the host to what the flags say.
+func (h *host) describe(s *capture.Source) {
 	name, release := capture.Machine()
 	note := "captured by devinfoctl"
-	source := capture.Source{
-		Sys:   h.Sys.Files(),
-		Root:  h.Root,
-		Parts: capture.KernelParts,
-		State: capture.State{BootID: h.BootID, Time: h.now.UTC(), Settings: h.Settings, ClaimDir: h.ClaimDir, Build: h.build},
-		Scrub: c.scrub,
-	}
+	s.Sys, s.Root, s.Parts = h.Sys.Files(), h.Root, capture.KernelParts
+	s.State = capture.State{BootID: h.BootID, Time: h.now.UTC(), Settings: h.Settings, ClaimDir: h.ClaimDir, Build: h.build}
 	if h.file == nil {
-		source.Secrets = capture.Secrets(h.Settings.Sysfs)
+		s.Secrets = capture.Secrets(h.Settings.Sysfs)
 	} else {
 		captured := capture.Captured{Host: h.file}
-		source.Parts = captured.Parts
+		s.Parts = captured.Parts
 		name, note, release = captured.Described()
-		source.Secrets = []string{name} // no text of a captured host has others
+		s.Secrets = []string{name} // no text of a captured host has others
 	}
-	if c.scrub {
+	if s.Scrub {
 		name = "host"
 	}
-	source.Name = capture.Name(cmp.Or(c.name, name))
-	source.Title = strings.ReplaceAll(cmp.Or(c.note, note), "\n", " ")
+	s.Name = capture.Name(cmp.Or(s.Name, name))
+	s.Title = strings.ReplaceAll(cmp.Or(s.Title, note), "\n", " ")
 	if release != "" {
-		source.Title += ", Linux " + release
+		s.Title += ", Linux " + release
 	}
-	return source
 }
 
 // save writes a file that only its owner may read, all of it or nothing.

@@ -8,6 +8,7 @@ package capture
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -32,7 +33,7 @@ type Source struct {
 	Sys   fs.FS  // the tree below /sys
 	Root  string // where the host's / is; "" = /
 	State State
-	Live  []byte // node/live.json, which devinfoctl doctor reads; nil = none
+	Live  any // node/live.json, which devinfoctl doctor reads; nil = none
 
 	// Parts returns the parts below netlink/ by name, such as "ip-link.json". They include the
 	// interfaces of the network namespaces at the given paths.
@@ -70,13 +71,12 @@ func Take(h Source) (text []byte, notes []string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(parts)) {
 		a.add("netlink/"+name, parts[name])
 	}
-	state, err := json.MarshalIndent(h.State, "", "  ")
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", itself, err)
-	}
-	a.add(itself, append(state, '\n'))
+	err = a.addJSON(itself, h.State)
 	if h.Live != nil {
-		a.add("node/live.json", h.Live)
+		err = cmp.Or(err, a.addJSON("node/live.json", h.Live))
+	}
+	if err != nil {
+		return nil, nil, err
 	}
 	a.entries = append(a.entries, files.entries...)
 	sys, denied, err := Sys(h.Sys)
@@ -106,6 +106,15 @@ type archive struct {
 
 func (a *archive) add(name string, data []byte) {
 	a.entries = append(a.entries, txtar.File{Name: name, Data: data})
+}
+
+func (a *archive) addJSON(name string, value any) error {
+	data, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	a.add(name, append(data, '\n'))
+	return nil
 }
 
 func (a *archive) scrub(s *scrubber) {

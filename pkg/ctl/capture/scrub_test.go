@@ -73,7 +73,7 @@ func revealing(t *testing.T) capture.Source {
 		Name: "rack7", Title: "machine rack7.example.net, Linux 6.12.1", Root: root,
 		State:   capture.State{BootID: "boot", Time: time.Unix(0, 0).UTC(), Settings: node, ClaimDir: "/claims"},
 		Secrets: []string{"SN-4711-0815", "rack7.example.net", "rack7"},
-		Live:    []byte(`{"devices":[{"pod":"shop/web","device":"0000:3b:00.2"}]}` + "\n"),
+		Live:    json.RawMessage(`{"devices":[{"pod":"shop/web","device":"0000:3b:00.2"}]}`),
 		Sys: fstest.MapFS{
 			"class/net/enxb8cef63a0b1c":                          link("../../devices/virtual/net/enxb8cef63a0b1c"),
 			"devices/virtual/net/enxb8cef63a0b1c/subsystem":      link("../../../../class/net"),
@@ -163,7 +163,7 @@ func TestWhatBelongsTogetherStaysTogether(t *testing.T) {
 		"the zero address":                      `"ifname":"lo","address":"00:00:00:00:00:00"`,
 		"the device":                            `"id":"0000:3b:00.2"`,
 		"the interface in the entry":            `"interface":"0000:3b:00.2"`,
-		"the pod of a device":                   `"pod":"namespace-2/pod-2"`,
+		"the pod of a device":                   `"pod": "namespace-2/pod-2"`,
 		"the pod that has it":                   `"why":"pod namespace-2/pod-2 has it"`,
 		"the claim that has it":                 `"why":"claim namespace-2/claim-2 has it"`,
 		"the corrupt record":                    "Missing: /claims/torn.json: the record is corrupt, its content is left out\n",
