@@ -128,15 +128,12 @@ func (t *tool) capturedHost() (*host, error) {
 		return hostdev.Host{Sys: sys, Links: links.Links, Switches: links}, nil
 	}
 	return &host{devices: devices, captured: t.hostFile, file: file, build: was.Build, now: was.Time, Node: node.Open(node.Options{
-		Settings: was.Settings,
-		Sys:      sys,
-		Finder:   &discovery.Finder{Interfaces: links, Switches: links},
-		ClaimDir: cmp.Or(t.claimDir, was.ClaimDir, state.DefaultDir),
-		BootID:   was.BootID,
-		Root:     root,
-		NetnsGone: func(path string) (bool, error) {
-			there, _ := links.HasNetns(path) // the error is of one that is there
-			return !there, nil
-		},
+		Settings:  was.Settings,
+		Sys:       sys,
+		Finder:    &discovery.Finder{Interfaces: links, Switches: links},
+		ClaimDir:  cmp.Or(t.claimDir, was.ClaimDir, state.DefaultDir),
+		BootID:    was.BootID,
+		Root:      root,
+		NetnsGone: func(path string) (bool, error) { return !links.HasNetns(path), nil },
 	})}, nil
 }

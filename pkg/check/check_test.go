@@ -122,13 +122,10 @@ func (w *world) checker() *check.Checker {
 	links, err := linkhost.New(host)
 	w.must(err)
 	return &check.Checker{
-		Finder: &discovery.Finder{Sys: sysfs.New(host.Sys()), Interfaces: links, Switches: links},
-		Dir:    func(path string) *store.Dir { return store.Open(filepath.Join(w.dir, path)) },
-		NetnsGone: func(path string) (bool, error) {
-			there, err := links.HasNetns(path)
-			return !there && err == nil, nil
-		},
-		BootID: boot,
+		Finder:    &discovery.Finder{Sys: sysfs.New(host.Sys()), Interfaces: links, Switches: links},
+		Dir:       func(path string) *store.Dir { return store.Open(filepath.Join(w.dir, path)) },
+		NetnsGone: func(path string) (bool, error) { return !links.HasNetns(path), nil },
+		BootID:    boot,
 	}
 }
 

@@ -31,8 +31,8 @@ func TestRecordAnswersAsTheKernelDoes(t *testing.T) {
 			must(t, err)
 			equal(t, got, want)
 		}
-		if there, err := host.HasNetns("/run/netns/other"); there || err != nil {
-			t.Errorf("a namespace that was not asked for is there: %v, %v", there, err)
+		if host.HasNetns("/run/netns/other") {
+			t.Error("a namespace that was not asked for is there")
 		}
 	})
 }

@@ -131,14 +131,11 @@ func (h *Kernel) Interface(netns, name string) (link.Interface, error) {
 	return link.Interface{}, fmt.Errorf("interface %q: %w", name, err)
 }
 
-// HasNetns says whether the host has the network namespace. One that is there but
-// could not be entered when the host was captured is an fs.ErrPermission.
-func (h *Kernel) HasNetns(path string) (bool, error) {
+// HasNetns reports whether the host has the network namespace, also if it could not be entered
+// when the host was captured.
+func (h *Kernel) HasNetns(path string) bool {
 	_, err := h.in(path)
-	if errors.Is(err, link.ErrNoNetns) {
-		return false, nil
-	}
-	return true, err
+	return !errors.Is(err, link.ErrNoNetns)
 }
 
 // in gives the interfaces of a network namespace; "" is the host's.
