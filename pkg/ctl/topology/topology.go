@@ -7,15 +7,11 @@
 package topology
 
 import (
-	"cmp"
 	"slices"
-	"strconv"
-	"strings"
 
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/hostdev"
-	"devinfo-cni.io/pkg/journal"
 )
 
 // Topology is the devices of a host.
@@ -48,121 +44,96 @@ type Node struct {
 	isFunction bool // of PCI
 }
 
-func offerFact(o *state.Offered) string {
-	switch {
-	case o == nil:
-		return ""
-	case o.Why != "":
-		return "not offered: " + o.Why
-	case o.ResourceName != "":
-		return o.As + " " + o.Name + ", " + o.ResourceName
-	}
-	return o.As + " " + o.Name
-}
-
 type VFs struct {
 	Number int `json:"number"`
 	Most   int `json:"most"`
 }
 
-// relation is what a device is to the attachment.
-func relation(a node.Attachment) string {
-	switch {
-	case a.Left():
-		return "left by "
-	case a.Lease == journal.Exclusive:
-		return "held by "
-	case a.Lease == journal.Shared:
-		return "shared by "
+// Read reads all network devices of a host, and puts the offers and attachments on them. It
+// fails if sysfs cannot be read; a switch that does not answer is a warning.
+func Read(host hostdev.Host, offers []state.Offered, attachments []node.Attachment) (*Topology, error) {
+	devices, warnings, err := hostdev.Read(host)
+	if err != nil {
+		return nil, err
 	}
-	return "named by "
-}
-
-// name is of the pod or else the container, and of the claim.
-func name(a node.Attachment) string {
-	user := a.Short()
-	switch {
-	case a.Network == "": // not made by devinfo
-		user = a.Pod
-	case a.Pod != "":
-		user = a.Pod + " " + a.IfName + " (" + a.Network + ")"
-	case a.ContainerID == "":
-		user = a.Network + "/" + a.IfName
+	rdma, err := host.Sys.RDMADevices()
+	if err != nil {
+		return nil, err
 	}
-	if a.Claim == "" {
-		return user
+	r := &reader{at: map[hostdev.Place]*Node{}, top: &Topology{Devices: []*Node{}, Warnings: warnings}}
+	for _, d := range devices {
+		r.put(d)
 	}
-	return strings.TrimPrefix(user+", claim "+a.Claim, ", ")
-}
-
-// A group is what Elsewhere holds of one kind.
-type group struct {
-	title string
-	list  []node.Attachment
-}
-
-// elsewhere are the groups that are not empty.
-func (t *Topology) elsewhere() []group {
-	all := []group{{title: "sockets"}, {title: "devices that are gone"}, {title: "attachments without a device"}}
-	for _, a := range t.Elsewhere {
-		n := 1
-		switch {
-		case a.Device == "":
-			n = 2
-		case a.Type == "vhost-user" || a.Type == "memif":
-			n = 0
-		}
-		all[n].list = append(all[n].list, a)
-	}
-	return slices.DeleteFunc(all, func(g group) bool { return len(g.list) == 0 })
-}
-
-// facts describe a node after its name.
-func (n *Node) facts() []string {
-	facts := []string{n.title()}
-	add := func(format string, values ...string) {
-		if values = deleteEmpty(values); len(values) > 0 {
-			facts = append(facts, format+strings.Join(values, " "))
+	for _, d := range rdma {
+		if d.Device == "" { // it exists in software alone
+			r.top.Devices = append(r.top.Devices, &Node{Kind: hostdev.RDMA, Name: d.Name, Interfaces: deleteEmpty([]string{d.Netdev})})
 		}
 	}
-	if n.isFunction || n.Kind == hostdev.VDPA { // that of others is unknown
-		add("driver ", cmp.Or(n.Driver, "none"))
-	}
-	if n.Switchdev {
-		add("", "switchdev")
-	}
-	if n.VFs != nil {
-		add("", strconv.Itoa(n.VFs.Number)+" of "+strconv.Itoa(n.VFs.Most)+" VFs")
-	}
-	add("interface ", n.Interfaces...)
-	add("RDMA ", n.RDMA...)
-	add("representor ", n.Representor)
-	represents := "represents functions by " // which are not found
-	if n.isFunction {
-		represents = "represents other hosts' functions by "
-	}
-	add(represents, n.Represents...)
-	add("", n.Path)
-	add("", offerFact(n.Offer))
-	return facts
+	r.drop()
+	r.offer(offers)
+	r.hold(attachments)
+	return r.top, nil
 }
 
-func (n *Node) title() string {
-	title := map[hostdev.Kind]string{
-		hostdev.PF: "PF", hostdev.VF: "VF", hostdev.NIC: "device", hostdev.SF: "SF", hostdev.Part: "auxiliary device", hostdev.VDPA: "vDPA device",
-		hostdev.RDMA: "RDMA device", hostdev.Bond: "bond", hostdev.Bridge: "bridge", hostdev.OVS: "Open vSwitch bridge or port",
-	}[n.Kind]
-	if n.Kind == hostdev.NIC && n.isFunction {
-		title = "PCI function"
-	}
-	if n.Number != nil {
-		title += " " + strconv.Itoa(*n.Number)
-	}
-	return title
+type reader struct {
+	top *Topology
+	at  map[hostdev.Place]*Node
 }
 
-func deleteEmpty(values []string) []string {
-	return slices.DeleteFunc(slices.Clone(values), func(v string) bool { return v == "" })
+// put places a device below the one that it is on, or at the top if there is none.
+func (r *reader) put(d *hostdev.Device) {
+	n := &Node{
+		Kind: d.Kind, Name: d.At.Name, Number: d.Number, Driver: d.Driver, Switchdev: d.Eswitch == "switchdev", RDMA: d.RDMA.Devices,
+		Representor: d.Representor, Represents: d.Represents, Path: d.Path, isFunction: d.PCI != "",
+	}
+	for _, p := range d.Ports {
+		n.Interfaces = append(n.Interfaces, p.Name)
+	}
+	if d.Kind == hostdev.PF {
+		n.VFs = &VFs{d.VFs, d.MaxVFs}
+	}
+	if d.Kind == hostdev.VDPA && d.Driver != "" {
+		n.Driver += "_vdpa"
+	}
+	r.at[d.At] = n
+	if d.Parent == nil {
+		r.top.Devices = append(r.top.Devices, n)
+		return
+	}
+	up := r.at[d.Parent.At]
+	up.Below = append(up.Below, n)
+}
+
+// drop removes the auxiliary devices that carry nothing.
+func (r *reader) drop() {
+	idle := func(n *Node) bool {
+		return n.Kind == hostdev.Part && len(n.RDMA)+len(n.Interfaces)+len(n.Represents)+len(n.Below) == 0
+	}
+	r.top.Devices = slices.DeleteFunc(r.top.Devices, idle)
+	for _, n := range r.at {
+		n.Below = slices.DeleteFunc(n.Below, idle)
+	}
+}
+
+// hold adds the attachments to the devices that they have, share or name.
+func (r *reader) hold(attachments []node.Attachment) {
+	for _, a := range attachments {
+		place, own := a.Place()
+		if own {
+			a.Type, a.Device = place.Bus, place.Name
+		}
+		if a.Network == "" { // somebody else attaches it
+			a.State = ""
+		}
+		if a.Network == "" && !own && a.Lease == "" { // nothing is known of it
+			continue
+		}
+		if n := r.at[hostdev.Place{Bus: a.Type, Name: a.Device}]; n != nil {
+			n.Attachments = append(n.Attachments, a)
+		} else {
+			r.top.Elsewhere = append(r.top.Elsewhere, a)
+		}
+	}
 }
 
 // offer puts the offers to their devices, and adds the bonds and bridges among them. One of

@@ -1,10 +1,17 @@
 package topology
 
 import (
+	"cmp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"devinfo-cni.io/pkg/check"
+	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/hostdev"
+	"devinfo-cni.io/pkg/journal"
 )
 
 // Tree is the picture as indented lines, in UTF-8, that are safe for a terminal. States that are
@@ -61,4 +68,116 @@ func branch(i, of int) string {
 		return "└─ "
 	}
 	return "├─ "
+}
+
+// relation is what a device is to the attachment.
+func relation(a node.Attachment) string {
+	switch {
+	case a.Left():
+		return "left by "
+	case a.Lease == journal.Exclusive:
+		return "held by "
+	case a.Lease == journal.Shared:
+		return "shared by "
+	}
+	return "named by "
+}
+
+// name is of the pod or else the container, and of the claim.
+func name(a node.Attachment) string {
+	user := a.Short()
+	switch {
+	case a.Network == "": // not made by devinfo
+		user = a.Pod
+	case a.Pod != "":
+		user = a.Pod + " " + a.IfName + " (" + a.Network + ")"
+	case a.ContainerID == "":
+		user = a.Network + "/" + a.IfName
+	}
+	if a.Claim == "" {
+		return user
+	}
+	return strings.TrimPrefix(user+", claim "+a.Claim, ", ")
+}
+
+// A group is what Elsewhere holds of one kind.
+type group struct {
+	title string
+	list  []node.Attachment
+}
+
+// elsewhere are the groups that are not empty.
+func (t *Topology) elsewhere() []group {
+	all := []group{{title: "sockets"}, {title: "devices that are gone"}, {title: "attachments without a device"}}
+	for _, a := range t.Elsewhere {
+		n := 1
+		switch {
+		case a.Device == "":
+			n = 2
+		case a.Type == "vhost-user" || a.Type == "memif":
+			n = 0
+		}
+		all[n].list = append(all[n].list, a)
+	}
+	return slices.DeleteFunc(all, func(g group) bool { return len(g.list) == 0 })
+}
+
+// facts describe a node after its name.
+func (n *Node) facts() []string {
+	facts := []string{n.title()}
+	add := func(format string, values ...string) {
+		if values = deleteEmpty(values); len(values) > 0 {
+			facts = append(facts, format+strings.Join(values, " "))
+		}
+	}
+	if n.isFunction || n.Kind == hostdev.VDPA { // that of others is unknown
+		add("driver ", cmp.Or(n.Driver, "none"))
+	}
+	if n.Switchdev {
+		add("", "switchdev")
+	}
+	if n.VFs != nil {
+		add("", strconv.Itoa(n.VFs.Number)+" of "+strconv.Itoa(n.VFs.Most)+" VFs")
+	}
+	add("interface ", n.Interfaces...)
+	add("RDMA ", n.RDMA...)
+	add("representor ", n.Representor)
+	represents := "represents functions by " // which are not found
+	if n.isFunction {
+		represents = "represents other hosts' functions by "
+	}
+	add(represents, n.Represents...)
+	add("", n.Path)
+	add("", offerFact(n.Offer))
+	return facts
+}
+
+func (n *Node) title() string {
+	title := map[hostdev.Kind]string{
+		hostdev.PF: "PF", hostdev.VF: "VF", hostdev.NIC: "device", hostdev.SF: "SF", hostdev.Part: "auxiliary device", hostdev.VDPA: "vDPA device",
+		hostdev.RDMA: "RDMA device", hostdev.Bond: "bond", hostdev.Bridge: "bridge", hostdev.OVS: "Open vSwitch bridge or port",
+	}[n.Kind]
+	if n.Kind == hostdev.NIC && n.isFunction {
+		title = "PCI function"
+	}
+	if n.Number != nil {
+		title += " " + strconv.Itoa(*n.Number)
+	}
+	return title
+}
+
+func deleteEmpty(values []string) []string {
+	return slices.DeleteFunc(slices.Clone(values), func(v string) bool { return v == "" })
+}
+
+func offerFact(o *state.Offered) string {
+	switch {
+	case o == nil:
+		return ""
+	case o.Why != "":
+		return "not offered: " + o.Why
+	case o.ResourceName != "":
+		return o.As + " " + o.Name + ", " + o.ResourceName
+	}
+	return o.As + " " + o.Name
 }
