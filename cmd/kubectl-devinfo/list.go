@@ -1,12 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/ctl/commandline"
+	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 func (t *tool) listCommand() *cobra.Command {
@@ -51,4 +55,86 @@ func (t *tool) namespace() (string, error) {
 	}
 	namespace, _, err := t.config.ToRawKubeConfigLoader().Namespace()
 	return namespace, err
+}
+
+func (t *tool) whoCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "who DEVICE",
+		Short: "whose device it is: a PCI address, representor, RDMA or vDPA device, socket, MAC or IP",
+		Long: `Whose device it is, in all namespaces: a PCI address (that of a PF finds its VFs), a
+representor, an RDMA or vDPA device, a socket, a MAC or IP address. A PCI address says
+little without its node. Exit code 1: nobody has it; 3: nobody that could be looked at.`,
+		Example: "  kubectl devinfo who 03:00.5 --node n1\n  kubectl devinfo who eth4",
+		Args:    commandline.Args(1, "DEVICE"),
+		RunE:    t.who,
+	}
+	t.printFlags(cmd)
+	t.nodeFlag(cmd, "on this node only")
+	return cmd
+}
+
+func (t *tool) who(cmd *cobra.Command, args []string) error {
+	list, err := t.attachments(cmd.Context(), metav1.NamespaceAll, t.node)
+	if err != nil {
+		return err
+	}
+	found := cluster.Who(list, args[0])
+	t.allNamespaces = true // to show them
+	switch {
+	case len(found) == 0 && t.partial:
+		return remedy.For(fmt.Errorf("no pod that could be looked at has %s", args[0]), "--node chooses a node; --from-nodes=always asks all")
+	case len(found) == 0:
+		return t.none("No pod has %s. A pod whose network does not use devinfo may have it without a record.\n", args[0])
+	}
+	return t.print(found)
+}
+
+// none says that there is nothing to show, in JSON and YAML by an empty list too.
+func (t *tool) none(format string, args ...any) error {
+	fmt.Fprintf(t.ErrOut, format, args...)
+	if t.output == "json" || t.output == "yaml" {
+		return cmp.Or[error](t.print([]cluster.Network{}), remedy.ErrFound)
+	}
+	return remedy.ErrFound
+}
+
+func (t *tool) podCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "pod NAME",
+		Short: "the attachments of one pod, with all that their device information says",
+		Args:  commandline.Args(1, "NAME"),
+		RunE:  t.pod,
+
+		ValidArgsFunction: t.completePods,
+	}
+	t.printFlags(cmd)
+	return cmd
+}
+
+func (t *tool) pod(cmd *cobra.Command, args []string) error {
+	namespace, err := t.namespace()
+	if err != nil {
+		return err
+	}
+	name := strings.TrimPrefix(args[0], "pod/")
+	pod, err := t.api.CoreV1().Pods(namespace).Get(cmd.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if cluster.Ended(pod) {
+		return t.none("Pod %s has ended (%s): it has no attachments any more.\n", name, pod.Status.Phase)
+	}
+	var view cluster.View
+	view.Pod(pod)
+	list, err := t.attachmentsOf(cmd.Context(), &view, namespace, pod.Spec.NodeName)
+	if err != nil {
+		return err
+	}
+	if len(list) == 0 {
+		return t.none("Pod %s has no attachments: no network-status with secondary networks, and no claim with network data.\n", name)
+	}
+	if t.output == "" {
+		return t.details(list)
+	}
+	return t.print(list)
 }
