@@ -17,6 +17,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	v2util "helm.sh/helm/v4/pkg/chart/v2/util"
 	"helm.sh/helm/v4/pkg/engine"
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/yaml"
 )
@@ -61,6 +62,7 @@ func TestTheComponentsOfKustomizeAreValuesOfTheChart(t *testing.T) {
 	for component, values := range map[string]string{
 		"devinfo/components/doctor":           `{agent: {doctor: true}}`,
 		"devinfo/components/dac-override":     `{agent: {dacOverride: true}}`,
+		"devinfo/components/uninstall":        `{agent: {uninstall: true}}`,
 		"devinfo/components/metrics":          `{metrics: {enabled: true}}`,
 		"cni-dra-driver/components/metrics":   `{metrics: {enabled: true}, agent: {enabled: false}, dra: {enabled: true}}`,
 		"cni-dra-driver/components/openshift": `{openshift: true, agent: {enabled: false}, dra: {enabled: true}}`,
@@ -263,7 +265,7 @@ func TestWhatCannotWorkSaysWhatToDo(t *testing.T) {
 
 // A flag of the chart's that extraArgs override would leave its mounts, ports and probe behind.
 func TestExtraArgsAreNoneThatTheChartSets(t *testing.T) {
-	const all = `{kubeletRootDir: /data/kubelet, agent: {inject: false, whenMissing: refuse, namespaces: [a], excludeNamespaces: [b]%s},
+	const all = `{kubeletRootDir: /data/kubelet, agent: {inject: false, uninstall: true, whenMissing: refuse, namespaces: [a], excludeNamespaces: [b]%s},
 		dra: {enabled: true, devices: [{as: shared, ifNames: [a]}], allowClaimConfig: [macvlan]%s}}`
 	helpers := read(t, filepath.Join(chart, "templates/_helpers.tpl"))
 	listed, set := map[string]bool{}, map[string]bool{}
@@ -272,7 +274,8 @@ func TestExtraArgsAreNoneThatTheChartSets(t *testing.T) {
 	}
 	made := template(t, "devinfo", fmt.Sprintf(all, "", ""))
 	for program, name := range map[string]string{"agent": "devinfo-agent", "dra": "cni-dra-driver"} {
-		for _, arg := range first(daemonSet(t, made["DaemonSet "+name]).Spec.Template.Spec).Args {
+		c := first(daemonSet(t, made["DaemonSet "+name]).Spec.Template.Spec)
+		for _, arg := range append(c.Command[min(1, len(c.Command)):], c.Args...) {
 			flag, _, _ := strings.Cut(arg, "=")
 			set[flag] = true
 			for _, extra := range []string{flag, flag + "=x"} {
@@ -487,19 +490,19 @@ func TestEveryValueIsInTheReadme(t *testing.T) {
 	walk(values)
 }
 
-// The agents uninstall where they run, with the mounts that they have.
-func TestTheDocumentedPatchHasTheAgentsUninstall(t *testing.T) {
-	page := read(t, "../../docs/install.md")
-	found := regexp.MustCompile(`(?s)patch daemonset devinfo-agent --patch '(.*?)'`).FindStringSubmatch(page)
-	if found == nil {
-		t.Fatal("docs/install.md has no such patch")
-	}
-	const overlay = "resources: [../deploy/devinfo/overlays/openshift]\npatches: [{path: patch.json, target: {kind: DaemonSet}}]\n"
-	patch := strings.Replace(found[1], "{", `{"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "devinfo-agent"}, `, 1)
-	before := daemonSet(t, kustomize(t, "devinfo/overlays/openshift")["DaemonSet devinfo-agent"])
-	after := daemonSet(t, kustomizeHere(t, map[string]string{"kustomization.yaml": overlay, "patch.json": patch})["DaemonSet devinfo-agent"])
+// The agents uninstall where they run, with the mounts that they have. One that waits for its pods to be
+// deleted is not ready, and holds up no other.
+func TestAValueHasTheAgentsUninstall(t *testing.T) {
+	before := daemonSet(t, template(t, "devinfo", `{agent: {updateStrategy: {type: OnDelete, rollingUpdate: null}}}`)["DaemonSet devinfo-agent"])
+	after := daemonSet(t, template(t, "devinfo", `{agent: {uninstall: true, updateStrategy: {type: OnDelete, rollingUpdate: null}}}`)["DaemonSet devinfo-agent"])
 	before.Spec.Template.Spec.Containers[0].Command = []string{"/devinfo-agent", "--uninstall", "--stay"}
-	all := intstr.FromString("100%")
-	before.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = &all
+	none, all := intstr.FromInt32(0), intstr.FromString("100%")
+	before.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{Type: "RollingUpdate", RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxSurge: &none, MaxUnavailable: &all}}
 	same(t, "the agent that uninstalls", after, before)
+	flags := read(t, "../../cmd/devinfo-agent/flags.go")
+	for _, flag := range after.Spec.Template.Spec.Containers[0].Command[1:] {
+		if !strings.Contains(flags, `"`+flag[2:]+`"`) {
+			t.Errorf("devinfo-agent has no flag %s", flag)
+		}
+	}
 }

@@ -166,7 +166,7 @@ func inUse(t *testing.T, _ *nodeAgent) {
 	if !found {
 		t.Fatal("docs/install.md has no roll-out to wait for")
 	}
-	shell(t, uninstall)
+	helm(t, uninstall)
 	eventually(t, limit, func() error {
 		out, err := exec.Command("kubectl", "--kubeconfig", cluster.kubeconfig, "-n", agentNamespace, "logs", "daemonset/"+agentName).CombinedOutput()
 		if err == nil && !strings.Contains(string(out), "attachments are on record, 1 in all") {

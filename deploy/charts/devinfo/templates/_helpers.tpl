@@ -78,6 +78,8 @@ securityContext:
     "--metrics-address" "agent.port"
     "--device-root" ""
     "--inject" "agent.inject"
+    "--uninstall" "agent.uninstall"
+    "--stay" "agent.uninstall"
     "--when-missing" "agent.whenMissing"
     "--inject-namespaces" "agent.namespaces"
     "--inject-exclude-namespaces" "agent.excludeNamespaces")
