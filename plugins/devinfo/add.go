@@ -37,7 +37,7 @@ func (p *Plugin) Add(args *Args) (err error) {
 	if err != nil {
 		return err
 	}
-	plan, err := r.plan(file, res)
+	plan, err := r.decide(file, res)
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (p *Plugin) Add(args *Args) (err error) {
 	if err := p.interrupted(); err != nil {
 		return err
 	}
-	if err := r.result(res, plan).PrintTo(p.Stdout); err != nil {
+	if err := r.finalResult(res, plan).PrintTo(p.Stdout); err != nil {
 		return fail(codeIO, fmt.Errorf("print the result: %w", err), "")
 	}
 	return nil
@@ -62,16 +62,16 @@ type plan struct {
 	leases  []journal.DeviceLease
 }
 
-// plan finds the device and decides what to write about it, which device nodes and mounts the container
+// decide finds the device and decides what to write about it, which device nodes and mounts the container
 // may have, and which devices the pod takes.
-func (r *request) plan(file infoFile, res *result.Result) (p plan, err error) {
+func (r *request) decide(file infoFile, res *result.Result) (p plan, err error) {
 	if p.device, err = r.plugin.Finder.Find(r.target(r.declared, file.external, res)); err != nil {
 		return p, err
 	}
 	if p.info, err = r.describe(p.device, file); err != nil {
 		return p, err
 	}
-	if p.granted, err = r.granted(p.device, p.info, res); err != nil {
+	if p.granted, err = r.grantFor(p.device, p.info, res); err != nil {
 		return p, err
 	}
 	if p.leases, err = r.foundLeases(p.device, p.info, p.granted); err != nil {
@@ -120,10 +120,8 @@ func (r *request) describe(device *discovery.Device, file infoFile) (*devinfo.In
 	for _, v := range violations {
 		r.log.Warn(v.String())
 	}
-	if device.Problem != nil {
-		if err := r.unlessStrict(device.Problem); err != nil {
-			return nil, err
-		}
+	if err := r.unlessStrict(device.Problem); err != nil {
+		return nil, err
 	}
 	r.warnOfKept(info)
 	return info, r.warnOfOrder(device, info)
@@ -191,9 +189,9 @@ func (r *request) warnOfOrder(device *discovery.Device, info *devinfo.Info) erro
 	return nil
 }
 
-// result returns the CNI result: res, the result so far, with the identity of the device and, if a
+// finalResult returns the CNI result: res, the result so far, with the identity of the device and, if a
 // device-info file describes it, an interface to hang it on.
-func (r *request) result(res *result.Result, plan plan) *result.Result {
+func (r *request) finalResult(res *result.Result, plan plan) *result.Result {
 	first := res == nil
 	if first {
 		res = result.New(r.cfg.CNIVersion)
@@ -201,18 +199,13 @@ func (r *request) result(res *result.Result, plan plan) *result.Result {
 	if first || r.fileName != "" && plan.info != nil {
 		res.EnsureSandboxed(r.att.IfName, r.att.Netns)
 	}
-	pciID, socket := resultKeys(plan.info)
-	if plan.device.SF != "" && !r.cfg.SubfunctionParent {
+	texts := plan.info.Texts()
+	pciID, socket := texts["pci-address"], ""
+	if isSocket(plan.info) {
+		pciID, socket = "", texts["path"]
+	} else if plan.device.SF != "" && !r.cfg.SubfunctionParent {
 		pciID = "" // the parent's, which must not be taken for the sub-function
 	}
 	res.Identify(r.att.IfName, r.att.Netns, pciID, socket)
 	return res
-}
-
-func resultKeys(info *devinfo.Info) (pciID, socketPath string) {
-	texts := info.Texts()
-	if info != nil && isSocket(info) {
-		return "", texts["path"]
-	}
-	return texts["pci-address"], ""
 }

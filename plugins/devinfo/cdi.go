@@ -40,21 +40,22 @@ func (s cdiSpec) refuseOwned() error {
 		return nil
 	}
 	const remedy = `give "cdi" another "name", such as "{podUID}-{ifName}", or none`
-	if owner, err := s.plugin.Journal.Owner(journal.OfSpec, s.file.File); err != nil {
-		return err
-	} else if owner != nil && *owner != s.key {
-		return fail(codeConfig, fmt.Errorf("CDI spec %s: belongs to attachment %s", s.file.File, owner), remedy)
+	foreign, err := s.foreign(journal.OfSpec, s.file.File)
+	if foreign != "" {
+		return fail(codeConfig, fmt.Errorf("CDI spec %s: %s", s.file.File, foreign), remedy)
 	}
-	_, err := check.OurSpec(s.plugin.Specs, s.file.File)
+	if err == nil {
+		_, err = check.OurSpec(s.plugin.Specs, s.file.File)
+	}
 	if as[*check.ForeignSpecError](err) {
 		return fail(codeConfig, err, remedy)
 	}
 	return err
 }
 
-// granted returns the device nodes and mounts that the container may have, by CDI or later by NRI;
+// grantFor returns the device nodes and mounts that the container may have, by CDI or later by NRI;
 // nothing if neither could give it any.
-func (r *request) granted(device *discovery.Device, info *devinfo.Info, res *result.Result) (grant.Grant, error) {
+func (r *request) grantFor(device *discovery.Device, info *devinfo.Info, res *result.Result) (grant.Grant, error) {
 	if info == nil || r.cdi.want == nil && (device.IsInterface || len(r.plugin.Node.CDIDevices) == 0) {
 		return grant.Grant{}, nil
 	}

@@ -8,7 +8,6 @@ import (
 	"syscall"
 
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/attachment"
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -100,24 +99,17 @@ func (c cleanup) heldByAnother() error {
 	return nil
 }
 
-// mayRemove reports whether a device-info file or a CDI spec belongs to this attachment: it has a lease of it,
-// or no attachment has and the file is not named after another container.
+// mayRemove reports whether a device-info file or a CDI spec belongs to this attachment. If not, it logs
+// a warning.
 func (c cleanup) mayRemove(kind journal.Kind, name string) (bool, error) {
 	if c.plugin.Journal.Holds(c.key, kind, name) {
 		return true, nil
 	}
-	owner, err := c.plugin.Journal.Owner(kind, name)
-	switch {
-	case err != nil:
-		return false, err
-	case owner != nil:
-		c.log.Warn("left alone: the "+kind.String()+" is another attachment's", "file", name, "owner", owner.String())
-		return false, nil
-	case kind == journal.OfFile && attachment.OfAnother(name, c.key.ContainerID):
-		c.log.Warn("left alone: the file is named after another container", "file", name)
-		return false, nil
+	foreign, err := c.foreign(kind, name)
+	if foreign != "" {
+		c.log.Warn("left alone: the "+kind.String()+" "+foreign, "file", name)
 	}
-	return true, nil
+	return err == nil && foreign == "", err
 }
 
 // removeFile removes the device-info file from the directory that was deviceInfoDir at ADD.

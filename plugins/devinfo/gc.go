@@ -121,44 +121,31 @@ func (p *Plugin) Collect(e *journal.Entry, cniPath string) (done bool, err error
 // Sweep removes what no attachment has: see sweep.
 func (p *Plugin) Sweep() error { return translate(p.sweep(func() {})) }
 
-// collect deletes one attachment, as it was when that was decided, by what the journal knows
-// of it; where its entry was invalid, judged is nil, and the configuration and the leases
-// tell. While it is locked nobody can add or delete it.
+// collect deletes one attachment by its journal entry, if that is still the one which the caller judged.
+// If the entry is corrupt, judged is nil, and the configuration and the leases show what there is to
+// delete. No other call can add or delete the attachment meanwhile.
 func (p *Plugin) collect(cfg *config.Config, key journal.Key, judged *journal.Entry, cniPath string) (done bool, err error) {
-	of := &config.Config{Name: key.Network, Type: cfg.Type, CNIVersion: cfg.CNIVersion, Delegates: cfg.Delegates}
-	c, _ := p.open(of, &Args{ContainerID: key.ContainerID, IfName: key.IfName, Path: cniPath}) // there are no CNI_ARGS
-	if done, err = c.collect(judged); err != nil {
+	cfg = &config.Config{Name: key.Network, Type: cfg.Type, CNIVersion: cfg.CNIVersion, Delegates: cfg.Delegates}
+	c, _ := p.open(cfg, &Args{ContainerID: key.ContainerID, IfName: key.IfName, Path: cniPath}) // there are no CNI_ARGS
+	e, corrupt, err := c.lock()
+	defer e.Unlock()
+	switch {
+	case err != nil || e == nil: // its DEL has come
+	case corrupt != (judged == nil) || !corrupt && !e.Same(judged):
+		c.log.Info("left alone: it was added again meanwhile")
+	default:
+		now := *e
+		if corrupt {
+			now = *c.reconstruct(e)
+		} else if there, err := link.HasNetns(e.Netns); err != nil || !there || !e.OfBoot(p.BootID) || link.NetnsNamesProcess(e.Netns) {
+			now.Netns = "" // for the delegates: the path leads nowhere, or may be another pod's
+		}
+		done, err = true, cleanup{call: c, entry: &now}.run()
+	}
+	if err != nil {
 		return false, fmt.Errorf("attachment %s: %w", key, err)
 	}
 	return done, nil
-}
-
-func (c *call) collect(judged *journal.Entry) (done bool, err error) {
-	e, corrupt, err := c.lock()
-	if err != nil || e == nil { // its DEL has come
-		return false, err
-	}
-	defer e.Unlock()
-	if corrupt != (judged == nil) || !corrupt && !e.Same(judged) {
-		c.log.Info("left alone: it was added again meanwhile")
-		return false, nil
-	}
-	now := *e
-	if corrupt {
-		now = *c.reconstruct(e)
-	} else {
-		now.Netns = c.plugin.namespace(e)
-	}
-	return true, cleanup{call: c, entry: &now}.run()
-}
-
-// namespace is the network namespace that the delegates may be told of: none where the
-// path may be another's by now, or leads nowhere.
-func (p *Plugin) namespace(e *journal.Entry) string {
-	if there, err := link.HasNetns(e.Netns); err != nil || !there || !e.OfBoot(p.BootID) || link.NetnsNamesProcess(e.Netns) {
-		return ""
-	}
-	return e.Netns
 }
 
 // sweep removes what killed calls have left where no entry of the journal tells of it:

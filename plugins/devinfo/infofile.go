@@ -36,7 +36,10 @@ type infoFile struct {
 func (r *request) readInfoFile(written *devinfo.Info) (infoFile, error) {
 	f := infoFile{dir: r.plugin.Infos, name: r.fileName, log: r.log}
 	if f.name != "" {
-		err := r.refuseOwned()
+		foreign, err := r.foreign(journal.OfFile, f.name)
+		if foreign != "" {
+			err = fail(codeConfig, fmt.Errorf("device-info file %s: %s", r.att.Path, foreign), "runtimeConfig.CNIDeviceInfoFile must be a path of this attachment's own")
+		}
 		if err != nil {
 			return f, err
 		}
@@ -60,23 +63,6 @@ func (r *request) readInfoFile(written *devinfo.Info) (infoFile, error) {
 				`or name the device ("deviceID": "0000:01:00.2", or "deviceInfo": {"type": …})`)
 	}
 	return f, r.checkType(f.external)
-}
-
-// refuseOwned refuses a device-info file that another attachment has recorded, or that is named after
-// another container.
-func (r *request) refuseOwned() error {
-	owner, err := r.plugin.Journal.Owner(journal.OfFile, r.fileName)
-	switch {
-	case err != nil || owner != nil && *owner == r.key:
-		return err
-	case owner != nil:
-		err = fmt.Errorf("device-info file %s: belongs to attachment %s", r.att.Path, owner)
-	case attachment.OfAnother(r.fileName, r.key.ContainerID):
-		err = fmt.Errorf("device-info file %s: is named after another container", r.att.Path)
-	default:
-		return nil
-	}
-	return fail(codeConfig, err, "runtimeConfig.CNIDeviceInfoFile must be a path of this attachment's own")
 }
 
 // devicePluginInfo reads the file that the device plugin wrote about the device (section 4.1); nil if
@@ -153,7 +139,7 @@ func (f infoFile) ownIsAbout(info *devinfo.Info) bool {
 }
 
 func isSocket(info *devinfo.Info) bool {
-	return info.Type == devinfo.TypeVhostUser || info.Type == devinfo.TypeMemif
+	return info != nil && (info.Type == devinfo.TypeVhostUser || info.Type == devinfo.TypeMemif)
 }
 
 // keeps reports whether another program wrote a file that already says what info does, so that

@@ -193,6 +193,20 @@ func (c *call) infoFileName() (string, error) {
 	return "", err
 }
 
+// foreign returns why a device-info file or a CDI spec does not belong to this attachment: another one
+// has a lease of it, or the file is named after another container. "" = no other attachment has it.
+func (c *call) foreign(kind journal.Kind, name string) (why string, err error) {
+	owner, err := c.plugin.Journal.Owner(kind, name)
+	switch {
+	case err != nil || owner != nil && *owner == c.key:
+	case owner != nil:
+		why = "belongs to attachment " + owner.String()
+	case kind == journal.OfFile && attachment.OfAnother(name, c.key.ContainerID):
+		why = "is named after another container"
+	}
+	return why, err
+}
+
 // entry returns the attachment's journal entry, locked; nil if the journal has none.
 func (c *call) entry() (*journal.Entry, error) {
 	e, err := c.plugin.Journal.Lock(context.Background(), c.key, lockWait)

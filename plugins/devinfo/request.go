@@ -136,17 +136,16 @@ func (c *call) prevResult() (*result.Result, error) {
 	return res, nil
 }
 
-// unlessStrict returns the error if the configuration is strict; otherwise it logs a
-// warning.
+// unlessStrict returns the error if the configuration is strict; otherwise it logs a warning.
 func (c *call) unlessStrict(err error) error {
-	if c.cfg.Strict {
+	if err == nil || c.cfg.Strict {
 		return err
 	}
-	attrs := []any{}
+	log := c.log
 	if remedy := remedyOf(err); remedy != "" {
-		attrs = append(attrs, "remedy", remedy)
+		log = log.With("remedy", remedy)
 	}
-	c.log.Warn(err.Error(), attrs...)
+	log.Warn(err.Error())
 	return nil
 }
 
