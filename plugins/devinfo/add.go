@@ -53,10 +53,10 @@ func (p *Plugin) Add(args *Args) (err error) {
 	return nil
 }
 
-// plan is what an ADD is about to record and write.
+// plan is the device, and the content that ADD records and writes about it.
 type plan struct {
 	device  *discovery.Device
-	info    *devinfo.Info // what the device-info file will say; nil = no file
+	info    *devinfo.Info // content of the device-info file; nil = no file
 	granted grant.Grant
 	spec    []byte // the CDI spec; nil = none
 	leases  []journal.DeviceLease
@@ -81,27 +81,29 @@ func (r *request) decide(file infoFile, res *result.Result) (p plan, err error) 
 	return p, err
 }
 
-// describe composes what the device-info file will say. Four sources give facts, and [devinfo.Merge]
-// lays them over each other, key by key. The first that has a key wins:
+// describe composes the content of the device-info file. Each fact comes from one of these sources:
 //
-//  1. deviceInfo of the configuration: any key. [request.declaredInfo] fills in its placeholders.
-//  2. The kernel, asked by [discovery.Finder.Find]: pci-address, pf-pci-address, rdma-device and
-//     representor-device; of a vDPA device also parent-device, driver and path. The path of a socket is
-//     the socketPath of the CNI result, which is the prevResult or that of the last delegate.
-//  3. The device-info file as devinfo wrote it in a former ADD or for the delegates, if it is about the
-//     same device: see [infoFile.facts].
-//  4. The device-info file as another program wrote it, the runtime or a delegate; if the file is
-//     missing, the device plugin's: see [request.readInfoFile]. Facts that only this source has, such
-//     as vhost-net and unknown keys, stay.
+//   - deviceInfo of the configuration ([request.declaredInfo]): any key but version.
+//   - The kernel, through [discovery.Finder.Find]: pci-address, pf-pci-address, rdma-device (not of vDPA) and
+//     representor-device; for vDPA also parent-device, driver and path.
+//   - The CNI result, through Find too: the path of a socket, which is its socketPath. The CNI result is the
+//     result of the last delegate, else the prevResult.
+//   - The device-info file ([request.readInfoFile]): any key. The runtime or a delegate wrote it, or devinfo did,
+//     in a former ADD or for the delegates. If it is missing, the device plugin's file counts. What devinfo
+//     wrote counts only if it is about the same device ([infoFile.facts]).
 //
-// Some keys have another order: type, version, the path of a socket, mode and role. The doc comment of
-// Merge has it. No source gives the version but the file; otherwise it is [devinfo.SpecVersion].
+// [devinfo.Merge] decides which source wins, by key:
 //
-// The same sources, the deviceIDs of the configuration, the pciID of the CNI result and the interface in
-// the pod name the device. Find refuses them if they name different devices, and [request.checkType] a
-// type that is not the file's.
+//   - most keys: deviceInfo, then Find, then the file.
+//   - type, and the path of a socket: deviceInfo, then the file, then Find.
+//   - mode and role: the file, then deviceInfo.
+//   - version: the file, else [devinfo.SpecVersion].
+//   - vhost-net and unknown keys: deviceInfo, then the file, because Find has none.
 //
-// A missing description is a warning with a remedy, or an error if the configuration is strict.
+// Sources that name different devices are an error: Find compares deviceInfo, the deviceIDs, the file unless
+// devinfo wrote it, the pciID of the CNI result, and the interface in the pod. Different types in deviceInfo
+// and the file are an error too ([request.checkType]). A device that cannot be described is a warning
+// with a remedy, or an error if the configuration is strict.
 func (r *request) describe(device *discovery.Device, file infoFile) (*devinfo.Info, error) {
 	for _, w := range device.Warnings {
 		r.log.Warn(w)
@@ -127,7 +129,7 @@ func (r *request) describe(device *discovery.Device, file infoFile) (*devinfo.In
 	return info, r.warnOfOrder(device, info)
 }
 
-// nothingFound returns the error, or logs the warning, that there is no device to describe.
+// nothingFound returns the error of an ADD without a device, or logs it as a warning.
 func (r *request) nothingFound(device *discovery.Device) error {
 	problem := device.Problem
 	if problem == nil && device.Virtual && !r.cfg.Strict && len(r.cfg.DeviceIDs) == 0 {
@@ -142,14 +144,14 @@ func (r *request) nothingFound(device *discovery.Device) error {
 }
 
 // invalid returns the error, or logs the warning, of device information that breaks the specification.
-// A socket's comes from the configuration alone, so strict makes no difference; a device's lacks what the
-// kernel does not know.
+// For a socket it is always an error, because the configuration is to blame. For a device the kernel may lack
+// a fact.
 func (r *request) invalid(err error, info *devinfo.Info, problem error) error {
 	if problem != nil {
 		return r.unlessStrict(problem)
 	}
 	err = fail(codeInvalidInfo, err, "complete it by the configuration's deviceInfo; no file was written")
-	if isSocket(info) {
+	if discovery.IsSocket(info.Type) {
 		return err
 	}
 	return r.unlessStrict(err)
@@ -201,7 +203,7 @@ func (r *request) finalResult(res *result.Result, plan plan) *result.Result {
 	}
 	texts := plan.info.Texts()
 	pciID, socket := texts["pci-address"], ""
-	if isSocket(plan.info) {
+	if plan.info != nil && discovery.IsSocket(plan.info.Type) {
 		pciID, socket = "", texts["path"]
 	} else if plan.device.SF != "" && !r.cfg.SubfunctionParent {
 		pciID = "" // the parent's, which must not be taken for the sub-function

@@ -23,7 +23,7 @@ type cdiSpec struct {
 	file journal.CDI
 }
 
-// wantedSpec returns the CDI spec that the configuration asks for.
+// wantedSpec returns the CDI spec of the configuration.
 func (c *call) wantedSpec() (cdiSpec, error) {
 	want, err := c.att.CDI(c.cfg)
 	if err != nil || want == nil {
@@ -97,8 +97,8 @@ func (s cdiSpec) encode(granted grant.Grant, info *devinfo.Info, file string) ([
 	return cdispec.Encode(spec), nil
 }
 
-// mountable returns the path by which the runtime mounts the device-info file later; "" if the attachment
-// has no file, or if a user other than root could replace it until then.
+// mountable returns the path of the device-info file, for the runtime to mount; "" if the attachment has no
+// file, or if an ordinary user could replace the file before that.
 func (s cdiSpec) mountable(name string) (string, error) {
 	if name == "" {
 		return "", nil

@@ -9,9 +9,8 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// Check compares what ADD left with what is there now: the delegates' own CHECK,
-// the file, the device's identity, the interface. Optional facts that have changed
-// are warnings.
+// Check compares the attachment with its journal entry: the delegates run their own CHECK, and the file,
+// the device's identity and the interface must be the same. Optional facts that have changed are warnings.
 func (p *Plugin) Check(args *Args) error {
 	c, err := p.openStrict(args)
 	if err != nil {
@@ -53,8 +52,7 @@ func (p *Plugin) Check(args *Args) error {
 	return c.compare(a, &now)
 }
 
-// compare compares the entry with what is there, and with what the configuration says of
-// the device.
+// compare compares the entry with the node, and with the device that the configuration names.
 func (c *call) compare(a *check.Checker, e *journal.Entry) error {
 	declared, _, err := c.att.Declared(c.cfg)
 	if err != nil {

@@ -21,7 +21,7 @@ type cleanup struct {
 }
 
 // run runs the delegates' DEL in reverse order, removes the CDI spec and the device-info file, and
-// then releases the leases and removes the entry. What is missing already counts as removed. A failure
+// then releases the leases and removes the entry. Missing files and leases count as removed. A failure
 // does not stop the rest, but keeps the entry.
 func (c cleanup) run() error {
 	e := c.entry
@@ -50,9 +50,9 @@ func (c cleanup) run() error {
 	return c.plugin.Journal.Forget(e)
 }
 
-// delDelegates runs the DEL of the entry's delegates, all of them whatever fails. They must not take a
-// device away from another pod that has it by now. If such a pod exists, they get no network namespace, or,
-// if no ADD is recorded because it was refused, are not run.
+// delDelegates runs the DEL of all the entry's delegates, even if some fail. They must not take a device
+// away from another pod that has got it since ADD. If such a pod exists, they get no network namespace; if no
+// ADD is recorded, because it was refused, they are not run.
 func (c cleanup) delDelegates() (errs []error) {
 	if len(c.entry.Delegates) == 0 {
 		return nil

@@ -72,8 +72,8 @@ func (c cleanup) addNamed() error {
 	})
 }
 
-// reconstruct returns the entry that ADD would have written, for an attachment whose entry is missing,
-// or corrupt, which has what the leases show.
+// reconstruct returns the entry that ADD would have written, for an attachment whose entry is missing. If the
+// entry is corrupt, corrupt contains what the leases show.
 func (c *call) reconstruct(corrupt *journal.Entry) *journal.Entry {
 	runnable := *c.cfg
 	runnable.Delegates = nil

@@ -30,10 +30,10 @@ const (
 	lockWait      = 30 * time.Second // of the wait for another call of the attachment, or for a delegate whose devinfo was killed
 )
 
-// runDelegates runs the delegates, if there are any. Before that, it records the attachment, takes
-// leases of the devices that the delegates are asked to take, and writes the device-info file for them,
-// as far as it is known. It returns the result of the last delegate, else the prevResult, and the file
-// as the delegates left it.
+// runDelegates runs the delegates, if there are any. Before that, it records the attachment, takes leases
+// of the devices that the delegates will take, and writes the facts that are known already to the
+// device-info file, for the delegates. It returns the result of the last delegate, else the prevResult, and
+// the file as the delegates left it.
 func (r *request) runDelegates(rollback *rollback, file infoFile) (*result.Result, infoFile, error) {
 	if len(r.delegates) == 0 {
 		return r.prev, file, nil
@@ -48,7 +48,7 @@ func (r *request) runDelegates(rollback *rollback, file infoFile) (*result.Resul
 		return nil, file, err
 	}
 	if known != nil {
-		e.Wrote, e.Info, e.Kept = true, known.Encode(), says(file.original, known)
+		e.Wrote, e.Info, e.Kept = true, known.Encode(), sameInfo(file.original, known)
 	}
 	if err := rollback.record(e); err != nil {
 		return nil, file, err
@@ -84,8 +84,8 @@ func (r *request) knownInfo(file infoFile) (*devinfo.Info, error) {
 	return info, nil
 }
 
-// addDelegates runs the delegates' ADD, and warns of one that ignores its prevResult. It keeps in the
-// recorded entry which delegates need a DEL, and with which result. It returns the last one's result.
+// addDelegates runs the delegates' ADD and returns the last result. It warns of a delegate that ignores its
+// prevResult. In e it keeps the delegates that need a DEL, and the result for that.
 func (r *request) addDelegates(e *journal.Entry) (*result.Result, error) {
 	all := *e
 	all.Delegates = r.delegates
@@ -203,8 +203,8 @@ func (c *call) capabilityArgs() map[string]json.RawMessage {
 	return all
 }
 
-// failed says which delegate failed at what. A CNI error of the child's own keeps
-// its code and message; a child that died without one is an I/O failure.
+// failed adds the delegate and its verb to an error. A CNI error of the delegate keeps its code and message; a
+// delegate that died without one is an I/O failure.
 func failed(verb string, err error) error {
 	of, ok := errors.AsType[*cniexec.PluginError](err)
 	if !ok {
@@ -243,12 +243,10 @@ func delegateConfigs(cfg *config.Config) (list []json.RawMessage) {
 	for _, d := range cfg.Delegates {
 		keys := object(d.Raw)
 		set := func(key, value string) {
-			if _, has := keys[key]; !has && value != "" {
+			if value != "" {
 				keys[key], _ = json.Marshal(value) // a string always encodes
 			}
 		}
-		delete(keys, "name")
-		delete(keys, "cniVersion")
 		set("name", cfg.Name)
 		set("cniVersion", cfg.CNIVersion)
 		if keys["deviceID"] == nil && keys["pciBusID"] == nil { // else the child has a device of its own

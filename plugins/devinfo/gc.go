@@ -121,9 +121,9 @@ func (p *Plugin) Collect(e *journal.Entry, cniPath string) (done bool, err error
 // Sweep removes what no attachment has: see sweep.
 func (p *Plugin) Sweep() error { return translate(p.sweep(func() {})) }
 
-// collect deletes one attachment by its journal entry, if that is still the one which the caller judged.
-// If the entry is corrupt, judged is nil, and the configuration and the leases show what there is to
-// delete. No other call can add or delete the attachment meanwhile.
+// collect deletes one attachment by its journal entry, unless the entry has changed since the caller judged
+// it. If the entry is corrupt, judged is nil, and the configuration and the leases show what there is to
+// delete. The lock on the entry keeps other calls from adding or deleting the attachment while collect runs.
 func (p *Plugin) collect(cfg *config.Config, key journal.Key, judged *journal.Entry, cniPath string) (done bool, err error) {
 	cfg = &config.Config{Name: key.Network, Type: cfg.Type, CNIVersion: cfg.CNIVersion, Delegates: cfg.Delegates}
 	c, _ := p.open(cfg, &Args{ContainerID: key.ContainerID, IfName: key.IfName, Path: cniPath}) // there are no CNI_ARGS

@@ -30,9 +30,9 @@ type infoFile struct {
 	original []byte        // content that a failed ADD restores; nil = it removes the file
 }
 
-// readInfoFile reads the device-info file as ADD finds it. written is what a former ADD left in it.
-// It refuses a file that belongs to another attachment or contradicts the configuration. If the file
-// is missing, it reads the device plugin's, which the runtime should have copied.
+// readInfoFile reads the device-info file as ADD finds it. written is the content that a former ADD wrote.
+// A file that belongs to another attachment or contradicts the configuration is an error. If the file is
+// missing, readInfoFile reads the device plugin's, which the runtime should have copied.
 func (r *request) readInfoFile(written *devinfo.Info) (infoFile, error) {
 	f := infoFile{dir: r.plugin.Infos, name: r.fileName, log: r.log}
 	if f.name != "" {
@@ -46,7 +46,7 @@ func (r *request) readInfoFile(written *devinfo.Info) (infoFile, error) {
 		if f.text, f.external, err = readInfo(r.log, f.dir, f.name); err != nil {
 			return f, err
 		}
-		if written != nil && (f.text == nil || says(f.text, written)) {
+		if written != nil && (f.text == nil || sameInfo(f.text, written)) {
 			f.own, f.external = written, nil
 		} else {
 			f.original = f.text
@@ -119,7 +119,7 @@ func (f infoFile) reread(written *devinfo.Info) (infoFile, error) {
 	return f, err
 }
 
-// facts returns the facts of the file that ADD keeps unless a better source has them: those of other
+// facts returns the facts of the file that ADD keeps if no better source has them: facts of other
 // programs and, if devinfo wrote them about this device, its own.
 func (f infoFile) facts(device *discovery.Device, declared *devinfo.Info) *devinfo.Info {
 	if f.own == nil || !f.ownIsAbout(cmp.Or(device.Info, declared)) {
@@ -135,26 +135,22 @@ func (f infoFile) ownIsAbout(info *devinfo.Info) bool {
 		return false
 	}
 	id := discovery.Identity(info)
-	return id == discovery.Identity(f.own) || id == "" && isSocket(info)
+	return id == discovery.Identity(f.own) || id == "" && discovery.IsSocket(info.Type)
 }
 
-func isSocket(info *devinfo.Info) bool {
-	return info != nil && (info.Type == devinfo.TypeVhostUser || info.Type == devinfo.TypeMemif)
-}
-
-// keeps reports whether another program wrote a file that already says what info does, so that
-// devinfo leaves it alone.
+// keeps reports whether another program wrote a file with the same content, so that devinfo leaves it
+// alone.
 func (f infoFile) keeps(info *devinfo.Info) bool {
 	if f.own != nil {
-		return says(f.original, info)
+		return sameInfo(f.original, info)
 	}
-	return says(f.text, info)
+	return sameInfo(f.text, info)
 }
 
-// write makes the file say what info does; nil takes back what devinfo wrote.
+// write makes info the content of the file; nil restores the content before devinfo wrote.
 func (f infoFile) write(info *devinfo.Info) error {
 	switch {
-	case f.name == "" || info == nil && f.own == nil || info != nil && says(f.text, info):
+	case f.name == "" || info == nil && f.own == nil || info != nil && sameInfo(f.text, info):
 		return nil
 	case info == nil:
 		return f.restore()
@@ -176,9 +172,9 @@ func setContent(dir *store.Dir, name string, text []byte) error {
 	return dir.Write(name, text)
 }
 
-// says reports whether all readers of a file read info from it. A file with a key in another letter
+// sameInfo reports whether all readers of a file read info from it. A file with a key in another letter
 // case differs, because Validate refuses such a key.
-func says(file []byte, info *devinfo.Info) bool {
+func sameInfo(file []byte, info *devinfo.Info) bool {
 	now, err := devinfo.Parse(file)
 	return err == nil && bytes.Equal(compact(now), compact(info)) && now.Validate().Err() == nil &&
 		!bytes.Contains(file, []byte(`"punt"`)) // Parse reads it as inject-punt

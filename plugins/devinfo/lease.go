@@ -28,7 +28,7 @@ func deviceLeases(sys *sysfs.FS, mode journal.Mode, name string) (list []journal
 	return list, nil
 }
 
-// mergeLeases adds leases to a list; of two of one device the exclusive one stays.
+// mergeLeases adds leases to a list. If a device is in both, the exclusive lease stays.
 func mergeLeases(list []journal.DeviceLease, more ...journal.DeviceLease) []journal.DeviceLease {
 	for _, l := range more {
 		n := slices.IndexFunc(list, func(has journal.DeviceLease) bool { return has.ID == l.ID })
@@ -74,9 +74,9 @@ func (c *call) askedLeases(delegates []json.RawMessage) ([]journal.DeviceLease, 
 }
 
 // foundLeases returns the leases of the device that Find has found. They are exclusive, unless the
-// interface is one of several on the device. A device takes no lease, but must not be another pod's, if
-// it is only described: its interface is not in the pod, no delegate was asked for it, and the
-// container gets none of its device nodes.
+// interface is one of several on the device. A device that is only described takes no lease, but it is an
+// error if another pod has it. Only described means that the pod has not got its interface, the network has
+// no delegates, and the container gets none of its device nodes.
 func (r *request) foundLeases(device *discovery.Device, info *devinfo.Info, granted grant.Grant) ([]journal.DeviceLease, error) {
 	mode := journal.Exclusive
 	if device.Shared {

@@ -3,19 +3,16 @@ package plugin
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
-	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/result"
 )
 
 // newEntry returns the journal entry of the attachment before ADD has done anything. It names
-// everything that ADD may make. res is the result that the delegates have to start from, or have made.
+// everything that ADD may make. res is the CNI result so far.
 func (r *request) newEntry(res *result.Result) *journal.Entry {
 	t := r.target(r.declared, nil, res)
 	e := &journal.Entry{
@@ -35,7 +32,7 @@ func (r *request) newEntry(res *result.Result) *journal.Entry {
 	return e
 }
 
-// commit records what ADD is about to make, takes leases of the devices, and then writes the files.
+// commit records the plan, takes leases of the devices, and then writes the files.
 func (r *request) commit(rollback *rollback, file infoFile, res *result.Result, plan plan) error {
 	e := r.newEntry(res)
 	if last := rollback.entry; last != nil {
@@ -70,86 +67,23 @@ func (r *request) commit(rollback *rollback, file infoFile, res *result.Result, 
 	return setContent(r.plugin.Specs, e.CDI.File, plan.spec) // container runtimes read all specs again when one changes
 }
 
-// takeOver handles a former ADD of this attachment that had no DEL. A live one without delegates stays
-// until this ADD is recorded, which replaces it. One that was killed during its delegates, is of an
-// earlier boot or has lost its network namespace is cleaned up. One whose delegates have made a pod's network is refused.
-// takeOver returns what the former ADD wrote to the device-info file; nil if that is gone or counts no more.
-func (r *request) takeOver(rollback *rollback) (written *devinfo.Info, err error) {
-	former, corrupt, err := r.lock()
-	if err != nil || former == nil {
-		return nil, err
-	}
-	rollback.former = former
-	ended := *former
-	switch {
-	case corrupt: // lock has warned; the leases alone show what there is to clean up
-	case !former.OfBoot(r.plugin.BootID):
-		r.log.Warn("cleaning up after an attachment of an older boot", "since", former.Time)
-		ended.Netns = "" // another pod's may be at its path
-	case r.plugin.dead(r.key, former):
-		r.log.Warn("cleaning up after an attachment whose network namespace is gone", "since", former.Time)
-		ended.Netns = ""
-	case len(former.Delegates) == 0:
-		written, _, err = r.written(former)
-		return written, err
-	case former.Complete:
-		remedy := "DEL first: to add it again would tear down what its delegates made"
-		if len(r.delegates) == 0 || r.cfg.PrevResult != nil && former.PrevResult == nil {
-			remedy = "devinfo stands twice in this chain: name it once"
-		}
-		return nil, fail(codeConfig, fmt.Errorf("attachment %s exists, since %s", r.key, former.Time.Format("2006-01-02 15:04:05 MST")), remedy)
-	default:
-		r.log.Warn("cleaning up after an ADD that was cut short", "since", former.Time)
-		if written, _, err = r.written(former); err != nil {
-			return nil, err
-		}
-	}
-	c := cleanup{call: r.call, entry: &ended}
-	c.removeInfo = func() error {
-		if _, external, err := r.written(&ended); err != nil || external { // this ADD reads it
-			return err
-		}
-		return c.removeFile()
-	}
-	if err := c.run(); err != nil {
-		return nil, fmt.Errorf("clean up after an earlier ADD: %w", err)
-	}
-	former.Unlock()
-	rollback.former = nil
-	return written, nil
-}
-
-// written returns what the device-info file says if a former ADD wrote it. external is true if
-// another program, such as a delegate or the runtime, wrote it, before that ADD or since.
-func (r *request) written(former *journal.Entry) (info *devinfo.Info, external bool, err error) {
-	if former.File == "" || former.File != r.fileName {
-		return nil, false, nil
-	}
-	_, info, err = readInfo(r.log, store.Open(former.Dir), former.File)
-	if info == nil || !former.Kept && says(former.Info, info) {
-		return info, false, err
-	}
-	return nil, true, err
-}
-
-// rollback is what a failed ADD goes back to.
+// rollback is the state to which a failed ADD returns.
 type rollback struct {
 	call *call
 	file infoFile // as ADD found it
 
-	former       *journal.Entry // of the ADD that this one repeats, locked until it is replaced; nil = none
+	former       *journal.Entry // the entry of the ADD that this one repeats, locked until it is replaced; nil = none
 	replaced     *journal.Entry // the former entry, once it is replaced
 	restoreFiles func() error   // restores the files of the former entry
 
-	// entry is this ADD's, as it recorded it last, locked; nil = it has recorded none. In memory it has only
-	// the delegates that need a DEL, with the result for that.
+	// entry is the entry that this ADD recorded last, locked; nil = none. In memory it contains only the delegates
+	// that need a DEL, and the result for that.
 	entry *journal.Entry
 }
 
-// end undoes an ADD that failed with err, and unlocks its entries. A live attachment becomes what it was
-// before the ADD, unless delegates have run, because their DEL may have removed its interface. Otherwise
-// the attachment ends. If that fails too, the entry stays, so that DEL, GC and the next ADD know what is
-// left to do.
+// end undoes an ADD that failed with err, and unlocks its entries. A repeated ADD goes back to the former
+// attachment, unless delegates have run, because their DEL may remove its interface. Otherwise the
+// attachment is cleaned up. If that fails too, the entry stays: DEL, GC and the next ADD finish the work.
 func (b *rollback) end(err error) error {
 	defer func() { b.former.Unlock(); b.entry.Unlock() }()
 	if err == nil || b.entry == nil {
@@ -182,8 +116,8 @@ const (
 )
 
 // record writes the entry to the journal and takes its leases. It replaces the entry that this ADD
-// recorded before, or that of the ADD which it repeats. Files that only the repeated ADD made are
-// removed first, once nothing can be refused any more.
+// recorded before, or the former entry. Files that only the former entry has are removed first, once nothing
+// can be refused any more.
 func (b *rollback) record(e *journal.Entry) (err error) {
 	j, former := b.call.plugin.Journal, cleanup{call: b.call, entry: b.former}
 	if b.former != nil {

@@ -24,7 +24,7 @@ type request struct {
 	prev      *result.Result // the prevResult; nil = none
 }
 
-// request reads the arguments of ADD and refuses those that ADD cannot follow.
+// request reads the arguments of ADD and returns an error if ADD cannot follow them.
 func (p *Plugin) request(args *Args) (*request, error) {
 	c, err := p.openStrict(args)
 	if err != nil {
@@ -95,8 +95,8 @@ func (c *call) declaredInfo() (*devinfo.Info, error) {
 	return info, nil
 }
 
-// wantedFile returns the name of the device-info file; "" and a warning if the runtime asks for none,
-// which is an error if the configuration is strict.
+// wantedFile returns the name of the device-info file; "" if the runtime passes no path. That is logged as a
+// warning, or an error if the configuration is strict.
 func (r *request) wantedFile() (string, error) {
 	name, err := r.infoFileName()
 	if err != nil || name != "" {
@@ -149,8 +149,8 @@ func (c *call) unlessStrict(err error) error {
 	return nil
 }
 
-// target is all that is known about the device before [discovery.Finder.Find] looks for it. existing is
-// what the device-info file says, res the result so far.
+// target returns everything that is known about the device before [discovery.Finder.Find] looks for it.
+// existing is the content of the device-info file, res the CNI result so far.
 func (c *call) target(declared, existing *devinfo.Info, res *result.Result) discovery.Target {
 	prev, _ := res.Find(c.att.IfName, c.att.Netns)
 	return discovery.Target{
