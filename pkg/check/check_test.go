@@ -1,6 +1,7 @@
 package check_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -61,7 +62,7 @@ func (w *world) step(f *txtar.File) {
 	body := string(f.Data)
 	switch word {
 	case "HOST":
-		w.host = w.captured(arg, strings.Fields(body))
+		w.captured(arg, strings.Fields(body)...)
 	case "NETNS":
 		w.without("netlink/netns.json")
 		w.host.Files = append(w.host.Files, txtar.File{Name: "netlink/netns.json", Data: []byte(`{"/run/netns/pod": ` + body + `}`)})
@@ -82,16 +83,15 @@ func (w *world) step(f *txtar.File) {
 	}
 }
 
-// captured is a host of testdata/hosts, less some entries.
-func (w *world) captured(name string, less []string) *txtar.Archive {
+// captured gives the world a host of testdata/hosts, less some entries.
+func (w *world) captured(name string, less ...string) {
 	w.t.Helper()
-	archive, err := txtar.ParseFile("../../testdata/hosts/" + name + ".txtar")
+	var err error
+	w.host, err = txtar.ParseFile("../../testdata/hosts/" + name + ".txtar")
 	w.must(err)
-	w.host = archive
 	for _, entry := range less {
 		w.without(entry)
 	}
-	return archive
 }
 
 // without takes an entry out of the host, with all below it.
@@ -139,7 +139,7 @@ func (w *world) report(explain bool) string {
 	fmt.Fprintf(&b, "state: %s\n", state)
 	bad := false
 	for _, f := range r.Facts {
-		fmt.Fprintf(&b, "%s | %s | %s | %s | %s | %s\n", f.Fact, or(f.Journal), or(f.File), or(f.Now), or(f.Source), f.Verdict)
+		fmt.Fprintf(&b, "%s | %s | %s | %s | %s | %s\n", f.Fact, cmp.Or(f.Journal, "-"), cmp.Or(f.File, "-"), cmp.Or(f.Now, "-"), cmp.Or(f.Source, "-"), f.Verdict)
 		bad = bad || f.Verdict == check.Differs || f.Verdict == check.Gone
 	}
 	if bad && r.Problem == nil {
@@ -166,13 +166,6 @@ func (w *world) report(explain bool) string {
 	return strings.ReplaceAll(b.String(), w.dir, "")
 }
 
-func or(value string) string {
-	if value == "" {
-		return "-"
-	}
-	return value
-}
-
 func TestWhatTheJournalCannotReadIsNotCompared(t *testing.T) {
 	for _, test := range []struct {
 		err    error
@@ -196,7 +189,7 @@ func TestWhatTheJournalCannotReadIsNotCompared(t *testing.T) {
 
 func TestANetnsOfWhichNothingIsKnownIsNotGone(t *testing.T) {
 	w := &world{t: t, dir: t.TempDir()}
-	w.captured("igb-sriov", nil) // which has no pod
+	w.captured("igb-sriov") // which has no pod
 	a, unseen := w.checker(), errors.New("not seen from here")
 	a.NetnsGone = func(string) (bool, error) { return false, unseen }
 	e := &journal.Entry{
@@ -229,7 +222,7 @@ func TestANetnsOfWhichNothingIsKnownIsNotGone(t *testing.T) {
 // It is the kernel's error that counts, not what the file would say.
 func TestAFileThatCannotBeReadIsNeitherGoneNorInvalid(t *testing.T) {
 	w := &world{t: t, dir: t.TempDir()}
-	w.captured("mlx5-legacy", nil)
+	w.captured("mlx5-legacy")
 	w.must(os.MkdirAll(filepath.Join(w.dir, infoDir, "pod1"), 0o755), os.MkdirAll(filepath.Join(w.dir, cdiDir, "spec"), 0o755))
 	e := &journal.Entry{File: "pod1", Dir: infoDir, Wrote: true, Complete: true}
 	if r := w.checker().Compare(e, discovery.Target{}); r.Problem == nil || r.Problem.Kind != check.FileUnreadable {

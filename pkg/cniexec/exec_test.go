@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -65,11 +64,7 @@ func expect(t testing.TB, err error, reason cniexec.Reason, words ...string) {
 	if !errors.As(err, &got) || got.Reason != reason {
 		t.Fatalf("got %v (%#v), want %s", err, err, reason)
 	}
-	for _, w := range words {
-		if !strings.Contains(err.Error(), w) {
-			t.Errorf("%q lacks %q", err, w)
-		}
-	}
+	difftest.Says(t, err, words...)
 }
 
 func TestAPluginGetsItsInputAndGivesItsOutput(t *testing.T) {
@@ -152,10 +147,7 @@ func TestAPluginThatHangsIsEndedWithWhatItStarted(t *testing.T) {
 			plugin := script(t, deaf+"exec 4>alive; sleep 3600 & wait; sleep 3600")
 			alive := fifo(t, plugin, "alive")
 			gone := make(chan error, 1)
-			go func() { // its end is read when nobody has it open any more
-				_, err := os.ReadFile(alive)
-				gone <- err
-			}()
+			go func() { gone <- hear(alive) }() // its end is read when nobody has it open any more
 			began := time.Now()
 			_, err := call(t, &cniexec.Exec{Limit: 5 * time.Second}, plugin, "ADD") // in which a slow shell opens the pipe
 			expect(t, err, cniexec.ReasonTimeout, plugin+": ended after 5s")
@@ -198,10 +190,8 @@ func TestADaemonThatKeepsTheOutputIsNotWaitedFor(t *testing.T) {
 }
 
 func TestAnExecutableThatIsBeingWrittenIsWaitedFor(t *testing.T) {
-	self, err := os.ReadFile("/bin/true")
-	must(t, err)
 	path := filepath.Join(t.TempDir(), "plugin")
-	must(t, os.WriteFile(path, self, 0o755))
+	difftest.Write(t, path, difftest.Read(t, "/bin/true"), 0o755)
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	must(t, err)
 	defer f.Close()

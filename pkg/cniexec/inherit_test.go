@@ -1,17 +1,19 @@
 package cniexec_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"devinfo-cni.io/pkg/cniexec"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/private"
 	"devinfo-cni.io/pkg/private/privatetest"
 )
@@ -35,20 +37,18 @@ func free(t *testing.T, path string) bool {
 	return err == nil
 }
 
-// killedCaller runs a plugin by a process that is killed once it has begun.
-func killedCaller(t *testing.T, lock *os.File, plugin, begun string) {
-	t.Helper()
-	self, err := os.Executable()
-	must(t, err)
-	caller := exec.Command(self)
-	caller.Env = append(os.Environ(), roleEnv+"=caller:"+plugin)
-	caller.ExtraFiles = []*os.File{lock}
-	must(t, caller.Start())
-	lock.Close()
-	must(t, hear(begun))
-	must(t, caller.Process.Kill())
-	if err := caller.Wait(); err == nil {
-		t.Fatal("the caller was not killed")
+// pluginEnv is the plugin that the test binary runs, as the caller that a test kills.
+const pluginEnv = "CNIEXEC_TEST_PLUGIN"
+
+func TestMain(m *testing.M) {
+	plugin := os.Getenv(pluginEnv)
+	if plugin == "" {
+		os.Exit(m.Run())
+	}
+	unset := os.Unsetenv(pluginEnv)
+	_, err := (&cniexec.Exec{Inherit: os.NewFile(3, "lock")}).ExecPlugin(context.Background(), plugin, nil, os.Environ())
+	if err = errors.Join(unset, err); err != nil {
+		log.Fatal(err)
 	}
 }
 
@@ -64,7 +64,15 @@ func TestAPluginWhoseCallerWasKilledKeepsTheLock(t *testing.T) {
 			lock := lockedFile(t)
 			plugin := script(t, text)
 			begun, goOn, ended := fifo(t, plugin, "begun"), fifo(t, plugin, "goon"), fifo(t, plugin, "ended")
-			killedCaller(t, lock, plugin, begun)
+			caller := exec.Command("/proc/self/exe")
+			caller.Env, caller.ExtraFiles = append(os.Environ(), pluginEnv+"="+plugin), []*os.File{lock}
+			must(t, caller.Start())
+			lock.Close()
+			must(t, hear(begun))
+			must(t, caller.Process.Kill())
+			if err := caller.Wait(); err == nil {
+				t.Fatal("the caller was not killed")
+			}
 			if free(t, lock.Name()) {
 				t.Error("it is free")
 			}
@@ -89,11 +97,7 @@ func TestADaemonInheritsTheLockToo(t *testing.T) {
 	}
 	must(t, tell(end)) // it lives
 	must(t, hear(ended))
-	fds, err := os.ReadFile(filepath.Join(filepath.Dir(plugin), "fds"))
-	must(t, err)
-	if !strings.Contains(string(fds), lock.Name()) {
-		t.Errorf("it did not inherit the lock: %s", fds)
-	}
+	difftest.Contains(t, difftest.Read(t, filepath.Join(filepath.Dir(plugin), "fds")), lock.Name())
 }
 
 // One that has a limit has a process group of its own.
@@ -101,10 +105,7 @@ func TestAPluginThatIsKilledTakesItsChildrenAlong(t *testing.T) {
 	plugin := script(t, "(exec 4>alive; echo >begun; sleep 3600) >/dev/null 2>&1 & read x <goon; kill -KILL $$")
 	alive, begun, goOn := fifo(t, plugin, "alive"), fifo(t, plugin, "begun"), fifo(t, plugin, "goon")
 	gone := make(chan error, 1)
-	go func() {
-		_, err := os.ReadFile(alive)
-		gone <- err
-	}()
+	go func() { gone <- hear(alive) }()
 	told := make(chan error, 1)
 	go func() { told <- errors.Join(hear(begun), tell(goOn)) }()
 	_, err := call(t, &cniexec.Exec{Limit: time.Hour}, plugin, "ADD")
