@@ -129,7 +129,12 @@ func TestInjectionIsOffByNamespaceOrAnnotation(t *testing.T) {
 
 func TestWhatIsMissingIsPassedOrRefused(t *testing.T) {
 	gone := func(r *rig) { must(r.t, os.Remove(r.node.DeviceInfoDir+"/sriov-net-"+sandbox+"_net1")) }
-	for name, test := range map[string]lack{
+	for name, test := range map[string]struct {
+		annotations []string
+		prepare     func(*rig)
+		reason      string // "" = nothing is missing
+		problem     string
+	}{
 		"nothing":               {nil, func(*rig) {}, "", ""},
 		"an interface of veths": {[]string{"devinfo-cni.io/require="}, func(r *rig) { r.attach("bridge", sandbox, "net2", "") }, "", ""},
 		"a file":                {nil, gone, "file", "interface net1: its device-info file: DIR/infos/sriov-net-" + sandbox + "_net1: read: no such file or directory: delete the pod, so that its networks are attached anew"},
@@ -146,47 +151,37 @@ func TestWhatIsMissingIsPassedOrRefused(t *testing.T) {
 		"a disk":                            {nil, func(r *rig) { r.options.StageDir = "/proc/none" }, "failed", "/proc/none"},
 	} {
 		for _, policy := range []inject.WhenMissing{inject.Pass, inject.Refuse} {
-			t.Run(name+", "+string(policy), func(t *testing.T) { test.try(t, policy) })
+			t.Run(name+", "+string(policy), func(t *testing.T) {
+				r := newRig(t)
+				r.options.WhenMissing = policy
+				r.attach("sriov-net", sandbox, "net1", vfInfo)
+				test.prepare(r)
+				a := r.agent()
+				if !strings.HasPrefix(r.options.StageDir, "/proc") {
+					a = r.opened()
+				}
+				_, _, err := a.CreateContainer(t.Context(), pod(test.annotations...), container())
+				refused := test.reason != "" && policy == inject.Refuse
+				want := "injected"
+				switch {
+				case refused:
+					want = "refused " + test.reason
+				case test.reason != "":
+					want = "passed " + test.reason
+				}
+				r.told(want)
+				said := r.log.text()
+				if policy == inject.Refuse {
+					said = fmt.Sprint(err)
+				}
+				if !strings.Contains(strings.ReplaceAll(said, r.dir, "DIR"), test.problem) || (err != nil) != refused {
+					t.Errorf("got %s, want %s", said, test.problem)
+				}
+				if err != nil && !strings.HasPrefix(err.Error(), "pod shop/web, container app: ") {
+					t.Errorf("got %v", err)
+				}
+			})
 		}
-	}
-}
-
-// A lack is what makes a container lack something, or not.
-type lack struct {
-	annotations []string
-	prepare     func(*rig)
-	reason      string // "" = nothing is missing
-	problem     string
-}
-
-func (test lack) try(t *testing.T, policy inject.WhenMissing) {
-	r := newRig(t)
-	r.options.WhenMissing = policy
-	r.attach("sriov-net", sandbox, "net1", vfInfo)
-	test.prepare(r)
-	a := r.agent()
-	if !strings.HasPrefix(r.options.StageDir, "/proc") {
-		a = r.opened()
-	}
-	_, _, err := a.CreateContainer(t.Context(), pod(test.annotations...), container())
-	refused := test.reason != "" && policy == inject.Refuse
-	want := "injected"
-	switch {
-	case refused:
-		want = "refused " + test.reason
-	case test.reason != "":
-		want = "passed " + test.reason
-	}
-	r.told(want)
-	said := r.log.text()
-	if policy == inject.Refuse {
-		said = fmt.Sprint(err)
-	}
-	if !strings.Contains(strings.ReplaceAll(said, r.dir, "DIR"), test.problem) || (err != nil) != refused {
-		t.Errorf("got %s, want %s", said, test.problem)
-	}
-	if err != nil && !strings.HasPrefix(err.Error(), "pod shop/web, container app: ") {
-		t.Errorf("got %v", err)
 	}
 }
 
