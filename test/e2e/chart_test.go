@@ -39,7 +39,7 @@ func TestWithTheChart(t *testing.T) {
 		{"AnUpgradeRefusesAndARollbackDoesNot", rolledBack},
 		{"TheSameReleaseHasTheDriver", withDriver},
 		{"NothingIsRemovedBelowAPod", inUse},
-		{"TheAgentIsRemovedAsDocumented", removed},
+		{"TheAgentIsRemovedAsDocumented", removedByHelm},
 	})
 	helm(t, installation(t, "`(helm uninstall [^`]*)`"))
 	shell(t, installation(t, "`(kubectl delete namespace [^`]*)`"))
@@ -183,4 +183,9 @@ func inUse(t *testing.T, _ *nodeAgent) {
 		_, err := tryOnNode("", "test", "!", "-e", "/opt/cni/bin/devinfo")
 		return err
 	})
+}
+
+// removedByHelm is the section "Remove" of docs/install.md.
+func removedByHelm(t *testing.T, _ *nodeAgent) {
+	leavesNothing(t, helm(t, documented(t, "install.md", "## Remove")))
 }

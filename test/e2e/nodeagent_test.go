@@ -151,9 +151,19 @@ func installed(t *testing.T, a *nodeAgent) {
 	eventually(t, limit, there)
 }
 
-// removed is the section "Remove" of docs/install.md.
+// removed is the section "Remove" of docs/install.md, for kustomize.
 func removed(t *testing.T, _ *nodeAgent) {
-	out := shell(t, documented(t, "install.md", "## Remove"))
+	leavesNothing(t, shell(t, `dir=$(mktemp -d)
+to() { realpath --relative-to="$dir" "deploy/devinfo/$1"; }
+printf 'resources: [%s]\ncomponents: [%s]\n' "$(to overlays/metrics)" "$(to components/uninstall)" >"$dir/kustomization.yaml"
+kubectl apply -k "$dir"
+rm -r "$dir"
+kubectl -n devinfo rollout status daemonset/devinfo-agent --timeout=15m`))
+}
+
+// leavesNothing asks the node for what the agent had put there; out is what its removal said.
+func leavesNothing(t *testing.T, out string) {
+	t.Helper()
 	for _, path := range agentFiles() {
 		if _, err := tryOnNode("", "test", "-e", path); err == nil {
 			t.Errorf("%s is there still:\n%s", path, out)
