@@ -77,8 +77,8 @@ func (n *Network) Add(prev json.RawMessage) (json.RawMessage, error) {
 
 // add runs ADD of the i-th plugin, and counts it unless it has done nothing.
 func (n *Network) add(i int, prev json.RawMessage) (res types.Result, err error) {
-	err = n.run(i, prev, func(cni *libcni.CNIConfig, one *libcni.NetworkConfigList) (err error) {
-		res, err = cni.AddNetworkList(context.Background(), one, n.Runtime)
+	err = n.run(i, prev, func(c call) (err error) {
+		res, err = c.AddNetworkList(context.Background(), c.one, n.Runtime)
 		return err
 	})
 	n.emptyCache()
@@ -95,63 +95,59 @@ func (n *Network) Del(result json.RawMessage, stop func(error) bool) (errs []err
 	if has, err := version.GreaterThanOrEqualTo(n.List.CNIVersion, "0.4.0"); err != nil || !has {
 		result = nil
 	}
-	for err := range n.each(slices.Backward(n.List.Plugins), result, func(cni *libcni.CNIConfig, one *libcni.NetworkConfigList) error {
-		return cni.DelNetworkList(context.Background(), one, n.Runtime)
-	}) {
-		errs = append(errs, err)
-		if stop != nil && stop(err) {
-			break
-		}
-	}
-	return errs
+	return n.each(slices.Backward(n.List.Plugins), result, stop, func(c call) error {
+		return c.DelNetworkList(context.Background(), c.one, n.Runtime)
+	})
 }
 
 // Check runs CHECK of the plugins in order, with the runtime's prevResult, up to the first
 // that fails (SPEC.md section 4, "Lifecycle & Ordering").
 func (n *Network) Check(prev json.RawMessage) error {
-	return first(n.each(slices.All(n.List.Plugins), prev, func(cni *libcni.CNIConfig, one *libcni.NetworkConfigList) error {
-		return cni.CheckNetworkList(context.Background(), one, n.Runtime)
-	}))
+	return errors.Join(n.each(slices.All(n.List.Plugins), prev, atOnce, func(c call) error {
+		return c.CheckNetworkList(context.Background(), c.one, n.Runtime)
+	})...)
 }
 
 // GC hands the list of valid attachments to all plugins, whatever fails.
 func (n *Network) GC(valid []types.GCAttachment) []error {
-	return slices.Collect(n.each(slices.All(n.List.Plugins), nil, func(cni *libcni.CNIConfig, one *libcni.NetworkConfigList) error {
-		return cni.GCNetworkList(context.Background(), one, &libcni.GCArgs{ValidAttachments: valid})
-	}))
+	return n.each(slices.All(n.List.Plugins), nil, nil, func(c call) error {
+		return c.GCNetworkList(context.Background(), c.one, &libcni.GCArgs{ValidAttachments: valid})
+	})
 }
 
 // Status gives the error of the first plugin that is not ready.
 func (n *Network) Status() error {
-	return first(n.each(slices.All(n.List.Plugins), nil, func(cni *libcni.CNIConfig, one *libcni.NetworkConfigList) error {
-		return cni.GetStatusNetworkList(context.Background(), one)
-	}))
+	return errors.Join(n.each(slices.All(n.List.Plugins), nil, atOnce, func(c call) error {
+		return c.GetStatusNetworkList(context.Background(), c.one)
+	})...)
 }
 
-// A verb is libcni's, for a list.
-type verb func(cni *libcni.CNIConfig, one *libcni.NetworkConfigList) error
+// A call is one of libcni for a list of one plugin.
+type call struct {
+	*libcni.CNIConfig
+	one *libcni.NetworkConfigList
+}
 
-// each runs a verb of the plugins, and yields their errors.
-func (n *Network) each(plugins iter.Seq2[int, *libcni.PluginConfig], prev json.RawMessage, do verb) iter.Seq[error] {
-	return func(yield func(error) bool) {
-		n.emptyCache()
-		for i := range plugins {
-			if err := n.run(i, prev, do); err != nil && !yield(err) {
-				return
+func atOnce(error) bool { return true }
+
+// each makes a call for each of the plugins, until stop says so of an error; nil = it never does.
+func (n *Network) each(
+	plugins iter.Seq2[int, *libcni.PluginConfig], prev json.RawMessage, stop func(error) bool, do func(call) error,
+) (errs []error) {
+	n.emptyCache()
+	for i := range plugins {
+		if err := n.run(i, prev, do); err != nil {
+			errs = append(errs, err)
+			if stop != nil && stop(err) {
+				break
 			}
 		}
 	}
+	return errs
 }
 
-func first(errs iter.Seq[error]) error {
-	for err := range errs {
-		return err
-	}
-	return nil
-}
-
-// run runs a verb of the i-th plugin, with that prevResult unless it is nil.
-func (n *Network) run(i int, prev json.RawMessage, do verb) error {
+// run makes a call for the i-th plugin, with that prevResult unless it is nil.
+func (n *Network) run(i int, prev json.RawMessage, do func(call) error) error {
 	plugin := n.List.Plugins[i]
 	name := plugin.Network.Type
 	if prev != nil {
@@ -162,7 +158,7 @@ func (n *Network) run(i int, prev json.RawMessage, do verb) error {
 	}
 	one := *n.List
 	one.Plugins = []*libcni.PluginConfig{plugin}
-	err := do(libcni.NewCNIConfigWithCacheDir(n.Dirs, n.Cache, n.Exec), &one)
+	err := do(call{libcni.NewCNIConfigWithCacheDir(n.Dirs, n.Cache, n.Exec), &one})
 	if err == nil {
 		return nil
 	}
