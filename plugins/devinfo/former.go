@@ -49,10 +49,11 @@ func (r *request) takeOver(rollback *rollback) (written *devinfo.Info, err error
 	}
 	c := cleanup{call: r.call, entry: &ended}
 	c.removeInfo = func() error {
-		if _, external, err := r.written(&ended); err != nil || external { // this ADD reads it
-			return err
+		_, external, err := r.written(&ended)
+		if err == nil && !external { // else this ADD reads it
+			err = c.removeFile()
 		}
-		return c.removeFile()
+		return err
 	}
 	if err := c.run(); err != nil {
 		return nil, fmt.Errorf("clean up after an earlier ADD: %w", err)

@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -82,9 +81,9 @@ func (r *request) foundLeases(device *discovery.Device, info *devinfo.Info, gran
 	if device.Shared {
 		mode = journal.Shared
 	}
-	name := cmp.Or(device.SF, discovery.Identity(info))
-	if info != nil && info.Type == devinfo.TypeVDPA {
-		name = discovery.Identity(info)
+	name := discovery.Identity(info)
+	if device.SF != "" && (info == nil || info.Type != devinfo.TypeVDPA) {
+		name = device.SF
 	}
 	list, err := deviceLeases(r.plugin.Finder.Sys, mode, name)
 	if err != nil || len(list) == 0 {

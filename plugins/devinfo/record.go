@@ -90,22 +90,20 @@ func (b *rollback) end(err error) error {
 		return err
 	}
 	var failed error
+	c := cleanup{call: b.call, removeInfo: b.file.restore}
 	if b.replaced != nil && len(b.entry.Delegates) == 0 {
-		if failed = b.reinstate(); failed == nil {
+		restoreFiles := b.restoreFiles // record sets another one
+		b.former = b.entry
+		if failed = b.record(b.replaced); failed == nil {
+			c.removeInfo = nil // the file is the former attachment's
+			failed = restoreFiles()
+		}
+		if failed == nil {
 			return err
 		}
 	}
-	return followedBy(err, failed, cleanup{call: b.call, entry: b.entry, removeInfo: b.file.restore}.run())
-}
-
-// reinstate records the former entry again and restores its files.
-func (b *rollback) reinstate() error {
-	restoreFiles := b.restoreFiles
-	b.former = b.entry
-	if err := b.record(b.replaced); err != nil {
-		return err
-	}
-	return restoreFiles()
+	c.entry = b.entry
+	return followedBy(err, failed, c.run())
 }
 
 // sriovPause and sriovTries limit the wait for sriov-cni's lock. In a chain sriov-cni's DEL runs after
@@ -141,14 +139,10 @@ func (b *rollback) record(e *journal.Entry) (err error) {
 	switch {
 	case err == nil:
 		b.replaced, b.former, b.entry = cmp.Or(b.former, b.replaced), nil, e
-		return nil
 	case as[*journal.HeldError](err):
-		err = b.call.held(err)
+		return b.call.held(err)
 	case codeOf(err) == codeIO:
-		err = fail(codeIO, err, "the journal is in the node setting stateDir, "+b.call.plugin.Node.StateDir)
-	}
-	if b.former != nil {
-		err = followedBy(err, b.restoreFiles())
+		return fail(codeIO, err, "the journal is in the node setting stateDir, "+b.call.plugin.Node.StateDir)
 	}
 	return err
 }

@@ -3,8 +3,6 @@ package plugin
 import (
 	"fmt"
 	"io/fs"
-
-	"devinfo-cni.io/pkg/config"
 )
 
 // Status says whether an ADD could succeed now.
@@ -33,16 +31,12 @@ func (p *Plugin) Status(args *Args) error {
 	if len(cfg.Delegates) == 0 {
 		return nil
 	}
-	return p.delegatesReady(cfg, args.Path)
-}
-
-func (p *Plugin) delegatesReady(cfg *config.Config, cniPath string) error {
 	for n := range cfg.Delegates {
-		if err := p.runnable(cfg, n, cniPath); err != nil {
+		if err := p.runnable(cfg, n, args.Path); err != nil {
 			return notReady(err, "")
 		}
 	}
-	n, err := p.network(cfg, cniPath)
+	n, err := p.network(cfg, args.Path)
 	if err != nil {
 		return notReady(err, "")
 	}
