@@ -47,14 +47,7 @@ func before514(t testing.TB, name string) *hosttxt.Host {
 
 var on = checktest.Finder
 
-// onHostNetwork is the same, but the pod has the host's own interfaces.
-func onHostNetwork(t testing.TB, h *hosttxt.Host) *discovery.Finder {
-	t.Helper()
-	f := on(t, h)
-	f.Interfaces = hostNetwork{f.Interfaces}
-	return f
-}
-
+// hostNetwork gives the pod the host's own interfaces.
 type hostNetwork struct{ discovery.Interfaces }
 
 func (n hostNetwork) Interface(_, name string) (link.Interface, error) {

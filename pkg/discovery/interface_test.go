@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link"
 )
@@ -155,15 +156,12 @@ func TestVirtioDeviceThatCannotBeToldIsWarnedOf(t *testing.T) {
 	}
 }
 
-// vdpaMAC gives every vDPA device one answer, and has no interfaces.
+// vdpaMAC gives every vDPA device one answer, and is asked for no interface.
 type vdpaMAC struct {
+	discovery.Interfaces
 	mac string
 	ok  bool
 	err error
-}
-
-func (vdpaMAC) Interface(string, string) (link.Interface, error) {
-	return link.Interface{}, link.ErrNoInterface
 }
 
 func (m vdpaMAC) VDPAMAC(string) (net.HardwareAddr, bool, error) {

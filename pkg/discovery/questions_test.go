@@ -33,7 +33,7 @@ func question(t testing.TB, text string) (*discovery.Finder, discovery.Target) {
 	text, _, _ = strings.Cut(text, " #")
 	words := strings.Fields(text)
 	host, target := words[0], discovery.Target{FollowLower: true}
-	captured, network, silent, broken := load(t, host), on, false, ""
+	captured, hostnet, silent, broken := load(t, host), false, false, ""
 	for _, word := range words[1:] {
 		key, value, _ := strings.Cut(word, "=")
 		switch key {
@@ -48,7 +48,7 @@ func question(t testing.TB, text string) (*discovery.Finder, discovery.Target) {
 		case "pod":
 			target.Netns, target.IfName = pod, value
 		case "hostnet":
-			network = onHostNetwork
+			hostnet = true
 		case "old":
 			captured = before514(t, host)
 		case "nofollow":
@@ -65,13 +65,16 @@ func question(t testing.TB, text string) (*discovery.Finder, discovery.Target) {
 			t.Fatalf("%s: %q is no word", text, word)
 		}
 	}
-	f := network(t, captured)
+	f := on(t, captured)
 	f.Sys = sysfs.New(hosttxttest.Tree{FS: f.Sys.Files(), Asked: func(name string) error {
 		if name == broken {
 			return syscall.EIO
 		}
 		return nil
 	}})
+	if hostnet {
+		f.Interfaces = hostNetwork{f.Interfaces}
+	}
 	if silent {
 		f.Interfaces = withoutBusInfo{f.Interfaces}
 	}

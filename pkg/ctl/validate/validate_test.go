@@ -84,18 +84,12 @@ func lines(docs []validate.Document) string {
 	return b.String()
 }
 
-// examples are the files of the specification's.
-func examples(t testing.TB) []string {
-	t.Helper()
+func TestSpecificationsExamplesAreValid(t *testing.T) {
 	files, err := filepath.Glob("../../../devinfo/testdata/npwg/*.json")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%q, %v", files, err)
 	}
-	return files
-}
-
-func TestSpecificationsExamplesAreValid(t *testing.T) {
-	for _, name := range examples(t) {
+	for _, name := range files {
 		if d := one(t, checker, difftest.Read(t, name), ""); d.Kind != validate.DeviceInfo || len(d.Findings) > 0 {
 			t.Errorf("%s: %+v", name, d)
 		}
