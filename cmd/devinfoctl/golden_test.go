@@ -19,13 +19,11 @@ import (
 
 const hosts = "../../testdata/hosts/"
 
-// outcome is what a run of the program gave.
 type outcome struct {
 	stdout, stderr string
 	exit           int
 }
 
-// ctl runs the program.
 func ctl(args ...string) outcome {
 	var stdout, stderr bytes.Buffer
 	exit := run(args, strings.NewReader(""), &stdout, &stderr)

@@ -53,7 +53,6 @@ func newNode(t *testing.T) *liveNode {
 	return newNodeIn(t, t.TempDir(), sysfs)
 }
 
-// newNodeIn is a node with that sysfs.
 func newNodeIn(t testing.TB, dir, sysfs string) *liveNode {
 	t.Helper()
 	n := &liveNode{config.DefaultNode(), t, filepath.Join(dir, "node.json"), filepath.Join(dir, "bin")}
@@ -101,7 +100,6 @@ func (n *liveNode) plugin(name, script string) {
 	n.must(os.WriteFile(filepath.Join(n.bin, name), []byte(text), 0o755))
 }
 
-// calls are what the plugins have logged.
 func (n *liveNode) calls() string {
 	n.t.Helper()
 	log, err := os.ReadFile(filepath.Join(n.bin, "log"))

@@ -17,7 +17,6 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// run runs the program.
 func (t *tool) run(ctx context.Context, args ...string) (code int) {
 	root := t.root()
 	root.SetArgs(args)

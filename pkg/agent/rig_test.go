@@ -103,7 +103,6 @@ func (r *rig) dead(container, address string) journal.Entry {
 	return e
 }
 
-// left are the containers that the journal has.
 func (r *rig) left() []string { return checktest.Containers(r.t, r.Node) }
 
 // started runs an agent until the test ends, or end is called.
@@ -176,7 +175,6 @@ func well(a *agent.Agent) bool {
 	return true
 }
 
-// says gives what a check says.
 func says(a *agent.Agent, part string) string {
 	for _, c := range a.Checks() {
 		if err := c.Ask(); c.Name == part && err != nil {

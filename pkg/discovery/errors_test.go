@@ -44,7 +44,6 @@ func TestNoPFHasARepresentor(t *testing.T) {
 		pci.rdma-device mlx5_0 < /sys/bus/pci/devices/0000:03:00.0/infiniband`)
 }
 
-// asked must not be.
 type asked struct{ t *testing.T }
 
 func (a asked) Switchdev(pf string) (bool, error) {

@@ -38,7 +38,6 @@ func TestEveryDeviceOfEveryHostIsDescribed(t *testing.T) {
 	goldentest.File(t, name, string(txtar.Format(got)))
 }
 
-// line is the description of a device.
 func line(t *testing.T, f *discovery.Finder, name string) string {
 	t.Helper()
 	device, err := f.Find(byID(name))
@@ -69,7 +68,6 @@ func line(t *testing.T, f *discovery.Finder, name string) string {
 	return strings.Join(words, " ")
 }
 
-// work is what was asked of a file system.
 type work struct {
 	calls   int
 	entries int // of directories, as far as they were read

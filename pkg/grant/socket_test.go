@@ -13,7 +13,6 @@ import (
 	"devinfo-cni.io/pkg/pod"
 )
 
-// web is the pod that asks.
 var web = pod.Identity{UID: "6e0c2d4f", ContainerID: "0123456789abcdef9876"}
 
 func vhostUser(path string) *devinfo.Info {

@@ -124,7 +124,6 @@ func (r *rig) answers() []string {
 	return slices.Clone(r.says)
 }
 
-// told expects that these are what metrics were told so far.
 func (r *rig) told(want ...string) {
 	r.t.Helper()
 	difftest.Equal(r.t, r.answers(), want)
@@ -283,7 +282,6 @@ func (n containerRuntime) run() (stop func()) {
 	return stop
 }
 
-// create has a container made.
 func (n containerRuntime) create(p *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, error) {
 	n.r.t.Helper()
 	answer, err := n.CreateContainer(n.r.t.Context(), &adaptation.CreateContainerRequest{Pod: p, Container: c})

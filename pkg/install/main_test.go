@@ -41,7 +41,6 @@ func keeper(t *testing.T, from string) *install.Plugin {
 	return &install.Plugin{From: from, Dir: t.TempDir(), Newer: none}
 }
 
-// keep expects that state.
 func keep(t *testing.T, p *install.Plugin, state string) *install.Installation {
 	t.Helper()
 	done, err := p.Keep(context.Background())

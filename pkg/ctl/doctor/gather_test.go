@@ -21,7 +21,6 @@ import (
 	"devinfo-cni.io/pkg/others"
 )
 
-// kubelet answers as the kubelet does.
 type kubelet struct {
 	podresources.UnimplementedPodResourcesListerServer
 }

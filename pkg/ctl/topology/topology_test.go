@@ -22,7 +22,6 @@ import (
 
 var must = difftest.Must
 
-// load is a captured host.
 func load(t *testing.T, name string) hostdev.Host {
 	t.Helper()
 	file := hosttxttest.Load(t, name)
@@ -31,7 +30,6 @@ func load(t *testing.T, name string) hostdev.Host {
 	return hostdev.Host{Sys: sysfs.New(file.Sys()), Links: host.Links, Switches: host}
 }
 
-// tree is the picture of a host.
 func tree(t *testing.T, host hostdev.Host, held ...node.Attachment) string {
 	t.Helper()
 	top, err := topology.Read(host, nil, held)

@@ -41,7 +41,6 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
-// checker validates for this node.
 func (n *node) checker() validate.Checker {
 	return validate.Checker{Find: func(name string) error {
 		_, err := os.Stat(filepath.Join(n.bin, name))

@@ -30,14 +30,12 @@ var checker = validate.Checker{Find: func(name string) error {
 	return nil // not known
 }}
 
-// check checks all documents of a text.
 func check(c validate.Checker, text string, kind validate.Kind) []validate.Document {
 	docs := validate.Parse("file", []byte(text))
 	c.Check(docs, kind)
 	return docs
 }
 
-// one checks a text of one document.
 func one(t *testing.T, c validate.Checker, text string, kind validate.Kind) validate.Document {
 	t.Helper()
 	docs := check(c, text, kind)
