@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -77,7 +77,7 @@ func (d *dir) entries(name string, wanted func(fs.DirEntry) bool) (names []strin
 			names = append(names, e.Name())
 		}
 	}
-	sort.Sort(byNumber(names))
+	slices.SortFunc(names, byNumber)
 	return names
 }
 
