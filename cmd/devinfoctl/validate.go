@@ -44,14 +44,10 @@ versions, unless none of its directories exists on this machine.
 
 Exits with 1 if there is an error, or with --strict a warning.`
 
-type validateFlags struct {
-	kind       string
-	strict     bool
-	claimTypes []string
-}
-
 func validateCommand(t *tool) *cobra.Command {
-	var f validateFlags
+	var checker validate.Checker
+	var kind string
+	var strict bool
 	var names []string
 	for _, k := range validate.Kinds {
 		names = append(names, string(k))
@@ -69,17 +65,17 @@ func validateCommand(t *tool) *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			signal.Reset(os.Interrupt, syscall.SIGTERM) // reading may take for ever, and there is nothing to clean up
-			return t.validate(cmd.Context(), args, f)
+			return t.validate(cmd.Context(), args, checker, validate.Kind(kind), strict)
 		},
 	}
-	commandline.Choice(cmd, cmd.Flags(), &f.kind, "kind", "", "", "what it is: "+strings.Join(names, ", "), names...)
-	cmd.Flags().StringSliceVar(&f.claimTypes, "allow-claim-config", nil, "the nodes' cni-dra-driver --allow-claim-config: which plugins a claim may bring; without it a warning says that nodes may allow none")
-	cmd.Flags().BoolVar(&f.strict, "strict", false, "warnings are errors")
+	commandline.Choice(cmd, cmd.Flags(), &kind, "kind", "", "", "what it is: "+strings.Join(names, ", "), names...)
+	cmd.Flags().StringSliceVar(&checker.ClaimTypes, "allow-claim-config", nil, "the nodes' cni-dra-driver --allow-claim-config: which plugins a claim may bring; without it a warning says that nodes may allow none")
+	cmd.Flags().BoolVar(&strict, "strict", false, "warnings are errors")
 	t.cniPathFlag(cmd)
 	return cmd
 }
 
-func (t *tool) validate(ctx context.Context, args []string, f validateFlags) error {
+func (t *tool) validate(ctx context.Context, args []string, checker validate.Checker, kind validate.Kind, strict bool) error {
 	const remedyToRead = "name a file that can be read, or - for standard input"
 	files, many, err := filesIn(args)
 	if err != nil {
@@ -93,14 +89,13 @@ func (t *tool) validate(ctx context.Context, args []string, f validateFlags) err
 		}
 		docs = append(docs, validate.Parse(name, text)...)
 	}
-	checker := validate.Checker{ClaimTypes: f.claimTypes}
 	checker.Find, checker.Versions = plugins(ctx, t.pluginDirs())
-	checker.Check(docs, validate.Kind(f.kind))
+	checker.Check(docs, kind)
 	checked := map[string]bool{} // files
 	for _, d := range docs {
 		checked[d.File] = checked[d.File] || d.Skipped != validate.NoKind
 		for n := range d.Findings {
-			d.Findings[n].Warning = d.Findings[n].Warning && !f.strict
+			d.Findings[n].Warning = d.Findings[n].Warning && !strict
 		}
 	}
 	docs = slices.DeleteFunc(docs, func(d validate.Document) bool { return !checked[d.File] })
