@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/ctl/capture"
-	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/remedy"
 )
@@ -46,7 +45,6 @@ func captureCommand(t *tool) *cobra.Command {
   devinfoctl capture --name rack7 --note 'ConnectX-6, 8 VFs, switchdev' -o rack7.txtar
   devinfoctl --host rack7.txtar capture --scrub -o public.txtar
   devinfoctl capture -o - | less`,
-		Args: commandline.Args(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output == "" {
 				return remedy.Misuse("name the file, or - for standard output", "capture: -o is missing")

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/journal"
@@ -59,7 +58,6 @@ func doctorCommand(t *tool) *cobra.Command {
 		Example: `  devinfoctl doctor
   devinfoctl doctor -o json | jq '.answers[] | select(.level == "error")'
   devinfoctl --host node.txtar doctor`,
-		Args: commandline.Args(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			t.tolerant = true
 			h, err := t.host()

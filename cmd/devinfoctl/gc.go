@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/remedy"
@@ -53,7 +52,6 @@ func gcCommand(t *tool) *cobra.Command {
   devinfoctl gc --yes
   devinfoctl gc --yes --cni-path /opt/cni/bin:/usr/lib/cni
   devinfoctl gc --claim 0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01 --yes`,
-		Args: commandline.Args(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dryRun == yes {
 				return remedy.Misuse("give --dry-run to see what would be removed, or --yes to remove it", "gc: one of --dry-run and --yes is needed")

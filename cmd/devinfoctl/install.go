@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
@@ -38,7 +37,6 @@ func installCommand(t *tool) *cobra.Command {
 		Long:  installHelp,
 		Example: `  devinfoctl install --cni-bin-dir /opt/cni/bin
   devinfoctl install --cni-bin-dir /host/opt/cni/bin --from /plugins/devinfo`,
-		Args: commandline.Args(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if p.Dir == "" {
 				return remedy.Misuse("on most nodes it is /opt/cni/bin; the container runtime's configuration names it", "install: --cni-bin-dir is missing")

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/check"
-	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -57,7 +56,6 @@ func listCommand(t *tool) *cobra.Command {
   devinfoctl list --abandoned
   devinfoctl list -o json | jq '.attachments[] | select(.state != "Ok")'
   devinfoctl --host node.txtar list`,
-		Args: commandline.Args(0),
 		RunE: t.onHost(func(h *host, _ []string) error {
 			list, err := h.Attachments()
 			if err != nil {

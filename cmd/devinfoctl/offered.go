@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"devinfo-cni.io/pkg/ctl/commandline"
 )
 
 const offeredHelp = `Lists the devices of the node that rules of cni-dra-driver name: as what each is offered to
@@ -17,7 +15,7 @@ name no device; topology shows all devices.`
 
 func offeredCommand(t *tool) *cobra.Command {
 	return &cobra.Command{
-		Use: "offered", Short: "what cni-dra-driver offers of the node, to whom it is given, and why the rest is not", Long: offeredHelp, Args: commandline.Args(0),
+		Use: "offered", Short: "what cni-dra-driver offers of the node, to whom it is given, and why the rest is not", Long: offeredHelp,
 		Example: "  devinfoctl offered\n  devinfoctl offered -o json",
 		RunE: t.onHost(func(h *host, _ []string) error {
 			offer, err := h.Offer()

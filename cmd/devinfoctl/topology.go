@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/topology"
 	"devinfo-cni.io/pkg/dra/state"
@@ -34,7 +33,6 @@ func topologyCommand(t *tool) *cobra.Command {
 		Long:  topologyHelp,
 		Example: `  devinfoctl topology
   devinfoctl --host node.txtar topology -o json`,
-		Args: commandline.Args(0),
 		RunE: t.onHost(func(h *host, _ []string) error { return t.topology(h) }),
 	}
 }

@@ -18,7 +18,6 @@ func (t *tool) listCommand() *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"pods"},
 		Short:   "the attachments of all pods of a namespace (the default command)",
-		Args:    commandline.Args(0),
 		RunE:    t.list,
 	}
 	t.listFlags(cmd)

@@ -150,6 +150,7 @@ func (c choice) Set(value string) error {
 
 // Finish is for a root command without arguments of its own. It gives it the flag --version, and makes it
 // refuse arguments, which are no commands, with an error that names the command that was meant, if one is near.
+// Its commands take no arguments unless their Args say otherwise.
 // Flags that do not exist are refused with an error that names the help. Errors are for [remedy.Report].
 func Finish(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
@@ -162,6 +163,11 @@ func Finish(root *cobra.Command) {
 		}
 		return remedy.Misuse("see "+cmd.CommandPath()+" --help", "%w", err)
 	})
+	for _, cmd := range root.Commands() {
+		if cmd.Args == nil {
+			cmd.Args = Args(0)
+		}
+	}
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil
