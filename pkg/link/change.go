@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
@@ -100,14 +101,13 @@ func octets(text string, length int) net.HardwareAddr {
 func (k *Kernel) VF(pf string, index int) (vf VFRecord, ok bool, err error) {
 	list, err := vfsOf(0, nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(pf)))
 	if errors.Is(err, syscall.ENODEV) {
-		return VFRecord{}, false, fmt.Errorf("interface %q: %w", pf, ErrNoInterface)
-	} else if err != nil {
+		err = ErrNoInterface
+	}
+	if err != nil {
 		return VFRecord{}, false, fmt.Errorf("interface %q: %w", pf, err)
 	}
-	for _, vf := range list {
-		if vf.Index == index {
-			return vf, true, nil
-		}
+	if at := slices.IndexFunc(list, func(vf VFRecord) bool { return vf.Index == index }); at >= 0 {
+		return list[at], true, nil
 	}
 	return VFRecord{}, false, nil
 }
