@@ -47,7 +47,7 @@ func New(h *hosttxt.Host) (*Kernel, error) {
 	var eswitches struct{ Dev map[string]link.EswitchRecord }
 	var ports struct{ Port map[string]link.PortRecord }
 	host := new(Kernel)
-	err := read(h, map[string]any{
+	for name, to := range map[string]any{
 		"netlink/ip-link.json":         &host.Links,
 		"netlink/uplinks.json":         &host.Uplinks,
 		"netlink/uses.json":            &host.Uses,
@@ -56,9 +56,14 @@ func New(h *hosttxt.Host) (*Kernel, error) {
 		"netlink/vdpa-config.json":     &vdpa,
 		"netlink/devlink-eswitch.json": &eswitches,
 		"netlink/devlink-port.json":    &ports,
-	})
-	if err != nil {
-		return nil, err
+	} {
+		data := h.File(name)
+		if data == nil {
+			continue
+		}
+		if err := json.Unmarshal(data, to); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
 	}
 	byDevice, err := portsByDevice(ports.Port)
 	if err != nil {
@@ -98,20 +103,6 @@ func portsByDevice(ports map[string]link.PortRecord) (map[string][]*netlink.Devl
 		}
 	}
 	return all, nil
-}
-
-// read decodes each part that the host has.
-func read(h *hosttxt.Host, parts map[string]any) error {
-	for name, to := range parts {
-		data := h.File(name)
-		if data == nil {
-			continue
-		}
-		if err := json.Unmarshal(data, to); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-	}
-	return nil
 }
 
 // Interface is link.Kernel's.
