@@ -19,22 +19,24 @@ import (
 // Attachment is one entry of the journal, or one of a claim's records, and what has
 // become of it.
 type Attachment struct {
-	Pod string // namespace/name; "" = no Kubernetes asked for it
-	journal.Key
-	Type   string
-	Device string       // that it has a lease of, or else names: PCI address, vDPA device, SF or socket
-	Lease  journal.Mode // of the device; "" = none: another may have it
-	File   string       // path of the device-info file; "" = ADD wrote none
-	CDI    string       // the CDI device, vendor/class=name
-	Netns  string
-	Claim  string     // namespace/name of the ResourceClaim; "" = not by DRA
-	Since  *time.Time // of ADD
-	State  check.State
-	Why    string // more of a state that is not ok
+	Type   string       `json:"type,omitempty"`
+	Device string       `json:"device,omitempty"` // that it has a lease of, or else names: PCI address, vDPA device, SF or socket
+	Lease  journal.Mode `json:"lease,omitempty"`  // of the device; "" = none: another may have it
+	File   string       `json:"file,omitempty"`   // path of the device-info file; "" = ADD wrote none
+	CDI    string       `json:"cdi,omitempty"`    // the CDI device, vendor/class=name
+	Netns  string       `json:"netns,omitempty"`
+	Since  *time.Time   `json:"since,omitempty"` // of ADD
+	Why    string       `json:"why,omitempty"`   // more of a state that is not ok
 
-	Has     []string    // devices of which it has exclusive leases
-	Shares  []string    // those of which it has shared ones
-	Verdict *Comparison // what State and Why are taken from; nil = it was not compared
+	// These are in JSON as a subject has them.
+	Pod         string `json:"-"` // namespace/name; "" = no Kubernetes asked for it
+	Claim       string `json:"-"` // namespace/name of the ResourceClaim; "" = not by DRA
+	journal.Key `json:"-"`
+	State       check.State `json:"-"`
+
+	Has     []string    `json:"-"` // devices of which it has exclusive leases
+	Shares  []string    `json:"-"` // those of which it has shared ones
+	Verdict *Comparison `json:"-"` // what State and Why are taken from; nil = it was not compared
 
 	entry  *journal.Entry    // nil = it is not in the journal, or cannot be read
 	unread error             // why it cannot be read
@@ -68,17 +70,11 @@ func (a *Attachment) subject() subject {
 
 // MarshalJSON gives what the node has of it.
 func (a Attachment) MarshalJSON() ([]byte, error) {
+	type fields Attachment // without this method
 	return json.Marshal(struct {
 		subject
-		Type   string       `json:"type,omitempty"`
-		Device string       `json:"device,omitempty"`
-		Lease  journal.Mode `json:"lease,omitempty"`
-		File   string       `json:"file,omitempty"`
-		CDI    string       `json:"cdi,omitempty"`
-		Netns  string       `json:"netns,omitempty"`
-		Since  *time.Time   `json:"since,omitempty"`
-		Why    string       `json:"why,omitempty"`
-	}{a.subject(), a.Type, a.Device, a.Lease, a.File, a.CDI, a.Netns, a.Since, a.Why})
+		fields
+	}{a.subject(), fields(a)})
 }
 
 // String names the attachment in full: by the claim where it has no container yet, or
