@@ -45,9 +45,7 @@ func class(state check.State, r *check.Report) string {
 	switch state {
 	case check.Newer:
 		return "newer"
-	case check.Adding, check.Dead, check.Corrupt:
-		return string(state)
-	case check.OK, check.Unknown:
+	case check.Adding, check.Dead, check.Corrupt, check.OK, check.Unknown:
 		if len(r.Changed()) == 0 {
 			return string(state)
 		}
