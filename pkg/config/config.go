@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/containernetworking/cni/pkg/types"
+
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/devinfo/shape"
 )
@@ -43,7 +45,7 @@ type Config struct {
 	CDI               *CDI // nil = no CDI spec is asked for
 
 	// Valid is cni.dev/valid-attachments; nil when absent, null or not such a list.
-	Valid []ValidAttachment
+	Valid []types.GCAttachment
 
 	Idle        []string     // keys that have an effect in a delegate only
 	Unknown     []UnknownKey // at most the first 10
@@ -65,12 +67,6 @@ type Delegate struct {
 	Key  string // "delegates[0]"
 	Type string
 	Raw  json.RawMessage
-}
-
-// ValidAttachment is one entry of cni.dev/valid-attachments.
-type ValidAttachment struct {
-	ContainerID string `json:"containerID"`
-	IfName      string `json:"ifname"`
 }
 
 // A Problem is a known key with a value that is not supported.
@@ -161,12 +157,12 @@ func Parse(data []byte) (*Config, error) {
 // it must not act on one with an entry missing.
 func (c *Config) readValid(r *reader) {
 	const key, want = "cni.dev/valid-attachments", `a list of {"containerID": "…", "ifname": "…"}`
-	var list []ValidAttachment
+	var list []types.GCAttachment
 	before := len(r.problems)
 	r.decode(key, &list, want)
 	switch {
 	case len(r.problems) > before:
-	case slices.ContainsFunc(list, func(v ValidAttachment) bool { return v.ContainerID == "" || v.IfName == "" }):
+	case slices.ContainsFunc(list, func(v types.GCAttachment) bool { return v.ContainerID == "" || v.IfName == "" }):
 		r.problem(key, want)
 	default:
 		c.Valid = list

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/containernetworking/cni/pkg/types"
+
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/difftest"
 )
@@ -58,7 +60,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 		},
 		Strict: true, FollowLower: false, SubfunctionParent: true,
 		CDI:   &config.CDI{Kind: "vendor.example/class", Name: "{podUID}", SocketDir: "/run/s"},
-		Valid: []config.ValidAttachment{{ContainerID: "c", IfName: "net1"}},
+		Valid: []types.GCAttachment{{ContainerID: "c", IfName: "net1"}},
 	})
 }
 
@@ -233,8 +235,8 @@ func TestProblemsAreFew(t *testing.T) {
 // be acted on.
 func TestValidAttachmentsAreAListOrNothing(t *testing.T) {
 	const key = "cni.dev/valid-attachments"
-	one := config.ValidAttachment{ContainerID: "a", IfName: "net1"}
-	for value, want := range map[string][]config.ValidAttachment{
+	one := types.GCAttachment{ContainerID: "a", IfName: "net1"}
+	for value, want := range map[string][]types.GCAttachment{
 		`null`: nil,
 		`[]`:   {},
 		`[{"containerID": "a", "ifname": "net1"}]`:                                   {one},

@@ -30,14 +30,14 @@ func (p *Plugin) GC(args *Args) error {
 		}
 	}
 	p.lenient(cfg)
-	listed := make(map[config.ValidAttachment]bool, len(cfg.Valid))
+	listed := make(map[types.GCAttachment]bool, len(cfg.Valid))
 	for _, v := range cfg.Valid {
 		listed[v] = true
 	}
 	keys, err := p.Journal.All()
 	errs := []error{err}
 	for _, key := range keys {
-		if key.Network != cfg.Name || listed[config.ValidAttachment{ContainerID: key.ContainerID, IfName: key.IfName}] {
+		if key.Network != cfg.Name || listed[types.GCAttachment{ContainerID: key.ContainerID, IfName: key.IfName}] {
 			continue
 		}
 		e, err := p.Journal.Get(key)
@@ -173,11 +173,7 @@ func (p *Plugin) gcDelegates(cfg *config.Config, cniPath string) error {
 		return err
 	}
 	p.listen()
-	valid := make([]types.GCAttachment, len(cfg.Valid))
-	for i, v := range cfg.Valid {
-		valid[i] = types.GCAttachment{ContainerID: v.ContainerID, IfName: v.IfName}
-	}
-	errs := n.GC(valid)
+	errs := n.GC(cfg.Valid)
 	for i, err := range errs {
 		errs[i] = failed("GC", err)
 	}
