@@ -33,15 +33,18 @@ func Content(f *os.File, limit int) ([]byte, error) {
 	if err == nil {
 		err = Regular(f.Name(), stat)
 	}
+	if err == nil {
+		err = CheckSize(f.Name(), int(stat.Size()), limit)
+	}
 	if err != nil {
 		return nil, err
 	}
 	var data bytes.Buffer
-	data.Grow(min(int(stat.Size()), limit) + bytes.MinRead)
+	data.Grow(int(stat.Size()) + bytes.MinRead)
 	if _, err := data.ReadFrom(io.LimitReader(f, int64(limit)+1)); err != nil {
 		return nil, err
 	}
-	return data.Bytes(), CheckSize(f.Name(), data.Len(), limit)
+	return data.Bytes(), CheckSize(f.Name(), data.Len(), limit) // it may have grown
 }
 
 // Regular returns ErrNotRegular for anything else than a regular file.
