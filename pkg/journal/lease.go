@@ -27,15 +27,8 @@ const (
 var kinds = []Kind{OfFile, OfSpec, OfSocket, OfDevice}
 
 func (k Kind) String() string {
-	switch k {
-	case OfFile:
-		return "device-info file"
-	case OfSpec:
-		return "CDI spec"
-	case OfSocket:
-		return "socket directory"
-	}
-	return string(k)
+	names := map[Kind]string{OfFile: "device-info file", OfSpec: "CDI spec", OfSocket: "socket directory"}
+	return cmp.Or(names[k], string(k))
 }
 
 // pods says whether a thing of that kind is a pod's, by all of its attachments.
