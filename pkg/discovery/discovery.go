@@ -111,7 +111,8 @@ func (e *UndescribableError) Error() string { return e.Device + " cannot be desc
 //     rdma-device, from the directory infiniband; representor-device, from devlink, or the names of the
 //     PF's ports, if the PF is in switchdev mode.
 //   - vdpa (vdpa.go): parent-device, the name of the vDPA device; driver and path, from its directory in
-//     /sys/bus/vdpa; pci-address, pf-pci-address and representor-device of the function below.
+//     /sys/bus/vdpa; pci-address, pf-pci-address and representor-device of the function below. The path is the
+//     character device of vhost_vdpa, or the virtio device of virtio_vdpa.
 //   - vhost-user and memif (describe.go): path, the socketPath of the result.
 //
 // [devinfo.Merge] joins them with the file and deviceInfo.

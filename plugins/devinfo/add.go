@@ -88,9 +88,9 @@ func (r *request) decide(file infoFile, res *result.Result) (p plan, err error) 
 //     representor-device; for vDPA also parent-device, driver and path.
 //   - The CNI result, through Find too: the path of a socket, which is its socketPath. The CNI result is the
 //     result of the last delegate, else the prevResult.
-//   - The device-info file ([request.readInfoFile]): any key. The runtime or a delegate wrote it, or devinfo did,
-//     in a former ADD or for the delegates. If it is missing, the device plugin's file counts. What devinfo
-//     wrote counts only if it is about the same device ([infoFile.facts]).
+//   - The device-info file ([request.readInfoFile]): any key. The runtime or a delegate wrote it; if neither did,
+//     the device plugin's file counts. Content that devinfo itself wrote, in a former ADD or for the
+//     delegates, counts before both, but only if it is about the same device ([infoFile.facts]).
 //
 // [devinfo.Merge] decides which source wins, by key:
 //

@@ -32,11 +32,9 @@ func (c cleanup) run() error {
 			return err
 		}
 		ours, failed := c.mayRemove(journal.OfFile, e.File)
-		switch {
-		case failed != nil || !ours:
-		case c.removeInfo != nil:
+		if ours && c.removeInfo != nil {
 			failed = c.removeInfo()
-		default:
+		} else if ours {
 			failed = c.removeFile()
 		}
 		return followedBy(nil, err, failed)

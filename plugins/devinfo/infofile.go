@@ -25,14 +25,14 @@ type infoFile struct {
 	log  *slog.Logger
 
 	text     []byte        // content; nil = the file is missing
-	external *devinfo.Info // written by the runtime or a delegate; else the device plugin's file; nil = neither
-	own      *devinfo.Info // written by devinfo, in a former ADD or for the delegates; nil = nothing is
-	original []byte        // content that a failed ADD restores; nil = it removes the file
+	original []byte        // content that another program wrote last, perhaps before devinfo did; nil = none
+	external *devinfo.Info // the same, decoded; if there is none, the device plugin's file; nil = neither
+	own      *devinfo.Info // content that devinfo wrote, in a former ADD or for the delegates; nil = none
 }
 
 // readInfoFile reads the device-info file as ADD finds it. written is the content that a former ADD wrote.
-// A file that belongs to another attachment or contradicts the configuration is an error. If the file is
-// missing, readInfoFile reads the device plugin's, which the runtime should have copied.
+// A file that belongs to another attachment or contradicts the configuration is an error. If no other
+// program wrote the file, readInfoFile reads the device plugin's, which the runtime should have copied.
 func (r *request) readInfoFile(written *devinfo.Info) (infoFile, error) {
 	f := infoFile{dir: r.plugin.Infos, name: r.fileName, log: r.log}
 	if f.name != "" {
@@ -114,37 +114,23 @@ func (f infoFile) reread(written *devinfo.Info) (infoFile, error) {
 	text, now, err := readInfo(f.log, f.dir, f.name)
 	f.text = text
 	if now != nil && (written == nil || !bytes.Equal(now.Encode(), written.Encode())) {
-		f.external, f.own = now, nil
+		f.external, f.own, f.original = now, nil, text
 	}
 	return f, err
 }
 
 // facts returns the facts of the file that ADD keeps if no better source has them: facts of other
-// programs and, if devinfo wrote them about this device, its own.
+// programs and, if devinfo wrote them about this device, its own. The path of a socket may be known from
+// the file alone.
 func (f infoFile) facts(device *discovery.Device, declared *devinfo.Info) *devinfo.Info {
-	if f.own == nil || !f.ownIsAbout(cmp.Or(device.Info, declared)) {
+	info := cmp.Or(device.Info, declared)
+	if f.own == nil || info == nil || info.Type != f.own.Type {
+		return f.external
+	}
+	if id := discovery.Identity(info); id != discovery.Identity(f.own) && (id != "" || !discovery.IsSocket(info.Type)) {
 		return f.external
 	}
 	return devinfo.Merge(f.external, f.own, nil)
-}
-
-// ownIsAbout reports whether devinfo wrote the file about the device of info. The path of a socket may
-// be known from the file alone.
-func (f infoFile) ownIsAbout(info *devinfo.Info) bool {
-	if info == nil || info.Type != f.own.Type {
-		return false
-	}
-	id := discovery.Identity(info)
-	return id == discovery.Identity(f.own) || id == "" && discovery.IsSocket(info.Type)
-}
-
-// keeps reports whether another program wrote a file with the same content, so that devinfo leaves it
-// alone.
-func (f infoFile) keeps(info *devinfo.Info) bool {
-	if f.own != nil {
-		return sameInfo(f.original, info)
-	}
-	return sameInfo(f.text, info)
 }
 
 // write makes info the content of the file; nil restores the content before devinfo wrote.

@@ -46,7 +46,7 @@ func (r *request) commit(rollback *rollback, file infoFile, res *result.Result, 
 	if plan.info != nil {
 		e.Device = journal.Identity{Type: string(plan.info.Type), ID: discovery.Identity(plan.info)}
 		if e.Wrote = file.name != ""; e.Wrote {
-			e.Info, e.Kept = plan.info.Encode(), file.keeps(plan.info)
+			e.Info, e.Kept = plan.info.Encode(), sameInfo(file.original, plan.info)
 		}
 	}
 	if e.SocketDir = plan.granted.SocketDir; plan.spec == nil {
