@@ -58,13 +58,11 @@ func Valid(address string) bool {
 	return err == nil && noPort == nil
 }
 
-// retry is the pause between two tries to serve.
-const retry = 2 * time.Second
-
 // Serve serves /healthz and /metrics at host:port until stop is called. If the address is taken, by
 // the agent before this one for example, or the server ends, it logs the error and tries again: the
 // rest of an agent does not depend on it. flag is the name of the flag that gave the address.
 func Serve(ctx context.Context, flag, address string, metrics prometheus.Gatherer, health http.Handler, log *slog.Logger) (stop func()) {
+	const retry = 2 * time.Second
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {

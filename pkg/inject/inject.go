@@ -139,11 +139,9 @@ type Agent struct {
 	warned map[string]string // what keep has told, by what that is of
 }
 
-const defaultInterval = 2 * time.Second
-
 // New makes an agent. It touches nothing yet.
 func New(o Options) *Agent {
-	o.Interval = cmp.Or(o.Interval, defaultInterval)
+	o.Interval = cmp.Or(o.Interval, 2*time.Second)
 	if o.NetnsGone == nil {
 		o.NetnsGone = link.NetnsGone
 	}

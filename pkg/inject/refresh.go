@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"devinfo-cni.io/pkg/config"
@@ -121,7 +122,7 @@ func (a *Agent) removeEnded(id string, ended bool) (gone bool, err error) {
 	if !gone {
 		return false, nil
 	}
-	return true, a.stage.remove(id)
+	return true, os.RemoveAll(filepath.Join(a.stage.root, id))
 }
 
 // RemoveEnded removes the directories of sandboxes that have ended, as Run does all the time.

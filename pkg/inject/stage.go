@@ -199,9 +199,6 @@ func (s stage) netns(sandbox string) (string, error) {
 	return netns, err
 }
 
-// remove removes the directory of a sandbox; that it is gone already is success.
-func (s stage) remove(sandbox string) error { return os.RemoveAll(filepath.Join(s.root, sandbox)) }
-
 // containerLabel is what every container may read, whatever its categories.
 const containerLabel = "system_u:object_r:container_file_t:s0"
 
