@@ -2,6 +2,8 @@ module devinfo-cni.io
 
 go 1.26.0
 
+toolchain go1.26.8
+
 require (
 	devinfo-cni.io/devinfo v0.0.0
 	github.com/Mellanox/rdmamap v1.1.0
