@@ -1,5 +1,5 @@
-// Package hosttxttest makes hosts too big for a fixture, and trees that fail, for tests and
-// benchmarks.
+// Package hosttxttest loads captured hosts, and makes hosts too big for a fixture and trees that fail, for
+// tests and benchmarks.
 package hosttxttest
 
 import (
