@@ -21,17 +21,6 @@ type Eswitch struct {
 	Ports func(pf string) ([]*netlink.DevlinkPort, error)
 }
 
-// NewEswitch answers for this machine's eswitches. It takes the tree below /sys and a
-// function that gives devlink's name of a PF: pci/ADDRESS everywhere except in tests
-// against a simulated switch.
-func NewEswitch(sys fs.FS, handle func(pf string) Handle) Eswitch {
-	return Eswitch{
-		Sys:   sys,
-		Mode:  func(pf string) (string, error) { return handle(pf).EswitchMode() },
-		Ports: func(pf string) ([]*netlink.DevlinkPort, error) { return handle(pf).Ports() },
-	}
-}
-
 // Once answers alike, but asks devlink only once for each PF's mode and ports, and one question
 // at a time: for who looks at many devices.
 func (e Eswitch) Once() Eswitch {

@@ -89,7 +89,11 @@ type Kernel struct{ Eswitch }
 // NewKernel takes the tree below /sys, as the host has it mounted. It asks
 // nothing yet.
 func NewKernel(sys fs.FS) *Kernel {
-	return &Kernel{NewEswitch(sys, func(pf string) Handle { return Handle{"pci", pf} })}
+	return &Kernel{Eswitch{
+		Sys:   sys,
+		Mode:  func(pf string) (string, error) { return Handle{"pci", pf}.EswitchMode() },
+		Ports: func(pf string) ([]*netlink.DevlinkPort, error) { return Handle{"pci", pf}.Ports() },
+	}}
 }
 
 // Interface describes the interface of that name in the network namespace at

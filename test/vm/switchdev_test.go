@@ -38,7 +38,12 @@ func devinfo() int {
 		log.Error("no boot ID", "error", err)
 		return 1
 	}
-	eswitch := link.NewEswitch(sys.Files(), func(string) link.Handle { return link.Handle{Bus: "netdevsim", Device: "netdevsim1"} })
+	handle := link.Handle{Bus: "netdevsim", Device: "netdevsim1"}
+	eswitch := link.Eswitch{
+		Sys:   sys.Files(),
+		Mode:  func(string) (string, error) { return handle.EswitchMode() },
+		Ports: func(string) ([]*netlink.DevlinkPort, error) { return handle.Ports() },
+	}
 	if os.Getenv(silent) != "" {
 		eswitch = link.Eswitch{
 			Sys:   withPorts{sys.Files()},
