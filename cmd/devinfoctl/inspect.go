@@ -64,8 +64,13 @@ func (t *tool) inspect(s node.Subject) error {
 		return err
 	}
 	in, err := h.Inspect(s)
-	if err != nil {
-		return h.explained(err)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return h.asRoot(err, "run as root")
+	case errors.Is(err, link.ErrNoNetns):
+		return remedy.For(err, "devinfoctl list -o json has the network namespace of each attachment")
+	case err != nil:
+		return err
 	}
 	if err := t.print(in, t.inspectionTable(in)); err != nil {
 		return err
@@ -74,17 +79,6 @@ func (t *tool) inspect(s node.Subject) error {
 		return remedy.ErrFound
 	}
 	return nil
-}
-
-// explained adds to an error of discovery what to do about it.
-func (h *host) explained(err error) error {
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return h.asRoot(err, "run as root")
-	case errors.Is(err, link.ErrNoNetns):
-		return remedy.For(err, "devinfoctl list -o json has the network namespace of each attachment")
-	}
-	return err
 }
 
 func (t *tool) inspectionTable(in *node.Inspection) func(io.Writer) {
