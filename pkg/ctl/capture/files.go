@@ -99,7 +99,7 @@ func (f *files) file(name string, read reader) {
 		return
 	}
 	f.seen[name] = true
-	e := txtar.File{Name: inArchive(name)}
+	e := txtar.File{Name: "root" + filepath.Clean("/"+name)}
 	switch {
 	case stat.Mode().Type() == fs.ModeSymlink:
 		var target string
@@ -144,5 +144,3 @@ func (f *files) note(format string, args ...any) {
 		f.notes = append(f.notes, n)
 	}
 }
-
-func inArchive(path string) string { return "root" + filepath.Clean("/"+path) }
