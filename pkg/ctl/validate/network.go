@@ -88,8 +88,10 @@ func (n *network) check() {
 		}
 	}
 	isOurs := func(p map[string]json.RawMessage) bool { return text(p["type"]) == Plugin }
+	if !n.dra && !slices.ContainsFunc(plugins, isOurs) { // in a DeviceClass or a claim other plugins are checked too
+		n.Skipped = fmt.Sprintf("it has no plugin of type %q", Plugin)
+	}
 	if !isList && !isOurs(n.object) {
-		n.without()
 		return
 	}
 	if n.object["name"] != nil {
@@ -112,17 +114,6 @@ func (n *network) check() {
 			n.warn(p.path, object["type"], "is in the chain twice: leave one out; ADD of the second undoes what the first has written")
 		}
 		p.check()
-	}
-	if !slices.ContainsFunc(plugins, isOurs) {
-		n.without()
-	}
-}
-
-// without skips a configuration that has no plugin of ours. In a DeviceClass or a claim other
-// plugins are checked too.
-func (n *network) without() {
-	if !n.dra {
-		n.Skipped = fmt.Sprintf("it has no plugin of type %q", Plugin)
 	}
 }
 
