@@ -137,7 +137,7 @@ func TestInventoryRefusesWhatIsWrong(t *testing.T) {
 	}{
 		{"devices: [{as: shared}]", igb, "table", "devices[0].select: nothing is named"},
 		{someDevices, igb, "xml", `--output: unknown value "xml"`},
-		{someDevices, "/nowhere", "table", "--host: stat /nowhere"},
+		{someDevices, "/nowhere", "table", "--host: open /nowhere"},
 	} {
 		out, _, err := inventoryOf(t, test.rules, "--host", test.host, "-o", test.output)
 		if err == nil || !strings.Contains(err.Error(), test.want) || out != "" {
