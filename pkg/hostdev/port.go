@@ -101,20 +101,10 @@ type Switches interface {
 }
 
 // Remember returns Switches that read the mode and the devlink ports of each PF only once, for
-// callers that look at many devices. s may be nil.
+// callers that look at many devices; of Switches other than package link's it returns s itself.
 func Remember(s Switches) Switches {
-	if s == nil {
-		return nil
-	}
 	if e, ok := s.(interface{ Once() link.Eswitch }); ok {
-		s = e.Once()
+		return e.Once()
 	}
-	return switches{s, link.Once(s.Switchdev)}
+	return s
 }
-
-type switches struct {
-	Switches
-	mode func(pf string) (bool, error)
-}
-
-func (s switches) Switchdev(pf string) (bool, error) { return s.mode(pf) }

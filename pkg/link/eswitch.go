@@ -19,16 +19,17 @@ type Eswitch struct {
 	Mode func(pf string) (string, error)
 	// Ports gives the devlink ports of the PCI device.
 	Ports func(pf string) ([]*netlink.DevlinkPort, error)
+
+	known func(pf string) (bool, error) // Switchdev, if Once made it; else nil
 }
 
-// Once answers alike, but asks devlink only once for each PF's mode and ports, and one question
-// at a time: for who looks at many devices.
+// Once answers alike, but reads the mode and the ports of each PF only once, and one at a time,
+// for callers that look at many devices.
 func (e Eswitch) Once() Eswitch {
-	return Eswitch{Sys: e.Sys, Mode: Once(e.Mode), Ports: Once(e.Ports)}
+	return Eswitch{Sys: e.Sys, Mode: e.Mode, Ports: once(e.Ports), known: once(e.Switchdev)}
 }
 
-// Once asks only once for each PF, and one question at a time.
-func Once[V any](ask func(pf string) (V, error)) func(pf string) (V, error) {
+func once[V any](ask func(pf string) (V, error)) func(pf string) (V, error) {
 	var mu sync.Mutex
 	known := map[string]func() (V, error){}
 	return func(pf string) (V, error) {
@@ -45,6 +46,9 @@ func Once[V any](ask func(pf string) (V, error)) func(pf string) (V, error) {
 // Devlink knows; where it gives no mode, because the driver or the kernel has none or we
 // lack CAP_NET_ADMIN, a phys_switch_id on one of the PF's interfaces decides.
 func (e Eswitch) Switchdev(pf string) (bool, error) {
+	if e.known != nil {
+		return e.known(pf)
+	}
 	address, err := pci.Parse(pf)
 	if err != nil {
 		return false, err

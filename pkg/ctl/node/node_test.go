@@ -13,7 +13,6 @@ import (
 	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
@@ -81,18 +80,12 @@ func TestANameMeansAPodThenANetworkThenAContainer(t *testing.T) {
 // counting says that nothing is where it is asked for, and counts.
 type counting struct {
 	discovery.Interfaces
-	hostdev.Switches
 	interfaces, modes, namespaces atomic.Int64
 }
 
 func (c *counting) Interface(string, string) (link.Interface, error) {
 	c.interfaces.Add(1)
 	return link.Interface{}, link.ErrNoInterface
-}
-
-func (c *counting) Switchdev(string) (bool, error) {
-	c.modes.Add(1)
-	return false, nil
 }
 
 // Nodes have thousands of attachments: whatever is asked about one is asked once, however much
@@ -102,9 +95,10 @@ func TestNothingIsAskedTwice(t *testing.T) {
 	dir, asked := t.TempDir(), &counting{}
 	settings := config.Node{StateDir: dir + "/state", DeviceInfoDir: dir + "/infos"}
 	checktest.Crowd(t, settings, "boot", "/netns", vfs, attachments)
+	switches := &link.Kernel{Eswitch: link.Eswitch{Mode: func(string) (string, error) { asked.modes.Add(1); return "legacy", nil }}}
 	n := node.Open(node.Options{
 		Settings: settings, BootID: "boot", ClaimDir: dir + "/claims",
-		Sys: sysfs.New(hosttxttest.ManyVFs(vfs).Sys()), Finder: &discovery.Finder{Interfaces: asked, Switches: asked},
+		Sys: sysfs.New(hosttxttest.ManyVFs(vfs).Sys()), Finder: &discovery.Finder{Interfaces: asked, Switches: switches},
 		NetnsGone: func(string) (bool, error) { asked.namespaces.Add(1); return false, nil },
 	})
 	list, err := n.Recorded()
