@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/attachment"
@@ -107,16 +109,11 @@ func (a *Agent) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err er
 // fromResult takes the address from what the last delegate said, which has it also of a
 // device without an interface in the pod.
 func fromResult(e *journal.Entry) (mac string, mtu int) {
-	var result struct {
-		Interfaces []struct {
-			Name, MAC, Sandbox string
-			MTU                int
-		}
-	}
+	var result struct{ Interfaces []types100.Interface }
 	_ = json.Unmarshal(e.Result, &result) // nothing where there is none
 	for _, i := range result.Interfaces {
 		if i.Name == e.IfName && i.Sandbox != "" {
-			return i.MAC, i.MTU
+			return i.Mac, i.Mtu
 		}
 	}
 	return "", 0
