@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"slices"
+	"sort"
 	"strconv"
 	"strings"
 )
@@ -77,7 +77,7 @@ func (d *dir) entries(name string, wanted func(fs.DirEntry) bool) (names []strin
 			names = append(names, e.Name())
 		}
 	}
-	slices.SortFunc(names, byNumber)
+	sort.Sort(byNumber(names))
 	return names
 }
 

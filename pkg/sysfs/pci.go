@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"path"
-	"strings"
 
 	"devinfo-cni.io/devinfo/pci"
 )
@@ -72,10 +71,27 @@ func (f *FS) IDs(a pci.Address) (vendor, device string, err error) {
 	return d.text("vendor"), d.text("device"), d.err
 }
 
-// byNumber sorts mlx5_9 before mlx5_10. Kernel names have no leading zeros.
-func byNumber(a, b string) int {
-	const digits = "0123456789"
-	return cmp.Or(cmp.Compare(strings.TrimRight(a, digits), strings.TrimRight(b, digits)), len(a)-len(b), cmp.Compare(a, b))
+// byNumber sorts mlx5_9 before mlx5_10. It is one of package sort's kind, as the netlink
+// library's are: the plugin would otherwise contain two ways to sort names.
+type byNumber []string
+
+func (n byNumber) Len() int      { return len(n) }
+func (n byNumber) Swap(i, j int) { n[i], n[j] = n[j], n[i] }
+func (n byNumber) Less(i, j int) bool {
+	a, b := prefix(n[i]), prefix(n[j])
+	if a != b {
+		return a < b
+	}
+	return cmp.Or(cmp.Compare(len(n[i]), len(n[j])), cmp.Compare(n[i], n[j])) < 0 // kernel names have no leading zeros
+}
+
+// prefix is a name without the number at its end.
+func prefix(name string) string {
+	end := len(name)
+	for end > 0 && '0' <= name[end-1] && name[end-1] <= '9' {
+		end--
+	}
+	return name[:end]
 }
 
 // above gives the nearest PCI function that dir lies below.
