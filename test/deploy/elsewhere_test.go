@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"encoding/json"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,6 +20,18 @@ const (
 	openshift = "resources: [../deploy/devinfo/overlays/openshift]"
 	driver    = "resources: [../deploy/cni-dra-driver]\ncomponents: [../deploy/cni-dra-driver/components/openshift]"
 )
+
+// Of two namespaces that get one name, kustomize wants one left out.
+func TestBothAgentsMayBeInOneNamespace(t *testing.T) {
+	found := regexp.MustCompile("(?s)```yaml\n(patches:.*?)```").FindStringSubmatch(read(t, "../../docs/install.md"))
+	if found == nil {
+		t.Fatal("docs/install.md has no patch")
+	}
+	made := elsewhere(t, "resources: [../deploy/devinfo, ../deploy/cni-dra-driver]\n"+found[1])
+	if made["Namespace x"] == nil || made["DaemonSet y-devinfo-agent-z"] == nil || made["DaemonSet y-cni-dra-driver-z"] == nil {
+		t.Error(slices.Sorted(maps.Keys(made)))
+	}
+}
 
 // kustomize renames objects and the fields that refer to them. It does not look into texts, such as
 // CEL expressions and names of users.
