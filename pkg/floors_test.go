@@ -39,7 +39,8 @@ var floors = [][]string{
 	// there; the devices of a node, running or captured.
 	{"pkg/grant", "pkg/check", "pkg/check/checktest", "pkg/dra/devices/inventory", "pkg/dra/devices/custody", "pkg/dra/cniconfig"},
 	{"pkg/dra/devices/binding", "pkg/dra/devices/custody/custodytest"}, // a device of the node, and the configuration that it goes into
-	{"pkg/dra/devices"},
+	{"pkg/dra/devices"}, // it knows no sandbox
+	{"pkg/dra/claim"},   // the engine, which knows no device but through it
 	{"plugins/devinfo", "pkg/dra", "pkg/inject", "pkg/ctl/validate", "pkg/ctl/capture", "pkg/ctl/node", "pkg/link/opinion/opiniontest"},
 	{"pkg/agent", "pkg/ctl/doctor", "pkg/ctl/topology"}, // a node agent; what people are shown of a node
 	{"cmd/devinfo", "cmd/devinfoctl", "cmd/cni-dra-driver", "cmd/cni-dra-gate", "cmd/devinfo-agent", "cmd/kubectl-devinfo"},

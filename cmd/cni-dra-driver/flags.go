@@ -13,7 +13,7 @@ import (
 
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/commandline"
-	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/endpoint"
 )
 
@@ -66,8 +66,8 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.BoolVar(&o.evictLost, "evict-lost", false, "have pods evicted whose device the node has lost, by a taint with effect NoExecute; only with --devices")
 	f.DurationVar(&o.carrierGrace, "carrier-grace", carrierGrace, "for how long a device may be without carrier before the kubelet is told that it is not healthy; only with --devices")
 	f.IntVar(&o.maxAttachments, "max-attachments", 0, "how many attachments the node offers; 0 = any number")
-	f.IntVar(&o.delTries, "del-tries", dra.DefaultDelTries, "after how many failures a DEL is given up whose network namespace is gone: it stays on record, and the pod can be deleted")
-	f.DurationVar(&o.delPatience, "del-patience", dra.DefaultDelPatience, "in which `time` these tries are made")
+	f.IntVar(&o.delTries, "del-tries", claim.DefaultDelTries, "after how many failures a DEL is given up whose network namespace is gone: it stays on record, and the pod can be deleted")
+	f.DurationVar(&o.delPatience, "del-patience", claim.DefaultDelPatience, "in which `time` these tries are made")
 	f.BoolVar(&o.metadata, "enable-device-metadata", false, "give containers the device metadata of their claims, below /var/run/kubernetes.io/dra-device-attributes (KEP-5304)")
 	f.StringSliceVar(&o.cniBinDirs, "cni-bin-dir", []string{"/opt/cni/bin"}, "`directories` of CNI plugins, as the host sees them; the first that has a plugin counts")
 	f.StringVar(&o.gate, "gate-program", "", "`file` of the program cni-dra-gate, which is kept beside the CNI plugins, and which the runtime runs for each container of a claim (default beside this program)")

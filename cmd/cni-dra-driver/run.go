@@ -19,6 +19,7 @@ import (
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/custody"
@@ -26,6 +27,7 @@ import (
 	"devinfo-cni.io/pkg/endpoint"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/private"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -129,20 +131,23 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 	}
 	own, held := o.own(node, sys, bootID)
 	return dra.New(dra.Options{
-		Driver:   driver,
-		Policy:   cniconfig.Policy{Driver: driver, Pool: o.nodeName, AllowClaimTypes: o.allowed},
-		StateDir: o.stateDir(), CacheDir: filepath.Join(o.pluginDir(), "cni"),
-		CDIDir: cdi, DeviceInfoDir: node.DeviceInfoDir, CNIBinDirs: o.cniBinDirs, HostRoot: o.hostRoot,
-		Gate:   filepath.Join(bin, gateName),
-		BootID: bootID,
-		Status: func(ctx context.Context, r status.Report) error { return status.Apply(ctx, client, r) },
-		Read:   dra.ReadClaim(client),
-		Notify: dra.PostNotices(client, driver, o.nodeName, log),
+		Options: claim.Options{
+			Driver: driver, Policy: cniconfig.Policy{Driver: driver, Pool: o.nodeName, AllowClaimTypes: o.allowed},
+			Dirs: claim.Dirs{
+				StateDir: o.stateDir(), CacheDir: filepath.Join(o.pluginDir(), "cni"),
+				CDIDir: cdi, DeviceInfoDir: node.DeviceInfoDir, CNIBinDirs: o.cniBinDirs,
+			},
+			Retries:  claim.Retries{DelTries: o.delTries, DelPatience: o.delPatience},
+			HostRoot: o.hostRoot, Gate: filepath.Join(bin, gateName), BootID: bootID,
+			Netns: link.CheckNetns, Unexposed: private.UnexposedBelow,
+			Status:  func(ctx context.Context, r status.Report) error { return status.Apply(ctx, client, r) },
+			Read:    dra.ReadClaim(client),
+			Notify:  dra.PostNotices(client, driver, o.nodeName, log),
+			Metrics: registry, Log: log,
+		},
 		Devices: devices.Options{
 			Inventory: offered, Finder: finderOf(sys), Granter: granter(node, sys, o.hostRoot), Custody: own, Journal: held,
 		},
-		DelTries: o.delTries, DelPatience: o.delPatience,
-		Metrics: registry, Log: log,
 	})
 }
 

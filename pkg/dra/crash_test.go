@@ -50,15 +50,15 @@ func doomedAgent() {
 	plugIn(&o, d.Dir)
 	o.Devices.Journal = journalIn(d.Dir, o.BootID)
 	o.Status = func(ctx context.Context, _ status.Report) error { <-ctx.Done(); return ctx.Err() } // so that each life has the same steps
-	agent, err := dra.New(o)
-	check(err)
 	var steps atomic.Int32
-	dra.OnStep(agent, func(name string) {
+	o.Step = func(name string) {
 		if int(steps.Add(1)) == d.KillAt {
 			fmt.Println("killed after:", name)
 			check(custodytest.Open(d.Dir).Between(func() error { return syscall.Kill(os.Getpid(), syscall.SIGKILL) }))
 		}
-	})
+	}
+	agent, err := dra.New(o)
+	check(err)
 	ctx := context.Background()
 	go agent.Run(ctx)
 	claims := doomedClaims(d)

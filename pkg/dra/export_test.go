@@ -22,25 +22,14 @@ func SurveyUntil(ctx context.Context, a *Agent) []inventory.Slice {
 func ToOffer(a *Agent) <-chan struct{} { return a.node.Changed() }
 
 // Withheld are the devices that are not offered though the node has them.
-func Withheld(a *Agent) map[string]bool {
-	all := map[string]bool{}
-	for _, h := range a.Holders() {
-		if h.Attachment.Withheld() {
-			all[h.Attachment.Device] = true
-		}
-	}
-	return all
-}
+func Withheld(a *Agent) map[string]bool { return a.node.Withheld() }
 
 // Problems is how many records could not be used at the start.
-func Problems(a *Agent) int { return len(a.problems) }
+func Problems(a *Agent) int { return a.Census().Unreadable }
 
 // HealthOf is a kubelet's stream of that agent's, and Unknown an agent that knows of no device.
 func HealthOf(a *Agent) *Kubelet { return &Kubelet{agent: a} }
 func Unknown() *Agent            { return &Agent{node: devices.New(devices.Options{})} }
-
-// OnStep has a function called after each write and exec of an agent that does not run yet.
-func OnStep(a *Agent, f func(step string)) { a.step = f }
 
 // Health is what the kubelet is told of the devices of an agent's node.
 func Health(a *Agent, pool string) ([]kubeletplugin.DeviceHealth, <-chan struct{}) {

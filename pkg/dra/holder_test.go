@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -58,8 +59,8 @@ func TestADeviceThatMultusHasGivenAwayIsNotAttachedAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			timeless(t, func(t *testing.T, r *rig, p *plugins) {
-				var told []dra.Notice
-				r.options.Notify = func(n dra.Notice) { told = append(told, n) }
+				var told []claim.Notice
+				r.options.Notify = func(n claim.Notice) { told = append(told, n) }
 				r.options.Devices.Journal = journalIn(r.dir, "boot1")
 				r.options.Devices.Journal.SRIOVLocks = t.TempDir()
 				r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()

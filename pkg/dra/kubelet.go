@@ -61,9 +61,9 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 		agent.SetMetadata(k)
 	}
 	options := []kubeletplugin.Option{
-		kubeletplugin.DriverName(agent.Driver), kubeletplugin.NodeName(o.Node), kubeletplugin.KubeClient(o.Client),
+		kubeletplugin.DriverName(agent.o.Driver), kubeletplugin.NodeName(o.Node), kubeletplugin.KubeClient(o.Client),
 		kubeletplugin.PluginDataDirectoryPath(o.PluginDir), kubeletplugin.RegistrarDirectoryPath(o.RegistrarDir),
-		kubeletplugin.CDIDirectory(agent.CDIDir), kubeletplugin.GRPCInterceptor(k.intercept),
+		kubeletplugin.CDIDirectory(agent.o.CDIDir), kubeletplugin.GRPCInterceptor(k.intercept),
 		// The agent locks each claim; one pod does not wait for another's DEL.
 		kubeletplugin.Serialize(false),
 	}
@@ -103,7 +103,7 @@ func (k *Kubelet) keepOffering(ctx context.Context) {
 		select {
 		case <-k.agent.node.Changed():
 			if err := k.publish(ctx); err != nil && ctx.Err() == nil {
-				k.agent.Log.Error("the devices of the node are not published", "error", err)
+				k.agent.o.Log.Error("the devices of the node are not published", "error", err)
 			}
 		case <-ctx.Done():
 			return
@@ -140,7 +140,7 @@ func (k *Kubelet) intercept(ctx context.Context, request any, _ *grpc.UnaryServe
 	answer, err := handle(ctx, request)
 	if prepare, ok := request.(*drapb.NodePrepareResourcesRequest); ok && err == nil {
 		for _, claim := range prepare.Claims {
-			err = errors.Join(err, k.agent.rewriteMetadata(ctx, types.UID(claim.Uid)))
+			err = errors.Join(err, k.agent.RewriteMetadata(ctx, types.UID(claim.Uid)))
 		}
 	}
 	if err != nil {
@@ -155,7 +155,7 @@ func (k *Kubelet) PrepareResourceClaims(ctx context.Context, claims []*resourcea
 	for _, claim := range claims {
 		devices, err := k.agent.Prepare(ctx, claim)
 		if err != nil {
-			k.agent.Log.Error("claim refused", "claim", filepath.Join(claim.Namespace, claim.Name), "claimUID", claim.UID, "error", err)
+			k.agent.o.Log.Error("claim refused", "claim", filepath.Join(claim.Namespace, claim.Name), "claimUID", claim.UID, "error", err)
 		}
 		results[claim.UID] = kubeletplugin.PrepareResult{Devices: devices, Err: err}
 	}
@@ -168,7 +168,7 @@ func (k *Kubelet) UnprepareResourceClaims(ctx context.Context, claims []kubeletp
 	for _, claim := range claims {
 		err := k.agent.Unprepare(ctx, claim.UID)
 		if err != nil {
-			k.agent.Log.Error("claim kept", "claim", claim.String(), "error", err)
+			k.agent.o.Log.Error("claim kept", "claim", claim.String(), "error", err)
 		}
 		results[claim.UID] = err
 	}
@@ -181,14 +181,14 @@ func (k *Kubelet) HandleError(_ context.Context, err error, msg string) {
 	case !errors.Is(err, kubeletplugin.ErrRecoverable):
 		k.options.Fatal(fmt.Errorf("%s: %w", msg, err))
 	case !dropsSharing(err):
-		a.Log.Error(msg, "error", err)
+		a.o.Log.Error(msg, "error", err)
 	case a.node.WithoutSharing():
-		a.Log.Warn("only exclusive devices are offered: devices that claims share need Kubernetes 1.36, or the feature gate DRAConsumableCapacity")
+		a.o.Log.Warn("only exclusive devices are offered: devices that claims share need Kubernetes 1.36, or the feature gate DRAConsumableCapacity")
 		a.node.Publish()
 	}
 }
 
-// UpdateRequestMetadata implements [Metadata]. The agent may call it before the plugin
+// UpdateRequestMetadata implements [claim.Metadata]. The agent may call it before the plugin
 // has started, and then waits.
 func (k *Kubelet) UpdateRequestMetadata(ctx context.Context, namespace, claim string, uid types.UID, request string, devices []kubeletplugin.Device) error {
 	select {

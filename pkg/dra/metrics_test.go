@@ -21,6 +21,7 @@ import (
 
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/devices/custody"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/dra/status"
@@ -134,8 +135,8 @@ func TestTheDocumentationHasTheMetrics(t *testing.T) {
 		metric, label string
 		values        []string
 	}{
-		{"cni_dra_exec_failures_total", "reason", literals(t, `(?m)^(?:\t|const )Reason\w+ .*= "(\w+)"`, "plugins.go", "../cniexec/error.go")},
-		{"cni_dra_event_duration_seconds", "event", literals(t, `(?:\.event\(|leave\(ctx, )"(\w+)"`, "pods.go", "events.go")},
+		{"cni_dra_exec_failures_total", "reason", literals(t, `(?m)^(?:\t|const )Reason\w+ .*= "(\w+)"`, "claim/plugins.go", "../cniexec/error.go")},
+		{"cni_dra_event_duration_seconds", "event", literals(t, `(?:\.event\(|EndSandbox\(ctx, )"(\w+)"`, "agent.go", "claim/runtime.go", "claim/kubelet.go")},
 		{"cni_dra_attachments", "phase", texts(state.Phases())},
 		{"cni_dra_device_mismatches_total", "what", texts(custody.Whats())},
 	} {
@@ -158,7 +159,7 @@ func TestTheDocumentationHasTheReasonsOfEvents(t *testing.T) {
 		documented = append(documented, found[1])
 	}
 	slices.Sort(documented)
-	if diff := cmp.Diff(literals(t, `(?m)^\tNotice\w+ .*= "(\w+)"`, "notices.go"), documented); diff != "" {
+	if diff := cmp.Diff(literals(t, `(?m)^\tNotice\w+ .*= "(\w+)"`, "claim/notices.go"), documented); diff != "" {
 		t.Errorf("(-code +docs/dra/README.md)\n%s", diff)
 	}
 }
@@ -167,7 +168,7 @@ func TestANoticeIsAnEventOfThePod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		post := dra.PostNotices(client, driverName, "node1", slog.New(slog.DiscardHandler))
-		post(dra.Notice{Pod: state.Pod{Namespace: "ns", Name: "pod", UID: "uid"}, Reason: dra.NoticeFailed, Text: strings.Repeat("é", 1000)})
+		post(claim.Notice{Pod: state.Pod{Namespace: "ns", Name: "pod", UID: "uid"}, Reason: claim.NoticeFailed, Text: strings.Repeat("é", 1000)})
 		quiet()
 		list, err := client.EventsV1().Events("ns").List(t.Context(), metav1.ListOptions{})
 		must(t, err)
@@ -175,7 +176,7 @@ func TestANoticeIsAnEventOfThePod(t *testing.T) {
 			t.Fatalf("%d events", len(list.Items))
 		}
 		e := list.Items[0]
-		if e.Regarding.Name != "pod" || e.Regarding.UID != "uid" || e.Reason != dra.NoticeFailed || len(e.Note) > 1024 || !complete(e) {
+		if e.Regarding.Name != "pod" || e.Regarding.UID != "uid" || e.Reason != claim.NoticeFailed || len(e.Note) > 1024 || !complete(e) {
 			t.Errorf("got %+v", e)
 		}
 	})
@@ -189,7 +190,7 @@ func complete(e eventsv1.Event) bool {
 func TestAPodIsToldTheSameOnceInFiveMinutes(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		told := 0
-		r.options.Notify = func(dra.Notice) { told++ }
+		r.options.Notify = func(claim.Notice) { told++ }
 		r.start()
 		p.missing["fake"] = true
 		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))

@@ -3,6 +3,7 @@ package dra_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/claim"
 )
 
 // The model test plays kubelet, runtime and plugins, all of which fail, to an agent that
@@ -79,7 +81,7 @@ const (
 func play(t *testing.T, seed uint64) {
 	r, p := newRig(t), newPlugins()
 	r.options.Exec, r.options.Sweep, r.options.DelPatience = p, 0, 0
-	r.options.Log = nil
+	r.options.Log = slog.New(slog.DiscardHandler)
 	r.plugins = p
 	r.plugIn()
 	r.options.Devices.Journal = journalIn(r.dir, "boot1")
@@ -143,7 +145,7 @@ func (m *model) fault(command, sandbox, _ string) error {
 		time.Sleep(m.upTo(10 * time.Second))
 	}
 	if m.oneIn(50) {
-		time.Sleep(dra.PluginLimit)
+		time.Sleep(claim.PluginLimit)
 	}
 	if m.oneIn(5) || command == "DEL" && m.isCursed(sandbox) {
 		return errors.New(command + " fails")

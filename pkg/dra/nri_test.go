@@ -17,6 +17,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/nri/nritest"
 )
 
@@ -179,7 +180,7 @@ func TestASandboxFailsIfTheAgentIsLostWhileItIsAsked(t *testing.T) {
 func TestAnADDThatIsSlowerThanTheRuntimeWaitsFailsThePodAndIsUndone(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		var told []string
-		r.options.Notify = func(n dra.Notice) { told = append(told, n.Reason) }
+		r.options.Notify = func(n claim.Notice) { told = append(told, n.Reason) }
 		agent := r.start()
 		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", "10s"}, want{"y", "net2", ""}), r.claimOf("a", "u2", "quick", want{"x", "net1", ""}))
 		slow, again := r.sandbox("s1", "pod"), r.sandbox("s2", "pod")
@@ -199,7 +200,7 @@ func TestAnADDThatIsSlowerThanTheRuntimeWaitsFailsThePodAndIsUndone(t *testing.T
 		if got := p.left(); len(got) != 1 || got[0] != "s3 net1" {
 			t.Errorf("there: %q, calls %q", got, p.told)
 		}
-		if agent.Census().Phases["Prepared"] != 2 || !slices.Equal(told, []string{dra.NoticeLate, dra.NoticeFailed}) {
+		if agent.Census().Phases["Prepared"] != 2 || !slices.Equal(told, []string{claim.NoticeLate, claim.NoticeFailed}) {
 			t.Errorf("got %v, told %q", agent.Census(), told)
 		}
 	})

@@ -13,7 +13,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"k8s.io/apimachinery/pkg/types"
 
-	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/claim"
 )
 
 // timeless is a rig whose plugins are no processes, in a bubble where time passes when
@@ -100,8 +100,8 @@ func TestAPluginThatIsNotInstalledOwesNoDELAndHasNoLease(t *testing.T) {
 
 func TestADELThatCanNeverSucceedIsGivenUpAndThePodDeleted(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
-		var told []dra.Notice
-		r.options.Notify = func(n dra.Notice) { told = append(told, n) }
+		var told []claim.Notice
+		r.options.Notify = func(n claim.Notice) { told = append(told, n) }
 		agent := r.start()
 		p.set(always)
 		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
@@ -118,20 +118,20 @@ func TestADELThatCanNeverSucceedIsGivenUpAndThePodDeleted(t *testing.T) {
 		if took := r.unprepared("u1"); took < time.Minute || took > 3*time.Minute {
 			t.Errorf("unprepared after %v", took)
 		}
-		r.expectCalls("DEL", dra.DefaultDelTries)
+		r.expectCalls("DEL", claim.DefaultDelTries)
 		r.expectPhase("Abandoned", 1)
 		reasons := map[string]int{}
 		for _, n := range told {
 			reasons[n.Reason]++
 		}
-		if reasons[dra.NoticeAbandoned] != 1 || reasons[dra.NoticeFailed] != 1 {
+		if reasons[claim.NoticeAbandoned] != 1 || reasons[claim.NoticeFailed] != 1 {
 			t.Errorf("told %v", told)
 		}
 		time.Sleep(90 * time.Minute)
-		r.expectCalls("DEL", dra.DefaultDelTries+1)
+		r.expectCalls("DEL", claim.DefaultDelTries+1)
 		r.start() // the next agent tries at once
 		quiet()
-		r.expectCalls("DEL", dra.DefaultDelTries+2)
+		r.expectCalls("DEL", claim.DefaultDelTries+2)
 		p.set(nil)
 		time.Sleep(2 * time.Hour)
 		r.expectPhase("Abandoned", 0)
@@ -184,7 +184,7 @@ func TestDELsThatHangHoldUpNoADD(t *testing.T) {
 		agent := r.start()
 		p.set(func(command, sandbox, _ string) error {
 			if command == "DEL" && strings.HasPrefix(sandbox, "hung") {
-				time.Sleep(dra.PluginLimit)
+				time.Sleep(claim.PluginLimit)
 				return errors.New("ended")
 			}
 			return nil

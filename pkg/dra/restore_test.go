@@ -13,6 +13,7 @@ import (
 
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -22,7 +23,7 @@ func withHardware(t *testing.T, test func(t *testing.T, b *rig)) {
 	t.Helper()
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		r.plugIn()
-		r.options.Notify = func(n dra.Notice) {
+		r.options.Notify = func(n claim.Notice) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.notices = append(r.notices, n.Reason)
@@ -142,7 +143,7 @@ func TestADeviceThatIsNotWhatItWasIsWithheldAndTold(t *testing.T) {
 		b.expectPhase("Abandoned", 1)
 		difftest.Equal(t, dra.Withheld(b.agent), withheld)
 		counts := []string{"restored=false what=mac", "restored=false what=mtu", "restored=false what=name"}
-		if diff := cmp.Diff(counts, b.mismatches()); diff != "" || !slices.Contains(b.notices, dra.NoticeDevice) {
+		if diff := cmp.Diff(counts, b.mismatches()); diff != "" || !slices.Contains(b.notices, claim.NoticeDevice) {
 			t.Errorf("%s %q", diff, b.notices)
 		}
 		left, err := state.Leftovers(b.options.StateDir)

@@ -23,6 +23,7 @@ import (
 
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices/custody/custodytest"
 	"devinfo-cni.io/pkg/dra/status"
@@ -38,7 +39,7 @@ type rig struct {
 	// registry has what agent counts.
 	registry *prometheus.Registry
 	stop     func()            // ends agent
-	step     func(name string) // see OnStep
+	step     func(name string) // see claim.Options
 	// runtimeWaits is how long a container runtime waits for a call: 2 s by default, but
 	// minutes where the clock is real.
 	runtimeWaits time.Duration
@@ -77,12 +78,20 @@ func optionsIn(dir string) dra.Options {
 	if err := os.Symlink(self, filepath.Join(dir, "bin/fake")); !os.IsExist(err) {
 		check(err)
 	}
-	return dra.Options{
+	return dra.Options{Options: claim.Options{
 		Driver: driverName, Policy: cniconfig.Policy{Driver: driverName, Pool: "node1"},
-		StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cache"), CDIDir: filepath.Join(dir, "cdi"),
-		Gate: "/opt/cni/bin/cni-dra-gate", DeviceInfoDir: filepath.Join(dir, "info"), CNIBinDirs: []string{filepath.Join(dir, "bin")}, BootID: "boot1",
-		Netns: fileIsNetns, Unexposed: func(string, string) error { return nil }, Sweep: 20 * time.Millisecond, DelPatience: 300 * time.Millisecond,
-	}
+		Dirs: claim.Dirs{
+			StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cache"), CDIDir: filepath.Join(dir, "cdi"),
+			DeviceInfoDir: filepath.Join(dir, "info"), CNIBinDirs: []string{filepath.Join(dir, "bin")},
+		},
+		Retries: claim.Retries{Sweep: 20 * time.Millisecond, DelPatience: 300 * time.Millisecond},
+		Gate:    "/opt/cni/bin/cni-dra-gate", BootID: "boot1", Netns: fileIsNetns, Unexposed: func(string, string) error { return nil },
+		Status: func(context.Context, status.Report) error { return nil }, Notify: func(claim.Notice) {},
+		Read: func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
+			return nil, errors.New("no API server")
+		},
+		Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+	}}
 }
 
 // fileIsNetns takes any file for a network namespace: making one takes root.
@@ -97,8 +106,8 @@ func fileIsNetns(path string) error {
 // start starts an agent, which runs until the test ends; the one before, if any, is ended.
 func (r *rig) start() *dra.Agent {
 	r.t.Helper()
+	r.options.Step = r.step
 	agent := r.next()
-	dra.OnStep(agent, r.step)
 	agent.SetMetadata(r)
 	r.run(agent, func() {})
 	return agent

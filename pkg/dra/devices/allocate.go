@@ -93,7 +93,7 @@ func (n *Node) surveyFor(ctx context.Context, results []resourceapi.DeviceReques
 	n.mu.Lock()
 	decisions, published := n.decisions, n.last
 	n.mu.Unlock()
-	now := inventory.Situation{Ours: n.held().as(), Withheld: n.withheld()}
+	now := inventory.Situation{Ours: n.held().as(), Withheld: n.Withheld()}
 	some := func(is func(device string) bool) bool {
 		return slices.ContainsFunc(results, func(r resourceapi.DeviceRequestAllocationResult) bool { return is(r.Device) })
 	}

@@ -31,7 +31,7 @@ func (n *Node) Slices(ctx context.Context) (list []inventory.Slice, ok bool) {
 		n.Log.Error("cannot read the node's devices: the published ones stay", "error", err)
 		return nil, false
 	}
-	withheld, last := n.withheld(), inventory.PublishedIn(list)
+	withheld, last := n.Withheld(), inventory.PublishedIn(list)
 	n.mu.Lock()
 	n.last, n.decisions = last, decisions
 	n.mu.Unlock()
@@ -50,8 +50,8 @@ func without(list []inventory.Slice, withheld map[string]bool) (rest []inventory
 	return rest
 }
 
-// withheld returns the devices that no other claim may get because they are not restored yet, by name.
-func (n *Node) withheld() map[string]bool {
+// Withheld returns the devices that no other claim may get because they are not restored yet, by name.
+func (n *Node) Withheld() map[string]bool {
 	devices := map[string]bool{}
 	for _, h := range n.claims.Holders() {
 		if h.Attachment.Withheld() {
@@ -81,7 +81,7 @@ func (n *Node) survey(others map[string]string, unknown error) (map[string]inven
 		}
 	}
 	devices = append(devices, n.hidden(held, devices)...)
-	withheld := n.withheld()
+	withheld := n.Withheld()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !slices.Equal(warnings, n.warned) {

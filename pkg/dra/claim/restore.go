@@ -1,4 +1,4 @@
-package dra
+package claim
 
 import (
 	"fmt"
@@ -17,31 +17,31 @@ const (
 
 // restore makes devices what they were before their sandboxes had them. It does not wait
 // for one that is not back: it is called again.
-func (a *Agent) restore(c *claim, which []int) {
+func (s *steps) restore(c *claim, which []int) {
 	record := c.record.Clone()
 	for _, n := range which {
 		at := &record.Attachments[n]
-		err := a.node.GiveBack(record, at)
+		err := s.Node.GiveBack(record, at)
 		if err == nil {
-			err = a.letGo(record, at)
+			err = s.letGo(record, at)
 		}
-		a.did("restored")
+		s.Step("restored")
 		if err == nil {
 			at.Reset(at.Error)
-			a.goOn(c, n)
+			s.table.goOn(c, n)
 			continue
 		}
 		at.Tries++
 		if at.Tries == restoreTries {
-			a.node.CountMismatches(err)
+			s.Node.CountMismatches(err)
 		}
 		if devices.IsAway(err) && at.Tries < slowTries {
-			a.pause(c, n, at, nil)
+			s.pause(c, n, at, nil)
 			continue
 		}
 		at.DelError = err.Error()
-		a.Log.Warn("a device is not what it was before the pod had it", "pod", record.Pod, "device", at.Device, "tries", at.Tries, "error", err)
-		a.pause(c, n, at, fmt.Errorf("claim %s, request %s: %w", c.ref, at.Request, err))
+		s.Log.Warn("a device is not what it was before the pod had it", "pod", record.Pod, "device", at.Device, "tries", at.Tries, "error", err)
+		s.pause(c, n, at, fmt.Errorf("claim %s, request %s: %w", c.ref, at.Request, err))
 	}
-	a.putAnyway(c, record, "restored or not")
+	s.records.putAnyway(c, record, "restored or not")
 }

@@ -1,4 +1,4 @@
-package dra
+package claim
 
 import (
 	"time"
@@ -9,11 +9,12 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// Census is how many attachments there are in each phase, and how many claims have a
-// status that the API server has not taken yet.
+// Census counts the attachments by phase, the claims whose status the API server has not taken yet, and
+// the records that cannot be read.
 type Census struct {
-	Phases map[string]int
-	Status int
+	Phases     map[string]int
+	Status     int
+	Unreadable int // records
 }
 
 // metrics are what an agent counts. The names are in docs/dra/README.md.

@@ -1,4 +1,4 @@
-package dra
+package claim
 
 import (
 	"bytes"
@@ -141,13 +141,13 @@ func runtimeConf(at *state.Attachment, netns string) *libcni.RuntimeConf {
 }
 
 // cniArgs are those that Kubernetes runtimes pass, in their order, and the claim.
-func cniArgs(sb *sandbox, claim string) [][2]string {
+func cniArgs(sb Sandbox, claim string) [][2]string {
 	return [][2]string{
 		{"IgnoreUnknown", "1"},
-		{"K8S_POD_NAMESPACE", sb.pod.Namespace},
-		{"K8S_POD_NAME", sb.pod.Name},
-		{"K8S_POD_INFRA_CONTAINER_ID", sb.id},
-		{"K8S_POD_UID", string(sb.pod.UID)},
+		{"K8S_POD_NAMESPACE", sb.Pod.Namespace},
+		{"K8S_POD_NAME", sb.Pod.Name},
+		{"K8S_POD_INFRA_CONTAINER_ID", sb.ID},
+		{"K8S_POD_UID", string(sb.Pod.UID)},
 		{pod.ClaimArg, claim},
 	}
 }

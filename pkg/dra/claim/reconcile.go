@@ -1,4 +1,4 @@
-package dra
+package claim
 
 import (
 	"slices"

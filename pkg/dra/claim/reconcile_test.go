@@ -1,14 +1,17 @@
-package dra
+package claim
 
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/dra/cniconfig"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/state"
 )
 
@@ -197,8 +200,8 @@ func lead(t *testing.T, g goal, phases ...state.Phase) action {
 	return wait
 }
 
-// table shows the rules for README.md.
-func table() string {
+// asTable shows the rules for README.md.
+func asTable() string {
 	words := func(list []string, all int) string {
 		if len(list) == all {
 			return "any"
@@ -247,7 +250,7 @@ func TestTheDocumentationShowsTheRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{table(), diagram()} {
+	for _, part := range []string{asTable(), diagram()} {
 		if !strings.Contains(string(text), part) {
 			t.Errorf("README.md must have this:\n%s", part)
 		}
@@ -258,25 +261,28 @@ func TestTheDocumentationShowsTheRules(t *testing.T) {
 // error of a save that Prepare began.
 func TestAFailureIsNoTroubleOfWhoWantsSomethingElse(t *testing.T) {
 	dir := t.TempDir()
-	a, err := New(Options{Driver: "d.example.com", Policy: cniconfig.Policy{Driver: "d.example.com", Pool: "n"}, StateDir: dir, CacheDir: dir, CDIDir: dir, DeviceInfoDir: dir})
+	e, err := New(Options{
+		Driver: "d.example.com", Dirs: Dirs{StateDir: dir, CacheDir: dir, CDIDir: dir, DeviceInfoDir: dir},
+		Node: devices.New(devices.Options{}), Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer a.Close()
+	defer e.Close()
 	for _, forgotten := range []bool{false, true} {
 		c := known(&state.Claim{UID: "u1"})
-		a.claims["u1"] = c
+		e.table.claims["u1"] = c
 		save, before := step{do: doSave}, goal{want: keep}
-		lane, ok := a.begin(c, save, before)
+		lane, ok := e.worker.begin(c, save, before)
 		if !ok {
 			t.Fatal("it does not begin")
 		}
 		if forgotten {
-			if _, err := a.dismiss("u1"); err != nil {
+			if _, err := e.dismiss("u1"); err != nil {
 				t.Fatal(err)
 			}
 		}
-		a.end(c, save, before, lane, errors.New("the disk is full"))
+		e.worker.end(c, save, before, lane, errors.New("the disk is full"))
 		if (c.trouble == retry{}) != forgotten {
 			t.Errorf("forgotten %v: %+v", forgotten, c.trouble)
 		}

@@ -1,4 +1,4 @@
-package dra
+package claim
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cluster"
@@ -23,76 +24,88 @@ const (
 	reportLimit   = 30 * time.Second // for one call of Status, by its context
 )
 
+// reports sends the status of claims.
+type reports struct {
+	Options
+	table *table
+	queue workqueue.TypedRateLimitingInterface[types.UID] // claims whose status may be owed
+}
+
+func newReports(o Options, t *table) *reports {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](firstReport, longestReport)
+	return &reports{o, t, workqueue.NewTypedRateLimitingQueue(limiter)}
+}
+
 // sendReports sends the status of the claims in the queue until ctx ends, each with a back-off
 // of its own. What is owed then is on record.
-func (a *Agent) sendReports(ctx context.Context) {
+func (r *reports) run(ctx context.Context) {
 	var workers sync.WaitGroup
 	for range reportsAtOnce {
 		workers.Go(func() {
 			for {
-				uid, shutdown := a.reports.Get()
+				uid, shutdown := r.queue.Get()
 				if shutdown {
 					return
 				}
-				a.sendNext(ctx, uid)
+				r.sendNext(ctx, uid)
 			}
 		})
 	}
 	<-ctx.Done()
-	a.reports.ShutDown()
+	r.queue.ShutDown()
 	workers.Wait()
 }
 
-func (a *Agent) sendNext(ctx context.Context, uid types.UID) {
-	defer a.reports.Done(uid)
+func (r *reports) sendNext(ctx context.Context, uid types.UID) {
+	defer r.queue.Done(uid)
 	limited, cancel := context.WithTimeout(ctx, reportLimit)
 	defer cancel()
 	switch {
 	case ctx.Err() != nil:
-	case a.send(limited, uid) != nil:
-		a.reports.AddRateLimited(uid)
+	case r.send(limited, uid) != nil:
+		r.queue.AddRateLimited(uid)
 	default:
-		a.reports.Forget(uid)
+		r.queue.Forget(uid)
 	}
 }
 
 // send sends the status of a claim as it is now, if it is owed, and has its worker note that.
 // An error is worth another try.
-func (a *Agent) send(ctx context.Context, uid types.UID) error {
-	a.mu.Lock()
-	c := a.claims[uid]
+func (r *reports) send(ctx context.Context, uid types.UID) error {
+	r.table.mu.Lock()
+	c := r.table.claims[uid]
 	var devices []resourceapi.AllocatedDeviceStatus
 	owed := c != nil && c.record.StatusOwed
 	if owed {
-		devices = a.devices(c)
+		devices = r.devices(c)
 	}
-	a.mu.Unlock()
+	r.table.mu.Unlock()
 	if !owed {
 		return nil
 	}
-	if len(devices) > 0 && a.Status != nil {
-		err := a.Status(ctx, status.Report{Driver: a.Driver, Namespace: c.ref.Namespace, Name: c.ref.Name, UID: c.ref.UID, Devices: devices})
+	if len(devices) > 0 {
+		err := r.Status(ctx, status.Report{Driver: r.Driver, Namespace: c.ref.Namespace, Name: c.ref.Name, UID: c.ref.UID, Devices: devices})
 		verdict := status.Classify(err)
 		if err != nil {
-			a.Log.Warn("status of a claim", "claim", c.ref, "verdict", verdict, "error", err)
+			r.Log.Warn("status of a claim", "claim", c.ref, "verdict", verdict, "error", err)
 		}
 		if verdict == status.Retry {
 			return err
 		}
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	r.table.mu.Lock()
+	defer r.table.mu.Unlock()
 	c.sent = append([]resourceapi.AllocatedDeviceStatus{}, devices...)
-	a.wake(c)
+	r.table.wake(c)
 	return nil
 }
 
 // devices are all devices of a claim of which there is something to say.
-func (a *Agent) devices(c *claim) []resourceapi.AllocatedDeviceStatus {
+func (r *reports) devices(c *claim) []resourceapi.AllocatedDeviceStatus {
 	list := []resourceapi.AllocatedDeviceStatus{}
 	for n := range c.record.Attachments {
 		at := &c.record.Attachments[n]
-		d := metadata.Device{Driver: a.Driver, Pool: at.Pool, Name: at.Device, ShareID: at.ShareID, Since: at.Ready.Since, Shown: shown(at)}
+		d := metadata.Device{Driver: r.Driver, Pool: at.Pool, Name: at.Device, ShareID: at.ShareID, Since: at.Ready.Since, Shown: shown(at)}
 		switch {
 		case at.Phase == state.Added && at.Metadata != nil:
 			attached, _ := d.Attached(at.Result, at.Metadata.NetworkData) // describe has warned
@@ -116,16 +129,4 @@ func shown(at *state.Attachment) (d cluster.Device) {
 		d = d.Or(cluster.Published(&at.Node.Published))
 	}
 	return d
-}
-
-// describeBare notes what devices are that no plugin will tell of, for the status.
-func (a *Agent) describeBare(record *state.Claim) {
-	for n := range record.Attachments {
-		if at := &record.Attachments[n]; at.Bare() {
-			if info := a.node.Describe(at); info != nil {
-				at.Info = info.Encode()
-			}
-			record.StatusOwed = true
-		}
-	}
 }

@@ -1,0 +1,66 @@
+package dra
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"devinfo-cni.io/pkg/dra/claim"
+	"devinfo-cni.io/pkg/dra/status"
+)
+
+// ReadClaim returns a function that reads a claim from the API server. It returns nil if the claim
+// was deleted, or if its name is another claim's now.
+func ReadClaim(client kubernetes.Interface) func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
+	return func(ctx context.Context, ref kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
+		claim, err := client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+		switch {
+		case status.Missing(err):
+			return nil, nil
+		case err != nil:
+			return nil, err
+		case claim.UID != ref.UID:
+			return nil, nil
+		}
+		return claim, nil
+	}
+}
+
+// PostNotices makes an Event of each notice, without waiting for the API server. One that
+// it does not take is logged: the claim's status says the same.
+func PostNotices(client kubernetes.Interface, driver, node string, log *slog.Logger) func(claim.Notice) {
+	const patience, longest = 30 * time.Second, 1024 // of an Event's note, in bytes
+	return func(n claim.Notice) {
+		event := &eventsv1.Event{
+			ObjectMeta: metav1.ObjectMeta{Namespace: n.Pod.Namespace, GenerateName: n.Pod.Name + "-"},
+			EventTime:  metav1.NowMicro(), ReportingController: driver, ReportingInstance: node,
+			Type: corev1.EventTypeWarning, Reason: n.Reason, Action: "AttachNetworks", Note: shortened(n.Text, longest),
+			Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: n.Pod.Namespace, Name: n.Pod.Name, UID: n.Pod.UID},
+		}
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			if _, err := client.EventsV1().Events(n.Pod.Namespace).Create(ctx, event, metav1.CreateOptions{}); err != nil {
+				log.Warn("event of a pod", "error", fmt.Errorf("pod %s/%s: %w", n.Pod.Namespace, n.Pod.Name, err))
+			}
+		}()
+	}
+}
+
+// shortened is the beginning of a text, of whole characters.
+func shortened(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	const rest = "..."
+	return strings.ToValidUTF8(text[:limit-len(rest)], "") + rest
+}

@@ -1,0 +1,137 @@
+package claim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"devinfo-cni.io/pkg/dra/devices"
+	"devinfo-cni.io/pkg/dra/state"
+)
+
+// abandon gives up what cannot be deleted: the claim ends, or goes on with another sandbox, and DEL
+// is tried at the agent's start and every [Retries.AbandonedEvery].
+func (s *steps) abandon(c *claim, which []int) error {
+	record := c.record.Clone()
+	for _, n := range which {
+		given := record.Attachments[n]
+		given.Phase, given.GivenUp = state.Abandoned, metav1.NewTime(time.Now().UTC().Truncate(time.Second))
+		if now := s.Node.State(&given); now == devices.Gone || now == devices.Replaced { // what comes back in its place is another device, and nobody's
+			given.Lost, given.Note = true, nil
+		}
+		record.Abandoned = append(record.Abandoned, given)
+		record.Attachments[n].Reset("")
+	}
+	former := c.record
+	if err := s.records.put(c, record, "abandoned"); err != nil {
+		return err
+	}
+	for _, n := range which {
+		s.mourn(c, &former.Attachments[n])
+		s.table.goOn(c, n)
+	}
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	if now := time.Now(); !now.Before(c.redo) {
+		c.redo = now.Add(s.AbandonedEvery)
+	}
+	return nil
+}
+
+// mourn tells people what is given up.
+func (s *steps) mourn(c *claim, at *state.Attachment) {
+	what, reason := fmt.Sprintf("DEL of network %s", at.Network), NoticeAbandoned
+	if at.Phase == state.Restoring {
+		what, reason = fmt.Sprintf("restoring device %s", at.Device), NoticeDevice
+	}
+	s.Log.Error("given up: what is left of the network stays until an administrator looks into it", "what", what,
+		"claim", c.ref, "network", at.Network, "device", at.Device, "sandbox", at.Sandbox, "ifName", at.IfName, "error", at.DelError)
+	s.notices.tell(podOf(at), reason, fmt.Sprintf("claim %s, request %s: %s has failed %d times and is given up: %s", c.name(), at.Request, what, at.Tries, at.DelError))
+}
+
+// deleteAgain tries the DELs of what was abandoned once more, one after the other: two of them may be of
+// one device.
+func (s *steps) deleteAgain(c *claim, which []int) {
+	record := c.record.Clone()
+	for _, n := range slices.Backward(which) {
+		at := record.Abandoned[n]
+		err := s.Node.Leases.CheckFree(record, &at)
+		if err == nil {
+			err = s.detach(record.UID, &at)
+		}
+		if err == nil {
+			err = s.Node.GiveBack(record, &at)
+		}
+		if err == nil {
+			err = s.settle(record, n)
+		}
+		if err != nil {
+			at := &record.Abandoned[n]
+			at.Tries, at.DelError = at.Tries+1, err.Error()
+			s.Log.Error("what was given up is not detached yet", "claim", c.ref, "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
+		}
+	}
+	s.table.mu.Lock()
+	c.redo = time.Now().Add(s.AbandonedEvery)
+	s.table.mu.Unlock()
+	former := c.record
+	s.records.putAnyway(c, record, "deleted again")
+	s.unmark(former, record)
+}
+
+// settle takes an abandoned attachment, which owes nothing any more, out of a record.
+func (s *steps) settle(record *state.Claim, n int) error {
+	at := record.Abandoned[n]
+	record.Abandoned = slices.Delete(record.Abandoned, n, n+1)
+	err := s.letGo(record, &at)
+	if err != nil {
+		record.Abandoned = slices.Insert(record.Abandoned, n, at)
+	}
+	return err
+}
+
+// clear forgets what was abandoned, as an administrator wants it, without a DEL.
+func (s *steps) clear(c *claim, which []int) error {
+	record := c.record.Clone()
+	for _, n := range slices.Backward(which) {
+		at := record.Abandoned[n]
+		s.Log.Warn("an administrator has cleared what was given up", "claim", c.ref, "sandbox", at.Sandbox)
+		if err := errors.Join(removeInfo(&at), s.cni.forget(key(c.ref.UID, &at)), s.settle(record, n)); err != nil {
+			return fmt.Errorf("claim %s: clear: %w", c.ref, err)
+		}
+	}
+	former := c.record
+	if err := s.records.put(c, record, "cleared"); err != nil {
+		return err
+	}
+	s.unmark(former, record)
+	return nil
+}
+
+// unmark removes what an administrator has left to have attachments cleared that a record has no more.
+func (s *steps) unmark(former, record *state.Claim) {
+	for _, at := range former.Abandoned {
+		if !slices.ContainsFunc(record.Abandoned, func(other state.Attachment) bool { return other.Sandbox == at.Sandbox && other.IfName == at.IfName }) {
+			if err := s.records.files.Cleared(record.UID, &at); err != nil {
+				s.Log.Warn("the mark of what was cleared stays", "claim", record.Name, "error", err)
+			}
+		}
+	}
+}
+
+// isGivenBare says whether the containers of another claim have the device of an abandoned attachment,
+// without a network of ours.
+func (s *steps) isGivenBare(at *state.Attachment) bool {
+	var records []*state.Claim
+	s.table.mu.Lock()
+	for _, other := range s.table.claims {
+		if slices.ContainsFunc(other.record.Attachments, func(held state.Attachment) bool { return held.Bare() && sameDevice(&held, at) }) {
+			records = append(records, other.record)
+		}
+	}
+	s.table.mu.Unlock()
+	return slices.ContainsFunc(records, s.Node.Leases.IsHeld)
+}

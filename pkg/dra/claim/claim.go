@@ -1,0 +1,171 @@
+package claim
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/state"
+)
+
+// claim is a claim on record, or what is left of one, and what events want of it. The
+// agent's mutex guards all of it but orphans. Only the claim's worker gives it another record,
+// which is then never changed: whoever has taken one may read it without the mutex.
+type claim struct {
+	ref    kubeletplugin.NamespacedObject // never changes
+	record *state.Claim
+
+	// What events want.
+	version string    // of the claim in the API that they go by; "" = unknown
+	pod     state.Pod // that the claim belongs to
+	forget  bool      // it is unprepared
+	blame   string    // why nothing is attached, for the status; "" = it says so already, or it is
+	rewrite bool      // somebody has written over the metadata
+
+	// What the worker has come to.
+	open    map[int]bool // by attachment: whether its gate was open when the worker looked last
+	fresh   bool         // the record was never written
+	unsaved bool         // the disk has not got the record as it is
+	gone    bool         // forgotten, by the agent too
+	doing   action       // the step under way; none = none
+	of      string       // and the sandbox that it is for
+	sent    []resourceapi.AllocatedDeviceStatus
+
+	// What keeps it from going on. A DEL that has failed has a back-off of its own, for others
+	// must not make it fail more often.
+	trouble retry
+	late    map[int]retry // of what attachments owe, by their places in the record
+	redo    time.Time     // when the DELs that were given up are run again
+
+	// orphans are the interfaces for which plugins of an earlier agent may still run. The
+	// worker's alone.
+	orphans map[string]bool
+}
+
+// retry is when a step that has failed is taken again, and why it has; an error of nil is a
+// device's that may be on its way back.
+type retry struct {
+	step  action
+	err   error
+	after time.Time
+}
+
+// known is a claim with that record.
+func known(record *state.Claim) *claim {
+	c := &claim{record: record, pod: record.Pod, orphans: map[string]bool{}, late: map[int]retry{}}
+	c.ref.Namespace, c.ref.Name, c.ref.UID = record.Namespace, record.Name, record.UID
+	for _, at := range record.Attachments {
+		c.orphans[at.IfName] = at.Phase == state.Adding || at.Phase == state.Deleting
+	}
+	return c
+}
+
+// isFor reports whether the claim belongs to a pod.
+func (c *claim) isFor(pod types.UID) bool { return c.pod.UID == pod }
+
+// isOpenBare reports whether the gates are open of the devices that the claim brings no network for.
+func (c *claim) isOpenBare() bool {
+	for n := range c.record.Attachments {
+		if c.record.Attachments[n].Bare() && !c.open[n] {
+			return false
+		}
+	}
+	return true
+}
+
+// owes a DEL for the sandbox that somebody may wait for. Restoring its devices does not count.
+func (c *claim) owes(sandbox string) bool {
+	return slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool {
+		return at.Sandbox == sandbox && at.Phase != state.Restoring
+	})
+}
+
+// left is what remains of the claim once it is unprepared; nil = nothing.
+func (c *claim) left() *claim {
+	if len(c.record.Abandoned) == 0 {
+		return nil
+	}
+	record := c.record.Clone()
+	record.Pod, record.Attachments, record.StatusOwed = state.Pod{}, nil, false
+	left := known(record)
+	left.redo = c.redo
+	return left
+}
+
+// stuck says why what is owed has not been done, though it was tried; nil = there is nothing.
+// The mutex must be held.
+func (c *claim) stuck() error {
+	var errs []error
+	for _, n := range slices.Sorted(maps.Keys(c.late)) {
+		errs = append(errs, c.late[n].err)
+	}
+	return errors.Join(errs...)
+}
+
+// name of the claim, for people.
+func (c *claim) name() string { return c.ref.Namespace + "/" + c.ref.Name }
+
+func newRecord(claim *resourceapi.ResourceClaim, pod state.Pod, networks []cniconfig.Network) *state.Claim {
+	record := &state.Claim{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, Pod: pod, Shared: metav1.GetControllerOf(claim) == nil}
+	for _, n := range networks {
+		record.Attachments = append(record.Attachments, n.Attachment)
+	}
+	return record
+}
+
+// withheld are the devices in a record that no other claim may get.
+func withheld(record *state.Claim) (devices []string) {
+	for _, at := range slices.Concat(record.Attachments, record.Abandoned) {
+		if at.Withheld() {
+			devices = append(devices, at.Device)
+		}
+	}
+	return devices
+}
+
+// podOf is the pod whose sandbox an attachment is of.
+func podOf(at *state.Attachment) state.Pod {
+	return state.Pod{Namespace: at.Arg("K8S_POD_NAMESPACE"), Name: at.Arg("K8S_POD_NAME"), UID: types.UID(at.Arg("K8S_POD_UID"))}
+}
+
+// isBefore reports whether one resource version of a claim is older than another.
+func isBefore(version, known string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, known)
+	return err == nil && order < 0
+}
+
+// isAllocated reports whether a record has the devices that are allocated to a claim now.
+func isAllocated(record *state.Claim, claim *resourceapi.ResourceClaim, driver string) bool {
+	if claim.Status.Allocation == nil {
+		return false
+	}
+	n := 0
+	for _, r := range claim.Status.Allocation.Devices.Results {
+		if r.Driver != driver {
+			continue
+		}
+		n++
+		if !slices.ContainsFunc(record.Attachments, func(at state.Attachment) bool {
+			return at.Request == r.Request && at.Pool == r.Pool && at.Device == r.Device && cniconfig.SameShare(at.ShareID, r.ShareID)
+		}) {
+			return false
+		}
+	}
+	return n == len(record.Attachments)
+}
+
+// uidsOf are the UIDs of pods.
+func uidsOf(pods []state.Pod) (uids []types.UID) {
+	for _, pod := range pods {
+		uids = append(uids, pod.UID)
+	}
+	return uids
+}

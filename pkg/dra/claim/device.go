@@ -1,0 +1,71 @@
+package claim
+
+import (
+	"fmt"
+	"slices"
+
+	"devinfo-cni.io/pkg/dra/devices"
+	"devinfo-cni.io/pkg/dra/state"
+)
+
+// sameDevice reports whether two attachments have the same exclusive device: as the scheduler has
+// allocated it, or as the device-info files say.
+func sameDevice(a, b *state.Attachment) bool {
+	if a.Exclusive() && b.Exclusive() && a.Pool == b.Pool && a.Device == b.Device {
+		return true
+	}
+	one, other := a.PCI(), b.PCI()
+	return one != "" && one == other
+}
+
+// otherClaim is an error if another claim has not given back the device of an attachment:
+// its pod may have been deleted by force, or its DEL, though it was given up, be under way.
+func (t *table) otherClaim(c *claim, at *state.Attachment) error {
+	if at.Node.Shared() {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, other := range t.claims {
+		has := func(held state.Attachment) bool { return held.Owes() && sameDevice(&held, at) }
+		if other != c && (slices.ContainsFunc(other.record.Attachments, has) || other.doing == doAgain && slices.ContainsFunc(other.record.Abandoned, has)) {
+			return fmt.Errorf("device %s: claim %s has not given it back yet: it is attached once that is done", at.Device, other.name())
+		}
+	}
+	return nil
+}
+
+// oldNote returns the note of a device whose restore was given up, in this boot; nil = none was. The
+// scheduler may have allocated the device before it was withheld.
+func (t *table) oldNote(at *state.Attachment) devices.Note {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range t.claims {
+		for n := range c.record.Abandoned {
+			if old := &c.record.Abandoned[n]; old.Note != nil && old.BootID == t.bootID && sameDevice(old, at) {
+				return old.Note
+			}
+		}
+	}
+	return nil
+}
+
+// isTaken says whether the device of an abandoned attachment is another attachment's by now, or is
+// about to be: its DEL would take the device away from that. Nor do the DELs of two that were
+// abandoned meet, of which each restores the device. The mutex must be held.
+func (t *table) isTaken(c *claim, at *state.Attachment) bool {
+	for _, other := range t.claims {
+		busy := other.doing == doAdd || other.doing == doOpen
+		for n := range other.record.Attachments {
+			if held := &other.record.Attachments[n]; sameDevice(held, at) && (held.Owes() || busy) {
+				return true
+			}
+		}
+		for n := range other.record.Abandoned {
+			if other != c && other.doing == doAgain && sameDevice(&other.record.Abandoned[n], at) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,232 @@
+package claim
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/dra/state"
+)
+
+// gate opens and closes the gates of attachments. A gate is the CDI device that the kubelet was told of in
+// Prepare. Its spec only exists while the network does: until then the runtime refuses to create a container
+// that lists the claim, instead of starting it without its network.
+type gate struct {
+	Options
+	table    *table
+	kind     string // of the CDI devices
+	specs    *store.Dir
+	metadata Metadata // nil = not enabled
+}
+
+// gateName is valid as part of a CDI device name and of a file's: UIDs and the names of
+// requests and devices are of letters, digits and '-'.
+func gateName(uid types.UID, at *state.Attachment) string {
+	name := string(uid) + "_" + strings.ReplaceAll(resourceclaim.BaseRequestRef(at.Request), "/", "_")
+	switch {
+	case at.Bare():
+		name += "_" + at.Device
+	case at.Index > 0:
+		name += "_" + strconv.Itoa(at.Index)
+	}
+	return name
+}
+
+// file is the name of the CDI spec of an attachment.
+func (g *gate) file(record *state.Claim, at *state.Attachment) string {
+	return cdispec.FileName(g.kind, gateName(record.UID, at))
+}
+
+// open writes the metadata of attachments, then their gates.
+func (g *gate) open(c *claim, which []int) error {
+	for _, n := range which {
+		at := &c.record.Attachments[n]
+		if err := g.writeMetadata(c, at); err != nil {
+			return fmt.Errorf("claim %s, request %s: device metadata: %w", c.ref, at.Request, err)
+		}
+		if err := g.openGate(c, at); err != nil {
+			return fmt.Errorf("claim %s, request %s: gate: %w", c.ref, at.Request, err)
+		}
+	}
+	g.table.mu.Lock()
+	defer g.table.mu.Unlock()
+	if c.open == nil {
+		c.open = map[int]bool{}
+	}
+	for _, n := range which {
+		c.open[n] = true
+	}
+	g.table.announce()
+	return nil
+}
+
+func (g *gate) writeMetadata(c *claim, at *state.Attachment) error {
+	if g.metadata == nil || at.Bare() { // of which Prepare has told all
+		return nil
+	}
+	var all []kubeletplugin.Device // what is told replaces what was
+	for n := range c.record.Attachments {
+		if other := &c.record.Attachments[n]; resourceclaim.BaseRequestRef(other.Request) == resourceclaim.BaseRequestRef(at.Request) {
+			all = append(all, g.device(c.record, other))
+		}
+	}
+	err := g.metadata.UpdateRequestMetadata(context.Background(), c.ref.Namespace, c.ref.Name, c.ref.UID, at.Request, all)
+	if err == nil {
+		g.Step("metadata")
+	}
+	return err
+}
+
+// openGate writes the CDI spec of an attachment.
+func (g *gate) openGate(c *claim, at *state.Attachment) error {
+	name := gateName(c.ref.UID, at)
+	edits := cdispec.Device{Kind: g.kind, Name: name, IfName: at.IfName}
+	if at.Info != nil && !at.Bare() {
+		edits.InfoFile = g.mountable(c, at)
+	}
+	if at.Bare() {
+		if err := g.holdBare(c); err != nil {
+			return err
+		}
+	}
+	info, err := g.described(at)
+	if err != nil {
+		return err
+	}
+	given, err := g.Node.Grant(c.record, at, info)
+	if err != nil {
+		return err
+	}
+	for _, r := range given.Refusals {
+		g.Log.Warn("not handed to the containers", "claim", c.ref, "request", at.Request, "device", r.Device, "why", r.Why, "remedy", r.Remedy)
+	}
+	edits.Info, edits.Nodes, edits.Mounts = info, given.Nodes, given.Mounts
+	spec, err := edits.Spec()
+	if err != nil {
+		return err
+	}
+	env := &spec.Devices[0].ContainerEdits.Env
+	if at.Bare() { // it has no interface that the variable could be named after, and must have something
+		*env = []string{"CNI_DRA_GATE_" + strings.NewReplacer("-", "_", ".", "_").Replace(name) + "=" + name}
+	}
+	if err := g.guard(c, at, spec); err != nil {
+		return err
+	}
+	if err := g.specs.Write(g.file(c.record, at), cdispec.Encode(spec)); err != nil {
+		return err
+	}
+	g.Step("gate open")
+	return nil
+}
+
+// holdBare leases the devices that a claim brings no network for.
+func (g *gate) holdBare(c *claim) error {
+	for n := range c.record.Attachments {
+		if at := &c.record.Attachments[n]; at.Bare() {
+			if err := g.table.otherClaim(c, at); err != nil {
+				return err
+			}
+		}
+	}
+	return g.Node.Leases.HoldBare(c.record)
+}
+
+// guard has the runtime refuse containers that are in another network namespace than the one
+// that is attached, such as those of the pod's next sandbox. What it takes is in the spec: the
+// agent and its connection to the runtime may be away.
+func (g *gate) guard(c *claim, at *state.Attachment, spec *specs.Spec) (err error) {
+	if at.Bare() || g.Gate == "" {
+		return nil
+	}
+	pod := podOf(at)
+	what := fmt.Sprintf("claim %s, request %s, is held by pod %s/%s (%s)", c.name(), at.Request, pod.Namespace, pod.Name, at.IfName)
+	spec.Devices[0].ContainerEdits.Hooks = []*specs.Hook{{
+		HookName: "createRuntime", Path: g.Gate, Args: []string{filepath.Base(g.Gate), at.Netns, what}, Timeout: new(gatePatience),
+	}}
+	spec.Version, err = specs.MinimumRequiredVersion(spec)
+	return err
+}
+
+// gatePatience is what the runtime waits for the hook, in seconds; it takes milliseconds.
+const gatePatience = 10
+
+// isGuarded says whether a spec is as guard makes it: one of an earlier agent may not be.
+func (g *gate) isGuarded(at *state.Attachment, spec []byte) bool {
+	path, _ := json.Marshal(g.Gate)
+	return at.Bare() || g.Gate == "" || bytes.Contains(spec, path)
+}
+
+// mountable is the path of the device-info file, by which the runtime mounts it later; "" if
+// somebody could put a link in its place until then.
+func (g *gate) mountable(c *claim, at *state.Attachment) string {
+	if err := g.Unexposed(cmp.Or(g.HostRoot, "/"), filepath.Dir(at.InfoFile)); err != nil {
+		g.Log.Warn("not handed to the containers", "claim", c.ref, "request", at.Request, "file", at.InfoFile, "why", err,
+			"remedy", "make each directory on the path root's, with mode 0755")
+		return ""
+	}
+	return at.InfoFile
+}
+
+// described is the device information of an attachment; nil = none that we understand.
+func (g *gate) described(at *state.Attachment) (*devinfo.Info, error) {
+	switch {
+	case at.Bare():
+		return g.Node.Describe(at), nil
+	case at.Info == nil:
+		return nil, nil
+	}
+	info, err := devinfo.Parse(at.Info)
+	if errors.As(err, new(*devinfo.VersionError)) {
+		return nil, nil
+	}
+	return info, err
+}
+
+// closeGate closes the gate of an attachment. That it is closed already is success.
+func (g *gate) closeGate(record *state.Claim, at *state.Attachment) error {
+	if err := g.specs.Remove(g.file(record, at)); err != nil {
+		return fmt.Errorf("CDI spec: %w", err)
+	}
+	g.Step("gate closed")
+	return nil
+}
+
+// isOpen says whether the gate of an attachment is open. The directory of CDI specs does
+// not outlive a reboot, and others may clear it; nor does a lease.
+func (g *gate) isOpen(record *state.Claim, at *state.Attachment) bool {
+	if at.Bare() && !g.Node.Leases.IsHeld(record) {
+		return false
+	}
+	spec, err := g.specs.Read(g.file(record, at))
+	return err == nil && g.isGuarded(at, spec) || err != nil && !errors.Is(err, fs.ErrNotExist)
+}
+
+// device is what the kubelet and the pod are told of an attachment.
+func (g *gate) device(record *state.Claim, at *state.Attachment) kubeletplugin.Device {
+	d := kubeletplugin.Device{
+		Requests: []string{at.Request}, PoolName: at.Pool, DeviceName: at.Device, ShareID: at.ShareID,
+		CDIDeviceIDs: []string{cdispec.Qualified(g.kind, gateName(record.UID, at))},
+	}
+	switch {
+	case at.Metadata != nil:
+		d.Metadata = &kubeletplugin.DeviceMetadata{Attributes: at.Metadata.Attributes, NetworkData: at.Metadata.NetworkData}
+	case at.Node != nil:
+		d.Metadata = &kubeletplugin.DeviceMetadata{Attributes: g.Node.Attributes(at, nil)}
+	}
+	return d
+}

@@ -1,0 +1,197 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/devices"
+	"devinfo-cni.io/pkg/dra/state"
+)
+
+// Prepare notes down what a claim asks for, and refuses what cannot be done: so it does while
+// another has a device that is only to be made ready. It runs no CNI plugin: there is no network
+// namespace yet. Preparing again gives what is on record, with the metadata of a network that is
+// attached by now. A claim that is allocated anew keeps its UID: the former record ends first.
+func (e *Engine) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (devices []kubeletplugin.Device, err error) {
+	defer e.metrics.event("Prepare", time.Now(), &err)
+	if former := e.formerOf(claim); former != nil {
+		if err := e.unprepare(ctx, former); err != nil {
+			return nil, err
+		}
+	}
+	own, err := e.Node.Allocated(ctx, claim, e.table.recordOf(claim.UID))
+	if err != nil {
+		return nil, err
+	}
+	if err := e.table.await(ctx, func() (bool, error) {
+		left := e.table.claims[claim.UID]
+		return left == nil || !left.record.Left() || left.doing == none, nil
+	}); err != nil {
+		return nil, err
+	}
+	c, err := e.admit(ctx, claim, own)
+	if err != nil {
+		return nil, err
+	}
+	var record *state.Claim
+	err = e.table.await(ctx, func() (bool, error) {
+		record = c.record
+		switch {
+		case c.gone && c.trouble.err != nil:
+			return false, c.trouble.err
+		case c.doing == doForget: // which nothing ends
+			return false, nil
+		case c.gone || c.forget:
+			return false, fmt.Errorf("claim %s: unprepared meanwhile", c.ref)
+		case !c.fresh && c.isFor(c.record.Pod.UID) && c.isOpenBare():
+			return true, nil
+		case c.stuck() != nil:
+			return false, c.stuck()
+		}
+		return false, c.trouble.err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for n := range record.Attachments {
+		devices = append(devices, e.gate.device(record, &record.Attachments[n]))
+	}
+	return devices, nil
+}
+
+// formerOf is the claim's record that has other devices than those that are allocated now; nil = none.
+func (e *Engine) formerOf(asked *resourceapi.ResourceClaim) *claim {
+	e.table.mu.Lock()
+	defer e.table.mu.Unlock()
+	c := e.table.claims[asked.UID]
+	if c == nil || c.record.Left() || isBefore(asked.ResourceVersion, c.version) || isAllocated(c.record, asked, e.Driver) {
+		return nil
+	}
+	c.forget = true
+	e.table.rouse(c)
+	return c
+}
+
+// admit takes a claim in. What was accepted once stays so. Interface names are checked and taken at
+// once, for two claims of a pod may be prepared at the same time.
+func (e *Engine) admit(ctx context.Context, asked *resourceapi.ResourceClaim, own devices.Allocation) (*claim, error) {
+	pods, err := cniconfig.Pods(asked)
+	if err != nil {
+		return nil, err
+	}
+	networks, refusal := own.Networks(asked, e.Policy)
+	e.table.observe(uidsOf(pods), e.table.all(func(c *claim) bool { return c.ref.UID == asked.UID })...)
+	e.table.mu.Lock()
+	defer e.table.mu.Unlock()
+	if ctx.Err() != nil { // the kubelet may have unprepared it since
+		return nil, fmt.Errorf("claim %s/%s: %w", asked.Namespace, asked.Name, context.Cause(ctx))
+	}
+	if newer, is := errors.AsType[*state.SchemaError](e.table.problems[asked.UID].Err); is {
+		return nil, newer
+	}
+	c := e.table.claims[asked.UID]
+	switch {
+	case c != nil && c.record.Left() && c.doing != none:
+		return nil, fmt.Errorf("claim %s: a DEL that was given up is tried again: prepare the claim again", c.ref)
+	case c == nil || c.record.Left():
+		if refusal != nil {
+			return nil, refusal
+		}
+		if err := cniconfig.Distinct(networks, e.table.takenBy(pods)); err != nil {
+			return nil, err
+		}
+		left := c
+		c = known(newRecord(asked, pods[0], networks))
+		c.fresh, c.unsaved = true, true
+		if left != nil {
+			left.gone, c.record.Abandoned, c.redo = true, left.record.Abandoned, left.redo
+		}
+		e.table.claims[asked.UID] = c
+	case isBefore(asked.ResourceVersion, c.version), !isAllocated(c.record, asked, e.Driver):
+		return nil, fmt.Errorf("claim %s: it has changed since it was read: prepare it again", c.ref)
+	}
+	e.table.reserve(c, pods)
+	c.forget, c.version, c.open = false, asked.ResourceVersion, nil // the worker looks anew
+	e.table.rouse(c)
+	return c, nil
+}
+
+// Unprepare forgets a claim, after any DEL that it owes. An error makes the kubelet try
+// again; a claim that is not known is success.
+func (e *Engine) Unprepare(ctx context.Context, uid types.UID) (err error) {
+	defer e.metrics.event("Unprepare", time.Now(), &err)
+	c, err := e.dismiss(uid)
+	if c == nil && err == nil {
+		return e.records.files.Remove(uid) // what an agent has left that was killed while it wrote
+	}
+	if c == nil {
+		return err
+	}
+	return e.unprepare(ctx, c)
+}
+
+// unprepare waits until a claim that is to be forgotten is.
+func (e *Engine) unprepare(ctx context.Context, c *claim) error {
+	return e.table.await(ctx, func() (bool, error) {
+		switch {
+		case c.gone || c.record.Left():
+			return true, nil
+		case !c.forget:
+			return false, fmt.Errorf("claim %s: prepared again", c.ref)
+		case c.stuck() != nil:
+			return false, c.stuck()
+		}
+		return false, c.trouble.err
+	})
+}
+
+// dismiss has a claim forgotten; nil = it is not known.
+func (e *Engine) dismiss(uid types.UID) (*claim, error) {
+	e.table.mu.Lock()
+	defer e.table.mu.Unlock()
+	problem := e.table.problems[uid]
+	if newer, is := errors.AsType[*state.SchemaError](problem.Err); is {
+		return nil, newer
+	}
+	c := e.table.claims[uid]
+	if c != nil && c.record.Left() {
+		return c, nil
+	}
+	if c == nil {
+		if problem.Err != nil {
+			e.Log.Error("a claim is unprepared of which nothing is known: its networks may be left over", "claimUID", uid, "setAside", problem.Aside)
+		}
+		return nil, nil
+	}
+	c.forget = true
+	e.table.rouse(c)
+	return c, nil
+}
+
+// RewriteMetadata writes the device metadata of what is attached: somebody may have
+// written over it.
+func (e *Engine) RewriteMetadata(ctx context.Context, uid types.UID) error {
+	e.table.mu.Lock()
+	c := e.table.claims[uid]
+	attached := func() bool {
+		return slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return at.Phase == state.Added })
+	}
+	needed := c != nil && e.gate.metadata != nil && attached()
+	if needed {
+		c.rewrite = true
+		e.table.rouse(c)
+	}
+	e.table.mu.Unlock()
+	if !needed {
+		return nil
+	}
+	return e.table.await(ctx, func() (bool, error) { return !c.rewrite && c.doing != doOpen || c.gone || !attached(), c.trouble.err })
+}

@@ -1,0 +1,170 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/state"
+)
+
+// A claim belongs to one pod (Device Configuration API). Several pods may name a claim that is not made
+// from a template. The kubelet prepares it for the first of them and does not tell the driver of the
+// others, so the driver reads such claims when a sandbox starts.
+
+const (
+	readLimit  = 500 * time.Millisecond // for the claims that a new sandbox waits for
+	sweepLimit = 30 * time.Second       // for those that a sweep reads
+)
+
+// reservations finds out which pod a claim belongs to.
+type reservations struct {
+	Options
+	table *table
+}
+
+// ask reads the claims that a new sandbox's pod may have and that are recorded for other pods. The
+// error refuses the sandbox: another pod's sandbox has one that is reserved for this pod.
+func (r *reservations) ask(ctx context.Context, sb *sandbox) error {
+	r.table.mu.Lock()
+	r.table.know(sb)
+	var others []*claim
+	for _, c := range r.table.claims {
+		if c.record.Shared && c.ref.Namespace == sb.Pod.Namespace && !c.isFor(sb.Pod.UID) {
+			others = append(others, c)
+		}
+	}
+	r.table.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, readLimit)
+	defer cancel()
+	errs := make([]error, len(others))
+	var reads sync.WaitGroup
+	for n, c := range others {
+		reads.Go(func() { errs[n] = r.askFor(ctx, c, sb) })
+	}
+	reads.Wait()
+	return errors.Join(errs...)
+}
+
+// askFor reads one claim. If that fails, the sandbox goes on: the gates keep the claim's containers
+// out of it, and the next sweep reads the claim again.
+func (r *reservations) askFor(ctx context.Context, c *claim, sb *sandbox) error {
+	now, err := r.Read(ctx, c.ref)
+	if err != nil {
+		r.Log.Warn("cannot read whether a claim is this pod's: its containers wait if it is", "claim", c.ref, "pod", sb.Pod, "error", err)
+	}
+	if now == nil {
+		return nil
+	}
+	if pods, err := cniconfig.Pods(now); err != nil || !slices.ContainsFunc(pods, sb.isOf) {
+		return nil
+	}
+	r.table.observe(nil, c)
+	r.table.mu.Lock()
+	defer r.table.mu.Unlock()
+	switch {
+	case c.gone || c.forget:
+		return fmt.Errorf("claim %s: unprepared meanwhile", c.ref)
+	case isBefore(now.ResourceVersion, c.version): // Prepare was told something newer
+	case !isAllocated(c.record, now, r.Driver):
+		return fmt.Errorf("claim %s has other devices than the kubelet has prepared: delete this pod, so that the kubelet prepares the claim again", c.name())
+	case !r.table.isInUse(c):
+		c.version = now.ResourceVersion
+		r.table.give(c, sb.Pod)
+	}
+	if c.isFor(sb.Pod.UID) {
+		return nil
+	}
+	return fmt.Errorf("claim %s is held by pod %s/%s, and a claim belongs to one pod: this pod starts once that pod has ended. "+
+		"To run both, use a ResourceClaimTemplate. A Deployment whose pods name one claim needs strategy Recreate, or maxSurge: 0",
+		c.name(), c.pod.Namespace, c.pod.Name)
+}
+
+// readIdle reads the claims that no sandbox has. A failure ends it until the next sweep.
+func (r *reservations) readIdle(ctx context.Context) {
+	limited, cancel := context.WithTimeout(ctx, sweepLimit)
+	defer cancel()
+	r.table.observe(nil, r.table.all(func(*claim) bool { return true })...)
+	for _, c := range r.table.all(r.table.isIdle) {
+		now, err := r.Read(limited, c.ref)
+		if err != nil {
+			if ctx.Err() == nil {
+				r.Log.Error("cannot read a claim that no sandbox has", "claim", c.ref, "error", err)
+			}
+			return
+		}
+		r.reread(c, now)
+	}
+}
+
+// reread takes note of what a claim is now that no sandbox has; nil = it was deleted.
+func (r *reservations) reread(c *claim, now *resourceapi.ResourceClaim) {
+	var pods []state.Pod
+	if now != nil {
+		pods, _ = cniconfig.Pods(now)
+	}
+	r.table.observe(uidsOf(pods), c)
+	r.table.mu.Lock()
+	defer r.table.mu.Unlock()
+	switch {
+	case c.gone || c.forget || !r.table.isIdle(c) || now != nil && isBefore(now.ResourceVersion, c.version):
+	case now == nil || !isAllocated(c.record, now, r.Driver):
+		r.Log.Warn("a claim was deleted, or has other devices, and was not unprepared", "claim", c.ref)
+		c.forget = true
+		r.table.rouse(c)
+	case pods != nil:
+		c.version = now.ResourceVersion
+		r.table.reserve(c, pods)
+	}
+}
+
+// isIdle reports whether no sandbox runs with a claim, for all that is known. The mutex must be held.
+func (t *table) isIdle(c *claim) bool {
+	return t.synced && !c.record.Left() && t.sandboxOf(c.pod.UID) == nil &&
+		!slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return t.runs(t.sandboxes[at.Sandbox]) })
+}
+
+// reserve takes note of the pods that a claim is reserved for. If no sandbox has the claim, it goes
+// to the pod whose sandbox runs, or to the first one. The mutex must be held.
+func (t *table) reserve(c *claim, pods []state.Pod) {
+	if t.isInUse(c) {
+		return
+	}
+	for _, pod := range pods {
+		if t.sandboxOf(pod.UID) != nil {
+			t.give(c, pod)
+			return
+		}
+	}
+	if !slices.ContainsFunc(pods, func(p state.Pod) bool { return c.isFor(p.UID) }) {
+		t.give(c, pods[0])
+	}
+}
+
+// give has a claim belong to a pod. The mutex must be held.
+func (t *table) give(c *claim, pod state.Pod) {
+	if !c.isFor(pod.UID) {
+		c.pod, c.unsaved = pod, true
+		t.rouse(c)
+	}
+}
+
+// isInUse reports whether a sandbox has a claim, or may have it: a runtime does not list sandboxes
+// of whose state it is not sure. The mutex must be held.
+func (t *table) isInUse(c *claim) bool {
+	return !t.synced && !c.fresh || t.sandboxOf(c.pod.UID) != nil || slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool {
+		if at.Phase != state.Adding && at.Phase != state.Added {
+			return false
+		}
+		if sb := t.sandboxes[at.Sandbox]; sb != nil {
+			return t.runs(sb)
+		}
+		return at.BootID == t.bootID && !t.gone[at.Netns]
+	})
+}

@@ -1,0 +1,225 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"devinfo-cni.io/pkg/dra/state"
+)
+
+// margin is what a handler leaves of its deadline, to return an error in time: after the deadline the
+// runtime starts the pod without waiting for an answer.
+const margin = 300 * time.Millisecond
+
+// budget is the time that a handler has.
+func budget(ctx context.Context) (context.Context, context.CancelFunc) {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, end.Add(-margin))
+}
+
+var errTooLate = errors.New("the CNI plugins take longer than the container runtime waits, and what they did is undone: " +
+	"find out why, raise plugin_request_timeout in the NRI settings of the runtime, or have the DeviceClass say attach: Late")
+
+// StartSandbox attaches a pod to the networks of its claims, before any container of
+// it is made, but for those that are attached late. An error makes the runtime give the
+// sandbox up; then, or when the time is up, all that was attached is detached again. A
+// CNI plugin that runs is not killed: it is undone when it has ended.
+func (e *Engine) StartSandbox(ctx context.Context, started Sandbox) (err error) {
+	began := time.Now()
+	ctx, cancel := budget(ctx)
+	defer cancel()
+	sb, claims, err := e.arrive(ctx, &sandbox{Sandbox: started})
+	if len(claims) == 0 && err == nil {
+		return nil
+	}
+	defer e.metrics.event("RunPodSandbox", began, &err)
+	if err != nil {
+		return fmt.Errorf("pod %s/%s: %w", sb.Pod.Namespace, sb.Pod.Name, err)
+	}
+	err = e.table.await(ctx, func() (bool, error) { return e.isAttached(sb, claims) })
+	e.table.mu.Lock()
+	switch {
+	case err != nil && ctx.Err() != nil:
+		err = fmt.Errorf("not attached after %v: %w", time.Since(began).Round(100*time.Millisecond), errTooLate)
+		e.table.giveUp(sb, err)
+	case err != nil && !sb.ended:
+		e.table.giveUp(sb, err)
+	}
+	sb.waited = false
+	e.table.mu.Unlock()
+	if err == nil {
+		e.metrics.waits.Observe(time.Since(began).Seconds())
+		return nil
+	}
+	e.settled(ctx, sb, claims)
+	reason := NoticeFailed
+	if errors.Is(err, errTooLate) {
+		reason = NoticeLate
+	}
+	e.notices.tell(sb.Pod, reason, err.Error())
+	return fmt.Errorf("pod %s/%s: %w", sb.Pod.Namespace, sb.Pod.Name, err)
+}
+
+// arrive takes note of a sandbox, and says which claims are to be attached to it.
+func (e *Engine) arrive(ctx context.Context, sb *sandbox) (*sandbox, []*claim, error) {
+	refused := e.reserved.ask(ctx, sb)
+	e.table.observe([]types.UID{sb.Pod.UID})
+	e.table.mu.Lock()
+	defer e.table.mu.Unlock()
+	switch {
+	case e.table.sandboxes[sb.ID] != sb:
+		return sb, nil, errors.New("its sandbox has ended meanwhile")
+	case refused != nil:
+		e.table.giveUp(sb, refused)
+		return sb, nil, refused
+	}
+	var list []*claim
+	for _, c := range e.table.claimsOf(sb.Pod.UID) {
+		needs := slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return !at.Bare() })
+		switch {
+		case sb.Netns != "" && e.table.gone[sb.Netns]:
+			return sb, nil, fmt.Errorf("its network namespace %s is not visible: if the agent runs in a container, "+
+				"mount the directory with mountPropagation: HostToContainer", sb.Netns)
+		case sb.Netns == "" && needs:
+			return sb, nil, fmt.Errorf("it has no network namespace of its own, and a claim of driver %s: "+
+				"remove spec.hostNetwork, or the network from the claim", e.Driver)
+		case c.forget:
+			return sb, nil, fmt.Errorf("claim %s: unprepared meanwhile", c.ref)
+		case e.table.sandboxOf(sb.Pod.UID) == sb:
+			list = append(list, c)
+			sb.waited, c.open = true, nil // the worker looks anew
+			e.table.rouse(c)
+		}
+	}
+	return sb, list, nil
+}
+
+// isAttached says whether a sandbox has all networks that it waits for, or why it will
+// not have them in time. The mutex must be held.
+func (e *Engine) isAttached(sb *sandbox, claims []*claim) (bool, error) {
+	all := true
+	for _, c := range claims {
+		lacks := c.gone || c.record.Pod.UID != sb.Pod.UID
+		for n := range c.record.Attachments {
+			at := &c.record.Attachments[n]
+			ready := at.Bare() || at.Phase == state.Added && at.Sandbox == sb.ID
+			lacks = lacks || !at.Late && !(ready && c.open[n])
+		}
+		all = all && !lacks
+		switch {
+		case sb.ended:
+			return false, sb.err
+		case c.gone || c.forget:
+			return false, fmt.Errorf("claim %s: unprepared meanwhile", c.ref)
+		case !lacks:
+		case c.doing == doAdd && c.of != sb.ID && !e.table.isListed(c.of):
+			return false, fmt.Errorf("the CNI plugins of sandbox %s, which was given up, have not ended yet", c.of)
+		case c.stuck() != nil:
+			return false, fmt.Errorf("detach an earlier sandbox first: %w", c.stuck())
+		case c.trouble.err != nil:
+			return false, c.trouble.err
+		}
+	}
+	return all, nil
+}
+
+// settled waits until nothing is left of a sandbox, or no more can be done about it now.
+func (e *Engine) settled(ctx context.Context, sb *sandbox, claims []*claim) {
+	_ = e.table.await(ctx, func() (bool, error) {
+		left := slices.ContainsFunc(claims, func(c *claim) bool {
+			return !c.gone && c.stuck() == nil && (c.owes(sb.ID) || c.doing == doAdd && c.of == sb.ID)
+		})
+		return !left, nil
+	})
+}
+
+// EndSandbox detaches a pod whose sandbox has ended; event names the call in metrics. It returns once the
+// pod is detached or ctx ends: a DEL that fails is repeated in the background.
+func (e *Engine) EndSandbox(ctx context.Context, event string, ended Sandbox) {
+	began := time.Now()
+	sb, claims := e.depart(&sandbox{Sandbox: ended})
+	if len(claims) == 0 {
+		return
+	}
+	ctx, cancel := budget(ctx)
+	defer cancel()
+	e.settled(ctx, sb, claims)
+	var err error
+	e.table.mu.Lock()
+	for _, c := range claims {
+		if !c.gone && c.owes(sb.ID) {
+			err = fmt.Errorf("claim %s: not detached yet", c.ref)
+		}
+	}
+	e.table.mu.Unlock()
+	e.metrics.event(event, began, &err)
+}
+
+// depart takes note that a sandbox has ended. The claims are those that it is worth to
+// wait for: not for an ADD that was given up already.
+func (e *Engine) depart(sb *sandbox) (*sandbox, []*claim) {
+	e.table.mu.Lock()
+	defer e.table.mu.Unlock()
+	old := e.table.sandboxes[sb.ID]
+	var list []*claim
+	for _, c := range e.table.claims {
+		if c.owes(sb.ID) || c.of == sb.ID {
+			list = append(list, c)
+			e.table.rouse(c)
+		}
+	}
+	if list == nil {
+		delete(e.table.sandboxes, sb.ID)
+		return sb, nil
+	}
+	late := old != nil && old.err != nil
+	e.table.know(sb).ended = true
+	if late {
+		sb.err = old.err
+		list = slices.DeleteFunc(list, func(c *claim) bool { return c.doing == doAdd })
+	}
+	return sb, list
+}
+
+// Synchronize takes in which sandboxes the runtime has. What is not among them may exist
+// all the same: a runtime leaves out those of whose state it is not sure.
+func (e *Engine) Synchronize(all []Sandbox) {
+	e.table.mu.Lock()
+	earlier := e.table.sandboxes
+	e.table.sandboxes = make(map[string]*sandbox, len(all))
+	for _, one := range all {
+		sb := &sandbox{Sandbox: one}
+		if old := earlier[sb.ID]; old != nil && !old.ended {
+			sb = old
+		} else if old != nil {
+			sb.order = old.order
+		}
+		e.table.know(sb)
+	}
+	e.table.synced = true
+	e.table.mu.Unlock()
+	e.table.sweep()
+}
+
+// SetConnected notes whether the runtime is connected. While it is not, sandboxes end unnoticed.
+func (e *Engine) SetConnected(on bool) {
+	e.table.mu.Lock()
+	e.table.up, e.table.synced = on, e.table.synced && on
+	e.table.mu.Unlock()
+	note(e.metrics.connected, on)
+}
+
+// Connected reports whether the runtime is connected.
+func (e *Engine) Connected() bool {
+	e.table.mu.Lock()
+	defer e.table.mu.Unlock()
+	return e.table.up
+}

@@ -1,0 +1,272 @@
+package claim
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+
+	"devinfo-cni.io/pkg/dra/devices"
+	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/link"
+)
+
+// table is what the engine knows of claims and sandboxes. Its mutex is the only one that guards claims. It
+// is never held while a file is read, the journal is asked, a plugin runs, or package devices is called.
+type table struct {
+	netns   func(path string) error
+	bootID  string
+	queue   workqueue.TypedDelayingInterface[types.UID] // claims to look at
+	backOff workqueue.TypedRateLimiter[types.UID]       // of claims, after any failure but a DEL's
+	over    chan struct{}                               // closed at the end of [Engine.Run]
+
+	mu        sync.Mutex
+	claims    map[types.UID]*claim
+	problems  map[types.UID]state.Problem // claims whose record is unreadable
+	sandboxes map[string]*sandbox         // by ID: those that the runtime has told of
+	gone      map[string]bool             // by path: network namespaces that do not exist, see observe
+	order     int                         // of the newest sandbox
+	up        bool                        // the runtime is connected
+	synced    bool                        // the runtime has told of all sandboxes that it has
+	changed   chan struct{}               // closed, and replaced, when anything changes
+	ending    bool                        // no ADD is begun any more
+}
+
+const (
+	firstRetry   = time.Second // after a failure other than a DEL's, doubled each time
+	longestRetry = time.Minute
+)
+
+var errEnded = errors.New("the agent has ended: the next one does it")
+
+func newTable(netns func(string) error, bootID string) *table {
+	return &table{
+		netns: netns, bootID: bootID,
+		queue:   workqueue.NewTypedDelayingQueue[types.UID](),
+		backOff: workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](firstRetry, longestRetry),
+		over:    make(chan struct{}), changed: make(chan struct{}),
+		claims: map[types.UID]*claim{}, problems: map[types.UID]state.Problem{}, sandboxes: map[string]*sandbox{}, gone: map[string]bool{},
+	}
+}
+
+// wake has the claim looked at. The mutex may be held.
+func (t *table) wake(c *claim) { t.queue.Add(c.ref.UID) }
+
+// rouse wakes a claim that somebody waits for: but for DELs it is not held back by what
+// has failed before. The mutex must be held.
+func (t *table) rouse(c *claim) {
+	c.trouble = retry{}
+	t.backOff.Forget(c.ref.UID)
+	t.wake(c)
+}
+
+// announce tells those who wait that something has changed. The mutex must be held.
+func (t *table) announce() {
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// await waits until holds says that it does, or that it cannot. It is called with the
+// mutex held.
+func (t *table) await(ctx context.Context, holds func() (bool, error)) error {
+	for {
+		t.mu.Lock()
+		done, err := holds()
+		changed := t.changed
+		t.mu.Unlock()
+		if done || err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-t.over:
+			return errEnded
+		case <-ctx.Done():
+			return fmt.Errorf("goes on in the background: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// observe finds out which network namespaces exist of the sandboxes of claims and pods. Call it, without
+// the mutex, before a decision that depends on them.
+func (t *table) observe(pods []types.UID, claims ...*claim) {
+	gone := map[string]bool{}
+	t.mu.Lock()
+	for _, c := range claims {
+		pods = append(pods, c.pod.UID)
+		for _, at := range c.record.Attachments {
+			gone[at.Netns] = false
+		}
+	}
+	for _, sb := range t.sandboxes {
+		if slices.Contains(pods, sb.Pod.UID) {
+			gone[sb.Netns] = false
+		}
+	}
+	t.mu.Unlock()
+	delete(gone, "")
+	for path := range gone {
+		gone[path] = isGone(t.netns, path)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.Copy(t.gone, gone)
+}
+
+// isGone reports whether a network namespace does not exist; in doubt it does.
+func isGone(netns func(string) error, path string) bool {
+	return errors.Is(netns(path), link.ErrNoNetns)
+}
+
+// sweep wakes every claim, and forgets sandboxes that no claim remembers.
+func (t *table) sweep() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	needed, paths := map[string]bool{}, map[string]bool{}
+	for _, c := range t.claims {
+		t.wake(c)
+		needed[c.of] = true
+		for _, at := range c.record.Attachments {
+			needed[at.Sandbox], paths[at.Netns] = true, true
+		}
+	}
+	for id, sb := range t.sandboxes {
+		if sb.ended && !needed[id] {
+			delete(t.sandboxes, id)
+		}
+		paths[sb.Netns] = true
+	}
+	maps.DeleteFunc(t.gone, func(path string, _ bool) bool { return !paths[path] })
+}
+
+// end has workers end without another ADD.
+func (t *table) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ending = true
+	t.queue.ShutDown()
+}
+
+// find returns a claim; nil = it is unknown.
+func (t *table) find(uid types.UID) *claim {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.claims[uid]
+}
+
+// all returns the claims for which is reports true. The mutex is held while it is called.
+func (t *table) all(is func(*claim) bool) (list []*claim) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range t.claims {
+		if is(c) {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// recordOf is the record of a claim; nil = it has none.
+func (t *table) recordOf(uid types.UID) *state.Claim {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c := t.claims[uid]; c != nil {
+		return c.record
+	}
+	return nil
+}
+
+// claimsOf are the claims that belong to a pod, sorted by name. The mutex must be held.
+func (t *table) claimsOf(pod types.UID) []*claim {
+	var list []*claim
+	for _, c := range t.claims {
+		if c.isFor(pod) {
+			list = append(list, c)
+		}
+	}
+	slices.SortFunc(list, func(c, d *claim) int {
+		return cmp.Or(cmp.Compare(c.ref.Name, d.ref.Name), cmp.Compare(c.ref.UID, d.ref.UID))
+	})
+	return list
+}
+
+// takenBy are the interface names that other claims have in any of the pods.
+func (t *table) takenBy(pods []state.Pod) map[string]string {
+	taken := map[string]string{}
+	for _, c := range t.claims {
+		if !slices.ContainsFunc(pods, func(p state.Pod) bool { return c.isFor(p.UID) }) {
+			continue
+		}
+		for _, at := range c.record.Attachments {
+			taken[at.IfName] = "claim " + c.name()
+		}
+	}
+	return taken
+}
+
+// goOn ends that.
+func (t *table) goOn(c *claim, n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(c.late, n)
+}
+
+// census counts what is on record.
+func (t *table) census() Census {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	census := Census{Phases: map[string]int{}, Unreadable: len(t.problems)}
+	for _, phase := range state.Phases() {
+		census.Phases[string(phase)] = 0
+	}
+	for _, c := range t.claims {
+		for _, at := range slices.Concat(c.record.Attachments, c.record.Abandoned) {
+			census.Phases[string(at.Phase)]++
+		}
+		if c.record.StatusOwed {
+			census.Status++
+		}
+	}
+	return census
+}
+
+// Holders implements [devices.Claims].
+func (t *table) Holders() (list []devices.Holder) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for uid, c := range t.claims {
+		for _, attachments := range [][]state.Attachment{c.record.Attachments, c.record.Abandoned} {
+			for n := range attachments {
+				list = append(list, devices.Holder{Claim: uid, Attachment: &attachments[n]})
+			}
+		}
+	}
+	return list
+}
+
+// OnRecord implements [devices.Claims].
+func (t *table) OnRecord(uid types.UID) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, unreadable := t.problems[uid]
+	return unreadable || t.claims[uid] != nil
+}
+
+// PodIn implements [devices.Claims].
+func (t *table) PodIn(netns string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, sb := range t.sandboxes {
+		if sb.Netns == netns {
+			return sb.Pod.Namespace + "/" + sb.Pod.Name
+		}
+	}
+	return ""
+}

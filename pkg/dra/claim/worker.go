@@ -1,0 +1,226 @@
+package claim
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"devinfo-cni.io/pkg/dra/state"
+)
+
+// worker takes the steps of claims: one after the other of a claim, and those of several claims at the same
+// time.
+type worker struct {
+	Options
+	table   *table
+	steps   *steps
+	used    [lanes]int             // steps under way; the table's mutex guards it and waiting
+	waiting [lanes]map[*claim]bool // for room in a lane
+}
+
+func newWorker(o Options, t *table, s *steps) *worker {
+	w := &worker{Options: o, table: t, steps: s}
+	for l := range w.waiting {
+		w.waiting[l] = map[*claim]bool{}
+	}
+	return w
+}
+
+// run gives each claim that was woken a worker of its own. The queue keeps a second
+// one from beginning before the first has ended.
+func (w *worker) run() {
+	var workers sync.WaitGroup
+	for {
+		uid, shutdown := w.table.queue.Get()
+		if shutdown {
+			break
+		}
+		workers.Go(func() {
+			defer w.table.queue.Done(uid)
+			w.work(uid)
+		})
+	}
+	workers.Wait()
+}
+
+// work takes one step after the other until nothing is left to do now.
+func (w *worker) work(uid types.UID) {
+	for {
+		c := w.table.find(uid)
+		if c == nil {
+			return
+		}
+		s, g, sb := w.next(c)
+		switch s.do {
+		case none:
+			return
+		case wait:
+			w.comeBack(c)
+			return
+		}
+		lane, ok := w.begin(c, s, g)
+		if !ok {
+			return
+		}
+		err := w.steps.execute(c, s, sb)
+		w.end(c, s, g, lane, err)
+	}
+}
+
+// next looks at the world and decides.
+func (w *worker) next(c *claim) (step, goal, *sandbox) {
+	w.table.observe(nil, c)
+	w.table.mu.Lock()
+	g, sb := w.table.goalOf(c)
+	now := w.worldOf(c, g)
+	record, stale, before := c.record, c.rewrite, c.open
+	w.table.mu.Unlock()
+	open := map[int]bool{}
+	for n := range record.Attachments {
+		at := &record.Attachments[n]
+		open[n] = (at.Phase == state.Added || at.Bare()) && w.steps.gate.isOpen(record, at)
+		now.attachments[n].open = open[n] && !stale
+	}
+	for n := range record.Abandoned {
+		at, around := &record.Abandoned[n], &now.abandoned[n]
+		around.cleared = w.steps.records.files.IsCleared(c.ref.UID, at)
+		around.taken = around.taken || around.due && w.steps.isGivenBare(at)
+	}
+	if !maps.Equal(open, before) {
+		w.table.mu.Lock()
+		c.open = open
+		w.table.announce()
+		w.table.mu.Unlock()
+	}
+	return reconcile(record, g, now), g, sb
+}
+
+// worldOf is what is known of the world without looking. The mutex must be held.
+func (w *worker) worldOf(c *claim, g goal) world {
+	time := time.Now()
+	now := world{
+		fresh: c.fresh, unsaved: c.unsaved, retry: !time.Before(c.trouble.after),
+		blamed:   c.blame != "",
+		reported: c.record.StatusOwed && c.sent != nil && reflect.DeepEqual(c.sent, w.steps.reports.devices(c)),
+	}
+	for n := range c.record.Attachments {
+		now.attachments = append(now.attachments, w.aroundOf(&c.record.Attachments[n], g, !time.Before(c.late[n].after)))
+	}
+	for n := range c.record.Abandoned {
+		now.abandoned = append(now.abandoned, around{due: !time.Before(c.redo), taken: w.table.isTaken(c, &c.record.Abandoned[n])})
+	}
+	return now
+}
+
+func (w *worker) aroundOf(at *state.Attachment, g goal, due bool) around {
+	if at.Phase == state.Prepared {
+		return around{bare: at.Bare()}
+	}
+	lost, tries := at.BootID != w.BootID || w.table.gone[at.Netns], w.DelTries
+	if at.Phase == state.Restoring {
+		tries = restoreTries
+	}
+	return around{
+		here: at.Sandbox == g.sandbox, lost: lost, due: due, exhausted: at.Tries >= tries,
+		dead: at.BootID != w.BootID || w.table.synced && lost && !w.table.isListed(at.Sandbox),
+	}
+}
+
+// comeBack wakes the claim when a back-off is over.
+func (w *worker) comeBack(c *claim) {
+	w.table.mu.Lock()
+	defer w.table.mu.Unlock()
+	for _, r := range append(slices.Collect(maps.Values(c.late)), c.trouble, retry{after: c.redo}) {
+		if pause := time.Until(r.after); pause > 0 {
+			w.table.queue.AddAfter(c.ref.UID, pause)
+		}
+	}
+}
+
+// A lane keeps slow work of one kind from holding up another.
+type lane int
+
+const (
+	fast    lane = iota // what a handler waits for, and what takes no time: any number at once
+	lateAdd             // ADDs that only containers wait for
+	del                 // the first DEL of an attachment
+	delAgain
+	lanes
+)
+
+// laneOf says where a step belongs. A sandbox that waits for its ADD waits for no DEL but
+// its own claim's.
+func laneOf(record *state.Claim, s step, sb *sandbox) lane {
+	if sb != nil && sb.waited {
+		return fast
+	}
+	switch s.do {
+	case doAdd:
+		return lateAdd
+	case doDel:
+		for _, n := range s.at {
+			if record.Attachments[n].Tries == 0 {
+				return del
+			}
+		}
+		return delAgain
+	case doAgain:
+		return delAgain
+	}
+	return fast
+}
+
+func widthOf(l lane) int { return [lanes]int{1 << 30, 16, 32, 4}[l] }
+
+// begin notes which step is under way, and whether there is room for it: else the claim
+// is woken once there is.
+func (w *worker) begin(c *claim, s step, g goal) (lane, bool) {
+	w.table.mu.Lock()
+	defer w.table.mu.Unlock()
+	if w.table.ending && s.do == doAdd {
+		return 0, false
+	}
+	now, sb := w.table.goalOf(c)
+	taken := func(n int) bool { return w.table.isTaken(c, &c.record.Abandoned[n]) }
+	if c.gone || now != g || s.do == doAgain && slices.ContainsFunc(s.at, taken) { // it has changed while we decided
+		w.table.wake(c)
+		return 0, false
+	}
+	l := laneOf(c.record, s, sb)
+	if w.used[l] >= widthOf(l) {
+		w.waiting[l][c] = true
+		return 0, false
+	}
+	w.used[l]++
+	c.doing, c.of = s.do, g.sandbox
+	return l, true
+}
+
+// end takes note of what a step has come to.
+func (w *worker) end(c *claim, s step, g goal, l lane, err error) {
+	w.table.mu.Lock()
+	defer w.table.mu.Unlock()
+	w.used[l]--
+	for other := range w.waiting[l] { // who finds no room waits again
+		w.table.wake(other)
+	}
+	clear(w.waiting[l])
+	c.doing, c.of = none, ""
+	now, _ := w.table.goalOf(c)
+	switch {
+	case s.do == doDel || s.do == doAgain || s.do == doReturn || c.gone: // which keep their own books
+	case err != nil && now != g: // nobody wants that any more: it does not concern the new goal
+		w.Log.Warn("not done", "what", s.do, "claim", c.ref, "error", err)
+	case err == nil && s.do == c.trouble.step:
+		c.trouble = retry{}
+		w.table.backOff.Forget(c.ref.UID)
+	case err != nil:
+		c.trouble = retry{s.do, err, time.Now().Add(w.table.backOff.When(c.ref.UID))}
+		w.Log.Error("not done", "what", s.do, "claim", c.ref, "error", err)
+	}
+	w.table.announce()
+}
