@@ -19,12 +19,9 @@ const mostMethods, mostFields = 40, 20
 // tooLarge holds the types that may be larger, each with the reason.
 var tooLarge = map[string]string{
 	"methods of cmd/devinfoctl.tool":       "each command is one, and so is each function that prints for one",
-	"methods of pkg/dra.Agent":             "it is cut in two: see the next commits",
 	"methods of pkg/sysfs.FS":              "each reads one fact of sysfs",
 	"fields of cmd/cni-dra-driver.options": "filled by flags",
 	"fields of pkg/config.Config":          "decoded from JSON: the network configuration",
-	"fields of pkg/dra.Agent":              "it is cut in two: see the next commits",
-	"fields of pkg/dra.Options":            "it is cut in two: see the next commits",
 	"fields of pkg/journal.Entry":          "decoded from JSON: the record of an attachment",
 }
 

@@ -51,6 +51,7 @@ type rig struct {
 	notices  []string // reasons
 	reports  []status.Report
 	metadata []kubeletplugin.Device
+	asked    map[string]bool // see lockFree
 }
 
 func newRig(t testing.TB) *rig {
@@ -121,8 +122,16 @@ func (r *rig) next() *dra.Agent {
 	}
 	r.registry = prometheus.NewRegistry()
 	r.options.Metrics = r.registry
-	agent, err := dra.New(r.options)
+	var agent *dra.Agent
+	o := r.lockFree(func() {
+		if agent != nil {
+			agent.Census()          // takes the mutex of package claim
+			_ = agent.OthersKnown() // that of package devices
+		}
+	})
+	made, err := dra.New(o)
 	must(r.t, err)
+	agent = made
 	return agent
 }
 

@@ -1,0 +1,83 @@
+package dra_test
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/claim"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/dra/status"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// lockFree returns the rig's options with functions that call locks first, which takes both mutexes. If an
+// agent held one of them while it reads a file or asks somebody, the test would hang.
+func (r *rig) lockFree(locks func()) dra.Options {
+	ask := func(what string) {
+		locks()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.asked == nil {
+			r.asked = map[string]bool{}
+		}
+		r.asked[what] = true
+	}
+	o := r.options
+	o.Netns = func(path string) error { ask("netns"); return r.options.Netns(path) }
+	o.Unexposed = func(root, dir string) error { ask("directory"); return r.options.Unexposed(root, dir) }
+	o.Status = func(ctx context.Context, report status.Report) error {
+		ask("status")
+		return r.options.Status(ctx, report)
+	}
+	o.Notify = func(n claim.Notice) { ask("notice"); r.options.Notify(n) }
+	o.Read = func(ctx context.Context, ref kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
+		ask("claim")
+		return r.options.Read(ctx, ref)
+	}
+	o.Step = func(name string) {
+		ask("write or exec")
+		if r.options.Step != nil {
+			r.options.Step(name)
+		}
+	}
+	if node := o.Devices.Inventory; node != nil {
+		copied := *node
+		copied.Host = func() (inventory.Host, error) { ask("host"); return node.Host() }
+		copied.Lineage = func(device string) ([]sysfs.Object, error) { ask("lineage"); return node.Lineage(device) }
+		copied.Others = func(ctx context.Context) (map[string]string, error) {
+			ask("others")
+			if node.Others == nil {
+				return nil, nil
+			}
+			return node.Others(ctx)
+		}
+		o.Devices.Inventory = &copied
+	}
+	if j := o.Devices.Journal; j != nil {
+		gone := j.NetnsGone
+		j.NetnsGone = func(path string) (bool, error) { ask("netns, with the journal locked"); return gone(path) }
+	}
+	return o
+}
+
+// All tests with a rig check the rule. This one checks that they ask about everything.
+func TestNoMutexIsHeldWhileAnybodyElseIsAsked(t *testing.T) {
+	withHardware(t, func(t *testing.T, b *rig) {
+		b.options.Devices.Journal, b.options.Devices.Finder = journalIn(b.dir, "boot1"), newNode(t, "mlx5-switchdev").finder()
+		b.start()
+		b.attached(onDevice(b.claimOf("a", "u1", "pod", want{"x", "net1", "info"}), 0, vf0, ""))
+		dra.Survey(b.agent)
+		b.prepare(onDevice(b.claimOf("b", "u2", "pod2", want{"x", "net1", ""}), 0, vf2, ""))
+		b.multus(multus("other", "s0", b.dir, exclusive("pci-0000:03:00.4")))
+		says(t, b.runPod(b.sandbox("s2", "pod2")), "is held by")
+		asked := slices.Sorted(maps.Keys(b.asked))
+		difftest.Equal(t, asked, []string{"claim", "directory", "host", "lineage", "netns", "netns, with the journal locked", "notice", "others", "status", "write or exec"})
+	})
+}
