@@ -85,13 +85,14 @@ func clearCommand() *cobra.Command {
 			}
 			var errs []error
 			for _, uid := range uids {
-				list, err := state.ClearLeftovers(dir, types.UID(uid))
+				c, err := state.Clear(dir, types.UID(uid))
 				if err != nil {
 					errs = append(errs, err)
 					continue
 				}
-				for _, l := range list {
-					fmt.Fprintf(cmd.OutOrStdout(), "claim %s, pod %s: interface %s in network %s, device %s: cleared\n", l.Claim, l.Pod, l.IfName, l.Network, l.Device)
+				for _, at := range c.Abandoned {
+					fmt.Fprintf(cmd.OutOrStdout(), "claim %s/%s, pod %s/%s: interface %s in network %s, device %s/%s: cleared\n",
+						c.Namespace, c.Name, at.Arg("K8S_POD_NAMESPACE"), at.Arg("K8S_POD_NAME"), at.IfName, at.Network, at.Pool, at.Device)
 				}
 			}
 			return errors.Join(errs...)

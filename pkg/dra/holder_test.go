@@ -119,7 +119,7 @@ func TestWhatIsClearedTakesNothingFromALaterSandbox(t *testing.T) {
 		time.Sleep(30 * time.Minute)
 		must(t, r.runPod(r.sandbox("s2", "pod")))
 		r.expectPhase("Abandoned", 1)
-		_, err := state.ClearLeftovers(r.options.StateDir, "u1")
+		_, err := state.Clear(r.options.StateDir, "u1")
 		must(t, err)
 		time.Sleep(2 * time.Minute) // "within a minute"
 		quiet()

@@ -3,6 +3,8 @@ package dra_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -87,9 +89,12 @@ func modelDevices() [modelPods][]modelDevice {
 // untilOffered waits as the scheduler does until a device may be allocated that was given up.
 func (m *model) untilOffered(device string) {
 	for began := time.Now(); time.Since(began) < 3*time.Hour; time.Sleep(time.Minute) {
-		left, err := state.Leftovers(m.options.StateDir)
-		wants(m.t, err)
-		if !slices.ContainsFunc(left, func(l state.Leftover) bool { return l.Device == "node1/"+device }) {
+		if !slices.ContainsFunc(m.files("state"), func(name string) bool {
+			path := filepath.Join(m.options.StateDir, name)
+			data, _ := os.ReadFile(path) // it may have been removed
+			c, err := state.Parse(path, data)
+			return err == nil && slices.ContainsFunc(c.Abandoned, func(at state.Attachment) bool { return at.Device == device })
+		}) {
 			return
 		}
 	}

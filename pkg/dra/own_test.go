@@ -216,7 +216,7 @@ func TestADeviceWhoseDELFailsIsNotOffered(t *testing.T) {
 	next := server(nil)
 	r.offering(next, n, p)
 	devicesIn(t, next, fewer...)
-	_, err := state.ClearLeftovers(r.options.StateDir, "u1")
+	_, err := state.Clear(r.options.StateDir, "u1")
 	must(t, err)
 	devicesIn(t, next, all...)
 }

@@ -99,14 +99,14 @@ func TestAClaimThatIsPreparedAgainKeepsWhatWasAbandonedOfIt(t *testing.T) {
 func TestWhatIsClearedIsMarkedUntilItIsOnDisk(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		r.start()
-		if _, err := state.ClearLeftovers(r.options.StateDir, "u1"); err == nil {
+		if _, err := state.Clear(r.options.StateDir, "u1"); err == nil {
 			t.Error("nothing is abandoned yet")
 		}
 		p.set(always)
 		r.abandoned(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
 		tried := p.calls("DEL")
-		left, err := state.ClearLeftovers(r.options.StateDir, "u1")
-		if err != nil || len(left) != 1 || left[0].Sandbox != "s1" {
+		left, err := state.Clear(r.options.StateDir, "u1")
+		if err != nil || len(left.Abandoned) != 1 || left.Abandoned[0].Sandbox != "s1" {
 			t.Errorf("got %v, %v", left, err)
 		}
 		record, mark := filepath.Join(r.options.StateDir, "u1.json"), filepath.Join(r.options.StateDir, "u1=s1=net1.cleared")

@@ -14,7 +14,6 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/claim"
-	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/journal"
 )
 
@@ -146,9 +145,8 @@ func TestADeviceThatIsNotWhatItWasIsWithheldAndTold(t *testing.T) {
 		if diff := cmp.Diff(counts, b.mismatches()); diff != "" || !slices.Contains(b.notices, claim.NoticeDevice) {
 			t.Errorf("%s %q", diff, b.notices)
 		}
-		left, err := state.Leftovers(b.options.StateDir)
-		must(t, err)
-		if len(left) != 1 || left[0].Device != "node1/"+vf0 || !strings.Contains(left[0].Error, "firmware says no") {
+		left := b.record("u1").Abandoned
+		if len(left) != 1 || left[0].Device != vf0 || !strings.Contains(left[0].DelError, "firmware says no") {
 			t.Errorf("got %+v", left)
 		}
 		b.kernel.Fault = nil

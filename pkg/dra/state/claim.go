@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/hostdev"
 )
 
@@ -138,6 +139,25 @@ type Execution struct {
 type Metadata struct {
 	Attributes  map[string]resourceapi.DeviceAttribute `json:"attributes,omitempty"`
 	NetworkData *resourceapi.NetworkDeviceData         `json:"networkData,omitempty"`
+}
+
+// Arg is the value of a CNI argument; "" = it has none.
+func (e *Execution) Arg(key string) string {
+	for _, arg := range e.Args {
+		if arg[0] == key {
+			return arg[1]
+		}
+	}
+	return ""
+}
+
+// PCI is the address of the device behind the interface; "" = none, or it is not known.
+func (e *Execution) PCI() string {
+	info, err := devinfo.Parse(e.Info)
+	if err != nil || info.PCI == nil {
+		return ""
+	}
+	return string(info.PCI.Address)
 }
 
 // Bare says that the claim brings no network for the device: it is made ready for the

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,7 +24,17 @@ const (
 	lockFile = "lock"
 )
 
-// Path is that of a claim's record in a state directory.
+// DefaultDir is the state directory of the agent of driver cni.dra.networking.x-k8s.io,
+// where the kubelet's directories are not elsewhere.
+const DefaultDir = "/var/lib/kubelet/plugins/cni.dra.networking.x-k8s.io/state"
+
+// DirVariable is the environment variable that says where it is on this node.
+const DirVariable = "DEVINFO_DRA_STATE_DIR"
+
+// NodeDir is where it is on this node.
+func NodeDir() string { return cmp.Or(os.Getenv(DirVariable), DefaultDir) }
+
+// Path is the path of a claim's record in a state directory.
 func Path(dir, uid string) string { return filepath.Join(dir, uid+suffix) }
 
 // RecordOf is the UID of the claim whose record a file of a state directory is.
@@ -115,61 +126,50 @@ func (s *Store) All() ([]*Claim, []Problem, error) {
 	var claims []*Claim
 	var problems []Problem
 	for _, name := range names {
-		uid, ok := strings.CutSuffix(name, suffix)
-		if !ok {
-			if uid, _, ok = strings.Cut(name, suffix+setAside); ok {
+		uid, isRecord := RecordOf(name)
+		if !isRecord {
+			if uid, _, isAside := strings.Cut(name, suffix+setAside); isAside {
 				problems = append(problems, Problem{types.UID(uid), errors.New("set aside by an earlier start"), s.dir.Path(name)})
 			}
 			continue
 		}
-		c, problem, err := s.read(types.UID(uid))
+		c, err := read(s.dir, types.UID(uid))
+		aside := ""
+		if errors.As(err, new(*store.CorruptError)) {
+			var failed error
+			if aside, failed = s.putAside(name); failed != nil {
+				return nil, nil, fmt.Errorf("%w; set it aside: %w", err, failed)
+			}
+		}
 		switch {
-		case err != nil:
-			return nil, nil, err
-		case problem != nil:
-			problems = append(problems, *problem)
-		default:
+		case err == nil:
 			claims = append(claims, c)
+		case aside != "" || errors.As(err, new(*SchemaError)):
+			problems = append(problems, Problem{types.UID(uid), err, aside})
+		default:
+			return nil, nil, err
 		}
 	}
 	return claims, problems, nil
 }
 
-// read gives either the record, or what is wrong with its file.
-func (s *Store) read(uid types.UID) (*Claim, *Problem, error) {
-	c, err := readFile(s.dir, uid)
-	switch {
-	case err == nil:
-		return c, nil, nil
-	case errors.As(err, new(*SchemaError)):
-		return nil, &Problem{UID: uid, Err: err}, nil
-	case !errors.As(err, new(*store.CorruptError)):
-		return nil, nil, err
-	}
-	aside, asideErr := s.putAside(string(uid) + suffix)
-	if asideErr != nil {
-		return nil, nil, fmt.Errorf("%w; set it aside: %w", err, asideErr)
-	}
-	return nil, &Problem{uid, err, aside}, nil
-}
-
-// readFile returns a [*SchemaError], or a [*store.CorruptError] for content that makes no
-// sense.
-func readFile(dir *private.Dir, uid types.UID) (*Claim, error) {
+// read reads a record. The error is a [*SchemaError], a [*store.CorruptError] for invalid
+// content, or the system's.
+func read(dir *private.Dir, uid types.UID) (*Claim, error) {
 	name := string(uid) + suffix
+	path := dir.Path(name)
 	data, err := dir.Read(name)
 	if errors.Is(err, store.ErrTooLarge) {
-		return nil, &store.CorruptError{Path: dir.Path(name), Err: err}
-	}
-	if err != nil {
+		return nil, &store.CorruptError{Path: path, Err: err}
+	} else if err != nil {
 		return nil, err
 	}
-	c, err := Parse(dir.Path(name), data)
+	c, err := Parse(path, data)
 	if err != nil {
 		return nil, err
 	}
 	if err := check(c, uid); err != nil {
-		return nil, &store.CorruptError{Path: dir.Path(name), Err: err}
+		return nil, &store.CorruptError{Path: path, Err: err}
 	}
 	return c, nil
 }
@@ -181,15 +181,11 @@ func Parse(path string, data []byte) (*Claim, error) {
 	var version struct {
 		Schema int `json:"schema"`
 	}
-	c := new(Claim)
-	err := json.Unmarshal(data, &version)
-	if err == nil && version.Schema > Schema {
+	if json.Unmarshal(data, &version) == nil && version.Schema > Schema {
 		return nil, &SchemaError{path, version.Schema}
 	}
-	if err == nil {
-		err = json.Unmarshal(data, c)
-	}
-	if err != nil {
+	c := new(Claim)
+	if err := json.Unmarshal(data, c); err != nil {
 		return nil, &store.CorruptError{Path: path, Err: err}
 	}
 	return c, nil
@@ -241,4 +237,42 @@ func (s *Store) putAside(name string) (string, error) {
 		return to, os.Remove(from)
 	}
 	return "", fmt.Errorf("%s: there are 100 such files already: remove some", filepath.Dir(from))
+}
+
+// clearedName is the name of the file by which an administrator has an abandoned attachment
+// forgotten: only the agent may change the record.
+func clearedName(uid types.UID, at *Attachment) string {
+	return string(uid) + "=" + at.Sandbox + "=" + at.IfName + ".cleared"
+}
+
+// Clear has the agent of a state directory forget the attachments of a claim that are now
+// abandoned, without another DEL: within a minute if it runs, else at its next start. It
+// returns the record with them, and an error if there are none.
+func Clear(dir string, uid types.UID) (*Claim, error) {
+	d := private.OpenDurable(dir)
+	c, err := read(d, uid)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(c.Abandoned) == 0 {
+		err = fmt.Errorf("%s has no attachment of it whose DEL was given up", dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("claim UID %q: %w", uid, err)
+	}
+	for n := range c.Abandoned {
+		if err := d.Write(clearedName(uid, &c.Abandoned[n]), nil); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// IsCleared reports whether [Clear] was called for an abandoned attachment of a claim.
+func (s *Store) IsCleared(uid types.UID, at *Attachment) bool {
+	_, err := s.dir.Read(clearedName(uid, at))
+	return err == nil
+}
+
+// Cleared removes the mark of [Clear], once the record is without the attachment. After a power
+// failure the mark may be back, of an attachment that is in no record.
+func (s *Store) Cleared(uid types.UID, at *Attachment) error {
+	return private.Open(s.dir.Path("")).Remove(clearedName(uid, at))
 }

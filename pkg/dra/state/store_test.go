@@ -181,6 +181,43 @@ func TestAUIDIsNoPath(t *testing.T) {
 	}
 }
 
+func TestAbandonedAttachmentsAreClearedWhileTheAgentRuns(t *testing.T) {
+	s, dir := open(t)
+	c := full("u1")
+	c.Attachments[0].Phase = state.Abandoned
+	c.Abandoned, c.Attachments = c.Attachments[:1], c.Attachments[1:]
+	put(t, s, c)
+	if s.IsCleared("u1", &c.Abandoned[0]) {
+		t.Error("before anybody asked for it")
+	}
+	got, err := state.Clear(dir, "u1")
+	must(t, err)
+	difftest.Equal(t, got, c)
+	if !s.IsCleared("u1", &c.Abandoned[0]) {
+		t.Error("it is not")
+	}
+	must(t, errors.Join(s.Cleared("u1", &c.Abandoned[0]), s.Cleared("u1", &c.Abandoned[0])))
+	if s.IsCleared("u1", &c.Abandoned[0]) {
+		t.Error("still")
+	}
+}
+
+func TestClearRefusesAClaimWithoutAbandonedAttachments(t *testing.T) {
+	s, dir := open(t)
+	put(t, s, full("u1"))
+	torn := filepath.Join(dir, "torn.json")
+	write(t, torn, "{")
+	const none = "has no attachment of it whose DEL was given up"
+	for uid, want := range map[types.UID]string{"u1": none, "u2": none, "torn": torn + ": ", "../u1": `"../u1"`} {
+		if c, err := state.Clear(dir, uid); c != nil || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, %v", uid, c, err)
+		}
+	}
+	if _, err := os.Stat(torn); err != nil {
+		t.Error(err) // only the agent puts it aside
+	}
+}
+
 func write(t *testing.T, path, content string) {
 	t.Helper()
 	must(t, os.WriteFile(path, []byte(content), 0o600))
