@@ -143,6 +143,17 @@ func TestARealAgentIsFollowedByTheNextAndUninstalled(t *testing.T) {
 	n.must(n.command("--uninstall").Run()) // it may be run again
 }
 
+// Otherwise a rollout of such settings would end well, and new nodes would run with the defaults.
+func TestAnAgentThatRefusesItsSettingsIsNotReady(t *testing.T) {
+	n := newNode(t)
+	n.settings(`, "logLevl": "debug"`)
+	address := free(t)
+	n.start("--metrics-address=" + address)
+	n.health(address, "503 ", "[-] settings: ", "logLevl: the key is not known; did you mean logLevel?", "[+] plugin")
+	n.settings("")
+	n.health(address, "200 ", "[+] settings")
+}
+
 func TestAnAgentWorksWithoutItsMetricsAndServesThemLater(t *testing.T) {
 	n := newNode(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

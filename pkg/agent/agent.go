@@ -56,7 +56,7 @@ type Options struct {
 const (
 	Settings    = "settings"    // the node's settings are in place, and make sense; deviceInfoDir is there
 	Plugin      = "plugin"      // the plugin is in place, and the journal in sight
-	Label       = "label"       // the plugin has its directory's SELinux label
+	Label       = "label"       // plugin and settings have their directories' SELinux labels
 	Sweep       = "sweep"       // what was left could be removed
 	Attachments = "attachments" // the attachments could be looked at
 	NRI         = "nri"         // the container runtime is connected
@@ -100,11 +100,12 @@ func (a *Agent) Parts() []string {
 	return parts
 }
 
-// Checks are what /healthz asks. A node on which the plugin is in place is ready: were it not,
-// because of a runtime without NRI say, it would hold up every roll-out.
+// Checks returns the checks of /healthz. A node is ready if plugin and settings are in place. The
+// failure of another part, such as a runtime without NRI, would otherwise hold up every rollout.
+// Refused settings are meant to hold one up: until they are corrected new nodes have the defaults.
 func (a *Agent) Checks() (checks []endpoint.Check) {
 	for _, part := range a.Parts() {
-		checks = append(checks, endpoint.Check{Name: part, Optional: part != Plugin, Ask: func() error {
+		checks = append(checks, endpoint.Check{Name: part, Optional: part != Plugin && part != Settings, Ask: func() error {
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			return a.troubles[part]

@@ -11,9 +11,9 @@ import (
 )
 
 func (a *Agent) keep(ctx context.Context) {
-	var err error
+	var unlabelled, err error
 	if a.Settings != nil {
-		err = a.arrange()
+		unlabelled, err = a.arrange()
 	}
 	node, broken := a.Node() // whoever has put them there: with such settings the plugin refuses ADD
 	var blind error
@@ -33,21 +33,19 @@ func (a *Agent) keep(ctx context.Context) {
 	}
 	a.note(done, err)
 	if err == nil {
-		a.report(Label, done.Warning)
+		a.report(Label, errors.Join(done.Warning, unlabelled))
 		err = blind // the next plugin could not be let through, nor this one be taken away
 	}
 	a.report(Plugin, err)
 }
 
-func (a *Agent) arrange() error {
+// arrange puts the settings in place. unlabelled is the reason why they lack their SELinux label.
+func (a *Agent) arrange() (unlabelled, err error) {
 	done, err := a.Options.Settings.Keep()
-	if err != nil {
-		return err
-	}
-	if done.State != "" && done.State != install.AlreadyThere {
+	if err == nil && done.State != "" && done.State != install.AlreadyThere {
 		a.Log.Info("node settings", "state", done.State, "path", a.Options.Settings.To, "from", done.From)
 	}
-	return done.Warning
+	return done.Warning, err
 }
 
 // note keeps what is known of the plugin that is on the node.
