@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,8 +25,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
-// The DaemonSets give their pods these labels. Anyone may give them to theirs, so they count
-// in the namespaces of the agents only.
+// The DaemonSets give their pods these labels.
 const (
 	nameLabel    = "app.kubernetes.io/name"
 	agentName    = "devinfo-agent"
@@ -59,7 +59,7 @@ func (t *tool) nodeCommands() (all []*cobra.Command) {
 }
 
 func (t *tool) agentFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&t.agentNamespace, "agent-namespace", "", "where devinfo-agent, or cni-dra-driver, is installed (default devinfo, else cni-dra-driver)")
+	cmd.Flags().StringVar(&t.agentNamespace, "agent-namespace", "", "the namespace of devinfo-agent and cni-dra-driver (default: any)")
 }
 
 func node(_ *cobra.Command, args []string) error {
@@ -115,26 +115,20 @@ func (t *tool) execute(ctx context.Context, pod *corev1.Pod, command []string, s
 
 // agentOn is the running pod on a node of the agent of that name, else the other's.
 func (t *tool) agentOn(ctx context.Context, node, first string) (*corev1.Pod, error) {
-	namespaces := []string{t.agentNamespace}
-	if t.agentNamespace == "" {
-		namespaces = []string{"devinfo", driverName}
+	pods, err := t.api.CoreV1().Pods(t.agentNamespace).List(ctx, metav1.ListOptions{
+		LabelSelector: agentsLabels, FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
+	})
+	if apierrors.IsForbidden(err) && t.agentNamespace == "" {
+		err = remedy.For(err, "--agent-namespace names the only namespace in which pods are listed")
+	}
+	if err != nil {
+		return nil, err
 	}
 	var found *corev1.Pod
-	for _, namespace := range namespaces {
-		pods, err := t.api.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{
-			LabelSelector: agentsLabels, FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
-		})
-		if err != nil {
-			return nil, err
-		}
-		for n := range pods.Items {
-			pod := &pods.Items[n]
-			if pod.Status.Phase == corev1.PodRunning && (found == nil || pod.Labels[nameLabel] == first) {
-				found = pod
-			}
-		}
-		if found != nil && found.Labels[nameLabel] == first {
-			break
+	for n := range pods.Items {
+		pod := &pods.Items[n]
+		if pod.Status.Phase == corev1.PodRunning && hasNode(pod) && (found == nil || pod.Labels[nameLabel] == first && found.Labels[nameLabel] != first) {
+			found = pod
 		}
 	}
 	if found != nil {
@@ -143,8 +137,13 @@ func (t *tool) agentOn(ctx context.Context, node, first string) (*corev1.Pod, er
 	if _, err := t.api.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		return nil, err
 	}
-	return nil, fmt.Errorf("no pod of %s or %s runs on node %s in namespace %s: name its namespace by --agent-namespace, install one, or run devinfoctl there",
-		agentName, driverName, node, few(namespaces))
+	return nil, fmt.Errorf("no pod of %s or %s runs on node %s: install one, or run devinfoctl there", agentName, driverName, node)
+}
+
+// hasNode reports whether a pod mounts directories of its node, as the agents do. Everybody may give a pod the
+// agents' labels, but whoever may mount the node's directories is trusted with the node.
+func hasNode(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.HostPath != nil })
 }
 
 // The values of --from-nodes.
@@ -154,36 +153,38 @@ const (
 	fromAlways = "always"
 )
 
-// The bounds of asking nodes.
-const (
-	askedNodes = 16 // by auto
-	patience   = 15 * time.Second
-)
+// patience is how long one node may take to answer.
+const patience = 15 * time.Second
 
 // ask fills in the devices of attachments that the API does not name: it runs devinfoctl list in the
-// agents' pods, once on each node. It notes which nodes it did not ask, and which did not answer.
-func (t *tool) ask(ctx context.Context, list []cluster.Network) {
+// agents' pods, once on each node. By default it asks only the node that the command line names, "" = none,
+// because exec into such a pod is root on its node. It notes which nodes it did not ask, and which did not answer.
+func (t *tool) ask(ctx context.Context, list []cluster.Network, named string) {
 	nodes := cluster.Deviceless(list)
-	if t.fromNodes == fromNever {
-		return
-	}
-	if t.fromNodes == fromAuto && len(nodes) > askedNodes {
-		left := nodes[askedNodes:]
-		t.note("%d nodes with networks of which the API names no device were not asked for it: %s; --from-nodes=always asks all, --node one", len(left), few(left))
-		nodes = nodes[:askedNodes]
+	if t.fromNodes != fromAlways {
+		nodes = slices.DeleteFunc(nodes, func(node string) bool { return t.fromNodes == fromNever || node != named })
 	}
 	records, errs := make([][]cluster.Network, len(nodes)), make([]error, len(nodes))
 	workqueue.ParallelizeUntil(context.Background(), parallel, len(nodes), func(n int) { records[n], errs[n] = t.recordsOf(ctx, nodes[n]) })
 	var silent []string
 	var why error
+	var answered []string
 	for n, node := range nodes {
-		cluster.Fill(list, node, records[n])
 		if errs[n] != nil {
 			silent, why = append(silent, node), errs[n]
+		} else {
+			cluster.Fill(list, node, records[n])
+			answered = append(answered, node)
 		}
 	}
-	if len(silent) > 0 {
-		t.note("devices of networks that the API does not name are not known of %s: %v", few(silent), why)
+	unknown := cluster.NotAsked(list, answered)
+	t.partial = t.partial || len(unknown) > 0
+	t.unasked = len(unknown) > 0 && t.fromNodes != fromNever
+	switch {
+	case len(silent) > 0:
+		t.note("the devices shown as ? are not known, because nodes did not answer: %s: %v", few(silent), why)
+	case t.unasked:
+		t.note("the devices shown as ? are not in the API, and their nodes were not asked: %s; --from-nodes=always asks all of them, pod NAME and who DEVICE --node NODE ask one", few(unknown))
 	}
 }
 

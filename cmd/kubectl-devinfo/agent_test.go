@@ -19,12 +19,15 @@ import (
 func agent(label, namespace, name string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app.kubernetes.io/name": label}},
-		Spec:       corev1.PodSpec{NodeName: "n1"}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
+		Spec:       corev1.PodSpec{NodeName: "n1", Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/run"}}}}},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
 	}
 }
 
-// Anybody may give a pod the agents' label.
-func TestOnlyThePodsOfTheAgentsNamespaceAreTheAgents(t *testing.T) {
+// Anybody may give a pod the agents' label, but few may mount directories of the node.
+func TestAnAgentIsAPodThatMountsTheNode(t *testing.T) {
+	planted := agent("cni-dra-driver", "anybody", "a")
+	planted.Spec.Volumes = []corev1.Volume{{Name: "scratch"}}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	stopped := agent("devinfo-agent", "devinfo", "stopped")
 	stopped.Status.Phase = corev1.PodFailed
@@ -33,10 +36,12 @@ func TestOnlyThePodsOfTheAgentsNamespaceAreTheAgents(t *testing.T) {
 		args string
 		want string // pod and command, or what the error says
 	}{
-		"another's":        {[]runtime.Object{agent("devinfo-agent", "anybody", "a"), stopped}, "doctor n1", "--agent-namespace"},
+		"another's":        {[]runtime.Object{planted, stopped}, "doctor n1", "no pod of devinfo-agent or cni-dra-driver runs on node n1"},
+		"beside another's": {[]runtime.Object{planted, agent("devinfo-agent", "net", "b")}, "doctor n1", "net/b /devinfoctl doctor"},
+		"of a namespace":   {[]runtime.Object{agent("cni-dra-driver", "infra", "a"), agent("devinfo-agent", "net", "b")}, "doctor n1 --agent-namespace net", "net/b /devinfoctl doctor"},
 		"both":             {[]runtime.Object{agent("cni-dra-driver", "devinfo", "a"), agent("devinfo-agent", "devinfo", "b")}, "doctor n1", "devinfo/a /devinfoctl --host-root /host doctor"},
 		"the agent alone":  {[]runtime.Object{agent("devinfo-agent", "devinfo", "b")}, "doctor n1", "devinfo/b /devinfoctl doctor"},
-		"as it is called":  {[]runtime.Object{agent("devinfo-agent", "net", "a")}, "doctor n1 --agent-namespace net", "net/a /devinfoctl doctor"},
+		"anywhere":         {[]runtime.Object{agent("devinfo-agent", "net", "a")}, "doctor n1", "net/a /devinfoctl doctor"},
 		"the driver alone": {[]runtime.Object{agent("cni-dra-driver", "cni-dra-driver", "a")}, "doctor n1", "cni-dra-driver/a /devinfoctl --host-root /host doctor"},
 		"what is offered":  {[]runtime.Object{agent("devinfo-agent", "devinfo", "a"), agent("cni-dra-driver", "cni-dra-driver", "b")}, "offered n1", "cni-dra-driver/b /devinfoctl --host-root /host offered"},
 		"in one release":   {[]runtime.Object{agent("cni-dra-driver", "devinfo", "a"), stopped}, "doctor n1", "devinfo/a /devinfoctl --host-root /host doctor"},
@@ -58,8 +63,9 @@ func TestOnlyThePodsOfTheAgentsNamespaceAreTheAgents(t *testing.T) {
 	}
 }
 
-// Multus tells nothing of a memif's device: the node does, unless it is not to be asked.
-func TestNodesAreAskedForWhatTheAPILacks(t *testing.T) {
+// Multus writes nothing about a memif's device: the node knows it. Asking is exec into a pod that is root on its
+// node, so by default only the node that the command line names is asked.
+func TestOnlyTheNamedNodeIsAskedForWhatTheAPILacks(t *testing.T) {
 	memif := func(node string) *corev1.Pod {
 		return &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "vpp-" + node, UID: types.UID(node), Annotations: map[string]string{cluster.StatusAnnotation: `[{"name": "mem", "interface": "net1", "dns": {}}]`}},
@@ -79,12 +85,17 @@ func TestNodesAreAskedForWhatTheAPILacks(t *testing.T) {
 		says    string // on stderr; "" = nothing
 		asked   int
 	}{
-		"one answers":  {objects, "-A -o wide", 0, "/run/m", "note: devices of networks that the API does not name are not known of n2: no pod of devinfo-agent", 1},
-		"who":          {objects, "who /run/m --node n1", 0, "vpp-n1", "", 1},
-		"who, of some": {many, "who /run/none", 3, "", "kubectl devinfo: no pod that could be looked at has /run/none", 0},
-		"one pod":      {objects, "pod vpp-n1 -n shop", 0, "source    node", "", 1},
-		"never":        {objects, "-A --from-nodes never", 0, "-  ", "", 0},
-		"too many":     {many, "-A", 0, "vpp-n19", "note: 4 nodes with networks of which the API names no device were not asked for it: n16, n17, n18, n19;", 0},
+		"a list":          {objects, "-A", 3, "net1        ?      ?        ?     ?             ?      -       n1", "note: the devices shown as ? are not in the API, and their nodes were not asked: n1, n2; --from-nodes=always asks all", 0},
+		"of a node":       {objects, "-A --node n1", 3, "?", "--from-nodes=always", 0},
+		"in JSON":         {objects, "-A -o json", 3, `"notAsked": true`, "--from-nodes=always", 0},
+		"one answers":     {objects, "-A -o wide --from-nodes always", 3, "/run/m", "note: the devices shown as ? are not known, because nodes did not answer: n2: no pod of devinfo-agent", 1},
+		"who of a node":   {objects, "who /run/m --node n1", 0, "vpp-n1", "", 1},
+		"who of all":      {many, "who /run/none", 3, "", "kubectl devinfo: no pod that could be looked at has /run/none", 0},
+		"who, asked none": {objects, "who /run/m --node n1 --from-nodes never", 3, "", "kubectl devinfo: no pod that could be looked at has /run/m", 0},
+		"one pod":         {objects, "pod vpp-n1 -n shop", 0, "source    node", "", 1},
+		"pod, silent":     {objects, "pod vpp-n2 -n shop", 3, "device        ?", "n2: no pod of devinfo-agent", 0},
+		"never":           {objects, "-A --from-nodes never", 0, "?  ", "", 0},
+		"many":            {many, "-A", 3, "vpp-n19", "n00, n01, n02, n03, n04 and 15 more", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := newAPIServer(t, test.objects...)

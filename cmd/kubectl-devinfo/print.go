@@ -20,12 +20,22 @@ import (
 func (t *tool) printFlags(cmd *cobra.Command) {
 	commandline.Choice(cmd, cmd.Flags(), &t.output, "output", "o", "", "wide, json, yaml or name", "wide", "json", "yaml", "name")
 	commandline.Choice(cmd, cmd.Flags(), &t.fromNodes, "from-nodes", "", fromAuto,
-		"ask nodes for devices that the API does not name: auto (at most 16 nodes), never, always", fromAuto, fromNever, fromAlways)
+		"ask nodes for devices that the API does not name: auto (the node of a pod, or of who --node), never, always (all)", fromAuto, fromNever, fromAlways)
 	t.agentFlags(cmd)
 	cmd.Flags().BoolVar(&t.noHeaders, "no-headers", false, "leave the headers out")
 }
 
-func (t *tool) print(list []cluster.Network) error {
+func (t *tool) print(list []cluster.Network) error { return t.whole(t.write(list)) }
+
+// whole is the error of a command that has printed attachments: [remedy.ErrBlind] if a node was not asked.
+func (t *tool) whole(err error) error {
+	if err == nil && t.unasked {
+		return remedy.ErrBlind
+	}
+	return err
+}
+
+func (t *tool) write(list []cluster.Network) error {
 	switch t.output {
 	case "", "wide":
 		return t.table(list)
@@ -61,11 +71,11 @@ var columns = []struct {
 	{"Pod", false, func(a *cluster.Network) string { return a.Pod }},
 	{"Network", false, func(a *cluster.Network) string { return a.Network }},
 	{"Interface", false, func(a *cluster.Network) string { return a.Interface }},
-	{"Type", false, func(a *cluster.Network) string { return a.Type }},
-	{"Device", false, func(a *cluster.Network) string { return a.Device.Device }},
-	{"PF", false, func(a *cluster.Network) string { return a.PF }},
-	{"Representor", false, func(a *cluster.Network) string { return a.Representor }},
-	{"RDMA", false, func(a *cluster.Network) string { return a.RDMA }},
+	{"Type", false, func(a *cluster.Network) string { return known(a, a.Type) }},
+	{"Device", false, func(a *cluster.Network) string { return known(a, a.Device.Device) }},
+	{"PF", false, func(a *cluster.Network) string { return known(a, a.PF) }},
+	{"Representor", false, func(a *cluster.Network) string { return known(a, a.Representor) }},
+	{"RDMA", false, func(a *cluster.Network) string { return known(a, a.RDMA) }},
 	{"Claim", false, func(a *cluster.Network) string { return a.Claim }},
 	{"Node", false, func(a *cluster.Network) string { return a.Node }},
 	{"MAC", true, func(a *cluster.Network) string { return a.MAC }},
@@ -73,6 +83,14 @@ var columns = []struct {
 	{"Driver", true, func(a *cluster.Network) string { return a.Driver }},
 	{"Source", true, source},
 	{"Problem", true, func(a *cluster.Network) string { return a.Problem }},
+}
+
+// known is a fact about a device, or "?" where the node was not asked for it.
+func known(a *cluster.Network, fact string) string {
+	if a.NotAsked {
+		return "?"
+	}
+	return fact
 }
 
 // source is who named the device.

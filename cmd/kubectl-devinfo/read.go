@@ -35,8 +35,8 @@ func (t *tool) attachments(ctx context.Context, namespace, node string) ([]clust
 	return t.attachmentsOf(ctx, &view, namespace, node)
 }
 
-// attachmentsOf returns the attachments of the pods in the view, with what their claims say, the ResourceSlices
-// of one node ("" = none is read), and the agents. It notes what is still unknown.
+// attachmentsOf returns the attachments of the pods in the view, with what their claims say, the ResourceSlices and
+// the agent of the node that the command line names ("" = none). It notes what is still unknown.
 func (t *tool) attachmentsOf(ctx context.Context, view *cluster.View, namespace, node string) ([]cluster.Network, error) {
 	if err := t.readClaims(ctx, view, namespace); err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func (t *tool) attachmentsOf(ctx context.Context, view *cluster.View, namespace,
 		}
 	}
 	list := view.Attachments()
-	t.ask(ctx, list)
+	t.ask(ctx, list, node)
 	var unclear []string
 	for n := range list {
 		if list[n].Problem != "" {
@@ -116,7 +116,7 @@ func (t *tool) readable(without string, err error) error {
 		return nil
 	case apierrors.IsForbidden(err):
 		t.partial = true
-		fmt.Fprintf(t.ErrOut, "warning: %s: %v\n", without, err)
+		fmt.Fprintf(t.ErrOut, "warning: %s: %s\n", without, remedy.Lines(err.Error()))
 		return nil
 	}
 	return err

@@ -31,6 +31,7 @@ type tool struct {
 	agentNamespace string // "" = the usual ones
 	fromNodes      string // --from-nodes
 	partial        bool   // not all could be looked at
+	unasked        bool   // nodes were not asked, or did not answer, without --from-nodes=never
 
 	exec    func(ctx context.Context, pod *corev1.Pod, command []string, streams remotecommand.StreamOptions) error
 	started bool // the command line was understood
@@ -39,9 +40,10 @@ type tool struct {
 const rootHelp = `Shows which device is behind each network interface of pods: PCI address, PF,
 representor, RDMA device, vDPA device or socket; from what Multus wrote into the
 network-status of pods, and DRA drivers into the status of resource claims. Multus writes
-devices only of networks with a resourceName: for the others, such as memif and vhost-user,
-the nodes are asked (--from-nodes), which takes the right to exec into devinfo-agent's pods.
-"-" then means that there is no device.
+devices only of networks with a resourceName. The nodes know the others, such as memif and
+vhost-user: "pod" and "who --node" ask that node, --from-nodes=always has every command ask all
+nodes, and --from-nodes=never none. That takes the right to exec into devinfo-agent's pods, which is
+as good as root on the nodes. "-" means that there is no device, "?" that the node was not asked.
 
 "capture", "doctor" and "offered" run devinfoctl on a node, in the pod of cni-dra-driver there,
 or else in that of devinfo-agent.
@@ -51,7 +53,8 @@ Exit codes:
   1  the pod has no attachments, nobody has the device, or doctor or offered has found
      something wrong
   2  the command line is invalid
-  3  the cluster, or the node, could not be asked, or has nothing of that name`
+  3  the cluster or a node could not be asked, or has nothing of that name; or a node was not
+     asked, and --from-nodes=never does not say that this is meant`
 
 const rootExample = `  kubectl devinfo -A                          # all pods
   kubectl devinfo pod dpdk-0                  # all that is known of one

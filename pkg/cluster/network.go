@@ -25,8 +25,9 @@ type Network struct {
 	Device                     // in JSON its keys are among these
 	Claim      string          `json:"claim,omitempty"`      // ResourceClaim in the pod's namespace
 	Driver     string          `json:"driver,omitempty"`     // of the claim's device
-	DeviceInfo json.RawMessage `json:"deviceInfo,omitempty"` // as the network-status has it, or the agent's annotation
+	DeviceInfo json.RawMessage `json:"deviceInfo,omitempty"` // as the network-status has it
 	FromNode   bool            `json:"fromNode,omitempty"`   // type and device are from the node's own record
+	NotAsked   bool            `json:"notAsked,omitempty"`   // the API names no device, and the node was not asked or did not answer
 	Problem    string          `json:"problem,omitempty"`    // why there is no more
 
 	published deviceID // of a claim whose status does not say what device it is

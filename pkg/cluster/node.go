@@ -6,8 +6,7 @@ import (
 )
 
 // Deviceless are the nodes of attachments of which the API names no device, sorted. Multus
-// copies device information only of networks with a resourceName, and the agent publishes that of
-// the others only if it is told to.
+// copies device information only of networks with a resourceName.
 func Deviceless(list []Network) []string {
 	nodes := map[string]bool{}
 	for n := range list {
@@ -16,6 +15,19 @@ func Deviceless(list []Network) []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(nodes))
+}
+
+// NotAsked marks the attachments of which the API names no device and that are on none of these nodes. It
+// returns their nodes, sorted.
+func NotAsked(list []Network, answered []string) (nodes []string) {
+	for n := range list {
+		a := &list[n]
+		if a.NotAsked = a.deviceless() && !slices.Contains(answered, a.Node); a.NotAsked {
+			nodes = append(nodes, a.Node)
+		}
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
 }
 
 // Fill takes from a node's records, as devinfoctl list -o json prints them there, what the API does

@@ -32,6 +32,9 @@ func (e *Error) Unwrap() error { return e.Err }
 // ErrFound ends a command that has printed what is wrong: nothing more is said.
 var ErrFound = &Error{Err: errors.New("something is wrong"), Code: Found}
 
+// ErrBlind ends a command that has printed what it could not look at.
+var ErrBlind = &Error{Err: errors.New("something could not be looked at"), Code: Blind}
+
 // For is an error of what could not be read or done.
 func For(err error, remedy string) error { return &Error{Err: err, Remedy: remedy} }
 
@@ -59,11 +62,11 @@ func Report(to io.Writer, program string, understood bool, err error) int {
 	if err == nil {
 		return 0
 	}
-	if errors.Is(err, ErrFound) {
-		return Found
-	}
 	e := new(Error)
-	if !errors.As(err, &e) && !understood {
+	if errors.As(err, &e) && (e == ErrFound || e == ErrBlind) {
+		return e.Code
+	}
+	if e.Err == nil && !understood {
 		e = &Error{Remedy: "see " + program + " --help", Code: Usage}
 	}
 	fmt.Fprintf(to, "%s: %s\n", program, Lines(err.Error()))
