@@ -30,7 +30,7 @@ type Options struct {
 	Netns     func(path string) error      // [link.CheckNetns]
 	Unexposed func(root, dir string) error // [private.UnexposedBelow]
 	// Status sends the devices of a claim to the API server. It is called until it succeeds or has become
-	// pointless: see [status.Classify].
+	// pointless: see [status.Retry].
 	Status func(context.Context, status.Report) error
 	// Read reads a claim from the API server. It returns nil if the claim was deleted, or if its name is
 	// another claim's.

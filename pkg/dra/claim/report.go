@@ -85,11 +85,11 @@ func (r *reports) send(ctx context.Context, uid types.UID) error {
 	}
 	if len(devices) > 0 {
 		err := r.Status(ctx, status.Report{Driver: r.Driver, Namespace: c.ref.Namespace, Name: c.ref.Name, UID: c.ref.UID, Devices: devices})
-		verdict := status.Classify(err)
+		retry := status.Retry(err)
 		if err != nil {
-			r.Log.Warn("status of a claim", "claim", c.ref, "verdict", verdict, "error", err)
+			r.Log.Warn("status of a claim", "claim", c.ref, "retry", retry, "error", err)
 		}
-		if verdict == status.Retry {
+		if retry {
 			return err
 		}
 	}

@@ -1,9 +1,8 @@
 // Package status reports to the API server what became of the devices of a claim, in
 // status.devices of the ResourceClaim (resource.k8s.io/v1, AllocatedDeviceStatus).
 //
-// [Apply] sends one [Report] by server-side apply, [Classify] says whether sending it
-// once more can help. A report is always the whole list: server-side apply removes each
-// device of the driver that it does not name.
+// [Apply] sends one [Report] by server-side apply, and [Retry] reports whether sending it
+// again can help.
 //
 // The driver's service account needs the verbs "get" on resourceclaims, "patch" on
 // resourceclaims/status and, from Kubernetes 1.36 on, "associated-node:patch" on
@@ -26,21 +25,20 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Report is all that a driver has to say of one claim.
+// Report is the status of all devices that a claim has of a driver.
 type Report struct {
-	Driver    string    // also the field manager
-	Namespace string    // of the claim
-	Name      string    // of the claim
-	UID       types.UID // of the claim: another of the same name is left alone
-	// Devices are all devices that the claim has of the driver. One that is left out
-	// is removed from the status. ShareID is required where the allocation has one.
+	Driver          string // also the field manager
+	Namespace, Name string // of the claim
+	UID             types.UID
+	// Devices are all of them: server-side apply removes each device of the driver that is left
+	// out. ShareID is required where the allocation has one.
 	Devices []resourceapi.AllocatedDeviceStatus
 }
 
-// ErrGone says that the claim is not there any more, or is another one of its name.
+// ErrGone says that the claim was deleted, or that another claim has its name.
 var ErrGone = errors.New("the claim is gone")
 
-// Apply sends a report. An error is the client's, or wraps [ErrGone]: see [Classify].
+// Apply sends a report. An error is the client's, or wraps [ErrGone].
 func Apply(ctx context.Context, client kubernetes.Interface, r Report) error {
 	claims := client.ResourceV1().ResourceClaims(r.Namespace)
 	configuration, err := r.configuration()
@@ -68,7 +66,7 @@ func Apply(ctx context.Context, client kubernetes.Interface, r Report) error {
 	return err
 }
 
-// causes are what the API server has found to be invalid; none for other errors.
+// causes are what the API server found to be invalid; none for other errors.
 func causes(err error) []metav1.StatusCause {
 	var status apierrors.APIStatus
 	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
@@ -77,8 +75,8 @@ func causes(err error) []metav1.StatusCause {
 	return status.Status().Details.Causes
 }
 
-// configuration is what is sent. The UID makes the server refuse to change a claim
-// that has taken the name over. Devices and their configuration have the same JSON.
+// configuration is what is sent. By the UID the server refuses another claim of that name.
+// Devices and their configuration have the same JSON.
 func (r Report) configuration() (*resourceac.ResourceClaimApplyConfiguration, error) {
 	status := resourceac.ResourceClaimStatus()
 	data, err := json.Marshal(r.Devices)
@@ -88,49 +86,33 @@ func (r Report) configuration() (*resourceac.ResourceClaimApplyConfiguration, er
 	return resourceac.ResourceClaim(r.Name, r.Namespace).WithUID(r.UID).WithStatus(status), err
 }
 
-// Verdict says what to do with a report after [Apply].
-type Verdict string
-
-// The verdicts.
-const (
-	Done    Verdict = "done"    // it is in the API
-	Gone    Verdict = "gone"    // there is no such claim any more: forget the report
-	Refused Verdict = "refused" // the same report will be refused always: log it and forget it
-	Retry   Verdict = "retry"   // it may succeed later
-)
-
-// Classify judges what [Apply] returned.
+// Retry reports whether the same report may succeed later, after an error of [Apply].
 //
-// Retry is for all that time or an administrator can mend: no connection, time-outs, a
+// That is so for all that time or an administrator can mend: no connection, time-outs, a
 // server that is starting, overloaded or does not serve the API, changes at the same
 // time, and missing permissions, which come with the ClusterRole: Forbidden,
 // Unauthorized, and Invalid where the permission is that on resourceclaims/driver.
 //
-// Refused is for a report that is itself wrong, for example because the claim was deallocated
-// meanwhile (its devices "must be an allocated device in the claim"): a new allocation
-// has its own Prepare, and report.
-func Classify(err error) Verdict {
+// It is not so if the claim is gone, or the report itself is wrong, for example because the
+// claim was deallocated meanwhile (its devices "must be an allocated device in the claim"):
+// a new allocation has its own Prepare, and report.
+func Retry(err error) bool {
 	switch {
-	case err == nil:
-		return Done
-	case errors.Is(err, ErrGone) || Missing(err):
-		return Gone
-	case slices.ContainsFunc(causes(err), forbidden):
-		return Retry
-	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err):
-		return Refused
+	case err == nil, errors.Is(err, ErrGone), Missing(err):
+		return false
+	case slices.ContainsFunc(causes(err), isPermission):
+		return true
 	}
-	return Retry
+	return !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) && !apierrors.IsRequestEntityTooLargeError(err)
 }
 
-// forbidden is how the API server says that the permission on resourceclaims/driver is
-// missing.
-func forbidden(c metav1.StatusCause) bool {
+// isPermission reports whether the permission on resourceclaims/driver is missing.
+func isPermission(c metav1.StatusCause) bool {
 	return c.Type == metav1.CauseTypeForbidden && c.Field == "status.devices"
 }
 
-// Missing says that the claim is not there. A server that does not serve the API,
-// maybe because it is starting, says NotFound too, but not of what.
+// Missing reports whether an error says that the claim does not exist. A server that does not
+// serve the API, for example while it starts, says NotFound too, but without a name.
 func Missing(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {

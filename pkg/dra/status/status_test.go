@@ -23,42 +23,39 @@ import (
 	"devinfo-cni.io/pkg/dra/status"
 )
 
-func TestVerdictSaysWhetherTimeHelps(t *testing.T) {
+func TestAReportIsSentAgainIfTimeCanHelp(t *testing.T) {
 	claims := schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaims"}
 	kind := schema.GroupKind{Group: "resource.k8s.io", Kind: "ResourceClaim"}
 	invalid := apierrors.NewInvalid(kind, "a", field.ErrorList{field.Invalid(field.NewPath("status", "devices").Index(0), "x", "must be an allocated device in the claim")})
 	for _, test := range []struct {
 		name string
 		err  error
-		want status.Verdict
+		want bool
 	}{
-		{"success", nil, status.Done},
-		{"deleted", apierrors.NewNotFound(claims, "a"), status.Gone},
-		{"another of its name", fmt.Errorf("%w: %w", status.ErrGone, apierrors.NewConflict(claims, "a", errors.New("UID"))), status.Gone},
-		{"deallocated", invalid, status.Refused},
-		{"malformed", apierrors.NewBadRequest("json"), status.Refused},
-		{"too large", apierrors.NewRequestEntityTooLargeError("3 MiB"), status.Refused},
-		{"changed by others", apierrors.NewConflict(claims, "a", errors.New("modified")), status.Retry},
-		{"no permission yet", apierrors.NewForbidden(claims, "a", errors.New("rbac")), status.Retry},
-		{"no permission for the driver", apierrors.NewInvalid(kind, "a", field.ErrorList{field.Forbidden(field.NewPath("status", "devices"), "associated-node:patch")}), status.Retry},
-		{"forbidden for good", apierrors.NewInvalid(kind, "a", field.ErrorList{field.Forbidden(field.NewPath("status", "allocation"), "x")}), status.Refused},
-		{"an expired token", apierrors.NewUnauthorized("token"), status.Retry},
-		{"the API is not served", apierrors.NewGenericServerResponse(http.StatusNotFound, "PATCH", claims, "a", "404 page not found", 0, true), status.Retry},
-		{"the API is not known", &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonNotFound, Code: 404}}, status.Retry},
-		{"overload", apierrors.NewTooManyRequests("slow down", 1), status.Retry},
-		{"a server that starts", apierrors.NewServiceUnavailable("etcd"), status.Retry},
-		{"its error", apierrors.NewInternalError(errors.New("etcd")), status.Retry},
-		{"no server", fmt.Errorf("dial: %w", syscall.ECONNREFUSED), status.Retry},
-		{"too slow", context.DeadlineExceeded, status.Retry},
+		{"success", nil, false},
+		{"deleted", apierrors.NewNotFound(claims, "a"), false},
+		{"another of its name", fmt.Errorf("%w: %w", status.ErrGone, apierrors.NewConflict(claims, "a", errors.New("UID"))), false},
+		{"deallocated", invalid, false},
+		{"malformed", apierrors.NewBadRequest("json"), false},
+		{"too large", apierrors.NewRequestEntityTooLargeError("3 MiB"), false},
+		{"changed by others", apierrors.NewConflict(claims, "a", errors.New("modified")), true},
+		{"no permission yet", apierrors.NewForbidden(claims, "a", errors.New("rbac")), true},
+		{"no permission for the driver", apierrors.NewInvalid(kind, "a", field.ErrorList{field.Forbidden(field.NewPath("status", "devices"), "associated-node:patch")}), true},
+		{"forbidden for good", apierrors.NewInvalid(kind, "a", field.ErrorList{field.Forbidden(field.NewPath("status", "allocation"), "x")}), false},
+		{"an expired token", apierrors.NewUnauthorized("token"), true},
+		{"the API is not served", apierrors.NewGenericServerResponse(http.StatusNotFound, "PATCH", claims, "a", "404 page not found", 0, true), true},
+		{"the API is not known", &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonNotFound, Code: 404}}, true},
+		{"overload", apierrors.NewTooManyRequests("slow down", 1), true},
+		{"a server that starts", apierrors.NewServiceUnavailable("etcd"), true},
+		{"its error", apierrors.NewInternalError(errors.New("etcd")), true},
+		{"no server", fmt.Errorf("dial: %w", syscall.ECONNREFUSED), true},
+		{"too slow", context.DeadlineExceeded, true},
 	} {
-		if got := status.Classify(test.err); got != test.want {
-			t.Errorf("%s: %v is %s, want %s", test.name, test.err, got, test.want)
+		if got := status.Retry(test.err); got != test.want {
+			t.Errorf("%s: %v: got %v", test.name, test.err, got)
 		}
-		if test.err == nil {
-			continue
-		}
-		if got := status.Classify(fmt.Errorf("status of claim a/b: %w", test.err)); got != test.want {
-			t.Errorf("%s, wrapped: %s, want %s", test.name, got, test.want)
+		if test.err != nil && status.Retry(fmt.Errorf("status of claim a/b: %w", test.err)) != test.want {
+			t.Errorf("%s, wrapped: not %v", test.name, test.want)
 		}
 	}
 }
