@@ -36,7 +36,7 @@ func TestTheServerTakesWhateverDataAndNetworkDataLeave(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		s, _ := deviceOf(one).Attached(json.RawMessage(result), network)
+		s := deviceOf(one).Attached(json.RawMessage(result), network)
 		if s.Data == nil {
 			t.Errorf("%s: there is no data", name)
 		}

@@ -108,8 +108,7 @@ func (r *reports) devices(c *claim) []resourceapi.AllocatedDeviceStatus {
 		d := metadata.Device{Driver: r.Driver, Pool: at.Pool, Name: at.Device, ShareID: at.ShareID, Since: at.Ready.Since, Shown: shown(at)}
 		switch {
 		case at.Phase == state.Added && at.Metadata != nil:
-			attached, _ := d.Attached(at.Result, at.Metadata.NetworkData) // describe has warned
-			list = append(list, attached)
+			list = append(list, d.Attached(at.Result, at.Metadata.NetworkData)) // describe has warned
 		case at.Ready.Status == metav1.ConditionFalse:
 			list = append(list, d.Failed(at.Error))
 		case at.Bare():

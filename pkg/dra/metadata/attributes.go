@@ -16,8 +16,8 @@ import (
 // Prefix is the domain of the attributes that are not Kubernetes' own.
 const Prefix = "devinfo-cni.io/"
 
-// The attributes of vhost-user that KubeVirt's network binding plugin for it reads, which
-// are in no domain (kubevirt/vhostuser-network-binding-plugin, pkg/domain).
+// The attributes that KubeVirt's network binding plugin for vhost-user reads, which are in
+// no domain (kubevirt/vhostuser-network-binding-plugin, pkg/domain).
 const (
 	VhostUserPath = "vhost-user-path" // of the socket, as the container has it
 	MTU           = "mtu"             // int, bytes
@@ -26,19 +26,16 @@ const (
 // A Describer describes the devices of a node.
 type Describer struct {
 	Sys  *sysfs.FS
-	Warn func(string) // told what is left out, and why; nil = nobody is
+	Warn func(string) // called for each attribute that is left out, with the reason
 }
 
 // Attributes are those of a device, from its device information and sysfs. Kubernetes'
 // own are pciBusID, pcieRoot and numaNode, of the function behind the device, as far as
-// the kernel knows them. Below [Prefix] stand, as far as the device information has
-// them, type (of the device information), pfPCIBusID, representor, rdmaDevice, vhostNet,
-// vdpaParent, vdpaDriver, devicePath (of the vDPA device), socketPath (of vhost-user and
-// memif), vhostUserMode, memifRole and memifMode. Of vhost-user there is also
-// [VhostUserPath], as KubeVirt reads it.
+// the kernel knows them. The others are below [Prefix], and of vhost-user also [VhostUserPath].
+// An attribute holds at most 64 bytes.
 //
 // Of several RDMA devices rdmaDevice holds the names joined by commas, as the device
-// information does: a metadata file has no lists. An attribute holds at most 64 bytes.
+// information does: a metadata file has no lists.
 func (h Describer) Attributes(info *devinfo.Info) map[string]resourceapi.DeviceAttribute {
 	if info == nil {
 		return nil
@@ -75,12 +72,10 @@ type attributes struct {
 }
 
 func (a *attributes) warn(format string, args ...any) {
-	if a.host.Warn != nil {
-		a.host.Warn(fmt.Sprintf(format, args...))
-	}
+	a.host.Warn(fmt.Sprintf(format, args...))
 }
 
-// set takes a text of the device information; "" = none.
+// set sets an attribute below Prefix; "" = there is none.
 func (a *attributes) set(name, value string) {
 	const limit = resourceapi.DeviceAttributeMaxValueLength
 	switch {
@@ -92,11 +87,15 @@ func (a *attributes) set(name, value string) {
 	}
 }
 
-// function sets what a PCI function has, and its PF.
+// function sets the attributes of a PCI function, and of its PF.
 func (a *attributes) function(address, pf, representor string) {
 	if own, ok := a.address(string(deviceattribute.StandardDeviceAttributePCIBusID), address); ok {
 		a.standard(deviceattribute.GetPCIBusIDAttribute(own.String()))
-		a.pcieRoot(own)
+		if links, ok := a.host.Sys.Files().(fs.ReadLinkFS); ok {
+			a.standard(deviceattribute.GetPCIeRootAttributeByPCIBusID(own.String(), deviceattribute.WithFS(links)))
+		} else {
+			a.warn("attribute %s is left out: this sysfs has no links", deviceattribute.StandardDeviceAttributePCIeRoot)
+		}
 		a.numaNode(own)
 	}
 	if pf, ok := a.address(Prefix+"pfPCIBusID", pf); ok {
@@ -116,8 +115,8 @@ func (a *attributes) address(name, text string) (pci.Address, bool) {
 	return address, err == nil
 }
 
-// standard takes an attribute from Kubernetes' own helpers. That the kernel does not
-// know the function is no news: its driver's device may be all that the pod needs.
+// standard takes an attribute from Kubernetes' own helpers. There is no warning if the kernel does
+// not know the function: its driver's device may be all that the pod needs.
 func (a *attributes) standard(attribute deviceattribute.DeviceAttribute, err error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -126,16 +125,6 @@ func (a *attributes) standard(attribute deviceattribute.DeviceAttribute, err err
 	default:
 		a.to[string(attribute.Name)] = attribute.Value
 	}
-}
-
-// pcieRoot reads the kernel's link to the function.
-func (a *attributes) pcieRoot(address pci.Address) {
-	links, ok := a.host.Sys.Files().(fs.ReadLinkFS)
-	if !ok {
-		a.warn("attribute %s is left out: this sysfs has no links", deviceattribute.StandardDeviceAttributePCIeRoot)
-		return
-	}
-	a.standard(deviceattribute.GetPCIeRootAttributeByPCIBusID(address.String(), deviceattribute.WithFS(links)))
 }
 
 // numaNode reads the node itself: the helper that reads it returns an ordinary error for -1,

@@ -12,21 +12,16 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-const maxIPs = resourceapi.NetworkDeviceDataMaxIPs
-
 // NetworkData is what a CNI result, of any version, says of the interface ifName in the
 // network namespace at netns: its hardware address, and the IP addresses that are its, or
-// of no interface. The addresses are in the canonical form, each once, at most 16. An
-// interface without a sandbox is the host's; where none has exactly this netns, one of
-// the name in any sandbox is taken, for plugins spell the path in their own way. The
+// of no interface. The addresses are in the canonical form, each once, at most 16. The
 // warnings say what is left out. An error is a result that CNI does not know.
 func NetworkData(result json.RawMessage, ifName, netns string) (*resourceapi.NetworkDeviceData, []string, error) {
-	r, err := parse(result)
+	r, own, err := parse(result, ifName, netns)
 	if err != nil {
 		return nil, nil, fmt.Errorf("CNI result: %w", err)
 	}
 	data := &resourceapi.NetworkDeviceData{InterfaceName: ifName}
-	own := find(r.Interfaces, ifName, netns)
 	var warnings []string
 	if own >= 0 {
 		if data.HardwareAddress, err = hardwareAddress(r.Interfaces[own].Mac); err != nil {
@@ -43,6 +38,7 @@ func NetworkData(result json.RawMessage, ifName, netns string) (*resourceapi.Net
 			data.IPs = append(data.IPs, text)
 		}
 	}
+	const maxIPs = resourceapi.NetworkDeviceDataMaxIPs
 	if all := len(data.IPs); all > maxIPs {
 		data.IPs = data.IPs[:maxIPs]
 		warnings = append(warnings, fmt.Sprintf("%d of %d addresses are left out: at most %d are allowed", all-maxIPs, all, maxIPs))
@@ -50,23 +46,18 @@ func NetworkData(result json.RawMessage, ifName, netns string) (*resourceapi.Net
 	return data, warnings, nil
 }
 
-// MTUOf is what a CNI result says of the interface ifName in the network namespace at
-// netns, in bytes; 0 = absent, as before CNI 1.1.0, or below what KubeVirt takes.
+// MTUOf is the MTU in bytes that a CNI result has for the interface ifName in the network namespace
+// at netns; 0 = absent, as before CNI 1.1.0, or below what KubeVirt takes.
 func MTUOf(result json.RawMessage, ifName, netns string) int64 {
-	r, err := parse(result)
-	if err != nil {
-		return 0
-	}
-	own := find(r.Interfaces, ifName, netns)
-	if own < 0 || r.Interfaces[own].Mtu < minMTU {
+	const least = 68 // ETH_MIN_MTU (include/uapi/linux/if_ether.h)
+	r, own, err := parse(result, ifName, netns)
+	if err != nil || own < 0 || r.Interfaces[own].Mtu < least {
 		return 0
 	}
 	return int64(r.Interfaces[own].Mtu)
 }
 
-const minMTU = 68 // ETH_MIN_MTU (include/uapi/linux/if_ether.h)
-
-// hardwareAddress spells it as the kernel does, if it is one of the usual kind.
+// hardwareAddress spells a hardware address of a usual length as the kernel does.
 func hardwareAddress(text string) (string, error) {
 	if mac, err := net.ParseMAC(text); err == nil {
 		return mac.String(), nil
@@ -78,33 +69,38 @@ func hardwareAddress(text string) (string, error) {
 	return text, nil
 }
 
-// parse reads a result. One of the versions before 0.3.0 has no interfaces, and becomes
-// the empty one if it has no addresses either, which those versions forbid.
-func parse(raw json.RawMessage) (*types100.Result, error) {
+// parse returns a result, with the index of the pod's interface, -1 = it is not in the result.
+// An interface without a sandbox is the host's. If none has exactly this netns, one of the name in
+// any sandbox is taken: plugins spell the path in their own way.
+//
+// Before 0.3.0 a result has no interfaces; without addresses, which those versions forbid, it
+// becomes an empty one.
+func parse(raw json.RawMessage, ifName, netns string) (r *types100.Result, own int, err error) {
 	var v struct{ CNIVersion string }
 	if err := json.Unmarshal(raw, &v); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	result, err := create.CreateFromBytes(raw)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	r, err := types100.NewResultFromResult(result)
+	r, err = types100.NewResultFromResult(result)
 	if err != nil && slices.Contains([]string{"", "0.1.0", "0.2.0"}, v.CNIVersion) {
-		return &types100.Result{}, nil
+		return &types100.Result{}, -1, nil
+	} else if err != nil {
+		return nil, 0, err
 	}
-	return r, err
-}
-
-// find gives the place of an interface in a list, -1 = it is not there.
-func find(list []*types100.Interface, name, netns string) int {
-	exact := slices.IndexFunc(list, func(i *types100.Interface) bool {
-		return i != nil && i.Name == name && i.Sandbox == netns && netns != ""
-	})
-	if exact >= 0 {
-		return exact
+	own = -1
+	for n, i := range r.Interfaces {
+		switch {
+		case i == nil || i.Name != ifName || i.Sandbox == "":
+		case i.Sandbox == netns:
+			return r, n, nil
+		case own < 0:
+			own = n
+		}
 	}
-	return slices.IndexFunc(list, func(i *types100.Interface) bool { return i != nil && i.Name == name && i.Sandbox != "" })
+	return r, own, nil
 }
 
 // canonical is the one spelling of an address that the API takes; ok is false for an
