@@ -20,12 +20,8 @@ type Options struct {
 	Devices devices.Options
 }
 
-// Agent is the engine and the node's devices, as a plugin of the container runtime.
-type Agent struct {
-	*claim.Engine
-	node *devices.Node
-	o    Options
-}
+// Agent is the engine as a plugin of the container runtime (NRI).
+type Agent struct{ *claim.Engine }
 
 // New reads the state directory and locks it for this process: see [claim.New].
 func New(o Options) (*Agent, error) {
@@ -36,21 +32,21 @@ func New(o Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Agent{engine, o.Node, o}, nil
+	return &Agent{engine}, nil
 }
 
 // OthersKnown is [devices.Node.OthersKnown].
-func (a *Agent) OthersKnown() error { return a.node.OthersKnown() }
+func (a *Agent) OthersKnown() error { return a.Node.OthersKnown() }
 
 // ServeNRI keeps the agent connected to the runtime at an NRI socket, as the plugin of
 // that two-digit index, until ctx ends. A runtime that is away is no error.
 func (a *Agent) ServeNRI(ctx context.Context, socket, index string) error {
-	return nri.Plugin{Handler: a, Name: a.o.Driver, Index: index, Socket: socket, FailRequests: true, Connected: a.SetConnected, Log: a.o.Log}.Serve(ctx)
+	return nri.Plugin{Handler: a, Name: a.Driver, Index: index, Socket: socket, FailRequests: true, Connected: a.SetConnected, Log: a.Log}.Serve(ctx)
 }
 
 // Configure asks for the events of sandboxes.
 func (a *Agent) Configure(_ context.Context, _, runtime, version string) (stub.EventMask, error) {
-	a.o.Log.Info("container runtime connected", "runtime", runtime, "version", version)
+	a.Log.Info("container runtime connected", "runtime", runtime, "version", version)
 	return api.MustParseEventMask("RunPodSandbox,StopPodSandbox,RemovePodSandbox"), nil
 }
 

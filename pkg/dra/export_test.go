@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 )
@@ -14,24 +15,26 @@ func Survey(a *Agent) []inventory.Slice { return SurveyUntil(context.Background(
 
 // SurveyUntil does so for as long as ctx has not ended.
 func SurveyUntil(ctx context.Context, a *Agent) []inventory.Slice {
-	list, _ := a.node.Slices(ctx)
+	list, _ := a.Node.Slices(ctx)
 	return list
 }
 
 // ToOffer tells that the node's devices are to be published again.
-func ToOffer(a *Agent) <-chan struct{} { return a.node.Changed() }
+func ToOffer(a *Agent) <-chan struct{} { return a.Node.Changed() }
 
 // Withheld are the devices that are not offered though the node has them.
-func Withheld(a *Agent) map[string]bool { return a.node.Withheld() }
+func Withheld(a *Agent) map[string]bool { return a.Node.Withheld() }
 
 // Problems is how many records could not be used at the start.
 func Problems(a *Agent) int { return a.Census().Unreadable }
 
 // HealthOf is a kubelet's stream of that agent's, and Unknown an agent that knows of no device.
 func HealthOf(a *Agent) *Kubelet { return &Kubelet{agent: a} }
-func Unknown() *Agent            { return &Agent{node: devices.New(devices.Options{})} }
+func Unknown() *Agent {
+	return &Agent{&claim.Engine{Options: claim.Options{Node: devices.New(devices.Options{})}}}
+}
 
 // Health is what the kubelet is told of the devices of an agent's node.
 func Health(a *Agent, pool string) ([]kubeletplugin.DeviceHealth, <-chan struct{}) {
-	return a.node.Health(pool)
+	return a.Node.Health(pool)
 }

@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"maps"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -21,7 +24,6 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 )
 
@@ -50,27 +52,32 @@ type Kubelet struct {
 	publishing sync.WaitGroup
 	cancel     context.CancelFunc // of it
 	last       []inventory.Slice  // of the goroutine that publishes; nil = nothing was published
+	specs      metadataSpecs
+	node       atomic.Value // UID of the Node object, a types.UID; nil = not read yet
 }
 
 // StartKubelet makes the sockets and publishes what the node offers. It waits neither
 // for the kubelet nor for the API server. The agent must not run yet. It ends with ctx or
 // by [Kubelet.Stop].
 func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet, error) {
-	k := &Kubelet{agent: agent, options: o, started: make(chan struct{})}
+	k := &Kubelet{agent: agent, options: o, started: make(chan struct{}), specs: metadataSpecs{dir: agent.CDIDir}}
 	if o.Metadata {
 		agent.SetMetadata(k)
 	}
 	options := []kubeletplugin.Option{
-		kubeletplugin.DriverName(agent.o.Driver), kubeletplugin.NodeName(o.Node), kubeletplugin.KubeClient(o.Client),
+		kubeletplugin.DriverName(agent.Driver), kubeletplugin.NodeName(o.Node), kubeletplugin.KubeClient(o.Client),
 		kubeletplugin.PluginDataDirectoryPath(o.PluginDir), kubeletplugin.RegistrarDirectoryPath(o.RegistrarDir),
-		kubeletplugin.CDIDirectory(agent.o.CDIDir), kubeletplugin.GRPCInterceptor(k.intercept),
+		kubeletplugin.CDIDirectory(agent.CDIDir), kubeletplugin.GRPCInterceptor(k.intercept),
 		// The agent locks each claim; one pod does not wait for another's DEL.
 		kubeletplugin.Serialize(false),
 	}
 	if o.Metadata {
 		versions := []schema.GroupVersion{v1beta1.SchemeGroupVersion, v1alpha1.SchemeGroupVersion}
 		options = append(options, kubeletplugin.EnableDeviceMetadata(true, versions),
-			kubeletplugin.MetadataFileOps(kubeletplugin.MetadataFileOperations{WriteFile: writeFile}))
+			kubeletplugin.MetadataFileOps(kubeletplugin.MetadataFileOperations{WriteFile: k.specs.write, Glob: k.specs.glob}))
+		if err := k.specs.load(agent.Driver); err != nil {
+			return nil, fmt.Errorf("CDI specs of metadata: %w", err)
+		}
 	}
 	helper, err := kubeletplugin.Start(ctx, k, options...)
 	if err != nil {
@@ -86,24 +93,28 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 		}
 		k.keepOffering(ctx)
 	})
-	k.publishing.Go(func() { agent.node.Watch(ctx) })
+	k.publishing.Go(func() { agent.Node.Watch(ctx) })
+	k.publishing.Go(func() {
+		for tick := time.Tick(agent.Sweep); ctx.Err() == nil; {
+			if err := k.specs.repair(); err != nil {
+				agent.Log.Error("cannot write CDI specs of metadata again", "error", err)
+			}
+			select {
+			case <-tick:
+			case <-ctx.Done():
+			}
+		}
+	})
 	return k, nil
-}
-
-// writeFile replaces a file of the metadata without waiting for the disk, as the library does twice
-// for each. What a power failure takes is written again: the kubelet prepares each claim anew
-// after its start, which reads none of it.
-func writeFile(name string, data []byte, _ os.FileMode) error {
-	return store.Open(filepath.Dir(name)).Write(filepath.Base(name), data)
 }
 
 // keepOffering publishes again what has changed, until ctx ends.
 func (k *Kubelet) keepOffering(ctx context.Context) {
 	for {
 		select {
-		case <-k.agent.node.Changed():
+		case <-k.agent.Node.Changed():
 			if err := k.publish(ctx); err != nil && ctx.Err() == nil {
-				k.agent.o.Log.Error("the devices of the node are not published", "error", err)
+				k.agent.Log.Error("the devices of the node are not published", "error", err)
 			}
 		case <-ctx.Done():
 			return
@@ -130,17 +141,28 @@ func (k *Kubelet) Registered() error {
 	return nil
 }
 
-// intercept notes what the kubelet says of the registration. After Prepare it has the
-// agent write the metadata of what is attached: the helper has just written what Prepare
-// returned, maybe over what an ADD has found out since.
+// intercept notes what the kubelet says of the registration. After Prepare it has the agent write the
+// metadata of attached networks again: the library has just written what Prepare returned, maybe over what
+// an ADD has found out since. The library only logs metadata that it cannot write, and the kubelet never
+// prepares a prepared claim again, so intercept makes that an error of the claim.
 func (k *Kubelet) intercept(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	if s, ok := request.(*registerapi.RegistrationStatus); ok {
 		k.registered.Store(s)
+		go k.checkNode()
 	}
 	answer, err := handle(ctx, request)
-	if prepare, ok := request.(*drapb.NodePrepareResourcesRequest); ok && err == nil {
-		for _, claim := range prepare.Claims {
-			err = errors.Join(err, k.agent.RewriteMetadata(ctx, types.UID(claim.Uid)))
+	prepared, ok := answer.(*drapb.NodePrepareResourcesResponse)
+	if err != nil || !ok {
+		return answer, err
+	}
+	for uid, claim := range prepared.Claims {
+		if claim.Error == "" {
+			err = errors.Join(err, k.agent.RewriteMetadata(ctx, types.UID(uid)))
+		}
+		if claim.Error == "" && k.options.Metadata && !k.hasMetadata(claim) {
+			claim.Error = fmt.Sprintf("cannot write the device metadata: make room in %s and %s; the claim is prepared again",
+				filepath.Join(k.options.PluginDir, "dra-device-metadata"), k.agent.CDIDir)
+			claim.Devices = nil
 		}
 	}
 	if err != nil {
@@ -149,13 +171,42 @@ func (k *Kubelet) intercept(ctx context.Context, request any, _ *grpc.UnaryServe
 	return answer, nil
 }
 
+// hasMetadata reports whether each request of a prepared claim has the CDI device of its metadata.
+func (k *Kubelet) hasMetadata(claim *drapb.NodePrepareResourceResponse) bool {
+	lacks := map[string]bool{}
+	for _, device := range claim.Devices {
+		has := slices.ContainsFunc(device.CdiDeviceIds, func(id string) bool { return strings.HasPrefix(id, k.agent.Driver+"/metadata=") })
+		for _, request := range device.RequestNames {
+			if _, known := lacks[request]; !known || has {
+				lacks[request] = !has
+			}
+		}
+	}
+	return !slices.Contains(slices.Collect(maps.Values(lacks)), true)
+}
+
+// checkNode ends the process if the Node object was deleted and registered again: the library would go on
+// to publish slices with the old owner, which the garbage collector removes.
+func (k *Kubelet) checkNode() {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	node, err := k.options.Client.CoreV1().Nodes().Get(ctx, k.options.Node, metav1.GetOptions{})
+	if err != nil {
+		k.agent.Log.Warn("cannot read the Node object", "error", err)
+		return
+	}
+	if former := k.node.Swap(node.UID); former != nil && former != node.UID {
+		k.options.Fatal(fmt.Errorf("node %s was deleted and registered again: its slices need a new owner", k.options.Node))
+	}
+}
+
 // PrepareResourceClaims implements [kubeletplugin.DRAPlugin].
 func (k *Kubelet) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	results := map[types.UID]kubeletplugin.PrepareResult{}
 	for _, claim := range claims {
 		devices, err := k.agent.Prepare(ctx, claim)
 		if err != nil {
-			k.agent.o.Log.Error("claim refused", "claim", filepath.Join(claim.Namespace, claim.Name), "claimUID", claim.UID, "error", err)
+			k.agent.Log.Error("claim refused", "claim", filepath.Join(claim.Namespace, claim.Name), "claimUID", claim.UID, "error", err)
 		}
 		results[claim.UID] = kubeletplugin.PrepareResult{Devices: devices, Err: err}
 	}
@@ -168,7 +219,7 @@ func (k *Kubelet) UnprepareResourceClaims(ctx context.Context, claims []kubeletp
 	for _, claim := range claims {
 		err := k.agent.Unprepare(ctx, claim.UID)
 		if err != nil {
-			k.agent.o.Log.Error("claim kept", "claim", claim.String(), "error", err)
+			k.agent.Log.Error("claim kept", "claim", claim.String(), "error", err)
 		}
 		results[claim.UID] = err
 	}
@@ -181,10 +232,10 @@ func (k *Kubelet) HandleError(_ context.Context, err error, msg string) {
 	case !errors.Is(err, kubeletplugin.ErrRecoverable):
 		k.options.Fatal(fmt.Errorf("%s: %w", msg, err))
 	case !dropsSharing(err):
-		a.o.Log.Error(msg, "error", err)
-	case a.node.WithoutSharing():
-		a.o.Log.Warn("only exclusive devices are offered: devices that claims share need Kubernetes 1.36, or the feature gate DRAConsumableCapacity")
-		a.node.Publish()
+		a.Log.Error(msg, "error", err)
+	case a.Node.WithoutSharing():
+		a.Log.Warn("only exclusive devices are offered: devices that claims share need Kubernetes 1.36, or the feature gate DRAConsumableCapacity")
+		a.Node.Publish()
 	}
 }
 
@@ -209,7 +260,7 @@ func (k *Kubelet) WatchHealthStatus(ctx context.Context, reports chan<- kubeletp
 	every := time.NewTicker(healthEvery)
 	defer every.Stop()
 	for {
-		list, changed := k.agent.node.Health(k.options.Node)
+		list, changed := k.agent.Node.Health(k.options.Node)
 		select {
 		case <-ctx.Done():
 			return nil

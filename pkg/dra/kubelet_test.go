@@ -5,9 +5,12 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
@@ -57,7 +60,7 @@ func (r *rig) kubelet(client *fake.Clientset, limit int) *dra.Kubelet {
 	agent, t := r.next(), r.t
 	k, err := dra.StartKubelet(context.Background(), agent, dra.KubeletOptions{
 		Node: "node1", Client: client, PluginDir: r.dir, RegistrarDir: r.dir, Limit: limit, Metadata: true,
-		Fatal: func(err error) { t.Error(err) },
+		Fatal: r.fatal,
 	})
 	must(t, err)
 	r.run(agent, k.Stop)
@@ -172,4 +175,89 @@ func TestAClaimThatIsRefusedDoesNotHinderAnother(t *testing.T) {
 	if err != nil || gone.Claims["bad"].Error+gone.Claims["good"].Error != "" {
 		t.Errorf("got %v, %v", gone, err)
 	}
+}
+
+// The kubelet never prepares a claim again that was prepared, so an error must be in the answer.
+func TestPrepareFailsIfTheMetadataCannotBeWritten(t *testing.T) {
+	for _, full := range []string{"dra-device-metadata", "cdi"} {
+		r, claim := newRig(t), claimIn("", "net", "u1", "pod", want{"r", "net1", ""})
+		r.plugins = newPlugins()
+		r.options.Exec = r.plugins
+		r.kubelet(server(nil, claim), 0)
+		must(t, os.WriteFile(filepath.Join(r.dir, full), nil, 0o644)) // stands for a full disk
+		plugin := drapb.NewDRAPluginClient(dial(t, filepath.Join(r.dir, "dra.sock")))
+		request := &drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{{Namespace: "ns", Name: claim.Name, Uid: "u1"}}}
+		answer, err := plugin.NodePrepareResources(t.Context(), request)
+		if err != nil || !strings.Contains(answer.Claims["u1"].GetError(), filepath.Join(r.dir, full)) {
+			t.Errorf("%s: got %v, %v", full, answer, err)
+		}
+		must(t, os.Remove(filepath.Join(r.dir, full)))
+		if ids := r.byKubelet(claim)["u1"].Devices[0].CdiDeviceIds; len(ids) != 2 {
+			t.Errorf("%s: got %q", full, ids)
+		}
+		must(t, r.runPod(r.sandbox("s1", "pod")))
+	}
+}
+
+func TestClearedCDISpecsOfMetadataAreWrittenAgain(t *testing.T) {
+	r, claim := newRig(t), claimIn("", "net", "u1", "pod", want{"r", "net1", ""})
+	r.plugins = newPlugins()
+	r.options.Exec = r.plugins
+	clear := func() {
+		for _, name := range r.files("cdi") {
+			must(t, os.Remove(filepath.Join(r.dir, "cdi", name)))
+		}
+	}
+	both := func() bool { return len(r.files("cdi")) == 2 } // of the gate and of the metadata
+	r.kubelet(server(nil, claim), 0)
+	r.byKubelet(claim)
+	must(t, r.runPod(r.sandbox("s1", "pod")))
+	clear()
+	r.eventually("both specs are written again", both)
+	r.kubelet(server(nil, claim), 0) // the next process has to read them first
+	clear()
+	r.eventually("both specs are written again by the next process", both)
+	plugin := drapb.NewDRAPluginClient(dial(t, filepath.Join(r.dir, "dra.sock")))
+	request := &drapb.NodeUnprepareResourcesRequest{Claims: []*drapb.Claim{{Namespace: "ns", Name: claim.Name, Uid: "u1"}}}
+	clear()
+	_, err := plugin.NodeUnprepareResources(t.Context(), request)
+	must(t, err)
+	time.Sleep(10 * r.options.Sweep)
+	if left := r.files("cdi"); len(left) > 0 {
+		t.Errorf("left after Unprepare: %q", left)
+	}
+}
+
+// Slices of a node that was deleted have an owner that does not exist, and the garbage collector removes
+// them again and again.
+func TestANodeThatIsRegisteredAgainEndsTheProcess(t *testing.T) {
+	client, r := server(nil), newRig(t)
+	fatal := make(chan error, 1)
+	r.fatal = func(err error) { fatal <- err }
+	r.kubelet(client, 0)
+	published(t, client, dra.Shared(0))
+	registration := registerapi.NewRegistrationClient(dial(t, filepath.Join(r.dir, driverName+"-reg.sock")))
+	register := func() {
+		_, err := registration.NotifyRegistrationStatus(t.Context(), &registerapi.RegistrationStatus{PluginRegistered: true})
+		must(t, err)
+	}
+	nodes := client.CoreV1().Nodes()
+	register()
+	register()
+	r.eventually("the node was read twice", func() bool {
+		return len(slices.DeleteFunc(client.Actions(), func(a clienttesting.Action) bool { return !a.Matches("get", "nodes") })) >= 2
+	})
+	select {
+	case err := <-fatal:
+		t.Errorf("the same node: %v", err)
+	default:
+	}
+	node, err := nodes.Get(t.Context(), "node1", metav1.GetOptions{})
+	must(t, err)
+	must(t, nodes.Delete(t.Context(), "node1", metav1.DeleteOptions{}))
+	node.UID, node.ResourceVersion = "second", ""
+	_, err = nodes.Create(t.Context(), node, metav1.CreateOptions{})
+	must(t, err)
+	register()
+	says(t, <-fatal, "node1", "registered again")
 }

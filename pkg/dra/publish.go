@@ -37,7 +37,7 @@ func sharing(slice *resourceapi.ResourceSlice) bool {
 // publish publishes what is offered now. The first time it waits until the server can be asked
 // what is published already.
 func (k *Kubelet) publish(ctx context.Context) error {
-	node := k.agent.node
+	node := k.agent.Node
 	var software []resourceapi.Device
 	if node.Sharing() {
 		software = Shared(k.options.Limit)

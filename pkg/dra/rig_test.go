@@ -52,6 +52,7 @@ type rig struct {
 	reports  []status.Report
 	metadata []kubeletplugin.Device
 	asked    map[string]bool // see lockFree
+	fatal    func(error)     // see dra.KubeletOptions
 }
 
 func newRig(t testing.TB) *rig {
@@ -59,7 +60,7 @@ func newRig(t testing.TB) *rig {
 	dir, err := os.MkdirTemp("", "dra-")
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	r := &rig{t: t, dir: dir, options: optionsIn(dir), runtimeWaits: 3 * time.Minute}
+	r := &rig{t: t, dir: dir, options: optionsIn(dir), runtimeWaits: 3 * time.Minute, fatal: func(err error) { t.Error(err) }}
 	r.options.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	r.options.Status = func(_ context.Context, report status.Report) error {
 		r.mu.Lock()

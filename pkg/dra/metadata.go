@@ -1,0 +1,71 @@
+package dra
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"devinfo-cni.io/devinfo/store"
+)
+
+// metadataSpecs keeps the CDI specs that mount metadata into containers, which the library writes once, in
+// Prepare. The directory of CDI specs may be cleared at any time.
+type metadataSpecs struct {
+	dir   string
+	mu    sync.Mutex
+	files map[string][]byte // by path
+}
+
+// load reads the specs that an earlier process has written.
+func (m *metadataSpecs) load(driver string) error {
+	m.files = map[string][]byte{}
+	paths, err := filepath.Glob(filepath.Join(m.dir, driver+"_metadata_*.json"))
+	for _, path := range paths {
+		data, one := store.Open(m.dir).Read(filepath.Base(path))
+		if one == nil {
+			m.files[path] = data
+		}
+		err = errors.Join(err, one)
+	}
+	return err
+}
+
+// write replaces a file without waiting for the disk, as the library does twice for each. What a power
+// failure takes is written again: the kubelet prepares each claim anew after its start, which reads none of
+// it.
+func (m *metadataSpecs) write(path string, data []byte, _ os.FileMode) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := store.Open(filepath.Dir(path)).Write(filepath.Base(path), data)
+	if err == nil && filepath.Dir(path) == filepath.Clean(m.dir) {
+		m.files[path] = data
+	}
+	return err
+}
+
+// glob forgets the specs that match a pattern, missing ones too. The library calls it to remove the specs
+// of an unprepared claim.
+func (m *metadataSpecs) glob(pattern string) ([]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.files, func(path string, _ []byte) bool {
+		matches, _ := filepath.Match(pattern, path)
+		return matches
+	})
+	return filepath.Glob(pattern)
+}
+
+// repair writes missing specs again.
+func (m *metadataSpecs) repair() (err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for path, data := range m.files {
+		if _, missing := os.Lstat(path); errors.Is(missing, fs.ErrNotExist) {
+			err = errors.Join(err, store.Open(m.dir).Write(filepath.Base(path), data))
+		}
+	}
+	return err
+}
