@@ -145,6 +145,9 @@ func (g *giving) node(n cdispec.Node) {
 			"give it mode 0666 on the host, or set hostUsers: true")
 		return
 	}
+	if user := g.container.GetUser(); user != nil { // nil: the runtime's NRI is older than this field
+		n.UID, n.GID = user.GetUid(), user.GetGid() // as CDI's library does, or else only root could open it
+	}
 	g.AddDevice(&api.LinuxDevice{
 		Path: n.Path, Type: n.Type, Major: n.Major, Minor: n.Minor,
 		FileMode: api.FileMode(n.Perm), Uid: api.UInt32(n.UID), Gid: api.UInt32(n.GID),

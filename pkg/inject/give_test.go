@@ -8,10 +8,14 @@ import (
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
+	oci "github.com/opencontainers/runtime-spec/specs-go"
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/grant"
 )
 
 const infoDir = "/var/run/k8s.cni.cncf.io/devinfo/cni"
@@ -112,6 +116,25 @@ func show(a *giving) string {
 		fmt.Fprintf(&b, "%s: %s\n", w.cause, w.Device)
 	}
 	return b.String()
+}
+
+// A container that is not root could not open a device node of root's with mode 0600.
+func TestADeviceNodeHasTheOwnerThatCDIGivesIt(t *testing.T) {
+	for _, path := range []string{"/dev/null", "/dev/full"} {
+		node, err := grant.NodesBelow("")(path)
+		difftest.Must(t, err)
+		for _, user := range []oci.User{{}, {UID: 107}, {GID: 108}, {UID: 107, GID: 108}} {
+			spec := &oci.Spec{Process: &oci.Process{User: user}}
+			edits := cdi.ContainerEdits{ContainerEdits: &specs.ContainerEdits{DeviceNodes: []*specs.DeviceNode{{Path: path}}}}
+			difftest.Must(t, edits.Apply(spec))
+			c := &api.Container{User: &api.User{Uid: user.UID, Gid: user.GID}}
+			byCDI, g := give(&api.PodSandbox{}, c, nil), give(&api.PodSandbox{}, c, nil)
+			byCDI.AddDevice(api.FromOCILinuxDevices(spec.Linux.Devices)[0])
+			node.UID, node.GID = 5, 6 // on the host
+			g.node(node)
+			difftest.Same(t, fmt.Sprintf("%s for %d:%d", path, user.UID, user.GID), show(g), show(byCDI))
+		}
+	}
 }
 
 func TestWithoutStagedFilesTheRestIsGiven(t *testing.T) {

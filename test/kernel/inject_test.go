@@ -64,7 +64,7 @@ func adjust(t *testing.T, a *inject.Agent, pod string, spec *oci.Spec) {
 		Id: sandboxID, Uid: "6e0c", Namespace: "shop", Name: "web",
 		Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "network", Path: pod}}},
 	}, &api.Container{
-		Name: "app", Env: spec.Process.Env, Mounts: api.FromOCIMounts(spec.Mounts),
+		Name: "app", User: &api.User{Uid: spec.Process.User.UID, Gid: spec.Process.User.GID}, Env: spec.Process.Env, Mounts: api.FromOCIMounts(spec.Mounts),
 		Linux: &api.LinuxContainer{Devices: api.FromOCILinuxDevices(spec.Linux.Devices), Namespaces: api.FromOCILinuxNamespaces(spec.Linux.Namespaces)},
 	})
 	must(t, err)
@@ -169,6 +169,20 @@ func TestAnInjectedContainerReadsItsFilesAndOpensItsNodes(t *testing.T) {
 			adjust(t, a, pod, &other)
 		})
 		same(t, "what the container says", got, firstFile+"permission denied\n"+nodesOpened+oneFile+"- <nil>\n"+twoFiles)
+	})
+}
+
+func TestAnInjectedContainerThatIsNotRootOpensItsNodes(t *testing.T) {
+	needRunc(t)
+	linktest.Run(t, func(t *testing.T) {
+		a, pod := injection(t)
+		add(t, pod, "net1", "")
+		must(t, os.Chmod("/dev/vfio/15", 0o600))
+		dir, spec := ociSpec(t, pod, "DEVINFO_NET1", "/dev/vfio/vfio", "/dev/vfio/15", injected)
+		spec.Process.User = oci.User{UID: 107, GID: 108}
+		must(t, os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o755))
+		adjust(t, a, pod, &spec)
+		same(t, "what the container says", inContainer(t, dir, spec, nil), firstFile+"permission denied\n"+nodesOpened+oneFile)
 	})
 }
 
