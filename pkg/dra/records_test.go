@@ -4,6 +4,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -122,4 +123,28 @@ func TestWhatIsClearedIsMarkedUntilItIsOnDisk(t *testing.T) {
 		r.expectCalls("DEL", tried)
 		r.expectNothing()
 	})
+}
+
+// Pods with a macvlan share their master's PCI address, which is no reason to leave the other's network
+// where it is. A lease of the device alone is one.
+func TestADELThatWasGivenUpIsTriedAgainBesideAPodOnTheSameNIC(t *testing.T) {
+	r := newRig(t)
+	r.options.AbandonedEvery, r.options.DelTries, r.options.DelPatience = 20*time.Millisecond, 2, 10*time.Millisecond
+	r.options.Devices.Journal = journalIn(r.dir, "boot1")
+	r.start()
+	r.prepare(r.claimOf("a", "a", "pod", want{"r", "net1", "info"}), r.claimOf("b", "b", "other", want{"r", "net1", "info"}))
+	one := r.ran("s1", "pod")
+	r.ran("s2", "other")
+	noDel := filepath.Join(r.dir, "no-del")
+	must(t, os.WriteFile(noDel, nil, 0o644), r.agent.StopPodSandbox(t.Context(), one))
+	r.unmake(one)
+	r.eventually("given up", func() bool { return r.agent.Census().Phases["Abandoned"] == 1 })
+	third := r.sandbox("s3", "third")
+	r.multus(multus("third", "s3", r.netns("s3"), exclusive("pci-0000:01:00.2")))
+	must(t, os.Remove(noDel))
+	r.eventually("left alone", func() bool { return strings.Contains(r.record("a").Abandoned[0].DelError, "is held by pod ns/third") })
+	r.expectThere("s1_net1", "s2_net1")
+	r.unmake(third)
+	r.eventually("deleted", func() bool { return r.agent.Census().Phases["Abandoned"] == 0 })
+	r.expectThere("s2_net1")
 }

@@ -8,14 +8,15 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// sameDevice reports whether two attachments have the same exclusive device: as the scheduler has
-// allocated it, or as the device-info files say.
+// sameDevice reports whether two attachments have one device that at least one of them has to itself: as the
+// scheduler has allocated it, or as the device-info files say. Pods on one macvlan master share its PCI
+// address, and each of them may be detached.
 func sameDevice(a, b *state.Attachment) bool {
 	if a.Exclusive() && b.Exclusive() && a.Pool == b.Pool && a.Device == b.Device {
 		return true
 	}
 	one, other := a.PCI(), b.PCI()
-	return one != "" && one == other
+	return one != "" && one == other && (a.Exclusive() || b.Exclusive())
 }
 
 // otherClaim is an error if another claim has not given back the device of an attachment:

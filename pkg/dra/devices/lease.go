@@ -154,23 +154,49 @@ func (l *Leases) nameOf(h journal.Holder) string {
 }
 
 // CheckFree returns an error if the device of an attachment has got another holder since its sandbox ended:
-// neither a DEL that was given up nor restoring may take the device from there.
+// neither a DEL that was given up nor restoring may take the device from there. Of a device that only the
+// network's configuration names, exclusive leases count: a PF has many shared ones.
 func (l *Leases) CheckFree(record *state.Claim, at *state.Attachment) error {
-	if l.journal == nil || deviceID(at) == "" || at.Node.Shared() {
+	switch {
+	case l.journal == nil:
+		return nil
+	case at.Node == nil:
+		return l.checkNamed(at)
+	case deviceID(at) == "" || at.Node.Shared():
 		return nil
 	}
 	of, err := l.need(record.UID, at)
 	if err == nil {
-		of.Pods = []string{string(identity(at).UID)}
+		of.Pods = []string{identity(at).UID}
 		if at.Phase != state.Abandoned {
 			of.Pods = append(of.Pods, string(record.Pod.UID))
 		}
 		err = l.journal.Free(of)
 	}
 	if held := (*journal.HeldError)(nil); errors.As(err, &held) {
-		err = fmt.Errorf("%s (%s) is held by %s by now, and left alone until it is free", at.Device, deviceID(at), l.nameOf(held.Holder))
+		return l.leftAlone(at, deviceID(at), held.Holder)
 	}
 	return err
+}
+
+// checkNamed is CheckFree for a device that is only known from the device-info file.
+func (l *Leases) checkNamed(at *state.Attachment) error {
+	address := at.PCI()
+	if address == "" {
+		return nil
+	}
+	holders, err := l.journal.Holders(journal.OfDevice, sysfs.ID("pci", address))
+	for _, h := range holders {
+		own := h.Entry != nil && h.Entry.ContainerID == at.Sandbox || h.Netns != "" && h.Netns == at.Netns
+		if h.Mode == journal.Exclusive && !own {
+			return l.leftAlone(at, address, h)
+		}
+	}
+	return err
+}
+
+func (l *Leases) leftAlone(at *state.Attachment, id string, by journal.Holder) error {
+	return fmt.Errorf("%s (%s) is held by %s by now, and left alone until it is free", at.Device, id, l.nameOf(by))
 }
 
 // Release ends the leases of an attachment that has nothing any more.
