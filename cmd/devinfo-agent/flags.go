@@ -61,7 +61,7 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.StringVar(&injection.HostRoot, "device-root", "", "`directory` below which the host's /dev is mounted: /host for /host/dev (default --host-root, else /)")
 	f.StringVar(&injection.Socket, "nri-socket", "/var/run/nri/nri.sock", "NRI `socket` of the container runtime")
 	f.StringVar(&injection.Index, "nri-plugin-index", "60", "two `digits` that order the plugins of the runtime")
-	f.StringVar((*string)(&injection.WhenMissing), "when-missing", "pass", "pass or refuse a container whose device information should be there and is not")
+	f.StringVar((*string)(&injection.WhenMissing), "when-missing", "pass", "pass or refuse a container one of whose device-info files is gone; what its pod requires is always refused")
 	f.StringSliceVar(&injection.Only, "inject-namespaces", nil, "`namespaces`, comma-separated, * for anything: pods in others are given nothing (default all)")
 	f.StringSliceVar(&injection.Except, "inject-exclude-namespaces", nil, "`namespaces`, written in the same way, whose pods are given nothing")
 

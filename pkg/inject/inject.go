@@ -34,8 +34,8 @@ import (
 // required plugins and the annotation required-plugins.noderesource.dev name.
 const PluginName = "devinfo-agent"
 
-// WhenMissing is what becomes of a container whose device information should be there and
-// is not.
+// WhenMissing is what becomes of a container whose device information should be there and is not. If
+// its pod requires the information, the container is refused in any case.
 type WhenMissing string
 
 const (

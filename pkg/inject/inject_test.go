@@ -3,6 +3,7 @@ package inject_test
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -145,10 +146,21 @@ func TestWhatIsMissingIsPassedOrRefused(t *testing.T) {
 			must(r.t, os.WriteFile(r.node.StateDir+"/attachments/sriov-net@"+sandbox+"@net1", []byte("{"), 0o644))
 		}, "file", "interface net1: the journal's entry: DIR/state/attachments/sriov-net@" + sandbox + "@net1: corrupt"},
 		"what is required and has none": {[]string{"devinfo-cni.io/require=net1, net2"}, func(r *rig) { r.attach("bridge", sandbox, "net2", "") },
-			"required", "interface net2, which the annotation devinfo-cni.io/require names, has no device information"},
-		"what is required and is not there": {[]string{"devinfo-cni.io/require=net3"}, func(*rig) {}, "required", "interface net3, which"},
-		"nothing that is required":          {[]string{"devinfo-cni.io/require=net1"}, func(*rig) {}, "", ""},
-		"a disk":                            {nil, func(r *rig) { r.options.StageDir = "/proc/none" }, "failed", "/proc/none"},
+			"required", "interface net2, which the annotation devinfo-cni.io/require names, has no device information: put"},
+		"what is required and unknown to us": {[]string{"devinfo-cni.io/require=net2"}, func(*rig) {}, "required", "interface net2, which"},
+		"a network that is required": {[]string{"devinfo-cni.io/require=net3,net1"}, func(*rig) {}, "required",
+			"the pod has no network net3 (it has net1): correct the annotation devinfo-cni.io/require, or attach the network"},
+		"the one network that is required": {[]string{"devinfo-cni.io/require=net3"}, func(r *rig) { r.detach("sriov-net", sandbox, "net1") },
+			"required", "the pod has no network net3 (it has none): "},
+		"a file that is required": {[]string{"devinfo-cni.io/require=net1"}, gone, "file", "interface net1: its device-info file: "},
+		"a file that is not required": {[]string{"devinfo-cni.io/require=net2"}, func(r *rig) {
+			r.attach("sriov-b", sandbox, "net2", strings.Replace(vfInfo, "00.3", "00.4", 1))
+			gone(r)
+		}, "file", "interface net1: its device-info file: "},
+		"nothing that is required": {[]string{"devinfo-cni.io/require=net1"}, func(*rig) {}, "", ""},
+		"a disk":                   {nil, func(r *rig) { r.options.StageDir = "/proc/none" }, "failed", "/proc/none"},
+		"a disk, and a pod that requires something": {[]string{"devinfo-cni.io/require=net1"}, func(r *rig) { r.options.StageDir = "/proc/none" },
+			"failed", "/proc/none"},
 	} {
 		for _, policy := range []inject.WhenMissing{inject.Pass, inject.Refuse} {
 			t.Run(name+", "+string(policy), func(t *testing.T) {
@@ -161,7 +173,8 @@ func TestWhatIsMissingIsPassedOrRefused(t *testing.T) {
 					a = r.opened()
 				}
 				_, _, err := a.CreateContainer(t.Context(), pod(test.annotations...), container())
-				refused := test.reason != "" && policy == inject.Refuse
+				required := test.annotations != nil && name != "a file that is not required"
+				refused := test.reason != "" && (required || policy == inject.Refuse)
 				want := "injected"
 				switch {
 				case refused:
@@ -171,7 +184,7 @@ func TestWhatIsMissingIsPassedOrRefused(t *testing.T) {
 				}
 				r.told(want)
 				said := r.log.text()
-				if policy == inject.Refuse {
+				if refused {
 					said = fmt.Sprint(err)
 				}
 				if !strings.Contains(strings.ReplaceAll(said, r.dir, "DIR"), test.problem) || (err != nil) != refused {
@@ -187,16 +200,29 @@ func TestWhatIsMissingIsPassedOrRefused(t *testing.T) {
 
 // What cannot be read may be a fault of the node: it must not keep every pod from starting.
 func TestOurOwnFailureRefusesOnlyPodsWithNetworks(t *testing.T) {
-	for annotation, refused := range map[string]bool{"": false, "k8s.v1.cni.cncf.io/networks=sriov-net": true, "devinfo-cni.io/require=net1": true} {
-		r := newRig(t)
-		r.options.WhenMissing = inject.Refuse
-		must(t, os.WriteFile(r.dir+"/state", nil, 0o644))
-		r.node.StateDir = r.dir + "/state\x00"
-		_, _, err := r.opened().CreateContainer(t.Context(), pod(annotation), container())
-		if (err != nil) != refused {
-			t.Errorf("%q: %v, %q", annotation, err, r.answers())
+	for annotation, policies := range map[string][]inject.WhenMissing{
+		"": nil, "k8s.v1.cni.cncf.io/networks=sriov-net": {inject.Refuse}, "devinfo-cni.io/require=net1": {inject.Pass, inject.Refuse},
+	} {
+		for _, policy := range []inject.WhenMissing{inject.Pass, inject.Refuse} {
+			r := newRig(t)
+			r.options.WhenMissing = policy
+			must(t, os.WriteFile(r.dir+"/state", nil, 0o644))
+			r.node.StateDir = r.dir + "/state\x00"
+			_, _, err := r.opened().CreateContainer(t.Context(), pod(annotation), container())
+			if (err != nil) != slices.Contains(policies, policy) {
+				t.Errorf("%q, %s: %v, %q", annotation, policy, err, r.answers())
+			}
 		}
 	}
+}
+
+// The kubelet starts it by another network namespace: the node's own.
+func TestAPodOnTheHostsNetworkHasNoNetworkToRequire(t *testing.T) {
+	r := newRig(t)
+	onHost := pod("devinfo-cni.io/require=net1")
+	onHost.Linux.Namespaces = nil
+	_, _, err := r.opened().CreateContainer(t.Context(), onHost, container())
+	difftest.Says(t, err, "pod shop/web, container app: the pod has no network net1 (it has none): correct the annotation devinfo-cni.io/require, or attach the network")
 }
 
 func TestAMountThatIsSharedWithTheNodeIsWarnedOf(t *testing.T) {

@@ -259,16 +259,21 @@ func TestAnAnswerComesBeforeTheDeadline(t *testing.T) {
 				for limit, before := range map[time.Duration]time.Duration{2 * time.Second: 1700 * time.Millisecond, 100 * time.Millisecond: 50 * time.Millisecond} {
 					ctx, cancel := context.WithTimeout(t.Context(), limit)
 					began := time.Now()
-					_, _, err := r.agent().CreateContainer(ctx, pod("devinfo-cni.io/require=net1"), container())
+					_, _, err := r.agent().CreateContainer(ctx, pod("k8s.v1.cni.cncf.io/networks=sriov-net"), container())
 					if took := time.Since(began); took != before || (err != nil) != (policy == inject.Refuse) {
 						t.Errorf("limit %v: %v after %v", limit, err, took)
 					}
 					cancel()
 				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if _, _, err := r.agent().CreateContainer(ctx, pod("devinfo-cni.io/require=net1"), container()); err == nil {
+					t.Error("a pod that requires something is not refused")
+				}
 				r.make(r.agent(), pod("devinfo-cni.io/require=net1", "devinfo-cni.io/inject=false"), container())
 				close(hang)
 			})
-			r.told(want, want, "off")
+			r.told(want, want, "refused late", "off")
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,13 +18,14 @@ import (
 
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/pod"
 )
 
 // The annotations of a pod. The runtime passes those that it had when its sandbox was made.
 const (
 	injectAnnotation  = "devinfo-cni.io/inject"  // "false": the pod is given nothing
-	requireAnnotation = "devinfo-cni.io/require" // interfaces, comma-separated, that must have device information
+	requireAnnotation = "devinfo-cni.io/require" // interfaces, comma-separated, without whose device information no container is made
 
 	networksAnnotation = "k8s.v1.cni.cncf.io/networks" // those that Multus attaches
 )
@@ -104,7 +106,7 @@ func (a *Agent) CreateContainer(ctx context.Context, p *api.PodSandbox, c *api.C
 
 func (a *Agent) answer(ctx context.Context, p *api.PodSandbox, c *api.Container) verdict {
 	switch {
-	case netnsOf(p) == "":
+	case netnsOf(p) == "" && len(required(p)) == 0:
 		return verdict{Answer: Nothing}
 	case a.isOff(p):
 		return verdict{Answer: Off}
@@ -115,7 +117,7 @@ func (a *Agent) answer(ctx context.Context, p *api.PodSandbox, c *api.Container)
 	case v := <-decided:
 		return v
 	case <-late(ctx):
-		return a.lacking(Late, errors.New("no answer before the container runtime's deadline: is a disk or the kernel very slow?"), hasNetworks(p))
+		return lacking(Late, errors.New("no answer before the container runtime's deadline: is a disk or the kernel very slow?"), a.refuses(p))
 	}
 }
 
@@ -136,15 +138,15 @@ func late(ctx context.Context) <-chan time.Time {
 func (a *Agent) decide(p *api.PodSandbox, c *api.Container) verdict {
 	settings, err := a.Node()
 	if err != nil {
-		return a.lacking(Failed, err, hasNetworks(p))
+		return lacking(Failed, err, a.refuses(p))
 	}
 	netns := netnsOf(p)
 	points, others := mountPoints(c.GetMounts(), settings.DeviceInfoDir)
 	nics, staged, err := a.prepare(settings, p.GetId(), netns, points)
 	if err != nil {
-		return a.lacking(Failed, err, hasNetworks(p))
+		return lacking(Failed, err, a.refuses(p))
 	}
-	v := a.judge(required(p), nics, staged)
+	v := a.judge(p, nics, staged)
 	if v.Answer == Refused || !ours(nics) {
 		return v
 	}
@@ -152,7 +154,7 @@ func (a *Agent) decide(p *api.PodSandbox, c *api.Container) verdict {
 	mounted := staged == nil && g.mount(cdispec.Mount{Host: a.stage.dir(p.GetId()), Container: cdispec.InfoDir, ReadOnly: true})
 	of := pod.Identity{UID: p.GetUid(), ContainerID: p.GetId()}
 	if err := a.grants(g, settings, of, netns, nics); err != nil {
-		if v = a.lacking(Failed, err, true); v.Answer == Refused {
+		if v = lacking(Failed, err, a.WhenMissing == Refuse || len(required(p)) > 0); v.Answer == Refused {
 			return v
 		}
 	}
@@ -161,16 +163,31 @@ func (a *Agent) decide(p *api.PodSandbox, c *api.Container) verdict {
 	return v
 }
 
-// judge says what becomes of a container for what its pod has, and for what could be staged
-// of that.
-func (a *Agent) judge(required []string, nics []nic, staged error) verdict {
-	reason, problem := missing(nics, required)
+// judge returns what becomes of a container, by what is known of its pod's networks and whether that
+// could be staged. A device-info file that is gone is the administrator's to judge, by WhenMissing; for
+// an interface that the pod itself requires the container is refused.
+func (a *Agent) judge(p *api.PodSandbox, nics []nic, staged error) verdict {
+	refuse, must := a.WhenMissing == Refuse, required(p)
 	if staged != nil {
-		reason, problem = Failed, staged
+		return lacking(Failed, staged, refuse || len(must) > 0)
+	}
+	informed := map[string]bool{}
+	var gone []error
+	for _, n := range nics {
+		informed[n.ifName] = n.file != nil || n.byClaim || n.gone != nil
+		if n.gone != nil {
+			gone = append(gone, fmt.Errorf("interface %s: %w", n.ifName, n.gone))
+			refuse = refuse || slices.Contains(must, n.ifName)
+		}
+	}
+	for _, ifName := range must {
+		if !informed[ifName] {
+			return lacking(Required, a.uninformed(ifName, netnsOf(p), nics), true)
+		}
 	}
 	switch {
-	case problem != nil:
-		return a.lacking(reason, problem, true)
+	case gone != nil:
+		return lacking(FileGone, fmt.Errorf("%w: delete the pod, so that its networks are attached anew", errors.Join(gone...)), refuse)
 	case !ours(nics):
 		return verdict{Answer: Nothing}
 	}
@@ -189,39 +206,35 @@ func (a *Agent) prepare(settings config.Node, id, netns string, points []string)
 	return nics, a.stage.put(id, netns, files(nics), points), nil
 }
 
-// lacking is what becomes of a container for which not all is there that should be. Where
-// that is not known, because we have failed, one whose pod has no networks that we know of
-// is not refused: no fault of ours is to stop the whole node.
-func (a *Agent) lacking(why Reason, problem error, hasNetworks bool) verdict {
+// lacking is what becomes of a container for which not everything is there that should be.
+func lacking(why Reason, problem error, refuse bool) verdict {
 	v := verdict{Answer: Passed, Reason: why, problem: problem}
-	if a.WhenMissing == Refuse && hasNetworks {
+	if refuse {
 		v.Answer = Refused
 	}
 	return v
 }
 
-// missing says what should be there and is not. An interface without a device never has
-// information, and is missing only if the pod requires it.
-func missing(nics []nic, required []string) (Reason, error) {
-	there := map[string]bool{}
-	var gone []error
+// refuses reports whether a container is refused if the agent fails before it knows the pod's networks.
+// A pod that asks for no networks is not refused: a fault of ours must not stop the whole node.
+func (a *Agent) refuses(p *api.PodSandbox) bool {
+	return len(required(p)) > 0 || a.WhenMissing == Refuse && p.GetAnnotations()[networksAnnotation] != ""
+}
+
+// uninformed says why an interface that the pod requires has no device information: the pod does not
+// have the interface, or its network has no device.
+func (a *Agent) uninformed(ifName, netns string, nics []nic) error {
+	var has []string
 	for _, n := range nics {
-		there[n.ifName] = n.file != nil || n.byClaim
-		if n.gone != nil {
-			gone = append(gone, fmt.Errorf("interface %s: %w", n.ifName, n.gone))
-		}
+		has = append(has, n.ifName)
 	}
-	if gone != nil {
-		return FileGone, fmt.Errorf("%w: delete the pod, so that its networks are attached anew", errors.Join(gone...))
+	_, err := a.Finder.Interfaces.Interface(netns, ifName)
+	if !slices.Contains(has, ifName) && (errors.Is(err, link.ErrNoInterface) || errors.Is(err, link.ErrNoNetns)) {
+		return fmt.Errorf("the pod has no network %s (it has %s): correct the annotation %s, or attach the network",
+			quotable(ifName), cmp.Or(strings.Join(has, ", "), "none"), requireAnnotation)
 	}
-	for _, ifName := range required {
-		if !there[ifName] {
-			return Required, fmt.Errorf("interface %s, which the annotation %s names, has no device information: "+
-				"see that its network has a resourceName or the plugin devinfo, and that the plugin's log tells of a device; or take it out of the annotation",
-				quotable(ifName), requireAnnotation)
-		}
-	}
-	return "", nil
+	return fmt.Errorf("interface %s, which the annotation %s names, has no device information: put the plugin devinfo into its network, "+
+		"or give the network a resourceName; if it has no device, as on a bridge or a veth, take it out of the annotation", quotable(ifName), requireAnnotation)
 }
 
 func required(p *api.PodSandbox) (names []string) {
@@ -239,11 +252,6 @@ func quotable(s string) string {
 		return clean
 	}
 	return fmt.Sprintf("%.64q...", s)
-}
-
-// hasNetworks says that a pod asks for more networks than the cluster's.
-func hasNetworks(p *api.PodSandbox) bool {
-	return p.GetAnnotations()[networksAnnotation] != "" || len(required(p)) > 0
 }
 
 func (a *Agent) isOff(p *api.PodSandbox) bool {

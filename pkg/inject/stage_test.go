@@ -116,11 +116,10 @@ func TestInterfaceNamesChosenByAFoe(t *testing.T) {
 // An annotation may have 256 KiB, and what it says goes into logs and events.
 func TestAnAnnotationFillsNoLog(t *testing.T) {
 	r := newRig(t)
-	r.options.WhenMissing = inject.Refuse
 	nri := r.running()
 	huge := strings.Repeat("x\n\x1b", 80_000)
 	_, err := nri.create(pod("devinfo-cni.io/require="+huge), container())
-	if err == nil || len(err.Error()) > 1000 || strings.ContainsAny(err.Error(), "\n\x1b") || !strings.Contains(err.Error(), "pod shop/web, container app: interface ") {
+	if err == nil || len(err.Error()) > 1000 || strings.ContainsAny(err.Error(), "\n\x1b") || !strings.Contains(err.Error(), "pod shop/web, container app: the pod has no network ") {
 		t.Errorf("the runtime is told %.1000q", err)
 	}
 	nri.make(pod("devinfo-cni.io/inject="+huge), container())

@@ -119,8 +119,9 @@ func upgraded(t *testing.T, a *nodeAgent) {
 	a.well(t)
 }
 
-// rolledBack upgrades to values by which a pod is refused; after the rollback one like it starts.
-// It is a new pod, since one that starts while the agent is being replaced is given nothing.
+// rolledBack upgrades to values by which a pod is given nothing, whatever it requires; after the rollback
+// one like it is refused. It is a new pod, since one that starts while the agent is being replaced is
+// given nothing.
 func rolledBack(t *testing.T, a *nodeAgent) {
 	s := begin(t)
 	s.lan("lan", "10.11.94.0/24")
@@ -130,15 +131,15 @@ func rolledBack(t *testing.T, a *nodeAgent) {
 		pod.Annotations["devinfo-cni.io/require"] = "net1,net2"
 		return pod
 	}
-	a.upgrade(t, map[string]any{"agent": map[string]any{"whenMissing": "refuse"}})
+	a.upgrade(t, map[string]any{"agent": map[string]any{"excludeNamespaces": []string{s.name}}})
 	s.create(requiring("a"))
-	s.event("a", "interface net2, which the annotation devinfo-cni.io/require names, has no device information")
-	s.notRunning("a")
+	s.has("container of an excluded namespace", s.running("a"), given{})
 	s.delete("a")
 	helm(t, "helm rollback devinfo --namespace devinfo")
 	ready(t, agentNamespace, agentName)
 	s.create(requiring("b"))
-	s.has("container once nothing is refused", s.running("b"), files("net1"))
+	s.event("b", "interface net2, which the annotation devinfo-cni.io/require names, has no device information")
+	s.notRunning("b")
 }
 
 // withDriver adds the other agent to the release for a while, and attaches a pod by a claim.
