@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -31,6 +32,25 @@ func TestDoctorOfANode(t *testing.T) {
 		"unknown  sight        devices of pods: /bin/no-such: no such file or directory. Remedy: ", "exit 1\n")
 	if strings.Contains(got, "c0ffee") {
 		t.Errorf("an attachment that is as it should be is named:\n%s", got)
+	}
+}
+
+// Tenants can write to some of the directories that the agents' pods mount, and doctor runs there as root.
+func TestInAPodNoProgramIsRunThatOthersThanRootCanPlant(t *testing.T) {
+	n := newNode(t)
+	n.must(os.Chmod(n.bin, 0o777)) //nolint:gosec // others can write to it
+	n.plugin("devinfo", `echo '{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}'`)
+	args := []string{"--node-config", n.file, "doctor", "--cni-conf-dir", n.bin, "--cni-path"}
+	for path, refused := range map[string]bool{n.bin: true, "/usr/bin:" + n.bin: true, "/usr/bin": false} {
+		var stdout, stderr bytes.Buffer
+		in := &tool{stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr, inPod: true}
+		code := in.run(append(args, path))
+		if (code == remedy.Usage) != refused || strings.Contains(stderr.String(), "others than root can replace what is below it\n") != refused || n.calls() != "" {
+			t.Errorf("%s: exit code %d, called: %q: %s", path, code, n.calls(), stderr.String())
+		}
+	}
+	if n.ctl(append(args[2:], n.bin)...); n.calls() == "" {
+		t.Error("outside of a pod the administrator's own directory is not believed")
 	}
 }
 

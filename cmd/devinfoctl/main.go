@@ -17,12 +17,21 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 // removed.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	t := &tool{stdin: stdin, stdout: stdout, stderr: stderr}
+	self, err := os.Executable()
+	t.inPod = err == nil && self == inImage
+	return t.run(args)
+}
+
+// inImage is the path of devinfoctl in the agents' images.
+const inImage = "/devinfoctl"
+
+func (t *tool) run(args []string) int {
 	defer t.close()
 	root := newRoot(t)
 	root.SetArgs(args)
-	root.SetIn(stdin)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
+	root.SetIn(t.stdin)
+	root.SetOut(t.stdout)
+	root.SetErr(t.stderr)
 	err := commandline.Run(root)
-	return remedy.Report(stderr, "devinfoctl", t.started, err)
+	return remedy.Report(t.stderr, "devinfoctl", t.started, err)
 }

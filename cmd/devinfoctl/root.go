@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -19,12 +20,14 @@ import (
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/private"
 )
 
 // tool is what the commands share.
 type tool struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
+	inPod          bool // it runs in a container of an agent
 
 	output   string // -o: "table", "json" or "yaml"
 	hostFile string // --host; "" = the machine that we run on
@@ -110,8 +113,25 @@ func (t *tool) start(cmd *cobra.Command) {
 		if err := t.enter(); err != nil {
 			return err
 		}
+		if err := t.exposed(); err != nil {
+			return err
+		}
 		return body(cmd, args)
 	}
+}
+
+// exposed refuses a --cni-path in an agent's pod into which others than root can put a program: it would run
+// there as root. Tenants of the node can write to some of the directories that the pod mounts.
+func (t *tool) exposed() error {
+	if !t.inPod {
+		return nil
+	}
+	for _, dir := range filepath.SplitList(t.cniPath) {
+		if err := private.Unexposed(dir); err != nil {
+			return remedy.Misuse("name the directory from which the runtime runs CNI plugins", "--cni-path: %w", err)
+		}
+	}
+	return nil
 }
 
 // onHost is the body of a command that looks at a host.
