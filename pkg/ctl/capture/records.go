@@ -54,7 +54,7 @@ func (f *files) entry(e *journal.Entry) {
 	e.CNIVersion, e.CapabilityArgs, e.PrevResult, e.Result = "", nil, nil, nil
 	args, _ := pod.ParseArgs(e.Args)
 	var pairs []string
-	for _, pair := range f.args(args) {
+	for _, pair := range f.args(args, e.Device.ID, e.SocketDir, e.Asked.SocketPath) {
 		pairs = append(pairs, pair[0]+"="+pair[1])
 	}
 	e.Args = strings.Join(pairs, ";")
@@ -94,12 +94,15 @@ func (f *files) attachment(at *state.Attachment) {
 	at.Capabilities, at.Note, at.Result, at.Metadata = nil, nil, nil, nil
 }
 
-// args returns the CNI arguments that name the pod and the claim.
-func (f *files) args(all [][2]string) (kept [][2]string) {
+// args returns the CNI arguments that name the pod and the claim, and renames those names in the paths of sockets.
+func (f *files) args(all [][2]string, sockets ...string) (kept [][2]string) {
 	sorts := map[string]string{"K8S_POD_NAMESPACE": "namespace", "K8S_POD_NAME": "pod", "K8S_POD_UID": "uid", pod.ClaimArg: "claim"}
 	for _, arg := range all {
 		if sort, ok := sorts[arg[0]]; ok {
 			kept = append(kept, [2]string{arg[0], f.scrub.word(arg[1], sort)})
+			for _, path := range sockets {
+				f.scrub.socket(path, arg[1])
+			}
 		}
 	}
 	return kept

@@ -20,8 +20,8 @@ import (
 //   - secrets, such as the host's name and serial numbers
 //
 // Names of networks and interfaces, container IDs, PCI addresses and paths stay. A pod's name or
-// a secret that may be a common word is renamed only where it is the whole value of a field, or
-// behind "pod" or "claim" in a text.
+// a secret that may be a common word is renamed only where it is the whole value of a field,
+// behind "pod" or "claim" in a text, or in the path of the pod's socket.
 type scrubber struct {
 	words map[string]string // new names, by the old ones in lower case
 	count map[string]int    // of words, by sort
@@ -57,6 +57,17 @@ func (s *scrubber) word(word, sort string) string {
 		s.text(word, s.words[key])
 	}
 	return s.words[key]
+}
+
+// socket renames a word of the scrubber's where it stands alone in the path of a socket, be it a common word: the
+// path is made of such names, by placeholders such as {podName}.
+func (s *scrubber) socket(path, word string) {
+	if s == nil || !strings.HasPrefix(path, "/") || word == "" {
+		return
+	}
+	alone := regexp.MustCompile(`\b` + regexp.QuoteMeta(word) + `\b`)
+	s.texts[path] = alone.ReplaceAllLiteralString(cmp.Or(s.texts[path], path), s.words[strings.ToLower(word)])
+	s.texts[strings.ReplaceAll(path, "/", "%2F")] = strings.ReplaceAll(s.texts[path], "/", "%2F") // as the journal's leases have it
 }
 
 // text replaces a text, also in small or in big letters.

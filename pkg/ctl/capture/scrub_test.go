@@ -236,6 +236,23 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
+// A network may have {podName} in the path of its socket, and a pod's name may be a common word.
+func TestPodsAreRenamedInThePathsOfTheirSockets(t *testing.T) {
+	root, node := t.TempDir(), config.DefaultNode()
+	j := journal.Open(filepath.Join(root, node.StateDir), "boot")
+	e := journal.Entry{
+		Key: journal.Key{Network: "net", ContainerID: "c0ffee", IfName: "net1"}, Args: "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=mem",
+		Device: journal.Identity{Type: "memif", ID: "/run/vpp-shop/mem-net1-memif.sock"}, SocketDir: "/run/vpp-shop",
+		Info: json.RawMessage(`{"type": "memif", "version": "1.1.0", "memif": {"role": "master", "path": "/run/vpp-shop/mem-net1-memif.sock", "mode": "ip"}}`),
+	}
+	must(t, j.Record(&e, nil))
+	e.Unlock()
+	got := taken(t, capture.Source{Name: "x", Title: "y", Sys: fstest.MapFS{}, Root: root, Parts: parts{}.Parts, State: capture.State{BootID: "boot", Settings: node}}, true)
+	if strings.Contains(got, "shop") || strings.Contains(got, "/mem-") || strings.Count(got, "/run/vpp-namespace-1/pod-1-net1-memif.sock") != 2 || !strings.Contains(got, `"type":"memif"`) {
+		t.Error(got)
+	}
+}
+
 func TestAttachmentsFilesComeAlongFromWhereverTheyAre(t *testing.T) {
 	root := t.TempDir()
 	node := config.DefaultNode()
