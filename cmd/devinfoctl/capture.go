@@ -14,6 +14,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/capture"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/hosttxt"
 )
 
 const captureHelp = `Writes this host to one text file that devinfoctl --host and the tests read: its
@@ -28,8 +29,10 @@ commands read: no configuration of a delegate, which may hold keys, and nothing 
 corrupt record. It shows hardware and IP addresses, and names of pods. --scrub renames
 hardware addresses (wherever and however they are written), IP addresses, names,
 namespaces and UIDs of pods, names of claims, the host's name and serial numbers, all of
-them consistently. Names of networks, interfaces and paths stay: look through the file
-before you publish it.
+them consistently, also in the paths of sockets. Names of networks, interfaces and all other
+paths stay: look through the file before you publish it.
+
+An existing file is overwritten only if it is empty or a captured host.
 
 With --host it writes an earlier capture anew, for example to scrub it.`
 
@@ -117,8 +120,10 @@ func (t *tool) save(name string, text []byte) error {
 		_, err := t.stdout.Write(text)
 		return err
 	}
-	if stat, err := os.Stat(name); err == nil && !stat.Mode().IsRegular() {
-		return remedy.Misuse("name a file", "capture: %s exists and is not a file", name)
+	if stat, err := os.Stat(name); err == nil && (!stat.Mode().IsRegular() || stat.Size() > 0) {
+		if _, err := hosttxt.Load(name); err != nil {
+			return remedy.Misuse("name another file", "capture: %s exists and is not a captured host", name)
+		}
 	}
 	temp, err := os.CreateTemp(filepath.Dir(name), ".devinfoctl-*")
 	if err != nil {

@@ -68,6 +68,23 @@ func TestCaptureWritesAWholeFileOrNone(t *testing.T) {
 	difftest.Holds(t, dir)
 }
 
+// Whoever may run it in an agent's pod could overwrite a CNI plugin.
+func TestCaptureOverwritesOnlyCaptures(t *testing.T) {
+	dir := t.TempDir()
+	plugin, empty, captured := filepath.Join(dir, "multus"), filepath.Join(dir, "empty"), filepath.Join(dir, "old.txtar")
+	difftest.Write(t, plugin, "#!/bin/sh\n", 0o755)
+	difftest.Write(t, empty, "", 0o600)
+	difftest.Write(t, captured, difftest.Read(t, hosts+"i40e.txtar"), 0o600)
+	for to, code := range map[string]int{plugin: remedy.Usage, dir: remedy.Usage, empty: 0, captured: 0, filepath.Join(dir, "new"): 0} {
+		if o := ctl("--host", nodeHost, "capture", "-o", to); o.exit != code {
+			t.Errorf("%s: %+v", to, o)
+		} else if code == 0 && !strings.Contains(difftest.Read(t, to), "sriov-net") {
+			t.Errorf("%s is not the capture", to)
+		}
+	}
+	equal(t, "the plugin", difftest.Read(t, plugin), "#!/bin/sh\n")
+}
+
 // Other plugins keep what they like in the device-info directory.
 func TestALinkThatACaptureCannotHoldIsLeftOut(t *testing.T) {
 	n := newNodeIn(t, t.TempDir(), "/sys")
