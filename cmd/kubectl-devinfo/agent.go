@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,24 +34,43 @@ const (
 	agentsLabels = nameLabel + " in (" + agentName + "," + driverName + ")"
 )
 
-// nodeCommands run devinfoctl on a node.
+// nodeCommands run devinfoctl on a node. The answers are made safe for a terminal here too: the pod may be an
+// older agent's, or another program's.
 func (t *tool) nodeCommands() (all []*cobra.Command) {
 	for _, c := range []struct {
 		name, short, example string
 		args                 []string
 	}{
+		{"topology", "the network devices of a node as a tree, and who holds them: devinfoctl topology, there",
+			"  kubectl devinfo topology n1\n  kubectl devinfo topology n1 -- 0000:3b:00.0", []string{"topology"}},
 		{"doctor", "what is wrong on a node, and what to do about it: devinfoctl doctor, there",
 			"  kubectl devinfo doctor n1\n  kubectl devinfo doctor n1 -- -o json", []string{"doctor"}},
 		{"offered", "what cni-dra-driver offers of a node, to whom it is given, and why the rest is not",
 			"  kubectl devinfo offered n1\n  kubectl devinfo offered n1 -- -o json", []string{"offered"}},
 		{"capture", "a node's devices and attachments as a text: devinfoctl capture, there",
-			"  kubectl devinfo capture n1 -- --scrub > n1.txtar", []string{"capture", "-o", "-"}},
+			"  kubectl devinfo capture n1 --scrub > n1.txtar", []string{"capture", "-o", "-"}},
 	} {
+		var scrub bool
 		cmd := &cobra.Command{
 			Use: c.name + " NODE [-- ARGUMENTS]", Short: c.short, Example: c.example, Args: node, ValidArgsFunction: t.completeNodes,
 			RunE: func(cmd *cobra.Command, args []string) error {
-				return t.onNode(cmd.Context(), args[0], append(c.args, args[1:]...), t.Out, t.ErrOut)
+				command := slices.Concat(c.args, args[1:])
+				if scrub {
+					command = append(command, "--scrub")
+				}
+				var out, errOut bytes.Buffer
+				err := t.onNode(cmd.Context(), args[0], command, &out, &errOut)
+				fmt.Fprint(t.ErrOut, remedy.Lines(errOut.String()))
+				text := out.String()
+				if c.name != "capture" { // a file, which may have tabs
+					text = remedy.Lines(text)
+				}
+				_, writeErr := io.WriteString(t.Out, text)
+				return cmp.Or(err, writeErr)
 			},
+		}
+		if c.name == "capture" {
+			cmd.Flags().BoolVar(&scrub, "scrub", false, "rename addresses, pods, serial numbers and the host")
 		}
 		t.agentFlags(cmd)
 		all = append(all, cmd)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -44,6 +45,8 @@ func TestAnAgentIsAPodThatMountsTheNode(t *testing.T) {
 		"anywhere":         {[]runtime.Object{agent("devinfo-agent", "net", "a")}, "doctor n1", "net/a /devinfoctl doctor"},
 		"the driver alone": {[]runtime.Object{agent("cni-dra-driver", "cni-dra-driver", "a")}, "doctor n1", "cni-dra-driver/a /devinfoctl --host-root /host doctor"},
 		"what is offered":  {[]runtime.Object{agent("devinfo-agent", "devinfo", "a"), agent("cni-dra-driver", "cni-dra-driver", "b")}, "offered n1", "cni-dra-driver/b /devinfoctl --host-root /host offered"},
+		"the tree":         {[]runtime.Object{agent("devinfo-agent", "devinfo", "a")}, "topology n1 -- eth0", "devinfo/a /devinfoctl topology eth0"},
+		"scrubbed":         {[]runtime.Object{agent("devinfo-agent", "devinfo", "a")}, "capture n1 --scrub", "devinfo/a /devinfoctl capture -o - --scrub"},
 		"in one release":   {[]runtime.Object{agent("cni-dra-driver", "devinfo", "a"), stopped}, "doctor n1", "devinfo/a /devinfoctl --host-root /host doctor"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -60,6 +63,21 @@ func TestAnAgentIsAPodThatMountsTheNode(t *testing.T) {
 				t.Errorf("got %s", got)
 			}
 		})
+	}
+}
+
+// What a pod answers may be made by anybody who controls it.
+func TestControlCharactersOfANodesAnswerAreReplaced(t *testing.T) {
+	for args, want := range map[string]string{"doctor n1": "ok\n\ufffd[31m\ufffd", "capture n1": "ok\n\x1b[31m\a"} { // a capture is a file
+		tool, stdout, stderr := newAPIServer(t, agent("devinfo-agent", "devinfo", "a")).tool(t)
+		tool.exec = func(_ context.Context, _ *corev1.Pod, _ []string, streams remotecommand.StreamOptions) error {
+			_, errOut := fmt.Fprint(streams.Stderr, "warning\a\n")
+			_, err := fmt.Fprint(streams.Stdout, "ok\n\x1b[31m\a")
+			return errors.Join(errOut, err)
+		}
+		if code := tool.run(t.Context(), strings.Fields(args)...); code != 0 || stdout.String() != want || stderr.String() != "warning\ufffd\n" {
+			t.Errorf("%s: exit code %d: %q %q", args, code, stdout, stderr)
+		}
 	}
 }
 

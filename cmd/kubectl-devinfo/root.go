@@ -45,7 +45,7 @@ vhost-user: "pod" and "who --node" ask that node, --from-nodes=always has every 
 nodes, and --from-nodes=never none. That takes the right to exec into devinfo-agent's pods, which is
 as good as root on the nodes. "-" means that there is no device, "?" that the node was not asked.
 
-"capture", "doctor" and "offered" run devinfoctl on a node, in the pod of cni-dra-driver there,
+"capture", "doctor", "offered" and "topology" run devinfoctl on a node, in the pod of cni-dra-driver there,
 or else in that of devinfo-agent.
 
 Exit codes:
