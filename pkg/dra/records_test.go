@@ -141,8 +141,10 @@ func TestADELThatWasGivenUpIsTriedAgainBesideAPodOnTheSameNIC(t *testing.T) {
 	r.eventually("given up", func() bool { return r.agent.Census().Phases["Abandoned"] == 1 })
 	third := r.sandbox("s3", "third")
 	r.multus(multus("third", "s3", r.netns("s3"), exclusive("pci-0000:01:00.2")))
-	must(t, os.Remove(noDel))
 	r.eventually("left alone", func() bool { return strings.Contains(r.record("a").Abandoned[0].DelError, "is held by pod ns/third") })
+	must(t, os.Remove(noDel))
+	tries := r.record("a").Abandoned[0].Tries
+	r.eventually("left alone again", func() bool { return r.record("a").Abandoned[0].Tries > tries+1 })
 	r.expectThere("s1_net1", "s2_net1")
 	r.unmake(third)
 	r.eventually("deleted", func() bool { return r.agent.Census().Phases["Abandoned"] == 0 })
