@@ -3,15 +3,13 @@ package cniconfig
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
-
-	"github.com/containernetworking/cni/libcni"
 )
 
 // A capability is a capability argument of CNI (CONVENTIONS.md, "Dynamic Plugin specific
@@ -21,20 +19,18 @@ type capability struct {
 	write string // how it is written
 }
 
-func capabilities() map[string]capability {
-	return map[string]capability{
-		"ips":            {checkIPs, `["10.1.0.7/24", "fd00::7/64"]`},
-		"mac":            {checkHardware(6), `"02:00:00:00:00:07"`},
-		"infinibandGUID": {checkHardware(8), `"c2:11:22:33:44:55:66:77"`},
-		"bandwidth":      {checkBandwidth, `{"ingressRate": 1000000, "ingressBurst": 100000}, in bits`},
-		"portMappings":   {checkPorts, `[{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]`},
-	}
+var capabilities = map[string]capability{
+	"ips":            {checkIPs, `["10.1.0.7/24", "fd00::7/64"]`},
+	"mac":            {checkHardware(6), `"02:00:00:00:00:07"`},
+	"infinibandGUID": {checkHardware(8), `"c2:11:22:33:44:55:66:77"`},
+	"bandwidth":      {checkBandwidth, `{"ingressRate": 1000000, "ingressBurst": 100000}, in bits`},
+	"portMappings":   {checkPorts, `[{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]`},
 }
 
-func capabilityNames() []string { return slices.Sorted(maps.Keys(capabilities())) }
+func capabilityNames() []string { return slices.Sorted(maps.Keys(capabilities)) }
 
-// take takes the values of a claim.
-func (p *parameters) take(fields map[string]json.RawMessage) (wrong []*Refusal) {
+// take takes the capability arguments of a claim, and refuses those that are invalid.
+func (p *parameters) take(fields map[string]json.RawMessage, wrong *refusals) {
 	for _, key := range capabilityNames() {
 		value, ok := fields[key]
 		if !ok {
@@ -44,51 +40,22 @@ func (p *parameters) take(fields map[string]json.RawMessage) (wrong []*Refusal) 
 			p.values = map[string]json.RawMessage{}
 		}
 		p.values[key] = value
-		if err := capabilities()[key].check(value); err != nil {
-			wrong = append(wrong, refuse(key, fmt.Sprintf("%s %s: %v", key, clip(string(value)), err), "write it as "+capabilities()[key].write))
+		if err := capabilities[key].check(value); err != nil {
+			wrong.add(key, fmt.Sprintf("%s %s: %v", key, clip(string(value)), err), "write it as "+capabilities[key].write)
 		}
 	}
-	return wrong
 }
 
-// lets says whether a class lets claims set the values.
-func (class parameters) lets(values map[string]json.RawMessage) *Refusal {
-	for _, key := range slices.Sorted(maps.Keys(values)) {
-		if !slices.Contains(class.claimMaySet, key) {
-			return refuse(key, fmt.Sprintf("parameters (FromClaim): %s %s: the DeviceClass does not let claims set it", key, clip(string(values[key]))),
-				fmt.Sprintf("leave it out, or have the class say claimMaySet: [%s]", key))
-		}
-	}
-	return nil
-}
-
-// takes says whether a plugin of the network, which is list, takes each value.
-func (n *Network) takes(list *libcni.NetworkConfigList) *Refusal {
-	for _, key := range slices.Sorted(maps.Keys(n.Capabilities)) {
-		if !slices.ContainsFunc(list.Plugins, func(p *libcni.PluginConfig) bool { return p.Network.Capabilities[key] }) {
-			return refuse(key, fmt.Sprintf("%s %s: no plugin of network %s takes it", key, clip(string(n.Capabilities[key])), n.Network),
-				fmt.Sprintf(`leave it out, or have the DeviceClass give a plugin "capabilities": {%q: true}`, key))
-		}
-	}
-	return nil
-}
-
-// strictly decodes JSON without keys that are not known.
+// strictly decodes a JSON value without keys that are not known.
 func strictly(raw json.RawMessage, to any) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
-	if err := d.Decode(to); err != nil {
-		return err
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return fmt.Errorf("there is something after it")
-	}
-	return nil
+	return d.Decode(to)
 }
 
 func checkIPs(raw json.RawMessage) error {
 	var list []string
-	if err := strictly(raw, &list); err != nil {
+	if err := json.Unmarshal(raw, &list); err != nil {
 		return err
 	}
 	for _, text := range list {
@@ -100,7 +67,7 @@ func checkIPs(raw json.RawMessage) error {
 		}
 	}
 	if len(list) == 0 {
-		return fmt.Errorf("it is empty")
+		return errors.New("it is empty")
 	}
 	return nil
 }
@@ -108,7 +75,7 @@ func checkIPs(raw json.RawMessage) error {
 func checkHardware(size int) func(json.RawMessage) error {
 	return func(raw json.RawMessage) error {
 		var text string
-		if err := strictly(raw, &text); err != nil {
+		if err := json.Unmarshal(raw, &text); err != nil {
 			return err
 		}
 		if a, err := net.ParseMAC(text); err != nil || len(a) != size {
@@ -119,21 +86,16 @@ func checkHardware(size int) func(json.RawMessage) error {
 }
 
 func checkBandwidth(raw json.RawMessage) error {
-	var rates struct {
-		IngressRate  *uint64 `json:"ingressRate"` // bit/s
-		IngressBurst *uint64 `json:"ingressBurst"`
-		EgressRate   *uint64 `json:"egressRate"`
-		EgressBurst  *uint64 `json:"egressBurst"`
+	var rates struct { // bit/s
+		IngressRate, IngressBurst, EgressRate, EgressBurst *uint64
 	}
 	return strictly(raw, &rates)
 }
 
 func checkPorts(raw json.RawMessage) error {
 	var list []struct {
-		HostPort      uint16 `json:"hostPort"`
-		ContainerPort uint16 `json:"containerPort"`
-		Protocol      string `json:"protocol"`
-		HostIP        string `json:"hostIP"`
+		HostPort, ContainerPort uint16
+		Protocol, HostIP        string
 	}
 	if err := strictly(raw, &list); err != nil {
 		return err
@@ -141,7 +103,7 @@ func checkPorts(raw json.RawMessage) error {
 	for _, m := range list {
 		switch {
 		case m.HostPort == 0 || m.ContainerPort == 0:
-			return fmt.Errorf("hostPort and containerPort must be 1 to 65535")
+			return errors.New("hostPort and containerPort must be 1 to 65535")
 		case !slices.Contains([]string{"tcp", "udp", "sctp"}, strings.ToLower(m.Protocol)):
 			return fmt.Errorf("protocol %q is not tcp, udp or sctp", m.Protocol)
 		}

@@ -44,7 +44,7 @@ func (p Policy) CheckClass(class *resourceapi.DeviceClassSpec) (all Checked) {
 	found := 0
 	for n, c := range class.Config {
 		path := fmt.Sprintf("config[%d]", n)
-		if !p.checkConfig(&all, path, c.DeviceConfiguration, resourceapi.AllocationConfigSourceClass) {
+		if !p.checkConfig(&all, path, c.DeviceConfiguration, fromClass) {
 			continue
 		}
 		if found++; found > 1 {
@@ -78,18 +78,14 @@ func (p Policy) checkConfig(all *Checked, path string, c resourceapi.DeviceConfi
 	return true
 }
 
-// isOurKind says that parameters call themselves ours.
+// isOurKind reports whether parameters call themselves ours.
 func isOurKind(raw []byte) bool {
-	var fields map[string]json.RawMessage
-	return json.Unmarshal(raw, &fields) == nil && oneOf(fields, "apiVersion", apiVersions) == nil && oneOf(fields, "kind", kinds) == nil
+	var is struct{ APIVersion, Kind string }
+	return json.Unmarshal(raw, &is) == nil && slices.Contains(apiVersions, is.APIVersion) && slices.Contains(kinds, is.Kind)
 }
 
-// check checks parameters by themselves. Where AllowClaimTypes is nil, what the nodes allow
-// is unknown, and all is taken for allowed.
+// check checks parameters by themselves.
 func (p Policy) check(raw []byte, source resourceapi.AllocationConfigSource) []*Refusal {
-	if p.AllowClaimTypes == nil {
-		p.AllowClaimTypes = typesIn(raw)
-	}
 	params, wrong := p.decode(raw, source)
 	if params.ifName != "" {
 		if refusal := checkIfName(numbered(params.ifName, 0)); refusal != nil {
@@ -103,40 +99,23 @@ func (p Policy) check(raw []byte, source resourceapi.AllocationConfigSource) []*
 	return wrong
 }
 
-// typesIn are all types in parameters: what a trusting node allows.
-func typesIn(raw []byte) []string {
-	list := []string{""} // an empty list allows nothing
-	if s, err := scan(raw); err == nil {
-		for _, t := range s.types {
-			list = append(list, t.value)
-		}
-	}
-	return list
-}
-
 // CheckClaim checks the devices of a claim's spec, which the keys of what is wrong are
-// below. Of requests whose class is not in classes only that is checked which no class can
+// below. Where AllowClaimTypes is nil, what the nodes allow is unknown, and all is taken for
+// allowed. Of requests whose class is not in classes only that is checked which no class can
 // change, and only if the claim itself has a config of the driver for them.
 func (p Policy) CheckClaim(devices *resourceapi.DeviceClaim, classes map[string]*resourceapi.DeviceClassSpec) (all Checked) {
 	if all.tooMany("config", len(devices.Config), resourceapi.DeviceConfigMaxSize) || all.tooMany("requests", len(devices.Requests), resourceapi.DeviceRequestsMaxSize) {
 		return all
 	}
-	d := draft{policy: p, classes: classes}
-	d.claim.Spec.Devices = *devices
-	var types []string
+	p.allowAll = p.AllowClaimTypes == nil
+	d := draft{Policy: p, requests: devices.Requests, classes: classes}
 	for n, c := range devices.Config {
 		path := fmt.Sprintf("config[%d]", n)
-		if !p.checkConfig(&all, path, c.DeviceConfiguration, resourceapi.AllocationConfigSourceClaim) {
+		if !p.checkConfig(&all, path, c.DeviceConfiguration, fromClaim) {
 			continue
 		}
-		types = append(types, typesIn(c.Opaque.Parameters.Raw)...)
 		all.add(path, checkRefs(devices.Requests, c.Requests)...)
-		d.configs = append(d.configs, resourceapi.DeviceAllocationConfiguration{
-			Source: resourceapi.AllocationConfigSourceClaim, Requests: c.Requests, DeviceConfiguration: c.DeviceConfiguration,
-		})
-	}
-	if p.AllowClaimTypes == nil {
-		d.policy.AllowClaimTypes = types
+		d.configs = append(d.configs, resourceapi.DeviceAllocationConfiguration{Source: fromClaim, Requests: c.Requests, DeviceConfiguration: c.DeviceConfiguration})
 	}
 	d.clean = all.Wrong == nil
 	var networks []Network
@@ -153,18 +132,14 @@ func (p Policy) CheckClaim(devices *resourceapi.DeviceClaim, classes map[string]
 		}
 	}
 	if same, is := errors.AsType[*Refusal](Distinct(networks, nil)); is {
-		all.add(fmt.Sprintf("requests[%d]", d.index(same.Request)), same)
+		index := slices.IndexFunc(devices.Requests, func(r resourceapi.DeviceRequest) bool { return r.Name == resourceclaim.BaseRequestRef(same.Request) })
+		all.add(fmt.Sprintf("requests[%d]", index), same)
 	}
 	return all
 }
 
-// index is that of the request that an allocation would name so.
-func (d *draft) index(ref string) int {
-	return slices.IndexFunc(d.claim.Spec.Devices.Requests, func(r resourceapi.DeviceRequest) bool { return r.Name == resourceclaim.BaseRequestRef(ref) })
-}
-
-// checkRefs refuses the names of requests that are not there.
-func checkRefs(requests []resourceapi.DeviceRequest, refs []string) (wrong []*Refusal) {
+// checkRefs refuses the names of requests that do not exist.
+func checkRefs(requests []resourceapi.DeviceRequest, refs []string) (wrong refusals) {
 	var known []string
 	for _, r := range requests {
 		known = append(known, r.Name)
@@ -175,7 +150,7 @@ func checkRefs(requests []resourceapi.DeviceRequest, refs []string) (wrong []*Re
 	for n, ref := range refs {
 		if !slices.Contains(known, ref) {
 			at := fmt.Sprintf("requests[%d]", n)
-			wrong = append(wrong, refuse(at, fmt.Sprintf("%s %s is no request of the claim, so the config is for none", at, quote(ref)), "name one of "+strings.Join(known, ", ")))
+			wrong.add(at, fmt.Sprintf("%s %s is no request of the claim, so the config is for none", at, quote(ref)), "name one of "+strings.Join(known, ", "))
 		}
 	}
 	return wrong
@@ -183,48 +158,46 @@ func checkRefs(requests []resourceapi.DeviceRequest, refs []string) (wrong []*Re
 
 // draft is a claim that is not allocated yet.
 type draft struct {
-	policy  Policy
-	claim   resourceapi.ResourceClaim
-	configs []resourceapi.DeviceAllocationConfiguration // of the claim, the driver's
-	classes map[string]*resourceapi.DeviceClassSpec
-	clean   bool // nothing is wrong with configs
+	Policy
+	requests []resourceapi.DeviceRequest
+	configs  []resourceapi.DeviceAllocationConfiguration // of the claim, the driver's
+	classes  map[string]*resourceapi.DeviceClassSpec
+	clean    bool // nothing is wrong with configs
 }
 
 // request checks a request, or an alternative of one, as if a device were allocated to it.
-// It gives the network, if that is all known and right.
+// It returns the network, if that is all known and right.
 func (d *draft) request(all *Checked, path, ref, className string) []Network {
-	result := resourceapi.DeviceRequestAllocationResult{Request: ref, Driver: d.policy.Driver}
+	result := resourceapi.DeviceRequestAllocationResult{Request: ref, Driver: d.Driver}
 	configs := resourceclaim.ConfigForResult(d.configs, result)
 	class := d.classes[className]
 	var of Checked
 	if class != nil {
-		of = d.policy.CheckClass(class)
+		of = d.CheckClass(class)
 	}
 	named := slices.ContainsFunc(configs, func(c resourceapi.DeviceAllocationConfiguration) bool {
-		return len(c.Requests) > 0 || class == nil && len(d.claim.Spec.Devices.Requests) == 1
+		return len(c.Requests) > 0 || class == nil && len(d.requests) == 1
 	})
 	if !of.Ours && !named {
 		return nil
 	}
-	all.Ours = true
-	if of.Ours && of.Wrong == nil {
-		for _, c := range class.Config {
-			configs = append(configs, resourceapi.DeviceAllocationConfiguration{Source: resourceapi.AllocationConfigSourceClass, DeviceConfiguration: c.DeviceConfiguration})
-		}
-	}
-	bare := of.Ours && !slices.ContainsFunc(configs, d.policy.isOurs) // maybe: the device decides
-	d.claim.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{result}}}
-	several, wrong := checkRequest(&d.claim, result)
+	several, wrong := checkRequest(d.requests, result)
 	all.add(path, wrong)
 	switch {
-	case bare || !d.clean || of.Wrong != nil || wrong != nil:
+	case !d.clean || of.Wrong != nil || wrong != nil:
 		return nil
 	case !of.Ours:
-		_, refusal := d.policy.from(resourceapi.AllocationConfigSourceClaim, configs)
+		_, _, refusal := d.both(configs)
 		all.add(path, refusal)
 		return nil
 	}
-	n, refusal := d.policy.attach(configs, result, 0, several)
+	for _, c := range class.Config {
+		configs = append(configs, resourceapi.DeviceAllocationConfiguration{Source: fromClass, DeviceConfiguration: c.DeviceConfiguration})
+	}
+	if !slices.ContainsFunc(configs, d.isOurs) { // it may be bare: the device decides
+		return nil
+	}
+	n, refusal := d.attach(configs, result, 0, several)
 	if refusal != nil {
 		refusal.At = "" // of no one config
 		all.add(path, refusal)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,80 +15,57 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// maxName is for the name of a network, in bytes: with a sandbox ID and an interface
+// maxName limits the name of a network, in bytes: with a sandbox ID and an interface
 // name it is part of file names, which have at most 255.
 const maxName = 128
 
-// list makes a configuration list of a CNI configuration, with its text as Bytes, or gives all
-// that is wrong.
-func list(config json.RawMessage) (*libcni.NetworkConfigList, []*Refusal) {
-	raw, refusal := listed(config)
-	if refusal != nil {
-		return nil, []*Refusal{refusal}
-	}
-	parsed, err := libcni.ConfListFromBytes(raw)
-	if err != nil {
-		return nil, []*Refusal{refuse("config", fmt.Sprintf("config: %v", err), "write it as CNI SPEC.md section 1 has it; in YAML, quote versions")}
-	}
-	if wrong := check(parsed); wrong != nil {
-		return nil, wrong
-	}
-	return parsed, nil
-}
-
-// listed gives the text of a list as it is, without white space; a single plugin
-// becomes the one entry of a list.
-func listed(config json.RawMessage) (json.RawMessage, *Refusal) {
+// list makes a configuration list of the key "config" of decoded parameters, or returns all that is
+// wrong. Bytes is the list without white space; a single plugin becomes the one entry of a list.
+func list(config json.RawMessage) (*libcni.NetworkConfigList, refusals) {
+	var wrong refusals
 	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(config, &fields); err != nil {
-		return nil, refuse("config", fmt.Sprintf("config: %v", err), "give an object")
-	}
+	_ = json.Unmarshal(config, &fields) // it is an object: see decode
 	_, single := fields["type"]
 	_, many := fields["plugins"]
+	const remedy = "give a plugin, or a list of plugins"
 	switch {
 	case single && many:
-		return nil, refuse("config", `config has both "type" and "plugins"`, "give a plugin, or a list of plugins")
-	case many:
-		var out bytes.Buffer
-		if err := json.Compact(&out, config); err != nil {
-			return nil, refuse("config", fmt.Sprintf("config: %v", err), "give an object")
+		wrong.add("config", `config has both "type" and "plugins"`, remedy)
+		return nil, wrong
+	case single:
+		wrapped := map[string]any{"plugins": []json.RawMessage{config}}
+		for _, key := range []string{"cniVersion", "name"} {
+			if v, ok := fields[key]; ok {
+				wrapped[key] = v
+			}
 		}
-		return out.Bytes(), nil
-	case !single:
-		return nil, refuse("config", `config has neither "type" nor "plugins"`, "give a plugin, or a list of plugins")
+		config, _ = json.Marshal(wrapped)
+	case !many:
+		wrong.add("config", `config has neither "type" nor "plugins"`, remedy)
+		return nil, wrong
 	}
-	wrapped := map[string]any{"plugins": []json.RawMessage{config}}
-	for _, key := range []string{"cniVersion", "name"} {
-		if v, ok := fields[key]; ok {
-			wrapped[key] = v
-		}
-	}
-	raw, err := json.Marshal(wrapped)
+	var text bytes.Buffer
+	_ = json.Compact(&text, config)
+	l, err := libcni.ConfListFromBytes(text.Bytes())
 	if err != nil {
-		return nil, refuse("config", fmt.Sprintf("config: %v", err), "give an object")
+		wrong.add("config", fmt.Sprintf("config: %v", err), "write it as CNI SPEC.md section 1 has it; in YAML, quote versions")
+		return nil, wrong
 	}
-	return raw, nil
-}
-
-// check refuses what libcni lets pass and ADD or DEL would fail with.
-func check(l *libcni.NetworkConfigList) (wrong []*Refusal) {
+	// What libcni lets pass, and ADD or DEL would fail with.
 	if err := utils.ValidateNetworkName(l.Name); err != nil || len(l.Name) > maxName {
-		wrong = append(wrong, refuse("config.name", fmt.Sprintf("config.name %s is not a network name", quote(l.Name)),
-			fmt.Sprintf(`use letters, digits, "_", "." and "-", at most %d, with a letter or digit first`, maxName)))
+		wrong.add("config.name", fmt.Sprintf("config.name %s is not a network name", quote(l.Name)),
+			fmt.Sprintf(`use letters, digits, "_", "." and "-", at most %d, with a letter or digit first`, maxName))
 	}
 	if known := version.All.SupportedVersions(); !slices.Contains(known, l.CNIVersion) {
-		wrong = append(wrong, refuse("config.cniVersion", fmt.Sprintf("config.cniVersion %s is not known", quote(l.CNIVersion)), "use one of "+strings.Join(known, ", ")))
-	}
-	if len(l.Plugins) == 0 {
-		wrong = append(wrong, refuse("config.plugins", "config.plugins has no plugin", "give at least one"))
+		wrong.add("config.cniVersion", fmt.Sprintf("config.cniVersion %s is not known", quote(l.CNIVersion)), "use one of "+strings.Join(known, ", "))
 	}
 	for n, plugin := range l.Plugins {
 		if name := plugin.Network.Type; name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
 			at := fmt.Sprintf("config.plugins[%d].type", n)
-			wrong = append(wrong, refuse(at, fmt.Sprintf("%s %s is not a file name", at, quote(name)), "name a CNI plugin, without a directory"))
+			wrong.add(at, fmt.Sprintf("%s %s is not a file name", at, quote(name)), "name a CNI plugin, without a directory")
 		}
 	}
-	return wrong
+	return l, wrong
 }
 
 // maxIfName is IFNAMSIZ without the NUL (include/uapi/linux/if.h), in bytes.
@@ -105,44 +83,41 @@ func numbered(ifName string, n int) string {
 // kernel does not take (dev_valid_name in net/core/dev.c; "%" is its template for
 // numbers), what a pod has already, and what cannot be shown.
 func checkIfName(name string) *Refusal {
-	bad := func(why string) *Refusal {
-		return refuse("ifName", fmt.Sprintf("ifName %s: %s", quote(name), why), `name an interface, such as "net1"`)
-	}
+	why := ""
 	switch {
 	case name == "":
 		return refuse("ifName", "no ifName, neither from the claim nor from the DeviceClass", `add ifName: net1 to the parameters in the claim`)
 	case len(name) > maxIfName:
-		return bad(fmt.Sprintf("an interface name has at most %d bytes, this one has %d", maxIfName, len(name)))
+		why = fmt.Sprintf("an interface name has at most %d bytes, this one has %d", maxIfName, len(name))
 	case name == "eth0" || name == "lo":
-		return bad("each pod has it already")
+		why = "each pod has it already"
 	case name == "." || name == "..":
-		return bad("the kernel does not take it")
+		why = "the kernel does not take it"
 	case strings.ContainsAny(name, "/:%{}"): // {index} has been replaced
-		return bad(`an interface name must not hold "/", ":", "%" or, but for {index}, braces`)
+		why = `an interface name must not hold "/", ":", "%" or, but for {index}, braces`
 	case strings.ContainsFunc(name, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }):
-		return bad("an interface name must not hold white space or what cannot be printed")
+		why = "an interface name must not hold white space or what cannot be printed"
+	default:
+		return nil
 	}
-	return nil
+	return refuse("ifName", fmt.Sprintf("ifName %s: %s", quote(name), why), `name an interface, such as "net1"`)
 }
 
 // Distinct refuses interface names that are there twice: among the networks, or in
 // taken, which maps the names that the pod's other claims have to who has them, such as
 // "claim default/a, request b".
 func Distinct(networks []Network, taken map[string]string) error {
-	seen := map[string]string{}
+	holders := map[string]string{}
+	maps.Copy(holders, taken)
 	for _, n := range networks {
 		if n.Bare() {
 			continue
 		}
-		holder, ok := taken[n.IfName]
-		if !ok {
-			holder, ok = seen[n.IfName]
-		}
-		if ok {
+		if holder, ok := holders[n.IfName]; ok {
 			return &Refusal{Request: n.Request, Rule: fmt.Sprintf("ifName %q is that of %s too", n.IfName, holder),
 				Remedy: "give each request an ifName of its own, by parameters in the claim for this request alone"}
 		}
-		seen[n.IfName] = fmt.Sprintf("request %q", n.Request)
+		holders[n.IfName] = fmt.Sprintf("request %q", n.Request)
 	}
 	return nil
 }

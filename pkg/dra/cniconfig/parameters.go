@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	resourceapi "k8s.io/api/resource/v1"
 )
@@ -34,164 +35,185 @@ type parameters struct {
 	values map[string]json.RawMessage
 }
 
+const (
+	fromClass = resourceapi.AllocationConfigSourceClass
+	fromClaim = resourceapi.AllocationConfigSourceClaim
+)
+
 // parameters joins those of a class and of a claim that are for our driver.
 func (p Policy) parameters(configs []resourceapi.DeviceAllocationConfiguration) (parameters, *Refusal) {
-	class, err := p.from(resourceapi.AllocationConfigSourceClass, configs)
-	if err != nil {
-		return parameters{}, err
-	}
-	claim, err := p.from(resourceapi.AllocationConfigSourceClaim, configs)
-	if err != nil {
-		return parameters{}, err
-	}
+	class, claim, err := p.both(configs)
 	switch {
+	case err != nil:
+		return parameters{}, err
 	case class.config != nil && claim.config != nil:
 		return parameters{}, refuse("", "the DeviceClass gives a config and the claim another", "leave config out of the claim: ifName alone goes over the class's")
 	case class.config == nil && claim.config == nil:
 		return parameters{}, refuse("", fmt.Sprintf("there is no config for driver %s", p.Driver),
 			"use a DeviceClass that gives one, or one in the claim where the node allows that")
-	case claim.config == nil:
-		claim.config = class.config
 	}
-	if claim.ifName == "" {
-		claim.ifName = class.ifName
+	for _, key := range slices.Sorted(maps.Keys(claim.values)) {
+		if !slices.Contains(class.claimMaySet, key) {
+			return parameters{}, refuse(key, fmt.Sprintf("parameters (FromClaim): %s %s: the DeviceClass does not let claims set it", key, clip(string(claim.values[key]))),
+				fmt.Sprintf("leave it out, or have the class say claimMaySet: [%s]", key))
+		}
 	}
-	claim.late, claim.device, claim.driver = class.late, class.device, class.driver
-	return claim, class.lets(claim.values)
+	class.values = claim.values
+	if claim.config != nil {
+		class.config = claim.config
+	}
+	if claim.ifName != "" {
+		class.ifName = claim.ifName
+	}
+	return class, nil
 }
 
-// from gives what one source has for our driver; none is the zero value.
-func (p Policy) from(source resourceapi.AllocationConfigSource, configs []resourceapi.DeviceAllocationConfiguration) (all parameters, err *Refusal) {
-	found := 0
+// both returns the parameters of a class and of a claim; none are the zero value.
+func (p Policy) both(configs []resourceapi.DeviceAllocationConfiguration) (class, claim parameters, refusal *Refusal) {
+	found := map[resourceapi.AllocationConfigSource]parameters{}
 	for _, c := range configs {
+		if !p.isOurs(c) {
+			continue
+		}
+		_, again := found[c.Source]
 		switch {
-		case !p.isOurs(c):
-			continue
-		case c.Source != resourceapi.AllocationConfigSourceClass && c.Source != resourceapi.AllocationConfigSourceClaim:
-			return all, refuse("", fmt.Sprintf("a config is from %q, not from a class or a claim", c.Source), "update the driver: this one does not know that source")
-		case c.Source != source:
-			continue
+		case c.Source != fromClass && c.Source != fromClaim:
+			return class, claim, refuse("", fmt.Sprintf("a config is from %q, not from a class or a claim", c.Source), "update the driver: this one does not know that source")
+		case again:
+			return class, claim, refuse("", fmt.Sprintf("more than one config of driver %s (%s)", p.Driver, c.Source), "give each request one, by its name in requests")
 		}
-		if found++; found > 1 {
-			return all, refuse("", fmt.Sprintf("more than one config of driver %s (%s)", p.Driver, source), "give each request one, by its name in requests")
+		params, wrong := p.decode(c.Opaque.Parameters.Raw, c.Source)
+		if err := wrong.first(); err != nil {
+			err.Rule = fmt.Sprintf("parameters (%s): %s", c.Source, err.Rule)
+			return class, claim, err
 		}
-		var wrong []*Refusal
-		if all, wrong = p.decode(c.Opaque.Parameters.Raw, source); wrong != nil {
-			err = first(wrong)
-			err.Rule = fmt.Sprintf("parameters (%s): %s", source, err.Rule)
-			return parameters{}, err
-		}
+		found[c.Source] = params
 	}
-	return all, nil
+	return found[fromClass], found[fromClaim], nil
 }
 
-// decode reads parameters strictly: what is not understood is not run. It gives all that is
+// decode reads parameters strictly: what is not understood is not run. It returns all that is
 // wrong.
-func (p Policy) decode(raw []byte, source resourceapi.AllocationConfigSource) (out parameters, wrong []*Refusal) {
-	s, err := scan(raw)
-	if err != nil {
-		return parameters{}, []*Refusal{err}
-	}
+func (p Policy) decode(raw []byte, source resourceapi.AllocationConfigSource) (out parameters, wrong refusals) {
+	const limit = resourceapi.OpaqueParametersMaxLength
 	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &fields); err != nil {
-		return parameters{}, []*Refusal{refuse("", err.Error(), "give a JSON object")}
+	err := json.Unmarshal(raw, &fields)
+	switch {
+	case len(raw) == 0:
+		wrong.add("", "they are empty", "give apiVersion, kind and ifName or config")
+	case len(raw) > limit:
+		wrong.add("", fmt.Sprintf("they have %d bytes, at most %d are allowed", len(raw), limit), "make the config smaller")
+	case !utf8.Valid(raw):
+		wrong.add("", "they are not valid UTF-8", "write them as UTF-8")
+	case err != nil:
+		wrong.add("", fmt.Sprintf("invalid JSON: %v", err), "give one JSON object")
 	}
-	wrong = slices.Concat(s.wrong, checkKeys(fields, source), oneOf(fields, "apiVersion", apiVersions), oneOf(fields, "kind", kinds))
+	if wrong != nil {
+		return out, wrong
+	}
+	s := scan(raw)
+	wrong = s.wrong
+	wrong.checkKeys(fields, source)
+	wrong.oneOf(fields, "apiVersion", apiVersions)
+	wrong.oneOf(fields, "kind", kinds)
 	if v, ok := fields["ifName"]; ok && json.Unmarshal(v, &out.ifName) != nil {
-		wrong = append(wrong, refuse("ifName", "ifName is not a string", `write it as "net1"`))
+		wrong.add("ifName", "ifName is not a string", `write it as "net1"`)
 	}
 	switch v := fields["config"]; {
 	case v == nil || string(v) == "null":
 	case v[0] != '{':
-		wrong = append(wrong, refuse("config", "config is not an object", "give the CNI configuration itself, not as a string"))
+		wrong.add("config", "config is not an object", "give the CNI configuration itself, not as a string")
 	default:
 		out.config = v
 	}
-	wrong = append(wrong, out.extend(fields, source)...)
+	if source == fromClass {
+		out.extend(fields, &wrong)
+	} else {
+		out.take(fields, &wrong)
+	}
 	switch {
 	case wrong == nil && out.ifName == "" && out.config == nil && out.values == nil:
-		wrong = append(wrong, refuse("", "neither ifName nor config", "give one of them, or leave the parameters out"))
-	case out.config != nil && source == resourceapi.AllocationConfigSourceClaim:
-		wrong = append(wrong, p.allow(s.types)...)
+		wrong.add("", "neither ifName nor config", "give one of them, or leave the parameters out")
+	case out.config != nil && source == fromClaim:
+		p.allow(s.types, &wrong)
 	}
 	return out, wrong
 }
 
 // checkKeys refuses keys that are not known of that source.
-func checkKeys(fields map[string]json.RawMessage, source resourceapi.AllocationConfigSource) (wrong []*Refusal) {
+func (l *refusals) checkKeys(fields map[string]json.RawMessage, source resourceapi.AllocationConfigSource) {
 	known := []string{"apiVersion", "kind", "ifName", "config"}
-	if source == resourceapi.AllocationConfigSourceClass {
+	if source == fromClass {
 		known = append(known, "attach", "claimMaySet", "device", "driver")
 	} else {
 		known = append(known, capabilityNames()...)
 	}
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		if !slices.Contains(known, key) {
-			wrong = append(wrong, refuse(key, fmt.Sprintf("unknown key %s", quote(key)),
-				fmt.Sprintf("only %s are known here, in this spelling", strings.Join(known, ", "))))
+			l.add(key, "unknown key "+quote(key), fmt.Sprintf("only %s are known here, in this spelling", strings.Join(known, ", ")))
 		}
 	}
-	return wrong
 }
 
-// extend reads the keys that are ours.
-func (p *parameters) extend(fields map[string]json.RawMessage, source resourceapi.AllocationConfigSource) (wrong []*Refusal) {
-	if source != resourceapi.AllocationConfigSourceClass {
-		return p.take(fields)
+// oneOf refuses a key that is missing or has none of two values.
+func (l *refusals) oneOf(fields map[string]json.RawMessage, key string, values []string) {
+	var have string
+	v, given := fields[key]
+	switch err := json.Unmarshal(v, &have); {
+	case !given:
+		have = "is missing"
+	case err == nil && slices.Contains(values, have):
+		return
+	default:
+		have = bare(v) + " is not known"
 	}
+	l.add(key, key+" "+have, fmt.Sprintf("use %q or %q", values[0], values[1]))
+}
+
+// optional refuses a key that is given and has not this value.
+func (l *refusals) optional(fields map[string]json.RawMessage, key, value string) (given bool) {
+	v, given := fields[key]
+	if given && string(v) != `"`+value+`"` {
+		l.add(key, fmt.Sprintf("%s %s is not known", key, bare(v)), fmt.Sprintf("write %q, or leave it out", value))
+	}
+	return given
+}
+
+// bare quotes a JSON value once.
+func bare(v json.RawMessage) string { return quote(strings.Trim(string(v), `"`)) }
+
+// extend reads the keys of a class that are extensions.
+func (p *parameters) extend(fields map[string]json.RawMessage, wrong *refusals) {
 	p.device = fields["device"]
-	if v, ok := fields["attach"]; ok {
-		if string(v) != `"Late"` {
-			wrong = append(wrong, refuse("attach", fmt.Sprintf("attach %s is not known", quote(strings.Trim(string(v), `"`))), `write "Late", or leave it out`))
-		}
-		p.late = true
-	}
-	if v, ok := fields["driver"]; ok {
-		if string(v) != `"`+DriverVFIO+`"` {
-			wrong = append(wrong, refuse("driver", fmt.Sprintf("driver %s is not known", quote(strings.Trim(string(v), `"`))), fmt.Sprintf("write %q, or leave it out", DriverVFIO)))
-		}
+	p.late = wrong.optional(fields, "attach", "Late")
+	if wrong.optional(fields, "driver", DriverVFIO) {
 		p.driver = DriverVFIO
 	}
-	if v, ok := fields["claimMaySet"]; ok {
-		if json.Unmarshal(v, &p.claimMaySet) != nil {
-			wrong = append(wrong, refuse("claimMaySet", "claimMaySet is not a list of strings", `write it as ["ips", "mac"]`))
-		}
-		for n, key := range p.claimMaySet {
-			if !slices.Contains(capabilityNames(), key) {
-				wrong = append(wrong, refuse(fmt.Sprintf("claimMaySet[%d]", n), fmt.Sprintf("claimMaySet: %s is not known", quote(key)), "use "+strings.Join(capabilityNames(), ", ")))
-			}
+	if v, ok := fields["claimMaySet"]; ok && json.Unmarshal(v, &p.claimMaySet) != nil {
+		wrong.add("claimMaySet", "claimMaySet is not a list of strings", `write it as ["ips", "mac"]`)
+	}
+	for n, key := range p.claimMaySet {
+		if !slices.Contains(capabilityNames(), key) {
+			wrong.add(fmt.Sprintf("claimMaySet[%d]", n), fmt.Sprintf("claimMaySet: %s is not known", quote(key)), "use "+strings.Join(capabilityNames(), ", "))
 		}
 	}
-	return wrong
 }
 
 // allow refuses plugin types that the configuration of a claim must not name.
-func (p Policy) allow(types []named) (wrong []*Refusal) {
+func (p Policy) allow(types []named, wrong *refusals) {
 	const remedy = "have the DeviceClass give the config and the claim the ifName alone, or "
-	if len(p.AllowClaimTypes) == 0 {
-		return []*Refusal{refuse("config", "config: a CNI configuration runs as root of the node, and here claims may give none",
-			remedy+"have the node's administrator start the driver with --allow-claim-config=TYPE,TYPE")}
+	if len(p.AllowClaimTypes) == 0 && !p.allowAll {
+		wrong.add("config", "config: a CNI configuration runs as root of the node, and here claims may give none",
+			remedy+"have the node's administrator start the driver with --allow-claim-config=TYPE,TYPE")
+		return
 	}
 	for _, t := range types {
 		switch {
 		case !t.isText:
-			wrong = append(wrong, refuse(t.path, t.path+" is not a string, so what it runs is unknown", `make each "type" of a config in a claim a string`))
-		case !slices.Contains(p.AllowClaimTypes, t.value):
-			wrong = append(wrong, refuse(t.path, fmt.Sprintf("%s: %s runs as root of the node, and claims may not use it", t.path, quote(t.value)),
-				fmt.Sprintf("%shave the node's administrator add it to --allow-claim-config (now %s)", remedy, strings.Join(p.AllowClaimTypes, ","))))
+			wrong.add(t.path, t.path+" is not a string, so what it runs is unknown", `make each "type" of a config in a claim a string`)
+		case !p.allowAll && !slices.Contains(p.AllowClaimTypes, t.value):
+			wrong.add(t.path, fmt.Sprintf("%s: %s runs as root of the node, and claims may not use it", t.path, quote(t.value)),
+				fmt.Sprintf("%shave the node's administrator add it to --allow-claim-config (now %s)", remedy, strings.Join(p.AllowClaimTypes, ",")))
 		}
 	}
-	return wrong
-}
-
-func oneOf(fields map[string]json.RawMessage, key string, want []string) []*Refusal {
-	var have string
-	if err := json.Unmarshal(fields[key], &have); err != nil || !slices.Contains(want, have) {
-		value := "is missing"
-		if v, ok := fields[key]; ok {
-			value = quote(strings.Trim(string(v), `"`)) + " is not known"
-		}
-		return []*Refusal{refuse(key, fmt.Sprintf("%s %s", key, value), fmt.Sprintf("use %q or %q", want[0], want[1]))}
-	}
-	return nil
 }

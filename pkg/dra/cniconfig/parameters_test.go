@@ -24,7 +24,7 @@ func TestParametersThatAreRefused(t *testing.T) {
 		"null":               {"null", "apiVersion is missing", "cni.networking.x-k8s.io/v1alpha1"},
 		"no object":          {`["net1"]`, "cannot unmarshal array", "object"},
 		"cut off":            {`{"apiVersion":"cni.networking.x-k8s.io/v1alpha1"`, "invalid JSON", "object"},
-		"two objects":        {with(`"ifName":"net1"`) + "{}", "text after the JSON object", "one object"},
+		"two objects":        {with(`"ifName":"net1"`) + "{}", "after top-level value", "one JSON object"},
 		"no UTF-8":           {with(`"ifName":"net1` + "\xff" + `"`), "UTF-8", "UTF-8"},
 		"too long":           {with(`"ifName":"net1","config":` + strings.Replace(macvlan, "eth0", strings.Repeat("x", 10*1024), 1)), "at most 10240 are allowed", "smaller"},
 		"no version":         {`{"kind":"CNI","ifName":"net1"}`, "apiVersion is missing", `"cni.networking.x-k8s.io/v1alpha1" or "cni.dra.networking.x-k8s.io/v1alpha1"`},

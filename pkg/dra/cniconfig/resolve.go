@@ -26,9 +26,11 @@ package cniconfig
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
+	"github.com/containernetworking/cni/libcni"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
@@ -44,9 +46,11 @@ type Policy struct {
 	// name. Each trusts all authors of claims as root of the node. nil = a claim may
 	// give an interface name, but no configuration.
 	AllowClaimTypes []string
-	// Bare says whether a request may have a device of that name without a configuration:
+	// Bare reports whether a request may have a device of that name without a configuration:
 	// somebody else attaches it. nil = none may.
 	Bare func(device string) bool
+
+	allowAll bool // in place of AllowClaimTypes: the node is unknown
 }
 
 // Network is what one device of a claim's request becomes, as it goes on record: one interface
@@ -108,8 +112,7 @@ func (p Policy) network(claim *resourceapi.ResourceClaim, result resourceapi.Dev
 		return Network{}, refuse("", fmt.Sprintf("the device is of pool %q, this node's is %q", result.Pool, p.Pool),
 			"let the scheduler allocate it for the node of the pod")
 	}
-	configs := resourceclaim.ConfigForResult(claim.Status.Allocation.Devices.Config, result)
-	several, err := checkRequest(claim, result)
+	several, err := checkRequest(claim.Spec.Devices.Requests, result)
 	if err != nil {
 		return Network{}, err
 	}
@@ -123,6 +126,7 @@ func (p Policy) network(claim *resourceapi.ResourceClaim, result resourceapi.Dev
 		}
 		index++
 	}
+	configs := resourceclaim.ConfigForResult(claim.Status.Allocation.Devices.Config, result)
 	if p.Bare != nil && p.Bare(result.Device) && !slices.ContainsFunc(configs, p.isOurs) {
 		return allocated(result, index), nil
 	}
@@ -136,7 +140,7 @@ func allocated(result resourceapi.DeviceRequestAllocationResult, index int) (n N
 	return n
 }
 
-// SameShare says whether two are of one share of a device, or of no share.
+// SameShare reports whether two are of one share of a device, or of no share.
 func SameShare(a, b *types.UID) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
 
 // attach makes a network of a device and the configs that are for it. It is the index-th of its
@@ -155,15 +159,18 @@ func (p Policy) attach(configs []resourceapi.DeviceAllocationConfiguration, resu
 		return Network{}, err
 	}
 	parsed, wrong := list(params.config)
-	if err := first(wrong); err != nil {
+	if err := wrong.first(); err != nil {
 		return Network{}, err
+	}
+	for _, key := range slices.Sorted(maps.Keys(params.values)) {
+		if !slices.ContainsFunc(parsed.Plugins, func(p *libcni.PluginConfig) bool { return p.Network.Capabilities[key] }) {
+			return Network{}, refuse(key, fmt.Sprintf("%s %s: no plugin of network %s takes it", key, clip(string(params.values[key])), parsed.Name),
+				fmt.Sprintf(`leave it out, or have the DeviceClass give a plugin "capabilities": {%q: true}`, key))
+		}
 	}
 	n := allocated(result, index)
 	n.IfName, n.Network, n.CNIVersion, n.List = ifName, parsed.Name, parsed.CNIVersion, parsed.Bytes
 	n.Late, n.Capabilities, n.How, n.Driver = params.late, params.values, params.device, params.driver
-	if err := n.takes(parsed); err != nil {
-		return Network{}, err
-	}
 	return n, nil
 }
 
@@ -171,38 +178,36 @@ func (p Policy) isOurs(c resourceapi.DeviceAllocationConfiguration) bool {
 	return c.Opaque != nil && c.Opaque.Driver == p.Driver
 }
 
-// checkRequest refuses what no network can be made for, and says whether a request may have
+// checkRequest refuses what no network can be made for, and reports whether a request may have
 // several devices. An unknown mode of allocation must be refused, says the API.
-func checkRequest(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult) (several bool, wrong *Refusal) {
-	mode, count, admin, ok := lookUp(claim.Spec.Devices.Requests, result.Request)
+func checkRequest(requests []resourceapi.DeviceRequest, result resourceapi.DeviceRequestAllocationResult) (several bool, wrong *Refusal) {
+	isTrue := func(b *bool) bool { return b != nil && *b }
+	r := lookUp(requests, result.Request)
 	switch {
-	case !ok:
+	case r == nil:
 		return false, refuse("", "it is not in the claim's spec", "allocate the claim anew")
-	case admin || result.AdminAccess != nil && *result.AdminAccess:
+	case isTrue(r.AdminAccess) || isTrue(result.AdminAccess):
 		return false, refuse("adminAccess", "adminAccess: true: it gives devices that others have, and none of these is attached twice", "leave adminAccess out")
-	case mode != "" && mode != resourceapi.DeviceAllocationModeExactCount && mode != resourceapi.DeviceAllocationModeAll:
-		return false, refuse("allocationMode", fmt.Sprintf("allocationMode %q is not known", mode), "use allocationMode: ExactCount or All, or update the driver")
+	case !slices.Contains([]resourceapi.DeviceAllocationMode{"", resourceapi.DeviceAllocationModeExactCount, resourceapi.DeviceAllocationModeAll}, r.AllocationMode):
+		return false, refuse("allocationMode", fmt.Sprintf("allocationMode %q is not known", r.AllocationMode), "use allocationMode: ExactCount or All, or update the driver")
 	}
-	return mode == resourceapi.DeviceAllocationModeAll || count > 1, nil
+	return r.AllocationMode == resourceapi.DeviceAllocationModeAll || r.Count > 1, nil
 }
 
-// lookUp finds a request of a claim's spec, or a subrequest, by how an allocation
-// names it.
-func lookUp(requests []resourceapi.DeviceRequest, ref string) (mode resourceapi.DeviceAllocationMode, count int64, admin, ok bool) {
-	base := resourceclaim.BaseRequestRef(ref)
-	n := slices.IndexFunc(requests, func(r resourceapi.DeviceRequest) bool { return r.Name == base })
-	if n < 0 {
-		return "", 0, false, false
-	}
-	if exact := requests[n].Exactly; exact != nil {
-		return exact.AllocationMode, exact.Count, exact.AdminAccess != nil && *exact.AdminAccess, ref == base
-	}
-	for _, sub := range requests[n].FirstAvailable {
-		if resourceclaim.CreateSubRequestRef(base, sub.Name) == ref {
-			return sub.AllocationMode, sub.Count, false, true
+// lookUp finds a request of a claim's spec, or a subrequest, by how an allocation names it;
+// nil = it is not there. Of a subrequest it returns mode and count.
+func lookUp(requests []resourceapi.DeviceRequest, ref string) *resourceapi.ExactDeviceRequest {
+	for _, r := range requests {
+		if r.Exactly != nil && r.Name == ref {
+			return r.Exactly
+		}
+		for _, sub := range r.FirstAvailable {
+			if resourceclaim.CreateSubRequestRef(r.Name, sub.Name) == ref {
+				return &resourceapi.ExactDeviceRequest{AllocationMode: sub.AllocationMode, Count: sub.Count}
+			}
 		}
 	}
-	return "", 0, false, false
+	return nil
 }
 
 // Refusal says that a claim is against a rule of the driver.
@@ -222,12 +227,17 @@ func (r *Refusal) Error() string {
 
 func refuse(at, rule, remedy string) *Refusal { return &Refusal{At: at, Rule: rule, Remedy: remedy} }
 
-// first is what a claim is refused for: the first of all that is wrong.
-func first(list []*Refusal) *Refusal {
-	if len(list) == 0 {
+// refusals is all that is wrong.
+type refusals []*Refusal
+
+func (l *refusals) add(at, rule, remedy string) { *l = append(*l, refuse(at, rule, remedy)) }
+
+// first is what a claim is refused for; nil = nothing is wrong.
+func (l refusals) first() *Refusal {
+	if len(l) == 0 {
 		return nil
 	}
-	return list[0]
+	return l[0]
 }
 
 // quote keeps a message readable that quotes the configuration.
