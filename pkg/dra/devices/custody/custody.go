@@ -1,14 +1,13 @@
-// Package custody takes one of the node's own devices from the host, for a pod, and gives
-// it back as it was: its driver, and name, MTU and MAC of its interface, and what its PF has
-// set for it. What a device was is noted before the pod gets it ([Devices.Look]), so that
-// whoever reads the note can give it back ([Devices.Restore]).
+// Package custody notes what one of the node's devices is like before a pod gets it ([Devices.Look]), and
+// restores it afterwards ([Devices.Restore]): its driver, name, MTU and MAC of its interface, and what its PF
+// has set for it. It also binds functions to kernel drivers for pods.
 //
-// A device is found by its place on a bus. Its interface may be in a pod, and after the end
-// of the pod's network namespace it comes back when the kernel gets round to it
-// (net/core/dev.c, default_device_exit_batch): with the pod's name for it, and down.
+// A device is found by its place on a bus. Its interface may be in a pod. After the end of the pod's network
+// namespace the kernel moves it back some time later (net/core/dev.c, default_device_exit_batch), with the
+// pod's name for it, and down.
 //
-// It is not for devices that pods share, nor for what an earlier boot has noted: the kernel
-// forgets all of it, and so it does of a device whose place another one has.
+// The package is neither for devices that pods share nor for notes of an earlier boot: booting resets
+// devices. Nor does it restore a device that has replaced the noted one.
 package custody
 
 import (
@@ -25,32 +24,10 @@ import (
 )
 
 var (
-	// ErrGone says that the node has the device no more.
+	// ErrGone means that the device does not exist any more.
 	ErrGone = errors.New("the node has lost it")
-	// ErrAway says that a device's interface is not on the node, where it was.
+	// ErrAway means that a device's interface is not on the node, where it was.
 	ErrAway = errors.New("its interface is not on the node: it may be in another network namespace")
-)
-
-// A Mismatch is what could not be made as it was.
-type Mismatch struct {
-	What []string // see [Whats]
-	Err  error    // why not
-}
-
-func (m *Mismatch) Error() string {
-	return fmt.Sprintf("%s: not as before the ADD: %v", strings.Join(m.What, ", "), m.Err)
-}
-
-func (m *Mismatch) Unwrap() error { return m.Err }
-
-// The things of a device that are given back, beside the settings of a VF that its PF has: see
-// [link.VFSettings].
-const (
-	Away   = "away" // the interface is not back, which no setting changes
-	Driver = "driver"
-	Name   = "name" // of the interface
-	MTU    = "mtu"
-	MAC    = "mac"
 )
 
 // Links are the interfaces in the host's network namespace. [*link.Kernel] is one.
@@ -61,24 +38,56 @@ type Links interface {
 	SetVF(pf string, index int, setting string, to link.VFSettings) error
 }
 
-// Devices are those of the node. The methods may be called at once for different devices.
+// Devices are those of the node. The methods may be called concurrently for different devices.
 type Devices struct {
-	sys   *sysfs.FS
-	write func(name, text string) error
-	links Links
-
-	mu        sync.Mutex
-	unbinding map[string]chan error // by address: see unbound
+	sys       *sysfs.FS
+	write     func(name, text string) error
+	links     Links
+	unbinding sync.Map // of chan error, by address: see unbound
 }
 
-// New takes the node's /sys to read, what writes attributes below it ([sysfs.Writer]), and
-// its interfaces.
+// New returns the devices below sys. write is [sysfs.Writer] of the same /sys.
 func New(sys *sysfs.FS, write func(name, text string) error, links Links) *Devices {
-	return &Devices{sys: sys, write: write, links: links, unbinding: map[string]chan error{}}
+	return &Devices{sys: sys, write: write, links: links}
 }
 
-// Look notes what a device is like. It is [ErrGone] if there is none, and [ErrAway] if
-// somebody has its interface.
+// Former is what a device was like before an ADD, and what it is to be like after the DEL. It is valid
+// during the boot in which it was noted.
+type Former struct {
+	Bus    string `json:"bus"`             // where the device is: "pci", "auxiliary", "vdpa", ...
+	Device string `json:"device"`          // its name there
+	Inode  uint64 `json:"inode,omitempty"` // of its directory in /sys; 0 = unknown
+
+	Port     int    `json:"port,omitempty"`     // dev_port of its interface
+	PortName string `json:"portName,omitempty"` // phys_port_name
+
+	// Of a PCI function:
+	Driver   string `json:"driver,omitempty"`   // "" = unbound
+	Override string `json:"override,omitempty"` // driver_override
+
+	// Of its interface on the node, if there was one:
+	IfName string `json:"ifName,omitempty"`
+	MTU    int    `json:"mtu,omitempty"`
+	MAC    string `json:"mac,omitempty"` // "" = it has none of six bytes
+
+	VF *link.VFSettings `json:"vf,omitempty"` // of a VF; nil = its PF does not tell
+}
+
+// IsReplaced reports whether now is another device than the noted one: VFs were created again, or a card
+// was exchanged.
+func (f Former) IsReplaced(now Former) bool {
+	return f.Inode != 0 && now.Inode != 0 && f.Inode != now.Inode
+}
+
+// present is a device as it is now.
+type present struct {
+	Former
+	pf    string // interface of the PF that has the settings VF
+	index int    // of the VF on it
+}
+
+// Look notes what a device is like. The error is [ErrGone] if the device does not exist, and [ErrAway] if
+// its interface is not on the node.
 func (h *Devices) Look(d hostdev.Ref) (Former, error) {
 	at := d.Place()
 	f := Former{Bus: at.Bus, Device: at.Name}
@@ -96,10 +105,10 @@ func (h *Devices) Look(d hostdev.Ref) (Former, error) {
 	if err == nil && d.IfName != "" && now.IfName == "" && !strings.Contains(now.Driver, "vfio") {
 		err = fmt.Errorf("%s, %s: %w", now.Device, d.IfName, ErrAway)
 	}
-	return now, err
+	return now.Former, err
 }
 
-// State is what has become of a device that was noted before.
+// State says what has become of a device that was noted before.
 type State string
 
 // The states.
@@ -109,17 +118,12 @@ const (
 	Gone     State = "gone"
 )
 
-// State says what has become of a device; "" beside an error.
+// State returns what has become of a device; "" beside an error.
 func (h *Devices) State(f Former) (State, error) {
-	there, err := h.sys.HasDevice(f.Bus, f.Device)
-	if err != nil {
-		return "", err
-	}
-	if !there {
-		return Gone, nil
-	}
-	inode, err := h.sys.Inode(f.Bus, f.Device)
+	inode, err := h.inode(f)
 	switch {
+	case errors.Is(err, ErrGone):
+		return Gone, nil
 	case err != nil:
 		return "", err
 	case f.IsReplaced(Former{Inode: inode}):
@@ -128,28 +132,34 @@ func (h *Devices) State(f Former) (State, error) {
 	return Here, nil
 }
 
-// now is what a device is like that was noted before.
-func (h *Devices) now(f Former) (Former, error) {
+// inode returns the inode of the device in the place of f.
+func (h *Devices) inode(f Former) (uint64, error) {
+	there, err := h.sys.HasDevice(f.Bus, f.Device)
+	if err == nil && !there {
+		err = fmt.Errorf("%s: %w", f.Device, ErrGone)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return h.sys.Inode(f.Bus, f.Device)
+}
+
+// now returns what a noted device is like now.
+func (h *Devices) now(f Former) (present, error) {
 	now, err := h.read(f, func(p sysfs.Port) bool {
 		return p.DevPort == f.Port && (p.PortName == f.PortName || p.PortName == "" || f.PortName == "")
 	})
-	if err == nil && f.IsReplaced(now) {
+	if err == nil && f.IsReplaced(now.Former) {
 		err = fmt.Errorf("%s: another device is in its place: %w", f.Device, ErrGone)
 	}
 	return now, err
 }
 
-// read describes the device in the place of f, with the interface that is its by the first
-// test that one passes: its neighbour is another device.
-func (h *Devices) read(f Former, its ...func(sysfs.Port) bool) (Former, error) {
-	now := Former{Bus: f.Bus, Device: f.Device}
-	if there, err := h.sys.HasDevice(f.Bus, f.Device); err != nil {
-		return now, err
-	} else if !there {
-		return now, fmt.Errorf("%s: %w", f.Device, ErrGone)
-	}
-	var err error
-	if now.Inode, err = h.sys.Inode(f.Bus, f.Device); err != nil {
+// read describes the device in the place of f. Its interface is the first that passes the first test which
+// any passes; its other ports are devices of their own.
+func (h *Devices) read(f Former, tests ...func(sysfs.Port) bool) (now present, err error) {
+	now.Bus, now.Device = f.Bus, f.Device
+	if now.Inode, err = h.inode(f); err != nil {
 		return now, err
 	}
 	if f.Bus == "pci" {
@@ -161,31 +171,29 @@ func (h *Devices) read(f Former, its ...func(sysfs.Port) bool) (Former, error) {
 	if err != nil {
 		return now, err
 	}
-	at := -1
-	for _, is := range its {
-		if at < 0 {
-			at = slices.IndexFunc(ports, is)
+	for _, test := range tests {
+		n := slices.IndexFunc(ports, test)
+		if n < 0 {
+			continue
 		}
-	}
-	if at < 0 {
-		return now, nil
-	}
-	port := ports[at]
-	i, err := h.links.Interface("", port.Name)
-	if errors.Is(err, link.ErrNoInterface) { // it has gone meanwhile
-		return now, nil
-	} else if err != nil {
-		return now, err
-	}
-	now.Port, now.PortName, now.IfName, now.MTU = port.DevPort, port.PortName, i.Name, i.MTU
-	if len(i.MAC) == 6 {
-		now.MAC = i.MAC.String()
+		i, err := h.links.Interface("", ports[n].Name)
+		if errors.Is(err, link.ErrNoInterface) { // it has just gone
+			return now, nil
+		} else if err != nil {
+			return now, err
+		}
+		now.Port, now.PortName, now.IfName, now.MTU = ports[n].DevPort, ports[n].PortName, i.Name, i.MTU
+		if len(i.MAC) == 6 {
+			now.MAC = i.MAC.String()
+		}
+		break
 	}
 	return now, nil
 }
 
-// function reads what only a PCI function has.
-func (h *Devices) function(now *Former) error {
+// function reads what only a PCI function has. What the PF of a VF has set must be readable, as it would
+// be neither noted nor restored otherwise.
+func (h *Devices) function(now *present) error {
 	fn, err := h.fn(now.Device)
 	if err != nil {
 		return err
@@ -194,24 +202,31 @@ func (h *Devices) function(now *Former) error {
 	if now.Override, err = h.sys.Override(fn); err != nil || fn.PF == nil {
 		return err
 	}
-	pf, index, ok, err := h.onPF(fn)
+	away := fmt.Errorf("%s: its PF %s: %w", fn.Address, fn.PF, ErrAway)
+	pf := hostdev.Place{Bus: "pci", Name: fn.PF.String()}
+	ports, err := hostdev.Ports(h.sys, h.links, pf)
+	if err != nil {
+		return err
+	}
+	if len(ports) == 0 { // it may have none, without a network driver
+		has, err := h.sys.HasPorts(pf.Bus, pf.Name)
+		if has {
+			return away
+		}
+		return err
+	}
+	index, ok, err := h.sys.VFIndex(*fn.PF, fn.Address)
 	if !ok {
 		return err
 	}
-	vf, ok, err := h.links.VF(pf, index)
+	vf, ok, err := h.links.VF(ports[0].Name, index)
 	if errors.Is(err, link.ErrNoInterface) {
-		err = pfAway(fn)
+		return away
 	}
 	if ok {
-		now.VF = &vf.VFSettings
+		now.VF, now.pf, now.index = &vf.VFSettings, ports[0].Name, index
 	}
 	return err
-}
-
-// pfAway is the error of a VF whose PF cannot be asked: what the PF has set would be neither noted nor
-// restored.
-func pfAway(fn sysfs.Function) error {
-	return fmt.Errorf("%s: its PF %s: %w", fn.Address, fn.PF, ErrAway)
 }
 
 // fn reads a function once nothing holds its lock in the kernel: see unbound.
@@ -228,24 +243,4 @@ func (h *Devices) fn(address string) (sysfs.Function, error) {
 		err = fmt.Errorf("%s: %w", address, ErrGone)
 	}
 	return fn, err
-}
-
-// onPF returns the interface of a VF's PF, and the VF's number on it. ok is false if the PF has no
-// interface because no network driver drives it. If its interface is not on the node the error is
-// [ErrAway].
-func (h *Devices) onPF(fn sysfs.Function) (pf string, index int, ok bool, err error) {
-	at := hostdev.Place{Bus: "pci", Name: fn.PF.String()}
-	ports, err := hostdev.Ports(h.sys, h.links, at)
-	if err != nil {
-		return "", 0, false, err
-	}
-	if len(ports) == 0 {
-		has, err := h.sys.HasPorts(at.Bus, at.Name)
-		if has {
-			err = pfAway(fn)
-		}
-		return "", 0, false, err
-	}
-	index, ok, err = h.sys.VFIndex(*fn.PF, fn.Address)
-	return ports[0].Name, index, ok, err
 }

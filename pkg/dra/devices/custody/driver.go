@@ -6,37 +6,34 @@ import (
 	"time"
 )
 
-// MayBind refuses a driver that the kernel has not, and a function that no IOMMU isolates
-// from what the host uses: its group may hold nothing else than bridges, and functions that
-// are on that driver. Groups have new numbers after a reboot, so none is noted.
+// MayBind refuses a driver that the kernel does not have, and a function that no IOMMU isolates from what
+// the host uses: its group may contain only bridges and functions on the same driver.
 func (h *Devices) MayBind(f Former, driver string) error {
 	has, err := h.sys.HasDriver(driver)
+	if err == nil && !has {
+		err = fmt.Errorf("driver: %s: the kernel has no such driver: load the module %s on the node", driver, driver)
+	}
 	if err != nil {
 		return err
-	}
-	if !has {
-		return fmt.Errorf("driver: %s: the kernel has no such driver: load the module %s on the node", driver, driver)
 	}
 	group, others, err := h.Beside(f, driver)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if group == "" {
+	case group == "":
 		free, err := h.sys.WithoutIOMMU()
 		if err == nil && !free {
 			err = fmt.Errorf("driver: %s: no IOMMU isolates %s: enable it in the firmware and by a kernel parameter such as intel_iommu=on", driver, f.Device)
 		}
 		return err
-	}
-	if others != nil {
+	case others != nil:
 		return fmt.Errorf("driver: %s: IOMMU group %s of %s holds %s, too: bind them to %s first, or select a device with a group of its own",
 			driver, group, f.Device, strings.Join(others, ", "), driver)
 	}
 	return nil
 }
 
-// Beside names the IOMMU group of a function, and what it holds that is neither a bridge nor on
-// that driver.
+// Beside returns the IOMMU group of a function, and its members that are neither bridges nor on driver.
 func (h *Devices) Beside(f Former, driver string) (group string, others []string, err error) {
 	fn, err := h.fn(f.Device)
 	if err != nil {
@@ -51,34 +48,32 @@ func (h *Devices) Beside(f Former, driver string) (group string, others []string
 	return group, others, err
 }
 
-// Bind gives a function to a driver, which alone may have it until [Devices.Restore].
+// Bind binds a function to a driver, and no other may have it until [Devices.Restore].
 func (h *Devices) Bind(f Former, driver string) error { return h.bind(f.Device, driver, driver) }
 
-// bind gives a function to a driver, "" for none, and leaves it with that driver_override.
-// An override goes before what else would decide: the order of drivers, and
-// sriov_drivers_autoprobe.
+// bind binds a function to a driver, "" for none, and leaves it with that driver_override. An override
+// takes precedence over the order of drivers and sriov_drivers_autoprobe.
 func (h *Devices) bind(device, driver, override string) error {
 	attribute := "bus/pci/devices/" + device + "/driver_override"
 	fn, err := h.fn(device)
 	if err != nil {
 		return err
 	}
-	if fn.Driver != driver {
-		if err := h.set(attribute, driver); err != nil {
-			return err
-		}
-		if fn.Driver != "" {
-			if err := h.unbind(device, fn.Driver); err != nil {
-				return err
-			}
-		}
-		if driver != "" {
-			if err := h.set("bus/pci/drivers_probe", device); err != nil {
-				return err
-			}
+	set := func(name, text string) {
+		if err == nil {
+			err = h.set(name, text)
 		}
 	}
-	if err := h.set(attribute, override); err != nil {
+	if fn.Driver != driver {
+		set(attribute, driver)
+		if err == nil && fn.Driver != "" {
+			err = h.unbind(device, fn.Driver)
+		}
+		if driver != "" {
+			set("bus/pci/drivers_probe", device)
+		}
+	}
+	if set(attribute, override); err != nil {
 		return err
 	}
 	fn, err = h.fn(device)
@@ -88,7 +83,7 @@ func (h *Devices) bind(device, driver, override string) error {
 	return err
 }
 
-// set writes an attribute; empties it if text is "".
+// set writes an attribute; "" empties it.
 func (h *Devices) set(name, text string) error {
 	if err := h.write(name, text+"\n"); err != nil {
 		return fmt.Errorf("write %q: %w", text, err)
@@ -102,33 +97,24 @@ const patience = 5 * time.Second
 
 // unbind takes a function from its driver.
 func (h *Devices) unbind(device, driver string) error {
-	h.mu.Lock()
 	done := make(chan error, 1)
-	h.unbinding[device] = done
-	h.mu.Unlock()
+	h.unbinding.Store(device, done)
 	go func() { done <- h.set("bus/pci/drivers/"+driver+"/unbind", device) }()
 	return h.unbound(device)
 }
 
-// unbound waits for a call of unbind, be it of an earlier try. As long as that is in the
-// kernel it holds the lock of the device: whoever reads or writes its driver_override, or
-// probes, would hang with it.
+// unbound waits for a call of unbind, of an earlier try too. While the write is in the kernel it holds the
+// lock of the device: reading or writing its driver_override, or probing it, would hang.
 func (h *Devices) unbound(device string) error {
-	h.mu.Lock()
-	done := h.unbinding[device]
-	h.mu.Unlock()
-	if done == nil {
+	done, ok := h.unbinding.Load(device)
+	if !ok {
 		return nil
 	}
-	late := time.NewTimer(patience)
-	defer late.Stop()
 	select {
-	case err := <-done:
-		h.mu.Lock()
-		delete(h.unbinding, device)
-		h.mu.Unlock()
+	case err := <-done.(chan error):
+		h.unbinding.Delete(device)
 		return err
-	case <-late.C:
+	case <-time.After(patience):
 		return fmt.Errorf("%s: its driver does not let go of it: a process still has it open", device)
 	}
 }

@@ -4,16 +4,38 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 
 	"devinfo-cni.io/pkg/link"
 )
 
-// Whats are all things of a device that are given back.
+// The settings that are restored, beside those that the PF of a VF has: see [link.VFSettings].
+const (
+	Away   = "away" // the interface is not back, which no setting changes
+	Driver = "driver"
+	Name   = "name" // of the interface
+	MTU    = "mtu"
+	MAC    = "mac"
+)
+
+// Whats are all settings, in the order in which they are reported.
 func Whats() []string {
 	return []string{Away, Driver, Name, MTU, MAC, link.VFMAC, link.VFVLAN, link.VFTrust, link.VFSpoofCheck, link.VFLinkState, link.VFRate, link.VFGUID}
 }
 
-// Restore makes a device what it was, and tells what that took. It tries once: repeat it on
+// Mismatch is the error of settings that could not be restored.
+type Mismatch struct {
+	What []string // see [Whats]
+	Err  error    // why not
+}
+
+func (m *Mismatch) Error() string {
+	return fmt.Sprintf("%s: not as before the ADD: %v", strings.Join(m.What, ", "), m.Err)
+}
+
+func (m *Mismatch) Unwrap() error { return m.Err }
+
+// Restore makes a device what it was. It returns the settings that it changed. It tries once: repeat it on
 // [ErrAway] and on a [*Mismatch]. On [ErrGone] nothing is left to restore.
 func (h *Devices) Restore(f Former) (did []string, err error) {
 	if err := h.unbound(f.Device); err != nil {
@@ -24,8 +46,14 @@ func (h *Devices) Restore(f Former) (did []string, err error) {
 		return nil, err
 	}
 	if f.Bus == "pci" && (now.Driver != f.Driver || now.Override != f.Override) {
-		if did, err = h.restorePFMAC(f, now); err != nil {
-			return nil, &Mismatch{[]string{link.VFMAC}, err}
+		// An igbvf interface that is bound while its PF has set a MAC refuses its own until it is bound again.
+		for _, s := range h.leftOnPF(f, now) {
+			if s.what == link.VFMAC {
+				if err := s.set(); err != nil {
+					return nil, &Mismatch{[]string{s.what}, err}
+				}
+				did = append(did, s.what)
+			}
 		}
 		if err := h.bind(f.Device, f.Driver, f.Override); err != nil {
 			return did, &Mismatch{[]string{Driver}, err}
@@ -50,33 +78,12 @@ func (h *Devices) Restore(f Former) (did []string, err error) {
 	if err != nil {
 		return did, err
 	}
-	return judge(did, tried, left)
-}
-
-// restorePFMAC restores the MAC that the PF sets for a VF before the VF is bound to a driver. An igbvf
-// interface that is bound while its PF has set a MAC refuses its own MAC until it is bound again.
-func (h *Devices) restorePFMAC(f, now Former) (did []string, err error) {
-	if f.VF == nil || now.VF == nil {
-		return nil, nil
-	}
-	list, err := h.leftOnPF(f, *now.VF)
-	for _, s := range list {
-		if s.what == link.VFMAC {
-			return []string{s.what}, s.set()
-		}
-	}
-	return nil, err
-}
-
-// judge tells what was set from what could not be.
-func judge(did []string, tried map[string]error, left []setting) ([]string, error) {
-	m := new(Mismatch)
+	m := &Mismatch{}
 	for _, s := range left {
 		m.What = append(m.What, s.what)
-		switch err := tried[s.what]; {
-		case m.Err == nil:
+		if err := tried[s.what]; m.Err == nil {
 			m.Err = err
-		case err != nil:
+		} else if err != nil {
 			m.Err = fmt.Errorf("%w; %w", m.Err, err)
 		}
 		delete(tried, s.what)
@@ -86,63 +93,59 @@ func judge(did []string, tried map[string]error, left []setting) ([]string, erro
 			did = append(did, what)
 		}
 	}
-	switch {
-	case m.What == nil:
+	if left == nil {
 		return did, nil
-	case m.Err == nil:
+	}
+	if m.Err == nil {
 		m.Err = errors.New("the kernel accepted the change, but the value is still wrong")
 	}
 	return did, m
 }
 
-// A setting is one thing of a device that is not as it was.
+// setting is a setting of a device that is not as it was.
 type setting struct {
 	what string
 	onPF bool
 	set  func() error
 }
 
-// left are the settings that are not as they were, the name last.
-func (h *Devices) left(f Former) (list []setting, err error) {
+// left returns the settings that are not as they were, the name last.
+func (h *Devices) left(f Former) ([]setting, error) {
 	now, err := h.now(f)
 	if err != nil {
 		return nil, err
 	}
-	if f.IfName != "" && now.IfName == "" {
-		return nil, fmt.Errorf("%s, %s: %w", f.Device, f.IfName, ErrAway)
-	}
-	if f.VF != nil && now.VF != nil {
-		if list, err = h.leftOnPF(f, *now.VF); err != nil {
-			return nil, err
-		}
-	}
+	list := h.leftOnPF(f, now)
 	if f.IfName == "" {
 		return list, nil
 	}
-	change := func(what string, differs bool, to link.Change) {
-		if differs {
-			list = append(list, setting{what, false, func() error { return h.links.Change(now.IfName, to) }})
-		}
+	if now.IfName == "" {
+		return nil, fmt.Errorf("%s, %s: %w", f.Device, f.IfName, ErrAway)
 	}
 	mac, _ := net.ParseMAC(f.MAC)
-	change(MTU, f.MTU != now.MTU, link.Change{MTU: f.MTU})
-	change(MAC, f.MAC != "" && f.MAC != now.MAC, link.Change{MAC: mac})
-	change(Name, f.IfName != now.IfName, link.Change{Name: f.IfName})
+	for _, s := range []struct {
+		what    string
+		differs bool
+		to      link.Change
+	}{
+		{MTU, f.MTU != now.MTU, link.Change{MTU: f.MTU}},
+		{MAC, f.MAC != "" && f.MAC != now.MAC, link.Change{MAC: mac}},
+		{Name, f.IfName != now.IfName, link.Change{Name: f.IfName}},
+	} {
+		if s.differs {
+			list = append(list, setting{s.what, false, func() error { return h.links.Change(now.IfName, s.to) }})
+		}
+	}
 	return list, nil
 }
 
-// leftOnPF is the same for what a PF sets for a VF. Of what was not noted all stays as it is.
-func (h *Devices) leftOnPF(f Former, now link.VFSettings) (list []setting, err error) {
-	fn, err := h.fn(f.Device)
-	if err != nil {
-		return nil, err
+// leftOnPF returns those of left that a PF has for a VF. Those that were not noted stay as they are.
+func (h *Devices) leftOnPF(f Former, now present) (list []setting) {
+	if f.VF == nil || now.VF == nil {
+		return nil
 	}
-	pf, index, ok, err := h.onPF(fn)
-	if !ok {
-		return nil, err
+	for _, what := range f.VF.Unlike(*now.VF) {
+		list = append(list, setting{what, true, func() error { return h.links.SetVF(now.pf, now.index, what, *f.VF) }})
 	}
-	for _, what := range f.VF.Unlike(now) {
-		list = append(list, setting{what, true, func() error { return h.links.SetVF(pf, index, what, *f.VF) }})
-	}
-	return list, nil
+	return list
 }
