@@ -1,29 +1,29 @@
-// Package binding puts an allocated device into the CNI configuration of its request:
-// a configuration and a device in, a configuration or a refusal out.
+// Package binding puts an allocated device into the CNI configuration of its request.
 //
-// Which key of a plugin names a device is known for the plugins of [plugins]. For others
-// the parameters of the claim's class say it, in an extension of the Device Configuration
-// API:
+// For the plugins of [types] it knows which key names a device. For others the parameters of the claim's
+// class say it, in an extension of the Device Configuration API:
 //
 //	device:
 //	- plugin: example-cni
 //	  key: deviceID
 //
-// There the key alone is chosen; what it holds follows from the device. A configuration
-// that names another device by itself is refused.
+// That only selects the key; its value follows from the device. A configuration that names another device
+// is refused.
 package binding
 
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/hostdev"
 )
 
-// Bound is a configuration that has its device.
+// Bound is a configuration with its device.
 type Bound struct {
 	List json.RawMessage // the configuration list, as it is to be run
 	// DeviceID is the capability argument deviceID (CNI CONVENTIONS.md); "" = no plugin
@@ -31,11 +31,14 @@ type Bound struct {
 	DeviceID string
 }
 
+// plugin is a plugin's configuration.
+type plugin map[string]json.RawMessage
+
 // Bind puts a device, allocated as it is offered, into a configuration list. how says
 // where; nil is the usual place of each plugin. An error is a [*cniconfig.Refusal].
 func Bind(list json.RawMessage, d inventory.Device, as inventory.As, how cniconfig.How) (Bound, error) {
 	var fields map[string]json.RawMessage
-	var confs []map[string]json.RawMessage
+	var confs []plugin
 	err := json.Unmarshal(list, &fields)
 	if err == nil {
 		err = json.Unmarshal(fields["plugins"], &confs)
@@ -54,18 +57,17 @@ func Bind(list json.RawMessage, d inventory.Device, as inventory.As, how cniconf
 	if err != nil {
 		return Bound{}, err
 	}
-	if fields["plugins"], err = json.Marshal(confs); err == nil {
-		list, err = json.Marshal(fields)
-	}
-	if err != nil {
-		return Bound{}, refuse(fmt.Sprintf("config: %v", err), "give a list of plugins")
-	}
-	return Bound{List: list, DeviceID: b.deviceID}, nil
+	fields["plugins"] = encode(confs)
+	return Bound{List: encode(fields), DeviceID: b.deviceID}, nil
 }
 
-func refuse(rule, remedy string) *cniconfig.Refusal {
-	return &cniconfig.Refusal{Rule: rule, Remedy: remedy}
+// encode encodes texts and JSON that was decoded before, which cannot fail.
+func encode(value any) json.RawMessage {
+	raw, _ := json.Marshal(value)
+	return raw
 }
+
+func refuse(rule, remedy string) error { return &cniconfig.Refusal{Rule: rule, Remedy: remedy} }
 
 // binder is one Bind.
 type binder struct {
@@ -75,24 +77,23 @@ type binder struct {
 }
 
 // usual puts the device where each plugin looks for it.
-func (b *binder) usual(confs []map[string]json.RawMessage) error {
-	known := plugins()
+func (b *binder) usual(confs []plugin) error {
 	taken := false
 	for _, conf := range confs {
-		name := typeOf(conf)
-		if declares(conf) && b.device.ID() != "" && !b.shared {
+		name, capable := conf.name(), conf.capable()
+		if capable && b.device.ID() != "" && !b.shared {
 			if err := b.put(conf, cniconfig.RuntimeDeviceID); err != nil {
 				return err
 			}
 			taken = true
 		}
-		p, ok := known[name]
-		if !ok {
+		t, known := types()[name]
+		if !known {
 			continue
 		}
-		key, why := p.key(b.device, b.shared, declares(conf))
+		key, why := t.key(b.device, b.shared, capable)
 		if why != "" {
-			return refuse(fmt.Sprintf("plugin %s %s, and %s is allocated", name, why, b), p.remedy(name))
+			return refuse(fmt.Sprintf("plugin %s %s, and %s is allocated", name, why, b), remedy(name))
 		}
 		if key == "" {
 			continue
@@ -100,7 +101,7 @@ func (b *binder) usual(confs []map[string]json.RawMessage) error {
 		if err := b.put(conf, key); err != nil {
 			return err
 		}
-		taken = taken || !p.chained
+		taken = taken || !t.chained
 	}
 	if !taken {
 		return refuse(fmt.Sprintf("%s is allocated, and no plugin of the network is known to take it", b),
@@ -110,15 +111,15 @@ func (b *binder) usual(confs []map[string]json.RawMessage) error {
 }
 
 // as puts the device where the parameters say.
-func (b *binder) as(how cniconfig.How, confs []map[string]json.RawMessage) error {
+func (b *binder) as(how cniconfig.How, confs []plugin) error {
 	for _, place := range how {
 		for _, conf := range confs {
-			name := typeOf(conf)
+			name := conf.name()
 			if name != place.Plugin {
 				continue
 			}
-			if p, ok := plugins()[name]; ok && p.pciOnly && b.device.Aux != "" {
-				return refuse(fmt.Sprintf("plugin %s wants a PCI address, and %s is allocated", name, b), p.remedy(name))
+			if types()[name].pciOnly && b.device.Aux != "" {
+				return refuse(fmt.Sprintf("plugin %s wants a PCI address, and %s is allocated", name, b), remedy(name))
 			}
 			if err := b.put(conf, place.Key); err != nil {
 				return err
@@ -128,9 +129,9 @@ func (b *binder) as(how cniconfig.How, confs []map[string]json.RawMessage) error
 	return nil
 }
 
-// put sets a key of a plugin, unless it is there with another value.
-func (b *binder) put(conf map[string]json.RawMessage, key string) error {
-	name, value := typeOf(conf), b.value(key)
+// put sets a key of a plugin, unless it has another value already.
+func (b *binder) put(conf plugin, key string) error {
+	name, value := conf.name(), b.value(key)
 	switch {
 	case b.shared && key != "master" && key != "bridge":
 		return refuse(fmt.Sprintf("plugin %s: %s would take %s, which other pods share", name, key, b), "allocate an exclusive device, or use master or bridge")
@@ -138,7 +139,8 @@ func (b *binder) put(conf map[string]json.RawMessage, key string) error {
 		return refuse(fmt.Sprintf("plugin %s: %s is allocated, which has nothing for %s", name, b, key), "allocate another device, or name another key by device")
 	}
 	for other, raw := range conf {
-		if other != key && (strings.EqualFold(other, key) || names(name, key, other)) && !same(raw, b.value(other)) {
+		alike := strings.EqualFold(other, key) || name == "host-device" && slices.Contains(hostDeviceKeys(), other)
+		if other != key && alike && !same(raw, b.value(other)) {
 			return b.conflict(name, other, raw)
 		}
 	}
@@ -147,7 +149,14 @@ func (b *binder) put(conf map[string]json.RawMessage, key string) error {
 	}
 	if key == cniconfig.RuntimeDeviceID {
 		b.deviceID = value
-		return b.checkRuntime(name, conf["runtimeConfig"])
+		var runtime map[string]json.RawMessage
+		_ = json.Unmarshal(conf["runtimeConfig"], &runtime)
+		for other, raw := range runtime {
+			if strings.EqualFold(other, "deviceID") && !same(raw, value) {
+				return b.conflict(name, key, raw)
+			}
+		}
+		return nil
 	}
 	if raw, there := conf[key]; there && string(raw) != `""` && string(raw) != "null" {
 		if !same(raw, value) {
@@ -155,25 +164,7 @@ func (b *binder) put(conf map[string]json.RawMessage, key string) error {
 		}
 		return nil
 	}
-	text, err := json.Marshal(value)
-	if err != nil {
-		return err
-	}
-	conf[key] = text
-	return nil
-}
-
-// checkRuntime refuses a runtimeConfig in the configuration that names another device.
-func (b *binder) checkRuntime(name string, raw json.RawMessage) error {
-	var runtime map[string]json.RawMessage
-	if raw == nil || json.Unmarshal(raw, &runtime) != nil {
-		return nil
-	}
-	for key, id := range runtime {
-		if strings.EqualFold(key, "deviceID") && !same(id, b.deviceID) {
-			return b.conflict(name, cniconfig.RuntimeDeviceID, id)
-		}
-	}
+	conf[key] = encode(value)
 	return nil
 }
 
@@ -181,7 +172,7 @@ func (b *binder) conflict(name, key string, raw json.RawMessage) error {
 	return refuse(fmt.Sprintf("plugin %s: the config says %s: %s, and %s is allocated", name, key, raw, b), "leave "+key+" out of the config: the driver sets what is needed")
 }
 
-// same says whether a value of the configuration is the device's, "" for none; PCI addresses have
+// same reports whether a value of the configuration is that of the device, "" = none. PCI addresses have
 // two spellings.
 func same(raw json.RawMessage, value string) bool {
 	var text string
@@ -206,13 +197,106 @@ func (b *binder) String() string {
 	return text + ")"
 }
 
-func typeOf(conf map[string]json.RawMessage) (name string) {
-	_ = json.Unmarshal(conf["type"], &name) // libcni has read it before
+// name returns the plugin's type, which libcni has read before.
+func (p plugin) name() (name string) {
+	_ = json.Unmarshal(p["type"], &name)
 	return name
 }
 
-// declares says whether a plugin has the capability deviceID.
-func declares(conf map[string]json.RawMessage) bool {
+// capable reports whether a plugin declares the capability deviceID.
+func (p plugin) capable() bool {
 	var capabilities map[string]bool
-	return json.Unmarshal(conf["capabilities"], &capabilities) == nil && capabilities["deviceID"]
+	return json.Unmarshal(p["capabilities"], &capabilities) == nil && capabilities["deviceID"]
+}
+
+// value returns what a key holds for the device; "" = nothing.
+func (b *binder) value(key string) string {
+	d := b.device
+	switch key {
+	case "deviceID", cniconfig.RuntimeDeviceID:
+		return d.ID()
+	case "pciBusID":
+		if d.Aux == "" {
+			return d.ID()
+		}
+	case "bridge":
+		if d.Kind == hostdev.Bridge || d.Kind == hostdev.OVS {
+			return d.IfName
+		}
+	case "device", "master":
+		return d.IfName
+	}
+	return ""
+}
+
+// hostDeviceKeys are the keys of host-device that name its device.
+func hostDeviceKeys() []string { return []string{"device", "hwaddr", "kernelpath", "pciBusID"} }
+
+// pluginType is a type of CNI plugin.
+type pluginType struct {
+	kinds   []hostdev.Kind // that it can attach
+	bridges []hostdev.Kind // whose interface is its bridge
+	wants   string         // in words; "" = it ignores other devices
+	into    string         // the key for devices of kinds
+	pciOnly bool           // it does not know auxiliary names
+	chained bool           // it adds to what another plugin has attached
+}
+
+// types are the types whose keys are known, from the code of each.
+func types() map[string]pluginType {
+	functions := []hostdev.Kind{hostdev.VF, hostdev.PF, hostdev.NIC}
+	devices := append(functions, hostdev.SF, hostdev.VDPA)
+	vf, bridge, ovs := []hostdev.Kind{hostdev.VF}, []hostdev.Kind{hostdev.Bridge}, []hostdev.Kind{hostdev.OVS}
+	master := pluginType{kinds: []hostdev.Kind{hostdev.PF, hostdev.NIC, hostdev.Bond, hostdev.Bridge, hostdev.OVS}, wants: "wants a master", into: "master"}
+	return map[string]pluginType{
+		"sriov":              {kinds: vf, wants: "wants a VF", into: "deviceID", pciOnly: true},
+		"ib-sriov":           {kinds: []hostdev.Kind{hostdev.VF, hostdev.PF}, wants: "wants a VF, or a PF on vfio-pci", into: "deviceID", pciOnly: true},
+		"accelerated-bridge": {kinds: vf, bridges: bridge, wants: "wants a VF or a bridge", into: "deviceID", pciOnly: true},
+		"ovs":                {kinds: []hostdev.Kind{hostdev.VF, hostdev.VDPA}, bridges: ovs, wants: "wants a VF, a vDPA device on one, or a bridge of Open vSwitch", into: "deviceID", pciOnly: true},
+		"rdma":               {kinds: functions, wants: "wants a PCI function", into: "deviceID", pciOnly: true, chained: true},
+		"host-device":        {kinds: devices, wants: "wants a device", into: "pciBusID"},
+		"devinfo":            {kinds: devices, into: "deviceID", chained: true},
+		"bridge":             {bridges: bridge, wants: "wants a Linux bridge"},
+		"macvlan":            master,
+		"ipvlan":             master,
+		"vlan":               master,
+		"ipoib":              master,
+	}
+}
+
+// key returns the key that a device goes into, "" = none. why is not "" if the plugin cannot have the device.
+func (p pluginType) key(d inventory.Device, shared, capable bool) (key, why string) {
+	known := slices.Contains(p.kinds, d.Kind)
+	switch {
+	case slices.Contains(p.bridges, d.Kind):
+		return "bridge", ""
+	case p.wants == "" && (shared || !known):
+		return "", ""
+	case shared && p.into != "master":
+		return "", p.wants + " of the pod's own"
+	case !known || p.into == "master" && d.IfName == "":
+		return "", p.wants
+	case p.pciOnly && (d.Aux != "" || d.ID() == ""):
+		return "", "wants a PCI address"
+	case p.into == "deviceID" && d.ID() == "":
+		return "", ""
+	case p.into != "pciBusID": // of host-device
+		return p.into, ""
+	case d.Kind == hostdev.VDPA && d.IfName == "":
+		return "", "moves interfaces and functions"
+	case d.Kind == hostdev.VDPA || d.ID() == "":
+		return "device", ""
+	case d.Aux == "":
+		return "pciBusID", ""
+	case capable: // it has an SF's name as capability argument
+		return "", ""
+	}
+	return "", `knows auxiliary devices by the capability deviceID only`
+}
+
+func remedy(plugin string) string {
+	if plugin == "host-device" {
+		return `give the plugin "capabilities": {"deviceID": true}, or select another device`
+	}
+	return "have the DeviceClass select such a device, or use another plugin"
 }
