@@ -2,10 +2,6 @@ package inventory
 
 import (
 	"context"
-	"fmt"
-	"io/fs"
-	"maps"
-	"slices"
 	"time"
 
 	"devinfo-cni.io/pkg/hostdev"
@@ -41,68 +37,6 @@ func Captured(file *hosttxt.Host) (Host, error) {
 		return Host{}, err
 	}
 	return Host{hostdev.Host{Sys: sysfs.New(file.Sys()), Links: links.Links, Switches: links}, links.Uplinks, links.Uses}, nil
-}
-
-// byName gives the records of the interfaces.
-func (h Host) byName() map[string]link.InterfaceRecord {
-	all := make(map[string]link.InterfaceRecord, len(h.Links))
-	for _, l := range h.Links {
-		all[l.Name] = l
-	}
-	return all
-}
-
-// uplinks gives the interfaces that must stay with the host, those of default routes, each with
-// the reason.
-func (h Host) uplinks() map[string]string {
-	why := map[string]string{}
-	for _, name := range h.Uplinks {
-		why[name] = "has a default route"
-	}
-	return h.downwards(why)
-}
-
-// downwards gives interfaces, each with the reason, and with them what these are made of (ports
-// of a bond or bridge, the lower interface of a VLAN), and so on.
-//
-// Of an Open vSwitch the kernel does not tell which port is on which bridge, so with one of its
-// bridges all its ports are.
-func (h Host) downwards(of map[string]string) map[string]string {
-	why, queue := map[string]string{}, slices.Sorted(maps.Keys(of))
-	for _, name := range queue {
-		why[name] = name + " " + of[name]
-	}
-	links := h.byName()
-	for len(queue) > 0 {
-		upper := links[queue[0]]
-		queue = queue[1:]
-		below := func(name, how string) {
-			if name != "" && why[name] == "" {
-				why[name] = fmt.Sprintf("%s %s %s, and %s", name, how, upper.Name, why[upper.Name])
-				queue = append(queue, name)
-			}
-		}
-		if upper.Info.Kind != "veth" { // whose link is its peer
-			below(upper.Link, "is below")
-		}
-		for _, l := range h.Links {
-			if l.Master != "" && (l.Master == upper.Name || l.Master == ovsSystem && upper.Info.Kind == kindOVS) {
-				below(l.Name, "is a port of")
-			}
-		}
-	}
-	return why
-}
-
-const (
-	ovsSystem = "ovs-system"  // the master of all ports of Open vSwitch (net/openvswitch/vport-netdev.c)
-	kindOVS   = "openvswitch" // of its bridges, and of other internal ports
-)
-
-// links gives the file system below /sys, whose links the library's helpers read.
-func (h Host) links() (fs.ReadLinkFS, bool) {
-	l, ok := h.Sys.Files().(fs.ReadLinkFS)
-	return l, ok
 }
 
 // Times are those of [Watch].

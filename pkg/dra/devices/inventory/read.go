@@ -3,6 +3,8 @@ package inventory
 import (
 	"cmp"
 	"fmt"
+	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 
@@ -14,26 +16,34 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// Read returns the network devices of a host with their attributes, ordered by name. It
-// fails if sysfs cannot be read; what a switch does not answer is a missing attribute, and a
-// warning.
+// Read returns the network devices of a host with their attributes, ordered by name. It fails if sysfs
+// cannot be read. A switch that does not answer is a missing attribute, and a warning.
 func Read(h Host) (devices []Device, warnings []string, err error) {
 	found, warnings, err := hostdev.Read(h.Host)
 	if err != nil {
 		return nil, nil, err
 	}
 	r := &reader{
-		host: h, links: h.byName(), uplinks: h.uplinks(), uses: h.downwards(h.Uses), warnings: warnings,
+		host: h, links: make(map[string]link.InterfaceRecord, len(h.Links)), warnings: warnings,
 		named: map[string]*device{}, roots: map[string]deviceattribute.DeviceAttribute{},
+	}
+	for _, l := range h.Links {
+		r.links[l.Name] = l
 	}
 	for _, d := range found {
 		r.take(d)
 	}
 	r.masters()
+	routes := map[string]string{}
+	for _, name := range h.Uplinks {
+		routes[name] = "has a default route"
+	}
+	uplinks, uses := r.downwards(routes), r.downwards(h.Uses)
 	for _, d := range r.devices {
-		if err := r.describe(d); err != nil {
+		if err := r.hardware(d); err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", d.Name, err)
 		}
+		d.Uplink, d.HostUse = uplinks[d.IfName], uses[d.IfName]
 		r.interfaceOf(d)
 	}
 	r.keepUplinks()
@@ -47,12 +57,9 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 
 // reader is one Read.
 type reader struct {
-	host    Host
-	links   map[string]link.InterfaceRecord
-	uplinks map[string]string
-	uses    map[string]string
-	roots   map[string]deviceattribute.DeviceAttribute // by the address of a function that is no VF
-
+	host     Host
+	links    map[string]link.InterfaceRecord
+	roots    map[string]deviceattribute.DeviceAttribute // by the address of a function that is no VF
 	devices  []*device
 	named    map[string]*device // by the name that it is published under
 	warnings []string
@@ -70,8 +77,7 @@ func (r *reader) add(d *device) {
 	r.devices, r.named[d.Name] = append(r.devices, d), d
 }
 
-// take adds a device that pods may have, and a NIC for each further interface of it, or of a
-// device that pods may not have.
+// take adds a device if pods may have it, and a NIC for each of its interfaces that is not the device's own.
 func (r *reader) take(found *hostdev.Device) {
 	ports := found.Ports
 	if name := nameOf(found); name != "" {
@@ -95,8 +101,8 @@ func (r *reader) take(found *hostdev.Device) {
 	}
 }
 
-// nameOf names a device that pods may have; "" = they may not. Of an SF of ice neither the
-// interface nor the representor can be told.
+// nameOf names a device that pods may have; "" = they may not. Neither the interface nor the representor of
+// an SF of ice can be found.
 func nameOf(d *hostdev.Device) string {
 	switch {
 	case d.PCI != "":
@@ -109,8 +115,8 @@ func nameOf(d *hostdev.Device) string {
 	return ""
 }
 
-// portName names the device of an interface after its place: the device that it is of, and its
-// port. Where drivers do not tell ports apart it is named after the interface.
+// portName names the device of an interface after its device and port. If the driver does not number its
+// ports, the interface gives the name.
 func (r *reader) portName(at hostdev.Place, p sysfs.Port) string {
 	place, port := at.Bus+"/"+at.Name, p.PortName
 	if p.DevPort > 0 {
@@ -136,15 +142,105 @@ func (r *reader) masters() {
 	}
 }
 
-// interfaceOf fills in what is known of the interface of a device.
+// hardware gives a device the attributes of its RDMA devices, of its function and of its PF.
+func (r *reader) hardware(d *device) error {
+	if d.found == nil {
+		return nil
+	}
+	if d.Kind != hostdev.VDPA {
+		rdma := d.found.RDMA
+		d.set(AttrRDMADevice, strings.Join(rdma.Devices, ","))
+		d.setBool(AttrRDMACapable, len(rdma.Devices)+len(rdma.Nodes) > 0)
+		if !rdma.Netdev && len(rdma.Devices) > 0 {
+			shared, err := r.host.Sys.IsRDMAShared()
+			if err != nil {
+				return err
+			}
+			d.Verbs, d.Closed = true, !shared
+			d.set(AttrLinkType, map[string]string{"Ethernet": "ether", "InfiniBand": "infiniband"}[rdma.LinkLayer])
+		}
+	}
+	fn, index := d.found.Function, d.found.Number
+	if fn == nil {
+		return nil
+	}
+	vendor, product, err := r.host.Sys.IDs(fn.Address)
+	if err != nil {
+		return err
+	}
+	d.set(AttrVendor, strings.TrimPrefix(vendor, "0x"))
+	d.set(AttrDevice, strings.TrimPrefix(product, "0x"))
+	node, ok, err := r.host.Sys.NUMANode(fn.Address)
+	if err != nil {
+		return err
+	}
+	if ok {
+		d.standard(deviceattribute.GetNUMANodeAttribute(node, deviceattribute.ScalarAttribute))
+	}
+	pf := fn.Address
+	if fn.PF != nil {
+		pf = *fn.PF
+	}
+	onFunction := d.Kind == hostdev.VDPA && d.Aux == ""
+	if d.PCI != "" || onFunction {
+		d.standard(deviceattribute.GetPCIBusIDAttribute(fn.Address.String()))
+	}
+	if onFunction && fn.PF != nil {
+		n, ok, err := r.host.Sys.VFIndex(pf, fn.Address)
+		if err != nil {
+			return err
+		}
+		if ok {
+			index = &n
+		}
+	}
+	if index != nil && d.Kind != hostdev.SF {
+		d.setInt(AttrVFIndex, *index)
+	}
+	r.above(d, pf.String())
+	return nil
+}
+
+// above gives a device the attributes of the PF that it is or is on: the root complex, the mode of the
+// eswitch, and, if it is on one, the PF's names and carrier and its own representor.
+func (r *reader) above(d *device, address string) {
+	root, known := r.roots[address]
+	if links, ok := r.host.Sys.Files().(fs.ReadLinkFS); ok && !known {
+		root, _ = deviceattribute.GetPCIeRootAttributeByPCIBusID(address, deviceattribute.WithFS(links))
+		r.roots[address] = root
+	}
+	d.standard(root, nil)
+	for pf := d.found; pf != nil; pf = pf.Parent {
+		if pf.PCI != address {
+			continue
+		}
+		d.set(AttrEswitchMode, pf.Eswitch)
+		if pf == d.found {
+			return
+		}
+		d.PFName, d.NoCarrier = pf.IfName, r.withoutCarrier(pf.IfName)
+		d.set(AttrPFName, pf.IfName)
+		d.set(AttrPFPCIBusID, pf.PCI)
+		d.set(AttrRepresentor, d.found.Representor)
+	}
+}
+
+// standard sets an attribute of Kubernetes' own helpers. They refuse some values, such as a PCI domain of
+// five digits, which leaves the attribute out.
+func (d *device) standard(a deviceattribute.DeviceAttribute, _ error) {
+	if a.Name != "" {
+		d.Attributes[a.Name] = a.Value
+	}
+}
+
+// interfaceOf sets the attributes of the interface of a device.
 func (r *reader) interfaceOf(d *device) {
-	d.Uplink, d.HostUse = r.uplinks[d.IfName], r.uses[d.IfName]
 	if d.IfName == "" {
 		return
 	}
 	l := r.links[d.IfName]
 	d.Port = l.Master
-	d.NoCarrier = d.NoCarrier || d.Kind == hostdev.Bond && r.withoutCarrier(d.IfName)
+	d.NoCarrier = d.NoCarrier || (isNIC(d.Kind) || d.Kind == hostdev.Bond) && r.withoutCarrier(d.IfName)
 	d.set(AttrIfName, d.IfName)
 	if l.MTU > 0 {
 		d.setInt(AttrMTU, l.MTU)
@@ -162,11 +258,46 @@ func (r *reader) interfaceOf(d *device) {
 	}
 }
 
-// withoutCarrier reports that an interface is up and has no carrier. One that is down has
-// none either, but is not expected to.
+// withoutCarrier reports whether an interface is up and has no carrier. One that is down is not expected to.
 func (r *reader) withoutCarrier(name string) bool {
 	l := r.links[name]
 	return slices.Contains(l.Flags, "UP") && (slices.Contains(l.Flags, "NO-CARRIER") || strings.EqualFold(l.OperState, "LOWERLAYERDOWN"))
+}
+
+const (
+	ovsSystem = "ovs-system"  // the master of all ports of Open vSwitch (net/openvswitch/vport-netdev.c)
+	kindOVS   = "openvswitch" // of its bridges, and of other internal ports
+)
+
+// downwards returns the interfaces of a map, each with the reason for its use, and with them the ports of
+// bonds and bridges, the lower interfaces of VLANs, and so on.
+//
+// The kernel does not show which port of Open vSwitch is on which bridge. So all its ports are returned with
+// one of its bridges.
+func (r *reader) downwards(of map[string]string) map[string]string {
+	why, queue := map[string]string{}, slices.Sorted(maps.Keys(of))
+	for _, name := range queue {
+		why[name] = name + " " + of[name]
+	}
+	for len(queue) > 0 {
+		upper := r.links[queue[0]]
+		queue = queue[1:]
+		below := func(name, how string) {
+			if name != "" && why[name] == "" {
+				why[name] = fmt.Sprintf("%s %s %s, and %s", name, how, upper.Name, why[upper.Name])
+				queue = append(queue, name)
+			}
+		}
+		if upper.Info.Kind != "veth" { // whose link is its peer
+			below(upper.Link, "is below")
+		}
+		for _, l := range r.host.Links {
+			if l.Master != "" && (l.Master == upper.Name || l.Master == ovsSystem && upper.Info.Kind == kindOVS) {
+				below(l.Name, "is a port of")
+			}
+		}
+	}
+	return why
 }
 
 // keepUplinks marks what an uplink is on, such as its PF, as needed by the host.
