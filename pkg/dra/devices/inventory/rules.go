@@ -1,7 +1,7 @@
 package inventory
 
 import (
-	"context"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -45,7 +45,17 @@ type Rule struct {
 	Publish      []string                   `json:"publish"`      // what a ResourceSlice has of the attributes in [AttributeNames], beside those that it always has; nil = all
 	ResourceName string                     `json:"resourceName"` // for Multus; of exclusive devices
 	Attachments  int64                      `json:"attachments"`  // capacity of a shared device; 0 = DefaultAttachments
-	Bandwidth    *resource.Quantity         `json:"bandwidth"`    // capacity of a shared device, bit/s
+	Bandwidth    *bandwidth                 `json:"bandwidth"`    // capacity of a shared device, bit/s
+}
+
+type bandwidth struct{ resource.Quantity }
+
+// UnmarshalJSON names the key in its error, which the error of a quantity does not.
+func (b *bandwidth) UnmarshalJSON(raw []byte) error {
+	if b.Quantity.UnmarshalJSON(raw) != nil {
+		return fmt.Errorf(`bandwidth: %s is no number of bit/s; write one such as "25G"`, raw)
+	}
+	return nil
 }
 
 // DefaultAttachments is how many pods a shared device is offered to: as many as a Linux
@@ -141,31 +151,12 @@ func keysOf(to any) (keys []string) {
 	return keys
 }
 
-// bandwidth refuses what is no quantity: the parser would not say which key it is.
-func bandwidth(raw json.RawMessage) error {
-	var r struct{ Bandwidth json.RawMessage }
-	if json.Unmarshal(raw, &r) != nil || r.Bandwidth == nil {
-		return nil
-	}
-	if new(resource.Quantity).UnmarshalJSON(r.Bandwidth) != nil {
-		return fmt.Errorf(`bandwidth: %s is no number of bit/s; write one such as "25G"`, r.Bandwidth)
-	}
-	return nil
-}
-
-func newRule(raw json.RawMessage) (rule, error) {
-	var r rule
-	err := bandwidth(raw)
-	if err == nil {
-		err = strictly(raw, &r.Rule)
-	}
-	if err != nil {
+func newRule(raw json.RawMessage) (r rule, err error) {
+	if err := strictly(raw, &r.Rule); err != nil {
 		return rule{}, err
 	}
-	for _, check := range []func() error{r.checkSelection, r.checkOffer, r.checkCapacity} {
-		if err := check(); err != nil {
-			return rule{}, err
-		}
+	if err := cmp.Or(r.checkSelection(), r.checkOffer(), r.checkCapacity()); err != nil {
+		return rule{}, err
 	}
 	if r.attributes, err = attributes(r.Attributes); err != nil {
 		return rule{}, err
@@ -173,10 +164,12 @@ func newRule(raw json.RawMessage) (rule, error) {
 	if r.published, err = published(r.Publish); err != nil {
 		return rule{}, err
 	}
-	if r.Select != "" {
-		if r.selects, err = compile(r.Select); err != nil {
-			return rule{}, fmt.Errorf("select: %w", err)
+	if r.Select != "" { // as in a DeviceClass
+		program := cel.GetCompiler(cel.Features{EnableConsumableCapacity: true}).CompileCELExpression(r.Select, cel.Options{})
+		if program.Error != nil {
+			return rule{}, fmt.Errorf("select: %s", program.Error.Detail)
 		}
+		r.selects = &program
 	}
 	return r, nil
 }
@@ -239,61 +232,4 @@ func (r *rule) checkCapacity() error {
 		return fmt.Errorf("bandwidth: %s is not a whole number of bit/s above 0", r.Bandwidth)
 	}
 	return nil
-}
-
-// choose finds the first rule that a device meets.
-func (r Rules) choose(d *Device, driver string) Decision {
-	c := Decision{Device: *d, Rule: -1, Why: "no rule names it"}
-	for n := range r.list {
-		met, err := r.list[n].meets(d, driver)
-		if err != nil {
-			c.Why = fmt.Sprintf("no rule names it; devices[%d].%v", n, err)
-			if c.failed == nil {
-				c.failed = map[int]error{}
-			}
-			c.failed[n] = err
-		}
-		if met {
-			return Decision{Device: *d, Rule: n, As: r.list[n].As, rule: &r.list[n], failed: c.failed}
-		}
-	}
-	return c
-}
-
-// compile takes what a DeviceClass's selector may say.
-func compile(expression string) (*cel.CompilationResult, error) {
-	program := cel.GetCompiler(cel.Features{EnableConsumableCapacity: true}).CompileCELExpression(expression, cel.Options{})
-	if program.Error != nil {
-		return nil, errors.New(program.Error.Detail)
-	}
-	return &program, nil
-}
-
-// meets says whether the device is one of the rule's; an error is that of its
-// expression, for example because it asks for an attribute that the device does not have.
-func (r *rule) meets(d *Device, driver string) (bool, error) {
-	for _, key := range []struct {
-		among []string
-		value string
-	}{{r.PCIAddresses, d.PCI}, {r.PFNames, d.PFName}, {r.IfNames, d.IfName}, {r.Drivers, d.Driver}} {
-		if len(key.among) > 0 && !slices.Contains(key.among, key.value) {
-			return false, nil
-		}
-	}
-	if r.selects == nil {
-		return true, nil
-	}
-	shared := r.As == Shared
-	met, _, err := r.selects.DeviceMatches(context.Background(), cel.Device{
-		Driver: driver, AllowMultipleAllocations: &shared, Attributes: d.Attributes,
-	})
-	if err != nil {
-		return false, fmt.Errorf("select: %w", err)
-	}
-	return met, nil
-}
-
-// names says that the rule gives the device's own name or address.
-func (r *rule) names(d *Device) bool {
-	return slices.Contains(r.IfNames, d.IfName) || slices.Contains(r.PCIAddresses, d.PCI)
 }

@@ -128,7 +128,7 @@ func (r *rule) capacity() map[resourceapi.QualifiedName]resourceapi.DeviceCapaci
 	if r.Bandwidth != nil {
 		none := *resource.NewQuantity(0, resource.DecimalSI)
 		all[Bandwidth] = resourceapi.DeviceCapacity{
-			Value: *r.Bandwidth, RequestPolicy: &resourceapi.CapacityRequestPolicy{
+			Value: r.Bandwidth.Quantity, RequestPolicy: &resourceapi.CapacityRequestPolicy{
 				Default: &none, ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: &none},
 			},
 		}
