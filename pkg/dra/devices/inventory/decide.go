@@ -11,25 +11,23 @@ import (
 // Situation is what decides, beside devices and rules, what is offered.
 type Situation struct {
 	Driver string // the DRA driver's name, for CEL's device.driver
-	// Sharing says that the API server keeps allowMultipleAllocations, as it does from
-	// Kubernetes 1.36 on.
+	// Sharing: the API server keeps allowMultipleAllocations, as it does from Kubernetes 1.36 on.
 	Sharing bool
-	// Ours are the devices, by name, that claims hold according to our own records, and how.
-	// They stay in the pool, as they were: see [Slices]. What keeps them busy is we; but they may
-	// be offered no more.
+	// Ours are the devices on record for claims, by name, and how the claims hold them. They stay in the
+	// pool: see [Slices].
 	Ours map[string]As
-	// Last is as what they were published: in a pod a device has lost what rules go by.
+	// Last are the devices as they were last published. In a pod a device loses facts that rules need.
 	Last Published
-	// Withheld are those of them that are not yet what they were before a pod had them.
+	// Withheld are those of Ours that are not restored yet.
 	Withheld map[string]bool
-	// Others are the devices that somebody else has, by PCI address, auxiliary name or vDPA
-	// name, each with the holder: see package others.
+	// Others are the devices allocated outside DRA, by PCI address, auxiliary name or vDPA name, each with
+	// its holder: see package others.
 	Others map[string]string
-	// Unknown says that Others may lack devices: one that is offered as exclusive is tainted.
+	// Unknown: Others may lack devices, so exclusive ones are tainted.
 	Unknown bool
 }
 
-// Decision says whether and how a device is offered.
+// Decision is whether and how a device is offered.
 type Decision struct {
 	Device Device
 	Rule   int    // index of the rule that the device meets; -1 = none
@@ -38,11 +36,11 @@ type Decision struct {
 
 	rule    *rule         // nil = none
 	on      *Decision     // of the device that it is on; nil = none
-	unknown bool          // somebody may have it
+	unknown bool          // it may be allocated outside DRA
 	failed  map[int]error // by rule: why its select has no result
 }
 
-// isBelow says whether the device is on another, or on what is.
+// isBelow reports whether the device is on another, directly or not.
 func (c *Decision) isBelow(other string) bool {
 	for up := c.on; up != nil; up = up.on {
 		if up.Device.Name == other {
@@ -52,14 +50,14 @@ func (c *Decision) isBelow(other string) bool {
 	return false
 }
 
-// Decide says for each device whether it is offered and, if not, why.
+// Decide returns for each device whether it is offered and, if not, why.
 func Decide(devices []Device, rules Rules, s Situation) []Decision {
 	decisions := make([]Decision, len(devices))
-	at, on := map[string]*Decision{}, map[string][]string{} // by name; to those on it
-	for n := range devices {
-		decisions[n] = rules.choose(s.asOffered(&devices[n]), s.Driver)
-		decisions[n].Device = devices[n]
-		at[devices[n].Name] = &decisions[n]
+	at, on := map[string]*Decision{}, map[string][]string{} // by name; the devices on it
+	for n, d := range devices {
+		decisions[n] = rules.choose(s.asOffered(&d), s.Driver)
+		decisions[n].Device = d
+		at[d.Name] = &decisions[n]
 	}
 	for n, d := range devices {
 		if decisions[n].on = at[d.On]; d.On != "" {
@@ -69,30 +67,33 @@ func Decide(devices []Device, rules Rules, s Situation) []Decision {
 	tied := s.tied(decisions)
 	for n := range decisions {
 		c := &decisions[n]
-		held := s.Ours[c.Device.Name]
-		switch {
+		switch held := s.Ours[c.Device.Name]; {
 		case c.Why != "":
-			continue
 		case held == Shared && c.As != Shared:
 			c.Why = "pods share it: it is offered as exclusive once no claim holds it"
-			continue
 		case held == Exclusive && c.As != Exclusive:
 			c.Why = "a claim has it to itself: it is offered as shared once no claim holds it"
-			continue
-		case held == Exclusive: // what else keeps it busy is the claim
+		case held == Exclusive: // the claim is what else would keep it busy
 			c.Why = c.Device.UsedByHost()
-			continue
-		}
-		if c.Why = s.against(c, on[c.Device.Name]); c.Why == "" && c.As == Exclusive {
-			c.Why, c.unknown = tied[c.Device.Name], s.Unknown
+		default:
+			if c.Why = s.against(c, on[c.Device.Name]); c.Why == "" && c.As == Exclusive {
+				c.Why, c.unknown = tied[c.Device.Name], s.Unknown
+			}
 		}
 	}
-	s.exclude(decisions)
+	for n := range decisions { // a device and one that it is on are the same hardware
+		c := &decisions[n]
+		for up := c.on; up != nil && c.Why == "" && c.As == Exclusive; up = up.on {
+			if up.Why == "" && up.As == Exclusive && s.Ours[up.Device.Name] == "" {
+				up.Why = fmt.Sprintf("%s on it is offered", c.Device.Name)
+			}
+		}
+	}
 	return decisions
 }
 
-// StillOffers says whether decisions of a moment ago, by name, hold for a device that they offer. If
-// it cannot tell it says no.
+// StillOffers reports whether recent decisions, by name, hold for a device that they offer. It returns false
+// if it cannot tell.
 func (s Situation) StillOffers(decisions map[string]Decision, name string) bool {
 	c, there := decisions[name]
 	if !there || c.Why != "" {
@@ -101,16 +102,16 @@ func (s Situation) StillOffers(decisions map[string]Decision, name string) bool 
 	if c.As != Exclusive {
 		return true
 	}
-	var line []Decision // what ties it is on it, or what it is on: not a thousand others
 	for other, d := range decisions {
-		if other == name || d.isBelow(name) || c.isBelow(other) {
-			line = append(line, d)
+		if (d.isBelow(name) || c.isBelow(other)) && s.isHeld(&d.Device) {
+			return false
 		}
 	}
-	return s.others(&c.Device) == "" && s.tied(line)[name] == ""
+	return s.others(&c.Device) == ""
 }
 
-// asOffered is a device with what rules go by as it was when it was offered, if a claim has it.
+// asOffered returns a device with the facts that rules need as they were when it was offered, if a claim
+// has it.
 func (s Situation) asOffered(d *Device) *Device {
 	last, known := s.Last[d.Name]
 	if !known || s.Ours[d.Name] != Exclusive {
@@ -127,44 +128,43 @@ func (s Situation) asOffered(d *Device) *Device {
 	return &was
 }
 
-// others says which of the others has a device; "" = none.
+// others returns who has a device outside DRA; "" = nobody.
 func (s Situation) others(d *Device) string {
 	return cmp.Or(s.Others[d.ID()], s.Others[d.text(PCIBusID)], s.Others[d.VDPA])
 }
 
-// tied says of devices, by name, that somebody has what they are on, or what is on them.
-// That goes by nothing that rules name: a device in a pod has lost its interface.
+// isHeld reports whether a device is held exclusively.
+func (s Situation) isHeld(d *Device) bool {
+	return s.Withheld[d.Name] || s.Ours[d.Name] == Exclusive || s.Ours[d.Name] == "" && s.others(d) != ""
+}
+
+// tied returns the devices that are on a held device, or have a held one on them, each with the reason. It
+// reads no fact that rules need, since a device in a pod has lost its interface.
 func (s Situation) tied(decisions []Decision) map[string]string {
 	why := map[string]string{}
-	tie := func(c *Decision, has *Device, how string) {
-		text := fmt.Sprintf("a claim holds %s, %s", has.Name, how)
-		if others := s.others(has); others != "" {
-			text = fmt.Sprintf("%s, %s: %s", has.Name, how, others)
+	tie := func(c *Decision, to *Device, how string) {
+		switch by := s.others(to); {
+		case !s.isHeld(to) || why[c.Device.Name] != "":
+		case by != "":
+			why[c.Device.Name] = fmt.Sprintf("%s, %s: %s", to.Name, how, by)
+		default:
+			why[c.Device.Name] = fmt.Sprintf("a claim holds %s, %s", to.Name, how)
 		}
-		why[c.Device.Name] = cmp.Or(why[c.Device.Name], text)
 	}
 	for n := range decisions {
 		c := &decisions[n]
 		for up := c.on; up != nil; up = up.on {
-			if s.isHeld(&up.Device) {
-				tie(c, &up.Device, "which it is on")
-			}
-			if s.isHeld(&c.Device) {
-				tie(up, &c.Device, "which is on it")
-			}
+			tie(c, &up.Device, "which it is on")
+			tie(up, &c.Device, "which is on it")
 		}
 	}
 	return why
 }
 
-// isHeld says whether somebody has a device to himself.
-func (s Situation) isHeld(d *Device) bool {
-	return s.Withheld[d.Name] || s.Ours[d.Name] == Exclusive || s.Ours[d.Name] == "" && s.others(d) != ""
-}
-
-// against gives the reason for leaving out a device that a rule names; "" = none.
+// against returns why a device that a rule names is left out; "" = it is not. on are the devices on it.
 func (s Situation) against(c *Decision, on []string) string {
 	d := &c.Device
+	useless := d.moved() || d.Verbs && d.IfName == "" && len(on) > 0
 	switch {
 	case d.Port != "":
 		return d.UsedByHost()
@@ -182,13 +182,21 @@ func (s Situation) against(c *Decision, on []string) string {
 		return s.others(d)
 	case d.Kind == hostdev.VDPA && d.text(AttrVDPADriver) == "":
 		return "no driver is bound to it: bind vhost_vdpa or virtio_vdpa"
-	case d.moved() || d.Verbs && d.IfName == "" && len(on) > 0:
-		return lacks(d, on)
+	case useless && len(on) > 0:
+		return fmt.Sprintf("it has no interface here, but %s on it", count(on))
+	case useless && d.PCI != "" && d.Driver == "":
+		return "no driver is bound to it"
+	case useless && d.Closed:
+		return "it has no interface, and its RDMA devices are the host's network namespace's alone: rdma system set netns shared opens them to pods"
+	case useless:
+		return noInterface
 	case c.rule.ResourceName != "" && d.ID() == "":
 		return "the rule gives a resourceName, and the device has neither PCI address nor auxiliary name for Multus"
 	}
 	return ""
 }
+
+const noInterface = "it has no interface here, as if it were in another network namespace"
 
 func (s Situation) againstShared(c *Decision) string {
 	d := &c.Device
@@ -203,30 +211,4 @@ func (s Situation) againstShared(c *Decision) string {
 		return "the API server cannot share devices, as Kubernetes can from 1.36 on"
 	}
 	return ""
-}
-
-// lacks says why a device is of no use that has no interface.
-func lacks(d *Device, on []string) string {
-	switch {
-	case len(on) > 0:
-		return fmt.Sprintf("it has no interface here, but %s on it", count(on))
-	case d.PCI != "" && d.Driver == "":
-		return "no driver is bound to it"
-	case d.Closed:
-		return "it has no interface, and its RDMA devices are the host's network namespace's alone: rdma system set netns shared opens them to pods"
-	}
-	return "it has no interface here, as if it were in another network namespace"
-}
-
-// exclude leaves out devices that others are on which are offered: the same hardware is not
-// given twice.
-func (s Situation) exclude(decisions []Decision) {
-	for n := range decisions {
-		c := &decisions[n]
-		for up := c.on; up != nil && c.Why == "" && c.As == Exclusive; up = up.on {
-			if up.Why == "" && up.As == Exclusive && s.Ours[up.Device.Name] == "" {
-				up.Why = fmt.Sprintf("%s on it is offered", c.Device.Name)
-			}
-		}
-	}
 }

@@ -1,14 +1,14 @@
 // Package inventory decides which of a node's network devices are offered by Dynamic
-// Resource Allocation, and as what: values in, values out.
+// Resource Allocation, and how.
 //
 //	host  := Live(sys)                       // or Captured(file)
 //	list  := Read(host)                      // all devices, with their attributes
-//	rules := ParseRules(configuration)       // what the administrator names
+//	rules := ParseRules(configuration)       // the devices that the administrator offers
 //	all   := Decide(list, rules, situation)  // each device: offered, or why not
-//	pool  := Slices(all, held)               // what is published
+//	pool  := Slices(all, held, last)         // the content of the ResourceSlices
 //
-// Nothing is offered that no rule names. A device that a claim holds stays published as
-// it last was, so that a pod's start and end leave the ResourceSlices alone.
+// A device that a claim holds stays published as it last was, so that pods that start and end do not
+// change the ResourceSlices.
 package inventory
 
 import (
@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"devinfo-cni.io/pkg/hostdev"
+	"devinfo-cni.io/pkg/link"
 )
 
 // Pods can share a NIC or a master; the latter no pod can have to itself.
@@ -62,14 +63,12 @@ func (d *Device) text(name resourceapi.QualifiedName) string {
 	return ""
 }
 
-// moved reports that the device has neither an interface here nor a driver that needs none:
-// its interface is in another network namespace, or the device is of no use as it is.
+// moved reports whether the device has neither an interface here nor a driver that needs none. Its interface
+// may be in another network namespace.
 func (d *Device) moved() bool {
-	switch {
-	case d.Kind == hostdev.VDPA || d.IfName != "" || d.Verbs && !d.Closed:
-		return false
-	}
-	return !strings.Contains(d.Driver, "vfio") && !slices.Contains([]string{"uio_pci_generic", "igb_uio"}, d.Driver)
+	withoutInterface := d.Kind == hostdev.VDPA || d.Verbs && !d.Closed ||
+		strings.Contains(d.Driver, "vfio") || d.Driver == "uio_pci_generic" || d.Driver == "igb_uio"
+	return d.IfName == "" && !withoutInterface
 }
 
 // UsedByHost says why it is not for pods, whoever has it; "" = it may be.
@@ -99,84 +98,67 @@ func (d *Device) setBool(name resourceapi.QualifiedName, value bool) {
 	d.Attributes[name] = resourceapi.DeviceAttribute{BoolValue: &value}
 }
 
-const functionPrefix = "pci-"
-
 // functionName names the device of a PCI function: "pci-0000-8a-00-2".
 func functionName(address string) string {
-	return functionPrefix + strings.NewReplacer(":", "-", ".", "-").Replace(address)
+	return "pci-" + strings.NewReplacer(":", "-", ".", "-").Replace(address)
 }
 
-// spell makes a DNS label of a kernel's name, behind the prefix "net", "aux" or "vdpa".
-// Different names have different labels. A name that is one by itself stays legible:
-// "net-br-ex"; in any other, behind an "x", each byte that a label cannot hold is two
-// hexadecimal digits behind a "-", and "-" is doubled: "netx-bond0-2e100" is bond0.100.
+// spell makes a DNS label of a kernel's name, behind the prefix "net", "aux" or "vdpa". Different names have
+// different labels. A name that is a DNS label stays as it is: "net-br-ex". In any other, behind an "x", each
+// byte that a label cannot hold is two hexadecimal digits behind a "-", and "-" is doubled: "netx-bond0-2e100"
+// is bond0.100. The end of a label that is too long is replaced by a hash of the name.
 func spell(prefix, name string) string {
-	if plain := prefix + "-" + name; len(validation.IsDNS1123Label(name)) == 0 && len(plain) <= validation.DNS1123LabelMaxLength {
+	const most, digits = validation.DNS1123LabelMaxLength, 20
+	if plain := prefix + "-" + name; len(validation.IsDNS1123Label(name)) == 0 && len(plain) <= most {
 		return plain
 	}
-	var b strings.Builder
-	b.WriteString(prefix + "x-")
+	label := prefix + "x-"
 	for i := range len(name) {
-		c := name[i]
-		switch {
+		switch c := name[i]; {
 		case c >= 'a' && c <= 'z' || c >= '0' && c <= '9':
-			b.WriteByte(c)
+			label += string(c)
 		case c == '-' && i < len(name)-1:
-			b.WriteString("--")
+			label += "--"
 		default:
-			fmt.Fprintf(&b, "-%02x", c)
+			label += fmt.Sprintf("-%02x", c)
 		}
 	}
-	return shorten(b.String(), name)
-}
-
-// shorten replaces the end of a label that is too long, which no interface's is, by 80
-// bits of the name's hash.
-func shorten(label, name string) string {
-	const digits = 20
-	if len(label) <= validation.DNS1123LabelMaxLength {
+	if len(label) <= most {
 		return label
 	}
 	sum := sha256.Sum256([]byte(name))
-	kept := strings.TrimRight(label[:validation.DNS1123LabelMaxLength-digits-1], "-")
-	return fmt.Sprintf("%s-%x", kept, sum[:digits/2])
+	return fmt.Sprintf("%s-%x", strings.TrimRight(label[:most-digits-1], "-"), sum[:digits/2])
 }
 
-// Busy says why a device of the host cannot be taken from its driver now; "" = it can. That
-// goes beyond [Decide]: a plugin that moves an interface leaves it what it is.
+// Busy returns why a device of the host cannot be unbound from its driver now; "" = it can. It is stricter
+// than [Decide], because a plugin that moves an interface does not destroy it.
 func Busy(h Host, name string) (string, error) {
 	devices, _, err := Read(h)
 	if err != nil {
 		return "", err
 	}
-	var d *Device
 	var on []string
-	for n := range devices {
-		if devices[n].Name == name {
-			d = &devices[n]
-		}
-		if devices[n].On == name {
-			on = append(on, devices[n].Name)
+	for _, d := range devices {
+		if d.On == name {
+			on = append(on, d.Name)
 		}
 	}
-	switch {
-	case d == nil:
+	n := slices.IndexFunc(devices, func(d Device) bool { return d.Name == name })
+	if n < 0 {
 		return "the node has lost it", nil
+	}
+	d := devices[n]
+	upper := slices.IndexFunc(h.Links, func(l link.InterfaceRecord) bool { return d.IfName != "" && l.Link == d.IfName })
+	switch {
 	case d.UsedByHost() != "":
 		return d.UsedByHost(), nil
 	case len(on) > 0:
 		return fmt.Sprintf("it has %s on it: they would lose their parent", count(on)), nil
 	case d.moved() && d.Driver != "":
-		return "it has no interface here, as if it were in another network namespace", nil
-	case d.IfName == "":
-		return "", nil
-	}
-	for _, l := range h.Links {
-		if l.Link == d.IfName {
-			return fmt.Sprintf("%s is on %s", l.Name, d.IfName), nil
-		}
-	}
-	if d.HostUse != "" {
+		return noInterface, nil
+	case upper >= 0:
+		return fmt.Sprintf("%s is on %s", h.Links[upper].Name, d.IfName), nil
+	case d.IfName != "" && d.HostUse != "":
 		return "the host uses it: " + d.HostUse, nil
 	}
 	return "", nil
