@@ -18,8 +18,7 @@ import (
 // Domain is the domain of this project's own attributes.
 const Domain = "devinfo-cni.io"
 
-// The attributes of a device. Which of them a device has depends on its kind and on what
-// the kernel says: see docs/dra/inventory.md.
+// The attributes of a device: see docs/dra/inventory.md.
 const (
 	PCIBusID = deviceattribute.StandardDeviceAttributePCIBusID
 	PCIeRoot = deviceattribute.StandardDeviceAttributePCIeRoot
@@ -58,8 +57,8 @@ const (
 const (
 	TaintNoCarrier  = Domain + "/no-carrier"  // the physical function is up, and has no carrier
 	TaintGone       = Domain + "/gone"        // a claim holds a device that the node has lost
-	TaintUnknown    = Domain + "/unknown"     // whether somebody has it is not known
-	TaintNotOffered = Domain + "/not-offered" // claims hold a device that no other may have
+	TaintUnknown    = Domain + "/unknown"     // it may be allocated outside DRA
+	TaintNotOffered = Domain + "/not-offered" // claims hold a device that no other claim may get
 )
 
 // AttributeNames are all attributes except those that rules give. docs/dra/inventory.md says what each means.
@@ -70,7 +69,7 @@ func AttributeNames() []resourceapi.QualifiedName {
 	}
 }
 
-// alwaysPublished are the attributes that the agent itself needs of what it has published.
+// alwaysPublished are the attributes that the driver itself needs.
 var alwaysPublished = []resourceapi.QualifiedName{AttrKind, AttrIfName, PCIBusID, AttrPFPCIBusID, AttrVFIndex}
 
 // published reads the names of attributes of [AttributeNames]; those of [Domain] may be without it.
@@ -78,20 +77,17 @@ func published(names []string) (list []resourceapi.QualifiedName, err error) {
 	if names == nil {
 		return nil, nil
 	}
-	list = slices.Clone(alwaysPublished)
 	var known []string
 	for _, name := range AttributeNames() {
 		known = append(known, strings.TrimPrefix(string(name), Domain+"/"))
 	}
+	list = slices.Clone(alwaysPublished)
 	for n, name := range names {
-		id := strings.TrimPrefix(name, Domain+"/")
-		if !slices.Contains(known, id) {
-			return nil, fmt.Errorf("publish[%d]: there is no attribute %q; did you mean %s?", n, name, config.Nearest(id, known))
+		at := slices.Index(known, strings.TrimPrefix(name, Domain+"/"))
+		if at < 0 {
+			return nil, fmt.Errorf("publish[%d]: there is no attribute %q; did you mean %s?", n, name, config.Nearest(strings.TrimPrefix(name, Domain+"/"), known))
 		}
-		if !strings.Contains(id, "/") {
-			id = Domain + "/" + id
-		}
-		list = append(list, resourceapi.QualifiedName(id))
+		list = append(list, AttributeNames()[at])
 	}
 	return list, nil
 }
@@ -104,21 +100,20 @@ func attributes(raw map[string]json.RawMessage) (map[resourceapi.QualifiedName]r
 	all := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
 	for _, key := range slices.Sorted(maps.Keys(raw)) {
 		name, err := attributeName(key)
+		if _, again := all[name]; again && err == nil {
+			err = errors.New("it is given twice, with and without its domain")
+		}
+		if err == nil {
+			all[name], err = attributeValue(raw[key])
+		}
 		if err != nil {
-			return nil, fmt.Errorf("attributes[%q]: %w", key, err)
-		}
-		if _, again := all[name]; again {
-			return nil, fmt.Errorf("attributes[%q]: it is given twice, with and without its domain", key)
-		}
-		if all[name], err = attributeValue(raw[key]); err != nil {
 			return nil, fmt.Errorf("attributes[%q]: %w", key, err)
 		}
 	}
 	return all, nil
 }
 
-// attributeName gives a name its domain. Those that are not the administrator's are
-// refused.
+// attributeName gives a name its domain. Names that are not the administrator's are refused.
 func attributeName(key string) (resourceapi.QualifiedName, error) {
 	domain, id, qualified := strings.Cut(key, "/")
 	if !qualified {
@@ -138,23 +133,20 @@ func attributeName(key string) (resourceapi.QualifiedName, error) {
 	return name, nil
 }
 
-func attributeValue(raw json.RawMessage) (a resourceapi.DeviceAttribute, err error) {
+func attributeValue(raw json.RawMessage) (resourceapi.DeviceAttribute, error) {
 	const limit = resourceapi.DeviceAttributeMaxValueLength
-	var text string
-	var number int64
-	var yes bool
+	var text, number, yes = new(string), new(int64), new(bool)
 	switch {
-	case json.Unmarshal(raw, &text) == nil && string(raw) != "null":
-		if len(text) > limit {
-			return a, fmt.Errorf("%q has %d bytes, at most %d are allowed", text, len(text), limit)
+	case string(raw) == "null":
+	case json.Unmarshal(raw, text) == nil:
+		if len(*text) > limit {
+			return resourceapi.DeviceAttribute{}, fmt.Errorf("%q has %d bytes, at most %d are allowed", *text, len(*text), limit)
 		}
-		a.StringValue = &text
-	case json.Unmarshal(raw, &number) == nil && string(raw) != "null":
-		a.IntValue = &number
-	case json.Unmarshal(raw, &yes) == nil && string(raw) != "null":
-		a.BoolValue = &yes
-	default:
-		return a, fmt.Errorf("%s is not a string, integer or boolean; write it in quotes", raw)
+		return resourceapi.DeviceAttribute{StringValue: text}, nil
+	case json.Unmarshal(raw, number) == nil:
+		return resourceapi.DeviceAttribute{IntValue: number}, nil
+	case json.Unmarshal(raw, yes) == nil:
+		return resourceapi.DeviceAttribute{BoolValue: yes}, nil
 	}
-	return a, nil
+	return resourceapi.DeviceAttribute{}, fmt.Errorf("%s is not a string, integer or boolean; write it in quotes", raw)
 }

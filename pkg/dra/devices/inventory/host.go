@@ -45,13 +45,11 @@ type Times struct {
 	Poll   time.Duration // after which the host is read, whether or not there was an event
 }
 
-// DefaultTimes react to an event within a second, and to a change without one within a
-// minute.
+// DefaultTimes are those of the driver.
 func DefaultTimes() Times { return Times{Settle: time.Second, Poll: time.Minute} }
 
-// Watch calls rebuild at once, and then whenever the host may have changed, until ctx
-// ends: t.Settle after an event, and t.Poll after it was called last. Events may end
-// (the channel is closed): then polling goes on.
+// Watch calls rebuild at once, t.Settle after an event, and t.Poll after the last call, until ctx ends.
+// Polling goes on after the channel of events is closed.
 func Watch(ctx context.Context, events <-chan struct{}, t Times, rebuild func(context.Context)) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -13,8 +13,8 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 )
 
-// A Slice is what a ResourceSlice of the node's pool has. That of package resourceslice would
-// bring the whole client of the API into programs that ask no API server.
+// Slice is the content of a ResourceSlice of the node's pool. The type of package resourceslice would add
+// the API's client to programs that ask no API server.
 type Slice struct {
 	Devices []resourceapi.Device `json:"devices,omitempty"`
 }
@@ -36,42 +36,40 @@ func PublishedIn(list []Slice) Published {
 	return all
 }
 
-// Slices returns the content of the pool: the devices that are offered, and ours, which
-// claims hold. The latter stay as they were last published, except for taints: what
-// the host shows of a device in a pod is not the whole truth.
+// Slices returns the content of the pool: the devices that are offered, and ours, which claims hold. The
+// latter stay as they were last published, except for taints, because the host does not show all facts of a
+// device in a pod.
 //
-// The same devices make the same slices, in the same order. The scheduler looks at one device
-// after the other until one meets the class: so the VFs of all PFs take turns, by number, and a
-// class that only one PF's meet costs it little more than one that all do. VFs of the same
-// numbers share a slice, so that one VF more or fewer rewrites only that slice; the first slice
-// has all devices that are neither VFs nor on one, too.
+// The same devices make the same slices, in the same order. The scheduler looks at one device after the
+// other until one meets the class: so the VFs of all PFs take turns, by number, and a class that only one PF
+// meets costs little more than one that all meet. VFs of the same numbers share a slice, so that one VF more
+// or fewer rewrites only that slice. The first slice also has all devices that are neither VFs nor on one.
 func Slices(decisions []Decision, ours map[string]As, last Published) []Slice {
-	offered := Published{}
-	here := map[string]*Decision{}
+	offered, taints := Published{}, map[string][]resourceapi.DeviceTaint{}
 	for n := range decisions {
 		c := &decisions[n]
-		here[c.Device.Name] = c
+		taints[c.Device.Name] = c.taints()
 		if c.Why == "" {
 			offered[c.Device.Name] = c.device()
 		}
 	}
 	for name, as := range ours {
 		d, known := last[name]
-		c := here[name]
-		if !known || as == Shared && c != nil && c.Why == "" {
-			continue // what pods share does not move
+		_, isOffered := offered[name]
+		if !known || as == Shared && isOffered { // the host's interface of a shared device is not in a pod
+			continue
 		}
 		d = *d.DeepCopy()
-		d.Taints = taint(TaintGone)
-		if c != nil {
-			d.Taints = c.taints()
+		var here bool
+		if d.Taints, here = taints[name]; !here {
+			d.Taints = taint(TaintGone)
 		}
 		offered[name] = d
 	}
 	return arrange(offered)
 }
 
-// Same says whether two pools have the same content: then there is nothing to publish.
+// Same reports whether two pools have the same content.
 func Same(a, b []Slice) bool { return equality.Semantic.DeepEqual(a, b) }
 
 func taint(key string) []resourceapi.DeviceTaint {
@@ -90,20 +88,18 @@ func (c *Decision) taints() []resourceapi.DeviceTaint {
 	return nil
 }
 
-// Evict has a taint of devices in slices, which are not published yet, end their pods.
+// Evict makes a taint of devices evict their pods.
 func Evict(list []Slice, key string) {
-	for _, s := range list {
-		for _, d := range s.Devices {
-			for n := range d.Taints {
-				if d.Taints[n].Key == key {
-					d.Taints[n].Effect = resourceapi.DeviceTaintEffectNoExecute
-				}
+	for _, d := range PublishedIn(list) {
+		for n := range d.Taints {
+			if d.Taints[n].Key == key {
+				d.Taints[n].Effect = resourceapi.DeviceTaintEffectNoExecute
 			}
 		}
 	}
 }
 
-// device is what is published of a device that is offered.
+// device is a device as it is offered.
 func (c *Decision) device() resourceapi.Device {
 	d := resourceapi.Device{Name: c.Device.Name, Attributes: maps.Clone(c.Device.Attributes), Taints: c.taints()}
 	maps.DeleteFunc(d.Attributes, func(name resourceapi.QualifiedName, _ resourceapi.DeviceAttribute) bool {
@@ -121,8 +117,7 @@ func (c *Decision) device() resourceapi.Device {
 	return d
 }
 
-// capacity gives each capacity a default: without one, a claim that does not name it would
-// take all of it.
+// capacity gives each capacity a default. Without one, a claim that does not name a capacity takes all of it.
 func (r *rule) capacity() map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
 	all := OneOf(cmp.Or(r.Attachments, DefaultAttachments))
 	if r.Bandwidth != nil {
@@ -136,8 +131,7 @@ func (r *rule) capacity() map[resourceapi.QualifiedName]resourceapi.DeviceCapaci
 	return all
 }
 
-// OneOf is the capacity of a device of which each claim takes one attachment: it can ask neither
-// for less nor for more.
+// OneOf is the capacity of a device of which each claim takes exactly one attachment.
 func OneOf(attachments int64) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
 	one := *resource.NewQuantity(1, resource.DecimalSI)
 	return map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{Attachments: {
@@ -146,18 +140,16 @@ func OneOf(attachments int64) map[resourceapi.QualifiedName]resourceapi.DeviceCa
 	}}
 }
 
-// A place is where a device stands in the pool.
+// place is where a device stands in the pool.
 type place struct {
 	part     int    // a slice, or several if they are full
-	number   int    // of the VF that it is or is on; noNumber = neither
+	number   int    // of the VF that it is or is on; -1 = neither
 	function string // the name of its PF, or ""
 	name     string
 }
 
-const noNumber = -1
-
 func placeOf(d *resourceapi.Device) place {
-	p := place{name: d.Name, number: noNumber}
+	p := place{name: d.Name, number: -1}
 	if pf, err := pci.Parse((&Device{Attributes: d.Attributes}).text(AttrPFPCIBusID)); err == nil {
 		p.function = functionName(pf.String())
 	}
@@ -167,10 +159,6 @@ func placeOf(d *resourceapi.Device) place {
 	return p
 }
 
-func (p place) compare(q place) int {
-	return cmp.Or(cmp.Compare(p.part, q.part), cmp.Compare(p.number, q.number), cmp.Compare(p.function, q.function), cmp.Compare(p.name, q.name))
-}
-
 // arrange puts devices into slices.
 func arrange(devices Published) (list []Slice) {
 	places := make([]place, 0, len(devices))
@@ -178,7 +166,7 @@ func arrange(devices Published) (list []Slice) {
 	for _, d := range devices {
 		p := placeOf(&d)
 		places = append(places, p)
-		if p.number != noNumber {
+		if p.number >= 0 {
 			pfs[p.function] = true
 		}
 	}
@@ -190,7 +178,9 @@ func arrange(devices Published) (list []Slice) {
 			places[n].part = 1 + (number-each/2)/each
 		}
 	}
-	slices.SortFunc(places, place.compare)
+	slices.SortFunc(places, func(p, q place) int {
+		return cmp.Or(cmp.Compare(p.part, q.part), cmp.Compare(p.number, q.number), cmp.Compare(p.function, q.function), cmp.Compare(p.name, q.name))
+	})
 	for n, p := range places {
 		full := len(list) > 0 && len(list[len(list)-1].Devices) == maxDevices
 		if n == 0 || full || p.part != places[n-1].part {
