@@ -2,6 +2,7 @@ package cdispec
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"devinfo-cni.io/devinfo"
@@ -33,7 +34,6 @@ func Variable(ifName string) string {
 // inside gives the path in the container of a socket that is declared at a path; "" = the
 // container does not have it. What is unknown has no variable, nor has what may not be one.
 func Facts(ifName string, info *devinfo.Info, inside func(socket string) string) (list []string) {
-	const longest = 4096 // bytes, of a path; the kernel starts no program with a variable of 128 KiB
 	var pci, rdma, vdpa, socket, role, mode string
 	switch d := info.Device().(type) {
 	case nil:
@@ -52,9 +52,36 @@ func Facts(ifName string, info *devinfo.Info, inside func(socket string) string)
 	}
 	names := strings.Fields("TYPE PCI_ADDRESS RDMA_DEVICE VDPA_PATH SOCKET ROLE MODE")
 	for n, value := range []string{string(info.Type), pci, rdma, vdpa, socket, role, mode} {
-		if value != "" && len(value) <= longest && strings.IndexByte(value, 0) < 0 {
+		if isValue(value) {
 			list = append(list, Variable(ifName)+"_"+names[n]+"="+value)
 		}
 	}
 	return list
+}
+
+func isValue(s string) bool {
+	const longest = 4096 // bytes, of a path; the kernel starts no program with a variable of 128 KiB
+	return s != "" && len(s) <= longest && strings.IndexByte(s, 0) < 0
+}
+
+// RDMADevices returns the variable DEVINFO_RDMA_DEVICES with the RDMA devices of several interfaces, each
+// once, as device:port; "" = there are none. NCCL_IB_HCA and UCX_NET_DEVICES take that form. The port is
+// always 1: only devices of the driver mlx4 have a second one.
+func RDMADevices(infos []*devinfo.Info) string {
+	var list []string
+	for _, info := range infos {
+		d, ok := info.Device().(*devinfo.PCI)
+		if !ok || d.RDMADevice == "" {
+			continue
+		}
+		for name := range strings.SplitSeq(d.RDMADevice, ",") {
+			if port := name + ":1"; !slices.Contains(list, port) {
+				list = append(list, port)
+			}
+		}
+	}
+	if value := strings.Join(list, ","); isValue(value) {
+		return variable + "RDMA_DEVICES=" + value
+	}
+	return ""
 }

@@ -1,7 +1,6 @@
 package inject
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -21,9 +20,6 @@ type disagreement struct {
 // disagreements compares each variable of a container with the nics of its pod. Nothing is said
 // where the device of a network is not known, or none has one.
 func disagreements(env []string, nics []nic) (list []disagreement) {
-	nics = slices.SortedFunc(slices.Values(nics), func(x, y nic) int { // net2 before net10, as Multus counts them
-		return cmp.Or(cmp.Compare(len(x.ifName), len(y.ifName)), cmp.Compare(x.ifName, y.ifName))
-	})
 	var have, named []string
 	for _, n := range nics {
 		if n.gone != nil {

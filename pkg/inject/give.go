@@ -86,13 +86,18 @@ func (g *giving) granted(by grant.Grant, makesSocket bool) error {
 
 // variables gives those of the nics; with those that name files, if the files are mounted.
 func (g *giving) variables(nics []nic, mounted bool) {
+	var infos []*devinfo.Info
 	for _, n := range nics {
+		infos = append(infos, n.info)
 		if mounted && n.file != nil {
 			g.variable(cdispec.Variable(n.ifName) + "=" + cdispec.InfoFile(n.ifName))
 		}
 		for _, fact := range cdispec.Facts(n.ifName, n.info, func(socket string) string { return reached(g.mounts, socket, n.socketDir) }) {
 			g.variable(fact)
 		}
+	}
+	if all := cdispec.RDMADevices(infos); all != "" {
+		g.variable(all)
 	}
 }
 

@@ -50,6 +50,25 @@ func TestAContainerGetsTheInformationOfItsPodsNetworks(t *testing.T) {
 	r.told("injected")
 }
 
+// NCCL_IB_HCA and UCX_NET_DEVICES take the value as it is.
+func TestAContainerGetsItsPodsRDMADevicesInTheOrderOfItsInterfaces(t *testing.T) {
+	r := newRig(t)
+	for ifName, device := range map[string]string{"net10": "mlx5_2", "net2": "mlx5_9,mlx5_10", "net9": "mlx5_2", "net1": ""} {
+		info := fmt.Sprintf(`{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:3b:00.%s","rdma-device":%q}}`, ifName[3:4], device)
+		r.attach("of-"+ifName, sandbox, ifName, strings.Replace(info, `,"rdma-device":""`, "", 1))
+	}
+	r.attach("memif", sandbox, "net3", `{"type":"memif","version":"1.1.0","memif":{"role":"slave","path":"/run/m.sock","mode":"ip"}}`)
+	got := r.text(r.make(r.opened(), pod(), container()))
+	difftest.Contains(t, got+"\n", "\nDEVINFO_RDMA_DEVICES=mlx5_9:1,mlx5_10:1,mlx5_2:1\n")
+
+	c := container()
+	c.Env = append(c.Env, "DEVINFO_RDMA_DEVICES=mine")
+	got = r.text(r.make(r.agent(), pod(), c))
+	if strings.Contains(got, "DEVINFO_RDMA_DEVICES") {
+		t.Errorf("the pod's own variable is replaced: %s", got)
+	}
+}
+
 // Who writes a network does not decide over the node's devices: the node's settings do.
 func TestWithoutTheNodesConsentThereAreNoDeviceNodes(t *testing.T) {
 	r := newRig(t)

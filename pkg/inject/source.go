@@ -1,13 +1,14 @@
 package inject
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
+	"sort"
 	"strings"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -18,10 +19,12 @@ import (
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/sysfs"
 )
 
-// attachments are those of a sandbox, by their interfaces' names: what the journal has, and
-// the device-info files of the sandbox that others have written, such as Multus.
+// attachments returns those of a sandbox: those in the journal, and those of the device-info files that
+// others, such as Multus, have written for the sandbox. They are in the order of their interfaces, net2
+// before net10.
 func (a *Agent) attachments(node config.Node, id, netns string) ([]nic, error) {
 	found := map[string]nic{}
 	if err := a.journaled(node, id, found); err != nil {
@@ -30,8 +33,11 @@ func (a *Agent) attachments(node config.Node, id, netns string) ([]nic, error) {
 	if err := a.named(node, id, found); err != nil {
 		return nil, err
 	}
+	names := sysfs.ByNumber(slices.Collect(maps.Keys(found)))
+	sort.Sort(names)
 	var list []nic
-	for _, n := range found {
+	for _, name := range names {
+		n := found[name]
 		if n.adding {
 			continue
 		}
@@ -47,7 +53,6 @@ func (a *Agent) attachments(node config.Node, id, netns string) ([]nic, error) {
 		}
 		list = append(list, n)
 	}
-	slices.SortFunc(list, func(x, y nic) int { return cmp.Compare(x.ifName, y.ifName) })
 	return list, nil
 }
 

@@ -77,7 +77,7 @@ func (d *dir) entries(name string, wanted func(fs.DirEntry) bool) (names []strin
 			names = append(names, e.Name())
 		}
 	}
-	sort.Sort(byNumber(names))
+	sort.Sort(ByNumber(names))
 	return names
 }
 

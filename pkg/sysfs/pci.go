@@ -71,13 +71,13 @@ func (f *FS) IDs(a pci.Address) (vendor, device string, err error) {
 	return d.text("vendor"), d.text("device"), d.err
 }
 
-// byNumber sorts mlx5_9 before mlx5_10. It is one of package sort's kind, as the netlink
+// ByNumber sorts names, mlx5_9 before mlx5_10. It is one of package sort's kind, as the netlink
 // library's are: the plugin would otherwise contain two ways to sort names.
-type byNumber []string
+type ByNumber []string
 
-func (n byNumber) Len() int      { return len(n) }
-func (n byNumber) Swap(i, j int) { n[i], n[j] = n[j], n[i] }
-func (n byNumber) Less(i, j int) bool {
+func (n ByNumber) Len() int      { return len(n) }
+func (n ByNumber) Swap(i, j int) { n[i], n[j] = n[j], n[i] }
+func (n ByNumber) Less(i, j int) bool {
 	a, b := prefix(n[i]), prefix(n[j])
 	if a != b {
 		return a < b
