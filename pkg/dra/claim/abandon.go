@@ -31,7 +31,7 @@ func (s *steps) abandon(c *claim, which []int) error {
 	}
 	for _, n := range which {
 		s.mourn(c, &former.Attachments[n])
-		s.table.goOn(c, n)
+		s.table.do(func() { delete(c.late, n) })
 	}
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()

@@ -161,11 +161,3 @@ func isAllocated(record *state.Claim, claim *resourceapi.ResourceClaim, driver s
 	}
 	return n == len(record.Attachments)
 }
-
-// uidsOf are the UIDs of pods.
-func uidsOf(pods []state.Pod) (uids []types.UID) {
-	for _, pod := range pods {
-		uids = append(uids, pod.UID)
-	}
-	return uids
-}

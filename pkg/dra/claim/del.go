@@ -90,7 +90,7 @@ func (s *steps) deleted(c *claim, r result) {
 	default:
 		at.Reset(at.Error)
 	}
-	s.table.goOn(c, r.n)
+	s.table.do(func() { delete(c.late, r.n) })
 	s.records.putAnyway(c, record, "deleted")
 }
 

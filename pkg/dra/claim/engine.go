@@ -95,7 +95,8 @@ func (e *Engine) Run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
-	e.table.end()
+	e.table.do(func() { e.table.ending = true })
+	e.table.queue.ShutDown()
 	background.Wait()
 	close(e.table.over)
 }

@@ -16,10 +16,9 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// Prepare notes down what a claim asks for, and refuses what cannot be done: so it does while
-// another has a device that is only to be made ready. It runs no CNI plugin: there is no network
-// namespace yet. Preparing again gives what is on record, with the metadata of a network that is
-// attached by now. A claim that is allocated anew keeps its UID: the former record ends first.
+// Prepare records what a claim asks for, and refuses what cannot be done. It runs no CNI plugin: there is no
+// network namespace yet. Preparing again returns what is on record. A claim that is allocated again keeps its
+// UID: its former record ends first.
 func (e *Engine) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (devices []kubeletplugin.Device, err error) {
 	defer e.metrics.event("Prepare", time.Now(), &err)
 	if former := e.formerOf(claim); former != nil {
@@ -67,7 +66,7 @@ func (e *Engine) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 	return devices, nil
 }
 
-// formerOf is the claim's record that has other devices than those that are allocated now; nil = none.
+// formerOf dismisses a claim whose record has other devices than those that are allocated now; nil = none.
 func (e *Engine) formerOf(asked *resourceapi.ResourceClaim) *claim {
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
@@ -75,20 +74,19 @@ func (e *Engine) formerOf(asked *resourceapi.ResourceClaim) *claim {
 	if c == nil || c.record.Left() || isBefore(asked.ResourceVersion, c.version) || isAllocated(c.record, asked, e.Driver) {
 		return nil
 	}
-	c.forget = true
-	e.table.rouse(c)
+	e.table.dismiss(c)
 	return c
 }
 
-// admit takes a claim in. What was accepted once stays so. Interface names are checked and taken at
-// once, for two claims of a pod may be prepared at the same time.
+// admit puts a claim into the table. Interface names are checked and taken under one lock, because two
+// claims of a pod may be prepared at the same time.
 func (e *Engine) admit(ctx context.Context, asked *resourceapi.ResourceClaim, own devices.Allocation) (*claim, error) {
 	pods, err := cniconfig.Pods(asked)
 	if err != nil {
 		return nil, err
 	}
 	networks, refusal := own.Networks(asked, e.Policy)
-	e.table.observe(uidsOf(pods), e.table.all(func(c *claim) bool { return c.ref.UID == asked.UID })...)
+	e.table.observe(pods, e.table.all(func(c *claim) bool { return c.ref.UID == asked.UID })...)
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
 	if ctx.Err() != nil { // the kubelet may have unprepared it since
@@ -124,21 +122,30 @@ func (e *Engine) admit(ctx context.Context, asked *resourceapi.ResourceClaim, ow
 	return c, nil
 }
 
-// Unprepare forgets a claim, after any DEL that it owes. An error makes the kubelet try
-// again; a claim that is not known is success.
+// Unprepare removes the record of a claim, after any DEL that it owes. An unknown claim is no error. After an
+// error the kubelet tries again.
 func (e *Engine) Unprepare(ctx context.Context, uid types.UID) (err error) {
 	defer e.metrics.event("Unprepare", time.Now(), &err)
-	c, err := e.dismiss(uid)
-	if c == nil && err == nil {
-		return e.records.files.Remove(uid) // what an agent has left that was killed while it wrote
+	var c *claim
+	var problem state.Problem
+	e.table.do(func() {
+		if c, problem = e.table.claims[uid], e.table.problems[uid]; c != nil && !c.record.Left() {
+			e.table.dismiss(c)
+		}
+	})
+	if newer, is := errors.AsType[*state.SchemaError](problem.Err); is {
+		return newer
 	}
-	if c == nil {
-		return err
+	if c != nil {
+		return e.unprepare(ctx, c)
 	}
-	return e.unprepare(ctx, c)
+	if problem.Err != nil {
+		e.Log.Error("a claim is unprepared of which nothing is known: its networks may be left over", "claimUID", uid, "setAside", problem.Aside)
+	}
+	return e.records.files.Remove(uid) // what an agent has left that was killed while it wrote
 }
 
-// unprepare waits until a claim that is to be forgotten is.
+// unprepare waits until a dismissed claim is forgotten.
 func (e *Engine) unprepare(ctx context.Context, c *claim) error {
 	return e.table.await(ctx, func() (bool, error) {
 		switch {
@@ -153,45 +160,26 @@ func (e *Engine) unprepare(ctx context.Context, c *claim) error {
 	})
 }
 
-// dismiss has a claim forgotten; nil = it is not known.
-func (e *Engine) dismiss(uid types.UID) (*claim, error) {
-	e.table.mu.Lock()
-	defer e.table.mu.Unlock()
-	problem := e.table.problems[uid]
-	if newer, is := errors.AsType[*state.SchemaError](problem.Err); is {
-		return nil, newer
-	}
-	c := e.table.claims[uid]
-	if c != nil && c.record.Left() {
-		return c, nil
-	}
-	if c == nil {
-		if problem.Err != nil {
-			e.Log.Error("a claim is unprepared of which nothing is known: its networks may be left over", "claimUID", uid, "setAside", problem.Aside)
-		}
-		return nil, nil
-	}
-	c.forget = true
-	e.table.rouse(c)
-	return c, nil
-}
-
-// RewriteMetadata writes the device metadata of what is attached: somebody may have
-// written over it.
+// RewriteMetadata writes the device metadata of what is attached again: somebody may have written over it.
 func (e *Engine) RewriteMetadata(ctx context.Context, uid types.UID) error {
-	e.table.mu.Lock()
-	c := e.table.claims[uid]
-	attached := func() bool {
+	c := e.table.find(uid)
+	if c == nil || e.gate.metadata == nil {
+		return nil
+	}
+	isAttached := func() bool {
 		return slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return at.Phase == state.Added })
 	}
-	needed := c != nil && e.gate.metadata != nil && attached()
-	if needed {
-		c.rewrite = true
-		e.table.rouse(c)
-	}
-	e.table.mu.Unlock()
+	needed := false
+	e.table.do(func() {
+		if needed = isAttached(); needed {
+			c.rewrite = true
+			e.table.rouse(c)
+		}
+	})
 	if !needed {
 		return nil
 	}
-	return e.table.await(ctx, func() (bool, error) { return !c.rewrite && c.doing != doOpen || c.gone || !attached(), c.trouble.err })
+	return e.table.await(ctx, func() (bool, error) {
+		return !c.rewrite && c.doing != doOpen || c.gone || !isAttached(), c.trouble.err
+	})
 }

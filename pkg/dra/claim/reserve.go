@@ -32,15 +32,10 @@ type reservations struct {
 // ask reads the claims that a new sandbox's pod may have and that are recorded for other pods. The
 // error refuses the sandbox: another pod's sandbox has one that is reserved for this pod.
 func (r *reservations) ask(ctx context.Context, sb *sandbox) error {
-	r.table.mu.Lock()
-	r.table.know(sb)
-	var others []*claim
-	for _, c := range r.table.claims {
-		if c.record.Shared && c.ref.Namespace == sb.Pod.Namespace && !c.isFor(sb.Pod.UID) {
-			others = append(others, c)
-		}
-	}
-	r.table.mu.Unlock()
+	r.table.do(func() { r.table.know(sb) })
+	others := r.table.all(func(c *claim) bool {
+		return c.record.Shared && c.ref.Namespace == sb.Pod.Namespace && !c.isFor(sb.Pod.UID)
+	})
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
 	errs := make([]error, len(others))
@@ -103,21 +98,20 @@ func (r *reservations) readIdle(ctx context.Context) {
 	}
 }
 
-// reread takes note of what a claim is now that no sandbox has; nil = it was deleted.
+// reread updates a claim that no sandbox has, as it is now; nil = it was deleted.
 func (r *reservations) reread(c *claim, now *resourceapi.ResourceClaim) {
 	var pods []state.Pod
 	if now != nil {
 		pods, _ = cniconfig.Pods(now)
 	}
-	r.table.observe(uidsOf(pods), c)
+	r.table.observe(pods, c)
 	r.table.mu.Lock()
 	defer r.table.mu.Unlock()
 	switch {
 	case c.gone || c.forget || !r.table.isIdle(c) || now != nil && isBefore(now.ResourceVersion, c.version):
 	case now == nil || !isAllocated(c.record, now, r.Driver):
 		r.Log.Warn("a claim was deleted, or has other devices, and was not unprepared", "claim", c.ref)
-		c.forget = true
-		r.table.rouse(c)
+		r.table.dismiss(c)
 	case pods != nil:
 		c.version = now.ResourceVersion
 		r.table.reserve(c, pods)
@@ -130,24 +124,20 @@ func (t *table) isIdle(c *claim) bool {
 		!slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return t.runs(t.sandboxes[at.Sandbox]) })
 }
 
-// reserve takes note of the pods that a claim is reserved for. If no sandbox has the claim, it goes
-// to the pod whose sandbox runs, or to the first one. The mutex must be held.
+// reserve gives a claim that no sandbox has to one of the pods that it is reserved for: to one whose sandbox
+// runs, else to its former pod, else to the first one. The mutex must be held.
 func (t *table) reserve(c *claim, pods []state.Pod) {
-	if t.isInUse(c) {
-		return
-	}
-	for _, pod := range pods {
-		if t.sandboxOf(pod.UID) != nil {
-			t.give(c, pod)
-			return
-		}
-	}
-	if !slices.ContainsFunc(pods, func(p state.Pod) bool { return c.isFor(p.UID) }) {
+	running := slices.IndexFunc(pods, func(p state.Pod) bool { return t.sandboxOf(p.UID) != nil })
+	switch {
+	case t.isInUse(c):
+	case running >= 0:
+		t.give(c, pods[running])
+	case !slices.ContainsFunc(pods, func(p state.Pod) bool { return c.isFor(p.UID) }):
 		t.give(c, pods[0])
 	}
 }
 
-// give has a claim belong to a pod. The mutex must be held.
+// give makes a claim a pod's. The mutex must be held.
 func (t *table) give(c *claim, pod state.Pod) {
 	if !c.isFor(pod.UID) {
 		c.pod, c.unsaved = pod, true

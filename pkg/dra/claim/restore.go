@@ -28,7 +28,7 @@ func (s *steps) restore(c *claim, which []int) {
 		s.Step("restored")
 		if err == nil {
 			at.Reset(at.Error)
-			s.table.goOn(c, n)
+			s.table.do(func() { delete(c.late, n) })
 			continue
 		}
 		at.Tries++

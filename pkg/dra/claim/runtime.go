@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"devinfo-cni.io/pkg/dra/state"
 )
 
@@ -16,22 +14,20 @@ import (
 // runtime starts the pod without waiting for an answer.
 const margin = 300 * time.Millisecond
 
-// budget is the time that a handler has.
+// budget returns a context with the time that a handler has.
 func budget(ctx context.Context) (context.Context, context.CancelFunc) {
-	end, ok := ctx.Deadline()
-	if !ok {
-		return context.WithCancel(ctx)
+	if end, ok := ctx.Deadline(); ok {
+		return context.WithDeadline(ctx, end.Add(-margin))
 	}
-	return context.WithDeadline(ctx, end.Add(-margin))
+	return context.WithCancel(ctx)
 }
 
 var errTooLate = errors.New("the CNI plugins take longer than the container runtime waits, and what they did is undone: " +
 	"find out why, raise plugin_request_timeout in the NRI settings of the runtime, or have the DeviceClass say attach: Late")
 
-// StartSandbox attaches a pod to the networks of its claims, before any container of
-// it is made, but for those that are attached late. An error makes the runtime give the
-// sandbox up; then, or when the time is up, all that was attached is detached again. A
-// CNI plugin that runs is not killed: it is undone when it has ended.
+// StartSandbox attaches a pod to the networks of its claims that are not attached late, before its containers
+// are made. An error makes the runtime give the sandbox up. Then, or when the time is up, the networks are
+// detached again. A CNI plugin that runs is not killed: DEL is run when it has ended.
 func (e *Engine) StartSandbox(ctx context.Context, started Sandbox) (err error) {
 	began := time.Now()
 	ctx, cancel := budget(ctx)
@@ -45,33 +41,29 @@ func (e *Engine) StartSandbox(ctx context.Context, started Sandbox) (err error) 
 		return fmt.Errorf("pod %s/%s: %w", sb.Pod.Namespace, sb.Pod.Name, err)
 	}
 	err = e.table.await(ctx, func() (bool, error) { return e.isAttached(sb, claims) })
-	e.table.mu.Lock()
-	switch {
-	case err != nil && ctx.Err() != nil:
-		err = fmt.Errorf("not attached after %v: %w", time.Since(began).Round(100*time.Millisecond), errTooLate)
-		e.table.giveUp(sb, err)
-	case err != nil && !sb.ended:
-		e.table.giveUp(sb, err)
+	reason := NoticeFailed
+	if err != nil && ctx.Err() != nil {
+		reason, err = NoticeLate, fmt.Errorf("not attached after %v: %w", time.Since(began).Round(100*time.Millisecond), errTooLate)
 	}
-	sb.waited = false
-	e.table.mu.Unlock()
+	e.table.do(func() {
+		if err != nil && (reason == NoticeLate || !sb.ended) {
+			e.table.giveUp(sb, err)
+		}
+		sb.waited = false
+	})
 	if err == nil {
 		e.metrics.waits.Observe(time.Since(began).Seconds())
 		return nil
 	}
 	e.settled(ctx, sb, claims)
-	reason := NoticeFailed
-	if errors.Is(err, errTooLate) {
-		reason = NoticeLate
-	}
 	e.notices.tell(sb.Pod, reason, err.Error())
 	return fmt.Errorf("pod %s/%s: %w", sb.Pod.Namespace, sb.Pod.Name, err)
 }
 
-// arrive takes note of a sandbox, and says which claims are to be attached to it.
+// arrive notes a sandbox, and returns the claims that are to be attached to it.
 func (e *Engine) arrive(ctx context.Context, sb *sandbox) (*sandbox, []*claim, error) {
 	refused := e.reserved.ask(ctx, sb)
-	e.table.observe([]types.UID{sb.Pod.UID})
+	e.table.observe([]state.Pod{sb.Pod})
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
 	switch {
@@ -102,8 +94,8 @@ func (e *Engine) arrive(ctx context.Context, sb *sandbox) (*sandbox, []*claim, e
 	return sb, list, nil
 }
 
-// isAttached says whether a sandbox has all networks that it waits for, or why it will
-// not have them in time. The mutex must be held.
+// isAttached reports whether a sandbox has all networks that it waits for. The error says why it will not have
+// them in time. The mutex must be held.
 func (e *Engine) isAttached(sb *sandbox, claims []*claim) (bool, error) {
 	all := true
 	for _, c := range claims {
@@ -131,7 +123,7 @@ func (e *Engine) isAttached(sb *sandbox, claims []*claim) (bool, error) {
 	return all, nil
 }
 
-// settled waits until nothing is left of a sandbox, or no more can be done about it now.
+// settled waits until nothing is left of a sandbox, or the rest has to be tried again.
 func (e *Engine) settled(ctx context.Context, sb *sandbox, claims []*claim) {
 	_ = e.table.await(ctx, func() (bool, error) {
 		left := slices.ContainsFunc(claims, func(c *claim) bool {
@@ -153,18 +145,17 @@ func (e *Engine) EndSandbox(ctx context.Context, event string, ended Sandbox) {
 	defer cancel()
 	e.settled(ctx, sb, claims)
 	var err error
-	e.table.mu.Lock()
-	for _, c := range claims {
-		if !c.gone && c.owes(sb.ID) {
-			err = fmt.Errorf("claim %s: not detached yet", c.ref)
+	e.table.do(func() {
+		for _, c := range claims {
+			if !c.gone && c.owes(sb.ID) {
+				err = fmt.Errorf("claim %s: not detached yet", c.ref)
+			}
 		}
-	}
-	e.table.mu.Unlock()
+	})
 	e.metrics.event(event, began, &err)
 }
 
-// depart takes note that a sandbox has ended. The claims are those that it is worth to
-// wait for: not for an ADD that was given up already.
+// depart notes that a sandbox has ended. It returns the claims to wait for, without those whose ADD was given up.
 func (e *Engine) depart(sb *sandbox) (*sandbox, []*claim) {
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
@@ -189,31 +180,29 @@ func (e *Engine) depart(sb *sandbox) (*sandbox, []*claim) {
 	return sb, list
 }
 
-// Synchronize takes in which sandboxes the runtime has. What is not among them may exist
-// all the same: a runtime leaves out those of whose state it is not sure.
+// Synchronize replaces the sandboxes that are known by those that the runtime lists. Others may exist: a runtime
+// leaves out sandboxes of whose state it is not sure.
 func (e *Engine) Synchronize(all []Sandbox) {
-	e.table.mu.Lock()
-	earlier := e.table.sandboxes
-	e.table.sandboxes = make(map[string]*sandbox, len(all))
-	for _, one := range all {
-		sb := &sandbox{Sandbox: one}
-		if old := earlier[sb.ID]; old != nil && !old.ended {
-			sb = old
-		} else if old != nil {
-			sb.order = old.order
+	e.table.do(func() {
+		earlier := e.table.sandboxes
+		e.table.sandboxes = make(map[string]*sandbox, len(all))
+		for _, one := range all {
+			sb := &sandbox{Sandbox: one}
+			if old := earlier[sb.ID]; old != nil && !old.ended {
+				sb = old
+			} else if old != nil {
+				sb.order = old.order
+			}
+			e.table.know(sb)
 		}
-		e.table.know(sb)
-	}
-	e.table.synced = true
-	e.table.mu.Unlock()
+		e.table.synced = true
+	})
 	e.table.sweep()
 }
 
 // SetConnected notes whether the runtime is connected. While it is not, sandboxes end unnoticed.
 func (e *Engine) SetConnected(on bool) {
-	e.table.mu.Lock()
-	e.table.up, e.table.synced = on, e.table.synced && on
-	e.table.mu.Unlock()
+	e.table.do(func() { e.table.up, e.table.synced = on, e.table.synced && on })
 	note(e.metrics.connected, on)
 }
 

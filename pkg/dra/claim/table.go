@@ -18,8 +18,8 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// table is what the engine knows of claims and sandboxes. Its mutex is the only one that guards claims. It
-// is never held while a file is read, the journal is asked, a plugin runs, or package devices is called.
+// table holds what the engine knows of claims and sandboxes. Its mutex is never held while a file is read, the
+// journal is asked, a plugin runs, or package devices is called.
 type table struct {
 	netns   func(path string) error
 	bootID  string
@@ -56,15 +56,28 @@ func newTable(netns func(string) error, bootID string) *table {
 	}
 }
 
+// do calls f with the mutex held.
+func (t *table) do(f func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f()
+}
+
 // wake has the claim looked at. The mutex may be held.
 func (t *table) wake(c *claim) { t.queue.Add(c.ref.UID) }
 
-// rouse wakes a claim that somebody waits for: but for DELs it is not held back by what
-// has failed before. The mutex must be held.
+// rouse wakes a claim that somebody waits for. It ends the back-off, but not that of DELs. The mutex must be
+// held.
 func (t *table) rouse(c *claim) {
 	c.trouble = retry{}
 	t.backOff.Forget(c.ref.UID)
 	t.wake(c)
+}
+
+// dismiss has a claim forgotten. The mutex must be held.
+func (t *table) dismiss(c *claim) {
+	c.forget = true
+	t.rouse(c)
 }
 
 // announce tells those who wait that something has changed. The mutex must be held.
@@ -73,8 +86,7 @@ func (t *table) announce() {
 	t.changed = make(chan struct{})
 }
 
-// await waits until holds says that it does, or that it cannot. It is called with the
-// mutex held.
+// await waits until holds, which is called with the mutex held, returns true or an error.
 func (t *table) await(ctx context.Context, holds func() (bool, error)) error {
 	for {
 		t.mu.Lock()
@@ -96,28 +108,26 @@ func (t *table) await(ctx context.Context, holds func() (bool, error)) error {
 
 // observe finds out which network namespaces exist of the sandboxes of claims and pods. Call it, without
 // the mutex, before a decision that depends on them.
-func (t *table) observe(pods []types.UID, claims ...*claim) {
+func (t *table) observe(pods []state.Pod, claims ...*claim) {
 	gone := map[string]bool{}
-	t.mu.Lock()
-	for _, c := range claims {
-		pods = append(pods, c.pod.UID)
-		for _, at := range c.record.Attachments {
-			gone[at.Netns] = false
+	t.do(func() {
+		for _, c := range claims {
+			pods = append(pods, c.pod)
+			for _, at := range c.record.Attachments {
+				gone[at.Netns] = false
+			}
 		}
-	}
-	for _, sb := range t.sandboxes {
-		if slices.Contains(pods, sb.Pod.UID) {
-			gone[sb.Netns] = false
+		for _, sb := range t.sandboxes {
+			if slices.ContainsFunc(pods, sb.isOf) {
+				gone[sb.Netns] = false
+			}
 		}
-	}
-	t.mu.Unlock()
+	})
 	delete(gone, "")
 	for path := range gone {
 		gone[path] = isGone(t.netns, path)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	maps.Copy(t.gone, gone)
+	t.do(func() { maps.Copy(t.gone, gone) })
 }
 
 // isGone reports whether a network namespace does not exist; in doubt it does.
@@ -144,14 +154,6 @@ func (t *table) sweep() {
 		paths[sb.Netns] = true
 	}
 	maps.DeleteFunc(t.gone, func(path string, _ bool) bool { return !paths[path] })
-}
-
-// end has workers end without another ADD.
-func (t *table) end() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.ending = true
-	t.queue.ShutDown()
 }
 
 // find returns a claim; nil = it is unknown.
@@ -183,7 +185,7 @@ func (t *table) recordOf(uid types.UID) *state.Claim {
 	return nil
 }
 
-// claimsOf are the claims that belong to a pod, sorted by name. The mutex must be held.
+// claimsOf returns the claims of a pod, sorted by name. The mutex must be held.
 func (t *table) claimsOf(pod types.UID) []*claim {
 	var list []*claim
 	for _, c := range t.claims {
@@ -197,25 +199,17 @@ func (t *table) claimsOf(pod types.UID) []*claim {
 	return list
 }
 
-// takenBy are the interface names that other claims have in any of the pods.
+// takenBy returns the interface names that claims have in any of the pods. The mutex must be held.
 func (t *table) takenBy(pods []state.Pod) map[string]string {
 	taken := map[string]string{}
 	for _, c := range t.claims {
-		if !slices.ContainsFunc(pods, func(p state.Pod) bool { return c.isFor(p.UID) }) {
-			continue
-		}
-		for _, at := range c.record.Attachments {
-			taken[at.IfName] = "claim " + c.name()
+		if slices.ContainsFunc(pods, func(p state.Pod) bool { return c.isFor(p.UID) }) {
+			for _, at := range c.record.Attachments {
+				taken[at.IfName] = "claim " + c.name()
+			}
 		}
 	}
 	return taken
-}
-
-// goOn ends that.
-func (t *table) goOn(c *claim, n int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(c.late, n)
 }
 
 // census counts what is on record.
