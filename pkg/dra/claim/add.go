@@ -150,7 +150,7 @@ func (s *steps) added(c *claim, r result) error {
 // network is one that no sandbox waits for.
 func (s *steps) notAdded(c *claim, n int, sb *sandbox, err error) error {
 	at := &c.record.Attachments[n]
-	err = fmt.Errorf("claim %s, request %s: %w", c.ref, at.Request, err)
+	err = c.about(at, err)
 	s.Log.Error("pod is not attached", "pod", sb.Pod, "sandbox", sb.ID, "error", err)
 	s.notices.tell(sb.Pod, NoticeFailed, err.Error())
 	s.table.mu.Lock()

@@ -2,6 +2,7 @@ package claim
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -16,9 +17,9 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// claim is a claim on record, or what is left of one, and what events want of it. The
-// agent's mutex guards all of it but orphans. Only the claim's worker gives it another record,
-// which is then never changed: whoever has taken one may read it without the mutex.
+// claim is a claim on record, or what is left of one, and what events want of it. The table's mutex guards all
+// fields but ref and orphans. Only the claim's worker replaces the record. A record never changes, so it may be
+// read without the mutex.
 type claim struct {
 	ref    kubeletplugin.NamespacedObject // never changes
 	record *state.Claim
@@ -39,26 +40,22 @@ type claim struct {
 	of      string       // and the sandbox that it is for
 	sent    []resourceapi.AllocatedDeviceStatus
 
-	// What keeps it from going on. A DEL that has failed has a back-off of its own, for others
-	// must not make it fail more often.
+	// Back-offs. Failed DELs have their own: other failures and events must not make them fail more often.
 	trouble retry
-	late    map[int]retry // of what attachments owe, by their places in the record
+	late    map[int]retry // of DELs and restoring, by the attachments' places in the record
 	redo    time.Time     // when the DELs that were given up are run again
 
-	// orphans are the interfaces for which plugins of an earlier agent may still run. The
-	// worker's alone.
-	orphans map[string]bool
+	orphans map[string]bool // interfaces for which plugins of an earlier process may still run; only for the worker
 }
 
-// retry is when a step that has failed is taken again, and why it has; an error of nil is a
-// device's that may be on its way back.
+// retry is a step that has failed, and when it is taken again. err is nil for a device that may be on its way back.
 type retry struct {
 	step  action
 	err   error
 	after time.Time
 }
 
-// known is a claim with that record.
+// known returns a claim with that record.
 func known(record *state.Claim) *claim {
 	c := &claim{record: record, pod: record.Pod, orphans: map[string]bool{}, late: map[int]retry{}}
 	c.ref.Namespace, c.ref.Name, c.ref.UID = record.Namespace, record.Name, record.UID
@@ -73,22 +70,22 @@ func (c *claim) isFor(pod types.UID) bool { return c.pod.UID == pod }
 
 // isOpenBare reports whether the gates are open of the devices that the claim brings no network for.
 func (c *claim) isOpenBare() bool {
-	for n := range c.record.Attachments {
-		if c.record.Attachments[n].Bare() && !c.open[n] {
+	for n, at := range c.record.Attachments {
+		if at.Bare() && !c.open[n] {
 			return false
 		}
 	}
 	return true
 }
 
-// owes a DEL for the sandbox that somebody may wait for. Restoring its devices does not count.
+// owes reports whether a DEL for a sandbox is pending. Restoring its devices does not count.
 func (c *claim) owes(sandbox string) bool {
 	return slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool {
 		return at.Sandbox == sandbox && at.Phase != state.Restoring
 	})
 }
 
-// left is what remains of the claim once it is unprepared; nil = nothing.
+// left returns what remains of the claim after Unprepare; nil = nothing.
 func (c *claim) left() *claim {
 	if len(c.record.Abandoned) == 0 {
 		return nil
@@ -100,14 +97,18 @@ func (c *claim) left() *claim {
 	return left
 }
 
-// stuck says why what is owed has not been done, though it was tried; nil = there is nothing.
-// The mutex must be held.
+// stuck returns the errors of DELs and of restoring that have failed. The mutex must be held.
 func (c *claim) stuck() error {
 	var errs []error
 	for _, n := range slices.Sorted(maps.Keys(c.late)) {
 		errs = append(errs, c.late[n].err)
 	}
 	return errors.Join(errs...)
+}
+
+// about adds the claim and the request of an attachment to an error.
+func (c *claim) about(at *state.Attachment, err error) error {
+	return fmt.Errorf("claim %s, request %s: %w", c.ref, at.Request, err)
 }
 
 // name of the claim, for people.
@@ -131,7 +132,7 @@ func withheld(record *state.Claim) (devices []string) {
 	return devices
 }
 
-// podOf is the pod whose sandbox an attachment is of.
+// podOf returns the pod of an attachment's sandbox.
 func podOf(at *state.Attachment) state.Pod {
 	return state.Pod{Namespace: at.Arg("K8S_POD_NAMESPACE"), Name: at.Arg("K8S_POD_NAME"), UID: types.UID(at.Arg("K8S_POD_UID"))}
 }
@@ -149,14 +150,14 @@ func isAllocated(record *state.Claim, claim *resourceapi.ResourceClaim, driver s
 	}
 	n := 0
 	for _, r := range claim.Status.Allocation.Devices.Results {
-		if r.Driver != driver {
-			continue
-		}
-		n++
-		if !slices.ContainsFunc(record.Attachments, func(at state.Attachment) bool {
+		has := func(at state.Attachment) bool {
 			return at.Request == r.Request && at.Pool == r.Pool && at.Device == r.Device && cniconfig.SameShare(at.ShareID, r.ShareID)
-		}) {
-			return false
+		}
+		if r.Driver == driver {
+			n++
+			if !slices.ContainsFunc(record.Attachments, has) {
+				return false
+			}
 		}
 	}
 	return n == len(record.Attachments)

@@ -80,7 +80,7 @@ func (s *steps) deleted(c *claim, r result) {
 	case r.err != nil:
 		at.Tries++
 		at.DelError = r.err.Error()
-		err := fmt.Errorf("claim %s, request %s: %w", c.ref, at.Request, r.err)
+		err := c.about(at, r.err)
 		s.Log.Error("pod is not detached yet", "pod", podOf(at), "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
 		s.pause(c, r.n, at, err)
 		s.records.putAnyway(c, record, "not deleted")

@@ -58,7 +58,7 @@ func New(o Options) (*Engine, error) {
 		Options: o, table: e.table, records: e.records, gate: e.gate, reports: e.reports, notices: e.notices, metrics: e.metrics,
 		cni: plugins{dirs: o.CNIBinDirs, root: o.HostRoot, cache: o.CacheDir, limit: PluginLimit, exec: o.Exec, log: o.Log},
 	}
-	e.worker = newWorker(o, e.table, e.steps)
+	e.worker = &worker{Options: o, table: e.table, steps: e.steps}
 	e.reserved = &reservations{Options: o, table: e.table}
 	if err := e.records.load(); err != nil {
 		return nil, errors.Join(err, e.Close())

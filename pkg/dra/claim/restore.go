@@ -1,8 +1,6 @@
 package claim
 
 import (
-	"fmt"
-
 	"devinfo-cni.io/pkg/dra/devices"
 )
 
@@ -41,7 +39,7 @@ func (s *steps) restore(c *claim, which []int) {
 		}
 		at.DelError = err.Error()
 		s.Log.Warn("a device is not what it was before the pod had it", "pod", record.Pod, "device", at.Device, "tries", at.Tries, "error", err)
-		s.pause(c, n, at, fmt.Errorf("claim %s, request %s: %w", c.ref, at.Request, err))
+		s.pause(c, n, at, c.about(at, err))
 	}
 	s.records.putAnyway(c, record, "restored or not")
 }

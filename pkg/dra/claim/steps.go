@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -21,20 +22,16 @@ type steps struct {
 	cni     plugins
 }
 
-// execute does a step. What it has come to is on record when it returns.
 func (s *steps) execute(c *claim, next step, sb *sandbox) error {
 	switch next.do {
 	case doAdd:
 		return s.add(c, next.at, sb)
 	case doDel:
 		s.delete(c, next.at)
-		return nil
 	case doAgain:
 		s.deleteAgain(c, next.at)
-		return nil
 	case doReturn:
 		s.restore(c, next.at)
-		return nil
 	case doOpen:
 		return s.reopen(c, next.at)
 	case giveUp:
@@ -43,7 +40,6 @@ func (s *steps) execute(c *claim, next step, sb *sandbox) error {
 		return s.saveNow(c)
 	case doBlame:
 		s.setBlame(c)
-		return nil
 	case doForget:
 		return s.forgetNow(c)
 	case doClear:
@@ -52,12 +48,13 @@ func (s *steps) execute(c *claim, next step, sb *sandbox) error {
 		record := c.record.Clone()
 		record.StatusOwed = false
 		return s.records.put(c, record, "reported")
+	default:
+		return fmt.Errorf("claim %s: step %q is not known", c.ref, next.do)
 	}
-	return fmt.Errorf("claim %s: step %q is not known", c.ref, next.do)
+	return nil
 }
 
-// saveNow writes the record, or forgets a claim that was never written: the kubelet is
-// told that it is not prepared.
+// saveNow writes the record. If the first write fails, the claim is dropped, and Prepare fails.
 func (s *steps) saveNow(c *claim) error {
 	name, record, fresh := "saved", c.record.Clone(), c.fresh
 	if fresh {
@@ -69,15 +66,13 @@ func (s *steps) saveNow(c *claim) error {
 	case err == nil && record.StatusOwed:
 		s.reports.queue.Add(c.ref.UID)
 	case err != nil && fresh:
-		s.table.mu.Lock()
-		c.trouble.err = err
-		s.table.mu.Unlock()
+		s.table.do(func() { c.trouble.err = err })
 		s.records.drop(c, c.left())
 	}
 	return err
 }
 
-// describeBare notes what devices are that no plugin will tell of, for the status.
+// describeBare notes the device information of devices that no plugin will describe, for the status.
 func (s *steps) describeBare(record *state.Claim) {
 	for n := range record.Attachments {
 		if at := &record.Attachments[n]; at.Bare() {
@@ -89,66 +84,58 @@ func (s *steps) describeBare(record *state.Claim) {
 	}
 }
 
-// setBlame notes for the status why what is not attached is not.
+// setBlame records in the status why attachments are not attached.
 func (s *steps) setBlame(c *claim) {
-	s.table.mu.Lock()
-	blame := c.blame
-	s.table.mu.Unlock()
+	var blame string
+	s.table.do(func() { blame = c.blame })
 	record := c.record.Clone()
 	for n := range record.Attachments {
-		at := &record.Attachments[n]
-		if at.Phase == state.Added || at.Bare() {
-			continue
+		if at := &record.Attachments[n]; at.Phase != state.Added && !at.Bare() {
+			at.Error = cmp.Or(at.Error, blame)
+			at.Ready.Set(metav1.ConditionFalse, time.Now())
 		}
-		if at.Error == "" {
-			at.Error = blame
-		}
-		at.Ready.Set(metav1.ConditionFalse, time.Now())
 	}
 	record.StatusOwed = true
 	s.records.putAnyway(c, record, "blamed")
-	s.table.mu.Lock()
-	if c.blame == blame {
-		c.blame = ""
-	}
-	s.table.mu.Unlock()
+	s.table.do(func() {
+		if c.blame == blame {
+			c.blame = ""
+		}
+	})
 	s.reports.queue.Add(c.ref.UID)
 }
 
-// reopen opens the gates that are closed though the networks are there, and those whose
-// metadata somebody has written over.
+// reopen opens the gates of attached networks that are closed or whose metadata somebody has written over.
 func (s *steps) reopen(c *claim, which []int) error {
-	s.table.mu.Lock()
-	rewrite := c.rewrite
-	c.rewrite = false
-	s.table.mu.Unlock()
+	var rewrite bool
+	s.table.do(func() { rewrite, c.rewrite = c.rewrite, false })
 	err := s.gate.open(c, which)
 	if err != nil {
-		s.table.mu.Lock()
-		c.rewrite = c.rewrite || rewrite
-		s.table.mu.Unlock()
+		s.table.do(func() { c.rewrite = c.rewrite || rewrite })
 	}
 	return err
 }
 
-// release lets go of all that attachments have which owe nothing: the gates of what has no
-// network of ours, and leases that were taken for an ADD before which the agent was killed.
+// release frees what attachments without pending work still hold: the gates of devices without a network, and
+// leases that were taken for an ADD before which the process was killed.
 func (s *steps) release(c *claim) error {
 	for n := range c.record.Attachments {
 		at := &c.record.Attachments[n]
+		var err error
 		if at.Bare() {
-			if err := s.gate.closeGate(c.record, at); err != nil {
-				return fmt.Errorf("claim %s, request %s: %w", c.ref, at.Request, err)
-			}
+			err = s.gate.closeGate(c.record, at)
 		}
-		if err := s.letGo(c.record, at); err != nil {
-			return fmt.Errorf("claim %s, request %s: %w", c.ref, at.Request, err)
+		if err == nil {
+			err = s.letGo(c.record, at)
+		}
+		if err != nil {
+			return c.about(at, err)
 		}
 	}
 	return nil
 }
 
-// forgetNow removes the record, or all of it but what was abandoned.
+// forgetNow removes the record. Abandoned attachments stay on record.
 func (s *steps) forgetNow(c *claim) error {
 	if err := s.release(c); err != nil {
 		return err

@@ -12,26 +12,17 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// worker takes the steps of claims: one after the other of a claim, and those of several claims at the same
-// time.
+// worker takes the steps of claims: one step of a claim at a time, and those of several claims at the same time.
 type worker struct {
 	Options
 	table   *table
 	steps   *steps
-	used    [lanes]int             // steps under way; the table's mutex guards it and waiting
-	waiting [lanes]map[*claim]bool // for room in a lane
+	used    [lanes]int      // steps under way; the table's mutex guards it and waiting
+	waiting [lanes][]*claim // for room in a lane; a claim may be in it twice
 }
 
-func newWorker(o Options, t *table, s *steps) *worker {
-	w := &worker{Options: o, table: t, steps: s}
-	for l := range w.waiting {
-		w.waiting[l] = map[*claim]bool{}
-	}
-	return w
-}
-
-// run gives each claim that was woken a worker of its own. The queue keeps a second
-// one from beginning before the first has ended.
+// run starts a goroutine for each claim that was woken. The queue returns a claim only after its previous
+// goroutine has ended.
 func (w *worker) run() {
 	var workers sync.WaitGroup
 	for {
@@ -55,23 +46,21 @@ func (w *worker) work(uid types.UID) {
 			return
 		}
 		s, g, sb := w.next(c)
-		switch s.do {
-		case none:
-			return
-		case wait:
+		if s.do == wait {
 			w.comeBack(c)
+		}
+		if s.do == wait || s.do == none {
 			return
 		}
 		lane, ok := w.begin(c, s, g)
 		if !ok {
 			return
 		}
-		err := w.steps.execute(c, s, sb)
-		w.end(c, s, g, lane, err)
+		w.end(c, s, g, lane, w.steps.execute(c, s, sb))
 	}
 }
 
-// next looks at the world and decides.
+// next looks at the world and decides on a step.
 func (w *worker) next(c *claim) (step, goal, *sandbox) {
 	w.table.observe(nil, c)
 	w.table.mu.Lock()
@@ -91,15 +80,15 @@ func (w *worker) next(c *claim) (step, goal, *sandbox) {
 		around.taken = around.taken || around.due && w.steps.isGivenBare(at)
 	}
 	if !maps.Equal(open, before) {
-		w.table.mu.Lock()
-		c.open = open
-		w.table.announce()
-		w.table.mu.Unlock()
+		w.table.do(func() {
+			c.open = open
+			w.table.announce()
+		})
 	}
 	return reconcile(record, g, now), g, sb
 }
 
-// worldOf is what is known of the world without looking. The mutex must be held.
+// worldOf returns what is known of the world without reading files. The mutex must be held.
 func (w *worker) worldOf(c *claim, g goal) world {
 	time := time.Now()
 	now := world{
@@ -130,7 +119,7 @@ func (w *worker) aroundOf(at *state.Attachment, g goal, due bool) around {
 	}
 }
 
-// comeBack wakes the claim when a back-off is over.
+// comeBack wakes the claim at the end of each back-off.
 func (w *worker) comeBack(c *claim) {
 	w.table.mu.Lock()
 	defer w.table.mu.Unlock()
@@ -152,8 +141,7 @@ const (
 	lanes
 )
 
-// laneOf says where a step belongs. A sandbox that waits for its ADD waits for no DEL but
-// its own claim's.
+// laneOf returns the lane of a step. A sandbox that waits for its ADD waits for no other claim's DEL.
 func laneOf(record *state.Claim, s step, sb *sandbox) lane {
 	if sb != nil && sb.waited {
 		return fast
@@ -162,10 +150,8 @@ func laneOf(record *state.Claim, s step, sb *sandbox) lane {
 	case doAdd:
 		return lateAdd
 	case doDel:
-		for _, n := range s.at {
-			if record.Attachments[n].Tries == 0 {
-				return del
-			}
+		if slices.ContainsFunc(s.at, func(n int) bool { return record.Attachments[n].Tries == 0 }) {
+			return del
 		}
 		return delAgain
 	case doAgain:
@@ -176,8 +162,7 @@ func laneOf(record *state.Claim, s step, sb *sandbox) lane {
 
 func widthOf(l lane) int { return [lanes]int{1 << 30, 16, 32, 4}[l] }
 
-// begin notes which step is under way, and whether there is room for it: else the claim
-// is woken once there is.
+// begin notes that a step is under way, if its lane has room. Otherwise the claim is woken once there is room.
 func (w *worker) begin(c *claim, s step, g goal) (lane, bool) {
 	w.table.mu.Lock()
 	defer w.table.mu.Unlock()
@@ -192,7 +177,7 @@ func (w *worker) begin(c *claim, s step, g goal) (lane, bool) {
 	}
 	l := laneOf(c.record, s, sb)
 	if w.used[l] >= widthOf(l) {
-		w.waiting[l][c] = true
+		w.waiting[l] = append(w.waiting[l], c)
 		return 0, false
 	}
 	w.used[l]++
@@ -200,15 +185,15 @@ func (w *worker) begin(c *claim, s step, g goal) (lane, bool) {
 	return l, true
 }
 
-// end takes note of what a step has come to.
+// end notes the result of a step.
 func (w *worker) end(c *claim, s step, g goal, l lane, err error) {
 	w.table.mu.Lock()
 	defer w.table.mu.Unlock()
 	w.used[l]--
-	for other := range w.waiting[l] { // who finds no room waits again
+	for _, other := range w.waiting[l] { // which waits again if it finds no room
 		w.table.wake(other)
 	}
-	clear(w.waiting[l])
+	w.waiting[l] = nil
 	c.doing, c.of = none, ""
 	now, _ := w.table.goalOf(c)
 	switch {
