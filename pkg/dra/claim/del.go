@@ -9,44 +9,33 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// delete detaches attachments, all at the same time. It may be repeated until it
-// succeeds: for a plugin, DEL of what is gone is no error.
+// delete detaches attachments, all at the same time. It may be repeated until it succeeds: for a plugin, DEL of
+// what is gone is no error.
 func (s *steps) delete(c *claim, which []int) {
 	record := c.record.Clone()
-	s.table.mu.Lock()
-	c.open = nil
-	s.table.mu.Unlock()
+	s.table.do(func() { c.open = nil })
 	for _, n := range which {
 		record.Attachments[n].Phase = state.Deleting
 	}
-	// Even without a record, what is on disk owes a DEL. One that is on a full disk
-	// must be possible.
-	s.records.putAnyway(c, record, "deleting")
-	results := make(chan result)
+	s.records.putAnyway(c, record, "deleting") // any record on disk owes a DEL, so a full disk does not matter
+	for r := range atOnce(record, which, func(at *state.Attachment) error {
+		if c.orphans[at.IfName] {
+			s.cni.await(key(record.UID, at))
+		}
+		if err := s.gate.closeGate(record, at); err != nil {
+			return err
+		}
+		return s.detach(record.UID, at)
+	}) {
+		s.deleted(c, r)
+	}
 	for _, n := range which {
-		at := record.Attachments[n]
-		orphaned := c.orphans[at.IfName]
-		delete(c.orphans, at.IfName)
-		go func() { results <- s.runDel(record, n, at, orphaned) }()
+		delete(c.orphans, record.Attachments[n].IfName)
 	}
-	for range which {
-		s.deleted(c, <-results)
-	}
-}
-
-// runDel closes the gate and runs DEL.
-func (s *steps) runDel(record *state.Claim, n int, at state.Attachment, orphaned bool) result {
-	if orphaned {
-		s.cni.await(key(record.UID, &at))
-	}
-	err := s.gate.closeGate(record, &at)
-	if err == nil {
-		err = s.detach(record.UID, &at)
-	}
-	return result{n, at, err}
 }
 
 // detach runs DEL as ADD was run, and removes what was kept for it.
@@ -54,7 +43,7 @@ func (s *steps) detach(claim types.UID, at *state.Attachment) error {
 	key := key(claim, at)
 	netns, gone := at.Netns, ""
 	switch {
-	case at.BootID != s.BootID: // at its path is another by now, and the start has made all devices anew
+	case at.BootID != s.BootID: // its path may be another namespace's now, and the boot has reset all devices
 		netns = ""
 	case isGone(s.Netns, at.Netns):
 		netns, gone = "", at.Netns
@@ -63,23 +52,22 @@ func (s *steps) detach(claim types.UID, at *state.Attachment) error {
 	err := s.cni.del(key, at, netns, gone)
 	s.Step("exec DEL")
 	s.metrics.exec("DEL", time.Since(began), err)
-	if err == nil {
-		err = errors.Join(removeInfo(at), s.cni.forget(key))
+	if err != nil {
+		return err
 	}
-	return err
+	return errors.Join(removeInfo(at), s.cni.forget(key))
 }
 
-// deleted puts the result of a DEL on record.
+// deleted records the result of a DEL.
 func (s *steps) deleted(c *claim, r result) {
 	record := c.record.Clone()
 	at := &record.Attachments[r.n]
-	if r.err == nil && at.Note == nil { // else restore does
+	if r.err == nil && at.Note == nil { // otherwise restore does it
 		r.err = s.letGo(record, at)
 	}
 	switch {
 	case r.err != nil:
-		at.Tries++
-		at.DelError = r.err.Error()
+		at.Tries, at.DelError = at.Tries+1, r.err.Error()
 		err := c.about(at, r.err)
 		s.Log.Error("pod is not detached yet", "pod", podOf(at), "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
 		s.pause(c, r.n, at, err)
@@ -94,8 +82,8 @@ func (s *steps) deleted(c *claim, r result) {
 	s.records.putAnyway(c, record, "deleted")
 }
 
-// pause keeps an attachment from repeating at once what has failed: DEL, or restoring its device.
-// An error of nil is of a device that may be on its way back.
+// pause begins the back-off of an attachment after a failure of DEL or of restoring its device. err is nil for a
+// device that may be on its way back.
 func (s *steps) pause(c *claim, n int, at *state.Attachment, err error) {
 	what, limit := "DEL", s.DelTries
 	if at.Phase == state.Restoring {
@@ -106,13 +94,11 @@ func (s *steps) pause(c *claim, n int, at *state.Attachment, err error) {
 		err = fmt.Errorf("%w; %s is tried again in %v; once the network namespace is gone and it has failed %d times (now %d) it is given up",
 			err, what, pause.Round(time.Second), limit, at.Tries)
 	}
-	s.table.mu.Lock()
-	defer s.table.mu.Unlock()
-	c.late[n] = retry{err: err, after: time.Now().Add(pause)}
+	s.table.do(func() { c.late[n] = retry{err: err, after: time.Now().Add(pause)} })
 }
 
-// pauseAfter is how long to wait after the n-th failure: doubled each time, so that as many
-// tries as there may be take DelPatience.
+// pauseAfter returns how long to wait after the n-th failure. It doubles each time, and all tries together take
+// DelPatience.
 func (s *steps) pauseAfter(n, tries int) time.Duration {
 	n = max(1, min(n, tries-1))
 	first := float64(s.DelPatience) / max(1, math.Exp2(float64(tries-1))-1)
@@ -125,21 +111,62 @@ func removeInfo(at *state.Attachment) error {
 	return dir.Remove(name)
 }
 
-// letGo is for an attachment that has nothing any more. Its leases stay while another one in the
-// record owes the same: one of a later sandbox, or one whose DEL was given up.
+// letGo ends the leases of an attachment, unless another one in the record still owes the same device: one of a
+// later sandbox, or one whose DEL was given up.
 func (s *steps) letGo(record *state.Claim, at *state.Attachment) error {
-	owes := func(of state.Attachment) bool { return of.Owes() && of.Part() == at.Part() && of.Sandbox != at.Sandbox }
-	if slices.ContainsFunc(record.Attachments, owes) || slices.ContainsFunc(record.Abandoned, owes) {
+	if slices.ContainsFunc(slices.Concat(record.Attachments, record.Abandoned), func(other state.Attachment) bool {
+		return other.Owes() && other.Part() == at.Part() && other.Sandbox != at.Sandbox
+	}) {
 		return nil
 	}
 	return s.Node.Leases.Release(record.UID, at)
 }
 
-// letGoAll is for attachments that no plugin is run for after all.
+// letGoAll ends the leases of attachments that no plugin is run for.
 func (s *steps) letGoAll(c *claim, which []int) {
 	for _, n := range which {
 		if err := s.letGo(c.record, &c.record.Attachments[n]); err != nil {
 			s.Log.Warn("the leases of a claim stay until it is unprepared", "claim", c.ref, "error", err)
 		}
 	}
+}
+
+const (
+	// restoreTries is after how many failures restoring a device is given up. They take as long as the tries of
+	// DEL, and the first ones a fraction of a second.
+	restoreTries = 10
+	// slowTries is after how many failures a missing device is logged. Before that, the kernel may still be
+	// ending its network namespace.
+	slowTries = 4
+)
+
+// restore makes devices what they were before their sandboxes had them. It does not wait for a device that is not
+// back: it is called again.
+func (s *steps) restore(c *claim, which []int) {
+	record := c.record.Clone()
+	for _, n := range which {
+		at := &record.Attachments[n]
+		err := s.Node.GiveBack(record, at)
+		if err == nil {
+			err = s.letGo(record, at)
+		}
+		s.Step("restored")
+		if err == nil {
+			at.Reset(at.Error)
+			s.table.do(func() { delete(c.late, n) })
+			continue
+		}
+		at.Tries++
+		if at.Tries == restoreTries {
+			s.Node.CountMismatches(err)
+		}
+		if devices.IsAway(err) && at.Tries < slowTries {
+			s.pause(c, n, at, nil)
+			continue
+		}
+		at.DelError = err.Error()
+		s.Log.Warn("a device is not what it was before the pod had it", "pod", record.Pod, "device", at.Device, "tries", at.Tries, "error", err)
+		s.pause(c, n, at, c.about(at, err))
+	}
+	s.records.putAnyway(c, record, "restored or not")
 }

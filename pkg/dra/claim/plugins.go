@@ -198,6 +198,9 @@ func (c *capped) Write(p []byte) (int, error) {
 // reasons are package cniexec's.
 const ReasonInfo cniexec.Reason = "info"
 
+// onNode is the error of a network that was not run.
+func onNode(err error) error { return &cniexec.Error{Reason: cniexec.ReasonNode, Err: err} }
+
 // reasoned puts into err what it is about, and keeps its reason.
 func reasoned(err error, format string, args ...any) error {
 	return &cniexec.Error{Reason: reasonOf(err), Err: fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)}
