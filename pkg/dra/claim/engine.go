@@ -56,7 +56,7 @@ func New(o Options) (*Engine, error) {
 	e.gate = &gate{Options: o, table: e.table, kind: kind, specs: store.Open(o.CDIDir)}
 	e.steps = &steps{
 		Options: o, table: e.table, records: e.records, gate: e.gate, reports: e.reports, notices: e.notices, metrics: e.metrics,
-		cni: plugins{dirs: o.CNIBinDirs, root: o.HostRoot, cache: o.CacheDir, limit: PluginLimit, exec: o.Exec, log: o.Log},
+		cni: plugins{o},
 	}
 	e.worker = &worker{Options: o, table: e.table, steps: e.steps}
 	e.reserved = &reservations{Options: o, table: e.table}

@@ -34,8 +34,8 @@ type gate struct {
 	metadata Metadata // nil = not enabled
 }
 
-// gateName is valid as part of a CDI device name and of a file's: UIDs and the names of
-// requests and devices are of letters, digits and '-'.
+// gateName is valid in the name of a CDI device and of a file: UIDs and the names of requests and devices
+// consist of letters, digits and '-'.
 func gateName(uid types.UID, at *state.Attachment) string {
 	name := string(uid) + "_" + strings.ReplaceAll(resourceclaim.BaseRequestRef(at.Request), "/", "_")
 	switch {
@@ -47,7 +47,7 @@ func gateName(uid types.UID, at *state.Attachment) string {
 	return name
 }
 
-// file is the name of the CDI spec of an attachment.
+// file returns the name of the CDI spec of an attachment.
 func (g *gate) file(record *state.Claim, at *state.Attachment) string {
 	return cdispec.FileName(g.kind, gateName(record.UID, at))
 }
@@ -63,23 +63,23 @@ func (g *gate) open(c *claim, which []int) error {
 			return fmt.Errorf("claim %s, request %s: gate: %w", c.ref, at.Request, err)
 		}
 	}
-	g.table.mu.Lock()
-	defer g.table.mu.Unlock()
-	if c.open == nil {
-		c.open = map[int]bool{}
-	}
-	for _, n := range which {
-		c.open[n] = true
-	}
-	g.table.announce()
+	g.table.do(func() {
+		if c.open == nil {
+			c.open = map[int]bool{}
+		}
+		for _, n := range which {
+			c.open[n] = true
+		}
+		g.table.announce()
+	})
 	return nil
 }
 
 func (g *gate) writeMetadata(c *claim, at *state.Attachment) error {
-	if g.metadata == nil || at.Bare() { // of which Prepare has told all
+	if g.metadata == nil || at.Bare() { // Prepare has told all of a bare device
 		return nil
 	}
-	var all []kubeletplugin.Device // what is told replaces what was
+	var all []kubeletplugin.Device // replace those of before
 	for n := range c.record.Attachments {
 		if other := &c.record.Attachments[n]; resourceclaim.BaseRequestRef(other.Request) == resourceclaim.BaseRequestRef(at.Request) {
 			all = append(all, g.device(c.record, other))
@@ -96,13 +96,12 @@ func (g *gate) writeMetadata(c *claim, at *state.Attachment) error {
 func (g *gate) openGate(c *claim, at *state.Attachment) error {
 	name := gateName(c.ref.UID, at)
 	edits := cdispec.Device{Kind: g.kind, Name: name, IfName: at.IfName}
-	if at.Info != nil && !at.Bare() {
-		edits.InfoFile = g.mountable(c, at)
-	}
 	if at.Bare() {
 		if err := g.holdBare(c); err != nil {
 			return err
 		}
+	} else if at.Info != nil {
+		edits.InfoFile = g.mountable(c, at)
 	}
 	info, err := g.described(at)
 	if err != nil {
@@ -120,11 +119,10 @@ func (g *gate) openGate(c *claim, at *state.Attachment) error {
 	if err != nil {
 		return err
 	}
-	env := &spec.Devices[0].ContainerEdits.Env
-	if at.Bare() { // it has no interface that the variable could be named after, and must have something
-		*env = []string{"CNI_DRA_GATE_" + strings.NewReplacer("-", "_", ".", "_").Replace(name) + "=" + name}
-	}
-	if err := g.guard(c, at, spec); err != nil {
+	if at.Bare() { // a CDI device must have an edit, and there is no interface to name a variable after
+		variable := "CNI_DRA_GATE_" + strings.NewReplacer("-", "_", ".", "_").Replace(name)
+		spec.Devices[0].ContainerEdits.Env = []string{variable + "=" + name}
+	} else if err := g.guard(c, at, spec); err != nil {
 		return err
 	}
 	if err := g.specs.Write(g.file(c.record, at), cdispec.Encode(spec)); err != nil {
@@ -134,7 +132,7 @@ func (g *gate) openGate(c *claim, at *state.Attachment) error {
 	return nil
 }
 
-// holdBare leases the devices that a claim brings no network for.
+// holdBare leases the devices of a claim that have no network in it.
 func (g *gate) holdBare(c *claim) error {
 	for n := range c.record.Attachments {
 		if at := &c.record.Attachments[n]; at.Bare() {
@@ -146,33 +144,24 @@ func (g *gate) holdBare(c *claim) error {
 	return g.Node.Leases.HoldBare(c.record)
 }
 
-// guard has the runtime refuse containers that are in another network namespace than the one
-// that is attached, such as those of the pod's next sandbox. What it takes is in the spec: the
-// agent and its connection to the runtime may be away.
+// guard adds a hook by which the runtime refuses containers in another network namespace than the attached one,
+// such as those of the pod's next sandbox. It works without the agent and its connection to the runtime.
 func (g *gate) guard(c *claim, at *state.Attachment, spec *specs.Spec) (err error) {
-	if at.Bare() || g.Gate == "" {
+	if g.Gate == "" {
 		return nil
 	}
 	pod := podOf(at)
 	what := fmt.Sprintf("claim %s, request %s, is held by pod %s/%s (%s)", c.name(), at.Request, pod.Namespace, pod.Name, at.IfName)
 	spec.Devices[0].ContainerEdits.Hooks = []*specs.Hook{{
-		HookName: "createRuntime", Path: g.Gate, Args: []string{filepath.Base(g.Gate), at.Netns, what}, Timeout: new(gatePatience),
+		HookName: "createRuntime", Path: g.Gate, Args: []string{filepath.Base(g.Gate), at.Netns, what},
+		Timeout: new(10), // seconds; the hook takes milliseconds
 	}}
 	spec.Version, err = specs.MinimumRequiredVersion(spec)
 	return err
 }
 
-// gatePatience is what the runtime waits for the hook, in seconds; it takes milliseconds.
-const gatePatience = 10
-
-// isGuarded says whether a spec is as guard makes it: one of an earlier agent may not be.
-func (g *gate) isGuarded(at *state.Attachment, spec []byte) bool {
-	path, _ := json.Marshal(g.Gate)
-	return at.Bare() || g.Gate == "" || bytes.Contains(spec, path)
-}
-
-// mountable is the path of the device-info file, by which the runtime mounts it later; "" if
-// somebody could put a link in its place until then.
+// mountable returns the path of the device-info file, which the runtime mounts later; "" if somebody could put a
+// link in its place until then.
 func (g *gate) mountable(c *claim, at *state.Attachment) string {
 	if err := g.Unexposed(cmp.Or(g.HostRoot, "/"), filepath.Dir(at.InfoFile)); err != nil {
 		g.Log.Warn("not handed to the containers", "claim", c.ref, "request", at.Request, "file", at.InfoFile, "why", err,
@@ -182,7 +171,7 @@ func (g *gate) mountable(c *claim, at *state.Attachment) string {
 	return at.InfoFile
 }
 
-// described is the device information of an attachment; nil = none that we understand.
+// described returns the device information of an attachment; nil = none, or of another version.
 func (g *gate) described(at *state.Attachment) (*devinfo.Info, error) {
 	switch {
 	case at.Bare():
@@ -197,7 +186,7 @@ func (g *gate) described(at *state.Attachment) (*devinfo.Info, error) {
 	return info, err
 }
 
-// closeGate closes the gate of an attachment. That it is closed already is success.
+// closeGate removes the CDI spec of an attachment, if it exists.
 func (g *gate) closeGate(record *state.Claim, at *state.Attachment) error {
 	if err := g.specs.Remove(g.file(record, at)); err != nil {
 		return fmt.Errorf("CDI spec: %w", err)
@@ -206,17 +195,21 @@ func (g *gate) closeGate(record *state.Claim, at *state.Attachment) error {
 	return nil
 }
 
-// isOpen says whether the gate of an attachment is open. The directory of CDI specs does
-// not outlive a reboot, and others may clear it; nor does a lease.
+// isOpen reports whether the gate of an attachment is open. CDI specs and leases do not outlive a reboot, and
+// others may remove specs. The spec of an earlier agent may lack what guard adds.
 func (g *gate) isOpen(record *state.Claim, at *state.Attachment) bool {
 	if at.Bare() && !g.Node.Leases.IsHeld(record) {
 		return false
 	}
 	spec, err := g.specs.Read(g.file(record, at))
-	return err == nil && g.isGuarded(at, spec) || err != nil && !errors.Is(err, fs.ErrNotExist)
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	hook, _ := json.Marshal(g.Gate)
+	return at.Bare() || g.Gate == "" || bytes.Contains(spec, hook)
 }
 
-// device is what the kubelet and the pod are told of an attachment.
+// device returns what the kubelet and the pod are told of an attachment.
 func (g *gate) device(record *state.Claim, at *state.Attachment) kubeletplugin.Device {
 	d := kubeletplugin.Device{
 		Requests: []string{at.Request}, PoolName: at.Pool, DeviceName: at.Device, ShareID: at.ShareID,

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/invoke"
@@ -23,22 +22,12 @@ import (
 	"devinfo-cni.io/pkg/private"
 )
 
-// plugins runs CNI plugins through libcni. Each attachment has a directory of its own
-// below cache: the state is the authority, so what libcni keeps there is thrown away
-// before anyone could believe it.
-type plugins struct {
-	dirs  []string
-	root  string
-	cache string
-	limit time.Duration
-	exec  invoke.Exec // nil = processes of this node
-	log   *slog.Logger
-}
+// plugins runs CNI plugins through libcni. Each attachment has a directory of its own below CacheDir. The record
+// says what was run, so the files of libcni are removed before it could read them again.
+type plugins struct{ Options }
 
-const deviceInfoCapability = "CNIDeviceInfoFile"
-
-// add runs ADD and returns the result in the network's version. It ends when the
-// plugins do: nobody knows what one that was killed has left.
+// add runs ADD and returns the result in the network's version. It returns when the plugins have ended, because
+// nobody knows what a killed plugin has left.
 func (p *plugins) add(key string, at *state.Attachment) (json.RawMessage, error) {
 	n, unlock, err := p.open(key, at, at.Netns)
 	if err != nil {
@@ -52,7 +41,7 @@ func (p *plugins) add(key string, at *state.Attachment) (json.RawMessage, error)
 	return result, nil
 }
 
-// check says which plugin of a network is missing: then nothing of it is to be run.
+// check returns an error if a plugin of a network is missing. Then none of them must be run.
 func (p *plugins) check(at *state.Attachment) error {
 	list, err := libcni.NetworkConfFromBytes(at.List)
 	if err != nil {
@@ -60,15 +49,15 @@ func (p *plugins) check(at *state.Attachment) error {
 	}
 	find := p.runner(nil)
 	for _, plugin := range list.Plugins {
-		if _, err := find.FindInPath(plugin.Network.Type, p.dirs); err != nil {
+		if _, err := find.FindInPath(plugin.Network.Type, p.CNIBinDirs); err != nil {
 			return reasoned(err, "network %s: nothing was run", at.Network)
 		}
 	}
 	return nil
 }
 
-// del runs DEL as ADD was run, with its result; netns is "" when it is gone, and gone is
-// then where it was. Where a plugin is missing, the others' DEL is run all the same.
+// del runs DEL as ADD was run, with its result. If the network namespace is gone, netns is "", and gone is its
+// former path. If a plugin is missing, the DEL of the others is run.
 func (p *plugins) del(key string, at *state.Attachment, netns, gone string) error {
 	n, unlock, err := p.open(key, at, netns)
 	if err != nil {
@@ -84,7 +73,7 @@ func (p *plugins) del(key string, at *state.Attachment, netns, gone string) erro
 	return reasoned(errors.Join(errs...), "network %s: DEL", at.Network)
 }
 
-// open makes the attachment's directory anew, and locks what its plugins inherit.
+// open makes the attachment's directory again, and locks a file in it, which the plugins inherit.
 func (p *plugins) open(key string, at *state.Attachment, netns string) (n *cniexec.Network, unlock func(), err error) {
 	list, err := libcni.NetworkConfFromBytes(at.List)
 	if err != nil {
@@ -98,40 +87,39 @@ func (p *plugins) open(key string, at *state.Attachment, netns string) (n *cniex
 		return nil, nil, err
 	}
 	n = &cniexec.Network{
-		List: list, Runtime: runtimeConf(at, netns), Dirs: p.dirs, Exec: p.runner(lock), Cache: filepath.Join(p.dir(key), "libcni"),
+		List: list, Runtime: runtimeConf(at, netns), Dirs: p.CNIBinDirs, Exec: p.runner(lock), Cache: filepath.Join(p.dir(key), "libcni"),
 	}
 	return n, func() { private.Unlock(lock) }, nil
 }
 
 // runner runs plugins, which inherit a lock.
 func (p *plugins) runner(lock *os.File) invoke.Exec {
-	if p.exec != nil {
-		return p.exec
+	if p.Exec != nil {
+		return p.Exec
 	}
-	return &execution{cniexec.Exec{Root: p.root, Limit: p.limit, Inherit: lock}, p.log}
+	return &execution{cniexec.Exec{Root: p.HostRoot, Limit: PluginLimit, Inherit: lock}, p.Log}
 }
 
-// await waits for the plugins that an agent has left running when it was killed: what
-// they are about to make could not be deleted yet. A daemon that one of them began may
-// never end, so the wait has the limit of a plugin.
+// await waits for the plugins that a killed agent has left running, because DEL cannot remove what they have not
+// made yet. A daemon that one of them began may never end, so the wait has the limit of a plugin.
 func (p *plugins) await(key string) {
-	lock, err := private.Lock(context.Background(), filepath.Join(p.dir(key), running), p.limit)
+	lock, err := private.Lock(context.Background(), filepath.Join(p.dir(key), running), PluginLimit)
 	if err != nil {
-		p.log.Warn("what an earlier agent ran is taken for a daemon that a plugin began", "attachment", key, "error", err)
+		p.Log.Warn("what an earlier agent ran is taken for a daemon that a plugin began", "attachment", key, "error", err)
 	}
 	private.Unlock(lock)
 }
 
 const running = "running" // the file that the plugins of an attachment have locked
 
-// forget removes what was kept of an attachment.
+// forget removes the directory of an attachment.
 func (p *plugins) forget(key string) error { return os.RemoveAll(p.dir(key)) }
 
-func (p *plugins) dir(key string) string { return filepath.Join(p.cache, key) }
+func (p *plugins) dir(key string) string { return filepath.Join(p.CacheDir, key) }
 
 // runtimeConf is what the plugins get beside their configuration.
 func runtimeConf(at *state.Attachment, netns string) *libcni.RuntimeConf {
-	capabilities := map[string]any{deviceInfoCapability: at.InfoFile}
+	capabilities := map[string]any{"CNIDeviceInfoFile": at.InfoFile}
 	for name, value := range at.Capabilities {
 		capabilities[name] = value
 	}
@@ -140,7 +128,7 @@ func runtimeConf(at *state.Attachment, netns string) *libcni.RuntimeConf {
 	}
 }
 
-// cniArgs are those that Kubernetes runtimes pass, in their order, and the claim.
+// cniArgs returns the CNI_ARGS that Kubernetes runtimes pass, in their order, and the claim.
 func cniArgs(sb Sandbox, claim string) [][2]string {
 	return [][2]string{
 		{"IgnoreUnknown", "1"},
@@ -152,7 +140,7 @@ func cniArgs(sb Sandbox, claim string) [][2]string {
 	}
 }
 
-// execution runs the plugins of one attachment, and logs what each says.
+// execution runs the plugins of one attachment, and logs their standard error.
 type execution struct {
 	cniexec.Exec
 	log *slog.Logger
@@ -170,11 +158,11 @@ func (e *execution) ExecPlugin(ctx context.Context, path string, stdin []byte, e
 	return stdout, err
 }
 
-// resetting tells the plugins of VFs of a network namespace that is gone, without which they
-// return before they have reset the VF. Others fail on a path to nothing.
+// resetting gives plugins of VFs the path of a network namespace that is gone: without CNI_NETNS they return
+// before they have reset the VF. Other plugins fail if the path does not exist.
 type resetting struct {
 	invoke.Exec
-	gone string // the path; "" = it is there
+	gone string // the path; "" = it exists
 }
 
 // ExecPlugin implements invoke.Exec.
@@ -194,20 +182,19 @@ func (c *capped) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ReasonInfo is of a run of a CNI network that has failed by an invalid device-info file; the other
-// reasons are package cniexec's.
+// ReasonInfo is an invalid device-info file. Package cniexec has the other reasons for failed runs.
 const ReasonInfo cniexec.Reason = "info"
 
 // onNode is the error of a network that was not run.
 func onNode(err error) error { return &cniexec.Error{Reason: cniexec.ReasonNode, Err: err} }
 
-// reasoned puts into err what it is about, and keeps its reason.
+// reasoned adds a prefix to err, and keeps its reason.
 func reasoned(err error, format string, args ...any) error {
 	return &cniexec.Error{Reason: reasonOf(err), Err: fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)}
 }
 
-// reasonOf is "" for nil. What has no reason comes from libcni, about what a plugin
-// printed, unless it is about a file.
+// reasonOf returns "" for nil. An error without a reason comes from libcni, about what a plugin printed, unless it
+// is about a file.
 func reasonOf(err error) cniexec.Reason {
 	run, is := errors.AsType[*cniexec.Error](err)
 	switch {
