@@ -159,7 +159,7 @@ func TestTheDocumentationHasTheReasonsOfEvents(t *testing.T) {
 		documented = append(documented, found[1])
 	}
 	slices.Sort(documented)
-	if diff := cmp.Diff(literals(t, `(?m)^\tNotice\w+ .*= "(\w+)"`, "claim/notices.go"), documented); diff != "" {
+	if diff := cmp.Diff(literals(t, `(?m)^\tNotice\w+ .*= "(\w+)"`, "claim/report.go"), documented); diff != "" {
 		t.Errorf("(-code +docs/dra/README.md)\n%s", diff)
 	}
 }

@@ -17,7 +17,7 @@ type Census struct {
 	Unreadable int // records
 }
 
-// metrics are what an agent counts. The names are in docs/dra/README.md.
+// metrics are the metrics of an agent, listed in docs/dra/README.md.
 type metrics struct {
 	execs         *prometheus.HistogramVec
 	execFailures  *prometheus.CounterVec
@@ -27,7 +27,7 @@ type metrics struct {
 	waits         prometheus.Histogram
 }
 
-// newMetrics registers them. The census is asked for at each scrape.
+// newMetrics registers them. It calls census at each scrape.
 func newMetrics(to prometheus.Registerer, census func() Census) *metrics {
 	in := promauto.With(to)
 	histogram := func(name, help string) prometheus.HistogramOpts {
@@ -35,26 +35,23 @@ func newMetrics(to prometheus.Registerer, census func() Census) *metrics {
 		return prometheus.HistogramOpts{Name: name, Help: help, Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2, 5, 15, 60}}
 	}
 	counter := func(name, help string) prometheus.CounterOpts { return prometheus.CounterOpts{Name: name, Help: help} }
-	gauge := func(name, help string) prometheus.GaugeOpts { return prometheus.GaugeOpts{Name: name, Help: help} }
 	m := &metrics{
 		execs:         in.NewHistogramVec(histogram("cni_dra_exec_duration_seconds", "Runs of a CNI network, successful or not, by verb."), []string{"verb"}),
 		execFailures:  in.NewCounterVec(counter("cni_dra_exec_failures_total", "Failed runs of a CNI network, by verb and reason."), []string{"verb", "reason"}),
 		events:        in.NewHistogramVec(histogram("cni_dra_event_duration_seconds", "Calls by the container runtime and the kubelet, by event."), []string{"event"}),
 		eventFailures: in.NewCounterVec(counter("cni_dra_event_failures_total", "Calls by the container runtime and the kubelet that were answered with an error, by event."), []string{"event"}),
-		connected:     in.NewGauge(gauge("cni_dra_nri_connected", "1 while the container runtime is connected by NRI.")),
+		connected:     in.NewGauge(prometheus.GaugeOpts{Name: "cni_dra_nri_connected", Help: "1 while the container runtime is connected by NRI."}),
 		waits:         in.NewHistogram(histogram("cni_dra_add_wait_seconds", "How long sandboxes were held up until they were attached.")),
 	}
-	counted := func(name, help string, labels prometheus.Labels, count func(Census) int) {
+	gauge := func(name, help string, labels prometheus.Labels, count func(Census) int) {
 		in.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, func() float64 { return float64(count(census())) })
 	}
-	inPhase := func(phase state.Phase) func(Census) int {
-		return func(c Census) int { return c.Phases[string(phase)] }
-	}
 	for _, phase := range state.Phases() {
-		counted("cni_dra_attachments", "Attachments of prepared claims, by phase.", prometheus.Labels{"phase": string(phase)}, inPhase(phase))
+		labels := prometheus.Labels{"phase": string(phase)}
+		gauge("cni_dra_attachments", "Attachments of prepared claims, by phase.", labels, func(c Census) int { return c.Phases[string(phase)] })
 	}
-	counted("cni_dra_abandoned", "Attachments whose DEL was given up.", nil, inPhase(state.Abandoned))
-	counted("cni_dra_status_queue", "Claims whose status the API server has not taken yet.", nil, func(c Census) int { return c.Status })
+	gauge("cni_dra_abandoned", "Attachments whose DEL was given up.", nil, func(c Census) int { return c.Phases[string(state.Abandoned)] })
+	gauge("cni_dra_status_queue", "Claims whose status the API server has not taken yet.", nil, func(c Census) int { return c.Status })
 	return m
 }
 
@@ -74,6 +71,3 @@ func (m *metrics) event(name string, began time.Time, err *error) {
 		m.eventFailures.WithLabelValues(name).Inc()
 	}
 }
-
-// note sets a gauge to 1 or 0.
-func note(gauge prometheus.Gauge, is bool) { gauge.Set(map[bool]float64{true: 1}[is]) }

@@ -7,7 +7,7 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// records keeps the records of claims on disk.
+// records writes the records of claims to disk.
 type records struct {
 	Options
 	table   *table
@@ -37,9 +37,7 @@ func (r *records) load() error {
 
 // put writes a record and gives it to the claim.
 func (r *records) put(c *claim, record *state.Claim, step string) error {
-	r.table.mu.Lock()
-	record.Pod = c.pod
-	r.table.mu.Unlock()
+	r.table.do(func() { record.Pod = c.pod })
 	if err := r.files.Put(record); err != nil {
 		return fmt.Errorf("record claim %s: %w", c.ref, err)
 	}
@@ -48,8 +46,8 @@ func (r *records) put(c *claim, record *state.Claim, step string) error {
 	return nil
 }
 
-// putAnyway is put for what has happened: if the disk does not take it, it is saved later,
-// and done again should the agent die before.
+// putAnyway is like put, for a step that has been done. If writing fails, the record is saved later. If the agent
+// dies before that, the step is done again.
 func (r *records) putAnyway(c *claim, record *state.Claim, step string) {
 	if err := r.put(c, record, step); err != nil {
 		r.Log.Warn("not on disk yet", "error", err)
@@ -71,7 +69,7 @@ func (r *records) adopt(c *claim, record *state.Claim, saved bool) {
 	r.table.announce()
 }
 
-// drop takes a claim out of the agent, but for what is left of it; nil = nothing.
+// drop replaces a claim by what is left of it; nil = nothing.
 func (r *records) drop(c, left *claim) {
 	r.table.mu.Lock()
 	defer r.table.mu.Unlock()

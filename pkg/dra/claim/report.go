@@ -2,6 +2,7 @@ package claim
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -36,8 +37,8 @@ func newReports(o Options, t *table) *reports {
 	return &reports{o, t, workqueue.NewTypedRateLimitingQueue(limiter)}
 }
 
-// sendReports sends the status of the claims in the queue until ctx ends, each with a back-off
-// of its own. What is owed then is on record.
+// run sends the status of the claims in the queue until ctx ends, each with a back-off of its own. Reports that
+// are still owed then are on record.
 func (r *reports) run(ctx context.Context) {
 	var workers sync.WaitGroup
 	for range reportsAtOnce {
@@ -47,7 +48,7 @@ func (r *reports) run(ctx context.Context) {
 				if shutdown {
 					return
 				}
-				r.sendNext(ctx, uid)
+				r.send(ctx, uid)
 			}
 		})
 	}
@@ -56,51 +57,41 @@ func (r *reports) run(ctx context.Context) {
 	workers.Wait()
 }
 
-func (r *reports) sendNext(ctx context.Context, uid types.UID) {
+// send sends the status of a claim, if it is owed, and has the claim's worker record that.
+func (r *reports) send(ctx context.Context, uid types.UID) {
 	defer r.queue.Done(uid)
-	limited, cancel := context.WithTimeout(ctx, reportLimit)
-	defer cancel()
-	switch {
-	case ctx.Err() != nil:
-	case r.send(limited, uid) != nil:
-		r.queue.AddRateLimited(uid)
-	default:
-		r.queue.Forget(uid)
-	}
-}
-
-// send sends the status of a claim as it is now, if it is owed, and has its worker note that.
-// An error is worth another try.
-func (r *reports) send(ctx context.Context, uid types.UID) error {
-	r.table.mu.Lock()
-	c := r.table.claims[uid]
+	var c *claim
 	var devices []resourceapi.AllocatedDeviceStatus
-	owed := c != nil && c.record.StatusOwed
-	if owed {
-		devices = r.devices(c)
-	}
-	r.table.mu.Unlock()
-	if !owed {
-		return nil
+	r.table.do(func() {
+		if c = r.table.claims[uid]; c != nil && c.record.StatusOwed {
+			devices = r.devices(c)
+		}
+	})
+	if devices == nil || ctx.Err() != nil {
+		r.queue.Forget(uid)
+		return
 	}
 	if len(devices) > 0 {
-		err := r.Status(ctx, status.Report{Driver: r.Driver, Namespace: c.ref.Namespace, Name: c.ref.Name, UID: c.ref.UID, Devices: devices})
+		limited, cancel := context.WithTimeout(ctx, reportLimit)
+		defer cancel()
+		err := r.Status(limited, status.Report{Driver: r.Driver, Namespace: c.ref.Namespace, Name: c.ref.Name, UID: c.ref.UID, Devices: devices})
 		retry := status.Retry(err)
 		if err != nil {
 			r.Log.Warn("status of a claim", "claim", c.ref, "retry", retry, "error", err)
 		}
 		if retry {
-			return err
+			r.queue.AddRateLimited(uid)
+			return
 		}
 	}
-	r.table.mu.Lock()
-	defer r.table.mu.Unlock()
-	c.sent = append([]resourceapi.AllocatedDeviceStatus{}, devices...)
-	r.table.wake(c)
-	return nil
+	r.queue.Forget(uid)
+	r.table.do(func() {
+		c.sent = devices
+		r.table.wake(c)
+	})
 }
 
-// devices are all devices of a claim of which there is something to say.
+// devices returns all devices of a claim that have a status.
 func (r *reports) devices(c *claim) []resourceapi.AllocatedDeviceStatus {
 	list := []resourceapi.AllocatedDeviceStatus{}
 	for n := range c.record.Attachments {
@@ -118,8 +109,7 @@ func (r *reports) devices(c *claim) []resourceapi.AllocatedDeviceStatus {
 	return list
 }
 
-// shown is what people are shown of the device of an attachment: what is known of it by now, and
-// else what it is offered as.
+// shown returns the facts of a device that people are shown: those known now, else those it is offered with.
 func shown(at *state.Attachment) (d cluster.Device) {
 	if info, err := devinfo.Parse(at.Info); err == nil {
 		d = cluster.DeviceOf(info)
@@ -128,4 +118,45 @@ func shown(at *state.Attachment) (d cluster.Device) {
 		d = d.Or(cluster.Published(&at.Node.Published))
 	}
 	return d
+}
+
+// Notice is a problem of a pod that its author is told of by an Event.
+type Notice struct {
+	Pod    state.Pod
+	Reason string // one of the Notice constants
+	Text   string
+}
+
+// The reasons of notices.
+const (
+	NoticeFailed    = "NetworkNotAttached"       // an ADD failed
+	NoticeLate      = "NetworkTooLate"           // ADDs took longer than the runtime waits
+	NoticeAbandoned = "NetworkAbandoned"         // a DEL was given up
+	NoticeDevice    = "NetworkDeviceNotRestored" // a device is not what it was before the pod had it
+)
+
+// quiet is for how long a notice with the same pod and reason is not repeated.
+const quiet = 5 * time.Minute
+
+// notices sends notices that were not sent recently.
+type notices struct {
+	notify func(Notice)
+	mu     sync.Mutex
+	told   map[Notice]time.Time // by notices without Text
+}
+
+// tell sends a notice, unless one with the same pod and reason was sent recently.
+func (n *notices) tell(pod state.Pod, reason, text string) {
+	notice, now := Notice{Pod: pod, Reason: reason}, time.Now()
+	n.mu.Lock()
+	maps.DeleteFunc(n.told, func(_ Notice, when time.Time) bool { return now.Sub(when) >= quiet })
+	_, recently := n.told[notice]
+	if !recently {
+		n.told[notice] = now
+	}
+	n.mu.Unlock()
+	if !recently {
+		notice.Text = text
+		n.notify(notice)
+	}
 }

@@ -203,7 +203,7 @@ func (e *Engine) Synchronize(all []Sandbox) {
 // SetConnected notes whether the runtime is connected. While it is not, sandboxes end unnoticed.
 func (e *Engine) SetConnected(on bool) {
 	e.table.do(func() { e.table.up, e.table.synced = on, e.table.synced && on })
-	note(e.metrics.connected, on)
+	e.metrics.connected.Set(map[bool]float64{true: 1}[on])
 }
 
 // Connected reports whether the runtime is connected.
