@@ -1,22 +1,84 @@
 package claim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/prometheus/client_golang/prometheus"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/dra/status"
 )
 
-// Engine attaches the pods of this node to the networks of their claims. Its methods may be called
-// concurrently.
+// Options configure an [Engine]. A field is required unless it says otherwise.
+type Options struct {
+	Driver string           // name of the DRA driver, also the vendor of the CDI devices
+	Policy cniconfig.Policy // which configurations claims may contain
+	Dirs
+	Retries
+	Gate     string // path of the program cni-dra-gate on the host; "" = containers of other sandboxes are not kept out
+	HostRoot string // root directory of CNI plugins; "" = the root of this process
+	BootID   string // of the kernel: [journal.BootID]
+	Node     *devices.Node
+
+	Netns     func(path string) error      // [link.CheckNetns]
+	Unexposed func(root, dir string) error // [private.UnexposedBelow]
+	// Status sends the devices of a claim to the API server. It is called until it succeeds or has become
+	// pointless: see [status.Retry].
+	Status func(context.Context, status.Report) error
+	// Read reads a claim from the API server. It returns nil if the claim was deleted, or if its name is
+	// another claim's.
+	Read   func(ctx context.Context, claim kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error)
+	Notify func(Notice)
+
+	Exec    invoke.Exec       // runs CNI plugins; nil = package cniexec does
+	Step    func(name string) // called after each write and each run of a plugin; nil = not called
+	Metrics prometheus.Registerer
+	Log     *slog.Logger
+}
+
+// Dirs are directories as this process sees them, but for CNIBinDirs.
+type Dirs struct {
+	StateDir      string   // of package state, on a disk that survives reboots
+	CacheDir      string   // of libcni, for this process alone
+	CDIDir        string   // of the container runtime's CDI specs, /var/run/cdi
+	DeviceInfoDir string   // /var/run/k8s.cni.cncf.io/devinfo/cni
+	CNIBinDirs    []string // of CNI plugins, below HostRoot
+}
+
+// Retries are limits and intervals; 0 = the default.
+type Retries struct {
+	DelTries       int           // failures after which a DEL is given up whose network namespace is gone
+	DelPatience    time.Duration // in which these tries are made
+	AbandonedEvery time.Duration // between two tries of a DEL that was given up, and two looks for leftover leases
+	Sweep          time.Duration // between two looks at all claims
+}
+
+// Defaults of [Retries].
+const (
+	DefaultDelTries       = 5
+	DefaultDelPatience    = 2 * time.Minute
+	DefaultAbandonedEvery = time.Hour
+	DefaultSweep          = time.Minute
+)
+
+// PluginLimit is how long a CNI plugin may run before it is killed. The kubelet waits less long for a sandbox.
+const PluginLimit = 4 * time.Minute
+
+// Engine attaches the pods of this node to the networks of their claims. It is safe for concurrent use.
 type Engine struct {
 	Options
 	table    *table
@@ -38,7 +100,13 @@ type Metadata interface {
 // New reads the state directory and locks it for this process. It touches neither networks nor the
 // runtime before [Engine.Run] and [Engine.StartSandbox].
 func New(o Options) (*Engine, error) {
-	o = o.withDefaults()
+	o.DelTries = cmp.Or(o.DelTries, DefaultDelTries)
+	o.DelPatience = cmp.Or(o.DelPatience, DefaultDelPatience)
+	o.AbandonedEvery = cmp.Or(o.AbandonedEvery, DefaultAbandonedEvery)
+	o.Sweep = cmp.Or(o.Sweep, DefaultSweep)
+	if o.Step == nil {
+		o.Step = func(string) {}
+	}
 	kind := o.Driver + "/claim"
 	if err := cdispec.CheckKind(kind); err != nil {
 		return nil, fmt.Errorf("driver %q: %w", o.Driver, err)
@@ -79,19 +147,17 @@ func (e *Engine) Close() error {
 	return e.records.files.Close()
 }
 
-// Run does what is pending now, after each event, and every [Retries.Sweep], and sends status. It returns
-// after ctx has ended and all work has: no CNI plugin is left running. It may be called once.
+// Run does what is pending now, after each event and every [Retries.Sweep], and sends status. It returns after
+// ctx and all CNI plugins have ended. It may be called once.
 func (e *Engine) Run(ctx context.Context) {
 	var background sync.WaitGroup
 	background.Go(func() { e.reports.run(ctx) })
 	background.Go(e.worker.run)
 	background.Go(func() { e.collect(ctx) })
-	tick := time.NewTicker(e.Sweep)
-	defer tick.Stop()
-	for ctx.Err() == nil {
+	for tick := time.Tick(e.Sweep); ctx.Err() == nil; {
 		e.table.sweep()
 		select {
-		case <-tick.C:
+		case <-tick:
 		case <-ctx.Done():
 		}
 	}
@@ -101,18 +167,15 @@ func (e *Engine) Run(ctx context.Context) {
 	close(e.table.over)
 }
 
-// collect ends records and leases of claims that nobody will unprepare, until ctx ends. It reads claims
-// now and with each sweep, and looks for leases every [Retries.AbandonedEvery].
+// collect ends records and leases of claims that will not be unprepared, until ctx ends.
 func (e *Engine) collect(ctx context.Context) {
-	sweep, leases := time.NewTicker(e.Sweep), time.NewTicker(e.AbandonedEvery)
-	defer sweep.Stop()
-	defer leases.Stop()
+	sweep, leases := time.Tick(e.Sweep), time.Tick(e.AbandonedEvery)
 	e.collectLeases()
 	for ctx.Err() == nil {
 		e.reserved.readIdle(ctx)
 		select {
-		case <-sweep.C:
-		case <-leases.C:
+		case <-sweep:
+		case <-leases:
 			e.collectLeases()
 		case <-ctx.Done():
 		}
