@@ -33,11 +33,13 @@ prints them. In a directory it reads all files whose name ends in .json, .yaml, 
   dra          a DeviceClass, ResourceClaim or ResourceClaimTemplate with parameters for
                cni-dra-driver; a claim is checked with its classes if they are in one of
                the files
+  settings     node.json, or the ConfigMap from which devinfo-agent puts it in place
 
-An error is what ADD or Prepare refuses, or what makes them do nothing.
+An error is what ADD, Prepare or devinfo-agent refuses, or what makes ADD and Prepare do nothing.
 
 Without --kind each document's own kind is used: the kind of a Kubernetes object; cni-config with
-type or plugins and cniVersion or name; device-info with type and version. Documents without
+type or plugins and cniVersion or name; device-info with type and version; settings with one of their
+keys, or in a file named node.json. Documents without
 anything to check are named, and are no errors: networks without devinfo, other drivers' claims,
 and other kinds beside those above. Plugins are looked for in --cni-path and asked for their CNI
 versions, unless none of its directories exists on this machine.
@@ -54,7 +56,7 @@ func validateCommand(t *tool) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "validate FILE|DIRECTORY|-...",
-		Short: "what is wrong in device-info files and configurations",
+		Short: "what is wrong in device-info files, configurations and node settings",
 		Long:  validateHelp,
 		Example: `  devinfoctl validate /var/run/k8s.cni.cncf.io/devinfo/cni/sriov-net-3f1c2d_net1
   kubectl get network-attachment-definition -A -o yaml | devinfoctl validate -

@@ -92,9 +92,9 @@ func (n *Node) read(data []byte) error {
 		return fmt.Errorf(`must be one JSON object, {"stateDir": "/x"}: %w`, err)
 	}
 	for _, key := range slices.Sorted(maps.Keys(raw)) {
-		at := slices.Index(nodeKeys, key)
+		at := slices.Index(NodeKeys, key)
 		if at < 0 {
-			return fmt.Errorf("%s: the key is not known; did you mean %s?", key, Nearest(key, nodeKeys))
+			return fmt.Errorf("%s: the key is not known; did you mean %s?", key, Nearest(key, NodeKeys))
 		}
 		if json.Unmarshal(raw[key], n.settings()[at]) != nil {
 			want := `text, "..."`
@@ -110,9 +110,10 @@ func (n *Node) read(data []byte) error {
 	return nil
 }
 
-var nodeKeys = []string{"deviceInfoDir", "devicePluginDir", "stateDir", "sysfs", "logFile", "logLevel", "cdiDir", "cdiDevices", "socketDirs", "injectNodes"}
+// NodeKeys are the keys of node.json.
+var NodeKeys = []string{"deviceInfoDir", "devicePluginDir", "stateDir", "sysfs", "logFile", "logLevel", "cdiDir", "cdiDevices", "socketDirs", "injectNodes"}
 
-// settings are those of nodeKeys.
+// settings are those of NodeKeys.
 func (n *Node) settings() []any {
 	return []any{&n.DeviceInfoDir, &n.DevicePluginDir, &n.StateDir, &n.Sysfs, &n.LogFile, &n.LogLevel, &n.CDIDir, &n.CDIDevices, &n.SocketDirs, &n.InjectNodes}
 }

@@ -18,6 +18,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 )
 
@@ -89,18 +90,43 @@ func parameters(_ *testing.T, text string) error {
 
 // chain is a list in which devinfo has that key for its capabilities.
 func chain(key string) string {
-	return `{"cniVersion": "1.0.0", "name": "n", "disableCheck": true, "plugins": [{"type": "devinfo", "deviceID": "x"}, {"type": "devinfo", "deviceInfoFile": "auto", "` + key + `": {"CNIDeviceInfoFile": true}}]}`
+	return `{"cniVersion": "1.0.0", "name": "n", "disableCheck": true, "plugins": [{"type": "devinfo", "deviceID": "x", "deviceInfoFile": "auto"}, {"type": "devinfo", "deviceInfoFile": "auto", "` + key + `": {"CNIDeviceInfoFile": true}}]}`
 }
 
 const head = `"apiVersion": "cni.networking.x-k8s.io/v1alpha1", "kind": "CNIConfig"`
 
-// Each text is one that both take, or that both refuse.
+// validated is what devinfoctl validate finds: errors and warnings.
+func validated(file, text string, kind validate.Kind) (wrong, warned error) {
+	if file == "cniconfig.json" {
+		config := `"config": [{"opaque": {"driver": "cni.dra.networking.x-k8s.io", "parameters": ` + text + `}}]}`
+		text = `{"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "c"}, "spec": {` + config + `}`
+		if strings.Contains(config, `"ips":`) { // only a claim may have them
+			text = `{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": {"devices": {` + config + `}}`
+		}
+	}
+	docs := validate.Parse("x", []byte(text))
+	validate.Checker{}.Check(docs, kind)
+	for _, d := range docs {
+		for _, f := range d.Findings {
+			if err := errors.New(f.String()); f.Warning {
+				warned = errors.Join(warned, err)
+			} else {
+				wrong = errors.Join(wrong, err)
+			}
+		}
+	}
+	return wrong, warned
+}
+
+// Each text is one that the schema, the parser and devinfoctl validate take, or that all three refuse. Of unknown
+// keys validate warns; it also refuses what is right by itself, but not on a node, as a plugin without a place for its file.
 func TestSchemasAndParsersAgree(t *testing.T) {
 	for file, test := range map[string]struct {
+		kind      validate.Kind
 		parse     func(*testing.T, string) error
 		good, bad []string
 	}{
-		"device-info.json": {deviceInfo, []string{
+		"device-info.json": {validate.DeviceInfo, deviceInfo, []string{
 			`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:03:00.3", "rdma-device": "mlx5_3", "other": 1}}`,
 			`{"type": "pci", "version": "1.0.0", "pci": {"pci-address": "0000:03:00.3", "vhost-net": "/dev/vhost-net"}, "more": {}}`,
 			`{"type": "vdpa", "version": "1.1.0", "vdpa": {"parent-device": "vdpa0", "driver": "vhost", "path": "/dev/vhost-vdpa-0"}}`,
@@ -116,13 +142,13 @@ func TestSchemasAndParsersAgree(t *testing.T) {
 			`{"type": "vhost-user", "version": "1.1.0", "vhost-user": {"mode": "both", "path": "/run/s"}}`,
 			`{"type": "memif", "version": "1.1.0", "memif": {"role": "slave", "path": "/run/m"}}`, `{"type": "usb", "version": "1.1.0"}`,
 		}},
-		"node.json": {node, []string{
+		"node.json": {validate.Settings, node, []string{
 			`{}`, `{"logLevel": "debug", "stateDir": "/s", "cdiDevices": ["*", "0000:03:00.0"], "socketDirs": ["/run/s"], "logFile": "", "injectNodes": true}`, `{"logFile": "/var/log/x", "cdiDevices": null}`,
 		}, []string{
 			`{"logLevel": "loud"}`, `{"stateDir": "s"}`, `{"sysfs": 1}`, `{"stateDirectory": "/s"}`, `{"socketDirs": ["run"]}`, `{"socketDirs": "/run"}`, `{"logFile": "x"}`,
 			`{"cdiDevices": [""]}`, `{"injectNodes": "true"}`, `[]`,
 		}},
-		"plugin.json": {plugin, []string{
+		"plugin.json": {validate.CNIConfig, plugin, []string{
 			`{"type": "devinfo", "deviceID": "0000:3b:00.2", "pciBusID": "gpu-1"}`, `{"type": "devinfo"}`, `{"type": "devinfo", "strict": true, "cdi": true, "deviceInfoFile": "auto", "capabilities": {"CNIDeviceInfoFile": true}}`,
 			`{"type": "devinfo", "cdi": {"kind": "a.b/c", "name": "n"}, "delegates": [{"type": "macvlan"}], "deviceInfo": {}, "followLower": false}`,
 		}, []string{
@@ -130,11 +156,11 @@ func TestSchemasAndParsersAgree(t *testing.T) {
 			`{"type": "devinfo", "capabilites": {"CNIDeviceInfoFile": true}}`, `{"type": "devinfo", "delegates": {}}`, `{"type": "devinfo", "delegates": [{}]}`, `{"type": "devinfo", "delegates": [{"type": "../x"}]}`,
 			`{"type": "devinfo", "cdi": "yes"}`, `{"type": "devinfo", "deviceID": 3}`, `{"type": "devinfo", "deviceID": "3b:00.2"}`, `{"type": "devinfo", "pciBusID": "3b:00.2"}`, `{"type": "devinfo", "subfunctionParent": 1}`, `{"type": "devinfo", "runtimeConfig": {"deviceID": 1}}`,
 		}},
-		"conflist.json": {network, []string{chain("capabilities")}, []string{
+		"conflist.json": {validate.CNIConfig, network, []string{chain("capabilities")}, []string{
 			chain("capabilites"), chain("delegates"),
 		}},
-		"network-attachment-definition.json": {network, []string{nad(chain("capabilities"))}, []string{nad(chain("capabilites"))}},
-		"cniconfig.json": {parameters, []string{
+		"network-attachment-definition.json": {validate.CNIConfig, network, []string{nad(chain("capabilities"))}, []string{nad(chain("capabilites"))}},
+		"cniconfig.json": {validate.DRA, parameters, []string{
 			`{` + head + `, "ifName": "net1"}`, `{` + head + `, "ifName": "dpdk-port{index}"}`, `{` + head + `, "ifName": "net1", "ips": ["10.0.0.1/24"]}`, `{` + head + `, "ifName": "net1", "claimMaySet": ["ips"], "attach": "Late"}`,
 			`{` + head + `, "ifName": "net1", "device": [{"plugin": "macvlan", "key": "master"}]}`, `{` + head + `, "ifName": "net1", "device": []}`,
 			`{` + head + `, "ifName": "net1", "driver": "vfio-pci"}`,
@@ -153,10 +179,16 @@ func TestSchemasAndParsersAgree(t *testing.T) {
 			if byParser, bySchema := test.parse(t, text), valid(t, schema, text); byParser != nil || bySchema != nil {
 				t.Errorf("%s: %s\nthe parser says: %v\nthe schema says: %v", file, text, byParser, bySchema)
 			}
+			if wrong, _ := validated(file, text, test.kind); wrong != nil && file != "plugin.json" {
+				t.Errorf("%s: %s\nvalidate says: %v", file, text, wrong)
+			}
 		}
 		for _, text := range test.bad {
 			if byParser, bySchema := test.parse(t, text), valid(t, schema, text); byParser == nil || bySchema == nil {
 				t.Errorf("%s: %s\nthe parser says: %v\nthe schema says: %v; both must refuse it", file, text, byParser, bySchema)
+			}
+			if wrong, warned := validated(file, text, test.kind); wrong == nil && warned == nil {
+				t.Errorf("%s: %s\nvalidate finds nothing wrong", file, text)
 			}
 		}
 	}

@@ -1,6 +1,6 @@
 // Package validate checks texts that people and programs wrote against the formats that devinfo
 // reads and writes: device-info files (Device Information Specification 1.1.0, section 3), CNI
-// configurations that contain our plugin, and DRA parameters. It reports all errors of a text,
+// configurations that contain our plugin, DRA parameters, and node settings. It reports all errors of a text,
 // each with its path, value and rule.
 //
 // [Parse] splits a text into documents, and [Checker.Check] checks them. The package reads no
@@ -27,9 +27,10 @@ const (
 	DeviceInfo Kind = "device-info"
 	CNIConfig  Kind = "cni-config"
 	DRA        Kind = "dra"
+	Settings   Kind = "settings"
 )
 
-var Kinds = []Kind{DeviceInfo, CNIConfig, DRA}
+var Kinds = []Kind{DeviceInfo, CNIConfig, DRA, Settings}
 
 // NoKind is why a document of an unknown kind is skipped.
 const NoKind = "it is in none of the formats that validate knows"
@@ -43,14 +44,17 @@ const (
 	deviceClass   = "DeviceClass"
 	claimKind     = "ResourceClaim"
 	claimTemplate = "ResourceClaimTemplate"
+	configMap     = "ConfigMap"
 )
 
-// kindOf recognizes the kind of a JSON value; "" = none of ours.
-func kindOf(data json.RawMessage) Kind {
+// kindOf recognizes the kind of a JSON value in a file; "" = none of ours.
+func kindOf(file string, data json.RawMessage) Kind {
 	var object map[string]json.RawMessage
 	_ = json.Unmarshal(data, &object) // other values have no keys
 	has := func(key string) bool { return object[key] != nil }
 	switch {
+	case isSettings(file, object):
+		return Settings
 	case has("apiVersion"): // Helm charts have it too, with name, type and version
 		return map[string]Kind{definition: CNIConfig, deviceClass: DRA, claimKind: DRA, claimTemplate: DRA}[text(object["kind"])]
 	case (has("type") || has("plugins")) && (has("cniVersion") || has("name")):
@@ -83,7 +87,7 @@ func (c Checker) Check(docs []Document, kind Kind) {
 	for n := range docs {
 		d := &docs[n]
 		if d.Kind = kind; kind == "" {
-			d.Kind = kindOf(d.data)
+			d.Kind = kindOf(d.File, d.data)
 		}
 		if d.data == nil || !d.readJSON("", d.data) {
 			continue
@@ -95,6 +99,8 @@ func (c Checker) Check(docs []Document, kind Kind) {
 			c.network(d)
 		case DRA:
 			c.parameters(d)
+		case Settings:
+			d.settings()
 		default:
 			d.Skipped = NoKind
 		}

@@ -1,0 +1,83 @@
+package validate
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"devinfo-cni.io/pkg/config"
+)
+
+// settingsName is part of the name of every ConfigMap with node settings that the chart or kustomize makes.
+const settingsName = "devinfo-settings"
+
+// isSettings reports whether an object is node.json, or a ConfigMap with settings of nodes.
+func isSettings(file string, object map[string]json.RawMessage) bool {
+	switch {
+	case text(object["kind"]) == configMap:
+		var named struct{ Name string }
+		_ = json.Unmarshal(object["metadata"], &named)
+		return strings.Contains(named.Name, settingsName) || slices.ContainsFunc(slices.Collect(maps.Values(texts(object["data"]))), func(data string) bool {
+			var inner map[string]json.RawMessage
+			return json.Unmarshal([]byte(data), &inner) == nil && isSettings("", inner)
+		})
+	case object["apiVersion"] != nil || object["type"] != nil || object["plugins"] != nil:
+		return false
+	}
+	return filepath.Base(file) == filepath.Base(config.NodeFile) || slices.ContainsFunc(config.NodeKeys, func(key string) bool { return object[key] != nil })
+}
+
+func texts(raw json.RawMessage) (all map[string]string) {
+	_ = json.Unmarshal(raw, &all)
+	return all
+}
+
+// settings checks node.json, or each file in a ConfigMap of the agent.
+func (d *Document) settings() {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(d.data, &object) != nil || text(object["kind"]) != configMap {
+		d.nodeSettings("", d.data)
+		return
+	}
+	files := texts(object["data"])
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		path := "data." + name
+		switch {
+		case !strings.HasSuffix(name, ".json"):
+			d.warn(path, nil, "is not read: settings are in default.json, and those of one node in NODE.json")
+			continue
+		case name != defaultFile && files[defaultFile] == "":
+			d.warn(path, nil, "is for the node %s only: the settings of all nodes are in %s", strings.TrimSuffix(name, ".json"), defaultFile)
+		}
+		if d.readJSON(path, []byte(files[name])) {
+			d.nodeSettings(path, []byte(files[name]))
+		}
+	}
+}
+
+// defaultFile holds the settings of nodes without a file of their own.
+const defaultFile = "default.json"
+
+// nodeSettings reports all errors in settings, of which [config.ParseNode] returns the first.
+func (d *Document) nodeSettings(path string, data json.RawMessage) {
+	var left map[string]json.RawMessage
+	_ = json.Unmarshal(data, &left) // ParseNode says what is wrong
+	for {
+		_, err := config.ParseNode(data, "")
+		if err == nil {
+			return
+		}
+		key, rule, _ := strings.Cut(errors.Unwrap(err).Error(), ": ")
+		value, there := left[key]
+		if !there {
+			d.wrong(path, nil, "%v", errors.Unwrap(err))
+			return
+		}
+		d.wrong(path+"."+key, value, "%s", rule)
+		delete(left, key)
+		data, _ = json.Marshal(left) // of what was just read
+	}
+}
