@@ -91,7 +91,7 @@ func TestAnInvalidCommandLineNamesTheHelp(t *testing.T) {
 		"--node-name=":      "--node-name: give the name of the Node object, or set NODE_NAME; see cni-dra-driver --help",
 		"clear":             "clear: CLAIM-UID is missing; see cni-dra-driver clear --help",
 		"inventory x":       `inventory: unexpected argument "x"; see cni-dra-driver inventory --help`,
-		"inventory -o wide": `--output: unknown value "wide"; give table, json or yaml`,
+		"inventory -o wide": `--output: unknown value "wide"; give one of table, json, yaml`,
 	} {
 		cmd := command()
 		cmd.SetArgs(strings.Fields(line))

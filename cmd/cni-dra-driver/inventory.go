@@ -14,7 +14,6 @@ import (
 
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/commandline"
-	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/journal"
@@ -33,7 +32,6 @@ in the host's network namespace.`
 const inventoryExample = `  cni-dra-driver inventory --config devices.yaml
   cni-dra-driver inventory --config devices.yaml --host node.txtar -o yaml`
 
-// inventoryOptions are the flags of the command.
 type inventoryOptions struct {
 	configFile, hostFile, nodeFile, output string
 }
@@ -49,7 +47,7 @@ func inventoryCommand() *cobra.Command {
 	f.StringVar(&o.configFile, "config", "", "`file` with the rules, {devices: [...]}, in YAML or JSON")
 	f.StringVar(&o.hostFile, "host", "", "captured host, a `file` that devinfoctl capture has written, instead of this one")
 	f.StringVar(&o.nodeFile, "node-config", config.NodeFile, "node settings `file` of the devinfo plugin, for sysfs; it need not exist")
-	f.StringVarP(&o.output, "output", "o", "table", "how to print: table, json or yaml")
+	commandline.Choice(cmd, f, &o.output, "output", "o", "table", "how to print: table, json or yaml", "table", "json", "yaml")
 	return cmd
 }
 
@@ -67,13 +65,12 @@ type leftOut struct {
 }
 
 func (o *inventoryOptions) run(out, warn io.Writer) error {
-	print, known := map[string]func(io.Writer, []inventory.Decision, offering) error{"table": printTable, "json": printJSON, "yaml": printYAML}[o.output]
-	if !known {
-		return remedy.Misuse("give table, json or yaml", "--output: unknown value %q", o.output)
-	}
-	rules, err := o.rules()
-	if err != nil {
-		return err
+	var rules inventory.Rules
+	if o.configFile != "" {
+		var err error
+		if rules, err = rulesIn("config", o.configFile); err != nil {
+			return err
+		}
 	}
 	host, taken, err := o.host()
 	if err != nil {
@@ -90,20 +87,13 @@ func (o *inventoryOptions) run(out, warn io.Writer) error {
 	for _, idle := range rules.Idle(decisions, host.Links) {
 		warnings = append(warnings, idle.Rule+" names no device: "+idle.Why)
 	}
-	if err := print(out, decisions, offer(decisions, inventory.Slices(decisions, nil, nil), warnings)); err != nil {
+	if err := o.print(out, decisions, warnings); err != nil {
 		return err
 	}
 	for _, w := range warnings {
 		fmt.Fprintf(warn, "warning: %s\n", w)
 	}
 	return nil
-}
-
-func (o *inventoryOptions) rules() (inventory.Rules, error) {
-	if o.configFile == "" {
-		return inventory.Rules{}, nil
-	}
-	return rulesIn("config", o.configFile)
 }
 
 // rulesIn reads the file that a flag names.
@@ -152,42 +142,32 @@ func (o *inventoryOptions) host() (host inventory.Host, taken map[string]string,
 	return host, taken, err
 }
 
-func offer(decisions []inventory.Decision, list []inventory.Slice, warnings []string) offering {
-	all := offering{Slices: append([]inventory.Slice{}, list...), LeftOut: []leftOut{}, Warnings: warnings}
-	for _, c := range decisions {
-		if c.Why != "" {
-			all.LeftOut = append(all.LeftOut, leftOut{c.Device.Name, c.Device.IfName, c.Why})
-		}
-	}
-	return all
-}
-
-func printTable(out io.Writer, decisions []inventory.Decision, _ offering) error {
+func (o *inventoryOptions) print(out io.Writer, decisions []inventory.Decision, warnings []string) error {
+	all := offering{Slices: append([]inventory.Slice{}, inventory.Slices(decisions, nil, nil)...), LeftOut: []leftOut{}, Warnings: warnings}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "DEVICE\tKIND\tINTERFACE\tOFFERED\tRULE\tWHY NOT")
 	for _, c := range decisions {
-		as, rule, why := string(c.As), "-", cmp.Or(c.Why, "-")
+		as, rule := string(c.As), "-"
 		if c.Why != "" {
 			as = "no"
+			all.LeftOut = append(all.LeftOut, leftOut{c.Device.Name, c.Device.IfName, c.Why})
 		}
 		if c.Rule >= 0 {
 			rule = strconv.Itoa(c.Rule)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", c.Device.Name, c.Device.Kind, cmp.Or(c.Device.IfName, "-"), as, rule, why)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", c.Device.Name, c.Device.Kind, cmp.Or(c.Device.IfName, "-"), as, rule, cmp.Or(c.Why, "-"))
+	}
+	switch o.output {
+	case "json":
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return e.Encode(all)
+	case "yaml":
+		text, err := yaml.Marshal(all)
+		if err == nil {
+			_, err = out.Write(text)
+		}
+		return err
 	}
 	return w.Flush()
-}
-
-func printJSON(out io.Writer, _ []inventory.Decision, all offering) error {
-	e := json.NewEncoder(out)
-	e.SetIndent("", "  ")
-	return e.Encode(all)
-}
-
-func printYAML(out io.Writer, _ []inventory.Decision, all offering) error {
-	data, err := yaml.Marshal(all)
-	if err == nil {
-		_, err = out.Write(data)
-	}
-	return err
 }

@@ -67,7 +67,7 @@ const clearAbout = `Clear has the agent of this node forget the attachments of c
 again. First remove what they left behind: an address in an IPAM plugin's files, an interface, a
 device's setting.`
 
-// clearCommand is for administrators. It runs beside the agent, which alone changes records.
+// clearCommand runs beside the agent, which alone changes records.
 func clearCommand() *cobra.Command {
 	var pluginsDir string
 	cmd := &cobra.Command{
@@ -86,8 +86,8 @@ func clearCommand() *cobra.Command {
 			var errs []error
 			for _, uid := range uids {
 				c, err := state.Clear(dir, types.UID(uid))
-				if err != nil {
-					errs = append(errs, err)
+				errs = append(errs, err)
+				if c == nil {
 					continue
 				}
 				for _, at := range c.Abandoned {
