@@ -19,31 +19,23 @@ import (
 
 // options are the command line.
 type options struct {
-	nodeName          string
-	kubeconfig        string
-	pluginsDir        string
-	registrarDir      string
-	nodeConfig        string
-	cdiDir            string // "" = the node settings'
-	cniBinDirs        []string
-	hostRoot          string
-	nriSocket         string
-	nriIndex          string
-	gate              string // the program cni-dra-gate that is put on the node; "" = beside this program
-	devices           string // file; "" = no device of the node is offered
-	host              string // file of a captured host, in place of this node; "" = none
-	podResources      string
-	podResourcesGiven bool // by the user
-	evictLost         bool
-	carrierGrace      time.Duration
-	maxAttachments    int
-	delTries          int
-	delPatience       time.Duration
-	allowed           []string
-	metadata          bool
-	httpEndpoint      string
-	logFormat         string
-	verbosity         int
+	nodeName, kubeconfig      string
+	pluginsDir, registrarDir  string
+	nodeConfig                string
+	cdiDir                    string // "" = the node settings'
+	cniBinDirs, allowed       []string
+	hostRoot                  string
+	nriSocket, nriIndex       string
+	gate                      string // the program cni-dra-gate that is put on the node; "" = beside this program
+	devices                   string // file; "" = no device of the node is offered
+	host                      string // file of a captured host, in place of this node; "" = none
+	podResources              string
+	podResourcesGiven         bool // by the user
+	evictLost, metadata       bool
+	carrierGrace, delPatience time.Duration
+	maxAttachments, delTries  int
+	httpEndpoint, logFormat   string
+	verbosity                 int
 }
 
 const allowHelp = "CNI plugin `types`, comma-separated, that a ResourceClaim may configure by itself; delegates and IPAM plugins " +
@@ -125,7 +117,7 @@ func (o *options) check() error {
 	return errors.Join(wrong...)
 }
 
-// checkHost says which directories and programs are not there; that of CDI specs is made.
+// checkHost refuses directories and programs that are missing; that of CDI specs is made.
 func (o *options) checkHost(cdi string) error {
 	const kubelet = "name the kubelet's directory; in a container it must be mounted at the same path"
 	specs := commandline.Dir("cdi-dir", cdi, "name the directory where the container runtime looks for CDI specs")
@@ -138,8 +130,7 @@ func (o *options) checkHost(cdi string) error {
 		commandline.Program("gate-program", o.gate, "name "+gateName+", which comes with this program and keeps containers from the networks of others"))
 }
 
-// pluginsOnNode is the first directory of plugins that is there, as the host sees it: where there
-// is none, no plugin could be run.
+// pluginsOnNode is the first directory of plugins that exists, as the host sees it.
 func (o *options) pluginsOnNode() (string, error) {
 	var errs []error
 	for _, dir := range o.cniBinDirs {

@@ -48,13 +48,15 @@ func (o *options) inventory(sys *sysfs.FS) (*devices.Inventory, error) {
 		},
 		Waits: memory.Waits,
 		Others: func(ctx context.Context) (map[string]string, error) {
+			all := map[string]string{}
 			given, err := givenAway(ctx, socket, &memory)
 			if err != nil {
 				err = fmt.Errorf("--pod-resources-socket: %s: what device plugins have given away is not known: %w", socket, err)
 			}
 			locked, failed := journal.LockedBySRIOV(os.DirFS(filepath.Join("/", o.hostRoot, journal.SRIOVLocks)), link.NetnsGone)
-			maps.Copy(given, locked)
-			return given, errors.Join(err, failed)
+			maps.Copy(all, given)
+			maps.Copy(all, locked)
+			return all, errors.Join(err, failed)
 		},
 	}, nil
 }
@@ -68,22 +70,18 @@ func (o *options) sysfs(node config.Node) (*sysfs.FS, error) {
 	return host.Sys, err
 }
 
-// givenAway asks the kubelet for the devices that device plugins have given to pods. While
-// nobody answers that is not known, and a device is not free because of that: what was known
-// last comes beside the error.
+// givenAway asks the kubelet for the devices that device plugins have given to pods. Without an
+// answer a device is not taken for free: the last answer comes beside the error.
 func givenAway(ctx context.Context, socket string, memory *others.Memory) (map[string]string, error) {
-	last := memory.Last()
-	if last == nil {
-		last = map[string]string{}
-	}
 	answer, err := others.Ask(ctx, socket)
 	if err != nil {
-		return last, fmt.Errorf("see that the kubelet runs, and that the path is its socket's: %w", err)
+		return memory.Last(), fmt.Errorf("see that the kubelet runs, and that the path is its socket's: %w", err)
 	}
-	if given, known := memory.Take(answer, time.Now()); known {
-		return given, nil
+	given, known := memory.Take(answer, time.Now())
+	if !known {
+		err = errors.New("the kubelet knows no pod yet: that is believed once it has said so twice, 10 s apart or more")
 	}
-	return last, errors.New("the kubelet knows no pod yet: that is believed once it has said so twice, 10 s apart or more")
+	return given, err
 }
 
 // gateName is the program that the runtime runs for each container of a claim. It is kept
@@ -102,31 +100,12 @@ func (o *options) keepGate(bin string, log *slog.Logger) error {
 	return nil
 }
 
-// gateEvery is how long the program may be missing that somebody has removed.
-const gateEvery = time.Minute
-
-// keepKeeping does it again and again until ctx ends.
-func (o *options) keepKeeping(ctx context.Context, bin string, log *slog.Logger) {
-	for tick := time.Tick(gateEvery); ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick:
-		}
-		if err := o.keepGate(bin, log); err != nil {
-			log.Error("no container of a claim is made", "error", err)
-		}
-	}
-}
-
-// finderOf finds devices of this node.
 func finderOf(sys *sysfs.FS) *discovery.Finder {
 	kernel := link.NewKernel(sys.Files())
 	return &discovery.Finder{Sys: sys, Interfaces: kernel, Switches: kernel}
 }
 
-// granter decides what the containers of a claim get of a device, by the same rules as the
-// devinfo plugin does for other attachments.
+// granter decides what the containers of a claim get of a device, by the rules of the devinfo plugin.
 func granter(node config.Node, sys *sysfs.FS, hostRoot string) *grant.Granter {
 	return &grant.Granter{Sys: sys, Nodes: grant.NodesBelow(hostRoot), Settings: node}
 }

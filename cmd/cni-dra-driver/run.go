@@ -9,9 +9,11 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -47,7 +49,12 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 		return err
 	}
 	defer agent.Close()
-	go o.keepKeeping(ctx, filepath.Dir(agent.Gate), log)
+	const gateEvery = time.Minute // how long the program may be missing that somebody has removed
+	go wait.UntilWithContext(ctx, func(context.Context) {
+		if err := o.keepGate(filepath.Dir(agent.Gate), log); err != nil {
+			log.Error("no container of a claim is made", "error", err)
+		}
+	}, gateEvery)
 	kubelet, err := dra.StartKubelet(ctx, agent, dra.KubeletOptions{
 		Node: o.nodeName, Client: client, PluginDir: o.pluginDir(), RegistrarDir: o.registrarDir,
 		Limit: o.maxAttachments, Metadata: o.metadata, Fatal: fail,
@@ -57,13 +64,14 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 	}
 	defer kubelet.Stop()
 	if o.httpEndpoint != "" {
+		connected := func() error {
+			if agent.Connected() {
+				return nil
+			}
+			return fmt.Errorf("not connected to %s: does the container runtime run, with NRI enabled?", o.nriSocket)
+		}
 		defer endpoint.Serve(ctx, "--http-endpoint", o.httpEndpoint, registry, endpoint.Health(
-			endpoint.Check{Name: "kubelet", Ask: kubelet.Registered}, endpoint.Check{Name: "nri", Ask: func() error {
-				if agent.Connected() {
-					return nil
-				}
-				return fmt.Errorf("not connected to %s: does the container runtime run, with NRI enabled?", o.nriSocket)
-			}},
+			endpoint.Check{Name: "kubelet", Ask: kubelet.Registered}, endpoint.Check{Name: "nri", Ask: connected},
 			endpoint.Check{Name: "state", Ask: agent.Ready}, endpoint.Check{Name: "others", Ask: agent.OthersKnown, Optional: true},
 		), log)()
 	}
@@ -172,10 +180,10 @@ func (o *options) checkMounts(dir string) error {
 		return nil
 	}
 	sees, err := link.SeesMounts(dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist): // this runtime's are elsewhere: see RunPodSandbox
+	if errors.Is(err, fs.ErrNotExist) { // this runtime's are elsewhere: see RunPodSandbox
 		return nil
-	case err == nil && !sees:
+	}
+	if err == nil && !sees {
 		err = fmt.Errorf("%s: network namespaces that the container runtime mounts are not visible here: mount it with mountPropagation: HostToContainer", dir)
 	}
 	return err
