@@ -106,7 +106,7 @@ func (r *request) wantedFile() (string, error) {
 	remedy := `set "deviceInfoFile": "auto"`
 	switch {
 	case !r.cfg.Capabilities["CNIDeviceInfoFile"]:
-		remedy = `declare "capabilities": {"CNIDeviceInfoFile": true}; for a runtime without Multus ` + remedy
+		remedy = `declare "capabilities": {"CNIDeviceInfoFile": true} if the network has a k8s.v1.cni.cncf.io/resourceName, else ` + remedy
 	case r.cfg.DeviceID == "":
 		remedy = `Multus passes it only for a network that has a device (deviceID), by the annotation k8s.v1.cni.cncf.io/resourceName; else ` + remedy
 	}
