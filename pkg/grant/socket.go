@@ -40,7 +40,7 @@ func (o *offer) socket(socket string) {
 	}
 	dir, err := resolve(outside)
 	if err != nil {
-		o.refuse(device, fmt.Sprintf("the host's directory %s: %v", outside, err), "make it before the pod starts")
+		o.refuse(device, fmt.Sprintf("the host's directory %s: %v", outside, err), `let a plugin in "delegates" make it, or mount the directory of the switch into the pod as a volume`)
 		return
 	}
 	if !owns(o.Pod, dir, roots) || path.Base(dir) != path.Base(outside) {
