@@ -56,6 +56,9 @@ func (a *Agent) grants(g *giving, settings config.Node, of pod.Identity, netns s
 		if errors.Is(err, link.ErrNoNetns) {
 			err = fmt.Errorf("%w: the agent must see the node's network namespaces", err)
 		}
+		if discovery.IsSocket(n.info.Type) && reached(g.mounts, discovery.Identity(n.info), n.socketDir) != "" {
+			granted.Refusals = nil // a mount of the pod has the socket
+		}
 		if err == nil {
 			err = g.granted(granted, makesSocket(n.info))
 		}

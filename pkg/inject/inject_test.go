@@ -256,6 +256,23 @@ func TestAMountThatIsSharedWithTheNodeIsWarnedOf(t *testing.T) {
 	r.told("withheld propagation", "injected")
 }
 
+// The agent gives a pod only directories of its own. One that a volume of the pod has lacks nothing.
+func TestASocketThatAVolumeHasIsNotWithheld(t *testing.T) {
+	r := newRig(t)
+	switchDir := r.dir + "/vpp"
+	must(t, os.Mkdir(switchDir, 0o755))
+	r.attach("memif-net", sandbox, "net1", `{"type":"memif","version":"1.1.0","memif":{"role":"slave","path":"`+switchDir+`/m.sock","mode":"ip"}}`)
+	c := container()
+	c.Mounts = []*api.Mount{{Source: switchDir, Destination: "/sockets", Type: "bind", Options: []string{"rbind", "rw"}}}
+	difftest.Contains(t, r.text(r.make(r.opened(), pod(), c)), "DEVINFO_NET1_SOCKET=/sockets/m.sock")
+	if strings.Contains(r.log.text(), "not given") {
+		t.Errorf("log: %s", r.log.text())
+	}
+	r.make(r.agent(), pod(), container())
+	difftest.Contains(t, r.log.text(), "level=WARN", "not given to the container", "the socket "+switchDir+"/m.sock")
+	r.told("injected", "withheld policy", "injected")
+}
+
 func TestADevicePluginsVariableThatContradictsTheNetworksIsWarnedOf(t *testing.T) {
 	const second = `{"type":"vdpa","version":"1.1.0","vdpa":{"parent-device":"v","driver":"vhost","path":"/dev/v","pci-address":"0000:3b:00.4"}}`
 	for _, test := range []struct {
