@@ -187,7 +187,10 @@ func TestASweepLeavesDelegatesThatItCannotRun(t *testing.T) {
 func TestUninstallStopsAtAttachments(t *testing.T) {
 	r := newRig(t)
 	a := r.ran()
-	r.put(vf("alive", "0000:03:00.2", "", ""), r.dead("dead", "0000:03:00.3"))
+	nameless := vf("nameless", "0000:03:00.4", "", "")
+	nameless.Args = ""
+	r.put(vf("alive", "0000:03:00.2", "", ""), nameless, r.dead("dead", "0000:03:00.3"))
+	r.must(os.WriteFile(filepath.Join(r.StateDir, "attachments/net-a@torn@net1"), []byte("torn"), 0o600))
 	staged := filepath.Join(r.dir, "containers")
 	for sandbox, netns := range map[string]string{"ended": r.noNetns(), "runs": "/proc/self/ns/net"} {
 		r.must(os.MkdirAll(filepath.Join(staged, sandbox, "devinfo"), 0o755), os.Symlink(netns, filepath.Join(staged, sandbox, "netns")))
@@ -195,7 +198,8 @@ func TestUninstallStopsAtAttachments(t *testing.T) {
 	a.Options.Injection = &inject.Options{StageDir: staged}
 	files := []string{filepath.Join(r.dir, "bin/devinfo"), r.NodeConfig}
 	difftest.Says(t, a.Uninstall(t.Context(), false),
-		"attachments are on record, 1 in all, such as net-a/alive/net1: delete their pods first; or give --uninstall-in-use")
+		"attachments are on record, 3 in all: delete their pods first: pod shop/web-alive (net1, network net-a), "+
+			"container nameless (net1, network net-a), attachment net-a/torn/net1; or give --uninstall-in-use")
 	for _, name := range files {
 		_, err := os.Stat(name)
 		r.must(err)

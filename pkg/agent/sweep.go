@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/inject"
+	"devinfo-cni.io/pkg/install"
+	"devinfo-cni.io/pkg/journal"
 	plugin "devinfo-cni.io/plugins/devinfo"
 )
 
@@ -97,8 +99,16 @@ func (a *Agent) unused() error {
 	if err != nil {
 		return err
 	}
-	if len(keys) > 0 {
-		return fmt.Errorf("attachments are on record, %d in all, such as %s: delete their pods first", len(keys), keys[0])
+	var holders []string
+	for _, k := range keys {
+		holder := "attachment " + k.String() // whose entry cannot be read
+		if e, err := j.Get(k); err == nil && e != nil {
+			holder = journal.Holder{Entry: e}.String()
+		}
+		holders = append(holders, holder)
+	}
+	if holders != nil {
+		return fmt.Errorf("attachments are on record, %d in all: delete their pods first: %s", len(holders), install.Some(holders))
 	}
 	return nil
 }

@@ -128,12 +128,13 @@ func (p *Plugin) permit(done *Installation) error {
 	}
 	if len(pods) > 0 {
 		return fmt.Errorf("the journal has entries of a newer format than %d, the newest that devinfo %s reads: install the devinfo that wrote them, or first delete %s",
-			now.JournalFormat, now.Version, some(pods))
+			now.JournalFormat, now.Version, Some(pods))
 	}
 	return nil
 }
 
-func some(names []string) string {
+// Some joins the first 20 names, and counts the others.
+func Some(names []string) string {
 	const enough = 20
 	if more := len(names) - enough; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:enough], ", "), more)
