@@ -3,6 +3,7 @@ package dra
 import (
 	"context"
 
+	"google.golang.org/grpc"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/dra/claim"
@@ -37,4 +38,10 @@ func Unknown() *Agent {
 // Health is what the kubelet is told of the devices of an agent's node.
 func Health(a *Agent, pool string) ([]kubeletplugin.DeviceHealth, <-chan struct{}) {
 	return a.Node.Health(pool)
+}
+
+// Unstarted is a kubelet's plugin without sockets, and Intercept what it makes of a call.
+func Unstarted(a *Agent, o KubeletOptions) *Kubelet { return &Kubelet{agent: a, options: o} }
+func (k *Kubelet) Intercept(ctx context.Context, request any, handle grpc.UnaryHandler) (any, error) {
+	return k.intercept(ctx, request, nil, handle)
 }

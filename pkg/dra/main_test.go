@@ -19,6 +19,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
 
+	"devinfo-cni.io/pkg/dra/devices/custody"
 	"devinfo-cni.io/pkg/dra/devices/custody/custodytest"
 	"devinfo-cni.io/pkg/link"
 )
@@ -143,6 +144,7 @@ type plugins struct {
 	netns   map[string]string // CNI_NETNS of the last DEL, by type
 	does    func(command, sandbox, ifName string) error
 	kernel  *custodytest.Kernel // of devices; nil = there are none
+	vlan    int                 // that ADD gives a VF, and DEL leaves; 0 = none
 }
 
 func newPlugins() *plugins {
@@ -218,7 +220,12 @@ func (p *plugins) takeDevice(conf pluginConf, netns, ifName string) {
 	if err == nil {
 		err = conf.take(p.kernel, netns, ifName)
 	}
-	if err != nil && !errors.Is(err, link.ErrNoNetns) {
+	if vf := asCaptured()[conf.DeviceID].VF; err == nil && p.vlan > 0 && vf != nil {
+		of := *vf
+		of.VLAN = p.vlan
+		err = p.kernel.ConfigureVF(conf.DeviceID, of)
+	}
+	if err != nil && !errors.Is(err, link.ErrNoNetns) && !errors.Is(err, custody.ErrAway) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.wrong = append(p.wrong, fmt.Sprintf("%s for %s: %v", conf.DeviceID, netns, err))

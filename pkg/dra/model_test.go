@@ -17,6 +17,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/dra"
@@ -58,18 +59,21 @@ type model struct {
 	ending sync.WaitGroup // namespaces
 	random *rand.Rand     // mu
 
-	mu      sync.Mutex
-	up      *dra.Agent // nil = it is away
-	live    map[string]*api.PodSandbox
-	holding map[string]string // by sandbox: the device of the node that its containers run with
-	cursed  map[string]bool
-	claims  map[types.UID]*resourceapi.ResourceClaim // that the API server has
-	changes int                                      // of these
-	having  map[string]string                        // by the pod that was let in with the shared claim: its sandbox
-	faults  bool
-	over    bool
-	lives   int
+	mu        sync.Mutex
+	up        *dra.Agent // nil = it is away
+	live      map[string]*api.PodSandbox
+	holding   map[string]string // by sandbox: the device of the node that its containers run with
+	cursed    map[string]bool
+	claims    map[types.UID]*resourceapi.ResourceClaim // that the API server has
+	changes   int                                      // of these
+	described map[types.UID]bool                       // claims whose metadata the library has written
+	having    map[string]string                        // by the pod that was let in with the shared claim: its sandbox
+	faults    bool
+	over      bool
+	lives     int
 
+	client  *fake.Clientset
+	nodes   int           // how often the Node object was made anew
 	kubelet chan struct{} // has room while nobody prepares or unprepares the shared claim
 }
 
@@ -84,10 +88,11 @@ func play(t *testing.T, seed uint64) {
 	r.options.Log = slog.New(slog.DiscardHandler)
 	r.plugins = p
 	r.plugIn()
+	p.vlan = 7
 	r.options.Devices.Journal = journalIn(r.dir, "boot1")
 	m := &model{rig: r, random: rand.New(rand.NewPCG(seed, 0)), live: map[string]*api.PodSandbox{}, holding: map[string]string{}, cursed: map[string]bool{}, faults: true,
-		claims: map[types.UID]*resourceapi.ResourceClaim{}, having: map[string]string{}, kubelet: make(chan struct{}, 1)}
-	r.options.Read = m.read
+		claims: map[types.UID]*resourceapi.ResourceClaim{}, having: map[string]string{}, described: map[types.UID]bool{}, client: modelServer(), kubelet: make(chan struct{}, 1)}
+	r.options.Read, r.library = m.read, m
 	p.set(m.fault)
 	p.kernel.Fault = func() error { return m.refusal() }
 	m.restart()
@@ -98,8 +103,10 @@ func play(t *testing.T, seed uint64) {
 		pods.Go(func() { m.pod(n) })
 	}
 	pods.Go(m.multusPods)
+	pods.Go(m.pfGoes)
 	for end := time.Now().Add(modelHours * time.Hour); time.Now().Before(end); {
 		time.Sleep(m.upTo(5 * time.Minute))
+		m.kubeletRestarts()
 		m.restart()
 	}
 	m.mu.Lock()

@@ -21,10 +21,7 @@ const modelPF, modelVF = "pci-0000:03:00.0", "pci-0000:03:00.2"
 func (m *model) multusPods() {
 	for n := 0; ; n++ {
 		time.Sleep(m.upTo(3 * time.Minute))
-		m.mu.Lock()
-		over := m.over
-		m.mu.Unlock()
-		if over {
+		if m.isOver() {
 			return
 		}
 		leases := [][]journal.DeviceLease{{exclusive(modelPF)}, {exclusive(modelVF), {ID: modelPF, Mode: journal.Shared}}, {{ID: modelPF, Mode: journal.Shared}}}[m.upTo(3)]

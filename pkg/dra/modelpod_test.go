@@ -25,9 +25,8 @@ func (m *model) pod(n int) {
 		m.life(n, name)
 		m.mu.Lock()
 		m.lives++
-		over := m.over
 		m.mu.Unlock()
-		if over {
+		if m.isOver() {
 			return
 		}
 	}
@@ -54,7 +53,7 @@ func (m *model) life(n int, name string) {
 			onDevice(claim, 0, d.name, d.driver)
 		}
 		m.store(own, claim)
-		m.call("Prepare", func(ctx context.Context, a *dra.Agent) error { _, err := a.Prepare(ctx, claim); return err })
+		m.call("Prepare", func(ctx context.Context, a *dra.Agent) error { return m.prepare(ctx, a, claim) })
 		if shares {
 			m.share(name)
 		}
@@ -153,7 +152,7 @@ func (m *model) containers(sb *api.PodSandbox, claim *resourceapi.ResourceClaim,
 		defer m.holds(sb.Id, claim.UID, "")
 	}
 	if dels := m.plugins.calls("DEL " + sb.Id); m.oneIn(3) {
-		m.call("Prepare again", func(ctx context.Context, a *dra.Agent) error { _, err := a.Prepare(ctx, claim); return err })
+		m.call("Prepare again", func(ctx context.Context, a *dra.Agent) error { return m.prepare(ctx, a, claim) })
 		if n := m.plugins.calls("DEL " + sb.Id); n != dels {
 			m.t.Errorf("%d DELs of sandbox %s after the kubelet has restarted", n-dels, sb.Id)
 		}
@@ -238,7 +237,7 @@ func (m *model) share(name string) {
 }
 
 func (m *model) prepareShared() {
-	m.call("Prepare of the shared claim", func(ctx context.Context, a *dra.Agent) error { _, err := a.Prepare(ctx, m.stored()); return err })
+	m.call("Prepare of the shared claim", func(ctx context.Context, a *dra.Agent) error { return m.prepare(ctx, a, m.stored()) })
 }
 
 // unshare is for a pod that has ended. The kubelet unprepares a claim after the last one.

@@ -53,6 +53,7 @@ type rig struct {
 	metadata []kubeletplugin.Device
 	asked    map[string]bool // see lockFree
 	fatal    func(error)     // see dra.KubeletOptions
+	library  claim.Metadata  // the rig itself by default
 }
 
 func newRig(t testing.TB) *rig {
@@ -61,6 +62,7 @@ func newRig(t testing.TB) *rig {
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	r := &rig{t: t, dir: dir, options: optionsIn(dir), runtimeWaits: 3 * time.Minute, fatal: func(err error) { t.Error(err) }}
+	r.library = r
 	r.options.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	r.options.Status = func(_ context.Context, report status.Report) error {
 		r.mu.Lock()
@@ -110,7 +112,7 @@ func (r *rig) start() *dra.Agent {
 	r.t.Helper()
 	r.options.Step = r.step
 	agent := r.next()
-	agent.SetMetadata(r)
+	agent.SetMetadata(r.library)
 	r.run(agent, func() {})
 	return agent
 }

@@ -1,0 +1,117 @@
+package dra_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"devinfo-cni.io/pkg/dra"
+)
+
+// plugin is an agent as the kubelet sees it. The library that is between them is played by the test.
+func (m *model) plugin(a *dra.Agent, fatal func(error)) *dra.Kubelet {
+	return dra.Unstarted(a, dra.KubeletOptions{Node: "node1", Metadata: true, PluginDir: m.dir, Client: m.client, Fatal: fatal})
+}
+
+// prepare is a call of the kubelet, which never prepares a claim again that was prepared. The library
+// writes the metadata of each request after Prepare has succeeded, and only logs it if it cannot.
+func (m *model) prepare(ctx context.Context, a *dra.Agent, claim *resourceapi.ResourceClaim) error {
+	library := func(ctx context.Context, _ any) (any, error) {
+		prepared := new(drapb.NodePrepareResourceResponse)
+		devices, err := a.Prepare(ctx, claim)
+		if err != nil {
+			prepared.Error = err.Error()
+		}
+		fails := m.oneIn(6)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for _, d := range devices {
+			ids := d.CDIDeviceIDs
+			if !fails {
+				m.described[claim.UID] = true
+				ids = append(ids, driverName+"/metadata="+string(claim.UID))
+			}
+			prepared.Devices = append(prepared.Devices, &drapb.Device{RequestNames: d.Requests, CdiDeviceIds: ids})
+		}
+		return &drapb.NodePrepareResourcesResponse{Claims: map[string]*drapb.NodePrepareResourceResponse{string(claim.UID): prepared}}, nil
+	}
+	answer, err := m.plugin(a, nil).Intercept(ctx, new(drapb.NodePrepareResourcesRequest), library)
+	if err != nil {
+		return err
+	}
+	if text := answer.(*drapb.NodePrepareResourcesResponse).Claims[string(claim.UID)].Error; text != "" {
+		return errors.New(text)
+	}
+	return nil
+}
+
+// UpdateRequestMetadata is the library's, which has a file to update only after Prepare has written it.
+func (m *model) UpdateRequestMetadata(ctx context.Context, namespace, name string, uid types.UID, request string, devices []kubeletplugin.Device) error {
+	m.mu.Lock()
+	described := m.described[uid]
+	m.mu.Unlock()
+	switch {
+	case !described:
+		return fmt.Errorf("request %s not found in prepared claim %s/%s", request, namespace, name)
+	case m.oneIn(8):
+		return errors.New("no space left on device")
+	}
+	return m.rig.UpdateRequestMetadata(ctx, namespace, name, uid, request, devices)
+}
+
+// kubeletRestarts registers an agent's plugin again, maybe after the Node object was made anew: that agent
+// has to end, and only then.
+func (m *model) kubeletRestarts() {
+	a, fatal := m.agentNow(), make(chan error, 2)
+	k := m.plugin(a, func(err error) { fatal <- err })
+	register := func() {
+		_, err := k.Intercept(context.Background(), &registerapi.RegistrationStatus{PluginRegistered: true}, func(context.Context, any) (any, error) { return nil, nil })
+		wants(m.t, err)
+		time.Sleep(time.Second)
+	}
+	register()
+	again := m.oneIn(2)
+	if again {
+		m.nodes++
+		wants(m.t, m.client.CoreV1().Nodes().Delete(context.Background(), "node1", metav1.DeleteOptions{}))
+		wants(m.t, m.client.Tracker().Add(nodeOf(m.nodes)))
+	}
+	register()
+	if (len(fatal) == 1) != again || again && !strings.Contains((<-fatal).Error(), "node1") {
+		m.t.Errorf("the node was registered again: %v; %d errors", again, len(fatal))
+	}
+}
+
+func nodeOf(n int) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", UID: types.UID(fmt.Sprint("node-", n))}}
+}
+
+func modelServer() *fake.Clientset { return fake.NewClientset(nodeOf(0)) }
+
+// pfGoes takes the interface of the PF away for a while, as a reset of its driver does.
+func (m *model) pfGoes() {
+	const address, away = "0000:03:00.0", "/var/run/netns/of-somebody"
+	for !m.isOver() {
+		time.Sleep(m.upTo(3 * time.Minute))
+		wants(m.t, m.plugins.kernel.Move(address, "", away, "net5"))
+		time.Sleep(m.upTo(20 * time.Second))
+		wants(m.t, m.plugins.kernel.Move(address, away, "", "p0"))
+	}
+}
+
+func (m *model) isOver() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.over
+}
