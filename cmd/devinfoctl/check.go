@@ -22,7 +22,8 @@ the kernel has it.
 
 The argument is a pod (NAME or NAMESPACE/NAME), a network, a container, or one attachment:
 NETWORK/CONTAINER/INTERFACE, NETWORK/CONTAINER or POD/INTERFACE with its namespace. Any
-unambiguous beginning of a container's ID will do. Without an argument all are checked.
+unambiguous beginning of a container's ID will do. A device stands for the attachments that
+who shows. Without an argument all are checked.
 
 For what cni-dra-driver attached, it also shows the error of a failed DEL; without an
 argument, also what is wrong with its rules of the node's devices (--devices), as it has
@@ -49,7 +50,7 @@ looked at, or not wholly.`
 
 func checkCommand(t *tool) *cobra.Command {
 	return &cobra.Command{
-		Use:   "check [POD|NETWORK|CONTAINER|ATTACHMENT]",
+		Use:   "check [POD|NETWORK|CONTAINER|ATTACHMENT|DEVICE]",
 		Short: "compare what ADD left with what is there now, and explain it",
 		Long:  checkHelp,
 		Example: `  devinfoctl check

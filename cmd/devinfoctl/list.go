@@ -10,7 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/check"
+	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/journal"
 )
 
@@ -41,7 +43,8 @@ If the pod is unknown the container is shown. Attachments without a device-info 
 delegates and leases are not in the journal. A device that others may have too, by shared
 leases, is "(shared)"; -o json has the lease of each, exclusive or shared, and none where the
 device is only named. check explains what is wrong with one; gc removes what is "dead".
--o wide shows containers, claims, files and CDI devices too.
+-o wide shows the PF, representor and RDMA device that ADD has recorded, containers, claims, files and
+CDI devices too.
 `
 
 func listCommand(t *tool) *cobra.Command {
@@ -73,6 +76,34 @@ func listCommand(t *tool) *cobra.Command {
 	return cmd
 }
 
+func whoCommand(t *tool) *cobra.Command {
+	return &cobra.Command{
+		Use:   "who DEVICE",
+		Short: "which attachments have a device",
+		Long: `Lists the attachments that have, share or name a device, as list does. DEVICE is a PCI
+address (that of a PF finds its VFs too), a vDPA or RDMA device, a representor or a socket.
+
+Exits with 1 if no attachment has it.`,
+		Example: "  devinfoctl who 03:00.5\n  devinfoctl who eth7 -o wide",
+		Args:    commandline.Args(1, "DEVICE"), ValidArgsFunction: t.completeDevices,
+		RunE: t.onHost(func(h *host, args []string) error {
+			list, err := h.Attachments()
+			if err != nil {
+				return err
+			}
+			more, err := h.Holds()
+			if err != nil {
+				return err
+			}
+			list = node.Who(append(list, more...), args[0])
+			if err := t.list(h, list); err != nil || len(list) > 0 {
+				return err
+			}
+			return remedy.ErrFound
+		}),
+	}
+}
+
 func (t *tool) list(h *host, list []node.Attachment) error {
 	return t.print(map[string]any{"attachments": list}, func(w io.Writer) {
 		if len(list) == 0 {
@@ -90,7 +121,7 @@ func (t *tool) list(h *host, list []node.Attachment) error {
 func (t *tool) listRows(h *host, list []node.Attachment) [][]string {
 	rows := [][]string{{"POD", "NETWORK", "INTERFACE", "TYPE", "DEVICE", "STATE"}}
 	if t.output == "wide" {
-		rows[0] = []string{"POD", "CONTAINER", "NETWORK", "INTERFACE", "TYPE", "DEVICE", "CLAIM", "FILE", "CDI", "STATE"}
+		rows[0] = []string{"POD", "CONTAINER", "NETWORK", "INTERFACE", "TYPE", "DEVICE", "PF", "REPRESENTOR", "RDMA", "CLAIM", "FILE", "CDI", "STATE"}
 	}
 	for _, a := range list {
 		if t.output != "wide" {
@@ -102,7 +133,8 @@ func (t *tool) listRows(h *host, list []node.Attachment) [][]string {
 			file = filepath.Base(file)
 		}
 		rows = append(rows, []string{
-			a.Pod, node.ShortID(a.ContainerID), a.Network, a.IfName, a.Type, deviceOf(a), a.Claim, shorten(a.ContainerID, file), shorten(a.ContainerID, a.CDI), string(a.State),
+			a.Pod, node.ShortID(a.ContainerID), a.Network, a.IfName, a.Type, deviceOf(a), a.PF, a.Representor, a.RDMA, a.Claim,
+			shorten(a.ContainerID, file), shorten(a.ContainerID, a.CDI), string(a.State),
 		})
 	}
 	return rows

@@ -57,6 +57,7 @@ Exit codes:
 var commands = []func(*tool) *cobra.Command{
 	inspectCommand,
 	listCommand,
+	whoCommand,
 	checkCommand,
 	doctorCommand,
 	validateCommand,
@@ -81,7 +82,7 @@ func newRoot(t *tool) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := root.PersistentFlags()
-	commandline.Choice(root, flags, &t.output, "output", "o", "table", "how to print: table, wide, json or yaml", "table", "wide", "json", "yaml")
+	commandline.Choice(root, flags, &t.output, "output", "o", "table", "how to print: table, wide (list and who), json or yaml", "table", "wide", "json", "yaml")
 	flags.StringVar(&t.hostFile, "host", "", "look at the host captured in this `file`, not at this machine")
 	flags.StringVar(&t.hostRoot, "host-root", "", "look at the node whose root is mounted at this `directory`, as from there: /host in cni-dra-driver's container")
 	flags.StringVar(&t.nodeFile, "node-config", "", "node settings `file` (default $DEVINFO_NODE_CONFIG, else "+config.NodeFile+")")
@@ -106,6 +107,9 @@ func (t *tool) start(cmd *cobra.Command) {
 				err = cmp.Or(err, remedy.Misuse("give it a value, or leave the flag out", "--%s is empty", f.Name))
 			}
 		})
+		if t.output == "wide" && cmd.Name() != "list" && cmd.Name() != "who" {
+			err = cmp.Or(err, remedy.Misuse("leave it out: list and who print more with it", "%s has no -o wide", cmd.Name()))
+		}
 		if err != nil {
 			return err
 		}

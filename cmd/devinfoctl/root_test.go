@@ -25,7 +25,7 @@ func TestUsageErrorsExitWithTwoAndSayWhatHelps(t *testing.T) {
 		"inspect":    "inspect: DEVICE is missing\n  see devinfoctl inspect --help\n",
 		"validate":   "validate: FILE is missing\n  see devinfoctl validate --help\n",
 		"list all":   "list: unexpected argument \"all\"\n  see devinfoctl list --help\n",
-		"--nonsense": "", "inspect a b": "", "topology a": "", "topology -o svg": "", "inspect -o svg eno1 --host " + i40e: "",
+		"--nonsense": "", "inspect a b": "", "topology a b": "", "topology -o svg": "", "inspect -o svg eno1 --host " + i40e: "",
 		"capture": "", "capture -o": "", "install": "", "inspect --as": "", "check a b": "", "-v": "",
 		"--host= list": "--host is empty\n  give it a value, or leave the flag out\n", "list --namespace=": "", "gc --dry-run --claim=": "",
 	} {

@@ -10,7 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"devinfo-cni.io/pkg/cluster"
+	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/ctl/topology"
 	"devinfo-cni.io/pkg/dra/state"
 )
@@ -26,20 +29,26 @@ it is not offered. What a change of the rules would do, cni-dra-driver inventory
 
 It sees only the interfaces of this network namespace; one that was moved into a pod is
 missing, but its device is shown with the attachment that holds it. Without root no
-attachment is known, and the mode of a switch may be guessed wrong.`
+attachment is known, and the mode of a switch may be guessed wrong.
+
+With DEVICE only that one is shown, with what it is on and what is on it: a PCI address, an
+interface, a representor, an RDMA or vDPA device, or a socket.`
 
 func topologyCommand(t *tool) *cobra.Command {
 	return &cobra.Command{
-		Use:   "topology",
+		Use:   "topology [DEVICE]",
 		Short: "the network devices of the node, and who holds them",
 		Long:  topologyHelp,
 		Example: `  devinfoctl topology
+  devinfoctl topology 0000:3b:00.0
   devinfoctl --host node.txtar topology -o json`,
-		RunE: t.onHost(func(h *host, _ []string) error { return t.topology(h) }),
+		Args:              commandline.Args(0, "DEVICE"),
+		ValidArgsFunction: t.completeDevices,
+		RunE:              t.onHost(t.topology),
 	}
 }
 
-func (t *tool) topology(h *host) error {
+func (t *tool) topology(h *host, args []string) error {
 	held, err := t.held(h)
 	if err != nil {
 		return err
@@ -51,6 +60,9 @@ func (t *tool) topology(h *host) error {
 	top, err := topology.Read(devices, t.offers(h), held)
 	if err != nil {
 		return fmt.Errorf("topology: %w", err)
+	}
+	if len(args) > 0 && !top.Only(cluster.Named(args[0])) {
+		return remedy.For(fmt.Errorf("topology: no device %s", args[0]), "devinfoctl topology shows all; one that is in a pod is found by its PCI address")
 	}
 	return t.print(top, func(w io.Writer) { // JSON and YAML have the warnings
 		_, _ = io.WriteString(w, top.Tree(t.state)) // to a buffer

@@ -241,7 +241,7 @@ func TestTheNodeFillsInWhatTheAPILacks(t *testing.T) {
 		t.Errorf("%q", nodes)
 	}
 	records := []cluster.Network{
-		{Namespace: "shop", Pod: "memif", Interface: "net1", Device: cluster.Device{Type: "memif", Device: "/run/m"}}, {Namespace: "shop", Pod: "memif", Interface: "net2"},
+		{Namespace: "shop", Pod: "memif", Interface: "net1", Device: cluster.Device{Type: "pci", Device: "0000:3b:00.2", PF: "0000:3b:00.0"}}, {Namespace: "shop", Pod: "memif", Interface: "net2"},
 		{Namespace: "shop", Pod: "dpdk", Interface: "net1", Device: cluster.Device{Type: "pci", Device: "0000:ff:00.0"}},
 	}
 	cluster.Fill(all, "n2", records) // another node's pod of that name
@@ -249,8 +249,8 @@ func TestTheNodeFillsInWhatTheAPILacks(t *testing.T) {
 	var got []string
 	for _, a := range all {
 		if a.FromNode {
-			got = append(got, a.Pod+" "+a.Interface+" "+a.Type+" "+a.Device.Device)
+			got = append(got, a.Pod+" "+a.Interface+" "+a.Type+" "+a.Device.Device+" of "+a.PF)
 		}
 	}
-	equal(t, "from the node", got, []string{"memif net1 memif /run/m"})
+	equal(t, "from the node", got, []string{"memif net1 pci 0000:3b:00.2 of 0000:3b:00.0"})
 }

@@ -47,21 +47,29 @@ func (a *Network) describe(text json.RawMessage) {
 // address with or without its domain, a vDPA or RDMA device, a representor, a socket, or a
 // MAC or IP address. A PF's address also finds its VFs.
 func Who(list []Network, device string) []Network {
+	is := Named(device)
+	found := []Network{}
+	for _, a := range list {
+		ips := slices.ContainsFunc(a.IPs, func(ip string) bool { address, _, _ := strings.Cut(ip, "/"); return is(address, ip) })
+		if ips || is(append(strings.Split(a.RDMA, ","), a.Device.Device, a.PF, a.PCI, a.Representor, a.MAC)...) {
+			found = append(found, a)
+		}
+	}
+	return found
+}
+
+// Named returns a function that reports whether one of several names is this device's, in any letter case. A PCI
+// address may lack its domain.
+func Named(device string) func(names ...string) bool {
 	names := []string{device}
 	for _, full := range []string{device, "0000:" + device} {
 		if address, err := pci.Parse(full); err == nil {
 			names = append(names, address.String())
 		}
 	}
-	is := func(s string) bool {
-		return s != "" && slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(s, name) })
+	return func(of ...string) bool {
+		return slices.ContainsFunc(of, func(s string) bool {
+			return s != "" && slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(s, name) })
+		})
 	}
-	found := []Network{}
-	for _, a := range list {
-		ips := slices.ContainsFunc(a.IPs, func(ip string) bool { address, _, _ := strings.Cut(ip, "/"); return is(address) || is(ip) })
-		if ips || slices.ContainsFunc(append(strings.Split(a.RDMA, ","), a.Device.Device, a.PF, a.PCI, a.Representor, a.MAC), is) {
-			found = append(found, a)
-		}
-	}
-	return found
 }

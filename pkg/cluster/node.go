@@ -44,7 +44,7 @@ func Fill(list []Network, node string, records []Network) {
 		a := &list[n]
 		r, there := by[key{a.Namespace, a.Pod, a.Interface}]
 		if there && a.Node == node && a.deviceless() {
-			a.Type, a.Device.Device, a.FromNode = r.Type, r.Device.Device, true
+			a.Device, a.FromNode = r.Device, true
 		}
 	}
 }

@@ -10,7 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/check"
+	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/journal"
@@ -22,11 +24,12 @@ type Attachment struct {
 	Type   string       `json:"type,omitempty"`
 	Device string       `json:"device,omitempty"` // that it has a lease of, or else names: PCI address, vDPA device, SF or socket
 	Lease  journal.Mode `json:"lease,omitempty"`  // of the device; "" = none: another may have it
-	File   string       `json:"file,omitempty"`   // path of the device-info file; "" = ADD wrote none
-	CDI    string       `json:"cdi,omitempty"`    // the CDI device, vendor/class=name
-	Netns  string       `json:"netns,omitempty"`
-	Since  *time.Time   `json:"since,omitempty"` // of ADD
-	Why    string       `json:"why,omitempty"`   // more of a state that is not ok
+	Facts
+	File  string     `json:"file,omitempty"` // path of the device-info file; "" = ADD wrote none
+	CDI   string     `json:"cdi,omitempty"`  // the CDI device, vendor/class=name
+	Netns string     `json:"netns,omitempty"`
+	Since *time.Time `json:"since,omitempty"` // of ADD
+	Why   string     `json:"why,omitempty"`   // more of a state that is not ok
 
 	// These are in JSON as a subject has them.
 	Pod         string `json:"-"` // namespace/name; "" = no Kubernetes asked for it
@@ -42,6 +45,24 @@ type Attachment struct {
 	unread error             // why it cannot be read
 	record string            // path of the claim's record; "" = not by DRA
 	node   *state.NodeDevice // the claim's device; nil = not one of the node's own
+}
+
+// Facts are more names of the attachment's device, as recorded at ADD; "" = it has none, or ADD wrote no file.
+type Facts struct {
+	PCI         string `json:"pci,omitempty"` // address behind a vDPA device
+	PF          string `json:"pf,omitempty"`  // its PCI address
+	Representor string `json:"representor,omitempty"`
+	RDMA        string `json:"rdma,omitempty"` // devices, comma-joined
+}
+
+// factsOf takes them from device information.
+func factsOf(raw json.RawMessage) Facts {
+	info, err := devinfo.Parse(raw)
+	if err != nil {
+		return Facts{}
+	}
+	of := cluster.DeviceOf(info)
+	return Facts{of.PCI, of.PF, of.Representor, of.RDMA}
 }
 
 // A subject names an attachment in JSON, by the keys of kubectl devinfo.
@@ -207,7 +228,7 @@ func (n *Node) attachment(key journal.Key) (*Attachment, error) {
 		return a, nil
 	}
 	a.Pod = podName(e.PodName())
-	a.Type, a.Device, a.CDI, a.Netns = e.Device.Type, e.Device.ID, e.CDI.Device, e.Netns
+	a.Type, a.Device, a.CDI, a.Netns, a.Facts = e.Device.Type, e.Device.ID, e.CDI.Device, e.Netns, factsOf(e.Info)
 	if !e.Time.IsZero() {
 		a.Since = &e.Time
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
@@ -22,9 +23,23 @@ var namings = []naming{
 	{named: byPod, one: func(a Attachment) string { return a.Pod }, what: "pods", more: "give the namespace too"},
 	{named: func(a Attachment, name string) bool { return name != "" && a.Network == name }},
 	{named: byContainer, one: func(a Attachment) string { return a.ContainerID }, what: "containers", more: "give more of the container's ID"},
+	{named: func(a Attachment, name string) bool { return len(Who([]Attachment{a}, name)) > 0 }},
 }
 
-// Choose gives the attachments that a name means: of a pod, a network, a container or one
+// Who returns the attachments that have, share or name a device: see [cluster.Named]. A PF's address also finds
+// its VFs.
+func Who(list []Attachment, device string) []Attachment {
+	is := cluster.Named(device)
+	found := []Attachment{}
+	for _, a := range list {
+		if is(slices.Concat(a.Has, a.Shares, strings.Split(a.RDMA, ","), []string{a.Device, a.PCI, a.PF, a.Representor})...) {
+			found = append(found, a)
+		}
+	}
+	return found
+}
+
+// Choose gives the attachments that a name means: of a pod, a network, a container, a device or one
 // of them; an error is a [*remedy.Error].
 func Choose(list []Attachment, name string) ([]Attachment, error) {
 	for _, n := range namings {
@@ -49,7 +64,7 @@ func Choose(list []Attachment, name string) ([]Attachment, error) {
 			return found, nil
 		}
 	}
-	return nil, remedy.For(fmt.Errorf("%s: no such pod, network, container or attachment", name), "devinfoctl list shows them")
+	return nil, remedy.For(fmt.Errorf("%s: no such pod, network, container, attachment or device", name), "devinfoctl list shows them")
 }
 
 // byPod takes a pod's name with or without its namespace, and with it an interface.

@@ -75,7 +75,7 @@ func (n *Node) claimAttachment(c *state.Claim, at state.Attachment) Attachment {
 	// The claim may be another pod's by now.
 	a.Pod = cmp.Or(podName(pod.Args(at.Args).Name()), podName(c.Pod.Namespace, c.Pod.Name))
 	if info, err := devinfo.Parse(at.Info); err == nil {
-		a.Type, a.Device = string(info.Type), discovery.Identity(info)
+		a.Type, a.Device, a.Facts = string(info.Type), discovery.Identity(info), factsOf(at.Info)
 	}
 	switch at.Phase {
 	case state.Prepared:

@@ -55,10 +55,10 @@ func TestANameMeansAPodThenANetworkThenAContainer(t *testing.T) {
 		"red/c0f/net2":     {want: []string{"red/c0ffee/net2"}},
 		"web":              {problem: "web: is ambiguous: 2 pods match", request: true},
 		"c0":               {problem: "c0: is ambiguous: 2 containers match", request: true},
-		"red/c0f/net1":     {problem: "red/c0f/net1: no such pod, network, container or attachment"},
-		"":                 {problem: ": no such pod, network, container or attachment"},
-		"shop/web/net2/x":  {problem: "shop/web/net2/x: no such pod, network, container or attachment"},
-		"shop":             {problem: "shop: no such pod, network, container or attachment"},
+		"red/c0f/net1":     {problem: "red/c0f/net1: no such pod, network, container, attachment or device"},
+		"":                 {problem: ": no such pod, network, container, attachment or device"},
+		"shop/web/net2/x":  {problem: "shop/web/net2/x: no such pod, network, container, attachment or device"},
+		"shop":             {problem: "shop: no such pod, network, container, attachment or device"},
 		"blue/c0ffee/net1": {want: []string{"blue/c0ffee/net1"}},
 	} {
 		found, err := node.Choose(list, name)

@@ -75,6 +75,27 @@ func Read(host hostdev.Host, offers []state.Offered, attachments []node.Attachme
 	return r.top, nil
 }
 
+// Only keeps the devices of which a name is wanted, with those that they are below and those below them. It
+// returns false if nothing is left.
+func (t *Topology) Only(wanted func(names ...string) bool) bool {
+	t.Devices = only(t.Devices, wanted)
+	t.Elsewhere = slices.DeleteFunc(t.Elsewhere, func(a node.Attachment) bool { return !wanted(a.Device) })
+	return len(t.Devices)+len(t.Elsewhere) > 0
+}
+
+func only(list []*Node, wanted func(names ...string) bool) []*Node {
+	kept := []*Node{}
+	for _, n := range list {
+		if !wanted(slices.Concat(n.Interfaces, n.RDMA, n.Represents, []string{n.Name, n.Representor, n.Path})...) {
+			if n.Below = only(n.Below, wanted); len(n.Below) == 0 {
+				continue
+			}
+		}
+		kept = append(kept, n)
+	}
+	return kept
+}
+
 type reader struct {
 	top *Topology
 	at  map[hostdev.Place]*Node
