@@ -19,7 +19,7 @@ SOURCE :=
 BUILDER :=
 TAG := 1
 VULNDB := https://vuln.go.dev
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
+VERSION := $(if $(filter command,$(origin TAG)),$(TAG),$(shell git describe --tags --always --dirty 2>/dev/null))
 REVISION := $(shell git rev-parse HEAD 2>/dev/null)
 
 SHELL := bash

@@ -53,6 +53,10 @@ func TestTheMakefileNotesVersionAndCommit(t *testing.T) {
 	if flags == nil {
 		t.Fatal("GO_BUILD has no -ldflags")
 	}
+	out, err := exec.Command("make", "-n", "-C", "../..", "image", "TAG=v0.1.0").Output()
+	if err != nil || !strings.Contains(string(out), "pkg/build.version=v0.1.0 ") || !strings.Contains(string(out), "-version 'v0.1.0'") {
+		t.Errorf("TAG is not the version: %v\n%s", err, out)
+	}
 	values := strings.NewReplacer("$(VERSION)", "v1.2.0-4-gabcdef0-dirty", "$(REVISION)", "abcdef0123456789")
 	program := filepath.Join(t.TempDir(), "devinfo")
 	if out, err := exec.Command("go", "build", "-buildvcs=false", "-ldflags", values.Replace(string(flags[1])), "-o", program, "../../cmd/devinfo").CombinedOutput(); err != nil {
