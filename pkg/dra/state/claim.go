@@ -1,11 +1,9 @@
-// Package state is what the agent remembers of each resource claim from Prepare to
-// Unprepare, on disk: what is to be attached, what was, and what is owed. An intent is
-// written before the CNI plugin is run that it speaks of, so that whatever dies, and
-// whenever, the next start knows which networks may hold something of the claim.
+// Package state keeps a record of each resource claim on disk, from Prepare to Unprepare: what is
+// to be attached, what was, and what is owed. Before a CNI plugin is run the record says so:
+// whatever dies, the next start knows which networks may hold something of the claim.
 //
-// One file per claim, named after its UID. The files hold configurations as executed,
-// hence possibly secrets: they are private. It is not a cache, and nothing else than
-// the agent may write it.
+// Each claim has a file, named after its UID, which only the agent may write. The files are
+// private: they hold configurations as executed, which may have secrets.
 package state
 
 import (
@@ -22,27 +20,27 @@ import (
 	"devinfo-cni.io/pkg/hostdev"
 )
 
-// Schema is the version of the files' format. A reader leaves newer ones alone: see [SchemaError].
+// Schema is the version of the files' format.
 const Schema = 1
 
 // Phase is how far an attachment is.
 type Phase string
 
-// The phases. From Adding on, a DEL is owed, and from Restoring on something else.
+// The phases, in the order in which an attachment passes through them.
 const (
 	Prepared  Phase = "Prepared"  // nothing of it exists
 	Adding    Phase = "Adding"    // ADD is about to run, runs, has failed, or was interrupted
 	Added     Phase = "Added"     // ADD succeeded
 	Deleting  Phase = "Deleting"  // DEL is about to run, runs, has failed, or was interrupted
-	Restoring Phase = "Restoring" // DEL succeeded, and its device is not yet what it was
-	Abandoned Phase = "Abandoned" // either has failed so often that nobody waits for it any more
+	Restoring Phase = "Restoring" // DEL succeeded, and its device is not restored yet
+	Abandoned Phase = "Abandoned" // DEL or restoring has failed so often that it was given up
 )
 
-// Phases are all phases, in the order in which an attachment passes through them.
+// Phases are all phases, in that order.
 func Phases() []Phase { return []Phase{Prepared, Adding, Added, Deleting, Restoring, Abandoned} }
 
-// Claim is one resource claim, prepared on this node, or what is left of one: see [Claim.Left].
-// A record that others may read is never changed: to change it, change a [Claim.Clone].
+// Claim is the record of a resource claim that is prepared on this node, or of what is left of
+// one: see [Claim.Left]. To change a record that others may read, change a [Claim.Clone].
 type Claim struct {
 	Schema    int       `json:"schema"` // set by Put
 	Namespace string    `json:"namespace"`
@@ -52,7 +50,7 @@ type Claim struct {
 	Pod         Pod          `json:"pod,omitzero"`
 	Shared      bool         `json:"shared,omitempty"`      // several pods may name it: it is not made from a template
 	Attachments []Attachment `json:"attachments,omitempty"` // what is allocated, in any phase but Abandoned
-	// Abandoned are earlier attachments, in phase Abandoned. The claim goes on, or ends, without them.
+	// Abandoned are earlier attachments, in that phase. The claim goes on, or ends, without them.
 	Abandoned  []Attachment `json:"abandoned,omitempty"`
 	StatusOwed bool         `json:"statusOwed,omitempty"` // the API server has not taken the latest status
 }
@@ -74,13 +72,12 @@ type Attachment struct {
 	Pool    string     `json:"pool"`
 	Device  string     `json:"device"`
 	ShareID *types.UID `json:"shareID,omitempty"`
-	// Node is the device where it is one of the node's own; nil = it stands for a network
-	// of software alone.
+	// Node is set for one of the node's own devices; nil = the device stands for networks of software.
 	Node *NodeDevice `json:"node,omitempty"`
 	// Driver is what the device is bound to while the sandbox has it; "" = as it is.
 	Driver string `json:"driver,omitempty"`
 
-	// These four are empty of a device without a network: see Bare.
+	// These four are empty for a device without a network: see Bare.
 	Network    string          `json:"network"`    // "name" of the network configuration
 	CNIVersion string          `json:"cniVersion"` // of the network configuration
 	IfName     string          `json:"ifName"`     // CNI_IFNAME
@@ -118,11 +115,9 @@ type Execution struct {
 	Args     [][2]string `json:"args,omitempty"`     // CNI_ARGS, in order
 	InfoFile string      `json:"infoFile,omitempty"` // capability argument CNIDeviceInfoFile, a host path
 
-	// Note is what package devices needs to restore the device after the DEL; nil = there is
-	// nothing to restore.
+	// Note is what package devices needs to restore the device after the DEL; nil = nothing.
 	Note json.RawMessage `json:"note,omitempty"`
-	// Lost: of an abandoned attachment whose device was gone by then. What is in its place is
-	// another one, which may be given away.
+	// Lost: when the attachment was abandoned its device was gone. A device in its place may be offered.
 	Lost bool `json:"lost,omitempty"`
 
 	Result   json.RawMessage `json:"result,omitempty"` // of ADD, in CNIVersion
@@ -160,7 +155,7 @@ func (e *Execution) PCI() string {
 	return string(info.PCI.Address)
 }
 
-// Bare says that the claim brings no network for the device: it is made ready for the
+// Bare reports whether the claim has no network for the device: it is made ready for the
 // containers, and somebody else attaches it. The phase stays Prepared.
 func (a *Attachment) Bare() bool { return len(a.List) == 0 || string(a.List) == "null" }
 
@@ -176,48 +171,45 @@ func (a *Attachment) Part() string {
 	return a.Device
 }
 
-// Owes says whether anything is owed: a DEL, or restoring its device.
+// Owes reports whether a DEL is owed, or restoring the device.
 func (a *Attachment) Owes() bool { return a.Phase != Prepared }
 
-// Exclusive says whether the scheduler allocates the device to one claim at a time.
+// Exclusive reports whether the scheduler allocates the device to one claim at a time.
 func (a *Attachment) Exclusive() bool { return a.ShareID == nil }
 
-// Withheld says whether no other claim may get the device: its last DEL has failed, or it is not yet what
-// it was before the ADD. A device that has been lost is nobody's.
+// Withheld reports whether no other claim may get the device, because its last DEL or restoring has failed.
 func (a *Attachment) Withheld() bool {
 	return a.Tries > 0 && a.DelError != "" && a.Exclusive() && !a.Lost
 }
 
-// Reset makes the attachment as it was after Prepare; why is the error to keep.
+// Reset makes the attachment what it was after Prepare; why is the error to keep.
 func (a *Attachment) Reset(why string) {
 	a.Phase, a.Error, a.Execution = Prepared, why, Execution{}
 }
 
-// Left says whether the record is of a claim that was unprepared, and only has what was abandoned.
+// Left reports whether the claim was unprepared, and the record has only what was abandoned.
 func (c *Claim) Left() bool { return len(c.Attachments) == 0 && len(c.Abandoned) > 0 }
 
-// Owes says whether anything is owed for an attachment that was not abandoned.
+// Owes reports whether anything is owed for an attachment that was not abandoned.
 func (c *Claim) Owes() bool {
 	return slices.ContainsFunc(c.Attachments, func(a Attachment) bool { return a.Owes() })
 }
 
-// Clone is a copy whose attachments can be changed: each field of theirs may be set, and
-// what it points to is shared.
+// Clone is a copy whose attachments may be changed, but not what their fields point to.
 func (c *Claim) Clone() *Claim {
 	d := *c
 	d.Attachments, d.Abandoned = slices.Clone(c.Attachments), slices.Clone(c.Abandoned)
 	return &d
 }
 
-// NodeDevice is one of the node's own devices, as it was when its claim was prepared: once
-// it is in a pod the node tells little of it.
+// NodeDevice is one of the node's own devices, as it was when its claim was prepared: of a device
+// in a pod the node tells little.
 type NodeDevice struct {
 	hostdev.Ref
-	// Published is the device as it was offered.
-	Published resourceapi.Device `json:"published"`
+	Published resourceapi.Device `json:"published"` // as it was offered
 }
 
-// Shared says whether pods may have the device together.
+// Shared reports whether pods may have the device together.
 func (d *NodeDevice) Shared() bool {
 	return d.Published.AllowMultipleAllocations != nil && *d.Published.AllowMultipleAllocations
 }

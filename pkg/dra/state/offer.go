@@ -3,7 +3,6 @@ package state
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 
 	"devinfo-cni.io/devinfo/store"
@@ -11,11 +10,11 @@ import (
 	"devinfo-cni.io/pkg/private"
 )
 
-// OfferFile is what an agent leaves in its state directory for people: an [Offer]. The
-// agent never reads it.
+// OfferFile is the file with an [Offer] in the state directory. The agent writes it for people, and
+// never reads it.
 const OfferFile = "offer"
 
-// Offer is what has become of the node's own devices: see package inventory.
+// Offer lists the node's own devices, by whether they are offered: see package inventory.
 type Offer struct {
 	Rules   string    `json:"rules"`             // path of the file with the rules
 	Problem string    `json:"problem,omitempty"` // why they cannot be used: no agent runs then
@@ -41,21 +40,20 @@ type Offered struct {
 	Why          string `json:"why,omitempty"` // it is not offered, though a rule names it; "" = it is
 }
 
-// WriteOffer leaves an offer in a state directory; nil = removes what is there.
+// WriteOffer writes an offer to a state directory; nil removes the file.
 func WriteOffer(dir string, o *Offer) error {
 	d := private.Open(dir)
 	if o == nil {
 		return d.Remove(OfferFile)
 	}
 	data, err := json.Marshal(o)
-	if err != nil {
-		return fmt.Errorf("offer: %w", err)
+	if err == nil {
+		err = d.Write(OfferFile, append(data, '\n'))
 	}
-	return d.Write(OfferFile, append(data, '\n'))
+	return err
 }
 
-// ReadOffer reads what an agent has left; nil = nothing. Invalid content is a
-// [*store.CorruptError].
+// ReadOffer reads an offer; nil = there is none. Invalid content is a [*store.CorruptError].
 func ReadOffer(dir string) (*Offer, error) {
 	d := private.Open(dir)
 	data, err := d.Read(OfferFile)

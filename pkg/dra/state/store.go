@@ -37,7 +37,7 @@ func NodeDir() string { return cmp.Or(os.Getenv(DirVariable), DefaultDir) }
 // Path is the path of a claim's record in a state directory.
 func Path(dir, uid string) string { return filepath.Join(dir, uid+suffix) }
 
-// RecordOf is the UID of the claim whose record a file of a state directory is.
+// RecordOf is the UID of the claim whose record is in a file; false = none is.
 func RecordOf(path string) (uid string, ok bool) {
 	return strings.CutSuffix(filepath.Base(path), suffix)
 }
@@ -51,14 +51,12 @@ type Store struct {
 
 // Problem is a claim whose file cannot be used.
 type Problem struct {
-	UID types.UID // as the file's name says
-	Err error     // [*SchemaError], or what is wrong with the content
-	// Aside is where the file was put if its content is invalid; "" if it was left in its
-	// place.
-	Aside string
+	UID   types.UID // as the file's name says
+	Err   error     // [*SchemaError], or what is wrong with the content
+	Aside string    // where a file with invalid content was put; "" = it was left alone
 }
 
-// SchemaError says that a file was written by a newer agent. It is left alone.
+// SchemaError says that a file was written by a newer agent. The file is left alone.
 type SchemaError struct {
 	Path   string
 	Schema int
@@ -93,13 +91,13 @@ func Open(dir string) (*Store, error) {
 	return s, nil
 }
 
-// Close unlocks the directory for another process, also of a file that a child, which is about to
-// become another program, still has open.
+// Close unlocks the directory, although a child that has not executed its program yet may still
+// have the file open.
 func (s *Store) Close() error {
 	return errors.Join(syscall.Flock(int(s.lock.Fd()), syscall.LOCK_UN), s.lock.Close())
 }
 
-// Put writes a claim, which is on the disk when Put returns.
+// Put writes a record to the disk.
 func (s *Store) Put(c *Claim) error {
 	c.Schema = Schema
 	data, err := json.Marshal(c)
@@ -109,15 +107,14 @@ func (s *Store) Put(c *Claim) error {
 	return s.dir.Write(string(c.UID)+suffix, append(data, '\n'))
 }
 
-// Remove forgets a record; one that is not known is success.
+// Remove removes a record, if it exists.
 func (s *Store) Remove(uid types.UID) error { return s.dir.Remove(string(uid) + suffix) }
 
-// Writable asks, without side effect, whether Put could succeed.
+// Writable returns an error if Put could not succeed. It changes nothing.
 func (s *Store) Writable() error { return store.Open(s.dir.Path("")).Writable() }
 
-// All reads every record, sorted by UID. A file with invalid content is kept under another
-// name and reported, so that the claim can be prepared again and the file can be examined;
-// earlier such files are reported again.
+// All reads every record, sorted by UID. A file with invalid content is reported, and renamed, so
+// that the claim can be prepared again. Files that were renamed earlier are reported again.
 func (s *Store) All() ([]*Claim, []Problem, error) {
 	names, err := s.dir.Names()
 	if err != nil {
@@ -199,26 +196,17 @@ func check(c *Claim, uid types.UID) error {
 		return fmt.Errorf("it is of %q: that must be the file's name", c.UID)
 	}
 	var errs []error
-	for n := range c.Attachments {
-		errs = append(errs, checkAttachment(fmt.Sprintf("attachments[%d]", n), &c.Attachments[n], false))
-	}
-	for n := range c.Abandoned {
-		errs = append(errs, checkAttachment(fmt.Sprintf("abandoned[%d]", n), &c.Abandoned[n], true))
+	for n, a := range slices.Concat(c.Attachments, c.Abandoned) {
+		isAbandoned := n >= len(c.Attachments)
+		switch {
+		case (a.Phase == Abandoned) != isAbandoned || !slices.Contains(Phases(), a.Phase):
+			errs = append(errs, fmt.Errorf("request %q: phase %q: not allowed here", a.Request, a.Phase))
+		case a.Bare() && a.Node != nil && !a.Owes():
+		case a.Bare() || a.IfName == "" || a.Owes() && a.Sandbox == "":
+			errs = append(errs, fmt.Errorf("request %q: list and ifName are required, and from phase Adding on sandbox", a.Request))
+		}
 	}
 	return errors.Join(errs...)
-}
-
-func checkAttachment(at string, a *Attachment, abandoned bool) error {
-	if (a.Phase == Abandoned) != abandoned || !slices.Contains(Phases(), a.Phase) {
-		return fmt.Errorf("%s: phase %q: not allowed here", at, a.Phase)
-	}
-	if a.Bare() && a.Node != nil && !a.Owes() {
-		return nil
-	}
-	if a.Bare() || a.IfName == "" || a.Owes() && a.Sandbox == "" {
-		return fmt.Errorf("%s: list and ifName are required, and from phase Adding on sandbox", at)
-	}
-	return nil
 }
 
 // putAside renames a file to the first name that is free.
