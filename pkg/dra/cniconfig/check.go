@@ -25,7 +25,7 @@ func (c *Checked) tooMany(key string, n, most int) bool {
 	return n > most
 }
 
-// add takes in what is wrong with what is at path.
+// add adds what is wrong at path; nil is ignored.
 func (c *Checked) add(path string, wrong ...*Refusal) {
 	c.Ours = true
 	for _, r := range wrong {
@@ -36,7 +36,7 @@ func (c *Checked) add(path string, wrong ...*Refusal) {
 	}
 }
 
-// CheckClass checks the spec of a DeviceClass, which the keys of what is wrong are below.
+// CheckClass checks the spec of a DeviceClass. The keys of what is wrong are below it.
 func (p Policy) CheckClass(class *resourceapi.DeviceClassSpec) (all Checked) {
 	if all.tooMany("config", len(class.Config), resourceapi.DeviceConfigMaxSize) {
 		return all
@@ -51,15 +51,10 @@ func (p Policy) CheckClass(class *resourceapi.DeviceClassSpec) (all Checked) {
 			all.add(path, refuse("", "there is more than one config of driver "+p.Driver, "make one of them"))
 		}
 	}
-	all.Ours = all.Ours || p.selectedBy(class)
-	return all
-}
-
-// selectedBy says that a class selects devices by the driver's name.
-func (p Policy) selectedBy(class *resourceapi.DeviceClassSpec) bool {
-	return slices.ContainsFunc(class.Selectors, func(s resourceapi.DeviceSelector) bool {
+	all.Ours = all.Ours || slices.ContainsFunc(class.Selectors, func(s resourceapi.DeviceSelector) bool {
 		return s.CEL != nil && strings.Contains(s.CEL.Expression, p.Driver)
 	})
+	return all
 }
 
 // checkConfig checks one config, and reports whether it is the driver's.
@@ -84,13 +79,11 @@ func isOurKind(raw []byte) bool {
 	return json.Unmarshal(raw, &is) == nil && slices.Contains(apiVersions, is.APIVersion) && slices.Contains(kinds, is.Kind)
 }
 
-// check checks parameters by themselves.
+// check checks parameters by themselves. A nil in what it returns is nothing.
 func (p Policy) check(raw []byte, source resourceapi.AllocationConfigSource) []*Refusal {
 	params, wrong := p.decode(raw, source)
 	if params.ifName != "" {
-		if refusal := checkIfName(numbered(params.ifName, 0)); refusal != nil {
-			wrong = append(wrong, refusal)
-		}
+		wrong = append(wrong, checkIfName(numbered(params.ifName, 0)))
 	}
 	if params.config != nil {
 		_, more := list(params.config)
@@ -99,10 +92,10 @@ func (p Policy) check(raw []byte, source resourceapi.AllocationConfigSource) []*
 	return wrong
 }
 
-// CheckClaim checks the devices of a claim's spec, which the keys of what is wrong are
-// below. Where AllowClaimTypes is nil, what the nodes allow is unknown, and all is taken for
-// allowed. Of requests whose class is not in classes only that is checked which no class can
-// change, and only if the claim itself has a config of the driver for them.
+// CheckClaim checks the devices of a claim's spec. The keys of what is wrong are below it. If
+// AllowClaimTypes is nil, what the nodes allow is unknown, and all types are allowed. If the class
+// of a request is not in classes, what it could change is not checked, and nothing is unless the
+// claim has a config of the driver for the request.
 func (p Policy) CheckClaim(devices *resourceapi.DeviceClaim, classes map[string]*resourceapi.DeviceClassSpec) (all Checked) {
 	if all.tooMany("config", len(devices.Config), resourceapi.DeviceConfigMaxSize) || all.tooMany("requests", len(devices.Requests), resourceapi.DeviceRequestsMaxSize) {
 		return all

@@ -8,13 +8,11 @@ import (
 	"strings"
 )
 
-// RuntimeDeviceID is the key that libcni sets in place of us.
+// RuntimeDeviceID is the key that libcni sets, not the driver.
 const RuntimeDeviceID = "runtimeConfig.deviceID"
 
 // keys are those that a device may go into.
-func keys() []string {
-	return []string{"deviceID", "pciBusID", "device", "master", "bridge", RuntimeDeviceID}
-}
+var keys = []string{"deviceID", "pciBusID", "device", "master", "bridge", RuntimeDeviceID}
 
 // How says where a device goes: the parameters' key "device".
 type How []Place
@@ -22,7 +20,7 @@ type How []Place
 // A Place is a key of a plugin.
 type Place struct {
 	Plugin string `json:"plugin"` // its type
-	Key    string `json:"key"`    // one of deviceID, pciBusID, device, master, bridge, runtimeConfig.deviceID
+	Key    string `json:"key"`    // one of keys
 }
 
 // ParseHow reads the parameters' key "device". An empty list puts the device nowhere.
@@ -37,8 +35,8 @@ func ParseHow(raw json.RawMessage) (How, *Refusal) {
 		switch {
 		case len(fields) != 2 || p.Plugin == "" || p.Key == "":
 			return nil, refuse("", fmt.Sprintf("device[%d]: it must have plugin and key, and nothing else", n), "write it as {plugin: TYPE, key: deviceID}")
-		case !slices.Contains(keys(), p.Key):
-			return nil, refuse("", fmt.Sprintf("device[%d].key: %q is not known", n, p.Key), "use "+strings.Join(keys(), ", "))
+		case !slices.Contains(keys, p.Key):
+			return nil, refuse("", fmt.Sprintf("device[%d].key: %q is not known", n, p.Key), "use "+strings.Join(keys, ", "))
 		}
 		how = append(how, p)
 	}

@@ -83,7 +83,7 @@ func numbered(ifName string, n int) string {
 // kernel does not take (dev_valid_name in net/core/dev.c; "%" is its template for
 // numbers), what a pod has already, and what cannot be shown.
 func checkIfName(name string) *Refusal {
-	why := ""
+	var why string
 	switch {
 	case name == "":
 		return refuse("ifName", "no ifName, neither from the claim nor from the DeviceClass", `add ifName: net1 to the parameters in the claim`)

@@ -1,26 +1,20 @@
 // Package cniconfig turns an allocated ResourceClaim (resource.k8s.io/v1) into the
 // networks that the driver attaches a pod to: which CNI configuration, for which
-// interface, and whether its author may choose it. It only reads: a claim in, values
-// or a [*Refusal] out.
+// interface, and whether its author may choose it.
 //
 // The parameters are those of the CNI DRA driver's Device Configuration API, {ifName,
-// config}. They come from the DeviceClass, from the claim, or both: the configuration
-// from one of them, the interface name from either, and the claim's goes first.
+// config}. The configuration comes from the DeviceClass or from the claim, the interface
+// name from either, and the claim's goes first. Extensions of ours: a class may have attach:
+// Late, device (where the allocated device goes), driver (what it is bound to), and claimMaySet
+// with the capability arguments that a claim may give.
 //
-// Further keys are extensions of ours: a class may say attach: Late, device (where the
-// allocated device goes), driver (what it is bound to), and claimMaySet with the capability
-// arguments (ips, mac, bandwidth, portMappings, infinibandGUID) that a claim may give under
-// these names.
-//
-// A CNI configuration is run by root on the node. That of a DeviceClass is its
-// administrator's; that of a claim is anybody's who may make pods, and is taken only
-// if each plugin that it may run is on the node's list, [Policy].AllowClaimTypes.
-// Which those are only a plugin's source could tell: main plugins run ipam.type, some
-// run delegates, delegate, or a configuration of their own shape. So each "type" at
-// any depth counts, plugin or not: what is wrongly taken for a plugin is
-// refused and can be put on the list, what is wrongly taken for data would be run. A
-// key that only other letter case tells from "type" is refused, for Go's encoding/json
-// reads it as "type".
+// Root runs a CNI configuration on the node. That of a DeviceClass is its administrator's.
+// Everybody who may create pods can write that of a claim, so each plugin that it may run must be
+// in [Policy].AllowClaimTypes. Only a plugin's source could tell which it runs: main plugins
+// run ipam.type, some run delegates, delegate, or a configuration of their own shape. So
+// each "type" at any depth counts: data that is taken for a plugin is refused and can be allowed,
+// a plugin that is taken for data would be run. A key that differs from "type" by letter case
+// is refused, because Go's encoding/json reads it as "type".
 package cniconfig
 
 import (
@@ -53,17 +47,16 @@ type Policy struct {
 	allowAll bool // in place of AllowClaimTypes: the node is unknown
 }
 
-// Network is what one device of a claim's request becomes, as it goes on record: one interface
-// in the pod. Its List is null if the request has no configuration: see [Policy].Bare.
+// Network is one device of a claim's request as it is recorded: one interface in the pod. Its List
+// is null if the request has no configuration: see [Policy].Bare.
 type Network struct {
 	state.Attachment
 	// How says where the device goes in List, as the class has it: see [ParseHow].
 	How json.RawMessage
 }
 
-// Resolve gives a network for each device of an allocated claim that was allocated from
-// our driver, in the order of the allocation. What other drivers have to do with the claim
-// is ignored. All errors are a [*Refusal]: the same claim is always refused.
+// Resolve returns a network for each device that a claim was allocated from our driver, in the
+// order of the allocation. All errors are a [*Refusal]: the same claim is always refused.
 func Resolve(claim *resourceapi.ResourceClaim, p Policy) ([]Network, error) {
 	allocation := claim.Status.Allocation
 	if allocation == nil {
@@ -143,8 +136,8 @@ func allocated(result resourceapi.DeviceRequestAllocationResult, index int) (n N
 // SameShare reports whether two are of one share of a device, or of no share.
 func SameShare(a, b *types.UID) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
 
-// attach makes a network of a device and the configs that are for it. It is the index-th of its
-// request, which may have several.
+// attach makes a network of the index-th device of a request, which may have several, and of the
+// configs for it.
 func (p Policy) attach(configs []resourceapi.DeviceAllocationConfiguration, result resourceapi.DeviceRequestAllocationResult, index int, several bool) (Network, *Refusal) {
 	params, err := p.parameters(configs)
 	if err != nil {
