@@ -96,7 +96,12 @@ func (a *attributes) function(address, pf, representor string) {
 		} else {
 			a.warn("attribute %s is left out: this sysfs has no links", deviceattribute.StandardDeviceAttributePCIeRoot)
 		}
-		a.numaNode(own)
+		switch node, ok, err := a.host.Sys.NUMANode(own); {
+		case err != nil:
+			a.warn("attribute %s is left out: %v", deviceattribute.StandardDeviceAttributeNUMANode, err)
+		case ok: // the helper that reads it returns an ordinary error for -1, which means that there is none
+			a.standard(deviceattribute.GetNUMANodeAttribute(node, deviceattribute.ScalarAttribute))
+		}
 	}
 	if pf, ok := a.address(Prefix+"pfPCIBusID", pf); ok {
 		a.set("pfPCIBusID", pf.String())
@@ -124,17 +129,5 @@ func (a *attributes) standard(attribute deviceattribute.DeviceAttribute, err err
 		a.warn("an attribute is left out: %v", err)
 	default:
 		a.to[string(attribute.Name)] = attribute.Value
-	}
-}
-
-// numaNode reads the node itself: the helper that reads it returns an ordinary error for -1,
-// which means that there is no node.
-func (a *attributes) numaNode(address pci.Address) {
-	node, ok, err := a.host.Sys.NUMANode(address)
-	switch {
-	case err != nil:
-		a.warn("attribute %s is left out: %v", deviceattribute.StandardDeviceAttributeNUMANode, err)
-	case ok:
-		a.standard(deviceattribute.GetNUMANodeAttribute(node, deviceattribute.ScalarAttribute))
 	}
 }
