@@ -91,8 +91,9 @@ func clearCommand() *cobra.Command {
 					continue
 				}
 				for _, at := range c.Abandoned {
+					namespace, name := at.Args.Name()
 					fmt.Fprintf(cmd.OutOrStdout(), "claim %s/%s, pod %s/%s: interface %s in network %s, device %s/%s: cleared\n",
-						c.Namespace, c.Name, at.Arg("K8S_POD_NAMESPACE"), at.Arg("K8S_POD_NAME"), at.IfName, at.Network, at.Pool, at.Device)
+						c.Namespace, c.Name, namespace, name, at.IfName, at.Network, at.Pool, at.Device)
 				}
 			}
 			return errors.Join(errs...)

@@ -15,7 +15,6 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/pod"
 	"devinfo-cni.io/pkg/private"
 )
 
@@ -73,7 +72,7 @@ func (n *Node) claimAttachment(c *state.Claim, at state.Attachment) Attachment {
 		Claim: c.Namespace + "/" + c.Name, Netns: at.Netns, File: at.InfoFile, node: at.Node,
 	}
 	// The claim may be another pod's by now.
-	a.Pod = cmp.Or(podName(pod.Args(at.Args).Name()), podName(c.Pod.Namespace, c.Pod.Name))
+	a.Pod = cmp.Or(podName(at.Args.Name()), podName(c.Pod.Namespace, c.Pod.Name))
 	if info, err := devinfo.Parse(at.Info); err == nil {
 		a.Type, a.Device, a.Facts = string(info.Type), discovery.Identity(info), factsOf(at.Info)
 	}

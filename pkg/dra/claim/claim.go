@@ -134,7 +134,8 @@ func withheld(record *state.Claim) (devices []string) {
 
 // podOf returns the pod of an attachment's sandbox.
 func podOf(at *state.Attachment) state.Pod {
-	return state.Pod{Namespace: at.Arg("K8S_POD_NAMESPACE"), Name: at.Arg("K8S_POD_NAME"), UID: types.UID(at.Arg("K8S_POD_UID"))}
+	namespace, name := at.Args.Name()
+	return state.Pod{Namespace: namespace, Name: name, UID: types.UID(at.Args.UID())}
 }
 
 // isBefore reports whether one resource version of a claim is older than another.

@@ -251,5 +251,5 @@ func deviceID(at *state.Attachment) string {
 
 // identity is that of the pod whose sandbox has the attachment.
 func identity(at *state.Attachment) pod.Identity {
-	return pod.Identity{ContainerID: at.Sandbox, UID: at.Arg("K8S_POD_UID")}
+	return pod.Identity{ContainerID: at.Sandbox, UID: at.Args.UID()}
 }

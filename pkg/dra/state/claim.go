@@ -18,6 +18,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/hostdev"
+	"devinfo-cni.io/pkg/pod"
 )
 
 // Schema is the version of the files' format.
@@ -109,11 +110,11 @@ func (r *Ready) Set(status metav1.ConditionStatus, now time.Time) {
 
 // Execution is one ADD, as its DEL has to repeat it, and what it gave.
 type Execution struct {
-	Sandbox  string      `json:"sandbox,omitempty"`  // CNI_CONTAINERID
-	Netns    string      `json:"netns,omitempty"`    // CNI_NETNS
-	BootID   string      `json:"bootID,omitempty"`   // the boot in which Netns is a path to something
-	Args     [][2]string `json:"args,omitempty"`     // CNI_ARGS, in order
-	InfoFile string      `json:"infoFile,omitempty"` // capability argument CNIDeviceInfoFile, a host path
+	Sandbox  string   `json:"sandbox,omitempty"`  // CNI_CONTAINERID
+	Netns    string   `json:"netns,omitempty"`    // CNI_NETNS
+	BootID   string   `json:"bootID,omitempty"`   // the boot in which Netns is a path to something
+	Args     pod.Args `json:"args,omitempty"`     // CNI_ARGS
+	InfoFile string   `json:"infoFile,omitempty"` // capability argument CNIDeviceInfoFile, a host path
 
 	// Note is what package devices needs to restore the device after the DEL; nil = nothing.
 	Note json.RawMessage `json:"note,omitempty"`
@@ -134,16 +135,6 @@ type Execution struct {
 type Metadata struct {
 	Attributes  map[string]resourceapi.DeviceAttribute `json:"attributes,omitempty"`
 	NetworkData *resourceapi.NetworkDeviceData         `json:"networkData,omitempty"`
-}
-
-// Arg is the value of a CNI argument; "" = it has none.
-func (e *Execution) Arg(key string) string {
-	for _, arg := range e.Args {
-		if arg[0] == key {
-			return arg[1]
-		}
-	}
-	return ""
 }
 
 // PCI is the address of the device behind the interface; "" = none, or it is not known.
