@@ -163,9 +163,9 @@ func (a *Agent) decide(p *api.PodSandbox, c *api.Container) verdict {
 	return v
 }
 
-// judge returns what becomes of a container, by what is known of its pod's networks and whether that
-// could be staged. A device-info file that is gone is the administrator's to judge, by WhenMissing; for
-// an interface that the pod itself requires the container is refused.
+// judge decides about a container by its pod's attachments; staged is the error of staging their files.
+// If a device-info file is gone, WhenMissing decides, unless the pod requires the interface of the file:
+// then the container is refused.
 func (a *Agent) judge(p *api.PodSandbox, nics []nic, staged error) verdict {
 	refuse, must := a.WhenMissing == Refuse, required(p)
 	if staged != nil {
@@ -206,7 +206,7 @@ func (a *Agent) prepare(settings config.Node, id, netns string, points []string)
 	return nics, a.stage.put(id, netns, files(nics), points), nil
 }
 
-// lacking is what becomes of a container for which not everything is there that should be.
+// lacking is the verdict on a container that lacks device information.
 func lacking(why Reason, problem error, refuse bool) verdict {
 	v := verdict{Answer: Passed, Reason: why, problem: problem}
 	if refuse {
@@ -216,13 +216,13 @@ func lacking(why Reason, problem error, refuse bool) verdict {
 }
 
 // refuses reports whether a container is refused if the agent fails before it knows the pod's networks.
-// A pod that asks for no networks is not refused: a fault of ours must not stop the whole node.
+// The container of a pod that asks for no networks is made, because a fault of ours must not stop the
+// whole node.
 func (a *Agent) refuses(p *api.PodSandbox) bool {
 	return len(required(p)) > 0 || a.WhenMissing == Refuse && p.GetAnnotations()[networksAnnotation] != ""
 }
 
-// uninformed says why an interface that the pod requires has no device information: the pod does not
-// have the interface, or its network has no device.
+// uninformed is the error for an interface that the pod requires and that has no device information.
 func (a *Agent) uninformed(ifName, netns string, nics []nic) error {
 	var has []string
 	for _, n := range nics {
