@@ -40,16 +40,6 @@ type Decision struct {
 	failed  map[int]error // by rule: why its select has no result
 }
 
-// isBelow reports whether the device is on another, directly or not.
-func (c *Decision) isBelow(other string) bool {
-	for up := c.on; up != nil; up = up.on {
-		if up.Device.Name == other {
-			return true
-		}
-	}
-	return false
-}
-
 // Decide returns for each device whether it is offered and, if not, why.
 func Decide(devices []Device, rules Rules, s Situation) []Decision {
 	decisions := make([]Decision, len(devices))
@@ -103,8 +93,10 @@ func (s Situation) StillOffers(decisions map[string]Decision, name string) bool 
 		return true
 	}
 	for other, d := range decisions {
-		if (d.isBelow(name) || c.isBelow(other)) && s.isHeld(&d.Device) {
-			return false
+		for up := d.on; up != nil; up = up.on {
+			if other == name && s.isHeld(&up.Device) || up.Device.Name == name && s.isHeld(&d.Device) {
+				return false
+			}
 		}
 	}
 	return s.others(&c.Device) == ""

@@ -1,7 +1,6 @@
 package inventory
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -155,7 +154,7 @@ func newRule(raw json.RawMessage) (r rule, err error) {
 	if err := strictly(raw, &r.Rule); err != nil {
 		return rule{}, err
 	}
-	if err := cmp.Or(r.checkSelection(), r.checkOffer(), r.checkCapacity()); err != nil {
+	if err := r.check(); err != nil {
 		return rule{}, err
 	}
 	if r.attributes, err = attributes(r.Attributes); err != nil {
@@ -174,10 +173,8 @@ func newRule(raw json.RawMessage) (r rule, err error) {
 	return r, nil
 }
 
-func (r *rule) checkSelection() error {
-	if r.Select == "" && len(r.PCIAddresses)+len(r.PFNames)+len(r.IfNames)+len(r.Drivers) == 0 {
-		return errors.New("select: nothing is named; give select, pciAddresses, pfNames, ifNames or drivers")
-	}
+// check refuses values that have no meaning, or none together. It gives addresses their usual spelling.
+func (r *rule) check() error {
 	for n, text := range r.PCIAddresses {
 		a, err := pci.Parse(text)
 		if err != nil {
@@ -195,41 +192,31 @@ func (r *rule) checkSelection() error {
 	if n := slices.Index(r.Drivers, ""); n >= 0 {
 		return fmt.Errorf("drivers[%d]: it is empty; name a driver such as \"mlx5_core\"", n)
 	}
-	return nil
-}
-
-func (r *rule) checkOffer() error {
+	const longest = resourceapi.DeviceAttributeMaxValueLength
 	switch {
+	case r.Select == "" && len(r.PCIAddresses)+len(r.PFNames)+len(r.IfNames)+len(r.Drivers) == 0:
+		return errors.New("select: nothing is named; give select, pciAddresses, pfNames, ifNames or drivers")
 	case r.As == "":
 		return errors.New(`as: it is missing; write "shared" or "exclusive"`)
 	case r.As != Shared && r.As != Exclusive:
 		return fmt.Errorf(`as: %q is not known; write "shared" or "exclusive"`, r.As)
 	case r.As == Shared && r.AllowHostUse:
 		return errors.New("allowHostUse: the host keeps what is shared; leave it out, or write as: exclusive")
-	case r.ResourceName == "":
-		return nil
-	case r.As == Shared:
+	case r.As == Shared && r.ResourceName != "":
 		return fmt.Errorf("resourceName: %q: Multus takes whole devices; leave it out, or write as: exclusive", r.ResourceName)
-	case len(r.ResourceName) > resourceapi.DeviceAttributeMaxValueLength:
-		return fmt.Errorf("resourceName: %q has %d bytes, at most %d are allowed", r.ResourceName, len(r.ResourceName), resourceapi.DeviceAttributeMaxValueLength)
-	}
-	if why := validation.IsQualifiedName(r.ResourceName); len(why) > 0 || !strings.Contains(r.ResourceName, "/") {
+	case len(r.ResourceName) > longest:
+		return fmt.Errorf("resourceName: %q has %d bytes, at most %d are allowed", r.ResourceName, len(r.ResourceName), longest)
+	case r.ResourceName != "" && (len(validation.IsQualifiedName(r.ResourceName)) > 0 || !strings.Contains(r.ResourceName, "/")):
 		return fmt.Errorf("resourceName: %q is not a resource name such as example.com/vf", r.ResourceName)
-	}
-	return nil
-}
-
-func (r *rule) checkCapacity() error {
-	switch {
 	case r.As == Exclusive && (r.Attachments != 0 || r.Bandwidth != nil):
 		return errors.New("attachments, bandwidth: only shared devices have them; leave them out, or write as: shared")
 	case r.Attachments < 0:
 		return fmt.Errorf("attachments: %d is less than 0; leave it out for %d", r.Attachments, DefaultAttachments)
-	case r.Bandwidth == nil:
-		return nil
 	}
-	if n, whole := r.Bandwidth.AsInt64(); !whole || n < 1 {
-		return fmt.Errorf("bandwidth: %s is not a whole number of bit/s above 0", r.Bandwidth)
+	if r.Bandwidth != nil {
+		if n, whole := r.Bandwidth.AsInt64(); !whole || n < 1 {
+			return fmt.Errorf("bandwidth: %s is not a whole number of bit/s above 0", r.Bandwidth)
+		}
 	}
 	return nil
 }
