@@ -229,7 +229,10 @@ func allVFs(b *testing.B, host inventory.Host) *devices.Inventory {
 	b.Helper()
 	rules, err := inventory.ParseRules([]byte("devices:\n- select: device.attributes['devinfo-cni.io'].kind == 'vf'\n  as: exclusive\n"))
 	must(b, err)
-	return &devices.Inventory{Rules: rules, Times: inventory.DefaultTimes(), Lineage: host.Sys.Lineage, Host: func() (inventory.Host, error) { return host, nil }}
+	return &devices.Inventory{
+		Rules: rules, Times: inventory.DefaultTimes(), Lineage: host.Sys.Lineage, Host: func() (inventory.Host, error) { return host, nil },
+		Events: noEvents, Others: noOthers, Waits: noChange,
+	}
 }
 
 // BenchmarkFromEventToSlice is the time from a uevent, on a node of 1,024 VFs, to the

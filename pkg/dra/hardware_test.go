@@ -53,7 +53,10 @@ func plugIn(o *dra.Options, dir string) *custodytest.Kernel {
 	})
 	captured, err := host()
 	check(err)
-	o.Devices.Inventory = &devices.Inventory{Rules: rules, Host: host, Lineage: captured.Sys.Lineage, Times: inventory.Times{Settle: time.Millisecond, Poll: time.Hour}}
+	o.Devices.Inventory = &devices.Inventory{
+		Rules: rules, Host: host, Lineage: captured.Sys.Lineage, Times: inventory.Times{Settle: time.Millisecond, Poll: time.Hour},
+		Events: noEvents, Others: noOthers, Waits: noChange,
+	}
 	o.Devices.Custody = k.Host()
 	return k
 }

@@ -69,8 +69,14 @@ func (n *node) inventory() *devices.Inventory {
 			defer n.mu.Unlock()
 			return n.others, n.broken
 		},
+		Waits: noChange,
 	}
 }
+
+// noChange, noEvents and noOthers are for nodes whose devices do not change.
+func noChange() time.Duration                             { return 0 }
+func noEvents(context.Context) (<-chan struct{}, error)   { return nil, nil }
+func noOthers(context.Context) (map[string]string, error) { return nil, nil }
 
 func (n *node) lineage(device string) ([]sysfs.Object, error) {
 	h, err := n.host()

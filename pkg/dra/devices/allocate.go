@@ -1,6 +1,7 @@
 package devices
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,12 +28,18 @@ func (n *Node) Allocated(ctx context.Context, claim *resourceapi.ResourceClaim, 
 	if claim.Status.Allocation == nil {
 		return own, nil
 	}
+	recorded := Allocation{}
+	if record != nil {
+		for _, at := range slices.Concat(record.Abandoned, record.Attachments) {
+			recorded[at.Pool+"/"+at.Device] = at.Node
+		}
+	}
 	var unknown []resourceapi.DeviceRequestAllocationResult
 	for _, r := range claim.Status.Allocation.Devices.Results {
 		if r.Driver != n.Driver || r.Device == SoftwareDevice {
 			continue
 		}
-		if known, ok := recorded(record, r.Pool, r.Device); ok {
+		if known := recorded[r.Pool+"/"+r.Device]; known != nil {
 			own[r.Device] = known
 		} else {
 			unknown = append(unknown, r)
@@ -42,19 +49,6 @@ func (n *Node) Allocated(ctx context.Context, claim *resourceapi.ResourceClaim, 
 		return own, nil
 	}
 	return own, n.lookUp(ctx, unknown, own)
-}
-
-// recorded returns the device that a record has under that name.
-func recorded(record *state.Claim, pool, device string) (*state.NodeDevice, bool) {
-	if record == nil {
-		return nil, false
-	}
-	for _, at := range slices.Concat(record.Attachments, record.Abandoned) {
-		if at.Pool == pool && at.Device == device {
-			return at.Node, at.Node != nil
-		}
-	}
-	return nil, false
 }
 
 // lookUp finds allocated devices on the node, and adds them to own.
@@ -68,61 +62,54 @@ func (n *Node) lookUp(ctx context.Context, results []resourceapi.DeviceRequestAl
 	if n.Inventory == nil {
 		return refuse(results[0], "this node offers no devices of its own")
 	}
-	decisions, published, err := n.surveyFor(ctx, results)
+	s, err := n.surveyFor(ctx, results)
 	if err != nil {
 		return fmt.Errorf("the node's devices: %w", err)
 	}
 	for _, r := range results {
-		d, there := decisions[r.Device]
+		d, there := s.decisions[r.Device]
 		switch {
 		case !there:
 			return refuse(r, "this node has none of that name")
 		case d.Why != "":
 			return refuse(r, "this node does not offer it: "+d.Why)
 		}
-		own[r.Device] = nodeDevice(d.Device, published[r.Device])
+		own[r.Device] = nodeDevice(d.Device, s.published[r.Device])
 	}
 	return nil
 }
 
-// surveyFor returns the last survey, which is at most [inventory.Times.Poll] old, if all the devices are
-// still offered by it: surveying a thousand VFs takes longer than all else that Prepare does. Otherwise it
-// surveys the node. It asks for the devices that were allocated outside DRA, which the kubelet may not tell
-// for a while, only if one of the devices is exclusive.
-func (n *Node) surveyFor(ctx context.Context, results []resourceapi.DeviceRequestAllocationResult) (map[string]inventory.Decision, inventory.Published, error) {
+// surveyFor returns the last survey, which is at most [inventory.Times.Poll] old, if it still offers all the
+// devices, because surveying a thousand VFs takes longer than the rest of Prepare. Otherwise it surveys the
+// node. It asks for the devices that were allocated outside DRA, which the kubelet may not tell for a while,
+// only if one of the devices is exclusive.
+func (n *Node) surveyFor(ctx context.Context, results []resourceapi.DeviceRequestAllocationResult) (survey, error) {
 	n.mu.Lock()
-	decisions, published := n.decisions, n.last
+	s := n.last
 	n.mu.Unlock()
 	now := inventory.Situation{Ours: n.held().as(), Withheld: n.Withheld()}
 	some := func(is func(device string) bool) bool {
 		return slices.ContainsFunc(results, func(r resourceapi.DeviceRequestAllocationResult) bool { return is(r.Device) })
 	}
-	exclusive := func(device string) bool { return decisions[device].As == inventory.Exclusive }
-	refused := func(device string) bool { return !now.StillOffers(decisions, device) }
+	exclusive := func(device string) bool { return s.decisions[device].As == inventory.Exclusive }
+	refused := func(device string) bool { return !now.StillOffers(s.decisions, device) }
 	if !some(refused) && !some(exclusive) {
-		return decisions, published, nil
+		return s, nil
 	}
-	var unknown error
+	var unknown, err error
 	if now.Others, unknown = n.others(ctx); some(refused) {
-		var list []inventory.Slice
-		var err error
-		if decisions, list, err = n.survey(now.Others, unknown); err != nil {
-			return nil, nil, err
-		}
-		published = inventory.PublishedIn(list)
+		s, err = n.survey(now.Others, unknown)
 	}
-	if some(exclusive) {
-		return decisions, published, unknown
+	if err == nil && some(exclusive) {
+		err = unknown
 	}
-	return decisions, published, nil
+	return s, err
 }
 
 // nodeDevice is the device as records have it.
 func nodeDevice(d inventory.Device, as resourceapi.Device) *state.NodeDevice {
 	n := &state.NodeDevice{Ref: d.Ref, Published: as}
-	if name := as.Attributes[inventory.AttrIfName].StringValue; name != nil { // also while it is in a pod
-		n.IfName = *name
-	}
+	n.IfName = cmp.Or(inventory.Text(as, inventory.AttrIfName), n.IfName) // also while it is in a pod
 	return n
 }
 
@@ -142,7 +129,7 @@ func offeredAs(n *state.NodeDevice) inventory.As {
 func (own Allocation) Networks(claim *resourceapi.ResourceClaim, p cniconfig.Policy) ([]cniconfig.Network, error) {
 	p.Bare = func(device string) bool {
 		d := own[device]
-		return d != nil && d.Published.Attributes[inventory.ResourceName].StringValue != nil
+		return d != nil && inventory.Text(d.Published, inventory.ResourceName) != ""
 	}
 	networks, err := cniconfig.Resolve(claim, p)
 	if err != nil {
@@ -151,7 +138,7 @@ func (own Allocation) Networks(claim *resourceapi.ResourceClaim, p cniconfig.Pol
 	for n := range networks {
 		networks[n].Node = own[networks[n].Device]
 		if err := configure(&networks[n]); err != nil {
-			if refusal := (*cniconfig.Refusal)(nil); errors.As(err, &refusal) {
+			if refusal, is := errors.AsType[*cniconfig.Refusal](err); is {
 				refusal.Request = networks[n].Request
 			}
 			return nil, err
@@ -196,16 +183,11 @@ func configure(n *cniconfig.Network) error {
 	if bound.DeviceID == "" {
 		return nil
 	}
-	id, err := json.Marshal(bound.DeviceID)
-	if err != nil {
-		return err
-	}
-	n.Capabilities = maps.Clone(n.Capabilities)
-	if n.Capabilities == nil {
-		n.Capabilities = map[string]json.RawMessage{}
-	}
-	n.Capabilities["deviceID"] = id
-	return nil
+	capabilities := map[string]json.RawMessage{}
+	maps.Copy(capabilities, n.Capabilities)
+	n.Capabilities = capabilities
+	capabilities["deviceID"], err = json.Marshal(bound.DeviceID)
+	return err
 }
 
 // mayBind refuses a kernel driver for anything but an exclusive PCI function.

@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
-	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/state"
 )
 
@@ -26,7 +25,7 @@ type health struct {
 }
 
 // examine finds out what is wrong with the published devices.
-func (n *Node) examine(decisions map[string]inventory.Decision, published inventory.Published, withheld map[string]bool, now time.Time) {
+func (n *Node) examine(s survey, now time.Time) {
 	n.mu.Lock()
 	before := n.health.downFrom
 	n.mu.Unlock()
@@ -37,15 +36,12 @@ func (n *Node) examine(decisions map[string]inventory.Decision, published invent
 		}
 	}
 	of, downFrom := map[string]string{}, map[string]time.Time{}
-	for name := range published {
-		c, here := decisions[name]
+	for name := range s.published {
+		c, here := s.decisions[name]
+		since := cmp.Or(before[name], now)
 		if c.Device.NoCarrier {
-			downFrom[name] = now
-			if since, was := before[name]; was {
-				downFrom[name] = since
-			}
+			downFrom[name] = since
 		}
-		down := now.Sub(cmp.Or(downFrom[name], now))
 		switch at := attached[name]; {
 		case !here:
 			of[name] = "the node has lost it"
@@ -53,9 +49,9 @@ func (n *Node) examine(decisions map[string]inventory.Decision, published invent
 			of[name] = "it was made anew while the pod had it, as by a reset of its PF or sriov_numvfs: delete the pod"
 		case at != nil && at.Node.PCI != "" && c.Device.Driver == "":
 			of[name] = "it has lost its driver"
-		case withheld[name]:
+		case s.withheld[name]:
 			of[name] = "it is not yet what it was before a pod had it, or its last DEL has failed"
-		case c.Device.NoCarrier && down >= n.Inventory.CarrierGrace:
+		case c.Device.NoCarrier && now.Sub(since) >= n.Inventory.CarrierGrace:
 			of[name] = fmt.Sprintf("it, or its PF, has had no carrier for more than %v", n.Inventory.CarrierGrace)
 		default:
 			of[name] = n.sharedGroup(at)
@@ -77,15 +73,12 @@ func (n *Node) sharedGroup(at *state.Attachment) string {
 	if at == nil || at.Driver == "" {
 		return ""
 	}
-	note, ok := n.noteOf(at)
-	if !ok {
-		return ""
+	if note, ok := n.noteOf(at); ok {
+		if group, others, err := n.Custody.Beside(note, at.Driver); err == nil && others != nil {
+			return fmt.Sprintf("IOMMU group %s is not its own any more: it holds %s, too", group, strings.Join(others, ", "))
+		}
 	}
-	group, others, err := n.Custody.Beside(note, at.Driver)
-	if err != nil || others == nil {
-		return ""
-	}
-	return fmt.Sprintf("IOMMU group %s is not its own any more: it holds %s, too", group, strings.Join(others, ", "))
+	return ""
 }
 
 // Health returns the health of the pool's devices, sorted by name; none if the last survey is too long

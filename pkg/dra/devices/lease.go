@@ -69,8 +69,6 @@ func (l *Leases) IsHeld(record *state.Claim) bool {
 	return err == nil && of != nil && slices.Equal(of.Pods, []string{string(record.Pod.UID)}) && l.journal.Holding(of)
 }
 
-func groupID(group string) string { return sysfs.ID("iommu", group) }
-
 // holdGroup leases the IOMMU group whose device node a container gets, which reaches all devices of the
 // group.
 func (l *Leases) holdGroup(record *state.Claim, at *state.Attachment, group string) error {
@@ -78,7 +76,7 @@ func (l *Leases) holdGroup(record *state.Claim, at *state.Attachment, group stri
 		return nil
 	}
 	of, err := l.journal.Claim(leaseRecord(record.UID, at))
-	lease := journal.DeviceLease{ID: groupID(group), Mode: journal.Exclusive}
+	lease := journal.DeviceLease{ID: sysfs.ID("iommu", group), Mode: journal.Exclusive}
 	if err != nil || of == nil {
 		return err
 	}
@@ -119,8 +117,8 @@ func (l *Leases) need(claim types.UID, attachments ...*state.Attachment) (*journ
 func (l *Leases) take(record *state.Claim, attachments []*state.Attachment, of *journal.Claim, advice string) error {
 	of.Namespace, of.Name, of.Time = record.Namespace, record.Name, time.Now().UTC()
 	err := l.journal.Hold(of)
-	held := (*journal.HeldError)(nil)
-	if !errors.As(err, &held) {
+	held, is := errors.AsType[*journal.HeldError](err)
+	if !is {
 		return err
 	}
 	at := attachments[0]
@@ -130,17 +128,15 @@ func (l *Leases) take(record *state.Claim, attachments []*state.Attachment, of *
 		}
 	}
 	what := fmt.Sprintf("%s (%s)", at.Device, deviceID(at))
-	if strings.HasPrefix(held.ID, groupID("")) {
+	if strings.HasPrefix(held.ID, sysfs.ID("iommu", "")) {
 		what += ", of " + journal.DeviceName(held.ID) + ","
 	}
-	if by := held.Holder.Claim; by != nil && l.hasAbandoned(types.UID(by.UID)) {
-		advice = ", whose DEL was given up: it is free once that is mended, or by cni-dra-driver clear " + by.UID
+	for _, h := range l.claims.Holders() {
+		if by := held.Holder.Claim; by != nil && types.UID(by.UID) == h.Claim && h.Attachment.Phase == state.Abandoned {
+			advice = ", whose DEL was given up: it is free once that is mended, or by cni-dra-driver clear " + by.UID
+		}
 	}
 	return fmt.Errorf("%s is held by %s%s", what, l.nameOf(held.Holder), advice)
-}
-
-func (l *Leases) hasAbandoned(claim types.UID) bool {
-	return slices.ContainsFunc(l.claims.Holders(), func(h Holder) bool { return h.Claim == claim && h.Attachment.Phase == state.Abandoned })
 }
 
 // nameOf names a holder. sriov-cni only knows the network namespace of a pod; its name may be known here.
@@ -173,7 +169,7 @@ func (l *Leases) CheckFree(record *state.Claim, at *state.Attachment) error {
 		}
 		err = l.journal.Free(of)
 	}
-	if held := (*journal.HeldError)(nil); errors.As(err, &held) {
+	if held, is := errors.AsType[*journal.HeldError](err); is {
 		return l.leftAlone(at, deviceID(at), held.Holder)
 	}
 	return err

@@ -10,10 +10,13 @@ package devices
 import (
 	"context"
 	"log/slog"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/pkg/discovery"
@@ -48,7 +51,7 @@ type Options struct {
 	Step    func(name string) // called after each write to a device; nil = not called
 }
 
-// Inventory says which of the node's devices are offered. Waits and Events may be nil; File may be "".
+// Inventory says which of the node's devices are offered.
 type Inventory struct {
 	Rules inventory.Rules
 	File  string                         // path of the rules, for messages
@@ -60,7 +63,7 @@ type Inventory struct {
 	Waits func() time.Duration
 	// Lineage is [sysfs.FS.Lineage] of the node.
 	Lineage func(device string) ([]sysfs.Object, error)
-	// Events sends whenever the node may have changed, until ctx ends; nil = the node is polled only.
+	// Events sends whenever the node may have changed, until ctx ends.
 	Events func(ctx context.Context) (<-chan struct{}, error)
 	Times  inventory.Times
 	// EvictLost has pods evicted whose devices have gone from the node.
@@ -92,17 +95,14 @@ type Node struct {
 	claims  Claims
 	changed chan struct{} // has a value when the slices may have to be published again
 	metrics *metrics
+	left    atomic.Pointer[state.Offer] // last one written
 
-	mu        sync.Mutex
-	last      inventory.Published           // devices as they were last published
-	decisions map[string]inventory.Decision // those behind last; never modified
-	unshared  bool                          // the API server drops what shared devices need
-	warned    []string                      // warnings of the last survey
-	unknown   error                         // why Others is incomplete; nil = it is complete
-	again     *time.Timer                   // calls Others again; nil = the poll does
-	left      *state.Offer                  // last one written
-	idle      []state.Idle                  // last ones logged
-	health    health
+	mu       sync.Mutex
+	last     survey      // that was last published
+	unshared bool        // the API server drops what shared devices need
+	unknown  error       // why Others is incomplete; nil = it is complete
+	again    *time.Timer // calls Others again; nil = the poll does
+	health   health
 }
 
 // New returns the devices of a node. Call [Node.Use] before anything else.
@@ -163,12 +163,36 @@ func (n *Node) Watch(ctx context.Context) {
 	if n.Inventory == nil {
 		return
 	}
-	var events <-chan struct{}
-	if n.Inventory.Events != nil {
-		var err error
-		if events, err = n.Inventory.Events(ctx); err != nil {
-			n.Log.Error("cannot watch the node's devices: they are only polled", "interval", n.Inventory.Times.Poll, "error", err)
-		}
+	events, err := n.Inventory.Events(ctx)
+	if err != nil {
+		n.Log.Error("cannot watch the node's devices: they are only polled", "interval", n.Inventory.Times.Poll, "error", err)
 	}
 	inventory.Watch(ctx, events, n.Inventory.Times, func(context.Context) { n.Publish() })
+}
+
+// metrics are described in docs/dra/README.md.
+type metrics struct {
+	sharing    prometheus.Gauge
+	known      prometheus.Gauge
+	idle       *prometheus.GaugeVec
+	mismatches *prometheus.CounterVec
+}
+
+func newMetrics(to prometheus.Registerer) *metrics {
+	in := promauto.With(to)
+	gauge := func(name, help string) prometheus.GaugeOpts { return prometheus.GaugeOpts{Name: name, Help: help} }
+	m := &metrics{
+		sharing:    in.NewGauge(gauge("cni_dra_sharing_supported", "0 if the API server cannot share devices among claims, which needs Kubernetes 1.36; else 1.")),
+		known:      in.NewGauge(gauge("cni_dra_others_known", "1 while the driver knows which devices are allocated outside DRA (device plugins, Multus, sriov-cni), else 0.")),
+		idle:       in.NewGaugeVec(gauge("cni_dra_idle_rules", "1 for each rule of the configuration that names no device of this node, with the device that comes nearest."), []string{"rule", "nearest"}),
+		mismatches: in.NewCounterVec(prometheus.CounterOpts{Name: "cni_dra_device_mismatches_total", Help: "Device settings that still differed from their pre-ADD value after DEL, by setting and whether the driver restored them."}, []string{"what", "restored"}),
+	}
+	m.known.Set(1)
+	m.sharing.Set(1)
+	return m
+}
+
+// mismatch counts one of [custody.Whats].
+func (m *metrics) mismatch(what string, restored bool) {
+	m.mismatches.WithLabelValues(what, strconv.FormatBool(restored)).Inc()
 }

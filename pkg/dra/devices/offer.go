@@ -15,6 +15,16 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
+// survey is the result of reading the node. It is never modified.
+type survey struct {
+	decisions map[string]inventory.Decision // by device
+	slices    []inventory.Slice             // with the withheld devices
+	published inventory.Published           // the devices of slices
+	withheld  map[string]bool
+	idle      []state.Idle
+	warnings  []string
+}
+
 // Slices surveys the node and returns the slices of its devices. ok is false if the node or its claims
 // cannot be read: what was published stays.
 func (n *Node) Slices(ctx context.Context) (list []inventory.Slice, ok bool) {
@@ -26,28 +36,21 @@ func (n *Node) Slices(ctx context.Context) (list []inventory.Slice, ok bool) {
 		return nil, false
 	}
 	n.noteUnknown(unknown)
-	decisions, list, err := n.survey(others, unknown)
+	s, err := n.survey(others, unknown)
 	if err != nil {
 		n.Log.Error("cannot read the node's devices: the published ones stay", "error", err)
 		return nil, false
 	}
-	withheld, last := n.Withheld(), inventory.PublishedIn(list)
-	n.mu.Lock()
-	n.last, n.decisions = last, decisions
-	n.mu.Unlock()
-	n.leaveOffer(decisions, last, withheld)
-	n.examine(decisions, last, withheld, time.Now())
-	return without(list, withheld), true
-}
-
-// without removes withheld devices. Empty slices stay: all slices of a pool contain their number, so
-// with one less all others would be written again.
-func without(list []inventory.Slice, withheld map[string]bool) (rest []inventory.Slice) {
-	for _, s := range list {
-		devices := slices.DeleteFunc(slices.Clone(s.Devices), func(d resourceapi.Device) bool { return withheld[d.Name] })
-		rest = append(rest, inventory.Slice{Devices: devices})
+	n.note(s)
+	n.leaveOffer(s)
+	n.examine(s, time.Now())
+	// Slices without devices stay: all slices of a pool contain their number, so that all others would be
+	// written again.
+	for _, slice := range s.slices {
+		devices := slices.DeleteFunc(slices.Clone(slice.Devices), func(d resourceapi.Device) bool { return s.withheld[d.Name] })
+		list = append(list, inventory.Slice{Devices: devices})
 	}
-	return rest
+	return list, true
 }
 
 // Withheld returns the devices that no other claim may get because they are not restored yet, by name.
@@ -61,17 +64,16 @@ func (n *Node) Withheld() map[string]bool {
 	return devices
 }
 
-// survey reads the node. It returns what is decided of each device, by name, and the slices that follow.
-// others and unknown are the results of [Node.others].
-func (n *Node) survey(others map[string]string, unknown error) (map[string]inventory.Decision, []inventory.Slice, error) {
+// survey reads the node. others and unknown are the results of [Node.others].
+func (n *Node) survey(others map[string]string, unknown error) (s survey, err error) {
 	before := n.held()
 	host, err := n.Inventory.Host()
 	if err != nil {
-		return nil, nil, err
+		return s, err
 	}
 	devices, warnings, err := inventory.Read(host)
 	if err != nil {
-		return nil, nil, err
+		return s, err
 	}
 	held := n.held()
 	for name, at := range before {
@@ -80,57 +82,63 @@ func (n *Node) survey(others map[string]string, unknown error) (map[string]inven
 			n.Publish()
 		}
 	}
-	devices = append(devices, n.hidden(held, devices)...)
-	withheld := n.Withheld()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if !slices.Equal(warnings, n.warned) {
-		n.Log.Warn("the node's devices", "warnings", warnings)
-		n.warned = warnings
-	}
-	ours, last := held.as(), inventory.Published{}
+	last := inventory.Published{}
 	for name, at := range held {
 		last[name] = at.Node.Published
+		// The second port of a NIC, and a NIC that is on no PCI bus, have no trace on the node while their
+		// interface is in a pod.
+		shown := slices.ContainsFunc(devices, func(d inventory.Device) bool { return d.Name == name })
+		if !shown && deviceID(at) == "" && n.State(at) == Present {
+			devices = append(devices, deviceOf(at.Node))
+		}
 	}
-	maps.Copy(last, n.last)
+	n.mu.Lock()
+	maps.Copy(last, n.last.published)
+	sharing := !n.unshared
+	n.mu.Unlock()
+	ours, withheld := held.as(), n.Withheld()
 	decisions := inventory.Decide(devices, n.Inventory.Rules, inventory.Situation{
-		Driver: n.Driver, Sharing: !n.unshared,
+		Driver: n.Driver, Sharing: sharing,
 		Ours: ours, Last: last, Withheld: withheld, Others: others, Unknown: unknown != nil,
 	})
-	byName := make(map[string]inventory.Decision, len(decisions))
+	s = survey{
+		decisions: make(map[string]inventory.Decision, len(decisions)), slices: inventory.Slices(decisions, ours, last),
+		withheld: withheld, idle: n.Inventory.Rules.Idle(decisions, host.Links), warnings: warnings,
+	}
 	for _, d := range decisions {
-		byName[d.Device.Name] = d
+		s.decisions[d.Device.Name] = d
 	}
-	n.noteIdle(n.Inventory.Rules.Idle(decisions, host.Links))
-	list := inventory.Slices(decisions, ours, last)
 	if n.Inventory.EvictLost {
-		inventory.Evict(list, inventory.TaintGone)
+		inventory.Evict(s.slices, inventory.TaintGone)
 	}
-	return byName, list, nil
+	s.published = inventory.PublishedIn(s.slices)
+	return s, nil
 }
 
-// noteIdle logs the rules without a device when they change: pods that need one stay Pending. The mutex
-// must be held.
-func (n *Node) noteIdle(list []state.Idle) {
-	if slices.Equal(list, n.idle) {
-		return
+// note keeps a survey as the last one. It logs the warnings, and the rules without a device, when they
+// change: pods that need such a device stay Pending.
+func (n *Node) note(s survey) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !slices.Equal(s.warnings, n.last.warnings) {
+		n.Log.Warn("the node's devices", "warnings", s.warnings)
 	}
-	n.idle = list
-	n.metrics.noteIdle(list)
-	for _, idle := range list {
-		n.Log.Warn("a rule names no device of this node: correct it, unless it is meant for other nodes", "file", n.Inventory.File, "rule", idle.Rule, "reason", idle.Why)
+	if !slices.Equal(s.idle, n.last.idle) {
+		n.metrics.idle.Reset()
+		for _, idle := range s.idle {
+			n.metrics.idle.WithLabelValues(idle.Rule, idle.Nearest).Set(1)
+			n.Log.Warn("a rule names no device of this node: correct it, unless it is meant for other nodes", "file", n.Inventory.File, "rule", idle.Rule, "reason", idle.Why)
+		}
 	}
+	n.last = s
 }
 
 // others returns the devices that were allocated outside DRA: see [inventory.Situation]. Beside an error
 // the result may be incomplete.
 func (n *Node) others(ctx context.Context) (map[string]string, error) {
-	all, unknown := map[string]string{}, error(nil)
-	if n.Inventory.Others != nil {
-		var given map[string]string
-		given, unknown = n.Inventory.Others(ctx)
-		maps.Copy(all, given)
-	}
+	given, unknown := n.Inventory.Others(ctx)
+	all := map[string]string{}
+	maps.Copy(all, given)
 	if n.Journal == nil {
 		return all, unknown
 	}
@@ -154,6 +162,10 @@ const unknownFor = 10 * time.Second
 // noteUnknown logs whether the devices allocated outside DRA are known, when that changes. It has the
 // slices published again once there may be fewer of them, with one timer however often it is called.
 func (n *Node) noteUnknown(why error) {
+	wait := n.Inventory.Waits()
+	if wait == 0 && why != nil {
+		wait = unknownFor
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.metrics.known.Set(map[bool]float64{true: 1}[why == nil])
@@ -161,13 +173,6 @@ func (n *Node) noteUnknown(why error) {
 		n.Log.Error("cannot tell which devices are allocated outside DRA: exclusive devices are tainted and will not be prepared", "error", why)
 	}
 	n.unknown = why
-	if n.Inventory.Waits == nil {
-		return
-	}
-	wait := n.Inventory.Waits()
-	if wait == 0 && why != nil {
-		wait = unknownFor
-	}
 	if n.again != nil {
 		n.again.Stop()
 	}
@@ -201,50 +206,31 @@ func (h holdings) as() map[string]inventory.As {
 	return all
 }
 
-// hidden returns the held devices that the node does not show although they exist. The second port of a
-// NIC, and a NIC that is on no PCI bus, have no trace on the node while their interface is in a pod.
-func (n *Node) hidden(held holdings, shown []inventory.Device) (list []inventory.Device) {
-	for name, at := range held {
-		is := func(d inventory.Device) bool { return d.Name == name }
-		if deviceID(at) == "" && !slices.ContainsFunc(shown, is) && n.State(at) == Present {
-			list = append(list, deviceOf(at.Node))
-		}
-	}
-	return list
-}
-
 // leaveOffer writes what is offered for devinfoctl: see [state.Offer].
-func (n *Node) leaveOffer(decisions map[string]inventory.Decision, last inventory.Published, withheld map[string]bool) {
-	n.mu.Lock()
-	offer, left := &state.Offer{Rules: n.Inventory.File, Idle: n.idle}, n.left
-	n.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(decisions)) {
-		c := decisions[name]
-		as, published := last[name]
+func (n *Node) leaveOffer(s survey) {
+	offer := &state.Offer{Rules: n.Inventory.File, Idle: s.idle}
+	for _, name := range slices.Sorted(maps.Keys(s.decisions)) {
+		c := s.decisions[name]
+		as, published := s.published[name]
 		if c.Rule < 0 && !published {
 			continue
 		}
 		d := nodeDevice(c.Device, as)
-		one := state.Offered{Name: name, Ref: d.Ref, As: string(c.As), Why: c.Why}
+		one := state.Offered{Name: name, Ref: d.Ref, As: string(c.As), ResourceName: inventory.Text(as, inventory.ResourceName), Why: c.Why}
 		if published { // also because a claim holds it
 			one.As, one.Why = string(offeredAs(d)), ""
 		}
-		if id := as.Attributes[inventory.ResourceName].StringValue; id != nil {
-			one.ResourceName = *id
-		}
-		if withheld[name] {
+		if s.withheld[name] {
 			one.Why = "its last DEL has failed, or it is not yet what it was"
 		}
 		offer.Devices = append(offer.Devices, one)
 	}
-	if left != nil && reflect.DeepEqual(left, offer) {
+	if reflect.DeepEqual(n.left.Load(), offer) {
 		return
 	}
 	if err := state.WriteOffer(n.StateDir, offer); err != nil {
 		n.Log.Warn("devinfoctl will not know what is offered", "error", err)
 		return
 	}
-	n.mu.Lock()
-	n.left = offer
-	n.mu.Unlock()
+	n.left.Store(offer)
 }

@@ -30,16 +30,16 @@ func (n *Node) Take(at *state.Attachment, old Note) (Note, error) {
 		return nil, nil
 	}
 	n.mu.Lock()
-	d := n.decisions[at.Device].Device // since the claim was prepared it may have got a default route
+	d := n.last.decisions[at.Device].Device // since the claim was prepared it may have got a default route
 	n.mu.Unlock()
 	if why := d.UsedByHost(); why != "" {
 		return nil, fmt.Errorf("device %s: %s: delete the pod, to have another one allocated", at.Device, why)
 	}
-	if n.Custody == nil && at.Driver == "" {
-		return nil, nil
-	}
 	if n.Custody == nil {
-		return nil, fmt.Errorf("device %s: driver: %s: this agent binds none", at.Device, at.Driver)
+		if at.Driver != "" {
+			return nil, fmt.Errorf("device %s: driver: %s: this agent binds none", at.Device, at.Driver)
+		}
+		return nil, nil
 	}
 	former, err := n.Custody.Look(at.Node.Ref)
 	if err == nil && old != nil {
@@ -67,10 +67,10 @@ func (n *Node) mayRebind(at *state.Attachment, former custody.Former) error {
 		return err
 	}
 	why, err := inventory.Busy(host, at.Device)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if why != "" {
+	case why != "":
 		return fmt.Errorf("driver: %s: it is busy: %s: free it, or select another device", at.Driver, why)
 	}
 	return n.Custody.MayBind(former, at.Driver)
@@ -78,11 +78,8 @@ func (n *Node) mayRebind(at *state.Attachment, former custody.Former) error {
 
 // Bind binds the device to the kernel driver that the attachment names, if any.
 func (n *Node) Bind(at *state.Attachment) error {
-	if at.Driver == "" {
-		return nil
-	}
 	former, ok := n.noteOf(at)
-	if !ok || former.Driver == at.Driver {
+	if at.Driver == "" || !ok || former.Driver == at.Driver {
 		return nil
 	}
 	err := n.Custody.Bind(former, at.Driver)
@@ -93,9 +90,9 @@ func (n *Node) Bind(at *state.Attachment) error {
 	return nil
 }
 
-// noteOf returns the note of an attachment; false if nothing can be done with it.
+// noteOf returns the note of an attachment, which may be nil. ok is false if nothing can be done with it.
 func (n *Node) noteOf(at *state.Attachment) (former custody.Former, ok bool) {
-	if at.Note == nil || n.Custody == nil {
+	if at == nil || at.Note == nil || n.Custody == nil {
 		return former, false
 	}
 	if err := json.Unmarshal(at.Note, &former); err != nil {
@@ -117,9 +114,6 @@ const (
 
 // State says what has become of the device of an attachment, which may be nil.
 func (n *Node) State(at *state.Attachment) State {
-	if at == nil {
-		return ""
-	}
 	former, ok := n.noteOf(at)
 	if !ok {
 		return ""
@@ -154,11 +148,11 @@ func (n *Node) GiveBack(record *state.Claim, at *state.Attachment) error {
 	if did != nil {
 		n.Log.Info("restored device settings that the CNI plugins left changed", "device", at.Device, "what", did)
 	}
-	if errors.Is(err, custody.ErrGone) {
+	switch {
+	case errors.Is(err, custody.ErrGone):
 		n.Log.Warn("a device that a pod had is gone", "device", at.Device, "error", err)
 		return nil
-	}
-	if err != nil {
+	case err != nil:
 		return fmt.Errorf("device %s: %w", at.Device, err)
 	}
 	return nil
@@ -170,7 +164,7 @@ func IsAway(err error) bool { return errors.Is(err, custody.ErrAway) }
 // CountMismatches counts the settings that an error of [Node.GiveBack] names, once no more is tried.
 func (n *Node) CountMismatches(err error) {
 	what := []string{custody.Away}
-	if m := (*custody.Mismatch)(nil); errors.As(err, &m) {
+	if m, is := errors.AsType[*custody.Mismatch](err); is {
 		what = m.What
 	}
 	for _, what := range what {
@@ -188,14 +182,11 @@ func (n *Node) Describe(at *state.Attachment) *devinfo.Info {
 	found, err := n.Finder.Find(discovery.Target{
 		DeviceIDs: []config.NamedID{{Key: "device", ID: id}}, Netns: at.Netns, IfName: at.IfName,
 	})
-	if err == nil && found.Problem != nil {
+	if err == nil {
 		err = found.Problem
 	}
-	if err == nil && found.Info == nil {
-		return nil
-	}
 	var info *devinfo.Info
-	if err == nil {
+	if err == nil && found.Info != nil {
 		info = devinfo.Merge(nil, found.Info, nil)
 		err = info.Validate().Err()
 	}

@@ -57,6 +57,11 @@ type Device struct {
 func (d *Device) ID() string { return cmp.Or(d.Aux, d.PCI, d.text(PCIBusID)) }
 
 func (d *Device) text(name resourceapi.QualifiedName) string {
+	return Text(resourceapi.Device{Attributes: d.Attributes}, name)
+}
+
+// Text returns an attribute of a device; "" = it has none that is a text.
+func Text(d resourceapi.Device, name resourceapi.QualifiedName) string {
 	if v := d.Attributes[name].StringValue; v != nil {
 		return *v
 	}

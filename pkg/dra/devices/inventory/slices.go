@@ -150,7 +150,7 @@ type place struct {
 
 func placeOf(d *resourceapi.Device) place {
 	p := place{name: d.Name, number: -1}
-	if pf, err := pci.Parse((&Device{Attributes: d.Attributes}).text(AttrPFPCIBusID)); err == nil {
+	if pf, err := pci.Parse(Text(*d, AttrPFPCIBusID)); err == nil {
 		p.function = functionName(pf.String())
 	}
 	if n := d.Attributes[AttrVFIndex].IntValue; n != nil {
