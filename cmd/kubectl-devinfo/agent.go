@@ -184,7 +184,7 @@ func (t *tool) ask(ctx context.Context, list []cluster.Network, named string) {
 	if t.fromNodes != fromAlways {
 		nodes = slices.DeleteFunc(nodes, func(node string) bool { return t.fromNodes == fromNever || node != named })
 	}
-	records, errs := make([][]cluster.Network, len(nodes)), make([]error, len(nodes))
+	records, errs := make([][]cluster.Record, len(nodes)), make([]error, len(nodes))
 	workqueue.ParallelizeUntil(context.Background(), parallel, len(nodes), func(n int) { records[n], errs[n] = t.recordsOf(ctx, nodes[n]) })
 	var silent []string
 	var why error
@@ -209,7 +209,7 @@ func (t *tool) ask(ctx context.Context, list []cluster.Network, named string) {
 }
 
 // recordsOf returns the attachments that the agent of a node has on record.
-func (t *tool) recordsOf(ctx context.Context, node string) ([]cluster.Network, error) {
+func (t *tool) recordsOf(ctx context.Context, node string) ([]cluster.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var out, errOut bytes.Buffer
@@ -219,7 +219,7 @@ func (t *tool) recordsOf(ctx context.Context, node string) ([]cluster.Network, e
 		}
 		return nil, err
 	}
-	var list struct{ Attachments []cluster.Network }
+	var list struct{ Attachments []cluster.Record }
 	if err := json.Unmarshal(out.Bytes(), &list); err != nil {
 		return nil, errors.New("its devinfoctl prints no list of attachments: install the devinfo of this kubectl devinfo there")
 	}

@@ -133,7 +133,7 @@ func (t *tool) pod(cmd *cobra.Command, args []string) error {
 		return t.none("Pod %s has no attachments: no network-status with secondary networks, and no claim with network data.\n", name)
 	}
 	if t.output == "" {
-		return t.whole(t.details(list))
+		return whole(t.details(list), t.unasked)
 	}
 	return t.print(list)
 }

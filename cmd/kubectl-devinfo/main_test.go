@@ -88,7 +88,7 @@ func TestOnePodIsToldInFull(t *testing.T) {
 func TestDevicesThatCannotBeReadAreNoted(t *testing.T) {
 	bad := dpdk()
 	bad.Annotations[cluster.StatusAnnotation] = `[{"name": "a", "interface": "net1", "device-info": {"type": "pci", "version": "9"}}]`
-	const note = "note: the devices of default/dpdk-0 are not known: -o wide says why\n"
+	const note = "note: the devices of default/dpdk-0 are not known, or they have none: -o wide says why\n"
 	if code, stdout, stderr := run(t, only(bad)); code != 0 || stdout == "" || stderr != note {
 		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 	}

@@ -25,11 +25,11 @@ func (t *tool) printFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&t.noHeaders, "no-headers", false, "leave the headers out")
 }
 
-func (t *tool) print(list []cluster.Network) error { return t.whole(t.write(list)) }
+func (t *tool) print(list []cluster.Network) error { return whole(t.write(list), t.unasked) }
 
 // whole is the error of a command that has printed attachments: [remedy.ErrBlind] if a node was not asked.
-func (t *tool) whole(err error) error {
-	if err == nil && t.unasked {
+func whole(err error, unasked bool) error {
+	if err == nil && unasked {
 		return remedy.ErrBlind
 	}
 	return err

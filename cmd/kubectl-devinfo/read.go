@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -50,16 +51,22 @@ func (t *tool) attachmentsOf(ctx context.Context, view *cluster.View, namespace,
 	}
 	list := view.Attachments()
 	t.ask(ctx, list, node)
-	var unclear []string
-	for n := range list {
-		if list[n].Problem != "" {
-			unclear = append(unclear, list[n].Namespace+"/"+list[n].Pod)
-		}
-	}
-	if unclear = slices.Compact(unclear); len(unclear) > 0 {
-		t.note("the devices of %s are not known: -o wide says why", few(unclear))
+	t.partial = t.partial || len(problems(list)) > 0
+	t.networks(ctx, list)
+	if unclear := problems(list); len(unclear) > 0 {
+		say(t.ErrOut, "the devices of %s are not known, or they have none: -o wide says why", few(unclear))
 	}
 	return list, ctx.Err()
+}
+
+// problems are the pods of attachments without a device of which it is said why.
+func problems(list []cluster.Network) (pods []string) {
+	for n := range list {
+		if list[n].Problem != "" && list[n].Device.Device == "" {
+			pods = append(pods, list[n].Namespace+"/"+list[n].Pod)
+		}
+	}
+	return slices.Compact(pods)
 }
 
 // readClaims reads the claims of the pods: by their names if they are few, or a node's, whose number
@@ -125,7 +132,11 @@ func (t *tool) readable(without string, err error) error {
 // note says why what is shown may not be all that there is.
 func (t *tool) note(format string, args ...any) {
 	t.partial = true
-	fmt.Fprintf(t.ErrOut, "note: %s\n", remedy.Lines(fmt.Sprintf(format, args...)))
+	say(t.ErrOut, format, args...)
+}
+
+func say(to io.Writer, format string, args ...any) {
+	fmt.Fprintf(to, "note: %s\n", remedy.Lines(fmt.Sprintf(format, args...)))
 }
 
 // each lists page by page, and holds three of them at most.

@@ -240,17 +240,18 @@ func TestTheNodeFillsInWhatTheAPILacks(t *testing.T) {
 	if nodes := cluster.Deviceless(all); len(nodes) != 1 || nodes[0] != "n1" {
 		t.Errorf("%q", nodes)
 	}
-	records := []cluster.Network{
-		{Namespace: "shop", Pod: "memif", Interface: "net1", Device: cluster.Device{Type: "pci", Device: "0000:3b:00.2", PF: "0000:3b:00.0"}}, {Namespace: "shop", Pod: "memif", Interface: "net2"},
-		{Namespace: "shop", Pod: "dpdk", Interface: "net1", Device: cluster.Device{Type: "pci", Device: "0000:ff:00.0"}},
+	records := []cluster.Record{
+		{Network: cluster.Network{Namespace: "shop", Pod: "memif", Interface: "net1", Device: cluster.Device{Type: "pci", Device: "0000:3b:00.2", PF: "0000:3b:00.0"}}, Why: "the file is gone"},
+		{Network: cluster.Network{Namespace: "shop", Pod: "memif", Interface: "net2"}, Why: "corrupt"},
+		{Network: cluster.Network{Namespace: "shop", Pod: "dpdk", Interface: "net1", Device: cluster.Device{Type: "pci", Device: "0000:ff:00.0"}}},
 	}
 	cluster.Fill(all, "n2", records) // another node's pod of that name
 	cluster.Fill(all, "n1", records)
 	var got []string
 	for _, a := range all {
-		if a.FromNode {
-			got = append(got, a.Pod+" "+a.Interface+" "+a.Type+" "+a.Device.Device+" of "+a.PF)
+		if a.FromNode || a.Problem != "" {
+			got = append(got, a.Pod+" "+a.Interface+" "+a.Type+" "+a.Device.Device+" of "+a.PF+": "+a.Problem)
 		}
 	}
-	equal(t, "from the node", got, []string{"memif net1 pci 0000:3b:00.2 of 0000:3b:00.0"})
+	equal(t, "from the node", got, []string{"memif net1 pci 0000:3b:00.2 of 0000:3b:00.0: the file is gone", "memif net2   of : corrupt"})
 }

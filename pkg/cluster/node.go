@@ -10,7 +10,7 @@ import (
 func Deviceless(list []Network) []string {
 	nodes := map[string]bool{}
 	for n := range list {
-		if list[n].deviceless() {
+		if list[n].Deviceless() {
 			nodes[list[n].Node] = true
 		}
 	}
@@ -22,7 +22,7 @@ func Deviceless(list []Network) []string {
 func NotAsked(list []Network, answered []string) (nodes []string) {
 	for n := range list {
 		a := &list[n]
-		if a.NotAsked = a.deviceless() && !slices.Contains(answered, a.Node); a.NotAsked {
+		if a.NotAsked = a.Deviceless() && !slices.Contains(answered, a.Node); a.NotAsked {
 			nodes = append(nodes, a.Node)
 		}
 	}
@@ -30,25 +30,29 @@ func NotAsked(list []Network, answered []string) (nodes []string) {
 	return slices.Compact(nodes)
 }
 
-// Fill takes from a node's records, as devinfoctl list -o json prints them there, what the API does
-// not say of its attachments.
-func Fill(list []Network, node string, records []Network) {
+// A Record is an attachment as devinfoctl list -o json prints it on a node.
+type Record struct {
+	Network
+	Why string `json:"why"` // more of a state that is not ok
+}
+
+// Fill takes from a node's records what the API does not say of its attachments, and what is wrong with them there.
+func Fill(list []Network, node string, records []Record) {
 	type key struct{ namespace, pod, ifName string }
-	by := map[key]Network{}
+	by := map[key]Record{}
 	for _, r := range records {
-		if r.Device.Device != "" {
-			by[key{r.Namespace, r.Pod, r.Interface}] = r
-		}
+		by[key{r.Namespace, r.Pod, r.Interface}] = r
 	}
 	for n := range list {
 		a := &list[n]
 		r, there := by[key{a.Namespace, a.Pod, a.Interface}]
-		if there && a.Node == node && a.deviceless() {
-			a.Device, a.FromNode = r.Device, true
+		if there && a.Node == node && a.Deviceless() {
+			a.Device, a.FromNode, a.Problem = r.Device, r.Device.Device != "", r.Why
 		}
 	}
 }
 
-func (a *Network) deviceless() bool {
+// Deviceless says that the API names no device of the attachment, and no problem either.
+func (a *Network) Deviceless() bool {
 	return a.Device.Device == "" && a.Claim == "" && a.Problem == "" && a.Node != ""
 }

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"devinfo-cni.io/pkg/cluster"
+	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/ctl/validate"
+)
+
+// namedNetworks is the number of NetworkAttachmentDefinitions that are read.
+const namedNetworks = 50
+
+// networks sets the problem of attachments without a device: what devinfoctl validate finds in their network, or
+// else that their node, which was asked, knows no device.
+func (t *tool) networks(ctx context.Context, list []cluster.Network) {
+	checked := map[types.NamespacedName]string{}
+	for n := range list {
+		a := &list[n]
+		if !a.Deviceless() {
+			continue
+		}
+		name := types.NamespacedName{Namespace: a.Namespace, Name: a.Network}
+		if namespace, of, there := strings.Cut(a.Network, "/"); there {
+			name = types.NamespacedName{Namespace: namespace, Name: of}
+		}
+		finding, known := checked[name]
+		if !known && len(checked) < namedNetworks {
+			var err error
+			if finding, err = validated(ctx, t.api, name); apierrors.IsForbidden(err) {
+				fmt.Fprintf(t.ErrOut, "warning: networks are not validated: %s\n", remedy.Lines(err.Error()))
+				return
+			}
+			checked[name] = finding
+		}
+		switch {
+		case finding != "" && finding != noFinding:
+			a.Problem = "network " + name.String() + ": " + finding
+		case finding == noFinding && !a.NotAsked:
+			a.Problem = "node " + a.Node + " has no device of it on record: the plugin's warning in the log of the container runtime says why"
+		}
+	}
+}
+
+// noFinding is the finding of a network with devinfo in which nothing is wrong.
+const noFinding = "valid"
+
+// validated returns the first error that validate finds in a network, else its first warning, else [noFinding]; "" if
+// the network cannot be read or does not contain devinfo. The name is that of an annotation, and may be anything.
+func validated(ctx context.Context, api kubernetes.Interface, name types.NamespacedName) (string, error) {
+	for _, segment := range []string{name.Namespace, name.Name} {
+		if segment == "" || len(path.IsValidPathSegmentName(segment)) > 0 {
+			return "", nil
+		}
+	}
+	text, err := api.CoreV1().RESTClient().Get().AbsPath("/apis/k8s.cni.cncf.io/v1/namespaces", name.Namespace, "network-attachment-definitions", name.Name).DoRaw(ctx)
+	if err != nil {
+		return "", err
+	}
+	docs := validate.Parse(name.String(), text)
+	validate.Checker{}.Check(docs, validate.CNIConfig)
+	found := noFinding
+	for _, d := range docs {
+		if d.Skipped != "" {
+			return "", nil
+		}
+		for _, f := range d.Findings {
+			if !f.Warning {
+				return f.String(), nil
+			}
+			if found == noFinding {
+				found = f.String()
+			}
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/remotecommand"
+
+	"devinfo-cni.io/pkg/cluster"
+)
+
+// definition is a NetworkAttachmentDefinition of the namespace shop.
+func definition(name, config string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+		"metadata": map[string]any{"namespace": "shop", "name": name}, "spec": map[string]any{"config": config},
+	}}
+}
+
+// The commonest mistakes leave a pod running, without a word where its author looks.
+func TestTheProblemOfAPodWithoutADeviceIsSaid(t *testing.T) {
+	chain := func(keys string) string {
+		return `{"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "macvlan"}, {"type": "devinfo"` + keys + `}]}`
+	}
+	const typo, node = "network shop/lan: spec.config.plugins[1].deviceInfofile: \"auto\": the key is not known; the nearest known one is \"deviceInfoFile\"",
+		"node n1 has no device of it on record: the plugin's warning in the log"
+	for name, test := range map[string]struct {
+		network, config, args string
+		code                  int
+		want                  string // "" = no problem
+	}{
+		"a typo":              {"shop/lan", chain(`, "deviceInfoFile": "auto", "deviceInfofile": "auto"`), "pod a -n shop", 0, typo},
+		"of a node not asked": {"shop/lan", chain(`, "deviceInfoFile": "auto", "deviceInfofile": "auto"`), "-n shop -o wide", 3, typo},
+		"no capability":       {"lan", chain(``), "pod a -n shop", 0, "network shop/lan: spec.config.plugins[1].capabilities: must declare"},
+		"no resourceName":     {"lan", chain(`, "capabilities": {"CNIDeviceInfoFile": true}`), "pod a -n shop", 0, "network shop/lan: spec.config.plugins[1].deviceInfoFile: should be \"auto\""},
+		"above a veth":        {"lan", chain(`, "deviceInfoFile": "auto"`), "pod a -n shop", 0, node},
+		"unknown":             {"lan", chain(`, "deviceInfoFile": "auto"`), "-n shop -o wide", 3, ""},
+		"without devinfo":     {"lan", `{"cniVersion": "1.0.0", "name": "n", "type": "macvlan"}`, "pod a -n shop", 0, ""},
+		"another's":           {"shop/other", chain(``), "pod a -n shop", 0, ""},
+		"no name":             {"shop/../../secrets/lan", chain(``), "pod a -n shop", 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a", UID: "a", Annotations: map[string]string{
+					cluster.StatusAnnotation: `[{"name": "` + test.network + `", "interface": "net1", "dns": {}}]`,
+				}},
+				Spec: corev1.PodSpec{NodeName: "n1"},
+			}
+			server := newAPIServer(t, pod, agent("devinfo-agent", "devinfo", "agent"))
+			server.objects["network-attachment-definitions"] = append(server.objects["network-attachment-definitions"], definition("lan", test.config))
+			tool, stdout, stderr := server.tool(t)
+			tool.exec = func(_ context.Context, _ *corev1.Pod, _ []string, streams remotecommand.StreamOptions) error {
+				_, err := fmt.Fprint(streams.Stdout, `{"attachments": []}`)
+				return err
+			}
+			code := tool.run(t.Context(), strings.Fields(test.args)...)
+			said := strings.Contains(stderr.String(), "note: the devices of shop/a are not known, or they have none: -o wide says why\n")
+			if code != test.code || !strings.Contains(stdout.String(), test.want) || said != (test.want != "") {
+				t.Errorf("exit code %d: %s%s", code, stdout, stderr)
+			}
+			for _, r := range server.requests {
+				if strings.Contains(r, "secrets") {
+					t.Errorf("asked: %s", r)
+				}
+			}
+		})
+	}
+}
