@@ -103,10 +103,17 @@ func (a *Agent) facts(to chan<- prometheus.Metric, of build.Info) {
 	gauge("devinfo_check_timestamp_seconds", "When the attachments were looked at last.")(float64(c.at.UnixMicro()) / 1e6)
 }
 
+// unchecked collects metrics that it does not describe in advance. Those that are there at the registration, which
+// a [prometheus.CollectorFunc] describes, are some of them.
+type unchecked func(chan<- prometheus.Metric)
+
+func (unchecked) Describe(chan<- *prometheus.Desc)      {}
+func (u unchecked) Collect(to chan<- prometheus.Metric) { u(to) }
+
 // Register has a registry serve what the agent knows and counts. The names are in docs/agent.md.
 func (a *Agent) Register(to prometheus.Registerer, of build.Info) {
 	m := a.metrics
-	facts := prometheus.CollectorFunc(func(to chan<- prometheus.Metric) { a.facts(to, of) })
+	facts := unchecked(func(to chan<- prometheus.Metric) { a.facts(to, of) })
 	to.MustRegister(facts, m.installs, m.sweeps, m.collected)
 	if a.Injection != nil {
 		to.MustRegister(m.answers, m.withheld, m.disagreements, m.durations, m.staged)
