@@ -151,7 +151,7 @@ func TestTheServerTakesAllAttributes(t *testing.T) {
 			Devices: []resourceapi.Device{{Name: "cni", Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}}},
 		}}
 		attributes := slice.Spec.Devices[0].Attributes
-		for name, value := range (metadata.Describer{Sys: sysfs.New(host.Sys()), Warn: func(s string) { t.Error(s) }}).Attributes(&info) {
+		for name, value := range metadata.Attributes(&info, sysfs.New(host.Sys()), func(s string) { t.Error(s) }) {
 			if name != metadata.VhostUserPath { // KubeVirt's, which the file may have and no slice could
 				attributes[resourceapi.QualifiedName(name)] = value
 			}

@@ -212,8 +212,8 @@ func (n *Node) Attributes(at *state.Attachment, info *devinfo.Info) map[string]r
 		delete(all, string(inventory.AttrIfName))
 	}
 	if info != nil && n.Finder != nil {
-		describer := metadata.Describer{Sys: n.Finder.Sys, Warn: func(what string) { n.Log.Warn("device metadata", "left out", what) }}
-		maps.Copy(all, describer.Attributes(info))
+		warn := func(what string) { n.Log.Warn("device metadata", "left out", what) }
+		maps.Copy(all, metadata.Attributes(info, n.Finder.Sys, warn))
 		if mtu := metadata.MTUOf(at.Result, at.IfName, at.Netns); info.VhostUser != nil && mtu > 0 {
 			all[metadata.MTU] = resourceapi.DeviceAttribute{IntValue: &mtu}
 		}

@@ -23,24 +23,19 @@ const (
 	MTU           = "mtu"             // int, bytes
 )
 
-// A Describer describes the devices of a node.
-type Describer struct {
-	Sys  *sysfs.FS
-	Warn func(string) // called for each attribute that is left out, with the reason
-}
-
-// Attributes are those of a device, from its device information and sysfs. Kubernetes'
+// Attributes are those of a device, from its device information, which may be nil, and sysfs. warn is
+// called for each attribute that is left out, with the reason. Kubernetes'
 // own are pciBusID, pcieRoot and numaNode, of the function behind the device, as far as
 // the kernel knows them. The others are below [Prefix], and of vhost-user also [VhostUserPath].
 // An attribute holds at most 64 bytes.
 //
 // Of several RDMA devices rdmaDevice holds the names joined by commas, as the device
 // information does: a metadata file has no lists.
-func (h Describer) Attributes(info *devinfo.Info) map[string]resourceapi.DeviceAttribute {
+func Attributes(info *devinfo.Info, sys *sysfs.FS, warn func(string)) map[string]resourceapi.DeviceAttribute {
 	if info == nil {
 		return nil
 	}
-	a := attributes{host: h, to: map[string]resourceapi.DeviceAttribute{}}
+	a := attributes{sys, func(format string, args ...any) { warn(fmt.Sprintf(format, args...)) }, map[string]resourceapi.DeviceAttribute{}}
 	a.set("type", string(info.Type))
 	switch d := info.Device().(type) {
 	case *devinfo.PCI:
@@ -67,12 +62,9 @@ func (h Describer) Attributes(info *devinfo.Info) map[string]resourceapi.DeviceA
 }
 
 type attributes struct {
-	host Describer
+	sys  *sysfs.FS
+	warn func(format string, args ...any)
 	to   map[string]resourceapi.DeviceAttribute
-}
-
-func (a *attributes) warn(format string, args ...any) {
-	a.host.Warn(fmt.Sprintf(format, args...))
 }
 
 // set sets an attribute below Prefix; "" = there is none.
@@ -91,12 +83,12 @@ func (a *attributes) set(name, value string) {
 func (a *attributes) function(address, pf, representor string) {
 	if own, ok := a.address(string(deviceattribute.StandardDeviceAttributePCIBusID), address); ok {
 		a.standard(deviceattribute.GetPCIBusIDAttribute(own.String()))
-		if links, ok := a.host.Sys.Files().(fs.ReadLinkFS); ok {
+		if links, ok := a.sys.Files().(fs.ReadLinkFS); ok {
 			a.standard(deviceattribute.GetPCIeRootAttributeByPCIBusID(own.String(), deviceattribute.WithFS(links)))
 		} else {
 			a.warn("attribute %s is left out: this sysfs has no links", deviceattribute.StandardDeviceAttributePCIeRoot)
 		}
-		switch node, ok, err := a.host.Sys.NUMANode(own); {
+		switch node, ok, err := a.sys.NUMANode(own); {
 		case err != nil:
 			a.warn("attribute %s is left out: %v", deviceattribute.StandardDeviceAttributeNUMANode, err)
 		case ok: // the helper that reads it returns an ordinary error for -1, which means that there is none

@@ -120,7 +120,7 @@ func attributes(t *testing.T, host string, info *devinfo.Info) (map[string]any, 
 		t.Fatal(err)
 	}
 	var warnings []string
-	got := metadata.Describer{Sys: sysfs.New(captured.Sys()), Warn: func(s string) { warnings = append(warnings, s) }}.Attributes(info)
+	got := metadata.Attributes(info, sysfs.New(captured.Sys()), func(s string) { warnings = append(warnings, s) })
 	plain := map[string]any{}
 	for name, value := range got {
 		switch {
@@ -219,7 +219,7 @@ func TestWhatTheAPIDoesNotTakeIsLeftOutWithAWarning(t *testing.T) {
 }
 
 func TestWithoutDeviceInformationThereAreNoAttributes(t *testing.T) {
-	if got := (metadata.Describer{}).Attributes(nil); got != nil {
+	if got := metadata.Attributes(nil, nil, nil); got != nil {
 		t.Error(got)
 	}
 }
