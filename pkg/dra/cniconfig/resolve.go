@@ -63,11 +63,14 @@ func Resolve(claim *resourceapi.ResourceClaim, p Policy) ([]Network, error) {
 		return nil, refuse("", "the claim is not allocated", "a scheduler has to allocate it")
 	}
 	var networks []Network
+	devices := map[string]int{} // that each request has so far
 	for _, result := range allocation.Devices.Results {
 		if result.Driver != p.Driver {
 			continue
 		}
-		n, err := p.network(claim, result)
+		request := resourceclaim.BaseRequestRef(result.Request)
+		n, err := p.network(claim, result, devices[request])
+		devices[request]++
 		if err != nil {
 			err.Request = result.Request
 			return nil, err
@@ -99,8 +102,8 @@ func Pods(claim *resourceapi.ResourceClaim) ([]state.Pod, error) {
 	return pods, nil
 }
 
-// network makes a network of one allocated device.
-func (p Policy) network(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult) (Network, *Refusal) {
+// network makes a network of the index-th device of a request.
+func (p Policy) network(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult, index int) (Network, *Refusal) {
 	if p.Pool != "" && result.Pool != p.Pool {
 		return Network{}, refuse("", fmt.Sprintf("the device is of pool %q, this node's is %q", result.Pool, p.Pool),
 			"let the scheduler allocate it for the node of the pod")
@@ -108,16 +111,6 @@ func (p Policy) network(claim *resourceapi.ResourceClaim, result resourceapi.Dev
 	several, err := checkRequest(claim.Spec.Devices.Requests, result)
 	if err != nil {
 		return Network{}, err
-	}
-	index := 0
-	for _, other := range claim.Status.Allocation.Devices.Results {
-		if other.Driver != p.Driver || resourceclaim.BaseRequestRef(other.Request) != resourceclaim.BaseRequestRef(result.Request) {
-			continue
-		}
-		if other.Pool == result.Pool && other.Device == result.Device && SameShare(other.ShareID, result.ShareID) {
-			break
-		}
-		index++
 	}
 	configs := resourceclaim.ConfigForResult(claim.Status.Allocation.Devices.Config, result)
 	if p.Bare != nil && p.Bare(result.Device) && !slices.ContainsFunc(configs, p.isOurs) {
