@@ -2,6 +2,7 @@ package state
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -73,22 +74,18 @@ var ErrLocked = errors.New("another agent uses it: wait until that one has ended
 // Open makes the directory, which must be an absolute path, and locks it for as long as
 // this process lives, or until [Store.Close].
 func Open(dir string) (*Store, error) {
-	s := &Store{dir: private.OpenDurable(dir)}
-	if err := s.dir.Make(); err != nil {
+	d := private.OpenDurable(dir)
+	if err := d.Make(); err != nil {
 		return nil, err
 	}
-	var err error
-	if s.lock, err = os.OpenFile(s.dir.Path(lockFile), os.O_CREATE|os.O_RDONLY, 0o600); err != nil {
-		return nil, err
+	lock, err := private.LockFile(context.Background(), d.Path(lockFile), 0)
+	if errors.As(err, new(*private.BusyError)) {
+		err = ErrLocked
 	}
-	if err := syscall.Flock(int(s.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		s.lock.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			err = ErrLocked
-		}
+	if err != nil {
 		return nil, fmt.Errorf("state directory %s: %w", dir, err)
 	}
-	return s, nil
+	return &Store{d, lock}, nil
 }
 
 // Close unlocks the directory, although a child that has not executed its program yet may still
