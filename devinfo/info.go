@@ -131,7 +131,7 @@ func (i *Info) table() *table {
 		i = new(Info)
 	}
 	return &table{&i.Extra, &i.malformed, []field{
-		{key: "type", section: "3.1.1", required: true, value: (*string)(&i.Type), pick: settled,
+		{key: "type", section: "3.1.1", required: true, value: (*string)(&i.Type), pick: declaredExistingFound,
 			check: oneOf(string(TypePCI), string(TypeVDPA), string(TypeVhostUser), string(TypeMemif))},
 		{key: "version", section: "3.1.2", required: true, value: &i.Version, pick: pickVersion, check: isVersion},
 		{key: "pci", section: "3.1.3", required: true, sub: sub(&i.PCI, (*PCI).table)},

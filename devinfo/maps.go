@@ -16,11 +16,11 @@ type PCI struct {
 
 func (p *PCI) table() *table {
 	return &table{&p.Extra, &p.malformed, []field{
-		{key: "pci-address", section: "3.1.3.1", required: true, value: &p.Address, check: isPCIAddress, pick: freshest},
-		{key: "vhost-net", section: "3.1.3.2", value: &p.VhostNet, check: isPath, pick: freshest},
-		{key: "rdma-device", section: "3.1.3.3", value: &p.RDMADevice, check: isText, pick: freshest},
-		{key: "pf-pci-address", section: "3.1.3.4", value: &p.PFAddress, check: isPCIAddress, pick: freshest},
-		{key: "representor-device", section: "3.1.3.5", value: &p.Representor, check: isText, pick: freshest},
+		{key: "pci-address", section: "3.1.3.1", required: true, value: &p.Address, check: isPCIAddress, pick: declaredFoundExisting},
+		{key: "vhost-net", section: "3.1.3.2", value: &p.VhostNet, check: isPath, pick: declaredFoundExisting},
+		{key: "rdma-device", section: "3.1.3.3", value: &p.RDMADevice, check: isText, pick: declaredFoundExisting},
+		{key: "pf-pci-address", section: "3.1.3.4", value: &p.PFAddress, check: isPCIAddress, pick: declaredFoundExisting},
+		{key: "representor-device", section: "3.1.3.5", value: &p.Representor, check: isText, pick: declaredFoundExisting},
 	}}
 }
 
@@ -39,12 +39,12 @@ type VDPA struct {
 
 func (v *VDPA) table() *table {
 	return &table{&v.Extra, &v.malformed, []field{
-		{key: "parent-device", section: "3.1.4.1", required: true, value: &v.ParentDevice, check: isText, pick: freshest},
-		{key: "driver", section: "3.1.4.2", required: true, value: &v.Driver, check: oneOf("vhost", "virtio"), pick: freshest},
-		{key: "path", section: "3.1.4.3", required: true, value: &v.Path, check: isAbsolute, pick: freshest},
-		{key: "pci-address", section: "3.1.4.4", value: &v.Address, check: isPCIAddress, pick: freshest},
-		{key: "pf-pci-address", section: "3.1.4.5", value: &v.PFAddress, check: isPCIAddress, pick: freshest},
-		{key: "representor-device", section: "3.1.4.6", value: &v.Representor, check: isText, pick: freshest},
+		{key: "parent-device", section: "3.1.4.1", required: true, value: &v.ParentDevice, check: isText, pick: declaredFoundExisting},
+		{key: "driver", section: "3.1.4.2", required: true, value: &v.Driver, check: oneOf("vhost", "virtio"), pick: declaredFoundExisting},
+		{key: "path", section: "3.1.4.3", required: true, value: &v.Path, check: isAbsolute, pick: declaredFoundExisting},
+		{key: "pci-address", section: "3.1.4.4", value: &v.Address, check: isPCIAddress, pick: declaredFoundExisting},
+		{key: "pf-pci-address", section: "3.1.4.5", value: &v.PFAddress, check: isPCIAddress, pick: declaredFoundExisting},
+		{key: "representor-device", section: "3.1.4.6", value: &v.Representor, check: isText, pick: declaredFoundExisting},
 	}}
 }
 
@@ -59,8 +59,8 @@ type VhostUser struct {
 
 func (v *VhostUser) table() *table {
 	return &table{&v.Extra, &v.malformed, []field{
-		{key: "mode", section: "3.1.5.1", required: true, value: &v.Mode, check: oneOf("client", "server"), pick: fixed},
-		{key: "path", section: "3.1.5.2", required: true, value: &v.Path, check: isPath, pick: settled},
+		{key: "mode", section: "3.1.5.1", required: true, value: &v.Mode, check: oneOf("client", "server"), pick: existingDeclaredFound},
+		{key: "path", section: "3.1.5.2", required: true, value: &v.Path, check: isPath, pick: declaredExistingFound},
 	}}
 }
 
@@ -79,8 +79,8 @@ const punt, injectPunt = "punt", "inject-punt"
 
 func (m *Memif) table() *table {
 	return &table{&m.Extra, &m.malformed, []field{
-		{key: "role", section: "3.1.6.1", required: true, value: &m.Role, check: oneOf("master", "slave"), pick: fixed},
-		{key: "path", section: "3.1.6.2", required: true, value: &m.Path, check: isPath, pick: settled},
-		{key: "mode", section: "3.1.6.3", required: true, value: &m.Mode, check: oneOf("ethernet", "ip", injectPunt), pick: fixed},
+		{key: "role", section: "3.1.6.1", required: true, value: &m.Role, check: oneOf("master", "slave"), pick: existingDeclaredFound},
+		{key: "path", section: "3.1.6.2", required: true, value: &m.Path, check: isPath, pick: declaredExistingFound},
+		{key: "mode", section: "3.1.6.3", required: true, value: &m.Mode, check: oneOf("ethernet", "ip", injectPunt), pick: existingDeclaredFound},
 	}}
 }

@@ -2,9 +2,9 @@ package devinfo
 
 import "cmp"
 
-// Merge composes device information from three layers: existing is what the device-info file says, found
-// what the node's kernel says, and declared what the configuration says. Any layer may be nil; if all are,
-// so is the result. The arguments are not changed, and the result shares no memory with them.
+// Merge composes device information from three layers. In an ADD existing is the content of the device-info
+// file, found are the facts that the node shows, and declared is deviceInfo of the configuration. Any layer may
+// be nil; if all are, so is the result. The arguments are not changed, and the result shares no memory with them.
 //
 // Merge decides key by key: a declared value wins over a found one, which wins over an existing one. The
 // exceptions are:
@@ -33,8 +33,8 @@ func Merge(existing, found, declared *Info) *Info {
 		if field.sub == nil || field.key != string(out.Type) {
 			continue
 		}
-		if f, d := f.mapOf(n), d.mapOf(n); f != nil || d != nil {
-			field.sub(true).merge(f, d)
+		if subFound, subDeclared := f.mapOf(n), d.mapOf(n); subFound != nil || subDeclared != nil {
+			field.sub(true).merge(subFound, subDeclared)
 			dropRaw(t.malformed, field.key)
 		}
 	}
@@ -66,9 +66,15 @@ func (t *table) merge(found, declared *table) {
 // A pick chooses among the values that a key has in the three layers.
 type pick func(existing, found, declared string) string
 
-func freshest(existing, found, declared string) string { return cmp.Or(declared, found, existing) }
-func settled(existing, found, declared string) string  { return cmp.Or(declared, existing, found) }
-func fixed(existing, found, declared string) string    { return cmp.Or(existing, declared, found) }
+func declaredFoundExisting(existing, found, declared string) string {
+	return cmp.Or(declared, found, existing)
+}
+func declaredExistingFound(existing, found, declared string) string {
+	return cmp.Or(declared, existing, found)
+}
+func existingDeclaredFound(existing, found, declared string) string {
+	return cmp.Or(existing, declared, found)
+}
 
 func pickVersion(existing, _, _ string) string {
 	if _, ok := parseVersion(existing); ok {

@@ -194,7 +194,7 @@ func (a *Checker) compareInterface(r *Report, e *journal.Entry, t *discovery.Tar
 	case !device.InNetns:
 		row.Now, row.Verdict = "", Gone
 		problem = &Error{InterfaceGone, fmt.Errorf("interface %s is no longer in %s, where ADD found it", t.IfName, t.Netns)}
-	case !device.Led && e.Interface != "" && is != "" && is != e.Interface:
+	case !device.ReachedFromInterface && e.Interface != "" && is != "" && is != e.Interface:
 		ports, _ := a.Finder.Sys.PortsOf("pci", e.Interface)
 		if is == "dummy" && len(ports) == 0 {
 			break

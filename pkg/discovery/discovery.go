@@ -4,7 +4,7 @@
 // Several sources may name the device: the configuration, the runtime, an existing
 // device-info file, the result of the plugins before, the interface in the pod's network
 // namespace. They must all mean the same device: if two do not, that is a
-// [*ConflictError]. Every fact carries its source.
+// [*ConflictError]. The result lists the source of every fact.
 //
 // No look-up takes longer the more VFs or interfaces the node has, but for two exceptions,
 // which packages sysfs and link name.
@@ -54,8 +54,9 @@ type Device struct {
 	Facts []Fact        // one for every key of Info
 
 	InNetns   bool   // the interface is in the network namespace
-	Interface string // what the kernel says that it is: its parent device, else its kind; "" = neither
-	Led       bool   // it leads to the device: it is the device's own or, with FollowLower, above that
+	Interface string // parent device of the interface, else its kind; "" = neither
+	// ReachedFromInterface says that the interface is the device's own or, with FollowLower, above that.
+	ReachedFromInterface bool
 
 	Virtual bool   // it is software that can have no device, such as veth
 	Shared  bool   // the device is not the interface's alone: it is that of a lower one, of a representor's PF, or has another port
@@ -125,7 +126,7 @@ func (f *Finder) Find(t Target) (*Device, error) {
 		return nil, err
 	}
 	followed := s.lent != nil && s.target.FollowLower
-	s.found.Led = s.itself || followed
+	s.found.ReachedFromInterface = s.itself || followed
 	s.found.Shared = followed || s.lent != nil && s.same(*s.lent, s.where) // even if another source names it
 	s.found.IsInterface = s.isInterface()
 	return s.found, nil

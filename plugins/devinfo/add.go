@@ -21,19 +21,19 @@ func (p *Plugin) Add(args *Args) (err error) {
 	if err != nil {
 		return err
 	}
-	rollback := &rollback{call: r.call}
-	defer func() { err = rollback.end(err) }()
-	written, err := r.takeOver(rollback)
+	undo := &rollback{call: r.call}
+	defer func() { err = undo.end(err) }()
+	written, err := r.takeOver(undo)
 	if err != nil {
 		return err
 	}
-	if rollback.file, err = r.readInfoFile(written); err != nil {
+	if undo.file, err = r.readInfoFile(written); err != nil {
 		return err
 	}
 	if err := r.cdi.refuseOwned(); err != nil {
 		return err
 	}
-	res, file, err := r.runDelegates(rollback, rollback.file)
+	res, file, err := r.runDelegates(undo, undo.file)
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (p *Plugin) Add(args *Args) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := r.commit(rollback, file, res, plan); err != nil {
+	if err := r.commit(undo, file, res, plan); err != nil {
 		return err
 	}
 	if err := p.interrupted(); err != nil {
@@ -89,8 +89,8 @@ func (r *request) decide(file infoFile, res *result.Result) (p plan, err error) 
 //   - The CNI result, through Find too: the path of a socket, which is its socketPath. The CNI result is the
 //     result of the last delegate, else the prevResult.
 //   - The device-info file ([request.readInfoFile]): any key. The runtime or a delegate wrote it; if neither did,
-//     the device plugin's file counts. Content that devinfo itself wrote, in a former ADD or for the
-//     delegates, counts before both, but only if it is about the same device ([infoFile.facts]).
+//     the device plugin's file counts. Content that devinfo itself wrote, in a former ADD or for the delegates, is
+//     laid over that as Find's facts are, if it is about the same device ([infoFile.facts]).
 //
 // [devinfo.Merge] decides which source wins, by key:
 //

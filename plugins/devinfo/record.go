@@ -40,7 +40,7 @@ func (r *request) commit(rollback *rollback, file infoFile, res *result.Result, 
 	}
 	e.Leases = mergeLeases(e.Leases, plan.leases...)
 	e.Complete, e.InNetns = true, plan.device.InNetns
-	if plan.device.Led {
+	if plan.device.ReachedFromInterface {
 		e.Interface = plan.device.Interface
 	}
 	if plan.info != nil {
