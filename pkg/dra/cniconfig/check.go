@@ -104,11 +104,10 @@ func (p Policy) CheckClaim(devices *resourceapi.DeviceClaim, classes map[string]
 	d := draft{Policy: p, requests: devices.Requests, classes: classes}
 	for n, c := range devices.Config {
 		path := fmt.Sprintf("config[%d]", n)
-		if !p.checkConfig(&all, path, c.DeviceConfiguration, fromClaim) {
-			continue
+		if p.checkConfig(&all, path, c.DeviceConfiguration, fromClaim) {
+			all.add(path, checkRefs(devices.Requests, c.Requests)...)
+			d.configs = append(d.configs, resourceapi.DeviceAllocationConfiguration{Source: fromClaim, Requests: c.Requests, DeviceConfiguration: c.DeviceConfiguration})
 		}
-		all.add(path, checkRefs(devices.Requests, c.Requests)...)
-		d.configs = append(d.configs, resourceapi.DeviceAllocationConfiguration{Source: fromClaim, Requests: c.Requests, DeviceConfiguration: c.DeviceConfiguration})
 	}
 	d.clean = all.Wrong == nil
 	var networks []Network

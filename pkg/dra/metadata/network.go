@@ -103,8 +103,8 @@ func parse(raw json.RawMessage, ifName, netns string) (r *types100.Result, own i
 	return r, own, nil
 }
 
-// canonical is the one spelling of an address that the API takes; ok is false for an
-// address that has none, such as ::ffff:10.0.0.1/64, which is of both families.
+// canonical is the one spelling of an address that the API takes; false = it has none, such as
+// ::ffff:10.0.0.1/64, which is of both families.
 func canonical(n net.IPNet) (text string, ok bool) {
 	address, ok := netip.AddrFromSlice(n.IP)
 	ones, bits := n.Mask.Size()

@@ -54,13 +54,10 @@ func Apply(ctx context.Context, client kubernetes.Interface, r Report) error {
 	if !apierrors.IsConflict(err) {
 		return err
 	}
-	// Others changed the claim at the same time, or it was replaced after the server had
-	// looked for it. Only the text of the error differs.
+	// The claim was changed at the same time, or replaced after the server had looked for it. Only
+	// the text of the error differs.
 	claim, getErr := claims.Get(ctx, r.Name, metav1.GetOptions{})
-	switch {
-	case getErr != nil && !Missing(getErr):
-		return err
-	case getErr != nil || claim.UID != r.UID:
+	if Missing(getErr) || getErr == nil && claim.UID != r.UID {
 		return fmt.Errorf("%w: %w", ErrGone, err)
 	}
 	return err
