@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -68,7 +69,7 @@ func (o *inventoryOptions) run(out, warn io.Writer) error {
 	var rules inventory.Rules
 	if o.configFile != "" {
 		var err error
-		if rules, err = rulesIn("config", o.configFile); err != nil {
+		if rules, _, err = rulesIn("config", o.configFile); err != nil {
 			return err
 		}
 	}
@@ -97,16 +98,16 @@ func (o *inventoryOptions) run(out, warn io.Writer) error {
 }
 
 // rulesIn reads the file that a flag names.
-func rulesIn(flag, file string) (inventory.Rules, error) {
+func rulesIn(flag, file string) (rules inventory.Rules, digest string, err error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return inventory.Rules{}, fmt.Errorf("--%s: %w", flag, err)
+		return rules, "", fmt.Errorf("--%s: %w", flag, err)
 	}
-	rules, err := inventory.ParseRules(data)
-	if err != nil {
-		return inventory.Rules{}, fmt.Errorf("--%s: %s: %w", flag, file, err)
+	digest = fmt.Sprintf("%x", sha256.Sum256(data))
+	if rules, err = inventory.ParseRules(data); err != nil {
+		err = fmt.Errorf("--%s: %s: %w", flag, file, err)
 	}
-	return rules, nil
+	return rules, digest, err
 }
 
 // captured reads the host that the flag --host names.

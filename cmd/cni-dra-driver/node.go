@@ -28,9 +28,9 @@ func (o *options) inventory(sys *sysfs.FS) (*devices.Inventory, error) {
 	if o.devices == "" {
 		return nil, state.WriteOffer(o.stateDir(), nil)
 	}
-	rules, err := rulesIn("devices", o.devices)
+	rules, digest, err := rulesIn("devices", o.devices)
 	if err != nil { // which devinfoctl says too, while this process is started in vain
-		return nil, errors.Join(err, state.WriteOffer(o.stateDir(), &state.Offer{Rules: o.devices, Problem: err.Error()}))
+		return nil, errors.Join(err, state.WriteOffer(o.stateDir(), &state.Offer{Rules: o.devices, Digest: digest, Problem: err.Error()}))
 	}
 	socket := filepath.Join("/", o.hostRoot, o.podResources)
 	if _, err := os.Stat(socket); err != nil && o.podResourcesGiven {
@@ -38,7 +38,7 @@ func (o *options) inventory(sys *sysfs.FS) (*devices.Inventory, error) {
 	}
 	var memory others.Memory
 	return &devices.Inventory{
-		Rules: rules, File: o.devices, Lineage: sys.Lineage, Events: link.Events, Times: inventory.DefaultTimes(),
+		Rules: rules, File: o.devices, Digest: digest, Lineage: sys.Lineage, Events: link.Events, Times: inventory.DefaultTimes(),
 		EvictLost: o.evictLost, CarrierGrace: o.carrierGrace,
 		Host: func() (inventory.Host, error) {
 			if o.host != "" {

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -158,6 +160,12 @@ func TestInvalidRulesAreLeftForDevinfoctl(t *testing.T) {
 	left, err := start("devices: [{as: exclusive, pfNames: [eth0]}, {as: mine, ifNames: [eth1]}]")
 	if err == nil || left == nil || left.Rules != o.devices || left.Problem != err.Error() || !strings.Contains(left.Problem, `devices[1].as: "mine"`) {
 		t.Errorf("%v is told as %+v", err, left)
+	}
+	const rules = "devices: [{as: exclusive, pfNames: [eth0]}]\n"
+	must(t, os.WriteFile(o.devices, []byte(rules), 0o600))
+	offered, err := o.inventory(sysfs.New(os.DirFS("/sys")))
+	if want := fmt.Sprintf("%x", sha256.Sum256([]byte(rules))); err != nil || offered.Digest != want || len(left.Digest) != len(want) || left.Digest == want {
+		t.Errorf("%v: the rules have the digest %s, and the offer of those before %s", err, offered.Digest, left.Digest)
 	}
 	o.devices = ""
 	if _, err := o.inventory(nil); err != nil {

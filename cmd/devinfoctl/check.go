@@ -73,7 +73,7 @@ func checkCommand(t *tool) *cobra.Command {
 			}
 			err = t.check(h, list)
 			if len(args) == 0 {
-				offer, failed := h.Offer()
+				offer, failed := t.offer(h)
 				err = t.worst(err, cmp.Or(failed, checkOffer(offer)))
 			}
 			return err

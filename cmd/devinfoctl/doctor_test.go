@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +14,7 @@ import (
 
 	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linktest"
 )
@@ -54,6 +57,27 @@ func TestInAPodNoProgramIsRunThatOthersThanRootCanPlant(t *testing.T) {
 	}
 }
 
+// What an offer says of rules that are not in the file any more would send people to look for them there.
+func TestChangedRulesAreNotQuoted(t *testing.T) {
+	n := newNode(t)
+	claims, rules := n.claim("{}"), filepath.Join(t.TempDir(), "devices.yaml")
+	difftest.Write(t, rules, "devices: [{ifNames: [cni0], as: shared}]\n", 0o644)
+	now := fmt.Sprintf("%x", sha256.Sum256([]byte(difftest.Read(t, rules))))
+	n.must(os.Remove(filepath.Join(claims, "u1.json")))
+	for digest, outdated := range map[string]bool{now: false, strings.Repeat("0", 64): true} {
+		for _, problem := range []string{"", "--devices: is no YAML"} {
+			difftest.Write(t, filepath.Join(claims, "offer"), `{"rules": "`+rules+`", "digest": "`+digest+`", "problem": "`+problem+`", "idle": [{"names": "devices[0] (ifNames: eth0)", "why": "eth0 is a veth"}]}`, 0o600)
+			for _, command := range []string{"offered", "check", "doctor --cni-path /nowhere --cni-conf-dir /nowhere", "topology"} {
+				got := n.ctl(append([]string{"--dra-state-dir", claims}, strings.Fields(command)...)...)
+				quoted := strings.Contains(got, "eth0 is a veth") || strings.Contains(got, "is no YAML")
+				if said := strings.Contains(got, " has changed since cni-dra-driver was started"); said != outdated || quoted && outdated || !quoted && !outdated && (problem != "" || command == "offered") {
+					t.Errorf("%s, outdated %t:\n%s", command, outdated, got)
+				}
+			}
+		}
+	}
+}
+
 // In the driver's container the node is below /host: with its links, such as that of /var/run.
 func TestDoctorOfANodeThatIsMountedElsewhere(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
@@ -71,13 +95,17 @@ func TestDoctorOfANodeThatIsMountedElsewhere(t *testing.T) {
 		for name, text := range map[string]string{"proc/sys/kernel/random/boot_id": boot, "etc/cni/devinfo/node.json": string(data), "run/cdi/x": "", "run/netns/x": "", "etc/cni/net.d/x": "", "opt/cni/bin/x": ""} {
 			difftest.Write(t, filepath.Join(root, name), text, 0o644)
 		}
-		n.must(os.Mkdir(filepath.Join(root, "var"), 0o755))
+		n.must(os.MkdirAll(filepath.Join(root, "var"), 0o755))
 		n.must(os.Symlink("/run", filepath.Join(root, "var/run")))
+		rules := filepath.Join(t.TempDir(), "devices.yaml") // a file of the container, not of the node
+		difftest.Write(t, rules, "devices: []\n", 0o644)
+		difftest.Write(t, filepath.Join(root, state.DefaultDir, "offer"), `{"rules": "`+rules+`", "digest": "of the former rules", "idle": [{"names": "devices[0]", "why": "x"}]}`, 0o600)
 		out, _ := n.command("--host-root", root, "--node-config", "/etc/cni/devinfo/node.json", "doctor").CombinedOutput()
 		difftest.Contains(t, string(out),
 			"error    attachments  net-a/decade/net1: dead: network namespace /run/netns/gone is gone. Remedy: ",
 			"error    plugin       the devinfo plugin is not in /opt/cni/bin. Remedy: ",
-			"ok       directories  ", "ok       holders      4 VFs, none held twice")
+			"ok       directories  ", "ok       holders      4 VFs, none held twice",
+			"warning  offer        "+rules+" has changed since cni-dra-driver was started, which still goes by the old rules. Remedy: kubectl -n NAMESPACE rollout restart")
 	})
 	if o := ctl("--host-root", "/nowhere", "doctor"); o.exit != remedy.Blind || !strings.Contains(o.stderr, "--host-root: /nowhere: ") {
 		t.Errorf("%+v", o)

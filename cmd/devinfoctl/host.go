@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/capture"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/remedy"
@@ -82,12 +84,21 @@ func (t *tool) machine() (*host, error) {
 		Finder:    &discovery.Finder{Interfaces: kernel, Switches: kernel},
 		ClaimDir:  cmp.Or(t.claimDir, state.NodeDir()),
 		BootID:    bootID,
+		Rules:     t.rules,
 		NetnsGone: link.NetnsGone,
 	})}
 	if filepath.Clean(settings.Sysfs) == "/sys" {
 		h.Sriovnet = opinion.Sriovnet
 	}
 	return h, nil
+}
+
+// rules reads the rules file of cni-dra-driver, whose path is as in its container.
+func (t *tool) rules(path string) ([]byte, error) {
+	if t.own == nil {
+		return config.ReadFile(path)
+	}
+	return t.own.ReadFile(strings.TrimPrefix(path, "/"))
 }
 
 // asRoot is the error of what takes root to be looked at; here says so for this machine.

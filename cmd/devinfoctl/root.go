@@ -29,12 +29,13 @@ type tool struct {
 	stdout, stderr io.Writer
 	inPod          bool // it runs in a container of an agent
 
-	output   string // -o: "table", "json" or "yaml"
-	hostFile string // --host; "" = the machine that we run on
-	hostRoot string // --host-root; "" = /
-	nodeFile string // --node-config; "" = the plugin's own
-	claimDir string // --dra-state-dir; "" = the node's usual one
-	cniPath  string // --cni-path: see pluginDirs
+	output   string   // -o: "table", "json" or "yaml"
+	hostFile string   // --host; "" = the machine that we run on
+	hostRoot string   // --host-root; "" = /
+	own      *os.Root // with --host-root: what was / before
+	nodeFile string   // --node-config; "" = the plugin's own
+	claimDir string   // --dra-state-dir; "" = the node's usual one
+	cniPath  string   // --cni-path: see pluginDirs
 
 	tolerant    bool // invalid node settings are noted in nodeProblem
 	nodeProblem string
@@ -158,7 +159,11 @@ func (t *tool) enter() error {
 	if t.hostFile != "" {
 		return remedy.Misuse("leave one of the two out", "--host-root: --host is a captured host")
 	}
-	err := syscall.Chroot(t.hostRoot)
+	own, err := os.OpenRoot("/")
+	if err == nil {
+		t.own = own
+		err = syscall.Chroot(t.hostRoot)
+	}
 	if err == nil {
 		err = os.Chdir("/")
 	}

@@ -12,6 +12,7 @@ import (
 
 	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/ctl/commandline"
+	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/ctl/topology"
@@ -94,7 +95,7 @@ func (t *tool) held(h *host) ([]node.Attachment, error) {
 // offers are the devices that rules of cni-dra-driver name. Those that are unknown are left
 // out with a warning: the devices are still worth seeing.
 func (t *tool) offers(h *host) []state.Offered {
-	o, err := h.Offer()
+	o, err := t.offer(h)
 	if err != nil && !errors.Is(err, fs.ErrPermission) { // which held has told of
 		t.warn("%v", err)
 	}
@@ -107,6 +108,16 @@ func (t *tool) offers(h *host) []state.Offered {
 	return o.Devices
 }
 
+// offer is what cni-dra-driver has left. If its rules have changed since it warns, and leaves out what it says of them.
+func (t *tool) offer(h *host) (*state.Offer, error) {
+	o, err := h.Offer()
+	if h.Outdated(o) {
+		t.warn("%s: %s", doctor.Changed(o), doctor.RestartDriver)
+		o.Problem, o.Idle = "", nil
+	}
+	return o, err
+}
+
 const offeredHelp = `Lists the devices of the node that rules of cni-dra-driver name: as what each is offered to
 claims, which pods have it by one, and why another is not offered. doctor names the rules that
 name no device; topology shows all devices.`
@@ -116,7 +127,7 @@ func offeredCommand(t *tool) *cobra.Command {
 		Use: "offered", Short: "what cni-dra-driver offers of the node, to whom it is given, and why the rest is not", Long: offeredHelp,
 		Example: "  devinfoctl offered\n  devinfoctl offered -o json",
 		RunE: t.onHost(func(h *host, _ []string) error {
-			offer, err := h.Offer()
+			offer, err := t.offer(h)
 			if err != nil {
 				return err
 			}

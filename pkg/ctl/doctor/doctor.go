@@ -57,6 +57,7 @@ type Evidence struct {
 	DRA         bool         // cni-dra-driver has a state directory here
 	Asking      build.Info   // of the program that asks; the plugin's should be the same
 	Offer       *state.Offer // nil = cni-dra-driver has left none
+	Outdated    bool         // the rules have changed since the offer was made
 	Live        *Live        // nil = a capture without them
 }
 
@@ -154,7 +155,7 @@ func FactsOf(n *node.Node, live *Live) (*Evidence, error) {
 		return nil, err
 	}
 	f := &Evidence{
-		Attachments: list, Unowned: unowned, Stale: stale, Unrecorded: unrecorded, Offer: offer,
+		Attachments: list, Unowned: unowned, Stale: stale, Unrecorded: unrecorded, Offer: offer, Outdated: n.Outdated(offer),
 		CDIDir: n.Settings.CDIDir, DRA: n.FileThere(n.ClaimDir), Live: live,
 	}
 	if len(f.Unrecorded) > 0 && !n.SeesDriver() {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"devinfo-cni.io/pkg/ctl/validate"
+	"devinfo-cni.io/pkg/dra/state"
 )
 
 func plugin(f *Evidence, list *answers) {
@@ -110,6 +111,9 @@ func offer(f *Evidence, list *answers) {
 	switch {
 	case f.Offer == nil:
 		return
+	case f.Outdated:
+		list.add(Warning, Changed(f.Offer), RestartDriver)
+		return
 	case f.Offer.Problem != "":
 		list.add(Error, "cni-dra-driver: "+f.Offer.Problem, "correct the rules: cni-dra-driver does not start with these")
 		return
@@ -119,6 +123,14 @@ func offer(f *Evidence, list *answers) {
 			"correct the rule, unless it is meant for other nodes; devinfoctl topology shows this one's devices")
 	}
 }
+
+// Changed says that the rules of an offer are not those in the file any more.
+func Changed(o *state.Offer) string {
+	return o.Rules + " has changed since cni-dra-driver was started, which still goes by the old rules"
+}
+
+// RestartDriver is the remedy.
+const RestartDriver = "kubectl -n NAMESPACE rollout restart daemonset cni-dra-driver"
 
 // offered counts the devices that rules offer; "" = there are no rules.
 func offered(f *Evidence) string {

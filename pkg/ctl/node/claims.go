@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -142,6 +143,16 @@ func (n *Node) Offer() (*state.Offer, error) {
 		return nil, remedy.For(fmt.Errorf("offered devices: %w", err), "run as root: what is in "+n.ClaimDir+" is root's alone")
 	}
 	return nil, errors.New("offered devices: " + n.text(err.Error()))
+}
+
+// Outdated reports whether the rules file is not as cni-dra-driver read it when it was last started. What an offer
+// says of the rules is then no longer so. It is false where the file cannot be seen.
+func (n *Node) Outdated(o *state.Offer) bool {
+	if o == nil || o.Digest == "" || n.Rules == nil {
+		return false
+	}
+	data, err := n.Rules(o.Rules)
+	return err == nil && fmt.Sprintf("%x", sha256.Sum256(data)) != o.Digest
 }
 
 // OfferedDevice is a device that a rule of cni-dra-driver names.

@@ -29,6 +29,8 @@ type Options struct {
 	BootID   string
 	Root     string // "" = /, else where the files of a captured host are unpacked
 
+	Rules func(path string) ([]byte, error) // reads the rules file of cni-dra-driver; nil = it cannot be seen
+
 	NetnsGone func(path string) (bool, error) // whether a network namespace is gone
 
 	// Sriovnet asks sriovnet for a representor; nil = it cannot look at the host.

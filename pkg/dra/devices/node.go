@@ -53,9 +53,10 @@ type Options struct {
 
 // Inventory says which of the node's devices are offered.
 type Inventory struct {
-	Rules inventory.Rules
-	File  string                         // path of the rules, for messages
-	Host  func() (inventory.Host, error) // reads the node
+	Rules  inventory.Rules
+	File   string                         // path of the rules, for messages
+	Digest string                         // of that file: see [state.Offer]
+	Host   func() (inventory.Host, error) // reads the node
 	// Others returns the devices that were allocated outside DRA: see [inventory.Situation]. Beside an
 	// error it returns what was known before; no exclusive device is prepared then.
 	Others func(context.Context) (map[string]string, error)

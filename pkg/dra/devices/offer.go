@@ -208,7 +208,7 @@ func (h holdings) as() map[string]inventory.As {
 
 // leaveOffer writes what is offered for devinfoctl: see [state.Offer].
 func (n *Node) leaveOffer(s survey) {
-	offer := &state.Offer{Rules: n.Inventory.File, Idle: s.idle}
+	offer := &state.Offer{Rules: n.Inventory.File, Digest: n.Inventory.Digest, Idle: s.idle}
 	for _, name := range slices.Sorted(maps.Keys(s.decisions)) {
 		c := s.decisions[name]
 		as, published := s.published[name]

@@ -17,6 +17,7 @@ const OfferFile = "offer"
 // Offer lists the node's own devices, by whether they are offered: see package inventory.
 type Offer struct {
 	Rules   string    `json:"rules"`             // path of the file with the rules
+	Digest  string    `json:"digest,omitempty"`  // of that file as it was read, SHA-256 in hexadecimal digits
 	Problem string    `json:"problem,omitempty"` // why they cannot be used: no agent runs then
 	Devices []Offered `json:"devices,omitempty"` // by name; those that no rule names are left out
 	Idle    []Idle    `json:"idle,omitempty"`    // by index
