@@ -72,7 +72,7 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 		}
 		defer endpoint.Serve(ctx, "--http-endpoint", o.httpEndpoint, registry, endpoint.Health(
 			endpoint.Check{Name: "kubelet", Ask: kubelet.Registered}, endpoint.Check{Name: "nri", Ask: connected},
-			endpoint.Check{Name: "state", Ask: agent.Ready}, endpoint.Check{Name: "others", Ask: agent.OthersKnown, Optional: true},
+			endpoint.Check{Name: "state", Ask: agent.Ready}, endpoint.Check{Name: "others", Ask: agent.Node.OthersKnown, Optional: true},
 		), log)()
 	}
 	var runtime sync.WaitGroup

@@ -35,11 +35,8 @@ func New(o Options) (*Agent, error) {
 	return &Agent{engine}, nil
 }
 
-// OthersKnown is [devices.Node.OthersKnown].
-func (a *Agent) OthersKnown() error { return a.Node.OthersKnown() }
-
-// ServeNRI keeps the agent connected to the runtime at an NRI socket, as the plugin of
-// that two-digit index, until ctx ends. A runtime that is away is no error.
+// ServeNRI keeps the agent connected to the runtime at an NRI socket until ctx ends. index has two digits. A
+// runtime that is away is no error.
 func (a *Agent) ServeNRI(ctx context.Context, socket, index string) error {
 	return nri.Plugin{Handler: a, Name: a.Driver, Index: index, Socket: socket, FailRequests: true, Connected: a.SetConnected, Log: a.Log}.Serve(ctx)
 }

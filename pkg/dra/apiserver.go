@@ -18,32 +18,32 @@ import (
 	"devinfo-cni.io/pkg/dra/status"
 )
 
-// ReadClaim returns a function that reads a claim from the API server. It returns nil if the claim
-// was deleted, or if its name is another claim's now.
+// ReadClaim returns [claim.Options.Read] for an API server.
 func ReadClaim(client kubernetes.Interface) func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
 	return func(ctx context.Context, ref kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
 		claim, err := client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 		switch {
-		case status.Missing(err):
+		case status.Missing(err), err == nil && claim.UID != ref.UID:
 			return nil, nil
 		case err != nil:
 			return nil, err
-		case claim.UID != ref.UID:
-			return nil, nil
 		}
 		return claim, nil
 	}
 }
 
-// PostNotices makes an Event of each notice, without waiting for the API server. One that
-// it does not take is logged: the claim's status says the same.
+// PostNotices returns a function that makes an Event of each notice, without waiting for the API server. Failures
+// are only logged, because the claim's status says the same.
 func PostNotices(client kubernetes.Interface, driver, node string, log *slog.Logger) func(claim.Notice) {
-	const patience, longest = 30 * time.Second, 1024 // of an Event's note, in bytes
+	const patience, longest, rest = 30 * time.Second, 1024, "..." // an Event's note has at most 1024 bytes
 	return func(n claim.Notice) {
+		if len(n.Text) > longest {
+			n.Text = strings.ToValidUTF8(n.Text[:longest-len(rest)], "") + rest // without half a character
+		}
 		event := &eventsv1.Event{
 			ObjectMeta: metav1.ObjectMeta{Namespace: n.Pod.Namespace, GenerateName: n.Pod.Name + "-"},
 			EventTime:  metav1.NowMicro(), ReportingController: driver, ReportingInstance: node,
-			Type: corev1.EventTypeWarning, Reason: n.Reason, Action: "AttachNetworks", Note: shortened(n.Text, longest),
+			Type: corev1.EventTypeWarning, Reason: n.Reason, Action: "AttachNetworks", Note: n.Text,
 			Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: n.Pod.Namespace, Name: n.Pod.Name, UID: n.Pod.UID},
 		}
 		go func() {
@@ -54,13 +54,4 @@ func PostNotices(client kubernetes.Interface, driver, node string, log *slog.Log
 			}
 		}()
 	}
-}
-
-// shortened is the beginning of a text, of whole characters.
-func shortened(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	const rest = "..."
-	return strings.ToValidUTF8(text[:limit-len(rest)], "") + rest
 }

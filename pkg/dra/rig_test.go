@@ -128,8 +128,8 @@ func (r *rig) next() *dra.Agent {
 	var agent *dra.Agent
 	o := r.lockFree(func() {
 		if agent != nil {
-			agent.Census()          // takes the mutex of package claim
-			_ = agent.OthersKnown() // that of package devices
+			agent.Census()               // takes the mutex of package claim
+			_ = agent.Node.OthersKnown() // that of package devices
 		}
 	})
 	made, err := dra.New(o)

@@ -164,8 +164,8 @@ func TestAnAgentThatEndsDoesNotCallTheKubeletSilent(t *testing.T) {
 		dra.Survey(agent)
 		ended, end := context.WithCancel(t.Context())
 		end()
-		if list := dra.SurveyUntil(ended, agent); list != nil || agent.OthersKnown() != nil {
-			t.Errorf("%d slices, %v", len(list), agent.OthersKnown())
+		if list := dra.SurveyUntil(ended, agent); list != nil || agent.Node.OthersKnown() != nil {
+			t.Errorf("%d slices, %v", len(list), agent.Node.OthersKnown())
 		}
 	})
 }

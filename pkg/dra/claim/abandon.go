@@ -33,11 +33,11 @@ func (s *steps) abandon(c *claim, which []int) error {
 		s.mourn(c, &former.Attachments[n])
 		s.table.do(func() { delete(c.late, n) })
 	}
-	s.table.mu.Lock()
-	defer s.table.mu.Unlock()
-	if now := time.Now(); !now.Before(c.redo) {
-		c.redo = now.Add(s.AbandonedEvery)
-	}
+	s.table.do(func() {
+		if now := time.Now(); !now.Before(c.redo) {
+			c.redo = now.Add(s.AbandonedEvery)
+		}
+	})
 	return nil
 }
 
@@ -74,9 +74,7 @@ func (s *steps) deleteAgain(c *claim, which []int) {
 			s.Log.Error("what was given up is not detached yet", "claim", c.ref, "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
 		}
 	}
-	s.table.mu.Lock()
-	c.redo = time.Now().Add(s.AbandonedEvery)
-	s.table.mu.Unlock()
+	s.table.do(func() { c.redo = time.Now().Add(s.AbandonedEvery) })
 	former := c.record
 	s.records.putAnyway(c, record, "deleted again")
 	s.unmark(former, record)
@@ -126,12 +124,12 @@ func (s *steps) unmark(former, record *state.Claim) {
 // without a network of ours.
 func (s *steps) isGivenBare(at *state.Attachment) bool {
 	var records []*state.Claim
-	s.table.mu.Lock()
-	for _, other := range s.table.claims {
-		if slices.ContainsFunc(other.record.Attachments, func(held state.Attachment) bool { return held.Bare() && sameDevice(&held, at) }) {
-			records = append(records, other.record)
+	s.table.do(func() {
+		for _, other := range s.table.claims {
+			if slices.ContainsFunc(other.record.Attachments, func(held state.Attachment) bool { return held.Bare() && sameDevice(&held, at) }) {
+				records = append(records, other.record)
+			}
 		}
-	}
-	s.table.mu.Unlock()
+	})
 	return slices.ContainsFunc(records, s.Node.Leases.IsHeld)
 }

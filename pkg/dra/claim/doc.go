@@ -8,7 +8,7 @@
 //
 // The parts of an [Engine]:
 //
-//   - table: what is known of claims and sandboxes, and the only mutex (table.go, sandbox.go, reserve.go)
+//   - table: what is known of claims and sandboxes, and the only mutex (table.go, reserve.go)
 //   - kubelet.go and runtime.go: the events, which wait for what comes of them
 //   - worker: looks at the world, asks [reconcile], and takes the step that it returns
 //   - steps: ADD, DEL, restoring, and giving up (add.go, del.go, abandon.go)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -188,5 +189,21 @@ func (e *Engine) collectLeases() {
 	}
 }
 
-// Census counts the attachments by phase, the claims whose status is owed, and the unreadable records.
-func (e *Engine) Census() Census { return e.table.census() }
+// Census counts what is on record.
+func (e *Engine) Census() Census {
+	e.table.mu.Lock()
+	defer e.table.mu.Unlock()
+	census := Census{Phases: map[string]int{}, Unreadable: len(e.table.problems)}
+	for _, phase := range state.Phases() {
+		census.Phases[string(phase)] = 0
+	}
+	for _, c := range e.table.claims {
+		for _, at := range slices.Concat(c.record.Attachments, c.record.Abandoned) {
+			census.Phases[string(at.Phase)]++
+		}
+		if c.record.StatusOwed {
+			census.Status++
+		}
+	}
+	return census
+}

@@ -50,7 +50,7 @@ func (e *Engine) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 			return false, nil
 		case c.gone || c.forget:
 			return false, fmt.Errorf("claim %s: unprepared meanwhile", c.ref)
-		case !c.fresh && c.isFor(c.record.Pod.UID) && c.isOpenBare():
+		case !c.fresh && c.isFor(c.record.Pod) && c.isOpenBare():
 			return true, nil
 		case c.stuck() != nil:
 			return false, c.stuck()

@@ -35,10 +35,7 @@ func (p *plugins) add(key string, at *state.Attachment) (json.RawMessage, error)
 	}
 	defer unlock()
 	result, err := n.Add(nil)
-	if err != nil {
-		return nil, reasoned(err, "network %s: ADD", at.Network)
-	}
-	return result, nil
+	return result, reasoned(err, "network %s: ADD", at.Network)
 }
 
 // check returns an error if a plugin of a network is missing. Then none of them must be run.
@@ -66,9 +63,6 @@ func (p *plugins) del(key string, at *state.Attachment, netns, gone string) erro
 	defer unlock()
 	n.Exec = resetting{n.Exec, gone}
 	errs := n.Del(at.Result, func(err error) bool { return reasonOf(err) != cniexec.ReasonMissing })
-	if len(errs) == 0 {
-		return nil
-	}
 	slices.Reverse(errs) // one that is missing is the lesser trouble
 	return reasoned(errors.Join(errs...), "network %s: DEL", at.Network)
 }
@@ -86,8 +80,13 @@ func (p *plugins) open(key string, at *state.Attachment, netns string) (n *cniex
 	if err != nil {
 		return nil, nil, err
 	}
+	capabilities := map[string]any{"CNIDeviceInfoFile": at.InfoFile}
+	for name, value := range at.Capabilities {
+		capabilities[name] = value
+	}
 	n = &cniexec.Network{
-		List: list, Runtime: runtimeConf(at, netns), Dirs: p.CNIBinDirs, Exec: p.runner(lock), Cache: filepath.Join(p.dir(key), "libcni"),
+		List: list, Dirs: p.CNIBinDirs, Exec: p.runner(lock), Cache: filepath.Join(p.dir(key), "libcni"),
+		Runtime: &libcni.RuntimeConf{ContainerID: at.Sandbox, NetNS: netns, IfName: at.IfName, Args: at.Args, CapabilityArgs: capabilities},
 	}
 	return n, func() { private.Unlock(lock) }, nil
 }
@@ -116,17 +115,6 @@ const running = "running" // the file that the plugins of an attachment have loc
 func (p *plugins) forget(key string) error { return os.RemoveAll(p.dir(key)) }
 
 func (p *plugins) dir(key string) string { return filepath.Join(p.CacheDir, key) }
-
-// runtimeConf is what the plugins get beside their configuration.
-func runtimeConf(at *state.Attachment, netns string) *libcni.RuntimeConf {
-	capabilities := map[string]any{"CNIDeviceInfoFile": at.InfoFile}
-	for name, value := range at.Capabilities {
-		capabilities[name] = value
-	}
-	return &libcni.RuntimeConf{
-		ContainerID: at.Sandbox, NetNS: netns, IfName: at.IfName, Args: at.Args, CapabilityArgs: capabilities,
-	}
-}
 
 // cniArgs returns the CNI_ARGS that Kubernetes runtimes pass, in their order, and the claim.
 func cniArgs(sb Sandbox, claim string) [][2]string {
@@ -188,8 +176,11 @@ const ReasonInfo cniexec.Reason = "info"
 // onNode is the error of a network that was not run.
 func onNode(err error) error { return &cniexec.Error{Reason: cniexec.ReasonNode, Err: err} }
 
-// reasoned adds a prefix to err, and keeps its reason.
+// reasoned adds a prefix to err, and keeps its reason; nil stays nil.
 func reasoned(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
 	return &cniexec.Error{Reason: reasonOf(err), Err: fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)}
 }
 

@@ -34,7 +34,7 @@ type reservations struct {
 func (r *reservations) ask(ctx context.Context, sb *sandbox) error {
 	r.table.do(func() { r.table.know(sb) })
 	others := r.table.all(func(c *claim) bool {
-		return c.record.Shared && c.ref.Namespace == sb.Pod.Namespace && !c.isFor(sb.Pod.UID)
+		return c.record.Shared && c.ref.Namespace == sb.Pod.Namespace && !c.isFor(sb.Pod)
 	})
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
@@ -73,7 +73,7 @@ func (r *reservations) askFor(ctx context.Context, c *claim, sb *sandbox) error 
 		c.version = now.ResourceVersion
 		r.table.give(c, sb.Pod)
 	}
-	if c.isFor(sb.Pod.UID) {
+	if c.isFor(sb.Pod) {
 		return nil
 	}
 	return fmt.Errorf("claim %s is held by pod %s/%s, and a claim belongs to one pod: this pod starts once that pod has ended. "+
@@ -132,14 +132,14 @@ func (t *table) reserve(c *claim, pods []state.Pod) {
 	case t.isInUse(c):
 	case running >= 0:
 		t.give(c, pods[running])
-	case !slices.ContainsFunc(pods, func(p state.Pod) bool { return c.isFor(p.UID) }):
+	case !slices.ContainsFunc(pods, c.isFor):
 		t.give(c, pods[0])
 	}
 }
 
 // give makes a claim a pod's. The mutex must be held.
 func (t *table) give(c *claim, pod state.Pod) {
-	if !c.isFor(pod.UID) {
+	if !c.isFor(pod) {
 		c.pod, c.unsaved = pod, true
 		t.rouse(c)
 	}

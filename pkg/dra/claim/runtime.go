@@ -32,7 +32,8 @@ func (e *Engine) StartSandbox(ctx context.Context, started Sandbox) (err error) 
 	began := time.Now()
 	ctx, cancel := budget(ctx)
 	defer cancel()
-	sb, claims, err := e.arrive(ctx, &sandbox{Sandbox: started})
+	sb := &sandbox{Sandbox: started}
+	claims, err := e.arrive(ctx, sb)
 	if len(claims) == 0 && err == nil {
 		return nil
 	}
@@ -61,37 +62,36 @@ func (e *Engine) StartSandbox(ctx context.Context, started Sandbox) (err error) 
 }
 
 // arrive notes a sandbox, and returns the claims that are to be attached to it.
-func (e *Engine) arrive(ctx context.Context, sb *sandbox) (*sandbox, []*claim, error) {
+func (e *Engine) arrive(ctx context.Context, sb *sandbox) (list []*claim, err error) {
 	refused := e.reserved.ask(ctx, sb)
 	e.table.observe([]state.Pod{sb.Pod})
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
 	switch {
 	case e.table.sandboxes[sb.ID] != sb:
-		return sb, nil, errors.New("its sandbox has ended meanwhile")
+		return nil, errors.New("its sandbox has ended meanwhile")
 	case refused != nil:
 		e.table.giveUp(sb, refused)
-		return sb, nil, refused
+		return nil, refused
 	}
-	var list []*claim
-	for _, c := range e.table.claimsOf(sb.Pod.UID) {
+	for _, c := range e.table.claimsOf(sb.Pod) {
 		needs := slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return !at.Bare() })
 		switch {
 		case sb.Netns != "" && e.table.gone[sb.Netns]:
-			return sb, nil, fmt.Errorf("its network namespace %s is not visible: if the agent runs in a container, "+
+			return nil, fmt.Errorf("its network namespace %s is not visible: if the agent runs in a container, "+
 				"mount the directory with mountPropagation: HostToContainer", sb.Netns)
 		case sb.Netns == "" && needs:
-			return sb, nil, fmt.Errorf("it has no network namespace of its own, and a claim of driver %s: "+
+			return nil, fmt.Errorf("it has no network namespace of its own, and a claim of driver %s: "+
 				"remove spec.hostNetwork, or the network from the claim", e.Driver)
 		case c.forget:
-			return sb, nil, fmt.Errorf("claim %s: unprepared meanwhile", c.ref)
+			return nil, fmt.Errorf("claim %s: unprepared meanwhile", c.ref)
 		case e.table.sandboxOf(sb.Pod.UID) == sb:
 			list = append(list, c)
 			sb.waited, c.open = true, nil // the worker looks anew
 			e.table.rouse(c)
 		}
 	}
-	return sb, list, nil
+	return list, nil
 }
 
 // isAttached reports whether a sandbox has all networks that it waits for. The error says why it will not have
@@ -99,7 +99,7 @@ func (e *Engine) arrive(ctx context.Context, sb *sandbox) (*sandbox, []*claim, e
 func (e *Engine) isAttached(sb *sandbox, claims []*claim) (bool, error) {
 	all := true
 	for _, c := range claims {
-		lacks := c.gone || c.record.Pod.UID != sb.Pod.UID
+		lacks := c.gone || !sb.isOf(c.record.Pod)
 		for n := range c.record.Attachments {
 			at := &c.record.Attachments[n]
 			ready := at.Bare() || at.Phase == state.Added && at.Sandbox == sb.ID
@@ -137,7 +137,8 @@ func (e *Engine) settled(ctx context.Context, sb *sandbox, claims []*claim) {
 // pod is detached or ctx ends: a DEL that fails is repeated in the background.
 func (e *Engine) EndSandbox(ctx context.Context, event string, ended Sandbox) {
 	began := time.Now()
-	sb, claims := e.depart(&sandbox{Sandbox: ended})
+	sb := &sandbox{Sandbox: ended}
+	claims := e.depart(sb)
 	if len(claims) == 0 {
 		return
 	}
@@ -156,11 +157,10 @@ func (e *Engine) EndSandbox(ctx context.Context, event string, ended Sandbox) {
 }
 
 // depart notes that a sandbox has ended. It returns the claims to wait for, without those whose ADD was given up.
-func (e *Engine) depart(sb *sandbox) (*sandbox, []*claim) {
+func (e *Engine) depart(sb *sandbox) (list []*claim) {
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
 	old := e.table.sandboxes[sb.ID]
-	var list []*claim
 	for _, c := range e.table.claims {
 		if c.owes(sb.ID) || c.of == sb.ID {
 			list = append(list, c)
@@ -169,33 +169,28 @@ func (e *Engine) depart(sb *sandbox) (*sandbox, []*claim) {
 	}
 	if list == nil {
 		delete(e.table.sandboxes, sb.ID)
-		return sb, nil
+		return nil
 	}
-	late := old != nil && old.err != nil
 	e.table.know(sb).ended = true
-	if late {
+	if old != nil && old.err != nil {
 		sb.err = old.err
 		list = slices.DeleteFunc(list, func(c *claim) bool { return c.doing == doAdd })
 	}
-	return sb, list
+	return list
 }
 
 // Synchronize replaces the sandboxes that are known by those that the runtime lists. Others may exist: a runtime
 // leaves out sandboxes of whose state it is not sure.
 func (e *Engine) Synchronize(all []Sandbox) {
 	e.table.do(func() {
-		earlier := e.table.sandboxes
-		e.table.sandboxes = make(map[string]*sandbox, len(all))
+		listed := map[string]*sandbox{}
 		for _, one := range all {
-			sb := &sandbox{Sandbox: one}
-			if old := earlier[sb.ID]; old != nil && !old.ended {
-				sb = old
-			} else if old != nil {
-				sb.order = old.order
+			if !e.table.isListed(one.ID) {
+				e.table.know(&sandbox{Sandbox: one})
 			}
-			e.table.know(sb)
+			listed[one.ID] = e.table.sandboxes[one.ID]
 		}
-		e.table.synced = true
+		e.table.sandboxes, e.table.synced = listed, true
 	})
 	e.table.sweep()
 }

@@ -186,8 +186,7 @@ func (t *table) recordOf(uid types.UID) *state.Claim {
 }
 
 // claimsOf returns the claims of a pod, sorted by name. The mutex must be held.
-func (t *table) claimsOf(pod types.UID) []*claim {
-	var list []*claim
+func (t *table) claimsOf(pod state.Pod) (list []*claim) {
 	for _, c := range t.claims {
 		if c.isFor(pod) {
 			list = append(list, c)
@@ -203,32 +202,13 @@ func (t *table) claimsOf(pod types.UID) []*claim {
 func (t *table) takenBy(pods []state.Pod) map[string]string {
 	taken := map[string]string{}
 	for _, c := range t.claims {
-		if slices.ContainsFunc(pods, func(p state.Pod) bool { return c.isFor(p.UID) }) {
+		if slices.ContainsFunc(pods, c.isFor) {
 			for _, at := range c.record.Attachments {
 				taken[at.IfName] = "claim " + c.name()
 			}
 		}
 	}
 	return taken
-}
-
-// census counts what is on record.
-func (t *table) census() Census {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	census := Census{Phases: map[string]int{}, Unreadable: len(t.problems)}
-	for _, phase := range state.Phases() {
-		census.Phases[string(phase)] = 0
-	}
-	for _, c := range t.claims {
-		for _, at := range slices.Concat(c.record.Attachments, c.record.Abandoned) {
-			census.Phases[string(at.Phase)]++
-		}
-		if c.record.StatusOwed {
-			census.Status++
-		}
-	}
-	return census
 }
 
 // Holders implements [devices.Claims].
@@ -263,4 +243,85 @@ func (t *table) PodIn(netns string) string {
 		}
 	}
 	return ""
+}
+
+// Sandbox is a pod's sandbox, as the container runtime describes it.
+type Sandbox struct {
+	ID    string
+	Netns string // path of the network namespace; "" = the host's
+	Pod   state.Pod
+}
+
+// sandbox is a sandbox with the notes of the engine, which the mutex of the table guards.
+type sandbox struct {
+	Sandbox
+	order  int   // higher for newer sandboxes
+	waited bool  // the runtime waits for it to be attached
+	ended  bool  // it was stopped, or given up
+	err    error // why it was given up
+}
+
+// isOf reports whether the sandbox is a pod's.
+func (sb *sandbox) isOf(pod state.Pod) bool { return sb.Pod.UID == pod.UID }
+
+// know puts a sandbox into the table. It keeps the order of one with the same ID. The mutex must be held.
+func (t *table) know(sb *sandbox) *sandbox {
+	if old := t.sandboxes[sb.ID]; old != nil {
+		sb.order = old.order
+	}
+	if sb.order == 0 {
+		t.order++
+		sb.order = t.order
+	}
+	t.sandboxes[sb.ID] = sb
+	return sb
+}
+
+// isListed reports whether a sandbox is known and has not ended. The mutex must be held.
+func (t *table) isListed(id string) bool {
+	sb := t.sandboxes[id]
+	return sb != nil && !sb.ended
+}
+
+// runs reports whether a sandbox has neither ended nor lost its network namespace. The mutex must be held.
+func (t *table) runs(sb *sandbox) bool {
+	return sb != nil && !sb.ended && (sb.Netns == "" || !t.gone[sb.Netns])
+}
+
+// sandboxOf returns the newest sandbox of a pod that runs; nil = none. The mutex must be held.
+func (t *table) sandboxOf(pod types.UID) (newest *sandbox) {
+	for _, sb := range t.sandboxes {
+		if sb.Pod.UID == pod && t.runs(sb) && (newest == nil || sb.order > newest.order) {
+			newest = sb
+		}
+	}
+	return newest
+}
+
+// goalOf returns what events want of a claim, and the sandbox to attach it to. The mutex must be held.
+func (t *table) goalOf(c *claim) (goal, *sandbox) {
+	switch sb := t.sandboxOf(c.pod.UID); {
+	case c.forget:
+		return goal{want: forget}, nil
+	case sb != nil && sb.Netns != "":
+		return goal{attach, sb.ID}, sb
+	}
+	for _, at := range c.record.Attachments {
+		if sb := t.sandboxes[at.Sandbox]; sb != nil && sb.ended {
+			return goal{want: detach}, nil
+		}
+	}
+	return goal{want: keep}, nil
+}
+
+// giveUp ends a sandbox that cannot be attached, and the wait for it. The mutex must be held.
+func (t *table) giveUp(sb *sandbox, why error) {
+	for _, c := range t.claimsOf(sb.Pod) {
+		if _, its := t.goalOf(c); its == sb {
+			c.blame = why.Error()
+		}
+		t.wake(c)
+	}
+	sb.waited, sb.ended, sb.err = false, true, why
+	t.announce()
 }

@@ -40,18 +40,8 @@ func (w *worker) run() {
 
 // work takes one step after the other until nothing is left to do now.
 func (w *worker) work(uid types.UID) {
-	for {
-		c := w.table.find(uid)
-		if c == nil {
-			return
-		}
+	for c := w.table.find(uid); c != nil; c = w.table.find(uid) {
 		s, g, sb := w.next(c)
-		if s.do == wait {
-			w.comeBack(c)
-		}
-		if s.do == wait || s.do == none {
-			return
-		}
 		lane, ok := w.begin(c, s, g)
 		if !ok {
 			return
@@ -65,8 +55,7 @@ func (w *worker) next(c *claim) (step, goal, *sandbox) {
 	w.table.observe(nil, c)
 	w.table.mu.Lock()
 	g, sb := w.table.goalOf(c)
-	now := w.worldOf(c, g)
-	record, stale, before := c.record, c.rewrite, c.open
+	now, record, stale, before := w.worldOf(c, g), c.record, c.rewrite, c.open
 	w.table.mu.Unlock()
 	open := map[int]bool{}
 	for n := range record.Attachments {
@@ -119,17 +108,6 @@ func (w *worker) aroundOf(at *state.Attachment, g goal, due bool) around {
 	}
 }
 
-// comeBack wakes the claim at the end of each back-off.
-func (w *worker) comeBack(c *claim) {
-	w.table.mu.Lock()
-	defer w.table.mu.Unlock()
-	for _, r := range append(slices.Collect(maps.Values(c.late)), c.trouble, retry{after: c.redo}) {
-		if pause := time.Until(r.after); pause > 0 {
-			w.table.queue.AddAfter(c.ref.UID, pause)
-		}
-	}
-}
-
 // A lane keeps slow work of one kind from holding up another.
 type lane int
 
@@ -143,18 +121,15 @@ const (
 
 // laneOf returns the lane of a step. A sandbox that waits for its ADD waits for no other claim's DEL.
 func laneOf(record *state.Claim, s step, sb *sandbox) lane {
-	if sb != nil && sb.waited {
+	isFirst := func(n int) bool { return record.Attachments[n].Tries == 0 }
+	switch {
+	case sb != nil && sb.waited:
 		return fast
-	}
-	switch s.do {
-	case doAdd:
+	case s.do == doAdd:
 		return lateAdd
-	case doDel:
-		if slices.ContainsFunc(s.at, func(n int) bool { return record.Attachments[n].Tries == 0 }) {
-			return del
-		}
-		return delAgain
-	case doAgain:
+	case s.do == doDel && slices.ContainsFunc(s.at, isFirst):
+		return del
+	case s.do == doDel, s.do == doAgain:
 		return delAgain
 	}
 	return fast
@@ -162,11 +137,20 @@ func laneOf(record *state.Claim, s step, sb *sandbox) lane {
 
 func widthOf(l lane) int { return [lanes]int{1 << 30, 16, 32, 4}[l] }
 
-// begin notes that a step is under way, if its lane has room. Otherwise the claim is woken once there is room.
+// begin notes that a step is under way, if its lane has room. Otherwise the claim is woken once there is room, or
+// at the end of each back-off.
 func (w *worker) begin(c *claim, s step, g goal) (lane, bool) {
 	w.table.mu.Lock()
 	defer w.table.mu.Unlock()
-	if w.table.ending && s.do == doAdd {
+	switch {
+	case s.do == none, s.do == doAdd && w.table.ending:
+		return 0, false
+	case s.do == wait:
+		for _, r := range append(slices.Collect(maps.Values(c.late)), c.trouble, retry{after: c.redo}) {
+			if pause := time.Until(r.after); pause > 0 {
+				w.table.queue.AddAfter(c.ref.UID, pause)
+			}
+		}
 		return 0, false
 	}
 	now, sb := w.table.goalOf(c)
