@@ -85,8 +85,7 @@ func atOnce(record *state.Claim, which []int, run func(*state.Attachment) error)
 	return results
 }
 
-// hold leases the device of an attachment. The error names its holder: Multus has attached the pod before the
-// agent hears of it, or a claim has not given the device back.
+// hold leases the device of an attachment. The error names its holder: an attachment of Multus, or another claim.
 func (s *steps) hold(c *claim, at *state.Attachment, sb *sandbox) error {
 	if at.Node == nil {
 		return nil

@@ -17,9 +17,8 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// claim is a claim on record, or what is left of one, and what events want of it. The table's mutex guards all
-// fields but ref and orphans. Only the claim's worker replaces the record. A record never changes, so it may be
-// read without the mutex.
+// claim is a claim on record, or what is left of one. The table's mutex guards all fields but ref and orphans. Only
+// the claim's worker replaces the record. A record itself never changes.
 type claim struct {
 	ref    kubeletplugin.NamespacedObject // never changes
 	record *state.Claim
@@ -203,8 +202,7 @@ func (r *records) put(c *claim, record *state.Claim, step string) error {
 	return nil
 }
 
-// putAnyway is like put, for a step that has been done. If writing fails, the record is saved later. If the agent
-// dies before that, the step is done again.
+// putAnyway is like put, for a step that has been done. If writing fails, the record is saved later.
 func (r *records) putAnyway(c *claim, record *state.Claim, step string) {
 	if err := r.put(c, record, step); err != nil {
 		r.Log.Warn("not on disk yet", "error", err)

@@ -13,8 +13,7 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// delete detaches attachments, all at the same time. It may be repeated until it succeeds: for a plugin, DEL of
-// what is gone is no error.
+// delete detaches attachments, all at the same time. It may be repeated, because DEL of what is gone succeeds.
 func (s *steps) delete(c *claim, which []int) {
 	record := c.record.Clone()
 	s.table.do(func() { c.open = nil })
@@ -82,8 +81,7 @@ func (s *steps) deleted(c *claim, r result) {
 	s.records.putAnyway(c, record, "deleted")
 }
 
-// pause begins the back-off of an attachment after a failure of DEL or of restoring its device. err is nil for a
-// device that may be on its way back.
+// pause begins the back-off of an attachment, after a failure of DEL or of restoring its device: see [retry].
 func (s *steps) pause(c *claim, n int, at *state.Attachment, err error) {
 	what, limit := "DEL", s.DelTries
 	if at.Phase == state.Restoring {
@@ -97,8 +95,7 @@ func (s *steps) pause(c *claim, n int, at *state.Attachment, err error) {
 	s.table.do(func() { c.late[n] = retry{err: err, after: time.Now().Add(pause)} })
 }
 
-// pauseAfter returns how long to wait after the n-th failure. It doubles each time, and all tries together take
-// DelPatience.
+// pauseAfter returns the pause after the n-th failure. It doubles each time; all tries together take DelPatience.
 func (s *steps) pauseAfter(n, tries int) time.Duration {
 	n = max(1, min(n, tries-1))
 	first := float64(s.DelPatience) / max(1, math.Exp2(float64(tries-1))-1)
@@ -111,8 +108,7 @@ func removeInfo(at *state.Attachment) error {
 	return dir.Remove(name)
 }
 
-// letGo ends the leases of an attachment, unless another one in the record still owes the same device: one of a
-// later sandbox, or one whose DEL was given up.
+// letGo ends the leases of an attachment, unless one of another sandbox in the record still owes the same device.
 func (s *steps) letGo(record *state.Claim, at *state.Attachment) error {
 	if slices.ContainsFunc(slices.Concat(record.Attachments, record.Abandoned), func(other state.Attachment) bool {
 		return other.Owes() && other.Part() == at.Part() && other.Sandbox != at.Sandbox
@@ -132,16 +128,11 @@ func (s *steps) letGoAll(c *claim, which []int) {
 }
 
 const (
-	// restoreTries is after how many failures restoring a device is given up. They take as long as the tries of
-	// DEL, and the first ones a fraction of a second.
-	restoreTries = 10
-	// slowTries is after how many failures a missing device is logged. Before that, the kernel may still be
-	// ending its network namespace.
-	slowTries = 4
+	restoreTries = 10 // failures after which restoring is given up; the first pauses are fractions of a second
+	slowTries    = 4  // failures before a missing device is logged: the kernel may still be ending its namespace
 )
 
-// restore makes devices what they were before their sandboxes had them. It does not wait for a device that is not
-// back: it is called again.
+// restore makes devices what they were before ADD. It is called again for a device that is not back yet.
 func (s *steps) restore(c *claim, which []int) {
 	record := c.record.Clone()
 	for _, n := range which {

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/devinfo/store"
@@ -37,11 +38,9 @@ type Options struct {
 
 	Netns     func(path string) error      // [link.CheckNetns]
 	Unexposed func(root, dir string) error // [private.UnexposedBelow]
-	// Status sends the devices of a claim to the API server. It is called until it succeeds or has become
-	// pointless: see [status.Retry].
+	// Status sends the devices of a claim to the API server. It is called again as [status.Retry] says.
 	Status func(context.Context, status.Report) error
-	// Read reads a claim from the API server. It returns nil if the claim was deleted, or if its name is
-	// another claim's.
+	// Read reads a claim from the API server. It returns nil if no claim has this name and UID.
 	Read   func(ctx context.Context, claim kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error)
 	Notify func(Notice)
 
@@ -98,8 +97,7 @@ type Metadata interface {
 	UpdateRequestMetadata(ctx context.Context, namespace, claim string, uid types.UID, request string, devices []kubeletplugin.Device) error
 }
 
-// New reads the state directory and locks it for this process. It touches neither networks nor the
-// runtime before [Engine.Run] and [Engine.StartSandbox].
+// New reads the state directory and locks it for this process. It runs nothing before [Engine.Run].
 func New(o Options) (*Engine, error) {
 	o.DelTries = cmp.Or(o.DelTries, DefaultDelTries)
 	o.DelPatience = cmp.Or(o.DelPatience, DefaultDelPatience)
@@ -120,7 +118,8 @@ func New(o Options) (*Engine, error) {
 	o.Node.Use(e.table)
 	e.metrics = newMetrics(o.Metrics, e.Census)
 	e.notices = &notices{notify: o.Notify, told: map[Notice]time.Time{}}
-	e.reports = newReports(o, e.table)
+	e.reports = &reports{o, e.table, workqueue.NewTypedRateLimitingQueue(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](firstReport, longestReport))}
 	e.records = &records{Options: o, table: e.table, files: files, reports: e.reports}
 	e.gate = &gate{Options: o, table: e.table, kind: kind, specs: store.Open(o.CDIDir)}
 	e.steps = &steps{

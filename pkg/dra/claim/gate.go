@@ -34,8 +34,7 @@ type gate struct {
 	metadata Metadata // nil = not enabled
 }
 
-// gateName is valid in the name of a CDI device and of a file: UIDs and the names of requests and devices
-// consist of letters, digits and '-'.
+// gateName is valid in names of CDI devices and of files: all of it is letters, digits, '-' and '_'.
 func gateName(uid types.UID, at *state.Attachment) string {
 	name := string(uid) + "_" + strings.ReplaceAll(resourceclaim.BaseRequestRef(at.Request), "/", "_")
 	switch {
@@ -160,8 +159,7 @@ func (g *gate) guard(c *claim, at *state.Attachment, spec *specs.Spec) (err erro
 	return err
 }
 
-// mountable returns the path of the device-info file, which the runtime mounts later; "" if somebody could put a
-// link in its place until then.
+// mountable returns the path of the device-info file; "" if a link could replace it before the runtime mounts it.
 func (g *gate) mountable(c *claim, at *state.Attachment) string {
 	if err := g.Unexposed(cmp.Or(g.HostRoot, "/"), filepath.Dir(at.InfoFile)); err != nil {
 		g.Log.Warn("not handed to the containers", "claim", c.ref, "request", at.Request, "file", at.InfoFile, "why", err,

@@ -16,9 +16,8 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// Prepare records what a claim asks for, and refuses what cannot be done. It runs no CNI plugin: there is no
-// network namespace yet. Preparing again returns what is on record. A claim that is allocated again keeps its
-// UID: its former record ends first.
+// Prepare records a claim, and refuses what cannot be done. It runs no CNI plugin: there is no network namespace
+// yet. A claim that is allocated again keeps its UID: its former record ends first.
 func (e *Engine) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (devices []kubeletplugin.Device, err error) {
 	defer e.metrics.event("Prepare", time.Now(), &err)
 	if former := e.formerOf(claim); former != nil {
@@ -78,8 +77,7 @@ func (e *Engine) formerOf(asked *resourceapi.ResourceClaim) *claim {
 	return c
 }
 
-// admit puts a claim into the table. Interface names are checked and taken under one lock, because two
-// claims of a pod may be prepared at the same time.
+// admit puts a claim into the table. Another claim of its pod may be prepared at the same time.
 func (e *Engine) admit(ctx context.Context, asked *resourceapi.ResourceClaim, own devices.Allocation) (*claim, error) {
 	pods, err := cniconfig.Pods(asked)
 	if err != nil {
@@ -122,8 +120,7 @@ func (e *Engine) admit(ctx context.Context, asked *resourceapi.ResourceClaim, ow
 	return c, nil
 }
 
-// Unprepare removes the record of a claim, after any DEL that it owes. An unknown claim is no error. After an
-// error the kubelet tries again.
+// Unprepare removes the record of a claim, after any DEL that it owes. An unknown claim is no error.
 func (e *Engine) Unprepare(ctx context.Context, uid types.UID) (err error) {
 	defer e.metrics.event("Unprepare", time.Now(), &err)
 	var c *claim

@@ -63,8 +63,7 @@ func (m *metrics) exec(verb string, took time.Duration, err error) {
 	}
 }
 
-// event counts one call by the runtime, named as NRI names it, or by the kubelet, "Prepare" or
-// "Unprepare". Use it as defer a.metrics.event("Name", time.Now(), &err).
+// event counts one call by the runtime or the kubelet. Use it as defer e.metrics.event("Name", time.Now(), &err).
 func (m *metrics) event(name string, began time.Time, err *error) {
 	m.events.WithLabelValues(name).Observe(time.Since(began).Seconds())
 	if *err != nil {

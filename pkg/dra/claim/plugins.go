@@ -26,8 +26,7 @@ import (
 // says what was run, so the files of libcni are removed before it could read them again.
 type plugins struct{ Options }
 
-// add runs ADD and returns the result in the network's version. It returns when the plugins have ended, because
-// nobody knows what a killed plugin has left.
+// add runs ADD and returns the result. It does not end the plugins: nobody knows what a killed one has left.
 func (p *plugins) add(key string, at *state.Attachment) (json.RawMessage, error) {
 	n, unlock, err := p.open(key, at, at.Netns)
 	if err != nil {
@@ -184,8 +183,7 @@ func reasoned(err error, format string, args ...any) error {
 	return &cniexec.Error{Reason: reasonOf(err), Err: fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)}
 }
 
-// reasonOf returns "" for nil. An error without a reason comes from libcni, about what a plugin printed, unless it
-// is about a file.
+// reasonOf returns "" for nil. Errors without a reason are libcni's, about what a plugin printed or about a file.
 func reasonOf(err error) cniexec.Reason {
 	run, is := errors.AsType[*cniexec.Error](err)
 	switch {

@@ -32,13 +32,7 @@ type reports struct {
 	queue workqueue.TypedRateLimitingInterface[types.UID] // claims whose status may be owed
 }
 
-func newReports(o Options, t *table) *reports {
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](firstReport, longestReport)
-	return &reports{o, t, workqueue.NewTypedRateLimitingQueue(limiter)}
-}
-
-// run sends the status of the claims in the queue until ctx ends, each with a back-off of its own. Reports that
-// are still owed then are on record.
+// run sends the status of the claims in the queue until ctx ends, each with a back-off of its own.
 func (r *reports) run(ctx context.Context) {
 	var workers sync.WaitGroup
 	for range reportsAtOnce {
@@ -94,9 +88,8 @@ func (r *reports) send(ctx context.Context, uid types.UID) {
 // devices returns all devices of a claim that have a status.
 func (r *reports) devices(c *claim) []resourceapi.AllocatedDeviceStatus {
 	list := []resourceapi.AllocatedDeviceStatus{}
-	for n := range c.record.Attachments {
-		at := &c.record.Attachments[n]
-		d := metadata.Device{Driver: r.Driver, Pool: at.Pool, Name: at.Device, ShareID: at.ShareID, Since: at.Ready.Since, Shown: shown(at)}
+	for _, at := range c.record.Attachments {
+		d := metadata.Device{Driver: r.Driver, Pool: at.Pool, Name: at.Device, ShareID: at.ShareID, Since: at.Ready.Since, Shown: shown(&at)}
 		switch {
 		case at.Phase == state.Added && at.Metadata != nil:
 			list = append(list, d.Attached(at.Result, at.Metadata.NetworkData)) // describe has warned

@@ -14,9 +14,8 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// A claim belongs to one pod (Device Configuration API). Several pods may name a claim that is not made
-// from a template. The kubelet prepares it for the first of them and does not tell the driver of the
-// others, so the driver reads such claims when a sandbox starts.
+// A claim belongs to one pod (Device Configuration API). Several pods may name a claim that is not made from a
+// template. The kubelet prepares it for the first of them only, so the driver reads it when a sandbox starts.
 
 const (
 	readLimit  = 500 * time.Millisecond // for the claims that a new sandbox waits for
@@ -29,8 +28,7 @@ type reservations struct {
 	table *table
 }
 
-// ask reads the claims that a new sandbox's pod may have and that are recorded for other pods. The
-// error refuses the sandbox: another pod's sandbox has one that is reserved for this pod.
+// ask reads the claims of other pods that a new sandbox's pod may have. An error refuses the sandbox.
 func (r *reservations) ask(ctx context.Context, sb *sandbox) error {
 	r.table.do(func() { r.table.know(sb) })
 	others := r.table.all(func(c *claim) bool {
@@ -124,8 +122,7 @@ func (t *table) isIdle(c *claim) bool {
 		!slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return t.runs(t.sandboxes[at.Sandbox]) })
 }
 
-// reserve gives a claim that no sandbox has to one of the pods that it is reserved for: to one whose sandbox
-// runs, else to its former pod, else to the first one. The mutex must be held.
+// reserve gives a claim that no sandbox has to one of the pods that it is reserved for. The mutex must be held.
 func (t *table) reserve(c *claim, pods []state.Pod) {
 	running := slices.IndexFunc(pods, func(p state.Pod) bool { return t.sandboxOf(p.UID) != nil })
 	switch {
@@ -145,8 +142,7 @@ func (t *table) give(c *claim, pod state.Pod) {
 	}
 }
 
-// isInUse reports whether a sandbox has a claim, or may have it: a runtime does not list sandboxes
-// of whose state it is not sure. The mutex must be held.
+// isInUse reports whether a sandbox, listed by the runtime or not, may have a claim. The mutex must be held.
 func (t *table) isInUse(c *claim) bool {
 	return !t.synced && !c.fresh || t.sandboxOf(c.pod.UID) != nil || slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool {
 		if at.Phase != state.Adding && at.Phase != state.Added {

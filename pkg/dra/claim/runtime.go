@@ -10,8 +10,7 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// margin is what a handler leaves of its deadline, to return an error in time: after the deadline the
-// runtime starts the pod without waiting for an answer.
+// margin is the time before its deadline in which a handler returns: after it the runtime starts the pod anyway.
 const margin = 300 * time.Millisecond
 
 // budget returns a context with the time that a handler has.
@@ -25,9 +24,8 @@ func budget(ctx context.Context) (context.Context, context.CancelFunc) {
 var errTooLate = errors.New("the CNI plugins take longer than the container runtime waits, and what they did is undone: " +
 	"find out why, raise plugin_request_timeout in the NRI settings of the runtime, or have the DeviceClass say attach: Late")
 
-// StartSandbox attaches a pod to the networks of its claims that are not attached late, before its containers
-// are made. An error makes the runtime give the sandbox up. Then, or when the time is up, the networks are
-// detached again. A CNI plugin that runs is not killed: DEL is run when it has ended.
+// StartSandbox attaches a pod to the networks of its claims that are not attached late, before its containers are
+// made. An error makes the runtime give the sandbox up. Its networks are detached when the plugins have ended.
 func (e *Engine) StartSandbox(ctx context.Context, started Sandbox) (err error) {
 	began := time.Now()
 	ctx, cancel := budget(ctx)
@@ -94,14 +92,12 @@ func (e *Engine) arrive(ctx context.Context, sb *sandbox) (list []*claim, err er
 	return list, nil
 }
 
-// isAttached reports whether a sandbox has all networks that it waits for. The error says why it will not have
-// them in time. The mutex must be held.
+// isAttached reports whether a sandbox has the networks that it waits for, or why not. The mutex must be held.
 func (e *Engine) isAttached(sb *sandbox, claims []*claim) (bool, error) {
 	all := true
 	for _, c := range claims {
 		lacks := c.gone || !sb.isOf(c.record.Pod)
-		for n := range c.record.Attachments {
-			at := &c.record.Attachments[n]
+		for n, at := range c.record.Attachments {
 			ready := at.Bare() || at.Phase == state.Added && at.Sandbox == sb.ID
 			lacks = lacks || !at.Late && !(ready && c.open[n])
 		}

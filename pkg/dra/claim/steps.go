@@ -119,17 +119,16 @@ func (s *steps) reopen(c *claim, which []int) error {
 // release frees what attachments without pending work still hold: the gates of devices without a network, and
 // leases that were taken for an ADD before which the process was killed.
 func (s *steps) release(c *claim) error {
-	for n := range c.record.Attachments {
-		at := &c.record.Attachments[n]
+	for _, at := range c.record.Attachments {
 		var err error
 		if at.Bare() {
-			err = s.gate.closeGate(c.record, at)
+			err = s.gate.closeGate(c.record, &at)
 		}
 		if err == nil {
-			err = s.letGo(c.record, at)
+			err = s.letGo(c.record, &at)
 		}
 		if err != nil {
-			return c.about(at, err)
+			return c.about(&at, err)
 		}
 	}
 	return nil

@@ -66,8 +66,7 @@ func (t *table) do(f func()) {
 // wake has the claim looked at. The mutex may be held.
 func (t *table) wake(c *claim) { t.queue.Add(c.ref.UID) }
 
-// rouse wakes a claim that somebody waits for. It ends the back-off, but not that of DELs. The mutex must be
-// held.
+// rouse wakes a claim, and ends its back-off, but not those of DELs. The mutex must be held.
 func (t *table) rouse(c *claim) {
 	c.trouble = retry{}
 	t.backOff.Forget(c.ref.UID)
@@ -106,8 +105,7 @@ func (t *table) await(ctx context.Context, holds func() (bool, error)) error {
 	}
 }
 
-// observe finds out which network namespaces exist of the sandboxes of claims and pods. Call it, without
-// the mutex, before a decision that depends on them.
+// observe notes which network namespaces of claims and pods exist. Call it before decisions that depend on them.
 func (t *table) observe(pods []state.Pod, claims ...*claim) {
 	gone := map[string]bool{}
 	t.do(func() {
@@ -157,10 +155,9 @@ func (t *table) sweep() {
 }
 
 // find returns a claim; nil = it is unknown.
-func (t *table) find(uid types.UID) *claim {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.claims[uid]
+func (t *table) find(uid types.UID) (c *claim) {
+	t.do(func() { c = t.claims[uid] })
+	return c
 }
 
 // all returns the claims for which is reports true. The mutex is held while it is called.

@@ -21,8 +21,7 @@ type worker struct {
 	waiting [lanes][]*claim // for room in a lane; a claim may be in it twice
 }
 
-// run starts a goroutine for each claim that was woken. The queue returns a claim only after its previous
-// goroutine has ended.
+// run starts a goroutine for each claim that was woken. The queue holds a claim back until its last one has ended.
 func (w *worker) run() {
 	var workers sync.WaitGroup
 	for {
@@ -58,15 +57,14 @@ func (w *worker) next(c *claim) (step, goal, *sandbox) {
 	now, record, stale, before := w.worldOf(c, g), c.record, c.rewrite, c.open
 	w.table.mu.Unlock()
 	open := map[int]bool{}
-	for n := range record.Attachments {
-		at := &record.Attachments[n]
-		open[n] = (at.Phase == state.Added || at.Bare()) && w.steps.gate.isOpen(record, at)
+	for n, at := range record.Attachments {
+		open[n] = (at.Phase == state.Added || at.Bare()) && w.steps.gate.isOpen(record, &at)
 		now.attachments[n].open = open[n] && !stale
 	}
-	for n := range record.Abandoned {
-		at, around := &record.Abandoned[n], &now.abandoned[n]
-		around.cleared = w.steps.records.files.IsCleared(c.ref.UID, at)
-		around.taken = around.taken || around.due && w.steps.isGivenBare(at)
+	for n, at := range record.Abandoned {
+		around := &now.abandoned[n]
+		around.cleared = w.steps.records.files.IsCleared(c.ref.UID, &at)
+		around.taken = around.taken || around.due && w.steps.isGivenBare(&at)
 	}
 	if !maps.Equal(open, before) {
 		w.table.do(func() {
@@ -85,11 +83,11 @@ func (w *worker) worldOf(c *claim, g goal) world {
 		blamed:   c.blame != "",
 		reported: c.record.StatusOwed && c.sent != nil && reflect.DeepEqual(c.sent, w.steps.reports.devices(c)),
 	}
-	for n := range c.record.Attachments {
-		now.attachments = append(now.attachments, w.aroundOf(&c.record.Attachments[n], g, !time.Before(c.late[n].after)))
+	for n, at := range c.record.Attachments {
+		now.attachments = append(now.attachments, w.aroundOf(&at, g, !time.Before(c.late[n].after)))
 	}
-	for n := range c.record.Abandoned {
-		now.abandoned = append(now.abandoned, around{due: !time.Before(c.redo), taken: w.table.isTaken(c, &c.record.Abandoned[n])})
+	for _, at := range c.record.Abandoned {
+		now.abandoned = append(now.abandoned, around{due: !time.Before(c.redo), taken: w.table.isTaken(c, &at)})
 	}
 	return now
 }
