@@ -78,10 +78,7 @@ func atOnce(record *state.Claim, which []int, run func(*state.Attachment) error)
 			results <- result{n, at, err}
 		})
 	}
-	go func() {
-		runs.Wait()
-		close(results)
-	}()
+	go func() { runs.Wait(); close(results) }()
 	return results
 }
 

@@ -56,7 +56,7 @@ type retry struct {
 
 // known returns a claim with that record.
 func known(record *state.Claim) *claim {
-	c := &claim{record: record, pod: record.Pod, orphans: map[string]bool{}, late: map[int]retry{}}
+	c := &claim{record: record, pod: record.Pod, open: map[int]bool{}, orphans: map[string]bool{}, late: map[int]retry{}}
 	c.ref.Namespace, c.ref.Name, c.ref.UID = record.Namespace, record.Name, record.UID
 	for _, at := range record.Attachments {
 		c.orphans[at.IfName] = at.Phase == state.Adding || at.Phase == state.Deleting

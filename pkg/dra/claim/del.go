@@ -16,7 +16,7 @@ import (
 // delete detaches attachments, all at the same time. It may be repeated, because DEL of what is gone succeeds.
 func (s *steps) delete(c *claim, which []int) {
 	record := c.record.Clone()
-	s.table.do(func() { c.open = nil })
+	s.table.do(func() { c.open = map[int]bool{} })
 	for _, n := range which {
 		record.Attachments[n].Phase = state.Deleting
 	}

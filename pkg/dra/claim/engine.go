@@ -193,9 +193,6 @@ func (e *Engine) Census() Census {
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
 	census := Census{Phases: map[string]int{}, Unreadable: len(e.table.problems)}
-	for _, phase := range state.Phases() {
-		census.Phases[string(phase)] = 0
-	}
 	for _, c := range e.table.claims {
 		for _, at := range slices.Concat(c.record.Attachments, c.record.Abandoned) {
 			census.Phases[string(at.Phase)]++

@@ -63,9 +63,6 @@ func (g *gate) open(c *claim, which []int) error {
 		}
 	}
 	g.table.do(func() {
-		if c.open == nil {
-			c.open = map[int]bool{}
-		}
 		for _, n := range which {
 			c.open[n] = true
 		}

@@ -115,7 +115,7 @@ func (e *Engine) admit(ctx context.Context, asked *resourceapi.ResourceClaim, ow
 		return nil, fmt.Errorf("claim %s: it has changed since it was read: prepare it again", c.ref)
 	}
 	e.table.reserve(c, pods)
-	c.forget, c.version, c.open = false, asked.ResourceVersion, nil // the worker looks anew
+	c.forget, c.version, c.open = false, asked.ResourceVersion, map[int]bool{} // the worker looks again
 	e.table.rouse(c)
 	return c, nil
 }

@@ -37,11 +37,7 @@ func (r *reports) run(ctx context.Context) {
 	var workers sync.WaitGroup
 	for range reportsAtOnce {
 		workers.Go(func() {
-			for {
-				uid, shutdown := r.queue.Get()
-				if shutdown {
-					return
-				}
+			for uid, shutdown := r.queue.Get(); !shutdown; uid, shutdown = r.queue.Get() {
 				r.send(ctx, uid)
 			}
 		})

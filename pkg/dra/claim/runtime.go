@@ -85,7 +85,7 @@ func (e *Engine) arrive(ctx context.Context, sb *sandbox) (list []*claim, err er
 			return nil, fmt.Errorf("claim %s: unprepared meanwhile", c.ref)
 		case e.table.sandboxOf(sb.Pod.UID) == sb:
 			list = append(list, c)
-			sb.waited, c.open = true, nil // the worker looks anew
+			sb.waited, c.open = true, map[int]bool{} // the worker looks again
 			e.table.rouse(c)
 		}
 	}

@@ -213,10 +213,8 @@ func (t *table) Holders() (list []devices.Holder) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for uid, c := range t.claims {
-		for _, attachments := range [][]state.Attachment{c.record.Attachments, c.record.Abandoned} {
-			for n := range attachments {
-				list = append(list, devices.Holder{Claim: uid, Attachment: &attachments[n]})
-			}
+		for _, at := range slices.Concat(c.record.Attachments, c.record.Abandoned) {
+			list = append(list, devices.Holder{Claim: uid, Attachment: &at})
 		}
 	}
 	return list

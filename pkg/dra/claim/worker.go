@@ -24,11 +24,7 @@ type worker struct {
 // run starts a goroutine for each claim that was woken. The queue holds a claim back until its last one has ended.
 func (w *worker) run() {
 	var workers sync.WaitGroup
-	for {
-		uid, shutdown := w.table.queue.Get()
-		if shutdown {
-			break
-		}
+	for uid, shutdown := w.table.queue.Get(); !shutdown; uid, shutdown = w.table.queue.Get() {
 		workers.Go(func() {
 			defer w.table.queue.Done(uid)
 			w.work(uid)
@@ -110,12 +106,14 @@ func (w *worker) aroundOf(at *state.Attachment, g goal, due bool) around {
 type lane int
 
 const (
-	fast    lane = iota // what a handler waits for, and what takes no time: any number at once
+	fast    lane = iota // what a handler waits for, and what takes no time
 	lateAdd             // ADDs that only containers wait for
 	del                 // the first DEL of an attachment
 	delAgain
 	lanes
 )
+
+var widths = [lanes]int{fast: 1 << 30, lateAdd: 16, del: 32, delAgain: 4} // steps at once
 
 // laneOf returns the lane of a step. A sandbox that waits for its ADD waits for no other claim's DEL.
 func laneOf(record *state.Claim, s step, sb *sandbox) lane {
@@ -132,8 +130,6 @@ func laneOf(record *state.Claim, s step, sb *sandbox) lane {
 	}
 	return fast
 }
-
-func widthOf(l lane) int { return [lanes]int{1 << 30, 16, 32, 4}[l] }
 
 // begin notes that a step is under way, if its lane has room. Otherwise the claim is woken once there is room, or
 // at the end of each back-off.
@@ -158,7 +154,7 @@ func (w *worker) begin(c *claim, s step, g goal) (lane, bool) {
 		return 0, false
 	}
 	l := laneOf(c.record, s, sb)
-	if w.used[l] >= widthOf(l) {
+	if w.used[l] >= widths[l] {
 		w.waiting[l] = append(w.waiting[l], c)
 		return 0, false
 	}
