@@ -12,8 +12,7 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// abandon gives up what cannot be deleted: the claim ends, or goes on with another sandbox, and DEL
-// is tried at the agent's start and every [Retries.AbandonedEvery].
+// abandon gives up DELs, so that the claim can end or go on. They are tried again at start and periodically.
 func (s *steps) abandon(c *claim, which []int) error {
 	record := c.record.Clone()
 	for _, n := range which {
@@ -52,8 +51,7 @@ func (s *steps) mourn(c *claim, at *state.Attachment) {
 	s.notices.tell(podOf(at), reason, fmt.Sprintf("claim %s, request %s: %s has failed %d times and is given up: %s", c.name(), at.Request, what, at.Tries, at.DelError))
 }
 
-// deleteAgain tries the DELs of what was abandoned once more, one after the other: two of them may be of
-// one device.
+// deleteAgain tries abandoned DELs again, one after the other, because two of them may be of one device.
 func (s *steps) deleteAgain(c *claim, which []int) {
 	record := c.record.Clone()
 	for _, n := range slices.Backward(which) {
@@ -80,18 +78,16 @@ func (s *steps) deleteAgain(c *claim, which []int) {
 	s.unmark(former, record)
 }
 
-// settle takes an abandoned attachment, which owes nothing any more, out of a record.
+// settle removes an abandoned attachment that owes nothing any more from a record.
 func (s *steps) settle(record *state.Claim, n int) error {
-	at := record.Abandoned[n]
-	record.Abandoned = slices.Delete(record.Abandoned, n, n+1)
-	err := s.letGo(record, &at)
-	if err != nil {
-		record.Abandoned = slices.Insert(record.Abandoned, n, at)
+	err := s.letGo(record, &record.Abandoned[n])
+	if err == nil {
+		record.Abandoned = slices.Delete(record.Abandoned, n, n+1)
 	}
 	return err
 }
 
-// clear forgets what was abandoned, as an administrator wants it, without a DEL.
+// clear forgets abandoned attachments without a DEL, as an administrator wants it.
 func (s *steps) clear(c *claim, which []int) error {
 	record := c.record.Clone()
 	for _, n := range slices.Backward(which) {
@@ -109,7 +105,7 @@ func (s *steps) clear(c *claim, which []int) error {
 	return nil
 }
 
-// unmark removes what an administrator has left to have attachments cleared that a record has no more.
+// unmark removes the marks by which an administrator had attachments cleared.
 func (s *steps) unmark(former, record *state.Claim) {
 	for _, at := range former.Abandoned {
 		if !slices.ContainsFunc(record.Abandoned, func(other state.Attachment) bool { return other.Sandbox == at.Sandbox && other.IfName == at.IfName }) {
@@ -120,8 +116,7 @@ func (s *steps) unmark(former, record *state.Claim) {
 	}
 }
 
-// isGivenBare says whether the containers of another claim have the device of an abandoned attachment,
-// without a network of ours.
+// isGivenBare reports whether a claim has the device of an abandoned attachment, without a network.
 func (s *steps) isGivenBare(at *state.Attachment) bool {
 	var records []*state.Claim
 	s.table.do(func() {

@@ -48,8 +48,7 @@ func (s *steps) add(c *claim, which []int, sb *sandbox) error {
 		}
 	}
 	if err := s.records.put(c, record, "adding"); err != nil {
-		s.letGoAll(c, which)
-		return s.notAdded(c, which[0], sb, onNode(err))
+		return refused(which[0], onNode(err))
 	}
 	var errs []error
 	for r := range atOnce(record, which, func(at *state.Attachment) error { return s.addNetwork(record.UID, at) }) {

@@ -19,8 +19,8 @@ func sameDevice(a, b *state.Attachment) bool {
 	return one != "" && one == other && (a.Exclusive() || b.Exclusive())
 }
 
-// otherClaim is an error if another claim has not given back the device of an attachment:
-// its pod may have been deleted by force, or its DEL, though it was given up, be under way.
+// otherClaim returns an error if another claim has not given back the device of an attachment: its pod was deleted
+// by force, or its DEL was given up and runs again.
 func (t *table) otherClaim(c *claim, at *state.Attachment) error {
 	if at.Node.Shared() {
 		return nil
@@ -51,21 +51,15 @@ func (t *table) oldNote(at *state.Attachment) devices.Note {
 	return nil
 }
 
-// isTaken says whether the device of an abandoned attachment is another attachment's by now, or is
-// about to be: its DEL would take the device away from that. Nor do the DELs of two that were
-// abandoned meet, of which each restores the device. The mutex must be held.
+// isTaken reports whether another attachment has the device of an abandoned one, is about to get it, or runs DEL
+// for it: another DEL would take the device away. The mutex must be held.
 func (t *table) isTaken(c *claim, at *state.Attachment) bool {
 	for _, other := range t.claims {
 		busy := other.doing == doAdd || other.doing == doOpen
-		for n := range other.record.Attachments {
-			if held := &other.record.Attachments[n]; sameDevice(held, at) && (held.Owes() || busy) {
-				return true
-			}
-		}
-		for n := range other.record.Abandoned {
-			if other != c && other.doing == doAgain && sameDevice(&other.record.Abandoned[n], at) {
-				return true
-			}
+		has := func(held state.Attachment) bool { return sameDevice(&held, at) && (held.Owes() || busy) }
+		again := other != c && other.doing == doAgain
+		if slices.ContainsFunc(other.record.Attachments, has) || again && slices.ContainsFunc(other.record.Abandoned, has) {
+			return true
 		}
 	}
 	return false
