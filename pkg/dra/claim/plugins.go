@@ -27,14 +27,12 @@ import (
 type plugins struct{ Options }
 
 // add runs ADD and returns the result. It does not end the plugins: nobody knows what a killed one has left.
-func (p *plugins) add(key string, at *state.Attachment) (json.RawMessage, error) {
-	n, unlock, err := p.open(key, at, at.Netns)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	result, err := n.Add(nil)
-	return result, reasoned(err, "network %s: ADD", at.Network)
+func (p *plugins) add(key string, at *state.Attachment) (result json.RawMessage, err error) {
+	err = p.run("ADD", key, at, at.Netns, func(n *cniexec.Network) (err error) {
+		result, err = n.Add(nil)
+		return err
+	})
+	return result, err
 }
 
 // check returns an error if a plugin of a network is missing. Then none of them must be run.
@@ -55,39 +53,36 @@ func (p *plugins) check(at *state.Attachment) error {
 // del runs DEL as ADD was run, with its result. If the network namespace is gone, netns is "", and gone is its
 // former path. If a plugin is missing, the DEL of the others is run.
 func (p *plugins) del(key string, at *state.Attachment, netns, gone string) error {
-	n, unlock, err := p.open(key, at, netns)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	n.Exec = resetting{n.Exec, gone}
-	errs := n.Del(at.Result, func(err error) bool { return reasonOf(err) != cniexec.ReasonMissing })
-	slices.Reverse(errs) // one that is missing is the lesser trouble
-	return reasoned(errors.Join(errs...), "network %s: DEL", at.Network)
+	return p.run("DEL", key, at, netns, func(n *cniexec.Network) error {
+		n.Exec = resetting{n.Exec, gone}
+		errs := n.Del(at.Result, func(err error) bool { return reasonOf(err) != cniexec.ReasonMissing })
+		slices.Reverse(errs) // one that is missing is the lesser trouble
+		return errors.Join(errs...)
+	})
 }
 
-// open makes the attachment's directory again, and locks a file in it, which the plugins inherit.
-func (p *plugins) open(key string, at *state.Attachment, netns string) (n *cniexec.Network, unlock func(), err error) {
+// run makes the attachment's directory again, and calls f with a lock on a file in it, which the plugins inherit.
+func (p *plugins) run(verb, key string, at *state.Attachment, netns string, f func(*cniexec.Network) error) error {
 	list, err := libcni.NetworkConfFromBytes(at.List)
 	if err != nil {
-		return nil, nil, reasoned(err, "network %s: configuration", at.Network)
+		return reasoned(err, "network %s: configuration", at.Network)
 	}
 	if err := p.forget(key); err != nil {
-		return nil, nil, err
+		return err
 	}
 	lock, err := private.Open(p.dir(key)).WriteLocked(running, nil)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
+	defer private.Unlock(lock)
 	capabilities := map[string]any{"CNIDeviceInfoFile": at.InfoFile}
 	for name, value := range at.Capabilities {
 		capabilities[name] = value
 	}
-	n = &cniexec.Network{
+	return reasoned(f(&cniexec.Network{
 		List: list, Dirs: p.CNIBinDirs, Exec: p.runner(lock), Cache: filepath.Join(p.dir(key), "libcni"),
 		Runtime: &libcni.RuntimeConf{ContainerID: at.Sandbox, NetNS: netns, IfName: at.IfName, Args: at.Args, CapabilityArgs: capabilities},
-	}
-	return n, func() { private.Unlock(lock) }, nil
+	}), "network %s: %s", at.Network, verb)
 }
 
 // runner runs plugins, which inherit a lock.
