@@ -64,7 +64,6 @@ func known(record *state.Claim) *claim {
 	return c
 }
 
-// isFor reports whether the claim belongs to a pod.
 func (c *claim) isFor(pod state.Pod) bool { return c.pod.UID == pod.UID }
 
 // isOpenBare reports whether the gates are open of the devices that the claim brings no network for.
@@ -110,7 +109,6 @@ func (c *claim) about(at *state.Attachment, err error) error {
 	return fmt.Errorf("claim %s, request %s: %w", c.ref, at.Request, err)
 }
 
-// name of the claim, for people.
 func (c *claim) name() string { return c.ref.Namespace + "/" + c.ref.Name }
 
 func newRecord(claim *resourceapi.ResourceClaim, pod state.Pod, networks []cniconfig.Network) *state.Claim {

@@ -82,27 +82,22 @@ func (s *steps) deleted(c *claim, r result) {
 }
 
 // pause begins the back-off of an attachment, after a failure of DEL or of restoring its device: see [retry].
-func (s *steps) pause(c *claim, n int, at *state.Attachment, err error) {
+func (s *steps) pause(c *claim, place int, at *state.Attachment, err error) {
 	what, limit := "DEL", s.DelTries
 	if at.Phase == state.Restoring {
 		what, limit = "restoring it", restoreTries
 	}
-	pause := s.pauseAfter(at.Tries, limit)
+	// The pause doubles each time, and all tries together take DelPatience.
+	n := max(1, min(at.Tries, limit-1))
+	first := float64(s.DelPatience) / max(1, math.Exp2(float64(limit-1))-1)
+	pause := time.Duration(first * math.Exp2(float64(n-1)))
 	if err != nil {
 		err = fmt.Errorf("%w; %s is tried again in %v; once the network namespace is gone and it has failed %d times (now %d) it is given up",
 			err, what, pause.Round(time.Second), limit, at.Tries)
 	}
-	s.table.do(func() { c.late[n] = retry{err: err, after: time.Now().Add(pause)} })
+	s.table.do(func() { c.late[place] = retry{err: err, after: time.Now().Add(pause)} })
 }
 
-// pauseAfter returns the pause after the n-th failure. It doubles each time; all tries together take DelPatience.
-func (s *steps) pauseAfter(n, tries int) time.Duration {
-	n = max(1, min(n, tries-1))
-	first := float64(s.DelPatience) / max(1, math.Exp2(float64(tries-1))-1)
-	return time.Duration(first * math.Exp2(float64(n-1)))
-}
-
-// removeInfo removes the device-info file, which the plugin that wrote it may have left.
 func removeInfo(at *state.Attachment) error {
 	dir, name := infoOf(at)
 	return dir.Remove(name)

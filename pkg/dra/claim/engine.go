@@ -119,7 +119,7 @@ func New(o Options) (*Engine, error) {
 	e.metrics = newMetrics(o.Metrics, e.Census)
 	e.notices = &notices{notify: o.Notify, told: map[Notice]time.Time{}}
 	e.reports = &reports{o, e.table, workqueue.NewTypedRateLimitingQueue(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](firstReport, longestReport))}
+		workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](500*time.Millisecond, 5*time.Minute))}
 	e.records = &records{Options: o, table: e.table, files: files, reports: e.reports}
 	e.gate = &gate{Options: o, table: e.table, kind: kind, specs: store.Open(o.CDIDir)}
 	e.steps = &steps{

@@ -46,7 +46,6 @@ func gateName(uid types.UID, at *state.Attachment) string {
 	return name
 }
 
-// file returns the name of the CDI spec of an attachment.
 func (g *gate) file(record *state.Claim, at *state.Attachment) string {
 	return cdispec.FileName(g.kind, gateName(record.UID, at))
 }
@@ -88,7 +87,6 @@ func (g *gate) writeMetadata(c *claim, at *state.Attachment) error {
 	return err
 }
 
-// openGate writes the CDI spec of an attachment.
 func (g *gate) openGate(c *claim, at *state.Attachment) error {
 	name := gateName(c.ref.UID, at)
 	edits := cdispec.Device{Kind: g.kind, Name: name, IfName: at.IfName}

@@ -105,7 +105,6 @@ func (p *plugins) await(key string) {
 
 const running = "running" // the file that the plugins of an attachment have locked
 
-// forget removes the directory of an attachment.
 func (p *plugins) forget(key string) error { return os.RemoveAll(p.dir(key)) }
 
 func (p *plugins) dir(key string) string { return filepath.Join(p.CacheDir, key) }

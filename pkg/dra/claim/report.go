@@ -18,14 +18,7 @@ import (
 	"devinfo-cni.io/pkg/dra/status"
 )
 
-const (
-	reportsAtOnce = 4                      // under way
-	firstReport   = 500 * time.Millisecond // the pause after a first failure, doubled by each further one
-	longestReport = 5 * time.Minute
-	reportLimit   = 30 * time.Second // for one call of Status, by its context
-)
-
-// reports sends the status of claims.
+// reports sends the status of claims, at most four at once.
 type reports struct {
 	Options
 	table *table
@@ -35,7 +28,7 @@ type reports struct {
 // run sends the status of the claims in the queue until ctx ends, each with a back-off of its own.
 func (r *reports) run(ctx context.Context) {
 	var workers sync.WaitGroup
-	for range reportsAtOnce {
+	for range 4 {
 		workers.Go(func() {
 			for uid, shutdown := r.queue.Get(); !shutdown; uid, shutdown = r.queue.Get() {
 				r.send(ctx, uid)
@@ -62,7 +55,7 @@ func (r *reports) send(ctx context.Context, uid types.UID) {
 		return
 	}
 	if len(devices) > 0 {
-		limited, cancel := context.WithTimeout(ctx, reportLimit)
+		limited, cancel := context.WithTimeout(ctx, 30*time.Second)
 		defer cancel()
 		err := r.Status(limited, status.Report{Driver: r.Driver, Namespace: c.ref.Namespace, Name: c.ref.Name, UID: c.ref.UID, Devices: devices})
 		retry := status.Retry(err)
@@ -124,21 +117,17 @@ const (
 	NoticeDevice    = "NetworkDeviceNotRestored" // a device is not what it was before the pod had it
 )
 
-// quiet is for how long a notice with the same pod and reason is not repeated.
-const quiet = 5 * time.Minute
-
-// notices sends notices that were not sent recently.
 type notices struct {
 	notify func(Notice)
 	mu     sync.Mutex
 	told   map[Notice]time.Time // by notices without Text
 }
 
-// tell sends a notice, unless one with the same pod and reason was sent recently.
+// tell sends a notice, unless one with the same pod and reason was sent in the last five minutes.
 func (n *notices) tell(pod state.Pod, reason, text string) {
 	notice, now := Notice{Pod: pod, Reason: reason}, time.Now()
 	n.mu.Lock()
-	maps.DeleteFunc(n.told, func(_ Notice, when time.Time) bool { return now.Sub(when) >= quiet })
+	maps.DeleteFunc(n.told, func(_ Notice, when time.Time) bool { return now.Sub(when) >= 5*time.Minute })
 	_, recently := n.told[notice]
 	if !recently {
 		n.told[notice] = now

@@ -17,11 +17,6 @@ import (
 // A claim belongs to one pod (Device Configuration API). Several pods may name a claim that is not made from a
 // template. The kubelet prepares it for the first of them only, so the driver reads it when a sandbox starts.
 
-const (
-	readLimit  = 500 * time.Millisecond // for the claims that a new sandbox waits for
-	sweepLimit = 30 * time.Second       // for those that a sweep reads
-)
-
 // reservations finds out which pod a claim belongs to.
 type reservations struct {
 	Options
@@ -34,7 +29,7 @@ func (r *reservations) ask(ctx context.Context, sb *sandbox) error {
 	others := r.table.all(func(c *claim) bool {
 		return c.record.Shared && c.ref.Namespace == sb.Pod.Namespace && !c.isFor(sb.Pod)
 	})
-	ctx, cancel := context.WithTimeout(ctx, readLimit)
+	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond) // the sandbox waits
 	defer cancel()
 	errs := make([]error, len(others))
 	var reads sync.WaitGroup
@@ -81,7 +76,7 @@ func (r *reservations) askFor(ctx context.Context, c *claim, sb *sandbox) error 
 
 // readIdle reads the claims that no sandbox has. A failure ends it until the next sweep.
 func (r *reservations) readIdle(ctx context.Context) {
-	limited, cancel := context.WithTimeout(ctx, sweepLimit)
+	limited, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	r.table.observe(nil, r.table.all(func(*claim) bool { return true })...)
 	for _, c := range r.table.all(r.table.isIdle) {

@@ -10,13 +10,11 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// margin is the time before its deadline in which a handler returns: after it the runtime starts the pod anyway.
-const margin = 300 * time.Millisecond
-
-// budget returns a context with the time that a handler has.
+// budget returns a context that ends before the deadline of a handler. At the deadline the runtime starts the pod
+// without waiting for an error.
 func budget(ctx context.Context) (context.Context, context.CancelFunc) {
 	if end, ok := ctx.Deadline(); ok {
-		return context.WithDeadline(ctx, end.Add(-margin))
+		return context.WithDeadline(ctx, end.Add(-300*time.Millisecond))
 	}
 	return context.WithCancel(ctx)
 }

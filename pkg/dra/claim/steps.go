@@ -59,7 +59,14 @@ func (s *steps) saveNow(c *claim) error {
 	name, record, fresh := "saved", c.record.Clone(), c.fresh
 	if fresh {
 		name = "prepared"
-		s.describeBare(record)
+		for n := range record.Attachments {
+			if at := &record.Attachments[n]; at.Bare() { // no plugin will describe it
+				record.StatusOwed = true
+				if info := s.Node.Describe(at); info != nil {
+					at.Info = info.Encode()
+				}
+			}
+		}
 	}
 	err := s.records.put(c, record, name)
 	switch {
@@ -70,18 +77,6 @@ func (s *steps) saveNow(c *claim) error {
 		s.records.drop(c, c.left())
 	}
 	return err
-}
-
-// describeBare notes the device information of devices that no plugin will describe, for the status.
-func (s *steps) describeBare(record *state.Claim) {
-	for n := range record.Attachments {
-		if at := &record.Attachments[n]; at.Bare() {
-			if info := s.Node.Describe(at); info != nil {
-				at.Info = info.Encode()
-			}
-			record.StatusOwed = true
-		}
-	}
 }
 
 // setBlame records in the status why attachments are not attached.

@@ -39,18 +39,11 @@ type table struct {
 	ending    bool                        // no ADD is begun any more
 }
 
-const (
-	firstRetry   = time.Second // after a failure other than a DEL's, doubled each time
-	longestRetry = time.Minute
-)
-
-var errEnded = errors.New("the agent has ended: the next one does it")
-
 func newTable(netns func(string) error, bootID string) *table {
 	return &table{
 		netns: netns, bootID: bootID,
 		queue:   workqueue.NewTypedDelayingQueue[types.UID](),
-		backOff: workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](firstRetry, longestRetry),
+		backOff: workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](time.Second, time.Minute),
 		over:    make(chan struct{}), changed: make(chan struct{}),
 		claims: map[types.UID]*claim{}, problems: map[types.UID]state.Problem{}, sandboxes: map[string]*sandbox{}, gone: map[string]bool{},
 	}
@@ -98,7 +91,7 @@ func (t *table) await(ctx context.Context, holds func() (bool, error)) error {
 		select {
 		case <-changed:
 		case <-t.over:
-			return errEnded
+			return errors.New("the agent has ended: the next one does it")
 		case <-ctx.Done():
 			return fmt.Errorf("goes on in the background: %w", context.Cause(ctx))
 		}
@@ -154,7 +147,6 @@ func (t *table) sweep() {
 	maps.DeleteFunc(t.gone, func(path string, _ bool) bool { return !paths[path] })
 }
 
-// find returns a claim; nil = it is unknown.
 func (t *table) find(uid types.UID) (c *claim) {
 	t.do(func() { c = t.claims[uid] })
 	return c
@@ -172,7 +164,6 @@ func (t *table) all(is func(*claim) bool) (list []*claim) {
 	return list
 }
 
-// recordOf is the record of a claim; nil = it has none.
 func (t *table) recordOf(uid types.UID) *state.Claim {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -189,9 +180,7 @@ func (t *table) claimsOf(pod state.Pod) (list []*claim) {
 			list = append(list, c)
 		}
 	}
-	slices.SortFunc(list, func(c, d *claim) int {
-		return cmp.Or(cmp.Compare(c.ref.Name, d.ref.Name), cmp.Compare(c.ref.UID, d.ref.UID))
-	})
+	slices.SortFunc(list, func(c, d *claim) int { return cmp.Compare(c.ref.Name, d.ref.Name) })
 	return list
 }
 
