@@ -22,7 +22,11 @@ import (
 // add attaches a sandbox to networks of a claim, all at the same time. The record says Adding before a plugin runs.
 func (s *steps) add(c *claim, which []int, sb *sandbox) error {
 	refused := func(n int, err error) error { // nothing is run, and no DEL owed
-		s.letGoAll(c, which)
+		for _, n := range which {
+			if err := s.letGo(c.record, &c.record.Attachments[n]); err != nil {
+				s.Log.Warn("the leases of a claim stay until it is unprepared", "claim", c.ref, "error", err)
+			}
+		}
 		s.metrics.exec("ADD", 0, err)
 		return s.notAdded(c, n, sb, err)
 	}
@@ -81,7 +85,7 @@ func atOnce(record *state.Claim, which []int, run func(*state.Attachment) error)
 	return results
 }
 
-// hold leases the device of an attachment. The error names its holder: an attachment of Multus, or another claim.
+// hold leases the device of an attachment. An error names its holder. Multus attaches a pod before the agent does.
 func (s *steps) hold(c *claim, at *state.Attachment, sb *sandbox) error {
 	if at.Node == nil {
 		return nil

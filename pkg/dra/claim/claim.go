@@ -200,7 +200,7 @@ func (r *records) put(c *claim, record *state.Claim, step string) error {
 	return nil
 }
 
-// putAnyway is like put, for a step that has been done. If writing fails, the record is saved later.
+// putAnyway is like put, for a step that has been done: it is saved later if that fails, or repeated after a crash.
 func (r *records) putAnyway(c *claim, record *state.Claim, step string) {
 	if err := r.put(c, record, step); err != nil {
 		r.Log.Warn("not on disk yet", "error", err)

@@ -113,15 +113,6 @@ func (s *steps) letGo(record *state.Claim, at *state.Attachment) error {
 	return s.Node.Leases.Release(record.UID, at)
 }
 
-// letGoAll ends the leases of attachments that no plugin is run for.
-func (s *steps) letGoAll(c *claim, which []int) {
-	for _, n := range which {
-		if err := s.letGo(c.record, &c.record.Attachments[n]); err != nil {
-			s.Log.Warn("the leases of a claim stay until it is unprepared", "claim", c.ref, "error", err)
-		}
-	}
-}
-
 const (
 	restoreTries = 10 // failures after which restoring is given up; the first pauses are fractions of a second
 	slowTries    = 4  // failures before a missing device is logged: the kernel may still be ending its namespace

@@ -127,7 +127,6 @@ type execution struct {
 	log *slog.Logger
 }
 
-// ExecPlugin implements invoke.Exec.
 func (e *execution) ExecPlugin(ctx context.Context, path string, stdin []byte, env []string) ([]byte, error) {
 	said := new(capped)
 	run := e.Exec
@@ -146,7 +145,6 @@ type resetting struct {
 	gone string // the path; "" = it exists
 }
 
-// ExecPlugin implements invoke.Exec.
 func (r resetting) ExecPlugin(ctx context.Context, path string, stdin []byte, env []string) ([]byte, error) {
 	if name := filepath.Base(path); r.gone != "" && (name == "sriov" || name == "ib-sriov") {
 		env = append(slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, "CNI_NETNS=") }), "CNI_NETNS="+r.gone)
@@ -154,12 +152,11 @@ func (r resetting) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 	return r.Exec.ExecPlugin(ctx, path, stdin, env)
 }
 
-// capped keeps the beginning of what is written to it.
+// capped keeps the first MiB of what is written to it.
 type capped struct{ bytes.Buffer }
 
 func (c *capped) Write(p []byte) (int, error) {
-	const limit = 1 << 20
-	c.Buffer.Write(p[:min(len(p), limit-c.Len())])
+	c.Buffer.Write(p[:min(len(p), 1<<20-c.Len())])
 	return len(p), nil
 }
 

@@ -19,9 +19,6 @@ func budget(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithCancel(ctx)
 }
 
-var errTooLate = errors.New("the CNI plugins take longer than the container runtime waits, and what they did is undone: " +
-	"find out why, raise plugin_request_timeout in the NRI settings of the runtime, or have the DeviceClass say attach: Late")
-
 // StartSandbox attaches a pod to the networks of its claims that are not attached late, before its containers are
 // made. An error makes the runtime give the sandbox up. Its networks are detached when the plugins have ended.
 func (e *Engine) StartSandbox(ctx context.Context, started Sandbox) (err error) {
@@ -40,7 +37,9 @@ func (e *Engine) StartSandbox(ctx context.Context, started Sandbox) (err error) 
 	err = e.table.await(ctx, func() (bool, error) { return e.isAttached(sb, claims) })
 	reason := NoticeFailed
 	if err != nil && ctx.Err() != nil {
-		reason, err = NoticeLate, fmt.Errorf("not attached after %v: %w", time.Since(began).Round(100*time.Millisecond), errTooLate)
+		reason, err = NoticeLate, fmt.Errorf("not attached after %v: the CNI plugins take longer than the container runtime waits, "+
+			"and what they did is undone: find out why, raise plugin_request_timeout in the NRI settings of the runtime, "+
+			"or have the DeviceClass say attach: Late", time.Since(began).Round(100*time.Millisecond))
 	}
 	e.table.do(func() {
 		if err != nil && (reason == NoticeLate || !sb.ended) {
