@@ -28,7 +28,8 @@ line:
   drivers      each VF and vDPA device has a driver
   plugin       the devinfo plugin is installed, of this program's build, and as
                devinfo-agent put it there
-  settings     the node settings can be used, and are as devinfo-agent put them there
+  settings     the node settings can be used, are as devinfo-agent put them there, and it
+               does not refuse newer ones
   networks     the network configurations with devinfo on this node are right: order,
                versions, capabilities
   directories  those of CNI, CDI and the plugin are there, and ADD can write to its own
@@ -44,6 +45,7 @@ func (t *tool) placeFlags(cmd *cobra.Command, p *doctor.Places) {
 	p.AgentDir = "/var/run/devinfo-agent"
 	t.cniPathFlag(cmd)
 	cmd.Flags().StringVar(&p.ConfDir, "cni-conf-dir", "", "`directory` of CNI's network configurations (default /etc/cni/net.d, or that of K3s, OpenShift, MicroK8s)")
+	cmd.Flags().StringVar(&p.Agent, "agent-address", "127.0.0.1:9810", "`host:port` of devinfo-agent's /healthz, which says whether it takes its settings")
 	cmd.Flags().StringVar(&p.NRISocket, "nri-socket", "/var/run/nri/nri.sock", "NRI `socket` of the container runtime")
 	cmd.Flags().StringVar(&p.PodResources, "pod-resources", "/var/lib/kubelet/pod-resources/kubelet.sock", "`socket` by which the kubelet tells of devices")
 	cmd.Flags().StringVar(&p.SRIOVLocks, "sriov-locks", journal.SRIOVLocks, "`directory` of sriov-cni's locks")
@@ -104,6 +106,7 @@ var levelColours = map[doctor.Level]colour{doctor.OK: green, doctor.Unknown: yel
 func (t *tool) live(ctx context.Context, h *host, places doctor.Places) (*doctor.Live, error) {
 	if h.file == nil {
 		places.Settings, places.PluginDirs, places.NodeConfig = h.Settings, filepath.SplitList(t.pluginDirs()), t.settingsPath()
+		places.InPod = t.inPod && t.hostRoot == ""
 		if places.ConfDir == "" {
 			_, places.ConfDir = doctor.UsualDirs("")
 		}

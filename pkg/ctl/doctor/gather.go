@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	"golang.org/x/sys/unix"
@@ -34,7 +37,12 @@ type Places struct {
 	PodResources string // the kubelet's socket
 	SRIOVLocks   string // of sriov-cni
 	NodeConfig   string // the file of the Settings
+	Agent        string // host:port of devinfo-agent's /healthz; "" = it is not asked
+	InPod        bool   // we run in devinfo-agent's pod, which does not mount all of this
 }
+
+// MountMore is the remedy for what devinfo-agent's pod does not mount.
+const MountMore = "agent.doctor=true of the chart, or the kustomize component doctor, mounts it"
 
 // Gather asks the node. What it cannot read is in Live.Notes. It runs VERSION of the
 // configured plugins, which touches nothing (CNI specification 1.1.0).
@@ -42,6 +50,10 @@ func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)
 	l := &Live{PluginDirs: p.PluginDirs, Missing: map[string]string{}, Plugins: map[string]Plugin{}, Modules: map[string]bool{}}
 	s := p.Settings
 	for _, dir := range append([]string{p.ConfDir, s.CDIDir}, p.PluginDirs...) {
+		if p.InPod && dir == p.ConfDir && !exists(dir) {
+			l.Unmounted = dir
+			continue
+		}
 		if stat, err := os.Stat(dir); err != nil {
 			l.Missing[dir] = errorText(err)
 		} else if !stat.IsDir() {
@@ -67,8 +79,38 @@ func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)
 	if l.VFs, err = (link.Recorder{}).VFs(); err != nil {
 		l.note("", fmt.Sprintf("settings of VFs: %v", err))
 	}
-	l.devices(ctx, p.PodResources)
+	l.Driver = p.InPod && slices.ContainsFunc(p.PluginDirs, func(dir string) bool { return exists(filepath.Join(dir, "cni-dra-gate")) })
+	if l.Agent && p.Agent != "" {
+		l.health(ctx, p.Agent)
+	}
+	if p.InPod && !exists(p.PodResources) {
+		l.note(MountMore, "devices of pods: "+p.PodResources+" is not mounted here")
+	} else {
+		l.devices(ctx, p.PodResources)
+	}
 	return l
+}
+
+// health asks devinfo-agent why it refuses the settings, which doctor itself does not see.
+func (l *Live) health(ctx context.Context, address string) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/healthz", nil)
+	var answer *http.Response
+	if err == nil {
+		answer, err = http.DefaultClient.Do(request)
+	}
+	if err != nil {
+		l.note("see that devinfo-agent runs, or name its /healthz by --agent-address", "whether devinfo-agent takes the node settings: "+err.Error())
+		return
+	}
+	defer answer.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(answer.Body, 64<<10)) // half an answer will do
+	for line := range strings.Lines(string(text)) {
+		if why, failed := strings.CutPrefix(line, "[-] settings: "); failed {
+			l.Refused = strings.TrimSpace(why)
+		}
+	}
 }
 
 // ask asks plugins for their versions, all at once: of those that hang there may be many, and none is to

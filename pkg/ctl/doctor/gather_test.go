@@ -3,6 +3,8 @@ package doctor_test
 import (
 	"context"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -182,5 +184,69 @@ func TestWhatTheAgentPutInPlaceIsComparedWithItsMark(t *testing.T) {
 		if got := len(l.Altered) == 1 && l.Altered[0] == p.NodeConfig; got != altered || len(l.Altered) > 1 {
 			t.Errorf("%q: altered are %q", text, l.Altered)
 		}
+	}
+}
+
+// A sound node without agent.doctor=true has nothing to be warned of.
+func TestInTheAgentsPodWhatIsNotMountedIsUnknown(t *testing.T) {
+	p, dir := places(t)
+	p.InPod = true
+	write(t, filepath.Join(dir, "bin/cni-dra-gate"), "", 0o755)
+	write(t, filepath.Join(dir, "cdi/x"), "", 0o600)
+	for _, inPod := range []bool{true, false} {
+		p.InPod = inPod
+		e := &doctor.Evidence{Live: doctor.Gather(t.Context(), p, nil)}
+		got := map[string]doctor.Answer{}
+		for _, a := range doctor.Diagnose(e) {
+			got[a.Check] = a
+		}
+		want := map[string]doctor.Answer{
+			"attachments": {Level: doctor.Unknown, Text: "0 attachments of devinfo; those of claims cannot be seen from this pod", Remedy: got["attachments"].Remedy},
+			"networks":    {Level: doctor.Unknown, Text: p.ConfDir + " is not mounted here", Remedy: doctor.MountMore},
+			"sight":       {Level: doctor.Unknown, Text: "devices of pods: " + p.PodResources + " is not mounted here", Remedy: doctor.MountMore},
+			"directories": {Level: doctor.OK, Text: "the directories of CNI and CDI are there"},
+		}
+		for check, a := range want {
+			a.Check = check
+			if (got[check] == a) != inPod {
+				t.Errorf("in the pod %t: %+v", inPod, got[check])
+			}
+		}
+	}
+}
+
+// The agent leaves the former node.json in place, which can be used.
+func TestTheAgentIsAskedWhetherItTakesItsSettings(t *testing.T) {
+	p, _ := places(t)
+	write(t, filepath.Join(p.AgentDir, "lock"), "", 0o600)
+	health := "[+] plugin\n[-] settings: /settings/default.json: logLevl: the key is not known\n"
+	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/healthz" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = w.Write([]byte(health))
+		}
+	}))
+	defer agent.Close()
+	settings := func(address string) (text string, notes []doctor.Note) {
+		p.Agent = address
+		l := doctor.Gather(t.Context(), p, nil)
+		for _, a := range doctor.Diagnose(&doctor.Evidence{Live: l}) {
+			if a.Check == "settings" {
+				text += string(a.Level) + ": " + a.Text
+			}
+		}
+		return text, slices.DeleteFunc(l.Notes, func(n doctor.Note) bool { return !strings.Contains(n.Text, "devinfo-agent") })
+	}
+	address := strings.TrimPrefix(agent.URL, "http://")
+	if got, _ := settings(address); got != "error: devinfo-agent keeps the former settings: /settings/default.json: logLevl: the key is not known" {
+		t.Error(got)
+	}
+	health = "[+] plugin\n[+] settings\n"
+	if got, notes := settings(address); got != "ok: the node settings can be used" || len(notes) > 0 {
+		t.Error(got, notes)
+	}
+	agent.Close()
+	if got, notes := settings(address); got != "ok: the node settings can be used" || len(notes) != 1 {
+		t.Error(got, notes)
 	}
 }

@@ -12,6 +12,10 @@ import (
 )
 
 func attachments(f *Evidence, list *answers) {
+	if f.Live != nil && f.Live.Driver && !f.DRA {
+		list.add(Unknown, Count(len(f.Attachments), "attachment")+" of devinfo; those of claims cannot be seen from this pod",
+			"run devinfoctl doctor on the node; see that cni-dra-driver runs there, because pods with claims cannot be deleted without it")
+	}
 	for _, a := range f.Attachments {
 		name, state, why, remedy := a.Short(), a.State, a.Why, a.Verdict.Remedy
 		level := levelOf(a)

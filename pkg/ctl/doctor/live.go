@@ -19,14 +19,17 @@ type Live struct {
 	Locks      []journal.SRIOVLock `json:"locks,omitempty"`   // sriov-cni's
 	Plugins    map[string]Plugin   `json:"plugins,omitempty"` // CNI's, by type: those that are configured, and ours
 	PluginDirs []string            `json:"pluginDirs,omitempty"`
-	Networks   []Config            `json:"networks,omitempty"` // configurations in which devinfo is
-	Modules    map[string]bool     `json:"modules,omitempty"`  // of the kernel, of those that matter: whether it is there
-	NRI        bool                `json:"nri,omitempty"`      // the socket is there
-	Agent      bool                `json:"agent,omitempty"`    // devinfo-agent has run since the node booted
-	ReadOnly   []string            `json:"readOnly,omitempty"` // directories of the plugin that are, or would be made, on a read-only file system
-	NFS        bool                `json:"nfs,omitempty"`      // stateDir is, or would be made, on NFS
-	Missing    map[string]string   `json:"missing,omitempty"`  // directories, and why they cannot be used
-	Altered    []string            `json:"altered,omitempty"`  // files, by path, that are not as devinfo-agent put them in place
+	Networks   []Config            `json:"networks,omitempty"`  // configurations in which devinfo is
+	Modules    map[string]bool     `json:"modules,omitempty"`   // of the kernel, of those that matter: whether it is there
+	NRI        bool                `json:"nri,omitempty"`       // the socket is there
+	Agent      bool                `json:"agent,omitempty"`     // devinfo-agent has run since the node booted
+	ReadOnly   []string            `json:"readOnly,omitempty"`  // directories of the plugin that are, or would be made, on a read-only file system
+	NFS        bool                `json:"nfs,omitempty"`       // stateDir is, or would be made, on NFS
+	Missing    map[string]string   `json:"missing,omitempty"`   // directories, and why they cannot be used
+	Unmounted  string              `json:"unmounted,omitempty"` // directory of the network configurations, which the agent's pod does not mount; "" = it is seen
+	Driver     bool                `json:"driver,omitempty"`    // cni-dra-driver has been on the node, and the agent's pod does not see its records
+	Refused    string              `json:"refused,omitempty"`   // why devinfo-agent does not put the node settings in place
+	Altered    []string            `json:"altered,omitempty"`   // files, by path, that are not as devinfo-agent put them in place
 	Notes      []Note              `json:"notes,omitempty"`
 }
 

@@ -39,9 +39,16 @@ func settings(f *Evidence, list *answers) {
 	} else {
 		list.add(Error, f.NodeFile, "correct the file: every ADD fails with it")
 	}
+	if f.Live != nil && f.Live.Refused != "" {
+		list.add(Error, "devinfo-agent keeps the former settings: "+f.Live.Refused, "correct the agent's ConfigMap; devinfoctl validate finds all that is wrong in it")
+	}
 }
 
 func networks(f *Evidence, list *answers) {
+	if f.Live.Unmounted != "" {
+		list.add(Unknown, f.Live.Unmounted+" is not mounted here", MountMore)
+		return
+	}
 	if len(f.Live.Networks) == 0 {
 		list.add(Info, "no network configuration on this node has devinfo in it", "those in the API are checked by: kubectl get net-attach-def -A -o yaml | devinfoctl validate -")
 	}
