@@ -163,7 +163,7 @@ func prepare(claim *resourceapi.ResourceClaim) error {
 		if refusal != nil {
 			return refusal
 		}
-		_, err = binding.Bind(n.List, inventory.Device{Name: "vf", Ref: hostdev.Ref{Kind: hostdev.VF, PCI: "0000:03:00.0"}}, inventory.Exclusive, how)
+		_, _, err = binding.Bind(n.List, inventory.Device{Name: "vf", Ref: hostdev.Ref{Kind: hostdev.VF, PCI: "0000:03:00.0"}}, inventory.Exclusive, how)
 	}
 	return err
 }

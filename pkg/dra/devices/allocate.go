@@ -48,35 +48,32 @@ func (n *Node) Allocated(ctx context.Context, claim *resourceapi.ResourceClaim, 
 	if unknown == nil {
 		return own, nil
 	}
-	return own, n.lookUp(ctx, unknown, own)
-}
-
-// lookUp finds allocated devices on the node, and adds them to own.
-func (n *Node) lookUp(ctx context.Context, results []resourceapi.DeviceRequestAllocationResult, own Allocation) error {
-	refuse := func(r resourceapi.DeviceRequestAllocationResult, why string) error {
-		return &cniconfig.Refusal{
-			Request: r.Request, Rule: fmt.Sprintf("device %s is allocated, and %s", r.Device, why),
-			Remedy: "delete the pod, to have another one allocated, or correct the rules of the node's devices",
+	var s survey
+	if n.Inventory != nil {
+		var err error
+		if s, err = n.surveyFor(ctx, unknown); err != nil {
+			return own, fmt.Errorf("the node's devices: %w", err)
 		}
 	}
-	if n.Inventory == nil {
-		return refuse(results[0], "this node offers no devices of its own")
-	}
-	s, err := n.surveyFor(ctx, results)
-	if err != nil {
-		return fmt.Errorf("the node's devices: %w", err)
-	}
-	for _, r := range results {
-		d, there := s.decisions[r.Device]
+	for _, r := range unknown {
+		d, why := s.decisions[r.Device], ""
 		switch {
-		case !there:
-			return refuse(r, "this node has none of that name")
+		case n.Inventory == nil:
+			why = "this node offers no devices of its own"
+		case d.Device.Name == "":
+			why = "this node has none of that name"
 		case d.Why != "":
-			return refuse(r, "this node does not offer it: "+d.Why)
+			why = "this node does not offer it: " + d.Why
+		}
+		if why != "" {
+			return own, &cniconfig.Refusal{
+				Request: r.Request, Rule: fmt.Sprintf("device %s is allocated, and %s", r.Device, why),
+				Remedy: "delete the pod, to have another one allocated, or correct the rules of the node's devices",
+			}
 		}
 		own[r.Device] = nodeDevice(d.Device, s.published[r.Device])
 	}
-	return nil
+	return own, nil
 }
 
 // surveyFor returns the last survey, which is at most [inventory.Times.Poll] old, if it still offers all the
@@ -159,10 +156,22 @@ func configure(n *cniconfig.Network) error {
 			return refusal
 		}
 	}
-	if refusal := mayBind(n); refusal != nil {
-		return refusal
+	unfit := ""
+	switch {
+	case n.Driver == "":
+	case n.Node == nil:
+		unfit = "which stands for networks of software"
+	case n.Node.Shared():
+		unfit = "which other pods share"
+	case n.Node.PCI == "":
+		unfit = "which is no PCI function"
 	}
 	switch {
+	case unfit != "":
+		return &cniconfig.Refusal{
+			Rule:   fmt.Sprintf("driver: %s: device %s is allocated, %s", n.Driver, n.Device, unfit),
+			Remedy: "have the DeviceClass select a PCI function that is offered as exclusive, or leave driver out",
+		}
 	case n.Node == nil && len(how) > 0:
 		return &cniconfig.Refusal{
 			Rule:   fmt.Sprintf("device: %s is allocated, which stands for networks of software and is no device", n.Device),
@@ -175,35 +184,17 @@ func configure(n *cniconfig.Network) error {
 	if n.Driver != "" { // a userspace driver leaves it none
 		device.IfName = ""
 	}
-	bound, err := binding.Bind(n.List, device, offeredAs(n.Node), how)
+	list, deviceID, err := binding.Bind(n.List, device, offeredAs(n.Node), how)
 	if err != nil {
 		return err
 	}
-	n.List = bound.List
-	if bound.DeviceID == "" {
+	n.List = list
+	if deviceID == "" {
 		return nil
 	}
 	capabilities := map[string]json.RawMessage{}
 	maps.Copy(capabilities, n.Capabilities)
 	n.Capabilities = capabilities
-	capabilities["deviceID"], err = json.Marshal(bound.DeviceID)
+	capabilities["deviceID"], err = json.Marshal(deviceID)
 	return err
-}
-
-// mayBind refuses a kernel driver for anything but an exclusive PCI function.
-func mayBind(n *cniconfig.Network) *cniconfig.Refusal {
-	if n.Driver == "" || n.Node != nil && !n.Node.Shared() && n.Node.PCI != "" {
-		return nil
-	}
-	what := "which is no PCI function"
-	switch {
-	case n.Node == nil:
-		what = "which stands for networks of software"
-	case n.Node.Shared():
-		what = "which other pods share"
-	}
-	return &cniconfig.Refusal{
-		Rule:   fmt.Sprintf("driver: %s: device %s is allocated, %s", n.Driver, n.Device, what),
-		Remedy: "have the DeviceClass select a PCI function that is offered as exclusive, or leave driver out",
-	}
 }

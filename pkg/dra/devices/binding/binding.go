@@ -23,28 +23,21 @@ import (
 	"devinfo-cni.io/pkg/hostdev"
 )
 
-// Bound is a configuration with its device.
-type Bound struct {
-	List json.RawMessage // the configuration list, as it is to be run
-	// DeviceID is the capability argument deviceID (CNI CONVENTIONS.md); "" = no plugin
-	// of the list declares the capability.
-	DeviceID string
-}
-
 // plugin is a plugin's configuration.
 type plugin map[string]json.RawMessage
 
-// Bind puts a device, allocated as it is offered, into a configuration list. how says
-// where; nil is the usual place of each plugin. An error is a [*cniconfig.Refusal].
-func Bind(list json.RawMessage, d inventory.Device, as inventory.As, how cniconfig.How) (Bound, error) {
+// Bind puts a device, allocated as it is offered, into a configuration list. how says where; nil is the usual
+// place of each plugin. deviceID is the capability argument (CNI CONVENTIONS.md); "" = no plugin of the list
+// declares the capability. An error is a [*cniconfig.Refusal].
+func Bind(list json.RawMessage, d inventory.Device, as inventory.As, how cniconfig.How) (bound json.RawMessage, deviceID string, err error) {
 	var fields map[string]json.RawMessage
 	var confs []plugin
-	err := json.Unmarshal(list, &fields)
+	err = json.Unmarshal(list, &fields)
 	if err == nil {
 		err = json.Unmarshal(fields["plugins"], &confs)
 	}
 	if err != nil {
-		return Bound{}, refuse(fmt.Sprintf("config: %v", err), "give a list of plugins")
+		return nil, "", refuse(fmt.Sprintf("config: %v", err), "give a list of plugins")
 	}
 	b := binder{device: d, shared: as == inventory.Shared}
 	if how == nil {
@@ -55,10 +48,10 @@ func Bind(list json.RawMessage, d inventory.Device, as inventory.As, how cniconf
 		err = b.as(how, confs)
 	}
 	if err != nil {
-		return Bound{}, err
+		return nil, "", err
 	}
 	fields["plugins"] = encode(confs)
-	return Bound{List: encode(fields), DeviceID: b.deviceID}, nil
+	return encode(fields), b.deviceID, nil
 }
 
 // encode encodes texts and JSON that was decoded before, which cannot fail.

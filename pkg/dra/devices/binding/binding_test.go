@@ -52,7 +52,7 @@ func bind(t *testing.T, device string, how cniconfig.How, plugins ...string) (ad
 		t.Fatalf("no device %s", device)
 	}
 	list := `{"cniVersion":"1.0.0","name":"net","plugins":[` + strings.Join(plugins, ",") + `]}`
-	got, err := binding.Bind([]byte(list), d.Device, d.as, how)
+	got, deviceID, err := binding.Bind([]byte(list), d.Device, d.as, how)
 	if err != nil {
 		return "", "", err
 	}
@@ -60,11 +60,11 @@ func bind(t *testing.T, device string, how cniconfig.How, plugins ...string) (ad
 		CNIVersion, Name string
 		Plugins          []map[string]any
 	}
-	if err := errors.Join(json.Unmarshal([]byte(list), &before), json.Unmarshal(got.List, &after)); err != nil {
+	if err := errors.Join(json.Unmarshal([]byte(list), &before), json.Unmarshal(got, &after)); err != nil {
 		t.Fatal(err)
 	}
 	if after.CNIVersion != "1.0.0" || after.Name != "net" || len(after.Plugins) != len(plugins) {
-		t.Errorf("%s became %s", list, got.List)
+		t.Errorf("%s became %s", list, got)
 	}
 	var all []string
 	for n, p := range after.Plugins {
@@ -81,7 +81,7 @@ func bind(t *testing.T, device string, how cniconfig.How, plugins ...string) (ad
 			}
 		}
 	}
-	return strings.Join(all, " "), got.DeviceID, nil
+	return strings.Join(all, " "), deviceID, nil
 }
 
 const capable = `,"capabilities":{"deviceID":true,"mac":true}}`
@@ -132,9 +132,9 @@ func TestEachPluginOfTheChainThatKnowsTheDeviceGetsIt(t *testing.T) {
 
 func TestAnEmptyKeyIsSet(t *testing.T) {
 	d := devices()["bond"]
-	got, err := binding.Bind([]byte(`{"plugins":[{"type":"ipvlan","master":""}]}`), d.Device, d.as, nil)
-	if err != nil || string(got.List) != `{"plugins":[{"master":"bond0","type":"ipvlan"}]}` {
-		t.Errorf("got %s, %v", got.List, err)
+	got, _, err := binding.Bind([]byte(`{"plugins":[{"type":"ipvlan","master":""}]}`), d.Device, d.as, nil)
+	if err != nil || string(got) != `{"plugins":[{"master":"bond0","type":"ipvlan"}]}` {
+		t.Errorf("got %s, %v", got, err)
 	}
 }
 
