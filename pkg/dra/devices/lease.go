@@ -203,37 +203,31 @@ func (l *Leases) Release(claim types.UID, at *state.Attachment) error {
 	return l.journal.LetGoIf(leaseRecord(claim, at), func() error { return nil })
 }
 
-// Collect releases the leases of claims that are not on record.
+// Collect releases the leases of claims that are not on record. The lock of the journal and the mutex of the
+// claims are never held together. So a lease that was taken after the claim had got a record is recognized by
+// the content of the journal's record.
 func (l *Leases) Collect() error {
 	if l.journal == nil {
 		return nil
 	}
-	records, err := l.journal.Claims()
-	for _, record := range records {
-		err = errors.Join(err, l.collect(record))
-	}
-	return err
-}
-
-// collect releases the leases in one record of the journal if its claim is not on record. The lock of the
-// journal and the mutex of the claims are never held together: a lease that was taken after the claim had
-// got a record is recognized by the content of the journal's record.
-func (l *Leases) collect(record string) error {
-	before, _ := l.journal.Claim(record)
-	if uid, _, _ := strings.Cut(record, "="); l.claims.OnRecord(types.UID(uid)) {
-		return nil
-	}
 	errTaken := errors.New("taken meanwhile")
-	err := l.journal.LetGoIf(record, func() error {
-		if now, _ := l.journal.Claim(record); !reflect.DeepEqual(before, now) {
-			return errTaken
+	records, failed := l.journal.Claims()
+	for _, record := range records {
+		before, _ := l.journal.Claim(record)
+		if uid, _, _ := strings.Cut(record, "="); l.claims.OnRecord(types.UID(uid)) {
+			continue
 		}
-		return nil
-	})
-	if errors.Is(err, errTaken) {
-		return nil
+		err := l.journal.LetGoIf(record, func() error {
+			if now, _ := l.journal.Claim(record); !reflect.DeepEqual(before, now) {
+				return errTaken
+			}
+			return nil
+		})
+		if !errors.Is(err, errTaken) {
+			failed = errors.Join(failed, err)
+		}
 	}
-	return err
+	return failed
 }
 
 // deviceID is the ID under which Multus knows the device; "" = it has none, or is no device of the node.

@@ -92,18 +92,18 @@ type Claims interface {
 // Node is the devices of this node. Its methods may be called concurrently.
 type Node struct {
 	Options
-	Leases  Leases
-	claims  Claims
-	changed chan struct{} // has a value when the slices may have to be published again
-	metrics *metrics
-	left    atomic.Pointer[state.Offer] // last one written
+	Leases   Leases
+	claims   Claims
+	changed  chan struct{} // has a value when the slices may have to be published again
+	metrics  *metrics
+	left     atomic.Pointer[state.Offer] // last one written
+	unshared atomic.Bool                 // the API server drops what shared devices need
 
-	mu       sync.Mutex
-	last     survey      // that was last published
-	unshared bool        // the API server drops what shared devices need
-	unknown  error       // why Others is incomplete; nil = it is complete
-	again    *time.Timer // calls Others again; nil = the poll does
-	health   health
+	mu      sync.Mutex
+	last    survey      // that was last published
+	unknown error       // why Others is incomplete; nil = it is complete
+	again   *time.Timer // calls Others again; nil = the poll does
+	health  health
 }
 
 // New returns the devices of a node. Call [Node.Use] before anything else.
@@ -137,20 +137,12 @@ func (n *Node) Publish() {
 
 // WithoutSharing notes that the API server does not support shared devices. It reports whether that is news.
 func (n *Node) WithoutSharing() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	news := !n.unshared
-	n.unshared = true
 	n.metrics.sharing.Set(0)
-	return news
+	return !n.unshared.Swap(true)
 }
 
 // Sharing reports whether the API server supports shared devices, for all that is known.
-func (n *Node) Sharing() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return !n.unshared
-}
+func (n *Node) Sharing() bool { return !n.unshared.Load() }
 
 // OthersKnown returns why it is unknown which devices were allocated outside DRA; nil = it is known.
 func (n *Node) OthersKnown() error {

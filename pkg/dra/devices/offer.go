@@ -94,11 +94,10 @@ func (n *Node) survey(others map[string]string, unknown error) (s survey, err er
 	}
 	n.mu.Lock()
 	maps.Copy(last, n.last.published)
-	sharing := !n.unshared
 	n.mu.Unlock()
 	ours, withheld := held.as(), n.Withheld()
 	decisions := inventory.Decide(devices, n.Inventory.Rules, inventory.Situation{
-		Driver: n.Driver, Sharing: sharing,
+		Driver: n.Driver, Sharing: n.Sharing(),
 		Ours: ours, Last: last, Withheld: withheld, Others: others, Unknown: unknown != nil,
 	})
 	s = survey{
@@ -108,10 +107,14 @@ func (n *Node) survey(others map[string]string, unknown error) (s survey, err er
 	for _, d := range decisions {
 		s.decisions[d.Device.Name] = d
 	}
-	if n.Inventory.EvictLost {
-		inventory.Evict(s.slices, inventory.TaintGone)
-	}
 	s.published = inventory.PublishedIn(s.slices)
+	for _, d := range s.published {
+		for t := range d.Taints {
+			if n.Inventory.EvictLost && d.Taints[t].Key == inventory.TaintGone {
+				d.Taints[t].Effect = resourceapi.DeviceTaintEffectNoExecute
+			}
+		}
+	}
 	return s, nil
 }
 

@@ -33,7 +33,12 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 	for _, d := range found {
 		r.take(d)
 	}
-	r.masters()
+	for _, l := range h.Links { // of software that pods can share
+		kind := map[string]hostdev.Kind{"bond": hostdev.Bond, "bridge": hostdev.Bridge, kindOVS: hostdev.OVS}[l.Info.Kind]
+		if kind != "" && l.Name != ovsSystem {
+			r.add(&device{Device: Device{Name: spell("net", l.Name), Ref: hostdev.Ref{Kind: kind, IfName: l.Name}}})
+		}
+	}
 	routes := map[string]string{}
 	for _, name := range h.Uplinks {
 		routes[name] = "has a default route"
@@ -46,7 +51,11 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 		d.Uplink, d.HostUse = uplinks[d.IfName], uses[d.IfName]
 		r.interfaceOf(d)
 	}
-	r.keepUplinks()
+	for _, d := range r.devices { // the host needs what an uplink is on, too, such as its PF
+		for up := r.named[d.On]; d.Uplink != "" && up != nil; up = r.named[up.On] {
+			up.Uplink = cmp.Or(up.Uplink, d.Uplink+"; that is on "+up.Name)
+		}
+	}
 	for _, d := range r.devices {
 		devices = append(devices, d.Device)
 	}
@@ -130,16 +139,6 @@ func (r *reader) portName(at hostdev.Place, p sysfs.Port) string {
 		return spell("net", p.Name)
 	}
 	return name
-}
-
-// masters adds the devices of software that pods can share.
-func (r *reader) masters() {
-	for _, l := range r.host.Links {
-		kind := map[string]hostdev.Kind{"bond": hostdev.Bond, "bridge": hostdev.Bridge, kindOVS: hostdev.OVS}[l.Info.Kind]
-		if kind != "" && l.Name != ovsSystem {
-			r.add(&device{Device: Device{Name: spell("net", l.Name), Ref: hostdev.Ref{Kind: kind, IfName: l.Name}}})
-		}
-	}
 }
 
 // hardware gives a device the attributes of its RDMA devices, of its function and of its PF.
@@ -298,15 +297,4 @@ func (r *reader) downwards(of map[string]string) map[string]string {
 		}
 	}
 	return why
-}
-
-// keepUplinks marks what an uplink is on, such as its PF, as needed by the host.
-func (r *reader) keepUplinks() {
-	for _, d := range r.devices {
-		for up := r.named[d.On]; d.Uplink != "" && up != nil; up = r.named[up.On] {
-			if up.Uplink == "" {
-				up.Uplink = d.Uplink + "; that is on " + up.Name
-			}
-		}
-	}
 }

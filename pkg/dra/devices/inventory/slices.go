@@ -88,17 +88,6 @@ func (c *Decision) taints() []resourceapi.DeviceTaint {
 	return nil
 }
 
-// Evict makes a taint of devices evict their pods.
-func Evict(list []Slice, key string) {
-	for _, d := range PublishedIn(list) {
-		for n := range d.Taints {
-			if d.Taints[n].Key == key {
-				d.Taints[n].Effect = resourceapi.DeviceTaintEffectNoExecute
-			}
-		}
-	}
-}
-
 // device is a device as it is offered.
 func (c *Decision) device() resourceapi.Device {
 	d := resourceapi.Device{Name: c.Device.Name, Attributes: maps.Clone(c.Device.Attributes), Taints: c.taints()}
@@ -148,27 +137,20 @@ type place struct {
 	name     string
 }
 
-func placeOf(d *resourceapi.Device) place {
-	p := place{name: d.Name, number: -1}
-	if pf, err := pci.Parse(Text(*d, AttrPFPCIBusID)); err == nil {
-		p.function = functionName(pf.String())
-	}
-	if n := d.Attributes[AttrVFIndex].IntValue; n != nil {
-		p.number = int(*n)
-	}
-	return p
-}
-
 // arrange puts devices into slices.
 func arrange(devices Published) (list []Slice) {
 	places := make([]place, 0, len(devices))
 	pfs := map[string]bool{} // that have VFs
 	for _, d := range devices {
-		p := placeOf(&d)
-		places = append(places, p)
-		if p.number >= 0 {
+		p := place{name: d.Name, number: -1}
+		if pf, err := pci.Parse(Text(d, AttrPFPCIBusID)); err == nil {
+			p.function = functionName(pf.String())
+		}
+		if n := d.Attributes[AttrVFIndex].IntValue; n != nil {
+			p.number = int(*n)
 			pfs[p.function] = true
 		}
+		places = append(places, p)
 	}
 	// How many VFs of each PF a slice has; the first has half of it, beside all else. PFs count
 	// as a power of two, so that one more or fewer seldom moves all others' VFs.
