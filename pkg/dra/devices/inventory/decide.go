@@ -10,21 +10,13 @@ import (
 
 // Situation is what decides, beside devices and rules, what is offered.
 type Situation struct {
-	Driver string // the DRA driver's name, for CEL's device.driver
-	// Sharing: the API server keeps allowMultipleAllocations, as it does from Kubernetes 1.36 on.
-	Sharing bool
-	// Ours are the devices on record for claims, by name, and how the claims hold them. They stay in the
-	// pool: see [Slices].
-	Ours map[string]As
-	// Last are the devices as they were last published. In a pod a device loses facts that rules need.
-	Last Published
-	// Withheld are those of Ours that are not restored yet.
-	Withheld map[string]bool
-	// Others are the devices allocated outside DRA, by PCI address, auxiliary name or vDPA name, each with
-	// its holder: see package others.
-	Others map[string]string
-	// Unknown: Others may lack devices, so exclusive ones are tainted.
-	Unknown bool
+	Driver   string            // the DRA driver's name, for CEL's device.driver
+	Sharing  bool              // the API server keeps allowMultipleAllocations, as it does from Kubernetes 1.36 on
+	Ours     map[string]As     // how claims on record hold devices, by name; these stay in the pool: see [Slices]
+	Last     Published         // devices as they were last published: in a pod a device loses facts that rules need
+	Withheld map[string]bool   // those of Ours that are not restored yet
+	Others   map[string]string // holders outside DRA, by PCI address, auxiliary name or vDPA name: see package others
+	Unknown  bool              // Others may lack devices, so exclusive ones are tainted
 }
 
 // Decision is whether and how a device is offered.

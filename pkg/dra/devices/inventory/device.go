@@ -45,11 +45,8 @@ type Device struct {
 	Uplink    string // why the host needs it; "" = it does not
 	HostUse   string // what the host uses it for otherwise; "" = for nothing
 	NoCarrier bool   // it, or its PF, is up and has no carrier
-
-	// Verbs says that it has no interface, in no network namespace, but RDMA devices here.
-	Verbs bool
-	// Closed says that a pod's network namespace cannot open those.
-	Closed bool
+	Verbs     bool   // it has RDMA devices here, and no interface in any network namespace
+	Closed    bool   // of Verbs: a pod's network namespace cannot open the RDMA devices
 }
 
 // ID is what CNI plugins know the device by: a PCI address, which for a vDPA device on a VF

@@ -100,13 +100,12 @@ func ParseRules(configuration []byte) (Rules, error) {
 			continue
 		}
 		r, err := newRule(raw)
-		if err != nil {
+		if rules.list = append(rules.list, r); err != nil {
 			errs = append(errs, fmt.Errorf("devices[%d].%w", n, err))
 		}
-		rules.list = append(rules.list, r)
 	}
-	if err := errors.Join(errs...); err != nil {
-		return Rules{}, err
+	if len(errs) > 0 {
+		return Rules{}, errors.Join(errs...)
 	}
 	return rules, nil
 }
@@ -151,16 +150,16 @@ func keysOf(to any) (keys []string) {
 }
 
 func newRule(raw json.RawMessage) (r rule, err error) {
-	if err := strictly(raw, &r.Rule); err != nil {
-		return rule{}, err
+	if err = strictly(raw, &r.Rule); err == nil {
+		err = r.check()
 	}
-	if err := r.check(); err != nil {
-		return rule{}, err
+	if err == nil {
+		r.attributes, err = attributes(r.Attributes)
 	}
-	if r.attributes, err = attributes(r.Attributes); err != nil {
-		return rule{}, err
+	if err == nil {
+		r.published, err = published(r.Publish)
 	}
-	if r.published, err = published(r.Publish); err != nil {
+	if err != nil {
 		return rule{}, err
 	}
 	if r.Select != "" { // as in a DeviceClass
