@@ -54,7 +54,14 @@ func (n *Node) examine(s survey, now time.Time) {
 		case c.Device.NoCarrier && now.Sub(since) >= n.Inventory.CarrierGrace:
 			of[name] = fmt.Sprintf("it, or its PF, has had no carrier for more than %v", n.Inventory.CarrierGrace)
 		default:
-			of[name] = n.sharedGroup(at)
+			of[name] = ""
+			note, ok := n.noteOf(at)
+			if !ok || at.Driver == "" {
+				continue
+			}
+			if group, others, err := n.Custody.Beside(note, at.Driver); err == nil && others != nil {
+				of[name] = fmt.Sprintf("IOMMU group %s is not its own any more: it holds %s, too", group, strings.Join(others, ", "))
+			}
 		}
 	}
 	n.mu.Lock()
@@ -66,19 +73,6 @@ func (n *Node) examine(s survey, now time.Time) {
 		close(h.changed)
 		h.changed = make(chan struct{})
 	}
-}
-
-// sharedGroup returns what else is in the IOMMU group of a pod's device; "" = nothing.
-func (n *Node) sharedGroup(at *state.Attachment) string {
-	if at == nil || at.Driver == "" {
-		return ""
-	}
-	if note, ok := n.noteOf(at); ok {
-		if group, others, err := n.Custody.Beside(note, at.Driver); err == nil && others != nil {
-			return fmt.Sprintf("IOMMU group %s is not its own any more: it holds %s, too", group, strings.Join(others, ", "))
-		}
-	}
-	return ""
 }
 
 // Health returns the health of the pool's devices, sorted by name; none if the last survey is too long

@@ -10,7 +10,6 @@ package devices
 import (
 	"context"
 	"log/slog"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,40 +52,33 @@ type Options struct {
 
 // Inventory says which of the node's devices are offered.
 type Inventory struct {
-	Rules  inventory.Rules
-	File   string                         // path of the rules, for messages
-	Digest string                         // of that file: see [state.Offer]
-	Host   func() (inventory.Host, error) // reads the node
+	Rules   inventory.Rules
+	File    string                                         // path of the rules, for messages
+	Digest  string                                         // of that file: see [state.Offer]
+	Host    func() (inventory.Host, error)                 // reads the node
+	Lineage func(device string) ([]sysfs.Object, error)    // [sysfs.FS.Lineage] of the node
+	Events  func(context.Context) (<-chan struct{}, error) // sends whenever the node may have changed, until the context ends
+	Times   inventory.Times
 	// Others returns the devices that were allocated outside DRA: see [inventory.Situation]. Beside an
 	// error it returns what was known before; no exclusive device is prepared then.
 	Others func(context.Context) (map[string]string, error)
 	// Waits returns after how long Others may return fewer devices; 0 = no change is expected.
-	Waits func() time.Duration
-	// Lineage is [sysfs.FS.Lineage] of the node.
-	Lineage func(device string) ([]sysfs.Object, error)
-	// Events sends whenever the node may have changed, until ctx ends.
-	Events func(ctx context.Context) (<-chan struct{}, error)
-	Times  inventory.Times
-	// EvictLost has pods evicted whose devices have gone from the node.
-	EvictLost bool
-	// CarrierGrace is for how long a device without carrier counts as healthy.
-	CarrierGrace time.Duration
+	Waits        func() time.Duration
+	EvictLost    bool          // evict the pods of devices that have gone from the node
+	CarrierGrace time.Duration // for how long a device without carrier counts as healthy
 }
 
-// A Holder is an attachment, in the record of a claim.
+// Holder is an attachment, in the record of a claim.
 type Holder struct {
 	Claim      types.UID
 	Attachment *state.Attachment
 }
 
-// Claims tells what is on record.
+// Claims are the claims on record.
 type Claims interface {
-	// Holders returns the attachments of all claims, the abandoned ones too.
-	Holders() []Holder
-	// OnRecord reports whether a claim has a record, readable or not.
-	OnRecord(uid types.UID) bool
-	// PodIn returns the name of the pod that has a network namespace, as namespace/name; "" = unknown.
-	PodIn(netns string) string
+	Holders() []Holder           // the attachments of all claims, the abandoned ones too
+	OnRecord(uid types.UID) bool // whether a claim has a record, readable or not
+	PodIn(netns string) string   // the pod that has a network namespace, as namespace/name; "" = unknown
 }
 
 // Node is the devices of this node. Its methods may be called concurrently.
@@ -168,7 +160,7 @@ type metrics struct {
 	sharing    prometheus.Gauge
 	known      prometheus.Gauge
 	idle       *prometheus.GaugeVec
-	mismatches *prometheus.CounterVec
+	mismatches *prometheus.CounterVec // by one of [custody.Whats]
 }
 
 func newMetrics(to prometheus.Registerer) *metrics {
@@ -183,9 +175,4 @@ func newMetrics(to prometheus.Registerer) *metrics {
 	m.known.Set(1)
 	m.sharing.Set(1)
 	return m
-}
-
-// mismatch counts one of [custody.Whats].
-func (m *metrics) mismatch(what string, restored bool) {
-	m.mismatches.WithLabelValues(what, strconv.FormatBool(restored)).Inc()
 }

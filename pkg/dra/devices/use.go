@@ -143,7 +143,7 @@ func (n *Node) GiveBack(record *state.Claim, at *state.Attachment) error {
 	}
 	did, err := n.Custody.Restore(former)
 	for _, what := range did {
-		n.metrics.mismatch(what, true)
+		n.metrics.mismatches.WithLabelValues(what, "true").Inc()
 	}
 	if did != nil {
 		n.Log.Info("restored device settings that the CNI plugins left changed", "device", at.Device, "what", did)
@@ -168,7 +168,7 @@ func (n *Node) CountMismatches(err error) {
 		what = m.What
 	}
 	for _, what := range what {
-		n.metrics.mismatch(what, false)
+		n.metrics.mismatches.WithLabelValues(what, "false").Inc()
 	}
 }
 

@@ -24,9 +24,7 @@ import (
 )
 
 var (
-	// ErrGone means that the device does not exist any more.
 	ErrGone = errors.New("the node has lost it")
-	// ErrAway means that a device's interface is not on the node, where it was.
 	ErrAway = errors.New("its interface is not on the node: it may be in another network namespace")
 )
 
