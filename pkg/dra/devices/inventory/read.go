@@ -159,12 +159,11 @@ func nameOf(d *hostdev.Device) string {
 // portName names the device of an interface after its device and port. If the driver does not number its
 // ports, the interface gives the name.
 func (r *reader) portName(at hostdev.Place, p sysfs.Port) string {
-	place, port := at.Bus+"/"+at.Name, p.PortName
+	place := at.Bus + "-" + at.Name
 	if p.DevPort > 0 {
-		port = fmt.Sprintf("p%d", p.DevPort)
-	}
-	if port != "" {
-		place += "/" + port
+		place += fmt.Sprintf("-p%d", p.DevPort)
+	} else if p.PortName != "" {
+		place += "-" + p.PortName
 	}
 	name := spell("dev", strings.ReplaceAll(place, "/", "-"))
 	if r.named[name] != nil {
