@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/difftest"
 )
 
 // parse gives the options of a command line, checked.
@@ -70,9 +71,7 @@ func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
 		`--host: "h" is not an absolute path`,
 		`--cni-bin-dir: "g" is not an absolute path`,
 	}
-	if diff := cmp.Diff(want, strings.Split(err.Error(), "\n")); diff != "" {
-		t.Error(diff)
-	}
+	difftest.Equal(t, strings.Split(err.Error(), "\n"), want)
 }
 
 func TestTheHelpSaysWhatAllowingATypeMeans(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/state"
 )
 
@@ -89,9 +90,7 @@ func TestInventoryNamesTheRulesThatNameNoDevice(t *testing.T) {
 	}
 	const empty = "warning: devices names no device: the file has no rules; write some, such as devices: [{pfNames: [ens1f0np0], as: exclusive}], or devices: [] if none is to be offered"
 	for rules, want := range map[string][]string{"": {empty}, "# later\n": {empty}, "devices:\n# - {ifNames: [p0], as: shared}\n": {empty}, "devices: []": nil} {
-		if diff := cmp.Diff(want, idleIn(t, igb, rules)); diff != "" {
-			t.Errorf("%q: %s", rules, diff)
-		}
+		difftest.Same(t, rules, idleIn(t, igb, rules), want)
 	}
 	if diff := cmp.Diff([]string{
 		"warning: devices[0] (pfNames: ens1f1np1, ens1f9) names no device: no VF, SF or vDPA device is on ens1f1np1; the nearest is ens1f0np0; there is no interface ens1f9; the nearest is ens1f0np0",
@@ -123,9 +122,7 @@ func TestInventoryAsYAMLAndJSONSayTheSame(t *testing.T) {
 			t.Fatalf("%s: %v", format, err)
 		}
 	}
-	if diff := cmp.Diff(all[0], all[1]); diff != "" {
-		t.Error(diff)
-	}
+	difftest.Equal(t, all[1], all[0])
 	if len(all[0].Slices) != 1 || len(all[0].Slices[0].Devices) != 3 || len(all[0].LeftOut) != 6 {
 		t.Errorf("got %v", all[0])
 	}
@@ -178,9 +175,7 @@ func TestClearIsForWhatWasGivenUp(t *testing.T) {
 		t.Errorf("in the node's directory: %q, %v", out.String(), err)
 	}
 	cmd.SetArgs([]string{"clear", "--kubelet-plugins-dir", filepath.Join(plugins, "none"), "u1"})
-	if err := cmd.Execute(); err == nil || !strings.Contains(err.Error(), "give --kubelet-plugins-dir") {
-		t.Errorf("in no directory: %v", err)
-	}
+	difftest.Says(t, cmd.Execute(), "give --kubelet-plugins-dir")
 	at.Sandbox = "s2"
 	if store.IsCleared("u1", &at) {
 		t.Error("it is told of another one")

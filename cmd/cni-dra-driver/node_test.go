@@ -22,6 +22,7 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/journal"
@@ -62,9 +63,7 @@ func TestWhatOthersHaveComesFromTheKubeletAndSRIOVCNI(t *testing.T) {
 		t.Helper()
 		got, err := offered.Others(t.Context())
 		must(t, err)
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Error(diff)
-		}
+		difftest.Equal(t, got, want)
 	}
 	o.podResourcesGiven = true
 	if _, err := o.inventory(sysfs.New(os.DirFS("/sys"))); err == nil || !strings.Contains(err.Error(), "--pod-resources-socket") {

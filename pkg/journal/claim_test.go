@@ -2,12 +2,14 @@ package journal_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/journal"
 )
 
@@ -22,9 +24,7 @@ func TestAClaimsDeviceIsItsPods(t *testing.T) {
 	must(t, j.Hold(c), j.Hold(c))
 	got, err := j.Claim(c.Record())
 	must(t, err)
-	if diff := cmp.Diff(c, got); diff != "" {
-		t.Error(diff)
-	}
+	difftest.Equal(t, got, c)
 	asks := func(pod string) *journal.Entry {
 		return &journal.Entry{Key: key1, Pod: pod, Leases: []journal.DeviceLease{vf}}
 	}
@@ -84,9 +84,7 @@ func TestOnlyLeasesThatWereTakenAreHad(t *testing.T) {
 	c := &journal.Claim{UID: "u", Pods: []string{"a"}, Leases: leases}
 	must(t, j.Hold(c))
 	for n, got := range [][]journal.DeviceLease{j.Devices(e), j.Devices(c)} {
-		if diff := cmp.Diff(leases, got); diff != "" {
-			t.Errorf("%d: %s", n, diff)
-		}
+		difftest.Same(t, fmt.Sprint(n), got, leases)
 	}
 	links, err := filepath.Glob(dir + "/leases/device/*/~*")
 	must(t, err)
@@ -167,7 +165,5 @@ func TestARefusedClaimHasWhatItHadBefore(t *testing.T) {
 	expectFiles(t, dir, before...)
 	got, err := j.Claim("7d2f=net1")
 	must(t, err)
-	if diff := cmp.Diff([]journal.DeviceLease{vf}, got.Leases); diff != "" {
-		t.Error(diff)
-	}
+	difftest.Equal(t, got.Leases, []journal.DeviceLease{vf})
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/difftest"
 )
 
 // FuzzDecode shows that an entry is written as it was read, and that one of a newer
@@ -37,9 +38,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		written, err := encode(e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		difftest.Must(t, err)
 		again, err := decode(written)
 		if err != nil {
 			t.Fatalf("%s: %v", written, err)
@@ -104,9 +103,7 @@ func FuzzKey(f *testing.F) {
 			}
 		}
 		dir, err := os.MkdirTemp(top, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		difftest.Must(t, err)
 		defer os.RemoveAll(dir)
 		j := Open(filepath.Join(dir, "state"), "boot")
 		e := &Entry{Key: k}
@@ -154,8 +151,6 @@ func tree(t *testing.T, top string) (list []string) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, err)
 	return list
 }

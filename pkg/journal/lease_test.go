@@ -8,9 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/journal"
 )
 
@@ -22,9 +21,7 @@ func expectOwner(t *testing.T, j *journal.Journal, file string, want *journal.Ke
 	t.Helper()
 	got, err := j.Owner(journal.OfFile, file)
 	must(t, err)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("owner of %s: %s", file, diff)
-	}
+	difftest.Same(t, "owner of "+file, got, want)
 }
 
 // everything is an entry of a pod that names one thing of each kind.
@@ -156,9 +153,7 @@ func TestALeaseThatCountsForNothingGivesWay(t *testing.T) {
 func TestWhatIsNoLeaseIsNobodysToTake(t *testing.T) {
 	j, dir := open(t)
 	must(t, os.MkdirAll(filepath.Join(dir, "leases/file/f"), 0o700), os.WriteFile(filepath.Join(dir, "leases/file/f/x"), nil, 0o600))
-	if err := tryRecord(t, j, &journal.Entry{Key: key1, File: "f"}); err == nil || !strings.Contains(err.Error(), "leases/file/f/x: is not a lease: remove it") {
-		t.Errorf("got %v", err)
-	}
+	difftest.Says(t, tryRecord(t, j, &journal.Entry{Key: key1, File: "f"}), "leases/file/f/x: is not a lease: remove it")
 }
 
 func TestPathsThatLookAlikeAreDifferentDirectories(t *testing.T) {

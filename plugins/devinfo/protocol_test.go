@@ -18,8 +18,8 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
-	"github.com/google/go-cmp/cmp"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/link/linktest"
 	plugin "devinfo-cni.io/plugins/devinfo"
 )
@@ -247,9 +247,7 @@ func TestTheReferenceHasTheErrorCodes(t *testing.T) {
 		documented = append(documented, code)
 	}
 	slices.Sort(codes)
-	if diff := cmp.Diff(codes, documented); diff != "" {
-		t.Errorf("(-code +docs/reference.md)\n%s", diff)
-	}
+	difftest.Same(t, "codes in docs/reference.md", documented, codes)
 }
 
 func find(t *testing.T, expression, path string) [][]string {

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/tools/txtar"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/link/linktest"
 )
 
@@ -64,12 +65,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = difftest.Must
 
 // do plays one step and says what came of it.
 func (w *world) do(s step) ([]txtar.File, error) {
