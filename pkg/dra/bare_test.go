@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/sysfs"
@@ -80,9 +78,7 @@ func TestTheStatusSaysWhichDeviceAClaimHas(t *testing.T) {
 			}
 			var data map[string]cluster.Device
 			_ = json.Unmarshal(report.Devices[0].Data.Raw, &data) // the result has other keys
-			if diff := cmp.Diff(test.want, data[cluster.DeviceKey]); diff != "" {
-				t.Errorf("%s: %s", name, diff)
-			}
+			difftest.Same(t, name, data[cluster.DeviceKey], test.want)
 			if r.record("u1").StatusOwed {
 				t.Errorf("%s: it is still owed", name)
 			}

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/difftest"
@@ -43,9 +41,7 @@ func TestAClaimWithoutANetworkHasItsDeviceToItself(t *testing.T) {
 		agent := r.start()
 		r.prepare(ownClaim("u1", vf3, ""))
 		for _, id := range []string{"pci-0000:03:00.5", "iommu-57"} {
-			if diff := cmp.Diff([]string{"claim ns/claim-u1"}, r.holders(id)); diff != "" {
-				t.Errorf("%s: %s", id, diff)
-			}
+			difftest.Same(t, id, r.holders(id), []string{"claim ns/claim-u1"})
 		}
 		gates := len(r.files("cdi"))
 		next := ownClaim("u2", vf3, "")
@@ -91,9 +87,7 @@ func TestAClaimOnRecordTakesTheLeasesThatItHasNot(t *testing.T) {
 			must(t, os.RemoveAll(filepath.Join(r.dir, "cdi")))
 			r.prepare(ownClaim("u1", test.device, ""))
 			for _, id := range test.leases {
-				if diff := cmp.Diff([]string{"claim ns/claim-u1"}, r.holders(id)); diff != "" {
-					t.Errorf("%s: %s", id, diff)
-				}
+				difftest.Same(t, id, r.holders(id), []string{"claim ns/claim-u1"})
 			}
 		})
 	}

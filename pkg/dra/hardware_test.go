@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/custody"
@@ -147,21 +147,5 @@ func looked(k *custodytest.Kernel) map[string]custody.Former {
 // expectAsCaptured wants the node's devices to be what they were.
 func expectAsCaptured(t testing.TB, k *custodytest.Kernel) {
 	t.Helper()
-	if diff := cmp.Diff(asCaptured(), looked(k)); diff != "" {
-		t.Errorf("devices are not what they were: %s", diff)
-	}
-}
-
-// says wants an error to have all parts.
-func says(t testing.TB, err error, parts ...string) {
-	t.Helper()
-	if err == nil {
-		t.Errorf("no error; want %q", parts)
-		return
-	}
-	for _, part := range parts {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("%v: does not say %s", err, part)
-		}
-	}
+	difftest.Same(t, "devices are not what they were", looked(k), asCaptured())
 }

@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -145,9 +144,7 @@ func TestTheDocumentationHasTheMetrics(t *testing.T) {
 			documented = strings.Split(found[1], ", ")
 		}
 		slices.Sort(documented)
-		if diff := cmp.Diff(test.values, documented); diff != "" {
-			t.Errorf("%s, %s (-code +docs/dra/README.md):\n%s", test.metric, test.label, diff)
-		}
+		difftest.Same(t, test.metric+", "+test.label+" in docs/dra/README.md", documented, test.values)
 	}
 }
 
@@ -159,9 +156,7 @@ func TestTheDocumentationHasTheReasonsOfEvents(t *testing.T) {
 		documented = append(documented, found[1])
 	}
 	slices.Sort(documented)
-	if diff := cmp.Diff(literals(t, `(?m)^\tNotice\w+ .*= "(\w+)"`, "claim/report.go"), documented); diff != "" {
-		t.Errorf("(-code +docs/dra/README.md)\n%s", diff)
-	}
+	difftest.Same(t, "notices in docs/dra/README.md", documented, literals(t, `(?m)^\tNotice\w+ .*= "(\w+)"`, "claim/report.go"))
 }
 
 func TestANoticeIsAnEventOfThePod(t *testing.T) {

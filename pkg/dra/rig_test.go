@@ -272,12 +272,7 @@ func (r *rig) expectCalls(prefix string, n int) {
 // eventually waits for what background work brings about.
 func (r *rig) eventually(what string, holds func() bool) {
 	r.t.Helper()
-	until(r.t, func() string {
-		if holds() {
-			return ""
-		}
-		return "never came true: " + what
-	})
+	difftest.Eventually(r.t, what, holds)
 }
 
 // until waits until nothing differs from what is wanted.
@@ -302,7 +297,10 @@ func (r *rig) lastReport() status.Report {
 	return r.reports[len(r.reports)-1]
 }
 
-var must = difftest.Must
+var (
+	must = difftest.Must
+	says = difftest.Says
+)
 
 // wants is must for any goroutine: the test goes on.
 func wants(t testing.TB, err error) {

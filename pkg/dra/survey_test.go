@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 )
@@ -87,26 +87,20 @@ func TestADeviceStaysPublishedAsItWasWhoeverComesOrGoesWhileTheNodeIsRead(t *tes
 		wanted := func(when string) {
 			t.Helper()
 			before, after = func() {}, func() {}
-			if diff := cmp.Diff(was, dra.Survey(agent)); diff != "" {
-				t.Errorf("%s: %s", when, diff)
-			}
+			difftest.Same(t, when, dra.Survey(agent), was)
 		}
 		before = func() {
 			before, after = func() {}, func() {}
 			r.prepare(ownClaim("u1", vf2, network(`{"type":"sriov"}`)))
 			n.without("enp3s0f0v2")
 		}
-		if diff := cmp.Diff(was, dra.Survey(agent)); diff != "" {
-			t.Errorf("it goes into a pod before it is read: %s", diff)
-		}
+		difftest.Same(t, "it goes into a pod before it is read", dra.Survey(agent), was)
 		wanted("the pod has it")
 		after = func() {
 			must(t, agent.Unprepare(t.Context(), "u1"))
 			n.text = whole
 		}
-		if diff := cmp.Diff(was, dra.Survey(agent)); diff != "" {
-			t.Errorf("it comes back after it was read: %s", diff)
-		}
+		difftest.Same(t, "it comes back after it was read", dra.Survey(agent), was)
 		wanted("it is back")
 	})
 }

@@ -7,13 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/status"
@@ -111,7 +111,5 @@ func TestTheAPIServerIsAskedOnceForEachClaim(t *testing.T) {
 		"get nodes": 1, "list resourceslices": 1, "watch resourceslices": 1, "create resourceslices": 2,
 		"get resourceclaims": claims, "patch resourceclaims": claims,
 	}
-	if diff := cmp.Diff(expected, asked()); diff != "" {
-		t.Errorf("requests (-want +got):\n%s", diff)
-	}
+	difftest.Same(t, "requests", asked(), expected)
 }

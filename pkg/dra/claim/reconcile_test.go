@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/state"
 )
@@ -247,9 +248,7 @@ func diagram() string {
 
 func TestTheDocumentationShowsTheRules(t *testing.T) {
 	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, err)
 	for _, part := range []string{asTable(), diagram()} {
 		if !strings.Contains(string(text), part) {
 			t.Errorf("README.md must have this:\n%s", part)
@@ -265,9 +264,7 @@ func TestAFailureIsNoTroubleOfWhoWantsSomethingElse(t *testing.T) {
 		Driver: "d.example.com", Dirs: Dirs{StateDir: dir, CacheDir: dir, CDIDir: dir, DeviceInfoDir: dir},
 		Node: devices.New(devices.Options{}), Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, err)
 	defer e.Close()
 	for _, forgotten := range []bool{false, true} {
 		c := known(&state.Claim{UID: "u1"})

@@ -99,9 +99,7 @@ func refused(t *testing.T, c *resourceapi.ResourceClaim, p cniconfig.Policy) *cn
 func resolve(t *testing.T, c *resourceapi.ResourceClaim, p cniconfig.Policy) []cniconfig.Network {
 	t.Helper()
 	networks, err := cniconfig.Resolve(c, p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, err)
 	pods, err := cniconfig.Pods(c)
 	if want := (state.Pod{Namespace: "default", Name: "demo", UID: "p1"}); err != nil || len(pods) != 1 || pods[0] != want {
 		t.Errorf("pods %+v, %v, want %+v", pods, err, want)
@@ -157,9 +155,7 @@ func TestTheDocumentsExampleIsTakenInBothGroupsAndKinds(t *testing.T) {
 	for _, group := range []string{"cni.networking.x-k8s.io", "cni.dra.networking.x-k8s.io"} {
 		for _, kind := range []string{"CNI", "CNIConfig"} {
 			c := &resourceapi.ResourceClaim{}
-			if err := yaml.UnmarshalStrict([]byte(strings.NewReplacer("GROUP", group, "KIND", kind).Replace(example)), c); err != nil {
-				t.Fatal(err)
-			}
+			difftest.Must(t, yaml.UnmarshalStrict([]byte(strings.NewReplacer("GROUP", group, "KIND", kind).Replace(example)), c))
 			p := cniconfig.Policy{Driver: driver, Pool: "kind-worker", AllowClaimTypes: []string{"macvlan", "host-local"}}
 			networks, err := cniconfig.Resolve(c, p)
 			if err != nil {
@@ -167,9 +163,7 @@ func TestTheDocumentsExampleIsTakenInBothGroupsAndKinds(t *testing.T) {
 			}
 			difftest.Equal(t, networks, want)
 			pods, err := cniconfig.Pods(c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			difftest.Must(t, err)
 			difftest.Equal(t, pods, []state.Pod{{Namespace: "default", Name: "demo-a", UID: "680f0a77-8d0b-4e21-8599-62581e335ed6"}})
 
 			p.AllowClaimTypes = nil

@@ -74,9 +74,7 @@ func TestParametersThatAreRefused(t *testing.T) {
 func TestInterfaceNamesThatAreRefused(t *testing.T) {
 	for _, name := range []string{"eth0", "lo", ".", "..", "a/b", "a:b", "net%d", "net{idx}", "net{", "a b", "a\tb", "a\u00a0b", "a\x01", "a\u200bb", "sixteen-letters-", "éééééééé"} {
 		quoted, err := json.Marshal(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		difftest.Must(t, err)
 		r := refused(t, claim(t, "class "+with(`"config":`+macvlan), "claim "+with(`"ifName":`+string(quoted))), node)
 		if !strings.HasPrefix(r.Rule, fmt.Sprintf("ifName %q: ", name)) {
 			t.Errorf("%q: %v", name, r)
@@ -170,9 +168,7 @@ func FuzzClaim(f *testing.F) {
 		}
 		for _, plugin := range list.Plugins {
 			var tree any
-			if err := json.Unmarshal(plugin.Bytes, &tree); err != nil {
-				t.Fatal(err)
-			}
+			difftest.Must(t, json.Unmarshal(plugin.Bytes, &tree))
 			for _, name := range pluginTypes(tree) {
 				if !slices.Contains(node.AllowClaimTypes, name) {
 					t.Fatalf("%q would be run by %s", name, plugin.Bytes)

@@ -116,9 +116,7 @@ func TestDataIsAnObjectOfAtMost10KiB(t *testing.T) {
 func attributes(t *testing.T, host string, info *devinfo.Info) (map[string]any, []string) {
 	t.Helper()
 	captured, err := hosttxt.Load("../../../testdata/hosts/" + host + ".txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, err)
 	var warnings []string
 	got := metadata.Attributes(info, sysfs.New(captured.Sys()), func(s string) { warnings = append(warnings, s) })
 	plain := map[string]any{}

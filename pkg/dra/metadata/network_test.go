@@ -61,9 +61,7 @@ func TestAddressesBeyondTheAPIsLimitsAreLeftOutWithAWarning(t *testing.T) {
 	ips = append(ips, `{"address":"::ffff:10.0.0.1/64"}`)
 	got, warnings, err := metadata.NetworkData([]byte(`{"cniVersion":"1.0.0","interfaces":[{"name":"net1","sandbox":"x","mac":"`+
 		strings.Repeat("m", 129)+`"}],"ips":[`+strings.Join(ips, ",")+`]}`), "net1", netns)
-	if err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, err)
 	difftest.Equal(t, *got, resourceapi.NetworkDeviceData{InterfaceName: "net1", IPs: want[:16]})
 	difftest.Equal(t, warnings, []string{
 		"hardwareAddress is left out: it has 129 bytes, at most 128 are allowed",

@@ -121,9 +121,7 @@ func TestAFileThatMakesNoSenseIsSetAsideAndReportedAtEveryStart(t *testing.T) {
 	put(t, s, full("u1"))
 	for range 2 {
 		claims, problems := all(t, s)
-		if diff := cmp.Diff([]*state.Claim{full("u1")}, claims); diff != "" {
-			t.Error(diff)
-		}
+		difftest.Equal(t, claims, []*state.Claim{full("u1")})
 		if len(problems) != len(contents) {
 			t.Errorf("got %v", problems)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices/binding"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
@@ -60,9 +61,7 @@ func bind(t *testing.T, device string, how cniconfig.How, plugins ...string) (ad
 		CNIVersion, Name string
 		Plugins          []map[string]any
 	}
-	if err := errors.Join(json.Unmarshal([]byte(list), &before), json.Unmarshal(got, &after)); err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, errors.Join(json.Unmarshal([]byte(list), &before), json.Unmarshal(got, &after)))
 	if after.CNIVersion != "1.0.0" || after.Name != "net" || len(after.Plugins) != len(plugins) {
 		t.Errorf("%s became %s", list, got)
 	}

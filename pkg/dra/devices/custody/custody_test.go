@@ -83,9 +83,7 @@ func TestADeviceIsNotedByItsPlaceOnABus(t *testing.T) {
 				t.Error("a device made anew cannot be told from this one")
 			}
 			got.Inode = 0
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Error(diff)
-			}
+			difftest.Equal(t, got, test.want)
 		})
 	}
 }
@@ -149,12 +147,8 @@ func TestADeviceBecomesWhatItWas(t *testing.T) {
 			l.does(t, k, f)
 			did, err := h.Restore(f)
 			must(t, err)
-			if diff := cmp.Diff(l.did, did); diff != "" {
-				t.Errorf("did %s", diff)
-			}
-			if diff := cmp.Diff(f, look(t, h, function(vf, "eth2"))); diff != "" {
-				t.Error(diff)
-			}
+			difftest.Same(t, "did", did, l.did)
+			difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
 			if did, err := h.Restore(f); did != nil || err != nil {
 				t.Errorf("once more: %q, %v", did, err)
 			}
@@ -180,12 +174,8 @@ func TestADeviceWaitsForItsPF(t *testing.T) {
 	must(t, k.Move(pf, other, "", uplink))
 	did, err := h.Restore(f)
 	must(t, err)
-	if diff := cmp.Diff([]string{link.VFVLAN, link.VFTrust}, did); diff != "" {
-		t.Errorf("with its PF: did %s", diff)
-	}
-	if diff := cmp.Diff(f, look(t, h, function(vf, "eth2"))); diff != "" {
-		t.Error(diff)
-	}
+	difftest.Same(t, "with its PF: did", did, []string{link.VFVLAN, link.VFTrust})
+	difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
 }
 
 var errKilled = errors.New("killed")
@@ -290,9 +280,7 @@ func TestTheNeighbourOfAPortIsLeftAlone(t *testing.T) {
 	if did, err := h.Restore(f); !errors.Is(err, custody.ErrAway) || did != nil {
 		t.Errorf("did %q: %v", did, err)
 	}
-	if diff := cmp.Diff(neighbour, look(t, h, hostdev.Ref{IfName: "eth0"})); diff != "" {
-		t.Error(diff)
-	}
+	difftest.Equal(t, look(t, h, hostdev.Ref{IfName: "eth0"}), neighbour)
 }
 
 // A record of before an upgrade is read after it.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices/custody"
 	"devinfo-cni.io/pkg/sysfs"
 )
@@ -121,9 +122,7 @@ func TestADriverThatDoesNotLetGoHoldsUpNobody(t *testing.T) {
 		if did, err := h.Restore(f); err != nil || calls.Load() != 1 {
 			t.Errorf("%q, %v, %d calls", did, err, calls.Load())
 		}
-		if diff := cmp.Diff(f, look(t, h, function(vf, "eth2"))); diff != "" {
-			t.Error(diff)
-		}
+		difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
 	})
 }
 
@@ -131,9 +130,7 @@ func TestADriverThatIsNotBoundIsAnError(t *testing.T) {
 	k := kernel(t, "igb-sriov")
 	h := k.Host()
 	f := look(t, h, function(vf, "eth2"))
-	if err := h.Bind(f, "uio"); err == nil || !strings.Contains(err.Error(), fmt.Sprintf(`%s: bound to driver "", not to "uio"`, vf)) {
-		t.Errorf("got %v", err)
-	}
+	difftest.Says(t, h.Bind(f, "uio"), fmt.Sprintf(`%s: bound to driver "", not to "uio"`, vf))
 	_, err := h.Restore(f)
 	must(t, err)
 }

@@ -4,8 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/link"
 )
@@ -100,9 +99,7 @@ func TestWhatTheHostNeedsIsNotOffered(t *testing.T) {
 		},
 	} {
 		got := decision(t, inventory.Decide(read(t, test.host), rules(t, test.configuration), situation()), test.device)
-		if diff := cmp.Diff(test.why, got.Why); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
+		difftest.Same(t, name, got.Why, test.why)
 	}
 }
 
@@ -125,9 +122,7 @@ func TestTheFirstRuleThatADeviceMeetsCounts(t *testing.T) {
 		networks[name] = *d.Attributes["devinfo-cni.io/physicalNetwork"].StringValue
 	}
 	want := map[string]string{vf0: "red", vf1: "blue", "pci-0000-41-10-2": "blue"}
-	if diff := cmp.Diff(want, networks); diff != "" {
-		t.Error(diff)
-	}
+	difftest.Equal(t, networks, want)
 	d := inventory.PublishedIn(list)[vf0]
 	if *d.Attributes["example.com/rack"].IntValue != 7 || !*d.Attributes["devinfo-cni.io/fast"].BoolValue {
 		t.Errorf("got %s", describe(d))
@@ -183,9 +178,7 @@ func TestMultusFindsADeviceByItsResourceName(t *testing.T) {
 		"pci-0000-65-00-2": "0000:65:00.2", "vdpa-vdpa4": "0000:65:00.4", "vdpa-vdpa6": "mlx5_core.sf.2", "vdpa-vdpa7": "mlx5_core.sf.3",
 		"vdpax-vdpa-3a0000-3a65-3a00-2e3": "0000:65:00.3",
 	}
-	if diff := cmp.Diff(want, ids); diff != "" {
-		t.Error(diff)
-	}
+	difftest.Equal(t, ids, want)
 }
 
 // Its nodes are all that a pod needs of it, if the pod's network namespace may open them.
@@ -209,8 +202,6 @@ func TestRDMAAloneIsOffered(t *testing.T) {
 		},
 	} {
 		got := decision(t, inventory.Decide(read(t, host(t, []byte(test.text))), rules(t, giveAll), situation()), "pci-0000-17-00-1")
-		if diff := cmp.Diff(test.why, got.Why); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
+		difftest.Same(t, name, got.Why, test.why)
 	}
 }

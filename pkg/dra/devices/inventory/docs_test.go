@@ -11,11 +11,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"sigs.k8s.io/yaml"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 )
 
@@ -39,9 +39,7 @@ func page(t *testing.T, name string) string {
 func TestTheDocumentationHasTheAttributes(t *testing.T) {
 	names := inventory.AttributeNames()
 	slices.Sort(names)
-	if diff := cmp.Diff(names, slices.Sorted(maps.Keys(documented(t)))); diff != "" {
-		t.Errorf("(-code +docs/dra/inventory.md)\n%s", diff)
-	}
+	difftest.Same(t, "attributes in docs/dra/inventory.md", slices.Sorted(maps.Keys(documented(t))), names)
 }
 
 // The example of the documentation is a configuration that works.
@@ -166,7 +164,5 @@ func TestTheChartTakesEachKeyOfARule(t *testing.T) {
 	}
 	slices.Sort(keys)
 	got := slices.Sorted(maps.Keys(all.Properties["dra"].Properties["devices"].Items.Properties))
-	if diff := cmp.Diff(keys, got); diff != "" {
-		t.Errorf("(-rules +schema)\n%s", diff)
-	}
+	difftest.Same(t, "keys in the schema", got, keys)
 }

@@ -7,14 +7,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/difftest"
 )
 
 func TestAFunctionIsNamedByItsAddress(t *testing.T) {
 	for text, want := range map[string]string{"0000:8a:00.2": "pci-0000-8a-00-2", "10000:E1:00.0": "pci-10000-e1-00-0"} {
 		a, err := pci.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		difftest.Must(t, err)
 		if got := functionName(a.String()); got != want {
 			t.Errorf("%s: got %s, want %s", text, got, want)
 		}

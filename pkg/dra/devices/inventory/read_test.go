@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/link/linkhost"
@@ -126,9 +127,7 @@ func TestTheOrderOfDirectoriesDoesNotMatter(t *testing.T) {
 			}}
 			h.Sys, h.Switches.(*linkhost.Kernel).Eswitch.Sys = sysfs.New(files), files
 			random.Shuffle(len(h.Links), func(i, j int) { h.Links[i], h.Links[j] = h.Links[j], h.Links[i] })
-			if diff := cmp.Diff(text(want), text(pool(t, h, everything))); diff != "" {
-				t.Errorf("%s: %s", name, diff)
-			}
+			difftest.Same(t, name, text(pool(t, h, everything)), text(want))
 		}
 	}
 }
@@ -148,9 +147,7 @@ func TestARenamedInterfaceKeepsTheDevicesNamesAndOneSliceChanges(t *testing.T) {
 	before := captured(t, "igb-sriov") // two PFs with VFs
 	after := bytes.ReplaceAll(before, []byte("eth0"), []byte("ens5"))
 	old, now := pool(t, host(t, before), everything), pool(t, host(t, after), everything)
-	if diff := cmp.Diff(deviceNames(old), deviceNames(now)); diff != "" {
-		t.Error(diff)
-	}
+	difftest.Equal(t, deviceNames(now), deviceNames(old))
 	if n := rewritten(old, now); n != 1 {
 		t.Errorf("%d slices changed", n)
 	}
@@ -186,9 +183,7 @@ func TestAHeldDeviceThatTheNodeHasLostIsTainted(t *testing.T) {
 		t.Fatalf("got %v", deviceNames(after))
 	}
 	want := []resourceapi.DeviceTaint{{Key: "devinfo-cni.io/gone", Effect: "NoSchedule"}}
-	if diff := cmp.Diff(want, after[0].Devices[0].Taints); diff != "" {
-		t.Error(diff)
-	}
+	difftest.Equal(t, after[0].Devices[0].Taints, want)
 	if len(inventory.PublishedIn(before)["pci-0000-3b-00-2"].Taints) != 0 {
 		t.Error("what was published has changed, too")
 	}
@@ -210,8 +205,6 @@ func TestEventsAreGatheredAndAPollStandsBehindThem(t *testing.T) {
 		stop()
 		synctest.Wait()
 		want := []time.Duration{0, 11 * time.Second, 16600 * time.Millisecond, 76600 * time.Millisecond}
-		if diff := cmp.Diff(want, at); diff != "" {
-			t.Error(diff)
-		}
+		difftest.Equal(t, at, want)
 	})
 }

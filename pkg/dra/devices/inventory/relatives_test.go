@@ -7,8 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 )
 
@@ -74,9 +73,7 @@ func stays(t *testing.T, what, name string, decisions []inventory.Decision, s in
 		t.Errorf("%s: taints %v", what, now.Taints)
 	}
 	now.Taints = nil
-	if diff := cmp.Diff(describe(last[name]), describe(now)); diff != "" {
-		t.Errorf("%s: it does not stay as it was: %s", what, diff)
-	}
+	difftest.Same(t, what+": it does not stay as it was", describe(now), describe(last[name]))
 }
 
 // What pods share stays as they have it, and gets no more of them, whatever has changed.
@@ -162,9 +159,7 @@ func TestAnInterfaceThatComesBackUnderAnotherNameIsTheSameDevice(t *testing.T) {
 		before := interfaces(t, text)
 		for _, name := range slices.Sorted(maps.Keys(before)) {
 			after := interfaces(t, bytes.ReplaceAll(text, []byte(before[name]), []byte("z"+before[name])))
-			if diff := cmp.Diff("z"+before[name], after[name]); diff != "" {
-				t.Errorf("%s: %s: %s", where, name, diff)
-			}
+			difftest.Same(t, where+": "+name, after[name], "z"+before[name])
 			// While it is in the pod, its neighbour does not take its place.
 			gone := interfaces(t, without(t, text, before[name]))
 			for other, ifName := range before {
