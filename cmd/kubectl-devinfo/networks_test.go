@@ -36,7 +36,7 @@ func TestTheProblemOfAPodWithoutADeviceIsSaid(t *testing.T) {
 	}{
 		"a typo":              {"shop/lan", chain(`, "deviceInfoFile": "auto", "deviceInfofile": "auto"`), "pod a -n shop", 0, typo},
 		"of a node not asked": {"shop/lan", chain(`, "deviceInfoFile": "auto", "deviceInfofile": "auto"`), "-n shop -o wide", 3, typo},
-		"no capability":       {"lan", chain(``), "pod a -n shop", 0, "network shop/lan: spec.config.plugins[1].capabilities: must declare"},
+		"no capability":       {"lan", chain(``), "pod a -n shop", 0, "network shop/lan: spec.config.plugins[1].deviceInfoFile: must be \"auto\", or the"},
 		"no resourceName":     {"lan", chain(`, "capabilities": {"CNIDeviceInfoFile": true}`), "pod a -n shop", 0, "network shop/lan: spec.config.plugins[1].deviceInfoFile: should be \"auto\""},
 		"above a veth":        {"lan", chain(`, "deviceInfoFile": "auto"`), "pod a -n shop", 0, node},
 		"unknown":             {"lan", chain(`, "deviceInfoFile": "auto"`), "-n shop -o wide", 3, ""},

@@ -162,6 +162,10 @@ func (p *plugin) devices(declared *devinfo.Info) {
 func (p *plugin) capability() {
 	switch {
 	case p.cfg.AutoFile || p.cfg.InfoFile != "":
+	case !p.cfg.Capabilities[fileCapability] && p.multus && !p.resource: // to declare it alone would change nothing
+		p.wrong(p.path+".deviceInfoFile", nil,
+			`must be "auto", or the %s have the annotation %s and this plugin "capabilities": {%q: true}: Multus passes a path only for a network with a device`,
+			definition, resourceAnnotation, fileCapability)
 	case !p.cfg.Capabilities[fileCapability]:
 		p.wrong(p.path+".capabilities", p.object["capabilities"],
 			`must declare {%q: true}, or the runtime passes no path and no file is written (Device Information Specification, section 5.1); or set "deviceInfoFile": "auto"`, fileCapability)
