@@ -111,6 +111,7 @@ func TestOnlyTheNamedNodeIsAskedForWhatTheAPILacks(t *testing.T) {
 		"who of all":      {many, "who /run/none", 3, "", "kubectl devinfo: no pod that could be looked at has /run/none", 0},
 		"who, asked none": {objects, "who /run/m --node n1 --from-nodes never", 3, "", "kubectl devinfo: no pod that could be looked at has /run/m", 0},
 		"one pod":         {objects, "pod vpp-n1 -n shop", 0, "source    node", "", 1},
+		"its information": {objects, "pod vpp-n1 -n shop", 0, `"role": "master",`, "", 1},
 		"pod, silent":     {objects, "pod vpp-n2 -n shop", 3, "device        ?", "n2: no pod of devinfo-agent", 0},
 		"never":           {objects, "-A --from-nodes never", 0, "?  ", "", 0},
 		"many":            {many, "-A", 3, "vpp-n19", "n00, n01, n02, n03, n04 and 15 more", 0},
@@ -121,7 +122,7 @@ func TestOnlyTheNamedNodeIsAskedForWhatTheAPILacks(t *testing.T) {
 			asked := 0
 			tool.exec = func(_ context.Context, _ *corev1.Pod, _ []string, streams remotecommand.StreamOptions) error {
 				asked++
-				_, err := fmt.Fprint(streams.Stdout, `{"attachments": [{"namespace": "shop", "pod": "vpp-n1", "network": "mem", "containerID": "c", "interface": "net1", "type": "memif", "device": "/run/m", "state": "Ok"}]}`)
+				_, err := fmt.Fprint(streams.Stdout, `{"attachments": [{"namespace": "shop", "pod": "vpp-n1", "network": "mem", "containerID": "c", "interface": "net1", "type": "memif", "device": "/run/m", "state": "Ok", "deviceInfo": {"type": "memif", "version": "1.1.0", "memif": {"role": "master", "path": "/run/m", "mode": "ip"}}}]}`)
 				return err
 			}
 			code := tool.run(t.Context(), strings.Fields(test.args)...)

@@ -175,6 +175,16 @@ func TestTheStatusOfAClaimNamesItsDevice(t *testing.T) {
 	equal(t, "by their claims", v.Attachments(), []cluster.Network{want, net}, cmpopts.IgnoreUnexported(cluster.Network{}))
 }
 
+// The status of a claim does not say which of its pods has the network.
+func TestPodsThatShareAClaimAreToldSo(t *testing.T) {
+	shared := claim("shop", "one", "a", ready)
+	shared.Status.ReservedFor = append(shared.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "b", UID: "uid-b"})
+	got := list([]corev1.Pod{pod("shop", "a", ""), pod("shop", "b", "")}, []resourceapi.ResourceClaim{shared}, nil)
+	if len(got) != 2 || got[0].Problem != "claim one is reserved for 2 pods: one at a time has its network" || got[1].Problem != got[0].Problem {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestAPodThatEndedHasNothing(t *testing.T) {
 	for phase, want := range map[corev1.PodPhase]int{corev1.PodPending: 4, corev1.PodRunning: 4, corev1.PodUnknown: 4, corev1.PodSucceeded: 0, corev1.PodFailed: 0} {
 		p := pod("shop", "dpdk", dpdkStatus)

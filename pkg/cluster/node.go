@@ -47,7 +47,7 @@ func Fill(list []Network, node string, records []Record) {
 		a := &list[n]
 		r, there := by[key{a.Namespace, a.Pod, a.Interface}]
 		if there && a.Node == node && a.Deviceless() {
-			a.Device, a.FromNode, a.Problem = r.Device, r.Device.Device != "", r.Why
+			a.Device, a.DeviceInfo, a.FromNode, a.Problem = r.Device, r.DeviceInfo, r.Device.Device != "", r.Why
 		}
 	}
 }

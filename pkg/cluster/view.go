@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -80,6 +81,9 @@ func (v *View) Claim(claim *resourceapi.ResourceClaim) {
 		}
 		for _, a := range list {
 			a.Pod, a.Node = of.pod, of.node
+			if pods := len(claim.Status.ReservedFor); pods > 1 && a.Interface != "" && a.Problem == "" {
+				a.Problem = fmt.Sprintf("claim %s is reserved for %d pods: one at a time has its network", claim.Name, pods)
+			}
 			v.list = append(v.list, a)
 		}
 	}

@@ -53,6 +53,8 @@ type Facts struct {
 	PF          string `json:"pf,omitempty"`  // its PCI address
 	Representor string `json:"representor,omitempty"`
 	RDMA        string `json:"rdma,omitempty"` // devices, comma-joined
+
+	DeviceInfo json.RawMessage `json:"deviceInfo,omitempty"` // as ADD wrote it
 }
 
 // factsOf takes them from device information.
@@ -62,7 +64,7 @@ func factsOf(raw json.RawMessage) Facts {
 		return Facts{}
 	}
 	of := cluster.DeviceOf(info)
-	return Facts{of.PCI, of.PF, of.Representor, of.RDMA}
+	return Facts{of.PCI, of.PF, of.Representor, of.RDMA, raw}
 }
 
 // A subject names an attachment in JSON, by the keys of kubectl devinfo.

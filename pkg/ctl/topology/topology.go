@@ -139,6 +139,7 @@ func (r *reader) drop() {
 // hold adds the attachments to the devices that they have, share or name.
 func (r *reader) hold(attachments []node.Attachment) {
 	for _, a := range attachments {
+		a.DeviceInfo = nil // the tree has the devices themselves
 		place, own := a.Place()
 		if own {
 			a.Type, a.Device = place.Bus, place.Name
