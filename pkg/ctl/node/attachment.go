@@ -75,7 +75,7 @@ type subject struct {
 	Network     string `json:"network,omitempty"`
 	ContainerID string `json:"containerID,omitempty"`
 	Interface   string `json:"interface,omitempty"`
-	State       string `json:"state,omitempty"` // in one word: "NetnsGone"
+	State       string `json:"state,omitempty"` // in one word: "FileMissing"
 }
 
 func (a *Attachment) subject() subject {

@@ -11,7 +11,7 @@ import (
 	"devinfo-cni.io/pkg/config"
 )
 
-// settingsName is part of the name of every ConfigMap with node settings that the chart or kustomize makes.
+// settingsName is part of the name of the ConfigMap with node settings, unless the chart's fullnameOverride is set.
 const settingsName = "devinfo-settings"
 
 // isSettings reports whether an object is node.json, or a ConfigMap with settings of nodes.
@@ -20,29 +20,24 @@ func isSettings(file string, object map[string]json.RawMessage) bool {
 	case text(object["kind"]) == configMap:
 		var named struct{ Name string }
 		_ = json.Unmarshal(object["metadata"], &named)
-		return strings.Contains(named.Name, settingsName) || slices.ContainsFunc(slices.Collect(maps.Values(texts(object["data"]))), func(data string) bool {
-			var inner map[string]json.RawMessage
-			return json.Unmarshal([]byte(data), &inner) == nil && isSettings("", inner)
-		})
+		return strings.Contains(named.Name, settingsName)
 	case object["apiVersion"] != nil || object["type"] != nil || object["plugins"] != nil:
 		return false
 	}
 	return filepath.Base(file) == filepath.Base(config.NodeFile) || slices.ContainsFunc(config.NodeKeys, func(key string) bool { return object[key] != nil })
 }
 
-func texts(raw json.RawMessage) (all map[string]string) {
-	_ = json.Unmarshal(raw, &all)
-	return all
-}
-
 // settings checks node.json, or each file in a ConfigMap of the agent.
 func (d *Document) settings() {
-	var object map[string]json.RawMessage
-	if json.Unmarshal(d.data, &object) != nil || text(object["kind"]) != configMap {
+	var object struct {
+		Kind string
+		Data map[string]string
+	}
+	if json.Unmarshal(d.data, &object) != nil || object.Kind != configMap {
 		d.nodeSettings("", d.data)
 		return
 	}
-	files := texts(object["data"])
+	files := object.Data
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		path := "data." + name
 		switch {
