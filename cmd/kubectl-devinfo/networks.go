@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,20 +32,19 @@ func (t *tool) networks(ctx context.Context, list []cluster.Network) {
 		if namespace, of, there := strings.Cut(a.Network, "/"); there {
 			name = types.NamespacedName{Namespace: namespace, Name: of}
 		}
-		finding, known := checked[name]
-		if !known && len(checked) < namedNetworks {
-			var err error
-			if finding, err = validated(ctx, t.api, name); apierrors.IsForbidden(err) {
+		if _, known := checked[name]; !known && len(checked) < namedNetworks {
+			finding, err := validated(ctx, t.api, name)
+			if apierrors.IsForbidden(err) {
 				fmt.Fprintf(t.ErrOut, "warning: networks are not validated: %s\n", remedy.Lines(err.Error()))
 				return
 			}
 			checked[name] = finding
 		}
-		switch {
-		case finding != "" && finding != noFinding:
-			a.Problem = "network " + name.String() + ": " + finding
+		switch finding := checked[name]; {
 		case finding == noFinding && !a.NotAsked:
 			a.Problem = "node " + a.Node + " has no device of it on record: the plugin's warning in the log of the container runtime says why"
+		case finding != noFinding && finding != "":
+			a.Problem = "network " + name.String() + ": " + finding
 		}
 	}
 }
@@ -55,10 +55,8 @@ const noFinding = "valid"
 // validated returns the first error that validate finds in a network, else its first warning, else [noFinding]; "" if
 // the network cannot be read or does not contain devinfo. The name is that of an annotation, and may be anything.
 func validated(ctx context.Context, api kubernetes.Interface, name types.NamespacedName) (string, error) {
-	for _, segment := range []string{name.Namespace, name.Name} {
-		if segment == "" || len(path.IsValidPathSegmentName(segment)) > 0 {
-			return "", nil
-		}
+	if name.Namespace == "" || name.Name == "" || len(path.IsValidPathSegmentName(name.Namespace))+len(path.IsValidPathSegmentName(name.Name)) > 0 {
+		return "", nil
 	}
 	text, err := api.CoreV1().RESTClient().Get().AbsPath("/apis/k8s.cni.cncf.io/v1/namespaces", name.Namespace, "network-attachment-definitions", name.Name).DoRaw(ctx)
 	if err != nil {
@@ -66,19 +64,13 @@ func validated(ctx context.Context, api kubernetes.Interface, name types.Namespa
 	}
 	docs := validate.Parse(name.String(), text)
 	validate.Checker{}.Check(docs, validate.CNIConfig)
-	found := noFinding
-	for _, d := range docs {
-		if d.Skipped != "" {
-			return "", nil
-		}
-		for _, f := range d.Findings {
-			if !f.Warning {
-				return f.String(), nil
-			}
-			if found == noFinding {
-				found = f.String()
-			}
-		}
+	if len(docs) == 0 || docs[0].Skipped != "" {
+		return "", nil
 	}
-	return found, nil
+	d := docs[0]
+	if len(d.Findings) == 0 {
+		return noFinding, nil
+	}
+	first := max(0, slices.IndexFunc(d.Findings, func(f validate.Finding) bool { return !f.Warning }))
+	return d.Findings[first].String(), nil
 }
