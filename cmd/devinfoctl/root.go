@@ -50,7 +50,7 @@ another one that was captured into a file.
 Exit codes:
   0  all is well
   1  what was looked at is not as it should be: check, doctor, offered, validate
-     and gc --dry-run have found something
+     and gc --dry-run have found something, or who has found nobody
   2  the command line is invalid
   3  it could not be looked at, or not be done, or there is nothing of that name`
 
