@@ -30,7 +30,7 @@ func (s *steps) abandon(c *claim, which []int) error {
 	}
 	for _, n := range which {
 		s.mourn(c, &former.Attachments[n])
-		s.table.do(func() { delete(c.late, n) })
+		s.table.do(func() { delete(c.delBackOff, n) })
 	}
 	s.table.do(func() {
 		if now := time.Now(); !now.Before(c.redo) {

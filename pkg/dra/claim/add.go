@@ -143,7 +143,7 @@ func (s *steps) notAdded(c *claim, n int, sb *sandbox, err error) error {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
 	if sb.waited && !at.Late {
-		s.table.giveUp(sb, err)
+		s.table.failSandbox(sb, err)
 	}
 	if c.blame == "" {
 		c.blame = err.Error()

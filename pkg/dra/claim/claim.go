@@ -31,18 +31,18 @@ type claim struct {
 	rewrite bool      // somebody has written over the metadata
 
 	// What the worker has come to.
-	open    map[int]bool // by attachment: whether its gate was open when the worker looked last
-	fresh   bool         // the record was never written
-	unsaved bool         // the disk has not got the record as it is
-	gone    bool         // forgotten, by the agent too
-	doing   action       // the step under way; none = none
-	of      string       // and the sandbox that it is for
-	sent    []resourceapi.AllocatedDeviceStatus
+	gatesOpen   map[int]bool // by attachment: whether its gate was open when the worker looked last
+	fresh       bool         // the record was never written
+	unsaved     bool         // the disk has not got the record as it is
+	removed     bool         // it is not in the table any more
+	doing       action       // the step under way; none = none
+	stepSandbox string       // the sandbox that it is for
+	sent        []resourceapi.AllocatedDeviceStatus
 
 	// Back-offs. Failed DELs have their own: other failures and events must not make them fail more often.
-	trouble retry
-	late    map[int]retry // of DELs and restoring, by the attachments' places in the record
-	redo    time.Time     // when the DELs that were given up are run again
+	trouble    retry
+	delBackOff map[int]retry // of DELs and restoring, by the attachments' places in the record
+	redo       time.Time     // when the DELs that were given up are run again
 
 	orphans map[string]bool // interfaces for which plugins of an earlier process may still run; only for the worker
 }
@@ -56,7 +56,7 @@ type retry struct {
 
 // known returns a claim with that record.
 func known(record *state.Claim) *claim {
-	c := &claim{record: record, pod: record.Pod, open: map[int]bool{}, orphans: map[string]bool{}, late: map[int]retry{}}
+	c := &claim{record: record, pod: record.Pod, gatesOpen: map[int]bool{}, orphans: map[string]bool{}, delBackOff: map[int]retry{}}
 	c.ref.Namespace, c.ref.Name, c.ref.UID = record.Namespace, record.Name, record.UID
 	for _, at := range record.Attachments {
 		c.orphans[at.IfName] = at.Phase == state.Adding || at.Phase == state.Deleting
@@ -69,7 +69,7 @@ func (c *claim) isFor(pod state.Pod) bool { return c.pod.UID == pod.UID }
 // isOpenBare reports whether the gates are open of the devices that the claim brings no network for.
 func (c *claim) isOpenBare() bool {
 	for n, at := range c.record.Attachments {
-		if at.Bare() && !c.open[n] {
+		if at.Bare() && !c.gatesOpen[n] {
 			return false
 		}
 	}
@@ -98,8 +98,8 @@ func (c *claim) left() *claim {
 // stuck returns the errors of DELs and of restoring that have failed. The mutex must be held.
 func (c *claim) stuck() error {
 	var errs []error
-	for _, n := range slices.Sorted(maps.Keys(c.late)) {
-		errs = append(errs, c.late[n].err)
+	for _, n := range slices.Sorted(maps.Keys(c.delBackOff)) {
+		errs = append(errs, c.delBackOff[n].err)
 	}
 	return errors.Join(errs...)
 }
@@ -226,7 +226,7 @@ func (r *records) adopt(c *claim, record *state.Claim, saved bool) {
 func (r *records) drop(c, left *claim) {
 	r.table.mu.Lock()
 	defer r.table.mu.Unlock()
-	c.gone = true
+	c.removed = true
 	delete(r.table.claims, c.ref.UID)
 	if left != nil {
 		r.table.claims[c.ref.UID] = left

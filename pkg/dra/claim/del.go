@@ -16,7 +16,7 @@ import (
 // delete detaches attachments, all at the same time. It may be repeated, because DEL of what is gone succeeds.
 func (s *steps) delete(c *claim, which []int) {
 	record := c.record.Clone()
-	s.table.do(func() { c.open = map[int]bool{} })
+	s.table.do(func() { c.gatesOpen = map[int]bool{} })
 	for _, n := range which {
 		record.Attachments[n].Phase = state.Deleting
 	}
@@ -77,7 +77,7 @@ func (s *steps) deleted(c *claim, r result) {
 	default:
 		at.Reset(at.Error)
 	}
-	s.table.do(func() { delete(c.late, r.n) })
+	s.table.do(func() { delete(c.delBackOff, r.n) })
 	s.records.putAnyway(c, record, "deleted")
 }
 
@@ -95,7 +95,7 @@ func (s *steps) pause(c *claim, place int, at *state.Attachment, err error) {
 		err = fmt.Errorf("%w; %s is tried again in %v; once the network namespace is gone and it has failed %d times (now %d) it is given up",
 			err, what, pause.Round(time.Second), limit, at.Tries)
 	}
-	s.table.do(func() { c.late[place] = retry{err: err, after: time.Now().Add(pause)} })
+	s.table.do(func() { c.delBackOff[place] = retry{err: err, after: time.Now().Add(pause)} })
 }
 
 func removeInfo(at *state.Attachment) error {
@@ -130,7 +130,7 @@ func (s *steps) restore(c *claim, which []int) {
 		s.Step("restored")
 		if err == nil {
 			at.Reset(at.Error)
-			s.table.do(func() { delete(c.late, n) })
+			s.table.do(func() { delete(c.delBackOff, n) })
 			continue
 		}
 		at.Tries++

@@ -31,7 +31,7 @@ type Options struct {
 	Policy cniconfig.Policy // which configurations claims may contain
 	Dirs
 	Retries
-	Gate     string // path of the program cni-dra-gate on the host; "" = containers of other sandboxes are not kept out
+	Gate     string // path of the program cni-dra-gate on the host, which keeps out containers of other sandboxes
 	HostRoot string // root directory of CNI plugins; "" = the root of this process
 	BootID   string // of the kernel: [journal.BootID]
 	Node     *devices.Node

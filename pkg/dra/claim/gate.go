@@ -63,7 +63,7 @@ func (g *gate) open(c *claim, which []int) error {
 	}
 	g.table.do(func() {
 		for _, n := range which {
-			c.open[n] = true
+			c.gatesOpen[n] = true
 		}
 		g.table.announce()
 	})
@@ -141,9 +141,6 @@ func (g *gate) holdBare(c *claim) error {
 // guard adds a hook by which the runtime refuses containers in another network namespace than the attached one,
 // such as those of the pod's next sandbox. It works without the agent and its connection to the runtime.
 func (g *gate) guard(c *claim, at *state.Attachment, spec *specs.Spec) (err error) {
-	if g.Gate == "" {
-		return nil
-	}
 	pod := podOf(at)
 	what := fmt.Sprintf("claim %s, request %s, is held by pod %s/%s (%s)", c.name(), at.Request, pod.Namespace, pod.Name, at.IfName)
 	spec.Devices[0].ContainerEdits.Hooks = []*specs.Hook{{
@@ -199,7 +196,7 @@ func (g *gate) isOpen(record *state.Claim, at *state.Attachment) bool {
 		return !errors.Is(err, fs.ErrNotExist)
 	}
 	hook, _ := json.Marshal(g.Gate)
-	return at.Bare() || g.Gate == "" || bytes.Contains(spec, hook)
+	return at.Bare() || bytes.Contains(spec, hook)
 }
 
 // device returns what the kubelet and the pod are told of an attachment.

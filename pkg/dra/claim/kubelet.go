@@ -29,6 +29,7 @@ func (e *Engine) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 	if err != nil {
 		return nil, err
 	}
+	// The worker of a claim that was unprepared may be busy with a DEL that was given up.
 	if err := e.table.await(ctx, func() (bool, error) {
 		left := e.table.claims[claim.UID]
 		return left == nil || !left.record.Left() || left.doing == none, nil
@@ -43,11 +44,11 @@ func (e *Engine) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 	err = e.table.await(ctx, func() (bool, error) {
 		record = c.record
 		switch {
-		case c.gone && c.trouble.err != nil:
+		case c.removed && c.trouble.err != nil:
 			return false, c.trouble.err
-		case c.doing == doForget: // which nothing ends
+		case c.doing == doForget: // it cannot be interrupted
 			return false, nil
-		case c.gone || c.forget:
+		case c.removed || c.forget:
 			return false, fmt.Errorf("claim %s: unprepared meanwhile", c.ref)
 		case !c.fresh && c.isFor(c.record.Pod) && c.isOpenBare():
 			return true, nil
@@ -108,14 +109,14 @@ func (e *Engine) admit(ctx context.Context, asked *resourceapi.ResourceClaim, ow
 		c = known(newRecord(asked, pods[0], networks))
 		c.fresh, c.unsaved = true, true
 		if left != nil {
-			left.gone, c.record.Abandoned, c.redo = true, left.record.Abandoned, left.redo
+			left.removed, c.record.Abandoned, c.redo = true, left.record.Abandoned, left.redo
 		}
 		e.table.claims[asked.UID] = c
 	case isBefore(asked.ResourceVersion, c.version), !isAllocated(c.record, asked, e.Driver):
 		return nil, fmt.Errorf("claim %s: it has changed since it was read: prepare it again", c.ref)
 	}
 	e.table.reserve(c, pods)
-	c.forget, c.version, c.open = false, asked.ResourceVersion, map[int]bool{} // the worker looks again
+	c.forget, c.version, c.gatesOpen = false, asked.ResourceVersion, map[int]bool{} // the worker looks again
 	e.table.rouse(c)
 	return c, nil
 }
@@ -146,7 +147,7 @@ func (e *Engine) Unprepare(ctx context.Context, uid types.UID) (err error) {
 func (e *Engine) unprepare(ctx context.Context, c *claim) error {
 	return e.table.await(ctx, func() (bool, error) {
 		switch {
-		case c.gone || c.record.Left():
+		case c.removed || c.record.Left():
 			return true, nil
 		case !c.forget:
 			return false, fmt.Errorf("claim %s: prepared again", c.ref)
@@ -177,6 +178,6 @@ func (e *Engine) RewriteMetadata(ctx context.Context, uid types.UID) error {
 		return nil
 	}
 	return e.table.await(ctx, func() (bool, error) {
-		return !c.rewrite && c.doing != doOpen || c.gone || !isAttached(), c.trouble.err
+		return !c.rewrite && c.doing != doOpen || c.removed || !isAttached(), c.trouble.err
 	})
 }

@@ -30,7 +30,7 @@ type world struct {
 	unsaved  bool // the disk has not got the record as it is
 	blamed   bool // an ADD has failed of which the status says nothing yet
 	reported bool // the API server has taken the status as it is
-	retry    bool // the back-off after a failure other than a DEL's is over
+	mayRetry bool // the back-off after a failure other than a DEL's is over
 }
 
 // around is what the node is like for one attachment.
@@ -51,20 +51,20 @@ type around struct {
 type action string
 
 const (
-	none     action = ""          // it is as it should be
-	wait     action = "wait"      // for the back-off, or for other claims
-	doDel    action = "DEL"       // close the gate, run DEL
-	doAgain  action = "DEL again" // run a DEL again that was given up
-	later    action = "later"     // the time for that has not come
-	doReturn action = "restore"   // make the device what it was
-	doAdd    action = "ADD"       // run ADD, open the gate
-	doOpen   action = "open"      // write the metadata and the gate's CDI spec
-	giveUp   action = "abandon"   // owe the DEL, or the device, without holding up the claim
-	doSave   action = "save"      // write the record
-	doBlame  action = "blame"     // note why nothing is attached, for the status
-	doForget action = "forget"    // remove the record
-	doClear  action = "clear"     // forget a DEL that was given up
-	reported action = "reported"  // note that the API server has the status
+	none           action = ""          // it is as it should be
+	wait           action = "wait"      // for a back-off; the claim gets no ADD meanwhile
+	doDel          action = "DEL"       // close the gate, run DEL
+	doAgain        action = "DEL again" // run a DEL again that was given up
+	later          action = "later"     // the same, when its time comes; nothing waits for it
+	doReturn       action = "restore"   // make the device what it was
+	doAdd          action = "ADD"       // run ADD, open the gate
+	doOpen         action = "open"      // write the metadata and the gate's CDI spec
+	doAbandon      action = "abandon"   // owe the DEL, or the device, without holding up the claim
+	doSave         action = "save"      // write the record
+	doBlame        action = "blame"     // note why nothing is attached, for the status
+	doForget       action = "forget"    // remove the record
+	doClear        action = "clear"     // forget a DEL that was given up
+	doMarkReported action = "reported"  // note that the API server has the status
 )
 
 // A step is one action, and on which attachments.
@@ -82,7 +82,7 @@ type rule struct {
 	then   action
 }
 
-// rules are the life of an attachment. README.md shows them as a table.
+// rules are the life of an attachment. README.md, here, shows them as a table.
 func rules() []rule {
 	type ph = []state.Phase
 	type ws = []want
@@ -99,10 +99,10 @@ func rules() []rule {
 		{ph{state.Adding, state.Added}, ws{keep}, "its sandbox is gone", func(a around) bool { return a.dead }, doDel},
 		{ph{state.Added}, ws{keep, attach}, "its gate is closed", func(a around) bool { return !a.open }, doOpen},
 		{ph{state.Adding, state.Added}, ws{keep, attach}, "", always, none},
-		{ph{state.Deleting}, all, "DEL has failed too often, and its namespace is gone", func(a around) bool { return a.exhausted && a.lost }, giveUp},
+		{ph{state.Deleting}, all, "DEL has failed too often, and its namespace is gone", func(a around) bool { return a.exhausted && a.lost }, doAbandon},
 		{ph{state.Deleting}, all, "DEL has failed just now", func(a around) bool { return !a.due }, wait},
 		{ph{state.Deleting}, all, "", always, doDel},
-		{ph{state.Restoring}, all, "its device could not be restored, and its namespace is gone", func(a around) bool { return a.exhausted && a.lost }, giveUp},
+		{ph{state.Restoring}, all, "its device could not be restored, and its namespace is gone", func(a around) bool { return a.exhausted && a.lost }, doAbandon},
 		{ph{state.Restoring}, all, "its device was not as before just now", func(a around) bool { return !a.due }, wait},
 		{ph{state.Restoring}, all, "", always, doReturn},
 		{ph{state.Abandoned}, all, "an administrator has cleared it", func(a around) bool { return a.cleared }, doClear},
@@ -136,8 +136,8 @@ func reconcile(record *state.Claim, g goal, now world) step {
 	owes := record.Owes()
 	pick := func(do action) step { return step{do: do, at: needs[do]} }
 	switch {
-	case needs[giveUp] != nil && now.retry:
-		return pick(giveUp)
+	case needs[doAbandon] != nil && now.mayRetry:
+		return pick(doAbandon)
 	case needs[doDel] != nil:
 		return pick(doDel)
 	case needs[doReturn] != nil:
@@ -145,7 +145,7 @@ func reconcile(record *state.Claim, g goal, now world) step {
 	case now.blamed && g.want != forget:
 		return step{do: doBlame}
 	}
-	if now.retry {
+	if now.mayRetry {
 		if needs[doClear] != nil {
 			return pick(doClear)
 		}
@@ -156,13 +156,13 @@ func reconcile(record *state.Claim, g goal, now world) step {
 			return pick(doAdd)
 		}
 		if record.StatusOwed && now.reported && !now.unsaved {
-			return step{do: reported}
+			return step{do: doMarkReported}
 		}
 	}
 	if needs[doAgain] != nil && needs[wait] == nil && needs[doAdd] == nil {
 		return pick(doAgain)
 	}
-	if len(needs[wait])+len(needs[doAdd])+len(needs[doAgain])+len(needs[later]) > 0 || !now.retry {
+	if len(needs[wait])+len(needs[doAdd])+len(needs[doAgain])+len(needs[later]) > 0 || !now.mayRetry {
 		return step{do: wait}
 	}
 	return step{}

@@ -66,7 +66,7 @@ func TestWhatAnAttachmentNeedsInEveryPhaseAndWorld(t *testing.T) {
 		if got == doReturn && phase != state.Restoring || phase == state.Restoring && got == doDel {
 			fail("a device is restored after its DEL, which is not run again")
 		}
-		if (got == giveUp) != ((phase == state.Deleting || phase == state.Restoring) && a.exhausted && a.lost) {
+		if (got == doAbandon) != ((phase == state.Deleting || phase == state.Restoring) && a.exhausted && a.lost) {
 			fail("given up is what was tried and what nobody can use")
 		}
 		if (got == doClear) != (phase == state.Abandoned && a.cleared) {
@@ -83,7 +83,7 @@ func TestWhatAnAttachmentNeedsInEveryPhaseAndWorld(t *testing.T) {
 
 // claimed is a record whose attachments have those phases, and a world that goes with it.
 func claimed(phases ...state.Phase) (*state.Claim, world) {
-	record, now := &state.Claim{}, world{retry: true}
+	record, now := &state.Claim{}, world{mayRetry: true}
 	for _, phase := range phases {
 		at, world := state.Attachment{Phase: phase}, around{here: true, open: true, due: true}
 		if phase == state.Abandoned {
@@ -114,13 +114,13 @@ func TestWhatAClaimNeedsNext(t *testing.T) {
 		{"and after DEL", phases{added}, detach, func(w *world) { w.unsaved = true }, "DEL [0]"},
 		{"what is left comes before ADD", phases{p, adding}, attach, nil, "DEL [1]"},
 		{"also while it cannot be deleted", phases{p, deleting}, attach, func(w *world) { w.attachments[1].due = false }, "wait"},
-		{"a failure holds up no DEL", phases{added}, forget, func(w *world) { w.retry = false }, "DEL [0]"},
+		{"a failure holds up no DEL", phases{added}, forget, func(w *world) { w.mayRetry = false }, "DEL [0]"},
 		{"a failure is told once nothing is left to delete", phases{added, adding}, detach, func(w *world) { w.blamed = true }, "DEL [0 1]"},
 		{"then it is", phases{p, p}, detach, func(w *world) { w.blamed = true }, "blame"},
 		{"a closed gate is opened", phases{added, added}, keep, func(w *world) { w.attachments[1].open = false }, "open [1]"},
 		{"forgotten once nothing is owed", phases{p, p}, forget, nil, "forget"},
 		{"not before", phases{p, deleting}, forget, func(w *world) { w.attachments[1].due = false }, "wait"},
-		{"what cannot be given up holds up no DEL", phases{deleting, added}, forget, func(w *world) { w.retry, w.attachments[0] = false, around{exhausted: true, lost: true} }, "DEL [1]"},
+		{"what cannot be given up holds up no DEL", phases{deleting, added}, forget, func(w *world) { w.mayRetry, w.attachments[0] = false, around{exhausted: true, lost: true} }, "DEL [1]"},
 		{"given up", phases{p, deleting}, forget, func(w *world) { w.attachments[1] = around{exhausted: true, lost: true} }, "abandon [1]"},
 		{"a device is restored after its DEL", phases{restoring, p}, forget, nil, "restore [0]"},
 		{"and after the others' DELs", phases{restoring, deleting}, detach, nil, "DEL [1]"},
@@ -157,7 +157,7 @@ func TestAFailureHasABackOff(t *testing.T) {
 	every(func(phase state.Phase, w want, a around) {
 		for _, unsaved := range []bool{true, false} {
 			record, now := claimed(phase)
-			record.StatusOwed, now.retry, now.fresh, now.unsaved, now.reported = true, false, unsaved, unsaved, true
+			record.StatusOwed, now.mayRetry, now.fresh, now.unsaved, now.reported = true, false, unsaved, unsaved, true
 			for _, list := range [][]around{now.attachments, now.abandoned} {
 				copy(list, []around{a})
 			}
@@ -231,7 +231,7 @@ func asTable() string {
 // diagram shows the phases, and what leads from one to another, for README.md.
 func diagram() string {
 	edges := []string{"[*] --> Prepared"}
-	to := map[action]string{doAdd: "Adding", doDel: "Deleting", giveUp: "Abandoned", doClear: "[*]", doAgain: "[*]"}
+	to := map[action]string{doAdd: "Adding", doDel: "Deleting", doAbandon: "Abandoned", doClear: "[*]", doAgain: "[*]"}
 	for _, r := range rules() {
 		for _, phase := range r.phases {
 			target, ok := to[r.then]

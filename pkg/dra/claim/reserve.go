@@ -57,7 +57,7 @@ func (r *reservations) askFor(ctx context.Context, c *claim, sb *sandbox) error 
 	r.table.mu.Lock()
 	defer r.table.mu.Unlock()
 	switch {
-	case c.gone || c.forget:
+	case c.removed || c.forget:
 		return fmt.Errorf("claim %s: unprepared meanwhile", c.ref)
 	case isBefore(now.ResourceVersion, c.version): // Prepare was told something newer
 	case !isAllocated(c.record, now, r.Driver):
@@ -101,7 +101,7 @@ func (r *reservations) reread(c *claim, now *resourceapi.ResourceClaim) {
 	r.table.mu.Lock()
 	defer r.table.mu.Unlock()
 	switch {
-	case c.gone || c.forget || !r.table.isIdle(c) || now != nil && isBefore(now.ResourceVersion, c.version):
+	case c.removed || c.forget || !r.table.isIdle(c) || now != nil && isBefore(now.ResourceVersion, c.version):
 	case now == nil || !isAllocated(c.record, now, r.Driver):
 		r.Log.Warn("a claim was deleted, or has other devices, and was not unprepared", "claim", c.ref)
 		r.table.dismiss(c)
@@ -146,6 +146,6 @@ func (t *table) isInUse(c *claim) bool {
 		if sb := t.sandboxes[at.Sandbox]; sb != nil {
 			return t.runs(sb)
 		}
-		return at.BootID == t.bootID && !t.gone[at.Netns]
+		return at.BootID == t.bootID && !t.goneNetns[at.Netns]
 	})
 }

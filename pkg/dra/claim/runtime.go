@@ -43,7 +43,7 @@ func (e *Engine) StartSandbox(ctx context.Context, started Sandbox) (err error) 
 	}
 	e.table.do(func() {
 		if err != nil && (reason == NoticeLate || !sb.ended) {
-			e.table.giveUp(sb, err)
+			e.table.failSandbox(sb, err)
 		}
 		sb.waited = false
 	})
@@ -66,13 +66,13 @@ func (e *Engine) arrive(ctx context.Context, sb *sandbox) (list []*claim, err er
 	case e.table.sandboxes[sb.ID] != sb:
 		return nil, errors.New("its sandbox has ended meanwhile")
 	case refused != nil:
-		e.table.giveUp(sb, refused)
+		e.table.failSandbox(sb, refused)
 		return nil, refused
 	}
 	for _, c := range e.table.claimsOf(sb.Pod) {
 		needs := slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return !at.Bare() })
 		switch {
-		case sb.Netns != "" && e.table.gone[sb.Netns]:
+		case sb.Netns != "" && e.table.goneNetns[sb.Netns]:
 			return nil, fmt.Errorf("its network namespace %s is not visible: if the agent runs in a container, "+
 				"mount the directory with mountPropagation: HostToContainer", sb.Netns)
 		case sb.Netns == "" && needs:
@@ -82,7 +82,7 @@ func (e *Engine) arrive(ctx context.Context, sb *sandbox) (list []*claim, err er
 			return nil, fmt.Errorf("claim %s: unprepared meanwhile", c.ref)
 		case e.table.sandboxOf(sb.Pod.UID) == sb:
 			list = append(list, c)
-			sb.waited, c.open = true, map[int]bool{} // the worker looks again
+			sb.waited, c.gatesOpen = true, map[int]bool{} // the worker looks again
 			e.table.rouse(c)
 		}
 	}
@@ -93,20 +93,20 @@ func (e *Engine) arrive(ctx context.Context, sb *sandbox) (list []*claim, err er
 func (e *Engine) isAttached(sb *sandbox, claims []*claim) (bool, error) {
 	all := true
 	for _, c := range claims {
-		lacks := c.gone || !sb.isOf(c.record.Pod)
+		lacks := c.removed || !sb.isOf(c.record.Pod)
 		for n, at := range c.record.Attachments {
 			ready := at.Bare() || at.Phase == state.Added && at.Sandbox == sb.ID
-			lacks = lacks || !at.Late && !(ready && c.open[n])
+			lacks = lacks || !at.Late && !(ready && c.gatesOpen[n])
 		}
 		all = all && !lacks
 		switch {
 		case sb.ended:
 			return false, sb.err
-		case c.gone || c.forget:
+		case c.removed || c.forget:
 			return false, fmt.Errorf("claim %s: unprepared meanwhile", c.ref)
 		case !lacks:
-		case c.doing == doAdd && c.of != sb.ID && !e.table.isListed(c.of):
-			return false, fmt.Errorf("the CNI plugins of sandbox %s, which was given up, have not ended yet", c.of)
+		case c.doing == doAdd && c.stepSandbox != sb.ID && !e.table.isListed(c.stepSandbox):
+			return false, fmt.Errorf("the CNI plugins of sandbox %s, which was given up, have not ended yet", c.stepSandbox)
 		case c.stuck() != nil:
 			return false, fmt.Errorf("detach an earlier sandbox first: %w", c.stuck())
 		case c.trouble.err != nil:
@@ -120,7 +120,7 @@ func (e *Engine) isAttached(sb *sandbox, claims []*claim) (bool, error) {
 func (e *Engine) settled(ctx context.Context, sb *sandbox, claims []*claim) {
 	_ = e.table.await(ctx, func() (bool, error) {
 		left := slices.ContainsFunc(claims, func(c *claim) bool {
-			return !c.gone && c.stuck() == nil && (c.owes(sb.ID) || c.doing == doAdd && c.of == sb.ID)
+			return !c.removed && c.stuck() == nil && (c.owes(sb.ID) || c.doing == doAdd && c.stepSandbox == sb.ID)
 		})
 		return !left, nil
 	})
@@ -141,7 +141,7 @@ func (e *Engine) EndSandbox(ctx context.Context, event string, ended Sandbox) {
 	var err error
 	e.table.do(func() {
 		for _, c := range claims {
-			if !c.gone && c.owes(sb.ID) {
+			if !c.removed && c.owes(sb.ID) {
 				err = fmt.Errorf("claim %s: not detached yet", c.ref)
 			}
 		}
@@ -155,7 +155,7 @@ func (e *Engine) depart(sb *sandbox) (list []*claim) {
 	defer e.table.mu.Unlock()
 	old := e.table.sandboxes[sb.ID]
 	for _, c := range e.table.claims {
-		if c.owes(sb.ID) || c.of == sb.ID {
+		if c.owes(sb.ID) || c.stepSandbox == sb.ID {
 			list = append(list, c)
 			e.table.rouse(c)
 		}

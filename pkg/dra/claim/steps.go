@@ -34,7 +34,7 @@ func (s *steps) execute(c *claim, next step, sb *sandbox) error {
 		s.restore(c, next.at)
 	case doOpen:
 		return s.reopen(c, next.at)
-	case giveUp:
+	case doAbandon:
 		return s.abandon(c, next.at)
 	case doSave:
 		return s.saveNow(c)
@@ -44,7 +44,7 @@ func (s *steps) execute(c *claim, next step, sb *sandbox) error {
 		return s.forgetNow(c)
 	case doClear:
 		return s.clear(c, next.at)
-	case reported:
+	case doMarkReported:
 		record := c.record.Clone()
 		record.StatusOwed = false
 		return s.records.put(c, record, "reported")

@@ -31,7 +31,7 @@ type table struct {
 	claims    map[types.UID]*claim
 	problems  map[types.UID]state.Problem // claims whose record is unreadable
 	sandboxes map[string]*sandbox         // by ID: those that the runtime has told of
-	gone      map[string]bool             // by path: network namespaces that do not exist, see observe
+	goneNetns map[string]bool             // by path: network namespaces that do not exist, see observe
 	order     int                         // of the newest sandbox
 	up        bool                        // the runtime is connected
 	synced    bool                        // the runtime has told of all sandboxes that it has
@@ -45,7 +45,7 @@ func newTable(netns func(string) error, bootID string) *table {
 		queue:   workqueue.NewTypedDelayingQueue[types.UID](),
 		backOff: workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](time.Second, time.Minute),
 		over:    make(chan struct{}), changed: make(chan struct{}),
-		claims: map[types.UID]*claim{}, problems: map[types.UID]state.Problem{}, sandboxes: map[string]*sandbox{}, gone: map[string]bool{},
+		claims: map[types.UID]*claim{}, problems: map[types.UID]state.Problem{}, sandboxes: map[string]*sandbox{}, goneNetns: map[string]bool{},
 	}
 }
 
@@ -118,7 +118,7 @@ func (t *table) observe(pods []state.Pod, claims ...*claim) {
 	for path := range gone {
 		gone[path] = isGone(t.netns, path)
 	}
-	t.do(func() { maps.Copy(t.gone, gone) })
+	t.do(func() { maps.Copy(t.goneNetns, gone) })
 }
 
 // isGone reports whether a network namespace does not exist; in doubt it does.
@@ -133,7 +133,7 @@ func (t *table) sweep() {
 	needed, paths := map[string]bool{}, map[string]bool{}
 	for _, c := range t.claims {
 		t.wake(c)
-		needed[c.of] = true
+		needed[c.stepSandbox] = true
 		for _, at := range c.record.Attachments {
 			needed[at.Sandbox], paths[at.Netns] = true, true
 		}
@@ -144,7 +144,7 @@ func (t *table) sweep() {
 		}
 		paths[sb.Netns] = true
 	}
-	maps.DeleteFunc(t.gone, func(path string, _ bool) bool { return !paths[path] })
+	maps.DeleteFunc(t.goneNetns, func(path string, _ bool) bool { return !paths[path] })
 }
 
 func (t *table) find(uid types.UID) (c *claim) {
@@ -269,7 +269,7 @@ func (t *table) isListed(id string) bool {
 
 // runs reports whether a sandbox has neither ended nor lost its network namespace. The mutex must be held.
 func (t *table) runs(sb *sandbox) bool {
-	return sb != nil && !sb.ended && (sb.Netns == "" || !t.gone[sb.Netns])
+	return sb != nil && !sb.ended && (sb.Netns == "" || !t.goneNetns[sb.Netns])
 }
 
 // sandboxOf returns the newest sandbox of a pod that runs; nil = none. The mutex must be held.
@@ -298,8 +298,8 @@ func (t *table) goalOf(c *claim) (goal, *sandbox) {
 	return goal{want: keep}, nil
 }
 
-// giveUp ends a sandbox that cannot be attached, and the wait for it. The mutex must be held.
-func (t *table) giveUp(sb *sandbox, why error) {
+// failSandbox ends a sandbox that cannot be attached, and the wait for it. The mutex must be held.
+func (t *table) failSandbox(sb *sandbox, why error) {
 	for _, c := range t.claimsOf(sb.Pod) {
 		if _, its := t.goalOf(c); its == sb {
 			c.blame = why.Error()

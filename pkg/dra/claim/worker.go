@@ -50,7 +50,7 @@ func (w *worker) next(c *claim) (step, goal, *sandbox) {
 	w.table.observe(nil, c)
 	w.table.mu.Lock()
 	g, sb := w.table.goalOf(c)
-	now, record, stale, before := w.worldOf(c, g), c.record, c.rewrite, c.open
+	now, record, stale, before := w.worldOf(c, g), c.record, c.rewrite, c.gatesOpen
 	w.table.mu.Unlock()
 	open := map[int]bool{}
 	for n, at := range record.Attachments {
@@ -64,7 +64,7 @@ func (w *worker) next(c *claim) (step, goal, *sandbox) {
 	}
 	if !maps.Equal(open, before) {
 		w.table.do(func() {
-			c.open = open
+			c.gatesOpen = open
 			w.table.announce()
 		})
 	}
@@ -73,17 +73,17 @@ func (w *worker) next(c *claim) (step, goal, *sandbox) {
 
 // worldOf returns what is known of the world without reading files. The mutex must be held.
 func (w *worker) worldOf(c *claim, g goal) world {
-	time := time.Now()
+	clock := time.Now()
 	now := world{
-		fresh: c.fresh, unsaved: c.unsaved, retry: !time.Before(c.trouble.after),
+		fresh: c.fresh, unsaved: c.unsaved, mayRetry: !clock.Before(c.trouble.after),
 		blamed:   c.blame != "",
 		reported: c.record.StatusOwed && c.sent != nil && reflect.DeepEqual(c.sent, w.steps.reports.devices(c)),
 	}
 	for n, at := range c.record.Attachments {
-		now.attachments = append(now.attachments, w.aroundOf(&at, g, !time.Before(c.late[n].after)))
+		now.attachments = append(now.attachments, w.aroundOf(&at, g, !clock.Before(c.delBackOff[n].after)))
 	}
 	for _, at := range c.record.Abandoned {
-		now.abandoned = append(now.abandoned, around{due: !time.Before(c.redo), taken: w.table.isTaken(c, &at)})
+		now.abandoned = append(now.abandoned, around{due: !clock.Before(c.redo), taken: w.table.isTaken(c, &at)})
 	}
 	return now
 }
@@ -92,7 +92,7 @@ func (w *worker) aroundOf(at *state.Attachment, g goal, due bool) around {
 	if at.Phase == state.Prepared {
 		return around{bare: at.Bare()}
 	}
-	lost, tries := at.BootID != w.BootID || w.table.gone[at.Netns], w.DelTries
+	lost, tries := at.BootID != w.BootID || w.table.goneNetns[at.Netns], w.DelTries
 	if at.Phase == state.Restoring {
 		tries = restoreTries
 	}
@@ -140,7 +140,7 @@ func (w *worker) begin(c *claim, s step, g goal) (lane, bool) {
 	case s.do == none, s.do == doAdd && w.table.ending:
 		return 0, false
 	case s.do == wait:
-		for _, r := range append(slices.Collect(maps.Values(c.late)), c.trouble, retry{after: c.redo}) {
+		for _, r := range append(slices.Collect(maps.Values(c.delBackOff)), c.trouble, retry{after: c.redo}) {
 			if pause := time.Until(r.after); pause > 0 {
 				w.table.queue.AddAfter(c.ref.UID, pause)
 			}
@@ -149,7 +149,7 @@ func (w *worker) begin(c *claim, s step, g goal) (lane, bool) {
 	}
 	now, sb := w.table.goalOf(c)
 	taken := func(n int) bool { return w.table.isTaken(c, &c.record.Abandoned[n]) }
-	if c.gone || now != g || s.do == doAgain && slices.ContainsFunc(s.at, taken) { // it has changed while we decided
+	if c.removed || now != g || s.do == doAgain && slices.ContainsFunc(s.at, taken) { // it has changed while we decided
 		w.table.wake(c)
 		return 0, false
 	}
@@ -159,7 +159,7 @@ func (w *worker) begin(c *claim, s step, g goal) (lane, bool) {
 		return 0, false
 	}
 	w.used[l]++
-	c.doing, c.of = s.do, g.sandbox
+	c.doing, c.stepSandbox = s.do, g.sandbox
 	return l, true
 }
 
@@ -172,10 +172,10 @@ func (w *worker) end(c *claim, s step, g goal, l lane, err error) {
 		w.table.wake(other)
 	}
 	w.waiting[l] = nil
-	c.doing, c.of = none, ""
+	c.doing, c.stepSandbox = none, ""
 	now, _ := w.table.goalOf(c)
 	switch {
-	case s.do == doDel || s.do == doAgain || s.do == doReturn || c.gone: // which keep their own books
+	case s.do == doDel || s.do == doAgain || s.do == doReturn || c.removed: // which keep their own books
 	case err != nil && now != g: // nobody wants that any more: it does not concern the new goal
 		w.Log.Warn("not done", "what", s.do, "claim", c.ref, "error", err)
 	case err == nil && s.do == c.trouble.step:
