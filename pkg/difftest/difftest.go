@@ -50,6 +50,24 @@ func Says(t testing.TB, err error, parts ...string) {
 	Contains(t, err.Error(), parts...)
 }
 
+// Is fails the test unless err is the target, or wraps it.
+func Is(t testing.TB, err, target error) {
+	t.Helper()
+	if !errors.Is(err, target) {
+		t.Errorf("got %v, want %v", err, target)
+	}
+}
+
+// As returns the error of a type that err is, or wraps, and ends the test if there is none.
+func As[E error](t testing.TB, err error) E {
+	t.Helper()
+	found, ok := errors.AsType[E](err)
+	if !ok {
+		t.Fatalf("got %v, want %T", err, found)
+	}
+	return found
+}
+
 // Must ends the test if something failed.
 func Must(t testing.TB, errs ...error) {
 	t.Helper()

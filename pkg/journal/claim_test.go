@@ -2,12 +2,9 @@ package journal_test
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/journal"
@@ -28,9 +25,7 @@ func TestAClaimsDeviceIsItsPods(t *testing.T) {
 	asks := func(pod string) *journal.Entry {
 		return &journal.Entry{Key: key1, Pod: pod, Leases: []journal.DeviceLease{vf}}
 	}
-	if held := refuse(t, j, asks("other")); held.Error() != "device vf: is held by claim shop/vf" {
-		t.Errorf("got %v", held)
-	}
+	difftest.Equal(t, refuse(t, j, asks("other")).Error(), "device vf: is held by claim shop/vf")
 	e := record(t, j, asks("pod")) // the pod's own network uses it
 	other := claimOf("other", vf)
 	other.UID = "8e3a"
@@ -48,7 +43,7 @@ func TestAClaimsDeviceIsItsPods(t *testing.T) {
 func TestAClaimThatMakesNoSenseOrIsOfAnotherBootHasNothing(t *testing.T) {
 	for name, spoil := range map[string]func(dir string){
 		"torn": func(dir string) { must(t, os.WriteFile(dir+"/claims/7d2f=net1", []byte("{"), 0o600)) },
-		"gone": func(dir string) { remove(t, dir+"/claims/7d2f=net1") },
+		"gone": func(dir string) { must(t, os.Remove(dir+"/claims/7d2f=net1")) },
 		"reboot": func(dir string) {
 			must(t, journal.Open(dir, "older").Hold(claimOf("pod", has("pci-vf", journal.Exclusive)...)))
 		},
@@ -83,19 +78,13 @@ func TestOnlyLeasesThatWereTakenAreHad(t *testing.T) {
 	e := record(t, j, &journal.Entry{Key: key1, Pod: "a", Leases: leases})
 	c := &journal.Claim{UID: "u", Pods: []string{"a"}, Leases: leases}
 	must(t, j.Hold(c))
-	for n, got := range [][]journal.DeviceLease{j.Devices(e), j.Devices(c)} {
-		difftest.Same(t, fmt.Sprint(n), got, leases)
-	}
+	difftest.Same(t, "of the entry", j.Devices(e), leases)
+	difftest.Same(t, "of the claim", j.Devices(c), leases)
 	links, err := filepath.Glob(dir + "/leases/device/*/~*")
 	must(t, err)
-	for _, link := range links {
-		must(t, os.Remove(link))
-	}
-	for n, got := range [][]journal.DeviceLease{j.Devices(e), j.Devices(c)} {
-		if diff := cmp.Diff(leases[:1], got); diff != "" || len(links) != 2 {
-			t.Errorf("%d: of %q: %s", n, links, diff)
-		}
-	}
+	must(t, os.Remove(links[0]), os.Remove(links[1])) // the entry's and the claim's
+	difftest.Same(t, "of the entry", j.Devices(e), leases[:1])
+	difftest.Same(t, "of the claim", j.Devices(c), leases[:1])
 }
 
 func TestAClaimThatMustNotLetGoKeepsWhatItHas(t *testing.T) {
@@ -103,16 +92,12 @@ func TestAClaimThatMustNotLetGoKeepsWhatItHas(t *testing.T) {
 	c := &journal.Claim{UID: "u", Leases: has("pci-vf", journal.Exclusive)}
 	must(t, j.Hold(c))
 	before, kept := files(t, dir), errors.New("the driver has it")
-	if err := j.LetGoIf("u", func() error { return kept }); !errors.Is(err, kept) {
-		t.Errorf("got %v", err)
-	}
+	difftest.Is(t, j.LetGoIf("u", func() error { return kept }), kept)
 	expectFiles(t, dir, before...)
 	must(t, j.LetGoIf("u", func() error { return nil }))
 	expectFiles(t, dir)
-	for _, of := range []string{c.EndCommand(), (&journal.Claim{UID: "u=net1"}).EndCommand()} {
-		if of != "devinfoctl gc --claim u --yes" {
-			t.Errorf("got %q", of)
-		}
+	for _, of := range []*journal.Claim{c, {UID: "u=net1"}} {
+		difftest.Equal(t, of.EndCommand(), "devinfoctl gc --claim u --yes")
 	}
 }
 
@@ -144,7 +129,7 @@ func TestAStaleLeaseThatTwoMeetIsRemovedOnce(t *testing.T) {
 	if !j.Holding(c) {
 		t.Errorf("has %v", j.Devices(c))
 	}
-	remove(t, dir+"/leases/device/pci-vf2/7d2f=net1")
+	must(t, os.Remove(dir+"/leases/device/pci-vf2/7d2f=net1"))
 	if j.Holding(c) {
 		t.Error("one who was killed has all")
 	}

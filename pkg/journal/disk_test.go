@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"testing"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/pkg/private/privatetest"
@@ -73,9 +74,7 @@ func TestForgettingNeedsNoRoom(t *testing.T) {
 		must(t, j.Hold(c))
 		kept := record(t, j, &journal.Entry{Key: key2})
 		empty := disk.Fill(0)
-		if err := j.Writable(); !errors.Is(err, syscall.ENOSPC) {
-			t.Errorf("writable: got %v", err)
-		}
+		difftest.Is(t, j.Writable(), syscall.ENOSPC)
 		must(t, j.Forget(e), j.Forget(e), letGo(j, c.Record()))
 		empty()
 		expectFiles(t, disk.Dir, "attachments/net-a@decade@net1")
@@ -100,12 +99,8 @@ func TestOnAReadOnlyDiskThereIsNothingToForget(t *testing.T) {
 			e := everything(key1, "p")
 			must(t, j.Forget(e), letGo(j, "7d2f"), j.Sweep(func(path string) { t.Errorf("swept %s", path) }), j.Remains(&journal.Entry{Key: key1}))
 			expectFiles(t, disk.Dir, before...)
-			if err := j.Record(e, nil); !errors.Is(err, syscall.EROFS) {
-				t.Errorf("Record: got %v", err)
-			}
-			if err := j.Writable(); !errors.Is(err, syscall.EROFS) {
-				t.Errorf("writable: got %v", err)
-			}
+			difftest.Is(t, j.Record(e, nil), syscall.EROFS)
+			difftest.Is(t, j.Writable(), syscall.EROFS)
 			expectFiles(t, disk.Dir, before...)
 			disk.ReadOnly(false)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/private"
 )
@@ -22,8 +23,8 @@ func TestGetReturnsWhatWasPut(t *testing.T) {
 	if want.BootID != boot || want.Format != journal.Format {
 		t.Errorf("boot ID %q, format %d", want.BootID, want.Format)
 	}
-	if got, err := j.Get(want.Key); err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %+v, %v\nwant %+v", got, err, want)
+	if got := former(t, j, want.Key); !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 	const name, to = "net@c0ffee@net1", " -> ../../../attachments/net@c0ffee@net1"
 	expectFiles(t, dir, "attachments/"+name,
@@ -40,9 +41,7 @@ func TestKeysThatAreNotKnownAreIgnored(t *testing.T) {
 	j, dir := open(t)
 	put(t, j, key1, "")
 	overwrite(t, dir, key1, `{"network": "net-a", "containerID": "c0ffee", "ifName": "net1", "args": "x", "new": {"a": [1]}}`)
-	got, err := j.Get(key1)
-	must(t, err)
-	if got.Key != key1 || got.Args != "x" || got.Format != 0 {
+	if got := former(t, j, key1); got.Key != key1 || got.Args != "x" || got.Format != 0 {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -79,12 +78,9 @@ func TestNamesThatNoFileCanHaveAreErrors(t *testing.T) {
 	for _, e := range []*journal.Entry{
 		{Key: long, File: "f"}, {Key: key1, File: "f", SocketDir: "/" + strings.Repeat("d", 253)}, {Key: key1, File: strings.Repeat("f", 256)},
 	} {
-		var bad *store.NameError
-		if err := j.Record(e, nil); !errors.As(err, &bad) {
-			t.Errorf("got %v", err)
-		}
-		if err := j.Forget(e); err != nil && !errors.As(err, &bad) { // by DEL, all the same
-			t.Errorf("Forget: got %v", err)
+		difftest.As[*store.NameError](t, j.Record(e, nil))
+		if err := j.Forget(e); err != nil { // by DEL, all the same
+			difftest.As[*store.NameError](t, err)
 		}
 	}
 	expectFiles(t, dir)
@@ -101,9 +97,9 @@ func TestAllAreSortedByNetwork(t *testing.T) {
 		put(t, j, k, "")
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "attachments", "README"), nil, 0o600))
-	if got, err := j.All(); err != nil || !reflect.DeepEqual(got, []journal.Key{other, key1, key2}) {
-		t.Errorf("All: got %v, %v", got, err)
-	}
+	got, err := j.All()
+	must(t, err)
+	difftest.Equal(t, got, []journal.Key{other, key1, key2})
 }
 
 func TestBootIDStaysTheSame(t *testing.T) {
@@ -133,31 +129,20 @@ func TestAnEntryIsOneCallsAtATime(t *testing.T) {
 	j, dir := open(t)
 	adding := &journal.Entry{Key: key1, File: "f"}
 	must(t, j.Record(adding, nil))
-	busy := new(private.BusyError)
-	if _, err := j.Lock(t.Context(), key1, 0); !errors.As(err, &busy) {
-		t.Errorf("a DEL during an ADD: got %v", err)
-	}
-	between := new(journal.BetweenError)
-	if err := j.Record(&journal.Entry{Key: key1}, nil); !errors.As(err, &between) || between.Key != key1 {
-		t.Errorf("an ADD during an ADD: got %v", err)
-	}
+	_, err := j.Lock(t.Context(), key1, 0) // for a DEL
+	difftest.As[*private.BusyError](t, err)
+	between := difftest.As[*journal.BetweenError](t, j.Record(&journal.Entry{Key: key1}, nil))
+	difftest.Equal(t, between.Key, key1)
 	complete := &journal.Entry{Key: key1, File: "f", Complete: true}
 	must(t, j.Record(complete, adding))
 	if adding.Locked() != nil || complete.Locked() == nil {
 		t.Error("the lock did not pass on")
 	}
-	remove(t, filepath.Join(dir, "attachments/net-a@c0ffee@net1")) // by somebody who asks for no lock
-	if err := j.Record(&journal.Entry{Key: key1}, complete); !errors.As(err, &between) {
-		t.Errorf("of an entry that is gone: got %v", err)
-	}
+	must(t, os.Remove(filepath.Join(dir, "attachments/net-a@c0ffee@net1"))) // by somebody who asks for no lock
+	difftest.As[*journal.BetweenError](t, j.Record(&journal.Entry{Key: key1}, complete))
 	complete.Unlock()
 	must(t, j.Forget(complete))
 	expectFiles(t, dir)
-}
-
-func remove(t *testing.T, path string) {
-	t.Helper()
-	must(t, os.Remove(path))
 }
 
 func link(t *testing.T, target, path string) {

@@ -1,7 +1,6 @@
 package journal_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -90,9 +89,7 @@ func TestWhoHasTheWholeIsToldToWhoWantsAPart(t *testing.T) {
 		{ID: "pci-0000:01:10.0", Mode: journal.Exclusive}, {ID: "pci-0000:01:00.0", Mode: journal.Shared},
 	}})
 	const want = "device 0000:01:00.0, which 0000:01:10.0 is a part of: is held by pod shop/web (net1, network net-a), since 1970-01-01 00:00:00 UTC"
-	if held.Error() != want {
-		t.Errorf("got  %s\nwant %s", held, want)
-	}
+	difftest.Equal(t, held.Error(), want)
 }
 
 // Each of these leases is on disk, and keeps nobody out.
@@ -101,7 +98,7 @@ func TestALeaseThatCountsForNothingGivesWay(t *testing.T) {
 	for name, leave := range map[string]func(j *journal.Journal, dir string){
 		"killed": func(j *journal.Journal, dir string) {
 			record(t, j, everything(key1, "a"))
-			remove(t, filepath.Join(dir, "attachments/net-a@c0ffee@net1"))
+			must(t, os.Remove(filepath.Join(dir, "attachments/net-a@c0ffee@net1")))
 		},
 		"of another boot": func(_ *journal.Journal, dir string) {
 			record(t, journal.Open(dir, "another boot"), everything(key1, "a"))
@@ -164,16 +161,12 @@ func TestPathsThatLookAlikeAreDifferentDirectories(t *testing.T) {
 		e := record(t, j, &journal.Entry{Key: k, Pod: k.ContainerID, SocketDir: path})
 		torn := &journal.Entry{Key: k}
 		must(t, j.Remains(torn))
-		if torn.SocketDir != path {
-			t.Errorf("it has %s, want %s", torn.SocketDir, path)
-		}
+		difftest.Equal(t, torn.SocketDir, path)
 		defer func() { must(t, j.Forget(e)); expectFiles(t, dir, files(t, dir)...) }()
 	}
 	long := "/run/" + strings.Repeat("d/", 120)
 	err := tryRecord(t, j, &journal.Entry{Key: key1, Pod: "p", SocketDir: long})
-	if bad := new(store.NameError); !errors.As(err, &bad) || bad.Name != long {
-		t.Errorf("got %v", err)
-	}
+	difftest.Equal(t, difftest.As[*store.NameError](t, err).Name, long)
 }
 
 // sriov-cni's lock counts while its network namespace is there, and is not the asker's own.

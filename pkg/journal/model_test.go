@@ -118,9 +118,9 @@ func (w *world) drop() {
 	for name, g := range w.holding {
 		switch killed := w.rand.IntN(4) == 0; {
 		case killed && g.entry != nil:
-			remove(w.T, filepath.Join(w.dir, "attachments", "n@"+name+"@net1"))
+			must(w.T, os.Remove(filepath.Join(w.dir, "attachments", "n@"+name+"@net1")))
 		case killed && g.boot == w.boot: // the next boot's sweep takes it away
-			remove(w.T, filepath.Join(w.dir, "claims", name))
+			must(w.T, os.Remove(filepath.Join(w.dir, "claims", name)))
 		case g.entry != nil:
 			must(w.T, w.j.Forget(g.entry))
 		default:

@@ -8,8 +8,7 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/google/go-cmp/cmp"
-
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/journal"
 )
 
@@ -21,9 +20,8 @@ func TestLocksOfSRIOVCNI(t *testing.T) {
 	gone := func(netns string) (bool, error) { return strings.HasSuffix(netns, "gone"), nil }
 	got, err := journal.LockedBySRIOV(dir, gone)
 	want := map[string]string{"0000:01:10.0": "sriov-cni has given it to network namespace /var/run/netns/a"}
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
-		t.Errorf("%v\n%s", err, diff)
-	}
+	must(t, err)
+	difftest.Equal(t, got, want)
 	if got, err := journal.LockedBySRIOV(failing{dir, ".", fs.ErrNotExist}, gone); len(got) > 0 || err != nil {
 		t.Errorf("without sriov-cni: %v, %v", got, err)
 	}

@@ -5,8 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,11 +69,7 @@ func tryRecord(t *testing.T, j *journal.Journal, e *journal.Entry) error {
 // refuse gives who keeps an attachment from what its entry names.
 func refuse(t *testing.T, j *journal.Journal, e *journal.Entry) *journal.HeldError {
 	t.Helper()
-	held := new(journal.HeldError)
-	if err := tryRecord(t, j, e); !errors.As(err, &held) {
-		t.Fatalf("record %s: got %v", e.Key, err)
-	}
-	return held
+	return difftest.As[*journal.HeldError](t, tryRecord(t, j, e))
 }
 
 // files lists what is in the state directory, temporaries included; a link is
@@ -108,9 +102,7 @@ func files(t *testing.T, dir string) []string {
 
 func expectFiles(t *testing.T, dir string, want ...string) {
 	t.Helper()
-	if got := files(t, dir); !reflect.DeepEqual(got, want) {
-		t.Errorf("the state directory holds\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
+	difftest.Same(t, "in the state directory", files(t, dir), want)
 }
 
 func overwrite(t *testing.T, dir string, k journal.Key, content string) {
@@ -178,19 +170,12 @@ func TestAnEntryOfANewerFormatIsLeftAlone(t *testing.T) {
 		_, get := j.Get(key1)
 		_, lock := j.Lock(t.Context(), key1, 0)
 		for method, err := range map[string]error{"Get": get, "Lock": lock} {
-			var newer *journal.FormatError
 			path := filepath.Join(dir, "attachments/net-a@c0ffee@net1")
-			if !errors.As(err, &newer) || *newer != (journal.FormatError{Path: path, Format: 99}) {
-				t.Errorf("%s: got %v", method, err)
-			}
-			if want := path + ": has format 99, and this devinfo knows formats up to 3"; err == nil || err.Error() != want {
-				t.Errorf("%s: got %v, want %s", method, err, want)
-			}
+			difftest.Same(t, method, *difftest.As[*journal.FormatError](t, err), journal.FormatError{Path: path, Format: 99})
+			difftest.Same(t, method, err.Error(), path+": has format 99, and this devinfo knows formats up to 3")
 		}
 		must(t, j.Sweep(func(path string) { t.Errorf("swept %s", path) }))
-		if err := j.Record(&journal.Entry{Key: key1, File: "f"}, nil); !errors.As(err, new(*journal.BetweenError)) {
-			t.Errorf("Record: got %v", err)
-		}
+		difftest.As[*journal.BetweenError](t, j.Record(&journal.Entry{Key: key1, File: "f"}, nil))
 		expectOwner(t, j, "f", &key1)
 		for _, e := range []*journal.Entry{{File: "f"}, {CDI: journal.CDI{File: "s"}}, {SocketDir: "/d", Pod: "p"}, {Leases: has("pci-vf", journal.Shared)}} {
 			e.Key = key2
@@ -199,12 +184,10 @@ func TestAnEntryOfANewerFormatIsLeftAlone(t *testing.T) {
 			}
 		}
 		expectFiles(t, dir, before...)
-		if got, err := os.ReadFile(filepath.Join(dir, "attachments/net-a@c0ffee@net1")); err != nil || string(got) != content {
-			t.Errorf("the entry holds %q, %v", got, err)
-		}
-		if all, err := j.All(); err != nil || !reflect.DeepEqual(all, []journal.Key{key1}) {
-			t.Errorf("all: got %v, %v", all, err)
-		}
+		difftest.Equal(t, difftest.Read(t, filepath.Join(dir, "attachments/net-a@c0ffee@net1")), content)
+		all, err := j.All()
+		must(t, err)
+		difftest.Equal(t, all, []journal.Key{key1})
 	}
 }
 
@@ -213,9 +196,9 @@ func TestThePodsOfNewerEntriesAreNamed(t *testing.T) {
 	j := journal.Open(dir, boot)
 	newer := func(than int, want ...string) {
 		t.Helper()
-		if got, err := j.Newer(than); !slices.Equal(got, want) || err != nil {
-			t.Errorf("than %d: got %q, %v; want %q", than, got, err, want)
-		}
+		got, err := j.Newer(than)
+		must(t, err)
+		difftest.Equal(t, got, want)
 	}
 	newer(0)
 	e := everything(key1, "p")

@@ -2,42 +2,41 @@ package journal_test
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"syscall"
 	"testing"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/pkg/private/privatetest"
 )
 
-func swept(t *testing.T, j *journal.Journal) (paths []string) {
+// swept wants a sweep to remove these, and nothing else.
+func swept(t *testing.T, j *journal.Journal, want ...string) {
 	t.Helper()
-	must(t, j.Sweep(func(path string) { paths = append(paths, path) }))
-	slices.Sort(paths)
-	return paths
+	var got []string
+	must(t, j.Sweep(func(path string) { got = append(got, path) }))
+	slices.Sort(got)
+	difftest.Same(t, "swept", got, want)
 }
 
 func TestSweepRemovesWhatNoEntryNames(t *testing.T) {
 	j, dir := open(t)
-	if got := swept(t, j); got != nil { // there is nothing at all
-		t.Errorf("swept %q", got)
-	}
+	swept(t, j) // there is nothing at all
 	record(t, j, everything(key1, "p"))
 	put(t, journal.Open(dir, "an older boot"), key("old", "net1"), "old") // DEL and GC know it
 	must(t, j.Hold(claimOf("p", has("pci-pf", journal.Shared)...)))
 	kept := files(t, dir)
 	record(t, j, &journal.Entry{Key: key2, Pod: "p", File: "x", CDI: journal.CDI{File: "y"}, SocketDir: "/d", Leases: has("pci-pf", journal.Shared)})
-	remove(t, filepath.Join(dir, "attachments/net-a@decade@net1"))
+	must(t, os.Remove(filepath.Join(dir, "attachments/net-a@decade@net1")))
 	lost := claimOf("p", has("pci-lost", journal.Exclusive)...)
 	lost.UID = "8e3a"
 	must(t, j.Hold(lost))
-	remove(t, filepath.Join(dir, "claims/8e3a=net1"))
+	must(t, os.Remove(filepath.Join(dir, "claims/8e3a=net1")))
 	must(t, os.WriteFile(filepath.Join(dir, "attachments/.a.devinfo"), nil, 0o600))
 	link(t, "../elsewhere", filepath.Join(dir, "leases/file/z/n@none@net1"))
 	link(t, "loop", filepath.Join(dir, "leases/spec/loop/loop"))
@@ -50,13 +49,9 @@ func TestSweepRemovesWhatNoEntryNames(t *testing.T) {
 		"leases/device/pci-lost/8e3a=net1", "leases/device/pci-pf/~net-a@decade@net1",
 		"leases/file/x/net-a@decade@net1", "leases/file/z/n@none@net1", "leases/socket/%2Fd/net-a@decade@net1",
 		"leases/spec/loop/loop", "leases/spec/y/net-a@decade@net1", "libcni/net-a@decade@net1"}
-	if got := swept(t, j); !reflect.DeepEqual(got, want) {
-		t.Errorf("swept %q\nwant  %q", got, want)
-	}
+	swept(t, j, want...)
 	expectFiles(t, dir, kept...)
-	if got := swept(t, j); got != nil {
-		t.Errorf("the second time: %q", got)
-	}
+	swept(t, j)
 }
 
 func TestSweepLeavesTheFilesOfLivingWritersAndStrangersAlone(t *testing.T) {
@@ -68,14 +63,10 @@ func TestSweepLeavesTheFilesOfLivingWritersAndStrangersAlone(t *testing.T) {
 	}
 	writer := privatetest.Lock(t, temp)
 	before := files(t, dir)
-	if got := swept(t, j); got != nil {
-		t.Errorf("swept %q", got)
-	}
+	swept(t, j)
 	expectFiles(t, dir, before...)
 	writer.Close() // it has died
-	if got, want := swept(t, j), []string{"attachments/.net-a@decade@net1.devinfo"}; !reflect.DeepEqual(got, want) {
-		t.Errorf("swept %q, want %q", got, want)
-	}
+	swept(t, j, "attachments/.net-a@decade@net1.devinfo")
 }
 
 func TestSweepSaysWhichClaimItCannotRead(t *testing.T) {
@@ -87,9 +78,7 @@ func TestSweepSaysWhichClaimItCannotRead(t *testing.T) {
 		path := filepath.Join(dir, "claims", record[0])
 		must(t, syscall.Mount("/proc/self/mem", path, "", syscall.MS_BIND, "")) // nothing is at address 0
 		defer func() { must(t, syscall.Unmount(path, 0)) }()
-		if err := j.Sweep(func(path string) { t.Errorf("swept %s", path) }); !errors.Is(err, syscall.EIO) {
-			t.Errorf("got %v", err)
-		}
+		difftest.Is(t, j.Sweep(func(path string) { t.Errorf("swept %s", path) }), syscall.EIO)
 	})
 }
 
@@ -106,13 +95,13 @@ func TestSweepReadsNoEntries(t *testing.T) {
 	for n := range 60 {
 		record(t, j, &journal.Entry{Key: key(fmt.Sprint("c", n), "net1"), File: fmt.Sprint("f", n), Leases: has("pci-pf", journal.Shared)})
 		if n%3 == 0 {
-			remove(t, filepath.Join(dir, fmt.Sprintf("attachments/n@c%d@net1", n)))
+			must(t, os.Remove(filepath.Join(dir, fmt.Sprintf("attachments/n@c%d@net1", n))))
 		}
 	}
 	opened := watch(t, dir+"/attachments")
-	if got := swept(t, j); len(got) != 40 {
-		t.Errorf("swept %d", len(got))
-	}
+	swept := 0
+	must(t, j.Sweep(func(string) { swept++ }))
+	difftest.Equal(t, swept, 40)
 	if got := opened(); got > 3 {
 		t.Errorf("%d times something was opened", got)
 	}
