@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -68,36 +69,26 @@ func TestWithoutAVerbItSaysWhatItIs(t *testing.T) {
 }
 
 func TestVersionReadsNothing(t *testing.T) {
-	exit, stdout, _ := answer(t, "CNI_COMMAND=VERSION", broken{})
+	broken := iotest.ErrReader(errors.New("broken"))
+	exit, stdout, _ := answer(t, "CNI_COMMAND=VERSION", broken)
 	if exit != 0 || !strings.Contains(stdout, `"supportedVersions":["0.1.0"`) {
 		t.Errorf("%d, %q", exit, stdout)
 	}
-	if exit, stdout, _ := answer(t, add, broken{}); exit != 1 || !strings.Contains(stdout, `"code": 5`) {
+	if exit, stdout, _ := answer(t, add, broken); exit != 1 || !strings.Contains(stdout, `"code": 5`) {
 		t.Errorf("%d, %q", exit, stdout)
 	}
 }
 
-type broken struct{}
-
-func (broken) Read([]byte) (int, error) { return 0, errors.New("broken") }
-
 func TestAConfigurationIsReadToALimit(t *testing.T) {
 	for env, limit := range map[string]string{add: "8 MiB", "CNI_COMMAND=DEL " + add: "20 MiB"} {
-		endless := io.MultiReader(strings.NewReader(`{"name": "`), letters{})
-		exit, stdout, _ := answer(t, env, endless)
+		endless, err := os.Open("/dev/zero")
+		check(t, err)
+		defer endless.Close()
+		exit, stdout, _ := answer(t, env, io.MultiReader(strings.NewReader(`{"name": "`), endless))
 		if exit != 1 || !strings.Contains(stdout, `"code": 7`) || !strings.Contains(stdout, "more than "+limit) {
 			t.Errorf("%s: %d, %q", env, exit, stdout)
 		}
 	}
-}
-
-type letters struct{}
-
-func (letters) Read(p []byte) (int, error) {
-	for n := range p {
-		p[n] = 'a'
-	}
-	return len(p), nil
 }
 
 // bySkel is a plugin whose verbs do nothing.
@@ -252,7 +243,5 @@ func TestTheReferenceHasTheErrorCodes(t *testing.T) {
 
 func find(t *testing.T, expression, path string) [][]string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	check(t, err)
-	return regexp.MustCompile(expression).FindAllStringSubmatch(string(text), -1)
+	return regexp.MustCompile(expression).FindAllStringSubmatch(difftest.Read(t, path), -1)
 }
