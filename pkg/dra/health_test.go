@@ -1,7 +1,6 @@
 package dra_test
 
 import (
-	"bytes"
 	"context"
 	"maps"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/devices/custody/custodytest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 )
 
 // unhealthy is what is wrong with the devices of which something is.
@@ -113,12 +113,7 @@ func TestAPodIsEvictedIfItsDeviceIsLostAndTheAdministratorWantsIt(t *testing.T) 
 func TestADeviceThatItsPodHasIsNotLost(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
 		n := newNode(t, "i40e")
-		for _, edit := range [][2]string{
-			{"0000:18:00.1/net/eno2/dev_port --\n0", "0000:18:00.0/net/eno2/dev_port --\n1"}, {"0000:18:00.1/net/eno2", "0000:18:00.0/net/eno2"},
-			{"net/eno2/device -> ../../../0000:18:00.1", "net/eno2/device -> ../../../0000:18:00.0"},
-		} {
-			n.text = bytes.ReplaceAll(n.text, []byte(edit[0]), []byte(edit[1]))
-		}
+		n.text = hosttxttest.TwoPorts(t)
 		n.rules = "devices: [{ifNames: [eno2], as: exclusive}]"
 		kernel, err := custodytest.Make(r.dir, n.text)
 		must(t, err)

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -24,6 +23,7 @@ import (
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/sysfs"
 )
@@ -53,9 +53,7 @@ type node struct {
 
 func newNode(t testing.TB, name string) *node {
 	t.Helper()
-	text, err := os.ReadFile("../../testdata/hosts/" + name + ".txtar")
-	must(t, err)
-	return &node{t: t, text: text, events: make(chan struct{}, 1)}
+	return &node{t: t, text: hosttxttest.Text(t, name), events: make(chan struct{}, 1)}
 }
 
 func (n *node) inventory() *devices.Inventory {
@@ -112,25 +110,8 @@ func (n *node) change(f func()) {
 	n.events <- struct{}{}
 }
 
-// without drops what the captured host says of functions, or of interfaces, but that their
-// devices have one.
-func (n *node) without(words ...string) {
-	var kept []string
-	skip := false
-	for line := range strings.Lines(string(n.text)) {
-		has := func(word string) bool { return strings.Contains(line, word) }
-		if strings.HasPrefix(line, "-- ") {
-			skip = slices.ContainsFunc(words, has)
-			if dir, last, _ := strings.Cut(line, "/net/"); slices.Contains(words, strings.TrimSuffix(last, "/ifindex --\n")) {
-				kept = append(kept, dir+"/net/ --\n")
-			}
-		}
-		if !skip && !(strings.HasPrefix(line, "{") && slices.ContainsFunc(words, has)) {
-			kept = append(kept, line)
-		}
-	}
-	n.text = []byte(strings.Join(kept, ""))
-}
+// without takes functions, or interfaces, from the node: see hosttxttest.Without.
+func (n *node) without(words ...string) { n.text = hosttxttest.Without(n.text, words...) }
 
 // devicesIn waits until the node's own devices that are published are these.
 func devicesIn(t *testing.T, client *fake.Clientset, want ...string) (all map[string]resourceapi.Device) {

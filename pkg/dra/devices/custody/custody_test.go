@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,6 +13,7 @@ import (
 	"devinfo-cni.io/pkg/dra/devices/custody"
 	"devinfo-cni.io/pkg/dra/devices/custody/custodytest"
 	"devinfo-cni.io/pkg/hostdev"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/link"
 )
 
@@ -30,9 +30,7 @@ func kernel(t *testing.T, host string) *custodytest.Kernel {
 
 func kernelIn(t *testing.T, dir, host string) *custodytest.Kernel {
 	t.Helper()
-	captured, err := os.ReadFile("../../../../testdata/hosts/" + host + ".txtar")
-	must(t, err)
-	k, err := custodytest.Make(dir, captured)
+	k, err := custodytest.Make(dir, hosttxttest.Text(t, host))
 	must(t, err)
 	return k
 }
@@ -48,6 +46,13 @@ func look(t *testing.T, h *custody.Devices, d hostdev.Ref) custody.Former {
 	f, err := h.Look(d)
 	must(t, err)
 	return f
+}
+
+// igb is the kernel of the host igb-sriov, and what its vf is like.
+func igb(t *testing.T) (*custodytest.Kernel, *custody.Devices, custody.Former) {
+	t.Helper()
+	k := kernel(t, "igb-sriov")
+	return k, k.Host(), look(t, k.Host(), function(vf, "eth2"))
 }
 
 // untouched is what the PF has set for a VF at first.
@@ -97,17 +102,13 @@ type life struct {
 
 func lives() []life {
 	gone := func(t *testing.T, k *custodytest.Kernel, _ custody.Former) {
-		must(t, k.Move(vf, "", netns, "net1"))
-		must(t, k.Use(vf, 9000, podsMAC))
-		must(t, k.EndNetns(netns))
+		must(t, k.Move(vf, "", netns, "net1"), k.Use(vf, 9000, podsMAC), k.EndNetns(netns))
 	}
 	return []life{
 		{"nothing", func(*testing.T, *custodytest.Kernel, custody.Former) {}, nil},
 		{"its namespace ended", gone, []string{custody.Name, custody.MTU, custody.MAC}},
 		{"a plugin restored the name", func(t *testing.T, k *custodytest.Kernel, _ custody.Former) {
-			must(t, k.Move(vf, "", netns, "net1"))
-			must(t, k.Use(vf, 1400, podsMAC))
-			must(t, k.Move(vf, netns, "", "eth2"))
+			must(t, k.Move(vf, "", netns, "net1"), k.Use(vf, 1400, podsMAC), k.Move(vf, netns, "", "eth2"))
 		}, []string{custody.MTU, custody.MAC}},
 		{"its PF set MAC, VLAN and trust", func(t *testing.T, k *custodytest.Kernel, f custody.Former) {
 			must(t, k.ConfigureVF(vf, link.VFSettings{MAC: podsMAC, VLAN: 7, Trust: true, VLANProto: 0x8100, SpoofCheck: true}))
@@ -141,9 +142,7 @@ func lives() []life {
 func TestADeviceBecomesWhatItWas(t *testing.T) {
 	for _, l := range lives() {
 		t.Run(l.name, func(t *testing.T) {
-			k := kernel(t, "igb-sriov")
-			h := k.Host()
-			f := look(t, h, function(vf, "eth2"))
+			k, h, f := igb(t)
 			l.does(t, k, f)
 			did, err := h.Restore(f)
 			must(t, err)
@@ -159,18 +158,15 @@ func TestADeviceBecomesWhatItWas(t *testing.T) {
 // The PF's interface may be in another network namespace. Nothing but the PF can change the VLAN.
 func TestADeviceWaitsForItsPF(t *testing.T) {
 	const pf, other = "0000:01:00.0", "/var/run/netns/other"
-	k := kernel(t, "igb-sriov")
-	h := k.Host()
-	f := look(t, h, function(vf, "eth2"))
+	k, h, f := igb(t)
 	uplink := look(t, h, hostdev.Ref{Kind: hostdev.PF, PCI: pf}).IfName
 	must(t, k.ConfigureVF(vf, link.VFSettings{VLAN: 7, Trust: true, VLANProto: 0x8100, SpoofCheck: true}))
 	must(t, k.Move(pf, "", other, "net5"))
 	if did, err := h.Restore(f); !errors.Is(err, custody.ErrAway) {
 		t.Errorf("without its PF: did %q, %v", did, err)
 	}
-	if _, err := h.Look(function(vf, "eth2")); !errors.Is(err, custody.ErrAway) {
-		t.Errorf("a pod could have it without its PF: %v", err)
-	}
+	_, err := h.Look(function(vf, "eth2"))
+	difftest.Is(t, err, custody.ErrAway)
 	must(t, k.Move(pf, other, "", uplink))
 	did, err := h.Restore(f)
 	must(t, err)
@@ -184,9 +180,7 @@ var errKilled = errors.New("killed")
 func TestAnInterruptedRestoreIsFinishedByTheNext(t *testing.T) {
 	for _, l := range lives() {
 		for step := 0; ; step++ {
-			k := kernel(t, "igb-sriov")
-			h := k.Host()
-			f := look(t, h, function(vf, "eth2"))
+			k, h, f := igb(t)
 			l.does(t, k, f)
 			left := step
 			k.Fault = func() error {
@@ -214,30 +208,23 @@ func TestAnInterruptedRestoreIsFinishedByTheNext(t *testing.T) {
 }
 
 func TestADeviceThatIsNotBackIsAwaited(t *testing.T) {
-	k := kernel(t, "igb-sriov")
-	h := k.Host()
-	f := look(t, h, function(vf, "eth2"))
+	k, h, f := igb(t)
 	must(t, k.Move(vf, "", netns, "net1"))
-	if _, err := h.Restore(f); !errors.Is(err, custody.ErrAway) || !strings.Contains(err.Error(), "eth2") {
-		t.Errorf("got %v", err)
-	}
-	if _, err := h.Look(function(vf, "eth2")); !errors.Is(err, custody.ErrAway) {
-		t.Errorf("got %v", err)
-	}
+	_, err := h.Restore(f)
+	difftest.Is(t, err, custody.ErrAway)
+	difftest.Says(t, err, "eth2")
+	_, err = h.Look(function(vf, "eth2"))
+	difftest.Is(t, err, custody.ErrAway)
 	f.Device = "0000:01:10.7"
-	if _, err := h.Restore(f); !errors.Is(err, custody.ErrGone) {
-		t.Errorf("got %v", err)
-	}
-	if _, err := h.Look(function("0000:01:10.7", "eth9")); !errors.Is(err, custody.ErrGone) {
-		t.Errorf("got %v", err)
-	}
+	_, err = h.Restore(f)
+	difftest.Is(t, err, custody.ErrGone)
+	_, err = h.Look(function("0000:01:10.7", "eth9"))
+	difftest.Is(t, err, custody.ErrGone)
 }
 
 // VFs that were made anew, or another card, have the settings that they were given then.
 func TestAnotherDeviceInThePlaceIsLeftAlone(t *testing.T) {
-	k := kernel(t, "igb-sriov")
-	h := k.Host()
-	f := look(t, h, function(vf, "eth2"))
+	k, h, f := igb(t)
 	if other := look(t, h, function("0000:01:10.2", "eth3")); !f.IsReplaced(other) || f.IsReplaced(f) {
 		t.Errorf("got %+v and %+v", f, other)
 	}
@@ -250,23 +237,17 @@ func TestAnotherDeviceInThePlaceIsLeftAlone(t *testing.T) {
 }
 
 func TestWhatCannotBeRestoredIsNamed(t *testing.T) {
-	k := kernel(t, "igb-sriov")
-	h := k.Host()
-	f := look(t, h, function(vf, "eth2"))
-	must(t, k.Move(vf, "", netns, "net1"))
-	must(t, k.Use(vf, 9000, podsMAC))
-	must(t, k.EndNetns(netns))
+	k, h, f := igb(t)
+	must(t, k.Move(vf, "", netns, "net1"), k.Use(vf, 9000, podsMAC), k.EndNetns(netns))
 	must(t, k.Move("0000:01:10.2", "", netns+"2", "x")) // takes the name of the first
 	must(t, k.Move("0000:01:10.2", netns+"2", "", "eth2"))
 	did, err := h.Restore(f)
-	var m *custody.Mismatch
-	if !errors.As(err, &m) || !cmp.Equal(m.What, []string{custody.Name}) || !cmp.Equal(did, []string{custody.MTU, custody.MAC}) {
-		t.Errorf("got %q, %v", did, err)
-	}
+	difftest.Equal(t, difftest.As[*custody.Mismatch](t, err).What, []string{custody.Name})
+	difftest.Equal(t, did, []string{custody.MTU, custody.MAC})
 	must(t, k.Move("0000:01:10.2", "", netns+"2", "x"))
-	if did, err := h.Restore(f); err != nil || !cmp.Equal(did, []string{custody.Name}) {
-		t.Errorf("got %q, %v", did, err)
-	}
+	did, err = h.Restore(f)
+	must(t, err)
+	difftest.Equal(t, did, []string{custody.Name})
 }
 
 // While a port is in a pod, its neighbour is not made what it was.

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -17,24 +16,20 @@ import (
 
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 )
 
 // documented are the attributes of the documentation's table, each with the type of its values.
 func documented(t *testing.T) map[resourceapi.QualifiedName]string {
 	t.Helper()
 	types := map[resourceapi.QualifiedName]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `([\\w./-]+)` \\| (string|int|bool) \\| [^|]+ \\| [^|]+ \\|$").FindAllStringSubmatch(page(t, "inventory.md"), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `([\\w./-]+)` \\| (string|int|bool) \\| [^|]+ \\| [^|]+ \\|$").FindAllStringSubmatch(difftest.Read(t, docs+"inventory.md"), -1) {
 		types[resourceapi.QualifiedName(row[1])] = row[2]
 	}
 	return types
 }
 
-func page(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile("../../../../docs/dra/" + name)
-	must(t, err)
-	return string(text)
-}
+const docs = "../../../../docs/dra/"
 
 func TestTheDocumentationHasTheAttributes(t *testing.T) {
 	names := inventory.AttributeNames()
@@ -44,12 +39,7 @@ func TestTheDocumentationHasTheAttributes(t *testing.T) {
 
 // The example of the documentation is a configuration that works.
 func TestTheExampleOfTheDocumentationIsValid(t *testing.T) {
-	_, example, found := strings.Cut(page(t, "inventory.md"), "## Rules\n\n```yaml\n")
-	example, _, closed := strings.Cut(example, "```")
-	if !found || !closed {
-		t.Fatal("there is no example")
-	}
-	rules(t, example)
+	rules(t, difftest.Block(t, docs+"inventory.md", "## Rules\n", "yaml"))
 }
 
 type attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
@@ -68,7 +58,7 @@ func TestTheClassesOfTheDocumentationSelectWhatTheySay(t *testing.T) {
 		{inventory.AttrKind: stringAttribute("vf")},
 	}
 	want := []string{"0", "1"}
-	blocks := strings.Split(page(t, "inventory.md"), "```yaml\nselectors:\n")[1:]
+	blocks := strings.Split(difftest.Read(t, docs+"inventory.md"), "```yaml\nselectors:\n")[1:]
 	if len(blocks) != len(want) {
 		t.Fatalf("%d classes", len(blocks))
 	}
@@ -107,12 +97,7 @@ func selected(t *testing.T, expression string, devices []attributes) (got string
 func TestTheClassesOfTheMigrationTakeWhatItsRulesOffer(t *testing.T) {
 	block := func(name string) string {
 		t.Helper()
-		_, block, found := strings.Cut(page(t, "from-device-plugin.md"), "```yaml\n# "+name+"\n")
-		block, _, closed := strings.Cut(block, "```\n")
-		if !found || !closed {
-			t.Fatalf("there is no %s", name)
-		}
-		return block
+		return difftest.Block(t, docs+"from-device-plugin.md", "", "yaml\n# "+name) // the block begins with its name
 	}
 	rules(t, block("devices.yaml"))
 	devices := []attributes{
@@ -135,14 +120,12 @@ func TestTheClassesOfTheMigrationTakeWhatItsRulesOffer(t *testing.T) {
 
 func TestEachWrongRuleIsNamed(t *testing.T) {
 	_, err := inventory.ParseRules([]byte(`{"devices": [{"as": "shared"}, {"ifNames": ["a"], "as": "x"}]}`))
-	if err == nil || !strings.Contains(err.Error(), "devices[0].select") || !strings.Contains(err.Error(), "devices[1].as") {
-		t.Errorf("got %v", err)
-	}
+	difftest.Says(t, err, "devices[0].select", "devices[1].as")
 }
 
 func TestNoRulesOfferNothing(t *testing.T) {
 	for _, text := range []string{"", "{}", "devices: []", "devices: null"} {
-		if list := pool(t, host(t, captured(t, "igb-sriov")), text); len(list) > 0 {
+		if list := pool(t, host(t, hosttxttest.Text(t, "igb-sriov")), text); len(list) > 0 {
 			t.Errorf("%q: %v", text, deviceNames(list))
 		}
 	}
@@ -150,14 +133,12 @@ func TestNoRulesOfferNothing(t *testing.T) {
 
 // Helm refuses what the chart's schema does not know.
 func TestTheChartTakesEachKeyOfARule(t *testing.T) {
-	text, err := os.ReadFile("../../../../deploy/charts/devinfo/values.schema.json")
-	must(t, err)
 	type schema struct {
 		Properties map[string]*schema
 		Items      *schema
 	}
 	var all schema
-	must(t, json.Unmarshal(text, &all))
+	must(t, json.Unmarshal([]byte(difftest.Read(t, "../../../../deploy/charts/devinfo/values.schema.json")), &all))
 	var keys []string
 	for n, rule := 0, reflect.TypeFor[inventory.Rule](); n < rule.NumField(); n++ {
 		keys = append(keys, rule.Field(n).Tag.Get("json"))

@@ -3,33 +3,29 @@ package inventory_test
 import (
 	"bytes"
 	"context"
-	"flag"
 	"fmt"
 	"io/fs"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/goldentest"
 	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-var update = flag.Bool("update", false, "write what is expected of the captured hosts")
-
 func TestSlicesOfCapturedHosts(t *testing.T) {
-	for _, name := range names(t) {
-		h := host(t, captured(t, name))
+	for _, name := range hosttxttest.Names(t) {
+		h := host(t, hosttxttest.Text(t, name))
 		decisions := inventory.Decide(read(t, h), rules(t, everything), situation())
 		got := text(inventory.Slices(decisions, nil, nil))
 		for _, c := range decisions {
@@ -37,14 +33,7 @@ func TestSlicesOfCapturedHosts(t *testing.T) {
 				got += fmt.Sprintf("left out %s: %s\n", c.Device.Name, c.Why)
 			}
 		}
-		golden := "testdata/" + name + ".slices"
-		if *update {
-			must(t, os.WriteFile(golden, []byte(got), 0o644))
-		}
-		want, err := os.ReadFile(golden)
-		if diff := cmp.Diff(string(want), got); diff != "" || err != nil {
-			t.Errorf("%s: %v\n%s", name, err, diff)
-		}
+		goldentest.File(t, "testdata/"+name+".slices", got)
 	}
 }
 
@@ -86,8 +75,8 @@ func TestAttributesAreThoseOfTheTable(t *testing.T) {
 	configuration = strings.Replace(configuration, "  as: exclusive\n", "  as: exclusive\n  resourceName: example.com/vf\n", 1)
 	seen := map[resourceapi.QualifiedName]bool{}
 	nodes := map[string]inventory.Host{"many VFs": many(t, 1)} // which alone has a speed
-	for _, name := range names(t) {
-		nodes[name] = host(t, captured(t, name))
+	for _, name := range hosttxttest.Names(t) {
+		nodes[name] = host(t, hosttxttest.Text(t, name))
 	}
 	for name, h := range nodes {
 		for _, s := range pool(t, h, configuration) {
@@ -115,10 +104,10 @@ func TestAttributesAreThoseOfTheTable(t *testing.T) {
 }
 
 func TestTheOrderOfDirectoriesDoesNotMatter(t *testing.T) {
-	for _, name := range names(t) {
-		want := pool(t, host(t, captured(t, name)), everything)
+	for _, name := range hosttxttest.Names(t) {
+		want := pool(t, host(t, hosttxttest.Text(t, name)), everything)
 		for seed := range uint64(5) {
-			h := host(t, captured(t, name))
+			h := host(t, hosttxttest.Text(t, name))
 			random := rand.New(rand.NewPCG(seed, 0))
 			files := hosttxttest.Tree{FS: h.Sys.Files(), Lists: func(list []fs.DirEntry) []fs.DirEntry {
 				list = slices.Clone(list)
@@ -144,7 +133,7 @@ func text(list []inventory.Slice) string {
 }
 
 func TestARenamedInterfaceKeepsTheDevicesNamesAndOneSliceChanges(t *testing.T) {
-	before := captured(t, "igb-sriov") // two PFs with VFs
+	before := hosttxttest.Text(t, "igb-sriov") // two PFs with VFs
 	after := bytes.ReplaceAll(before, []byte("eth0"), []byte("ens5"))
 	old, now := pool(t, host(t, before), everything), pool(t, host(t, after), everything)
 	difftest.Equal(t, deviceNames(now), deviceNames(old))
@@ -175,7 +164,7 @@ func deviceNames(list []inventory.Slice) (names [][]string) {
 }
 
 func TestAHeldDeviceThatTheNodeHasLostIsTainted(t *testing.T) {
-	before := pool(t, host(t, captured(t, "mlx5-legacy")), everything)
+	before := pool(t, host(t, hosttxttest.Text(t, "mlx5-legacy")), everything)
 	s := situation()
 	s.Ours = map[string]inventory.As{"pci-0000-3b-00-2": inventory.Exclusive}
 	after := inventory.Slices(nil, s.Ours, inventory.PublishedIn(before))
