@@ -88,9 +88,7 @@ func TestAnAgentWaitsForKubeletRuntimeServerAndAddress(t *testing.T) {
 			t.Errorf("/healthz does not say %q:\n%s", want, text)
 		}
 	}
-	if err := run(t.Context(), o, slog.New(slog.DiscardHandler)); !errors.Is(err, state.ErrLocked) {
-		t.Errorf("a second agent: %v", err)
-	}
+	difftest.Is(t, run(t.Context(), o, slog.New(slog.DiscardHandler)), state.ErrLocked)
 	if err := end(); err != nil {
 		t.Errorf("at the end: %v", err)
 	}

@@ -238,12 +238,9 @@ func TestAFullDiskRefusesWhatIsNewAndHoldsUpNothingOld(t *testing.T) {
 		if err := os.WriteFile(fill, make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
 			t.Fatalf("got %v", err)
 		}
-		if _, err := agent.Prepare(t.Context(), r.claimOf("c", "u3", "pod3", want{"x", "net1", ""})); !errors.Is(err, syscall.ENOSPC) {
-			t.Errorf("got %v", err)
-		}
-		if err := agent.RunPodSandbox(t.Context(), next); !errors.Is(err, syscall.ENOSPC) {
-			t.Errorf("got %v", err)
-		}
+		_, err := agent.Prepare(t.Context(), r.claimOf("c", "u3", "pod3", want{"x", "net1", ""}))
+		difftest.Is(t, err, syscall.ENOSPC)
+		difftest.Is(t, agent.RunPodSandbox(t.Context(), next), syscall.ENOSPC)
 		must(t, agent.StopPodSandbox(t.Context(), old))
 		if got, want := r.told(), []string{"ADD s1 net1", "DEL s1 net1"}; !slices.Equal(got, want) {
 			t.Errorf("got %q", got)
@@ -268,17 +265,12 @@ func TestAReadOnlyDiskRefusesWhatIsNewAndKeepsWhatIsOwed(t *testing.T) {
 		must(t, agent.RunPodSandbox(t.Context(), sb))
 
 		remount(syscall.MS_RDONLY)
-		if err := agent.Ready(); !errors.Is(err, syscall.EROFS) {
-			t.Errorf("got %v", err)
-		}
-		if _, err := agent.Prepare(t.Context(), r.claimOf("c", "u3", "pod3", want{"x", "net1", ""})); !errors.Is(err, syscall.EROFS) {
-			t.Errorf("got %v", err)
-		}
+		difftest.Is(t, agent.Ready(), syscall.EROFS)
+		_, err := agent.Prepare(t.Context(), r.claimOf("c", "u3", "pod3", want{"x", "net1", ""}))
+		difftest.Is(t, err, syscall.EROFS)
 		must(t, agent.StopPodSandbox(t.Context(), sb))
 		r.expectThere()
-		if err := agent.Unprepare(t.Context(), "u1"); !errors.Is(err, syscall.EROFS) {
-			t.Errorf("got %v", err)
-		}
+		difftest.Is(t, agent.Unprepare(t.Context(), "u1"), syscall.EROFS)
 
 		remount(0)
 		agent = r.start() // what is on disk owes the DEL still

@@ -16,6 +16,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/journal"
@@ -147,9 +148,7 @@ func TestAPrepareThatUnprepareOvertakesLeavesNothing(t *testing.T) {
 		cancel()
 		must(t, agent.Unprepare(t.Context(), "u1"))
 		close(goOn)
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v", err)
-		}
+		difftest.Is(t, <-ended, context.Canceled)
 		quiet()
 		r.expectNothing()
 	})

@@ -1,7 +1,6 @@
 package state_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -60,28 +58,21 @@ func all(t *testing.T, s *state.Store) ([]*state.Claim, []state.Problem) {
 	return claims, problems
 }
 
-func put(t *testing.T, s *state.Store, c *state.Claim) {
-	t.Helper()
-	must(t, s.Put(c))
-}
-
 func TestWhatWasPutIsThereAfterARestart(t *testing.T) {
 	s, dir := open(t)
-	put(t, s, full("u2"))
-	put(t, s, full("u1"))
+	must(t, s.Put(full("u2")), s.Put(full("u1")))
 	big := full("u3")
 	big.Attachments[0].Result = json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)
-	put(t, s, big)
+	must(t, s.Put(big))
 	must(t, errors.Join(s.Remove("u2"), s.Remove("u2"), s.Remove("never there"), s.Close()))
 	claims, problems := all(t, reopen(t, dir))
-	if diff := cmp.Diff([]*state.Claim{full("u1"), big}, claims, cmp.Comparer(func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })); diff != "" || problems != nil {
-		t.Errorf("%v\n%s", problems, diff)
-	}
+	difftest.Equal(t, claims, []*state.Claim{full("u1"), big})
+	difftest.Equal(t, problems, []state.Problem(nil))
 }
 
 func TestFilesArePrivate(t *testing.T) {
 	s, dir := open(t)
-	put(t, s, full("u1"))
+	must(t, s.Put(full("u1")))
 	for path, want := range map[string]os.FileMode{"": 0o700, "u1.json": 0o600, "lock": 0o600} {
 		stat, err := os.Stat(filepath.Join(dir, path))
 		if err != nil || stat.Mode().Perm() != want {
@@ -92,9 +83,8 @@ func TestFilesArePrivate(t *testing.T) {
 
 func TestASecondAgentIsRefusedWhileTheFirstOneLives(t *testing.T) {
 	s, dir := open(t)
-	if _, err := state.Open(dir); !errors.Is(err, state.ErrLocked) {
-		t.Errorf("got %v", err)
-	}
+	_, err := state.Open(dir)
+	difftest.Is(t, err, state.ErrLocked)
 	for fd := range 100 { // as a child has them that is not another program yet
 		if open, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); filepath.Dir(open) == dir {
 			child, err := syscall.Dup(fd)
@@ -116,9 +106,9 @@ func TestAFileThatMakesNoSenseIsSetAsideAndReportedAtEveryStart(t *testing.T) {
 		"large": strings.Repeat(" ", 5<<20),
 	}
 	for uid, content := range contents {
-		write(t, filepath.Join(dir, uid+".json"), content)
+		difftest.Write(t, filepath.Join(dir, uid+".json"), content, 0o600)
 	}
-	put(t, s, full("u1"))
+	must(t, s.Put(full("u1")))
 	for range 2 {
 		claims, problems := all(t, s)
 		difftest.Equal(t, claims, []*state.Claim{full("u1")})
@@ -126,12 +116,10 @@ func TestAFileThatMakesNoSenseIsSetAsideAndReportedAtEveryStart(t *testing.T) {
 			t.Errorf("got %v", problems)
 		}
 		for _, p := range problems {
-			if data, err := os.ReadFile(p.Aside); err != nil || string(data) != contents[string(p.UID)] {
-				t.Errorf("%s: %v: the content is lost: %v", p.UID, p.Err, err)
-			}
+			difftest.Same(t, "of "+string(p.UID), difftest.Read(t, p.Aside), contents[string(p.UID)])
 		}
 	}
-	write(t, filepath.Join(dir, "empty.json"), "again")
+	difftest.Write(t, filepath.Join(dir, "empty.json"), "again", 0o600)
 	if _, problems := all(t, s); len(problems) != len(contents)+1 {
 		t.Errorf("got %v", problems)
 	}
@@ -141,15 +129,12 @@ func TestAFileOfANewerAgentIsLeftAlone(t *testing.T) {
 	s, dir := open(t)
 	path := filepath.Join(dir, "u1.json")
 	const content = `{"schema": 99, "uid": {"what": "this was not yet known"}}`
-	write(t, path, content)
+	difftest.Write(t, path, content, 0o600)
 	claims, problems := all(t, s)
 	want := []state.Problem{{UID: "u1", Err: &state.SchemaError{Path: path, Schema: 99}}}
-	if diff := cmp.Diff(want, problems); diff != "" || claims != nil {
-		t.Errorf("%v\n%s", claims, diff)
-	}
-	if data, err := os.ReadFile(path); err != nil || string(data) != content {
-		t.Errorf("got %q, %v", data, err)
-	}
+	difftest.Equal(t, problems, want)
+	difftest.Equal(t, claims, []*state.Claim(nil))
+	difftest.Equal(t, difftest.Read(t, path), content)
 }
 
 func TestAnUnreadableFileIsAnErrorAndStaysInItsPlace(t *testing.T) {
@@ -162,20 +147,16 @@ func TestAnUnreadableFileIsAnErrorAndStaysInItsPlace(t *testing.T) {
 	if os.Getuid() == 0 {
 		return // root reads everything
 	}
-	put(t, s, full("u1"))
+	must(t, s.Put(full("u1")))
 	must(t, os.Chmod(filepath.Join(dir, "u1.json"), 0))
-	if _, _, err := s.All(); !errors.Is(err, os.ErrPermission) {
-		t.Errorf("got %v", err)
-	}
+	_, _, err := s.All()
+	difftest.Is(t, err, os.ErrPermission)
 }
 
 func TestAUIDIsNoPath(t *testing.T) {
 	s, _ := open(t)
-	var bad *store.NameError
 	for _, uid := range []types.UID{"../x", "a/b", ".hidden"} {
-		if err := s.Put(full(uid)); !errors.As(err, &bad) {
-			t.Errorf("%s: got %v", uid, err)
-		}
+		difftest.As[*store.NameError](t, s.Put(full(uid)))
 	}
 }
 
@@ -184,7 +165,7 @@ func TestAbandonedAttachmentsAreClearedWhileTheAgentRuns(t *testing.T) {
 	c := full("u1")
 	c.Attachments[0].Phase = state.Abandoned
 	c.Abandoned, c.Attachments = c.Attachments[:1], c.Attachments[1:]
-	put(t, s, c)
+	must(t, s.Put(c))
 	if s.IsCleared("u1", &c.Abandoned[0]) {
 		t.Error("before anybody asked for it")
 	}
@@ -202,23 +183,16 @@ func TestAbandonedAttachmentsAreClearedWhileTheAgentRuns(t *testing.T) {
 
 func TestClearRefusesAClaimWithoutAbandonedAttachments(t *testing.T) {
 	s, dir := open(t)
-	put(t, s, full("u1"))
+	must(t, s.Put(full("u1")))
 	torn := filepath.Join(dir, "torn.json")
-	write(t, torn, "{")
+	difftest.Write(t, torn, "{", 0o600)
 	const none = "has no attachment of it whose DEL was given up"
 	for uid, want := range map[types.UID]string{"u1": none, "u2": none, "torn": torn + ": ", "../u1": `"../u1"`} {
-		if c, err := state.Clear(dir, uid); c != nil || err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v, %v", uid, c, err)
-		}
+		c, err := state.Clear(dir, uid)
+		difftest.Says(t, err, want)
+		difftest.Same(t, string(uid), c, (*state.Claim)(nil))
 	}
-	if _, err := os.Stat(torn); err != nil {
-		t.Error(err) // only the agent puts it aside
-	}
-}
-
-func write(t *testing.T, path, content string) {
-	t.Helper()
-	must(t, os.WriteFile(path, []byte(content), 0o600))
+	difftest.Equal(t, difftest.Read(t, torn), "{") // only the agent puts it aside
 }
 
 var must = difftest.Must
