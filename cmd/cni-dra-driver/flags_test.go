@@ -36,9 +36,8 @@ func TestOnlyTheNodesNameIsRequired(t *testing.T) {
 		nriSocket: "/var/run/nri/nri.sock", nriIndex: "50", podResources: "/var/lib/kubelet/pod-resources/kubelet.sock", logFormat: "text",
 		delTries: 5, delPatience: 2 * time.Minute, carrierGrace: time.Minute,
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(options{})); diff != "" || err != nil {
-		t.Errorf("%v\n%s", err, diff)
-	}
+	must(t, err)
+	difftest.Same(t, "options", got, want, cmp.AllowUnexported(options{}))
 }
 
 func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
@@ -48,7 +47,7 @@ func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	want := []string{
+	difftest.Equal(t, strings.Split(err.Error(), "\n"), []string{
 		`--node-name: give the name of the Node object, or set NODE_NAME`,
 		`--max-attachments: "-1" must be 0 or more`,
 		`--del-tries: "0" must be 1 or more`,
@@ -70,17 +69,12 @@ func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
 		`--kubeconfig: "f" is not an absolute path`,
 		`--host: "h" is not an absolute path`,
 		`--cni-bin-dir: "g" is not an absolute path`,
-	}
-	difftest.Equal(t, strings.Split(err.Error(), "\n"), want)
+	})
 }
 
 func TestTheHelpSaysWhatAllowingATypeMeans(t *testing.T) {
 	help := command().Flag("allow-claim-config").Usage
-	for _, word := range []string{"root on this node", "dataDir", "IPAM"} {
-		if !strings.Contains(help, word) {
-			t.Errorf("it does not say %q: %s", word, help)
-		}
-	}
+	difftest.Contains(t, help, "root on this node", "dataDir", "IPAM")
 }
 
 func TestAnInvalidCommandLineNamesTheHelp(t *testing.T) {

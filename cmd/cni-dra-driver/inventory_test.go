@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/pkg/difftest"
@@ -62,9 +61,9 @@ pci-0000-41-00-0  pf    eth1       no         -     no rule names it
 pci-0000-41-10-0  vf    eth6       exclusive  0     -
 pci-0000-41-10-2  vf    eth7       exclusive  0     -
 `
-	if diff := cmp.Diff(want, got); diff != "" || err != nil || !strings.Contains(warnings, "default routes") {
-		t.Errorf("%v, warnings %q\n%s", err, warnings, diff)
-	}
+	must(t, err)
+	difftest.Equal(t, got, want)
+	difftest.Contains(t, warnings, "default routes")
 }
 
 // Where a rule leads nowhere pods stay Pending, and the scheduler does not say why.
@@ -79,31 +78,27 @@ func TestInventoryNamesTheRulesThatNameNoDevice(t *testing.T) {
 - {ifNames: [p0], as: shared}
 `)
 	const none = "none meets all of its keys, or another rule is before it"
-	if diff := cmp.Diff([]string{
+	difftest.Equal(t, got, []string{
 		"warning: devices[0] (ifNames: eth4) names no device: eth4 is a representor; the nearest is p0",
 		"warning: devices[2] (pfNames: p9; drivers: mlx4_core) names no device: there is no interface p9; the nearest is p0; no device has the driver mlx4_core; the nearest is mlx5_core",
 		"warning: devices[3] (pciAddresses: 0000:03:00.7, 0000:03:00.5) names no device: 0000:03:00.7 is not on this node; the nearest is 0000:03:00.0",
 		"warning: devices[4] (select) names no device: " + none,
 		"warning: devices[6] (ifNames: p0) names no device: " + none,
-	}, got); diff != "" {
-		t.Error(diff)
-	}
+	})
 	const empty = "warning: devices names no device: the file has no rules; write some, such as devices: [{pfNames: [ens1f0np0], as: exclusive}], or devices: [] if none is to be offered"
 	for rules, want := range map[string][]string{"": {empty}, "# later\n": {empty}, "devices:\n# - {ifNames: [p0], as: shared}\n": {empty}, "devices: []": nil} {
 		difftest.Same(t, rules, idleIn(t, igb, rules), want)
 	}
-	if diff := cmp.Diff([]string{
-		"warning: devices[0] (pfNames: ens1f1np1, ens1f9) names no device: no VF, SF or vDPA device is on ens1f1np1; the nearest is ens1f0np0; there is no interface ens1f9; the nearest is ens1f0np0",
-		"warning: devices[1] (pfNames: ens1f0v0) names no device: no VF, SF or vDPA device is on ens1f0v0; the nearest is ens1f0np0",
-		"warning: devices[2] (select) names no device: select: no such key: king",
-	}, idleIn(t, "../../testdata/hosts/mlx5-legacy.txtar", `devices:
+	difftest.Equal(t, idleIn(t, "../../testdata/hosts/mlx5-legacy.txtar", `devices:
 - {pfNames: [ens1f1np1, ens1f9], as: exclusive}
 - {pfNames: [ens1f0v0], as: exclusive}
 - {select: 'device.attributes["devinfo-cni.io"].king == "vf"', as: exclusive}
 - {pfNames: [ens1f0np0], as: exclusive}
-`)); diff != "" {
-		t.Error(diff)
-	}
+`), []string{
+		"warning: devices[0] (pfNames: ens1f1np1, ens1f9) names no device: no VF, SF or vDPA device is on ens1f1np1; the nearest is ens1f0np0; there is no interface ens1f9; the nearest is ens1f0np0",
+		"warning: devices[1] (pfNames: ens1f0v0) names no device: no VF, SF or vDPA device is on ens1f0v0; the nearest is ens1f0np0",
+		"warning: devices[2] (select) names no device: select: no such key: king",
+	})
 }
 
 func TestInventoryAsYAMLAndJSONSayTheSame(t *testing.T) {
@@ -114,12 +109,10 @@ func TestInventoryAsYAMLAndJSONSayTheSame(t *testing.T) {
 	for n, format := range []string{"yaml", "json"} {
 		text, _, err := inventoryOf(t, someDevices, "--host", igb, "-o", format)
 		must(t, err)
-		decode := json.Unmarshal
 		if format == "yaml" {
-			decode = func(data []byte, to any) error { return yaml.Unmarshal(data, to) }
-		}
-		if err := decode([]byte(text), &all[n]); err != nil {
-			t.Fatalf("%s: %v", format, err)
+			must(t, yaml.Unmarshal([]byte(text), &all[n]))
+		} else {
+			must(t, json.Unmarshal([]byte(text), &all[n]))
 		}
 	}
 	difftest.Equal(t, all[1], all[0])
@@ -137,9 +130,8 @@ func TestInventoryRefusesWhatIsWrong(t *testing.T) {
 		{someDevices, "/nowhere", "table", "--host: open /nowhere"},
 	} {
 		out, _, err := inventoryOf(t, test.rules, "--host", test.host, "-o", test.output)
-		if err == nil || !strings.Contains(err.Error(), test.want) || out != "" {
-			t.Errorf("got %v, want %s; printed %q", err, test.want, out)
-		}
+		difftest.Says(t, err, test.want)
+		difftest.Same(t, "printed", out, "")
 	}
 }
 
@@ -159,21 +151,16 @@ func TestClearIsForWhatWasGivenUp(t *testing.T) {
 	cmd.SetOut(&out)
 	cmd.SetArgs([]string{"clear", "--kubelet-plugins-dir", plugins, "u2", "u1", "../u1"})
 	err = cmd.Execute()
-	if err == nil || !strings.Contains(err.Error(), `claim UID "u2"`) || !strings.Contains(err.Error(), "../u1") {
-		t.Errorf("got %v", err)
-	}
-	if want := "claim ns/claim, pod ns/pod: interface net1 in network net, device n1/cni-3: cleared\n"; out.String() != want {
-		t.Errorf("got %q, want %q", out.String(), want)
-	}
+	difftest.Says(t, err, `claim UID "u2"`, "../u1")
+	difftest.Equal(t, out.String(), "claim ns/claim, pod ns/pod: interface net1 in network net, device n1/cni-3: cleared\n")
 	if !store.IsCleared("u1", &at) {
 		t.Error("the agent is not told")
 	}
 	t.Setenv(state.DirVariable, filepath.Join(plugins, driver, "state"))
 	out.Reset()
 	cmd.SetArgs([]string{"clear", "u1"})
-	if err := cmd.Execute(); err != nil || !strings.Contains(out.String(), "cleared") {
-		t.Errorf("in the node's directory: %q, %v", out.String(), err)
-	}
+	must(t, cmd.Execute())
+	difftest.Contains(t, out.String(), "cleared") // in the node's directory
 	cmd.SetArgs([]string{"clear", "--kubelet-plugins-dir", filepath.Join(plugins, "none"), "u1"})
 	difftest.Says(t, cmd.Execute(), "give --kubelet-plugins-dir")
 	at.Sandbox = "s2"

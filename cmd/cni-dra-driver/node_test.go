@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -25,6 +24,7 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/pkg/others"
@@ -50,39 +50,38 @@ func TestWhatOthersHaveComesFromTheKubeletAndSRIOVCNI(t *testing.T) {
 	o.podResources = "/kubelet.sock"
 	o.devices = filepath.Join(o.hostRoot, "devices.yaml")
 	locks := filepath.Join(o.hostRoot, journal.SRIOVLocks)
-	for _, err := range []error{
-		os.WriteFile(o.devices, []byte("devices: []"), 0o600), os.MkdirAll(locks, 0o700),
-		os.WriteFile(filepath.Join(locks, "0000:03:00.5"), []byte("/proc/self/ns/net"), 0o600),
-	} {
-		must(t, err)
-	}
+	difftest.Write(t, o.devices, "devices: []", 0o600)
+	difftest.Write(t, filepath.Join(locks, "0000:03:00.5"), "/proc/self/ns/net", 0o600)
 	offered, err := o.inventory(sysfs.New(os.DirFS("/sys")))
 	must(t, err)
 	const locked = "sriov-cni has given it to network namespace /proc/self/ns/net"
-	ask := func(want map[string]string) {
-		t.Helper()
-		got, err := offered.Others(t.Context())
-		must(t, err)
-		difftest.Equal(t, got, want)
-	}
 	o.podResourcesGiven = true
-	if _, err := o.inventory(sysfs.New(os.DirFS("/sys"))); err == nil || !strings.Contains(err.Error(), "--pod-resources-socket") {
-		t.Errorf("the socket that the user has named is not there: %v", err)
-	}
-	if got, err := offered.Others(t.Context()); err == nil || !strings.Contains(err.Error(), "--pod-resources-socket") {
-		t.Errorf("nobody tells what device plugins have given away, and that is %q, %v", got, err)
-	}
-	listener, err := net.Listen("unix", filepath.Join(o.hostRoot, o.podResources))
+	_, err = o.inventory(sysfs.New(os.DirFS("/sys")))
+	difftest.Says(t, err, "--pod-resources-socket") // which the user has named, is not there
+	_, err = offered.Others(t.Context())
+	difftest.Says(t, err, "--pod-resources-socket") // nobody knows what device plugins have given away
+	socket := filepath.Join(o.hostRoot, o.podResources)
+	server := served(t, socket, kubelet{})
+	got, err := offered.Others(t.Context())
+	must(t, err)
+	difftest.Equal(t, got, map[string]string{"0000:03:00.4": "pod ns/pod has it from device plugin example.com/vf", "0000:03:00.5": locked})
+	server.Stop() // which removes the socket
+	difftest.Write(t, socket, "", 0o600)
+	got, err = offered.Others(t.Context())
+	difftest.Says(t, err, "--pod-resources-socket") // the kubelet does not answer
+	difftest.Equal(t, len(got), 2)
+}
+
+// served starts a kubelet that answers at a socket.
+func served(t *testing.T, socket string, kubelet podresources.PodResourcesListerServer) *grpc.Server {
+	t.Helper()
+	listener, err := net.Listen("unix", socket)
 	must(t, err)
 	server := grpc.NewServer()
-	podresources.RegisterPodResourcesListerServer(server, kubelet{})
+	podresources.RegisterPodResourcesListerServer(server, kubelet)
 	go func() { _ = server.Serve(listener) }()
-	ask(map[string]string{"0000:03:00.4": "pod ns/pod has it from device plugin example.com/vf", "0000:03:00.5": locked})
-	server.Stop() // which removes the socket
-	must(t, os.WriteFile(filepath.Join(o.hostRoot, o.podResources), nil, 0o600))
-	if given, err := offered.Others(t.Context()); err == nil || !strings.Contains(err.Error(), "--pod-resources-socket") || len(given) != 2 {
-		t.Errorf("a kubelet that does not answer: %v, %v", given, err)
-	}
+	t.Cleanup(server.Stop)
+	return server
 }
 
 // busyKubelet answers each third call: it limits the rate of all who ask.
@@ -100,12 +99,7 @@ func (k *busyKubelet) List(ctx context.Context, r *podresources.ListPodResources
 
 func TestAKubeletThatLimitsTheRateIsAskedAgain(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "kubelet.sock")
-	listener, err := net.Listen("unix", socket)
-	must(t, err)
-	server := grpc.NewServer()
-	podresources.RegisterPodResourcesListerServer(server, &busyKubelet{})
-	go func() { _ = server.Serve(listener) }()
-	defer server.Stop()
+	served(t, socket, &busyKubelet{})
 	if given, err := givenAway(t.Context(), socket, new(others.Memory)); err != nil || len(given) != 1 {
 		t.Errorf("%q, %v", given, err)
 	}
@@ -116,11 +110,7 @@ func TestACapturedHostStandsInForTheNode(t *testing.T) {
 	o := alone(t)
 	dir := filepath.Dir(o.kubeconfig)
 	o.devices, o.host = filepath.Join(dir, "devices.yaml"), filepath.Join(dir, "host.txtar")
-	text, err := os.ReadFile("../../testdata/hosts/igb-sriov.txtar")
-	if err == nil {
-		err = errors.Join(os.WriteFile(o.host, text, 0o600), os.WriteFile(o.devices, []byte("devices: []"), 0o600))
-	}
-	must(t, err)
+	must(t, os.WriteFile(o.host, hosttxttest.Text(t, "igb-sriov"), 0o600), os.WriteFile(o.devices, []byte("devices: []"), 0o600))
 	sys, err := o.sysfs(config.Node{Sysfs: "/sys"})
 	must(t, err)
 	vf, err := pci.Parse("0000:01:10.6")
@@ -139,9 +129,8 @@ func TestACapturedHostStandsInForTheNode(t *testing.T) {
 		t.Errorf("%d devices, %v", len(devices), err)
 	}
 	must(t, os.Remove(o.host))
-	if _, err := offered.Host(); err == nil || !strings.Contains(err.Error(), "--host") {
-		t.Errorf("a host that is gone: %v", err)
-	}
+	_, err = offered.Host()
+	difftest.Says(t, err, "--host")
 }
 
 // An agent that cannot start says so where devinfoctl check looks; the next one takes it back.
@@ -167,9 +156,8 @@ func TestInvalidRulesAreLeftForDevinfoctl(t *testing.T) {
 		t.Errorf("%v: the rules have the digest %s, and the offer of those before %s", err, offered.Digest, left.Digest)
 	}
 	o.devices = ""
-	if _, err := o.inventory(nil); err != nil {
-		t.Error(err)
-	}
+	_, err = o.inventory(nil)
+	must(t, err)
 	if left, err := state.ReadOffer(o.stateDir()); left != nil || err != nil {
 		t.Errorf("without rules: %+v, %v", left, err)
 	}
@@ -182,11 +170,8 @@ func TestTheGateIsPutBesideThePlugins(t *testing.T) {
 	must(t, os.MkdirAll(filepath.Join(o.hostRoot, "opt/cni/bin"), 0o755))
 	bin, err := o.pluginsOnNode()
 	must(t, err)
-	must(t, os.WriteFile(o.gate, []byte("program"), 0o755))
-	must(t, o.keepGate(bin, slog.New(slog.DiscardHandler)))
-	if text, err := os.ReadFile(filepath.Join(o.hostRoot, "opt/cni/bin/cni-dra-gate")); err != nil || string(text) != "program" {
-		t.Errorf("%q, %v", text, err)
-	}
+	must(t, os.WriteFile(o.gate, []byte("program"), 0o755), o.keepGate(bin, slog.New(slog.DiscardHandler)))
+	difftest.Equal(t, difftest.Read(t, filepath.Join(o.hostRoot, "opt/cni/bin/cni-dra-gate")), "program")
 }
 
 func TestASocketsDirectoryIsGivenAsTheNodeSettingsAllow(t *testing.T) {
