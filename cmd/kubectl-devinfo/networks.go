@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
@@ -55,7 +55,7 @@ const noFinding = "valid"
 // validated returns the first error that validate finds in a network, else its first warning, else [noFinding]; "" if
 // the network cannot be read or does not contain devinfo. The name is that of an annotation, and may be anything.
 func validated(ctx context.Context, api kubernetes.Interface, name types.NamespacedName) (string, error) {
-	if name.Namespace == "" || name.Name == "" || len(path.IsValidPathSegmentName(name.Namespace))+len(path.IsValidPathSegmentName(name.Name)) > 0 {
+	if name.Namespace == "" || name.Name == "" || len(content.IsPathSegmentName(name.Namespace))+len(content.IsPathSegmentName(name.Name)) > 0 {
 		return "", nil
 	}
 	text, err := api.CoreV1().RESTClient().Get().AbsPath("/apis/k8s.cni.cncf.io/v1/namespaces", name.Namespace, "network-attachment-definitions", name.Name).DoRaw(ctx)
