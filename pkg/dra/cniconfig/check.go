@@ -2,7 +2,6 @@ package cniconfig
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -69,27 +68,21 @@ func (p Policy) checkConfig(all *Checked, path string, c resourceapi.DeviceConfi
 		}
 		return false
 	}
-	all.add(path+".opaque.parameters", p.check(c.Opaque.Parameters.Raw, source)...)
-	return true
-}
-
-// isOurKind reports whether parameters call themselves ours.
-func isOurKind(raw []byte) bool {
-	var is struct{ APIVersion, Kind string }
-	return json.Unmarshal(raw, &is) == nil && slices.Contains(apiVersions, is.APIVersion) && slices.Contains(kinds, is.Kind)
-}
-
-// check checks parameters by themselves. A nil in what it returns is nothing.
-func (p Policy) check(raw []byte, source resourceapi.AllocationConfigSource) []*Refusal {
-	params, wrong := p.decode(raw, source)
+	params, wrong := p.decode(c.Opaque.Parameters.Raw, source)
 	if params.ifName != "" {
-		wrong = append(wrong, checkIfName(numbered(params.ifName, 0)))
+		wrong = append(wrong, checkIfName(numbered(params.ifName, 0))) // nil is ignored
 	}
 	if params.config != nil {
 		_, more := list(params.config)
 		wrong = append(wrong, more...)
 	}
-	return wrong
+	all.add(path+".opaque.parameters", wrong...)
+	return true
+}
+
+func isOurKind(raw []byte) bool {
+	var is struct{ APIVersion, Kind string }
+	return json.Unmarshal(raw, &is) == nil && slices.Contains(apiVersions, is.APIVersion) && slices.Contains(kinds, is.Kind)
 }
 
 // CheckClaim checks the devices of a claim's spec. The keys of what is wrong are below it. If
@@ -123,7 +116,7 @@ func (p Policy) CheckClaim(devices *resourceapi.DeviceClaim, classes map[string]
 			}
 		}
 	}
-	if same, is := errors.AsType[*Refusal](Distinct(networks, nil)); is {
+	if same := Distinct(networks, nil); same != nil {
 		index := slices.IndexFunc(devices.Requests, func(r resourceapi.DeviceRequest) bool { return r.Name == resourceclaim.BaseRequestRef(same.Request) })
 		all.add(fmt.Sprintf("requests[%d]", index), same)
 	}

@@ -106,7 +106,7 @@ func checkIfName(name string) *Refusal {
 // Distinct refuses interface names that are there twice: among the networks, or in
 // taken, which maps the names that the pod's other claims have to who has them, such as
 // "claim default/a, request b".
-func Distinct(networks []Network, taken map[string]string) error {
+func Distinct(networks []Network, taken map[string]string) *Refusal {
 	holders := map[string]string{}
 	maps.Copy(holders, taken)
 	for _, n := range networks {
@@ -146,15 +146,9 @@ func scan(raw []byte) *scanner {
 	return s
 }
 
-// token is the next one: in a valid text there is no error.
-func (s *scanner) token() json.Token {
-	token, _ := s.dec.Token()
-	return token
-}
-
-// value scans one value, which is at path.
+// value scans one value, which is at path. In a valid text no token is an error.
 func (s *scanner) value(path string) {
-	token := s.token()
+	token, _ := s.dec.Token()
 	if path == "type" || strings.HasSuffix(path, ".type") {
 		text, isText := token.(string)
 		s.types = append(s.types, named{path, text, isText})
@@ -163,7 +157,8 @@ func (s *scanner) value(path string) {
 	switch token {
 	case json.Delim('{'):
 		for s.dec.More() {
-			key, _ := s.token().(string)
+			token, _ := s.dec.Token()
+			key, _ := token.(string)
 			at := strings.TrimPrefix(path+"."+key, ".")
 			s.checkKey(key, at, keys)
 			keys = append(keys, key)
@@ -176,7 +171,7 @@ func (s *scanner) value(path string) {
 	default:
 		return
 	}
-	s.token() // the closing delimiter
+	_, _ = s.dec.Token() // the closing delimiter
 }
 
 func (s *scanner) checkKey(key, at string, before []string) {

@@ -87,9 +87,9 @@ func (p Policy) both(configs []resourceapi.DeviceAllocationConfiguration) (class
 			return class, claim, refuse("", fmt.Sprintf("more than one config of driver %s (%s)", p.Driver, c.Source), "give each request one, by its name in requests")
 		}
 		params, wrong := p.decode(c.Opaque.Parameters.Raw, c.Source)
-		if err := wrong.first(); err != nil {
-			err.Rule = fmt.Sprintf("parameters (%s): %s", c.Source, err.Rule)
-			return class, claim, err
+		if wrong != nil {
+			wrong[0].Rule = fmt.Sprintf("parameters (%s): %s", c.Source, wrong[0].Rule)
+			return class, claim, wrong[0]
 		}
 		found[c.Source] = params
 	}

@@ -145,8 +145,8 @@ func (p Policy) attach(configs []resourceapi.DeviceAllocationConfiguration, resu
 		return Network{}, err
 	}
 	parsed, wrong := list(params.config)
-	if err := wrong.first(); err != nil {
-		return Network{}, err
+	if wrong != nil {
+		return Network{}, wrong[0]
 	}
 	for _, key := range slices.Sorted(maps.Keys(params.values)) {
 		if !slices.ContainsFunc(parsed.Plugins, func(p *libcni.PluginConfig) bool { return p.Network.Capabilities[key] }) {
@@ -217,14 +217,6 @@ func refuse(at, rule, remedy string) *Refusal { return &Refusal{At: at, Rule: ru
 type refusals []*Refusal
 
 func (l *refusals) add(at, rule, remedy string) { *l = append(*l, refuse(at, rule, remedy)) }
-
-// first is what a claim is refused for; nil = nothing is wrong.
-func (l refusals) first() *Refusal {
-	if len(l) == 0 {
-		return nil
-	}
-	return l[0]
-}
 
 // quote keeps a message readable that quotes the configuration.
 func quote(s string) string { return fmt.Sprintf("%q", clip(s)) }

@@ -181,13 +181,8 @@ func same(raw json.RawMessage, value string) bool {
 // String names the device for people.
 func (b *binder) String() string {
 	d := b.device
-	text := fmt.Sprintf("device %s (%s", d.Name, d.Kind)
-	for _, name := range []string{d.ID(), d.IfName} {
-		if name != "" {
-			text += ", " + name
-		}
-	}
-	return text + ")"
+	known := slices.DeleteFunc([]string{string(d.Kind), d.ID(), d.IfName}, func(s string) bool { return s == "" })
+	return fmt.Sprintf("device %s (%s)", d.Name, strings.Join(known, ", "))
 }
 
 // name returns the plugin's type, which libcni has read before.
