@@ -193,6 +193,21 @@ func TestEachDeviceOfARequestIsAttached(t *testing.T) {
 	}
 }
 
+// The scheduler makes the claim of a pod that asks by limits: a request for each container.
+func TestLimitsOfTwoContainersAreTwoInterfaces(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		r.start()
+		of := func(container string) request {
+			return request{name: container + "-request-0", device: "cni", share: types.UID("share-" + container), count: 1, ifName: "net{index}", parameters: network(`{"type":"x"}`)}
+		}
+		sb := r.attached(allocated("pod-extended-resources-abcde", "u1", "pod", of("container-0"), of("container-1")))
+		slices.Sort(p.told)
+		difftest.Equal(t, p.told, []string{"ADD s1 net0", "ADD s1 net1"})
+		must(t, r.admits(sb, "u1_container-0-request-0", "u1_container-1-request-0"))
+		r.ends(sb, "u1")
+	})
+}
+
 // A device whose DEL has failed is not offered: not while the claim is there, so that the
 // scheduler knows in time, nor once the DEL was given up, nor by the next agent.
 func TestADeviceWhoseDELFailsIsNotOffered(t *testing.T) {

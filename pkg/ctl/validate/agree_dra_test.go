@@ -53,6 +53,7 @@ var claimCases = map[string]claimCase{
 	"another driver's count":       {claim: `requests: [{name: a, exactly: {deviceClassName: lan}}, {name: g, exactly: {deviceClassName: gpu, count: 8}}]`},
 	"another driver's config":      {claim: lanClaim + "\nconfig: [{opaque: {driver: gpu.example.com, parameters: {a: b}}}]"},
 	"two requests of a name":       {claim: `requests: [{name: a, exactly: {deviceClassName: lan}}, {name: b, exactly: {deviceClassName: lan}}]`},
+	"two requests, counted":        {class: strings.ReplaceAll(lanClass, "net1", `"net{index}"`), claim: `requests: [{name: a, firstAvailable: [{name: p, deviceClassName: lan}, {name: q, deviceClassName: lan}]}, {name: b, exactly: {deviceClassName: lan}}]`},
 	"two requests, two names":      {claim: `requests: [{name: a, exactly: {deviceClassName: lan}}, {name: b, exactly: {deviceClassName: lan}}]` + "\nconfig: [{requests: [b], opaque: {driver: " + draDriver + ", parameters: {" + head + ", ifName: net2}}}]"},
 	"two configs for a request":    {claim: lanClaim + "\nconfig: " + strings.TrimSuffix(ours("ifName: net2"), "]") + ", " + strings.TrimPrefix(ours("ifName: net3"), "[")},
 	"two configs of a class":       {class: strings.TrimSuffix(lanClass, "]") + ", " + strings.TrimPrefix(ours("ifName: net3"), "[")},

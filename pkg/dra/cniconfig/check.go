@@ -95,6 +95,7 @@ func (p Policy) CheckClaim(devices *resourceapi.DeviceClaim, classes map[string]
 	}
 	p.allowAll = p.AllowClaimTypes == nil
 	d := draft{Policy: p, requests: devices.Requests, classes: classes}
+	numbers := numbering{}
 	for n, c := range devices.Config {
 		path := fmt.Sprintf("config[%d]", n)
 		if p.checkConfig(&all, path, c.DeviceConfiguration, fromClaim) {
@@ -107,11 +108,15 @@ func (p Policy) CheckClaim(devices *resourceapi.DeviceClaim, classes map[string]
 	for n, r := range devices.Requests {
 		path := fmt.Sprintf("requests[%d]", n)
 		if r.Exactly != nil {
-			networks = append(networks, d.request(&all, path+".exactly", r.Name, r.Exactly.DeviceClassName)...)
+			networks = append(networks, d.request(&all, path+".exactly", r.Name, r.Exactly.DeviceClassName, numbers)...)
 		}
 		for m, sub := range r.FirstAvailable {
-			found := d.request(&all, fmt.Sprintf("%s.firstAvailable[%d]", path, m), resourceclaim.CreateSubRequestRef(r.Name, sub.Name), sub.DeviceClassName)
-			if m == 0 { // one of them is allocated
+			counted := numbers
+			if m > 0 { // one of them is allocated
+				counted = numbering{}
+			}
+			found := d.request(&all, fmt.Sprintf("%s.firstAvailable[%d]", path, m), resourceclaim.CreateSubRequestRef(r.Name, sub.Name), sub.DeviceClassName, counted)
+			if m == 0 {
 				networks = append(networks, found...)
 			}
 		}
@@ -152,7 +157,7 @@ type draft struct {
 
 // request checks a request, or an alternative of one, as if a device were allocated to it.
 // It returns the network, if that is all known and right.
-func (d *draft) request(all *Checked, path, ref, className string) []Network {
+func (d *draft) request(all *Checked, path, ref, className string, numbers numbering) []Network {
 	result := resourceapi.DeviceRequestAllocationResult{Request: ref, Driver: d.Driver}
 	configs := resourceclaim.ConfigForResult(d.configs, result)
 	class := d.classes[className]
@@ -182,7 +187,7 @@ func (d *draft) request(all *Checked, path, ref, className string) []Network {
 	if !slices.ContainsFunc(configs, d.isOurs) { // it may be bare: the device decides
 		return nil
 	}
-	n, refusal := d.attach(configs, result, 0, several)
+	n, refusal := d.attach(configs, result, 0, several, numbers)
 	if refusal != nil {
 		refusal.At = "" // of no one config
 		all.add(path, refusal)

@@ -71,10 +71,22 @@ func list(config json.RawMessage) (*libcni.NetworkConfigList, refusals) {
 // maxIfName is IFNAMSIZ without the NUL (include/uapi/linux/if.h), in bytes.
 const maxIfName = 15
 
-// indexMark is where an ifName has the number of the device among those of its request.
+// indexMark is the part of an ifName that stands for a number: see [numbering].
 const indexMark = "{index}"
 
-// numbered is the name of the n-th interface, from 0.
+// numbering counts the interfaces of a claim by ifName with indexMark. The requests of a claim are counted
+// together, because the scheduler makes one request, of the same class, for each container with a limit of
+// an extended resource, and nobody can give these requests an ifName of their own.
+type numbering map[string]int
+
+// next returns the name of the next interface with this ifName. The first one has number 0.
+func (n numbering) next(ifName string) string {
+	number := n[ifName]
+	n[ifName]++
+	return numbered(ifName, number)
+}
+
+// numbered returns the name of the interface with number n.
 func numbered(ifName string, n int) string {
 	return strings.ReplaceAll(ifName, indexMark, strconv.Itoa(n))
 }
@@ -114,8 +126,11 @@ func Distinct(networks []Network, taken map[string]string) *Refusal {
 			continue
 		}
 		if holder, ok := holders[n.IfName]; ok {
-			return &Refusal{Request: n.Request, Rule: fmt.Sprintf("ifName %q is that of %s too", n.IfName, holder),
-				Remedy: "give each request an ifName of its own, by parameters in the claim for this request alone"}
+			remedy := "give each request an ifName of its own, by parameters in the claim for this request alone"
+			if taken[n.IfName] == "" {
+				remedy += `, or have the DeviceClass write "net` + indexMark + `"`
+			}
+			return &Refusal{Request: n.Request, Rule: fmt.Sprintf("ifName %q is that of %s too", n.IfName, holder), Remedy: remedy}
 		}
 		holders[n.IfName] = fmt.Sprintf("request %q", n.Request)
 	}

@@ -64,12 +64,13 @@ func Resolve(claim *resourceapi.ResourceClaim, p Policy) ([]Network, error) {
 	}
 	var networks []Network
 	devices := map[string]int{} // that each request has so far
+	numbers := numbering{}
 	for _, result := range allocation.Devices.Results {
 		if result.Driver != p.Driver {
 			continue
 		}
 		request := resourceclaim.BaseRequestRef(result.Request)
-		n, err := p.network(claim, result, devices[request])
+		n, err := p.network(claim, result, devices[request], numbers)
 		devices[request]++
 		if err != nil {
 			err.Request = result.Request
@@ -103,7 +104,7 @@ func Pods(claim *resourceapi.ResourceClaim) ([]state.Pod, error) {
 }
 
 // network makes a network of the index-th device of a request.
-func (p Policy) network(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult, index int) (Network, *Refusal) {
+func (p Policy) network(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult, index int, numbers numbering) (Network, *Refusal) {
 	if p.Pool != "" && result.Pool != p.Pool {
 		return Network{}, refuse("", fmt.Sprintf("the device is of pool %q, this node's is %q", result.Pool, p.Pool),
 			"let the scheduler allocate it for the node of the pod")
@@ -116,7 +117,7 @@ func (p Policy) network(claim *resourceapi.ResourceClaim, result resourceapi.Dev
 	if p.Bare != nil && p.Bare(result.Device) && !slices.ContainsFunc(configs, p.isOurs) {
 		return allocated(result, index), nil
 	}
-	return p.attach(configs, result, index, several || index > 0)
+	return p.attach(configs, result, index, several || index > 0, numbers)
 }
 
 // allocated is the index-th device of a request.
@@ -131,7 +132,7 @@ func SameShare(a, b *types.UID) bool { return (a == nil) == (b == nil) && (a == 
 
 // attach makes a network of the index-th device of a request, which may have several, and of the
 // configs for it.
-func (p Policy) attach(configs []resourceapi.DeviceAllocationConfiguration, result resourceapi.DeviceRequestAllocationResult, index int, several bool) (Network, *Refusal) {
+func (p Policy) attach(configs []resourceapi.DeviceAllocationConfiguration, result resourceapi.DeviceRequestAllocationResult, index int, several bool, numbers numbering) (Network, *Refusal) {
 	params, err := p.parameters(configs)
 	if err != nil {
 		return Network{}, err
@@ -140,7 +141,7 @@ func (p Policy) attach(configs []resourceapi.DeviceAllocationConfiguration, resu
 		return Network{}, refuse("ifName", fmt.Sprintf("ifName %s: the request may have several devices, and each makes an interface", quote(params.ifName)),
 			`write `+indexMark+` where its number is to be, such as "net`+indexMark+`", or ask for ExactCount, count: 1`)
 	}
-	ifName := numbered(params.ifName, index)
+	ifName := numbers.next(params.ifName)
 	if err := checkIfName(ifName); err != nil {
 		return Network{}, err
 	}

@@ -79,7 +79,7 @@ func TestTwoRequestsOfOneClassTellTheirNamesApart(t *testing.T) {
 		configure(t, c, "class", with(`"ifName":"net1","config":`+macvlan), "other")
 		return c
 	}
-	if r := refused(t, two(), node); r.Request != "other" || !strings.Contains(r.Rule, `ifName "net1" is that of request "net" too`) {
+	if r := refused(t, two(), node); r.Request != "other" || !strings.Contains(r.Rule, `ifName "net1" is that of request "net" too`) || !strings.Contains(r.Remedy, `DeviceClass write "net{index}"`) {
 		t.Error(r)
 	}
 	c := two()
@@ -87,6 +87,32 @@ func TestTwoRequestsOfOneClassTellTheirNamesApart(t *testing.T) {
 	second := ours()
 	second.Request, second.IfName = "other", "net2"
 	difftest.Equal(t, resolve(t, c, node), []cniconfig.Network{ours(), second})
+}
+
+// The scheduler makes one request for each container with a limit, all of one class, and nobody can write
+// parameters into that claim.
+func TestIndexCountsTheDevicesOfAClaimWithOneIfName(t *testing.T) {
+	c := claim(t)
+	for _, name := range []string{"sidecar", "app", "other"} {
+		request(c, name)
+	}
+	c.Spec.Devices.Requests[1].Exactly.Count = 2
+	results := c.Status.Allocation.Devices.Results
+	second := results[1]
+	second.Device = "second"
+	c.Status.Allocation.Devices.Results = append(results, second)
+	configure(t, c, "class", with(`"ifName":"vf{index}","config":`+macvlan), "net", "sidecar", "app")
+	configure(t, c, "class", with(`"ifName":"lan{index}","config":`+macvlan), "other")
+	var got []string
+	for _, n := range resolve(t, c, node) {
+		got = append(got, fmt.Sprintf("%s %d %s", n.Request, n.Index, n.IfName))
+	}
+	difftest.Equal(t, got, []string{"net 0 vf0", "sidecar 0 vf1", "app 0 vf2", "other 0 lan0", "sidecar 1 vf3"})
+
+	configure(t, c, "claim", with(`"ifName":"vf1"`), "app")
+	if r := refused(t, c, node); r.Request != "app" || !strings.Contains(r.Rule, `ifName "vf1" is that of request "sidecar" too`) {
+		t.Error(r)
+	}
 }
 
 func TestSubrequestsHaveTheConfigOfTheirRequest(t *testing.T) {
