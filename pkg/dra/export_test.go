@@ -29,9 +29,13 @@ func Withheld(a *Agent) map[string]bool { return a.Node.Withheld() }
 // Problems is how many records could not be used at the start.
 func Problems(a *Agent) int { return a.Census().Unreadable }
 
-// HealthOf is a kubelet's stream of that agent's, and Unknown an agent that knows of no device.
-func HealthOf(a *Agent) *Kubelet { return &Kubelet{agent: a} }
-func Unknown() *Agent {
+// HealthOf returns the kubelet's plugin of an agent on that node.
+func HealthOf(a *Agent, node string) *Kubelet {
+	return &Kubelet{agent: a, options: KubeletOptions{Node: node}}
+}
+
+// WithoutDevices returns an agent that offers none of the node's devices.
+func WithoutDevices() *Agent {
 	return &Agent{&claim.Engine{Options: claim.Options{Node: devices.New(devices.Options{})}}}
 }
 

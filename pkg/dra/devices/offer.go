@@ -304,14 +304,18 @@ func (n *Node) examine(s survey, now time.Time) {
 	}
 }
 
-// Health returns the health of the pool's devices, sorted by name; none if the last survey is too long
-// ago. changed is closed when the health changes.
+// Health returns the health of the pool's devices. [SoftwareDevice] is the first one, and always healthy. The
+// node's own devices follow, sorted by name, unless the last survey is too long ago. changed is closed when
+// the health changes.
 func (n *Node) Health(pool string) (list []kubeletplugin.DeviceHealth, changed <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	h := &n.health
+	if n.Sharing() {
+		list = append(list, kubeletplugin.DeviceHealth{PoolName: pool, DeviceName: SoftwareDevice, Health: kubeletplugin.HealthStatusHealthy, LastUpdated: time.Now()})
+	}
 	if time.Since(h.when) > healthLasts {
-		return nil, h.changed
+		return list, h.changed
 	}
 	for _, name := range slices.Sorted(maps.Keys(h.of)) {
 		d := kubeletplugin.DeviceHealth{PoolName: pool, DeviceName: name, Health: kubeletplugin.HealthStatusHealthy, LastUpdated: h.when, Message: h.of[name]}
