@@ -43,17 +43,15 @@ func Phases() []Phase { return []Phase{Prepared, Adding, Added, Deleting, Restor
 // Claim is the record of a resource claim that is prepared on this node, or of what is left of
 // one: see [Claim.Left]. To change a record that others may read, change a [Claim.Clone].
 type Claim struct {
-	Schema    int       `json:"schema"` // set by Put
-	Namespace string    `json:"namespace"`
-	Name      string    `json:"name"`
-	UID       types.UID `json:"uid"`
-	// Pod is the pod that the claim belongs to; empty once the claim is unprepared.
-	Pod         Pod          `json:"pod,omitzero"`
+	Schema      int          `json:"schema"` // set by Put
+	Namespace   string       `json:"namespace"`
+	Name        string       `json:"name"`
+	UID         types.UID    `json:"uid"`
+	Pod         Pod          `json:"pod,omitzero"`          // that the claim belongs to; empty once the claim is unprepared
 	Shared      bool         `json:"shared,omitempty"`      // several pods may name it: it is not made from a template
 	Attachments []Attachment `json:"attachments,omitempty"` // what is allocated, in any phase but Abandoned
-	// Abandoned are earlier attachments, in that phase. The claim goes on, or ends, without them.
-	Abandoned  []Attachment `json:"abandoned,omitempty"`
-	StatusOwed bool         `json:"statusOwed,omitempty"` // the API server has not taken the latest status
+	Abandoned   []Attachment `json:"abandoned,omitempty"`   // earlier attachments: the claim goes on, or ends, without them
+	StatusOwed  bool         `json:"statusOwed,omitempty"`  // the API server has not taken the latest status
 }
 
 // Pod is a Kubernetes pod.
@@ -68,23 +66,20 @@ func (p Pod) LogValue() slog.Value { return slog.StringValue(p.Namespace + "/" +
 
 // Attachment is one device of a claim, which is one interface of the pod in one network.
 type Attachment struct {
-	Request string     `json:"request"`         // as allocated: with the subrequest, if there is one
-	Index   int        `json:"index,omitempty"` // of the device among those of the request
-	Pool    string     `json:"pool"`
-	Device  string     `json:"device"`
-	ShareID *types.UID `json:"shareID,omitempty"`
-	// Node is set for one of the node's own devices; nil = the device stands for networks of software.
-	Node *NodeDevice `json:"node,omitempty"`
-	// Driver is what the device is bound to while the sandbox has it; "" = as it is.
-	Driver string `json:"driver,omitempty"`
+	Request string      `json:"request"`         // as allocated: with the subrequest, if there is one
+	Index   int         `json:"index,omitempty"` // of the device among those of the request
+	Pool    string      `json:"pool"`
+	Device  string      `json:"device"`
+	ShareID *types.UID  `json:"shareID,omitempty"`
+	Node    *NodeDevice `json:"node,omitempty"`   // nil = the device stands for networks of software
+	Driver  string      `json:"driver,omitempty"` // that the device is bound to while the sandbox has it; "" = as it is
 
 	// These four are empty for a device without a network: see Bare.
-	Network    string          `json:"network"`    // "name" of the network configuration
-	CNIVersion string          `json:"cniVersion"` // of the network configuration
-	IfName     string          `json:"ifName"`     // CNI_IFNAME
-	List       json.RawMessage `json:"list"`       // network configuration list, as executed; null = see Bare
-	// Late: the sandbox does not wait for this network, only the containers that list it.
-	Late bool `json:"late,omitempty"`
+	Network    string          `json:"network"`        // "name" of the network configuration
+	CNIVersion string          `json:"cniVersion"`     // of the network configuration
+	IfName     string          `json:"ifName"`         // CNI_IFNAME
+	List       json.RawMessage `json:"list"`           // network configuration list, as executed; null = see Bare
+	Late       bool            `json:"late,omitempty"` // the sandbox does not wait for this network, only the containers that list it
 	// Capabilities are the capability arguments that the claim gives, by their names.
 	Capabilities map[string]json.RawMessage `json:"capabilities,omitempty"`
 
@@ -116,10 +111,8 @@ type Execution struct {
 	Args     pod.Args `json:"args,omitempty"`     // CNI_ARGS
 	InfoFile string   `json:"infoFile,omitempty"` // capability argument CNIDeviceInfoFile, a host path
 
-	// Note is what package devices needs to restore the device after the DEL; nil = nothing.
-	Note json.RawMessage `json:"note,omitempty"`
-	// Lost: when the attachment was abandoned its device was gone. A device in its place may be offered.
-	Lost bool `json:"lost,omitempty"`
+	Note json.RawMessage `json:"note,omitempty"` // what package devices restores the device by after the DEL; nil = nothing
+	Lost bool            `json:"lost,omitempty"` // when abandoned, its device was gone: one in its place may be offered
 
 	Result   json.RawMessage `json:"result,omitempty"` // of ADD, in CNIVersion
 	Info     json.RawMessage `json:"info,omitempty"`   // the device-info file after ADD; of a device without a network, what it says itself
