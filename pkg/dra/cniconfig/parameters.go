@@ -22,9 +22,6 @@ var (
 	kinds       = []string{"CNIConfig", "CNI"}
 )
 
-// DriverVFIO is the one value of the key driver.
-const DriverVFIO = "vfio-pci"
-
 // parameters are the opaque parameters of a class, of a claim, or of both together.
 type parameters struct {
 	ifName string          // "" = not given
@@ -34,9 +31,8 @@ type parameters struct {
 	late        bool     // attach: Late
 	claimMaySet []string // capability arguments
 	device      json.RawMessage
-	driver      string // that the device is bound to; "" = as it is
-	// Of a claim: the capability arguments, by their names.
-	values map[string]json.RawMessage
+	driver      string                     // that the device is bound to; "" = as it is
+	values      map[string]json.RawMessage // of a claim: the capability arguments, by their names
 }
 
 const (
@@ -144,7 +140,6 @@ func (p Policy) decode(raw []byte, source resourceapi.AllocationConfigSource) (o
 	return out, wrong
 }
 
-// checkKeys refuses keys that are not known of that source.
 func (l *refusals) checkKeys(fields map[string]json.RawMessage, source resourceapi.AllocationConfigSource) {
 	known := []string{"apiVersion", "kind", "ifName", "config"}
 	if source == fromClass {
@@ -174,25 +169,25 @@ func (l *refusals) oneOf(fields map[string]json.RawMessage, key string, values [
 	l.add(key, key+" "+have, fmt.Sprintf("use %q or %q", values[0], values[1]))
 }
 
-// optional refuses a key that is given and has not this value.
-func (l *refusals) optional(fields map[string]json.RawMessage, key, value string) (given bool) {
+// optional returns the one value of a key, or "" if the key is not given. It refuses any other value.
+func (l *refusals) optional(fields map[string]json.RawMessage, key, value string) string {
 	v, given := fields[key]
-	if given && string(v) != `"`+value+`"` {
+	if !given {
+		return ""
+	}
+	if string(v) != `"`+value+`"` {
 		l.add(key, fmt.Sprintf("%s %s is not known", key, bare(v)), fmt.Sprintf("write %q, or leave it out", value))
 	}
-	return given
+	return value
 }
 
 // bare quotes a JSON value once.
 func bare(v json.RawMessage) string { return quote(strings.Trim(string(v), `"`)) }
 
-// extend reads the keys of a class that are extensions.
 func (p *parameters) extend(fields map[string]json.RawMessage, wrong *refusals) {
 	p.device = fields["device"]
-	p.late = wrong.optional(fields, "attach", "Late")
-	if wrong.optional(fields, "driver", DriverVFIO) {
-		p.driver = DriverVFIO
-	}
+	p.late = wrong.optional(fields, "attach", "Late") != ""
+	p.driver = wrong.optional(fields, "driver", "vfio-pci")
 	if v, ok := fields["claimMaySet"]; ok && json.Unmarshal(v, &p.claimMaySet) != nil {
 		wrong.add("claimMaySet", "claimMaySet is not a list of strings", `write it as ["ips", "mac"]`)
 	}
