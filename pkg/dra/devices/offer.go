@@ -14,6 +14,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"devinfo-cni.io/pkg/dra/devices/custody"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/journal"
@@ -92,7 +93,7 @@ func (n *Node) survey(others map[string]string, unknown error) (s survey, err er
 		// The second port of a NIC, and a NIC that is on no PCI bus, have no trace on the node while their
 		// interface is in a pod.
 		shown := slices.ContainsFunc(devices, func(d inventory.Device) bool { return d.Name == name })
-		if !shown && deviceID(at) == "" && n.State(at) == Present {
+		if !shown && deviceID(at) == "" && n.State(at) == custody.Here {
 			devices = append(devices, deviceOf(at.Node))
 		}
 	}
@@ -188,8 +189,7 @@ func (n *Node) noteUnknown(why error) {
 	}
 }
 
-// holdings are attachments of the node's devices, by device name.
-type holdings map[string]*state.Attachment
+type holdings map[string]*state.Attachment // by device
 
 // held returns the attachments on record. Each has the device as it was published: the kubelet may have
 // removed the slices.
@@ -204,7 +204,6 @@ func (n *Node) held() holdings {
 	return all
 }
 
-// as returns how each device is held.
 func (h holdings) as() map[string]inventory.As {
 	all := map[string]inventory.As{}
 	for name, at := range h {
@@ -253,7 +252,6 @@ type health struct {
 	changed  chan struct{}        // closed, and replaced, when of changes
 }
 
-// examine finds out what is wrong with the published devices.
 func (n *Node) examine(s survey, now time.Time) {
 	n.mu.Lock()
 	before := n.health.downFrom

@@ -102,18 +102,14 @@ func (n *Node) noteOf(at *state.Attachment) (former custody.Former, ok bool) {
 	return former, true
 }
 
-// State is what has become of a device since it was noted.
-type State = custody.State
-
-// The states. "" = unknown.
+// The states of a device that callers of [Node.State] have to know.
 const (
-	Present  = custody.Here     // its interface may be in a pod
-	Replaced = custody.Replaced // another device is in its place
+	Replaced = custody.Replaced
 	Gone     = custody.Gone
 )
 
-// State says what has become of the device of an attachment, which may be nil.
-func (n *Node) State(at *state.Attachment) State {
+// State returns what has become of the device of an attachment, which may be nil; "" = unknown.
+func (n *Node) State(at *state.Attachment) custody.State {
 	former, ok := n.noteOf(at)
 	if !ok {
 		return ""
