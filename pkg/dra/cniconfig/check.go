@@ -128,7 +128,6 @@ func (p Policy) CheckClaim(devices *resourceapi.DeviceClaim, classes map[string]
 	return all
 }
 
-// checkRefs refuses the names of requests that do not exist.
 func checkRefs(requests []resourceapi.DeviceRequest, refs []string) (wrong refusals) {
 	var known []string
 	for _, r := range requests {

@@ -144,7 +144,6 @@ func (own Allocation) Networks(claim *resourceapi.ResourceClaim, p cniconfig.Pol
 	return networks, nil
 }
 
-// configure puts the device of a network into its configuration.
 func configure(n *cniconfig.Network) error {
 	if n.Bare() {
 		return nil

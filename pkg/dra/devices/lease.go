@@ -88,7 +88,6 @@ func (l *Leases) holdGroup(record *state.Claim, at *state.Attachment, group stri
 	return l.take(record, []*state.Attachment{at}, of, "")
 }
 
-// leaseRecord names the record of an attachment's leases.
 func leaseRecord(claim types.UID, at *state.Attachment) string {
 	return (&journal.Claim{UID: string(claim), Part: at.Part()}).Record()
 }

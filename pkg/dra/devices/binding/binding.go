@@ -23,7 +23,6 @@ import (
 	"devinfo-cni.io/pkg/hostdev"
 )
 
-// plugin is a plugin's configuration.
 type plugin map[string]json.RawMessage
 
 // Bind puts a device, allocated as it is offered, into a configuration list. how says where; nil is the usual
@@ -62,7 +61,6 @@ func encode(value any) json.RawMessage {
 
 func refuse(rule, remedy string) error { return &cniconfig.Refusal{Rule: rule, Remedy: remedy} }
 
-// binder is one Bind.
 type binder struct {
 	device   inventory.Device
 	shared   bool
@@ -178,7 +176,6 @@ func same(raw json.RawMessage, value string) bool {
 	return text == value && value != ""
 }
 
-// String names the device for people.
 func (b *binder) String() string {
 	d := b.device
 	known := slices.DeleteFunc([]string{string(d.Kind), d.ID(), d.IfName}, func(s string) bool { return s == "" })

@@ -110,7 +110,6 @@ func (h *Devices) Look(d hostdev.Ref) (Former, error) {
 // State says what has become of a device that was noted before.
 type State string
 
-// The states.
 const (
 	Here     State = "here"     // its interface may be in a pod
 	Replaced State = "replaced" // another device is in its place
@@ -131,7 +130,6 @@ func (h *Devices) State(f Former) (State, error) {
 	return Here, nil
 }
 
-// inode returns the inode of the device in the place of f.
 func (h *Devices) inode(f Former) (uint64, error) {
 	there, err := h.sys.HasDevice(f.Bus, f.Device)
 	if err == nil && !there {
@@ -333,7 +331,6 @@ func (h *Devices) set(name, text string) error {
 // as a process has the function open (drivers/vfio/vfio_main.c, vfio_unregister_group_dev).
 const patience = 5 * time.Second
 
-// unbind takes a function from its driver.
 func (h *Devices) unbind(device, driver string) error {
 	done := make(chan error, 1)
 	h.unbinding.Store(device, done)

@@ -279,7 +279,6 @@ func (c *Decision) taints() []resourceapi.DeviceTaint {
 	return nil
 }
 
-// device is a device as it is offered.
 func (c *Decision) device() resourceapi.Device {
 	d := resourceapi.Device{Name: c.Device.Name, Attributes: maps.Clone(c.Device.Attributes), Taints: c.taints()}
 	maps.DeleteFunc(d.Attributes, func(name resourceapi.QualifiedName, _ resourceapi.DeviceAttribute) bool {
@@ -328,7 +327,6 @@ type place struct {
 	name     string
 }
 
-// arrange puts devices into slices.
 func arrange(devices Published) (list []Slice) {
 	places := make([]place, 0, len(devices))
 	pfs := map[string]bool{} // that have VFs

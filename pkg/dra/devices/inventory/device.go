@@ -101,10 +101,6 @@ func (d *Device) setInt(name resourceapi.QualifiedName, value int) {
 	d.Attributes[name] = resourceapi.DeviceAttribute{IntValue: new(int64(value))}
 }
 
-func (d *Device) setBool(name resourceapi.QualifiedName, value bool) {
-	d.Attributes[name] = resourceapi.DeviceAttribute{BoolValue: &value}
-}
-
 // functionName names the device of a PCI function: "pci-0000-8a-00-2".
 func functionName(address string) string {
 	return "pci-" + strings.NewReplacer(":", "-", ".", "-").Replace(address)
@@ -255,7 +251,6 @@ func published(names []string) (list []resourceapi.QualifiedName, err error) {
 	return list, nil
 }
 
-// attributes reads those that a rule gives.
 func attributes(raw map[string]json.RawMessage) (map[resourceapi.QualifiedName]resourceapi.DeviceAttribute, error) {
 	if len(raw) > maxAttributes {
 		return nil, fmt.Errorf("attributes: there are %d, at most %d are allowed", len(raw), maxAttributes)

@@ -23,10 +23,8 @@ import (
 // Host is what has been read of a machine.
 type Host struct {
 	hostdev.Host
-	// Uplinks are the interfaces that default routes lead to; nil = unknown.
-	Uplinks []string
-	// Uses says what the host uses interfaces for otherwise: see [link.Recorder.Uses]; nil = unknown.
-	Uses map[string]string
+	Uplinks []string          // interfaces that default routes lead to; nil = unknown
+	Uses    map[string]string // what the host uses interfaces for otherwise: see [link.Recorder.Uses]; nil = unknown
 }
 
 // Live reads this machine: see [hostdev.Live].
@@ -96,7 +94,6 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 	return devices, slices.Compact(r.warnings), nil
 }
 
-// reader is one Read.
 type reader struct {
 	host     Host
 	links    map[string]link.InterfaceRecord
@@ -106,7 +103,6 @@ type reader struct {
 	warnings []string
 }
 
-// device is one that is being read.
 type device struct {
 	Device
 	found *hostdev.Device // nil = a further port of one, or a device of software
@@ -180,7 +176,7 @@ func (r *reader) hardware(d *device) error {
 	if d.Kind != hostdev.VDPA {
 		rdma := d.found.RDMA
 		d.set(AttrRDMADevice, strings.Join(rdma.Devices, ","))
-		d.setBool(AttrRDMACapable, len(rdma.Devices)+len(rdma.Nodes) > 0)
+		d.Attributes[AttrRDMACapable] = resourceapi.DeviceAttribute{BoolValue: new(len(rdma.Devices)+len(rdma.Nodes) > 0)}
 		if !rdma.Netdev && len(rdma.Devices) > 0 {
 			shared, err := r.host.Sys.IsRDMAShared()
 			if err != nil {
@@ -260,7 +256,6 @@ func (d *device) standard(a deviceattribute.DeviceAttribute, _ error) {
 	}
 }
 
-// interfaceOf sets the attributes of the interface of a device.
 func (r *reader) interfaceOf(d *device) {
 	if d.IfName == "" {
 		return

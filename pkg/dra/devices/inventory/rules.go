@@ -144,7 +144,6 @@ var kindWords = map[reflect.Kind]string{
 	reflect.Slice: `a list, ["..."]`, reflect.String: `text, "..."`, reflect.Bool: "true or false", reflect.Int64: "a whole number", reflect.Map: "a map, {name: value}",
 }
 
-// keysOf are those of a struct.
 func keysOf(to any) (keys []string) {
 	of := reflect.TypeOf(to).Elem()
 	for n := range of.NumField() {
@@ -224,7 +223,6 @@ func (r *rule) check() error {
 	return nil
 }
 
-// choose finds the first rule that a device meets.
 func (r Rules) choose(d *Device, driver string) Decision {
 	c := Decision{Rule: -1, Why: "no rule names it"}
 	for n := range r.list {
