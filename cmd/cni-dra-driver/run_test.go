@@ -217,7 +217,5 @@ func TestAnUpdateIsShort(t *testing.T) {
 func terminate(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	must(t, cmd.Process.Signal(syscall.SIGTERM))
-	if err := cmd.Wait(); err != nil {
-		t.Fatalf("at its end: %v", err)
-	}
+	must(t, cmd.Wait())
 }

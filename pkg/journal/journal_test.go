@@ -2,6 +2,7 @@ package journal_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -157,9 +158,7 @@ func TestAnEntryIsOfThisBootUnlessBothIDsSayOtherwise(t *testing.T) {
 	}{
 		{"a", "a", true}, {"a", "b", false}, {"", "b", true}, {"a", "", true}, {"", "", true},
 	} {
-		if got := (&journal.Entry{BootID: c.entry}).OfBoot(c.now); got != c.want {
-			t.Errorf("an entry of boot %q in boot %q: %v, want %v", c.entry, c.now, got, c.want)
-		}
+		difftest.Same(t, fmt.Sprintf("entry of boot %q in boot %q", c.entry, c.now), (&journal.Entry{BootID: c.entry}).OfBoot(c.now), c.want)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -145,9 +144,7 @@ func TestWhatAClaimNeedsNext(t *testing.T) {
 		if s.at != nil {
 			got += fmt.Sprint(" ", s.at)
 		}
-		if got != test.step {
-			t.Errorf("%s: got %q, want %q", test.name, got, test.step)
-		}
+		difftest.Same(t, test.name, got, test.step)
 	}
 }
 
@@ -247,13 +244,7 @@ func diagram() string {
 }
 
 func TestTheDocumentationShowsTheRules(t *testing.T) {
-	text, err := os.ReadFile("README.md")
-	difftest.Must(t, err)
-	for _, part := range []string{asTable(), diagram()} {
-		if !strings.Contains(string(text), part) {
-			t.Errorf("README.md must have this:\n%s", part)
-		}
-	}
+	difftest.Contains(t, difftest.Read(t, "README.md"), asTable(), diagram())
 }
 
 // A step may fail when its claim is wanted otherwise already: Unprepare must not get the

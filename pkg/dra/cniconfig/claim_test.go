@@ -2,7 +2,6 @@ package cniconfig_test
 
 import (
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 
@@ -83,10 +82,7 @@ func refused(t *testing.T, c *resourceapi.ResourceClaim, p cniconfig.Policy) *cn
 	if _, podErr := cniconfig.Pods(c); podErr != nil {
 		networks, err = nil, podErr
 	}
-	var refusal *cniconfig.Refusal
-	if !errors.As(err, &refusal) {
-		t.Fatalf("not refused: %v, error %v", networks, err)
-	}
+	refusal := difftest.As[*cniconfig.Refusal](t, err)
 	if networks != nil {
 		t.Errorf("it is refused, and yet gives %v", networks)
 	}
@@ -158,18 +154,14 @@ func TestTheDocumentsExampleIsTakenInBothGroupsAndKinds(t *testing.T) {
 			difftest.Must(t, yaml.UnmarshalStrict([]byte(strings.NewReplacer("GROUP", group, "KIND", kind).Replace(example)), c))
 			p := cniconfig.Policy{Driver: driver, Pool: "kind-worker", AllowClaimTypes: []string{"macvlan", "host-local"}}
 			networks, err := cniconfig.Resolve(c, p)
-			if err != nil {
-				t.Fatalf("%s %s: %v", group, kind, err)
-			}
+			difftest.Must(t, err)
 			difftest.Equal(t, networks, want)
 			pods, err := cniconfig.Pods(c)
 			difftest.Must(t, err)
 			difftest.Equal(t, pods, []state.Pod{{Namespace: "default", Name: "demo-a", UID: "680f0a77-8d0b-4e21-8599-62581e335ed6"}})
 
 			p.AllowClaimTypes = nil
-			if r := refused(t, c, p); !strings.Contains(r.Remedy, "--allow-claim-config") {
-				t.Errorf("%s %s: %v", group, kind, r)
-			}
+			difftest.Contains(t, refused(t, c, p).Remedy, "--allow-claim-config")
 		}
 	}
 }

@@ -64,9 +64,9 @@ func TestParametersThatAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := refused(t, claim(t, "class "+test.params), node)
-			if r.Request != "net" || !strings.Contains(r.Rule, test.rule) || !strings.Contains(r.Remedy, test.remedy) {
-				t.Errorf("got %+v\nwant %q and %q", *r, test.rule, test.remedy)
-			}
+			difftest.Equal(t, r.Request, "net")
+			difftest.Contains(t, r.Rule, test.rule)
+			difftest.Contains(t, r.Remedy, test.remedy)
 		})
 	}
 }
@@ -84,9 +84,8 @@ func TestInterfaceNamesThatAreRefused(t *testing.T) {
 		t.Error(r)
 	}
 	for _, name := range []string{"net1", "fifteen-letters", "n", "réseau", "eth1", "-"} {
-		if got := resolve(t, claim(t, "class "+with(`"config":`+macvlan), "claim "+with(`"ifName":"`+name+`"`)), node)[0].IfName; got != name {
-			t.Errorf("%q becomes %q", name, got)
-		}
+		got := resolve(t, claim(t, "class "+with(`"config":`+macvlan), "claim "+with(`"ifName":"`+name+`"`)), node)
+		difftest.Equal(t, got[0].IfName, name)
 	}
 }
 
@@ -136,9 +135,7 @@ func TestAClassNamesAnyPlugin(t *testing.T) {
 func TestARefusalNamesRequestRuleAndRemedy(t *testing.T) {
 	const want = `request "net": parameters (FromClaim): config.plugins[0].ipam.type: "evil" runs as root of the node, and claims may not use it; ` +
 		"have the DeviceClass give the config and the claim the ifName alone, or have the node's administrator add it to --allow-claim-config (now macvlan,host-local)"
-	if got := refused(t, claim(t, "claim "+of(`{"type":"macvlan","ipam":{"type":"evil"}}`)), node).Error(); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	difftest.Equal(t, refused(t, claim(t, "claim "+of(`{"type":"macvlan","ipam":{"type":"evil"}}`)), node).Error(), want)
 }
 
 // What is taken from a claim names no other plugin, by a reading of JSON that knows
@@ -243,17 +240,14 @@ func TestAValueThatAClaimMayNotSetIsRefusedByKeyAndValue(t *testing.T) {
 	} {
 		c := claim(t, "class "+with(`"ifName":"net1",`+test.may+`"config":`+static), "claim "+with(value))
 		r := refused(t, c, cniconfig.Policy{Driver: driver})
-		if !strings.Contains(r.Rule, test.rule) || !strings.Contains(r.Remedy, test.remedy) {
-			t.Errorf("%s: got %v", value, r)
-		}
+		difftest.Contains(t, r.Rule, test.rule)
+		difftest.Contains(t, r.Remedy, test.remedy)
 	}
 }
 
 func TestAValueThatNoPluginTakesIsRefused(t *testing.T) {
 	c := claim(t, "class "+with(`"ifName":"net1","claimMaySet":["ips"],"config":`+macvlan), "claim "+with(`"ips":["10.1.0.7/24"]`))
-	if r := refused(t, c, node); !strings.Contains(r.Rule, "no plugin of network lan takes it") {
-		t.Error(r)
-	}
+	difftest.Contains(t, refused(t, c, node).Rule, "no plugin of network lan takes it")
 }
 
 func TestExtensionsOfAClassAreChecked(t *testing.T) {
@@ -264,8 +258,6 @@ func TestExtensionsOfAClassAreChecked(t *testing.T) {
 		`"ips":["10.1.0.7/24"]`:     `unknown key "ips"`,
 	} {
 		c := claim(t, "class "+with(`"ifName":"net1",`+extra+`,"config":`+macvlan))
-		if r := refused(t, c, node); !strings.Contains(r.Rule, rule) {
-			t.Errorf("%s: got %v", extra, r)
-		}
+		difftest.Contains(t, refused(t, c, node).Rule, rule)
 	}
 }

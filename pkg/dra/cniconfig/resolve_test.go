@@ -53,9 +53,7 @@ func TestOnePluginBecomesAList(t *testing.T) {
 
 func TestTheHighestCommonVersionOfCniVersionsIsUsed(t *testing.T) {
 	c := claim(t, "class "+with(`"ifName":"net1","config":{"cniVersions":["0.4.0","1.1.0","9.0.0"],"name":"a","plugins":[{"type":"bridge"}]}`))
-	if got := resolve(t, c, node)[0].CNIVersion; got != "1.1.0" {
-		t.Errorf("it runs with %s", got)
-	}
+	difftest.Equal(t, resolve(t, c, node)[0].CNIVersion, "1.1.0")
 }
 
 func TestOtherDriversAreLeftAlone(t *testing.T) {
@@ -151,9 +149,7 @@ func TestARequestWithoutANetworkMayHaveSeveralDevices(t *testing.T) {
 			t.Errorf("%s: got %+v", mode, got)
 		}
 	}
-	if r := refused(t, several("Some", 2), bare); !strings.Contains(r.Rule, `allocationMode "Some"`) {
-		t.Error(r)
-	}
+	difftest.Contains(t, refused(t, several("Some", 2), bare).Rule, `allocationMode "Some"`)
 }
 
 func TestAllocationsThatAreRefused(t *testing.T) {
@@ -197,9 +193,9 @@ func TestAllocationsThatAreRefused(t *testing.T) {
 			resolve(t, c, node) // it is the change that is refused
 			test.change(c)
 			r := refused(t, c, node)
-			if r.Request != test.want.Request || !strings.Contains(r.Rule, test.want.Rule) || !strings.Contains(r.Remedy, test.want.Remedy) {
-				t.Errorf("got  %+v\nwant %+v", *r, test.want)
-			}
+			difftest.Equal(t, r.Request, test.want.Request)
+			difftest.Contains(t, r.Rule, test.want.Rule)
+			difftest.Contains(t, r.Remedy, test.want.Remedy)
 			if r.Request != "" && !strings.HasPrefix(r.Error(), fmt.Sprintf("request %q: ", r.Request)) {
 				t.Errorf("%q does not begin with the request", r.Error())
 			}

@@ -16,7 +16,7 @@ import (
 	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/metadata"
-	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -68,9 +68,7 @@ func TestALongErrorIsCutBetweenRunes(t *testing.T) {
 	if len(message) != 32<<10-1 || !utf8.ValidString(message) {
 		t.Errorf("%d bytes, ending in %q", len(message), message[len(message)-4:])
 	}
-	if got := device.Failed("a\xffb").Conditions[0].Message; got != "a\ufffdb" {
-		t.Errorf("%q", got)
-	}
+	difftest.Equal(t, device.Failed("a\xffb").Conditions[0].Message, "a\ufffdb")
 }
 
 func TestDataIsAnObjectOfAtMost10KiB(t *testing.T) {
@@ -115,10 +113,8 @@ func TestDataIsAnObjectOfAtMost10KiB(t *testing.T) {
 // attributes gives those on a captured host, and the warnings.
 func attributes(t *testing.T, host string, info *devinfo.Info) (map[string]any, []string) {
 	t.Helper()
-	captured, err := hosttxt.Load("../../../testdata/hosts/" + host + ".txtar")
-	difftest.Must(t, err)
 	var warnings []string
-	got := metadata.Attributes(info, sysfs.New(captured.Sys()), func(s string) { warnings = append(warnings, s) })
+	got := metadata.Attributes(info, sysfs.New(hosttxttest.Load(t, host).Sys()), func(s string) { warnings = append(warnings, s) })
 	plain := map[string]any{}
 	for name, value := range got {
 		switch {
@@ -177,9 +173,7 @@ func TestAttributesAreThoseOfDeviceInformationAndSysfs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, warnings := attributes(t, test.host, &test.info)
 			difftest.Equal(t, got, test.want)
-			if len(warnings) > 0 {
-				t.Error(warnings)
-			}
+			difftest.Equal(t, warnings, []string(nil))
 		})
 	}
 }
@@ -208,9 +202,7 @@ func TestWhatTheAPIDoesNotTakeIsLeftOutWithAWarning(t *testing.T) {
 				t.Fatalf("warnings %q, want %q", warnings, test.warning)
 			}
 			for n := range warnings {
-				if !strings.Contains(warnings[n], test.warning[n]) {
-					t.Errorf("warning %q, want %q", warnings[n], test.warning[n])
-				}
+				difftest.Contains(t, warnings[n], test.warning[n])
 			}
 		})
 	}

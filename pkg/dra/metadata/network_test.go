@@ -108,11 +108,7 @@ func TestTheMTUIsThatOfThePodsInterface(t *testing.T) {
 		mtu     int
 		want    int64
 	}{{"1.1.0", 9000, 9000}, {"1.1.0", 0, 0}, {"1.1.0", 67, 0}} {
-		if got := metadata.MTUOf(fmt.Appendf(nil, result, test.version, test.mtu), "net1", "/ns"); got != test.want {
-			t.Errorf("%+v: got %d", test, got)
-		}
+		difftest.Equal(t, metadata.MTUOf(fmt.Appendf(nil, result, test.version, test.mtu), "net1", "/ns"), test.want)
 	}
-	if got := metadata.MTUOf([]byte("no JSON"), "net1", "/ns"); got != 0 {
-		t.Errorf("got %d", got)
-	}
+	difftest.Equal(t, metadata.MTUOf([]byte("no JSON"), "net1", "/ns"), int64(0))
 }

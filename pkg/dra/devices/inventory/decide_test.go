@@ -99,8 +99,8 @@ func TestWhatTheHostNeedsIsNotOffered(t *testing.T) {
 			"no rule names it; devices[0].select: no such key: vfIndex",
 		},
 	} {
-		got := decision(t, inventory.Decide(read(t, test.host), rules(t, test.configuration), situation()), test.device)
-		difftest.Same(t, name, got.Why, test.why)
+		decisions := inventory.Decide(read(t, test.host), rules(t, test.configuration), situation())
+		difftest.Same(t, name, decision(t, decisions, test.device).Why, test.why)
 	}
 }
 
@@ -122,8 +122,7 @@ func TestTheFirstRuleThatADeviceMeetsCounts(t *testing.T) {
 	for name, d := range inventory.PublishedIn(list) {
 		networks[name] = *d.Attributes["devinfo-cni.io/physicalNetwork"].StringValue
 	}
-	want := map[string]string{vf0: "red", vf1: "blue", "pci-0000-41-10-2": "blue"}
-	difftest.Equal(t, networks, want)
+	difftest.Equal(t, networks, map[string]string{vf0: "red", vf1: "blue", "pci-0000-41-10-2": "blue"})
 	d := inventory.PublishedIn(list)[vf0]
 	if *d.Attributes["example.com/rack"].IntValue != 7 || !*d.Attributes["devinfo-cni.io/fast"].BoolValue {
 		t.Errorf("got %s", describe(d))
@@ -159,9 +158,7 @@ func TestNoCarrierOfThePFTaintsWhatIsOnIt(t *testing.T) {
 		}
 		published := inventory.PublishedIn(pool(t, h, everything))
 		for _, device := range []string{pf1, vf1} {
-			if got := len(published[device].Taints) > 0; got != test.tainted {
-				t.Errorf("%s: %s tainted: %v", name, device, got)
-			}
+			difftest.Same(t, name+": taint of "+device, len(published[device].Taints) > 0, test.tainted)
 		}
 	}
 }
@@ -175,11 +172,10 @@ func TestMultusFindsADeviceByItsResourceName(t *testing.T) {
 		}
 		ids[name] = *d.Attributes[inventory.DeviceID].StringValue
 	}
-	want := map[string]string{
+	difftest.Equal(t, ids, map[string]string{
 		"pci-0000-65-00-2": "0000:65:00.2", "vdpa-vdpa4": "0000:65:00.4", "vdpa-vdpa6": "mlx5_core.sf.2", "vdpa-vdpa7": "mlx5_core.sf.3",
 		"vdpax-vdpa-3a0000-3a65-3a00-2e3": "0000:65:00.3",
-	}
-	difftest.Equal(t, ids, want)
+	})
 }
 
 // Its nodes are all that a pod needs of it, if the pod's network namespace may open them.

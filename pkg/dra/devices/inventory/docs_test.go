@@ -68,9 +68,7 @@ func TestTheClassesOfTheDocumentationSelectWhatTheySay(t *testing.T) {
 			Selectors []struct{ CEL struct{ Expression string } }
 		}
 		must(t, yaml.Unmarshal([]byte("selectors:\n"+block), &class))
-		if got := selected(t, class.Selectors[0].CEL.Expression, devices); got != want[n] {
-			t.Errorf("class %d takes the devices %q", n, got)
-		}
+		difftest.Same(t, fmt.Sprintf("devices of class %d", n), selected(t, class.Selectors[0].CEL.Expression, devices), want[n])
 	}
 }
 
@@ -109,12 +107,8 @@ func TestTheClassesOfTheMigrationTakeWhatItsRulesOffer(t *testing.T) {
 	for name, want := range map[string]string{"class.yaml": "1", "otherwise.yaml": "3", "multus.yaml": "1"} {
 		first, _, _ := strings.Cut(block(name), "\n---\n")
 		var class resourceapi.DeviceClass
-		if err := yaml.UnmarshalStrict([]byte(first), &class); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		if got := selected(t, class.Spec.Selectors[0].CEL.Expression, devices); got != want {
-			t.Errorf("the class of %s takes the devices %q", name, got)
-		}
+		must(t, yaml.UnmarshalStrict([]byte(first), &class))
+		difftest.Same(t, "devices of "+name, selected(t, class.Spec.Selectors[0].CEL.Expression, devices), want)
 	}
 }
 

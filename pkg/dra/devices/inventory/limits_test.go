@@ -12,6 +12,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 )
@@ -67,9 +68,7 @@ func many(t testing.TB, vfs int) inventory.Host {
 }
 
 func TestAThousandVFsKeepTheLimits(t *testing.T) {
-	if got := valid(t, pool(t, many(t, 1000), full())); got != 1001 {
-		t.Errorf("%d devices are published", got)
-	}
+	difftest.Equal(t, valid(t, pool(t, many(t, 1000), full())), 1001)
 }
 
 func TestOneVFLessRewritesOneSlice(t *testing.T) {
@@ -83,9 +82,7 @@ func TestOneVFLessRewritesOneSlice(t *testing.T) {
 		if len(after) != len(before) {
 			t.Fatalf("VF %d: %d slices, %d before", index, len(after), len(before))
 		}
-		if n := rewritten(before, after); n != 1 {
-			t.Errorf("VF %d: %d slices changed", index, n)
-		}
+		difftest.Same(t, fmt.Sprint("slices changed by VF ", index), rewritten(before, after), 1)
 	}
 }
 
@@ -99,9 +96,7 @@ func TestTextsThatAreTooLongAreLeftOut(t *testing.T) {
 0x020000
 -- sys/devices/pci0000:00/0000:01:00.0/driver -> ../../../bus/pci/drivers/vfio-`+strings.Repeat("d", 70)+" --\n"+rdma))
 	list := pool(t, h, giveAll)
-	if got := valid(t, list); got != 1 {
-		t.Fatalf("%d devices", got)
-	}
+	difftest.Equal(t, valid(t, list), 1)
 	d := list[0].Devices[0]
 	for _, name := range []resourceapi.QualifiedName{inventory.AttrRDMADevice, inventory.AttrDriver} {
 		if a, there := d.Attributes[name]; there {
@@ -174,9 +169,7 @@ func TestARuleChoosesWhatIsPublished(t *testing.T) {
 			names = append(names, string(name[strings.Index(string(name), "/")+1:]))
 		}
 		slices.Sort(names)
-		if got := strings.Join(names, " "); got != want {
-			t.Errorf("%s: %s, want %s", publish, got, want)
-		}
+		difftest.Same(t, publish, strings.Join(names, " "), want)
 	}
 	if all, few := size("null"), size("[pfName]"); few > all*6/10 {
 		t.Errorf("%d bytes with pfName, %d with all", few, all)

@@ -14,9 +14,7 @@ func TestAFunctionIsNamedByItsAddress(t *testing.T) {
 	for text, want := range map[string]string{"0000:8a:00.2": "pci-0000-8a-00-2", "10000:E1:00.0": "pci-10000-e1-00-0"} {
 		a, err := pci.Parse(text)
 		difftest.Must(t, err)
-		if got := functionName(a.String()); got != want {
-			t.Errorf("%s: got %s, want %s", text, got, want)
-		}
+		difftest.Same(t, text, functionName(a.String()), want)
 	}
 }
 
@@ -25,9 +23,7 @@ func TestOtherNamesAreSpeltAsDNSLabels(t *testing.T) {
 		"eth0": "net-eth0", "br-ex": "net-br-ex", "bond0.100": "netx-bond0-2e100", "br_ex": "netx-br-5fex", "Br": "netx--42r",
 		"br-": "netx-br-2d", "-": "netx--2d", "br-A": "netx-br---41",
 	} {
-		if got := spell("net", name); got != want {
-			t.Errorf("%s: got %s, want %s", name, got, want)
-		}
+		difftest.Same(t, name, spell("net", name), want)
 	}
 }
 

@@ -137,9 +137,7 @@ func TestARenamedInterfaceKeepsTheDevicesNamesAndOneSliceChanges(t *testing.T) {
 	after := bytes.ReplaceAll(before, []byte("eth0"), []byte("ens5"))
 	old, now := pool(t, host(t, before), everything), pool(t, host(t, after), everything)
 	difftest.Equal(t, deviceNames(now), deviceNames(old))
-	if n := rewritten(old, now); n != 1 {
-		t.Errorf("%d slices changed", n)
-	}
+	difftest.Equal(t, rewritten(old, now), 1)
 }
 
 // rewritten counts the slices that differ.
@@ -171,8 +169,7 @@ func TestAHeldDeviceThatTheNodeHasLostIsTainted(t *testing.T) {
 	if len(after) != 1 || len(after[0].Devices) != 1 {
 		t.Fatalf("got %v", deviceNames(after))
 	}
-	want := []resourceapi.DeviceTaint{{Key: "devinfo-cni.io/gone", Effect: "NoSchedule"}}
-	difftest.Equal(t, after[0].Devices[0].Taints, want)
+	difftest.Equal(t, after[0].Devices[0].Taints, []resourceapi.DeviceTaint{{Key: "devinfo-cni.io/gone", Effect: "NoSchedule"}})
 	if len(inventory.PublishedIn(before)["pci-0000-3b-00-2"].Taints) != 0 {
 		t.Error("what was published has changed, too")
 	}
@@ -193,7 +190,6 @@ func TestEventsAreGatheredAndAPollStandsBehindThem(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		stop()
 		synctest.Wait()
-		want := []time.Duration{0, 11 * time.Second, 16600 * time.Millisecond, 76600 * time.Millisecond}
-		difftest.Equal(t, at, want)
+		difftest.Equal(t, at, []time.Duration{0, 11 * time.Second, 16600 * time.Millisecond, 76600 * time.Millisecond})
 	})
 }
