@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -136,21 +135,13 @@ func TestAStatusThatChangesWhileItIsSentIsSentOnceMore(t *testing.T) {
 
 func TestStateThatCannotBeUsedConcernsItsClaimOnly(t *testing.T) {
 	r := newRig(t)
-	must(t, os.MkdirAll(r.options.StateDir, 0o700))
-	newer, torn := filepath.Join(r.options.StateDir, "u1.json"), filepath.Join(r.options.StateDir, "u2.json")
-	must(t, os.WriteFile(newer, []byte(`{"schema":99}`), 0o600))
-	must(t, os.WriteFile(torn, []byte(`{"sch`), 0o600))
+	difftest.Write(t, filepath.Join(r.options.StateDir, "u1.json"), `{"schema":99}`, 0o600)
+	difftest.Write(t, filepath.Join(r.options.StateDir, "u2.json"), `{"sch`, 0o600)
 	agent := r.start()
-	if got := dra.Problems(agent); got != 2 {
-		t.Errorf("got %d", got)
-	}
-	var schema *state.SchemaError
-	if _, err := agent.Prepare(t.Context(), r.claimOf("a", "u1", "pod1", want{"x", "net1", ""})); !errors.As(err, &schema) {
-		t.Errorf("got %v", err)
-	}
-	if err := agent.Unprepare(t.Context(), "u1"); !errors.As(err, &schema) {
-		t.Errorf("got %v", err)
-	}
+	difftest.Equal(t, dra.Problems(agent), 2)
+	_, err := agent.Prepare(t.Context(), r.claimOf("a", "u1", "pod1", want{"x", "net1", ""}))
+	difftest.As[*state.SchemaError](t, err)
+	difftest.As[*state.SchemaError](t, agent.Unprepare(t.Context(), "u1"))
 	for _, uid := range []types.UID{"u2", "u3"} {
 		r.prepare(r.claimOf("a", uid, "pod"+string(uid), want{"x", "net1", ""}))
 		must(t, agent.Unprepare(t.Context(), uid))
@@ -176,12 +167,12 @@ func TestManyPodsInARowLeaveNothing(t *testing.T) {
 		must(t, agent.Unprepare(t.Context(), uid))
 	}
 	life(0)
-	files, goroutines := openFiles(t), runtime.NumGoroutine()
+	files, goroutines := len(difftest.Names(t, "/proc/self/fd")), runtime.NumGoroutine()
 	for n := range pods {
 		life(n + 1)
 	}
 	r.eventually("all work has ended", func() bool { return runtime.NumGoroutine() <= goroutines })
-	if now := openFiles(t); now > files {
+	if now := len(difftest.Names(t, "/proc/self/fd")); now > files {
 		t.Errorf("open files: %d, before: %d", now, files)
 	}
 	stop()
@@ -193,13 +184,6 @@ func TestManyPodsInARowLeaveNothing(t *testing.T) {
 	if count["ADD"] != pods+1 || count["DEL"] != pods+1 {
 		t.Errorf("got %v", count)
 	}
-}
-
-func openFiles(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	must(t, err)
-	return len(entries)
 }
 
 // onSmallDisk puts the state on a file system of its own; remount changes its flags.
@@ -242,9 +226,7 @@ func TestAFullDiskRefusesWhatIsNewAndHoldsUpNothingOld(t *testing.T) {
 		difftest.Is(t, err, syscall.ENOSPC)
 		difftest.Is(t, agent.RunPodSandbox(t.Context(), next), syscall.ENOSPC)
 		must(t, agent.StopPodSandbox(t.Context(), old))
-		if got, want := r.told(), []string{"ADD s1 net1", "DEL s1 net1"}; !slices.Equal(got, want) {
-			t.Errorf("got %q", got)
-		}
+		difftest.Equal(t, r.told(), []string{"ADD s1 net1", "DEL s1 net1"})
 		// What could not be recorded is tried at the same time, and may be what it is told.
 		r.eventually("it is unprepared all the same", func() bool { return agent.Unprepare(t.Context(), "u1") == nil })
 		must(t, agent.Unprepare(t.Context(), "u3"))

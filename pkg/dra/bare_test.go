@@ -3,7 +3,6 @@ package dra_test
 import (
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,19 +31,13 @@ func TestADeviceWithAResourceNameNeedsNoNetwork(t *testing.T) {
 			}
 		}
 		sb := r.attached(r.claimOf("z", "u2", "pod", want{"x", "net1", ""}))
-		if left := r.files("cdi"); len(left) != 2 {
-			t.Errorf("CDI specs: %q", left)
-		}
+		r.expectFiles("cdi", 2)
 		must(t, r.admits(sb, "u1_r_"+vf3))
-		if got := p.told; !slices.Equal(got, []string{"ADD s1 net1"}) {
-			t.Errorf("got %q", got)
-		}
+		difftest.Equal(t, p.told, []string{"ADD s1 net1"})
 		quiet() // until nobody writes
 		must(t, os.RemoveAll(r.options.CDIDir))
 		time.Sleep(2 * time.Minute)
-		if left := r.files("cdi"); len(left) != 2 {
-			t.Errorf("CDI specs after somebody has removed them: %q", left)
-		}
+		r.expectFiles("cdi", 2)
 		r.start()
 		r.prepare(ownClaim("u1", vf3, ""))
 		r.endPod(sb)
@@ -101,8 +94,7 @@ func TestARequestMayHaveSeveralDevicesWithoutANetwork(t *testing.T) {
 		second := claim.Status.Allocation.Devices.Results[0]
 		second.Device = vf0
 		claim.Status.Allocation.Devices.Results = append(claim.Status.Allocation.Devices.Results, second)
-		_, err := agent.Prepare(t.Context(), claim)
-		says(t, err, vf0+" (0000:03:00.2) is held by claim ns/claim-u0")
+		r.prepareFails(claim, vf0+" (0000:03:00.2) is held by claim ns/claim-u0")
 		r.unprepared("u0")
 		devices, err := agent.Prepare(t.Context(), claim)
 		must(t, err)
@@ -110,13 +102,9 @@ func TestARequestMayHaveSeveralDevicesWithoutANetwork(t *testing.T) {
 			t.Errorf("got %+v", devices)
 		}
 		sb := r.ran("s1", "pod")
-		if gates := r.files("cdi"); len(gates) != 2 {
-			t.Errorf("CDI specs: %q", gates)
-		}
+		r.expectFiles("cdi", 2)
 		must(t, r.admits(sb, "u1_r_"+vf3, "u1_r_"+vf0))
-		if p.told != nil {
-			t.Errorf("got %q", p.told)
-		}
+		r.expectCalls("", 0)
 		r.ends(sb, "u1")
 	})
 }
@@ -130,20 +118,13 @@ func TestTheMetadataOfADeviceWithoutANetworkIsWrittenByPrepare(t *testing.T) {
 	if answer := r.byKubelet(claim)["u1"]; len(answer.GetDevices()) != 1 || len(answer.Devices[0].CdiDeviceIds) != 2 {
 		t.Fatal(answer)
 	}
-	var all strings.Builder
-	must(t, filepath.WalkDir(r.dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && strings.HasSuffix(path, "metadata.json") {
-			text, err := os.ReadFile(path)
-			all.Write(text)
-			return err
-		}
-		return err
-	}))
-	for _, want := range []string{"metadata.resource.k8s.io/v1alpha1", "metadata.resource.k8s.io/v1beta1", "k8s.cni.cncf.io/deviceID", "resource.kubernetes.io/pciBusID"} {
-		if !strings.Contains(all.String(), want) {
-			t.Errorf("it lacks %s: %s", want, &all)
+	all := ""
+	for _, path := range difftest.Files(t, r.dir) {
+		if filepath.Base(path) == "metadata.json" {
+			all += difftest.Read(t, path)
 		}
 	}
+	difftest.Contains(t, all, "metadata.resource.k8s.io/v1alpha1", "metadata.resource.k8s.io/v1beta1", "k8s.cni.cncf.io/deviceID", "resource.kubernetes.io/pciBusID")
 	r.eventually("its gate is open", func() bool { return len(r.files("cdi")) > 0 })
 }
 
@@ -160,9 +141,7 @@ func TestTheAgentDescribesADeviceThatNoPluginDescribes(t *testing.T) {
 			t.Errorf("got %s, files %q", at.Info, r.files("info"))
 		}
 		file := filepath.Join(r.options.DeviceInfoDir, r.files("info")[0])
-		if text := r.spec(); !strings.Contains(text, file) {
-			t.Error(text)
-		}
+		difftest.Contains(t, r.spec(), file)
 		r.mu.Lock()
 		told := r.metadata[0].Metadata.Attributes
 		r.mu.Unlock()
@@ -213,16 +192,14 @@ func TestADeviceInfoFileThatOthersCanReplaceIsNotMounted(t *testing.T) {
 // spec is the CDI spec of the only gate.
 func (r *rig) spec() string {
 	r.t.Helper()
-	text, err := os.ReadFile(filepath.Join(r.options.CDIDir, r.files("cdi")[0]))
-	must(r.t, err)
-	return string(text)
+	return difftest.Read(r.t, filepath.Join(r.options.CDIDir, r.files("cdi")[0]))
 }
 
 // A device without a network of ours is Multus' by now.
 func TestNoDELTakesADeviceFromWhoeverElseAttachesIt(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		r.withJournal(newNode(t, "mlx5-switchdev"))
-		agent := r.start()
+		r.start()
 		p.set(always)
 		r.abandoned(ownClaim("u1", vf3, network(`{"type":"sriov"}`)))
 		var met atomic.Bool
@@ -236,9 +213,8 @@ func TestNoDELTakesADeviceFromWhoeverElseAttachesIt(t *testing.T) {
 		tried := p.calls("DEL")
 		r.prepare(ownClaim("u2", vf3, ""))
 		time.Sleep(5 * time.Hour)
-		if n := p.calls("DEL"); n != tried || agent.Census().Phases["Abandoned"] != 1 {
-			t.Errorf("%d more DELs, %v", n-tried, agent.Census())
-		}
+		r.expectCalls("DEL", tried)
+		r.expectPhase("Abandoned", 1)
 		r.unprepared("u2")
 		p.set(nil)
 		time.Sleep(2 * time.Hour)

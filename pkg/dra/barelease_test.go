@@ -34,30 +34,32 @@ func (r *rig) holders(id string) (list []string) {
 	return list
 }
 
+// expectHolders wants these, and no others, to have a lease of a device.
+func (r *rig) expectHolders(id string, holders ...string) {
+	r.t.Helper()
+	difftest.Same(r.t, "holders of "+id, r.holders(id), holders)
+}
+
 // A pod that is deleted by force still runs: its nodes are nobody else's.
 func TestAClaimWithoutANetworkHasItsDeviceToItself(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
 		r.withJournal(newNode(t, "mlx5-switchdev"))
-		agent := r.start()
+		r.start()
 		r.prepare(ownClaim("u1", vf3, ""))
 		for _, id := range []string{"pci-0000:03:00.5", "iommu-57"} {
-			difftest.Same(t, id, r.holders(id), []string{"claim ns/claim-u1"})
+			r.expectHolders(id, "claim ns/claim-u1")
 		}
 		gates := len(r.files("cdi"))
 		next := ownClaim("u2", vf3, "")
 		next.Status.ReservedFor[0].UID = "uid-next"
-		_, err := agent.Prepare(t.Context(), next)
-		says(t, err, "claim ns/claim-u2", vf3+" (0000:03:00.5) is held by claim ns/claim-u1")
-		if n := len(r.files("cdi")); n != gates {
-			t.Errorf("it has got a gate: %q", r.files("cdi"))
-		}
+		r.prepareFails(next, "claim ns/claim-u2", vf3+" (0000:03:00.5) is held by claim ns/claim-u1")
+		r.expectFiles("cdi", gates)
 		r.unprepared("u1")
 		r.prepare(next)
-		difftest.Equal(t, r.holders("pci-0000:03:00.5"), []string{"claim ns/claim-u2"})
+		r.expectHolders("pci-0000:03:00.5", "claim ns/claim-u2")
 		r.unprepared("u2")
-		if got := append(r.holders("pci-0000:03:00.5"), r.holders("iommu-57")...); got != nil {
-			t.Errorf("held by %q", got)
-		}
+		r.expectHolders("pci-0000:03:00.5")
+		r.expectHolders("iommu-57")
 		r.expectNothing()
 	})
 }
@@ -87,7 +89,7 @@ func TestAClaimOnRecordTakesTheLeasesThatItHasNot(t *testing.T) {
 			must(t, os.RemoveAll(filepath.Join(r.dir, "cdi")))
 			r.prepare(ownClaim("u1", test.device, ""))
 			for _, id := range test.leases {
-				difftest.Same(t, id, r.holders(id), []string{"claim ns/claim-u1"})
+				r.expectHolders(id, "claim ns/claim-u1")
 			}
 		})
 	}
@@ -97,15 +99,13 @@ func TestAClaimOnRecordTakesTheLeasesThatItHasNot(t *testing.T) {
 func TestAClaimThatCannotBeRecordedGetsNeitherGateNorLease(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
 		j := r.withJournal(newNode(t, "mlx5-switchdev"))
-		agent := r.start()
+		r.start()
 		must(t, os.MkdirAll(filepath.Join(r.options.StateDir, "u1.json", "busy"), 0o700))
-		_, err := agent.Prepare(t.Context(), ownClaim("u1", vf3, ""))
-		says(t, err, "record claim")
+		r.prepareFails(ownClaim("u1", vf3, ""), "record claim")
 		leases, err := j.Claims()
 		must(t, err)
-		if gates := r.files("cdi"); len(gates)+len(leases) > 0 {
-			t.Errorf("gates %q, leases of %q", gates, leases)
-		}
+		difftest.Equal(t, len(leases), 0)
+		r.expectFiles("cdi", 0)
 	})
 }
 
@@ -113,12 +113,11 @@ func TestAClaimThatCannotBeRecordedGetsNeitherGateNorLease(t *testing.T) {
 func TestAClaimWithoutANetworkIsNotPreparedWhileMultusHasItsDevice(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
 		j := r.withJournal(newNode(t, "mlx5-switchdev"))
-		agent := r.start()
+		r.start()
 		r.sandbox("s0", "other")
 		group := multus("other", "s0", r.netns("s0"), exclusive("iommu-57"))
 		r.multus(group)
-		_, err := agent.Prepare(t.Context(), ownClaim("u1", vf3, ""))
-		says(t, err, "IOMMU group 57", "is held by pod ns/other")
+		r.prepareFails(ownClaim("u1", vf3, ""), "IOMMU group 57", "is held by pod ns/other")
 		must(t, j.Forget(group))
 		r.sandbox("s1", "pod")
 		r.multus(multus("pod", "s1", r.netns("s1"), exclusive("pci-0000:03:00.5")))
@@ -134,12 +133,10 @@ func TestAnAttachmentWhoseNodesAreGrantedHasTheirIOMMUGroup(t *testing.T) {
 		claim := ownClaim("u1", vf3, network(`{"type":"sriov"}`))
 		named(claim, "net2") // that the captured pod lacks
 		sb := r.attached(claim)
-		difftest.Equal(t, r.holders("iommu-57"), []string{"claim ns/claim-u1"})
+		r.expectHolders("iommu-57", "claim ns/claim-u1")
 		r.endPod(sb)
 		r.unprepared("u1")
-		if got := r.holders("iommu-57"); got != nil {
-			t.Errorf("held by %q", got)
-		}
+		r.expectHolders("iommu-57")
 	})
 }
 

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/containerd/nri/pkg/api"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,7 +59,7 @@ func TestAClaimWithoutANetworkIsNotCollectedBeforeTheRuntimeHasTold(t *testing.T
 			return nil, nil
 		}
 		r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
-		agent := r.start()
+		r.start()
 		r.prepare(ownClaim("u1", vf3, ""))
 		sb := r.sandbox("s1", "pod")
 		kept := func(when string, want int) {
@@ -71,8 +70,7 @@ func TestAClaimWithoutANetworkIsNotCollectedBeforeTheRuntimeHasTold(t *testing.T
 			}
 		}
 		kept("no runtime has told of sandboxes", 1)
-		_, err := agent.Synchronize(t.Context(), []*api.PodSandbox{sb}, nil)
-		must(t, err)
+		r.hears(sb)
 		kept("its pod runs", 1)
 		r.endPod(sb)
 		kept("its pod has ended", 0)
@@ -103,11 +101,10 @@ func TestNothingIsCollectedOnASuspicion(t *testing.T) {
 			must(t, r.runPod(r.sandbox("s1", "pod")))
 			kept("its pod runs", 1)
 			r.stop()
-			agent := r.start() // which has not heard of the sandbox yet
+			r.start() // which has not heard of the sandbox yet
 			kept("no runtime has told of sandboxes", 1)
 			now, answer = nil, errors.New("no answer")
-			_, err := agent.Synchronize(t.Context(), nil, nil)
-			must(t, err)
+			r.hears()
 			r.endPod(r.sandbox("s1", "pod"))
 			kept("the server does not answer", 0)
 			now, answer = ownClaim("u1", vf0, vf), nil

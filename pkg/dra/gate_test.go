@@ -54,25 +54,20 @@ func TestTheGateOfASandboxIsForNoOther(t *testing.T) {
 		says(t, r.admits(second, "u1_x"), "claim ns/a, request x, is held by pod ns/pod (net1)")
 		// A spec of an agent that knew no hook still opens, and gets one.
 		file := filepath.Join(r.options.CDIDir, cdispec.FileName(driverName+"/claim", "u1_x"))
-		text, err := os.ReadFile(file)
-		must(t, err)
 		var spec map[string]any
-		must(t, json.Unmarshal(text, &spec))
+		must(t, json.Unmarshal([]byte(difftest.Read(t, file)), &spec))
 		delete(spec["devices"].([]any)[0].(map[string]any)["containerEdits"].(map[string]any), "hooks")
 		old, err := json.Marshal(spec)
 		must(t, err)
 		r.stop()
 		must(t, os.WriteFile(file, old, 0o644))
 		must(t, r.admits(second, "u1_x"))
-		agent := r.start()
-		_, err = agent.Synchronize(t.Context(), []*api.PodSandbox{first}, nil)
-		must(t, err)
+		r.start()
+		r.hears(first)
 		quiet()
 		must(t, r.admits(first, "u1_x"))
 		says(t, r.admits(second, "u1_x"), "claim ns/a")
-		if now, err := os.ReadFile(file); err != nil || strings.Count(string(now), r.options.Gate) != 1 {
-			t.Errorf("%s, %v", now, err)
-		}
+		difftest.Equal(t, strings.Count(difftest.Read(t, file), r.options.Gate), 1)
 		r.endPod(first)
 		says(t, r.admits(second, "u1_x"), "unresolvable CDI device")
 	})
@@ -156,9 +151,7 @@ func TestWhateverTheSchedulerAllocatesIsAttachedOrRefused(t *testing.T) {
 						t.Errorf("got %s, %s, want %s", at.Request, at.List, want)
 					}
 				}
-				if specs := r.files("cdi"); len(specs) != len(test.want) {
-					t.Errorf("gates: %q", specs)
-				}
+				r.expectFiles("cdi", len(test.want))
 			})
 		})
 	}

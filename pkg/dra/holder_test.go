@@ -126,12 +126,8 @@ func TestWhatIsClearedTakesNothingFromALaterSandbox(t *testing.T) {
 		if got := agent.Census().Phases; got["Abandoned"] != 0 || got["Added"] != 1 {
 			t.Errorf("got %v", got)
 		}
-		if n := len(r.holders("pci-0000:03:00.2")); n != 1 {
-			t.Errorf("%d have the device", n)
-		}
-		if left := r.files("cache"); len(left) != 1 {
-			t.Errorf("of what is attached libcni's directory is gone: %q", left)
-		}
+		r.expectHolders("pci-0000:03:00.2", "claim ns/claim-u1")
+		r.expectFiles("cache", 1)
 	})
 }
 
@@ -139,7 +135,6 @@ func TestWhatIsClearedTakesNothingFromALaterSandbox(t *testing.T) {
 func TestAClaimThatIsAllocatedAnewKeepsTheLeaseOfWhatItOwes(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		r.prepared()
-		holders := func() int { return len(r.holders("pci-0000:03:00.2")) }
 		p.set(always)
 		_ = r.runPod(r.sandbox("s1", "pod"))
 		r.endPod(r.sandbox("s1", "pod"))
@@ -147,18 +142,14 @@ func TestAClaimThatIsAllocatedAnewKeepsTheLeaseOfWhatItOwes(t *testing.T) {
 		time.Sleep(30 * time.Minute)
 		r.prepare(ownClaim("u1", vf2, network(`{"type":"sriov"}`)))
 		second := r.ran("s2", "pod")
-		if first, now := holders(), len(r.holders("pci-0000:03:00.4")); first != 1 || now != 1 {
-			t.Errorf("%d have the first device, %d the second", first, now)
-		}
+		r.expectHolders("pci-0000:03:00.2", "claim ns/claim-u1")
+		r.expectHolders("pci-0000:03:00.4", "claim ns/claim-u1")
 		p.set(nil)
 		time.Sleep(2 * time.Hour)
 		quiet()
-		if first, now := holders(), len(r.holders("pci-0000:03:00.4")); first != 0 || now != 1 {
-			t.Errorf("once it is restored: %d have the first device, %d the second", first, now)
-		}
+		r.expectHolders("pci-0000:03:00.2") // which is restored
+		r.expectHolders("pci-0000:03:00.4", "claim ns/claim-u1")
 		r.ends(second, "u1")
-		if n := len(r.holders("pci-0000:03:00.4")); n > 0 {
-			t.Errorf("in the end %d have the second device", n)
-		}
+		r.expectHolders("pci-0000:03:00.4")
 	})
 }

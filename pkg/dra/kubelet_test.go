@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +24,7 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 )
 
@@ -147,12 +147,8 @@ func TestTheKubeletSaysWhetherItUsesThePlugin(t *testing.T) {
 	}
 	_, _ = registration.NotifyRegistrationStatus(t.Context(), &registerapi.RegistrationStatus{Error: "too old"})
 	says(t, k.Registered(), "too old")
-	if _, err := registration.NotifyRegistrationStatus(t.Context(), &registerapi.RegistrationStatus{PluginRegistered: true}); err != nil {
-		t.Fatal(err)
-	}
-	if err := k.Registered(); err != nil {
-		t.Errorf("registered: %v", err)
-	}
+	_, err = registration.NotifyRegistrationStatus(t.Context(), &registerapi.RegistrationStatus{PluginRegistered: true})
+	must(t, err, k.Registered())
 }
 
 func TestAClaimThatIsRefusedDoesNotHinderAnother(t *testing.T) {
@@ -165,9 +161,7 @@ func TestAClaimThatIsRefusedDoesNotHinderAnother(t *testing.T) {
 	claims := []*drapb.Claim{{Namespace: "ns", Name: bad.Name, Uid: "bad"}, {Namespace: "ns", Name: good.Name, Uid: "good"}}
 	answer, err := plugin.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: claims})
 	must(t, err)
-	if text := answer.Claims["bad"].Error; !strings.Contains(text, "no-such-group") {
-		t.Errorf("the refusal names no rule: %q", text)
-	}
+	difftest.Contains(t, answer.Claims["bad"].Error, "no-such-group")
 	if a := answer.Claims["good"]; a.Error != "" || len(a.Devices) != 1 || len(a.Devices[0].CdiDeviceIds) != 2 { // the gate, and the metadata
 		t.Errorf("got %v", a)
 	}
@@ -188,9 +182,8 @@ func TestPrepareFailsIfTheMetadataCannotBeWritten(t *testing.T) {
 		plugin := drapb.NewDRAPluginClient(dial(t, filepath.Join(r.dir, "dra.sock")))
 		request := &drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{{Namespace: "ns", Name: claim.Name, Uid: "u1"}}}
 		answer, err := plugin.NodePrepareResources(t.Context(), request)
-		if err != nil || !strings.Contains(answer.Claims["u1"].GetError(), filepath.Join(r.dir, full)) {
-			t.Errorf("%s: got %v, %v", full, answer, err)
-		}
+		must(t, err)
+		difftest.Contains(t, answer.Claims["u1"].GetError(), filepath.Join(r.dir, full))
 		must(t, os.Remove(filepath.Join(r.dir, full)))
 		if ids := r.byKubelet(claim)["u1"].Devices[0].CdiDeviceIds; len(ids) != 2 {
 			t.Errorf("%s: got %q", full, ids)
@@ -223,9 +216,7 @@ func TestClearedCDISpecsOfMetadataAreWrittenAgain(t *testing.T) {
 	_, err := plugin.NodeUnprepareResources(t.Context(), request)
 	must(t, err)
 	time.Sleep(10 * r.options.Sweep)
-	if left := r.files("cdi"); len(left) > 0 {
-		t.Errorf("left after Unprepare: %q", left)
-	}
+	r.expectFiles("cdi", 0)
 }
 
 // Slices of a node that was deleted have an owner that does not exist, and the garbage collector removes

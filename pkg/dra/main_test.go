@@ -96,7 +96,6 @@ func plugin() {
 
 // misbehave is what goes wrong after the interface is there.
 func misbehave(conf pluginConf) {
-	info := conf.RuntimeConfig.CNIDeviceInfoFile
 	switch conf.Behave {
 	case "die":
 		os.Exit(7)
@@ -108,15 +107,15 @@ func misbehave(conf pluginConf) {
 		os.Exit(0)
 	case "refuse":
 		fail("no address left")
-	case "info":
-		check(os.MkdirAll(filepath.Dir(info), 0o755))
-		check(os.WriteFile(info, []byte(`{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:01:00.2"}}`), 0o644))
-	case "socket":
-		check(os.MkdirAll(filepath.Dir(info), 0o755))
-		check(os.WriteFile(info, []byte(`{"type":"vhost-user","version":"1.1.0","vhost-user":{"mode":"server","path":"/run/s"}}`), 0o644))
-	case "corrupt info":
-		check(os.MkdirAll(filepath.Dir(info), 0o755))
-		check(os.WriteFile(info, []byte(`{"type":`), 0o644))
+	}
+	if info, writes := map[string]string{
+		"info":         `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:01:00.2"}}`,
+		"socket":       `{"type":"vhost-user","version":"1.1.0","vhost-user":{"mode":"server","path":"/run/s"}}`,
+		"corrupt info": `{"type":`,
+	}[conf.Behave]; writes {
+		path := conf.RuntimeConfig.CNIDeviceInfoFile
+		check(os.MkdirAll(filepath.Dir(path), 0o755))
+		check(os.WriteFile(path, []byte(info), 0o644))
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -80,18 +79,11 @@ func TestMetricsCountWhatHappens(t *testing.T) {
 	})
 }
 
-func text(t *testing.T, path string) string {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	must(t, err)
-	return string(data)
-}
-
 // literals are what the first group of a regular expression finds in files, each once, sorted.
 func literals(t *testing.T, expression string, paths ...string) (all []string) {
 	t.Helper()
 	for _, path := range paths {
-		for _, found := range regexp.MustCompile(expression).FindAllStringSubmatch(text(t, path), -1) {
+		for _, found := range regexp.MustCompile(expression).FindAllStringSubmatch(difftest.Read(t, path), -1) {
 			all = append(all, found[1])
 		}
 	}
@@ -119,7 +111,7 @@ func TestTheDocumentationHasTheMetrics(t *testing.T) {
 		exposed[regexp.MustCompile("cni_dra_[a-z_]+").FindString(desc.String())] = true
 	}
 	rows := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `(cni_dra_[a-z_]+)` \\| (.*) \\|$").FindAllStringSubmatch(text(t, "../../docs/dra/README.md"), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `(cni_dra_[a-z_]+)` \\| (.*) \\|$").FindAllStringSubmatch(difftest.Read(t, "../../docs/dra/README.md"), -1) {
 		rows[row[1]] = row[2]
 	}
 	for name := range exposed {
@@ -149,7 +141,7 @@ func TestTheDocumentationHasTheMetrics(t *testing.T) {
 }
 
 func TestTheDocumentationHasTheReasonsOfEvents(t *testing.T) {
-	_, line, _ := strings.Cut(text(t, "../../docs/dra/README.md"), "Events on pods have the reasons ")
+	_, line, _ := strings.Cut(difftest.Read(t, "../../docs/dra/README.md"), "Events on pods have the reasons ")
 	line, _, _ = strings.Cut(line, ".")
 	var documented []string
 	for _, found := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(line, -1) {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/claim"
 )
@@ -39,9 +40,9 @@ func TestWhateverHappensEveryPodGetsItsNetworksAndNothingIsLeft(t *testing.T) {
 	}
 	limit, _ := time.ParseDuration(os.Getenv("MODEL_TIME"))
 	for began := time.Now(); ; seed++ {
-		before := openFiles(t)
+		before := len(difftest.Names(t, "/proc/self/fd"))
 		synctest.Test(t, func(t *testing.T) { play(t, seed) })
-		if now := openFiles(t); now > before {
+		if now := len(difftest.Names(t, "/proc/self/fd")); now > before {
 			t.Errorf("open files: %d, before: %d", now, before)
 		}
 		if t.Failed() {
@@ -126,7 +127,7 @@ func play(t *testing.T, seed uint64) {
 	if now := runtime.NumGoroutine(); now > goroutines {
 		t.Errorf("goroutines: %d, before: %d", now, goroutines)
 	}
-	t.Log(m.lives, "lives,", p.calls("ADD"), "ADDs,", p.calls("DEL"), "DELs")
+	t.Log("MODEL_SEED", seed, ":", m.lives, "lives,", p.calls("ADD"), "ADDs,", p.calls("DEL"), "DELs")
 	if m.lives < modelPods*4 || len(p.wrong) > 0 {
 		t.Errorf("%d lives; %q", m.lives, p.wrong)
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -136,10 +135,8 @@ func TestMultusFindsTheDevicesOfItsNetworks(t *testing.T) {
 func TestKubeVirtIsGivenWhatItIsTestedWith(t *testing.T) {
 	for file, c := range map[string]struct{ device, behave string }{"vf": {vf3, ""}, "vhost-user": {"cni", "socket"}} {
 		t.Run(file, func(t *testing.T) {
-			want, err := os.ReadFile("../../test/kubevirt/testdata/" + file + ".json")
-			must(t, err)
 			got := metadataOf(t, c.device, c.behave)
-			difftest.Equal(t, got, string(want))
+			difftest.Equal(t, got, difftest.Read(t, "../../test/kubevirt/testdata/"+file+".json"))
 			var read, invalid = new(metadataapi.DeviceMetadata), error(nil)
 			must(t, devicemetadata.DecodeMetadataFromStream(json.NewDecoder(strings.NewReader(got)), read, devicemetadata.DecodeMetadataWithValidationResult(&invalid)))
 			if len(read.Requests) != 1 || invalid != nil {
@@ -163,7 +160,5 @@ func metadataOf(t *testing.T, device, behave string) string {
 	r.kubelet(server(nil, claim), 0)
 	r.byKubelet(claim)
 	must(t, r.runPod(r.sandbox("s1", "pod")))
-	data, err := os.ReadFile(filepath.Join(r.dir, "dra-device-metadata", "ns_"+claim.Name, "r", "metadata.json"))
-	must(t, err)
-	return string(data)
+	return difftest.Read(t, filepath.Join(r.dir, "dra-device-metadata", "ns_"+claim.Name, "r", "metadata.json"))
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/devices"
@@ -151,9 +151,7 @@ func (r *rig) attachment(uid string) state.Attachment { return r.record(uid).Att
 
 func (r *rig) record(uid string) state.Claim {
 	r.t.Helper()
-	data, err := os.ReadFile(filepath.Join(r.options.StateDir, uid+".json"))
-	must(r.t, err)
 	var record state.Claim
-	must(r.t, json.Unmarshal(data, &record))
+	must(r.t, json.Unmarshal([]byte(difftest.Read(r.t, filepath.Join(r.options.StateDir, uid+".json"))), &record))
 	return record
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/nri/nritest"
@@ -145,17 +146,14 @@ func TestTheAgentReconnectsAndMakesGoodWhatItMissed(t *testing.T) {
 // A runtime leaves out sandboxes of whose state it is not sure.
 func TestASandboxThatIsNotListedIsLeftAloneWhileItsNamespaceIsThere(t *testing.T) {
 	r := newRig(t)
-	agent := r.start()
+	r.start()
 	sb := r.attached(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), r.claimOf("b", "u2", "pod2", want{"x", "net1", ""}))
 	r.eventually("the gate is gone", func() bool { return os.RemoveAll(filepath.Join(r.dir, "cdi")) == nil }) // the agent opens it again meanwhile
-	_, err := agent.Synchronize(t.Context(), nil, nil)
-	must(t, err)
+	r.hears()
 	r.eventually("the gate is open again", func() bool { return len(r.files("cdi")) == 1 })
 	time.Sleep(100 * time.Millisecond) // some sweeps
 	r.expectThere("s1_net1")
-	if got := r.files("state"); !slices.Equal(got, []string{"u1.json", "u2.json"}) {
-		t.Errorf("state: %q", got)
-	}
+	difftest.Equal(t, r.files("state"), []string{"u1.json", "u2.json"})
 	r.unmake(sb)
 	r.eventually("it is detached once that is gone", func() bool { return len(r.files("there")) == 0 })
 }
@@ -181,7 +179,7 @@ func TestAnADDThatIsSlowerThanTheRuntimeWaitsFailsThePodAndIsUndone(t *testing.T
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		var told []string
 		r.options.Notify = func(n claim.Notice) { told = append(told, n.Reason) }
-		agent := r.start()
+		r.start()
 		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", "10s"}, want{"y", "net2", ""}), r.claimOf("a", "u2", "quick", want{"x", "net1", ""}))
 		slow, again := r.sandbox("s1", "pod"), r.sandbox("s2", "pod")
 		began := time.Now()
@@ -197,12 +195,9 @@ func TestAnADDThatIsSlowerThanTheRuntimeWaitsFailsThePodAndIsUndone(t *testing.T
 		must(t, r.runPod(r.sandbox("s3", "quick")))
 		expect(errors.New("held up"), "held up", 1700*time.Millisecond)
 		time.Sleep(time.Minute)
-		if got := p.left(); len(got) != 1 || got[0] != "s3 net1" {
-			t.Errorf("there: %q, calls %q", got, p.told)
-		}
-		if agent.Census().Phases["Prepared"] != 2 || !slices.Equal(told, []string{claim.NoticeLate, claim.NoticeFailed}) {
-			t.Errorf("got %v, told %q", agent.Census(), told)
-		}
+		difftest.Equal(t, p.left(), []string{"s3 net1"})
+		r.expectPhase("Prepared", 2)
+		difftest.Equal(t, told, []string{claim.NoticeLate, claim.NoticeFailed})
 	})
 }
 

@@ -64,10 +64,9 @@ func TestTheVFsOfAPFThatMultusHasGivenAwayAreNotPrepared(t *testing.T) {
 		n.without("eth1")
 		r.options.Devices.Inventory = n.inventory()
 		r.options.Devices.Journal = journalIn(r.dir, "boot1")
-		agent := r.start()
+		r.start()
 		r.sandbox("s0", "other")
 		r.multus(multus("other", "s0", r.netns("s0"), exclusive("pci-0000:41:00.0")))
-		_, err := agent.Prepare(t.Context(), ownClaim("u1", "pci-0000-41-10-0", network(`{"type":"sriov"}`)))
-		says(t, err, "pci-0000-41-00-0, which it is on: pod ns/other (net7, network sriov-net) has it")
+		r.prepareFails(ownClaim("u1", "pci-0000-41-10-0", network(`{"type":"sriov"}`)), "pci-0000-41-00-0, which it is on: pod ns/other (net7, network sriov-net) has it")
 	})
 }

@@ -36,8 +36,7 @@ func TestANodeOffersWhatItsRulesNameAndFollowsTheNode(t *testing.T) {
 		all := devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf3)
 		return len(all[vf0].Taints) == 1 && all[vf0].Taints[0].Key == "devinfo-cni.io/unknown" && all[pf].Taints == nil && agent.Node.OthersKnown() != nil
 	})
-	_, err := agent.Prepare(t.Context(), ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
-	says(t, err, "the kubelet does not answer")
+	r.prepareFails(ownClaim("u1", vf0, network(`{"type":"sriov"}`)), "the kubelet does not answer")
 	n.change(func() { n.others, n.broken = nil, nil })
 	r.eventually("it is known again", func() bool { return agent.Node.OthersKnown() == nil })
 	devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
@@ -141,8 +140,8 @@ func TestADeviceGoesIntoTheConfigurationAtPrepare(t *testing.T) {
 
 func TestADeviceOfTheNodeIsRefusedWhereNoneIsOffered(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
-		_, err := r.start().Prepare(t.Context(), ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
-		says(t, err, "this node offers no devices of its own")
+		r.start()
+		r.prepareFails(ownClaim("u1", vf0, network(`{"type":"sriov"}`)), "this node offers no devices of its own")
 	})
 }
 
@@ -161,8 +160,7 @@ func TestEachDeviceOfARequestIsAttached(t *testing.T) {
 				another.Device = vf2
 				claim.Status.Allocation.Devices.Results = append(claim.Status.Allocation.Devices.Results, another)
 				change(claim)
-				_, err := agent.Prepare(t.Context(), claim)
-				says(t, err, `ifName "net1"`, `"net{index}"`)
+				r.prepareFails(claim, `ifName "net1"`, `"net{index}"`)
 				named(claim, "net{index}")
 				devices, err := agent.Prepare(t.Context(), claim)
 				must(t, err)
@@ -240,7 +238,7 @@ func TestADeviceWhoseDELFailsIsNotOffered(t *testing.T) {
 // have in common may be known by the device-info only.
 func TestNoDELTakesADeviceFromAnotherClaim(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
-		agent := r.start()
+		r.start()
 		p.set(failing("s1"))
 		r.abandoned(exclusively(r.claimOf("a", "u1", "pod", want{"x", "net1", ""})))
 		r.prepare(exclusively(r.claimOf("b", types.UID("u2"), "next", want{"x", "net1", ""})))
@@ -253,9 +251,8 @@ func TestNoDELTakesADeviceFromAnotherClaim(t *testing.T) {
 		p.set(nil)
 		time.Sleep(2 * time.Hour)
 		quiet()
-		if n := p.calls("DEL s1"); n != tried+1 || agent.Census().Phases["Abandoned"] != 0 {
-			t.Errorf("%d more DELs, %v", n-tried, agent.Census())
-		}
+		r.expectCalls("DEL s1", tried+1)
+		r.expectPhase("Abandoned", 0)
 		r.expectNothing()
 	})
 }

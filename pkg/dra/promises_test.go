@@ -87,9 +87,7 @@ func TestAPluginThatIsNotInstalledOwesNoDELAndHasNoLease(t *testing.T) {
 		r.prepared()
 		sb := r.sandbox("s1", "pod")
 		says(t, r.runPod(sb), "not installed")
-		if held := r.holders("pci-0000:03:00.2"); held != nil {
-			t.Errorf("%q have the device", held)
-		}
+		r.expectHolders("pci-0000:03:00.2")
 		r.endPod(sb)
 		if took := r.unprepared("u1"); took > 0 || p.calls("") > 0 {
 			t.Errorf("after %v, with %q", took, p.told)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -31,8 +30,8 @@ func (r *rig) reserved(claim *resourceapi.ResourceClaim, pods ...string) *resour
 // synchronized starts an agent, which hears of all sandboxes there are.
 func (r *rig) synchronized(sandboxes ...*api.PodSandbox) {
 	r.t.Helper()
-	_, err := r.start().Synchronize(r.t.Context(), sandboxes, nil)
-	must(r.t, err)
+	r.start()
+	r.hears(sandboxes...)
 }
 
 // refused expects a sandbox to be refused because another pod has the claim, and ends it.
@@ -43,7 +42,7 @@ func (r *rig) refused(sb *api.PodSandbox, by string) {
 }
 
 func TestAClaimBelongsToOnePodUntilItsSandboxHasEnded(t *testing.T) {
-	for name, of := range map[string]struct {
+	for _, of := range map[string]struct {
 		parameters, gate string
 	}{"with a network": {network(`{"type":"sriov"}`), "u1_r"}, "for device nodes": {"", "u1_r_" + vf3}} {
 		for _, pods := range [][2][]string{ // that it is reserved for when the kubelet prepares it, and later
@@ -77,9 +76,7 @@ func TestAClaimBelongsToOnePodUntilItsSandboxHasEnded(t *testing.T) {
 				quiet()
 				must(t, r.admits(second, of.gate))
 				r.refused(r.sandbox("s6", "one"), "two")
-				if held := r.holders("pci-0000:03:00.5"); !slices.Equal(held, []string{"claim ns/claim-u1"}) {
-					t.Errorf("%s: held by %q", name, held)
-				}
+				r.expectHolders("pci-0000:03:00.5", "claim ns/claim-u1")
 				r.ends(second, "u1")
 			})
 		}
@@ -129,9 +126,7 @@ func TestOnlyClaimsThatAPodMayHaveAreRead(t *testing.T) {
 		for n, pod := range []string{"one", "three", "four", "four"} {
 			r.ran(fmt.Sprint("s", n), pod)
 		}
-		if !slices.Equal(read, []string{"named", "named", "named"}) { // for one, and for each sandbox of four
-			t.Errorf("read: %q", read)
-		}
+		difftest.Equal(t, read, []string{"named", "named", "named"}) // for one, and for each sandbox of four
 	})
 }
 
@@ -176,7 +171,7 @@ func TestASandboxGoesOnWithoutTheAPIServer(t *testing.T) {
 func TestAClaimThatIsAllocatedAnewIsAttachedWithItsNewDevice(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
 		r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
-		agent := r.start()
+		r.start()
 		of := func(device, version string) *resourceapi.ResourceClaim {
 			claim := ownClaim("u1", device, network(`{"type":"sriov"}`))
 			claim.ResourceVersion = version
@@ -189,14 +184,12 @@ func TestAClaimThatIsAllocatedAnewIsAttachedWithItsNewDevice(t *testing.T) {
 		if at := r.attachment("u1"); at.Phase != state.Added || !strings.Contains(string(at.List), `"0000:03:00.4"`) {
 			t.Errorf("%s, %s", at.Phase, at.List)
 		}
-		_, err := agent.Prepare(t.Context(), of(vf0, "9"))
-		says(t, err, "prepare it again")
+		r.prepareFails(of(vf0, "9"), "prepare it again")
 		if at := r.attachment("u1"); at.Device != vf2 {
 			t.Errorf("an old allocation: %s", at.Device)
 		}
 		// What cannot be done is not done with the device of before.
-		_, err = agent.Prepare(t.Context(), of("pci-0000-09-00-0", "11"))
-		says(t, err, "this node has none of that name")
+		r.prepareFails(of("pci-0000-09-00-0", "11"), "this node has none of that name")
 		r.expectNothing()
 	})
 }

@@ -92,9 +92,8 @@ func TestAfterDELADeviceIsWhatItWas(t *testing.T) {
 					}
 					want = []string{"restored=true what=driver", "restored=true what=mac", "restored=true what=name"}
 				}
-				if diff := cmp.Diff(want, b.mismatches()); diff != "" || len(b.notices) > 0 {
-					t.Errorf("%s %q", diff, b.notices)
-				}
+				difftest.Equal(t, b.mismatches(), want)
+				difftest.Equal(t, b.notices, []string(nil))
 			})
 		})
 	}
@@ -132,8 +131,7 @@ func TestADeviceThatIsNotWhatItWasIsWithheldAndTold(t *testing.T) {
 		b.kernel.Fault = func() error { return errors.New("firmware says no") }
 		b.endPod(b.sandbox("s1", "pod"))
 		must(t, b.kernel.EndNetns(filepath.Join(b.dir, "netns/s1")))
-		_, err := b.agent.Prepare(t.Context(), onDevice(b.claimOf("a", "u1", "next", want{"x", "net1", ""}), 0, vf2, ""))
-		says(t, err, "firmware says no", "mtu, mac, name", vf0)
+		b.prepareFails(onDevice(b.claimOf("a", "u1", "next", want{"x", "net1", ""}), 0, vf2, ""), "firmware says no", "mtu, mac, name", vf0)
 		quiet()
 		withheld := map[string]bool{vf0: true} // from the slices, as one whose DEL fails
 		difftest.Equal(t, dra.Withheld(b.agent), withheld)
@@ -141,9 +139,9 @@ func TestADeviceThatIsNotWhatItWasIsWithheldAndTold(t *testing.T) {
 		quiet()
 		b.expectPhase("Abandoned", 1)
 		difftest.Equal(t, dra.Withheld(b.agent), withheld)
-		counts := []string{"restored=false what=mac", "restored=false what=mtu", "restored=false what=name"}
-		if diff := cmp.Diff(counts, b.mismatches()); diff != "" || !slices.Contains(b.notices, claim.NoticeDevice) {
-			t.Errorf("%s %q", diff, b.notices)
+		difftest.Equal(t, b.mismatches(), []string{"restored=false what=mac", "restored=false what=mtu", "restored=false what=name"})
+		if !slices.Contains(b.notices, claim.NoticeDevice) {
+			t.Errorf("told %q", b.notices)
 		}
 		left := b.record("u1").Abandoned
 		if len(left) != 1 || left[0].Device != vf0 || !strings.Contains(left[0].DelError, "firmware says no") {
@@ -152,7 +150,7 @@ func TestADeviceThatIsNotWhatItWasIsWithheldAndTold(t *testing.T) {
 		b.kernel.Fault = nil
 		b.prepare(onDevice(b.claimOf("b", "u2", "other", want{"x", "net1", ""}), 0, vf0, "")) // it was allocated before
 		b.plugins.wrong = nil
-		err = b.runPod(b.sandbox("s2", "other"))
+		err := b.runPod(b.sandbox("s2", "other"))
 		if err != nil || len(b.plugins.wrong) != 1 || !strings.Contains(b.plugins.wrong[0], "9000") {
 			t.Errorf("%v; %q", err, b.plugins.wrong)
 		}
@@ -184,9 +182,7 @@ func TestADeviceIsHeldUntilItIsWhatItWas(t *testing.T) {
 		b.kernel.Fault = nil
 		b.endPod(b.sandbox("s1", "pod"))
 		b.unprepared("u1")
-		if h := b.holders("pci-0000:03:00.2"); h != nil {
-			t.Errorf("after that: %q", h)
-		}
+		b.expectHolders("pci-0000:03:00.2")
 		expectAsCaptured(t, b.kernel)
 		b.expectNothing()
 	})
@@ -204,8 +200,7 @@ func TestARebootRestoresDevicesByItself(t *testing.T) {
 		b.plugIn()
 		must(t, b.kernel.Use("0000:03:00.4", 2000, "02:00:00:00:00:01"))
 		b.start()
-		_, err := b.agent.Synchronize(t.Context(), nil, nil)
-		must(t, err)
+		b.hears()
 		b.unprepared("u1")
 		b.expectNothing()
 		if now := looked(b.kernel)["0000:03:00.4"]; now.MTU != 2000 || now.Driver != "mlx5_core" {

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -168,6 +167,20 @@ func (r *rig) prepare(claims ...*resourceapi.ResourceClaim) {
 	}
 }
 
+// prepareFails wants Prepare to fail with an error that has all parts.
+func (r *rig) prepareFails(claim *resourceapi.ResourceClaim, parts ...string) {
+	r.t.Helper()
+	_, err := r.agent.Prepare(r.t.Context(), claim)
+	says(r.t, err, parts...)
+}
+
+// hears tells the agent which sandboxes there are.
+func (r *rig) hears(sandboxes ...*api.PodSandbox) {
+	r.t.Helper()
+	_, err := r.agent.Synchronize(r.t.Context(), sandboxes, nil)
+	must(r.t, err)
+}
+
 // ran is a sandbox of a pod, which has all its networks.
 func (r *rig) ran(id, pod string) *api.PodSandbox {
 	r.t.Helper()
@@ -235,22 +248,26 @@ func (r *rig) files(dir string) (names []string) {
 	return names
 }
 
+// expectFiles wants so many files below a directory of the node.
+func (r *rig) expectFiles(dir string, n int) {
+	r.t.Helper()
+	if got := r.files(dir); len(got) != n {
+		r.t.Errorf("%s: got %q, want %d", dir, got, n)
+	}
+}
+
 // expectNothing wants that neither plugin nor agent has left anything.
 func (r *rig) expectNothing() {
 	r.t.Helper()
 	for _, dir := range []string{"there", "state", "cdi", "info", "cache"} {
-		if left := r.files(dir); len(left) > 0 {
-			r.t.Errorf("left in %s: %q", dir, left)
-		}
+		r.expectFiles(dir, 0)
 	}
 }
 
 // expectThere wants the plugin's work to be exactly that.
 func (r *rig) expectThere(names ...string) {
 	r.t.Helper()
-	if got := r.files("there"); !slices.Equal(got, names) {
-		r.t.Errorf("there: got %q, want %q", got, names)
-	}
+	difftest.Same(r.t, "there", r.files("there"), names)
 }
 
 // expectPhase wants so many attachments to be in a phase.

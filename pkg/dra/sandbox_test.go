@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,9 +29,7 @@ func TestAPodIsAttachedOnceAndDetachedOnce(t *testing.T) {
 	}
 	sb := r.ran("s1", "pod")
 	r.expectThere("s1_net1", "s1_net2", "s1_net3")
-	if got := r.files("cdi"); len(got) != 3 {
-		t.Errorf("gates: %q", got)
-	}
+	r.expectFiles("cdi", 3)
 	others := &api.PodSandbox{Id: "s9", Uid: "other"} // without a claim
 	for _, sb := range []*api.PodSandbox{sb, sb, others} {
 		must(t, agent.RunPodSandbox(t.Context(), sb))
@@ -62,14 +59,12 @@ func TestDELIsCalledAsADDWasAndBeforeTheADDOfTheNextSandbox(t *testing.T) {
 		return "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=pod;K8S_POD_INFRA_CONTAINER_ID=" + sandbox + ";K8S_POD_UID=uid-pod;K8S_RESOURCE_CLAIM=a"
 	}
 	netns := filepath.Join(r.dir, "netns/")
-	if diff := cmp.Diff([]call{
+	difftest.Equal(t, r.calls(), []call{
 		{"ADD", "s1", "net1", netns + "/s1", args("s1"), false},
 		{"DEL", "s1", "net1", netns + "/s1", args("s1"), true},
 		{"ADD", "s2", "net1", netns + "/s2", args("s2"), false},
 		{"DEL", "s2", "net1", "", args("s2"), true},
-	}, r.calls()); diff != "" {
-		t.Error(diff)
-	}
+	})
 }
 
 func TestAPodOnTheHostsNetworkIsRefused(t *testing.T) {
@@ -126,13 +121,11 @@ func TestTheStatusIsThatOfTheAPI(t *testing.T) {
 	got.Devices = slices.Clone(got.Devices) // the agent compares its own
 	data := got.Devices[0].Data
 	got.Devices[0].Data = nil
-	if diff := cmp.Diff(status.Report{Driver: driverName, Namespace: "ns", Name: "a", UID: "u1", Devices: []resourceapi.AllocatedDeviceStatus{{
+	difftest.Same(t, "report", got, status.Report{Driver: driverName, Namespace: "ns", Name: "a", UID: "u1", Devices: []resourceapi.AllocatedDeviceStatus{{
 		Driver: driverName, Pool: "node1", Device: "cni", ShareID: &share,
 		Conditions:  []metav1.Condition{{Type: "Ready", Status: "True", Reason: "NetworkInterfaceReady", Message: "CNI-DRA-Driver has configured the device."}},
 		NetworkData: &resourceapi.NetworkDeviceData{InterfaceName: "net1", IPs: []string{"10.0.0.2/24"}, HardwareAddress: "02:00:00:00:00:01"},
-	}}}, got, cmpopts.IgnoreFields(metav1.Condition{}, "LastTransitionTime"), cmpopts.IgnoreTypes(runtime.RawExtension{})); diff != "" {
-		t.Error(diff)
-	}
+	}}}, cmpopts.IgnoreFields(metav1.Condition{}, "LastTransitionTime"), cmpopts.IgnoreTypes(runtime.RawExtension{}))
 	var result struct{ CNIVersion string }
 	if data == nil || json.Unmarshal(data.Raw, &result) != nil || result.CNIVersion != "1.0.0" {
 		t.Errorf("data: %v", data)
@@ -148,9 +141,8 @@ func TestPreparingAgainGivesTheMetadataOfTheNetwork(t *testing.T) {
 	want := []kubeletplugin.Device{{Requests: []string{"x"}, PoolName: "node1", DeviceName: "cni", ShareID: &share,
 		CDIDeviceIDs: []string{driverName + "/claim=u1_x"}}}
 	got, err := agent.Prepare(t.Context(), claim)
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
-		t.Errorf("%v\n%s", err, diff)
-	}
+	must(t, err)
+	difftest.Equal(t, got, want)
 	must(t, agent.RunPodSandbox(t.Context(), r.sandbox("s1", "pod")))
 	want[0].Metadata = &kubeletplugin.DeviceMetadata{
 		NetworkData: &resourceapi.NetworkDeviceData{InterfaceName: "net1", IPs: []string{"10.0.0.2/24"}, HardwareAddress: "02:00:00:00:00:01"},
@@ -159,19 +151,17 @@ func TestPreparingAgainGivesTheMetadataOfTheNetwork(t *testing.T) {
 	claim.Status.Allocation.Devices.Config = nil // what was accepted stays so
 	for range 2 {
 		got, err := agent.Prepare(t.Context(), claim)
-		if diff := cmp.Diff(want, got); diff != "" || err != nil {
-			t.Errorf("%v\n%s", err, diff)
-		}
+		must(t, err)
+		difftest.Equal(t, got, want)
 		agent = r.start()
 	}
 }
 
 func TestAnInterfaceNameIsThatOfOneClaimOfThePod(t *testing.T) {
 	r := newRig(t)
-	agent := r.start()
+	r.start()
 	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), r.claimOf("a", "u2", "pod2", want{"x", "net1", ""}))
-	_, err := agent.Prepare(t.Context(), r.claimOf("b", "u3", "pod", want{"x", "net1", ""}))
-	says(t, err, `request "x": ifName "net1" is that of claim ns/a too; give each request an ifName of its own, by parameters in the claim for this request alone`)
+	r.prepareFails(r.claimOf("b", "u3", "pod", want{"x", "net1", ""}), `request "x": ifName "net1" is that of claim ns/a too; give each request an ifName of its own, by parameters in the claim for this request alone`)
 }
 
 func TestAClaimOfTheSameNameIsAnother(t *testing.T) {

@@ -141,8 +141,7 @@ func TestASharedDeviceIsPreparedWhateverOthersHave(t *testing.T) {
 			if took := time.Since(began); n > 0 && took > time.Second {
 				t.Errorf("it takes %v", took)
 			}
-			_, err := agent.Prepare(t.Context(), ownClaim("u3", vf0, network(`{"type":"sriov"}`)))
-			says(t, err, "the kubelet does not answer")
+			r.prepareFails(ownClaim("u3", vf0, network(`{"type":"sriov"}`)), "the kubelet does not answer")
 			must(t, agent.Unprepare(t.Context(), uid))
 			dra.Survey(agent)
 		}
