@@ -133,9 +133,9 @@ func TestMultusFindsTheDevicesOfItsNetworks(t *testing.T) {
 // KubeVirt's own code reads these files, in test/kubevirt: of a VF it attaches the function
 // that the metadata names; its plugin for vhost-user wants path and MTU, both unqualified.
 func TestKubeVirtIsGivenWhatItIsTestedWith(t *testing.T) {
-	for file, c := range map[string]struct{ device, behave string }{"vf": {vf3, ""}, "vhost-user": {"cni", "socket"}} {
+	for file, c := range map[string]struct{ device, plugin string }{"vf": {vf3, ""}, "vhost-user": {"cni", `,"behave":"socket"`}} {
 		t.Run(file, func(t *testing.T) {
-			got := metadataOf(t, c.device, c.behave)
+			got := metadataOf(t, c.device, "1.1.0", c.plugin)
 			difftest.Equal(t, got, difftest.Read(t, "../../test/kubevirt/testdata/"+file+".json"))
 			var read, invalid = new(metadataapi.DeviceMetadata), error(nil)
 			must(t, devicemetadata.DecodeMetadataFromStream(json.NewDecoder(strings.NewReader(got)), read, devicemetadata.DecodeMetadataWithValidationResult(&invalid)))
@@ -146,12 +146,22 @@ func TestKubeVirtIsGivenWhatItIsTestedWith(t *testing.T) {
 	}
 }
 
-// metadataOf is the metadata file of a claim of the device once its network runs, of which
-// the plugin behaves like that.
-func metadataOf(t *testing.T, device, behave string) string {
+// Results have an MTU since CNI 1.1.0, and KubeVirt's plugin fails without one.
+func TestAVhostUserSocketHasAnMTUWithoutOneInTheResult(t *testing.T) {
+	for plugin, want := range map[string]string{`,"mtu":9000`: "9000", "": "1500"} {
+		got := strings.Join(strings.Fields(metadataOf(t, "cni", "0.4.0", `,"behave":"socket"`+plugin)), "")
+		if !strings.Contains(got, `"mtu":{"int":`+want+`}`) {
+			t.Errorf("%q: got %s", plugin, got)
+		}
+	}
+}
+
+// metadataOf returns the metadata file of a claim of the device once its network runs. plugin has more keys
+// of the configuration of the plugin.
+func metadataOf(t *testing.T, device, cniVersion, plugin string) string {
 	t.Helper()
 	r, n := newRig(t), newNode(t, "mlx5-switchdev")
-	config := fmt.Sprintf(`"config":{"cniVersion":"1.1.0","name":"net","plugins":[{"type":"fake","dir":%q,"behave":%q,"capabilities":{"CNIDeviceInfoFile":true}}]}`, r.dir, behave)
+	config := fmt.Sprintf(`"config":{"cniVersion":%q,"name":"net","plugins":[{"type":"fake","dir":%q%s,"capabilities":{"CNIDeviceInfoFile":true}}]}`, cniVersion, r.dir, plugin)
 	if device != "cni" {
 		config = `"device":[],` + config
 	}

@@ -210,7 +210,8 @@ func (n *Node) Attributes(at *state.Attachment, info *devinfo.Info) map[string]r
 	if info != nil && n.Finder != nil {
 		warn := func(what string) { n.Log.Warn("device metadata", "left out", what) }
 		maps.Copy(all, metadata.Attributes(info, n.Finder.Sys, warn))
-		if mtu := metadata.MTUOf(at.Result, at.IfName, at.Netns); info.VhostUser != nil && mtu > 0 {
+		if info.VhostUser != nil {
+			mtu := metadata.MTUOf(at.Result, at.List, at.IfName, at.Netns)
 			all[metadata.MTU] = resourceapi.DeviceAttribute{IntValue: &mtu}
 		}
 	}

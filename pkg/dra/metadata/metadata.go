@@ -260,15 +260,24 @@ func NetworkData(result json.RawMessage, ifName, netns string) (*resourceapi.Net
 	return data, warnings, nil
 }
 
-// MTUOf is the MTU in bytes that a CNI result has for the interface ifName in the network namespace
-// at netns; 0 = absent, as before CNI 1.1.0, or below what KubeVirt takes.
-func MTUOf(result json.RawMessage, ifName, netns string) int64 {
+// MTUOf returns the MTU in bytes of the interface ifName in the network namespace at netns. It is the one of
+// the CNI result, which has the field since CNI 1.1.0. Otherwise it is the "mtu" of the last plugin in the
+// configuration list that has one, or 1500, which a virtio device has if nobody gives it another. KubeVirt's
+// binding plugin for vhost-user requires an MTU of at least 68.
+func MTUOf(result, list json.RawMessage, ifName, netns string) int64 {
 	const least = 68 // ETH_MIN_MTU (include/uapi/linux/if_ether.h)
-	r, own, err := parse(result, ifName, netns)
-	if err != nil || own < 0 || r.Interfaces[own].Mtu < least {
-		return 0
+	if r, own, err := parse(result, ifName, netns); err == nil && own >= 0 && r.Interfaces[own].Mtu >= least {
+		return int64(r.Interfaces[own].Mtu)
 	}
-	return int64(r.Interfaces[own].Mtu)
+	var conf struct{ Plugins []json.RawMessage }
+	_ = json.Unmarshal(list, &conf) // ADD has succeeded with it
+	for _, raw := range slices.Backward(conf.Plugins) {
+		var plugin struct{ MTU int64 }
+		if err := json.Unmarshal(raw, &plugin); err == nil && plugin.MTU >= least {
+			return plugin.MTU
+		}
+	}
+	return 1500
 }
 
 // hardwareAddress spells a hardware address of a usual length as the kernel does.

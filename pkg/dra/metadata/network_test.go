@@ -102,13 +102,24 @@ func FuzzNetworkData(f *testing.F) {
 }
 
 func TestTheMTUIsThatOfThePodsInterface(t *testing.T) {
-	const result = `{"cniVersion": %q, "interfaces": [{"name": "net1", "mtu": 1500}, {"name": "net1", "sandbox": "/ns", "mtu": %d}]}`
+	const result = `{"cniVersion": %q, "interfaces": [{"name": "net1", "mtu": 1300}, {"name": "net1", "sandbox": "/ns", "mtu": %d}]}`
 	for _, test := range []struct {
 		version string
 		mtu     int
+		plugins string
 		want    int64
-	}{{"1.1.0", 9000, 9000}, {"1.1.0", 0, 0}, {"1.1.0", 67, 0}} {
-		difftest.Equal(t, metadata.MTUOf(fmt.Appendf(nil, result, test.version, test.mtu), "net1", "/ns"), test.want)
+	}{
+		{"1.1.0", 9000, `{"mtu": 1400}`, 9000},
+		{"1.1.0", 0, `{"mtu": 1400}`, 1400},
+		{"0.4.0", 9000, `{"mtu": 1600}, {"type": "tuning", "mtu": 1400}, {"type": "x"}`, 1400}, // has no such field
+		{"1.1.0", 67, `{"mtu": 67}`, 1500},
+		{"1.1.0", 0, `{"mtu": 1400}, {"mtu": "9000"}, {"mtu": 9000.5}, {"mtu": null}`, 1400},
+		{"1.1.0", 0, `{"type": "x"}`, 1500},
+		{"no version", 9000, `{"type": "x"}`, 1500},
+	} {
+		list := fmt.Appendf(nil, `{"mtu": 1200, "plugins": [%s]}`, test.plugins)
+		if got := metadata.MTUOf(fmt.Appendf(nil, result, test.version, test.mtu), list, "net1", "/ns"); got != test.want {
+			t.Errorf("%+v: got %d", test, got)
+		}
 	}
-	difftest.Equal(t, metadata.MTUOf([]byte("no JSON"), "net1", "/ns"), int64(0))
 }
