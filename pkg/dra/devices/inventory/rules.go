@@ -108,10 +108,7 @@ func ParseRules(configuration []byte) (Rules, error) {
 			errs = append(errs, fmt.Errorf("devices[%d].%w", n, err))
 		}
 	}
-	if len(errs) > 0 {
-		return Rules{}, errors.Join(errs...)
-	}
-	return rules, nil
+	return rules, errors.Join(errs...)
 }
 
 // strictly decodes JSON whose keys are all known, once, and in this spelling. The error names
