@@ -226,11 +226,8 @@ var keys = []string{"deviceID", "pciBusID", "device", "master", "bridge", Runtim
 // How says where a device goes: the parameters' key "device".
 type How []Place
 
-// A Place is a key of a plugin.
-type Place struct {
-	Plugin string `json:"plugin"` // its type
-	Key    string `json:"key"`    // one of keys
-}
+// Place is the type of a plugin, and one of its keys: see keys.
+type Place struct{ Plugin, Key string }
 
 // ParseHow reads the parameters' key "device". An empty list puts the device nowhere.
 func ParseHow(raw json.RawMessage) (How, *Refusal) {

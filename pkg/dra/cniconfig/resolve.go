@@ -1,19 +1,16 @@
-// Package cniconfig turns an allocated ResourceClaim (resource.k8s.io/v1) into the
-// networks that the driver attaches a pod to: which CNI configuration, for which
-// interface, and whether its author may choose it.
+// Package cniconfig turns an allocated ResourceClaim (resource.k8s.io/v1) into the networks that the driver
+// attaches a pod to: which CNI configuration, for which interface, and whether its author may choose it.
 //
-// The parameters are those of the CNI DRA driver's Device Configuration API, {ifName,
-// config}. The configuration comes from the DeviceClass or from the claim, the interface
-// name from either, and the claim's goes first. Extensions of ours: a class may have attach:
-// Late, device (where the allocated device goes), driver (what it is bound to), and claimMaySet
-// with the capability arguments that a claim may give.
+// The parameters are those of the CNI DRA driver's Device Configuration API, {ifName, config}. The configuration
+// comes from the DeviceClass or from the claim, the interface name from either, and the claim's goes first.
+// Extensions of ours: a class may have attach: Late, device (where the allocated device goes), driver (what it is
+// bound to), and claimMaySet with the capability arguments that a claim may give.
 //
-// Root runs a CNI configuration on the node. That of a DeviceClass is its administrator's.
-// Everybody who may create pods can write that of a claim, so each plugin that it may run must be
-// in [Policy].AllowClaimTypes. Only a plugin's source could tell which it runs: main plugins
-// run ipam.type, some run delegates, delegate, or a configuration of their own shape. So
-// each "type" at any depth counts: data that is taken for a plugin is refused and can be allowed,
-// a plugin that is taken for data would be run. A key that differs from "type" by letter case
+// Root runs a CNI configuration on the node. That of a DeviceClass is its administrator's. Everybody who may
+// create pods can write that of a claim, so each plugin that it may run must be in [Policy].AllowClaimTypes. Only
+// a plugin's source could tell which it runs: main plugins run ipam.type, some run delegates, delegate, or a
+// configuration of their own shape. So each "type" at any depth counts: data that is taken for a plugin is refused
+// and can be allowed, a plugin that is taken for data would be run. A key that differs from "type" by letter case
 // is refused, because Go's encoding/json reads it as "type".
 package cniconfig
 
