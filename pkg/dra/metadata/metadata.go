@@ -125,14 +125,11 @@ const (
 	MTU           = "mtu"             // int, bytes
 )
 
-// Attributes are those of a device, from its device information, which may be nil, and sysfs. warn is
-// called for each attribute that is left out, with the reason. Kubernetes'
-// own are pciBusID, pcieRoot and numaNode, of the function behind the device, as far as
-// the kernel knows them. The others are below [Prefix], and of vhost-user also [VhostUserPath].
-// An attribute holds at most 64 bytes.
-//
-// Of several RDMA devices rdmaDevice holds the names joined by commas, as the device
-// information does: a metadata file has no lists.
+// Attributes returns those of a device, from its device information, which may be nil, and sysfs. Kubernetes' own
+// are pciBusID, pcieRoot and numaNode, of the function behind the device, as far as the kernel knows them. The
+// others are below [Prefix], and of vhost-user also [VhostUserPath]. warn is called with the reason for each
+// attribute that is left out: one holds at most 64 bytes. A metadata file has no lists, so rdmaDevice holds the
+// names of several RDMA devices joined by commas, as the device information does.
 func Attributes(info *devinfo.Info, sys *sysfs.FS, warn func(string)) map[string]resourceapi.DeviceAttribute {
 	if info == nil {
 		return nil
@@ -226,10 +223,9 @@ func (a *attributes) standard(attribute deviceattribute.DeviceAttribute, err err
 	}
 }
 
-// NetworkData is what a CNI result, of any version, says of the interface ifName in the
-// network namespace at netns: its hardware address, and the IP addresses that are its, or
-// of no interface. The addresses are in the canonical form, each once, at most 16. The
-// warnings say what is left out. An error is a result that CNI does not know.
+// NetworkData returns what a CNI result, of any version, has of the interface ifName in the network namespace at
+// netns: its hardware address, and the IP addresses that are its, or of no interface, in the canonical form, each
+// once, at most 16. The warnings say what is left out. An error is a result that CNI does not know.
 func NetworkData(result json.RawMessage, ifName, netns string) (*resourceapi.NetworkDeviceData, []string, error) {
 	r, own, err := parse(result, ifName, netns)
 	if err != nil {
@@ -292,12 +288,10 @@ func hardwareAddress(text string) (string, error) {
 	return text, nil
 }
 
-// parse returns a result, with the index of the pod's interface, -1 = it is not in the result.
-// An interface without a sandbox is the host's. If none has exactly this netns, one of the name in
-// any sandbox is taken: plugins spell the path in their own way.
-//
-// Before 0.3.0 a result has no interfaces; without addresses, which those versions forbid, it
-// becomes an empty one.
+// parse returns a result, with the index of the pod's interface, -1 = it is not in the result. An interface
+// without a sandbox is the host's. If none has exactly this netns, one of the name in any sandbox is taken:
+// plugins spell the path in their own way. Before 0.3.0 a result has no interfaces; without addresses, which
+// those versions forbid, it becomes an empty one.
 func parse(raw json.RawMessage, ifName, netns string) (r *types100.Result, own int, err error) {
 	result, err := create.CreateFromBytes(raw)
 	if err != nil {

@@ -1,9 +1,6 @@
 // Package status reports to the API server what became of the devices of a claim, in
 // status.devices of the ResourceClaim (resource.k8s.io/v1, AllocatedDeviceStatus).
 //
-// [Apply] sends one [Report] by server-side apply, and [Retry] reports whether sending it
-// again can help.
-//
 // The driver's service account needs the verbs "get" on resourceclaims, "patch" on
 // resourceclaims/status and, from Kubernetes 1.36 on, "associated-node:patch" on
 // resourceclaims/driver with the driver's name as resourceNames and a token that is bound
@@ -83,16 +80,12 @@ func (r Report) configuration() (*resourceac.ResourceClaimApplyConfiguration, er
 	return resourceac.ResourceClaim(r.Name, r.Namespace).WithUID(r.UID).WithStatus(status), err
 }
 
-// Retry reports whether the same report may succeed later, after an error of [Apply].
-//
-// That is so for all that time or an administrator can mend: no connection, time-outs, a
-// server that is starting, overloaded or does not serve the API, changes at the same
-// time, and missing permissions, which come with the ClusterRole: Forbidden,
-// Unauthorized, and Invalid where the permission is that on resourceclaims/driver.
-//
-// It is not so if the claim is gone, or the report itself is wrong, for example because the
-// claim was deallocated meanwhile (its devices "must be an allocated device in the claim"):
-// a new allocation has its own Prepare, and report.
+// Retry reports whether the same report may succeed later, after an error of [Apply]. It may after all that
+// time or an administrator can mend: no connection, a time-out, a server that starts, is overloaded or does
+// not serve the API, a change at the same time, or a missing permission, which comes with the ClusterRole
+// (Forbidden, Unauthorized, or Invalid if it is that on resourceclaims/driver). It cannot if the claim is
+// gone, or if the report itself is wrong, for example because the claim was deallocated meanwhile (its devices
+// "must be an allocated device in the claim"): a new allocation has its own Prepare, and report.
 func Retry(err error) bool {
 	switch {
 	case err == nil, errors.Is(err, ErrGone), Missing(err):
