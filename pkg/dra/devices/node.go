@@ -61,11 +61,10 @@ type Inventory struct {
 	Times   inventory.Times
 	// Others returns the devices that were allocated outside DRA: see [inventory.Situation]. Beside an
 	// error it returns what was known before; no exclusive device is prepared then.
-	Others func(context.Context) (map[string]string, error)
-	// Waits returns after how long Others may return fewer devices; 0 = no change is expected.
-	Waits        func() time.Duration
-	EvictLost    bool          // evict the pods of devices that have gone from the node
-	CarrierGrace time.Duration // for how long a device without carrier counts as healthy
+	Others       func(context.Context) (map[string]string, error)
+	Waits        func() time.Duration // after how long Others may return fewer devices; 0 = no change is expected
+	EvictLost    bool                 // evict the pods of devices that have gone from the node
+	CarrierGrace time.Duration        // for how long a device without carrier counts as healthy
 }
 
 // Holder is an attachment, in the record of a claim.

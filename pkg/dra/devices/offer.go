@@ -164,15 +164,12 @@ func (n *Node) others(ctx context.Context) (map[string]string, error) {
 	return all, unknown
 }
 
-// unknownFor is after how long Others is called again after an error.
-const unknownFor = 10 * time.Second
-
 // noteUnknown logs whether the devices allocated outside DRA are known, when that changes. It has the
 // slices published again once there may be fewer of them, with one timer however often it is called.
 func (n *Node) noteUnknown(why error) {
 	wait := n.Inventory.Waits()
 	if wait == 0 && why != nil {
-		wait = unknownFor
+		wait = 10 * time.Second // Others may succeed then
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -24,16 +24,13 @@ const (
 	suffix   = ".json"
 	setAside = ".corrupt"
 	lockFile = "lock"
+
+	DefaultDir  = "/var/lib/kubelet/plugins/cni.dra.networking.x-k8s.io/state" // see [NodeDir]
+	DirVariable = "DEVINFO_DRA_STATE_DIR"                                      // environment variable
 )
 
-// DefaultDir is the state directory of the agent of driver cni.dra.networking.x-k8s.io,
-// where the kubelet's directories are not elsewhere.
-const DefaultDir = "/var/lib/kubelet/plugins/cni.dra.networking.x-k8s.io/state"
-
-// DirVariable is the environment variable that says where it is on this node.
-const DirVariable = "DEVINFO_DRA_STATE_DIR"
-
-// NodeDir is where it is on this node.
+// NodeDir returns the state directory of the agent of driver cni.dra.networking.x-k8s.io on this node. The
+// environment variable is for nodes whose kubelet has its directories elsewhere.
 func NodeDir() string { return cmp.Or(os.Getenv(DirVariable), DefaultDir) }
 
 // Path is the path of a claim's record in a state directory.
