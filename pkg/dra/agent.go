@@ -84,8 +84,11 @@ func (a *Agent) RemovePodSandbox(ctx context.Context, pod *api.PodSandbox) error
 func sandboxOf(p *api.PodSandbox) claim.Sandbox {
 	sb := claim.Sandbox{ID: p.GetId(), Pod: state.Pod{Namespace: p.GetNamespace(), Name: p.GetName(), UID: types.UID(p.GetUid())}}
 	for _, ns := range p.GetLinux().GetNamespaces() {
-		if ns.GetType() == "network" {
+		switch ns.GetType() {
+		case "network":
 			sb.Netns = ns.GetPath()
+		case "user":
+			sb.UserNamespace = true
 		}
 	}
 	return sb

@@ -1,10 +1,16 @@
 package dra_test
 
 import (
+	"bytes"
+	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
 
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/config"
@@ -138,6 +144,49 @@ func TestAnAttachmentWhoseNodesAreGrantedHasTheirIOMMUGroup(t *testing.T) {
 		r.unprepared("u1")
 		r.expectHolders("iommu-57")
 	})
+}
+
+// With hostUsers: false the runtime bind-mounts the node's own device nodes, which belong to nobody there.
+func TestAUserNamespaceIsGivenOnlyDeviceNodesForAll(t *testing.T) {
+	for parameters, opened := range map[string]int{"": 2, network(`{"type":"sriov"}`): 1} { // without a network, before the sandbox is known
+		for _, hostUsers := range []bool{true, false} {
+			timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+				r.withJournal(newNode(t, "mlx5-switchdev"))
+				r.options.Devices.Granter.Nodes = func(path string) (cdispec.Node, error) {
+					return cdispec.Node{Path: path, Type: "c", Perm: map[string]fs.FileMode{"/dev/vfio/57": 0o600, "/dev/vfio/vfio": 0o666}[path]}, nil
+				}
+				var log bytes.Buffer
+				r.options.Log = slog.New(slog.NewTextHandler(&log, nil))
+				opens := 0
+				r.step = func(name string) {
+					if name == "gate open" {
+						opens++
+					}
+				}
+				r.start()
+				claim := ownClaim("u1", vf3, parameters)
+				if parameters != "" {
+					named(claim, "net2") // that the captured pod lacks
+				}
+				r.prepare(claim)
+				sb := r.sandbox("s1", "pod")
+				if !hostUsers {
+					sb.Linux.Namespaces = append(sb.Linux.Namespaces, &api.LinuxNamespace{Type: "user"})
+				}
+				must(t, r.runPod(sb))
+				time.Sleep(time.Hour) // in which the gate is looked at again
+				quiet()
+				if !hostUsers {
+					difftest.Equal(t, opens, opened)
+				}
+				difftest.Equal(t, strings.Contains(r.spec(), "/dev/vfio/57"), hostUsers)
+				difftest.Equal(t, strings.Contains(r.spec(), "/dev/vfio/vfio"), true)
+				refused := strings.Contains(log.String(), "device=/dev/vfio/57") && strings.Contains(log.String(), "it has mode 0600") && strings.Contains(log.String(), "hostUsers: true")
+				difftest.Equal(t, refused, !hostUsers)
+				r.ends(sb, "u1")
+			})
+		}
+	}
 }
 
 // An InfiniBand function without IPoIB is all nodes.

@@ -40,6 +40,30 @@ type Grant struct {
 	IOMMUGroup string // whose node is among Nodes; "" = none: "15"
 }
 
+// InUserNamespace moves the device nodes that a container in a user namespace cannot open to the refusals.
+func (g *Grant) InUserNamespace() {
+	var nodes []cdispec.Node
+	for _, n := range g.Nodes {
+		if r := RefuseInUserNamespace(n); r != nil {
+			g.Refusals = append(g.Refusals, *r)
+		} else {
+			nodes = append(nodes, n)
+		}
+	}
+	g.Nodes = nodes
+}
+
+// RefuseInUserNamespace refuses a device node that a container in a user namespace cannot open. It returns nil
+// if everybody may read and write the node: its owner on the node is nobody there.
+func RefuseInUserNamespace(n cdispec.Node) *Refusal {
+	const forOthers = 0o006
+	if n.Perm&forOthers == forOthers {
+		return nil
+	}
+	return &Refusal{n.Path, fmt.Sprintf("it has mode %04o on the host, and in the pod's user namespace only what is for others counts", n.Perm),
+		"give it mode 0666 on the host, or set hostUsers: true"}
+}
+
 // Nodes looks up the device node at a path below /dev; fs.ErrNotExist if there is none.
 type Nodes func(path string) (cdispec.Node, error)
 

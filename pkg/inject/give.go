@@ -141,16 +141,13 @@ func (g *giving) variable(v string) {
 	}
 }
 
-const forOthers fs.FileMode = 0o006 // to read and write
-
 func (g *giving) node(n cdispec.Node) {
 	has := func(d *api.LinuxDevice) bool { return d.GetPath() == n.Path }
 	if slices.ContainsFunc(g.container.GetLinux().GetDevices(), has) || slices.ContainsFunc(g.GetLinux().GetDevices(), has) {
 		return
 	}
-	if g.userns && n.Perm&forOthers != forOthers {
-		g.withhold(ByUserNamespace, n.Path, fmt.Sprintf("it has mode %04o on the host, and in the pod's user namespace only what is for others counts", n.Perm),
-			"give it mode 0666 on the host, or set hostUsers: true")
+	if refused := grant.RefuseInUserNamespace(n); g.userns && refused != nil {
+		g.withheld = append(g.withheld, withheld{ByUserNamespace, *refused})
 		return
 	}
 	if user := g.container.GetUser(); user != nil { // nil: the runtime's NRI is older than this field

@@ -34,6 +34,9 @@ type gate struct {
 	metadata Metadata // nil = not enabled
 }
 
+// userNamespaceKey annotates the CDI specs for pods with a user namespace of their own.
+const userNamespaceKey = "devinfo-cni.io/user-namespace"
+
 // gateName is valid in names of CDI devices and of files: all of it is letters, digits, '-' and '_'.
 func gateName(uid types.UID, at *state.Attachment) string {
 	name := string(uid) + "_" + strings.ReplaceAll(resourceclaim.BaseRequestRef(at.Request), "/", "_")
@@ -105,6 +108,10 @@ func (g *gate) openGate(c *claim, at *state.Attachment) error {
 	if err != nil {
 		return err
 	}
+	userns, _ := g.table.userNamespace(c.record.Pod.UID)
+	if userns {
+		given.InUserNamespace()
+	}
 	for _, r := range given.Refusals {
 		g.Log.Warn("not handed to the containers", "claim", c.ref, "request", at.Request, "device", r.Device, "why", r.Why, "remedy", r.Remedy)
 	}
@@ -113,10 +120,16 @@ func (g *gate) openGate(c *claim, at *state.Attachment) error {
 	if err != nil {
 		return err
 	}
+	if userns {
+		spec.Devices[0].Annotations = map[string]string{userNamespaceKey: "true"}
+	}
 	if at.Bare() { // a CDI device must have an edit, and there is no interface to name a variable after
 		variable := "CNI_DRA_GATE_" + strings.NewReplacer("-", "_", ".", "_").Replace(name)
 		spec.Devices[0].ContainerEdits.Env = []string{variable + "=" + name}
-	} else if err := g.guard(c, at, spec); err != nil {
+	} else {
+		g.guard(c, at, spec)
+	}
+	if spec.Version, err = specs.MinimumRequiredVersion(spec); err != nil {
 		return err
 	}
 	if err := g.specs.Write(g.file(c.record, at), cdispec.Encode(spec)); err != nil {
@@ -140,15 +153,13 @@ func (g *gate) holdBare(c *claim) error {
 
 // guard adds a hook by which the runtime refuses containers in another network namespace than the attached one,
 // such as those of the pod's next sandbox. It works without the agent and its connection to the runtime.
-func (g *gate) guard(c *claim, at *state.Attachment, spec *specs.Spec) (err error) {
+func (g *gate) guard(c *claim, at *state.Attachment, spec *specs.Spec) {
 	pod := podOf(at)
 	what := fmt.Sprintf("claim %s, request %s, is held by pod %s/%s (%s)", c.name(), at.Request, pod.Namespace, pod.Name, at.IfName)
 	spec.Devices[0].ContainerEdits.Hooks = []*specs.Hook{{
 		HookName: "createRuntime", Path: g.Gate, Args: []string{filepath.Base(g.Gate), at.Netns, what},
 		Timeout: new(10), // seconds; the hook takes milliseconds
 	}}
-	spec.Version, err = specs.MinimumRequiredVersion(spec)
-	return err
 }
 
 // mountable returns the path of the device-info file; "" if a link could replace it before the runtime mounts it.
@@ -186,7 +197,8 @@ func (g *gate) closeGate(record *state.Claim, at *state.Attachment) error {
 }
 
 // isOpen reports whether the gate of an attachment is open. CDI specs and leases do not outlive a reboot, and
-// others may remove specs. The spec of an earlier agent may lack what guard adds.
+// others may remove specs. The spec of an earlier agent may lack what guard adds. A spec that was written before
+// the sandbox was known may have device nodes that the pod cannot open.
 func (g *gate) isOpen(record *state.Claim, at *state.Attachment) bool {
 	if at.Bare() && !g.Node.Leases.IsHeld(record) {
 		return false
@@ -194,6 +206,10 @@ func (g *gate) isOpen(record *state.Claim, at *state.Attachment) bool {
 	spec, err := g.specs.Read(g.file(record, at))
 	if err != nil {
 		return !errors.Is(err, fs.ErrNotExist)
+	}
+	own, known := g.table.userNamespace(record.Pod.UID)
+	if known && own != bytes.Contains(spec, []byte(userNamespaceKey)) {
+		return false
 	}
 	hook, _ := json.Marshal(g.Gate)
 	return at.Bare() || bytes.Contains(spec, hook)

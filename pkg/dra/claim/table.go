@@ -234,6 +234,8 @@ type Sandbox struct {
 	ID    string
 	Netns string // path of the network namespace; "" = the host's
 	Pod   state.Pod
+
+	UserNamespace bool // the pod has another one than the host: hostUsers: false
 }
 
 // sandbox is a sandbox with the notes of the engine, which the mutex of the table guards.
@@ -280,6 +282,14 @@ func (t *table) sandboxOf(pod types.UID) (newest *sandbox) {
 		}
 	}
 	return newest
+}
+
+// userNamespace reports whether a pod has a user namespace of its own, as far as its sandbox is known.
+func (t *table) userNamespace(pod types.UID) (own, known bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	sb := t.sandboxOf(pod)
+	return sb != nil && sb.UserNamespace, sb != nil
 }
 
 // goalOf returns what events want of a claim, and the sandbox to attach it to. The mutex must be held.
