@@ -219,7 +219,8 @@ func kubectlDevinfo(t *testing.T, a *nodeAgent) {
 			t.Errorf("kubectl devinfo %s does not say %q:\n%.3000s", strings.Join(ask.args, " "), ask.want, out)
 		}
 	}
-	said := []string{"the devinfo plugin is installed, and is of this build", "2 attachments, all as they should be", "no network configuration on this node has devinfo in it"}
+	// Where cni-dra-driver has run, doctor adds that it cannot see the attachments of claims from this pod.
+	said := []string{"the devinfo plugin is installed, and is of this build", "2 attachments", "no network configuration on this node has devinfo in it"}
 	if out := asKubectl(t, "doctor", node); !containsAll(out, said) || strings.Contains(out, "pod-resources") {
 		t.Errorf("kubectl devinfo doctor does not say %q, or cannot see something:\n%s", said, out)
 	}
