@@ -93,7 +93,7 @@ func play(t *testing.T, seed uint64) {
 	r.options.Devices.Journal = journalIn(r.dir, "boot1")
 	m := &model{rig: r, random: rand.New(rand.NewPCG(seed, 0)), live: map[string]*api.PodSandbox{}, holding: map[string]string{}, cursed: map[string]bool{}, faults: true,
 		claims: map[types.UID]*resourceapi.ResourceClaim{}, having: map[string]string{}, described: map[types.UID]bool{}, client: modelServer(), kubelet: make(chan struct{}, 1)}
-	r.options.Read, r.library = m.read, m
+	r.options.Read, r.library, p.givenUp = m.read, m, func(device string) bool { return m.isGivenUp(modelNames()[device]) }
 	p.set(m.fault)
 	p.kernel.Fault = func() error { return m.refusal() }
 	m.restart()

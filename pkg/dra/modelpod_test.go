@@ -85,15 +85,25 @@ func modelDevices() [modelPods][]modelDevice {
 	return [modelPods][]modelDevice{{{"", ""}}, {{"", ""}}, {{vf0, ""}, {sf4, ""}}, {{vf2, "vfio-pci"}}, {{pf, ""}}, {{"", ""}}}
 }
 
+// modelNames are the names of devices in slices, by what plugins know them by.
+func modelNames() map[string]string {
+	return map[string]string{"0000:03:00.2": vf0, "0000:03:00.4": vf2, "mlx5_core.sf.4": sf4}
+}
+
+// isGivenUp reports whether a device is on record as one that could not be restored.
+func (m *model) isGivenUp(device string) bool {
+	return slices.ContainsFunc(m.files("state"), func(name string) bool {
+		path := filepath.Join(m.options.StateDir, name)
+		data, _ := os.ReadFile(path) // it may have been removed
+		c, err := state.Parse(path, data)
+		return err == nil && slices.ContainsFunc(c.Abandoned, func(at state.Attachment) bool { return at.Device == device })
+	})
+}
+
 // untilOffered waits as the scheduler does until a device may be allocated that was given up.
 func (m *model) untilOffered(device string) {
 	for began := time.Now(); time.Since(began) < 3*time.Hour; time.Sleep(time.Minute) {
-		if !slices.ContainsFunc(m.files("state"), func(name string) bool {
-			path := filepath.Join(m.options.StateDir, name)
-			data, _ := os.ReadFile(path) // it may have been removed
-			c, err := state.Parse(path, data)
-			return err == nil && slices.ContainsFunc(c.Abandoned, func(at state.Attachment) bool { return at.Device == device })
-		}) {
+		if !m.isGivenUp(device) {
 			return
 		}
 	}

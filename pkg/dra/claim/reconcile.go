@@ -159,7 +159,7 @@ func reconcile(record *state.Claim, g goal, now world) step {
 			return step{do: doMarkReported}
 		}
 	}
-	if needs[doAgain] != nil && needs[wait] == nil && needs[doAdd] == nil {
+	if needs[doAgain] != nil { // what the claim waits for may be the device that this gives back
 		return pick(doAgain)
 	}
 	if len(needs[wait])+len(needs[doAdd])+len(needs[doAgain])+len(needs[later]) > 0 || !now.mayRetry {

@@ -130,6 +130,8 @@ func TestWhatAClaimNeedsNext(t *testing.T) {
 		{"what is abandoned is deleted", phases{gone}, keep, nil, "DEL again [0]"},
 		{"when the claim needs nothing", phases{gone, added}, detach, nil, "DEL [0]"},
 		{"the claim ends without it", phases{gone, p}, forget, nil, "forget"},
+		{"while its ADD has a back-off", phases{gone, p}, attach, func(w *world) { w.mayRetry = false }, "DEL again [0]"},
+		{"while another DEL has one", phases{gone, deleting}, detach, func(w *world) { w.attachments[0].due = false }, "DEL again [0]"},
 		{"or has another sandbox", phases{gone, p}, attach, func(w *world) { w.abandoned[0].due = false }, "ADD [0]"},
 		{"unless its device is another's", phases{gone}, keep, func(w *world) { w.abandoned[0].taken = true }, ""},
 		{"an administrator has cleared it", phases{gone}, keep, func(w *world) { w.abandoned[0].cleared = true }, "clear [0]"},
