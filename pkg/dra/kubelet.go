@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/dynamic-resource-allocation/api/metadata/v1alpha1"
 	"k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
@@ -97,15 +98,11 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 	})
 	k.publishing.Go(func() { agent.Node.Watch(ctx) })
 	k.publishing.Go(func() {
-		for tick := time.Tick(agent.Sweep); ctx.Err() == nil; {
+		wait.UntilWithContext(ctx, func(context.Context) {
 			if err := k.specs.repair(); err != nil {
 				agent.Log.Error("cannot write CDI specs of metadata again", "error", err)
 			}
-			select {
-			case <-tick:
-			case <-ctx.Done():
-			}
-		}
+		}, agent.Sweep)
 	})
 	return k, nil
 }
@@ -252,16 +249,11 @@ func (k *Kubelet) UpdateRequestMetadata(ctx context.Context, namespace, claim st
 	}
 }
 
-// healthEvery is below the 30 s after which a kubelet takes what it was told for unknown.
-const healthEvery = 10 * time.Second
-
 // WatchHealthStatus implements [kubeletplugin.DRAPlugin] (KEP-4680): the kubelet puts the health of devices
 // into the status of their pods. It reports changes at once, and everything periodically. A report without
 // devices keeps the kubelet from starting over every 5 s, with an error in its log.
 func (k *Kubelet) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
-	every := time.NewTicker(healthEvery)
-	defer every.Stop()
-	for {
+	for every := time.Tick(10 * time.Second); ; { // a kubelet takes health that is 30 s old for unknown
 		list, changed := k.agent.Node.Health(k.options.Node)
 		select {
 		case <-ctx.Done():
@@ -271,7 +263,7 @@ func (k *Kubelet) WatchHealthStatus(ctx context.Context, reports chan<- kubeletp
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-every.C:
+		case <-every:
 		case <-changed:
 		}
 	}
