@@ -3,10 +3,13 @@ package dra_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -23,6 +26,7 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/claim"
+	"devinfo-cni.io/pkg/dra/state"
 )
 
 // The model test plays kubelet, runtime and plugins, all of which fail, to an agent that
@@ -204,10 +208,11 @@ func (m *model) agentNow() *dra.Agent {
 	return m.up
 }
 
-// call calls the agent, as often as the kubelet would, until it succeeds.
+// call calls the agent, as often as the kubelet would, until it succeeds. A pod that was deleted by force may wait
+// for its device until the last pod of the hour has it no more, whose DEL is tried an hour later if it was given up.
 func (m *model) call(what string, f func(context.Context, *dra.Agent) error) {
 	var last error
-	for began := time.Now(); time.Since(began) < 2*time.Hour; time.Sleep(3 * time.Second) {
+	for began := time.Now(); time.Since(began) < 4*time.Hour; time.Sleep(3 * time.Second) {
 		agent := m.agentNow()
 		if agent == nil {
 			continue
@@ -219,7 +224,20 @@ func (m *model) call(what string, f func(context.Context, *dra.Agent) error) {
 			return
 		}
 	}
-	m.t.Errorf("%s waits for ever: %v", what, last)
+	m.t.Errorf("%s waits for ever: %v: on record are%s", what, last, m.onRecord())
+}
+
+// onRecord lists the attachments on record, for a failure.
+func (m *model) onRecord() (list string) {
+	for _, name := range m.files("state") {
+		data, _ := os.ReadFile(filepath.Join(m.options.StateDir, name)) // it may have been removed
+		if c, err := state.Parse(name, data); err == nil {
+			for _, at := range slices.Concat(c.Attachments, c.Abandoned) {
+				list += fmt.Sprintf("\n%s: %s %s %s, tries %d: %s; %s", name, at.Device, at.Phase, at.Sandbox, at.Tries, at.Error, at.DelError)
+			}
+		}
+	}
+	return list
 }
 
 // blind is set if the agent could not read all claims in a call that has it in its context.
