@@ -31,16 +31,19 @@ func feedOnNode(t *testing.T, stdin string, command ...string) string {
 	return out
 }
 
-// tryOnNode is feedOnNode of a command that may fail; the error has what it printed.
+// tryOnNode is feedOnNode of a command that may fail. The error has all that it printed, the result its standard
+// output alone: ip warns of interfaces whose peer has just gone.
 func tryOnNode(stdin string, command ...string) (string, error) {
 	if len(cluster.node) == 0 {
 		return "", errors.New("there is no way to run a command on the node: set E2E_NODE")
 	}
 	cmd := nodeCommand(command...)
 	cmd.Stdin = strings.NewReader(stdin)
-	out, err := cmd.CombinedOutput()
+	var warnings strings.Builder
+	cmd.Stderr = &warnings
+	out, err := cmd.Output()
 	if err != nil {
-		err = fmt.Errorf("on the node: %s: %w\n%s", strings.Join(command, " "), err, out)
+		err = fmt.Errorf("on the node: %s: %w\n%s%s", strings.Join(command, " "), err, out, warnings.String())
 	}
 	return strings.TrimSpace(string(out)), err
 }
