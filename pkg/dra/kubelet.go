@@ -94,7 +94,16 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 			o.Fatal(err)
 			return
 		}
-		k.keepOffering(ctx)
+		for {
+			select {
+			case <-agent.Node.Changed():
+				if err := k.publish(ctx); err != nil && ctx.Err() == nil {
+					agent.Log.Error("the devices of the node are not published", "error", err)
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
 	})
 	k.publishing.Go(func() { agent.Node.Watch(ctx) })
 	k.publishing.Go(func() {
@@ -105,20 +114,6 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 		}, agent.Sweep)
 	})
 	return k, nil
-}
-
-// keepOffering publishes again what has changed, until ctx ends.
-func (k *Kubelet) keepOffering(ctx context.Context) {
-	for {
-		select {
-		case <-k.agent.Node.Changed():
-			if err := k.publish(ctx); err != nil && ctx.Err() == nil {
-				k.agent.Log.Error("the devices of the node are not published", "error", err)
-			}
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // Stop takes the plugin from the kubelet and waits for calls that run. The ResourceSlice
