@@ -23,25 +23,25 @@ const module = "devinfo-cni.io/"
 // A new package goes on the lowest floor that is above all it imports, and on the
 // floor of those that it must not import.
 var floors = [][]string{
-	{"devinfo/pci", "devinfo/atomicfile", "devinfo/shape", "pkg/pod", "pkg/build", "pkg/endpoint", "pkg/ctl/remedy", "pkg/difftest", "pkg/nri/nritest"}, // an address is text and numbers; a pod is its names; a build its version
+	{"devinfo/pci", "devinfo/atomicfile", "devinfo/shape", "pkg/pod", "pkg/build", "pkg/httpstatus", "pkg/ctl/clierr", "pkg/difftest", "pkg/nri/nritest"}, // an address is text and numbers; a pod is its names; a build its version
 	{"devinfo", "pkg/ctl/commandline", "pkg/goldentest"}, // the format: bytes in, values out
 	// What reads and writes, each its own thing: the three doors (sysfs, link, the
 	// store), the configuration, captured hosts, and what runs other plugins.
-	{"devinfo/store", "pkg/sysfs", "pkg/link", "pkg/config", "pkg/hosttxt", "pkg/cdispec", "pkg/cniexec", "pkg/nri", "pkg/cluster", "pkg/others"},
-	{"pkg/private", "pkg/private/privatetest", "pkg/hostdev"}, // root's own files; the devices of a host
+	{"devinfo/store", "pkg/sysfs", "pkg/link", "pkg/config", "pkg/capturefile", "pkg/cdispec", "pkg/cniexec", "pkg/nri", "pkg/cluster", "pkg/podresources"},
+	{"pkg/safefile", "pkg/safefile/safefiletest", "pkg/hostdev"}, // root's own files; the devices of a host
 	// The steps of an ADD, which only the plugin puts together; and test kits.
 	{
 		"pkg/journal", "pkg/install", "pkg/attachment", "pkg/discovery", "pkg/result",
 		"pkg/dra/metadata", "pkg/dra/state", "pkg/dra/status",
-		"pkg/link/linkhost", "pkg/link/linktest", "pkg/link/opinion", "pkg/hosttxt/hosttxttest",
+		"pkg/link/linkhost", "pkg/link/linktest", "pkg/link/crosscheck", "pkg/capturefile/capturetest",
 	},
 	// What may be had of the device that was discovered; what an ADD left, against what is
 	// there; the devices of a node, running or captured.
-	{"pkg/grant", "pkg/check", "pkg/check/checktest", "pkg/dra/devices/inventory", "pkg/dra/devices/custody", "pkg/dra/cniconfig"},
-	{"pkg/dra/devices/binding", "pkg/dra/devices/custody/custodytest"}, // a device of the node, and the configuration that it goes into
+	{"pkg/grant", "pkg/check", "pkg/check/checktest", "pkg/dra/devices/inventory", "pkg/dra/devices/restore", "pkg/dra/cniconfig"},
+	{"pkg/dra/devices/binding", "pkg/dra/devices/restore/restoretest"}, // a device of the node, and the configuration that it goes into
 	{"pkg/dra/devices"}, // it knows no sandbox
 	{"pkg/dra/claim"},   // the engine, which knows no device but through it
-	{"plugins/devinfo", "pkg/dra", "pkg/inject", "pkg/ctl/validate", "pkg/ctl/capture", "pkg/ctl/node", "pkg/link/opinion/opiniontest"},
+	{"plugins/devinfo", "pkg/dra", "pkg/inject", "pkg/ctl/validate", "pkg/ctl/capture", "pkg/ctl/node", "pkg/link/crosscheck/crosschecktest"},
 	{"pkg/agent", "pkg/ctl/doctor", "pkg/ctl/topology"}, // a node agent; what people are shown of a node
 	{"cmd/devinfo", "cmd/devinfoctl", "cmd/cni-dra-driver", "cmd/cni-dra-gate", "cmd/devinfo-agent", "cmd/kubectl-devinfo"},
 }

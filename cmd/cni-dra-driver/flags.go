@@ -14,7 +14,7 @@ import (
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/dra/claim"
-	"devinfo-cni.io/pkg/endpoint"
+	"devinfo-cni.io/pkg/httpstatus"
 )
 
 // options are the command line.
@@ -98,7 +98,7 @@ func (o *options) check() error {
 	wrong.Value(none && o.evictLost, "evict-lost", true, idle)
 	wrong.Value(none && o.carrierGrace != carrierGrace, "carrier-grace", o.carrierGrace, idle)
 	wrong.Value(o.logFormat != "text" && o.logFormat != "json", "log-format", o.logFormat, "must be text or json")
-	wrong.Value(o.httpEndpoint != "" && !endpoint.Valid(o.httpEndpoint), "http-endpoint", o.httpEndpoint, "must be host:port, such as 127.0.0.1:9809 or :9809")
+	wrong.Value(o.httpEndpoint != "" && !httpstatus.Valid(o.httpEndpoint), "http-endpoint", o.httpEndpoint, "must be host:port, such as 127.0.0.1:9809 or :9809")
 	wrong.Path("kubelet-plugins-dir", o.pluginsDir)
 	wrong.Path("kubelet-registrar-dir", o.registrarDir)
 	wrong.Path("node-config", o.nodeConfig)

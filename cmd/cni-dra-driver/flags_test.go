@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 
-	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/difftest"
 )
 
@@ -88,8 +88,8 @@ func TestAnInvalidCommandLineNamesTheHelp(t *testing.T) {
 	} {
 		cmd := command()
 		cmd.SetArgs(strings.Fields(line))
-		err, refused := cmd.Execute(), new(remedy.Error)
-		if !errors.As(err, &refused) || refused.Code != remedy.Usage || err.Error()+"; "+refused.Remedy != want {
+		err, refused := cmd.Execute(), new(clierr.Error)
+		if !errors.As(err, &refused) || refused.Code != clierr.Usage || err.Error()+"; "+refused.Remedy != want {
 			t.Errorf("%s: got %v; %s", line, err, refused.Remedy)
 		}
 	}

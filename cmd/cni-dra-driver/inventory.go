@@ -13,10 +13,10 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
-	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
@@ -112,7 +112,7 @@ func rulesIn(flag, file string) (rules inventory.Rules, digest string, err error
 
 // captured reads the host that the flag --host names.
 func captured(name string) (host inventory.Host, err error) {
-	file, err := hosttxt.Load(name)
+	file, err := capturefile.Load(name)
 	if err == nil {
 		host, err = inventory.Captured(file)
 	}

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/commandline"
-	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/dra/state"
 )
 
@@ -41,7 +41,7 @@ func command() *cobra.Command {
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
-				return remedy.Misuse("see cni-dra-driver --help", "%w", err)
+				return clierr.Misuse("see cni-dra-driver --help", "%w", err)
 			}
 			o.podResourcesGiven = cmd.Flags().Changed("pod-resources-socket")
 			if self, err := os.Executable(); err == nil && o.gate == "" {

@@ -19,7 +19,7 @@ import (
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/others"
+	"devinfo-cni.io/pkg/podresources"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -36,7 +36,7 @@ func (o *options) inventory(sys *sysfs.FS) (*devices.Inventory, error) {
 	if _, err := os.Stat(socket); err != nil && o.podResourcesGiven {
 		return nil, fmt.Errorf("--pod-resources-socket: %w: give the path of the kubelet's socket, as the host sees it, or leave the flag out", err)
 	}
-	var memory others.Memory
+	var memory podresources.Memory
 	return &devices.Inventory{
 		Rules: rules, File: o.devices, Digest: digest, Lineage: sys.Lineage, Events: link.Events, Times: inventory.DefaultTimes(),
 		EvictLost: o.evictLost, CarrierGrace: o.carrierGrace,
@@ -72,8 +72,8 @@ func (o *options) sysfs(node config.Node) (*sysfs.FS, error) {
 
 // givenAway asks the kubelet for the devices that device plugins have given to pods. Without an
 // answer a device is not taken for free: the last answer comes beside the error.
-func givenAway(ctx context.Context, socket string, memory *others.Memory) (map[string]string, error) {
-	answer, err := others.Ask(ctx, socket)
+func givenAway(ctx context.Context, socket string, memory *podresources.Memory) (map[string]string, error) {
+	answer, err := podresources.Ask(ctx, socket)
 	if err != nil {
 		return memory.Last(), fmt.Errorf("see that the kubelet runs, and that the path is its socket's: %w", err)
 	}

@@ -15,32 +15,32 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linktest"
-	"devinfo-cni.io/pkg/others"
 	"devinfo-cni.io/pkg/pod"
+	"devinfo-cni.io/pkg/podresources"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
 // kubelet tells what device plugins have given away.
 type kubelet struct {
-	podresources.UnimplementedPodResourcesListerServer
+	podresourcesapi.UnimplementedPodResourcesListerServer
 }
 
-func (kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
-	devices := []*podresources.ContainerDevices{{ResourceName: "example.com/vf", DeviceIds: []string{"0000:03:00.4"}}}
-	return &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{{
-		Namespace: "ns", Name: "pod", Containers: []*podresources.ContainerResources{{Devices: devices}},
+func (kubelet) List(context.Context, *podresourcesapi.ListPodResourcesRequest) (*podresourcesapi.ListPodResourcesResponse, error) {
+	devices := []*podresourcesapi.ContainerDevices{{ResourceName: "example.com/vf", DeviceIds: []string{"0000:03:00.4"}}}
+	return &podresourcesapi.ListPodResourcesResponse{PodResources: []*podresourcesapi.PodResources{{
+		Namespace: "ns", Name: "pod", Containers: []*podresourcesapi.ContainerResources{{Devices: devices}},
 	}}}, nil
 }
 
@@ -73,12 +73,12 @@ func TestWhatOthersHaveComesFromTheKubeletAndSRIOVCNI(t *testing.T) {
 }
 
 // served starts a kubelet that answers at a socket.
-func served(t *testing.T, socket string, kubelet podresources.PodResourcesListerServer) *grpc.Server {
+func served(t *testing.T, socket string, kubelet podresourcesapi.PodResourcesListerServer) *grpc.Server {
 	t.Helper()
 	listener, err := net.Listen("unix", socket)
 	must(t, err)
 	server := grpc.NewServer()
-	podresources.RegisterPodResourcesListerServer(server, kubelet)
+	podresourcesapi.RegisterPodResourcesListerServer(server, kubelet)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
 	return server
@@ -90,7 +90,7 @@ type busyKubelet struct {
 	calls int
 }
 
-func (k *busyKubelet) List(ctx context.Context, r *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+func (k *busyKubelet) List(ctx context.Context, r *podresourcesapi.ListPodResourcesRequest) (*podresourcesapi.ListPodResourcesResponse, error) {
 	if k.calls++; k.calls%3 != 0 {
 		return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
 	}
@@ -100,7 +100,7 @@ func (k *busyKubelet) List(ctx context.Context, r *podresources.ListPodResources
 func TestAKubeletThatLimitsTheRateIsAskedAgain(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "kubelet.sock")
 	served(t, socket, &busyKubelet{})
-	if given, err := givenAway(t.Context(), socket, new(others.Memory)); err != nil || len(given) != 1 {
+	if given, err := givenAway(t.Context(), socket, new(podresources.Memory)); err != nil || len(given) != 1 {
 		t.Errorf("%q, %v", given, err)
 	}
 }
@@ -110,7 +110,7 @@ func TestACapturedHostStandsInForTheNode(t *testing.T) {
 	o := alone(t)
 	dir := filepath.Dir(o.kubeconfig)
 	o.devices, o.host = filepath.Join(dir, "devices.yaml"), filepath.Join(dir, "host.txtar")
-	must(t, os.WriteFile(o.host, hosttxttest.Text(t, "igb-sriov"), 0o600), os.WriteFile(o.devices, []byte("devices: []"), 0o600))
+	must(t, os.WriteFile(o.host, capturetest.Text(t, "igb-sriov"), 0o600), os.WriteFile(o.devices, []byte("devices: []"), 0o600))
 	sys, err := o.sysfs(config.Node{Sysfs: "/sys"})
 	must(t, err)
 	vf, err := pci.Parse("0000:01:10.6")

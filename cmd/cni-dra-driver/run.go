@@ -24,12 +24,12 @@ import (
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices"
-	"devinfo-cni.io/pkg/dra/devices/custody"
+	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/dra/status"
-	"devinfo-cni.io/pkg/endpoint"
+	"devinfo-cni.io/pkg/httpstatus"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/private"
+	"devinfo-cni.io/pkg/safefile"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -70,9 +70,9 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 			}
 			return fmt.Errorf("not connected to %s: does the container runtime run, with NRI enabled?", o.nriSocket)
 		}
-		defer endpoint.Serve(ctx, "--http-endpoint", o.httpEndpoint, registry, endpoint.Health(
-			endpoint.Check{Name: "kubelet", Ask: kubelet.Registered}, endpoint.Check{Name: "nri", Ask: connected},
-			endpoint.Check{Name: "state", Ask: agent.Ready}, endpoint.Check{Name: "others", Ask: agent.Node.OthersKnown, Optional: true},
+		defer httpstatus.Serve(ctx, "--http-endpoint", o.httpEndpoint, registry, httpstatus.Health(
+			httpstatus.Check{Name: "kubelet", Ask: kubelet.Registered}, httpstatus.Check{Name: "nri", Ask: connected},
+			httpstatus.Check{Name: "state", Ask: agent.Ready}, httpstatus.Check{Name: "others", Ask: agent.Node.OthersKnown, Optional: true},
 		), log)()
 	}
 	var runtime sync.WaitGroup
@@ -147,7 +147,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 			},
 			Retries:  claim.Retries{DelTries: o.delTries, DelPatience: o.delPatience},
 			HostRoot: o.hostRoot, Gate: filepath.Join(bin, gateName), BootID: bootID,
-			Netns: link.CheckNetns, Unexposed: private.UnexposedBelow,
+			Netns: link.CheckNetns, Unexposed: safefile.UnexposedBelow,
 			Status:  func(ctx context.Context, r status.Report) error { return status.Apply(ctx, client, r) },
 			Read:    dra.ReadClaim(client),
 			Notify:  dra.PostNotices(client, driver, o.nodeName, log),
@@ -161,13 +161,13 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 
 // own is what of this node is changed and held. Beside --host that is nothing: the addresses of a captured
 // host's devices may be those of others here.
-func (o *options) own(node config.Node, sys *sysfs.FS, bootID string) (*custody.Devices, *journal.Journal) {
+func (o *options) own(node config.Node, sys *sysfs.FS, bootID string) (*restore.Devices, *journal.Journal) {
 	if o.host != "" {
 		return nil, nil
 	}
 	j := journal.Open(filepath.Join("/", o.hostRoot, node.StateDir), bootID)
 	j.SRIOVLocks = filepath.Join("/", o.hostRoot, journal.SRIOVLocks)
-	return custody.New(sys, sysfs.Writer(node.Sysfs), link.NewKernel(sys.Files())), j
+	return restore.New(sys, sysfs.Writer(node.Sysfs), link.NewKernel(sys.Files())), j
 }
 
 // netnsDir is where the runtimes mount the network namespaces of pods.

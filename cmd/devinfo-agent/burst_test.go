@@ -11,9 +11,9 @@ import (
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
 
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/check/checktest"
 	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/pkg/nri/nritest"
@@ -60,7 +60,7 @@ func burst(b *testing.B, sandboxTakes time.Duration) {
 // hardware gives the node a captured host's devices.
 func (n *node) hardware() {
 	n.t.Helper()
-	n.must(hosttxttest.Load(n.t, "mlx5-legacy").Unpack(n.at("sys")))
+	n.must(capturetest.Load(n.t, "mlx5-legacy").Unpack(n.at("sys")))
 	n.must(os.MkdirAll(n.at("host/dev/infiniband"), 0o755))
 	for _, name := range []string{"uverbs3", "uverbs4", "rdma_cm"} {
 		n.must(os.Symlink("/dev/null", n.at("host/dev/infiniband/"+name)))

@@ -13,7 +13,7 @@ import (
 	"devinfo-cni.io/pkg/agent"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/commandline"
-	"devinfo-cni.io/pkg/endpoint"
+	"devinfo-cni.io/pkg/httpstatus"
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/install"
 )
@@ -85,7 +85,7 @@ func (o *options) check() error {
 	wrong.Value(!index.MatchString(o.Injection.Index), "nri-plugin-index", o.Injection.Index, "must be two digits, such as 60")
 	wrong.Value(o.Injection.WhenMissing != inject.Pass && o.Injection.WhenMissing != inject.Refuse, "when-missing", o.Injection.WhenMissing, "must be pass or refuse")
 	wrong.Value(o.logFormat != "text" && o.logFormat != "json", "log-format", o.logFormat, "must be text or json")
-	wrong.Value(o.metricsAddress != "" && !endpoint.Valid(o.metricsAddress), "metrics-address", o.metricsAddress, "must be host:port, such as 127.0.0.1:9810 or :9810")
+	wrong.Value(o.metricsAddress != "" && !httpstatus.Valid(o.metricsAddress), "metrics-address", o.metricsAddress, "must be host:port, such as 127.0.0.1:9810 or :9810")
 	for flag, patterns := range map[string][]string{"inject-namespaces": o.Injection.Only, "inject-exclude-namespaces": o.Injection.Except} {
 		for _, pattern := range patterns {
 			_, err := path.Match(pattern, "")

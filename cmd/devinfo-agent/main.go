@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/commandline"
-	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 func main() { os.Exit(commandline.Agent(command(), os.Stderr, os.Geteuid())) }
@@ -32,7 +32,7 @@ func command() *cobra.Command {
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
-				return remedy.Misuse("see devinfo-agent --help", "%w", err)
+				return clierr.Misuse("see devinfo-agent --help", "%w", err)
 			}
 			return run(cmd.Context(), &o, commandline.Logger(o.logFormat, o.verbosity))
 		},

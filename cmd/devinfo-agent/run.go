@@ -15,7 +15,7 @@ import (
 
 	"devinfo-cni.io/pkg/agent"
 	"devinfo-cni.io/pkg/build"
-	"devinfo-cni.io/pkg/endpoint"
+	"devinfo-cni.io/pkg/httpstatus"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -43,14 +43,14 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.Register(registry, build.Read())
 	var alone atomic.Bool
-	checks := append([]endpoint.Check{{Name: "lock", Ask: func() error {
+	checks := append([]httpstatus.Check{{Name: "lock", Ask: func() error {
 		if !alone.Load() {
 			return agent.ErrNotAlone
 		}
 		return nil
 	}}}, a.Checks()...)
 	if o.metricsAddress != "" {
-		stop := endpoint.Serve(ctx, "--metrics-address", o.metricsAddress, registry, endpoint.Health(checks...), log)
+		stop := httpstatus.Serve(ctx, "--metrics-address", o.metricsAddress, registry, httpstatus.Health(checks...), log)
 		defer stop()
 	}
 	release, err := agent.Alone(ctx, o.runDir, log)
@@ -105,8 +105,8 @@ func uninstall(ctx context.Context, a *agent.Agent, o *options, log *slog.Logger
 		return fmt.Errorf("--uninstall: %w", err)
 	}
 	if o.stay {
-		done := endpoint.Check{Name: "uninstalled", Ask: func() error { return nil }}
-		stop := endpoint.Serve(ctx, "--metrics-address", o.metricsAddress, prometheus.NewRegistry(), endpoint.Health(done), log)
+		done := httpstatus.Check{Name: "uninstalled", Ask: func() error { return nil }}
+		stop := httpstatus.Serve(ctx, "--metrics-address", o.metricsAddress, prometheus.NewRegistry(), httpstatus.Health(done), log)
 		defer stop()
 		<-ctx.Done()
 	}

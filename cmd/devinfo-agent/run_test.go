@@ -16,10 +16,10 @@ import (
 	"testing"
 	"time"
 
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/commandline"
-	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/private/privatetest"
+	"devinfo-cni.io/pkg/safefile/safefiletest"
 	"devinfo-cni.io/test/undertest"
 )
 
@@ -114,7 +114,7 @@ func free(t testing.TB) string {
 func TestARealAgentIsFollowedByTheNextAndUninstalled(t *testing.T) {
 	n := newNode(t)
 	n.must(os.Mkdir(n.at("run"), 0o755))
-	privatetest.Lock(t, n.at("run"))
+	safefiletest.Lock(t, n.at("run"))
 	first, second := free(t), free(t)
 	one := n.start("--metrics-address=" + first)
 	n.health(first, "200 ", "[+] lock", "[+] plugin", "[+] settings", "[+] sweep", "[+] attachments")
@@ -174,7 +174,7 @@ func TestExitCodesTellTheCommandLineFromTheRest(t *testing.T) {
 		"--host-root=/dev/null": "--host-root: /dev/null is no directory (mode Dcrw-rw-rw-): name",
 		"--device-root=/none":   "--device-root: stat /none/dev: no such file or directory: name the directory below which the host's /dev is mounted",
 	} {
-		cmd, code := n.command(flag), map[bool]int{true: remedy.Usage, false: commandline.Failed}[says == see]
+		cmd, code := n.command(flag), map[bool]int{true: clierr.Usage, false: commandline.Failed}[says == see]
 		var text bytes.Buffer
 		cmd.Stderr = &text
 		if _ = cmd.Run(); cmd.ProcessState.ExitCode() != code || !strings.Contains(text.String(), says) {

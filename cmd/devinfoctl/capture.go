@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/ctl/capture"
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/doctor"
-	"devinfo-cni.io/pkg/ctl/remedy"
-	"devinfo-cni.io/pkg/hosttxt"
 )
 
 const captureHelp = `Writes this host to one text file that devinfoctl --host and the tests read: its
@@ -50,7 +50,7 @@ func captureCommand(t *tool) *cobra.Command {
   devinfoctl capture -o - | less`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output == "" {
-				return remedy.Misuse("name the file, or - for standard output", "capture: -o is missing")
+				return clierr.Misuse("name the file, or - for standard output", "capture: -o is missing")
 			}
 			return t.capture(cmd.Context(), source, places, output)
 		},
@@ -121,13 +121,13 @@ func (t *tool) save(name string, text []byte) error {
 		return err
 	}
 	if stat, err := os.Stat(name); err == nil && (!stat.Mode().IsRegular() || stat.Size() > 0) {
-		if _, err := hosttxt.Load(name); err != nil {
-			return remedy.Misuse("name another file", "capture: %s exists and is not a captured host", name)
+		if _, err := capturefile.Load(name); err != nil {
+			return clierr.Misuse("name another file", "capture: %s exists and is not a captured host", name)
 		}
 	}
 	temp, err := os.CreateTemp(filepath.Dir(name), ".devinfoctl-*")
 	if err != nil {
-		return remedy.For(fmt.Errorf("capture: %w", err), "name a file in a directory that exists and that you may write to")
+		return clierr.For(fmt.Errorf("capture: %w", err), "name a file in a directory that exists and that you may write to")
 	}
 	defer os.Remove(temp.Name()) // it is gone when all went well
 	_, err = temp.Write(text)

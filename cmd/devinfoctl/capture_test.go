@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/capturefile"
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/journal"
 )
 
@@ -20,7 +20,7 @@ func TestCaptureOfACaptureShowsTheSame(t *testing.T) {
 		if o := ctl(args...); o != (outcome{}) {
 			t.Fatalf("%q: %+v", args, o)
 		}
-		_, err := hosttxt.Load(again)
+		_, err := capturefile.Load(again)
 		must(t, err)
 		stat, err := os.Stat(again)
 		if err != nil || stat.Mode().Perm() != 0o600 {
@@ -34,7 +34,7 @@ func TestCaptureOfACaptureShowsTheSame(t *testing.T) {
 			before := ctl(append([]string{"--host", nodeHost}, strings.Fields(command)...)...)
 			after := ctl(append([]string{"--host", again}, strings.Fields(command)...)...)
 			before.stdout, after.stdout = podKey.ReplaceAllString(before.stdout, ""), podKey.ReplaceAllString(after.stdout, "")
-			if before != after || before.exit > remedy.Found {
+			if before != after || before.exit > clierr.Found {
 				t.Errorf("%q: %s shows\n%+v\nand of the capture\n%+v", scrub, command, before, after)
 			}
 		}
@@ -75,7 +75,7 @@ func TestCaptureOverwritesOnlyCaptures(t *testing.T) {
 	difftest.Write(t, plugin, "#!/bin/sh\n", 0o755)
 	difftest.Write(t, empty, "", 0o600)
 	difftest.Write(t, captured, difftest.Read(t, hosts+"i40e.txtar"), 0o600)
-	for to, code := range map[string]int{plugin: remedy.Usage, dir: remedy.Usage, empty: 0, captured: 0, filepath.Join(dir, "new"): 0} {
+	for to, code := range map[string]int{plugin: clierr.Usage, dir: clierr.Usage, empty: 0, captured: 0, filepath.Join(dir, "new"): 0} {
 		if o := ctl("--host", nodeHost, "capture", "-o", to); o.exit != code {
 			t.Errorf("%s: %+v", to, o)
 		} else if code == 0 && !strings.Contains(difftest.Read(t, to), "sriov-net") {

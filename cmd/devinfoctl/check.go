@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/check"
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/node"
-	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/dra/state"
 )
 
@@ -83,8 +83,8 @@ func checkCommand(t *tool) *cobra.Command {
 
 // worst is what is wrong, rather than what could not be read, which is a warning then.
 func (t *tool) worst(attachments, offer error) error {
-	e := new(remedy.Error)
-	if wrong := errors.As(offer, &e) && e.Code == remedy.Found; offer != nil && !wrong && errors.Is(attachments, remedy.ErrFound) {
+	e := new(clierr.Error)
+	if wrong := errors.As(offer, &e) && e.Code == clierr.Found; offer != nil && !wrong && errors.Is(attachments, clierr.ErrFound) {
 		t.warn("%v", offer)
 		return attachments
 	}
@@ -96,7 +96,7 @@ func checkOffer(o *state.Offer) error {
 	if o == nil || o.Problem == "" {
 		return nil
 	}
-	return &remedy.Error{Err: errors.New("cni-dra-driver: " + o.Problem), Remedy: "correct the rules: cni-dra-driver does not start with these", Code: remedy.Found}
+	return &clierr.Error{Err: errors.New("cni-dra-driver: " + o.Problem), Remedy: "correct the rules: cni-dra-driver does not start with these", Code: clierr.Found}
 }
 
 func (t *tool) check(h *host, list []node.Attachment) error {
@@ -121,7 +121,7 @@ func (t *tool) check(h *host, list []node.Attachment) error {
 	case err != nil:
 		return err
 	case slices.ContainsFunc(list, func(a node.Attachment) bool { return a.Verdict.Problem != "" && !unknown(a) }):
-		return remedy.ErrFound
+		return clierr.ErrFound
 	case slices.ContainsFunc(list, unknown):
 		return h.asRoot(errors.New("check: not everything could be looked at"), "run as root, and not in a container")
 	}

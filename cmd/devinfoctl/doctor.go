@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/doctor"
-	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/journal"
 )
 
@@ -95,7 +95,7 @@ func (t *tool) diagnose(f *doctor.Evidence) error {
 		}
 	})
 	if err == nil && slices.ContainsFunc(answers, func(a doctor.Answer) bool { return a.Level == doctor.Error }) {
-		return remedy.ErrFound
+		return clierr.ErrFound
 	}
 	return err
 }
@@ -118,7 +118,7 @@ func (t *tool) live(ctx context.Context, h *host, places doctor.Places) (*doctor
 	}
 	l := new(doctor.Live)
 	if err := json.Unmarshal(data, l); err != nil {
-		return nil, remedy.For(fmt.Errorf("--host: %s: node/live.json: %w", h.captured, err), "capture the host again: devinfoctl capture -o FILE.txtar")
+		return nil, clierr.For(fmt.Errorf("--host: %s: node/live.json: %w", h.captured, err), "capture the host again: devinfoctl capture -o FILE.txtar")
 	}
 	return l, nil
 }

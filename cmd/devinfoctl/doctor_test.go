@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/tools/txtar"
 
-	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/journal"
@@ -48,7 +48,7 @@ func TestInAPodNoProgramIsRunThatOthersThanRootCanPlant(t *testing.T) {
 		var stdout, stderr bytes.Buffer
 		in := &tool{stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr, inPod: true}
 		code := in.run(append(args, path))
-		if (code == remedy.Usage) != refused || strings.Contains(stderr.String(), "others than root can replace what is below it\n") != refused || n.calls() != "" {
+		if (code == clierr.Usage) != refused || strings.Contains(stderr.String(), "others than root can replace what is below it\n") != refused || n.calls() != "" {
 			t.Errorf("%s: exit code %d, called: %q: %s", path, code, n.calls(), stderr.String())
 		}
 	}
@@ -107,7 +107,7 @@ func TestDoctorOfANodeThatIsMountedElsewhere(t *testing.T) {
 			"ok       directories  ", "ok       holders      4 VFs, none held twice",
 			"warning  offer        "+rules+" has changed since cni-dra-driver was started, which still goes by the old rules. Remedy: kubectl -n NAMESPACE rollout restart")
 	})
-	if o := ctl("--host-root", "/nowhere", "doctor"); o.exit != remedy.Blind || !strings.Contains(o.stderr, "--host-root: /nowhere: ") {
+	if o := ctl("--host-root", "/nowhere", "doctor"); o.exit != clierr.Blind || !strings.Contains(o.stderr, "--host-root: /nowhere: ") {
 		t.Errorf("%+v", o)
 	}
 }
@@ -117,7 +117,7 @@ func TestDoctorLooksOnWithoutNodeSettings(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "node.json")
 	must(t, os.WriteFile(file, []byte(`{"logLevel": "loud"}`), 0o644))
 	o := ctl("--node-config", file, "doctor")
-	if o.exit != remedy.Found || !strings.Contains(o.stdout, "error    settings     node settings "+file+`: logLevel: "loud"`) {
+	if o.exit != clierr.Found || !strings.Contains(o.stdout, "error    settings     node settings "+file+`: logLevel: "loud"`) {
 		t.Errorf("%+v", o)
 	}
 }

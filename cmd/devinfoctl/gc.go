@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/node"
-	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/journal"
 	cniplugin "devinfo-cni.io/plugins/devinfo"
 )
@@ -54,14 +54,14 @@ func gcCommand(t *tool) *cobra.Command {
   devinfoctl gc --claim 0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01 --yes`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dryRun == yes {
-				return remedy.Misuse("give --dry-run to see what would be removed, or --yes to remove it", "gc: one of --dry-run and --yes is needed")
+				return clierr.Misuse("give --dry-run to see what would be removed, or --yes to remove it", "gc: one of --dry-run and --yes is needed")
 			}
 			h, err := t.host()
 			if err != nil {
 				return err
 			}
 			if yes && h.captured != "" {
-				return remedy.Misuse("leave --host out, and run it on the node itself", "gc --yes: %s is a captured host, and cannot be changed", h.captured)
+				return clierr.Misuse("leave --host out, and run it on the node itself", "gc --yes: %s is a captured host, and cannot be changed", h.captured)
 			}
 			if claim != "" {
 				return t.endLeases(h, claim, yes)
@@ -105,9 +105,9 @@ func (t *tool) gc(ctx context.Context, h *host, remove bool) error {
 func collected(failed, remove bool, found int) error {
 	switch {
 	case failed:
-		return remedy.For(errors.New("gc: not everything could be removed"), "fix the errors above, and run it again")
+		return clierr.For(errors.New("gc: not everything could be removed"), "fix the errors above, and run it again")
 	case !remove && found > 0:
-		return remedy.ErrFound
+		return clierr.ErrFound
 	}
 	return nil
 }

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/check/checktest"
-	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/goldentest"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/journal"
 )
 
@@ -51,7 +51,7 @@ func BenchmarkCrowded(b *testing.B) {
 	}
 	b.Cleanup(func() { os.RemoveAll(dir) })
 	n := newNodeIn(b, dir, filepath.Join(dir, "sys"))
-	n.must(hosttxttest.ManyVFs(1000).Unpack(n.Sysfs))
+	n.must(capturetest.ManyVFs(1000).Unpack(n.Sysfs))
 	boot, err := journal.BootID()
 	n.must(err)
 	checktest.Crowd(b, n.Node, boot, aliveNetns, 1000, 10000)
@@ -61,7 +61,7 @@ func BenchmarkCrowded(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				if o := ctl(append([]string{"--node-config", n.file}, strings.Fields(args)...)...); o.exit == remedy.Blind {
+				if o := ctl(append([]string{"--node-config", n.file}, strings.Fields(args)...)...); o.exit == clierr.Blind {
 					b.Fatal(o.stderr)
 				}
 			}

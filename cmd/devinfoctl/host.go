@@ -10,28 +10,28 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/capture"
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/node"
-	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/hostdev"
-	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/link/crosscheck"
 	"devinfo-cni.io/pkg/link/linkhost"
-	"devinfo-cni.io/pkg/link/opinion"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
 // host is the host that is looked at: this machine, or a captured one.
 type host struct {
 	*node.Node
-	captured string        // the file; "" = this machine
-	build    build.Info    // of the program that looks, or that captured
-	now      time.Time     // when it was opened or captured
-	file     *hosttxt.Host // nil = this machine
+	captured string            // the file; "" = this machine
+	build    build.Info        // of the program that looks, or that captured
+	now      time.Time         // when it was opened or captured
+	file     *capturefile.Host // nil = this machine
 	devices  func() (hostdev.Host, error)
 }
 
@@ -66,11 +66,11 @@ func (t *tool) machine() (*host, error) {
 		return nil, err
 	}
 	if _, err := os.Stat(t.claimDir); err != nil && t.claimDir != "" {
-		return nil, remedy.For(fmt.Errorf("--dra-state-dir: %w", err), "name a directory that exists, or leave the flag out")
+		return nil, clierr.For(fmt.Errorf("--dra-state-dir: %w", err), "name a directory that exists, or leave the flag out")
 	}
 	sys, err := sysfs.Open(settings.Sysfs)
 	if err != nil {
-		return nil, remedy.For(err, "mount it there, or set sysfs in the node settings")
+		return nil, clierr.For(err, "mount it there, or set sysfs in the node settings")
 	}
 	bootID, err := journal.BootID()
 	if err != nil {
@@ -88,7 +88,7 @@ func (t *tool) machine() (*host, error) {
 		NetnsGone: link.NetnsGone,
 	})}
 	if filepath.Clean(settings.Sysfs) == "/sys" {
-		h.Sriovnet = opinion.Sriovnet
+		h.Sriovnet = crosscheck.Sriovnet
 	}
 	return h, nil
 }
@@ -106,21 +106,21 @@ func (h *host) asRoot(err error, here string) error {
 	if h.captured != "" {
 		here = "capture the host as root"
 	}
-	return remedy.For(err, here)
+	return clierr.For(err, here)
 }
 
 // capturedHost is the host in the file that --host names. Its files are unpacked
 // into a directory that only we may read, until close.
 func (t *tool) capturedHost() (*host, error) {
 	const again = "make one with: devinfoctl capture -o FILE.txtar"
-	file, err := hosttxt.Load(t.hostFile)
+	file, err := capturefile.Load(t.hostFile)
 	if err != nil {
-		return nil, remedy.For(fmt.Errorf("--host: %w", err), again)
+		return nil, clierr.For(fmt.Errorf("--host: %w", err), again)
 	}
 	links, err := linkhost.New(file)
 	was, stateErr := capture.Captured{Host: file}.State()
 	if err = cmp.Or(err, stateErr); err != nil {
-		return nil, remedy.For(fmt.Errorf("--host: %s: %w", t.hostFile, err), again)
+		return nil, clierr.For(fmt.Errorf("--host: %s: %w", t.hostFile, err), again)
 	}
 	if t.nodeFile != "" {
 		if was.Settings, err = t.settings(); err != nil {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/node"
-	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/link"
 )
 
@@ -43,7 +43,7 @@ func inspectCommand(t *tool) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			s.Name = args[0]
 			if s.Netns != "" && s.As != "" && s.As != node.AsInterface {
-				return remedy.Misuse("leave one of the two out", "--netns is for interfaces, but --as says %s", s.As)
+				return clierr.Misuse("leave one of the two out", "--netns is for interfaces, but --as says %s", s.As)
 			}
 			if s.Netns != "" && !strings.Contains(s.Netns, "/") { // as ip -n
 				s.Netns = "/run/netns/" + s.Netns
@@ -68,7 +68,7 @@ func (t *tool) inspect(s node.Subject) error {
 	case errors.Is(err, fs.ErrPermission):
 		return h.asRoot(err, "run as root")
 	case errors.Is(err, link.ErrNoNetns):
-		return remedy.For(err, "devinfoctl list -o json has the network namespace of each attachment")
+		return clierr.For(err, "devinfoctl list -o json has the network namespace of each attachment")
 	case err != nil:
 		return err
 	}
@@ -76,7 +76,7 @@ func (t *tool) inspect(s node.Subject) error {
 		return err
 	}
 	if in.Problem != "" {
-		return remedy.ErrFound
+		return clierr.ErrFound
 	}
 	return nil
 }

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/capturefile/capturetest"
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 )
 
 func TestInspectOfCapturedHosts(t *testing.T) {
@@ -56,7 +56,7 @@ func TestNameOfSeveralDevicesIsRefusedUntilSettled(t *testing.T) {
 	text := regexp.MustCompile(`\b(vdpa0|eth0)\b`).ReplaceAllString(difftest.Read(t, hosts+"vdpa-sim.txtar"), "same0")
 	difftest.Write(t, host, text, 0o644)
 	equal(t, "inspect", ctl("--host", host, "inspect", "same0").seen(), fmt.Sprintf(
-		"! devinfoctl: same0 is the name of several devices\n!   say which: --as vdpa, or --as interface\nexit %d\n", remedy.Usage))
+		"! devinfoctl: same0 is the name of several devices\n!   say which: --as vdpa, or --as interface\nexit %d\n", clierr.Usage))
 	for as, fact := range map[string]string{
 		"vdpa":      "vdpa.parent-device  same0              /sys/bus/vdpa/devices/same0",
 		"interface": "pci.pci-address  0000:02:00.0  interface same0 (netlink)",
@@ -68,7 +68,7 @@ func TestNameOfSeveralDevicesIsRefusedUntilSettled(t *testing.T) {
 }
 
 func TestTopologyOfCapturedHosts(t *testing.T) {
-	for _, name := range hosttxttest.Names(t) {
+	for _, name := range capturetest.Names(t) {
 		t.Run(name, func(t *testing.T) {
 			golden(t, "topology-"+name, "--host", hosts+name+".txtar", "topology")
 		})

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -39,10 +39,10 @@ func installCommand(t *tool) *cobra.Command {
   devinfoctl install --cni-bin-dir /host/opt/cni/bin --from /plugins/devinfo`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if p.Dir == "" {
-				return remedy.Misuse("on most nodes it is /opt/cni/bin; the container runtime's configuration names it", "install: --cni-bin-dir is missing")
+				return clierr.Misuse("on most nodes it is /opt/cni/bin; the container runtime's configuration names it", "install: --cni-bin-dir is missing")
 			}
 			if t.hostFile != "" {
-				return remedy.Misuse("leave --host out", "install: a captured host cannot be changed")
+				return clierr.Misuse("leave --host out", "install: a captured host cannot be changed")
 			}
 			return t.install(cmd.Context(), &p)
 		},
@@ -58,7 +58,7 @@ func (t *tool) install(ctx context.Context, p *install.Plugin) error {
 	if p.From == "" {
 		self, err := os.Executable()
 		if err != nil {
-			return remedy.For(fmt.Errorf("install: %w", err), "name the plugin's file by --from")
+			return clierr.For(fmt.Errorf("install: %w", err), "name the plugin's file by --from")
 		}
 		p.From = filepath.Join(filepath.Dir(self), install.Name)
 	}
@@ -100,11 +100,11 @@ func installError(err error, dir, from string) error {
 	var path *fs.PathError
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && errors.As(err, &path) && path.Path == from:
-		return remedy.For(err, "build it (make build), or name the plugin's file by --from")
+		return clierr.For(err, "build it (make build), or name the plugin's file by --from")
 	case errors.Is(err, syscall.EROFS):
-		return remedy.For(err, dir+" is on a file system that is mounted read-only: mount it writable, or name the runtime's other plugin directory")
+		return clierr.For(err, dir+" is on a file system that is mounted read-only: mount it writable, or name the runtime's other plugin directory")
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
-		return remedy.For(err, "run as root, or as the owner of "+dir)
+		return clierr.For(err, "run as root, or as the owner of "+dir)
 	}
 	return err
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/test/undertest"
 )
@@ -46,13 +46,13 @@ func TestInstallRefusesWithARemedy(t *testing.T) {
 		exit int
 		says []string
 	}{
-		{nil, remedy.Usage, []string{"--cni-bin-dir is missing", "/opt/cni/bin"}},
-		{[]string{"--cni-bin-dir", taken, "--from", good}, remedy.Blind, []string{" is not a regular file (mode d", "move it away"}},
-		{[]string{"--cni-bin-dir", bin, "--from", bin}, remedy.Blind, []string{bin + " is not a regular file"}},
-		{[]string{"--cni-bin-dir", bin, "--from", bin + "/nothing"}, remedy.Blind, []string{"no such file", "--from"}},
-		{[]string{"--cni-bin-dir", bin + "/nothing", "--from", good}, remedy.Blind, []string{"no such file", "--cni-bin-dir: ", "name the directory"}},
-		{[]string{"--cni-bin-dir", "/proc", "--from", good}, remedy.Blind, []string{"/proc"}},
-		{[]string{"--host", hosts + "i40e.txtar", "--cni-bin-dir", bin}, remedy.Usage, []string{"captured host", "leave --host out"}},
+		{nil, clierr.Usage, []string{"--cni-bin-dir is missing", "/opt/cni/bin"}},
+		{[]string{"--cni-bin-dir", taken, "--from", good}, clierr.Blind, []string{" is not a regular file (mode d", "move it away"}},
+		{[]string{"--cni-bin-dir", bin, "--from", bin}, clierr.Blind, []string{bin + " is not a regular file"}},
+		{[]string{"--cni-bin-dir", bin, "--from", bin + "/nothing"}, clierr.Blind, []string{"no such file", "--from"}},
+		{[]string{"--cni-bin-dir", bin + "/nothing", "--from", good}, clierr.Blind, []string{"no such file", "--cni-bin-dir: ", "name the directory"}},
+		{[]string{"--cni-bin-dir", "/proc", "--from", good}, clierr.Blind, []string{"/proc"}},
+		{[]string{"--host", hosts + "i40e.txtar", "--cni-bin-dir", bin}, clierr.Usage, []string{"captured host", "leave --host out"}},
 	} {
 		o := ctl(append([]string{"install"}, c.args...)...)
 		for _, says := range c.says {
@@ -70,7 +70,7 @@ func TestInstallRefusesIfItDoesNotSeeTheJournalThatTheSettingsName(t *testing.T)
 	plugin := filepath.Join(t.TempDir(), "devinfo")
 	undertest.Programs(t, plugin, "", "../devinfo")
 	bin, settings := t.TempDir(), filepath.Join(t.TempDir(), "node.json")
-	for stateDir, exit := range map[string]int{"/proc/none/state": remedy.Blind, filepath.Join(t.TempDir(), "state"): 0} {
+	for stateDir, exit := range map[string]int{"/proc/none/state": clierr.Blind, filepath.Join(t.TempDir(), "state"): 0} {
 		must(t, os.WriteFile(settings, fmt.Appendf(nil, `{"stateDir": %q}`, stateDir), 0o600))
 		o := ctl("--node-config", settings, "install", "--cni-bin-dir", bin, "--from", plugin)
 		if o.exit != exit || exit != 0 && !strings.Contains(o.stderr, "stateDir: "+stateDir+" is not there and cannot be made") || strings.Contains(o.stderr, bin) {
@@ -83,7 +83,7 @@ func TestInstallRefusesIfItDoesNotSeeTheJournalThatTheSettingsName(t *testing.T)
 // Root is told by the error itself what keeps it from writing.
 func TestRootIsNotToldToBeRoot(t *testing.T) {
 	err := installError(&fs.PathError{Op: "open", Path: "/bin/.devinfo", Err: fs.ErrPermission}, "/bin", "/from")
-	if found := new(remedy.Error); errors.As(err, &found) == (os.Geteuid() == 0) {
+	if found := new(clierr.Error); errors.As(err, &found) == (os.Geteuid() == 0) {
 		t.Errorf("%#v", err)
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/check"
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/node"
-	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/journal"
 )
 
@@ -99,7 +99,7 @@ Exits with 1 if no attachment has it.`,
 			if err := t.list(h, list); err != nil || len(list) > 0 {
 				return err
 			}
-			return remedy.ErrFound
+			return clierr.ErrFound
 		}),
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"io"
 	"os"
 
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/commandline"
-	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
@@ -33,5 +33,5 @@ func (t *tool) run(args []string) int {
 	root.SetOut(t.stdout)
 	root.SetErr(t.stderr)
 	err := commandline.Run(root)
-	return remedy.Report(t.stderr, "devinfoctl", t.started, err)
+	return clierr.Report(t.stderr, "devinfoctl", t.started, err)
 }

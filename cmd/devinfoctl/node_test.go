@@ -15,11 +15,11 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/check/checktest"
 	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linktest"
 )
@@ -49,7 +49,7 @@ type liveNode struct {
 func newNode(t *testing.T) *liveNode {
 	t.Helper()
 	sysfs := filepath.Join(t.TempDir(), "sys")
-	must(t, hosttxttest.Load(t, "mlx5-switchdev").Unpack(sysfs))
+	must(t, capturetest.Load(t, "mlx5-switchdev").Unpack(sysfs))
 	return newNodeIn(t, t.TempDir(), sysfs)
 }
 
@@ -135,7 +135,7 @@ func TestWithoutPermissionTheRemedyIsSaid(t *testing.T) {
 	t.Cleanup(func() { n.must(os.Chmod(filepath.Join(n.StateDir, "attachments"), 0o700)) })
 	for _, args := range [][]string{{"list"}, {"check"}, {"gc", "--dry-run"}, {"gc", "--yes"}} {
 		o := n.unprivileged(args...)
-		if o.exit != remedy.Blind || o.stdout != "" || !strings.Contains(o.stderr, "run as root: the journal in "+n.StateDir) {
+		if o.exit != clierr.Blind || o.stdout != "" || !strings.Contains(o.stderr, "run as root: the journal in "+n.StateDir) {
 			t.Errorf("%v: %+v", args, o)
 		}
 	}
@@ -199,7 +199,7 @@ func TestCheckWithoutRootSaysWhatItDidNotSee(t *testing.T) {
 		"interface|net1|-|-|"+netns+"|unknown\n",
 		"pci.pci-address|0000:03:00.5|0000:03:00.5|0000:03:00.5|/sys/bus/pci/devices/0000:03:00.5|same\n",
 		"not compared: the interface in "+netns+": entering the network namespace takes root\n")
-	if o.exit != remedy.Blind || !strings.HasPrefix(o.stdout, "net-a/c0ffee/net1: unknown\n") || !strings.Contains(o.stderr, "run as root") {
+	if o.exit != clierr.Blind || !strings.HasPrefix(o.stdout, "net-a/c0ffee/net1: unknown\n") || !strings.Contains(o.stderr, "run as root") {
 		t.Errorf("%+v", o)
 	}
 	if o = n.unprivileged("list"); o.exit != 0 || !strings.Contains(o.stdout, "unknown") {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 
-	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/ctl/clierr"
 )
 
 // print prints value as -o says: by table, or as JSON or YAML of the same value, which
@@ -64,7 +64,7 @@ func (t *tool) printRows(w io.Writer, rows [][]string, last ...colour) {
 }
 
 // printable is text that is safe for a terminal; an empty cell is "-".
-func printable(text string) string { return remedy.Printable(cmp.Or(text, "-")) }
+func printable(text string) string { return clierr.Printable(cmp.Or(text, "-")) }
 
 // A colour is an ANSI attribute.
 type colour string
@@ -94,5 +94,5 @@ func isTerminal(w io.Writer) bool {
 
 // warn prints to standard error what does not stop the command.
 func (t *tool) warn(format string, args ...any) {
-	fmt.Fprintf(t.stderr, "devinfoctl: warning: %s\n", remedy.Lines(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(t.stderr, "devinfoctl: warning: %s\n", clierr.Lines(fmt.Sprintf(format, args...)))
 }

@@ -16,11 +16,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/node"
-	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/private"
+	"devinfo-cni.io/pkg/safefile"
 )
 
 // tool is what the commands share.
@@ -105,11 +105,11 @@ func (t *tool) start(cmd *cobra.Command) {
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		cmd.Flags().Visit(func(f *pflag.Flag) {
 			if f.Value.String() == "" { // a script's variable is not set
-				err = cmp.Or(err, remedy.Misuse("give it a value, or leave the flag out", "--%s is empty", f.Name))
+				err = cmp.Or(err, clierr.Misuse("give it a value, or leave the flag out", "--%s is empty", f.Name))
 			}
 		})
 		if t.output == "wide" && cmd.Name() != "list" && cmd.Name() != "who" {
-			err = cmp.Or(err, remedy.Misuse("leave it out: list and who print more with it", "%s has no -o wide", cmd.Name()))
+			err = cmp.Or(err, clierr.Misuse("leave it out: list and who print more with it", "%s has no -o wide", cmd.Name()))
 		}
 		if err != nil {
 			return err
@@ -132,8 +132,8 @@ func (t *tool) exposed() error {
 		return nil
 	}
 	for _, dir := range filepath.SplitList(t.cniPath) {
-		if err := private.Unexposed(dir); err != nil {
-			return remedy.Misuse("name the directory from which the runtime runs CNI plugins", "--cni-path: %w", err)
+		if err := safefile.Unexposed(dir); err != nil {
+			return clierr.Misuse("name the directory from which the runtime runs CNI plugins", "--cni-path: %w", err)
 		}
 	}
 	return nil
@@ -157,7 +157,7 @@ func (t *tool) enter() error {
 		return nil
 	}
 	if t.hostFile != "" {
-		return remedy.Misuse("leave one of the two out", "--host-root: --host is a captured host")
+		return clierr.Misuse("leave one of the two out", "--host-root: --host is a captured host")
 	}
 	own, err := os.OpenRoot("/")
 	if err == nil {
@@ -168,7 +168,7 @@ func (t *tool) enter() error {
 		err = os.Chdir("/")
 	}
 	if err != nil {
-		return remedy.For(fmt.Errorf("--host-root: %s: %w", t.hostRoot, err), "name the directory where the node's root is mounted, and run as root in a privileged container")
+		return clierr.For(fmt.Errorf("--host-root: %s: %w", t.hostRoot, err), "name the directory where the node's root is mounted, and run as root in a privileged container")
 	}
 	return nil
 }
@@ -181,7 +181,7 @@ func (t *tool) settingsPath() string {
 func (t *tool) settings() (config.Node, error) {
 	path := t.settingsPath()
 	if _, err := os.Stat(path); err != nil && t.nodeFile != "" {
-		return config.Node{}, remedy.For(fmt.Errorf("--node-config: %w", err), "name a file that exists, or leave the flag out to use the defaults")
+		return config.Node{}, clierr.For(fmt.Errorf("--node-config: %w", err), "name a file that exists, or leave the flag out to use the defaults")
 	}
 	node, err := config.LoadNode(path)
 	if errors.Is(err, fs.ErrPermission) && t.nodeFile == "" {
@@ -193,7 +193,7 @@ func (t *tool) settings() (config.Node, error) {
 		return node, nil
 	}
 	if err != nil {
-		return node, remedy.For(err, "correct the file; the plugin refuses ADD with it too")
+		return node, clierr.For(err, "correct the file; the plugin refuses ADD with it too")
 	}
 	return node, nil
 }

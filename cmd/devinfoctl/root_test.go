@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/difftest"
 )
 
@@ -30,7 +30,7 @@ func TestUsageErrorsExitWithTwoAndSayWhatHelps(t *testing.T) {
 		"--host= list": "--host is empty\n  give it a value, or leave the flag out\n", "list --namespace=": "", "gc --dry-run --claim=": "",
 	} {
 		o := ctl(strings.Fields(args)...)
-		if o.exit != remedy.Usage || o.stdout != "" || !strings.HasPrefix(o.stderr, "devinfoctl: "+want) || strings.Count(o.stderr, "\n") != 2 {
+		if o.exit != clierr.Usage || o.stdout != "" || !strings.HasPrefix(o.stderr, "devinfoctl: "+want) || strings.Count(o.stderr, "\n") != 2 {
 			t.Errorf("%s: %+v", args, o)
 		}
 	}
@@ -50,7 +50,7 @@ func TestHostsThatCannotBeReadExitWithThree(t *testing.T) {
 		"--dra-state-dir nowhere topology", // gc --claim takes a claim that is not there for one that may be ended
 	} {
 		o := ctl(strings.Fields(args)...)
-		if o.exit != remedy.Blind || o.stdout != "" || strings.Count(o.stderr, "\n") != 2 {
+		if o.exit != clierr.Blind || o.stdout != "" || strings.Count(o.stderr, "\n") != 2 {
 			t.Errorf("%s: %+v", args, o)
 		}
 	}
@@ -98,7 +98,7 @@ func TestSettingsThatMayNotBeReadAreTheDefaults(t *testing.T) {
 	if o := ctl("topology"); o.exit != 0 || !strings.Contains(o.stderr, "permission denied; the defaults are used\n") {
 		t.Errorf("%+v", o)
 	}
-	if o := ctl("--node-config", file, "topology"); o.exit != remedy.Blind {
+	if o := ctl("--node-config", file, "topology"); o.exit != clierr.Blind {
 		t.Errorf("--node-config: %+v", o)
 	}
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/cluster"
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/node"
-	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/ctl/topology"
 	"devinfo-cni.io/pkg/dra/state"
 )
@@ -63,7 +63,7 @@ func (t *tool) topology(h *host, args []string) error {
 		return fmt.Errorf("topology: %w", err)
 	}
 	if len(args) > 0 && !top.Only(cluster.Named(args[0])) {
-		return remedy.For(fmt.Errorf("topology: no device %s", args[0]), "devinfoctl topology shows all; one that is in a pod is found by its PCI address")
+		return clierr.For(fmt.Errorf("topology: no device %s", args[0]), "devinfoctl topology shows all; one that is in a pod is found by its PCI address")
 	}
 	return t.print(top, func(w io.Writer) { // JSON and YAML have the warnings
 		_, _ = io.WriteString(w, top.Tree(t.state)) // to a buffer

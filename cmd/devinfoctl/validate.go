@@ -16,9 +16,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/cniexec"
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/doctor"
-	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/ctl/validate"
 )
 
@@ -81,13 +81,13 @@ func (t *tool) validate(ctx context.Context, args []string, checker validate.Che
 	const remedyToRead = "name a file that can be read, or - for standard input"
 	files, many, err := filesIn(args)
 	if err != nil {
-		return remedy.For(err, remedyToRead)
+		return clierr.For(err, remedyToRead)
 	}
 	docs := []validate.Document{}
 	for _, name := range files {
 		text, err := t.read(name)
 		if err != nil {
-			return remedy.For(err, remedyToRead)
+			return clierr.For(err, remedyToRead)
 		}
 		docs = append(docs, validate.Parse(name, text)...)
 	}
@@ -102,7 +102,7 @@ func (t *tool) validate(ctx context.Context, args []string, checker validate.Che
 	}
 	docs = slices.DeleteFunc(docs, func(d validate.Document) bool { return !checked[d.File] })
 	if len(docs) == 0 && !many {
-		return remedy.Misuse("name its format by --kind; rules of cni-dra-driver are for cni-dra-driver inventory --config", "%s: %s", files[0], validate.NoKind)
+		return clierr.Misuse("name its format by --kind; rules of cni-dra-driver are for cni-dra-driver inventory --config", "%s: %s", files[0], validate.NoKind)
 	}
 	if checker.Find == nil && slices.ContainsFunc(docs, func(d validate.Document) bool { return d.Kind == validate.CNIConfig }) {
 		t.warn("plugins are not looked for: no directory of --cni-path %s is on this machine", t.pluginDirs())
@@ -116,7 +116,7 @@ func (t *tool) validate(ctx context.Context, args []string, checker validate.Che
 		}
 	})
 	if err == nil && slices.ContainsFunc(docs, func(d validate.Document) bool { return d.Errors() > 0 }) {
-		return remedy.ErrFound
+		return clierr.ErrFound
 	}
 	return err
 }

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/ctl/clierr"
 )
 
 // endless is a text without end.
@@ -29,8 +29,8 @@ func TestValidateReadsStandardInputAsFarAsItMust(t *testing.T) {
 		want  string
 	}{
 		"good":    {strings.NewReader(`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:03:00.3"}}`), 0, "-: device-info: valid\n"},
-		"endless": {input, remedy.Found, "-: unreadable: 1 error, 0 warnings\n  error: the text has more than 4 MiB\n"},
-		"deep":    {strings.NewReader(strings.Repeat("[", 1<<20)), remedy.Found, "-: unreadable: 1 error, 0 warnings\n  error: the text is not JSON: line 1, byte 10001: invalid character '[' exceeded max depth\n"},
+		"endless": {input, clierr.Found, "-: unreadable: 1 error, 0 warnings\n  error: the text has more than 4 MiB\n"},
+		"deep":    {strings.NewReader(strings.Repeat("[", 1<<20)), clierr.Found, "-: unreadable: 1 error, 0 warnings\n  error: the text is not JSON: line 1, byte 10001: invalid character '[' exceeded max depth\n"},
 	} {
 		var stdout, stderr bytes.Buffer
 		exit := run([]string{"validate", "-"}, test.stdin, &stdout, &stderr)

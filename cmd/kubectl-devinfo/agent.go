@@ -23,7 +23,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 
 	"devinfo-cni.io/pkg/cluster"
-	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/ctl/clierr"
 )
 
 // The DaemonSets give their pods these labels.
@@ -60,10 +60,10 @@ func (t *tool) nodeCommands() (all []*cobra.Command) {
 				}
 				var out, errOut bytes.Buffer
 				err := t.onNode(cmd.Context(), args[0], command, &out, &errOut)
-				fmt.Fprint(t.ErrOut, remedy.Lines(errOut.String()))
+				fmt.Fprint(t.ErrOut, clierr.Lines(errOut.String()))
 				text := out.String()
 				if c.name != "capture" { // a file, which may have tabs
-					text = remedy.Lines(text)
+					text = clierr.Lines(text)
 				}
 				_, writeErr := io.WriteString(t.Out, text)
 				return cmp.Or(err, writeErr)
@@ -84,7 +84,7 @@ func (t *tool) agentFlags(cmd *cobra.Command) {
 
 func node(_ *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return remedy.Misuse("kubectl get nodes lists them", "NODE is missing")
+		return clierr.Misuse("kubectl get nodes lists them", "NODE is missing")
 	}
 	return nil
 }
@@ -139,7 +139,7 @@ func (t *tool) agentOn(ctx context.Context, node, first string) (*corev1.Pod, er
 		LabelSelector: agentsLabels, FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
 	})
 	if apierrors.IsForbidden(err) && t.agentNamespace == "" {
-		err = remedy.For(err, "--agent-namespace names the only namespace in which pods are listed")
+		err = clierr.For(err, "--agent-namespace names the only namespace in which pods are listed")
 	}
 	if err != nil {
 		return nil, err

@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"devinfo-cni.io/pkg/cluster"
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/commandline"
-	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 func (t *tool) listCommand() *cobra.Command {
@@ -81,7 +81,7 @@ func (t *tool) who(cmd *cobra.Command, args []string) error {
 	t.allNamespaces = true // to show them
 	switch {
 	case len(found) == 0 && t.partial:
-		return remedy.For(fmt.Errorf("no pod that could be looked at has %s", args[0]), "--node chooses a node; --from-nodes=always asks all")
+		return clierr.For(fmt.Errorf("no pod that could be looked at has %s", args[0]), "--node chooses a node; --from-nodes=always asks all")
 	case len(found) == 0:
 		return t.none("No pod has %s. A pod whose network does not use devinfo may have it without a record.\n", args[0])
 	}
@@ -92,9 +92,9 @@ func (t *tool) who(cmd *cobra.Command, args []string) error {
 func (t *tool) none(format string, args ...any) error {
 	fmt.Fprintf(t.ErrOut, format, args...)
 	if t.output == "json" || t.output == "yaml" {
-		return cmp.Or[error](t.print([]cluster.Network{}), remedy.ErrFound)
+		return cmp.Or[error](t.print([]cluster.Network{}), clierr.ErrFound)
 	}
-	return remedy.ErrFound
+	return clierr.ErrFound
 }
 
 func (t *tool) podCommand() *cobra.Command {

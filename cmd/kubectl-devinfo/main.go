@@ -12,8 +12,8 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/util/exec"
 
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/commandline"
-	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 func main() {
@@ -32,5 +32,5 @@ func (t *tool) report(err error) int {
 	if errors.As(err, &remote) {
 		return remote.Code
 	}
-	return remedy.Report(t.ErrOut, "kubectl devinfo", t.started, err)
+	return clierr.Report(t.ErrOut, "kubectl devinfo", t.started, err)
 }

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/pkg/cluster"
-	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/difftest"
 )
 
@@ -92,7 +92,7 @@ func TestDevicesThatCannotBeReadAreNoted(t *testing.T) {
 	if code, stdout, stderr := run(t, only(bad)); code != 0 || stdout == "" || stderr != note {
 		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 	}
-	if code, _, stderr := run(t, only(bad), "who", "03:00.5"); code != remedy.Blind || !strings.HasPrefix(stderr, note) {
+	if code, _, stderr := run(t, only(bad), "who", "03:00.5"); code != clierr.Blind || !strings.HasPrefix(stderr, note) {
 		t.Errorf("whose it is: exit code %d: %s", code, stderr)
 	}
 }
@@ -166,7 +166,7 @@ func TestWhoSaysWhoseDeviceItIs(t *testing.T) {
 			t.Errorf("%s: exit code %d: %s%s", device, code, stdout, stderr)
 		}
 	}
-	if code, _, stderr := run(t, objects, "who", "3b:00.2"); code != remedy.Blind || !strings.HasPrefix(stderr, "note: the status of claims of "+driver+" does not name the device") {
+	if code, _, stderr := run(t, objects, "who", "3b:00.2"); code != clierr.Blind || !strings.HasPrefix(stderr, "note: the status of claims of "+driver+" does not name the device") {
 		t.Errorf("of all nodes: exit code %d: %s", code, stderr)
 	}
 	code, stdout, stderr := run(t, only(dpdk()), "who", "03:00.6")
@@ -217,19 +217,19 @@ func TestMistakesAreSaid(t *testing.T) {
 		says string
 		code int
 	}{
-		"no device":      {[]string{"who"}, "DEVICE is missing", remedy.Usage},
-		"empty device":   {[]string{"who", ""}, "DEVICE is empty", remedy.Usage},
-		"pods by name":   {[]string{"pods", "web"}, "list: unexpected argument \"web\"\n  see kubectl devinfo list --help", remedy.Usage},
-		"no selector":    {[]string{"-l", "a==,"}, "--selector: ", remedy.Usage},
-		"no node":        {[]string{"doctor"}, "NODE is missing", remedy.Usage},
-		"no agent":       {[]string{"doctor", "n1"}, "no pod of devinfo-agent", remedy.Blind},
-		"no such node":   {[]string{"capture", "n2"}, `nodes "n2" not found`, remedy.Blind},
-		"no such pod":    {[]string{"pod", "web"}, `pods "web" not found`, remedy.Blind},
-		"unknown format": {[]string{"-o", "xml"}, "--output: unknown value \"xml\"\n  give one of wide, json, yaml, name", remedy.Usage},
-		"no such pods":   {[]string{"pod", "web", "-o", "xml"}, "--output", remedy.Usage}, // before anybody is asked
-		"from nowhere":   {[]string{"--from-nodes", "some"}, "--from-nodes", remedy.Usage},
-		"unknown flag":   {[]string{"--nodes"}, "--nodes", remedy.Usage},
-		"unknown verb":   {[]string{"whoo"}, "unknown command \"whoo\"\n  did you mean who? See kubectl devinfo --help\n", remedy.Usage},
+		"no device":      {[]string{"who"}, "DEVICE is missing", clierr.Usage},
+		"empty device":   {[]string{"who", ""}, "DEVICE is empty", clierr.Usage},
+		"pods by name":   {[]string{"pods", "web"}, "list: unexpected argument \"web\"\n  see kubectl devinfo list --help", clierr.Usage},
+		"no selector":    {[]string{"-l", "a==,"}, "--selector: ", clierr.Usage},
+		"no node":        {[]string{"doctor"}, "NODE is missing", clierr.Usage},
+		"no agent":       {[]string{"doctor", "n1"}, "no pod of devinfo-agent", clierr.Blind},
+		"no such node":   {[]string{"capture", "n2"}, `nodes "n2" not found`, clierr.Blind},
+		"no such pod":    {[]string{"pod", "web"}, `pods "web" not found`, clierr.Blind},
+		"unknown format": {[]string{"-o", "xml"}, "--output: unknown value \"xml\"\n  give one of wide, json, yaml, name", clierr.Usage},
+		"no such pods":   {[]string{"pod", "web", "-o", "xml"}, "--output", clierr.Usage}, // before anybody is asked
+		"from nowhere":   {[]string{"--from-nodes", "some"}, "--from-nodes", clierr.Usage},
+		"unknown flag":   {[]string{"--nodes"}, "--nodes", clierr.Usage},
+		"unknown verb":   {[]string{"whoo"}, "unknown command \"whoo\"\n  did you mean who? See kubectl devinfo --help\n", clierr.Usage},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"devinfo-cni.io/pkg/cluster"
-	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/validate"
 )
 
@@ -35,7 +35,7 @@ func (t *tool) networks(ctx context.Context, list []cluster.Network) {
 		if _, known := checked[name]; !known && len(checked) < namedNetworks {
 			finding, err := validated(ctx, t.api, name)
 			if apierrors.IsForbidden(err) {
-				fmt.Fprintf(t.ErrOut, "warning: networks are not validated: %s\n", remedy.Lines(err.Error()))
+				fmt.Fprintf(t.ErrOut, "warning: networks are not validated: %s\n", clierr.Lines(err.Error()))
 				return
 			}
 			checked[name] = finding

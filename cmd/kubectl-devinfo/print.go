@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/pkg/cluster"
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/commandline"
-	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 func (t *tool) printFlags(cmd *cobra.Command) {
@@ -27,10 +27,10 @@ func (t *tool) printFlags(cmd *cobra.Command) {
 
 func (t *tool) print(list []cluster.Network) error { return whole(t.write(list), t.unasked) }
 
-// whole is the error of a command that has printed attachments: [remedy.ErrBlind] if a node was not asked.
+// whole is the error of a command that has printed attachments: [clierr.ErrBlind] if a node was not asked.
 func whole(err error, unasked bool) error {
 	if err == nil && unasked {
-		return remedy.ErrBlind
+		return clierr.ErrBlind
 	}
 	return err
 }
@@ -121,7 +121,7 @@ func (t *tool) table(list []cluster.Network) error {
 	for n := range list {
 		var cells []any
 		for _, c := range columns {
-			cells = append(cells, remedy.Printable(cmp.Or(c.value(&list[n]), "-")))
+			cells = append(cells, clierr.Printable(cmp.Or(c.value(&list[n]), "-")))
 		}
 		table.Rows = append(table.Rows, metav1.TableRow{Cells: cells})
 	}
@@ -140,16 +140,16 @@ func (t *tool) details(list []cluster.Network) error {
 		if n > 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "%s\n", remedy.Printable(cmp.Or(a.Interface, "-")))
+		fmt.Fprintf(w, "%s\n", clierr.Printable(cmp.Or(a.Interface, "-")))
 		for _, c := range columns[2:] { // of a pod that is named
 			if value := c.value(a); value != "" && c.name != "Interface" {
-				fmt.Fprintf(w, "  %s\t%s\n", strings.ToLower(c.name), remedy.Printable(value))
+				fmt.Fprintf(w, "  %s\t%s\n", strings.ToLower(c.name), clierr.Printable(value))
 			}
 		}
 		if len(a.DeviceInfo) > 0 {
 			var text bytes.Buffer
 			if json.Indent(&text, a.DeviceInfo, "    ", "  ") == nil {
-				fmt.Fprintf(w, "  device information:\n    %s\n", remedy.Lines(text.String()))
+				fmt.Fprintf(w, "  device information:\n    %s\n", clierr.Lines(text.String()))
 			}
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"devinfo-cni.io/pkg/cluster"
-	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/ctl/clierr"
 )
 
 // The bounds of what is read.
@@ -123,7 +123,7 @@ func (t *tool) readable(without string, err error) error {
 		return nil
 	case apierrors.IsForbidden(err):
 		t.partial = true
-		fmt.Fprintf(t.ErrOut, "warning: %s: %s\n", without, remedy.Lines(err.Error()))
+		fmt.Fprintf(t.ErrOut, "warning: %s: %s\n", without, clierr.Lines(err.Error()))
 		return nil
 	}
 	return err
@@ -136,7 +136,7 @@ func (t *tool) note(format string, args ...any) {
 }
 
 func say(to io.Writer, format string, args ...any) {
-	fmt.Fprintf(to, "note: %s\n", remedy.Lines(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(to, "note: %s\n", clierr.Lines(fmt.Sprintf(format, args...)))
 }
 
 // each lists page by page, and holds three of them at most.

@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
 
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/commandline"
-	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 // A tool is what the commands share.
@@ -116,7 +116,7 @@ func (t *tool) start(cmd *cobra.Command) {
 	body := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if _, err := labels.Parse(t.selector); err != nil {
-			return remedy.Misuse("give labels such as app=dpdk", "--selector: %q: %v", t.selector, err)
+			return clierr.Misuse("give labels such as app=dpdk", "--selector: %q: %v", t.selector, err)
 		}
 		t.started = true
 		if err := t.connect(); err != nil {

@@ -20,9 +20,9 @@ import (
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/endpoint"
+	"devinfo-cni.io/pkg/httpstatus"
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
@@ -103,9 +103,9 @@ func (a *Agent) Parts() []string {
 // Checks returns the checks of /healthz. A node is ready if plugin and settings are in place. The
 // failure of another part, such as a runtime without NRI, would otherwise hold up every rollout.
 // Refused settings are meant to hold one up: until they are corrected new nodes have the defaults.
-func (a *Agent) Checks() (checks []endpoint.Check) {
+func (a *Agent) Checks() (checks []httpstatus.Check) {
 	for _, part := range a.Parts() {
-		checks = append(checks, endpoint.Check{Name: part, Optional: part != Plugin && part != Settings, Ask: func() error {
+		checks = append(checks, httpstatus.Check{Name: part, Optional: part != Plugin && part != Settings, Ask: func() error {
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			return a.troubles[part]
@@ -116,7 +116,7 @@ func (a *Agent) Checks() (checks []endpoint.Check) {
 
 // report notes how a part is; the log is told of changes.
 func (a *Agent) report(part string, err error) {
-	if help := remedy.Rights(err, os.Geteuid()); help != "" {
+	if help := clierr.Rights(err, os.Geteuid()); help != "" {
 		err = fmt.Errorf("%w: %s", err, help)
 	}
 	a.mu.Lock()

@@ -12,9 +12,9 @@ import (
 
 	"github.com/containerd/nri/pkg/adaptation"
 
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/check/checktest"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/nri/nritest"
 )
@@ -58,7 +58,7 @@ func BenchmarkCrowd(b *testing.B) {
 	const gate = 3 * time.Second
 	r := newRig(b)
 	r.CheckInterval, r.SweepInterval, r.LookInterval = 5*time.Second, time.Hour, time.Hour // the first as the program has it
-	r.must(os.RemoveAll(r.Sysfs), hosttxttest.ManyVFs(1000).Unpack(r.Sysfs))
+	r.must(os.RemoveAll(r.Sysfs), capturetest.ManyVFs(1000).Unpack(r.Sysfs))
 	checktest.Crowd(b, r.Node, boot, aliveNetns, 1000, 10000)
 	var used time.Duration
 	for b.Loop() {

@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"devinfo-cni.io/pkg/private"
+	"devinfo-cni.io/pkg/safefile"
 )
 
 // ErrNotAlone is the error, to be matched by errors.Is, that another agent runs on the node.
@@ -24,14 +24,14 @@ func Alone(ctx context.Context, dir string, log *slog.Logger) (release func(), e
 	if err != nil {
 		return nil, err
 	}
-	path, busy := filepath.Join(dir, "lock"), new(private.BusyError)
-	lock, err := private.LockFile(ctx, path, 0)
+	path, busy := filepath.Join(dir, "lock"), new(safefile.BusyError)
+	lock, err := safefile.LockFile(ctx, path, 0)
 	if errors.As(err, &busy) {
 		log.Info("waiting", "error", ErrNotAlone, "lock", path)
-		lock, err = private.LockFile(ctx, path, math.MaxInt64)
+		lock, err = safefile.LockFile(ctx, path, math.MaxInt64)
 	}
 	if errors.As(err, &busy) {
 		err = fmt.Errorf("%w: it has %s locked", ErrNotAlone, path)
 	}
-	return func() { private.Unlock(lock) }, err
+	return func() { safefile.Unlock(lock) }, err
 }

@@ -17,10 +17,10 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/agent"
 	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/check/checktest"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
@@ -46,7 +46,7 @@ func newRig(t testing.TB) *rig {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	r := &rig{t: t, Node: config.DefaultNode(), dir: dir}
 	r.DeviceInfoDir, r.DevicePluginDir, r.CDIDir, r.StateDir, r.Sysfs = at("info"), at("dp"), at("cdi"), at("state"), at("sys")
-	r.must(hosttxttest.Load(t, "mlx5-switchdev").Unpack(r.Sysfs), os.Mkdir(at("bin"), 0o755), os.Mkdir(at("netns"), 0o755))
+	r.must(capturetest.Load(t, "mlx5-switchdev").Unpack(r.Sysfs), os.Mkdir(at("bin"), 0o755), os.Mkdir(at("netns"), 0o755))
 	r.settle()
 	r.Options = agent.Options{
 		Plugin: &install.Plugin{From: filepath.Join(undertest.Once(t, "v1.2.0", "../../cmd/devinfo"), install.Name), Dir: at("bin")}, NodeConfig: at("etc/node.json"), BootID: boot, CNIPath: at("bin"),

@@ -15,11 +15,11 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/goldentest"
-	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/sysfs"
@@ -117,7 +117,7 @@ func (w *world) must(errs ...error) {
 
 func (w *world) checker() *check.Checker {
 	w.t.Helper()
-	host, err := hosttxt.Parse(txtar.Format(w.host))
+	host, err := capturefile.Parse(txtar.Format(w.host))
 	w.must(err)
 	links, err := linkhost.New(host)
 	w.must(err)

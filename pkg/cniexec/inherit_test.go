@@ -14,8 +14,8 @@ import (
 
 	"devinfo-cni.io/pkg/cniexec"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/private"
-	"devinfo-cni.io/pkg/private/privatetest"
+	"devinfo-cni.io/pkg/safefile"
+	"devinfo-cni.io/pkg/safefile/safefiletest"
 )
 
 // lockedFile is a file that is locked as the caller of plugins does it.
@@ -23,15 +23,15 @@ func lockedFile(t *testing.T) *os.File {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "entry")
 	must(t, os.WriteFile(path, []byte("{}"), 0o400))
-	return privatetest.Lock(t, path)
+	return safefiletest.Lock(t, path)
 }
 
 // free says whether nobody has a file locked.
 func free(t *testing.T, path string) bool {
 	t.Helper()
-	f, err := private.Lock(t.Context(), path, 0)
-	private.Unlock(f)
-	if err != nil && !errors.As(err, new(*private.BusyError)) {
+	f, err := safefile.Lock(t.Context(), path, 0)
+	safefile.Unlock(f)
+	if err != nil && !errors.As(err, new(*safefile.BusyError)) {
 		t.Fatal(err)
 	}
 	return err == nil
@@ -78,9 +78,9 @@ func TestAPluginWhoseCallerWasKilledKeepsTheLock(t *testing.T) {
 			}
 			must(t, tell(goOn))
 			must(t, hear(ended))
-			f, err := private.Lock(t.Context(), lock.Name(), time.Hour) // once whoever was killed is gone
+			f, err := safefile.Lock(t.Context(), lock.Name(), time.Hour) // once whoever was killed is gone
 			must(t, err)
-			private.Unlock(f)
+			safefile.Unlock(f)
 		})
 	}
 }

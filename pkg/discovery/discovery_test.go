@@ -12,11 +12,11 @@ import (
 	"testing"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/check/checktest"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link"
 )
 
@@ -25,11 +25,11 @@ var must = difftest.Must
 // pod is the network namespace of the captured host's pod.
 const pod = "/run/netns/pod"
 
-func load(t testing.TB, name string) *hosttxt.Host {
+func load(t testing.TB, name string) *capturefile.Host {
 	t.Helper()
-	h, err := hosttxt.Load("../../testdata/hosts/" + name + ".txtar")
+	h, err := capturefile.Load("../../testdata/hosts/" + name + ".txtar")
 	if errors.Is(err, fs.ErrNotExist) { // it is a made-up one
-		h, err = hosttxt.Load("testdata/" + name + ".txtar")
+		h, err = capturefile.Load("testdata/" + name + ".txtar")
 	}
 	must(t, err)
 	return h
@@ -37,10 +37,10 @@ func load(t testing.TB, name string) *hosttxt.Host {
 
 // before514 is the host as a kernel before 5.14 tells of it: no parent device of
 // an interface by netlink, but ethtool's bus-info.
-func before514(t testing.TB, name string) *hosttxt.Host {
+func before514(t testing.TB, name string) *capturefile.Host {
 	t.Helper()
 	text := difftest.Read(t, "../../testdata/hosts/"+name+".txtar")
-	h, err := hosttxt.Parse([]byte(regexp.MustCompile(`,"parent(bus|dev)":"[^"]*"`).ReplaceAllString(text, "")))
+	h, err := capturefile.Parse([]byte(regexp.MustCompile(`,"parent(bus|dev)":"[^"]*"`).ReplaceAllString(text, "")))
 	must(t, err)
 	return h
 }

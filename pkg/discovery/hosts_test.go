@@ -11,9 +11,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/tools/txtar"
 
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/goldentest"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/sysfs"
@@ -24,7 +24,7 @@ func TestEveryDeviceOfEveryHostIsDescribed(t *testing.T) {
 	want, err := txtar.ParseFile(name)
 	must(t, err)
 	got := &txtar.Archive{Comment: want.Comment}
-	for _, host := range hosttxttest.Names(t) {
+	for _, host := range capturetest.Names(t) {
 		text := ""
 		for _, bus := range []string{"pci", "auxiliary", "vdpa"} {
 			devices, err := fs.Glob(load(t, host).Sys(), "bus/"+bus+"/devices/*")
@@ -81,11 +81,11 @@ type query struct {
 
 func (q query) work(t *testing.T, n int) work {
 	t.Helper()
-	host := hosttxttest.ManyVFs(n)
+	host := capturetest.ManyVFs(n)
 	links, err := linkhost.New(host)
 	must(t, err)
 	var w work
-	sys := hosttxttest.Tree{
+	sys := capturetest.Tree{
 		FS:    host.Sys(),
 		Asked: func(string) error { w.calls++; return nil },
 		Lists: func(part []fs.DirEntry) []fs.DirEntry { w.entries += len(part); return part },
@@ -107,10 +107,10 @@ func (q query) work(t *testing.T, n int) work {
 func TestLookingForADeviceTakesTheSameWorkHoweverManyVFsThereAre(t *testing.T) {
 	legacy := func(string) (string, error) { return "legacy", nil }
 	silent := func(string) (string, error) { return "", syscall.EOPNOTSUPP }
-	last := func(n int) discovery.Target { return byID(hosttxttest.VF(n - 1)) }
+	last := func(n int) discovery.Target { return byID(capturetest.VF(n - 1)) }
 	pf := func(int) discovery.Target { return byID("0000:3b:00.0") }
 	all := func(n int) discovery.Target {
-		target, vf := inPod(fmt.Sprint("ens1f0v", n-1)), hosttxttest.VF(n-1)
+		target, vf := inPod(fmt.Sprint("ens1f0v", n-1)), capturetest.VF(n-1)
 		target.DeviceIDs, target.PCIID = ids("deviceID", vf), vf
 		target.Existing = described(t, "pci:"+vf)
 		return target

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link"
 )
 
@@ -92,7 +92,7 @@ func TestInterfaceThatOnlySharesTheFunction(t *testing.T) {
 			if test.without != "" {
 				text = strings.ReplaceAll(text, "/net/"+test.without+"/", "/elsewhere/")
 			}
-			h, err := hosttxt.Parse([]byte(text))
+			h, err := capturefile.Parse([]byte(text))
 			must(t, err)
 			f, target := on(t, h), inPod("net1")
 			if test.link.Name == "" {

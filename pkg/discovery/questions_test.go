@@ -9,10 +9,10 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/goldentest"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
 )
@@ -66,7 +66,7 @@ func question(t testing.TB, text string) (*discovery.Finder, discovery.Target) {
 		}
 	}
 	f := on(t, captured)
-	f.Sys = sysfs.New(hosttxttest.Tree{FS: f.Sys.Files(), Asked: func(name string) error {
+	f.Sys = sysfs.New(capturetest.Tree{FS: f.Sys.Files(), Asked: func(name string) error {
 		if name == broken {
 			return syscall.EIO
 		}

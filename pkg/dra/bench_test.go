@@ -19,11 +19,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
-	"devinfo-cni.io/pkg/private"
+	"devinfo-cni.io/pkg/safefile"
 )
 
 // BenchmarkRunPodSandbox compares, turn by turn, the attachment of a pod with a bare
@@ -123,7 +123,7 @@ func BenchmarkPrepare(b *testing.B) {
 	}
 	each := float64(heap()-before) / prepared / 1024
 	var took, bare []time.Duration
-	disk := private.OpenDurable(filepath.Join(r.dir, "bare"))
+	disk := safefile.OpenDurable(filepath.Join(r.dir, "bare"))
 	must(b, disk.Make())
 	n := prepared
 	for b.Loop() {
@@ -192,7 +192,7 @@ func quantile(list []time.Duration, percent int) time.Duration {
 // software alone, on a node of 1,024 VFs.
 func BenchmarkPrepareOfAVF(b *testing.B) {
 	r := benchRig(b)
-	host, err := inventory.Captured(hosttxttest.ManyVFs(1024))
+	host, err := inventory.Captured(capturetest.ManyVFs(1024))
 	must(b, err)
 	r.options.Devices.Inventory = allVFs(b, host)
 	agent := r.start()
@@ -239,7 +239,7 @@ func allVFs(b *testing.B, host inventory.Host) *devices.Inventory {
 // BenchmarkFromEventToSlice is the time from a uevent, on a node of 1,024 VFs, to the
 // ResourceSlice at the API server. The second in which events are gathered is in it.
 func BenchmarkFromEventToSlice(b *testing.B) {
-	host, err := inventory.Captured(hosttxttest.ManyVFs(1024))
+	host, err := inventory.Captured(capturetest.ManyVFs(1024))
 	must(b, err)
 	offered, events, written := allVFs(b, host), make(chan struct{}, 1), make(chan struct{}, 100)
 	var taken atomic.Pointer[map[string]string]

@@ -21,7 +21,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"devinfo-cni.io/pkg/dra"
-	"devinfo-cni.io/pkg/dra/devices/custody/custodytest"
+	"devinfo-cni.io/pkg/dra/devices/restore/restoretest"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -54,7 +54,7 @@ func doomedAgent() {
 	o.Step = func(name string) {
 		if int(steps.Add(1)) == d.KillAt {
 			fmt.Println("killed after:", name)
-			check(custodytest.Open(d.Dir).Between(func() error { return syscall.Kill(os.Getpid(), syscall.SIGKILL) }))
+			check(restoretest.Open(d.Dir).Between(func() error { return syscall.Kill(os.Getpid(), syscall.SIGKILL) }))
 		}
 	}
 	agent, err := dra.New(o)
@@ -125,7 +125,7 @@ var afterwards = map[string]struct {
 	listed  bool // the sandbox still runs
 }{
 	"the pod runs":           {func(*rig, *api.PodSandbox) {}, true},
-	"the sandbox is gone":    {func(r *rig, sb *api.PodSandbox) { r.unmake(sb); check(custodytest.Open(r.dir).EndNetns(netnsOf(sb))) }, false},
+	"the sandbox is gone":    {func(r *rig, sb *api.PodSandbox) { r.unmake(sb); check(restoretest.Open(r.dir).EndNetns(netnsOf(sb))) }, false},
 	"the node was restarted": {reboot, false},
 }
 
@@ -213,7 +213,7 @@ func restarted(t *testing.T, r *rig, d doom, sb *api.PodSandbox, listed bool) {
 		must(t, agent.Unprepare(t.Context(), claim.UID))
 	}
 	r.expectNothing()
-	expectAsCaptured(t, custodytest.Open(r.dir))
+	expectAsCaptured(t, restoretest.Open(r.dir))
 	if leases, err := r.options.Devices.Journal.Claims(); err != nil || len(leases) > 0 {
 		t.Errorf("leases of %q, %v", leases, err)
 	}

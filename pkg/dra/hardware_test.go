@@ -14,14 +14,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/devices"
-	"devinfo-cni.io/pkg/dra/devices/custody"
-	"devinfo-cni.io/pkg/dra/devices/custody/custodytest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/dra/devices/restore"
+	"devinfo-cni.io/pkg/dra/devices/restore/restoretest"
 	"devinfo-cni.io/pkg/hostdev"
-	"devinfo-cni.io/pkg/hosttxt"
 )
 
 const hardware = "../../testdata/hosts/mlx5-switchdev.txtar"
@@ -36,18 +36,18 @@ func hardwareDevices() map[string]hostdev.Ref {
 }
 
 // plugIn gives the node of the options devices, as its kernel has made them at the start.
-func plugIn(o *dra.Options, dir string) *custodytest.Kernel {
+func plugIn(o *dra.Options, dir string) *restoretest.Kernel {
 	text, err := os.ReadFile(hardware)
 	check(err)
-	k := custodytest.Open(dir)
+	k := restoretest.Open(dir)
 	if _, err := os.Stat(filepath.Join(dir, "kernel")); os.IsNotExist(err) {
-		k, err = custodytest.Make(dir, text)
+		k, err = restoretest.Make(dir, text)
 		check(err)
 	}
 	rules, err := inventory.ParseRules([]byte(ownRules))
 	check(err)
 	host := sync.OnceValues(func() (inventory.Host, error) {
-		file, err := hosttxt.Parse(text)
+		file, err := capturefile.Parse(text)
 		check(err)
 		return inventory.Captured(file)
 	})
@@ -85,7 +85,7 @@ func onDevice(claim *resourceapi.ResourceClaim, n int, device, driver string) *r
 }
 
 // take is what a plugin does with its device at ADD, and the pod after that.
-func (conf pluginConf) take(k *custodytest.Kernel, netns, ifName string) error {
+func (conf pluginConf) take(k *restoretest.Kernel, netns, ifName string) error {
 	if conf.DeviceID == "" {
 		return nil
 	}
@@ -96,7 +96,7 @@ func (conf pluginConf) take(k *custodytest.Kernel, netns, ifName string) error {
 }
 
 // leave is DEL, which brings back what it can find, as it is.
-func (conf pluginConf) leave(k *custodytest.Kernel, netns, ifName string) error {
+func (conf pluginConf) leave(k *restoretest.Kernel, netns, ifName string) error {
 	if conf.DeviceID == "" || netns == "" || k == nil {
 		return nil
 	}
@@ -104,7 +104,7 @@ func (conf pluginConf) leave(k *custodytest.Kernel, netns, ifName string) error 
 }
 
 // expect wants a device to be as it was at the start, or to have the driver.
-func (conf pluginConf) expect(k *custodytest.Kernel) error {
+func (conf pluginConf) expect(k *restoretest.Kernel) error {
 	now, err := k.Host().Look(hardwareDevices()[conf.DeviceID])
 	if err != nil {
 		return err
@@ -120,22 +120,22 @@ func (conf pluginConf) expect(k *custodytest.Kernel) error {
 }
 
 // asCaptured is what the devices are like at the start.
-var asCaptured = sync.OnceValue(func() map[string]custody.Former {
+var asCaptured = sync.OnceValue(func() map[string]restore.Former {
 	dir, err := os.MkdirTemp("", "dra-")
 	check(err)
 	defer os.RemoveAll(dir)
 	text, err := os.ReadFile(hardware)
 	check(err)
-	k, err := custodytest.Make(dir, text)
+	k, err := restoretest.Make(dir, text)
 	check(err)
 	return looked(k)
 })
 
-func looked(k *custodytest.Kernel) map[string]custody.Former {
-	all := map[string]custody.Former{}
+func looked(k *restoretest.Kernel) map[string]restore.Former {
+	all := map[string]restore.Former{}
 	for id, d := range hardwareDevices() {
 		f, err := k.Host().Look(d)
-		if !errors.Is(err, custody.ErrAway) { // a pod has it
+		if !errors.Is(err, restore.ErrAway) { // a pod has it
 			check(err)
 		}
 		f.Inode = 0 // which each kernel chooses
@@ -145,7 +145,7 @@ func looked(k *custodytest.Kernel) map[string]custody.Former {
 }
 
 // expectAsCaptured wants the node's devices to be what they were.
-func expectAsCaptured(t testing.TB, k *custodytest.Kernel) {
+func expectAsCaptured(t testing.TB, k *restoretest.Kernel) {
 	t.Helper()
 	difftest.Same(t, "devices are not what they were", looked(k), asCaptured())
 }

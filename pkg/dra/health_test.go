@@ -13,11 +13,11 @@ import (
 
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
-	"devinfo-cni.io/pkg/dra/devices/custody/custodytest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
+	"devinfo-cni.io/pkg/dra/devices/restore/restoretest"
 )
 
 // unhealthy is what is wrong with the devices of which something is.
@@ -113,9 +113,9 @@ func TestAPodIsEvictedIfItsDeviceIsLostAndTheAdministratorWantsIt(t *testing.T) 
 func TestADeviceThatItsPodHasIsNotLost(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
 		n := newNode(t, "i40e")
-		n.text = hosttxttest.TwoPorts(t)
+		n.text = capturetest.TwoPorts(t)
 		n.rules = "devices: [{ifNames: [eno2], as: exclusive}]"
-		kernel, err := custodytest.Make(r.dir, n.text)
+		kernel, err := restoretest.Make(r.dir, n.text)
 		must(t, err)
 		r.options.Devices.Custody, r.options.Devices.Inventory = kernel.Host(), n.inventory()
 		r.options.Devices.Inventory.EvictLost = true

@@ -19,8 +19,8 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
 
-	"devinfo-cni.io/pkg/dra/devices/custody"
-	"devinfo-cni.io/pkg/dra/devices/custody/custodytest"
+	"devinfo-cni.io/pkg/dra/devices/restore"
+	"devinfo-cni.io/pkg/dra/devices/restore/restoretest"
 	"devinfo-cni.io/pkg/link"
 )
 
@@ -76,7 +76,7 @@ func plugin() {
 		if err := os.Remove(made); err != nil && !os.IsNotExist(err) {
 			fail(err.Error())
 		}
-		check(conf.leave(custodytest.Open(conf.Dir), c.Netns, c.IfName))
+		check(conf.leave(restoretest.Open(conf.Dir), c.Netns, c.IfName))
 		return
 	}
 	if conf.Behave == "slow" { // until it is told, for 5 minutes at most
@@ -88,7 +88,7 @@ func plugin() {
 	}
 	check(os.MkdirAll(filepath.Dir(made), 0o755))
 	check(os.WriteFile(made, nil, 0o644))
-	check(conf.take(custodytest.Open(conf.Dir), c.Netns, c.IfName))
+	check(conf.take(restoretest.Open(conf.Dir), c.Netns, c.IfName))
 	misbehave(conf)
 	fmt.Printf(`{"cniVersion": %q, "interfaces": [{"name": "host0"}, {"name": %q, "mac": "02:00:00:00:00:01", "mtu": 1450, "sandbox": %q}],
 		"ips": [{"address": "10.0.0.2/24", "interface": 1}], "dns": {}}`, conf.CNIVersion, c.IfName, c.Netns)
@@ -142,7 +142,7 @@ type plugins struct {
 	missing map[string]bool   // types that are not installed
 	netns   map[string]string // CNI_NETNS of the last DEL, by type
 	does    func(command, sandbox, ifName string) error
-	kernel  *custodytest.Kernel      // of devices; nil = there are none
+	kernel  *restoretest.Kernel      // of devices; nil = there are none
 	givenUp func(device string) bool // whether restoring a device was given up; nil = it never is
 	vlan    int                      // that ADD gives a VF, and DEL leaves; 0 = none
 }
@@ -228,7 +228,7 @@ func (p *plugins) takeDevice(conf pluginConf, netns, ifName string) {
 		of.VLAN = p.vlan
 		err = p.kernel.ConfigureVF(conf.DeviceID, of)
 	}
-	if err != nil && !errors.Is(err, link.ErrNoNetns) && !errors.Is(err, custody.ErrAway) {
+	if err != nil && !errors.Is(err, link.ErrNoNetns) && !errors.Is(err, restore.ErrAway) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.wrong = append(p.wrong, fmt.Sprintf("%s for %s: %v", conf.DeviceID, netns, err))

@@ -20,7 +20,7 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/claim"
-	"devinfo-cni.io/pkg/dra/devices/custody"
+	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/dra/status"
 )
@@ -129,7 +129,7 @@ func TestTheDocumentationHasTheMetrics(t *testing.T) {
 		{"cni_dra_exec_failures_total", "reason", literals(t, `(?m)^(?:\t|const )Reason\w+ .*= "(\w+)"`, "claim/plugins.go", "../cniexec/error.go")},
 		{"cni_dra_event_duration_seconds", "event", literals(t, `(?:\.event\(|EndSandbox\(ctx, )"(\w+)"`, "agent.go", "claim/runtime.go", "claim/kubelet.go")},
 		{"cni_dra_attachments", "phase", texts(state.Phases())},
-		{"cni_dra_device_mismatches_total", "what", texts(custody.Whats())},
+		{"cni_dra_device_mismatches_total", "what", texts(restore.Whats())},
 	} {
 		var documented []string
 		if found := regexp.MustCompile("`" + test.label + "`(?:: | \\()([A-Za-z, -]+)").FindStringSubmatch(rows[test.metric]); found != nil {

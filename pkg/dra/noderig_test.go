@@ -16,14 +16,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"devinfo-cni.io/pkg/capturefile"
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/hosttxt"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/sysfs"
 )
@@ -53,7 +53,7 @@ type node struct {
 
 func newNode(t testing.TB, name string) *node {
 	t.Helper()
-	return &node{t: t, text: hosttxttest.Text(t, name), events: make(chan struct{}, 1)}
+	return &node{t: t, text: capturetest.Text(t, name), events: make(chan struct{}, 1)}
 }
 
 func (n *node) inventory() *devices.Inventory {
@@ -87,7 +87,7 @@ func (n *node) lineage(device string) ([]sysfs.Object, error) {
 func (n *node) host() (inventory.Host, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	file, err := hosttxt.Parse(n.text)
+	file, err := capturefile.Parse(n.text)
 	if err != nil {
 		return inventory.Host{}, err
 	}
@@ -95,7 +95,7 @@ func (n *node) host() (inventory.Host, error) {
 }
 
 func (n *node) finder() *discovery.Finder {
-	file, err := hosttxt.Parse(n.text)
+	file, err := capturefile.Parse(n.text)
 	must(n.t, err)
 	links, err := linkhost.New(file)
 	must(n.t, err)
@@ -110,8 +110,8 @@ func (n *node) change(f func()) {
 	n.events <- struct{}{}
 }
 
-// without takes functions, or interfaces, from the node: see hosttxttest.Without.
-func (n *node) without(words ...string) { n.text = hosttxttest.Without(n.text, words...) }
+// without takes functions, or interfaces, from the node: see capturetest.Without.
+func (n *node) without(words ...string) { n.text = capturetest.Without(n.text, words...) }
 
 // devicesIn waits until the node's own devices that are published are these.
 func devicesIn(t *testing.T, client *fake.Clientset, want ...string) (all map[string]resourceapi.Device) {

@@ -24,7 +24,7 @@ import (
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/cniconfig"
-	"devinfo-cni.io/pkg/dra/devices/custody/custodytest"
+	"devinfo-cni.io/pkg/dra/devices/restore/restoretest"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/link"
 )
@@ -44,7 +44,7 @@ type rig struct {
 	runtimeWaits time.Duration
 
 	plugins *plugins            // nil = processes
-	kernel  *custodytest.Kernel // of devices; nil = there are none
+	kernel  *restoretest.Kernel // of devices; nil = there are none
 
 	mu       sync.Mutex
 	notices  []string // reasons

@@ -13,12 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
+	"devinfo-cni.io/pkg/capturefile"
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/status"
-	"devinfo-cni.io/pkg/hosttxt"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 )
 
 // A VF more or less writes one of the pool's six slices.
@@ -26,8 +26,8 @@ func TestOnlyTheSliceThatDiffersIsWritten(t *testing.T) {
 	t.Parallel()
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
 	n.rules = `devices: [{select: 'device.attributes["devinfo-cni.io"].kind == "vf"', as: exclusive}]`
-	var host atomic.Pointer[hosttxt.Host]
-	host.Store(hosttxttest.ManyVFs(256))
+	var host atomic.Pointer[capturefile.Host]
+	host.Store(capturetest.ManyVFs(256))
 	client := server(nil)
 	r.options.Exec, r.options.Devices.Inventory = p, n.inventory()
 	r.options.Devices.Inventory.Host = func() (inventory.Host, error) { return inventory.Captured(host.Load()) }
@@ -49,9 +49,9 @@ func TestOnlyTheSliceThatDiffersIsWritten(t *testing.T) {
 		change func()
 		vfs    int
 	}{
-		{func() { n.others = map[string]string{hosttxttest.VF(100): "pod ns/x has it"} }, 255},
+		{func() { n.others = map[string]string{capturetest.VF(100): "pod ns/x has it"} }, 255},
 		{func() { n.others = nil }, 256},
-		{func() { host.Store(hosttxttest.ManyVFs(257)) }, 257},
+		{func() { host.Store(capturetest.ManyVFs(257)) }, 257},
 	} {
 		n.change(step.change)
 		await(step.vfs)

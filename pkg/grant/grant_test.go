@@ -9,13 +9,13 @@ import (
 	"testing"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/capturefile"
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/grant"
-	"devinfo-cni.io/pkg/hosttxt"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -35,7 +35,7 @@ func nodes(names ...string) grant.Nodes {
 func on(t *testing.T, host string, devices ...string) grant.Granter {
 	t.Helper()
 	return grant.Granter{
-		Sys: sysfs.New(hosttxttest.Load(t, host).Sys()), Settings: config.Node{CDIDevices: devices},
+		Sys: sysfs.New(capturetest.Load(t, host).Sys()), Settings: config.Node{CDIDevices: devices},
 		Nodes: nodes("vfio/vfio", "vfio/42", "infiniband/uverbs1", "infiniband/uverbs3", "infiniband/uverbs4", "infiniband/rdma_cm", "vhost-vdpa-1", "vhost-net", "net/tun"),
 	}
 }
@@ -103,7 +103,7 @@ func TestNodesAreForTheOwnDeviceOrTheSettings(t *testing.T) {
 // Whoever has umad and issm manages the fabric. A CDI device is asked for, an injected one is not.
 func TestTheFabricIsManagedWhereTheDeviceIsNamed(t *testing.T) {
 	const mad = "-- sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.3/infiniband_mad/%s3/dev --\n231:3\n"
-	h, err := hosttxt.Parse([]byte(difftest.Read(t, "../../testdata/hosts/mlx5-legacy.txtar") + fmt.Sprintf(mad+mad, "umad", "issm")))
+	h, err := capturefile.Parse([]byte(difftest.Read(t, "../../testdata/hosts/mlx5-legacy.txtar") + fmt.Sprintf(mad+mad, "umad", "issm")))
 	must(t, err)
 	uverbs, cm := []string{"/dev/infiniband/uverbs3 c 1:0", "/dev/infiniband/uverbs4 c 1:1"}, "/dev/infiniband/rdma_cm c 1:4"
 	with := append(slices.Clone(uverbs), "/dev/infiniband/issm3 c 1:3", "/dev/infiniband/umad3 c 1:2", cm)

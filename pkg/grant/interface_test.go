@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/check/checktest"
 	"devinfo-cni.io/pkg/config"
@@ -15,14 +16,13 @@ import (
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/hostdev"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/link"
 )
 
 const netns = "/run/netns/pod"
 
 func finder(t *testing.T, host string) *discovery.Finder {
-	return checktest.Finder(t, hosttxttest.Load(t, host))
+	return checktest.Finder(t, capturetest.Load(t, host))
 }
 
 func TestWhatAnInterfaceEntitlesTo(t *testing.T) {

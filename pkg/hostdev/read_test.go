@@ -7,15 +7,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/hostdev"
-	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
 func captured(t *testing.T, name string) (hostdev.Host, *linkhost.Kernel) {
 	t.Helper()
-	file, err := hosttxt.Load(name)
+	file, err := capturefile.Load(name)
 	if err != nil {
 		t.Fatal(err)
 	}

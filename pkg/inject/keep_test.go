@@ -20,7 +20,7 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/link/linktest"
-	"devinfo-cni.io/pkg/private/privatetest"
+	"devinfo-cni.io/pkg/safefile/safefiletest"
 )
 
 func TestNetworksThatComeAndGoLaterAreSeen(t *testing.T) {
@@ -163,7 +163,7 @@ func TestWhatAKilledAgentLeftIsRemovedOrFinished(t *testing.T) {
 
 func TestAFullDiskIsToldAndMended(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		disk := privatetest.Mount(t, 100)
+		disk := safefiletest.Mount(t, 100)
 		r := newRig(t)
 		r.options.StageDir = disk.Dir + "/stage"
 		r.attach("sriov-net", sandbox, "net1", vfInfo)

@@ -20,11 +20,11 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/check/checktest"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/nri/nritest"
@@ -67,7 +67,7 @@ func newRig(t *testing.T) *rig {
 	r.options = inject.Options{
 		Socket: dir + "/nri", Index: "60", StageDir: dir + "/stage", HostRoot: dir + "/host", BootID: "boot", WhenMissing: inject.Pass, Interval: 5 * time.Millisecond,
 		Node:      func() (config.Node, error) { return r.node, nil },
-		Finder:    checktest.Finder(t, hosttxttest.Load(t, "mlx5-legacy")),
+		Finder:    checktest.Finder(t, capturetest.Load(t, "mlx5-legacy")),
 		NetnsGone: func(path string) (bool, error) { r.mu.Lock(); defer r.mu.Unlock(); return r.gone[path], nil },
 		Connected: func(bool) {}, Metrics: r, Log: slog.New(slog.NewTextHandler(r.log, nil)),
 	}

@@ -13,7 +13,7 @@ import (
 
 	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/pkg/cdispec"
-	"devinfo-cni.io/pkg/private"
+	"devinfo-cni.io/pkg/safefile"
 )
 
 // stage is the directory of what containers mount:
@@ -51,7 +51,7 @@ func (s *stage) open() (err error) {
 		return err
 	}
 	entries, err := os.ReadDir(s.root)
-	return errors.Join(err, atomicfile.SweepLeftovers(private.Files(s.root), entries, func(string) {}))
+	return errors.Join(err, atomicfile.SweepLeftovers(safefile.Files(s.root), entries, func(string) {}))
 }
 
 // dir is what the containers of a sandbox mount.
@@ -124,7 +124,7 @@ func (s stage) write(dir, name string, data []byte) error {
 	if now, err := os.ReadFile(path); err == nil && bytes.Equal(now, data) {
 		return nil
 	}
-	f, err := atomicfile.Replace(outside{private.Files(s.root), dir}, name, func(temp *os.File) error {
+	f, err := atomicfile.Replace(outside{safefile.Files(s.root), dir}, name, func(temp *os.File) error {
 		if _, err := temp.Write(data); err != nil {
 			return err
 		}
@@ -141,7 +141,7 @@ func (s stage) write(dir, name string, data []byte) error {
 
 // outside are files that are written in another directory than that where they appear.
 type outside struct {
-	private.Files
+	safefile.Files
 	dir string
 }
 

@@ -17,7 +17,7 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/link/linktest"
-	"devinfo-cni.io/pkg/private/privatetest"
+	"devinfo-cni.io/pkg/safefile/safefiletest"
 )
 
 func TestOnAFullDiskTheOldPluginStays(t *testing.T) {
@@ -43,7 +43,7 @@ func TestOnAFullDiskTheOldPluginStays(t *testing.T) {
 func TestInAReadOnlyDirectoryNothingChanges(t *testing.T) {
 	from := built(t, "v1.2.0")
 	linktest.Run(t, func(t *testing.T) {
-		disk := privatetest.Mount(t, 10)
+		disk := safefiletest.Mount(t, 10)
 		s := arranger(t)
 		s.To = filepath.Join(disk.Dir, "node.json")
 		write(t, filepath.Join(s.Dir, "default.json"), quiet, 0o644)
@@ -88,7 +88,7 @@ func TestInstallersAtOnceLeaveAWholePlugin(t *testing.T) {
 // The directory is for all to read, and who can read a directory can lock it.
 func TestOrdinaryUsersDoNotHoldUpInstallers(t *testing.T) {
 	p := keeper(t, built(t, "v1.2.0"))
-	privatetest.Lock(t, p.Dir)
+	safefiletest.Lock(t, p.Dir)
 	keep(t, p, install.Installed)
 	_, err := p.Remove(t.Context())
 	must(t, err)

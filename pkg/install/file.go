@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"devinfo-cni.io/devinfo/atomicfile"
-	"devinfo-cni.io/pkg/private"
+	"devinfo-cni.io/pkg/safefile"
 )
 
 // file is a file of the node, by its absolute path.
@@ -93,7 +93,7 @@ func (f file) alone(do func() error) error {
 		return err
 	}
 	path := filepath.Join(f.dir(), ".devinfo.lock")
-	lock, err := private.LockFile(context.Background(), path, lockLimit)
+	lock, err := safefile.LockFile(context.Background(), path, lockLimit)
 	if err != nil {
 		return f.denied(err)
 	}
@@ -106,7 +106,7 @@ func (f file) alone(do func() error) error {
 const lockLimit = 10 * time.Second
 
 // beside are the files of its directory.
-func (f file) beside() private.Files { return private.Files(f.dir()) }
+func (f file) beside() safefile.Files { return safefile.Files(f.dir()) }
 
 // remove removes the file, its mark and what a killed writer has left; what is gone
 // already, be it with its directory, is success. The mark goes last: it says whose the file was.

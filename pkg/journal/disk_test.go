@@ -8,12 +8,12 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linktest"
-	"devinfo-cni.io/pkg/private/privatetest"
+	"devinfo-cni.io/pkg/safefile/safefiletest"
 )
 
 // roomFor calls do with more and more room, and tells with how much it has succeeded. Where it
 // does not the directory is as it was.
-func roomFor(t *testing.T, disk privatetest.Disk, do func() error) (room int) {
+func roomFor(t *testing.T, disk safefiletest.Disk, do func() error) (room int) {
 	t.Helper()
 	before := files(t, disk.Dir)
 	for ; ; room++ {
@@ -33,7 +33,7 @@ func roomFor(t *testing.T, disk privatetest.Disk, do func() error) (room int) {
 // Whichever step it is for which there is no room.
 func TestARecordWithoutRoomLeavesNothing(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		disk := privatetest.Mount(t, 100)
+		disk := safefiletest.Mount(t, 100)
 		j := journal.Open(disk.Dir, boot)
 		var e *journal.Entry
 		record := func(former *journal.Entry) func() error {
@@ -67,7 +67,7 @@ func TestARecordWithoutRoomLeavesNothing(t *testing.T) {
 
 func TestForgettingNeedsNoRoom(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		disk := privatetest.Mount(t, 100)
+		disk := safefiletest.Mount(t, 100)
 		j := journal.Open(disk.Dir, boot)
 		e := record(t, j, everything(key1, "p"))
 		c := claimOf("p", has("pci-pf", journal.Shared)...)
@@ -85,7 +85,7 @@ func TestForgettingNeedsNoRoom(t *testing.T) {
 // DEL of what ADD has never recorded, or of what is gone.
 func TestOnAReadOnlyDiskThereIsNothingToForget(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		disk := privatetest.Mount(t, 100)
+		disk := safefiletest.Mount(t, 100)
 		for _, dir := range []string{"/none", "/some", "/shared"} {
 			j := journal.Open(disk.Dir+dir, boot)
 			switch dir {

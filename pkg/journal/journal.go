@@ -34,7 +34,7 @@ import (
 
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/private"
+	"devinfo-cni.io/pkg/safefile"
 )
 
 // Journal is the state directory of one node. Its methods may be called concurrently,
@@ -47,8 +47,8 @@ type Journal struct {
 
 	bootID  string
 	dir     string
-	entries *private.Dir
-	claims  *private.Dir
+	entries *safefile.Dir
+	claims  *safefile.Dir
 	leases  links
 }
 
@@ -64,7 +64,7 @@ func ClaimPath(stateDir, record string) string { return filepath.Join(stateDir, 
 // Open names the state directory, which must be absolute; it touches nothing on
 // disk. The bootID tells entries of this boot from older ones: see [BootID].
 func Open(stateDir, bootID string) *Journal {
-	in := func(name string) *private.Dir { return private.Open(filepath.Join(stateDir, name)) }
+	in := func(name string) *safefile.Dir { return safefile.Open(filepath.Join(stateDir, name)) }
 	return &Journal{NetnsGone: link.NetnsGone, bootID: bootID, dir: filepath.Clean(stateDir), entries: in(entriesDir), claims: in(claimsDir), leases: links{in("leases")}}
 }
 
@@ -127,7 +127,7 @@ func parseEntry(path string, k Key, data []byte, err error) (*Entry, error) {
 func parsed[T any](path string, data []byte, err error, decode func([]byte) (*T, error)) (record *T, _ error) {
 	if err == nil {
 		record, err = decode(data)
-	} else if !errors.Is(err, store.ErrTooLarge) && !errors.Is(err, private.ErrNotRegular) {
+	} else if !errors.Is(err, store.ErrTooLarge) && !errors.Is(err, safefile.ErrNotRegular) {
 		return nil, err
 	}
 	if newer, ok := errors.AsType[*FormatError](err); ok {
@@ -145,15 +145,15 @@ func parsed[T any](path string, data []byte, err error, decode func([]byte) (*T,
 // has its entry locked from when it is written until it ends, and a plugin that is run for
 // an attachment, until that has ended, though its caller was killed. With the
 // [*store.CorruptError] comes an entry that has nothing but its key, locked all the same. A
-// [*private.BusyError] says that the wait has ended.
+// [*safefile.BusyError] says that the wait has ended.
 func (j *Journal) Lock(ctx context.Context, k Key, wait time.Duration) (*Entry, error) {
 	name, err := k.entry()
 	if err != nil {
 		return nil, err
 	}
 	path := j.entries.Path(name)
-	f, err := private.Lock(ctx, path, wait)
-	if errors.Is(err, private.ErrNotRegular) { // a link, which nobody has locked
+	f, err := safefile.Lock(ctx, path, wait)
+	if errors.Is(err, safefile.ErrNotRegular) { // a link, which nobody has locked
 		err = j.entries.Remove(name)
 	}
 	if f == nil && err == nil {
@@ -161,14 +161,14 @@ func (j *Journal) Lock(ctx context.Context, k Key, wait time.Duration) (*Entry, 
 	}
 	var data []byte
 	if err == nil {
-		data, err = private.Content(f)
+		data, err = safefile.Content(f)
 	}
 	e, err := parseEntry(path, k, data, err)
 	switch {
 	case errors.As(err, new(*store.CorruptError)):
 		e = &Entry{Key: k}
 	case err != nil:
-		private.Unlock(f)
+		safefile.Unlock(f)
 		return nil, err
 	}
 	e.file = f
@@ -178,7 +178,7 @@ func (j *Journal) Lock(ctx context.Context, k Key, wait time.Duration) (*Entry, 
 // Unlock lets others have the entry; nil, or one that is not locked, is nobody's.
 func (e *Entry) Unlock() {
 	if e != nil {
-		private.Unlock(e.file)
+		safefile.Unlock(e.file)
 		e.file = nil
 	}
 }
@@ -225,7 +225,7 @@ func (j *Journal) Record(e, former *Entry) error {
 				former.file, former.raw = f, data
 				return nil
 			}
-			defer private.Unlock(f)
+			defer safefile.Unlock(f)
 			return j.entries.Remove(by.link)
 		})
 		if err != nil {
@@ -249,7 +249,7 @@ func (e *BetweenError) Error() string {
 func inPlace(path string, k Key, ours *os.File) (err error) {
 	is := false
 	if ours != nil {
-		is, err = private.IsAt(ours, path)
+		is, err = safefile.IsAt(ours, path)
 	} else if _, err = os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		is, err = true, nil
 	}
@@ -296,7 +296,7 @@ func (j *Journal) All() ([]Key, error) {
 
 // Writable asks, without side effect, whether Record could succeed.
 func (j *Journal) Writable() error {
-	if err := private.Lockable(j.dir, syscall.Statfs); err != nil {
+	if err := safefile.Lockable(j.dir, syscall.Statfs); err != nil {
 		return err
 	}
 	return store.Open(j.entries.Path("")).Writable()

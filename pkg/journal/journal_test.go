@@ -14,7 +14,7 @@ import (
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/private"
+	"devinfo-cni.io/pkg/safefile"
 )
 
 func TestGetReturnsWhatWasPut(t *testing.T) {
@@ -131,7 +131,7 @@ func TestAnEntryIsOneCallsAtATime(t *testing.T) {
 	adding := &journal.Entry{Key: key1, File: "f"}
 	must(t, j.Record(adding, nil))
 	_, err := j.Lock(t.Context(), key1, 0) // for a DEL
-	difftest.As[*private.BusyError](t, err)
+	difftest.As[*safefile.BusyError](t, err)
 	between := difftest.As[*journal.BetweenError](t, j.Record(&journal.Entry{Key: key1}, nil))
 	difftest.Equal(t, between.Key, key1)
 	complete := &journal.Entry{Key: key1, File: "f", Complete: true}

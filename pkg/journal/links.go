@@ -8,7 +8,7 @@ import (
 	"strings"
 	"syscall"
 
-	"devinfo-cni.io/pkg/private"
+	"devinfo-cni.io/pkg/safefile"
 )
 
 // The leases of a thing are links to their holders: leases/<kind>/<id>/<holder> if they are
@@ -18,7 +18,7 @@ const sharedMark = "~"
 
 // links is the directory of the leases: what is leased to whom, whether it counts or not. All links
 // are made and removed under one lock, the directory's: a PF and its VF could else pass each other.
-type links struct{ *private.Dir }
+type links struct{ *safefile.Dir }
 
 // leaseLink is a link to a holder, by the holder's name.
 type leaseLink struct {
@@ -92,7 +92,7 @@ func (d links) add(by taker, stale []string) error {
 	var made []lease
 	for _, l := range by.leases {
 		made = append(made, l)
-		err := private.Open(d.place(l)).Link(l.name(by.link), "../../../"+by.target)
+		err := safefile.Open(d.place(l)).Link(l.name(by.link), "../../../"+by.target)
 		if errors.Is(err, fs.ErrExist) {
 			made, err = made[:len(made)-1], nil
 		}

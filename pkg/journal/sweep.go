@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/private"
+	"devinfo-cni.io/pkg/safefile"
 )
 
 // Sweep removes what no entry names and nobody is about to name: leases without a holder,
@@ -117,7 +117,7 @@ func (j *Journal) Cache(k Key) string {
 
 // sweepCache removes the caches of attachments that are not on record.
 func (j *Journal) sweepCache(removed func(name string)) error {
-	dir := private.Open(filepath.Join(j.dir, "libcni"))
+	dir := safefile.Open(filepath.Join(j.dir, "libcni"))
 	caches, err := dir.Entries()
 	errs := []error{err}
 	for _, c := range caches {

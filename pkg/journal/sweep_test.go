@@ -12,7 +12,7 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linktest"
-	"devinfo-cni.io/pkg/private/privatetest"
+	"devinfo-cni.io/pkg/safefile/safefiletest"
 )
 
 // swept wants a sweep to remove these, and nothing else.
@@ -61,7 +61,7 @@ func TestSweepLeavesTheFilesOfLivingWritersAndStrangersAlone(t *testing.T) {
 	for _, path := range []string{temp, dir + "/attachments/README", dir + "/leases/file/README", dir + "/attachments/.swp"} {
 		must(t, os.WriteFile(path, nil, 0o600))
 	}
-	writer := privatetest.Lock(t, temp)
+	writer := safefiletest.Lock(t, temp)
 	before := files(t, dir)
 	swept(t, j)
 	expectFiles(t, dir, before...)

@@ -8,16 +8,17 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
-	"devinfo-cni.io/pkg/link"
 	"github.com/vishvananda/netlink"
+
+	"devinfo-cni.io/pkg/capturefile/capturetest"
+	"devinfo-cni.io/pkg/link"
 )
 
 const pf = "0000:01:00.0"
 
 // broken is a tree in which one file cannot be read; "" = no attribute of a port or switch.
 func broken(sys fs.FS, file string, err error) fs.FS {
-	return hosttxttest.Tree{FS: sys, Asked: func(name string) error {
+	return capturetest.Tree{FS: sys, Asked: func(name string) error {
 		if name == file || file == "" && strings.Contains(name, "phys_") {
 			return err
 		}
@@ -72,7 +73,7 @@ func TestSwitchdevReadsFewOfManyInterfaces(t *testing.T) {
 		sys["bus/pci/devices/"+pf+"/net/eth"+string(rune('a'+i))+"/phys_switch_id"] = file("\n")
 	}
 	read := 0
-	tree := hosttxttest.Tree{FS: sys, Asked: func(string) error { read++; return nil }}
+	tree := capturetest.Tree{FS: sys, Asked: func(string) error { read++; return nil }}
 	on, err := eswitch(tree, "", nil).Switchdev(pf)
 	if on || err != nil || read != 1+4 { // the directory, and four files
 		t.Errorf("%v, %v after %d files", on, err, read)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"testing"
 
-	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/link/linktest"
@@ -61,7 +61,7 @@ func recorded(t *testing.T, pod string) *linkhost.Kernel {
 		must(t, err)
 		text += fmt.Sprintf("-- netlink/%s.json --\n%s\n", part, data)
 	}
-	file, err := hosttxt.Parse([]byte(text))
+	file, err := capturefile.Parse([]byte(text))
 	must(t, err)
 	host, err := linkhost.New(file)
 	must(t, err)

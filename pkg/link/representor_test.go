@@ -9,10 +9,11 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
-	"devinfo-cni.io/pkg/link"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
+
+	"devinfo-cni.io/pkg/capturefile/capturetest"
+	"devinfo-cni.io/pkg/link"
 )
 
 // on is an eswitch with these devlink ports, and below /sys what netdevs describes.
@@ -197,7 +198,7 @@ func TestBrokenAnswersAreNotNone(t *testing.T) {
 
 func TestNoScanWhereDevlinkNamesTheInterface(t *testing.T) {
 	listed, ports := false, 0
-	tree := hosttxttest.Tree{FS: netdevs("up p0 aa " + pf), Asked: func(name string) error { listed = listed || name == "class/net"; return nil }}
+	tree := capturetest.Tree{FS: netdevs("up p0 aa " + pf), Asked: func(name string) error { listed = listed || name == "class/net"; return nil }}
 	e := on(tree, port("dev0 pf0vf0"))
 	answer := e.Ports
 	e.Ports = func(pf string) ([]*netlink.DevlinkPort, error) { ports++; return answer(pf) }

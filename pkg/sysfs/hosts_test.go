@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/goldentest"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -161,7 +161,7 @@ func told(sys *sysfs.FS) (string, error) {
 }
 
 func TestAllOfTheCapturedHostsIsTold(t *testing.T) {
-	for _, name := range hosttxttest.Names(t) {
+	for _, name := range capturetest.Names(t) {
 		t.Run(name, func(t *testing.T) {
 			each(t, load(t, name), func(t *testing.T, sys *sysfs.FS) {
 				got, err := told(sys)
@@ -176,7 +176,7 @@ func TestAllOfTheCapturedHostsIsTold(t *testing.T) {
 // kernel says that it has no such thing.
 func TestReadThatFailsIsAnErrorUnlessItSaysThereIsNone(t *testing.T) {
 	for _, host := range []string{"igb-sriov", "mlx5-vdpa", "vdpa-vf-virtio", "vdpa-sim"} {
-		tree, reads := hosttxttest.Tree{FS: load(t, host).Sys()}, map[string]bool{}
+		tree, reads := capturetest.Tree{FS: load(t, host).Sys()}, map[string]bool{}
 		tree.Asked = func(name string) error { reads[name] = true; return nil }
 		if _, err := told(sysfs.New(tree)); err != nil || len(reads) < 50 {
 			t.Fatalf("%s: %d files, %v", host, len(reads), err)

@@ -14,9 +14,9 @@ import (
 	"testing"
 
 	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/capturefile"
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/hosttxt"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 
 // A host is a captured or made up one, in both of its forms.
 type host struct {
-	*hosttxt.Host
+	*capturefile.Host
 	text string
 	dir  string // "" = not unpacked yet
 }
@@ -51,9 +51,9 @@ func load(t *testing.T, name string) *host {
 
 func made(t *testing.T, text string) *host { return known(t, "made up\n"+text) }
 
-func parse(t *testing.T, text string) *hosttxt.Host {
+func parse(t *testing.T, text string) *capturefile.Host {
 	t.Helper()
-	h, err := hosttxt.Parse([]byte(text))
+	h, err := capturefile.Parse([]byte(text))
 	must(t, err)
 	return h
 }
@@ -231,13 +231,13 @@ func TestPhysfnThatIsNoAddressIsAnError(t *testing.T) {
 
 func TestVFIndexOfVFsOnSeveralBuses(t *testing.T) {
 	const n = 1024
-	sys, pf := sysfs.New(hosttxttest.ManyVFs(n).Sys()), addr(t, "0000:3b:00.0")
+	sys, pf := sysfs.New(capturetest.ManyVFs(n).Sys()), addr(t, "0000:3b:00.0")
 	for want := range n {
-		if got, ok, err := sys.VFIndex(pf, addr(t, hosttxttest.VF(want))); got != want || !ok || err != nil {
-			t.Fatalf("%s: %d, %v, %v; want %d", hosttxttest.VF(want), got, ok, err, want)
+		if got, ok, err := sys.VFIndex(pf, addr(t, capturetest.VF(want))); got != want || !ok || err != nil {
+			t.Fatalf("%s: %d, %v, %v; want %d", capturetest.VF(want), got, ok, err, want)
 		}
 	}
-	if got, ok, err := sys.VFIndex(pf, addr(t, hosttxttest.VF(n))); ok || err != nil {
+	if got, ok, err := sys.VFIndex(pf, addr(t, capturetest.VF(n))); ok || err != nil {
 		t.Errorf("one too many: %d, %v, %v", got, ok, err)
 	}
 }

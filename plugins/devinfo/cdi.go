@@ -12,8 +12,8 @@ import (
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/private"
 	"devinfo-cni.io/pkg/result"
+	"devinfo-cni.io/pkg/safefile"
 )
 
 // cdiSpec is the CDI spec of an attachment.
@@ -103,7 +103,7 @@ func (s cdiSpec) mountable(name string) (string, error) {
 	if name == "" {
 		return "", nil
 	}
-	if err := private.Unexposed(s.plugin.Node.DeviceInfoDir); as[*fs.PathError](err) {
+	if err := safefile.Unexposed(s.plugin.Node.DeviceInfoDir); as[*fs.PathError](err) {
 		return "", err
 	} else if err != nil {
 		return "", s.unlessStrict(fail(codeConfig, fmt.Errorf("containers do not get the device-info file: %w", err),

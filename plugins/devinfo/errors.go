@@ -14,7 +14,7 @@ import (
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/private"
+	"devinfo-cni.io/pkg/safefile"
 )
 
 // The codes of the errors that the plugin prints: CNI's own (SPEC.md, "Error"),
@@ -145,7 +145,7 @@ var kinds = []struct {
 	{as[*store.NameError], codeConfig, ""},
 	{as[*journal.HeldError], codeConfig, "name one of this attachment's own; a socket directory may be shared within a pod"},
 	{as[*journal.BetweenError], codeTryAgain, "a runtime runs one call for an attachment at a time: try again"},
-	{as[*private.BusyError], codeTryAgain, "try again"},
+	{as[*safefile.BusyError], codeTryAgain, "try again"},
 	{as[*journal.FormatError], codeConfig, check.EntryNewer.Remedy()},
 	{as[*check.ForeignSpecError], codeMismatch, check.SpecForeign.Remedy()},
 	{func(err error) bool { return errors.Is(err, link.ErrNoNetns) }, codeNetns, ""},

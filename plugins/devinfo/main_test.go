@@ -16,11 +16,11 @@ import (
 	"testing"
 	"time"
 
+	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/grant"
-	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/sysfs"
 	plugin "devinfo-cni.io/plugins/devinfo"
@@ -55,7 +55,7 @@ func storyMachine() *plugin.Plugin {
 	node, nodeErr := config.LoadNode(os.Getenv("DEVINFO_NODE_CONFIG"))
 	level, _ := node.Level()
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-	host, err := hosttxt.Load(os.Getenv(storyHost))
+	host, err := capturefile.Load(os.Getenv(storyHost))
 	must(err)
 	links, err := linkhost.New(host)
 	must(err)

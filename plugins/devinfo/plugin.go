@@ -24,7 +24,7 @@ import (
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/private"
+	"devinfo-cni.io/pkg/safefile"
 )
 
 // Plugin is the plugin on one node.
@@ -210,7 +210,7 @@ func (c *call) foreign(kind journal.Kind, name string) (why string, err error) {
 // entry returns the attachment's journal entry, locked; nil if the journal has none.
 func (c *call) entry() (*journal.Entry, error) {
 	e, err := c.plugin.Journal.Lock(context.Background(), c.key, lockWait)
-	if as[*private.BusyError](err) {
+	if as[*safefile.BusyError](err) {
 		err = fail(codeTryAgain, fmt.Errorf("an earlier call for this attachment still runs: %w", err), "try again, or find out what it waits for")
 	}
 	return e, err

@@ -15,10 +15,10 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/metadata"
-	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -135,7 +135,7 @@ func TestAnAgentWritesOnlyItsOwnNodesSlices(t *testing.T) {
 // The metadata file has the API's types, and the limits are of the API server.
 func TestTheServerTakesAllAttributes(t *testing.T) {
 	p := server(t)
-	host, err := hosttxt.Load("../../testdata/hosts/igb-sriov.txtar")
+	host, err := capturefile.Load("../../testdata/hosts/igb-sriov.txtar")
 	must(t, err)
 	long := "/" + strings.Repeat("s", resourceapi.DeviceAttributeMaxValueLength-1)
 	for _, info := range []devinfo.Info{

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"time"
 
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/sysfs"
 	"devinfo-cni.io/test/undertest"
@@ -18,7 +18,7 @@ func discoveries(t *table) error {
 	counts := []int{1, 64, 256, 1024}
 	searches := make([]func() error, len(counts))
 	for n, vfs := range counts {
-		host := hosttxttest.ManyVFs(vfs)
+		host := capturetest.ManyVFs(vfs)
 		dir := fmt.Sprint(own, "/vfs-", vfs)
 		if err := undertest.Unpack(host, dir); err != nil {
 			return err
@@ -32,7 +32,7 @@ func discoveries(t *table) error {
 			return err
 		}
 		finder := discovery.Finder{Sys: sys, Interfaces: links, Switches: links}
-		target := discovery.Target{DeviceIDs: []config.NamedID{{Key: "deviceID", ID: hosttxttest.VF(vfs - 1)}}}
+		target := discovery.Target{DeviceIDs: []config.NamedID{{Key: "deviceID", ID: capturetest.VF(vfs - 1)}}}
 		searches[n] = func() error { return search(finder, target) }
 	}
 	times := make([][]float64, len(counts))

@@ -18,7 +18,7 @@ import (
 	"slices"
 	"strings"
 
-	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/test/sandbox"
 )
 
@@ -47,7 +47,7 @@ var parts = []struct {
 }
 
 func bench(signals <-chan os.Signal, _ bool) error {
-	host, err := hosttxt.Load(filepath.Join(*hosts, "mlx5-legacy.txtar"))
+	host, err := capturefile.Load(filepath.Join(*hosts, "mlx5-legacy.txtar"))
 	if err != nil {
 		return err
 	}

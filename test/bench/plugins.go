@@ -16,7 +16,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/test/sandbox"
 	"devinfo-cni.io/test/undertest"
@@ -32,7 +32,7 @@ const (
 
 // setUp makes what the plugin meets after sriov-cni: a VF of the captured host,
 // and net1 in a pod (here one end of a veth pair, with an address).
-func setUp(host *hosttxt.Host) error {
+func setUp(host *capturefile.Host) error {
 	if *rounds < 100 {
 		return errors.New("fewer than 100 rounds say nothing")
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/test/crash/inject"
 	"devinfo-cni.io/test/undertest"
@@ -109,12 +109,12 @@ func newLoad(w *world, size int) *load {
 	l := &load{world: w, size: size, left: map[string]chan *member{}, holders: map[string]*member{}}
 	l.ownPods = true
 	l.fine(os.RemoveAll("/run/sys"))
-	l.fine(undertest.Unpack(hosttxttest.ManyVFs(size), "/run/sys"))
+	l.fine(undertest.Unpack(capturetest.ManyVFs(size), "/run/sys"))
 	for i := range size {
 		k := loads[i%len(loads)]
-		l.member(k.network, k.conf, hosttxttest.VF(i), k.exclusive)
+		l.member(k.network, k.conf, capturetest.VF(i), k.exclusive)
 		if k.exclusive {
-			l.member(marker, attachment.marker, hosttxttest.VF(i), true)
+			l.member(marker, attachment.marker, capturetest.VF(i), true)
 		}
 	}
 	for _, k := range loads {

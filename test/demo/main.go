@@ -16,7 +16,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/test/sandbox"
 )
@@ -33,9 +33,9 @@ func main() {
 }
 
 func demo(signals <-chan os.Signal, ownNet bool) error {
-	captured := map[string]*hosttxt.Host{}
+	captured := map[string]*capturefile.Host{}
 	for _, name := range []string{"igb-sriov", "vdpa-vf"} {
-		h, err := hosttxt.Load(filepath.Join(*hosts, name+".txtar"))
+		h, err := capturefile.Load(filepath.Join(*hosts, name+".txtar"))
 		if err != nil {
 			return err
 		}

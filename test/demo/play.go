@@ -16,8 +16,8 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/test/sandbox"
 	"devinfo-cni.io/test/undertest"
@@ -57,7 +57,7 @@ func check(ok bool, what string, details ...any) {
 }
 
 // play runs one scene. The error is that it could not be run at all.
-func (s *scene) play(number int, host *hosttxt.Host) error {
+func (s *scene) play(number int, host *capturefile.Host) error {
 	fmt.Printf("%s\n%d. %s\n\n%s\n", strings.Repeat("─", 78), number, s.title, s.about)
 	settings, err := s.prepare(host)
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *scene) play(number int, host *hosttxt.Host) error {
 }
 
 // prepare writes the network, and node settings with all paths in the sandbox.
-func (s *scene) prepare(host *hosttxt.Host) (config.Node, error) {
+func (s *scene) prepare(host *capturefile.Host) (config.Node, error) {
 	settings := config.DefaultNode()
 	settings.DeviceInfoDir = "/run/k8s.cni.cncf.io/devinfo/cni"
 	settings.DevicePluginDir = "/run/k8s.cni.cncf.io/devinfo/dp"

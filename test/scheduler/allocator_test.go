@@ -13,8 +13,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
 
+	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
-	"devinfo-cni.io/pkg/hosttxt"
 )
 
 const driver = "cni.dra.networking.x-k8s.io"
@@ -22,7 +22,7 @@ const driver = "cni.dra.networking.x-k8s.io"
 // offered is what a node publishes of a captured host.
 func offered(t *testing.T, name, configuration string) []inventory.Slice {
 	t.Helper()
-	file, err := hosttxt.Load("../../testdata/hosts/" + name + ".txtar")
+	file, err := capturefile.Load("../../testdata/hosts/" + name + ".txtar")
 	must(t, err)
 	host, err := inventory.Captured(file)
 	must(t, err)

@@ -13,9 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/cel"
 
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/hostdev"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 )
 
 // gpus are of another driver, one below each root complex of the host igb-sriov.
@@ -115,7 +115,7 @@ const (
 // manyPFs is what a node offers that has eight PFs with 128 VFs each.
 func manyPFs(t *testing.T) []inventory.Slice {
 	t.Helper()
-	host, err := inventory.Captured(hosttxttest.ManyVFs(pfs * vfs))
+	host, err := inventory.Captured(capturetest.ManyVFs(pfs * vfs))
 	must(t, err)
 	devices, _, err := inventory.Read(host)
 	must(t, err)

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/hosttxt"
 )
 
 // Key is the environment variable that names the plugin's executable.
@@ -90,14 +90,14 @@ func Peers(t testing.TB, names ...string) string {
 // Sys writes the /sys of a captured host to dir, as [Unpack] does.
 func Sys(t testing.TB, host, dir string) {
 	t.Helper()
-	h, err := hosttxt.Load("../../testdata/hosts/" + host + ".txtar")
+	h, err := capturefile.Load("../../testdata/hosts/" + host + ".txtar")
 	difftest.Must(t, err)
 	difftest.Must(t, Unpack(h, dir))
 }
 
 // Unpack writes a captured host's /sys to dir. Attributes whose read fails there are left out: no
 // file can fail with their errors, and absent means the same.
-func Unpack(host *hosttxt.Host, dir string) error {
+func Unpack(host *capturefile.Host, dir string) error {
 	if err := host.Unpack(dir); err != nil {
 		return err
 	}

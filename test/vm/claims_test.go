@@ -17,8 +17,8 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
-	"devinfo-cni.io/pkg/dra/devices/custody"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
@@ -191,11 +191,11 @@ func portrait(t *testing.T, address, pf string, vf int) string {
 
 // kept takes a function into custody, and gives back what restores it, once its interface is on
 // the host, and wants it to be as it was.
-func kept(t *testing.T, address, ifName, pf string, vf int) (node *custody.Devices, was custody.Former, restore func()) {
+func kept(t *testing.T, address, ifName, pf string, vf int) (node *restore.Devices, was restore.Former, undo func()) {
 	t.Helper()
 	sys, err := sysfs.Open("/sys")
 	must(t, err)
-	node = custody.New(sys, sysfs.Writer("/sys"), link.NewKernel(sys.Files()))
+	node = restore.New(sys, sysfs.Writer("/sys"), link.NewKernel(sys.Files()))
 	was, err = node.Look(hostdev.Ref{PCI: address, IfName: ifName})
 	must(t, err)
 	before := portrait(t, address, pf, vf)
@@ -225,7 +225,7 @@ func TestAVFComesBackAsItWas(t *testing.T) {
 		{"0000:01:10.6", "", "enp1s0", 3, "vlan 7"},
 	} {
 		t.Run(test.address, func(t *testing.T) {
-			_, _, restore := kept(t, test.address, test.ifName, test.pf, test.vf)
+			_, _, undo := kept(t, test.address, test.ifName, test.pf, test.vf)
 			if test.set != "" {
 				run(t, append(strings.Fields(fmt.Sprintf("ip link set %s vf %d", test.pf, test.vf)), strings.Fields(test.set)...)...)
 			}
@@ -237,7 +237,7 @@ func TestAVFComesBackAsItWas(t *testing.T) {
 				}
 				run(t, "ip", "netns", "del", "spoils")
 			}
-			restore()
+			undo()
 		})
 	}
 }
@@ -249,7 +249,7 @@ func TestAVFIsBoundToVFIOForItsPod(t *testing.T) {
 	t.Cleanup(func() { vfsBack(t) })
 	hugepages(t)
 	const address, podsMAC = "0000:41:10.0", "02:00:00:00:00:77"
-	node, was, restore := kept(t, address, "enp65s0v0", "enp65s0", 0)
+	node, was, undo := kept(t, address, "enp65s0v0", "enp65s0", 0)
 	must(t, node.MayBind(was, "vfio-pci"))
 	must(t, node.Bind(was, "vfio-pci"))
 	if now := portrait(t, address, "enp65s0", 0); !strings.HasPrefix(now, "driver vfio-pci, vf") {
@@ -260,5 +260,5 @@ func TestAVFIsBoundToVFIOForItsPod(t *testing.T) {
 	dpdk := newNetwork(t, "dpdk", `[`+devinfoLast+`]`).attachment("pod1", "net1", address).injected(agent).start(t, append(shown(t, "A VF on vfio-pci"), swaps...)...)
 	answers(t, "enp65s0", podsMAC)
 	dpdk.End()
-	restore()
+	undo()
 }

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/test/undertest"
 )
 
@@ -185,7 +185,7 @@ func TestExampleRDMA(t *testing.T) {
 // captured unpacks a captured host's /sys, and makes dummies in the place of interfaces.
 func captured(t *testing.T, name string, interfaces ...string) (dir string) {
 	t.Helper()
-	h, err := hosttxt.Load("hosts/" + name + ".txtar")
+	h, err := capturefile.Load("hosts/" + name + ".txtar")
 	must(t, err)
 	dir = t.TempDir()
 	must(t, undertest.Unpack(h, dir))

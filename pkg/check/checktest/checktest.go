@@ -8,18 +8,18 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/capturefile"
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/hosttxt"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
 // Finder finds the devices of a captured host, and the interfaces in its pod.
-func Finder(t testing.TB, host *hosttxt.Host) *discovery.Finder {
+func Finder(t testing.TB, host *capturefile.Host) *discovery.Finder {
 	t.Helper()
 	links, err := linkhost.New(host)
 	difftest.Must(t, err)
@@ -57,7 +57,7 @@ func Containers(t testing.TB, node config.Node) (ids []string) {
 }
 
 // Crowd records n attachments, one of each pod. The first ones have the VFs of the host that
-// [hosttxttest.ManyVFs] makes, the others memif sockets. None has an interface in the network namespace.
+// [capturetest.ManyVFs] makes, the others memif sockets. None has an interface in the network namespace.
 func Crowd(t testing.TB, node config.Node, boot, netns string, vfs, n int) {
 	t.Helper()
 	for i := range n {
@@ -68,7 +68,7 @@ func Crowd(t testing.TB, node config.Node, boot, netns string, vfs, n int) {
 		}
 		info := &devinfo.Info{Type: "memif", Version: "1.1.0", Memif: &devinfo.Memif{Role: "slave", Path: "/run/memif.sock", Mode: "ethernet"}}
 		if i < vfs {
-			address := hosttxttest.VF(i)
+			address := capturetest.VF(i)
 			info = &devinfo.Info{Type: "pci", Version: "1.1.0", PCI: &devinfo.PCI{Address: address, PFAddress: "0000:3b:00.0", RDMADevice: fmt.Sprint("mlx5_", i+2)}}
 			e.Asked.DeviceIDs = []config.NamedID{{Key: "deviceID", ID: address}}
 			e.Leases = []journal.DeviceLease{

@@ -1,4 +1,4 @@
-// Package capture writes a host as one text file for package hosttxt: the network devices
+// Package capture writes a host as one text file for package capturefile: the network devices
 // in /sys, what netlink says of them, and the files by which the plugin knows its
 // attachments. It only reads, and needs no other program.
 //
@@ -26,8 +26,8 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/hosttxt"
 )
 
 // A Source is what is to be captured.
@@ -151,7 +151,7 @@ func (a *archive) text(name string) ([]byte, error) {
 		ar.Files = append(ar.Files, f)
 	}
 	text := txtar.Format(ar)
-	if _, err := hosttxt.Parse(text); err != nil {
+	if _, err := capturefile.Parse(text); err != nil {
 		return nil, fmt.Errorf("the capture cannot be read again: %w", err)
 	}
 	return text, nil

@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/tools/txtar"
 
+	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/hosttxt"
 )
 
 // files are the host's files that the plugin, or one beside it, has written.
@@ -116,7 +116,7 @@ func (f *files) file(name string, read reader) {
 		}
 	}
 	if err == nil {
-		_, err = hosttxt.Parse(txtar.Format(&txtar.Archive{Comment: []byte("-: -\n"), Files: []txtar.File{{Name: e.Name}}}))
+		_, err = capturefile.Parse(txtar.Format(&txtar.Archive{Comment: []byte("-: -\n"), Files: []txtar.File{{Name: e.Name}}}))
 		err = cmp.Or(errors.Unwrap(err), err)
 	}
 	if err != nil {

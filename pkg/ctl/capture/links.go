@@ -9,12 +9,12 @@ import (
 	"maps"
 	"slices"
 
-	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/link"
 )
 
 // Captured holds the parts of a host that was captured before.
-type Captured struct{ Host *hosttxt.Host }
+type Captured struct{ Host *capturefile.Host }
 
 // Parts returns them unchanged.
 func (c Captured) Parts([]string) (map[string][]byte, []string, error) {

@@ -15,11 +15,11 @@ import (
 	"testing/fstest"
 	"time"
 
+	"devinfo-cni.io/pkg/capturefile"
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/capture"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/hosttxt"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linkhost"
 )
@@ -139,7 +139,7 @@ func everything(t *testing.T, text string) string {
 // unpacked is where the files of a captured host are.
 func unpacked(t *testing.T, text string) (dir string) {
 	t.Helper()
-	h, err := hosttxt.Parse([]byte(text))
+	h, err := capturefile.Parse([]byte(text))
 	must(t, err)
 	dir = t.TempDir()
 	must(t, h.UnpackRoot(dir))
@@ -148,7 +148,7 @@ func unpacked(t *testing.T, text string) (dir string) {
 
 func TestWhatBelongsTogetherStaysTogether(t *testing.T) {
 	text := taken(t, revealing(t), true)
-	h, err := hosttxt.Parse([]byte(text))
+	h, err := capturefile.Parse([]byte(text))
 	must(t, err)
 	mac := regexp.MustCompile(`"address":"(02:[0-9a-f:]+)"`).FindStringSubmatch(text)[1]
 	hw, err := net.ParseMAC(mac)
@@ -193,8 +193,8 @@ func addresses(text string) []string {
 
 // The hosts in testdata are made of addresses too.
 func TestNoAddressOfACapturedHostSurvives(t *testing.T) {
-	for _, name := range hosttxttest.Names(t) {
-		h := hosttxttest.Load(t, name)
+	for _, name := range capturetest.Names(t) {
+		h := capturetest.Load(t, name)
 		source := capture.Source{Name: "x", Title: "y", Sys: h.Sys(), Root: t.TempDir(), Parts: capture.Captured{Host: h}.Parts, State: capture.State{Settings: config.DefaultNode()}}
 		before, after := addresses(taken(t, source, false)), taken(t, source, true)
 		for _, a := range before {

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/tools/txtar"
 
-	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/capturefile"
 )
 
 // attributes says what is kept of a device, by its subsystem.
@@ -168,7 +168,7 @@ func escape(name string) string {
 // file takes a file, or the error of reading it.
 func (t *tree) file(name string) {
 	data, err := fs.ReadFile(t.sys, name)
-	errno, named := hosttxt.ErrorName(err)
+	errno, named := capturefile.ErrorName(err)
 	switch {
 	case err == nil:
 		t.kept[name] = kept{data: data}

@@ -13,20 +13,20 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/tools/txtar"
 
+	"devinfo-cni.io/pkg/capturefile"
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/ctl/capture"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
-	"devinfo-cni.io/pkg/hosttxt"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
 func TestCaptureOfACapturedHostIsTheSame(t *testing.T) {
-	for _, name := range hosttxttest.Names(t) {
+	for _, name := range capturetest.Names(t) {
 		ar, err := txtar.ParseFile("../../../testdata/hosts/" + name + ".txtar")
 		must(t, err)
-		got, denied, err := capture.Sys(hosttxttest.Load(t, name).Sys())
+		got, denied, err := capture.Sys(capturetest.Load(t, name).Sys())
 		if err != nil || denied != 0 {
 			t.Errorf("%s: %d denied, %v", name, denied, err)
 		}
@@ -75,7 +75,7 @@ func TestACapturedHostIsDescribedByItsFirstLine(t *testing.T) {
 		"rack7":          {"rack7", "", ""},
 		"":               {"", "", ""},
 	} {
-		name, note, release := capture.Captured{Host: &hosttxt.Host{Comment: comment}}.Described()
+		name, note, release := capture.Captured{Host: &capturefile.Host{Comment: comment}}.Described()
 		difftest.Same(t, comment, []string{name, note, release}, want)
 	}
 	if got := capture.Name("Rack7.Example_net"); got != "rack7-example-net" {
@@ -95,7 +95,7 @@ func TestACapturedHostKeepsItsUplinks(t *testing.T) {
 		must(t, err)
 		text, _, err := capture.Take(capture.Source{Title: "a host", Name: "box", Sys: sys.Files(), Parts: capture.KernelParts, Root: t.TempDir(), Scrub: true})
 		must(t, err)
-		file, err := hosttxt.Parse(text)
+		file, err := capturefile.Parse(text)
 		must(t, err)
 		captured, err := inventory.Captured(file)
 		must(t, err)

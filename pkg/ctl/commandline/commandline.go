@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"devinfo-cni.io/pkg/build"
-	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/ctl/clierr"
 )
 
 // Args is for a command with these arguments, of which the first must be there.
@@ -28,11 +28,11 @@ func Args(must int, names ...string) cobra.PositionalArgs {
 		see := "see " + cmd.CommandPath() + " --help"
 		switch empty := slices.Index(args, ""); {
 		case len(args) < must:
-			return remedy.Misuse(see, "%s: %s is missing", cmd.Name(), names[len(args)])
+			return clierr.Misuse(see, "%s: %s is missing", cmd.Name(), names[len(args)])
 		case len(args) > len(names):
-			return remedy.Misuse(see, "%s: unexpected argument %q", cmd.Name(), args[len(names)])
+			return clierr.Misuse(see, "%s: unexpected argument %q", cmd.Name(), args[len(names)])
 		case empty >= 0: // a variable of a script that is not set
-			return remedy.Misuse(see, "%s: %s is empty", cmd.Name(), names[empty])
+			return clierr.Misuse(see, "%s: %s is empty", cmd.Name(), names[empty])
 		}
 		return nil
 	}
@@ -105,10 +105,10 @@ func Run(root *cobra.Command) error {
 // exit code.
 func Agent(root *cobra.Command, stderr io.Writer, uid int) (code int) {
 	err := Run(root)
-	if help := remedy.Rights(err, uid); help != "" && !errors.As(err, new(*remedy.Error)) {
-		err = remedy.For(err, help)
+	if help := clierr.Rights(err, uid); help != "" && !errors.As(err, new(*clierr.Error)) {
+		err = clierr.For(err, help)
 	}
-	if code = remedy.Report(stderr, root.Name(), true, err); code == remedy.Blind {
+	if code = clierr.Report(stderr, root.Name(), true, err); code == clierr.Blind {
 		code = Failed
 	}
 	return code
@@ -142,7 +142,7 @@ func (choice) Type() string     { return "string" }
 
 func (c choice) Set(value string) error {
 	if !slices.Contains(c.allowed, value) {
-		return remedy.Misuse("give one of "+strings.Join(c.allowed, ", "), "--%s: unknown value %q", c.name, value)
+		return clierr.Misuse("give one of "+strings.Join(c.allowed, ", "), "--%s: unknown value %q", c.name, value)
 	}
 	*c.to = value
 	return nil
@@ -151,17 +151,17 @@ func (c choice) Set(value string) error {
 // Finish is for a root command without arguments of its own. It gives it the flag --version, and makes it
 // refuse arguments, which are no commands, with an error that names the command that was meant, if one is near.
 // Its commands take no arguments unless their Args say otherwise.
-// Flags that do not exist are refused with an error that names the help. Errors are for [remedy.Report].
+// Flags that do not exist are refused with an error that names the help. Errors are for [clierr.Report].
 func Finish(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = build.Read().String()
 	root.Flags().Bool("version", false, "version for "+root.DisplayName()) // cobra's own has the shorthand -v
 	root.SuggestionsMinimumDistance = 2
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if e, ok := errors.AsType[*remedy.Error](err); ok { // a choice's
+		if e, ok := errors.AsType[*clierr.Error](err); ok { // a choice's
 			return e
 		}
-		return remedy.Misuse("see "+cmd.CommandPath()+" --help", "%w", err)
+		return clierr.Misuse("see "+cmd.CommandPath()+" --help", "%w", err)
 	})
 	for _, cmd := range root.Commands() {
 		if cmd.Args == nil {
@@ -176,6 +176,6 @@ func Finish(root *cobra.Command) {
 		if near := root.SuggestionsFor(args[0]); len(near) > 0 {
 			see = "did you mean " + strings.Join(near, " or ") + "? See " + root.DisplayName() + " --help"
 		}
-		return remedy.Misuse(see, "unknown command %q", args[0])
+		return clierr.Misuse(see, "unknown command %q", args[0])
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/commandline"
-	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 func TestWhatIsNotKnownIsRefusedWithWhatWasMeant(t *testing.T) {
@@ -34,7 +34,7 @@ func TestWhatIsNotKnownIsRefusedWithWhatWasMeant(t *testing.T) {
 		root.SetArgs(strings.Fields(line))
 		err := root.Execute()
 		var got [2]string
-		if refused := new(remedy.Error); errors.As(err, &refused) {
+		if refused := new(clierr.Error); errors.As(err, &refused) {
 			got = [2]string{err.Error(), refused.Remedy}
 		} else if err != nil {
 			t.Errorf("%q: not refused by us: %v", line, err)
@@ -60,8 +60,8 @@ func TestAnAgentThatIsNotPermittedSomethingSaysWhatMayHelp(t *testing.T) {
 		"agent: --run-dir: mkdir /x: permission denied\n  run as root, or " + daemonSet:                                                                                {mkdir(syscall.EACCES), 1000, 1},
 		"agent: --run-dir: mkdir /x: operation not permitted\n  a user namespace, a missing capability, SELinux or AppArmor may deny that to user 0: run " + daemonSet: {mkdir(syscall.EPERM), 0, 1},
 		"agent: --run-dir: mkdir /x: read-only file system\n":                                                                                                          {mkdir(syscall.EROFS), 1000, 1},
-		"agent: permission denied\n  load the module\n":                                                                                                                {remedy.For(fs.ErrPermission, "load the module"), 1000, 1},
-		"agent: --x\n  see agent --help\n":                                                                                                                             {remedy.Misuse("see agent --help", "--x"), 1000, remedy.Usage},
+		"agent: permission denied\n  load the module\n":                                                                                                                {clierr.For(fs.ErrPermission, "load the module"), 1000, 1},
+		"agent: --x\n  see agent --help\n":                                                                                                                             {clierr.Misuse("see agent --help", "--x"), 1000, clierr.Usage},
 		"":                                                                                                                                                             {nil, 1000, 0},
 	} {
 		var out bytes.Buffer

@@ -12,7 +12,7 @@ import (
 	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/others"
+	"devinfo-cni.io/pkg/podresources"
 )
 
 // vf is a VF of one PF, held by nobody.
@@ -88,17 +88,17 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 			"error holders 0000:03:00.2: held by claim ns/c for /n1 and by sriov-cni's lock for /n2"}},
 		"two pods on a PF": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("0", "ns/a", "", "/n1"), held("0", "ns/b", "", "/n2")}}, nil},
 		"device plugin and CNI, one pod": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
-			l.Devices = []others.Given{{Pod: "ns/a", Resource: "example.com/vf", Device: "0000:03:00.2"}}
+			l.Devices = []podresources.Given{{Pod: "ns/a", Resource: "example.com/vf", Device: "0000:03:00.2"}}
 		})}, nil},
 		"device plugin and DRA": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "ns/c", "/n1")}, Live: live(func(l *doctor.Live) {
-			l.Devices = []others.Given{{Pod: "ns/a", Resource: "example.com/vf", Device: "0000:03:00.2"}}
+			l.Devices = []podresources.Given{{Pod: "ns/a", Resource: "example.com/vf", Device: "0000:03:00.2"}}
 		})}, []string{"error holders 0000:03:00.2: held by pod ns/a (DRA) and by pod ns/a (device plugin example.com/vf)"}},
 		"device plugin and CNI, another VF": {doctor.Evidence{VFs: []doctor.VF{one[0], vf("3", link.VFSettings{}), vf("4", link.VFSettings{}), vf("5", link.VFSettings{}), vf("6", link.VFSettings{}), vf("7", link.VFSettings{})},
 			Attachments: []node.Attachment{held("2", "ns/a", "", "/n1"), sharing("4", "ns/a", "/n1"), held("6", "ns/b", "ns/c", "/n2")}, Live: live(func(l *doctor.Live) {
 				for _, device := range []string{"0000:03:00.2", "0000:03:00.3", "0000:03:00.4", "0000:03:00.5", "0000:03:00.0", "gpu-1"} {
-					l.Devices = append(l.Devices, others.Given{Pod: "ns/a", Resource: "example.com/vf", Device: device})
+					l.Devices = append(l.Devices, podresources.Given{Pod: "ns/a", Resource: "example.com/vf", Device: device})
 				}
-				l.Devices = append(l.Devices, others.Given{Pod: "ns/d", Resource: "example.com/vf", Device: "0000:03:00.7"})
+				l.Devices = append(l.Devices, podresources.Given{Pod: "ns/d", Resource: "example.com/vf", Device: "0000:03:00.7"})
 				l.Locks = []journal.SRIOVLock{{Device: "0000:03:00.5", Netns: "/n1"}}
 			})}, []string{"warning given 0000:03:00.3: device plugin example.com/vf has given it to pod ns/a, whose networks have 0000:03:00.2, 0000:03:00.4"}},
 		"another's lock": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {

@@ -23,8 +23,8 @@ import (
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/others"
-	"devinfo-cni.io/pkg/private"
+	"devinfo-cni.io/pkg/podresources"
+	"devinfo-cni.io/pkg/safefile"
 )
 
 // Places are where things are on the node. All are absolute paths.
@@ -65,7 +65,7 @@ func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)
 			l.ReadOnly = append(l.ReadOnly, dir)
 		}
 	}
-	l.NFS = errors.Is(private.Lockable(s.StateDir, syscall.Statfs), private.ErrNFS)
+	l.NFS = errors.Is(safefile.Lockable(s.StateDir, syscall.Statfs), safefile.ErrNFS)
 	l.ask(ctx, append([]string{validate.Plugin}, l.networks(p.ConfDir)...))
 	l.altered(p.NodeConfig, l.Plugins[validate.Plugin].Path)
 	l.Agent, l.NRI = exists(p.AgentDir), exists(p.NRISocket)
@@ -240,7 +240,7 @@ func (l *Live) devices(ctx context.Context, socket string) {
 		l.note("on a node of Kubernetes run as root, and in a container mount it", "devices of pods: "+socket+": "+errorText(err))
 		return
 	}
-	answer, err := others.Ask(ctx, socket)
+	answer, err := podresources.Ask(ctx, socket)
 	if err != nil {
 		l.note("see that the kubelet runs", fmt.Sprintf("devices of pods: %v", err))
 		return

@@ -13,24 +13,24 @@ import (
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
-	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linktest"
-	"devinfo-cni.io/pkg/others"
+	"devinfo-cni.io/pkg/podresources"
 )
 
 type kubelet struct {
-	podresources.UnimplementedPodResourcesListerServer
+	podresourcesapi.UnimplementedPodResourcesListerServer
 }
 
-func (kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
-	return &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{{
+func (kubelet) List(context.Context, *podresourcesapi.ListPodResourcesRequest) (*podresourcesapi.ListPodResourcesResponse, error) {
+	return &podresourcesapi.ListPodResourcesResponse{PodResources: []*podresourcesapi.PodResources{{
 		Namespace: "shop", Name: "dpdk-0",
-		Containers: []*podresources.ContainerResources{{Devices: []*podresources.ContainerDevices{{ResourceName: "example.com/vf", DeviceIds: []string{"0000:03:00.2"}}}}},
+		Containers: []*podresourcesapi.ContainerResources{{Devices: []*podresourcesapi.ContainerDevices{{ResourceName: "example.com/vf", DeviceIds: []string{"0000:03:00.2"}}}}},
 	}}}, nil
 }
 
@@ -52,7 +52,7 @@ func TestTheNodeIsAsked(t *testing.T) {
 	listener, err := net.Listen("unix", p.PodResources)
 	must(t, err)
 	server := grpc.NewServer()
-	podresources.RegisterPodResourcesListerServer(server, kubelet{})
+	podresourcesapi.RegisterPodResourcesListerServer(server, kubelet{})
 	go func() { _ = server.Serve(listener) }() // until Stop
 	t.Cleanup(server.Stop)
 	script := "#!/bin/sh\n>$0.asked\n" + // each answers once both are asked
@@ -74,7 +74,7 @@ func TestTheNodeIsAsked(t *testing.T) {
 	l.VFs = nil // of the machine that we are on
 	versions := []string{"0.4.0", "1.0.0"}
 	want := &doctor.Live{
-		Devices: []others.Given{{Pod: "shop/dpdk-0", Resource: "example.com/vf", Device: "0000:03:00.2"}},
+		Devices: []podresources.Given{{Pod: "shop/dpdk-0", Resource: "example.com/vf", Device: "0000:03:00.2"}},
 		Locks:   []journal.SRIOVLock{{Device: "0000:03:00.2", Netns: "/run/netns/a"}, {Device: "0000:03:00.3", Netns: "/run/netns/b", Gone: true}},
 		Plugins: map[string]doctor.Plugin{
 			"devinfo": {Path: filepath.Join(dir, "bin/devinfo"), CNIVersions: versions}, "sriov": {Path: filepath.Join(dir, "bin/sriov"), CNIVersions: versions},

@@ -9,28 +9,28 @@ import (
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/others"
+	"devinfo-cni.io/pkg/podresources"
 )
 
 // Live are the facts that only the node itself can tell.
 type Live struct {
-	VFs        []link.VFRecord     `json:"vfs,omitempty"`     // of which the PFs report the settings
-	Devices    []others.Given      `json:"devices,omitempty"` // that device plugins have given to pods
-	Locks      []journal.SRIOVLock `json:"locks,omitempty"`   // sriov-cni's
-	Plugins    map[string]Plugin   `json:"plugins,omitempty"` // CNI's, by type: those that are configured, and ours
-	PluginDirs []string            `json:"pluginDirs,omitempty"`
-	Networks   []Config            `json:"networks,omitempty"`  // configurations in which devinfo is
-	Modules    map[string]bool     `json:"modules,omitempty"`   // of the kernel, of those that matter: whether it is there
-	NRI        bool                `json:"nri,omitempty"`       // the socket is there
-	Agent      bool                `json:"agent,omitempty"`     // devinfo-agent has run since the node booted
-	ReadOnly   []string            `json:"readOnly,omitempty"`  // directories of the plugin that are, or would be made, on a read-only file system
-	NFS        bool                `json:"nfs,omitempty"`       // stateDir is, or would be made, on NFS
-	Missing    map[string]string   `json:"missing,omitempty"`   // directories, and why they cannot be used
-	Unmounted  string              `json:"unmounted,omitempty"` // directory of the network configurations, which the agent's pod does not mount; "" = it is seen
-	Driver     bool                `json:"driver,omitempty"`    // cni-dra-driver has been on the node, and the agent's pod does not see its records
-	Refused    string              `json:"refused,omitempty"`   // why devinfo-agent does not put the node settings in place
-	Altered    []string            `json:"altered,omitempty"`   // files, by path, that are not as devinfo-agent put them in place
-	Notes      []Note              `json:"notes,omitempty"`
+	VFs        []link.VFRecord      `json:"vfs,omitempty"`     // of which the PFs report the settings
+	Devices    []podresources.Given `json:"devices,omitempty"` // that device plugins have given to pods
+	Locks      []journal.SRIOVLock  `json:"locks,omitempty"`   // sriov-cni's
+	Plugins    map[string]Plugin    `json:"plugins,omitempty"` // CNI's, by type: those that are configured, and ours
+	PluginDirs []string             `json:"pluginDirs,omitempty"`
+	Networks   []Config             `json:"networks,omitempty"`  // configurations in which devinfo is
+	Modules    map[string]bool      `json:"modules,omitempty"`   // of the kernel, of those that matter: whether it is there
+	NRI        bool                 `json:"nri,omitempty"`       // the socket is there
+	Agent      bool                 `json:"agent,omitempty"`     // devinfo-agent has run since the node booted
+	ReadOnly   []string             `json:"readOnly,omitempty"`  // directories of the plugin that are, or would be made, on a read-only file system
+	NFS        bool                 `json:"nfs,omitempty"`       // stateDir is, or would be made, on NFS
+	Missing    map[string]string    `json:"missing,omitempty"`   // directories, and why they cannot be used
+	Unmounted  string               `json:"unmounted,omitempty"` // directory of the network configurations, which the agent's pod does not mount; "" = it is seen
+	Driver     bool                 `json:"driver,omitempty"`    // cni-dra-driver has been on the node, and the agent's pod does not see its records
+	Refused    string               `json:"refused,omitempty"`   // why devinfo-agent does not put the node settings in place
+	Altered    []string             `json:"altered,omitempty"`   // files, by path, that are not as devinfo-agent put them in place
+	Notes      []Note               `json:"notes,omitempty"`
 }
 
 // Plugin is a CNI plugin's executable.

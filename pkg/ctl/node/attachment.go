@@ -13,7 +13,7 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/cluster"
-	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -210,7 +210,7 @@ func (n *Node) journalError(err error) error {
 // unread is the error of what could not be read, be it that it is root's alone.
 func unread(what, is string, err error) error {
 	if err = fmt.Errorf("%s: %w", what, err); errors.Is(err, fs.ErrPermission) {
-		return remedy.For(err, "run as root: "+is+" root's alone")
+		return clierr.For(err, "run as root: "+is+" root's alone")
 	}
 	return err
 }

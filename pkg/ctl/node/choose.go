@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"devinfo-cni.io/pkg/cluster"
-	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/ctl/clierr"
 )
 
 // A naming is a way in which the command line names attachments. If one is set, the name
@@ -40,7 +40,7 @@ func Who(list []Attachment, device string) []Attachment {
 }
 
 // Choose gives the attachments that a name means: of a pod, a network, a container, a device or one
-// of them; an error is a [*remedy.Error].
+// of them; an error is a [*clierr.Error].
 func Choose(list []Attachment, name string) ([]Attachment, error) {
 	for _, n := range namings {
 		var found []Attachment
@@ -58,13 +58,13 @@ func Choose(list []Attachment, name string) ([]Attachment, error) {
 			names = of
 		}
 		if len(of) > 1 {
-			return nil, remedy.Misuse(n.more+": "+strings.Join(names, ", "), "%s: is ambiguous: %d %s match", name, len(of), n.what)
+			return nil, clierr.Misuse(n.more+": "+strings.Join(names, ", "), "%s: is ambiguous: %d %s match", name, len(of), n.what)
 		}
 		if len(found) > 0 {
 			return found, nil
 		}
 	}
-	return nil, remedy.For(fmt.Errorf("%s: no such pod, network, container, attachment or device", name), "devinfoctl list shows them")
+	return nil, clierr.For(fmt.Errorf("%s: no such pod, network, container, attachment or device", name), "devinfoctl list shows them")
 }
 
 // byPod takes a pod's name with or without its namespace, and with it an interface.

@@ -11,19 +11,19 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/check"
-	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/private"
+	"devinfo-cni.io/pkg/safefile"
 )
 
 // claimed are the attachments of the claims that cni-dra-driver has on record, read without its
 // lock: each file is written atomically. Where the driver does not run there are none. A record
 // that cannot be used is listed under the claim's UID.
 func (n *Node) claimed() (list []Attachment, err error) {
-	dir := private.Open(n.Path(n.ClaimDir))
+	dir := safefile.Open(n.Path(n.ClaimDir))
 	names, err := dir.Names()
 	if err != nil {
 		return nil, unread("claims", "the records in "+n.ClaimDir+" are", err)
@@ -140,7 +140,7 @@ func (n *Node) Offer() (*state.Offer, error) {
 		return o, nil
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, remedy.For(fmt.Errorf("offered devices: %w", err), "run as root: what is in "+n.ClaimDir+" is root's alone")
+		return nil, clierr.For(fmt.Errorf("offered devices: %w", err), "run as root: what is in "+n.ClaimDir+" is root's alone")
 	}
 	return nil, errors.New("offered devices: " + n.text(err.Error()))
 }

@@ -11,7 +11,7 @@ import (
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/link/opinion"
+	"devinfo-cni.io/pkg/link/crosscheck"
 )
 
 // Comparison is what ADD left of one attachment, against what is there now.
@@ -31,7 +31,7 @@ type Comparison struct {
 func (n *Node) Judge(list []Attachment, explain bool) {
 	memo := hostdev.Remember(n.Finder.Switches)
 	each(len(list), func(i int) {
-		witness := &opinion.Witness{Switches: memo}
+		witness := &crosscheck.Witness{Switches: memo}
 		if explain {
 			witness.Ask = n.Sriovnet
 		}
@@ -111,7 +111,7 @@ func each(n int, f func(i int)) {
 
 // secondOpinion adds to the source of each representor what sriovnet finds; source returns nil
 // for one that is not shown. A difference without such a source is a warning.
-func secondOpinion(w *opinion.Witness, source func(representor string) *string) (warnings []string) {
+func secondOpinion(w *crosscheck.Witness, source func(representor string) *string) (warnings []string) {
 	for _, o := range w.Opinions {
 		if s := source(o.Ours); s != nil && o.Ours != "" {
 			*s += "; " + o.String()

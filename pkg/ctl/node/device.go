@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/link"
 )
@@ -41,12 +41,12 @@ func (n *Node) settle(s Subject) (Subject, error) {
 	case len(is) == 0:
 		return s, n.unknown(s)
 	case s.As == "" && len(is) > 1:
-		return s, remedy.Misuse("say which: --as "+strings.Join(is, ", or --as "), "%s is the name of several devices", s.Name)
+		return s, clierr.Misuse("say which: --as "+strings.Join(is, ", or --as "), "%s is the name of several devices", s.Name)
 	case s.As == "" || slices.Contains(is, s.As):
 		s.As = cmp.Or(s.As, is[0])
 		return s, nil
 	}
-	return s, remedy.Misuse("leave --as out, or say --as "+is[0], "%s: no %s has that name", s.Name, kindWords[s.As])
+	return s, clierr.Misuse("leave --as out, or say --as "+is[0], "%s: no %s has that name", s.Name, kindWords[s.As])
 }
 
 // below is the device, or else the interface, that an RDMA device is on.
@@ -89,13 +89,13 @@ func (n *Node) meanings(name string) (is []string, err error) {
 
 func (n *Node) unknown(s Subject) error {
 	if s.Netns != "" {
-		return remedy.For(fmt.Errorf("%s: no interface of that name in %s", s.Name, s.Netns), "ip -n NAME link shows the interfaces of a network namespace")
+		return clierr.For(fmt.Errorf("%s: no interface of that name in %s", s.Name, s.Netns), "ip -n NAME link shows the interfaces of a network namespace")
 	}
 	see := "devinfoctl topology shows the node's devices; an interface in a pod needs --netns"
 	if names := nearest(s.Name, n.DeviceNames()); len(names) > 0 {
 		see = "the nearest names are " + strings.Join(names, ", ") + "; " + see
 	}
-	return remedy.For(fmt.Errorf("%s: no %s of that name", s.Name, cmp.Or(kindWords[s.As], "device")), see)
+	return clierr.For(fmt.Errorf("%s: no %s of that name", s.Name, cmp.Or(kindWords[s.As], "device")), see)
 }
 
 // DeviceNames lists what can be inspected. What cannot be read is left out: the list

@@ -12,7 +12,7 @@ import (
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/link/opinion"
+	"devinfo-cni.io/pkg/link/crosscheck"
 )
 
 // Inspection is what ADD would write for a device, and why.
@@ -43,7 +43,7 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 	if s, err = n.settle(s); err != nil {
 		return nil, err
 	}
-	witness := &opinion.Witness{Switches: n.Finder.Switches, Ask: n.Sriovnet}
+	witness := &crosscheck.Witness{Switches: n.Finder.Switches, Ask: n.Sriovnet}
 	device, err := n.find(s, witness)
 	if err != nil {
 		return nil, err

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/journal"
@@ -181,11 +181,11 @@ func (n *Node) unrecorded(uid string) error {
 	path := state.Path(n.ClaimDir, uid)
 	switch {
 	case !n.SeesDriver():
-		return remedy.For(fmt.Errorf("claim %s: whether cni-dra-driver has a record of it cannot be told: %s is not to be seen from here", uid, n.ClaimDir),
+		return clierr.For(fmt.Errorf("claim %s: whether cni-dra-driver has a record of it cannot be told: %s is not to be seen from here", uid, n.ClaimDir),
 			"run it on the node itself, or in cni-dra-driver's pod; --dra-state-dir says where the records are")
 	case !n.FileThere(path):
 		return nil
 	}
-	return remedy.For(fmt.Errorf("claim %s: cni-dra-driver has a record of it, %s, and ends its leases itself", uid, path),
+	return clierr.For(fmt.Errorf("claim %s: cni-dra-driver has a record of it, %s, and ends its leases itself", uid, path),
 		"delete its pods; if DEL was given up, cni-dra-driver clear "+uid+"; only if cni-dra-driver was removed from the node for good, remove that file first")
 }

@@ -7,13 +7,13 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/check/checktest"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/node"
-	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
@@ -67,8 +67,8 @@ func TestANameMeansAPodThenANetworkThenAContainer(t *testing.T) {
 			got = append(got, a.String())
 		}
 		problem, request := "", false
-		if e := new(remedy.Error); errors.As(err, &e) {
-			problem, request = e.Error(), e.Code == remedy.Usage
+		if e := new(clierr.Error); errors.As(err, &e) {
+			problem, request = e.Error(), e.Code == clierr.Usage
 		}
 		difftest.Same(t, name, got, test.want)
 		if problem != test.problem || request != test.request {
@@ -98,7 +98,7 @@ func TestNothingIsAskedTwice(t *testing.T) {
 	switches := &link.Kernel{Eswitch: link.Eswitch{Mode: func(string) (string, error) { asked.modes.Add(1); return "legacy", nil }}}
 	n := node.Open(node.Options{
 		Settings: settings, BootID: "boot", ClaimDir: dir + "/claims",
-		Sys: sysfs.New(hosttxttest.ManyVFs(vfs).Sys()), Finder: &discovery.Finder{Interfaces: asked, Switches: switches},
+		Sys: sysfs.New(capturetest.ManyVFs(vfs).Sys()), Finder: &discovery.Finder{Interfaces: asked, Switches: switches},
 		NetnsGone: func(string) (bool, error) { asked.namespaces.Add(1); return false, nil },
 	})
 	list, err := n.Recorded()

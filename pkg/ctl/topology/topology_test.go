@@ -8,12 +8,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/topology"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/hostdev"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/link/linkhost"
@@ -24,7 +24,7 @@ var must = difftest.Must
 
 func load(t *testing.T, name string) hostdev.Host {
 	t.Helper()
-	file := hosttxttest.Load(t, name)
+	file := capturetest.Load(t, name)
 	host, err := linkhost.New(file)
 	must(t, err)
 	return hostdev.Host{Sys: sysfs.New(file.Sys()), Links: host.Links, Switches: host}

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"devinfo-cni.io/pkg/check"
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/node"
-	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/journal"
@@ -39,7 +39,7 @@ type drawing struct {
 }
 
 func (d *drawing) line(text string, s check.State) {
-	d.text.WriteString(remedy.Printable(text))
+	d.text.WriteString(clierr.Printable(text))
 	if s != check.OK && s != "" { // "" = somebody else attaches it
 		d.text.WriteString(": " + d.paint(s))
 	}

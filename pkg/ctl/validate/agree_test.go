@@ -13,12 +13,12 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/check/checktest"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	plugin "devinfo-cni.io/plugins/devinfo"
 )
 
@@ -35,7 +35,7 @@ const device = "0000:3b:00.2" // a VF of that host
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	n := &node{bin: t.TempDir(), state: t.TempDir(), netns: "/proc/self/ns/net", finder: *checktest.Finder(t, hosttxttest.Load(t, "mlx5-legacy"))}
+	n := &node{bin: t.TempDir(), state: t.TempDir(), netns: "/proc/self/ns/net", finder: *checktest.Finder(t, capturetest.Load(t, "mlx5-legacy"))}
 	const macvlan = "#!/bin/sh\n" + `echo '{"cniVersion": "1.0.0", "interfaces": [{"name": "net7", "sandbox": "/proc/self/ns/net"}]}'`
 	must(t, os.WriteFile(filepath.Join(n.bin, "macvlan"), []byte(macvlan), 0o755))
 	return n

@@ -13,7 +13,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
-	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/ctl/clierr"
 )
 
 // Limit is the size of the largest text that is read, in bytes: more than etcd stores for
@@ -210,7 +210,7 @@ func (d *Document) add(f Finding) {
 	if d.node != nil {
 		f.Line = lineOf(d.node, strings.Trim(d.path+"."+f.Path, "."), d.node.Line)
 	}
-	f.Path, f.Rule = remedy.Printable(f.Path), remedy.Printable(f.Rule)
+	f.Path, f.Rule = clierr.Printable(f.Path), clierr.Printable(f.Rule)
 	d.Findings = append(d.Findings, f)
 }
 
@@ -246,7 +246,7 @@ func show(raw json.RawMessage) string {
 	if json.Compact(&b, raw) != nil {
 		return ""
 	}
-	shown := []rune(remedy.Printable(b.String()))
+	shown := []rune(clierr.Printable(b.String()))
 	if len(shown) > longest {
 		return string(shown[:longest]) + "…"
 	}

@@ -19,7 +19,7 @@ import (
 	"devinfo-cni.io/pkg/cniexec"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/pod"
-	"devinfo-cni.io/pkg/private"
+	"devinfo-cni.io/pkg/safefile"
 )
 
 // plugins runs CNI plugins through libcni. Each attachment has a directory of its own below CacheDir. The record
@@ -70,11 +70,11 @@ func (p *plugins) run(verb, key string, at *state.Attachment, netns string, f fu
 	if err := p.forget(key); err != nil {
 		return err
 	}
-	lock, err := private.Open(p.dir(key)).WriteLocked(running, nil)
+	lock, err := safefile.Open(p.dir(key)).WriteLocked(running, nil)
 	if err != nil {
 		return err
 	}
-	defer private.Unlock(lock)
+	defer safefile.Unlock(lock)
 	capabilities := map[string]any{"CNIDeviceInfoFile": at.InfoFile}
 	for name, value := range at.Capabilities {
 		capabilities[name] = value
@@ -96,11 +96,11 @@ func (p *plugins) runner(lock *os.File) invoke.Exec {
 // await waits for the plugins that a killed agent has left running, because DEL cannot remove what they have not
 // made yet. A daemon that one of them began may never end, so the wait has the limit of a plugin.
 func (p *plugins) await(key string) {
-	lock, err := private.Lock(context.Background(), filepath.Join(p.dir(key), running), PluginLimit)
+	lock, err := safefile.Lock(context.Background(), filepath.Join(p.dir(key), running), PluginLimit)
 	if err != nil {
 		p.Log.Warn("what an earlier agent ran is taken for a daemon that a plugin began", "attachment", key, "error", err)
 	}
-	private.Unlock(lock)
+	safefile.Unlock(lock)
 }
 
 const running = "running" // the file that the plugins of an attachment have locked

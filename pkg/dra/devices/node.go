@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/dra/devices/custody"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/journal"
@@ -42,7 +42,7 @@ type Options struct {
 
 	// Custody and Journal are nil where the offered devices are those of a captured host, which are
 	// neither changed nor leased.
-	Custody *custody.Devices
+	Custody *restore.Devices
 	Journal *journal.Journal
 
 	Metrics prometheus.Registerer
@@ -159,7 +159,7 @@ type metrics struct {
 	sharing    prometheus.Gauge
 	known      prometheus.Gauge
 	idle       *prometheus.GaugeVec
-	mismatches *prometheus.CounterVec // by one of [custody.Whats]
+	mismatches *prometheus.CounterVec // by one of [restore.Whats]
 }
 
 func newMetrics(to prometheus.Registerer) *metrics {

@@ -14,8 +14,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
-	"devinfo-cni.io/pkg/dra/devices/custody"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -93,7 +93,7 @@ func (n *Node) survey(others map[string]string, unknown error) (s survey, err er
 		// The second port of a NIC, and a NIC that is on no PCI bus, have no trace on the node while their
 		// interface is in a pod.
 		shown := slices.ContainsFunc(devices, func(d inventory.Device) bool { return d.Name == name })
-		if !shown && deviceID(at) == "" && n.State(at) == custody.Here {
+		if !shown && deviceID(at) == "" && n.State(at) == restore.Here {
 			devices = append(devices, deviceOf(at.Node))
 		}
 	}

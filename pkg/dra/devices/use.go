@@ -12,8 +12,8 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/dra/devices/custody"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/grant"
@@ -43,7 +43,7 @@ func (n *Node) Take(at *state.Attachment, old Note) (Note, error) {
 	}
 	former, err := n.Custody.Look(at.Node.Ref)
 	if err == nil && old != nil {
-		var noted custody.Former
+		var noted restore.Former
 		if err = json.Unmarshal(old, &noted); err == nil && !noted.IsReplaced(former) {
 			former = noted
 		}
@@ -58,7 +58,7 @@ func (n *Node) Take(at *state.Attachment, old Note) (Note, error) {
 }
 
 // mayRebind refuses to unbind a function in use from its driver.
-func (n *Node) mayRebind(at *state.Attachment, former custody.Former) error {
+func (n *Node) mayRebind(at *state.Attachment, former restore.Former) error {
 	if n.Inventory == nil {
 		return fmt.Errorf("driver: %s: this node offers no devices of its own", at.Driver)
 	}
@@ -91,7 +91,7 @@ func (n *Node) Bind(at *state.Attachment) error {
 }
 
 // noteOf returns the note of an attachment, which may be nil. ok is false if nothing can be done with it.
-func (n *Node) noteOf(at *state.Attachment) (former custody.Former, ok bool) {
+func (n *Node) noteOf(at *state.Attachment) (former restore.Former, ok bool) {
 	if at == nil || at.Note == nil || n.Custody == nil {
 		return former, false
 	}
@@ -104,12 +104,12 @@ func (n *Node) noteOf(at *state.Attachment) (former custody.Former, ok bool) {
 
 // The states of a device that callers of [Node.State] have to know.
 const (
-	Replaced = custody.Replaced
-	Gone     = custody.Gone
+	Replaced = restore.Replaced
+	Gone     = restore.Gone
 )
 
 // State returns what has become of the device of an attachment, which may be nil; "" = unknown.
-func (n *Node) State(at *state.Attachment) custody.State {
+func (n *Node) State(at *state.Attachment) restore.State {
 	former, ok := n.noteOf(at)
 	if !ok {
 		return ""
@@ -133,7 +133,7 @@ func (n *Node) GiveBack(record *state.Claim, at *state.Attachment) error {
 	if err := n.Leases.CheckFree(record, at); err != nil {
 		return err
 	}
-	var former custody.Former
+	var former restore.Former
 	if err := json.Unmarshal(at.Note, &former); err != nil {
 		return fmt.Errorf("device %s: note: %w", at.Device, err)
 	}
@@ -145,7 +145,7 @@ func (n *Node) GiveBack(record *state.Claim, at *state.Attachment) error {
 		n.Log.Info("restored device settings that the CNI plugins left changed", "device", at.Device, "what", did)
 	}
 	switch {
-	case errors.Is(err, custody.ErrGone):
+	case errors.Is(err, restore.ErrGone):
 		n.Log.Warn("a device that a pod had is gone", "device", at.Device, "error", err)
 		return nil
 	case err != nil:
@@ -155,12 +155,12 @@ func (n *Node) GiveBack(record *state.Claim, at *state.Attachment) error {
 }
 
 // IsAway reports whether an error of [Node.GiveBack] says that the interface is not on the node.
-func IsAway(err error) bool { return errors.Is(err, custody.ErrAway) }
+func IsAway(err error) bool { return errors.Is(err, restore.ErrAway) }
 
 // CountMismatches counts the settings that an error of [Node.GiveBack] names, once no more is tried.
 func (n *Node) CountMismatches(err error) {
-	what := []string{custody.Away}
-	if m, is := errors.AsType[*custody.Mismatch](err); is {
+	what := []string{restore.Away}
+	if m, is := errors.AsType[*restore.Mismatch](err); is {
 		what = m.What
 	}
 	for _, what := range what {

@@ -13,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/metadata"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -114,7 +114,7 @@ func TestDataIsAnObjectOfAtMost10KiB(t *testing.T) {
 func attributes(t *testing.T, host string, info *devinfo.Info) (map[string]any, []string) {
 	t.Helper()
 	var warnings []string
-	got := metadata.Attributes(info, sysfs.New(hosttxttest.Load(t, host).Sys()), func(s string) { warnings = append(warnings, s) })
+	got := metadata.Attributes(info, sysfs.New(capturetest.Load(t, host).Sys()), func(s string) { warnings = append(warnings, s) })
 	plain := map[string]any{}
 	for name, value := range got {
 		switch {

@@ -17,7 +17,7 @@ import (
 
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/hostdev"
-	"devinfo-cni.io/pkg/private"
+	"devinfo-cni.io/pkg/safefile"
 )
 
 const (
@@ -44,7 +44,7 @@ func RecordOf(path string) (uid string, ok bool) {
 // Store is the state directory of one node. Its methods may be called concurrently, but
 // for one claim only one at a time.
 type Store struct {
-	dir  *private.Dir
+	dir  *safefile.Dir
 	lock *os.File
 }
 
@@ -72,12 +72,12 @@ var ErrLocked = errors.New("another agent uses it: wait until that one has ended
 // Open makes the directory, which must be an absolute path, and locks it for as long as
 // this process lives, or until [Store.Close].
 func Open(dir string) (*Store, error) {
-	d := private.OpenDurable(dir)
+	d := safefile.OpenDurable(dir)
 	if err := d.Make(); err != nil {
 		return nil, err
 	}
-	lock, err := private.LockFile(context.Background(), d.Path(lockFile), 0)
-	if errors.As(err, new(*private.BusyError)) {
+	lock, err := safefile.LockFile(context.Background(), d.Path(lockFile), 0)
+	if errors.As(err, new(*safefile.BusyError)) {
 		err = ErrLocked
 	}
 	if err != nil {
@@ -147,7 +147,7 @@ func (s *Store) All() ([]*Claim, []Problem, error) {
 
 // read reads a record. The error is a [*SchemaError], a [*store.CorruptError] for invalid
 // content, or the system's.
-func read(dir *private.Dir, uid types.UID) (*Claim, error) {
+func read(dir *safefile.Dir, uid types.UID) (*Claim, error) {
 	name := string(uid) + suffix
 	path := dir.Path(name)
 	data, err := dir.Read(name)
@@ -232,7 +232,7 @@ func clearedName(uid types.UID, at *Attachment) string {
 // abandoned, without another DEL: within a minute if it runs, else at its next start. It
 // returns the record with them, and an error if there are none.
 func Clear(dir string, uid types.UID) (*Claim, error) {
-	d := private.OpenDurable(dir)
+	d := safefile.OpenDurable(dir)
 	c, err := read(d, uid)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(c.Abandoned) == 0 {
 		err = fmt.Errorf("%s has no attachment of it whose DEL was given up", dir)
@@ -257,7 +257,7 @@ func (s *Store) IsCleared(uid types.UID, at *Attachment) bool {
 // Cleared removes the mark of [Clear], once the record is without the attachment. After a power
 // failure the mark may be back, of an attachment that is in no record.
 func (s *Store) Cleared(uid types.UID, at *Attachment) error {
-	return private.Open(s.dir.Path("")).Remove(clearedName(uid, at))
+	return safefile.Open(s.dir.Path("")).Remove(clearedName(uid, at))
 }
 
 // OfferFile is the file with an [Offer] in the state directory. The agent writes it for people, and
@@ -293,7 +293,7 @@ type Offered struct {
 
 // WriteOffer writes an offer to a state directory; nil removes the file.
 func WriteOffer(dir string, o *Offer) error {
-	d := private.Open(dir)
+	d := safefile.Open(dir)
 	if o == nil {
 		return d.Remove(OfferFile)
 	}
@@ -306,7 +306,7 @@ func WriteOffer(dir string, o *Offer) error {
 
 // ReadOffer reads an offer; nil = there is none. Invalid content is a [*store.CorruptError].
 func ReadOffer(dir string) (*Offer, error) {
-	d := private.Open(dir)
+	d := safefile.Open(dir)
 	data, err := d.Read(OfferFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -22,7 +22,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/link"
 )
 
@@ -42,7 +42,7 @@ type Kernel struct {
 }
 
 // New reads the netlink/ parts of a host. An error names the part.
-func New(h *hosttxt.Host) (*Kernel, error) {
+func New(h *capturefile.Host) (*Kernel, error) {
 	var vdpa struct{ Config map[string]link.VDPARecord }
 	var eswitches struct{ Dev map[string]link.EswitchRecord }
 	var ports struct{ Port map[string]link.PortRecord }

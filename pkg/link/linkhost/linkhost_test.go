@@ -12,10 +12,10 @@ import (
 
 	"golang.org/x/tools/txtar"
 
+	"devinfo-cni.io/pkg/capturefile"
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/goldentest"
-	"devinfo-cni.io/pkg/hosttxt"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/link/linkhost"
 )
@@ -41,7 +41,7 @@ func text(i *link.Interface) string {
 
 // told is all that a captured host says of its interfaces and vDPA devices, and fails the test if its interfaces' parents are
 // not those that its sysfs has.
-func told(t *testing.T, file *hosttxt.Host) string {
+func told(t *testing.T, file *capturefile.Host) string {
 	t.Helper()
 	h, err := linkhost.New(file)
 	must(t, err)
@@ -75,15 +75,15 @@ func told(t *testing.T, file *hosttxt.Host) string {
 
 func TestAllOfTheCapturedHostsIsTold(t *testing.T) {
 	got := &txtar.Archive{Comment: []byte("What is told of the captured hosts.\n")}
-	for _, name := range hosttxttest.Names(t) {
-		got.Files = append(got.Files, txtar.File{Name: name + ".txtar", Data: []byte(told(t, hosttxttest.Load(t, name)))})
+	for _, name := range capturetest.Names(t) {
+		got.Files = append(got.Files, txtar.File{Name: name + ".txtar", Data: []byte(told(t, capturetest.Load(t, name)))})
 	}
 	goldentest.File(t, "testdata/hosts.txtar", string(txtar.Format(got)))
 }
 
 func parse(t *testing.T, parts string) *linkhost.Kernel {
 	t.Helper()
-	h, err := hosttxt.Parse([]byte("test: from documentation: a host (as of Linux 6.12)\n" + parts))
+	h, err := capturefile.Parse([]byte("test: from documentation: a host (as of Linux 6.12)\n" + parts))
 	must(t, err)
 	host, err := linkhost.New(h)
 	must(t, err)
@@ -149,7 +149,7 @@ func TestNewNamesTheBrokenPart(t *testing.T) {
 		"devlink-port": `{"port":{"nonsense":{}}}`,
 		"vdpa-config":  `[]`,
 	} {
-		h, err := hosttxt.Parse(fmt.Appendf(nil, "a host\n-- netlink/%s.json --\n%s\n", part, data))
+		h, err := capturefile.Parse(fmt.Appendf(nil, "a host\n-- netlink/%s.json --\n%s\n", part, data))
 		must(t, err)
 		_, err = linkhost.New(h)
 		difftest.Says(t, err, part)

@@ -12,22 +12,22 @@ import (
 	"gopkg.in/k8snetworkplumbingwg/multus-cni.v4/pkg/kubeletclient"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
 // kubelet has given each of a pod's containers one device.
 type kubelet struct {
-	podresources.PodResourcesListerServer
+	podresourcesapi.PodResourcesListerServer
 }
 
-func (kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
-	pod := &podresources.PodResources{Name: "web", Namespace: "shop"}
+func (kubelet) List(context.Context, *podresourcesapi.ListPodResourcesRequest) (*podresourcesapi.ListPodResourcesResponse, error) {
+	pod := &podresourcesapi.PodResources{Name: "web", Namespace: "shop"}
 	for _, device := range []string{"0000:03:00.5", "0000:03:00.2"} {
-		pod.Containers = append(pod.Containers, &podresources.ContainerResources{
-			Name: device, Devices: []*podresources.ContainerDevices{{ResourceName: "example.com/vf", DeviceIds: []string{device}}},
+		pod.Containers = append(pod.Containers, &podresourcesapi.ContainerResources{
+			Name: device, Devices: []*podresourcesapi.ContainerDevices{{ResourceName: "example.com/vf", DeviceIds: []string{device}}},
 		})
 	}
-	return &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{pod}}, nil
+	return &podresourcesapi.ListPodResourcesResponse{PodResources: []*podresourcesapi.PodResources{pod}}, nil
 }
 
 // The first container's device is then the second network's.
@@ -38,7 +38,7 @@ func TestDevicesAreSortedAcrossTheContainersOfAPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer()
-	podresources.RegisterPodResourcesListerServer(server, kubelet{})
+	podresourcesapi.RegisterPodResourcesListerServer(server, kubelet{})
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
 	client, err := kubeletclient.GetResourceClient(socket)

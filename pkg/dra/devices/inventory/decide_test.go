@@ -4,9 +4,9 @@ import (
 	"strings"
 	"testing"
 
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/link"
 )
 
@@ -22,7 +22,7 @@ const (
 // changed is the host igb-sriov with other links.
 func changed(t *testing.T, uplinks []string, masters map[string]string, more ...link.InterfaceRecord) inventory.Host {
 	t.Helper()
-	h := host(t, hosttxttest.Text(t, "igb-sriov"))
+	h := host(t, capturetest.Text(t, "igb-sriov"))
 	h.Uplinks = uplinks
 	h.Links = append(h.Links, more...)
 	for n, l := range h.Links {
@@ -164,7 +164,7 @@ func TestNoCarrierOfThePFTaintsWhatIsOnIt(t *testing.T) {
 }
 
 func TestMultusFindsADeviceByItsResourceName(t *testing.T) {
-	published := inventory.PublishedIn(pool(t, host(t, hosttxttest.Text(t, "mlx5-vdpa")), "devices: [{select: 'true', as: exclusive, resourceName: example.com/vf}]"))
+	published := inventory.PublishedIn(pool(t, host(t, capturetest.Text(t, "mlx5-vdpa")), "devices: [{select: 'true', as: exclusive, resourceName: example.com/vf}]"))
 	ids := map[string]string{}
 	for name, d := range published {
 		if *d.Attributes[inventory.ResourceName].StringValue != "example.com/vf" {
@@ -181,7 +181,7 @@ func TestMultusFindsADeviceByItsResourceName(t *testing.T) {
 // Its nodes are all that a pod needs of it, if the pod's network namespace may open them.
 func TestRDMAAloneIsOffered(t *testing.T) {
 	const vf = "0000:17:00.1"
-	text := string(hosttxttest.Text(t, "mlx5-infiniband"))
+	text := string(capturetest.Text(t, "mlx5-infiniband"))
 	add := func(entry string) string { return text + "-- " + entry + " --\n" }
 	const dir = "sys/devices/pci0000:16/0000:16:01.0/" + vf
 	for name, test := range map[string]struct{ text, why string }{

@@ -14,9 +14,9 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 	"sigs.k8s.io/yaml"
 
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 )
 
 // documented are the attributes of the documentation's table, each with the type of its values.
@@ -119,7 +119,7 @@ func TestEachWrongRuleIsNamed(t *testing.T) {
 
 func TestNoRulesOfferNothing(t *testing.T) {
 	for _, text := range []string{"", "{}", "devices: []", "devices: null"} {
-		if list := pool(t, host(t, hosttxttest.Text(t, "igb-sriov")), text); len(list) > 0 {
+		if list := pool(t, host(t, capturetest.Text(t, "igb-sriov")), text); len(list) > 0 {
 			t.Errorf("%q: %v", text, deviceNames(list))
 		}
 	}

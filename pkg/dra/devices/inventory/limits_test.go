@@ -12,9 +12,9 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 )
 
 // full is a configuration that gives all that it may.
@@ -62,7 +62,7 @@ func valid(t *testing.T, list []inventory.Slice) (devices int) {
 
 func many(t testing.TB, vfs int) inventory.Host {
 	t.Helper()
-	h, err := inventory.Captured(hosttxttest.ManyVFs(vfs))
+	h, err := inventory.Captured(capturetest.ManyVFs(vfs))
 	must(t, err)
 	return h
 }
@@ -77,7 +77,7 @@ func TestOneVFLessRewritesOneSlice(t *testing.T) {
 	before := inventory.Slices(inventory.Decide(devices, rules(t, everything), situation()), nil, nil)
 	for _, index := range []int{0, 31, 32, 500, 999} {
 		s := situation()
-		s.Others = map[string]string{hosttxttest.VF(index): "a pod has it"}
+		s.Others = map[string]string{capturetest.VF(index): "a pod has it"}
 		after := inventory.Slices(inventory.Decide(devices, rules(t, everything), s), nil, nil)
 		if len(after) != len(before) {
 			t.Fatalf("VF %d: %d slices, %d before", index, len(after), len(before))

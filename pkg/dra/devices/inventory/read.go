@@ -13,8 +13,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
+	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/hostdev"
-	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/sysfs"
@@ -38,7 +38,7 @@ func Live(sys *sysfs.FS) (Host, error) {
 }
 
 // Captured reads a host from its text file.
-func Captured(file *hosttxt.Host) (Host, error) {
+func Captured(file *capturefile.Host) (Host, error) {
 	links, err := linkhost.New(file)
 	if err != nil {
 		return Host{}, err

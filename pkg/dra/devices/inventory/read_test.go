@@ -15,17 +15,17 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/goldentest"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
 func TestSlicesOfCapturedHosts(t *testing.T) {
-	for _, name := range hosttxttest.Names(t) {
-		h := host(t, hosttxttest.Text(t, name))
+	for _, name := range capturetest.Names(t) {
+		h := host(t, capturetest.Text(t, name))
 		decisions := inventory.Decide(read(t, h), rules(t, everything), situation())
 		got := text(inventory.Slices(decisions, nil, nil))
 		for _, c := range decisions {
@@ -75,8 +75,8 @@ func TestAttributesAreThoseOfTheTable(t *testing.T) {
 	configuration = strings.Replace(configuration, "  as: exclusive\n", "  as: exclusive\n  resourceName: example.com/vf\n", 1)
 	seen := map[resourceapi.QualifiedName]bool{}
 	nodes := map[string]inventory.Host{"many VFs": many(t, 1)} // which alone has a speed
-	for _, name := range hosttxttest.Names(t) {
-		nodes[name] = host(t, hosttxttest.Text(t, name))
+	for _, name := range capturetest.Names(t) {
+		nodes[name] = host(t, capturetest.Text(t, name))
 	}
 	for name, h := range nodes {
 		for _, s := range pool(t, h, configuration) {
@@ -104,12 +104,12 @@ func TestAttributesAreThoseOfTheTable(t *testing.T) {
 }
 
 func TestTheOrderOfDirectoriesDoesNotMatter(t *testing.T) {
-	for _, name := range hosttxttest.Names(t) {
-		want := pool(t, host(t, hosttxttest.Text(t, name)), everything)
+	for _, name := range capturetest.Names(t) {
+		want := pool(t, host(t, capturetest.Text(t, name)), everything)
 		for seed := range uint64(5) {
-			h := host(t, hosttxttest.Text(t, name))
+			h := host(t, capturetest.Text(t, name))
 			random := rand.New(rand.NewPCG(seed, 0))
-			files := hosttxttest.Tree{FS: h.Sys.Files(), Lists: func(list []fs.DirEntry) []fs.DirEntry {
+			files := capturetest.Tree{FS: h.Sys.Files(), Lists: func(list []fs.DirEntry) []fs.DirEntry {
 				list = slices.Clone(list)
 				random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 				return list
@@ -133,7 +133,7 @@ func text(list []inventory.Slice) string {
 }
 
 func TestARenamedInterfaceKeepsTheDevicesNamesAndOneSliceChanges(t *testing.T) {
-	before := hosttxttest.Text(t, "igb-sriov") // two PFs with VFs
+	before := capturetest.Text(t, "igb-sriov") // two PFs with VFs
 	after := bytes.ReplaceAll(before, []byte("eth0"), []byte("ens5"))
 	old, now := pool(t, host(t, before), everything), pool(t, host(t, after), everything)
 	difftest.Equal(t, deviceNames(now), deviceNames(old))
@@ -162,7 +162,7 @@ func deviceNames(list []inventory.Slice) (names [][]string) {
 }
 
 func TestAHeldDeviceThatTheNodeHasLostIsTainted(t *testing.T) {
-	before := pool(t, host(t, hosttxttest.Text(t, "mlx5-legacy")), everything)
+	before := pool(t, host(t, capturetest.Text(t, "mlx5-legacy")), everything)
 	s := situation()
 	s.Ours = map[string]inventory.As{"pci-0000-3b-00-2": inventory.Exclusive}
 	after := inventory.Slices(nil, s.Ours, inventory.PublishedIn(before))

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
-	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 )
 
 // Who has a device has also what is on it, and what it is on, whichever rules are left: a rule goes
@@ -20,8 +20,8 @@ func TestADeviceIsNotGivenTwice(t *testing.T) {
 		onlyVFs  = "devices: [{drivers: [igbvf], as: exclusive}]"
 		onlyVF   = "devices: [{pciAddresses: ['0000:65:00.4'], as: exclusive}]"
 	)
-	igb, mlx5 := read(t, host(t, hosttxttest.Text(t, "igb-sriov"))), read(t, host(t, hosttxttest.Text(t, "mlx5-vdpa")))
-	away := read(t, host(t, hosttxttest.Without(hosttxttest.Text(t, "igb-sriov"), "eth1")))
+	igb, mlx5 := read(t, host(t, capturetest.Text(t, "igb-sriov"))), read(t, host(t, capturetest.Text(t, "mlx5-vdpa")))
+	away := read(t, host(t, capturetest.Without(capturetest.Text(t, "igb-sriov"), "eth1")))
 	for n := range mlx5 {
 		if mlx5[n].Name == vf {
 			mlx5[n].IfName = "enp101s0f0v2" // as VFs of mlx5 have beside their vDPA device
@@ -79,7 +79,7 @@ func stays(t *testing.T, what, name string, decisions []inventory.Decision, s in
 
 // What pods share stays as they have it, and gets no more of them, whatever has changed.
 func TestAHeldSharedDeviceIsNeitherConvertedNorOffered(t *testing.T) {
-	h := host(t, hosttxttest.Text(t, "igb-sriov"))
+	h := host(t, capturetest.Text(t, "igb-sriov"))
 	last := inventory.PublishedIn(pool(t, h, "devices: [{ifNames: [eth1], as: shared}]"))
 	s := situation()
 	s.Ours = map[string]inventory.As{pf1: inventory.Shared}
@@ -102,7 +102,7 @@ func TestAHeldSharedDeviceIsNeitherConvertedNorOffered(t *testing.T) {
 // was; but its rule goes by the interface that it had.
 func TestAHeldExclusiveDeviceIsTaintedOnceItIsOfferedNoMore(t *testing.T) {
 	const nic = "pci-0000-00-03-0" // eth0
-	text := hosttxttest.Text(t, "virtio-vm")
+	text := capturetest.Text(t, "virtio-vm")
 	whole := func() inventory.Host { h := host(t, text); h.Uplinks = nil; return h }
 	port, uplink := whole(), whole()
 	for n, l := range port.Links {
@@ -111,7 +111,7 @@ func TestAHeldExclusiveDeviceIsTaintedOnceItIsOfferedNoMore(t *testing.T) {
 		}
 	}
 	uplink.Uplinks = []string{"eth0"}
-	away := host(t, hosttxttest.Without(text, "eth0"))
+	away := host(t, capturetest.Without(text, "eth0"))
 	away.Uplinks = nil
 	const byName = "devices: [{ifNames: [eth0], as: exclusive}]"
 	last := inventory.PublishedIn(pool(t, whole(), byName))
@@ -139,13 +139,13 @@ func TestAHeldExclusiveDeviceIsTaintedOnceItIsOfferedNoMore(t *testing.T) {
 
 // The kernel gives an interface back by the name that it had in the pod.
 func TestAnInterfaceThatComesBackUnderAnotherNameIsTheSameDevice(t *testing.T) {
-	for where, text := range map[string][]byte{"netdevsim-switchdev": hosttxttest.Text(t, "netdevsim-switchdev"), "two ports": hosttxttest.TwoPorts(t)} {
+	for where, text := range map[string][]byte{"netdevsim-switchdev": capturetest.Text(t, "netdevsim-switchdev"), "two ports": capturetest.TwoPorts(t)} {
 		before := interfaces(t, text)
 		for _, name := range slices.Sorted(maps.Keys(before)) {
 			after := interfaces(t, bytes.ReplaceAll(text, []byte(before[name]), []byte("z"+before[name])))
 			difftest.Same(t, where+": "+name, after[name], "z"+before[name])
 			// While it is in the pod, its neighbour does not take its place.
-			gone := interfaces(t, hosttxttest.Without(text, before[name]))
+			gone := interfaces(t, capturetest.Without(text, before[name]))
 			for other, ifName := range before {
 				if other != name && gone[other] != ifName {
 					t.Errorf("%s: without %s: %s is %q, was %q", where, before[name], other, gone[other], ifName)

@@ -3,9 +3,9 @@ package inventory_test
 import (
 	"testing"
 
+	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
-	"devinfo-cni.io/pkg/hosttxt"
 )
 
 const driver = "cni.dra.networking.x-k8s.io"
@@ -31,7 +31,7 @@ func rules(t testing.TB, configuration string) inventory.Rules {
 // host parses the text of one.
 func host(t testing.TB, text []byte) inventory.Host {
 	t.Helper()
-	file, err := hosttxt.Parse(text)
+	file, err := capturefile.Parse(text)
 	must(t, err)
 	h, err := inventory.Captured(file)
 	must(t, err)

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/hostdev"
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/link/crosscheck/crosschecktest"
+	"devinfo-cni.io/pkg/link/linkhost"
+)
+
+const switchdevHost = hosts + "mlx5-switchdev.txtar"
+
+// heard is a captured host with a sriovnet that can look at it.
+func heard(t *testing.T, file string, sriovnet func(e link.Eswitch, pf string, flavour link.Flavour, number int) (string, error)) (*tool, *bytes.Buffer) {
+	t.Helper()
+	var out bytes.Buffer
+	ctl := &tool{stdout: &out, stderr: &out, hostFile: file, output: "table"}
+	t.Cleanup(ctl.close)
+	h, err := ctl.host()
+	must(t, err)
+	e := h.Finder.Switches.(*linkhost.Kernel).Eswitch
+	h.Sriovnet = func(pf string, flavour link.Flavour, number int) (string, error) {
+		return sriovnet(e, pf, flavour, number)
+	}
+	return ctl, &out
+}
+
+func TestInspectAsksForASecondOpinion(t *testing.T) {
+	const source = "devlink ports of pci/0000:03:00.0; sriovnet "
+	for want, sriovnet := range map[string]func(e link.Eswitch, pf string, flavour link.Flavour, number int) (string, error){
+		source + "agrees":            crosschecktest.Sriovnet,
+		source + "finds eth5":        func(link.Eswitch, string, link.Flavour, int) (string, error) { return "eth5", nil },
+		source + "finds nothing: no": func(link.Eswitch, string, link.Flavour, int) (string, error) { return "", errors.New("no") },
+	} {
+		ctl, out := heard(t, switchdevHost, sriovnet)
+		if err := ctl.inspect(node.Subject{Name: "0000:03:00.2"}); err != nil || !strings.Contains(out.String(), want+"\n") {
+			t.Errorf("%v; want %q in\n%s", err, want, out)
+		}
+	}
+}
+
+// unseen is a switch whose representors are not found.
+type unseen struct{ hostdev.Switches }
+
+func (unseen) Representor(string, link.Flavour, int) (string, bool, error) { return "", false, nil }
+
+func TestRepresentorOfSriovnetAloneIsAWarning(t *testing.T) {
+	const want = "warning: VF 0 of 0000:03:00.0: sriovnet finds eth4, and so do OVN-Kubernetes, ovs-cni and the SR-IOV operators; devinfo finds nothing\n"
+	ctl, out := heard(t, switchdevHost, crosschecktest.Sriovnet)
+	finder := ctl.opened.Finder
+	finder.Switches = unseen{finder.Switches}
+	if err := ctl.inspect(node.Subject{Name: "0000:03:00.2"}); err != nil || !strings.HasSuffix(out.String(), want) {
+		t.Errorf("%v; want %q in\n%s", err, want, out)
+	}
+}
+
+func TestCheckAsksForASecondOpinion(t *testing.T) {
+	ctl, out := heard(t, nodeHost, crosschecktest.Sriovnet)
+	list, err := ctl.opened.Recorded()
+	must(t, err)
+	if err := ctl.check(ctl.opened, list); !strings.Contains(out.String(), "; sriovnet agrees") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

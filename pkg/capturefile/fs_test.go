@@ -1,0 +1,177 @@
+package capturefile_test
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/fstest"
+
+	"devinfo-cni.io/pkg/difftest"
+)
+
+// box has the forms of sysfs that matter: a device listed by its bus, a link
+// through a directory that is itself a link, a class, an attribute that fails.
+const box = `box: made up
+-- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/pci0000:00/0000:00:05.0/0000:01:00.0 --
+-- sys/bus/pci/devices/0000:01:10.0 -> ../../../devices/pci0000:00/0000:00:05.0/0000:01:10.0 --
+-- sys/bus/pci/drivers/igb/ --
+-- sys/class/net/eth0 -> ../../devices/pci0000:00/0000:00:05.0/0000:01:00.0/net/eth0 --
+-- sys/devices/pci0000:00/0000:00:05.0/0000:01:00.0/driver -> ../../../../bus/pci/drivers/igb --
+-- sys/devices/pci0000:00/0000:00:05.0/0000:01:00.0/vendor --
+0x8086
+-- sys/devices/pci0000:00/0000:00:05.0/0000:01:00.0/virtfn0 -> ../0000:01:10.0 --
+-- sys/devices/pci0000:00/0000:00:05.0/0000:01:00.0/net/eth0/device -> ../../../0000:01:00.0 --
+-- sys/devices/pci0000:00/0000:00:05.0/0000:01:00.0/net/eth0/ifalias --
+-- sys/devices/pci0000:00/0000:00:05.0/0000:01:00.0/net/eth0/phys_switch_id !EOPNOTSUPP --
+-- sys/devices/pci0000:00/0000:00:05.0/0000:01:10.0/physfn -> ../0000:01:00.0 --
+-- sys/devices/pci0000:00/0000:00:05.0/0000:01:10.0/vendor --
+0x8086
+-- sys/odd/absolute -> /sys/bus --
+-- sys/odd/chain0 -> ../bus --
+-- sys/odd/chain1 -> chain0 --
+-- sys/odd/chain2 -> chain1 --
+-- sys/odd/chain3 -> chain2 --
+-- sys/odd/chain4 -> chain3 --
+-- sys/odd/chain5 -> chain4 --
+-- sys/odd/chain6 -> chain5 --
+-- sys/odd/chain7 -> chain6 --
+-- sys/odd/chain8 -> chain7 --
+-- sys/odd/dangling -> ../nowhere/at/all --
+-- sys/odd/escapes -> ../../../etc/passwd --
+-- sys/odd/loop -> loop --
+-- sys/odd/returns -> ../../sys/bus --
+-- sys/odd/through -> ../bus/pci/devices/0000:01:00.0/vendor/x --
+-- sys/odd/todir -> ./../bus/./pci/ --
+-- sys/odd/toroot -> .. --
+`
+
+func TestFailingReadsGiveTheErrno(t *testing.T) {
+	sys := parse(t, box).Sys()
+	const name = "class/net/eth0/phys_switch_id"
+	var read *fs.PathError
+	if _, err := fs.ReadFile(sys, name); !errors.As(err, &read) || read.Path != name || read.Err != syscall.EOPNOTSUPP {
+		t.Errorf("ReadFile: %v", err)
+	}
+	f, err := sys.Open(name) // as in sysfs
+	difftest.Must(t, err)
+	if _, err := io.ReadAll(f); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("Read: %v", err)
+	}
+	if info, err := fs.Stat(sys, name); err != nil || !info.Mode().IsRegular() || info.Name() != "phys_switch_id" {
+		t.Errorf("Stat: %v, %v", info, err)
+	}
+}
+
+// paths lists everything reachable, through links too, down to some depth, and
+// some names that are not there.
+func paths(sys fs.FS, dir string, depth int) []string {
+	list := []string{dir, path.Join(dir, "absent"), path.Join(dir, "absent/too")}
+	entries, _ := fs.ReadDir(sys, dir)
+	for _, e := range entries {
+		name := path.Join(dir, e.Name())
+		list = append(list, name, name+"/x")
+		if depth > 0 && e.Type() != 0 {
+			list = append(list, paths(sys, name, depth-1)...)
+		}
+	}
+	return list
+}
+
+// outcome is what all ways to look at a name say, in a form that compares.
+type outcome struct {
+	Content, Target, Stat, Lstat string
+	Entries                      []string
+	Errors                       [5]string
+}
+
+func look(sys fs.FS, name string) (o outcome) {
+	data, err := fs.ReadFile(sys, name)
+	o.Content, o.Errors[0] = string(data), class(err)
+	o.Target, err = fs.ReadLink(sys, name)
+	o.Errors[1] = class(err)
+	info, err := fs.Stat(sys, name)
+	if o.Errors[2] = class(err); err == nil {
+		o.Stat = info.Name() + " " + info.Mode().Type().String()
+	}
+	info, err = fs.Lstat(sys, name)
+	if o.Errors[3] = class(err); err == nil {
+		o.Lstat = info.Name() + " " + info.Mode().Type().String()
+	}
+	entries, err := fs.ReadDir(sys, name)
+	o.Errors[4] = class(err)
+	for _, e := range entries {
+		o.Entries = append(o.Entries, e.Name()+" "+e.Type().String())
+	}
+	return o
+}
+
+// class reduces an error to what a caller can test for.
+func class(err error) string {
+	var p *fs.PathError
+	var errno syscall.Errno
+	switch {
+	case err == nil:
+		return ""
+	case !errors.As(err, &p):
+		return "no PathError: " + err.Error()
+	case errors.As(err, &errno):
+		return errno.Error()
+	}
+	return p.Err.Error()
+}
+
+func TestSysBehavesAsAnOSRootOfTheUnpackedTree(t *testing.T) {
+	// Without the failing file, which is unpacked as a directory.
+	h := parse(t, strings.Replace(box, " !EOPNOTSUPP", "", 1))
+	dir := t.TempDir()
+	difftest.Must(t, h.Unpack(dir))
+	root, err := os.OpenRoot(dir)
+	difftest.Must(t, err)
+	defer root.Close()
+	names := append(paths(h.Sys(), ".", 7), "", "/", "bus/", "../x", "bus//pci", "bus/../bus", "bus/./pci")
+	slices.Sort(names)
+	seen := make(map[string]int)
+	for _, name := range slices.Compact(names) {
+		got := look(h.Sys(), name)
+		difftest.Same(t, name, got, look(root.FS(), name))
+		seen[got.Errors[2]]++
+	}
+	// What Stat said, to see that the box makes all of it happen.
+	t.Logf("%v", seen)
+}
+
+func TestSysIsAnFS(t *testing.T) {
+	// TestFS follows no link to a directory but reads every file, so it gets a
+	// host on which nothing fails and nothing dangles.
+	sys := parse(t, `box: made up
+-- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/0000:01:00.0 --
+-- sys/devices/0000:01:00.0/vendor --
+0x8086
+-- sys/devices/0000:01:00.0/name -> vendor --
+-- sys/devices/0000:01:00.0/net/ --
+`).Sys()
+	difftest.Must(t, fstest.TestFS(sys, "bus/pci/devices/0000:01:00.0", "devices/0000:01:00.0/name", "devices/0000:01:00.0/net"))
+	difftest.Must(t, fstest.TestFS(parse(t, "box").Sys()))
+}
+
+func TestUnpackWritesFailingFilesAsDirectories(t *testing.T) {
+	dir := t.TempDir() + "/new/sys"
+	difftest.Must(t, parse(t, box).Unpack(dir))
+	if _, err := os.ReadFile(dir + "/class/net/eth0/phys_switch_id"); !errors.Is(err, syscall.EISDIR) {
+		t.Errorf("read gives %v, want EISDIR", err)
+	}
+}
+
+func TestUnpackNeverLeavesItsDirectory(t *testing.T) {
+	dir := t.TempDir()
+	difftest.Must(t, os.Symlink(t.TempDir(), dir+"/a"))
+	if err := parse(t, "box\n-- sys/a/b --\n1\n").Unpack(dir); err == nil {
+		t.Error("unpacked through a link that was there before")
+	}
+}

@@ -1,0 +1,121 @@
+package capturefile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// node is a file, a link or a directory of the tree. It is its own
+// fs.DirEntry.
+type node struct {
+	name    string
+	mode    fs.FileMode
+	data    []byte        // of a file
+	errno   syscall.Errno // of a file: what a read fails with, or 0
+	target  string        // of a link
+	parent  *node         // nil for the root
+	entries []*node       // of a directory, sorted by name
+}
+
+func newDir(name string) *node { return &node{name: name, mode: fs.ModeDir | 0o755} }
+
+func (n *node) Name() string      { return n.name }
+func (n *node) IsDir() bool       { return n.mode.IsDir() }
+func (n *node) Type() fs.FileMode { return n.mode.Type() }
+
+func (n *node) Info() (fs.FileInfo, error) { return info{n.name, n}, nil }
+
+// info is the fs.FileInfo of a node under the name it was asked for by.
+type info struct {
+	name string
+	*node
+}
+
+func (i info) Name() string       { return i.name }
+func (i info) Size() int64        { return int64(len(i.data) + len(i.target)) }
+func (i info) Mode() fs.FileMode  { return i.mode }
+func (i info) ModTime() time.Time { return time.Time{} }
+func (i info) Sys() any           { return nil }
+
+// find gives the place of a name among the entries, and whether it is taken.
+func (n *node) find(name string) (int, bool) {
+	return slices.BinarySearchFunc(n.entries, name, func(e *node, name string) int {
+		return strings.Compare(e.name, name)
+	})
+}
+
+// insert puts leaf at name, a clean path below n ("" is n itself), and makes
+// the directories on the way.
+func (n *node) insert(name string, leaf *node) error {
+	for name != "" {
+		first, rest, _ := strings.Cut(name, "/")
+		i, there := n.find(first)
+		if !there {
+			child := leaf
+			if rest != "" {
+				child = newDir("")
+			}
+			child.name, child.parent = first, n
+			n.entries = slices.Insert(n.entries, i, child)
+		} else if rest == "" && !(n.entries[i].IsDir() && leaf.IsDir()) {
+			return errors.New("appears twice")
+		} else if !n.entries[i].IsDir() {
+			return fmt.Errorf("%q is not a directory", first)
+		}
+		n, name = n.entries[i], rest
+	}
+	return nil
+}
+
+// maxLinks is the number of links os.Root follows in one path.
+const maxLinks = 8
+
+var errEscapes = errors.New("path escapes from parent")
+
+// walk resolves name component by component, as the kernel does: the ".." of a
+// link leads to the parent of the directory the link is really in. A link at
+// the end is followed if follow is set.
+func (n *node) walk(name string, follow bool) (*node, error) {
+	for rest, links := name, 0; rest != ""; {
+		if !n.IsDir() {
+			return nil, syscall.ENOTDIR
+		}
+		var part string
+		part, rest, _ = strings.Cut(rest, "/")
+		switch part {
+		case "", ".":
+			continue
+		case "..":
+			if n.parent == nil {
+				return nil, errEscapes
+			}
+			n = n.parent
+			continue
+		}
+		i, there := n.find(part)
+		if !there {
+			return nil, syscall.ENOENT
+		}
+		child := n.entries[i]
+		if child.target == "" || !follow && rest == "" {
+			n = child
+			continue
+		}
+		if links++; links > maxLinks {
+			return nil, syscall.ELOOP
+		}
+		if strings.HasPrefix(child.target, "/") {
+			return nil, errEscapes
+		}
+		if rest != "" {
+			rest = "/" + rest
+		}
+		rest = child.target + rest
+	}
+	return n, nil
+}

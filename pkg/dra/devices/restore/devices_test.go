@@ -1,0 +1,279 @@
+package restore_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"devinfo-cni.io/pkg/capturefile/capturetest"
+	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/dra/devices/restore"
+	"devinfo-cni.io/pkg/dra/devices/restore/restoretest"
+	"devinfo-cni.io/pkg/hostdev"
+	"devinfo-cni.io/pkg/link"
+)
+
+const (
+	vf      = "0000:01:10.0" // eth2, IOMMU group 12, igbvf
+	netns   = "/var/run/netns/pod"
+	podsMAC = "02:00:00:00:00:99"
+)
+
+func kernel(t *testing.T, host string) *restoretest.Kernel {
+	t.Helper()
+	return kernelIn(t, t.TempDir(), host)
+}
+
+func kernelIn(t *testing.T, dir, host string) *restoretest.Kernel {
+	t.Helper()
+	k, err := restoretest.Make(dir, capturetest.Text(t, host))
+	must(t, err)
+	return k
+}
+
+var must = difftest.Must
+
+func function(address, ifName string) hostdev.Ref {
+	return hostdev.Ref{Kind: hostdev.VF, PCI: address, IfName: ifName}
+}
+
+func look(t *testing.T, h *restore.Devices, d hostdev.Ref) restore.Former {
+	t.Helper()
+	f, err := h.Look(d)
+	must(t, err)
+	return f
+}
+
+// igb is the kernel of the host igb-sriov, and what its vf is like.
+func igb(t *testing.T) (*restoretest.Kernel, *restore.Devices, restore.Former) {
+	t.Helper()
+	k := kernel(t, "igb-sriov")
+	return k, k.Host(), look(t, k.Host(), function(vf, "eth2"))
+}
+
+// untouched is what the PF has set for a VF at first.
+func untouched() *link.VFSettings {
+	return &link.VFSettings{VLANProto: 0x8100, SpoofCheck: true}
+}
+
+func TestADeviceIsNotedByItsPlaceOnABus(t *testing.T) {
+	for name, test := range map[string]struct {
+		host   string
+		device hostdev.Ref
+		want   restore.Former
+	}{
+		"VF": {"igb-sriov", function(vf, "eth2"), restore.Former{
+			Bus: "pci", Device: vf, Driver: "igbvf", IfName: "eth2", MTU: 1500, MAC: "fe:e4:d6:46:c8:e5", VF: untouched()}},
+		"VF on vfio-pci": {"igb-sriov", function("0000:01:10.6", ""), restore.Former{
+			Bus: "pci", Device: "0000:01:10.6", Driver: "vfio-pci", VF: untouched()}},
+		"virtio NIC": {"virtio-vm", hostdev.Ref{PCI: "0000:00:03.0", IfName: "eth0"}, restore.Former{
+			Bus: "pci", Device: "0000:00:03.0", Driver: "virtio-pci", IfName: "eth0", MTU: 1500, MAC: "52:54:00:00:00:03"}},
+		"vDPA device on a VF": {"vdpa-vf-virtio", hostdev.Ref{VDPA: "vpvdpa0", IfName: "eth1"}, restore.Former{
+			Bus: "vdpa", Device: "vpvdpa0", IfName: "eth1", MTU: 1500, MAC: "52:54:00:bb:00:01"}},
+		"its VF": {"vdpa-vf-virtio", function("0000:02:00.1", ""), restore.Former{
+			Bus: "pci", Device: "0000:02:00.1", Driver: "vp-vdpa", VF: untouched()}},
+		"vDPA device on vhost": {"vdpa-sim", hostdev.Ref{VDPA: "vdpa0"}, restore.Former{Bus: "vdpa", Device: "vdpa0"}},
+		"SF": {"mlx5-switchdev", hostdev.Ref{Aux: "mlx5_core.sf.4", IfName: "enp3s0f0s88"}, restore.Former{
+			Bus: "auxiliary", Device: "mlx5_core.sf.4", IfName: "enp3s0f0s88", MTU: 1500, MAC: "02:03:00:00:00:88"}},
+		"interface": {"mlx5-switchdev", hostdev.Ref{IfName: "enp3s0f0v2"}, restore.Former{
+			Bus: "pci", Device: "0000:03:00.4", Driver: "mlx5_core", IfName: "enp3s0f0v2", MTU: 1500, MAC: "02:03:00:00:00:02", VF: untouched()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := look(t, kernel(t, test.host).Host(), test.device)
+			if got.Inode == 0 {
+				t.Error("a device made anew cannot be told from this one")
+			}
+			got.Inode = 0
+			difftest.Equal(t, got, test.want)
+		})
+	}
+}
+
+// A life is what may happen to a device between ADD and the end of DEL.
+type life struct {
+	name string
+	does func(t *testing.T, k *restoretest.Kernel, f restore.Former)
+	did  []string
+}
+
+func lives() []life {
+	gone := func(t *testing.T, k *restoretest.Kernel, _ restore.Former) {
+		must(t, k.Move(vf, "", netns, "net1"), k.Use(vf, 9000, podsMAC), k.EndNetns(netns))
+	}
+	return []life{
+		{"nothing", func(*testing.T, *restoretest.Kernel, restore.Former) {}, nil},
+		{"its namespace ended", gone, []string{restore.Name, restore.MTU, restore.MAC}},
+		{"a plugin restored the name", func(t *testing.T, k *restoretest.Kernel, _ restore.Former) {
+			must(t, k.Move(vf, "", netns, "net1"), k.Use(vf, 1400, podsMAC), k.Move(vf, netns, "", "eth2"))
+		}, []string{restore.MTU, restore.MAC}},
+		{"its PF set MAC, VLAN and trust", func(t *testing.T, k *restoretest.Kernel, f restore.Former) {
+			must(t, k.ConfigureVF(vf, link.VFSettings{MAC: podsMAC, VLAN: 7, Trust: true, VLANProto: 0x8100, SpoofCheck: true}))
+			gone(t, k, f)
+		}, []string{restore.Name, restore.MTU, restore.MAC, link.VFMAC, link.VFVLAN, link.VFTrust}},
+		{"its PF set all else", func(t *testing.T, k *restoretest.Kernel, f restore.Former) {
+			must(t, k.ConfigureVF(vf, link.VFSettings{
+				QoS: 3, VLANProto: 0x88a8, LinkState: 1, MinRate: 10, MaxRate: 200, NodeGUID: "00:11:22:33:44:55:66:77", PortGUID: "00:11:22:33:44:55:66:78"}))
+		}, []string{link.VFVLAN, link.VFSpoofCheck, link.VFLinkState, link.VFRate, link.VFGUID}},
+		{"vfio-pci", func(t *testing.T, k *restoretest.Kernel, f restore.Former) {
+			h := k.Host()
+			must(t, h.MayBind(f, "vfio-pci"))
+			must(t, h.Bind(f, "vfio-pci"))
+			if now := look(t, h, function(vf, "eth2")); now.Driver != "vfio-pci" || now.IfName != "" {
+				t.Errorf("bound: %+v", now)
+			}
+			must(t, h.Bind(f, "vfio-pci")) // as after a crash
+		}, []string{restore.Driver, restore.Name, restore.MAC}},
+		{"vfio-pci, and its PF kept the pod's MAC", func(t *testing.T, k *restoretest.Kernel, f restore.Former) {
+			must(t, k.Host().Bind(f, "vfio-pci"))
+			to := *untouched()
+			to.MAC = podsMAC
+			must(t, k.ConfigureVF(vf, to))
+		}, []string{link.VFMAC, restore.Driver, restore.Name, restore.MAC}},
+		{"the pod unbound the driver", func(t *testing.T, k *restoretest.Kernel, _ restore.Former) {
+			must(t, k.Write("bus/pci/drivers/igbvf/unbind", vf))
+		}, []string{restore.Driver, restore.Name, restore.MAC}},
+	}
+}
+
+func TestADeviceBecomesWhatItWas(t *testing.T) {
+	for _, l := range lives() {
+		t.Run(l.name, func(t *testing.T) {
+			k, h, f := igb(t)
+			l.does(t, k, f)
+			did, err := h.Restore(f)
+			must(t, err)
+			difftest.Same(t, "did", did, l.did)
+			difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
+			if did, err := h.Restore(f); did != nil || err != nil {
+				t.Errorf("once more: %q, %v", did, err)
+			}
+		})
+	}
+}
+
+// The PF's interface may be in another network namespace. Nothing but the PF can change the VLAN.
+func TestADeviceWaitsForItsPF(t *testing.T) {
+	const pf, other = "0000:01:00.0", "/var/run/netns/other"
+	k, h, f := igb(t)
+	uplink := look(t, h, hostdev.Ref{Kind: hostdev.PF, PCI: pf}).IfName
+	must(t, k.ConfigureVF(vf, link.VFSettings{VLAN: 7, Trust: true, VLANProto: 0x8100, SpoofCheck: true}))
+	must(t, k.Move(pf, "", other, "net5"))
+	if did, err := h.Restore(f); !errors.Is(err, restore.ErrAway) {
+		t.Errorf("without its PF: did %q, %v", did, err)
+	}
+	_, err := h.Look(function(vf, "eth2"))
+	difftest.Is(t, err, restore.ErrAway)
+	must(t, k.Move(pf, other, "", uplink))
+	did, err := h.Restore(f)
+	must(t, err)
+	difftest.Same(t, "with its PF: did", did, []string{link.VFVLAN, link.VFTrust})
+	difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
+}
+
+var errKilled = errors.New("killed")
+
+// Whatever change is the last one, the next process makes good.
+func TestAnInterruptedRestoreIsFinishedByTheNext(t *testing.T) {
+	for _, l := range lives() {
+		for step := 0; ; step++ {
+			k, h, f := igb(t)
+			l.does(t, k, f)
+			left := step
+			k.Fault = func() error {
+				if left--; left < 0 {
+					return errKilled
+				}
+				return nil
+			}
+			_, err := h.Restore(f)
+			k.Fault = nil
+			if _, again := k.Host().Restore(f); again != nil {
+				t.Fatalf("%s, step %d: %v", l.name, step, again)
+			}
+			if diff := cmp.Diff(f, look(t, h, function(vf, "eth2"))); diff != "" {
+				t.Fatalf("%s, step %d: %s", l.name, step, diff)
+			}
+			if left >= 0 {
+				if err != nil || step < len(l.did) {
+					t.Errorf("%s: %d changes, %v", l.name, step, err)
+				}
+				break
+			}
+		}
+	}
+}
+
+func TestADeviceThatIsNotBackIsAwaited(t *testing.T) {
+	k, h, f := igb(t)
+	must(t, k.Move(vf, "", netns, "net1"))
+	_, err := h.Restore(f)
+	difftest.Is(t, err, restore.ErrAway)
+	difftest.Says(t, err, "eth2")
+	_, err = h.Look(function(vf, "eth2"))
+	difftest.Is(t, err, restore.ErrAway)
+	f.Device = "0000:01:10.7"
+	_, err = h.Restore(f)
+	difftest.Is(t, err, restore.ErrGone)
+	_, err = h.Look(function("0000:01:10.7", "eth9"))
+	difftest.Is(t, err, restore.ErrGone)
+}
+
+// VFs that were made anew, or another card, have the settings that they were given then.
+func TestAnotherDeviceInThePlaceIsLeftAlone(t *testing.T) {
+	k, h, f := igb(t)
+	if other := look(t, h, function("0000:01:10.2", "eth3")); !f.IsReplaced(other) || f.IsReplaced(f) {
+		t.Errorf("got %+v and %+v", f, other)
+	}
+	f.Inode++
+	must(t, k.Write("bus/pci/drivers/igbvf/unbind", vf))
+	k.Fault = func() error { t.Error("it is changed"); return nil }
+	if did, err := h.Restore(f); !errors.Is(err, restore.ErrGone) || did != nil {
+		t.Errorf("got %q, %v", did, err)
+	}
+}
+
+func TestWhatCannotBeRestoredIsNamed(t *testing.T) {
+	k, h, f := igb(t)
+	must(t, k.Move(vf, "", netns, "net1"), k.Use(vf, 9000, podsMAC), k.EndNetns(netns))
+	must(t, k.Move("0000:01:10.2", "", netns+"2", "x")) // takes the name of the first
+	must(t, k.Move("0000:01:10.2", netns+"2", "", "eth2"))
+	did, err := h.Restore(f)
+	difftest.Equal(t, difftest.As[*restore.Mismatch](t, err).What, []string{restore.Name})
+	difftest.Equal(t, did, []string{restore.MTU, restore.MAC})
+	must(t, k.Move("0000:01:10.2", "", netns+"2", "x"))
+	did, err = h.Restore(f)
+	must(t, err)
+	difftest.Equal(t, did, []string{restore.Name})
+}
+
+// While a port is in a pod, its neighbour is not made what it was.
+func TestTheNeighbourOfAPortIsLeftAlone(t *testing.T) {
+	dir := t.TempDir()
+	h := kernelIn(t, dir, "netdevsim-switchdev").Host()
+	f, neighbour := look(t, h, hostdev.Ref{IfName: "eth1"}), look(t, h, hostdev.Ref{IfName: "eth0"})
+	for _, of := range []string{"class/net/eth1", "devices/netdevsim1/net/eth1"} {
+		must(t, os.RemoveAll(filepath.Join(dir, "kernel/sys", of)))
+	}
+	if did, err := h.Restore(f); !errors.Is(err, restore.ErrAway) || did != nil {
+		t.Errorf("did %q: %v", did, err)
+	}
+	difftest.Equal(t, look(t, h, hostdev.Ref{IfName: "eth0"}), neighbour)
+}
+
+// A record of before an upgrade is read after it.
+func TestFormerVFSettingsHaveTheseKeys(t *testing.T) {
+	vf := &link.VFSettings{
+		MAC: "02:00:00:00:00:01", VLAN: 7, QoS: 3, VLANProto: 0x88a8, Trust: true, SpoofCheck: true, LinkState: 2, MinRate: 10, MaxRate: 200,
+		NodeGUID: "00:11:22:33:44:55:66:77", PortGUID: "00:11:22:33:44:55:66:78",
+	}
+	got, err := json.Marshal(restore.Former{Bus: "pci", Device: "0000:03:00.2", VF: vf})
+	const want = `{"bus":"pci","device":"0000:03:00.2","vf":{"mac":"02:00:00:00:00:01","vlan":7,"qos":3,"vlanProto":34984,"trust":true,` +
+		`"spoofCheck":true,"linkState":2,"minRate":10,"maxRate":200,"nodeGUID":"00:11:22:33:44:55:66:77","portGUID":"00:11:22:33:44:55:66:78"}}`
+	if string(got) != want || err != nil {
+		t.Errorf("got %s, %v", got, err)
+	}
+}

@@ -1,0 +1,234 @@
+package restoretest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"devinfo-cni.io/pkg/link"
+)
+
+// unbind is drivers/*/unbind: the interface goes, wherever it is.
+func (k *Kernel) unbind(w *world, device, driver string) error {
+	at := k.path("sys/bus/pci/devices", device, "driver")
+	bound, err := os.Readlink(at)
+	if err != nil || filepath.Base(bound) != driver {
+		return syscall.ENODEV
+	}
+	if i := w.of(device); i != nil && driver != vfio {
+		if i.Netns == "" {
+			if err := k.hide(i); err != nil {
+				return err
+			}
+		}
+		i.Netns = unmade
+	}
+	return os.Remove(at)
+}
+
+// unmade is where an interface is that its driver has not made.
+const unmade = "unmade"
+
+// probe is drivers_probe: the driver that may, if there is one, makes a new interface.
+func (k *Kernel) probe(w *world, device string) error {
+	dir := k.path("sys/bus/pci/devices", device)
+	override, err := os.ReadFile(filepath.Join(dir, "driver_override"))
+	if err != nil {
+		return err
+	}
+	driver := strings.TrimSpace(string(override))
+	if driver == "(null)" {
+		driver = w.Drivers[device]
+	}
+	if _, err := os.Stat(k.path("sys/bus/pci/drivers", driver)); err != nil || driver == "" {
+		return nil
+	}
+	if err := os.Symlink("../bus/pci/drivers/"+driver, filepath.Join(dir, "driver")); err != nil {
+		return syscall.EBUSY
+	}
+	i := w.of(device)
+	if i == nil || driver != w.Drivers[device] {
+		return nil
+	}
+	w.Made++
+	i.Name, i.MTU, i.Netns, i.MAC, i.PFMAC = w.freeName(fmt.Sprintf("new%d", w.Made)), 1500, "", fmt.Sprintf("0e:00:00:00:00:%02x", w.Made%256), ""
+	if vf := w.VFs[device]; vf != nil && vf.MAC != "" {
+		i.MAC, i.PFMAC = vf.MAC, vf.MAC
+	}
+	return k.show(i)
+}
+
+// Move is what a CNI plugin does at ADD and, with netns "", at DEL: it moves the interface
+// of a device, and does not care for anything but the name. One that is somewhere else
+// than from is no error.
+func (k *Kernel) Move(device, from, netns, name string) error {
+	return k.change(func(w *world) error {
+		i := w.of(device)
+		switch {
+		case i == nil || i.Netns != from || i.Netns == netns:
+			return nil
+		case w.Ended[netns]:
+			return fmt.Errorf("%s: %w", netns, link.ErrNoNetns)
+		case i.Netns == "":
+			if err := k.hide(i); err != nil {
+				return err
+			}
+		}
+		if netns != "" {
+			i.Name, i.Netns = name, netns
+			return nil
+		}
+		i.Name, i.Netns = w.freeName(name), ""
+		return k.show(i)
+	})
+}
+
+// EndNetns ends a network namespace: its interfaces come to the host as they are.
+func (k *Kernel) EndNetns(netns string) error {
+	return k.change(func(w *world) (err error) {
+		w.Ended[netns] = true
+		for _, i := range w.Links {
+			if i.Netns == netns {
+				i.Name, i.Netns = w.freeName(i.Name), ""
+				err = errors.Join(err, k.show(i))
+			}
+		}
+		return err
+	})
+}
+
+// Use is what a pod does with a device: it sets MTU and MAC, if the PF lets it.
+func (k *Kernel) Use(device string, mtu int, mac string) error {
+	return k.change(func(w *world) error {
+		i := w.of(device)
+		if i == nil || i.Netns == unmade {
+			return nil
+		}
+		i.MTU = mtu
+		if vf := w.VFs[device]; vf == nil || vf.MAC == "" {
+			i.MAC = mac
+		}
+		return nil
+	})
+}
+
+// ConfigureVF is what sriov-cni does through the PF: the VF gets the MAC, and cannot change it.
+func (k *Kernel) ConfigureVF(device string, to link.VFSettings) error {
+	return k.change(func(w *world) error { w.set(device, to); return nil })
+}
+
+func (w *world) set(device string, to link.VFSettings) {
+	*w.VFs[device] = to
+	if i := w.of(device); i != nil && to.MAC != "" {
+		i.MAC = to.MAC
+	}
+}
+
+// Interface implements custody.Links.
+func (k *Kernel) Interface(_, name string) (found link.Interface, err error) {
+	err = k.change(func(w *world) error {
+		i := w.named(name)
+		if i == nil {
+			return fmt.Errorf("interface %q: %w", name, link.ErrNoInterface)
+		}
+		mac, _ := net.ParseMAC(i.MAC)
+		found = link.Interface{Name: i.Name, MTU: i.MTU, MAC: mac}
+		return nil
+	})
+	return found, err
+}
+
+// VF implements custody.Links.
+func (k *Kernel) VF(pf string, index int) (vf link.VFRecord, ok bool, err error) {
+	err = k.change(func(w *world) error {
+		device, err := k.virtfn(w, pf, index)
+		if err != nil {
+			return err
+		}
+		set := w.VFs[device]
+		vf, ok = link.VFRecord{PF: w.PFs[pf], PFName: pf, Index: index, VFSettings: *set}, true
+		return nil
+	})
+	return vf, ok, err
+}
+
+func (k *Kernel) virtfn(w *world, pf string, index int) (string, error) {
+	target, err := os.Readlink(k.path("sys/bus/pci/devices", w.PFs[pf], fmt.Sprintf("virtfn%d", index)))
+	return filepath.Base(target), err
+}
+
+// Change implements custody.Links.
+func (k *Kernel) Change(name string, to link.Change) error {
+	if err := k.fault(); err != nil {
+		return err
+	}
+	return k.change(func(w *world) error {
+		i := w.named(name)
+		switch {
+		case i == nil:
+			return link.ErrNoInterface
+		case to.Name != "" && w.named(to.Name) != nil:
+			return syscall.EEXIST
+		case to.MAC != nil && w.isLocked(i, to.MAC.String()):
+			return syscall.EPERM
+		}
+		if to.MTU != 0 {
+			i.MTU = to.MTU
+		}
+		if to.MAC != nil {
+			i.MAC = to.MAC.String()
+		}
+		if to.Name == "" {
+			return nil
+		}
+		if err := k.hide(i); err != nil {
+			return err
+		}
+		i.Name = to.Name
+		return k.show(i)
+	})
+}
+
+// isLocked reports whether an interface cannot change its MAC: its PF has set one, or had set one
+// when the driver was bound. An igbvf interface that is down then answers EADDRNOTAVAIL until it is
+// bound again.
+func (w *world) isLocked(i *iface, mac string) bool {
+	vf := w.VFs[i.Device]
+	return vf != nil && (vf.MAC != "" && vf.MAC != mac || vf.MAC == "" && i.PFMAC != "")
+}
+
+// SetVF implements custody.Links.
+func (k *Kernel) SetVF(pf string, index int, setting string, to link.VFSettings) error {
+	if err := k.fault(); err != nil {
+		return err
+	}
+	return k.change(func(w *world) error {
+		device, err := k.virtfn(w, pf, index)
+		if err != nil {
+			return err
+		}
+		vf := *w.VFs[device]
+		switch setting {
+		case link.VFMAC:
+			vf.MAC = to.MAC
+		case link.VFVLAN:
+			vf.VLAN, vf.QoS, vf.VLANProto = to.VLAN, to.QoS, to.VLANProto
+		case link.VFTrust:
+			vf.Trust = to.Trust
+		case link.VFSpoofCheck:
+			vf.SpoofCheck = to.SpoofCheck
+		case link.VFLinkState:
+			vf.LinkState = to.LinkState
+		case link.VFRate:
+			vf.MinRate, vf.MaxRate = to.MinRate, to.MaxRate
+		case link.VFGUID:
+			vf.NodeGUID, vf.PortGUID = to.NodeGUID, to.PortGUID
+		}
+		w.set(device, vf)
+		return nil
+	})
+}

@@ -1,0 +1,149 @@
+package safefile_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"devinfo-cni.io/pkg/link/linktest"
+	"devinfo-cni.io/pkg/safefile"
+	"devinfo-cni.io/pkg/safefile/safefiletest"
+)
+
+func TestAPathIsUnexposedIfOnlyRootCanReplaceWhatIsOnIt(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) { // whose /run is root's, mode 0755
+		dir := func(path string, mode uint32) { must(t, os.Mkdir(path, 0o755), syscall.Chmod(path, mode)) }
+		dir("/run/alone", 0o755)
+		dir("/run/alone/infos", 0)
+		dir("/run/alone/group", 0o775)
+		dir("/run/alone/group/infos", 0o755)
+		dir("/run/tmp", 0o1777)
+		dir("/run/tmp/infos", 0o755)
+		must(t, os.WriteFile("/run/file", nil, 0o644))
+		for link, target := range map[string]string{
+			"/run/absolute": "/run/alone", "/run/alone/relative": "../alone/infos", "/run/into": "tmp/infos", "/run/nowhere": "gone/infos",
+			"/run/tmp/out": "/run/alone", "/run/round": "round", "/run/through": "/run/tmp/../alone",
+		} {
+			must(t, os.Symlink(target, link))
+		}
+		for path, why := range map[string]string{
+			"/": "", "/run/alone": "", "/run/alone/infos": "", "/run/absolute/infos": "", "/run/alone/relative": "",
+			"/run/alone/gone/infos": "", "/run/nowhere": "", // root makes them
+			"/run/alone/group":       "/run/alone/group has mode drwxrwxr-x",
+			"/run/alone/group/infos": "/run/alone/group has mode drwxrwxr-x",
+			"/run/tmp":               "/run/tmp has mode dtrwxrwxrwx",
+			"/run/tmp/infos":         "/run/tmp has mode dtrwxrwxrwx", // made anew by others, once it is gone
+			"/run/tmp/gone":          "/run/tmp has mode dtrwxrwxrwx",
+			"/run/into":              "/run/tmp has mode dtrwxrwxrwx",
+			"/run/tmp/out":           "/run/tmp has mode dtrwxrwxrwx",
+			"/run/through":           "/run/tmp has mode dtrwxrwxrwx",
+			"/run/round":             "too many levels of symbolic links",
+			"/run/file/infos":        "not a directory",
+			"run":                    "must be an absolute path",
+		} {
+			if err := safefile.Unexposed(path); why == "" && err != nil || why != "" && (err == nil || !strings.Contains(err.Error(), why)) {
+				t.Errorf("%s: got %v, want %q", path, err, why)
+			}
+		}
+	})
+}
+
+// In a container the node's links lead to the node's directories, not to the container's.
+func TestLinksBelowARootStayThere(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		must(t, os.MkdirAll("/run/host/run/infos", 0o755), os.MkdirAll("/run/host/var", 0o755), os.Mkdir("/run/open", 0), syscall.Chmod("/run/open", 0o777))
+		must(t, os.Symlink("/run", "/run/host/var/run"), os.Symlink("../../../run/open", "/run/host/out"))
+		if err := safefile.UnexposedBelow("/run/host", "/var/run/infos"); err != nil {
+			t.Error(err)
+		}
+		must(t, os.Mkdir("/run/host/run/open", 0), syscall.Chmod("/run/host/run/open", 0o777))
+		if err := safefile.UnexposedBelow("/run/host", "/out"); err == nil || !strings.HasPrefix(err.Error(), "/run/open has mode") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestAPathIsExposedToTheOwnerOfADirectoryOnIt(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		must(t, os.MkdirAll("/run/theirs/infos", 0o755))
+		if err := os.Chown("/run/theirs", 1, 0); errors.Is(err, syscall.EINVAL) {
+			t.Skip("an ordinary user's namespace has no second user")
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if err := safefile.Unexposed("/run/theirs/infos"); fmt.Sprint(err) != "/run/theirs belongs to user 1: others than root can replace what is below it" {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAloneExcludesOthers(t *testing.T) {
+	d := safefile.Open(t.TempDir())
+	if err := safefile.Open(d.Path("none")).Alone(time.Minute, func() error { return nil }); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+	lock := safefiletest.Lock(t, d.Path(""))
+	if err := d.Alone(0, func() error { return d.Link("a", "b") }); !errors.As(err, new(*safefile.BusyError)) {
+		t.Errorf("got %v", err)
+	}
+	expectEntries(t, d)
+	synctest.Test(t, func(t *testing.T) {
+		time.AfterFunc(time.Second, func() { lock.Close() })
+		if err := d.Alone(time.Minute, func() error { return os.ErrInvalid }); err != os.ErrInvalid {
+			t.Errorf("got %v", err)
+		}
+	})
+	safefiletest.Lock(t, d.Path("")) // it is free again
+}
+
+func TestAFullDiskKeepsTheOldFilesAndLetsThemGo(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		disk := safefiletest.Mount(t, 6)
+		d := safefile.Open(disk.Dir + "/state")
+		must(t, d.Write("a", []byte("old")), d.Link("b", "a"))
+		disk.Fill(0)
+		for method, err := range map[string]error{"Write": d.Write("a", []byte("new")), "Link": d.Link("c", "a")} {
+			if !errors.Is(err, syscall.ENOSPC) {
+				t.Errorf("%s: got %v", method, err)
+			}
+		}
+		expect(t, d, "a", "old")
+		expectEntries(t, d, "a", "b")
+		must(t, d.Alone(time.Minute, func() error { return d.Remove("b") }), d.Remove("a"), d.Sweep(nil))
+		expectEntries(t, d)
+		must(t, d.Write("a", make([]byte, 1000))) // two inodes are free
+		if err := d.Write("b", make([]byte, 2<<20)); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("no blocks: got %v", err)
+		}
+		expectEntries(t, d, "a")
+	})
+}
+
+func TestAReadOnlyDiskWillDoWhereNothingHasToChange(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		disk := safefiletest.Mount(t, 10)
+		d := safefile.OpenDurable(disk.Dir + "/state")
+		none := safefile.OpenDurable(disk.Dir + "/none")
+		must(t, d.Write("a", []byte("x")))
+		disk.ReadOnly(true)
+		for _, d := range []*safefile.Dir{d, none} {
+			must(t, d.Remove("b"), d.Sweep(nil))
+			if err := d.Write("a", nil); !errors.Is(err, syscall.EROFS) {
+				t.Errorf("Write: got %v", err)
+			}
+		}
+		if err := d.Remove("a"); !errors.Is(err, syscall.EROFS) {
+			t.Errorf("Remove: got %v", err)
+		}
+		must(t, d.Alone(time.Minute, func() error { return nil }))
+		expect(t, d, "a", "x")
+		disk.ReadOnly(false)
+		must(t, d.Remove("a"))
+	})
+}

@@ -1,0 +1,153 @@
+package safefile_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"devinfo-cni.io/pkg/safefile"
+	"devinfo-cni.io/pkg/safefile/safefiletest"
+)
+
+const patience = 5 * time.Minute
+
+func lockFile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "entry")
+	must(t, os.WriteFile(path, []byte("{}"), 0o400))
+	return path
+}
+
+// locked takes and leaves a lock.
+func locked(ctx context.Context, path string, limit time.Duration) error {
+	f, err := safefile.Lock(ctx, path, limit)
+	safefile.Unlock(f)
+	return err
+}
+
+func TestTheWaitForALockEndsByALimitOrTheContext(t *testing.T) {
+	path := lockFile(t)
+	safefiletest.Lock(t, path)
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		err := locked(t.Context(), path, patience)
+		var busy *safefile.BusyError
+		if !errors.As(err, &busy) || busy.Waited != patience || busy.Path != path || time.Since(began) != patience {
+			t.Errorf("after %v: %#v", time.Since(began), err)
+		}
+		if want := fmt.Sprintf("process %d (", os.Getpid()); !strings.HasPrefix(busy.Holders, want) {
+			t.Errorf("held by %q", busy.Holders)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began = time.Now()
+		if err := locked(ctx, path, patience); !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &busy) || time.Since(began) != time.Minute {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
+func replace(path string) error {
+	return errors.Join(os.WriteFile(path+"2", nil, 0o600), os.Rename(path+"2", path))
+}
+
+func TestTheWaitEndsWithTheLock(t *testing.T) {
+	for name, end := range map[string]func(path string, lock *os.File) error{
+		"free":     func(_ string, lock *os.File) error { return lock.Close() },
+		"removed":  func(path string, _ *os.File) error { return os.Remove(path) },
+		"replaced": func(path string, _ *os.File) error { return replace(path) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := lockFile(t)
+			lock := safefiletest.Lock(t, path)
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				time.AfterFunc(time.Minute, func() {
+					if err := end(path, lock); err != nil {
+						t.Error(err)
+					}
+				})
+				must(t, locked(t.Context(), path, patience))
+				if took := time.Since(began); took < time.Minute || took > time.Minute+time.Second {
+					t.Errorf("after %v", took)
+				}
+			})
+		})
+	}
+}
+
+func TestOnlyAFileThatIsThereIsLocked(t *testing.T) {
+	if f, err := safefile.Lock(t.Context(), filepath.Join(t.TempDir(), "none"), 0); f != nil || err != nil {
+		t.Errorf("got %v, %v", f, err)
+	}
+	loop := filepath.Join(t.TempDir(), "loop")
+	must(t, os.Symlink(loop, loop))
+	if err := locked(t.Context(), loop, patience); !errors.Is(err, safefile.ErrNotRegular) {
+		t.Errorf("got %v", err)
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	must(t, syscall.Mkfifo(pipe, 0o600))
+	must(t, locked(t.Context(), pipe, 0)) // which does not hang
+}
+
+// What is written locked is locked from the moment that it is there.
+func TestAFileIsWrittenLocked(t *testing.T) {
+	d := safefile.Open(t.TempDir())
+	f, err := d.WriteLocked("a", []byte("x"))
+	must(t, err)
+	if err := locked(t.Context(), d.Path("a"), 0); !errors.As(err, new(*safefile.BusyError)) {
+		t.Errorf("got %v", err)
+	}
+	if text, err := safefile.Content(f); err != nil || len(text) > 1 {
+		t.Errorf("%q, %v", text, err)
+	}
+	safefile.Unlock(f)
+	must(t, locked(t.Context(), d.Path("a"), 0))
+	expect(t, d, "a", "x")
+}
+
+func TestAFileMayBeReplacedWhileOthersWaitForIt(t *testing.T) {
+	path := lockFile(t)
+	done := make(chan error)
+	for range 2 {
+		go func() {
+			var err error
+			for range 500 {
+				err = errors.Join(err, locked(t.Context(), path, patience))
+			}
+			done <- err
+		}()
+	}
+	go func() {
+		var err error
+		for range 500 {
+			err = errors.Join(err, replace(path))
+		}
+		done <- err
+	}()
+	for range 3 {
+		must(t, <-done)
+	}
+}
+
+func TestDirectoryOnNFSIsNotLockable(t *testing.T) {
+	dir := t.TempDir()
+	if err := safefile.Lockable(dir+"/a/b", syscall.Statfs); err != nil {
+		t.Error(err)
+	}
+	mounted := func(path string, on *syscall.Statfs_t) error {
+		err := syscall.Statfs(path, on)
+		on.Type = 0x6969
+		return err
+	}
+	if err := safefile.Lockable(dir+"/a/b", mounted); err == nil || err.Error() != dir+": is on NFS, where its files cannot be locked" {
+		t.Errorf("got %v", err)
+	}
+}

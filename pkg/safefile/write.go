@@ -1,0 +1,109 @@
+package safefile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"devinfo-cni.io/devinfo/atomicfile"
+)
+
+// Files are the files of the directory at that path, for [atomicfile.Replace].
+type Files string
+
+func (d Files) at(name string) string { return filepath.Join(string(d), name) }
+
+// OpenFile is [os.OpenFile] without following a link.
+func (d Files) OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
+	return os.OpenFile(d.at(name), flag|syscall.O_NOFOLLOW, perm)
+}
+
+// Lstat, Rename and Remove are those of package os.
+func (d Files) Lstat(name string) (fs.FileInfo, error) { return os.Lstat(d.at(name)) }
+func (d Files) Rename(from, to string) error           { return os.Rename(d.at(from), d.at(to)) }
+func (d Files) Remove(name string) error               { return os.Remove(d.at(name)) }
+
+// Sync writes the directory's names to the disk.
+func (d Files) Sync() error {
+	dir, err := os.Open(string(d))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
+
+func (d *Dir) files() Files { return Files(d.path) }
+
+// Write replaces the content of a file atomically, and makes the directory if necessary. A
+// killed writer leaves at most the temporary file, which the next Write or Remove of that
+// name removes, or Sweep.
+func (d *Dir) Write(name string, data []byte) error {
+	f, err := d.WriteLocked(name, data)
+	if err != nil {
+		return err
+	}
+	return f.Close() // and with it the lock
+}
+
+// WriteLocked is Write of a file that nobody but the caller has locked from the moment that it is
+// there until the caller ends that by [Unlock]: see [Lock].
+func (d *Dir) WriteLocked(name string, data []byte) (*os.File, error) {
+	path, err := d.check(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := atomicfile.CheckSize(path, len(data), limit); err != nil {
+		return nil, err
+	}
+	fill := func(temp *os.File) error {
+		if _, err := temp.Write(data); err != nil || !d.durable {
+			return err
+		}
+		return temp.Sync()
+	}
+	var f *os.File
+	err = d.inside(func() (err error) {
+		f, err = atomicfile.Replace(d.files(), name, fill)
+		return err
+	})
+	if err != nil || !d.durable {
+		return f, err
+	}
+	if err := d.files().Sync(); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Remove removes a file and what a killed writer of it has left; what is gone already is
+// success. If there is nothing, it changes nothing, so it succeeds on a read-only disk.
+func (d *Dir) Remove(name string) error {
+	path, err := d.check(name)
+	if err != nil {
+		return err
+	}
+	if _, err := atomicfile.RemoveLeftover(d.files(), name); err != nil {
+		return err
+	}
+	if _, err = os.Lstat(path); err == nil {
+		err = os.Remove(path)
+	}
+	if err := unlessGone(err); err != nil || !d.durable {
+		return err
+	}
+	return unlessGone(d.files().Sync())
+}
+
+// Sweep removes the temporary files that killed writers have left. It calls removed with
+// each one's name.
+func (d *Dir) Sweep(removed func(name string)) error {
+	entries, err := os.ReadDir(d.path)
+	if errors.Is(atomicfile.NotThere(err), fs.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, atomicfile.SweepLeftovers(d.files(), entries, removed))
+}
