@@ -64,7 +64,7 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.cniBinDirs, "cni-bin-dir", []string{"/opt/cni/bin"}, "`directories` of CNI plugins, as the host sees them; the first that has a plugin counts")
 	f.StringVar(&o.gate, "gate-program", "", "`file` of the program cni-dra-gate, which is kept beside the CNI plugins, and which the runtime runs for each container of a claim (default beside this program)")
 	f.StringVar(&o.hostRoot, "host-root", "", "`directory` where the host's root is mounted: CNI plugins run with it as theirs; needed in a container, with hostPID")
-	f.StringVar(&o.nodeConfig, "node-config", config.NodeFile, "node settings `file` of the devinfo plugin, for deviceInfoDir, sysfs, cdiDevices and socketDirs; it need not exist")
+	f.StringVar(&o.nodeConfig, "node-config", config.NodeFile, "node settings `file` of the devinfo plugin, for deviceInfoDir, sysfs, allowedDevices and socketDirs; it need not exist")
 	f.StringVar(&o.cdiDir, "cdi-dir", "", "`directory` of the container runtime's CDI specs (default cdiDir of the node settings, else "+config.DefaultNode().CDIDir+")")
 	f.StringVar(&o.nriSocket, "nri-socket", "/var/run/nri/nri.sock", "NRI `socket` of the container runtime")
 	f.StringVar(&o.nriIndex, "nri-plugin-index", "50", "two `digits` that order the plugins of the runtime")

@@ -65,7 +65,7 @@ func (n *node) hardware() {
 	for _, name := range []string{"uverbs3", "uverbs4", "rdma_cm"} {
 		n.must(os.Symlink("/dev/null", n.at("host/dev/infiniband/"+name)))
 	}
-	n.settings(fmt.Sprintf(`, "sysfs": %q, "injectNodes": true, "cdiDevices": ["0000:3b:00.3"]`, n.at("sys")))
+	n.settings(fmt.Sprintf(`, "sysfs": %q, "injectDeviceNodes": true, "allowedDevices": ["0000:3b:00.3"]`, n.at("sys")))
 }
 
 // attach does what ADD does.

@@ -32,14 +32,14 @@ type Node struct {
 
 	CDIDir string `json:"cdiDir"` // of the CDI specs
 
-	// CDIDevices are the devices whose nodes a container may have although they are
+	// AllowedDevices are the devices whose device nodes a container may have although they are
 	// not an interface of its own: PCI addresses, those of PFs for all their VFs, vDPA
 	// devices and management devices, or "*".
-	CDIDevices []string `json:"cdiDevices"`
-	SocketDirs []string `json:"socketDirs"` // a socket's directory must be directly below one of them
+	AllowedDevices []string `json:"allowedDevices"`
+	SocketDirs     []string `json:"socketDirs"` // a socket's directory must be directly below one of them
 
-	// InjectNodes has devinfo-agent give containers the nodes of their pod's devices.
-	InjectNodes bool `json:"injectNodes"`
+	// InjectDeviceNodes makes devinfo-agent give containers the device nodes of their pod's devices.
+	InjectDeviceNodes bool `json:"injectDeviceNodes"`
 }
 
 // DefaultNode is what holds where the settings say nothing: the directories of
@@ -99,9 +99,9 @@ func (n *Node) read(data []byte) error {
 		if json.Unmarshal(raw[key], n.settings()[at]) != nil {
 			want := `text, "..."`
 			switch key {
-			case "cdiDevices", "socketDirs":
+			case "allowedDevices", "socketDirs":
 				want = `a list, ["..."]`
-			case "injectNodes":
+			case "injectDeviceNodes":
 				want = "true or false"
 			}
 			return fmt.Errorf("%s: %s must be %s", key, clip(raw[key]), want)
@@ -111,11 +111,11 @@ func (n *Node) read(data []byte) error {
 }
 
 // NodeKeys are the keys of node.json.
-var NodeKeys = []string{"deviceInfoDir", "devicePluginDir", "stateDir", "sysfs", "logFile", "logLevel", "cdiDir", "cdiDevices", "socketDirs", "injectNodes"}
+var NodeKeys = []string{"deviceInfoDir", "devicePluginDir", "stateDir", "sysfs", "logFile", "logLevel", "cdiDir", "allowedDevices", "socketDirs", "injectDeviceNodes"}
 
 // settings are those of NodeKeys.
 func (n *Node) settings() []any {
-	return []any{&n.DeviceInfoDir, &n.DevicePluginDir, &n.StateDir, &n.Sysfs, &n.LogFile, &n.LogLevel, &n.CDIDir, &n.CDIDevices, &n.SocketDirs, &n.InjectNodes}
+	return []any{&n.DeviceInfoDir, &n.DevicePluginDir, &n.StateDir, &n.Sysfs, &n.LogFile, &n.LogLevel, &n.CDIDir, &n.AllowedDevices, &n.SocketDirs, &n.InjectDeviceNodes}
 }
 
 // ReadFile reads a regular file of up to 1 MiB, as settings are. It does not wait for the writer of a named pipe.
@@ -143,9 +143,9 @@ func (n *Node) check() error {
 	if filepath.Clean(n.DeviceInfoDir) == filepath.Clean(n.CDIDir) {
 		return fmt.Errorf("deviceInfoDir and cdiDir are both %q: a device-info file may have the name of a CDI spec", n.DeviceInfoDir)
 	}
-	for _, device := range n.CDIDevices {
+	for _, device := range n.AllowedDevices {
 		if err := checkDevice(device); err != nil {
-			return fmt.Errorf("cdiDevices: %w", err)
+			return fmt.Errorf("allowedDevices: %w", err)
 		}
 	}
 	if n.LogFile != "" && !filepath.IsAbs(n.LogFile) {

@@ -38,10 +38,10 @@ func TestNodeSettingsReplaceTheDefaults(t *testing.T) {
 		`{}`: defaults, " {} \n": defaults, `null`: defaults, `{"stateDir": "/s"}`: one,
 		`{
 			"deviceInfoDir": "/i", "devicePluginDir": "/p", "stateDir": "/s", "sysfs": "/y", "logFile": "/l", "logLevel": "debug",
-			"cdiDir": "/c", "cdiDevices": ["0000:01:00.2", "pci/0000:01:00.0", "auxiliary/mlx5_core.sf.4", "vdpa:0000:65:00.3", "*"], "socketDirs": ["/run/a", "/run/b"], "injectNodes": true
+			"cdiDir": "/c", "allowedDevices": ["0000:01:00.2", "pci/0000:01:00.0", "auxiliary/mlx5_core.sf.4", "vdpa:0000:65:00.3", "*"], "socketDirs": ["/run/a", "/run/b"], "injectDeviceNodes": true
 		}`: {
 			DeviceInfoDir: "/i", DevicePluginDir: "/p", StateDir: "/s", Sysfs: "/y", LogFile: "/l", LogLevel: "debug", CDIDir: "/c",
-			CDIDevices: []string{"0000:01:00.2", "pci/0000:01:00.0", "auxiliary/mlx5_core.sf.4", "vdpa:0000:65:00.3", "*"}, SocketDirs: []string{"/run/a", "/run/b"}, InjectNodes: true,
+			AllowedDevices: []string{"0000:01:00.2", "pci/0000:01:00.0", "auxiliary/mlx5_core.sf.4", "vdpa:0000:65:00.3", "*"}, SocketDirs: []string{"/run/a", "/run/b"}, InjectDeviceNodes: true,
 		},
 	} {
 		path := filepath.Join(t.TempDir(), "none", "node.json")
@@ -69,17 +69,17 @@ func TestBadNodeSettingsAreAnErrorBesideTheDefaults(t *testing.T) {
 		`{"stateDir": ""}`:                `stateDir: "" is not an absolute path`,
 		`{"sysfs": "sys"}`:                `sysfs: "sys" is not an absolute path`,
 		`{"deviceInfoDir": "/x/", "devicePluginDir": "/x"}`: `deviceInfoDir and devicePluginDir are both "/x/"`,
-		`{"cdiDir": "cdi"}`:                          `cdiDir: "cdi" is not an absolute path`,
-		`{"deviceInfoDir": "/x/", "cdiDir": "/x"}`:   `deviceInfoDir and cdiDir are both "/x/"`,
-		`{"socketDirs": ["/run/a", "b"]}`:            `socketDirs: "b" is not an absolute path`,
-		`{"cdiDevices": ["01:00.2"]}`:                `cdiDevices: "01:00.2" is neither a PCI address such as 0000:01:00.2`,
-		`{"cdiDevices": ["*", "pci/0000:01:00.02"]}`: `cdiDevices: "pci/0000:01:00.02" is neither`,
-		`{"injectNodes": "yes"}`:                     `injectNodes: "yes" must be true or false`,
-		`{"cdiDevices": [""]}`:                       `cdiDevices: "" is neither`,
-		`{"logFile": "log"}`:                         `logFile: "log" is not an absolute path`,
-		`{"logLevel": "loud"}`:                       `logLevel: "loud" is not one of debug, info, warn, error`,
-		`{"cdiDevices": "*"}`:                        `cdiDevices: "*" must be a list, ["..."]`,
-		`{"logLevel": ""}`:                           `logLevel: "" is not one of debug, info, warn, error`,
+		`{"cdiDir": "cdi"}`:                              `cdiDir: "cdi" is not an absolute path`,
+		`{"deviceInfoDir": "/x/", "cdiDir": "/x"}`:       `deviceInfoDir and cdiDir are both "/x/"`,
+		`{"socketDirs": ["/run/a", "b"]}`:                `socketDirs: "b" is not an absolute path`,
+		`{"allowedDevices": ["01:00.2"]}`:                `allowedDevices: "01:00.2" is neither a PCI address such as 0000:01:00.2`,
+		`{"allowedDevices": ["*", "pci/0000:01:00.02"]}`: `allowedDevices: "pci/0000:01:00.02" is neither`,
+		`{"injectDeviceNodes": "yes"}`:                   `injectDeviceNodes: "yes" must be true or false`,
+		`{"allowedDevices": [""]}`:                       `allowedDevices: "" is neither`,
+		`{"logFile": "log"}`:                             `logFile: "log" is not an absolute path`,
+		`{"logLevel": "loud"}`:                           `logLevel: "loud" is not one of debug, info, warn, error`,
+		`{"allowedDevices": "*"}`:                        `allowedDevices: "*" must be a list, ["..."]`,
+		`{"logLevel": ""}`:                               `logLevel: "" is not one of debug, info, warn, error`,
 	} {
 		path := write(t, text)
 		node, err := config.LoadNode(path)
@@ -105,9 +105,9 @@ func FuzzLoadNode(f *testing.F) {
 	defaultText, err := json.Marshal(config.DefaultNode())
 	must(f, err)
 	for _, text := range []string{
-		string(defaultText), `{}`, `null`, `[]`, `{} {}`, `{"socketDirs": [null]}`, `{"socketDirs": null, "cdiDevices": ["*", "pci/0000:01:00.2"]}`,
+		string(defaultText), `{}`, `null`, `[]`, `{} {}`, `{"socketDirs": [null]}`, `{"socketDirs": null, "allowedDevices": ["*", "pci/0000:01:00.2"]}`,
 		`{"deviceInfoDir": "/a//b/", "devicePluginDir": "/a/b"}`, `{"stateDir": "a"}`, `{"logLevel": "warn+1"}`, `{"STATEDIR": "/x"}`,
-		"{\"sysfs\": \"/\xff\"}", `{"logFile": ""}`, `{"cdiDevices": ["0000:01:00"]}`,
+		"{\"sysfs\": \"/\xff\"}", `{"logFile": ""}`, `{"allowedDevices": ["0000:01:00"]}`,
 	} {
 		f.Add([]byte(text))
 	}

@@ -23,7 +23,7 @@ import (
 func (r *rig) withJournal(n *node) *journal.Journal {
 	r.options.Devices.Journal = journalIn(r.dir, "boot1")
 	r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
-	r.options.Devices.Granter = &grant.Granter{Sys: r.options.Devices.Finder.Sys, Settings: config.Node{CDIDevices: []string{"*"}}, Nodes: func(path string) (cdispec.Node, error) {
+	r.options.Devices.Granter = &grant.Granter{Sys: r.options.Devices.Finder.Sys, Settings: config.Node{AllowedDevices: []string{"*"}}, Nodes: func(path string) (cdispec.Node, error) {
 		return cdispec.Node{Path: path, Type: "c"}, nil
 	}}
 	return r.options.Devices.Journal

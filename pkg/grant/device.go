@@ -95,7 +95,7 @@ func (o *offer) allowsFunction(device string, fn sysfs.Function) (allowed, named
 
 // named reports whether the node's settings have one of the names.
 func (o *offer) named(names ...string) bool {
-	return slices.ContainsFunc(o.Settings.CDIDevices, func(d string) bool { return slices.Contains(names, strings.ToLower(d)) })
+	return slices.ContainsFunc(o.Settings.AllowedDevices, func(d string) bool { return slices.Contains(names, strings.ToLower(d)) })
 }
 
 // allows reports whether the device is the pod's own, or the node's settings allow one of
@@ -109,8 +109,8 @@ func (o *offer) allows(device string, names ...string) bool {
 	if o.found.IsInterface || o.named(names...) {
 		return true
 	}
-	o.refuse(device, "it is not an interface found in the pod's network namespace, and the node setting cdiDevices does not have it",
-		fmt.Sprintf(`add "%s" to cdiDevices in the node settings`, strings.Join(names, `" or "`)))
+	o.refuse(device, "it is not an interface found in the pod's network namespace, and the node setting allowedDevices does not have it",
+		fmt.Sprintf(`add "%s" to allowedDevices in the node settings`, strings.Join(names, `" or "`)))
 	return false
 }
 

@@ -80,7 +80,7 @@ func NodesBelow(root string) Nodes {
 type Granter struct {
 	Sys      *sysfs.FS
 	Nodes    Nodes
-	Settings config.Node // the policy: its CDIDevices and SocketDirs
+	Settings config.Node // the policy: its AllowedDevices and SocketDirs
 
 	// Pod is the pod whose containers ask: a socket's directory must be its own.
 	Pod pod.Identity

@@ -35,7 +35,7 @@ func nodes(names ...string) grant.Nodes {
 func on(t *testing.T, host string, devices ...string) grant.Granter {
 	t.Helper()
 	return grant.Granter{
-		Sys: sysfs.New(capturetest.Load(t, host).Sys()), Settings: config.Node{CDIDevices: devices},
+		Sys: sysfs.New(capturetest.Load(t, host).Sys()), Settings: config.Node{AllowedDevices: devices},
 		Nodes: nodes("vfio/vfio", "vfio/42", "infiniband/uverbs1", "infiniband/uverbs3", "infiniband/uverbs4", "infiniband/rdma_cm", "vhost-vdpa-1", "vhost-net", "net/tun"),
 	}
 }
@@ -71,7 +71,7 @@ func expect(t *testing.T, what string, g grant.Granter, info *devinfo.Info, foun
 	difftest.Same(t, what, show(got), strings.Join(want, "\n"))
 }
 
-const notOurs = ": not handed over: it is not an interface found in the pod's network namespace, and the node setting cdiDevices does not have it; add "
+const notOurs = ": not handed over: it is not an interface found in the pod's network namespace, and the node setting allowedDevices does not have it; add "
 
 func TestAFunctionWithAKernelDriverAndWithoutRDMANeedsNothing(t *testing.T) {
 	expect(t, "own", on(t, "i40e"), function("0000:18:02.1"), own)
@@ -96,7 +96,7 @@ func TestNodesAreForTheOwnDeviceOrTheSettings(t *testing.T) {
 	}
 	for _, devices := range [][]string{nil, {"0000:3b:00.1"}, {"0000:3b:00.2"}, {""}} {
 		expect(t, fmt.Sprint(devices), on(t, "mlx5-legacy", devices...), function(vf), other,
-			"the PCI function "+vf+notOurs+`"0000:3b:00.3" or "0000:3b:00.0" or "*" to cdiDevices in the node settings`)
+			"the PCI function "+vf+notOurs+`"0000:3b:00.3" or "0000:3b:00.0" or "*" to allowedDevices in the node settings`)
 	}
 }
 
@@ -116,7 +116,7 @@ func TestTheFabricIsManagedWhereTheDeviceIsNamed(t *testing.T) {
 		"named": {true, []string{"0000:3B:00.3"}, with}, "its PF is": {true, []string{"0000:3b:00.0"}, with},
 	} {
 		g := grant.Granter{
-			Sys: sysfs.New(h.Sys()), Settings: config.Node{CDIDevices: test.devices}, Unasked: test.unasked,
+			Sys: sysfs.New(h.Sys()), Settings: config.Node{AllowedDevices: test.devices}, Unasked: test.unasked,
 			Nodes: nodes("infiniband/uverbs3", "infiniband/uverbs4", "infiniband/umad3", "infiniband/issm3", "infiniband/rdma_cm"),
 		}
 		expect(t, what, g, function("0000:3b:00.3"), own, test.want...)
@@ -125,7 +125,7 @@ func TestTheFabricIsManagedWhereTheDeviceIsNamed(t *testing.T) {
 
 func TestAPFWithVFsIsNotAllowedByItsAddress(t *testing.T) {
 	expect(t, "with", on(t, "mlx5-legacy", "0000:3b:00.0"), function("0000:3b:00.0"), other,
-		"the PCI function 0000:3b:00.0, a PF with VFs"+notOurs+`"*" to cdiDevices in the node settings`)
+		"the PCI function 0000:3b:00.0, a PF with VFs"+notOurs+`"*" to allowedDevices in the node settings`)
 	expect(t, "without", on(t, "mlx5-legacy", "0000:3b:00.1"), function("0000:3b:00.1"), other,
 		"/dev/infiniband/uverbs1 c 1:2", "/dev/infiniband/rdma_cm c 1:5")
 }
@@ -152,7 +152,7 @@ func TestOnlyTheNodeOfVhostNetIsVhostNet(t *testing.T) {
 	info := function("0000:18:02.1")
 	info.PCI.VhostNet = "/dev/vhost-net"
 	expect(t, "it", g, info, own, "/dev/vhost-net c 1:7", "/dev/net/tun c 1:8")
-	expect(t, "not own", g, info, other, "the PCI function 0000:18:02.1"+notOurs+`"0000:18:02.1" or "0000:18:00.0" or "*" to cdiDevices in the node settings`)
+	expect(t, "not own", g, info, other, "the PCI function 0000:18:02.1"+notOurs+`"0000:18:02.1" or "0000:18:00.0" or "*" to allowedDevices in the node settings`)
 	info.PCI.VhostNet = "/dev/mem"
 	expect(t, "another", g, info, own,
 		"the PCI function 0000:18:02.1: not handed over: its vhost-net is /dev/mem; only /dev/vhost-net is handed over: correct deviceInfo")
@@ -165,7 +165,7 @@ func TestVDPAOnVhostHasTheNodeThatSysNames(t *testing.T) {
 	}
 	expect(t, "another", on(t, "mlx5-vdpa", "pci/0000:65:00.0", "0000:ff:00.0", "0000:65:00.2"), info, other,
 		"the vDPA device vdpa:0000:65:00.3"+notOurs+
-			`"vdpa:0000:65:00.3" or "pci/0000:65:00.3" or "0000:65:00.3" or "0000:65:00.0" or "*" to cdiDevices in the node settings`)
+			`"vdpa:0000:65:00.3" or "pci/0000:65:00.3" or "0000:65:00.3" or "0000:65:00.0" or "*" to allowedDevices in the node settings`)
 	info.VDPA.ParentDevice = "vdpa4"
 	expect(t, "on virtio", on(t, "mlx5-vdpa"), info, other)
 }

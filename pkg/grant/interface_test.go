@@ -36,7 +36,7 @@ func TestWhatAnInterfaceEntitlesTo(t *testing.T) {
 			/dev/infiniband/uverbs4 c 1:4
 			/dev/infiniband/rdma_cm c 1:5`},
 		"another device than the file's": {"net1", "0000:3b:00.1", nil, `
-			the PCI function 0000:3b:00.1` + notOurs + `"0000:3b:00.1" or "*" to cdiDevices in the node settings`},
+			the PCI function 0000:3b:00.1` + notOurs + `"0000:3b:00.1" or "*" to allowedDevices in the node settings`},
 		"another device, which is allowed": {"net1", "0000:3b:00.1", []string{"0000:3b:00.1"}, `
 			/dev/infiniband/uverbs1 c 1:2
 			/dev/infiniband/rdma_cm c 1:5`},
@@ -44,7 +44,7 @@ func TestWhatAnInterfaceEntitlesTo(t *testing.T) {
 			the PCI function 0000:3b:00.0, a PF with VFs: not handed over: it is not the interface's alone: others use it too; ` +
 			`attach a device of the pod's own; no setting allows this`},
 		"no interface": {"net7", "0000:3b:00.3", nil, `
-			the PCI function 0000:3b:00.3` + notOurs + `"0000:3b:00.3" or "0000:3b:00.0" or "*" to cdiDevices in the node settings`},
+			the PCI function 0000:3b:00.3` + notOurs + `"0000:3b:00.3" or "0000:3b:00.0" or "*" to allowedDevices in the node settings`},
 	} {
 		t.Run(what, func(t *testing.T) {
 			got, err := on(t, "mlx5-legacy", test.devices...).ForInterface(finder(t, "mlx5-legacy"), netns, test.ifName, function(test.address))

@@ -28,7 +28,7 @@ const rdmaNodes = `
 
 func TestAContainerGetsTheInformationOfItsPodsNetworks(t *testing.T) {
 	r := newRig(t)
-	r.node.InjectNodes = true
+	r.node.InjectDeviceNodes = true
 	nri := r.running()
 	r.attach("sriov-net", sandbox, "net1", strings.Replace(vfInfo, "{", `{"Type":"vdpa",`, 1)) // which other readers take for the type
 	r.attach("macvlan-net", sandbox, "net2", "")
@@ -72,7 +72,7 @@ func TestAContainerGetsItsPodsRDMADevicesInTheOrderOfItsInterfaces(t *testing.T)
 // Who writes a network does not decide over the node's devices: the node's settings do.
 func TestWithoutTheNodesConsentThereAreNoDeviceNodes(t *testing.T) {
 	r := newRig(t)
-	r.node.CDIDevices = []string{"*"}
+	r.node.AllowedDevices = []string{"*"}
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
 	got := r.make(r.opened(), pod(), container())
 	difftest.Equal(t, r.text(got), theDirectory+theVariables)
@@ -89,7 +89,7 @@ func (r *rig) opened() *inject.Agent {
 // But for the nodes: of its device nobody has taken a lease.
 func TestMultusOwnFilesWillDo(t *testing.T) {
 	r := newRig(t)
-	r.node.InjectNodes = true
+	r.node.InjectDeviceNodes = true
 	for _, id := range []string{sandbox, sandbox[:63] + "0"} {
 		difftest.Write(t, r.node.DeviceInfoDir+"/default-sriov-net-"+id+"_net1", vfInfo, 0o444)
 	}
@@ -246,7 +246,7 @@ func TestAPodOnTheHostsNetworkHasNoNetworkToRequire(t *testing.T) {
 
 func TestAMountThatIsSharedWithTheNodeIsWarnedOf(t *testing.T) {
 	r := newRig(t)
-	r.node.InjectNodes = true
+	r.node.InjectDeviceNodes = true
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
 	c := container()
 	c.Mounts = []*api.Mount{{Source: "/run", Destination: "/run", Type: "bind", Options: []string{"rbind", "rshared", "rw"}}}

@@ -79,7 +79,7 @@ func TestASandboxThatTheRuntimeHasForgotten(t *testing.T) {
 // What docs/injection.md shows is what a container gets.
 func TestTheDocumentationShowsWhatAContainerGets(t *testing.T) {
 	r := newRig(t)
-	r.node.InjectNodes = true
+	r.node.InjectDeviceNodes = true
 	r.attach("sriov-net", sandbox, "net1", strings.Replace(vfInfo, `,"vendor":"kept"`, "", 1))
 	r.attach("macvlan-net", sandbox, "net2", "")
 	got := r.make(r.opened(), pod(), container())

@@ -69,12 +69,12 @@ func TestSettingsAreTheNodesOrTheDefault(t *testing.T) {
 
 func TestBrokenSettingsAreRefusedAndTheOldOnesStay(t *testing.T) {
 	for text, says := range map[string]string{
-		`{"logLevel": "loud"}`:      `default.json: logLevel: "loud" is not one of debug, info, warn, error; it is not put in place`,
-		`{"logLevl": "warn"}`:       `logLevl: the key is not known`,
-		`{"stateDir": "var"}`:       "is not an absolute path",
-		`{"cdiDevices": ["1:2:3"]}`: "cdiDevices",
-		``:                          "unexpected end of JSON input",
-		quiet + loud:                "after top-level value",
+		`{"logLevel": "loud"}`:          `default.json: logLevel: "loud" is not one of debug, info, warn, error; it is not put in place`,
+		`{"logLevl": "warn"}`:           `logLevl: the key is not known`,
+		`{"stateDir": "var"}`:           "is not an absolute path",
+		`{"allowedDevices": ["1:2:3"]}`: "allowedDevices",
+		``:                              "unexpected end of JSON input",
+		quiet + loud:                    "after top-level value",
 	} {
 		s := arranger(t)
 		from := filepath.Join(s.Dir, "default.json")

@@ -56,7 +56,7 @@ func (s cdiSpec) refuseOwned() error {
 // grantFor returns the device nodes and mounts that the container may have, by CDI or later by NRI;
 // nothing if neither could give it any.
 func (r *request) grantFor(device *discovery.Device, info *devinfo.Info, res *result.Result) (grant.Grant, error) {
-	if info == nil || r.cdi.want == nil && (device.IsInterface || len(r.plugin.Node.CDIDevices) == 0) {
+	if info == nil || r.cdi.want == nil && (device.IsInterface || len(r.plugin.Node.AllowedDevices) == 0) {
 		return grant.Grant{}, nil
 	}
 	g := grant.Granter{Sys: r.plugin.Finder.Sys, Nodes: r.plugin.Nodes, Settings: r.plugin.Node, Pod: r.att.Pod()}

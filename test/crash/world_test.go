@@ -75,7 +75,7 @@ func (w *world) directories() {
 		w.fine(os.MkdirAll(dir, 0o755))
 	}
 	undertest.Sys(w.t, "igb-sriov", "/run/sys")
-	settings, err := json.Marshal(conf{"deviceInfoDir": infoDir, "stateDir": stateDir, "cdiDir": cdiDir, "cdiDevices": []string{vfioVF}, "sysfs": "/run/sys"})
+	settings, err := json.Marshal(conf{"deviceInfoDir": infoDir, "stateDir": stateDir, "cdiDir": cdiDir, "allowedDevices": []string{vfioVF}, "sysfs": "/run/sys"})
 	w.fine(err, os.WriteFile(nodeFile, settings, 0o644))
 }
 

@@ -363,8 +363,8 @@ func TestTheDashboardMayHaveNoLabelOfItsOwn(t *testing.T) {
 }
 
 func TestTheNodesSettingsAreAConfigMap(t *testing.T) {
-	got := template(t, "devinfo", `{agent: {settings: {default.json: {logLevel: info}, node1.json: {cdiDevices: ["*"]}}}}`)
-	want := map[string]any{"default.json": `{"logLevel":"info"}`, "node1.json": `{"cdiDevices":["*"]}`}
+	got := template(t, "devinfo", `{agent: {settings: {default.json: {logLevel: info}, node1.json: {allowedDevices: ["*"]}}}}`)
+	want := map[string]any{"default.json": `{"logLevel":"info"}`, "node1.json": `{"allowedDevices":["*"]}`}
 	same(t, "settings", got["ConfigMap devinfo-settings"]["data"], want)
 }
 

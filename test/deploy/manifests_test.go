@@ -79,7 +79,7 @@ func TestTheChartsSettingsAreThoseOfTheNode(t *testing.T) {
 func TestTheDirectoriesThatTheSettingsNameAreMounted(t *testing.T) {
 	const settings = `{
 		default.json: {stateDir: /srv/journal, deviceInfoDir: /srv/info/, cdiDir: /var/run/cdi/more, socketDirs: [/srv/sockets, /var/run/vhost-user], logLevel: info},
-		node1.json: {stateDir: /srv/journal, devicePluginDir: /srv/dp, cdiDir: /run/cdi, cdiDevices: ["*"]}}`
+		node1.json: {stateDir: /srv/journal, devicePluginDir: /srv/dp, cdiDir: /run/cdi, allowedDevices: ["*"]}}`
 	made := template(t, "devinfo", `{agent: {settings: `+settings+`}, dra: {enabled: true}}`)
 	for _, test := range []struct {
 		set       string

@@ -111,7 +111,7 @@ func valuesFile(t *testing.T, values map[string]any) (path string) {
 }
 
 func upgraded(t *testing.T, a *nodeAgent) {
-	settings := map[string]any{"logFile": nodeLog, "cdiDevices": []string{cluster.card}, "injectNodes": true}
+	settings := map[string]any{"logFile": nodeLog, "allowedDevices": []string{cluster.card}, "injectDeviceNodes": true}
 	text, err := json.Marshal(settings)
 	must(t, err)
 	a.settings = string(text)

@@ -19,7 +19,7 @@ import (
 func TestWithTheAgent(t *testing.T) {
 	needsKit(t, "they put Multus and device plugins on the node")
 	findCard(t)
-	a := installAgent(t, map[string]any{"logFile": nodeLog, "cdiDevices": []string{cluster.card}, "injectNodes": true})
+	a := installAgent(t, map[string]any{"logFile": nodeLog, "allowedDevices": []string{cluster.card}, "injectDeviceNodes": true})
 	startMultus(t)
 	userspace(t)
 	play(t, a, a.explain, []scenario[*nodeAgent]{

@@ -29,7 +29,7 @@ func TestWithRealDevices(t *testing.T) {
 	program(t, "sriov", content(t, "bin/cluster/sriov"))
 	r.nodeAgent = installChart(t, map[string]any{
 		"agent": map[string]any{"doctor": true, "settings": map[string]any{"default.json": map[string]any{
-			"injectNodes": true, "cdiDevices": []string{bluePF, redPF, virtioPF},
+			"injectDeviceNodes": true, "allowedDevices": []string{bluePF, redPF, virtioPF},
 		}}},
 		"dra": map[string]any{"enabled": true, "devices": realRules()},
 	})

@@ -141,7 +141,7 @@ func inContainer(t *testing.T, dir string, spec oci.Spec, meanwhile func()) stri
 func injection(t *testing.T) (*inject.Agent, string) {
 	t.Helper()
 	stage(t, "igb-sriov")
-	nodeSettings(t, map[string]any{"cdiDir": cdiDir, "cdiDevices": []string{"0000:01:00.0"}, "injectNodes": true})
+	nodeSettings(t, map[string]any{"cdiDir": cdiDir, "allowedDevices": []string{"0000:01:00.0"}, "injectDeviceNodes": true})
 	pod := linktest.NewNetns(t)
 	devices(t)
 	return injector(t), pod

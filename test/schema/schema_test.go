@@ -143,10 +143,10 @@ func TestSchemasAndParsersAgree(t *testing.T) {
 			`{"type": "memif", "version": "1.1.0", "memif": {"role": "slave", "path": "/run/m"}}`, `{"type": "usb", "version": "1.1.0"}`,
 		}},
 		"node.json": {validate.Settings, node, []string{
-			`{}`, `{"logLevel": "debug", "stateDir": "/s", "cdiDevices": ["*", "0000:03:00.0"], "socketDirs": ["/run/s"], "logFile": "", "injectNodes": true}`, `{"logFile": "/var/log/x", "cdiDevices": null}`,
+			`{}`, `{"logLevel": "debug", "stateDir": "/s", "allowedDevices": ["*", "0000:03:00.0"], "socketDirs": ["/run/s"], "logFile": "", "injectDeviceNodes": true}`, `{"logFile": "/var/log/x", "allowedDevices": null}`,
 		}, []string{
 			`{"logLevel": "loud"}`, `{"stateDir": "s"}`, `{"sysfs": 1}`, `{"stateDirectory": "/s"}`, `{"socketDirs": ["run"]}`, `{"socketDirs": "/run"}`, `{"logFile": "x"}`,
-			`{"cdiDevices": [""]}`, `{"injectNodes": "true"}`, `[]`,
+			`{"allowedDevices": [""]}`, `{"injectDeviceNodes": "true"}`, `[]`,
 		}},
 		"plugin.json": {validate.CNIConfig, plugin, []string{
 			`{"type": "devinfo", "deviceID": "0000:3b:00.2", "pciBusID": "gpu-1"}`, `{"type": "devinfo"}`, `{"type": "devinfo", "strict": true, "cdi": true, "deviceInfoFile": "auto", "capabilities": {"CNIDeviceInfoFile": true}}`,

@@ -135,7 +135,7 @@ func (a *attachment) injected(agent *adaptation.Adaptation) container {
 func injecting(t *testing.T, device string) *adaptation.Adaptation {
 	t.Helper()
 	settings := filepath.Join(t.TempDir(), "node.json")
-	write(t, settings, fmt.Sprintf(`{"injectNodes": true, "cdiDevices": [%q], "sysfs": %q}`, device, cmp.Or(os.Getenv("STANDIN_SYS"), "/sys")))
+	write(t, settings, fmt.Sprintf(`{"injectDeviceNodes": true, "allowedDevices": [%q], "sysfs": %q}`, device, cmp.Or(os.Getenv("STANDIN_SYS"), "/sys")))
 	t.Setenv("DEVINFO_NODE_CONFIG", settings)
 	return nri(t)
 }

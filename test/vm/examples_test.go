@@ -47,7 +47,7 @@ func TestExampleSRIOVWithDPDK(t *testing.T) {
 	run(t, "ip", "link", "set", "enp1s0", "vf", "3", "mac", mac)
 	t.Cleanup(func() { run(t, "ip", "link", "set", "enp1s0", "vf", "3", "mac", "00:00:00:00:00:00") })
 	r := example{
-		name: "sriov-dpdk", deviceID: "0000:01:10.6", pool: poolPCI("0000:01:10.6"), settings: `{"injectNodes": true, "cdiDevices": ["0000:01:00.0"]}`,
+		name: "sriov-dpdk", deviceID: "0000:01:10.6", pool: poolPCI("0000:01:10.6"), settings: `{"injectDeviceNodes": true, "allowedDevices": ["0000:01:00.0"]}`,
 		info:  pciInfo("0000:01:10.6", "0000:01:00.0"),
 		nodes: []string{"/dev/vfio/vfio", group(t, "0000:01:10.6")}, firstDel: "failed to get netlink device with name net1: Link not found",
 	}.begin(t)
@@ -108,7 +108,7 @@ func TestExampleVDPA(t *testing.T) {
 	needs(t, "vpvdpa", "nsim")
 	path := node(t, "vpvdpa0")
 	r := example{
-		name: "vdpa", deviceID: "0000:02:00.1", settings: `{"injectNodes": true, "cdiDevices": ["0000:02:00.0"]}`, binDir: switchDir(t),
+		name: "vdpa", deviceID: "0000:02:00.1", settings: `{"injectDeviceNodes": true, "allowedDevices": ["0000:02:00.0"]}`, binDir: switchDir(t),
 		pool: `{"type":"vdpa","version":"1.1.0","vdpa":{"parent-device":"vpvdpa0","driver":"vhost","path":"/dev/vhost-vdpa-77","pci-address":"0000:02:00.1"}}`,
 		info: fmt.Sprintf(`{"type": "vdpa", "version": "1.1.0", "vdpa": {"parent-device": "vpvdpa0", "driver": "vhost", "path": %q,
 			"pci-address": "0000:02:00.1", "pf-pci-address": "0000:02:00.0", "representor-device": "eni1npf0vf0"}}`, path),
@@ -166,7 +166,7 @@ func TestExampleRDMA(t *testing.T) {
 	mode("exclusive")
 	t.Cleanup(func() { mode("shared") })
 	r := example{
-		name: "rdma", deviceID: vf, settings: `{"injectNodes": true, "cdiDevices": ["0000:3b:00.0"], "sysfs": "` + tree + `"}`,
+		name: "rdma", deviceID: vf, settings: `{"injectDeviceNodes": true, "allowedDevices": ["0000:3b:00.0"], "sysfs": "` + tree + `"}`,
 		pool:  poolPCI(vf),
 		info:  `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:3b:00.2", "rdma-device": "mlx5_2", "pf-pci-address": "0000:3b:00.0"}}`,
 		nodes: []string{"/dev/infiniband/uverbs2", "/dev/infiniband/rdma_cm"},
@@ -215,7 +215,7 @@ func TestExampleKubeVirt(t *testing.T) {
 	}
 	ifName := networks[0].Interface
 	r := example{
-		name: "kubevirt", ifName: ifName, deviceID: vf, pool: poolPCI(vf), settings: `{"injectNodes": true, "cdiDevices": ["0000:01:00.0"]}`,
+		name: "kubevirt", ifName: ifName, deviceID: vf, pool: poolPCI(vf), settings: `{"injectDeviceNodes": true, "allowedDevices": ["0000:01:00.0"]}`,
 		info: pciInfo(vf, "0000:01:00.0"), nodes: []string{"/dev/vfio/vfio", group(t, vf)},
 		firstDel: "failed to get netlink device with name " + ifName + ": Link not found",
 	}.begin(t)
