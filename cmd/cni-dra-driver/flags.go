@@ -28,7 +28,7 @@ type options struct {
 	nriSocket, nriIndex       string
 	gate                      string // the program cni-dra-gate that is put on the node; "" = beside this program
 	devices                   string // file; "" = no device of the node is offered
-	host                      string // file of a captured host, in place of this node; "" = none
+	captureFile               string // capture whose devices are offered in place of this node's; "" = none
 	podResources              string
 	podResourcesGiven         bool // by the user
 	evictLost, metadata       bool
@@ -53,7 +53,7 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `file`; without it the service account of the pod is used")
 	f.StringSliceVar(&o.allowed, "allow-claim-config", nil, allowHelp)
 	f.StringVar(&o.devices, "devices", "", "`file` with the rules of which of the node's own devices are offered, as what, {devices: [...]}: see the command inventory; without it none is")
-	f.StringVar(&o.host, "host", "", "captured host, a `file` that devinfoctl capture has written, whose devices are offered in place of this node's, to try rules and classes where there are no such devices; only with --devices; it is read again when the node changes")
+	f.StringVar(&o.captureFile, "capture", "", "capture `file`, written by devinfoctl capture: offer its devices instead of this node's, to try rules and classes without such devices; only with --devices; read again when the node changes")
 	f.StringVar(&o.podResources, "pod-resources-socket", "/var/lib/kubelet/pod-resources/kubelet.sock", "`socket` of the kubelet that tells what device plugins have given away, as the host sees it; only with --devices")
 	f.BoolVar(&o.evictLost, "evict-lost", false, "have pods evicted whose device the node has lost, by a taint with effect NoExecute; only with --devices")
 	f.DurationVar(&o.carrierGrace, "carrier-grace", carrierGrace, "for how long a device may be without carrier before the kubelet is told that it is not healthy; only with --devices")
@@ -94,7 +94,7 @@ func (o *options) check() error {
 	}
 	const idle = "has no effect without --devices: give both, or neither"
 	none := o.devices == ""
-	wrong.Value(none && o.host != "", "host", o.host, idle)
+	wrong.Value(none && o.captureFile != "", "capture", o.captureFile, idle)
 	wrong.Value(none && o.evictLost, "evict-lost", true, idle)
 	wrong.Value(none && o.carrierGrace != carrierGrace, "carrier-grace", o.carrierGrace, idle)
 	wrong.Value(o.logFormat != "text" && o.logFormat != "json", "log-format", o.logFormat, "must be text or json")
@@ -109,7 +109,7 @@ func (o *options) check() error {
 	wrong.Given("gate-program", o.gate)
 	wrong.Given("kubeconfig", o.kubeconfig)
 	wrong.Given("devices", o.devices)
-	wrong.Given("host", o.host)
+	wrong.Given("capture", o.captureFile)
 	wrong.If(len(o.cniBinDirs) == 0, "--cni-bin-dir: give the directory of the CNI plugins")
 	for _, dir := range o.cniBinDirs {
 		wrong.Path("cni-bin-dir", dir)

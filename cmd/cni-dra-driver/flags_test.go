@@ -43,7 +43,7 @@ func TestOnlyTheNodesNameIsRequired(t *testing.T) {
 func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
 	_, err := parse(t, "--node-name=", "--max-attachments=-1", "--del-tries=0", "--del-patience=-1s", "--nri-plugin-index=5", "--allow-claim-config=macvlan,*,../sh", "--log-format=xml",
 		"--http-endpoint=:98090", "--kubelet-plugins-dir=a", "--kubelet-registrar-dir=", "--node-config=b", "--nri-socket=c", "--cdi-dir=d",
-		"--host-root=e", "--kubeconfig=f", "--cni-bin-dir=/ok,g", "--host=h", "--evict-lost", "--carrier-grace=5m")
+		"--host-root=e", "--kubeconfig=f", "--cni-bin-dir=/ok,g", "--capture=h", "--evict-lost", "--carrier-grace=5m")
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -55,7 +55,7 @@ func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
 		`--nri-plugin-index: "5" must be two digits, such as 50`,
 		`--allow-claim-config: "*" must be a CNI plugin type such as macvlan; there is no wildcard`,
 		`--allow-claim-config: "../sh" must be a CNI plugin type such as macvlan; there is no wildcard`,
-		`--host: "h" has no effect without --devices: give both, or neither`,
+		`--capture: "h" has no effect without --devices: give both, or neither`,
 		`--evict-lost: "true" has no effect without --devices: give both, or neither`,
 		`--carrier-grace: "5m0s" has no effect without --devices: give both, or neither`,
 		`--log-format: "xml" must be text or json`,
@@ -67,7 +67,7 @@ func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
 		`--cdi-dir: "d" is not an absolute path`,
 		`--host-root: "e" is not an absolute path`,
 		`--kubeconfig: "f" is not an absolute path`,
-		`--host: "h" is not an absolute path`,
+		`--capture: "h" is not an absolute path`,
 		`--cni-bin-dir: "g" is not an absolute path`,
 	})
 }

@@ -31,10 +31,10 @@ whose interface is in a pod, is left out, and any other is printed as if it were
 in the host's network namespace.`
 
 const inventoryExample = `  cni-dra-driver inventory --config devices.yaml
-  cni-dra-driver inventory --config devices.yaml --host node.txtar -o yaml`
+  cni-dra-driver inventory --config devices.yaml --capture node.txtar -o yaml`
 
 type inventoryOptions struct {
-	configFile, hostFile, nodeFile, output string
+	configFile, captureFile, nodeFile, output string
 }
 
 func inventoryCommand() *cobra.Command {
@@ -46,7 +46,7 @@ func inventoryCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.configFile, "config", "", "`file` with the rules, {devices: [...]}, in YAML or JSON")
-	f.StringVar(&o.hostFile, "host", "", "captured host, a `file` that devinfoctl capture has written, instead of this one")
+	f.StringVar(&o.captureFile, "capture", "", "capture `file`, written by devinfoctl capture, to read instead of this host")
 	f.StringVar(&o.nodeFile, "node-config", config.NodeFile, "node settings `file` of the devinfo plugin, for sysfs; it need not exist")
 	commandline.Choice(cmd, f, &o.output, "output", "o", "table", "how to print: table, json or yaml", "table", "json", "yaml")
 	return cmd
@@ -110,22 +110,22 @@ func rulesIn(flag, file string) (rules inventory.Rules, digest string, err error
 	return rules, digest, err
 }
 
-// captured reads the host that the flag --host names.
+// captured reads the host that the flag --capture names.
 func captured(name string) (host inventory.Host, err error) {
 	file, err := capturefile.Load(name)
 	if err == nil {
 		host, err = inventory.Captured(file)
 	}
 	if err != nil {
-		err = fmt.Errorf("--host: %w", err)
+		err = fmt.Errorf("--capture: %w", err)
 	}
 	return host, err
 }
 
 // host is this one, or the captured one, and what others have of its devices.
 func (o *inventoryOptions) host() (host inventory.Host, taken map[string]string, err error) {
-	if o.hostFile != "" {
-		host, err = captured(o.hostFile)
+	if o.captureFile != "" {
+		host, err = captured(o.captureFile)
 		return host, nil, err
 	}
 	node, err := config.LoadNode(o.nodeFile)

@@ -19,7 +19,7 @@ const igb = "../../testdata/hosts/igb-sriov.txtar"
 // idleIn are the rules that name no device of a captured host.
 func idleIn(t *testing.T, host, rules string) (list []string) {
 	t.Helper()
-	_, warnings, err := inventoryOf(t, rules, "--host", host)
+	_, warnings, err := inventoryOf(t, rules, "--capture", host)
 	must(t, err)
 	for line := range strings.Lines(warnings) {
 		if strings.Contains(line, "names no device") {
@@ -49,7 +49,7 @@ const someDevices = `devices:
 `
 
 func TestInventoryPrintsWhatIsOfferedAndWhyNot(t *testing.T) {
-	got, warnings, err := inventoryOf(t, someDevices, "--host", igb)
+	got, warnings, err := inventoryOf(t, someDevices, "--capture", igb)
 	want := `DEVICE            KIND  INTERFACE  OFFERED    RULE  WHY NOT
 pci-0000-01-00-0  pf    eth0       shared     1     -
 pci-0000-01-10-0  vf    eth2       no         -     no rule names it
@@ -107,7 +107,7 @@ func TestInventoryAsYAMLAndJSONSayTheSame(t *testing.T) {
 		LeftOut []map[string]string
 	}
 	for n, format := range []string{"yaml", "json"} {
-		text, _, err := inventoryOf(t, someDevices, "--host", igb, "-o", format)
+		text, _, err := inventoryOf(t, someDevices, "--capture", igb, "-o", format)
 		must(t, err)
 		if format == "yaml" {
 			must(t, yaml.Unmarshal([]byte(text), &all[n]))
@@ -127,9 +127,9 @@ func TestInventoryRefusesWhatIsWrong(t *testing.T) {
 	}{
 		{"devices: [{as: shared}]", igb, "table", "devices[0].select: nothing is named"},
 		{someDevices, igb, "xml", `--output: unknown value "xml"`},
-		{someDevices, "/nowhere", "table", "--host: open /nowhere"},
+		{someDevices, "/nowhere", "table", "--capture: open /nowhere"},
 	} {
-		out, _, err := inventoryOf(t, test.rules, "--host", test.host, "-o", test.output)
+		out, _, err := inventoryOf(t, test.rules, "--capture", test.host, "-o", test.output)
 		difftest.Says(t, err, test.want)
 		difftest.Same(t, "printed", out, "")
 	}

@@ -41,8 +41,8 @@ func (o *options) inventory(sys *sysfs.FS) (*devices.Inventory, error) {
 		Rules: rules, File: o.devices, Digest: digest, Lineage: sys.Lineage, Events: link.Events, Times: inventory.DefaultTimes(),
 		EvictLost: o.evictLost, CarrierGrace: o.carrierGrace,
 		Host: func() (inventory.Host, error) {
-			if o.host != "" {
-				return captured(o.host)
+			if o.captureFile != "" {
+				return captured(o.captureFile)
 			}
 			return inventory.Live(sys)
 		},
@@ -63,10 +63,10 @@ func (o *options) inventory(sys *sysfs.FS) (*devices.Inventory, error) {
 
 // sysfs is where the devices are looked up: the node's, or the captured host's.
 func (o *options) sysfs(node config.Node) (*sysfs.FS, error) {
-	if o.host == "" {
+	if o.captureFile == "" {
 		return sysfs.Open(node.Sysfs)
 	}
-	host, err := captured(o.host)
+	host, err := captured(o.captureFile)
 	return host.Sys, err
 }
 

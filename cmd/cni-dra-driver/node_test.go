@@ -109,8 +109,8 @@ func TestAKubeletThatLimitsTheRateIsAskedAgain(t *testing.T) {
 func TestACapturedHostStandsInForTheNode(t *testing.T) {
 	o := alone(t)
 	dir := filepath.Dir(o.kubeconfig)
-	o.devices, o.host = filepath.Join(dir, "devices.yaml"), filepath.Join(dir, "host.txtar")
-	must(t, os.WriteFile(o.host, capturetest.Text(t, "igb-sriov"), 0o600), os.WriteFile(o.devices, []byte("devices: []"), 0o600))
+	o.devices, o.captureFile = filepath.Join(dir, "devices.yaml"), filepath.Join(dir, "host.txtar")
+	must(t, os.WriteFile(o.captureFile, capturetest.Text(t, "igb-sriov"), 0o600), os.WriteFile(o.devices, []byte("devices: []"), 0o600))
 	sys, err := o.sysfs(config.Node{Sysfs: "/sys"})
 	must(t, err)
 	vf, err := pci.Parse("0000:01:10.6")
@@ -128,9 +128,9 @@ func TestACapturedHostStandsInForTheNode(t *testing.T) {
 	if devices, _, err := inventory.Read(host); err != nil || len(devices) != 9 {
 		t.Errorf("%d devices, %v", len(devices), err)
 	}
-	must(t, os.Remove(o.host))
+	must(t, os.Remove(o.captureFile))
 	_, err = offered.Host()
-	difftest.Says(t, err, "--host")
+	difftest.Says(t, err, "--capture")
 }
 
 // An agent that cannot start says so where devinfoctl check looks; the next one takes it back.

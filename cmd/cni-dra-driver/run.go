@@ -159,10 +159,10 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 	})
 }
 
-// own is what of this node is changed and held. Beside --host that is nothing: the addresses of a captured
+// own is what of this node is changed and held. Beside --capture that is nothing: the addresses of a captured
 // host's devices may be those of others here.
 func (o *options) own(node config.Node, sys *sysfs.FS, bootID string) (*restore.Devices, *journal.Journal) {
-	if o.host != "" {
+	if o.captureFile != "" {
 		return nil, nil
 	}
 	j := journal.Open(filepath.Join("/", o.hostRoot, node.StateDir), bootID)

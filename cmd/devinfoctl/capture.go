@@ -17,7 +17,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/doctor"
 )
 
-const captureHelp = `Writes this host to one text file that devinfoctl --host and the tests read: its
+const captureHelp = `Writes this host to one text file that devinfoctl --capture and the tests read: its
 network devices in /sys, what netlink says of them and of the pods' interfaces, the
 journal, the device-info files and the CDI specs of attachments, the records of
 cni-dra-driver, and what doctor asks: settings of VFs, devices of pods, the versions of
@@ -32,9 +32,9 @@ namespaces and UIDs of pods, names of claims, the host's name and serial numbers
 them consistently, also in the paths of sockets. Names of networks, interfaces and all other
 paths stay: look through the file before you publish it.
 
-An existing file is overwritten only if it is empty or a captured host.
+An existing file is overwritten only if it is empty or a capture.
 
-With --host it writes an earlier capture anew, for example to scrub it.`
+With --capture it writes that capture again, for example to scrub it.`
 
 func captureCommand(t *tool) *cobra.Command {
 	var source capture.Source
@@ -46,7 +46,7 @@ func captureCommand(t *tool) *cobra.Command {
 		Long:  captureHelp,
 		Example: `  devinfoctl capture --scrub -o node.txtar
   devinfoctl capture --name rack7 --note 'ConnectX-6, 8 VFs, switchdev' -o rack7.txtar
-  devinfoctl --host rack7.txtar capture --scrub -o public.txtar
+  devinfoctl --capture rack7.txtar capture --scrub -o public.txtar
   devinfoctl capture -o - | less`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output == "" {
@@ -122,7 +122,7 @@ func (t *tool) save(name string, text []byte) error {
 	}
 	if stat, err := os.Stat(name); err == nil && (!stat.Mode().IsRegular() || stat.Size() > 0) {
 		if _, err := capturefile.Load(name); err != nil {
-			return clierr.Misuse("name another file", "capture: %s exists and is not a captured host", name)
+			return clierr.Misuse("name another file", "capture: %s exists and is not a capture", name)
 		}
 	}
 	temp, err := os.CreateTemp(filepath.Dir(name), ".devinfoctl-*")

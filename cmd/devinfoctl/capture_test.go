@@ -16,7 +16,7 @@ import (
 func TestCaptureOfACaptureShowsTheSame(t *testing.T) {
 	for _, scrub := range [][]string{nil, {"--scrub"}} {
 		again := filepath.Join(t.TempDir(), "again.txtar")
-		args := append([]string{"--host", nodeHost, "capture", "-o", again}, scrub...)
+		args := append([]string{"--capture", nodeHost, "capture", "-o", again}, scrub...)
 		if o := ctl(args...); o != (outcome{}) {
 			t.Fatalf("%q: %+v", args, o)
 		}
@@ -31,8 +31,8 @@ func TestCaptureOfACaptureShowsTheSame(t *testing.T) {
 			commands = []string{"gc --dry-run -o json", "inspect 0000:03:00.2", "check sriov-net/9faf -o json"}
 		}
 		for _, command := range commands {
-			before := ctl(append([]string{"--host", nodeHost}, strings.Fields(command)...)...)
-			after := ctl(append([]string{"--host", again}, strings.Fields(command)...)...)
+			before := ctl(append([]string{"--capture", nodeHost}, strings.Fields(command)...)...)
+			after := ctl(append([]string{"--capture", again}, strings.Fields(command)...)...)
 			before.stdout, after.stdout = podKey.ReplaceAllString(before.stdout, ""), podKey.ReplaceAllString(after.stdout, "")
 			if before != after || before.exit > clierr.Found {
 				t.Errorf("%q: %s shows\n%+v\nand of the capture\n%+v", scrub, command, before, after)
@@ -50,7 +50,7 @@ func TestCaptureNamesTheMachine(t *testing.T) {
 		"--scrub":                  "host: from documentation: Intel X710 with 4 VFs, i40e and iavf (as of Linux 6.12)\n",
 		"--scrub --name public":    "public: from documentation: Intel X710 with 4 VFs, i40e and iavf (as of Linux 6.12)\n",
 	} {
-		o := ctl(append([]string{"--host", hosts + "i40e.txtar", "capture", "-o", "-"}, strings.Fields(args)...)...)
+		o := ctl(append([]string{"--capture", hosts + "i40e.txtar", "capture", "-o", "-"}, strings.Fields(args)...)...)
 		if got, _, _ := strings.Cut(o.stdout, "-- "); got != first || o.exit != 0 {
 			t.Errorf("%q: %q, %s; want %q", args, got, o.stderr, first)
 		}
@@ -60,7 +60,7 @@ func TestCaptureNamesTheMachine(t *testing.T) {
 func TestCaptureWritesAWholeFileOrNone(t *testing.T) {
 	dir := t.TempDir()
 	for _, to := range []string{dir, filepath.Join(dir, "nowhere", "file")} {
-		o := ctl("--host", nodeHost, "capture", "-o", to)
+		o := ctl("--capture", nodeHost, "capture", "-o", to)
 		if o.exit == 0 || strings.Count(o.stderr, "\n") != 2 {
 			t.Errorf("%s: %+v", to, o)
 		}
@@ -76,7 +76,7 @@ func TestCaptureOverwritesOnlyCaptures(t *testing.T) {
 	difftest.Write(t, empty, "", 0o600)
 	difftest.Write(t, captured, difftest.Read(t, hosts+"i40e.txtar"), 0o600)
 	for to, code := range map[string]int{plugin: clierr.Usage, dir: clierr.Usage, empty: 0, captured: 0, filepath.Join(dir, "new"): 0} {
-		if o := ctl("--host", nodeHost, "capture", "-o", to); o.exit != code {
+		if o := ctl("--capture", nodeHost, "capture", "-o", to); o.exit != code {
 			t.Errorf("%s: %+v", to, o)
 		} else if code == 0 && !strings.Contains(difftest.Read(t, to), "sriov-net") {
 			t.Errorf("%s is not the capture", to)
@@ -94,7 +94,7 @@ func TestALinkThatACaptureCannotHoldIsLeftOut(t *testing.T) {
 	o := ctl("--node-config", n.file, "capture", "-o", captured)
 	equal(t, "exit code", o.exit, 0)
 	difftest.Contains(t, o.stderr, `strange: the link leads out of root/: "/etc/passwd"`+"\n")
-	difftest.Contains(t, ctl("--host", captured, "list").stdout, "alive")
+	difftest.Contains(t, ctl("--capture", captured, "list").stdout, "alive")
 }
 
 // Who is sent a capture sees what there is to be seen on the node.
@@ -112,7 +112,7 @@ func TestCapturedNodeListsAndChecksLikeTheNode(t *testing.T) {
 	if o := ctl("--node-config", n.file, "--dra-state-dir", claims, "capture", "-o", captured); o.exit != 0 {
 		t.Fatal(o.seen())
 	}
-	if o := ctl("--host", captured, "capture", "--scrub", "-o", public); o.exit != 0 {
+	if o := ctl("--capture", captured, "capture", "--scrub", "-o", public); o.exit != 0 {
 		t.Fatal(o.seen())
 	}
 	for _, secret := range []string{"shop", "web-0", "secret"} {
@@ -122,7 +122,7 @@ func TestCapturedNodeListsAndChecksLikeTheNode(t *testing.T) {
 	}
 	for _, command := range []string{"list", "list -o json", "check gone", "check shop/web-0", "check older", "gc --dry-run", "topology -o json"} {
 		args := strings.Fields(command)
-		here, there := ctl(append([]string{"--node-config", n.file, "--dra-state-dir", claims}, args...)...), ctl(append([]string{"--host", captured}, args...)...)
+		here, there := ctl(append([]string{"--node-config", n.file, "--dra-state-dir", claims}, args...)...), ctl(append([]string{"--capture", captured}, args...)...)
 		equal(t, command+" of the capture", there.seen(), here.seen())
 	}
 }

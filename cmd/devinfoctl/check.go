@@ -58,7 +58,7 @@ func checkCommand(t *tool) *cobra.Command {
   devinfoctl check sriov-net
   devinfoctl check 3f1c2d
   devinfoctl check sriov-net/3f1c2d/net1 -o json
-  devinfoctl --host node.txtar check`,
+  devinfoctl --capture node.txtar check`,
 		Args:              commandline.Args(0, "ATTACHMENT"),
 		ValidArgsFunction: t.completeAttachments,
 		RunE: t.onHost(func(h *host, args []string) error {

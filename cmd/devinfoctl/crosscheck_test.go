@@ -19,7 +19,7 @@ const switchdevHost = hosts + "mlx5-switchdev.txtar"
 func heard(t *testing.T, file string, sriovnet func(e link.Eswitch, pf string, flavour link.Flavour, number int) (string, error)) (*tool, *bytes.Buffer) {
 	t.Helper()
 	var out bytes.Buffer
-	ctl := &tool{stdout: &out, stderr: &out, hostFile: file, output: "table"}
+	ctl := &tool{stdout: &out, stderr: &out, captureFile: file, output: "table"}
 	t.Cleanup(ctl.close)
 	h, err := ctl.host()
 	must(t, err)

@@ -37,7 +37,7 @@ line:
   offer        the rules of cni-dra-driver name devices of this node
 
 "sight" says what could not be checked. It runs the configured plugins with
-CNI_COMMAND=VERSION, which changes nothing. A captured host is examined as it was.
+CNI_COMMAND=VERSION, which changes nothing. A capture is examined as of its time.
 
 Exits with 1 if there is an error; warnings do not count.`
 
@@ -59,7 +59,7 @@ func doctorCommand(t *tool) *cobra.Command {
 		Long:  doctorHelp,
 		Example: `  devinfoctl doctor
   devinfoctl doctor -o json | jq '.answers[] | select(.level == "error")'
-  devinfoctl --host node.txtar doctor`,
+  devinfoctl --capture node.txtar doctor`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			t.tolerant = true
 			h, err := t.host()
@@ -118,7 +118,7 @@ func (t *tool) live(ctx context.Context, h *host, places doctor.Places) (*doctor
 	}
 	l := new(doctor.Live)
 	if err := json.Unmarshal(data, l); err != nil {
-		return nil, clierr.For(fmt.Errorf("--host: %s: node/live.json: %w", h.captured, err), "capture the host again: devinfoctl capture -o FILE.txtar")
+		return nil, clierr.For(fmt.Errorf("--capture: %s: node/live.json: %w", h.captured, err), "capture the host again: devinfoctl capture -o FILE.txtar")
 	}
 	return l, nil
 }

@@ -128,10 +128,10 @@ func TestAScrubbedCaptureShowsWhatIsOffered(t *testing.T) {
 	must(t, err)
 	host, _ := changedHost(t, archive.Files)
 	public := filepath.Join(t.TempDir(), "public.txtar")
-	if o := ctl("--host", host, "capture", "--scrub", "-o", public); o.exit != 0 {
+	if o := ctl("--capture", host, "capture", "--scrub", "-o", public); o.exit != 0 {
 		t.Fatal(o.stderr)
 	}
-	o := ctl("--host", public, "topology")
+	o := ctl("--capture", public, "topology")
 	if o.exit != 0 || strings.Contains(o.stdout, "shop") || strings.Count(o.stdout, ", claim ") != 3 || strings.Count(o.stdout, "held by ") != 5 || !strings.Contains(o.stdout, "has it from device plugin") {
 		t.Errorf("%+v", o)
 	}

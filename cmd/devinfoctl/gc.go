@@ -61,7 +61,7 @@ func gcCommand(t *tool) *cobra.Command {
 				return err
 			}
 			if yes && h.captured != "" {
-				return clierr.Misuse("leave --host out, and run it on the node itself", "gc --yes: %s is a captured host, and cannot be changed", h.captured)
+				return clierr.Misuse("leave --capture out, and run it on the node itself", "gc --yes: %s is a capture and cannot be changed", h.captured)
 			}
 			if claim != "" {
 				return t.endLeases(h, claim, yes)

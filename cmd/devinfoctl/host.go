@@ -35,14 +35,14 @@ type host struct {
 	devices  func() (hostdev.Host, error)
 }
 
-// host opens the host that --host names, the first time that it is called. The
+// host opens the host that --capture names, the first time that it is called. The
 // commands that need none do not call it.
 func (t *tool) host() (*host, error) {
 	if t.opened != nil {
 		return t.opened, nil
 	}
 	open := t.machine
-	if t.hostFile != "" {
+	if t.captureFile != "" {
 		open = t.capturedHost
 	}
 	h, err := open()
@@ -109,18 +109,18 @@ func (h *host) asRoot(err error, here string) error {
 	return clierr.For(err, here)
 }
 
-// capturedHost is the host in the file that --host names. Its files are unpacked
+// capturedHost is the host in the file that --capture names. Its files are unpacked
 // into a directory that only we may read, until close.
 func (t *tool) capturedHost() (*host, error) {
 	const again = "make one with: devinfoctl capture -o FILE.txtar"
-	file, err := capturefile.Load(t.hostFile)
+	file, err := capturefile.Load(t.captureFile)
 	if err != nil {
-		return nil, clierr.For(fmt.Errorf("--host: %w", err), again)
+		return nil, clierr.For(fmt.Errorf("--capture: %w", err), again)
 	}
 	links, err := linkhost.New(file)
 	was, stateErr := capture.Captured{Host: file}.State()
 	if err = cmp.Or(err, stateErr); err != nil {
-		return nil, clierr.For(fmt.Errorf("--host: %s: %w", t.hostFile, err), again)
+		return nil, clierr.For(fmt.Errorf("--capture: %s: %w", t.captureFile, err), again)
 	}
 	if t.nodeFile != "" {
 		if was.Settings, err = t.settings(); err != nil {
@@ -129,16 +129,16 @@ func (t *tool) capturedHost() (*host, error) {
 	}
 	root, err := os.MkdirTemp("", "devinfoctl-")
 	if err != nil {
-		return nil, fmt.Errorf("unpack %s: %w", t.hostFile, err)
+		return nil, fmt.Errorf("unpack %s: %w", t.captureFile, err)
 	}
 	if err := file.UnpackRoot(root); err != nil {
-		return nil, errors.Join(fmt.Errorf("unpack %s: %w", t.hostFile, err), os.RemoveAll(root))
+		return nil, errors.Join(fmt.Errorf("unpack %s: %w", t.captureFile, err), os.RemoveAll(root))
 	}
 	sys := sysfs.New(file.Sys())
 	devices := func() (hostdev.Host, error) {
 		return hostdev.Host{Sys: sys, Links: links.Links, Switches: links}, nil
 	}
-	return &host{devices: devices, captured: t.hostFile, file: file, build: was.Build, now: was.Time, Node: node.Open(node.Options{
+	return &host{devices: devices, captured: t.captureFile, file: file, build: was.Build, now: was.Time, Node: node.Open(node.Options{
 		Settings:  was.Settings,
 		Sys:       sys,
 		Finder:    &discovery.Finder{Interfaces: links, Switches: links},

@@ -22,7 +22,7 @@ DEVICE is a PCI address (03:00.5 is 0000:03:00.5), an auxiliary device (an SF), 
 device, a network interface, of this namespace or, with --netns, of that one, or an RDMA
 device, for what it is on. If a name means several devices, --as decides.
 
-Except on a captured host, the source of a representor says whether sriovnet agrees: it is
+Except in a capture, the source of a representor says whether sriovnet agrees: it is
 what OVN-Kubernetes, ovs-cni and the SR-IOV operators find it with.
 
 Exits with 1 if ADD could not describe the device.`
@@ -37,7 +37,7 @@ func inspectCommand(t *tool) *cobra.Command {
   devinfoctl inspect vdpa0 -o json
   devinfoctl inspect mlx5_core.sf.4 --subfunction-parent
   devinfoctl inspect net1 --netns /var/run/netns/cni-5f0d2c9a
-  devinfoctl --host node.txtar inspect ens1f0v2`,
+  devinfoctl --capture node.txtar inspect ens1f0v2`,
 		Args:              commandline.Args(1, "DEVICE"),
 		ValidArgsFunction: t.completeDevices,
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -45,7 +45,7 @@ func TestInspectOfCapturedHosts(t *testing.T) {
 		{"netns-and-as", "i40e", "eno1 --as vdpa --netns /run/netns/pod"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			golden(t, "inspect-"+c.name, append([]string{"--host", hosts + c.host + ".txtar", "inspect"}, strings.Fields(c.args)...)...)
+			golden(t, "inspect-"+c.name, append([]string{"--capture", hosts + c.host + ".txtar", "inspect"}, strings.Fields(c.args)...)...)
 		})
 	}
 }
@@ -55,13 +55,13 @@ func TestNameOfSeveralDevicesIsRefusedUntilSettled(t *testing.T) {
 	host := filepath.Join(t.TempDir(), "host.txtar")
 	text := regexp.MustCompile(`\b(vdpa0|eth0)\b`).ReplaceAllString(difftest.Read(t, hosts+"vdpa-sim.txtar"), "same0")
 	difftest.Write(t, host, text, 0o644)
-	equal(t, "inspect", ctl("--host", host, "inspect", "same0").seen(), fmt.Sprintf(
+	equal(t, "inspect", ctl("--capture", host, "inspect", "same0").seen(), fmt.Sprintf(
 		"! devinfoctl: same0 is the name of several devices\n!   say which: --as vdpa, or --as interface\nexit %d\n", clierr.Usage))
 	for as, fact := range map[string]string{
 		"vdpa":      "vdpa.parent-device  same0              /sys/bus/vdpa/devices/same0",
 		"interface": "pci.pci-address  0000:02:00.0  interface same0 (netlink)",
 	} {
-		if o := ctl("--host", host, "inspect", "same0", "--as", as); o.exit != 0 || !strings.Contains(o.stdout, fact) {
+		if o := ctl("--capture", host, "inspect", "same0", "--as", as); o.exit != 0 || !strings.Contains(o.stdout, fact) {
 			t.Errorf("--as %s: %+v; want %q in it", as, o, fact)
 		}
 	}
@@ -70,12 +70,12 @@ func TestNameOfSeveralDevicesIsRefusedUntilSettled(t *testing.T) {
 func TestTopologyOfCapturedHosts(t *testing.T) {
 	for _, name := range capturetest.Names(t) {
 		t.Run(name, func(t *testing.T) {
-			golden(t, "topology-"+name, "--host", hosts+name+".txtar", "topology")
+			golden(t, "topology-"+name, "--capture", hosts+name+".txtar", "topology")
 		})
 	}
 	for _, format := range []string{"table", "json", "yaml"} {
 		t.Run(format, func(t *testing.T) {
-			golden(t, "topology-node-"+format, "--host", "testdata/node.txtar", "topology", "-o", format)
+			golden(t, "topology-node-"+format, "--capture", "testdata/node.txtar", "topology", "-o", format)
 		})
 	}
 }

@@ -41,8 +41,8 @@ func installCommand(t *tool) *cobra.Command {
 			if p.Dir == "" {
 				return clierr.Misuse("on most nodes it is /opt/cni/bin; the container runtime's configuration names it", "install: --cni-bin-dir is missing")
 			}
-			if t.hostFile != "" {
-				return clierr.Misuse("leave --host out", "install: a captured host cannot be changed")
+			if t.captureFile != "" {
+				return clierr.Misuse("leave --capture out", "install: a capture cannot be changed")
 			}
 			return t.install(cmd.Context(), &p)
 		},

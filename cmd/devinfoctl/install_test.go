@@ -52,7 +52,7 @@ func TestInstallRefusesWithARemedy(t *testing.T) {
 		{[]string{"--cni-bin-dir", bin, "--from", bin + "/nothing"}, clierr.Blind, []string{"no such file", "--from"}},
 		{[]string{"--cni-bin-dir", bin + "/nothing", "--from", good}, clierr.Blind, []string{"no such file", "--cni-bin-dir: ", "name the directory"}},
 		{[]string{"--cni-bin-dir", "/proc", "--from", good}, clierr.Blind, []string{"/proc"}},
-		{[]string{"--host", hosts + "i40e.txtar", "--cni-bin-dir", bin}, clierr.Usage, []string{"captured host", "leave --host out"}},
+		{[]string{"--capture", hosts + "i40e.txtar", "--cni-bin-dir", bin}, clierr.Usage, []string{"capture cannot be changed", "leave --capture out"}},
 	} {
 		o := ctl(append([]string{"install"}, c.args...)...)
 		for _, says := range c.says {

@@ -58,7 +58,7 @@ func listCommand(t *tool) *cobra.Command {
   devinfoctl list -n shop -o wide
   devinfoctl list --abandoned
   devinfoctl list -o json | jq '.attachments[] | select(.state != "Ok")'
-  devinfoctl --host node.txtar list`,
+  devinfoctl --capture node.txtar list`,
 		RunE: t.onHost(func(h *host, _ []string) error {
 			list, err := h.Attachments()
 			if err != nil {

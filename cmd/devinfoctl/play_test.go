@@ -45,7 +45,7 @@ func TestCommandsPrintWhatTheFilesSay(t *testing.T) {
 			f := &archive.Files[n]
 			if line, ok := strings.CutPrefix(f.Name, "devinfoctl "); ok {
 				played++
-				got := ctl(append([]string{"--host", host}, strings.Fields(line)...)...).seen()
+				got := ctl(append([]string{"--capture", host}, strings.Fields(line)...)...).seen()
 				goldentest.Section(t, f, strings.ReplaceAll(got, host, "HOST"))
 			}
 		}

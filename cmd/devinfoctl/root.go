@@ -29,13 +29,13 @@ type tool struct {
 	stdout, stderr io.Writer
 	inPod          bool // it runs in a container of an agent
 
-	output   string   // -o: "table", "json" or "yaml"
-	hostFile string   // --host; "" = the machine that we run on
-	hostRoot string   // --host-root; "" = /
-	own      *os.Root // with --host-root: what was / before
-	nodeFile string   // --node-config; "" = the plugin's own
-	claimDir string   // --dra-state-dir; "" = the node's usual one
-	cniPath  string   // --cni-path: see pluginDirs
+	output      string   // -o: "table", "json" or "yaml"
+	captureFile string   // --capture; "" = the machine that we run on
+	hostRoot    string   // --host-root; "" = /
+	own         *os.Root // with --host-root: what was / before
+	nodeFile    string   // --node-config; "" = the plugin's own
+	claimDir    string   // --dra-state-dir; "" = the node's usual one
+	cniPath     string   // --cni-path: see pluginDirs
 
 	tolerant    bool // invalid node settings are noted in nodeProblem
 	nodeProblem string
@@ -45,7 +45,7 @@ type tool struct {
 }
 
 const rootHelp = `devinfoctl shows, checks and explains the device information of this node, or of
-another one that was captured into a file.
+one that was captured into a file.
 
 Exit codes:
   0  all is well
@@ -79,16 +79,16 @@ func newRoot(t *tool) *cobra.Command {
   devinfoctl doctor                         # what is wrong, and what to do
   devinfoctl topology                       # the devices, as a tree
   devinfoctl capture --scrub -o node.txtar  # for a problem report
-  devinfoctl --host node.txtar topology     # the same tree, somewhere else`,
+  devinfoctl --capture node.txtar topology  # the same tree, somewhere else`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := root.PersistentFlags()
 	commandline.Choice(root, flags, &t.output, "output", "o", "table", "how to print: table, wide (list and who), json or yaml", "table", "wide", "json", "yaml")
-	flags.StringVar(&t.hostFile, "host", "", "look at the host captured in this `file`, not at this machine")
+	flags.StringVar(&t.captureFile, "capture", "", "examine the capture in this `file`, not this machine")
 	flags.StringVar(&t.hostRoot, "host-root", "", "look at the node whose root is mounted at this `directory`, as from there: /host in cni-dra-driver's container")
 	flags.StringVar(&t.nodeFile, "node-config", "", "node settings `file` (default $DEVINFO_NODE_CONFIG, else "+config.NodeFile+")")
 	flags.StringVar(&t.claimDir, "dra-state-dir", "", "`directory` of cni-dra-driver's records (default $"+state.DirVariable+", else "+state.DefaultDir+")")
-	_ = root.MarkPersistentFlagFilename("host", "txtar")
+	_ = root.MarkPersistentFlagFilename("capture", "txtar")
 	cobra.EnableCommandSorting = false
 	for _, command := range commands {
 		cmd := command(t)
@@ -156,8 +156,8 @@ func (t *tool) enter() error {
 	if t.hostRoot == "" {
 		return nil
 	}
-	if t.hostFile != "" {
-		return clierr.Misuse("leave one of the two out", "--host-root: --host is a captured host")
+	if t.captureFile != "" {
+		return clierr.Misuse("leave one of the two out", "--host-root: cannot be combined with --capture")
 	}
 	own, err := os.OpenRoot("/")
 	if err == nil {

@@ -25,9 +25,9 @@ func TestUsageErrorsExitWithTwoAndSayWhatHelps(t *testing.T) {
 		"inspect":    "inspect: DEVICE is missing\n  see devinfoctl inspect --help\n",
 		"validate":   "validate: FILE is missing\n  see devinfoctl validate --help\n",
 		"list all":   "list: unexpected argument \"all\"\n  see devinfoctl list --help\n",
-		"--nonsense": "", "inspect a b": "", "topology a b": "", "topology -o svg": "", "inspect -o svg eno1 --host " + i40e: "",
+		"--nonsense": "", "inspect a b": "", "topology a b": "", "topology -o svg": "", "inspect -o svg eno1 --capture " + i40e: "",
 		"capture": "", "capture -o": "", "install": "", "inspect --as": "", "check a b": "", "-v": "",
-		"--host= list": "--host is empty\n  give it a value, or leave the flag out\n", "list --namespace=": "", "gc --dry-run --claim=": "",
+		"--capture= list": "--capture is empty\n  give it a value, or leave the flag out\n", "list --namespace=": "", "gc --dry-run --claim=": "",
 	} {
 		o := ctl(strings.Fields(args)...)
 		if o.exit != clierr.Usage || o.stdout != "" || !strings.HasPrefix(o.stderr, "devinfoctl: "+want) || strings.Count(o.stderr, "\n") != 2 {
@@ -46,7 +46,7 @@ func TestHostsThatCannotBeReadExitWithThree(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "broken.txtar")
 	must(t, os.WriteFile(broken, []byte("a host\n-- netlink/ip-link.json --\n{}\n"), 0o644))
 	for _, args := range []string{
-		"--host ../../README.md list", "--host nowhere.txtar topology", "--host " + broken + " topology", "--node-config nowhere.json topology",
+		"--capture ../../README.md list", "--capture nowhere.txtar topology", "--capture " + broken + " topology", "--node-config nowhere.json topology",
 		"--dra-state-dir nowhere topology", // gc --claim takes a claim that is not there for one that may be ended
 	} {
 		o := ctl(strings.Fields(args)...)
@@ -67,10 +67,10 @@ func TestHelpNamesExamplesAndExitCodes(t *testing.T) {
 
 func TestDevicesAndAttachmentsComplete(t *testing.T) {
 	for args, want := range map[string]string{ // the shell picks those that begin as what was typed
-		"--host " + hosts + "vdpa-sim.txtar __complete inspect v": "0000:02:00.0\nvdpa0\nvdpa1\neth0\neth1\nlo\n:4\n",
-		"--host " + hosts + "vdpa-sim.txtar __complete check v":   ":4\n",
-		"__complete topology -o t":                                "table\nwide\njson\nyaml\n:4\n",
-		"__complete inspect --as v":                               "pci\nauxiliary\nvdpa\ninterface\n:4\n",
+		"--capture " + hosts + "vdpa-sim.txtar __complete inspect v": "0000:02:00.0\nvdpa0\nvdpa1\neth0\neth1\nlo\n:4\n",
+		"--capture " + hosts + "vdpa-sim.txtar __complete check v":   ":4\n",
+		"__complete topology -o t":                                   "table\nwide\njson\nyaml\n:4\n",
+		"__complete inspect --as v":                                  "pci\nauxiliary\nvdpa\ninterface\n:4\n",
 	} {
 		if o := ctl(strings.Fields(args)...); o.exit != 0 || o.stdout != want {
 			t.Errorf("%s: %+v; want %q", args, o, want)
@@ -82,7 +82,7 @@ func TestUnpackedHostIsRemoved(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
 	for _, args := range [][]string{{"topology"}, {"inspect", "nothing"}, {"capture", "-o", "-"}} {
-		ctl(append([]string{"--host", "testdata/node.txtar"}, args...)...)
+		ctl(append([]string{"--capture", "testdata/node.txtar"}, args...)...)
 		difftest.Holds(t, temp)
 	}
 }
@@ -140,7 +140,7 @@ func TestColoursAreTheSameInAllCommands(t *testing.T) {
 		"topology": {": " + bad + "\r\n"},
 		"doctor":   {"\x1b[32mok     \x1b[0m  holders", "\x1b[31merror  \x1b[0m  attachments", "\r\ninfo     files"},
 	} {
-		got := onTerminal(t, "--host", nodeHost, command)
+		got := onTerminal(t, "--capture", nodeHost, command)
 		for _, text := range want {
 			if !strings.Contains(got, text) || strings.Contains(got, "\x1b[m") {
 				t.Errorf("%s: no %q, or an escape without a colour, in %q", command, text, got)

@@ -42,7 +42,7 @@ func topologyCommand(t *tool) *cobra.Command {
 		Long:  topologyHelp,
 		Example: `  devinfoctl topology
   devinfoctl topology 0000:3b:00.0
-  devinfoctl --host node.txtar topology -o json`,
+  devinfoctl --capture node.txtar topology -o json`,
 		Args:              commandline.Args(0, "DEVICE"),
 		ValidArgsFunction: t.completeDevices,
 		RunE:              t.onHost(t.topology),

@@ -60,7 +60,7 @@ func offerDevices(t *testing.T) *nodeDevices {
 	t.Cleanup(func() { onNode(t, "rm", "-f", sriovLog) })
 	n.agent = startProcess(t)
 	n.stop(t)
-	n.flags("--devices="+n.rules, "--host="+n.host, fmt.Sprint("--max-attachments=", maxAttachments))
+	n.flags("--devices="+n.rules, "--capture="+n.host, fmt.Sprint("--max-attachments=", maxAttachments))
 	n.start(t)
 	return n
 }

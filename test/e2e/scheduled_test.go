@@ -157,7 +157,7 @@ func (s *space) allButOne(n int) (running []string, other string) {
 // printed are the devices of slices that the command inventory prints.
 func printed(t *testing.T, host, rules string) (list [][]resourceapi.Device) {
 	t.Helper()
-	out, err := exec.Command(filepath.Join(root, "bin/cni-dra-driver"), "inventory", "--config", rules, "--host", host, "-o", "json").Output()
+	out, err := exec.Command(filepath.Join(root, "bin/cni-dra-driver"), "inventory", "--config", rules, "--capture", host, "-o", "json").Output()
 	must(t, err)
 	var all struct {
 		Slices []struct{ Devices []resourceapi.Device }
