@@ -146,6 +146,7 @@ func TestARealAgentIsFollowedByTheNextAndUninstalled(t *testing.T) {
 // Otherwise a rollout of such settings would end well, and new nodes would run with the defaults.
 func TestAnAgentThatRefusesItsSettingsIsNotReady(t *testing.T) {
 	n := newNode(t)
+	difftest.Write(t, n.at("etc/node.json"), difftest.Read(t, n.at("settings/n1.json")), 0o644)
 	n.settings(`, "logLevl": "debug"`)
 	address := free(t)
 	n.start("--metrics-address=" + address)

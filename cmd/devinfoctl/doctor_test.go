@@ -112,12 +112,15 @@ func TestDoctorOfANodeThatIsMountedElsewhere(t *testing.T) {
 	}
 }
 
-// Node settings that are wrong are an answer, not an end.
-func TestDoctorLooksOnWithoutNodeSettings(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "node.json")
-	must(t, os.WriteFile(file, []byte(`{"logLevel": "loud"}`), 0o644))
-	o := ctl("--node-config", file, "doctor")
-	if o.exit != clierr.Found || !strings.Contains(o.stdout, "error    settings     node settings "+file+`: logLevel: "loud"`) {
+func TestDoctorContinuesWithInvalidNodeSettings(t *testing.T) {
+	root, file := t.TempDir(), "/etc/cni/devinfo/node.json"
+	boot, err := journal.BootID()
+	must(t, err)
+	difftest.Write(t, filepath.Join(root, "proc/sys/kernel/random/boot_id"), boot, 0o644)
+	difftest.Write(t, filepath.Join(root, file), `{"logLevel": "loud"}`, 0o644)
+	must(t, os.Mkdir(filepath.Join(root, "sys"), 0o755))
+	o := ctl("--host-root", root, "--node-config", file, "doctor")
+	if o.exit != clierr.Found || !strings.Contains(o.stdout, `error    settings     node settings `) || !strings.Contains(o.stdout, `logLevel: "loud"`) {
 		t.Errorf("%+v", o)
 	}
 }

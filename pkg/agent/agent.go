@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"slices"
@@ -239,8 +240,14 @@ func (p *pace) rest(ctx context.Context) {
 	p.began = time.Now()
 }
 
-// Node gives the node's settings as they are now.
-func (a *Agent) Node() (config.Node, error) { return config.LoadNode(a.NodeConfig) }
+// Node returns the current settings of the node. While none are installed, such as after an uninstallation, it
+// returns the settings that the agent would install.
+func (a *Agent) Node() (config.Node, error) {
+	if _, err := os.Stat(a.NodeConfig); a.Options.Settings != nil && errors.Is(err, fs.ErrNotExist) {
+		return a.Options.Settings.Wanted()
+	}
+	return config.LoadNode(a.NodeConfig)
+}
 
 // journal opens the journal where the node's settings say that it is.
 func (a *Agent) journal() (*journal.Journal, error) {

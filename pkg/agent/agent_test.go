@@ -197,9 +197,9 @@ func TestUninstallStopsAtAttachments(t *testing.T) {
 	}
 	a.Options.Injection = &inject.Options{StageDir: staged}
 	files := []string{filepath.Join(r.dir, "bin/devinfo"), r.NodeConfig}
-	difftest.Says(t, a.Uninstall(t.Context(), false),
-		"attachments are on record, 3 in all: delete their pods first: pod shop/web-alive (net1, network net-a), "+
-			"container nameless (net1, network net-a), attachment net-a/torn/net1; or give --uninstall-in-use")
+	refused := "attachments are on record, 3 in all: delete their pods first: pod shop/web-alive (net1, network net-a), " +
+		"container nameless (net1, network net-a), attachment net-a/torn/net1; or give --uninstall-in-use"
+	difftest.Says(t, a.Uninstall(t.Context(), false), refused)
 	for _, name := range files {
 		_, err := os.Stat(name)
 		r.must(err)
@@ -209,6 +209,7 @@ func TestUninstallStopsAtAttachments(t *testing.T) {
 		difftest.Holds(t, filepath.Dir(name))
 	}
 	difftest.Holds(t, staged, "runs")
+	difftest.Says(t, a.Uninstall(t.Context(), false), refused) // node.json is gone, the ConfigMap still names the journal
 }
 
 // A runtime removes the namespace a moment after DEL. Of "told" there is a file that somebody
@@ -223,6 +224,6 @@ func TestUninstallRemovesWhatAPodWasGivenThatEnds(t *testing.T) {
 	node, err := a.Node()
 	r.must(err, os.MkdirAll(node.DeviceInfoDir, 0o755), os.WriteFile(filepath.Join(node.DeviceInfoDir, "net-a-told_net1"), []byte(`{"type":"pci"}`), 0o644))
 	a.Options.Injection = &inject.Options{StageDir: staged}
-	r.must(a.Uninstall(t.Context(), false), a.Uninstall(t.Context(), false)) // then where the journal is is not known
+	r.must(a.Uninstall(t.Context(), false), a.Uninstall(t.Context(), false))
 	difftest.Holds(t, staged, "told")
 }

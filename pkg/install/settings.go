@@ -83,6 +83,15 @@ func (s *Settings) put(done *Arrangement, data []byte) error {
 	return nil
 }
 
+// Wanted returns the settings that Keep would install.
+func (s *Settings) Wanted() (config.Node, error) {
+	data, from, err := s.wanted()
+	if err != nil || from == "" {
+		return config.DefaultNode(), err
+	}
+	return config.ParseNode(data, from)
+}
+
 // wanted is what the settings should be, and the file that says so, if there is one.
 func (s *Settings) wanted() (data []byte, from string, err error) {
 	if _, err := os.Stat(s.Dir); err != nil { // else nothing would seem to be wanted
