@@ -29,8 +29,8 @@ type options struct {
 	logFormat      string
 	verbosity      int
 	uninstall      bool
-	uninstallInUse bool
-	stay           bool
+	force          bool
+	keepRunning    bool
 }
 
 const (
@@ -38,7 +38,7 @@ const (
 		"Without it, attachments that have delegates are counted, and left to the runtime and to devinfoctl gc"
 	settingsHelp = "`directory`, of a mounted ConfigMap say, with the node settings: <node name>.json, else default.json, is checked and put in place as --node-config. " +
 		"Without the flag the node's settings are left alone"
-	foreignHelp = "replace a file of the plugin's name that is not a devinfo plugin, and node settings that no agent has put in place"
+	foreignHelp = "overwrite a file of the plugin's name that is not a devinfo plugin, and node settings that no agent has put in place"
 )
 
 // add defines the flags.
@@ -49,7 +49,7 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.StringVar(&settings.Node, "node-name", os.Getenv("NODE_NAME"), "`name` of this node, for --settings-dir (default $NODE_NAME)")
 
 	f.StringVar(&plugin.Dir, "cni-bin-dir", "/opt/cni/bin", "`directory` of the node's CNI plugins, which must exist: the plugin is put there, and kept there")
-	f.BoolVar(&plugin.ReplaceForeign, "replace-foreign", false, foreignHelp)
+	f.BoolVar(&plugin.OverwriteForeign, "overwrite-foreign", false, foreignHelp)
 	f.StringVar(&settings.Dir, "settings-dir", "", settingsHelp)
 	f.StringVar(&o.NodeConfig, "node-config", config.NodeFile, "node settings `file` of the plugin")
 
@@ -61,7 +61,7 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.StringVar(&injection.HostRoot, "device-root", "", "`directory` below which the host's /dev is mounted: /host for /host/dev (default --host-root, else /)")
 	f.StringVar(&injection.Socket, "nri-socket", "/var/run/nri/nri.sock", "NRI `socket` of the container runtime")
 	f.StringVar(&injection.Index, "nri-plugin-index", "60", "two `digits` that order the plugins of the runtime")
-	f.StringVar((*string)(&injection.WhenMissing), "when-missing", "pass", "pass or refuse a container one of whose device-info files is gone; what its pod requires is always refused")
+	f.StringVar((*string)(&injection.MissingInfo), "missing-info", "allow", "allow or reject containers whose device-info files are missing; always reject where the pod requires the interface")
 	f.StringSliceVar(&injection.Only, "inject-namespaces", nil, "`namespaces`, comma-separated, * for anything: pods in others are given nothing (default all)")
 	f.StringSliceVar(&injection.Except, "inject-exclude-namespaces", nil, "`namespaces`, written in the same way, whose pods are given nothing")
 
@@ -71,8 +71,8 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.IntVarP(&o.verbosity, "v", "v", 0, "verbosity of the log: 4 for debugging")
 
 	f.BoolVar(&o.uninstall, "uninstall", false, "remove the plugin and the node settings that an agent has put in place, and end; not while an agent runs on the node")
-	f.BoolVar(&o.uninstallInUse, "uninstall-in-use", false, "with --uninstall: although attachments are there, whose pods cannot be deleted without the plugin")
-	f.BoolVar(&o.stay, "stay", false, "after --uninstall do not end, but say in /healthz that it is done, until a signal comes: for a DaemonSet")
+	f.BoolVar(&o.force, "force", false, "with --uninstall: uninstall even if attachments exist; their pods cannot be deleted without the plugin")
+	f.BoolVar(&o.keepRunning, "keep-running", false, "after --uninstall, keep running and report ready on /healthz until terminated, for use in a DaemonSet")
 }
 
 var index = regexp.MustCompile(`^[0-9]{2}$`)
@@ -83,7 +83,7 @@ func (o *options) check() error {
 	wrong.If(o.Settings.Dir != "" && o.Settings.Node == "", "--node-name: --settings-dir needs the name of the node: give it, or set NODE_NAME")
 	wrong.Value(o.Settings.Node != "" && o.Settings.Node != filepath.Base(o.Settings.Node), "node-name", o.Settings.Node, "is not a node name")
 	wrong.Value(!index.MatchString(o.Injection.Index), "nri-plugin-index", o.Injection.Index, "must be two digits, such as 60")
-	wrong.Value(o.Injection.WhenMissing != inject.Pass && o.Injection.WhenMissing != inject.Refuse, "when-missing", o.Injection.WhenMissing, "must be pass or refuse")
+	wrong.Value(o.Injection.MissingInfo != inject.Allow && o.Injection.MissingInfo != inject.Reject, "missing-info", o.Injection.MissingInfo, "must be allow or reject")
 	wrong.Value(o.logFormat != "text" && o.logFormat != "json", "log-format", o.logFormat, "must be text or json")
 	wrong.Value(o.metricsAddress != "" && !httpstatus.Valid(o.metricsAddress), "metrics-address", o.metricsAddress, "must be host:port, such as 127.0.0.1:9810 or :9810")
 	for flag, patterns := range map[string][]string{"inject-namespaces": o.Injection.Only, "inject-exclude-namespaces": o.Injection.Except} {
@@ -92,8 +92,8 @@ func (o *options) check() error {
 			wrong.Value(err != nil || pattern == "", flag, pattern, "must be a namespace, or a pattern such as team-*")
 		}
 	}
-	wrong.If(o.uninstallInUse && !o.uninstall, "--uninstall-in-use: goes with --uninstall: give both")
-	wrong.If(o.stay && (!o.uninstall || o.metricsAddress == ""), "--stay: goes with --uninstall and --metrics-address: give both")
+	wrong.If(o.force && !o.uninstall, "--force: goes with --uninstall: give both")
+	wrong.If(o.keepRunning && (!o.uninstall || o.metricsAddress == ""), "--keep-running: goes with --uninstall and --metrics-address: give both")
 	wrong.Value(o.SweepInterval < time.Second && o.SweepInterval != 0, "sweep-interval", o.SweepInterval, "is less than 1s, and not 0")
 	wrong.Path("cni-bin-dir", o.Plugin.Dir)
 	wrong.Given("settings-dir", o.Settings.Dir)

@@ -80,7 +80,7 @@ func (o *options) agent(log *slog.Logger) (*agent.Agent, error) {
 	o.Plugin.From = filepath.Join(filepath.Dir(self), install.Name)
 	o.BootID, o.CNIPath, o.Log = bootID, cmp.Or(o.CNIPath, o.Plugin.Dir), log
 	o.CheckInterval, o.LookInterval, o.MaxSeries = checkInterval, lookInterval, maxSeries
-	o.Settings.To, o.Settings.ReplaceForeign = o.NodeConfig, o.Plugin.ReplaceForeign
+	o.Settings.To, o.Settings.OverwriteForeign = o.NodeConfig, o.Plugin.OverwriteForeign
 	o.Injection.StageDir, o.Injection.HostRoot = filepath.Join(o.runDir, "containers"), cmp.Or(o.Injection.HostRoot, o.HostRoot)
 	if o.Settings.Dir == "" && !o.uninstall {
 		o.Settings = nil
@@ -101,10 +101,10 @@ func uninstall(ctx context.Context, a *agent.Agent, o *options, log *slog.Logger
 		return fmt.Errorf("--uninstall: %w: delete its DaemonSet first", err)
 	}
 	defer release()
-	if err := a.Uninstall(ctx, o.uninstallInUse); err != nil {
+	if err := a.Uninstall(ctx, o.force); err != nil {
 		return fmt.Errorf("--uninstall: %w", err)
 	}
-	if o.stay {
+	if o.keepRunning {
 		done := httpstatus.Check{Name: "uninstalled", Ask: func() error { return nil }}
 		stop := httpstatus.Serve(ctx, "--metrics-address", o.metricsAddress, prometheus.NewRegistry(), httpstatus.Health(done), log)
 		defer stop()

@@ -134,7 +134,7 @@ func TestARealAgentIsFollowedByTheNextAndUninstalled(t *testing.T) {
 		_, err := os.Stat(n.at(name))
 		n.must(err)
 	}
-	last := n.start("--metrics-address="+first, "--uninstall", "--stay")
+	last := n.start("--metrics-address="+first, "--uninstall", "--keep-running")
 	n.health(first, "200 ", "[+] uninstalled")
 	n.must(last.Process.Signal(syscall.SIGTERM))
 	n.must(last.Wait())

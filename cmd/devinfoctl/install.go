@@ -25,7 +25,7 @@ copy renamed: there is a whole plugin at every moment, and a running one keeps t
 Installing what is already there changes nothing.
 
 It is an error, and nothing changes, if a file of the plugin's name is there that is not a devinfo
-plugin, unless --replace-foreign is given or devinfo-agent once put the plugin there; or if the
+plugin, unless --overwrite-foreign is given or devinfo-agent once put the plugin there; or if the
 journal has entries that the plugin cannot read: it would take for free what pods have. What
 --from names is put there without these rules if it does not say its version by --version.`
 
@@ -49,7 +49,7 @@ func installCommand(t *tool) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&p.Dir, "cni-bin-dir", "", "`directory` of the CNI plugins")
 	cmd.Flags().StringVar(&p.From, "from", "", "the plugin's `file` (default: devinfo beside devinfoctl)")
-	cmd.Flags().BoolVar(&p.ReplaceForeign, "replace-foreign", false, "replace a file that is no devinfo plugin")
+	cmd.Flags().BoolVar(&p.OverwriteForeign, "overwrite-foreign", false, "overwrite a file that is not a devinfo plugin")
 	_ = cmd.MarkFlagDirname("cni-bin-dir")
 	return cmd
 }

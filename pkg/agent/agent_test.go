@@ -198,7 +198,7 @@ func TestUninstallStopsAtAttachments(t *testing.T) {
 	a.Options.Injection = &inject.Options{StageDir: staged}
 	files := []string{filepath.Join(r.dir, "bin/devinfo"), r.NodeConfig}
 	refused := "attachments are on record, 3 in all: delete their pods first: pod shop/web-alive (net1, network net-a), " +
-		"container nameless (net1, network net-a), attachment net-a/torn/net1; or give --uninstall-in-use"
+		"container nameless (net1, network net-a), attachment net-a/torn/net1; or give --force"
 	difftest.Says(t, a.Uninstall(t.Context(), false), refused)
 	for _, name := range files {
 		_, err := os.Stat(name)

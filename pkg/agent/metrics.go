@@ -35,7 +35,7 @@ func newMetrics() metrics {
 		collected: counterVec("devinfo_swept_total", "What sweeps have removed.", "what", "attachment", "file"),
 		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "devinfo_injections_total", Help: "Containers that the runtime was about to make, by what became of them and why.",
-		}, []string{"answer", "reason"}),
+		}, []string{"result", "reason"}),
 		withheld: counterVec("devinfo_injection_withheld_total", "What containers were not given of their devices, by what forbids it.",
 			"by", inject.ByPolicy, inject.ByUserNamespace, inject.ByMount, inject.ByPropagation),
 		disagreements: counterVec("devinfo_injection_disagreements_total", "Containers' variables of device plugins that contradict the pod's networks, by how.",
@@ -51,7 +51,7 @@ func newMetrics() metrics {
 	for _, answer := range []inject.Answer{inject.Nothing, inject.Off, inject.Injected} {
 		m.answers.WithLabelValues(string(answer), "")
 	}
-	for _, answer := range []inject.Answer{inject.Passed, inject.Refused} {
+	for _, answer := range []inject.Answer{inject.Allowed, inject.Rejected} {
 		for _, reason := range []inject.Reason{inject.FileGone, inject.Required, inject.Failed, inject.Late} {
 			m.answers.WithLabelValues(string(answer), string(reason))
 		}

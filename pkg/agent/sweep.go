@@ -59,7 +59,7 @@ func (a *Agent) Uninstall(ctx context.Context, anyway bool) error {
 	warn("sweep", err)
 	err = a.unused()
 	if err != nil && !anyway {
-		return fmt.Errorf("%w; or give --uninstall-in-use", err)
+		return fmt.Errorf("%w; or give --force", err)
 	}
 	warn("uninstalled anyway", err)
 	free := err == nil && a.Options.Plugin.IsThere() // else its settings may be gone, and with them where the journal is

@@ -34,13 +34,13 @@ import (
 // required plugins and the annotation required-plugins.noderesource.dev name.
 const PluginName = "devinfo-agent"
 
-// WhenMissing is what becomes of a container whose device information should be there and is not. If
-// its pod requires the information, the container is refused in any case.
-type WhenMissing string
+// MissingInfo says whether a container is made although its device information is missing. If
+// its pod requires the information, the container is rejected in any case.
+type MissingInfo string
 
 const (
-	Pass   WhenMissing = "pass"   // it is made with what there is
-	Refuse WhenMissing = "refuse" // it is not made, and the kubelet tries again
+	Allow  MissingInfo = "allow"  // it is made with what there is
+	Reject MissingInfo = "reject" // it is not made, and the kubelet tries again
 )
 
 // Options configure an Agent.
@@ -66,7 +66,7 @@ type Options struct {
 	// NetnsGone says whether a network namespace is gone; nil = link.NetnsGone.
 	NetnsGone func(path string) (bool, error)
 
-	WhenMissing WhenMissing
+	MissingInfo MissingInfo
 	Only        []string      // patterns of path.Match for namespaces: pods elsewhere are given nothing; none = all
 	Except      []string      // the same for namespaces whose pods are given nothing
 	Interval    time.Duration // after which the files are compared with the journal again; 0 = 2 s
@@ -91,11 +91,11 @@ const (
 	Nothing  Answer = "nothing"  // the pod has no attachments
 	Off      Answer = "off"      // its namespace or its annotation says so
 	Injected Answer = "injected" // it was given all there is
-	Passed   Answer = "passed"   // it was made although something is missing
-	Refused  Answer = "refused"  // it was not made
+	Allowed  Answer = "allowed"  // it was made although something is missing
+	Rejected Answer = "rejected" // it was not made
 )
 
-// Reason is why a container was passed or refused.
+// Reason is why a container was allowed without all of its information, or rejected.
 type Reason string
 
 const ( // "" for the answers that need none
@@ -162,7 +162,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	keeping.Go(func() { a.keep(ctx) })
 	defer keeping.Wait()
 	_ = nri.Plugin{ // it ends with ctx
-		Handler: a, Name: PluginName, Index: a.Index, Socket: a.Socket, FailRequests: a.WhenMissing == Refuse, Connected: a.Connected, Log: a.Log,
+		Handler: a, Name: PluginName, Index: a.Index, Socket: a.Socket, FailRequests: a.MissingInfo == Reject, Connected: a.Connected, Log: a.Log,
 	}.Serve(ctx)
 	return nil
 }

@@ -181,10 +181,10 @@ func TestWhatIsMissingIsPassedOrRefused(t *testing.T) {
 		"a disk, and a pod that requires something": {[]string{"devinfo-cni.io/require=net1"}, func(r *rig) { r.options.StageDir = "/proc/none" },
 			"failed", "/proc/none"},
 	} {
-		for _, policy := range []inject.WhenMissing{inject.Pass, inject.Refuse} {
+		for _, policy := range []inject.MissingInfo{inject.Allow, inject.Reject} {
 			t.Run(name+", "+string(policy), func(t *testing.T) {
 				r := newRig(t)
-				r.options.WhenMissing = policy
+				r.options.MissingInfo = policy
 				r.attach("sriov-net", sandbox, "net1", vfInfo)
 				test.prepare(r)
 				a := r.agent()
@@ -193,13 +193,13 @@ func TestWhatIsMissingIsPassedOrRefused(t *testing.T) {
 				}
 				_, _, err := a.CreateContainer(t.Context(), pod(test.annotations...), container())
 				required := test.annotations != nil && name != "a file that is not required"
-				refused := test.reason != "" && (required || policy == inject.Refuse)
+				refused := test.reason != "" && (required || policy == inject.Reject)
 				want := "injected"
 				switch {
 				case refused:
-					want = "refused " + test.reason
+					want = "rejected " + test.reason
 				case test.reason != "":
-					want = "passed " + test.reason
+					want = "allowed " + test.reason
 				}
 				r.told(want)
 				said := r.log.text()
@@ -219,12 +219,12 @@ func TestWhatIsMissingIsPassedOrRefused(t *testing.T) {
 
 // What cannot be read may be a fault of the node: it must not keep every pod from starting.
 func TestOurOwnFailureRefusesOnlyPodsWithNetworks(t *testing.T) {
-	for annotation, policies := range map[string][]inject.WhenMissing{
-		"": nil, "k8s.v1.cni.cncf.io/networks=sriov-net": {inject.Refuse}, "devinfo-cni.io/require=net1": {inject.Pass, inject.Refuse},
+	for annotation, policies := range map[string][]inject.MissingInfo{
+		"": nil, "k8s.v1.cni.cncf.io/networks=sriov-net": {inject.Reject}, "devinfo-cni.io/require=net1": {inject.Allow, inject.Reject},
 	} {
-		for _, policy := range []inject.WhenMissing{inject.Pass, inject.Refuse} {
+		for _, policy := range []inject.MissingInfo{inject.Allow, inject.Reject} {
 			r := newRig(t)
-			r.options.WhenMissing = policy
+			r.options.MissingInfo = policy
 			must(t, os.WriteFile(r.dir+"/state", nil, 0o644))
 			r.node.StateDir = r.dir + "/state\x00"
 			_, _, err := r.opened().CreateContainer(t.Context(), pod(annotation), container())
@@ -303,7 +303,7 @@ func TestADevicePluginsVariableThatContradictsTheNetworksIsWarnedOf(t *testing.T
 		}
 		must(t, os.Remove(r.node.DeviceInfoDir+"/vdpa-net-"+sandbox+"_net10"))
 		r.make(a, pod(), c)
-		if got := r.answers(); got[len(got)-1] != "passed file" || len(got) != 3+len(test.want) {
+		if got := r.answers(); got[len(got)-1] != "allowed file" || len(got) != 3+len(test.want) {
 			t.Errorf("%s, and one device is not known: told %q", test.env, got)
 		}
 	}

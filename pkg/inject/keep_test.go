@@ -232,7 +232,7 @@ func TestCopiesHaveTheLabelThatEveryContainerMayRead(t *testing.T) {
 	if err := unix.Lsetxattr(r.options.StageDir, "security.selinux", []byte("x\x00"), 0); err != nil {
 		r.attach("sriov-net", sandbox, "net1", vfInfo)
 		r.make(r.agent(), pod(), container())
-		if !slices.Contains(r.answers(), "passed failed") || !strings.Contains(r.log.text(), "SELinux label system_u:object_r:container_file_t:s0") {
+		if !slices.Contains(r.answers(), "allowed failed") || !strings.Contains(r.log.text(), "SELinux label system_u:object_r:container_file_t:s0") {
 			t.Errorf("told %q\n%s", r.answers(), r.log.text())
 		}
 		t.Skipf("security.selinux cannot be set by this user: %v", err)
@@ -249,18 +249,18 @@ func TestCopiesHaveTheLabelThatEveryContainerMayRead(t *testing.T) {
 }
 
 func TestAnAnswerComesBeforeTheDeadline(t *testing.T) {
-	for policy, want := range map[inject.WhenMissing]string{inject.Pass: "passed late", inject.Refuse: "refused late"} {
+	for policy, want := range map[inject.MissingInfo]string{inject.Allow: "allowed late", inject.Reject: "rejected late"} {
 		t.Run(string(policy), func(t *testing.T) {
 			r := newRig(t)
 			synctest.Test(t, func(t *testing.T) {
 				hang := make(chan bool)
-				r.options.WhenMissing = policy
+				r.options.MissingInfo = policy
 				r.options.Node = func() (config.Node, error) { <-hang; return r.node, syscall.EIO }
 				for limit, before := range map[time.Duration]time.Duration{2 * time.Second: 1700 * time.Millisecond, 100 * time.Millisecond: 50 * time.Millisecond} {
 					ctx, cancel := context.WithTimeout(t.Context(), limit)
 					began := time.Now()
 					_, _, err := r.agent().CreateContainer(ctx, pod("k8s.v1.cni.cncf.io/networks=sriov-net"), container())
-					if took := time.Since(began); took != before || (err != nil) != (policy == inject.Refuse) {
+					if took := time.Since(began); took != before || (err != nil) != (policy == inject.Reject) {
 						t.Errorf("limit %v: %v after %v", limit, err, took)
 					}
 					cancel()
@@ -273,7 +273,7 @@ func TestAnAnswerComesBeforeTheDeadline(t *testing.T) {
 				r.make(r.agent(), pod("devinfo-cni.io/require=net1", "devinfo-cni.io/inject=false"), container())
 				close(hang)
 			})
-			r.told(want, want, "refused late", "off")
+			r.told(want, want, "rejected late", "off")
 		})
 	}
 }

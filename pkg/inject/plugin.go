@@ -84,7 +84,7 @@ type verdict struct {
 	adjustment *api.ContainerAdjustment
 	withheld   []withheld
 	disagree   []disagreement
-	problem    error // why it was passed or refused
+	problem    error // why it was allowed or rejected
 }
 
 // CreateContainer gives a container what its pod's networks have. Every container passes
@@ -98,7 +98,7 @@ func (a *Agent) CreateContainer(ctx context.Context, p *api.PodSandbox, c *api.C
 	a.mu.Unlock()
 	v := a.answer(ctx, p, c)
 	a.tell(p, c, v, time.Since(began))
-	if v.Answer == Refused {
+	if v.Answer == Rejected {
 		return nil, nil, fmt.Errorf("pod %s/%s, container %s: %w", p.GetNamespace(), p.GetName(), c.GetName(), v.problem)
 	}
 	return v.adjustment, nil, nil
@@ -147,14 +147,14 @@ func (a *Agent) decide(p *api.PodSandbox, c *api.Container) verdict {
 		return lacking(Failed, err, a.refuses(p))
 	}
 	v := a.judge(p, nics, staged)
-	if v.Answer == Refused || !ours(nics) {
+	if v.Answer == Rejected || !ours(nics) {
 		return v
 	}
 	g := give(p, c, others)
 	mounted := staged == nil && g.mount(cdispec.Mount{Host: a.stage.dir(p.GetId()), Container: cdispec.InfoDir, ReadOnly: true})
 	of := pod.Identity{UID: p.GetUid(), ContainerID: p.GetId()}
 	if err := a.grants(g, settings, of, netns, nics); err != nil {
-		if v = lacking(Failed, err, a.WhenMissing == Refuse || len(required(p)) > 0); v.Answer == Refused {
+		if v = lacking(Failed, err, a.MissingInfo == Reject || len(required(p)) > 0); v.Answer == Rejected {
 			return v
 		}
 	}
@@ -164,10 +164,10 @@ func (a *Agent) decide(p *api.PodSandbox, c *api.Container) verdict {
 }
 
 // judge decides about a container by its pod's attachments; staged is the error of staging their files.
-// If a device-info file is gone, WhenMissing decides, unless the pod requires the interface of the file:
-// then the container is refused.
+// If a device-info file is gone, MissingInfo decides, unless the pod requires the interface of the file:
+// then the container is rejected.
 func (a *Agent) judge(p *api.PodSandbox, nics []nic, staged error) verdict {
-	refuse, must := a.WhenMissing == Refuse, required(p)
+	refuse, must := a.MissingInfo == Reject, required(p)
 	if staged != nil {
 		return lacking(Failed, staged, refuse || len(must) > 0)
 	}
@@ -208,18 +208,18 @@ func (a *Agent) prepare(settings config.Node, id, netns string, points []string)
 
 // lacking is the verdict on a container that lacks device information.
 func lacking(why Reason, problem error, refuse bool) verdict {
-	v := verdict{Answer: Passed, Reason: why, problem: problem}
+	v := verdict{Answer: Allowed, Reason: why, problem: problem}
 	if refuse {
-		v.Answer = Refused
+		v.Answer = Rejected
 	}
 	return v
 }
 
-// refuses reports whether a container is refused if the agent fails before it knows the pod's networks.
+// refuses reports whether a container is rejected if the agent fails before it knows the pod's networks.
 // The container of a pod that asks for no networks is made, because a fault of ours must not stop the
 // whole node.
 func (a *Agent) refuses(p *api.PodSandbox) bool {
-	return len(required(p)) > 0 || a.WhenMissing == Refuse && p.GetAnnotations()[networksAnnotation] != ""
+	return len(required(p)) > 0 || a.MissingInfo == Reject && p.GetAnnotations()[networksAnnotation] != ""
 }
 
 // uninformed is the error for an interface that the pod requires and that has no device information.

@@ -65,7 +65,7 @@ func newRig(t *testing.T) *rig {
 		must(t, os.Symlink("/dev/null", dir+"/host/dev/"+name))
 	}
 	r.options = inject.Options{
-		Socket: dir + "/nri", Index: "60", StageDir: dir + "/stage", HostRoot: dir + "/host", BootID: "boot", WhenMissing: inject.Pass, Interval: 5 * time.Millisecond,
+		Socket: dir + "/nri", Index: "60", StageDir: dir + "/stage", HostRoot: dir + "/host", BootID: "boot", MissingInfo: inject.Allow, Interval: 5 * time.Millisecond,
 		Node:      func() (config.Node, error) { return r.node, nil },
 		Finder:    checktest.Finder(t, capturetest.Load(t, "mlx5-legacy")),
 		NetnsGone: func(path string) (bool, error) { r.mu.Lock(); defer r.mu.Unlock(); return r.gone[path], nil },

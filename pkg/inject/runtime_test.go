@@ -33,10 +33,10 @@ func (h hung) Interface(netns, name string) (link.Interface, error) {
 
 // With a runtime whose NRI knows of failure policies.
 func TestAnAgentThatEndsInARequestFailsItOnlyIfItIsToRefuse(t *testing.T) {
-	for policy, says := range map[inject.WhenMissing]string{inject.Pass: "", inject.Refuse: "failed to handle CreateContainer request: ttrpc: closed"} {
+	for policy, says := range map[inject.MissingInfo]string{inject.Allow: "", inject.Reject: "failed to handle CreateContainer request: ttrpc: closed"} {
 		r := newRig(t)
 		kernel := hung{r.options.Finder.Interfaces, make(chan struct{}, 1), make(chan struct{})}
-		r.options.WhenMissing, r.options.Finder.Interfaces = policy, kernel
+		r.options.MissingInfo, r.options.Finder.Interfaces = policy, kernel
 		nri := r.serve()
 		stop := nri.run()
 		r.attach("sriov-net", sandbox, "net1", "")

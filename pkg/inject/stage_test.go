@@ -126,7 +126,7 @@ func TestAnAnnotationFillsNoLog(t *testing.T) {
 	if text := r.log.text(); len(text) > 3000 || strings.Contains(text, "\x1b") || !strings.Contains(text, "annotation ignored") {
 		t.Errorf("%d bytes of log", len(text))
 	}
-	r.told("refused required", "nothing")
+	r.told("rejected required", "nothing")
 }
 
 func byClaim(e *journal.Entry) {
@@ -137,7 +137,7 @@ func byClaim(e *journal.Entry) {
 // which they are.
 func TestWhatAPodHasByAClaimIsTheClaimsToGive(t *testing.T) {
 	r := newRig(t)
-	r.options.WhenMissing = inject.Refuse
+	r.options.MissingInfo = inject.Reject
 	nri := r.running()
 	claimed := attachment.ClaimFileName("other-net", sandbox, "net3") // of a plugin that the journal does not know
 	r.attach("sriov-net", sandbox, "net1", vfInfo, byClaim)

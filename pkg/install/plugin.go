@@ -53,8 +53,8 @@ type Plugin struct {
 	From string // the file to install, of a devinfo that says its version
 	Dir  string // where the runtime looks for plugins; it must exist
 
-	ReplaceForeign bool
-	Newer          func(than int) (pods []string, err error) // [journal.Journal.Newer]
+	OverwriteForeign bool
+	Newer            func(than int) (pods []string, err error) // [journal.Journal.Newer]
 
 	from, to memo
 }
@@ -119,8 +119,8 @@ func (p *Plugin) permit(done *Installation) error {
 	if same(old, now) {
 		return nil
 	}
-	if old != nil && !old.Ours && !p.at().marked() && !p.ReplaceForeign {
-		return fmt.Errorf("%s is not a devinfo plugin: remove it, or give --replace-foreign to replace it", p.at())
+	if old != nil && !old.Ours && !p.at().marked() && !p.OverwriteForeign {
+		return fmt.Errorf("%s is not a devinfo plugin: remove it, or give --overwrite-foreign to overwrite it", p.at())
 	}
 	pods, err := p.Newer(now.JournalFormat)
 	if err != nil {

@@ -69,7 +69,7 @@ func TestAnAgentReplacesADevinfoOfAnyVersion(t *testing.T) {
 
 func TestEntriesThatAPluginCannotReadStopEveryInstallation(t *testing.T) {
 	p := keeper(t, built(t, "v1.2.0"))
-	p.ReplaceForeign, p.Newer = true, entries(t, `{"format": 4, "args": "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web"}`, `{"format": 9}`)
+	p.OverwriteForeign, p.Newer = true, entries(t, `{"format": 4, "args": "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web"}`, `{"format": 9}`)
 	says := "the journal has entries of a newer format than 3, the newest that devinfo v1.2.0 reads: install the devinfo that wrote them, or first delete net/c1/net1, shop/web"
 	refuse(t, p, says)
 	script(t, p.Dir)
@@ -101,11 +101,11 @@ func TestAnOlderBuildIsReplaced(t *testing.T) {
 func TestWhatIsNotOursIsLeftAlone(t *testing.T) {
 	p := keeper(t, built(t, "v1.2.0"))
 	to := script(t, p.Dir)
-	refuse(t, p, to+" is not a devinfo plugin: remove it, or give --replace-foreign to replace it")
+	refuse(t, p, to+" is not a devinfo plugin: remove it, or give --overwrite-foreign to overwrite it")
 	if removed, err := p.Remove(context.Background()); removed || err != nil || len(listing(t, p.Dir)) != 1 {
 		t.Errorf("removed %v, %v, %v", removed, err, listing(t, p.Dir))
 	}
-	p.ReplaceForeign = true
+	p.OverwriteForeign = true
 	keep(t, p, install.Replaced)
 
 	must(t, os.Remove(to), os.Mkdir(to, 0o755))
@@ -195,8 +195,8 @@ func TestAPluginIsPlacedOnceByTheRulesOfAnAgent(t *testing.T) {
 	script(t, p.Dir)
 	p.Newer = none
 	_, err := p.Place(t.Context())
-	expect(t, err, "is not a devinfo plugin: remove it, or give --replace-foreign to replace it")
-	p.ReplaceForeign = true
+	expect(t, err, "is not a devinfo plugin: remove it, or give --overwrite-foreign to overwrite it")
+	p.OverwriteForeign = true
 	place(t, p, install.Replaced, high)
 }
 

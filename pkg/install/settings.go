@@ -21,7 +21,7 @@ type Settings struct {
 	Node string // the node's name
 	To   string // where the plugin looks for its settings
 
-	ReplaceForeign bool // settings that no agent has put there
+	OverwriteForeign bool // settings that no agent has put there
 }
 
 // Arrangement is what has been done about the settings.
@@ -63,8 +63,8 @@ func (s *Settings) put(done *Arrangement, data []byte) error {
 	case err == nil && bytes.Equal(has, data):
 		done.State = AlreadyThere
 		return to.adopt(sum)
-	case !absent && !to.marked() && !s.ReplaceForeign:
-		return fmt.Errorf("%s exists, and no agent put it there: remove it, or give --replace-foreign to replace it", s.To)
+	case !absent && !to.marked() && !s.OverwriteForeign:
+		return fmt.Errorf("%s exists, and no agent put it there: remove it, or give --overwrite-foreign to overwrite it", s.To)
 	}
 	err = os.Mkdir(to.dir(), 0o755) // #nosec G301 -- settings are no secret
 	if err != nil && !errors.Is(err, fs.ErrExist) {

@@ -115,9 +115,9 @@ func TestSettingsOfSomebodyElseAreLeftAlone(t *testing.T) {
 	arrangeNothing()
 	write(t, filepath.Join(s.Dir, "default.json"), quiet, 0o644)
 	_, err := s.Keep()
-	expect(t, err, s.To+" exists, and no agent put it there: remove it, or give --replace-foreign to replace it")
+	expect(t, err, s.To+" exists, and no agent put it there: remove it, or give --overwrite-foreign to overwrite it")
 	arrangeNothing()
-	s.ReplaceForeign = true
+	s.OverwriteForeign = true
 	arrange(t, s, "default.json", install.Replaced, quiet)
 	write(t, s.To, loud, 0o600) // changed by hand since
 	arrangeNothing()

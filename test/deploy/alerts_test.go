@@ -156,8 +156,8 @@ func TestAlertsFireWhenTheyShould(t *testing.T) {
 		{"DevinfoAttachmentsForgotten", `devinfo_attachments{instance="a",state="forgotten"} 0x120`, hour, ""},
 		{"DevinfoPluginIsReplaced", `devinfo_plugin_installs_total{instance="a",result="replaced"} 0+1x120`, hour, "a"},
 		{"DevinfoPluginIsReplaced", `devinfo_plugin_installs_total{instance="a",result="replaced"} 0 1x119`, hour, ""},
-		{"DevinfoContainersRefused", `devinfo_injections_total{instance="a",answer="refused",reason="file"} 0x55 1x60`, hour, "a"},
-		{"DevinfoContainersRefused", `devinfo_injections_total{instance="a",answer="injected",reason=""} 0+1x120`, hour, ""},
+		{"DevinfoContainersRefused", `devinfo_injections_total{instance="a",result="rejected",reason="file"} 0x55 1x60`, hour, "a"},
+		{"DevinfoContainersRefused", `devinfo_injections_total{instance="a",result="injected",reason=""} 0+1x120`, hour, ""},
 	} {
 		got := fires(t, c.alert, c.series, c.after)
 		if len(got) > 1 || (len(got) == 1) != (c.instance != "") || len(got) == 1 && got[0] != c.instance {

@@ -265,7 +265,7 @@ func TestWhatCannotWorkSaysWhatToDo(t *testing.T) {
 
 // A flag of the chart's that extraArgs override would leave its mounts, ports and probe behind.
 func TestExtraArgsAreNoneThatTheChartSets(t *testing.T) {
-	const all = `{kubeletRootDir: /data/kubelet, agent: {inject: false, uninstall: true, whenMissing: refuse, namespaces: [a], excludeNamespaces: [b]%s},
+	const all = `{kubeletRootDir: /data/kubelet, agent: {inject: false, uninstall: true, missingInfo: reject, namespaces: [a], excludeNamespaces: [b]%s},
 		dra: {enabled: true, devices: [{as: shared, ifNames: [a]}], allowClaimConfig: [macvlan]%s}}`
 	helpers := read(t, filepath.Join(chart, "templates/_helpers.tpl"))
 	listed, set := map[string]bool{}, map[string]bool{}
@@ -293,7 +293,7 @@ func TestExtraArgsAreNoneThatTheChartSets(t *testing.T) {
 func TestValuesReachTheAgent(t *testing.T) {
 	for values, want := range map[string]string{
 		`{agent: {inject: false}}`:                                              "- --inject=false\n",
-		`{agent: {whenMissing: refuse}}`:                                        "- --when-missing=refuse\n",
+		`{agent: {missingInfo: reject}}`:                                        "- --missing-info=reject\n",
 		`{agent: {namespaces: [a, "b-*"]}}`:                                     "- --inject-namespaces=a,b-*\n",
 		`{agent: {excludeNamespaces: [a, b]}}`:                                  "- --inject-exclude-namespaces=a,b\n",
 		`{openshift: true, agent: {dacOverride: true}}`:                         "- DAC_OVERRIDE\n",
@@ -370,7 +370,7 @@ func TestTheNodesSettingsAreAConfigMap(t *testing.T) {
 
 func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
 	for values, word := range map[string]string{
-		`{agent: {whenMissing: maybe}}`:                                 "whenMissing",
+		`{agent: {missingInfo: maybe}}`:                                 "missingInfo",
 		`{cniBinDir: opt/cni/bin}`:                                      "cniBinDir",
 		`{agent: {setings: {}}}`:                                        "setings",
 		`{agent: {settings: {"../node.json": {}}}}`:                     "../node.json",
@@ -495,7 +495,7 @@ func TestEveryValueIsInTheReadme(t *testing.T) {
 func TestAValueHasTheAgentsUninstall(t *testing.T) {
 	before := daemonSet(t, template(t, "devinfo", `{agent: {updateStrategy: {type: OnDelete, rollingUpdate: null}}}`)["DaemonSet devinfo-agent"])
 	after := daemonSet(t, template(t, "devinfo", `{agent: {uninstall: true, updateStrategy: {type: OnDelete, rollingUpdate: null}}}`)["DaemonSet devinfo-agent"])
-	before.Spec.Template.Spec.Containers[0].Command = []string{"/devinfo-agent", "--uninstall", "--stay"}
+	before.Spec.Template.Spec.Containers[0].Command = []string{"/devinfo-agent", "--uninstall", "--keep-running"}
 	none, all := intstr.FromInt32(0), intstr.FromString("100%")
 	before.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{Type: "RollingUpdate", RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxSurge: &none, MaxUnavailable: &all}}
 	same(t, "the agent that uninstalls", after, before)

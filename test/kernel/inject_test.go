@@ -50,7 +50,7 @@ func injector(t *testing.T) *inject.Agent {
 	kernel := link.NewKernel(sys.Files())
 	must(t, os.MkdirAll(stageDir, 0o755))
 	return inject.New(inject.Options{
-		StageDir: stageDir, BootID: boot, WhenMissing: inject.Refuse,
+		StageDir: stageDir, BootID: boot, MissingInfo: inject.Reject,
 		Node:    func() (config.Node, error) { return config.LoadNode(nodeFile) },
 		Finder:  &discovery.Finder{Sys: sys, Interfaces: kernel, Switches: kernel},
 		Metrics: uncounted{}, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),

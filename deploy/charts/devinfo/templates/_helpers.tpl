@@ -79,8 +79,8 @@ securityContext:
     "--device-root" ""
     "--inject" "agent.inject"
     "--uninstall" "agent.uninstall"
-    "--stay" "agent.uninstall"
-    "--when-missing" "agent.whenMissing"
+    "--keep-running" "agent.uninstall"
+    "--missing-info" "agent.missingInfo"
     "--inject-namespaces" "agent.namespaces"
     "--inject-exclude-namespaces" "agent.excludeNamespaces")
   "dra" (dict
