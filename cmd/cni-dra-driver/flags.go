@@ -19,23 +19,24 @@ import (
 
 // options are the command line.
 type options struct {
-	nodeName, kubeconfig      string
-	pluginsDir, registrarDir  string
-	nodeConfig                string
-	cdiDir                    string // "" = the node settings'
-	cniBinDirs, allowed       []string
-	hostRoot                  string
-	nriSocket, nriIndex       string
-	gate                      string // the program cni-dra-gate that is put on the node; "" = beside this program
-	devices                   string // file; "" = no device of the node is offered
-	captureFile               string // capture whose devices are offered in place of this node's; "" = none
-	podResources              string
-	podResourcesGiven         bool // by the user
-	evictLost, metadata       bool
-	carrierGrace, delPatience time.Duration
-	maxAttachments, delTries  int
-	httpEndpoint, logFormat   string
-	verbosity                 int
+	nodeName, kubeconfig           string
+	pluginsDir, registrarDir       string
+	nodeConfig                     string
+	cdiDir                         string // "" = the node settings'
+	cniBinDir, cniPath             string // cniPath "" = cniBinDir
+	allowed                        []string
+	hostRoot                       string
+	nriSocket, nriIndex            string
+	gate                           string // the program cni-dra-gate that is put on the node; "" = beside this program
+	devices                        string // file; "" = no device of the node is offered
+	captureFile                    string // capture whose devices are offered in place of this node's; "" = none
+	podResources                   string
+	podResourcesGiven              bool // by the user
+	evictLost, metadata            bool
+	carrierGrace, delMinRetryTime  time.Duration
+	maxAttachments, delMaxFailures int
+	metricsAddress, logFormat      string
+	verbosity                      int
 }
 
 const allowHelp = "CNI plugin `types`, comma-separated, that a ResourceClaim may configure by itself; delegates and IPAM plugins " +
@@ -58,11 +59,12 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.BoolVar(&o.evictLost, "evict-lost", false, "have pods evicted whose device the node has lost, by a taint with effect NoExecute; only with --devices")
 	f.DurationVar(&o.carrierGrace, "carrier-grace", carrierGrace, "for how long a device may be without carrier before the kubelet is told that it is not healthy; only with --devices")
 	f.IntVar(&o.maxAttachments, "max-attachments", 0, "how many attachments the node offers; 0 = any number")
-	f.IntVar(&o.delTries, "del-tries", claim.DefaultDelTries, "after how many failures a DEL is given up whose network namespace is gone: it stays on record, and the pod can be deleted")
-	f.DurationVar(&o.delPatience, "del-patience", claim.DefaultDelPatience, "in which `time` these tries are made")
+	f.IntVar(&o.delMaxFailures, "del-max-failures", claim.DefaultDelTries, "failures after which a DEL is given up once its network namespace is gone; the record is kept and the pod can be deleted")
+	f.DurationVar(&o.delMinRetryTime, "del-min-retry-time", claim.DefaultDelPatience, "minimum `time` over which a DEL is retried before it is given up")
 	f.BoolVar(&o.metadata, "enable-device-metadata", false, "give containers the device metadata of their claims, below /var/run/kubernetes.io/dra-device-attributes (KEP-5304)")
-	f.StringSliceVar(&o.cniBinDirs, "cni-bin-dir", []string{"/opt/cni/bin"}, "`directories` of CNI plugins, as the host sees them; the first that has a plugin counts")
-	f.StringVar(&o.gate, "gate-program", "", "`file` of the program cni-dra-gate, which is kept beside the CNI plugins, and which the runtime runs for each container of a claim (default beside this program)")
+	f.StringVar(&o.cniBinDir, "cni-bin-dir", "/opt/cni/bin", "`directory` of the node's CNI plugins, as the host sees it, which must exist: cni-dra-gate is put there")
+	f.StringVar(&o.cniPath, "cni-path", "", "`directories` of the CNI plugins to run, separated by colons, as the host sees them (default --cni-bin-dir)")
+	f.StringVar(&o.gate, "gate-binary", "", "`file` of the program cni-dra-gate, which is installed in --cni-bin-dir and run by the runtime for each container of a claim (default beside this program)")
 	f.StringVar(&o.hostRoot, "host-root", "", "`directory` where the host's root is mounted: CNI plugins run with it as theirs; needed in a container, with hostPID")
 	f.StringVar(&o.nodeConfig, "node-config", config.NodeFile, "node settings `file` of the devinfo plugin, for deviceInfoDir, sysfs, allowedDevices and socketDirs; it need not exist")
 	f.StringVar(&o.cdiDir, "cdi-dir", "", "`directory` of the container runtime's CDI specs (default cdiDir of the node settings, else "+config.DefaultNode().CDIDir+")")
@@ -70,7 +72,7 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.StringVar(&o.nriIndex, "nri-plugin-index", "50", "two `digits` that order the plugins of the runtime")
 	f.StringVar(&o.pluginsDir, "kubelet-plugins-dir", kubeletplugin.KubeletPluginsDir, "`directory` of the kubelet's plugins; the state is below it, in "+driver)
 	f.StringVar(&o.registrarDir, "kubelet-registrar-dir", kubeletplugin.KubeletRegistryDir, "`directory` where the kubelet looks for plugins")
-	f.StringVar(&o.httpEndpoint, "http-endpoint", "", "`host:port` for /healthz and /metrics; none by default")
+	f.StringVar(&o.metricsAddress, "metrics-address", "", "`host:port` for /healthz and /metrics, without authentication; none by default")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json, to standard error")
 	f.IntVarP(&o.verbosity, "v", "v", 0, "verbosity of the log: 4 for debugging, 6 for each call of the kubelet")
 }
@@ -85,8 +87,8 @@ func (o *options) check() error {
 	var wrong commandline.Wrong
 	wrong.If(o.nodeName == "", "--node-name: give the name of the Node object, or set NODE_NAME")
 	wrong.Value(o.maxAttachments < 0, "max-attachments", o.maxAttachments, "must be 0 or more")
-	wrong.Value(o.delTries < 1, "del-tries", o.delTries, "must be 1 or more")
-	wrong.Value(o.delPatience < 0, "del-patience", o.delPatience, "must be 0 or more")
+	wrong.Value(o.delMaxFailures < 1, "del-max-failures", o.delMaxFailures, "must be 1 or more")
+	wrong.Value(o.delMinRetryTime < 0, "del-min-retry-time", o.delMinRetryTime, "must be 0 or more")
 	wrong.Value(o.carrierGrace < 0, "carrier-grace", o.carrierGrace, "must be 0 or more")
 	wrong.Value(!index.MatchString(o.nriIndex), "nri-plugin-index", o.nriIndex, "must be two digits, such as 50")
 	for _, t := range o.allowed {
@@ -98,7 +100,7 @@ func (o *options) check() error {
 	wrong.Value(none && o.evictLost, "evict-lost", true, idle)
 	wrong.Value(none && o.carrierGrace != carrierGrace, "carrier-grace", o.carrierGrace, idle)
 	wrong.Value(o.logFormat != "text" && o.logFormat != "json", "log-format", o.logFormat, "must be text or json")
-	wrong.Value(o.httpEndpoint != "" && !httpstatus.Valid(o.httpEndpoint), "http-endpoint", o.httpEndpoint, "must be host:port, such as 127.0.0.1:9809 or :9809")
+	wrong.Value(o.metricsAddress != "" && !httpstatus.Valid(o.metricsAddress), "metrics-address", o.metricsAddress, "must be host:port, such as 127.0.0.1:9809 or :9809")
 	wrong.Path("kubelet-plugins-dir", o.pluginsDir)
 	wrong.Path("kubelet-registrar-dir", o.registrarDir)
 	wrong.Path("node-config", o.nodeConfig)
@@ -106,13 +108,13 @@ func (o *options) check() error {
 	wrong.Path("pod-resources-socket", o.podResources)
 	wrong.Given("cdi-dir", o.cdiDir)
 	wrong.Given("host-root", o.hostRoot)
-	wrong.Given("gate-program", o.gate)
+	wrong.Given("gate-binary", o.gate)
 	wrong.Given("kubeconfig", o.kubeconfig)
 	wrong.Given("devices", o.devices)
 	wrong.Given("capture", o.captureFile)
-	wrong.If(len(o.cniBinDirs) == 0, "--cni-bin-dir: give the directory of the CNI plugins")
-	for _, dir := range o.cniBinDirs {
-		wrong.Path("cni-bin-dir", dir)
+	wrong.Path("cni-bin-dir", o.cniBinDir)
+	for _, dir := range filepath.SplitList(o.cniPath) {
+		wrong.Path("cni-path", dir)
 	}
 	return errors.Join(wrong...)
 }
@@ -125,20 +127,8 @@ func (o *options) checkHost(cdi string) error {
 		specs = nil
 	}
 	return errors.Join(specs,
+		commandline.Dir("cni-bin-dir", filepath.Join(o.hostRoot, o.cniBinDir), "name the directory of the CNI plugins, as the host sees it"),
 		commandline.Dir("host-root", o.hostRoot, "name the directory where the host's root is mounted, or leave the flag out outside of a container"),
 		commandline.Dir("kubelet-plugins-dir", o.pluginsDir, kubelet), commandline.Dir("kubelet-registrar-dir", o.registrarDir, kubelet),
-		commandline.Program("gate-program", o.gate, "name "+gateName+", which comes with this program and keeps containers from the networks of others"))
-}
-
-// pluginsOnNode is the first directory of plugins that exists, as the host sees it.
-func (o *options) pluginsOnNode() (string, error) {
-	var errs []error
-	for _, dir := range o.cniBinDirs {
-		err := commandline.Dir("cni-bin-dir", filepath.Join(o.hostRoot, dir), "name the directory of the CNI plugins, as the host sees it")
-		if err == nil {
-			return dir, nil
-		}
-		errs = append(errs, err)
-	}
-	return "", errors.Join(errs...)
+		commandline.Program("gate-binary", o.gate, "name "+gateName+", which comes with this program and keeps containers from the networks of others"))
 }

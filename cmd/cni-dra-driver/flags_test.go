@@ -32,26 +32,26 @@ func TestOnlyTheNodesNameIsRequired(t *testing.T) {
 	got, err := parse(t)
 	want := options{
 		nodeName: "n1", pluginsDir: "/var/lib/kubelet/plugins", registrarDir: "/var/lib/kubelet/plugins_registry",
-		nodeConfig: "/etc/cni/devinfo/node.json", cniBinDirs: []string{"/opt/cni/bin"},
+		nodeConfig: "/etc/cni/devinfo/node.json", cniBinDir: "/opt/cni/bin",
 		nriSocket: "/var/run/nri/nri.sock", nriIndex: "50", podResources: "/var/lib/kubelet/pod-resources/kubelet.sock", logFormat: "text",
-		delTries: 5, delPatience: 2 * time.Minute, carrierGrace: time.Minute,
+		delMaxFailures: 5, delMinRetryTime: 2 * time.Minute, carrierGrace: time.Minute,
 	}
 	must(t, err)
 	difftest.Same(t, "options", got, want, cmp.AllowUnexported(options{}))
 }
 
 func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
-	_, err := parse(t, "--node-name=", "--max-attachments=-1", "--del-tries=0", "--del-patience=-1s", "--nri-plugin-index=5", "--allow-claim-config=macvlan,*,../sh", "--log-format=xml",
-		"--http-endpoint=:98090", "--kubelet-plugins-dir=a", "--kubelet-registrar-dir=", "--node-config=b", "--nri-socket=c", "--cdi-dir=d",
-		"--host-root=e", "--kubeconfig=f", "--cni-bin-dir=/ok,g", "--capture=h", "--evict-lost", "--carrier-grace=5m")
+	_, err := parse(t, "--node-name=", "--max-attachments=-1", "--del-max-failures=0", "--del-min-retry-time=-1s", "--nri-plugin-index=5", "--allow-claim-config=macvlan,*,../sh", "--log-format=xml",
+		"--metrics-address=:98090", "--kubelet-plugins-dir=a", "--kubelet-registrar-dir=", "--node-config=b", "--nri-socket=c", "--cdi-dir=d",
+		"--host-root=e", "--kubeconfig=f", "--cni-bin-dir=bin", "--cni-path=/ok:g", "--capture=h", "--evict-lost", "--carrier-grace=5m")
 	if err == nil {
 		t.Fatal("no error")
 	}
 	difftest.Equal(t, strings.Split(err.Error(), "\n"), []string{
 		`--node-name: give the name of the Node object, or set NODE_NAME`,
 		`--max-attachments: "-1" must be 0 or more`,
-		`--del-tries: "0" must be 1 or more`,
-		`--del-patience: "-1s" must be 0 or more`,
+		`--del-max-failures: "0" must be 1 or more`,
+		`--del-min-retry-time: "-1s" must be 0 or more`,
 		`--nri-plugin-index: "5" must be two digits, such as 50`,
 		`--allow-claim-config: "*" must be a CNI plugin type such as macvlan; there is no wildcard`,
 		`--allow-claim-config: "../sh" must be a CNI plugin type such as macvlan; there is no wildcard`,
@@ -59,7 +59,7 @@ func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
 		`--evict-lost: "true" has no effect without --devices: give both, or neither`,
 		`--carrier-grace: "5m0s" has no effect without --devices: give both, or neither`,
 		`--log-format: "xml" must be text or json`,
-		`--http-endpoint: ":98090" must be host:port, such as 127.0.0.1:9809 or :9809`,
+		`--metrics-address: ":98090" must be host:port, such as 127.0.0.1:9809 or :9809`,
 		`--kubelet-plugins-dir: "a" is not an absolute path`,
 		`--kubelet-registrar-dir: "" is not an absolute path`,
 		`--node-config: "b" is not an absolute path`,
@@ -68,7 +68,8 @@ func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
 		`--host-root: "e" is not an absolute path`,
 		`--kubeconfig: "f" is not an absolute path`,
 		`--capture: "h" is not an absolute path`,
-		`--cni-bin-dir: "g" is not an absolute path`,
+		`--cni-bin-dir: "bin" is not an absolute path`,
+		`--cni-path: "g" is not an absolute path`,
 	})
 }
 

@@ -89,8 +89,8 @@ func givenAway(ctx context.Context, socket string, memory *podresources.Memory) 
 const gateName = "cni-dra-gate"
 
 // keepGate puts the program on the node. Until it is there no container of a claim is made.
-func (o *options) keepGate(bin string, log *slog.Logger) error {
-	warning, err := install.Program(o.gate, filepath.Join("/", o.hostRoot, bin, gateName))
+func (o *options) keepGate(log *slog.Logger) error {
+	warning, err := install.Program(o.gate, filepath.Join("/", o.hostRoot, o.cniBinDir, gateName))
 	if err != nil {
 		return fmt.Errorf("%s: %w", gateName, err)
 	}

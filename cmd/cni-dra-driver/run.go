@@ -51,7 +51,7 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 	defer agent.Close()
 	const gateEvery = time.Minute // how long the program may be missing that somebody has removed
 	go wait.UntilWithContext(ctx, func(context.Context) {
-		if err := o.keepGate(filepath.Dir(agent.Gate), log); err != nil {
+		if err := o.keepGate(log); err != nil {
 			log.Error("no container of a claim is made", "error", err)
 		}
 	}, gateEvery)
@@ -63,14 +63,14 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 		return err
 	}
 	defer kubelet.Stop()
-	if o.httpEndpoint != "" {
+	if o.metricsAddress != "" {
 		connected := func() error {
 			if agent.Connected() {
 				return nil
 			}
 			return fmt.Errorf("not connected to %s: does the container runtime run, with NRI enabled?", o.nriSocket)
 		}
-		defer httpstatus.Serve(ctx, "--http-endpoint", o.httpEndpoint, registry, httpstatus.Health(
+		defer httpstatus.Serve(ctx, "--metrics-address", o.metricsAddress, registry, httpstatus.Health(
 			httpstatus.Check{Name: "kubelet", Ask: kubelet.Registered}, httpstatus.Check{Name: "nri", Ask: connected},
 			httpstatus.Check{Name: "state", Ask: agent.Ready}, httpstatus.Check{Name: "others", Ask: agent.Node.OthersKnown, Optional: true},
 		), log)()
@@ -126,11 +126,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 	if err != nil {
 		return nil, fmt.Errorf("boot ID: %w", err)
 	}
-	bin, err := o.pluginsOnNode()
-	if err == nil {
-		err = errors.Join(o.checkMounts(netnsDir), o.keepGate(bin, log))
-	}
-	if err != nil {
+	if err := errors.Join(o.checkMounts(netnsDir), o.keepGate(log)); err != nil {
 		return nil, err
 	}
 	offered, err := o.inventory(sys)
@@ -143,10 +139,10 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 			Driver: driver, Policy: cniconfig.Policy{Driver: driver, Pool: o.nodeName, AllowClaimTypes: o.allowed},
 			Dirs: claim.Dirs{
 				StateDir: o.stateDir(), CacheDir: filepath.Join(o.pluginDir(), "cni"),
-				CDIDir: cdi, DeviceInfoDir: node.DeviceInfoDir, CNIBinDirs: o.cniBinDirs,
+				CDIDir: cdi, DeviceInfoDir: node.DeviceInfoDir, CNIBinDirs: filepath.SplitList(cmp.Or(o.cniPath, o.cniBinDir)),
 			},
-			Retries:  claim.Retries{DelTries: o.delTries, DelPatience: o.delPatience},
-			HostRoot: o.hostRoot, Gate: filepath.Join(bin, gateName), BootID: bootID,
+			Retries:  claim.Retries{DelTries: o.delMaxFailures, DelPatience: o.delMinRetryTime},
+			HostRoot: o.hostRoot, Gate: filepath.Join(o.cniBinDir, gateName), BootID: bootID,
 			Netns: link.CheckNetns, Unexposed: safefile.UnexposedBelow,
 			Status:  func(ctx context.Context, r status.Report) error { return status.Apply(ctx, client, r) },
 			Read:    dra.ReadClaim(client),

@@ -40,9 +40,9 @@ func alone(t *testing.T) *options {
 	must(t, free.Close())
 	return &options{
 		nodeName: "n1", kubeconfig: kubeconfig, pluginsDir: dir, registrarDir: dir, nodeConfig: filepath.Join(dir, "none.json"),
-		cdiDir: filepath.Join(dir, "cdi"), cniBinDirs: []string{dir}, nriSocket: filepath.Join(dir, "nri.sock"), nriIndex: "50",
+		cdiDir: filepath.Join(dir, "cdi"), cniBinDir: dir, nriSocket: filepath.Join(dir, "nri.sock"), nriIndex: "50",
 		podResources: filepath.Join(dir, "none.sock"), gate: filepath.Join(dir, "gate"),
-		metadata: true, httpEndpoint: free.Addr().String(),
+		metadata: true, metricsAddress: free.Addr().String(),
 	}
 }
 
@@ -66,7 +66,7 @@ func started(t *testing.T, o *options) (end func() error) {
 // The address of its endpoint is taken at first, by the agent before it say.
 func TestAnAgentWaitsForKubeletRuntimeServerAndAddress(t *testing.T) {
 	o := alone(t)
-	taken, err := net.Listen("tcp", o.httpEndpoint)
+	taken, err := net.Listen("tcp", o.metricsAddress)
 	must(t, err)
 	end := started(t, o)
 	difftest.Eventually(t, "the kubelet could register it", func() bool {
@@ -76,7 +76,7 @@ func TestAnAgentWaitsForKubeletRuntimeServerAndAddress(t *testing.T) {
 	must(t, taken.Close())
 	var text string
 	difftest.Eventually(t, "/healthz answers", func() bool {
-		answer, err := http.Get("http://" + o.httpEndpoint + "/healthz")
+		answer, err := http.Get("http://" + o.metricsAddress + "/healthz")
 		if err != nil {
 			return false
 		}
@@ -98,13 +98,13 @@ func TestAnAgentDoesNotStartWhereItCouldNotWork(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // for one that does
 	defer cancel()
 	for want, spoil := range map[string]func(*options){
-		"--cni-bin-dir: stat /nonexistent: no such file or directory: name": func(o *options) { o.cniBinDirs = []string{"/nonexistent"} },
-		"kubeconfig is no directory (mode -rw":                              func(o *options) { o.cniBinDirs = []string{o.kubeconfig} },
+		"--cni-bin-dir: stat /nonexistent: no such file or directory: name": func(o *options) { o.cniBinDir = "/nonexistent" },
+		"kubeconfig is no directory (mode -rw":                              func(o *options) { o.cniBinDir = o.kubeconfig },
 		"--host-root: stat /nonexistent: no such file or directory: name":   func(o *options) { o.hostRoot = "/nonexistent" },
 		"--kubelet-plugins-dir: stat ":                                      func(o *options) { o.pluginsDir += "/none" },
 		"--cdi-dir: ":                                                       func(o *options) { o.cdiDir = o.kubeconfig },
-		"--gate-program: stat /nonexistent: ":                               func(o *options) { o.gate = "/nonexistent" },
-		"--gate-program: / is no program (mode d":                           func(o *options) { o.gate = "/" },
+		"--gate-binary: stat /nonexistent: ":                                func(o *options) { o.gate = "/nonexistent" },
+		"--gate-binary: / is no program (mode d":                            func(o *options) { o.gate = "/" },
 		"is no program (mode -rw":                                           func(o *options) { o.gate = o.kubeconfig },
 		"devices[1].as:":                                                    func(o *options) { o.devices = wrong(t) },
 		"--devices":                                                         func(o *options) { o.devices = "/nonexistent" },
@@ -170,8 +170,8 @@ const asDriver = "CNI_DRA_DRIVER_TEST"
 func launched(t *testing.T, o *options) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "--node-name="+o.nodeName, "--kubeconfig="+o.kubeconfig, "--kubelet-plugins-dir="+o.pluginsDir,
-		"--kubelet-registrar-dir="+o.registrarDir, "--node-config="+o.nodeConfig, "--cdi-dir="+o.cdiDir, "--cni-bin-dir="+o.cniBinDirs[0],
-		"--nri-socket="+o.nriSocket, "--enable-device-metadata", "--http-endpoint="+o.httpEndpoint, "--gate-program="+o.gate)
+		"--kubelet-registrar-dir="+o.registrarDir, "--node-config="+o.nodeConfig, "--cdi-dir="+o.cdiDir, "--cni-bin-dir="+o.cniBinDir,
+		"--nri-socket="+o.nriSocket, "--enable-device-metadata", "--metrics-address="+o.metricsAddress, "--gate-binary="+o.gate)
 	cmd.Env = append(os.Environ(), asDriver+"=1")
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
 	must(t, cmd.Start())

@@ -66,7 +66,7 @@ func startProcess(t *testing.T) *agent {
 	dir := newDir(t, "")
 	p := &process{log: filepath.Join(dir, "log"), health: fmt.Sprintf("http://%s:9809/healthz", address(node))}
 	p.command = []string{binary(t, "cni-dra-driver"), "--node-name=" + node.Name, "--enable-device-metadata", "-v4",
-		"--kubeconfig=" + credentials(t, dir, node), "--http-endpoint=" + address(node) + ":9809", "--allow-claim-config=macvlan,host-local"}
+		"--kubeconfig=" + credentials(t, dir, node), "--metrics-address=" + address(node) + ":9809", "--allow-claim-config=macvlan,host-local"}
 	p.start(t)
 	t.Cleanup(func() { p.stop(t) })
 	return &agent{

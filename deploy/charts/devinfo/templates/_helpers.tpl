@@ -86,7 +86,7 @@ securityContext:
   "dra" (dict
     "--host-root" ""
     "--enable-device-metadata" ""
-    "--http-endpoint" "dra.port"
+    "--metrics-address" "dra.port"
     "--cni-bin-dir" "cniBinDir"
     "--devices" "dra.devices"
     "--kubelet-plugins-dir" "kubeletRootDir"
