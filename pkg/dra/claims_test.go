@@ -23,7 +23,7 @@ func claimIn(dir, name string, uid types.UID, pod string, wants ...want) *resour
 	for _, w := range wants {
 		late := ""
 		if behave, ok := strings.CutPrefix(w.behave, "late "); ok {
-			w.behave, late = behave, `"attach":"Late",`
+			w.behave, late = behave, `"waitForAttach":false,`
 		}
 		all = append(all, request{name: w.request, device: "cni", share: types.UID("share-" + string(uid) + w.request), ifName: w.ifName, parameters: late +
 			network(fmt.Sprintf(`{"type":"fake","dir":%q,"behave":%q,"capabilities":{"CNIDeviceInfoFile":true}}`, dir, w.behave))})

@@ -161,16 +161,16 @@ func TestSchemasAndParsersAgree(t *testing.T) {
 		}},
 		"network-attachment-definition.json": {validate.CNIConfig, network, []string{nad(chain("capabilities"))}, []string{nad(chain("capabilites"))}},
 		"cniconfig.json": {validate.DRA, parameters, []string{
-			`{` + head + `, "ifName": "net1"}`, `{` + head + `, "ifName": "dpdk-port{index}"}`, `{` + head + `, "ifName": "net1", "ips": ["10.0.0.1/24"]}`, `{` + head + `, "ifName": "net1", "claimMaySet": ["ips"], "attach": "Late"}`,
+			`{` + head + `, "ifName": "net1"}`, `{` + head + `, "ifName": "dpdk-port{index}"}`, `{` + head + `, "ifName": "net1", "ips": ["10.0.0.1/24"]}`, `{` + head + `, "ifName": "net1", "allowedClaimArgs": ["ips"], "waitForAttach": false}`,
 			`{` + head + `, "ifName": "net1", "device": [{"plugin": "macvlan", "key": "master"}]}`, `{` + head + `, "ifName": "net1", "device": []}`,
-			`{` + head + `, "ifName": "net1", "driver": "vfio-pci"}`,
+			`{` + head + `, "ifName": "net1", "driver": "vfio-pci", "waitForAttach": true}`,
 			`{` + head + `, "config": {"cniVersion": "1.0.0", "name": "n", "type": "macvlan"}}`,
 			`{` + head + `, "config": {"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "macvlan"}]}}`,
 		}, []string{
 			`{}`, `{` + head + `}`, `{"apiVersion": "v1", "kind": "CNIConfig", "ifName": "net1"}`, `{` + head + `, "ifname": "net1"}`, `{` + head + `, "ifName": "eth0"}`,
 			`{` + head + `, "ifName": "sixteen-letters1"}`, `{` + head + `, "ifName": "a/b"}`, `{` + head + `, "ifName": "net{idx}"}`, `{` + head + `, "config": "{}"}`, `{` + head + `, "config": {"cniVersion": "1.0.0", "name": "n"}}`,
 			`{` + head + `, "config": {"cniVersion": "9", "name": "n", "type": "macvlan"}}`, `{` + head + `, "config": {"cniVersion": "1.0.0", "name": "n", "plugins": []}}`,
-			`{` + head + `, "config": {"cniVersion": "1.0.0", "name": "-", "type": "macvlan"}}`, `{` + head + `, "ifName": "net1", "attach": "Soon"}`, `{` + head + `, "ifName": "net1", "claimMaySet": ["dns"]}`,
+			`{` + head + `, "config": {"cniVersion": "1.0.0", "name": "-", "type": "macvlan"}}`, `{` + head + `, "ifName": "net1", "waitForAttach": "no"}`, `{` + head + `, "ifName": "net1", "waitForAttach": null}`, `{` + head + `, "ifName": "net1", "allowedClaimArgs": ["dns"]}`,
 			`{` + head + `, "ifName": "net1", "driver": "uio_pci_generic"}`, `{` + head + `, "ifName": "net1", "driver": ["vfio-pci"]}`, `{` + head + `, "ifName": "net1", "driver": ""}`,
 		}},
 	} {

@@ -39,7 +39,7 @@ func (e *Engine) StartSandbox(ctx context.Context, started Sandbox) (err error) 
 	if err != nil && ctx.Err() != nil {
 		reason, err = NoticeLate, fmt.Errorf("not attached after %v: the CNI plugins take longer than the container runtime waits, "+
 			"and what they did is undone: find out why, raise plugin_request_timeout in the NRI settings of the runtime, "+
-			"or have the DeviceClass say attach: Late", time.Since(began).Round(100*time.Millisecond))
+			"or have the DeviceClass say waitForAttach: false", time.Since(began).Round(100*time.Millisecond))
 	}
 	e.table.do(func() {
 		if err != nil && (reason == NoticeLate || !sb.ended) {

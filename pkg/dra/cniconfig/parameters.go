@@ -28,11 +28,11 @@ type parameters struct {
 	config json.RawMessage // an object; nil = not given
 
 	// Extensions of the Device Configuration API. Of a class:
-	late        bool     // attach: Late
-	claimMaySet []string // capability arguments
-	device      json.RawMessage
-	driver      string                     // that the device is bound to; "" = as it is
-	values      map[string]json.RawMessage // of a claim: the capability arguments, by their names
+	late             bool     // waitForAttach: false
+	allowedClaimArgs []string // capability arguments
+	device           json.RawMessage
+	driver           string                     // that the device is bound to; "" = as it is
+	values           map[string]json.RawMessage // of a claim: the capability arguments, by their names
 }
 
 const (
@@ -53,9 +53,9 @@ func (p Policy) parameters(configs []resourceapi.DeviceAllocationConfiguration) 
 			"use a DeviceClass that gives one, or one in the claim where the node allows that")
 	}
 	for _, key := range slices.Sorted(maps.Keys(claim.values)) {
-		if !slices.Contains(class.claimMaySet, key) {
+		if !slices.Contains(class.allowedClaimArgs, key) {
 			return parameters{}, refuse(key, fmt.Sprintf("parameters (FromClaim): %s %s: the DeviceClass does not let claims set it", key, clip(string(claim.values[key]))),
-				fmt.Sprintf("leave it out, or have the class say claimMaySet: [%s]", key))
+				fmt.Sprintf("leave it out, or have the class say allowedClaimArgs: [%s]", key))
 		}
 	}
 	class.values = claim.values
@@ -143,7 +143,7 @@ func (p Policy) decode(raw []byte, source resourceapi.AllocationConfigSource) (o
 func (l *refusals) checkKeys(fields map[string]json.RawMessage, source resourceapi.AllocationConfigSource) {
 	known := []string{"apiVersion", "kind", "ifName", "config"}
 	if source == fromClass {
-		known = append(known, "attach", "claimMaySet", "device", "driver")
+		known = append(known, "allowedClaimArgs", "device", "driver", "waitForAttach")
 	} else {
 		known = append(known, capabilityNames()...)
 	}
@@ -186,14 +186,18 @@ func bare(v json.RawMessage) string { return quote(strings.Trim(string(v), `"`))
 
 func (p *parameters) extend(fields map[string]json.RawMessage, wrong *refusals) {
 	p.device = fields["device"]
-	p.late = wrong.optional(fields, "attach", "Late") != ""
-	p.driver = wrong.optional(fields, "driver", "vfio-pci")
-	if v, ok := fields["claimMaySet"]; ok && json.Unmarshal(v, &p.claimMaySet) != nil {
-		wrong.add("claimMaySet", "claimMaySet is not a list of strings", `write it as ["ips", "mac"]`)
+	wait := true
+	if v, ok := fields["waitForAttach"]; ok && (json.Unmarshal(v, &wait) != nil || string(v) == "null") {
+		wrong.add("waitForAttach", "waitForAttach "+bare(v)+" is not a boolean", "write true or false")
 	}
-	for n, key := range p.claimMaySet {
+	p.late = !wait
+	p.driver = wrong.optional(fields, "driver", "vfio-pci")
+	if v, ok := fields["allowedClaimArgs"]; ok && json.Unmarshal(v, &p.allowedClaimArgs) != nil {
+		wrong.add("allowedClaimArgs", "allowedClaimArgs is not a list of strings", `write it as ["ips", "mac"]`)
+	}
+	for n, key := range p.allowedClaimArgs {
 		if !slices.Contains(capabilityNames(), key) {
-			wrong.add(fmt.Sprintf("claimMaySet[%d]", n), fmt.Sprintf("claimMaySet: %s is not known", quote(key)), "use "+strings.Join(capabilityNames(), ", "))
+			wrong.add(fmt.Sprintf("allowedClaimArgs[%d]", n), fmt.Sprintf("allowedClaimArgs: %s is not known", quote(key)), "use "+strings.Join(capabilityNames(), ", "))
 		}
 	}
 }

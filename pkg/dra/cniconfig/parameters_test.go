@@ -209,7 +209,7 @@ const static = `{"cniVersion":"1.0.0","name":"lan","plugins":[{"type":"macvlan",
 	`{"type":"bandwidth","capabilities":{"bandwidth":true,"portMappings":true,"infinibandGUID":true}}]}`
 
 func TestAClaimMaySetWhatItsClassSays(t *testing.T) {
-	c := claim(t, "class "+with(`"ifName":"net1","attach":"Late","claimMaySet":["ips","mac"],"config":`+static),
+	c := claim(t, "class "+with(`"ifName":"net1","waitForAttach":false,"allowedClaimArgs":["ips","mac"],"config":`+static),
 		"claim "+with(`"ips":["10.1.0.7/24","fd00::7"],"mac":"02:00:00:00:00:07"`))
 	got := resolve(t, c, cniconfig.Policy{Driver: driver})[0]
 	want := map[string]json.RawMessage{"ips": json.RawMessage(`["10.1.0.7/24","fd00::7"]`), "mac": json.RawMessage(`"02:00:00:00:00:07"`)}
@@ -220,10 +220,10 @@ func TestAClaimMaySetWhatItsClassSays(t *testing.T) {
 }
 
 func TestAValueThatAClaimMayNotSetIsRefusedByKeyAndValue(t *testing.T) {
-	all := `"claimMaySet":["ips","mac","bandwidth","portMappings","infinibandGUID"],`
+	all := `"allowedClaimArgs":["ips","mac","bandwidth","portMappings","infinibandGUID"],`
 	for value, test := range map[string]struct{ may, rule, remedy string }{
-		`"ips":["10.1.0.7/24"]`:                {"", `ips ["10.1.0.7/24"]: the DeviceClass does not let claims set it`, "claimMaySet: [ips]"},
-		`"mac":"02:00:00:00:00:07"`:            {`"claimMaySet":["ips"],`, "mac", "claimMaySet: [mac]"},
+		`"ips":["10.1.0.7/24"]`:                {"", `ips ["10.1.0.7/24"]: the DeviceClass does not let claims set it`, "allowedClaimArgs: [ips]"},
+		`"mac":"02:00:00:00:00:07"`:            {`"allowedClaimArgs":["ips"],`, "mac", "allowedClaimArgs: [mac]"},
 		`"ips":["10.1.0.777/24"]`:              {all, `"10.1.0.777/24" is not an address`, "fd00::7/64"},
 		`"ips":"10.1.0.7/24"`:                  {all, "ips", "fd00::7/64"},
 		`"ips":[]`:                             {all, "it is empty", "fd00::7/64"},
@@ -235,8 +235,8 @@ func TestAValueThatAClaimMayNotSetIsRefusedByKeyAndValue(t *testing.T) {
 		`"portMappings":[{"hostPort":0,"containerPort":80,"protocol":"tcp"}]`:                    {all, "1 to 65535", "hostPort"},
 		`"portMappings":[{"hostPort":1,"containerPort":80,"protocol":"icmp"}]`:                   {all, `protocol "icmp"`, "hostPort"},
 		`"portMappings":[{"hostPort":1,"containerPort":80,"protocol":"tcp","hostIP":"nowhere"}]`: {all, `hostIP "nowhere"`, "hostPort"},
-		`"dns":{}`:        {all, `unknown key "dns"`, "infinibandGUID"},
-		`"attach":"Late"`: {all, `unknown key "attach"`, "infinibandGUID"},
+		`"dns":{}`:              {all, `unknown key "dns"`, "infinibandGUID"},
+		`"waitForAttach":false`: {all, `unknown key "waitForAttach"`, "infinibandGUID"},
 	} {
 		c := claim(t, "class "+with(`"ifName":"net1",`+test.may+`"config":`+static), "claim "+with(value))
 		r := refused(t, c, cniconfig.Policy{Driver: driver})
@@ -246,16 +246,16 @@ func TestAValueThatAClaimMayNotSetIsRefusedByKeyAndValue(t *testing.T) {
 }
 
 func TestAValueThatNoPluginTakesIsRefused(t *testing.T) {
-	c := claim(t, "class "+with(`"ifName":"net1","claimMaySet":["ips"],"config":`+macvlan), "claim "+with(`"ips":["10.1.0.7/24"]`))
+	c := claim(t, "class "+with(`"ifName":"net1","allowedClaimArgs":["ips"],"config":`+macvlan), "claim "+with(`"ips":["10.1.0.7/24"]`))
 	difftest.Contains(t, refused(t, c, node).Rule, "no plugin of network lan takes it")
 }
 
 func TestExtensionsOfAClassAreChecked(t *testing.T) {
 	for extra, rule := range map[string]string{
-		`"attach":"Early"`:          `attach "Early" is not known`,
-		`"claimMaySet":"ips"`:       "claimMaySet is not a list",
-		`"claimMaySet":["ips","x"]`: `claimMaySet: "x" is not known`,
-		`"ips":["10.1.0.7/24"]`:     `unknown key "ips"`,
+		`"waitForAttach":"no"`:           `waitForAttach "no" is not a boolean`,
+		`"allowedClaimArgs":"ips"`:       "allowedClaimArgs is not a list",
+		`"allowedClaimArgs":["ips","x"]`: `allowedClaimArgs: "x" is not known`,
+		`"ips":["10.1.0.7/24"]`:          `unknown key "ips"`,
 	} {
 		c := claim(t, "class "+with(`"ifName":"net1",`+extra+`,"config":`+macvlan))
 		difftest.Contains(t, refused(t, c, node).Rule, rule)

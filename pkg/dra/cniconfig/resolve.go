@@ -3,8 +3,8 @@
 //
 // The parameters are those of the CNI DRA driver's Device Configuration API, {ifName, config}. The configuration
 // comes from the DeviceClass or from the claim, the interface name from either, and the claim's goes first.
-// Extensions of ours: a class may have attach: Late, device (where the allocated device goes), driver (what it is
-// bound to), and claimMaySet with the capability arguments that a claim may give.
+// Extensions of ours: a class may have waitForAttach: false, device (where the allocated device goes), driver (what it is
+// bound to), and allowedClaimArgs with the capability arguments that a claim may give.
 //
 // Root runs a CNI configuration on the node. That of a DeviceClass is its administrator's. Everybody who may
 // create pods can write that of a claim, so each plugin that it may run must be in [Policy].AllowClaimTypes. Only
