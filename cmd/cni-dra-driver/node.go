@@ -38,7 +38,7 @@ func (o *options) inventory(sys *sysfs.FS) (*devices.Inventory, error) {
 	}
 	var memory podresources.Memory
 	return &devices.Inventory{
-		Rules: rules, File: o.devices, Digest: digest, Lineage: sys.Lineage, Events: link.Events, Times: inventory.DefaultTimes(),
+		Rules: rules, File: o.devices, Digest: digest, Events: link.Events, Times: inventory.DefaultTimes(),
 		EvictLost: o.evictLost, CarrierGrace: o.carrierGrace,
 		Host: func() (inventory.Host, error) {
 			if o.captureFile != "" {

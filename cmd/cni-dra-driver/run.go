@@ -150,7 +150,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 			Metrics: registry, Log: log,
 		},
 		Devices: devices.Options{
-			Inventory: offered, Finder: finderOf(sys), Granter: granter(node, sys, o.hostRoot), Custody: own, Journal: held,
+			Inventory: offered, Finder: finderOf(sys), Granter: granter(node, sys, o.hostRoot), Custody: own, Journal: held, Lineage: sys.Lineage,
 		},
 	})
 }

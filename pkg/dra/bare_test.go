@@ -203,8 +203,8 @@ func TestNoDELTakesADeviceFromWhoeverElseAttachesIt(t *testing.T) {
 		p.set(always)
 		r.abandoned(ownClaim("u1", vf3, network(`{"type":"sriov"}`)))
 		var met atomic.Bool
-		lineage := r.options.Devices.Inventory.Lineage
-		r.options.Devices.Inventory.Lineage = func(device string) ([]sysfs.Object, error) {
+		lineage := r.options.Devices.Lineage
+		r.options.Devices.Lineage = func(device string) ([]sysfs.Object, error) {
 			if !met.Swap(true) { // the claim has no lease yet
 				time.Sleep(2 * time.Hour)
 			}

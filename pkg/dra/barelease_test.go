@@ -21,7 +21,7 @@ import (
 
 // withJournal has the agent hand out nodes of devices, and lease them.
 func (r *rig) withJournal(n *node) *journal.Journal {
-	r.options.Devices.Journal = journalIn(r.dir, "boot1")
+	r.options.Devices.Journal, r.options.Devices.Lineage = journalIn(r.dir, "boot1"), n.lineage
 	r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
 	r.options.Devices.Granter = &grant.Granter{Sys: r.options.Devices.Finder.Sys, Settings: config.Node{AllowedDevices: []string{"*"}}, Nodes: func(path string) (cdispec.Node, error) {
 		return cdispec.Node{Path: path, Type: "c"}, nil

@@ -231,7 +231,7 @@ func allVFs(b *testing.B, host inventory.Host) *devices.Inventory {
 	rules, err := inventory.ParseRules([]byte("devices:\n- select: device.attributes['devinfo-cni.io'].kind == 'vf'\n  as: exclusive\n"))
 	must(b, err)
 	return &devices.Inventory{
-		Rules: rules, Times: inventory.DefaultTimes(), Lineage: host.Sys.Lineage, Host: func() (inventory.Host, error) { return host, nil },
+		Rules: rules, Times: inventory.DefaultTimes(), Host: func() (inventory.Host, error) { return host, nil },
 		Events: noEvents, Others: noOthers, Waits: noChange,
 	}
 }

@@ -54,10 +54,10 @@ func plugIn(o *dra.Options, dir string) *restoretest.Kernel {
 	captured, err := host()
 	check(err)
 	o.Devices.Inventory = &devices.Inventory{
-		Rules: rules, Host: host, Lineage: captured.Sys.Lineage, Times: inventory.Times{Settle: time.Millisecond, Poll: time.Hour},
+		Rules: rules, Host: host, Times: inventory.Times{Settle: time.Millisecond, Poll: time.Hour},
 		Events: noEvents, Others: noOthers, Waits: noChange,
 	}
-	o.Devices.Custody = k.Host()
+	o.Devices.Custody, o.Devices.Lineage = k.Host(), captured.Sys.Lineage
 	return k
 }
 

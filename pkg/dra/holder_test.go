@@ -131,6 +131,25 @@ func TestWhatIsClearedTakesNothingFromALaterSandbox(t *testing.T) {
 	})
 }
 
+// Several pods in turn may have one claim. Since the first one the device may have changed, and the rules too.
+func TestAClaimThatIsPreparedAgainGetsItsDeviceAsTheNodeOffersItNow(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		r.prepared()
+		p.set(always)
+		_ = r.runPod(r.sandbox("s1", "pod"))
+		r.endPod(r.sandbox("s1", "pod"))
+		r.unmake(r.sandbox("s1", "pod"))
+		r.unprepared("u1")
+		r.expectPhase("Abandoned", 1)
+		n := newNode(t, "mlx5-switchdev")
+		n.rules = "devices: []"
+		r.options.Devices.Inventory = n.inventory()
+		r.start()
+		quiet()
+		r.prepareFails(ownClaim("u1", vf0, network(`{"type":"sriov"}`)), vf0, "does not offer it")
+	})
+}
+
 // The scheduler may give a claim another device while what it did to the first is not undone.
 func TestAClaimThatIsAllocatedAnewKeepsTheLeaseOfWhatItOwes(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {

@@ -47,10 +47,10 @@ func (r *rig) lockFree(locks func()) dra.Options {
 			r.options.Step(name)
 		}
 	}
+	o.Devices.Lineage = func(device string) ([]sysfs.Object, error) { ask("lineage"); return r.options.Devices.Lineage(device) }
 	if node := o.Devices.Inventory; node != nil {
 		copied := *node
 		copied.Host = func() (inventory.Host, error) { ask("host"); return node.Host() }
-		copied.Lineage = func(device string) ([]sysfs.Object, error) { ask("lineage"); return node.Lineage(device) }
 		copied.Others = func(ctx context.Context) (map[string]string, error) {
 			ask("others")
 			return node.Others(ctx)

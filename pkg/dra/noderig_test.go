@@ -60,7 +60,7 @@ func (n *node) inventory() *devices.Inventory {
 	rules, err := inventory.ParseRules([]byte(cmp.Or(n.rules, ownRules)))
 	must(n.t, err)
 	return &devices.Inventory{
-		Rules: rules, Host: n.host, Lineage: n.lineage, Times: inventory.Times{Settle: time.Millisecond, Poll: time.Hour},
+		Rules: rules, Host: n.host, Times: inventory.Times{Settle: time.Millisecond, Poll: time.Hour},
 		Events: func(context.Context) (<-chan struct{}, error) { return n.events, nil },
 		Others: func(context.Context) (map[string]string, error) {
 			n.mu.Lock()

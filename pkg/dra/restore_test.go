@@ -99,6 +99,21 @@ func TestAfterDELADeviceIsWhatItWas(t *testing.T) {
 	}
 }
 
+// The administrator has removed the rules. Restoring a device asks the journal for its leases all the same.
+func TestADriverThatOffersNoDevicesRestoresThoseOfPods(t *testing.T) {
+	withHardware(t, func(t *testing.T, b *rig) {
+		b.withLeases()
+		b.attachTo(t, vf0, "")
+		b.stop()
+		b.options.Devices.Inventory = nil
+		b.start()
+		b.ends(b.sandbox("s1", "pod"), "u1")
+		expectAsCaptured(t, b.kernel)
+		b.expectHolders("pci-0000:03:00.2")
+		b.expectNothing()
+	})
+}
+
 // The kernel ends a namespace when it gets round to it, and DEL may come before.
 func TestADeviceThatDiedWithItsNamespaceIsAwaited(t *testing.T) {
 	withHardware(t, func(t *testing.T, b *rig) {

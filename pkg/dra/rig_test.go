@@ -63,6 +63,7 @@ func newRig(t testing.TB) *rig {
 	r := &rig{t: t, dir: dir, options: optionsIn(dir), runtimeWaits: 3 * time.Minute, fatal: func(err error) { t.Error(err) }}
 	r.library = r
 	r.options.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+	r.options.Devices.Lineage = newNode(t, "mlx5-switchdev").lineage
 	r.options.Status = func(_ context.Context, report status.Report) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()

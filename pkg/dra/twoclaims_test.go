@@ -147,7 +147,7 @@ func TestTheDELOfALostDeviceWaitsForWhoHasWhatCameInItsPlace(t *testing.T) {
 	withHardware(t, func(t *testing.T, b *rig) {
 		sys, err := sysfs.Open(filepath.Join(b.dir, "kernel/sys"))
 		must(t, err)
-		b.options.Devices.Inventory.Lineage = sys.Lineage
+		b.options.Devices.Lineage = sys.Lineage
 		b.withLeases()
 		b.attachTo(t, vf0, "")
 		b.replaceVF0(t)

@@ -30,7 +30,7 @@ func (n *Node) Allocated(ctx context.Context, claim *resourceapi.ResourceClaim, 
 	}
 	recorded := Allocation{}
 	if record != nil {
-		for _, at := range slices.Concat(record.Abandoned, record.Attachments) {
+		for _, at := range record.Attachments {
 			recorded[at.Pool+"/"+at.Device] = at.Node
 		}
 	}

@@ -44,6 +44,7 @@ type Options struct {
 	// neither changed nor leased.
 	Custody *restore.Devices
 	Journal *journal.Journal
+	Lineage func(device string) ([]sysfs.Object, error) // [sysfs.FS.Lineage] of the node; required with Journal
 
 	Metrics prometheus.Registerer
 	Log     *slog.Logger
@@ -56,7 +57,6 @@ type Inventory struct {
 	File    string                                         // path of the rules, for messages
 	Digest  string                                         // of that file: see [state.Offer]
 	Host    func() (inventory.Host, error)                 // reads the node
-	Lineage func(device string) ([]sysfs.Object, error)    // [sysfs.FS.Lineage] of the node
 	Events  func(context.Context) (<-chan struct{}, error) // sends whenever the node may have changed, until the context ends
 	Times   inventory.Times
 	// Others returns the devices that were allocated outside DRA: see [inventory.Situation]. Beside an
@@ -102,14 +102,10 @@ func New(o Options) *Node {
 	if o.Step == nil {
 		o.Step = func(string) {}
 	}
-	n := &Node{
-		Options: o, Leases: Leases{journal: o.Journal}, metrics: newMetrics(o.Metrics), changed: make(chan struct{}, 1),
+	return &Node{
+		Options: o, Leases: Leases{journal: o.Journal, lineage: o.Lineage}, metrics: newMetrics(o.Metrics), changed: make(chan struct{}, 1),
 		health: health{changed: make(chan struct{})},
 	}
-	if o.Inventory != nil {
-		n.Leases.lineage = o.Inventory.Lineage
-	}
-	return n
 }
 
 // Use sets where the node reads claims.

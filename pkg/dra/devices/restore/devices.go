@@ -146,8 +146,12 @@ func (h *Devices) now(f Former) (present, error) {
 	now, err := h.read(f, func(p sysfs.Port) bool {
 		return p.DevPort == f.Port && (p.PortName == f.PortName || p.PortName == "" || f.PortName == "")
 	})
-	if err == nil && f.IsReplaced(now.Former) {
+	switch {
+	case err != nil:
+	case f.IsReplaced(now.Former):
 		err = fmt.Errorf("%s: another device is in its place: %w", f.Device, ErrGone)
+	case f.VF != nil && now.VF == nil: // what the PF has set for it would not be restored
+		err = fmt.Errorf("%s: its PF: %w", f.Device, ErrAway)
 	}
 	return now, err
 }

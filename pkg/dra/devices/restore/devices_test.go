@@ -174,6 +174,24 @@ func TestADeviceWaitsForItsPF(t *testing.T) {
 	difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
 }
 
+// The PF has no interface while its driver is bound again, and its VFs may outlive that.
+func TestADeviceWaitsForTheInterfaceOfItsPF(t *testing.T) {
+	dir := t.TempDir()
+	k := kernelIn(t, dir, "igb-sriov")
+	h := k.Host()
+	f := look(t, h, function(vf, "eth2"))
+	must(t, k.ConfigureVF(vf, link.VFSettings{VLAN: 7, VLANProto: 0x8100, SpoofCheck: true}))
+	net := filepath.Join(dir, "kernel/sys/bus/pci/devices/0000:01:00.0/net")
+	must(t, os.Rename(net, net+".away"))
+	did, err := h.Restore(f)
+	difftest.Is(t, err, restore.ErrAway)
+	difftest.Equal(t, did, []string(nil))
+	must(t, os.Rename(net+".away", net))
+	did, err = h.Restore(f)
+	must(t, err)
+	difftest.Equal(t, did, []string{link.VFVLAN})
+}
+
 var errKilled = errors.New("killed")
 
 // Whatever change is the last one, the next process makes good.

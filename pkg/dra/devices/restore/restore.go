@@ -141,7 +141,7 @@ func (h *Devices) left(f Former) ([]setting, error) {
 
 // leftOnPF returns those of left that a PF has for a VF. Those that were not noted stay as they are.
 func (h *Devices) leftOnPF(f Former, now present) (list []setting) {
-	if f.VF == nil || now.VF == nil {
+	if f.VF == nil {
 		return nil
 	}
 	for _, what := range f.VF.Unlike(*now.VF) {
