@@ -79,7 +79,7 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 		options = append(options, kubeletplugin.EnableDeviceMetadata(true, versions),
 			kubeletplugin.MetadataFileOps(kubeletplugin.MetadataFileOperations{WriteFile: k.specs.write, Glob: k.specs.glob}))
 		if err := k.specs.load(agent.Driver); err != nil {
-			return nil, fmt.Errorf("CDI specs of metadata: %w", err)
+			agent.Log.Error("cannot read CDI specs of metadata: they are not restored if they are removed", "error", err)
 		}
 	}
 	helper, err := kubeletplugin.Start(ctx, k, options...)

@@ -219,6 +219,15 @@ func TestClearedCDISpecsOfMetadataAreWrittenAgain(t *testing.T) {
 	r.expectFiles("cdi", 0)
 }
 
+func TestUnreadableCDISpecsOfMetadataDoNotEndTheDriver(t *testing.T) {
+	r := newRig(t)
+	spec := func(claim string) string { return filepath.Join(r.dir, "cdi", driverName+"_metadata_"+claim+"_r.json") }
+	must(t, os.MkdirAll(spec("directory"), 0o755))
+	must(t, os.Symlink("nowhere", spec("link")))
+	must(t, os.WriteFile(spec("large"), make([]byte, 2<<20), 0o644))
+	r.kubelet(server(nil), 0)
+}
+
 // Slices of a node that was deleted have an owner that does not exist, and the garbage collector removes
 // them again and again.
 func TestANodeThatIsRegisteredAgainEndsTheProcess(t *testing.T) {

@@ -19,7 +19,7 @@ type metadataSpecs struct {
 	files map[string][]byte // by path
 }
 
-// load reads the specs that an earlier process has written.
+// load reads the specs that an earlier process has written. The error is about files that it has left out.
 func (m *metadataSpecs) load(driver string) error {
 	m.files = map[string][]byte{}
 	paths, err := filepath.Glob(filepath.Join(m.dir, driver+"_metadata_*.json"))

@@ -263,3 +263,25 @@ func TestASlowReadUndoesNothing(t *testing.T) {
 		}
 	}
 }
+
+// Until its DEL succeeds, the record of an unprepared claim stays: no pod can be refused because of it.
+func TestAnUnpreparedClaimIsNotReadForNewPods(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		reads := 0
+		r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
+			reads++
+			return nil, nil
+		}
+		r.start()
+		claim := r.claimOf("a", "u1", "pod", want{"x", "net1", ""})
+		claim.OwnerReferences = nil
+		sb := r.attached(claim)
+		p.set(failingDEL(""))
+		r.endPod(sb)
+		time.Sleep(10 * time.Minute)
+		must(t, r.agent.Unprepare(t.Context(), "u1"))
+		r.expectPhase("Abandoned", 1)
+		must(t, r.runPod(r.sandbox("s2", "other")))
+		difftest.Equal(t, reads, 0)
+	})
+}

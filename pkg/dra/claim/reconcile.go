@@ -69,8 +69,9 @@ const (
 
 // A step is one action, and on which attachments.
 type step struct {
-	do action
-	at []int // of the record's Attachments, or of its Abandoned ones
+	do      action
+	at      []int // of the record's Attachments, or of its Abandoned ones
+	rewrite bool  // decided when the metadata of all attachments was to be written again
 }
 
 // A rule says what an attachment needs. The first one that fits counts.
@@ -146,7 +147,7 @@ func reconcile(record *state.Claim, g goal, now world) step {
 		return step{do: doBlame}
 	}
 	if now.mayRetry {
-		if needs[doClear] != nil {
+		if needs[doClear] != nil && !now.fresh {
 			return pick(doClear)
 		}
 		if s := settle(record, g, now, needs[doOpen], owes); s.do != none {

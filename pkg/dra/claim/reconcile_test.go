@@ -135,6 +135,7 @@ func TestWhatAClaimNeedsNext(t *testing.T) {
 		{"or has another sandbox", phases{gone, p}, attach, func(w *world) { w.abandoned[0].due = false }, "ADD [0]"},
 		{"unless its device is another's", phases{gone}, keep, func(w *world) { w.abandoned[0].taken = true }, ""},
 		{"an administrator has cleared it", phases{gone}, keep, func(w *world) { w.abandoned[0].cleared = true }, "clear [0]"},
+		{"a new record is written first", phases{gone, p}, keep, func(w *world) { w.abandoned[0].cleared, w.fresh = true, true }, "save"},
 		{"then it is forgotten", nil, keep, nil, "forget"},
 	} {
 		record, now := claimed(test.phases...)
@@ -252,13 +253,7 @@ func TestTheDocumentationShowsTheRules(t *testing.T) {
 // A step may fail when its claim is wanted otherwise already: Unprepare must not get the
 // error of a save that Prepare began.
 func TestAFailureIsNoTroubleOfWhoWantsSomethingElse(t *testing.T) {
-	dir := t.TempDir()
-	e, err := New(Options{
-		Driver: "d.example.com", Dirs: Dirs{StateDir: dir, CacheDir: dir, CDIDir: dir, DeviceInfoDir: dir},
-		Node: devices.New(devices.Options{}), Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
-	})
-	difftest.Must(t, err)
-	defer e.Close()
+	e := newEngine(t)
 	for _, forgotten := range []bool{false, true} {
 		c := known(&state.Claim{UID: "u1"})
 		e.table.claims["u1"] = c
@@ -275,4 +270,29 @@ func TestAFailureIsNoTroubleOfWhoWantsSomethingElse(t *testing.T) {
 			t.Errorf("forgotten %v: %+v", forgotten, c.trouble)
 		}
 	}
+}
+
+// Otherwise the gates that are open by then would keep the metadata that somebody has written over.
+func TestGatesAreNotOpenedAloneWhenAllMetadataIsToBeRewritten(t *testing.T) {
+	e := newEngine(t)
+	c := known(&state.Claim{UID: "u1", Attachments: []state.Attachment{{Phase: state.Added}, {Phase: state.Added}}})
+	e.table.claims["u1"] = c
+	c.rewrite = true
+	for _, s := range []step{{do: doOpen, at: []int{0}}, {do: doOpen, at: []int{0, 1}, rewrite: true}} {
+		if _, ok := e.worker.begin(c, s, goal{want: keep}); ok != s.rewrite {
+			t.Errorf("%+v begins: %t", s, ok)
+		}
+	}
+}
+
+func newEngine(t *testing.T) *Engine {
+	t.Helper()
+	dir := t.TempDir()
+	e, err := New(Options{
+		Driver: "d.example.com", Dirs: Dirs{StateDir: dir, CacheDir: dir, CDIDir: dir, DeviceInfoDir: dir},
+		Node: devices.New(devices.Options{}), Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+	})
+	difftest.Must(t, err)
+	t.Cleanup(func() { e.Close() })
+	return e
 }

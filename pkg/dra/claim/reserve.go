@@ -27,7 +27,7 @@ type reservations struct {
 func (r *reservations) ask(ctx context.Context, sb *sandbox) error {
 	r.table.do(func() { r.table.know(sb) })
 	others := r.table.all(func(c *claim) bool {
-		return c.record.Shared && c.ref.Namespace == sb.Pod.Namespace && !c.isFor(sb.Pod)
+		return c.record.Shared && !c.record.Left() && c.ref.Namespace == sb.Pod.Namespace && !c.isFor(sb.Pod)
 	})
 	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond) // the sandbox waits
 	defer cancel()

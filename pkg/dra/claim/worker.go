@@ -68,7 +68,9 @@ func (w *worker) next(c *claim) (step, goal, *sandbox) {
 			w.table.announce()
 		})
 	}
-	return reconcile(record, g, now), g, sb
+	s := reconcile(record, g, now)
+	s.rewrite = stale
+	return s, g, sb
 }
 
 // worldOf returns what is known of the world without reading files. The mutex must be held.
@@ -149,7 +151,7 @@ func (w *worker) begin(c *claim, s step, g goal) (lane, bool) {
 	}
 	now, sb := w.table.goalOf(c)
 	taken := func(n int) bool { return w.table.isTaken(c, &c.record.Abandoned[n]) }
-	if c.removed || now != g || s.do == doAgain && slices.ContainsFunc(s.at, taken) { // it has changed while we decided
+	if c.removed || now != g || s.do == doOpen && s.rewrite != c.rewrite || s.do == doAgain && slices.ContainsFunc(s.at, taken) { // it has changed while we decided
 		w.table.wake(c)
 		return 0, false
 	}
