@@ -166,11 +166,10 @@ func TestMetricsAreOnTheAddressesOfTheNodeOnlyIfAskedFor(t *testing.T) {
 			if (len(c.Ports) == 1 && c.Ports[0].Name == "metrics") != open || c.Env[2].Name != "METRICS_ADDRESS" || c.Env[2].Value != port {
 				t.Errorf("%s%s: %v, %v", name, values, c.Ports, c.Env)
 			}
-			if monitor := got["PodMonitor "+name]; monitor != nil {
-				text, err := yaml.Marshal(monitor)
-				if err != nil || !strings.Contains(string(text), "release: prometheus\n") || !strings.Contains(string(text), "interval: 15s\n") {
-					t.Errorf("%s: %v\n%s", name, err, text)
-				}
+			text, err := yaml.Marshal(got["PodMonitor "+name])
+			must(t, err)
+			if given := strings.Contains(values, "podMonitor"); strings.Contains(string(text), "release: prometheus\n") != given || strings.Contains(string(text), "interval: 15s\n") != given {
+				t.Errorf("%s%s:\n%s", name, values, text)
 			}
 		}
 	}

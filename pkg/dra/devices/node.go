@@ -53,12 +53,12 @@ type Options struct {
 
 // Inventory says which of the node's devices are offered.
 type Inventory struct {
-	Rules   inventory.Rules
-	File    string                                         // path of the rules, for messages
-	Digest  string                                         // of that file: see [state.Offer]
-	Host    func() (inventory.Host, error)                 // reads the node
-	Events  func(context.Context) (<-chan struct{}, error) // sends whenever the node may have changed, until the context ends
-	Times   inventory.Times
+	Rules  inventory.Rules
+	File   string                                         // path of the rules, for messages
+	Digest string                                         // of that file: see [state.Offer]
+	Host   func() (inventory.Host, error)                 // reads the node
+	Events func(context.Context) (<-chan struct{}, error) // sends whenever the node may have changed, until the context ends
+	Times  inventory.Times
 	// Others returns the devices that were allocated outside DRA: see [inventory.Situation]. Beside an
 	// error it returns what was known before; no exclusive device is prepared then.
 	Others       func(context.Context) (map[string]string, error)
