@@ -28,6 +28,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -211,24 +212,36 @@ func (j *Journal) Record(e, former *Entry) error {
 			return err
 		}
 		var f *os.File
+		var back taker // the leases of the former entry that were removed, to restore after a failure
 		err := j.take(by, func() (err error) {
 			if former != nil { // while an entry still names them
-				err = j.leases.remove(by.link, without(former.leases(), by.leases))
+				rest := slices.DeleteFunc(without(former.leases(), by.leases), func(l lease) bool { return notThere(j.leases.path(l, by.link)) })
+				back = taker{link: by.link, target: by.target, leases: rest}
+				err = j.leases.remove(by.link, rest)
 			}
 			if err == nil {
 				f, err = j.entries.WriteLocked(by.link, data)
 			}
 			return err
 		}, func() error {
-			if former != nil { // what is at its path now names more than there is of it
-				former.Unlock()
-				former.file, former.raw = f, data
-				return nil
+			if former == nil {
+				defer safefile.Unlock(f)
+				return j.entries.Remove(by.link)
 			}
-			defer safefile.Unlock(f)
-			return j.entries.Remove(by.link)
+			was := former.raw
+			former.Unlock()
+			former.file, former.raw = f, data
+			restored, err := j.entries.WriteLocked(by.link, was)
+			if err != nil { // the new entry stays, and it names more leases than it has
+				back.leases = nil
+				return err
+			}
+			former.Unlock()
+			former.file, former.raw = restored, was
+			return nil
 		})
 		if err != nil {
+			_ = j.leases.add(back, nil) // the first error is the cause
 			return err
 		}
 		e.file, e.raw = f, data

@@ -74,7 +74,7 @@ type rollback struct {
 
 	former       *journal.Entry // the entry of the ADD that this one repeats, locked until it is replaced; nil = none
 	replaced     *journal.Entry // the former entry, once it is replaced
-	restoreFiles func() error   // restores the files of the former entry
+	restoreFiles func() error   // restores the files of the former entry; nil = none has been removed
 
 	// entry is the entry that this ADD recorded last, locked; nil = none. In memory it contains only the delegates
 	// that need a DEL, and the result for that.
@@ -86,17 +86,18 @@ type rollback struct {
 // attachment is cleaned up. If that fails too, the entry stays: DEL, GC and the next ADD finish the work.
 func (b *rollback) end(err error) error {
 	defer func() { b.former.Unlock(); b.entry.Unlock() }()
+	if err != nil && b.entry == nil && b.restoreFiles != nil { // the former entry stands
+		return followedBy(err, b.restoreFiles())
+	}
 	if err == nil || b.entry == nil {
 		return err
 	}
 	var failed error
 	c := cleanup{call: b.call, removeInfo: b.file.restore}
 	if b.replaced != nil && len(b.entry.Delegates) == 0 {
-		restoreFiles := b.restoreFiles // record sets another one
-		b.former = b.entry
 		if failed = b.record(b.replaced); failed == nil {
 			c.removeInfo = nil // the file is the former attachment's
-			failed = restoreFiles()
+			failed = b.restoreFiles()
 		}
 		if failed == nil {
 			return err
@@ -114,22 +115,22 @@ const (
 )
 
 // record writes the entry to the journal and takes its leases. It replaces the entry that this ADD
-// recorded before, or the former entry. Files that only the former entry has are removed first, once nothing
+// recorded before, or the former entry. Files that only the replaced entry has are removed first, once nothing
 // can be refused any more.
 func (b *rollback) record(e *journal.Entry) (err error) {
-	j, former := b.call.plugin.Journal, cleanup{call: b.call, entry: b.former}
-	if b.former != nil {
-		b.restoreFiles = former.saveFiles()
-	}
+	j, last := b.call.plugin.Journal, cleanup{call: b.call, entry: cmp.Or(b.former, b.entry)}
 	for range sriovTries {
 		err = nil
-		if b.former != nil {
+		if last.entry != nil {
 			if err = j.Free(e); err == nil {
-				err = former.removeReplaced(e)
+				if b.restoreFiles == nil {
+					b.restoreFiles = last.saveFiles()
+				}
+				err = last.removeReplaced(e)
 			}
 		}
 		if err == nil {
-			err = j.Record(e, cmp.Or(b.former, b.entry))
+			err = j.Record(e, last.entry)
 		}
 		if held, ok := errors.AsType[*journal.HeldError](err); !ok || held.Holder.Entry != nil || held.Holder.Claim != nil {
 			break
