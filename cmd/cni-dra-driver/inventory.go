@@ -148,7 +148,7 @@ func (o *inventoryOptions) print(out io.Writer, decisions []inventory.Decision, 
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "DEVICE\tKIND\tINTERFACE\tOFFERED\tRULE\tWHY NOT")
 	for _, c := range decisions {
-		as, rule := string(c.As), "-"
+		as, rule := string(c.Sharing), "-"
 		if c.Why != "" {
 			as = "no"
 			all.LeftOut = append(all.LeftOut, leftOut{c.Device.Name, c.Device.IfName, c.Why})

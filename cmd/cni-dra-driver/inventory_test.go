@@ -44,8 +44,8 @@ func inventoryOf(t *testing.T, rules string, args ...string) (stdout, stderr str
 }
 
 const someDevices = `devices:
-- {pfNames: [eth1], as: exclusive}
-- {ifNames: [eth0], as: shared}
+- {pfNames: [eth1], sharing: exclusive}
+- {ifNames: [eth0], sharing: shared}
 `
 
 func TestInventoryPrintsWhatIsOfferedAndWhyNot(t *testing.T) {
@@ -69,13 +69,13 @@ pci-0000-41-10-2  vf    eth7       exclusive  0     -
 // Where a rule leads nowhere pods stay Pending, and the scheduler does not say why.
 func TestInventoryNamesTheRulesThatNameNoDevice(t *testing.T) {
 	got := idleIn(t, "../devinfoctl/testdata/node.txtar", `devices:
-- {ifNames: [eth4], as: exclusive}
-- {pfNames: [p0], as: exclusive}
-- {pfNames: [p9], drivers: [mlx4_core], as: exclusive}
-- {pciAddresses: ["0000:03:00.7", "0000:03:00.5"], as: exclusive}
-- {select: "false", as: exclusive}
-- {ifNames: [p0], as: shared}
-- {ifNames: [p0], as: shared}
+- {ifNames: [eth4], sharing: exclusive}
+- {pfNames: [p0], sharing: exclusive}
+- {pfNames: [p9], drivers: [mlx4_core], sharing: exclusive}
+- {pciAddresses: ["0000:03:00.7", "0000:03:00.5"], sharing: exclusive}
+- {select: "false", sharing: exclusive}
+- {ifNames: [p0], sharing: shared}
+- {ifNames: [p0], sharing: shared}
 `)
 	const none = "none meets all of its keys, or another rule is before it"
 	difftest.Equal(t, got, []string{
@@ -85,15 +85,15 @@ func TestInventoryNamesTheRulesThatNameNoDevice(t *testing.T) {
 		"warning: devices[4] (select) names no device: " + none,
 		"warning: devices[6] (ifNames: p0) names no device: " + none,
 	})
-	const empty = "warning: devices names no device: the file has no rules; write some, such as devices: [{pfNames: [ens1f0np0], as: exclusive}], or devices: [] if none is to be offered"
-	for rules, want := range map[string][]string{"": {empty}, "# later\n": {empty}, "devices:\n# - {ifNames: [p0], as: shared}\n": {empty}, "devices: []": nil} {
+	const empty = "warning: devices names no device: the file has no rules; write some, such as devices: [{pfNames: [ens1f0np0], sharing: exclusive}], or devices: [] if none is to be offered"
+	for rules, want := range map[string][]string{"": {empty}, "# later\n": {empty}, "devices:\n# - {ifNames: [p0], sharing: shared}\n": {empty}, "devices: []": nil} {
 		difftest.Same(t, rules, idleIn(t, igb, rules), want)
 	}
 	difftest.Equal(t, idleIn(t, "../../testdata/hosts/mlx5-legacy.txtar", `devices:
-- {pfNames: [ens1f1np1, ens1f9], as: exclusive}
-- {pfNames: [ens1f0v0], as: exclusive}
-- {select: 'device.attributes["devinfo-cni.io"].king == "vf"', as: exclusive}
-- {pfNames: [ens1f0np0], as: exclusive}
+- {pfNames: [ens1f1np1, ens1f9], sharing: exclusive}
+- {pfNames: [ens1f0v0], sharing: exclusive}
+- {select: 'device.attributes["devinfo-cni.io"].king == "vf"', sharing: exclusive}
+- {pfNames: [ens1f0np0], sharing: exclusive}
 `), []string{
 		"warning: devices[0] (pfNames: ens1f1np1, ens1f9) names no device: no VF, SF or vDPA device is on ens1f1np1; the nearest is ens1f0np0; there is no interface ens1f9; the nearest is ens1f0np0",
 		"warning: devices[1] (pfNames: ens1f0v0) names no device: no VF, SF or vDPA device is on ens1f0v0; the nearest is ens1f0np0",
@@ -125,7 +125,7 @@ func TestInventoryRefusesWhatIsWrong(t *testing.T) {
 	for _, test := range []struct {
 		rules, host, output, want string
 	}{
-		{"devices: [{as: shared}]", igb, "table", "devices[0].select: nothing is named"},
+		{"devices: [{sharing: shared}]", igb, "table", "devices[0].select: nothing is named"},
 		{someDevices, igb, "xml", `--output: unknown value "xml"`},
 		{someDevices, "/nowhere", "table", "--capture: open /nowhere"},
 	} {

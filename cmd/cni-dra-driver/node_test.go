@@ -145,11 +145,11 @@ func TestInvalidRulesAreLeftForDevinfoctl(t *testing.T) {
 		must(t, err)
 		return left, failed
 	}
-	left, err := start("devices: [{as: exclusive, pfNames: [eth0]}, {as: mine, ifNames: [eth1]}]")
-	if err == nil || left == nil || left.Rules != o.devices || left.Problem != err.Error() || !strings.Contains(left.Problem, `devices[1].as: "mine"`) {
+	left, err := start("devices: [{sharing: exclusive, pfNames: [eth0]}, {sharing: mine, ifNames: [eth1]}]")
+	if err == nil || left == nil || left.Rules != o.devices || left.Problem != err.Error() || !strings.Contains(left.Problem, `devices[1].sharing: "mine"`) {
 		t.Errorf("%v is told as %+v", err, left)
 	}
-	const rules = "devices: [{as: exclusive, pfNames: [eth0]}]\n"
+	const rules = "devices: [{sharing: exclusive, pfNames: [eth0]}]\n"
 	must(t, os.WriteFile(o.devices, []byte(rules), 0o600))
 	offered, err := o.inventory(sysfs.New(os.DirFS("/sys")))
 	if want := fmt.Sprintf("%x", sha256.Sum256([]byte(rules))); err != nil || offered.Digest != want || len(left.Digest) != len(want) || left.Digest == want {

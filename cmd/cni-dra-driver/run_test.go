@@ -106,7 +106,7 @@ func TestAnAgentDoesNotStartWhereItCouldNotWork(t *testing.T) {
 		"--gate-binary: stat /nonexistent: ":                                func(o *options) { o.gate = "/nonexistent" },
 		"--gate-binary: / is no program (mode d":                            func(o *options) { o.gate = "/" },
 		"is no program (mode -rw":                                           func(o *options) { o.gate = o.kubeconfig },
-		"devices[1].as:":                                                    func(o *options) { o.devices = wrong(t) },
+		"devices[1].sharing:":                                               func(o *options) { o.devices = wrong(t) },
 		"--devices":                                                         func(o *options) { o.devices = "/nonexistent" },
 		"--node-config":                                                     func(o *options) { o.nodeConfig = o.kubeconfig },
 		"--kubelet-registrar-dir: stat /nonexistent: ":                      func(o *options) { o.registrarDir = "/nonexistent" },
@@ -124,7 +124,7 @@ func TestAnAgentDoesNotStartWhereItCouldNotWork(t *testing.T) {
 func wrong(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "devices.yaml")
-	must(t, os.WriteFile(file, []byte("devices:\n- {ifNames: [eth1], as: shared}\n- {ifNames: [eth2]}\n"), 0o600))
+	must(t, os.WriteFile(file, []byte("devices:\n- {ifNames: [eth1], sharing: shared}\n- {ifNames: [eth2]}\n"), 0o600))
 	return file
 }
 

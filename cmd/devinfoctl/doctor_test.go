@@ -61,7 +61,7 @@ func TestInAPodNoProgramIsRunThatOthersThanRootCanPlant(t *testing.T) {
 func TestChangedRulesAreNotQuoted(t *testing.T) {
 	n := newNode(t)
 	claims, rules := n.claim("{}"), filepath.Join(t.TempDir(), "devices.yaml")
-	difftest.Write(t, rules, "devices: [{ifNames: [cni0], as: shared}]\n", 0o644)
+	difftest.Write(t, rules, "devices: [{ifNames: [cni0], sharing: shared}]\n", 0o644)
 	now := fmt.Sprintf("%x", sha256.Sum256([]byte(difftest.Read(t, rules))))
 	n.must(os.Remove(filepath.Join(claims, "u1.json")))
 	for digest, outdated := range map[string]bool{now: false, strings.Repeat("0", 64): true} {

@@ -149,13 +149,13 @@ func offeredCommand(t *tool) *cobra.Command {
 					}
 					return
 				}
-				rows := [][]string{{"DEVICE", "KIND", "WHERE", "AS", "GIVEN TO", "WHY NOT"}}
+				rows := [][]string{{"DEVICE", "KIND", "WHERE", "OFFERED", "GIVEN TO", "WHY NOT"}}
 				for _, d := range list {
-					as := d.As
+					sharing := d.Sharing
 					if d.Why != "" {
-						as = "no"
+						sharing = "no"
 					}
-					rows = append(rows, []string{d.Name, string(d.Kind), d.Where, as, strings.Join(d.GivenTo, ", "), d.Why})
+					rows = append(rows, []string{d.Name, string(d.Kind), d.Where, sharing, strings.Join(d.GivenTo, ", "), d.Why})
 				}
 				t.printRows(w, rows)
 			})

@@ -72,7 +72,7 @@ func TestAClaimWithoutANetworkHasItsDeviceToItself(t *testing.T) {
 
 // The driver was killed when the claim was on record, and before it had all leases.
 func TestAClaimOnRecordTakesTheLeasesThatItHasNot(t *testing.T) {
-	const infiniband = `devices: [{select: 'device.attributes["devinfo-cni.io"].linkType == "infiniband"', as: exclusive, resourceName: example.com/ib}]`
+	const infiniband = `devices: [{select: 'device.attributes["devinfo-cni.io"].linkType == "infiniband"', sharing: exclusive, resourceName: example.com/ib}]`
 	for _, test := range []struct {
 		host, rules, device string
 		leases              []string
@@ -194,7 +194,7 @@ func TestAClaimOfRDMAAloneGetsItsNodes(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
 		const vf = "pci-0000-17-00-1"
 		n := newNode(t, "mlx5-infiniband")
-		n.rules = `devices: [{select: 'device.attributes["devinfo-cni.io"].linkType == "infiniband"', as: exclusive, resourceName: example.com/ib}]`
+		n.rules = `devices: [{select: 'device.attributes["devinfo-cni.io"].linkType == "infiniband"', sharing: exclusive, resourceName: example.com/ib}]`
 		r.withJournal(n)
 		agent := r.start()
 		devices, err := agent.Prepare(t.Context(), ownClaim("u1", vf, ""))

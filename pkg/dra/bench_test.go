@@ -228,7 +228,7 @@ func BenchmarkPrepareOfAVF(b *testing.B) {
 // allVFs offers them all.
 func allVFs(b *testing.B, host inventory.Host) *devices.Inventory {
 	b.Helper()
-	rules, err := inventory.ParseRules([]byte("devices:\n- select: device.attributes['devinfo-cni.io'].kind == 'vf'\n  as: exclusive\n"))
+	rules, err := inventory.ParseRules([]byte("devices:\n- select: device.attributes['devinfo-cni.io'].kind == 'vf'\n  sharing: exclusive\n"))
 	must(b, err)
 	return &devices.Inventory{
 		Rules: rules, Times: inventory.DefaultTimes(), Host: func() (inventory.Host, error) { return host, nil },

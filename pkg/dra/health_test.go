@@ -114,7 +114,7 @@ func TestADeviceThatItsPodHasIsNotLost(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
 		n := newNode(t, "i40e")
 		n.text = capturetest.TwoPorts(t)
-		n.rules = "devices: [{ifNames: [eno2], as: exclusive}]"
+		n.rules = "devices: [{ifNames: [eno2], sharing: exclusive}]"
 		kernel, err := restoretest.Make(r.dir, n.text)
 		must(t, err)
 		r.options.Devices.Custody, r.options.Devices.Inventory = kernel.Host(), n.inventory()

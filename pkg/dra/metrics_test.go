@@ -46,7 +46,7 @@ func (r *rig) counted() map[string]float64 {
 func TestMetricsCountWhatHappens(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		n := newNode(t, "igb-sriov")
-		n.rules = "devices: [{ifNames: [eth77], as: exclusive}]"
+		n.rules = "devices: [{ifNames: [eth77], sharing: exclusive}]"
 		r.options.Devices.Inventory, n.broken = n.inventory(), errors.New("no answer")
 		r.options.Status = func(context.Context, status.Report) error { return errors.New("no answer") }
 		dra.Survey(r.start())

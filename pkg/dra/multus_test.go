@@ -104,7 +104,7 @@ func TestMultusFindsTheDevicesOfItsNetworks(t *testing.T) {
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
 	n.rules = strings.ReplaceAll(ownRules, "vfIndex == 3", "vfIndex in [0, 3]")
 	n.rules = strings.Replace(n.rules, "\n- select: device.attributes[\"devinfo-cni.io\"].kind in",
-		"\n- pciAddresses: ['0000:03:00.4']\n  as: exclusive\n  resourceName: example.com/other\n- select: device.attributes[\"devinfo-cni.io\"].kind in", 1)
+		"\n- pciAddresses: ['0000:03:00.4']\n  sharing: exclusive\n  resourceName: example.com/other\n- select: device.attributes[\"devinfo-cni.io\"].kind in", 1)
 	r.offering(client, n, p)
 	devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
 	r.byKubelet(first, second, own)

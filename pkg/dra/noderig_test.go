@@ -30,13 +30,13 @@ import (
 
 const ownRules = `devices:
 - select: device.attributes["devinfo-cni.io"].kind == "vf" && device.attributes["devinfo-cni.io"].vfIndex == 3
-  as: exclusive
+  sharing: exclusive
   resourceName: example.com/vf
 - select: device.attributes["devinfo-cni.io"].kind in ["vf", "sf"]
-  as: exclusive
+  sharing: exclusive
   attributes: {physicalNetwork: blue}
 - ifNames: [p0]
-  as: shared
+  sharing: shared
   attachments: 7
 `
 

@@ -38,10 +38,10 @@ func TestTheStateDirectorySaysWhatIsOffered(t *testing.T) {
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
 	r.offering(server(nil), n, p)
 	dir := r.options.StateDir
-	third := state.Offered{Name: vf3, Ref: hostdev.Ref{Kind: "vf", PCI: "0000:03:00.5"}, As: "exclusive", ResourceName: "example.com/vf"}
+	third := state.Offered{Name: vf3, Ref: hostdev.Ref{Kind: "vf", PCI: "0000:03:00.5"}, Sharing: "exclusive", ResourceName: "example.com/vf"}
 	offerOf(t, dir, vf3, third)
-	offerOf(t, dir, sf4, state.Offered{Name: sf4, Ref: hostdev.Ref{Kind: "sf", Aux: "mlx5_core.sf.4", IfName: "enp3s0f0s88"}, As: "exclusive"})
-	offerOf(t, dir, pf, state.Offered{Name: pf, Ref: hostdev.Ref{Kind: "pf", PCI: "0000:03:00.0", IfName: "p0"}, As: "shared"})
+	offerOf(t, dir, sf4, state.Offered{Name: sf4, Ref: hostdev.Ref{Kind: "sf", Aux: "mlx5_core.sf.4", IfName: "enp3s0f0s88"}, Sharing: "exclusive"})
+	offerOf(t, dir, pf, state.Offered{Name: pf, Ref: hostdev.Ref{Kind: "pf", PCI: "0000:03:00.0", IfName: "p0"}, Sharing: "shared"})
 	n.change(func() { n.others = map[string]string{"0000:03:00.5": "pod ns/x has it"} })
 	third.ResourceName, third.Why = "", "pod ns/x has it"
 	offerOf(t, dir, vf3, third)
@@ -50,7 +50,7 @@ func TestTheStateDirectorySaysWhatIsOffered(t *testing.T) {
 func TestTheStateDirectoryNamesTheRulesWithoutADevice(t *testing.T) {
 	t.Parallel()
 	r, n := newRig(t), newNode(t, "igb-sriov")
-	n.rules = "devices: [{drivers: [igbvf], as: exclusive}, {ifNames: [eth77], as: exclusive}]"
+	n.rules = "devices: [{drivers: [igbvf], sharing: exclusive}, {ifNames: [eth77], sharing: exclusive}]"
 	r.offering(server(nil), n, newPlugins())
 	want := []state.Idle{{Rule: "devices[1] (ifNames: eth77)", Why: "there is no interface eth77; the nearest is eth7", Nearest: "eth7"}}
 	until(t, func() string { return cmp.Diff(want, offered(t, r.options.StateDir).Idle) })
@@ -60,7 +60,7 @@ func TestTheStateDirectoryNamesTheRulesWithoutADevice(t *testing.T) {
 func TestTheVFsOfAPFThatMultusHasGivenAwayAreNotPrepared(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
 		n := newNode(t, "igb-sriov")
-		n.rules = "devices: [{drivers: [igbvf], as: exclusive}, {ifNames: [eth1], as: exclusive}]"
+		n.rules = "devices: [{drivers: [igbvf], sharing: exclusive}, {ifNames: [eth1], sharing: exclusive}]"
 		n.without("eth1")
 		r.options.Devices.Inventory = n.inventory()
 		r.options.Devices.Journal = journalIn(r.dir, "boot1")

@@ -88,7 +88,7 @@ func TestAPortOfAnotherBusIsOneClaimsUntilThatHasGivenItBack(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		const port = "dev-netdevsim-netdevsim1-p1" // eth0
 		n := newNode(t, "netdevsim-switchdev")
-		n.rules = "devices: [{ifNames: [eth0, net1], as: exclusive}]"
+		n.rules = "devices: [{ifNames: [eth0, net1], sharing: exclusive}]"
 		r.options.Devices.Inventory = n.inventory()
 		r.options.Devices.Journal = journalIn(r.dir, "boot1")
 		agent := r.start()

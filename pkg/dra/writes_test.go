@@ -25,7 +25,7 @@ import (
 func TestOnlyTheSliceThatDiffersIsWritten(t *testing.T) {
 	t.Parallel()
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
-	n.rules = `devices: [{select: 'device.attributes["devinfo-cni.io"].kind == "vf"', as: exclusive}]`
+	n.rules = `devices: [{select: 'device.attributes["devinfo-cni.io"].kind == "vf"', sharing: exclusive}]`
 	var host atomic.Pointer[capturefile.Host]
 	host.Store(capturetest.ManyVFs(256))
 	client := server(nil)

@@ -13,7 +13,7 @@ type Holder struct {
 	Entry *Entry // nil = not an attachment; one of a newer build has its Key alone
 	Claim *Claim // nil = not a claim
 	Netns string // of sriov-cni's lock
-	Mode  Mode
+	Mode  SharingMode
 }
 
 // String names the pod, the network or the claim.
@@ -177,7 +177,7 @@ func (j *Journal) Remains(e *Entry) error {
 	}
 	things, err := j.leases.things()
 	for _, l := range things {
-		for _, l.Mode = range []Mode{Shared, Exclusive} {
+		for _, l.Mode = range []SharingMode{Shared, Exclusive} {
 			if notThere(j.leases.path(l, name)) {
 				continue
 			}

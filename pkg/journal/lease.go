@@ -34,22 +34,22 @@ func (k Kind) String() string {
 // pods says whether a thing of that kind is a pod's, by all of its attachments.
 func (k Kind) pods() bool { return k == OfSocket || k == OfDevice }
 
-// Mode says whether others may have a lease beside this one.
-type Mode string
+// SharingMode says whether others may have a lease beside this one.
+type SharingMode string
 
 // The modes. A lease that is not exclusive admits others that are not.
 const (
-	Exclusive Mode = "exclusive"
-	Shared    Mode = "shared"
+	Exclusive SharingMode = "exclusive"
+	Shared    SharingMode = "shared"
 )
 
 // A DeviceLease is a holder's lease of a device. Whoever has a part of a device, such as a
 // VF, has a shared lease of the whole too, the PF: so an exclusive PF keeps others from its
 // VFs, and a VF others from an exclusive PF.
 type DeviceLease struct {
-	ID     string `json:"id"`               // "pci-0000:01:10.6", "iommu-15"
-	Mode   Mode   `json:"mode"`             // of all leases of other kinds it is exclusive
-	Object uint64 `json:"object,omitempty"` // sysfs.Object.Inode: another one is another device, whatever its name; 0 = unknown
+	ID     string      `json:"id"`               // "pci-0000:01:10.6", "iommu-15"
+	Mode   SharingMode `json:"mode"`             // of all leases of other kinds it is exclusive
+	Object uint64      `json:"object,omitempty"` // sysfs.Object.Inode: another one is another device, whatever its name; 0 = unknown
 }
 
 // lease is a lease of any kind.

@@ -31,7 +31,7 @@ func everything(k journal.Key, pod string) *journal.Entry {
 	}
 }
 
-func has(id string, mode journal.Mode) []journal.DeviceLease {
+func has(id string, mode journal.SharingMode) []journal.DeviceLease {
 	return []journal.DeviceLease{{ID: id, Mode: mode}}
 }
 

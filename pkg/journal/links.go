@@ -22,7 +22,7 @@ type links struct{ *safefile.Dir }
 
 // leaseLink is a link to a holder, by the holder's name.
 type leaseLink struct {
-	Mode
+	Mode         SharingMode
 	path, holder string
 }
 

@@ -15,7 +15,7 @@ import (
 
 // deviceLeases returns the lease that it takes to have a device, and shared ones of the devices that it
 // is a part of; none if no device has that name.
-func deviceLeases(sys *sysfs.FS, mode journal.Mode, name string) (list []journal.DeviceLease, err error) {
+func deviceLeases(sys *sysfs.FS, mode journal.SharingMode, name string) (list []journal.DeviceLease, err error) {
 	line, err := sys.Lineage(name)
 	if err != nil {
 		return nil, fmt.Errorf("device %s: %w", name, err)

@@ -117,10 +117,10 @@ func TestOtherRulesReplaceThePodsOfTheDriver(t *testing.T) {
 	_, kustomization := devicesKustomization(t)
 	for with, driver := range map[string]func(rules string) objects{
 		"helm": func(rules string) objects {
-			return template(t, "devinfo", `{agent: {settings: {default.json: {logLevel: `+rules+`}}}, dra: {enabled: true, devices: [{as: shared, ifNames: [`+rules+`]}], podAnnotations: {a: b}}}`)
+			return template(t, "devinfo", `{agent: {settings: {default.json: {logLevel: `+rules+`}}}, dra: {enabled: true, devices: [{sharing: shared, ifNames: [`+rules+`]}], podAnnotations: {a: b}}}`)
 		},
 		"kustomize": func(rules string) objects {
-			return kustomizeHere(t, map[string]string{"kustomization.yaml": kustomization, "devices.yaml": "devices: [{as: shared, ifNames: [" + rules + "]}]\n"})
+			return kustomizeHere(t, map[string]string{"kustomization.yaml": kustomization, "devices.yaml": "devices: [{sharing: shared, ifNames: [" + rules + "]}]\n"})
 		},
 	} {
 		pods := func(rules string) string {
@@ -229,7 +229,7 @@ func TestNamesMayBeOthers(t *testing.T) {
 }
 
 func TestEachObjectSaysWhatReleaseItIsOf(t *testing.T) {
-	for name, o := range template(t, "devinfo", `{dra: {enabled: true, devices: [{as: shared}]}, openshift: true, agent: {settings: {default.json: {}}},
+	for name, o := range template(t, "devinfo", `{dra: {enabled: true, devices: [{sharing: shared}]}, openshift: true, agent: {settings: {default.json: {}}},
 		metrics: {podMonitor: {enabled: true}, prometheusRule: {enabled: true}, dashboard: {enabled: true}}}`) {
 		labels, _ := o["metadata"].(map[string]any)["labels"].(map[string]any)
 		if labels["helm.sh/chart"] != "devinfo-0.1.0" || labels["app.kubernetes.io/managed-by"] != "Helm" || labels["app.kubernetes.io/instance"] != "devinfo" || labels["app.kubernetes.io/version"] != "v0.1.0" {
@@ -265,7 +265,7 @@ func TestWhatCannotWorkSaysWhatToDo(t *testing.T) {
 // A flag of the chart's that extraArgs override would leave its mounts, ports and probe behind.
 func TestExtraArgsAreNoneThatTheChartSets(t *testing.T) {
 	const all = `{kubeletRootDir: /data/kubelet, agent: {inject: false, uninstall: true, missingInfo: reject, namespaces: [a], excludeNamespaces: [b]%s},
-		dra: {enabled: true, devices: [{as: shared, ifNames: [a]}], allowClaimConfig: [macvlan]%s}}`
+		dra: {enabled: true, devices: [{sharing: shared, ifNames: [a]}], allowClaimConfig: [macvlan]%s}}`
 	helpers := read(t, filepath.Join(chart, "templates/_helpers.tpl"))
 	listed, set := map[string]bool{}, map[string]bool{}
 	for _, found := range regexp.MustCompile(`"(--[a-z-]+)" "`).FindAllStringSubmatch(helpers, -1) {
@@ -374,8 +374,8 @@ func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
 		`{agent: {setings: {}}}`:                                        "setings",
 		`{agent: {settings: {"../node.json": {}}}}`:                     "../node.json",
 		`{dra: {allowClaimConfig: macvlan}}`:                            "allowClaimConfig",
-		`{dra: {devices: [{as: mine}]}}`:                                "as",
-		`{dra: {devices: [{as: shared, pfName: x}]}}`:                   "pfName",
+		`{dra: {devices: [{sharing: mine}]}}`:                           "sharing",
+		`{dra: {devices: [{sharing: shared, pfName: x}]}}`:              "pfName",
 		`{image: {pullPolicy: Sometimes}}`:                              "pullPolicy",
 		`{agent: {settings: {default.json: {logLevl: info}}}}`:          "logLevl",
 		`{agent: {settings: {default.json: {logLevel: verbose}}}}`:      "logLevel",

@@ -54,7 +54,7 @@ func offerDevices(t *testing.T) *nodeDevices {
 	dir := newDir(t, "")
 	n := &nodeDevices{dir: dir, rules: filepath.Join(dir, "devices.yaml"), host: filepath.Join(dir, "host.txtar")}
 	rules := replaced(t, "the page's rules", step(t, "devices.yaml"), [2]string{"ifNames: [eth0]", "ifNames: [" + cluster.master + "]"})
-	difftest.Write(t, n.rules, rules+"- pfNames: ["+cluster.master+"]\n  as: exclusive\n  attributes: {physicalNetwork: red}\n", 0o600)
+	difftest.Write(t, n.rules, rules+"- pfNames: ["+cluster.master+"]\n  sharing: exclusive\n  attributes: {physicalNetwork: red}\n", 0o600)
 	difftest.Write(t, n.host, hostText(t), 0o600)
 	program(t, "sriov", strings.ReplaceAll(sriovStandIn, "MASTER", cluster.master))
 	t.Cleanup(func() { onNode(t, "rm", "-f", sriovLog) })
@@ -200,7 +200,7 @@ func TestADaemonSetOffersTheNodesDevices(t *testing.T) {
 	a := daemonSet(t)
 	dir := newDir(t, root) // where ../deploy is what docs/dra/inventory.md means
 	difftest.Write(t, filepath.Join(dir, "kustomization.yaml"), page(t, "dra/inventory.md", "\nand with kustomize ", "yaml"), 0o600)
-	difftest.Write(t, filepath.Join(dir, "devices.yaml"), "devices:\n- ifNames: ["+pluggedBridge+"]\n  as: shared\n", 0o600)
+	difftest.Write(t, filepath.Join(dir, "devices.yaml"), "devices:\n- ifNames: ["+pluggedBridge+"]\n  sharing: shared\n", 0o600)
 	shell(t, "kubectl apply -k "+filepath.Base(dir))
 	ready(t, system, system)
 	t.Run("HotPlug", hotPlug)

@@ -66,9 +66,9 @@ const (
 
 func realRules() []map[string]any {
 	return []map[string]any{
-		{"pfNames": []string{"enp1s0"}, "as": "exclusive", "attributes": map[string]any{"physicalNetwork": "blue"}},
-		{"pfNames": []string{"enp65s0"}, "as": "exclusive", "attributes": map[string]any{"physicalNetwork": "red"}},
-		{"select": `device.attributes["devinfo-cni.io"].?vdpaDriver.orValue("") == "vhost"`, "as": "exclusive", "resourceName": "example.com/vdpa"},
+		{"pfNames": []string{"enp1s0"}, "sharing": "exclusive", "attributes": map[string]any{"physicalNetwork": "blue"}},
+		{"pfNames": []string{"enp65s0"}, "sharing": "exclusive", "attributes": map[string]any{"physicalNetwork": "red"}},
+		{"select": `device.attributes["devinfo-cni.io"].?vdpaDriver.orValue("") == "vhost"`, "sharing": "exclusive", "resourceName": "example.com/vdpa"},
 	}
 }
 

@@ -55,10 +55,10 @@ func anyHost(t *testing.T, n *nodeDevices) {
 	rules := filepath.Join(n.dir, "everything.yaml")
 	difftest.Write(t, rules, `devices:
 - select: device.attributes["devinfo-cni.io"].kind in ["vf", "sf", "vdpa"]
-  as: exclusive
+  sharing: exclusive
   resourceName: example.com/any
 - select: "true"
-  as: shared
+  sharing: shared
   bandwidth: 25G
 `, 0o600)
 	hosts, err := filepath.Glob(filepath.Join(root, "testdata/hosts/*.txtar"))

@@ -49,7 +49,7 @@ func given(t *testing.T, published []*resourceapi.ResourceSlice, node string, c 
 
 // A claim has a VF below the same root complex as its GPU, and VFs of two PFs, if it says so.
 func TestConstraintsOnOurAttributes(t *testing.T) {
-	published := append(resourceSlices(offered(t, "igb-sriov", "devices:\n- select: device.attributes['devinfo-cni.io'].kind == 'vf'\n  as: exclusive\n"), "node"), gpus())
+	published := append(resourceSlices(offered(t, "igb-sriov", "devices:\n- select: device.attributes['devinfo-cni.io'].kind == 'vf'\n  sharing: exclusive\n"), "node"), gpus())
 	const ourVF = "device.driver == '" + driver + "'"
 	root, pf := resourceapi.FullyQualifiedName("resource.kubernetes.io/pcieRoot"), resourceapi.FullyQualifiedName("devinfo-cni.io/pfPCIBusID")
 	for _, test := range []struct {
@@ -77,7 +77,7 @@ func TestANetworkIsThatOfItsNode(t *testing.T) {
 	var published []*resourceapi.ResourceSlice
 	hosts := map[string]string{"blue": "igb-sriov", "green": "mlx5-legacy"}
 	for network, host := range hosts {
-		rules := "devices:\n- select: device.attributes['devinfo-cni.io'].kind == 'vf'\n  as: exclusive\n  attributes: {physicalNetwork: " + network + "}\n"
+		rules := "devices:\n- select: device.attributes['devinfo-cni.io'].kind == 'vf'\n  sharing: exclusive\n  attributes: {physicalNetwork: " + network + "}\n"
 		published = append(published, resourceSlices(offered(t, host, rules), network)...)
 	}
 	for network := range hosts {
@@ -92,7 +92,7 @@ func TestANetworkIsThatOfItsNode(t *testing.T) {
 
 // Who asks for bandwidth of a shared card has no more of it than there is.
 func TestABandwidthIsSharedOut(t *testing.T) {
-	published := resourceSlices(offered(t, "igb-sriov", "devices:\n- ifNames: [eth0]\n  as: shared\n  bandwidth: 10G\n"), "node")
+	published := resourceSlices(offered(t, "igb-sriov", "devices:\n- ifNames: [eth0]\n  sharing: shared\n  bandwidth: 10G\n"), "node")
 	for size, gets := range map[string]bool{"5G": true, "6G": false} {
 		c := claim("true")
 		one := &c.Spec.Devices.Requests[0]
@@ -128,7 +128,7 @@ func manyPFs(t *testing.T) []inventory.Slice {
 			d.Attributes[inventory.AttrPFPCIBusID] = resourceapi.DeviceAttribute{StringValue: &address}
 		}
 	}
-	return slices(t, devices, "devices:\n- select: device.attributes['devinfo-cni.io'].kind == 'vf'\n  as: exclusive\n", inventory.Situation{Driver: driver})
+	return slices(t, devices, "devices:\n- select: device.attributes['devinfo-cni.io'].kind == 'vf'\n  sharing: exclusive\n", inventory.Situation{Driver: driver})
 }
 
 func pfName(n int) string { return fmt.Sprintf("ens%df0np0", n) }

@@ -30,12 +30,12 @@ const patient = 3 * time.Minute
 // offerAll are rules for all VFs of the machine, its vDPA device on one, and a PF.
 const offerAll = `devices:
 - select: device.attributes["devinfo-cni.io"].kind == "vdpa" && device.attributes["devinfo-cni.io"].vdpaDriver == "vhost"
-  as: exclusive
+  sharing: exclusive
   resourceName: example.com/vdpa # for which the simulated one has no address
 - pfNames: [enp1s0, enp65s0, enp2s0]
-  as: exclusive
+  sharing: exclusive
 - ifNames: [enp65s0]
-  as: shared
+  sharing: shared
 `
 
 const (

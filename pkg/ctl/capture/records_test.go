@@ -43,7 +43,7 @@ func TestCaptureHasOnlyTheFieldsThatCommandsRead(t *testing.T) {
 			Abandoned[].Execution.Sandbox Abandoned[].Execution.Netns Abandoned[].Execution.BootID Abandoned[].Execution.InfoFile
 			Abandoned[].Execution.Info Abandoned[].Execution.DelError`},
 		"/claims/offer": {new(state.Offer),
-			`Rules Digest Problem Devices[].Name Devices[].Ref.Kind Devices[].Ref.PCI Devices[].Ref.Aux Devices[].Ref.VDPA Devices[].Ref.IfName Devices[].As
+			`Rules Digest Problem Devices[].Name Devices[].Ref.Kind Devices[].Ref.PCI Devices[].Ref.Aux Devices[].Ref.VDPA Devices[].Ref.IfName Devices[].Sharing
 			Devices[].ResourceName Devices[].Why Idle[].Rule Idle[].Why Idle[].Nearest`},
 	} {
 		root, planted := t.TempDir(), map[string]bool{}

@@ -21,9 +21,9 @@ import (
 // Attachment is one entry of the journal, or one of a claim's records, and what has
 // become of it.
 type Attachment struct {
-	Type   string       `json:"type,omitempty"`
-	Device string       `json:"device,omitempty"` // that it has a lease of, or else names: PCI address, vDPA device, SF or socket
-	Lease  journal.Mode `json:"lease,omitempty"`  // of the device; "" = none: another may have it
+	Type   string              `json:"type,omitempty"`
+	Device string              `json:"device,omitempty"` // that it has a lease of, or else names: PCI address, vDPA device, SF or socket
+	Lease  journal.SharingMode `json:"lease,omitempty"`  // of the device; "" = none: another may have it
 	Facts
 	File  string     `json:"file,omitempty"` // path of the device-info file; "" = ADD wrote none
 	CDI   string     `json:"cdi,omitempty"`  // the CDI device, vendor/class=name

@@ -177,7 +177,7 @@ func offerFact(o *state.Offered) string {
 	case o.Why != "":
 		return "not offered: " + o.Why
 	case o.ResourceName != "":
-		return o.As + " " + o.Name + ", " + o.ResourceName
+		return o.Sharing + " " + o.Name + ", " + o.ResourceName
 	}
-	return o.As + " " + o.Name
+	return o.Sharing + " " + o.Name
 }

@@ -43,16 +43,16 @@ func foundIn(d validate.Document) (list []string) {
 
 // wrongRules are for cni-dra-driver --devices; each of those in braces is one of the list.
 var wrongRules = []string{
-	"- ifNames: [eth0]", "devices: {ifNames: [eth0]}", "device: []", "devices: []\ndevices: []", "devices: [", "devices:\n- {as: shared, as: shared}", "devices: [null, [p0]]",
-	"{as: exclusive}", "{select: 'true'}", "{select: 'true', as: both}", "{selct: 'true', as: shared}", "{Select: 'true', as: shared}", "{select: 'tru', as: shared}", "{select: '1', as: shared}",
-	"{select: '', ifNames: [], as: shared}", "{pfName: [p0], as: shared}", "{drivers: iavf, as: shared}", "{drivers: [''], as: shared}", "{pciAddresses: ['3b:00.1'], as: exclusive}",
-	"{ifNames: [eth1, 'eth*'], as: shared}", "{pfNames: [''], as: shared}", "{pfNames: ['ens1f0np0#0-3'], as: exclusive}", "{drivers: [a], as: shared, resourceName: a/b}", "{drivers: [a], as: exclusive, resourceName: vf}",
-	"{drivers: [a], as: exclusive, resourceName: a/" + long + "}", "{drivers: [a], as: exclusive, attachments: 2}", "{drivers: [a], as: shared, attachments: -2}",
-	"{drivers: [a], as: shared, attachments: many}", "{drivers: [a], as: shared, bandwidth: 25X}", "{drivers: [a], as: shared, bandwidth: 0.5}", "{drivers: [a], as: shared, allowHostUse: true}",
-	"{drivers: [a], as: shared, attributes: {a-b: 1}}", "{drivers: [a], as: shared, attributes: {A_/b: 1}}", "{drivers: [a], as: shared, attributes: {kind: x}}",
-	"{drivers: [a], as: shared, attributes: {resource.kubernetes.io/x: x}}", "{drivers: [a], as: shared, attributes: {x: 1, devinfo-cni.io/x: 1}}", "{drivers: [a], as: shared, attributes: {x: 1.5}}",
-	"{drivers: [a], as: shared, publish: [pfname]}", "{drivers: [a], as: shared, publish: all}",
-	"{drivers: [a], as: shared, attributes: {x: null}}", "{drivers: [a], as: shared, attributes: {x: " + long + "}}", "{drivers: [a], as: shared, attributes: {a: 1, b: 1, c: 1, d: 1, e: 1, f: 1, g: 1, h: 1, i: 1}}",
+	"- ifNames: [eth0]", "devices: {ifNames: [eth0]}", "device: []", "devices: []\ndevices: []", "devices: [", "devices:\n- {sharing: shared, sharing: shared}", "devices: [null, [p0]]",
+	"{sharing: exclusive}", "{select: 'true'}", "{select: 'true', sharing: both}", "{selct: 'true', sharing: shared}", "{Select: 'true', sharing: shared}", "{select: 'tru', sharing: shared}", "{select: '1', sharing: shared}",
+	"{select: '', ifNames: [], sharing: shared}", "{pfName: [p0], sharing: shared}", "{drivers: iavf, sharing: shared}", "{drivers: [''], sharing: shared}", "{pciAddresses: ['3b:00.1'], sharing: exclusive}",
+	"{ifNames: [eth1, 'eth*'], sharing: shared}", "{pfNames: [''], sharing: shared}", "{pfNames: ['ens1f0np0#0-3'], sharing: exclusive}", "{drivers: [a], sharing: shared, resourceName: a/b}", "{drivers: [a], sharing: exclusive, resourceName: vf}",
+	"{drivers: [a], sharing: exclusive, resourceName: a/" + long + "}", "{drivers: [a], sharing: exclusive, attachments: 2}", "{drivers: [a], sharing: shared, attachments: -2}",
+	"{drivers: [a], sharing: shared, attachments: many}", "{drivers: [a], sharing: shared, bandwidth: 25X}", "{drivers: [a], sharing: shared, bandwidth: 0.5}", "{drivers: [a], sharing: shared, allowHostUse: true}",
+	"{drivers: [a], sharing: shared, attributes: {a-b: 1}}", "{drivers: [a], sharing: shared, attributes: {A_/b: 1}}", "{drivers: [a], sharing: shared, attributes: {kind: x}}",
+	"{drivers: [a], sharing: shared, attributes: {resource.kubernetes.io/x: x}}", "{drivers: [a], sharing: shared, attributes: {x: 1, devinfo-cni.io/x: 1}}", "{drivers: [a], sharing: shared, attributes: {x: 1.5}}",
+	"{drivers: [a], sharing: shared, publish: [pfname]}", "{drivers: [a], sharing: shared, publish: all}",
+	"{drivers: [a], sharing: shared, attributes: {x: null}}", "{drivers: [a], sharing: shared, attributes: {x: " + long + "}}", "{drivers: [a], sharing: shared, attributes: {a: 1, b: 1, c: 1, d: 1, e: 1, f: 1, g: 1, h: 1, i: 1}}",
 }
 
 var long = strings.Repeat("x", 65)
@@ -69,7 +69,7 @@ func TestMessages(t *testing.T) {
 	for _, rule := range wrongRules {
 		text := rule
 		if rule[0] == '{' {
-			text = "devices: [{ifNames: [eth9], as: shared}, " + rule + "]"
+			text = "devices: [{ifNames: [eth9], sharing: shared}, " + rule + "]"
 		}
 		_, err := inventory.ParseRules([]byte(text))
 		if err == nil {

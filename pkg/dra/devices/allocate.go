@@ -88,7 +88,7 @@ func (n *Node) surveyFor(ctx context.Context, results []resourceapi.DeviceReques
 	some := func(is func(device string) bool) bool {
 		return slices.ContainsFunc(results, func(r resourceapi.DeviceRequestAllocationResult) bool { return is(r.Device) })
 	}
-	exclusive := func(device string) bool { return s.decisions[device].As == inventory.Exclusive }
+	exclusive := func(device string) bool { return s.decisions[device].Sharing == inventory.Exclusive }
 	refused := func(device string) bool { return !now.StillOffers(s.decisions, device) }
 	if !some(refused) && !some(exclusive) {
 		return s, nil
@@ -115,7 +115,7 @@ func deviceOf(n *state.NodeDevice) inventory.Device {
 	return inventory.Device{Name: n.Published.Name, Ref: n.Ref, Attributes: n.Published.Attributes}
 }
 
-func offeredAs(n *state.NodeDevice) inventory.As {
+func offeredAs(n *state.NodeDevice) inventory.SharingMode {
 	if n.Shared() {
 		return inventory.Shared
 	}

@@ -201,8 +201,8 @@ func (n *Node) held() holdings {
 	return all
 }
 
-func (h holdings) as() map[string]inventory.As {
-	all := map[string]inventory.As{}
+func (h holdings) as() map[string]inventory.SharingMode {
+	all := map[string]inventory.SharingMode{}
 	for name, at := range h {
 		all[name] = offeredAs(at.Node)
 	}
@@ -219,9 +219,9 @@ func (n *Node) leaveOffer(s survey) {
 			continue
 		}
 		d := nodeDevice(c.Device, as)
-		one := state.Offered{Name: name, Ref: d.Ref, As: string(c.As), ResourceName: inventory.Text(as, inventory.ResourceName), Why: c.Why}
+		one := state.Offered{Name: name, Ref: d.Ref, Sharing: string(c.Sharing), ResourceName: inventory.Text(as, inventory.ResourceName), Why: c.Why}
 		if published { // also because a claim holds it
-			one.As, one.Why = string(offeredAs(d)), ""
+			one.Sharing, one.Why = string(offeredAs(d)), ""
 		}
 		if s.withheld[name] {
 			one.Why = "its last DEL has failed, or it is not yet what it was"

@@ -286,7 +286,7 @@ func (i Idle) String() string { return i.Rule + " names no device of this node: 
 type Offered struct {
 	Name string `json:"name"` // in the ResourceSlice
 	hostdev.Ref
-	As           string `json:"as"` // "shared" or "exclusive"
+	Sharing      string `json:"sharing"` // "shared" or "exclusive"
 	ResourceName string `json:"resourceName,omitempty"`
 	Why          string `json:"why,omitempty"` // it is not offered, though a rule names it; "" = it is
 }

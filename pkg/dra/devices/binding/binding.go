@@ -28,7 +28,7 @@ type plugin map[string]json.RawMessage
 // Bind puts a device, allocated as it is offered, into a configuration list. how says where; nil is the usual
 // place of each plugin. deviceID is the capability argument (CNI CONVENTIONS.md); "" = no plugin of the list
 // declares the capability. An error is a [*cniconfig.Refusal].
-func Bind(list json.RawMessage, d inventory.Device, as inventory.As, how cniconfig.How) (bound json.RawMessage, deviceID string, err error) {
+func Bind(list json.RawMessage, d inventory.Device, as inventory.SharingMode, how cniconfig.How) (bound json.RawMessage, deviceID string, err error) {
 	var fields map[string]json.RawMessage
 	var confs []plugin
 	err = json.Unmarshal(list, &fields)

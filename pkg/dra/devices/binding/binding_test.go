@@ -24,7 +24,7 @@ func on(address string) map[resourceapi.QualifiedName]resourceapi.DeviceAttribut
 // A device and how it is allocated.
 type allocated struct {
 	inventory.Device
-	as inventory.As
+	as inventory.SharingMode
 }
 
 func devices() map[string]allocated {

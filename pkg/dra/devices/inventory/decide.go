@@ -17,21 +17,21 @@ import (
 
 // Situation is what decides, beside devices and rules, what is offered.
 type Situation struct {
-	Driver   string            // the DRA driver's name, for CEL's device.driver
-	Sharing  bool              // the API server keeps allowMultipleAllocations, as it does from Kubernetes 1.36 on
-	Ours     map[string]As     // how claims on record hold devices, by name; these stay in the pool: see [Slices]
-	Last     Published         // devices as they were last published: in a pod a device loses facts that rules need
-	Withheld map[string]bool   // those of Ours that are not restored yet
-	Others   map[string]string // holders outside DRA, by PCI address, auxiliary name or vDPA name: see package others
-	Unknown  bool              // Others may lack devices, so exclusive ones are tainted
+	Driver   string                 // the DRA driver's name, for CEL's device.driver
+	Sharing  bool                   // the API server keeps allowMultipleAllocations, as it does from Kubernetes 1.36 on
+	Ours     map[string]SharingMode // how claims on record hold devices, by name; these stay in the pool: see [Slices]
+	Last     Published              // devices as they were last published: in a pod a device loses facts that rules need
+	Withheld map[string]bool        // those of Ours that are not restored yet
+	Others   map[string]string      // holders outside DRA, by PCI address, auxiliary name or vDPA name: see package others
+	Unknown  bool                   // Others may lack devices, so exclusive ones are tainted
 }
 
 // Decision is whether and how a device is offered.
 type Decision struct {
-	Device Device
-	Rule   int    // index of the rule that the device meets; -1 = none
-	As     As     // as the rule says; "" without rule
-	Why    string // why it is left out; "" = it is offered
+	Device  Device
+	Rule    int         // index of the rule that the device meets; -1 = none
+	Sharing SharingMode // as the rule says; "" without rule
+	Why     string      // why it is left out; "" = it is offered
 
 	rule    *rule         // nil = none
 	on      *Decision     // of the device that it is on; nil = none
@@ -58,22 +58,22 @@ func Decide(devices []Device, rules Rules, s Situation) []Decision {
 		c := &decisions[n]
 		switch held := s.Ours[c.Device.Name]; {
 		case c.Why != "":
-		case held == Shared && c.As != Shared:
+		case held == Shared && c.Sharing != Shared:
 			c.Why = "pods share it: it is offered as exclusive once no claim holds it"
-		case held == Exclusive && c.As != Exclusive:
+		case held == Exclusive && c.Sharing != Exclusive:
 			c.Why = "a claim has it to itself: it is offered as shared once no claim holds it"
 		case held == Exclusive: // the claim is what else would keep it busy
 			c.Why = c.Device.UsedByHost()
 		default:
-			if c.Why = s.against(c, on[c.Device.Name]); c.Why == "" && c.As == Exclusive {
+			if c.Why = s.against(c, on[c.Device.Name]); c.Why == "" && c.Sharing == Exclusive {
 				c.Why, c.unknown = tied[c.Device.Name], s.Unknown
 			}
 		}
 	}
 	for n := range decisions { // a device and one that it is on are the same hardware
 		c := &decisions[n]
-		for up := c.on; up != nil && c.Why == "" && c.As == Exclusive; up = up.on {
-			if up.Why == "" && up.As == Exclusive && s.Ours[up.Device.Name] == "" {
+		for up := c.on; up != nil && c.Why == "" && c.Sharing == Exclusive; up = up.on {
+			if up.Why == "" && up.Sharing == Exclusive && s.Ours[up.Device.Name] == "" {
 				up.Why = fmt.Sprintf("%s on it is offered", c.Device.Name)
 			}
 		}
@@ -88,7 +88,7 @@ func (s Situation) StillOffers(decisions map[string]Decision, name string) bool 
 	if !there || c.Why != "" {
 		return false
 	}
-	if c.As != Exclusive {
+	if c.Sharing != Exclusive {
 		return true
 	}
 	for other, d := range decisions {
@@ -159,7 +159,7 @@ func (s Situation) against(c *Decision, on []string) string {
 	switch {
 	case d.Port != "":
 		return d.UsedByHost()
-	case c.As == Shared:
+	case c.Sharing == Shared:
 		return s.againstShared(c)
 	case isMaster(d.Kind):
 		return fmt.Sprintf("a %s cannot be exclusive", d.Kind)
@@ -235,7 +235,7 @@ func PublishedIn(list []Slice) Published {
 // other until one meets the class: so the VFs of all PFs take turns, by number, and a class that only one PF
 // meets costs little more than one that all meet. VFs of the same numbers share a slice, so that one VF more
 // or fewer rewrites only that slice. The first slice also has all devices that are neither VFs nor on one.
-func Slices(decisions []Decision, ours map[string]As, last Published) []Slice {
+func Slices(decisions []Decision, ours map[string]SharingMode, last Published) []Slice {
 	offered, taints := Published{}, map[string][]resourceapi.DeviceTaint{}
 	for n := range decisions {
 		c := &decisions[n]
@@ -289,7 +289,7 @@ func (c *Decision) device() resourceapi.Device {
 		d.Attributes[ResourceName] = resourceapi.DeviceAttribute{StringValue: &name}
 		d.Attributes[DeviceID] = resourceapi.DeviceAttribute{StringValue: &id}
 	}
-	if c.As == Shared {
+	if c.Sharing == Shared {
 		d.AllowMultipleAllocations = new(true)
 		d.Capacity = c.rule.capacity()
 	}

@@ -15,8 +15,8 @@ const (
 	pf0, pf1 = "pci-0000-01-00-0", "pci-0000-41-00-0"
 	vf0, vf1 = "pci-0000-01-10-0", "pci-0000-41-10-0"
 
-	shareAll = "devices: [{select: 'true', as: shared}]"
-	giveAll  = "devices: [{select: 'true', as: exclusive}]"
+	shareAll = "devices: [{select: 'true', sharing: shared}]"
+	giveAll  = "devices: [{select: 'true', sharing: exclusive}]"
 )
 
 // changed is the host igb-sriov with other links.
@@ -38,7 +38,7 @@ func of(kind, name, lower string) link.InterfaceRecord {
 // A rule that means many devices does not mean those that the host works with, unless it says so.
 func TestWhatTheHostNeedsIsNotOffered(t *testing.T) {
 	const remedy = ": to offer it all the same, name it by ifNames or pciAddresses, or set allowHostUse"
-	const onDemand = "devices: [{select: 'true', as: exclusive, allowHostUse: true}]"
+	const onDemand = "devices: [{select: 'true', sharing: exclusive, allowHostUse: true}]"
 	used := changed(t, []string{"eth4"}, nil, of("vlan", "eth3.7", "eth3"))
 	used.Uses = map[string]string{"eth2": "has the address 10.1.2.3/24", "eth3.7": "has a route to 10.9.0.0/16"}
 	for name, test := range map[string]struct {
@@ -48,13 +48,13 @@ func TestWhatTheHostNeedsIsNotOffered(t *testing.T) {
 		why           string // "" = it is offered
 	}{
 		"its uplink, exclusive": {
-			changed(t, []string{"eth1"}, nil), "devices: [{ifNames: [eth1], as: exclusive}]", pf1, "the host needs it: eth1 has a default route",
+			changed(t, []string{"eth1"}, nil), "devices: [{ifNames: [eth1], sharing: exclusive}]", pf1, "the host needs it: eth1 has a default route",
 		},
 		"its uplink, shared by a rule that does not name it": {
 			changed(t, []string{"eth1"}, nil), shareAll, pf1, "the host needs it: eth1 has a default route; to share it, name it by ifNames or pciAddresses",
 		},
-		"its uplink, shared by name":    {changed(t, []string{"eth1"}, nil), "devices: [{ifNames: [eth1], as: shared}]", pf1, ""},
-		"its uplink, shared by address": {changed(t, []string{"eth1"}, nil), "devices: [{pciAddresses: ['0000:41:00.0'], as: shared}]", pf1, ""},
+		"its uplink, shared by name":    {changed(t, []string{"eth1"}, nil), "devices: [{ifNames: [eth1], sharing: shared}]", pf1, ""},
+		"its uplink, shared by address": {changed(t, []string{"eth1"}, nil), "devices: [{pciAddresses: ['0000:41:00.0'], sharing: shared}]", pf1, ""},
 		"another PF":                    {changed(t, []string{"eth1"}, nil), shareAll, pf0, ""},
 		"a VF of the uplink":            {changed(t, []string{"eth0"}, nil), giveAll, vf0, ""},
 		"a VF that is the uplink":       {changed(t, []string{"eth2"}, nil), giveAll, vf0, "the host needs it: eth2 has a default route"},
@@ -86,16 +86,16 @@ func TestWhatTheHostNeedsIsNotOffered(t *testing.T) {
 		"a PF with VFs":                       {changed(t, nil, nil), giveAll, pf1, "it has 2 devices on it: they would lose their parent"},
 		"a VF, shared":                        {changed(t, nil, nil), shareAll, vf0, "a vf cannot be shared"},
 		"what the host uses, by select":       {used, giveAll, vf0, "the host uses it: eth2 has the address 10.1.2.3/24" + remedy},
-		"by PF":                               {used, "devices: [{pfNames: [eth0], as: exclusive}]", vf0, "the host uses it: eth2 has the address 10.1.2.3/24" + remedy},
+		"by PF":                               {used, "devices: [{pfNames: [eth0], sharing: exclusive}]", vf0, "the host uses it: eth2 has the address 10.1.2.3/24" + remedy},
 		"by what is on it":                    {used, giveAll, "pci-0000-01-10-2", "the host uses it: eth3 is below eth3.7, and eth3.7 has a route to 10.9.0.0/16" + remedy},
 		"a device that is idle":               {used, giveAll, vf1, ""},
-		"by name":                             {used, "devices: [{ifNames: [eth2], as: exclusive}]", vf0, ""},
-		"by address":                          {used, "devices: [{pciAddresses: ['0000:01:10.0'], as: exclusive}]", vf0, ""},
+		"by name":                             {used, "devices: [{ifNames: [eth2], sharing: exclusive}]", vf0, ""},
+		"by address":                          {used, "devices: [{pciAddresses: ['0000:01:10.0'], sharing: exclusive}]", vf0, ""},
 		"on demand":                           {used, onDemand, vf0, ""},
 		"not on demand, with a default route": {used, onDemand, "pci-0000-01-10-4", "the host needs it: eth4 has a default route"},
-		"what nobody names":                   {changed(t, nil, nil), "devices: [{drivers: [igbvf], as: exclusive}]", pf0, "no rule names it"},
+		"what nobody names":                   {changed(t, nil, nil), "devices: [{drivers: [igbvf], sharing: exclusive}]", pf0, "no rule names it"},
 		"what an expression fails of": {
-			changed(t, nil, nil), `devices: [{select: 'device.attributes["devinfo-cni.io"].vfIndex < 2', as: exclusive}]`, pf0,
+			changed(t, nil, nil), `devices: [{select: 'device.attributes["devinfo-cni.io"].vfIndex < 2', sharing: exclusive}]`, pf0,
 			"no rule names it; devices[0].select: no such key: vfIndex",
 		},
 	} {
@@ -114,8 +114,8 @@ func TestOvsSystemIsNoDevice(t *testing.T) {
 
 func TestTheFirstRuleThatADeviceMeetsCounts(t *testing.T) {
 	const configuration = `devices:
-- {pfNames: [eth1], as: exclusive, attributes: {physicalNetwork: blue}}
-- {drivers: [igbvf], select: 'device.attributes["devinfo-cni.io"].vfIndex == 0', as: exclusive, attributes: {physicalNetwork: red, example.com/rack: 7, fast: true}}
+- {pfNames: [eth1], sharing: exclusive, attributes: {physicalNetwork: blue}}
+- {drivers: [igbvf], select: 'device.attributes["devinfo-cni.io"].vfIndex == 0', sharing: exclusive, attributes: {physicalNetwork: red, example.com/rack: 7, fast: true}}
 `
 	list := pool(t, changed(t, nil, nil), configuration)
 	networks := map[string]string{}
@@ -135,7 +135,7 @@ func TestWhatMayBeOthersIsTainted(t *testing.T) {
 	configuration := rules(t, everything)
 	s := situation()
 	s.Last = inventory.PublishedIn(inventory.Slices(inventory.Decide(devices, configuration, s), nil, nil))
-	s.Unknown, s.Ours = true, map[string]inventory.As{vf0: inventory.Exclusive}
+	s.Unknown, s.Ours = true, map[string]inventory.SharingMode{vf0: inventory.Exclusive}
 	now := inventory.PublishedIn(inventory.Slices(inventory.Decide(devices, configuration, s), s.Ours, s.Last))
 	for name, tainted := range map[string]bool{vf0: false, "pci-0000-01-10-2": true, pf0: false} {
 		d, published := now[name]
@@ -164,7 +164,7 @@ func TestNoCarrierOfThePFTaintsWhatIsOnIt(t *testing.T) {
 }
 
 func TestMultusFindsADeviceByItsResourceName(t *testing.T) {
-	published := inventory.PublishedIn(pool(t, host(t, capturetest.Text(t, "mlx5-vdpa")), "devices: [{select: 'true', as: exclusive, resourceName: example.com/vf}]"))
+	published := inventory.PublishedIn(pool(t, host(t, capturetest.Text(t, "mlx5-vdpa")), "devices: [{select: 'true', sharing: exclusive, resourceName: example.com/vf}]"))
 	ids := map[string]string{}
 	for name, d := range published {
 		if *d.Attributes[inventory.ResourceName].StringValue != "example.com/vf" {

@@ -113,8 +113,8 @@ func TestTheClassesOfTheMigrationTakeWhatItsRulesOffer(t *testing.T) {
 }
 
 func TestEachWrongRuleIsNamed(t *testing.T) {
-	_, err := inventory.ParseRules([]byte(`{"devices": [{"as": "shared"}, {"ifNames": ["a"], "as": "x"}]}`))
-	difftest.Says(t, err, "devices[0].select", "devices[1].as")
+	_, err := inventory.ParseRules([]byte(`{"devices": [{"sharing": "shared"}, {"ifNames": ["a"], "sharing": "x"}]}`))
+	difftest.Says(t, err, "devices[0].select", "devices[1].sharing")
 }
 
 func TestNoRulesOfferNothing(t *testing.T) {

@@ -25,11 +25,11 @@ func full() string {
 	}
 	return `devices:
 - select: device.attributes["devinfo-cni.io"].kind == "vf"
-  as: exclusive
+  sharing: exclusive
   resourceName: example.com/` + strings.Repeat("y", 52) + `
   attributes: {` + strings.Join(given, ", ") + `}
 - select: "true"
-  as: shared
+  sharing: shared
   bandwidth: 100G
   attributes: {` + strings.Join(given, ", ") + "}\n"
 }
@@ -148,7 +148,7 @@ func processorTime(b *testing.B) time.Duration {
 
 // A cluster of 2,000 nodes with 256 VFs each has half a million devices in its API server.
 func TestARuleChoosesWhatIsPublished(t *testing.T) {
-	const rule = `devices: [{select: 'device.attributes["devinfo-cni.io"].driver == "mlx5_core"', as: exclusive, attributes: {rack: 7}, publish: %s}]`
+	const rule = `devices: [{select: 'device.attributes["devinfo-cni.io"].driver == "mlx5_core"', sharing: exclusive, attributes: {rack: 7}, publish: %s}]`
 	size := func(publish string) (bytes int) {
 		for _, s := range pool(t, many(t, 256), fmt.Sprintf(rule, publish)) {
 			text, err := json.Marshal(s.Devices)

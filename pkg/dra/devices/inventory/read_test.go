@@ -71,8 +71,8 @@ func describe(d resourceapi.Device) string {
 func TestAttributesAreThoseOfTheTable(t *testing.T) {
 	types := documented(t)
 	types["devinfo-cni.io/physicalNetwork"] = "string"
-	configuration := everything + "- select: \"true\"\n  as: shared\n"
-	configuration = strings.Replace(configuration, "  as: exclusive\n", "  as: exclusive\n  resourceName: example.com/vf\n", 1)
+	configuration := everything + "- select: \"true\"\n  sharing: shared\n"
+	configuration = strings.Replace(configuration, "  sharing: exclusive\n", "  sharing: exclusive\n  resourceName: example.com/vf\n", 1)
 	seen := map[resourceapi.QualifiedName]bool{}
 	nodes := map[string]inventory.Host{"many VFs": many(t, 1)} // which alone has a speed
 	for _, name := range capturetest.Names(t) {
@@ -164,7 +164,7 @@ func deviceNames(list []inventory.Slice) (names [][]string) {
 func TestAHeldDeviceThatTheNodeHasLostIsTainted(t *testing.T) {
 	before := pool(t, host(t, capturetest.Text(t, "mlx5-legacy")), everything)
 	s := situation()
-	s.Ours = map[string]inventory.As{"pci-0000-3b-00-2": inventory.Exclusive}
+	s.Ours = map[string]inventory.SharingMode{"pci-0000-3b-00-2": inventory.Exclusive}
 	after := inventory.Slices(nil, s.Ours, inventory.PublishedIn(before))
 	if len(after) != 1 || len(after[0].Devices) != 1 {
 		t.Fatalf("got %v", deviceNames(after))

@@ -17,8 +17,8 @@ import (
 func TestADeviceIsNotGivenTwice(t *testing.T) {
 	const (
 		vf, vdpa = "pci-0000-65-00-4", "vdpa-vdpa4" // the latter on the former
-		onlyVFs  = "devices: [{drivers: [igbvf], as: exclusive}]"
-		onlyVF   = "devices: [{pciAddresses: ['0000:65:00.4'], as: exclusive}]"
+		onlyVFs  = "devices: [{drivers: [igbvf], sharing: exclusive}]"
+		onlyVF   = "devices: [{pciAddresses: ['0000:65:00.4'], sharing: exclusive}]"
 	)
 	igb, mlx5 := read(t, host(t, capturetest.Text(t, "igb-sriov"))), read(t, host(t, capturetest.Text(t, "mlx5-vdpa")))
 	away := read(t, host(t, capturetest.Without(capturetest.Text(t, "igb-sriov"), "eth1")))
@@ -27,9 +27,9 @@ func TestADeviceIsNotGivenTwice(t *testing.T) {
 			mlx5[n].IfName = "enp101s0f0v2" // as VFs of mlx5 have beside their vDPA device
 		}
 	}
-	held := func(name string, as inventory.As, others ...string) inventory.Situation {
+	held := func(name string, as inventory.SharingMode, others ...string) inventory.Situation {
 		s := situation()
-		s.Ours, s.Others = map[string]inventory.As{name: as}, map[string]string{}
+		s.Ours, s.Others = map[string]inventory.SharingMode{name: as}, map[string]string{}
 		for _, id := range others {
 			s.Others[id] = "pod ns/x has it"
 		}
@@ -80,19 +80,19 @@ func stays(t *testing.T, what, name string, decisions []inventory.Decision, s in
 // What pods share stays as they have it, and gets no more of them, whatever has changed.
 func TestAHeldSharedDeviceIsNeitherConvertedNorOffered(t *testing.T) {
 	h := host(t, capturetest.Text(t, "igb-sriov"))
-	last := inventory.PublishedIn(pool(t, h, "devices: [{ifNames: [eth1], as: shared}]"))
+	last := inventory.PublishedIn(pool(t, h, "devices: [{ifNames: [eth1], sharing: shared}]"))
 	s := situation()
-	s.Ours = map[string]inventory.As{pf1: inventory.Shared}
+	s.Ours = map[string]inventory.SharingMode{pf1: inventory.Shared}
 	for name, test := range map[string]struct {
 		host  inventory.Host
 		rules string
 		why   string // "" = it is offered
 	}{
-		"as before":     {h, "devices: [{ifNames: [eth1], as: shared}]", ""},
-		"no rule":       {h, "devices: [{ifNames: [eth0], as: shared}]", "no rule names it"},
-		"exclusive":     {h, "devices: [{ifNames: [eth1], as: exclusive}]", "pods share it"},
-		"a bond's port": {changed(t, nil, map[string]string{"eth1": "bond0"}, of("bond", "bond0", "")), "devices: [{ifNames: [eth1], as: shared}]", "eth1 is a port of bond0"},
-		"default route": {changed(t, []string{"eth1"}, nil), "devices: [{select: 'true', as: shared}]", "the host needs it"},
+		"as before":     {h, "devices: [{ifNames: [eth1], sharing: shared}]", ""},
+		"no rule":       {h, "devices: [{ifNames: [eth0], sharing: shared}]", "no rule names it"},
+		"exclusive":     {h, "devices: [{ifNames: [eth1], sharing: exclusive}]", "pods share it"},
+		"a bond's port": {changed(t, nil, map[string]string{"eth1": "bond0"}, of("bond", "bond0", "")), "devices: [{ifNames: [eth1], sharing: shared}]", "eth1 is a port of bond0"},
+		"default route": {changed(t, []string{"eth1"}, nil), "devices: [{select: 'true', sharing: shared}]", "the host needs it"},
 	} {
 		stays(t, name, pf1, inventory.Decide(read(t, test.host), rules(t, test.rules), s), s, last, test.why)
 	}
@@ -113,23 +113,23 @@ func TestAHeldExclusiveDeviceIsTaintedOnceItIsOfferedNoMore(t *testing.T) {
 	uplink.Uplinks = []string{"eth0"}
 	away := host(t, capturetest.Without(text, "eth0"))
 	away.Uplinks = nil
-	const byName = "devices: [{ifNames: [eth0], as: exclusive}]"
+	const byName = "devices: [{ifNames: [eth0], sharing: exclusive}]"
 	last := inventory.PublishedIn(pool(t, whole(), byName))
 	if _, published := last[nic]; !published {
 		t.Fatalf("published: %v", last)
 	}
 	s := situation()
-	s.Ours, s.Last = map[string]inventory.As{nic: inventory.Exclusive}, last
+	s.Ours, s.Last = map[string]inventory.SharingMode{nic: inventory.Exclusive}, last
 	for name, test := range map[string]struct {
 		host       inventory.Host
 		rules, why string // "" = it is offered
 	}{
 		"as before":         {whole(), byName, ""},
 		"in the pod":        {away, byName, ""},
-		"by select":         {away, `devices: [{select: 'device.attributes["devinfo-cni.io"].ifName == "eth0"', as: exclusive}]`, ""},
-		"no rule":           {whole(), "devices: [{ifNames: [eth9], as: exclusive}]", "no rule names it"},
-		"no rule, in a pod": {away, "devices: [{ifNames: [eth9], as: exclusive}]", "no rule names it"},
-		"shared":            {whole(), "devices: [{ifNames: [eth0], as: shared}]", "a claim has it to itself"},
+		"by select":         {away, `devices: [{select: 'device.attributes["devinfo-cni.io"].ifName == "eth0"', sharing: exclusive}]`, ""},
+		"no rule":           {whole(), "devices: [{ifNames: [eth9], sharing: exclusive}]", "no rule names it"},
+		"no rule, in a pod": {away, "devices: [{ifNames: [eth9], sharing: exclusive}]", "no rule names it"},
+		"shared":            {whole(), "devices: [{ifNames: [eth0], sharing: shared}]", "a claim has it to itself"},
 		"a bond's port":     {port, byName, "eth0 is a port of bond0"},
 		"default route":     {uplink, byName, "the host needs it: eth0 has a default route"},
 	} {

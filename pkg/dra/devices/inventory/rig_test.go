@@ -13,10 +13,10 @@ const driver = "cni.dra.networking.x-k8s.io"
 // everything is a configuration that names all devices.
 const everything = `devices:
 - select: device.attributes["devinfo-cni.io"].kind in ["vf", "sf", "vdpa"]
-  as: exclusive
+  sharing: exclusive
   attributes: {physicalNetwork: physnet1}
 - select: "true"
-  as: shared
+  sharing: shared
   attachments: 100
   bandwidth: 25G
 `

@@ -20,16 +20,17 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 )
 
-// As is how a device is offered.
-type As string
+// SharingMode is how a device is offered.
+type SharingMode = journal.SharingMode
 
-// The values of a rule's key "as".
+// The values of a rule's key "sharing".
 const (
-	Shared    As = "shared"    // to any number of pods at a time
-	Exclusive As = "exclusive" // to one
+	Shared    = journal.Shared    // to any number of pods at a time
+	Exclusive = journal.Exclusive // to one
 )
 
 // A Rule names devices and says as what they are offered. A device must meet each of the
@@ -42,7 +43,7 @@ type Rule struct {
 	IfNames      []string `json:"ifNames"`      // of interfaces: "eth1"
 	Drivers      []string `json:"drivers"`      // of functions: "mlx5_core"
 
-	As           As                         `json:"as"`
+	Sharing      SharingMode                `json:"sharing"`
 	AllowHostUse bool                       `json:"allowHostUse"` // of exclusive devices: also what has the host's addresses or routes
 	Attributes   map[string]json.RawMessage `json:"attributes"`   // strings, integers, booleans; a name without domain is in Domain
 	Publish      []string                   `json:"publish"`      // what a ResourceSlice has of the attributes in [AttributeNames], beside those that it always has; nil = all
@@ -100,7 +101,7 @@ func ParseRules(configuration []byte) (Rules, error) {
 	var errs []error
 	for n, raw := range file.Devices {
 		if raw[0] != '{' {
-			errs = append(errs, fmt.Errorf("devices[%d]: %s is no rule; write a map, such as {pfNames: [ens1f0], as: exclusive}", n, raw))
+			errs = append(errs, fmt.Errorf("devices[%d]: %s is no rule; write a map, such as {pfNames: [ens1f0], sharing: exclusive}", n, raw))
 			continue
 		}
 		r, err := newRule(raw)
@@ -195,20 +196,20 @@ func (r *rule) check() error {
 	switch {
 	case r.Select == "" && len(r.PCIAddresses)+len(r.PFNames)+len(r.IfNames)+len(r.Drivers) == 0:
 		return errors.New("select: nothing is named; give select, pciAddresses, pfNames, ifNames or drivers")
-	case r.As == "":
-		return errors.New(`as: it is missing; write "shared" or "exclusive"`)
-	case r.As != Shared && r.As != Exclusive:
-		return fmt.Errorf(`as: %q is not known; write "shared" or "exclusive"`, r.As)
-	case r.As == Shared && r.AllowHostUse:
-		return errors.New("allowHostUse: the host keeps what is shared; leave it out, or write as: exclusive")
-	case r.As == Shared && r.ResourceName != "":
-		return fmt.Errorf("resourceName: %q: Multus takes whole devices; leave it out, or write as: exclusive", r.ResourceName)
+	case r.Sharing == "":
+		return errors.New(`sharing: it is missing; write "shared" or "exclusive"`)
+	case r.Sharing != Shared && r.Sharing != Exclusive:
+		return fmt.Errorf(`sharing: %q is not known; write "shared" or "exclusive"`, r.Sharing)
+	case r.Sharing == Shared && r.AllowHostUse:
+		return errors.New("allowHostUse: the host keeps what is shared; leave it out, or write sharing: exclusive")
+	case r.Sharing == Shared && r.ResourceName != "":
+		return fmt.Errorf("resourceName: %q: Multus takes whole devices; leave it out, or write sharing: exclusive", r.ResourceName)
 	case len(r.ResourceName) > longest:
 		return fmt.Errorf("resourceName: %q has %d bytes, at most %d are allowed", r.ResourceName, len(r.ResourceName), longest)
 	case r.ResourceName != "" && (len(validation.IsQualifiedName(r.ResourceName)) > 0 || !strings.Contains(r.ResourceName, "/")):
 		return fmt.Errorf("resourceName: %q is not a resource name such as example.com/vf", r.ResourceName)
-	case r.As == Exclusive && (r.Attachments != 0 || r.Bandwidth != nil):
-		return errors.New("attachments, bandwidth: only shared devices have them; leave them out, or write as: shared")
+	case r.Sharing == Exclusive && (r.Attachments != 0 || r.Bandwidth != nil):
+		return errors.New("attachments, bandwidth: only shared devices have them; leave them out, or write sharing: shared")
 	case r.Attachments < 0:
 		return fmt.Errorf("attachments: %d is less than 0; leave it out for %d", r.Attachments, DefaultAttachments)
 	}
@@ -232,7 +233,7 @@ func (r Rules) choose(d *Device, driver string) Decision {
 			c.failed[n] = err
 		}
 		if met {
-			return Decision{Rule: n, As: r.list[n].As, rule: &r.list[n], failed: c.failed}
+			return Decision{Rule: n, Sharing: r.list[n].Sharing, rule: &r.list[n], failed: c.failed}
 		}
 	}
 	return c
@@ -261,7 +262,7 @@ func (r *rule) meets(d *Device, driver string) (bool, error) {
 	if r.selects == nil {
 		return true, nil
 	}
-	shared := r.As == Shared
+	shared := r.Sharing == Shared
 	met, _, err := r.selects.DeviceMatches(context.Background(), cel.Device{
 		Driver: driver, AllowMultipleAllocations: &shared, Attributes: d.Attributes,
 	})
@@ -279,7 +280,7 @@ func (r *rule) names(d *Device) bool {
 // Idle returns the rules that no device meets, in their order, each with the reason.
 func (r Rules) Idle(decisions []Decision, links []link.InterfaceRecord) (list []state.Idle) {
 	if r.absent {
-		return []state.Idle{{Rule: "devices", Why: "the file has no rules; write some, such as devices: [{pfNames: [ens1f0np0], as: exclusive}], or devices: [] if none is to be offered"}}
+		return []state.Idle{{Rule: "devices", Why: "the file has no rules; write some, such as devices: [{pfNames: [ens1f0np0], sharing: exclusive}], or devices: [] if none is to be offered"}}
 	}
 	used, known := map[int]bool{}, map[string][]string{} // by index; what devices have, by key
 	for n := range decisions {
