@@ -28,7 +28,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -215,8 +214,8 @@ func (j *Journal) Record(e, former *Entry) error {
 		var back taker // the leases of the former entry that were removed, to restore after a failure
 		err := j.take(by, func() (err error) {
 			if former != nil { // while an entry still names them
-				rest := slices.DeleteFunc(without(former.leases(), by.leases), func(l lease) bool { return notThere(j.leases.path(l, by.link)) })
-				back = taker{link: by.link, target: by.target, leases: rest}
+				rest := without(former.leases(), by.leases)
+				back = taker{link: by.link, target: by.target, leases: j.leases.existing(by.link, rest)}
 				err = j.leases.remove(by.link, rest)
 			}
 			if err == nil {

@@ -121,6 +121,16 @@ func (d links) remove(holder string, leases []lease) error {
 	return nil
 }
 
+// existing returns those of leases that a holder has.
+func (d links) existing(holder string, leases []lease) (list []lease) {
+	for _, l := range leases {
+		if !notThere(d.path(l, holder)) {
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
 // escape makes one path element of an ID, which may be a path.
 func escape(id string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(id, "%", "%25"), "/", "%2F")
