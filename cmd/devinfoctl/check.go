@@ -23,7 +23,7 @@ the kernel has it.
 The argument is a pod (NAME or NAMESPACE/NAME), a network, a container, or one attachment:
 NETWORK/CONTAINER/INTERFACE, NETWORK/CONTAINER or POD/INTERFACE with its namespace. Any
 unambiguous beginning of a container's ID will do. A device stands for the attachments that
-who shows. Without an argument all are checked.
+holder shows. Without an argument all are checked.
 
 For what cni-dra-driver attached, it also shows the error of a failed DEL; without an
 argument, also what is wrong with its rules of the node's devices (--devices), as it has

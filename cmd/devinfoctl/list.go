@@ -76,15 +76,15 @@ func listCommand(t *tool) *cobra.Command {
 	return cmd
 }
 
-func whoCommand(t *tool) *cobra.Command {
+func holderCommand(t *tool) *cobra.Command {
 	return &cobra.Command{
-		Use:   "who DEVICE",
+		Use:   "holder DEVICE",
 		Short: "which attachments have a device",
 		Long: `Lists the attachments that have, share or name a device, as list does. DEVICE is a PCI
 address (that of a PF finds its VFs too), a vDPA or RDMA device, a representor or a socket.
 
 Exits with 1 if no attachment has it.`,
-		Example: "  devinfoctl who 03:00.5\n  devinfoctl who eth7 -o wide",
+		Example: "  devinfoctl holder 03:00.5\n  devinfoctl holder eth7 -o wide",
 		Args:    commandline.Args(1, "DEVICE"), ValidArgsFunction: t.completeDevices,
 		RunE: t.onHost(func(h *host, args []string) error {
 			list, err := h.Attachments()
@@ -95,7 +95,7 @@ Exits with 1 if no attachment has it.`,
 			if err != nil {
 				return err
 			}
-			list = node.Who(append(list, more...), args[0])
+			list = node.Holders(append(list, more...), args[0])
 			if err := t.list(h, list); err != nil || len(list) > 0 {
 				return err
 			}

@@ -50,7 +50,7 @@ one that was captured into a file.
 Exit codes:
   0  all is well
   1  what was looked at is not as it should be: check, doctor, offered, validate
-     and gc --dry-run have found something, or who has found nobody
+     and gc --dry-run have found something, or holder has found none
   2  the command line is invalid
   3  it could not be looked at, or not be done, or there is nothing of that name`
 
@@ -58,7 +58,7 @@ Exit codes:
 var commands = []func(*tool) *cobra.Command{
 	inspectCommand,
 	listCommand,
-	whoCommand,
+	holderCommand,
 	checkCommand,
 	doctorCommand,
 	validateCommand,
@@ -83,7 +83,7 @@ func newRoot(t *tool) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := root.PersistentFlags()
-	commandline.Choice(root, flags, &t.output, "output", "o", "table", "how to print: table, wide (list and who), json or yaml", "table", "wide", "json", "yaml")
+	commandline.Choice(root, flags, &t.output, "output", "o", "table", "how to print: table, wide (list and holder), json or yaml", "table", "wide", "json", "yaml")
 	flags.StringVar(&t.captureFile, "capture", "", "examine the capture in this `file`, not this machine")
 	flags.StringVar(&t.hostRoot, "host-root", "", "look at the node whose root is mounted at this `directory`, as from there: /host in cni-dra-driver's container")
 	flags.StringVar(&t.nodeFile, "node-config", "", "node settings `file` (default $DEVINFO_NODE_CONFIG, else "+config.NodeFile+")")
@@ -108,8 +108,8 @@ func (t *tool) start(cmd *cobra.Command) {
 				err = cmp.Or(err, clierr.Misuse("give it a value, or leave the flag out", "--%s is empty", f.Name))
 			}
 		})
-		if t.output == "wide" && cmd.Name() != "list" && cmd.Name() != "who" {
-			err = cmp.Or(err, clierr.Misuse("leave it out: list and who print more with it", "%s has no -o wide", cmd.Name()))
+		if t.output == "wide" && cmd.Name() != "list" && cmd.Name() != "holder" {
+			err = cmp.Or(err, clierr.Misuse("leave it out: list and holder print more with it", "%s has no -o wide", cmd.Name()))
 		}
 		if err != nil {
 			return err

@@ -204,7 +204,7 @@ func (t *tool) ask(ctx context.Context, list []cluster.Network, named string) {
 	case len(silent) > 0:
 		t.note("the devices shown as ? are not known, because nodes did not answer: %s: %v", few(silent), why)
 	case t.unasked:
-		t.note("the devices shown as ? are not in the API, and their nodes were not asked: %s; --from-nodes=always asks all of them, pod NAME and who DEVICE --node NODE ask one", few(unknown))
+		t.note("the devices shown as ? are not in the API, and their nodes were not asked: %s; --from-nodes=always asks all of them, pod NAME and holder DEVICE --node NODE ask one", few(unknown))
 	}
 }
 

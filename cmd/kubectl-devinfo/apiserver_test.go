@@ -181,7 +181,7 @@ func TestNoMoreIsReadThanIsShown(t *testing.T) {
 		"a pod":          {"pod pod/web-1 -n ns0", map[string]int{"GET pods/": 1, "GET resourceclaims/": 1, "GET resourceslices": 1}, 200, true, 8, false},
 		"a pod, Multus":  {"pod web-0 -n ns0", map[string]int{"GET pods/": 1}, 2, true, 19, false},
 		"a namespace":    {"-n ns3", map[string]int{"GET pods": 1, "GET resourceclaims": 1}, 100, false, 121, true},
-		"a node":         {"who 0000:3b:00.3 --node n007", map[string]int{"GET pods": 1, "GET resourceclaims/": 5, "GET resourceslices": 1}, 300, true, 2, false},
+		"a node":         {"holder 0000:3b:00.3 --node n007", map[string]int{"GET pods": 1, "GET resourceclaims/": 5, "GET resourceslices": 1}, 300, true, 2, false},
 		"all namespaces": {"-A", map[string]int{"GET pods": 3, "GET resourceclaims": 2}, 900, false, 1201, true},
 	} {
 		t.Run(name, func(t *testing.T) {

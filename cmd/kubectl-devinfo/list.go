@@ -56,28 +56,28 @@ func (t *tool) namespace() (string, error) {
 	return namespace, err
 }
 
-func (t *tool) whoCommand() *cobra.Command {
+func (t *tool) holderCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "who DEVICE",
+		Use:   "holder DEVICE",
 		Short: "whose device it is: a PCI address, representor, RDMA or vDPA device, socket, MAC or IP",
 		Long: `Whose device it is, in all namespaces: a PCI address (that of a PF finds its VFs), a
 representor, an RDMA or vDPA device, a socket, a MAC or IP address. A PCI address says
 little without its node. Exit code 1: nobody has it; 3: nobody that could be looked at.`,
-		Example: "  kubectl devinfo who 03:00.5 --node n1\n  kubectl devinfo who eth4",
+		Example: "  kubectl devinfo holder 03:00.5 --node n1\n  kubectl devinfo holder eth4",
 		Args:    commandline.Args(1, "DEVICE"),
-		RunE:    t.who,
+		RunE:    t.holder,
 	}
 	t.printFlags(cmd)
 	t.nodeFlag(cmd, "on this node only")
 	return cmd
 }
 
-func (t *tool) who(cmd *cobra.Command, args []string) error {
+func (t *tool) holder(cmd *cobra.Command, args []string) error {
 	list, err := t.attachments(cmd.Context(), metav1.NamespaceAll, t.node)
 	if err != nil {
 		return err
 	}
-	found := cluster.Who(list, args[0])
+	found := cluster.Holders(list, args[0])
 	t.allNamespaces = true // to show them
 	switch {
 	case len(found) == 0 && t.partial:

@@ -92,7 +92,7 @@ func TestDevicesThatCannotBeReadAreNoted(t *testing.T) {
 	if code, stdout, stderr := run(t, only(bad)); code != 0 || stdout == "" || stderr != note {
 		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 	}
-	if code, _, stderr := run(t, only(bad), "who", "03:00.5"); code != clierr.Blind || !strings.HasPrefix(stderr, note) {
+	if code, _, stderr := run(t, only(bad), "holder", "03:00.5"); code != clierr.Blind || !strings.HasPrefix(stderr, note) {
 		t.Errorf("whose it is: exit code %d: %s", code, stderr)
 	}
 }
@@ -125,7 +125,7 @@ func TestJSONIsTheListOfAttachments(t *testing.T) {
 	}
 	plain := dpdk()
 	plain.Annotations = nil
-	for _, args := range []string{"", "pod dpdk-0", "who 03:00.6"} {
+	for _, args := range []string{"", "pod dpdk-0", "holder 03:00.6"} {
 		if _, stdout, _ := run(t, only(plain), append(strings.Fields(args), "-o", "json")...); strings.Join(strings.Fields(stdout), "") != `{"attachments":[]}` {
 			t.Errorf("%s of nothing: %s", args, stdout)
 		}
@@ -134,7 +134,7 @@ func TestJSONIsTheListOfAttachments(t *testing.T) {
 
 func TestTheShellCompletesPodsNodesAndFlags(t *testing.T) {
 	objects := []runtime.Object{dpdk(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}}
-	for args, want := range map[string]string{"pod ": "dpdk-0\n:4\n", "doctor ": "n1\n:4\n", "who x --node ": "n1\n:4\n", "-n ": "shop\n:4\n", "-o ": "wide\njson\nyaml\nname\n:4\n", "--from-nodes ": "auto\nnever\nalways\n:4\n", "pod dpdk-0 ": ":4\n"} {
+	for args, want := range map[string]string{"pod ": "dpdk-0\n:4\n", "doctor ": "n1\n:4\n", "holder x --node ": "n1\n:4\n", "-n ": "shop\n:4\n", "-o ": "wide\njson\nyaml\nname\n:4\n", "--from-nodes ": "auto\nnever\nalways\n:4\n", "pod dpdk-0 ": ":4\n"} {
 		if code, stdout, stderr := run(t, objects, append([]string{"__complete"}, strings.Split(args, " ")...)...); code != 0 || stdout != want {
 			t.Errorf("%q: exit code %d: %s%s", args, code, stdout, stderr)
 		}
@@ -158,18 +158,18 @@ func TestNamesArePrintedOnceForEachPod(t *testing.T) {
 	}
 }
 
-func TestWhoSaysWhoseDeviceItIs(t *testing.T) {
+func TestHolderListsThePodsThatHaveADevice(t *testing.T) {
 	objects := append(byClaim(), dpdk())
 	for device, want := range map[string]string{"03:00.5": "default   dpdk-0 ", "3b:00.2": "shop   web "} {
-		code, stdout, stderr := run(t, objects, "who", device, "--node", "n1", "--no-headers")
+		code, stdout, stderr := run(t, objects, "holder", device, "--node", "n1", "--no-headers")
 		if code != 0 || !strings.HasPrefix(stdout, want) || stderr != "" {
 			t.Errorf("%s: exit code %d: %s%s", device, code, stdout, stderr)
 		}
 	}
-	if code, _, stderr := run(t, objects, "who", "3b:00.2"); code != clierr.Blind || !strings.HasPrefix(stderr, "note: the status of claims of "+driver+" does not name the device") {
+	if code, _, stderr := run(t, objects, "holder", "3b:00.2"); code != clierr.Blind || !strings.HasPrefix(stderr, "note: the status of claims of "+driver+" does not name the device") {
 		t.Errorf("of all nodes: exit code %d: %s", code, stderr)
 	}
-	code, stdout, stderr := run(t, only(dpdk()), "who", "03:00.6")
+	code, stdout, stderr := run(t, only(dpdk()), "holder", "03:00.6")
 	if code != 1 || stdout != "" || !strings.Contains(stderr, "No pod has 03:00.6") {
 		t.Errorf("nobody's: exit code %d: %s%s", code, stdout, stderr)
 	}
@@ -217,8 +217,8 @@ func TestMistakesAreSaid(t *testing.T) {
 		says string
 		code int
 	}{
-		"no device":      {[]string{"who"}, "DEVICE is missing", clierr.Usage},
-		"empty device":   {[]string{"who", ""}, "DEVICE is empty", clierr.Usage},
+		"no device":      {[]string{"holder"}, "DEVICE is missing", clierr.Usage},
+		"empty device":   {[]string{"holder", ""}, "DEVICE is empty", clierr.Usage},
 		"pods by name":   {[]string{"pods", "web"}, "list: unexpected argument \"web\"\n  see kubectl devinfo list --help", clierr.Usage},
 		"no selector":    {[]string{"-l", "a==,"}, "--selector: ", clierr.Usage},
 		"no node":        {[]string{"doctor"}, "NODE is missing", clierr.Usage},
@@ -229,7 +229,7 @@ func TestMistakesAreSaid(t *testing.T) {
 		"no such pods":   {[]string{"pod", "web", "-o", "xml"}, "--output", clierr.Usage}, // before anybody is asked
 		"from nowhere":   {[]string{"--from-nodes", "some"}, "--from-nodes", clierr.Usage},
 		"unknown flag":   {[]string{"--nodes"}, "--nodes", clierr.Usage},
-		"unknown verb":   {[]string{"whoo"}, "unknown command \"whoo\"\n  did you mean who? See kubectl devinfo --help\n", clierr.Usage},
+		"unknown verb":   {[]string{"holdr"}, "unknown command \"holdr\"\n  did you mean holder? See kubectl devinfo --help\n", clierr.Usage},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}

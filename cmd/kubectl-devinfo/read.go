@@ -43,7 +43,7 @@ func (t *tool) attachmentsOf(ctx context.Context, view *cluster.View, namespace,
 		return nil, err
 	}
 	if drivers := view.Unnamed(); len(drivers) > 0 && node == "" {
-		t.note("the status of claims of %s does not name the device: pod NAME, and who DEVICE --node NODE, look it up", few(drivers))
+		t.note("the status of claims of %s does not name the device: pod NAME, and holder DEVICE --node NODE, look it up", few(drivers))
 	} else if len(drivers) > 0 {
 		if err := t.readSlices(ctx, view, node); err != nil {
 			return nil, err

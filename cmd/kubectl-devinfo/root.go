@@ -41,7 +41,7 @@ const rootHelp = `Shows which device is behind each network interface of pods: P
 representor, RDMA device, vDPA device or socket; from what Multus wrote into the
 network-status of pods, and DRA drivers into the status of resource claims. Multus writes
 devices only of networks with a resourceName. The nodes know the others, such as memif and
-vhost-user: "pod" and "who --node" ask that node, --from-nodes=always has every command ask all
+vhost-user: "pod" and "holder --node" ask that node, --from-nodes=always has every command ask all
 nodes, and --from-nodes=never none. That takes the right to exec into devinfo-agent's pods, which is
 as good as root on the nodes. "-" means that there is no device, "?" that the node was not asked.
 
@@ -56,10 +56,10 @@ Exit codes:
   3  the cluster or a node could not be asked, or has nothing of that name; or a node was not
      asked, and --from-nodes=never does not say that this is meant`
 
-const rootExample = `  kubectl devinfo -A                          # all pods
-  kubectl devinfo pod dpdk-0                  # all that is known of one
-  kubectl devinfo who 0000:03:00.5 --node n1  # whose device it is
-  kubectl devinfo doctor n1                   # what is wrong on a node`
+const rootExample = `  kubectl devinfo -A                             # all pods
+  kubectl devinfo pod dpdk-0                     # all that is known of one
+  kubectl devinfo holder 0000:03:00.5 --node n1  # whose device it is
+  kubectl devinfo doctor n1                      # what is wrong on a node`
 
 func newTool(streams genericiooptions.IOStreams) *tool {
 	t := &tool{IOStreams: streams, config: genericclioptions.NewConfigFlags(true)}
@@ -101,7 +101,7 @@ func (t *tool) root() *cobra.Command {
 	t.config.AddFlags(root.PersistentFlags())
 	t.listFlags(root)
 	cobra.EnableCommandSorting = false
-	root.AddCommand(t.listCommand(), t.podCommand(), t.whoCommand())
+	root.AddCommand(t.listCommand(), t.podCommand(), t.holderCommand())
 	root.AddCommand(t.nodeCommands()...)
 	_ = root.RegisterFlagCompletionFunc("namespace", t.completeNamespaces)
 	for _, cmd := range append(root.Commands(), root) {

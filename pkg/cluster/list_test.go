@@ -212,7 +212,7 @@ func TestWhoFindsADeviceByAnyOfItsNames(t *testing.T) {
 		"":                  nil,
 	} {
 		var got []string
-		for _, a := range cluster.Who(all(), device) {
+		for _, a := range cluster.Holders(all(), device) {
 			got = append(got, a.Pod+" "+a.Interface)
 		}
 		equal(t, device, got, want)

@@ -43,10 +43,10 @@ func (a *Network) describe(text json.RawMessage) {
 	a.DeviceInfo, a.Device = text, DeviceOf(info)
 }
 
-// Who returns the attachments that a device belongs to. The device may be given as a PCI
+// Holders returns the attachments that a device belongs to. The device may be given as a PCI
 // address with or without its domain, a vDPA or RDMA device, a representor, a socket, or a
 // MAC or IP address. A PF's address also finds its VFs.
-func Who(list []Network, device string) []Network {
+func Holders(list []Network, device string) []Network {
 	is := Named(device)
 	found := []Network{}
 	for _, a := range list {

@@ -206,7 +206,7 @@ func kubectlDevinfo(t *testing.T, a *nodeAgent) {
 		{[]string{"-n", s.name, "--from-nodes=always"}, []string{row, fromNode}},
 		{[]string{"-n", s.name, "--from-nodes=never"}, []string{row, "net2 ? ? "}},
 		{[]string{"list", "-A", "--node", node, "--from-nodes=never"}, []string{s.name + " " + row}},
-		{[]string{"who", cluster.card, "--node", node, "--no-headers"}, []string{s.name + " " + row}},
+		{[]string{"holder", cluster.card, "--node", node, "--no-headers"}, []string{s.name + " " + row}},
 		{[]string{"pod", "a", "-n", s.name}, []string{"net1", "device " + cluster.card, `"pci-address": "` + cluster.card + `"`}},
 		{[]string{"capture", node}, []string{"sys/bus/pci/devices/" + cluster.card, `"pod": "` + s.name + "/a\",\n" + `"resource": "` + nicResource + "\",\n" + `"device": "` + cluster.card + `"`}},
 	} {

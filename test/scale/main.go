@@ -62,8 +62,8 @@ func rows(pods int) []row {
 	n := pods/2 - pods/2%3 + 2 // it has a claim
 	return []row{
 		{[]string{"-A"}, 2 * pods, 1.3, 300},
-		{[]string{"who", mac(n, 0)}, 2, 1.3, 300},
-		{[]string{"who", vf(n, 1), "--node", node(n)}, 2, 0, 100},
+		{[]string{"holder", mac(n, 0)}, 2, 1.3, 300},
+		{[]string{"holder", vf(n, 1), "--node", node(n)}, 2, 0, 100},
 		{[]string{"-n", space(n)}, 2 * podsOfSpace, 0, 100},
 		{[]string{"pod", name(n), "-n", space(n)}, 20, 0, 80},
 	}

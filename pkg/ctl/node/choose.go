@@ -23,12 +23,12 @@ var namings = []naming{
 	{named: byPod, one: func(a Attachment) string { return a.Pod }, what: "pods", more: "give the namespace too"},
 	{named: func(a Attachment, name string) bool { return name != "" && a.Network == name }},
 	{named: byContainer, one: func(a Attachment) string { return a.ContainerID }, what: "containers", more: "give more of the container's ID"},
-	{named: func(a Attachment, name string) bool { return len(Who([]Attachment{a}, name)) > 0 }},
+	{named: func(a Attachment, name string) bool { return len(Holders([]Attachment{a}, name)) > 0 }},
 }
 
-// Who returns the attachments that have, share or name a device: see [cluster.Named]. A PF's address also finds
+// Holders returns the attachments that have, share or name a device: see [cluster.Named]. A PF's address also finds
 // its VFs.
-func Who(list []Attachment, device string) []Attachment {
+func Holders(list []Attachment, device string) []Attachment {
 	is := cluster.Named(device)
 	found := []Attachment{}
 	for _, a := range list {
