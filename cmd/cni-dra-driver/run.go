@@ -72,7 +72,7 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 		}
 		defer httpstatus.Serve(ctx, "--metrics-address", o.metricsAddress, registry, httpstatus.Health(
 			httpstatus.Check{Name: "kubelet", Ask: kubelet.Registered}, httpstatus.Check{Name: "nri", Ask: connected},
-			httpstatus.Check{Name: "state", Ask: agent.Ready}, httpstatus.Check{Name: "others", Ask: agent.Node.OthersKnown, Optional: true},
+			httpstatus.Check{Name: "state", Ask: agent.Ready}, httpstatus.Check{Name: "external-allocations", Ask: agent.Node.OthersKnown, Optional: true},
 		), log)()
 	}
 	var runtime sync.WaitGroup

@@ -53,7 +53,7 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.StringVar(&settings.Dir, "settings-dir", "", settingsHelp)
 	f.StringVar(&o.NodeConfig, "node-config", config.NodeFile, "node settings `file` of the plugin")
 
-	f.DurationVar(&o.SweepInterval, "sweep-interval", 5*time.Minute, "after which `time` what dead sandboxes and older boots left is removed again; 0 = never, not at the start either")
+	f.DurationVar(&o.SweepInterval, "gc-interval", 5*time.Minute, "after which `time` what dead sandboxes and older boots left is removed again; 0 = never, not at the start either")
 	f.StringVar(&o.CNIPath, "cni-path", "", "`directories` of delegates, separated by colons, as the host sees them (default --cni-bin-dir)")
 	f.StringVar(&o.HostRoot, "host-root", "", hostRootHelp)
 
@@ -94,7 +94,7 @@ func (o *options) check() error {
 	}
 	wrong.If(o.force && !o.uninstall, "--force: goes with --uninstall: give both")
 	wrong.If(o.keepRunning && (!o.uninstall || o.metricsAddress == ""), "--keep-running: goes with --uninstall and --metrics-address: give both")
-	wrong.Value(o.SweepInterval < time.Second && o.SweepInterval != 0, "sweep-interval", o.SweepInterval, "is less than 1s, and not 0")
+	wrong.Value(o.SweepInterval < time.Second && o.SweepInterval != 0, "gc-interval", o.SweepInterval, "is less than 1s, and not 0")
 	wrong.Path("cni-bin-dir", o.Plugin.Dir)
 	wrong.Given("settings-dir", o.Settings.Dir)
 	wrong.Path("node-config", o.NodeConfig)

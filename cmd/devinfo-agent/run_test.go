@@ -117,7 +117,7 @@ func TestARealAgentIsFollowedByTheNextAndUninstalled(t *testing.T) {
 	safefiletest.Lock(t, n.at("run"))
 	first, second := free(t), free(t)
 	one := n.start("--metrics-address=" + first)
-	n.health(first, "200 ", "[+] lock", "[+] plugin", "[+] settings", "[+] sweep", "[+] attachments")
+	n.health(first, "200 ", "[+] lock", "[+] plugin", "[+] settings", "[+] gc", "[+] attachments")
 	text, err := get(first, "/metrics")
 	n.must(err)
 	difftest.Contains(t, text, `devinfo_plugin_info{journal_format="3",version="v1.2.0"} 1`)
@@ -170,7 +170,7 @@ func TestExitCodesTellTheCommandLineFromTheRest(t *testing.T) {
 	n := newNode(t)
 	const see = "\n  see devinfo-agent --help\n"
 	for flag, says := range map[string]string{
-		"--sweep-interval=1ms": see, "run": see, "--run-dir=/proc/none": "--run-dir: mkdir /proc/none: ",
+		"--gc-interval=1ms": see, "run": see, "--run-dir=/proc/none": "--run-dir: mkdir /proc/none: ",
 		"--host-root=/none":     "--host-root: stat /none: no such file or directory: name the directory where the host's root is mounted",
 		"--host-root=/dev/null": "--host-root: /dev/null is no directory (mode Dcrw-rw-rw-): name",
 		"--device-root=/none":   "--device-root: stat /none/dev: no such file or directory: name the directory below which the host's /dev is mounted",

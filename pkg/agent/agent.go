@@ -1,7 +1,7 @@
 // Package agent is the node agent of the devinfo plugin: it keeps the plugin and its
 // settings on the node (package install), removes what dead sandboxes and older boots have
 // left, gives containers their device information (package inject), and looks at the
-// attachments for Prometheus. Each part goes on when another fails, and says what is wrong
+// attachments for Prometheus. Each component goes on when another fails, and says what is wrong
 // with it: in the log when that changes, in /healthz and in the metrics. It asks nothing of an
 // API server.
 package agent
@@ -53,12 +53,12 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// The parts of an agent, as /healthz and the metrics call them.
+// The components of an agent, as /healthz and the metrics call them.
 const (
 	Settings    = "settings"    // the node's settings are in place, and make sense; deviceInfoDir is there
 	Plugin      = "plugin"      // the plugin is in place, and the journal in sight
 	Label       = "label"       // plugin and settings have their directories' SELinux labels
-	Sweep       = "sweep"       // what was left could be removed
+	GC          = "gc"          // what was left could be removed
 	Attachments = "attachments" // the attachments could be looked at
 	NRI         = "nri"         // the container runtime is connected
 )
@@ -73,14 +73,14 @@ type Agent struct {
 	sandboxes atomic.Pointer[inject.Agent]       // knows the runtime's; nil = nothing was injected yet
 
 	mu       sync.Mutex
-	troubles map[string]error // of the parts; nil = it is well
+	troubles map[string]error // of the components; nil = healthy
 }
 
 // New makes an agent. It touches nothing yet.
 func New(o Options) *Agent {
 	a := &Agent{Options: o, metrics: newMetrics(), troubles: map[string]error{}}
-	for _, part := range a.Parts() {
-		a.troubles[part] = errNotYet
+	for _, component := range a.Components() {
+		a.troubles[component] = errNotYet
 	}
 	a.Plugin.Newer = a.newer
 	return a
@@ -88,47 +88,47 @@ func New(o Options) *Agent {
 
 var errNotYet = errors.New("has not begun")
 
-// Parts are those that the agent has, sorted.
-func (a *Agent) Parts() []string {
-	parts := []string{Attachments, Label, Plugin, Settings}
+// Components are those that the agent has, sorted.
+func (a *Agent) Components() []string {
+	components := []string{Attachments, Label, Plugin, Settings}
 	if a.SweepInterval > 0 {
-		parts = append(parts, Sweep)
+		components = append(components, GC)
 	}
 	if a.Injection != nil {
-		parts = append(parts, NRI)
+		components = append(components, NRI)
 	}
-	slices.Sort(parts)
-	return parts
+	slices.Sort(components)
+	return components
 }
 
 // Checks returns the checks of /healthz. A node is ready if plugin and settings are in place. The
-// failure of another part, such as a runtime without NRI, would otherwise hold up every rollout.
+// failure of another component, such as a runtime without NRI, would otherwise hold up every rollout.
 // Refused settings are meant to hold one up: until they are corrected new nodes have the defaults.
 func (a *Agent) Checks() (checks []httpstatus.Check) {
-	for _, part := range a.Parts() {
-		checks = append(checks, httpstatus.Check{Name: part, Optional: part != Plugin && part != Settings, Ask: func() error {
+	for _, component := range a.Components() {
+		checks = append(checks, httpstatus.Check{Name: component, Optional: component != Plugin && component != Settings, Ask: func() error {
 			a.mu.Lock()
 			defer a.mu.Unlock()
-			return a.troubles[part]
+			return a.troubles[component]
 		}})
 	}
 	return checks
 }
 
 // report notes how a part is; the log is told of changes.
-func (a *Agent) report(part string, err error) {
+func (a *Agent) report(component string, err error) {
 	if help := clierr.Rights(err, os.Geteuid()); help != "" {
 		err = fmt.Errorf("%w: %s", err, help)
 	}
 	a.mu.Lock()
-	before := a.troubles[part]
-	a.troubles[part] = err
+	before := a.troubles[component]
+	a.troubles[component] = err
 	a.mu.Unlock()
 	switch {
 	case err != nil && (before == nil || before.Error() != err.Error()):
-		a.Log.Error("something is wrong", "part", part, "error", err)
+		a.Log.Error("something is wrong", "component", component, "error", err)
 	case err == nil && before != nil:
-		a.Log.Info("all is well", "part", part)
+		a.Log.Info("all is well", "component", component)
 	}
 }
 
@@ -141,9 +141,9 @@ const (
 
 // Run keeps, sweeps, looks and injects until ctx ends.
 func (a *Agent) Run(ctx context.Context) {
-	var parts, sweeps sync.WaitGroup
+	var components, sweeps sync.WaitGroup
 	settled := make(chan struct{}) // all others go by the settings
-	part := func(of *sync.WaitGroup, pause time.Duration, f func(context.Context)) {
+	component := func(of *sync.WaitGroup, pause time.Duration, f func(context.Context)) {
 		of.Go(func() {
 			select {
 			case <-settled:
@@ -155,17 +155,17 @@ func (a *Agent) Run(ctx context.Context) {
 			}
 		})
 	}
-	parts.Go(func() {
+	components.Go(func() {
 		a.keep(ctx)
 		close(settled)
 	})
-	part(&parts, a.CheckInterval, a.keep)
-	part(&parts, a.LookInterval, a.look)
+	component(&components, a.CheckInterval, a.keep)
+	component(&components, a.LookInterval, a.look)
 	if a.SweepInterval > 0 {
-		part(&sweeps, a.SweepInterval, a.sweep)
+		component(&sweeps, a.SweepInterval, a.sweep)
 	}
 	if a.Injection != nil {
-		part(&parts, a.CheckInterval, func(ctx context.Context) {
+		component(&components, a.CheckInterval, func(ctx context.Context) {
 			if err := a.inject(ctx); err != nil && ctx.Err() == nil {
 				a.report(NRI, err) // it could not begin
 			}
@@ -177,7 +177,7 @@ func (a *Agent) Run(ctx context.Context) {
 		limit = sweepGrace
 	}
 	swept := within(limit, &sweeps)
-	if !within(grace, &parts) || !swept {
+	if !within(grace, &components) || !swept {
 		a.Log.Warn("ended while something runs: the next agent does it again")
 	}
 }

@@ -35,8 +35,8 @@ func TestAnAgentPutsKeepsAndCounts(t *testing.T) {
 	end()
 	for name, want := range map[string]float64{
 		`devinfo_plugin_info{journal_format="3",version="v1.2.0"}`: 1, `devinfo_agent_info{revision="c0ffee",version="v9"}`: 1,
-		`devinfo_agent_ok{part="settings"}`: 1, `devinfo_agent_ok{part="plugin"}`: 1, `devinfo_agent_ok{part="sweep"}`: 1,
-		`devinfo_agent_ok{part="attachments"}`: 1, `devinfo_agent_ok{part="nri"}`: 0, `devinfo_sweeps_total{result="failed"}`: 0,
+		`devinfo_agent_component_healthy{component="settings"}`: 1, `devinfo_agent_component_healthy{component="plugin"}`: 1, `devinfo_agent_component_healthy{component="gc"}`: 1,
+		`devinfo_agent_component_healthy{component="attachments"}`: 1, `devinfo_agent_component_healthy{component="nri"}`: 0, `devinfo_gc_runs_total{result="failed"}`: 0,
 	} {
 		if got, there := metrics(t, a)[name]; got != want || !there {
 			t.Errorf("%s is %v, %v", name, got, there)
@@ -52,7 +52,7 @@ func TestEachPartGoesOnWhenAnotherFails(t *testing.T) {
 	r.put(r.dead("dead", "0000:03:00.2"))
 	a, end := r.started()
 	eventually(t, "swept", func() bool {
-		return len(r.left()) == 0 && says(a, agent.Sweep) == "" && says(a, agent.Attachments) == ""
+		return len(r.left()) == 0 && says(a, agent.GC) == "" && says(a, agent.Attachments) == ""
 	})
 	if got := says(a, agent.Plugin); !strings.Contains(got, "none: no such file or directory: name the directory where the container runtime looks for plugins") {
 		t.Errorf("the plugin: %q", got)
@@ -73,11 +73,11 @@ func TestEachPartGoesOnWhenAnotherFails(t *testing.T) {
 		_, err := os.Stat(to)
 		return err == nil && says(a, agent.Plugin) == ""
 	})
-	if metrics(t, a)[`devinfo_agent_ok{part="settings"}`] != 0 || metrics(t, a)[`devinfo_agent_ok{part="plugin"}`] != 1 {
+	if metrics(t, a)[`devinfo_agent_component_healthy{component="settings"}`] != 0 || metrics(t, a)[`devinfo_agent_component_healthy{component="plugin"}`] != 1 {
 		t.Errorf("%v", metrics(t, a))
 	}
 	end()
-	for _, line := range []string{"part=plugin error=", "part=settings error="} {
+	for _, line := range []string{"component=plugin error=", "component=settings error="} {
 		if n := strings.Count(log.String(), line); n < 1 || n > 2 { // once for each trouble, not for each look
 			t.Errorf("the log has %d times %q:\n%s", n, line, log.String())
 		}
@@ -125,7 +125,7 @@ func TestAttachmentsAreNamedAndCounted(t *testing.T) {
 		os.WriteFile(filepath.Join(r.StateDir, "attachments/net-a@newer@net1"), []byte(`{"format": 99}`), 0o600))
 
 	a, end := r.started()
-	eventually(t, "counted", func() bool { return metrics(t, a)["devinfo_check_timestamp_seconds"] > 0 })
+	eventually(t, "counted", func() bool { return metrics(t, a)["devinfo_last_check_timestamp_seconds"] > 0 })
 	end()
 	got := metrics(t, a)
 	maps.DeleteFunc(got, func(name string, _ float64) bool { return !strings.HasPrefix(name, "devinfo_attachment") })
@@ -136,13 +136,13 @@ func TestAttachmentsAreNamedAndCounted(t *testing.T) {
 		`devinfo_attachment_info{device="p0",interface="eth1",network="macvlan",pciAddr="0000:03:00.0",type="pci"}`:                                                                   1,
 		`devinfo_attachments{state="ok"}`: 4, `devinfo_attachments{state="changed"}`: 1, `devinfo_attachments{state="dead"}`: 2,
 		`devinfo_attachments{state="forgotten"}`: 0, `devinfo_attachments{state="adding"}`: 1, `devinfo_attachments{state="corrupt"}`: 1,
-		`devinfo_attachments{state="newer"}`: 1, `devinfo_attachments{state="unknown"}`: 0, "devinfo_attachments_unnamed": 0,
+		`devinfo_attachments{state="newer"}`: 1, `devinfo_attachments{state="unknown"}`: 0, "devinfo_attachments_omitted": 0,
 	}
 	difftest.Equal(t, got, want)
 
 	r.MaxSeries = 1
 	a, end = r.started()
-	eventually(t, "counted", func() bool { return metrics(t, a)["devinfo_attachments_unnamed"] == 3 })
+	eventually(t, "counted", func() bool { return metrics(t, a)["devinfo_attachments_omitted"] == 3 })
 	end()
 	if n := len(slices.DeleteFunc(slices.Collect(maps.Keys(metrics(t, a))), func(name string) bool { return !strings.HasPrefix(name, "devinfo_attachment_info") })); n != 1 {
 		t.Errorf("%d are named", n)
@@ -160,14 +160,14 @@ func TestASweepLeavesDelegatesThatItCannotRun(t *testing.T) {
 	r.must(os.WriteFile(temp, nil, 0o600))
 
 	a, end := r.started()
-	eventually(t, "swept", func() bool { return metrics(t, a)[`devinfo_sweeps_total{result="ok"}`] > 1 })
+	eventually(t, "swept", func() bool { return metrics(t, a)[`devinfo_gc_runs_total{result="ok"}`] > 1 })
 	end()
 	difftest.Equal(t, r.left(), []string{"alive", "delegating"})
 	if _, err := os.Stat(temp); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
 	for name, want := range map[string]float64{
-		`devinfo_swept_total{what="attachment"}`: 1, `devinfo_swept_total{what="file"}`: 1, "devinfo_sweep_left": 1,
+		`devinfo_gc_removed_total{kind="attachment"}`: 1, `devinfo_gc_removed_total{kind="file"}`: 1, "devinfo_gc_pending_attachments": 1,
 	} {
 		if got := metrics(t, a)[name]; got != want {
 			t.Errorf("%s is %v", name, got)

@@ -36,8 +36,8 @@ func TestWhatTheRuntimeHasForgottenIsCountedAndNamed(t *testing.T) {
 	nritest.Serve(t, r.Injection.Socket, []*adaptation.PodSandbox{{Id: "known"}})
 	a, end := r.started()
 	eventually(t, "counted", func() bool { return metrics(t, a)[`devinfo_attachments{state="forgotten"}`] == 2 })
-	at := metrics(t, a)["devinfo_check_timestamp_seconds"]
-	eventually(t, "counted again", func() bool { return metrics(t, a)["devinfo_check_timestamp_seconds"] > at })
+	at := metrics(t, a)["devinfo_last_check_timestamp_seconds"]
+	eventually(t, "counted again", func() bool { return metrics(t, a)["devinfo_last_check_timestamp_seconds"] > at })
 	end()
 	got := metrics(t, a)
 	if got[`devinfo_attachments{state="ok"}`]+got[`devinfo_attachments{state="changed"}`] != 2 || got[`devinfo_attachments{state="adding"}`] != 0 {

@@ -30,7 +30,7 @@ func TestALabelThatCannotBeGivenIsSaidAndHoldsUpNothing(t *testing.T) {
 		r.must(err)
 		a, _ := r.started()
 		eventually(t, "said", func() bool {
-			return strings.Contains(says(a, agent.Label), "run restorecon on the node") && metrics(t, a)[`devinfo_agent_ok{part="label"}`] == 0 &&
+			return strings.Contains(says(a, agent.Label), "run restorecon on the node") && metrics(t, a)[`devinfo_agent_component_healthy{component="label"}`] == 0 &&
 				says(a, agent.Plugin) == ""
 		})
 		for _, c := range a.Checks() {
@@ -94,7 +94,7 @@ func TestNoScrapeMissesThePluginWhileItIsExamined(t *testing.T) {
 	r.CheckInterval = time.Millisecond
 	a, end := r.started()
 	defer end()
-	eventually(t, "well", func() bool { return well(a) && metrics(t, a)["devinfo_check_timestamp_seconds"] > 0 })
+	eventually(t, "well", func() bool { return well(a) && metrics(t, a)["devinfo_last_check_timestamp_seconds"] > 0 })
 	var w withPlugin
 	a.Register(&w, build.Info{})
 	want, began := len(collected(w)), time.Now()

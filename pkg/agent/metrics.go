@@ -30,22 +30,22 @@ func counterVec[T ~string](name, help, label string, values ...T) *prometheus.Co
 
 func newMetrics() metrics {
 	m := metrics{
-		installs:  counterVec("devinfo_plugin_installs_total", "How often the plugin was put in place, by result.", "result", "installed", "replaced"),
-		sweeps:    counterVec("devinfo_sweeps_total", "Sweeps, by result.", "result", "ok", "failed"),
-		collected: counterVec("devinfo_swept_total", "What sweeps have removed.", "what", "attachment", "file"),
+		installs:  counterVec("devinfo_plugin_installs_total", "Installations of the plugin, by result.", "result", "installed", "replaced"),
+		sweeps:    counterVec("devinfo_gc_runs_total", "Cleanups of state left by dead sandboxes and previous boots, by result.", "result", "ok", "failed"),
+		collected: counterVec("devinfo_gc_removed_total", "Attachments and files that cleanups removed, by kind.", "kind", "attachment", "file"),
 		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "devinfo_injections_total", Help: "Containers that the runtime was about to make, by what became of them and why.",
+			Name: "devinfo_injections_total", Help: "Containers that the runtime was about to create, by result and reason.",
 		}, []string{"result", "reason"}),
-		withheld: counterVec("devinfo_injection_withheld_total", "What containers were not given of their devices, by what forbids it.",
-			"by", inject.ByPolicy, inject.ByUserNamespace, inject.ByMount, inject.ByPropagation),
-		disagreements: counterVec("devinfo_injection_disagreements_total", "Containers' variables of device plugins that contradict the pod's networks, by how.",
-			"by", inject.OtherDevice, inject.OtherOrder),
+		withheld: counterVec("devinfo_injection_withheld_total", "Device nodes and mounts withheld from containers, by reason.",
+			"reason", inject.ByPolicy, inject.ByUserNamespace, inject.ByMount, inject.ByPropagation),
+		disagreements: counterVec("devinfo_injection_disagreements_total", "Containers whose PCIDEVICE_* variables disagree with the pod's networks, by kind of disagreement.",
+			"kind", inject.OtherDevice, inject.OtherOrder),
 		durations: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "devinfo_injection_duration_seconds", Help: "How long the runtime waited for the answer about a container.",
+			Name: "devinfo_injection_duration_seconds", Help: "Time for which the runtime waited for the answer about a container.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2},
 		}),
 		staged: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "devinfo_injection_sandboxes", Help: "Sandboxes that have a directory of device information.",
+			Name: "devinfo_injection_sandboxes", Help: "Pod sandboxes that have a directory with device information.",
 		}),
 	}
 	for _, answer := range []inject.Answer{inject.Nothing, inject.Off, inject.Injected} {
@@ -78,14 +78,14 @@ func (a *Agent) facts(to chan<- prometheus.Metric, of build.Info) {
 			to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 		}
 	}
-	gauge("devinfo_agent_info", "The agent, 1.", "version", "revision")(1, of.Version, of.Revision)
-	ok := gauge("devinfo_agent_ok", "1 where a part of the agent is well, as in /healthz.", "part")
+	gauge("devinfo_agent_info", "Version of the agent; always 1.", "version", "revision")(1, of.Version, of.Revision)
+	ok := gauge("devinfo_agent_component_healthy", "1 if the component of the agent is healthy, as in /healthz, else 0.", "component")
 	for _, c := range a.Checks() {
 		ok(map[bool]float64{true: 1}[c.Ask() == nil], c.Name)
 	}
-	gauge("devinfo_sweep_left", "Dead attachments whose delegates the agent cannot run: the runtime, or devinfoctl gc, has to remove them.")(float64(a.left.Load()))
+	gauge("devinfo_gc_pending_attachments", "Stale attachments whose delegates the agent cannot run; the runtime, or devinfoctl gc, must remove them.")(float64(a.left.Load()))
 	if p := a.plugin.Load(); p != nil && p.Ours {
-		gauge("devinfo_plugin_info", "The plugin that is on the node, 1.", "version", "journal_format")(1, p.Version, strconv.Itoa(p.JournalFormat))
+		gauge("devinfo_plugin_info", "Version of the plugin on the node; always 1.", "version", "journal_format")(1, p.Version, strconv.Itoa(p.JournalFormat))
 	}
 	c := a.census.Load()
 	if c == nil {
@@ -95,12 +95,12 @@ func (a *Agent) facts(to chan<- prometheus.Metric, of build.Info) {
 	for _, state := range classes {
 		states(float64(c.states[state]), state)
 	}
-	info := gauge("devinfo_attachment_info", "An attachment on the node and its device, 1.", seriesLabels...)
+	info := gauge("devinfo_attachment_info", "An attachment on the node and its device; always 1.", seriesLabels...)
 	for _, s := range c.series {
 		info(1, s[:]...)
 	}
-	gauge("devinfo_attachments_unnamed", "Attachments that devinfo_attachment_info leaves out.")(float64(c.unnamed))
-	gauge("devinfo_check_timestamp_seconds", "When the attachments were looked at last.")(float64(c.at.UnixMicro()) / 1e6)
+	gauge("devinfo_attachments_omitted", "Attachments that devinfo_attachment_info omits.")(float64(c.unnamed))
+	gauge("devinfo_last_check_timestamp_seconds", "Unix time of the last check of the attachments.")(float64(c.at.UnixMicro()) / 1e6)
 }
 
 // unchecked collects metrics that it does not describe in advance. Those that are there at the registration, which

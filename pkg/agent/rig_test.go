@@ -175,9 +175,9 @@ func well(a *agent.Agent) bool {
 	return true
 }
 
-func says(a *agent.Agent, part string) string {
+func says(a *agent.Agent, component string) string {
 	for _, c := range a.Checks() {
-		if err := c.Ask(); c.Name == part && err != nil {
+		if err := c.Ask(); c.Name == component && err != nil {
 			return err.Error()
 		}
 	}

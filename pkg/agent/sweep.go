@@ -26,7 +26,7 @@ func (a *Agent) sweep(ctx context.Context) {
 		result = "failed"
 	}
 	a.metrics.sweeps.WithLabelValues(result).Inc()
-	a.report(Sweep, err)
+	a.report(GC, err)
 	if garbage.Collected > 0 || garbage.Swept > 0 {
 		a.Log.Info("swept", "attachments", garbage.Collected, "files", garbage.Swept)
 	}

@@ -55,26 +55,26 @@ func TestMetricsCountWhatHappens(t *testing.T) {
 		says(t, r.runPod(r.sandbox("s2", "other")), errNoMaster.Error())
 		quiet()
 		difftest.Equal(t, r.counted(), map[string]float64{
-			"cni_dra_attachments phase=Prepared":                               0,
-			"cni_dra_attachments phase=Adding":                                 0,
-			"cni_dra_attachments phase=Added":                                  1,
-			"cni_dra_attachments phase=Deleting":                               1,
-			"cni_dra_attachments phase=Restoring":                              0,
-			"cni_dra_attachments phase=Abandoned":                              0,
-			"cni_dra_abandoned":                                                0,
-			"cni_dra_add_wait_seconds":                                         1,
-			"cni_dra_sharing_supported":                                        1,
-			"cni_dra_others_known":                                             0,
-			"cni_dra_idle_rules nearest=eth7 rule=devices[0] (ifNames: eth77)": 1,
-			"cni_dra_status_queue":                                             2,
-			"cni_dra_nri_connected":                                            0,
-			"cni_dra_exec_duration_seconds verb=ADD":                           2,
-			"cni_dra_exec_duration_seconds verb=DEL":                           1,
-			"cni_dra_exec_failures_total reason=output verb=ADD":               1,
-			"cni_dra_exec_failures_total reason=output verb=DEL":               1,
-			"cni_dra_event_duration_seconds event=Prepare":                     2,
-			"cni_dra_event_duration_seconds event=RunPodSandbox":               2,
-			"cni_dra_event_failures_total event=RunPodSandbox":                 1,
+			"devinfo_dra_attachments phase=Prepared":                                    0,
+			"devinfo_dra_attachments phase=Adding":                                      0,
+			"devinfo_dra_attachments phase=Added":                                       1,
+			"devinfo_dra_attachments phase=Deleting":                                    1,
+			"devinfo_dra_attachments phase=Restoring":                                   0,
+			"devinfo_dra_attachments phase=Abandoned":                                   0,
+			"devinfo_dra_undeleted_attachments":                                         0,
+			"devinfo_dra_sandbox_wait_seconds":                                          1,
+			"devinfo_dra_sharing_supported":                                             1,
+			"devinfo_dra_external_allocations_known":                                    0,
+			"devinfo_dra_unmatched_rules nearest=eth7 rule=devices[0] (ifNames: eth77)": 1,
+			"devinfo_dra_pending_status_updates":                                        2,
+			"devinfo_dra_nri_connected":                                                 0,
+			"devinfo_dra_exec_duration_seconds verb=ADD":                                2,
+			"devinfo_dra_exec_duration_seconds verb=DEL":                                1,
+			"devinfo_dra_exec_failures_total reason=output verb=ADD":                    1,
+			"devinfo_dra_exec_failures_total reason=output verb=DEL":                    1,
+			"devinfo_dra_request_duration_seconds request=Prepare":                      2,
+			"devinfo_dra_request_duration_seconds request=RunPodSandbox":                2,
+			"devinfo_dra_request_failures_total request=RunPodSandbox":                  1,
 		})
 	})
 }
@@ -108,10 +108,10 @@ func TestTheDocumentationHasTheMetrics(t *testing.T) {
 	close(described)
 	exposed := map[string]bool{}
 	for desc := range described {
-		exposed[regexp.MustCompile("cni_dra_[a-z_]+").FindString(desc.String())] = true
+		exposed[regexp.MustCompile("devinfo_dra_[a-z_]+").FindString(desc.String())] = true
 	}
 	rows := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `(cni_dra_[a-z_]+)` \\| (.*) \\|$").FindAllStringSubmatch(difftest.Read(t, "../../docs/dra/README.md"), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `(devinfo_dra_[a-z_]+)` \\| (.*) \\|$").FindAllStringSubmatch(difftest.Read(t, "../../docs/dra/README.md"), -1) {
 		rows[row[1]] = row[2]
 	}
 	for name := range exposed {
@@ -126,10 +126,10 @@ func TestTheDocumentationHasTheMetrics(t *testing.T) {
 		metric, label string
 		values        []string
 	}{
-		{"cni_dra_exec_failures_total", "reason", literals(t, `(?m)^(?:\t|const )Reason\w+ .*= "(\w+)"`, "claim/plugins.go", "../cniexec/error.go")},
-		{"cni_dra_event_duration_seconds", "event", literals(t, `(?:\.event\(|EndSandbox\(ctx, )"(\w+)"`, "agent.go", "claim/runtime.go", "claim/kubelet.go")},
-		{"cni_dra_attachments", "phase", texts(state.Phases())},
-		{"cni_dra_device_mismatches_total", "what", texts(restore.Whats())},
+		{"devinfo_dra_exec_failures_total", "reason", literals(t, `(?m)^(?:\t|const )Reason\w+ .*= "(\w+)"`, "claim/plugins.go", "../cniexec/error.go")},
+		{"devinfo_dra_request_duration_seconds", "request", literals(t, `(?:\.event\(|EndSandbox\(ctx, )"(\w+)"`, "agent.go", "claim/runtime.go", "claim/kubelet.go")},
+		{"devinfo_dra_attachments", "phase", texts(state.Phases())},
+		{"devinfo_dra_device_mismatches_total", "setting", texts(restore.Whats())},
 	} {
 		var documented []string
 		if found := regexp.MustCompile("`" + test.label + "`(?:: | \\()([A-Za-z, -]+)").FindStringSubmatch(rows[test.metric]); found != nil {

@@ -50,7 +50,7 @@ func TestAServerThatCannotShareIsOfferedExclusiveDevicesOnly(t *testing.T) {
 	r.options.Log = slog.New(slog.NewTextHandler(&log, nil))
 	r.offering(client, n, newPlugins())
 	devicesIn(t, client, sf4, sf7, vf0, vf2, vf3)
-	if got := r.counted()["cni_dra_sharing_supported"]; got != 0 {
+	if got := r.counted()["devinfo_dra_sharing_supported"]; got != 0 {
 		t.Errorf("the metric is %v", got)
 	}
 	n.change(func() { n.without("enp3s0f0v2") })

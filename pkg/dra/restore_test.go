@@ -38,7 +38,7 @@ func withHardware(t *testing.T, test func(t *testing.T, b *rig)) {
 // mismatches are those that the agent has counted, each once.
 func (b *rig) mismatches() (all []string) {
 	for name, n := range b.counted() {
-		if labels, is := strings.CutPrefix(name, "cni_dra_device_mismatches_total "); is && n == 1 {
+		if labels, is := strings.CutPrefix(name, "devinfo_dra_device_mismatches_total "); is && n == 1 {
 			all = append(all, labels)
 		}
 	}
@@ -82,7 +82,7 @@ func TestAfterDELADeviceIsWhatItWas(t *testing.T) {
 				b.unprepared("u1")
 				expectAsCaptured(t, b.kernel)
 				b.expectNothing()
-				want := []string{"restored=true what=mac", "restored=true what=mtu", "restored=true what=name"}
+				want := []string{"restored=true setting=mac", "restored=true setting=mtu", "restored=true setting=name"}
 				if device[1] != "" {
 					if driver := attributes["devinfo-cni.io/driver"].StringValue; driver == nil || *driver != device[1] {
 						t.Errorf("the pod is told of driver %v", driver)
@@ -90,7 +90,7 @@ func TestAfterDELADeviceIsWhatItWas(t *testing.T) {
 					if _, has := attributes["devinfo-cni.io/ifName"]; has {
 						t.Error("it has no interface on the node")
 					}
-					want = []string{"restored=true what=driver", "restored=true what=mac", "restored=true what=name"}
+					want = []string{"restored=true setting=driver", "restored=true setting=mac", "restored=true setting=name"}
 				}
 				difftest.Equal(t, b.mismatches(), want)
 				difftest.Equal(t, b.notices, []string(nil))
@@ -154,7 +154,7 @@ func TestADeviceThatIsNotWhatItWasIsWithheldAndTold(t *testing.T) {
 		quiet()
 		b.expectPhase("Abandoned", 1)
 		difftest.Equal(t, dra.Withheld(b.agent), withheld)
-		difftest.Equal(t, b.mismatches(), []string{"restored=false what=mac", "restored=false what=mtu", "restored=false what=name"})
+		difftest.Equal(t, b.mismatches(), []string{"restored=false setting=mac", "restored=false setting=mtu", "restored=false setting=name"})
 		if !slices.Contains(b.notices, claim.NoticeDevice) {
 			t.Errorf("told %q", b.notices)
 		}

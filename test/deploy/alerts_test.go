@@ -109,7 +109,7 @@ func fires(t *testing.T, alert, series string, after time.Duration) (instances [
 func TestAlertsFireWhenTheyShould(t *testing.T) {
 	const hour = time.Hour
 	const agent, agentUp = `devinfo_agent_info{instance="a",version="1"} `, `up{instance="a",job="devinfo/devinfo-agent"} `
-	const driver, driverUp = `cni_dra_nri_connected{instance="a"} `, `up{instance="a",job="cni-dra-driver/cni-dra-driver"} `
+	const driver, driverUp = `devinfo_dra_nri_connected{instance="a"} `, `up{instance="a",job="cni-dra-driver/cni-dra-driver"} `
 	const onNode = `kube_node_info{instance="kube-state-metrics",node="a"} `
 	const ready = `kube_node_status_condition{instance="kube-state-metrics",condition="Ready",node="a",status="true"} `
 	// The node is away from minute 30 on; DaemonSets leave its pods, whose targets do not answer.
@@ -134,30 +134,30 @@ func TestAlertsFireWhenTheyShould(t *testing.T) {
 		{"DevinfoAgentGone", reboots + agent + "1x30 _x22 1x70\n" + agentUp + "1x30 0x22 1x70", 51 * time.Minute, ""},
 		{"DevinfoAgentGone", onNode + "1x120\n" + ready + "1x120\n" + agent + "1x30\n" + agentUp + "1x30 0x90", hour, "a"},
 		{"DevinfoAgentGone", reboots + agent + "1x30\n" + agentUp + "1x30 0x90", 80 * time.Minute, "a"}, // it does not come back
-		{"CNIDRADriverGone", notReady + driver + "1x30\n" + driverUp + "1x30 0x90", hour, ""},
-		{"CNIDRADriverGone", notReady + driver + "1x30", hour, ""},
-		{"CNIDRADriverGone", reboots + driver + "1x30 _x22 1x70\n" + driverUp + "1x30 0x22 1x70", 51 * time.Minute, ""},
-		{"CNIDRADriverGone", onNode + "1x120\n" + ready + "1x120\n" + driver + "1x30\n" + driverUp + "1x30 0x90", hour, "a"},
-		{"CNIDRADriverGone", onNode + "1x120\n" + ready + "1x120\n" + driver + "1x30", hour, "a"},
-		{"CNIDRADriverGone", reboots + driver + "1x30\n" + driverUp + "1x30 0x90", 80 * time.Minute, "a"},
-		{"CNIDRADriverGone", driver + "0x120\n" + driverUp + "1x120\n" + onNode + "1x120", hour, ""},
-		{"CNIDRADriverGone", driver + "1x30\n" + onNode + "1x120", hour, "a"},
-		{"CNIDRADriverGone", driver + "1x30\n" + onNode + "1x30", hour, ""},
-		{"CNIDRADriverGone", driver + "1x30\n" + driverUp + "0x120", hour, "a"},
-		{"CNIDRASharingNotSupported", `cni_dra_sharing_supported{instance="a"} 0x120`, hour, "a"},
-		{"CNIDRASharingNotSupported", `cni_dra_sharing_supported{instance="a"} 1x120`, hour, ""},
-		{"DevinfoAgentPartFails", `devinfo_agent_ok{instance="a",part="nri"} 0x120`, hour, "a"},
-		{"DevinfoAgentPartFails", `devinfo_agent_ok{instance="a",part="nri"} 1x120`, hour, ""},
-		{"DevinfoAttachmentsNotSeen", `devinfo_check_timestamp_seconds{instance="a"} 60x120`, hour, "a"},
-		{"DevinfoAttachmentsNotSeen", `devinfo_check_timestamp_seconds{instance="a"} 0+60x120`, hour, ""},
-		{"DevinfoAttachmentsLeft", `devinfo_attachments{instance="a",state="dead"} 1x120`, hour, "a"},
-		{"DevinfoAttachmentsLeft", `devinfo_attachments{instance="a",state="ok"} 1x120`, hour, ""},
-		{"DevinfoAttachmentsForgotten", `devinfo_attachments{instance="a",state="forgotten"} 1x120`, hour, "a"},
-		{"DevinfoAttachmentsForgotten", `devinfo_attachments{instance="a",state="forgotten"} 0x120`, hour, ""},
+		{"DevinfoDRADriverGone", notReady + driver + "1x30\n" + driverUp + "1x30 0x90", hour, ""},
+		{"DevinfoDRADriverGone", notReady + driver + "1x30", hour, ""},
+		{"DevinfoDRADriverGone", reboots + driver + "1x30 _x22 1x70\n" + driverUp + "1x30 0x22 1x70", 51 * time.Minute, ""},
+		{"DevinfoDRADriverGone", onNode + "1x120\n" + ready + "1x120\n" + driver + "1x30\n" + driverUp + "1x30 0x90", hour, "a"},
+		{"DevinfoDRADriverGone", onNode + "1x120\n" + ready + "1x120\n" + driver + "1x30", hour, "a"},
+		{"DevinfoDRADriverGone", reboots + driver + "1x30\n" + driverUp + "1x30 0x90", 80 * time.Minute, "a"},
+		{"DevinfoDRADriverGone", driver + "0x120\n" + driverUp + "1x120\n" + onNode + "1x120", hour, ""},
+		{"DevinfoDRADriverGone", driver + "1x30\n" + onNode + "1x120", hour, "a"},
+		{"DevinfoDRADriverGone", driver + "1x30\n" + onNode + "1x30", hour, ""},
+		{"DevinfoDRADriverGone", driver + "1x30\n" + driverUp + "0x120", hour, "a"},
+		{"DevinfoDRASharingNotSupported", `devinfo_dra_sharing_supported{instance="a"} 0x120`, hour, "a"},
+		{"DevinfoDRASharingNotSupported", `devinfo_dra_sharing_supported{instance="a"} 1x120`, hour, ""},
+		{"DevinfoAgentComponentUnhealthy", `devinfo_agent_component_healthy{instance="a",component="nri"} 0x120`, hour, "a"},
+		{"DevinfoAgentComponentUnhealthy", `devinfo_agent_component_healthy{instance="a",component="nri"} 1x120`, hour, ""},
+		{"DevinfoAttachmentsNotSeen", `devinfo_last_check_timestamp_seconds{instance="a"} 60x120`, hour, "a"},
+		{"DevinfoAttachmentsNotSeen", `devinfo_last_check_timestamp_seconds{instance="a"} 0+60x120`, hour, ""},
+		{"DevinfoAttachmentsStale", `devinfo_attachments{instance="a",state="dead"} 1x120`, hour, "a"},
+		{"DevinfoAttachmentsStale", `devinfo_attachments{instance="a",state="ok"} 1x120`, hour, ""},
+		{"DevinfoAttachmentsOrphaned", `devinfo_attachments{instance="a",state="forgotten"} 1x120`, hour, "a"},
+		{"DevinfoAttachmentsOrphaned", `devinfo_attachments{instance="a",state="forgotten"} 0x120`, hour, ""},
 		{"DevinfoPluginIsReplaced", `devinfo_plugin_installs_total{instance="a",result="replaced"} 0+1x120`, hour, "a"},
 		{"DevinfoPluginIsReplaced", `devinfo_plugin_installs_total{instance="a",result="replaced"} 0 1x119`, hour, ""},
-		{"DevinfoContainersRefused", `devinfo_injections_total{instance="a",result="rejected",reason="file"} 0x55 1x60`, hour, "a"},
-		{"DevinfoContainersRefused", `devinfo_injections_total{instance="a",result="injected",reason=""} 0+1x120`, hour, ""},
+		{"DevinfoContainersRejected", `devinfo_injections_total{instance="a",result="rejected",reason="file"} 0x55 1x60`, hour, "a"},
+		{"DevinfoContainersRejected", `devinfo_injections_total{instance="a",result="injected",reason=""} 0+1x120`, hour, ""},
 	} {
 		got := fires(t, c.alert, c.series, c.after)
 		if len(got) > 1 || (len(got) == 1) != (c.instance != "") || len(got) == 1 && got[0] != c.instance {

@@ -191,7 +191,7 @@ func TestAlertsFindTheAgentsWhateverTheirName(t *testing.T) {
 				job = "devinfo/" + set.Name
 			}
 			up := fmt.Sprintf(`up{instance="a",job=%q} 0x120`, job)
-			for _, alert := range []string{"DevinfoAgentGone", "CNIDRADriverGone"} {
+			for _, alert := range []string{"DevinfoAgentGone", "DevinfoDRADriverGone"} {
 				found += len(fires(t, alert, up, time.Hour))
 			}
 		}

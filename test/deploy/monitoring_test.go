@@ -156,7 +156,7 @@ func TestEachAlertSaysWhereAndWhatToDo(t *testing.T) {
 // Without NRI on the nodes it would fire for ever.
 func TestTheAlertOfPartsNamesTheValueThatTurnsInjectionOff(t *testing.T) {
 	for _, r := range rules(t) {
-		if r.Alert == "DevinfoAgentPartFails" && !strings.Contains(r.Annotations["description"], "agent.inject=false") {
+		if r.Alert == "DevinfoAgentComponentUnhealthy" && !strings.Contains(r.Annotations["description"], "agent.inject=false") {
 			t.Errorf("%s: %s", r.Alert, r.Annotations["description"])
 		}
 	}
@@ -179,7 +179,7 @@ func TestEachAlertLeadsToItsSection(t *testing.T) {
 		_, section, _ := strings.Cut(page, "\n## Alerts of "+program+"\n")
 		section, _, _ = strings.Cut(section, "\n## ")
 		var rows []string
-		for _, found := range regexp.MustCompile("`(Devinfo[A-Za-z]+|CNIDRA[A-Za-z]+)`").FindAllStringSubmatch(section, -1) {
+		for _, found := range regexp.MustCompile("`(Devinfo[A-Za-z]+)`").FindAllStringSubmatch(section, -1) {
 			rows = append(rows, found[1])
 		}
 		if diff := cmp.Diff(lead["alerts-of-"+program], rows, cmpopts.SortSlices(strings.Compare)); diff != "" || rows == nil {

@@ -130,7 +130,7 @@ func installed(t *testing.T, a *nodeAgent) {
 	if status, text := a.get(t, "/healthz"); status != http.StatusOK || !strings.Contains(text, "[+] nri") {
 		t.Errorf("/healthz: %d\n%s", status, text)
 	}
-	if status, text := a.get(t, "/metrics"); status != http.StatusOK || !strings.Contains(text, "devinfo_agent_ok") {
+	if status, text := a.get(t, "/metrics"); status != http.StatusOK || !strings.Contains(text, "devinfo_agent_component_healthy") {
 		t.Errorf("/metrics: %d\n%s", status, text)
 	}
 	if settings := onNode(t, "cat", nodeSettings); settings != a.settings {
