@@ -16,12 +16,14 @@ import (
 
 	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/dra/devices/restore/restoretest"
 	"devinfo-cni.io/pkg/hostdev"
+	"devinfo-cni.io/pkg/link/linkhost"
 )
 
 const hardware = "../../testdata/hosts/mlx5-switchdev.txtar"
@@ -46,17 +48,17 @@ func plugIn(o *dra.Options, dir string) *restoretest.Kernel {
 	}
 	rules, err := inventory.ParseRules([]byte(ownRules))
 	check(err)
-	host := sync.OnceValues(func() (inventory.Host, error) {
-		file, err := capturefile.Parse(text)
-		check(err)
-		return inventory.Captured(file)
-	})
-	captured, err := host()
+	file, err := capturefile.Parse(text)
+	check(err)
+	links, err := linkhost.New(file)
+	check(err)
+	captured, err := inventory.Captured(file)
 	check(err)
 	o.Devices.Inventory = &devices.Inventory{
-		Rules: rules, Host: host, Times: inventory.Times{Settle: time.Millisecond, Poll: time.Hour},
+		Rules: rules, Host: func() (inventory.Host, error) { return captured, nil }, Times: inventory.Times{Settle: time.Millisecond, Poll: time.Hour},
 		Events: noEvents, Others: noOthers, Waits: noChange,
 	}
+	o.Devices.Finder = &discovery.Finder{Sys: captured.Sys, Interfaces: links, Switches: links}
 	o.Devices.Custody, o.Devices.Lineage = k.Host(), captured.Sys.Lineage
 	return k
 }

@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -103,12 +104,16 @@ func (s *steps) addNetwork(uid types.UID, at *state.Attachment) (err error) {
 	if err := s.Node.Bind(at); err != nil {
 		return onNode(err)
 	}
+	known, err := s.writeKnown(at)
+	if err != nil {
+		return onNode(err)
+	}
 	at.Result, err = s.cni.add(key(uid, at), at)
 	s.Step("exec ADD")
 	if err != nil {
 		return err
 	}
-	info, err := s.deviceInfo(at)
+	info, err := s.deviceInfo(at, known)
 	if err != nil {
 		return &cniexec.Error{Reason: ReasonInfo, Err: fmt.Errorf("device-info file of network %s: %w", at.Network, err)}
 	}
@@ -156,18 +161,34 @@ func infoOf(at *state.Attachment) (dir *store.Dir, name string) {
 	return store.Open(filepath.Dir(at.InfoFile)), filepath.Base(at.InfoFile)
 }
 
-// deviceInfo reads the device-info file. If no plugin has written it, it writes what is known of the device. An
-// invalid file fails the ADD, because the pod would not find its device; it returns nil for another major version.
-func (s *steps) deviceInfo(at *state.Attachment) (*devinfo.Info, error) {
+// writeKnown writes the device-info file before ADD, for plugins that read it such as ovs-cni, and returns its
+// content; nil = nothing is known of the device. The record names the file already, so DEL removes it.
+func (s *steps) writeKnown(at *state.Attachment) ([]byte, error) {
+	outside := *at
+	outside.Netns = "" // the pod's interface does not exist yet
+	info := s.Node.Describe(&outside)
+	if info == nil {
+		return nil, nil
+	}
+	dir, name := infoOf(at)
+	err := dir.Write(name, info.Encode())
+	s.Step("device-info file")
+	return info.Encode(), err
+}
+
+// deviceInfo reads the device-info file after ADD. If no plugin has written it since [steps.writeKnown], it writes
+// what is known of the device now. An invalid file fails the ADD, because the pod would not find its device;
+// deviceInfo returns nil for another major version.
+func (s *steps) deviceInfo(at *state.Attachment, known []byte) (*devinfo.Info, error) {
 	dir, name := infoOf(at)
 	data, err := dir.Read(name)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && known != nil && bytes.Equal(data, known) {
 		info := s.Node.Describe(at)
-		if info == nil {
-			return nil, nil
+		if info == nil { // such as an interface of another device
+			return nil, dir.Remove(name)
 		}
 		at.Info = info.Encode()
-		return info, dir.Write(name, at.Info) // DEL removes it
+		return info, dir.Write(name, at.Info)
 	}
 	if err != nil {
 		return nil, err
