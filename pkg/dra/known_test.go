@@ -28,7 +28,7 @@ func TestADDFindsWhatIsKnownInTheDeviceInfoFile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			timeless(t, func(t *testing.T, r *rig, p *plugins) {
 				n := newNode(t, "mlx5-vdpa")
-				n.rules = `devices: [{select: 'true', as: exclusive}]`
+				n.rules = `devices: [{select: 'true', sharing: exclusive}]`
 				r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
 				r.options.Devices.Finder.Interfaces = newNode(t, "mlx5-switchdev").finder().Interfaces // whose captured pod has no net9
 				agent := r.start()
