@@ -1,4 +1,4 @@
-# "make" alone lists the verbs.
+# "make" alone lists the targets.
 
 BIN := $(CURDIR)/bin
 CNI_BIN := /opt/cni/bin
@@ -25,7 +25,7 @@ REVISION := $(shell git rev-parse HEAD 2>/dev/null)
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help help-all build programs kubectl peers apiserver image push registry manifests release release-check demo test test-projects test-arm64 crash schemas lint vulnerabilities bench scale load soak fuzz hostile e2e vm-test vm-e2e cluster-programs containerd install clean
+.PHONY: help help-all build programs kubectl deps-peers deps-apiserver image push registry generate release release-check demo test test-projects test-arm64 test-crash test-schemas lint vulnerabilities bench bench-scale test-load test-soak test-fuzz test-attacker test-e2e test-vm test-vm-e2e deps-cluster deps-containerd install clean
 
 # The library is a module of its own, which ./... leaves out.
 PACKAGES := ./... devinfo-cni.io/devinfo/...
@@ -50,14 +50,14 @@ GO_BUILD := go build -ldflags '-s -w -X devinfo-cni.io/pkg/build.version=$(VERSI
 # by 128 KiB it is no less, but the file is up to 0.3 MB longer (binary).
 OURS = $(GO_BUILD:'=) -R 0x8000'
 
-# The verbs that most need; help-all has the others, each a target with a "##" comment.
-VERBS := build demo test lint image push install e2e bench help-all
+# The targets that most people need; help-all lists the others, each a rule with a "##" comment.
+TARGETS := build demo test lint image push install test-e2e bench help-all
 
 help:
-	@$(MAKE) --no-print-directory help-all | grep -E '^make ($(subst $() ,|,$(VERBS))) '
+	@$(MAKE) --no-print-directory help-all | grep -E '^make ($(subst $() ,|,$(TARGETS))) '
 
-help-all: ## all verbs
-	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+help-all: ## all targets
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
 
 build: ## the programs into bin/, static and stripped
 	$(OURS) -o $(BIN)/ ./cmd/...
@@ -84,7 +84,7 @@ push: registry programs ## the same, and into REGISTRY, with the credentials of 
 registry:
 	@[ '$(REGISTRY)' != cluster.local ] || { echo 'where to? make push REGISTRY=registry.example.com/net TAG=v0.1.0'; exit 1; }
 
-manifests: ## those of deploy/ that the chart makes, for kustomize, and the settings in its schema: after a change of the chart or of docs/schema/node.json
+generate: ## those of deploy/ that the chart makes, for kustomize, and the settings in its schema: after a change of the chart or of docs/schema/node.json
 	cd test/deploy && go test -count=1 -run 'TestTheManifestsAreTheCharts|TestTheChartsSettingsAre' . -write
 
 release: kubectl ## archives, images, chart, SPDX document and checksums of VERSION into dist/; install.yaml if REGISTRY has the images; krew's manifest if DOWNLOADS is the URL they will be below; chart and manifest name SOURCE, the URL of the repository
@@ -94,17 +94,17 @@ release: kubectl ## archives, images, chart, SPDX document and checksums of VERS
 release-check: ## the release once more, from a copy elsewhere and an empty build cache: the same bytes? ARCHES=amd64 looks at those archives only
 	deploy/pack/check $(DIST)
 
-peers: ## cnitool and the reference plugins into bin/, for demo, test and bench
+deps-peers: ## cnitool and the reference plugins into bin/, for demo, test and bench
 	cd test/peers && $(GO_BUILD) -o $(BIN)/ tool
 
 # For another version than that of its go.mod the module's requirements are found anew.
-apiserver: ## kube-apiserver and etcd into bin/, for test; K8S_VERSION=1.37.1 chooses; about 10 minutes the first time
-apiserver: TO := $(BIN)
-apiserver: KUBERNETES := kube-apiserver
-cluster-programs: ## a control plane, kubelet, containerd and CNI plugins into bin/cluster, for vm-e2e; K8S_VERSION=1.37.1 chooses; about 25 minutes the first time
-cluster-programs: TO := $(BIN)/cluster
-cluster-programs: KUBERNETES := kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl
-apiserver cluster-programs:
+deps-apiserver: ## kube-apiserver and etcd into bin/, for test; K8S_VERSION=1.37.1 chooses; about 10 minutes the first time
+deps-apiserver: TO := $(BIN)
+deps-apiserver: KUBERNETES := kube-apiserver
+deps-cluster: ## a control plane, kubelet, containerd and CNI plugins into bin/cluster, for test-vm-e2e; K8S_VERSION=1.37.1 chooses; about 25 minutes the first time
+deps-cluster: TO := $(BIN)/cluster
+deps-cluster: KUBERNETES := kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl
+deps-apiserver deps-cluster:
 	@mkdir -p $(TO)
 	cd test/apiserver/programs; export CGO_ENABLED=0 module=; \
 	if [ -n "$(K8S_VERSION)" ]; then module="-mod=mod -modfile=$(BIN)/apiserver.mod"; cp go.sum $(BIN)/apiserver.sum; \
@@ -113,8 +113,8 @@ apiserver cluster-programs:
 	go build $$module -trimpath -buildvcs=false -ldflags '-s -w' -o $(TO)/etcd go.etcd.io/etcd/server/v3; \
 	go build $$module -trimpath -buildvcs=false -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$version" -o $(TO)/ $(KUBERNETES:%=k8s.io/kubernetes/cmd/%)
 
-cluster-programs: containerd
-containerd:
+deps-cluster: deps-containerd
+deps-containerd:
 	@mkdir -p $(BIN)/cluster
 	cd test/vm/containerd && go build -ldflags '-s -w' -tags no_btrfs,no_zfs,no_devmapper,no_tracing -o $(BIN)/cluster/ tool
 	cd test/peers && $(GO_BUILD) -o $(BIN)/cluster/ tool
@@ -132,7 +132,7 @@ demo: ## the main job on this machine's network card, then other devices
 # Tests wait for processes as much as they compute: three packages at a time on two processors.
 GO_TEST := go test -count=1 -timeout 60m -vet=off -json -p $(shell expr $$(nproc) + 1)
 
-test: build peers ## the tests; DEVINFO_NETNS=must makes those fail that lack namespaces
+test: build deps-peers ## the tests; DEVINFO_NETNS=must makes those fail that lack namespaces
 	@{ $(GO_TEST) $(PACKAGES) || true; for module in $(MODULES); do (cd $$module; $(GO_TEST) ./... || true); done; } | go run ./test/report
 
 test-projects: build ## those with other projects' code: Multus, the scheduler, KubeVirt, Helm, Prometheus
@@ -141,13 +141,13 @@ test-projects: build ## those with other projects' code: Multus, the scheduler, 
 test-arm64: ## the tests for arm64 that qemu-user can run; lists those that it cannot
 	test/arm64
 
-crash: peers ## the plugin killed, its disk failing, and others at work, at every call; CRASH=sample for some, SEED repeats
+test-crash: deps-peers ## the plugin killed, its disk failing, and others at work, at every call; CRASH=sample for some, SEED repeats
 	@DEVINFO_CRASH=$(CRASH) DEVINFO_CRASH_SEED=$(SEED) $(GO_TEST) -timeout 6h ./test/crash/... | go run ./test/report
 
 # ajv-cli alone would take the newest ajv, which may be stricter.
 AJV := npx --yes -p ajv-cli@5.0.0 -p ajv@8.20.0 ajv compile --spec=draft2020 --strict=true
 
-schemas: ## docs/schema by ajv, strictly, as editors and CI read them; needs npm
+test-schemas: ## docs/schema by ajv, strictly, as editors and CI read them; needs npm
 	@cd docs/schema && $(AJV) -s plugin.json && $(AJV) -s '!(plugin).json' -r plugin.json
 
 # What gosec is not asked: G104, errors that are dropped (those of Close where nothing
@@ -183,17 +183,17 @@ bench: build ## times and sizes against other plugins, and of the driver, with t
 	go test -run '^$$' -bench 'AHundredPodsAtOnce|FromEventToSlice' -benchtime 5x ./pkg/dra || missed=$$?; \
 	go test -run '^$$' -bench 'Slices|Read' -benchtime 20x ./pkg/dra/devices/inventory || missed=$$?; exit $${missed:-0}
 
-scale: build ## kubectl devinfo beside kubectl get on an API server with 3,000 pods and 1,000 claims, with the gates it must pass; SCALE=10 takes 12 GB; needs make apiserver, and kubectl
+bench-scale: build ## kubectl devinfo beside kubectl get on an API server with 3,000 pods and 1,000 claims, with the gates it must pass; SCALE=10 takes 12 GB; needs make deps-apiserver, and kubectl
 	@$(GO_BUILD) -o $(BIN)/scale ./test/scale
 	@$(BIN)/scale -bin $(BIN) -scale $(SCALE)
 
-load: peers ## ATTACHMENTS (1000) on one node by WORKERS (50), killed and collected at random; SEED repeats
+test-load: deps-peers ## ATTACHMENTS (1000) on one node by WORKERS (50), killed and collected at random; SEED repeats
 	@DEVINFO_CRASH_ATTACHMENTS=$(ATTACHMENTS) DEVINFO_CRASH_WORKERS=$(WORKERS) DEVINFO_CRASH_SEED=$(SEED) $(GO_TEST) -run '^TestLoad$$' ./test/crash | go run ./test/report
 
-soak: ## cni-dra-driver against all that may happen to it, for SOAK (1h)
+test-soak: ## cni-dra-driver against all that may happen to it, for SOAK (1h)
 	MODEL_TIME=$(SOAK) go test -count=1 -timeout 0 -v -run TestWhateverHappens ./pkg/dra
 
-fuzz: ## each fuzz target for FUZZTIME (30s)
+test-fuzz: ## each fuzz target for FUZZTIME (30s)
 	@grep -rl '^func Fuzz' --include='*_test.go' . | while read -r file; do \
 		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' "$$file"); do \
 			echo "$$(dirname "$$file") $$target"; \
@@ -201,24 +201,24 @@ fuzz: ## each fuzz target for FUZZTIME (30s)
 		done; \
 	done
 
-hostile: peers ## 10,000 rounds against one who swaps links, FIFOs and directories below the plugin
+test-attacker: deps-peers ## 10,000 rounds against one who swaps links, FIFOs and directories below the plugin
 	DEVINFO_ROUNDS=10000 go test -count=1 -timeout 2h -v -run 'Swapped' ./test/kernel
 
 # Without KUBECONFIG the tests make a cluster by the program E2E_CLUSTER.
-e2e: export E2E_CLUSTER ?= $(wildcard $(CURDIR)/../shared/cluster/cluster.sh)
-e2e: build peers ## the driver, and devinfo with Multus, in the cluster of KUBECONFIG, or one that is made: go doc ./test/e2e
+test-e2e: export E2E_CLUSTER ?= $(wildcard $(CURDIR)/../shared/cluster/cluster.sh)
+test-e2e: build deps-peers ## the driver, and devinfo with Multus, in the cluster of KUBECONFIG, or one that is made: go doc ./test/e2e
 	@$(GO_BUILD) -o $(BIN)/ ./test/e2e/pod-view
 	@cd test/deploy && $(GO_BUILD) -o $(BIN)/ tool
 	@go test -tags e2e,grpcnotrace -count=1 -timeout 3h -json ./test/e2e | go run ./test/report
 
-vm-test: ## the tests that need real SR-IOV, vDPA and switchdev, in QEMU
+test-vm: ## the tests that need real SR-IOV, vDPA and switchdev, in QEMU
 	test/vm/test
 
 # The API server and what is below it are elsewhere than in the network of who calls make.
-vm-e2e: export E2E_CLUSTER := $(CURDIR)/test/vm/cluster
-vm-e2e: export E2E_PATIENCE := 10
-vm-e2e: ## both agents on the node of a cluster, whose kubelet, runtime and devices are in QEMU; needs make cluster-programs: test/vm/README.md
-vm-e2e: build peers
+test-vm-e2e: export E2E_CLUSTER := $(CURDIR)/test/vm/cluster
+test-vm-e2e: export E2E_PATIENCE := 10
+test-vm-e2e: ## both agents on the node of a cluster, whose kubelet, runtime and devices are in QEMU; needs make deps-cluster: test/vm/README.md
+test-vm-e2e: build deps-peers
 	@$(GO_BUILD) -o $(BIN)/ ./test/e2e/pod-view
 	@cd test/deploy && $(GO_BUILD) -o $(BIN)/ tool
 	@go test -tags e2e,grpcnotrace -ldflags '-s -w' -c -o $(BIN)/e2e.test ./test/e2e

@@ -31,7 +31,7 @@ import (
 
 // The model test plays kubelet, runtime and plugins, all of which fail, to an agent that
 // is restarted now and then. MODEL_SEED repeats a run, MODEL_TIME is how long to go on
-// with new seeds ("make soak").
+// with new seeds ("make test-soak").
 func TestWhateverHappensEveryPodGetsItsNetworksAndNothingIsLeft(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: it takes half a minute")

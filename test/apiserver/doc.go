@@ -1,6 +1,6 @@
 // Package apiserver tests what the DRA driver says to the API server against a real
 // one: kube-apiserver and etcd, on the loopback interface, for as long as the tests
-// run. "make apiserver" builds both into bin/, of the module in programs/; the first
+// run. "make deps-apiserver" builds both into bin/, of the module in programs/; the first
 // time that takes about ten minutes, and K8S_VERSION chooses another version, from 1.36
 // on. Without them the tests are skipped, unless DEVINFO_APISERVER=must is set.
 //

@@ -9,7 +9,7 @@ import (
 	"devinfo-cni.io/test/controlplane"
 )
 
-// bin is where make apiserver puts the programs.
+// bin is where make deps-apiserver puts the programs.
 const bin = "../../bin"
 
 type controlPlane struct{ *controlplane.Plane }
@@ -51,7 +51,7 @@ func needPrograms(t *testing.T) {
 	case os.Getenv("DEVINFO_APISERVER") == "must":
 		t.Fatal(err)
 	default:
-		t.Skip("no kube-apiserver and etcd in bin/: make apiserver")
+		t.Skip("no kube-apiserver and etcd in bin/: make deps-apiserver")
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package controlplane runs what "make apiserver" builds: kube-apiserver and etcd on the
+// Package controlplane runs what "make deps-apiserver" builds: kube-apiserver and etcd on the
 // loopback interface, for tests and benchmarks, whose process they do not outlive.
 package controlplane
 
@@ -39,7 +39,7 @@ type Plane struct {
 func Built(bin string) error {
 	for _, name := range []string{"etcd", "kube-apiserver"} {
 		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
-			return fmt.Errorf("%w: make apiserver", err)
+			return fmt.Errorf("%w: make deps-apiserver", err)
 		}
 	}
 	return nil

@@ -11,14 +11,14 @@
 // deleted while it was added, or left after the last DEL (interleave_test.go); and no two
 // may have one device (holders_test.go).
 //
-// The environment variable DEVINFO_CRASH says how much is tried: "all" (make crash),
+// The environment variable DEVINFO_CRASH says how much is tried: "all" (make test-crash),
 // "sample" (a minute or two, by the seed DEVINFO_CRASH_SEED, or a random one),
 // or only the trials whose names hold a text, such as "ADD, EIO at 7, GC", which is how a
 // failure gives it. Without it there is one trial of each verb and fault, and of each verb
 // and actor, always the same.
 //
 // What a power failure leaves is in power_test.go. Many attachments by many workers, killed and
-// collected at random (make load), are in load_test.go.
+// collected at random (make test-load), are in load_test.go.
 package crash_test
 
 import (

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-var write = flag.Bool("write", false, "write the manifests, as make manifests does")
+var write = flag.Bool("write", false, "write the manifests, as make generate does")
 
 // manifests are what the chart makes of values, by their paths below deploy/.
 var manifests = []struct {
@@ -45,12 +45,12 @@ func TestTheManifestsAreTheCharts(t *testing.T) {
 		must(t, err)
 		for template, name := range m.files {
 			text := strings.TrimPrefix(strings.TrimSpace(made["devinfo/templates/"+template]), "---\n")
-			text = "# Made of deploy/charts/devinfo by \"make manifests\".\n" + ofHelm.ReplaceAllString(text+"\n", "")
+			text = "# Made of deploy/charts/devinfo by \"make generate\".\n" + ofHelm.ReplaceAllString(text+"\n", "")
 			path := filepath.Join(root, name)
 			if *write {
 				must(t, os.WriteFile(path, []byte(text), 0o644))
 			}
-			same(t, name+": run make manifests", read(t, path), text)
+			same(t, name+": run make generate", read(t, path), text)
 		}
 	}
 }
@@ -71,7 +71,7 @@ func TestTheChartsSettingsAreThoseOfTheNode(t *testing.T) {
 	if !place.MatchString(has) || !strings.Contains(node, `"stateDir"`) {
 		t.Errorf("no settings in the schema of the chart, or none in\n%s", node)
 	}
-	same(t, "values.schema.json: run make manifests", read(t, path), text)
+	same(t, "values.schema.json: run make generate", read(t, path), text)
 }
 
 // A directory that the settings name and that is not mounted would be empty to the agent: its

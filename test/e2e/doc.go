@@ -1,5 +1,5 @@
 // Package e2e tests cni-dra-driver, and devinfo with Multus, in a real cluster, with real
-// pods: make e2e.
+// pods: make test-e2e.
 //
 // With KUBECONFIG it is that cluster, on which the driver must be installed as docs/dra/README.md
 // says; the tests make namespaces and DeviceClasses that begin with "e2e-". They attach
@@ -28,7 +28,7 @@
 //	    nodeagent; injection, runtimerequires, examples, applications, fiftypods
 //	TestWithTheChart                      both agents, by Helm
 //	    chart
-//	TestWithRealDevices                   both agents, by Helm, on the machine of test/vm: make vm-e2e
+//	TestWithRealDevices                   both agents, by Helm, on the machine of test/vm: make test-vm-e2e
 //	    realdevices; realfaults
 //	TestInTheDefaultNetwork               devinfo in the network of all pods
 //	    defaultnetwork

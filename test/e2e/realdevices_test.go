@@ -23,7 +23,7 @@ import (
 func TestWithRealDevices(t *testing.T) {
 	needsKit(t, "that of test/vm/cluster")
 	if _, err := tryOnNode("", "test", "-e", "/sys/bus/pci/devices/"+blueVF); err != nil {
-		t.Skip("the node has no VFs of igb: make vm-e2e")
+		t.Skip("the node has no VFs of igb: make test-vm-e2e")
 	}
 	r := &realNode{boot: functions(t)}
 	program(t, "sriov", content(t, "bin/cluster/sriov"))

@@ -1,8 +1,8 @@
 // Scale measures kubectl devinfo beside kubectl get, on an API server that it fills with pods. It fails
 // when a gate is missed. It needs kubectl.
 //
-//	make apiserver scale
-//	make scale SCALE=10
+//	make deps-apiserver bench-scale
+//	make bench-scale SCALE=10
 //
 // Times are ratios to kubectl's, because seconds differ from machine to machine. Memory is the most that a
 // program had resident. The API server of -scale 10 takes 12 GB and some minutes to fill.

@@ -81,7 +81,7 @@ func Peers(t testing.TB, names ...string) string {
 	difftest.Must(t, err)
 	for _, name := range names {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			t.Fatalf("%v: run `make peers`, or set DEVINFO_BIN", err)
+			t.Fatalf("%v: run `make deps-peers`, or set DEVINFO_BIN", err)
 		}
 	}
 	return dir
