@@ -98,7 +98,7 @@ func TestTheNetworksOfTheREADMEAreValid(t *testing.T) {
 			t.Errorf("%s%+v", block, got)
 		}
 	}
-	if networks != 2 {
+	if networks != 1 {
 		t.Errorf("%d networks", networks)
 	}
 }
