@@ -141,10 +141,10 @@ func TestClearIsForWhatWasGivenUp(t *testing.T) {
 	must(t, err)
 	defer store.Close() // it is locked meanwhile, as by an agent
 	at := state.Attachment{
-		Pool: "n1", Device: "cni-3", Network: "net", IfName: "net1", List: json.RawMessage("{}"), Phase: state.Abandoned,
+		Pool: "n1", Device: "cni-3", Network: "net", IfName: "net1", List: json.RawMessage("{}"), Phase: state.Undeleted,
 		Execution: state.Execution{Sandbox: "s1", Args: [][2]string{{"K8S_POD_NAMESPACE", "ns"}, {"K8S_POD_NAME", "pod"}}},
 	}
-	left := &state.Claim{Namespace: "ns", Name: "claim", UID: "u1", Abandoned: []state.Attachment{at}}
+	left := &state.Claim{Namespace: "ns", Name: "claim", UID: "u1", Undeleted: []state.Attachment{at}}
 	must(t, store.Put(left))
 	var out strings.Builder
 	cmd := command()

@@ -63,7 +63,7 @@ func command() *cobra.Command {
 }
 
 const clearAbout = `Clear has the agent of this node forget the attachments of claims whose DEL was given up
-(devinfoctl list --abandoned), without another DEL, within a minute. Their devices are offered
+(devinfoctl list --undeleted), without another DEL, within a minute. Their devices are offered
 again. First remove what they left behind: an address in an IPAM plugin's files, an interface, a
 device's setting.`
 
@@ -90,7 +90,7 @@ func clearCommand() *cobra.Command {
 				if c == nil {
 					continue
 				}
-				for _, at := range c.Abandoned {
+				for _, at := range c.Undeleted {
 					namespace, name := at.Args.Name()
 					fmt.Fprintf(cmd.OutOrStdout(), "claim %s/%s, pod %s/%s: interface %s in network %s, device %s/%s: cleared\n",
 						c.Namespace, c.Name, namespace, name, at.IfName, at.Network, at.Pool, at.Device)

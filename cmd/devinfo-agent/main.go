@@ -1,5 +1,5 @@
 // Devinfo-agent is the node agent of the devinfo plugin, for clusters with Multus. It
-// keeps the plugin and its settings on the node, removes what dead pods have left, tells
+// keeps the plugin and its settings on the node, removes what stale attachments have left, tells
 // Prometheus of the attachments, and gives containers their device information by NRI.
 // It runs as a container of a DaemonSet or as a process of the host, and asks no API
 // server for anything.
@@ -17,7 +17,7 @@ import (
 func main() { os.Exit(commandline.Agent(command(), os.Stderr, os.Geteuid())) }
 
 const about = `devinfo-agent keeps the CNI plugin devinfo and its settings on this node, removes what
-dead pods have left, and gives containers their device information. It needs root, but
+stale attachments have left, and gives containers their device information. It needs root, but
 no access to the Kubernetes API.
 
 Exit codes:

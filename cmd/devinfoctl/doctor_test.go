@@ -29,7 +29,7 @@ func TestDoctorOfANode(t *testing.T) {
 	n.plugin("devinfo", `echo '{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}'`)
 	got := n.ctl("doctor", "--cni-path", n.bin, "--cni-conf-dir", n.bin, "--nri-socket", n.file, "--pod-resources", n.noNetns(), "--sriov-locks", n.noNetns())
 	difftest.Contains(t, got,
-		"error    attachments  pod shop/web-0, net-a/decade/net1: dead: network namespace /bin/no-such is gone. Remedy: ",
+		"error    attachments  pod shop/web-0, net-a/decade/net1: stale: network namespace /bin/no-such is gone. Remedy: ",
 		"warning  files        /state/leases/file/stale/none@none@net1: is a lease whose holder is not on record. Remedy: ",
 		"ok       plugin       ", "ok       settings     ", "info     networks     ", "warning  directories  /cdi: ", "ok       runtime      ",
 		"unknown  sight        devices of pods: /bin/no-such: no such file or directory. Remedy: ", "exit 1\n")
@@ -105,7 +105,7 @@ func TestDoctorOfANodeThatIsMountedElsewhere(t *testing.T) {
 			return string(out)
 		}
 		difftest.Contains(t, doctor(),
-			"error    attachments  net-a/decade/net1: dead: network namespace /run/netns/gone is gone. Remedy: ",
+			"error    attachments  net-a/decade/net1: stale: network namespace /run/netns/gone is gone. Remedy: ",
 			"error    plugin       the devinfo plugin is not in /opt/cni/bin. Remedy: ",
 			"ok       directories  ", "ok       holders      4 VFs, none held twice",
 			"warning  offer        "+rules+" has changed since cni-dra-driver was started, which still goes by the old rules. Remedy: kubectl -n NAMESPACE rollout restart")

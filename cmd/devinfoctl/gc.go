@@ -93,12 +93,12 @@ func (t *tool) gc(ctx context.Context, h *host, remove bool) error {
 	}
 	failed := false
 	if remove {
-		failed = t.collect(ctx, h, g.Dead)
+		failed = t.collect(ctx, h, g.Stale)
 	}
 	if err := t.print(g, func(w io.Writer) { t.garbageTable(w, g) }); err != nil {
 		return err
 	}
-	return collected(failed, remove, len(g.Dead))
+	return collected(failed, remove, len(g.Stale))
 }
 
 // collected is the error of a gc that has printed what it found.
@@ -150,14 +150,14 @@ func (t *tool) leasesTable(w io.Writer, uid string, list []node.ClaimLeases) {
 	}
 }
 
-// collect removes what is dead, and notes what came of each. It asks again before each
+// collect removes what is stale, and notes what came of each. It asks again before each
 // one: a runtime may have been at work meanwhile. Then it sweeps.
-func (t *tool) collect(ctx context.Context, h *host, dead []node.Dead) (failed bool) {
+func (t *tool) collect(ctx context.Context, h *host, stale []node.Stale) (failed bool) {
 	log := slog.New(slog.NewTextHandler(t.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	p := cniplugin.New(h.Settings, *h.Finder, h.BootID, t.stdout, log)
 	dirs := t.pluginDirs()
-	for n := range dead {
-		o := &dead[n]
+	for n := range stale {
+		o := &stale[n]
 		err := ctx.Err()
 		if err == nil {
 			err = h.Collect(o, func(e *journal.Entry) (bool, error) { return p.Collect(e, dirs) })
@@ -175,7 +175,7 @@ func (t *tool) collect(ctx context.Context, h *host, dead []node.Dead) (failed b
 }
 
 func (t *tool) garbageTable(w io.Writer, g *node.Garbage) {
-	for _, o := range g.Dead {
+	for _, o := range g.Stale {
 		made, file, left := "would remove", "would remove", t.paint(red, "not removed")
 		switch {
 		case o.Removed:
@@ -196,7 +196,7 @@ func (t *tool) garbageTable(w io.Writer, g *node.Garbage) {
 		}
 		t.say(w, "  ", red, "error", o.Error)
 	}
-	if len(g.Dead) == 0 {
+	if len(g.Stale) == 0 {
 		fmt.Fprintln(w, "nothing to remove")
 	}
 	for _, o := range g.Skipped {

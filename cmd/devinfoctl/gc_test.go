@@ -152,8 +152,8 @@ func TestGCAsksAgainBeforeItRemoves(t *testing.T) {
 	n.must(err)
 	n.must(j.Forget(was))
 	n.put(journal.Entry{Key: container("again"), Netns: aliveNetns, File: "again", Complete: true})
-	if !tool.collect(t.Context(), h, g.Dead) || g.Dead[0].Removed {
-		t.Errorf("%+v", g.Dead)
+	if !tool.collect(t.Context(), h, g.Stale) || g.Stale[0].Removed {
+		t.Errorf("%+v", g.Stale)
 	}
 	if e, err := j.Get(key); err != nil || e == nil {
 		t.Errorf("entry %+v, %v", e, err)

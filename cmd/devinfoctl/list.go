@@ -27,7 +27,7 @@ cni-dra-driver have them, and what has become of each, by the comparison that ch
   wrong device    the device-info file is another device's, or another interface has
                   taken the place of the one that ADD found
   interface gone  the interface is no longer in the network namespace
-  dead            the network namespace is gone, or it is of an earlier boot; no DEL has come,
+  stale           the network namespace is gone, or it is of an earlier boot; no DEL has come,
                   or it failed
   corrupt         the journal's entry cannot be read
   newer format    the entry is of a newer devinfo
@@ -37,26 +37,26 @@ and only of networks that cni-dra-driver attaches:
 
   prepared      the pod has no sandbox yet
   deleting      DEL runs, or has failed and will be tried again
-  abandoned     DEL, or restoring the device, has failed too often: nobody waits for it
+  undeleted     DEL, or restoring the device, has failed too often: nobody waits for it
 
 If the pod is unknown the container is shown. Attachments without a device-info file,
 delegates and leases are not in the journal. A device that others may have too, by shared
 leases, is "(shared)"; -o json has the lease of each, exclusive or shared, and none where the
-device is only named. check explains what is wrong with one; gc removes what is "dead".
+device is only named. check explains what is wrong with one; gc removes what is "stale".
 -o wide shows the PF, representor and RDMA device that ADD has recorded, containers, claims, files and
 CDI devices too.
 `
 
 func listCommand(t *tool) *cobra.Command {
 	var namespace string
-	var abandoned bool
+	var undeleted bool
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "the attachments of the node, and what has become of them",
 		Long:  listHelp,
 		Example: `  devinfoctl list
   devinfoctl list -n shop -o wide
-  devinfoctl list --abandoned
+  devinfoctl list --undeleted
   devinfoctl list -o json | jq '.attachments[] | select(.state != "Ok")'
   devinfoctl --capture node.txtar list`,
 		RunE: t.onHost(func(h *host, _ []string) error {
@@ -66,12 +66,12 @@ func listCommand(t *tool) *cobra.Command {
 			}
 			return t.list(h, slices.DeleteFunc(list, func(a node.Attachment) bool {
 				of, _, _ := strings.Cut(a.Pod, "/")
-				return namespace != "" && namespace != of || abandoned && a.State != check.Abandoned
+				return namespace != "" && namespace != of || undeleted && a.State != check.Undeleted
 			}))
 		}),
 	}
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only the pods of this `namespace`")
-	cmd.Flags().BoolVar(&abandoned, "abandoned", false, "only what cni-dra-driver has given up deleting")
+	cmd.Flags().BoolVar(&undeleted, "undeleted", false, "only what cni-dra-driver has given up deleting")
 	_ = cmd.RegisterFlagCompletionFunc("namespace", t.completeNamespaces)
 	return cmd
 }

@@ -133,7 +133,7 @@ func onTerminal(t *testing.T, args ...string) string {
 func TestColoursAreTheSameInAllCommands(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	t.Setenv("NO_COLOR", "")
-	const good, bad = "\x1b[32mok\x1b[0m", "\x1b[31mdead\x1b[0m"
+	const good, bad = "\x1b[32mok\x1b[0m", "\x1b[31mstale\x1b[0m"
 	for command, want := range map[string][]string{
 		"list":     {good + "\r\n", bad + "\r\n"},
 		"check":    {": " + good + "\r\n", ": " + bad + "\r\n"},

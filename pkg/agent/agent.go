@@ -68,7 +68,7 @@ type Agent struct {
 	Options
 	metrics   metrics
 	plugin    atomic.Pointer[install.Executable] // what is on the node; nil = none
-	left      atomic.Int64                       // dead attachments, by the last sweep, whose delegates cannot be run
+	left      atomic.Int64                       // stale attachments, by the last sweep, whose delegates cannot be run
 	census    atomic.Pointer[census]             // the last one; nil = none yet
 	sandboxes atomic.Pointer[inject.Agent]       // knows the runtime's; nil = nothing was injected yet
 

@@ -49,7 +49,7 @@ func TestEachPartGoesOnWhenAnotherFails(t *testing.T) {
 	var log bytes.Buffer
 	r.Log = slog.New(slog.NewTextHandler(&log, nil))
 	r.Options.Plugin.Dir = filepath.Join(r.dir, "none")
-	r.put(r.dead("dead", "0000:03:00.2"))
+	r.put(r.dead("stale", "0000:03:00.2"))
 	a, end := r.started()
 	eventually(t, "swept", func() bool {
 		return len(r.left()) == 0 && says(a, agent.GC) == "" && says(a, agent.Attachments) == ""
@@ -134,8 +134,8 @@ func TestAttachmentsAreNamedAndCounted(t *testing.T) {
 		`devinfo_attachment_info{interface="net1",namespace="shop",network="net-a",pciAddr="0000:03:00.4",pf="p0",pod="web-changed",type="pci",vf="2"}`:                               1,
 		`devinfo_attachment_info{interface="net1",network="net-b",type="memif"}`:                                                                                                      1,
 		`devinfo_attachment_info{device="p0",interface="eth1",network="macvlan",pciAddr="0000:03:00.0",type="pci"}`:                                                                   1,
-		`devinfo_attachments{state="ok"}`: 4, `devinfo_attachments{state="changed"}`: 1, `devinfo_attachments{state="dead"}`: 2,
-		`devinfo_attachments{state="forgotten"}`: 0, `devinfo_attachments{state="adding"}`: 1, `devinfo_attachments{state="corrupt"}`: 1,
+		`devinfo_attachments{state="ok"}`: 4, `devinfo_attachments{state="changed"}`: 1, `devinfo_attachments{state="stale"}`: 2,
+		`devinfo_attachments{state="orphaned"}`: 0, `devinfo_attachments{state="adding"}`: 1, `devinfo_attachments{state="corrupt"}`: 1,
 		`devinfo_attachments{state="newer"}`: 1, `devinfo_attachments{state="unknown"}`: 0, "devinfo_attachments_omitted": 0,
 	}
 	difftest.Equal(t, got, want)
@@ -155,7 +155,7 @@ func TestASweepLeavesDelegatesThatItCannotRun(t *testing.T) {
 	r.must(os.WriteFile(filepath.Join(r.dir, "bin/bridge"), []byte("#!/bin/sh\ntouch "+calls+"; sleep 1; echo $CNI_COMMAND $CNI_CONTAINERID >>"+calls+"\n"), 0o755))
 	delegating := r.dead("delegating", "0000:03:00.4")
 	delegating.CNIVersion, delegating.Delegates = "1.0.0", []json.RawMessage{json.RawMessage(`{"cniVersion": "1.0.0", "name": "net-a", "type": "bridge"}`)}
-	r.put(vf("alive", "0000:03:00.2", "", ""), r.dead("dead", "0000:03:00.3"), delegating)
+	r.put(vf("alive", "0000:03:00.2", "", ""), r.dead("stale", "0000:03:00.3"), delegating)
 	temp := filepath.Join(r.DeviceInfoDir, ".killed.devinfo")
 	r.must(os.WriteFile(temp, nil, 0o600))
 
@@ -189,7 +189,7 @@ func TestUninstallStopsAtAttachments(t *testing.T) {
 	a := r.ran()
 	nameless := vf("nameless", "0000:03:00.4", "", "")
 	nameless.Args = ""
-	r.put(vf("alive", "0000:03:00.2", "", ""), nameless, r.dead("dead", "0000:03:00.3"))
+	r.put(vf("alive", "0000:03:00.2", "", ""), nameless, r.dead("stale", "0000:03:00.3"))
 	r.must(os.WriteFile(filepath.Join(r.StateDir, "attachments/net-a@torn@net1"), []byte("torn"), 0o600))
 	staged := filepath.Join(r.dir, "containers")
 	for sandbox, netns := range map[string]string{"ended": r.noNetns(), "runs": "/proc/self/ns/net"} {

@@ -19,11 +19,11 @@ import (
 
 // census is what the metrics tell of the attachments.
 type census struct {
-	at        time.Time // when it was complete
-	states    map[string]int
-	series    []series // sorted
-	unnamed   int      // how many more there are than MaxSeries
-	forgotten []journal.Key
+	at       time.Time // when it was complete
+	states   map[string]int
+	series   []series // sorted
+	unnamed  int      // how many more there are than MaxSeries
+	orphaned []journal.Key
 }
 
 // series are the values of seriesLabels.
@@ -33,11 +33,11 @@ type series [10]string
 // (device), for joins.
 var seriesLabels = []string{"pod", "namespace", "interface", "network", "type", "pciAddr", "pf", "vf", "device", "rdma_device"}
 
-// forgotten is the class of attachments whose DEL nobody will run: see inject.Agent.Forgotten.
-const forgotten = "forgotten"
+// orphaned is the class of attachments whose DEL nobody will run: see inject.Agent.Orphaned.
+const orphaned = "orphaned"
 
 // classes are the states that are counted.
-var classes = []string{"ok", "adding", "changed", forgotten, "dead", "corrupt", "newer", "unknown"}
+var classes = []string{"ok", "adding", "changed", orphaned, "stale", "corrupt", "newer", "unknown"}
 
 // class sums up what package check says of an attachment. One that is there, and not as ADD
 // left it, has changed.
@@ -45,7 +45,7 @@ func class(state check.State, r *check.Report) string {
 	switch state {
 	case check.Newer:
 		return "newer"
-	case check.Adding, check.Dead, check.Corrupt, check.OK, check.Unknown:
+	case check.Adding, check.Stale, check.Corrupt, check.OK, check.Unknown:
 		if len(r.Changed()) == 0 {
 			return string(state)
 		}
@@ -53,7 +53,7 @@ func class(state check.State, r *check.Report) string {
 	return "changed"
 }
 
-// state is the class of an attachment that the journal has, or that the runtime has forgotten
+// state is the class of an attachment that the journal has, or whose sandbox the runtime does not know
 // its pod; there says that it was complete, and has its device still. Attachments made
 // outside Kubernetes are not counted.
 func (a *Agent) state(checker *check.Checker, e *journal.Entry, err error) (state string, there bool) {
@@ -63,13 +63,13 @@ func (a *Agent) state(checker *check.Checker, e *journal.Entry, err error) (stat
 		return state, false
 	}
 	sandboxes := a.sandboxes.Load()
-	if _, pod := e.PodName(); sandboxes != nil && pod != "" && sandboxes.Forgotten(e.ContainerID, e.Time) {
-		state = forgotten
+	if _, pod := e.PodName(); sandboxes != nil && pod != "" && sandboxes.Orphaned(e.ContainerID, e.Time) {
+		state = orphaned
 	}
 	return state, there
 }
 
-// look takes a census. Metrics count what is forgotten, and the log names it.
+// look takes a census. Metrics count what is orphaned, and the log names it.
 func (a *Agent) look(ctx context.Context) {
 	c, err := a.take(ctx)
 	if ctx.Err() != nil {
@@ -79,8 +79,8 @@ func (a *Agent) look(ctx context.Context) {
 	if err != nil {
 		return // what was seen last is shown, and its age
 	}
-	if before := a.census.Swap(&c); len(c.forgotten) > 0 && (before == nil || !slices.Equal(before.forgotten, c.forgotten)) {
-		a.Log.Warn("the container runtime does not know the sandboxes of attachments: if it was killed, nobody will delete them", "attachments", c.forgotten)
+	if before := a.census.Swap(&c); len(c.orphaned) > 0 && (before == nil || !slices.Equal(before.orphaned, c.orphaned)) {
+		a.Log.Warn("the container runtime does not know the sandboxes of attachments: if it was killed, nobody will delete them", "attachments", c.orphaned)
 	}
 }
 
@@ -110,8 +110,8 @@ func (a *Agent) take(ctx context.Context) (census, error) {
 		}
 		state, there := a.state(checker, e, err)
 		c.states[state]++
-		if state == forgotten {
-			c.forgotten = append(c.forgotten, key)
+		if state == orphaned {
+			c.orphaned = append(c.orphaned, key)
 		}
 		if there {
 			named[d.series(e)] = true

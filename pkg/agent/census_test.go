@@ -19,7 +19,7 @@ import (
 	"devinfo-cni.io/pkg/nri/nritest"
 )
 
-func TestWhatTheRuntimeHasForgottenIsCountedAndNamed(t *testing.T) {
+func TestOrphanedAttachmentsAreCountedAndNamed(t *testing.T) {
 	r := newRig(t)
 	logged := filepath.Join(r.dir, "log")
 	log, err := os.Create(logged)
@@ -35,7 +35,7 @@ func TestWhatTheRuntimeHasForgottenIsCountedAndNamed(t *testing.T) {
 	}
 	nritest.Serve(t, r.Injection.Socket, []*adaptation.PodSandbox{{Id: "known"}})
 	a, end := r.started()
-	eventually(t, "counted", func() bool { return metrics(t, a)[`devinfo_attachments{state="forgotten"}`] == 2 })
+	eventually(t, "counted", func() bool { return metrics(t, a)[`devinfo_attachments{state="orphaned"}`] == 2 })
 	at := metrics(t, a)["devinfo_last_check_timestamp_seconds"]
 	eventually(t, "counted again", func() bool { return metrics(t, a)["devinfo_last_check_timestamp_seconds"] > at })
 	end()
@@ -44,11 +44,11 @@ func TestWhatTheRuntimeHasForgottenIsCountedAndNamed(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	if got[`devinfo_attachment_info{interface="net1",namespace="shop",network="net-a",pciAddr="0000:03:00.2",pf="p0",pod="web-lost",type="pci",vf="0"}`] != 1 {
-		t.Error("the device of what is forgotten is not shown: it is taken")
+		t.Error("the device of what is orphaned is not shown: it is taken")
 	}
 	text := difftest.Read(t, logged)
 	if n := strings.Count(text, `attachments="[net-a/adding/net1 net-a/lost/net1]"`); n != 1 {
-		t.Errorf("what is forgotten is named %d times:\n%s", n, text)
+		t.Errorf("what is orphaned is named %d times:\n%s", n, text)
 	}
 }
 

@@ -42,7 +42,7 @@ func (a *Agent) collect(ctx context.Context) (plugin.Garbage, error) {
 		p.Root = a.HostRoot
 	}
 	spread := pace{time.Now()}
-	return p.CollectDead(ctx, a.CNIPath, a.HostRoot != "", spread.rest)
+	return p.CollectStale(ctx, a.CNIPath, a.HostRoot != "", spread.rest)
 }
 
 // Uninstall removes the plugin, the settings and what pods that are gone were given, as far as

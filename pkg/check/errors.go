@@ -49,7 +49,7 @@ var kinds = map[Kind]struct {
 		"sriov-cni's fails once, and succeeds when repeated"},
 	InterfaceGone: {InterfaceLost, again},
 	Unfinished:    {Adding, "DEL, or the next ADD, cleans up after it"},
-	ContainerGone: {Dead, "the runtime's DEL or GC removes what is left of it, and so does: devinfoctl gc --yes"},
+	ContainerGone: {Stale, "the runtime's DEL or GC removes what is left of it, and so does: devinfoctl gc --yes"},
 	EntryInvalid:  {Corrupt, "DEL removes it; so does the runtime's GC"},
 	EntryNewer:    {Newer, "a newer devinfo wrote it: install that version again, or a newer one"},
 }

@@ -21,7 +21,7 @@ const (
 	DeviceLost    State = "device gone"    // the device that ADD found is not on the node
 	WrongDevice   State = "wrong device"   // the file is another device's, or the interface another one
 	InterfaceLost State = "interface gone" // the interface is not in the network namespace
-	Dead          State = "dead"           // the network namespace is gone, or it is of an earlier boot; no DEL has come, or it failed
+	Stale         State = "stale"          // the network namespace is gone, or it is of an earlier boot; no DEL has come, or it failed
 	Corrupt       State = "corrupt"        // the journal's entry cannot be read
 	Newer         State = "newer format"   // it was written by a newer devinfo
 	Unknown       State = "unknown"        // it, or what is to be compared, cannot be read
@@ -30,10 +30,10 @@ const (
 	// none of them.
 	Prepared  State = "prepared"  // its pod has no sandbox yet
 	Deleting  State = "deleting"  // DEL runs, or has failed and will be tried again; or its device is being restored
-	Abandoned State = "abandoned" // DEL failed so often that nothing waits for it any more
+	Undeleted State = "undeleted" // DEL failed so often that nothing waits for it any more
 )
 
-var overKinds = map[State]Kind{Dead: ContainerGone, Corrupt: EntryInvalid, Newer: EntryNewer, Adding: Unfinished}
+var overKinds = map[State]Kind{Stale: ContainerGone, Corrupt: EntryInvalid, Newer: EntryNewer, Adding: Unfinished}
 
 // Over says what is wrong with an attachment of which nothing can be compared. Adding is wrong for
 // one who has the entry locked: the ADD was killed.
@@ -45,7 +45,7 @@ func (s State) Over() (kind Kind, over bool) {
 // State returns the state of an attachment as far as it can be told without a comparison
 // and, unless it is OK, the reason in words: [Checker.Check] has the whole. It takes what
 // [journal.Journal.Get] returned; e is nil only with an error. The gravest state wins: what is
-// dead may also lack everything else.
+// stale may also lack everything else.
 func (a *Checker) State(e *journal.Entry, err error) (state State, why string) {
 	switch {
 	case as[*journal.FormatError](err):
@@ -58,7 +58,7 @@ func (a *Checker) State(e *journal.Entry, err error) (state State, why string) {
 	why, err = a.Ended(e)
 	switch {
 	case why != "":
-		return Dead, why
+		return Stale, why
 	case !e.Complete: // also where it cannot be told whether it has ended: nothing is to be compared yet
 		return Adding, "ADD runs, or was killed; " + Unfinished.Remedy()
 	case err != nil:
@@ -73,7 +73,7 @@ func (a *Checker) State(e *journal.Entry, err error) (state State, why string) {
 	return OK, ""
 }
 
-// Ended says why an attachment is dead, so that nobody can use it any more; "" = it is not. An error
+// Ended says why an attachment is stale, so that nobody can use it any more; "" = it is not. An error
 // means that it cannot be told. This is the one rule by which leftovers may be removed without a DEL.
 func (a *Checker) Ended(e *journal.Entry) (why string, err error) {
 	if !e.OfBoot(a.BootID) {

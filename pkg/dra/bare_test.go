@@ -201,7 +201,7 @@ func TestNoDELTakesADeviceFromWhoeverElseAttachesIt(t *testing.T) {
 		r.withJournal(newNode(t, "mlx5-switchdev"))
 		r.start()
 		p.set(always)
-		r.abandoned(ownClaim("u1", vf3, network(`{"type":"sriov"}`)))
+		r.undeleted(ownClaim("u1", vf3, network(`{"type":"sriov"}`)))
 		var met atomic.Bool
 		lineage := r.options.Devices.Lineage
 		r.options.Devices.Lineage = func(device string) ([]sysfs.Object, error) {
@@ -214,7 +214,7 @@ func TestNoDELTakesADeviceFromWhoeverElseAttachesIt(t *testing.T) {
 		r.prepare(ownClaim("u2", vf3, ""))
 		time.Sleep(5 * time.Hour)
 		r.expectCalls("DEL", tried)
-		r.expectPhase("Abandoned", 1)
+		r.expectPhase("Undeleted", 1)
 		r.unprepared("u2")
 		p.set(nil)
 		time.Sleep(2 * time.Hour)

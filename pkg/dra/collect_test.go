@@ -89,7 +89,7 @@ func TestNothingIsCollectedOnASuspicion(t *testing.T) {
 			r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
 				return now, answer
 			}
-			r.options.AbandonedEvery = time.Minute
+			r.options.UndeletedEvery = time.Minute
 			r.prepared()
 			kept := func(when string, leases int) {
 				t.Helper()
@@ -170,7 +170,7 @@ func TestAPrepareThatMeetsTheEndOfUnprepareIsOnRecordOrFails(t *testing.T) {
 		}
 		r.start()
 		p.set(always)
-		r.abandoned(claim)
+		r.undeleted(claim)
 		err := <-ended
 		quiet()
 		if err == nil && len(r.record("u1").Attachments) != 1 {

@@ -118,12 +118,12 @@ func TestWhatIsClearedTakesNothingFromALaterSandbox(t *testing.T) {
 		r.endPod(r.sandbox("s1", "pod"))
 		time.Sleep(30 * time.Minute)
 		must(t, r.runPod(r.sandbox("s2", "pod")))
-		r.expectPhase("Abandoned", 1)
+		r.expectPhase("Undeleted", 1)
 		_, err := state.Clear(r.options.StateDir, "u1")
 		must(t, err)
 		time.Sleep(2 * time.Minute) // "within a minute"
 		quiet()
-		if got := agent.Census().Phases; got["Abandoned"] != 0 || got["Added"] != 1 {
+		if got := agent.Census().Phases; got["Undeleted"] != 0 || got["Added"] != 1 {
 			t.Errorf("got %v", got)
 		}
 		r.expectHolders("pci-0000:03:00.2", "claim ns/claim-u1")
@@ -140,7 +140,7 @@ func TestAClaimThatIsPreparedAgainGetsItsDeviceAsTheNodeOffersItNow(t *testing.T
 		r.endPod(r.sandbox("s1", "pod"))
 		r.unmake(r.sandbox("s1", "pod"))
 		r.unprepared("u1")
-		r.expectPhase("Abandoned", 1)
+		r.expectPhase("Undeleted", 1)
 		n := newNode(t, "mlx5-switchdev")
 		n.rules = "devices: []"
 		r.options.Devices.Inventory = n.inventory()

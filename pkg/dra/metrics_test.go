@@ -60,7 +60,7 @@ func TestMetricsCountWhatHappens(t *testing.T) {
 			"devinfo_dra_attachments phase=Added":                                       1,
 			"devinfo_dra_attachments phase=Deleting":                                    1,
 			"devinfo_dra_attachments phase=Restoring":                                   0,
-			"devinfo_dra_attachments phase=Abandoned":                                   0,
+			"devinfo_dra_attachments phase=Undeleted":                                   0,
 			"devinfo_dra_undeleted_attachments":                                         0,
 			"devinfo_dra_sandbox_wait_seconds":                                          1,
 			"devinfo_dra_sharing_supported":                                             1,

@@ -232,7 +232,7 @@ func (m *model) onRecord() (list string) {
 	for _, name := range m.files("state") {
 		data, _ := os.ReadFile(filepath.Join(m.options.StateDir, name)) // it may have been removed
 		if c, err := state.Parse(name, data); err == nil {
-			for _, at := range slices.Concat(c.Attachments, c.Abandoned) {
+			for _, at := range slices.Concat(c.Attachments, c.Undeleted) {
 				list += fmt.Sprintf("\n%s: %s %s %s, tries %d: %s; %s", name, at.Device, at.Phase, at.Sandbox, at.Tries, at.Error, at.DelError)
 			}
 		}

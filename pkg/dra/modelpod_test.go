@@ -96,7 +96,7 @@ func (m *model) isGivenUp(device string) bool {
 		path := filepath.Join(m.options.StateDir, name)
 		data, _ := os.ReadFile(path) // it may have been removed
 		c, err := state.Parse(path, data)
-		return err == nil && slices.ContainsFunc(c.Abandoned, func(at state.Attachment) bool { return at.Device == device })
+		return err == nil && slices.ContainsFunc(c.Undeleted, func(at state.Attachment) bool { return at.Device == device })
 	})
 }
 

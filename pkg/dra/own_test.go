@@ -224,7 +224,7 @@ func TestADeviceWhoseDELFailsIsNotOffered(t *testing.T) {
 	devicesIn(t, client, fewer...)
 	r.endPod(sb)
 	r.unprepared("u1")
-	r.eventually("it is given up", func() bool { return r.agent.Census().Phases["Abandoned"] == 1 })
+	r.eventually("it is given up", func() bool { return r.agent.Census().Phases["Undeleted"] == 1 })
 	devicesIn(t, client, fewer...)
 	next := server(nil)
 	r.offering(next, n, p)
@@ -240,7 +240,7 @@ func TestNoDELTakesADeviceFromAnotherClaim(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		r.start()
 		p.set(failing("s1"))
-		r.abandoned(exclusively(r.claimOf("a", "u1", "pod", want{"x", "net1", ""})))
+		r.undeleted(exclusively(r.claimOf("a", "u1", "pod", want{"x", "net1", ""})))
 		r.prepare(exclusively(r.claimOf("b", types.UID("u2"), "next", want{"x", "net1", ""})))
 		next := r.ran("s2", "next")
 		tried := p.calls("DEL s1")
@@ -252,7 +252,7 @@ func TestNoDELTakesADeviceFromAnotherClaim(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		quiet()
 		r.expectCalls("DEL s1", tried+1)
-		r.expectPhase("Abandoned", 0)
+		r.expectPhase("Undeleted", 0)
 		r.expectNothing()
 	})
 }

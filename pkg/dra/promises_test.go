@@ -117,12 +117,12 @@ func TestADELThatCanNeverSucceedIsGivenUpAndThePodDeleted(t *testing.T) {
 			t.Errorf("unprepared after %v", took)
 		}
 		r.expectCalls("DEL", claim.DefaultDelTries)
-		r.expectPhase("Abandoned", 1)
+		r.expectPhase("Undeleted", 1)
 		reasons := map[string]int{}
 		for _, n := range told {
 			reasons[n.Reason]++
 		}
-		if reasons[claim.NoticeAbandoned] != 1 || reasons[claim.NoticeFailed] != 1 {
+		if reasons[claim.NoticeUndeleted] != 1 || reasons[claim.NoticeFailed] != 1 {
 			t.Errorf("told %v", told)
 		}
 		time.Sleep(90 * time.Minute)
@@ -132,7 +132,7 @@ func TestADELThatCanNeverSucceedIsGivenUpAndThePodDeleted(t *testing.T) {
 		r.expectCalls("DEL", claim.DefaultDelTries+2)
 		p.set(nil)
 		time.Sleep(2 * time.Hour)
-		r.expectPhase("Abandoned", 0)
+		r.expectPhase("Undeleted", 0)
 		r.expectNothing()
 	})
 }
@@ -169,8 +169,8 @@ func TestDELsOfOneInterfaceThatWereGivenUpDoNotMeet(t *testing.T) {
 			})
 			agent := r.start()
 			time.Sleep(2 * time.Minute)
-			if got := agent.Census().Phases["Abandoned"]; got != 0 || directories != 2 || most != 1 {
-				t.Errorf("%d abandoned, DELs in %d directories, %d at once", got, directories, most)
+			if got := agent.Census().Phases["Undeleted"]; got != 0 || directories != 2 || most != 1 {
+				t.Errorf("%d undeleted, DELs in %d directories, %d at once", got, directories, most)
 			}
 		})
 	}
@@ -203,7 +203,7 @@ func TestDELsThatHangHoldUpNoADD(t *testing.T) {
 			t.Errorf("after %v: %q", took, p.left())
 		}
 		time.Sleep(time.Hour)
-		if agent.Census().Phases["Deleting"]+agent.Census().Phases["Abandoned"] != hung {
+		if agent.Census().Phases["Deleting"]+agent.Census().Phases["Undeleted"] != hung {
 			t.Errorf("got %v", agent.Census())
 		}
 	})

@@ -34,13 +34,13 @@ func TestWhateverStepARecordIsOfTheNextAgentReadsAndForgetsIt(t *testing.T) {
 		all := r.snapshots()
 		r.start()
 		p.set(always)
-		r.abandoned(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+		r.undeleted(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
 		p.set(nil)
 		time.Sleep(3 * time.Hour)
-		r.expectPhase("Abandoned", 0)
+		r.expectPhase("Undeleted", 0)
 		r.stop()
 		records := maps.Clone(all)
-		if len(records["abandoned"]) != 1 || len(records["deleted again"]) != 1 {
+		if len(records["undeleted"]) != 1 || len(records["deleted again"]) != 1 {
 			t.Fatalf("of the steps there are %d", len(records))
 		}
 		r.step = nil
@@ -60,8 +60,8 @@ func TestWhateverStepARecordIsOfTheNextAgentReadsAndForgetsIt(t *testing.T) {
 	})
 }
 
-// abandoned has the attachment of a claim to sandbox s1 given up, whose DEL fails.
-func (r *rig) abandoned(claim *resourceapi.ResourceClaim) {
+// undeleted has the attachment of a claim to sandbox s1 given up, whose DEL fails.
+func (r *rig) undeleted(claim *resourceapi.ResourceClaim) {
 	r.t.Helper()
 	r.prepare(claim)
 	sb := r.sandbox("s1", "pod")
@@ -71,18 +71,18 @@ func (r *rig) abandoned(claim *resourceapi.ResourceClaim) {
 	quiet() // what was answered may not be on disk yet
 }
 
-// What was abandoned outlives the claim, and the claim that is prepared again with that UID.
-func TestAClaimThatIsPreparedAgainKeepsWhatWasAbandonedOfIt(t *testing.T) {
+// What is undeleted outlives the claim, and the claim that is prepared again with that UID.
+func TestAClaimThatIsPreparedAgainKeepsWhatIsUndeletedOfIt(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		r.start()
 		p.set(failing("s1"))
 		claim := r.claimOf("a", "u1", "pod", want{"x", "net1", ""})
-		r.abandoned(claim)
+		r.undeleted(claim)
 		for _, id := range []string{"s2", "s3"} {
 			r.prepare(claim)
 			sb := r.ran(id, "pod")
 			r.start() // which reads it from the disk
-			r.expectPhase("Abandoned", 1)
+			r.expectPhase("Undeleted", 1)
 			r.expectPhase("Added", 1)
 			r.endPod(sb)
 			r.unprepared("u1")
@@ -91,7 +91,7 @@ func TestAClaimThatIsPreparedAgainKeepsWhatWasAbandonedOfIt(t *testing.T) {
 		}
 		p.set(nil)
 		time.Sleep(2 * time.Hour)
-		r.expectPhase("Abandoned", 0)
+		r.expectPhase("Undeleted", 0)
 		r.expectNothing()
 	})
 }
@@ -101,13 +101,13 @@ func TestWhatIsClearedIsMarkedUntilItIsOnDisk(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		r.start()
 		if _, err := state.Clear(r.options.StateDir, "u1"); err == nil {
-			t.Error("nothing is abandoned yet")
+			t.Error("nothing is undeleted yet")
 		}
 		p.set(always)
-		r.abandoned(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+		r.undeleted(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
 		tried := p.calls("DEL")
 		left, err := state.Clear(r.options.StateDir, "u1")
-		if err != nil || len(left.Abandoned) != 1 || left.Abandoned[0].Sandbox != "s1" {
+		if err != nil || len(left.Undeleted) != 1 || left.Undeleted[0].Sandbox != "s1" {
 			t.Errorf("got %v, %v", left, err)
 		}
 		record, mark := filepath.Join(r.options.StateDir, "u1.json"), filepath.Join(r.options.StateDir, "u1=s1=net1.cleared")
@@ -119,7 +119,7 @@ func TestWhatIsClearedIsMarkedUntilItIsOnDisk(t *testing.T) {
 		}
 		must(t, os.RemoveAll(record))
 		time.Sleep(time.Hour / 4)
-		r.expectPhase("Abandoned", 0)
+		r.expectPhase("Undeleted", 0)
 		r.expectCalls("DEL", tried)
 		r.expectNothing()
 	})
@@ -129,7 +129,7 @@ func TestWhatIsClearedIsMarkedUntilItIsOnDisk(t *testing.T) {
 // where it is. A lease of the device alone is one.
 func TestADELThatWasGivenUpIsTriedAgainBesideAPodOnTheSameNIC(t *testing.T) {
 	r := newRig(t)
-	r.options.AbandonedEvery, r.options.DelTries, r.options.DelPatience = 20*time.Millisecond, 2, 10*time.Millisecond
+	r.options.UndeletedEvery, r.options.DelTries, r.options.DelPatience = 20*time.Millisecond, 2, 10*time.Millisecond
 	r.options.Devices.Journal = journalIn(r.dir, "boot1")
 	r.start()
 	r.prepare(r.claimOf("a", "a", "pod", want{"r", "net1", "info"}), r.claimOf("b", "b", "other", want{"r", "net1", "info"}))
@@ -138,15 +138,15 @@ func TestADELThatWasGivenUpIsTriedAgainBesideAPodOnTheSameNIC(t *testing.T) {
 	noDel := filepath.Join(r.dir, "no-del")
 	must(t, os.WriteFile(noDel, nil, 0o644), r.agent.StopPodSandbox(t.Context(), one))
 	r.unmake(one)
-	r.eventually("given up", func() bool { return r.agent.Census().Phases["Abandoned"] == 1 })
+	r.eventually("given up", func() bool { return r.agent.Census().Phases["Undeleted"] == 1 })
 	third := r.sandbox("s3", "third")
 	r.multus(multus("third", "s3", r.netns("s3"), exclusive("pci-0000:01:00.2")))
-	r.eventually("left alone", func() bool { return strings.Contains(r.record("a").Abandoned[0].DelError, "is held by pod ns/third") })
+	r.eventually("left alone", func() bool { return strings.Contains(r.record("a").Undeleted[0].DelError, "is held by pod ns/third") })
 	must(t, os.Remove(noDel))
-	tries := r.record("a").Abandoned[0].Tries
-	r.eventually("left alone again", func() bool { return r.record("a").Abandoned[0].Tries > tries+1 })
+	tries := r.record("a").Undeleted[0].Tries
+	r.eventually("left alone again", func() bool { return r.record("a").Undeleted[0].Tries > tries+1 })
 	r.expectThere("s1_net1", "s2_net1")
 	r.unmake(third)
-	r.eventually("deleted", func() bool { return r.agent.Census().Phases["Abandoned"] == 0 })
+	r.eventually("deleted", func() bool { return r.agent.Census().Phases["Undeleted"] == 0 })
 	r.expectThere("s2_net1")
 }

@@ -280,7 +280,7 @@ func TestAnUnpreparedClaimIsNotReadForNewPods(t *testing.T) {
 		r.endPod(sb)
 		time.Sleep(10 * time.Minute)
 		must(t, r.agent.Unprepare(t.Context(), "u1"))
-		r.expectPhase("Abandoned", 1)
+		r.expectPhase("Undeleted", 1)
 		must(t, r.runPod(r.sandbox("s2", "other")))
 		difftest.Equal(t, reads, 0)
 	})

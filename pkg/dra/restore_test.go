@@ -152,13 +152,13 @@ func TestADeviceThatIsNotWhatItWasIsWithheldAndTold(t *testing.T) {
 		difftest.Equal(t, dra.Withheld(b.agent), withheld)
 		time.Sleep(10 * time.Minute)
 		quiet()
-		b.expectPhase("Abandoned", 1)
+		b.expectPhase("Undeleted", 1)
 		difftest.Equal(t, dra.Withheld(b.agent), withheld)
 		difftest.Equal(t, b.mismatches(), []string{"restored=false setting=mac", "restored=false setting=mtu", "restored=false setting=name"})
 		if !slices.Contains(b.notices, claim.NoticeDevice) {
 			t.Errorf("told %q", b.notices)
 		}
-		left := b.record("u1").Abandoned
+		left := b.record("u1").Undeleted
 		if len(left) != 1 || left[0].Device != vf0 || !strings.Contains(left[0].DelError, "firmware says no") {
 			t.Errorf("got %+v", left)
 		}

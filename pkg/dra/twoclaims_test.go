@@ -43,14 +43,14 @@ func TestADeviceIsOneClaimsUntilThatHasGivenItBack(t *testing.T) {
 	})
 }
 
-// abandon has the DEL of claim u1, sandbox s1, given up, which the next one is for then.
-func (b *rig) abandon(t *testing.T) {
+// giveUp has the DEL of claim u1, sandbox s1, given up, which the next one is for then.
+func (b *rig) giveUp(t *testing.T) {
 	t.Helper()
 	b.attachTo(t, vf2, "vfio-pci")
 	b.plugins.set(failingDEL("s1"))
 	b.endPod(b.sandbox("s1", "pod"))
 	b.unprepared("u1")
-	b.expectPhase("Abandoned", 1)
+	b.expectPhase("Undeleted", 1)
 }
 
 // What was given up is the claim's until it has been given back: neither Multus nor another
@@ -59,7 +59,7 @@ func TestADeviceWhoseDELWasGivenUpIsNobodyElses(t *testing.T) {
 	t.Parallel()
 	withHardware(t, func(t *testing.T, b *rig) {
 		b.withLeases()
-		b.abandon(t)
+		b.giveUp(t)
 		difftest.As[*journal.HeldError](t, b.options.Devices.Journal.Record(multus("other", "s9", b.netns("s9"), exclusive("pci-0000:03:00.4")), nil))
 		b.prepare(onDevice(b.claimOf("b", "u2", "next", want{"x", "net1", ""}), 0, vf2, "vfio-pci"))
 		added := b.plugins.calls("ADD")
@@ -126,7 +126,7 @@ func TestADeviceThatWasLostIsOfferedWhenItIsBack(t *testing.T) {
 	p.set(always)
 	r.endPod(sb)
 	r.unprepared("u1")
-	r.eventually("its DEL is given up", func() bool { return agent.Census().Phases["Abandoned"] == 1 })
+	r.eventually("its DEL is given up", func() bool { return agent.Census().Phases["Undeleted"] == 1 })
 	must(t, os.Rename(filepath.Join(r.dir, "aside"), function))
 	n.change(func() {})
 	devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
@@ -163,7 +163,7 @@ func TestTheDELOfALostDeviceWaitsForWhoHasWhatCameInItsPlace(t *testing.T) {
 		tried := b.plugins.calls("DEL")
 		time.Sleep(3 * time.Hour)
 		b.expectCalls("DEL", tried) // one more would reset another pod's device
-		b.expectPhase("Abandoned", 1)
+		b.expectPhase("Undeleted", 1)
 		must(t, b.options.Devices.Journal.Forget(entry))
 		time.Sleep(2 * time.Hour)
 		b.expectCalls("DEL", tried+1)

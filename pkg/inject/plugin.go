@@ -60,10 +60,10 @@ func (a *Agent) RemovePodSandbox(_ context.Context, p *api.PodSandbox) error {
 	return nil
 }
 
-// Forgotten says that the runtime has not named a sandbox since it connected, though the sandbox
+// Orphaned says that the runtime has not named a sandbox since it connected, though the sandbox
 // had a network before: it is still being made, or the runtime was killed while it made it, and
 // nobody will run its DEL.
-func (a *Agent) Forgotten(sandbox string, attached time.Time) bool {
+func (a *Agent) Orphaned(sandbox string, attached time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.known != nil && attached.Before(a.since) && !a.known[sandbox]

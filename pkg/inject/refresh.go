@@ -112,7 +112,7 @@ func (a *Agent) removeEnded(id string, ended bool) (gone bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	gone = ended || netns == "" || a.Forgotten(id, time.Time{}) && link.NetnsNamesProcess(netns)
+	gone = ended || netns == "" || a.Orphaned(id, time.Time{}) && link.NetnsNamesProcess(netns)
 	if !gone {
 		if gone, err = a.NetnsGone(netns); err != nil {
 			a.Log.Debug("it cannot be told whether a sandbox has ended", "sandbox", id, "error", err)

@@ -57,12 +57,12 @@ func TestAnAgentThatEndsInARequestFailsItOnlyIfItIsToRefuse(t *testing.T) {
 }
 
 // A runtime that was killed while it made a sandbox never names it again.
-func TestASandboxThatTheRuntimeHasForgotten(t *testing.T) {
+func TestASandboxThatTheRuntimeDoesNotKnowIsOrphaned(t *testing.T) {
 	r := newRig(t)
 	a := r.opened()
 	attached := time.Now()
 	r.make(a, &api.PodSandbox{Id: "early"}, container())
-	if a.Forgotten("lost", attached) {
+	if a.Orphaned("lost", attached) {
 		t.Error("the runtime has said nothing yet")
 	}
 	_, err := a.Synchronize(t.Context(), []*api.PodSandbox{{Id: "listed"}}, nil)
@@ -70,7 +70,7 @@ func TestASandboxThatTheRuntimeHasForgotten(t *testing.T) {
 	r.make(a, &api.PodSandbox{Id: "made"}, container())
 	must(t, a.RemovePodSandbox(t.Context(), &api.PodSandbox{Id: "removed"}))
 	for id, want := range map[string]bool{"listed": false, "made": false, "lost": true, "removed": true} {
-		if got := a.Forgotten(id, attached); got != want || a.Forgotten(id, time.Now()) {
+		if got := a.Orphaned(id, attached); got != want || a.Orphaned(id, time.Now()) {
 			t.Errorf("%s: %v", id, got)
 		}
 	}

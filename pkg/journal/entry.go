@@ -148,7 +148,7 @@ func (e *Entry) ByClaim() bool {
 
 // OfBoot reports whether the entry is of the boot with that ID. If one of the IDs could not
 // be read, the answer is yes: keeping what another boot left does less harm than taking what
-// lives for dead.
+// lives for stale.
 func (e *Entry) OfBoot(bootID string) bool { return ofBoot(e.BootID, bootID) }
 
 func ofBoot(is, now string) bool { return is == now || is == "" || now == "" }

@@ -29,7 +29,7 @@ func (r *request) takeOver(rollback *rollback) (written *devinfo.Info, err error
 	case !former.OfBoot(r.plugin.BootID):
 		r.log.Warn("cleaning up after an attachment of an older boot", "since", former.Time)
 		ended.Netns = "" // another pod's may be at its path
-	case r.plugin.dead(r.key, former):
+	case r.plugin.stale(r.key, former):
 		r.log.Warn("cleaning up after an attachment whose network namespace is gone", "since", former.Time)
 		ended.Netns = ""
 	case len(former.Delegates) == 0:

@@ -43,7 +43,7 @@ func (p *Plugin) GC(args *Args) error {
 		e, err := p.Journal.Get(key)
 		if err != nil && !as[*store.CorruptError](err) {
 			errs = append(errs, fmt.Errorf("attachment %s: %w", key, err))
-		} else if cfg.Valid != nil || p.dead(key, e) {
+		} else if cfg.Valid != nil || p.stale(key, e) {
 			_, err := p.collect(cfg, key, e, args.Path)
 			errs = append(errs, err)
 		}
@@ -55,9 +55,9 @@ func (p *Plugin) GC(args *Args) error {
 	return followedBy(nil, errs...)
 }
 
-// dead reports that nobody can use an attachment any more; in doubt, and if its entry is
+// stale reports that nobody can use an attachment any more; in doubt, and if its entry is
 // invalid, it is alive.
-func (p *Plugin) dead(key journal.Key, e *journal.Entry) bool {
+func (p *Plugin) stale(key journal.Key, e *journal.Entry) bool {
 	if e == nil {
 		return false
 	}
@@ -69,19 +69,19 @@ func (p *Plugin) dead(key journal.Key, e *journal.Entry) bool {
 	return err == nil && why != ""
 }
 
-// Garbage is what CollectDead has found.
+// Garbage is what CollectStale has found.
 type Garbage struct {
 	Collected int // attachments that nobody could use any more, and that are gone
 	Left      int // those that have delegates, and were left to the runtime
 	Swept     int // files that no attachment had
 }
 
-// CollectDead deletes, as GC does, the attachments of all networks that nobody can use any
+// CollectStale deletes, as GC does, the attachments of all networks that nobody can use any
 // more, and then sweeps. It is for a long-running caller that is not a runtime. If the
 // node's delegates cannot be run, attachments with delegates are left. Only the end of ctx,
 // which is no error, stops it early; a [*types.Error] says everything that went wrong. Before
 // each attachment rest is called.
-func (p *Plugin) CollectDead(ctx context.Context, cniPath string, delegates bool, rest func(context.Context)) (g Garbage, err error) {
+func (p *Plugin) CollectStale(ctx context.Context, cniPath string, delegates bool, rest func(context.Context)) (g Garbage, err error) {
 	keys, err := p.Journal.All()
 	errs := []error{err}
 	for _, key := range keys {
@@ -94,7 +94,7 @@ func (p *Plugin) CollectDead(ctx context.Context, cniPath string, delegates bool
 		case as[*store.CorruptError](err), as[*journal.FormatError](err): // it does not show what it is about
 		case err != nil:
 			errs = append(errs, fmt.Errorf("attachment %s: %w", key, err))
-		case !p.dead(key, e):
+		case !p.stale(key, e):
 		case len(e.Delegates) > 0 && !delegates:
 			g.Left++
 		default:

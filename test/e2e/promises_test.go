@@ -26,7 +26,7 @@ func givenUp(t *testing.T, a *agent) {
 	s.pod("a", s.template(requests(request("lan", s.class("net1", network)))))
 	s.event("a", "NetworkNotAttached", "Link not found")
 	s.deletePodsWithin(s.ctx, 3*time.Minute, 1) // however many DELs fail
-	s.event("a", "NetworkAbandoned", "Link not found")
+	s.event("a", "NetworkNotDeleted", "Link not found")
 	onNode(t, "ip", "link", "add", "e2e-nosuch0", "type", "bridge")
 	t.Cleanup(func() { onNode(t, "ip", "link", "del", "e2e-nosuch0") })
 	a.kill(t) // an agent that starts tries again what was given up

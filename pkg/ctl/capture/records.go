@@ -77,8 +77,8 @@ func (f *files) claim(c *state.Claim) {
 	for n := range c.Attachments {
 		f.attachment(&c.Attachments[n])
 	}
-	for n := range c.Abandoned {
-		f.attachment(&c.Abandoned[n])
+	for n := range c.Undeleted {
+		f.attachment(&c.Undeleted[n])
 	}
 }
 

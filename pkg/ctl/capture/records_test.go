@@ -37,11 +37,11 @@ func TestCaptureHasOnlyTheFieldsThatCommandsRead(t *testing.T) {
 			Attachments[].Node.Ref.IfName Attachments[].Driver Attachments[].Network Attachments[].CNIVersion Attachments[].IfName Attachments[].Phase
 			Attachments[].Error Attachments[].Ready.Status Attachments[].Execution.Sandbox Attachments[].Execution.Netns
 			Attachments[].Execution.BootID Attachments[].Execution.InfoFile Attachments[].Execution.Info Attachments[].Execution.DelError
-			Abandoned[].Request Abandoned[].Pool Abandoned[].Device Abandoned[].ShareID Abandoned[].Node.Ref.Kind Abandoned[].Node.Ref.PCI
-			Abandoned[].Node.Ref.Aux Abandoned[].Node.Ref.VDPA Abandoned[].Node.Ref.IfName Abandoned[].Driver Abandoned[].Network
-			Abandoned[].CNIVersion Abandoned[].IfName Abandoned[].Phase Abandoned[].Error Abandoned[].Ready.Status
-			Abandoned[].Execution.Sandbox Abandoned[].Execution.Netns Abandoned[].Execution.BootID Abandoned[].Execution.InfoFile
-			Abandoned[].Execution.Info Abandoned[].Execution.DelError`},
+			Undeleted[].Request Undeleted[].Pool Undeleted[].Device Undeleted[].ShareID Undeleted[].Node.Ref.Kind Undeleted[].Node.Ref.PCI
+			Undeleted[].Node.Ref.Aux Undeleted[].Node.Ref.VDPA Undeleted[].Node.Ref.IfName Undeleted[].Driver Undeleted[].Network
+			Undeleted[].CNIVersion Undeleted[].IfName Undeleted[].Phase Undeleted[].Error Undeleted[].Ready.Status
+			Undeleted[].Execution.Sandbox Undeleted[].Execution.Netns Undeleted[].Execution.BootID Undeleted[].Execution.InfoFile
+			Undeleted[].Execution.Info Undeleted[].Execution.DelError`},
 		"/claims/offer": {new(state.Offer),
 			`Rules Digest Problem Devices[].Name Devices[].Ref.Kind Devices[].Ref.PCI Devices[].Ref.Aux Devices[].Ref.VDPA Devices[].Ref.IfName Devices[].Sharing
 			Devices[].ResourceName Devices[].Why Idle[].Rule Idle[].Why Idle[].Nearest`},

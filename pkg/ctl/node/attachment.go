@@ -128,7 +128,7 @@ func (a *Attachment) Holder() string {
 
 // Left says that nobody uses the attachment any more, and something of it is left.
 func (a *Attachment) Left() bool {
-	return a.State == check.Dead || a.State == check.Abandoned
+	return a.State == check.Stale || a.State == check.Undeleted
 }
 
 // Unread says that nothing but the state and its reason is known.
@@ -176,7 +176,7 @@ func (n *Node) Recorded() ([]Attachment, error) {
 		if list[at].Lease != journal.Exclusive && c.Lease != "" {
 			list[at].Lease, list[at].Has, list[at].Shares = c.Lease, c.Has, c.Shares
 		}
-		if c.State == check.Abandoned || c.State == check.Deleting {
+		if c.State == check.Undeleted || c.State == check.Deleting {
 			list[at].State, list[at].Why = c.State, c.Why
 		}
 	}
@@ -237,7 +237,7 @@ func (n *Node) attachment(key journal.Key) (*Attachment, error) {
 	if e.File != "" && (e.Wrote || !e.Complete) {
 		a.File = e.Path()
 	}
-	if !a.Left() { // the dead keep nobody out
+	if !a.Left() { // stale attachments keep nobody out
 		a.leased(n.journal.Devices(e))
 	}
 	return a, nil

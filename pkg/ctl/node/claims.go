@@ -56,7 +56,7 @@ func (n *Node) recorded(uid, path string, text []byte) (list []Attachment, err e
 	case err != nil:
 		return []Attachment{{Claim: uid, State: check.Corrupt, Why: err.Error(), record: path}}, nil
 	}
-	for _, at := range slices.Concat(claim.Attachments, claim.Abandoned) {
+	for _, at := range slices.Concat(claim.Attachments, claim.Undeleted) {
 		a := n.claimAttachment(claim, at)
 		a.record = path
 		if err := n.leasedByClaim(&a, string(claim.UID), at.Part()); err != nil {
@@ -87,8 +87,8 @@ func (n *Node) claimAttachment(c *state.Claim, at state.Attachment) Attachment {
 		a.State, a.Why = check.Adding, at.Error
 	case state.Deleting, state.Restoring:
 		a.State, a.Why = check.Deleting, at.DelError
-	case state.Abandoned:
-		a.State, a.Why = check.Abandoned, fmt.Sprintf("given up after %d tries: %s", at.Tries, at.DelError)
+	case state.Undeleted:
+		a.State, a.Why = check.Undeleted, fmt.Sprintf("given up after %d tries: %s", at.Tries, at.DelError)
 	default:
 		e := &journal.Entry{Key: a.Key, BootID: at.BootID, Netns: at.Netns, Complete: true, Device: journal.Identity{Type: a.Type, ID: a.Device}}
 		a.State, a.Why = n.checker.State(e, nil)
@@ -116,13 +116,13 @@ func (a *Attachment) compareRecord(c *Comparison) {
 
 func (a *Attachment) claimRemedy() string {
 	switch a.State {
-	case check.Abandoned:
+	case check.Undeleted:
 		uid, _ := state.RecordOf(a.record)
 		return "fix what the error names: cni-dra-driver runs DEL again every hour, and at its next start; " +
 			"or clean up by hand what is left, and run there: cni-dra-driver clear " + uid
 	case check.Deleting:
 		return "fix what the error names: cni-dra-driver runs DEL again by itself"
-	case check.Dead:
+	case check.Stale:
 		return "cni-dra-driver runs DEL when the pod is deleted: make sure that it is running"
 	case check.Newer:
 		return "run the cni-dra-driver that wrote it, or a newer one"

@@ -63,7 +63,7 @@ func (n *Node) compare(checker *check.Checker, a *Attachment) *Comparison {
 	for _, f := range r.Changed() {
 		c.Warnings = append(c.Warnings, f.Change())
 	}
-	if a.record != "" && (a.State == check.Abandoned || a.State == check.Deleting) {
+	if a.record != "" && (a.State == check.Undeleted || a.State == check.Deleting) {
 		a.compareRecord(c)
 		return c
 	}

@@ -13,13 +13,13 @@ import (
 
 // Garbage is what is left of attachments that nobody can use any more.
 type Garbage struct {
-	Dead    []Dead   `json:"dead"`
-	Skipped []Dead   `json:"skipped,omitempty"` // may be dead, but must not be touched
+	Stale   []Stale  `json:"stale"`
+	Skipped []Stale  `json:"skipped,omitempty"` // may be stale, but must not be touched
 	Unowned []string `json:"unowned,omitempty"` // device-info files that no attachment owns
 }
 
-// Dead is an attachment and what is left of it.
-type Dead struct {
+// Stale is an attachment and what is left of it.
+type Stale struct {
 	Attachment string   `json:"attachment"`
 	Why        string   `json:"why"`
 	Delegates  []string `json:"delegates,omitempty"` // whose DEL is run, in this order
@@ -37,15 +37,15 @@ func (n *Node) Garbage() (*Garbage, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Garbage{Dead: []Dead{}}
+	g := &Garbage{Stale: []Stale{}}
 	for _, a := range list {
-		o := Dead{Title: a.Short(), Attachment: a.String(), Why: a.Why, of: a}
+		o := Stale{Title: a.Short(), Attachment: a.String(), Why: a.Why, of: a}
 		switch a.State {
-		case check.Dead:
+		case check.Stale:
 			o.Delegates = check.Delegates(a.entry)
 			slices.Reverse(o.Delegates)
 			o.Files = n.filesOf(a)
-			g.Dead = append(g.Dead, o)
+			g.Stale = append(g.Stale, o)
 		case check.Corrupt:
 			o.Why += "; nothing tells whether it is used: its DEL removes it, and the runtime's GC"
 			g.Skipped = append(g.Skipped, o)
@@ -87,7 +87,7 @@ func (n *Node) Unowned(list []Attachment) (paths []string, err error) {
 	owned := map[string]bool{}
 	for _, a := range list {
 		switch {
-		case a.entry != nil: // also a dead one's, which goes with it
+		case a.entry != nil: // also a stale one's, which goes with it
 			owned[a.entry.File] = true
 		case a.File != "": // the driver wrote it, for a claim
 			owned[filepath.Base(a.File)] = true
@@ -108,9 +108,9 @@ func (n *Node) Unowned(list []Attachment) (paths []string, err error) {
 	return paths, nil
 }
 
-// Collect removes what is dead by a function that has the plugin delete the entry, unless it has been
+// Collect removes what is stale by a function that has the plugin delete the entry, unless it has been
 // added again, or deleted, since.
-func (n *Node) Collect(o *Dead, remove func(*journal.Entry) (done bool, err error)) error {
+func (n *Node) Collect(o *Stale, remove func(*journal.Entry) (done bool, err error)) error {
 	done, err := remove(o.of.entry)
 	if err != nil {
 		return err

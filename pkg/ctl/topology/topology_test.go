@@ -69,10 +69,10 @@ func TestAttachmentsAreWhereTheyBelong(t *testing.T) {
 	}
 	const pod = "shop/web-0"
 	old := a(pod, "net1", "pci", "0000:65:00.2")
-	old.State = check.Dead
+	old.State = check.Stale
 	got := tree(t, load(t, "mlx5-vdpa"), old, a(pod, "net2", "memif", "/run/x"), a(pod, "net3", "pci", "0000:65:00.7"), a(pod, "net4", "", ""), a("", "net\x1b5", "vdpa", "vdpa6"))
 	difftest.Contains(t, got,
-		"representor eth4\n│  └─ left by shop/web-0 net1 (n): dead\n",
+		"representor eth4\n│  └─ left by shop/web-0 net1 (n): stale\n",
 		"interface eth14\n│     └─ named by n/0123456789ab/net\ufffd5\n",
 		"sockets\n└─ shop/web-0 net2 (n)  memif /run/x\n",
 		"devices that are gone\n└─ shop/web-0 net3 (n)  pci 0000:65:00.7\n",

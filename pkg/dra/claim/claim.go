@@ -85,7 +85,7 @@ func (c *claim) owes(sandbox string) bool {
 
 // left returns what remains of the claim after Unprepare; nil = nothing.
 func (c *claim) left() *claim {
-	if len(c.record.Abandoned) == 0 {
+	if len(c.record.Undeleted) == 0 {
 		return nil
 	}
 	record := c.record.Clone()
@@ -121,7 +121,7 @@ func newRecord(claim *resourceapi.ResourceClaim, pod state.Pod, networks []cnico
 
 // withheld returns the devices in a record that no other claim may get.
 func withheld(record *state.Claim) (devices []string) {
-	for _, at := range slices.Concat(record.Attachments, record.Abandoned) {
+	for _, at := range slices.Concat(record.Attachments, record.Undeleted) {
 		if at.Withheld() {
 			devices = append(devices, at.Device)
 		}

@@ -105,7 +105,7 @@ func removeInfo(at *state.Attachment) error {
 
 // letGo ends the leases of an attachment, unless one of another sandbox in the record still owes the same device.
 func (s *steps) letGo(record *state.Claim, at *state.Attachment) error {
-	if slices.ContainsFunc(slices.Concat(record.Attachments, record.Abandoned), func(other state.Attachment) bool {
+	if slices.ContainsFunc(slices.Concat(record.Attachments, record.Undeleted), func(other state.Attachment) bool {
 		return other.Owes() && other.Part() == at.Part() && other.Sandbox != at.Sandbox
 	}) {
 		return nil

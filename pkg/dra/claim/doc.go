@@ -11,7 +11,7 @@
 //   - table: what is known of claims and sandboxes, and the only mutex (table.go, reserve.go)
 //   - kubelet.go and runtime.go: the events, which wait for what comes of them
 //   - worker: looks at the world, asks [reconcile], and takes the step that it returns
-//   - steps: ADD, DEL, restoring, and giving up (add.go, del.go, abandon.go)
+//   - steps: ADD, DEL, restoring, and giving up (add.go, del.go, giveup.go)
 //   - gate: the CDI specs without which containers of a claim do not start
 //   - records: the claims on disk; reports and notices: what API server and authors of pods are told
 package claim

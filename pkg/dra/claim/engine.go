@@ -63,7 +63,7 @@ type Dirs struct {
 type Retries struct {
 	DelTries       int           // failures after which a DEL is given up whose network namespace is gone
 	DelPatience    time.Duration // in which these tries are made
-	AbandonedEvery time.Duration // between two tries of a DEL that was given up, and two looks for leftover leases
+	UndeletedEvery time.Duration // between two tries of a DEL that was given up, and two looks for leftover leases
 	Sweep          time.Duration // between two looks at all claims
 }
 
@@ -71,7 +71,7 @@ type Retries struct {
 const (
 	DefaultDelTries       = 5
 	DefaultDelPatience    = 2 * time.Minute
-	DefaultAbandonedEvery = time.Hour
+	DefaultUndeletedEvery = time.Hour
 	DefaultSweep          = time.Minute
 )
 
@@ -101,7 +101,7 @@ type Metadata interface {
 func New(o Options) (*Engine, error) {
 	o.DelTries = cmp.Or(o.DelTries, DefaultDelTries)
 	o.DelPatience = cmp.Or(o.DelPatience, DefaultDelPatience)
-	o.AbandonedEvery = cmp.Or(o.AbandonedEvery, DefaultAbandonedEvery)
+	o.UndeletedEvery = cmp.Or(o.UndeletedEvery, DefaultUndeletedEvery)
 	o.Sweep = cmp.Or(o.Sweep, DefaultSweep)
 	if o.Step == nil {
 		o.Step = func(string) {}
@@ -169,7 +169,7 @@ func (e *Engine) Run(ctx context.Context) {
 
 // collect ends records and leases of claims that will not be unprepared, until ctx ends.
 func (e *Engine) collect(ctx context.Context) {
-	sweep, leases := time.Tick(e.Sweep), time.Tick(e.AbandonedEvery)
+	sweep, leases := time.Tick(e.Sweep), time.Tick(e.UndeletedEvery)
 	e.collectLeases()
 	for ctx.Err() == nil {
 		e.reserved.readIdle(ctx)
@@ -194,7 +194,7 @@ func (e *Engine) Census() Census {
 	defer e.table.mu.Unlock()
 	census := Census{Phases: map[string]int{}, Unreadable: len(e.table.problems)}
 	for _, c := range e.table.claims {
-		for _, at := range slices.Concat(c.record.Attachments, c.record.Abandoned) {
+		for _, at := range slices.Concat(c.record.Attachments, c.record.Undeleted) {
 			census.Phases[string(at.Phase)]++
 		}
 		if c.record.StatusOwed {

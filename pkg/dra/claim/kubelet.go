@@ -109,7 +109,7 @@ func (e *Engine) admit(ctx context.Context, asked *resourceapi.ResourceClaim, ow
 		c = known(newRecord(asked, pods[0], networks))
 		c.fresh, c.unsaved = true, true
 		if left != nil {
-			left.removed, c.record.Abandoned, c.redo = true, left.record.Abandoned, left.redo
+			left.removed, c.record.Undeleted, c.redo = true, left.record.Undeleted, left.redo
 		}
 		e.table.claims[asked.UID] = c
 	case isBefore(asked.ResourceVersion, c.version), !isAllocated(c.record, asked, e.Driver):

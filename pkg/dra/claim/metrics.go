@@ -50,7 +50,7 @@ func newMetrics(to prometheus.Registerer, census func() Census) *metrics {
 		labels := prometheus.Labels{"phase": string(phase)}
 		gauge("devinfo_dra_attachments", "Attachments of prepared claims, by phase.", labels, func(c Census) int { return c.Phases[string(phase)] })
 	}
-	gauge("devinfo_dra_undeleted_attachments", "Attachments whose DEL was given up.", nil, func(c Census) int { return c.Phases[string(state.Abandoned)] })
+	gauge("devinfo_dra_undeleted_attachments", "Attachments whose DEL was given up.", nil, func(c Census) int { return c.Phases[string(state.Undeleted)] })
 	gauge("devinfo_dra_pending_status_updates", "Claims whose status is yet to be written to the API server.", nil, func(c Census) int { return c.Status })
 	return m
 }

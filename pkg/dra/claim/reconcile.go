@@ -24,7 +24,7 @@ const (
 // world is what the node is like for one claim, at one moment.
 type world struct {
 	attachments []around // of the record's Attachments
-	abandoned   []around // of its Abandoned ones
+	undeleted   []around // of its Undeleted ones
 
 	fresh    bool // the disk has never got a record
 	unsaved  bool // the disk has not got the record as it is
@@ -37,7 +37,7 @@ type world struct {
 type around struct {
 	bare      bool // the claim brings no network for it
 	here      bool // it is, or was, of the sandbox that is wanted
-	dead      bool // its sandbox is certainly gone, though nobody said so
+	stale     bool // its sandbox is certainly gone, though nobody said so
 	lost      bool // its network namespace is gone, or the boot: DEL cannot do all it should
 	open      bool // its gate is open, and its metadata written
 	due       bool // the back-off after its last DEL, or try to restore, is over
@@ -59,7 +59,7 @@ const (
 	doReturn       action = "restore"   // make the device what it was
 	doAdd          action = "ADD"       // run ADD, open the gate
 	doOpen         action = "open"      // write the metadata and the gate's CDI spec
-	doAbandon      action = "abandon"   // owe the DEL, or the device, without holding up the claim
+	doGiveUp       action = "give up"   // owe the DEL, or the device, without holding up the claim
 	doSave         action = "save"      // write the record
 	doBlame        action = "blame"     // note why nothing is attached, for the status
 	doForget       action = "forget"    // remove the record
@@ -70,7 +70,7 @@ const (
 // A step is one action, and on which attachments.
 type step struct {
 	do      action
-	at      []int // of the record's Attachments, or of its Abandoned ones
+	at      []int // of the record's Attachments, or of its Undeleted ones
 	rewrite bool  // decided when the metadata of all attachments was to be written again
 }
 
@@ -97,19 +97,19 @@ func rules() []rule {
 		{ph{state.Adding, state.Added}, end, "", always, doDel},
 		{ph{state.Adding}, ws{attach}, "", always, doDel},
 		{ph{state.Added}, ws{attach}, "it is another sandbox's", func(a around) bool { return !a.here }, doDel},
-		{ph{state.Adding, state.Added}, ws{keep}, "its sandbox is gone", func(a around) bool { return a.dead }, doDel},
+		{ph{state.Adding, state.Added}, ws{keep}, "its sandbox is gone", func(a around) bool { return a.stale }, doDel},
 		{ph{state.Added}, ws{keep, attach}, "its gate is closed", func(a around) bool { return !a.open }, doOpen},
 		{ph{state.Adding, state.Added}, ws{keep, attach}, "", always, none},
-		{ph{state.Deleting}, all, "DEL has failed too often, and its namespace is gone", func(a around) bool { return a.exhausted && a.lost }, doAbandon},
+		{ph{state.Deleting}, all, "DEL has failed too often, and its namespace is gone", func(a around) bool { return a.exhausted && a.lost }, doGiveUp},
 		{ph{state.Deleting}, all, "DEL has failed just now", func(a around) bool { return !a.due }, wait},
 		{ph{state.Deleting}, all, "", always, doDel},
-		{ph{state.Restoring}, all, "its device could not be restored, and its namespace is gone", func(a around) bool { return a.exhausted && a.lost }, doAbandon},
+		{ph{state.Restoring}, all, "its device could not be restored, and its namespace is gone", func(a around) bool { return a.exhausted && a.lost }, doGiveUp},
 		{ph{state.Restoring}, all, "its device was not as before just now", func(a around) bool { return !a.due }, wait},
 		{ph{state.Restoring}, all, "", always, doReturn},
-		{ph{state.Abandoned}, all, "an administrator has cleared it", func(a around) bool { return a.cleared }, doClear},
-		{ph{state.Abandoned}, all, "DEL was tried lately", func(a around) bool { return !a.due }, later},
-		{ph{state.Abandoned}, all, "its device is another's by now", func(a around) bool { return a.taken }, none},
-		{ph{state.Abandoned}, all, "", always, doAgain},
+		{ph{state.Undeleted}, all, "an administrator has cleared it", func(a around) bool { return a.cleared }, doClear},
+		{ph{state.Undeleted}, all, "DEL was tried lately", func(a around) bool { return !a.due }, later},
+		{ph{state.Undeleted}, all, "its device is another's by now", func(a around) bool { return a.taken }, none},
+		{ph{state.Undeleted}, all, "", always, doAgain},
 	}
 }
 
@@ -130,15 +130,15 @@ func reconcile(record *state.Claim, g goal, now world) step {
 		need := decide(record.Attachments[n].Phase, g.want, now.attachments[n])
 		needs[need] = append(needs[need], n)
 	}
-	for n := range record.Abandoned {
-		need := decide(state.Abandoned, g.want, now.abandoned[n])
+	for n := range record.Undeleted {
+		need := decide(state.Undeleted, g.want, now.undeleted[n])
 		needs[need] = append(needs[need], n)
 	}
 	owes := record.Owes()
 	pick := func(do action) step { return step{do: do, at: needs[do]} }
 	switch {
-	case needs[doAbandon] != nil && now.mayRetry:
-		return pick(doAbandon)
+	case needs[doGiveUp] != nil && now.mayRetry:
+		return pick(doGiveUp)
 	case needs[doDel] != nil:
 		return pick(doDel)
 	case needs[doReturn] != nil:
@@ -178,7 +178,7 @@ func settle(record *state.Claim, g goal, now world, closed []int, owes bool) ste
 		return step{do: doOpen, at: closed}
 	case !owes && g.want == forget:
 		return step{do: doForget}
-	case len(record.Attachments)+len(record.Abandoned) == 0: // what was abandoned has come to its end
+	case len(record.Attachments)+len(record.Undeleted) == 0: // what is undeleted has come to its end
 		return step{do: doForget}
 	case now.unsaved:
 		return step{do: doSave}

@@ -23,7 +23,7 @@ func every(f func(phase state.Phase, w want, a around)) {
 		for _, w := range allWants() {
 			for bits := range 1 << 9 {
 				is := func(n int) bool { return bits&(1<<n) != 0 }
-				f(phase, w, around{here: is(0), dead: is(1), lost: is(2), open: is(3), due: is(4), exhausted: is(5), taken: is(6), cleared: is(7), bare: phase == state.Prepared && is(8)})
+				f(phase, w, around{here: is(0), stale: is(1), lost: is(2), open: is(3), due: is(4), exhausted: is(5), taken: is(6), cleared: is(7), bare: phase == state.Prepared && is(8)})
 			}
 		}
 	}
@@ -41,11 +41,11 @@ func TestWhatAnAttachmentNeedsInEveryPhaseAndWorld(t *testing.T) {
 		if attached && slices.Contains(ends, w) && got != doDel {
 			fail("what has ended is deleted at once")
 		}
-		if attached && w == keep && !a.dead && got == doDel {
+		if attached && w == keep && !a.stale && got == doDel {
 			fail("what may live is not deleted")
 		}
-		if attached && w == keep && a.dead && got != doDel {
-			fail("what is dead is deleted")
+		if attached && w == keep && a.stale && got != doDel {
+			fail("what is stale is deleted")
 		}
 		if phase == state.Adding && w == attach && got != doDel {
 			fail("nobody knows what an ADD that did not succeed has left")
@@ -65,10 +65,10 @@ func TestWhatAnAttachmentNeedsInEveryPhaseAndWorld(t *testing.T) {
 		if got == doReturn && phase != state.Restoring || phase == state.Restoring && got == doDel {
 			fail("a device is restored after its DEL, which is not run again")
 		}
-		if (got == doAbandon) != ((phase == state.Deleting || phase == state.Restoring) && a.exhausted && a.lost) {
+		if (got == doGiveUp) != ((phase == state.Deleting || phase == state.Restoring) && a.exhausted && a.lost) {
 			fail("given up is what was tried and what nobody can use")
 		}
-		if (got == doClear) != (phase == state.Abandoned && a.cleared) {
+		if (got == doClear) != (phase == state.Undeleted && a.cleared) {
 			fail("an administrator clears what was given up, and nothing else")
 		}
 		if a.taken && got == doAgain {
@@ -85,8 +85,8 @@ func claimed(phases ...state.Phase) (*state.Claim, world) {
 	record, now := &state.Claim{}, world{mayRetry: true}
 	for _, phase := range phases {
 		at, world := state.Attachment{Phase: phase}, around{here: true, open: true, due: true}
-		if phase == state.Abandoned {
-			record.Abandoned, now.abandoned = append(record.Abandoned, at), append(now.abandoned, world)
+		if phase == state.Undeleted {
+			record.Undeleted, now.undeleted = append(record.Undeleted, at), append(now.undeleted, world)
 		} else {
 			record.Attachments, now.attachments = append(record.Attachments, at), append(now.attachments, world)
 		}
@@ -96,7 +96,7 @@ func claimed(phases ...state.Phase) (*state.Claim, world) {
 
 func TestWhatAClaimNeedsNext(t *testing.T) {
 	type phases = []state.Phase
-	p, adding, added, deleting, gone := state.Prepared, state.Adding, state.Added, state.Deleting, state.Abandoned
+	p, adding, added, deleting, gone := state.Prepared, state.Adding, state.Added, state.Deleting, state.Undeleted
 	restoring := state.Restoring
 	for _, test := range []struct {
 		name   string
@@ -120,22 +120,22 @@ func TestWhatAClaimNeedsNext(t *testing.T) {
 		{"forgotten once nothing is owed", phases{p, p}, forget, nil, "forget"},
 		{"not before", phases{p, deleting}, forget, func(w *world) { w.attachments[1].due = false }, "wait"},
 		{"what cannot be given up holds up no DEL", phases{deleting, added}, forget, func(w *world) { w.mayRetry, w.attachments[0] = false, around{exhausted: true, lost: true} }, "DEL [1]"},
-		{"given up", phases{p, deleting}, forget, func(w *world) { w.attachments[1] = around{exhausted: true, lost: true} }, "abandon [1]"},
+		{"given up", phases{p, deleting}, forget, func(w *world) { w.attachments[1] = around{exhausted: true, lost: true} }, "give up [1]"},
 		{"a device is restored after its DEL", phases{restoring, p}, forget, nil, "restore [0]"},
 		{"and after the others' DELs", phases{restoring, deleting}, detach, nil, "DEL [1]"},
 		{"while they have a back-off", phases{restoring, deleting}, detach, func(w *world) { w.attachments[1].due = false }, "restore [0]"},
 		{"it may take its time to come back", phases{restoring}, forget, func(w *world) { w.attachments[0].due = false }, "wait"},
 		{"before another sandbox gets it", phases{p, restoring}, attach, nil, "restore [1]"},
-		{"a device is given up", phases{restoring}, forget, func(w *world) { w.attachments[0] = around{exhausted: true, lost: true} }, "abandon [0]"},
-		{"what is abandoned is deleted", phases{gone}, keep, nil, "DEL again [0]"},
+		{"a device is given up", phases{restoring}, forget, func(w *world) { w.attachments[0] = around{exhausted: true, lost: true} }, "give up [0]"},
+		{"what is undeleted is deleted", phases{gone}, keep, nil, "DEL again [0]"},
 		{"when the claim needs nothing", phases{gone, added}, detach, nil, "DEL [0]"},
 		{"the claim ends without it", phases{gone, p}, forget, nil, "forget"},
 		{"while its ADD has a back-off", phases{gone, p}, attach, func(w *world) { w.mayRetry = false }, "DEL again [0]"},
 		{"while another DEL has one", phases{gone, deleting}, detach, func(w *world) { w.attachments[0].due = false }, "DEL again [0]"},
-		{"or has another sandbox", phases{gone, p}, attach, func(w *world) { w.abandoned[0].due = false }, "ADD [0]"},
-		{"unless its device is another's", phases{gone}, keep, func(w *world) { w.abandoned[0].taken = true }, ""},
-		{"an administrator has cleared it", phases{gone}, keep, func(w *world) { w.abandoned[0].cleared = true }, "clear [0]"},
-		{"a new record is written first", phases{gone, p}, keep, func(w *world) { w.abandoned[0].cleared, w.fresh = true, true }, "save"},
+		{"or has another sandbox", phases{gone, p}, attach, func(w *world) { w.undeleted[0].due = false }, "ADD [0]"},
+		{"unless its device is another's", phases{gone}, keep, func(w *world) { w.undeleted[0].taken = true }, ""},
+		{"an administrator has cleared it", phases{gone}, keep, func(w *world) { w.undeleted[0].cleared = true }, "clear [0]"},
+		{"a new record is written first", phases{gone, p}, keep, func(w *world) { w.undeleted[0].cleared, w.fresh = true, true }, "save"},
 		{"then it is forgotten", nil, keep, nil, "forget"},
 	} {
 		record, now := claimed(test.phases...)
@@ -158,7 +158,7 @@ func TestAFailureHasABackOff(t *testing.T) {
 		for _, unsaved := range []bool{true, false} {
 			record, now := claimed(phase)
 			record.StatusOwed, now.mayRetry, now.fresh, now.unsaved, now.reported = true, false, unsaved, unsaved, true
-			for _, list := range [][]around{now.attachments, now.abandoned} {
+			for _, list := range [][]around{now.attachments, now.undeleted} {
 				copy(list, []around{a})
 			}
 			s := reconcile(record, goal{want: w}, now)
@@ -231,7 +231,7 @@ func asTable() string {
 // diagram shows the phases, and what leads from one to another, for README.md.
 func diagram() string {
 	edges := []string{"[*] --> Prepared"}
-	to := map[action]string{doAdd: "Adding", doDel: "Deleting", doAbandon: "Abandoned", doClear: "[*]", doAgain: "[*]"}
+	to := map[action]string{doAdd: "Adding", doDel: "Deleting", doGiveUp: "Undeleted", doClear: "[*]", doAgain: "[*]"}
 	for _, r := range rules() {
 		for _, phase := range r.phases {
 			target, ok := to[r.then]

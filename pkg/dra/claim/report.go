@@ -113,7 +113,7 @@ type Notice struct {
 const (
 	NoticeFailed    = "NetworkNotAttached"       // an ADD failed
 	NoticeLate      = "NetworkTooLate"           // ADDs took longer than the runtime waits
-	NoticeAbandoned = "NetworkAbandoned"         // a DEL was given up
+	NoticeUndeleted = "NetworkNotDeleted"        // a DEL was given up
 	NoticeDevice    = "NetworkDeviceNotRestored" // a device is not what it was before the pod had it
 )
 

@@ -34,8 +34,8 @@ func (s *steps) execute(c *claim, next step, sb *sandbox) error {
 		s.restore(c, next.at)
 	case doOpen:
 		return s.reopen(c, next.at)
-	case doAbandon:
-		return s.abandon(c, next.at)
+	case doGiveUp:
+		return s.giveUp(c, next.at)
 	case doSave:
 		return s.saveNow(c)
 	case doBlame:
@@ -129,7 +129,7 @@ func (s *steps) release(c *claim) error {
 	return nil
 }
 
-// forgetNow removes the record. Abandoned attachments stay on record.
+// forgetNow removes the record. Undeleted attachments stay on record.
 func (s *steps) forgetNow(c *claim) error {
 	if err := s.release(c); err != nil {
 		return err

@@ -202,7 +202,7 @@ func (t *table) Holders() (list []devices.Holder) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for uid, c := range t.claims {
-		for _, at := range slices.Concat(c.record.Attachments, c.record.Abandoned) {
+		for _, at := range slices.Concat(c.record.Attachments, c.record.Undeleted) {
 			list = append(list, devices.Holder{Claim: uid, Attachment: &at})
 		}
 	}

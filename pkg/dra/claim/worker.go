@@ -57,8 +57,8 @@ func (w *worker) next(c *claim) (step, goal, *sandbox) {
 		open[n] = (at.Phase == state.Added || at.Bare()) && w.steps.gate.isOpen(record, &at)
 		now.attachments[n].open = open[n] && !stale
 	}
-	for n, at := range record.Abandoned {
-		around := &now.abandoned[n]
+	for n, at := range record.Undeleted {
+		around := &now.undeleted[n]
 		around.cleared = w.steps.records.files.IsCleared(c.ref.UID, &at)
 		around.taken = around.taken || around.due && w.steps.isGivenBare(&at)
 	}
@@ -84,8 +84,8 @@ func (w *worker) worldOf(c *claim, g goal) world {
 	for n, at := range c.record.Attachments {
 		now.attachments = append(now.attachments, w.aroundOf(&at, g, !clock.Before(c.delBackOff[n].after)))
 	}
-	for _, at := range c.record.Abandoned {
-		now.abandoned = append(now.abandoned, around{due: !clock.Before(c.redo), taken: w.table.isTaken(c, &at)})
+	for _, at := range c.record.Undeleted {
+		now.undeleted = append(now.undeleted, around{due: !clock.Before(c.redo), taken: w.table.isTaken(c, &at)})
 	}
 	return now
 }
@@ -100,7 +100,7 @@ func (w *worker) aroundOf(at *state.Attachment, g goal, due bool) around {
 	}
 	return around{
 		here: at.Sandbox == g.sandbox, lost: lost, due: due, exhausted: at.Tries >= tries,
-		dead: at.BootID != w.BootID || w.table.synced && lost && !w.table.isListed(at.Sandbox),
+		stale: at.BootID != w.BootID || w.table.synced && lost && !w.table.isListed(at.Sandbox),
 	}
 }
 
@@ -150,7 +150,7 @@ func (w *worker) begin(c *claim, s step, g goal) (lane, bool) {
 		return 0, false
 	}
 	now, sb := w.table.goalOf(c)
-	taken := func(n int) bool { return w.table.isTaken(c, &c.record.Abandoned[n]) }
+	taken := func(n int) bool { return w.table.isTaken(c, &c.record.Undeleted[n]) }
 	if c.removed || now != g || s.do == doOpen && s.rewrite != c.rewrite || s.do == doAgain && slices.ContainsFunc(s.at, taken) { // it has changed while we decided
 		w.table.wake(c)
 		return 0, false

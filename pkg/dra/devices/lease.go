@@ -131,7 +131,7 @@ func (l *Leases) take(record *state.Claim, attachments []*state.Attachment, of *
 		what += ", of " + journal.DeviceName(held.ID) + ","
 	}
 	for _, h := range l.claims.Holders() {
-		if by := held.Holder.Claim; by != nil && types.UID(by.UID) == h.Claim && h.Attachment.Phase == state.Abandoned {
+		if by := held.Holder.Claim; by != nil && types.UID(by.UID) == h.Claim && h.Attachment.Phase == state.Undeleted {
 			advice = ", whose DEL was given up: it is free once that is mended, or by cni-dra-driver clear " + by.UID
 		}
 	}
@@ -163,7 +163,7 @@ func (l *Leases) CheckFree(record *state.Claim, at *state.Attachment) error {
 	of, err := l.need(record.UID, at)
 	if err == nil {
 		of.Pods = []string{identity(at).UID}
-		if at.Phase != state.Abandoned {
+		if at.Phase != state.Undeleted {
 			of.Pods = append(of.Pods, string(record.Pod.UID))
 		}
 		err = l.journal.Free(of)

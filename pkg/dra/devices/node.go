@@ -75,7 +75,7 @@ type Holder struct {
 
 // Claims are the claims on record.
 type Claims interface {
-	Holders() []Holder           // the attachments of all claims, the abandoned ones too
+	Holders() []Holder           // the attachments of all claims, the undeleted ones too
 	OnRecord(uid types.UID) bool // whether a claim has a record, readable or not
 	PodIn(netns string) string   // the pod that has a network namespace, as namespace/name; "" = unknown
 }

@@ -34,11 +34,11 @@ const (
 	Added     Phase = "Added"     // ADD succeeded
 	Deleting  Phase = "Deleting"  // DEL is about to run, runs, has failed, or was interrupted
 	Restoring Phase = "Restoring" // DEL succeeded, and its device is not restored yet
-	Abandoned Phase = "Abandoned" // DEL or restoring has failed so often that it was given up
+	Undeleted Phase = "Undeleted" // DEL or restoring has failed so often that it was given up
 )
 
 // Phases are all phases, in that order.
-func Phases() []Phase { return []Phase{Prepared, Adding, Added, Deleting, Restoring, Abandoned} }
+func Phases() []Phase { return []Phase{Prepared, Adding, Added, Deleting, Restoring, Undeleted} }
 
 // Claim is the record of a resource claim that is prepared on this node, or of what is left of
 // one: see [Claim.Left]. To change a record that others may read, change a [Claim.Clone].
@@ -49,8 +49,8 @@ type Claim struct {
 	UID         types.UID    `json:"uid"`
 	Pod         Pod          `json:"pod,omitzero"`          // that the claim belongs to; empty once the claim is unprepared
 	Shared      bool         `json:"shared,omitempty"`      // several pods may name it: it is not made from a template
-	Attachments []Attachment `json:"attachments,omitempty"` // what is allocated, in any phase but Abandoned
-	Abandoned   []Attachment `json:"abandoned,omitempty"`   // earlier attachments: the claim goes on, or ends, without them
+	Attachments []Attachment `json:"attachments,omitempty"` // what is allocated, in any phase but Undeleted
+	Undeleted   []Attachment `json:"undeleted,omitempty"`   // earlier attachments: the claim goes on, or ends, without them
 	StatusOwed  bool         `json:"statusOwed,omitempty"`  // the API server has not taken the latest status
 }
 
@@ -112,7 +112,7 @@ type Execution struct {
 	InfoFile string   `json:"infoFile,omitempty"` // capability argument CNIDeviceInfoFile, a host path
 
 	Note json.RawMessage `json:"note,omitempty"` // what package devices restores the device by after the DEL; nil = nothing
-	Lost bool            `json:"lost,omitempty"` // when abandoned, its device was gone: one in its place may be offered
+	Lost bool            `json:"lost,omitempty"` // when its DEL was given up, its device was gone: one in its place may be offered
 
 	Result   json.RawMessage `json:"result,omitempty"` // of ADD, in CNIVersion
 	Info     json.RawMessage `json:"info,omitempty"`   // the device-info file after ADD; of a device without a network, what it says itself
@@ -121,7 +121,7 @@ type Execution struct {
 	Tries    int    `json:"tries,omitempty"`    // of DEL, or of restoring, that have failed
 	DelError string `json:"delError,omitempty"` // of the last of them; "" while a device is awaited that may be on its way
 
-	GivenUp metav1.Time `json:"givenUp,omitzero"` // when it was abandoned
+	GivenUp metav1.Time `json:"givenUp,omitzero"` // when its DEL was given up
 }
 
 // Metadata is what the pod reads of its device, once ADD has succeeded.
@@ -171,10 +171,10 @@ func (a *Attachment) Reset(why string) {
 	a.Phase, a.Error, a.Execution = Prepared, why, Execution{}
 }
 
-// Left reports whether the claim was unprepared, and the record has only what was abandoned.
-func (c *Claim) Left() bool { return len(c.Attachments) == 0 && len(c.Abandoned) > 0 }
+// Left reports whether the claim was unprepared, and the record has only what is undeleted.
+func (c *Claim) Left() bool { return len(c.Attachments) == 0 && len(c.Undeleted) > 0 }
 
-// Owes reports whether anything is owed for an attachment that was not abandoned.
+// Owes reports whether anything is owed for an attachment whose DEL was not given up.
 func (c *Claim) Owes() bool {
 	return slices.ContainsFunc(c.Attachments, func(a Attachment) bool { return a.Owes() })
 }
@@ -182,7 +182,7 @@ func (c *Claim) Owes() bool {
 // Clone is a copy whose attachments may be changed, but not what their fields point to.
 func (c *Claim) Clone() *Claim {
 	d := *c
-	d.Attachments, d.Abandoned = slices.Clone(c.Attachments), slices.Clone(c.Abandoned)
+	d.Attachments, d.Undeleted = slices.Clone(c.Attachments), slices.Clone(c.Undeleted)
 	return &d
 }
 

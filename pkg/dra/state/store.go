@@ -191,10 +191,10 @@ func check(c *Claim, uid types.UID) error {
 		return fmt.Errorf("it is of %q: that must be the file's name", c.UID)
 	}
 	var errs []error
-	for n, a := range slices.Concat(c.Attachments, c.Abandoned) {
-		isAbandoned := n >= len(c.Attachments)
+	for n, a := range slices.Concat(c.Attachments, c.Undeleted) {
+		isUndeleted := n >= len(c.Attachments)
 		switch {
-		case (a.Phase == Abandoned) != isAbandoned || !slices.Contains(Phases(), a.Phase):
+		case (a.Phase == Undeleted) != isUndeleted || !slices.Contains(Phases(), a.Phase):
 			errs = append(errs, fmt.Errorf("request %q: phase %q: not allowed here", a.Request, a.Phase))
 		case a.Bare() && a.Node != nil && !a.Owes():
 		case a.Bare() || a.IfName == "" || a.Owes() && a.Sandbox == "":
@@ -222,33 +222,33 @@ func (s *Store) putAside(name string) (string, error) {
 	return "", fmt.Errorf("%s: there are 100 such files already: remove some", filepath.Dir(from))
 }
 
-// clearedName is the name of the file by which an administrator has an abandoned attachment
+// clearedName is the name of the file by which an administrator has an undeleted attachment
 // forgotten: only the agent may change the record.
 func clearedName(uid types.UID, at *Attachment) string {
 	return string(uid) + "=" + at.Sandbox + "=" + at.IfName + ".cleared"
 }
 
 // Clear has the agent of a state directory forget the attachments of a claim that are now
-// abandoned, without another DEL: within a minute if it runs, else at its next start. It
+// undeleted, without another DEL: within a minute if it runs, else at its next start. It
 // returns the record with them, and an error if there are none.
 func Clear(dir string, uid types.UID) (*Claim, error) {
 	d := safefile.OpenDurable(dir)
 	c, err := read(d, uid)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && len(c.Abandoned) == 0 {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(c.Undeleted) == 0 {
 		err = fmt.Errorf("%s has no attachment of it whose DEL was given up", dir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("claim UID %q: %w", uid, err)
 	}
-	for n := range c.Abandoned {
-		if err := d.Write(clearedName(uid, &c.Abandoned[n]), nil); err != nil {
+	for n := range c.Undeleted {
+		if err := d.Write(clearedName(uid, &c.Undeleted[n]), nil); err != nil {
 			return nil, err
 		}
 	}
 	return c, nil
 }
 
-// IsCleared reports whether [Clear] was called for an abandoned attachment of a claim.
+// IsCleared reports whether [Clear] was called for an undeleted attachment of a claim.
 func (s *Store) IsCleared(uid types.UID, at *Attachment) bool {
 	_, err := s.dir.Read(clearedName(uid, at))
 	return err == nil

@@ -160,28 +160,28 @@ func TestAUIDIsNoPath(t *testing.T) {
 	}
 }
 
-func TestAbandonedAttachmentsAreClearedWhileTheAgentRuns(t *testing.T) {
+func TestUndeletedAttachmentsAreClearedWhileTheAgentRuns(t *testing.T) {
 	s, dir := open(t)
 	c := full("u1")
-	c.Attachments[0].Phase = state.Abandoned
-	c.Abandoned, c.Attachments = c.Attachments[:1], c.Attachments[1:]
+	c.Attachments[0].Phase = state.Undeleted
+	c.Undeleted, c.Attachments = c.Attachments[:1], c.Attachments[1:]
 	must(t, s.Put(c))
-	if s.IsCleared("u1", &c.Abandoned[0]) {
+	if s.IsCleared("u1", &c.Undeleted[0]) {
 		t.Error("before anybody asked for it")
 	}
 	got, err := state.Clear(dir, "u1")
 	must(t, err)
 	difftest.Equal(t, got, c)
-	if !s.IsCleared("u1", &c.Abandoned[0]) {
+	if !s.IsCleared("u1", &c.Undeleted[0]) {
 		t.Error("it is not")
 	}
-	must(t, errors.Join(s.Cleared("u1", &c.Abandoned[0]), s.Cleared("u1", &c.Abandoned[0])))
-	if s.IsCleared("u1", &c.Abandoned[0]) {
+	must(t, errors.Join(s.Cleared("u1", &c.Undeleted[0]), s.Cleared("u1", &c.Undeleted[0])))
+	if s.IsCleared("u1", &c.Undeleted[0]) {
 		t.Error("still")
 	}
 }
 
-func TestClearRefusesAClaimWithoutAbandonedAttachments(t *testing.T) {
+func TestClearRefusesAClaimWithoutUndeletedAttachments(t *testing.T) {
 	s, dir := open(t)
 	must(t, s.Put(full("u1")))
 	torn := filepath.Join(dir, "torn.json")

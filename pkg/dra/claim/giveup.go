@@ -12,20 +12,20 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// abandon gives up DELs, so that the claim can end or go on. They are tried again at start and periodically.
-func (s *steps) abandon(c *claim, which []int) error {
+// giveUp gives up DELs, so that the claim can end or go on. They are tried again at start and periodically.
+func (s *steps) giveUp(c *claim, which []int) error {
 	record := c.record.Clone()
 	for _, n := range which {
 		given := record.Attachments[n]
-		given.Phase, given.GivenUp = state.Abandoned, metav1.NewTime(time.Now().UTC().Truncate(time.Second))
+		given.Phase, given.GivenUp = state.Undeleted, metav1.NewTime(time.Now().UTC().Truncate(time.Second))
 		if now := s.Node.State(&given); now == devices.Gone || now == devices.Replaced { // what comes back in its place is another device, and nobody's
 			given.Lost, given.Note = true, nil
 		}
-		record.Abandoned = append(record.Abandoned, given)
+		record.Undeleted = append(record.Undeleted, given)
 		record.Attachments[n].Reset("")
 	}
 	former := c.record
-	if err := s.records.put(c, record, "abandoned"); err != nil {
+	if err := s.records.put(c, record, "undeleted"); err != nil {
 		return err
 	}
 	for _, n := range which {
@@ -34,7 +34,7 @@ func (s *steps) abandon(c *claim, which []int) error {
 	}
 	s.table.do(func() {
 		if now := time.Now(); !now.Before(c.redo) {
-			c.redo = now.Add(s.AbandonedEvery)
+			c.redo = now.Add(s.UndeletedEvery)
 		}
 	})
 	return nil
@@ -42,7 +42,7 @@ func (s *steps) abandon(c *claim, which []int) error {
 
 // mourn tells people what is given up.
 func (s *steps) mourn(c *claim, at *state.Attachment) {
-	what, reason := fmt.Sprintf("DEL of network %s", at.Network), NoticeAbandoned
+	what, reason := fmt.Sprintf("DEL of network %s", at.Network), NoticeUndeleted
 	if at.Phase == state.Restoring {
 		what, reason = fmt.Sprintf("restoring device %s", at.Device), NoticeDevice
 	}
@@ -51,11 +51,11 @@ func (s *steps) mourn(c *claim, at *state.Attachment) {
 	s.notices.tell(podOf(at), reason, fmt.Sprintf("claim %s, request %s: %s has failed %d times and is given up: %s", c.name(), at.Request, what, at.Tries, at.DelError))
 }
 
-// deleteAgain tries abandoned DELs again, one after the other, because two of them may be of one device.
+// deleteAgain tries undeleted DELs again, one after the other, because two of them may be of one device.
 func (s *steps) deleteAgain(c *claim, which []int) {
 	record := c.record.Clone()
 	for _, n := range slices.Backward(which) {
-		at := record.Abandoned[n]
+		at := record.Undeleted[n]
 		err := s.Node.Leases.CheckFree(record, &at)
 		if err == nil {
 			err = s.detach(record.UID, &at)
@@ -67,31 +67,31 @@ func (s *steps) deleteAgain(c *claim, which []int) {
 			err = s.settle(record, n)
 		}
 		if err != nil {
-			at := &record.Abandoned[n]
+			at := &record.Undeleted[n]
 			at.Tries, at.DelError = at.Tries+1, err.Error()
 			s.Log.Error("what was given up is not detached yet", "claim", c.ref, "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
 		}
 	}
-	s.table.do(func() { c.redo = time.Now().Add(s.AbandonedEvery) })
+	s.table.do(func() { c.redo = time.Now().Add(s.UndeletedEvery) })
 	former := c.record
 	s.records.putAnyway(c, record, "deleted again")
 	s.unmark(former, record)
 }
 
-// settle removes an abandoned attachment that owes nothing any more from a record.
+// settle removes an undeleted attachment that owes nothing any more from a record.
 func (s *steps) settle(record *state.Claim, n int) error {
-	err := s.letGo(record, &record.Abandoned[n])
+	err := s.letGo(record, &record.Undeleted[n])
 	if err == nil {
-		record.Abandoned = slices.Delete(record.Abandoned, n, n+1)
+		record.Undeleted = slices.Delete(record.Undeleted, n, n+1)
 	}
 	return err
 }
 
-// clear forgets abandoned attachments without a DEL, as an administrator wants it.
+// clear forgets undeleted attachments without a DEL, as an administrator wants it.
 func (s *steps) clear(c *claim, which []int) error {
 	record := c.record.Clone()
 	for _, n := range slices.Backward(which) {
-		at := record.Abandoned[n]
+		at := record.Undeleted[n]
 		s.Log.Warn("an administrator has cleared what was given up", "claim", c.ref, "sandbox", at.Sandbox)
 		if err := errors.Join(removeInfo(&at), s.cni.forget(key(c.ref.UID, &at)), s.settle(record, n)); err != nil {
 			return fmt.Errorf("claim %s: clear: %w", c.ref, err)
@@ -107,8 +107,8 @@ func (s *steps) clear(c *claim, which []int) error {
 
 // unmark removes the marks by which an administrator had attachments cleared.
 func (s *steps) unmark(former, record *state.Claim) {
-	for _, at := range former.Abandoned {
-		if !slices.ContainsFunc(record.Abandoned, func(other state.Attachment) bool { return other.Sandbox == at.Sandbox && other.IfName == at.IfName }) {
+	for _, at := range former.Undeleted {
+		if !slices.ContainsFunc(record.Undeleted, func(other state.Attachment) bool { return other.Sandbox == at.Sandbox && other.IfName == at.IfName }) {
 			if err := s.records.files.Cleared(record.UID, &at); err != nil {
 				s.Log.Warn("the mark of what was cleared stays", "claim", record.Name, "error", err)
 			}
@@ -116,7 +116,7 @@ func (s *steps) unmark(former, record *state.Claim) {
 	}
 }
 
-// isGivenBare reports whether a claim has the device of an abandoned attachment, without a network.
+// isGivenBare reports whether a claim has the device of an undeleted attachment, without a network.
 func (s *steps) isGivenBare(at *state.Attachment) bool {
 	var records []*state.Claim
 	s.table.do(func() {
@@ -150,7 +150,7 @@ func (t *table) otherClaim(c *claim, at *state.Attachment) error {
 	defer t.mu.Unlock()
 	for _, other := range t.claims {
 		has := func(held state.Attachment) bool { return held.Owes() && sameDevice(&held, at) }
-		if other != c && (slices.ContainsFunc(other.record.Attachments, has) || other.doing == doAgain && slices.ContainsFunc(other.record.Abandoned, has)) {
+		if other != c && (slices.ContainsFunc(other.record.Attachments, has) || other.doing == doAgain && slices.ContainsFunc(other.record.Undeleted, has)) {
 			return fmt.Errorf("device %s: claim %s has not given it back yet: it is attached once that is done", at.Device, other.name())
 		}
 	}
@@ -163,8 +163,8 @@ func (t *table) oldNote(at *state.Attachment) devices.Note {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range t.claims {
-		for n := range c.record.Abandoned {
-			if old := &c.record.Abandoned[n]; old.Note != nil && old.BootID == t.bootID && sameDevice(old, at) {
+		for n := range c.record.Undeleted {
+			if old := &c.record.Undeleted[n]; old.Note != nil && old.BootID == t.bootID && sameDevice(old, at) {
 				return old.Note
 			}
 		}
@@ -172,14 +172,14 @@ func (t *table) oldNote(at *state.Attachment) devices.Note {
 	return nil
 }
 
-// isTaken reports whether another attachment has the device of an abandoned one, is about to get it, or runs DEL
+// isTaken reports whether another attachment has the device of an undeleted one, is about to get it, or runs DEL
 // for it: another DEL would take the device away. The mutex must be held.
 func (t *table) isTaken(c *claim, at *state.Attachment) bool {
 	for _, other := range t.claims {
 		busy := other.doing == doAdd || other.doing == doOpen
 		has := func(held state.Attachment) bool { return sameDevice(&held, at) && (held.Owes() || busy) }
 		again := other != c && other.doing == doAgain
-		if slices.ContainsFunc(other.record.Attachments, has) || again && slices.ContainsFunc(other.record.Abandoned, has) {
+		if slices.ContainsFunc(other.record.Attachments, has) || again && slices.ContainsFunc(other.record.Undeleted, has) {
 			return true
 		}
 	}
