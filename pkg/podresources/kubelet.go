@@ -1,5 +1,5 @@
-// Package podresources tells which devices of the node device plugins have given to pods, by what the
-// kubelet says.
+// Package podresources lists the devices that device plugins have allocated to the pods of a node, as the
+// kubelet's PodResources API reports them.
 package podresources
 
 import (
@@ -11,34 +11,34 @@ import (
 	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// Given is a device that a device plugin has given to a pod.
+// Given is a device that a device plugin has allocated to a pod.
 type Given struct {
 	Pod      string `json:"pod"`      // namespace/name
 	Resource string `json:"resource"` // "example.com/sriov"
-	Device   string `json:"device"`   // the plugin's ID: for SR-IOV a PCI address
+	Device   string `json:"device"`   // the plugin's ID; for SR-IOV the PCI address
 }
 
-// Answer is what a kubelet tells of the pods of its node.
+// Answer is one reply of the kubelet.
 type Answer struct {
-	Pods  int // that it knows, with devices or without
+	Pods  int // number of pods, with and without devices
 	Given []Given
 }
 
-// patience is what the kubelet has to answer in.
-const patience = 10 * time.Second
+// timeout limits the wait for a reply.
+const timeout = 10 * time.Second
 
-// askAgain is for a kubelet that limits the rate of those who ask.
-const askAgain = `{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 5, "initialBackoff": "0.1s", "maxBackoff": "2s",
+// retries is a gRPC service config. The kubelet limits the rate of requests and answers RESOURCE_EXHAUSTED.
+const retries = `{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 5, "initialBackoff": "0.1s", "maxBackoff": "2s",
 	"backoffMultiplier": 2, "retryableStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`
 
-// Ask asks the kubelet by its socket (podresources/v1, List).
+// Ask calls List of podresources/v1 on the kubelet's socket.
 func Ask(ctx context.Context, socket string) (a Answer, err error) {
-	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultServiceConfig(askAgain))
+	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultServiceConfig(retries))
 	if err != nil {
 		return a, err
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	list, err := podresourcesapi.NewPodResourcesListerClient(conn).List(ctx, &podresourcesapi.ListPodResourcesRequest{})
 	for _, p := range list.GetPodResources() {

@@ -7,20 +7,19 @@ import (
 	"time"
 )
 
-// Memory is what a kubelet has told of devices that are given away. One that has just started
-// knows not all of its pods: so a device is free once two answers have said so, and the very
-// first answer counts if it has any pod.
+// Memory combines the answers of a kubelet. A kubelet that has just started does not know all of its pods yet. So
+// a device counts as free only after two answers without it, and the first answer counts only if it has a pod.
 type Memory struct {
 	mu     sync.Mutex
-	given  map[string]string    // reasons, by device; nil = nothing is known yet
-	missed map[string]time.Time // since when answers lack one that was given away; "" = since when they lack all pods
+	given  map[string]string    // reason by device; nil before the first answer that counts
+	missed map[string]time.Time // first answer without the device; key "" is the first answer without pods
 }
 
-// apart is how long answers have to say so.
+// apart is the time between the two answers that free a device.
 const apart = 10 * time.Second
 
-// Take returns what is given away by that answer and earlier ones, each device
-// with the reason; known is false while that may lack pods.
+// Take adds an answer and returns the allocated devices, each with the reason. known is false while answers may
+// lack pods.
 func (m *Memory) Take(answer Answer, now time.Time) (given map[string]string, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -28,7 +27,7 @@ func (m *Memory) Take(answer Answer, now time.Time) (given map[string]string, kn
 	for _, g := range answer.Given {
 		told[g.Device] = fmt.Sprintf("pod %s has it from device plugin %s", g.Pod, g.Resource)
 	}
-	isMissing := func(device string) bool { // yet
+	isRecent := func(device string) bool { // the first answer without the device
 		since, before := m.missed[device]
 		if !before {
 			since = now
@@ -36,9 +35,9 @@ func (m *Memory) Take(answer Answer, now time.Time) (given map[string]string, kn
 		missed[device] = since
 		return now.Sub(since) < apart
 	}
-	if known = m.given != nil || answer.Pods > 0 || !isMissing(""); known {
+	if known = m.given != nil || answer.Pods > 0 || !isRecent(""); known {
 		for device, why := range m.given {
-			if told[device] == "" && isMissing(device) {
+			if told[device] == "" && isRecent(device) {
 				told[device] = why
 			}
 		}
@@ -48,7 +47,7 @@ func (m *Memory) Take(answer Answer, now time.Time) (given map[string]string, kn
 	return maps.Clone(m.given), known
 }
 
-// Waits is after how long another answer may free a device; 0 = none waits for one.
+// Waits returns the time after which another answer may free a device; 0 if no device waits for one.
 func (m *Memory) Waits() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -58,7 +57,7 @@ func (m *Memory) Waits() time.Duration {
 	return apart
 }
 
-// Last returns what was known last.
+// Last returns the devices of the last call of Take that knew them.
 func (m *Memory) Last() map[string]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"devinfo-cni.io/pkg/podresources"
 )
 
-// A kubelet that has just started tells of few pods, or of none.
-func TestADeviceIsFreeOnceTheKubeletHasSaidSoTwice(t *testing.T) {
+// A kubelet that has just started reports few pods or none.
+func TestDeviceIsFreeAfterTwoAnswersWithoutIt(t *testing.T) {
 	const a, b = "0000:01:10.0", "0000:01:10.2"
 	answer := func(devices ...string) (told podresources.Answer) {
 		told.Pods = 1
@@ -21,9 +21,9 @@ func TestADeviceIsFreeOnceTheKubeletHasSaidSoTwice(t *testing.T) {
 	}
 	var empty podresources.Answer
 	type step struct {
-		after  time.Duration // since the last
+		after  time.Duration // since the previous answer
 		answer podresources.Answer
-		want   []string // nil = it is not known yet
+		want   []string // nil = not known yet
 	}
 	none := []string{}
 	for name, steps := range map[string][]step{

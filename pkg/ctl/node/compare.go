@@ -31,15 +31,15 @@ type Comparison struct {
 func (n *Node) Judge(list []Attachment, explain bool) {
 	memo := hostdev.Remember(n.Finder.Switches)
 	each(len(list), func(i int) {
-		witness := &crosscheck.Witness{Switches: memo}
+		reference := &crosscheck.Reference{Switches: memo}
 		if explain {
-			witness.Ask = n.Sriovnet
+			reference.Ask = n.Sriovnet
 		}
 		checker, finder := n.checker, *n.Finder
-		finder.Switches, finder.Interfaces = witness, &lastAsked{Interfaces: finder.Interfaces}
+		finder.Switches, finder.Interfaces = reference, &lastAsked{Interfaces: finder.Interfaces}
 		checker.Finder, checker.Explain = &finder, explain
 		c := n.compare(&checker, &list[i])
-		c.Warnings = append(c.Warnings, secondOpinion(witness, func(representor string) *string {
+		c.Warnings = append(c.Warnings, secondOpinion(reference, func(representor string) *string {
 			for f := range c.Facts {
 				if c.Facts[f].Now == representor && isRepresentor(c.Facts[f].Fact) {
 					return &c.Facts[f].Source
@@ -111,8 +111,8 @@ func each(n int, f func(i int)) {
 
 // secondOpinion adds to the source of each representor what sriovnet finds; source returns nil
 // for one that is not shown. A difference without such a source is a warning.
-func secondOpinion(w *crosscheck.Witness, source func(representor string) *string) (warnings []string) {
-	for _, o := range w.Opinions {
+func secondOpinion(w *crosscheck.Reference, source func(representor string) *string) (warnings []string) {
+	for _, o := range w.Comparisons {
 		if s := source(o.Ours); s != nil && o.Ours != "" {
 			*s += "; " + o.String()
 		} else if o.Ours != o.Theirs {

@@ -43,8 +43,8 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 	if s, err = n.settle(s); err != nil {
 		return nil, err
 	}
-	witness := &crosscheck.Witness{Switches: n.Finder.Switches, Ask: n.Sriovnet}
-	device, err := n.find(s, witness)
+	reference := &crosscheck.Reference{Switches: n.Finder.Switches, Ask: n.Sriovnet}
+	device, err := n.find(s, reference)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 		return nil, n.unknown(s)
 	}
 	in := &Inspection{Device: s.Name, As: s.As, Netns: s.Netns, Shared: device.Shared, Warnings: device.Warnings, Facts: append([]discovery.Fact{}, device.Facts...)}
-	in.Warnings = append(in.Warnings, secondOpinion(witness, func(representor string) *string {
+	in.Warnings = append(in.Warnings, secondOpinion(reference, func(representor string) *string {
 		for i, f := range in.Facts {
 			if f.Value == representor && isRepresentor(f.Key) {
 				return &in.Facts[i].Source

@@ -1,10 +1,9 @@
-// Package crosscheck asks sriovnet, by which OVN-Kubernetes, ovs-cni and the SR-IOV
-// operators find representors, about the functions whose representors package link
-// was asked for: where the two differ, those programs and the device-info file name
+// Package crosscheck compares the representors that package link finds with those that sriovnet finds. OVN-Kubernetes,
+// ovs-cni and the SR-IOV operators use sriovnet. Where the two differ, these programs and the device-info file name
 // different interfaces.
 //
-// It is for people who examine a node. The plugin itself must not import it: sriovnet
-// brings afero, net/http and regular expressions into every call.
+// Programs that examine a node use it. The plugin must not import it, because sriovnet imports afero, net/http and
+// regexp.
 package crosscheck
 
 import (
@@ -17,8 +16,8 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// Sriovnet returns the representor that sriovnet finds for the VF or SF on this machine,
-// with our privileges, in our network namespace and below /sys. The errors are sriovnet's.
+// Sriovnet returns the representor that sriovnet finds for a VF or SF below /sys, in the network namespace of the
+// process. It returns sriovnet's errors.
 func Sriovnet(pf string, flavour link.Flavour, number int) (string, error) {
 	if flavour == link.SF {
 		return sriovnet.GetSfRepresentor(pf, number)
@@ -26,37 +25,36 @@ func Sriovnet(pf string, flavour link.Flavour, number int) (string, error) {
 	return sriovnet.GetVfRepresentor(pf, number)
 }
 
-// A Witness answers like its Switches, and asks for a second opinion on each answer. It is for one
-// goroutine.
-type Witness struct {
+// A Reference answers as its Switches do, and compares each answer with sriovnet's. It must not be used concurrently.
+type Reference struct {
 	hostdev.Switches
-	Ask func(pf string, flavour link.Flavour, number int) (string, error) // Sriovnet; nil = do not ask
+	Ask func(pf string, flavour link.Flavour, number int) (string, error) // [Sriovnet]; nil disables the comparison
 
-	Opinions []Opinion // on the answers, without those where both find nothing
+	Comparisons []Comparison // without functions for which neither found a representor
 }
 
-// An Opinion is the representor that was found for one function.
-type Opinion struct {
+// A Comparison holds the representors that were found for one function.
+type Comparison struct {
 	Function     string // "VF 3 of 0000:03:00.0"
-	Ours, Theirs string // interfaces; "" = none
-	Err          error  // why sriovnet has none
+	Ours, Theirs string // names of interfaces; "" = none found
+	Err          error  // sriovnet's error
 }
 
-func (w *Witness) Representor(pf string, flavour link.Flavour, number int) (string, bool, error) {
+func (w *Reference) Representor(pf string, flavour link.Flavour, number int) (string, bool, error) {
 	name, ok, err := w.Switches.Representor(pf, flavour, number)
-	o := Opinion{Function: fmt.Sprintf("%s %d of %s", map[link.Flavour]string{link.VF: "VF", link.SF: "SF"}[flavour], number, pf), Ours: name}
-	known := func(other Opinion) bool { return other.Function == o.Function && other.Ours == o.Ours }
-	if w.Ask == nil || slices.ContainsFunc(w.Opinions, known) {
+	o := Comparison{Function: fmt.Sprintf("%s %d of %s", map[link.Flavour]string{link.VF: "VF", link.SF: "SF"}[flavour], number, pf), Ours: name}
+	known := func(other Comparison) bool { return other.Function == o.Function && other.Ours == o.Ours }
+	if w.Ask == nil || slices.ContainsFunc(w.Comparisons, known) {
 		return name, ok, err
 	}
 	if o.Theirs, o.Err = w.Ask(pf, flavour, number); o.Ours != "" || o.Theirs != "" {
-		w.Opinions = append(w.Opinions, o)
+		w.Comparisons = append(w.Comparisons, o)
 	}
 	return name, ok, err
 }
 
-// String says it as "sriovnet agrees" or "sriovnet finds nothing: why".
-func (o Opinion) String() string {
+// String returns "sriovnet agrees" or, for example, "sriovnet finds nothing: no such device".
+func (o Comparison) String() string {
 	switch {
 	case o.Err != nil:
 		return "sriovnet finds nothing: " + o.Err.Error()

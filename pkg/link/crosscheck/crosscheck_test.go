@@ -27,7 +27,7 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// even have the representor eth<number> for even numbers.
+// even finds the representor eth<number> of each function with an even number.
 type even struct{}
 
 func (even) Switchdev(string) (bool, error) { return true, nil }
@@ -39,9 +39,9 @@ func (even) Representor(_ string, _ link.Flavour, number int) (string, bool, err
 	return fmt.Sprint("eth", number), true, nil
 }
 
-func TestOpinionsOnWhatWasAsked(t *testing.T) {
+func TestComparisonsAreListedOnce(t *testing.T) {
 	none := errors.New("representor not found")
-	w := &crosscheck.Witness{Switches: even{}, Ask: func(_ string, flavour link.Flavour, number int) (string, error) {
+	w := &crosscheck.Reference{Switches: even{}, Ask: func(_ string, flavour link.Flavour, number int) (string, error) {
 		if theirs, ok := map[int]string{0: "eth0", 1: "eth0", 4: "eth5"}[number]; ok && flavour == link.VF {
 			return theirs, nil
 		}
@@ -57,14 +57,14 @@ func TestOpinionsOnWhatWasAsked(t *testing.T) {
 		}
 	}
 	w.Representor("0000:03:00.0", link.SF, 0)
-	want := []crosscheck.Opinion{
+	want := []crosscheck.Comparison{
 		{Function: "VF 0 of 0000:03:00.0", Ours: "eth0", Theirs: "eth0"},
 		{Function: "VF 1 of 0000:03:00.0", Theirs: "eth0"},
 		{Function: "VF 2 of 0000:03:00.0", Ours: "eth2", Err: none},
 		{Function: "VF 4 of 0000:03:00.0", Ours: "eth4", Theirs: "eth5"},
 		{Function: "SF 0 of 0000:03:00.0", Ours: "eth0", Err: none},
 	}
-	got := w.Opinions
+	got := w.Comparisons
 	if !reflect.DeepEqual(got, want) {
 		t.Fatalf("got %+v, want %+v", got, want)
 	}
@@ -76,7 +76,7 @@ func TestOpinionsOnWhatWasAsked(t *testing.T) {
 }
 
 // No machine has these PFs.
-func TestSriovnetOnThisMachine(t *testing.T) {
+func TestSriovnetFindsNothingOnMissingPF(t *testing.T) {
 	for _, flavour := range []link.Flavour{link.VF, link.SF} {
 		for _, pf := range []string{"ffff:ff:1f.7", "10000:ff:1f.7"} {
 			if name, err := crosscheck.Sriovnet(pf, flavour, 0); name != "" || err == nil {
@@ -86,8 +86,7 @@ func TestSriovnetOnThisMachine(t *testing.T) {
 	}
 }
 
-// Package link and sriovnet find the same representor for every function that a PCI
-// device of a captured host has or might have, with devlink and without.
+// It compares all functions that a PCI device of a captured host has or may have, with and without devlink.
 func TestSriovnetAgreesOnCapturedHosts(t *testing.T) {
 	found := 0
 	for _, name := range capturetest.Names(t) {
@@ -128,11 +127,10 @@ func agreed(t *testing.T, host string, e link.Eswitch, pf string) (found int) {
 
 var must = difftest.Must
 
-// Package sysfs and rdmamap, by which the SR-IOV device plugin and rdma-cni find RDMA devices,
-// name the same ones for every PCI function and auxiliary device of a captured host, and the
-// same nodes.
+// The SR-IOV device plugin and rdma-cni use rdmamap. It must find the same RDMA devices and device nodes as package
+// sysfs for every PCI function and auxiliary device of a captured host.
 func TestRdmamapAgreesOnCapturedHosts(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) { // rdmamap looks at /sys and nowhere else
+	linktest.Run(t, func(t *testing.T) { // rdmamap reads /sys only
 		found := 0
 		for _, name := range capturetest.Names(t) {
 			must(t, capturetest.Load(t, name).Unpack("/run/"+name))
@@ -170,8 +168,8 @@ func sameRDMA(t *testing.T, host string) (found int) {
 	return found
 }
 
-// compare holds what both find of one device against each other, in any order. Of the nodes of
-// all devices, rdma_cm is not the device's.
+// compare compares RDMA devices and device nodes of one device, in any order. It leaves out rdma_cm, which all
+// devices share.
 func compare(t *testing.T, device string, ours, theirs, nodes []string, errs ...error) int {
 	t.Helper()
 	var theirNodes []string

@@ -1,5 +1,4 @@
-// Package crosschecktest lets sriovnet look at hosts that are not this machine, so that
-// tests can hold package link's answers against sriovnet's.
+// Package crosschecktest runs sriovnet on captured hosts, so that tests can compare it with package link.
 package crosschecktest
 
 import (
@@ -20,11 +19,10 @@ import (
 	"devinfo-cni.io/pkg/link/crosscheck"
 )
 
-// swapped guards what sriovnet keeps in package variables: where it reads files and
-// whom it asks for devlink ports.
+// swapped guards sriovnet's package variables: its file system and its netlink client.
 var swapped sync.Mutex
 
-// Sriovnet is crosscheck.Sriovnet on the host that the eswitch answers for.
+// Sriovnet is [crosscheck.Sriovnet] on the host of e.
 func Sriovnet(e link.Eswitch, pf string, flavour link.Flavour, number int) (string, error) {
 	swapped.Lock()
 	defer swapped.Unlock()
@@ -38,7 +36,7 @@ func Sriovnet(e link.Eswitch, pf string, flavour link.Flavour, number int) (stri
 	return crosscheck.Sriovnet(pf, flavour, number)
 }
 
-// portOps is sriovnet's netlink, but for the one question that it asks here.
+// portOps replaces the one netlink call of sriovnet that the comparison uses.
 type portOps struct {
 	netlinkops.NetlinkOps
 	ports func(pf string) ([]*netlink.DevlinkPort, error)
@@ -48,10 +46,10 @@ func (o portOps) DevLinkGetDevicePortList(_, device string) ([]*netlink.DevlinkP
 	return o.ports(device)
 }
 
-// sysFiles is the tree below /sys as sriovnet wants it. It cannot be written to.
+// sysFiles is the tree below /sys as sriovnet's file system. It is read-only.
 type sysFiles struct{ sys fs.FS }
 
-// in is the name below the tree; fs.FS refuses what is left of any other path.
+// in returns the name of a file below the tree. fs.FS refuses paths outside /sys.
 func (sysFiles) in(name string) string { return strings.TrimPrefix(name, "/sys/") }
 
 func (f sysFiles) Stat(name string) (os.FileInfo, error) { return fs.Stat(f.sys, f.in(name)) }
@@ -78,8 +76,7 @@ func (sysFiles) TempDir(string, string) (string, error)           { return "", s
 func (sysFiles) TempFile(string, string) (filesystem.File, error) { return nil, syscall.EROFS }
 func (sysFiles) Walk(string, filepath.WalkFunc) error             { return errors.ErrUnsupported }
 
-// entryInfo is a FileInfo without a stat(2) for each of a thousand entries;
-// sriovnet wants their names.
+// entryInfo is a FileInfo made without stat(2), because sriovnet uses only the names of up to a thousand entries.
 type entryInfo struct{ fs.DirEntry }
 
 func (i entryInfo) Mode() fs.FileMode { return i.Type() }
