@@ -34,7 +34,7 @@ func TestANodeOffersWhatItsRulesNameAndFollowsTheNode(t *testing.T) {
 	n.change(func() { n.broken = errors.New("the kubelet does not answer") })
 	r.eventually("what is free is tainted", func() bool {
 		all := devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf3)
-		return len(all[vf0].Taints) == 1 && all[vf0].Taints[0].Key == "devinfo-cni.io/unknown" && all[pf].Taints == nil && agent.Node.OthersKnown() != nil
+		return len(all[vf0].Taints) == 1 && all[vf0].Taints[0].Key == "devinfo-cni.io/allocation-unknown" && all[pf].Taints == nil && agent.Node.OthersKnown() != nil
 	})
 	r.prepareFails(ownClaim("u1", vf0, network(`{"type":"sriov"}`)), "the kubelet does not answer")
 	n.change(func() { n.others, n.broken = nil, nil })

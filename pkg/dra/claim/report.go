@@ -112,7 +112,7 @@ type Notice struct {
 // The reasons of notices.
 const (
 	NoticeFailed    = "NetworkNotAttached"       // an ADD failed
-	NoticeLate      = "NetworkTooLate"           // ADDs took longer than the runtime waits
+	NoticeLate      = "NetworkAttachTimeout"     // ADDs took longer than the runtime waits
 	NoticeUndeleted = "NetworkNotDeleted"        // a DEL was given up
 	NoticeDevice    = "NetworkDeviceNotRestored" // a device is not what it was before the pod had it
 )

@@ -272,7 +272,7 @@ func (c *Decision) taints() []resourceapi.DeviceTaint {
 	case c.Why != "":
 		return taint(TaintNotOffered)
 	case c.unknown:
-		return taint(TaintUnknown)
+		return taint(TaintAllocationUnknown)
 	case c.Device.NoCarrier:
 		return taint(TaintNoCarrier)
 	}

@@ -139,7 +139,7 @@ func TestWhatMayBeOthersIsTainted(t *testing.T) {
 	now := inventory.PublishedIn(inventory.Slices(inventory.Decide(devices, configuration, s), s.Ours, s.Last))
 	for name, tainted := range map[string]bool{vf0: false, "pci-0000-01-10-2": true, pf0: false} {
 		d, published := now[name]
-		if is := len(d.Taints) == 1 && d.Taints[0].Key == inventory.TaintUnknown; is != tainted || !published {
+		if is := len(d.Taints) == 1 && d.Taints[0].Key == inventory.TaintAllocationUnknown; is != tainted || !published {
 			t.Errorf("%s: published %v, taints %v", name, published, d.Taints)
 		}
 	}

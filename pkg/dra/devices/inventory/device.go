@@ -214,10 +214,10 @@ const (
 
 // The taints that [Slices] sets. Their effect is NoSchedule: running pods go on.
 const (
-	TaintNoCarrier  = Domain + "/no-carrier"  // the physical function is up, and has no carrier
-	TaintGone       = Domain + "/gone"        // a claim holds a device that the node has lost
-	TaintUnknown    = Domain + "/unknown"     // it may be allocated outside DRA
-	TaintNotOffered = Domain + "/not-offered" // claims hold a device that no other claim may get
+	TaintNoCarrier         = Domain + "/no-carrier"         // the physical function is up, and has no carrier
+	TaintGone              = Domain + "/gone"               // a claim holds a device that the node has lost
+	TaintAllocationUnknown = Domain + "/allocation-unknown" // it may be allocated outside DRA
+	TaintNotOffered        = Domain + "/not-offered"        // claims hold a device that no other claim may get
 )
 
 // AttributeNames are all attributes except those that rules give. docs/dra/inventory.md says what each means.
