@@ -141,7 +141,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 				StateDir: o.stateDir(), CacheDir: filepath.Join(o.pluginDir(), "cni"),
 				CDIDir: cdi, DeviceInfoDir: node.DeviceInfoDir, CNIBinDirs: filepath.SplitList(cmp.Or(o.cniPath, o.cniBinDir)),
 			},
-			Retries:  claim.Retries{DelTries: o.delMaxFailures, DelPatience: o.delMinRetryTime},
+			Retries:  claim.Retries{DelMaxFailures: o.delMaxFailures, DelMinRetryTime: o.delMinRetryTime},
 			HostRoot: o.hostRoot, Gate: filepath.Join(o.cniBinDir, gateName), BootID: bootID,
 			Netns: link.CheckNetns, Unexposed: safefile.UnexposedBelow,
 			Status:  func(ctx context.Context, r status.Report) error { return status.Apply(ctx, client, r) },

@@ -172,7 +172,7 @@ func BenchmarkForeignPod(b *testing.B) {
 // benchRig has the times that an agent has in life.
 func benchRig(b *testing.B) *rig {
 	r := newRig(b)
-	r.options.Log, r.options.Sweep, r.options.DelPatience = slog.New(slog.DiscardHandler), 0, 0
+	r.options.Log, r.options.Sweep, r.options.DelMinRetryTime = slog.New(slog.DiscardHandler), 0, 0
 	return r
 }
 

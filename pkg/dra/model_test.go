@@ -89,7 +89,7 @@ const (
 
 func play(t *testing.T, seed uint64) {
 	r, p := newRig(t), newPlugins()
-	r.options.Exec, r.options.Sweep, r.options.DelPatience = p, 0, 0
+	r.options.Exec, r.options.Sweep, r.options.DelMinRetryTime = p, 0, 0
 	r.options.Log = slog.New(slog.DiscardHandler)
 	r.plugins = p
 	r.plugIn()

@@ -140,7 +140,7 @@ const (
 // of the test.
 func (r *rig) offering(client *fake.Clientset, n *node, p *plugins) *dra.Agent {
 	r.t.Helper()
-	r.options.Exec, r.plugins, r.options.DelTries = p, p, 2
+	r.options.Exec, r.plugins, r.options.DelMaxFailures = p, p, 2
 	r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
 	r.kubelet(client, 0)
 	return r.agent

@@ -23,7 +23,7 @@ func timeless(t *testing.T, test func(t *testing.T, r *rig, p *plugins)) {
 	synctest.Test(t, func(t *testing.T) {
 		r, p := newRig(t), newPlugins()
 		r.options.Exec, r.plugins = p, p
-		r.options.Sweep, r.options.DelPatience = 0, 0 // as by default
+		r.options.Sweep, r.options.DelMinRetryTime = 0, 0 // as by default
 		r.runtimeWaits = 2 * time.Second
 		test(t, r, p)
 		if r.agent != nil {
@@ -116,7 +116,7 @@ func TestADELThatCanNeverSucceedIsGivenUpAndThePodDeleted(t *testing.T) {
 		if took := r.unprepared("u1"); took < time.Minute || took > 3*time.Minute {
 			t.Errorf("unprepared after %v", took)
 		}
-		r.expectCalls("DEL", claim.DefaultDelTries)
+		r.expectCalls("DEL", claim.DefaultDelMaxFailures)
 		r.expectPhase("Undeleted", 1)
 		reasons := map[string]int{}
 		for _, n := range told {
@@ -126,10 +126,10 @@ func TestADELThatCanNeverSucceedIsGivenUpAndThePodDeleted(t *testing.T) {
 			t.Errorf("told %v", told)
 		}
 		time.Sleep(90 * time.Minute)
-		r.expectCalls("DEL", claim.DefaultDelTries+1)
+		r.expectCalls("DEL", claim.DefaultDelMaxFailures+1)
 		r.start() // the next agent tries at once
 		quiet()
-		r.expectCalls("DEL", claim.DefaultDelTries+2)
+		r.expectCalls("DEL", claim.DefaultDelMaxFailures+2)
 		p.set(nil)
 		time.Sleep(2 * time.Hour)
 		r.expectPhase("Undeleted", 0)

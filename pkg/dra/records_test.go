@@ -129,7 +129,7 @@ func TestWhatIsClearedIsMarkedUntilItIsOnDisk(t *testing.T) {
 // where it is. A lease of the device alone is one.
 func TestADELThatWasGivenUpIsTriedAgainBesideAPodOnTheSameNIC(t *testing.T) {
 	r := newRig(t)
-	r.options.UndeletedEvery, r.options.DelTries, r.options.DelPatience = 20*time.Millisecond, 2, 10*time.Millisecond
+	r.options.UndeletedEvery, r.options.DelMaxFailures, r.options.DelMinRetryTime = 20*time.Millisecond, 2, 10*time.Millisecond
 	r.options.Devices.Journal = journalIn(r.dir, "boot1")
 	r.start()
 	r.prepare(r.claimOf("a", "a", "pod", want{"r", "net1", "info"}), r.claimOf("b", "b", "other", want{"r", "net1", "info"}))

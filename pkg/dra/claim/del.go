@@ -83,13 +83,13 @@ func (s *steps) deleted(c *claim, r result) {
 
 // pause begins the back-off of an attachment, after a failure of DEL or of restoring its device: see [retry].
 func (s *steps) pause(c *claim, place int, at *state.Attachment, err error) {
-	what, limit := "DEL", s.DelTries
+	what, limit := "DEL", s.DelMaxFailures
 	if at.Phase == state.Restoring {
 		what, limit = "restoring it", restoreTries
 	}
-	// The pause doubles each time, and all tries together take DelPatience.
+	// The pause doubles each time, and all tries together take DelMinRetryTime.
 	n := max(1, min(at.Tries, limit-1))
-	first := float64(s.DelPatience) / max(1, math.Exp2(float64(limit-1))-1)
+	first := float64(s.DelMinRetryTime) / max(1, math.Exp2(float64(limit-1))-1)
 	pause := time.Duration(first * math.Exp2(float64(n-1)))
 	if err != nil {
 		err = fmt.Errorf("%w; %s is tried again in %v; once the network namespace is gone and it has failed %d times (now %d) it is given up",

@@ -61,18 +61,18 @@ type Dirs struct {
 
 // Retries are limits and intervals; 0 = the default.
 type Retries struct {
-	DelTries       int           // failures after which a DEL is given up whose network namespace is gone
-	DelPatience    time.Duration // in which these tries are made
-	UndeletedEvery time.Duration // between two tries of a DEL that was given up, and two looks for leftover leases
-	Sweep          time.Duration // between two looks at all claims
+	DelMaxFailures  int           // failures after which a DEL is given up whose network namespace is gone
+	DelMinRetryTime time.Duration // in which these tries are made
+	UndeletedEvery  time.Duration // between two tries of a DEL that was given up, and two looks for leftover leases
+	Sweep           time.Duration // between two looks at all claims
 }
 
 // Defaults of [Retries].
 const (
-	DefaultDelTries       = 5
-	DefaultDelPatience    = 2 * time.Minute
-	DefaultUndeletedEvery = time.Hour
-	DefaultSweep          = time.Minute
+	DefaultDelMaxFailures  = 5
+	DefaultDelMinRetryTime = 2 * time.Minute
+	DefaultUndeletedEvery  = time.Hour
+	DefaultSweep           = time.Minute
 )
 
 // PluginLimit is how long a CNI plugin may run before it is killed. The kubelet waits less long for a sandbox.
@@ -99,8 +99,8 @@ type Metadata interface {
 
 // New reads the state directory and locks it for this process. It runs nothing before [Engine.Run].
 func New(o Options) (*Engine, error) {
-	o.DelTries = cmp.Or(o.DelTries, DefaultDelTries)
-	o.DelPatience = cmp.Or(o.DelPatience, DefaultDelPatience)
+	o.DelMaxFailures = cmp.Or(o.DelMaxFailures, DefaultDelMaxFailures)
+	o.DelMinRetryTime = cmp.Or(o.DelMinRetryTime, DefaultDelMinRetryTime)
 	o.UndeletedEvery = cmp.Or(o.UndeletedEvery, DefaultUndeletedEvery)
 	o.Sweep = cmp.Or(o.Sweep, DefaultSweep)
 	if o.Step == nil {

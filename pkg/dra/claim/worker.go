@@ -94,7 +94,7 @@ func (w *worker) aroundOf(at *state.Attachment, g goal, due bool) around {
 	if at.Phase == state.Prepared {
 		return around{bare: at.Bare()}
 	}
-	lost, tries := at.BootID != w.BootID || w.table.goneNetns[at.Netns], w.DelTries
+	lost, tries := at.BootID != w.BootID || w.table.goneNetns[at.Netns], w.DelMaxFailures
 	if at.Phase == state.Restoring {
 		tries = restoreTries
 	}
