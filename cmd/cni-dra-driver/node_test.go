@@ -72,6 +72,25 @@ func TestWhatOthersHaveComesFromTheKubeletAndSRIOVCNI(t *testing.T) {
 	difftest.Equal(t, len(got), 2)
 }
 
+func (kubelet) GetAllocatableResources(context.Context, *podresourcesapi.AllocatableResourcesRequest) (*podresourcesapi.AllocatableResourcesResponse, error) {
+	return &podresourcesapi.AllocatableResourcesResponse{Devices: []*podresourcesapi.ContainerDevices{
+		{ResourceName: "example.com/vf", DeviceIds: []string{"0000:03:00.4", "0000:03:00.5"}}, {ResourceName: "example.com/other", DeviceIds: []string{"0000:03:00.6"}},
+	}}, nil
+}
+
+func TestTheKubeletSaysWhichDevicesRunningPluginsAdvertise(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "kubelet.sock")
+	if _, err := podresources.Advertised(t.Context(), socket, "example.com/vf", "0000:03:00.4"); err == nil {
+		t.Error("no error without a kubelet")
+	}
+	served(t, socket, kubelet{})
+	for device, want := range map[string]bool{"0000:03:00.4": true, "0000:03:00.5": true, "0000:03:00.6": false} {
+		if got, err := podresources.Advertised(t.Context(), socket, "example.com/vf", device); got != want || err != nil {
+			t.Errorf("%s: %v, %v; want %v", device, got, err, want)
+		}
+	}
+}
+
 // served starts a kubelet that answers at a socket.
 func served(t *testing.T, socket string, kubelet podresourcesapi.PodResourcesListerServer) *grpc.Server {
 	t.Helper()

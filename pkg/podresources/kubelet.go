@@ -4,6 +4,7 @@ package podresources
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -31,16 +32,38 @@ const timeout = 10 * time.Second
 const retries = `{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 5, "initialBackoff": "0.1s", "maxBackoff": "2s",
 	"backoffMultiplier": 2, "retryableStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`
 
-// Ask calls List of podresources/v1 on the kubelet's socket.
-func Ask(ctx context.Context, socket string) (a Answer, err error) {
+// ask calls the kubelet on its socket.
+func ask(ctx context.Context, socket string, call func(context.Context, podresourcesapi.PodResourcesListerClient) error) error {
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultServiceConfig(retries))
 	if err != nil {
-		return a, err
+		return err
 	}
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	list, err := podresourcesapi.NewPodResourcesListerClient(conn).List(ctx, &podresourcesapi.ListPodResourcesRequest{})
+	return call(ctx, podresourcesapi.NewPodResourcesListerClient(conn))
+}
+
+// Advertised reports whether a running device plugin offers a device under a resource name. It calls
+// GetAllocatableResources, from which the kubelet drops the devices of a plugin that has disconnected.
+func Advertised(ctx context.Context, socket, resource, device string) (is bool, err error) {
+	err = ask(ctx, socket, func(ctx context.Context, kubelet podresourcesapi.PodResourcesListerClient) error {
+		all, err := kubelet.GetAllocatableResources(ctx, &podresourcesapi.AllocatableResourcesRequest{})
+		for _, d := range all.GetDevices() {
+			is = is || d.GetResourceName() == resource && slices.Contains(d.GetDeviceIds(), device)
+		}
+		return err
+	})
+	return is, err
+}
+
+// Ask calls List of podresources/v1 on the kubelet's socket.
+func Ask(ctx context.Context, socket string) (a Answer, err error) {
+	var list *podresourcesapi.ListPodResourcesResponse
+	err = ask(ctx, socket, func(ctx context.Context, kubelet podresourcesapi.PodResourcesListerClient) (err error) {
+		list, err = kubelet.List(ctx, &podresourcesapi.ListPodResourcesRequest{})
+		return err
+	})
 	for _, p := range list.GetPodResources() {
 		a.Pods++
 		for _, c := range p.GetContainers() {
