@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"maps"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -25,6 +27,10 @@ type Claim struct {
 	Pods      []string      `json:"pods"`  // UID of the pod that the claim belongs to: its own attachments are not kept out
 	Netns     string        `json:"netns"` // of its pod's sandbox; "" = none yet
 	Leases    []DeviceLease `json:"leases"`
+
+	// Files are the device-info files in the place of device plugins' that the driver writes for the devices: the
+	// content by the path. They are removed with the leases, unless another program has replaced them.
+	Files map[string]string `json:"files,omitempty"`
 }
 
 // Record is the name of the claim's record, <UID> or <UID>=<Part>: no entry has one like it.
@@ -87,8 +93,28 @@ func (j *Journal) Hold(c *Claim) error {
 		if err := j.take(by, func() error { return j.claims.Write(c.Record(), c.encode()) }, undo); err != nil {
 			return err
 		}
+		if before != nil {
+			files := maps.Clone(before.Files)
+			maps.DeleteFunc(files, func(path, _ string) bool { return c.Files[path] != "" })
+			if err := removeFiles(files); err != nil {
+				return err
+			}
+		}
 		return j.leases.remove(by.link, without(had, by.leases))
 	})
+}
+
+// removeFiles removes the files that still have their content.
+func removeFiles(files map[string]string) error {
+	for path, content := range files {
+		dir, name := store.Open(filepath.Dir(path)), filepath.Base(path)
+		if now, err := dir.Read(name); errors.Is(err, fs.ErrNotExist) || err == nil && string(now) == content {
+			if err := dir.Remove(name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (c *Claim) encode() []byte {
@@ -116,6 +142,9 @@ func (j *Journal) LetGoIf(record string, allowed func() error) error {
 			return err
 		}
 		if c != nil {
+			if err := removeFiles(c.Files); err != nil {
+				return err
+			}
 			if err := j.leases.remove(record, devices(c.Leases)); err != nil {
 				return err
 			}

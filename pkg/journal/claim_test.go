@@ -101,6 +101,24 @@ func TestAClaimThatMustNotLetGoKeepsWhatItHas(t *testing.T) {
 	}
 }
 
+// A device plugin may have replaced a file.
+func TestAClaimsFilesAreRemovedWithItsLeases(t *testing.T) {
+	j, dir := open(t)
+	at := t.TempDir()
+	path := func(name string) string { return filepath.Join(at, name) }
+	c := &journal.Claim{UID: "u", Leases: has("pci-vf", journal.Exclusive), Files: map[string]string{path("kept"): "ours", path("former"): "ours", path("replaced"): "ours"}}
+	must(t, j.Hold(c))
+	for name, text := range map[string]string{"kept": "ours", "former": "ours", "replaced": "of a plugin", "other": "ours"} {
+		must(t, os.WriteFile(path(name), []byte(text), 0o600))
+	}
+	c.Files = map[string]string{path("kept"): "ours", path("replaced"): "ours", path("missing"): "ours"}
+	must(t, j.Hold(c))
+	difftest.Same(t, "held again without one", difftest.Names(t, at), []string{"kept", "other", "replaced"})
+	must(t, letGo(j, "u"))
+	difftest.Same(t, "no longer held", difftest.Names(t, at), []string{"other", "replaced"})
+	expectFiles(t, dir)
+}
+
 // A sweep that has seen the record of another boot leaves what the driver has made of it since.
 func TestSweepLeavesAClaimThatIsHeldAgain(t *testing.T) {
 	j, dir := open(t)

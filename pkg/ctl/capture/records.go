@@ -60,8 +60,9 @@ func (f *files) entry(e *journal.Entry) {
 	e.Args = strings.Join(pairs, ";")
 }
 
-// held renames in the journal's record of a claim. It has no field to empty.
+// held renames in the journal's record of a claim, and empties it of files.
 func (f *files) held(c *journal.Claim) {
+	c.Files = nil
 	c.Namespace, c.Name = f.scrub.word(c.Namespace, "namespace"), f.scrub.word(c.Name, "claim")
 	for n := range c.Pods {
 		c.Pods[n] = f.scrub.word(c.Pods[n], "uid")
