@@ -32,7 +32,7 @@ func (o *options) inventory(sys *sysfs.FS) (*devices.Inventory, error) {
 	if err != nil { // which devinfoctl says too, while this process is started in vain
 		return nil, errors.Join(err, state.WriteOffer(o.stateDir(), &state.Offer{Rules: o.devices, Digest: digest, Problem: err.Error()}))
 	}
-	socket := filepath.Join("/", o.hostRoot, o.podResources)
+	socket := o.podResourcesSocket()
 	if _, err := os.Stat(socket); err != nil && o.podResourcesGiven {
 		return nil, fmt.Errorf("--pod-resources-socket: %w: give the path of the kubelet's socket, as the host sees it, or leave the flag out", err)
 	}
@@ -60,6 +60,9 @@ func (o *options) inventory(sys *sysfs.FS) (*devices.Inventory, error) {
 		},
 	}, nil
 }
+
+// podResourcesSocket is the kubelet's socket as this process sees it.
+func (o *options) podResourcesSocket() string { return filepath.Join("/", o.hostRoot, o.podResources) }
 
 // sysfs is where the devices are looked up: the node's, or the captured host's.
 func (o *options) sysfs(node config.Node) (*sysfs.FS, error) {

@@ -29,6 +29,7 @@ import (
 	"devinfo-cni.io/pkg/httpstatus"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/podresources"
 	"devinfo-cni.io/pkg/safefile"
 	"devinfo-cni.io/pkg/sysfs"
 )
@@ -151,6 +152,10 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 		},
 		Devices: devices.Options{
 			Inventory: offered, Finder: finderOf(sys), Granter: granter(node, sys, o.hostRoot), Custody: own, Journal: held, Lineage: sys.Lineage,
+			DevicePluginDir: node.DevicePluginDir,
+			Advertised: func(ctx context.Context, resource, device string) (bool, error) {
+				return podresources.Advertised(ctx, o.podResourcesSocket(), resource, device)
+			},
 		},
 	})
 }

@@ -24,7 +24,7 @@ const NodeFile = "/etc/cni/devinfo/node.json"
 // whoever may write a NetworkAttachmentDefinition must not choose root's paths.
 type Node struct {
 	DeviceInfoDir   string `json:"deviceInfoDir"`   // of the files that CNIDeviceInfoFile names
-	DevicePluginDir string `json:"devicePluginDir"` // of the files that device plugins write; only read
+	DevicePluginDir string `json:"devicePluginDir"` // of the files that device plugins write; cni-dra-driver writes them for devices that Multus attaches
 	StateDir        string `json:"stateDir"`        // of the journal
 	Sysfs           string `json:"sysfs"`
 	LogFile         string `json:"logFile"`  // in addition to standard error; "" = none

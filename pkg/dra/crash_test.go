@@ -133,7 +133,7 @@ func reboot(r *rig, sb *api.PodSandbox) {
 	r.unmake(sb)
 	must(r.t, os.RemoveAll(filepath.Join(r.dir, "kernel")))
 	r.options.BootID = "boot2"
-	for _, dir := range []string{"cdi", "info"} {
+	for _, dir := range []string{"cdi", "info", "dp"} {
 		must(r.t, os.RemoveAll(filepath.Join(r.dir, dir)))
 	}
 }
@@ -181,7 +181,7 @@ func killedAt(t *testing.T, step int, happens func(*rig, *api.PodSandbox), liste
 func restarted(t *testing.T, r *rig, d doom, sb *api.PodSandbox, listed bool) {
 	t.Helper()
 	var pods []*api.PodSandbox
-	attached, gates := 0, 0
+	attached, gates, bare := 0, 0, 0
 	for _, name := range r.files("state") {
 		uid, ok := strings.CutSuffix(name, ".json")
 		if !ok {
@@ -191,6 +191,7 @@ func restarted(t *testing.T, r *rig, d doom, sb *api.PodSandbox, listed bool) {
 			switch {
 			case at.Bare():
 				gates++
+				bare++
 			case listed:
 				attached++
 				gates++
@@ -207,7 +208,7 @@ func restarted(t *testing.T, r *rig, d doom, sb *api.PodSandbox, listed bool) {
 	must(t, err)
 	r.eventually("all is attached that should be", func() bool {
 		census := agent.Census()
-		return len(r.files("there")) == attached && census.Phases["Added"] == attached && census.Phases["Adding"]+census.Phases["Deleting"]+census.Phases["Restoring"] == 0 && len(r.files("cdi")) == gates
+		return len(r.files("there")) == attached && census.Phases["Added"] == attached && census.Phases["Adding"]+census.Phases["Deleting"]+census.Phases["Restoring"] == 0 && len(r.files("cdi")) == gates && len(r.files("dp")) == bare
 	})
 	for _, claim := range doomedClaims(d) {
 		must(t, agent.Unprepare(t.Context(), claim.UID))

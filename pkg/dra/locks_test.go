@@ -48,6 +48,10 @@ func (r *rig) lockFree(locks func()) dra.Options {
 		}
 	}
 	o.Devices.Lineage = func(device string) ([]sysfs.Object, error) { ask("lineage"); return r.options.Devices.Lineage(device) }
+	o.Devices.Advertised = func(ctx context.Context, resource, device string) (bool, error) {
+		ask("device plugins")
+		return r.options.Devices.Advertised(ctx, resource, device)
+	}
 	if node := o.Devices.Inventory; node != nil {
 		copied := *node
 		copied.Host = func() (inventory.Host, error) { ask("host"); return node.Host() }
@@ -68,13 +72,15 @@ func (r *rig) lockFree(locks func()) dra.Options {
 func TestNoMutexIsHeldWhileAnybodyElseIsAsked(t *testing.T) {
 	withHardware(t, func(t *testing.T, b *rig) {
 		b.options.Devices.Journal = journalIn(b.dir, "boot1")
+		b.leave(ofPlugin)
 		b.start()
+		b.prepare(ownClaim("u3", vf3, ""))
 		b.attached(onDevice(b.claimOf("a", "u1", "pod", want{"x", "net1", "info"}), 0, vf0, ""))
 		dra.Survey(b.agent)
 		b.prepare(onDevice(b.claimOf("b", "u2", "pod2", want{"x", "net1", ""}), 0, vf2, ""))
 		b.multus(multus("other", "s0", b.dir, exclusive("pci-0000:03:00.4")))
 		says(t, b.runPod(b.sandbox("s2", "pod2")), "is held by")
 		asked := slices.Sorted(maps.Keys(b.asked))
-		difftest.Equal(t, asked, []string{"claim", "host", "lineage", "netns", "netns, with the journal locked", "notice", "others", "status", "write or exec"})
+		difftest.Equal(t, asked, []string{"claim", "device plugins", "host", "lineage", "netns", "netns, with the journal locked", "notice", "others", "status", "write or exec"})
 	})
 }

@@ -174,6 +174,9 @@ func (m *model) containers(sb *api.PodSandbox, claim *resourceapi.ResourceClaim,
 		return
 	}
 	m.call("a container of the shared claim", func(ctx context.Context, a *dra.Agent) error { return m.admits(sb, "shared_x", "shared_r_"+vf3) })
+	if _, err := os.Stat(filepath.Join(m.dir, "dp", vf3File)); err != nil {
+		m.t.Errorf("a container of the shared claim runs without the file that Multus copies: %v", err)
+	}
 	for range 2 {
 		if record := m.record("shared"); string(record.Pod.UID) != sb.Uid || !slices.Contains(m.plugins.left(), sb.Id+" net9") {
 			m.t.Errorf("%s runs with the shared claim, which is pod %s's", sb.Name, record.Pod.Name)

@@ -24,6 +24,7 @@ import (
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/restore/restoretest"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/link"
@@ -95,6 +96,8 @@ func optionsIn(dir string) dra.Options {
 			return nil, errors.New("no API server")
 		},
 		Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+	}, Devices: devices.Options{
+		DevicePluginDir: filepath.Join(dir, "dp"), Advertised: func(context.Context, string, string) (bool, error) { return false, nil },
 	}}
 }
 
@@ -260,7 +263,7 @@ func (r *rig) expectFiles(dir string, n int) {
 // expectNothing wants that neither plugin nor agent has left anything.
 func (r *rig) expectNothing() {
 	r.t.Helper()
-	for _, dir := range []string{"there", "state", "cdi", "info", "cache"} {
+	for _, dir := range []string{"there", "state", "cdi", "info", "dp", "cache"} {
 		r.expectFiles(dir, 0)
 	}
 }

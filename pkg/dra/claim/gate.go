@@ -97,6 +97,9 @@ func (g *gate) openGate(c *claim, at *state.Attachment) error {
 		if err := g.holdBare(c); err != nil {
 			return err
 		}
+		if err := g.Node.WritePluginFile(at); err != nil {
+			return err
+		}
 	} else if at.Info != nil {
 		edits.InfoFile = g.mountable(c, at)
 	}
@@ -196,11 +199,11 @@ func (g *gate) closeGate(record *state.Claim, at *state.Attachment) error {
 	return nil
 }
 
-// isOpen reports whether the gate of an attachment is open. CDI specs and leases do not outlive a reboot, and
-// others may remove specs. The spec of an earlier agent may lack what guard adds. A spec that was written before
+// isOpen reports whether the gate of an attachment is open. CDI specs, device-info files and leases do not outlive
+// a reboot, and other programs may remove specs and files. The spec of an earlier agent may lack what guard adds. A spec that was written before
 // the sandbox was known may have device nodes that the pod cannot open.
 func (g *gate) isOpen(record *state.Claim, at *state.Attachment) bool {
-	if at.Bare() && !g.Node.Leases.IsHeld(record) {
+	if at.Bare() && !(g.Node.Leases.IsHeld(record) && g.Node.HasPluginFile(at)) {
 		return false
 	}
 	spec, err := g.specs.Read(g.file(record, at))

@@ -39,7 +39,7 @@ type around struct {
 	here      bool // it is, or was, of the sandbox that is wanted
 	stale     bool // its sandbox is certainly gone, though nobody said so
 	lost      bool // its network namespace is gone, or the boot: DEL cannot do all it should
-	open      bool // its gate is open, and its metadata written
+	open      bool // its gate is open, its metadata written, and its device plugin's file exists
 	due       bool // the back-off after its last DEL, or try to restore, is over
 	exhausted bool // that has failed as often as it may
 	taken     bool // its device is another attachment's by now
@@ -90,7 +90,7 @@ func rules() []rule {
 	all, end := ws{keep, attach, detach, forget}, ws{detach, forget}
 	always := func(around) bool { return true }
 	return []rule{
-		{ph{state.Prepared}, ws{keep, attach, detach}, "it has no network of ours, and its gate is closed", func(a around) bool { return a.bare && !a.open }, doOpen},
+		{ph{state.Prepared}, ws{keep, attach, detach}, "it has no network of ours, and its gate is closed or its device plugin's file missing", func(a around) bool { return a.bare && !a.open }, doOpen},
 		{ph{state.Prepared}, all, "it has no network of ours", func(a around) bool { return a.bare }, none},
 		{ph{state.Prepared}, ws{attach}, "", always, doAdd},
 		{ph{state.Prepared}, all, "", always, none},

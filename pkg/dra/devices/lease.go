@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -20,9 +21,10 @@ import (
 // Leases keeps the node's devices of claims from the devinfo plugin, through the plugin's journal. Leases
 // without a journal does nothing, and finds everything held.
 type Leases struct {
-	journal *journal.Journal // nil = none
-	lineage func(device string) ([]sysfs.Object, error)
-	claims  Claims
+	journal   *journal.Journal // nil = none
+	lineage   func(device string) ([]sysfs.Object, error)
+	pluginDir string // [Options.DevicePluginDir]
+	claims    Claims
 }
 
 // Hold leases the device of an attachment to a pod, so that the devinfo plugin refuses it to all others.
@@ -41,7 +43,7 @@ func (l *Leases) Hold(record *state.Claim, at *state.Attachment, netns string, p
 }
 
 // HoldBare leases the devices of a claim that have no network in it, all together: only its own containers
-// may get their device nodes.
+// may get their device nodes. The lease names the files that [Node.WritePluginFile] writes, and owns them.
 func (l *Leases) HoldBare(record *state.Claim) error {
 	if l.IsHeld(record) {
 		return nil
@@ -56,7 +58,7 @@ func (l *Leases) HoldBare(record *state.Claim) error {
 	if err != nil {
 		return err
 	}
-	of.Pods = []string{string(record.Pod.UID)}
+	of.Pods, of.Files = []string{string(record.Pod.UID)}, l.pluginFiles(record)
 	return l.take(record, bare, of, "")
 }
 
@@ -66,7 +68,8 @@ func (l *Leases) IsHeld(record *state.Claim) bool {
 		return true
 	}
 	of, err := l.journal.Claim(string(record.UID))
-	return err == nil && of != nil && slices.Equal(of.Pods, []string{string(record.Pod.UID)}) && l.journal.Holding(of)
+	return err == nil && of != nil && slices.Equal(of.Pods, []string{string(record.Pod.UID)}) && l.journal.Holding(of) &&
+		maps.Equal(of.Files, l.pluginFiles(record))
 }
 
 // holdGroup leases the IOMMU group whose device node a container gets, which reaches all devices of the

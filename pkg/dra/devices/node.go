@@ -46,6 +46,13 @@ type Options struct {
 	Journal *journal.Journal
 	Lineage func(device string) ([]sysfs.Object, error) // [sysfs.FS.Lineage] of the node; required with Journal
 
+	// DevicePluginDir is the directory of device plugins' device-info files. The driver writes files there for the
+	// devices that Multus attaches; "" or no Journal = it writes none.
+	DevicePluginDir string
+	// Advertised reports whether a running device plugin offers a device under a resource name. It is required with
+	// DevicePluginDir.
+	Advertised func(ctx context.Context, resource, device string) (bool, error)
+
 	Metrics prometheus.Registerer
 	Log     *slog.Logger
 	Step    func(name string) // called after each write to a device; nil = not called
@@ -103,7 +110,7 @@ func New(o Options) *Node {
 		o.Step = func(string) {}
 	}
 	return &Node{
-		Options: o, Leases: Leases{journal: o.Journal, lineage: o.Lineage}, metrics: newMetrics(o.Metrics), changed: make(chan struct{}, 1),
+		Options: o, Leases: Leases{journal: o.Journal, lineage: o.Lineage, pluginDir: o.DevicePluginDir}, metrics: newMetrics(o.Metrics), changed: make(chan struct{}, 1),
 		health: health{changed: make(chan struct{})},
 	}
 }

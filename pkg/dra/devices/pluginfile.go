@@ -1,0 +1,85 @@
+package devices
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/dra/state"
+)
+
+// pluginFile returns path and content of the device-info file that a device plugin would write for a device
+// without a network. Multus copies this file before its ADD. It returns "" if there is none: the device cannot be
+// described, or is not leased.
+func (l *Leases) pluginFile(at *state.Attachment) (path, content string) {
+	info, err := devinfo.Parse(at.Info) // the record has it without blanks
+	if !at.Bare() || at.Node == nil || err != nil || l.journal == nil || l.pluginDir == "" {
+		return "", ""
+	}
+	resource, id := namesForMultus(at)
+	return filepath.Join(l.pluginDir, devinfo.DevicePluginFile(resource, id)), string(info.Encode())
+}
+
+// pluginFiles returns the files of [Leases.pluginFile] for a claim.
+func (l *Leases) pluginFiles(record *state.Claim) map[string]string {
+	var files map[string]string
+	for n := range record.Attachments {
+		if path, content := l.pluginFile(&record.Attachments[n]); path != "" {
+			if files == nil {
+				files = map[string]string{}
+			}
+			files[path] = content
+		}
+	}
+	return files
+}
+
+func namesForMultus(at *state.Attachment) (resource, id string) {
+	return inventory.Text(at.Node.Published, inventory.ResourceName), inventory.Text(at.Node.Published, inventory.DeviceID)
+}
+
+// HasPluginFile reports whether the file of [Node.WritePluginFile] exists, whoever wrote it.
+func (n *Node) HasPluginFile(at *state.Attachment) bool {
+	path, _ := n.Leases.pluginFile(at)
+	if path == "" {
+		return true
+	}
+	_, err := store.Open(filepath.Dir(path)).Read(filepath.Base(path))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// WritePluginFile writes the device-info file of a device plugin for a device without a network. [Leases.HoldBare]
+// must have recorded the file. The lease shows that no device plugin has given the device to a pod, so the file of
+// a former device plugin is replaced. If a device plugin still advertises the device, its file is left alone.
+func (n *Node) WritePluginFile(at *state.Attachment) error {
+	path, content := n.Leases.pluginFile(at)
+	if path == "" {
+		return nil
+	}
+	dir, name := store.Open(filepath.Dir(path)), filepath.Base(path)
+	now, err := dir.Read(name)
+	if err == nil && bytes.Equal(now, []byte(content)) {
+		return nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		resource, id := namesForMultus(at)
+		live, err := n.Advertised(context.Background(), resource, id)
+		if err != nil {
+			return fmt.Errorf("device-info file %s: cannot tell whether its device plugin still runs: %w", path, err)
+		}
+		if live {
+			n.Log.Warn("left the device-info file of a device plugin that advertises a device of a claim: take the device out of the configuration of the plugin",
+				"file", path, "device", at.Device, "resource", resource)
+			return nil
+		}
+	}
+	err = dir.Write(name, []byte(content))
+	n.Step("device plugin's file")
+	return err
+}

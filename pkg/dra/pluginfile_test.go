@@ -1,0 +1,180 @@
+package dra_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/difftest"
+)
+
+const (
+	vf3File  = "example.com-vf-0000:03:00.5-device.json"
+	ofPlugin = `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:03:00.5"}}`
+)
+
+// withPlugins has device plugins on the node that advertise what the function returned reports.
+func (r *rig) withPlugins(answer func() (bool, error)) {
+	r.options.Devices.Advertised = func(_ context.Context, resource, device string) (bool, error) {
+		if resource != "example.com/vf" || device != "0000:03:00.5" {
+			r.t.Errorf("asked for %s of %s", device, resource)
+		}
+		return answer()
+	}
+}
+
+// leave writes a file as a device plugin does.
+func (r *rig) leave(text string) {
+	r.t.Helper()
+	must(r.t, os.MkdirAll(filepath.Join(r.dir, "dp"), 0o755))
+	must(r.t, os.WriteFile(filepath.Join(r.dir, "dp", vf3File), []byte(text), 0o644))
+}
+
+func (r *rig) pluginFile() string {
+	r.t.Helper()
+	return difftest.Read(r.t, filepath.Join(r.dir, "dp", vf3File))
+}
+
+// Multus copies the file before its ADD. A network of the claim's own has a device-info file instead.
+func TestMultusFindsTheDevicePluginsFileOfADeviceWithoutANetwork(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		j := r.withJournal(newNode(t, "mlx5-switchdev"))
+		r.start()
+		r.prepare(ownClaim("u1", vf3, ""))
+		const want = `{
+  "type": "pci",
+  "version": "1.1.0",
+  "pci": {
+    "pci-address": "0000:03:00.5",
+    "pf-pci-address": "0000:03:00.0",
+    "representor-device": "eth7"
+  }
+}
+`
+		difftest.Equal(t, r.pluginFile(), want)
+		if of, err := j.Claim("u1"); err != nil || of == nil || of.Files[filepath.Join(r.dir, "dp", vf3File)] != want {
+			t.Errorf("the lease has %+v, %v", of, err)
+		}
+		other := ownClaim("u2", vf0, network(`{"type":"sriov"}`))
+		named(other, "net2")
+		sb := r.attached(other)
+		r.expectFiles("dp", 1)
+		for _, dir := range []string{"dp", "cdi"} {
+			quiet() // until nobody writes
+			must(t, os.RemoveAll(filepath.Join(r.dir, dir)))
+			time.Sleep(2 * time.Minute)
+			difftest.Equal(t, r.pluginFile(), want)
+		}
+		r.start()
+		r.prepare(ownClaim("u1", vf3, ""))
+		difftest.Equal(t, r.pluginFile(), want)
+		r.endPod(sb)
+		difftest.Equal(t, r.pluginFile(), want)
+		r.unprepared("u1")
+		r.unprepared("u2")
+		r.expectNothing()
+	})
+}
+
+// The kubelet lists the devices of plugins that are connected to it.
+func TestTheFileOfALiveDevicePluginIsLeftAlone(t *testing.T) {
+	for name, test := range map[string]struct {
+		live     bool
+		unknown  error
+		file     string
+		replaced bool
+	}{
+		"a live plugin":             {true, nil, ofPlugin, false},
+		"a former plugin":           {false, nil, ofPlugin, true},
+		"a former plugin's torn":    {false, nil, `{"type":`, true},
+		"a kubelet that is silent":  {false, errors.New("the kubelet does not answer"), ofPlugin, false},
+		"a live plugin with a dash": {true, nil, "-", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			timeless(t, func(t *testing.T, r *rig, p *plugins) {
+				r.withJournal(newNode(t, "mlx5-switchdev"))
+				unknown := test.unknown
+				r.withPlugins(func() (bool, error) { return test.live, unknown })
+				r.leave(test.file)
+				r.start()
+				if unknown != nil {
+					r.prepareFails(ownClaim("u1", vf3, ""), "the kubelet does not answer", vf3File)
+					difftest.Equal(t, r.pluginFile(), test.file)
+					r.expectFiles("cdi", 0)
+					unknown = nil
+					time.Sleep(10 * time.Minute)
+					quiet()
+				}
+				r.prepare(ownClaim("u1", vf3, ""))
+				info, err := devinfo.Parse([]byte(r.pluginFile()))
+				is := err == nil && info.PCI != nil && info.PCI.Representor == "eth7"
+				if want := test.replaced || test.unknown != nil; is != want {
+					t.Errorf("replaced: %v, want %v: %s", is, want, r.pluginFile())
+				}
+				if test.live { // a plugin removes its files when it ends
+					must(t, os.Remove(filepath.Join(r.dir, "dp", vf3File)))
+					time.Sleep(2 * time.Minute)
+					r.expectFiles("dp", 1)
+					r.leave(test.file)
+				}
+				r.unprepared("u1")
+				if left := len(r.files("dp")) > 0; left != test.live {
+					t.Errorf("files of the device plugin: %q", r.files("dp"))
+				}
+			})
+		})
+	}
+}
+
+// The record of the claim may be lost, or unreadable. The lease names the file.
+func TestTheFileOfAClaimWithoutARecordIsRemovedWithItsLease(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		j := r.withJournal(newNode(t, "mlx5-switchdev"))
+		r.start()
+		r.prepare(ownClaim("u1", vf3, ""))
+		r.expectFiles("dp", 1)
+		quiet()
+		r.stop()
+		r.agent = nil
+		must(t, os.Remove(filepath.Join(r.options.StateDir, "u1.json")))
+		r.start()
+		quiet()
+		r.expectFiles("dp", 0)
+		leases, err := j.Claims()
+		must(t, err)
+		difftest.Equal(t, len(leases), 0)
+	})
+}
+
+// Its IOMMU group is another pod's, which shows after the file is written.
+func TestTheFileOfAClaimThatCannotBePreparedIsRemoved(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		r.withJournal(newNode(t, "mlx5-switchdev"))
+		r.start()
+		r.sandbox("s0", "other")
+		r.multus(multus("other", "s0", r.netns("s0"), exclusive("iommu-57")))
+		r.prepareFails(ownClaim("u1", vf3, ""), "is held by")
+		r.unprepared("u1")
+		r.expectNothing()
+	})
+}
+
+// A capture is of another node.
+func TestNoFileIsWrittenForACapturedDevice(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		n := newNode(t, "mlx5-switchdev")
+		r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
+		r.start()
+		r.prepare(ownClaim("u1", vf3, ""))
+		if !strings.Contains(string(r.attachment("u1").Info), "0000:03:00.5") {
+			t.Errorf("got %s", r.attachment("u1").Info)
+		}
+		r.expectFiles("dp", 0)
+		r.unprepared("u1")
+	})
+}
