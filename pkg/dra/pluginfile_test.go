@@ -40,22 +40,14 @@ func (r *rig) pluginFile() string {
 	return difftest.Read(r.t, filepath.Join(r.dir, "dp", vf3File))
 }
 
-// Multus copies the file before its ADD. A network of the claim's own has a device-info file instead.
+// Multus copies the file before its ADD; its own code does so with this one, in test/peers. A network of the claim's
+// own has a device-info file instead.
 func TestMultusFindsTheDevicePluginsFileOfADeviceWithoutANetwork(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		j := r.withJournal(newNode(t, "mlx5-switchdev"))
 		r.start()
 		r.prepare(ownClaim("u1", vf3, ""))
-		const want = `{
-  "type": "pci",
-  "version": "1.1.0",
-  "pci": {
-    "pci-address": "0000:03:00.5",
-    "pf-pci-address": "0000:03:00.0",
-    "representor-device": "eth7"
-  }
-}
-`
+		want := difftest.Read(t, "../../test/peers/testdata/device-of-claim.json")
 		difftest.Equal(t, r.pluginFile(), want)
 		if of, err := j.Claim("u1"); err != nil || of == nil || of.Files[filepath.Join(r.dir, "dp", vf3File)] != want {
 			t.Errorf("the lease has %+v, %v", of, err)
