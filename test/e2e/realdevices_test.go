@@ -47,6 +47,7 @@ func TestWithRealDevices(t *testing.T) {
 	play(t, r, r.explainBoth, []scenario[*realNode]{
 		{"ADevicePluginsVFs", devicePluginsVFs},
 		{"AVFIsAClaimsOrMultus", contendedVF},
+		{"AClaimsVFIsAttachedByMultus", claimedForMultus},
 		{"TheMachineIsResetUnderPods", machineReset},
 	})
 }
@@ -64,10 +65,13 @@ const (
 	virtioPF       = "0000:02:00.0"
 )
 
+// redResource is the name by which Multus would find the VFs of the second PF.
+const redResource = "example.com/red"
+
 func realRules() []map[string]any {
 	return []map[string]any{
 		{"pfNames": []string{"enp1s0"}, "sharing": "exclusive", "attributes": map[string]any{"physicalNetwork": "blue"}},
-		{"pfNames": []string{"enp65s0"}, "sharing": "exclusive", "attributes": map[string]any{"physicalNetwork": "red"}},
+		{"pfNames": []string{"enp65s0"}, "sharing": "exclusive", "attributes": map[string]any{"physicalNetwork": "red"}, "resourceName": redResource},
 		{"select": `device.attributes["devinfo-cni.io"].?vdpaDriver.orValue("") == "vhost"`, "sharing": "exclusive", "resourceName": "example.com/vdpa"},
 	}
 }
