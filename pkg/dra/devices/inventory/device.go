@@ -189,8 +189,8 @@ const (
 	AttrPFPCIBusID  resourceapi.QualifiedName = Domain + "/pfPCIBusID"
 	AttrVFIndex     resourceapi.QualifiedName = Domain + "/vfIndex"
 	AttrDriver      resourceapi.QualifiedName = Domain + "/driver"
-	AttrVendor      resourceapi.QualifiedName = Domain + "/vendor"
-	AttrDevice      resourceapi.QualifiedName = Domain + "/device"
+	AttrPCIVendorID resourceapi.QualifiedName = Domain + "/pciVendorID"
+	AttrPCIDeviceID resourceapi.QualifiedName = Domain + "/pciDeviceID"
 	AttrEswitchMode resourceapi.QualifiedName = Domain + "/eswitchMode"
 	AttrRepresentor resourceapi.QualifiedName = Domain + "/representor"
 	AttrLinkType    resourceapi.QualifiedName = Domain + "/linkType"
@@ -223,7 +223,7 @@ const (
 // AttributeNames are all attributes except those that rules give. docs/dra/inventory.md says what each means.
 func AttributeNames() []resourceapi.QualifiedName {
 	return []resourceapi.QualifiedName{
-		PCIBusID, PCIeRoot, NUMANode, AttrKind, AttrIfName, AttrPFName, AttrPFPCIBusID, AttrVFIndex, AttrDriver, AttrVendor, AttrDevice,
+		PCIBusID, PCIeRoot, NUMANode, AttrKind, AttrIfName, AttrPFName, AttrPFPCIBusID, AttrVFIndex, AttrDriver, AttrPCIVendorID, AttrPCIDeviceID,
 		AttrEswitchMode, AttrRepresentor, AttrLinkType, AttrSpeed, AttrMTU, AttrRDMADevice, AttrRDMACapable, AttrVDPADriver, DeviceID, ResourceName,
 	}
 }

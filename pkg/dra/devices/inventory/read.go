@@ -195,8 +195,8 @@ func (r *reader) hardware(d *device) error {
 	if err := cmp.Or(err, nodeErr); err != nil {
 		return err
 	}
-	d.set(AttrVendor, strings.TrimPrefix(vendor, "0x"))
-	d.set(AttrDevice, strings.TrimPrefix(product, "0x"))
+	d.set(AttrPCIVendorID, strings.TrimPrefix(vendor, "0x"))
+	d.set(AttrPCIDeviceID, strings.TrimPrefix(product, "0x"))
 	if onNode {
 		d.standard(deviceattribute.GetNUMANodeAttribute(node, deviceattribute.ScalarAttribute))
 	}
