@@ -43,8 +43,8 @@ If the pod is unknown the container is shown. Attachments without a device-info 
 delegates and leases are not in the journal. A device that others may have too, by shared
 leases, is "(shared)"; -o json has the lease of each, exclusive or shared, and none where the
 device is only named. check explains what is wrong with one; gc removes what is "stale".
--o wide shows the PF, representor and RDMA device that ADD has recorded, containers, claims, files and
-CDI devices too.
+-o wide adds the container, the PF, representor and RDMA device that ADD recorded, the claim, the
+file, the CDI device, and the problem: more about the state, or why ADD found no device.
 `
 
 func listCommand(t *tool) *cobra.Command {
@@ -121,7 +121,7 @@ func (t *tool) list(h *host, list []node.Attachment) error {
 func (t *tool) listRows(h *host, list []node.Attachment) [][]string {
 	rows := [][]string{{"POD", "NETWORK", "INTERFACE", "TYPE", "DEVICE", "STATE"}}
 	if t.output == "wide" {
-		rows[0] = []string{"POD", "CONTAINER", "NETWORK", "INTERFACE", "TYPE", "DEVICE", "PF", "REPRESENTOR", "RDMA", "CLAIM", "FILE", "CDI", "STATE"}
+		rows[0] = []string{"POD", "CONTAINER", "NETWORK", "INTERFACE", "TYPE", "DEVICE", "PF", "REPRESENTOR", "RDMA", "CLAIM", "FILE", "CDI", "STATE", "PROBLEM"}
 	}
 	for _, a := range list {
 		if t.output != "wide" {
@@ -134,7 +134,7 @@ func (t *tool) listRows(h *host, list []node.Attachment) [][]string {
 		}
 		rows = append(rows, []string{
 			a.Pod, node.ShortID(a.ContainerID), a.Network, a.IfName, a.Type, deviceOf(a), a.PF, a.Representor, a.RDMA, a.Claim,
-			shorten(a.ContainerID, file), shorten(a.ContainerID, a.CDI), string(a.State),
+			shorten(a.ContainerID, file), shorten(a.ContainerID, a.CDI), string(a.State), a.Why,
 		})
 	}
 	return rows

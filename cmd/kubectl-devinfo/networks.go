@@ -16,35 +16,38 @@ import (
 	"devinfo-cni.io/pkg/ctl/validate"
 )
 
-// namedNetworks is the number of NetworkAttachmentDefinitions that are read.
-const namedNetworks = 50
+// maxNetworks limits how many NetworkAttachmentDefinitions one command reads.
+const maxNetworks = 50
 
-// networks sets the problem of attachments without a device: what devinfoctl validate finds in their network, or
-// else that their node, which was asked, knows no device.
+// networks sets the problem of attachments without a device to the finding of devinfoctl validate in their network
+// and the reason that their node has on record.
 func (t *tool) networks(ctx context.Context, list []cluster.Network) {
-	checked := map[types.NamespacedName]string{}
+	findings := map[types.NamespacedName]string{}
 	for n := range list {
 		a := &list[n]
-		if !a.Deviceless() {
+		if a.Device.Device != "" || !a.FromNode && !a.Deviceless() {
 			continue
 		}
 		name := types.NamespacedName{Namespace: a.Namespace, Name: a.Network}
-		if namespace, of, there := strings.Cut(a.Network, "/"); there {
-			name = types.NamespacedName{Namespace: namespace, Name: of}
+		if namespace, network, qualified := strings.Cut(a.Network, "/"); qualified {
+			name = types.NamespacedName{Namespace: namespace, Name: network}
 		}
-		if _, known := checked[name]; !known && len(checked) < namedNetworks {
+		if _, known := findings[name]; !known && len(findings) < maxNetworks {
 			finding, err := validated(ctx, t.api, name)
 			if apierrors.IsForbidden(err) {
-				fmt.Fprintf(t.ErrOut, "warning: networks are not validated: %s\n", clierr.Lines(err.Error()))
+				fmt.Fprintf(t.ErrOut, "warning: cannot validate networks: %s\n", clierr.Lines(err.Error()))
 				return
 			}
-			checked[name] = finding
+			findings[name] = finding
 		}
-		switch finding := checked[name]; {
-		case finding == noFinding && !a.NotAsked:
-			a.Problem = "node " + a.Node + " has no device of it on record: the plugin's warning in the log of the container runtime says why"
+		switch finding := findings[name]; {
 		case finding != noFinding && finding != "":
-			a.Problem = "network " + name.String() + ": " + finding
+			reason := a.Problem
+			if a.Problem = "network " + name.String() + ": " + finding; reason != "" {
+				a.Problem += "; node " + a.Node + ": " + reason
+			}
+		case finding == noFinding && a.Problem == "" && !a.NotAsked:
+			a.Problem = "node " + a.Node + " has no record of a device for it; the container runtime's log there has the warnings of the plugin devinfo"
 		}
 	}
 }

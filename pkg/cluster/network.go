@@ -26,7 +26,7 @@ type Network struct {
 	Claim      string          `json:"claim,omitempty"`      // ResourceClaim in the pod's namespace
 	Driver     string          `json:"driver,omitempty"`     // of the claim's device
 	DeviceInfo json.RawMessage `json:"deviceInfo,omitempty"` // as the network-status has it, or the node's record
-	FromNode   bool            `json:"fromNode,omitempty"`   // type and device are from the node's own record
+	FromNode   bool            `json:"fromNode,omitempty"`   // device or problem come from the node's own record
 	NotAsked   bool            `json:"notAsked,omitempty"`   // the API names no device, and the node was not asked or did not answer
 	Problem    string          `json:"problem,omitempty"`    // why there is no more
 

@@ -33,7 +33,7 @@ func NotAsked(list []Network, answered []string) (nodes []string) {
 // A Record is an attachment as devinfoctl list -o json prints it on a node.
 type Record struct {
 	Network
-	Why string `json:"why"` // more of a state that is not ok
+	Why string `json:"why"` // more about the state, or why ADD found no device
 }
 
 // Fill takes from a node's records what the API does not say of its attachments, and what is wrong with them there.
@@ -47,7 +47,8 @@ func Fill(list []Network, node string, records []Record) {
 		a := &list[n]
 		r, there := by[key{a.Namespace, a.Pod, a.Interface}]
 		if there && a.Node == node && a.Deviceless() {
-			a.Device, a.DeviceInfo, a.FromNode, a.Problem = r.Device, r.DeviceInfo, r.Device.Device != "", r.Why
+			a.Device, a.DeviceInfo, a.Problem = r.Device, r.DeviceInfo, r.Why
+			a.FromNode = r.Device.Device != "" || r.Why != ""
 		}
 	}
 }

@@ -96,6 +96,7 @@ type Entry struct {
 	InNetns   bool            `json:"inNetns,omitempty"`   // the interface was in Netns at the end of ADD
 	Interface string          `json:"interface,omitempty"` // if it led ADD to the device: the interface's parent device, else its kind
 	Device    Identity        `json:"device,omitzero"`     // as ADD found it
+	Reason    string          `json:"reason,omitempty"`    // why ADD wrote no device information, with the remedy; "" = it did, or none is expected
 	CDI       CDI             `json:"cdi,omitzero"`        // the CDI spec that ADD writes
 	SocketDir string          `json:"socketDir,omitempty"` // the host's directory that the CDI spec mounts
 	Leases    []DeviceLease   `json:"leases,omitempty"`    // the devices that the pod has by this attachment

@@ -133,7 +133,8 @@ func (r *request) describe(device *discovery.Device, file infoFile) (*devinfo.In
 func (r *request) nothingFound(device *discovery.Device) error {
 	problem := device.Problem
 	if problem == nil && device.Virtual && !r.cfg.Strict && len(r.cfg.DeviceIDs) == 0 {
-		r.log.Info("interface " + r.att.IfName + " can have no device: no device-info file is written")
+		r.reason = "interface " + r.att.IfName + " can have no device: no device-info file is written"
+		r.log.Info(r.reason)
 		return nil
 	}
 	if problem == nil {

@@ -93,6 +93,7 @@ type call struct {
 	att    *attachment.Attachment
 	key    journal.Key
 	log    *slog.Logger
+	reason string // the last warning of unlessStrict, with its remedy
 }
 
 // parse reads the configuration, refuses one that no verb can be about, and warns of keys

@@ -43,7 +43,9 @@ func (r *request) commit(rollback *rollback, file infoFile, res *result.Result, 
 	if plan.device.ReachedFromInterface {
 		e.Interface = plan.device.Interface
 	}
-	if plan.info != nil {
+	if plan.info == nil {
+		e.Reason = r.reason
+	} else {
 		e.Device = journal.Identity{Type: string(plan.info.Type), ID: discovery.Identity(plan.info)}
 		if e.Wrote = file.name != ""; e.Wrote {
 			e.Info, e.Kept = plan.info.Encode(), sameInfo(file.original, plan.info)

@@ -142,8 +142,10 @@ func (c *call) unlessStrict(err error) error {
 		return err
 	}
 	log := c.log
+	c.reason = err.Error()
 	if remedy := remedyOf(err); remedy != "" {
 		log = log.With("remedy", remedy)
+		c.reason += ": " + remedy
 	}
 	log.Warn(err.Error())
 	return nil

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -155,6 +156,7 @@ func journalLine(path string) (string, error) {
 		{e.Device.Type != "", e.Device.Type + "=" + e.Device.ID},
 		{e.CDI.File != "", "cdi=" + e.CDI.Device},
 		{len(e.Leases) > 0, "leases=" + leases(e.Leases)},
+		{e.Reason != "", "reason=" + strconv.Quote(e.Reason)},
 	} {
 		if word.on {
 			words = append(words, word.text)

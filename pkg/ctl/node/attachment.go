@@ -29,7 +29,7 @@ type Attachment struct {
 	CDI   string     `json:"cdi,omitempty"`  // the CDI device, vendor/class=name
 	Netns string     `json:"netns,omitempty"`
 	Since *time.Time `json:"since,omitempty"` // of ADD
-	Why   string     `json:"why,omitempty"`   // more of a state that is not ok
+	Why   string     `json:"why,omitempty"`   // more about the state, or why ADD found no device
 
 	// These are in JSON as a subject has them.
 	Pod         string `json:"-"` // namespace/name; "" = no Kubernetes asked for it
@@ -223,6 +223,9 @@ func (n *Node) attachment(key journal.Key) (*Attachment, error) {
 	}
 	state, why := n.checker.State(e, err)
 	a := &Attachment{Key: key, State: state, Why: n.text(why), entry: e, unread: err}
+	if e != nil {
+		a.Why = cmp.Or(a.Why, e.Reason)
+	}
 	if e == nil {
 		if state == check.Unknown {
 			return nil, err

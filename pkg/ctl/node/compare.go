@@ -60,6 +60,9 @@ func (n *Node) compare(checker *check.Checker, a *Attachment) *Comparison {
 	}
 	state, r := checker.Check(a.entry, a.unread)
 	c.Facts, c.Warnings, c.NotCompared = r.Facts, r.Warnings, r.NotCompared
+	if a.entry != nil && a.entry.Reason != "" {
+		c.Warnings = append(c.Warnings, a.entry.Reason)
+	}
 	for _, f := range r.Changed() {
 		c.Warnings = append(c.Warnings, f.Change())
 	}
