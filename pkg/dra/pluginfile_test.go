@@ -18,7 +18,7 @@ const (
 	ofPlugin = `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:03:00.5"}}`
 )
 
-// withPlugins has device plugins on the node that advertise what the function returned reports.
+// withPlugins sets the answer to whether a device plugin advertises vf3.
 func (r *rig) withPlugins(answer func() (bool, error)) {
 	r.options.Devices.Advertised = func(_ context.Context, resource, device string) (bool, error) {
 		if resource != "example.com/vf" || device != "0000:03:00.5" {
@@ -57,7 +57,7 @@ func TestMultusFindsTheDevicePluginsFileOfADeviceWithoutANetwork(t *testing.T) {
 		sb := r.attached(other)
 		r.expectFiles("dp", 1)
 		for _, dir := range []string{"dp", "cdi"} {
-			quiet() // until nobody writes
+			quiet() // the driver writes no more
 			must(t, os.RemoveAll(filepath.Join(r.dir, dir)))
 			time.Sleep(2 * time.Minute)
 			difftest.Equal(t, r.pluginFile(), want)
@@ -143,7 +143,7 @@ func TestTheFileOfAClaimWithoutARecordIsRemovedWithItsLease(t *testing.T) {
 	})
 }
 
-// Its IOMMU group is another pod's, which shows after the file is written.
+// The driver finds that another pod has the IOMMU group after it has written the file.
 func TestTheFileOfAClaimThatCannotBePreparedIsRemoved(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		r.withJournal(newNode(t, "mlx5-switchdev"))

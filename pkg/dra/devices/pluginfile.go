@@ -15,10 +15,10 @@ import (
 )
 
 // pluginFile returns path and content of the device-info file that a device plugin would write for a device
-// without a network. Multus copies this file before its ADD. It returns "" if there is none: the device cannot be
-// described, or is not leased.
+// without a network. Multus copies this file before its ADD. The path is "" if the device cannot be described or
+// is not leased.
 func (l *Leases) pluginFile(at *state.Attachment) (path, content string) {
-	info, err := devinfo.Parse(at.Info) // the record has it without blanks
+	info, err := devinfo.Parse(at.Info) // whose encoding in the record is compact
 	if !at.Bare() || at.Node == nil || err != nil || l.journal == nil || l.pluginDir == "" {
 		return "", ""
 	}
@@ -28,12 +28,9 @@ func (l *Leases) pluginFile(at *state.Attachment) (path, content string) {
 
 // pluginFiles returns the files of [Leases.pluginFile] for a claim.
 func (l *Leases) pluginFiles(record *state.Claim) map[string]string {
-	var files map[string]string
+	files := map[string]string{}
 	for n := range record.Attachments {
 		if path, content := l.pluginFile(&record.Attachments[n]); path != "" {
-			if files == nil {
-				files = map[string]string{}
-			}
 			files[path] = content
 		}
 	}
@@ -44,7 +41,7 @@ func namesForMultus(at *state.Attachment) (resource, id string) {
 	return inventory.Text(at.Node.Published, inventory.ResourceName), inventory.Text(at.Node.Published, inventory.DeviceID)
 }
 
-// HasPluginFile reports whether the file of [Node.WritePluginFile] exists, whoever wrote it.
+// HasPluginFile reports whether the file of [Node.WritePluginFile] exists. A device plugin may have written it.
 func (n *Node) HasPluginFile(at *state.Attachment) bool {
 	path, _ := n.Leases.pluginFile(at)
 	if path == "" {
@@ -71,10 +68,10 @@ func (n *Node) WritePluginFile(at *state.Attachment) error {
 		resource, id := namesForMultus(at)
 		live, err := n.Advertised(context.Background(), resource, id)
 		if err != nil {
-			return fmt.Errorf("device-info file %s: cannot tell whether its device plugin still runs: %w", path, err)
+			return fmt.Errorf("device-info file %s: cannot tell whether its device plugin runs: make sure that the kubelet runs, or remove the file: %w", path, err)
 		}
 		if live {
-			n.Log.Warn("left the device-info file of a device plugin that advertises a device of a claim: take the device out of the configuration of the plugin",
+			n.Log.Warn("kept the device-info file of a device plugin, which advertises the device of a claim: remove the device from the configuration of the plugin",
 				"file", path, "device", at.Device, "resource", resource)
 			return nil
 		}
