@@ -37,7 +37,7 @@ func FuzzParse(f *testing.F) {
 			if s := v.String(); v.Path == "" || v.Rule == "" || strings.Contains(s, "\n") {
 				t.Errorf("violation %q", s)
 			}
-			kept = kept && !strings.HasPrefix(v.Rule, "must be the key")
+			kept = kept && !strings.HasPrefix(v.Rule, "must be spelled")
 		}
 		if kept {
 			same(t, "encoded", i, i)

@@ -30,7 +30,7 @@ func Parse(data []byte) (*Info, error) {
 	}
 	members, levels := shape.Of(data)
 	if members > len(object) {
-		return nil, errors.New("device-info has one key twice: readers differ in which one counts")
+		return nil, errors.New("device-info has a duplicate key: readers differ in which value they use")
 	}
 	if levels > shape.MostLevels {
 		return nil, fmt.Errorf("device-info has more than %d levels", shape.MostLevels)

@@ -40,13 +40,13 @@ func TestParseFailsForWhatIsNotOneJSONObject(t *testing.T) {
 		`"pci"`:                                  "device-info is a JSON string: must be one JSON object (Device Information Specification, 4)",
 		"5":                                      "device-info is a JSON number: must be one JSON object (Device Information Specification, 4)",
 		"true":                                   "device-info is a JSON bool: must be one JSON object (Device Information Specification, 4)",
-		`{"version":"2.0.0"}`:                    `device-info version "2.0.0": this package reads 1.x only, and implements 1.1.0 (Device Information Specification, 3.1.2)`,
-		`{"version":"0.9.0"}`:                    `device-info version "0.9.0": this package reads 1.x only, and implements 1.1.0 (Device Information Specification, 3.1.2)`,
-		`{"version":"10.0.0"}`:                   `device-info version "10.0.0": this package reads 1.x only, and implements 1.1.0 (Device Information Specification, 3.1.2)`,
-		`{"version":"99999999999999999999.0.0"}`: `device-info version "99999999999999999999.0.0": this package reads 1.x only, and implements 1.1.0 (Device Information Specification, 3.1.2)`,
-		`{"x":"a,\"","x":{}}`:                    "device-info has one key twice: readers differ in which one counts",
+		`{"version":"2.0.0"}`:                    `device-info version "2.0.0" is not supported: this package reads 1.x and implements 1.1.0 (Device Information Specification, 3.1.2)`,
+		`{"version":"0.9.0"}`:                    `device-info version "0.9.0" is not supported: this package reads 1.x and implements 1.1.0 (Device Information Specification, 3.1.2)`,
+		`{"version":"10.0.0"}`:                   `device-info version "10.0.0" is not supported: this package reads 1.x and implements 1.1.0 (Device Information Specification, 3.1.2)`,
+		`{"version":"99999999999999999999.0.0"}`: `device-info version "99999999999999999999.0.0" is not supported: this package reads 1.x and implements 1.1.0 (Device Information Specification, 3.1.2)`,
+		`{"x":"a,\"","x":{}}`:                    "device-info has a duplicate key: readers differ in which value they use",
 		deep(101):                                "device-info has more than 100 levels",
-		`{"version":"2"}`:                        `device-info version "2": this package reads 1.x only, and implements 1.1.0 (Device Information Specification, 3.1.2)`,
+		`{"version":"2"}`:                        `device-info version "2" is not supported: this package reads 1.x and implements 1.1.0 (Device Information Specification, 3.1.2)`,
 	} {
 		i, err := devinfo.Parse([]byte(in))
 		if err == nil || err.Error() != want || i != nil {
@@ -68,9 +68,9 @@ func deep(levels int) string {
 func TestKeyInOtherLetterCaseIsViolationAndNeverMergedOrWritten(t *testing.T) {
 	const good = "{\n  \"type\": \"pci\",\n  \"version\": \"1.1.0\",\n  \"pci\": {\n    \"pci-address\": \"0000:00:03.0\"\n  }\n}\n"
 	for text, want := range map[string]string{
-		`{"pci": {"pci-address": "0000:00:03.0", "PCI-Address": 5}, "type": "pci", "version": "1.1.0"}`:                   `$.pci.PCI-Address: 5: must be the key "pci-address"`,
-		`{"pci": {"pci-address": "0000:00:03.0", "pci-addre\u017f\u017f": ""}, "type": "pci", "version": "1.1.0"}`:        `$.pci.pci-addreſſ: "": must be the key "pci-address"`,
-		`{"pci": {"pci-address": "0000:00:03.0"}, "type": "pci", "version": "1.1.0", "Vhost-User": {}, "x": {"Type": 1}}`: `$.Vhost-User: {}: must be the key "vhost-user"`,
+		`{"pci": {"pci-address": "0000:00:03.0", "PCI-Address": 5}, "type": "pci", "version": "1.1.0"}`:                   `$.pci.PCI-Address: 5: must be spelled "pci-address"`,
+		`{"pci": {"pci-address": "0000:00:03.0", "pci-addre\u017f\u017f": ""}, "type": "pci", "version": "1.1.0"}`:        `$.pci.pci-addreſſ: "": must be spelled "pci-address"`,
+		`{"pci": {"pci-address": "0000:00:03.0"}, "type": "pci", "version": "1.1.0", "Vhost-User": {}, "x": {"Type": 1}}`: `$.Vhost-User: {}: must be spelled "vhost-user"`,
 	} {
 		i := parse(t, text)
 		for _, v := range []devinfo.Violations{i.Validate(), i.Clone().ValidateDeclared()} {

@@ -30,7 +30,7 @@ func TestReadFileNamesTheFileInItsErrors(t *testing.T) {
 		t.TempDir():                        ": not a regular file (mode drwxr-xr-x)",
 		huge:                               ": too large: more than 1 MiB",
 		write(t, `[]`):                     ": device-info is a JSON array: must be one JSON object (Device Information Specification, 4)",
-		write(t, `{"version": "2.0.0"}`):   `: device-info version "2.0.0": this package reads 1.x only, and implements 1.1.0 (Device Information Specification, 3.1.2)`,
+		write(t, `{"version": "2.0.0"}`):   `: device-info version "2.0.0" is not supported: this package reads 1.x and implements 1.1.0 (Device Information Specification, 3.1.2)`,
 		filepath.Join(t.TempDir(), "none"): ": no such file or directory",
 		write(t, `{"type": "vhost-user", "version": "1.9.0", "vhost-user": {"mode": "both", "path": ""}}`): `: invalid device-info: ` + // all errors, and no warnings
 			`$.vhost-user.mode: "both": must be "client" or "server" (Device Information Specification, 3.1.5.1);` +

@@ -129,7 +129,7 @@ func (v *validator) walk(path, name string, t *table) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(*t.extra)) {
 		if f, like := t.like(key); like {
-			v.add(path+"."+key, show((*t.extra)[key]), f, fault{wrong, fmt.Sprintf("must be the key %q, for which many readers take this one", f.key)})
+			v.add(path+"."+key, show((*t.extra)[key]), f, fault{wrong, fmt.Sprintf("must be spelled %q, because many readers ignore the letter case", f.key)})
 		}
 	}
 }

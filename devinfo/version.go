@@ -19,7 +19,7 @@ type VersionError struct {
 }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("device-info version %.40q: this package reads 1.x only, and implements %s (Device Information Specification, 3.1.2)", e.Version, SpecVersion)
+	return fmt.Sprintf("device-info version %.40q is not supported: this package reads 1.x and implements %s (Device Information Specification, 3.1.2)", e.Version, SpecVersion)
 }
 
 // parseVersion reads "MAJOR.MINOR.PATCH" and nothing else: numbers without
@@ -60,7 +60,7 @@ func isVersion(value string) []fault {
 	case v[0] != 1:
 		return []fault{{wrong, "must be a version 1.x"}}
 	case compareWithSpec(v) > 0:
-		return []fault{{notable, "is newer than " + SpecVersion + ", by which it was checked"}}
+		return []fault{{notable, "is newer than " + SpecVersion + ", the version it was checked against"}}
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func machine() *plugin.Plugin {
 	}
 	bootID, err := journal.BootID()
 	if err != nil {
-		log.Warn("the boot ID is unknown: all journal entries count as of this boot", "error", err)
+		log.Warn("cannot read the boot ID: treating all journal entries as from this boot", "error", err)
 	}
 	p := plugin.New(node, finder, bootID, os.Stdout, log)
 	p.NodeError = nodeErr
@@ -64,7 +64,7 @@ func logger(node config.Node) *slog.Logger {
 	}
 	file, err := logFile(node.LogFile)
 	if err != nil {
-		log.Warn("no log file", "error", err)
+		log.Warn("cannot open the log file", "error", err)
 		return log
 	}
 	return slog.New(slog.NewMultiHandler(log.Handler(), slog.NewTextHandler(file, options)))
@@ -79,7 +79,7 @@ func logFile(path string) (*os.File, error) {
 	}
 	var stat syscall.Stat_t
 	if err = syscall.Fstat(int(file.Fd()), &stat); err == nil && (stat.Mode&syscall.S_IFMT != syscall.S_IFREG || stat.Nlink != 1) {
-		err = fmt.Errorf("%s: not a regular file of one name", path)
+		err = fmt.Errorf("%s: must be a regular file without other hard links", path)
 	}
 	if err != nil {
 		file.Close()

@@ -45,7 +45,7 @@ net-a/killed/net1: network namespace /bin/no-such is gone
   would remove: what delegate first made
   would remove: /cni/killed
   would remove: /state/attachments/net-a@killed@net1
-net-a/older/net1: of an earlier boot
+net-a/older/net1: recorded before the last boot
   would remove: what delegate second made
   would remove: /state/attachments/net-a@older@net1
 /cni/foreign: left alone: no attachment owns it, and it may be another plugin's
@@ -107,7 +107,7 @@ func TestGCThatFailsSaysWhyAndKeepsTheEntry(t *testing.T) {
 net-a/lacking/net1: network namespace /bin/no-such is gone
   may be left: what delegate no-such-plugin made
   not removed: /state/attachments/net-a@lacking@net1
-  error: attachment net-a/lacking/net1: delegates[0] (no-such-plugin): DEL: CNI plugin "no-such-plugin": not installed: it must be in /bin; install the plugin in a directory of CNI_PATH
+  error: attachment net-a/lacking/net1: delegates[0] (no-such-plugin): DEL: CNI plugin "no-such-plugin": not installed in /bin; install the plugin in a directory of CNI_PATH
 net-a/simple/net1: network namespace /bin/no-such is gone
   removed: /state/attachments/net-a@simple@net1
 ! devinfoctl: gc: not everything could be removed
@@ -200,7 +200,7 @@ func TestGCLeavesACDISpecThatIsNotOurs(t *testing.T) {
 	n.must(store.Open(n.CDIDir).Write(spec.File, []byte("{}")))
 	n.put(journal.Entry{Key: container("gone"), Netns: n.noNetns(), Complete: true, CDI: spec})
 	got := n.ctl("gc", "--yes", "--cni-path", n.bin)
-	if !strings.Contains(got, "  not removed: /cdi/vendor.json\n  removed: /state/attachments/net-a@gone@net1\n") || !strings.Contains(got, "a CDI spec that is not devinfo's") {
+	if !strings.Contains(got, "  not removed: /cdi/vendor.json\n  removed: /state/attachments/net-a@gone@net1\n") || !strings.Contains(got, "CDI spec not written by devinfo") {
 		t.Error(got)
 	}
 	if specs, err := store.Open(n.CDIDir).Names(); err != nil || len(specs) != 1 {

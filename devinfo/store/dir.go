@@ -120,7 +120,7 @@ func (d *Dir) open() (*os.Root, error) {
 		return root, nil
 	}
 	if stat, statErr := os.Stat(d.dir); statErr == nil && !stat.IsDir() {
-		return nil, fmt.Errorf("%s: %w: it is not a directory", d.dir, fs.ErrNotExist)
+		return nil, fmt.Errorf("%s: not a directory: %w", d.dir, fs.ErrNotExist)
 	}
 	return nil, atomicfile.NotThere(err)
 }

@@ -37,7 +37,7 @@ func ParsePlugin(text string) (p Plugin, err error) {
 			return p, nil
 		}
 	}
-	return Plugin{}, errors.New("there is no line \"" + journalKey + "N\"")
+	return Plugin{}, errors.New("missing line \"" + journalKey + "N\"")
 }
 
 // parse reads what Info.String gives.

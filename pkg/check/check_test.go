@@ -172,9 +172,9 @@ func TestWhatTheJournalCannotReadIsNotCompared(t *testing.T) {
 		state  check.State
 		remedy string
 	}{
-		{&store.CorruptError{Path: "/a", Err: errors.New("x")}, check.Corrupt, "DEL removes it; so does the runtime's GC"},
-		{fmt.Errorf("/a: %w", store.ErrTooLarge), check.Corrupt, "DEL removes it; so does the runtime's GC"},
-		{&journal.FormatError{Path: "/a", Format: 9}, check.Newer, "a newer devinfo wrote it: install that version again, or a newer one"},
+		{&store.CorruptError{Path: "/a", Err: errors.New("x")}, check.Corrupt, "the runtime's DEL or GC removes it"},
+		{fmt.Errorf("/a: %w", store.ErrTooLarge), check.Corrupt, "the runtime's DEL or GC removes it"},
+		{&journal.FormatError{Path: "/a", Format: 9}, check.Newer, "install the newer devinfo that wrote it, or a later one"},
 		{fs.ErrPermission, check.Unknown, ""},
 	} {
 		state, r := new(check.Checker).Check(nil, test.err)

@@ -29,7 +29,7 @@ func (a *Checker) compare(r *Report, e *journal.Entry, t discovery.Target) {
 	a.spec(r, e.CDI)
 	r.facts(e, t, device, alone)
 	if names := Delegates(e); len(names) > 0 {
-		r.NotCompared = append(r.NotCompared, "what the delegates made ("+strings.Join(names, ", ")+"): their own CHECK says it")
+		r.NotCompared = append(r.NotCompared, "interfaces made by the delegates ("+strings.Join(names, ", ")+"); their own CHECK compares them")
 	}
 	if !e.Wrote && e.Device.ID == "" {
 		r.NotCompared = append(r.NotCompared, "the device: ADD found none to describe")
@@ -223,7 +223,7 @@ func Target(e *journal.Entry) (discovery.Target, error) {
 	}
 	declared, err := devinfo.Parse(asked.Declared)
 	if err != nil {
-		return t, fmt.Errorf("journal entry of %s: what was declared: %w", e.Key, err)
+		return t, fmt.Errorf("journal entry of %s: recorded deviceInfo: %w", e.Key, err)
 	}
 	t.Declared = declared
 	return t, nil

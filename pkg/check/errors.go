@@ -28,7 +28,7 @@ func (k Kind) Remedy() string { return kinds[k].remedy }
 
 const (
 	again = "recreate the pod, or DEL and ADD the attachment"
-	renew = again + ", to write the file anew"
+	renew = again + ", to write the file again"
 )
 
 // kinds are what each means: the state of the attachment, and what to do.
@@ -41,17 +41,17 @@ var kinds = map[Kind]struct {
 	FileInvalid:    {BadFile, renew},
 	FileUnreadable: {BadFile, renew},
 	SpecGone:       {FileMissing, renew},
-	SpecForeign:    {BadFile, "find out who wrote it in the place of the attachment's; DEL leaves it alone"},
+	SpecForeign:    {BadFile, "find out which program replaced the attachment's CDI spec; DEL does not remove the new one"},
 	Mismatch:       {WrongDevice, renew},
 	OtherDevice:    {WrongDevice, again},
-	Conflict:       {WrongDevice, "correct the source that is wrong; a device-info file that was left behind may be removed"},
-	DeviceGone: {DeviceLost, "it was there at ADD: bring it back, or delete the pod; devinfo's DEL works without it, but another plugin's may not: " +
-		"sriov-cni's fails once, and succeeds when repeated"},
+	Conflict:       {WrongDevice, "correct the wrong source; if that is a leftover device-info file, remove it"},
+	DeviceGone: {DeviceLost, "restore the device, or delete the pod; devinfo's DEL works without it, but other plugins' may fail: " +
+		"sriov-cni's fails once and succeeds when repeated"},
 	InterfaceGone: {InterfaceLost, again},
 	Unfinished:    {Adding, "DEL, or the next ADD, cleans up after it"},
-	ContainerGone: {Stale, "the runtime's DEL or GC removes what is left of it, and so does: devinfoctl gc --yes"},
-	EntryInvalid:  {Corrupt, "DEL removes it; so does the runtime's GC"},
-	EntryNewer:    {Newer, "a newer devinfo wrote it: install that version again, or a newer one"},
+	ContainerGone: {Stale, "wait for the runtime's DEL or GC to clean up, or run: devinfoctl gc --yes"},
+	EntryInvalid:  {Corrupt, "the runtime's DEL or GC removes it"},
+	EntryNewer:    {Newer, "install the newer devinfo that wrote it, or a later one"},
 }
 
 // Error is what is wrong with an attachment.

@@ -15,7 +15,7 @@ import (
 // ForeignSpecError says that what is in the place of a CDI spec was not written by devinfo.
 type ForeignSpecError struct{ Path string }
 
-func (e *ForeignSpecError) Error() string { return e.Path + ": a CDI spec that is not devinfo's" }
+func (e *ForeignSpecError) Error() string { return e.Path + ": CDI spec not written by devinfo" }
 
 // OurSpec reads a CDI spec that devinfo wrote; nil if there is none. A blank file, which is
 // what a power failure leaves, counts as none. Another program's spec is a

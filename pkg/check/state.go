@@ -77,7 +77,7 @@ func (a *Checker) State(e *journal.Entry, err error) (state State, why string) {
 // means that it cannot be told. This is the one rule by which leftovers may be removed without a DEL.
 func (a *Checker) Ended(e *journal.Entry) (why string, err error) {
 	if !e.OfBoot(a.BootID) {
-		return "of an earlier boot", nil
+		return "recorded before the last boot", nil
 	}
 	if e.Netns == "" {
 		return "", nil

@@ -115,7 +115,7 @@ func (e *Exec) run(path string, stdin []byte, env []string) ([]byte, error) {
 		_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL)
 	}
 	if late {
-		return nil, failed(ReasonTimeout, "%s: ended after %v, which is its limit: find out what it waits for", path, e.Limit)
+		return nil, failed(ReasonTimeout, "%s: killed after its limit of %v: find out why it hangs", path, e.Limit)
 	}
 	return answer(path, slices.Contains(env, "CNI_COMMAND=ADD"), c.ProcessState, stdout, stderr)
 }
@@ -125,7 +125,7 @@ func answer(path string, add bool, state *os.ProcessState, stdout *output, stder
 	own := new(types.Error)
 	switch {
 	case stdout.over:
-		return nil, failed(ReasonOutput, "%s: printed more than %d bytes: report it to the plugin's makers", path, MaxOutput)
+		return nil, failed(ReasonOutput, "%s: printed more than %d bytes: report this to the plugin's authors", path, MaxOutput)
 	case state.Success() && add && !isResult(stdout.text):
 		return nil, failed(ReasonOutput, "%s: printed no CNI result: %q", path, abridged(stdout.text))
 	case state.Success():

@@ -150,7 +150,7 @@ func TestAPluginThatHangsIsEndedWithWhatItStarted(t *testing.T) {
 			go func() { gone <- hear(alive) }() // its end is read when nobody has it open any more
 			began := time.Now()
 			_, err := call(t, &cniexec.Exec{Limit: 5 * time.Second}, plugin, "ADD") // in which a slow shell opens the pipe
-			expect(t, err, cniexec.ReasonTimeout, plugin+": ended after 5s")
+			expect(t, err, cniexec.ReasonTimeout, plugin+": killed after its limit of 5s")
 			must(t, <-gone)
 			if took := time.Since(began); deaf != "" && took < 10*time.Second {
 				t.Errorf("it had %v between SIGTERM and SIGKILL", took)

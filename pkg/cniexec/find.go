@@ -31,7 +31,7 @@ func (e *Exec) FindInPath(plugin string, dirs []string) (string, error) {
 	if unfit != "" {
 		return "", failed(ReasonMissing, "CNI plugin %q: %s is not executable: chmod 0755 it", plugin, unfit)
 	}
-	return "", failed(ReasonMissing, "CNI plugin %q: not installed: it must be in %s", plugin, strings.Join(dirs, " or "))
+	return "", failed(ReasonMissing, "CNI plugin %q: not installed in %s", plugin, strings.Join(dirs, " or "))
 }
 
 // stat looks at a path below Root, to which links in it are relative too: a directory of

@@ -130,7 +130,7 @@ func TestAPluginIsFoundWhereTheOperatorHasIt(t *testing.T) {
 	}
 	e := &cniexec.Exec{Root: root}
 	for plugin, want := range map[string]string{
-		"macvaln": `CNI plugin "macvaln": not installed: it must be in /opt/cni/bin or /b or /ours`,
+		"macvaln": `CNI plugin "macvaln": not installed in /opt/cni/bin or /b or /ours`,
 		"passwd":  `CNI plugin "passwd": not installed`,
 		"":        `CNI plugin "": type must be the name of an executable`,
 		"../b/x":  `CNI plugin "../b/x": type must be the name of an executable`,

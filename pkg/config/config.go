@@ -84,7 +84,7 @@ func (u UnknownKey) String() string {
 }
 
 // IdleRule is what is wrong with a key of Idle.
-const IdleRule = "has no effect beside delegates: move it into the delegate that it is for"
+const IdleRule = "has no effect together with delegates: move it into the delegate that needs it"
 
 // Warnings are a line for each idle or unknown key, and one for those that are too many.
 func (c *Config) Warnings() (lines []string) {

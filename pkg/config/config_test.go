@@ -306,7 +306,7 @@ func TestDelegatesThatNoPluginCanRead(t *testing.T) {
 		{Key: "delegates[1].dns.search", Value: `{"search": "x"}`, Want: "a list"},
 		{Key: "delegates[2].capabilities", Value: `["mac"]`, Want: `an object of booleans, {"mac": true}`},
 		{Key: "delegates[3].capabilities", Value: `{"mac": 1}`, Want: `true or false`},
-		{Key: "delegates[4].type", Value: `"devinfo"`, Want: "another plugin: this one would run itself"},
+		{Key: "delegates[4].type", Value: `"devinfo"`, Want: "a plugin other than devinfo itself"},
 	})
 	equal(t, "they are no problem of DEL's", c.Problems, []*config.Problem(nil))
 }

@@ -15,7 +15,7 @@ import (
 func (c *Config) DelegateProblem(n int) *Problem {
 	d := c.Delegates[n]
 	if d.Type == c.Type {
-		return &Problem{d.Key + ".type", fmt.Sprintf("%q", d.Type), "another plugin: this one would run itself"}
+		return &Problem{d.Key + ".type", fmt.Sprintf("%q", d.Type), "a plugin other than devinfo itself"}
 	}
 	var conf types.PluginConf
 	wrong, ok := errors.AsType[*json.UnmarshalTypeError](json.Unmarshal(d.Raw, &conf))

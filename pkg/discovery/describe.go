@@ -26,7 +26,7 @@ func (s *search) describe() error {
 		if s.target.SocketPath != "" {
 			s.found.Problem = &UndescribableError{
 				"the socket " + s.target.SocketPath + " (the result's socketPath)",
-				`nothing says whether it is vhost-user or memif; declare "deviceInfo": {"type": …}`,
+				`its type (vhost-user or memif) is unknown; declare "deviceInfo": {"type": …}`,
 			}
 		}
 		return nil
@@ -61,13 +61,13 @@ func (s *search) describeSocket(t devinfo.Type) {
 
 func (s *search) describePCI() error {
 	if s.where.aux != "" && !s.target.SubfunctionParent {
-		s.undescribable("the specification has no type for a sub-function, and its parent's PCI address " +
-			`would hand the whole parent to a VM; "subfunctionParent": true writes it all the same`)
+		s.undescribable("the specification has no type for sub-functions, and with the parent's PCI address " +
+			`a VM would get the whole parent; set "subfunctionParent": true to write it anyway`)
 		return nil
 	}
 	if s.where.beside && s.typ() == "" {
-		s.found.Problem = &UndescribableError{"interface " + s.target.IfName, "its " + s.virtio + " is that of a vDPA device of " + s.where.String() +
-			", which the kernel does not name; name the vDPA device by deviceID"}
+		s.found.Problem = &UndescribableError{"interface " + s.target.IfName, "its virtio device " + s.virtio + " belongs to a vDPA device on " + s.where.String() +
+			", but the kernel does not report which one; set deviceID to the vDPA device's name"}
 		return nil
 	}
 	if s.where.pci == nil {

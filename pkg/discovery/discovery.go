@@ -83,7 +83,7 @@ type Fact struct {
 type ConflictError struct{ SourceA, DeviceA, SourceB, DeviceB string }
 
 func (e *ConflictError) Error() string {
-	return fmt.Sprintf("%s names %s, but %s names %s: they must be the same device", e.SourceA, e.DeviceA, e.SourceB, e.DeviceB)
+	return fmt.Sprintf("%s names %s, but %s names %s; both must name the same device", e.SourceA, e.DeviceA, e.SourceB, e.DeviceB)
 }
 
 // A MissingError says that a device that a source names does not exist.

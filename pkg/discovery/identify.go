@@ -32,7 +32,7 @@ func (s *search) identify() error {
 	return s.join()
 }
 
-const notHere = "is no device of this node"
+const notHere = "is not a device on this node"
 
 // named is claim with a warning, which says what becomes of a name that is no device's.
 func (s *search) named(source, name string, resolve func(string) (ref, bool, error), otherwise string) error {
@@ -137,7 +137,7 @@ func (s *search) fromDeviceIDs() error {
 			continue
 		}
 		seen[named.ID] = true
-		const opaque = "is neither a PCI address nor an auxiliary or vDPA device of this node; it is taken as opaque"
+		const opaque = "is not a PCI address, auxiliary device or vDPA device on this node; treating it as opaque"
 		if err := s.named(named.Key, named.ID, s.resolve, opaque); err != nil {
 			return err
 		}

@@ -69,7 +69,7 @@ func (s *search) otherPort(i *link.Interface, its ref) (bool, error) {
 	}
 	ports, err := s.Sys.Ports(fn)
 	if err != nil {
-		return false, fmt.Errorf("%s: its network interfaces: %w", its, err)
+		return false, fmt.Errorf("%s: list its network interfaces: %w", its, err)
 	}
 	self := slices.IndexFunc(ports, func(p sysfs.Port) bool { return p.Name == i.Name && p.Index == i.Index })
 	return slices.ContainsFunc(ports, func(p sysfs.Port) bool {

@@ -152,7 +152,7 @@ func TestVirtioDeviceThatCannotBeToldIsWarnedOf(t *testing.T) {
 			vdpa.representor-device eth8 < devlink ports of pci/0000:65:00.0
 			on mlx5_core.sf.2
 			`+more+`
-			warning: /sys/bus/vdpa/devices/vdpa6: cannot tell which virtio device is its own (virtio8, virtio9)`)
+			warning: /sys/bus/vdpa/devices/vdpa6: cannot tell which virtio device belongs to it (virtio8, virtio9)`)
 	}
 }
 

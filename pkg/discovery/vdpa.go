@@ -38,8 +38,8 @@ func (s *search) lookForVDPA() error {
 		for _, v := range list {
 			names = append(names, v.Name)
 		}
-		s.undescribable(fmt.Sprintf("it carries %d vDPA devices (%s), and nothing says which one is meant; "+
-			"name it as deviceID, or as parent-device in deviceInfo or in the device-info file", len(list), strings.Join(names, ", ")))
+		s.undescribable(fmt.Sprintf("it carries %d vDPA devices (%s), and no source names one of them; "+
+			"set deviceID, or parent-device in deviceInfo or the device-info file, to one of them", len(list), strings.Join(names, ", ")))
 	}
 	return nil
 }
@@ -63,9 +63,9 @@ func (s *search) describeVDPA() error {
 		s.fact("driver", d.Driver, dir+"/driver")
 		d.Path = s.vdpaPath(v, dir)
 	case "":
-		s.undescribable("it is bound to no driver; bind it: echo " + v.Name + " > /sys/bus/vdpa/drivers/vhost_vdpa/bind")
+		s.undescribable("it has no driver; bind one: echo " + v.Name + " > /sys/bus/vdpa/drivers/vhost_vdpa/bind")
 	default:
-		s.undescribable(fmt.Sprintf("its driver %q is neither vhost_vdpa nor virtio_vdpa", v.Driver))
+		s.undescribable(fmt.Sprintf("its driver %q is not supported; bind it to vhost_vdpa or virtio_vdpa", v.Driver))
 	}
 	if v.PCI == nil {
 		return nil
@@ -104,7 +104,7 @@ func (s *search) vdpaPath(v sysfs.VDPA, dir string) string {
 	}
 	name, source := s.virtioOf(v)
 	if name == "" {
-		s.warn("%s: cannot tell which virtio device is its own (%s)", dir, strings.Join(v.Virtio, ", "))
+		s.warn("%s: cannot tell which virtio device belongs to it (%s)", dir, strings.Join(v.Virtio, ", "))
 		return ""
 	}
 	path := "/sys/bus/virtio/devices/" + name

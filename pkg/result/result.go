@@ -110,7 +110,7 @@ func decode(raw json.RawMessage) (cniVersion string, list []entry, err error) {
 		return "", nil, fmt.Errorf("result: %w", err)
 	}
 	if v == nil {
-		return "", nil, errors.New("result: it is null, not an object")
+		return "", nil, errors.New("result: null instead of an object")
 	}
 	for n, raw := range v.Interfaces {
 		e := entry{raw: raw}

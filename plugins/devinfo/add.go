@@ -109,7 +109,7 @@ func (r *request) describe(device *discovery.Device, file infoFile) (*devinfo.In
 		r.log.Warn(w)
 	}
 	if device.Shared {
-		r.log.Info("the device belongs to the lower interface, and others use it too")
+		r.log.Info("the device belongs to the lower interface and is shared with other interfaces")
 	}
 	info := devinfo.Merge(file.facts(device, r.declared), device.Info, r.declared)
 	if info == nil || discovery.Identity(info) == "" && device.Problem != nil {
@@ -133,13 +133,13 @@ func (r *request) describe(device *discovery.Device, file infoFile) (*devinfo.In
 func (r *request) nothingFound(device *discovery.Device) error {
 	problem := device.Problem
 	if problem == nil && device.Virtual && !r.cfg.Strict && len(r.cfg.DeviceIDs) == 0 {
-		r.reason = "interface " + r.att.IfName + " can have no device: no device-info file is written"
+		r.reason = "interface " + r.att.IfName + " is virtual and has no device: not writing a device-info file"
 		r.log.Info(r.reason)
 		return nil
 	}
 	if problem == nil {
 		problem = fail(codeNotFound, fmt.Errorf("no device found for interface %s", r.att.IfName),
-			`name one by deviceID (Multus does, if the network has a k8s.v1.cni.cncf.io/resourceName) or declare it in deviceInfo`)
+			`set deviceID (Multus sets it if the network has a k8s.v1.cni.cncf.io/resourceName), or declare the device in deviceInfo`)
 	}
 	return r.unlessStrict(problem)
 }
@@ -151,7 +151,7 @@ func (r *request) invalid(err error, info *devinfo.Info, problem error) error {
 	if problem != nil {
 		return r.unlessStrict(problem)
 	}
-	err = fail(codeInvalidInfo, err, "complete it by the configuration's deviceInfo; no file was written")
+	err = fail(codeInvalidInfo, err, "correct it with deviceInfo in the configuration; no file was written")
 	if discovery.IsSocket(info.Type) {
 		return err
 	}
@@ -163,7 +163,7 @@ func (r *request) warnOfKept(info *devinfo.Info) {
 	declared, merged := r.declared.Texts(), info.Texts()
 	for _, key := range []string{"mode", "role"} {
 		if declared[key] != "" && declared[key] != merged[key] {
-			r.log.Warn("the device-info file's value is kept", "key", string(info.Type)+"."+key, "file", merged[key], "declared", declared[key])
+			r.log.Warn("keeping the device-info file's value instead of the declared one", "key", string(info.Type)+"."+key, "file", merged[key], "declared", declared[key])
 		}
 	}
 }
@@ -187,8 +187,8 @@ func (r *request) warnOfOrder(device *discovery.Device, info *devinfo.Info) erro
 	if err != nil || len(ports) == 0 { // as on vfio-pci
 		return err
 	}
-	r.log.Warn("interface "+r.att.IfName+" is not there yet, and "+ports[0].Name+" of "+info.PCI.Address+" is still the node's",
-		"remedy", "name devinfo after the plugin that makes the interface: the result of that one will have no pciID")
+	r.log.Warn("interface "+r.att.IfName+" does not exist yet, and "+ports[0].Name+" of "+info.PCI.Address+" is still in the host network namespace",
+		"remedy", "put devinfo after the plugin that creates the interface; otherwise the final result has no pciID")
 	return nil
 }
 

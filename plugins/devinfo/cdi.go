@@ -39,7 +39,7 @@ func (s cdiSpec) refuseOwned() error {
 	if s.want == nil {
 		return nil
 	}
-	const remedy = `give "cdi" another "name", such as "{podUID}-{ifName}", or none`
+	const remedy = `set "name" in "cdi" to a unique name such as "{podUID}-{ifName}", or omit it`
 	foreign, err := s.foreign(journal.OfSpec, s.file.File)
 	if foreign != "" {
 		return fail(codeConfig, fmt.Errorf("CDI spec %s: %s", s.file.File, foreign), remedy)
@@ -77,7 +77,7 @@ func (s cdiSpec) encode(granted grant.Grant, info *devinfo.Info, file string) ([
 		return nil, nil
 	}
 	if info == nil {
-		s.log.Warn("no CDI spec is written: there is no device", "cdi", s.file.Device)
+		s.log.Warn("not writing a CDI spec, because no device was found", "cdi", s.file.Device)
 		return nil, nil
 	}
 	for _, refusal := range granted.Refusals {
@@ -107,7 +107,7 @@ func (s cdiSpec) mountable(name string) (string, error) {
 		return "", err
 	} else if err != nil {
 		return "", s.unlessStrict(fail(codeConfig, fmt.Errorf("containers do not get the device-info file: %w", err),
-			"see \"namei -l "+s.plugin.Node.DeviceInfoDir+"\": make each directory root's, with mode 0755, or set deviceInfoDir to one of which that is true"))
+			"see \"namei -l "+s.plugin.Node.DeviceInfoDir+"\"; chown each directory to root with mode 0755, or set deviceInfoDir to a directory where that holds"))
 	}
 	return s.plugin.Infos.Path(name), nil
 }

@@ -37,7 +37,7 @@ func (p *Plugin) Check(args *Args) error {
 	a := &check.Checker{Finder: &c.plugin.Finder, Dir: store.Open, NetnsGone: link.NetnsGone, BootID: c.plugin.BootID}
 	state, why := a.State(&now, err)
 	if state == check.Adding { // nobody else has it locked
-		why = "ADD has not ended: it was killed"
+		why = "ADD was killed before it finished"
 	}
 	if kind, over := state.Over(); journaled && over {
 		return compared(&check.Error{Kind: kind, Err: fmt.Errorf("attachment %s: %s", c.key, why)})

@@ -59,10 +59,10 @@ func (c cleanup) delDelegates() (errs []error) {
 	unrecorded := e.Locked() == nil
 	switch err := c.heldByAnother(); {
 	case err != nil && unrecorded:
-		c.log.Warn("the delegates' DEL is not run", "error", err)
+		c.log.Warn("not running the delegates' DEL", "error", err)
 		return nil
 	case errors.As(err, &held) && held.Holder.Netns == "": // sriov-cni's lock may be our own by another path
-		c.log.Warn("the delegates are told of no network namespace", "error", err) // it was gone, or a DEL was killed
+		c.log.Warn("running the delegates' DEL without a network namespace", "error", err) // it was gone, or a DEL was killed
 		e.Netns = ""
 	}
 	n, err := c.plugin.delegates(&e, c.args.Path)
@@ -72,7 +72,7 @@ func (c cleanup) delDelegates() (errs []error) {
 	errs = append(errs, c.begin())
 	for _, err := range n.Del(e.Result, nil) {
 		if err = failed("DEL", err); err != nil && unrecorded && unfit(err) { // its ADD failed, and undid the rest
-			c.log.Warn("DEL of a delegate not run", "error", err)
+			c.log.Warn("not running a delegate's DEL", "error", err)
 			continue
 		}
 		errs = append(errs, err)
@@ -105,7 +105,7 @@ func (c cleanup) mayRemove(kind journal.Kind, name string) (bool, error) {
 	}
 	foreign, err := c.foreign(kind, name)
 	if foreign != "" {
-		c.log.Warn("left alone: the "+kind.String()+" "+foreign, "file", name)
+		c.log.Warn("not removed: the "+kind.String()+" "+foreign, "file", name)
 	}
 	return err == nil && foreign == "", err
 }
@@ -114,7 +114,7 @@ func (c cleanup) mayRemove(kind journal.Kind, name string) (bool, error) {
 func (c cleanup) removeFile() error {
 	err := store.Open(c.entry.Dir).Remove(c.entry.File)
 	if errors.Is(err, syscall.EISDIR) { // ADD has refused it
-		c.log.Warn("no file: left alone", "error", err)
+		c.log.Warn("device-info file not removed", "error", err)
 		return nil
 	}
 	return err
@@ -137,7 +137,7 @@ func (c cleanup) removeSpec() error {
 	case as[syscall.Errno](err):
 		return err
 	case err != nil: // ADD refuses it
-		c.log.Warn("no CDI spec of ours: left alone", "error", err)
+		c.log.Warn("CDI spec not removed: devinfo did not write it", "error", err)
 		return nil
 	}
 	return dir.Remove(spec.File)

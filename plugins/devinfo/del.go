@@ -16,7 +16,7 @@ func (p *Plugin) Del(args *Args) error {
 	}
 	p.lenient(cfg)
 	if err := ownNetns(args); err != nil { // the delegates would look for the pod's interface among ours
-		p.Log.Warn("taken as gone", "error", err)
+		p.Log.Warn("treating the network namespace as gone", "error", err)
 		args.Netns = ""
 	}
 	c, err := p.open(cfg, args)
@@ -79,14 +79,14 @@ func (c *call) reconstruct(corrupt *journal.Entry) *journal.Entry {
 	runnable.Delegates = nil
 	for n, d := range c.cfg.Delegates { // ADD refuses those that cannot be run, and may have done so
 		if err := c.plugin.runnable(c.cfg, n, c.args.Path); err != nil {
-			c.log.Warn("DEL of a delegate not run", "error", err)
+			c.log.Warn("not running a delegate's DEL", "error", err)
 		} else {
 			runnable.Delegates = append(runnable.Delegates, d)
 		}
 	}
 	spec, err := c.wantedSpec()
 	if err != nil {
-		c.log.Warn("no CDI spec", "error", err) // ADD refuses it
+		c.log.Warn("ignoring the CDI spec", "error", err) // ADD refuses it
 	}
 	e := cmp.Or(corrupt, &journal.Entry{Key: c.key})
 	e.Delegates, e.CNIVersion, e.Args = delegateConfigs(&runnable), c.cfg.CNIVersion, c.args.Args

@@ -104,7 +104,7 @@ func (r *request) addDelegates(e *journal.Entry) (*result.Result, error) {
 			return
 		}
 		for _, lost := range last.Lost(res) {
-			r.log.Warn("delegate "+delegate+" does not pass on what it was given", "lost", lost, "remedy", "put it first, or ask its makers to pass prevResult on")
+			r.log.Warn("delegate "+delegate+" dropped parts of its prevResult", "lost", lost, "remedy", "put it first in delegates, or ask its authors to pass on prevResult")
 		}
 		last, e.Result = res, text
 	}
@@ -115,7 +115,7 @@ func (r *request) addDelegates(e *journal.Entry) (*result.Result, error) {
 		return nil, failed("ADD", err)
 	}
 	if unread != nil {
-		return nil, fail(codeDecoding, unread, "the last delegate printed it")
+		return nil, fail(codeDecoding, unread, "the last delegate printed this result; report it to its authors")
 	}
 	return last, r.plugin.interrupted()
 }

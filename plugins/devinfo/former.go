@@ -27,22 +27,22 @@ func (r *request) takeOver(rollback *rollback) (written *devinfo.Info, err error
 	switch {
 	case corrupt: // lock has warned; the leases alone show what there is to clean up
 	case !former.OfBoot(r.plugin.BootID):
-		r.log.Warn("cleaning up after an attachment of an older boot", "since", former.Time)
+		r.log.Warn("cleaning up an attachment from an earlier boot", "since", former.Time)
 		ended.Netns = "" // another pod's may be at its path
 	case r.plugin.stale(r.key, former):
-		r.log.Warn("cleaning up after an attachment whose network namespace is gone", "since", former.Time)
+		r.log.Warn("cleaning up an attachment whose network namespace is gone", "since", former.Time)
 		ended.Netns = ""
 	case len(former.Delegates) == 0:
 		written, _, err = r.written(former)
 		return written, err
 	case former.Complete:
-		remedy := "DEL first: to add it again would tear down what its delegates made"
+		remedy := "run DEL first: adding it again would tear down the network that its delegates made"
 		if len(r.delegates) == 0 || r.cfg.PrevResult != nil && former.PrevResult == nil {
-			remedy = "devinfo stands twice in this chain: name it once"
+			remedy = "devinfo appears twice in this chain: remove one of the two"
 		}
 		return nil, fail(codeConfig, fmt.Errorf("attachment %s exists, since %s", r.key, former.Time.Format("2006-01-02 15:04:05 MST")), remedy)
 	default:
-		r.log.Warn("cleaning up after an ADD that was cut short", "since", former.Time)
+		r.log.Warn("cleaning up after an unfinished ADD", "since", former.Time)
 		if written, _, err = r.written(former); err != nil {
 			return nil, err
 		}

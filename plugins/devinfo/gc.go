@@ -64,7 +64,7 @@ func (p *Plugin) stale(key journal.Key, e *journal.Entry) bool {
 	a := check.Checker{NetnsGone: link.NetnsGone, BootID: p.BootID}
 	why, err := a.Ended(e)
 	if err != nil {
-		p.Log.Warn("whether it has ended is unknown", "attachment", key.String(), "error", err)
+		p.Log.Warn("cannot tell whether the attachment is stale", "attachment", key.String(), "error", err)
 	}
 	return err == nil && why != ""
 }
@@ -132,7 +132,7 @@ func (p *Plugin) collect(cfg *config.Config, key journal.Key, judged *journal.En
 	switch {
 	case err != nil || e == nil: // its DEL has come
 	case corrupt != (judged == nil) || !corrupt && !e.Same(judged):
-		c.log.Info("left alone: it was added again meanwhile")
+		c.log.Info("not collected, because the attachment was added again")
 	default:
 		now := *e
 		if corrupt {
@@ -153,7 +153,7 @@ func (p *Plugin) collect(cfg *config.Config, key journal.Key, judged *journal.En
 func (p *Plugin) sweep(removed func()) error {
 	swept := func(dir string) func(string) {
 		return func(name string) {
-			p.Log.Info("swept", "directory", dir, "name", name)
+			p.Log.Info("removed a leftover file", "directory", dir, "name", name)
 			removed()
 		}
 	}

@@ -38,7 +38,7 @@ func (r *request) readInfoFile(written *devinfo.Info) (infoFile, error) {
 	if f.name != "" {
 		foreign, err := r.foreign(journal.OfFile, f.name)
 		if foreign != "" {
-			err = fail(codeConfig, fmt.Errorf("device-info file %s: %s", r.att.Path, foreign), "runtimeConfig.CNIDeviceInfoFile must be a path of this attachment's own")
+			err = fail(codeConfig, fmt.Errorf("device-info file %s: %s", r.att.Path, foreign), "set runtimeConfig.CNIDeviceInfoFile to a path that no other attachment uses")
 		}
 		if err != nil {
 			return f, err
@@ -59,7 +59,7 @@ func (r *request) readInfoFile(written *devinfo.Info) (infoFile, error) {
 	}
 	if f.external == nil && attachment.Idle(r.cfg, r.declared) {
 		return f, fail(codeConfig, errors.New("the configuration gives devinfo nothing to do"),
-			`chain it after the plugin that makes the interface (then there is a prevResult), or name child plugins ("delegates": [{"type": …}]), `+
+			`chain it after the plugin that creates the interface and passes a prevResult, or list child plugins ("delegates": [{"type": …}]), `+
 				`or name the device ("deviceID": "0000:01:00.2", or "deviceInfo": {"type": …})`)
 	}
 	return f, r.checkType(f.external)
@@ -94,11 +94,11 @@ func readInfo(log *slog.Logger, dir *store.Dir, name string) (text []byte, info 
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
 	} else if err != nil {
-		return nil, nil, fail(codeOf(err), err, "remove what is in the place of the device-info file")
+		return nil, nil, fail(codeOf(err), err, "remove the file or directory at this path")
 	}
 	info, err = dir.Parse(name, text)
 	if as[*store.CorruptError](err) {
-		log.Warn("device-info file taken as absent", "error", err)
+		log.Warn("ignoring the device-info file", "error", err)
 		return text, nil, nil
 	}
 	return text, info, err

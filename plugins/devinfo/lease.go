@@ -107,12 +107,12 @@ func (c *call) held(err error) error {
 	if !ok || held.Kind != journal.OfDevice {
 		return err
 	}
-	remedy := "the kubelet tries again until that pod's DEL; where no kubelet will, \"devinfoctl gc --yes\" ends what is left of a pod that is gone"
+	remedy := "the kubelet retries until that pod is deleted; if the pod no longer exists, run \"devinfoctl gc --yes\""
 	switch {
 	case held.Holder.Claim != nil:
-		remedy = "the kubelet tries again until the claim is given back; if cni-dra-driver has been removed from the node, \"" + held.Holder.Claim.EndCommand() + "\" ends it"
+		remedy = "the kubelet retries until the claim is released; if cni-dra-driver is no longer on the node, run \"" + held.Holder.Claim.EndCommand() + "\""
 	case held.Holder.Entry == nil:
-		remedy = "the kubelet tries again until sriov-cni's DEL; a lock of it that is left over can be removed"
+		remedy = "the kubelet retries until sriov-cni's DEL; if no pod has the device, remove sriov-cni's lock file"
 	}
 	asker := journal.Holder{Entry: &journal.Entry{Key: c.key, Args: c.args.Args}}.String()
 	return fail(codeHeld, fmt.Errorf("%w: %s cannot have it too", err, asker), remedy)

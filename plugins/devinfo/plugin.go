@@ -109,8 +109,8 @@ func (p *Plugin) parse(args *Args) (*config.Config, error) {
 		}
 	}
 	if !journal.IsIdentifier(cfg.Name) {
-		return nil, fail(codeConfig, fmt.Errorf("name: %q is not a network's: it must consist of letters, digits, '_', '.' and '-', and begin with a letter or digit", cfg.Name),
-			`give the key "name", in this spelling`)
+		return nil, fail(codeConfig, fmt.Errorf("name: %q is not a valid network name: it must consist of letters, digits, '_', '.' and '-', and begin with a letter or digit", cfg.Name),
+			`set the key "name", spelled in lower case`)
 	}
 	if err := speaks(cfg.CNIVersion, args.Command); err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func (p *Plugin) strict(cfg *config.Config) error {
 // lenient logs the same as warnings, for DEL.
 func (p *Plugin) lenient(cfg *config.Config) {
 	if p.NodeError != nil {
-		p.Log.Warn("the defaults are used", "error", p.NodeError)
+		p.Log.Warn("using the default node settings", "error", p.NodeError)
 	}
 	for _, problem := range cfg.Problems {
 		p.Log.Warn("key ignored", "error", problem)
@@ -185,11 +185,11 @@ func (c *call) infoFileName() (string, error) {
 	}
 	if c.att.Path != c.cfg.InfoFile {
 		return "", fail(codeConfig, fmt.Errorf("deviceInfoFile \"auto\": %w", err), fmt.Sprintf("it is made of the network's name (%d bytes), "+
-			"the container ID (%d) and the interface's name (%d): give the network a shorter one, or the interface a plain one", len(c.att.Network), len(c.att.ContainerID), len(c.att.IfName)))
+			"the container ID (%d) and the interface name (%d): use a shorter network name, or a plainer interface name", len(c.att.Network), len(c.att.ContainerID), len(c.att.IfName)))
 	}
 	err = fmt.Errorf("runtimeConfig.CNIDeviceInfoFile: %w", err)
 	if as[*store.NameError](err) {
-		err = fail(codeConfig, err, "device-info files are kept in "+c.plugin.Node.DeviceInfoDir+" only; the node setting deviceInfoDir changes that")
+		err = fail(codeConfig, err, "use a path in "+c.plugin.Node.DeviceInfoDir+", or change deviceInfoDir in the node settings")
 	}
 	return "", err
 }
@@ -212,7 +212,7 @@ func (c *call) foreign(kind journal.Kind, name string) (why string, err error) {
 func (c *call) entry() (*journal.Entry, error) {
 	e, err := c.plugin.Journal.Lock(context.Background(), c.key, lockWait)
 	if as[*safefile.BusyError](err) {
-		err = fail(codeTryAgain, fmt.Errorf("an earlier call for this attachment still runs: %w", err), "try again, or find out what it waits for")
+		err = fail(codeTryAgain, fmt.Errorf("an earlier call for this attachment is still running: %w", err), "try again; if the error stays, find out why that process hangs")
 	}
 	return e, err
 }

@@ -112,9 +112,9 @@ func complete(getenv func(string) string, required []string) error {
 		case value == "":
 			missing = append(missing, name)
 		case name == "CNI_CONTAINERID" && !journal.IsIdentifier(value):
-			return fmt.Errorf("CNI_CONTAINERID %q: it must consist of letters, digits, '_', '.' and '-', and begin with a letter or digit", value)
+			return fmt.Errorf("CNI_CONTAINERID %q: must consist of letters, digits, '_', '.' and '-', and begin with a letter or digit", value)
 		case name == "CNI_IFNAME" && utils.ValidateInterfaceName(value) != nil:
-			return fmt.Errorf("CNI_IFNAME %q: no interface can have that name: it must have at most 15 bytes, no slash, colon or blank, and not be \".\" or \"..\"", value)
+			return fmt.Errorf("CNI_IFNAME %q: not a valid interface name: must have at most 15 bytes, no slash, colon or blank, and not be \".\" or \"..\"", value)
 		}
 	}
 	if len(missing) > 0 {
@@ -133,7 +133,7 @@ func speaks(cniVersion, verb string) error {
 		return nil
 	}
 	if has, err := version.GreaterThanOrEqualTo(cniVersion, since); err != nil || !has {
-		return fail(types.ErrIncompatibleCNIVersion, fmt.Errorf("cniVersion %s has no %s", cniVersion, verb), "it came with "+since)
+		return fail(types.ErrIncompatibleCNIVersion, fmt.Errorf("cniVersion %s has no %s", cniVersion, verb), "set cniVersion to "+since+" or later")
 	}
 	return nil
 }

@@ -145,7 +145,7 @@ func (b *rollback) record(e *journal.Entry) (err error) {
 	case as[*journal.HeldError](err):
 		return b.call.held(err)
 	case codeOf(err) == codeIO:
-		return fail(codeIO, err, "the journal is in the node setting stateDir, "+b.call.plugin.Node.StateDir)
+		return fail(codeIO, err, "check the journal's directory "+b.call.plugin.Node.StateDir+" (node setting stateDir)")
 	}
 	return err
 }

@@ -31,7 +31,7 @@ func (p *Plugin) request(args *Args) (*request, error) {
 		return nil, err
 	}
 	if c.nested() {
-		return nil, fail(codeConfig, fmt.Errorf("attachment %s: devinfo runs as its own delegate", c.key), "take it out of delegates")
+		return nil, fail(codeConfig, fmt.Errorf("attachment %s: devinfo runs as its own delegate", c.key), "remove devinfo from delegates")
 	}
 	if err := checkNetns(args); err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func ownNetns(args *Args) error {
 	}
 	if own {
 		return fail(codeNetns, fmt.Errorf("CNI_NETNS %s is the plugin's own network namespace", args.Netns),
-			"pass the container's, or set CNI_NETNS_OVERRIDE=1")
+			"pass the container's network namespace, or set CNI_NETNS_OVERRIDE=1")
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ func (r *request) wantedFile() (string, error) {
 	case !r.cfg.Capabilities["CNIDeviceInfoFile"]:
 		remedy = `declare "capabilities": {"CNIDeviceInfoFile": true} if the network has a k8s.v1.cni.cncf.io/resourceName, else ` + remedy
 	case r.cfg.DeviceID == "":
-		remedy = `Multus passes it only for a network that has a device (deviceID), by the annotation k8s.v1.cni.cncf.io/resourceName; else ` + remedy
+		remedy = `give the network the annotation k8s.v1.cni.cncf.io/resourceName (Multus passes the path only if the network has a device), or ` + remedy
 	}
 	return "", r.unlessStrict(fail(codeConfig, err, remedy))
 }
@@ -131,7 +131,7 @@ func (c *call) prevResult() (*result.Result, error) {
 	}
 	res, err := result.Parse(c.cfg.PrevResult, c.cfg.CNIVersion)
 	if err != nil {
-		return nil, fail(codeDecoding, fmt.Errorf("prevResult: %w", err), "the plugin before devinfo, or the runtime, must give a CNI result of a version up to 1.1.0")
+		return nil, fail(codeDecoding, fmt.Errorf("prevResult: %w", err), "the plugin before devinfo, or the runtime, must pass a CNI result of version 1.1.0 or earlier")
 	}
 	return res, nil
 }

@@ -227,7 +227,7 @@ func contendedVF(t *testing.T, r *realNode) {
 	s.pod("claims", template)
 	s.attached("claims", "net0", "vf", "net1", "10.12.12.")
 	s.create(withNetworks("asks", []string{claimedVF}, "vf"))
-	s.event("asks", "device "+blueVF+": is held by claim "+s.name+"/"+s.claims("claims")["net0"].Name, "the kubelet tries again until the claim is given back")
+	s.event("asks", "device "+blueVF+": is held by claim "+s.name+"/"+s.claims("claims")["net0"].Name, "the kubelet retries until the claim is released")
 	s.notRunning("asks")
 	s.delete("claims")
 	s.in("asks", "net1", "10.12.11.")

@@ -21,7 +21,7 @@ func TestLogFileThatIsNoFileOfOneName(t *testing.T) {
 			"named pipe": `open /run/log: no such device or address`,
 			"directory":  `open /run/log: is a directory`,
 			"link":       `open /run/log: too many levels of symbolic links`,
-			"hard link":  `/run/log: not a regular file of one name`,
+			"hard link":  `/run/log: must be a regular file without other hard links`,
 		} {
 			must(t, os.RemoveAll("/run/log"))
 			must(t, oddities[what]("/run/log"))

@@ -143,7 +143,7 @@ func TestOddDeviceInfoFile(t *testing.T) {
 		oddities["link"] = func(path string) error { return os.Symlink(victim, path) }
 		oddities["dangling link"] = func(path string) error { return os.Symlink("/run/nosuch", path) }
 		oddities["link to itself"] = func(path string) error { return os.Symlink(path, path) }
-		const remove, renew = "remove what is in the place of the device-info file", "recreate the pod, or DEL and ADD the attachment, to write the file anew"
+		const remove, renew = "remove the file or directory at this path", "recreate the pod, or DEL and ADD the attachment, to write the file again"
 		says := func(code int, details, why string) string {
 			if details != "" {
 				details = `"details":"` + details + `",`
@@ -208,7 +208,7 @@ func TestOddDevicePluginsFile(t *testing.T) {
 		} {
 			want := "ok" // taken as absent
 			if why != "" {
-				want = `1: {"cniVersion":"1.1.0","code":5,"details":"remove what is in the place of the device-info file","msg":"/var` + file + `: ` + why + `"}`
+				want = `1: {"cniVersion":"1.1.0","code":5,"details":"remove the file or directory at this path","msg":"/var` + file + `: ` + why + `"}`
 			}
 			must(t, os.MkdirAll(dir, 0o755))
 			put(t, what, file)

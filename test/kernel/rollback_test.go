@@ -47,8 +47,8 @@ func TestAnADDThatFailsUndoesItsChildren(t *testing.T) {
 			{[]string{`{"type": "child", "play": {"error": {"cniVersion": "1.1.0", "code": 119, "msg": "no more cheese", "details": "stilton"}}}`}, 119,
 				"delegates[1] (child): ADD: no more cheese", "stilton", "ADD\nDEL\n"},
 			{[]string{`{"type": "child", "play": {"spoil": "` + infoFile + `"}}`}, 102,
-				"deviceID names the PCI function 0000:01:10.0, but the device-info file names the PCI function 0000:01:10.2: they must be the same device",
-				"correct the source that is wrong; a device-info file that was left behind may be removed", "ADD\nDEL\n"},
+				"deviceID names the PCI function 0000:01:10.0, but the device-info file names the PCI function 0000:01:10.2; both must name the same device",
+				"correct the wrong source; if that is a leftover device-info file, remove it", "ADD\nDEL\n"},
 		} {
 			preparedInfo(t, prepared)
 			a := call(t, "ADD", pod, delegates(append([]string{bridgeConf}, c.children...)...))

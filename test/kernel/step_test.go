@@ -112,7 +112,7 @@ func TestNetnsVanishesBetweenTwoSteps(t *testing.T) {
 func TestDelegateUninstalledBetweenTwoSteps(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		const child, kept = cniDir + "/child", "/run/child"
-		missing := `CNI plugin "child": not installed: it must be in ` + cniDir + ` or ` + binDir(t)
+		missing := `CNI plugin "child": not installed in ` + cniDir + ` or ` + binDir(t)
 		for at := range 3 {
 			script(t, "mv "+child+" "+kept+"\n"+result)
 			conf := delegates(slices.Insert([]string{bridgeConf, `{"type": "child"}`}, at, scripted)...)

@@ -109,7 +109,7 @@ func TestInterfaceOfAVDPAOnAVF(t *testing.T) {
 	}
 }
 
-const unbound = `the vDPA device vpvdpa0 cannot be described: it is bound to no driver; bind it: echo vpvdpa0 > /sys/bus/vdpa/drivers/vhost_vdpa/bind`
+const unbound = `the vDPA device vpvdpa0 cannot be described: it has no driver; bind one: echo vpvdpa0 > /sys/bus/vdpa/drivers/vhost_vdpa/bind`
 
 // The file says what the driver was while it was bound; CHECK warns.
 func TestVDPAUnboundAfterADD(t *testing.T) {

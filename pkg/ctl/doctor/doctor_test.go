@@ -65,8 +65,8 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 		want  []string // level, check, text
 	}{
 		"nothing": {doctor.Evidence{}, nil},
-		"orphan": {doctor.Evidence{Attachments: []node.Attachment{{Key: key, Pod: "ns/p", State: check.Stale, Why: "of an earlier boot", Verdict: &node.Comparison{Problem: "of an earlier boot", Remedy: "gc"}}}},
-			[]string{"error attachments pod ns/p, n/c/i: stale: of an earlier boot"}},
+		"orphan": {doctor.Evidence{Attachments: []node.Attachment{{Key: key, Pod: "ns/p", State: check.Stale, Why: "recorded before the last boot", Verdict: &node.Comparison{Problem: "recorded before the last boot", Remedy: "gc"}}}},
+			[]string{"error attachments pod ns/p, n/c/i: stale: recorded before the last boot"}},
 		"adding": {doctor.Evidence{Attachments: []node.Attachment{{Key: key, State: check.Adding, Verdict: &node.Comparison{}}}},
 			[]string{"info attachments n/c/i: adding"}},
 		"file without attachment": {doctor.Evidence{Unowned: []string{"/run/x"}}, []string{"info files /run/x: no attachment owns it"}},

@@ -116,7 +116,7 @@ func (n *Node) Collect(o *Stale, remove func(*journal.Entry) (done bool, err err
 		return err
 	}
 	if now, err := n.journal.Get(o.of.Key); err == nil && now != nil && !done {
-		return errors.New("left alone: it was added again meanwhile")
+		return errors.New("not collected, because the attachment was added again")
 	}
 	o.Removed = true
 	return nil
