@@ -1,5 +1,5 @@
-// Package build says what a program was built from: its version and commit, as the Makefile
-// has the linker note them, else as Go does. All programs print it the same way.
+// Package build reports the version and commit that a program was built from. They come from the
+// linker flags of the Makefile, else from Go's build information.
 package build
 
 import (
@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// Both are set by the linker, for every program: see GO_BUILD in the Makefile.
+// The linker sets version and revision: see GO_BUILD in the Makefile.
 var version, revision string
 
-// Info is what was noted. A key that is empty was not: a test binary has no revision, say.
+// Info describes a build. Unknown fields are empty; a test binary, for example, has no revision.
 type Info struct {
-	Version  string `json:"version,omitempty"`  // "v0.1.0", or what git describe says; "(devel)" where there is none
+	Version  string `json:"version,omitempty"`  // "v0.1.0", or the output of git describe; "(devel)" if there is none
 	Revision string `json:"revision,omitempty"` // of the repository
 	Dirty    bool   `json:"dirty,omitempty"`    // the repository had changes
 	Go       string `json:"go,omitempty"`       // "go1.26.0"
@@ -31,7 +31,8 @@ func Read() Info {
 	return i
 }
 
-// Of describes an executable by what Go recorded in it. What the linker was told is not there.
+// Of describes an executable by its Go build information, which does not contain the linker's
+// version and revision.
 func Of(noted *debug.BuildInfo) Info {
 	i := Info{Version: noted.Main.Version, Go: noted.GoVersion}
 	for _, s := range noted.Settings {
@@ -45,22 +46,23 @@ func Of(noted *debug.BuildInfo) Info {
 	return i
 }
 
-// Same reports whether both were built from the same source, as far as that was recorded.
+// Same reports whether both builds come from the same source. A build without a revision counts as
+// the same as any other.
 func (i Info) Same(other Info) bool {
 	return i.Revision == "" || other.Revision == "" || short(i.Revision) == short(other.Revision) && i.Dirty == other.Dirty
 }
 
-// short is as much of a revision as is printed.
+// short returns the prefix of a revision that String prints.
 func short(revision string) string { return revision[:min(12, len(revision))] }
 
-// Before each part of what String gives, after the version.
+// Separators between the parts of Info.String.
 const (
 	commitKey = ", commit "
 	dirtyMark = " (dirty)"
 	goKey     = ", go"
 )
 
-// String is one line: "v0.1.0, commit 0123456789ab (dirty), go1.26.0".
+// String returns one line, such as "v0.1.0, commit 0123456789ab (dirty), go1.26.0".
 func (i Info) String() string {
 	text := cmp.Or(i.Version, "unknown version")
 	if i.Revision != "" {

@@ -7,11 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// Plugin is a build of the plugin: what "devinfo --version" prints, and what an installer
-// reads of it before it replaces one build by another.
+// Plugin is a build of the CNI plugin. "devinfo --version" prints it, and an installer parses that
+// output before it replaces a build.
 type Plugin struct {
 	Info
-	JournalFormat int // of the entries that it writes, and the highest that it reads
+	JournalFormat int // format of the journal entries it writes, and the newest it can read
 }
 
 const (
@@ -23,7 +23,7 @@ func (p Plugin) String() string {
 	return fmt.Sprintf("%s%s\n%s%d\n", pluginKey, p.Info, journalKey, p.JournalFormat)
 }
 
-// ParsePlugin reads what String gives. Further lines are a later build's.
+// ParsePlugin parses the output of Plugin.String. It ignores unknown lines, which a later build may add.
 func ParsePlugin(text string) (p Plugin, err error) {
 	first, rest, _ := strings.Cut(text, "\n")
 	said, ok := strings.CutPrefix(first, pluginKey)
@@ -40,7 +40,7 @@ func ParsePlugin(text string) (p Plugin, err error) {
 	return Plugin{}, errors.New("missing line \"" + journalKey + "N\"")
 }
 
-// parse reads what Info.String gives.
+// parse parses the output of Info.String.
 func parse(line string) (i Info) {
 	line, toolchain, ok := strings.Cut(line, goKey)
 	if ok {

@@ -5,21 +5,20 @@ import (
 	"fmt"
 )
 
-// Reason says what kind of failure an [Error] is.
+// Reason is the kind of failure of an [Error].
 type Reason string
 
-// After missing and node the plugin has not run.
+// With ReasonMissing and ReasonNode the plugin has not run.
 const (
-	ReasonPlugin  Reason = "plugin"  // the plugin says so: the error wraps its *types.Error
-	ReasonDied    Reason = "died"    // it ended without a CNI error
-	ReasonTimeout Reason = "timeout" // it was ended at its limit
-	ReasonOutput  Reason = "output"  // it printed no CNI result, or too much
-	ReasonMissing Reason = "missing" // there is no such plugin
-	ReasonNode    Reason = "node"    // it could not be started
+	ReasonPlugin  Reason = "plugin"  // the plugin printed a CNI error, a *types.Error, which Error wraps
+	ReasonDied    Reason = "died"    // the plugin exited without a CNI error
+	ReasonTimeout Reason = "timeout" // the plugin was killed at its time limit
+	ReasonOutput  Reason = "output"  // the plugin printed no CNI result, or more than MaxOutput
+	ReasonMissing Reason = "missing" // the plugin is not installed
+	ReasonNode    Reason = "node"    // the node could not start the plugin
 )
 
-// An Error says why a plugin was not run, or failed. Paths in it are those that the
-// plugin was to be run by, without [Exec.Root].
+// Error is the reason why a plugin was not run, or failed. Paths in it are relative to [Exec.Root].
 type Error struct {
 	Reason Reason
 	Err    error
@@ -28,14 +27,14 @@ type Error struct {
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
-// NotRun says that the plugin has done nothing.
+// NotRun reports whether the plugin was not started, so it has changed nothing.
 func (e *Error) NotRun() bool { return e.Reason == ReasonMissing || e.Reason == ReasonNode }
 
 func failed(reason Reason, format string, args ...any) *Error {
 	return &Error{reason, fmt.Errorf(format, args...)}
 }
 
-// abridged is enough of an output for a message.
+// abridged returns the beginning of an output, for use in a message.
 func abridged(text []byte) []byte {
 	if text = bytes.TrimSpace(text); len(text) > enough {
 		return append(text[:enough:enough], "..."...)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FindInPath returns the path of a plugin, relative to Root: in the first of the
-// directories that has it as an executable file. The error is an *[Error] for [ReasonMissing].
+// FindInPath returns the path, relative to Root, of the first executable file named plugin in dirs.
+// The error is an *[Error] with [ReasonMissing].
 func (e *Exec) FindInPath(plugin string, dirs []string) (string, error) {
 	if plugin == "" || strings.ContainsRune(plugin, '/') {
 		return "", failed(ReasonMissing, "CNI plugin %q: type must be the name of an executable", plugin)
@@ -34,8 +34,8 @@ func (e *Exec) FindInPath(plugin string, dirs []string) (string, error) {
 	return "", failed(ReasonMissing, "CNI plugin %q: not installed in %s", plugin, strings.Join(dirs, " or "))
 }
 
-// stat looks at a path below Root, to which links in it are relative too: a directory of
-// plugins may be one to where the host has another.
+// stat returns the file at a path below Root. It resolves symbolic links relative to Root, because the
+// host's plugin directory may be one.
 func (e *Exec) stat(path string) (fs.FileInfo, error) {
 	if e.Root == "" {
 		return os.Stat(path)
@@ -46,7 +46,7 @@ func (e *Exec) stat(path string) (fs.FileInfo, error) {
 	}
 	defer unix.Close(root)
 	file, err := unix.Openat2(root, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT})
-	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // before Linux 5.6, or below a seccomp profile of then
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // openat2 needs Linux 5.6, and older seccomp profiles forbid it
 		return os.Stat(filepath.Join(e.Root, path))
 	}
 	if err != nil {

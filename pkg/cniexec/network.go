@@ -36,11 +36,11 @@ type Network struct {
 	Started int                                // by Add: the plugins that need a DEL, the failed one included if it was run
 }
 
-// A PluginError says which plugin failed.
+// PluginError is the failure of one plugin.
 type PluginError struct {
-	At     int    // its place in the list
+	At     int    // index in the list
 	Plugin string // its type
-	Err    error  // an *Error, but where libcni cannot make the plugin's configuration or read its result
+	Err    error  // an *Error, unless libcni could not build the plugin's configuration or parse its result
 }
 
 func (e *PluginError) Error() string { return e.Plugin + ": " + e.Err.Error() }
@@ -108,14 +108,14 @@ func (n *Network) Check(prev json.RawMessage) error {
 	})...)
 }
 
-// GC hands the list of valid attachments to all plugins, whatever fails.
+// GC runs GC of all plugins with the list of valid attachments, even if some fail.
 func (n *Network) GC(valid []types.GCAttachment) []error {
 	return n.each(slices.All(n.List.Plugins), nil, nil, func(c call) error {
 		return c.GCNetworkList(context.Background(), c.one, &libcni.GCArgs{ValidAttachments: valid})
 	})
 }
 
-// Status gives the error of the first plugin that is not ready.
+// Status returns the error of the first plugin that is not ready.
 func (n *Network) Status() error {
 	return errors.Join(n.each(slices.All(n.List.Plugins), nil, atOnce, func(c call) error {
 		return c.GetStatusNetworkList(context.Background(), c.one)
@@ -130,7 +130,8 @@ type call struct {
 
 func atOnce(error) bool { return true }
 
-// each makes a call for each of the plugins, until stop says so of an error; nil = it never does.
+// each calls do for each plugin, and stops after an error for which stop returns true. A nil stop
+// never ends it.
 func (n *Network) each(
 	plugins iter.Seq2[int, *libcni.PluginConfig], prev json.RawMessage, stop func(error) bool, do func(call) error,
 ) (errs []error) {
@@ -174,6 +175,5 @@ func (n *Network) run(i int, prev json.RawMessage, do func(call) error) error {
 	return &PluginError{i, name, err}
 }
 
-// emptyCache ignores errors: what cannot be removed on a read-only disk was not written
-// there by us.
+// emptyCache ignores errors, because on a read-only disk libcni cannot have written a cache either.
 func (n *Network) emptyCache() { _ = os.RemoveAll(n.Cache) }
