@@ -1,0 +1,170 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Settings are the settings of an interface, besides its name, MTU and MAC, that stay when the interface
+// moves to another network namespace.
+type Settings struct {
+	AltNames []string `json:"altNames,omitempty"` // sorted; nil before Linux 5.5
+	Alias    string   `json:"alias,omitempty"`
+	Group    int      `json:"group,omitempty"`
+	TxQueue  int      `json:"txQueueLen,omitempty"` // packets
+
+	// Promisc and AllMulti are the flags that a user has set, for example with ip link. The kernel counts
+	// separately how often a bridge, a macvtap or a packet socket has asked for the same, and keeps that
+	// count when these change.
+	Promisc  bool `json:"promisc,omitempty"`
+	AllMulti bool `json:"allMulti,omitempty"`
+}
+
+// The names of these settings.
+const (
+	AltNames = "altnames"
+	Alias    = "alias"
+	Group    = "group"
+	TxQueue  = "txqueuelen"
+	Promisc  = "promisc"
+	AllMulti = "allmulti"
+)
+
+// Unlike names the settings in which two interfaces differ.
+func (s Settings) Unlike(other Settings) (names []string) {
+	for _, c := range []struct {
+		name    string
+		differs bool
+	}{
+		{AltNames, !slices.Equal(s.AltNames, other.AltNames)},
+		{Alias, s.Alias != other.Alias},
+		{Group, s.Group != other.Group},
+		{TxQueue, s.TxQueue != other.TxQueue},
+		{Promisc, s.Promisc != other.Promisc},
+		{AllMulti, s.AllMulti != other.AllMulti},
+	} {
+		if c.differs {
+			names = append(names, c.name)
+		}
+	}
+	return names
+}
+
+// Settings reads those of an interface in our own network namespace. Without the interface the error is
+// [ErrNoInterface].
+func (k *Kernel) Settings(name string) (s Settings, err error) {
+	r, err := dial("")
+	if err != nil {
+		return s, err
+	}
+	defer r.close()
+	answers, err := r.links(0, 0, rtextFilterSkipStats, nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
+	if errors.Is(err, syscall.ENODEV) {
+		err = ErrNoInterface
+	}
+	if err == nil && len(answers) != 1 {
+		err = fmt.Errorf("%d answers to one question", len(answers))
+	}
+	if err == nil {
+		s, err = settings(answers[0])
+	}
+	if err != nil {
+		return s, fmt.Errorf("interface %q: read settings: %w", name, err)
+	}
+	return s, nil
+}
+
+// settings reads an RTM_NEWLINK. Its flags are the user's, whereas those in /sys/class/net/*/flags are also
+// set while a counter is (net/core/dev.c, netif_get_flags).
+func settings(answer []byte) (s Settings, err error) {
+	attrs, err := attributes(answer, unix.SizeofIfInfomsg)
+	if err != nil {
+		return s, err
+	}
+	flags := nl.DeserializeIfInfomsg(answer).Flags
+	s.Promisc, s.AllMulti = flags&unix.IFF_PROMISC != 0, flags&unix.IFF_ALLMULTI != 0
+	for _, a := range attrs {
+		switch a.kind {
+		case unix.IFLA_IFALIAS:
+			s.Alias = a.text()
+		case unix.IFLA_GROUP:
+			s.Group, err = a.integer()
+		case unix.IFLA_TXQLEN:
+			s.TxQueue, err = a.integer()
+		case unix.IFLA_PROP_LIST:
+			var list []attribute
+			list, err = attributes(a.value, 0)
+			for _, p := range list {
+				if p.kind == unix.IFLA_ALT_IFNAME {
+					s.AltNames = append(s.AltNames, p.text())
+				}
+			}
+		}
+		if err != nil {
+			return s, err
+		}
+	}
+	slices.Sort(s.AltNames)
+	return s, nil
+}
+
+// Set sets one setting of an interface to its value in to: see [Settings.Unlike]. [Kernel.SetAltName] changes
+// altnames. It needs CAP_NET_ADMIN.
+func (k *Kernel) Set(name, setting string, to Settings) error {
+	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	flag := func(f uint32, on bool) {
+		if msg.Change = f; on {
+			msg.Flags = f
+		}
+	}
+	attrs := []*nl.RtAttr{nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name))}
+	switch setting {
+	case Alias:
+		attrs = append(attrs, nl.NewRtAttr(unix.IFLA_IFALIAS, []byte(to.Alias)))
+	case Group:
+		attrs = append(attrs, nl.NewRtAttr(unix.IFLA_GROUP, nl.Uint32Attr(uint32(to.Group))))
+	case TxQueue:
+		attrs = append(attrs, nl.NewRtAttr(unix.IFLA_TXQLEN, nl.Uint32Attr(uint32(to.TxQueue))))
+	case Promisc:
+		flag(unix.IFF_PROMISC, to.Promisc)
+	case AllMulti:
+		flag(unix.IFF_ALLMULTI, to.AllMulti)
+	}
+	r, err := dial("")
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	req := r.request(unix.RTM_SETLINK, msg)
+	req.Flags |= unix.NLM_F_ACK
+	for _, a := range attrs {
+		req.AddData(a)
+	}
+	if _, err := req.Execute(unix.NETLINK_ROUTE, 0); err != nil {
+		return fmt.Errorf("interface %q: set %s: %w", name, setting, err)
+	}
+	return nil
+}
+
+// SetAltName adds an altname to an interface in our own network namespace, or removes it. It needs
+// CAP_NET_ADMIN.
+func (k *Kernel) SetAltName(name, altName string, present bool) error {
+	i, err := k.Interface("", name)
+	if err != nil {
+		return err
+	}
+	set := netlink.LinkDelAltName
+	if present {
+		set = netlink.LinkAddAltName
+	}
+	if err := set(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: i.Index}}, altName); err != nil {
+		return fmt.Errorf("interface %q: set altname %q, %v: %w", name, altName, present, err)
+	}
+	return nil
+}
