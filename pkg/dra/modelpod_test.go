@@ -16,6 +16,7 @@ import (
 
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/link"
 )
 
 // pod is one life of a pod after the other.
@@ -158,6 +159,7 @@ func (m *model) containers(sb *api.PodSandbox, claim *resourceapi.ResourceClaim,
 		}
 	}
 	if device != "" {
+		m.configures(device)
 		m.holds(sb.Id, claim.UID, device)
 		defer m.holds(sb.Id, claim.UID, "")
 	}
@@ -187,6 +189,22 @@ func (m *model) containers(sb *api.PodSandbox, claim *resourceapi.ResourceClaim,
 			<-m.kubelet
 		}
 		time.Sleep(m.upTo(time.Minute))
+	}
+}
+
+// configures has the pod change the settings of its interface. It may take the node's name of another device.
+func (m *model) configures(device string) {
+	for id, name := range modelNames() {
+		if name != device {
+			continue
+		}
+		altNames := []string{"own-" + device}
+		for other, d := range hardwareDevices() {
+			if other != id && m.oneIn(2) {
+				altNames = append(altNames, d.IfName)
+			}
+		}
+		wants(m.t, m.plugins.kernel.Configure(id, link.Settings{AltNames: altNames, Alias: "a pod's", Group: 7, Promisc: true, AllMulti: true}))
 	}
 }
 

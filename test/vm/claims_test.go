@@ -180,6 +180,9 @@ func portrait(t *testing.T, address, pf string, vf int) string {
 	more, _ := filepath.Glob(dir + "/virtio*/net/*")
 	for _, net := range append(nets, more...) {
 		text += fmt.Sprintf(", interface %s %s mtu %s", filepath.Base(net), read(t, net+"/address"), read(t, net+"/mtu"))
+		settings, err := link.NewKernel(os.DirFS("/sys")).Settings(filepath.Base(net))
+		must(t, err)
+		text += fmt.Sprintf(" %+v", settings)
 	}
 	for line := range strings.Lines(run(t, "ip", "link", "show", "dev", pf)) {
 		if strings.HasPrefix(strings.TrimSpace(line), fmt.Sprintf("vf %d ", vf)) {
@@ -232,9 +235,10 @@ func TestAVFComesBackAsItWas(t *testing.T) {
 			if test.ifName != "" {
 				run(t, "ip", "netns", "add", "spoils")
 				run(t, strings.Fields("ip link set "+test.ifName+" netns spoils name net1")...)
-				for _, change := range []string{"address 02:00:00:00:00:66", "mtu 1400", "up"} {
+				for _, change := range []string{"address 02:00:00:00:00:66", "mtu 1400", "promisc on", "allmulticast on", "alias spoilt", "group 7", "txqueuelen 3", "up"} {
 					run(t, strings.Fields("ip -n spoils link set net1 "+change)...)
 				}
+				run(t, strings.Fields("ip -n spoils link property add dev net1 altname "+test.ifName+" altname spoilt0")...)
 				run(t, "ip", "netns", "del", "spoils")
 			}
 			undo()

@@ -1,6 +1,6 @@
 // Package restore notes what one of the node's devices is like before a pod gets it ([Devices.Look]), and
-// restores it afterwards ([Devices.Restore]): its driver, name, MTU and MAC of its interface, and what its PF
-// has set for it. It also binds functions to kernel drivers for pods.
+// restores it afterwards ([Devices.Restore]): its driver, name, MTU, MAC and [link.Settings] of its interface, and what
+// its PF has set for it. It also binds functions to kernel drivers for pods.
 //
 // A device is found by its place on a bus. Its interface may be in a pod. After the end of the pod's network
 // namespace the kernel moves it back some time later (net/core/dev.c, default_device_exit_batch), with the
@@ -34,6 +34,9 @@ type Links interface {
 	hostdev.Interfaces
 	VF(pf string, index int) (vf link.VFRecord, ok bool, err error)
 	Change(name string, to link.Change) error
+	Settings(name string) (link.Settings, error)
+	Set(name, setting string, to link.Settings) error
+	SetAltName(name, altName string, present bool) error
 	SetVF(pf string, index int, setting string, to link.VFSettings) error
 }
 
@@ -68,6 +71,8 @@ type Former struct {
 	IfName string `json:"ifName,omitempty"`
 	MTU    int    `json:"mtu,omitempty"`
 	MAC    string `json:"mac,omitempty"` // "" = it has none of six bytes
+
+	Settings *link.Settings `json:"settings,omitempty"` // of its interface; nil = not noted
 
 	VF *link.VFSettings `json:"vf,omitempty"` // of a VF; nil = its PF does not tell
 }
@@ -183,6 +188,13 @@ func (h *Devices) read(f Former, tests ...func(sysfs.Port) bool) (now present, e
 		} else if err != nil {
 			return now, err
 		}
+		settings, err := h.links.Settings(i.Name)
+		if errors.Is(err, link.ErrNoInterface) {
+			return now, nil
+		} else if err != nil {
+			return now, err
+		}
+		now.Settings = &settings
 		now.Port, now.PortName, now.IfName, now.MTU = ports[n].DevPort, ports[n].PortName, i.Name, i.MTU
 		if len(i.MAC) == 6 {
 			now.MAC = i.MAC.String()

@@ -88,6 +88,9 @@ func TestADeviceIsNotedByItsPlaceOnABus(t *testing.T) {
 				t.Error("a device made anew cannot be told from this one")
 			}
 			got.Inode = 0
+			if test.want.IfName != "" {
+				test.want.Settings = &link.Settings{TxQueue: 1000}
+			}
 			difftest.Equal(t, got, test.want)
 		})
 	}
@@ -107,6 +110,11 @@ func lives() []life {
 	return []life{
 		{"nothing", func(*testing.T, *restoretest.Kernel, restore.Former) {}, nil},
 		{"its namespace ended", gone, []string{restore.Name, restore.MTU, restore.MAC}},
+		{"the pod took names and set all else", func(t *testing.T, k *restoretest.Kernel, _ restore.Former) {
+			must(t, k.Move(vf, "", netns, "net1"))
+			must(t, k.Configure(vf, link.Settings{AltNames: []string{"eth2", "eth3.100"}, Alias: "mine", Group: 7, TxQueue: 1, Promisc: true, AllMulti: true}))
+			must(t, k.EndNetns(netns))
+		}, []string{restore.Name, link.AltNames, link.Alias, link.Group, link.TxQueue, link.Promisc, link.AllMulti}},
 		{"a plugin restored the name", func(t *testing.T, k *restoretest.Kernel, _ restore.Former) {
 			must(t, k.Move(vf, "", netns, "net1"), k.Use(vf, 1400, podsMAC), k.Move(vf, netns, "", "eth2"))
 		}, []string{restore.MTU, restore.MAC}},
@@ -283,6 +291,14 @@ func TestTheNeighbourOfAPortIsLeftAlone(t *testing.T) {
 }
 
 // A record of before an upgrade is read after it.
+func TestFormerInterfaceSettingsHaveTheseKeys(t *testing.T) {
+	got, err := json.Marshal(restore.Former{Bus: "pci", Device: "0000:03:00.2", Settings: &link.Settings{
+		AltNames: []string{"a"}, Alias: "b", Group: 1, TxQueue: 2, Promisc: true, AllMulti: true}})
+	must(t, err)
+	difftest.Equal(t, string(got), `{"bus":"pci","device":"0000:03:00.2","settings":{"altNames":["a"],"alias":"b","group":1,"txQueueLen":2,"promisc":true,"allMulti":true}}`)
+}
+
+// A record of before an upgrade is read after it.
 func TestFormerVFSettingsHaveTheseKeys(t *testing.T) {
 	vf := &link.VFSettings{
 		MAC: "02:00:00:00:00:01", VLAN: 7, QoS: 3, VLANProto: 0x88a8, Trust: true, SpoofCheck: true, LinkState: 2, MinRate: 10, MaxRate: 200,
@@ -294,4 +310,48 @@ func TestFormerVFSettingsHaveTheseKeys(t *testing.T) {
 	if string(got) != want || err != nil {
 		t.Errorf("got %s, %v", got, err)
 	}
+}
+
+// A pod may give its interface the name that another pod's device had on the node.
+func TestADeviceGetsItsNameOnceTheAltNameOfAnotherIsRemoved(t *testing.T) {
+	const other = "0000:01:10.2" // eth3
+	k, h, f := igb(t)
+	g := look(t, h, function(other, "eth3"))
+	must(t, k.Move(vf, "", netns, "net1"), k.Move(other, "", netns+"2", "net2"))
+	must(t, k.Configure(vf, link.Settings{AltNames: []string{"eth3"}, TxQueue: 1000}))
+	must(t, k.EndNetns(netns), k.EndNetns(netns+"2"))
+	did, err := h.Restore(g)
+	difftest.Equal(t, difftest.As[*restore.Mismatch](t, err).What, []string{restore.Name})
+	difftest.Says(t, err, "eth3", `altname of interface "net1"`, vf)
+	difftest.Equal(t, did, []string(nil))
+	for _, d := range []restore.Former{f, g} {
+		_, err := h.Restore(d)
+		must(t, err)
+	}
+	difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
+	difftest.Equal(t, look(t, h, function(other, "eth3")), g)
+}
+
+// A driver that is bound again makes an interface without altnames.
+func TestAltNamesOfBeforeTheADDStay(t *testing.T) {
+	k, h, _ := igb(t)
+	must(t, k.SetAltName("eth2", "enp1s0f0v0", true))
+	f := look(t, h, function(vf, "eth2"))
+	must(t, k.Move(vf, "", netns, "net1"), k.EndNetns(netns))
+	did, err := h.Restore(f)
+	must(t, err)
+	difftest.Equal(t, did, []string{restore.Name})
+	must(t, h.Bind(f, "vfio-pci"))
+	_, err = h.Restore(f)
+	must(t, err)
+	difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
+}
+
+func TestSettingsThatWereNotNotedAreNotChanged(t *testing.T) {
+	k, h, f := igb(t)
+	f.Settings = nil
+	must(t, k.Move(vf, "", netns, "eth2"), k.Configure(vf, link.Settings{AltNames: []string{"x"}, Promisc: true}), k.EndNetns(netns))
+	did, err := h.Restore(f)
+	must(t, err)
+	difftest.Equal(t, did, []string(nil))
 }

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
+	"syscall"
 
 	"devinfo-cni.io/pkg/link"
 )
@@ -20,7 +22,8 @@ const (
 
 // Whats are all settings, in the order in which they are reported.
 func Whats() []string {
-	return []string{Away, Driver, Name, MTU, MAC, link.VFMAC, link.VFVLAN, link.VFTrust, link.VFSpoofCheck, link.VFLinkState, link.VFRate, link.VFGUID}
+	return []string{Away, Driver, Name, MTU, MAC, link.AltNames, link.Alias, link.Group, link.TxQueue, link.Promisc, link.AllMulti,
+		link.VFMAC, link.VFVLAN, link.VFTrust, link.VFSpoofCheck, link.VFLinkState, link.VFRate, link.VFGUID}
 }
 
 // Mismatch is the error of settings that could not be restored.
@@ -109,7 +112,7 @@ type setting struct {
 	set  func() error
 }
 
-// left returns the settings that are not as they were, the name last.
+// left returns the settings that are not as they were, altnames first and the name last.
 func (h *Devices) left(f Former) ([]setting, error) {
 	now, err := h.now(f)
 	if err != nil {
@@ -122,6 +125,15 @@ func (h *Devices) left(f Former) ([]setting, error) {
 	if now.IfName == "" {
 		return nil, fmt.Errorf("%s, %s: %w", f.Device, f.IfName, ErrAway)
 	}
+	if f.Settings != nil {
+		for _, what := range f.Settings.Unlike(*now.Settings) {
+			set := func() error { return h.links.Set(now.IfName, what, *f.Settings) }
+			if what == link.AltNames { // first, because one of them may be the noted name
+				set = func() error { return h.setAltNames(now, f.Settings.AltNames) }
+			}
+			list = append(list, setting{what, false, set})
+		}
+	}
 	mac, _ := net.ParseMAC(f.MAC)
 	for _, s := range []struct {
 		what    string
@@ -133,10 +145,46 @@ func (h *Devices) left(f Former) ([]setting, error) {
 		{Name, f.IfName != now.IfName, link.Change{Name: f.IfName}},
 	} {
 		if s.differs {
-			list = append(list, setting{s.what, false, func() error { return h.links.Change(now.IfName, s.to) }})
+			list = append(list, setting{s.what, false, func() error { return h.taken(s.to.Name, h.links.Change(now.IfName, s.to)) }})
 		}
 	}
 	return list, nil
+}
+
+// setAltNames removes the altnames that are not wanted, and then adds those that are missing.
+func (h *Devices) setAltNames(now present, want []string) error {
+	var errs []error
+	for _, name := range now.Settings.AltNames {
+		if !slices.Contains(want, name) {
+			errs = append(errs, h.links.SetAltName(now.IfName, name, false))
+		}
+	}
+	for _, name := range want {
+		if !slices.Contains(now.Settings.AltNames, name) {
+			errs = append(errs, h.taken(name, h.links.SetAltName(now.IfName, name, true)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// taken adds to the error of a name that is in use the interface that has it. If a pod has given the name to
+// another device, the restore of that device frees it.
+func (h *Devices) taken(name string, err error) error {
+	if !errors.Is(err, syscall.EEXIST) {
+		return err
+	}
+	i, asked := h.links.Interface("", name)
+	if asked != nil {
+		return err
+	}
+	holder := fmt.Sprintf("interface %q", i.Name)
+	if i.Name != name {
+		holder = "altname of " + holder
+	}
+	if i.Parent != "" {
+		holder += " of device " + i.Parent
+	}
+	return fmt.Errorf("%w: %q is taken: %s", err, name, holder)
 }
 
 // leftOnPF returns those of left that a PF has for a VF. Those that were not noted stay as they are.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -55,6 +56,7 @@ func (k *Kernel) probe(w *world, device string) error {
 		return nil
 	}
 	w.Made++
+	i.Settings = madeSettings
 	i.Name, i.MTU, i.Netns, i.MAC, i.PFMAC = w.freeName(fmt.Sprintf("new%d", w.Made)), 1500, "", fmt.Sprintf("0e:00:00:00:00:%02x", w.Made%256), ""
 	if vf := w.VFs[device]; vf != nil && vf.MAC != "" {
 		i.MAC, i.PFMAC = vf.MAC, vf.MAC
@@ -93,6 +95,10 @@ func (k *Kernel) EndNetns(netns string) error {
 		w.Ended[netns] = true
 		for _, i := range w.Links {
 			if i.Netns == netns {
+				i.AltNames = slices.DeleteFunc(i.AltNames, func(a string) bool { return w.holder(a) != nil })
+				if len(i.AltNames) == 0 {
+					i.AltNames = nil
+				}
 				i.Name, i.Netns = w.freeName(i.Name), ""
 				err = errors.Join(err, k.show(i))
 			}
@@ -128,15 +134,91 @@ func (w *world) set(device string, to link.VFSettings) {
 	}
 }
 
+// Configure is what a pod does with the settings of its interface. Altnames are names in the pod's namespace.
+func (k *Kernel) Configure(device string, to link.Settings) error {
+	return k.change(func(w *world) error {
+		if i := w.of(device); i != nil && i.Netns != unmade && i.Netns != "" {
+			slices.Sort(to.AltNames)
+			i.Settings = to
+		}
+		return nil
+	})
+}
+
+// Settings implements restore.Links.
+func (k *Kernel) Settings(name string) (s link.Settings, err error) {
+	err = k.change(func(w *world) error {
+		i := w.named(name)
+		if i == nil {
+			return link.ErrNoInterface
+		}
+		s = i.Settings
+		return nil
+	})
+	return s, err
+}
+
+// Set implements restore.Links.
+func (k *Kernel) Set(name, setting string, to link.Settings) error {
+	return k.set(name, func(_ *world, i *iface) error {
+		switch setting {
+		case link.Alias:
+			i.Alias = to.Alias
+		case link.Group:
+			i.Group = to.Group
+		case link.TxQueue:
+			i.TxQueue = to.TxQueue
+		case link.Promisc:
+			i.Promisc = to.Promisc
+		case link.AllMulti:
+			i.AllMulti = to.AllMulti
+		}
+		return nil
+	})
+}
+
+// SetAltName implements restore.Links.
+func (k *Kernel) SetAltName(name, altName string, present bool) error {
+	return k.set(name, func(w *world, i *iface) error {
+		switch {
+		case present && w.holder(altName) != nil:
+			return syscall.EEXIST
+		case present:
+			i.AltNames = append(i.AltNames, altName)
+			slices.Sort(i.AltNames)
+		case !slices.Contains(i.AltNames, altName):
+			return syscall.ENOENT
+		case len(i.AltNames) == 1:
+			i.AltNames = nil
+		default:
+			i.AltNames = slices.DeleteFunc(i.AltNames, func(a string) bool { return a == altName })
+		}
+		return nil
+	})
+}
+
+func (k *Kernel) set(name string, f func(w *world, i *iface) error) error {
+	if err := k.fault(); err != nil {
+		return err
+	}
+	return k.change(func(w *world) error {
+		i := w.named(name)
+		if i == nil {
+			return link.ErrNoInterface
+		}
+		return f(w, i)
+	})
+}
+
 // Interface implements custody.Links.
 func (k *Kernel) Interface(_, name string) (found link.Interface, err error) {
 	err = k.change(func(w *world) error {
-		i := w.named(name)
+		i := w.holder(name)
 		if i == nil {
 			return fmt.Errorf("interface %q: %w", name, link.ErrNoInterface)
 		}
 		mac, _ := net.ParseMAC(i.MAC)
-		found = link.Interface{Name: i.Name, MTU: i.MTU, MAC: mac}
+		found = link.Interface{Name: i.Name, MTU: i.MTU, MAC: mac, Parent: i.Device}
 		return nil
 	})
 	return found, err
@@ -171,7 +253,7 @@ func (k *Kernel) Change(name string, to link.Change) error {
 		switch {
 		case i == nil:
 			return link.ErrNoInterface
-		case to.Name != "" && w.named(to.Name) != nil:
+		case to.Name != "" && w.holder(to.Name) != nil:
 			return syscall.EEXIST
 		case to.MAC != nil && w.isLocked(i, to.MAC.String()):
 			return syscall.EPERM

@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -46,7 +47,11 @@ type iface struct {
 	Device           string // "0000:01:10.0", "mlx5_core.sf.4"; "" = software
 	Dir              string // of interfaces, below /sys: "devices/.../net"; "" = it never moves
 	PFMAC            string // the administrative MAC that it was bound with; "" = none
+	link.Settings
 }
+
+// madeSettings are those of an interface that its driver has just made.
+var madeSettings = link.Settings{TxQueue: 1000}
 
 // Make gives a captured host, one of testdata/hosts, to a kernel in a directory, which may
 // have none yet.
@@ -130,7 +135,7 @@ func (w *world) read(sys *sysfs.FS, links []byte, k *Kernel) error {
 		}
 	}
 	for _, r := range records {
-		i := &iface{Name: r.Name, MAC: r.Address, MTU: r.MTU}
+		i := &iface{Name: r.Name, MAC: r.Address, MTU: r.MTU, Settings: madeSettings}
 		if err := w.place(i, sys, k); err != nil {
 			return err
 		}
@@ -220,6 +225,16 @@ func (w *world) named(name string) *iface {
 	return nil
 }
 
+// holder is the interface on the host with that name or altname; nil = none.
+func (w *world) holder(name string) *iface {
+	for _, i := range w.Links {
+		if i.Netns == "" && (i.Name == name || slices.Contains(i.AltNames, name)) {
+			return i
+		}
+	}
+	return nil
+}
+
 func (w *world) of(device string) *iface {
 	for _, i := range w.Links {
 		if i.Device == device {
@@ -231,7 +246,7 @@ func (w *world) of(device string) *iface {
 
 // freeName is the one asked for, or else the kernel's.
 func (w *world) freeName(name string) string {
-	for w.named(name) != nil {
+	for w.holder(name) != nil {
 		w.Made++
 		name = fmt.Sprintf("dev%d", w.Made)
 	}
