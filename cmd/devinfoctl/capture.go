@@ -17,20 +17,22 @@ import (
 	"devinfo-cni.io/pkg/ctl/doctor"
 )
 
-const captureHelp = `Writes this host to one text file that devinfoctl --capture and the tests read: its
-network devices in /sys, what netlink says of them and of the pods' interfaces, the
-journal, the device-info files and the CDI specs of attachments, the records of
-cni-dra-driver, and what doctor asks: settings of VFs, devices of pods, the versions of
-the CNI plugins, and the parts of network configurations that concern devinfo. Only root
-sees all of it; standard error and the file say what is missing.
+const captureHelp = `Writes a description of this machine, a capture, to one text file. devinfoctl --capture and
+the project's tests read it. A capture contains
 
-Of the journal and of the records of cni-dra-driver the file has the fields that the
-commands read: no configuration of a delegate, which may hold keys, and nothing of a
-corrupt record. It shows hardware and IP addresses, and names of pods. --scrub renames
-hardware addresses (wherever and however they are written), IP addresses, names,
-namespaces and UIDs of pods, names of claims, the host's name and serial numbers, all of
-them consistently, also in the paths of sockets. Names of networks, interfaces and all other
-paths stay: look through the file before you publish it.
+  - the network devices in /sys, their netlink attributes, and the interfaces of pods
+  - the journal, the device-info files, the CDI specs and the records of cni-dra-driver
+  - the input of doctor: settings of VFs, devices of pods, versions of the CNI plugins, and the
+    parts of the network configurations that concern devinfo
+
+Run it as root. Otherwise parts are missing; standard error and the file list them.
+
+Journal entries and records of cni-dra-driver are reduced to the fields that the commands read.
+Configurations of delegates, which may contain keys, and corrupt records are left out. A capture
+contains hardware addresses, IP addresses and names of pods. --scrub renames hardware addresses
+in any notation, IP addresses, names, namespaces and UIDs of pods, names of claims, the host's
+name and serial numbers. It renames them consistently, also in the paths of sockets. It keeps the
+names of networks and interfaces and all other paths, so read the file before you publish it.
 
 An existing file is overwritten only if it is empty or a capture.
 
@@ -42,7 +44,7 @@ func captureCommand(t *tool) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "capture -o FILE.txtar",
-		Short: "write the host into a file, for a problem report",
+		Short: "write a description of the machine to a file, for a problem report",
 		Long:  captureHelp,
 		Example: `  devinfoctl capture --scrub -o node.txtar
   devinfoctl capture --name rack7 --note 'ConnectX-6, 8 VFs, switchdev' -o rack7.txtar
@@ -57,8 +59,8 @@ func captureCommand(t *tool) *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "the `file` to write; - is standard output")
 	cmd.Flags().BoolVar(&source.Scrub, "scrub", false, "rename addresses, pods, serial numbers and the host")
-	cmd.Flags().StringVar(&source.Name, "name", "", "what to call the machine (default: its host name, with --scrub \"host\")")
-	cmd.Flags().StringVar(&source.Title, "note", "", "what the machine is, for the first line")
+	cmd.Flags().StringVar(&source.Name, "name", "", "name of the machine in the capture (default: its host name; with --scrub: host)")
+	cmd.Flags().StringVar(&source.Title, "note", "", "description of the machine, for the first line of the capture")
 	t.placeFlags(cmd, &places)
 	_ = cmd.MarkFlagFilename("output", "txtar")
 	return cmd

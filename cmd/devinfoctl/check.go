@@ -16,42 +16,41 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-const checkHelp = `Compares what ADD left with what is there now, as the plugin's CHECK does, and says
-for each fact what the journal, the device-info file and the kernel have, and where
-the kernel has it.
+const checkHelp = `Compares each attachment with its state after ADD, as the plugin's CHECK does. For each fact it
+shows the value in the journal, in the device-info file and in the kernel, and the source of the
+kernel's value.
 
-The argument is a pod (NAME or NAMESPACE/NAME), a network, a container, or one attachment:
-NETWORK/CONTAINER/INTERFACE, NETWORK/CONTAINER or POD/INTERFACE with its namespace. Any
-unambiguous beginning of a container's ID will do. A device stands for the attachments that
-holder shows. Without an argument all are checked.
+The argument selects the attachments of a pod (NAME or NAMESPACE/NAME), a network, a container or
+a device, or one attachment: NETWORK/CONTAINER/INTERFACE, NETWORK/CONTAINER or
+NAMESPACE/POD/INTERFACE. An unambiguous prefix of a container ID suffices. For a device, check
+selects the same attachments as holder. Without an argument it checks all of them.
 
-For what cni-dra-driver attached, it also shows the error of a failed DEL; without an
-argument, also what is wrong with its rules of the node's devices (--devices), as it has
-found when it was last started.
+For attachments of cni-dra-driver, check also shows the error of a failed DEL. Without an argument
+it also shows the error that cni-dra-driver found in its rules (--devices) at its last start.
 
 The verdicts are
   same          journal, file and kernel agree
-  changed       an optional fact is not what it was: CHECK warns
-  declared      the kernel says otherwise, and the configuration overrules it
-  differs       the device, or the interface, is another one: CHECK fails
-  gone          it was there at ADD: CHECK fails
-  not stated    the kernel says nothing of it: declared, or from an earlier file
-  not recorded  the file says nothing of it
-  unknown       it cannot be looked at: without root, or from within a container
+  changed       an optional fact has changed since ADD: CHECK warns
+  declared      the kernel has another value, and the configuration overrides it
+  differs       the device or the interface was replaced: CHECK fails
+  gone          existed at ADD and no longer exists: CHECK fails
+  not stated    the kernel has no value; the fact was declared, or came from an earlier file
+  not recorded  the file has no value
+  unknown       cannot be read: not root, or in a container
 
-CHECK fails where a problem is shown, and for an ADD that was killed: check does not wait for
-one that may still run, as CHECK does, and shows no problem.
+CHECK fails if check shows a problem. It also fails for an ADD that was killed. check does not wait
+for an ADD that may still run, and shows no problem for it.
 
-What CHECK compares beyond that is listed as not compared. As in inspect, the source of a
-representor says whether sriovnet finds the same one.
+"not compared" lists the comparisons that CHECK makes and check does not. As in inspect, the
+source of a representor names the one that sriovnet finds.
 
-Exits with 1 if an attachment or a rule is not as it should be, else with 3 if one could not be
-looked at, or not wholly.`
+Exits with 1 if an attachment or a rule has a problem, else with 3 if part of one could not be
+read.`
 
 func checkCommand(t *tool) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check [POD|NETWORK|CONTAINER|ATTACHMENT|DEVICE]",
-		Short: "compare what ADD left with what is there now, and explain it",
+		Short: "compare attachments with their state after ADD, and explain differences",
 		Long:  checkHelp,
 		Example: `  devinfoctl check
   devinfoctl check shop/dpdk-0
@@ -96,7 +95,7 @@ func checkOffer(o *state.Offer) error {
 	if o == nil || o.Problem == "" {
 		return nil
 	}
-	return &clierr.Error{Err: errors.New("cni-dra-driver: " + o.Problem), Remedy: "correct the rules: cni-dra-driver does not start with these", Code: clierr.Found}
+	return &clierr.Error{Err: errors.New("cni-dra-driver: " + o.Problem), Remedy: "correct the rules, because cni-dra-driver does not start with them", Code: clierr.Found}
 }
 
 func (t *tool) check(h *host, list []node.Attachment) error {
@@ -123,7 +122,7 @@ func (t *tool) check(h *host, list []node.Attachment) error {
 	case slices.ContainsFunc(list, func(a node.Attachment) bool { return a.Verdict.Problem != "" && !unknown(a) }):
 		return clierr.ErrFound
 	case slices.ContainsFunc(list, unknown):
-		return h.asRoot(errors.New("check: not everything could be looked at"), "run as root, and not in a container")
+		return h.asRoot(errors.New("check: some attachments could not be read completely"), "run as root, and not in a container")
 	}
 	return nil
 }

@@ -15,15 +15,14 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-const doctorHelp = `Examines the whole node, and says what is wrong and what to do about it, one answer to a
-line:
+const doctorHelp = `Examines the whole node. For each problem it prints one line and the remedy. The checks are
 
   attachments  the journal, the claims, the files, the namespaces and the devices agree
-  files        each device-info file is an attachment's, each lease that of somebody on
-               record; cni-dra-driver knows each claim that has one
-  holders      no VF is held by two, by an exclusive lease, a device plugin or sriov-cni
-  given        a VF that a device plugin gave to a pod is one of its networks'
-  leftovers    a VF that nobody holds has no VLAN, trust or MAC that a pod left
+  files        each device-info file belongs to an attachment, each lease to a recorded
+               holder, and cni-dra-driver has a record of each claim with a lease
+  holders      no VF has two holders: exclusive leases, device plugins, sriov-cni
+  given        a VF that a device plugin allocated to a pod is used by one of the pod's networks
+  leftovers    a free VF has no VLAN, trust or MAC address of an earlier pod
   addresses    no two VFs have the same MAC
   drivers      each VF and vDPA device has a driver
   plugin       the devinfo plugin is installed, of this program's build, and as
@@ -32,11 +31,11 @@ line:
                does not refuse newer ones
   networks     the network configurations with devinfo on this node are right: order,
                versions, capabilities
-  directories  those of CNI, CDI and the plugin are there, and ADD can write to its own
+  directories  the directories of CNI, CDI and the plugin exist, and ADD can write to its own
   runtime      the container runtime offers NRI
   offer        the rules of cni-dra-driver name devices of this node
 
-"sight" says what could not be checked. It runs the configured plugins with
+The check "sight" lists the facts that could not be read. doctor runs the configured plugins with
 CNI_COMMAND=VERSION, which changes nothing. A capture is examined as of its time.
 
 Exits with 1 if there is an error; warnings do not count.`
@@ -44,10 +43,10 @@ Exits with 1 if there is an error; warnings do not count.`
 func (t *tool) placeFlags(cmd *cobra.Command, p *doctor.Places) {
 	p.AgentDir = "/var/run/devinfo-agent"
 	t.cniPathFlag(cmd)
-	cmd.Flags().StringVar(&p.ConfDir, "cni-conf-dir", "", "`directory` of CNI's network configurations (default /etc/cni/net.d, or that of K3s, OpenShift, MicroK8s)")
-	cmd.Flags().StringVar(&p.Agent, "agent-address", "127.0.0.1:9810", "`host:port` of devinfo-agent's /healthz, which says whether it takes its settings")
+	cmd.Flags().StringVar(&p.ConfDir, "cni-conf-dir", "", "`directory` of CNI's network configurations (default /etc/cni/net.d, or the directory of K3s, OpenShift or MicroK8s)")
+	cmd.Flags().StringVar(&p.Agent, "agent-address", "127.0.0.1:9810", "`host:port` of devinfo-agent's /healthz, which reports settings that the agent refuses")
 	cmd.Flags().StringVar(&p.NRISocket, "nri-socket", "/var/run/nri/nri.sock", "NRI `socket` of the container runtime")
-	cmd.Flags().StringVar(&p.PodResources, "pod-resources", "/var/lib/kubelet/pod-resources/kubelet.sock", "`socket` by which the kubelet tells of devices")
+	cmd.Flags().StringVar(&p.PodResources, "pod-resources", "/var/lib/kubelet/pod-resources/kubelet.sock", "`socket` of the kubelet's pod resources API")
 	cmd.Flags().StringVar(&p.SRIOVLocks, "sriov-locks", journal.SRIOVLocks, "`directory` of sriov-cni's locks")
 }
 
@@ -55,7 +54,7 @@ func doctorCommand(t *tool) *cobra.Command {
 	var places doctor.Places
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "what is wrong on the node, and what to do about it",
+		Short: "find problems of the node, with remedies",
 		Long:  doctorHelp,
 		Example: `  devinfoctl doctor
   devinfoctl doctor -o json | jq '.answers[] | select(.level == "error")'

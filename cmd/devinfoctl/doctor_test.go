@@ -30,7 +30,7 @@ func TestDoctorOfANode(t *testing.T) {
 	got := n.ctl("doctor", "--cni-path", n.bin, "--cni-conf-dir", n.bin, "--nri-socket", n.file, "--pod-resources", n.noNetns(), "--sriov-locks", n.noNetns())
 	difftest.Contains(t, got,
 		"error    attachments  pod shop/web-0, net-a/decade/net1: stale: network namespace /bin/no-such is gone. Remedy: ",
-		"warning  files        /state/leases/file/stale/none@none@net1: is a lease whose holder is not on record. Remedy: ",
+		"warning  files        /state/leases/file/stale/none@none@net1: is a lease without a recorded holder. Remedy: ",
 		"ok       plugin       ", "ok       settings     ", "info     networks     ", "warning  directories  /cdi: ", "ok       runtime      ",
 		"unknown  sight        devices of pods: /bin/no-such: no such file or directory. Remedy: ", "exit 1\n")
 	if strings.Contains(got, "c0ffee") {
@@ -107,8 +107,8 @@ func TestDoctorOfANodeThatIsMountedElsewhere(t *testing.T) {
 		difftest.Contains(t, doctor(),
 			"error    attachments  net-a/decade/net1: stale: network namespace /run/netns/gone is gone. Remedy: ",
 			"error    plugin       the devinfo plugin is not in /opt/cni/bin. Remedy: ",
-			"ok       directories  ", "ok       holders      4 VFs, none held twice",
-			"warning  offer        "+rules+" has changed since cni-dra-driver was started, which still goes by the old rules. Remedy: kubectl -n NAMESPACE rollout restart")
+			"ok       directories  ", "ok       holders      4 VFs, none with two holders",
+			"warning  offer        "+rules+" has changed since cni-dra-driver was started, and it still uses the old rules. Remedy: kubectl -n NAMESPACE rollout restart")
 		difftest.Write(t, filepath.Join(root, "etc/cni/devinfo/node.json"), `{"logLevel": "loud"}`, 0o644)
 		difftest.Contains(t, doctor(), "error    settings     node settings ", `logLevel: "loud"`, "directories  ") // it continues with the defaults
 	})

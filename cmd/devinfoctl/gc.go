@@ -20,23 +20,22 @@ import (
 	cniplugin "devinfo-cni.io/plugins/devinfo"
 )
 
-const gcHelp = `Removes what is left of attachments that nobody can use any more: those whose network
-namespace is gone, and those of an earlier boot. It does what the plugin's GC does: it
-runs the delegates' DEL in reverse order, and removes the device-info file, the CDI spec
-and the journal's entry. If something fails it does the rest, and the entry stays. Then
-it sweeps what killed plugins left and no attachment owns, such as temporary files.
+const gcHelp = `Removes stale attachments: the network namespace no longer exists, or the attachment is from an
+earlier boot. Like the plugin's GC, it runs the delegates' DEL in reverse order, and removes the
+device-info file, the CDI spec and the journal entry. If a step fails, gc continues with the next
+one and keeps the entry. Then it sweeps files of killed plugins that no attachment owns, such as
+temporary files.
 
-Run it on the node itself: a container may not see the node's network namespaces, and
-would take them for gone. An attachment whose network namespace exists is never touched,
-whether its ADD is complete or not, nor is one whose entry cannot be read.
-Files in the device-info directory that no attachment owns are shown, but left
-alone: other plugins keep files there too.
+Run it on the node itself, because network namespaces of the node may be invisible in a container
+and would count as missing. gc skips attachments whose network namespace exists, even if ADD is
+incomplete, and entries that cannot be read. It shows files in the device-info directory that no
+attachment owns, and keeps them, because other plugins write to that directory too.
 
 Container runtimes that call GC (CNI 1.1.0) do the same by themselves.
 
-With --claim it ends, instead, the leases that a ResourceClaim has of devices, by which other
-pods are refused them with error 104: for a node from which cni-dra-driver was removed. As long
-as cni-dra-driver has a record of the claim, it refuses to.
+With --claim, gc only ends the leases of a ResourceClaim. Use it on a node from which
+cni-dra-driver was removed, where such a lease makes ADD of other pods fail with error 104. gc
+refuses while cni-dra-driver has a record of the claim.
 
 Exits with 1 if --dry-run finds something to remove, with 3 if --yes could not remove
 everything.`
@@ -46,7 +45,7 @@ func gcCommand(t *tool) *cobra.Command {
 	var claim string
 	cmd := &cobra.Command{
 		Use:   "gc --dry-run|--yes",
-		Short: "remove what is left of attachments whose network namespace is gone",
+		Short: "remove stale attachments, whose network namespace no longer exists",
 		Long:  gcHelp,
 		Example: `  devinfoctl gc --dry-run
   devinfoctl gc --yes
@@ -77,7 +76,7 @@ func gcCommand(t *tool) *cobra.Command {
 }
 
 func (t *tool) cniPathFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&t.cniPath, "cni-path", "", "`directories` of the CNI plugins, separated by colons (default $CNI_PATH, else /opt/cni/bin and those of K3s, OpenShift, MicroK8s, as far as they are there)")
+	cmd.Flags().StringVar(&t.cniPath, "cni-path", "", "`directories` of the CNI plugins, separated by colons (default $CNI_PATH, else the existing ones of /opt/cni/bin and the directories of K3s, OpenShift and MicroK8s)")
 }
 
 // pluginDirs is its value, or what holds without it.
@@ -185,7 +184,7 @@ func (t *tool) garbageTable(w io.Writer, g *node.Garbage) {
 		}
 		fmt.Fprintf(w, "%s: %s\n", printable(o.Title), printable(o.Why))
 		for _, d := range o.Delegates {
-			fmt.Fprintf(w, "  %s: what delegate %s made\n", made, printable(d))
+			fmt.Fprintf(w, "  %s: results of delegate %s\n", made, printable(d))
 		}
 		for _, f := range o.Files {
 			verb := file
@@ -200,9 +199,9 @@ func (t *tool) garbageTable(w io.Writer, g *node.Garbage) {
 		fmt.Fprintln(w, "nothing to remove")
 	}
 	for _, o := range g.Skipped {
-		fmt.Fprintf(w, "%s: left alone: %s\n", printable(o.Title), printable(o.Why))
+		fmt.Fprintf(w, "%s: kept: %s\n", printable(o.Title), printable(o.Why))
 	}
 	for _, path := range g.Unowned {
-		fmt.Fprintf(w, "%s: left alone: no attachment owns it, and it may be another plugin's\n", printable(path))
+		fmt.Fprintf(w, "%s: kept: no attachment owns it; another plugin may use it\n", printable(path))
 	}
 }

@@ -36,19 +36,19 @@ func (n *liveNode) left() (containers, files []string) {
 }
 
 const foundByGC = `net-a/gone/net1: network namespace /bin/no-such is gone
-  would remove: what delegate second made
-  would remove: what delegate first made
+  would remove: results of delegate second
+  would remove: results of delegate first
   would remove: /cni/gone
   would remove: /cdi/devinfo-cni.io-attachment_gone:net1.json
   would remove: /state/attachments/net-a@gone@net1
 net-a/killed/net1: network namespace /bin/no-such is gone
-  would remove: what delegate first made
+  would remove: results of delegate first
   would remove: /cni/killed
   would remove: /state/attachments/net-a@killed@net1
 net-a/older/net1: recorded before the last boot
-  would remove: what delegate second made
+  would remove: results of delegate second
   would remove: /state/attachments/net-a@older@net1
-/cni/foreign: left alone: no attachment owns it, and it may be another plugin's
+/cni/foreign: kept: no attachment owns it; another plugin may use it
 exit 1
 `
 
@@ -88,7 +88,7 @@ func TestGCRemovesWhatOrphansLeftAndNothingElse(t *testing.T) {
 	}
 	const calls = "second DEL gone []\nfirst DEL gone []\nfirst DEL killed []\nsecond DEL older []\n"
 	equal(t, "the delegates, which must not be told of another's namespace", n.calls(), calls)
-	const again = "nothing to remove\n/cni/foreign: left alone: no attachment owns it, and it may be another plugin's\n"
+	const again = "nothing to remove\n/cni/foreign: kept: no attachment owns it; another plugin may use it\n"
 	equal(t, "again", n.ctl("gc", "--yes"), again)
 }
 
@@ -100,12 +100,12 @@ func TestGCThatFailsSaysWhyAndKeepsTheEntry(t *testing.T) {
 	n.put(journal.Entry{Key: container("lacking"), Netns: n.noNetns(), Complete: true, CNIVersion: "1.1.0", Delegates: delegates("no-such-plugin")})
 	n.put(journal.Entry{Key: container("simple"), Netns: n.noNetns(), Complete: true})
 	const want = `net-a/busy/net1: network namespace /bin/no-such is gone
-  may be left: what delegate refuses made
+  may be left: results of delegate refuses
   removed: /cni/busy
   not removed: /state/attachments/net-a@busy@net1
   error: attachment net-a/busy/net1: delegates[0] (refuses): DEL: the switch is busy
 net-a/lacking/net1: network namespace /bin/no-such is gone
-  may be left: what delegate no-such-plugin made
+  may be left: results of delegate no-such-plugin
   not removed: /state/attachments/net-a@lacking@net1
   error: attachment net-a/lacking/net1: delegates[0] (no-such-plugin): DEL: CNI plugin "no-such-plugin": not installed in /bin; install the plugin in a directory of CNI_PATH
 net-a/simple/net1: network namespace /bin/no-such is gone
@@ -165,7 +165,7 @@ func TestGCLeavesAttachmentsAloneThatItCannotSee(t *testing.T) {
 	n := newNode(t)
 	n.put(journal.Entry{Key: container("c0ffee"), Netns: filepath.Join(n.bin, "no-such", "netns"), File: "one", Complete: true})
 	const want = `nothing to remove
-net-a/c0ffee/net1: left alone: /bin/no-such, where ADD found the network namespace, does not exist: a container cannot see the node's
+net-a/c0ffee/net1: kept: /bin/no-such, where ADD found the network namespace, does not exist: a container cannot see the node's
 `
 	equal(t, "gc", n.ctl("gc", "--yes", "--cni-path", n.bin), want)
 	if containers, files := n.left(); len(containers) != 1 || len(files) != 1 {
@@ -182,7 +182,7 @@ func TestGCTakesAPlainFileForANetnsOnlyWhereItWouldSeeOne(t *testing.T) {
 		n.must(os.WriteFile(netns, nil, 0o644))
 		n.put(journal.Entry{Key: container("c0ffee"), Netns: netns, Complete: true})
 		const left = `nothing to remove
-net-a/c0ffee/net1: left alone: /run/netns is a plain file, on which a network namespace may be mounted that is not seen from here: look from the node itself; if this is the node, nothing uses the file, and it can be removed
+net-a/c0ffee/net1: kept: /run/netns is a plain file, on which a network namespace may be mounted that is not seen from here: look from the node itself; if this is the node, nothing uses the file, and it can be removed
 `
 		equal(t, "private", n.ctl("gc", "--yes", "--cni-path", n.bin), left)
 		n.must(unix.Mount("", "/run", "", unix.MS_SHARED, ""))
@@ -227,15 +227,15 @@ func TestTheCommandOfError104EndsTheLeasesOfAClaim(t *testing.T) {
 		return n.ctl(args...)
 	}
 	end := strings.Fields(of.EndCommand())[1:]
-	equal(t, "with a record of the driver's", devinfoctl(claims, end...), `! devinfoctl: claim u1: cni-dra-driver has a record of it, /claims/u1.json, and ends its leases itself
+	equal(t, "with a record of the driver's", devinfoctl(claims, end...), `! devinfoctl: claim u1: cni-dra-driver has a record of it, /claims/u1.json, and will end its leases itself
 !   delete its pods; if DEL was given up, cni-dra-driver clear u1; only if cni-dra-driver was removed from the node for good, remove that file first
 exit 3
 `)
 	const outOfSight = "/no/such/plugins/driver/state" // in a pod that has nothing of the kubelet's
-	if got := devinfoctl(outOfSight, end...); !strings.Contains(got, "cannot be told") || !strings.HasSuffix(got, "exit 3\n") {
+	if got := devinfoctl(outOfSight, end...); !strings.Contains(got, "cannot tell whether cni-dra-driver has a record of it") || !strings.HasSuffix(got, "exit 3\n") {
 		t.Errorf("out of sight of the driver's records: %s", got)
 	}
-	if got := devinfoctl(outOfSight, "doctor"); strings.Contains(got, "gc --claim") || !strings.Contains(got, "cni-dra-driver's records of 3 claims with leases cannot be seen from here") {
+	if got := devinfoctl(outOfSight, "doctor"); strings.Contains(got, "gc --claim") || !strings.Contains(got, "cni-dra-driver's records of 3 claims with leases are not visible here") {
 		t.Errorf("doctor out of sight: %s", got)
 	}
 	n.must(os.Remove(filepath.Join(claims, "u1.json")))

@@ -15,15 +15,15 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-const inspectHelp = `Shows the device information that ADD would write for a device, and where each fact
-comes from, by the defaults of the configuration and without regard to an existing file.
+const inspectHelp = `Shows the device information that ADD would write for a device with the default configuration,
+and the source of each fact. It ignores existing device-info files.
 
-DEVICE is a PCI address (03:00.5 is 0000:03:00.5), an auxiliary device (an SF), a vDPA
-device, a network interface, of this namespace or, with --netns, of that one, or an RDMA
-device, for what it is on. If a name means several devices, --as decides.
+DEVICE is a PCI address (03:00.5 is 0000:03:00.5), an auxiliary device (an SF), a vDPA device, a
+network interface, or an RDMA device, which stands for its parent device. --netns selects the
+network namespace of the interface. If several devices have the name, --as selects the kind.
 
-Except in a capture, the source of a representor says whether sriovnet agrees: it is
-what OVN-Kubernetes, ovs-cni and the SR-IOV operators find it with.
+Except in a capture, the source of a representor also names the one that sriovnet finds.
+OVN-Kubernetes, ovs-cni and the SR-IOV operators use sriovnet.
 
 Exits with 1 if ADD could not describe the device.`
 
@@ -31,7 +31,7 @@ func inspectCommand(t *tool) *cobra.Command {
 	var s node.Subject
 	cmd := &cobra.Command{
 		Use:   "inspect DEVICE",
-		Short: "what ADD would write for a device, and where each fact comes from",
+		Short: "show the device information that ADD would write, with the source of each fact",
 		Long:  inspectHelp,
 		Example: `  devinfoctl inspect 0000:3b:02.1
   devinfoctl inspect vdpa0 -o json
@@ -43,7 +43,7 @@ func inspectCommand(t *tool) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			s.Name = args[0]
 			if s.Netns != "" && s.As != "" && s.As != node.AsInterface {
-				return clierr.Misuse("leave one of the two out", "--netns is for interfaces, but --as says %s", s.As)
+				return clierr.Misuse("remove --netns or --as", "--netns requires an interface, and --as is %s", s.As)
 			}
 			if s.Netns != "" && !strings.Contains(s.Netns, "/") { // as ip -n
 				s.Netns = "/run/netns/" + s.Netns
@@ -94,7 +94,7 @@ func (t *tool) inspectionTable(in *node.Inspection) func(io.Writer) {
 			t.printRows(w, rows)
 		}
 		if in.Shared {
-			fmt.Fprintln(w, "\nThe device is not the interface's alone: others use it too.")
+			fmt.Fprintln(w, "\nOther interfaces use the device too.")
 		}
 		t.say(w, "", red, "problem", in.Problem)
 		t.say(w, "", yellow, "warning", in.Warnings...)

@@ -56,7 +56,7 @@ func TestNameOfSeveralDevicesIsRefusedUntilSettled(t *testing.T) {
 	text := regexp.MustCompile(`\b(vdpa0|eth0)\b`).ReplaceAllString(difftest.Read(t, hosts+"vdpa-sim.txtar"), "same0")
 	difftest.Write(t, host, text, 0o644)
 	equal(t, "inspect", ctl("--capture", host, "inspect", "same0").seen(), fmt.Sprintf(
-		"! devinfoctl: same0 is the name of several devices\n!   say which: --as vdpa, or --as interface\nexit %d\n", clierr.Usage))
+		"! devinfoctl: same0 is the name of several devices\n!   choose one: --as vdpa, or --as interface\nexit %d\n", clierr.Usage))
 	for as, fact := range map[string]string{
 		"vdpa":      "vdpa.parent-device  same0              /sys/bus/vdpa/devices/same0",
 		"interface": "pci.pci-address  0000:02:00.0  interface same0 (netlink)",

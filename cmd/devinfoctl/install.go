@@ -18,16 +18,20 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-const installHelp = `Puts the plugin into the directory that the container runtime starts plugins from.
+const installHelp = `Installs the plugin in the directory from which the container runtime runs plugins.
 
-The plugin is run with CNI_COMMAND=VERSION. If it answers, it is copied beside the old one, and the
-copy renamed: there is a whole plugin at every moment, and a running one keeps the old file.
-Installing what is already there changes nothing.
+install runs the new plugin with CNI_COMMAND=VERSION. If that succeeds, it copies the file beside
+the old one and renames the copy, so the plugin is complete at every moment. A running plugin
+keeps the old file. If the same file is already installed, nothing changes.
 
-It is an error, and nothing changes, if a file of the plugin's name is there that is not a devinfo
-plugin, unless --overwrite-foreign is given or devinfo-agent once put the plugin there; or if the
-journal has entries that the plugin cannot read: it would take for free what pods have. What
---from names is put there without these rules if it does not say its version by --version.`
+install fails and changes nothing in two cases:
+
+  - The file in the directory is not a devinfo plugin. Give --overwrite-foreign to overwrite it. The
+    flag is not needed if devinfo-agent has installed the plugin there before.
+  - The journal has entries that the new plugin cannot read. It would treat the devices of these
+    attachments as free.
+
+If the new file does not print its version with --version, install does not check these cases.`
 
 func installCommand(t *tool) *cobra.Command {
 	var p install.Plugin

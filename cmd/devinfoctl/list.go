@@ -16,33 +16,32 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-const listHelp = `Lists the attachments of the node, as the plugin's journal and the records of
-cni-dra-driver have them, and what has become of each, by the comparison that check shows:
+const listHelp = `Lists the attachments of the node from the plugin's journal and the records of cni-dra-driver,
+with the state of each:
 
-  ok              all is as ADD left it, but perhaps for optional facts
-  adding          ADD has not ended yet, or was killed
-  file missing    the device-info file or the CDI spec that ADD wrote is gone
-  file invalid    it is there, and is not what ADD can have written
+  ok              the attachment is as ADD made it; optional facts may have changed
+  adding          ADD runs, or was killed
+  file missing    the device-info file or the CDI spec that ADD wrote no longer exists
+  file invalid    the device-info file or the CDI spec was changed and is invalid
   device gone     the device that ADD found is no longer on the node
-  wrong device    the device-info file is another device's, or another interface has
-                  taken the place of the one that ADD found
+  wrong device    the device-info file describes another device, or the interface was replaced
   interface gone  the interface is no longer in the network namespace
-  stale           the network namespace is gone, or it is of an earlier boot; no DEL has come,
-                  or it failed
-  corrupt         the journal's entry cannot be read
-  newer format    the entry is of a newer devinfo
-  unknown         it cannot be looked at: without root, or from within a container
+  stale           the network namespace no longer exists, or the attachment is from an earlier
+                  boot; DEL was not called, or failed
+  corrupt         the journal entry cannot be read
+  newer format    a newer devinfo wrote the entry
+  unknown         the attachment cannot be examined: not root, or in a container
 
-and only of networks that cni-dra-driver attaches:
+and only for networks that cni-dra-driver attaches:
 
   prepared      the pod has no sandbox yet
-  deleting      DEL runs, or has failed and will be tried again
-  undeleted     DEL, or restoring the device, has failed too often: nobody waits for it
+  deleting      DEL runs, or has failed and will be retried
+  undeleted     DEL, or restoring the device, has failed too often; the pod can be deleted
 
-If the pod is unknown the container is shown. Attachments without a device-info file,
-delegates and leases are not in the journal. A device that others may have too, by shared
-leases, is "(shared)"; -o json has the lease of each, exclusive or shared, and none where the
-device is only named. check explains what is wrong with one; gc removes what is "stale".
+If the pod is unknown, POD shows the container. An attachment is not in the journal if it has no
+device-info file, no delegates and no leases. "(shared)" marks a device that the attachment holds
+by a shared lease; -o json has the kind of each lease, and none for a device that is only named.
+check explains the state of an attachment. gc removes "stale" attachments.
 -o wide adds the container, the PF, representor and RDMA device that ADD recorded, the claim, the
 file, the CDI device, and the problem: more about the state, or why ADD found no device.
 `
@@ -52,7 +51,7 @@ func listCommand(t *tool) *cobra.Command {
 	var undeleted bool
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "the attachments of the node, and what has become of them",
+		Short: "list the attachments of the node and their states",
 		Long:  listHelp,
 		Example: `  devinfoctl list
   devinfoctl list -n shop -o wide
@@ -71,7 +70,7 @@ func listCommand(t *tool) *cobra.Command {
 		}),
 	}
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only the pods of this `namespace`")
-	cmd.Flags().BoolVar(&undeleted, "undeleted", false, "only what cni-dra-driver has given up deleting")
+	cmd.Flags().BoolVar(&undeleted, "undeleted", false, "list only attachments that cni-dra-driver could not delete")
 	_ = cmd.RegisterFlagCompletionFunc("namespace", t.completeNamespaces)
 	return cmd
 }

@@ -127,15 +127,15 @@ func (n *liveNode) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// The state directory is root's alone: who may not read it is told so, and how to.
-func TestWithoutPermissionTheRemedyIsSaid(t *testing.T) {
+// Only root can read the state directory.
+func TestUnreadableJournalHasRemedy(t *testing.T) {
 	n := newNode(t)
 	n.put(journal.Entry{Key: journal.Key{ContainerID: "c0ffee"}, Netns: aliveNetns, Complete: true})
 	n.must(os.Chmod(filepath.Join(n.StateDir, "attachments"), 0))
 	t.Cleanup(func() { n.must(os.Chmod(filepath.Join(n.StateDir, "attachments"), 0o700)) })
 	for _, args := range [][]string{{"list"}, {"check"}, {"gc", "--dry-run"}, {"gc", "--yes"}} {
 		o := n.unprivileged(args...)
-		if o.exit != clierr.Blind || o.stdout != "" || !strings.Contains(o.stderr, "run as root: the journal in "+n.StateDir) {
+		if o.exit != clierr.Blind || o.stdout != "" || !strings.Contains(o.stderr, "run as root, because only root can read the journal in "+n.StateDir) {
 			t.Errorf("%v: %+v", args, o)
 		}
 	}

@@ -44,15 +44,15 @@ type tool struct {
 	opened  *host // see host
 }
 
-const rootHelp = `devinfoctl shows, checks and explains the device information of this node, or of
-one that was captured into a file.
+const rootHelp = `devinfoctl shows, checks and explains the device information of this node, or of a node that
+was captured to a file.
 
 Exit codes:
-  0  all is well
-  1  what was looked at is not as it should be: check, doctor, offered, validate
-     and gc --dry-run have found something, or holder has found none
+  0  success, and no problem found
+  1  check, doctor, offered, validate or gc --dry-run found a problem, or holder found no
+     attachment
   2  the command line is invalid
-  3  it could not be looked at, or not be done, or there is nothing of that name`
+  3  the command failed, could not read everything, or found nothing with that name`
 
 // commands make the commands below the root, in the order of the help.
 var commands = []func(*tool) *cobra.Command{
@@ -75,8 +75,8 @@ func newRoot(t *tool) *cobra.Command {
 		Short: "see, check and explain device information on a node",
 		Long:  rootHelp,
 		Example: `  devinfoctl list                           # the attachments of this node
-  devinfoctl inspect 0000:3b:02.1           # what ADD would write, and why
-  devinfoctl doctor                         # what is wrong, and what to do
+  devinfoctl inspect 0000:3b:02.1           # the device information of a device, with sources
+  devinfoctl doctor                         # problems and remedies
   devinfoctl topology                       # the devices, as a tree
   devinfoctl capture --scrub -o node.txtar  # for a problem report
   devinfoctl --capture node.txtar topology  # the same tree, somewhere else`,
@@ -85,7 +85,7 @@ func newRoot(t *tool) *cobra.Command {
 	flags := root.PersistentFlags()
 	commandline.Choice(root, flags, &t.output, "output", "o", "table", "how to print: table, wide (list and holder), json or yaml", "table", "wide", "json", "yaml")
 	flags.StringVar(&t.captureFile, "capture", "", "examine the capture in this `file`, not this machine")
-	flags.StringVar(&t.hostRoot, "host-root", "", "look at the node whose root is mounted at this `directory`, as from there: /host in cni-dra-driver's container")
+	flags.StringVar(&t.hostRoot, "host-root", "", "examine the node whose root filesystem is mounted at this `directory` (in cni-dra-driver's container: /host)")
 	flags.StringVar(&t.nodeFile, "node-config", "", "node settings `file` (default $DEVINFO_NODE_CONFIG, else "+config.NodeFile+")")
 	flags.StringVar(&t.claimDir, "dra-state-dir", "", "`directory` of cni-dra-driver's records (default $"+state.DirVariable+", else "+state.DefaultDir+")")
 	_ = root.MarkPersistentFlagFilename("capture", "txtar")
@@ -133,7 +133,7 @@ func (t *tool) exposed() error {
 	}
 	for _, dir := range filepath.SplitList(t.cniPath) {
 		if err := safefile.Unexposed(dir); err != nil {
-			return clierr.Misuse("name the directory from which the runtime runs CNI plugins", "--cni-path: %w", err)
+			return clierr.Misuse("name the directory of the container runtime's CNI plugins", "--cni-path: %w", err)
 		}
 	}
 	return nil

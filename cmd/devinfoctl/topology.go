@@ -20,25 +20,25 @@ import (
 )
 
 const topologyHelp = `Shows the network devices of the node: PFs, their VFs and SFs, the vDPA and RDMA
-devices on them, their interfaces, representors where the switch is in switchdev
-mode, and the attachments that have them by their leases: a device is held by one that
-has it to itself, shared by others, and only named by one that has no lease of it.
+devices on them, their interfaces, their representors (in switchdev mode), and the attachments
+that use them. "held" is an exclusive lease, "shared" a shared lease, and "named" no lease.
 
-If cni-dra-driver offers devices of the node, each has its name in the ResourceSlice, as
-what it is offered, and the claim that holds it; one that a rule names has the reason if
-it is not offered. What a change of the rules would do, cni-dra-driver inventory says.
+If cni-dra-driver offers devices of the node, topology shows for each its name in the
+ResourceSlice, its sharing, and the claim that holds it. For a device that a rule names and that
+is not offered, it shows the reason. To see the effect of changed rules, run
+cni-dra-driver inventory.
 
-It sees only the interfaces of this network namespace; one that was moved into a pod is
-missing, but its device is shown with the attachment that holds it. Without root no
-attachment is known, and the mode of a switch may be guessed wrong.
+topology shows the interfaces of this network namespace only. For an interface that was moved into
+a pod it shows the device and the attachment that holds it. Without root it shows no attachments,
+and may show a wrong eswitch mode.
 
-With DEVICE only that one is shown, with what it is on and what is on it: a PCI address, an
+DEVICE limits the tree to one device, its parents and its children. It is a PCI address, an
 interface, a representor, an RDMA or vDPA device, or a socket.`
 
 func topologyCommand(t *tool) *cobra.Command {
 	return &cobra.Command{
 		Use:   "topology [DEVICE]",
-		Short: "the network devices of the node, and who holds them",
+		Short: "show the network devices of the node and their holders",
 		Long:  topologyHelp,
 		Example: `  devinfoctl topology
   devinfoctl topology 0000:3b:00.0

@@ -28,21 +28,21 @@ prints them. In a directory it reads all files whose name ends in .json, .yaml, 
 .conflist, except the templates of Helm charts. The kinds are
 
   device-info  a device-info file (Device Information Specification 1.1.0)
-  cni-config   a CNI configuration or a list of them in which devinfo is a plugin, or a
-               NetworkAttachmentDefinition
+  cni-config   a CNI configuration or configuration list that contains the plugin devinfo, or
+               a NetworkAttachmentDefinition
   dra          a DeviceClass, ResourceClaim or ResourceClaimTemplate with parameters for
                cni-dra-driver; a claim is checked with its classes if they are in one of
                the files
-  settings     node.json, or the ConfigMap from which devinfo-agent puts it in place
+  settings     node.json, or the ConfigMap with the settings of devinfo-agent
 
-An error is what ADD, Prepare or devinfo-agent refuses, or what makes ADD and Prepare do nothing.
+An error makes ADD, Prepare or devinfo-agent fail, or makes ADD and Prepare do nothing.
 
-Without --kind each document's own kind is used: the kind of a Kubernetes object; cni-config with
-type or plugins and cniVersion or name; device-info with type and version; settings with one of their
-keys, or in a file named node.json. Documents without
-anything to check are named, and are no errors: networks without devinfo, other drivers' claims,
-and other kinds beside those above. Plugins are looked for in --cni-path and asked for their CNI
-versions, unless none of its directories exists on this machine.
+Without --kind, validate derives the kind of each document: from the kind of a Kubernetes object;
+cni-config from type or plugins with cniVersion or name; device-info from type with version;
+settings from one of their keys, or from the file name node.json. It lists documents without
+anything to check: networks without devinfo, claims of other drivers, and other kinds. Unless no
+directory of --cni-path exists on this machine, it also looks for the plugins there and runs them
+to get their CNI versions.
 
 Exits with 1 if there is an error, or with --strict a warning.`
 
@@ -56,7 +56,7 @@ func validateCommand(t *tool) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "validate FILE|DIRECTORY|-...",
-		Short: "what is wrong in device-info files, configurations and node settings",
+		Short: "find mistakes in device-info files, configurations and node settings",
 		Long:  validateHelp,
 		Example: `  devinfoctl validate /var/run/k8s.cni.cncf.io/devinfo/cni/sriov-net-3f1c2d_net1
   kubectl get network-attachment-definition -A -o yaml | devinfoctl validate -
@@ -70,9 +70,9 @@ func validateCommand(t *tool) *cobra.Command {
 			return t.validate(cmd.Context(), args, checker, validate.Kind(kind), strict)
 		},
 	}
-	commandline.Choice(cmd, cmd.Flags(), &kind, "kind", "", "", "what it is: "+strings.Join(names, ", "), names...)
-	cmd.Flags().StringSliceVar(&checker.ClaimTypes, "allow-claim-config", nil, "the nodes' cni-dra-driver --allow-claim-config: which plugins a claim may bring; without it a warning says that nodes may allow none")
-	cmd.Flags().BoolVar(&strict, "strict", false, "warnings are errors")
+	commandline.Choice(cmd, cmd.Flags(), &kind, "kind", "", "", "kind of the documents: "+strings.Join(names, ", "), names...)
+	cmd.Flags().StringSliceVar(&checker.ClaimTypes, "allow-claim-config", nil, "plugins that claims may configure, as in cni-dra-driver --allow-claim-config on the nodes (default: validate warns that nodes may allow no plugin)")
+	cmd.Flags().BoolVar(&strict, "strict", false, "treat warnings as errors")
 	t.cniPathFlag(cmd)
 	return cmd
 }

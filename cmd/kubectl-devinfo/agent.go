@@ -41,13 +41,13 @@ func (t *tool) nodeCommands() (all []*cobra.Command) {
 		name, short, example string
 		args                 []string
 	}{
-		{"topology", "the network devices of a node as a tree, and who holds them: devinfoctl topology, there",
+		{"topology", "run devinfoctl topology on a node: its network devices as a tree, with their holders",
 			"  kubectl devinfo topology n1\n  kubectl devinfo topology n1 -- 0000:3b:00.0", []string{"topology"}},
-		{"doctor", "what is wrong on a node, and what to do about it: devinfoctl doctor, there",
+		{"doctor", "run devinfoctl doctor on a node: its problems, with remedies",
 			"  kubectl devinfo doctor n1\n  kubectl devinfo doctor n1 -- -o json", []string{"doctor"}},
-		{"offered", "what cni-dra-driver offers of a node, to whom it is given, and why the rest is not",
+		{"offered", "run devinfoctl offered on a node: the devices that cni-dra-driver offers, and their claims",
 			"  kubectl devinfo offered n1\n  kubectl devinfo offered n1 -- -o json", []string{"offered"}},
-		{"capture", "a node's devices and attachments as a text: devinfoctl capture, there",
+		{"capture", "run devinfoctl capture on a node: its devices and attachments as a text",
 			"  kubectl devinfo capture n1 --scrub > n1.txtar", []string{"capture", "-o", "-"}},
 	} {
 		var scrub bool
@@ -139,7 +139,7 @@ func (t *tool) agentOn(ctx context.Context, node, first string) (*corev1.Pod, er
 		LabelSelector: agentsLabels, FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
 	})
 	if apierrors.IsForbidden(err) && t.agentNamespace == "" {
-		err = clierr.For(err, "--agent-namespace names the only namespace in which pods are listed")
+		err = clierr.For(err, "with --agent-namespace NAMESPACE the right to list pods in that namespace suffices")
 	}
 	if err != nil {
 		return nil, err
@@ -157,7 +157,7 @@ func (t *tool) agentOn(ctx context.Context, node, first string) (*corev1.Pod, er
 	if _, err := t.api.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		return nil, err
 	}
-	return nil, fmt.Errorf("no pod of %s or %s runs on node %s: install one, or run devinfoctl there", agentName, driverName, node)
+	return nil, fmt.Errorf("no pod of %s or %s runs on node %s: install one of them, or run devinfoctl on the node", agentName, driverName, node)
 }
 
 // hasNode reports whether a pod mounts directories of its node, as the agents do. Everybody may give a pod the
@@ -202,9 +202,9 @@ func (t *tool) ask(ctx context.Context, list []cluster.Network, named string) {
 	t.unasked = len(unknown) > 0 && t.fromNodes != fromNever
 	switch {
 	case len(silent) > 0:
-		t.note("the devices shown as ? are not known, because nodes did not answer: %s: %v", few(silent), why)
+		t.note("the devices shown as ? are unknown, because these nodes did not answer: %s: %v", few(silent), why)
 	case t.unasked:
-		t.note("the devices shown as ? are not in the API, and their nodes were not asked: %s; --from-nodes=always asks all of them, pod NAME and holder DEVICE --node NODE ask one", few(unknown))
+		t.note("the devices shown as ? are not in the API, and these nodes were not queried: %s; use --from-nodes=always to query all nodes, or pod NAME or holder DEVICE --node NODE to query one", few(unknown))
 	}
 }
 
@@ -221,7 +221,7 @@ func (t *tool) recordsOf(ctx context.Context, node string) ([]cluster.Record, er
 	}
 	var list struct{ Attachments []cluster.Record }
 	if err := json.Unmarshal(out.Bytes(), &list); err != nil {
-		return nil, errors.New("its devinfoctl prints no list of attachments: install the devinfo of this kubectl devinfo there")
+		return nil, errors.New("devinfoctl on the node printed something else than a list of attachments: install the same version of devinfo on the node and on this machine")
 	}
 	return list.Attachments, nil
 }

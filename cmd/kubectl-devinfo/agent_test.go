@@ -103,13 +103,13 @@ func TestOnlyTheNamedNodeIsAskedForWhatTheAPILacks(t *testing.T) {
 		says    string // on stderr; "" = nothing
 		asked   int
 	}{
-		"a list":             {objects, "-A", 3, "net1        ?      ?        ?     ?             ?      -       n1", "note: the devices shown as ? are not in the API, and their nodes were not asked: n1, n2; --from-nodes=always asks all", 0},
+		"a list":             {objects, "-A", 3, "net1        ?      ?        ?     ?             ?      -       n1", "note: the devices shown as ? are not in the API, and these nodes were not queried: n1, n2; use --from-nodes=always", 0},
 		"of a node":          {objects, "-A --node n1", 3, "?", "--from-nodes=always", 0},
 		"in JSON":            {objects, "-A -o json", 3, `"notAsked": true`, "--from-nodes=always", 0},
-		"one answers":        {objects, "-A -o wide --from-nodes always", 3, "/run/m", "note: the devices shown as ? are not known, because nodes did not answer: n2: no pod of devinfo-agent", 1},
+		"one answers":        {objects, "-A -o wide --from-nodes always", 3, "/run/m", "note: the devices shown as ? are unknown, because these nodes did not answer: n2: no pod of devinfo-agent", 1},
 		"holder of a node":   {objects, "holder /run/m --node n1", 0, "vpp-n1", "", 1},
-		"holder of all":      {many, "holder /run/none", 3, "", "kubectl devinfo: no pod that could be looked at has /run/none", 0},
-		"holder, asked none": {objects, "holder /run/m --node n1 --from-nodes never", 3, "", "kubectl devinfo: no pod that could be looked at has /run/m", 0},
+		"holder of all":      {many, "holder /run/none", 3, "", "kubectl devinfo: no pod among the queried ones has /run/none", 0},
+		"holder, asked none": {objects, "holder /run/m --node n1 --from-nodes never", 3, "", "kubectl devinfo: no pod among the queried ones has /run/m", 0},
 		"one pod":            {objects, "pod vpp-n1 -n shop", 0, "source    node", "", 1},
 		"its information":    {objects, "pod vpp-n1 -n shop", 0, `"role": "master",`, "", 1},
 		"pod, silent":        {objects, "pod vpp-n2 -n shop", 3, "device        ?", "n2: no pod of devinfo-agent", 0},

@@ -59,10 +59,12 @@ func (t *tool) namespace() (string, error) {
 func (t *tool) holderCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "holder DEVICE",
-		Short: "whose device it is: a PCI address, representor, RDMA or vDPA device, socket, MAC or IP",
-		Long: `Whose device it is, in all namespaces: a PCI address (that of a PF finds its VFs), a
-representor, an RDMA or vDPA device, a socket, a MAC or IP address. A PCI address says
-little without its node. Exit code 1: nobody has it; 3: nobody that could be looked at.`,
+		Short: "find the pods that have a device: a PCI address, representor, RDMA or vDPA device, socket, MAC or IP",
+		Long: `Lists the attachments of all namespaces that have a device. DEVICE is a PCI address (the address of a PF
+also finds its VFs), a representor, an RDMA or vDPA device, a socket, a MAC or IP address. Use --node with a PCI
+address, because most nodes have a device with that address.
+
+Exit code 1: no pod has the device. Exit code 3: no pod has it, and some nodes were not queried.`,
 		Example: "  kubectl devinfo holder 03:00.5 --node n1\n  kubectl devinfo holder eth4",
 		Args:    commandline.Args(1, "DEVICE"),
 		RunE:    t.holder,
@@ -81,9 +83,9 @@ func (t *tool) holder(cmd *cobra.Command, args []string) error {
 	t.allNamespaces = true // to show them
 	switch {
 	case len(found) == 0 && t.partial:
-		return clierr.For(fmt.Errorf("no pod that could be looked at has %s", args[0]), "--node chooses a node; --from-nodes=always asks all")
+		return clierr.For(fmt.Errorf("no pod among the queried ones has %s", args[0]), "query one node with --node NODE, or all with --from-nodes=always")
 	case len(found) == 0:
-		return t.none("No pod has %s. A pod whose network does not use devinfo may have it without a record.\n", args[0])
+		return t.none("No pod has %s, except perhaps a pod whose network does not use devinfo.\n", args[0])
 	}
 	return t.print(found)
 }
@@ -100,7 +102,7 @@ func (t *tool) none(format string, args ...any) error {
 func (t *tool) podCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pod NAME",
-		Short: "the attachments of one pod, with all that their device information says",
+		Short: "show the attachments of one pod, with their complete device information",
 		Args:  commandline.Args(1, "NAME"),
 		RunE:  t.pod,
 
@@ -121,7 +123,7 @@ func (t *tool) pod(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if cluster.Ended(pod) {
-		return t.none("Pod %s has ended (%s): it has no attachments any more.\n", name, pod.Status.Phase)
+		return t.none("Pod %s has ended (%s), so it has no attachments.\n", name, pod.Status.Phase)
 	}
 	var view cluster.View
 	view.Pod(pod)

@@ -88,7 +88,7 @@ func TestOnePodIsToldInFull(t *testing.T) {
 func TestDevicesThatCannotBeReadAreNoted(t *testing.T) {
 	bad := dpdk()
 	bad.Annotations[cluster.StatusAnnotation] = `[{"name": "a", "interface": "net1", "device-info": {"type": "pci", "version": "9"}}]`
-	const note = "note: the devices of default/dpdk-0 are not known, or they have none: -o wide says why\n"
+	const note = "note: no device is known for default/dpdk-0; use -o wide to see the problem\n"
 	if code, stdout, stderr := run(t, only(bad)); code != 0 || stdout == "" || stderr != note {
 		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 	}
@@ -198,8 +198,8 @@ func byClaim() []runtime.Object {
 
 func TestWhatMayNotBeReadIsAWarning(t *testing.T) {
 	for resource, want := range map[string]struct{ args, shown, warning string }{
-		"resourceslices": {"pod web -n shop", "blue", "warning: of claims only the devices that their status names are shown: "},
-		"resourceclaims": {"-A", "dpdk-0", "warning: resource claims are left out: "},
+		"resourceslices": {"pod web -n shop", "blue", "warning: cannot read ResourceSlices: for claims, only devices in the claim status are shown: "},
+		"resourceclaims": {"-A", "dpdk-0", "warning: cannot read resource claims: their devices are not shown: "},
 	} {
 		server := newAPIServer(t, append(byClaim(), dpdk())...)
 		server.forbidden = resource

@@ -63,7 +63,7 @@ func TestTheProblemOfAPodWithoutADeviceIsSaid(t *testing.T) {
 				return err
 			}
 			code := tool.run(t.Context(), strings.Fields(test.args)...)
-			said := strings.Contains(stderr.String(), "note: the devices of shop/a are not known, or they have none: -o wide says why\n")
+			said := strings.Contains(stderr.String(), "note: no device is known for shop/a; use -o wide to see the problem\n")
 			if code != test.code || !strings.Contains(stdout.String(), test.want) || said != (test.want != "") {
 				t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 			}

@@ -20,7 +20,7 @@ import (
 func (t *tool) printFlags(cmd *cobra.Command) {
 	commandline.Choice(cmd, cmd.Flags(), &t.output, "output", "o", "", "wide, json, yaml or name", "wide", "json", "yaml", "name")
 	commandline.Choice(cmd, cmd.Flags(), &t.fromNodes, "from-nodes", "", fromAuto,
-		"ask nodes for devices that the API does not name: auto (the node of a pod, or of holder --node), never, always (all)", fromAuto, fromNever, fromAlways)
+		"query nodes for devices that are not in the API: auto (only the node of pod NAME or holder --node), never, always (all nodes)", fromAuto, fromNever, fromAlways)
 	t.agentFlags(cmd)
 	cmd.Flags().BoolVar(&t.noHeaders, "no-headers", false, "leave the headers out")
 }

@@ -43,7 +43,7 @@ func (t *tool) attachmentsOf(ctx context.Context, view *cluster.View, namespace,
 		return nil, err
 	}
 	if drivers := view.Unnamed(); len(drivers) > 0 && node == "" {
-		t.note("the status of claims of %s does not name the device: pod NAME, and holder DEVICE --node NODE, look it up", few(drivers))
+		t.note("the status of claims of %s does not name the device; use pod NAME or holder DEVICE --node NODE to look it up", few(drivers))
 	} else if len(drivers) > 0 {
 		if err := t.readSlices(ctx, view, node); err != nil {
 			return nil, err
@@ -54,7 +54,7 @@ func (t *tool) attachmentsOf(ctx context.Context, view *cluster.View, namespace,
 	t.partial = t.partial || len(problems(list)) > 0
 	t.networks(ctx, list)
 	if unclear := problems(list); len(unclear) > 0 {
-		say(t.ErrOut, "the devices of %s are not known, or they have none: -o wide says why", few(unclear))
+		say(t.ErrOut, "no device is known for %s; use -o wide to see the problem", few(unclear))
 	}
 	return list, ctx.Err()
 }
@@ -81,7 +81,7 @@ func (t *tool) readClaims(ctx context.Context, view *cluster.View, namespace str
 	default:
 		err = each(ctx, metav1.ListOptions{}, t.api.ResourceV1().ResourceClaims(namespace).List, view.Claim)
 	}
-	return t.readable("resource claims are left out", err)
+	return t.readable("cannot read resource claims: their devices are not shown", err)
 }
 
 func (t *tool) claimsByName(ctx context.Context, view *cluster.View, names []types.NamespacedName) error {
@@ -112,7 +112,7 @@ func (t *tool) chosen() metav1.ListOptions {
 func (t *tool) readSlices(ctx context.Context, view *cluster.View, node string) error {
 	ofNode := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(resourceapi.ResourceSliceSelectorNodeName, node).String()}
 	err := each(ctx, ofNode, t.api.ResourceV1().ResourceSlices().List, view.Slice)
-	return t.readable("of claims only the devices that their status names are shown", err)
+	return t.readable("cannot read ResourceSlices: for claims, only devices in the claim status are shown", err)
 }
 
 // readable makes a warning of what may not be read, and nothing of what the cluster does not
@@ -148,7 +148,7 @@ func each[L runtime.Object, T any](
 	return pages.EachListItem(ctx, options, func(object runtime.Object) error {
 		item, ok := any(object).(*T)
 		if !ok {
-			return errors.New("the API server did not send the list that was asked for")
+			return errors.New("the API server sent another kind of list")
 		}
 		take(item)
 		return nil

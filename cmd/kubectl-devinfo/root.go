@@ -37,29 +37,31 @@ type tool struct {
 	started bool // the command line was understood
 }
 
-const rootHelp = `Shows which device is behind each network interface of pods: PCI address, PF,
-representor, RDMA device, vDPA device or socket; from what Multus wrote into the
-network-status of pods, and DRA drivers into the status of resource claims. Multus writes
-devices only of networks with a resourceName. The nodes know the others, such as memif and
-vhost-user: "pod" and "holder --node" ask that node, --from-nodes=always has every command ask all
-nodes, and --from-nodes=never none. That takes the right to exec into devinfo-agent's pods, which is
-as good as root on the nodes. "-" means that there is no device, "?" that the node was not asked.
+const rootHelp = `Shows the device behind each network interface of pods: PCI address, PF, representor, RDMA
+device, vDPA device or socket.
 
-"capture", "doctor", "offered" and "topology" run devinfoctl on a node, in the pod of cni-dra-driver there,
-or else in that of devinfo-agent.
+The devices come from the network-status of pods, which Multus writes, and from the status of
+resource claims, which DRA drivers write. Multus writes only devices of networks with a
+resourceName. Other devices, such as memif and vhost-user sockets, are recorded on the nodes only.
+"pod" and "holder --node" query that one node, --from-nodes=always makes every command query all
+nodes, and --from-nodes=never makes it query none. A query needs the right to exec into the pods of
+devinfo-agent, which is as good as root on their nodes. "-" stands for no device, and "?" for a
+node that was not queried.
+
+"capture", "doctor", "offered" and "topology" run devinfoctl on a node, in the pod of
+cni-dra-driver, or in the pod of devinfo-agent if there is no other.
 
 Exit codes:
-  0  all is well
-  1  the pod has no attachments, nobody has the device, or doctor or offered has found
-     something wrong
+  0  success, and no problem found
+  1  the pod has no attachments, no pod has the device, or doctor or offered found a problem
   2  the command line is invalid
-  3  the cluster or a node could not be asked, or has nothing of that name; or a node was not
-     asked, and --from-nodes=never does not say that this is meant`
+  3  the cluster or a node could not be queried, nothing has that name, or a node was not queried
+     and --from-nodes=never was not given`
 
 const rootExample = `  kubectl devinfo -A                             # all pods
   kubectl devinfo pod dpdk-0                     # all that is known of one
   kubectl devinfo holder 0000:03:00.5 --node n1  # whose device it is
-  kubectl devinfo doctor n1                      # what is wrong on a node`
+  kubectl devinfo doctor n1                      # problems of a node`
 
 func newTool(streams genericiooptions.IOStreams) *tool {
 	t := &tool{IOStreams: streams, config: genericclioptions.NewConfigFlags(true)}

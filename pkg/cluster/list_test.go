@@ -180,7 +180,7 @@ func TestPodsThatShareAClaimAreToldSo(t *testing.T) {
 	shared := claim("shop", "one", "a", ready)
 	shared.Status.ReservedFor = append(shared.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "b", UID: "uid-b"})
 	got := list([]corev1.Pod{pod("shop", "a", ""), pod("shop", "b", "")}, []resourceapi.ResourceClaim{shared}, nil)
-	if len(got) != 2 || got[0].Problem != "claim one is reserved for 2 pods: one at a time has its network" || got[1].Problem != got[0].Problem {
+	if len(got) != 2 || got[0].Problem != "claim one is reserved for 2 pods, and only one at a time has its network" || got[1].Problem != got[0].Problem {
 		t.Errorf("%+v", got)
 	}
 }

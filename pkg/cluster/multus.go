@@ -21,7 +21,7 @@ func OfMultus(pod *corev1.Pod) []Network {
 	blank := Network{Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName}
 	text := pod.Annotations[StatusAnnotation]
 	if asked := pod.Annotations[networksAnnotation]; text == "" && asked != "" && !pod.Spec.HostNetwork {
-		blank.Network, blank.Problem = asked, "it has no network-status: its sandbox is not made yet, or Multus does not run on its node"
+		blank.Network, blank.Problem = asked, "the pod has no network-status: its sandbox does not exist yet, or Multus does not run on its node"
 		return []Network{blank}
 	}
 	if text == "" {

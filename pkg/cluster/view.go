@@ -82,7 +82,7 @@ func (v *View) Claim(claim *resourceapi.ResourceClaim) {
 		for _, a := range list {
 			a.Pod, a.Node = of.pod, of.node
 			if pods := len(claim.Status.ReservedFor); pods > 1 && a.Interface != "" && a.Problem == "" {
-				a.Problem = fmt.Sprintf("claim %s is reserved for %d pods: one at a time has its network", claim.Name, pods)
+				a.Problem = fmt.Sprintf("claim %s is reserved for %d pods, and only one at a time has its network", claim.Name, pods)
 			}
 			v.list = append(v.list, a)
 		}

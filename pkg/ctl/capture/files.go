@@ -108,7 +108,7 @@ func (f *files) file(name string, read reader) {
 	case !stat.Mode().IsRegular():
 		return
 	case stat.Size() > limit:
-		f.note("%s: it has %d bytes", name, stat.Size())
+		f.note("%s is left out, because it has %d bytes", name, stat.Size())
 		return
 	default:
 		if e.Data, err = os.ReadFile(at); err == nil && read != nil {

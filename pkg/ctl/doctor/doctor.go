@@ -92,19 +92,19 @@ func (a *answers) unseen(what string) {
 func questions() []question {
 	is := func(text string) func(*Evidence) string { return func(*Evidence) string { return text } }
 	return []question{
-		{"attachments", "", attachments, func(f *Evidence) string { return Count(len(f.Attachments), "attachment") + ", all as they should be" }},
-		{"files", "", files, is("each device-info file is an attachment's")},
-		{"holders", "", holders, func(f *Evidence) string { return Count(len(f.VFs), "VF") + ", none held twice" }},
+		{"attachments", "", attachments, func(f *Evidence) string { return Count(len(f.Attachments), "attachment") + ", no problem" }},
+		{"files", "", files, is("each device-info file belongs to an attachment")},
+		{"holders", "", holders, func(f *Evidence) string { return Count(len(f.VFs), "VF") + ", none with two holders" }},
 		{"given", "", given, nil},
-		{"leftovers", "", leftovers, is("no VF that nobody holds has a VLAN, trust or another's MAC")},
+		{"leftovers", "", leftovers, is("no free VF has a VLAN, trust or MAC address of an earlier pod")},
 		{"addresses", "", addresses, is("no two VFs have the same MAC")},
 		{"drivers", "", drivers, is("each VF and vDPA device has a driver")},
 		{"plugin", "which plugins are installed", plugin, is("the devinfo plugin is installed, and is of this build")},
 		{"settings", "", settings, is("the node settings can be used")},
 		{"networks", "the network configurations", networks, func(f *Evidence) string {
-			return Count(len(f.Live.Networks), "network configuration") + " with devinfo, nothing wrong"
+			return Count(len(f.Live.Networks), "network configuration") + " with devinfo, no problem"
 		}},
-		{"directories", "the directories of CNI and CDI", directories, is("the directories of CNI and CDI are there")},
+		{"directories", "the directories of CNI and CDI", directories, is("the directories of CNI and CDI exist")},
 		{"runtime", "NRI", runtime, is("the container runtime offers NRI")},
 		{"offer", "", offer, offered},
 		{"sight", "", sight, nil},

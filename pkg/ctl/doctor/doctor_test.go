@@ -71,7 +71,7 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 			[]string{"info attachments n/c/i: adding"}},
 		"file without attachment": {doctor.Evidence{Unowned: []string{"/run/x"}}, []string{"info files /run/x: no attachment owns it"}},
 		"lease without entry": {doctor.Evidence{Stale: []string{"/state/leases/file/x/n@c@i"}},
-			[]string{"warning files /state/leases/file/x/n@c@i: is a lease whose holder is not on record"}},
+			[]string{"warning files /state/leases/file/x/n@c@i: is a lease without a recorded holder"}},
 		"two pods": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1"), held("2", "ns/b", "", "/n2")}},
 			[]string{"error holders 0000:03:00.2: held by pod ns/a (CNI) and by pod ns/b (CNI)"}},
 		"one pod, twice": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1"), held("2", "ns/a", "", "/n1")}}, nil},
@@ -81,10 +81,10 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 			return a
 		}()}}, nil},
 		"a claim without its driver": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{VLAN: 7})}, Unrecorded: []node.ClaimLeases{abandoned("/n1")}},
-			[]string{"warning files claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), and cni-dra-driver has no record of it in /claims/u1.json"}},
+			[]string{"warning files claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), but cni-dra-driver has no record of the claim in /claims/u1.json"}},
 		"a claim without its driver, and a lock": {doctor.Evidence{VFs: one, Unrecorded: []node.ClaimLeases{abandoned("/n1")}, Live: live(func(l *doctor.Live) {
 			l.Locks = []journal.SRIOVLock{{Device: "0000:03:00.2", Netns: "/n2"}}
-		})}, []string{"warning files claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), and cni-dra-driver has no record of it in /claims/u1.json",
+		})}, []string{"warning files claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), but cni-dra-driver has no record of the claim in /claims/u1.json",
 			"error holders 0000:03:00.2: held by claim ns/c for /n1 and by sriov-cni's lock for /n2"}},
 		"two pods on a PF": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("0", "ns/a", "", "/n1"), held("0", "ns/b", "", "/n2")}}, nil},
 		"device plugin and CNI, one pod": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
@@ -100,7 +100,7 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 				}
 				l.Devices = append(l.Devices, podresources.Given{Pod: "ns/d", Resource: "example.com/vf", Device: "0000:03:00.7"})
 				l.Locks = []journal.SRIOVLock{{Device: "0000:03:00.5", Netns: "/n1"}}
-			})}, []string{"warning given 0000:03:00.3: device plugin example.com/vf has given it to pod ns/a, whose networks have 0000:03:00.2, 0000:03:00.4"}},
+			})}, []string{"warning given 0000:03:00.3: device plugin example.com/vf allocated it to pod ns/a, whose networks use 0000:03:00.2, 0000:03:00.4"}},
 		"another's lock": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
 			l.Locks = []journal.SRIOVLock{{Device: "0000:03:00.2", Netns: "/n2"}}
 		})}, []string{"error holders 0000:03:00.2: held by pod ns/a (CNI) and by sriov-cni's lock for /n2"}},
@@ -108,9 +108,9 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 			l.Locks = []journal.SRIOVLock{{Device: "0000:03:00.2", Netns: "/n2", Gone: true}}
 		})}, nil},
 		"left trust and VLAN": {doctor.Evidence{VFs: []doctor.VF{vf("3", link.VFSettings{VLAN: 7, Trust: true, MAC: mac})}},
-			[]string{"warning leftovers 0000:03:00.3: nobody holds it, and it has VLAN 7, trust, MAC 02:00:00:00:00:01"}},
+			[]string{"warning leftovers 0000:03:00.3: the VF is free, but still has VLAN 7, trust, MAC 02:00:00:00:00:01"}},
 		"left MAC": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{}), vf("3", link.VFSettings{MAC: mac})}},
-			[]string{"warning leftovers 0000:03:00.3: nobody holds it, and it has MAC 02:00:00:00:00:01"}},
+			[]string{"warning leftovers 0000:03:00.3: the VF is free, but still has MAC 02:00:00:00:00:01"}},
 		"MACs for all":      {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{MAC: "02:00:00:00:00:02"}), vf("3", link.VFSettings{MAC: mac})}}, nil},
 		"settings of a pod": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{VLAN: 7, Trust: true})}, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}}, nil},
 		"same MAC": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{MAC: mac}), vf("3", link.VFSettings{MAC: mac})}},
@@ -131,7 +131,7 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 			[]string{"warning plugin /opt/cni/bin/devinfo is unknown version, commit 0123456789ab, and this program is v0.2.0, commit fedcba987654 (dirty)"}},
 		"altered": {doctor.Evidence{NodeConfig: "/etc/cni/devinfo/node.json", Live: live(func(l *doctor.Live) {
 			l.Altered = []string{"/etc/cni/devinfo/node.json", "/opt/cni/bin/devinfo"}
-		})}, []string{"warning plugin /opt/cni/bin/devinfo is not as devinfo-agent put it in place", "warning settings /etc/cni/devinfo/node.json is not as devinfo-agent put it in place"}},
+		})}, []string{"warning plugin /opt/cni/bin/devinfo was changed after devinfo-agent installed it", "warning settings /etc/cni/devinfo/node.json was changed after devinfo-agent installed it"}},
 		"node settings": {doctor.Evidence{NodeFile: "node settings /etc/x: logLevel: \"loud\""}, []string{`error settings node settings /etc/x: logLevel: "loud"`}},
 		"network": {doctor.Evidence{Live: live(func(l *doctor.Live) {
 			l.Networks = []doctor.Config{network(`"deviceInfoFile": "auto", "strict": 5, "strct": true`)}
@@ -142,9 +142,9 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 		"no NRI": {doctor.Evidence{DRA: true, Live: live(func(l *doctor.Live) { l.NRI = false })},
 			[]string{"error runtime the container runtime has no NRI socket, and cni-dra-driver needs it"}},
 		"no NRI for the agent": {doctor.Evidence{Live: live(func(l *doctor.Live) { l.NRI, l.Agent = false, true })},
-			[]string{"warning runtime the container runtime has no NRI socket: containers get no device information from devinfo-agent"}},
+			[]string{"warning runtime the container runtime has no NRI socket, so devinfo-agent cannot inject device information into containers"}},
 		"no NRI needed": {doctor.Evidence{Live: live(func(l *doctor.Live) { l.NRI = false })},
-			[]string{"info runtime the container runtime has no NRI socket: cni-dra-driver and devinfo-agent's injection would need one"}},
+			[]string{"info runtime the container runtime has no NRI socket; cni-dra-driver and the injection of devinfo-agent would need it"}},
 		"blind": {doctor.Evidence{Live: live(func(l *doctor.Live) { l.Notes = []doctor.Note{{Text: "x", Remedy: "y"}} })}, []string{"unknown sight x"}},
 	} {
 		f := test.facts

@@ -101,7 +101,7 @@ func (l *Live) health(ctx context.Context, address string) {
 		answer, err = http.DefaultClient.Do(request)
 	}
 	if err != nil {
-		l.note("see that devinfo-agent runs, or name its /healthz by --agent-address", "whether devinfo-agent takes the node settings: "+err.Error())
+		l.note("check that devinfo-agent runs, or give the address of its /healthz with --agent-address", "cannot ask devinfo-agent whether it accepts the node settings: "+err.Error())
 		return
 	}
 	defer answer.Body.Close()
@@ -198,7 +198,7 @@ func (l *Live) networks(dir string) (types []string) {
 		path := filepath.Join(dir, e.Name())
 		text, err := config.ReadFile(path)
 		if err != nil {
-			l.note("run as root, and see what it is", "network configuration "+path+": "+strings.TrimPrefix(errorText(err), path+": "))
+			l.note("run as root, and check the type of the file", "network configuration "+path+": "+strings.TrimPrefix(errorText(err), path+": "))
 			continue
 		}
 		if kept, used, ok := reduced(text); ok {
@@ -237,12 +237,12 @@ func Executable(ctx context.Context, path string) Plugin {
 // devices asks the kubelet which devices pods have from device plugins.
 func (l *Live) devices(ctx context.Context, socket string) {
 	if _, err := os.Stat(socket); err != nil {
-		l.note("on a node of Kubernetes run as root, and in a container mount it", "devices of pods: "+socket+": "+errorText(err))
+		l.note("run as root; in a container, mount it", "devices of pods: "+socket+": "+errorText(err))
 		return
 	}
 	answer, err := podresources.Ask(ctx, socket)
 	if err != nil {
-		l.note("see that the kubelet runs", fmt.Sprintf("devices of pods: %v", err))
+		l.note("check that the kubelet runs: systemctl status kubelet", fmt.Sprintf("devices of pods: %v", err))
 		return
 	}
 	l.Devices = answer.Given

@@ -201,10 +201,10 @@ func TestInTheAgentsPodWhatIsNotMountedIsUnknown(t *testing.T) {
 			got[a.Check] = a
 		}
 		want := map[string]doctor.Answer{
-			"attachments": {Level: doctor.Unknown, Text: "0 attachments of devinfo; those of claims cannot be seen from this pod", Remedy: got["attachments"].Remedy},
+			"attachments": {Level: doctor.Unknown, Text: "0 attachments of devinfo; attachments of claims are not visible in this pod", Remedy: got["attachments"].Remedy},
 			"networks":    {Level: doctor.Unknown, Text: p.ConfDir + " is not mounted here", Remedy: doctor.MountMore},
 			"sight":       {Level: doctor.Unknown, Text: "devices of pods: " + p.PodResources + " is not mounted here", Remedy: doctor.MountMore},
-			"directories": {Level: doctor.OK, Text: "the directories of CNI and CDI are there"},
+			"directories": {Level: doctor.OK, Text: "the directories of CNI and CDI exist"},
 		}
 		for check, a := range want {
 			a.Check = check

@@ -13,8 +13,8 @@ import (
 
 func attachments(f *Evidence, list *answers) {
 	if f.Live != nil && f.Live.Driver && !f.DRA {
-		list.add(Unknown, Count(len(f.Attachments), "attachment")+" of devinfo; those of claims cannot be seen from this pod",
-			"run devinfoctl doctor on the node; see that cni-dra-driver runs there, because pods with claims cannot be deleted without it")
+		list.add(Unknown, Count(len(f.Attachments), "attachment")+" of devinfo; attachments of claims are not visible in this pod",
+			"run devinfoctl doctor on the node, and check that cni-dra-driver runs there: pods with claims can only be deleted while it runs")
 	}
 	for _, a := range f.Attachments {
 		name, state, why, remedy := a.Short(), a.State, a.Why, a.Verdict.Remedy
@@ -23,9 +23,9 @@ func attachments(f *Evidence, list *answers) {
 		case OK:
 			continue
 		case Warning:
-			state, why, remedy = "changed", a.Verdict.Warnings[0], "devinfoctl check "+name+" explains it"
+			state, why, remedy = "changed", a.Verdict.Warnings[0], "run devinfoctl check "+name
 		case Unknown:
-			remedy = "run as root, and not in a container"
+			remedy = "run devinfoctl doctor as root, outside of containers"
 		}
 		if a.Pod != "" {
 			name = "pod " + a.Pod + ", " + name
@@ -52,13 +52,13 @@ func levelOf(a node.Attachment) Level {
 // files reports the files and leases that belong to no attachment.
 func files(f *Evidence, list *answers) {
 	for _, path := range f.Unowned {
-		list.add(Info, path+": no attachment owns it", "other plugins keep files there too; one that was left behind may be removed")
+		list.add(Info, path+": no attachment owns it", "remove it if it was left behind; other plugins keep files there too")
 	}
 	for _, path := range f.Stale {
-		list.add(Warning, path+": is a lease whose holder is not on record", "devinfoctl gc --yes sweeps it")
+		list.add(Warning, path+": is a lease without a recorded holder", "remove it: devinfoctl gc --yes")
 	}
 	for _, c := range f.Unrecorded {
-		list.add(Warning, fmt.Sprintf("claim %s: has leases of %s, and cni-dra-driver has no record of it in %s", c.Claim, strings.Join(c.Devices, ", "), c.Driver), c.Of.EndCommand())
+		list.add(Warning, fmt.Sprintf("claim %s: has leases of %s, but cni-dra-driver has no record of the claim in %s", c.Claim, strings.Join(c.Devices, ", "), c.Driver), c.Of.EndCommand())
 	}
 }
 
@@ -130,7 +130,7 @@ func holders(f *Evidence, list *answers) {
 			rest := all[device][n+1:]
 			if at := slices.IndexFunc(rest, func(b hold) bool { return quarrel(a, b) }); at >= 0 {
 				list.add(Error, fmt.Sprintf("%s: held by %s and by %s", device, a, rest[at]),
-					"delete one of the two pods; then leave the VF to one allocator only: take it out of the device plugin's pool, or out of the DRA driver's slice")
+					"delete one of the two pods; then remove the VF from the device plugin's pool, or from the rules of the DRA driver")
 				break
 			}
 		}
@@ -155,8 +155,8 @@ func given(f *Evidence, list *answers) {
 			have = append(have, slices.DeleteFunc(of, func(device string) bool { return !f.isVF(device) })...)
 		}
 		if known && have != nil {
-			list.add(Warning, fmt.Sprintf("%s: device plugin %s has given it to pod %s, whose networks have %s", d.Device, d.Resource, d.Pod, strings.Join(have, ", ")),
-				"see that the pod asks for as many devices of the resource as it has networks with that resourceName; applications find theirs by DEVINFO_<interface>_PCI_ADDRESS, not by PCIDEVICE_*")
+			list.add(Warning, fmt.Sprintf("%s: device plugin %s allocated it to pod %s, whose networks use %s", d.Device, d.Resource, d.Pod, strings.Join(have, ", ")),
+				"request as many devices of the resource in the pod as it has networks with that resourceName; applications must use DEVINFO_<interface>_PCI_ADDRESS, not PCIDEVICE_*")
 		}
 	}
 }
@@ -191,7 +191,7 @@ func leftovers(f *Evidence, list *answers) {
 			add("MAC "+v.MAC, "mac 00:00:00:00:00:00")
 		}
 		if len(left) > 0 {
-			list.add(Warning, v.Address+": nobody holds it, and it has "+strings.Join(left, ", "), fmt.Sprintf("ip link set %s vf %d %s", v.PFName, v.Index, strings.Join(undo, " ")))
+			list.add(Warning, v.Address+": the VF is free, but still has "+strings.Join(left, ", "), fmt.Sprintf("ip link set %s vf %d %s", v.PFName, v.Index, strings.Join(undo, " ")))
 		}
 	}
 }
@@ -204,7 +204,7 @@ func (f *Evidence) unsettled(list *answers) bool {
 	case f.Live == nil:
 		list.unseen("the settings of VFs")
 	default:
-		list.add(Unknown, "the PFs do not report the settings of their VFs", "run it in the host's network namespace, where the PFs are")
+		list.add(Unknown, "the PFs do not report the settings of their VFs", "run devinfoctl doctor in the host's network namespace")
 	}
 	return true
 }
@@ -222,7 +222,7 @@ func addresses(f *Evidence, list *answers) {
 	for _, mac := range slices.Sorted(maps.Keys(by)) {
 		if len(by[mac]) > 1 {
 			list.add(Error, strings.Join(by[mac], " and ")+" have the same MAC, "+mac,
-				"delete the pod that has it by right last, so that its DEL restores the other's, or set one with ip link set PF vf N mac")
+				"give one VF its own MAC: ip link set PF vf N mac MAC")
 		}
 	}
 }

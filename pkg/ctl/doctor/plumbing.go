@@ -12,14 +12,14 @@ import (
 
 func plugin(f *Evidence, list *answers) {
 	p, there := f.Live.Plugins[validate.Plugin]
-	const install = "devinfoctl install --cni-bin-dir DIR, or let devinfo-agent install it"
+	const install = "run devinfoctl install --cni-bin-dir DIR, or let devinfo-agent install it"
 	switch {
 	case !there:
 		list.add(Error, "the devinfo plugin is not in "+strings.Join(f.Live.PluginDirs, " or "), install)
 	case p.Problem != "":
 		list.add(Error, p.Path+": "+p.Problem, install)
 	case !p.Build.Same(f.Asking):
-		list.add(Warning, fmt.Sprintf("%s is %s, and this program is %s", p.Path, p.Build, f.Asking), install+", so that both are of the same")
+		list.add(Warning, fmt.Sprintf("%s is %s, and this program is %s", p.Path, p.Build, f.Asking), install+", so that both have the same version")
 	default:
 		list.altered(f, p.Path)
 	}
@@ -28,7 +28,7 @@ func plugin(f *Evidence, list *answers) {
 // altered looks whether a file is as devinfo-agent put it in place.
 func (a *answers) altered(f *Evidence, path string) {
 	if f.Live != nil && slices.Contains(f.Live.Altered, path) {
-		a.add(Warning, path+" is not as devinfo-agent put it in place", "see that devinfo-agent runs on this node, which mends it, or why its /healthz says that it cannot")
+		a.add(Warning, path+" was changed after devinfo-agent installed it", "check that devinfo-agent runs on this node, which restores the file; its /healthz shows why it cannot")
 	}
 }
 
@@ -37,10 +37,10 @@ func settings(f *Evidence, list *answers) {
 	if f.NodeFile == "" {
 		list.altered(f, f.NodeConfig)
 	} else {
-		list.add(Error, f.NodeFile, "correct the file: every ADD fails with it")
+		list.add(Error, f.NodeFile, "correct the file, because every ADD fails")
 	}
 	if f.Live != nil && f.Live.Refused != "" {
-		list.add(Error, "devinfo-agent keeps the former settings: "+f.Live.Refused, "correct the agent's ConfigMap; devinfoctl validate finds all that is wrong in it")
+		list.add(Error, "devinfo-agent keeps the former settings: "+f.Live.Refused, "correct the agent's ConfigMap; devinfoctl validate lists its errors")
 	}
 }
 
@@ -50,7 +50,7 @@ func networks(f *Evidence, list *answers) {
 		return
 	}
 	if len(f.Live.Networks) == 0 {
-		list.add(Info, "no network configuration on this node has devinfo in it", "those in the API are checked by: kubectl get net-attach-def -A -o yaml | devinfoctl validate -")
+		list.add(Info, "no network configuration on this node contains devinfo", "check the networks in the API: kubectl get net-attach-def -A -o yaml | devinfoctl validate -")
 	}
 	checker := validate.Checker{Versions: func(plugin string) []string { return f.Live.Plugins[plugin].CNIVersions }}
 	for _, n := range f.Live.Networks {
@@ -62,7 +62,7 @@ func networks(f *Evidence, list *answers) {
 				if finding.Warning {
 					level = Warning
 				}
-				list.add(level, n.Path+": "+finding.String(), "correct the file; devinfoctl validate "+n.Path+" looks again")
+				list.add(level, n.Path+": "+finding.String(), "correct the file, then run devinfoctl validate "+n.Path)
 			}
 		}
 	}
@@ -70,14 +70,14 @@ func networks(f *Evidence, list *answers) {
 
 func directories(f *Evidence, list *answers) {
 	for _, path := range slices.Sorted(maps.Keys(f.Live.Missing)) {
-		by := "by --cni-conf-dir"
+		by := "with --cni-conf-dir"
 		switch {
 		case path == f.CDIDir:
-			by = "by cdiDir of the node settings"
+			by = "with cdiDir in the node settings"
 		case slices.Contains(f.Live.PluginDirs, path):
-			by = "by --cni-path"
+			by = "with --cni-path"
 		}
-		list.add(Warning, path+": "+f.Live.Missing[path], "create it, or name the right one "+by+"; in a container it must be mounted")
+		list.add(Warning, path+": "+f.Live.Missing[path], "create it, or name another directory "+by+"; in a container, mount it")
 	}
 	for _, path := range f.Live.ReadOnly {
 		level, fails, keys := Error, "every ADD fails", "stateDir, deviceInfoDir"
@@ -85,11 +85,11 @@ func directories(f *Evidence, list *answers) {
 			level, fails, keys = Warning, `ADD of networks with "cdi" fails`, "cdiDir"
 		}
 		if f.Live.Missing[path] == "" { // else it is said already
-			list.add(level, path+": is on a read-only file system: "+fails, "mount it read-write, or name another: "+keys+" of the node settings; in a container it must be mounted")
+			list.add(level, path+": is on a read-only file system, so "+fails, "mount it read-write, or name another directory ("+keys+" in the node settings); in a container, mount it")
 		}
 	}
 	if f.Live.NFS {
-		list.add(Error, "stateDir is on NFS, where files cannot be locked: no DEL succeeds", "set stateDir in the node settings to a directory on a local disk")
+		list.add(Error, "stateDir is on NFS, where files cannot be locked, so every DEL fails", "set stateDir in the node settings to a directory on a local disk")
 	}
 	if usual := []string{"/etc/cdi", "/var/run/cdi", "/run/cdi"}; f.CDIDir != "" && !slices.Contains(usual, f.CDIDir) {
 		list.add(Warning, f.CDIDir+": is not a directory where container runtimes look for CDI specs by default",
@@ -105,10 +105,10 @@ func runtime(f *Evidence, list *answers) {
 	case f.DRA:
 		list.add(Error, "the container runtime has no NRI socket, and cni-dra-driver needs it", enable)
 	case f.Live.Agent:
-		list.add(Warning, "the container runtime has no NRI socket: containers get no device information from devinfo-agent",
-			enable+"; or run the agent with --inject=false, if that is what you want")
+		list.add(Warning, "the container runtime has no NRI socket, so devinfo-agent cannot inject device information into containers",
+			enable+"; or turn injection off: --inject=false")
 	default:
-		list.add(Info, "the container runtime has no NRI socket: cni-dra-driver and devinfo-agent's injection would need one", "")
+		list.add(Info, "the container runtime has no NRI socket; cni-dra-driver and the injection of devinfo-agent would need it", "")
 	}
 }
 
@@ -122,18 +122,18 @@ func offer(f *Evidence, list *answers) {
 		list.add(Warning, Changed(f.Offer), RestartDriver)
 		return
 	case f.Offer.Problem != "":
-		list.add(Error, "cni-dra-driver: "+f.Offer.Problem, "correct the rules: cni-dra-driver does not start with these")
+		list.add(Error, "cni-dra-driver: "+f.Offer.Problem, "correct the rules, because cni-dra-driver does not start with them")
 		return
 	}
 	for _, idle := range f.Offer.Idle {
 		list.add(Info, f.Offer.Rules+": "+idle.String(),
-			"correct the rule, unless it is meant for other nodes; devinfoctl topology shows this one's devices")
+			"correct the rule, unless it is meant for other nodes; devinfoctl topology shows the devices of this node")
 	}
 }
 
 // Changed says that the rules of an offer are not those in the file any more.
 func Changed(o *state.Offer) string {
-	return o.Rules + " has changed since cni-dra-driver was started, which still goes by the old rules"
+	return o.Rules + " has changed since cni-dra-driver was started, and it still uses the old rules"
 }
 
 // RestartDriver is the remedy.
@@ -155,8 +155,8 @@ func offered(f *Evidence) string {
 
 func sight(f *Evidence, list *answers) {
 	if f.Unseen > 0 {
-		list.add(Unknown, fmt.Sprintf("cni-dra-driver's records of %d claims with leases cannot be seen from here", f.Unseen),
-			"run it on the node itself, or in cni-dra-driver's pod")
+		list.add(Unknown, fmt.Sprintf("cni-dra-driver's records of %d claims with leases are not visible here", f.Unseen),
+			"run devinfoctl doctor on the node itself, or in cni-dra-driver's pod")
 	}
 	if f.Live == nil {
 		return // each check says it

@@ -204,13 +204,13 @@ func (n *Node) journaled() ([]Attachment, error) {
 }
 
 func (n *Node) journalError(err error) error {
-	return unread("journal", "the journal in "+n.Settings.StateDir+" is", err)
+	return unread("journal", "the journal in "+n.Settings.StateDir, err)
 }
 
-// unread is the error of what could not be read, be it that it is root's alone.
+// unread wraps the error of a failed read. Its remedy for a lack of permission is to run as root.
 func unread(what, is string, err error) error {
 	if err = fmt.Errorf("%s: %w", what, err); errors.Is(err, fs.ErrPermission) {
-		return clierr.For(err, "run as root: "+is+" root's alone")
+		return clierr.For(err, "run as root, because only root can read "+is)
 	}
 	return err
 }

@@ -26,7 +26,7 @@ func (n *Node) claimed() (list []Attachment, err error) {
 	dir := safefile.Open(n.Path(n.ClaimDir))
 	names, err := dir.Names()
 	if err != nil {
-		return nil, unread("claims", "the records in "+n.ClaimDir+" are", err)
+		return nil, unread("claims", "the records in "+n.ClaimDir, err)
 	}
 	for _, name := range names {
 		uid, ok := state.RecordOf(name)
@@ -100,7 +100,7 @@ func (n *Node) claimAttachment(c *state.Claim, at state.Attachment) Attachment {
 func (a *Attachment) compareRecord(c *Comparison) {
 	switch a.State {
 	case check.OK:
-		c.NotCompared = []string{"what the plugins made: their own CHECK says it"}
+		c.NotCompared = []string{"the results of the plugins, which only their own CHECK can compare"}
 	case check.Prepared, check.Adding:
 		if a.Why != "" {
 			c.Warnings = []string{a.Why}
@@ -118,16 +118,16 @@ func (a *Attachment) claimRemedy() string {
 	switch a.State {
 	case check.Undeleted:
 		uid, _ := state.RecordOf(a.record)
-		return "fix what the error names: cni-dra-driver runs DEL again every hour, and at its next start; " +
-			"or clean up by hand what is left, and run there: cni-dra-driver clear " + uid
+		return "correct the cause of the error, and cni-dra-driver runs DEL again every hour, and at its next start; " +
+			"or clean up by hand, and run in its pod: cni-dra-driver clear " + uid
 	case check.Deleting:
-		return "fix what the error names: cni-dra-driver runs DEL again by itself"
+		return "correct the cause of the error, and cni-dra-driver runs DEL again by itself"
 	case check.Stale:
-		return "cni-dra-driver runs DEL when the pod is deleted: make sure that it is running"
+		return "check that cni-dra-driver runs on this node: it runs DEL when the pod is deleted"
 	case check.Newer:
 		return "run the cni-dra-driver that wrote it, or a newer one"
 	case check.Corrupt:
-		return "cni-dra-driver puts it aside at its next start, and prepares the claim anew"
+		return "restart cni-dra-driver, which renames the record and prepares the claim again"
 	}
 	return check.DeviceGone.Remedy()
 }
@@ -140,7 +140,7 @@ func (n *Node) Offer() (*state.Offer, error) {
 		return o, nil
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, clierr.For(fmt.Errorf("offered devices: %w", err), "run as root: what is in "+n.ClaimDir+" is root's alone")
+		return nil, clierr.For(fmt.Errorf("offered devices: %w", err), "run as root, because only root can read "+n.ClaimDir)
 	}
 	return nil, errors.New("offered devices: " + n.text(err.Error()))
 }

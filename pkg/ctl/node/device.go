@@ -41,12 +41,12 @@ func (n *Node) settle(s Subject) (Subject, error) {
 	case len(is) == 0:
 		return s, n.unknown(s)
 	case s.As == "" && len(is) > 1:
-		return s, clierr.Misuse("say which: --as "+strings.Join(is, ", or --as "), "%s is the name of several devices", s.Name)
+		return s, clierr.Misuse("choose one: --as "+strings.Join(is, ", or --as "), "%s is the name of several devices", s.Name)
 	case s.As == "" || slices.Contains(is, s.As):
 		s.As = cmp.Or(s.As, is[0])
 		return s, nil
 	}
-	return s, clierr.Misuse("leave --as out, or say --as "+is[0], "%s: no %s has that name", s.Name, kindWords[s.As])
+	return s, clierr.Misuse("remove --as, or use --as "+is[0], "%s: no %s has that name", s.Name, kindWords[s.As])
 }
 
 // below is the device, or else the interface, that an RDMA device is on.

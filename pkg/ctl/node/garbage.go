@@ -47,7 +47,7 @@ func (n *Node) Garbage() (*Garbage, error) {
 			o.Files = n.filesOf(a)
 			g.Stale = append(g.Stale, o)
 		case check.Corrupt:
-			o.Why += "; nothing tells whether it is used: its DEL removes it, and the runtime's GC"
+			o.Why += "; it may still be used, so only its DEL and the GC of the runtime remove it"
 			g.Skipped = append(g.Skipped, o)
 		case check.Unknown, check.Newer:
 			g.Skipped = append(g.Skipped, o)

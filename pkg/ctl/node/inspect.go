@@ -92,7 +92,7 @@ func (n *Node) deviceless(s Subject) string {
 	case err == nil && i.Kind != "":
 		return text + " is a " + i.Kind + ", and has no device"
 	}
-	return text + " has no device: it is software"
+	return text + " is a software interface without a device"
 }
 
 // fullAddress adds the usual domain to a PCI address without one, as lspci prints it.

@@ -181,11 +181,11 @@ func (n *Node) unrecorded(uid string) error {
 	path := state.Path(n.ClaimDir, uid)
 	switch {
 	case !n.SeesDriver():
-		return clierr.For(fmt.Errorf("claim %s: whether cni-dra-driver has a record of it cannot be told: %s is not to be seen from here", uid, n.ClaimDir),
-			"run it on the node itself, or in cni-dra-driver's pod; --dra-state-dir says where the records are")
+		return clierr.For(fmt.Errorf("claim %s: cannot tell whether cni-dra-driver has a record of it, because %s is not visible here", uid, n.ClaimDir),
+			"run devinfoctl gc on the node itself, or in cni-dra-driver's pod; name the directory of the records with --dra-state-dir")
 	case !n.FileThere(path):
 		return nil
 	}
-	return clierr.For(fmt.Errorf("claim %s: cni-dra-driver has a record of it, %s, and ends its leases itself", uid, path),
+	return clierr.For(fmt.Errorf("claim %s: cni-dra-driver has a record of it, %s, and will end its leases itself", uid, path),
 		"delete its pods; if DEL was given up, cni-dra-driver clear "+uid+"; only if cni-dra-driver was removed from the node for good, remove that file first")
 }

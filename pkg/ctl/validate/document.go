@@ -57,7 +57,7 @@ func Parse(file string, text []byte) []Document {
 		if err == nil {
 			return docs
 		}
-		whole.wrong("", nil, "the text is neither JSON nor YAML: %.200s", strings.Join(strings.Fields(err.Error()), " "))
+		whole.wrong("", nil, "the text must be JSON or YAML: %.200s", strings.Join(strings.Fields(err.Error()), " "))
 	}
 	return []Document{whole}
 }
@@ -144,7 +144,7 @@ func (d *Document) readJSON(path string, text []byte) bool {
 	}
 	for _, r := range repeated {
 		if key, is := errors.AsType[kjson.FieldError](r); is {
-			d.wrong(path+"."+key.FieldPath(), nil, "the key is given more than once: leave one, because parsers differ in which one they use")
+			d.wrong(path+"."+key.FieldPath(), nil, "the key occurs more than once, and parsers differ in the one they use: keep one")
 		}
 	}
 	return len(repeated) == 0

@@ -78,7 +78,7 @@ func (c Checker) class(d *Document, class *resourceapi.DeviceClassSpec) {
 func (c Checker) claim(d *Document, path string, claim *resourceapi.DeviceClaim) {
 	skipped := "nothing in it is for the driver " + draDriver
 	if class := c.missing(claim.Requests); class != "" {
-		skipped = fmt.Sprintf("its DeviceClass %q is not at hand: validate both together", class)
+		skipped = fmt.Sprintf("its DeviceClass %q is missing; give the file of the DeviceClass too", class)
 	}
 	d.refused(path, c.policy().CheckClaim(claim, c.classes), skipped)
 	for n, config := range claim.Config[:min(len(claim.Config), resourceapi.DeviceConfigMaxSize)] {

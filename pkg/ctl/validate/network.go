@@ -59,7 +59,7 @@ func (n *network) definition() bool {
 		return false
 	}
 	if inner == "" {
-		n.warn(n.path, raw, "there is no configuration here: the runtime takes it from a file on the node; validate that file")
+		n.warn(n.path, raw, "contains no configuration; the runtime reads it from a file on the node: validate that file")
 		return false
 	}
 	if !n.readJSON(n.path, []byte(inner)) {
@@ -111,7 +111,7 @@ func (n *network) check() {
 			p.path, p.after, p.maker = fmt.Sprintf("%s.plugins[%d]", n.path, i), i > 0, maker(plugins[i+1:])
 		}
 		if slices.ContainsFunc(plugins[:i], isOurs) {
-			n.warn(p.path, object["type"], "is in the chain twice: leave one out; ADD of the second undoes what the first has written")
+			n.warn(p.path, object["type"], "is in the chain twice, and the second removes the file of the first: remove one of them")
 		}
 		p.check()
 	}

@@ -187,15 +187,15 @@ func (p *plugin) position(idle bool) {
 	kind := p.object["type"]
 	switch {
 	case idle && p.maker != "":
-		p.wrong(p.path, kind, "runs before %s, which makes the interface, and ADD refuses it: put it after that plugin", p.maker)
+		p.wrong(p.path, kind, "runs before %s, which makes the interface, so ADD fails: put it after that plugin", p.maker)
 	case idle && p.dra:
-		p.warn(p.path, kind, `has nothing to do unless the claim's device gives it a deviceID: put it after the plugin that makes the interface, or give it "delegates" or "deviceInfo"`)
+		p.warn(p.path, kind, `has a device only if the claim's device sets deviceID: put it after the plugin that makes the interface, or add "delegates" or "deviceInfo"`)
 	case idle:
 		remedy := `declare "capabilities": {"deviceID": true} if the runtime passes one`
 		if p.multus {
 			remedy = "give the " + definition + " the annotation " + resourceAnnotation
 		}
-		p.wrong(p.path, kind, `has nothing to do, and ADD refuses it: chain it after the plugin that makes the interface, give it "delegates", "deviceID" or "deviceInfo", or %s`, remedy)
+		p.wrong(p.path, kind, `has no source of a device, so ADD fails: chain it after the plugin that makes the interface, add "delegates", "deviceID" or "deviceInfo", or %s`, remedy)
 	case p.maker != "" && p.cfg.DeviceInfo == nil && (p.after || p.cfg.DeviceID != "" || device || p.object["delegates"] != nil):
 		p.warn(p.path, kind, "runs before %s, which makes the interface: put it after that plugin, or the result has no pciID", p.maker)
 	}
@@ -216,7 +216,7 @@ func (p *plugin) delegates() {
 		}
 		wanted := wanted(d.Raw)
 		if need := needs[d.Type]; need != "" && !slices.Contains(wanted, need) {
-			p.warn(here+".capabilities", nil, "should declare {%q: true}: without what the runtime passes by it %s does nothing", need, d.Type)
+			p.warn(here+".capabilities", nil, "should declare {%q: true}, because %[2]s does nothing if the runtime passes no value", need, d.Type)
 		}
 		for _, name := range wanted {
 			if taken[name] = true; !p.cfg.Capabilities[name] {

@@ -42,10 +42,10 @@ func (d *Document) settings() {
 		path := "data." + name
 		switch {
 		case !strings.HasSuffix(name, ".json"):
-			d.warn(path, nil, "is not read: settings are in default.json, and those of one node in NODE.json")
+			d.warn(path, nil, "is ignored: name the key default.json for all nodes, or NODE.json for one node")
 			continue
 		case name != defaultFile && files[defaultFile] == "":
-			d.warn(path, nil, "is for the node %s only: the settings of all nodes are in %s", strings.TrimSuffix(name, ".json"), defaultFile)
+			d.warn(path, nil, "applies to the node %s only: name the key %s for all nodes", strings.TrimSuffix(name, ".json"), defaultFile)
 		}
 		if d.readJSON(path, []byte(files[name])) {
 			d.nodeSettings(path, []byte(files[name]))
