@@ -1,6 +1,7 @@
 package link
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -99,8 +100,35 @@ func (r route) links(flags uint16, index int, filter uint32, attrs ...*nl.RtAttr
 		for _, a := range attrs {
 			req.AddData(a)
 		}
-		return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+		answers, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+		if errors.Is(err, syscall.EINVAL) && flags&unix.NLM_F_DUMP == 0 {
+			return r.long(req)
+		}
+		return answers, err
 	})
+}
+
+// long asks for one interface whose answer may not fit into the 64 KiB of the library, because the kernel
+// allows nearly as much for its altnames alone. The kernel has queued the answer when Send returns.
+func (r route) long(req *nl.NetlinkRequest) (answers [][]byte, err error) {
+	if err := r.socket.Socket.Send(req); err != nil {
+		return nil, err
+	}
+	buffer := make([]byte, 1<<17)
+	n, _, err := unix.Recvfrom(r.socket.Socket.GetFd(), buffer, 0)
+	if err != nil {
+		return nil, err
+	}
+	messages, err := syscall.ParseNetlinkMessage(buffer[:n])
+	for _, m := range messages {
+		switch {
+		case m.Header.Type == unix.RTM_NEWLINK:
+			answers = append(answers, m.Data)
+		case m.Header.Type == unix.NLMSG_ERROR && len(m.Data) >= 4:
+			return nil, syscall.Errno(-int32(binary.NativeEndian.Uint32(m.Data)))
+		}
+	}
+	return answers, err
 }
 
 func (r route) request(command int, header nl.NetlinkRequestData) *nl.NetlinkRequest {
