@@ -64,6 +64,9 @@ func isValue(s string) bool {
 	return s != "" && len(s) <= longest && strings.IndexByte(s, 0) < 0
 }
 
+// RDMAVariable is the name of the variable that [RDMADevices] returns.
+const RDMAVariable = variable + "RDMA_DEVICES"
+
 // RDMADevices returns the variable DEVINFO_RDMA_DEVICES with the RDMA devices of several interfaces, each
 // once, as device:port; "" = there are none. NCCL_IB_HCA and UCX_NET_DEVICES take that form. The port is
 // always 1: only devices of the driver mlx4 have a second one.
@@ -81,7 +84,7 @@ func RDMADevices(infos []*devinfo.Info) string {
 		}
 	}
 	if value := strings.Join(list, ","); isValue(value) {
-		return variable + "RDMA_DEVICES=" + value
+		return RDMAVariable + "=" + value
 	}
 	return ""
 }

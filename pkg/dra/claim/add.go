@@ -131,12 +131,21 @@ func (s *steps) added(c *claim, r result) error {
 	}
 	r.at.Phase = state.Added
 	r.at.Ready.Set(metav1.ConditionTrue, time.Now())
+	before := rdmaOf(record.Attachments)
 	record.Attachments[r.n], record.StatusOwed = r.at, true
 	if err := s.records.put(c, record, "added"); err != nil {
 		return err
 	}
 	s.reports.queue.Add(c.ref.UID)
-	return s.gate.open(c, []int{r.n})
+	which := []int{r.n}
+	if before != rdmaOf(record.Attachments) { // the other gates list the RDMA devices too, and a late ADD may still run
+		for n, at := range record.Attachments {
+			if n != r.n && at.Phase == state.Added {
+				which = append(which, n)
+			}
+		}
+	}
+	return s.gate.open(c, which)
 }
 
 // notAdded reports a failed ADD. The sandbox does not wait any longer, unless the network is attached late.

@@ -32,6 +32,7 @@ type claim struct {
 
 	// What the worker has come to.
 	gatesOpen   map[int]bool // by attachment: whether its gate was open when the worker looked last
+	rdma        string       // the variable that its gates were compared with then: see table.rdma
 	fresh       bool         // the record was never written
 	unsaved     bool         // the disk has not got the record as it is
 	removed     bool         // it is not in the table any more
@@ -215,6 +216,9 @@ func (r *records) adopt(c *claim, record *state.Claim, saved bool) {
 	}
 	r.table.mu.Lock()
 	defer r.table.mu.Unlock()
+	if rdmaOf(c.record.Attachments) != rdmaOf(record.Attachments) {
+		r.table.wakeAll(c.pod) // the gates of the pod's other claims list its RDMA devices too
+	}
 	c.record, c.unsaved = record, !saved || record.Pod != c.pod
 	if saved {
 		c.fresh = false
@@ -231,6 +235,7 @@ func (r *records) drop(c, left *claim) {
 	if left != nil {
 		r.table.claims[c.ref.UID] = left
 	}
+	r.table.wakeAll(c.pod)
 	r.table.backOff.Forget(c.ref.UID)
 	r.reports.queue.Forget(c.ref.UID)
 	r.table.announce()

@@ -132,6 +132,11 @@ func (g *gate) openGate(c *claim, at *state.Attachment) error {
 	} else {
 		g.guard(c, at, spec)
 	}
+	var all string
+	g.table.do(func() { all = g.table.rdma(c.pod) })
+	if all != "" {
+		spec.Devices[0].ContainerEdits.Env = append(spec.Devices[0].ContainerEdits.Env, all)
+	}
 	if spec.Version, err = specs.MinimumRequiredVersion(spec); err != nil {
 		return err
 	}
@@ -201,8 +206,9 @@ func (g *gate) closeGate(record *state.Claim, at *state.Attachment) error {
 
 // isOpen reports whether the gate of an attachment is open. CDI specs, device-info files and leases do not outlive
 // a reboot, and other programs may remove specs and files. The spec of an earlier agent may lack what guard adds. A spec that was written before
-// the sandbox was known may have device nodes that the pod cannot open.
-func (g *gate) isOpen(record *state.Claim, at *state.Attachment) bool {
+// the sandbox was known may have device nodes that the pod cannot open. A spec must have the variable rdma, because
+// the last of several specs sets it for the container.
+func (g *gate) isOpen(record *state.Claim, at *state.Attachment, rdma string) bool {
 	if at.Bare() && !(g.Node.Leases.IsHeld(record) && g.Node.HasPluginFile(at)) {
 		return false
 	}
@@ -214,8 +220,20 @@ func (g *gate) isOpen(record *state.Claim, at *state.Attachment) bool {
 	if known && own != bytes.Contains(spec, []byte(userNamespaceKey)) {
 		return false
 	}
+	if !hasRDMA(spec, rdma) {
+		return false
+	}
 	hook, _ := json.Marshal(g.Gate)
 	return at.Bare() || bytes.Contains(spec, hook)
+}
+
+// hasRDMA reports whether a spec sets DEVINFO_RDMA_DEVICES as rdma does; "" = it must not set it.
+func hasRDMA(spec []byte, rdma string) bool {
+	if rdma == "" {
+		return !bytes.Contains(spec, []byte(`"`+cdispec.RDMAVariable+`=`))
+	}
+	quoted, _ := json.Marshal(rdma)
+	return bytes.Contains(spec, quoted)
 }
 
 // device returns what the kubelet and the pod are told of an attachment.

@@ -39,7 +39,7 @@ type around struct {
 	here      bool // it is, or was, of the sandbox that is wanted
 	stale     bool // its sandbox is certainly gone, though nobody said so
 	lost      bool // its network namespace is gone, or the boot: DEL cannot do all it should
-	open      bool // its gate is open, its metadata written, and its device plugin's file exists
+	open      bool // its gate is open with all RDMA devices of the pod, its metadata written, and its device plugin's file exists
 	due       bool // the back-off after its last DEL, or try to restore, is over
 	exhausted bool // that has failed as often as it may
 	taken     bool // its device is another attachment's by now

@@ -113,7 +113,14 @@ func (e *Engine) isAttached(sb *sandbox, claims []*claim) (bool, error) {
 			return false, c.trouble.err
 		}
 	}
-	return all, nil
+	if !all {
+		return false, nil
+	}
+	rdma := e.table.rdma(sb.Pod)
+	return !slices.ContainsFunc(claims, func(c *claim) bool {
+		isLate := slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return at.Late && at.Phase == state.Adding })
+		return c.rdma != rdma && !isLate // the gates of a claim whose late ADD runs are written again after it
+	}), nil
 }
 
 // settled waits until nothing is left of a sandbox, or the rest has to be tried again.

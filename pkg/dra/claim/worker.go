@@ -51,10 +51,11 @@ func (w *worker) next(c *claim) (step, goal, *sandbox) {
 	w.table.mu.Lock()
 	g, sb := w.table.goalOf(c)
 	now, record, stale, before := w.worldOf(c, g), c.record, c.rewrite, c.gatesOpen
+	rdma := w.table.rdma(c.pod)
 	w.table.mu.Unlock()
 	open := map[int]bool{}
 	for n, at := range record.Attachments {
-		open[n] = (at.Phase == state.Added || at.Bare()) && w.steps.gate.isOpen(record, &at)
+		open[n] = (at.Phase == state.Added || at.Bare()) && w.steps.gate.isOpen(record, &at, rdma)
 		now.attachments[n].open = open[n] && !stale
 	}
 	for n, at := range record.Undeleted {
@@ -62,9 +63,9 @@ func (w *worker) next(c *claim) (step, goal, *sandbox) {
 		around.cleared = w.steps.records.files.IsCleared(c.ref.UID, &at)
 		around.taken = around.taken || around.due && w.steps.isGivenBare(&at)
 	}
-	if !maps.Equal(open, before) {
+	if !maps.Equal(open, before) || rdma != c.rdma {
 		w.table.do(func() {
-			c.gatesOpen = open
+			c.gatesOpen, c.rdma = open, rdma
 			w.table.announce()
 		})
 	}
