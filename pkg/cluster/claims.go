@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 )
 
-// byClaim returns the attachments in a claim's status (KEP-4817): its devices that have
-// networkData, are to have a network, which shows them with the reason before they have it, or are
-// said to be network devices. Whose they are is left out.
+// byClaim returns the attachments in a claim's status (KEP-4817): devices with networkData, with a configured
+// network, or with identified device data. A device whose network is not attached yet is included with the
+// reason. The caller sets the pod.
 func byClaim(claim *resourceapi.ResourceClaim) (list []Network) {
 	for n := range claim.Status.Devices {
 		d := &claim.Status.Devices[n]
@@ -38,8 +38,8 @@ func byDevice(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceSt
 	return a
 }
 
-// identify takes the device from what cni-dra-driver puts into the status: under [DeviceKey], else
-// a CNI result (SPEC.md 1.1.0, section 5). Other drivers' data say nothing here.
+// identify sets the device from the device data that cni-dra-driver writes into the claim status: the key
+// [DeviceKey], else a CNI result (SPEC.md 1.1.0, section 5). It ignores data of other drivers.
 func (a *Network) identify(data []byte) {
 	var result struct {
 		Device     Device `json:"devinfo-cni.io/device"`
@@ -69,7 +69,7 @@ func (a *Network) identify(data []byte) {
 	}
 }
 
-// request is what the device was allocated for; "" = the claim does not say.
+// request returns the request for which the device was allocated, or "" if the claim does not name it.
 func request(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceStatus) string {
 	for _, r := range claim.Status.Allocation.Devices.Results {
 		share := d.ShareID == nil && r.ShareID == nil || d.ShareID != nil && r.ShareID != nil && *d.ShareID == string(*r.ShareID)
@@ -80,8 +80,8 @@ func request(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceSta
 	return ""
 }
 
-// networkOf is the name of the CNI network in a CNIConfig that the device's driver was configured
-// with, by class or claim; "" where there is none.
+// networkOf returns the name of the CNI network in the driver's CNIConfig, which the class or the claim
+// contains; "" if there is none.
 func networkOf(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceStatus) string {
 	if claim.Status.Allocation == nil {
 		return ""

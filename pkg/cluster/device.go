@@ -8,23 +8,23 @@ import (
 	"devinfo-cni.io/devinfo"
 )
 
-// DeviceKey is where cni-dra-driver's data in the status of a claim say which device it is, beside
-// the keys of the CNI result. Of a device without a network they have this key alone.
+// DeviceKey is the key of the [Device] in the data that cni-dra-driver writes into the claim status. It stands
+// beside the keys of the CNI result. For a device without a network it is the only key.
 const DeviceKey = "devinfo-cni.io/device"
 
-// A Device is what the status of a claim says of a device: as much as is shown of it, so that no
-// ResourceSlice has to be read.
+// A Device is the description of a device in a claim status. It has every field that the commands show, so
+// that they need not read ResourceSlices.
 type Device struct {
 	Type        string `json:"type,omitempty"`        // "pci", "vdpa", "vhost-user" or "memif"
 	Device      string `json:"device,omitempty"`      // PCI address, vDPA device or path of a socket
-	Path        string `json:"path,omitempty"`        // of a vDPA device's node
-	PCI         string `json:"pci,omitempty"`         // address behind a vDPA device
-	PF          string `json:"pf,omitempty"`          // its PCI address
+	Path        string `json:"path,omitempty"`        // path of the device node of a vDPA device
+	PCI         string `json:"pci,omitempty"`         // PCI address behind a vDPA device
+	PF          string `json:"pf,omitempty"`          // PCI address of the PF
 	Representor string `json:"representor,omitempty"` // interface
 	RDMA        string `json:"rdma,omitempty"`        // devices, comma-joined
 }
 
-// DeviceOf takes it from device information.
+// DeviceOf returns the Device that device information describes.
 func DeviceOf(info *devinfo.Info) Device {
 	of := Device{Type: string(info.Type)}
 	switch d := info.Device().(type) {
@@ -40,8 +40,8 @@ func DeviceOf(info *devinfo.Info) Device {
 	return of
 }
 
-// The attributes of a device that stand for what a device-info file says. The first is
-// Kubernetes' own, of any driver; docs/dra/inventory.md has all of cni-dra-driver.
+// Attributes of a device in a ResourceSlice that correspond to keys of a device-info file. The first one is
+// Kubernetes' own, and any driver may set it. docs/dra/inventory.md lists all attributes of cni-dra-driver.
 const (
 	busIDAttribute       = "resource.kubernetes.io/pciBusID"
 	pfAttribute          = "devinfo-cni.io/pfPCIBusID"
@@ -56,7 +56,7 @@ type offered struct {
 	generation int64 // of the pool: the highest counts
 }
 
-// Published is what a node has published of a device.
+// Published returns the Device that the attributes of a ResourceSlice describe.
 func Published(d *resourceapi.Device) (of Device) {
 	text := func(name resourceapi.QualifiedName) string {
 		if value := d.Attributes[name].StringValue; value != nil {
@@ -71,8 +71,8 @@ func Published(d *resourceapi.Device) (of Device) {
 	return of
 }
 
-// Or takes what is lacking from what the device's node has published. What the CNI result says is of
-// the attachment itself, and counts more.
+// Or returns d with its empty fields filled in from the published device. If both name different devices, it
+// returns d, because the CNI result is about the attachment itself.
 func (d Device) Or(published Device) Device {
 	if d.Device != "" && d.Device != published.Device {
 		return d

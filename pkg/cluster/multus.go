@@ -7,16 +7,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// StatusAnnotation is where Multus says what networks a pod has (Network Custom Resource
+// StatusAnnotation is the annotation in which Multus lists the networks of a pod (Network Custom Resource
 // Definition De-facto Standard, section 5).
 const StatusAnnotation = "k8s.v1.cni.cncf.io/network-status"
 
-// networksAnnotation is where a pod asks for networks (section 4.1.2.1).
+// networksAnnotation is the annotation in which a pod requests networks (section 4.1.2.1).
 const networksAnnotation = "k8s.v1.cni.cncf.io/networks"
 
-// OfMultus returns the attachments in a pod's network-status: all networks but the default
-// one, and that too if it has a device. An annotation that cannot be read, or that is not there though the pod asks for
-// networks, becomes one attachment with a problem.
+// OfMultus returns the attachments in a pod's network-status: all secondary networks, and the default network
+// if it has a device. If the annotation is invalid, or missing although the pod requests networks, it returns
+// one attachment with a problem.
 func OfMultus(pod *corev1.Pod) []Network {
 	blank := Network{Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName}
 	text := pod.Annotations[StatusAnnotation]

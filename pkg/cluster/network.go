@@ -1,7 +1,6 @@
-// Package cluster tells, from pods and resource claims alone, which device is behind
-// which network interface: what Multus wrote into the network-status of a pod, what the agent
-// wrote beside it, and what DRA drivers wrote into the status of its claims. API objects in,
-// values out.
+// Package cluster finds the device behind each network interface of pods in API objects alone: in the
+// network-status that Multus writes, in the annotation of devinfo-agent, and in the claim status that DRA
+// drivers write.
 package cluster
 
 import (
@@ -24,16 +23,16 @@ type Network struct {
 	IPs        []string        `json:"ips,omitempty"`
 	Device                     // in JSON its keys are among these
 	Claim      string          `json:"claim,omitempty"`      // ResourceClaim in the pod's namespace
-	Driver     string          `json:"driver,omitempty"`     // of the claim's device
-	DeviceInfo json.RawMessage `json:"deviceInfo,omitempty"` // as the network-status has it, or the node's record
+	Driver     string          `json:"driver,omitempty"`     // driver of the claim's device
+	DeviceInfo json.RawMessage `json:"deviceInfo,omitempty"` // from the network-status or the node's record
 	FromNode   bool            `json:"fromNode,omitempty"`   // device or problem come from the node's own record
-	NotAsked   bool            `json:"notAsked,omitempty"`   // the API names no device, and the node was not asked or did not answer
-	Problem    string          `json:"problem,omitempty"`    // why there is no more
+	NotAsked   bool            `json:"notAsked,omitempty"`   // the API has no device, and the node was not queried or did not answer
+	Problem    string          `json:"problem,omitempty"`    // why information is missing
 
-	published deviceID // of a claim whose status does not say what device it is
+	published deviceID // device in a ResourceSlice, if the claim status does not describe it
 }
 
-// describe takes the device from a device-info map.
+// describe sets the device from device information in JSON.
 func (a *Network) describe(text json.RawMessage) {
 	info, err := devinfo.Parse(text)
 	if err != nil {
@@ -43,9 +42,8 @@ func (a *Network) describe(text json.RawMessage) {
 	a.DeviceInfo, a.Device = text, DeviceOf(info)
 }
 
-// Holders returns the attachments that a device belongs to. The device may be given as a PCI
-// address with or without its domain, a vDPA or RDMA device, a representor, a socket, or a
-// MAC or IP address. A PF's address also finds its VFs.
+// Holders returns the attachments that have a device. The name is a PCI address with or without domain, a vDPA
+// or RDMA device, a representor, a socket, or a MAC or IP address. The address of a PF also finds its VFs.
 func Holders(list []Network, device string) []Network {
 	is := Named(device)
 	found := []Network{}

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Deviceless are the nodes of attachments of which the API names no device, sorted. Multus
-// copies device information only of networks with a resourceName.
+// Deviceless returns the sorted nodes of attachments for which the API has no device. Multus writes device
+// information only for networks with a resourceName.
 func Deviceless(list []Network) []string {
 	nodes := map[string]bool{}
 	for n := range list {
@@ -17,8 +17,8 @@ func Deviceless(list []Network) []string {
 	return slices.Sorted(maps.Keys(nodes))
 }
 
-// NotAsked marks the attachments of which the API names no device and that are on none of these nodes. It
-// returns their nodes, sorted.
+// NotAsked marks attachments for which the API has no device and whose node did not answer. It returns their
+// nodes, sorted.
 func NotAsked(list []Network, answered []string) (nodes []string) {
 	for n := range list {
 		a := &list[n]
@@ -36,7 +36,7 @@ type Record struct {
 	Why string `json:"why"` // more about the state, or why ADD found no device
 }
 
-// Fill takes from a node's records what the API does not say of its attachments, and what is wrong with them there.
+// Fill adds the device and the problem that a node has on record to attachments without a device in the API.
 func Fill(list []Network, node string, records []Record) {
 	type key struct{ namespace, pod, ifName string }
 	by := map[key]Record{}
@@ -53,7 +53,7 @@ func Fill(list []Network, node string, records []Record) {
 	}
 }
 
-// Deviceless says that the API names no device of the attachment, and no problem either.
+// Deviceless reports whether the API has neither a device nor a problem of the attachment.
 func (a *Network) Deviceless() bool {
 	return a.Device.Device == "" && a.Claim == "" && a.Problem == "" && a.Node != ""
 }

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A View gathers attachments from the objects of the API: pods, then their claims, then the slices of a
-// node. It keeps no object, and of each no more than what is shown.
+// A View collects attachments from API objects: pods, then their claims, then the ResourceSlices of a node. It
+// keeps only the shown fields, not the objects.
 type View struct {
 	list    []Network
 	pods    map[types.UID]place
@@ -22,8 +22,8 @@ type View struct {
 
 type place struct{ namespace, pod, node string }
 
-// Pod adds the attachments of a pod's network-status. A pod that has ended has none: its
-// network-status stays, but its devices may be others' by now.
+// Pod adds the attachments in a pod's network-status. It skips a pod that has ended, because its
+// network-status stays while other pods may use its devices.
 func (v *View) Pod(pod *corev1.Pod) {
 	if Ended(pod) {
 		return
@@ -38,13 +38,13 @@ func (v *View) Pod(pod *corev1.Pod) {
 	v.list = append(v.list, OfMultus(pod)...)
 }
 
-// Ended says that none of the pod's containers runs or will run again.
+// Ended reports whether all containers of the pod have terminated for good.
 func Ended(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// claimsOf are the names of a pod's claims: its own, those made of templates, and that of its
-// extended resources.
+// claimsOf returns the names of a pod's claims: named ones, generated ones, and the claim for extended
+// resources.
 func claimsOf(pod *corev1.Pod) (names []string) {
 	for _, c := range pod.Spec.ResourceClaims {
 		if c.ResourceClaimName != nil {
@@ -62,7 +62,7 @@ func claimsOf(pod *corev1.Pod) (names []string) {
 	return names
 }
 
-// Claims are the claims of the pods, sorted.
+// Claims returns the claims of the pods, sorted.
 func (v *View) Claims() []types.NamespacedName {
 	slices.SortFunc(v.claims, func(a, b types.NamespacedName) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -89,8 +89,8 @@ func (v *View) Claim(claim *resourceapi.ResourceClaim) {
 	}
 }
 
-// Unnamed are the drivers of claims whose status does not name the device, sorted: slices of the pod's
-// node do.
+// Unnamed returns the sorted drivers of claims whose status does not describe the device. The ResourceSlices
+// of the node describe it.
 func (v *View) Unnamed() []string {
 	drivers := map[string]bool{}
 	for n := range v.list {
@@ -101,7 +101,7 @@ func (v *View) Unnamed() []string {
 	return slices.Sorted(maps.Keys(drivers))
 }
 
-// Slice takes what a slice says of its devices.
+// Slice adds the devices of a ResourceSlice.
 func (v *View) Slice(s *resourceapi.ResourceSlice) {
 	if v.devices == nil {
 		v.devices = map[deviceID]offered{}

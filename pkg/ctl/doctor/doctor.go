@@ -1,13 +1,10 @@
-// Package doctor finds what is wrong with the devices and the plumbing of a node, and says
-// what to do about it: it holds attachments, files, VFs, their holders, the plugins and
-// their network configurations against each other.
+// Package doctor finds problems of a node's devices and plumbing, with remedies. It compares attachments,
+// files, VFs, their holders, the plugins and their network configurations.
 //
-// [Evidence] is gathered first; each check is a function of it that answers, and touches
-// nothing. [Gather] collects the [Live] facts, which only the node itself has, so that a
-// captured host can be examined later.
+// Each check is a function of the [Evidence] and changes nothing. [Gather] collects the [Live] facts, which
+// are only available on the node itself. A capture contains them, so that it can be examined elsewhere.
 //
-// It is for people who look at a whole node. Package check says what is wrong with one
-// attachment, and package validate what is wrong with one text.
+// Package doctor examines a whole node. Package check examines one attachment, and package validate one text.
 package doctor
 
 import (
@@ -22,10 +19,10 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// Level is how grave an answer is.
+// Level is the severity of an answer.
 type Level string
 
-// The levels. Only an Error means that something does not work.
+// The levels. Only Error means that something does not work.
 const (
 	OK      Level = "ok"
 	Info    Level = "info"
@@ -38,30 +35,30 @@ const (
 type Answer struct {
 	Check  string `json:"check"`
 	Level  Level  `json:"level"`
-	Text   string `json:"text"`             // the subject, and what was found
-	Remedy string `json:"remedy,omitempty"` // what to do; "" = nothing
+	Text   string `json:"text"`             // object and problem
+	Remedy string `json:"remedy,omitempty"` // "" = there is nothing to do
 }
 
-// Evidence is all that the checks look at.
+// Evidence is the input of the checks.
 type Evidence struct {
-	Attachments []node.Attachment  // with their verdicts
+	Attachments []node.Attachment  // compared with the present state
 	Unowned     []string           // device-info files, by path, that no attachment owns
-	Stale       []string           // leases, by path, whose holder is gone
-	Unrecorded  []node.ClaimLeases // of claims of which cni-dra-driver has no record
-	Unseen      int                // claims with leases, whose records cannot be seen from here
+	Stale       []string           // paths of leases whose holder no longer exists
+	Unrecorded  []node.ClaimLeases // leases of claims without a record of cni-dra-driver
+	Unseen      int                // number of claims with leases whose records are not visible here
 	VFs         []VF
 	VDPAs       []*hostdev.Device
 	NodeFile    string       // why the node settings cannot be used; "" = they can
 	NodeConfig  string       // path of the node settings
 	CDIDir      string       // of the node settings
 	DRA         bool         // cni-dra-driver has a state directory here
-	Asking      build.Info   // of the program that asks; the plugin's should be the same
-	Offer       *state.Offer // nil = cni-dra-driver has left none
+	Asking      build.Info   // build of this program; the plugin should have the same
+	Offer       *state.Offer // nil = there are no offered devices
 	Outdated    bool         // the rules have changed since the offer was made
 	Live        *Live        // nil = a capture without them
 }
 
-// VF is a virtual function, and what its PF has set for it.
+// VF is a virtual function with the settings that its PF reports.
 type VF struct {
 	Address string // PCI address
 	Driver  string // "" = unbound
@@ -69,22 +66,22 @@ type VF struct {
 	link.VFRecord
 }
 
-// A question has answers; none means that all is well, and well says with what.
+// A question is one check. If look adds no answer, the check passed, and well returns the text for that.
 type question struct {
 	name string
-	live string // what is not known without [Live] facts; "" = look knows by itself
+	live string // name of the facts in [Live] that look needs; "" = none
 	look func(*Evidence, *answers)
-	well func(*Evidence) string // "" = it is not said that all is well: there was nothing to look at
+	well func(*Evidence) string // "" = there was nothing to check
 }
 
-// answers are those of one question.
+// answers collects the answers of one question.
 type answers []Answer
 
 func (a *answers) add(level Level, text, remedy string) {
 	*a = append(*a, Answer{Level: level, Text: text, Remedy: remedy})
 }
 
-// unseen says what is not in the capture.
+// unseen adds an answer for facts that the capture does not contain.
 func (a *answers) unseen(what string) {
 	a.add(Unknown, what+": not in the capture", "capture the host with this devinfoctl")
 }
@@ -133,7 +130,7 @@ func Diagnose(f *Evidence) (all []Answer) {
 	return all
 }
 
-// Count is a number of things, of a word with a plural in -s.
+// Count formats a number with its noun, which has a plural in -s.
 func Count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -141,7 +138,7 @@ func Count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// FactsOf are those of a node; live is what the node says by itself, nil = nothing.
+// FactsOf returns the evidence of a node. live is nil if the capture has no live facts.
 func FactsOf(n *node.Node, live *Live) (*Evidence, error) {
 	list, err := n.Attachments()
 	if err != nil {
@@ -164,7 +161,7 @@ func FactsOf(n *node.Node, live *Live) (*Evidence, error) {
 	return f, f.devicesOf(n)
 }
 
-// devicesOf adds VFs and vDPA devices, with what netlink says of their settings.
+// devicesOf adds VFs and vDPA devices, with the settings that netlink reports.
 func (f *Evidence) devicesOf(n *node.Node) error {
 	devices, err := hostdev.List(n.Sys)
 	for _, d := range devices {

@@ -27,25 +27,25 @@ import (
 	"devinfo-cni.io/pkg/safefile"
 )
 
-// Places are where things are on the node. All are absolute paths.
+// Places are the paths of files, directories and sockets on the node. All are absolute.
 type Places struct {
 	PluginDirs   []string // CNI_PATH
 	ConfDir      string   // of CNI's configurations
 	Settings     config.Node
 	NRISocket    string
-	AgentDir     string // of devinfo-agent, on a file system that is made at boot
+	AgentDir     string // directory of devinfo-agent, on a file system that is created at boot
 	PodResources string // the kubelet's socket
 	SRIOVLocks   string // of sriov-cni
 	NodeConfig   string // the file of the Settings
 	Agent        string // host:port of devinfo-agent's /healthz; "" = it is not asked
-	InPod        bool   // we run in devinfo-agent's pod, which does not mount all of this
+	InPod        bool   // this process runs in devinfo-agent's pod, which does not mount all of these paths
 }
 
-// MountMore is the remedy for what devinfo-agent's pod does not mount.
+// MountMore is the remedy for paths that devinfo-agent's pod does not mount.
 const MountMore = "agent.doctor=true of the chart, or the kustomize component doctor, mounts it"
 
-// Gather asks the node. What it cannot read is in Live.Notes. It runs VERSION of the
-// configured plugins, which touches nothing (CNI specification 1.1.0).
+// Gather collects the live facts of this node. Live.Notes lists the facts that it cannot read. It runs the
+// configured plugins with VERSION, which changes nothing (CNI specification 1.1.0).
 func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)) *Live {
 	l := &Live{PluginDirs: p.PluginDirs, Missing: map[string]string{}, Plugins: map[string]Plugin{}, Modules: map[string]bool{}}
 	s := p.Settings
@@ -91,7 +91,8 @@ func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)
 	return l
 }
 
-// health asks devinfo-agent why it refuses the settings, which doctor itself does not see.
+// health reads the settings error in devinfo-agent's /healthz. The refused settings themselves are not visible
+// here.
 func (l *Live) health(ctx context.Context, address string) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -105,7 +106,7 @@ func (l *Live) health(ctx context.Context, address string) {
 		return
 	}
 	defer answer.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(answer.Body, 64<<10)) // half an answer will do
+	text, _ := io.ReadAll(io.LimitReader(answer.Body, 64<<10)) // a truncated answer suffices
 	for line := range strings.Lines(string(text)) {
 		if why, failed := strings.CutPrefix(line, "[-] settings: "); failed {
 			l.Refused = strings.TrimSpace(why)
@@ -113,8 +114,8 @@ func (l *Live) health(ctx context.Context, address string) {
 	}
 }
 
-// ask asks plugins for their versions, all at once: of those that hang there may be many, and none is to
-// be told as hanging for having waited behind them.
+// ask runs plugins with VERSION, all in parallel, so that a plugin that hangs does not use up the time of the
+// next ones.
 func (l *Live) ask(ctx context.Context, types []string) {
 	var found []string
 	for _, kind := range types {
@@ -138,9 +139,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// UsualDirs are the directories of CNI plugins that are there, and that of the network
-// configurations: where K3s, OpenShift and MicroK8s have theirs, and where all others have. The
-// root is where the node's is; "" = /.
+// UsualDirs returns the existing directories of CNI plugins and the directory of network configurations below
+// root. It knows the default directories and the directories of K3s, OpenShift and MicroK8s. root "" means /.
 func UsualDirs(root string) (plugins []string, conf string) {
 	const pluginDir, confDir = "/opt/cni/bin", "/etc/cni/net.d"
 	conf = confDir
@@ -163,7 +163,7 @@ func UsualDirs(root string) (plugins []string, conf string) {
 	return plugins, conf
 }
 
-// readOnly reports whether a directory is on a read-only file system, or would be made there.
+// readOnly reports whether a directory, or its nearest existing parent, is on a read-only file system.
 func readOnly(dir string) bool {
 	for dir != "" {
 		err := unix.Access(dir, unix.W_OK)
@@ -175,7 +175,7 @@ func readOnly(dir string) bool {
 	return false
 }
 
-// errorText is an error without the path that is said already.
+// errorText returns the error without the path, which the caller prints.
 func errorText(err error) string {
 	var path *fs.PathError
 	if errors.As(err, &path) {
@@ -208,8 +208,7 @@ func (l *Live) networks(dir string) (types []string) {
 	return types
 }
 
-// altered notes which of the files devinfo-agent has put in place, and somebody else has
-// changed or removed since.
+// altered records which files were changed or removed after devinfo-agent had installed them.
 func (l *Live) altered(paths ...string) {
 	for _, path := range paths {
 		if path == "" {
@@ -223,7 +222,7 @@ func (l *Live) altered(paths ...string) {
 	}
 }
 
-// Executable asks a plugin for its versions, by VERSION, and for its build.
+// Executable runs a plugin to get its CNI versions and its build.
 func Executable(ctx context.Context, path string) Plugin {
 	p := Plugin{Path: path}
 	if e, err := install.Examine(ctx, path); err != nil {
@@ -234,7 +233,7 @@ func Executable(ctx context.Context, path string) Plugin {
 	return p
 }
 
-// devices asks the kubelet which devices pods have from device plugins.
+// devices reads the devices of pods from the kubelet's pod resources API.
 func (l *Live) devices(ctx context.Context, socket string) {
 	if _, err := os.Stat(socket); err != nil {
 		l.note("run as root; in a container, mount it", "devices of pods: "+socket+": "+errorText(err))

@@ -34,7 +34,7 @@ func attachments(f *Evidence, list *answers) {
 	}
 }
 
-// levelOf is that of an attachment's state: Info while it is being made.
+// levelOf returns the level of an attachment's state. It is Info while ADD or DEL runs.
 func levelOf(a node.Attachment) Level {
 	switch {
 	case a.Verdict.Problem != "":
@@ -62,7 +62,8 @@ func files(f *Evidence, list *answers) {
 	}
 }
 
-// A hold is a holder of a device, by an exclusive lease, or one that takes itself for it.
+// A hold is a claim of ownership of a device: an exclusive lease, an allocation of a device plugin, or a lock
+// of sriov-cni.
 type hold struct {
 	pod string // namespace/name; "" = only the network namespace is known
 	by  string // "DRA", "CNI", "claim shop/net", "device plugin example.com/vf" or "sriov-cni's lock"
@@ -137,7 +138,7 @@ func holders(f *Evidence, list *answers) {
 	}
 }
 
-// given finds VFs that a device plugin has given to pods whose networks have others.
+// given finds VFs that a device plugin allocated to pods whose networks use other VFs.
 func given(f *Evidence, list *answers) {
 	if f.Live == nil {
 		return
@@ -150,7 +151,7 @@ func given(f *Evidence, list *answers) {
 				continue
 			}
 			of := slices.Concat(a.Has, a.Shares)
-			lock := func(l journal.SRIOVLock) bool { return l.Device == d.Device && l.Netns == a.Netns } // of a network without devinfo
+			lock := func(l journal.SRIOVLock) bool { return l.Device == d.Device && l.Netns == a.Netns } // the pod uses it in a network without devinfo
 			known = known && levelOf(a) != Info && !slices.Contains(of, d.Device) && !slices.ContainsFunc(f.Live.Locks, lock)
 			have = append(have, slices.DeleteFunc(of, func(device string) bool { return !f.isVF(device) })...)
 		}
@@ -165,8 +166,8 @@ func (f *Evidence) isVF(address string) bool {
 	return slices.ContainsFunc(f.VFs, func(v VF) bool { return v.Address == address })
 }
 
-// leftovers finds what a pod left behind on VFs that nobody holds. A MAC counts if another
-// free VF of the same PF has none: operators set one on all VFs, or on none.
+// leftovers finds settings of earlier pods on free VFs. A MAC address counts only if another free VF of the PF
+// has none, because administrators set one on all VFs or on none.
 func leftovers(f *Evidence, list *answers) {
 	if f.unsettled(list) {
 		return
@@ -196,7 +197,7 @@ func leftovers(f *Evidence, list *answers) {
 	}
 }
 
-// unsettled answers that the settings of all VFs are unknown, if they are.
+// unsettled reports whether the settings of all VFs are unknown, and adds an answer in that case.
 func (f *Evidence) unsettled(list *answers) bool {
 	switch {
 	case len(f.VFs) == 0 || slices.ContainsFunc(f.VFs, func(v VF) bool { return v.Known }):
@@ -255,7 +256,7 @@ func (f *Evidence) module(name string) (there, known bool) {
 	return there, known
 }
 
-// loaded adds whether a module is loaded, where it is known.
+// loaded returns a note whether a module is loaded, or "" if that is unknown.
 func (f *Evidence) loaded(module string) string {
 	there, known := f.module(module)
 	switch {

@@ -12,24 +12,24 @@ import (
 	"devinfo-cni.io/pkg/podresources"
 )
 
-// Live are the facts that only the node itself can tell.
+// Live contains the facts that are only available on the node itself.
 type Live struct {
-	VFs        []link.VFRecord      `json:"vfs,omitempty"`     // of which the PFs report the settings
-	Devices    []podresources.Given `json:"devices,omitempty"` // that device plugins have given to pods
-	Locks      []journal.SRIOVLock  `json:"locks,omitempty"`   // sriov-cni's
-	Plugins    map[string]Plugin    `json:"plugins,omitempty"` // CNI's, by type: those that are configured, and ours
+	VFs        []link.VFRecord      `json:"vfs,omitempty"`     // VFs whose PFs report the settings
+	Devices    []podresources.Given `json:"devices,omitempty"` // allocations of device plugins to pods
+	Locks      []journal.SRIOVLock  `json:"locks,omitempty"`   // locks of sriov-cni
+	Plugins    map[string]Plugin    `json:"plugins,omitempty"` // CNI plugins by type: the configured ones and devinfo
 	PluginDirs []string             `json:"pluginDirs,omitempty"`
-	Networks   []Config             `json:"networks,omitempty"`  // configurations in which devinfo is
-	Modules    map[string]bool      `json:"modules,omitempty"`   // of the kernel, of those that matter: whether it is there
-	NRI        bool                 `json:"nri,omitempty"`       // the socket is there
+	Networks   []Config             `json:"networks,omitempty"`  // configurations that contain devinfo
+	Modules    map[string]bool      `json:"modules,omitempty"`   // kernel modules, and whether each is loaded or built in
+	NRI        bool                 `json:"nri,omitempty"`       // the socket exists
 	Agent      bool                 `json:"agent,omitempty"`     // devinfo-agent has run since the node booted
-	ReadOnly   []string             `json:"readOnly,omitempty"`  // directories of the plugin that are, or would be made, on a read-only file system
-	NFS        bool                 `json:"nfs,omitempty"`       // stateDir is, or would be made, on NFS
+	ReadOnly   []string             `json:"readOnly,omitempty"`  // directories of the plugin on a read-only file system
+	NFS        bool                 `json:"nfs,omitempty"`       // stateDir is on NFS
 	Missing    map[string]string    `json:"missing,omitempty"`   // directories, and why they cannot be used
-	Unmounted  string               `json:"unmounted,omitempty"` // directory of the network configurations, which the agent's pod does not mount; "" = it is seen
-	Driver     bool                 `json:"driver,omitempty"`    // cni-dra-driver has been on the node, and the agent's pod does not see its records
-	Refused    string               `json:"refused,omitempty"`   // why devinfo-agent does not put the node settings in place
-	Altered    []string             `json:"altered,omitempty"`   // files, by path, that are not as devinfo-agent put them in place
+	Unmounted  string               `json:"unmounted,omitempty"` // directory of the network configurations, if the agent's pod does not mount it
+	Driver     bool                 `json:"driver,omitempty"`    // cni-dra-driver is or was installed, and its records are not visible in the agent's pod
+	Refused    string               `json:"refused,omitempty"`   // why devinfo-agent refuses the node settings
+	Altered    []string             `json:"altered,omitempty"`   // paths of files that were changed after devinfo-agent had installed them
 	Notes      []Note               `json:"notes,omitempty"`
 }
 
@@ -38,17 +38,17 @@ type Plugin struct {
 	Path        string     `json:"path"`
 	CNIVersions []string   `json:"cniVersions,omitempty"`
 	Problem     string     `json:"problem,omitempty"` // why its versions are unknown
-	Build       build.Info `json:"build,omitzero"`    // of Go programs; the devinfo plugin tells it itself
+	Build       build.Info `json:"build,omitzero"`    // build information of Go programs; devinfo prints its own
 }
 
-// Config is a file of the CNI configuration directory. Of plugins other than devinfo, its delegates too, only
-// what the checks look at is kept, since the rest may be secret.
+// Config is a file of the CNI configuration directory. It contains the configuration of devinfo, and of other
+// plugins and of delegates only the keys that the checks read, because other keys may be secret.
 type Config struct {
 	Path string          `json:"path"`
 	Text json.RawMessage `json:"text"`
 }
 
-// Note says what could not be looked at.
+// Note describes facts that could not be read.
 type Note struct {
 	Text   string `json:"text"`
 	Remedy string `json:"remedy,omitempty"`
@@ -56,8 +56,8 @@ type Note struct {
 
 func (l *Live) note(remedy, text string) { l.Notes = append(l.Notes, Note{text, remedy}) }
 
-// reduced is a configuration without what may be secret; ok is false if it does not contain
-// devinfo, or is invalid JSON.
+// reduced returns a configuration without keys that may be secret. ok is false if it does not contain devinfo
+// or is invalid JSON.
 func reduced(text []byte) (_ json.RawMessage, types []string, ok bool) {
 	var list map[string]json.RawMessage
 	if json.Unmarshal(text, &list) != nil {
@@ -71,7 +71,7 @@ func reduced(text []byte) (_ json.RawMessage, types []string, ok bool) {
 	}
 	for n, p := range plugins {
 		var kind string
-		_ = json.Unmarshal(p["type"], &kind) // "" is of no plugin
+		_ = json.Unmarshal(p["type"], &kind) // no plugin has the type ""
 		types = append(types, kind)
 		if kind == validate.Plugin {
 			ok = true
@@ -98,8 +98,8 @@ func reduced(text []byte) (_ json.RawMessage, types []string, ok bool) {
 
 var null = json.RawMessage("null")
 
-// hideUnknown empties the keys of our own configuration that are not known: one may be a misspelt
-// "delegates". It returns false if package config does not name all of them.
+// hideUnknown empties unknown keys of devinfo's configuration, because one may be a misspelt "delegates". It
+// returns false if package config does not list all of them.
 func hideUnknown(p map[string]json.RawMessage) bool {
 	whole, _ := json.Marshal(p) // of what was just read
 	c, err := config.Parse(whole)
@@ -114,7 +114,7 @@ func hideUnknown(p map[string]json.RawMessage) bool {
 	return true
 }
 
-// bare is what is kept of another plugin's configuration.
+// bare returns the keys of another plugin's configuration that the checks read.
 func bare(p map[string]json.RawMessage) map[string]json.RawMessage {
 	kept := map[string]json.RawMessage{}
 	for _, key := range []string{"type", "capabilities"} {
@@ -125,8 +125,8 @@ func bare(p map[string]json.RawMessage) map[string]json.RawMessage {
 	return kept
 }
 
-// bareDelegates keeps as much of each delegate. What is no list of configurations is left
-// out, and is as wrong without its content.
+// bareDelegates reduces each delegate's configuration with bare. It leaves out a value that is not a list of
+// configurations; the check reports it anyway.
 func bareDelegates(raw json.RawMessage) json.RawMessage {
 	var list []map[string]json.RawMessage
 	if json.Unmarshal(raw, &list) != nil {

@@ -18,36 +18,36 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// Attachment is one entry of the journal, or one of a claim's records, and what has
-// become of it.
+// Attachment is a journal entry or an attachment in a claim's record, with its present state.
 type Attachment struct {
 	Type   string              `json:"type,omitempty"`
-	Device string              `json:"device,omitempty"` // that it has a lease of, or else names: PCI address, vDPA device, SF or socket
-	Lease  journal.SharingMode `json:"lease,omitempty"`  // of the device; "" = none: another may have it
+	Device string              `json:"device,omitempty"` // PCI address, vDPA device, SF or socket that it has a lease of, else that it names
+	Lease  journal.SharingMode `json:"lease,omitempty"`  // kind of its lease of the device; "" = none, so other pods may use it
 	Facts
 	File  string     `json:"file,omitempty"` // path of the device-info file; "" = ADD wrote none
 	CDI   string     `json:"cdi,omitempty"`  // the CDI device, vendor/class=name
 	Netns string     `json:"netns,omitempty"`
-	Since *time.Time `json:"since,omitempty"` // of ADD
+	Since *time.Time `json:"since,omitempty"` // time of ADD
 	Why   string     `json:"why,omitempty"`   // more about the state, or why ADD found no device
 
-	// These are in JSON as a subject has them.
-	Pod         string `json:"-"` // namespace/name; "" = no Kubernetes asked for it
+	// MarshalJSON writes these as a subject.
+	Pod         string `json:"-"` // namespace/name; "" = not created by Kubernetes
 	Claim       string `json:"-"` // namespace/name of the ResourceClaim; "" = not by DRA
 	journal.Key `json:"-"`
 	State       check.State `json:"-"`
 
-	Has     []string    `json:"-"` // devices of which it has exclusive leases
-	Shares  []string    `json:"-"` // those of which it has shared ones
-	Verdict *Comparison `json:"-"` // what State and Why are taken from; nil = it was not compared
+	Has     []string    `json:"-"` // devices with an exclusive lease
+	Shares  []string    `json:"-"` // devices with a shared lease
+	Verdict *Comparison `json:"-"` // the comparison that set State and Why; nil = none yet
 
-	entry  *journal.Entry    // nil = it is not in the journal, or cannot be read
-	unread error             // why it cannot be read
+	entry  *journal.Entry    // nil = not in the journal, or unreadable
+	unread error             // read error of the entry
 	record string            // path of the claim's record; "" = not by DRA
-	node   *state.NodeDevice // the claim's device; nil = not one of the node's own
+	node   *state.NodeDevice // the claim's device; nil = not a device of the node
 }
 
-// Facts are more names of the attachment's device, as recorded at ADD; "" = it has none, or ADD wrote no file.
+// Facts are further names of the attachment's device, as ADD recorded them. "" means that there is none, or
+// that ADD wrote no file.
 type Facts struct {
 	PCI         string `json:"pci,omitempty"` // address behind a vDPA device
 	PF          string `json:"pf,omitempty"`  // its PCI address
@@ -57,7 +57,7 @@ type Facts struct {
 	DeviceInfo json.RawMessage `json:"deviceInfo,omitempty"` // as ADD wrote it
 }
 
-// factsOf takes them from device information.
+// factsOf returns the facts in device information.
 func factsOf(raw json.RawMessage) Facts {
 	info, err := devinfo.Parse(raw)
 	if err != nil {
@@ -69,9 +69,9 @@ func factsOf(raw json.RawMessage) Facts {
 
 // A subject names an attachment in JSON, by the keys of kubectl devinfo.
 type subject struct {
-	Namespace   string `json:"namespace,omitempty"` // "" = no Kubernetes asked for it
+	Namespace   string `json:"namespace,omitempty"` // "" = not created by Kubernetes
 	Pod         string `json:"pod,omitempty"`
-	Claim       string `json:"claim,omitempty"` // of that namespace
+	Claim       string `json:"claim,omitempty"` // in that namespace
 	Network     string `json:"network,omitempty"`
 	ContainerID string `json:"containerID,omitempty"`
 	Interface   string `json:"interface,omitempty"`
@@ -100,8 +100,8 @@ func (a Attachment) MarshalJSON() ([]byte, error) {
 	}{a.subject(), fields(a)})
 }
 
-// String names the attachment in full: by the claim where it has no container yet, or
-// where nothing else is known.
+// String returns the full name of the attachment. It contains the claim if there is no container yet, or if
+// nothing else is known.
 func (a Attachment) String() string {
 	switch {
 	case a.Network == "":
@@ -118,20 +118,20 @@ func (a Attachment) Short() string {
 	return a.String()
 }
 
-// ShortID is a container's ID as people know it, by its first twelve digits.
+// ShortID returns the first twelve digits of a container ID, as container tools print it.
 func ShortID(id string) string { return id[:min(12, len(id))] }
 
-// Holder is the pod or, where none is known, the container or the claim.
+// Holder returns the pod, else the container, else the claim.
 func (a *Attachment) Holder() string {
 	return cmp.Or(a.Pod, ShortID(a.ContainerID), "claim "+a.Claim)
 }
 
-// Left says that nobody uses the attachment any more, and something of it is left.
+// Left reports whether the attachment is unused and only needs cleanup.
 func (a *Attachment) Left() bool {
 	return a.State == check.Stale || a.State == check.Undeleted
 }
 
-// Unread says that nothing but the state and its reason is known.
+// Unread reports whether only the state and its reason are known.
 func (a *Attachment) Unread() bool {
 	return a.State == check.Corrupt || a.State == check.Newer || a.entry == nil && a.record == ""
 }
@@ -144,15 +144,15 @@ func podName(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// Attachments are those of Recorded, each with its verdict: see [Node.Judge].
+// Attachments returns the attachments of Recorded, compared by [Node.Judge].
 func (n *Node) Attachments() ([]Attachment, error) {
 	list, err := n.Recorded()
 	n.Judge(list, false)
 	return list, err
 }
 
-// Recorded reads every entry of the journal and every claim's record, sorted by pod. The
-// states are those that need no comparison.
+// Recorded returns the attachments of the journal and of claims' records, sorted by pod, with the states that
+// need no comparison.
 func (n *Node) Recorded() ([]Attachment, error) {
 	list, err := n.journaled()
 	if err != nil {
@@ -240,7 +240,7 @@ func (n *Node) attachment(key journal.Key) (*Attachment, error) {
 	if e.File != "" && (e.Wrote || !e.Complete) {
 		a.File = e.Path()
 	}
-	if !a.Left() { // stale attachments keep nobody out
+	if !a.Left() { // a stale attachment does not block its devices
 		a.leased(n.journal.Devices(e))
 	}
 	return a, nil

@@ -9,16 +9,16 @@ import (
 	"devinfo-cni.io/pkg/ctl/clierr"
 )
 
-// A naming is a way in which the command line names attachments. If one is set, the name
-// must mean only one such thing.
+// A naming is a way to name attachments on the command line. If one is set, the name must match only one such
+// object.
 type naming struct {
 	named func(a Attachment, name string) bool
-	one   func(a Attachment) string // nil = it may mean several
+	one   func(a Attachment) string // nil = several may match
 	what  string
 	more  string
 }
 
-// namings are tried in this order; the first that finds something counts.
+// namings are tried in this order until one matches.
 var namings = []naming{
 	{named: byPod, one: func(a Attachment) string { return a.Pod }, what: "pods", more: "give the namespace too"},
 	{named: func(a Attachment, name string) bool { return name != "" && a.Network == name }},
@@ -39,8 +39,8 @@ func Holders(list []Attachment, device string) []Attachment {
 	return found
 }
 
-// Choose gives the attachments that a name means: of a pod, a network, a container, a device or one
-// of them; an error is a [*clierr.Error].
+// Choose returns the attachments of a pod, a network, a container or a device, or one attachment. An error is
+// a [*clierr.Error].
 func Choose(list []Attachment, name string) ([]Attachment, error) {
 	for _, n := range namings {
 		var found []Attachment
@@ -67,14 +67,14 @@ func Choose(list []Attachment, name string) ([]Attachment, error) {
 	return nil, clierr.For(fmt.Errorf("%s: no such pod, network, container, attachment or device", name), "devinfoctl list shows them")
 }
 
-// byPod takes a pod's name with or without its namespace, and with it an interface.
+// byPod matches a pod with or without its namespace, and with the namespace also POD/INTERFACE.
 func byPod(a Attachment, name string) bool {
 	_, pod, there := strings.Cut(a.Pod, "/")
 	return there && (name == pod || name == a.Pod || name == a.Pod+"/"+a.IfName)
 }
 
-// byContainer takes NETWORK/CONTAINER/INTERFACE, NETWORK/CONTAINER or CONTAINER, the
-// container's ID cut or not.
+// byContainer matches NETWORK/CONTAINER/INTERFACE, NETWORK/CONTAINER or CONTAINER, where the container ID may
+// be a prefix.
 func byContainer(a Attachment, name string) bool {
 	parts := strings.SplitN(name, "/", 3)
 	switch len(parts) {

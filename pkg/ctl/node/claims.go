@@ -19,9 +19,8 @@ import (
 	"devinfo-cni.io/pkg/safefile"
 )
 
-// claimed are the attachments of the claims that cni-dra-driver has on record, read without its
-// lock: each file is written atomically. Where the driver does not run there are none. A record
-// that cannot be used is listed under the claim's UID.
+// claimed returns the attachments in cni-dra-driver's records. It takes no lock, because the driver writes
+// each file atomically. An unreadable record is listed under the claim's UID.
 func (n *Node) claimed() (list []Attachment, err error) {
 	dir := safefile.Open(n.Path(n.ClaimDir))
 	names, err := dir.Names()
@@ -34,7 +33,7 @@ func (n *Node) claimed() (list []Attachment, err error) {
 			continue
 		}
 		text, err := dir.Read(name)
-		if errors.Is(err, fs.ErrNotExist) { // removed since Names
+		if errors.Is(err, fs.ErrNotExist) { // removed after Names
 			continue
 		} else if err != nil {
 			return nil, fmt.Errorf("claims: %w", err)
@@ -72,7 +71,7 @@ func (n *Node) claimAttachment(c *state.Claim, at state.Attachment) Attachment {
 		Key:   journal.Key{Network: at.Network, ContainerID: at.Sandbox, IfName: at.IfName},
 		Claim: c.Namespace + "/" + c.Name, Netns: at.Netns, File: at.InfoFile, node: at.Node,
 	}
-	// The claim may be another pod's by now.
+	// Another pod may use the claim now.
 	a.Pod = cmp.Or(podName(at.Args.Name()), podName(c.Pod.Namespace, c.Pod.Name))
 	if info, err := devinfo.Parse(at.Info); err == nil {
 		a.Type, a.Device, a.Facts = string(info.Type), discovery.Identity(info), factsOf(at.Info)
@@ -96,7 +95,7 @@ func (n *Node) claimAttachment(c *state.Claim, at state.Attachment) Attachment {
 	return a
 }
 
-// compareRecord is compare for an attachment that is only in a claim's record.
+// compareRecord is compare for an attachment that only a claim's record contains.
 func (a *Attachment) compareRecord(c *Comparison) {
 	switch a.State {
 	case check.OK:
@@ -108,7 +107,7 @@ func (a *Attachment) compareRecord(c *Comparison) {
 	case check.Unknown:
 		c.NotCompared = []string{a.Why}
 	default:
-		if a.Why != "" { // or DEL is running
+		if a.Why != "" { // else DEL runs
 			c.Problem, c.Remedy = a.Why, a.claimRemedy()
 		}
 	}
@@ -132,8 +131,8 @@ func (a *Attachment) claimRemedy() string {
 	return check.DeviceGone.Remedy()
 }
 
-// Offer is what cni-dra-driver says of the node's own devices; nil = it offers none. With a
-// Problem its rules are invalid, and it does not start.
+// Offer returns the node's devices that cni-dra-driver offers; nil if it offers none. If Problem is set, the
+// rules are invalid, and the driver does not start.
 func (n *Node) Offer() (*state.Offer, error) {
 	o, err := state.ReadOffer(n.Path(n.ClaimDir))
 	if err == nil {
@@ -145,8 +144,8 @@ func (n *Node) Offer() (*state.Offer, error) {
 	return nil, errors.New("offered devices: " + n.text(err.Error()))
 }
 
-// Outdated reports whether the rules file is not as cni-dra-driver read it when it was last started. What an offer
-// says of the rules is then no longer so. It is false where the file cannot be seen.
+// Outdated reports whether the rules file has changed since cni-dra-driver read it, which makes the offer's
+// statements about rules obsolete. It is false if the file is not visible.
 func (n *Node) Outdated(o *state.Offer) bool {
 	if o == nil || o.Digest == "" || n.Rules == nil {
 		return false
@@ -159,10 +158,10 @@ func (n *Node) Outdated(o *state.Offer) bool {
 type OfferedDevice struct {
 	state.Offered
 	Where   string   `json:"where"`             // PCI address, auxiliary or vDPA device, or interface
-	GivenTo []string `json:"givenTo,omitempty"` // pods, or else claims
+	GivenTo []string `json:"givenTo,omitempty"` // pods, else claims
 }
 
-// Offered are the devices of an offer that rules name, by name.
+// Offered returns the devices of an offer that rules name, sorted by name.
 func (n *Node) Offered(o *state.Offer) ([]OfferedDevice, error) {
 	list := []OfferedDevice{}
 	if o == nil {
@@ -185,8 +184,7 @@ func (n *Node) Offered(o *state.Offer) ([]OfferedDevice, error) {
 	return list, nil
 }
 
-// Place says where the device of a claim is; ok is false if that is not one of the node's
-// own.
+// Place returns the location of a claim's device; ok is false if it is not a device of the node.
 func (a *Attachment) Place() (at hostdev.Place, ok bool) {
 	if a.node == nil {
 		return at, false

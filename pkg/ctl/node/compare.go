@@ -14,20 +14,20 @@ import (
 	"devinfo-cni.io/pkg/link/crosscheck"
 )
 
-// Comparison is what ADD left of one attachment, against what is there now.
+// Comparison compares the state after ADD of one attachment with its present state.
 type Comparison struct {
 	subject
 	File        string       `json:"file,omitempty"` // path of the device-info file; "" = ADD wrote none
 	Facts       []check.Item `json:"facts"`
-	Problem     string       `json:"problem,omitempty"` // what CHECK fails with
+	Problem     string       `json:"problem,omitempty"` // the error of CHECK
 	Remedy      string       `json:"remedy,omitempty"`
-	Warnings    []string     `json:"warnings,omitempty"` // what CHECK warns of
+	Warnings    []string     `json:"warnings,omitempty"` // the warnings of CHECK, and why ADD found no device
 	NotCompared []string     `json:"notCompared,omitempty"`
 }
 
-// Judge does what CHECK does, with what the journal knows, and gives each attachment its
-// verdict. To explain is to add what the kernel says even where sources contradict each other,
-// and sriovnet's opinion of each representor.
+// Judge compares each attachment as CHECK does, as far as the journal allows, and sets its Verdict. With
+// explain it adds the kernel's values even where sources contradict each other, and the representor that
+// sriovnet finds.
 func (n *Node) Judge(list []Attachment, explain bool) {
 	memo := hostdev.Remember(n.Finder.Switches)
 	each(len(list), func(i int) {
@@ -51,7 +51,7 @@ func (n *Node) Judge(list []Attachment, explain bool) {
 	})
 }
 
-// compare settles the state of an attachment, and its reason.
+// compare sets the state of an attachment and the reason.
 func (n *Node) compare(checker *check.Checker, a *Attachment) *Comparison {
 	c := &Comparison{File: a.File, Facts: []check.Item{}}
 	if a.entry == nil && a.unread == nil {
@@ -81,8 +81,7 @@ func (n *Node) compare(checker *check.Checker, a *Attachment) *Comparison {
 	return c
 }
 
-// lastAsked asks once for the interface of one attachment, of which an explanation has to know
-// twice.
+// lastAsked caches the last interface, because explaining an attachment reads it twice.
 type lastAsked struct {
 	discovery.Interfaces
 	netns, name string
@@ -98,7 +97,7 @@ func (l *lastAsked) Interface(netns, name string) (link.Interface, error) {
 	return l.found, l.err
 }
 
-// each calls f with the numbers below n, as many at a time as there are processors.
+// each calls f with the numbers below n, in GOMAXPROCS goroutines.
 func each(n int, f func(i int)) {
 	var all sync.WaitGroup
 	turns := make(chan struct{}, runtime.GOMAXPROCS(0))
@@ -112,8 +111,8 @@ func each(n int, f func(i int)) {
 	all.Wait()
 }
 
-// secondOpinion adds to the source of each representor what sriovnet finds; source returns nil
-// for one that is not shown. A difference without such a source is a warning.
+// secondOpinion adds the representor that sriovnet finds to the source of each shown representor. source
+// returns nil for a representor that is not shown; then a difference is a warning.
 func secondOpinion(w *crosscheck.Reference, source func(representor string) *string) (warnings []string) {
 	for _, o := range w.Comparisons {
 		if s := source(o.Ours); s != nil && o.Ours != "" {

@@ -13,7 +13,7 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// What a device can be by its name.
+// The kinds of devices that can have a name.
 const (
 	AsPCI       = "pci"
 	AsAuxiliary = "auxiliary"
@@ -25,8 +25,8 @@ var Kinds = []string{AsPCI, AsAuxiliary, AsVDPA, AsInterface}
 
 var kindWords = map[string]string{AsPCI: "PCI function", AsAuxiliary: "auxiliary device", AsVDPA: "vDPA device", AsInterface: "interface"}
 
-// settle says what the name is: what the subject says, or else the one thing of that name; of
-// an RDMA device, what it is on. With a network namespace only an interface is meant.
+// settle determines the kind of the named device: the requested kind, or the only kind with that name. For an
+// RDMA device it returns the parent device. With a network namespace the name is an interface.
 func (n *Node) settle(s Subject) (Subject, error) {
 	if s.Netns != "" {
 		s.As = AsInterface
@@ -49,7 +49,7 @@ func (n *Node) settle(s Subject) (Subject, error) {
 	return s, clierr.Misuse("remove --as, or use --as "+is[0], "%s: no %s has that name", s.Name, kindWords[s.As])
 }
 
-// below is the device, or else the interface, that an RDMA device is on.
+// below returns the device, or else the interface, that is the parent of an RDMA device.
 func (n *Node) below(s Subject) (Subject, error) {
 	list, err := n.Sys.RDMADevices()
 	for _, d := range list {
@@ -98,8 +98,8 @@ func (n *Node) unknown(s Subject) error {
 	return clierr.For(fmt.Errorf("%s: no %s of that name", s.Name, cmp.Or(kindWords[s.As], "device")), see)
 }
 
-// DeviceNames lists what can be inspected. What cannot be read is left out: the list
-// is for hints.
+// DeviceNames lists the names that Inspect takes, for completion and hints. It leaves out devices that cannot
+// be read.
 func (n *Node) DeviceNames() (names []string) {
 	devices, _ := hostdev.List(n.Sys)
 	for _, d := range devices {
@@ -116,7 +116,7 @@ func (n *Node) DeviceNames() (names []string) {
 	return names
 }
 
-// nearest gives at most three of the words that look most like name, of those that begin like it.
+// nearest returns at most three words that resemble name and begin like it.
 func nearest(name string, words []string) (near []string) {
 	words = slices.DeleteFunc(slices.Clone(words), func(w string) bool { return !strings.HasPrefix(w, name[:min(2, len(name))]) })
 	for len(near) < 3 && len(words) > 0 {

@@ -11,22 +11,22 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// Garbage is what is left of attachments that nobody can use any more.
+// Garbage contains the stale attachments of a node and their leftovers.
 type Garbage struct {
 	Stale   []Stale  `json:"stale"`
-	Skipped []Stale  `json:"skipped,omitempty"` // may be stale, but must not be touched
+	Skipped []Stale  `json:"skipped,omitempty"` // possibly stale, but must stay
 	Unowned []string `json:"unowned,omitempty"` // device-info files that no attachment owns
 }
 
-// Stale is an attachment and what is left of it.
+// Stale is a stale attachment and its leftovers.
 type Stale struct {
 	Attachment string   `json:"attachment"`
 	Why        string   `json:"why"`
-	Delegates  []string `json:"delegates,omitempty"` // whose DEL is run, in this order
+	Delegates  []string `json:"delegates,omitempty"` // delegates, in the order of their DELs
 	Files      []string `json:"files,omitempty"`
 	Removed    bool     `json:"removed,omitempty"`
 	Error      string   `json:"error,omitempty"`
-	Left       []string `json:"left,omitempty"` // of the files, after --yes; a warning says why
+	Left       []string `json:"left,omitempty"` // files that --yes could not remove
 
 	Title string `json:"-"` // the attachment, for people
 	of    Attachment
@@ -61,7 +61,7 @@ func (n *Node) Garbage() (*Garbage, error) {
 	return g, err
 }
 
-// filesOf are the files that are there, and that the plugin would remove.
+// filesOf returns the existing files that the plugin would remove.
 func (n *Node) filesOf(a Attachment) (files []string) {
 	e := a.entry
 	add := func(kind journal.Kind, name, path string) {
@@ -77,8 +77,8 @@ func (n *Node) filesOf(a Attachment) (files []string) {
 	return append(files, a.Key.Path(n.Settings.StateDir))
 }
 
-// Unowned are the node's device-info files that belong to none of our attachments, of which
-// these have been read.
+// Unowned returns the node's device-info files that belong to none of the attachments in the list, which must
+// be complete.
 func (n *Node) Unowned(list []Attachment) (paths []string, err error) {
 	names, err := n.infos.Names()
 	if err != nil {
@@ -87,16 +87,16 @@ func (n *Node) Unowned(list []Attachment) (paths []string, err error) {
 	owned := map[string]bool{}
 	for _, a := range list {
 		switch {
-		case a.entry != nil: // also a stale one's, which goes with it
+		case a.entry != nil: // includes stale attachments
 			owned[a.entry.File] = true
-		case a.File != "": // the driver wrote it, for a claim
+		case a.File != "": // cni-dra-driver wrote it for a claim
 			owned[filepath.Base(a.File)] = true
-		default: // it cannot be read, and may be in use: its usual name
+		default: // unreadable and perhaps in use: keep the file of the default name
 			owned[attachment.FileName(a.Network, a.ContainerID, a.IfName)] = true
 		}
 	}
 	for _, name := range names {
-		if owned[name] { // without a look at who has leases of it
+		if owned[name] { // without reading its leases
 			continue
 		}
 		if owner, err := n.journal.Owner(journal.OfFile, name); err != nil {
@@ -108,8 +108,8 @@ func (n *Node) Unowned(list []Attachment) (paths []string, err error) {
 	return paths, nil
 }
 
-// Collect removes what is stale by a function that has the plugin delete the entry, unless it has been
-// added again, or deleted, since.
+// Collect removes a stale attachment by a function that makes the plugin delete the entry. It returns an error
+// if the attachment was added again.
 func (n *Node) Collect(o *Stale, remove func(*journal.Entry) (done bool, err error)) error {
 	done, err := remove(o.of.entry)
 	if err != nil {

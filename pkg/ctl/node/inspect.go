@@ -15,14 +15,14 @@ import (
 	"devinfo-cni.io/pkg/link/crosscheck"
 )
 
-// Inspection is what ADD would write for a device, and why.
+// Inspection is the device information that ADD would write for a device, with sources.
 type Inspection struct {
 	Device     string           `json:"device"`
 	As         string           `json:"as"` // "pci", "auxiliary", "vdpa" or "interface"
 	Netns      string           `json:"netns,omitempty"`
 	DeviceInfo json.RawMessage  `json:"deviceInfo,omitempty"` // the file that ADD would write
 	Facts      []discovery.Fact `json:"facts"`
-	Shared     bool             `json:"shared,omitempty"` // the device is not the interface's alone
+	Shared     bool             `json:"shared,omitempty"` // other interfaces use the device too
 	Problem    string           `json:"problem,omitempty"`
 	Warnings   []string         `json:"warnings,omitempty"`
 }
@@ -30,13 +30,13 @@ type Inspection struct {
 // Subject is a device to inspect.
 type Subject struct {
 	Name  string // a PCI address may lack the domain, 0000
-	As    string // one of Kinds; "" = what has that name
-	Netns string // path of the network namespace that the interface is in; "" = ours
+	As    string // one of Kinds; "" = any kind
+	Netns string // path of the interface's network namespace; "" = our own
 
 	FollowLower, SubfunctionParent bool
 }
 
-// Inspect asks for a device's information as ADD does, and sriovnet for its opinion.
+// Inspect finds a device as ADD does, and its representor also with sriovnet.
 func (n *Node) Inspect(s Subject) (*Inspection, error) {
 	var err error
 	s.Name = fullAddress(s.Name)
@@ -80,7 +80,7 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 	return in, nil
 }
 
-// deviceless says why an interface has no device: what it is.
+// deviceless explains why an interface has no device.
 func (n *Node) deviceless(s Subject) string {
 	i, err := n.Finder.Interfaces.Interface(s.Netns, s.Name)
 	text, lower := "interface "+s.Name, "; leave --follow-lower=false out to see the device below it"
@@ -105,7 +105,7 @@ func fullAddress(name string) string {
 	return name
 }
 
-// find asks discovery, as ADD does.
+// find runs discovery as ADD does.
 func (n *Node) find(s Subject, switches hostdev.Switches) (*discovery.Device, error) {
 	target := discovery.Target{FollowLower: s.FollowLower, SubfunctionParent: s.SubfunctionParent}
 	finder := *n.Finder
@@ -113,7 +113,7 @@ func (n *Node) find(s Subject, switches hostdev.Switches) (*discovery.Device, er
 	if s.As == AsInterface {
 		target.Netns, target.IfName = s.Netns, s.Name
 		if s.Netns == "" {
-			target.Netns = "our own" // to the finder an empty one means not to look
+			target.Netns = "our own" // the finder takes "" as no namespace
 			finder.Interfaces = ownNetns{finder.Interfaces}
 		}
 	} else {
@@ -122,8 +122,7 @@ func (n *Node) find(s Subject, switches hostdev.Switches) (*discovery.Device, er
 	return finder.Find(target)
 }
 
-// ownNetns gives the interfaces of our own network namespace, wherever they are
-// asked for.
+// ownNetns returns interfaces of our own network namespace, whatever the namespace argument is.
 type ownNetns struct{ discovery.Interfaces }
 
 func (o ownNetns) Interface(_, name string) (link.Interface, error) {

@@ -15,8 +15,8 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// leased notes which devices an attachment has by its leases. Its device is then the one
-// that it has, or shares: an SF, say, of which its file can name only the function.
+// leased sets the devices of an attachment from its leases. The attachment's device becomes the leased one,
+// because device information of an SF names only the PCI function.
 func (a *Attachment) leased(leases []journal.DeviceLease) {
 	named := sysfs.ID(a.Type, a.Device)
 	for _, l := range leases {
@@ -36,14 +36,14 @@ func (a *Attachment) leased(leases []journal.DeviceLease) {
 	}
 }
 
-// placeOfID is where the device of a lease is; an IOMMU group is none.
+// placeOfID returns the device of a lease; ok is false for an IOMMU group.
 func placeOfID(id string) (at hostdev.Place, ok bool) {
 	bus, name, _ := strings.Cut(id, "-")
 	return hostdev.Place{Bus: bus, Name: name}, bus != "iommu"
 }
 
-// leasedByClaim is leased for an attachment of a claim. Of what is on no bus there are no
-// leases: the driver's record alone says who has it.
+// leasedByClaim is leased for an attachment of a claim. Devices without a bus have no leases, so the driver's
+// record counts.
 func (n *Node) leasedByClaim(a *Attachment, uid, part string) error {
 	if at, ok := a.Place(); ok && at.Bus == "net" {
 		if a.Lease = journal.Exclusive; a.node.Shared() {
@@ -59,8 +59,7 @@ func (n *Node) leasedByClaim(a *Attachment, uid, part string) error {
 	return err
 }
 
-// readClaim is a claim's record in the journal; nil = it has none, or none of which anything
-// can be told.
+// readClaim returns a claim's record in the journal; nil if there is none or it is unreadable.
 func (n *Node) readClaim(record string) (*journal.Claim, error) {
 	c, err := n.journal.Claim(record)
 	if errors.As(err, new(*store.CorruptError)) || errors.As(err, new(*journal.FormatError)) {
@@ -72,18 +71,18 @@ func (n *Node) readClaim(record string) (*journal.Claim, error) {
 	return c, nil
 }
 
-// ClaimLeases are what a record of the journal says that a claim has.
+// ClaimLeases are the leases of a claim in its journal record.
 type ClaimLeases struct {
-	Record  string   `json:"record"`            // its path
+	Record  string   `json:"record"`            // path of the record
 	Claim   string   `json:"claim,omitempty"`   // namespace/name; "" = unknown
-	Devices []string `json:"devices,omitempty"` // for people
+	Devices []string `json:"devices,omitempty"` // names with their kind of lease, for messages
 	Ended   bool     `json:"ended,omitempty"`
 	Error   string   `json:"error,omitempty"`
 
 	UID    string         `json:"-"`
-	Has    []string       `json:"-"` // devices of which they are exclusive
-	Of     *journal.Claim `json:"-"` // nil = of another boot, or it cannot be read
-	Driver string         `json:"-"` // where cni-dra-driver's record of the claim is, if it has one
+	Has    []string       `json:"-"` // devices with an exclusive lease
+	Of     *journal.Claim `json:"-"` // nil = from another boot, or unreadable
+	Driver string         `json:"-"` // path that cni-dra-driver's record of the claim would have
 
 	key string // of the record
 }
@@ -118,7 +117,7 @@ func (n *Node) claimLeases() ([]ClaimLeases, error) {
 	return list, nil
 }
 
-// Holds are the devices that claims have of which cni-dra-driver has no record.
+// Holds returns the devices of claims without a record of cni-dra-driver, as attachments.
 func (n *Node) Holds() (list []Attachment, err error) {
 	all, err := n.UnrecordedLeases()
 	for _, l := range all {
@@ -131,7 +130,7 @@ func (n *Node) Holds() (list []Attachment, err error) {
 	return list, err
 }
 
-// UnrecordedLeases are those of claims of which the driver has no record.
+// UnrecordedLeases returns the leases of claims without a record of cni-dra-driver.
 func (n *Node) UnrecordedLeases() ([]ClaimLeases, error) {
 	list, err := n.claimLeases()
 	return slices.DeleteFunc(list, func(l ClaimLeases) bool {
@@ -139,7 +138,7 @@ func (n *Node) UnrecordedLeases() ([]ClaimLeases, error) {
 	}), err
 }
 
-// Stale are the leases, by path, whose holder is gone.
+// Stale returns the paths of leases whose holder no longer exists.
 func (n *Node) Stale() ([]string, error) {
 	list, err := n.journal.Stale()
 	if err != nil {
@@ -151,8 +150,8 @@ func (n *Node) Stale() ([]string, error) {
 	return list, nil
 }
 
-// LeasesOf are those of a claim that cni-dra-driver has no record of: with one it is for the
-// driver to end them.
+// LeasesOf returns the leases of a claim. It is an error if cni-dra-driver has a record of the claim, because
+// the driver ends its leases itself.
 func (n *Node) LeasesOf(uid string) ([]ClaimLeases, error) {
 	if err := n.unrecorded(uid); err != nil {
 		return nil, err
@@ -161,7 +160,7 @@ func (n *Node) LeasesOf(uid string) ([]ClaimLeases, error) {
 	return slices.DeleteFunc(list, func(l ClaimLeases) bool { return l.UID != uid }), err
 }
 
-// EndLeases ends them, unless the driver has recorded the claim meanwhile.
+// EndLeases ends the leases of a claim, unless cni-dra-driver has recorded it since.
 func (n *Node) EndLeases(l *ClaimLeases) error {
 	err := n.journal.LetGoIf(l.key, func() error { return n.unrecorded(l.UID) })
 	if l.Ended = err == nil; err != nil {
@@ -170,13 +169,14 @@ func (n *Node) EndLeases(l *ClaimLeases) error {
 	return err
 }
 
-// SeesDriver says whether the records of cni-dra-driver can be seen from here: not in the pod of
-// devinfo-agent, which has nothing of the kubelet's. That always makes the directory of its plugins.
+// SeesDriver reports whether the records of cni-dra-driver are visible here. They are not in the pod of
+// devinfo-agent, which mounts nothing of the kubelet. The kubelet always creates the directory of its plugins,
+// so that directory decides.
 func (n *Node) SeesDriver() bool {
 	return n.Root != "" || n.FileThere(filepath.Dir(filepath.Dir(n.ClaimDir)))
 }
 
-// unrecorded is an error if cni-dra-driver has a record of a claim, or that cannot be told.
+// unrecorded returns an error if cni-dra-driver has a record of a claim, or if its records are not visible.
 func (n *Node) unrecorded(uid string) error {
 	path := state.Path(n.ClaimDir, uid)
 	switch {

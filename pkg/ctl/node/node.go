@@ -1,7 +1,6 @@
-// Package node reads what is on a node, running or captured: the attachments that the
-// plugin's journal and cni-dra-driver's records have, what has become of each, and what is
-// left of those that nobody uses any more. It only reads, but for
-// [Node.Collect] and [Node.EndLeases]. What people are shown of it is for packages above.
+// Package node reads the state of a node, running or captured: the attachments in the plugin's journal and in
+// cni-dra-driver's records, their present states, and leftovers of stale attachments. Only [Node.Collect] and
+// [Node.EndLeases] write. Packages above format the output.
 package node
 
 import (
@@ -20,24 +19,24 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// Options say where to look.
+// Options are the paths of a node and the functions that examine it.
 type Options struct {
 	Settings config.Node
 	Sys      *sysfs.FS
 	Finder   *discovery.Finder
-	ClaimDir string // of cni-dra-driver's records
+	ClaimDir string // directory of cni-dra-driver's records
 	BootID   string
-	Root     string // "" = /, else where the files of a captured host are unpacked
+	Root     string // directory with the files of a captured host; "" = /
 
-	Rules func(path string) ([]byte, error) // reads the rules file of cni-dra-driver; nil = it cannot be seen
+	Rules func(path string) ([]byte, error) // reads the rules file of cni-dra-driver; nil = it is not visible
 
-	NetnsGone func(path string) (bool, error) // whether a network namespace is gone
+	NetnsGone func(path string) (bool, error) // reports whether a network namespace no longer exists
 
-	// Sriovnet asks sriovnet for a representor; nil = it cannot look at the host.
+	// Sriovnet finds a representor with sriovnet; nil for a capture, which sriovnet cannot read.
 	Sriovnet func(pf string, flavour link.Flavour, number int) (string, error)
 }
 
-// Node is what a node has, opened by Options. Files that settings and journal name are read by Path or dir.
+// Node is an opened node. Path and dir translate file names in settings and journal.
 type Node struct {
 	Options
 	infos   *store.Dir // the device-info files of Settings.DeviceInfoDir
@@ -56,17 +55,17 @@ func Open(h Options) *Node {
 	return n
 }
 
-// Path is where a file of the host, by its absolute path there, can be read. No name
-// leads out of where a captured host was unpacked.
+// Path returns the path at which a file of the host can be read. For a captured host no name leads out of the
+// directory where it was unpacked.
 func (n *Node) Path(name string) string {
 	return filepath.Join("/", n.Root, filepath.Clean("/"+name))
 }
 
-// dir is a directory of device-info files or CDI specs. That of an attachment is where
-// its ADD wrote, Entry.Dir, which the node settings may have left since.
+// dir opens a directory of device-info files or CDI specs. For an attachment, pass Entry.Dir, to which ADD
+// wrote, because the node settings may have changed.
 func (n *Node) dir(path string) *store.Dir { return store.Open(n.Path(path)) }
 
-// text is a message with its paths as they are on the host.
+// text replaces the paths in a message by the paths on the host.
 func (n *Node) text(message string) string {
 	if n.Root == "" {
 		return message
@@ -74,7 +73,7 @@ func (n *Node) text(message string) string {
 	return strings.ReplaceAll(message, n.Root+"/", "/")
 }
 
-// FileThere reports whether a file exists; one that we may not see counts as existing.
+// FileThere reports whether a file exists. A file without read permission counts as existing.
 func (n *Node) FileThere(path string) bool {
 	_, err := os.Lstat(n.Path(path))
 	return !errors.Is(err, fs.ErrNotExist)
