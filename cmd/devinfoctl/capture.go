@@ -92,7 +92,7 @@ func (t *tool) capture(ctx context.Context, source capture.Source, places doctor
 	return t.save(output, text)
 }
 
-// describe adds the host to what the flags say.
+// describe adds the machine's name and kernel to the flags.
 func (h *host) describe(s *capture.Source) {
 	name, release := capture.Machine()
 	note := "captured by devinfoctl"
@@ -116,7 +116,7 @@ func (h *host) describe(s *capture.Source) {
 	}
 }
 
-// save writes a file that only its owner may read, all of it or nothing.
+// save writes a file atomically, with permissions for its owner only.
 func (t *tool) save(name string, text []byte) error {
 	if name == "-" {
 		_, err := t.stdout.Write(text)

@@ -80,7 +80,8 @@ func checkCommand(t *tool) *cobra.Command {
 	}
 }
 
-// worst is what is wrong, rather than what could not be read, which is a warning then.
+// worst returns the error with the higher priority: a problem, and then an unreadable offer, which becomes a
+// warning.
 func (t *tool) worst(attachments, offer error) error {
 	e := new(clierr.Error)
 	if wrong := errors.As(offer, &e) && e.Code == clierr.Found; offer != nil && !wrong && errors.Is(attachments, clierr.ErrFound) {

@@ -101,7 +101,7 @@ func (t *tool) diagnose(f *doctor.Evidence) error {
 
 var levelColours = map[doctor.Level]colour{doctor.OK: green, doctor.Unknown: yellow, doctor.Warning: yellow, doctor.Error: red}
 
-// live asks the node, or the capture.
+// live returns the live facts of this node or of the capture.
 func (t *tool) live(ctx context.Context, h *host, places doctor.Places) (*doctor.Live, error) {
 	if h.file == nil {
 		places.Settings, places.PluginDirs, places.NodeConfig = h.Settings, filepath.SplitList(t.pluginDirs()), t.settingsPath()

@@ -79,7 +79,7 @@ func (t *tool) cniPathFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&t.cniPath, "cni-path", "", "`directories` of the CNI plugins, separated by colons (default $CNI_PATH, else the existing ones of /opt/cni/bin and the directories of K3s, OpenShift and MicroK8s)")
 }
 
-// pluginDirs is its value, or what holds without it.
+// pluginDirs returns the value of --cni-path or its default.
 func (t *tool) pluginDirs() string {
 	usual, _ := doctor.UsualDirs("")
 	return cmp.Or(t.cniPath, os.Getenv("CNI_PATH"), strings.Join(usual, string(os.PathListSeparator)))
@@ -100,7 +100,7 @@ func (t *tool) gc(ctx context.Context, h *host, remove bool) error {
 	return collected(failed, remove, len(g.Stale))
 }
 
-// collected is the error of a gc that has printed what it found.
+// collected returns the error of a gc that has printed its findings.
 func collected(failed, remove bool, found int) error {
 	switch {
 	case failed:
@@ -149,8 +149,8 @@ func (t *tool) leasesTable(w io.Writer, uid string, list []node.ClaimLeases) {
 	}
 }
 
-// collect removes what is stale, and notes what came of each. It asks again before each
-// one: a runtime may have been at work meanwhile. Then it sweeps.
+// collect removes stale attachments and records each result. It checks each attachment again first, because a
+// runtime may have used it since. Then it sweeps.
 func (t *tool) collect(ctx context.Context, h *host, stale []node.Stale) (failed bool) {
 	log := slog.New(slog.NewTextHandler(t.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	p := cniplugin.New(h.Settings, *h.Finder, h.BootID, t.stdout, log)

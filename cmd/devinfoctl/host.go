@@ -25,18 +25,17 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// host is the host that is looked at: this machine, or a captured one.
+// host is the examined machine: this one or a capture.
 type host struct {
 	*node.Node
-	captured string            // the file; "" = this machine
-	build    build.Info        // of the program that looks, or that captured
-	now      time.Time         // when it was opened or captured
+	captured string            // file of the capture; "" = this machine
+	build    build.Info        // build of this program, or of the program that captured
+	now      time.Time         // time of opening or capturing
 	file     *capturefile.Host // nil = this machine
 	devices  func() (hostdev.Host, error)
 }
 
-// host opens the host that --capture names, the first time that it is called. The
-// commands that need none do not call it.
+// host opens the machine that --capture selects, once.
 func (t *tool) host() (*host, error) {
 	if t.opened != nil {
 		return t.opened, nil
@@ -53,7 +52,7 @@ func (t *tool) host() (*host, error) {
 	return h, nil
 }
 
-// close removes what host has unpacked.
+// close removes the unpacked files of a capture.
 func (t *tool) close() {
 	if t.opened != nil && t.opened.Root != "" {
 		_ = os.RemoveAll(t.opened.Root)
@@ -93,7 +92,7 @@ func (t *tool) machine() (*host, error) {
 	return h, nil
 }
 
-// rules reads the rules file of cni-dra-driver, whose path is as in its container.
+// rules reads the rules file of cni-dra-driver, by its path in the driver's container.
 func (t *tool) rules(path string) ([]byte, error) {
 	if t.own == nil {
 		return config.ReadFile(path)
@@ -101,7 +100,7 @@ func (t *tool) rules(path string) ([]byte, error) {
 	return t.own.ReadFile(strings.TrimPrefix(path, "/"))
 }
 
-// asRoot is the error of what takes root to be looked at; here says so for this machine.
+// asRoot wraps an error that root may avoid. here is the remedy on this machine.
 func (h *host) asRoot(err error, here string) error {
 	if h.captured != "" {
 		here = "capture the host as root"
@@ -109,8 +108,7 @@ func (h *host) asRoot(err error, here string) error {
 	return clierr.For(err, here)
 }
 
-// capturedHost is the host in the file that --capture names. Its files are unpacked
-// into a directory that only we may read, until close.
+// capturedHost opens the capture. It unpacks the files into a private directory, which close removes.
 func (t *tool) capturedHost() (*host, error) {
 	const again = "make one with: devinfoctl capture -o FILE.txtar"
 	file, err := capturefile.Load(t.captureFile)

@@ -83,7 +83,7 @@ func (t *tool) install(ctx context.Context, p *install.Plugin) error {
 	})
 }
 
-// newer are the pods of entries of a newer format, as the journal of this node has them.
+// newer returns the pods of journal entries that have a newer format.
 func (t *tool) newer(than int) ([]string, error) {
 	node, err := t.settings()
 	if err != nil {

@@ -146,7 +146,7 @@ func deviceOf(a node.Attachment) string {
 	return a.Device
 }
 
-// shorten cuts the container's ID in a name that has it whole.
+// shorten replaces a full container ID in a name by its short form.
 func shorten(id, name string) string {
 	if len(id) <= 16 { // nothing would be gained
 		return name
@@ -157,7 +157,7 @@ func shorten(id, name string) string {
 // state is one in its colour.
 func (t *tool) state(s check.State) string { return t.paint(colourOf(s), string(s)) }
 
-// colourOf is yellow for what is being made or removed, or cannot be read.
+// colourOf returns yellow for attachments in transition and for unreadable ones.
 func colourOf(s check.State) colour {
 	switch s {
 	case check.OK, "":

@@ -1,6 +1,5 @@
-// Devinfoctl shows, checks and explains the device information of a node. It is for people:
-// the plugin devinfo, which container runtimes run, works without it. All commands except
-// install and gc --yes only read.
+// Devinfoctl shows, checks and explains the device information of a node. The plugin devinfo works without it.
+// All commands except install and gc --yes only read.
 package main
 
 import (
@@ -13,8 +12,7 @@ import (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
-// run is the program; it gives the exit code. A signal ends the command, and what was unpacked is
-// removed.
+// run runs the program and returns its exit code. A signal ends the command and removes unpacked files.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	t := &tool{stdin: stdin, stdout: stdout, stderr: stderr}
 	self, err := os.Executable()

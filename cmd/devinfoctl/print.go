@@ -16,8 +16,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/clierr"
 )
 
-// print prints value as -o says: by table, or as JSON or YAML of the same value, which
-// differ in the syntax only.
+// print prints value in the format of -o: with table, or as JSON or YAML.
 func (t *tool) print(value any, table func(w io.Writer)) error {
 	var b bytes.Buffer
 	enc, err := json.NewEncoder(&b), error(nil)
@@ -38,7 +37,7 @@ func (t *tool) print(value any, table func(w io.Writer)) error {
 	return err
 }
 
-// say prints texts, each on a line and behind what they are; one that is empty is left out.
+// say prints each non-empty text on a line with a label.
 func (t *tool) say(w io.Writer, indent string, c colour, what string, texts ...string) {
 	for _, text := range texts {
 		if text != "" {
@@ -47,8 +46,8 @@ func (t *tool) say(w io.Writer, indent string, c colour, what string, texts ...s
 	}
 }
 
-// printRows prints a table of rows, the first of which has the headings. The last cells of the others have these
-// colours.
+// printRows prints a table. The first row has the headings. last has the colours of the last cells of the
+// other rows.
 func (t *tool) printRows(w io.Writer, rows [][]string, last ...colour) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for n, row := range rows {
@@ -63,7 +62,7 @@ func (t *tool) printRows(w io.Writer, rows [][]string, last ...colour) {
 	table.Flush()
 }
 
-// printable is text that is safe for a terminal; an empty cell is "-".
+// printable makes a cell safe for a terminal. An empty cell becomes "-".
 func printable(text string) string { return clierr.Printable(cmp.Or(text, "-")) }
 
 // A colour is an ANSI attribute.
@@ -75,7 +74,7 @@ const (
 	yellow colour = "33"
 )
 
-// paint colours a word that says the same without colour, and only on a terminal.
+// paint colours a text on a terminal. The text must be clear without colour.
 func (t *tool) paint(c colour, text string) string {
 	if text == "" || c == "" || !isTerminal(t.stdout) || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
 		return text
@@ -92,7 +91,7 @@ func isTerminal(w io.Writer) bool {
 	return err == nil
 }
 
-// warn prints to standard error what does not stop the command.
+// warn prints a warning to standard error.
 func (t *tool) warn(format string, args ...any) {
 	fmt.Fprintf(t.stderr, "devinfoctl: warning: %s\n", clierr.Lines(fmt.Sprintf(format, args...)))
 }

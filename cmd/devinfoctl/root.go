@@ -23,16 +23,16 @@ import (
 	"devinfo-cni.io/pkg/safefile"
 )
 
-// tool is what the commands share.
+// tool has the state that the commands share.
 type tool struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	inPod          bool // it runs in a container of an agent
+	inPod          bool // the program runs in the container of an agent
 
 	output      string   // -o: "table", "json" or "yaml"
 	captureFile string   // --capture; "" = the machine that we run on
 	hostRoot    string   // --host-root; "" = /
-	own         *os.Root // with --host-root: what was / before
+	own         *os.Root // with --host-root: the former /
 	nodeFile    string   // --node-config; "" = the plugin's own
 	claimDir    string   // --dra-state-dir; "" = the node's usual one
 	cniPath     string   // --cni-path: see pluginDirs
@@ -40,7 +40,7 @@ type tool struct {
 	tolerant    bool // invalid node settings are noted in nodeProblem
 	nodeProblem string
 
-	started bool  // the command line was understood
+	started bool  // the command line is valid
 	opened  *host // see host
 }
 
@@ -54,7 +54,7 @@ Exit codes:
   2  the command line is invalid
   3  the command failed, could not read everything, or found nothing with that name`
 
-// commands make the commands below the root, in the order of the help.
+// commands create the subcommands, in the order of the help.
 var commands = []func(*tool) *cobra.Command{
 	inspectCommand,
 	listCommand,
@@ -99,12 +99,12 @@ func newRoot(t *tool) *cobra.Command {
 	return root
 }
 
-// start makes a command refuse flags without a value, and note that it has begun.
+// start makes a command refuse flags with an empty value, and record that it has started.
 func (t *tool) start(cmd *cobra.Command) {
 	body := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		cmd.Flags().Visit(func(f *pflag.Flag) {
-			if f.Value.String() == "" { // a script's variable is not set
+			if f.Value.String() == "" { // as with an unset variable in a script
 				err = cmp.Or(err, clierr.Misuse("give it a value, or leave the flag out", "--%s is empty", f.Name))
 			}
 		})
@@ -125,8 +125,8 @@ func (t *tool) start(cmd *cobra.Command) {
 	}
 }
 
-// exposed refuses a --cni-path in an agent's pod into which others than root can put a program: it would run
-// there as root. Tenants of the node can write to some of the directories that the pod mounts.
+// exposed refuses a --cni-path in an agent's pod if users other than root can write there, because doctor runs
+// the programs in it as root. The pod mounts directories of the node to which its users can write.
 func (t *tool) exposed() error {
 	if !t.inPod {
 		return nil
@@ -139,7 +139,7 @@ func (t *tool) exposed() error {
 	return nil
 }
 
-// onHost is the body of a command that looks at a host.
+// onHost returns the body of a command that examines a host.
 func (t *tool) onHost(look func(h *host, args []string) error) func(*cobra.Command, []string) error {
 	return func(_ *cobra.Command, args []string) error {
 		h, err := t.host()
@@ -150,8 +150,7 @@ func (t *tool) onHost(look func(h *host, args []string) error) func(*cobra.Comma
 	}
 }
 
-// enter makes the root of --host-root ours: all paths, and the links on them, are then the
-// node's.
+// enter changes the root directory to --host-root, so that paths and links resolve as on the node.
 func (t *tool) enter() error {
 	if t.hostRoot == "" {
 		return nil
@@ -177,7 +176,7 @@ func (t *tool) settingsPath() string {
 	return cmp.Or(t.nodeFile, os.Getenv("DEVINFO_NODE_CONFIG"), config.NodeFile)
 }
 
-// settings are the node's settings; over a captured host, those of that host.
+// settings returns the settings of the node or of the captured host.
 func (t *tool) settings() (config.Node, error) {
 	path := t.settingsPath()
 	if _, err := os.Stat(path); err != nil && t.nodeFile != "" {
@@ -214,7 +213,7 @@ func (t *tool) completeNamespaces(_ *cobra.Command, args []string, _ string) ([]
 	})
 }
 
-// complete gives the names of all attachments, sorted. What cannot be read has none.
+// complete returns the sorted names of all attachments that can be read.
 func (t *tool) complete(args []string, names func(node.Attachment) []string) (all []string, _ cobra.ShellCompDirective) {
 	h, err := t.host()
 	if err != nil || len(args) > 0 {

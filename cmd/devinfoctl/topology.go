@@ -73,8 +73,8 @@ func (t *tool) topology(h *host, args []string) error {
 	})
 }
 
-// held are the attachments of the journal and of claims. What cannot be read is left out with a
-// warning: the devices are still worth seeing.
+// held returns the attachments of the journal and of claims. Unreadable ones become warnings, because the
+// devices are useful without them.
 func (t *tool) held(h *host) ([]node.Attachment, error) {
 	list, err := h.Attachments()
 	if errors.Is(err, fs.ErrPermission) {
@@ -92,11 +92,11 @@ func (t *tool) held(h *host) ([]node.Attachment, error) {
 	return append(more, list...), err
 }
 
-// offers are the devices that rules of cni-dra-driver name. Those that are unknown are left
-// out with a warning: the devices are still worth seeing.
+// offers returns the devices that rules of cni-dra-driver name. If they are unreadable it warns, because the
+// tree is useful without them.
 func (t *tool) offers(h *host) []state.Offered {
 	o, err := t.offer(h)
-	if err != nil && !errors.Is(err, fs.ErrPermission) { // which held has told of
+	if err != nil && !errors.Is(err, fs.ErrPermission) { // held has warned of it
 		t.warn("%v", err)
 	}
 	if o == nil {
@@ -108,7 +108,8 @@ func (t *tool) offers(h *host) []state.Offered {
 	return o.Devices
 }
 
-// offer is what cni-dra-driver has left. If its rules have changed since it warns, and leaves out what it says of them.
+// offer returns the offer of cni-dra-driver. If its rules have changed since, it warns and leaves out their
+// state.
 func (t *tool) offer(h *host) (*state.Offer, error) {
 	o, err := h.Offer()
 	if h.Outdated(o) {

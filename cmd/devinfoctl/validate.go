@@ -66,7 +66,7 @@ func validateCommand(t *tool) *cobra.Command {
 			return commandline.Args(1, "FILE")(cmd, args[:min(1, len(args))])
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			signal.Reset(os.Interrupt, syscall.SIGTERM) // reading may take for ever, and there is nothing to clean up
+			signal.Reset(os.Interrupt, syscall.SIGTERM) // reading may block, and there is nothing to clean up
 			return t.validate(cmd.Context(), args, checker, validate.Kind(kind), strict)
 		},
 	}
@@ -121,13 +121,12 @@ func (t *tool) validate(ctx context.Context, args []string, checker validate.Che
 	return err
 }
 
-// filesIn returns the files that the arguments name. many = they may include files that validate
-// does not know.
+// filesIn returns the files that the arguments name. many is true if they may include files of other kinds.
 func filesIn(args []string) (files []string, many bool, err error) {
 	many = len(args) > 1
 	for _, arg := range args {
 		stat, err := os.Stat(arg)
-		if arg == "-" || err != nil || !stat.IsDir() { // reading it says what is wrong
+		if arg == "-" || err != nil || !stat.IsDir() { // the read returns the error
 			files = append(files, arg)
 			continue
 		}
@@ -148,13 +147,13 @@ func filesIn(args []string) (files []string, many bool, err error) {
 	return files, many, nil
 }
 
-// isTemplates reports whether a directory holds a Helm chart's templates, which are not YAML yet.
+// isTemplates reports whether a directory contains templates of a Helm chart, which are not YAML.
 func isTemplates(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "../Chart.yaml"))
 	return err == nil && filepath.Base(dir) == "templates"
 }
 
-// read reads a file, but no more than shows that it is too large.
+// read reads a file up to the limit plus one byte.
 func (t *tool) read(name string) ([]byte, error) {
 	from := t.stdin
 	if name != "-" {
@@ -168,8 +167,8 @@ func (t *tool) read(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(from, validate.Limit+1))
 }
 
-// plugins returns functions that look for a plugin and ask it for its CNI versions, once; nil = none of the
-// directories exists.
+// plugins returns functions that find a plugin and return its CNI versions, which it caches. They are nil if
+// none of the directories exists.
 func plugins(ctx context.Context, cniPath string) (find func(string) error, versions func(string) []string) {
 	dirs := slices.DeleteFunc(filepath.SplitList(cniPath), func(dir string) bool {
 		stat, err := os.Stat(dir)

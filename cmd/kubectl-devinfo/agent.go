@@ -26,7 +26,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/clierr"
 )
 
-// The DaemonSets give their pods these labels.
+// Labels of the agents' pods.
 const (
 	nameLabel    = "app.kubernetes.io/name"
 	agentName    = "devinfo-agent"
@@ -34,8 +34,8 @@ const (
 	agentsLabels = nameLabel + " in (" + agentName + "," + driverName + ")"
 )
 
-// nodeCommands run devinfoctl on a node. The answers are made safe for a terminal here too: the pod may be an
-// older agent's, or another program's.
+// nodeCommands returns the commands that run devinfoctl on a node. They filter control characters, because the
+// pod may be an older agent's or another program's.
 func (t *tool) nodeCommands() (all []*cobra.Command) {
 	for _, c := range []struct {
 		name, short, example string
@@ -62,7 +62,7 @@ func (t *tool) nodeCommands() (all []*cobra.Command) {
 				err := t.onNode(cmd.Context(), args[0], command, &out, &errOut)
 				fmt.Fprint(t.ErrOut, clierr.Lines(errOut.String()))
 				text := out.String()
-				if c.name != "capture" { // a file, which may have tabs
+				if c.name != "capture" { // a capture is a file and may contain tabs
 					text = clierr.Lines(text)
 				}
 				_, writeErr := io.WriteString(t.Out, text)
@@ -89,8 +89,8 @@ func node(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// onNode runs devinfoctl in the driver's pod of a node, which sees all of it, below /host; or else
-// in the agent's, which has what list prints, and less than the others look at.
+// onNode runs devinfoctl in a pod of the node. It prefers the driver's pod, which mounts the whole node at
+// /host, except for list, which needs only the mounts of the agent's pod.
 func (t *tool) onNode(ctx context.Context, node string, args []string, out, errOut io.Writer) error {
 	first := driverName
 	if args[0] == "list" {
@@ -107,8 +107,8 @@ func (t *tool) onNode(ctx context.Context, node string, args []string, out, errO
 	return t.exec(ctx, pod, append(command, args...), remotecommand.StreamOptions{Stdout: out, Stderr: errOut})
 }
 
-// execute runs a command in an agent's pod: by WebSockets, or by SPDY where the API server, or
-// a proxy before it, does not take those.
+// execute runs a command in an agent's pod. It uses WebSockets, or SPDY if the API server or a proxy refuses
+// WebSockets.
 func (t *tool) execute(ctx context.Context, pod *corev1.Pod, command []string, streams remotecommand.StreamOptions) error {
 	config, err := t.config.ToRESTConfig()
 	if err != nil {
@@ -133,7 +133,7 @@ func (t *tool) execute(ctx context.Context, pod *corev1.Pod, command []string, s
 	return session.StreamWithContext(ctx, streams)
 }
 
-// agentOn is the running pod on a node of the agent of that name, else the other's.
+// agentOn returns a running pod of the agent named first on the node, else a pod of the other agent.
 func (t *tool) agentOn(ctx context.Context, node, first string) (*corev1.Pod, error) {
 	pods, err := t.api.CoreV1().Pods(t.agentNamespace).List(ctx, metav1.ListOptions{
 		LabelSelector: agentsLabels, FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
@@ -160,8 +160,8 @@ func (t *tool) agentOn(ctx context.Context, node, first string) (*corev1.Pod, er
 	return nil, fmt.Errorf("no pod of %s or %s runs on node %s: install one of them, or run devinfoctl on the node", agentName, driverName, node)
 }
 
-// hasNode reports whether a pod mounts directories of its node, as the agents do. Everybody may give a pod the
-// agents' labels, but whoever may mount the node's directories is trusted with the node.
+// hasNode reports whether a pod mounts directories of its node, as the agents do. Any user can give a pod the
+// agents' labels, but users who can mount the node's directories are trusted with the node.
 func hasNode(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.HostPath != nil })
 }
@@ -173,12 +173,12 @@ const (
 	fromAlways = "always"
 )
 
-// patience is how long one node may take to answer.
+// patience is the timeout of a query to one node.
 const patience = 15 * time.Second
 
-// ask fills in the devices of attachments that the API does not name: it runs devinfoctl list in the
-// agents' pods, once on each node. By default it asks only the node that the command line names, "" = none,
-// because exec into such a pod is root on its node. It notes which nodes it did not ask, and which did not answer.
+// ask adds devices that are not in the API. It runs devinfoctl list once on each node, in an agent's pod. By
+// default it queries only the node on the command line ("" = none), because exec into such a pod is root on
+// its node. It prints which nodes it did not query, and which did not answer.
 func (t *tool) ask(ctx context.Context, list []cluster.Network, named string) {
 	nodes := cluster.Deviceless(list)
 	if t.fromNodes != fromAlways {
@@ -208,7 +208,7 @@ func (t *tool) ask(ctx context.Context, list []cluster.Network, named string) {
 	}
 }
 
-// recordsOf returns the attachments that the agent of a node has on record.
+// recordsOf returns the attachments that a node has on record.
 func (t *tool) recordsOf(ctx context.Context, node string) ([]cluster.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

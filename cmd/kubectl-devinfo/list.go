@@ -47,7 +47,7 @@ func (t *tool) list(cmd *cobra.Command, _ []string) error {
 	return t.print(list)
 }
 
-// namespace is that of kubectl, or "" for all.
+// namespace returns kubectl's namespace, or "" for all.
 func (t *tool) namespace() (string, error) {
 	if t.allNamespaces {
 		return metav1.NamespaceAll, nil
@@ -90,7 +90,7 @@ func (t *tool) holder(cmd *cobra.Command, args []string) error {
 	return t.print(found)
 }
 
-// none says that there is nothing to show, in JSON and YAML by an empty list too.
+// none prints a message that there is nothing to show, and with -o json or yaml also an empty list.
 func (t *tool) none(format string, args ...any) error {
 	fmt.Fprintf(t.ErrOut, format, args...)
 	if t.output == "json" || t.output == "yaml" {

@@ -1,6 +1,5 @@
-// Kubectl-devinfo shows which devices are behind the network interfaces of pods, in the
-// whole cluster: kubectl devinfo. It reads the API (package cluster says how), and runs
-// devinfoctl in the agents' pods for what that does not say.
+// Kubectl-devinfo shows the devices behind the network interfaces of pods in the whole cluster. It reads API
+// objects (see package cluster), and runs devinfoctl in the agents' pods for devices that are not in the API.
 package main
 
 import (
@@ -26,7 +25,7 @@ func main() {
 	os.Exit(t.report(commandline.Run(root)))
 }
 
-// report prints an error and gives the exit code: that of devinfoctl where it ran on a node.
+// report prints an error and returns the exit code. If devinfoctl ran on a node, that is its exit code.
 func (t *tool) report(err error) int {
 	var remote exec.CodeExitError
 	if errors.As(err, &remote) {

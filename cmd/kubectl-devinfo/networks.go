@@ -52,11 +52,12 @@ func (t *tool) networks(ctx context.Context, list []cluster.Network) {
 	}
 }
 
-// noFinding is the finding of a network with devinfo in which nothing is wrong.
+// noFinding is the finding for a valid network with devinfo.
 const noFinding = "valid"
 
-// validated returns the first error that validate finds in a network, else its first warning, else [noFinding]; "" if
-// the network cannot be read or does not contain devinfo. The name is that of an annotation, and may be anything.
+// validated returns the first error that validate finds in a network, else the first warning, else
+// [noFinding]. It returns "" if the network cannot be read or does not contain devinfo. The name comes from an
+// annotation and may be any text.
 func validated(ctx context.Context, api kubernetes.Interface, name types.NamespacedName) (string, error) {
 	if name.Namespace == "" || name.Name == "" || len(content.IsPathSegmentName(name.Namespace))+len(content.IsPathSegmentName(name.Name)) > 0 {
 		return "", nil

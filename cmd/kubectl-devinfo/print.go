@@ -27,7 +27,7 @@ func (t *tool) printFlags(cmd *cobra.Command) {
 
 func (t *tool) print(list []cluster.Network) error { return whole(t.write(list), t.unasked) }
 
-// whole is the error of a command that has printed attachments: [clierr.ErrBlind] if a node was not asked.
+// whole returns [clierr.ErrBlind] after the output if a node was not queried.
 func whole(err error, unasked bool) error {
 	if err == nil && unasked {
 		return clierr.ErrBlind
@@ -61,7 +61,8 @@ func (t *tool) write(list []cluster.Network) error {
 	return nil
 }
 
-// columns are those of the table, the first only for all namespaces; a wide one has all.
+// columns are the columns of the table. The first is for --all-namespaces only, and the wide ones are for -o
+// wide only.
 var columns = []struct {
 	name  string
 	wide  bool
@@ -85,7 +86,7 @@ var columns = []struct {
 	{"Problem", true, func(a *cluster.Network) string { return a.Problem }},
 }
 
-// known is a fact about a device, or "?" where the node was not asked for it.
+// known returns a fact about a device, or "?" if the node was not queried.
 func known(a *cluster.Network, fact string) string {
 	if a.NotAsked {
 		return "?"
@@ -93,7 +94,7 @@ func known(a *cluster.Network, fact string) string {
 	return fact
 }
 
-// source is who named the device.
+// source returns the origin of the device: node, claim or network-status.
 func source(a *cluster.Network) string {
 	switch {
 	case a.FromNode:
@@ -130,8 +131,7 @@ func (t *tool) table(list []cluster.Network) error {
 	return cmp.Or(printers.NewTablePrinter(options).PrintObj(table, w), w.Flush())
 }
 
-// details shows each attachment as a paragraph: what the table has, and every key of the
-// device information.
+// details prints each attachment as a paragraph with the columns of the table and the device information.
 func (t *tool) details(list []cluster.Network) error {
 	w := printers.GetNewTabWriter(t.Out)
 	defer w.Flush()
@@ -141,7 +141,7 @@ func (t *tool) details(list []cluster.Network) error {
 			fmt.Fprintln(w)
 		}
 		fmt.Fprintf(w, "%s\n", clierr.Printable(cmp.Or(a.Interface, "-")))
-		for _, c := range columns[2:] { // of a pod that is named
+		for _, c := range columns[2:] { // without namespace and pod, which the user has named
 			if value := c.value(a); value != "" && c.name != "Interface" {
 				fmt.Fprintf(w, "  %s\t%s\n", strings.ToLower(c.name), clierr.Printable(value))
 			}

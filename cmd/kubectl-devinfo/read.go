@@ -20,14 +20,14 @@ import (
 	"devinfo-cni.io/pkg/ctl/clierr"
 )
 
-// The bounds of what is read.
+// Limits of API requests.
 const (
-	namedClaims = 50 // claims that are read by their names, and not by a list of all
-	parallel    = 8  // requests at a time
+	namedClaims = 50 // up to this number, claims are read by name instead of listed
+	parallel    = 8  // parallel requests
 )
 
-// attachments returns the attachments of the pods that the flags choose, of one namespace or, if it is "",
-// of all. node is described with attachmentsOf.
+// attachments returns the attachments of the pods that the flags select in a namespace, or in all if it is "".
+// See attachmentsOf for node.
 func (t *tool) attachments(ctx context.Context, namespace, node string) ([]cluster.Network, error) {
 	var view cluster.View
 	if err := each(ctx, t.chosen(), t.api.CoreV1().Pods(namespace).List, view.Pod); err != nil {
@@ -36,8 +36,8 @@ func (t *tool) attachments(ctx context.Context, namespace, node string) ([]clust
 	return t.attachmentsOf(ctx, &view, namespace, node)
 }
 
-// attachmentsOf returns the attachments of the pods in the view, with what their claims say, the ResourceSlices and
-// the agent of the node that the command line names ("" = none). It notes what is still unknown.
+// attachmentsOf returns the attachments of the pods in the view. It adds data of their claims and, for the
+// node on the command line ("" = none), of its ResourceSlices and agent. It prints notes about missing data.
 func (t *tool) attachmentsOf(ctx context.Context, view *cluster.View, namespace, node string) ([]cluster.Network, error) {
 	if err := t.readClaims(ctx, view, namespace); err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (t *tool) attachmentsOf(ctx context.Context, view *cluster.View, namespace,
 	return list, ctx.Err()
 }
 
-// problems are the pods of attachments without a device of which it is said why.
+// problems returns the pods of attachments with a problem and without a device.
 func problems(list []cluster.Network) (pods []string) {
 	for n := range list {
 		if list[n].Problem != "" && list[n].Device.Device == "" {
@@ -69,8 +69,8 @@ func problems(list []cluster.Network) (pods []string) {
 	return slices.Compact(pods)
 }
 
-// readClaims reads the claims of the pods: by their names if they are few, or a node's, whose number
-// is bounded, and else all of the namespace.
+// readClaims reads the claims of the pods. It reads them by name if they are few or on one node, else it lists
+// the namespace.
 func (t *tool) readClaims(ctx context.Context, view *cluster.View, namespace string) (err error) {
 	names := view.Claims()
 	switch {
@@ -86,20 +86,20 @@ func (t *tool) readClaims(ctx context.Context, view *cluster.View, namespace str
 
 func (t *tool) claimsByName(ctx context.Context, view *cluster.View, names []types.NamespacedName) error {
 	claims, errs := make([]*resourceapi.ResourceClaim, len(names)), make([]error, len(names))
-	workqueue.ParallelizeUntil(context.Background(), parallel, len(names), func(n int) { // ctx ends the requests, and all have an answer
+	workqueue.ParallelizeUntil(context.Background(), parallel, len(names), func(n int) { // ctx ends the requests themselves, so every one has a result
 		claims[n], errs[n] = t.api.ResourceV1().ResourceClaims(names[n].Namespace).Get(ctx, names[n].Name, metav1.GetOptions{})
 	})
 	for n, claim := range claims {
 		if errs[n] == nil {
 			view.Claim(claim)
-		} else if !apierrors.IsNotFound(errs[n]) { // deleted since
+		} else if !apierrors.IsNotFound(errs[n]) { // else it was deleted meanwhile
 			return errs[n]
 		}
 	}
 	return nil
 }
 
-// chosen are the pods that the flags choose.
+// chosen returns the list options for the pods that the flags select.
 func (t *tool) chosen() metav1.ListOptions {
 	options := metav1.ListOptions{LabelSelector: t.selector}
 	if t.node != "" {
@@ -108,15 +108,15 @@ func (t *tool) chosen() metav1.ListOptions {
 	return options
 }
 
-// readSlices reads what a node has published of its devices.
+// readSlices reads the ResourceSlices of a node.
 func (t *tool) readSlices(ctx context.Context, view *cluster.View, node string) error {
 	ofNode := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(resourceapi.ResourceSliceSelectorNodeName, node).String()}
 	err := each(ctx, ofNode, t.api.ResourceV1().ResourceSlices().List, view.Slice)
 	return t.readable("cannot read ResourceSlices: for claims, only devices in the claim status are shown", err)
 }
 
-// readable makes a warning of what may not be read, and nothing of what the cluster does not
-// know: there are no claims before Kubernetes 1.34.
+// readable turns a lack of permission into a warning. It ignores resources that the cluster does not have,
+// such as claims before Kubernetes 1.34.
 func (t *tool) readable(without string, err error) error {
 	switch {
 	case apierrors.IsNotFound(err):
@@ -129,7 +129,7 @@ func (t *tool) readable(without string, err error) error {
 	return err
 }
 
-// note says why what is shown may not be all that there is.
+// note prints why the output may be incomplete.
 func (t *tool) note(format string, args ...any) {
 	t.partial = true
 	say(t.ErrOut, format, args...)
@@ -139,7 +139,7 @@ func say(to io.Writer, format string, args ...any) {
 	fmt.Fprintf(to, "note: %s\n", clierr.Lines(fmt.Sprintf(format, args...)))
 }
 
-// each lists page by page, and holds three of them at most.
+// each lists page by page and keeps at most three pages in memory.
 func each[L runtime.Object, T any](
 	ctx context.Context, options metav1.ListOptions, list func(context.Context, metav1.ListOptions) (L, error), take func(*T),
 ) error {

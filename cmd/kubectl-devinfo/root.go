@@ -17,24 +17,24 @@ import (
 	"devinfo-cni.io/pkg/ctl/commandline"
 )
 
-// A tool is what the commands share.
+// A tool has the state that the commands share.
 type tool struct {
 	genericiooptions.IOStreams
-	config *genericclioptions.ConfigFlags // of kubectl: --kubeconfig, --context, -n, ...
-	api    kubernetes.Interface           // once a command has begun
+	config *genericclioptions.ConfigFlags // kubectl's flags: --kubeconfig, --context, -n, ...
+	api    kubernetes.Interface           // set when a command starts
 
 	output         string
 	noHeaders      bool
 	allNamespaces  bool
 	selector       string
 	node           string
-	agentNamespace string // "" = the usual ones
+	agentNamespace string // "" = all namespaces
 	fromNodes      string // --from-nodes
-	partial        bool   // not all could be looked at
-	unasked        bool   // nodes were not asked, or did not answer, without --from-nodes=never
+	partial        bool   // some data could not be read
+	unasked        bool   // nodes were not queried or did not answer, and --from-nodes=never is not set
 
 	exec    func(ctx context.Context, pod *corev1.Pod, command []string, streams remotecommand.StreamOptions) error
-	started bool // the command line was understood
+	started bool // the command line is valid
 }
 
 const rootHelp = `Shows the device behind each network interface of pods: PCI address, PF, representor, RDMA
@@ -77,7 +77,7 @@ func (t *tool) connect() error {
 	return err
 }
 
-// rest is how the API server is asked: at kubectl's rate.
+// rest returns the configuration of API requests, with kubectl's rate limits.
 func (t *tool) rest() (*rest.Config, error) {
 	config, err := t.config.ToRESTConfig()
 	if err != nil {
@@ -113,7 +113,7 @@ func (t *tool) root() *cobra.Command {
 	return root
 }
 
-// start makes a command check its flags before it asks anybody.
+// start makes a command check its flags before it sends requests.
 func (t *tool) start(cmd *cobra.Command) {
 	body := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

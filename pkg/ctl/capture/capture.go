@@ -1,9 +1,9 @@
-// Package capture writes a host as one text file for package capturefile: the network devices
-// in /sys, what netlink says of them, and the files by which the plugin knows its
-// attachments. It only reads, and needs no other program.
+// Package capture writes a description of a host as one text file for package capturefile: the network devices
+// in /sys, their netlink attributes, and the files in which the plugin records its attachments. It only reads,
+// and runs no other program.
 //
-// A capture is attached to bug reports: of the records of plugin and driver it has only the fields
-// that commands read, and [Source.Scrub] renames what identifies the machine's owner.
+// A capture is attached to bug reports. It contains only the fields of records that commands read, and
+// [Source.Scrub] renames data that identifies the owner of the machine.
 package capture
 
 import (
@@ -30,12 +30,12 @@ import (
 	"devinfo-cni.io/pkg/config"
 )
 
-// A Source is what is to be captured.
+// A Source describes the host to capture.
 type Source struct {
 	Title string // the first line, without the name: "ConnectX-6 with 8 VFs, Linux 6.12.1"
-	Name  string // of the machine, or what to call it: lower-case letters, digits and "-"
+	Name  string // name of the machine: lower-case letters, digits and "-"
 	Sys   fs.FS  // the tree below /sys
-	Root  string // where the host's / is; "" = /
+	Root  string // root directory of the host; "" = /
 	State State
 	Live  any // node/live.json, which devinfoctl doctor reads; nil = none
 
@@ -44,22 +44,20 @@ type Source struct {
 	Parts func(netns []string) (parts map[string][]byte, notes []string, err error)
 
 	Scrub   bool     // rename what identifies the machine's owner
-	Secrets []string // what else to rename then, such as serial numbers
+	Secrets []string // further texts to rename, such as serial numbers
 }
 
-// State is node/node.json: the settings that the plugin uses on the host, its boot, and the
-// program that captured it.
+// State is node/node.json: the node settings, the boot, and the program that captured.
 type State struct {
 	BootID   string      `json:"bootID"`
-	Time     time.Time   `json:"time"` // of the capture
+	Time     time.Time   `json:"time"` // time of the capture
 	Settings config.Node `json:"settings"`
-	Build    build.Info  `json:"build,omitzero"`     // of the program that captured
-	ClaimDir string      `json:"claimDir,omitempty"` // of cni-dra-driver's records
+	Build    build.Info  `json:"build,omitzero"`     // build of the program that captured
+	ClaimDir string      `json:"claimDir,omitempty"` // directory of cni-dra-driver's records
 }
 
-// Take captures the host as a text. The same host gives the same text. The notes, which are in the
-// text too, say what is missing: what we lack permission to read, and corrupt records. Anything
-// else that cannot be read is an error.
+// Take returns the capture of a host. The same host gives the same text. The notes, which the text contains
+// too, list files without read permission and corrupt records. Other read errors are errors.
 func Take(h Source) (text []byte, notes []string, err error) {
 	var s *scrubber
 	if h.Scrub {
@@ -98,14 +96,14 @@ func Take(h Source) (text []byte, notes []string, err error) {
 	return text, a.notes, err
 }
 
-// itself is what a capture says of itself.
+// itself is the part of a capture that describes the capture.
 const itself = "node/node.json"
 
-// archive is a captured host before it is text.
+// archive is a capture before it is text.
 type archive struct {
 	title   string
-	notes   []string     // what is missing, and why
-	entries []txtar.File // that of a link is "name -> target"; data may be anything
+	notes   []string     // missing data, with reasons
+	entries []txtar.File // the name of a link is "name -> target"
 }
 
 func (a *archive) add(name string, data []byte) {
@@ -166,7 +164,7 @@ func plain(data []byte) bool {
 		!bytes.Contains(data, []byte("\n-- ")) && !bytes.ContainsAny(data, "\r\x00")
 }
 
-// Machine gives this machine's name and its kernel's release.
+// Machine returns this machine's name and its kernel release.
 func Machine() (name, release string) {
 	var uts unix.Utsname
 	if err := unix.Uname(&uts); err != nil {
@@ -178,11 +176,11 @@ func Machine() (name, release string) {
 // notInNames matches what the name of a captured host must not contain: it is also a file's.
 var notInNames = regexp.MustCompile(`[^a-z0-9-]+`)
 
-// Name makes a Host.Name of what a machine is called.
+// Name converts a machine's name to a Host.Name.
 func Name(machine string) string { return notInNames.ReplaceAllString(strings.ToLower(machine), "-") }
 
-// Secrets are this machine's own names and numbers, its mainboard's and its chassis's, as far
-// as we may read them, for [Source.Secrets]. The sysfs is where /sys is.
+// Secrets returns the names and serial numbers of this machine, its mainboard and its chassis, as far as they
+// are readable, for [Source.Secrets].
 func Secrets(sysfs string) []string {
 	name, _ := Machine()
 	short, _, _ := strings.Cut(name, ".")
@@ -198,7 +196,7 @@ func Secrets(sysfs string) []string {
 	return secrets
 }
 
-// State is what the capture says of itself; one that does not has the default settings.
+// State returns the capture's own state. A capture without one has the default settings.
 func (c Captured) State() (State, error) {
 	s := State{Settings: config.DefaultNode()}
 	if data := c.Host.File(itself); data != nil {
@@ -209,7 +207,7 @@ func (c Captured) State() (State, error) {
 	return s, nil
 }
 
-// Described takes the first line of a captured host apart: "node1: a NIC, Linux 6.12".
+// Described splits the first line of a capture: "node1: a NIC, Linux 6.12".
 func (c Captured) Described() (name, note, release string) {
 	first, _, _ := strings.Cut(c.Host.Comment, "\n")
 	name, note, _ = strings.Cut(first, ": ")

@@ -1,5 +1,4 @@
-// Package clierr has errors for people: what is wrong, what to do about it, and the exit code that
-// it means.
+// Package clierr has errors with a remedy and an exit code.
 package clierr
 
 import (
@@ -12,34 +11,34 @@ import (
 	"unicode"
 )
 
-// The exit codes of devinfoctl and kubectl devinfo. The help of both names them too.
+// The exit codes of devinfoctl and kubectl devinfo. The help of both contains them too.
 const (
-	Found = 1 // something is not as it should be, or what was looked at has nothing
+	Found = 1 // a problem was found, or the object has nothing to show
 	Usage = 2 // the command line is invalid
-	Blind = 3 // something is not there, could not be read, or not be done
+	Blind = 3 // an object is missing, could not be read, or the command failed
 )
 
-// Error is one that somebody can do something about.
+// Error is an error with a remedy.
 type Error struct {
 	Err    error
-	Remedy string // "" = the message says it
+	Remedy string // "" = the message suffices
 	Code   int    // 0 = Blind
 }
 
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
-// ErrFound ends a command that has printed what is wrong: nothing more is said.
+// ErrFound ends a command that has printed a problem. Report prints nothing for it.
 var ErrFound = &Error{Err: errors.New("something is wrong"), Code: Found}
 
-// ErrBlind ends a command that has printed what it could not look at.
+// ErrBlind ends a command that has printed which data it could not read.
 var ErrBlind = &Error{Err: errors.New("something could not be looked at"), Code: Blind}
 
-// For is an error of what could not be read or done.
+// For adds a remedy to an error, with exit code Blind.
 func For(err error, remedy string) error { return &Error{Err: err, Remedy: remedy} }
 
-// Rights is what may help an agent that was not permitted something as the user of that number; "" = the
-// error is another one. What user 0 lacks it does not know.
+// Rights returns the remedy for a lack of permission of an agent that runs as this user; "" if the error has
+// another cause. For user 0 it has no remedy.
 func Rights(err error, uid int) string {
 	const daemonSet = "in its DaemonSet with the securityContext that deploy/ has"
 	switch {
@@ -51,13 +50,13 @@ func Rights(err error, uid int) string {
 	return "a user namespace, a missing capability, SELinux or AppArmor may deny that to user 0: run " + daemonSet
 }
 
-// Misuse is the error for an invalid command line.
+// Misuse returns the error of an invalid command line.
 func Misuse(remedy, format string, args ...any) error {
 	return &Error{fmt.Errorf(format, args...), remedy, Usage}
 }
 
-// Report prints an error of a program, once and with its remedy, and gives the exit code. Before
-// the command line was understood an error without a remedy is cobra's.
+// Report prints an error with its remedy and returns the exit code. If the command line is not valid yet, an
+// error without a remedy comes from cobra.
 func Report(to io.Writer, program string, understood bool, err error) int {
 	if err == nil {
 		return 0
@@ -76,13 +75,13 @@ func Report(to io.Writer, program string, understood bool, err error) int {
 	return cmp.Or(e.Code, Blind)
 }
 
-// Lines are lines of text that is safe for a terminal.
+// Lines makes text of several lines safe for a terminal.
 func Lines(text string) string { return safe(text, "\n") }
 
-// Printable is text, of one line, that is safe for a terminal.
+// Printable makes text of one line safe for a terminal.
 func Printable(text string) string { return safe(text, "") }
 
-// safe replaces what does not print, but for what is kept.
+// safe replaces unprintable characters except the kept ones.
 func safe(text, kept string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) || strings.ContainsRune(kept, r) {

@@ -1,4 +1,4 @@
-// Package commandline has what the programs' command lines have in common.
+// Package commandline has the common parts of the programs' command lines.
 package commandline
 
 import (
@@ -22,7 +22,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/clierr"
 )
 
-// Args is for a command with these arguments, of which the first must be there.
+// Args returns a check for a command with these arguments, of which the first is required.
 func Args(must int, names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		see := "see " + cmd.CommandPath() + " --help"
@@ -38,39 +38,39 @@ func Args(must int, names ...string) cobra.PositionalArgs {
 	}
 }
 
-// Wrong is what is wrong with the flags of a command line.
+// Wrong collects errors of flags.
 type Wrong []error
 
-// If notes a message if something is wrong.
+// If adds an error if the condition is true.
 func (w *Wrong) If(wrong bool, message string) {
 	if wrong {
 		*w = append(*w, errors.New(message))
 	}
 }
 
-// Value notes why a flag cannot have its value, if that is wrong.
+// Value adds an error for the value of a flag unless err is nil.
 func (w *Wrong) Value(wrong bool, flag string, value any, why string) {
 	w.If(wrong, fmt.Sprintf("--%s: %q %s", flag, fmt.Sprint(value), why))
 }
 
-// Path notes a value that is no absolute path.
+// Path adds an error for a value that is not an absolute path.
 func (w *Wrong) Path(flag, value string) {
 	w.Value(!filepath.IsAbs(value), flag, value, "is not an absolute path")
 }
 
-// Given notes that of a flag that need not be given.
+// Given adds an error for an invalid value of an optional flag.
 func (w *Wrong) Given(flag, value string) {
 	if value != "" {
 		w.Path(flag, value)
 	}
 }
 
-// Dir is the error, with a remedy, of a flag that names no directory; "" is not given.
+// Dir returns an error with a remedy if a flag does not name a directory. "" is valid.
 func Dir(flag, path, remedy string) error {
 	return named(flag, path, remedy, "directory", fs.FileMode.IsDir)
 }
 
-// Program is that of one that names no file that may be executed.
+// Program returns an error with a remedy if a flag does not name an executable file.
 func Program(flag, path, remedy string) error {
 	return named(flag, path, remedy, "program", func(m fs.FileMode) bool { return m.IsRegular() && m&0o111 != 0 })
 }
@@ -89,8 +89,7 @@ func named(flag, path, remedy, what string, is func(fs.FileMode) bool) error {
 	return err
 }
 
-// Failed is the exit code of an agent that could not start, go on, or do what it was asked to. The
-// help of agents names it too.
+// Failed is the exit code of an agent that failed. The help of the agents contains it too.
 const Failed = 1
 
 // Run runs a command line. The first signal ends its context; the next one ends the process at once.
@@ -101,8 +100,8 @@ func Run(root *cobra.Command) error {
 	return root.ExecuteContext(ctx)
 }
 
-// Agent runs the command line of an agent for the user of that number, says what went wrong, and gives the
-// exit code.
+// Agent runs the command line of an agent as the user with this number, prints the error, and returns the exit
+// code.
 func Agent(root *cobra.Command, stderr io.Writer, uid int) (code int) {
 	err := Run(root)
 	if help := clierr.Rights(err, uid); help != "" && !errors.As(err, new(*clierr.Error)) {
@@ -114,8 +113,8 @@ func Agent(root *cobra.Command, stderr io.Writer, uid int) (code int) {
 	return code
 }
 
-// Logger writes to standard error, as "text" or "json". Verbosity n is slog's level -n, so that 4 is
-// slog.LevelDebug.
+// Logger returns a logger to standard error in the format "text" or "json". Verbosity n is slog's level -n, so
+// 4 is slog.LevelDebug.
 func Logger(format string, verbosity int) *slog.Logger {
 	options := &slog.HandlerOptions{Level: slog.Level(-verbosity)}
 	if format == "json" {
@@ -124,7 +123,7 @@ func Logger(format string, verbosity int) *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, options))
 }
 
-// Choice makes a flag of the set that takes one of these values.
+// Choice adds a flag that takes one of these values.
 func Choice(cmd *cobra.Command, flags *pflag.FlagSet, to *string, name, short, preset, usage string, allowed ...string) {
 	*to = preset
 	flags.VarP(choice{to, name, allowed}, name, short, usage)
@@ -148,10 +147,9 @@ func (c choice) Set(value string) error {
 	return nil
 }
 
-// Finish is for a root command without arguments of its own. It gives it the flag --version, and makes it
-// refuse arguments, which are no commands, with an error that names the command that was meant, if one is near.
-// Its commands take no arguments unless their Args say otherwise.
-// Flags that do not exist are refused with an error that names the help. Errors are for [clierr.Report].
+// Finish completes a root command without arguments. It adds the flag --version. For an unknown command the
+// error suggests the nearest one, and for an unknown flag the error names the help. Its commands take no
+// arguments unless they set Args. Print the errors with [clierr.Report].
 func Finish(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = build.Read().String()

@@ -1,9 +1,9 @@
-// Package topology draws a node's network devices: PFs, their VFs and SFs, the
-// vDPA and RDMA devices on them, representors, and the attachments that hold them.
-// [Read] makes the model, [Topology.Tree] makes text of it.
+// Package topology shows a node's network devices as a tree: PFs, their VFs and SFs, the vDPA and RDMA devices
+// on them, representors, and the attachments that hold them. [Read] builds the model, and [Topology.Tree]
+// prints it.
 //
-// It lists all devices of the node, which takes longer the more there are: it is for
-// people. Package discovery finds the device of one attachment.
+// It lists all devices of the node, so it is slow on large nodes. Package discovery finds the device of one
+// attachment.
 package topology
 
 import (
@@ -14,30 +14,30 @@ import (
 	"devinfo-cni.io/pkg/hostdev"
 )
 
-// Topology is the devices of a host.
+// Topology contains the devices of a host.
 type Topology struct {
 	Devices []*Node `json:"devices"`
-	// Elsewhere are attachments whose device is not in Devices: sockets, devices that are
-	// gone, and attachments without a device.
+	// Elsewhere lists attachments whose device is not in Devices: sockets, devices that no longer exist, and
+	// attachments without a device.
 	Elsewhere []node.Attachment `json:"elsewhere,omitempty"`
 	Warnings  []string          `json:"warnings,omitempty"`
 }
 
 type Node struct {
 	Kind        hostdev.Kind `json:"kind"`
-	Name        string       `json:"name"`             // a PCI address, or what sysfs calls it
-	Number      *int         `json:"number,omitempty"` // of a VF on its PF; an SF's sfnum
+	Name        string       `json:"name"`             // PCI address or name in sysfs
+	Number      *int         `json:"number,omitempty"` // number of a VF on its PF, or sfnum of an SF
 	Driver      string       `json:"driver,omitempty"` // "" = unbound, or not visible
 	Switchdev   bool         `json:"switchdev,omitempty"`
-	VFs         *VFs         `json:"vfs,omitempty"` // of a PF
+	VFs         *VFs         `json:"vfs,omitempty"` // VFs of a PF
 	Interfaces  []string     `json:"interfaces,omitempty"`
 	RDMA        []string     `json:"rdma,omitempty"`
 	Representor string       `json:"representor,omitempty"`
-	// Represents are the interfaces of a PF in switchdev mode that stand for functions of
-	// another host: on a DPU, those of the host that it sits in.
+	// Represents lists the interfaces of a PF in switchdev mode that represent functions of another host. On a DPU
+	// that is the host in which it is installed.
 	Represents  []string          `json:"represents,omitempty"`
 	Path        string            `json:"path,omitempty"`  // of a vDPA device: /dev/vhost-vdpa-0, or virtio3
-	Offer       *state.Offered    `json:"offer,omitempty"` // nil = no rule of cni-dra-driver's names it
+	Offer       *state.Offered    `json:"offer,omitempty"` // nil = no rule of cni-dra-driver names it
 	Attachments []node.Attachment `json:"attachments,omitempty"`
 	Below       []*Node           `json:"below,omitempty"`
 
@@ -49,8 +49,8 @@ type VFs struct {
 	Most   int `json:"most"`
 }
 
-// Read reads all network devices of a host, and puts the offers and attachments on them. It
-// fails if sysfs cannot be read; a switch that does not answer is a warning.
+// Read reads all network devices of a host and assigns offers and attachments to them. It fails if sysfs
+// cannot be read. An eswitch that cannot be read is a warning.
 func Read(host hostdev.Host, offers []state.Offered, attachments []node.Attachment) (*Topology, error) {
 	devices, warnings, err := hostdev.Read(host)
 	if err != nil {
@@ -65,7 +65,7 @@ func Read(host hostdev.Host, offers []state.Offered, attachments []node.Attachme
 		r.put(d)
 	}
 	for _, d := range rdma {
-		if d.Device == "" { // it exists in software alone
+		if d.Device == "" { // a software RDMA device
 			r.top.Devices = append(r.top.Devices, &Node{Kind: hostdev.RDMA, Name: d.Name, Interfaces: deleteEmpty([]string{d.Netdev})})
 		}
 	}
@@ -75,8 +75,7 @@ func Read(host hostdev.Host, offers []state.Offered, attachments []node.Attachme
 	return r.top, nil
 }
 
-// Only keeps the devices of which a name is wanted, with those that they are below and those below them. It
-// returns false if nothing is left.
+// Only keeps devices with a wanted name, their parents and their children. It returns false if none is left.
 func (t *Topology) Only(wanted func(names ...string) bool) bool {
 	t.Devices = only(t.Devices, wanted)
 	t.Elsewhere = slices.DeleteFunc(t.Elsewhere, func(a node.Attachment) bool { return !wanted(a.Device) })
@@ -101,7 +100,7 @@ type reader struct {
 	at  map[hostdev.Place]*Node
 }
 
-// put places a device below the one that it is on, or at the top if there is none.
+// put inserts a device below its parent, or at the top if it has none.
 func (r *reader) put(d *hostdev.Device) {
 	n := &Node{
 		Kind: d.Kind, Name: d.At.Name, Number: d.Number, Driver: d.Driver, Switchdev: d.Eswitch == "switchdev", RDMA: d.RDMA.Devices,
@@ -136,7 +135,7 @@ func (r *reader) drop() {
 	}
 }
 
-// hold adds the attachments to the devices that they have, share or name.
+// hold adds attachments to the devices that they hold, share or name.
 func (r *reader) hold(attachments []node.Attachment) {
 	for _, a := range attachments {
 		a.DeviceInfo = nil // the tree has the devices themselves
@@ -144,10 +143,10 @@ func (r *reader) hold(attachments []node.Attachment) {
 		if own {
 			a.Type, a.Device = place.Bus, place.Name
 		}
-		if a.Network == "" { // somebody else attaches it
+		if a.Network == "" { // attached by another program
 			a.State = ""
 		}
-		if a.Network == "" && !own && a.Lease == "" { // nothing is known of it
+		if a.Network == "" && !own && a.Lease == "" { // nothing is known about it
 			continue
 		}
 		if n := r.at[hostdev.Place{Bus: a.Type, Name: a.Device}]; n != nil {
@@ -158,8 +157,8 @@ func (r *reader) hold(attachments []node.Attachment) {
 	}
 }
 
-// offer puts the offers to their devices, and adds the bonds and bridges among them. One of
-// a device that is gone is left out.
+// offer assigns the offers to their devices, and adds offered bonds and bridges. It skips devices that no
+// longer exist.
 func (r *reader) offer(offers []state.Offered) {
 	for _, o := range offers {
 		at := o.Place()

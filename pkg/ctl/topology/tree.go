@@ -14,8 +14,8 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// Tree is the picture as indented lines, in UTF-8, that are safe for a terminal. States that are
-// not good are at their ends, as paint gives them.
+// Tree returns the topology as indented UTF-8 text that is safe for a terminal. paint formats states other
+// than ok.
 func (t *Topology) Tree(paint func(check.State) string) string {
 	d := drawing{paint: paint}
 	for _, n := range t.Devices {
@@ -40,13 +40,13 @@ type drawing struct {
 
 func (d *drawing) line(text string, s check.State) {
 	d.text.WriteString(clierr.Printable(text))
-	if s != check.OK && s != "" { // "" = somebody else attaches it
+	if s != check.OK && s != "" { // "" = attached by another program
 		d.text.WriteString(": " + d.paint(s))
 	}
 	d.text.WriteByte('\n')
 }
 
-// tree draws a node behind what stands before it; indent is what its further lines begin with.
+// tree prints a device after prefix text. indent is the prefix of its further lines.
 func (d *drawing) tree(n *Node, before, indent string) {
 	d.line(before+n.Name+"  "+strings.Join(n.facts(), ", "), "")
 	lines := len(n.Attachments) + len(n.Below)
@@ -70,7 +70,7 @@ func branch(i, of int) string {
 	return "├─ "
 }
 
-// relation is what a device is to the attachment.
+// relation describes how an attachment uses a device.
 func relation(a node.Attachment) string {
 	switch {
 	case a.Left():
@@ -83,7 +83,7 @@ func relation(a node.Attachment) string {
 	return "named by "
 }
 
-// name is of the pod or else the container, and of the claim.
+// name returns the pod, else the container, and the claim.
 func name(a node.Attachment) string {
 	user := a.Short()
 	switch {
@@ -100,13 +100,13 @@ func name(a node.Attachment) string {
 	return strings.TrimPrefix(user+", claim "+a.Claim, ", ")
 }
 
-// A group is what Elsewhere holds of one kind.
+// A group lists the attachments in Elsewhere of one kind.
 type group struct {
 	title string
 	list  []node.Attachment
 }
 
-// elsewhere are the groups that are not empty.
+// elsewhere returns the groups that are not empty.
 func (t *Topology) elsewhere() []group {
 	all := []group{{title: "sockets"}, {title: "devices that are gone"}, {title: "attachments without a device"}}
 	for _, a := range t.Elsewhere {
@@ -122,7 +122,7 @@ func (t *Topology) elsewhere() []group {
 	return slices.DeleteFunc(all, func(g group) bool { return len(g.list) == 0 })
 }
 
-// facts describe a node after its name.
+// facts returns the description that follows a device's name.
 func (n *Node) facts() []string {
 	facts := []string{n.title()}
 	add := func(format string, values ...string) {
@@ -130,7 +130,7 @@ func (n *Node) facts() []string {
 			facts = append(facts, format+strings.Join(values, " "))
 		}
 	}
-	if n.isFunction || n.Kind == hostdev.VDPA { // that of others is unknown
+	if n.isFunction || n.Kind == hostdev.VDPA { // the driver of other devices is unknown
 		add("driver ", cmp.Or(n.Driver, "none"))
 	}
 	if n.Switchdev {
