@@ -19,7 +19,7 @@ import (
 	"devinfo-cni.io/pkg/link/linktest"
 )
 
-// What is well is said, and no more than what is wrong is wrong.
+// doctor prints a line for each check, and a problem only for the broken parts.
 func TestDoctorOfANode(t *testing.T) {
 	n := newNode(t)
 	n.put(journal.Entry{Key: container("c0ffee"), Netns: aliveNetns, Complete: true})
@@ -57,8 +57,8 @@ func TestInAPodNoProgramIsRunThatOthersThanRootCanPlant(t *testing.T) {
 	}
 }
 
-// What an offer says of rules that are not in the file any more would send people to look for them there.
-func TestChangedRulesAreNotQuoted(t *testing.T) {
+// A finding about rules that are no longer in the file would mislead the reader.
+func TestFindingsAboutOldRulesAreLeftOut(t *testing.T) {
 	n := newNode(t)
 	claims, rules := n.claim("{}"), filepath.Join(t.TempDir(), "devices.yaml")
 	difftest.Write(t, rules, "devices: [{ifNames: [cni0], sharing: shared}]\n", 0o644)

@@ -52,7 +52,7 @@ net-a/older/net1: recorded before the last boot
 exit 1
 `
 
-func TestGCRemovesWhatOrphansLeftAndNothingElse(t *testing.T) {
+func TestGCRemovesOnlyStaleAttachments(t *testing.T) {
 	n := newNode(t)
 	n.plugin("first", "")
 	n.plugin("second", "")
@@ -93,7 +93,7 @@ func TestGCRemovesWhatOrphansLeftAndNothingElse(t *testing.T) {
 }
 
 // What cannot be finished stays in the journal, so that it can be finished later.
-func TestGCThatFailsSaysWhyAndKeepsTheEntry(t *testing.T) {
+func TestFailedGCKeepsEntryAndPrintsReason(t *testing.T) {
 	n := newNode(t)
 	n.plugin("refuses", `echo '{"code": 11, "msg": "the switch is busy"}'; exit 1`)
 	n.put(journal.Entry{Key: container("busy"), Netns: n.noNetns(), File: "busy", Complete: true, CNIVersion: "1.1.0", Delegates: delegates("refuses")})
@@ -120,9 +120,8 @@ exit 3
 	}
 }
 
-// What is said to be left alone may be another plugin's; what an attachment names is not, even
-// if its entry is of an earlier boot or cannot be read.
-func TestAFileThatAnAttachmentNamesIsNotOneThatNobodyOwns(t *testing.T) {
+// A file counts as unowned only if no entry names it, even an entry of an earlier boot or a corrupt one.
+func TestFileOfAnAttachmentIsNotUnowned(t *testing.T) {
 	n := newNode(t)
 	n.put(journal.Entry{Key: container("older"), BootID: "older", File: "old-file", Complete: true})
 	torn := n.put(journal.Entry{Key: container("torn"), Netns: aliveNetns, File: "net-a-torn_net1", Complete: true})
@@ -161,7 +160,7 @@ func TestGCAsksAgainBeforeItRemoves(t *testing.T) {
 }
 
 // In a container, say, nothing of the node's network namespaces may be seen.
-func TestGCLeavesAttachmentsAloneThatItCannotSee(t *testing.T) {
+func TestGCKeepsAttachmentsWithInvisibleNetns(t *testing.T) {
 	n := newNode(t)
 	n.put(journal.Entry{Key: container("c0ffee"), Netns: filepath.Join(n.bin, "no-such", "netns"), File: "one", Complete: true})
 	const want = `nothing to remove
@@ -173,9 +172,9 @@ net-a/c0ffee/net1: kept: /bin/no-such, where ADD found the network namespace, do
 	}
 }
 
-// It is what is left of one that was unmounted, and what a container sees of one that
-// was mounted after its start.
-func TestGCTakesAPlainFileForANetnsOnlyWhereItWouldSeeOne(t *testing.T) {
+// A plain file stays at the path of an unmounted namespace. A container sees one if the namespace was mounted
+// after its start.
+func TestGCTreatsPlainFileAsMissingNetnsOnlyOnTheNode(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		n := newNode(t)
 		const netns = "/run/netns"
@@ -208,9 +207,9 @@ func TestGCLeavesACDISpecThatIsNotOurs(t *testing.T) {
 	}
 }
 
-// What error 104 and doctor say ends the leases of a claim does so, but not while
-// cni-dra-driver knows the claim, or that cannot be told.
-func TestTheCommandOfError104EndsTheLeasesOfAClaim(t *testing.T) {
+// gc --claim is the remedy of error 104 and of doctor. It refuses while cni-dra-driver has a record of the
+// claim, and where the records are not visible.
+func TestGCClaimEndsLeases(t *testing.T) {
 	n := newNode(t)
 	boot, err := journal.BootID()
 	n.must(err)

@@ -72,8 +72,8 @@ func BenchmarkCrowded(b *testing.B) {
 	}
 }
 
-// What the documentation says that devinfoctl prints is what it prints.
-func TestTheDocumentationShowsWhatTheCommandsPrint(t *testing.T) {
+// The examples in the documentation are the output of the commands.
+func TestDocumentationShowsCommandOutput(t *testing.T) {
 	t.Chdir("../..") // where its reader is
 	for path, commands := range map[string]int{"README.md": 1, "docs/debugging.md": 4} {
 		now, played := replay(difftest.Read(t, path))

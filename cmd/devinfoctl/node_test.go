@@ -182,8 +182,8 @@ exit 1
 	})
 }
 
-// What takes root is left out, and said; the rest is done.
-func TestCheckWithoutRootSaysWhatItDidNotSee(t *testing.T) {
+// Without root, check lists the facts that it cannot read and compares the rest.
+func TestCheckWithoutRootListsUnreadableFacts(t *testing.T) {
 	n := newNode(t)
 	netns := someoneElsesNetns(t)
 	n.put(journal.Entry{Key: container("c0ffee"), Netns: netns, File: "one", InNetns: true, Complete: true})

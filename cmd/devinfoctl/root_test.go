@@ -17,8 +17,8 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// Who mistypes is told what is missing or meant, or at least what helps: on two lines.
-func TestUsageErrorsExitWithTwoAndSayWhatHelps(t *testing.T) {
+// A usage error prints the mistake and a hint, on two lines.
+func TestUsageErrorsExitWithTwoAndPrintHint(t *testing.T) {
 	i40e := hosts + "i40e.txtar"
 	for args, want := range map[string]string{
 		"lst":        "unknown command \"lst\"\n  did you mean list? See devinfoctl --help\n",
@@ -87,8 +87,8 @@ func TestUnpackedHostIsRemoved(t *testing.T) {
 	}
 }
 
-// Who is not root sees what may be seen all the same.
-func TestSettingsThatMayNotBeReadAreTheDefaults(t *testing.T) {
+// A user who is not root sees the readable parts.
+func TestUnreadableSettingsAreTheDefaults(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root may read everything")
 	}

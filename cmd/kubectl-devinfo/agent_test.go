@@ -26,7 +26,7 @@ func agent(label, namespace, name string) *corev1.Pod {
 }
 
 // Anybody may give a pod the agents' label, but few may mount directories of the node.
-func TestAnAgentIsAPodThatMountsTheNode(t *testing.T) {
+func TestAgentPodMountsTheNode(t *testing.T) {
 	planted := agent("cni-dra-driver", "anybody", "a")
 	planted.Spec.Volumes = []corev1.Volume{{Name: "scratch"}}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
@@ -66,8 +66,8 @@ func TestAnAgentIsAPodThatMountsTheNode(t *testing.T) {
 	}
 }
 
-// What a pod answers may be made by anybody who controls it.
-func TestControlCharactersOfANodesAnswerAreReplaced(t *testing.T) {
+// The output comes from a pod that another user may control.
+func TestControlCharactersFromANodeAreReplaced(t *testing.T) {
 	for args, want := range map[string]string{"doctor n1": "ok\n\ufffd[31m\ufffd", "capture n1": "ok\n\x1b[31m\a"} { // a capture is a file
 		tool, stdout, stderr := newAPIServer(t, agent("devinfo-agent", "devinfo", "a")).tool(t)
 		tool.exec = func(_ context.Context, _ *corev1.Pod, _ []string, streams remotecommand.StreamOptions) error {
@@ -83,7 +83,7 @@ func TestControlCharactersOfANodesAnswerAreReplaced(t *testing.T) {
 
 // Multus writes nothing about a memif's device: the node knows it. Asking is exec into a pod that is root on its
 // node, so by default only the node that the command line names is asked.
-func TestOnlyTheNamedNodeIsAskedForWhatTheAPILacks(t *testing.T) {
+func TestOnlyTheNamedNodeIsQueried(t *testing.T) {
 	memif := func(node string) *corev1.Pod {
 		return &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "vpp-" + node, UID: types.UID(node), Annotations: map[string]string{cluster.StatusAnnotation: `[{"name": "mem", "interface": "net1", "dns": {}}]`}},

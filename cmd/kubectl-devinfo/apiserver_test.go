@@ -167,8 +167,8 @@ func fleet(nodes int) (all []runtime.Object) {
 	return all
 }
 
-// What is read grows with what is shown, and not with the cluster.
-func TestNoMoreIsReadThanIsShown(t *testing.T) {
+// The number of requests depends on the shown pods, not on the size of the cluster.
+func TestRequestsDoNotGrowWithTheCluster(t *testing.T) {
 	small, big := newAPIServer(t, fleet(20)...), newAPIServer(t, fleet(120)...)
 	for name, test := range map[string]struct {
 		args     string

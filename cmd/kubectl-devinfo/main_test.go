@@ -84,7 +84,7 @@ func TestOnePodIsToldInFull(t *testing.T) {
 	difftest.Same(t, "exit code", code, 0)
 }
 
-// A "-" that means something else than that there is no device.
+// A "-" may also stand for a device that cannot be read, so a note explains it.
 func TestDevicesThatCannotBeReadAreNoted(t *testing.T) {
 	bad := dpdk()
 	bad.Annotations[cluster.StatusAnnotation] = `[{"name": "a", "interface": "net1", "device-info": {"type": "pci", "version": "9"}}]`

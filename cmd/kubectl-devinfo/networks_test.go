@@ -22,8 +22,8 @@ func definition(name, config string) *unstructured.Unstructured {
 	}}
 }
 
-// The commonest mistakes leave a pod running, without a word where its author looks.
-func TestTheProblemOfAPodWithoutADeviceIsSaid(t *testing.T) {
+// The most frequent mistakes leave the pod running, and Kubernetes shows no error.
+func TestPodWithoutDeviceHasProblem(t *testing.T) {
 	chain := func(keys string) string {
 		return `{"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "macvlan"}, {"type": "devinfo"` + keys + `}]}`
 	}

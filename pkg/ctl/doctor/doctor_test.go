@@ -164,7 +164,7 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 	}
 }
 
-// A check that found nothing says what it has looked at.
+// A check without findings prints what it examined.
 func TestEachCheckAnswers(t *testing.T) {
 	seen := map[string]bool{}
 	all := doctor.Diagnose(&doctor.Evidence{Live: live(nil)})
@@ -179,8 +179,8 @@ func TestEachCheckAnswers(t *testing.T) {
 	}
 }
 
-// What the capture does not have is not taken for good.
-func TestWithoutLiveFactsNothingIsCalledWell(t *testing.T) {
+// Facts that the capture lacks are unknown, not ok.
+func TestMissingLiveFactsAreUnknown(t *testing.T) {
 	all := doctor.Diagnose(&doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2", Driver: "iavf"}}})
 	for _, a := range all {
 		switch a.Check {
