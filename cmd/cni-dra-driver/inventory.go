@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/pkg/capturefile"
@@ -34,7 +36,7 @@ const inventoryExample = `  cni-dra-driver inventory --config devices.yaml
   cni-dra-driver inventory --config devices.yaml --capture node.txtar -o yaml`
 
 type inventoryOptions struct {
-	configFile, captureFile, nodeFile, output string
+	configFile, captureFile, nodeFile, nodeLabels, output string
 }
 
 func inventoryCommand() *cobra.Command {
@@ -48,6 +50,7 @@ func inventoryCommand() *cobra.Command {
 	f.StringVar(&o.configFile, "config", "", "`file` with the rules, {devices: [...]}, in YAML or JSON")
 	f.StringVar(&o.captureFile, "capture", "", "capture `file`, written by devinfoctl capture, to read instead of this host")
 	f.StringVar(&o.nodeFile, "node-config", config.NodeFile, "node settings `file` of the devinfo plugin, for sysfs; it need not exist")
+	f.StringVar(&o.nodeLabels, "node-labels", "", "`labels` of the node, \"rack=a,zone=b\", as kubectl get node --show-labels prints them; required if rules have nodes")
 	commandline.Choice(cmd, f, &o.output, "output", "o", "table", "how to print: table, json or yaml", "table", "json", "yaml")
 	return cmd
 }
@@ -72,6 +75,16 @@ func (o *inventoryOptions) run(out, warn io.Writer) error {
 		if rules, _, err = rulesIn("config", o.configFile); err != nil {
 			return err
 		}
+	}
+	if rules.SelectNodes() {
+		if o.nodeLabels == "" {
+			return errors.New("--node-labels: rules select nodes; give the labels that \"kubectl get node NODE --show-labels\" prints")
+		}
+		node, err := labels.ConvertSelectorToLabelsMap(o.nodeLabels)
+		if err != nil {
+			return fmt.Errorf("--node-labels: %w", err)
+		}
+		rules = rules.On(node)
 	}
 	host, taken, err := o.host()
 	if err != nil {

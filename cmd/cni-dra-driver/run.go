@@ -134,6 +134,9 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 	if err != nil {
 		return nil, err
 	}
+	if offered != nil {
+		offered.Labels = dra.ReadLabels(client, o.nodeName)
+	}
 	own, held := o.own(node, sys, bootID)
 	return dra.New(dra.Options{
 		Options: claim.Options{

@@ -32,6 +32,17 @@ func ReadClaim(client kubernetes.Interface) func(context.Context, kubeletplugin.
 	}
 }
 
+// ReadLabels returns a function that reads the labels of a Node object, from the API server's cache.
+func ReadLabels(client kubernetes.Interface, name string) func(context.Context) (map[string]string, error) {
+	return func(ctx context.Context) (map[string]string, error) {
+		node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{ResourceVersion: "0"})
+		if err != nil {
+			return nil, err
+		}
+		return node.Labels, nil
+	}
+}
+
 // PostNotices returns a function that makes an Event of each notice, without waiting for the API server. Failures
 // are only logged, because the claim's status says the same.
 func PostNotices(client kubernetes.Interface, driver, node string, log *slog.Logger) func(claim.Notice) {

@@ -66,6 +66,7 @@ type Inventory struct {
 	Host   func() (inventory.Host, error)                 // reads the node
 	Events func(context.Context) (<-chan struct{}, error) // sends whenever the node may have changed, until the context ends
 	Times  inventory.Times
+	Labels func(context.Context) (map[string]string, error) // reads the labels of this Node object; required if Rules select nodes
 	// Others returns the devices that were allocated outside DRA: see [inventory.Situation]. Beside an
 	// error it returns what was known before; no exclusive device is prepared then.
 	Others       func(context.Context) (map[string]string, error)
@@ -102,6 +103,11 @@ type Node struct {
 	unknown error       // why Others is incomplete; nil = it is complete
 	again   *time.Timer // calls Others again; nil = the poll does
 	health  health
+
+	labels       nodeLabels
+	carriers     map[string]carrier // by device
+	carriersRead time.Time
+	damped       *time.Timer // publishes when the first delay of carriers ends
 }
 
 // New returns the devices of a node. Call [Node.Use] before anything else.

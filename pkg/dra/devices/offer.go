@@ -1,7 +1,6 @@
 package devices
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,6 +40,7 @@ func (n *Node) Slices(ctx context.Context) (list []inventory.Slice, ok bool) {
 		return nil, false
 	}
 	n.noteUnknown(unknown)
+	n.readLabels(ctx)
 	s, err := n.survey(others, unknown)
 	if err != nil {
 		n.Log.Error("cannot read the node's devices: the published ones stay", "error", err)
@@ -71,7 +71,11 @@ func (n *Node) Withheld() map[string]bool {
 
 // survey reads the node. others and unknown are the results of [Node.others].
 func (n *Node) survey(others map[string]string, unknown error) (s survey, err error) {
-	before := n.held()
+	before, began := n.held(), time.Now()
+	rules, err := n.rules()
+	if err != nil {
+		return s, err
+	}
 	host, err := n.Inventory.Host()
 	if err != nil {
 		return s, err
@@ -80,6 +84,7 @@ func (n *Node) survey(others map[string]string, unknown error) (s survey, err er
 	if err != nil {
 		return s, err
 	}
+	n.damp(devices, began)
 	held := n.held()
 	for name, at := range before {
 		if held[name] == nil { // the device may have been read while a pod still had it
@@ -101,13 +106,13 @@ func (n *Node) survey(others map[string]string, unknown error) (s survey, err er
 	maps.Copy(last, n.last.published)
 	n.mu.Unlock()
 	ours, withheld := held.as(), n.Withheld()
-	decisions := inventory.Decide(devices, n.Inventory.Rules, inventory.Situation{
+	decisions := inventory.Decide(devices, rules, inventory.Situation{
 		Driver: n.Driver, Sharing: n.Sharing(),
 		Ours: ours, Last: last, Withheld: withheld, Others: others, Unknown: unknown != nil,
 	})
 	s = survey{
 		decisions: make(map[string]inventory.Decision, len(decisions)), slices: inventory.Slices(decisions, ours, last),
-		withheld: withheld, idle: n.Inventory.Rules.Idle(decisions, host.Links), warnings: warnings,
+		withheld: withheld, idle: rules.Idle(decisions, host.Links), warnings: warnings,
 	}
 	for _, d := range decisions {
 		s.decisions[d.Device.Name] = d
@@ -243,15 +248,14 @@ const healthLasts = 3 * time.Minute
 
 // health is what the last survey found. The node's mutex guards it.
 type health struct {
-	of       map[string]string // by device, what is wrong with it, for the author of its pod; "" = nothing
-	when     time.Time
-	downFrom map[string]time.Time // of devices without carrier
-	changed  chan struct{}        // closed, and replaced, when of changes
+	of      map[string]string // by device, what is wrong with it, for the author of its pod; "" = nothing
+	when    time.Time
+	changed chan struct{} // closed, and replaced, when of changes
 }
 
 func (n *Node) examine(s survey, now time.Time) {
 	n.mu.Lock()
-	before := n.health.downFrom
+	carriers := n.carriers // damp replaces the map
 	n.mu.Unlock()
 	attached := map[string]*state.Attachment{}
 	for _, h := range n.claims.Holders() {
@@ -259,13 +263,10 @@ func (n *Node) examine(s survey, now time.Time) {
 			attached[h.Attachment.Device] = h.Attachment
 		}
 	}
-	of, downFrom := map[string]string{}, map[string]time.Time{}
+	of := map[string]string{}
 	for name := range s.published {
 		c, here := s.decisions[name]
-		since := cmp.Or(before[name], now)
-		if c.Device.NoCarrier {
-			downFrom[name] = since
-		}
+		carrier := carriers[name]
 		switch at := attached[name]; {
 		case !here:
 			of[name] = "the node has lost it"
@@ -275,7 +276,7 @@ func (n *Node) examine(s survey, now time.Time) {
 			of[name] = "it has lost its driver"
 		case s.withheld[name]:
 			of[name] = "it is not yet what it was before a pod had it, or its last DEL has failed"
-		case c.Device.NoCarrier && now.Sub(since) >= n.Inventory.CarrierGrace:
+		case carrier.down && now.Sub(carrier.since) >= n.Inventory.CarrierGrace:
 			of[name] = fmt.Sprintf("it, or its PF, has had no carrier for more than %v", n.Inventory.CarrierGrace)
 		default:
 			of[name] = ""
@@ -291,7 +292,7 @@ func (n *Node) examine(s survey, now time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	h := &n.health
-	h.when, h.downFrom = now, downFrom
+	h.when = now
 	if !maps.Equal(h.of, of) {
 		h.of = of
 		close(h.changed)

@@ -12,6 +12,8 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/dynamic-resource-allocation/cel"
 	kjson "sigs.k8s.io/json"
@@ -37,6 +39,8 @@ const (
 // keys select, pciAddresses, pfNames, ifNames and drivers that is given, by any one of its
 // values. The first rule that a device meets counts.
 type Rule struct {
+	Nodes json.RawMessage `json:"nodes"` // [metav1.LabelSelector] of the nodes that the rule applies to; nil = all
+
 	Select       string   `json:"select"`       // CEL, as in a DeviceClass: device.attributes["devinfo-cni.io"].kind == "vf"
 	PCIAddresses []string `json:"pciAddresses"` // of functions: "0000:3b:00.2"
 	PFNames      []string `json:"pfNames"`      // of the PFs of VFs, SFs and vDPA devices: "ens1f0"
@@ -78,6 +82,8 @@ type Rules struct {
 
 type rule struct {
 	Rule
+	nodes      labels.Selector        // nil = all
+	elsewhere  bool                   // the rule does not apply to this node
 	selects    *cel.CompilationResult // nil = it has none
 	attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 	published  []resourceapi.QualifiedName // nil = all
@@ -145,7 +151,8 @@ var kindWords = map[reflect.Kind]string{
 func keysOf(to any) (keys []string) {
 	of := reflect.TypeOf(to).Elem()
 	for n := range of.NumField() {
-		keys = append(keys, of.Field(n).Tag.Get("json"))
+		key, _, _ := strings.Cut(of.Field(n).Tag.Get("json"), ",")
+		keys = append(keys, key)
 	}
 	return keys
 }
@@ -153,6 +160,9 @@ func keysOf(to any) (keys []string) {
 func newRule(raw json.RawMessage) (r rule, err error) {
 	if err = strictly(raw, &r.Rule); err == nil {
 		err = r.check()
+	}
+	if err == nil && r.Nodes != nil {
+		r.nodes, err = selector(r.Nodes)
 	}
 	if err == nil {
 		r.attributes, err = attributes(r.Attributes)
@@ -171,6 +181,39 @@ func newRule(raw json.RawMessage) (r rule, err error) {
 		r.selects = &program
 	}
 	return r, nil
+}
+
+// selector parses a label selector. It refuses one that selects all nodes, which is a mistake in a rule.
+func selector(raw json.RawMessage) (labels.Selector, error) {
+	var s metav1.LabelSelector
+	if raw[0] != '{' {
+		return nil, fmt.Errorf("nodes: %s is no label selector; write a map, such as {matchLabels: {rack: a}}", raw)
+	}
+	if err := strictly(raw, &s); err != nil {
+		return nil, fmt.Errorf("nodes.%w", err)
+	}
+	nodes, err := metav1.LabelSelectorAsSelector(&s)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("nodes: %w", err)
+	case nodes.Empty():
+		return nil, errors.New("nodes: it selects all nodes; leave it out, or give matchLabels or matchExpressions")
+	}
+	return nodes, nil
+}
+
+// SelectNodes reports whether a rule applies to some nodes only. Such rules need [Rules.On].
+func (r Rules) SelectNodes() bool {
+	return slices.ContainsFunc(r.list, func(r rule) bool { return r.nodes != nil })
+}
+
+// On returns the rules as they apply to the node with these labels. Their indexes stay.
+func (r Rules) On(node map[string]string) Rules {
+	r.list = slices.Clone(r.list)
+	for n := range r.list {
+		r.list[n].elsewhere = r.list[n].nodes != nil && !r.list[n].nodes.Matches(labels.Set(node))
+	}
+	return r
 }
 
 // check refuses values that have no meaning, or none together. It gives addresses their usual spelling.
@@ -224,6 +267,9 @@ func (r *rule) check() error {
 func (r Rules) choose(d *Device, driver string) Decision {
 	c := Decision{Rule: -1, Why: "no rule names it"}
 	for n := range r.list {
+		if r.list[n].elsewhere {
+			continue
+		}
 		met, err := r.list[n].meets(d, driver)
 		if err != nil {
 			c.Why = fmt.Sprintf("no rule names it; devices[%d].%v", n, err)
@@ -292,7 +338,7 @@ func (r Rules) Idle(decisions []Decision, links []link.InterfaceRecord) (list []
 		}
 	}
 	for n := range r.list {
-		if !used[n] {
+		if !used[n] && !r.list[n].elsewhere {
 			list = append(list, explain(n, &r.list[n].Rule, known, links, failure(decisions, n)))
 		}
 	}

@@ -1,0 +1,136 @@
+package dra_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
+)
+
+// cable is the carrier of the PF p0, and the publications that a change of it causes.
+type cable struct {
+	*node
+	agent     *dra.Agent
+	published []inventory.Slice
+	writes    int
+}
+
+func plug(t *testing.T, r *rig, up bool) *cable {
+	c := &cable{node: newNode(t, "mlx5-switchdev")}
+	c.text = append(c.text, "-- sys/devices/pci0000:00/0000:00:02.0/0000:03:00.0/net/p0/speed --\n25000\n"...)
+	r.options.Devices.Inventory = c.inventory()
+	if !up {
+		c.set(false)
+	}
+	c.agent = r.start()
+	c.publish()
+	return c
+}
+
+func (c *cable) publish() {
+	if list := dra.Survey(c.agent); !inventory.Same(list, c.published) {
+		c.published = list
+		c.writes++
+	}
+}
+
+// set changes carrier and speed as the kernel shows them.
+func (c *cable) set(up bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	const with, without = `"ifname":"p0","flags":["BROADCAST","MULTICAST","UP","LOWER_UP"]`, `"ifname":"p0","flags":["NO-CARRIER","UP"]`
+	const fast, unknown = "/net/p0/speed --\n25000\n", "/net/p0/speed --\n-1\n"
+	from := []string{with, without, fast, unknown}
+	if up {
+		from = []string{without, with, unknown, fast}
+	}
+	c.text = []byte(strings.NewReplacer(from...).Replace(string(c.text)))
+}
+
+// lasts has the carrier up or down for some time, in which the driver publishes whenever it wants to.
+func (c *cable) lasts(up bool, d time.Duration) {
+	c.set(up)
+	c.agent.Node.Publish()
+	for end := time.After(d); ; {
+		select {
+		case <-dra.ToOffer(c.agent):
+			c.publish()
+		case <-end:
+			return
+		}
+	}
+}
+
+func TestFlappingCarrierWritesPoolFewTimes(t *testing.T) {
+	for name, test := range map[string]struct {
+		down, up time.Duration
+		flaps    int
+		most     int
+	}{
+		"short":                     {time.Second, time.Second, 200, 0},
+		"longer than the delay":     {3 * time.Second, 5 * time.Second, 200, 7},
+		"with long pauses":          {3 * time.Second, 100 * time.Second, 200, 15},
+		"seldom, as by maintenance": {time.Minute, time.Hour, 3, 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+				c := plug(t, r, true)
+				before := c.published
+				for range test.flaps {
+					c.lasts(false, test.down)
+					c.lasts(true, test.up)
+				}
+				if got := c.writes - 1; got > test.most {
+					t.Errorf("%d flaps wrote the pool %d times, want at most %d", test.flaps, got, test.most)
+				}
+				c.lasts(true, time.Hour)
+				difftest.Same(t, "pool, after the carrier was stable for long", c.published, before)
+			})
+		})
+	}
+}
+
+// Nothing but the driver's own timers has it publish after the carrier has changed.
+func TestTaintFollowsStableCarrier(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		c := plug(t, r, true)
+		expect := func(when string, want bool) {
+			t.Helper()
+			if got := len(inventory.PublishedIn(c.published)[vf0].Taints) > 0; got != want {
+				t.Errorf("%s: taint %v, want %v", when, got, want)
+			}
+			if _, known := inventory.PublishedIn(c.published)[pf].Attributes[inventory.AttrSpeed]; !known {
+				t.Errorf("%s: no speed", when)
+			}
+		}
+		c.lasts(false, time.Second)
+		expect("down for a second", false)
+		c.lasts(false, 2*time.Second)
+		expect("down for three seconds", true)
+		c.lasts(true, time.Second)
+		expect("up for a second", true)
+		c.lasts(true, 2*time.Second)
+		expect("up for three seconds", false)
+		c.lasts(false, 3*time.Second)
+		c.lasts(true, 3*time.Second)
+		expect("up for three seconds again", true)
+		c.lasts(true, 2*time.Second)
+		expect("up for five seconds", false)
+		c.lasts(true, time.Hour)
+		c.lasts(false, 3*time.Second)
+		c.lasts(true, 3*time.Second)
+		expect("up again after a quiet hour", false)
+	})
+}
+
+func TestTaintIsPublishedAtStart(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		c := plug(t, r, false)
+		if len(inventory.PublishedIn(c.published)[vf0].Taints) == 0 {
+			t.Error("a VF of a PF that has no carrier at the start has no taint")
+		}
+	})
+}

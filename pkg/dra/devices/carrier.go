@@ -1,0 +1,100 @@
+package devices
+
+import (
+	"maps"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"devinfo-cni.io/pkg/dra/devices/inventory"
+)
+
+// A change of one taint may rewrite all slices of the pool. So a device gets the taint only after it had no
+// carrier for taintAfter, and loses it after the carrier was stable for a hold. The hold begins at minHold. It
+// doubles, up to maxHold, if the device gets the taint again within quiet.
+const (
+	taintAfter = 2 * time.Second
+	minHold    = 2 * time.Second
+	maxHold    = 4 * time.Minute
+	quiet      = 10 * time.Minute
+)
+
+// carrier is what was read of a device's carrier, and what is published of it.
+type carrier struct {
+	down    bool      // the last reading
+	since   time.Time // when the reading changed
+	tainted bool
+	hold    time.Duration
+	cleared time.Time // when the device lost the taint
+	speed   *resourceapi.DeviceAttribute
+}
+
+// next returns the state after a reading. wait is the time after which it changes with the same reading; 0 = it
+// does not.
+func (c carrier) next(down bool, now time.Time) (_ carrier, wait time.Duration) {
+	if c.since.IsZero() { // the first reading is not a flap
+		return carrier{down: down, since: now, tainted: down, hold: minHold}, 0
+	}
+	if down != c.down {
+		c.down, c.since = down, now
+	}
+	if down == c.tainted {
+		return c, 0
+	}
+	delay := taintAfter
+	if !down {
+		delay = c.hold
+	}
+	if wait = c.since.Add(delay).Sub(now); wait > 0 {
+		return c, wait
+	}
+	c.tainted = down
+	switch {
+	case !down:
+		c.cleared = now
+	case !c.cleared.IsZero() && now.Sub(c.cleared) < quiet:
+		c.hold = min(2*c.hold, maxHold)
+	default:
+		c.hold = minHold
+	}
+	return c, 0
+}
+
+// damp replaces carrier and speed of devices, read at a time, by the values to publish, and has them published
+// again when a delay ends. A reading that is older than the last one changes nothing.
+func (n *Node) damp(devices []inventory.Device, read time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	old := read.Before(n.carriersRead)
+	all, first := map[string]carrier{}, time.Duration(0)
+	for i := range devices {
+		d := &devices[i]
+		c, wait := n.carriers[d.Name], time.Duration(0)
+		if !old {
+			c, wait = c.next(d.NoCarrier, read)
+		}
+		if speed, known := d.Attributes[inventory.AttrSpeed]; known {
+			c.speed = &speed
+		} else if c.speed != nil && d.IfName != "" {
+			d.Attributes = maps.Clone(d.Attributes)
+			d.Attributes[inventory.AttrSpeed] = *c.speed
+		}
+		if wait > 0 && (first == 0 || wait < first) {
+			first = wait
+		}
+		if c.since.IsZero() { // an old reading of a device that the last one did not have
+			continue
+		}
+		d.NoCarrier, all[d.Name] = c.tainted, c
+	}
+	if old {
+		return
+	}
+	n.carriers, n.carriersRead = all, read
+	if n.damped != nil {
+		n.damped.Stop()
+	}
+	if first > 0 {
+		n.damped = time.AfterFunc(first, n.Publish)
+	}
+}
