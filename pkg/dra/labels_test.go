@@ -42,3 +42,32 @@ func TestRulesFollowLabelsOfNode(t *testing.T) {
 		expect("labels have changed", false)
 	})
 }
+
+func TestFailedReadsOfLabelsDoNotMultiply(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		n, reads := newNode(t, "mlx5-switchdev"), 0
+		n.rules = "devices: [{nodes: {matchLabels: {rack: a}}, ifNames: [p0], sharing: shared}]"
+		r.options.Devices.Inventory = n.inventory()
+		r.options.Devices.Inventory.Labels = func(context.Context) (map[string]string, error) {
+			reads++
+			return nil, errors.New("no API server")
+		}
+		agent := r.start()
+		for range 10 { // events of the node
+			dra.Survey(agent)
+			time.Sleep(time.Second)
+		}
+		for end := time.After(time.Minute); ; {
+			select {
+			case <-dra.ToOffer(agent):
+				dra.Survey(agent)
+				continue
+			case <-end:
+			}
+			break
+		}
+		if reads < 6 || reads > 8 {
+			t.Errorf("the labels were read %d times in 70 s, want once in 10 s", reads)
+		}
+	})
+}

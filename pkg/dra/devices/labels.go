@@ -20,9 +20,9 @@ func (n *Node) readLabels(ctx context.Context) {
 		return
 	}
 	n.mu.Lock()
-	recent := time.Since(n.labels.read) < n.Inventory.Times.Poll/2
+	early := time.Now().Before(n.labels.next)
 	n.mu.Unlock()
-	if recent {
+	if early {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, labelsPatience)
@@ -32,16 +32,17 @@ func (n *Node) readLabels(ctx context.Context) {
 	defer n.mu.Unlock()
 	if err != nil {
 		n.Log.Error("cannot read the labels of the Node object: the last known ones apply", "known", n.labels.known, "error", err)
+		n.labels.next = time.Now().Add(labelsRetry) // so there is one timer at a time
 		time.AfterFunc(labelsRetry, n.Publish)
 		return
 	}
-	n.labels = nodeLabels{known: true, read: time.Now(), rules: n.Inventory.Rules.On(labels)}
+	n.labels = nodeLabels{known: true, next: time.Now().Add(n.Inventory.Times.Poll / 2), rules: n.Inventory.Rules.On(labels)}
 }
 
 // nodeLabels are the rules as they apply to the labels of the Node object.
 type nodeLabels struct {
 	known bool
-	read  time.Time // last success
+	next  time.Time // of the next read
 	rules inventory.Rules
 }
 
