@@ -9,7 +9,7 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 )
 
-// A check says all that is wrong with a value that is not empty.
+// A check returns every fault of a value that is not empty.
 type check func(value string) []fault
 
 type fault struct {
@@ -45,7 +45,7 @@ func isPCIAddress(value string) []fault {
 	return nil
 }
 
-// isAbsolute is for the one path that the specification wants to be absolute.
+// isAbsolute is for the vDPA path, which the specification requires to be absolute.
 func isAbsolute(value string) []fault {
 	return path(value, fault{wrong, "must be an absolute path"})
 }
@@ -59,8 +59,8 @@ func path(value string, relative fault) []fault {
 	return append([]fault{relative}, isText(value)...)
 }
 
-// isText accepts what survives the way to the workload: app-netutil splits the
-// annotation at "=" and deletes spaces and backslashes.
+// isText reports characters that change before the workload sees them: app-netutil splits the annotation at "="
+// and deletes spaces and backslashes.
 func isText(value string) (faults []fault) {
 	mangled := func(r rune) bool {
 		return r == '=' || r == '\\' || unicode.IsSpace(r) && !unicode.IsControl(r)

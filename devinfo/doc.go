@@ -1,15 +1,12 @@
-// Package devinfo reads, checks, merges and writes device information: the JSON
-// by which device plugins, CNI plugins, Multus and workloads tell each other
-// which device backs a network attachment. It is defined by the Device
-// Information Specification 1.1.0 of the Network Plumbing Working Group; the
-// section numbers in this package are that document's.
+// Package devinfo reads, validates, merges and writes device information: JSON that describes the device behind
+// a network attachment. Device plugins, CNI plugins, Multus and workloads exchange it in files and in the
+// network-status annotation. The format is the Device Information Specification 1.1.0 of the Network Plumbing
+// Working Group. Section numbers in this package refer to it.
 //
-// A consumer calls [ReadFile]. A writer calls [Parse] on what is there, [Merge]
-// with what it knows, and [Info.Encode]. Keys that this package does not know
-// survive that way with their values byte for byte, and so do known keys whose
-// value is of the wrong type: only [Info.Validate] complains about those.
+// A consumer calls [ReadFile]. A writer calls [Parse] on the existing content, [Merge] with its own facts, and
+// [Info.Encode]. This keeps unknown keys byte for byte. It also keeps known keys whose value has the wrong JSON
+// type; only [Info.Validate] reports them.
 //
-// The package uses the standard library only and writes no files: that is the
-// work of devinfo/store. It is not for the network-status annotation as a whole,
-// only for the device-info map in it (section 6.1).
+// The package imports only the standard library and does not write files; package devinfo/store does. Of the
+// network-status annotation it reads only the device-info map (section 6.1).
 package devinfo

@@ -7,11 +7,10 @@ import (
 	"slices"
 )
 
-// Encode returns the content of a device-info file (section 4): one JSON object,
-// indented by two spaces, known keys in the specification's order, then Extra
-// sorted by key with its values byte for byte, and a newline at the end. A value
-// of Extra that is not JSON is left out, as is one whose key is a known one in any
-// letter case.
+// Encode returns the content of a device-info file (section 4): one JSON object, indented by two spaces, with a
+// newline at the end. Known keys come first, in the specification's order. The keys of Extra follow, sorted,
+// with their values byte for byte. Encode drops an Extra value that is not JSON, and an Extra key that equals a
+// known key except for letter case.
 func (i *Info) Encode() []byte {
 	return append(i.table().encode(""), '\n')
 }
@@ -53,11 +52,11 @@ func (t *table) encode(indent string) []byte {
 	return b.Bytes()
 }
 
-// quote is json.Marshal without the escapes for HTML.
+// quote is like json.Marshal, but does not escape HTML characters.
 func quote(s string) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(s) // a string into memory: neither can fail
+	_ = e.Encode(s) // encoding a string into memory cannot fail
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }

@@ -9,8 +9,8 @@ import (
 	"devinfo-cni.io/devinfo"
 )
 
-// FuzzParse shows that what was read is written so that it is read the same
-// again, and that no input makes any method panic.
+// FuzzParse checks that encoding and parsing again gives the same information, and that no input makes a method
+// panic.
 func FuzzParse(f *testing.F) {
 	for name := range examples {
 		data, err := os.ReadFile(npwg + name)
@@ -32,7 +32,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		kept := true // all that was read is written
+		kept := true // whether Encode writes every key that Parse read
 		for _, v := range append(i.Validate(), i.ValidateDeclared()...) {
 			if s := v.String(); v.Path == "" || v.Rule == "" || strings.Contains(s, "\n") {
 				t.Errorf("violation %q", s)
@@ -46,7 +46,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// same wants i to be like j, also when written and read again.
+// same compares i with j, and then i encoded and parsed again with j.
 func same(t *testing.T, what string, i, j *devinfo.Info) {
 	t.Helper()
 	if !reflect.DeepEqual(i, j) {
@@ -65,9 +65,8 @@ func same(t *testing.T, what string, i, j *devinfo.Info) {
 	}
 }
 
-// FuzzMerge shows, of three layers that have nothing to do with each other, that to merge
-// again changes nothing, that the result is written as it is read, and that its values
-// are of the layers.
+// FuzzMerge merges three unrelated layers. It checks that the result survives encoding and parsing, that
+// merging again changes nothing, and that Merge does not change its arguments.
 func FuzzMerge(f *testing.F) {
 	layers := []string{"", "{}", string(full().Encode()), `{"type": "vdpa", "vdpa": {"path": 5, "driver": "vhost"}}`,
 		`{"type": "memif", "version": "1.0.0", "memif": {"mode": "punt", "role": ""}, "pci": []}`}
@@ -86,7 +85,7 @@ func FuzzMerge(f *testing.F) {
 	f.Fuzz(func(t *testing.T, existing, found, declared string) {
 		var i [3]*devinfo.Info
 		for n, text := range []string{existing, found, declared} {
-			i[n], _ = devinfo.Parse([]byte(text)) // what does not parse is a layer that is not there
+			i[n], _ = devinfo.Parse([]byte(text)) // an invalid text is an absent layer
 		}
 		var before [3]*devinfo.Info
 		for n := range i {

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Type says what kind of device is described (section 3.1.1).
+// Type is the kind of a device (section 3.1.1).
 type Type string
 
-// The types of section 3.1.1. Each is also the key of the map that it requires.
+// The device types. Each is also the key of the map that the type requires.
 const (
 	TypePCI       Type = "pci"
 	TypeVDPA      Type = "vdpa"
@@ -16,8 +16,7 @@ const (
 	TypeMemif     Type = "memif"
 )
 
-// Info is one device-info map (section 3.1). An empty string or a nil map is a
-// key that is absent.
+// Info is one device-info map (section 3.1). An empty string or nil map is an absent key.
 type Info struct {
 	Type      Type       // "type": required, 3.1.1
 	Version   string     // "version": required, "MAJOR.MINOR.PATCH", 3.1.2
@@ -30,7 +29,7 @@ type Info struct {
 	malformed map[string]json.RawMessage // known keys whose value has the wrong JSON type
 }
 
-// Clone returns a deep copy; of nil, nil.
+// Clone returns a deep copy. The clone of nil is nil.
 func (i *Info) Clone() *Info {
 	if i == nil {
 		return nil
@@ -40,10 +39,10 @@ func (i *Info) Clone() *Info {
 	return c
 }
 
-// MarshalJSON is [Info.Encode].
+// MarshalJSON returns the result of [Info.Encode].
 func (i Info) MarshalJSON() ([]byte, error) { return i.Encode(), nil }
 
-// UnmarshalJSON is [Parse]; null changes nothing, as everywhere in encoding/json.
+// UnmarshalJSON calls [Parse]. JSON null leaves i unchanged, as usual in encoding/json.
 func (i *Info) UnmarshalJSON(text []byte) error {
 	if string(text) == "null" {
 		return nil
@@ -55,11 +54,11 @@ func (i *Info) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// A Device is the map that a type requires: [*PCI], [*VDPA], [*VhostUser] or [*Memif].
+// A Device is the map of one device type: [*PCI], [*VDPA], [*VhostUser] or [*Memif].
 type Device interface{ table() *table }
 
-// Device is the map that i's type requires, to be told apart by a type switch; nil
-// when that is absent, the type unknown, or i nil.
+// Device returns the map that i's type requires; use a type switch on it. It returns nil if the map is absent,
+// the type is unknown, or i is nil.
 func (i *Info) Device() Device {
 	switch {
 	case i == nil:
@@ -75,7 +74,7 @@ func (i *Info) Device() Device {
 	return nil
 }
 
-// Texts returns the texts in the map that i's type requires, by key.
+// Texts returns the string values of the map that i's type requires, by key, Extra included.
 func (i *Info) Texts() map[string]string {
 	texts, d := map[string]string{}, i.Device()
 	if d == nil {
@@ -96,8 +95,7 @@ func (i *Info) Texts() map[string]string {
 	return texts
 }
 
-// Maps returns the types whose map is present, whatever i's own type is, in the
-// specification's order.
+// Maps returns the types whose map is present, in the specification's order. i's own type does not matter.
 func (i *Info) Maps() (types []Type) {
 	t := i.table()
 	for n, f := range t.fields {
@@ -108,8 +106,8 @@ func (i *Info) Maps() (types []Type) {
 	return types
 }
 
-// Keys returns the keys that the specification defines in the map of a type or, for "",
-// at the top level, in its order; nil for an unknown type.
+// Keys returns the keys that the specification defines in the map of a type, or at the top level if the type is
+// "". It returns nil for an unknown type.
 func Keys(of Type) (keys []string) {
 	t := new(Info).table()
 	if of != "" {
@@ -125,7 +123,7 @@ func Keys(of Type) (keys []string) {
 	return keys
 }
 
-// table describes i, or an empty Info when i is nil.
+// table returns the table of i, or of an empty Info if i is nil.
 func (i *Info) table() *table {
 	if i == nil {
 		i = new(Info)

@@ -2,25 +2,26 @@ package devinfo
 
 import "cmp"
 
-// Merge composes device information from three layers. In an ADD existing is the content of the device-info
-// file, found are the facts that the node shows, and declared is deviceInfo of the configuration. Any layer may
-// be nil; if all are, so is the result. The arguments are not changed, and the result shares no memory with them.
+// Merge combines three layers of device information. In a CNI ADD, existing is the content of the device-info
+// file, found holds the facts read from the node, and declared is deviceInfo of the network configuration. Any
+// layer may be nil; if all are nil, Merge returns nil. The arguments stay unchanged, and the result shares no
+// memory with them.
 //
-// Merge decides key by key: a declared value wins over a found one, which wins over an existing one. The
-// exceptions are:
+// Merge decides key by key: a declared value wins over a found value, and a found value wins over an existing
+// one. The exceptions are:
 //
 //   - type: declared, else existing, else found.
-//   - vhost-user's mode, memif's mode and role: existing, else declared, else found. Readers disagree on
-//     whose side a mode names, so the value of a file is never rewritten.
+//   - vhost-user's mode, memif's mode and role: existing, else declared, else found. Readers disagree on whose
+//     side a mode names, so Merge keeps a file's value.
 //   - path of vhost-user and memif: declared, else existing, else found.
-//   - version: existing if it is well-formed, else [SpecVersion]. An older version becomes SpecVersion only
-//     if the result gains a representor-device, the one key that 1.1.0 added.
+//   - version: existing if it is well-formed, else [SpecVersion]. An older version becomes SpecVersion only if
+//     the result gains a representor-device, the one key that 1.1.0 added.
 //   - a map that does not belong to the resulting type: existing alone.
 //   - a value of the wrong JSON type: existing alone, unless another layer has a valid one.
 //   - an unknown key that equals a known one except for letter case: dropped.
 //
-// The plugin devinfo gets the layers from its request, from package discovery and from the file: the doc
-// comment of describe in plugins/devinfo/add.go has the details.
+// The devinfo plugin takes the layers from the file, from package discovery and from its request, see describe
+// in plugins/devinfo/add.go.
 func Merge(existing, found, declared *Info) *Info {
 	if existing == nil && found == nil && declared == nil {
 		return nil
@@ -45,7 +46,7 @@ func Merge(existing, found, declared *Info) *Info {
 	return out
 }
 
-// merge lays the strings and the unknown keys of two layers, which may be nil, over t.
+// merge applies the strings and unknown keys of two layers to t. A layer may be nil.
 func (t *table) merge(found, declared *table) {
 	for n, f := range t.fields {
 		if f.value == nil {
@@ -63,7 +64,7 @@ func (t *table) merge(found, declared *table) {
 	}
 }
 
-// A pick chooses among the values that a key has in the three layers.
+// A pick chooses one of the three layers' values of a key.
 type pick func(existing, found, declared string) string
 
 func declaredFoundExisting(existing, found, declared string) string {

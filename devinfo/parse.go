@@ -8,15 +8,14 @@ import (
 	"devinfo-cni.io/devinfo/shape"
 )
 
-// maxSize bounds what is read. A real file has a few hundred bytes.
+// maxSize limits the size of a device-info file. Real files have a few hundred bytes.
 const maxSize = 1 << 20
 
-// Parse reads one device-info map, complete or partial: [Info.Validate] says what
-// is missing or wrong in it. Keys match exactly, null and "" count as absent, and
-// memif's mode "punt" is read as "inject-punt". Parse fails only for text that is
-// not exactly one JSON object or has one key twice, for more than 1 MiB or 100
-// levels, and, with a [*VersionError], for a version (section 3.1.2) with a major
-// number other than 1.
+// Parse reads one device-info map, complete or partial; [Info.Validate] reports missing and wrong values. Keys
+// match exactly, null and "" count as absent, and memif's mode "punt" becomes "inject-punt".
+//
+// Parse fails if data is not exactly one JSON object, has a duplicate key, or exceeds 1 MiB or 100 levels. It
+// fails with a [*VersionError] if the major version (section 3.1.2) is not 1.
 func Parse(data []byte) (*Info, error) {
 	if len(data) > maxSize {
 		return nil, errors.New("device-info has more than 1 MiB")
@@ -56,7 +55,7 @@ func notOneObject(err error) error {
 	return fmt.Errorf("device-info is not JSON (Device Information Specification, 4): %w", err)
 }
 
-// read fills the empty t from object, whose unknown keys it keeps for its own.
+// read fills the empty t from object. It removes known keys from object and keeps the rest as t's unknown keys.
 func (t *table) read(object map[string]json.RawMessage) {
 	for _, f := range t.fields {
 		raw, ok := object[f.key]
@@ -70,7 +69,7 @@ func (t *table) read(object map[string]json.RawMessage) {
 	}
 }
 
-// read is false when raw has the wrong JSON type, or is a map with one key twice.
+// read returns false if raw has the wrong JSON type, or is a map with a duplicate key.
 func (f field) read(raw json.RawMessage) bool {
 	if f.value != nil {
 		return json.Unmarshal(raw, f.value) == nil

@@ -28,7 +28,7 @@ func wantEncoding(t *testing.T, i *devinfo.Info, want string) {
 	}
 }
 
-func TestParseFailsForWhatIsNotOneJSONObject(t *testing.T) {
+func TestParseFailsUnlessTextIsOneJSONObject(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                                       "device-info is not JSON (Device Information Specification, 4): byte 0: unexpected end of JSON input",
 		"{":                                      "device-info is not JSON (Device Information Specification, 4): byte 1: unexpected end of JSON input",
@@ -58,14 +58,13 @@ func TestParseFailsForWhatIsNotOneJSONObject(t *testing.T) {
 	}
 }
 
-// deep is device information with that many levels.
+// deep returns device information with the given number of levels.
 func deep(levels int) string {
 	return `{"x":` + strings.Repeat("[", levels-1) + strings.Repeat("]", levels-1) + `}`
 }
 
-// Go's JSON decoder takes each for the known key, the last one counting; one with s written as
-// the long s too.
-func TestKeyInOtherLetterCaseIsViolationAndNeverMergedOrWritten(t *testing.T) {
+// Go's JSON decoder ignores letter case, folds the long s (ſ) to s, and uses the last of several such keys.
+func TestKeyInOtherLetterCaseIsViolationAndNeverWritten(t *testing.T) {
 	const good = "{\n  \"type\": \"pci\",\n  \"version\": \"1.1.0\",\n  \"pci\": {\n    \"pci-address\": \"0000:00:03.0\"\n  }\n}\n"
 	for text, want := range map[string]string{
 		`{"pci": {"pci-address": "0000:00:03.0", "PCI-Address": 5}, "type": "pci", "version": "1.1.0"}`:                   `$.pci.PCI-Address: 5: must be spelled "pci-address"`,
@@ -88,14 +87,14 @@ func TestKeyInOtherLetterCaseIsViolationAndNeverMergedOrWritten(t *testing.T) {
 	}
 }
 
-func TestMapWithOneKeyTwiceIsViolation(t *testing.T) {
+func TestMapWithDuplicateKeyIsViolation(t *testing.T) {
 	i := parse(t, `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:00:03.0", "pci-address": null}}`)
 	if got := i.Validate().Err(); got == nil || !strings.Contains(got.Error(), "must be a map with each key once") {
 		t.Errorf("got %v", got)
 	}
 }
 
-func TestInfoInAStructIsEncodedAndParsed(t *testing.T) {
+func TestInfoAsStructFieldIsEncodedAndParsed(t *testing.T) {
 	type status struct {
 		Name   string        `json:"name"`
 		Info   devinfo.Info  `json:"device-info"`
@@ -113,7 +112,7 @@ func TestInfoInAStructIsEncodedAndParsed(t *testing.T) {
 	}
 }
 
-func TestParseKeepsEveryOtherVersion(t *testing.T) {
+func TestParseKeepsVersionAsWritten(t *testing.T) {
 	for _, version := range []string{"1.0.0", "1.1.0", "1.7.3", "1.1", "1", "v2.0.0", "latest", "1.1.0-rc1", "01.1.0"} {
 		if got := parse(t, `{"version": "`+version+`"}`).Version; got != version {
 			t.Errorf("got %q, want %q", got, version)
@@ -146,7 +145,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestKnownKeysComeInTheSpecificationsOrderAndUnknownOnesSorted(t *testing.T) {
+func TestEncodeOrdersKnownKeysAsSpecifiedAndSortsUnknownKeys(t *testing.T) {
 	wantEncoding(t, parse(t, `{"z": 1, "memif": {"mode": "c", "a": 2, "path": "b", "role": "a"}, "b": 3,
 		"vhost-user": {"path": "b", "mode": "a"},
 		"vdpa": {"representor-device": "f", "pf-pci-address": "e", "pci-address": "d", "path": "c", "driver": "b", "parent-device": "a"},
@@ -185,7 +184,7 @@ func TestKnownKeysComeInTheSpecificationsOrderAndUnknownOnesSorted(t *testing.T)
 `)
 }
 
-// Each value stands between odd whitespace, which is not its own.
+// The whitespace around each value does not belong to it.
 func TestUnknownValuesSurviveByteForByte(t *testing.T) {
 	for _, value := range []string{
 		"1e400", "-0.10", "12345678901234567890123", "null", "true", `""`, "{}", "[]",
@@ -208,7 +207,7 @@ func TestUnknownValuesSurviveByteForByte(t *testing.T) {
 	}
 }
 
-func TestKnownValuesOfTheWrongTypeSurviveInPlace(t *testing.T) {
+func TestKnownKeysOfWrongTypeKeepValueAndPosition(t *testing.T) {
 	wantEncoding(t, parse(t, `{"x": 0, "version": 1.10, "vdpa": [ ], "pci": {"rdma-device": ["mlx5_0", "mlx5_1"], "pci-address": "a"}, "type": {"t" : 1}}`), `{
   "type": {"t" : 1},
   "version": 1.10,
@@ -222,8 +221,8 @@ func TestKnownValuesOfTheWrongTypeSurviveInPlace(t *testing.T) {
 `)
 }
 
-// Neither is escaped for HTML, and what Extra must not hold is left out.
-func TestExtraCannotBreakTheFile(t *testing.T) {
+// Encode does not escape HTML characters, and drops known keys and invalid values of Extra.
+func TestEncodeDropsInvalidExtra(t *testing.T) {
 	i := &devinfo.Info{Type: "<&>", Extra: raws{"<&>\n": json.RawMessage("1"),
 		"type": json.RawMessage(`"vdpa"`), "memif": json.RawMessage(`1`), "bad": json.RawMessage(`{`), "empty": nil}}
 	wantEncoding(t, i, "{\n  \"type\": \"<&>\",\n  \"<&>\\n\": 1\n}\n")
@@ -240,8 +239,8 @@ func TestNilInfoIsEmpty(t *testing.T) {
 	}
 }
 
-// full has a value in every exported field, so that a field that a table lacks
-// is found out.
+// full returns information with a value in every exported field. A field that is missing in its table is
+// therefore noticed.
 func full() *devinfo.Info {
 	i := new(devinfo.Info)
 	fill(reflect.ValueOf(i).Elem(), "v")

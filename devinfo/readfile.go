@@ -6,12 +6,14 @@ import (
 	"devinfo-cni.io/devinfo/atomicfile"
 )
 
-// ReadFile reads and validates the device-info file at path (section 4), which a
-// CNI plugin knows as runtimeConfig.CNIDeviceInfoFile (section 5.1). A missing
-// file is an error that is fs.ErrNotExist; a file that breaks the specification
-// is an [*InvalidError] with every violation; otherwise the errors are those of
-// [Parse]. Warnings are no errors: [Info.Validate] gives them again.
-// Only regular files are read, at most 1 MiB, so ReadFile never blocks on a FIFO.
+// ReadFile reads and validates the device-info file at path (section 4). A CNI plugin gets the path in
+// runtimeConfig.CNIDeviceInfoFile (section 5.1).
+//
+// The error matches fs.ErrNotExist if the file is missing. It is an [*InvalidError] with all violations if the
+// file breaks the specification, or an error of [Parse]. Warnings do not make ReadFile fail; [Info.Validate]
+// returns them.
+//
+// ReadFile reads only regular files of at most 1 MiB, so a FIFO cannot block it.
 func ReadFile(path string) (*Info, error) {
 	data, err := atomicfile.ReadFile(path, maxSize)
 	if err != nil {

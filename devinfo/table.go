@@ -6,28 +6,27 @@ import (
 	"strings"
 )
 
-// A table describes one JSON object of the format, the whole Info or one of its
-// maps, as a view into the struct that holds it. Parse, Encode, Clone, Merge and
-// Validate all walk tables, so each key of the specification is written once.
+// A table describes one JSON object of the format: the whole Info or one of its maps. It points into that
+// struct. Parse, Encode, Clone, Merge and Validate all walk tables, so each key is defined in one place.
 type table struct {
 	extra, malformed *map[string]json.RawMessage
 	fields           []field // in the specification's order
 }
 
-// A field is one known key: a string, or a map with a table of its own.
+// A field is one known key. Its value is a string, or a map with its own table.
 type field struct {
 	key      string
 	section  string
-	required bool // for a map: when the type is its key
+	required bool // for a map: required if the type equals the key
 
 	value *string // nil for a map
 	check check
 	pick  pick
 
-	sub func(create bool) *table // nil for a string; gives nil when the map is absent and not to be created
+	sub func(create bool) *table // nil for a string; returns nil if the map is absent and create is false
 }
 
-// sub makes field.sub from the place of the map and its description.
+// sub returns a field's sub function: p is where the map is stored, and describe returns its table.
 func sub[T any](p **T, describe func(*T) *table) func(bool) *table {
 	return func(create bool) *table {
 		if *p == nil {
@@ -40,7 +39,7 @@ func sub[T any](p **T, describe func(*T) *table) func(bool) *table {
 	}
 }
 
-// mapOf is the table of the n-th field; nil when it is absent, or no map.
+// mapOf returns the table of the n-th field, or nil if the map is absent or the field is a string.
 func (t *table) mapOf(n int) *table {
 	if t.fields[n].sub == nil {
 		return nil
@@ -48,7 +47,7 @@ func (t *table) mapOf(n int) *table {
 	return t.fields[n].sub(false)
 }
 
-// stringOf is the value of the n-th field; "" when it is absent, or no string.
+// stringOf returns the value of the n-th field, or "" if it is absent or a map.
 func (t *table) stringOf(n int) string {
 	if t == nil || t.fields[n].value == nil {
 		return ""
@@ -56,8 +55,8 @@ func (t *table) stringOf(n int) string {
 	return *t.fields[n].value
 }
 
-// like returns the field whose key is the same but for letter case, by the rule of Go's
-// JSON decoder: readers that use it take such a key of Extra for the field's.
+// like returns the field whose key equals key when letter case is ignored. Go's JSON decoder ignores it, so a
+// reader in Go would take such a key of Extra for the known one.
 func (t *table) like(key string) (f field, ok bool) {
 	for _, f := range t.fields {
 		if strings.EqualFold(f.key, key) {
@@ -67,7 +66,7 @@ func (t *table) like(key string) (f field, ok bool) {
 	return field{}, false
 }
 
-// dropLikes drops such keys, in the maps too.
+// dropLikes removes keys of Extra that equal a known key except for letter case, in t and its maps.
 func (t *table) dropLikes() {
 	for key := range *t.extra {
 		if _, like := t.like(key); like {
@@ -94,7 +93,7 @@ func (t *table) copyFrom(src *table) {
 	}
 }
 
-// addRaw puts copies of all values of src into dst, over what is there.
+// addRaw copies all values of src into dst, replacing existing ones.
 func addRaw(dst *map[string]json.RawMessage, src map[string]json.RawMessage) {
 	for key, value := range src {
 		setRaw(dst, key, slices.Clone(value))
@@ -108,8 +107,8 @@ func setRaw(dst *map[string]json.RawMessage, key string, value json.RawMessage) 
 	(*dst)[key] = value
 }
 
-// dropRaw leaves no empty map behind, so that equal information is equal to
-// reflect.DeepEqual.
+// dropRaw removes a key. It replaces an empty map by nil, so that reflect.DeepEqual finds equal information
+// equal.
 func dropRaw(dst *map[string]json.RawMessage, key string) {
 	delete(*dst, key)
 	if len(*dst) == 0 {

@@ -11,15 +11,16 @@ import (
 	"unicode"
 )
 
-// Violation is one thing that is not as the specification says.
+// Violation is one deviation from the specification.
 type Violation struct {
-	Path    string // where, as a JSON path: "$.pci.pci-address"
-	Value   string // what is there: a string in quotes, anything else as JSON; empty when the key is missing
-	Rule    string // what should be there, ending in the section: `must be "vhost" or "virtio" (Device Information Specification, 3.1.4.2)`
-	Warning bool   // a reader should not reject the file for it
+	Path    string // JSON path: "$.pci.pci-address"
+	Value   string // the offending value: strings quoted, others as JSON; empty if the key is missing
+	Rule    string // the requirement, with its section: `must be "vhost" or "virtio" (Device Information Specification, 3.1.4.2)`
+	Warning bool   // readers should still accept the file
 }
 
-// String gives one line: `$.vdpa.driver: "vfio": must be "vhost" or "virtio" (section 3.1.4.2)`.
+// String returns one line: `$.vdpa.driver: "vfio": must be "vhost" or "virtio" (Device Information
+// Specification, 3.1.4.2)`.
 func (v Violation) String() string {
 	const longest = 120
 	value := v.Value
@@ -32,14 +33,13 @@ func (v Violation) String() string {
 	return v.Path + ": " + value + ": " + v.Rule
 }
 
-// Violations are all violations of one device-info map, in the specification's
-// order.
+// Violations are all violations of one device-info map, in the specification's order.
 type Violations []Violation
 
-// Errors are those that are not warnings.
+// Errors returns the violations that are errors.
 func (v Violations) Errors() Violations { return v.filter(false) }
 
-// Warnings are those that are only warnings.
+// Warnings returns the violations that are only warnings.
 func (v Violations) Warnings() Violations { return v.filter(true) }
 
 func (v Violations) filter(warning bool) (out Violations) {
@@ -51,7 +51,7 @@ func (v Violations) filter(warning bool) (out Violations) {
 	return out
 }
 
-// Err is nil when there are at most warnings, else an [*InvalidError].
+// Err returns an [*InvalidError] with the errors in v, or nil if v has only warnings.
 func (v Violations) Err() error {
 	if bad := v.Errors(); len(bad) > 0 {
 		return &InvalidError{Violations: bad}
@@ -59,10 +59,10 @@ func (v Violations) Err() error {
 	return nil
 }
 
-// InvalidError says that device information breaks the specification.
+// InvalidError is the error for device information that breaks the specification.
 type InvalidError struct {
-	Path       string     // the file, if it came from one
-	Violations Violations // at least one, no warnings
+	Path       string     // the file; "" if the information did not come from a file
+	Violations Violations // at least one; only errors
 }
 
 func (e *InvalidError) Error() string {
@@ -77,17 +77,15 @@ func (e *InvalidError) Error() string {
 	return text
 }
 
-// Validate checks a whole device-info map as a reader should (section 3): what
-// the type requires must be there, and each value must be of the right JSON type
-// and form. Only warnings come from relative socket paths, from characters that
-// readers mangle, from PCI domains of more than four digits, from versions newer
-// than [SpecVersion], and from keys missing in a map that is not the type's.
+// Validate checks a complete device-info map as a reader should (section 3): every required key must be
+// present, and each value must have the right JSON type and form. It returns warnings for relative socket
+// paths, characters that readers mangle, PCI domains of more than four digits, versions newer than
+// [SpecVersion], and keys missing in a map of another type.
 func (i *Info) Validate() Violations { return i.validate(false) }
 
-// ValidateDeclared checks an object in a configuration, which may be a part of a
-// device-info map: nothing is required in it, but what is there is held to the
-// strict rules. Of Validate's warnings only those for wide PCI domains and newer
-// versions remain warnings.
+// ValidateDeclared checks a partial device-info map, such as deviceInfo in a network configuration. It requires
+// no keys, but holds present values to stricter rules: only PCI domains of more than four digits and newer
+// versions are warnings, everything else is an error.
 func (i *Info) ValidateDeclared() Violations { return i.validate(true) }
 
 func (i *Info) validate(declared bool) Violations {
@@ -103,8 +101,7 @@ type validator struct {
 	found    Violations
 }
 
-// walk checks the object at path, which is the map called name or, without a
-// name, the whole.
+// walk checks the object at path. name is the key of the map, or "" for the top level.
 func (v *validator) walk(path, name string, t *table) {
 	for n, f := range t.fields {
 		at, value := path+"."+f.key, t.stringOf(n)
@@ -157,10 +154,10 @@ func (v *validator) add(at, value string, f field, x fault) {
 	})
 }
 
-// show prints JSON on one line that is safe for a terminal.
+// show formats JSON as one line that is safe to print on a terminal.
 func show(raw json.RawMessage) string {
 	var b bytes.Buffer
-	_ = json.Compact(&b, raw) // it was parsed before
+	_ = json.Compact(&b, raw) // raw is valid JSON
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r

@@ -52,7 +52,7 @@ func wantViolations(t *testing.T, method string, got devinfo.Violations, want []
 	}
 }
 
-func TestViolationHoldsPathValueAndRule(t *testing.T) {
+func TestViolationHasPathValueAndRule(t *testing.T) {
 	got := parse(t, `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:02:01:6","pf-pci-address":"10000:e1:00.0"}}`).Validate()
 	want := devinfo.Violations{
 		{Path: "$.pci.pci-address", Value: `"0000:02:01:6"`, Rule: "must be a PCI address dddd:BB:DD.f (Device Information Specification, 3.1.3.1)"},
@@ -67,7 +67,7 @@ func TestViolationHoldsPathValueAndRule(t *testing.T) {
 	}
 }
 
-func TestViolationIsOneShortLineForTheTerminal(t *testing.T) {
+func TestViolationPrintsAsOneShortLine(t *testing.T) {
 	i := parse(t, `{"type": {"a":`+"\n"+`"`+"\u009b"+`2J"}}`)
 	want := []string{
 		"error $.type: {\"a\":\"\ufffd2J\"}: must be a string (Device Information Specification, 3.1.1)",
@@ -91,12 +91,12 @@ func TestErrIsNilForWarnings(t *testing.T) {
 	}
 }
 
-func TestAnInfoBuiltWithAnotherMajorVersionIsInvalid(t *testing.T) {
+func TestInfoWithForeignMajorVersionIsInvalid(t *testing.T) {
 	i := &devinfo.Info{Type: "memif", Version: "2.0.0", Memif: &devinfo.Memif{Role: "master", Path: "/run/a.sock", Mode: "ip"}}
 	wantViolations(t, "Validate", i.Validate(), []string{`error $.version: "2.0.0": must be a version 1.x (Device Information Specification, 3.1.2)`})
 }
 
-func TestAValueSetOverAMalformedOneCounts(t *testing.T) {
+func TestSetValueReplacesMalformedOne(t *testing.T) {
 	i := parse(t, `{"type":"pci","version":"1.1.0","pci":{"pci-address":5}}`)
 	i.PCI.Address = "0000:3b:00.2"
 	wantViolations(t, "Validate", i.Validate(), nil)
@@ -105,7 +105,7 @@ func TestAValueSetOverAMalformedOneCounts(t *testing.T) {
 	}
 }
 
-func TestTheDeviceIsTheMapOfTheType(t *testing.T) {
+func TestDeviceReturnsMapOfType(t *testing.T) {
 	i := full()
 	for typ, want := range map[devinfo.Type]devinfo.Device{
 		devinfo.TypePCI: i.PCI, devinfo.TypeVDPA: i.VDPA, devinfo.TypeVhostUser: i.VhostUser, devinfo.TypeMemif: i.Memif, "": nil, "other": nil,
@@ -114,7 +114,7 @@ func TestTheDeviceIsTheMapOfTheType(t *testing.T) {
 		if got := i.Device(); got != want {
 			t.Errorf("%s: got %#v", typ, got)
 		}
-		if got := (&devinfo.Info{Type: typ}).Device(); got != nil { // also no nil of a type
+		if got := (&devinfo.Info{Type: typ}).Device(); got != nil { // must be nil itself, not a typed nil
 			t.Errorf("%s without map: got %#v", typ, got)
 		}
 	}
@@ -124,7 +124,7 @@ func TestTheDeviceIsTheMapOfTheType(t *testing.T) {
 	}
 }
 
-func TestMapsAreThoseThatAreThere(t *testing.T) {
+func TestMapsReturnsTypesOfPresentMaps(t *testing.T) {
 	for text, want := range map[string][]devinfo.Type{
 		`{}`: nil, `{"type": "pci"}`: nil, `{"pci": 5}`: nil, `{"type": "pci", "memif": {}, "vdpa": {}}`: {devinfo.TypeVDPA, devinfo.TypeMemif},
 	} {
@@ -134,7 +134,7 @@ func TestMapsAreThoseThatAreThere(t *testing.T) {
 	}
 }
 
-func TestKeysAreTheSpecifications(t *testing.T) {
+func TestKeysMatchSpecification(t *testing.T) {
 	for of, want := range map[devinfo.Type][]string{
 		"":                    {"type", "version", "pci", "vdpa", "vhost-user", "memif"},
 		devinfo.TypePCI:       {"pci-address", "vhost-net", "rdma-device", "pf-pci-address", "representor-device"},

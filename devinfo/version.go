@@ -8,22 +8,20 @@ import (
 	"strings"
 )
 
-// SpecVersion is the version of the specification that this package implements
-// and that new files carry (section 3.1.2).
+// SpecVersion is the version of the specification that this package implements. New files carry it (section
+// 3.1.2).
 const SpecVersion = "1.1.0"
 
-// VersionError is what [Parse] returns for a version of another major number:
-// its keys may mean something else.
+// VersionError is the error of [Parse] for an unsupported major version.
 type VersionError struct {
-	Version string // as it stands in the file
+	Version string // as written in the file
 }
 
 func (e *VersionError) Error() string {
 	return fmt.Sprintf("device-info version %.40q is not supported: this package reads 1.x and implements %s (Device Information Specification, 3.1.2)", e.Version, SpecVersion)
 }
 
-// parseVersion reads "MAJOR.MINOR.PATCH" and nothing else: numbers without
-// leading zeros, no "v" before and no suffix behind.
+// parseVersion accepts exactly "MAJOR.MINOR.PATCH": no leading zeros, no "v" prefix, no suffix.
 func parseVersion(s string) (v [3]uint64, ok bool) {
 	parts := strings.Split(s, ".")
 	if len(parts) != len(v) {
@@ -44,8 +42,8 @@ func compareWithSpec(v [3]uint64) int {
 	return slices.Compare(v[:], spec[:])
 }
 
-// foreignMajor looks at the first number only: "2" and "2.x" are no versions,
-// but nothing that this package should guess at either.
+// foreignMajor reports whether the version begins with a number other than 1. Only that number counts, so "2"
+// and "2.x" are foreign although they are malformed.
 func foreignMajor(version string) bool {
 	major, _, _ := strings.Cut(version, ".")
 	n, err := strconv.ParseUint(major, 10, 64)

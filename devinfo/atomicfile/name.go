@@ -8,11 +8,12 @@ import (
 	"strings"
 )
 
-// The temporary file of a name. It begins with a dot, and names do not; it ends as those
-// of other programs do not, since Sweep takes what has no writer for garbage.
+// A temporary file's name begins with a dot, as final names may not. The suffix marks it as a file of this
+// package, because SweepLeftovers removes every such file without a running writer.
 const tempPrefix, tempSuffix = ".", ".devinfo"
 
-// That of a long name has a part of it and its hash.
+// temporary returns the name of the temporary file. It shortens a name that would become too long and adds a
+// hash.
 func temporary(name string) string {
 	const part = 200
 	if len(name) > maxName-len(tempPrefix)-len(tempSuffix) {
@@ -23,7 +24,7 @@ func temporary(name string) string {
 	return tempPrefix + name + tempSuffix
 }
 
-// final returns a name whose temporary file that is.
+// final returns a name whose temporary file is temp.
 func final(temp string) (name string, ok bool) {
 	name, prefixed := strings.CutPrefix(temp, tempPrefix)
 	name, suffixed := strings.CutSuffix(name, tempSuffix)
@@ -32,7 +33,7 @@ func final(temp string) (name string, ok bool) {
 
 const maxName = 255 // the kernel's limit, in bytes
 
-// CheckDir returns an error unless the directory's path is absolute.
+// CheckDir returns an error unless path is absolute.
 func CheckDir(path string) error {
 	if !filepath.IsAbs(path) {
 		return fmt.Errorf("directory %q: must be an absolute path", path)
@@ -40,7 +41,7 @@ func CheckDir(path string) error {
 	return nil
 }
 
-// CheckName returns an error unless the name is one path element that does not begin with a dot.
+// CheckName returns an error unless name is one path element that does not begin with a dot.
 func CheckName(name string) error {
 	switch {
 	case name == "":

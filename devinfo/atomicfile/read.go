@@ -10,13 +10,13 @@ import (
 	"syscall"
 )
 
-// ErrNotRegular is the error for anything but a regular file.
+// ErrNotRegular is the error for anything except a regular file.
 var ErrNotRegular = errors.New("not a regular file")
 
-// ErrTooLarge is the error for a file over the limit.
+// ErrTooLarge is the error for a file over the size limit.
 var ErrTooLarge = errors.New("too large")
 
-// ReadFile returns the [Content] of a file. It does not wait for the writer of a named pipe.
+// ReadFile opens a file and returns its [Content]. It does not block on a named pipe.
 func ReadFile(path string, limit int) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -26,8 +26,8 @@ func ReadFile(path string, limit int) ([]byte, error) {
 	return Content(f, limit)
 }
 
-// Content returns the content of an open file that nothing has been read of. The error is
-// ErrNotRegular, ErrTooLarge for more than limit bytes, or the system's.
+// Content returns the content of an open file, read from its current position. The error is ErrNotRegular,
+// ErrTooLarge for more than limit bytes, or the system's.
 func Content(f *os.File, limit int) ([]byte, error) {
 	stat, err := f.Stat()
 	if err == nil {
@@ -44,10 +44,10 @@ func Content(f *os.File, limit int) ([]byte, error) {
 	if _, err := data.ReadFrom(io.LimitReader(f, int64(limit)+1)); err != nil {
 		return nil, err
 	}
-	return data.Bytes(), CheckSize(f.Name(), data.Len(), limit) // it may have grown
+	return data.Bytes(), CheckSize(f.Name(), data.Len(), limit) // the file may have grown
 }
 
-// Regular returns ErrNotRegular for anything else than a regular file.
+// Regular returns ErrNotRegular unless stat is of a regular file.
 func Regular(path string, stat fs.FileInfo) error {
 	if !stat.Mode().IsRegular() {
 		return fmt.Errorf("%s: %w (mode %s)", path, ErrNotRegular, stat.Mode())
@@ -55,7 +55,7 @@ func Regular(path string, stat fs.FileInfo) error {
 	return nil
 }
 
-// CheckSize returns ErrTooLarge for more than limit bytes, a number of MiB.
+// CheckSize returns ErrTooLarge if size exceeds limit, which must be a multiple of 1 MiB.
 func CheckSize(path string, size, limit int) error {
 	if size > limit {
 		return fmt.Errorf("%s: %w: more than %d MiB", path, ErrTooLarge, limit>>20)
@@ -63,7 +63,7 @@ func CheckSize(path string, size, limit int) error {
 	return nil
 }
 
-// NotThere turns the error of a path that leads through a file into fs.ErrNotExist.
+// NotThere converts ENOTDIR, the error of a path that leads through a file, to fs.ErrNotExist.
 func NotThere(err error) error {
 	if errors.Is(err, syscall.ENOTDIR) {
 		return fmt.Errorf("%w (%w)", fs.ErrNotExist, err)

@@ -1,6 +1,6 @@
-// Package atomicfile reads files, and replaces them so that readers see the old or the new content. It is what
-// devinfo/store and the programs of this project have in common, and changes as they need it: other
-// programs use devinfo/store.
+// Package atomicfile reads files, and replaces them so that readers see either the old or the new content. It
+// is internal to devinfo/store and the programs of this project, and its interface may change. Other programs
+// should use devinfo/store.
 package atomicfile
 
 import (
@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// Files are the files of one directory. An [os.Root] has these methods.
+// Files gives access to the files of one directory. An [os.Root] implements it.
 type Files interface {
 	OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error)
 	Lstat(name string) (fs.FileInfo, error)
@@ -18,11 +18,14 @@ type Files interface {
 	Remove(name string) error
 }
 
-// Replace puts a file, 0600 unless fill changes that, in the place of what has that name,
-// at once: fill writes it under a temporary name. Writers of one name wait for each other,
-// by a lock on the temporary file (flock), which tells one that a killed writer has left:
-// that is taken over. The file is returned open, and locked until it is closed; should it
-// not be open while it has its name, as a program that may be started, fill closes it.
+// Replace atomically replaces the file called name. fill writes the new content to a temporary file, which
+// Replace renames. The file has mode 0600 unless fill changes it.
+//
+// Writers of one name wait for each other on a lock (flock) of the temporary file. A temporary file without
+// that lock belongs to a killed writer, so Replace takes it over.
+//
+// The returned file is open and stays locked until it is closed. If it must not be open once it has its name,
+// such as a program that may be started, fill closes it.
 func Replace(dir Files, name string, fill func(temp *os.File) error) (*os.File, error) {
 	temp, err := lock(dir, temporary(name))
 	if err != nil {
@@ -32,16 +35,15 @@ func Replace(dir Files, name string, fill func(temp *os.File) error) (*os.File, 
 		err = dir.Rename(temporary(name), name)
 	}
 	if err != nil {
-		_ = dir.Remove(temporary(name)) // it is the first error that tells
+		_ = dir.Remove(temporary(name)) // the first error matters
 		temp.Close()
 		return nil, err
 	}
 	return temp, nil
 }
 
-// RemoveLeftover removes the temporary file of a name if its writer is dead. It creates
-// nothing, so that it works on a full disk, and does not wait: one that is locked is no
-// leftover.
+// RemoveLeftover removes the temporary file of name if its writer is dead. It keeps a locked file and does not
+// wait for the lock. It creates nothing, so it works on a full disk.
 func RemoveLeftover(dir Files, name string) (removed bool, err error) {
 	f, err := reopen(dir, temporary(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -65,8 +67,8 @@ func RemoveLeftover(dir Files, name string) (removed bool, err error) {
 	return err == nil && inPlace, err
 }
 
-// SweepLeftovers is RemoveLeftover for all of a directory's entries. It calls removed with
-// the name of each temporary file; a failure does not stop the rest.
+// SweepLeftovers calls RemoveLeftover for each temporary file among a directory's entries, and removed with the
+// name of each file that it removed. A failure does not stop it.
 func SweepLeftovers(dir Files, entries []fs.DirEntry, removed func(temp string)) error {
 	var errs []error
 	for _, e := range entries {
@@ -83,12 +85,12 @@ func SweepLeftovers(dir Files, entries []fs.DirEntry, removed func(temp string))
 	return errors.Join(errs...)
 }
 
-// lock creates the temporary file, or takes over that of a killed process, empties and
-// locks it. Whoever renames or removes it holds the lock, so once it is ours and still in
-// its place, it stays there.
+// lock creates the temporary file, or takes over and empties that of a killed process, and locks it. A process
+// must hold the lock to rename or remove the file, so a file that is locked and still has its name keeps it.
 func lock(dir Files, temp string) (*os.File, error) {
 	for {
-		// Without O_NONBLOCK Go tries to make it so, by four calls. Without O_EXCL os.Root follows a link that stays inside.
+		// Without O_NONBLOCK, Go makes four more system calls to set it. Without O_EXCL, os.Root follows a link
+		// that stays inside.
 		f, err := dir.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_RDWR|syscall.O_NONBLOCK, 0o600)
 		if errors.Is(err, fs.ErrExist) {
 			f, err = reopen(dir, temp)
@@ -117,9 +119,9 @@ func lock(dir Files, temp string) (*os.File, error) {
 	}
 }
 
-// reopen opens a temporary file that exists. What else may be in its place is removed:
-// a link, also a hard one, a FIFO, or the file of another user, who may hold its lock
-// for ever. fs.ErrNotExist says that nothing is there now.
+// reopen opens an existing temporary file. It removes anything else with that name: a link, also a hard one, a
+// FIFO, or the file of another user, who could hold its lock for ever. It returns fs.ErrNotExist if the name is
+// free.
 func reopen(dir Files, temp string) (*os.File, error) {
 	stat, err := dir.Lstat(temp)
 	if err != nil {
@@ -135,7 +137,7 @@ func reopen(dir Files, temp string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if stat, err = f.Stat(); err == nil && !ownFile(stat) { // since Lstat
+	if stat, err = f.Stat(); err == nil && !ownFile(stat) { // replaced since Lstat
 		err = fs.ErrNotExist
 	}
 	if err != nil {
@@ -145,14 +147,15 @@ func reopen(dir Files, temp string) (*os.File, error) {
 	return f, nil
 }
 
-// ownFile says whether a file can be one that a writer has made. It may have no name by
-// now, but never two.
+// ownFile reports whether a writer can have created the file: it is regular, belongs to this user, and has at
+// most one name.
 func ownFile(stat fs.FileInfo) bool {
 	s, ok := stat.Sys().(*syscall.Stat_t)
 	return ok && stat.Mode().IsRegular() && int(s.Uid) == os.Geteuid() && s.Nlink <= 1
 }
 
-// IsAt is false when f, which has that size, has been renamed or removed.
+// IsAt reports whether f is still the file called name, that is, neither renamed nor removed. size is the size
+// of f.
 func IsAt(dir Files, name string, f *os.File) (is bool, size int64, err error) {
 	open, err := f.Stat()
 	if err != nil {
@@ -165,7 +168,7 @@ func IsAt(dir Files, name string, f *os.File) (is bool, size int64, err error) {
 	return err == nil && os.SameFile(open, there), open.Size(), err
 }
 
-// Flock is flock(2), without EINTR.
+// Flock is flock(2), repeated on EINTR.
 func Flock(f *os.File, how int) error {
 	for {
 		err := syscall.Flock(int(f.Fd()), how)

@@ -1,6 +1,5 @@
-// Package pci holds the address of a PCI function as the kernel writes it,
-// "0000:3b:00.2": parsed, printed and compared, nothing more. What the kernel
-// knows of a function is in package sysfs.
+// Package pci parses, prints and compares addresses of PCI functions, such as "0000:3b:00.2". Package sysfs
+// reads the facts about a function.
 package pci
 
 import (
@@ -8,9 +7,8 @@ import (
 	"strings"
 )
 
-// Address is the place of one PCI function: domain, bus, device, function.
-// The zero value is the legal address 0000:00:00.0; use a pointer or a second
-// result where there may be none.
+// Address is the address of one PCI function. The zero value is the valid address 0000:00:00.0, so use a
+// pointer or a second result for an optional address.
 type Address struct {
 	Domain   uint32 // 16 bits on PCI; wider behind Intel VMD (10000 and up)
 	Bus      uint8
@@ -18,9 +16,8 @@ type Address struct {
 	Function uint8 // 0 to 7
 }
 
-// Parse reads "dddd:BB:DD.f": four to eight hexadecimal digits of domain, two
-// of bus, two of device (at most 1f) and one octal digit of function, in either
-// case. Anything else, the short form "BB:DD.f" included, is an error.
+// Parse reads "dddd:BB:DD.f": four to eight hexadecimal digits of domain, two of bus, two of device (at most
+// 1f) and one octal digit of function. Upper and lower case are accepted, the short form "BB:DD.f" is not.
 func Parse(s string) (Address, error) {
 	n := len(s)
 	if n < len("dddd:BB:DD.f") || n > len("dddddddd:BB:DD.f") || s[n-2] != '.' || s[n-5] != ':' || s[n-8] != ':' {
@@ -44,7 +41,7 @@ func syntax(s string) error {
 	return fmt.Errorf("%q is not a PCI address of the form dddd:BB:DD.f%s", s, hint)
 }
 
-// hex is strconv.ParseUint without signs, underscores and allocations.
+// hex is like strconv.ParseUint in base 16, but accepts no sign or underscore and does not allocate.
 func hex(s string) (uint32, bool) {
 	var v uint32
 	for i := range len(s) {
@@ -61,14 +58,14 @@ func hex(s string) (uint32, bool) {
 	return v, true
 }
 
-// String gives the kernel's spelling, which is also a directory name below
-// /sys/bus/pci/devices: lower case, at least four digits of domain.
+// String returns the kernel's spelling, as in the names below /sys/bus/pci/devices: lower case, at least four
+// digits of domain.
 func (a Address) String() string {
 	return fmt.Sprintf("%04x:%02x:%02x.%x", a.Domain, a.Bus, a.Device, a.Function)
 }
 
-// RoutingID is the 16-bit requester ID (bus, device, function) in which SR-IOV
-// counts its VFs (PCIe SR-IOV 2.1.2).
+// RoutingID returns the 16-bit requester ID (bus, device, function), from which SR-IOV computes the addresses
+// of VFs (PCIe SR-IOV 2.1.2).
 func (a Address) RoutingID() int {
 	return int(a.Bus)<<8 | int(a.Device)<<3 | int(a.Function)
 }

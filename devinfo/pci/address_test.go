@@ -7,7 +7,7 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 )
 
-func TestParsePrintsTheKernelsSpelling(t *testing.T) {
+func TestStringUsesKernelSpelling(t *testing.T) {
 	for in, want := range map[string]string{
 		"0000:01:00.2":     "0000:01:00.2",
 		"0000:3B:1f.7":     "0000:3b:1f.7",
@@ -25,7 +25,7 @@ func TestParsePrintsTheKernelsSpelling(t *testing.T) {
 	}
 }
 
-func TestParseRefusesWhatIsNoAddress(t *testing.T) {
+func TestParseRejectsInvalidAddress(t *testing.T) {
 	for _, in := range []string{
 		"", "eth0", "01:00.2", "0000:02:01:6", "0000:01:20.0", "0000:01:00.8", "0000:01:00.f",
 		"0000:01:00.", " 0000:01:00.2", "0000:01:00.2\n", "000:01:00.2", "123456789:01:00.0",
@@ -37,7 +37,7 @@ func TestParseRefusesWhatIsNoAddress(t *testing.T) {
 	}
 }
 
-func TestParseOfShortFormNamesTheLongOne(t *testing.T) {
+func TestErrorForShortFormSuggestsLongForm(t *testing.T) {
 	_, err := pci.Parse("3b:00.1")
 	want := `"3b:00.1" is not a PCI address of the form dddd:BB:DD.f; did you mean "0000:3b:00.1"?`
 	if err == nil || err.Error() != want {

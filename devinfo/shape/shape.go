@@ -1,13 +1,13 @@
-// Package shape tells how wide and how deep JSON is. The library and the programs of this project
-// have it in common; it may change as they need it.
+// Package shape measures the width and depth of JSON texts. It is internal to this project, and its interface
+// may change.
 package shape
 
-// MostLevels is how many levels a text from outside may have. Go's decoder reads 10,000, and the
-// journal keeps such texts some levels down in its entries: an entry with more could not be read.
+// MostLevels is the limit on nesting in JSON from outside. Go's decoder reads 10,000 levels, but the journal
+// nests such texts in its own entries and must be able to read them again.
 const MostLevels = 100
 
-// Of returns how many members a JSON object has (0 if it has one or none), and how many levels
-// the text has, which must be valid JSON.
+// Of returns the number of members of a JSON object and the nesting levels of the text. It returns 0 members
+// for an object with one or none. The text must be valid JSON.
 func Of(text []byte) (members, levels int) {
 	level, quoted := 0, false
 	for n := 0; n < len(text); n++ {

@@ -6,7 +6,7 @@ import (
 	"devinfo-cni.io/devinfo/shape"
 )
 
-func TestMembersAndLevelsAreCountedOutsideOfStrings(t *testing.T) {
+func TestMembersAndLevelsAreCountedOutsideStrings(t *testing.T) {
 	for text, want := range map[string][2]int{
 		`5`: {0, 0}, `{}`: {0, 1}, `{"a": [1, 2], "b": 1}`: {2, 2}, `{"[\"[{,": "[[[\\,"}`: {0, 1}, `[[[]], []]`: {2, 3},
 	} {

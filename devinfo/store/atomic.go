@@ -10,9 +10,9 @@ import (
 	"devinfo-cni.io/devinfo/atomicfile"
 )
 
-// Write atomically replaces the content of the file, or a symbolic link of that
-// name. Writers of one name wait for each other. A killed writer leaves at most
-// the temporary file, which the next Write or Remove of that name removes.
+// Write atomically replaces the content of the file, or a symbolic link with that name. Concurrent writers of
+// one name wait for each other. A killed writer leaves at most a temporary file; the next Write or Remove of
+// the same name removes it.
 func (d *Dir) Write(name string, data []byte) error {
 	if err := check(name); err != nil {
 		return err
@@ -34,11 +34,11 @@ func (d *Dir) Write(name string, data []byte) error {
 	if err != nil {
 		return d.wrap(name, "write", err)
 	}
-	return f.Close() // and with it the lock
+	return f.Close() // releases the lock
 }
 
-// Remove removes a file, or a symbolic link, and a temporary file that a killed
-// writer left. It succeeds if the file, or the directory, is gone already.
+// Remove removes the file or symbolic link with that name, and the temporary file of a killed writer. It
+// succeeds if the file or the directory does not exist.
 func (d *Dir) Remove(name string) error {
 	if err := check(name); err != nil {
 		return err
@@ -49,7 +49,7 @@ func (d *Dir) Remove(name string) error {
 	}
 	defer root.Close()
 	stat, err := root.Lstat(name)
-	if err == nil && stat.IsDir() { // which root.Remove would remove, if empty
+	if err == nil && stat.IsDir() { // root.Remove would remove an empty one
 		return fmt.Errorf("%s: remove: %w", d.Path(name), syscall.EISDIR)
 	}
 	if err == nil {
@@ -64,8 +64,8 @@ func (d *Dir) Remove(name string) error {
 	return nil
 }
 
-// Sweep removes the temporary files of writers that have died, and calls removed with
-// the name of each. A writer that lives holds a lock on its file.
+// Sweep removes the temporary files of dead writers and calls removed with the name of each. A running writer
+// holds a lock on its file, so Sweep keeps it.
 func (d *Dir) Sweep(removed func(name string)) error {
 	root, err := d.openIfThere()
 	if root == nil {

@@ -12,7 +12,7 @@ import (
 	"devinfo-cni.io/devinfo/store"
 )
 
-func TestModesDoNotDependOnTheUmask(t *testing.T) {
+func TestModesDoNotDependOnUmask(t *testing.T) {
 	for _, umask := range []int{0, 0o022, 0o077} {
 		top := t.TempDir()
 		old := syscall.Umask(umask)
@@ -29,12 +29,12 @@ func TestModesDoNotDependOnTheUmask(t *testing.T) {
 	}
 }
 
-func TestATreeIsMadeAndMended(t *testing.T) {
+func TestWriteAndMakeCreateAndRepairDirectories(t *testing.T) {
 	for what, act := range map[string]func(*store.Dir) error{
 		"Write": func(d *store.Dir) error { return d.Write("net1", nil) }, "Make": (*store.Dir).Make,
 	} {
 		top := t.TempDir()
-		for range 2 { // missing, then with mode 000
+		for range 2 { // first the directories are missing, then they have mode 000
 			must(t, act(store.Open(top+"/k8s/devinfo/cni")))
 			for _, dir := range []string{"/k8s/devinfo/cni", "/k8s/devinfo", "/k8s"} {
 				if got := mode(t, top+dir); got != 0o755 {
@@ -43,11 +43,11 @@ func TestATreeIsMadeAndMended(t *testing.T) {
 				must(t, os.Chmod(top+dir, 0))
 			}
 		}
-		must(t, act(store.Open(top+"/k8s/devinfo/cni"))) // so that it can be removed
+		must(t, act(store.Open(top+"/k8s/devinfo/cni"))) // lets the test remove the directories
 	}
 }
 
-func TestWriteLeavesOtherModesOfDirectoriesAlone(t *testing.T) {
+func TestWriteKeepsDirectoryModesExcept000(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.Chmod(dir, 0o700))
 	must(t, store.Open(dir).Write("net1", nil))
@@ -67,7 +67,7 @@ func TestWriteBelowAFileFailsAndNamesIt(t *testing.T) {
 	}
 }
 
-func TestReadersSeeTheOldOrTheNewFileWhileManyWrite(t *testing.T) {
+func TestReadersSeeOldOrNewFileDuringWrites(t *testing.T) {
 	d := store.Open(t.TempDir())
 	content := func(writer int) []byte { return bytes.Repeat([]byte{'a' + byte(writer)}, 1000+5000*writer) }
 	must(t, d.Write("net1", content(0)))
@@ -105,7 +105,7 @@ func TestReadersSeeTheOldOrTheNewFileWhileManyWrite(t *testing.T) {
 	expectEntries(t, d.Path(""), "net1")
 }
 
-func TestWriteAndRemoveAtOnceNeverFail(t *testing.T) {
+func TestConcurrentWriteAndRemoveSucceed(t *testing.T) {
 	d := store.Open(filepath.Join(t.TempDir(), "a/b"))
 	var all sync.WaitGroup
 	for range 4 {
@@ -121,7 +121,7 @@ func TestWriteAndRemoveAtOnceNeverFail(t *testing.T) {
 	expectEntries(t, d.Path(""))
 }
 
-func TestWriteWaitsForTheWriterOfThatNameOnly(t *testing.T) {
+func TestWriteWaitsOnlyForWriterOfSameName(t *testing.T) {
 	d := store.Open(t.TempDir())
 	temp := lockTemporary(t, d, "net1")
 	written := make(chan error, 1)
@@ -130,7 +130,7 @@ func TestWriteWaitsForTheWriterOfThatNameOnly(t *testing.T) {
 	awaitWaiter(t, temp)
 	_, err := temp.WriteString("first")
 	must(t, err)
-	must(t, os.Rename(temp.Name(), d.Path("net1"))) // as Write ends
+	must(t, os.Rename(temp.Name(), d.Path("net1"))) // the last step of Write
 	expect(t, d, "net1", "first")
 	temp.Close()
 	must(t, <-written)

@@ -1,16 +1,15 @@
-// Package store is the directory of device-info files (section 4 of the Device
-// Information Specification 1.1.0): read, written and removed by name, so that
-// readers see the old or the new file, never half of one, and so that nothing
-// outside of the directory is ever touched. [devinfo.CNIDir] and [devinfo.DevicePluginDir]
-// are the directories of the specification.
+// Package store reads, writes and removes device-info files by name in one directory (section 4 of the Device
+// Information Specification 1.1.0). The specification's directories are [devinfo.CNIDir] and
+// [devinfo.DevicePluginDir].
 //
-// Names are one path element. All work below the directory goes through an
-// [os.Root] and refuses to follow symbolic links; on the way to the directory
-// links are followed, because /var/run is one. Files survive the death of the
-// writer, but are not synced: they describe devices of the running kernel, and are
-// worth nothing after a power failure.
+// Readers see either the old or the new content of a file. A name is one path element. Below the directory the
+// package works through an [os.Root] and refuses symbolic links, so it cannot touch anything outside. The path
+// of the directory itself may contain links, because /var/run is one.
 //
-// A consumer that has one path and only reads wants [devinfo.ReadFile].
+// Files survive the death of their writer, but are not synced: they describe devices of the running kernel, so
+// they have no use after a power failure.
+//
+// To read a single file by its path, use [devinfo.ReadFile].
 package store
 
 import (
@@ -25,8 +24,7 @@ import (
 	"devinfo-cni.io/devinfo/atomicfile"
 )
 
-// Dir is a directory of small files. Its methods may be called concurrently, also
-// from several processes.
+// Dir is a directory of small files. Its methods may be called concurrently, also from several processes.
 type Dir struct{ dir string }
 
 const (
@@ -35,16 +33,16 @@ const (
 	limit                = 1 << 20 // size of a file in bytes
 )
 
-// Open names the directory; it touches nothing on disk. Unless dir is absolute
-// every method fails. Directories are made 0755 and files 0644, whatever the
-// umask; a file may have 1 MiB.
+// Open returns the Dir for a path without touching the disk. If dir is not absolute, every method fails.
+// Directories are created with mode 0755 and files with mode 0644, whatever the umask. A file may have at most
+// 1 MiB.
 func Open(dir string) *Dir { return &Dir{filepath.Clean(dir)} }
 
-// Path is where the file of that name is; the name is not checked.
+// Path returns the path of the file with that name. It does not check the name.
 func (d *Dir) Path(name string) string { return filepath.Join(d.dir, name) }
 
-// Names lists the regular files, sorted, without those whose name begins with a
-// dot. A directory that does not exist has none.
+// Names returns the sorted names of the regular files, except names that begin with a dot. It returns an empty
+// list if the directory does not exist.
 func (d *Dir) Names() ([]string, error) {
 	root, err := d.openIfThere()
 	if root == nil {
@@ -64,9 +62,9 @@ func (d *Dir) Names() ([]string, error) {
 	return names, nil
 }
 
-// Writable checks, without leaving a trace, whether Write could succeed: it writes a
-// nameless file in the directory or its nearest existing ancestor, which the error names. If
-// the file system has no nameless files, it checks the directory's mode.
+// Writable checks whether Write could succeed, and leaves no trace. It writes an unnamed file in the directory
+// or in its nearest existing ancestor; the error names that directory. On file systems without unnamed files it
+// checks the directory's mode.
 func (d *Dir) Writable() error {
 	if err := atomicfile.CheckDir(d.dir); err != nil {
 		return err
@@ -96,7 +94,7 @@ func (d *Dir) Writable() error {
 	}
 }
 
-// try writes a nameless file, see O_TMPFILE in open(2).
+// try writes an unnamed file in dir, see O_TMPFILE in open(2).
 func try(dir string) error {
 	const tmpfile = 0o20000000 | syscall.O_DIRECTORY // O_TMPFILE
 	const mayWrite, maySearch = 2, 1                 // W_OK, X_OK of access(2)
@@ -107,7 +105,7 @@ func try(dir string) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(make([]byte, 4096)) // a block
+	_, err = f.Write(make([]byte, 4096)) // one block, to notice a full disk
 	return errors.Join(err, f.Close())
 }
 
@@ -125,7 +123,7 @@ func (d *Dir) open() (*os.Root, error) {
 	return nil, atomicfile.NotThere(err)
 }
 
-// openIfThere gives nil for a directory that does not exist.
+// openIfThere is like open, but returns nil for a missing directory.
 func (d *Dir) openIfThere() (*os.Root, error) {
 	root, err := d.open()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -134,8 +132,8 @@ func (d *Dir) openIfThere() (*os.Root, error) {
 	return root, err
 }
 
-// Make makes the directory, as Write does: with those above it, and whatever of them has
-// mode 000 is made 0755. For those who only read, and are not exempt from modes.
+// Make creates the directory and its missing parents, and changes directories on the path from mode 000 to
+// 0755, as Write does. Call it before reading as a user that file modes apply to.
 func (d *Dir) Make() error {
 	root, err := d.make()
 	if err != nil {
@@ -144,10 +142,9 @@ func (d *Dir) Make() error {
 	return root.Close()
 }
 
-// make makes the directory and those above it where they are missing. Other
-// tools have made the tree with os.MkdirAll(dir, os.ModeDir), that is with mode
-// 000: only root could read the files, so such directories are mended. Top down,
-// for the owner of such a tree cannot look below its top.
+// make creates the directory and its missing parents. It also repairs directories of mode 000, because some
+// programs create the tree with os.MkdirAll(dir, os.ModeDir), and then only root can read the files. It goes
+// from the top down, because the owner of such a tree cannot look below its top.
 func (d *Dir) make() (*os.Root, error) {
 	if err := atomicfile.CheckDir(d.dir); err != nil {
 		return nil, err
@@ -168,9 +165,9 @@ func ensure(dir string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = os.Mkdir(dir, dirMode)
 		if err == nil {
-			return os.Chmod(dir, dirMode) // the umask
+			return os.Chmod(dir, dirMode) // Mkdir applied the umask
 		}
-		if errors.Is(err, fs.ErrExist) { // by another process, just now
+		if errors.Is(err, fs.ErrExist) { // another process created it meanwhile
 			stat, err = os.Stat(dir)
 		}
 	}
@@ -190,7 +187,7 @@ func notDirectory(path string) error {
 	return fmt.Errorf("%s: %w", path, syscall.ENOTDIR)
 }
 
-// wrap puts the whole path in the place of the name that os.Root reports.
+// wrap replaces the bare name in an error of os.Root by the full path.
 func (d *Dir) wrap(name, action string, err error) error {
 	var path *fs.PathError
 	var link *os.LinkError

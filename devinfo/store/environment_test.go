@@ -21,8 +21,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// inNamespace runs the calling test again, as root of new user and mount
-// namespaces, and tells whether this is that run.
+// inNamespace runs the calling test in a child process, as root of new user and mount namespaces. It returns
+// true in the child.
 func inNamespace(t *testing.T) bool {
 	t.Helper()
 	const key = "STORE_TEST_IN_NAMESPACE"
@@ -56,24 +56,24 @@ func mount(t *testing.T, flags uintptr, options string) string {
 	must(t, syscall.Mount("tmpfs", dir, "tmpfs", flags, options))
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, 0); err != nil {
-			t.Error(err) // a file is still open
+			t.Error(err) // fails if a file is still open
 		}
 	})
 	return dir
 }
 
-// What each disk has before, net1 among it, stays as it is.
-func TestOnADiskWithoutRoomNothingChanges(t *testing.T) {
+// A failed write keeps the old content and leaves no temporary file.
+func TestFullDiskKeepsOldFiles(t *testing.T) {
 	if !inNamespace(t) {
 		return
 	}
 	for options, c := range map[string]struct {
-		fill     int // bytes of net2
+		fill     int // size of net2 in bytes
 		content  []byte
 		writable error
 	}{
 		"size=64k":    {0, make([]byte, 100<<10), nil},
-		"size=68k":    {64 << 10, []byte("new"), syscall.ENOSPC}, // no block is left
+		"size=68k":    {64 << 10, []byte("new"), syscall.ENOSPC}, // the disk is full
 		"nr_inodes=3": {0, nil, syscall.ENOSPC},
 	} {
 		d := store.Open(mount(t, 0, options))
@@ -92,8 +92,8 @@ func TestOnADiskWithoutRoomNothingChanges(t *testing.T) {
 	}
 }
 
-// A devpts is one of those, and may be mounted by an ordinary user.
-func TestWhereNoFileIsNamelessTheModeTellsWhatIsWritable(t *testing.T) {
+// The file system devpts has no unnamed files, and an ordinary user may mount it.
+func TestWritableChecksModeIfUnnamedFilesAreUnsupported(t *testing.T) {
 	if !inNamespace(t) {
 		return
 	}
@@ -111,7 +111,7 @@ func TestWhereNoFileIsNamelessTheModeTellsWhatIsWritable(t *testing.T) {
 	}
 }
 
-func TestAReadOnlyDiskIsNotWritable(t *testing.T) {
+func TestReadOnlyDiskIsNotWritable(t *testing.T) {
 	if !inNamespace(t) {
 		return
 	}
@@ -129,7 +129,7 @@ func TestAReadOnlyDiskIsNotWritable(t *testing.T) {
 	}
 }
 
-func TestWritableAsksTheNearestAncestorAndMakesNothing(t *testing.T) {
+func TestWritableChecksNearestAncestorAndCreatesNothing(t *testing.T) {
 	dir := t.TempDir()
 	for _, path := range []string{dir, dir + "/devinfo/cni"} {
 		if err := store.Open(path).Writable(); err != nil {
@@ -144,8 +144,8 @@ func TestWritableAsksTheNearestAncestorAndMakesNothing(t *testing.T) {
 	}
 }
 
-// Root may write anywhere; so it becomes an ordinary user in a child process.
-func TestADirectoryOfMode555IsNotWritableForAUser(t *testing.T) {
+// Root may write anywhere, so the test runs as an ordinary user in a child process.
+func TestDirectoryOfMode555IsNotWritableForUser(t *testing.T) {
 	const key = "STORE_TEST_READ_ONLY"
 	if dir := os.Getenv(key); dir != "" {
 		d := store.Open(dir + "/cni")
@@ -161,7 +161,7 @@ func TestADirectoryOfMode555IsNotWritableForAUser(t *testing.T) {
 	asUser(t, key+"="+dir, dir)
 }
 
-func TestATreeOfMode000IsMendedByItsOwnerToo(t *testing.T) {
+func TestOwnerRepairsDirectoriesOfMode000(t *testing.T) {
 	const key = "STORE_TEST_MODE_000"
 	if dir := os.Getenv(key); dir != "" {
 		d := store.Open(dir + "/k8s/cni")
@@ -170,7 +170,7 @@ func TestATreeOfMode000IsMendedByItsOwnerToo(t *testing.T) {
 		return
 	}
 	dir := t.TempDir()
-	must(t, os.Chmod(dir, 0o755)) // whatever the umask
+	must(t, os.Chmod(dir, 0o755)) // independent of the umask
 	mkdir(t, dir+"/k8s/cni")
 	for _, path := range []string{dir + "/k8s/cni", dir + "/k8s"} {
 		if os.Getuid() == 0 {
@@ -181,10 +181,10 @@ func TestATreeOfMode000IsMendedByItsOwnerToo(t *testing.T) {
 	asUser(t, key+"="+dir, dir)
 }
 
-const user = 65534 // nobody
+const user = 65534 // the user called nobody
 
-// asUser runs the calling test again without root's rights, and with access to
-// dir, which is of t.TempDir. The test is over afterwards.
+// asUser runs the calling test in a child process without root's rights. dir is a directory of t.TempDir that
+// the child may access.
 func asUser(t *testing.T, env, dir string) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
@@ -192,7 +192,7 @@ func asUser(t *testing.T, env, dir string) {
 	cmd.Dir = "/"
 	if os.Getuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
-		// Go makes the parent of the temporary directories of a test 0700 or 0755.
+		// testing creates the parent of a test's temporary directories with mode 0700 or 0755.
 		must(t, os.Chmod(filepath.Dir(dir), 0o755))
 	}
 	out, err := cmd.CombinedOutput()
@@ -201,7 +201,7 @@ func asUser(t *testing.T, env, dir string) {
 	}
 }
 
-func TestAKilledWriterLeavesAtMostTheTemporaryFile(t *testing.T) {
+func TestKilledWriterLeavesAtMostTemporaryFile(t *testing.T) {
 	const key = "STORE_TEST_KILLED"
 	if dir := os.Getenv(key); dir != "" {
 		for d := store.Open(dir); ; {
@@ -232,9 +232,8 @@ func TestAKilledWriterLeavesAtMostTheTemporaryFile(t *testing.T) {
 	}
 }
 
-// One who owns the file at the temporary name may hold its lock for ever, and change the
-// content afterwards.
-func TestATemporaryFileOfAnotherUserIsNotTakenOver(t *testing.T) {
+// The owner of the temporary file could keep its lock for ever, or change the content later.
+func TestTemporaryFileOfOtherUserIsNotReused(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can make a file of another user")
 	}
@@ -246,7 +245,7 @@ func TestATemporaryFileOfAnotherUserIsNotTakenOver(t *testing.T) {
 	must(t, err)
 	defer theirs.Close()
 	must(t, syscall.Flock(int(theirs.Fd()), syscall.LOCK_EX))
-	if err := d.Write("net1", []byte("new")); err != nil { // it does not wait for them
+	if err := d.Write("net1", []byte("new")); err != nil { // does not wait for the other user's lock
 		t.Fatal(err)
 	}
 	stat, err := os.Stat(d.Path("net1"))

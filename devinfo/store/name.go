@@ -14,11 +14,10 @@ import (
 	"devinfo-cni.io/devinfo/atomicfile"
 )
 
-// NameError says that a name or a path does not name a file directly in the
-// directory.
+// NameError is the error for a name or path that does not name a file directly in the directory.
 type NameError struct {
 	Name string // the name or path
-	Err  error  // why
+	Err  error  // the reason
 }
 
 func (e *NameError) Error() string { return fmt.Sprintf("%q: %v", e.Name, e.Err) }
@@ -32,12 +31,13 @@ func check(name string) error {
 	return nil
 }
 
-// Name is the inverse of [Dir.Path], for a path that others have chosen. It takes any
-// absolute path of a file directly in the directory, which need not exist: with
-// /var/run linked to /run, for example, either spelling. Everything else is a
-// [*NameError], as is a name that cannot be shown as it is, because it has control
-// characters or is not UTF-8; the other methods accept that, to remove such a file. If a
-// link on the path cannot be followed, it returns that error.
+// Name is the inverse of [Dir.Path] for a path that another program has chosen. It returns the name of the file
+// at path, which must be absolute and lead to a file directly in the directory. The file need not exist. Links
+// are resolved: if /var/run links to /run, both spellings work.
+//
+// Any other path is a [*NameError]. So is a name with control characters or invalid UTF-8, although the other
+// methods accept such names so that these files can be removed. If a link on the path cannot be followed, Name
+// returns the system's error.
 func (d *Dir) Name(path string) (string, error) {
 	if err := atomicfile.CheckDir(d.dir); err != nil {
 		return "", err
@@ -69,11 +69,11 @@ func (d *Dir) Name(path string) (string, error) {
 	return "", &NameError{path, err}
 }
 
-// pathErrors are those for which the path is to blame, and not the machine; EINVAL is of
-// one with a NUL.
+// pathErrors are errors that the path itself causes, as opposed to the machine. The kernel returns EINVAL for a
+// path with a NUL.
 var pathErrors = []syscall.Errno{syscall.ENOTDIR, syscall.ENAMETOOLONG, syscall.ELOOP, syscall.EINVAL}
 
-// is compares two clean paths, by name if that will do.
+// is reports whether two clean paths lead to the same directory.
 func (d *Dir) is(dir string) (bool, error) {
 	if dir == d.dir {
 		return true, nil
@@ -86,7 +86,7 @@ func (d *Dir) is(dir string) (bool, error) {
 	return ours == theirs, err
 }
 
-// canonical follows the links of the part of path that exists.
+// canonical resolves the links in the existing part of path.
 func canonical(path string) (string, error) {
 	for rest := ""; ; path = filepath.Dir(path) {
 		found, err := filepath.EvalSymlinks(path)

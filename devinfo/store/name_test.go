@@ -11,7 +11,7 @@ import (
 	"devinfo-cni.io/devinfo/store"
 )
 
-func TestARelativeDirectoryFailsEveryMethod(t *testing.T) {
+func TestEveryMethodFailsForRelativeDirectory(t *testing.T) {
 	t.Chdir(t.TempDir())
 	d := store.Open("cni")
 	_, read := d.Read("a")
@@ -34,7 +34,7 @@ func TestNameIsTheInverseOfPath(t *testing.T) {
 	}
 }
 
-func TestNameRefusesPathsThatAreNotDirectlyInTheDirectory(t *testing.T) {
+func TestNameRejectsPathsNotDirectlyInDirectory(t *testing.T) {
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "cni")
 	mkdir(t, filepath.Join(dir, "sub"))
@@ -81,8 +81,8 @@ func TestNameRefusesPathsThatAreNotDirectlyInTheDirectory(t *testing.T) {
 	}
 }
 
-// As /var/run and /run are.
-func TestBothSpellingsOfALinkedParentNameTheSameFile(t *testing.T) {
+// The directories are linked like /var/run and /run.
+func TestNameAcceptsPathThroughLinkedParent(t *testing.T) {
 	parent := resolve(t, t.TempDir())
 	run, varRun := filepath.Join(parent, "run"), filepath.Join(parent, "var-run")
 	mkdir(t, run)
@@ -107,7 +107,7 @@ func TestBothSpellingsOfALinkedParentNameTheSameFile(t *testing.T) {
 	expect(t, store.Open(run+"/devinfo/cni"), "net1", "x")
 }
 
-func TestAPathThatLeadsNowhereIsANameError(t *testing.T) {
+func TestPathThatCannotExistIsNameError(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir+"/file", "")
 	symlink(t, "loop", dir+"/loop")
@@ -120,8 +120,8 @@ func TestAPathThatLeadsNowhereIsANameError(t *testing.T) {
 	}
 }
 
-// Whoever cannot look does not know: DEL must not take the file for somebody else's.
-func TestAPathThatCannotBeFollowedIsNoNameError(t *testing.T) {
+// DEL removes only files in the directory, so an unreadable path must not look like a path elsewhere.
+func TestUnreadablePathIsNotNameError(t *testing.T) {
 	const key = "STORE_TEST_CLOSED"
 	if dir := os.Getenv(key); dir != "" {
 		_, err := store.Open(dir + "/cni").Name(dir + "/closed/cni/net1")
@@ -134,12 +134,12 @@ func TestAPathThatCannotBeFollowedIsNoNameError(t *testing.T) {
 	dir := t.TempDir()
 	mkdir(t, dir+"/closed/cni")
 	must(t, os.Chmod(dir+"/closed", 0))
-	t.Cleanup(func() { _ = os.Chmod(dir+"/closed", 0o700) }) // so that it can be removed
+	t.Cleanup(func() { _ = os.Chmod(dir+"/closed", 0o700) }) // lets the test remove the directory
 	asUser(t, key+"="+dir, dir)
 }
 
-// FuzzName shows that what is no name of a file in the directory never reaches the file
-// system, and that what is one names that file and no other.
+// FuzzName checks that an invalid name never reaches the file system, and that a valid one affects only the
+// file with that name.
 func FuzzName(f *testing.F) {
 	for _, name := range []string{
 		"net-c0ffee_net1", "", ".", "..", "../victim", "a/b", "a\x00b", ".hidden", ".net1.devinfo", "a\nb", "a\x1b[2J", "\xff", "victim", "…",

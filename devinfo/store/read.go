@@ -10,23 +10,21 @@ import (
 	"devinfo-cni.io/devinfo/atomicfile"
 )
 
-// ErrTooLarge is the error, to be matched by errors.Is, for a file over the limit.
+// ErrTooLarge is the error for a file over the size limit.
 var ErrTooLarge = atomicfile.ErrTooLarge
 
-// CorruptError says that a file's content is invalid. Callers treat the file as
-// absent, and warn.
+// CorruptError is the error for a file with invalid content. Callers should warn and treat the file as absent.
 type CorruptError struct {
 	Path string
-	Err  error // of the parser
+	Err  error // the parser's error
 }
 
 func (e *CorruptError) Error() string { return fmt.Sprintf("%s: corrupt: %v", e.Path, e.Err) }
 
 func (e *CorruptError) Unwrap() error { return e.Err }
 
-// Read returns the content of a file. It fails with fs.ErrNotExist if the file is
-// missing, and with ErrTooLarge if it is over the limit. It refuses anything but a
-// regular file, without waiting for the writer of a FIFO.
+// Read returns the content of a file. The error matches fs.ErrNotExist if the file is missing, and ErrTooLarge
+// if it exceeds the limit. Read refuses anything except a regular file, and does not block on a FIFO.
 func (d *Dir) Read(name string) ([]byte, error) {
 	if err := check(name); err != nil {
 		return nil, err
@@ -36,7 +34,7 @@ func (d *Dir) Read(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer root.Close()
-	// os.Root follows links that stay inside, O_NOFOLLOW or not.
+	// os.Root follows links within the directory, even with O_NOFOLLOW.
 	stat, err := root.Lstat(name)
 	if err != nil {
 		return nil, d.wrap(name, "read", err)
@@ -52,8 +50,7 @@ func (d *Dir) Read(name string) ([]byte, error) {
 	return atomicfile.Content(f, limit)
 }
 
-// Info reads and parses a device-info file. The errors are those of [Dir.Read]
-// and [Dir.Parse].
+// Info reads and parses a device-info file. It returns the errors of [Dir.Read] and [Dir.Parse].
 func (d *Dir) Info(name string) (*devinfo.Info, error) {
 	data, err := d.Read(name)
 	if err != nil {
@@ -62,9 +59,8 @@ func (d *Dir) Info(name string) (*devinfo.Info, error) {
 	return d.Parse(name, data)
 }
 
-// Parse parses the content of a device-info file. Empty or invalid content is a
-// [*CorruptError]; that of another major version is a [*devinfo.VersionError], and
-// not corrupt: it must not be overwritten.
+// Parse parses the content of a device-info file. Empty or invalid content is a [*CorruptError]. Content with
+// another major version is a [*devinfo.VersionError]; do not overwrite such a file.
 func (d *Dir) Parse(name string, data []byte) (*devinfo.Info, error) {
 	info, err := devinfo.Parse(data)
 	var version *devinfo.VersionError

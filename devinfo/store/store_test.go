@@ -17,7 +17,7 @@ import (
 	"devinfo-cni.io/devinfo/store"
 )
 
-func TestReadOfAMissingFileOrDirectoryIsErrNotExist(t *testing.T) {
+func TestReadOfMissingFileOrDirectoryIsErrNotExist(t *testing.T) {
 	dir := t.TempDir()
 	for _, d := range []*store.Dir{store.Open(dir), store.Open(dir + "/none/cni")} {
 		if _, err := d.Read("net1"); !errors.Is(err, fs.ErrNotExist) {
@@ -33,7 +33,7 @@ func TestReadOfAMissingFileOrDirectoryIsErrNotExist(t *testing.T) {
 	}
 }
 
-func TestReadRefusesAllButRegularFilesAndDoesNotWaitForAFIFO(t *testing.T) {
+func TestReadRefusesIrregularFilesWithoutBlocking(t *testing.T) {
 	dir := t.TempDir()
 	d := store.Open(dir)
 	put(t, filepath.Join(dir, "real"), "secret")
@@ -69,7 +69,7 @@ func TestFilesOverTheLimitAreNeitherReadNorWritten(t *testing.T) {
 	}
 }
 
-func TestInfoOfEmptyOrCorruptContentIsACorruptErrorWithTheParsersWords(t *testing.T) {
+func TestInfoOfInvalidContentIsCorruptErrorWithParserError(t *testing.T) {
 	d := store.Open(t.TempDir())
 	for content, want := range map[string]string{
 		"":      "device-info is not JSON",
@@ -89,7 +89,7 @@ func TestInfoOfEmptyOrCorruptContentIsACorruptErrorWithTheParsersWords(t *testin
 	}
 }
 
-func TestInfoOfAnotherMajorVersionIsNotCorrupt(t *testing.T) {
+func TestInfoOfForeignMajorVersionIsNotCorrupt(t *testing.T) {
 	d := store.Open(t.TempDir())
 	put(t, d.Path("net1"), `{"version": "2.0.0"}`)
 	_, err := d.Info("net1")
@@ -100,7 +100,7 @@ func TestInfoOfAnotherMajorVersionIsNotCorrupt(t *testing.T) {
 	}
 }
 
-func TestInfoReadsWhatWasWritten(t *testing.T) {
+func TestInfoReadsWrittenFile(t *testing.T) {
 	d := store.Open(filepath.Join(t.TempDir(), "cni"))
 	want := &devinfo.Info{Type: devinfo.TypePCI, Version: "1.1.0", PCI: &devinfo.PCI{Address: "0000:3b:00.2"}}
 	must(t, d.Write("net1", want.Encode()))
@@ -109,7 +109,7 @@ func TestInfoReadsWhatWasWritten(t *testing.T) {
 	}
 }
 
-func TestNamesAreSortedRegularFilesWithoutTemporaries(t *testing.T) {
+func TestNamesListsRegularFilesSortedWithoutTemporaryFiles(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"b", "a", ".a.devinfo", ".hidden"} {
 		put(t, filepath.Join(dir, name), "x")
@@ -126,8 +126,8 @@ func TestNamesAreSortedRegularFilesWithoutTemporaries(t *testing.T) {
 	}
 }
 
-// A Remove or a Write is told by what is in the directory before and after.
-func TestWhatIsLeftInTheDirectory(t *testing.T) {
+// Each case lists the directory's content before and after a Write, Remove or Sweep.
+func TestDirectoryContentAfterWriteRemoveAndSweep(t *testing.T) {
 	parent := t.TempDir()
 	put(t, parent+"/victim", "v")
 	must(t, os.Chmod(parent+"/victim", 0o600))
@@ -138,28 +138,29 @@ func TestWhatIsLeftInTheDirectory(t *testing.T) {
 	for n, c := range []struct {
 		what   string
 		act    func(*store.Dir) error
-		before map[string]string // content, or "-> target", "= file of which it is a link", "dir", "fifo", "locked"
-		after  map[string]string // nil: there is no directory
+		before map[string]string // content, or "-> target of a symbolic link", "= file of a hard link", "dir", "fifo", "locked"
+		after  map[string]string // nil: the directory does not exist
 		err    error
 	}{
 		{"write", write, nil, map[string]string{"net1": "new"}, nil},
 		{"write over a longer file", write, map[string]string{"net1": "a longer first content"}, map[string]string{"net1": "new"}, nil},
-		{"write over a link to another", write, map[string]string{"net1": "-> other", "other": "o", ".net1.devinfo": "-> other"}, map[string]string{"net1": "new", "other": "o"}, nil},
-		{"write over a link out of it", write, map[string]string{"net1": "-> ../victim", ".net1.devinfo": "-> ../victim"}, map[string]string{"net1": "new"}, nil},
+		{"write over a link to another file", write, map[string]string{"net1": "-> other", "other": "o", ".net1.devinfo": "-> other"}, map[string]string{"net1": "new", "other": "o"}, nil},
+		{"write over a link to a file outside", write, map[string]string{"net1": "-> ../victim", ".net1.devinfo": "-> ../victim"}, map[string]string{"net1": "new"}, nil},
 		{"write over an absolute link", write, map[string]string{"net1": "-> " + parent + "/victim", ".net1.devinfo": "-> " + parent + "/victim"}, map[string]string{"net1": "new"}, nil},
-		{"write over a link to nothing", write, map[string]string{"net1": "-> not-there", ".net1.devinfo": "-> not-there"}, map[string]string{"net1": "new"}, nil},
-		{"write takes over what a killed writer left", write, map[string]string{".net1.devinfo": "half of a much longer content"}, map[string]string{"net1": "new"}, nil},
+		{"write over a dangling link", write, map[string]string{"net1": "-> not-there", ".net1.devinfo": "-> not-there"}, map[string]string{"net1": "new"}, nil},
+		{"write reuses the temporary file of a killed writer", write, map[string]string{".net1.devinfo": "half of a much longer content"}, map[string]string{"net1": "new"}, nil},
 		{"write replaces a FIFO", write, map[string]string{".net1.devinfo": "fifo"}, map[string]string{"net1": "new"}, nil},
-		// Who may make names in the directory may give the temporary file's to a file of others, where fs.protected_hardlinks is 0.
-		{"write beside a hard link", write, map[string]string{".net1.devinfo": "= ../victim"}, map[string]string{"net1": "new"}, nil},
+		// If fs.protected_hardlinks is 0, a user who may create names in the directory can link another user's
+		// file there.
+		{"write with a hard link as temporary file", write, map[string]string{".net1.devinfo": "= ../victim"}, map[string]string{"net1": "new"}, nil},
 		{"remove a hard link", remove, map[string]string{".net1.devinfo": "= ../victim"}, map[string]string{}, nil},
 		{"sweep a hard link", sweep, map[string]string{".net1.devinfo": "= ../victim"}, map[string]string{}, nil},
 		{"write over a directory", write, map[string]string{"net1": "dir"}, map[string]string{"net1": "dir"}, syscall.EEXIST},
-		{"remove what is gone", remove, map[string]string{}, map[string]string{}, nil},
-		{"remove where no directory is", remove, nil, nil, nil},
-		{"remove with what a killed writer left", remove, map[string]string{"net1": "x", ".net1.devinfo": "x"}, map[string]string{}, nil},
-		{"remove only that", remove, map[string]string{".net1.devinfo": "x"}, map[string]string{}, nil},
-		{"remove leaves a living writer's", remove, map[string]string{".net1.devinfo": "locked"}, map[string]string{".net1.devinfo": ""}, nil},
+		{"remove a missing file", remove, map[string]string{}, map[string]string{}, nil},
+		{"remove in a missing directory", remove, nil, nil, nil},
+		{"remove a file and the temporary file of a killed writer", remove, map[string]string{"net1": "x", ".net1.devinfo": "x"}, map[string]string{}, nil},
+		{"remove the temporary file of a killed writer", remove, map[string]string{".net1.devinfo": "x"}, map[string]string{}, nil},
+		{"remove keeps the temporary file of a running writer", remove, map[string]string{".net1.devinfo": "locked"}, map[string]string{".net1.devinfo": ""}, nil},
 		{"remove a link and not its target", remove, map[string]string{"net1": "-> ../victim", ".net1.devinfo": "-> ../victim"}, map[string]string{}, nil},
 		{"remove a file of any name", func(d *store.Dir) error { return d.Remove("net1\n\xff") }, map[string]string{"net1\n\xff": "x"}, map[string]string{}, nil},
 		{"write under the longest name", func(d *store.Dir) error { return d.Write(longest, nil) }, nil, map[string]string{longest: ""}, nil},
@@ -200,7 +201,7 @@ func TestWhatIsLeftInTheDirectory(t *testing.T) {
 	}
 }
 
-// content is that of the files in a directory; nil if there is no directory.
+// content returns the content of the files in a directory, or nil if the directory does not exist.
 func content(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	list, err := os.ReadDir(dir)
@@ -216,8 +217,6 @@ func content(t *testing.T, dir string) map[string]string {
 	}
 	return all
 }
-
-// Helpers.
 
 func put(t *testing.T, path, content string) {
 	t.Helper()

@@ -15,7 +15,7 @@ import (
 	"devinfo-cni.io/devinfo/store"
 )
 
-func TestSweepRemovesWhatDeadWritersLeftAndNothingElse(t *testing.T) {
+func TestSweepRemovesOnlyFilesOfDeadWriters(t *testing.T) {
 	d := store.Open(filepath.Join(t.TempDir(), "cni"))
 	swept := func() (names []string) {
 		t.Helper()
@@ -24,7 +24,7 @@ func TestSweepRemovesWhatDeadWritersLeftAndNothingElse(t *testing.T) {
 		}
 		return names
 	}
-	if got := swept(); got != nil { // there is no directory yet
+	if got := swept(); got != nil { // the directory does not exist yet
 		t.Errorf("swept %v", got)
 	}
 	mkdir(t, d.Path(""))
@@ -38,13 +38,13 @@ func TestSweepRemovesWhatDeadWritersLeftAndNothingElse(t *testing.T) {
 		t.Errorf("swept %v, want %v", got, want)
 	}
 	expectEntries(t, d.Path(""), "..devinfo", ".devinfo", ".dir.devinfo", ".link.devinfo", ".live.devinfo", ".multus", ".net1.tmp", "net1")
-	live.Close() // it dies
+	live.Close() // the writer dies
 	if got, want := swept(), []string{".live.devinfo"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("swept %v, want %v", got, want)
 	}
 }
 
-func TestSweepIsNoDangerToLivingWriters(t *testing.T) {
+func TestWriteSucceedsDuringSweep(t *testing.T) {
 	d := store.Open(t.TempDir())
 	var all sync.WaitGroup
 	for w := range 4 {
@@ -60,7 +60,7 @@ func TestSweepIsNoDangerToLivingWriters(t *testing.T) {
 	expectEntries(t, d.Path(""), "neta", "netb", "netc", "netd")
 }
 
-// lockTemporary is the writer of a name at work, as another process.
+// lockTemporary creates and locks the temporary file, like a writer in another process.
 func lockTemporary(t *testing.T, d *store.Dir, name string) *os.File {
 	t.Helper()
 	f, err := os.OpenFile(d.Path("."+name+".devinfo"), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
@@ -72,7 +72,7 @@ func lockTemporary(t *testing.T, d *store.Dir, name string) *os.File {
 	return f
 }
 
-// awaitWaiter returns once somebody waits for the lock of a file: see proc_locks(5).
+// awaitWaiter waits until a process waits for the lock of f, see proc_locks(5).
 func awaitWaiter(t *testing.T, f *os.File) {
 	t.Helper()
 	stat, err := f.Stat()
@@ -80,7 +80,7 @@ func awaitWaiter(t *testing.T, f *os.File) {
 	waiter := regexp.MustCompile(fmt.Sprintf(`-> FLOCK .*:%d `, stat.Sys().(*syscall.Stat_t).Ino))
 	for deadline := time.Now().Add(2 * time.Minute); !waiter.MatchString(get(t, "/proc/locks")); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("nobody waits for the lock")
+			t.Fatal("no process waits for the lock")
 		}
 	}
 }

@@ -85,7 +85,7 @@ func TestAFileIsReplacedAndRemovedAndNothingElseStays(t *testing.T) {
 	}
 }
 
-func TestModesDoNotDependOnTheUmask(t *testing.T) {
+func TestModesDoNotDependOnUmask(t *testing.T) {
 	for _, umask := range []int{0, 0o022, 0o077} {
 		top := t.TempDir()
 		old := syscall.Umask(umask)
