@@ -85,7 +85,7 @@ func TestAnAgentWaitsForKubeletRuntimeServerAndAddress(t *testing.T) {
 		text = answer.Status + "\n" + string(data)
 		return err == nil
 	})
-	difftest.Contains(t, text, "503 ", "[-] kubelet: the kubelet has not registered it", "[-] nri: not connected to "+o.nriSocket, "[+] state")
+	difftest.Contains(t, text, "503 ", "[-] kubelet: the kubelet has not registered the driver", "[-] nri: not connected to "+o.nriSocket, "[+] state")
 	difftest.Is(t, run(t.Context(), o, slog.New(slog.DiscardHandler)), state.ErrLocked)
 	must(t, end())
 	if sockets, _ := filepath.Glob(filepath.Join(o.pluginsDir, "*.sock")); len(sockets) > 0 {

@@ -2,7 +2,6 @@ package dra
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"strings"
 	"time"
@@ -61,7 +60,7 @@ func PostNotices(client kubernetes.Interface, driver, node string, log *slog.Log
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			if _, err := client.EventsV1().Events(n.Pod.Namespace).Create(ctx, event, metav1.CreateOptions{}); err != nil {
-				log.Warn("event of a pod", "error", fmt.Errorf("pod %s/%s: %w", n.Pod.Namespace, n.Pod.Name, err))
+				log.Warn("cannot create an Event", "pod", n.Pod, "error", err)
 			}
 		}()
 	}

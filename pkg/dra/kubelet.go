@@ -79,12 +79,12 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 		options = append(options, kubeletplugin.EnableDeviceMetadata(true, versions),
 			kubeletplugin.MetadataFileOps(kubeletplugin.MetadataFileOperations{WriteFile: k.specs.write, Glob: k.specs.glob}))
 		if err := k.specs.load(agent.Driver); err != nil {
-			agent.Log.Error("cannot read CDI specs of metadata: they are not restored if they are removed", "error", err)
+			agent.Log.Error("cannot read CDI specs of device metadata; the driver will not restore them if they are removed", "error", err)
 		}
 	}
 	helper, err := kubeletplugin.Start(ctx, k, options...)
 	if err != nil {
-		return nil, fmt.Errorf("DRA plugin in %s: %w", o.PluginDir, err)
+		return nil, fmt.Errorf("start the DRA plugin in %s: %w", o.PluginDir, err)
 	}
 	k.helper = helper
 	close(k.started)
@@ -98,7 +98,7 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 			select {
 			case <-agent.Node.Changed():
 				if err := k.publish(ctx); err != nil && ctx.Err() == nil {
-					agent.Log.Error("the devices of the node are not published", "error", err)
+					agent.Log.Error("cannot publish the node's ResourceSlices", "error", err)
 				}
 			case <-ctx.Done():
 				return
@@ -109,7 +109,7 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 	k.publishing.Go(func() {
 		wait.UntilWithContext(ctx, func(context.Context) {
 			if err := k.specs.repair(); err != nil {
-				agent.Log.Error("cannot write CDI specs of metadata again", "error", err)
+				agent.Log.Error("cannot restore CDI specs of device metadata", "error", err)
 			}
 		}, agent.Sweep)
 	})
@@ -128,9 +128,9 @@ func (k *Kubelet) Stop() {
 func (k *Kubelet) Registered() error {
 	switch s := k.registered.Load(); {
 	case s == nil:
-		return fmt.Errorf("the kubelet has not registered it: does it look into %s?", k.options.RegistrarDir)
+		return fmt.Errorf("the kubelet has not registered the driver; check that the kubelet's plugin registration directory is %s", k.options.RegistrarDir)
 	case !s.PluginRegistered:
-		return errors.New("the kubelet has refused it: " + s.Error)
+		return errors.New("the kubelet refused to register the driver: " + s.Error)
 	}
 	return nil
 }
@@ -154,7 +154,7 @@ func (k *Kubelet) intercept(ctx context.Context, request any, _ *grpc.UnaryServe
 			err = errors.Join(err, k.agent.RewriteMetadata(ctx, types.UID(uid)))
 		}
 		if claim.Error == "" && k.options.Metadata && !k.hasMetadata(claim) {
-			claim.Error = fmt.Sprintf("cannot write the device metadata: make room in %s and %s; the claim is prepared again",
+			claim.Error = fmt.Sprintf("cannot write the device metadata; free disk space in %s and %s, and the kubelet prepares the claim again",
 				filepath.Join(k.options.PluginDir, "dra-device-metadata"), k.agent.CDIDir)
 			claim.Devices = nil
 		}
@@ -190,7 +190,7 @@ func (k *Kubelet) checkNode() {
 		return
 	}
 	if former := k.node.Swap(node.UID); former != nil && former != node.UID {
-		k.options.Fatal(fmt.Errorf("node %s was deleted and registered again: its slices need a new owner", k.options.Node))
+		k.options.Fatal(fmt.Errorf("node %s was deleted and registered again; the driver must restart, because its ResourceSlices need a new owner", k.options.Node))
 	}
 }
 
@@ -200,7 +200,7 @@ func (k *Kubelet) PrepareResourceClaims(ctx context.Context, claims []*resourcea
 	for _, claim := range claims {
 		devices, err := k.agent.Prepare(ctx, claim)
 		if err != nil {
-			k.agent.Log.Error("claim refused", "claim", filepath.Join(claim.Namespace, claim.Name), "claimUID", claim.UID, "error", err)
+			k.agent.Log.Error("cannot prepare a claim", "claim", filepath.Join(claim.Namespace, claim.Name), "claimUID", claim.UID, "error", err)
 		}
 		results[claim.UID] = kubeletplugin.PrepareResult{Devices: devices, Err: err}
 	}
@@ -213,7 +213,7 @@ func (k *Kubelet) UnprepareResourceClaims(ctx context.Context, claims []kubeletp
 	for _, claim := range claims {
 		err := k.agent.Unprepare(ctx, claim.UID)
 		if err != nil {
-			k.agent.Log.Error("claim kept", "claim", claim.String(), "error", err)
+			k.agent.Log.Error("cannot unprepare a claim", "claim", claim.String(), "error", err)
 		}
 		results[claim.UID] = err
 	}
@@ -228,7 +228,7 @@ func (k *Kubelet) HandleError(_ context.Context, err error, msg string) {
 	case !dropsSharing(err):
 		a.Log.Error(msg, "error", err)
 	case a.Node.WithoutSharing():
-		a.Log.Warn("only exclusive devices are offered: devices that claims share need Kubernetes 1.36, or the feature gate DRAConsumableCapacity")
+		a.Log.Warn("offering exclusive devices only; shared devices need Kubernetes 1.36 or feature gate DRAConsumableCapacity")
 		a.Node.Publish()
 	}
 }

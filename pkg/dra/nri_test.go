@@ -191,7 +191,7 @@ func TestAnADDThatIsSlowerThanTheRuntimeWaitsFailsThePodAndIsUndone(t *testing.T
 		}
 		expect(r.runPod(slow), "raise plugin_request_timeout", 1700*time.Millisecond)
 		r.endPod(slow)
-		expect(r.runPod(again), "the CNI plugins of sandbox s1, which was given up, have not ended yet", 1700*time.Millisecond)
+		expect(r.runPod(again), "the CNI plugins of an earlier sandbox, s1, are still running", 1700*time.Millisecond)
 		must(t, r.runPod(r.sandbox("s3", "quick")))
 		expect(errors.New("held up"), "held up", 1700*time.Millisecond)
 		time.Sleep(time.Minute)
@@ -213,7 +213,7 @@ func TestTheEndWaitsForThePluginsThatRun(t *testing.T) {
 		if took := time.Since(began); took < 58*time.Second || took > time.Minute || len(p.left()) > 0 || p.calls("DEL s1 net1") != 1 {
 			t.Errorf("it waited for %v: %q", took, p.told)
 		}
-		says(t, agent.Unprepare(t.Context(), "u1"), "the agent has ended")
+		says(t, agent.Unprepare(t.Context(), "u1"), "the driver has stopped")
 		r.start()
 		began = time.Now()
 		if r.stop(); time.Since(began) > 0 {

@@ -112,7 +112,7 @@ func TestADELThatCanNeverSucceedIsGivenUpAndThePodDeleted(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		err := agent.Unprepare(t.Context(), "u1")
-		says(t, err, "link not found", "DEL is tried again in", "it is given up")
+		says(t, err, "link not found", "DEL is retried in", "it is given up")
 		if took := r.unprepared("u1"); took < time.Minute || took > 3*time.Minute {
 			t.Errorf("unprepared after %v", took)
 		}

@@ -184,7 +184,7 @@ func TestAClaimThatIsAllocatedAnewIsAttachedWithItsNewDevice(t *testing.T) {
 		if at := r.attachment("u1"); at.Phase != state.Added || !strings.Contains(string(at.List), `"0000:03:00.4"`) {
 			t.Errorf("%s, %s", at.Phase, at.List)
 		}
-		r.prepareFails(of(vf0, "9"), "prepare it again")
+		r.prepareFails(of(vf0, "9"), "the kubelet prepares it again")
 		if at := r.attachment("u1"); at.Device != vf2 {
 			t.Errorf("an old allocation: %s", at.Device)
 		}
@@ -205,7 +205,7 @@ func TestAPodWhoseClaimWasPreparedWithOtherDevicesIsRefused(t *testing.T) {
 		r.synchronized()
 		sb := r.attached(now)
 		now = allocated("claim-u1", "u1", "next", by("r", vf2, "net1", "sriov", 0))
-		says(t, r.runPod(r.sandbox("s2", "next")), "claim ns/claim-u1 has other devices", "delete this pod")
+		says(t, r.runPod(r.sandbox("s2", "next")), "claim ns/claim-u1 was allocated again", "delete this pod")
 		r.ends(sb, "u1")
 	})
 }
@@ -219,8 +219,8 @@ func TestASlowReadUndoesNothing(t *testing.T) {
 		left    []string
 	}{
 		"prepared again": {vf0, "is held by pod ns/next", []string{"u1.json"}},
-		"prepared anew":  {vf2, "unprepared meanwhile", []string{"u1.json"}},
-		"unprepared":     {"", "unprepared meanwhile", nil},
+		"prepared anew":  {vf2, "was unprepared during this call", []string{"u1.json"}},
+		"unprepared":     {"", "was unprepared during this call", nil},
 	} {
 		for _, sweep := range []bool{true, false} {
 			timeless(t, func(t *testing.T, r *rig, _ *plugins) {

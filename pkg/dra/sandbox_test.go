@@ -74,7 +74,8 @@ func TestAPodOnTheHostsNetworkIsRefused(t *testing.T) {
 	sb := r.sandbox("s1", "pod")
 	sb.Linux.Namespaces = sb.Linux.Namespaces[:1]
 	err := agent.RunPodSandbox(t.Context(), sb)
-	if want := "pod ns/pod: it has no network namespace of its own, and a claim of driver cni.dra.networking.x-k8s.io: remove spec.hostNetwork, or the network from the claim"; err == nil || err.Error() != want {
+	if want := "pod ns/pod: it is in the host's network namespace, and its claim of driver cni.dra.networking.x-k8s.io has a network; " +
+		"remove spec.hostNetwork from the pod, or the network from the claim"; err == nil || err.Error() != want {
 		t.Errorf("got %v", err)
 	}
 }
@@ -86,7 +87,7 @@ func TestWhatAPluginDoesWrongFailsThePodAndLeavesNothing(t *testing.T) {
 		"die":          "exit status 7, without a CNI error",
 		"garbage":      "no JSON",
 		"flood":        "printed more than 10000000 bytes",
-		"corrupt info": "correct the CNI plugin that wrote it",
+		"corrupt info": "fix the CNI plugin that wrote it",
 	} {
 		t.Run(behave, func(t *testing.T) {
 			r := newRig(t)
@@ -184,7 +185,7 @@ func TestADELThatFailsIsOwedAndHoldsUpUnprepare(t *testing.T) {
 	refuse := filepath.Join(r.dir, "no-del")
 	must(t, os.WriteFile(refuse, nil, 0o644))
 	must(t, agent.StopPodSandbox(t.Context(), sb))
-	says(t, agent.RunPodSandbox(t.Context(), r.sandbox("s2", "pod")), "detach an earlier sandbox first")
+	says(t, agent.RunPodSandbox(t.Context(), r.sandbox("s2", "pod")), "an earlier sandbox is not detached yet")
 	says(t, agent.Unprepare(t.Context(), "u1"), "DEL is refused")
 	must(t, os.Remove(refuse))
 	r.eventually("the DEL is made good", func() bool { return len(r.files("there")) == 0 })

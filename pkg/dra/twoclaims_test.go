@@ -25,7 +25,7 @@ func TestADeviceIsOneClaimsUntilThatHasGivenItBack(t *testing.T) {
 		b.prepare(onDevice(b.claimOf("b", "u2", "next", want{"x", "net1", ""}), 0, vf2, "vfio-pci"))
 		refused := func(sandbox, when string) {
 			t.Helper()
-			says(t, b.runPod(b.sandbox(sandbox, "next")), vf2, "claim ns/a", "not given it back")
+			says(t, b.runPod(b.sandbox(sandbox, "next")), vf2, "is still held by claim ns/a")
 			b.expectCalls("ADD "+sandbox, 0)
 		}
 		refused("s2", "while the first pod runs")
@@ -65,7 +65,7 @@ func TestADeviceWhoseDELWasGivenUpIsNobodyElses(t *testing.T) {
 		added := b.plugins.calls("ADD")
 		err := b.runPod(b.sandbox("s2", "next"))
 		says(t, err, vf2, "claim ns/a", "was given up", "cni-dra-driver clear u1")
-		if err != nil && strings.Contains(err.Error(), "ask for a device once") {
+		if err != nil && strings.Contains(err.Error(), "request a device by a claim or by Multus") {
 			t.Errorf("it was asked for once: %v", err)
 		}
 		b.expectCalls("ADD", added)
@@ -105,7 +105,7 @@ func TestAPortOfAnotherBusIsOneClaimsUntilThatHasGivenItBack(t *testing.T) {
 			}
 		}
 		r.prepare(second)
-		says(t, r.runPod(r.sandbox("s2", "next")), port, "claim ns/claim-u1", "not given it back")
+		says(t, r.runPod(r.sandbox("s2", "next")), port, "is still held by claim ns/claim-u1")
 	})
 }
 

@@ -68,7 +68,7 @@ func onePod(t *testing.T, _ *agent) {
 			s.running("one")
 		}
 	}
-	s.event("two", "FailedCreatePodSandBox", "is held by pod "+s.name+"/one", "a claim belongs to one pod")
+	s.event("two", "FailedCreatePodSandBox", "is held by pod "+s.name+"/one", "only one pod can hold a claim")
 	s.notRunning("two")
 	s.delete("one")
 	s.in("two", "net1", "10.11.42.")

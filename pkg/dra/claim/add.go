@@ -25,7 +25,7 @@ func (s *steps) add(c *claim, which []int, sb *sandbox) error {
 	refused := func(n int, err error) error { // nothing is run, and no DEL owed
 		for _, n := range which {
 			if err := s.letGo(c.record, &c.record.Attachments[n]); err != nil {
-				s.Log.Warn("the leases of a claim stay until it is unprepared", "claim", c.ref, "error", err)
+				s.Log.Warn("cannot release leases of a claim; retrying at Unprepare", "claim", c.ref, "error", err)
 			}
 		}
 		s.metrics.exec("ADD", 0, err)
@@ -94,7 +94,7 @@ func (s *steps) hold(c *claim, at *state.Attachment, sb *sandbox) error {
 	if err := s.table.otherClaim(c, at); err != nil {
 		return err
 	}
-	return s.Node.Leases.Hold(c.record, at, sb.Netns, sb.Pod.UID, fmt.Sprintf(": pod %s/%s (%s) cannot have it too: ask for a device once, by a claim or by Multus",
+	return s.Node.Leases.Hold(c.record, at, sb.Netns, sb.Pod.UID, fmt.Sprintf(": pod %s/%s (%s) cannot have it too; request a device by a claim or by Multus, not by both",
 		sb.Pod.Namespace, sb.Pod.Name, at.IfName))
 }
 
@@ -152,7 +152,7 @@ func (s *steps) added(c *claim, r result) error {
 func (s *steps) notAdded(c *claim, n int, sb *sandbox, err error) error {
 	at := &c.record.Attachments[n]
 	err = c.about(at, err)
-	s.Log.Error("pod is not attached", "pod", sb.Pod, "sandbox", sb.ID, "error", err)
+	s.Log.Error("cannot attach a pod", "pod", sb.Pod, "sandbox", sb.ID, "error", err)
 	s.notices.tell(sb.Pod, NoticeFailed, err.Error())
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
@@ -206,10 +206,10 @@ func (s *steps) deviceInfo(at *state.Attachment, known []byte) (*devinfo.Info, e
 	info, err := dir.Parse(name, data)
 	switch {
 	case errors.As(err, new(*devinfo.VersionError)):
-		s.Log.Warn("device-info file not understood", "network", at.Network, "error", err)
+		s.Log.Warn("device-info file has an unknown version", "network", at.Network, "error", err)
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("%w: correct the CNI plugin that wrote it", err)
+		return nil, fmt.Errorf("%w; fix the CNI plugin that wrote it", err)
 	}
 	return info, nil
 }

@@ -110,6 +110,11 @@ func (c *claim) about(at *state.Attachment, err error) error {
 	return fmt.Errorf("claim %s, request %s: %w", c.ref, at.Request, err)
 }
 
+// unprepared returns the error of a call during which the kubelet unprepared the claim.
+func (c *claim) unprepared() error {
+	return fmt.Errorf("claim %s was unprepared during this call", c.ref)
+}
+
 func (c *claim) name() string { return c.ref.Namespace + "/" + c.ref.Name }
 
 func newRecord(claim *resourceapi.ResourceClaim, pod state.Pod, networks []cniconfig.Network) *state.Claim {
@@ -184,7 +189,7 @@ func (r *records) load() error {
 	}
 	for _, p := range problems {
 		r.table.problems[p.UID] = p
-		r.Log.Error("unreadable claim record: its networks and devices stay attached until an administrator cleans up",
+		r.Log.Error("unreadable claim record; the networks and devices of the claim stay attached until an administrator detaches them",
 			"claimUID", p.UID, "error", p.Err, "setAside", p.Aside)
 	}
 	return nil
@@ -204,7 +209,7 @@ func (r *records) put(c *claim, record *state.Claim, step string) error {
 // putAnyway is like put, for a step that has been done: it is saved later if that fails, or repeated after a crash.
 func (r *records) putAnyway(c *claim, record *state.Claim, step string) {
 	if err := r.put(c, record, step); err != nil {
-		r.Log.Warn("not on disk yet", "error", err)
+		r.Log.Warn("cannot write a claim record; retrying", "error", err)
 		r.adopt(c, record, false)
 	}
 }

@@ -68,7 +68,7 @@ func (s *steps) deleted(c *claim, r result) {
 	case r.err != nil:
 		at.Tries, at.DelError = at.Tries+1, r.err.Error()
 		err := c.about(at, r.err)
-		s.Log.Error("pod is not detached yet", "pod", podOf(at), "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
+		s.Log.Error("cannot detach a pod; retrying", "pod", podOf(at), "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
 		s.pause(c, r.n, at, err)
 		s.records.putAnyway(c, record, "not deleted")
 		return
@@ -85,14 +85,14 @@ func (s *steps) deleted(c *claim, r result) {
 func (s *steps) pause(c *claim, place int, at *state.Attachment, err error) {
 	what, limit := "DEL", s.DelMaxFailures
 	if at.Phase == state.Restoring {
-		what, limit = "restoring it", restoreTries
+		what, limit = "restoring the device", restoreTries
 	}
 	// The pause doubles each time, and all tries together take DelMinRetryTime.
 	n := max(1, min(at.Tries, limit-1))
 	first := float64(s.DelMinRetryTime) / max(1, math.Exp2(float64(limit-1))-1)
 	pause := time.Duration(first * math.Exp2(float64(n-1)))
 	if err != nil {
-		err = fmt.Errorf("%w; %s is tried again in %v; once the network namespace is gone and it has failed %d times (now %d) it is given up",
+		err = fmt.Errorf("%w; %s is retried in %v; after %d failures (%d so far) it is given up, if the network namespace no longer exists",
 			err, what, pause.Round(time.Second), limit, at.Tries)
 	}
 	s.table.do(func() { c.delBackOff[place] = retry{err: err, after: time.Now().Add(pause)} })
@@ -142,7 +142,7 @@ func (s *steps) restore(c *claim, which []int) {
 			continue
 		}
 		at.DelError = err.Error()
-		s.Log.Warn("a device is not what it was before the pod had it", "pod", record.Pod, "device", at.Device, "tries", at.Tries, "error", err)
+		s.Log.Warn("cannot restore a device; retrying", "pod", record.Pod, "device", at.Device, "tries", at.Tries, "error", err)
 		s.pause(c, n, at, c.about(at, err))
 	}
 	s.records.putAnyway(c, record, "restored or not")

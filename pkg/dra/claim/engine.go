@@ -184,7 +184,7 @@ func (e *Engine) collect(ctx context.Context) {
 
 func (e *Engine) collectLeases() {
 	if err := e.Node.Leases.Collect(); err != nil {
-		e.Log.Error("cannot release leases of claims without a record", "error", err)
+		e.Log.Error("cannot release leases of deleted claims", "error", err)
 	}
 }
 

@@ -58,10 +58,10 @@ func (g *gate) open(c *claim, which []int) error {
 	for _, n := range which {
 		at := &c.record.Attachments[n]
 		if err := g.writeMetadata(c, at); err != nil {
-			return fmt.Errorf("claim %s, request %s: device metadata: %w", c.ref, at.Request, err)
+			return fmt.Errorf("claim %s, request %s: write device metadata: %w", c.ref, at.Request, err)
 		}
 		if err := g.openGate(c, at); err != nil {
-			return fmt.Errorf("claim %s, request %s: gate: %w", c.ref, at.Request, err)
+			return fmt.Errorf("claim %s, request %s: open the gate: %w", c.ref, at.Request, err)
 		}
 	}
 	g.table.do(func() {
@@ -116,7 +116,7 @@ func (g *gate) openGate(c *claim, at *state.Attachment) error {
 		given.InUserNamespace()
 	}
 	for _, r := range given.Refusals {
-		g.Log.Warn("not handed to the containers", "claim", c.ref, "request", at.Request, "device", r.Device, "why", r.Why, "remedy", r.Remedy)
+		g.Log.Warn("device withheld from containers", "claim", c.ref, "request", at.Request, "device", r.Device, "reason", r.Why, "remedy", r.Remedy)
 	}
 	edits.Info, edits.Nodes, edits.Mounts = info, given.Nodes, given.Mounts
 	spec, err := edits.Spec()
@@ -173,8 +173,8 @@ func (g *gate) guard(c *claim, at *state.Attachment, spec *specs.Spec) {
 // mountable returns the path of the device-info file; "" if a link could replace it before the runtime mounts it.
 func (g *gate) mountable(c *claim, at *state.Attachment) string {
 	if err := g.Unexposed(cmp.Or(g.HostRoot, "/"), filepath.Dir(at.InfoFile)); err != nil {
-		g.Log.Warn("not handed to the containers", "claim", c.ref, "request", at.Request, "file", at.InfoFile, "why", err,
-			"remedy", "make each directory on the path root's, with mode 0755")
+		g.Log.Warn("device-info file withheld from containers", "claim", c.ref, "request", at.Request, "file", at.InfoFile, "reason", err,
+			"remedy", "chown each directory on the path to root and set its mode to 0755")
 		return ""
 	}
 	return at.InfoFile
@@ -198,7 +198,7 @@ func (g *gate) described(at *state.Attachment) (*devinfo.Info, error) {
 // closeGate removes the CDI spec of an attachment, if it exists.
 func (g *gate) closeGate(record *state.Claim, at *state.Attachment) error {
 	if err := g.specs.Remove(g.file(record, at)); err != nil {
-		return fmt.Errorf("CDI spec: %w", err)
+		return fmt.Errorf("remove the CDI spec: %w", err)
 	}
 	g.Step("gate closed")
 	return nil

@@ -46,9 +46,9 @@ func (s *steps) mourn(c *claim, at *state.Attachment) {
 	if at.Phase == state.Restoring {
 		what, reason = fmt.Sprintf("restoring device %s", at.Device), NoticeDevice
 	}
-	s.Log.Error("given up: what is left of the network stays until an administrator looks into it", "what", what,
+	s.Log.Error("gave up detaching a pod; retrying periodically", "operation", what,
 		"claim", c.ref, "network", at.Network, "device", at.Device, "sandbox", at.Sandbox, "ifName", at.IfName, "error", at.DelError)
-	s.notices.tell(podOf(at), reason, fmt.Sprintf("claim %s, request %s: %s has failed %d times and is given up: %s", c.name(), at.Request, what, at.Tries, at.DelError))
+	s.notices.tell(podOf(at), reason, fmt.Sprintf("claim %s, request %s: %s failed %d times and was given up: %s", c.name(), at.Request, what, at.Tries, at.DelError))
 }
 
 // deleteAgain tries undeleted DELs again, one after the other, because two of them may be of one device.
@@ -69,7 +69,7 @@ func (s *steps) deleteAgain(c *claim, which []int) {
 		if err != nil {
 			at := &record.Undeleted[n]
 			at.Tries, at.DelError = at.Tries+1, err.Error()
-			s.Log.Error("what was given up is not detached yet", "claim", c.ref, "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
+			s.Log.Error("retry of a DEL that was given up failed", "claim", c.ref, "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
 		}
 	}
 	s.table.do(func() { c.redo = time.Now().Add(s.UndeletedEvery) })
@@ -92,9 +92,9 @@ func (s *steps) clear(c *claim, which []int) error {
 	record := c.record.Clone()
 	for _, n := range slices.Backward(which) {
 		at := record.Undeleted[n]
-		s.Log.Warn("an administrator has cleared what was given up", "claim", c.ref, "sandbox", at.Sandbox)
+		s.Log.Warn("clearing an undeleted attachment, as the administrator requested", "claim", c.ref, "sandbox", at.Sandbox)
 		if err := errors.Join(removeInfo(&at), s.cni.forget(key(c.ref.UID, &at)), s.settle(record, n)); err != nil {
-			return fmt.Errorf("claim %s: clear: %w", c.ref, err)
+			return fmt.Errorf("claim %s: clear an undeleted attachment: %w", c.ref, err)
 		}
 	}
 	former := c.record
@@ -110,7 +110,7 @@ func (s *steps) unmark(former, record *state.Claim) {
 	for _, at := range former.Undeleted {
 		if !slices.ContainsFunc(record.Undeleted, func(other state.Attachment) bool { return other.Sandbox == at.Sandbox && other.IfName == at.IfName }) {
 			if err := s.records.files.Cleared(record.UID, &at); err != nil {
-				s.Log.Warn("the mark of what was cleared stays", "claim", record.Name, "error", err)
+				s.Log.Warn("cannot remove the mark of a cleared attachment", "claim", record.Name, "error", err)
 			}
 		}
 	}
@@ -151,7 +151,7 @@ func (t *table) otherClaim(c *claim, at *state.Attachment) error {
 	for _, other := range t.claims {
 		has := func(held state.Attachment) bool { return held.Owes() && sameDevice(&held, at) }
 		if other != c && (slices.ContainsFunc(other.record.Attachments, has) || other.doing == doAgain && slices.ContainsFunc(other.record.Undeleted, has)) {
-			return fmt.Errorf("device %s: claim %s has not given it back yet: it is attached once that is done", at.Device, other.name())
+			return fmt.Errorf("device %s is still held by claim %s; the driver retries until that claim releases it", at.Device, other.name())
 		}
 	}
 	return nil

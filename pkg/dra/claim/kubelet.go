@@ -49,7 +49,7 @@ func (e *Engine) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 		case c.doing == doForget: // it cannot be interrupted
 			return false, nil
 		case c.removed || c.forget:
-			return false, fmt.Errorf("claim %s: unprepared meanwhile", c.ref)
+			return false, c.unprepared()
 		case !c.fresh && c.isFor(c.record.Pod) && c.isOpenBare():
 			return true, nil
 		case c.stuck() != nil:
@@ -97,7 +97,7 @@ func (e *Engine) admit(ctx context.Context, asked *resourceapi.ResourceClaim, ow
 	c := e.table.claims[asked.UID]
 	switch {
 	case c != nil && c.record.Left() && c.doing != none:
-		return nil, fmt.Errorf("claim %s: a DEL that was given up is tried again: prepare the claim again", c.ref)
+		return nil, fmt.Errorf("claim %s: the driver is retrying a DEL that it had given up; the kubelet prepares the claim again later", c.ref)
 	case c == nil || c.record.Left():
 		if refusal != nil {
 			return nil, refusal
@@ -113,7 +113,7 @@ func (e *Engine) admit(ctx context.Context, asked *resourceapi.ResourceClaim, ow
 		}
 		e.table.claims[asked.UID] = c
 	case isBefore(asked.ResourceVersion, c.version), !isAllocated(c.record, asked, e.Driver):
-		return nil, fmt.Errorf("claim %s: it has changed since it was read: prepare it again", c.ref)
+		return nil, fmt.Errorf("claim %s changed while it was being prepared; the kubelet prepares it again", c.ref)
 	}
 	e.table.reserve(c, pods)
 	c.forget, c.version, c.gatesOpen = false, asked.ResourceVersion, map[int]bool{} // the worker looks again
@@ -138,7 +138,7 @@ func (e *Engine) Unprepare(ctx context.Context, uid types.UID) (err error) {
 		return e.unprepare(ctx, c)
 	}
 	if problem.Err != nil {
-		e.Log.Error("a claim is unprepared of which nothing is known: its networks may be left over", "claimUID", uid, "setAside", problem.Aside)
+		e.Log.Error("unprepared a claim with an unreadable record; its networks may still be attached", "claimUID", uid, "setAside", problem.Aside)
 	}
 	return e.records.files.Remove(uid) // what an agent has left that was killed while it wrote
 }
@@ -150,7 +150,7 @@ func (e *Engine) unprepare(ctx context.Context, c *claim) error {
 		case c.removed || c.record.Left():
 			return true, nil
 		case !c.forget:
-			return false, fmt.Errorf("claim %s: prepared again", c.ref)
+			return false, fmt.Errorf("claim %s was prepared again", c.ref)
 		case c.stuck() != nil:
 			return false, c.stuck()
 		}

@@ -36,12 +36,12 @@ func newMetrics(to prometheus.Registerer, census func() Census) *metrics {
 	}
 	counter := func(name, help string) prometheus.CounterOpts { return prometheus.CounterOpts{Name: name, Help: help} }
 	m := &metrics{
-		execs:         in.NewHistogramVec(histogram("devinfo_dra_exec_duration_seconds", "Runs of a CNI network, successful or not, by verb."), []string{"verb"}),
-		execFailures:  in.NewCounterVec(counter("devinfo_dra_exec_failures_total", "Failed runs of a CNI network, by verb and reason."), []string{"verb", "reason"}),
-		events:        in.NewHistogramVec(histogram("devinfo_dra_request_duration_seconds", "Requests of the container runtime and the kubelet, by request."), []string{"request"}),
-		eventFailures: in.NewCounterVec(counter("devinfo_dra_request_failures_total", "Requests of the container runtime and the kubelet that were answered with an error, by request."), []string{"request"}),
-		connected:     in.NewGauge(prometheus.GaugeOpts{Name: "devinfo_dra_nri_connected", Help: "1 while the container runtime is connected by NRI, else 0."}),
-		waits:         in.NewHistogram(histogram("devinfo_dra_sandbox_wait_seconds", "Time for which sandboxes waited until they were attached.")),
+		execs:         in.NewHistogramVec(histogram("devinfo_dra_exec_duration_seconds", "Duration of ADD and DEL of a CNI network, successful or not, by verb."), []string{"verb"}),
+		execFailures:  in.NewCounterVec(counter("devinfo_dra_exec_failures_total", "Failures of ADD and DEL of a CNI network, by verb and reason."), []string{"verb", "reason"}),
+		events:        in.NewHistogramVec(histogram("devinfo_dra_request_duration_seconds", "Duration of requests from the container runtime and the kubelet, by request."), []string{"request"}),
+		eventFailures: in.NewCounterVec(counter("devinfo_dra_request_failures_total", "Requests from the container runtime and the kubelet that failed, by request."), []string{"request"}),
+		connected:     in.NewGauge(prometheus.GaugeOpts{Name: "devinfo_dra_nri_connected", Help: "1 while the container runtime is connected through NRI, else 0."}),
+		waits:         in.NewHistogram(histogram("devinfo_dra_sandbox_wait_seconds", "Time that sandboxes waited until they were attached.")),
 	}
 	gauge := func(name, help string, labels prometheus.Labels, count func(Census) int) {
 		in.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, func() float64 { return float64(count(census())) })
@@ -51,7 +51,7 @@ func newMetrics(to prometheus.Registerer, census func() Census) *metrics {
 		gauge("devinfo_dra_attachments", "Attachments of prepared claims, by phase.", labels, func(c Census) int { return c.Phases[string(phase)] })
 	}
 	gauge("devinfo_dra_undeleted_attachments", "Attachments whose DEL was given up.", nil, func(c Census) int { return c.Phases[string(state.Undeleted)] })
-	gauge("devinfo_dra_pending_status_updates", "Claims whose status is yet to be written to the API server.", nil, func(c Census) int { return c.Status })
+	gauge("devinfo_dra_pending_status_updates", "Claims whose status is not yet written to the API server.", nil, func(c Census) int { return c.Status })
 	return m
 }
 

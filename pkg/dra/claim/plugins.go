@@ -44,7 +44,7 @@ func (p *plugins) check(at *state.Attachment) error {
 	find := p.runner(nil)
 	for _, plugin := range list.Plugins {
 		if _, err := find.FindInPath(plugin.Network.Type, p.CNIBinDirs); err != nil {
-			return reasoned(err, "network %s: nothing was run", at.Network)
+			return reasoned(err, "network %s: no plugin was run, because one is missing", at.Network)
 		}
 	}
 	return nil
@@ -98,7 +98,7 @@ func (p *plugins) runner(lock *os.File) invoke.Exec {
 func (p *plugins) await(key string) {
 	lock, err := safefile.Lock(context.Background(), filepath.Join(p.dir(key), running), PluginLimit)
 	if err != nil {
-		p.Log.Warn("what an earlier agent ran is taken for a daemon that a plugin began", "attachment", key, "error", err)
+		p.Log.Warn("a plugin of an earlier driver process is still running; assuming that it is a daemon", "attachment", key, "error", err)
 	}
 	safefile.Unlock(lock)
 }
@@ -133,7 +133,7 @@ func (e *execution) ExecPlugin(ctx context.Context, path string, stdin []byte, e
 	run.Stderr = said
 	stdout, err := run.ExecPlugin(ctx, path, stdin, env)
 	if said.Len() > 0 {
-		e.log.Info("CNI plugin", "plugin", filepath.Base(path), "stderr", said.String())
+		e.log.Info("CNI plugin wrote to stderr", "plugin", filepath.Base(path), "stderr", said.String())
 	}
 	return stdout, err
 }

@@ -51,20 +51,20 @@ type around struct {
 type action string
 
 const (
-	none           action = ""          // it is as it should be
-	wait           action = "wait"      // for a back-off; the claim gets no ADD meanwhile
-	doDel          action = "DEL"       // close the gate, run DEL
-	doAgain        action = "DEL again" // run a DEL again that was given up
-	later          action = "later"     // the same, when its time comes; nothing waits for it
-	doReturn       action = "restore"   // make the device what it was
-	doAdd          action = "ADD"       // run ADD, open the gate
-	doOpen         action = "open"      // write the metadata and the gate's CDI spec
-	doGiveUp       action = "give up"   // owe the DEL, or the device, without holding up the claim
-	doSave         action = "save"      // write the record
-	doBlame        action = "blame"     // note why nothing is attached, for the status
-	doForget       action = "forget"    // remove the record
-	doClear        action = "clear"     // forget a DEL that was given up
-	doMarkReported action = "reported"  // note that the API server has the status
+	none           action = ""              // it is as it should be
+	wait           action = "wait"          // for a back-off; the claim gets no ADD meanwhile
+	doDel          action = "DEL"           // close the gate, run DEL
+	doAgain        action = "DEL again"     // run a DEL again that was given up
+	later          action = "wait to retry" // the same, when its time comes; nothing waits for it
+	doReturn       action = "restore"       // make the device what it was
+	doAdd          action = "ADD"           // run ADD, open the gate
+	doOpen         action = "open"          // write the metadata and the gate's CDI spec
+	doGiveUp       action = "give up"       // owe the DEL, or the device, without holding up the claim
+	doSave         action = "save"          // write the record
+	doBlame        action = "note failure"  // note why nothing is attached, for the status
+	doForget       action = "forget"        // remove the record
+	doClear        action = "clear"         // forget a DEL that was given up
+	doMarkReported action = "reported"      // note that the API server has the status
 )
 
 // A step is one action, and on which attachments.
@@ -90,25 +90,25 @@ func rules() []rule {
 	all, end := ws{keep, attach, detach, forget}, ws{detach, forget}
 	always := func(around) bool { return true }
 	return []rule{
-		{ph{state.Prepared}, ws{keep, attach, detach}, "it has no network of ours, and its gate is closed or its device plugin's file missing", func(a around) bool { return a.bare && !a.open }, doOpen},
-		{ph{state.Prepared}, all, "it has no network of ours", func(a around) bool { return a.bare }, none},
+		{ph{state.Prepared}, ws{keep, attach, detach}, "it has no network, and its gate is closed or its device plugin's file is missing", func(a around) bool { return a.bare && !a.open }, doOpen},
+		{ph{state.Prepared}, all, "it has no network", func(a around) bool { return a.bare }, none},
 		{ph{state.Prepared}, ws{attach}, "", always, doAdd},
 		{ph{state.Prepared}, all, "", always, none},
 		{ph{state.Adding, state.Added}, end, "", always, doDel},
 		{ph{state.Adding}, ws{attach}, "", always, doDel},
-		{ph{state.Added}, ws{attach}, "it is another sandbox's", func(a around) bool { return !a.here }, doDel},
-		{ph{state.Adding, state.Added}, ws{keep}, "its sandbox is gone", func(a around) bool { return a.stale }, doDel},
+		{ph{state.Added}, ws{attach}, "it is attached to another sandbox", func(a around) bool { return !a.here }, doDel},
+		{ph{state.Adding, state.Added}, ws{keep}, "its sandbox no longer exists", func(a around) bool { return a.stale }, doDel},
 		{ph{state.Added}, ws{keep, attach}, "its gate is closed", func(a around) bool { return !a.open }, doOpen},
 		{ph{state.Adding, state.Added}, ws{keep, attach}, "", always, none},
-		{ph{state.Deleting}, all, "DEL has failed too often, and its namespace is gone", func(a around) bool { return a.exhausted && a.lost }, doGiveUp},
-		{ph{state.Deleting}, all, "DEL has failed just now", func(a around) bool { return !a.due }, wait},
+		{ph{state.Deleting}, all, "DEL failed too often, and its network namespace no longer exists", func(a around) bool { return a.exhausted && a.lost }, doGiveUp},
+		{ph{state.Deleting}, all, "DEL failed recently", func(a around) bool { return !a.due }, wait},
 		{ph{state.Deleting}, all, "", always, doDel},
-		{ph{state.Restoring}, all, "its device could not be restored, and its namespace is gone", func(a around) bool { return a.exhausted && a.lost }, doGiveUp},
-		{ph{state.Restoring}, all, "its device was not as before just now", func(a around) bool { return !a.due }, wait},
+		{ph{state.Restoring}, all, "restoring failed too often, and its network namespace no longer exists", func(a around) bool { return a.exhausted && a.lost }, doGiveUp},
+		{ph{state.Restoring}, all, "restoring failed recently", func(a around) bool { return !a.due }, wait},
 		{ph{state.Restoring}, all, "", always, doReturn},
-		{ph{state.Undeleted}, all, "an administrator has cleared it", func(a around) bool { return a.cleared }, doClear},
-		{ph{state.Undeleted}, all, "DEL was tried lately", func(a around) bool { return !a.due }, later},
-		{ph{state.Undeleted}, all, "its device is another's by now", func(a around) bool { return a.taken }, none},
+		{ph{state.Undeleted}, all, "an administrator cleared it", func(a around) bool { return a.cleared }, doClear},
+		{ph{state.Undeleted}, all, "DEL was tried recently", func(a around) bool { return !a.due }, later},
+		{ph{state.Undeleted}, all, "another attachment uses its device", func(a around) bool { return a.taken }, none},
 		{ph{state.Undeleted}, all, "", always, doAgain},
 	}
 }

@@ -115,7 +115,7 @@ func TestWhatAClaimNeedsNext(t *testing.T) {
 		{"also while it cannot be deleted", phases{p, deleting}, attach, func(w *world) { w.attachments[1].due = false }, "wait"},
 		{"a failure holds up no DEL", phases{added}, forget, func(w *world) { w.mayRetry = false }, "DEL [0]"},
 		{"a failure is told once nothing is left to delete", phases{added, adding}, detach, func(w *world) { w.blamed = true }, "DEL [0 1]"},
-		{"then it is", phases{p, p}, detach, func(w *world) { w.blamed = true }, "blame"},
+		{"then it is", phases{p, p}, detach, func(w *world) { w.blamed = true }, "note failure"},
 		{"a closed gate is opened", phases{added, added}, keep, func(w *world) { w.attachments[1].open = false }, "open [1]"},
 		{"forgotten once nothing is owed", phases{p, p}, forget, nil, "forget"},
 		{"not before", phases{p, deleting}, forget, func(w *world) { w.attachments[1].due = false }, "wait"},

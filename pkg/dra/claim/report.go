@@ -60,7 +60,7 @@ func (r *reports) send(ctx context.Context, uid types.UID) {
 		err := r.Status(limited, status.Report{Driver: r.Driver, Namespace: c.ref.Namespace, Name: c.ref.Name, UID: c.ref.UID, Devices: devices})
 		retry := status.Retry(err)
 		if err != nil {
-			r.Log.Warn("status of a claim", "claim", c.ref, "retry", retry, "error", err)
+			r.Log.Warn("cannot write the status of a claim", "claim", c.ref, "retry", retry, "error", err)
 		}
 		if retry {
 			r.queue.AddRateLimited(uid)

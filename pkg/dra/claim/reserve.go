@@ -45,7 +45,7 @@ func (r *reservations) ask(ctx context.Context, sb *sandbox) error {
 func (r *reservations) askFor(ctx context.Context, c *claim, sb *sandbox) error {
 	now, err := r.Read(ctx, c.ref)
 	if err != nil {
-		r.Log.Warn("cannot read whether a claim is this pod's: its containers wait if it is", "claim", c.ref, "pod", sb.Pod, "error", err)
+		r.Log.Warn("cannot read a claim; if it is reserved for this pod, the pod's containers wait", "claim", c.ref, "pod", sb.Pod, "error", err)
 	}
 	if now == nil {
 		return nil
@@ -58,10 +58,10 @@ func (r *reservations) askFor(ctx context.Context, c *claim, sb *sandbox) error 
 	defer r.table.mu.Unlock()
 	switch {
 	case c.removed || c.forget:
-		return fmt.Errorf("claim %s: unprepared meanwhile", c.ref)
+		return c.unprepared()
 	case isBefore(now.ResourceVersion, c.version): // Prepare was told something newer
 	case !isAllocated(c.record, now, r.Driver):
-		return fmt.Errorf("claim %s has other devices than the kubelet has prepared: delete this pod, so that the kubelet prepares the claim again", c.name())
+		return fmt.Errorf("claim %s was allocated again after the kubelet prepared it; delete this pod, so that the kubelet prepares the claim again", c.name())
 	case !r.table.isInUse(c):
 		c.version = now.ResourceVersion
 		r.table.give(c, sb.Pod)
@@ -69,8 +69,8 @@ func (r *reservations) askFor(ctx context.Context, c *claim, sb *sandbox) error 
 	if c.isFor(sb.Pod) {
 		return nil
 	}
-	return fmt.Errorf("claim %s is held by pod %s/%s, and a claim belongs to one pod: this pod starts once that pod has ended. "+
-		"To run both, use a ResourceClaimTemplate. A Deployment whose pods name one claim needs strategy Recreate, or maxSurge: 0",
+	return fmt.Errorf("claim %s is held by pod %s/%s, and only one pod can hold a claim. This pod starts after that pod has ended. "+
+		"To run both, use a ResourceClaimTemplate. A Deployment whose pods share one claim needs strategy Recreate, or maxSurge: 0",
 		c.name(), c.pod.Namespace, c.pod.Name)
 }
 
@@ -83,7 +83,7 @@ func (r *reservations) readIdle(ctx context.Context) {
 		now, err := r.Read(limited, c.ref)
 		if err != nil {
 			if ctx.Err() == nil {
-				r.Log.Error("cannot read a claim that no sandbox has", "claim", c.ref, "error", err)
+				r.Log.Error("cannot read an idle claim", "claim", c.ref, "error", err)
 			}
 			return
 		}
@@ -103,7 +103,7 @@ func (r *reservations) reread(c *claim, now *resourceapi.ResourceClaim) {
 	switch {
 	case c.removed || c.forget || !r.table.isIdle(c) || now != nil && isBefore(now.ResourceVersion, c.version):
 	case now == nil || !isAllocated(c.record, now, r.Driver):
-		r.Log.Warn("a claim was deleted, or has other devices, and was not unprepared", "claim", c.ref)
+		r.Log.Warn("claim was deleted or allocated again without Unprepare; unpreparing it now", "claim", c.ref)
 		r.table.dismiss(c)
 	case pods != nil:
 		c.version = now.ResourceVersion

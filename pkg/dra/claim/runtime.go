@@ -37,9 +37,9 @@ func (e *Engine) StartSandbox(ctx context.Context, started Sandbox) (err error) 
 	err = e.table.await(ctx, func() (bool, error) { return e.isAttached(sb, claims) })
 	reason := NoticeFailed
 	if err != nil && ctx.Err() != nil {
-		reason, err = NoticeLate, fmt.Errorf("not attached after %v: the CNI plugins take longer than the container runtime waits, "+
-			"and what they did is undone: find out why, raise plugin_request_timeout in the NRI settings of the runtime, "+
-			"or have the DeviceClass say waitForAttach: false", time.Since(began).Round(100*time.Millisecond))
+		reason, err = NoticeLate, fmt.Errorf("not attached after %v, because the CNI plugins take longer than the container runtime waits; "+
+			"the driver undoes the attachment. Find out why the plugins are slow, raise plugin_request_timeout in the NRI settings "+
+			"of the runtime, or set waitForAttach: false in the DeviceClass", time.Since(began).Round(100*time.Millisecond))
 	}
 	e.table.do(func() {
 		if err != nil && (reason == NoticeLate || !sb.ended) {
@@ -64,7 +64,7 @@ func (e *Engine) arrive(ctx context.Context, sb *sandbox) (list []*claim, err er
 	defer e.table.mu.Unlock()
 	switch {
 	case e.table.sandboxes[sb.ID] != sb:
-		return nil, errors.New("its sandbox has ended meanwhile")
+		return nil, errors.New("the sandbox ended before it was attached")
 	case refused != nil:
 		e.table.failSandbox(sb, refused)
 		return nil, refused
@@ -73,13 +73,13 @@ func (e *Engine) arrive(ctx context.Context, sb *sandbox) (list []*claim, err er
 		needs := slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return !at.Bare() })
 		switch {
 		case sb.Netns != "" && e.table.goneNetns[sb.Netns]:
-			return nil, fmt.Errorf("its network namespace %s is not visible: if the agent runs in a container, "+
-				"mount the directory with mountPropagation: HostToContainer", sb.Netns)
+			return nil, fmt.Errorf("the driver cannot see network namespace %s; if the driver runs in a container, "+
+				"mount the directory of the namespace with mountPropagation: HostToContainer", sb.Netns)
 		case sb.Netns == "" && needs:
-			return nil, fmt.Errorf("it has no network namespace of its own, and a claim of driver %s: "+
-				"remove spec.hostNetwork, or the network from the claim", e.Driver)
+			return nil, fmt.Errorf("it is in the host's network namespace, and its claim of driver %s has a network; "+
+				"remove spec.hostNetwork from the pod, or the network from the claim", e.Driver)
 		case c.forget:
-			return nil, fmt.Errorf("claim %s: unprepared meanwhile", c.ref)
+			return nil, c.unprepared()
 		case e.table.sandboxOf(sb.Pod.UID) == sb:
 			list = append(list, c)
 			sb.waited, c.gatesOpen = true, map[int]bool{} // the worker looks again
@@ -103,12 +103,12 @@ func (e *Engine) isAttached(sb *sandbox, claims []*claim) (bool, error) {
 		case sb.ended:
 			return false, sb.err
 		case c.removed || c.forget:
-			return false, fmt.Errorf("claim %s: unprepared meanwhile", c.ref)
+			return false, c.unprepared()
 		case !lacks:
 		case c.doing == doAdd && c.stepSandbox != sb.ID && !e.table.isListed(c.stepSandbox):
-			return false, fmt.Errorf("the CNI plugins of sandbox %s, which was given up, have not ended yet", c.stepSandbox)
+			return false, fmt.Errorf("the CNI plugins of an earlier sandbox, %s, are still running", c.stepSandbox)
 		case c.stuck() != nil:
-			return false, fmt.Errorf("detach an earlier sandbox first: %w", c.stuck())
+			return false, fmt.Errorf("an earlier sandbox is not detached yet: %w", c.stuck())
 		case c.trouble.err != nil:
 			return false, c.trouble.err
 		}
@@ -149,7 +149,7 @@ func (e *Engine) EndSandbox(ctx context.Context, event string, ended Sandbox) {
 	e.table.do(func() {
 		for _, c := range claims {
 			if !c.removed && c.owes(sb.ID) {
-				err = fmt.Errorf("claim %s: not detached yet", c.ref)
+				err = fmt.Errorf("claim %s is not detached yet", c.ref)
 			}
 		}
 	})

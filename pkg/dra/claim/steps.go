@@ -49,7 +49,7 @@ func (s *steps) execute(c *claim, next step, sb *sandbox) error {
 		record.StatusOwed = false
 		return s.records.put(c, record, "reported")
 	default:
-		return fmt.Errorf("claim %s: step %q is not known", c.ref, next.do)
+		return fmt.Errorf("claim %s: unknown step %q", c.ref, next.do)
 	}
 	return nil
 }

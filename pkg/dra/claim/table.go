@@ -91,9 +91,9 @@ func (t *table) await(ctx context.Context, holds func() (bool, error)) error {
 		select {
 		case <-changed:
 		case <-t.over:
-			return errors.New("the agent has ended: the next one does it")
+			return errors.New("the driver has stopped; it continues after its next start")
 		case <-ctx.Done():
-			return fmt.Errorf("goes on in the background: %w", context.Cause(ctx))
+			return fmt.Errorf("still in progress in the background: %w", context.Cause(ctx))
 		}
 	}
 }

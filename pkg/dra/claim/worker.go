@@ -180,13 +180,13 @@ func (w *worker) end(c *claim, s step, g goal, l lane, err error) {
 	switch {
 	case s.do == doDel || s.do == doAgain || s.do == doReturn || c.removed: // which keep their own books
 	case err != nil && now != g: // nobody wants that any more: it does not concern the new goal
-		w.Log.Warn("not done", "what", s.do, "claim", c.ref, "error", err)
+		w.Log.Warn("step failed, and is no longer needed", "step", s.do, "claim", c.ref, "error", err)
 	case err == nil && s.do == c.trouble.step:
 		c.trouble = retry{}
 		w.table.backOff.Forget(c.ref.UID)
 	case err != nil:
 		c.trouble = retry{s.do, err, time.Now().Add(w.table.backOff.When(c.ref.UID))}
-		w.Log.Error("not done", "what", s.do, "claim", c.ref, "error", err)
+		w.Log.Error("step failed; retrying", "step", s.do, "claim", c.ref, "error", err)
 	}
 	w.table.announce()
 }
