@@ -135,6 +135,47 @@ func TestInventoryRefusesWhatIsWrong(t *testing.T) {
 	}
 }
 
+func TestInventoryAppliesRulesToNodeLabels(t *testing.T) {
+	const racks = `devices:
+- {nodes: {matchLabels: {rack: a}}, pfNames: [eth1], sharing: exclusive}
+- {nodes: {matchExpressions: [{key: rack, operator: In, values: [b]}]}, ifNames: [eth0], sharing: shared}
+`
+	for labels, want := range map[string]string{
+		"rack=a,zone=x":  "pci-0000-41-10-0 exclusive 0, pci-0000-41-10-2 exclusive 0",
+		"zone=x,rack=b":  "pci-0000-01-00-0 shared 1",
+		"rack=c":         "",
+		"example.com/x=": "",
+	} {
+		out, warnings, err := inventoryOf(t, racks, "--capture", igb, "--node-labels", labels)
+		must(t, err)
+		var offered []string
+		for line := range strings.Lines(out) {
+			if f := strings.Fields(line); f[3] == "exclusive" || f[3] == "shared" {
+				offered = append(offered, f[0]+" "+f[3]+" "+f[4])
+			}
+		}
+		difftest.Same(t, "offered with "+labels, strings.Join(offered, ", "), want)
+		if strings.Contains(warnings, "names no device") {
+			t.Errorf("%s: a rule for other nodes is reported: %s", labels, warnings)
+		}
+	}
+	for args, want := range map[string]string{
+		"":                      "--node-labels: rules select nodes; give the labels",
+		"--node-labels=":        "--node-labels: rules select nodes; give the labels",
+		"--node-labels=rack":    "--node-labels: ",
+		"--node-labels=a b=c":   "--node-labels: ",
+		"--node-labels=rack!=a": "--node-labels: ",
+	} {
+		var more []string
+		if args != "" {
+			more = []string{args}
+		}
+		out, _, err := inventoryOf(t, racks, append(more, "--capture", igb)...)
+		difftest.Says(t, err, want)
+		difftest.Same(t, "printed", out, "")
+	}
+}
+
 func TestClearIsForWhatWasGivenUp(t *testing.T) {
 	plugins := t.TempDir()
 	store, err := state.Open(filepath.Join(plugins, driver, "state"))

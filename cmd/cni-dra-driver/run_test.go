@@ -166,13 +166,33 @@ func TestMain(m *testing.M) {
 
 const asDriver = "CNI_DRA_DRIVER_TEST"
 
+// process is the driver as a process that has not started.
+func process(ctx context.Context, o *options, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, os.Args[0], append(args, "--node-name="+o.nodeName, "--kubeconfig="+o.kubeconfig, "--kubelet-plugins-dir="+o.pluginsDir,
+		"--kubelet-registrar-dir="+o.registrarDir, "--node-config="+o.nodeConfig, "--cdi-dir="+o.cdiDir, "--cni-bin-dir="+o.cniBinDir,
+		"--nri-socket="+o.nriSocket, "--enable-device-metadata", "--metrics-address="+o.metricsAddress, "--gate-binary="+o.gate)...)
+	cmd.Env = append(os.Environ(), asDriver+"=1")
+	return cmd
+}
+
+// A pod of the driver that goes on with rules that it refuses would let the update of the other nodes go on.
+func TestDriverEndsWithRulesThatItRefuses(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "devices.yaml")
+	must(t, os.WriteFile(file, []byte("devices:\n- {ifNames: [eth1], sharing: shared}\n- {ifNames: [eth2]}\n- {ifNames: [eth3], sharing: shared, nodes: {}}\n"), 0o600))
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // for a driver that goes on
+	defer cancel()
+	out, err := process(ctx, alone(t), "--devices="+file).CombinedOutput()
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Errorf("it ended with %v, want exit code 1", err)
+	}
+	difftest.Contains(t, string(out), "cni-dra-driver: --devices: "+file+": ",
+		`devices[1].sharing: it is missing; write "shared" or "exclusive"`, "devices[2].nodes: it selects all nodes; leave it out")
+}
+
 // launched starts the driver as a process, and returns once the kubelet could register it.
 func launched(t *testing.T, o *options) *exec.Cmd {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "--node-name="+o.nodeName, "--kubeconfig="+o.kubeconfig, "--kubelet-plugins-dir="+o.pluginsDir,
-		"--kubelet-registrar-dir="+o.registrarDir, "--node-config="+o.nodeConfig, "--cdi-dir="+o.cdiDir, "--cni-bin-dir="+o.cniBinDir,
-		"--nri-socket="+o.nriSocket, "--enable-device-metadata", "--metrics-address="+o.metricsAddress, "--gate-binary="+o.gate)
-	cmd.Env = append(os.Environ(), asDriver+"=1")
+	cmd := process(t.Context(), o)
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
 	must(t, cmd.Start())
 	conn, err := grpc.NewClient("unix:"+filepath.Join(o.registrarDir, driver+"-reg.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))

@@ -112,28 +112,44 @@ func devicesKustomization(t *testing.T) (values, kustomization string) {
 	return values, kustomization
 }
 
-// The driver reads the rules when it starts: with others, its pods are replaced.
-func TestOtherRulesReplaceThePodsOfTheDriver(t *testing.T) {
+// The driver reads the rules when it starts, so a change must replace its pods: a tenth of the nodes at a time, so
+// that refused rules stop at the first nodes.
+func TestChangedRuleReplacesThePodsOfTheDriver(t *testing.T) {
 	_, kustomization := devicesKustomization(t)
-	for with, driver := range map[string]func(rules string) objects{
-		"helm": func(rules string) objects {
-			return template(t, "devinfo", `{agent: {settings: {default.json: {logLevel: `+rules+`}}}, dra: {enabled: true, devices: [{sharing: shared, ifNames: [`+rules+`]}], podAnnotations: {a: b}}}`)
+	rules := func(rack string) string {
+		return "devices: [{nodes: {matchLabels: {rack: " + rack + "}}, sharing: shared, ifNames: [eth0]}]"
+	}
+	mark := func(list objects) string {
+		set := daemonSet(t, list["DaemonSet cni-dra-driver"])
+		if r := set.Spec.UpdateStrategy.RollingUpdate; r == nil || r.MaxUnavailable.String() != "10%" {
+			t.Errorf("the update strategy is %v", set.Spec.UpdateStrategy)
+		}
+		mark := set.Spec.Template.Annotations["checksum/devices"] // of Helm
+		for _, v := range set.Spec.Template.Spec.Volumes {
+			if v.Name == "devices" {
+				mark += v.ConfigMap.Name // which kustomize gives a suffix
+				if list["ConfigMap "+v.ConfigMap.Name] == nil {
+					t.Errorf("there is no ConfigMap %s", v.ConfigMap.Name)
+				}
+			}
+		}
+		return mark
+	}
+	for tool, made := range map[string]func(rack string) objects{
+		"helm": func(rack string) objects {
+			return template(t, "devinfo", "dra:\n  enabled: true\n  podAnnotations: {a: b}\n  "+rules(rack))
 		},
-		"kustomize": func(rules string) objects {
-			return kustomizeHere(t, map[string]string{"kustomization.yaml": kustomization, "devices.yaml": "devices: [{sharing: shared, ifNames: [" + rules + "]}]\n"})
+		"kustomize": func(rack string) objects {
+			return kustomizeHere(t, map[string]string{"kustomization.yaml": kustomization, "devices.yaml": rules(rack)})
 		},
 	} {
-		pods := func(rules string) string {
-			text, err := yaml.Marshal(daemonSet(t, driver(rules)["DaemonSet cni-dra-driver"]).Spec.Template)
-			must(t, err)
-			return string(text)
-		}
-		if pods("info") == pods("warn") || pods("info") != pods("info") {
-			t.Errorf("%s: the pods are replaced with the same rules, or are not with others", with)
+		a, again, b := mark(made("a")), mark(made("a")), mark(made("b"))
+		if a != again || a == b {
+			t.Errorf("%s: the pods have %q and %q with the same rules, and %q with changed ones", tool, a, again, b)
 		}
 	}
 	if a, b := agentArgs(t, `{agent: {settings: {default.json: {logLevel: info}}}}`), agentArgs(t, `{agent: {settings: {default.json: {logLevel: warn}}}}`); a != b {
-		t.Error("devinfo-agent is replaced with other settings, which it reads again")
+		t.Error("changed settings replace the pods of devinfo-agent, which reads them again by itself")
 	}
 }
 
