@@ -82,41 +82,41 @@ var (
 	pluginType = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 )
 
-// check reports everything that is wrong with the flags.
+// check returns all errors of the flags.
 func (o *options) check() error {
-	var wrong commandline.Wrong
-	wrong.If(o.nodeName == "", "--node-name: give the name of the Node object, or set NODE_NAME")
-	wrong.Value(o.maxAttachments < 0, "max-attachments", o.maxAttachments, "must be 0 or more")
-	wrong.Value(o.delMaxFailures < 1, "del-max-failures", o.delMaxFailures, "must be 1 or more")
-	wrong.Value(o.delMinRetryTime < 0, "del-min-retry-time", o.delMinRetryTime, "must be 0 or more")
-	wrong.Value(o.carrierGrace < 0, "carrier-grace", o.carrierGrace, "must be 0 or more")
-	wrong.Value(!index.MatchString(o.nriIndex), "nri-plugin-index", o.nriIndex, "must be two digits, such as 50")
+	var errs commandline.FlagErrors
+	errs.If(o.nodeName == "", "--node-name: give the name of the Node object, or set NODE_NAME")
+	errs.Value(o.maxAttachments < 0, "max-attachments", o.maxAttachments, "must be 0 or more")
+	errs.Value(o.delMaxFailures < 1, "del-max-failures", o.delMaxFailures, "must be 1 or more")
+	errs.Value(o.delMinRetryTime < 0, "del-min-retry-time", o.delMinRetryTime, "must be 0 or more")
+	errs.Value(o.carrierGrace < 0, "carrier-grace", o.carrierGrace, "must be 0 or more")
+	errs.Value(!index.MatchString(o.nriIndex), "nri-plugin-index", o.nriIndex, "must be two digits, such as 50")
 	for _, t := range o.allowed {
-		wrong.Value(!pluginType.MatchString(t), "allow-claim-config", t, "must be a CNI plugin type such as macvlan; there is no wildcard")
+		errs.Value(!pluginType.MatchString(t), "allow-claim-config", t, "must be a CNI plugin type such as macvlan; there is no wildcard")
 	}
 	const idle = "has no effect without --devices: give both, or neither"
 	none := o.devices == ""
-	wrong.Value(none && o.captureFile != "", "capture", o.captureFile, idle)
-	wrong.Value(none && o.evictLost, "evict-lost", true, idle)
-	wrong.Value(none && o.carrierGrace != carrierGrace, "carrier-grace", o.carrierGrace, idle)
-	wrong.Value(o.logFormat != "text" && o.logFormat != "json", "log-format", o.logFormat, "must be text or json")
-	wrong.Value(o.metricsAddress != "" && !httpstatus.Valid(o.metricsAddress), "metrics-address", o.metricsAddress, "must be host:port, such as 127.0.0.1:9809 or :9809")
-	wrong.Path("kubelet-plugins-dir", o.pluginsDir)
-	wrong.Path("kubelet-registrar-dir", o.registrarDir)
-	wrong.Path("node-config", o.nodeConfig)
-	wrong.Path("nri-socket", o.nriSocket)
-	wrong.Path("pod-resources-socket", o.podResources)
-	wrong.Given("cdi-dir", o.cdiDir)
-	wrong.Given("host-root", o.hostRoot)
-	wrong.Given("gate-binary", o.gate)
-	wrong.Given("kubeconfig", o.kubeconfig)
-	wrong.Given("devices", o.devices)
-	wrong.Given("capture", o.captureFile)
-	wrong.Path("cni-bin-dir", o.cniBinDir)
+	errs.Value(none && o.captureFile != "", "capture", o.captureFile, idle)
+	errs.Value(none && o.evictLost, "evict-lost", true, idle)
+	errs.Value(none && o.carrierGrace != carrierGrace, "carrier-grace", o.carrierGrace, idle)
+	errs.Value(o.logFormat != "text" && o.logFormat != "json", "log-format", o.logFormat, "must be text or json")
+	errs.Value(o.metricsAddress != "" && !httpstatus.Valid(o.metricsAddress), "metrics-address", o.metricsAddress, "must be host:port, such as 127.0.0.1:9809 or :9809")
+	errs.Path("kubelet-plugins-dir", o.pluginsDir)
+	errs.Path("kubelet-registrar-dir", o.registrarDir)
+	errs.Path("node-config", o.nodeConfig)
+	errs.Path("nri-socket", o.nriSocket)
+	errs.Path("pod-resources-socket", o.podResources)
+	errs.Given("cdi-dir", o.cdiDir)
+	errs.Given("host-root", o.hostRoot)
+	errs.Given("gate-binary", o.gate)
+	errs.Given("kubeconfig", o.kubeconfig)
+	errs.Given("devices", o.devices)
+	errs.Given("capture", o.captureFile)
+	errs.Path("cni-bin-dir", o.cniBinDir)
 	for _, dir := range filepath.SplitList(o.cniPath) {
-		wrong.Path("cni-path", dir)
+		errs.Path("cni-path", dir)
 	}
-	return errors.Join(wrong...)
+	return errors.Join(errs...)
 }
 
 // checkHost refuses directories and programs that are missing; that of CDI specs is made.

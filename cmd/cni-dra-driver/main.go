@@ -23,7 +23,7 @@ import (
 // is no flag.
 const driver = "cni.dra.networking.x-k8s.io"
 
-func main() { os.Exit(commandline.Agent(command(), os.Stderr, os.Geteuid())) }
+func main() { os.Exit(commandline.RunAgent(command(), os.Stderr, os.Geteuid())) }
 
 const about = `cni-dra-driver attaches the pods of this node to the CNI networks that their
 ResourceClaims ask for (driver ` + driver + `). It needs root, the

@@ -77,35 +77,35 @@ func (o *options) add(f *pflag.FlagSet) {
 
 var index = regexp.MustCompile(`^[0-9]{2}$`)
 
-// check reports everything that is wrong with the flags.
+// check returns all errors of the flags.
 func (o *options) check() error {
-	var wrong commandline.Wrong
-	wrong.If(o.Settings.Dir != "" && o.Settings.Node == "", "--node-name: --settings-dir needs the name of the node: give it, or set NODE_NAME")
-	wrong.Value(o.Settings.Node != "" && o.Settings.Node != filepath.Base(o.Settings.Node), "node-name", o.Settings.Node, "is not a node name")
-	wrong.Value(!index.MatchString(o.Injection.Index), "nri-plugin-index", o.Injection.Index, "must be two digits, such as 60")
-	wrong.Value(o.Injection.MissingInfo != inject.Allow && o.Injection.MissingInfo != inject.Reject, "missing-info", o.Injection.MissingInfo, "must be allow or reject")
-	wrong.Value(o.logFormat != "text" && o.logFormat != "json", "log-format", o.logFormat, "must be text or json")
-	wrong.Value(o.metricsAddress != "" && !httpstatus.Valid(o.metricsAddress), "metrics-address", o.metricsAddress, "must be host:port, such as 127.0.0.1:9810 or :9810")
+	var errs commandline.FlagErrors
+	errs.If(o.Settings.Dir != "" && o.Settings.Node == "", "--node-name: --settings-dir needs the name of the node: give it, or set NODE_NAME")
+	errs.Value(o.Settings.Node != "" && o.Settings.Node != filepath.Base(o.Settings.Node), "node-name", o.Settings.Node, "is not a node name")
+	errs.Value(!index.MatchString(o.Injection.Index), "nri-plugin-index", o.Injection.Index, "must be two digits, such as 60")
+	errs.Value(o.Injection.MissingInfo != inject.Allow && o.Injection.MissingInfo != inject.Reject, "missing-info", o.Injection.MissingInfo, "must be allow or reject")
+	errs.Value(o.logFormat != "text" && o.logFormat != "json", "log-format", o.logFormat, "must be text or json")
+	errs.Value(o.metricsAddress != "" && !httpstatus.Valid(o.metricsAddress), "metrics-address", o.metricsAddress, "must be host:port, such as 127.0.0.1:9810 or :9810")
 	for flag, patterns := range map[string][]string{"inject-namespaces": o.Injection.Only, "inject-exclude-namespaces": o.Injection.Except} {
 		for _, pattern := range patterns {
 			_, err := path.Match(pattern, "")
-			wrong.Value(err != nil || pattern == "", flag, pattern, "must be a namespace, or a pattern such as team-*")
+			errs.Value(err != nil || pattern == "", flag, pattern, "must be a namespace, or a pattern such as team-*")
 		}
 	}
-	wrong.If(o.force && !o.uninstall, "--force: goes with --uninstall: give both")
-	wrong.If(o.keepRunning && (!o.uninstall || o.metricsAddress == ""), "--keep-running: goes with --uninstall and --metrics-address: give both")
-	wrong.Value(o.SweepInterval < time.Second && o.SweepInterval != 0, "gc-interval", o.SweepInterval, "is less than 1s, and not 0")
-	wrong.Path("cni-bin-dir", o.Plugin.Dir)
-	wrong.Given("settings-dir", o.Settings.Dir)
-	wrong.Path("node-config", o.NodeConfig)
-	wrong.Given("host-root", o.HostRoot)
-	wrong.Given("device-root", o.Injection.HostRoot)
-	wrong.Path("nri-socket", o.Injection.Socket)
-	wrong.Path("run-dir", o.runDir)
+	errs.If(o.force && !o.uninstall, "--force: goes with --uninstall: give both")
+	errs.If(o.keepRunning && (!o.uninstall || o.metricsAddress == ""), "--keep-running: goes with --uninstall and --metrics-address: give both")
+	errs.Value(o.SweepInterval < time.Second && o.SweepInterval != 0, "gc-interval", o.SweepInterval, "is less than 1s, and not 0")
+	errs.Path("cni-bin-dir", o.Plugin.Dir)
+	errs.Given("settings-dir", o.Settings.Dir)
+	errs.Path("node-config", o.NodeConfig)
+	errs.Given("host-root", o.HostRoot)
+	errs.Given("device-root", o.Injection.HostRoot)
+	errs.Path("nri-socket", o.Injection.Socket)
+	errs.Path("run-dir", o.runDir)
 	for _, dir := range filepath.SplitList(o.CNIPath) {
-		wrong.Path("cni-path", dir)
+		errs.Path("cni-path", dir)
 	}
-	return errors.Join(wrong...)
+	return errors.Join(errs...)
 }
 
 // checkHost says which directories are not there: else delegates and device nodes would be missed only once

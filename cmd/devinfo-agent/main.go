@@ -14,7 +14,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/commandline"
 )
 
-func main() { os.Exit(commandline.Agent(command(), os.Stderr, os.Geteuid())) }
+func main() { os.Exit(commandline.RunAgent(command(), os.Stderr, os.Geteuid())) }
 
 const about = `devinfo-agent keeps the CNI plugin devinfo and its settings on this node, removes what
 stale attachments have left, and gives containers their device information. It needs root, but

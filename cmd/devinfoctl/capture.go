@@ -40,7 +40,7 @@ With --capture it writes that capture again, for example to scrub it.`
 
 func captureCommand(t *tool) *cobra.Command {
 	var source capture.Source
-	var places doctor.Places
+	var paths doctor.Paths
 	var output string
 	cmd := &cobra.Command{
 		Use:   "capture -o FILE.txtar",
@@ -54,25 +54,25 @@ func captureCommand(t *tool) *cobra.Command {
 			if output == "" {
 				return clierr.Misuse("name the file, or - for standard output", "capture: -o is missing")
 			}
-			return t.capture(cmd.Context(), source, places, output)
+			return t.capture(cmd.Context(), source, paths, output)
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "the `file` to write; - is standard output")
 	cmd.Flags().BoolVar(&source.Scrub, "scrub", false, "rename addresses, pods, serial numbers and the host")
 	cmd.Flags().StringVar(&source.Name, "name", "", "name of the machine in the capture (default: its host name; with --scrub: host)")
 	cmd.Flags().StringVar(&source.Title, "note", "", "description of the machine, for the first line of the capture")
-	t.placeFlags(cmd, &places)
+	t.placeFlags(cmd, &paths)
 	_ = cmd.MarkFlagFilename("output", "txtar")
 	return cmd
 }
 
-func (t *tool) capture(ctx context.Context, source capture.Source, places doctor.Places, output string) error {
+func (t *tool) capture(ctx context.Context, source capture.Source, paths doctor.Paths, output string) error {
 	h, err := t.host()
 	if err != nil {
 		return err
 	}
 	h.describe(&source)
-	live, err := t.live(ctx, h, places)
+	live, err := t.live(ctx, h, paths)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (h *host) describe(s *capture.Source) {
 		captured := capture.Captured{Host: h.file}
 		s.Parts = captured.Parts
 		name, note, release = captured.Described()
-		s.Secrets = []string{name} // no text of a captured host has others
+		s.Secrets = []string{name} // other texts of a captured host are not secret
 	}
 	if s.Scrub {
 		name = "host"

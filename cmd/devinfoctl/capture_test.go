@@ -13,7 +13,7 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-func TestCaptureOfACaptureShowsTheSame(t *testing.T) {
+func TestCaptureOfCaptureKeepsContent(t *testing.T) {
 	for _, scrub := range [][]string{nil, {"--scrub"}} {
 		again := filepath.Join(t.TempDir(), "again.txtar")
 		args := append([]string{"--capture", nodeHost, "capture", "-o", again}, scrub...)
@@ -27,7 +27,7 @@ func TestCaptureOfACaptureShowsTheSame(t *testing.T) {
 			t.Errorf("%v, %v: whom the file is for its owner decides", stat.Mode(), err)
 		}
 		commands := []string{"topology", "topology -o json", "list -o wide", "inspect 0000:03:00.2"}
-		if scrub != nil { // which renames pods
+		if scrub != nil { // scrubbing renames pods
 			commands = []string{"gc --dry-run -o json", "inspect 0000:03:00.2", "check sriov-net/9faf -o json"}
 		}
 		for _, command := range commands {
@@ -68,7 +68,7 @@ func TestCaptureWritesAWholeFileOrNone(t *testing.T) {
 	difftest.Holds(t, dir)
 }
 
-// Whoever may run it in an agent's pod could overwrite a CNI plugin.
+// An agent's pod mounts the directory of the CNI plugins, so capture -o could overwrite one.
 func TestCaptureOverwritesOnlyCaptures(t *testing.T) {
 	dir := t.TempDir()
 	plugin, empty, captured := filepath.Join(dir, "multus"), filepath.Join(dir, "empty"), filepath.Join(dir, "old.txtar")
@@ -85,8 +85,8 @@ func TestCaptureOverwritesOnlyCaptures(t *testing.T) {
 	equal(t, "the plugin", difftest.Read(t, plugin), "#!/bin/sh\n")
 }
 
-// Other plugins keep what they like in the device-info directory.
-func TestALinkThatACaptureCannotHoldIsLeftOut(t *testing.T) {
+// Other programs may put any file into the device-info directory.
+func TestCaptureLeavesOutLinkOutOfItsTree(t *testing.T) {
 	n := newNodeIn(t, t.TempDir(), "/sys")
 	n.put(journal.Entry{Key: container("alive"), Netns: aliveNetns, File: "alive", Complete: true})
 	n.must(os.Symlink("/etc/passwd", filepath.Join(n.DeviceInfoDir, "strange")))
@@ -97,7 +97,7 @@ func TestALinkThatACaptureCannotHoldIsLeftOut(t *testing.T) {
 	difftest.Contains(t, ctl("--capture", captured, "list").stdout, "alive")
 }
 
-// Who is sent a capture sees what there is to be seen on the node.
+// The reader of a capture sees the same as the administrator of the node.
 func TestCapturedNodeListsAndChecksLikeTheNode(t *testing.T) {
 	n := newNodeIn(t, t.TempDir(), "/sys")
 	n.put(journal.Entry{Key: container("alive"), Netns: aliveNetns, File: "alive", Complete: true, Device: journal.Identity{Type: "memif", ID: "/run/m"}})

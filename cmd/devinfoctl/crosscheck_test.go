@@ -15,7 +15,7 @@ import (
 
 const switchdevHost = hosts + "mlx5-switchdev.txtar"
 
-// heard is a captured host with a sriovnet that can look at it.
+// heard returns a devinfoctl for a captured host that compares representors with sriovnet's answer.
 func heard(t *testing.T, file string, sriovnet func(e link.Eswitch, pf string, flavour link.Flavour, number int) (string, error)) (*tool, *bytes.Buffer) {
 	t.Helper()
 	var out bytes.Buffer
@@ -30,7 +30,7 @@ func heard(t *testing.T, file string, sriovnet func(e link.Eswitch, pf string, f
 	return ctl, &out
 }
 
-func TestInspectAsksForASecondOpinion(t *testing.T) {
+func TestInspectComparesRepresentorWithSriovnet(t *testing.T) {
 	const source = "devlink ports of pci/0000:03:00.0; sriovnet "
 	for want, sriovnet := range map[string]func(e link.Eswitch, pf string, flavour link.Flavour, number int) (string, error){
 		source + "agrees":            crosschecktest.Sriovnet,
@@ -44,12 +44,12 @@ func TestInspectAsksForASecondOpinion(t *testing.T) {
 	}
 }
 
-// unseen is a switch whose representors are not found.
+// unseen are switches without representors.
 type unseen struct{ hostdev.Switches }
 
 func (unseen) Representor(string, link.Flavour, int) (string, bool, error) { return "", false, nil }
 
-func TestRepresentorOfSriovnetAloneIsAWarning(t *testing.T) {
+func TestRepresentorOnlyInSriovnetIsAWarning(t *testing.T) {
 	const want = "warning: VF 0 of 0000:03:00.0: sriovnet finds eth4, and so do OVN-Kubernetes, ovs-cni and the SR-IOV operators; devinfo finds nothing\n"
 	ctl, out := heard(t, switchdevHost, crosschecktest.Sriovnet)
 	finder := ctl.opened.Finder
@@ -59,7 +59,7 @@ func TestRepresentorOfSriovnetAloneIsAWarning(t *testing.T) {
 	}
 }
 
-func TestCheckAsksForASecondOpinion(t *testing.T) {
+func TestCheckComparesRepresentorWithSriovnet(t *testing.T) {
 	ctl, out := heard(t, nodeHost, crosschecktest.Sriovnet)
 	list, err := ctl.opened.Recorded()
 	must(t, err)

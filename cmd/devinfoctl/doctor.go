@@ -40,7 +40,7 @@ CNI_COMMAND=VERSION, which changes nothing. A capture is examined as of its time
 
 Exits with 1 if there is an error; warnings do not count.`
 
-func (t *tool) placeFlags(cmd *cobra.Command, p *doctor.Places) {
+func (t *tool) placeFlags(cmd *cobra.Command, p *doctor.Paths) {
 	p.AgentDir = "/var/run/devinfo-agent"
 	t.cniPathFlag(cmd)
 	cmd.Flags().StringVar(&p.ConfDir, "cni-conf-dir", "", "`directory` of CNI's network configurations (default /etc/cni/net.d, or the directory of K3s, OpenShift or MicroK8s)")
@@ -51,7 +51,7 @@ func (t *tool) placeFlags(cmd *cobra.Command, p *doctor.Places) {
 }
 
 func doctorCommand(t *tool) *cobra.Command {
-	var places doctor.Places
+	var paths doctor.Paths
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "find problems of the node, with remedies",
@@ -65,7 +65,7 @@ func doctorCommand(t *tool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			live, err := t.live(cmd.Context(), h, places)
+			live, err := t.live(cmd.Context(), h, paths)
 			if err != nil {
 				return err
 			}
@@ -77,14 +77,14 @@ func doctorCommand(t *tool) *cobra.Command {
 			return t.diagnose(f)
 		},
 	}
-	t.placeFlags(cmd, &places)
+	t.placeFlags(cmd, &paths)
 	return cmd
 }
 
 func (t *tool) diagnose(f *doctor.Evidence) error {
-	answers := doctor.Diagnose(f)
-	err := t.print(map[string]any{"answers": answers}, func(w io.Writer) {
-		for _, a := range answers {
+	findings := doctor.Diagnose(f)
+	err := t.print(map[string]any{"answers": findings}, func(w io.Writer) {
+		for _, a := range findings {
 			line := a.Text
 			if a.Remedy != "" {
 				line += ". Remedy: " + a.Remedy
@@ -93,7 +93,7 @@ func (t *tool) diagnose(f *doctor.Evidence) error {
 			fmt.Fprintf(w, "%s  %-11s  %s\n", t.paint(levelColours[a.Level], level), a.Check, printable(line))
 		}
 	})
-	if err == nil && slices.ContainsFunc(answers, func(a doctor.Answer) bool { return a.Level == doctor.Error }) {
+	if err == nil && slices.ContainsFunc(findings, func(a doctor.Finding) bool { return a.Level == doctor.Error }) {
 		return clierr.ErrFound
 	}
 	return err
@@ -102,14 +102,14 @@ func (t *tool) diagnose(f *doctor.Evidence) error {
 var levelColours = map[doctor.Level]colour{doctor.OK: green, doctor.Unknown: yellow, doctor.Warning: yellow, doctor.Error: red}
 
 // live returns the live facts of this node or of the capture.
-func (t *tool) live(ctx context.Context, h *host, places doctor.Places) (*doctor.Live, error) {
+func (t *tool) live(ctx context.Context, h *host, paths doctor.Paths) (*doctor.Live, error) {
 	if h.file == nil {
-		places.Settings, places.PluginDirs, places.NodeConfig = h.Settings, filepath.SplitList(t.pluginDirs()), t.settingsPath()
-		places.InPod = t.inPod && t.hostRoot == ""
-		if places.ConfDir == "" {
-			_, places.ConfDir = doctor.UsualDirs("")
+		paths.Settings, paths.PluginDirs, paths.NodeConfig = h.Settings, filepath.SplitList(t.pluginDirs()), t.settingsPath()
+		paths.InPod = t.inPod && t.hostRoot == ""
+		if paths.ConfDir == "" {
+			_, paths.ConfDir = doctor.UsualDirs("")
 		}
-		return doctor.Gather(ctx, places, h.NetnsGone), nil
+		return doctor.Gather(ctx, paths, h.NetnsGone), nil
 	}
 	data := h.file.File("node/live.json")
 	if data == nil {

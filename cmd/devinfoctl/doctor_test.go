@@ -20,7 +20,7 @@ import (
 )
 
 // doctor prints a line for each check, and a problem only for the broken parts.
-func TestDoctorOfANode(t *testing.T) {
+func TestDoctorPrintsEachCheckAndEachProblem(t *testing.T) {
 	n := newNode(t)
 	n.put(journal.Entry{Key: container("c0ffee"), Netns: aliveNetns, Complete: true})
 	n.put(journal.Entry{Key: container("decade"), Netns: n.noNetns(), Complete: true, Args: "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0"})
@@ -38,8 +38,8 @@ func TestDoctorOfANode(t *testing.T) {
 	}
 }
 
-// Tenants can write to some of the directories that the agents' pods mount, and doctor runs there as root.
-func TestInAPodNoProgramIsRunThatOthersThanRootCanPlant(t *testing.T) {
+// doctor runs as root in the agents' pods. Tenants may be able to write to some of the directories mounted there.
+func TestDoctorInPodRunsOnlyProgramsOfRoot(t *testing.T) {
 	n := newNode(t)
 	n.must(os.Chmod(n.bin, 0o777)) //nolint:gosec // others can write to it
 	n.plugin("devinfo", `echo '{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}'`)
@@ -58,7 +58,7 @@ func TestInAPodNoProgramIsRunThatOthersThanRootCanPlant(t *testing.T) {
 }
 
 // A finding about rules that are no longer in the file would mislead the reader.
-func TestFindingsAboutOldRulesAreLeftOut(t *testing.T) {
+func TestDoctorLeavesOutFindingsAboutChangedRules(t *testing.T) {
 	n := newNode(t)
 	claims, rules := n.claim("{}"), filepath.Join(t.TempDir(), "devices.yaml")
 	difftest.Write(t, rules, "devices: [{ifNames: [cni0], sharing: shared}]\n", 0o644)
@@ -78,8 +78,9 @@ func TestFindingsAboutOldRulesAreLeftOut(t *testing.T) {
 	}
 }
 
-// In the driver's container the node is below /host: with its links, such as that of /var/run.
-func TestDoctorOfANodeThatIsMountedElsewhere(t *testing.T) {
+// In the driver's container the node's root is at /host, and its links, such as /var/run, must lead to files below
+// it.
+func TestDoctorReadsNodeBelowHostRoot(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		n := newNode(t)
 		root := filepath.Dir(n.file)
@@ -97,7 +98,7 @@ func TestDoctorOfANodeThatIsMountedElsewhere(t *testing.T) {
 		}
 		n.must(os.MkdirAll(filepath.Join(root, "var"), 0o755))
 		n.must(os.Symlink("/run", filepath.Join(root, "var/run")))
-		rules := filepath.Join(t.TempDir(), "devices.yaml") // a file of the container, not of the node
+		rules := filepath.Join(t.TempDir(), "devices.yaml") // a file of the container
 		difftest.Write(t, rules, "devices: []\n", 0o644)
 		difftest.Write(t, filepath.Join(root, state.DefaultDir, "offer"), `{"rules": "`+rules+`", "digest": "of the former rules", "idle": [{"names": "devices[0]", "why": "x"}]}`, 0o600)
 		doctor := func() string {
@@ -110,15 +111,16 @@ func TestDoctorOfANodeThatIsMountedElsewhere(t *testing.T) {
 			"ok       directories  ", "ok       holders      4 VFs, none with two holders",
 			"warning  offer        "+rules+" has changed since cni-dra-driver was started, and it still uses the old rules. Remedy: kubectl -n NAMESPACE rollout restart")
 		difftest.Write(t, filepath.Join(root, "etc/cni/devinfo/node.json"), `{"logLevel": "loud"}`, 0o644)
-		difftest.Contains(t, doctor(), "error    settings     node settings ", `logLevel: "loud"`, "directories  ") // it continues with the defaults
+		// Doctor continues with the defaults.
+		difftest.Contains(t, doctor(), "error    settings     node settings ", `logLevel: "loud"`, "directories  ")
 	})
 	if o := ctl("--host-root", "/nowhere", "doctor"); o.exit != clierr.Blind || !strings.Contains(o.stderr, "--host-root: /nowhere: ") {
 		t.Errorf("%+v", o)
 	}
 }
 
-// Pods and claims have other names then, also in what cni-dra-driver says of its offer.
-func TestAScrubbedCaptureShowsWhatIsOffered(t *testing.T) {
+// Scrubbing renames pods and claims, also in the offer that cni-dra-driver records.
+func TestScrubbedCaptureKeepsTheOffer(t *testing.T) {
 	archive, err := txtar.ParseFile("testdata/golden/offers.txtar")
 	must(t, err)
 	host, _ := changedHost(t, archive.Files)

@@ -27,7 +27,7 @@ func delegates(types ...string) (list []json.RawMessage) {
 	return list
 }
 
-// left are the containers in the journal, and the device-info files.
+// left returns the containers in the journal and the names of the device-info files.
 func (n *liveNode) left() (containers, files []string) {
 	n.t.Helper()
 	files, err := store.Open(n.DeviceInfoDir).Names()
@@ -59,12 +59,12 @@ func TestGCRemovesOnlyStaleAttachments(t *testing.T) {
 	n.put(journal.Entry{Key: container("alive"), Netns: aliveNetns, File: "alive", Complete: true})
 	n.put(journal.Entry{Key: container("adding"), Netns: aliveNetns, File: "adding", Delegates: delegates("first")})
 	spec := journal.CDI{Dir: n.CDIDir, File: "devinfo-cni.io-attachment_gone:net1.json", Device: "devinfo-cni.io/attachment=gone:net1"}
-	n.must(store.Open(n.CDIDir).Write(spec.File, nil)) // as a power failure leaves one of ours
+	n.must(store.Open(n.CDIDir).Write(spec.File, nil)) // a power failure leaves an empty spec
 	n.put(journal.Entry{Key: container("gone"), Netns: n.noNetns(), File: "gone", Complete: true, CNIVersion: "1.1.0", Delegates: delegates("first", "second"), CDI: spec})
 	n.put(journal.Entry{Key: container("killed"), Netns: n.noNetns(), File: "killed", CNIVersion: "1.1.0", Delegates: delegates("first")})
 	n.put(journal.Entry{Key: container("older"), Netns: aliveNetns, BootID: "older", Complete: true, CNIVersion: "1.1.0", Delegates: delegates("second")})
 	n.must(store.Open(n.DeviceInfoDir).Write("foreign", []byte("{}")))
-	swept := filepath.Join(n.DeviceInfoDir, ".killed2.devinfo") // of a writer that was killed
+	swept := filepath.Join(n.DeviceInfoDir, ".killed2.devinfo") // the temporary file of a killed writer
 	n.must(os.WriteFile(swept, nil, 0o600))
 
 	before := n.ctl("gc", "--dry-run", "--cni-path", n.bin)
@@ -92,7 +92,7 @@ func TestGCRemovesOnlyStaleAttachments(t *testing.T) {
 	equal(t, "again", n.ctl("gc", "--yes"), again)
 }
 
-// What cannot be finished stays in the journal, so that it can be finished later.
+// A failed attachment stays in the journal, so that gc can be run again.
 func TestFailedGCKeepsEntryAndPrintsReason(t *testing.T) {
 	n := newNode(t)
 	n.plugin("refuses", `echo '{"code": 11, "msg": "the switch is busy"}'; exit 1`)
@@ -121,7 +121,7 @@ exit 3
 }
 
 // A file counts as unowned only if no entry names it, even an entry of an earlier boot or a corrupt one.
-func TestFileOfAnAttachmentIsNotUnowned(t *testing.T) {
+func TestGCKeepsFilesNamedInEntries(t *testing.T) {
 	n := newNode(t)
 	n.put(journal.Entry{Key: container("older"), BootID: "older", File: "old-file", Complete: true})
 	torn := n.put(journal.Entry{Key: container("torn"), Netns: aliveNetns, File: "net-a-torn_net1", Complete: true})
@@ -137,8 +137,8 @@ func TestFileOfAnAttachmentIsNotUnowned(t *testing.T) {
 	}
 }
 
-// Between the look and the removal a runtime may have been at work.
-func TestGCAsksAgainBeforeItRemoves(t *testing.T) {
+// A runtime may add or delete attachments between the listing and the removal.
+func TestGCChecksAgainBeforeItRemoves(t *testing.T) {
 	n := newNode(t)
 	key := n.put(journal.Entry{Key: container("again"), Netns: n.noNetns(), File: "again", Complete: true})
 	tool := &tool{nodeFile: n.file, stderr: os.Stderr, cniPath: n.bin}
@@ -159,7 +159,7 @@ func TestGCAsksAgainBeforeItRemoves(t *testing.T) {
 	}
 }
 
-// In a container, say, nothing of the node's network namespaces may be seen.
+// A container may not see the node's network namespaces.
 func TestGCKeepsAttachmentsWithInvisibleNetns(t *testing.T) {
 	n := newNode(t)
 	n.put(journal.Entry{Key: container("c0ffee"), Netns: filepath.Join(n.bin, "no-such", "netns"), File: "one", Complete: true})
@@ -192,8 +192,8 @@ net-a/c0ffee/net1: kept: /run/netns is a plain file, on which a network namespac
 	})
 }
 
-// A file in the place of our CDI spec is not ours to remove.
-func TestGCLeavesACDISpecThatIsNotOurs(t *testing.T) {
+// The CDI spec at the path in the entry belongs to another program.
+func TestGCKeepsCDISpecOfOtherProgram(t *testing.T) {
 	n := newNode(t)
 	spec := journal.CDI{Dir: n.CDIDir, File: "vendor.json", Device: "devinfo-cni.io/attachment=gone:net1"}
 	n.must(store.Open(n.CDIDir).Write(spec.File, []byte("{}")))
@@ -230,7 +230,8 @@ func TestGCClaimEndsLeases(t *testing.T) {
 !   delete its pods; if DEL was given up, cni-dra-driver clear u1; only if cni-dra-driver was removed from the node for good, remove that file first
 exit 3
 `)
-	const outOfSight = "/no/such/plugins/driver/state" // in a pod that has nothing of the kubelet's
+	// The path does not exist in a pod that mounts nothing of the kubelet.
+	const outOfSight = "/no/such/plugins/driver/state"
 	if got := devinfoctl(outOfSight, end...); !strings.Contains(got, "cannot tell whether cni-dra-driver has a record of it") || !strings.HasSuffix(got, "exit 3\n") {
 		t.Errorf("out of sight of the driver's records: %s", got)
 	}

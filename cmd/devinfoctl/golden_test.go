@@ -30,8 +30,7 @@ func ctl(args ...string) outcome {
 	return outcome{stdout.String(), stderr.String(), exit}
 }
 
-// golden runs the program and compares all that came of it with
-// testdata/golden/<name>.txt.
+// golden runs the program and compares its output and exit code with testdata/golden/<name>.txt.
 func golden(t *testing.T, name string, args ...string) {
 	t.Helper()
 	o := ctl(args...)
@@ -42,10 +41,10 @@ func golden(t *testing.T, name string, args ...string) {
 	goldentest.File(t, "testdata/golden/"+name+".txt", fmt.Sprintf("%s-- exit %d --\n", got, o.exit))
 }
 
-// BenchmarkCrowded has people ask a node of 10,000 attachments.
+// BenchmarkCrowded measures the commands on a node with 10,000 attachments.
 func BenchmarkCrowded(b *testing.B) {
 	const gate = 2 * time.Second
-	dir, err := os.MkdirTemp("/dev/shm", "crowded") // tmpfs, as /run is
+	dir, err := os.MkdirTemp("/dev/shm", "crowded") // on tmpfs, like /run
 	if err != nil {
 		dir = b.TempDir()
 	}
@@ -74,7 +73,7 @@ func BenchmarkCrowded(b *testing.B) {
 
 // The examples in the documentation are the output of the commands.
 func TestDocumentationShowsCommandOutput(t *testing.T) {
-	t.Chdir("../..") // where its reader is
+	t.Chdir("../..") // the examples are run in the repository's root
 	for path, commands := range map[string]int{"README.md": 1, "docs/debugging.md": 4} {
 		now, played := replay(difftest.Read(t, path))
 		if played < commands {
@@ -84,7 +83,7 @@ func TestDocumentationShowsCommandOutput(t *testing.T) {
 	}
 }
 
-func TestTheNetworksOfTheREADMEAreValid(t *testing.T) {
+func TestNetworksInREADMEAreValid(t *testing.T) {
 	networks := 0
 	for _, block := range strings.Split(difftest.Read(t, "../../README.md"), "```json\n")[1:] {
 		block, _, _ = strings.Cut(block, "```")
@@ -103,7 +102,8 @@ func TestTheNetworksOfTheREADMEAreValid(t *testing.T) {
 	}
 }
 
-// replay puts what the commands print now into the text that shows them.
+// replay replaces the output of each devinfoctl command in a text with its present output. It also returns the number
+// of commands.
 func replay(text string) (string, int) {
 	const begin, end, prompt = "```console\n", "```\n", "$ devinfoctl "
 	var now strings.Builder
@@ -126,9 +126,9 @@ func replay(text string) (string, int) {
 	}
 }
 
-// cnitool's gc names no valid attachment, and libcni then deletes all in its cache, live
-// ones too: TestCnitoolGCDeletesOnlyItsOwn shows it. Nobody must be led to run it.
-func TestTheDocumentationWarnsOfCnitoolGC(t *testing.T) {
+// cnitool's gc passes an empty list of valid attachments, so libcni deletes every attachment in its cache, live ones
+// too (TestCnitoolGCDeletesOnlyItsOwn). The documentation must not recommend it.
+func TestDocumentationWarnsOfCnitoolGC(t *testing.T) {
 	paths, err := filepath.Glob("../../docs/*.md")
 	must(t, err)
 	warned := false

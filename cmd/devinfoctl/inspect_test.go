@@ -50,8 +50,8 @@ func TestInspectOfCapturedHosts(t *testing.T) {
 	}
 }
 
-// A vDPA device may be called as an interface is.
-func TestNameOfSeveralDevicesIsRefusedUntilSettled(t *testing.T) {
+// A vDPA device and an interface may have the same name.
+func TestInspectRefusesAmbiguousName(t *testing.T) {
 	host := filepath.Join(t.TempDir(), "host.txtar")
 	text := regexp.MustCompile(`\b(vdpa0|eth0)\b`).ReplaceAllString(difftest.Read(t, hosts+"vdpa-sim.txtar"), "same0")
 	difftest.Write(t, host, text, 0o644)

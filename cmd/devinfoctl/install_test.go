@@ -14,7 +14,7 @@ import (
 	"devinfo-cni.io/test/undertest"
 )
 
-// fakePlugin writes a program that answers VERSION, as a file of its own content.
+// fakePlugin writes a shell script with this body, and returns its path.
 func fakePlugin(t *testing.T, dir, body string) string {
 	t.Helper()
 	name := filepath.Join(dir, "devinfo")
@@ -24,7 +24,7 @@ func fakePlugin(t *testing.T, dir, body string) string {
 
 const speaks = `echo '{"cniVersion": "1.1.0", "supportedVersions": ["1.0.0", "1.1.0"]}'`
 
-func TestInstallSaysWhatItHasDone(t *testing.T) {
+func TestInstallPrintsItsResult(t *testing.T) {
 	bin, from := t.TempDir(), fakePlugin(t, t.TempDir(), speaks)
 	for _, state := range []string{"installed", "already there"} {
 		o := ctl("install", "--cni-bin-dir", bin, "--from", from)
@@ -64,9 +64,9 @@ func TestInstallRefusesWithARemedy(t *testing.T) {
 	difftest.Holds(t, bin)
 }
 
-// In cni-dra-driver's container, which may not have the directory mounted that the node's
-// settings name: an empty journal would let every plugin through.
-func TestInstallRefusesIfItDoesNotSeeTheJournalThatTheSettingsName(t *testing.T) {
+// cni-dra-driver's container may not mount the state directory that the node settings name. Its journal would look
+// empty there, so that install would accept every plugin.
+func TestInstallFailsIfStateDirIsMissing(t *testing.T) {
 	plugin := filepath.Join(t.TempDir(), "devinfo")
 	undertest.Programs(t, plugin, "", "../devinfo")
 	bin, settings := t.TempDir(), filepath.Join(t.TempDir(), "node.json")
@@ -80,8 +80,8 @@ func TestInstallRefusesIfItDoesNotSeeTheJournalThatTheSettingsName(t *testing.T)
 	}
 }
 
-// Root is told by the error itself what keeps it from writing.
-func TestRootIsNotToldToBeRoot(t *testing.T) {
+// For root, the error already names the cause, and "run as root" would mislead.
+func TestRootGetsNoRemedyToRunAsRoot(t *testing.T) {
 	err := installError(&fs.PathError{Op: "open", Path: "/bin/.devinfo", Err: fs.ErrPermission}, "/bin", "/from")
 	if found := new(clierr.Error); errors.As(err, &found) == (os.Geteuid() == 0) {
 		t.Errorf("%#v", err)

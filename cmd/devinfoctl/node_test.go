@@ -24,7 +24,7 @@ import (
 	"devinfo-cni.io/pkg/link/linktest"
 )
 
-// asTool in the environment makes the test binary devinfoctl itself.
+// asTool is the environment variable that makes the test binary run devinfoctl.
 const asTool = "DEVINFOCTL_TEST_AS_TOOL"
 
 func TestMain(m *testing.M) {
@@ -34,15 +34,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// aliveNetns is a network namespace that nobody can take away.
+// aliveNetns is a network namespace that exists as long as the process.
 const aliveNetns = "/proc/self/ns/net"
 
-// liveNode is this machine, but for its directories and, as a rule, its devices, which are
-// a captured host's.
+// liveNode is this machine with directories of its own. By default its devices come from a captured host.
 type liveNode struct {
 	config.Node
 	t    testing.TB
-	file string // the node settings
+	file string // node settings
 	bin  string // CNI_PATH
 }
 
@@ -70,7 +69,7 @@ func (n *liveNode) must(err error) {
 	must(n.t, err)
 }
 
-// put is [checktest.Record] on this node; the device is a VF unless the entry has another.
+// put records an entry on this node, see [checktest.Record]. An entry without a device gets a VF.
 func (n *liveNode) put(e journal.Entry) journal.Key {
 	n.t.Helper()
 	boot, err := journal.BootID()
@@ -81,7 +80,7 @@ func (n *liveNode) put(e journal.Entry) journal.Key {
 	return checktest.Record(n.t, n.Node, boot, e)
 }
 
-// claim records a claim as cni-dra-driver would, and gives the directory.
+// claim writes cni-dra-driver's record of a claim, and returns its directory.
 func (n *liveNode) claim(text string) (dir string) {
 	n.t.Helper()
 	dir = filepath.Join(filepath.Dir(n.file), "claims")
@@ -89,11 +88,10 @@ func (n *liveNode) claim(text string) (dir string) {
 	return dir
 }
 
-// noNetns is where a network namespace was.
+// noNetns returns the path of a network namespace that does not exist.
 func (n *liveNode) noNetns() string { return filepath.Join(n.bin, "no-such") }
 
-// plugin installs a plugin that logs how it is called, and then does as the shell
-// script says.
+// plugin installs a plugin that logs its call and then runs the shell script.
 func (n *liveNode) plugin(name, script string) {
 	n.t.Helper()
 	text := "#!/bin/sh\necho \"" + name + " $CNI_COMMAND $CNI_CONTAINERID [$CNI_NETNS]\" >> " + filepath.Join(n.bin, "log") + "\n" + script + "\n"
@@ -109,15 +107,14 @@ func (n *liveNode) calls() string {
 	return string(log)
 }
 
-// ctl runs devinfoctl on the node; the directories of the test are left out of what it
-// says.
+// ctl runs devinfoctl on the node. It removes the test's directories from the output.
 func (n *liveNode) ctl(args ...string) string {
 	n.t.Helper()
 	got := ctl(append([]string{"--node-config", n.file}, args...)...).seen()
 	return strings.ReplaceAll(got, filepath.Dir(n.file), "")
 }
 
-// command is the same in a process of its own.
+// command returns a command that runs devinfoctl in a process of its own.
 func (n *liveNode) command(args ...string) *exec.Cmd {
 	n.t.Helper()
 	self, err := os.Executable()
@@ -144,7 +141,7 @@ func TestUnreadableJournalHasRemedy(t *testing.T) {
 func TestCheckLooksIntoTheNetworkNamespace(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		n := newNode(t)
-		const netns = "/run/pod" // linktest's own path has another length each time
+		const netns = "/run/pod" // linktest's own path differs in length between runs
 		n.must(os.Symlink(linktest.NewNetns(t), netns))
 		linktest.AddVeth(t, "host0", "net1", netns)
 		info := &devinfo.Info{Type: "memif", Version: "1.1.0", Memif: &devinfo.Memif{Role: "slave", Path: "/run/m", Mode: "ip"}}
@@ -207,8 +204,8 @@ func TestCheckWithoutRootListsUnreadableFacts(t *testing.T) {
 	}
 }
 
-// someoneElsesNetns is the network namespace of a process that lives as long as the test; to
-// enter it takes more than an ordinary user has.
+// someoneElsesNetns returns the network namespace of a process that lives as long as the test. Only root may enter
+// it.
 func someoneElsesNetns(t *testing.T) string {
 	t.Helper()
 	cmd := exec.Command("cat")
@@ -235,12 +232,12 @@ func someoneElsesNetns(t *testing.T) string {
 
 const nobody = 65534
 
-// unprivileged runs devinfoctl as an ordinary user: as nobody, if we are root.
+// unprivileged runs devinfoctl as an ordinary user. If the test runs as root it uses the user nobody.
 func (n *liveNode) unprivileged(args ...string) outcome {
 	n.t.Helper()
 	cmd := n.command(args...)
 	if os.Geteuid() == 0 {
-		self, err := os.Open(cmd.Path) // it is in a directory that is ours alone
+		self, err := os.Open(cmd.Path) // the binary's directory is closed to other users
 		n.must(err)
 		defer self.Close()
 		n.must(os.Chmod(filepath.Dir(filepath.Dir(n.file)), 0o755))

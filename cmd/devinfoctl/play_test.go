@@ -13,10 +13,10 @@ import (
 	"devinfo-cni.io/pkg/goldentest"
 )
 
-// nodeHost is the host that the commands of the documentation look at.
+// nodeHost is the host on which the commands in the documentation run.
 const nodeHost = "testdata/node.txtar"
 
-// seen is what a shell shows of a run: standard error's lines after a "!".
+// seen returns the output as a terminal shows it. Each line of standard error begins with "!".
 func (o outcome) seen() string {
 	var b strings.Builder
 	b.WriteString(o.stdout)
@@ -29,10 +29,10 @@ func (o outcome) seen() string {
 	return b.String()
 }
 
-// Each file has command lines, with all that they print, and before them files: those
-// of the host, in place of what node.txtar has, or else those of the working directory.
-// A section "gone NAME" takes a file from the host.
-func TestCommandsPrintWhatTheFilesSay(t *testing.T) {
+// Each file has command lines with their output. The sections before them are files: files of the host replace the
+// files in node.txtar, and other files are put into the working directory. A section "gone NAME" removes a file from
+// the host.
+func TestCommandsPrintRecordedOutput(t *testing.T) {
 	goldentest.Archives(t, "testdata/golden/*.txtar", func(t *testing.T, archive *txtar.Archive) {
 		host, files := changedHost(t, archive.Files)
 		dir := t.TempDir()
@@ -55,8 +55,7 @@ func TestCommandsPrintWhatTheFilesSay(t *testing.T) {
 	})
 }
 
-// changedHost makes the host of node.txtar with the sections that are a host's. It
-// gives the file of it, and the sections that are none.
+// changedHost applies the host's sections to node.txtar. It returns the path of the result, and the other sections.
 func changedHost(t *testing.T, sections []txtar.File) (path string, rest []txtar.File) {
 	t.Helper()
 	host, err := txtar.ParseFile(nodeHost)

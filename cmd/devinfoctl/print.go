@@ -37,7 +37,7 @@ func (t *tool) print(value any, table func(w io.Writer)) error {
 	return err
 }
 
-// say prints each non-empty text on a line with a label.
+// say prints each text on a line with a label. It skips empty texts.
 func (t *tool) say(w io.Writer, indent string, c colour, what string, texts ...string) {
 	for _, text := range texts {
 		if text != "" {

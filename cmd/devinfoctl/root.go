@@ -126,7 +126,7 @@ func (t *tool) start(cmd *cobra.Command) {
 }
 
 // exposed refuses a --cni-path in an agent's pod if users other than root can write there, because doctor runs
-// the programs in it as root. The pod mounts directories of the node to which its users can write.
+// the programs in it as root. The pod also mounts directories that users of the node can write.
 func (t *tool) exposed() error {
 	if !t.inPod {
 		return nil

@@ -36,18 +36,18 @@ func TestUsageErrorsExitWithTwoAndPrintHint(t *testing.T) {
 	}
 }
 
-func TestVersionSaysWhatItWasBuiltFrom(t *testing.T) {
+func TestVersionNamesCommitAndGoVersion(t *testing.T) {
 	if o := ctl("--version"); o.exit != 0 || !strings.HasPrefix(o.stdout, "devinfoctl version ") || !strings.HasSuffix(o.stdout, ", "+runtime.Version()+"\n") {
 		t.Errorf("%+v", o)
 	}
 }
 
-func TestHostsThatCannotBeReadExitWithThree(t *testing.T) {
+func TestUnreadableHostExitsWithThree(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "broken.txtar")
 	must(t, os.WriteFile(broken, []byte("a host\n-- netlink/ip-link.json --\n{}\n"), 0o644))
 	for _, args := range []string{
 		"--capture ../../README.md list", "--capture nowhere.txtar topology", "--capture " + broken + " topology", "--node-config nowhere.json topology",
-		"--dra-state-dir nowhere topology", // gc --claim takes a claim that is not there for one that may be ended
+		"--dra-state-dir nowhere topology", // gc --claim would end the leases of a claim without a record
 	} {
 		o := ctl(strings.Fields(args)...)
 		if o.exit != clierr.Blind || o.stdout != "" || strings.Count(o.stderr, "\n") != 2 {
@@ -65,8 +65,8 @@ func TestHelpNamesExamplesAndExitCodes(t *testing.T) {
 	}
 }
 
-func TestDevicesAndAttachmentsComplete(t *testing.T) {
-	for args, want := range map[string]string{ // the shell picks those that begin as what was typed
+func TestShellCompletesDevicesAndAttachments(t *testing.T) {
+	for args, want := range map[string]string{ // the shell selects the candidates that match the typed prefix
 		"--capture " + hosts + "vdpa-sim.txtar __complete inspect v": "0000:02:00.0\nvdpa0\nvdpa1\neth0\neth1\nlo\n:4\n",
 		"--capture " + hosts + "vdpa-sim.txtar __complete check v":   ":4\n",
 		"__complete topology -o t":                                   "table\nwide\njson\nyaml\n:4\n",
@@ -78,7 +78,7 @@ func TestDevicesAndAttachmentsComplete(t *testing.T) {
 	}
 }
 
-func TestUnpackedHostIsRemoved(t *testing.T) {
+func TestUnpackedCaptureIsRemoved(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
 	for _, args := range [][]string{{"topology"}, {"inspect", "nothing"}, {"capture", "-o", "-"}} {
@@ -87,8 +87,8 @@ func TestUnpackedHostIsRemoved(t *testing.T) {
 	}
 }
 
-// A user who is not root sees the readable parts.
-func TestUnreadableSettingsAreTheDefaults(t *testing.T) {
+// Users without root see the parts that they can read.
+func TestUnreadableSettingsAreReplacedByDefaults(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root may read everything")
 	}
@@ -105,7 +105,7 @@ func TestUnreadableSettingsAreTheDefaults(t *testing.T) {
 
 var must, equal = difftest.Must, difftest.Same
 
-// onTerminal is what devinfoctl writes to a terminal.
+// onTerminal returns the output of devinfoctl on a terminal.
 func onTerminal(t *testing.T, args ...string) string {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
@@ -121,7 +121,7 @@ func onTerminal(t *testing.T, args ...string) string {
 	written := make(chan string)
 	go func() {
 		var text bytes.Buffer
-		_, _ = io.Copy(&text, master) // EIO: it is closed
+		_, _ = io.Copy(&text, master) // the read ends with EIO when the slave closes
 		written <- text.String()
 	}()
 	run(args, slave, slave, slave)
@@ -129,8 +129,8 @@ func onTerminal(t *testing.T, args ...string) string {
 	return <-written
 }
 
-// A state has one colour, whichever command shows it; what has none has no escape.
-func TestColoursAreTheSameInAllCommands(t *testing.T) {
+// Every command shows a state in the same colour. Text without a state has no escape sequences.
+func TestStatesHaveOneColourInAllCommands(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	t.Setenv("NO_COLOR", "")
 	const good, bad = "\x1b[32mok\x1b[0m", "\x1b[31mstale\x1b[0m"

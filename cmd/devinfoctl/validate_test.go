@@ -13,7 +13,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/clierr"
 )
 
-// endless is a text without end.
+// endless is an input without an end.
 type endless struct{ read int }
 
 func (e *endless) Read(p []byte) (int, error) {
@@ -21,7 +21,7 @@ func (e *endless) Read(p []byte) (int, error) {
 	return copy(p, bytes.Repeat([]byte("["), len(p))), nil
 }
 
-func TestValidateReadsStandardInputAsFarAsItMust(t *testing.T) {
+func TestValidateStopsReadingStandardInputAtLimit(t *testing.T) {
 	input := &endless{}
 	for name, test := range map[string]struct {
 		stdin io.Reader
@@ -43,8 +43,8 @@ func TestValidateReadsStandardInputAsFarAsItMust(t *testing.T) {
 	}
 }
 
-// Who gave no input at a terminal gets away by one Ctrl-C.
-func TestASignalEndsValidateThatWaitsForInput(t *testing.T) {
+// One Ctrl-C must end validate when it reads from a terminal.
+func TestSignalEndsValidateThatWaitsForInput(t *testing.T) {
 	cmd := newNode(t).command("validate", "-")
 	r, w, err := os.Pipe()
 	must(t, err)
@@ -53,7 +53,7 @@ func TestASignalEndsValidateThatWaitsForInput(t *testing.T) {
 	must(t, cmd.Start())
 	_, err = w.Write([]byte(" "))
 	must(t, err)
-	for left := 1; left > 0; time.Sleep(time.Millisecond) { // until it reads
+	for left := 1; left > 0; time.Sleep(time.Millisecond) { // until validate reads
 		left, err = unix.IoctlGetInt(int(r.Fd()), unix.TIOCINQ)
 		must(t, err)
 	}
@@ -64,9 +64,10 @@ func TestASignalEndsValidateThatWaitsForInput(t *testing.T) {
 	}
 }
 
-// The help's example for CI finds nothing wrong in deploy/, and devinfo in each network of the examples.
-func TestValidateFindsNothingWithOurManifests(t *testing.T) {
-	t.Chdir("../..") // where the example is run
+// The example for CI in the help text reports no errors in deploy/, and finds devinfo in each network of the
+// examples.
+func TestValidateAcceptsOurManifests(t *testing.T) {
+	t.Chdir("../..") // the example is run in the repository's root
 	_, command, _ := strings.Cut(validateCommand(&tool{}).Example, "devinfoctl validate --strict ")
 	command, _, _ = strings.Cut(command, "\n")
 	got := ctl(append([]string{"validate", "--strict", "--cni-path=/nowhere"}, strings.Fields(command)...)...)

@@ -41,13 +41,13 @@ func (t *tool) nodeCommands() (all []*cobra.Command) {
 		name, short, example string
 		args                 []string
 	}{
-		{"topology", "run devinfoctl topology on a node: its network devices as a tree, with their holders",
+		{"topology", "run devinfoctl topology on a node, which prints its network devices and their holders as a tree",
 			"  kubectl devinfo topology n1\n  kubectl devinfo topology n1 -- 0000:3b:00.0", []string{"topology"}},
-		{"doctor", "run devinfoctl doctor on a node: its problems, with remedies",
+		{"doctor", "run devinfoctl doctor on a node, which prints its problems with remedies",
 			"  kubectl devinfo doctor n1\n  kubectl devinfo doctor n1 -- -o json", []string{"doctor"}},
-		{"offered", "run devinfoctl offered on a node: the devices that cni-dra-driver offers, and their claims",
+		{"offered", "run devinfoctl offered on a node, which prints the devices that cni-dra-driver offers and their claims",
 			"  kubectl devinfo offered n1\n  kubectl devinfo offered n1 -- -o json", []string{"offered"}},
-		{"capture", "run devinfoctl capture on a node: its devices and attachments as a text",
+		{"capture", "run devinfoctl capture on a node, which prints its devices and attachments",
 			"  kubectl devinfo capture n1 --scrub > n1.txtar", []string{"capture", "-o", "-"}},
 	} {
 		var scrub bool
@@ -221,7 +221,7 @@ func (t *tool) recordsOf(ctx context.Context, node string) ([]cluster.Record, er
 	}
 	var list struct{ Attachments []cluster.Record }
 	if err := json.Unmarshal(out.Bytes(), &list); err != nil {
-		return nil, errors.New("devinfoctl on the node printed something else than a list of attachments: install the same version of devinfo on the node and on this machine")
+		return nil, errors.New("devinfoctl on the node did not print a list of attachments: install the same version of devinfo on the node and on this machine")
 	}
 	return list.Attachments, nil
 }

@@ -16,7 +16,7 @@ import (
 	"devinfo-cni.io/pkg/cluster"
 )
 
-// An agent is a pod of this label, namespace and node.
+// agent returns a running agent pod with this label on node n1.
 func agent(label, namespace, name string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app.kubernetes.io/name": label}},
@@ -25,8 +25,8 @@ func agent(label, namespace, name string) *corev1.Pod {
 	}
 }
 
-// Anybody may give a pod the agents' label, but few may mount directories of the node.
-func TestAgentPodMountsTheNode(t *testing.T) {
+// Any user may give a pod the agents' label, but few may mount directories of the node.
+func TestOnlyPodThatMountsTheNodeIsUsed(t *testing.T) {
 	planted := agent("cni-dra-driver", "anybody", "a")
 	planted.Spec.Volumes = []corev1.Volume{{Name: "scratch"}}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
@@ -35,7 +35,7 @@ func TestAgentPodMountsTheNode(t *testing.T) {
 	for name, test := range map[string]struct {
 		pods []runtime.Object
 		args string
-		want string // pod and command, or what the error says
+		want string // pod and command, or the error
 	}{
 		"another's":        {[]runtime.Object{planted, stopped}, "doctor n1", "no pod of devinfo-agent or cni-dra-driver runs on node n1"},
 		"beside another's": {[]runtime.Object{planted, agent("devinfo-agent", "net", "b")}, "doctor n1", "net/b /devinfoctl doctor"},
@@ -66,8 +66,8 @@ func TestAgentPodMountsTheNode(t *testing.T) {
 	}
 }
 
-// The output comes from a pod that another user may control.
-func TestControlCharactersFromANodeAreReplaced(t *testing.T) {
+// Another user may control the pod, and so its output.
+func TestControlCharactersFromNodeAreReplaced(t *testing.T) {
 	for args, want := range map[string]string{"doctor n1": "ok\n\ufffd[31m\ufffd", "capture n1": "ok\n\x1b[31m\a"} { // a capture is a file
 		tool, stdout, stderr := newAPIServer(t, agent("devinfo-agent", "devinfo", "a")).tool(t)
 		tool.exec = func(_ context.Context, _ *corev1.Pod, _ []string, streams remotecommand.StreamOptions) error {
@@ -81,8 +81,8 @@ func TestControlCharactersFromANodeAreReplaced(t *testing.T) {
 	}
 }
 
-// Multus writes nothing about a memif's device: the node knows it. Asking is exec into a pod that is root on its
-// node, so by default only the node that the command line names is asked.
+// Multus does not record the device of a memif, but the node does. Reading it takes an exec into a pod that is root
+// on its node, so the default is to query only a node that the command line names.
 func TestOnlyTheNamedNodeIsQueried(t *testing.T) {
 	memif := func(node string) *corev1.Pod {
 		return &corev1.Pod{
@@ -99,8 +99,8 @@ func TestOnlyTheNamedNodeIsQueried(t *testing.T) {
 		objects []runtime.Object
 		args    string
 		code    int
-		out     string // a line has it
-		says    string // on stderr; "" = nothing
+		out     string // part of a line of the output
+		says    string // standard error; "" = empty
 		asked   int
 	}{
 		"a list":             {objects, "-A", 3, "net1        ?      ?        ?     ?             ?      -       n1", "note: the devices shown as ? are not in the API, and these nodes were not queried: n1, n2; use --from-nodes=always", 0},

@@ -28,7 +28,7 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 )
 
-// apiServer answers as an API server does: with selectors, page by page. It counts.
+// apiServer is a fake API server with selectors and pages. It counts requests.
 type apiServer struct {
 	*httptest.Server
 	objects   map[string][]runtime.Object // by resource
@@ -51,7 +51,7 @@ func newAPIServer(t *testing.T, objects ...runtime.Object) *apiServer {
 	return s
 }
 
-// tool is the program on the server's cluster.
+// tool returns the program with this server as its cluster.
 func (s *apiServer) tool(t *testing.T) (tool *tool, stdout, stderr *bytes.Buffer) {
 	t.Helper()
 	t.Setenv("KUBECONFIG", "/nonexistent")
@@ -99,7 +99,7 @@ func failure(w http.ResponseWriter, code int32, reason metav1.StatusReason, mess
 	return &metav1.Status{TypeMeta: kind, Status: metav1.StatusFailure, Reason: reason, Code: code, Message: message}
 }
 
-// page is a part of the list of what the selectors choose.
+// page returns one page of the objects that match the request's selectors.
 func page(r *http.Request, all []runtime.Object) any {
 	query := r.URL.Query()
 	byField, byLabel := fields.ParseSelectorOrDie(query.Get("fieldSelector")), labels.Everything()
@@ -129,7 +129,7 @@ func page(r *http.Request, all []runtime.Object) any {
 	return map[string]any{"metadata": map[string]string{"continue": next}, "items": all[from:to]}
 }
 
-// fleet is a cluster of nodes with two slices and ten pods each, half of them with a claim.
+// fleet returns a cluster whose nodes each have two slices and ten pods. Half of the pods have a claim.
 func fleet(nodes int) (all []runtime.Object) {
 	for n := range nodes {
 		node := fmt.Sprintf("n%03d", n)
@@ -168,15 +168,15 @@ func fleet(nodes int) (all []runtime.Object) {
 }
 
 // The number of requests depends on the shown pods, not on the size of the cluster.
-func TestRequestsDoNotGrowWithTheCluster(t *testing.T) {
+func TestRequestsDoNotGrowWithCluster(t *testing.T) {
 	small, big := newAPIServer(t, fleet(20)...), newAPIServer(t, fleet(120)...)
 	for name, test := range map[string]struct {
 		args     string
 		requests map[string]int // by method and resource, in the big cluster
-		kilo     int            // bytes read at most there, in thousands
-		same     bool           // in the small cluster it is as much
-		lines    int            // printed there
-		noted    bool           // that the slices, which name the claims' devices, are not read
+		kilo     int            // limit of the bytes read there, in thousands
+		same     bool           // the small cluster needs as many requests
+		lines    int            // lines printed there
+		noted    bool           // a note reports that the slices, which name the claims' devices, are not read
 	}{
 		"a pod":          {"pod pod/web-1 -n ns0", map[string]int{"GET pods/": 1, "GET resourceclaims/": 1, "GET resourceslices": 1}, 200, true, 8, false},
 		"a pod, Multus":  {"pod web-0 -n ns0", map[string]int{"GET pods/": 1}, 2, true, 19, false},
@@ -213,15 +213,15 @@ func TestRequestsDoNotGrowWithTheCluster(t *testing.T) {
 	}
 }
 
-// By client-go's default there are 5 requests per second.
-func TestTheRateIsKubectls(t *testing.T) {
+// client-go's default is 5 requests per second.
+func TestRequestRateIsKubectls(t *testing.T) {
 	tool, _, _ := newAPIServer(t).tool(t)
 	if config, err := tool.rest(); err != nil || config.QPS < 50 || config.Burst < 300 {
 		t.Errorf("%v: %+v", err, config)
 	}
 }
 
-// An API server, or a proxy before it, may know no WebSockets.
+// An API server, or a proxy before it, may lack WebSocket support.
 func TestCommandsOnANodeFallBackToSPDY(t *testing.T) {
 	var tried []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -44,8 +44,8 @@ func dpdk() *corev1.Pod {
 	}
 }
 
-// The table is the documentation's.
-func TestTheTableNamesTheDeviceOfEachAttachment(t *testing.T) {
+// The expected table is the example in the documentation.
+func TestTableNamesDeviceOfEachAttachment(t *testing.T) {
 	_, want, _ := strings.Cut(difftest.Read(t, "../../docs/debugging.md"), "$ kubectl devinfo -A\n")
 	want, _, _ = strings.Cut(want, "```")
 	objects := append(byClaim(), dpdk())
@@ -58,7 +58,7 @@ func TestTheTableNamesTheDeviceOfEachAttachment(t *testing.T) {
 	}
 }
 
-func TestOnePodIsToldInFull(t *testing.T) {
+func TestPodCommandPrintsAllFields(t *testing.T) {
 	code, stdout, _ := run(t, only(dpdk()), "pod", "dpdk-0")
 	want := `net1
   network       sriov-net
@@ -85,7 +85,7 @@ func TestOnePodIsToldInFull(t *testing.T) {
 }
 
 // A "-" may also stand for a device that cannot be read, so a note explains it.
-func TestDevicesThatCannotBeReadAreNoted(t *testing.T) {
+func TestUnreadableDevicesAreNoted(t *testing.T) {
 	bad := dpdk()
 	bad.Annotations[cluster.StatusAnnotation] = `[{"name": "a", "interface": "net1", "device-info": {"type": "pci", "version": "9"}}]`
 	const note = "note: no device is known for default/dpdk-0; use -o wide to see the problem\n"
@@ -97,8 +97,8 @@ func TestDevicesThatCannotBeReadAreNoted(t *testing.T) {
 	}
 }
 
-// A pod's annotations are written by its author.
-func TestControlCharactersOfAPodAreReplaced(t *testing.T) {
+// The author of a pod controls its annotations.
+func TestControlCharactersInPodAreReplaced(t *testing.T) {
 	evil := dpdk()
 	evil.Annotations[cluster.StatusAnnotation] = `[{"name": "a\u001b\u0007\nb", "interface": "net\n1", "device-info": {"type": "memif", "version": "1.1.0", "memif": {"role": "\u001b", "path": "/a\u0007"}}}]`
 	for _, args := range []string{"-o wide", "pod dpdk-0"} {
@@ -109,7 +109,7 @@ func TestControlCharactersOfAPodAreReplaced(t *testing.T) {
 	}
 }
 
-func TestAPodThatEndedHoldsNoDevice(t *testing.T) {
+func TestEndedPodHoldsNoDevice(t *testing.T) {
 	job := dpdk()
 	job.Status.Phase = corev1.PodSucceeded
 	if code, stdout, stderr := run(t, only(job), "pod", "dpdk-0"); code != 1 || stdout != "" || !strings.Contains(stderr, "has ended (Succeeded)") {
@@ -117,7 +117,7 @@ func TestAPodThatEndedHoldsNoDevice(t *testing.T) {
 	}
 }
 
-func TestJSONIsTheListOfAttachments(t *testing.T) {
+func TestJSONListsAttachments(t *testing.T) {
 	_, stdout, _ := run(t, only(dpdk()), "-o", "json")
 	var got struct{ Attachments []cluster.Network }
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil || len(got.Attachments) != 1 || got.Attachments[0].Device.Device != "0000:03:00.5" {
@@ -132,7 +132,7 @@ func TestJSONIsTheListOfAttachments(t *testing.T) {
 	}
 }
 
-func TestTheShellCompletesPodsNodesAndFlags(t *testing.T) {
+func TestShellCompletesPodsNodesAndFlags(t *testing.T) {
 	objects := []runtime.Object{dpdk(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}}
 	for args, want := range map[string]string{"pod ": "dpdk-0\n:4\n", "doctor ": "n1\n:4\n", "holder x --node ": "n1\n:4\n", "-n ": "shop\n:4\n", "-o ": "wide\njson\nyaml\nname\n:4\n", "--from-nodes ": "auto\nnever\nalways\n:4\n", "pod dpdk-0 ": ":4\n"} {
 		if code, stdout, stderr := run(t, objects, append([]string{"__complete"}, strings.Split(args, " ")...)...); code != 0 || stdout != want {
@@ -141,7 +141,7 @@ func TestTheShellCompletesPodsNodesAndFlags(t *testing.T) {
 	}
 }
 
-// A name is printed once for each pod, and another namespace may have a pod of that name.
+// Pods of the same name may exist in several namespaces.
 func TestNamesArePrintedOnceForEachPod(t *testing.T) {
 	pod := func(namespace string) *corev1.Pod {
 		p := dpdk()
@@ -158,7 +158,7 @@ func TestNamesArePrintedOnceForEachPod(t *testing.T) {
 	}
 }
 
-func TestHolderListsThePodsThatHaveADevice(t *testing.T) {
+func TestHolderListsPodsWithTheDevice(t *testing.T) {
 	objects := append(byClaim(), dpdk())
 	for device, want := range map[string]string{"03:00.5": "default   dpdk-0 ", "3b:00.2": "shop   web "} {
 		code, stdout, stderr := run(t, objects, "holder", device, "--node", "n1", "--no-headers")
@@ -177,7 +177,7 @@ func TestHolderListsThePodsThatHaveADevice(t *testing.T) {
 
 const driver = "cni.dra.networking.x-k8s.io"
 
-// byClaim are a pod, its claim, whose status does not name the VF, and the slice that does.
+// byClaim returns a pod, its claim, and the slice. Only the slice names the VF.
 func byClaim() []runtime.Object {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "7"}, Spec: corev1.PodSpec{
 		NodeName: "n1", ResourceClaims: []corev1.PodResourceClaim{{Name: "net", ResourceClaimName: new("blue")}},
@@ -196,10 +196,10 @@ func byClaim() []runtime.Object {
 	return []runtime.Object{pod, claim, slice}
 }
 
-func TestWhatMayNotBeReadIsAWarning(t *testing.T) {
+func TestForbiddenResourceIsAWarning(t *testing.T) {
 	for resource, want := range map[string]struct{ args, shown, warning string }{
 		"resourceslices": {"pod web -n shop", "blue", "warning: cannot read ResourceSlices: for claims, only devices in the claim status are shown: "},
-		"resourceclaims": {"-A", "dpdk-0", "warning: cannot read resource claims: their devices are not shown: "},
+		"resourceclaims": {"-A", "dpdk-0", "warning: cannot read resource claims, so devices of claims are not shown: "},
 	} {
 		server := newAPIServer(t, append(byClaim(), dpdk())...)
 		server.forbidden = resource
@@ -211,7 +211,7 @@ func TestWhatMayNotBeReadIsAWarning(t *testing.T) {
 	}
 }
 
-func TestMistakesAreSaid(t *testing.T) {
+func TestErrorsNameTheMistake(t *testing.T) {
 	for name, test := range map[string]struct {
 		args []string
 		says string
@@ -226,7 +226,7 @@ func TestMistakesAreSaid(t *testing.T) {
 		"no such node":   {[]string{"capture", "n2"}, `nodes "n2" not found`, clierr.Blind},
 		"no such pod":    {[]string{"pod", "web"}, `pods "web" not found`, clierr.Blind},
 		"unknown format": {[]string{"-o", "xml"}, "--output: unknown value \"xml\"\n  give one of wide, json, yaml, name", clierr.Usage},
-		"no such pods":   {[]string{"pod", "web", "-o", "xml"}, "--output", clierr.Usage}, // before anybody is asked
+		"no such pods":   {[]string{"pod", "web", "-o", "xml"}, "--output", clierr.Usage}, // before any request
 		"from nowhere":   {[]string{"--from-nodes", "some"}, "--from-nodes", clierr.Usage},
 		"unknown flag":   {[]string{"--nodes"}, "--nodes", clierr.Usage},
 		"unknown verb":   {[]string{"holdr"}, "unknown command \"holdr\"\n  did you mean holder? See kubectl devinfo --help\n", clierr.Usage},

@@ -14,7 +14,7 @@ import (
 	"devinfo-cni.io/pkg/cluster"
 )
 
-// definition is a NetworkAttachmentDefinition of the namespace shop.
+// definition returns a NetworkAttachmentDefinition in the namespace shop.
 func definition(name, config string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
@@ -22,8 +22,8 @@ func definition(name, config string) *unstructured.Unstructured {
 	}}
 }
 
-// The most frequent mistakes leave the pod running, and Kubernetes shows no error.
-func TestPodWithoutDeviceHasProblem(t *testing.T) {
+// The most frequent mistakes leave the pod running without an error in Kubernetes.
+func TestPodWithoutDeviceNamesTheProblem(t *testing.T) {
 	chain := func(keys string) string {
 		return `{"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "macvlan"}, {"type": "devinfo"` + keys + `}]}`
 	}

@@ -81,7 +81,7 @@ func (t *tool) readClaims(ctx context.Context, view *cluster.View, namespace str
 	default:
 		err = each(ctx, metav1.ListOptions{}, t.api.ResourceV1().ResourceClaims(namespace).List, view.Claim)
 	}
-	return t.readable("cannot read resource claims: their devices are not shown", err)
+	return t.readable("cannot read resource claims, so devices of claims are not shown", err)
 }
 
 func (t *tool) claimsByName(ctx context.Context, view *cluster.View, names []types.NamespacedName) error {

@@ -44,19 +44,19 @@ The devices come from the network-status of pods, which Multus writes, and from 
 resource claims, which DRA drivers write. Multus writes only devices of networks with a
 resourceName. Other devices, such as memif and vhost-user sockets, are recorded on the nodes only.
 "pod" and "holder --node" query that one node, --from-nodes=always makes every command query all
-nodes, and --from-nodes=never makes it query none. A query needs the right to exec into the pods of
+nodes, and --from-nodes=never prevents all queries. A query needs the right to exec into the pods of
 devinfo-agent, which is as good as root on their nodes. "-" stands for no device, and "?" for a
 node that was not queried.
 
 "capture", "doctor", "offered" and "topology" run devinfoctl on a node, in the pod of
-cni-dra-driver, or in the pod of devinfo-agent if there is no other.
+cni-dra-driver, or else in the pod of devinfo-agent.
 
 Exit codes:
   0  success, and no problem found
   1  the pod has no attachments, no pod has the device, or doctor or offered found a problem
   2  the command line is invalid
-  3  the cluster or a node could not be queried, nothing has that name, or a node was not queried
-     and --from-nodes=never was not given`
+  3  a query failed, the named object does not exist, or devices of some nodes are unknown because
+     they were not queried (success with --from-nodes=never)`
 
 const rootExample = `  kubectl devinfo -A                             # all pods
   kubectl devinfo pod dpdk-0                     # all that is known of one

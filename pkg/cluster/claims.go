@@ -69,7 +69,7 @@ func (a *Network) identify(data []byte) {
 	}
 }
 
-// request returns the request for which the device was allocated, or "" if the claim does not name it.
+// request returns the request that the device is allocated to, or "" if the claim does not name it.
 func request(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceStatus) string {
 	for _, r := range claim.Status.Allocation.Devices.Results {
 		share := d.ShareID == nil && r.ShareID == nil || d.ShareID != nil && r.ShareID != nil && *d.ShareID == string(*r.ShareID)

@@ -39,7 +39,7 @@ const dpdkStatus = `[
 	 "device-info": {"type": "vhost-user", "version": "1.1.0", "vhost-user": {"mode": "server", "path": "/run/vhost/net3"}}}
 ]`
 
-// claim is reserved for a pod, and has a device of the driver.
+// claim returns a claim that has a device of the driver and is reserved for a pod.
 func claim(namespace, name, pod string, device resourceapi.AllocatedDeviceStatus) resourceapi.ResourceClaim {
 	c := resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod, UID: types.UID("uid-" + pod)}}
@@ -67,7 +67,7 @@ var ready = resourceapi.AllocatedDeviceStatus{
 	NetworkData: &resourceapi.NetworkDeviceData{InterfaceName: "net1", HardwareAddress: "02:00:00:00:00:02", IPs: []string{"10.9.0.2/24"}},
 }
 
-// list is what a view says of all these objects.
+// list returns the attachments in these objects.
 func list(pods []corev1.Pod, claims []resourceapi.ResourceClaim, slices []resourceapi.ResourceSlice) []cluster.Network {
 	v := new(cluster.View)
 	for n := range pods {
@@ -94,7 +94,7 @@ func all() []cluster.Network {
 		}, nil)
 }
 
-func TestListShowsWhatPodsAndClaimsSay(t *testing.T) {
+func TestListCombinesPodsAndClaims(t *testing.T) {
 	want := []cluster.Network{
 		{Namespace: "lab", Pod: "bad", Node: "n1", Network: "x", Interface: "net1", Problem: "any"},
 		{Namespace: "lab", Pod: "broken", Node: "n1", Problem: "any"},
@@ -120,11 +120,11 @@ func TestListShowsWhatPodsAndClaimsSay(t *testing.T) {
 	equal(t, "the list", got, want, cmpopts.IgnoreFields(cluster.Network{}, "DeviceInfo"), cmpopts.IgnoreUnexported(cluster.Network{}))
 }
 
-// sriov-cni says nothing of the VF in its result: the node has published it.
-func TestWhatAResultLacksIsTakenFromTheSlices(t *testing.T) {
+// The CNI result of sriov-cni does not name the VF, but the node's ResourceSlice does.
+func TestSlicesCompleteResult(t *testing.T) {
 	bare := ready
 	bare.Data = &runtime.RawExtension{Raw: []byte(`{"cniVersion": "1.0.0", "interfaces": [{"name": "net1", "sandbox": "/run/netns/a"}]}`)}
-	told := ready // of another device than the slice, which cannot be: the result is later
+	told := ready // names another device than the slice; the result is newer
 	published := func(pool, name, address string, generation int64) resourceapi.ResourceSlice {
 		text := func(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{StringValue: &s} }
 		return resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{
@@ -137,7 +137,8 @@ func TestWhatAResultLacksIsTakenFromTheSlices(t *testing.T) {
 	}
 	slices := []resourceapi.ResourceSlice{
 		published("n2", "cni", "0000:ff:00.1", 9), published("n1", "other", "0000:ff:00.2", 9), // other devices
-		published("n1", "cni", "0000:3b:00.2", 2), published("n1", "cni", "0000:ff:00.3", 1), // of an older generation
+		// The second belongs to an older generation.
+		published("n1", "cni", "0000:3b:00.2", 2), published("n1", "cni", "0000:ff:00.3", 1),
 	}
 	for name, device := range map[string]resourceapi.AllocatedDeviceStatus{"0000:3b:00.2": bare, "0000:03:00.6": told} {
 		got := list([]corev1.Pod{pod("shop", "web", "")}, []resourceapi.ResourceClaim{claim("shop", "web-net", "web", device)}, slices)
@@ -152,8 +153,8 @@ func TestWhatAResultLacksIsTakenFromTheSlices(t *testing.T) {
 	}
 }
 
-// cni-dra-driver's claims, also those without a network, need no slices.
-func TestTheStatusOfAClaimNamesItsDevice(t *testing.T) {
+// The status that cni-dra-driver writes makes the slices unnecessary, also for a claim without a network.
+func TestClaimStatusNamesDevice(t *testing.T) {
 	said := `"devinfo-cni.io/device": {"type": "pci", "device": "0000:03:00.6", "pf": "0000:03:00.0", "representor": "eth8", "rdma": "mlx5_6"}`
 	attached := ready
 	attached.Data = &runtime.RawExtension{Raw: []byte(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "/run/netns/a", "pciID": "0000:03:00.6"}], ` + said + `}`)}
@@ -175,8 +176,8 @@ func TestTheStatusOfAClaimNamesItsDevice(t *testing.T) {
 	equal(t, "by their claims", v.Attachments(), []cluster.Network{want, net}, cmpopts.IgnoreUnexported(cluster.Network{}))
 }
 
-// The status of a claim does not say which of its pods has the network.
-func TestPodsThatShareAClaimAreToldSo(t *testing.T) {
+// The status of a claim does not tell which of its pods has the network.
+func TestSharedClaimIsAProblem(t *testing.T) {
 	shared := claim("shop", "one", "a", ready)
 	shared.Status.ReservedFor = append(shared.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "b", UID: "uid-b"})
 	got := list([]corev1.Pod{pod("shop", "a", ""), pod("shop", "b", "")}, []resourceapi.ResourceClaim{shared}, nil)
@@ -185,7 +186,7 @@ func TestPodsThatShareAClaimAreToldSo(t *testing.T) {
 	}
 }
 
-func TestAPodThatEndedHasNothing(t *testing.T) {
+func TestEndedPodHasNoAttachments(t *testing.T) {
 	for phase, want := range map[corev1.PodPhase]int{corev1.PodPending: 4, corev1.PodRunning: 4, corev1.PodUnknown: 4, corev1.PodSucceeded: 0, corev1.PodFailed: 0} {
 		p := pod("shop", "dpdk", dpdkStatus)
 		p.Status.Phase = phase
@@ -195,7 +196,7 @@ func TestAPodThatEndedHasNothing(t *testing.T) {
 	}
 }
 
-func TestWhoFindsADeviceByAnyOfItsNames(t *testing.T) {
+func TestHoldersFindsDeviceByAnyName(t *testing.T) {
 	for device, want := range map[string][]string{
 		"0000:03:00.5":      {"dpdk net1"},
 		"03:00.5":           {"dpdk net1"},
@@ -219,8 +220,8 @@ func TestWhoFindsADeviceByAnyOfItsNames(t *testing.T) {
 	}
 }
 
-// A pod's claims are known from the pod alone: those of others need not be read.
-func TestThePodNamesItsClaims(t *testing.T) {
+// The pod names its claims, so the program reads only these claims.
+func TestClaimsAreNamedInPod(t *testing.T) {
 	p := pod("shop", "web", "")
 	p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "a", ResourceClaimName: new("own")}, {Name: "b", ResourceClaimTemplateName: new("t")}}
 	p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "b", ResourceClaimName: new("made")}, {Name: "c"}}
@@ -234,7 +235,7 @@ func TestThePodNamesItsClaims(t *testing.T) {
 	equal(t, "the claims", got, []string{"shop/extended", "shop/made", "shop/own"})
 }
 
-func TestAPodThatWaitsForItsNetworksIsShown(t *testing.T) {
+func TestPodWaitingForNetworksIsListed(t *testing.T) {
 	waits := pod("shop", "web", "")
 	waits.Annotations = map[string]string{"k8s.v1.cni.cncf.io/networks": "sriov"}
 	got := list([]corev1.Pod{waits, pod("shop", "plain", "")}, nil, nil)
@@ -243,8 +244,8 @@ func TestAPodThatWaitsForItsNetworksIsShown(t *testing.T) {
 	}
 }
 
-// Multus says nothing of the device of a network without a resourceName: its node does.
-func TestTheNodeFillsInWhatTheAPILacks(t *testing.T) {
+// Multus does not record the device of a network without a resourceName, but the node does.
+func TestNodeCompletesDevicesMissingInAPI(t *testing.T) {
 	const status = `[{"name": "mem", "interface": "net1", "dns": {}}, {"name": "lan", "interface": "net2", "dns": {}}]`
 	all := append(list([]corev1.Pod{pod("shop", "memif", status)}, nil, nil), list([]corev1.Pod{pod("shop", "dpdk", dpdkStatus)}, nil, nil)...)
 	if nodes := cluster.Deviceless(all); len(nodes) != 1 || nodes[0] != "n1" {
@@ -255,7 +256,7 @@ func TestTheNodeFillsInWhatTheAPILacks(t *testing.T) {
 		{Network: cluster.Network{Namespace: "shop", Pod: "memif", Interface: "net2"}, Why: "corrupt"},
 		{Network: cluster.Network{Namespace: "shop", Pod: "dpdk", Interface: "net1", Device: cluster.Device{Type: "pci", Device: "0000:ff:00.0"}}},
 	}
-	cluster.Fill(all, "n2", records) // another node's pod of that name
+	cluster.Fill(all, "n2", records) // a pod of the same name on another node
 	cluster.Fill(all, "n1", records)
 	var got []string
 	for _, a := range all {

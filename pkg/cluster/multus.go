@@ -7,11 +7,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// StatusAnnotation is the annotation in which Multus lists the networks of a pod (Network Custom Resource
-// Definition De-facto Standard, section 5).
+// StatusAnnotation is the annotation where Multus lists the networks of a pod (Network Custom Resource Definition
+// De-facto Standard, section 5).
 const StatusAnnotation = "k8s.v1.cni.cncf.io/network-status"
 
-// networksAnnotation is the annotation in which a pod requests networks (section 4.1.2.1).
+// networksAnnotation is the annotation where a pod requests networks (section 4.1.2.1).
 const networksAnnotation = "k8s.v1.cni.cncf.io/networks"
 
 // OfMultus returns the attachments in a pod's network-status: all secondary networks, and the default network

@@ -56,7 +56,7 @@ func Holders(list []Network, device string) []Network {
 	return found
 }
 
-// Named returns a function that reports whether one of several names is this device's, in any letter case. A PCI
+// Named returns a function that reports whether one of its arguments names the device, in any letter case. A PCI
 // address may lack its domain.
 func Named(device string) func(names ...string) bool {
 	names := []string{device}

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Deviceless returns the sorted nodes of attachments for which the API has no device. Multus writes device
-// information only for networks with a resourceName.
+// Deviceless returns the sorted nodes of attachments without a device in the API. Multus writes device information
+// only for networks with a resourceName.
 func Deviceless(list []Network) []string {
 	nodes := map[string]bool{}
 	for n := range list {
@@ -17,8 +17,8 @@ func Deviceless(list []Network) []string {
 	return slices.Sorted(maps.Keys(nodes))
 }
 
-// NotAsked marks attachments for which the API has no device and whose node did not answer. It returns their
-// nodes, sorted.
+// NotAsked marks attachments without a device in the API if their node did not answer. It returns the sorted nodes of
+// the marked attachments.
 func NotAsked(list []Network, answered []string) (nodes []string) {
 	for n := range list {
 		a := &list[n]
@@ -53,7 +53,7 @@ func Fill(list []Network, node string, records []Record) {
 	}
 }
 
-// Deviceless reports whether the API has neither a device nor a problem of the attachment.
+// Deviceless reports whether the API lacks the attachment's device without giving a problem as the reason.
 func (a *Network) Deviceless() bool {
 	return a.Device.Device == "" && a.Claim == "" && a.Problem == "" && a.Node != ""
 }

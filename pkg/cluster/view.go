@@ -71,7 +71,7 @@ func (v *View) Claims() []types.NamespacedName {
 	return v.claims
 }
 
-// Claim adds the attachments of a claim to the pods of its namespace for which it is reserved.
+// Claim adds the attachments of a claim to the pods of its namespace that it is reserved for.
 func (v *View) Claim(claim *resourceapi.ResourceClaim) {
 	list := byClaim(claim)
 	for _, consumer := range claim.Status.ReservedFor {

@@ -157,8 +157,8 @@ func (a *archive) text(name string) ([]byte, error) {
 
 func isLink(f txtar.File) bool { return strings.Contains(f.Name, toTarget) }
 
-// plain reports whether an archive gives data back unchanged: text of whole lines, none of
-// which looks like the start of an entry.
+// plain reports whether an archive preserves data: it is text of whole lines, and no line looks like the start of an
+// entry.
 func plain(data []byte) bool {
 	return utf8.Valid(data) && bytes.HasSuffix(data, []byte("\n")) && !bytes.HasPrefix(data, []byte("-- ")) &&
 		!bytes.Contains(data, []byte("\n-- ")) && !bytes.ContainsAny(data, "\r\x00")
@@ -173,7 +173,7 @@ func Machine() (name, release string) {
 	return unix.ByteSliceToString(uts.Nodename[:]), unix.ByteSliceToString(uts.Release[:])
 }
 
-// notInNames matches what the name of a captured host must not contain: it is also a file's.
+// notInNames matches characters that the name of a captured host must not contain, because a file has this name.
 var notInNames = regexp.MustCompile(`[^a-z0-9-]+`)
 
 // Name converts a machine's name to a Host.Name.

@@ -17,17 +17,17 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// files are the host's files that the plugin, or one beside it, has written.
+// files captures files of the host: those of the plugin, the agents and device plugins.
 type files struct {
-	root    string // where the host's / is
+	root    string // root directory of the host
 	scrub   *scrubber
 	notes   []string
 	entries []txtar.File
-	netns   []string // of the attachments
+	netns   []string // network namespaces of the attachments
 	seen    map[string]bool
 }
 
-// A reader returns what is captured of a file.
+// A reader returns the part of a file's content that a capture contains.
 type reader func(name string, data []byte) []byte
 
 // capture captures the journal, the device-info files of CNI and of device plugins, the CDI specs
@@ -38,7 +38,7 @@ func (f *files) capture(claimDir string, s config.Node) {
 	f.tree(filepath.Join(s.StateDir, "leases"))
 	f.dir(s.DeviceInfoDir, "*", nil)
 	f.dir(s.DevicePluginDir, "*", nil)
-	f.dir(s.CDIDir, "devinfo-cni.io*", nil) // of our default kind; the journal's entries name others
+	f.dir(s.CDIDir, "devinfo-cni.io*", nil) // the default kind; entries of the journal name specs of other kinds
 	f.dir(claimDir, "*.json", recorded(f, f.claim))
 	f.dir(claimDir, state.OfferFile, recorded(f, func(*state.Offer) {}))
 	slices.Sort(f.netns)
@@ -48,8 +48,8 @@ func (f *files) capture(claimDir string, s config.Node) {
 
 func byName(a, b txtar.File) int { return strings.Compare(a.Name, b.Name) }
 
-// dir takes the files and links of a directory whose names match a pattern, without those whose
-// name begins with a dot: they are being written.
+// dir captures the files and links of a directory whose names match a pattern. It skips names that begin with a dot,
+// because these files are still being written.
 func (f *files) dir(dir, pattern string, read reader) {
 	if dir == "" {
 		return
@@ -66,7 +66,7 @@ func (f *files) dir(dir, pattern string, read reader) {
 	}
 }
 
-// tree takes all links below a directory.
+// tree captures all links below a directory.
 func (f *files) tree(dir string) {
 	err := fs.WalkDir(os.DirFS(f.at(dir)), ".", func(path string, e fs.DirEntry, err error) error {
 		if err == nil && e.Type() == fs.ModeSymlink {
@@ -79,15 +79,16 @@ func (f *files) tree(dir string) {
 	}
 }
 
-// at is where a file of the host is to be read.
+// at returns the path of a host's file on this machine.
 func (f *files) at(name string) string {
 	return filepath.Join("/", f.root, filepath.Clean("/"+name))
 }
 
-// limit is the size, in bytes, of the largest file that is taken.
+// limit is the size of the largest captured file in bytes.
 const limit = 4 << 20
 
-// file takes one file or link, the file as read returns it; the plugin makes nothing else.
+// file captures a link, or the part of a file that read returns. It notes other types of files, which the plugin
+// never creates.
 func (f *files) file(name string, read reader) {
 	at := f.at(name)
 	stat, err := os.Lstat(at)
@@ -126,8 +127,7 @@ func (f *files) file(name string, read reader) {
 	f.entries = append(f.entries, e)
 }
 
-// missing notes what we lack permission to read, or an archive cannot hold. What does not exist
-// is not missing.
+// missing notes a file that cannot be read or stored. It ignores a file that does not exist.
 func (f *files) missing(name string, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return

@@ -13,10 +13,10 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// Captured holds the parts of a host that was captured before.
+// Captured contains the parts of a host that was captured before.
 type Captured struct{ Host *capturefile.Host }
 
-// Parts returns them unchanged.
+// Parts returns the captured parts unchanged.
 func (c Captured) Parts([]string) (map[string][]byte, []string, error) {
 	parts := map[string][]byte{}
 	for _, name := range []string{
@@ -30,8 +30,8 @@ func (c Captured) Parts([]string) (map[string][]byte, []string, error) {
 	return parts, nil, nil
 }
 
-// KernelParts asks this machine. A namespace that is gone has no part; one that we may not
-// enter is null.
+// KernelParts reads the parts from the kernel of this machine. A namespace that no longer exists has no part. The
+// part of a namespace that the caller may not enter is null.
 func KernelParts(netns []string) (parts map[string][]byte, notes []string, err error) {
 	var k link.Recorder
 	host, hostErr := k.Interfaces("")
@@ -41,12 +41,12 @@ func KernelParts(netns []string) (parts map[string][]byte, notes []string, err e
 	if err := cmp.Or(hostErr, usesErr, portsErr, eswitchesErr); err != nil {
 		return nil, nil, err
 	}
-	for name := range uses { // the addresses are nobody else's business
+	for name := range uses { // the capture must not contain the addresses
 		uses[name] = "has an address or a route"
 	}
 	vdpas, err := k.VDPAs()
 	if err != nil {
-		notes = append(notes, fmt.Sprintf("%v", err)) // it takes CAP_NET_ADMIN
+		notes = append(notes, fmt.Sprintf("%v", err)) // reading them takes CAP_NET_ADMIN
 	}
 	pods := map[string][]link.InterfaceRecord{}
 	for _, path := range netns {
@@ -69,7 +69,7 @@ func KernelParts(netns []string) (parts map[string][]byte, notes []string, err e
 	}, notes, nil
 }
 
-// list writes an array, one element on a line.
+// list encodes an array with one element per line.
 func list[T any](all []T) []byte {
 	var lines [][]byte
 	for _, one := range all {
@@ -78,7 +78,7 @@ func list[T any](all []T) []byte {
 	return fmt.Appendf(nil, "[\n%s\n]\n", bytes.Join(lines, []byte(",\n")))
 }
 
-// object writes an object, one member on a line.
+// object encodes an object with one member per line.
 func object[T any](all map[string]T) []byte {
 	var lines [][]byte
 	for _, key := range slices.Sorted(maps.Keys(all)) {
@@ -91,7 +91,7 @@ func within[T any](name string, all map[string]T) []byte {
 	return fmt.Appendf(nil, "{%q:%s}\n", name, bytes.TrimSpace(object(all)))
 }
 
-// line encodes what always can be encoded: strings, numbers and structs of them.
+// line encodes strings, numbers, or structs of them. Encoding these cannot fail.
 func line(v any) []byte {
 	data, err := json.Marshal(v)
 	if err != nil {

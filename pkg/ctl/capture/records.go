@@ -14,10 +14,9 @@ import (
 	"devinfo-cni.io/pkg/pod"
 )
 
-// recorded returns a reader of records of type T: it decodes a record, empties the fields that no
-// command reads, and encodes the rest. A capture is attached to bug reports, and these fields may
-// hold keys of delegates. The content of a corrupt record, which may be half a configuration, is
-// left out.
+// recorded returns a reader of records of type T. The reader clears the fields that no command reads, because they
+// may contain keys of delegates and a capture is attached to bug reports. It leaves out the whole content of a
+// corrupt record for the same reason.
 func recorded[T any](f *files, empty func(*T)) reader {
 	return func(name string, data []byte) []byte {
 		record := new(T)
@@ -30,15 +29,15 @@ func recorded[T any](f *files, empty func(*T)) reader {
 	}
 }
 
-// newer reports whether a record is of a format that this build does not know. The type of some
-// fields may have changed in it.
+// newer reports whether a record has a newer format. Types of its fields may then differ from the types in this
+// build.
 func newer(data []byte) bool {
 	var is struct{ Format, Schema int }
-	_ = json.Unmarshal(data, &is) // only these two fields matter
+	_ = json.Unmarshal(data, &is) // other fields do not matter
 	return json.Valid(data) && (is.Format > journal.Format || is.Schema > state.Schema)
 }
 
-// entry empties an entry of the journal, and captures the files and the network namespace that it
+// entry clears unread fields of a journal entry. It captures the files and the network namespace that the entry
 // names.
 func (f *files) entry(e *journal.Entry) {
 	f.enter(e.Netns)
@@ -60,7 +59,7 @@ func (f *files) entry(e *journal.Entry) {
 	e.Args = strings.Join(pairs, ";")
 }
 
-// held renames in the journal's record of a claim, and empties it of files.
+// held renames the names in the journal's record of a claim and clears its files.
 func (f *files) held(c *journal.Claim) {
 	c.Files = nil
 	c.Namespace, c.Name = f.scrub.word(c.Namespace, "namespace"), f.scrub.word(c.Name, "claim")
@@ -69,8 +68,8 @@ func (f *files) held(c *journal.Claim) {
 	}
 }
 
-// claim empties cni-dra-driver's record of a claim, and captures the network namespaces that it
-// names.
+// claim clears unread fields of cni-dra-driver's record of a claim. It captures the network namespaces that the
+// record names.
 func (f *files) claim(c *state.Claim) {
 	c.Namespace, c.Name = f.scrub.word(c.Namespace, "namespace"), f.scrub.word(c.Name, "claim")
 	c.Pod.Namespace, c.Pod.Name = f.scrub.word(c.Pod.Namespace, "namespace"), f.scrub.word(c.Pod.Name, "pod")
@@ -95,7 +94,8 @@ func (f *files) attachment(at *state.Attachment) {
 	at.Capabilities, at.Note, at.Result, at.Metadata = nil, nil, nil, nil
 }
 
-// args returns the CNI arguments that name the pod and the claim, and renames those names in the paths of sockets.
+// args keeps the CNI arguments that name the pod and the claim. It renames the names, also in the paths of the
+// sockets.
 func (f *files) args(all [][2]string, sockets ...string) (kept [][2]string) {
 	sorts := map[string]string{"K8S_POD_NAMESPACE": "namespace", "K8S_POD_NAME": "pod", "K8S_POD_UID": "uid", pod.ClaimArg: "claim"}
 	for _, arg := range all {

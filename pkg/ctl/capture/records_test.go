@@ -19,9 +19,8 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// A field that is added to a record is in neither list, so this test fails until somebody has
-// decided whether it may be shown.
-func TestCaptureHasOnlyTheFieldsThatCommandsRead(t *testing.T) {
+// The test fails for a new field of a record until one of the two lists contains it.
+func TestCaptureContainsOnlyFieldsThatCommandsRead(t *testing.T) {
 	node := config.DefaultNode()
 	for file, c := range map[string]struct {
 		record any
@@ -67,7 +66,7 @@ func TestCaptureHasOnlyTheFieldsThatCommandsRead(t *testing.T) {
 
 var secrets = regexp.MustCompile(`\{([A-Za-z.\[\]]+)\}`)
 
-// plant puts a secret that names the field into everything that can hold a text, and notes it in planted.
+// plant writes a secret with the field's path into each field that can contain text, and adds it to planted.
 func plant(v reflect.Value, path string, planted map[string]bool) {
 	_, encodesItself := v.Addr().Interface().(json.Marshaler)
 	secret := "{" + strings.TrimPrefix(path, ".") + "}"
@@ -75,7 +74,7 @@ func plant(v reflect.Value, path string, planted map[string]bool) {
 	case v.Type() == reflect.TypeFor[json.RawMessage]():
 		v.SetBytes(fmt.Appendf(nil, `{"type":"x","key":%q}`, secret))
 		planted[secret] = true
-	case encodesItself: // a time or a quantity
+	case encodesItself: // times and quantities
 	case v.Kind() == reflect.String:
 		v.SetString(secret)
 		planted[secret] = true

@@ -10,25 +10,23 @@ import (
 	"strings"
 )
 
-// scrubber renames what identifies the machine's owner. Equal things get equal names, so that what
-// belonged together still does:
+// scrubber renames data that identifies the machine's owner. Equal names get equal replacements, so that references
+// still match:
 //
-//   - hardware addresses of any length, GUIDs, and switch IDs of 6 bytes and more; all-zero and
-//     all-one ones stay
-//   - IPv4 and IPv6 addresses, but for unspecified and loopback ones and netmasks
+//   - hardware addresses of any length, GUIDs, and switch IDs of 6 bytes and more, except all-zero and all-one ones
+//   - IPv4 and IPv6 addresses, except unspecified and loopback ones and netmasks
 //   - names, namespaces and UIDs of pods, names of claims
 //   - secrets, such as the host's name and serial numbers
 //
-// Names of networks and interfaces, container IDs, PCI addresses and paths stay. A pod's name or
-// a secret that may be a common word is renamed only where it is the whole value of a field,
-// behind "pod" or "claim" in a text, or in the path of the pod's socket.
+// Names of networks and interfaces, container IDs, PCI addresses and paths stay. A pod's name or a secret may be a
+// common word. It is then renamed only where it is the whole value of a field, follows "pod" or "claim", or is part
+// of the path of the pod's socket.
 type scrubber struct {
-	words map[string]string // new names, by the old ones in lower case
-	count map[string]int    // of words, by sort
-	texts map[string]string // what replaces a text, wherever it is
+	words map[string]string // replacements by the old name in lower case
+	count map[string]int    // number of words by sort
+	texts map[string]string // replacements for a text anywhere
 }
 
-// newScrubber returns a scrubber that renames the secrets.
 func newScrubber(secrets []string) *scrubber {
 	s := &scrubber{words: map[string]string{}, count: map[string]int{}, texts: map[string]string{}}
 	for _, secret := range secrets {
@@ -37,13 +35,13 @@ func newScrubber(secrets []string) *scrubber {
 	return s
 }
 
-// minWord is the length of the shortest name that is renamed wherever it occurs. A common word
-// would take keys of JSON with it.
+// minWord is the length of the shortest name that is renamed everywhere. A shorter one may be a common word, and
+// occur in keys of JSON.
 const minWord = 6
 
-// word returns a name of the sort to put in place of word; a nil scrubber returns word. It renames
-// word everywhere if that is long, contains a digit or a dash, and is not one character again and again,
-// such as the serial number 00000000.
+// word returns the replacement for a word of this sort; a nil scrubber returns the word itself. The word is renamed
+// everywhere if it is long, contains a digit or a dash, and does not repeat one character, like the serial number
+// 00000000.
 func (s *scrubber) word(word, sort string) string {
 	if s == nil || word == "" {
 		return word
@@ -59,18 +57,19 @@ func (s *scrubber) word(word, sort string) string {
 	return s.words[key]
 }
 
-// socket renames a word of the scrubber's where it stands alone in the path of a socket, be it a common word: the
-// path is made of such names, by placeholders such as {podName}.
+// socket renames the word in the path of a socket, even a common word. Placeholders such as {podName} put names into
+// these paths.
 func (s *scrubber) socket(path, word string) {
 	if s == nil || !strings.HasPrefix(path, "/") || word == "" {
 		return
 	}
 	alone := regexp.MustCompile(`\b` + regexp.QuoteMeta(word) + `\b`)
 	s.texts[path] = alone.ReplaceAllLiteralString(cmp.Or(s.texts[path], path), s.words[strings.ToLower(word)])
-	s.texts[strings.ReplaceAll(path, "/", "%2F")] = strings.ReplaceAll(s.texts[path], "/", "%2F") // as the journal's leases have it
+	// The journal's leases contain the path in this form.
+	s.texts[strings.ReplaceAll(path, "/", "%2F")] = strings.ReplaceAll(s.texts[path], "/", "%2F")
 }
 
-// text replaces a text, also in small or in big letters.
+// text registers a replacement in the given spelling, in lower case and in upper case.
 func (s *scrubber) text(old, by string) {
 	s.texts[old], s.texts[strings.ToLower(old)] = by, by
 	if upper := strings.ToUpper(old); upper != old {
@@ -78,10 +77,10 @@ func (s *scrubber) text(old, by string) {
 	}
 }
 
-// named matches a pod or a claim, namespace/name, in a message and in JSON.
+// named matches the namespace/name of a pod or a claim in a message and in JSON.
 var named = regexp.MustCompile(`(\bpod |\bclaim |"pod": ?")([a-z0-9][a-z0-9.-]*)/([a-z0-9][a-z0-9.-]*)`)
 
-// scrub renames in all texts together.
+// scrub renames in all texts, with the same replacements.
 func (s *scrubber) scrub(all []*string) {
 	found := map[string]string{}
 	for _, text := range all {
@@ -110,15 +109,15 @@ func (s *scrubber) scrub(all []*string) {
 	}
 }
 
-// hardware are the forms of hardware addresses, GUIDs and switch IDs. A later one may match a part of
-// an earlier one.
+// hardware matches hardware addresses, GUIDs and switch IDs. The order matters, because a later pattern may match a
+// part of a longer form.
 var hardware = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)[0-9a-f]{2}(?:(?::[0-9a-f]{2}){5,31}|(?:-[0-9a-f]{2}){5,31})`),
 	regexp.MustCompile(`(?i)\b[0-9a-f]{4}\.[0-9a-f]{4}\.[0-9a-f]{4}\b`),
 	regexp.MustCompile(`(?i)"phys_switch_id": ?"([0-9a-f]{12,64})"`),
-	regexp.MustCompile(`(?i)\b(?:en|wl|ww)x([0-9a-f]{12})\b`), // an interface that is named after its address
+	regexp.MustCompile(`(?i)\b(?:en|wl|ww)x([0-9a-f]{12})\b`), // interface name with a MAC address
 	regexp.MustCompile(`(?i)\b[0-9a-f]{6}fffe[0-9a-f]{6}\b`),  // EUI-64 of a MAC address (RFC 4291, appendix A)
-	regexp.MustCompile(`(?i)^\s*([0-9a-f]{12,64})\s*$`),       // the attribute phys_switch_id
+	regexp.MustCompile(`(?i)^\s*([0-9a-f]{12,64})\s*$`),       // attribute phys_switch_id
 	regexp.MustCompile(`(?i)\b[0-9a-f]{1,4}(?::[0-9a-f]{1,4}){3}\b`),
 }
 
@@ -127,14 +126,14 @@ var (
 	ipv6 = regexp.MustCompile(`(?i)[0-9a-f]*:[0-9a-f:.]*`)
 )
 
-// addresses adds the addresses in a text to found, by their spelling: the digits of hardware
-// addresses, and IP addresses as netip writes them.
+// addresses adds the addresses in a text to found. The keys are the spellings in the text. The values are the digits
+// of hardware addresses, and IP addresses as netip formats them.
 func addresses(text string, found map[string]string) {
 	for _, m := range ipv4.FindAllString(text, -1) {
 		findIP(m, found)
 	}
 	for _, m := range ipv6.FindAllString(text, -1) {
-		for m = strings.TrimRight(m, "."); m != "" && !findIP(m, found); { // "addr:fe80::1": a label is no part of it
+		for m = strings.TrimRight(m, "."); m != "" && !findIP(m, found); { // "addr:fe80::1" begins with a label
 			_, m, _ = strings.Cut(m, ":")
 		}
 	}
@@ -146,7 +145,7 @@ func addresses(text string, found map[string]string) {
 	}
 }
 
-// findHardware adds a hardware address, and of InfiniBand's the GUID at its end too.
+// findHardware adds a hardware address. For an InfiniBand address it also adds the GUID at the end.
 func findHardware(text string, found map[string]string) {
 	const guid = 16
 	digits := strings.ToLower(strings.Join(strings.FieldsFunc(text, isSeparator), ""))
@@ -162,7 +161,7 @@ func isSeparator(c rune) bool { return strings.ContainsRune(":-.", c) }
 
 func isHardware(address string) bool { return !strings.ContainsFunc(address, isSeparator) }
 
-// findIP returns false if the text is not an IP address.
+// findIP adds an IP address. It returns false if the text is not an IP address.
 func findIP(text string, found map[string]string) bool {
 	a, err := netip.ParseAddr(text)
 	if err == nil && !a.IsUnspecified() && !a.IsLoopback() && !strings.HasPrefix(text, "255.") && hardware[0].FindString(text) != text {
@@ -171,8 +170,8 @@ func findIP(text string, found map[string]string) bool {
 	return err == nil
 }
 
-// rename gives every address found a new one that is not among them: of locally administered
-// hardware addresses, of the networks for benchmarks (RFC 2544) and for documentation (RFC 3849).
+// rename returns a replacement for each found address that is not itself among them. The replacements are locally
+// administered hardware addresses, and IP addresses for benchmarks (RFC 2544) and documentation (RFC 3849).
 func rename(found map[string]string) map[string]string {
 	taken, renamed := map[string]bool{}, map[string]string{}
 	for _, address := range found {
@@ -197,8 +196,8 @@ func rename(found map[string]string) map[string]string {
 	return renamed
 }
 
-// respell writes a new hardware address in the way in which the old one was; of one without its
-// leading zeros the last digits. An IP address is spelled in one way.
+// respell formats a new hardware address like the old one. If the old one lacks leading zeros it uses the last
+// digits. It returns an IP address unchanged.
 func respell(old, address string) string {
 	if !isHardware(address) {
 		return address

@@ -24,7 +24,7 @@ import (
 	"devinfo-cni.io/pkg/link/linkhost"
 )
 
-// parts are parts of netlink that a test makes up. The namespaces that are asked for are one of them.
+// parts are made-up netlink parts. They include the namespaces.
 type parts map[string][]byte
 
 func (p parts) Parts(netns []string) (map[string][]byte, []string, error) {
@@ -35,22 +35,22 @@ func (p parts) Parts(netns []string) (map[string][]byte, []string, error) {
 
 const secretMAC = "b8:ce:f6:3a:0b:1c"
 
-// said are all ways to say the secrets of revealing, which the test writes down by
-// itself: it must not depend on what scrubbing believes them to be.
+// said are all spellings of the secrets of revealing. The list is written by hand, so that it does not depend on the
+// scrubber.
 var said = []string{
-	// the hardware address, its EUI-64 in both forms, and a name made of it
+	// the hardware address, its EUI-64 in both forms, and an interface name with it
 	"b8:ce:f6:3a:0b:1c", "b8-ce-f6-3a-0b-1c", "b8ce.f63a.0b1c", "b8cef63a0b1c",
 	"b8cef6fffe3a0b1c", "bacef6fffe3a0b1c", "b8ce:f6ff:fe3a:0b1c", "bace:f6ff:fe3a:b1c", "ba:ce:f6:ff:fe:3a:0b:1c",
-	// a GUID that is made of it otherwise, the switch ID, and InfiniBand's address
+	// another GUID with the address, the switch ID, and the InfiniBand address
 	"b8ce:f603:003a:0b1c", "b8cef603003a0b1c", "0002:c903:00de:ad01", "0002c90300dead01", "2:c903:de:ad01", "00:02:c9:03:00:de:ad:01",
 	"10.244.3.17", "10.244.3.1", "192.168.7.0", "fe80::bace:f6ff:fe3a:b1c", "fd00:10:244::2a", "FD00:10:244::2A", "fd00:10:244:0:0:0:0:2a",
 	"checkout-7d4b9c-x2x1z", "shop-prod", "checkout-claim-7", "0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01",
 	"SN-4711-0815", "rack7.example.net", "rack7",
-	"3a:0b:1d", // of a hardware address behind a label that could be a part of it
+	"3a:0b:1d", // a hardware address after a label that looks like a part of it
 }
 
-// revealing is a host that says each of them somewhere, in small and big letters, and keys in fields that
-// no command reads and in corrupt records.
+// revealing returns a host that contains each of the spellings. Fields that no command reads, and corrupt records,
+// contain keys.
 func revealing(t *testing.T) capture.Source {
 	root := t.TempDir()
 	node := config.DefaultNode()
@@ -103,7 +103,7 @@ func taken(t *testing.T, h capture.Source, scrub bool) string {
 	return string(text)
 }
 
-func TestNothingThatWasScrubbedSurvivesInAnySpelling(t *testing.T) {
+func TestScrubRemovesSecretsInEverySpelling(t *testing.T) {
 	h := revealing(t)
 	before, after := everything(t, taken(t, h, false)), everything(t, taken(t, h, true))
 	for _, secret := range said {
@@ -121,7 +121,7 @@ func TestNothingThatWasScrubbedSurvivesInAnySpelling(t *testing.T) {
 	}
 }
 
-// everything is the text in lower case, with what it holds in base64.
+// everything returns the text and its decoded base64 data in lower case.
 func everything(t *testing.T, text string) string {
 	t.Helper()
 	all, dir := text, unpacked(t, text)
@@ -136,7 +136,7 @@ func everything(t *testing.T, text string) string {
 	return strings.ToLower(all)
 }
 
-// unpacked is where the files of a captured host are.
+// unpacked unpacks a capture and returns the directory.
 func unpacked(t *testing.T, text string) (dir string) {
 	t.Helper()
 	h, err := capturefile.Parse([]byte(text))
@@ -146,7 +146,7 @@ func unpacked(t *testing.T, text string) (dir string) {
 	return dir
 }
 
-func TestWhatBelongsTogetherStaysTogether(t *testing.T) {
+func TestScrubRenamesConsistently(t *testing.T) {
 	text := taken(t, revealing(t), true)
 	h, err := capturefile.Parse([]byte(text))
 	must(t, err)
@@ -185,14 +185,14 @@ func TestWhatBelongsTogetherStaysTogether(t *testing.T) {
 	}
 }
 
-// addresses are the hardware addresses and GUIDs in a text, but for those that are all zeros or ones.
+// addresses returns the hardware addresses and GUIDs in a text, except all-zero and all-one ones.
 func addresses(text string) []string {
 	found := regexp.MustCompile(`(?i)[0-9a-f]{2}(:[0-9a-f]{2}){5}|[0-9a-f]{2}(-[0-9a-f]{2}){5}|\b[0-9a-f]{4}(:[0-9a-f]{4}){3}\b`).FindAllString(strings.ToLower(text), -1)
 	return slices.DeleteFunc(found, func(a string) bool { return strings.Trim(a, "0:-") == "" || strings.Trim(a, "f:-") == "" })
 }
 
-// The hosts in testdata are made of addresses too.
-func TestNoAddressOfACapturedHostSurvives(t *testing.T) {
+// The captured hosts in testdata contain real hardware addresses.
+func TestScrubReplacesEveryHardwareAddress(t *testing.T) {
 	for _, name := range capturetest.Names(t) {
 		h := capturetest.Load(t, name)
 		source := capture.Source{Name: "x", Title: "y", Sys: h.Sys(), Root: t.TempDir(), Parts: capture.Captured{Host: h}.Parts, State: capture.State{Settings: config.DefaultNode()}}
@@ -208,8 +208,8 @@ func TestNoAddressOfACapturedHostSurvives(t *testing.T) {
 	}
 }
 
-// Whatever a file of the host holds, the capture can be read and has it to the byte; and
-// scrubbed it can still be read, and has no hardware address that was there.
+// FuzzFile checks that a capture preserves every file exactly. A scrubbed capture must be readable, and must not
+// contain a hardware address of the file.
 func FuzzFile(f *testing.F) {
 	for _, text := range []string{
 		"", "\n-- a --\n", "-- a --", "\r\n", "a\n-- ", "\xff\x00", `{"mac": "02-00-5e-00-53-01", "ip": "fe80::5eff:fe00:5301", "args": "K8S_POD_NAME=0;K8S_POD_UID=02:00"}`,
@@ -236,8 +236,8 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
-// A network may have {podName} in the path of its socket, and a pod's name may be a common word.
-func TestPodsAreRenamedInThePathsOfTheirSockets(t *testing.T) {
+// A network may have {podName} in the path of its socket, and the pod's name may be a common word.
+func TestScrubRenamesPodsInSocketPaths(t *testing.T) {
 	root, node := t.TempDir(), config.DefaultNode()
 	j := journal.Open(filepath.Join(root, node.StateDir), "boot")
 	e := journal.Entry{
@@ -253,7 +253,7 @@ func TestPodsAreRenamedInThePathsOfTheirSockets(t *testing.T) {
 	}
 }
 
-func TestAttachmentsFilesComeAlongFromWhereverTheyAre(t *testing.T) {
+func TestCaptureIncludesFilesOfAttachmentsInAnyDirectory(t *testing.T) {
 	root := t.TempDir()
 	node := config.DefaultNode()
 	j := journal.Open(filepath.Join(root, node.StateDir), "boot")

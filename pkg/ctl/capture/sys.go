@@ -16,7 +16,7 @@ import (
 	"devinfo-cni.io/pkg/capturefile"
 )
 
-// attributes says what is kept of a device, by its subsystem.
+// attributes matches the captured attributes of a device by subsystem.
 var attributes = map[string]*regexp.Regexp{
 	"pci": regexp.MustCompile(`^(driver|subsystem|physfn|virtfn\d+|iommu_group|vendor|device|class|numa_node` +
 		`|sriov_(totalvfs|numvfs|offset|stride|vf_device))$`),
@@ -31,30 +31,29 @@ var attributes = map[string]*regexp.Regexp{
 	"vfio-dev":         regexp.MustCompile(`^(subsystem|device|dev)$`),
 }
 
-// further are attributes in directories below a device that are no device of these
-// subsystems.
+// further are captured attributes in directories below a device. These directories are not devices of the subsystems
+// above.
 var further = map[string][]string{
 	"vdpa":       {"vhost-vdpa-*/dev"},
 	"infiniband": {"ports/*/gid_attrs/ndevs/0", "ports/*/link_layer"},
 }
 
-// lists are the directories of the links by which the kernel lists devices.
+// lists are the directories with the kernel's links to devices.
 var lists = []string{
 	"bus/pci/devices", "bus/virtio/devices", "bus/vdpa/devices", "bus/auxiliary/devices", "bus/netdevsim/devices",
 	"class/net", "class/infiniband", "class/infiniband_verbs", "class/infiniband_mad", "class/vfio-dev",
 }
 
-// tree is what is kept of a /sys: entries of the archive by path, each a file, a
-// link or an empty directory.
+// tree is the captured part of /sys. It maps paths to a file, a link or an empty directory.
 type tree struct {
 	sys    fs.FS
 	kept   map[string]kept
 	denied int   // files that only root may read
-	err    error // the first one of a read
+	err    error // first read error
 }
 
 type kept struct {
-	what string // "" = a file, " -> target" a link, " !EOPNOTSUPP" what reading fails with, "/" an empty directory
+	what string // "" = a file, " -> target" a link, " !EOPNOTSUPP" a read error, "/" an empty directory
 	data []byte
 }
 
@@ -64,9 +63,9 @@ func (k kept) target() (target string, ok bool) { return strings.CutPrefix(k.wha
 
 const toTarget = " -> "
 
-// Sys captures the part of /sys that is needed to find a network device: the kept
-// attributes of network devices, the links by which buses, classes and IOMMU groups list
-// them, and every link's target. It returns how many attributes it was denied.
+// Sys captures the part of /sys that is needed to find a network device: the attributes of network devices, the links
+// to them in buses, classes and IOMMU groups, and the targets of links. It returns the number of attributes without
+// read permission.
 func Sys(sys fs.FS) (entries []txtar.File, denied int, err error) {
 	t := &tree{sys: sys, kept: map[string]kept{}}
 	for _, list := range lists {
@@ -80,7 +79,7 @@ func Sys(sys fs.FS) (entries []txtar.File, denied int, err error) {
 	return entries, t.denied, t.err
 }
 
-// dir returns the entries of a directory, none if it does not exist.
+// dir returns the entries of a directory. A missing directory has none.
 func (t *tree) dir(name string) []fs.DirEntry {
 	entries, err := fs.ReadDir(t.sys, name)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -89,7 +88,7 @@ func (t *tree) dir(name string) []fs.DirEntry {
 	return entries
 }
 
-// list takes the network devices of a bus or class.
+// list captures the network devices of a bus or class.
 func (t *tree) list(list string) {
 	subsystem := path.Base(list)
 	if strings.HasPrefix(list, "bus/") {
@@ -101,7 +100,7 @@ func (t *tree) list(list string) {
 		if err != nil {
 			continue // class/net/bonding_masters is a file
 		}
-		dir := path.Join(list, target) // the kernel writes canonical paths into these
+		dir := path.Join(list, target) // the kernel's links contain canonical paths
 		if t.network(subsystem, dir) {
 			t.kept[link] = linkTo(target)
 			t.device(subsystem, dir)
@@ -109,8 +108,9 @@ func (t *tree) list(list string) {
 	}
 }
 
-// network leaves out PCI functions of other classes than 02xxxx (network controller) that
-// are not split into parts, what VFIO has of those, and virtio devices that are no NIC.
+// network reports whether a device belongs to a network controller. It excludes PCI functions of classes except
+// 02xxxx, unless they have auxiliary devices, and it excludes VFIO devices of these functions and virtio devices that
+// are not NICs.
 func (t *tree) network(subsystem, dir string) bool {
 	switch subsystem {
 	case "pci":
@@ -125,8 +125,8 @@ func (t *tree) network(subsystem, dir string) bool {
 	return true
 }
 
-// split reports whether an auxiliary device is right below a function: AMD Pensando's, of
-// class 12xxxx, has the vDPA devices below one.
+// split reports whether a PCI function has auxiliary devices. The functions of AMD Pensando have class 12xxxx, and
+// their vDPA devices are below an auxiliary device.
 func (t *tree) split(dir string) bool {
 	parts, _ := fs.Glob(t.sys, escape(dir)+"/*.*/subsystem")
 	return slices.ContainsFunc(parts, func(link string) bool {
@@ -140,7 +140,7 @@ func (t *tree) device(subsystem, dir string) {
 		name, wanted := path.Join(dir, e.Name()), attributes[subsystem].MatchString(e.Name())
 		switch {
 		case wanted && e.Type() == fs.ModeSymlink:
-			if target, err := fs.ReadLink(t.sys, name); err == nil { // else it was unbound meanwhile
+			if target, err := fs.ReadLink(t.sys, name); err == nil { // otherwise the device was unbound during the capture
 				t.kept[name] = linkTo(target)
 			}
 		case wanted:
@@ -160,12 +160,12 @@ func (t *tree) device(subsystem, dir string) {
 	t.group(dir)
 }
 
-// escape quotes what a pattern would take for more than itself.
+// escape quotes the special characters of a pattern.
 func escape(name string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(name)
 }
 
-// file takes a file, or the error of reading it.
+// file captures a file, or the error of reading it.
 func (t *tree) file(name string) {
 	data, err := fs.ReadFile(t.sys, name)
 	errno, named := capturefile.ErrorName(err)
@@ -183,8 +183,8 @@ func (t *tree) file(name string) {
 	}
 }
 
-// group keeps the device's membership of its IOMMU group and the group's name, which shows
-// whether VFIO made it for lack of an IOMMU.
+// group captures the device's link to its IOMMU group and the group's name. The name shows whether VFIO created the
+// group because the machine lacks an IOMMU.
 func (t *tree) group(dir string) {
 	target, ok := t.kept[dir+"/iommu_group"].target()
 	if !ok {
@@ -196,8 +196,8 @@ func (t *tree) group(dir string) {
 	t.file(group + "/name")
 }
 
-// targets adds an empty directory for each link that leads to nothing kept. Kept
-// links are in real directories, so joining is right here.
+// targets adds an empty directory for each link whose target is not captured. The parents of captured links are not
+// links themselves, so joining paths is correct.
 func (t *tree) targets() {
 	filled := map[string]bool{}
 	for name := range t.kept {

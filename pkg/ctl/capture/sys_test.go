@@ -22,7 +22,7 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-func TestCaptureOfACapturedHostIsTheSame(t *testing.T) {
+func TestCaptureOfCapturedHostIsIdentical(t *testing.T) {
 	for _, name := range capturetest.Names(t) {
 		ar, err := txtar.ParseFile("../../../testdata/hosts/" + name + ".txtar")
 		must(t, err)
@@ -36,11 +36,10 @@ func TestCaptureOfACapturedHostIsTheSame(t *testing.T) {
 	}
 }
 
-// storage matches the entries of the one PCI function of testdata/hosts that is no
-// network controller, though network controllers are below it.
+// storage matches the entries of the storage controller in testdata/hosts that has network controllers below it.
 var storage = regexp.MustCompile(`/0000:00:0e\.0/[a-z_]+( |$)|devices/0000:00:0e\.0 ->|/drivers/vmd/`)
 
-// sysOf gives the entries below sys/ by name.
+// sysOf returns the entries below sys/ by name.
 func sysOf(files []txtar.File) map[string]string {
 	sys := map[string]string{}
 	for _, f := range files {
@@ -51,7 +50,7 @@ func sysOf(files []txtar.File) map[string]string {
 	return sys
 }
 
-func TestSecretsAreTheMachinesNamesAndSerialNumbers(t *testing.T) {
+func TestSecretsAreNamesAndSerialNumbersOfMachine(t *testing.T) {
 	sysfs := t.TempDir()
 	host, err := os.Hostname()
 	must(t, err)
@@ -68,7 +67,7 @@ func TestSecretsAreTheMachinesNamesAndSerialNumbers(t *testing.T) {
 	}
 }
 
-func TestACapturedHostIsDescribedByItsFirstLine(t *testing.T) {
+func TestFirstLineDescribesCapturedHost(t *testing.T) {
 	for comment, want := range map[string][]string{
 		"rack7: ConnectX-6, 8 VFs, Linux 6.12.1\nmissing: a\n": {"rack7", "ConnectX-6, 8 VFs", "6.12.1"},
 		"rack7: a NIC\n": {"rack7", "a NIC", ""},
@@ -85,8 +84,8 @@ func TestACapturedHostIsDescribedByItsFirstLine(t *testing.T) {
 
 var must = difftest.Must
 
-// What the node's default routes keep from being offered, they keep of its capture too.
-func TestACapturedHostKeepsItsUplinks(t *testing.T) {
+// The offer excludes the interfaces of default routes, also on a captured host.
+func TestCaptureContainsUplinks(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		up, peer := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "up0"}, PeerName: "peer"}, &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "peer"}}
 		must(t, netlink.LinkAdd(up), netlink.LinkSetUp(up), netlink.LinkSetUp(peer))

@@ -38,28 +38,28 @@ func Args(must int, names ...string) cobra.PositionalArgs {
 	}
 }
 
-// Wrong collects errors of flags.
-type Wrong []error
+// FlagErrors collects errors of flags.
+type FlagErrors []error
 
 // If adds an error if the condition is true.
-func (w *Wrong) If(wrong bool, message string) {
+func (w *FlagErrors) If(wrong bool, message string) {
 	if wrong {
 		*w = append(*w, errors.New(message))
 	}
 }
 
 // Value adds an error for the value of a flag unless err is nil.
-func (w *Wrong) Value(wrong bool, flag string, value any, why string) {
+func (w *FlagErrors) Value(wrong bool, flag string, value any, why string) {
 	w.If(wrong, fmt.Sprintf("--%s: %q %s", flag, fmt.Sprint(value), why))
 }
 
 // Path adds an error for a value that is not an absolute path.
-func (w *Wrong) Path(flag, value string) {
+func (w *FlagErrors) Path(flag, value string) {
 	w.Value(!filepath.IsAbs(value), flag, value, "is not an absolute path")
 }
 
 // Given adds an error for an invalid value of an optional flag.
-func (w *Wrong) Given(flag, value string) {
+func (w *FlagErrors) Given(flag, value string) {
 	if value != "" {
 		w.Path(flag, value)
 	}
@@ -100,9 +100,9 @@ func Run(root *cobra.Command) error {
 	return root.ExecuteContext(ctx)
 }
 
-// Agent runs the command line of an agent as the user with this number, prints the error, and returns the exit
+// RunAgent runs the command line of an agent as the user with this number, prints the error, and returns the exit
 // code.
-func Agent(root *cobra.Command, stderr io.Writer, uid int) (code int) {
+func RunAgent(root *cobra.Command, stderr io.Writer, uid int) (code int) {
 	err := Run(root)
 	if help := clierr.Rights(err, uid); help != "" && !errors.As(err, new(*clierr.Error)) {
 		err = clierr.For(err, help)

@@ -16,7 +16,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/commandline"
 )
 
-func TestWhatIsNotKnownIsRefusedWithWhatWasMeant(t *testing.T) {
+func TestUnknownFlagGetsSuggestion(t *testing.T) {
 	for line, want := range map[string][2]string{
 		"":               {"", ""},
 		"topology":       {"", ""},
@@ -45,9 +45,9 @@ func TestWhatIsNotKnownIsRefusedWithWhatWasMeant(t *testing.T) {
 	}
 }
 
-// Root may do everything but in a user namespace, without capabilities and where a security module is
-// against it: no more than that can be told.
-func TestAnAgentThatIsNotPermittedSomethingSaysWhatMayHelp(t *testing.T) {
+// EPERM and EACCES can have several causes for root: a user namespace, missing capabilities, or a security module.
+// The hint cannot tell them apart.
+func TestPermissionErrorHasHint(t *testing.T) {
 	mkdir := func(errno error) error {
 		return fmt.Errorf("--run-dir: %w", &fs.PathError{Op: "mkdir", Path: "/x", Err: errno})
 	}
@@ -67,13 +67,13 @@ func TestAnAgentThatIsNotPermittedSomethingSaysWhatMayHelp(t *testing.T) {
 		var out bytes.Buffer
 		root := &cobra.Command{Use: "agent", SilenceErrors: true, SilenceUsage: true, RunE: func(*cobra.Command, []string) error { return test.err }}
 		root.SetArgs([]string{})
-		if code := commandline.Agent(root, &out, test.uid); code != test.code || out.String() != want {
+		if code := commandline.RunAgent(root, &out, test.uid); code != test.code || out.String() != want {
 			t.Errorf("exit code %d: %s; want %d: %s", code, &out, test.code, want)
 		}
 	}
 }
 
-func TestTheVersionIsAFlag(t *testing.T) {
+func TestVersionIsAFlag(t *testing.T) {
 	for line, want := range map[string]string{"": "ran\n", "--version": "tool version " + build.Read().String() + "\n"} {
 		var out bytes.Buffer
 		root := &cobra.Command{Use: "tool", RunE: func(*cobra.Command, []string) error {

@@ -19,7 +19,7 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// Level is the severity of an answer.
+// Level is the severity of a finding.
 type Level string
 
 // The levels. Only Error means that something does not work.
@@ -31,8 +31,8 @@ const (
 	Error   Level = "error"
 )
 
-// Answer is one line of a diagnosis.
-type Answer struct {
+// Finding is one line of a diagnosis.
+type Finding struct {
 	Check  string `json:"check"`
 	Level  Level  `json:"level"`
 	Text   string `json:"text"`             // object and problem
@@ -53,7 +53,7 @@ type Evidence struct {
 	CDIDir      string       // of the node settings
 	DRA         bool         // cni-dra-driver has a state directory here
 	Asking      build.Info   // build of this program; the plugin should have the same
-	Offer       *state.Offer // nil = there are no offered devices
+	Offer       *state.Offer // nil = cni-dra-driver offers no devices
 	Outdated    bool         // the rules have changed since the offer was made
 	Live        *Live        // nil = a capture without them
 }
@@ -66,29 +66,29 @@ type VF struct {
 	link.VFRecord
 }
 
-// A question is one check. If look adds no answer, the check passed, and well returns the text for that.
-type question struct {
+// A probe is one check of the evidence. If look adds no finding the check passed, and well returns its text.
+type probe struct {
 	name string
 	live string // name of the facts in [Live] that look needs; "" = none
-	look func(*Evidence, *answers)
+	look func(*Evidence, *findings)
 	well func(*Evidence) string // "" = there was nothing to check
 }
 
-// answers collects the answers of one question.
-type answers []Answer
+// findings collects the findings of one probe.
+type findings []Finding
 
-func (a *answers) add(level Level, text, remedy string) {
-	*a = append(*a, Answer{Level: level, Text: text, Remedy: remedy})
+func (a *findings) add(level Level, text, remedy string) {
+	*a = append(*a, Finding{Level: level, Text: text, Remedy: remedy})
 }
 
-// unseen adds an answer for facts that the capture does not contain.
-func (a *answers) unseen(what string) {
+// unseen adds a finding for facts that the capture does not contain.
+func (a *findings) unseen(what string) {
 	a.add(Unknown, what+": not in the capture", "capture the host with this devinfoctl")
 }
 
-func questions() []question {
+func probes() []probe {
 	is := func(text string) func(*Evidence) string { return func(*Evidence) string { return text } }
-	return []question{
+	return []probe{
 		{"attachments", "", attachments, func(f *Evidence) string { return Count(len(f.Attachments), "attachment") + ", no problem" }},
 		{"files", "", files, is("each device-info file belongs to an attachment")},
 		{"holders", "", holders, func(f *Evidence) string { return Count(len(f.VFs), "VF") + ", none with two holders" }},
@@ -108,10 +108,10 @@ func questions() []question {
 	}
 }
 
-// Diagnose returns the answers of all checks, in order.
-func Diagnose(f *Evidence) (all []Answer) {
-	for _, c := range questions() {
-		var list answers
+// Diagnose returns the findings of all checks, in order.
+func Diagnose(f *Evidence) (all []Finding) {
+	for _, c := range probes() {
+		var list findings
 		if c.live != "" && f.Live == nil {
 			list.unseen(c.live)
 		} else {

@@ -15,7 +15,7 @@ import (
 	"devinfo-cni.io/pkg/podresources"
 )
 
-// vf is a VF of one PF, held by nobody.
+// vf returns a VF without a holder.
 func vf(function string, s link.VFSettings) doctor.VF {
 	pf := link.VFRecord{PF: "0000:03:00.0", PFName: "ens1", VFSettings: s}
 	return doctor.VF{Address: "0000:03:00." + function, Driver: "iavf", Known: true, VFRecord: pf}
@@ -26,21 +26,21 @@ func held(function, pod, claim, netns string) node.Attachment {
 	return node.Attachment{Key: key, Pod: pod, Claim: claim, Has: []string{"0000:03:00." + function}, Netns: netns, State: check.OK, Verdict: &node.Comparison{}}
 }
 
-// sharing is a vDPA device's.
+// sharing returns an attachment that shares a vDPA device.
 func sharing(function, pod, netns string) node.Attachment {
 	a := held(function, pod, "", netns)
 	a.Has, a.Shares = []string{"vdpa0"}, a.Has
 	return a
 }
 
-// abandoned is a claim that has a VF, and whose driver is gone.
+// abandoned returns a claim that has a VF and that no driver manages.
 func abandoned(netns string) node.ClaimLeases {
 	return node.ClaimLeases{
 		Claim: "ns/c", Has: []string{"0000:03:00.2"}, Devices: []string{"0000:03:00.2", "0000:03:00.0 (shared)"}, Of: &journal.Claim{Netns: netns}, Driver: "/claims/u1.json",
 	}
 }
 
-// network is a configuration with these keys of devinfo's.
+// network returns a configuration of macvlan and devinfo with these keys.
 func network(keys string) doctor.Config {
 	return doctor.Config{Path: "/etc/cni/net.d/10.conflist", Text: []byte(`{"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "macvlan"}, {"type": "devinfo", ` + keys + `}]}`)}
 }
@@ -54,9 +54,8 @@ func live(change func(l *doctor.Live)) *doctor.Live {
 	return l
 }
 
-// Each case is a node with one thing wrong, and all that the checks say of it beside
-// that the rest is well.
-func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
+// Each case is a node with one defect. want lists all findings except those of checks without a problem.
+func TestDefectsAreReportedWithRemedy(t *testing.T) {
 	const mac = "02:00:00:00:00:01"
 	key := journal.Key{Network: "n", ContainerID: "c", IfName: "i"}
 	one := []doctor.VF{vf("2", link.VFSettings{})}
@@ -164,8 +163,8 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 	}
 }
 
-// A check without findings prints what it examined.
-func TestEachCheckAnswers(t *testing.T) {
+// A check without findings prints the objects that it examined.
+func TestEachCheckReportsAResult(t *testing.T) {
 	seen := map[string]bool{}
 	all := doctor.Diagnose(&doctor.Evidence{Live: live(nil)})
 	for _, a := range all {

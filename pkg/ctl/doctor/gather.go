@@ -27,8 +27,8 @@ import (
 	"devinfo-cni.io/pkg/safefile"
 )
 
-// Places are the paths of files, directories and sockets on the node. All are absolute.
-type Places struct {
+// Paths are the paths of files, directories and sockets on the node. All are absolute.
+type Paths struct {
 	PluginDirs   []string // CNI_PATH
 	ConfDir      string   // of CNI's configurations
 	Settings     config.Node
@@ -46,7 +46,7 @@ const MountMore = "agent.doctor=true of the chart, or the kustomize component do
 
 // Gather collects the live facts of this node. Live.Notes lists the facts that it cannot read. It runs the
 // configured plugins with VERSION, which changes nothing (CNI specification 1.1.0).
-func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)) *Live {
+func Gather(ctx context.Context, p Paths, gone func(netns string) (bool, error)) *Live {
 	l := &Live{PluginDirs: p.PluginDirs, Missing: map[string]string{}, Plugins: map[string]Plugin{}, Modules: map[string]bool{}}
 	s := p.Settings
 	for _, dir := range append([]string{p.ConfDir, s.CDIDir}, p.PluginDirs...) {
@@ -123,14 +123,14 @@ func (l *Live) ask(ctx context.Context, types []string) {
 			found = append(found, path)
 		}
 	}
-	answers := make([]Plugin, len(found))
+	plugins := make([]Plugin, len(found))
 	var all sync.WaitGroup
 	for n, path := range found {
-		all.Go(func() { answers[n] = Executable(ctx, path) })
+		all.Go(func() { plugins[n] = Executable(ctx, path) })
 	}
 	all.Wait()
 	for n, path := range found {
-		l.Plugins[filepath.Base(path)] = answers[n]
+		l.Plugins[filepath.Base(path)] = plugins[n]
 	}
 }
 

@@ -34,10 +34,10 @@ func (kubelet) List(context.Context, *podresourcesapi.ListPodResourcesRequest) (
 	}}}, nil
 }
 
-func places(t *testing.T) (doctor.Places, string) {
+func paths(t *testing.T) (doctor.Paths, string) {
 	t.Helper()
 	dir := t.TempDir()
-	p := doctor.Places{
+	p := doctor.Paths{
 		PluginDirs: []string{filepath.Join(dir, "bin")}, ConfDir: filepath.Join(dir, "net.d"),
 		NRISocket: filepath.Join(dir, "nri.sock"), PodResources: filepath.Join(dir, "kubelet.sock"), SRIOVLocks: filepath.Join(dir, "pci"),
 		Settings: config.Node{CDIDir: filepath.Join(dir, "cdi"), Sysfs: filepath.Join(dir, "sys")}, NodeConfig: filepath.Join(dir, "node.json"), AgentDir: filepath.Join(dir, "agent"),
@@ -47,15 +47,15 @@ func places(t *testing.T) (doctor.Places, string) {
 
 var must, write = difftest.Must, difftest.Write
 
-func TestTheNodeIsAsked(t *testing.T) {
-	p, dir := places(t)
+func TestGatherCollectsLiveFacts(t *testing.T) {
+	p, dir := paths(t)
 	listener, err := net.Listen("unix", p.PodResources)
 	must(t, err)
 	server := grpc.NewServer()
 	podresourcesapi.RegisterPodResourcesListerServer(server, kubelet{})
 	go func() { _ = server.Serve(listener) }() // until Stop
 	t.Cleanup(server.Stop)
-	script := "#!/bin/sh\n>$0.asked\n" + // each answers once both are asked
+	script := "#!/bin/sh\n>$0.asked\n" + // each plugin answers only after both were started
 		"until [ -e " + dir + "/bin/devinfo.asked -a -e " + dir + "/bin/sriov.asked ]; do sleep 0.01; done\necho '{\"cniVersion\": \"1.0.0\", \"supportedVersions\": [\"0.4.0\", \"1.0.0\"]}'\n"
 	write(t, filepath.Join(dir, "bin/devinfo"), script, 0o755)
 	write(t, filepath.Join(dir, "bin/sriov"), script, 0o755)
@@ -71,7 +71,7 @@ func TestTheNodeIsAsked(t *testing.T) {
 	write(t, filepath.Join(dir, "sys/module/vhost_vdpa/refcnt"), "0", 0o600)
 
 	l := doctor.Gather(t.Context(), p, func(netns string) (bool, error) { return netns == "/run/netns/b", nil })
-	l.VFs = nil // of the machine that we are on
+	l.VFs = nil // VFs of the machine that runs the test
 	versions := []string{"0.4.0", "1.0.0"}
 	want := &doctor.Live{
 		Devices: []podresources.Given{{Pod: "shop/dpdk-0", Resource: "example.com/vf", Device: "0000:03:00.2"}},
@@ -90,8 +90,8 @@ func TestTheNodeIsAsked(t *testing.T) {
 	}
 }
 
-func TestConfigurationsAreKeptWithoutSecrets(t *testing.T) {
-	p, dir := places(t)
+func TestGatherRemovesSecretsFromConfigurations(t *testing.T) {
+	p, dir := paths(t)
 	for name, text := range map[string]string{
 		"a.conf":     `{"name": "a", "type": "devinfo", "delegates": [{"type": "userspace", "capabilities": {"mac": true}, "token": "secret"}]}`,
 		"b.conflist": `{"name": "b", "plugins": [{"type": "devinfo", "delegates": [{"type": "x", "token": "secret"}]}]}`,
@@ -117,9 +117,9 @@ func TestConfigurationsAreKeptWithoutSecrets(t *testing.T) {
 	difftest.Equal(t, got, want)
 }
 
-// Who would open it would wait for its writer.
-func TestANamedPipeAmongTheConfigurationsIsNoted(t *testing.T) {
-	p, _ := places(t)
+// Opening a named pipe blocks until a writer opens it.
+func TestGatherNotesNamedPipe(t *testing.T) {
+	p, _ := paths(t)
 	must(t, os.MkdirAll(p.ConfDir, 0o755))
 	must(t, unix.Mkfifo(filepath.Join(p.ConfDir, "a.conf"), 0o600))
 	l := doctor.Gather(t.Context(), p, nil)
@@ -128,28 +128,28 @@ func TestANamedPipeAmongTheConfigurationsIsNoted(t *testing.T) {
 	}
 }
 
-// ADD would say no more than that it cannot lock a temporary file.
-func TestADirectoryThatADDCannotWriteToIsAnError(t *testing.T) {
+// ADD would only report that it cannot lock a temporary file.
+func TestReadOnlyDirectoryIsAnError(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		p, dir := places(t)
+		p, dir := paths(t)
 		must(t, os.Mkdir(filepath.Join(dir, "ro"), 0o755))
 		must(t, unix.Mount("tmpfs", filepath.Join(dir, "ro"), "tmpfs", unix.MS_RDONLY, ""))
-		defer func() { _ = unix.Unmount(filepath.Join(dir, "ro"), 0) }() // or the directory cannot be removed
+		defer func() { _ = unix.Unmount(filepath.Join(dir, "ro"), 0) }() // a mounted directory cannot be removed
 		p.Settings.StateDir, p.Settings.DeviceInfoDir, p.Settings.CDIDir = filepath.Join(dir, "ro/lib/state"), filepath.Join(dir, "infos"), filepath.Join(dir, "ro")
 		l := doctor.Gather(t.Context(), p, nil)
 		difftest.Equal(t, l.ReadOnly, []string{p.Settings.StateDir, p.Settings.CDIDir})
-		l.NFS = true // which Gather cannot be shown
-		answers := doctor.Diagnose(&doctor.Evidence{Live: l})
-		if !slices.ContainsFunc(answers, func(a doctor.Answer) bool { return a.Level == doctor.Error && strings.Contains(a.Text, "on NFS") }) || !slices.ContainsFunc(answers, func(a doctor.Answer) bool {
+		l.NFS = true // a test cannot mount NFS
+		findings := doctor.Diagnose(&doctor.Evidence{Live: l})
+		if !slices.ContainsFunc(findings, func(a doctor.Finding) bool { return a.Level == doctor.Error && strings.Contains(a.Text, "on NFS") }) || !slices.ContainsFunc(findings, func(a doctor.Finding) bool {
 			return a.Level == doctor.Error && a.Check == "directories" && strings.HasPrefix(a.Text, p.Settings.StateDir+": ") && a.Remedy != ""
 		}) {
-			t.Errorf("%+v", answers)
+			t.Errorf("%+v", findings)
 		}
 	})
 }
 
-// K3s and OpenShift have directories of CNI of their own, beside the usual ones.
-func TestDistributionsHaveTheirOwnDirectoriesOfCNI(t *testing.T) {
+// K3s and OpenShift have additional CNI directories.
+func TestUsualDirsIncludeThoseOfDistributions(t *testing.T) {
 	for _, test := range []struct {
 		there, dirs []string
 		conf        string
@@ -171,12 +171,12 @@ func TestDistributionsHaveTheirOwnDirectoriesOfCNI(t *testing.T) {
 	}
 }
 
-func TestWhatTheAgentPutInPlaceIsComparedWithItsMark(t *testing.T) {
+func TestPluginIsComparedWithInstalledChecksum(t *testing.T) {
 	const sum = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" // of "abc"
 	for text, altered := range map[string]bool{"abc": false, "abd": true, "": true} {
-		p, dir := places(t)
+		p, dir := paths(t)
 		for name, content := range map[string]string{"node.json": text, ".node.json.sha256": sum + "  node.json\n"} {
-			if content != "" { // else it was removed
+			if content != "" { // "" = the program was removed
 				write(t, filepath.Join(dir, name), content, 0o644)
 			}
 		}
@@ -187,20 +187,20 @@ func TestWhatTheAgentPutInPlaceIsComparedWithItsMark(t *testing.T) {
 	}
 }
 
-// A sound node without agent.doctor=true has nothing to be warned of.
-func TestInTheAgentsPodWhatIsNotMountedIsUnknown(t *testing.T) {
-	p, dir := places(t)
+// A healthy node without agent.doctor=true gets no warnings.
+func TestInPodUnmountedDirectoriesAreUnknown(t *testing.T) {
+	p, dir := paths(t)
 	p.InPod = true
 	write(t, filepath.Join(dir, "bin/cni-dra-gate"), "", 0o755)
 	write(t, filepath.Join(dir, "cdi/x"), "", 0o600)
 	for _, inPod := range []bool{true, false} {
 		p.InPod = inPod
 		e := &doctor.Evidence{Live: doctor.Gather(t.Context(), p, nil)}
-		got := map[string]doctor.Answer{}
+		got := map[string]doctor.Finding{}
 		for _, a := range doctor.Diagnose(e) {
 			got[a.Check] = a
 		}
-		want := map[string]doctor.Answer{
+		want := map[string]doctor.Finding{
 			"attachments": {Level: doctor.Unknown, Text: "0 attachments of devinfo; attachments of claims are not visible in this pod", Remedy: got["attachments"].Remedy},
 			"networks":    {Level: doctor.Unknown, Text: p.ConfDir + " is not mounted here", Remedy: doctor.MountMore},
 			"sight":       {Level: doctor.Unknown, Text: "devices of pods: " + p.PodResources + " is not mounted here", Remedy: doctor.MountMore},
@@ -215,9 +215,9 @@ func TestInTheAgentsPodWhatIsNotMountedIsUnknown(t *testing.T) {
 	}
 }
 
-// The agent leaves the former node.json in place, which can be used.
-func TestTheAgentIsAskedWhetherItTakesItsSettings(t *testing.T) {
-	p, _ := places(t)
+// The agent keeps the previous valid node.json if it rejects the new settings.
+func TestRejectedAgentSettingsAreAnError(t *testing.T) {
+	p, _ := paths(t)
 	write(t, filepath.Join(p.AgentDir, "lock"), "", 0o600)
 	health := "[+] plugin\n[-] settings: /settings/default.json: logLevl: the key is not known\n"
 	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

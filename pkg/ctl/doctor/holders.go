@@ -11,7 +11,7 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-func attachments(f *Evidence, list *answers) {
+func attachments(f *Evidence, list *findings) {
 	if f.Live != nil && f.Live.Driver && !f.DRA {
 		list.add(Unknown, Count(len(f.Attachments), "attachment")+" of devinfo; attachments of claims are not visible in this pod",
 			"run devinfoctl doctor on the node, and check that cni-dra-driver runs there: pods with claims can only be deleted while it runs")
@@ -50,7 +50,7 @@ func levelOf(a node.Attachment) Level {
 }
 
 // files reports the files and leases that belong to no attachment.
-func files(f *Evidence, list *answers) {
+func files(f *Evidence, list *findings) {
 	for _, path := range f.Unowned {
 		list.add(Info, path+": no attachment owns it", "remove it if it was left behind; other plugins keep files there too")
 	}
@@ -124,7 +124,7 @@ func quarrel(a, b hold) bool {
 	return a.pod != b.pod || plugin && b.by == "DRA" || a.by == "DRA" && strings.HasPrefix(b.by, "device plugin")
 }
 
-func holders(f *Evidence, list *answers) {
+func holders(f *Evidence, list *findings) {
 	all := f.holds()
 	for _, device := range slices.Sorted(maps.Keys(all)) {
 		for n, a := range all[device] {
@@ -139,7 +139,7 @@ func holders(f *Evidence, list *answers) {
 }
 
 // given finds VFs that a device plugin allocated to pods whose networks use other VFs.
-func given(f *Evidence, list *answers) {
+func given(f *Evidence, list *findings) {
 	if f.Live == nil {
 		return
 	}
@@ -168,7 +168,7 @@ func (f *Evidence) isVF(address string) bool {
 
 // leftovers finds settings of earlier pods on free VFs. A MAC address counts only if another free VF of the PF
 // has none, because administrators set one on all VFs or on none.
-func leftovers(f *Evidence, list *answers) {
+func leftovers(f *Evidence, list *findings) {
 	if f.unsettled(list) {
 		return
 	}
@@ -197,8 +197,8 @@ func leftovers(f *Evidence, list *answers) {
 	}
 }
 
-// unsettled reports whether the settings of all VFs are unknown, and adds an answer in that case.
-func (f *Evidence) unsettled(list *answers) bool {
+// unsettled reports whether the settings of all VFs are unknown, and adds a finding in that case.
+func (f *Evidence) unsettled(list *findings) bool {
 	switch {
 	case len(f.VFs) == 0 || slices.ContainsFunc(f.VFs, func(v VF) bool { return v.Known }):
 		return false
@@ -210,7 +210,7 @@ func (f *Evidence) unsettled(list *answers) bool {
 	return true
 }
 
-func addresses(f *Evidence, list *answers) {
+func addresses(f *Evidence, list *findings) {
 	if f.unsettled(list) {
 		return
 	}
@@ -228,7 +228,7 @@ func addresses(f *Evidence, list *answers) {
 	}
 }
 
-func drivers(f *Evidence, list *answers) {
+func drivers(f *Evidence, list *findings) {
 	for _, v := range f.VFs {
 		if v.Driver == "" {
 			list.add(Warning, v.Address+": the VF has no driver",

@@ -90,7 +90,7 @@ func reduced(text []byte) (_ json.RawMessage, types []string, ok bool) {
 				list[key] = null
 			}
 		}
-		list["plugins"], _ = json.Marshal(plugins) // of what was just read
+		list["plugins"], _ = json.Marshal(plugins) // decoded from JSON above
 	}
 	whole, err := json.Marshal(list)
 	return whole, types, ok && err == nil
@@ -101,7 +101,7 @@ var null = json.RawMessage("null")
 // hideUnknown empties unknown keys of devinfo's configuration, because one may be a misspelt "delegates". It
 // returns false if package config does not list all of them.
 func hideUnknown(p map[string]json.RawMessage) bool {
-	whole, _ := json.Marshal(p) // of what was just read
+	whole, _ := json.Marshal(p) // decoded from JSON
 	c, err := config.Parse(whole)
 	if err != nil || c.MoreUnknown > 0 {
 		return false
@@ -135,6 +135,6 @@ func bareDelegates(raw json.RawMessage) json.RawMessage {
 	for n, d := range list {
 		list[n] = bare(d)
 	}
-	kept, _ := json.Marshal(list) // of what was just read
+	kept, _ := json.Marshal(list) // decoded from JSON above
 	return kept
 }

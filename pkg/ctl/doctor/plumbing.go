@@ -10,7 +10,7 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-func plugin(f *Evidence, list *answers) {
+func plugin(f *Evidence, list *findings) {
 	p, there := f.Live.Plugins[validate.Plugin]
 	const install = "run devinfoctl install --cni-bin-dir DIR, or let devinfo-agent install it"
 	switch {
@@ -26,14 +26,14 @@ func plugin(f *Evidence, list *answers) {
 }
 
 // altered looks whether a file is as devinfo-agent put it in place.
-func (a *answers) altered(f *Evidence, path string) {
+func (a *findings) altered(f *Evidence, path string) {
 	if f.Live != nil && slices.Contains(f.Live.Altered, path) {
 		a.add(Warning, path+" was changed after devinfo-agent installed it", "check that devinfo-agent runs on this node, which restores the file; its /healthz shows why it cannot")
 	}
 }
 
 // settings looks at node.json, without which ADD fails.
-func settings(f *Evidence, list *answers) {
+func settings(f *Evidence, list *findings) {
 	if f.NodeFile == "" {
 		list.altered(f, f.NodeConfig)
 	} else {
@@ -44,7 +44,7 @@ func settings(f *Evidence, list *answers) {
 	}
 }
 
-func networks(f *Evidence, list *answers) {
+func networks(f *Evidence, list *findings) {
 	if f.Live.Unmounted != "" {
 		list.add(Unknown, f.Live.Unmounted+" is not mounted here", MountMore)
 		return
@@ -68,7 +68,7 @@ func networks(f *Evidence, list *answers) {
 	}
 }
 
-func directories(f *Evidence, list *answers) {
+func directories(f *Evidence, list *findings) {
 	for _, path := range slices.Sorted(maps.Keys(f.Live.Missing)) {
 		by := "with --cni-conf-dir"
 		switch {
@@ -84,7 +84,7 @@ func directories(f *Evidence, list *answers) {
 		if path == f.CDIDir {
 			level, fails, keys = Warning, `ADD of networks with "cdi" fails`, "cdiDir"
 		}
-		if f.Live.Missing[path] == "" { // else it is said already
+		if f.Live.Missing[path] == "" { // otherwise it is reported already
 			list.add(level, path+": is on a read-only file system, so "+fails, "mount it read-write, or name another directory ("+keys+" in the node settings); in a container, mount it")
 		}
 	}
@@ -97,8 +97,8 @@ func directories(f *Evidence, list *answers) {
 	}
 }
 
-// runtime looks for NRI, without which cni-dra-driver and devinfo-agent hear of no pod.
-func runtime(f *Evidence, list *answers) {
+// runtime checks for NRI, because cni-dra-driver and devinfo-agent learn of pods only through it.
+func runtime(f *Evidence, list *findings) {
 	const enable = "enable NRI: containerd has it on from 2.0, CRI-O from 1.30; in containerd 1.7 set disable = false in plugins.\"io.containerd.nri.v1.nri\""
 	switch {
 	case f.Live.NRI:
@@ -112,9 +112,9 @@ func runtime(f *Evidence, list *answers) {
 	}
 }
 
-// offer looks at the rules by which cni-dra-driver offers the node's devices. One that names
-// none may be meant for other nodes.
-func offer(f *Evidence, list *answers) {
+// offer checks the rules for the devices that cni-dra-driver offers. A rule that matches no device may be meant for
+// other nodes.
+func offer(f *Evidence, list *findings) {
 	switch {
 	case f.Offer == nil:
 		return
@@ -131,12 +131,12 @@ func offer(f *Evidence, list *answers) {
 	}
 }
 
-// Changed says that the rules of an offer are not those in the file any more.
+// Changed returns the message that the rules file has changed since the offer was made.
 func Changed(o *state.Offer) string {
 	return o.Rules + " has changed since cni-dra-driver was started, and it still uses the old rules"
 }
 
-// RestartDriver is the remedy.
+// RestartDriver is the command that makes cni-dra-driver read its rules again.
 const RestartDriver = "kubectl -n NAMESPACE rollout restart daemonset cni-dra-driver"
 
 // offered counts the devices that rules offer; "" = there are no rules.
@@ -153,13 +153,13 @@ func offered(f *Evidence) string {
 	return Count(offered, "device") + " offered by the rules"
 }
 
-func sight(f *Evidence, list *answers) {
+func sight(f *Evidence, list *findings) {
 	if f.Unseen > 0 {
 		list.add(Unknown, fmt.Sprintf("cni-dra-driver's records of %d claims with leases are not visible here", f.Unseen),
 			"run devinfoctl doctor on the node itself, or in cni-dra-driver's pod")
 	}
 	if f.Live == nil {
-		return // each check says it
+		return // each check reports it
 	}
 	for _, note := range f.Live.Notes {
 		list.add(Unknown, note.Text, note.Remedy)

@@ -21,7 +21,7 @@ import (
 
 var must = difftest.Must
 
-// A name of a captured host leads nowhere else.
+// Links in a captured host must not lead to files of this machine.
 func TestPathsStayInTheCapturedHost(t *testing.T) {
 	n := node.Node{Options: node.Options{Root: "/tmp/x"}}
 	for name, want := range map[string]string{"/etc/a": "/tmp/x/etc/a", "/../../etc/a": "/tmp/x/etc/a", "a/../..": "/tmp/x"} {
@@ -35,7 +35,7 @@ func attachment(pod, network, container, ifName string) node.Attachment {
 	return node.Attachment{Pod: pod, Key: journal.Key{Network: network, ContainerID: container, IfName: ifName}}
 }
 
-func TestANameMeansAPodThenANetworkThenAContainer(t *testing.T) {
+func TestNameMatchesPodThenNetworkThenContainer(t *testing.T) {
 	list := []node.Attachment{
 		attachment("shop/web", "blue", "c0ffee", "net1"), attachment("shop/web", "red", "c0ffee", "net2"),
 		attachment("test/web", "blue", "c0de", "net1"), attachment("shop/blue", "red", "beef", "net1"),
@@ -77,7 +77,7 @@ func TestANameMeansAPodThenANetworkThenAContainer(t *testing.T) {
 	}
 }
 
-// counting says that nothing is where it is asked for, and counts.
+// counting counts requests and finds no devices.
 type counting struct {
 	discovery.Interfaces
 	interfaces, modes, namespaces atomic.Int64
@@ -88,9 +88,8 @@ func (c *counting) Interface(string, string) (link.Interface, error) {
 	return link.Interface{}, link.ErrNoInterface
 }
 
-// Nodes have thousands of attachments: whatever is asked about one is asked once, however much
-// is said of it, and of a PF once for all of its VFs.
-func TestNothingIsAskedTwice(t *testing.T) {
+// Nodes have thousands of attachments. Each attachment must be queried once, and each PF once for all of its VFs.
+func TestEachDeviceIsQueriedOnce(t *testing.T) {
 	const vfs, attachments = 20, 60
 	dir, asked := t.TempDir(), &counting{}
 	settings := config.Node{StateDir: dir + "/state", DeviceInfoDir: dir + "/infos"}
@@ -109,12 +108,13 @@ func TestNothingIsAskedTwice(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	if i, m, gone := asked.interfaces.Load(), asked.modes.Load(), asked.namespaces.Load(); i != attachments || m != 1 || gone != 2*attachments { // to read it, and to compare it
+	// Once to read it, once to compare it.
+	if i, m, gone := asked.interfaces.Load(), asked.modes.Load(), asked.namespaces.Load(); i != attachments || m != 1 || gone != 2*attachments {
 		t.Errorf("of %d attachments %d interfaces, %d modes and %d namespaces are asked for", attachments, i, m, gone)
 	}
 	entries, err := filepath.Glob(dir + "/state/attachments/*")
 	must(t, err)
-	for _, path := range entries { // who reads them again finds none
+	for _, path := range entries { // a second read would fail
 		must(t, os.WriteFile(path, nil, 0o600))
 	}
 	if unowned, err := n.Unowned(list); err != nil || len(entries) != attachments || len(unowned) > 0 {

@@ -37,7 +37,7 @@ func tree(t *testing.T, host hostdev.Host, held ...node.Attachment) string {
 	return top.Tree(func(s check.State) string { return string(s) })
 }
 
-// broken is a switch that does not answer.
+// broken are switches that return an error.
 type broken struct{ hostdev.Switches }
 
 func (broken) Switchdev(string) (bool, error) { return false, errors.New("the switch is silent") }
@@ -54,15 +54,15 @@ func TestSilentSwitchIsOneWarning(t *testing.T) {
 	}
 }
 
-func TestHostWithoutDevicesIsSaidToBeOne(t *testing.T) {
+func TestHostWithoutDevicesPrintsMessage(t *testing.T) {
 	if got := tree(t, hostdev.Host{Sys: sysfs.New(fstest.MapFS{})}); got != "no network device\n" {
 		t.Errorf("%q", got)
 	}
 }
 
-// What an attachment that has ended left is not held, and an attachment that has no
-// device has lost none. Containers' IDs are cut for people.
-func TestAttachmentsAreWhereTheyBelong(t *testing.T) {
+// Devices of ended attachments are free, and an attachment without a device does not lack one. Container IDs are
+// shortened.
+func TestAttachmentsAreListedAtTheirDevice(t *testing.T) {
 	a := func(pod, ifName, typ, device string) node.Attachment {
 		key := journal.Key{Network: "n", ContainerID: strings.Repeat("0123456789abcdef", 4), IfName: ifName}
 		return node.Attachment{Pod: pod, Key: key, Type: typ, Device: device, State: "ok"}

@@ -19,7 +19,7 @@ import (
 
 const draDriver = "cni.dra.networking.x-k8s.io"
 
-// A claimCase is a claim, and its class lan; there is another class, gpu.
+// A claimCase is a claim and the configs of its class lan. The class gpu always exists too.
 type claimCase struct {
 	class string // configs of the class lan, in YAML; "" = lanClass
 	claim string // spec.devices, in YAML; "" = lanClaim
@@ -32,12 +32,12 @@ const (
 	lanClaim = `requests: [{name: a, exactly: {deviceClassName: lan}}]`
 )
 
-// ours is a config of a class with these keys.
+// ours returns a class's config with these keys.
 func ours(keys string) string {
 	return `[{opaque: {driver: ` + draDriver + `, parameters: {` + head + `, ` + keys + `}}}]`
 }
 
-// own is a claim for one device of lan, with a config.
+// own returns a claim for one device of lan with a config.
 func own(keys string) string { return lanClaim + "\nconfig: " + ours(keys) }
 
 var claimCases = map[string]claimCase{
@@ -84,7 +84,7 @@ var claimCases = map[string]claimCase{
 	"a place of no capability":           {class: ours("ifName: net1, device: [{plugin: macvlan, key: runtimeConfig.deviceID}], " + lan)},
 }
 
-// documents are the two classes and the claim, as a List.
+// documents returns the two classes and the claim as a List.
 func (c claimCase) documents(t *testing.T) (list string, lanClassSpec resourceapi.DeviceClassSpec, devices resourceapi.DeviceClaim) {
 	t.Helper()
 	class, claim := c.class, c.claim
@@ -118,7 +118,7 @@ spec:
 	return list, lanClassSpec, devices
 }
 
-// allocated are the claims as a scheduler would allocate them: one for each alternative.
+// allocated returns the claim with the allocations that a scheduler could choose, one for each alternative.
 func allocated(class resourceapi.DeviceClassSpec, devices resourceapi.DeviceClaim) (claims []*resourceapi.ResourceClaim) {
 	for alternative := range 2 {
 		c := &resourceapi.ResourceClaim{Spec: resourceapi.ResourceClaimSpec{Devices: devices}}
@@ -153,7 +153,7 @@ func allocated(class resourceapi.DeviceClassSpec, devices resourceapi.DeviceClai
 	return claims
 }
 
-// prepare is what Prepare refuses of a claim, where it is given a VF; nil = nothing.
+// prepare returns the error of Prepare for a claim that got a VF; nil = none.
 func prepare(claim *resourceapi.ResourceClaim) error {
 	networks, err := cniconfig.Resolve(claim, cniconfig.Policy{Driver: draDriver, AllowClaimTypes: []string{"macvlan"}})
 	for _, n := range networks {
@@ -169,7 +169,7 @@ func prepare(claim *resourceapi.ResourceClaim) error {
 	return err
 }
 
-// What Prepare refuses is an error, and what is an error is refused.
+// validate reports an error exactly if Prepare refuses the claim.
 func validateFindsWhatPrepareRefuses(t *testing.T, said *messages) {
 	for _, name := range slices.Sorted(maps.Keys(claimCases)) {
 		c := claimCases[name]

@@ -48,7 +48,7 @@ func (n *node) checker() validate.Checker {
 	}}
 }
 
-// add says why ADD refuses a plugin's configuration, "" = it does not.
+// add returns the reason why ADD refuses a plugin's configuration; "" = ADD accepts it.
 func (n *node) add(t *testing.T, conf map[string]json.RawMessage) string {
 	t.Helper()
 	stdin, err := json.Marshal(conf)
@@ -69,8 +69,8 @@ func (n *node) add(t *testing.T, conf map[string]json.RawMessage) string {
 	return strings.TrimSuffix(fmt.Sprintf("%d: %s; %s", e.Code, e.Msg, e.Details), "; ")
 }
 
-// handed is what a runtime hands to each devinfo of a network; resource says that
-// Multus has a device for it.
+// handed returns the configurations that a runtime passes to each devinfo of a network. resource means that Multus
+// has a device for the network.
 func (n *node) handed(t *testing.T, network string, multus, resource bool) (confs []map[string]json.RawMessage) {
 	t.Helper()
 	var list map[string]json.RawMessage
@@ -93,7 +93,7 @@ func (n *node) handed(t *testing.T, network string, multus, resource bool) (conf
 			conf["deviceID"], conf["pciBusID"] = quoted(device), quoted(device)
 		}
 		var capabilities map[string]bool
-		_ = json.Unmarshal(conf["capabilities"], &capabilities) // ADD says what is wrong
+		_ = json.Unmarshal(conf["capabilities"], &capabilities) // ADD reports an error
 		runtime := map[string]json.RawMessage{}
 		n.adds++
 		if capabilities["CNIDeviceInfoFile"] && (!multus || resource) {
@@ -112,8 +112,7 @@ func quoted(s string) json.RawMessage { return json.RawMessage(`"` + s + `"`) }
 
 var must = difftest.Must
 
-// networks are configurations, each with what it says of itself. In them "@" is a devinfo
-// that asks for the path of its file.
+// networks are configurations, each with a title. "@" stands for a devinfo that requests the path of its file.
 var networks = []string{
 	`chained: {"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "macvlan"}, {@}]}`,
 	`first, before macvlan: {"cniVersion": "1.0.0", "name": "n", "plugins": [{@}, {"type": "macvlan"}]}`,
@@ -157,8 +156,8 @@ var networks = []string{
 	`an unknown key: {"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "macvlan"}, {@, "Strict": true}]}`,
 }
 
-// What ADD refuses is an error, and what is an error is refused: as a file on the node,
-// and in a NetworkAttachmentDefinition with and without a device.
+// validate reports an error exactly if ADD refuses the configuration: in a file on the node, and in a
+// NetworkAttachmentDefinition with and without a device.
 func validateFindsWhatADDRefuses(t *testing.T, said *messages) {
 	n := newNode(t)
 	for _, row := range networks {
@@ -168,7 +167,7 @@ func validateFindsWhatADDRefuses(t *testing.T, said *messages) {
 			name             string
 			multus, resource bool
 		}{{"file", false, false}, {"definition", true, false}, {"definition with a device", true, true}} {
-			if form.resource && strings.HasPrefix(name, "no device") { // whose plugin may say more
+			if form.resource && strings.HasPrefix(name, "no device") { // ADD may fail for another reason
 				continue
 			}
 			t.Run(name+"/"+form.name, func(t *testing.T) {

@@ -129,8 +129,8 @@ func nameOf(data json.RawMessage) string {
 	return strings.TrimSpace(object.Kind + " " + strings.TrimPrefix(object.Metadata.Namespace+"/"+object.Metadata.Name, "/"))
 }
 
-// readJSON reports whether the text at path is JSON, and no object in it has a key twice. Otherwise
-// it adds findings. Parsers differ in which of the two keys they use (RFC 8259, section 4).
+// readJSON reports whether the text at path is JSON without repeated keys. Otherwise it adds findings. Parsers differ
+// in the value that they use for a repeated key (RFC 8259, section 4).
 func (d *Document) readJSON(path string, text []byte) bool {
 	var value any
 	repeated, err := kjson.UnmarshalStrict(text, &value)

@@ -10,10 +10,10 @@ import (
 	"devinfo-cni.io/pkg/goldentest"
 )
 
-// messages are what is said of all that may be wrong in what people write.
+// messages collects the findings and errors for all invalid texts.
 type messages struct{ strings.Builder }
 
-// add adds those of one text: who says it, and what.
+// add adds the messages for one text. said alternates between a program and its list of messages.
 func (m *messages) add(title string, replace *strings.Replacer, said ...any) {
 	var lines string
 	for n := 0; n < len(said); n += 2 {
@@ -29,7 +29,7 @@ func (m *messages) add(title string, replace *strings.Replacer, said ...any) {
 	}
 }
 
-// foundIn are those of a document, as validate prints them.
+// foundIn returns the findings of a document as validate prints them.
 func foundIn(d validate.Document) (list []string) {
 	for _, f := range d.Findings {
 		level := ""
@@ -41,7 +41,7 @@ func foundIn(d validate.Document) (list []string) {
 	return list
 }
 
-// wrongRules are for cni-dra-driver --devices; each of those in braces is one of the list.
+// wrongRules are invalid files for cni-dra-driver --devices. A text in braces is one rule of the list.
 var wrongRules = []string{
 	"- ifNames: [eth0]", "devices: {ifNames: [eth0]}", "device: []", "devices: []\ndevices: []", "devices: [", "devices:\n- {sharing: shared, sharing: shared}", "devices: [null, [p0]]",
 	"{sharing: exclusive}", "{select: 'true'}", "{select: 'true', sharing: both}", "{selct: 'true', sharing: shared}", "{Select: 'true', sharing: shared}", "{select: 'tru', sharing: shared}", "{select: '1', sharing: shared}",
@@ -57,9 +57,9 @@ var wrongRules = []string{
 
 var long = strings.Repeat("x", 65)
 
-// One file has them all, for a person to read in one go: what is wrong, where, and what to
-// write instead. What ADD and Prepare refuse is what validate finds.
-func TestMessages(t *testing.T) {
+// The golden file contains all messages, so that a person can read them together. Each names the error, its place,
+// and the remedy. validate finds the same errors as ADD and Prepare.
+func TestMessagesMatchGoldenFile(t *testing.T) {
 	said := new(messages)
 	said.WriteString("# Networks\n")
 	validateFindsWhatADDRefuses(t, said)

@@ -10,7 +10,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-const resourceAnnotation = "k8s.v1.cni.cncf.io/resourceName" // of a NetworkAttachmentDefinition
+const resourceAnnotation = "k8s.v1.cni.cncf.io/resourceName" // annotation of a NetworkAttachmentDefinition
 
 // network is a CNI configuration, or a list of them, in a document.
 type network struct {
@@ -148,8 +148,7 @@ func (n *network) supported(plugins []map[string]json.RawMessage) {
 	}
 }
 
-// chained are the plugins that change an existing interface: those of
-// containernetworking/plugins and the common ones of others. All others make one.
+// chained are well-known plugins that change an existing interface. All other plugins are assumed to create one.
 var chained = []string{"bandwidth", "firewall", "portmap", "sbr", "tuning", "vrf", "rdma", "istio-cni", "route-override", "cilium-cni"}
 
 // maker returns the type of the first plugin that makes an interface; "" = there is none.

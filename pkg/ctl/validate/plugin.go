@@ -15,8 +15,8 @@ import (
 	"devinfo-cni.io/pkg/result"
 )
 
-// fileCapability asks the runtime for the path of the device-info file (Device
-// Information Specification, section 5.1).
+// fileCapability makes the runtime pass the path of the device-info file (Device Information Specification, section
+// 5.1).
 const fileCapability = "CNIDeviceInfoFile"
 
 // plugin is a configuration of our plugin in a network, as the runtime would pass it.
@@ -87,7 +87,7 @@ func (p *plugin) problem(err error) {
 	}
 }
 
-// sample stands for an attachment: its placeholders are their own names, in capitals.
+// sample is the attachment for checking placeholders. Each placeholder is replaced by its own name in capitals.
 var sample = attachment.Args{
 	ContainerID: "CONTAINERID", IfName: "IFNAME", CNIArgs: "K8S_POD_NAMESPACE=PODNAMESPACE;K8S_POD_NAME=PODNAME;K8S_POD_UID=PODUID",
 }
@@ -97,7 +97,7 @@ var sample = attachment.Args{
 func (p *plugin) placeholders() (declared *devinfo.Info, ok bool) {
 	a, err := attachment.New(p.cfg, sample, "/")
 	if err != nil {
-		return nil, false // never: CNI_ARGS are those of sample
+		return nil, false // cannot happen, because sample's CNI_ARGS are valid
 	}
 	_, err = a.CDI(p.cfg)
 	p.problem(err)
@@ -122,8 +122,8 @@ func (p *plugin) placeholders() (declared *devinfo.Info, ok bool) {
 	return declared, true
 }
 
-// declared reports all errors in deviceInfo, of which [attachment.Attachment.Declared] returns
-// the first; bad = there is one.
+// declared reports all errors in deviceInfo, and returns whether there is one. [attachment.Attachment.Declared]
+// returns only the first error.
 func (p *plugin) declared() (bad bool) {
 	if p.cfg.DeviceInfo == nil {
 		return false
@@ -158,7 +158,7 @@ func (p *plugin) devices(declared *devinfo.Info) {
 	}
 }
 
-// capability reports a configuration for which the runtime passes no path of the file.
+// capability reports a configuration that makes the runtime pass no path of the file.
 func (p *plugin) capability() {
 	switch {
 	case p.cfg.AutoFile || p.cfg.InfoFile != "":
@@ -201,7 +201,7 @@ func (p *plugin) position(idle bool) {
 	}
 }
 
-// needs are the capabilities without which a plugin has nothing to do.
+// needs are the capabilities that a plugin needs to have any effect.
 var needs = map[string]string{"portmap": "portMappings"}
 
 // delegates checks the plugins that ours is to run.

@@ -56,10 +56,10 @@ func (d *Document) settings() {
 // defaultFile holds the settings of nodes without a file of their own.
 const defaultFile = "default.json"
 
-// nodeSettings reports all errors in settings, of which [config.ParseNode] returns the first.
+// nodeSettings reports all errors in settings. [config.ParseNode] returns only the first one.
 func (d *Document) nodeSettings(path string, data json.RawMessage) {
 	var left map[string]json.RawMessage
-	_ = json.Unmarshal(data, &left) // ParseNode says what is wrong
+	_ = json.Unmarshal(data, &left) // ParseNode reports the error
 	for {
 		_, err := config.ParseNode(data, "")
 		if err == nil {
@@ -73,6 +73,6 @@ func (d *Document) nodeSettings(path string, data json.RawMessage) {
 		}
 		d.wrong(path+"."+key, value, "%s", rule)
 		delete(left, key)
-		data, _ = json.Marshal(left) // of what was just read
+		data, _ = json.Marshal(left) // left was decoded from JSON
 	}
 }

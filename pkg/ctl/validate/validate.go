@@ -32,10 +32,10 @@ const (
 
 var Kinds = []Kind{DeviceInfo, CNIConfig, DRA, Settings}
 
-// NoKind is why a document of an unknown kind is skipped.
+// NoKind is the reason for skipping a document of an unknown kind.
 const NoKind = "it is in none of the formats that validate knows"
 
-// Plugin is the type by which configurations name our plugin.
+// Plugin is the type of our plugin in CNI configurations.
 const Plugin = "devinfo"
 
 // The objects of Kubernetes that are checked.
@@ -70,8 +70,8 @@ type Checker struct {
 	// Find looks for a plugin in CNI_PATH; nil = there is no CNI_PATH.
 	Find func(plugin string) error
 
-	// Versions returns the CNI versions that a plugin of the node supports, none if they are
-	// unknown; nil = there is no node to ask.
+	// Versions returns the CNI versions that a plugin of the node supports. It returns none if they are unknown. A
+	// nil Versions means that the node's plugins cannot be queried.
 	Versions func(plugin string) []string
 
 	// ClaimTypes are the plugins that cni-dra-driver's --allow-claim-config allows; nil = unknown.

@@ -17,7 +17,7 @@ import (
 	"devinfo-cni.io/pkg/goldentest"
 )
 
-// checker knows a node with three plugins.
+// checker checks texts for a node that has three plugins.
 var checker = validate.Checker{Find: func(name string) error {
 	if slices.Contains([]string{"bridge", "macvlan", "host-device"}, name) {
 		return nil
@@ -27,7 +27,7 @@ var checker = validate.Checker{Find: func(name string) error {
 	if plugin == "bridge" {
 		return []string{"0.4.0", "1.0.0"}
 	}
-	return nil // not known
+	return nil // versions are unknown
 }}
 
 func check(c validate.Checker, text string, kind validate.Kind) []validate.Document {
@@ -45,8 +45,8 @@ func one(t *testing.T, c validate.Checker, text string, kind validate.Kind) vali
 	return docs[0]
 }
 
-// Each file holds texts, each followed by all findings.
-func TestTextsHaveTheseFindings(t *testing.T) {
+// Each file contains texts, and after each text its findings.
+func TestFindingsMatchGoldenFiles(t *testing.T) {
 	goldentest.Archives(t, "testdata/*.txtar", func(t *testing.T, archive *txtar.Archive) {
 		for n := 0; n+1 < len(archive.Files); n += 2 {
 			in, finds := archive.Files[n], &archive.Files[n+1]
@@ -82,7 +82,7 @@ func lines(docs []validate.Document) string {
 	return b.String()
 }
 
-func TestSpecificationsExamplesAreValid(t *testing.T) {
+func TestExamplesOfSpecificationsAreValid(t *testing.T) {
 	files, err := filepath.Glob("../../../devinfo/testdata/npwg/*.json")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%q, %v", files, err)
@@ -94,16 +94,16 @@ func TestSpecificationsExamplesAreValid(t *testing.T) {
 	}
 }
 
-// A finding has the line of its value, of any text. A value that is missing has the line of the
-// object that should have it.
-func TestFindingsHaveTheLinesOfTheirValues(t *testing.T) {
+// A finding has the line of its value. If the value is missing it has the line of the object that lacks it.
+func TestFindingsHaveLineOfTheirValue(t *testing.T) {
 	for text, want := range map[string]string{
 		"\n{\"type\":\t\"pci\",\n\t\"ver\": 1, \"version\": \"1.1.0\",\r\n\t\"pci\":\n{\"ä\":1}}":       "4 pci.pci-address, 3 ver, 5 pci.ä",
 		"# a comment\ntype: pci\nver: 1\nversion: 1.1.0\npci:\n  # another\n  pci-address: '3'\n":       "7 pci.pci-address, 3 ver",
 		"# a comment\n---\n{type: pci, version: 1.1.0}\n--- {type: pci,\n  ver: 1,\n version: 1.1.0}\n": "3 pci, 4 pci, 5 ver",
 		"type: pci\nversion: 1.1.0\npci: &p\n  pci-address: '3'\nvdpa: *p\n":                            "4 pci.pci-address, 5 vdpa.parent-device, 5 vdpa.driver, 5 vdpa.path, 5 vdpa.pci-address",
 		"apiVersion: v1\nkind: List\nitems:\n- {}\n- apiVersion: k8s.cni.cncf.io/v1\n  kind: NetworkAttachmentDefinition\n  metadata: {name: a}\n  spec:\n    config: |\n      {\"type\": \"devinfo\",\n       \"cniVersion\": \"1.0.0\",\n       \"strict\": 5, \"deviceID\": \"x\", \"deviceInfoFile\": \"auto\"}\n": "9 spec.config.strict",
-		`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "\ud83d\ude00"}}`: "0 pci.pci-address", // which YAML cannot read
+		// The YAML parser cannot read this escape.
+		`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "\ud83d\ude00"}}`: "0 pci.pci-address",
 	} {
 		var got []string
 		for _, d := range check(checker, text, "") {
@@ -115,16 +115,15 @@ func TestFindingsHaveTheLinesOfTheirValues(t *testing.T) {
 	}
 }
 
-// Documents are read as Kubernetes reads them.
-func TestYAMLIsReadAsInKubernetes(t *testing.T) {
+func TestYAMLIsReadLikeKubernetesDoes(t *testing.T) {
 	text := "type: devinfo\nname: yes-is-true\ncniVersion: 1.0.0\nstrict: yes\ndeviceID: gpu-1\ndeviceInfoFile: auto\n"
 	if d := one(t, checker, text, ""); d.Kind != validate.CNIConfig || len(d.Findings) > 0 {
 		t.Errorf("%+v", d)
 	}
 }
 
-// For all texts there are documents or none, whose findings a terminal can show. A device-info file is
-// valid if the library accepts it and no key is repeated.
+// FuzzCheck checks that a terminal can show the findings of any text. A device-info file must be valid exactly if the
+// library accepts it and no key is repeated.
 func FuzzCheck(f *testing.F) {
 	cases, err := filepath.Glob("testdata/*.txtar")
 	must(f, err)
@@ -135,7 +134,7 @@ func FuzzCheck(f *testing.F) {
 			f.Add(file.Data, byte(len(file.Name)))
 		}
 	}
-	f.Add([]byte(strings.Repeat("a: 1\n", 10_000)), byte(0)) // each a duplicate of all before
+	f.Add([]byte(strings.Repeat("a: 1\n", 10_000)), byte(0)) // each line repeats the key of all lines before
 	kinds := append([]validate.Kind{""}, validate.Kinds...)
 	f.Fuzz(func(t *testing.T, text []byte, kind byte) {
 		docs := check(checker, string(text), kinds[int(kind)%len(kinds)])
@@ -156,8 +155,8 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
-// A configuration that our plugin would refuse has the same error here, by itself and in a
-// NetworkAttachmentDefinition.
+// FuzzDefinition checks that a configuration has the same errors alone and in a NetworkAttachmentDefinition, and that
+// these include the plugin's error.
 func FuzzDefinition(f *testing.F) {
 	archive, err := txtar.ParseFile("testdata/config.txtar")
 	must(f, err)
