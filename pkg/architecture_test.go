@@ -191,3 +191,35 @@ func TestTheDocumentedProgramCompiles(t *testing.T) {
 		}
 	}
 }
+
+// A renamed test would otherwise leave its former name in the documents.
+func TestDocumentsNameExistingTests(t *testing.T) {
+	watch(t)
+	named, declared := map[string]string{}, map[string]bool{"TestDelRemovesFileOfFailedAdd": true} // CONTRIBUTING's example
+	name := regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w{5,}`)
+	err := filepath.WalkDir("..", func(path string, entry os.DirEntry, err error) error {
+		isDocument, isTest := strings.HasSuffix(path, ".md"), strings.HasSuffix(path, "_test.go")
+		if err != nil || !isDocument && !isTest {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		for line := range strings.Lines(string(data)) {
+			for _, found := range name.FindAllString(line, -1) {
+				if isDocument {
+					named[found] = path
+				} else if strings.HasPrefix(line, "func ") {
+					declared[found] = true
+				}
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for test, path := range named {
+		if !declared[test] {
+			t.Errorf("%s names %s, which does not exist", path, test)
+		}
+	}
+}
