@@ -105,7 +105,7 @@ func (o *options) keepGate(log *slog.Logger) error {
 
 func finderOf(sys *sysfs.FS) *discovery.Finder {
 	kernel := link.NewKernel(sys.Files())
-	return &discovery.Finder{Sys: sys, Interfaces: kernel, Switches: kernel}
+	return &discovery.Finder{Sys: sys, Interfaces: kernel, Eswitches: kernel}
 }
 
 // granter decides what the containers of a claim get of a device, by the rules of the devinfo plugin.

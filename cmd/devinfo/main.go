@@ -38,7 +38,7 @@ func machine() *plugin.Plugin {
 	sys, err := sysfs.Open(node.Sysfs)
 	if err == nil {
 		kernel := link.NewKernel(sys.Files())
-		finder = discovery.Finder{Sys: sys, Interfaces: kernel, Switches: kernel}
+		finder = discovery.Finder{Sys: sys, Interfaces: kernel, Eswitches: kernel}
 	}
 	bootID, err := journal.BootID()
 	if err != nil {

@@ -23,7 +23,7 @@ func heard(t *testing.T, file string, sriovnet func(e link.Eswitch, pf string, f
 	t.Cleanup(ctl.close)
 	h, err := ctl.host()
 	must(t, err)
-	e := h.Finder.Switches.(*linkhost.Kernel).Eswitch
+	e := h.Finder.Eswitches.(*linkhost.Kernel).Eswitch
 	h.Sriovnet = func(pf string, flavour link.Flavour, number int) (string, error) {
 		return sriovnet(e, pf, flavour, number)
 	}
@@ -45,7 +45,7 @@ func TestInspectComparesRepresentorWithSriovnet(t *testing.T) {
 }
 
 // unseen are switches without representors.
-type unseen struct{ hostdev.Switches }
+type unseen struct{ hostdev.Eswitches }
 
 func (unseen) Representor(string, link.Flavour, int) (string, bool, error) { return "", false, nil }
 
@@ -53,7 +53,7 @@ func TestRepresentorOnlyInSriovnetIsAWarning(t *testing.T) {
 	const want = "warning: VF 0 of 0000:03:00.0: sriovnet finds eth4, and so do OVN-Kubernetes, ovs-cni and the SR-IOV operators; devinfo finds nothing\n"
 	ctl, out := heard(t, switchdevHost, crosschecktest.Sriovnet)
 	finder := ctl.opened.Finder
-	finder.Switches = unseen{finder.Switches}
+	finder.Eswitches = unseen{finder.Eswitches}
 	if err := ctl.inspect(node.Subject{Name: "0000:03:00.2"}); err != nil || !strings.HasSuffix(out.String(), want) {
 		t.Errorf("%v; want %q in\n%s", err, want, out)
 	}

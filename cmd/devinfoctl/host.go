@@ -80,7 +80,7 @@ func (t *tool) machine() (*host, error) {
 	h := &host{devices: devices, build: build.Read(), now: time.Now(), Node: node.Open(node.Options{
 		Settings:  settings,
 		Sys:       sys,
-		Finder:    &discovery.Finder{Interfaces: kernel, Switches: kernel},
+		Finder:    &discovery.Finder{Interfaces: kernel, Eswitches: kernel},
 		ClaimDir:  cmp.Or(t.claimDir, state.NodeDir()),
 		BootID:    bootID,
 		Rules:     t.rules,
@@ -134,12 +134,12 @@ func (t *tool) capturedHost() (*host, error) {
 	}
 	sys := sysfs.New(file.Sys())
 	devices := func() (hostdev.Host, error) {
-		return hostdev.Host{Sys: sys, Links: links.Links, Switches: links}, nil
+		return hostdev.Host{Sys: sys, Links: links.Links, Eswitches: links}, nil
 	}
 	return &host{devices: devices, captured: t.captureFile, file: file, build: was.Build, now: was.Time, Node: node.Open(node.Options{
 		Settings:  was.Settings,
 		Sys:       sys,
-		Finder:    &discovery.Finder{Interfaces: links, Switches: links},
+		Finder:    &discovery.Finder{Interfaces: links, Eswitches: links},
 		ClaimDir:  cmp.Or(t.claimDir, was.ClaimDir, state.DefaultDir),
 		BootID:    was.BootID,
 		Root:      root,

@@ -90,7 +90,7 @@ func (a *Agent) take(ctx context.Context) (census, error) {
 	if err != nil {
 		return c, err
 	}
-	checker.Finder.Switches = hostdev.Remember(checker.Finder.Switches)
+	checker.Finder.Eswitches = hostdev.CacheEswitches(checker.Finder.Eswitches)
 	j := journal.Open(node.StateDir, a.BootID)
 	keys, err := j.All()
 	if err != nil {

@@ -66,11 +66,11 @@ func ClaimFileName(network, containerID, ifName string) string {
 	return strings.ReplaceAll(network+"."+containerID+"_"+ifName, "/", "-")
 }
 
-// OfAnother reports whether a file has the name that Multus (FileName) or cni-dra-driver
+// BelongsToOtherContainer reports whether a file has the name that Multus (FileName) or cni-dra-driver
 // (ClaimFileName) gives to the file of another container. Networks and IDs may hold hyphens
 // and dots, and networks and interfaces underscores: only the end can tell. The IDs of all
 // container runtimes have 64 hexadecimal digits; other names of that form are the runtime's choice.
-func OfAnother(file, containerID string) bool {
+func BelongsToOtherContainer(file, containerID string) bool {
 	for _, mark := range []string{"-" + containerID + "_", "." + containerID + "_"} {
 		if n := strings.LastIndex(file, mark); n >= 0 && mayBeInterface(file[n+len(mark):]) {
 			return false

@@ -122,10 +122,10 @@ func TestAFileNameTellsWhetherItIsOfAnotherContainer(t *testing.T) {
 	for _, network := range []string{"net", "sriov-net", "kube-system/sriov-net", "sriov.net", "a_b", "a-c0ffee_b", "net-" + other + "_x"} {
 		for _, ifName := range []string{"net1", "net-1", "net_1", "net.1", "a-b_c.d"} {
 			for _, name := range []func(network, containerID, ifName string) string{attachment.FileName, attachment.ClaimFileName} {
-				if file := name(network, id, ifName); attachment.OfAnother(file, id) {
+				if file := name(network, id, ifName); attachment.BelongsToOtherContainer(file, id) {
 					t.Errorf("%s: its own", file)
 				}
-				if file := name(network, other, ifName); !attachment.OfAnother(file, id) {
+				if file := name(network, other, ifName); !attachment.BelongsToOtherContainer(file, id) {
 					t.Errorf("%s: another's", file)
 				}
 			}
@@ -136,11 +136,11 @@ func TestAFileNameTellsWhetherItIsOfAnotherContainer(t *testing.T) {
 		"net-_net1": false, "net-" + other + "_sixteen-letters-": false, "net-default-" + other + "_eth0": true, // of nerdctl, whose container IDs are <namespace>-<ID>
 		"6e0c2d4f-58a1-4a0e-9d2e-2f7f6f1f0c11_net1": false, "net-" + other[1:] + "_net1": false, "net-" + other[1:] + "A_net1": false, "net-0" + other + "_net1": false, other + "_net1": false,
 	} {
-		if got := attachment.OfAnother(file, id); got != want {
+		if got := attachment.BelongsToOtherContainer(file, id); got != want {
 			t.Errorf("%s: %v", file, got)
 		}
 	}
-	if attachment.OfAnother("net-default-feed_eth0", "default-feed") {
+	if attachment.BelongsToOtherContainer("net-default-feed_eth0", "default-feed") {
 		t.Error("an ID with a hyphen is not known for its own")
 	}
 }

@@ -128,9 +128,9 @@ func Encode(spec *specs.Spec) []byte {
 	return append(text, '\n')
 }
 
-// Ours reports whether text is a spec that this package made for the file of that name:
+// IsDevinfoSpec reports whether text is a spec that this package made for the file of that name:
 // other programs keep theirs in the same directory.
-func Ours(text []byte, file string) bool {
+func IsDevinfoSpec(text []byte, file string) bool {
 	var spec specs.Spec
 	if json.Unmarshal(text, &spec) != nil || len(spec.Devices) != 1 || FileName(spec.Kind, spec.Devices[0].Name) != file {
 		return false

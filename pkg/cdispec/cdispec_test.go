@@ -127,7 +127,7 @@ func TestBadNamesAreRefused(t *testing.T) {
 func TestOursAreKnownByKindNameAndVariable(t *testing.T) {
 	ours := cdispec.Encode(spec(t, group))
 	file := cdispec.FileName(group.Kind, group.Name)
-	if !cdispec.Ours(ours, file) {
+	if !cdispec.IsDevinfoSpec(ours, file) {
 		t.Error("ours is not ours")
 	}
 	for name, text := range map[string]string{
@@ -139,11 +139,11 @@ func TestOursAreKnownByKindNameAndVariable(t *testing.T) {
 		"two devices": `{"cdiVersion": "0.6.0", "kind": "vendor.example/net.v2", "devices": [
 			{"name": "6e0c-net1", "containerEdits": {"env": ["DEVINFO_NET1="]}}, {"name": "b", "containerEdits": {"env": ["DEVINFO_NET1="]}}]}`,
 	} {
-		if cdispec.Ours([]byte(text), file) {
+		if cdispec.IsDevinfoSpec([]byte(text), file) {
 			t.Errorf("%s: taken for ours", name)
 		}
 	}
-	if cdispec.Ours(ours, cdispec.FileName(group.Kind, "other")) {
+	if cdispec.IsDevinfoSpec(ours, cdispec.FileName(group.Kind, "other")) {
 		t.Error("of another file: taken for ours")
 	}
 }

@@ -25,15 +25,15 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// Each file of testdata is one rule, and the comparisons that show it. A section in
-// capital letters is a step:
+// Each file of testdata shows one rule. A section in capital letters is a step:
 //
-//	HOST name      the captured host; its body lists entries to leave out, with all below them
-//	NETNS          the pod's interfaces, in place of those of the host; null is a namespace that may not be entered
-//	ENTRY          the journal's entry, of this boot unless it says another; what it leaves out is as for {}
-//	FILE, CDI      the device-info file and the CDI spec, as text; a body that is "gone" alone removes it
-//	REPORT         the comparison, as devinfoctl would have it; CHECK, without Explain
-func TestReports(t *testing.T) {
+//	HOST name      loads a captured host, without the entries listed in the body and everything below them
+//	NETNS          replaces the pod's interfaces; null is a namespace that may not be entered
+//	ENTRY          sets the journal entry; by default it is of this boot
+//	FILE, CDI      writes the device-info file or the CDI spec; the body "gone" removes it
+//	REPORT         compares as devinfoctl does
+//	CHECK          compares without Explain
+func TestReportsMatchGoldenFiles(t *testing.T) {
 	goldentest.Archives(t, "testdata/*.txtar", func(t *testing.T, archive *txtar.Archive) {
 		w := &world{t: t, dir: t.TempDir()}
 		for n := range archive.Files {
@@ -48,10 +48,10 @@ const (
 	cdiDir  = "/run/cdi"
 )
 
-// world is what there is to compare.
+// world is the state of one test: a host, a journal entry and files.
 type world struct {
 	t     *testing.T
-	dir   string // stands for /
+	dir   string // root directory of the files
 	host  *txtar.Archive
 	entry journal.Entry
 }
@@ -83,7 +83,7 @@ func (w *world) step(f *txtar.File) {
 	}
 }
 
-// captured gives the world a host of testdata/hosts, less some entries.
+// captured loads a host of testdata/hosts, without some entries.
 func (w *world) captured(name string, less ...string) {
 	w.t.Helper()
 	var err error
@@ -94,7 +94,7 @@ func (w *world) captured(name string, less ...string) {
 	}
 }
 
-// without takes an entry out of the host, with all below it.
+// without removes an entry of the host with everything below it.
 func (w *world) without(entry string) {
 	w.host.Files = slices.DeleteFunc(w.host.Files, func(f txtar.File) bool {
 		return f.Name == entry || strings.HasPrefix(f.Name, entry+"/") || strings.HasPrefix(f.Name, entry+" ")
@@ -122,14 +122,14 @@ func (w *world) checker() *check.Checker {
 	links, err := linkhost.New(host)
 	w.must(err)
 	return &check.Checker{
-		Finder:    &discovery.Finder{Sys: sysfs.New(host.Sys()), Interfaces: links, Switches: links},
+		Finder:    &discovery.Finder{Sys: sysfs.New(host.Sys()), Interfaces: links, Eswitches: links},
 		Dir:       func(path string) *store.Dir { return store.Open(filepath.Join(w.dir, path)) },
 		NetnsGone: func(path string) (bool, error) { return !links.HasNetns(path), nil },
 		BootID:    boot,
 	}
 }
 
-// report says what came of the comparison. Every report must agree with itself.
+// report formats the result of a comparison. It also checks that the state fits the facts.
 func (w *world) report(explain bool) string {
 	w.t.Helper()
 	a := w.checker()
@@ -157,8 +157,8 @@ func (w *world) report(explain bool) string {
 	for _, f := range r.Changed() {
 		fmt.Fprintf(&b, "changed: %s\n", f.Change())
 	}
-	if r.Blind != nil {
-		fmt.Fprintf(&b, "blind: %v\n", r.Blind)
+	if r.ReadError != nil {
+		fmt.Fprintf(&b, "read error: %v\n", r.ReadError)
 	}
 	for _, what := range r.NotCompared {
 		fmt.Fprintf(&b, "not compared: %s\n", what)
@@ -166,7 +166,7 @@ func (w *world) report(explain bool) string {
 	return strings.ReplaceAll(b.String(), w.dir, "")
 }
 
-func TestWhatTheJournalCannotReadIsNotCompared(t *testing.T) {
+func TestUnreadableEntryIsNotCompared(t *testing.T) {
 	for _, test := range []struct {
 		err    error
 		state  check.State
@@ -187,9 +187,9 @@ func TestWhatTheJournalCannotReadIsNotCompared(t *testing.T) {
 	}
 }
 
-func TestANetnsOfWhichNothingIsKnownIsNotGone(t *testing.T) {
+func TestNetnsOfUnknownStateIsNotGone(t *testing.T) {
 	w := &world{t: t, dir: t.TempDir()}
-	w.captured("igb-sriov") // which has no pod
+	w.captured("igb-sriov") // has no pod
 	a, unseen := w.checker(), errors.New("not seen from here")
 	a.NetnsGone = func(string) (bool, error) { return false, unseen }
 	e := &journal.Entry{
@@ -210,17 +210,16 @@ func TestANetnsOfWhichNothingIsKnownIsNotGone(t *testing.T) {
 	}
 	target, err := check.Target(e)
 	w.must(err)
-	if r := a.Compare(e, target); r.Problem == nil || r.Problem.Kind != check.ContainerGone { // the kernel says that there is none
+	if r := a.Compare(e, target); r.Problem == nil || r.Problem.Kind != check.ContainerGone { // the host has no such namespace
 		t.Errorf("to enter it: %+v", r.Problem)
 	}
-	e.Complete, e.File, e.Wrote = false, "net1", true // an ADD that runs, and is about to write it
+	e.Complete, e.File, e.Wrote = false, "net1", true // ADD runs and has not written its file yet
 	if state, r := a.Check(e, nil); state != check.Adding || r.Err() != nil {
 		t.Errorf("%s, %+v", state, r)
 	}
 }
 
-// It is the kernel's error that counts, not what the file would say.
-func TestAFileThatCannotBeReadIsNeitherGoneNorInvalid(t *testing.T) {
+func TestUnreadableFileIsReportedAsUnreadable(t *testing.T) {
 	w := &world{t: t, dir: t.TempDir()}
 	w.captured("mlx5-legacy")
 	w.must(os.MkdirAll(filepath.Join(w.dir, infoDir, "pod1"), 0o755), os.MkdirAll(filepath.Join(w.dir, cdiDir, "spec"), 0o755))
@@ -234,8 +233,7 @@ func TestAFileThatCannotBeReadIsNeitherGoneNorInvalid(t *testing.T) {
 	}
 }
 
-// Whoever prints a problem prints what to do about it.
-func TestEveryKindHasARemedy(t *testing.T) {
+func TestEveryKindHasRemedy(t *testing.T) {
 	for k := check.FileGone; k <= check.EntryNewer; k++ {
 		if k.Remedy() == "" {
 			t.Errorf("kind %d has none", k)

@@ -14,9 +14,9 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// Compare compares the attachment's entry, its device-info file (e.Path(), if e.Wrote),
-// its CDI spec and the host. The target says which device is meant: CHECK takes it from the
-// configuration, other callers from [Target]. Compare fills in Target.Existing.
+// Compare compares an attachment's journal entry with its device-info file (e.Path(), if e.Wrote), its CDI spec
+// and the host. The target is the requested device: CHECK builds it from the configuration, other callers use
+// [Target]. Compare fills in Target.Existing.
 func (a *Checker) Compare(e *journal.Entry, t discovery.Target) *Report {
 	r := &Report{Facts: []Item{}}
 	a.compare(r, e, t)
@@ -36,17 +36,17 @@ func (a *Checker) compare(r *Report, e *journal.Entry, t discovery.Target) {
 	}
 }
 
-// Delegates are the types of the plugins that ADD ran, in that order.
+// Delegates returns the types of the plugins that ADD ran, in order.
 func Delegates(e *journal.Entry) (types []string) {
 	for _, raw := range e.Delegates {
 		var child struct{ Type string }
-		_ = json.Unmarshal(raw, &child) // ADD has run it
+		_ = json.Unmarshal(raw, &child) // valid JSON, because ADD has run it
 		types = append(types, child.Type)
 	}
 	return types
 }
 
-// file reads the device-info file that ADD wrote, if it did.
+// file reads the device-info file if ADD wrote one.
 func (a *Checker) file(r *Report, e *journal.Entry) *devinfo.Info {
 	if !e.Wrote {
 		return nil
@@ -61,7 +61,7 @@ func (a *Checker) file(r *Report, e *journal.Entry) *devinfo.Info {
 		return nil
 	case errors.Is(err, fs.ErrPermission):
 		row.File, row.Verdict = "not readable", Unseen
-		r.blind(err, "device-info file "+e.Path()+": reading it takes root")
+		r.couldNotRead(err, "device-info file "+e.Path()+": reading it takes root")
 		return nil
 	case err != nil:
 		row.File, row.Verdict = "not valid", Differs
@@ -84,9 +84,9 @@ func (a *Checker) file(r *Report, e *journal.Entry) *devinfo.Info {
 	return info
 }
 
-// device looks for the device anew, with the file as one of the sources: a file that names
-// another device is a conflict of sources. The device is nil where that, or something else,
-// is in the way; alone is what is found without the file, nil unless Explain.
+// device searches for the device again, with the file as a source, so a file that names another device causes a
+// conflict. device is nil if the search failed. alone is the result without the file; it is nil unless Explain
+// is set.
 func (a *Checker) device(r *Report, e *journal.Entry, t discovery.Target) (device, alone *discovery.Device) {
 	problem := recordedOther(e, t)
 	if problem == nil {
@@ -101,8 +101,8 @@ func (a *Checker) device(r *Report, e *journal.Entry, t discovery.Target) (devic
 	return device, alone
 }
 
-// alone looks for the device by the interface, else by what ADD was asked. What is wrong
-// with either was said before.
+// alone searches for the device by the interface, else by the recorded request. It ignores errors, because the
+// search with the file has reported them.
 func (a *Checker) alone(r *Report, t discovery.Target) *discovery.Device {
 	bare := discovery.Target{Netns: t.Netns, IfName: t.IfName, FollowLower: t.FollowLower, SubfunctionParent: t.SubfunctionParent}
 	if device, err := a.find(r, &bare); err == nil && device.Info != nil {
@@ -113,8 +113,8 @@ func (a *Checker) alone(r *Report, t discovery.Target) *discovery.Device {
 	return device
 }
 
-// recordedOther returns an error if the file describes another device than ADD found, or
-// than the configuration declares.
+// recordedOther returns an error if the file describes another device than ADD found, or another type than the
+// configuration declares.
 func recordedOther(e *journal.Entry, t discovery.Target) *Error {
 	file, mismatch := t.Existing, func(format string, args ...any) *Error {
 		return &Error{Mismatch, fmt.Errorf("the device-info file "+format, args...)}
@@ -131,12 +131,11 @@ func recordedOther(e *journal.Entry, t discovery.Target) *Error {
 	return nil
 }
 
-// named says whether the kernel has a name for devices of that type, and not only the
-// container a path.
+// named reports whether devices of type t have a name in the kernel. Sockets only have a path in the container.
 func named(t devinfo.Type) bool { return t == devinfo.TypePCI || t == devinfo.TypeVDPA }
 
-// found finds the device and compares it with what ADD found. A network namespace that may
-// not be entered is left out, also of the target.
+// found searches for the device and compares it with the device that ADD found. If the network namespace may
+// not be entered, found removes it from the target.
 func (a *Checker) found(r *Report, e *journal.Entry, t *discovery.Target) (*discovery.Device, *Error) {
 	device, err := a.find(r, t)
 	switch {
@@ -154,9 +153,9 @@ func (a *Checker) found(r *Report, e *journal.Entry, t *discovery.Target) (*disc
 	}
 	info, gone := device.Info, new(Error)
 	switch {
-	case (t.Existing != nil || e.Device.ID != "") && as[*discovery.MissingError](device.Problem): // before its interface, which went with it
+	case (t.Existing != nil || e.Device.ID != "") && as[*discovery.MissingError](device.Problem): // before the interface, which disappears with its device
 		return device, &Error{DeviceGone, device.Problem}
-	case info == nil && errors.As(a.deviceThere(e.Device), &gone): // which nothing names but the journal
+	case info == nil && errors.As(a.deviceThere(e.Device), &gone): // only the journal names the device
 		return device, gone
 	case changed != nil:
 		return device, changed
@@ -170,7 +169,7 @@ func (a *Checker) found(r *Report, e *journal.Entry, t *discovery.Target) (*disc
 	return device, nil
 }
 
-// find is Finder.Find. It leaves a network namespace out that may not be entered.
+// find calls Finder.Find. If the network namespace may not be entered, it repeats the search without it.
 func (a *Checker) find(r *Report, t *discovery.Target) (*discovery.Device, error) {
 	device, err := a.Finder.Find(*t)
 	if t.Netns == "" || !errors.Is(err, fs.ErrPermission) {
@@ -180,11 +179,12 @@ func (a *Checker) find(r *Report, t *discovery.Target) (*discovery.Device, error
 	return a.Finder.Find(*t)
 }
 
-// compareInterface adds the row of the interface, which must be there if ADD found it. One that led
-// ADD to the device was replaced if it does not lead there any more and the kernel now gives another
-// parent device or kind for it. If the kernel gives none, as while a driver resets, or it still is a
-// macvlan, whose lower interface may be out of sight, it counts as the same. So does a dummy while the
-// node has no interface of the device: KubeVirt renames the pod's interface, and puts one in its place.
+// compareInterface adds the fact "interface". The interface must exist if ADD found it.
+//
+// It counts as replaced if it no longer leads to the device, and the kernel now reports another parent device
+// or kind. It does not count as replaced in three cases: while the kernel reports neither, as during a driver
+// reset; if it is still a macvlan, whose lower interface may be invisible; and if it is a dummy while the node
+// has no interface of the device, because KubeVirt renames the pod's interface and puts a dummy in its place.
 func (a *Checker) compareInterface(r *Report, e *journal.Entry, t *discovery.Target, device *discovery.Device) (problem *Error) {
 	row := Item{Fact: "interface", Now: t.IfName, Source: t.Netns, Verdict: Same}
 	if e.InNetns {
@@ -210,8 +210,8 @@ func (a *Checker) compareInterface(r *Report, e *journal.Entry, t *discovery.Tar
 	return problem
 }
 
-// Target returns the device that ADD was asked for, without the device-info file. The error
-// says that the entry's Declared is invalid; the rest of the target can be used all the same.
+// Target returns the device that ADD was asked for, without the device-info file. If the error says that the
+// recorded deviceInfo is invalid, the rest of the target is still usable.
 func Target(e *journal.Entry) (discovery.Target, error) {
 	asked := e.Asked
 	t := discovery.Target{

@@ -2,28 +2,28 @@ package check
 
 import "errors"
 
-// Kind classifies what is wrong with an attachment.
+// Kind is the kind of a problem with an attachment.
 type Kind int
 
 const (
-	Unreadable     Kind = iota // something could not be read: Err is the kernel's or netlink's
-	FileGone                   // the device-info file
-	FileInvalid                // it breaks the specification, or is of another major version
-	FileUnreadable             // it exists, but cannot be read
-	SpecGone                   // the CDI spec
-	SpecForeign                // what is in its place is not devinfo's
-	Mismatch                   // the file describes another device than ADD found, or than was declared
-	OtherDevice                // ADD found another device, or the interface is another one
+	Unreadable     Kind = iota // the kernel or netlink returned an error, which is Err
+	FileGone                   // the device-info file is missing
+	FileInvalid                // the file breaks the specification or has another major version
+	FileUnreadable             // the file exists but cannot be read
+	SpecGone                   // the CDI spec is missing
+	SpecForeign                // another program replaced the CDI spec
+	Mismatch                   // the file does not describe the device that ADD found or the configuration declares
+	OtherDevice                // ADD found another device, or the interface was replaced
 	Conflict                   // two sources name different devices: a [*discovery.ConflictError]
 	DeviceGone                 // the device is not on the node
 	InterfaceGone              // the interface is not in the network namespace
 	Unfinished                 // ADD was killed
-	ContainerGone              // the network namespace is gone, or the boot is over
-	EntryInvalid               // the journal's entry cannot be read
-	EntryNewer                 // it is of a newer devinfo
+	ContainerGone              // the network namespace is missing, or the node has rebooted
+	EntryInvalid               // the journal entry cannot be read
+	EntryNewer                 // a newer devinfo wrote the journal entry
 )
 
-// Remedy says what to do; "" = nothing helps in general.
+// Remedy returns the action to take, or "" if there is no general advice.
 func (k Kind) Remedy() string { return kinds[k].remedy }
 
 const (
@@ -31,7 +31,7 @@ const (
 	renew = again + ", to write the file again"
 )
 
-// kinds are what each means: the state of the attachment, and what to do.
+// kinds maps each kind to the attachment's state and the remedy.
 var kinds = map[Kind]struct {
 	state  State
 	remedy string
@@ -54,7 +54,7 @@ var kinds = map[Kind]struct {
 	EntryNewer:    {Newer, "install the newer devinfo that wrote it, or a later one"},
 }
 
-// Error is what is wrong with an attachment.
+// Error is a problem with an attachment.
 type Error struct {
 	Kind Kind
 	Err  error

@@ -12,16 +12,16 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// known is what the sides say of the device's facts, by the keys that discovery gives them.
+// known holds the device's facts from each side, with discovery's keys.
 type known struct {
 	journal, file, declared map[string]string
 	now                     map[string]discovery.Fact
 	identity                string // the key that names the device
-	recorded                bool   // there is a file that can be read
-	found, missing          bool   // the device, or that it is not on the node
+	recorded                bool   // a readable device-info file exists
+	found, missing          bool   // whether the device was found, or is known to be missing
 }
 
-// facts adds a row for every fact that one side has.
+// facts adds an item for every fact that at least one side has.
 func (r *Report) facts(e *journal.Entry, t discovery.Target, device, alone *discovery.Device) {
 	k := known{
 		journal: journaled(e), file: factsOf(t.Existing), declared: factsOf(t.Declared), now: stated(device, alone),
@@ -37,8 +37,7 @@ func (r *Report) facts(e *journal.Entry, t discovery.Target, device, alone *disc
 	}
 }
 
-// keys are those of the file, then those that only the kernel states, then those of the
-// journal.
+// keys returns the file's keys, then the kernel's other keys, then the journal's.
 func (k *known) keys() (keys []string) {
 	for _, key := range slices.Concat(slices.Sorted(maps.Keys(k.file)), slices.Sorted(maps.Keys(k.now)), slices.Sorted(maps.Keys(k.journal))) {
 		if !slices.Contains(keys, key) {
@@ -92,8 +91,8 @@ func typeRow(e *journal.Entry, file *devinfo.Info, device *discovery.Device) Ite
 	return row
 }
 
-// stated are the facts that the kernel states. Where the device was found, what is found
-// without the file only tells better sources.
+// stated returns the kernel's facts. If the device was found, the search without the file only adds better
+// sources.
 func stated(device, alone *discovery.Device) map[string]discovery.Fact {
 	now := map[string]discovery.Fact{}
 	if device != nil {
@@ -111,8 +110,7 @@ func stated(device, alone *discovery.Device) map[string]discovery.Fact {
 	return now
 }
 
-// sourced gives the kernel's word for the device itself, where somebody else named it: it
-// is there, as its directory in sysfs is.
+// sourced replaces the source of the device's name by its sysfs directory, which shows that the device exists.
 func sourced(f discovery.Fact) discovery.Fact {
 	bus, key, _ := strings.Cut(f.Key, ".")
 	identity := f.Key == "pci.pci-address" || key == "parent-device"
@@ -122,7 +120,7 @@ func sourced(f discovery.Fact) discovery.Fact {
 	return f
 }
 
-// identityKey is the one of the facts that names the device: see [discovery.Identity].
+// identityKey returns the key of the fact that names the device, see [discovery.Identity].
 func identityKey[T any](facts map[string]T) string {
 	for _, key := range []string{"vdpa.parent-device", "pci.pci-address", "vdpa.pci-address", "vhost-user.path", "memif.path"} {
 		if _, there := facts[key]; there {
@@ -132,11 +130,11 @@ func identityKey[T any](facts map[string]T) string {
 	return ""
 }
 
-// differ says that two of the values of a key that are there are not the same.
+// differ reports whether two of the non-empty values differ.
 func differ(key string, values ...string) bool {
 	first := ""
 	for _, v := range values {
-		if strings.HasSuffix(key, "pci-address") { // in hexadecimal
+		if strings.HasSuffix(key, "pci-address") { // hexadecimal
 			v = strings.ToLower(v)
 		}
 		switch {
@@ -150,8 +148,8 @@ func differ(key string, values ...string) bool {
 	return false
 }
 
-// journaled are the facts of the file that ADD wrote. Where there was none, the journal keeps
-// the device's identity.
+// journaled returns the facts of the file that ADD wrote. If ADD wrote none, it returns the device's identity
+// from the journal.
 func journaled(e *journal.Entry) map[string]string {
 	if info, err := devinfo.Parse(e.Info); err == nil {
 		return factsOf(info)
@@ -168,7 +166,7 @@ func journaled(e *journal.Entry) map[string]string {
 	return map[string]string{key: e.Device.ID}
 }
 
-// factsOf are the facts of a device-info file, by the keys that discovery gives them.
+// factsOf returns the facts of a device-info file, with discovery's keys.
 func factsOf(info *devinfo.Info) map[string]string {
 	facts := map[string]string{}
 	for key, value := range info.Texts() {

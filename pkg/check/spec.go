@@ -12,15 +12,14 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// ForeignSpecError says that what is in the place of a CDI spec was not written by devinfo.
+// ForeignSpecError is the error for a CDI spec that devinfo did not write.
 type ForeignSpecError struct{ Path string }
 
 func (e *ForeignSpecError) Error() string { return e.Path + ": CDI spec not written by devinfo" }
 
-// OurSpec reads a CDI spec that devinfo wrote; nil if there is none. A blank file, which is
-// what a power failure leaves, counts as none. Another program's spec is a
-// [*ForeignSpecError].
-func OurSpec(dir *store.Dir, file string) ([]byte, error) {
+// ReadSpec reads a CDI spec that devinfo wrote. It returns nil if the file is missing, or blank, as after a
+// power failure. For another program's spec it returns a [*ForeignSpecError].
+func ReadSpec(dir *store.Dir, file string) ([]byte, error) {
 	text, err := dir.Read(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -29,24 +28,24 @@ func OurSpec(dir *store.Dir, file string) ([]byte, error) {
 		return nil, err
 	case len(bytes.TrimSpace(text)) == 0:
 		return nil, nil
-	case !cdispec.Ours(text, file):
+	case !cdispec.IsDevinfoSpec(text, file):
 		return nil, &ForeignSpecError{dir.Path(file)}
 	}
 	return text, nil
 }
 
-// spec looks for the CDI spec that ADD wrote, if it did.
+// spec checks the CDI spec, if ADD wrote one.
 func (a *Checker) spec(r *Report, cdi journal.CDI) {
 	if cdi.File == "" {
 		return
 	}
 	path := filepath.Join(cdi.Dir, cdi.File)
 	row := Item{Fact: "CDI spec", Journal: cdi.Device, File: "there", Source: path, Verdict: Same}
-	text, err := OurSpec(a.Dir(cdi.Dir), cdi.File)
+	text, err := ReadSpec(a.Dir(cdi.Dir), cdi.File)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		row.File, row.Verdict = "not readable", Unseen
-		r.blind(err, "CDI spec "+path+": reading it takes root")
+		r.couldNotRead(err, "CDI spec "+path+": reading it takes root")
 	case as[*ForeignSpecError](err):
 		row.File, row.Verdict = "not devinfo's", Differs
 		r.fail(&Error{SpecForeign, err})

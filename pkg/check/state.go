@@ -10,42 +10,40 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// State is what has become of an attachment.
+// State is the state of an attachment.
 type State string
 
 const (
-	OK            State = "ok"             // the network namespace, the device and the files are there
-	Adding        State = "adding"         // ADD has not ended yet, or was killed
-	FileMissing   State = "file missing"   // the device-info file or the CDI spec that ADD wrote is gone
-	BadFile       State = "file invalid"   // it is there, and is not what ADD can have written
+	OK            State = "ok"             // the network namespace, the device and the files exist
+	Adding        State = "adding"         // ADD is running, or was killed
+	FileMissing   State = "file missing"   // the device-info file or the CDI spec that ADD wrote is missing
+	BadFile       State = "file invalid"   // the file exists, but its content cannot be from ADD
 	DeviceLost    State = "device gone"    // the device that ADD found is not on the node
-	WrongDevice   State = "wrong device"   // the file is another device's, or the interface another one
+	WrongDevice   State = "wrong device"   // the file names another device, or the interface was replaced
 	InterfaceLost State = "interface gone" // the interface is not in the network namespace
-	Stale         State = "stale"          // the network namespace is gone, or it is of an earlier boot; no DEL has come, or it failed
-	Corrupt       State = "corrupt"        // the journal's entry cannot be read
-	Newer         State = "newer format"   // it was written by a newer devinfo
-	Unknown       State = "unknown"        // it, or what is to be compared, cannot be read
+	Stale         State = "stale"          // the network namespace is gone or the node has rebooted, and no DEL succeeded
+	Corrupt       State = "corrupt"        // the journal entry cannot be read
+	Newer         State = "newer format"   // a newer devinfo wrote the entry
+	Unknown       State = "unknown"        // the entry, or something to compare, cannot be read
 
-	// Of attachments by DRA only, as cni-dra-driver's records have them: an Checker knows
-	// none of them.
-	Prepared  State = "prepared"  // its pod has no sandbox yet
-	Deleting  State = "deleting"  // DEL runs, or has failed and will be tried again; or its device is being restored
-	Undeleted State = "undeleted" // DEL failed so often that nothing waits for it any more
+	// States of attachments by cni-dra-driver. A Checker does not return them.
+	Prepared  State = "prepared"  // the pod has no sandbox yet
+	Deleting  State = "deleting"  // DEL is running, will be retried, or its device is being restored
+	Undeleted State = "undeleted" // DEL failed too often; the driver has given it up
 )
 
-var overKinds = map[State]Kind{Stale: ContainerGone, Corrupt: EntryInvalid, Newer: EntryNewer, Adding: Unfinished}
+var incomparableKinds = map[State]Kind{Stale: ContainerGone, Corrupt: EntryInvalid, Newer: EntryNewer, Adding: Unfinished}
 
-// Over says what is wrong with an attachment of which nothing can be compared. Adding is wrong for
-// one who has the entry locked: the ADD was killed.
-func (s State) Over() (kind Kind, over bool) {
-	kind, over = overKinds[s]
+// Incomparable returns the kind of problem if the state rules out a comparison. For Adding the problem is that
+// ADD was killed, so the caller must hold the entry's lock.
+func (s State) Incomparable() (kind Kind, over bool) {
+	kind, over = incomparableKinds[s]
 	return kind, over
 }
 
-// State returns the state of an attachment as far as it can be told without a comparison
-// and, unless it is OK, the reason in words: [Checker.Check] has the whole. It takes what
-// [journal.Journal.Get] returned; e is nil only with an error. The gravest state wins: what is
-// stale may also lack everything else.
+// State returns the state of an attachment as far as it is known without a comparison, and the reason unless it
+// is OK. [Checker.Check] does the comparison. entry and err are the results of [journal.Journal.Get]; the entry
+// is nil only with an error. The most serious state wins: a stale attachment may also lack its files.
 func (a *Checker) State(e *journal.Entry, err error) (state State, why string) {
 	switch {
 	case as[*journal.FormatError](err):
@@ -55,11 +53,11 @@ func (a *Checker) State(e *journal.Entry, err error) (state State, why string) {
 	case err != nil:
 		return Unknown, err.Error()
 	}
-	why, err = a.Ended(e)
+	why, err = a.StaleReason(e)
 	switch {
 	case why != "":
 		return Stale, why
-	case !e.Complete: // also where it cannot be told whether it has ended: nothing is to be compared yet
+	case !e.Complete: // also if err is set, because an incomplete entry has nothing to compare yet
 		return Adding, "ADD runs, or was killed; " + Unfinished.Remedy()
 	case err != nil:
 		return Unknown, err.Error()
@@ -73,9 +71,9 @@ func (a *Checker) State(e *journal.Entry, err error) (state State, why string) {
 	return OK, ""
 }
 
-// Ended says why an attachment is stale, so that nobody can use it any more; "" = it is not. An error
-// means that it cannot be told. This is the one rule by which leftovers may be removed without a DEL.
-func (a *Checker) Ended(e *journal.Entry) (why string, err error) {
+// StaleReason returns why an attachment can no longer be in use, or "" if it can. It returns an error if that
+// is unknown. Leftovers may be removed without a DEL only if StaleReason returns a reason.
+func (a *Checker) StaleReason(e *journal.Entry) (why string, err error) {
 	if !e.OfBoot(a.BootID) {
 		return "recorded before the last boot", nil
 	}
@@ -89,13 +87,14 @@ func (a *Checker) Ended(e *journal.Entry) (why string, err error) {
 	return "network namespace " + e.Netns + " is gone", nil
 }
 
-// deviceThere is an [*Error] if the device is not on the node. A socket's path is a container's.
+// deviceThere returns an [*Error] if the device is not on the node. It accepts any socket, whose path is valid
+// only in the container.
 func (a *Checker) deviceThere(d journal.Identity) error {
 	bus := d.Type
 	if !named(devinfo.Type(bus)) || d.ID == "" {
 		return nil
 	}
-	if _, err := pci.Parse(d.ID); err == nil { // also of a vDPA device whose name is not known
+	if _, err := pci.Parse(d.ID); err == nil { // also a vDPA device known only by its PCI address
 		bus = string(devinfo.TypePCI)
 	}
 	there, err := a.Finder.Sys.HasDevice(bus, d.ID)

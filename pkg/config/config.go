@@ -83,13 +83,13 @@ func (u UnknownKey) String() string {
 	return fmt.Sprintf("key %q of the network configuration is not known; the nearest known one is %q", clip([]byte(u.Key)), u.Nearest)
 }
 
-// IdleRule is what is wrong with a key of Idle.
-const IdleRule = "has no effect together with delegates: move it into the delegate that needs it"
+// NoEffectWithDelegates is what is wrong with a key of Idle.
+const NoEffectWithDelegates = "has no effect together with delegates: move it into the delegate that needs it"
 
 // Warnings are a line for each idle or unknown key, and one for those that are too many.
 func (c *Config) Warnings() (lines []string) {
 	for _, key := range c.Idle {
-		lines = append(lines, fmt.Sprintf("key %q of the network configuration %s", key, IdleRule))
+		lines = append(lines, fmt.Sprintf("key %q of the network configuration %s", key, NoEffectWithDelegates))
 	}
 	for _, u := range c.Unknown {
 		lines = append(lines, u.String())

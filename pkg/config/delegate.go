@@ -25,7 +25,7 @@ func (c *Config) DelegateProblem(n int) *Problem {
 	var fields map[string]json.RawMessage
 	_ = json.Unmarshal(d.Raw, &fields) // Parse has read it
 	key, _, _ := strings.Cut(wrong.Field, ".")
-	return &Problem{d.Key + "." + wrong.Field, clip(fields[key]), InWords(wrong.Type)}
+	return &Problem{d.Key + "." + wrong.Field, clip(fields[key]), TypeInWords(wrong.Type)}
 }
 
 // DelegateProblems are those of all delegates.
@@ -38,8 +38,8 @@ func (c *Config) DelegateProblems() (list []*Problem) {
 	return list
 }
 
-// InWords says which JSON decodes into a type.
-func InWords(t reflect.Type) string {
+// TypeInWords says which JSON decodes into a type.
+func TypeInWords(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.String:
 		return "a string"

@@ -9,8 +9,8 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// describe fills in Device.Info for the type at hand. It fails only if the kernel cannot be
-// asked about the device itself; optional facts that it cannot read are warnings.
+// describe fills in Device.Info for the device's type. It returns an error only if the kernel cannot be read
+// about the device itself; optional facts that it cannot read become warnings.
 func (s *search) describe() error {
 	for _, c := range s.claims {
 		if c.missing {
@@ -51,7 +51,7 @@ func (s *search) describeSocket(t devinfo.Type) {
 	} else {
 		info.VhostUser = &devinfo.VhostUser{Path: s.target.SocketPath}
 	}
-	if err := info.ValidateDeclared().Err(); err != nil { // readers mangle blanks and the like
+	if err := info.ValidateDeclared().Err(); err != nil { // readers mangle blanks and some other characters
 		s.found.Problem = &UndescribableError{"the socket of the result's socketPath", err.Error()}
 		return
 	}
@@ -65,7 +65,7 @@ func (s *search) describePCI() error {
 			`a VM would get the whole parent; set "subfunctionParent": true to write it anyway`)
 		return nil
 	}
-	if s.where.beside && s.typ() == "" {
+	if s.where.vdpaUnknown && s.typ() == "" {
 		s.found.Problem = &UndescribableError{"interface " + s.target.IfName, "its virtio device " + s.virtio + " belongs to a vDPA device on " + s.where.String() +
 			", but the kernel does not report which one; set deviceID to the vDPA device's name"}
 		return nil
@@ -116,15 +116,14 @@ func (s *search) rdma() string {
 	return list
 }
 
-// representor finds the representor of the VF or SF if its PF's embedded switch is in
-// switchdev mode. It asks for the mode first: in legacy mode, as on most nodes, nothing
-// else is looked up.
+// representor returns the name of the representor of the VF or SF, if its PF's eswitch is in switchdev mode. It
+// reads the mode first, because in legacy mode, as on most nodes, it then needs nothing else.
 func (s *search) representor(fn sysfs.Function) string {
 	uplink, flavour := fn.PF, link.VF
 	if s.where.aux != "" {
 		uplink, flavour = &fn.Address, link.SF
 	}
-	if uplink == nil || s.Switches == nil {
+	if uplink == nil || s.Eswitches == nil {
 		return ""
 	}
 	name, err := s.representorOn(*uplink, flavour, fn)
@@ -138,14 +137,14 @@ func (s *search) representor(fn sysfs.Function) string {
 }
 
 func (s *search) representorOn(uplink pci.Address, flavour link.Flavour, fn sysfs.Function) (string, error) {
-	if on, err := s.Switches.Switchdev(uplink.String()); err != nil || !on {
+	if on, err := s.Eswitches.Switchdev(uplink.String()); err != nil || !on {
 		return "", err
 	}
 	number, ok, err := s.numberOn(uplink, flavour, fn)
 	if err != nil || !ok {
 		return "", err
 	}
-	name, _, err := s.Switches.Representor(uplink.String(), flavour, number)
+	name, _, err := s.Eswitches.Representor(uplink.String(), flavour, number)
 	return name, err
 }
 
@@ -160,7 +159,7 @@ func (s *search) numberOn(uplink pci.Address, flavour link.Flavour, fn sysfs.Fun
 	return *aux.SFNumber, true, nil
 }
 
-// fact notes where a value comes from that is in Device.Info.
+// fact records the source of a value in Device.Info.
 func (s *search) fact(key, value, source string) {
 	s.found.Facts = append(s.found.Facts, Fact{string(s.found.Info.Type) + "." + key, value, source})
 }

@@ -22,21 +22,20 @@ import (
 
 var must = difftest.Must
 
-// pod is the network namespace of the captured host's pod.
 const pod = "/run/netns/pod"
 
 func load(t testing.TB, name string) *capturefile.Host {
 	t.Helper()
 	h, err := capturefile.Load("../../testdata/hosts/" + name + ".txtar")
-	if errors.Is(err, fs.ErrNotExist) { // it is a made-up one
+	if errors.Is(err, fs.ErrNotExist) { // a host of this package's testdata
 		h, err = capturefile.Load("testdata/" + name + ".txtar")
 	}
 	must(t, err)
 	return h
 }
 
-// before514 is the host as a kernel before 5.14 tells of it: no parent device of
-// an interface by netlink, but ethtool's bus-info.
+// before514 loads a host as a kernel before 5.14 shows it: netlink reports no parent devices, and only
+// ethtool's bus-info remains.
 func before514(t testing.TB, name string) *capturefile.Host {
 	t.Helper()
 	text := difftest.Read(t, "../../testdata/hosts/"+name+".txtar")
@@ -47,14 +46,14 @@ func before514(t testing.TB, name string) *capturefile.Host {
 
 var on = checktest.Finder
 
-// hostNetwork gives the pod the host's own interfaces.
+// hostNetwork puts the host's own interfaces into the pod.
 type hostNetwork struct{ discovery.Interfaces }
 
 func (n hostNetwork) Interface(_, name string) (link.Interface, error) {
 	return n.Interfaces.Interface("", name)
 }
 
-// interfaces answers for any namespace with interfaces that no capture has.
+// interfaces has the same interfaces in every namespace.
 type interfaces map[string]link.Interface
 
 func (m interfaces) Interface(_, name string) (link.Interface, error) {
@@ -74,8 +73,8 @@ func info(t testing.TB, text string) *devinfo.Info {
 	return i
 }
 
-// show writes all of a Device down, one thing a line: "key value < source" for a
-// fact, then the rest. It holds Info against Facts.
+// show formats a Device or an error, one fact a line as "key value < source". It also checks that Info and
+// Facts agree.
 func show(t testing.TB, d *discovery.Device, err error) string {
 	t.Helper()
 	if err != nil && d != nil {
@@ -89,13 +88,13 @@ func show(t testing.TB, d *discovery.Device, err error) string {
 		return "error: " + err.Error()
 	}
 	var lines []string
-	told := map[string]string{}
+	sourced := map[string]string{}
 	for _, f := range d.Facts {
 		lines = append(lines, fmt.Sprintf("%s %s < %s", f.Key, f.Value, f.Source))
-		told[f.Key] = f.Value
+		sourced[f.Key] = f.Value
 	}
-	if held := flat(t, d.Info); len(told) != len(d.Facts) || !reflect.DeepEqual(held, told) {
-		t.Errorf("Info holds %v,\nFacts tell  %v", held, told)
+	if held := flat(t, d.Info); len(sourced) != len(d.Facts) || !reflect.DeepEqual(held, sourced) {
+		t.Errorf("Info has  %v,\nFacts have %v", held, sourced)
 	}
 	if d.InNetns {
 		lines = append(lines, "in netns")
@@ -124,8 +123,8 @@ func show(t testing.TB, d *discovery.Device, err error) string {
 	return strings.Join(lines, "\n")
 }
 
-// flat gives the values of a description by their keys, "pci.pci-address". It must
-// have no version, and no map but its type's.
+// flat returns the values of a description by keys such as "pci.pci-address". It fails if the description has
+// the map of another type.
 func flat(t testing.TB, i *devinfo.Info) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -149,7 +148,7 @@ func flat(t testing.TB, i *devinfo.Info) map[string]string {
 	return all
 }
 
-// find compares all that Find says with want, whose lines may be indented.
+// find compares the output of show with want, whose lines may be indented.
 func find(t *testing.T, f *discovery.Finder, target discovery.Target, want string) {
 	t.Helper()
 	device, err := f.Find(target)

@@ -12,22 +12,22 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-func TestRepresentorThatCannotBeAskedForIsAWarning(t *testing.T) {
+func TestRepresentorErrorIsWarning(t *testing.T) {
 	const facts = `
 		pci.pci-address 0000:65:00.2 < deviceID
 		pci.pf-pci-address 0000:65:00.0 < /sys/bus/pci/devices/0000:65:00.2/physfn`
 	const rdma = "pci.rdma-device mlx5_2 < /sys/bus/pci/devices/0000:65:00.2/infiniband"
 	for _, s := range []switches{{switchdev: errors.New("made up")}, {representor: errors.New("made up")}} {
 		f := on(t, load(t, "mlx5-vdpa"))
-		f.Switches = s
+		f.Eswitches = s
 		find(t, f, byID("0000:65:00.2"), facts+"\n"+rdma+"\nwarning: the PCI function 0000:65:00.2: representor: made up")
 	}
 	f := on(t, load(t, "mlx5-vdpa"))
-	f.Switches = switches{} // switchdev, but no port is the VF's
+	f.Eswitches = switches{} // switchdev mode, but the VF has no port
 	find(t, f, byID("0000:65:00.2"), facts+"\n"+rdma)
 }
 
-// switches are in switchdev mode and know no representor, or not even that.
+// switches are in switchdev mode, unless reading it fails, and have no representors.
 type switches struct{ switchdev, representor error }
 
 func (s switches) Switchdev(string) (bool, error) { return s.switchdev == nil, s.switchdev }
@@ -36,9 +36,9 @@ func (s switches) Representor(string, link.Flavour, int) (string, bool, error) {
 	return "", false, s.representor
 }
 
-func TestNoPFHasARepresentor(t *testing.T) {
+func TestPFHasNoRepresentor(t *testing.T) {
 	f := on(t, load(t, "mlx5-switchdev"))
-	f.Switches = asked{t}
+	f.Eswitches = asked{t}
 	find(t, f, byID("0000:03:00.0"), `
 		pci.pci-address 0000:03:00.0 < deviceID
 		pci.rdma-device mlx5_0 < /sys/bus/pci/devices/0000:03:00.0/infiniband`)
@@ -56,8 +56,8 @@ func (a asked) Representor(pf string, f link.Flavour, n int) (string, bool, erro
 	return "", false, nil
 }
 
-// A node has many VFs of one PF.
-func TestWhoLooksAtManyDevicesAsksDevlinkOnce(t *testing.T) {
+// The VFs of one PF share its mode and ports.
+func TestCacheReadsDevlinkOncePerPF(t *testing.T) {
 	modes, ports := 0, 0
 	kernel := link.Eswitch{
 		Sys:   load(t, "mlx5-vdpa").Sys(),
@@ -65,18 +65,18 @@ func TestWhoLooksAtManyDevicesAsksDevlinkOnce(t *testing.T) {
 		Ports: func(string) ([]*netlink.DevlinkPort, error) { ports++; return nil, syscall.ENODEV },
 	}
 	f := on(t, load(t, "mlx5-vdpa"))
-	f.Switches = hostdev.Remember(&link.Kernel{Eswitch: kernel})
+	f.Eswitches = hostdev.CacheEswitches(&link.Kernel{Eswitch: kernel})
 	for _, vf := range []string{"0000:65:00.2", "0000:65:00.3", "0000:65:00.2"} {
 		if device, err := f.Find(byID(vf)); err != nil || len(device.Warnings) > 0 {
 			t.Error(show(t, device, err))
 		}
 	}
 	if modes != 1 || ports != 1 {
-		t.Errorf("%d questions for the mode, %d for the ports", modes, ports)
+		t.Errorf("%d reads of the mode, %d of the ports", modes, ports)
 	}
 }
 
-func TestSocketWhosePathReadersMangleIsUndescribable(t *testing.T) {
+func TestSocketPathWithMangledCharactersIsUndescribable(t *testing.T) {
 	for _, path := range []string{"/run/a b", "/run/a=b", `/run/a\b`, "/run/a\nb", "run/s"} {
 		for _, typ := range []string{"vhost-user", "memif"} {
 			device, err := on(t, load(t, "i40e")).Find(discovery.Target{Declared: info(t, `{"type": "`+typ+`"}`), SocketPath: path})
@@ -87,7 +87,7 @@ func TestSocketWhosePathReadersMangleIsUndescribable(t *testing.T) {
 	}
 }
 
-func TestIdentityIsWhatNamesTheDevice(t *testing.T) {
+func TestIdentityReturnsValueThatNamesDevice(t *testing.T) {
 	if got := discovery.Identity(nil); got != "" {
 		t.Errorf("of nothing: %q", got)
 	}

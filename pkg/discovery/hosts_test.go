@@ -70,10 +70,10 @@ func line(t *testing.T, f *discovery.Finder, name string) string {
 
 type work struct {
 	calls   int
-	entries int // of directories, as far as they were read
+	entries int // directory entries read
 }
 
-// A query is one way to look for one device among n VFs.
+// A query is a search for one device among n VFs.
 type query struct {
 	mode   func(string) (string, error) // devlink's answer
 	target func(n int) discovery.Target
@@ -92,7 +92,7 @@ func (q query) work(t *testing.T, n int) work {
 	}
 	f := &discovery.Finder{
 		Sys: sysfs.New(sys), Interfaces: hostNetwork{links},
-		Switches: link.Eswitch{Sys: sys, Mode: q.mode, Ports: func(string) ([]*netlink.DevlinkPort, error) {
+		Eswitches: link.Eswitch{Sys: sys, Mode: q.mode, Ports: func(string) ([]*netlink.DevlinkPort, error) {
 			t.Error("the devlink ports of a PF in legacy mode were asked for")
 			return nil, syscall.ENODEV
 		}},
@@ -104,7 +104,7 @@ func (q query) work(t *testing.T, n int) work {
 	return w
 }
 
-func TestLookingForADeviceTakesTheSameWorkHoweverManyVFsThereAre(t *testing.T) {
+func TestWorkOfFindDoesNotGrowWithVFs(t *testing.T) {
 	legacy := func(string) (string, error) { return "legacy", nil }
 	silent := func(string) (string, error) { return "", syscall.EOPNOTSUPP }
 	last := func(n int) discovery.Target { return byID(capturetest.VF(n - 1)) }

@@ -9,14 +9,14 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 )
 
-// A claim is a source's word for which device it is.
+// A claim is a source's statement that it names the device.
 type claim struct {
 	source  string
 	ref     ref
 	missing bool // no such device on this node
 }
 
-// identify asks the sources one after the other and joins their claims.
+// identify collects the claims of all sources and joins them.
 func (s *search) identify() error {
 	for _, source := range []func() error{
 		func() error { return s.fromInfo("the configuration's deviceInfo", s.target.Declared) },
@@ -34,7 +34,7 @@ func (s *search) identify() error {
 
 const notHere = "is not a device on this node"
 
-// named is claim with a warning, which says what becomes of a name that is no device's.
+// named is claim, but adds a warning if no device has the name. otherwise is the text of that warning.
 func (s *search) named(source, name string, resolve func(string) (ref, bool, error), otherwise string) error {
 	ok, err := s.claim(source, name, resolve)
 	if err == nil && !ok {
@@ -43,7 +43,7 @@ func (s *search) named(source, name string, resolve func(string) (ref, bool, err
 	return err
 }
 
-// claim notes that a source names a device; ok is false if no device has that name.
+// claim records the device that a source names. It returns false if no device can have that name.
 func (s *search) claim(source, name string, resolve func(string) (ref, bool, error)) (ok bool, err error) {
 	r, there, err := resolve(name)
 	if err != nil {
@@ -56,9 +56,8 @@ func (s *search) claim(source, name string, resolve func(string) (ref, bool, err
 	return true, nil
 }
 
-// resolve looks a name up: a PCI address, an auxiliary device or a vDPA device.
-// A PCI address without a device is a reference all the same; a name that cannot be a
-// device's gives the zero ref.
+// resolve looks up a PCI address, an auxiliary device or a vDPA device. The reference to a PCI address is valid
+// even if the device is missing. For any other unknown name it returns the zero ref.
 func (s *search) resolve(name string) (r ref, there bool, err error) {
 	if a, err := pci.Parse(name); err == nil {
 		_, there, err := s.function(a)
@@ -73,8 +72,8 @@ func (s *search) resolve(name string) (r ref, there bool, err error) {
 	return ref{}, false, nil
 }
 
-// resolveAuxiliary looks up an auxiliary device. A part of a function stands for the function
-// if it carries its vDPA devices.
+// resolveAuxiliary looks up an auxiliary device. If the auxiliary device is the part of a PCI function that
+// carries vDPA devices, it returns the function.
 func (s *search) resolveAuxiliary(name string) (r ref, there bool, err error) {
 	aux, ok, err := s.Sys.Auxiliary(name)
 	if err != nil || !ok {
@@ -88,7 +87,7 @@ func (s *search) resolveAuxiliary(name string) (r ref, there bool, err error) {
 	return ref{aux: name, pci: aux.PCI}, true, nil
 }
 
-// resolveVDPA looks up what can only be a vDPA device.
+// resolveVDPA looks up a name that can only be a vDPA device.
 func (s *search) resolveVDPA(name string) (r ref, there bool, err error) {
 	v, ok, err := s.Sys.VDPA(name)
 	if !ok {
@@ -109,9 +108,8 @@ func (s *search) fromInfo(source string, info *devinfo.Info) error {
 	return s.named(source, name, resolve, notHere)
 }
 
-// Identity is the part of a description that names the device: pci-address for
-// pci, parent-device (else pci-address) for vdpa, the path for sockets. It is
-// empty when info is nil or does not say.
+// Identity returns the value that names the device in info: pci-address for pci, parent-device or else
+// pci-address for vdpa, and path for sockets. It returns "" if info is nil or names no device.
 func Identity(info *devinfo.Info) string {
 	switch d := info.Device().(type) {
 	case *devinfo.PCI:
@@ -126,7 +124,7 @@ func Identity(info *devinfo.Info) string {
 	return ""
 }
 
-// fromDeviceIDs takes each name once, by the first key that has it.
+// fromDeviceIDs claims each distinct ID once, under the first key that contains it.
 func (s *search) fromDeviceIDs() error {
 	if IsSocket(s.typ()) {
 		return nil
@@ -152,12 +150,12 @@ func (s *search) fromResult() error {
 	return s.named("the result's pciID", s.target.PCIID, s.resolve, notHere)
 }
 
-// join makes one device of all claims. The more specific claim wins: a vDPA device over the
-// function that carries it.
+// join merges all claims into one device, or fails if two contradict each other. The most specific claim wins,
+// such as a vDPA device over the function that carries it.
 func (s *search) join() error {
-	s.where.beside = len(s.claims) > 0
+	s.where.vdpaUnknown = len(s.claims) > 0
 	for n, c := range s.claims {
-		s.where.beside = s.where.beside && c.ref.beside
+		s.where.vdpaUnknown = s.where.vdpaUnknown && c.ref.vdpaUnknown
 		for _, earlier := range s.claims[:n] {
 			if !incomparable(earlier, c) && !s.same(earlier.ref, c.ref) {
 				return &ConflictError{earlier.source, earlier.ref.String(), c.source, c.ref.String()}
@@ -177,23 +175,22 @@ func (s *search) join() error {
 	return nil
 }
 
-// incomparable says that one of two claims is for a vDPA device that is not there,
-// and the other for what it may be on: the kernel alone could tell.
+// incomparable reports whether one claim names a missing vDPA device and the other names none. Only the kernel
+// could tell whether they agree.
 func incomparable(a, b claim) bool {
 	return a.missing && a.ref.vdpa != "" && b.ref.vdpa == "" || b.missing && b.ref.vdpa != "" && a.ref.vdpa == ""
 }
 
-// same says whether two references can mean one device: equal where both say
-// something, and a function is never taken for the SF on it, unless the
-// configuration says that the SF stands for it, or the function is all that a
-// virtio device tells.
+// same reports whether two references can mean one device. They must agree in the most specific part that both
+// have. A function and an SF on it are different devices, unless the configuration sets subfunctionParent or
+// one reference comes from a virtio device alone.
 func (s *search) same(a, b ref) bool {
 	switch {
 	case a.vdpa != "" && b.vdpa != "":
 		return a.vdpa == b.vdpa
 	case a.aux != "" && b.aux != "":
 		return a.aux == b.aux
-	case (a.aux == "") != (b.aux == "") && !s.target.SubfunctionParent && !a.beside && !b.beside:
+	case (a.aux == "") != (b.aux == "") && !s.target.SubfunctionParent && !a.vdpaUnknown && !b.vdpaUnknown:
 		return false
 	case a.pci != nil && b.pci != nil:
 		return *a.pci == *b.pci

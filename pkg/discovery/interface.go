@@ -11,15 +11,15 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// fromInterface asks for the interface in the pod's namespace, and for the device
-// below it.
+// fromInterface claims the device of the interface in the pod's namespace, or of the first interface below it
+// that has a device.
 func (s *search) fromInterface() error {
 	if s.target.Netns == "" {
 		return nil
 	}
 	found, err := s.Interfaces.Interface(s.target.Netns, s.target.IfName)
 	if errors.Is(err, link.ErrNoInterface) {
-		return nil // a device on vfio-pci, a socket: they have none
+		return nil // normal for a device on vfio-pci and for a socket
 	} else if err != nil {
 		return err
 	}
@@ -38,29 +38,29 @@ func (s *search) fromInterface() error {
 	return nil
 }
 
-// divide judges the last claim, that of interface i: its device is the pod's own, or one
-// that others use too. A claim for a shared device is dropped unless it was asked for.
+// divide decides whether the last claim, from interface i, is the pod's own device or one that other interfaces
+// share. Without FollowLower it drops the claim of a shared device.
 func (s *search) divide(i *link.Interface, lower bool) error {
 	last := len(s.claims) - 1
 	its := s.claims[last].ref
 	if !lower && !i.Borrows() {
 		if several, err := s.otherPort(i, its); err != nil || !several {
-			s.itself = err == nil
+			s.ownDevice = err == nil
 			return err
 		}
 	}
-	s.lent = &its
+	s.sharedDevice = &its
 	if !s.target.FollowLower {
 		s.claims, s.virtio = s.claims[:last], ""
 	}
 	return nil
 }
 
-// otherPort reports whether the interface is one of several ports of its function, which
-// share its nodes and RDMA devices. /sys does not show an interface in a pod's network
-// namespace: there any port that may be another one counts.
+// otherPort reports whether the interface is one of several ports of its function, which share its device nodes
+// and RDMA devices. /sys does not show interfaces in a pod's network namespace; in that case, every port whose
+// name is unknown or different counts as another port.
 func (s *search) otherPort(i *link.Interface, its ref) (bool, error) {
-	if its.pci == nil || its.aux != "" || its.vdpa != "" || its.beside {
+	if its.pci == nil || its.aux != "" || its.vdpa != "" || its.vdpaUnknown {
 		return false, nil
 	}
 	fn, ok, err := s.function(*its.pci)
@@ -83,17 +83,17 @@ func (s *search) otherPort(i *link.Interface, its ref) (bool, error) {
 	}), nil
 }
 
-// isInterface says whether the interface's claim is all that is known of the device: it may
-// be of a function, and another source's of the vDPA device on that.
+// isInterface reports whether the interface's own device is the device that all sources name. It is not if, for
+// example, the interface's device is a function and another source names a vDPA device on it.
 func (s *search) isInterface() bool {
-	if !s.itself || s.found.Info == nil {
+	if !s.ownDevice || s.found.Info == nil {
 		return false
 	}
 	its := s.claims[len(s.claims)-1].ref
-	return !its.beside && its.vdpa == s.where.vdpa && its.aux == s.where.aux
+	return !its.vdpaUnknown && its.vdpa == s.where.vdpa && its.aux == s.where.aux
 }
 
-// fromLink claims the parent device of an interface; ok says that there is one.
+// fromLink claims the parent device of an interface. It returns false if the interface has none.
 func (s *search) fromLink(i *link.Interface) (ok bool, err error) {
 	source := fmt.Sprintf("interface %s (netlink)", i.Name)
 	if i.Parent == "" {
@@ -122,14 +122,14 @@ func (s *search) fromLink(i *link.Interface) (ok bool, err error) {
 	return false, nil
 }
 
-// resolveVirtio looks up the function above a virtio device. It may have got that device from
-// virtio_vdpa.
+// resolveVirtio looks up the function above a virtio device. Unless virtio_pci drives the function, the virtio
+// device comes from virtio_vdpa.
 func (s *search) resolveVirtio(name string) (r ref, there bool, err error) {
 	r, there, err = s.resolve(name)
 	if err != nil || !there {
 		return r, there, err
 	}
 	fn, _, err := s.function(*r.pci)
-	r.beside = fn.Driver != hostdev.VirtioNIC
+	r.vdpaUnknown = fn.Driver != hostdev.VirtioNIC
 	return r, there, err
 }

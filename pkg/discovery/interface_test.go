@@ -12,7 +12,7 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-func TestLowerInterfacesAreFollowedDownToADevice(t *testing.T) {
+func TestFindFollowsLowerInterfacesToDevice(t *testing.T) {
 	h := load(t, "igb-sriov")
 	f := on(t, h)
 	card := link.Interface{Name: "eth0", Bus: "pci", Parent: "0000:01:00.0"}
@@ -20,8 +20,8 @@ func TestLowerInterfacesAreFollowedDownToADevice(t *testing.T) {
 	odd := link.Interface{Name: "usb0", Bus: "usb", Parent: "1-1:1.0", Lower: &vlan}
 	f.Interfaces = interfaces{
 		"net1": {Name: "net1", Kind: "macvlan", Lower: &vlan},
-		"net2": {Name: "net2", Kind: "macvlan", Lower: &odd}, // a bus that the specification has no type for
-		"net3": {Name: "net3", Kind: "ipvlan"},               // the kernel does not tell
+		"net2": {Name: "net2", Kind: "macvlan", Lower: &odd}, // the specification has no type for this bus
+		"net3": {Name: "net3", Kind: "ipvlan"},               // the kernel does not report the lower interface
 		"net4": {Name: "net4", BusInfo: "N/A"},
 		"net5": {Name: "net5", BusInfo: "tap"},
 		"net6": {Name: "net6", Bus: "pci", Parent: "0000:99:00.0"},
@@ -36,8 +36,8 @@ func TestLowerInterfacesAreFollowedDownToADevice(t *testing.T) {
 	}
 }
 
-// The vDPA device that a VF carries may be somebody else's.
-func TestAVFThatCarriesAVDPADeviceIsNotTheInterfacesOwn(t *testing.T) {
+// The VF's vDPA device may belong to another pod.
+func TestVFWithVDPADeviceIsNotInterfacesOwnDevice(t *testing.T) {
 	f := on(t, load(t, "mlx5-vdpa"))
 	f.Interfaces = interfaces{"net1": {Name: "net1", Bus: "pci", Parent: "0000:65:00.3"}}
 	target := inPod("net1")
@@ -48,8 +48,7 @@ func TestAVFThatCarriesAVDPADeviceIsNotTheInterfacesOwn(t *testing.T) {
 	}
 }
 
-// twoPorts is a function with two ports, as mlx4 has it: one of them, or both, can be
-// in a pod, where /sys does not show them.
+// twoPorts is a function with two ports, like those of mlx4. /sys does not show a port that is in a pod.
 const twoPorts = `made up
 -- sys/bus/pci/devices/0000:05:00.0 -> ../../../devices/pci0000:00/0000:05:00.0 --
 -- sys/devices/pci0000:00/0000:05:00.0/infiniband/mlx4_0/ --
@@ -63,9 +62,9 @@ const twoPorts = `made up
 1
 `
 
-func TestInterfaceThatOnlySharesTheFunction(t *testing.T) {
+func TestDeviceWithSeveralPortsIsShared(t *testing.T) {
 	for name, test := range map[string]struct {
-		without string // what is in the pod is not in /sys
+		without string // port in the pod, which /sys does not show
 		link    link.Interface
 		shared  bool
 	}{
@@ -87,7 +86,7 @@ func TestInterfaceThatOnlySharesTheFunction(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			text := twoPorts
 			if !test.shared || test.link.PortName != "" || test.link.Kind != "" {
-				text, _, _ = strings.Cut(text, "-- sys/devices/pci0000:00/0000:05:00.0/net/ens5d1/") // there is one port only
+				text, _, _ = strings.Cut(text, "-- sys/devices/pci0000:00/0000:05:00.0/net/ens5d1/") // keep one port only
 			}
 			if test.without != "" {
 				text = strings.ReplaceAll(text, "/net/"+test.without+"/", "/elsewhere/")
@@ -119,9 +118,8 @@ func TestInterfaceThatOnlySharesTheFunction(t *testing.T) {
 	}
 }
 
-// Who writes the network chooses followLower, and may name the device, but cannot make
-// it the pod's own.
-func TestDeviceIsSharedAlsoWhereItIsNotFollowed(t *testing.T) {
+// The author of a network may turn off followLower and name the device. The device is still shared.
+func TestNamedDeviceIsSharedWithoutFollowLower(t *testing.T) {
 	f := on(t, load(t, "mlx5-switchdev"))
 	f.Interfaces = interfaces{
 		"net1": {Name: "net1", Bus: "pci", Parent: "0000:03:00.0", PortName: "pf0vf2"},
@@ -139,7 +137,7 @@ func TestDeviceIsSharedAlsoWhereItIsNotFollowed(t *testing.T) {
 	}
 }
 
-func TestVirtioDeviceThatCannotBeToldIsWarnedOf(t *testing.T) {
+func TestAmbiguousVirtioDeviceIsWarning(t *testing.T) {
 	f := on(t, load(t, "mlx5-vdpa"))
 	for m, more := range map[vdpaMAC]string{
 		{}: "", {ok: true, mac: "02:00:00:00:00:01"}: "", {err: errors.New("made up")}: "warning: vdpa vdpa6: hardware address: made up",
@@ -156,7 +154,7 @@ func TestVirtioDeviceThatCannotBeToldIsWarnedOf(t *testing.T) {
 	}
 }
 
-// vdpaMAC gives every vDPA device one answer, and is asked for no interface.
+// vdpaMAC returns the same hardware address or error for every vDPA device.
 type vdpaMAC struct {
 	discovery.Interfaces
 	mac string

@@ -9,9 +9,9 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// lookForVDPA takes the vDPA device that the function or the SF carries, if any, as the
-// device. If the type must be vdpa, an unbound one will do, so that the message can say
-// what is wrong with it. Of several, bound or not, it takes none.
+// lookForVDPA takes the vDPA device that the function or SF carries as the device. If the type must be vdpa it
+// accepts one without a driver, so that describeVDPA can report that problem. If there are several, it reports
+// them and takes none.
 func (s *search) lookForVDPA() error {
 	var list []sysfs.VDPA
 	d, ok, err := s.device()
@@ -25,7 +25,7 @@ func (s *search) lookForVDPA() error {
 	if s.typ() != devinfo.TypeVDPA && !slices.ContainsFunc(list, bound) {
 		return nil
 	}
-	others := func(v sysfs.VDPA) bool { return !slices.Contains(v.Virtio, s.virtio) } // than can be of the pod's interface
+	others := func(v sysfs.VDPA) bool { return !slices.Contains(v.Virtio, s.virtio) } // cannot be below the pod's interface
 	if mine := slices.DeleteFunc(slices.Clone(list), others); len(mine) == 1 {
 		list = mine
 	}
@@ -81,8 +81,8 @@ func (s *search) describeVDPA() error {
 	return nil
 }
 
-// namedBy is the source that named the vDPA device itself; where all of them named
-// the function or the SF, it was found below that.
+// namedBy returns the source that names the vDPA device. If all sources name only its function or SF, it
+// returns the directory where the vDPA device was found.
 func (s *search) namedBy(v sysfs.VDPA, dir string) string {
 	if n := slices.IndexFunc(s.claims, func(c claim) bool { return c.ref.vdpa == v.Name }); n >= 0 {
 		return s.claims[n].source
@@ -90,9 +90,8 @@ func (s *search) namedBy(v sysfs.VDPA, dir string) string {
 	return dir
 }
 
-// vdpaPath gives the vDPA device's path: the character device of vhost_vdpa, or
-// the virtio device of virtio_vdpa. (The specification's "/dev/sys/bus/virtio"
-// is a slip of the pen.)
+// vdpaPath returns the character device of vhost_vdpa, or the virtio device of virtio_vdpa. (The
+// specification's "/dev/sys/bus/virtio" is a typing error.)
 func (s *search) vdpaPath(v sysfs.VDPA, dir string) string {
 	if v.Driver == "vhost" {
 		if v.Vhost == "" {
@@ -112,8 +111,8 @@ func (s *search) vdpaPath(v sysfs.VDPA, dir string) string {
 	return path
 }
 
-// virtioOf picks the vDPA device's virtio device: the only one, the one that the
-// pod's interface is on, or the one with the same hardware address.
+// virtioOf returns the vDPA device's virtio device: the only one, the one below the pod's interface, or the one
+// with the same hardware address.
 func (s *search) virtioOf(v sysfs.VDPA) (name, source string) {
 	if len(v.Virtio) == 1 {
 		return v.Virtio[0], "/sys/bus/virtio/devices/" + v.Virtio[0]

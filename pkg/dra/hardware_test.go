@@ -58,7 +58,7 @@ func plugIn(o *dra.Options, dir string) *restoretest.Kernel {
 		Rules: rules, Host: func() (inventory.Host, error) { return captured, nil }, Times: inventory.Times{Settle: time.Millisecond, Poll: time.Hour},
 		Events: noEvents, Others: noOthers, Waits: noChange,
 	}
-	o.Devices.Finder = &discovery.Finder{Sys: captured.Sys, Interfaces: links, Switches: links}
+	o.Devices.Finder = &discovery.Finder{Sys: captured.Sys, Interfaces: links, Eswitches: links}
 	o.Devices.Custody, o.Devices.Lineage = k.Host(), captured.Sys.Lineage
 	return k
 }

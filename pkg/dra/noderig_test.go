@@ -99,7 +99,7 @@ func (n *node) finder() *discovery.Finder {
 	must(n.t, err)
 	links, err := linkhost.New(file)
 	must(n.t, err)
-	return &discovery.Finder{Sys: sysfs.New(file.Sys()), Interfaces: links, Switches: links}
+	return &discovery.Finder{Sys: sysfs.New(file.Sys()), Interfaces: links, Eswitches: links}
 }
 
 // change changes the node, and tells of it.

@@ -123,7 +123,7 @@ func (g Granter) ForInterface(finder *discovery.Finder, netns, ifName string, in
 	// Looked at as widely as a plugin may have been told to: a device that is shared must
 	// be seen to be.
 	search := *finder
-	search.Switches = nil // a representor is nothing that a container could have
+	search.Eswitches = nil // a representor is nothing that a container could have
 	found, err := search.Find(discovery.Target{Existing: info, Netns: netns, IfName: ifName, FollowLower: true, SubfunctionParent: true})
 	if _, conflict := errors.AsType[*discovery.ConflictError](err); conflict {
 		found, err = &discovery.Device{}, nil

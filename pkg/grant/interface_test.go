@@ -57,13 +57,13 @@ func TestWhatAnInterfaceEntitlesTo(t *testing.T) {
 // A PF that does not answer would keep containers waiting, and no grant is of a representor.
 func TestAGrantAsksNoSwitch(t *testing.T) {
 	f := finder(t, "mlx5-legacy")
-	f.Switches = asked{t: t}
+	f.Eswitches = asked{t: t}
 	_, err := on(t, "mlx5-legacy").ForInterface(f, netns, "net1", function("0000:3b:00.3"))
 	must(t, err)
 }
 
 type asked struct {
-	hostdev.Switches
+	hostdev.Eswitches
 	t *testing.T
 }
 

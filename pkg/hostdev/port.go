@@ -11,22 +11,21 @@ import (
 
 // Interfaces looks up one network interface. [*link.Kernel] implements it.
 type Interfaces interface {
-	// Interface returns an interface of the network namespace at a path. It fails with
-	// link.ErrNoInterface or link.ErrNoNetns if interface or namespace do not exist.
+	// Interface returns an interface of the network namespace at path netns. It returns link.ErrNoInterface or
+	// link.ErrNoNetns if one of them does not exist.
 	Interface(netns, name string) (link.Interface, error)
 }
 
-// VirtioNIC is the driver of a virtio card. A virtio device below a function with another driver
-// is a vDPA device's, on virtio_vdpa.
+// VirtioNIC is the driver of a virtio network card. A virtio device below a function with another driver
+// belongs to a vDPA device on virtio_vdpa.
 const VirtioNIC = "virtio-pci"
 
-// OverVirtio returns the place of the device of an interface on a virtio device. It takes the
-// first of these that exists:
+// OverVirtio returns the place of the device behind a virtio device. It returns the first of these that exists:
 //
-//   - the vDPA device right above the virtio device;
-//   - the vDPA device in ethtool's bus_info: some drivers put the virtio device beside it;
-//   - the PCI function above. If its driver is not [VirtioNIC] the interface belongs to a vDPA
-//     device on the function, which the kernel does not name;
+//   - the vDPA device directly above the virtio device;
+//   - the vDPA device in ethtool's bus_info, for drivers that do not put the virtio device below it;
+//   - the PCI function above. If its driver is not [VirtioNIC], the interface belongs to a vDPA device on the
+//     function, and the kernel does not report which one;
 //   - the virtio device itself.
 //
 // The zero Place means that the virtio device does not exist.
@@ -47,9 +46,9 @@ func OverVirtio(sys *sysfs.FS, virtio, busInfo string) (at Place, byEthtool bool
 	return Place{"virtio", virtio}, false, nil
 }
 
-// Ports lists the interfaces of a device by port, without representors. Only a vDPA device needs
-// links. For a PF with many VFs in switchdev mode it takes as long as [sysfs.FS.PortsOf]. IPoIB
-// children are in the list, because sysfs does not distinguish them.
+// Ports returns the interfaces of a device, sorted by port, without representors. Only vDPA devices need links.
+// The cost for a PF in switchdev mode grows with its VFs, see [sysfs.FS.PortsOf]. The result includes IPoIB
+// children, because sysfs does not distinguish them.
 func Ports(sys *sysfs.FS, links Interfaces, at Place) ([]sysfs.Port, error) {
 	if at.Bus == "vdpa" {
 		return portsOfVDPA(sys, links, at.Name)
@@ -60,10 +59,10 @@ func Ports(sys *sysfs.FS, links Interfaces, at Place) ([]sysfs.Port, error) {
 	return ports, err
 }
 
-// byPort orders the interfaces of a device. Their DevPort is 0 if the driver does not number ports.
+// byPort orders the interfaces of a device. DevPort is 0 if the driver does not number its ports.
 func byPort(a, b sysfs.Port) int { return cmp.Or(a.DevPort-b.DevPort, cmp.Compare(a.Name, b.Name)) }
 
-// portsOfVDPA is [OverVirtio] from the other side.
+// portsOfVDPA returns the interfaces for which [OverVirtio] finds the vDPA device.
 func portsOfVDPA(sys *sysfs.FS, links Interfaces, name string) (list []sysfs.Port, err error) {
 	v, _, err := sys.VDPA(name)
 	if err != nil || v.Driver != "virtio" {
@@ -87,22 +86,22 @@ func portsOfVDPA(sys *sysfs.FS, links Interfaces, name string) (list []sysfs.Por
 	return list, nil
 }
 
-// borrows reports whether an interface has a device that is not its own: an IPoIB child, or
-// software such as a port of a switch.
+// borrows reports whether an interface shows the device of another interface: an IPoIB child, or software such
+// as a port of a switch.
 func borrows(l link.InterfaceRecord) bool {
 	return l.Info.Kind != "" && l.Info.Kind != "ipoib" || link.IPoIBChild(l.Info.Kind, l.Link != "")
 }
 
-// Switches looks up representors on the switch of a PF, by the PF's PCI address. [*link.Kernel]
-// implements it.
-type Switches interface {
+// Eswitches looks up representors on the eswitch of a PF, by the PF's PCI address. [*link.Kernel] implements
+// it.
+type Eswitches interface {
 	Switchdev(pf string) (bool, error)
 	Representor(pf string, flavour link.Flavour, number int) (string, bool, error)
 }
 
-// Remember returns Switches that read the mode and the devlink ports of each PF only once, for
-// callers that look at many devices; of Switches other than package link's it returns s itself.
-func Remember(s Switches) Switches {
+// CacheEswitches returns an Eswitches that reads the mode and the devlink ports of each PF only once, for
+// callers that look at many devices. It returns s itself if package link does not implement s.
+func CacheEswitches(s Eswitches) Eswitches {
 	if e, ok := s.(interface{ Once() link.Eswitch }); ok {
 		return e.Once()
 	}

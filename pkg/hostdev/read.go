@@ -10,38 +10,38 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// Host is the source of a [Read].
+// Host is the input of [Read].
 type Host struct {
-	Sys      *sysfs.FS
-	Links    []link.InterfaceRecord // of the host's network namespace
-	Switches Switches
+	Sys       *sysfs.FS
+	Links     []link.InterfaceRecord // interfaces of the host's network namespace
+	Eswitches Eswitches
 }
 
-// Live returns this machine as a Host. It must run in the host's network namespace. A Read then needs
-// CAP_NET_ADMIN for the modes of eswitches.
+// Live returns the running machine as a Host. Call it in the host's network namespace. Read needs CAP_NET_ADMIN
+// to read eswitch modes.
 func Live(sys *sysfs.FS) (Host, error) {
 	links, err := link.Recorder{}.Interfaces("")
-	return Host{Sys: sys, Links: links, Switches: link.NewKernel(sys.Files())}, err
+	return Host{Sys: sys, Links: links, Eswitches: link.NewKernel(sys.Files())}, err
 }
 
-// List returns the devices that sysfs shows, PFs first, each device after its parent. With an error
-// the list is incomplete.
+// List returns the devices in sysfs, PFs first and each device after its parent. If it returns an error, the
+// list is incomplete.
 func List(sys *sysfs.FS) ([]*Device, error) {
 	r := &reader{Host: Host{Sys: sys}, at: map[Place]*Device{}, virtio: map[string]*Device{}}
 	err := cmp.Or(r.functions(), r.auxiliaries(), r.vdpas())
 	return r.devices, err
 }
 
-// Read returns the devices of [List] with their interfaces, RDMA devices and representors, and a NIC
-// for each device on another bus that has an interface. It fails if sysfs cannot be read. A switch
-// that does not answer is a warning.
+// Read returns the devices of [List] with their interfaces, RDMA devices and representors. It adds a NIC for
+// each device on another bus that has an interface. It fails if sysfs cannot be read; an eswitch that cannot be
+// read is a warning.
 func Read(h Host) (devices []*Device, warnings []string, err error) {
-	h.Switches = Remember(h.Switches)
+	h.Eswitches = CacheEswitches(h.Eswitches)
 	r := &reader{Host: h, at: map[Place]*Device{}, virtio: map[string]*Device{}}
 	if err := cmp.Or(r.functions(), r.auxiliaries(), r.vdpas(), r.rdma(), r.interfaces()); err != nil {
 		return nil, nil, err
 	}
-	r.switches()
+	r.eswitches()
 	for _, d := range r.devices {
 		slices.SortFunc(d.Ports, byPort)
 		if len(d.Ports) > 0 && d.Ports[0].DevPort == 0 {
@@ -61,7 +61,7 @@ type reader struct {
 
 func (r *reader) add(d *Device) { r.devices, r.at[d.At] = append(r.devices, d), d }
 
-// function returns the device of a PCI function; nil = the function is no network controller.
+// function returns the device of a PCI function, or nil if the function is not a network controller.
 func (r *reader) function(a *pci.Address) *Device {
 	if a == nil {
 		return nil
@@ -71,7 +71,7 @@ func (r *reader) function(a *pci.Address) *Device {
 
 func (r *reader) functions() error {
 	list, err := r.Sys.Functions()
-	// PFs come first: the address of a VF may be smaller, on a bus of its own.
+	// PFs first. A VF may have a smaller address than its PF, on a bus of its own.
 	rank := map[bool]int{true: 1}
 	slices.SortStableFunc(list, func(a, b sysfs.Function) int { return rank[a.PF != nil] - rank[b.PF != nil] })
 	for _, fn := range list {
@@ -136,8 +136,7 @@ func (r *reader) vdpas() error {
 	return err
 }
 
-// on adds a device on a PCI function. The function may be no network controller: those of pds_core
-// are not.
+// on adds a device that is on a PCI function. The function need not be a network controller, as with pds_core.
 func (r *reader) on(d *Device, function *pci.Address) error {
 	r.add(d)
 	if function == nil {
@@ -166,8 +165,8 @@ func (r *reader) rdma() (err error) {
 	return nil
 }
 
-// interfaces assigns the interfaces of the host to their devices by place, not by name: an interface
-// that comes back from a pod keeps the name that it had there.
+// interfaces assigns the host's interfaces to their devices by place. Names do not identify them, because an
+// interface that returns from a pod keeps its name from there.
 func (r *reader) interfaces() error {
 	links := make(map[string]link.InterfaceRecord, len(r.Links))
 	for _, l := range r.Links {
@@ -176,7 +175,7 @@ func (r *reader) interfaces() error {
 	list, err := r.Sys.Netdevs()
 	for _, n := range list {
 		l, known := links[n.Name]
-		if !known || n.Device == "" || borrows(l) { // an interface that has just appeared may be a representor
+		if !known || n.Device == "" || borrows(l) { // an unknown interface has just appeared and may be a representor
 			continue
 		}
 		d, err := r.owner(n, l)
@@ -193,7 +192,7 @@ func (r *reader) interfaces() error {
 	return err
 }
 
-// owner returns the device of an interface; nil = unknown.
+// owner returns the device of an interface, or nil if it is unknown.
 func (r *reader) owner(n sysfs.Netdev, l link.InterfaceRecord) (*Device, error) {
 	at := Place{n.Bus, n.Device}
 	if n.Bus == "virtio" {
@@ -218,9 +217,9 @@ func (r *reader) owner(n sysfs.Netdev, l link.InterfaceRecord) (*Device, error) 
 	return r.at[at], nil
 }
 
-// switches reads the modes of switches, and the representors on those in switchdev mode.
-func (r *reader) switches() {
-	if r.Switches == nil {
+// eswitches reads the eswitch modes, and the representors of eswitches in switchdev mode.
+func (r *reader) eswitches() {
+	if r.Eswitches == nil {
 		return
 	}
 	for _, d := range r.devices {
@@ -240,7 +239,7 @@ func (r *reader) switches() {
 		if pf.Eswitch != "switchdev" {
 			continue
 		}
-		name, ok, err := r.Switches.Representor(pf.PCI, flavour, *d.Number)
+		name, ok, err := r.Eswitches.Representor(pf.PCI, flavour, *d.Number)
 		if err != nil {
 			r.warn("%s: %v", d.At.Name, err)
 		}
@@ -253,7 +252,7 @@ func (r *reader) switches() {
 }
 
 func (r *reader) mode(d *Device) {
-	switch on, err := r.Switches.Switchdev(d.PCI); {
+	switch on, err := r.Eswitches.Switchdev(d.PCI); {
 	case err != nil:
 		r.warn("%v", err)
 	case on:

@@ -23,7 +23,7 @@ func captured(t *testing.T, name string) (hostdev.Host, *linkhost.Kernel) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return hostdev.Host{Sys: sysfs.New(file.Sys()), Links: links.Links, Switches: links}, links
+	return hostdev.Host{Sys: sysfs.New(file.Sys()), Links: links.Links, Eswitches: links}, links
 }
 
 func names(ports []sysfs.Port) (list []string) {
@@ -33,7 +33,7 @@ func names(ports []sysfs.Port) (list []string) {
 	return list
 }
 
-// each reads all captured hosts.
+// each calls look with the devices of every captured host, after change.
 func each(t *testing.T, change func(*hostdev.Host), look func(t *testing.T, host hostdev.Host, links *linkhost.Kernel, devices []*hostdev.Device, warnings []string)) {
 	t.Helper()
 	files, err := filepath.Glob("../../testdata/hosts/*.txtar")
@@ -51,13 +51,12 @@ func each(t *testing.T, change func(*hostdev.Host), look func(t *testing.T, host
 	}
 }
 
-// The rules for one device and those of the whole read give each device the same interfaces.
-func TestPortsOfOneDeviceAreThoseOfTheWholeRead(t *testing.T) {
+func TestPortsAndReadFindSameInterfaces(t *testing.T) {
 	seen := 0
 	each(t, func(*hostdev.Host) {}, func(t *testing.T, host hostdev.Host, links *linkhost.Kernel, devices []*hostdev.Device, _ []string) {
 		for _, d := range devices {
 			ports, err := hostdev.Ports(host.Sys, links, d.At)
-			ports = slices.DeleteFunc(ports, func(p sysfs.Port) bool { // netlink alone tells these
+			ports = slices.DeleteFunc(ports, func(p sysfs.Port) bool { // only netlink shows them
 				i, err := links.Interface("", p.Name)
 				return err != nil || i.Child
 			})
@@ -72,8 +71,8 @@ func TestPortsOfOneDeviceAreThoseOfTheWholeRead(t *testing.T) {
 	}
 }
 
-// A pod that got the function would not get the interface.
-func TestAnInterfaceOfAnUnnamedVDPADeviceIsNotTheFunctions(t *testing.T) {
+// Assigned to the function, the interface would be missing in the pod that gets it.
+func TestInterfaceOfUnnamedVDPADeviceIsNotAssignedToFunction(t *testing.T) {
 	warned := 0
 	unnamed := func(h *hostdev.Host) {
 		for n := range h.Links {

@@ -1,6 +1,5 @@
-// Package pod knows what tells one pod from all others on a node, and so which names can be
-// its own: its UID and container ID. Whoever writes a network or a pod chooses the rest of
-// a name, but neither of these.
+// Package pod identifies a pod on its node by its UID and container ID. The author of a pod or network cannot
+// choose these two, but can choose every other part of a name.
 package pod
 
 import (
@@ -9,31 +8,31 @@ import (
 	"strings"
 )
 
-// Identity is what Kubernetes and the container runtime made up for one pod.
+// Identity holds the IDs that Kubernetes and the container runtime gave a pod.
 type Identity struct {
 	UID         string // K8S_POD_UID of CNI_ARGS; "" = none
-	ContainerID string // CNI_CONTAINERID: of the sandbox, so a pod may have several in its life
+	ContainerID string // CNI_CONTAINERID: ID of the sandbox; a pod may have several in its life
 }
 
-// idPrefix is how much of a container ID is enough to tell it from others, and what
-// tools show of one.
+// idPrefix is the length of a container ID's prefix that distinguishes containers. Tools show IDs with this
+// length.
 const idPrefix = 12
 
-// Owns reports whether a name can only be this pod's: it contains the UID, or at least the
-// first 12 characters of the container ID, or all of a shorter one.
+// Owns reports whether a name can belong only to this pod. It must contain the UID or the first 12 characters
+// of the container ID.
 func (i Identity) Owns(name string) bool {
 	holds := func(s string) bool { return s != "" && strings.Contains(name, s) }
 	return holds(i.UID) || holds(i.ContainerID[:min(idPrefix, len(i.ContainerID))])
 }
 
-// String is the name under which a pod claims what outlives its sandbox: the UID,
-// else the container ID.
+// String returns the name under which a pod owns objects that outlive its sandbox: the UID, else the container
+// ID.
 func (i Identity) String() string { return cmp.Or(i.UID, i.ContainerID) }
 
 // Args are the pairs of CNI_ARGS, in order.
 type Args [][2]string
 
-// ParseArgs reads CNI_ARGS. It leaves out what is malformed, and quotes it in the error.
+// ParseArgs parses CNI_ARGS. It skips malformed pairs and quotes them in the error.
 func ParseArgs(cniArgs string) (args Args, err error) {
 	if cniArgs == "" {
 		return nil, nil
@@ -59,17 +58,17 @@ func (a Args) Get(key string) string {
 	return ""
 }
 
-// Name is the pod's namespace and name, as Kubernetes' runtimes pass them; else both are "".
+// Name returns the pod's namespace and name as passed by Kubernetes' runtimes, or "" for both.
 func (a Args) Name() (namespace, name string) {
 	return a.Get("K8S_POD_NAMESPACE"), a.Get("K8S_POD_NAME")
 }
 
-// UID is the pod's UID, or "".
+// UID returns the pod's UID, or "".
 func (a Args) UID() string { return a.Get("K8S_POD_UID") }
 
-// ClaimArg is the key by which cni-dra-driver says that a pod has the attachment by a
-// ResourceClaim: only the containers that list the claim may have it.
+// ClaimArg is the key with which cni-dra-driver marks an attachment made for a ResourceClaim. Only containers
+// that list the claim may have it.
 const ClaimArg = "K8S_RESOURCE_CLAIM"
 
-// Claim is the name of the ResourceClaim, in the pod's namespace; "" = it is by none.
+// Claim returns the name of the ResourceClaim, in the pod's namespace, or "".
 func (a Args) Claim() string { return a.Get(ClaimArg) }

@@ -11,7 +11,7 @@ const (
 	container = "0123456789abcdef9876543210fedcba"
 )
 
-func TestANameIsAPodsByItsUIDOrTwelveCharactersOfTheContainerID(t *testing.T) {
+func TestOwnsNeedsUIDOrTwelveCharactersOfContainerID(t *testing.T) {
 	full := pod.Identity{UID: uid, ContainerID: container}
 	for _, test := range []struct {
 		of   pod.Identity
@@ -27,7 +27,7 @@ func TestANameIsAPodsByItsUIDOrTwelveCharactersOfTheContainerID(t *testing.T) {
 		{full, "static", false},
 		{full, uid[:35], false},
 		{full, container[:11], false},
-		{full, container[1:], false}, // it might be the beginning of another's
+		{full, container[1:], false}, // may be the beginning of another container's ID
 		{full, "{podUID}", false},
 		{full, "{containerID}", false},
 		{pod.Identity{ContainerID: container}, "static", false},
@@ -45,7 +45,7 @@ func TestANameIsAPodsByItsUIDOrTwelveCharactersOfTheContainerID(t *testing.T) {
 	}
 }
 
-func TestAPodClaimsByItsUIDElseByItsContainerID(t *testing.T) {
+func TestStringPrefersUIDToContainerID(t *testing.T) {
 	for want, id := range map[string]pod.Identity{
 		uid: {UID: uid, ContainerID: container}, container: {ContainerID: container}, "": {},
 	} {
@@ -55,9 +55,9 @@ func TestAPodClaimsByItsUIDElseByItsContainerID(t *testing.T) {
 	}
 }
 
-func TestArgsNameThePod(t *testing.T) {
+func TestArgsReturnNameAndUID(t *testing.T) {
 	const good = "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0;K8S_POD_UID=" + uid + ";K8S_POD_NAME=late"
-	for text, broken := range map[string]bool{good: false, good + ";nonsense;=x": true} { // which leaves the others
+	for text, broken := range map[string]bool{good: false, good + ";nonsense;=x": true} { // the other pairs still count
 		args, err := pod.ParseArgs(text)
 		if namespace, name := args.Name(); namespace != "shop" || name != "web-0" || args.UID() != uid || len(args) != 5 || (err != nil) != broken {
 			t.Errorf("%q, %v", args, err)

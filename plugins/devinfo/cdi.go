@@ -45,7 +45,7 @@ func (s cdiSpec) refuseOwned() error {
 		return fail(codeConfig, fmt.Errorf("CDI spec %s: %s", s.file.File, foreign), remedy)
 	}
 	if err == nil {
-		_, err = check.OurSpec(s.plugin.Specs, s.file.File)
+		_, err = check.ReadSpec(s.plugin.Specs, s.file.File)
 	}
 	if as[*check.ForeignSpecError](err) {
 		return fail(codeConfig, err, remedy)

@@ -39,7 +39,7 @@ func (p *Plugin) Check(args *Args) error {
 	if state == check.Adding { // nobody else has it locked
 		why = "ADD was killed before it finished"
 	}
-	if kind, over := state.Over(); journaled && over {
+	if kind, over := state.Incomparable(); journaled && over {
 		return compared(&check.Error{Kind: kind, Err: fmt.Errorf("attachment %s: %s", c.key, why)})
 	}
 	if err := c.checkDelegates(&now); err != nil {

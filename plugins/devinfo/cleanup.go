@@ -132,7 +132,7 @@ func (c cleanup) removeSpec() error {
 		return err
 	}
 	dir := store.Open(spec.Dir)
-	_, err = check.OurSpec(dir, spec.File)
+	_, err = check.ReadSpec(dir, spec.File)
 	switch {
 	case as[syscall.Errno](err):
 		return err

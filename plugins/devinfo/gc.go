@@ -62,7 +62,7 @@ func (p *Plugin) stale(key journal.Key, e *journal.Entry) bool {
 		return false
 	}
 	a := check.Checker{NetnsGone: link.NetnsGone, BootID: p.BootID}
-	why, err := a.Ended(e)
+	why, err := a.StaleReason(e)
 	if err != nil {
 		p.Log.Warn("cannot tell whether the attachment is stale", "attachment", key.String(), "error", err)
 	}

@@ -59,7 +59,7 @@ func storyMachine() *plugin.Plugin {
 	must(err)
 	links, err := linkhost.New(host)
 	must(err)
-	finder := discovery.Finder{Sys: sysfs.New(host.Sys()), Interfaces: links, Switches: links}
+	finder := discovery.Finder{Sys: sysfs.New(host.Sys()), Interfaces: links, Eswitches: links}
 	if node.Sysfs != config.DefaultNode().Sysfs {
 		finder.Sys, _ = sysfs.Open(node.Sysfs)
 	}

@@ -202,7 +202,7 @@ func (c *call) foreign(kind journal.Kind, name string) (why string, err error) {
 	case err != nil || owner != nil && *owner == c.key:
 	case owner != nil:
 		why = "belongs to attachment " + owner.String()
-	case kind == journal.OfFile && attachment.OfAnother(name, c.key.ContainerID):
+	case kind == journal.OfFile && attachment.BelongsToOtherContainer(name, c.key.ContainerID):
 		why = "is named after another container"
 	}
 	return why, err

@@ -215,7 +215,7 @@ func (w *world) forget(path string) {
 // edits. That is all there is to it, which it makes sure of, and that the CDI library
 // accepts it. What is not ours is as it is.
 func specText(path, text string) (string, error) {
-	if name := path[strings.LastIndexByte(path, '/')+1:]; !cdispec.Ours([]byte(text), name) {
+	if name := path[strings.LastIndexByte(path, '/')+1:]; !cdispec.IsDevinfoSpec([]byte(text), name) {
 		return text, nil
 	}
 	spec, err := cdi.ReadSpec(path, 0)

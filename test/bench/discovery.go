@@ -31,7 +31,7 @@ func discoveries(t *table) error {
 		if err != nil {
 			return err
 		}
-		finder := discovery.Finder{Sys: sys, Interfaces: links, Switches: links}
+		finder := discovery.Finder{Sys: sys, Interfaces: links, Eswitches: links}
 		target := discovery.Target{DeviceIDs: []config.NamedID{{Key: "deviceID", ID: capturetest.VF(vfs - 1)}}}
 		searches[n] = func() error { return search(finder, target) }
 	}

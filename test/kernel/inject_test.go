@@ -52,7 +52,7 @@ func injector(t *testing.T) *inject.Agent {
 	return inject.New(inject.Options{
 		StageDir: stageDir, BootID: boot, MissingInfo: inject.Reject,
 		Node:    func() (config.Node, error) { return config.LoadNode(nodeFile) },
-		Finder:  &discovery.Finder{Sys: sys, Interfaces: kernel, Switches: kernel},
+		Finder:  &discovery.Finder{Sys: sys, Interfaces: kernel, Eswitches: kernel},
 		Metrics: uncounted{}, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 }

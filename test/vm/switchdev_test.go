@@ -52,7 +52,7 @@ func devinfo() int {
 		}
 	}
 	node, nodeErr := config.LoadNode(os.Getenv("DEVINFO_NODE_CONFIG"))
-	p := plugin.New(node, discovery.Finder{Sys: sys, Interfaces: link.NewKernel(sys.Files()), Switches: eswitch}, bootID, os.Stdout, log)
+	p := plugin.New(node, discovery.Finder{Sys: sys, Interfaces: link.NewKernel(sys.Files()), Eswitches: eswitch}, bootID, os.Stdout, log)
 	p.NodeError, p.Listen, p.Within = nodeErr, plugin.TakeSignals, os.Getenv(plugin.WithinEnv)
 	return p.Run(os.Getenv, os.Stdin, os.Stderr)
 }

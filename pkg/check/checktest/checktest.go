@@ -23,7 +23,7 @@ func Finder(t testing.TB, host *capturefile.Host) *discovery.Finder {
 	t.Helper()
 	links, err := linkhost.New(host)
 	difftest.Must(t, err)
-	return &discovery.Finder{Sys: sysfs.New(host.Sys()), Interfaces: links, Switches: links}
+	return &discovery.Finder{Sys: sysfs.New(host.Sys()), Interfaces: links, Eswitches: links}
 }
 
 // Record records an attachment as ADD does, with its device-info file if it has a name for one. The

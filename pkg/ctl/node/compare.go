@@ -29,14 +29,14 @@ type Comparison struct {
 // explain it adds the kernel's values even where sources contradict each other, and the representor that
 // sriovnet finds.
 func (n *Node) Judge(list []Attachment, explain bool) {
-	memo := hostdev.Remember(n.Finder.Switches)
+	memo := hostdev.CacheEswitches(n.Finder.Eswitches)
 	each(len(list), func(i int) {
-		reference := &crosscheck.Reference{Switches: memo}
+		reference := &crosscheck.Reference{Eswitches: memo}
 		if explain {
 			reference.Ask = n.Sriovnet
 		}
 		checker, finder := n.checker, *n.Finder
-		finder.Switches, finder.Interfaces = reference, &lastAsked{Interfaces: finder.Interfaces}
+		finder.Eswitches, finder.Interfaces = reference, &lastAsked{Interfaces: finder.Interfaces}
 		checker.Finder, checker.Explain = &finder, explain
 		c := n.compare(&checker, &list[i])
 		c.Warnings = append(c.Warnings, secondOpinion(reference, func(representor string) *string {
@@ -75,8 +75,8 @@ func (n *Node) compare(checker *check.Checker, a *Attachment) *Comparison {
 	case r.Problem != nil:
 		a.Why = n.text(r.Problem.Error())
 		c.Problem, c.Remedy = a.Why, r.Problem.Remedy()
-	case r.Blind != nil:
-		a.Why = n.text(r.Blind.Error())
+	case r.ReadError != nil:
+		a.Why = n.text(r.ReadError.Error())
 	}
 	return c
 }

@@ -43,7 +43,7 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 	if s, err = n.settle(s); err != nil {
 		return nil, err
 	}
-	reference := &crosscheck.Reference{Switches: n.Finder.Switches, Ask: n.Sriovnet}
+	reference := &crosscheck.Reference{Eswitches: n.Finder.Eswitches, Ask: n.Sriovnet}
 	device, err := n.find(s, reference)
 	if err != nil {
 		return nil, err
@@ -106,10 +106,10 @@ func fullAddress(name string) string {
 }
 
 // find runs discovery as ADD does.
-func (n *Node) find(s Subject, switches hostdev.Switches) (*discovery.Device, error) {
+func (n *Node) find(s Subject, switches hostdev.Eswitches) (*discovery.Device, error) {
 	target := discovery.Target{FollowLower: s.FollowLower, SubfunctionParent: s.SubfunctionParent}
 	finder := *n.Finder
-	finder.Switches = switches
+	finder.Eswitches = switches
 	if s.As == AsInterface {
 		target.Netns, target.IfName = s.Netns, s.Name
 		if s.Netns == "" {

@@ -97,7 +97,7 @@ func TestEachDeviceIsQueriedOnce(t *testing.T) {
 	switches := &link.Kernel{Eswitch: link.Eswitch{Mode: func(string) (string, error) { asked.modes.Add(1); return "legacy", nil }}}
 	n := node.Open(node.Options{
 		Settings: settings, BootID: "boot", ClaimDir: dir + "/claims",
-		Sys: sysfs.New(capturetest.ManyVFs(vfs).Sys()), Finder: &discovery.Finder{Interfaces: asked, Switches: switches},
+		Sys: sysfs.New(capturetest.ManyVFs(vfs).Sys()), Finder: &discovery.Finder{Interfaces: asked, Eswitches: switches},
 		NetnsGone: func(string) (bool, error) { asked.namespaces.Add(1); return false, nil },
 	})
 	list, err := n.Recorded()

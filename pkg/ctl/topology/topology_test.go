@@ -27,7 +27,7 @@ func load(t *testing.T, name string) hostdev.Host {
 	file := capturetest.Load(t, name)
 	host, err := linkhost.New(file)
 	must(t, err)
-	return hostdev.Host{Sys: sysfs.New(file.Sys()), Links: host.Links, Switches: host}
+	return hostdev.Host{Sys: sysfs.New(file.Sys()), Links: host.Links, Eswitches: host}
 }
 
 func tree(t *testing.T, host hostdev.Host, held ...node.Attachment) string {
@@ -38,7 +38,7 @@ func tree(t *testing.T, host hostdev.Host, held ...node.Attachment) string {
 }
 
 // broken are switches that return an error.
-type broken struct{ hostdev.Switches }
+type broken struct{ hostdev.Eswitches }
 
 func (broken) Switchdev(string) (bool, error) { return false, errors.New("the switch is silent") }
 func (broken) Representor(string, link.Flavour, int) (string, bool, error) {
@@ -47,7 +47,7 @@ func (broken) Representor(string, link.Flavour, int) (string, bool, error) {
 
 func TestSilentSwitchIsOneWarning(t *testing.T) {
 	host := load(t, "mlx5-legacy")
-	host.Switches = broken{}
+	host.Eswitches = broken{}
 	top, err := topology.Read(host, nil, nil)
 	if err != nil || len(top.Devices) != 2 || !cmp.Equal(top.Warnings, []string{"the switch is silent"}) {
 		t.Errorf("%+v, %v", top, err)

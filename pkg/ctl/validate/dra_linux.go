@@ -57,7 +57,7 @@ func (c Checker) parameters(d *Document) {
 func (d *Document) decode(into any) bool {
 	err := json.Unmarshal(d.data, into)
 	if wrong, is := errors.AsType[*json.UnmarshalTypeError](err); is {
-		d.wrong(wrong.Field, nil, "must be %s (resource.k8s.io/v1), not a JSON %s", config.InWords(wrong.Type), wrong.Value)
+		d.wrong(wrong.Field, nil, "must be %s (resource.k8s.io/v1), not a JSON %s", config.TypeInWords(wrong.Type), wrong.Value)
 	} else if err != nil {
 		d.wrong("", nil, "must be as in resource.k8s.io/v1: %v", err)
 	}

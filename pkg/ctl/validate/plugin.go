@@ -64,7 +64,7 @@ func (p *plugin) keys() {
 		}
 	}
 	for _, key := range p.cfg.Idle {
-		p.warn(p.path+"."+key, p.object[key], "%s", config.IdleRule)
+		p.warn(p.path+"."+key, p.object[key], "%s", config.NoEffectWithDelegates)
 	}
 	for _, u := range p.cfg.Unknown {
 		value := p.object[u.Key]

@@ -25,9 +25,9 @@ func Sriovnet(pf string, flavour link.Flavour, number int) (string, error) {
 	return sriovnet.GetVfRepresentor(pf, number)
 }
 
-// A Reference answers as its Switches do, and compares each answer with sriovnet's. It must not be used concurrently.
+// A Reference answers as its Eswitches do, and compares each answer with sriovnet's. It must not be used concurrently.
 type Reference struct {
-	hostdev.Switches
+	hostdev.Eswitches
 	Ask func(pf string, flavour link.Flavour, number int) (string, error) // [Sriovnet]; nil disables the comparison
 
 	Comparisons []Comparison // without functions for which neither found a representor
@@ -41,7 +41,7 @@ type Comparison struct {
 }
 
 func (w *Reference) Representor(pf string, flavour link.Flavour, number int) (string, bool, error) {
-	name, ok, err := w.Switches.Representor(pf, flavour, number)
+	name, ok, err := w.Eswitches.Representor(pf, flavour, number)
 	o := Comparison{Function: fmt.Sprintf("%s %d of %s", map[link.Flavour]string{link.VF: "VF", link.SF: "SF"}[flavour], number, pf), Ours: name}
 	known := func(other Comparison) bool { return other.Function == o.Function && other.Ours == o.Ours }
 	if w.Ask == nil || slices.ContainsFunc(w.Comparisons, known) {

@@ -41,7 +41,7 @@ func (even) Representor(_ string, _ link.Flavour, number int) (string, bool, err
 
 func TestComparisonsAreListedOnce(t *testing.T) {
 	none := errors.New("representor not found")
-	w := &crosscheck.Reference{Switches: even{}, Ask: func(_ string, flavour link.Flavour, number int) (string, error) {
+	w := &crosscheck.Reference{Eswitches: even{}, Ask: func(_ string, flavour link.Flavour, number int) (string, error) {
 		if theirs, ok := map[int]string{0: "eth0", 1: "eth0", 4: "eth5"}[number]; ok && flavour == link.VF {
 			return theirs, nil
 		}

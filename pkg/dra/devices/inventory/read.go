@@ -43,7 +43,7 @@ func Captured(file *capturefile.Host) (Host, error) {
 	if err != nil {
 		return Host{}, err
 	}
-	return Host{hostdev.Host{Sys: sysfs.New(file.Sys()), Links: links.Links, Switches: links}, links.Uplinks, links.Uses}, nil
+	return Host{hostdev.Host{Sys: sysfs.New(file.Sys()), Links: links.Links, Eswitches: links}, links.Uplinks, links.Uses}, nil
 }
 
 // Read returns the network devices of a host with their attributes, ordered by name. It fails if sysfs

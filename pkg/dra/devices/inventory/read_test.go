@@ -114,7 +114,7 @@ func TestTheOrderOfDirectoriesDoesNotMatter(t *testing.T) {
 				random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 				return list
 			}}
-			h.Sys, h.Switches.(*linkhost.Kernel).Eswitch.Sys = sysfs.New(files), files
+			h.Sys, h.Eswitches.(*linkhost.Kernel).Eswitch.Sys = sysfs.New(files), files
 			random.Shuffle(len(h.Links), func(i, j int) { h.Links[i], h.Links[j] = h.Links[j], h.Links[i] })
 			difftest.Same(t, name, text(pool(t, h, everything)), text(want))
 		}

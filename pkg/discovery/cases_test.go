@@ -17,18 +17,19 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// question reads "mlx5-vdpa deviceID=vdpa4 file=pci:0000:65:00.4": a host, then what the
-// sources say, each a word, up to a #: deviceID, runtimeConfig.deviceID, pciBusID, pciID, socket. declared and file are a type, and what names the device after a colon,
-// or @ for a vDPA device that is named by its pci-address only. Other words:
+// testCase parses a test case such as "mlx5-vdpa deviceID=vdpa4 file=pci:0000:65:00.4 # comment". The first
+// word is the host. The other words set sources: deviceID, runtimeConfig.deviceID, pciBusID, pciID, socket,
+// declared and file. The values of declared and file are a type, a colon, and the name of the device; "@"
+// instead of the colon gives only the pci-address of a vDPA device. The remaining words are:
 //
 //	pod=net1   the interface in the pod's network namespace
-//	hostnet    which is the host's
-//	old        a kernel before 5.14
-//	silent     a driver without ethtool's bus-info
+//	hostnet    the pod is in the host's network namespace
+//	old        the kernel is older than 5.14
+//	silent     the driver does not report ethtool's bus-info
 //	nofollow   followLower is off
 //	parent     subfunctionParent is on
-//	EIO=path   what cannot be read below /sys
-func question(t testing.TB, text string) (*discovery.Finder, discovery.Target) {
+//	EIO=path   this path below /sys cannot be read
+func testCase(t testing.TB, text string) (*discovery.Finder, discovery.Target) {
 	t.Helper()
 	text, _, _ = strings.Cut(text, " #")
 	words := strings.Fields(text)
@@ -62,7 +63,7 @@ func question(t testing.TB, text string) (*discovery.Finder, discovery.Target) {
 		case "deviceID", "runtimeConfig.deviceID", "pciBusID":
 			target.DeviceIDs = append(target.DeviceIDs, config.NamedID{Key: key, ID: value})
 		default:
-			t.Fatalf("%s: %q is no word", text, word)
+			t.Fatalf("%s: %q is not a known word", text, word)
 		}
 	}
 	f := on(t, captured)
@@ -81,7 +82,7 @@ func question(t testing.TB, text string) (*discovery.Finder, discovery.Target) {
 	return f, target
 }
 
-// described is "pci:0000:65:00.4" and the like.
+// described returns the description in a word such as "pci:0000:65:00.4".
 func described(t testing.TB, text string) *devinfo.Info {
 	typ, device, _ := strings.Cut(text, ":")
 	key := map[string]string{"pci": "pci-address", "vdpa": "parent-device"}[typ]
@@ -97,7 +98,7 @@ func described(t testing.TB, text string) *devinfo.Info {
 	return info(t, `{"type": "`+typ+`", "`+typ+`": {"`+key+`": "`+device+`"}}`)
 }
 
-// withoutBusInfo is a driver that has no answer for ethtool.
+// withoutBusInfo is a driver that does not report ethtool's bus-info.
 type withoutBusInfo struct{ discovery.Interfaces }
 
 func (w withoutBusInfo) Interface(netns, name string) (link.Interface, error) {
@@ -106,15 +107,15 @@ func (w withoutBusInfo) Interface(netns, name string) (link.Interface, error) {
 	return i, err
 }
 
-// Each file of the archive is a question, and holds all that Find says.
-func TestQuestionsHaveTheirAnswers(t *testing.T) {
-	goldentest.Archives(t, "testdata/questions.txtar", func(t *testing.T, archive *txtar.Archive) {
+// Each file of the archive is a test case with the output of show.
+func TestFindReturnsExpectedResults(t *testing.T) {
+	goldentest.Archives(t, "testdata/cases.txtar", func(t *testing.T, archive *txtar.Archive) {
 		if len(archive.Files) < 100 {
-			t.Fatalf("%d questions", len(archive.Files))
+			t.Fatalf("only %d cases", len(archive.Files))
 		}
 		for n := range archive.Files {
 			q := &archive.Files[n]
-			f, target := question(t, q.Name)
+			f, target := testCase(t, q.Name)
 			device, err := f.Find(target)
 			if err != nil && strings.Contains(q.Name, " EIO=") && !errors.Is(err, syscall.EIO) {
 				t.Errorf("%s: %v is not EIO", q.Name, err)
@@ -124,8 +125,8 @@ func TestQuestionsHaveTheirAnswers(t *testing.T) {
 	})
 }
 
-// Whatever the keys name, what is found of it is found again by its description, and
-// keys that are in conflict name two devices.
+// The description of a device that was found must lead to the same device again, and sources in conflict must
+// name two devices.
 func FuzzDeviceIDs(f *testing.F) {
 	hosts := []*discovery.Finder{on(f, load(f, "mlx5-vdpa")), on(f, load(f, "mlx5-switchdev")), on(f, load(f, "vdpa-sim"))}
 	for _, ids := range [][2]string{
@@ -146,7 +147,7 @@ func FuzzDeviceIDs(f *testing.F) {
 			}
 			return
 		}
-		text := show(t, device, nil) // which compares Info and Facts
+		text := show(t, device, nil) // also checks that Info and Facts agree
 		if device.IsInterface || device.Shared || device.Info == nil {
 			if device.IsInterface || device.Shared {
 				t.Errorf("%q, %q: without an interface:\n%s", a, b, text)
