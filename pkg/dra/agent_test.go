@@ -39,13 +39,13 @@ func TestAStatusIsOwedUntilTheAPIServerTakesItAlsoAfterARestart(t *testing.T) {
 	stop := r.stop
 	r.attached(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
 	r.eventually("it was tried", func() bool { return asked.Load() > 0 })
-	if agent.Census().Status != 1 {
+	if agent.Census().PendingStatus != 1 {
 		t.Errorf("got %v", agent.Census())
 	}
 	stop()
 	agent = r.start()
 	away.Store(false)
-	r.eventually("it was taken", func() bool { return agent.Census().Status == 0 })
+	r.eventually("it was taken", func() bool { return agent.Census().PendingStatus == 0 })
 	if got := r.lastReport(); got.UID != "u1" || len(got.Devices) != 1 {
 		t.Errorf("got %v", got)
 	}
@@ -84,7 +84,7 @@ func TestEachStatusHasItsOwnBackOff(t *testing.T) {
 		down = false
 		mu.Unlock()
 		time.Sleep(300 * time.Second)
-		if now := agent.Census(); now.Status != 1 || now.Phases["Added"] != 4 { // the slow one
+		if now := agent.Census(); now.PendingStatus != 1 || now.Phases["Added"] != 4 { // the slow one
 			t.Errorf("got %v", now)
 		}
 		mu.Lock()

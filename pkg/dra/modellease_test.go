@@ -64,12 +64,12 @@ func (m *model) expectLeases() {
 		record := m.record(uid)
 		uid = string(record.UID)
 		for _, at := range record.Attachments {
-			if at.Node == nil || !at.Owes() {
+			if at.NodeDevice == nil || !at.Owes() {
 				continue
 			}
-			id := sysfs.ID("auxiliary", at.Node.Aux)
-			if at.Node.PCI != "" {
-				id = sysfs.ID("pci", at.Node.PCI)
+			id := sysfs.ID("auxiliary", at.NodeDevice.Aux)
+			if at.NodeDevice.PCI != "" {
+				id = sysfs.ID("pci", at.NodeDevice.PCI)
 			}
 			for _, id := range []string{id, modelPF} {
 				holders, err := m.options.Devices.Journal.Holders(journal.OfDevice, id)

@@ -131,7 +131,7 @@ func TestTheStatusIsThatOfTheAPI(t *testing.T) {
 	if data == nil || json.Unmarshal(data.Raw, &result) != nil || result.CNIVersion != "1.0.0" {
 		t.Errorf("data: %v", data)
 	}
-	r.eventually("the status is not owed any more", func() bool { return agent.Census().Status == 0 })
+	r.eventually("the status is not owed any more", func() bool { return agent.Census().PendingStatus == 0 })
 }
 
 func TestPreparingAgainGivesTheMetadataOfTheNetwork(t *testing.T) {

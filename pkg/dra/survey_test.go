@@ -114,7 +114,7 @@ func TestADeviceThatComesFromAnotherPodHasTheNameItHadBefore(t *testing.T) {
 		dra.Survey(agent)
 		for _, uid := range []types.UID{"u1", "u2"} {
 			r.prepare(ownClaim(uid, vf2, network(`{"type":"sriov"}`)))
-			if got := r.attachment(string(uid)).Node.IfName; got != "enp3s0f0v2" {
+			if got := r.attachment(string(uid)).NodeDevice.IfName; got != "enp3s0f0v2" {
 				t.Errorf("%s: the interface is %q", uid, got)
 			}
 			whole := n.text

@@ -87,8 +87,8 @@ func (f *files) attachment(at *state.Attachment) {
 	if !at.Bare() {
 		at.List = json.RawMessage("{}")
 	}
-	if at.Node != nil {
-		at.Node.Published = resourceapi.Device{AllowMultipleAllocations: at.Node.Published.AllowMultipleAllocations}
+	if at.NodeDevice != nil {
+		at.NodeDevice.Published = resourceapi.Device{AllowMultipleAllocations: at.NodeDevice.Published.AllowMultipleAllocations}
 	}
 	at.Args = f.args(at.Args)
 	at.Capabilities, at.Note, at.Result, at.Metadata = nil, nil, nil, nil

@@ -69,7 +69,7 @@ func (n *Node) recorded(uid, path string, text []byte) (list []Attachment, err e
 func (n *Node) claimAttachment(c *state.Claim, at state.Attachment) Attachment {
 	a := Attachment{
 		Key:   journal.Key{Network: at.Network, ContainerID: at.Sandbox, IfName: at.IfName},
-		Claim: c.Namespace + "/" + c.Name, Netns: at.Netns, File: at.InfoFile, node: at.Node,
+		Claim: c.Namespace + "/" + c.Name, Netns: at.Netns, File: at.InfoFile, node: at.NodeDevice,
 	}
 	// Another pod may use the claim now.
 	a.Pod = cmp.Or(podName(at.Args.Name()), podName(c.Pod.Namespace, c.Pod.Name))

@@ -24,16 +24,16 @@ import (
 func (s *steps) add(c *claim, which []int, sb *sandbox) error {
 	refused := func(n int, err error) error { // nothing is run, and no DEL owed
 		for _, n := range which {
-			if err := s.letGo(c.record, &c.record.Attachments[n]); err != nil {
+			if err := s.releaseLeases(c.record, &c.record.Attachments[n]); err != nil {
 				s.Log.Warn("cannot release leases of a claim; retrying at Unprepare", "claim", c.ref, "error", err)
 			}
 		}
 		s.metrics.exec("ADD", 0, err)
-		return s.notAdded(c, n, sb, err)
+		return s.reportFailedAdd(c, n, sb, err)
 	}
 	for _, n := range which {
-		if err := s.hold(c, &c.record.Attachments[n], sb); err != nil {
-			return refused(n, onNode(err))
+		if err := s.leaseDevice(c, &c.record.Attachments[n], sb); err != nil {
+			return refused(n, nodeError(err))
 		}
 	}
 	record := c.record.Clone()
@@ -42,9 +42,9 @@ func (s *steps) add(c *claim, which []int, sb *sandbox) error {
 		if err := s.cni.check(at); err != nil {
 			return refused(n, err)
 		}
-		note, err := s.Node.Take(at, s.table.oldNote(at))
+		note, err := s.Node.Take(at, s.table.noteOfGivenUp(at))
 		if err != nil {
-			return refused(n, onNode(err))
+			return refused(n, nodeError(err))
 		}
 		at.Phase, at.Error = state.Adding, ""
 		at.Execution = state.Execution{
@@ -53,12 +53,12 @@ func (s *steps) add(c *claim, which []int, sb *sandbox) error {
 		}
 	}
 	if err := s.records.put(c, record, "adding"); err != nil {
-		return refused(which[0], onNode(err))
+		return refused(which[0], nodeError(err))
 	}
 	var errs []error
-	for r := range atOnce(record, which, func(at *state.Attachment) error { return s.addNetwork(record.UID, at) }) {
-		if err := s.added(c, r); err != nil {
-			errs = append(errs, s.notAdded(c, r.n, sb, err))
+	for r := range inParallel(record, which, func(at *state.Attachment) error { return s.addNetwork(record.UID, at) }) {
+		if err := s.recordAdd(c, r); err != nil {
+			errs = append(errs, s.reportFailedAdd(c, r.n, sb, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -71,8 +71,8 @@ type result struct {
 	err error
 }
 
-// atOnce calls run for copies of attachments, all at the same time, and returns the results as they come.
-func atOnce(record *state.Claim, which []int, run func(*state.Attachment) error) <-chan result {
+// inParallel calls run for copies of attachments, all at the same time, and returns the results as they come.
+func inParallel(record *state.Claim, which []int, run func(*state.Attachment) error) <-chan result {
 	results := make(chan result)
 	var runs sync.WaitGroup
 	for _, n := range which {
@@ -86,12 +86,12 @@ func atOnce(record *state.Claim, which []int, run func(*state.Attachment) error)
 	return results
 }
 
-// hold leases the device of an attachment. An error names its holder. Multus attaches a pod before the agent does.
-func (s *steps) hold(c *claim, at *state.Attachment, sb *sandbox) error {
-	if at.Node == nil {
+// leaseDevice leases the device of an attachment. An error names its holder. Multus attaches a pod before the agent does.
+func (s *steps) leaseDevice(c *claim, at *state.Attachment, sb *sandbox) error {
+	if at.NodeDevice == nil {
 		return nil
 	}
-	if err := s.table.otherClaim(c, at); err != nil {
+	if err := s.table.checkReleased(c, at); err != nil {
 		return err
 	}
 	return s.Node.Leases.Hold(c.record, at, sb.Netns, sb.Pod.UID, fmt.Sprintf(": pod %s/%s (%s) cannot have it too; request a device by a claim or by Multus, not by both",
@@ -102,43 +102,43 @@ func (s *steps) hold(c *claim, at *state.Attachment, sb *sandbox) error {
 func (s *steps) addNetwork(uid types.UID, at *state.Attachment) (err error) {
 	defer func(began time.Time) { s.metrics.exec("ADD", time.Since(began), err) }(time.Now())
 	if err := s.Node.Bind(at); err != nil {
-		return onNode(err)
+		return nodeError(err)
 	}
-	known, err := s.writeKnown(at)
+	known, err := s.writeInitialInfo(at)
 	if err != nil {
-		return onNode(err)
+		return nodeError(err)
 	}
 	at.Result, err = s.cni.add(key(uid, at), at)
 	s.Step("exec ADD")
 	if err != nil {
 		return err
 	}
-	info, err := s.deviceInfo(at, known)
+	info, err := s.finalInfo(at, known)
 	if err != nil {
 		return &cniexec.Error{Reason: ReasonInfo, Err: fmt.Errorf("device-info file of network %s: %w", at.Network, err)}
 	}
-	at.Metadata, err = s.describe(at, info)
+	at.Metadata, err = s.metadata(at, info)
 	return err
 }
 
-// added records the result of an ADD, and opens the gate.
-func (s *steps) added(c *claim, r result) error {
+// recordAdd records the result of an ADD, and opens the gate.
+func (s *steps) recordAdd(c *claim, r result) error {
 	record := c.record.Clone()
 	if r.err != nil {
 		record.Attachments[r.n].Error = r.err.Error()
-		s.records.adopt(c, record, true) // on disk it is Adding, as it should be
+		s.records.setRecord(c, record, true) // on disk it is Adding, as it should be
 		return r.err
 	}
 	r.at.Phase = state.Added
 	r.at.Ready.Set(metav1.ConditionTrue, time.Now())
-	before := rdmaOf(record.Attachments)
+	before := rdmaVariable(record.Attachments)
 	record.Attachments[r.n], record.StatusOwed = r.at, true
 	if err := s.records.put(c, record, "added"); err != nil {
 		return err
 	}
 	s.reports.queue.Add(c.ref.UID)
 	which := []int{r.n}
-	if before != rdmaOf(record.Attachments) { // the other gates list the RDMA devices too, and a late ADD may still run
+	if before != rdmaVariable(record.Attachments) { // the other gates list the RDMA devices too, and a late ADD may still run
 		for n, at := range record.Attachments {
 			if n != r.n && at.Phase == state.Added {
 				which = append(which, n)
@@ -148,48 +148,48 @@ func (s *steps) added(c *claim, r result) error {
 	return s.gate.open(c, which)
 }
 
-// notAdded reports a failed ADD. The sandbox does not wait any longer, unless the network is attached late.
-func (s *steps) notAdded(c *claim, n int, sb *sandbox, err error) error {
+// reportFailedAdd reports a failed ADD. The sandbox does not wait any longer, unless the network is attached late.
+func (s *steps) reportFailedAdd(c *claim, n int, sb *sandbox, err error) error {
 	at := &c.record.Attachments[n]
-	err = c.about(at, err)
+	err = c.wrap(at, err)
 	s.Log.Error("cannot attach a pod", "pod", sb.Pod, "sandbox", sb.ID, "error", err)
-	s.notices.tell(sb.Pod, NoticeFailed, err.Error())
+	s.notices.send(sb.Pod, NoticeFailed, err.Error())
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
-	if sb.waited && !at.Late {
+	if sb.awaited && !at.Late {
 		s.table.failSandbox(sb, err)
 	}
-	if c.blame == "" {
-		c.blame = err.Error()
+	if c.attachError == "" {
+		c.attachError = err.Error()
 	}
 	return err
 }
 
-// infoOf returns where the device-info file is. The settings of the node may have changed since.
-func infoOf(at *state.Attachment) (dir *store.Dir, name string) {
+// infoFile returns where the device-info file is. The settings of the node may have changed since.
+func infoFile(at *state.Attachment) (dir *store.Dir, name string) {
 	return store.Open(filepath.Dir(at.InfoFile)), filepath.Base(at.InfoFile)
 }
 
-// writeKnown writes the device-info file before ADD, for plugins that read it such as ovs-cni, and returns its
+// writeInitialInfo writes the device-info file before ADD, for plugins that read it such as ovs-cni, and returns its
 // content; nil = nothing is known of the device. The record names the file already, so DEL removes it.
-func (s *steps) writeKnown(at *state.Attachment) ([]byte, error) {
+func (s *steps) writeInitialInfo(at *state.Attachment) ([]byte, error) {
 	outside := *at
 	outside.Netns = "" // the pod's interface does not exist yet
 	info := s.Node.Describe(&outside)
 	if info == nil {
 		return nil, nil
 	}
-	dir, name := infoOf(at)
+	dir, name := infoFile(at)
 	err := dir.Write(name, info.Encode())
 	s.Step("device-info file")
 	return info.Encode(), err
 }
 
-// deviceInfo reads the device-info file after ADD. If no plugin has written it since [steps.writeKnown], it writes
+// finalInfo reads the device-info file after ADD. If no plugin has written it since [steps.writeKnown], it writes
 // what is known of the device now. An invalid file fails the ADD, because the pod would not find its device;
 // deviceInfo returns nil for another major version.
-func (s *steps) deviceInfo(at *state.Attachment, known []byte) (*devinfo.Info, error) {
-	dir, name := infoOf(at)
+func (s *steps) finalInfo(at *state.Attachment, known []byte) (*devinfo.Info, error) {
+	dir, name := infoFile(at)
 	data, err := dir.Read(name)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && known != nil && bytes.Equal(data, known) {
 		info := s.Node.Describe(at)
@@ -214,11 +214,11 @@ func (s *steps) deviceInfo(at *state.Attachment, known []byte) (*devinfo.Info, e
 	return info, nil
 }
 
-// describe returns what the pod's metadata file says of a device.
-func (s *steps) describe(at *state.Attachment, info *devinfo.Info) (*state.Metadata, error) {
+// metadata returns what the pod's metadata file says of a device.
+func (s *steps) metadata(at *state.Attachment, info *devinfo.Info) (*state.Metadata, error) {
 	data, warnings, err := metadata.NetworkData(at.Result, at.IfName, at.Netns)
 	if err != nil {
-		return nil, reasoned(err, "network %s", at.Network)
+		return nil, wrapReason(err, "network %s", at.Network)
 	}
 	_, more := metadata.Data(at.Result, shown(at)) // as the status will have it
 	for _, w := range append(warnings, more...) {

@@ -24,28 +24,28 @@ type claim struct {
 	record *state.Claim
 
 	// What events want.
-	version string    // of the claim in the API that they go by; "" = unknown
-	pod     state.Pod // that the claim belongs to
-	forget  bool      // it is unprepared
-	blame   string    // why nothing is attached, for the status; "" = it says so already, or it is
-	rewrite bool      // somebody has written over the metadata
+	resourceVersion string    // of the claim in the API that they go by; "" = unknown
+	pod             state.Pod // that the claim belongs to
+	forgotten       bool      // it is unprepared
+	attachError     string    // why nothing is attached, for the status; "" = it says so already, or it is
+	rewriteMetadata bool      // somebody has written over the metadata
 
 	// What the worker has come to.
 	gatesOpen   map[int]bool // by attachment: whether its gate was open when the worker looked last
-	rdma        string       // the variable that its gates were compared with then: see table.rdma
-	fresh       bool         // the record was never written
+	gatesRDMA   string       // the variable that its gates were compared with then: see table.rdma
+	neverSaved  bool         // the record was never written
 	unsaved     bool         // the disk has not got the record as it is
 	removed     bool         // it is not in the table any more
-	doing       action       // the step under way; none = none
+	runningStep action       // the step under way; none = none
 	stepSandbox string       // the sandbox that it is for
-	sent        []resourceapi.AllocatedDeviceStatus
+	sentStatus  []resourceapi.AllocatedDeviceStatus
 
 	// Back-offs. Failed DELs have their own: other failures and events must not make them fail more often.
-	trouble    retry
-	delBackOff map[int]retry // of DELs and restoring, by the attachments' places in the record
-	redo       time.Time     // when the DELs that were given up are run again
+	failure          retry
+	delBackOff       map[int]retry // of DELs and restoring, by the attachments' places in the record
+	retryUndeletedAt time.Time     // when the DELs that were given up are run again
 
-	orphans map[string]bool // interfaces for which plugins of an earlier process may still run; only for the worker
+	mayStillRun map[string]bool // interfaces for which plugins of an earlier process may still run; only for the worker
 }
 
 // retry is a step that has failed, and when it is taken again. err is nil for a device that may be on its way back.
@@ -55,20 +55,20 @@ type retry struct {
 	after time.Time
 }
 
-// known returns a claim with that record.
-func known(record *state.Claim) *claim {
-	c := &claim{record: record, pod: record.Pod, gatesOpen: map[int]bool{}, orphans: map[string]bool{}, delBackOff: map[int]retry{}}
+// newClaim returns a claim with that record.
+func newClaim(record *state.Claim) *claim {
+	c := &claim{record: record, pod: record.Pod, gatesOpen: map[int]bool{}, mayStillRun: map[string]bool{}, delBackOff: map[int]retry{}}
 	c.ref.Namespace, c.ref.Name, c.ref.UID = record.Namespace, record.Name, record.UID
 	for _, at := range record.Attachments {
-		c.orphans[at.IfName] = at.Phase == state.Adding || at.Phase == state.Deleting
+		c.mayStillRun[at.IfName] = at.Phase == state.Adding || at.Phase == state.Deleting
 	}
 	return c
 }
 
 func (c *claim) isFor(pod state.Pod) bool { return c.pod.UID == pod.UID }
 
-// isOpenBare reports whether the gates are open of the devices that the claim brings no network for.
-func (c *claim) isOpenBare() bool {
+// bareGatesOpen reports whether the gates are open of the devices that the claim brings no network for.
+func (c *claim) bareGatesOpen() bool {
 	for n, at := range c.record.Attachments {
 		if at.Bare() && !c.gatesOpen[n] {
 			return false
@@ -77,27 +77,27 @@ func (c *claim) isOpenBare() bool {
 	return true
 }
 
-// owes reports whether a DEL for a sandbox is pending. Restoring its devices does not count.
-func (c *claim) owes(sandbox string) bool {
+// hasPendingDel reports whether a DEL for a sandbox is pending. Restoring its devices does not count.
+func (c *claim) hasPendingDel(sandbox string) bool {
 	return slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool {
 		return at.Sandbox == sandbox && at.Phase != state.Restoring
 	})
 }
 
-// left returns what remains of the claim after Unprepare; nil = nothing.
-func (c *claim) left() *claim {
+// remainder returns what remains of the claim after Unprepare; nil = nothing.
+func (c *claim) remainder() *claim {
 	if len(c.record.Undeleted) == 0 {
 		return nil
 	}
 	record := c.record.Clone()
 	record.Pod, record.Attachments, record.StatusOwed = state.Pod{}, nil, false
-	left := known(record)
-	left.redo = c.redo
+	left := newClaim(record)
+	left.retryUndeletedAt = c.retryUndeletedAt
 	return left
 }
 
-// stuck returns the errors of DELs and of restoring that have failed. The mutex must be held.
-func (c *claim) stuck() error {
+// delErrors returns the errors of DELs and of restoring that have failed. The mutex must be held.
+func (c *claim) delErrors() error {
 	var errs []error
 	for _, n := range slices.Sorted(maps.Keys(c.delBackOff)) {
 		errs = append(errs, c.delBackOff[n].err)
@@ -105,13 +105,13 @@ func (c *claim) stuck() error {
 	return errors.Join(errs...)
 }
 
-// about adds the claim and the request of an attachment to an error.
-func (c *claim) about(at *state.Attachment, err error) error {
+// wrap adds the claim and the request of an attachment to an error.
+func (c *claim) wrap(at *state.Attachment, err error) error {
 	return fmt.Errorf("claim %s, request %s: %w", c.ref, at.Request, err)
 }
 
-// unprepared returns the error of a call during which the kubelet unprepared the claim.
-func (c *claim) unprepared() error {
+// unpreparedError returns the error of a call during which the kubelet unprepared the claim.
+func (c *claim) unpreparedError() error {
 	return fmt.Errorf("claim %s was unprepared during this call", c.ref)
 }
 
@@ -125,8 +125,8 @@ func newRecord(claim *resourceapi.ResourceClaim, pod state.Pod, networks []cnico
 	return record
 }
 
-// withheld returns the devices in a record that no other claim may get.
-func withheld(record *state.Claim) (devices []string) {
+// withheldDevices returns the devices in a record that no other claim may get.
+func withheldDevices(record *state.Claim) (devices []string) {
 	for _, at := range slices.Concat(record.Attachments, record.Undeleted) {
 		if at.Withheld() {
 			devices = append(devices, at.Device)
@@ -141,8 +141,8 @@ func podOf(at *state.Attachment) state.Pod {
 	return state.Pod{Namespace: namespace, Name: name, UID: types.UID(at.Args.UID())}
 }
 
-// isBefore reports whether one resource version of a claim is older than another.
-func isBefore(version, known string) bool {
+// isOlder reports whether one resource version of a claim is older than another.
+func isOlder(version, known string) bool {
 	order, err := resourceversion.CompareResourceVersion(version, known)
 	return err == nil && order < 0
 }
@@ -182,7 +182,7 @@ func (r *records) load() error {
 		return err
 	}
 	for _, record := range records {
-		r.table.claims[record.UID] = known(record)
+		r.table.claims[record.UID] = newClaim(record)
 		if record.StatusOwed {
 			r.reports.queue.Add(record.UID)
 		}
@@ -202,33 +202,33 @@ func (r *records) put(c *claim, record *state.Claim, step string) error {
 		return fmt.Errorf("record claim %s: %w", c.ref, err)
 	}
 	r.Step(step)
-	r.adopt(c, record, true)
+	r.setRecord(c, record, true)
 	return nil
 }
 
-// putAnyway is like put, for a step that has been done: it is saved later if that fails, or repeated after a crash.
-func (r *records) putAnyway(c *claim, record *state.Claim, step string) {
+// putOrRetry is like put, for a step that has been done: it is saved later if that fails, or repeated after a crash.
+func (r *records) putOrRetry(c *claim, record *state.Claim, step string) {
 	if err := r.put(c, record, step); err != nil {
 		r.Log.Warn("cannot write a claim record; retrying", "error", err)
-		r.adopt(c, record, false)
+		r.setRecord(c, record, false)
 	}
 }
 
-// adopt gives the claim a record, which is on disk if saved.
-func (r *records) adopt(c *claim, record *state.Claim, saved bool) {
-	if !slices.Equal(withheld(c.record), withheld(record)) {
+// setRecord gives the claim a record, which is on disk if saved.
+func (r *records) setRecord(c *claim, record *state.Claim, saved bool) {
+	if !slices.Equal(withheldDevices(c.record), withheldDevices(record)) {
 		defer r.Node.Publish()
 	}
 	r.table.mu.Lock()
 	defer r.table.mu.Unlock()
-	if rdmaOf(c.record.Attachments) != rdmaOf(record.Attachments) {
-		r.table.wakeAll(c.pod) // the gates of the pod's other claims list its RDMA devices too
+	if rdmaVariable(c.record.Attachments) != rdmaVariable(record.Attachments) {
+		r.table.wakePod(c.pod) // the gates of the pod's other claims list its RDMA devices too
 	}
 	c.record, c.unsaved = record, !saved || record.Pod != c.pod
 	if saved {
-		c.fresh = false
+		c.neverSaved = false
 	}
-	r.table.announce()
+	r.table.notifyWaiters()
 }
 
 // drop replaces a claim by what is left of it; nil = nothing.
@@ -240,8 +240,8 @@ func (r *records) drop(c, left *claim) {
 	if left != nil {
 		r.table.claims[c.ref.UID] = left
 	}
-	r.table.wakeAll(c.pod)
+	r.table.wakePod(c.pod)
 	r.table.backOff.Forget(c.ref.UID)
 	r.reports.queue.Forget(c.ref.UID)
-	r.table.announce()
+	r.table.notifyWaiters()
 }

@@ -20,20 +20,20 @@ func (s *steps) delete(c *claim, which []int) {
 	for _, n := range which {
 		record.Attachments[n].Phase = state.Deleting
 	}
-	s.records.putAnyway(c, record, "deleting") // any record on disk owes a DEL, so a full disk does not matter
-	for r := range atOnce(record, which, func(at *state.Attachment) error {
-		if c.orphans[at.IfName] {
-			s.cni.await(key(record.UID, at))
+	s.records.putOrRetry(c, record, "deleting") // any record on disk owes a DEL, so a full disk does not matter
+	for r := range inParallel(record, which, func(at *state.Attachment) error {
+		if c.mayStillRun[at.IfName] {
+			s.cni.waitForOrphans(key(record.UID, at))
 		}
 		if err := s.gate.closeGate(record, at); err != nil {
 			return err
 		}
 		return s.detach(record.UID, at)
 	}) {
-		s.deleted(c, r)
+		s.recordDel(c, r)
 	}
 	for _, n := range which {
-		delete(c.orphans, record.Attachments[n].IfName)
+		delete(c.mayStillRun, record.Attachments[n].IfName)
 	}
 }
 
@@ -54,23 +54,23 @@ func (s *steps) detach(claim types.UID, at *state.Attachment) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(removeInfo(at), s.cni.forget(key))
+	return errors.Join(removeInfo(at), s.cni.removeDir(key))
 }
 
-// deleted records the result of a DEL.
-func (s *steps) deleted(c *claim, r result) {
+// recordDel records the result of a DEL.
+func (s *steps) recordDel(c *claim, r result) {
 	record := c.record.Clone()
 	at := &record.Attachments[r.n]
 	if r.err == nil && at.Note == nil { // otherwise restore does it
-		r.err = s.letGo(record, at)
+		r.err = s.releaseLeases(record, at)
 	}
 	switch {
 	case r.err != nil:
 		at.Tries, at.DelError = at.Tries+1, r.err.Error()
-		err := c.about(at, r.err)
+		err := c.wrap(at, r.err)
 		s.Log.Error("cannot detach a pod; retrying", "pod", podOf(at), "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
-		s.pause(c, r.n, at, err)
-		s.records.putAnyway(c, record, "not deleted")
+		s.backOff(c, r.n, at, err)
+		s.records.putOrRetry(c, record, "not deleted")
 		return
 	case at.Note != nil:
 		at.Phase, at.Tries, at.DelError = state.Restoring, 0, ""
@@ -78,11 +78,11 @@ func (s *steps) deleted(c *claim, r result) {
 		at.Reset(at.Error)
 	}
 	s.table.do(func() { delete(c.delBackOff, r.n) })
-	s.records.putAnyway(c, record, "deleted")
+	s.records.putOrRetry(c, record, "deleted")
 }
 
-// pause begins the back-off of an attachment, after a failure of DEL or of restoring its device: see [retry].
-func (s *steps) pause(c *claim, place int, at *state.Attachment, err error) {
+// backOff begins the back-off of an attachment, after a failure of DEL or of restoring its device: see [retry].
+func (s *steps) backOff(c *claim, place int, at *state.Attachment, err error) {
 	what, limit := "DEL", s.DelMaxFailures
 	if at.Phase == state.Restoring {
 		what, limit = "restoring the device", restoreTries
@@ -99,12 +99,12 @@ func (s *steps) pause(c *claim, place int, at *state.Attachment, err error) {
 }
 
 func removeInfo(at *state.Attachment) error {
-	dir, name := infoOf(at)
+	dir, name := infoFile(at)
 	return dir.Remove(name)
 }
 
-// letGo ends the leases of an attachment, unless one of another sandbox in the record still owes the same device.
-func (s *steps) letGo(record *state.Claim, at *state.Attachment) error {
+// releaseLeases ends the leases of an attachment, unless one of another sandbox in the record still owes the same device.
+func (s *steps) releaseLeases(record *state.Claim, at *state.Attachment) error {
 	if slices.ContainsFunc(slices.Concat(record.Attachments, record.Undeleted), func(other state.Attachment) bool {
 		return other.Owes() && other.Part() == at.Part() && other.Sandbox != at.Sandbox
 	}) {
@@ -125,7 +125,7 @@ func (s *steps) restore(c *claim, which []int) {
 		at := &record.Attachments[n]
 		err := s.Node.GiveBack(record, at)
 		if err == nil {
-			err = s.letGo(record, at)
+			err = s.releaseLeases(record, at)
 		}
 		s.Step("restored")
 		if err == nil {
@@ -138,12 +138,12 @@ func (s *steps) restore(c *claim, which []int) {
 			s.Node.CountMismatches(err)
 		}
 		if devices.IsAway(err) && at.Tries < slowTries {
-			s.pause(c, n, at, nil)
+			s.backOff(c, n, at, nil)
 			continue
 		}
 		at.DelError = err.Error()
 		s.Log.Warn("cannot restore a device; retrying", "pod", record.Pod, "device", at.Device, "tries", at.Tries, "error", err)
-		s.pause(c, n, at, c.about(at, err))
+		s.backOff(c, n, at, c.wrap(at, err))
 	}
-	s.records.putAnyway(c, record, "restored or not")
+	s.records.putOrRetry(c, record, "restored or not")
 }

@@ -117,7 +117,7 @@ func New(o Options) (*Engine, error) {
 	e := &Engine{Options: o, table: newTable(o.Netns, o.BootID)}
 	o.Node.Use(e.table)
 	e.metrics = newMetrics(o.Metrics, e.Census)
-	e.notices = &notices{notify: o.Notify, told: map[Notice]time.Time{}}
+	e.notices = &notices{notify: o.Notify, sentAt: map[Notice]time.Time{}}
 	e.reports = &reports{o, e.table, workqueue.NewTypedRateLimitingQueue(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](500*time.Millisecond, 5*time.Minute))}
 	e.records = &records{Options: o, table: e.table, files: files, reports: e.reports}
@@ -161,10 +161,10 @@ func (e *Engine) Run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
-	e.table.do(func() { e.table.ending = true })
+	e.table.do(func() { e.table.stopping = true })
 	e.table.queue.ShutDown()
 	background.Wait()
-	close(e.table.over)
+	close(e.table.stopped)
 }
 
 // collect ends records and leases of claims that will not be unprepared, until ctx ends.
@@ -198,7 +198,7 @@ func (e *Engine) Census() Census {
 			census.Phases[string(at.Phase)]++
 		}
 		if c.record.StatusOwed {
-			census.Status++
+			census.PendingStatus++
 		}
 	}
 	return census

@@ -68,7 +68,7 @@ func (g *gate) open(c *claim, which []int) error {
 		for _, n := range which {
 			c.gatesOpen[n] = true
 		}
-		g.table.announce()
+		g.table.notifyWaiters()
 	})
 	return nil
 }
@@ -94,16 +94,16 @@ func (g *gate) openGate(c *claim, at *state.Attachment) error {
 	name := gateName(c.ref.UID, at)
 	edits := cdispec.Device{Kind: g.kind, Name: name, IfName: at.IfName}
 	if at.Bare() {
-		if err := g.holdBare(c); err != nil {
+		if err := g.leaseBare(c); err != nil {
 			return err
 		}
 		if err := g.Node.WritePluginFile(at); err != nil {
 			return err
 		}
 	} else if at.Info != nil {
-		edits.InfoFile = g.mountable(c, at)
+		edits.InfoFile = g.mountableInfoFile(c, at)
 	}
-	info, err := g.described(at)
+	info, err := g.infoOf(at)
 	if err != nil {
 		return err
 	}
@@ -130,10 +130,10 @@ func (g *gate) openGate(c *claim, at *state.Attachment) error {
 		variable := "CNI_DRA_GATE_" + strings.NewReplacer("-", "_", ".", "_").Replace(name)
 		spec.Devices[0].ContainerEdits.Env = []string{variable + "=" + name}
 	} else {
-		g.guard(c, at, spec)
+		g.addHook(c, at, spec)
 	}
 	var all string
-	g.table.do(func() { all = g.table.rdma(c.pod) })
+	g.table.do(func() { all = g.table.rdmaVariable(c.pod) })
 	if all != "" {
 		spec.Devices[0].ContainerEdits.Env = append(spec.Devices[0].ContainerEdits.Env, all)
 	}
@@ -147,11 +147,11 @@ func (g *gate) openGate(c *claim, at *state.Attachment) error {
 	return nil
 }
 
-// holdBare leases the devices of a claim that have no network in it.
-func (g *gate) holdBare(c *claim) error {
+// leaseBare leases the devices of a claim that have no network in it.
+func (g *gate) leaseBare(c *claim) error {
 	for n := range c.record.Attachments {
 		if at := &c.record.Attachments[n]; at.Bare() {
-			if err := g.table.otherClaim(c, at); err != nil {
+			if err := g.table.checkReleased(c, at); err != nil {
 				return err
 			}
 		}
@@ -159,9 +159,9 @@ func (g *gate) holdBare(c *claim) error {
 	return g.Node.Leases.HoldBare(c.record)
 }
 
-// guard adds a hook by which the runtime refuses containers in another network namespace than the attached one,
+// addHook adds a hook by which the runtime refuses containers in another network namespace than the attached one,
 // such as those of the pod's next sandbox. It works without the agent and its connection to the runtime.
-func (g *gate) guard(c *claim, at *state.Attachment, spec *specs.Spec) {
+func (g *gate) addHook(c *claim, at *state.Attachment, spec *specs.Spec) {
 	pod := podOf(at)
 	what := fmt.Sprintf("claim %s, request %s, is held by pod %s/%s (%s)", c.name(), at.Request, pod.Namespace, pod.Name, at.IfName)
 	spec.Devices[0].ContainerEdits.Hooks = []*specs.Hook{{
@@ -170,8 +170,8 @@ func (g *gate) guard(c *claim, at *state.Attachment, spec *specs.Spec) {
 	}}
 }
 
-// mountable returns the path of the device-info file; "" if a link could replace it before the runtime mounts it.
-func (g *gate) mountable(c *claim, at *state.Attachment) string {
+// mountableInfoFile returns the path of the device-info file; "" if a link could replace it before the runtime mounts it.
+func (g *gate) mountableInfoFile(c *claim, at *state.Attachment) string {
 	if err := g.Unexposed(cmp.Or(g.HostRoot, "/"), filepath.Dir(at.InfoFile)); err != nil {
 		g.Log.Warn("device-info file withheld from containers", "claim", c.ref, "request", at.Request, "file", at.InfoFile, "reason", err,
 			"remedy", "chown each directory on the path to root and set its mode to 0755")
@@ -180,8 +180,8 @@ func (g *gate) mountable(c *claim, at *state.Attachment) string {
 	return at.InfoFile
 }
 
-// described returns the device information of an attachment; nil = none, or of another version.
-func (g *gate) described(at *state.Attachment) (*devinfo.Info, error) {
+// infoOf returns the device information of an attachment; nil = none, or of another version.
+func (g *gate) infoOf(at *state.Attachment) (*devinfo.Info, error) {
 	switch {
 	case at.Bare():
 		return g.Node.Describe(at), nil
@@ -245,7 +245,7 @@ func (g *gate) device(record *state.Claim, at *state.Attachment) kubeletplugin.D
 	switch {
 	case at.Metadata != nil:
 		d.Metadata = &kubeletplugin.DeviceMetadata{Attributes: at.Metadata.Attributes, NetworkData: at.Metadata.NetworkData}
-	case at.Node != nil:
+	case at.NodeDevice != nil:
 		d.Metadata = &kubeletplugin.DeviceMetadata{Attributes: g.Node.Attributes(at, nil)}
 	}
 	return d

@@ -29,26 +29,26 @@ func (s *steps) giveUp(c *claim, which []int) error {
 		return err
 	}
 	for _, n := range which {
-		s.mourn(c, &former.Attachments[n])
+		s.reportGivenUp(c, &former.Attachments[n])
 		s.table.do(func() { delete(c.delBackOff, n) })
 	}
 	s.table.do(func() {
-		if now := time.Now(); !now.Before(c.redo) {
-			c.redo = now.Add(s.UndeletedEvery)
+		if now := time.Now(); !now.Before(c.retryUndeletedAt) {
+			c.retryUndeletedAt = now.Add(s.UndeletedEvery)
 		}
 	})
 	return nil
 }
 
-// mourn tells people what is given up.
-func (s *steps) mourn(c *claim, at *state.Attachment) {
+// reportGivenUp tells people what is given up.
+func (s *steps) reportGivenUp(c *claim, at *state.Attachment) {
 	what, reason := fmt.Sprintf("DEL of network %s", at.Network), NoticeUndeleted
 	if at.Phase == state.Restoring {
 		what, reason = fmt.Sprintf("restoring device %s", at.Device), NoticeDevice
 	}
 	s.Log.Error("gave up detaching a pod; retrying periodically", "operation", what,
 		"claim", c.ref, "network", at.Network, "device", at.Device, "sandbox", at.Sandbox, "ifName", at.IfName, "error", at.DelError)
-	s.notices.tell(podOf(at), reason, fmt.Sprintf("claim %s, request %s: %s failed %d times and was given up: %s", c.name(), at.Request, what, at.Tries, at.DelError))
+	s.notices.send(podOf(at), reason, fmt.Sprintf("claim %s, request %s: %s failed %d times and was given up: %s", c.name(), at.Request, what, at.Tries, at.DelError))
 }
 
 // deleteAgain tries undeleted DELs again, one after the other, because two of them may be of one device.
@@ -64,7 +64,7 @@ func (s *steps) deleteAgain(c *claim, which []int) {
 			err = s.Node.GiveBack(record, &at)
 		}
 		if err == nil {
-			err = s.settle(record, n)
+			err = s.dropUndeleted(record, n)
 		}
 		if err != nil {
 			at := &record.Undeleted[n]
@@ -72,15 +72,15 @@ func (s *steps) deleteAgain(c *claim, which []int) {
 			s.Log.Error("retry of a DEL that was given up failed", "claim", c.ref, "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
 		}
 	}
-	s.table.do(func() { c.redo = time.Now().Add(s.UndeletedEvery) })
+	s.table.do(func() { c.retryUndeletedAt = time.Now().Add(s.UndeletedEvery) })
 	former := c.record
-	s.records.putAnyway(c, record, "deleted again")
-	s.unmark(former, record)
+	s.records.putOrRetry(c, record, "deleted again")
+	s.removeClearMarks(former, record)
 }
 
-// settle removes an undeleted attachment that owes nothing any more from a record.
-func (s *steps) settle(record *state.Claim, n int) error {
-	err := s.letGo(record, &record.Undeleted[n])
+// dropUndeleted removes an undeleted attachment that owes nothing any more from a record.
+func (s *steps) dropUndeleted(record *state.Claim, n int) error {
+	err := s.releaseLeases(record, &record.Undeleted[n])
 	if err == nil {
 		record.Undeleted = slices.Delete(record.Undeleted, n, n+1)
 	}
@@ -93,7 +93,7 @@ func (s *steps) clear(c *claim, which []int) error {
 	for _, n := range slices.Backward(which) {
 		at := record.Undeleted[n]
 		s.Log.Warn("clearing an undeleted attachment, as the administrator requested", "claim", c.ref, "sandbox", at.Sandbox)
-		if err := errors.Join(removeInfo(&at), s.cni.forget(key(c.ref.UID, &at)), s.settle(record, n)); err != nil {
+		if err := errors.Join(removeInfo(&at), s.cni.removeDir(key(c.ref.UID, &at)), s.dropUndeleted(record, n)); err != nil {
 			return fmt.Errorf("claim %s: clear an undeleted attachment: %w", c.ref, err)
 		}
 	}
@@ -101,12 +101,12 @@ func (s *steps) clear(c *claim, which []int) error {
 	if err := s.records.put(c, record, "cleared"); err != nil {
 		return err
 	}
-	s.unmark(former, record)
+	s.removeClearMarks(former, record)
 	return nil
 }
 
-// unmark removes the marks by which an administrator had attachments cleared.
-func (s *steps) unmark(former, record *state.Claim) {
+// removeClearMarks removes the marks by which an administrator had attachments cleared.
+func (s *steps) removeClearMarks(former, record *state.Claim) {
 	for _, at := range former.Undeleted {
 		if !slices.ContainsFunc(record.Undeleted, func(other state.Attachment) bool { return other.Sandbox == at.Sandbox && other.IfName == at.IfName }) {
 			if err := s.records.files.Cleared(record.UID, &at); err != nil {
@@ -116,8 +116,8 @@ func (s *steps) unmark(former, record *state.Claim) {
 	}
 }
 
-// isGivenBare reports whether a claim has the device of an undeleted attachment, without a network.
-func (s *steps) isGivenBare(at *state.Attachment) bool {
+// isHeldBare reports whether a claim has the device of an undeleted attachment, without a network.
+func (s *steps) isHeldBare(at *state.Attachment) bool {
 	var records []*state.Claim
 	s.table.do(func() {
 		for _, other := range s.table.claims {
@@ -140,26 +140,26 @@ func sameDevice(a, b *state.Attachment) bool {
 	return one != "" && one == other && (a.Exclusive() || b.Exclusive())
 }
 
-// otherClaim returns an error if another claim has not given back the device of an attachment: its pod was deleted
+// checkReleased returns an error if another claim has not given back the device of an attachment: its pod was deleted
 // by force, or its DEL was given up and runs again.
-func (t *table) otherClaim(c *claim, at *state.Attachment) error {
-	if at.Node.Shared() {
+func (t *table) checkReleased(c *claim, at *state.Attachment) error {
+	if at.NodeDevice.Shared() {
 		return nil
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, other := range t.claims {
 		has := func(held state.Attachment) bool { return held.Owes() && sameDevice(&held, at) }
-		if other != c && (slices.ContainsFunc(other.record.Attachments, has) || other.doing == doAgain && slices.ContainsFunc(other.record.Undeleted, has)) {
+		if other != c && (slices.ContainsFunc(other.record.Attachments, has) || other.runningStep == doDelAgain && slices.ContainsFunc(other.record.Undeleted, has)) {
 			return fmt.Errorf("device %s is still held by claim %s; the driver retries until that claim releases it", at.Device, other.name())
 		}
 	}
 	return nil
 }
 
-// oldNote returns the note of a device whose restore was given up, in this boot; nil = none was. The
+// noteOfGivenUp returns the note of a device whose restore was given up, in this boot; nil = none was. The
 // scheduler may have allocated the device before it was withheld.
-func (t *table) oldNote(at *state.Attachment) devices.Note {
+func (t *table) noteOfGivenUp(at *state.Attachment) devices.Note {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range t.claims {
@@ -172,13 +172,13 @@ func (t *table) oldNote(at *state.Attachment) devices.Note {
 	return nil
 }
 
-// isTaken reports whether another attachment has the device of an undeleted one, is about to get it, or runs DEL
+// isDeviceInUse reports whether another attachment has the device of an undeleted one, is about to get it, or runs DEL
 // for it: another DEL would take the device away. The mutex must be held.
-func (t *table) isTaken(c *claim, at *state.Attachment) bool {
+func (t *table) isDeviceInUse(c *claim, at *state.Attachment) bool {
 	for _, other := range t.claims {
-		busy := other.doing == doAdd || other.doing == doOpen
+		busy := other.runningStep == doAdd || other.runningStep == doOpen
 		has := func(held state.Attachment) bool { return sameDevice(&held, at) && (held.Owes() || busy) }
-		again := other != c && other.doing == doAgain
+		again := other != c && other.runningStep == doDelAgain
 		if slices.ContainsFunc(other.record.Attachments, has) || again && slices.ContainsFunc(other.record.Undeleted, has) {
 			return true
 		}

@@ -20,7 +20,7 @@ import (
 // yet. A claim that is allocated again keeps its UID: its former record ends first.
 func (e *Engine) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (devices []kubeletplugin.Device, err error) {
 	defer e.metrics.event("Prepare", time.Now(), &err)
-	if former := e.formerOf(claim); former != nil {
+	if former := e.forgetReallocated(claim); former != nil {
 		if err := e.unprepare(ctx, former); err != nil {
 			return nil, err
 		}
@@ -30,32 +30,32 @@ func (e *Engine) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 		return nil, err
 	}
 	// The worker of a claim that was unprepared may be busy with a DEL that was given up.
-	if err := e.table.await(ctx, func() (bool, error) {
+	if err := e.table.waitFor(ctx, func() (bool, error) {
 		left := e.table.claims[claim.UID]
-		return left == nil || !left.record.Left() || left.doing == none, nil
+		return left == nil || !left.record.Unprepared() || left.runningStep == none, nil
 	}); err != nil {
 		return nil, err
 	}
-	c, err := e.admit(ctx, claim, own)
+	c, err := e.addClaim(ctx, claim, own)
 	if err != nil {
 		return nil, err
 	}
 	var record *state.Claim
-	err = e.table.await(ctx, func() (bool, error) {
+	err = e.table.waitFor(ctx, func() (bool, error) {
 		record = c.record
 		switch {
-		case c.removed && c.trouble.err != nil:
-			return false, c.trouble.err
-		case c.doing == doForget: // it cannot be interrupted
+		case c.removed && c.failure.err != nil:
+			return false, c.failure.err
+		case c.runningStep == doForget: // it cannot be interrupted
 			return false, nil
-		case c.removed || c.forget:
-			return false, c.unprepared()
-		case !c.fresh && c.isFor(c.record.Pod) && c.isOpenBare():
+		case c.removed || c.forgotten:
+			return false, c.unpreparedError()
+		case !c.neverSaved && c.isFor(c.record.Pod) && c.bareGatesOpen():
 			return true, nil
-		case c.stuck() != nil:
-			return false, c.stuck()
+		case c.delErrors() != nil:
+			return false, c.delErrors()
 		}
-		return false, c.trouble.err
+		return false, c.failure.err
 	})
 	if err != nil {
 		return nil, err
@@ -66,26 +66,26 @@ func (e *Engine) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 	return devices, nil
 }
 
-// formerOf dismisses a claim whose record has other devices than those that are allocated now; nil = none.
-func (e *Engine) formerOf(asked *resourceapi.ResourceClaim) *claim {
+// forgetReallocated dismisses a claim whose record has other devices than those that are allocated now; nil = none.
+func (e *Engine) forgetReallocated(asked *resourceapi.ResourceClaim) *claim {
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
 	c := e.table.claims[asked.UID]
-	if c == nil || c.record.Left() || isBefore(asked.ResourceVersion, c.version) || isAllocated(c.record, asked, e.Driver) {
+	if c == nil || c.record.Unprepared() || isOlder(asked.ResourceVersion, c.resourceVersion) || isAllocated(c.record, asked, e.Driver) {
 		return nil
 	}
-	e.table.dismiss(c)
+	e.table.forget(c)
 	return c
 }
 
-// admit puts a claim into the table. Another claim of its pod may be prepared at the same time.
-func (e *Engine) admit(ctx context.Context, asked *resourceapi.ResourceClaim, own devices.Allocation) (*claim, error) {
+// addClaim puts a claim into the table. Another claim of its pod may be prepared at the same time.
+func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim, own devices.Allocation) (*claim, error) {
 	pods, err := cniconfig.Pods(asked)
 	if err != nil {
 		return nil, err
 	}
 	networks, refusal := own.Networks(asked, e.Policy)
-	e.table.observe(pods, e.table.all(func(c *claim) bool { return c.ref.UID == asked.UID })...)
+	e.table.observe(pods, e.table.claimsWhere(func(c *claim) bool { return c.ref.UID == asked.UID })...)
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
 	if ctx.Err() != nil { // the kubelet may have unprepared it since
@@ -96,28 +96,28 @@ func (e *Engine) admit(ctx context.Context, asked *resourceapi.ResourceClaim, ow
 	}
 	c := e.table.claims[asked.UID]
 	switch {
-	case c != nil && c.record.Left() && c.doing != none:
+	case c != nil && c.record.Unprepared() && c.runningStep != none:
 		return nil, fmt.Errorf("claim %s: the driver is retrying a DEL that it had given up; the kubelet prepares the claim again later", c.ref)
-	case c == nil || c.record.Left():
+	case c == nil || c.record.Unprepared():
 		if refusal != nil {
 			return nil, refusal
 		}
-		if err := cniconfig.Distinct(networks, e.table.takenBy(pods)); err != nil {
+		if err := cniconfig.Distinct(networks, e.table.usedIfNames(pods)); err != nil {
 			return nil, err
 		}
 		left := c
-		c = known(newRecord(asked, pods[0], networks))
-		c.fresh, c.unsaved = true, true
+		c = newClaim(newRecord(asked, pods[0], networks))
+		c.neverSaved, c.unsaved = true, true
 		if left != nil {
-			left.removed, c.record.Undeleted, c.redo = true, left.record.Undeleted, left.redo
+			left.removed, c.record.Undeleted, c.retryUndeletedAt = true, left.record.Undeleted, left.retryUndeletedAt
 		}
 		e.table.claims[asked.UID] = c
-	case isBefore(asked.ResourceVersion, c.version), !isAllocated(c.record, asked, e.Driver):
+	case isOlder(asked.ResourceVersion, c.resourceVersion), !isAllocated(c.record, asked, e.Driver):
 		return nil, fmt.Errorf("claim %s changed while it was being prepared; the kubelet prepares it again", c.ref)
 	}
 	e.table.reserve(c, pods)
-	c.forget, c.version, c.gatesOpen = false, asked.ResourceVersion, map[int]bool{} // the worker looks again
-	e.table.rouse(c)
+	c.forgotten, c.resourceVersion, c.gatesOpen = false, asked.ResourceVersion, map[int]bool{} // the worker looks again
+	e.table.wakeNow(c)
 	return c, nil
 }
 
@@ -127,8 +127,8 @@ func (e *Engine) Unprepare(ctx context.Context, uid types.UID) (err error) {
 	var c *claim
 	var problem state.Problem
 	e.table.do(func() {
-		if c, problem = e.table.claims[uid], e.table.problems[uid]; c != nil && !c.record.Left() {
-			e.table.dismiss(c)
+		if c, problem = e.table.claims[uid], e.table.problems[uid]; c != nil && !c.record.Unprepared() {
+			e.table.forget(c)
 		}
 	})
 	if newer, is := errors.AsType[*state.SchemaError](problem.Err); is {
@@ -145,16 +145,16 @@ func (e *Engine) Unprepare(ctx context.Context, uid types.UID) (err error) {
 
 // unprepare waits until a dismissed claim is forgotten.
 func (e *Engine) unprepare(ctx context.Context, c *claim) error {
-	return e.table.await(ctx, func() (bool, error) {
+	return e.table.waitFor(ctx, func() (bool, error) {
 		switch {
-		case c.removed || c.record.Left():
+		case c.removed || c.record.Unprepared():
 			return true, nil
-		case !c.forget:
+		case !c.forgotten:
 			return false, fmt.Errorf("claim %s was prepared again", c.ref)
-		case c.stuck() != nil:
-			return false, c.stuck()
+		case c.delErrors() != nil:
+			return false, c.delErrors()
 		}
-		return false, c.trouble.err
+		return false, c.failure.err
 	})
 }
 
@@ -170,14 +170,14 @@ func (e *Engine) RewriteMetadata(ctx context.Context, uid types.UID) error {
 	needed := false
 	e.table.do(func() {
 		if needed = isAttached(); needed {
-			c.rewrite = true
-			e.table.rouse(c)
+			c.rewriteMetadata = true
+			e.table.wakeNow(c)
 		}
 	})
 	if !needed {
 		return nil
 	}
-	return e.table.await(ctx, func() (bool, error) {
-		return !c.rewrite && c.doing != doOpen || c.removed || !isAttached(), c.trouble.err
+	return e.table.waitFor(ctx, func() (bool, error) {
+		return !c.rewriteMetadata && c.runningStep != doOpen || c.removed || !isAttached(), c.failure.err
 	})
 }

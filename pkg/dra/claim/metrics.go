@@ -12,9 +12,9 @@ import (
 // Census counts the attachments by phase, the claims whose status the API server has not taken yet, and
 // the records that cannot be read.
 type Census struct {
-	Phases     map[string]int
-	Status     int
-	Unreadable int // records
+	Phases        map[string]int
+	PendingStatus int
+	Unreadable    int // records
 }
 
 // metrics are the metrics of an agent, listed in docs/dra/README.md.
@@ -51,7 +51,7 @@ func newMetrics(to prometheus.Registerer, census func() Census) *metrics {
 		gauge("devinfo_dra_attachments", "Attachments of prepared claims, by phase.", labels, func(c Census) int { return c.Phases[string(phase)] })
 	}
 	gauge("devinfo_dra_undeleted_attachments", "Attachments whose DEL was given up.", nil, func(c Census) int { return c.Phases[string(state.Undeleted)] })
-	gauge("devinfo_dra_pending_status_updates", "Claims whose status is not yet written to the API server.", nil, func(c Census) int { return c.Status })
+	gauge("devinfo_dra_pending_status_updates", "Claims whose status is not yet written to the API server.", nil, func(c Census) int { return c.PendingStatus })
 	return m
 }
 

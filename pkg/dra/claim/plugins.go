@@ -39,12 +39,12 @@ func (p *plugins) add(key string, at *state.Attachment) (result json.RawMessage,
 func (p *plugins) check(at *state.Attachment) error {
 	list, err := libcni.NetworkConfFromBytes(at.List)
 	if err != nil {
-		return reasoned(err, "network %s: configuration", at.Network)
+		return wrapReason(err, "network %s: configuration", at.Network)
 	}
 	find := p.runner(nil)
 	for _, plugin := range list.Plugins {
 		if _, err := find.FindInPath(plugin.Network.Type, p.CNIBinDirs); err != nil {
-			return reasoned(err, "network %s: no plugin was run, because one is missing", at.Network)
+			return wrapReason(err, "network %s: no plugin was run, because one is missing", at.Network)
 		}
 	}
 	return nil
@@ -54,7 +54,7 @@ func (p *plugins) check(at *state.Attachment) error {
 // former path. If a plugin is missing, the DEL of the others is run.
 func (p *plugins) del(key string, at *state.Attachment, netns, gone string) error {
 	return p.run("DEL", key, at, netns, func(n *cniexec.Network) error {
-		n.Exec = resetting{n.Exec, gone}
+		n.Exec = withGoneNetns{n.Exec, gone}
 		errs := n.Del(at.Result, func(err error) bool { return reasonOf(err) != cniexec.ReasonMissing })
 		slices.Reverse(errs) // one that is missing is the lesser trouble
 		return errors.Join(errs...)
@@ -65,12 +65,12 @@ func (p *plugins) del(key string, at *state.Attachment, netns, gone string) erro
 func (p *plugins) run(verb, key string, at *state.Attachment, netns string, f func(*cniexec.Network) error) error {
 	list, err := libcni.NetworkConfFromBytes(at.List)
 	if err != nil {
-		return reasoned(err, "network %s: configuration", at.Network)
+		return wrapReason(err, "network %s: configuration", at.Network)
 	}
-	if err := p.forget(key); err != nil {
+	if err := p.removeDir(key); err != nil {
 		return err
 	}
-	lock, err := safefile.Open(p.dir(key)).WriteLocked(running, nil)
+	lock, err := safefile.Open(p.dir(key)).WriteLocked(lockFile, nil)
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (p *plugins) run(verb, key string, at *state.Attachment, netns string, f fu
 	for name, value := range at.Capabilities {
 		capabilities[name] = value
 	}
-	return reasoned(f(&cniexec.Network{
+	return wrapReason(f(&cniexec.Network{
 		List: list, Dirs: p.CNIBinDirs, Exec: p.runner(lock), Cache: filepath.Join(p.dir(key), "libcni"),
 		Runtime: &libcni.RuntimeConf{ContainerID: at.Sandbox, NetNS: netns, IfName: at.IfName, Args: at.Args, CapabilityArgs: capabilities},
 	}), "network %s: %s", at.Network, verb)
@@ -90,22 +90,22 @@ func (p *plugins) runner(lock *os.File) invoke.Exec {
 	if p.Exec != nil {
 		return p.Exec
 	}
-	return &execution{cniexec.Exec{Root: p.HostRoot, Limit: PluginLimit, Inherit: lock}, p.Log}
+	return &loggedExec{cniexec.Exec{Root: p.HostRoot, Limit: PluginLimit, Inherit: lock}, p.Log}
 }
 
-// await waits for the plugins that a killed agent has left running, because DEL cannot remove what they have not
+// waitForOrphans waits for the plugins that a killed agent has left running, because DEL cannot remove what they have not
 // made yet. A daemon that one of them began may never end, so the wait has the limit of a plugin.
-func (p *plugins) await(key string) {
-	lock, err := safefile.Lock(context.Background(), filepath.Join(p.dir(key), running), PluginLimit)
+func (p *plugins) waitForOrphans(key string) {
+	lock, err := safefile.Lock(context.Background(), filepath.Join(p.dir(key), lockFile), PluginLimit)
 	if err != nil {
 		p.Log.Warn("a plugin of an earlier driver process is still running; assuming that it is a daemon", "attachment", key, "error", err)
 	}
 	safefile.Unlock(lock)
 }
 
-const running = "running" // the file that the plugins of an attachment have locked
+const lockFile = "running" // the file that the plugins of an attachment have locked
 
-func (p *plugins) forget(key string) error { return os.RemoveAll(p.dir(key)) }
+func (p *plugins) removeDir(key string) error { return os.RemoveAll(p.dir(key)) }
 
 func (p *plugins) dir(key string) string { return filepath.Join(p.CacheDir, key) }
 
@@ -121,14 +121,14 @@ func cniArgs(sb Sandbox, claim string) [][2]string {
 	}
 }
 
-// execution runs the plugins of one attachment, and logs their standard error.
-type execution struct {
+// loggedExec runs the plugins of one attachment, and logs their standard error.
+type loggedExec struct {
 	cniexec.Exec
 	log *slog.Logger
 }
 
-func (e *execution) ExecPlugin(ctx context.Context, path string, stdin []byte, env []string) ([]byte, error) {
-	said := new(capped)
+func (e *loggedExec) ExecPlugin(ctx context.Context, path string, stdin []byte, env []string) ([]byte, error) {
+	said := new(cappedBuffer)
 	run := e.Exec
 	run.Stderr = said
 	stdout, err := run.ExecPlugin(ctx, path, stdin, env)
@@ -138,24 +138,24 @@ func (e *execution) ExecPlugin(ctx context.Context, path string, stdin []byte, e
 	return stdout, err
 }
 
-// resetting gives plugins of VFs the path of a network namespace that is gone: without CNI_NETNS they return
+// withGoneNetns gives plugins of VFs the path of a network namespace that is gone: without CNI_NETNS they return
 // before they have reset the VF. Other plugins fail if the path does not exist.
-type resetting struct {
+type withGoneNetns struct {
 	invoke.Exec
-	gone string // the path; "" = it exists
+	path string // the path; "" = it exists
 }
 
-func (r resetting) ExecPlugin(ctx context.Context, path string, stdin []byte, env []string) ([]byte, error) {
-	if name := filepath.Base(path); r.gone != "" && (name == "sriov" || name == "ib-sriov") {
-		env = append(slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, "CNI_NETNS=") }), "CNI_NETNS="+r.gone)
+func (r withGoneNetns) ExecPlugin(ctx context.Context, path string, stdin []byte, env []string) ([]byte, error) {
+	if name := filepath.Base(path); r.path != "" && (name == "sriov" || name == "ib-sriov") {
+		env = append(slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, "CNI_NETNS=") }), "CNI_NETNS="+r.path)
 	}
 	return r.Exec.ExecPlugin(ctx, path, stdin, env)
 }
 
-// capped keeps the first MiB of what is written to it.
-type capped struct{ bytes.Buffer }
+// cappedBuffer keeps the first MiB of what is written to it.
+type cappedBuffer struct{ bytes.Buffer }
 
-func (c *capped) Write(p []byte) (int, error) {
+func (c *cappedBuffer) Write(p []byte) (int, error) {
 	c.Buffer.Write(p[:min(len(p), 1<<20-c.Len())])
 	return len(p), nil
 }
@@ -163,11 +163,11 @@ func (c *capped) Write(p []byte) (int, error) {
 // ReasonInfo is an invalid device-info file. Package cniexec has the other reasons for failed runs.
 const ReasonInfo cniexec.Reason = "info"
 
-// onNode is the error of a network that was not run.
-func onNode(err error) error { return &cniexec.Error{Reason: cniexec.ReasonNode, Err: err} }
+// nodeError is the error of a network that was not run.
+func nodeError(err error) error { return &cniexec.Error{Reason: cniexec.ReasonNode, Err: err} }
 
-// reasoned adds a prefix to err, and keeps its reason; nil stays nil.
-func reasoned(err error, format string, args ...any) error {
+// wrapReason adds a prefix to err, and keeps its reason; nil stays nil.
+func wrapReason(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
 	}

@@ -11,17 +11,17 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// rdma returns the variable DEVINFO_RDMA_DEVICES of a pod, which lists the RDMA devices of all its claims. The order
+// rdmaVariable returns the variable DEVINFO_RDMA_DEVICES of a pod, which lists the RDMA devices of all its claims. The order
 // is that of the interfaces, net2 before net10; devices without a network come last. The mutex must be held.
-func (t *table) rdma(pod state.Pod) string {
+func (t *table) rdmaVariable(pod state.Pod) string {
 	var all []state.Attachment
 	for _, c := range t.claimsOf(pod) {
 		all = append(all, c.record.Attachments...)
 	}
-	return rdmaOf(all)
+	return rdmaVariable(all)
 }
 
-func rdmaOf(all []state.Attachment) string {
+func rdmaVariable(all []state.Attachment) string {
 	attached, bare := map[string]*devinfo.Info{}, []*devinfo.Info(nil)
 	for _, at := range all {
 		info, err := devinfo.Parse(at.Info)
@@ -42,8 +42,8 @@ func rdmaOf(all []state.Attachment) string {
 	return cdispec.RDMADevices(append(infos, bare...))
 }
 
-// wakeAll wakes the claims of a pod. The mutex must be held.
-func (t *table) wakeAll(pod state.Pod) {
+// wakePod wakes the claims of a pod. The mutex must be held.
+func (t *table) wakePod(pod state.Pod) {
 	for _, c := range t.claimsOf(pod) {
 		t.wake(c)
 	}

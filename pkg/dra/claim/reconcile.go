@@ -21,29 +21,29 @@ const (
 	forget want = "forget" // it is unprepared
 )
 
-// world is what the node is like for one claim, at one moment.
-type world struct {
-	attachments []around // of the record's Attachments
-	undeleted   []around // of its Undeleted ones
+// claimView is what the node is like for one claim, at one moment.
+type claimView struct {
+	attachments []attachmentView // of the record's Attachments
+	undeleted   []attachmentView // of its Undeleted ones
 
-	fresh    bool // the disk has never got a record
-	unsaved  bool // the disk has not got the record as it is
-	blamed   bool // an ADD has failed of which the status says nothing yet
-	reported bool // the API server has taken the status as it is
-	mayRetry bool // the back-off after a failure other than a DEL's is over
+	neverSaved  bool // the disk has never got a record
+	unsaved     bool // the disk has not got the record as it is
+	attachError bool // an ADD has failed of which the status says nothing yet
+	reported    bool // the API server has taken the status as it is
+	mayRetry    bool // the back-off after a failure other than a DEL's is over
 }
 
-// around is what the node is like for one attachment.
-type around struct {
-	bare      bool // the claim brings no network for it
-	here      bool // it is, or was, of the sandbox that is wanted
-	stale     bool // its sandbox is certainly gone, though nobody said so
-	lost      bool // its network namespace is gone, or the boot: DEL cannot do all it should
-	open      bool // its gate is open with all RDMA devices of the pod, its metadata written, and its device plugin's file exists
-	due       bool // the back-off after its last DEL, or try to restore, is over
-	exhausted bool // that has failed as often as it may
-	taken     bool // its device is another attachment's by now
-	cleared   bool // an administrator wants it forgotten
+// attachmentView is what the node is like for one attachment.
+type attachmentView struct {
+	bare           bool // the claim brings no network for it
+	sameSandbox    bool // it is, or was, of the sandbox that is wanted
+	sandboxGone    bool // its sandbox is certainly gone, though nobody said so
+	netnsGone      bool // its network namespace is gone, or the boot: DEL cannot do all it should
+	gateOpen       bool // its gate is open with all RDMA devices of the pod, its metadata written, and its device plugin's file exists
+	retryDue       bool // the back-off after its last DEL, or try to restore, is over
+	triesExhausted bool // that has failed as often as it may
+	deviceInUse    bool // its device is another attachment's by now
+	cleared        bool // an administrator wants it forgotten
 }
 
 // An action is what a claim or an attachment needs next. As a step the worker executes
@@ -54,14 +54,14 @@ const (
 	none           action = ""              // it is as it should be
 	wait           action = "wait"          // for a back-off; the claim gets no ADD meanwhile
 	doDel          action = "DEL"           // close the gate, run DEL
-	doAgain        action = "DEL again"     // run a DEL again that was given up
-	later          action = "wait to retry" // the same, when its time comes; nothing waits for it
-	doReturn       action = "restore"       // make the device what it was
+	doDelAgain     action = "DEL again"     // run a DEL again that was given up
+	waitToRetry    action = "wait to retry" // the same, when its time comes; nothing waits for it
+	doRestore      action = "restore"       // make the device what it was
 	doAdd          action = "ADD"           // run ADD, open the gate
 	doOpen         action = "open"          // write the metadata and the gate's CDI spec
 	doGiveUp       action = "give up"       // owe the DEL, or the device, without holding up the claim
 	doSave         action = "save"          // write the record
-	doBlame        action = "note failure"  // note why nothing is attached, for the status
+	doRecordError  action = "record error"  // note why nothing is attached, for the status
 	doForget       action = "forget"        // remove the record
 	doClear        action = "clear"         // forget a DEL that was given up
 	doMarkReported action = "reported"      // note that the API server has the status
@@ -69,9 +69,9 @@ const (
 
 // A step is one action, and on which attachments.
 type step struct {
-	do      action
-	at      []int // of the record's Attachments, or of its Undeleted ones
-	rewrite bool  // decided when the metadata of all attachments was to be written again
+	do              action
+	at              []int // of the record's Attachments, or of its Undeleted ones
+	rewriteMetadata bool  // decided when the metadata of all attachments was to be written again
 }
 
 // A rule says what an attachment needs. The first one that fits counts.
@@ -79,7 +79,7 @@ type rule struct {
 	phases []state.Phase
 	wants  []want
 	when   string // in words, for README.md; "" = always
-	fits   func(around) bool
+	fits   func(attachmentView) bool
 	then   action
 }
 
@@ -88,33 +88,33 @@ func rules() []rule {
 	type ph = []state.Phase
 	type ws = []want
 	all, end := ws{keep, attach, detach, forget}, ws{detach, forget}
-	always := func(around) bool { return true }
+	always := func(attachmentView) bool { return true }
 	return []rule{
-		{ph{state.Prepared}, ws{keep, attach, detach}, "it has no network, and its gate is closed or its device plugin's file is missing", func(a around) bool { return a.bare && !a.open }, doOpen},
-		{ph{state.Prepared}, all, "it has no network", func(a around) bool { return a.bare }, none},
+		{ph{state.Prepared}, ws{keep, attach, detach}, "it has no network, and its gate is closed or its device plugin's file is missing", func(a attachmentView) bool { return a.bare && !a.gateOpen }, doOpen},
+		{ph{state.Prepared}, all, "it has no network", func(a attachmentView) bool { return a.bare }, none},
 		{ph{state.Prepared}, ws{attach}, "", always, doAdd},
 		{ph{state.Prepared}, all, "", always, none},
 		{ph{state.Adding, state.Added}, end, "", always, doDel},
 		{ph{state.Adding}, ws{attach}, "", always, doDel},
-		{ph{state.Added}, ws{attach}, "it is attached to another sandbox", func(a around) bool { return !a.here }, doDel},
-		{ph{state.Adding, state.Added}, ws{keep}, "its sandbox no longer exists", func(a around) bool { return a.stale }, doDel},
-		{ph{state.Added}, ws{keep, attach}, "its gate is closed", func(a around) bool { return !a.open }, doOpen},
+		{ph{state.Added}, ws{attach}, "it is attached to another sandbox", func(a attachmentView) bool { return !a.sameSandbox }, doDel},
+		{ph{state.Adding, state.Added}, ws{keep}, "its sandbox no longer exists", func(a attachmentView) bool { return a.sandboxGone }, doDel},
+		{ph{state.Added}, ws{keep, attach}, "its gate is closed", func(a attachmentView) bool { return !a.gateOpen }, doOpen},
 		{ph{state.Adding, state.Added}, ws{keep, attach}, "", always, none},
-		{ph{state.Deleting}, all, "DEL failed too often, and its network namespace no longer exists", func(a around) bool { return a.exhausted && a.lost }, doGiveUp},
-		{ph{state.Deleting}, all, "DEL failed recently", func(a around) bool { return !a.due }, wait},
+		{ph{state.Deleting}, all, "DEL failed too often, and its network namespace no longer exists", func(a attachmentView) bool { return a.triesExhausted && a.netnsGone }, doGiveUp},
+		{ph{state.Deleting}, all, "DEL failed recently", func(a attachmentView) bool { return !a.retryDue }, wait},
 		{ph{state.Deleting}, all, "", always, doDel},
-		{ph{state.Restoring}, all, "restoring failed too often, and its network namespace no longer exists", func(a around) bool { return a.exhausted && a.lost }, doGiveUp},
-		{ph{state.Restoring}, all, "restoring failed recently", func(a around) bool { return !a.due }, wait},
-		{ph{state.Restoring}, all, "", always, doReturn},
-		{ph{state.Undeleted}, all, "an administrator cleared it", func(a around) bool { return a.cleared }, doClear},
-		{ph{state.Undeleted}, all, "DEL was tried recently", func(a around) bool { return !a.due }, later},
-		{ph{state.Undeleted}, all, "another attachment uses its device", func(a around) bool { return a.taken }, none},
-		{ph{state.Undeleted}, all, "", always, doAgain},
+		{ph{state.Restoring}, all, "restoring failed too often, and its network namespace no longer exists", func(a attachmentView) bool { return a.triesExhausted && a.netnsGone }, doGiveUp},
+		{ph{state.Restoring}, all, "restoring failed recently", func(a attachmentView) bool { return !a.retryDue }, wait},
+		{ph{state.Restoring}, all, "", always, doRestore},
+		{ph{state.Undeleted}, all, "an administrator cleared it", func(a attachmentView) bool { return a.cleared }, doClear},
+		{ph{state.Undeleted}, all, "DEL was tried recently", func(a attachmentView) bool { return !a.retryDue }, waitToRetry},
+		{ph{state.Undeleted}, all, "another attachment uses its device", func(a attachmentView) bool { return a.deviceInUse }, none},
+		{ph{state.Undeleted}, all, "", always, doDelAgain},
 	}
 }
 
 // decide says what an attachment needs.
-func decide(phase state.Phase, w want, a around) action {
+func decide(phase state.Phase, w want, a attachmentView) action {
 	for _, r := range rules() {
 		if slices.Contains(r.phases, phase) && slices.Contains(r.wants, w) && r.fits(a) {
 			return r.then
@@ -124,7 +124,7 @@ func decide(phase state.Phase, w want, a around) action {
 }
 
 // reconcile says what to do next about a claim: all that it decides on is given to it.
-func reconcile(record *state.Claim, g goal, now world) step {
+func reconcile(record *state.Claim, g goal, now claimView) step {
 	needs := map[action][]int{}
 	for n := range record.Attachments {
 		need := decide(record.Attachments[n].Phase, g.want, now.attachments[n])
@@ -141,16 +141,16 @@ func reconcile(record *state.Claim, g goal, now world) step {
 		return pick(doGiveUp)
 	case needs[doDel] != nil:
 		return pick(doDel)
-	case needs[doReturn] != nil:
-		return pick(doReturn)
-	case now.blamed && g.want != forget:
-		return step{do: doBlame}
+	case needs[doRestore] != nil:
+		return pick(doRestore)
+	case now.attachError && g.want != forget:
+		return step{do: doRecordError}
 	}
 	if now.mayRetry {
-		if needs[doClear] != nil && !now.fresh {
+		if needs[doClear] != nil && !now.neverSaved {
 			return pick(doClear)
 		}
-		if s := settle(record, g, now, needs[doOpen], owes); s.do != none {
+		if s := recordStep(record, g, now, needs[doOpen], owes); s.do != none {
 			return s
 		}
 		if needs[doAdd] != nil && needs[wait] == nil {
@@ -160,19 +160,19 @@ func reconcile(record *state.Claim, g goal, now world) step {
 			return step{do: doMarkReported}
 		}
 	}
-	if needs[doAgain] != nil { // what the claim waits for may be the device that this gives back
-		return pick(doAgain)
+	if needs[doDelAgain] != nil { // what the claim waits for may be the device that this gives back
+		return pick(doDelAgain)
 	}
-	if len(needs[wait])+len(needs[doAdd])+len(needs[doAgain])+len(needs[later]) > 0 || !now.mayRetry {
+	if len(needs[wait])+len(needs[doAdd])+len(needs[doDelAgain])+len(needs[waitToRetry]) > 0 || !now.mayRetry {
 		return step{do: wait}
 	}
 	return step{}
 }
 
-// settle is what comes after each DEL that can be run, and before any ADD.
-func settle(record *state.Claim, g goal, now world, closed []int, owes bool) step {
+// recordStep is what comes after each DEL that can be run, and before any ADD.
+func recordStep(record *state.Claim, g goal, now claimView, closed []int, owes bool) step {
 	switch {
-	case now.fresh: // before it has a lease or a gate: what is owed is on disk first
+	case now.neverSaved: // before it has a lease or a gate: what is owed is on disk first
 		return step{do: doSave}
 	case closed != nil:
 		return step{do: doOpen, at: closed}

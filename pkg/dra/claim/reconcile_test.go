@@ -18,12 +18,12 @@ import (
 func allWants() []want { return []want{keep, attach, detach, forget} }
 
 // every calls f with each phase, want and world of one attachment.
-func every(f func(phase state.Phase, w want, a around)) {
+func every(f func(phase state.Phase, w want, a attachmentView)) {
 	for _, phase := range state.Phases() {
 		for _, w := range allWants() {
 			for bits := range 1 << 9 {
 				is := func(n int) bool { return bits&(1<<n) != 0 }
-				f(phase, w, around{here: is(0), stale: is(1), lost: is(2), open: is(3), due: is(4), exhausted: is(5), taken: is(6), cleared: is(7), bare: phase == state.Prepared && is(8)})
+				f(phase, w, attachmentView{sameSandbox: is(0), sandboxGone: is(1), netnsGone: is(2), gateOpen: is(3), retryDue: is(4), triesExhausted: is(5), deviceInUse: is(6), cleared: is(7), bare: phase == state.Prepared && is(8)})
 			}
 		}
 	}
@@ -31,7 +31,7 @@ func every(f func(phase state.Phase, w want, a around)) {
 
 func TestWhatAnAttachmentNeedsInEveryPhaseAndWorld(t *testing.T) {
 	ends := []want{detach, forget}
-	every(func(phase state.Phase, w want, a around) {
+	every(func(phase state.Phase, w want, a attachmentView) {
 		got := decide(phase, w, a)
 		fail := func(why string) { t.Errorf("%s, %s, %+v: %q: %s", phase, w, a, got, why) }
 		attached := phase == state.Adding || phase == state.Added
@@ -41,50 +41,50 @@ func TestWhatAnAttachmentNeedsInEveryPhaseAndWorld(t *testing.T) {
 		if attached && slices.Contains(ends, w) && got != doDel {
 			fail("what has ended is deleted at once")
 		}
-		if attached && w == keep && !a.stale && got == doDel {
+		if attached && w == keep && !a.sandboxGone && got == doDel {
 			fail("what may live is not deleted")
 		}
-		if attached && w == keep && a.stale && got != doDel {
+		if attached && w == keep && a.sandboxGone && got != doDel {
 			fail("what is stale is deleted")
 		}
 		if phase == state.Adding && w == attach && got != doDel {
 			fail("nobody knows what an ADD that did not succeed has left")
 		}
-		if phase == state.Added && w == attach && (got == doDel) == a.here {
+		if phase == state.Added && w == attach && (got == doDel) == a.sameSandbox {
 			fail("another sandbox's is deleted, this one's is not")
 		}
-		if a.bare && (got == doOpen) != (!a.open && w != forget) {
+		if a.bare && (got == doOpen) != (!a.gateOpen && w != forget) {
 			fail("what has no network of ours is ready from Prepare on")
 		}
-		if (got == doOpen) && !a.bare && (phase != state.Added || a.open || w == attach && !a.here) {
+		if (got == doOpen) && !a.bare && (phase != state.Added || a.gateOpen || w == attach && !a.sameSandbox) {
 			fail("a gate is opened for what is attached as it should be")
 		}
 		if (phase == state.Deleting || phase == state.Restoring) && got == none {
 			fail("what is owed is never forgotten")
 		}
-		if got == doReturn && phase != state.Restoring || phase == state.Restoring && got == doDel {
+		if got == doRestore && phase != state.Restoring || phase == state.Restoring && got == doDel {
 			fail("a device is restored after its DEL, which is not run again")
 		}
-		if (got == doGiveUp) != ((phase == state.Deleting || phase == state.Restoring) && a.exhausted && a.lost) {
+		if (got == doGiveUp) != ((phase == state.Deleting || phase == state.Restoring) && a.triesExhausted && a.netnsGone) {
 			fail("given up is what was tried and what nobody can use")
 		}
 		if (got == doClear) != (phase == state.Undeleted && a.cleared) {
 			fail("an administrator clears what was given up, and nothing else")
 		}
-		if a.taken && got == doAgain {
+		if a.deviceInUse && got == doDelAgain {
 			fail("a DEL would take the device from another")
 		}
-		if !a.due && (got == doDel && !attached || got == doAgain || got == doReturn) {
+		if !a.retryDue && (got == doDel && !attached || got == doDelAgain || got == doRestore) {
 			fail("what has failed has a back-off")
 		}
 	})
 }
 
 // claimed is a record whose attachments have those phases, and a world that goes with it.
-func claimed(phases ...state.Phase) (*state.Claim, world) {
-	record, now := &state.Claim{}, world{mayRetry: true}
+func claimed(phases ...state.Phase) (*state.Claim, claimView) {
+	record, now := &state.Claim{}, claimView{mayRetry: true}
 	for _, phase := range phases {
-		at, world := state.Attachment{Phase: phase}, around{here: true, open: true, due: true}
+		at, world := state.Attachment{Phase: phase}, attachmentView{sameSandbox: true, gateOpen: true, retryDue: true}
 		if phase == state.Undeleted {
 			record.Undeleted, now.undeleted = append(record.Undeleted, at), append(now.undeleted, world)
 		} else {
@@ -102,40 +102,42 @@ func TestWhatAClaimNeedsNext(t *testing.T) {
 		name   string
 		phases phases
 		want   want
-		world  func(*world)
+		world  func(*claimView)
 		step   string
 	}{
-		{"a new claim is written", phases{p}, keep, func(w *world) { w.unsaved = true }, "save"},
+		{"a new claim is written", phases{p}, keep, func(w *claimView) { w.unsaved = true }, "save"},
 		{"it waits for a sandbox", phases{p, p}, keep, nil, ""},
 		{"all networks at once", phases{p, p}, attach, nil, "ADD [0 1]"},
 		{"those that lack", phases{added, p}, attach, nil, "ADD [1]"},
-		{"an unwritten record comes before ADD", phases{p}, attach, func(w *world) { w.unsaved = true }, "save"},
-		{"and after DEL", phases{added}, detach, func(w *world) { w.unsaved = true }, "DEL [0]"},
+		{"an unwritten record comes before ADD", phases{p}, attach, func(w *claimView) { w.unsaved = true }, "save"},
+		{"and after DEL", phases{added}, detach, func(w *claimView) { w.unsaved = true }, "DEL [0]"},
 		{"what is left comes before ADD", phases{p, adding}, attach, nil, "DEL [1]"},
-		{"also while it cannot be deleted", phases{p, deleting}, attach, func(w *world) { w.attachments[1].due = false }, "wait"},
-		{"a failure holds up no DEL", phases{added}, forget, func(w *world) { w.mayRetry = false }, "DEL [0]"},
-		{"a failure is told once nothing is left to delete", phases{added, adding}, detach, func(w *world) { w.blamed = true }, "DEL [0 1]"},
-		{"then it is", phases{p, p}, detach, func(w *world) { w.blamed = true }, "note failure"},
-		{"a closed gate is opened", phases{added, added}, keep, func(w *world) { w.attachments[1].open = false }, "open [1]"},
+		{"also while it cannot be deleted", phases{p, deleting}, attach, func(w *claimView) { w.attachments[1].retryDue = false }, "wait"},
+		{"a failure holds up no DEL", phases{added}, forget, func(w *claimView) { w.mayRetry = false }, "DEL [0]"},
+		{"a failure is told once nothing is left to delete", phases{added, adding}, detach, func(w *claimView) { w.attachError = true }, "DEL [0 1]"},
+		{"then it is", phases{p, p}, detach, func(w *claimView) { w.attachError = true }, "record error"},
+		{"a closed gate is opened", phases{added, added}, keep, func(w *claimView) { w.attachments[1].gateOpen = false }, "open [1]"},
 		{"forgotten once nothing is owed", phases{p, p}, forget, nil, "forget"},
-		{"not before", phases{p, deleting}, forget, func(w *world) { w.attachments[1].due = false }, "wait"},
-		{"what cannot be given up holds up no DEL", phases{deleting, added}, forget, func(w *world) { w.mayRetry, w.attachments[0] = false, around{exhausted: true, lost: true} }, "DEL [1]"},
-		{"given up", phases{p, deleting}, forget, func(w *world) { w.attachments[1] = around{exhausted: true, lost: true} }, "give up [1]"},
+		{"not before", phases{p, deleting}, forget, func(w *claimView) { w.attachments[1].retryDue = false }, "wait"},
+		{"what cannot be given up holds up no DEL", phases{deleting, added}, forget, func(w *claimView) {
+			w.mayRetry, w.attachments[0] = false, attachmentView{triesExhausted: true, netnsGone: true}
+		}, "DEL [1]"},
+		{"given up", phases{p, deleting}, forget, func(w *claimView) { w.attachments[1] = attachmentView{triesExhausted: true, netnsGone: true} }, "give up [1]"},
 		{"a device is restored after its DEL", phases{restoring, p}, forget, nil, "restore [0]"},
 		{"and after the others' DELs", phases{restoring, deleting}, detach, nil, "DEL [1]"},
-		{"while they have a back-off", phases{restoring, deleting}, detach, func(w *world) { w.attachments[1].due = false }, "restore [0]"},
-		{"it may take its time to come back", phases{restoring}, forget, func(w *world) { w.attachments[0].due = false }, "wait"},
+		{"while they have a back-off", phases{restoring, deleting}, detach, func(w *claimView) { w.attachments[1].retryDue = false }, "restore [0]"},
+		{"it may take its time to come back", phases{restoring}, forget, func(w *claimView) { w.attachments[0].retryDue = false }, "wait"},
 		{"before another sandbox gets it", phases{p, restoring}, attach, nil, "restore [1]"},
-		{"a device is given up", phases{restoring}, forget, func(w *world) { w.attachments[0] = around{exhausted: true, lost: true} }, "give up [0]"},
+		{"a device is given up", phases{restoring}, forget, func(w *claimView) { w.attachments[0] = attachmentView{triesExhausted: true, netnsGone: true} }, "give up [0]"},
 		{"what is undeleted is deleted", phases{gone}, keep, nil, "DEL again [0]"},
 		{"when the claim needs nothing", phases{gone, added}, detach, nil, "DEL [0]"},
 		{"the claim ends without it", phases{gone, p}, forget, nil, "forget"},
-		{"while its ADD has a back-off", phases{gone, p}, attach, func(w *world) { w.mayRetry = false }, "DEL again [0]"},
-		{"while another DEL has one", phases{gone, deleting}, detach, func(w *world) { w.attachments[0].due = false }, "DEL again [0]"},
-		{"or has another sandbox", phases{gone, p}, attach, func(w *world) { w.undeleted[0].due = false }, "ADD [0]"},
-		{"unless its device is another's", phases{gone}, keep, func(w *world) { w.undeleted[0].taken = true }, ""},
-		{"an administrator has cleared it", phases{gone}, keep, func(w *world) { w.undeleted[0].cleared = true }, "clear [0]"},
-		{"a new record is written first", phases{gone, p}, keep, func(w *world) { w.undeleted[0].cleared, w.fresh = true, true }, "save"},
+		{"while its ADD has a back-off", phases{gone, p}, attach, func(w *claimView) { w.mayRetry = false }, "DEL again [0]"},
+		{"while another DEL has one", phases{gone, deleting}, detach, func(w *claimView) { w.attachments[0].retryDue = false }, "DEL again [0]"},
+		{"or has another sandbox", phases{gone, p}, attach, func(w *claimView) { w.undeleted[0].retryDue = false }, "ADD [0]"},
+		{"unless its device is another's", phases{gone}, keep, func(w *claimView) { w.undeleted[0].deviceInUse = true }, ""},
+		{"an administrator has cleared it", phases{gone}, keep, func(w *claimView) { w.undeleted[0].cleared = true }, "clear [0]"},
+		{"a new record is written first", phases{gone, p}, keep, func(w *claimView) { w.undeleted[0].cleared, w.neverSaved = true, true }, "save"},
 		{"then it is forgotten", nil, keep, nil, "forget"},
 	} {
 		record, now := claimed(test.phases...)
@@ -154,15 +156,15 @@ func TestWhatAClaimNeedsNext(t *testing.T) {
 // What has failed is not tried again at once, whatever it was: DELs and restoring have pauses of
 // their own.
 func TestAFailureHasABackOff(t *testing.T) {
-	every(func(phase state.Phase, w want, a around) {
+	every(func(phase state.Phase, w want, a attachmentView) {
 		for _, unsaved := range []bool{true, false} {
 			record, now := claimed(phase)
-			record.StatusOwed, now.mayRetry, now.fresh, now.unsaved, now.reported = true, false, unsaved, unsaved, true
-			for _, list := range [][]around{now.attachments, now.undeleted} {
-				copy(list, []around{a})
+			record.StatusOwed, now.mayRetry, now.neverSaved, now.unsaved, now.reported = true, false, unsaved, unsaved, true
+			for _, list := range [][]attachmentView{now.attachments, now.undeleted} {
+				copy(list, []attachmentView{a})
 			}
 			s := reconcile(record, goal{want: w}, now)
-			if !slices.Contains([]action{doDel, doAgain, doReturn, wait}, s.do) {
+			if !slices.Contains([]action{doDel, doDelAgain, doRestore, wait}, s.do) {
 				t.Errorf("%s, %s, %+v: %q", phase, w, a, s.do)
 			}
 		}
@@ -188,7 +190,7 @@ func lead(t *testing.T, g goal, phases ...state.Phase) action {
 	for range 10 {
 		s := reconcile(record, g, now)
 		for _, n := range s.at {
-			record.Attachments[n].Phase = map[action]state.Phase{doAdd: state.Added, doDel: state.Restoring, doReturn: state.Prepared}[s.do]
+			record.Attachments[n].Phase = map[action]state.Phase{doAdd: state.Added, doDel: state.Restoring, doRestore: state.Prepared}[s.do]
 		}
 		if s.do == doForget || s.do == none {
 			if s.do == none && slices.ContainsFunc(record.Attachments, func(at state.Attachment) bool { return at.Phase != state.Added }) {
@@ -231,7 +233,7 @@ func asTable() string {
 // diagram shows the phases, and what leads from one to another, for README.md.
 func diagram() string {
 	edges := []string{"[*] --> Prepared"}
-	to := map[action]string{doAdd: "Adding", doDel: "Deleting", doGiveUp: "Undeleted", doClear: "[*]", doAgain: "[*]"}
+	to := map[action]string{doAdd: "Adding", doDel: "Deleting", doGiveUp: "Undeleted", doClear: "[*]", doDelAgain: "[*]"}
 	for _, r := range rules() {
 		for _, phase := range r.phases {
 			target, ok := to[r.then]
@@ -255,7 +257,7 @@ func TestTheDocumentationShowsTheRules(t *testing.T) {
 func TestAFailureIsNoTroubleOfWhoWantsSomethingElse(t *testing.T) {
 	e := newEngine(t)
 	for _, forgotten := range []bool{false, true} {
-		c := known(&state.Claim{UID: "u1"})
+		c := newClaim(&state.Claim{UID: "u1"})
 		e.table.claims["u1"] = c
 		save, before := step{do: doSave}, goal{want: keep}
 		lane, ok := e.worker.begin(c, save, before)
@@ -263,11 +265,11 @@ func TestAFailureIsNoTroubleOfWhoWantsSomethingElse(t *testing.T) {
 			t.Fatal("it does not begin")
 		}
 		if forgotten {
-			e.table.do(func() { e.table.dismiss(c) })
+			e.table.do(func() { e.table.forget(c) })
 		}
 		e.worker.end(c, save, before, lane, errors.New("the disk is full"))
-		if (c.trouble == retry{}) != forgotten {
-			t.Errorf("forgotten %v: %+v", forgotten, c.trouble)
+		if (c.failure == retry{}) != forgotten {
+			t.Errorf("forgotten %v: %+v", forgotten, c.failure)
 		}
 	}
 }
@@ -275,11 +277,11 @@ func TestAFailureIsNoTroubleOfWhoWantsSomethingElse(t *testing.T) {
 // Otherwise the gates that are open by then would keep the metadata that somebody has written over.
 func TestGatesAreNotOpenedAloneWhenAllMetadataIsToBeRewritten(t *testing.T) {
 	e := newEngine(t)
-	c := known(&state.Claim{UID: "u1", Attachments: []state.Attachment{{Phase: state.Added}, {Phase: state.Added}}})
+	c := newClaim(&state.Claim{UID: "u1", Attachments: []state.Attachment{{Phase: state.Added}, {Phase: state.Added}}})
 	e.table.claims["u1"] = c
-	c.rewrite = true
-	for _, s := range []step{{do: doOpen, at: []int{0}}, {do: doOpen, at: []int{0, 1}, rewrite: true}} {
-		if _, ok := e.worker.begin(c, s, goal{want: keep}); ok != s.rewrite {
+	c.rewriteMetadata = true
+	for _, s := range []step{{do: doOpen, at: []int{0}}, {do: doOpen, at: []int{0, 1}, rewriteMetadata: true}} {
+		if _, ok := e.worker.begin(c, s, goal{want: keep}); ok != s.rewriteMetadata {
 			t.Errorf("%+v begins: %t", s, ok)
 		}
 	}

@@ -69,7 +69,7 @@ func (r *reports) send(ctx context.Context, uid types.UID) {
 	}
 	r.queue.Forget(uid)
 	r.table.do(func() {
-		c.sent = devices
+		c.sentStatus = devices
 		r.table.wake(c)
 	})
 }
@@ -96,8 +96,8 @@ func shown(at *state.Attachment) (d cluster.Device) {
 	if info, err := devinfo.Parse(at.Info); err == nil {
 		d = cluster.DeviceOf(info)
 	}
-	if at.Node != nil {
-		d = d.Or(cluster.Published(&at.Node.Published))
+	if at.NodeDevice != nil {
+		d = d.Or(cluster.Published(&at.NodeDevice.Published))
 	}
 	return d
 }
@@ -120,17 +120,17 @@ const (
 type notices struct {
 	notify func(Notice)
 	mu     sync.Mutex
-	told   map[Notice]time.Time // by notices without Text
+	sentAt map[Notice]time.Time // by notices without Text
 }
 
-// tell sends a notice, unless one with the same pod and reason was sent in the last five minutes.
-func (n *notices) tell(pod state.Pod, reason, text string) {
+// send sends a notice, unless one with the same pod and reason was sent in the last five minutes.
+func (n *notices) send(pod state.Pod, reason, text string) {
 	notice, now := Notice{Pod: pod, Reason: reason}, time.Now()
 	n.mu.Lock()
-	maps.DeleteFunc(n.told, func(_ Notice, when time.Time) bool { return now.Sub(when) >= 5*time.Minute })
-	_, recently := n.told[notice]
+	maps.DeleteFunc(n.sentAt, func(_ Notice, when time.Time) bool { return now.Sub(when) >= 5*time.Minute })
+	_, recently := n.sentAt[notice]
 	if !recently {
-		n.told[notice] = now
+		n.sentAt[notice] = now
 	}
 	n.mu.Unlock()
 	if !recently {

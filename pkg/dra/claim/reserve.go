@@ -23,26 +23,26 @@ type reservations struct {
 	table *table
 }
 
-// ask reads the claims of other pods that a new sandbox's pod may have. An error refuses the sandbox.
-func (r *reservations) ask(ctx context.Context, sb *sandbox) error {
-	r.table.do(func() { r.table.know(sb) })
-	others := r.table.all(func(c *claim) bool {
-		return c.record.Shared && !c.record.Left() && c.ref.Namespace == sb.Pod.Namespace && !c.isFor(sb.Pod)
+// checkClaims reads the claims of other pods that a new sandbox's pod may have. An error refuses the sandbox.
+func (r *reservations) checkClaims(ctx context.Context, sb *sandbox) error {
+	r.table.do(func() { r.table.addSandbox(sb) })
+	others := r.table.claimsWhere(func(c *claim) bool {
+		return c.record.Shared && !c.record.Unprepared() && c.ref.Namespace == sb.Pod.Namespace && !c.isFor(sb.Pod)
 	})
 	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond) // the sandbox waits
 	defer cancel()
 	errs := make([]error, len(others))
 	var reads sync.WaitGroup
 	for n, c := range others {
-		reads.Go(func() { errs[n] = r.askFor(ctx, c, sb) })
+		reads.Go(func() { errs[n] = r.checkClaim(ctx, c, sb) })
 	}
 	reads.Wait()
 	return errors.Join(errs...)
 }
 
-// askFor reads one claim. If that fails, the sandbox goes on: the gates keep the claim's containers
+// checkClaim reads one claim. If that fails, the sandbox goes on: the gates keep the claim's containers
 // out of it, and the next sweep reads the claim again.
-func (r *reservations) askFor(ctx context.Context, c *claim, sb *sandbox) error {
+func (r *reservations) checkClaim(ctx context.Context, c *claim, sb *sandbox) error {
 	now, err := r.Read(ctx, c.ref)
 	if err != nil {
 		r.Log.Warn("cannot read a claim; if it is reserved for this pod, the pod's containers wait", "claim", c.ref, "pod", sb.Pod, "error", err)
@@ -57,14 +57,14 @@ func (r *reservations) askFor(ctx context.Context, c *claim, sb *sandbox) error 
 	r.table.mu.Lock()
 	defer r.table.mu.Unlock()
 	switch {
-	case c.removed || c.forget:
-		return c.unprepared()
-	case isBefore(now.ResourceVersion, c.version): // Prepare was told something newer
+	case c.removed || c.forgotten:
+		return c.unpreparedError()
+	case isOlder(now.ResourceVersion, c.resourceVersion): // Prepare was told something newer
 	case !isAllocated(c.record, now, r.Driver):
 		return fmt.Errorf("claim %s was allocated again after the kubelet prepared it; delete this pod, so that the kubelet prepares the claim again", c.name())
 	case !r.table.isInUse(c):
-		c.version = now.ResourceVersion
-		r.table.give(c, sb.Pod)
+		c.resourceVersion = now.ResourceVersion
+		r.table.assign(c, sb.Pod)
 	}
 	if c.isFor(sb.Pod) {
 		return nil
@@ -78,8 +78,8 @@ func (r *reservations) askFor(ctx context.Context, c *claim, sb *sandbox) error 
 func (r *reservations) readIdle(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	r.table.observe(nil, r.table.all(func(*claim) bool { return true })...)
-	for _, c := range r.table.all(r.table.isIdle) {
+	r.table.observe(nil, r.table.claimsWhere(func(*claim) bool { return true })...)
+	for _, c := range r.table.claimsWhere(r.table.isIdle) {
 		now, err := r.Read(limited, c.ref)
 		if err != nil {
 			if ctx.Err() == nil {
@@ -87,12 +87,12 @@ func (r *reservations) readIdle(ctx context.Context) {
 			}
 			return
 		}
-		r.reread(c, now)
+		r.update(c, now)
 	}
 }
 
-// reread updates a claim that no sandbox has, as it is now; nil = it was deleted.
-func (r *reservations) reread(c *claim, now *resourceapi.ResourceClaim) {
+// update updates a claim that no sandbox has, as it is now; nil = it was deleted.
+func (r *reservations) update(c *claim, now *resourceapi.ResourceClaim) {
 	var pods []state.Pod
 	if now != nil {
 		pods, _ = cniconfig.Pods(now)
@@ -101,19 +101,19 @@ func (r *reservations) reread(c *claim, now *resourceapi.ResourceClaim) {
 	r.table.mu.Lock()
 	defer r.table.mu.Unlock()
 	switch {
-	case c.removed || c.forget || !r.table.isIdle(c) || now != nil && isBefore(now.ResourceVersion, c.version):
+	case c.removed || c.forgotten || !r.table.isIdle(c) || now != nil && isOlder(now.ResourceVersion, c.resourceVersion):
 	case now == nil || !isAllocated(c.record, now, r.Driver):
 		r.Log.Warn("claim was deleted or allocated again without Unprepare; unpreparing it now", "claim", c.ref)
-		r.table.dismiss(c)
+		r.table.forget(c)
 	case pods != nil:
-		c.version = now.ResourceVersion
+		c.resourceVersion = now.ResourceVersion
 		r.table.reserve(c, pods)
 	}
 }
 
 // isIdle reports whether no sandbox runs with a claim, for all that is known. The mutex must be held.
 func (t *table) isIdle(c *claim) bool {
-	return t.synced && !c.record.Left() && t.sandboxOf(c.pod.UID) == nil &&
+	return t.synced && !c.record.Unprepared() && t.sandboxOf(c.pod.UID) == nil &&
 		!slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return t.runs(t.sandboxes[at.Sandbox]) })
 }
 
@@ -123,23 +123,23 @@ func (t *table) reserve(c *claim, pods []state.Pod) {
 	switch {
 	case t.isInUse(c):
 	case running >= 0:
-		t.give(c, pods[running])
+		t.assign(c, pods[running])
 	case !slices.ContainsFunc(pods, c.isFor):
-		t.give(c, pods[0])
+		t.assign(c, pods[0])
 	}
 }
 
-// give makes a claim a pod's. The mutex must be held.
-func (t *table) give(c *claim, pod state.Pod) {
+// assign makes a claim a pod's. The mutex must be held.
+func (t *table) assign(c *claim, pod state.Pod) {
 	if !c.isFor(pod) {
 		c.pod, c.unsaved = pod, true
-		t.rouse(c)
+		t.wakeNow(c)
 	}
 }
 
 // isInUse reports whether a sandbox, listed by the runtime or not, may have a claim. The mutex must be held.
 func (t *table) isInUse(c *claim) bool {
-	return !t.synced && !c.fresh || t.sandboxOf(c.pod.UID) != nil || slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool {
+	return !t.synced && !c.neverSaved || t.sandboxOf(c.pod.UID) != nil || slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool {
 		if at.Phase != state.Adding && at.Phase != state.Added {
 			return false
 		}

@@ -26,7 +26,7 @@ func (e *Engine) StartSandbox(ctx context.Context, started Sandbox) (err error) 
 	ctx, cancel := budget(ctx)
 	defer cancel()
 	sb := &sandbox{Sandbox: started}
-	claims, err := e.arrive(ctx, sb)
+	claims, err := e.addSandbox(ctx, sb)
 	if len(claims) == 0 && err == nil {
 		return nil
 	}
@@ -34,7 +34,7 @@ func (e *Engine) StartSandbox(ctx context.Context, started Sandbox) (err error) 
 	if err != nil {
 		return fmt.Errorf("pod %s/%s: %w", sb.Pod.Namespace, sb.Pod.Name, err)
 	}
-	err = e.table.await(ctx, func() (bool, error) { return e.isAttached(sb, claims) })
+	err = e.table.waitFor(ctx, func() (bool, error) { return e.isAttached(sb, claims) })
 	reason := NoticeFailed
 	if err != nil && ctx.Err() != nil {
 		reason, err = NoticeLate, fmt.Errorf("not attached after %v, because the CNI plugins take longer than the container runtime waits; "+
@@ -45,20 +45,20 @@ func (e *Engine) StartSandbox(ctx context.Context, started Sandbox) (err error) 
 		if err != nil && (reason == NoticeLate || !sb.ended) {
 			e.table.failSandbox(sb, err)
 		}
-		sb.waited = false
+		sb.awaited = false
 	})
 	if err == nil {
 		e.metrics.waits.Observe(time.Since(began).Seconds())
 		return nil
 	}
-	e.settled(ctx, sb, claims)
-	e.notices.tell(sb.Pod, reason, err.Error())
+	e.waitDetached(ctx, sb, claims)
+	e.notices.send(sb.Pod, reason, err.Error())
 	return fmt.Errorf("pod %s/%s: %w", sb.Pod.Namespace, sb.Pod.Name, err)
 }
 
-// arrive notes a sandbox, and returns the claims that are to be attached to it.
-func (e *Engine) arrive(ctx context.Context, sb *sandbox) (list []*claim, err error) {
-	refused := e.reserved.ask(ctx, sb)
+// addSandbox notes a sandbox, and returns the claims that are to be attached to it.
+func (e *Engine) addSandbox(ctx context.Context, sb *sandbox) (list []*claim, err error) {
+	refused := e.reserved.checkClaims(ctx, sb)
 	e.table.observe([]state.Pod{sb.Pod})
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
@@ -78,12 +78,12 @@ func (e *Engine) arrive(ctx context.Context, sb *sandbox) (list []*claim, err er
 		case sb.Netns == "" && needs:
 			return nil, fmt.Errorf("it is in the host's network namespace, and its claim of driver %s has a network; "+
 				"remove spec.hostNetwork from the pod, or the network from the claim", e.Driver)
-		case c.forget:
-			return nil, c.unprepared()
+		case c.forgotten:
+			return nil, c.unpreparedError()
 		case e.table.sandboxOf(sb.Pod.UID) == sb:
 			list = append(list, c)
-			sb.waited, c.gatesOpen = true, map[int]bool{} // the worker looks again
-			e.table.rouse(c)
+			sb.awaited, c.gatesOpen = true, map[int]bool{} // the worker looks again
+			e.table.wakeNow(c)
 		}
 	}
 	return list, nil
@@ -102,32 +102,32 @@ func (e *Engine) isAttached(sb *sandbox, claims []*claim) (bool, error) {
 		switch {
 		case sb.ended:
 			return false, sb.err
-		case c.removed || c.forget:
-			return false, c.unprepared()
+		case c.removed || c.forgotten:
+			return false, c.unpreparedError()
 		case !lacks:
-		case c.doing == doAdd && c.stepSandbox != sb.ID && !e.table.isListed(c.stepSandbox):
+		case c.runningStep == doAdd && c.stepSandbox != sb.ID && !e.table.isListed(c.stepSandbox):
 			return false, fmt.Errorf("the CNI plugins of an earlier sandbox, %s, are still running", c.stepSandbox)
-		case c.stuck() != nil:
-			return false, fmt.Errorf("an earlier sandbox is not detached yet: %w", c.stuck())
-		case c.trouble.err != nil:
-			return false, c.trouble.err
+		case c.delErrors() != nil:
+			return false, fmt.Errorf("an earlier sandbox is not detached yet: %w", c.delErrors())
+		case c.failure.err != nil:
+			return false, c.failure.err
 		}
 	}
 	if !all {
 		return false, nil
 	}
-	rdma := e.table.rdma(sb.Pod)
+	rdma := e.table.rdmaVariable(sb.Pod)
 	return !slices.ContainsFunc(claims, func(c *claim) bool {
 		isLate := slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return at.Late && at.Phase == state.Adding })
-		return c.rdma != rdma && !isLate // the gates of a claim whose late ADD runs are written again after it
+		return c.gatesRDMA != rdma && !isLate // the gates of a claim whose late ADD runs are written again after it
 	}), nil
 }
 
-// settled waits until nothing is left of a sandbox, or the rest has to be tried again.
-func (e *Engine) settled(ctx context.Context, sb *sandbox, claims []*claim) {
-	_ = e.table.await(ctx, func() (bool, error) {
+// waitDetached waits until nothing is left of a sandbox, or the rest has to be tried again.
+func (e *Engine) waitDetached(ctx context.Context, sb *sandbox, claims []*claim) {
+	_ = e.table.waitFor(ctx, func() (bool, error) {
 		left := slices.ContainsFunc(claims, func(c *claim) bool {
-			return !c.removed && c.stuck() == nil && (c.owes(sb.ID) || c.doing == doAdd && c.stepSandbox == sb.ID)
+			return !c.removed && c.delErrors() == nil && (c.hasPendingDel(sb.ID) || c.runningStep == doAdd && c.stepSandbox == sb.ID)
 		})
 		return !left, nil
 	})
@@ -138,17 +138,17 @@ func (e *Engine) settled(ctx context.Context, sb *sandbox, claims []*claim) {
 func (e *Engine) EndSandbox(ctx context.Context, event string, ended Sandbox) {
 	began := time.Now()
 	sb := &sandbox{Sandbox: ended}
-	claims := e.depart(sb)
+	claims := e.markEnded(sb)
 	if len(claims) == 0 {
 		return
 	}
 	ctx, cancel := budget(ctx)
 	defer cancel()
-	e.settled(ctx, sb, claims)
+	e.waitDetached(ctx, sb, claims)
 	var err error
 	e.table.do(func() {
 		for _, c := range claims {
-			if !c.removed && c.owes(sb.ID) {
+			if !c.removed && c.hasPendingDel(sb.ID) {
 				err = fmt.Errorf("claim %s is not detached yet", c.ref)
 			}
 		}
@@ -156,25 +156,25 @@ func (e *Engine) EndSandbox(ctx context.Context, event string, ended Sandbox) {
 	e.metrics.event(event, began, &err)
 }
 
-// depart notes that a sandbox has ended. It returns the claims to wait for, without those whose ADD was given up.
-func (e *Engine) depart(sb *sandbox) (list []*claim) {
+// markEnded notes that a sandbox has ended. It returns the claims to wait for, without those whose ADD was given up.
+func (e *Engine) markEnded(sb *sandbox) (list []*claim) {
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
 	old := e.table.sandboxes[sb.ID]
 	for _, c := range e.table.claims {
-		if c.owes(sb.ID) || c.stepSandbox == sb.ID {
+		if c.hasPendingDel(sb.ID) || c.stepSandbox == sb.ID {
 			list = append(list, c)
-			e.table.rouse(c)
+			e.table.wakeNow(c)
 		}
 	}
 	if list == nil {
 		delete(e.table.sandboxes, sb.ID)
 		return nil
 	}
-	e.table.know(sb).ended = true
+	e.table.addSandbox(sb).ended = true
 	if old != nil && old.err != nil {
 		sb.err = old.err
-		list = slices.DeleteFunc(list, func(c *claim) bool { return c.doing == doAdd })
+		list = slices.DeleteFunc(list, func(c *claim) bool { return c.runningStep == doAdd })
 	}
 	return list
 }
@@ -186,7 +186,7 @@ func (e *Engine) Synchronize(all []Sandbox) {
 		listed := map[string]*sandbox{}
 		for _, one := range all {
 			if !e.table.isListed(one.ID) {
-				e.table.know(&sandbox{Sandbox: one})
+				e.table.addSandbox(&sandbox{Sandbox: one})
 			}
 			listed[one.ID] = e.table.sandboxes[one.ID]
 		}
@@ -197,7 +197,7 @@ func (e *Engine) Synchronize(all []Sandbox) {
 
 // SetConnected notes whether the runtime is connected. While it is not, sandboxes end unnoticed.
 func (e *Engine) SetConnected(on bool) {
-	e.table.do(func() { e.table.up, e.table.synced = on, e.table.synced && on })
+	e.table.do(func() { e.table.connected, e.table.synced = on, e.table.synced && on })
 	e.metrics.connected.Set(map[bool]float64{true: 1}[on])
 }
 
@@ -205,5 +205,5 @@ func (e *Engine) SetConnected(on bool) {
 func (e *Engine) Connected() bool {
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
-	return e.table.up
+	return e.table.connected
 }

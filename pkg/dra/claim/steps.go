@@ -28,20 +28,20 @@ func (s *steps) execute(c *claim, next step, sb *sandbox) error {
 		return s.add(c, next.at, sb)
 	case doDel:
 		s.delete(c, next.at)
-	case doAgain:
+	case doDelAgain:
 		s.deleteAgain(c, next.at)
-	case doReturn:
+	case doRestore:
 		s.restore(c, next.at)
 	case doOpen:
 		return s.reopen(c, next.at)
 	case doGiveUp:
 		return s.giveUp(c, next.at)
 	case doSave:
-		return s.saveNow(c)
-	case doBlame:
-		s.setBlame(c)
+		return s.save(c)
+	case doRecordError:
+		s.recordAttachError(c)
 	case doForget:
-		return s.forgetNow(c)
+		return s.forget(c)
 	case doClear:
 		return s.clear(c, next.at)
 	case doMarkReported:
@@ -54,9 +54,9 @@ func (s *steps) execute(c *claim, next step, sb *sandbox) error {
 	return nil
 }
 
-// saveNow writes the record. If the first write fails, the claim is dropped, and Prepare fails.
-func (s *steps) saveNow(c *claim) error {
-	name, record, fresh := "saved", c.record.Clone(), c.fresh
+// save writes the record. If the first write fails, the claim is dropped, and Prepare fails.
+func (s *steps) save(c *claim) error {
+	name, record, fresh := "saved", c.record.Clone(), c.neverSaved
 	if fresh {
 		name = "prepared"
 		for n := range record.Attachments {
@@ -73,16 +73,16 @@ func (s *steps) saveNow(c *claim) error {
 	case err == nil && record.StatusOwed:
 		s.reports.queue.Add(c.ref.UID)
 	case err != nil && fresh:
-		s.table.do(func() { c.trouble.err = err })
-		s.records.drop(c, c.left())
+		s.table.do(func() { c.failure.err = err })
+		s.records.drop(c, c.remainder())
 	}
 	return err
 }
 
-// setBlame records in the status why attachments are not attached.
-func (s *steps) setBlame(c *claim) {
+// recordAttachError records in the status why attachments are not attached.
+func (s *steps) recordAttachError(c *claim) {
 	var blame string
-	s.table.do(func() { blame = c.blame })
+	s.table.do(func() { blame = c.attachError })
 	record := c.record.Clone()
 	for n := range record.Attachments {
 		if at := &record.Attachments[n]; at.Phase != state.Added && !at.Bare() {
@@ -91,10 +91,10 @@ func (s *steps) setBlame(c *claim) {
 		}
 	}
 	record.StatusOwed = true
-	s.records.putAnyway(c, record, "blamed")
+	s.records.putOrRetry(c, record, "error recorded")
 	s.table.do(func() {
-		if c.blame == blame {
-			c.blame = ""
+		if c.attachError == blame {
+			c.attachError = ""
 		}
 	})
 	s.reports.queue.Add(c.ref.UID)
@@ -103,38 +103,38 @@ func (s *steps) setBlame(c *claim) {
 // reopen opens the gates of attached networks that are closed or whose metadata somebody has written over.
 func (s *steps) reopen(c *claim, which []int) error {
 	var rewrite bool
-	s.table.do(func() { rewrite, c.rewrite = c.rewrite, false })
+	s.table.do(func() { rewrite, c.rewriteMetadata = c.rewriteMetadata, false })
 	err := s.gate.open(c, which)
 	if err != nil {
-		s.table.do(func() { c.rewrite = c.rewrite || rewrite })
+		s.table.do(func() { c.rewriteMetadata = c.rewriteMetadata || rewrite })
 	}
 	return err
 }
 
-// release frees what attachments without pending work still hold: the gates of devices without a network, and
+// releaseAll frees what attachments without pending work still hold: the gates of devices without a network, and
 // leases that were taken for an ADD before which the process was killed.
-func (s *steps) release(c *claim) error {
+func (s *steps) releaseAll(c *claim) error {
 	for _, at := range c.record.Attachments {
 		var err error
 		if at.Bare() {
 			err = s.gate.closeGate(c.record, &at)
 		}
 		if err == nil {
-			err = s.letGo(c.record, &at)
+			err = s.releaseLeases(c.record, &at)
 		}
 		if err != nil {
-			return c.about(&at, err)
+			return c.wrap(&at, err)
 		}
 	}
 	return nil
 }
 
-// forgetNow removes the record. Undeleted attachments stay on record.
-func (s *steps) forgetNow(c *claim) error {
-	if err := s.release(c); err != nil {
+// forget removes the record. Undeleted attachments stay on record.
+func (s *steps) forget(c *claim) error {
+	if err := s.releaseAll(c); err != nil {
 		return err
 	}
-	left, err := c.left(), error(nil)
+	left, err := c.remainder(), error(nil)
 	if left == nil {
 		err = s.records.files.Remove(c.ref.UID)
 	} else {

@@ -25,18 +25,18 @@ type table struct {
 	bootID  string
 	queue   workqueue.TypedDelayingInterface[types.UID] // claims to look at
 	backOff workqueue.TypedRateLimiter[types.UID]       // of claims, after any failure but a DEL's
-	over    chan struct{}                               // closed at the end of [Engine.Run]
+	stopped chan struct{}                               // closed at the end of [Engine.Run]
 
 	mu        sync.Mutex
 	claims    map[types.UID]*claim
 	problems  map[types.UID]state.Problem // claims whose record is unreadable
 	sandboxes map[string]*sandbox         // by ID: those that the runtime has told of
 	goneNetns map[string]bool             // by path: network namespaces that do not exist, see observe
-	order     int                         // of the newest sandbox
-	up        bool                        // the runtime is connected
+	lastOrder int                         // of the newest sandbox
+	connected bool                        // the runtime is connected
 	synced    bool                        // the runtime has told of all sandboxes that it has
 	changed   chan struct{}               // closed, and replaced, when anything changes
-	ending    bool                        // no ADD is begun any more
+	stopping  bool                        // no ADD is begun any more
 }
 
 func newTable(netns func(string) error, bootID string) *table {
@@ -44,7 +44,7 @@ func newTable(netns func(string) error, bootID string) *table {
 		netns: netns, bootID: bootID,
 		queue:   workqueue.NewTypedDelayingQueue[types.UID](),
 		backOff: workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](time.Second, time.Minute),
-		over:    make(chan struct{}), changed: make(chan struct{}),
+		stopped: make(chan struct{}), changed: make(chan struct{}),
 		claims: map[types.UID]*claim{}, problems: map[types.UID]state.Problem{}, sandboxes: map[string]*sandbox{}, goneNetns: map[string]bool{},
 	}
 }
@@ -59,27 +59,27 @@ func (t *table) do(f func()) {
 // wake has the claim looked at. The mutex may be held.
 func (t *table) wake(c *claim) { t.queue.Add(c.ref.UID) }
 
-// rouse wakes a claim, and ends its back-off, but not those of DELs. The mutex must be held.
-func (t *table) rouse(c *claim) {
-	c.trouble = retry{}
+// wakeNow wakes a claim, and ends its back-off, but not those of DELs. The mutex must be held.
+func (t *table) wakeNow(c *claim) {
+	c.failure = retry{}
 	t.backOff.Forget(c.ref.UID)
 	t.wake(c)
 }
 
-// dismiss has a claim forgotten. The mutex must be held.
-func (t *table) dismiss(c *claim) {
-	c.forget = true
-	t.rouse(c)
+// forget has a claim forgotten. The mutex must be held.
+func (t *table) forget(c *claim) {
+	c.forgotten = true
+	t.wakeNow(c)
 }
 
-// announce tells those who wait that something has changed. The mutex must be held.
-func (t *table) announce() {
+// notifyWaiters tells those who wait that something has changed. The mutex must be held.
+func (t *table) notifyWaiters() {
 	close(t.changed)
 	t.changed = make(chan struct{})
 }
 
-// await waits until holds, which is called with the mutex held, returns true or an error.
-func (t *table) await(ctx context.Context, holds func() (bool, error)) error {
+// waitFor waits until holds, which is called with the mutex held, returns true or an error.
+func (t *table) waitFor(ctx context.Context, holds func() (bool, error)) error {
 	for {
 		t.mu.Lock()
 		done, err := holds()
@@ -90,7 +90,7 @@ func (t *table) await(ctx context.Context, holds func() (bool, error)) error {
 		}
 		select {
 		case <-changed:
-		case <-t.over:
+		case <-t.stopped:
 			return errors.New("the driver has stopped; it continues after its next start")
 		case <-ctx.Done():
 			return fmt.Errorf("still in progress in the background: %w", context.Cause(ctx))
@@ -152,8 +152,8 @@ func (t *table) find(uid types.UID) (c *claim) {
 	return c
 }
 
-// all returns the claims for which is reports true. The mutex is held while it is called.
-func (t *table) all(is func(*claim) bool) (list []*claim) {
+// claimsWhere returns the claims for which is reports true. The mutex is held while it is called.
+func (t *table) claimsWhere(is func(*claim) bool) (list []*claim) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range t.claims {
@@ -184,8 +184,8 @@ func (t *table) claimsOf(pod state.Pod) (list []*claim) {
 	return list
 }
 
-// takenBy returns the interface names that claims have in any of the pods. The mutex must be held.
-func (t *table) takenBy(pods []state.Pod) map[string]string {
+// usedIfNames returns the interface names that claims have in any of the pods. The mutex must be held.
+func (t *table) usedIfNames(pods []state.Pod) map[string]string {
 	taken := map[string]string{}
 	for _, c := range t.claims {
 		if slices.ContainsFunc(pods, c.isFor) {
@@ -241,23 +241,23 @@ type Sandbox struct {
 // sandbox is a sandbox with the notes of the engine, which the mutex of the table guards.
 type sandbox struct {
 	Sandbox
-	order  int   // higher for newer sandboxes
-	waited bool  // the runtime waits for it to be attached
-	ended  bool  // it was stopped, or given up
-	err    error // why it was given up
+	order   int   // higher for newer sandboxes
+	awaited bool  // the runtime waits for it to be attached
+	ended   bool  // it was stopped, or given up
+	err     error // why it was given up
 }
 
 // isOf reports whether the sandbox is a pod's.
 func (sb *sandbox) isOf(pod state.Pod) bool { return sb.Pod.UID == pod.UID }
 
-// know puts a sandbox into the table. It keeps the order of one with the same ID. The mutex must be held.
-func (t *table) know(sb *sandbox) *sandbox {
+// addSandbox puts a sandbox into the table. It keeps the order of one with the same ID. The mutex must be held.
+func (t *table) addSandbox(sb *sandbox) *sandbox {
 	if old := t.sandboxes[sb.ID]; old != nil {
 		sb.order = old.order
 	}
 	if sb.order == 0 {
-		t.order++
-		sb.order = t.order
+		t.lastOrder++
+		sb.order = t.lastOrder
 	}
 	t.sandboxes[sb.ID] = sb
 	return sb
@@ -295,7 +295,7 @@ func (t *table) userNamespace(pod types.UID) (own, known bool) {
 // goalOf returns what events want of a claim, and the sandbox to attach it to. The mutex must be held.
 func (t *table) goalOf(c *claim) (goal, *sandbox) {
 	switch sb := t.sandboxOf(c.pod.UID); {
-	case c.forget:
+	case c.forgotten:
 		return goal{want: forget}, nil
 	case sb != nil && sb.Netns != "":
 		return goal{attach, sb.ID}, sb
@@ -312,10 +312,10 @@ func (t *table) goalOf(c *claim) (goal, *sandbox) {
 func (t *table) failSandbox(sb *sandbox, why error) {
 	for _, c := range t.claimsOf(sb.Pod) {
 		if _, its := t.goalOf(c); its == sb {
-			c.blame = why.Error()
+			c.attachError = why.Error()
 		}
 		t.wake(c)
 	}
-	sb.waited, sb.ended, sb.err = false, true, why
-	t.announce()
+	sb.awaited, sb.ended, sb.err = false, true, why
+	t.notifyWaiters()
 }

@@ -50,58 +50,58 @@ func (w *worker) next(c *claim) (step, goal, *sandbox) {
 	w.table.observe(nil, c)
 	w.table.mu.Lock()
 	g, sb := w.table.goalOf(c)
-	now, record, stale, before := w.worldOf(c, g), c.record, c.rewrite, c.gatesOpen
-	rdma := w.table.rdma(c.pod)
+	now, record, stale, before := w.viewOf(c, g), c.record, c.rewriteMetadata, c.gatesOpen
+	rdma := w.table.rdmaVariable(c.pod)
 	w.table.mu.Unlock()
 	open := map[int]bool{}
 	for n, at := range record.Attachments {
 		open[n] = (at.Phase == state.Added || at.Bare()) && w.steps.gate.isOpen(record, &at, rdma)
-		now.attachments[n].open = open[n] && !stale
+		now.attachments[n].gateOpen = open[n] && !stale
 	}
 	for n, at := range record.Undeleted {
 		around := &now.undeleted[n]
 		around.cleared = w.steps.records.files.IsCleared(c.ref.UID, &at)
-		around.taken = around.taken || around.due && w.steps.isGivenBare(&at)
+		around.deviceInUse = around.deviceInUse || around.retryDue && w.steps.isHeldBare(&at)
 	}
-	if !maps.Equal(open, before) || rdma != c.rdma {
+	if !maps.Equal(open, before) || rdma != c.gatesRDMA {
 		w.table.do(func() {
-			c.gatesOpen, c.rdma = open, rdma
-			w.table.announce()
+			c.gatesOpen, c.gatesRDMA = open, rdma
+			w.table.notifyWaiters()
 		})
 	}
 	s := reconcile(record, g, now)
-	s.rewrite = stale
+	s.rewriteMetadata = stale
 	return s, g, sb
 }
 
-// worldOf returns what is known of the world without reading files. The mutex must be held.
-func (w *worker) worldOf(c *claim, g goal) world {
+// viewOf returns what is known of the world without reading files. The mutex must be held.
+func (w *worker) viewOf(c *claim, g goal) claimView {
 	clock := time.Now()
-	now := world{
-		fresh: c.fresh, unsaved: c.unsaved, mayRetry: !clock.Before(c.trouble.after),
-		blamed:   c.blame != "",
-		reported: c.record.StatusOwed && c.sent != nil && reflect.DeepEqual(c.sent, w.steps.reports.devices(c)),
+	now := claimView{
+		neverSaved: c.neverSaved, unsaved: c.unsaved, mayRetry: !clock.Before(c.failure.after),
+		attachError: c.attachError != "",
+		reported:    c.record.StatusOwed && c.sentStatus != nil && reflect.DeepEqual(c.sentStatus, w.steps.reports.devices(c)),
 	}
 	for n, at := range c.record.Attachments {
-		now.attachments = append(now.attachments, w.aroundOf(&at, g, !clock.Before(c.delBackOff[n].after)))
+		now.attachments = append(now.attachments, w.viewOfAttachment(&at, g, !clock.Before(c.delBackOff[n].after)))
 	}
 	for _, at := range c.record.Undeleted {
-		now.undeleted = append(now.undeleted, around{due: !clock.Before(c.redo), taken: w.table.isTaken(c, &at)})
+		now.undeleted = append(now.undeleted, attachmentView{retryDue: !clock.Before(c.retryUndeletedAt), deviceInUse: w.table.isDeviceInUse(c, &at)})
 	}
 	return now
 }
 
-func (w *worker) aroundOf(at *state.Attachment, g goal, due bool) around {
+func (w *worker) viewOfAttachment(at *state.Attachment, g goal, due bool) attachmentView {
 	if at.Phase == state.Prepared {
-		return around{bare: at.Bare()}
+		return attachmentView{bare: at.Bare()}
 	}
 	lost, tries := at.BootID != w.BootID || w.table.goneNetns[at.Netns], w.DelMaxFailures
 	if at.Phase == state.Restoring {
 		tries = restoreTries
 	}
-	return around{
-		here: at.Sandbox == g.sandbox, lost: lost, due: due, exhausted: at.Tries >= tries,
-		stale: at.BootID != w.BootID || w.table.synced && lost && !w.table.isListed(at.Sandbox),
+	return attachmentView{
+		sameSandbox: at.Sandbox == g.sandbox, netnsGone: lost, retryDue: due, triesExhausted: at.Tries >= tries,
+		sandboxGone: at.BootID != w.BootID || w.table.synced && lost && !w.table.isListed(at.Sandbox),
 	}
 }
 
@@ -122,13 +122,13 @@ var widths = [lanes]int{fast: 1 << 30, lateAdd: 16, del: 32, delAgain: 4} // ste
 func laneOf(record *state.Claim, s step, sb *sandbox) lane {
 	isFirst := func(n int) bool { return record.Attachments[n].Tries == 0 }
 	switch {
-	case sb != nil && sb.waited:
+	case sb != nil && sb.awaited:
 		return fast
 	case s.do == doAdd:
 		return lateAdd
 	case s.do == doDel && slices.ContainsFunc(s.at, isFirst):
 		return del
-	case s.do == doDel, s.do == doAgain:
+	case s.do == doDel, s.do == doDelAgain:
 		return delAgain
 	}
 	return fast
@@ -140,10 +140,10 @@ func (w *worker) begin(c *claim, s step, g goal) (lane, bool) {
 	w.table.mu.Lock()
 	defer w.table.mu.Unlock()
 	switch {
-	case s.do == none, s.do == doAdd && w.table.ending:
+	case s.do == none, s.do == doAdd && w.table.stopping:
 		return 0, false
 	case s.do == wait:
-		for _, r := range append(slices.Collect(maps.Values(c.delBackOff)), c.trouble, retry{after: c.redo}) {
+		for _, r := range append(slices.Collect(maps.Values(c.delBackOff)), c.failure, retry{after: c.retryUndeletedAt}) {
 			if pause := time.Until(r.after); pause > 0 {
 				w.table.queue.AddAfter(c.ref.UID, pause)
 			}
@@ -151,8 +151,8 @@ func (w *worker) begin(c *claim, s step, g goal) (lane, bool) {
 		return 0, false
 	}
 	now, sb := w.table.goalOf(c)
-	taken := func(n int) bool { return w.table.isTaken(c, &c.record.Undeleted[n]) }
-	if c.removed || now != g || s.do == doOpen && s.rewrite != c.rewrite || s.do == doAgain && slices.ContainsFunc(s.at, taken) { // it has changed while we decided
+	taken := func(n int) bool { return w.table.isDeviceInUse(c, &c.record.Undeleted[n]) }
+	if c.removed || now != g || s.do == doOpen && s.rewriteMetadata != c.rewriteMetadata || s.do == doDelAgain && slices.ContainsFunc(s.at, taken) { // it has changed while we decided
 		w.table.wake(c)
 		return 0, false
 	}
@@ -162,7 +162,7 @@ func (w *worker) begin(c *claim, s step, g goal) (lane, bool) {
 		return 0, false
 	}
 	w.used[l]++
-	c.doing, c.stepSandbox = s.do, g.sandbox
+	c.runningStep, c.stepSandbox = s.do, g.sandbox
 	return l, true
 }
 
@@ -175,18 +175,18 @@ func (w *worker) end(c *claim, s step, g goal, l lane, err error) {
 		w.table.wake(other)
 	}
 	w.waiting[l] = nil
-	c.doing, c.stepSandbox = none, ""
+	c.runningStep, c.stepSandbox = none, ""
 	now, _ := w.table.goalOf(c)
 	switch {
-	case s.do == doDel || s.do == doAgain || s.do == doReturn || c.removed: // which keep their own books
+	case s.do == doDel || s.do == doDelAgain || s.do == doRestore || c.removed: // which keep their own books
 	case err != nil && now != g: // nobody wants that any more: it does not concern the new goal
 		w.Log.Warn("step failed, and is no longer needed", "step", s.do, "claim", c.ref, "error", err)
-	case err == nil && s.do == c.trouble.step:
-		c.trouble = retry{}
+	case err == nil && s.do == c.failure.step:
+		c.failure = retry{}
 		w.table.backOff.Forget(c.ref.UID)
 	case err != nil:
-		c.trouble = retry{s.do, err, time.Now().Add(w.table.backOff.When(c.ref.UID))}
+		c.failure = retry{s.do, err, time.Now().Add(w.table.backOff.When(c.ref.UID))}
 		w.Log.Error("step failed; retrying", "step", s.do, "claim", c.ref, "error", err)
 	}
-	w.table.announce()
+	w.table.notifyWaiters()
 }

@@ -31,7 +31,7 @@ func (n *Node) Allocated(ctx context.Context, claim *resourceapi.ResourceClaim, 
 	recorded := Allocation{}
 	if record != nil {
 		for _, at := range record.Attachments {
-			recorded[at.Pool+"/"+at.Device] = at.Node
+			recorded[at.Pool+"/"+at.Device] = at.NodeDevice
 		}
 	}
 	var unknown []resourceapi.DeviceRequestAllocationResult
@@ -133,7 +133,7 @@ func (own Allocation) Networks(claim *resourceapi.ResourceClaim, p cniconfig.Pol
 		return nil, err
 	}
 	for n := range networks {
-		networks[n].Node = own[networks[n].Device]
+		networks[n].NodeDevice = own[networks[n].Device]
 		if err := configure(&networks[n]); err != nil {
 			if refusal, is := errors.AsType[*cniconfig.Refusal](err); is {
 				refusal.Request = networks[n].Request
@@ -158,11 +158,11 @@ func configure(n *cniconfig.Network) error {
 	unfit := ""
 	switch {
 	case n.Driver == "":
-	case n.Node == nil:
+	case n.NodeDevice == nil:
 		unfit = "which stands for networks of software"
-	case n.Node.Shared():
+	case n.NodeDevice.Shared():
 		unfit = "which other pods share"
-	case n.Node.PCI == "":
+	case n.NodeDevice.PCI == "":
 		unfit = "which is no PCI function"
 	}
 	switch {
@@ -171,19 +171,19 @@ func configure(n *cniconfig.Network) error {
 			Rule:   fmt.Sprintf("driver: %s: device %s is allocated, %s", n.Driver, n.Device, unfit),
 			Remedy: "have the DeviceClass select a PCI function that is offered as exclusive, or leave driver out",
 		}
-	case n.Node == nil && len(how) > 0:
+	case n.NodeDevice == nil && len(how) > 0:
 		return &cniconfig.Refusal{
 			Rule:   fmt.Sprintf("device: %s is allocated, which stands for networks of software and is no device", n.Device),
 			Remedy: "have the DeviceClass select a device of the node by its attributes, or leave device out",
 		}
-	case n.Node == nil:
+	case n.NodeDevice == nil:
 		return nil
 	}
-	device := deviceOf(n.Node)
+	device := deviceOf(n.NodeDevice)
 	if n.Driver != "" { // a userspace driver leaves it none
 		device.IfName = ""
 	}
-	list, deviceID, err := binding.Bind(n.List, device, offeredAs(n.Node), how)
+	list, deviceID, err := binding.Bind(n.List, device, offeredAs(n.NodeDevice), how)
 	if err != nil {
 		return err
 	}

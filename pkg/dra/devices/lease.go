@@ -106,7 +106,7 @@ func (l *Leases) need(claim types.UID, attachments ...*state.Attachment) (*journ
 		}
 		for i, device := range line {
 			mode := journal.Exclusive
-			if i > 0 || at.Node.Shared() {
+			if i > 0 || at.NodeDevice.Shared() {
 				mode = journal.Shared
 			}
 			of.Leases = append(of.Leases, journal.DeviceLease{ID: device.ID, Mode: mode, Object: device.Inode})
@@ -158,9 +158,9 @@ func (l *Leases) CheckFree(record *state.Claim, at *state.Attachment) error {
 	switch {
 	case l.journal == nil:
 		return nil
-	case at.Node == nil:
+	case at.NodeDevice == nil:
 		return l.checkNamed(at)
-	case deviceID(at) == "" || at.Node.Shared():
+	case deviceID(at) == "" || at.NodeDevice.Shared():
 		return nil
 	}
 	of, err := l.need(record.UID, at)
@@ -234,10 +234,10 @@ func (l *Leases) Collect() error {
 
 // deviceID is the ID under which Multus knows the device; "" = it has none, or is no device of the node.
 func deviceID(at *state.Attachment) string {
-	if at.Node == nil {
+	if at.NodeDevice == nil {
 		return ""
 	}
-	d := deviceOf(at.Node)
+	d := deviceOf(at.NodeDevice)
 	return cmp.Or(d.VDPA, d.ID())
 }
 

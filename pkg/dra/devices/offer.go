@@ -94,12 +94,12 @@ func (n *Node) survey(others map[string]string, unknown error) (s survey, err er
 	}
 	last := inventory.Published{}
 	for name, at := range held {
-		last[name] = at.Node.Published
+		last[name] = at.NodeDevice.Published
 		// The second port of a NIC, and a NIC that is on no PCI bus, have no trace on the node while their
 		// interface is in a pod.
 		shown := slices.ContainsFunc(devices, func(d inventory.Device) bool { return d.Name == name })
 		if !shown && deviceID(at) == "" && n.State(at) == restore.Here {
-			devices = append(devices, deviceOf(at.Node))
+			devices = append(devices, deviceOf(at.NodeDevice))
 		}
 	}
 	n.mu.Lock()
@@ -199,7 +199,7 @@ func (n *Node) held() holdings {
 	all := holdings{}
 	for _, h := range n.claims.Holders() {
 		at := h.Attachment
-		if at.Node != nil && !at.Lost && (all[at.Device] == nil || at.Note != nil) {
+		if at.NodeDevice != nil && !at.Lost && (all[at.Device] == nil || at.Note != nil) {
 			all[at.Device] = at
 		}
 	}
@@ -209,7 +209,7 @@ func (n *Node) held() holdings {
 func (h holdings) as() map[string]inventory.SharingMode {
 	all := map[string]inventory.SharingMode{}
 	for name, at := range h {
-		all[name] = offeredAs(at.Node)
+		all[name] = offeredAs(at.NodeDevice)
 	}
 	return all
 }
@@ -259,7 +259,7 @@ func (n *Node) examine(s survey, now time.Time) {
 	n.mu.Unlock()
 	attached := map[string]*state.Attachment{}
 	for _, h := range n.claims.Holders() {
-		if h.Attachment.Node != nil && h.Attachment.Phase == state.Added {
+		if h.Attachment.NodeDevice != nil && h.Attachment.Phase == state.Added {
 			attached[h.Attachment.Device] = h.Attachment
 		}
 	}
@@ -272,7 +272,7 @@ func (n *Node) examine(s survey, now time.Time) {
 			of[name] = "the node has lost it"
 		case n.State(at) == Replaced:
 			of[name] = "it was made anew while the pod had it, as by a reset of its PF or sriov_numvfs: delete the pod"
-		case at != nil && at.Node.PCI != "" && c.Device.Driver == "":
+		case at != nil && at.NodeDevice.PCI != "" && c.Device.Driver == "":
 			of[name] = "it has lost its driver"
 		case s.withheld[name]:
 			of[name] = "it is not yet what it was before a pod had it, or its last DEL has failed"

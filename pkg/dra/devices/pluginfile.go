@@ -19,7 +19,7 @@ import (
 // is not leased.
 func (l *Leases) pluginFile(at *state.Attachment) (path, content string) {
 	info, err := devinfo.Parse(at.Info) // whose encoding in the record is compact
-	if !at.Bare() || at.Node == nil || err != nil || l.journal == nil || l.pluginDir == "" {
+	if !at.Bare() || at.NodeDevice == nil || err != nil || l.journal == nil || l.pluginDir == "" {
 		return "", ""
 	}
 	resource, id := namesForMultus(at)
@@ -38,7 +38,7 @@ func (l *Leases) pluginFiles(record *state.Claim) map[string]string {
 }
 
 func namesForMultus(at *state.Attachment) (resource, id string) {
-	return inventory.Text(at.Node.Published, inventory.ResourceName), inventory.Text(at.Node.Published, inventory.DeviceID)
+	return inventory.Text(at.NodeDevice.Published, inventory.ResourceName), inventory.Text(at.NodeDevice.Published, inventory.DeviceID)
 }
 
 // HasPluginFile reports whether the file of [Node.WritePluginFile] exists. A device plugin may have written it.

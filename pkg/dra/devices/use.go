@@ -26,7 +26,7 @@ type Note = json.RawMessage
 // [Node.GiveBack]; nil = there is nothing to restore. A device whose restore was given up starts from its
 // old note, unless another device is in its place: it may still have the settings of the former pod.
 func (n *Node) Take(at *state.Attachment, old Note) (Note, error) {
-	if at.Node == nil || at.Node.Shared() {
+	if at.NodeDevice == nil || at.NodeDevice.Shared() {
 		return nil, nil
 	}
 	n.mu.Lock()
@@ -41,7 +41,7 @@ func (n *Node) Take(at *state.Attachment, old Note) (Note, error) {
 		}
 		return nil, nil
 	}
-	former, err := n.Custody.Look(at.Node.Ref)
+	former, err := n.Custody.Look(at.NodeDevice.Ref)
 	if err == nil && old != nil {
 		var noted restore.Former
 		if err = json.Unmarshal(old, &noted); err == nil && !noted.IsReplaced(former) {
@@ -171,10 +171,10 @@ func (n *Node) CountMismatches(err error) {
 // Describe describes the exclusive device of an attachment as the devinfo plugin would. It returns nil if
 // there is none, or if it cannot be described, which is no reason to fail.
 func (n *Node) Describe(at *state.Attachment) *devinfo.Info {
-	if n.Finder == nil || at.Node == nil || at.Node.Shared() {
+	if n.Finder == nil || at.NodeDevice == nil || at.NodeDevice.Shared() {
 		return nil
 	}
-	id := cmp.Or(at.Node.VDPA, at.Node.Aux, at.Node.PCI)
+	id := cmp.Or(at.NodeDevice.VDPA, at.NodeDevice.Aux, at.NodeDevice.PCI)
 	found, err := n.Finder.Find(discovery.Target{
 		DeviceIDs: []config.NamedID{{Key: "device", ID: id}}, Netns: at.Netns, IfName: at.IfName,
 	})
@@ -198,8 +198,8 @@ func (n *Node) Describe(at *state.Attachment) *devinfo.Info {
 // kernel driver of its own has no interface on the node.
 func (n *Node) Attributes(at *state.Attachment, info *devinfo.Info) map[string]resourceapi.DeviceAttribute {
 	all := map[string]resourceapi.DeviceAttribute{}
-	if at.Node != nil {
-		for name, value := range at.Node.Published.Attributes {
+	if at.NodeDevice != nil {
+		for name, value := range at.NodeDevice.Published.Attributes {
 			all[string(name)] = value
 		}
 	}

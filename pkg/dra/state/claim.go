@@ -41,7 +41,7 @@ const (
 func Phases() []Phase { return []Phase{Prepared, Adding, Added, Deleting, Restoring, Undeleted} }
 
 // Claim is the record of a resource claim that is prepared on this node, or of what is left of
-// one: see [Claim.Left]. To change a record that others may read, change a [Claim.Clone].
+// one: see [Claim.Unprepared]. To change a record that others may read, change a [Claim.Clone].
 type Claim struct {
 	Schema      int          `json:"schema"` // set by Put
 	Namespace   string       `json:"namespace"`
@@ -66,13 +66,13 @@ func (p Pod) LogValue() slog.Value { return slog.StringValue(p.Namespace + "/" +
 
 // Attachment is one device of a claim, which is one interface of the pod in one network.
 type Attachment struct {
-	Request string      `json:"request"`         // as allocated: with the subrequest, if there is one
-	Index   int         `json:"index,omitempty"` // of the device among those of the request
-	Pool    string      `json:"pool"`
-	Device  string      `json:"device"`
-	ShareID *types.UID  `json:"shareID,omitempty"`
-	Node    *NodeDevice `json:"node,omitempty"`   // nil = the device stands for networks of software
-	Driver  string      `json:"driver,omitempty"` // that the device is bound to while the sandbox has it; "" = as it is
+	Request    string      `json:"request"`         // as allocated: with the subrequest, if there is one
+	Index      int         `json:"index,omitempty"` // of the device among those of the request
+	Pool       string      `json:"pool"`
+	Device     string      `json:"device"`
+	ShareID    *types.UID  `json:"shareID,omitempty"`
+	NodeDevice *NodeDevice `json:"node,omitempty"`   // nil = the device stands for networks of software
+	Driver     string      `json:"driver,omitempty"` // that the device is bound to while the sandbox has it; "" = as it is
 
 	// These four are empty for a device without a network: see Bare.
 	Network    string          `json:"network"`        // "name" of the network configuration
@@ -171,8 +171,8 @@ func (a *Attachment) Reset(why string) {
 	a.Phase, a.Error, a.Execution = Prepared, why, Execution{}
 }
 
-// Left reports whether the claim was unprepared, and the record has only what is undeleted.
-func (c *Claim) Left() bool { return len(c.Attachments) == 0 && len(c.Undeleted) > 0 }
+// Unprepared reports whether the claim was unprepared and only undeleted attachments remain in the record.
+func (c *Claim) Unprepared() bool { return len(c.Attachments) == 0 && len(c.Undeleted) > 0 }
 
 // Owes reports whether anything is owed for an attachment whose DEL was not given up.
 func (c *Claim) Owes() bool {

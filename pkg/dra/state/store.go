@@ -196,7 +196,7 @@ func check(c *Claim, uid types.UID) error {
 		switch {
 		case (a.Phase == Undeleted) != isUndeleted || !slices.Contains(Phases(), a.Phase):
 			errs = append(errs, fmt.Errorf("request %q: phase %q: not allowed here", a.Request, a.Phase))
-		case a.Bare() && a.Node != nil && !a.Owes():
+		case a.Bare() && a.NodeDevice != nil && !a.Owes():
 		case a.Bare() || a.IfName == "" || a.Owes() && a.Sandbox == "":
 			errs = append(errs, fmt.Errorf("request %q: list and ifName are required, and from phase Adding on sandbox", a.Request))
 		}
