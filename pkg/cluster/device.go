@@ -41,7 +41,7 @@ func DeviceOf(info *devinfo.Info) Device {
 }
 
 // Attributes of a device in a ResourceSlice that correspond to keys of a device-info file. The first one is
-// Kubernetes' own, and any driver may set it. docs/dra/inventory.md lists all attributes of cni-dra-driver.
+// Kubernetes' own, and any driver may set it. docs/dra/rules.md lists all attributes of cni-dra-driver.
 const (
 	busIDAttribute       = "resource.kubernetes.io/pciBusID"
 	pfAttribute          = "devinfo-cni.io/pfPCIBusID"

@@ -104,7 +104,7 @@ func TestTheChartMakesTheObjectsOfKustomizeWithDevices(t *testing.T) {
 // devicesKustomization is the documentation's for the node's own devices.
 func devicesKustomization(t *testing.T) (values, kustomization string) {
 	t.Helper()
-	text := read(t, "../../docs/dra/inventory.md")
+	text := read(t, "../../docs/dra/rules.md")
 	_, rest, _ := strings.Cut(text, "## On your nodes\n")
 	blocks := strings.Split(rest, "```yaml\n")
 	values, _, _ = strings.Cut(blocks[1], "```")

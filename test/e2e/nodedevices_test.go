@@ -198,8 +198,8 @@ func (s *space) waits(pod string) {
 func TestADaemonSetOffersTheNodesDevices(t *testing.T) {
 	needsKit(t, "they change the DaemonSet")
 	a := daemonSet(t)
-	dir := newDir(t, root) // where ../deploy is what docs/dra/inventory.md means
-	difftest.Write(t, filepath.Join(dir, "kustomization.yaml"), page(t, "dra/inventory.md", "\nand with kustomize ", "yaml"), 0o600)
+	dir := newDir(t, root) // where ../deploy is what docs/dra/rules.md means
+	difftest.Write(t, filepath.Join(dir, "kustomization.yaml"), page(t, "dra/rules.md", "\nWith kustomize they are ", "yaml"), 0o600)
 	difftest.Write(t, filepath.Join(dir, "devices.yaml"), "devices:\n- ifNames: ["+pluggedBridge+"]\n  sharing: shared\n", 0o600)
 	shell(t, "kubectl apply -k "+filepath.Base(dir))
 	ready(t, system, system)

@@ -177,7 +177,7 @@ func count(names []string) string {
 // Domain is the domain of this project's own attributes.
 const Domain = "devinfo-cni.io"
 
-// The attributes of a device: see docs/dra/inventory.md.
+// The attributes of a device: see docs/dra/rules.md.
 const (
 	PCIBusID = deviceattribute.StandardDeviceAttributePCIBusID
 	PCIeRoot = deviceattribute.StandardDeviceAttributePCIeRoot
@@ -220,7 +220,7 @@ const (
 	TaintNotOffered        = Domain + "/not-offered"        // claims hold a device that no other claim may get
 )
 
-// AttributeNames are all attributes except those that rules give. docs/dra/inventory.md says what each means.
+// AttributeNames are all attributes except those that rules give. docs/dra/rules.md says what each means.
 func AttributeNames() []resourceapi.QualifiedName {
 	return []resourceapi.QualifiedName{
 		PCIBusID, PCIeRoot, NUMANode, AttrKind, AttrIfName, AttrPFName, AttrPFPCIBusID, AttrVFIndex, AttrDriver, AttrPCIVendorID, AttrPCIDeviceID,

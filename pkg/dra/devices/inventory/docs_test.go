@@ -23,7 +23,7 @@ import (
 func documented(t *testing.T) map[resourceapi.QualifiedName]string {
 	t.Helper()
 	types := map[resourceapi.QualifiedName]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `([\\w./-]+)` \\| (string|int|bool) \\| [^|]+ \\| [^|]+ \\|$").FindAllStringSubmatch(difftest.Read(t, docs+"inventory.md"), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `([\\w./-]+)` \\| (string|int|bool) \\| [^|]+ \\| [^|]+ \\|$").FindAllStringSubmatch(difftest.Read(t, docs+"rules.md"), -1) {
 		types[resourceapi.QualifiedName(row[1])] = row[2]
 	}
 	return types
@@ -34,12 +34,12 @@ const docs = "../../../../docs/dra/"
 func TestTheDocumentationHasTheAttributes(t *testing.T) {
 	names := inventory.AttributeNames()
 	slices.Sort(names)
-	difftest.Same(t, "attributes in docs/dra/inventory.md", slices.Sorted(maps.Keys(documented(t))), names)
+	difftest.Same(t, "attributes in docs/dra/rules.md", slices.Sorted(maps.Keys(documented(t))), names)
 }
 
 // The example of the documentation is a configuration that works.
 func TestTheExampleOfTheDocumentationIsValid(t *testing.T) {
-	rules(t, difftest.Block(t, docs+"inventory.md", "## Rules\n", "yaml"))
+	rules(t, difftest.Block(t, docs+"rules.md", "## Rules\n", "yaml"))
 }
 
 type attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
@@ -58,7 +58,7 @@ func TestTheClassesOfTheDocumentationSelectWhatTheySay(t *testing.T) {
 		{inventory.AttrKind: stringAttribute("vf")},
 	}
 	want := []string{"0", "1"}
-	blocks := strings.Split(difftest.Read(t, docs+"inventory.md"), "```yaml\nselectors:\n")[1:]
+	blocks := strings.Split(difftest.Read(t, docs+"rules.md"), "```yaml\nselectors:\n")[1:]
 	if len(blocks) != len(want) {
 		t.Fatalf("%d classes", len(blocks))
 	}
