@@ -25,7 +25,7 @@ const (
 )
 
 // BenchmarkBurst makes all pods of a node, as fast as runtimes make sandboxes by
-// docs/install.md. Each has two VFs with RDMA, an init container and another one. It reports
+// docs/operate.md. Each has two VFs with RDMA, an init container and another one. It reports
 // what that takes of the agent: processor time for a container, and thousandths of a processor
 // while it lasts.
 func BenchmarkBurst(b *testing.B) {

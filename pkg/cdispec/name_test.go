@@ -111,10 +111,10 @@ func facts(a cdispec.Device, t *testing.T) map[string]string {
 	return list
 }
 
-// The table of docs/injection.md names the keys of the format that each variable may have its
+// The table of docs/reference.md names the keys of the format that each variable may have its
 // value from; a device with all keys has all those variables of its type, and no others.
 func TestFactsAreTheTablesOfTheDocument(t *testing.T) {
-	text, err := os.ReadFile("../../docs/injection.md")
+	text, err := os.ReadFile("../../docs/reference.md")
 	schema, err2 := os.ReadFile("../../docs/schema/device-info.json")
 	if err != nil || err2 != nil {
 		t.Fatal(err, err2)

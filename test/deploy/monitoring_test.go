@@ -82,7 +82,7 @@ func expressions(t *testing.T) map[string]parser.Expr {
 func source(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
-	for _, dir := range []string{"../../pkg", "../../cmd"} {
+	for _, dir := range []string{"../../pkg", "../../cmd", "../../plugins"} {
 		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err
@@ -185,6 +185,26 @@ func TestEachAlertLeadsToItsSection(t *testing.T) {
 		if diff := cmp.Diff(lead["alerts-of-"+program], rows, cmpopts.SortSlices(strings.Compare)); diff != "" || rows == nil {
 			t.Errorf("%s (-alerts +rows)\n%s", program, diff)
 		}
+	}
+}
+
+// Operators search docs/troubleshooting.md for the text of an error. In the code a text may be split over lines.
+func TestTheMessagesInTroubleshootingAreThoseOfThePrograms(t *testing.T) {
+	code := strings.ReplaceAll(regexp.MustCompile(`" \+\s+"`).ReplaceAllString(source(t), ""), `\"`, `"`)
+	looked := 0
+	for _, table := range strings.Split(read(t, "../../docs/troubleshooting.md"), "\n| message")[1:] {
+		table, _, _ = strings.Cut(table, "\n\n")
+		for _, row := range regexp.MustCompile("(?m)^\\| [a-z: ]*`([^`]+)`[^|]* \\|").FindAllStringSubmatch(table, -1) {
+			for text := range strings.SplitSeq(row[1], "…") {
+				looked++
+				if !strings.Contains(code, strings.TrimSpace(text)) {
+					t.Errorf("no program has the text %q", text)
+				}
+			}
+		}
+	}
+	if looked < 20 {
+		t.Errorf("%d texts", looked)
 	}
 }
 

@@ -191,11 +191,11 @@ func TestTheProgramsHaveTheFlagsOfTheManifests(t *testing.T) {
 }
 
 func TestTheAgentRequestsTheProcessorTimeThatIsDocumented(t *testing.T) {
-	text := read(t, "../../docs/install.md")
+	text := read(t, "../../docs/operate.md")
 	said := regexp.MustCompile(`The agent requests\s+([0-9]+m)\.`).FindStringSubmatch(text)
 	agent := pods(t)["devinfo"].Containers[0]
 	if said == nil || agent.Resources.Requests.Cpu().String() != said[1] {
-		t.Errorf("docs/install.md says %q, and the agent requests %s", said, agent.Resources.Requests.Cpu())
+		t.Errorf("docs/operate.md says %q, and the agent requests %s", said, agent.Resources.Requests.Cpu())
 	}
 }
 
