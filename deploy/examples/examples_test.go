@@ -1,4 +1,4 @@
-// Package examples holds the examples to what the programs take.
+// Package examples tests that the programs accept the examples.
 package examples
 
 import (
@@ -26,11 +26,11 @@ type network struct {
 	} `json:"spec"`
 }
 
-// An example is a file: a comment that says what was run, networks, and a pod or VM.
+// An example is a file with a comment, networks, and a pod or VM. The comment names the systems that it was run on.
 type example struct {
 	text     string
 	networks []network
-	rest     []string // documents
+	rest     []string // YAML documents
 }
 
 func read(t *testing.T, path string) (e example) {
@@ -60,12 +60,12 @@ func each(t *testing.T, do func(*testing.T, example)) {
 	}
 }
 
-func TestThePodUsesTheNetworkAndItsResource(t *testing.T) {
+func TestPodUsesNetworkAndItsResource(t *testing.T) {
 	each(t, func(t *testing.T, e example) {
 		if len(e.rest) != 1 {
 			t.Fatalf("%d pods or VMs", len(e.rest))
 		}
-		if strings.Contains(e.rest[0], "kind: VirtualMachine") { // KubeVirt's types are not at hand
+		if strings.Contains(e.rest[0], "kind: VirtualMachine") { // KubeVirt's types are not available here
 			if !strings.Contains(e.rest[0], "networkName: "+e.networks[0].Name+"}") {
 				t.Error("the VM does not name the network")
 			}
@@ -84,8 +84,8 @@ func TestThePodUsesTheNetworkAndItsResource(t *testing.T) {
 	})
 }
 
-// Each is run as it stands, by the tests in pods or by those in QEMU, and says so.
-func TestEachIsRun(t *testing.T) {
+// Each example has a line "# Run:", and a test in pods or in QEMU runs it unchanged.
+func TestEachExampleIsRunByATest(t *testing.T) {
 	var tests strings.Builder
 	for _, path := range []string{"e2e/examples_test.go", "vm/examples_test.go"} {
 		text, err := os.ReadFile("../../test/" + path)

@@ -15,15 +15,15 @@ import (
 	"strings"
 )
 
-// A file is one of an archive.
+// A file is one file of an archive.
 type file struct {
-	name    string // in the archive
+	name    string // path in the archive
 	content []byte
 	mode    int64
 }
 
-// tar writes the files sorted by name, all of root and of the release's time. Directories
-// come before what is in them.
+// tar writes the files sorted by name. They belong to root and have the release's time. A directory precedes its
+// files.
 func (r *release) tar(to io.Writer, files []file) error {
 	slices.SortFunc(files, func(a, b file) int { return strings.Compare(a.name, b.name) })
 	w := tar.NewWriter(to)
@@ -49,7 +49,7 @@ func (r *release) tar(to io.Writer, files []file) error {
 	return w.Close()
 }
 
-// parents are the directories above a name, the uppermost first.
+// parents returns the directories above a name, from top to bottom.
 func parents(name string) (dirs []string) {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		dirs = append([]string{dir}, dirs...)
@@ -81,8 +81,7 @@ func filesOf(dir string) (files []file, err error) {
 	return files, err
 }
 
-// archive writes devinfo-<version>-linux-<arch>.tar.gz with the programs and some other
-// files, and gives its name.
+// archive writes devinfo-<version>-linux-<arch>.tar.gz with the programs and the given files. It returns the name.
 func (r *release) archive(arch string, programs []program, others []string) (string, error) {
 	dir := fmt.Sprintf("devinfo-%s-linux-%s", r.version, arch)
 	parts, err := pick(programs, arch)
@@ -97,7 +96,7 @@ func (r *release) archive(arch string, programs []program, others []string) (str
 	return name, r.packed(name, append(files, executables(dir, parts)...))
 }
 
-// read gives some files a directory of an archive.
+// read reads files, and puts them into a directory of the archive.
 func read(dir string, names []string) (files []file, err error) {
 	for _, name := range names {
 		content, err := os.ReadFile(name)

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// chart writes the Helm chart of a directory as "helm package --version --app-version" does,
-// and gives its name. Its images, and the repository that it names, are those of this release.
+// chart writes the Helm chart in a directory as "helm package --version --app-version" does. It sets the images and
+// the repository of this release, and returns the name of the file.
 func (r *release) chart(dir string) (string, error) {
 	files, err := filesOf(dir)
 	if err != nil {
@@ -45,7 +45,8 @@ func (r *release) chart(dir string) (string, error) {
 
 var semantic = regexp.MustCompile(`^v?([0-9]+\.[0-9]+\.[0-9]+([-+].*)?)$`)
 
-// chartVersion is a semantic one, as Helm wants it, also for a commit of a repository without tags.
+// chartVersion returns a semantic version, which Helm requires. For a commit of a repository without tags it makes
+// one up.
 func (r *release) chartVersion() string {
 	if found := semantic.FindStringSubmatch(r.version); found != nil {
 		return found[1]
@@ -53,7 +54,7 @@ func (r *release) chartVersion() string {
 	return "0.0.0-g" + r.version
 }
 
-// set gives the first line of a file that begins with a key another value.
+// set replaces the value in the first line that begins with a key.
 func set(f *file, key, value string) error {
 	lines := strings.Split(string(f.content), "\n")
 	for n, line := range lines {
@@ -66,8 +67,8 @@ func set(f *file, key, value string) error {
 	return fmt.Errorf("%s: no line begins with %q", f.name, key)
 }
 
-// manifests writes what "kubectl apply -f" installs, with the images of this release, from the
-// kustomizations beside the chart, and gives their names. Without a registry there are none.
+// manifests writes manifests for "kubectl apply -f" from the kustomizations beside the chart, with the images of this
+// release. It returns the names of the files. Without a registry it writes none.
 func (r *release) manifests(deploy string) (made []string, err error) {
 	if r.prefix == noRegistry {
 		return nil, nil
@@ -85,7 +86,7 @@ func (r *release) manifests(deploy string) (made []string, err error) {
 	return made, nil
 }
 
-// kustomization has the resources of one, which are files beside it.
+// kustomization returns the resources of a kustomization, which are files in its directory.
 func (r *release) kustomization(dir string) ([]byte, error) {
 	list, err := os.ReadFile(filepath.Join(dir, "kustomization.yaml"))
 	if err != nil {

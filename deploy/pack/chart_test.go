@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// unzip gives the files of a tar.gz by name.
+// unzip returns the files of a tar.gz by name.
 func unzip(t *testing.T, packed string) map[string]string {
 	t.Helper()
 	plain, err := gzip.NewReader(strings.NewReader(packed))
@@ -36,7 +36,7 @@ func unzip(t *testing.T, packed string) map[string]string {
 	}
 }
 
-func TestTheChartIsOfTheReleaseAndSoAreItsImages(t *testing.T) {
+func TestChartNamesReleaseAndItsImages(t *testing.T) {
 	made := contents(t, pack(t, programs(t), "-prefix", "registry.example.com/net"))
 	got := unzip(t, made["devinfo-1.2.3.tgz"])
 	want := contents(t, "../charts/devinfo")
@@ -62,9 +62,8 @@ func TestTheChartIsOfTheReleaseAndSoAreItsImages(t *testing.T) {
 	}
 }
 
-// Nobody could fetch from an address that is made up: of the chart Helm says so, of Krew's archives
-// only users would find out.
-func TestWithoutAnAddressNoneIsNamed(t *testing.T) {
+// Users cannot download from an invented address. Helm would report that, but with Krew they would find out late.
+func TestWithoutDownloadURLNoAddressIsWritten(t *testing.T) {
 	made := contents(t, pack(t, programs(t), "-downloads", ""))
 	if text := unzip(t, made["devinfo-1.2.3.tgz"])["devinfo/values.yaml"]; !strings.Contains(text, `  registry: "" # and path`) {
 		t.Error(text)
@@ -74,7 +73,7 @@ func TestWithoutAnAddressNoneIsNamed(t *testing.T) {
 	}
 }
 
-func TestTheManifestsOfAReleaseHaveItsImages(t *testing.T) {
+func TestManifestsNameImagesOfRelease(t *testing.T) {
 	made := contents(t, pack(t, programs(t), "-prefix", "registry.example.com/net", "-tag", "t1"))
 	for name, want := range map[string][]string{
 		"install.yaml":                {"kind: Namespace\n", "kind: ServiceAccount\n", "kind: DaemonSet\n", "image: \"registry.example.com/net/devinfo-agent:t1\"\n"},
@@ -91,7 +90,7 @@ func TestTheManifestsOfAReleaseHaveItsImages(t *testing.T) {
 	}
 }
 
-func TestAChartsVersionIsSemantic(t *testing.T) {
+func TestChartVersionIsSemantic(t *testing.T) {
 	for version, want := range map[string]string{
 		"v1.2.3": "1.2.3", "v1.2.3-4-gabcdef0-dirty": "1.2.3-4-gabcdef0-dirty", "v1.2.3-rc.1": "1.2.3-rc.1", "0123456": "0.0.0-g0123456", "abc-dirty": "0.0.0-gabc-dirty",
 	} {
@@ -102,7 +101,7 @@ func TestAChartsVersionIsSemantic(t *testing.T) {
 	}
 }
 
-func TestKrewFindsTheProgramAndItsChecksum(t *testing.T) {
+func TestKrewManifestNamesProgramAndChecksum(t *testing.T) {
 	made := contents(t, pack(t, programs(t)))
 	manifest := made["kubectl-devinfo-v1.2.3.yaml"]
 	if !strings.Contains(manifest, "\n  version: v1.2.3\n  homepage: https://example.com/devinfo\n  shortDescription: ") || strings.Contains(manifest, "{{") {

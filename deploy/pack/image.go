@@ -24,15 +24,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// A recipe is an image: programs and nothing else.
+// A recipe describes an image. An image contains only programs and the SPDX document.
 type recipe struct {
-	name     string // also of the program that it runs
+	name     string // also the name of the program that it runs
 	programs []string
 	about    string
 }
 
-// recipes are the images. Both agents install the plugin, and have devinfoctl for whoever
-// looks into them.
+// recipes returns the images. Both agents install the plugin. devinfoctl is for administrators who debug an agent's
+// pod.
 func recipes() []recipe {
 	return []recipe{
 		{"cni-dra-driver", []string{"cni-dra-driver", "cni-dra-gate", "devinfo", "devinfoctl"}, "Attaches pods to CNI networks by Dynamic Resource Allocation"},
@@ -40,7 +40,7 @@ func recipes() []recipe {
 	}
 }
 
-// images writes <name><suffix>.oci.tar for each recipe, and gives their names.
+// images writes <name><suffix>.oci.tar for each recipe, and returns the names.
 func (r *release) images(programs []program, suffix string) (made []string, err error) {
 	for _, recipe := range recipes() {
 		index, err := r.index(recipe, programs)
@@ -66,7 +66,7 @@ func (r *release) images(programs []program, suffix string) (made []string, err 
 	return made, nil
 }
 
-// index has an image for each architecture.
+// index builds an index with one image for each architecture.
 func (r *release) index(recipe recipe, programs []program) (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range arches(programs) {
@@ -84,14 +84,14 @@ func (r *release) index(recipe recipe, programs []program) (v1.ImageIndex, error
 	return index, nil
 }
 
-// The documents of an image.
+// Media types of the documents about an image.
 const (
 	spdx   = types.MediaType("application/spdx+json")
 	inToto = types.MediaType("application/vnd.in-toto+json")
 )
 
-// pushed puts an image into its registry, with the credentials of "docker login" and the like, and
-// as its referrers an SPDX document of all that is in it, and its provenance.
+// pushed pushes an image to its registry with the credentials of "docker login". It also pushes an SPDX document and
+// the provenance as referrers of the image.
 func (r *release) pushed(index v1.ImageIndex, recipe recipe, programs []program, reference string) error {
 	ref, err := name.ParseReference(reference)
 	if err != nil {
@@ -116,7 +116,7 @@ func (r *release) pushed(index v1.ImageIndex, recipe recipe, programs []program,
 	return errors.Join(refer(ref, *subject, "sbom.spdx.json", spdx, text), refer(ref, *subject, "provenance.json", inToto, origin))
 }
 
-// refer gives an image in its registry a document as a referrer (OCI distribution specification 1.1).
+// refer pushes a document as a referrer of an image (OCI distribution specification 1.1).
 func refer(ref name.Reference, subject v1.Descriptor, file string, kind types.MediaType, text []byte) error {
 	titled := mutate.Addendum{Layer: static.NewLayer(text, kind), Annotations: map[string]string{"org.opencontainers.image.title": file}}
 	document, err := mutate.Append(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), kind), titled)
@@ -131,7 +131,7 @@ func refer(ref name.Reference, subject v1.Descriptor, file string, kind types.Me
 	return remote.Write(ref.Context().Digest(digest.String()), document, remote.WithAuthFromKeychain(authn.DefaultKeychain))
 }
 
-// image has one layer: the programs, and an SPDX document of what is in them.
+// image builds an image with one layer: the programs and their SPDX document.
 func (r *release) image(recipe recipe, arch string, programs []program) (v1.Image, error) {
 	document := recipe.name + "-" + r.version + "-" + arch
 	text, err := r.sbom(document, programs)
@@ -161,7 +161,7 @@ func (r *release) image(recipe recipe, arch string, programs []program) (v1.Imag
 	return mutate.Append(image, mutate.Addendum{Layer: layer, History: v1.History{Created: created, CreatedBy: "make image"}})
 }
 
-// labels are those of the OCI image specification's annotations.md.
+// labels returns the annotations of the OCI image specification (annotations.md).
 func (r *release) labels(recipe recipe) map[string]string {
 	const annotation = "org.opencontainers.image."
 	labels := map[string]string{
@@ -178,8 +178,7 @@ func (r *release) labels(recipe recipe) map[string]string {
 	return labels
 }
 
-// writeImage packs an OCI layout into a tar that "ctr images import", "podman load" and
-// "skopeo copy oci-archive:" take.
+// writeImage packs an OCI layout into a tar for "ctr images import", "podman load" and "skopeo copy oci-archive:".
 func (r *release) writeImage(index v1.ImageIndex, reference, to string) error {
 	dir, err := os.MkdirTemp("", "pack-")
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-// unpack reads an OCI archive: the index that it names, and the name.
+// unpack reads an OCI archive. It returns the index and its name.
 func unpack(t *testing.T, archive string) (v1.ImageIndex, string) {
 	t.Helper()
 	f, err := os.Open(archive)
@@ -55,7 +55,7 @@ func unpack(t *testing.T, archive string) (v1.ImageIndex, string) {
 	return index, named.Annotations["io.containerd.image.name"]
 }
 
-func TestAnImageIsForBothArchitectures(t *testing.T) {
+func TestImageHasBothArchitectures(t *testing.T) {
 	index, name := unpack(t, filepath.Join(pack(t, programs(t), "-prefix=registry.example.com/net"), "devinfo-agent-v1.2.3.oci.tar"))
 	if want := "registry.example.com/net/devinfo-agent:v1.2.3"; name != want {
 		t.Errorf("name %s, want %s", name, want)
@@ -77,7 +77,7 @@ func TestAnImageIsForBothArchitectures(t *testing.T) {
 	}
 }
 
-// looks looks into one architecture's image.
+// looks checks the image of one architecture.
 func looks(t *testing.T, image v1.Image, arch string) {
 	t.Helper()
 	config, err := image.ConfigFile()
@@ -109,7 +109,7 @@ func looks(t *testing.T, image v1.Image, arch string) {
 	}
 }
 
-func TestImagesArePushedWithoutADaemon(t *testing.T) {
+func TestImagesArePushedWithoutDaemon(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithReferrersSupport(true))) // on loopback
 	defer server.Close()
 	host := strings.TrimPrefix(server.URL, "http://")
@@ -151,7 +151,7 @@ func TestImagesArePushedWithoutADaemon(t *testing.T) {
 	}
 }
 
-// referrer reads the document of a kind that an image in a registry has.
+// referrer returns the document of this kind that refers to an image in a registry.
 func referrer(t *testing.T, image name.Digest, kind, file string) string {
 	t.Helper()
 	referrers, err := remote.Referrers(image, remote.WithFilter("artifactType", kind))

@@ -10,14 +10,14 @@ import (
 	"text/template"
 )
 
-// kubectlPlugin is for people's own machines: it is built for more than Linux.
+// kubectlPlugin runs on users' own machines, so it is built for other systems besides Linux.
 const kubectlPlugin = "kubectl-devinfo"
 
-// An archive is one of kubectlPlugin, as krew has to know it.
+// An archive contains kubectlPlugin for one system. Krew's template uses the fields.
 type archive struct{ OS, Arch, Name, SHA256 string }
 
-// kubectl writes kubectl-devinfo-<version>-<os>-<arch>.tar.gz for each bin/<os>_<arch> that
-// has the program, and the krew manifest of them all. It gives the names of the files.
+// kubectl writes kubectl-devinfo-<version>-<os>-<arch>.tar.gz for each bin/<os>_<arch> with the program, and one krew
+// manifest for all. It returns the names of the files.
 func (r *release) kubectl(others []string) (made []string, err error) {
 	paths, err := filepath.Glob(filepath.Join(r.bin, "*_*", kubectlPlugin))
 	if err != nil {
@@ -35,7 +35,7 @@ func (r *release) kubectl(others []string) (made []string, err error) {
 		return nil, fmt.Errorf("%s has no <system>_<architecture>/%s", r.bin, kubectlPlugin)
 	}
 	if r.downloads == "" {
-		fmt.Println("no krew manifest: it needs the URL below which the archives will be, DOWNLOADS of make")
+		fmt.Println("no krew manifest written: set DOWNLOADS to the URL of the directory with the archives")
 		return made, nil
 	}
 	name := kubectlPlugin + "-" + r.version + ".yaml"
@@ -59,7 +59,7 @@ func (r *release) manifest(name string, archives []archive) error {
 	return os.WriteFile(name, out.Bytes(), 0o644)
 }
 
-// kubectlArchive packs one, without a directory: krew looks for the program at the top.
+// kubectlArchive packs one program. The archive has no directories, because krew expects the program at the top.
 func (r *release) kubectlArchive(path string, others []string) (a archive, err error) {
 	a.OS, a.Arch, _ = strings.Cut(filepath.Base(filepath.Dir(path)), "_")
 	content, err := os.ReadFile(path)

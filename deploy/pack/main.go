@@ -1,10 +1,7 @@
-// Pack makes what a release consists of from programs that are built already: an image
-// for each agent, as an OCI archive for all architectures; an archive of the programs for
-// each architecture; an SPDX document; and the checksums of them all. "make image" and
-// "make release" run it.
+// Pack creates the files of a release from built programs: OCI archives of the agents' images for all architectures, an
+// archive of the programs for each architecture, an SPDX document, and checksums. "make image" and "make release" run it.
 //
-// The same programs, version and time give the same bytes. No daemon, registry or
-// privilege is needed.
+// Equal programs, versions and times give equal bytes. Pack needs no daemon, registry or privilege.
 package main
 
 import (
@@ -23,31 +20,31 @@ func main() {
 	}
 }
 
-// release is what everything that is made says of itself.
+// release describes the release and the files to create.
 type release struct {
 	version  string
 	revision string    // commit
 	source   string    // URL of the repository; "" = unknown
-	builder  string    // URI of what builds
-	time     time.Time // of that commit; of all files
-	prefix   string    // of the images' names: registry and path
-	tag      string    // of the images
-	push     bool      // the images, into the registry
-	out      string    // directory
+	builder  string    // URI of the builder
+	time     time.Time // time of the commit, and of all files
+	prefix   string    // registry and path of the images' names
+	tag      string    // tag of the images
+	push     bool      // push the images to the registry
+	out      string    // output directory
 
-	bin, charts, krew string // directories of programs and of the chart, and krew's template
-	downloads         string // URL below which the release's files will be
+	bin, charts, krew string // directories of the programs and the chart, and krew's template
+	downloads         string // URL of the directory with the release's files
 }
 
-// noRegistry is what images are below that nobody has pushed: in manifests and archives.
+// noRegistry is the registry in the names of images that are not pushed.
 const noRegistry = "cluster.local"
 
 const usage = `pack images -bin DIR -version V -time SECONDS -out DIR
 pack release -bin DIR -version V -time SECONDS -out DIR -chart DIR [-krew FILE -downloads URL] FILE...
 
-DIR holds linux_amd64, linux_arm64 ... with the static programs, and darwin_arm64 ... with
-kubectl-devinfo. The FILEs, such as the license, go into the archives of a release. Its krew
-manifest needs the URL below which they will be.
+DIR contains linux_amd64, linux_arm64 ... with the static programs, and darwin_arm64 ... with
+kubectl-devinfo. The FILEs, such as the license, go into the archives of a release. The krew
+manifest needs the URL of the directory with the archives.
 `
 
 func run(args []string) error {
@@ -57,15 +54,15 @@ func run(args []string) error {
 	flags.StringVar(&r.bin, "bin", "bin", "`directory` of the programs")
 	flags.StringVar(&r.charts, "chart", "", "`directory` of the Helm chart")
 	flags.StringVar(&r.krew, "krew", "", "`template` of the krew manifest")
-	flags.StringVar(&r.downloads, "downloads", "", "`URL` below which the release's files will be; without it there is no krew manifest")
-	seconds := flags.Int64("time", 0, "of the commit, since 1970")
-	flags.StringVar(&r.version, "version", "", "of the release")
+	flags.StringVar(&r.downloads, "downloads", "", "`URL` of the directory with the release's files (empty: write no krew manifest)")
+	seconds := flags.Int64("time", 0, "time of the commit in seconds since 1970")
+	flags.StringVar(&r.version, "version", "", "version of the release")
 	flags.StringVar(&r.revision, "revision", "", "commit")
 	flags.StringVar(&r.source, "source", "", "`URL` of the repository")
-	flags.StringVar(&r.builder, "builder", ourselves, "`URI` of who builds, such as that of a job")
-	flags.StringVar(&r.prefix, "prefix", noRegistry, "registry and path of the images; without one the chart names none, and there are no manifests")
-	flags.StringVar(&r.tag, "tag", "", "of the images (default: the version)")
-	flags.BoolVar(&r.push, "push", false, "put the images into the registry")
+	flags.StringVar(&r.builder, "builder", ourselves, "`URI` of the builder, such as a CI job")
+	flags.StringVar(&r.prefix, "prefix", noRegistry, "registry and path of the images; if it is not set the chart leaves it empty, and no manifests are written")
+	flags.StringVar(&r.tag, "tag", "", "tag of the images (default: the version)")
+	flags.BoolVar(&r.push, "push", false, "push the images to the registry")
 	flags.StringVar(&r.out, "out", "dist", "`directory` to write to")
 	if len(args) == 0 {
 		flags.Usage()
@@ -98,7 +95,7 @@ func run(args []string) error {
 	return fmt.Errorf("unknown verb %q: images or release", args[0])
 }
 
-// all makes a release: images, archives, chart, krew manifest, the SPDX document, checksums.
+// all creates the files of a release.
 func (r *release) all(programs []program, files []string) error {
 	made, err := r.images(programs, "-"+r.version)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// build makes programs of the given names for an architecture, which do nothing.
+// build compiles empty programs with these names for an architecture.
 func build(t *testing.T, bin, arch string, names ...string) {
 	t.Helper()
 	source := t.TempDir()
@@ -52,7 +52,7 @@ func write(t *testing.T, name, content string) {
 	must(t, os.WriteFile(name, []byte(content), 0o700))
 }
 
-// programs are those of all recipes, for both architectures.
+// programs builds the programs of all recipes for both architectures.
 func programs(t *testing.T) (bin string) {
 	t.Helper()
 	bin = t.TempDir()
@@ -65,7 +65,7 @@ func programs(t *testing.T) (bin string) {
 
 const commit = 1750000000
 
-// pack makes a release and gives its directory.
+// pack creates a release, and returns its directory.
 func pack(t *testing.T, bin string, more ...string) string {
 	t.Helper()
 	out := t.TempDir()
@@ -75,7 +75,7 @@ func pack(t *testing.T, bin string, more ...string) string {
 	return out
 }
 
-// contents are the files of a directory.
+// contents returns the files of a directory by name.
 func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files, err := filesOf(dir)
@@ -87,13 +87,13 @@ func contents(t *testing.T, dir string) map[string]string {
 	return list
 }
 
-func TestTheSameProgramsGiveTheSameBytes(t *testing.T) {
+func TestEqualProgramsGiveEqualBytes(t *testing.T) {
 	bin := programs(t)
 	license := filepath.Join(t.TempDir(), "LICENSE")
 	write(t, license, "do what you like")
 	first := contents(t, pack(t, bin, license))
 
-	for name := range contents(t, bin) { // another day, another user
+	for name := range contents(t, bin) { // as if they were built on another day by another user
 		long := time.Now().Add(-1000 * time.Hour)
 		must(t, os.Chtimes(filepath.Join(bin, name), long, long))
 		must(t, os.Chmod(filepath.Join(bin, name), 0o555))
@@ -110,7 +110,7 @@ func TestTheSameProgramsGiveTheSameBytes(t *testing.T) {
 	}
 }
 
-func TestTheChecksumsAreOfAllOtherFiles(t *testing.T) {
+func TestChecksumsCoverAllOtherFiles(t *testing.T) {
 	files := contents(t, pack(t, programs(t)))
 	var want strings.Builder
 	for _, name := range []string{
@@ -126,7 +126,7 @@ func TestTheChecksumsAreOfAllOtherFiles(t *testing.T) {
 	}
 }
 
-func TestAnArchiveIsOfRootAndOfTheCommitsTime(t *testing.T) {
+func TestArchiveHasOwnerRootAndTimeOfCommit(t *testing.T) {
 	license := filepath.Join(t.TempDir(), "LICENSE")
 	write(t, license, "do what you like")
 	packed, err := os.Open(filepath.Join(pack(t, programs(t), license), "devinfo-v1.2.3-linux-arm64.tar.gz"))
@@ -160,7 +160,7 @@ func headers(t *testing.T, archive io.Reader) (list []*tar.Header) {
 	}
 }
 
-func TestWhatCannotRunEverywhereIsRefused(t *testing.T) {
+func TestDynamicOrForeignProgramIsRefused(t *testing.T) {
 	amd64 := t.TempDir()
 	build(t, amd64, "amd64", "devinfo")
 	content := contents(t, amd64)["linux_amd64/devinfo"]
@@ -183,11 +183,11 @@ func TestWhatCannotRunEverywhereIsRefused(t *testing.T) {
 	}
 }
 
-// dynamic makes a static program one that asks for a loader, by the type of one segment: the test
-// needs neither a linker nor a dynamic program on this machine.
+// dynamic makes a static program look like a dynamic one by changing the type of one segment. So the test needs
+// neither a linker nor a dynamic program.
 func dynamic(program string) string {
 	content := []byte(program)
-	const header, size = 64, 56 // of an ELF64 file, and of each segment's entry after it
+	const header, size = 64, 56 // size of an ELF64 header, and of a program header after it
 	for n := range int(binary.LittleEndian.Uint16(content[56:])) {
 		if kind := content[header+n*size:]; elf.ProgType(binary.LittleEndian.Uint32(kind)) == elf.PT_GNU_STACK {
 			binary.LittleEndian.PutUint32(kind, uint32(elf.PT_INTERP))
@@ -196,14 +196,14 @@ func dynamic(program string) string {
 	return string(content)
 }
 
-// What a node has to pull and to keep, in bytes.
+// Limits for the size of files on a node, in bytes.
 const (
 	largestTool  = 20_000_000 // devinfoctl
-	largestImage = 40_000_000 // devinfo-agent's, unpacked
+	largestImage = 40_000_000 // devinfo-agent's image, unpacked
 )
 
-// The build is the Makefile's, but for the garbage collector.
-func TestTheAgentsImageIsSmall(t *testing.T) {
+// The build has the Makefile's flags, except for the garbage collector.
+func TestAgentImageIsSmall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: it builds programs")
 	}

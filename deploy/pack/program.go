@@ -15,7 +15,7 @@ import (
 // A program is a static executable.
 type program struct {
 	name    string
-	arch    string // as Go spells it
+	arch    string // in Go's spelling
 	content []byte
 	sum     [sha256.Size]byte
 	info    *buildinfo.BuildInfo
@@ -60,8 +60,8 @@ func readProgram(path, arch string) (program, error) {
 	return program{name: filepath.Base(path), arch: arch, content: content, sum: sha256.Sum256(content), info: info}, nil
 }
 
-// isStatic says what keeps an executable from running on any Linux of the architecture:
-// an image from scratch has no other file.
+// isStatic returns an error if the executable needs other files, or is for another architecture. An image from
+// scratch has no other files.
 func isStatic(path, arch string) error {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -80,7 +80,7 @@ func isStatic(path, arch string) error {
 	return nil
 }
 
-// arches are those of the programs, sorted.
+// arches returns the sorted architectures of the programs.
 func arches(programs []program) (list []string) {
 	for _, p := range programs {
 		list = append(list, p.arch)
@@ -89,7 +89,7 @@ func arches(programs []program) (list []string) {
 	return slices.Compact(list)
 }
 
-// pick gives the programs of an architecture, with these names if there are any.
+// pick returns the programs of an architecture. If names are given it returns only these programs.
 func pick(programs []program, arch string, names ...string) ([]program, error) {
 	var picked []program
 	for _, p := range programs {
@@ -98,7 +98,7 @@ func pick(programs []program, arch string, names ...string) ([]program, error) {
 		}
 	}
 	if len(names) > 0 && len(picked) != len(names) {
-		return nil, fmt.Errorf("of %s not all are built for %s", strings.Join(names, ", "), arch)
+		return nil, fmt.Errorf("%s: not all are built for %s", strings.Join(names, ", "), arch)
 	}
 	return picked, nil
 }

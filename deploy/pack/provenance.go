@@ -9,8 +9,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// statement is one of in-toto (https://in-toto.io/Statement/v1) whose predicate is SLSA's
-// provenance (https://slsa.dev/provenance/v1). Nobody signs it.
+// statement is an in-toto statement (https://in-toto.io/Statement/v1) with SLSA provenance
+// (https://slsa.dev/provenance/v1). It is not signed.
 type statement struct {
 	Type          string     `json:"_type"`
 	Subject       []material `json:"subject"`
@@ -30,7 +30,7 @@ type statement struct {
 	} `json:"predicate"`
 }
 
-// A material is what SLSA calls a resource descriptor.
+// A material is a resource descriptor in SLSA's terms.
 type material struct {
 	Name      string            `json:"name,omitempty"`
 	URI       string            `json:"uri,omitempty"`
@@ -38,12 +38,11 @@ type material struct {
 	Digest    map[string]string `json:"digest"`
 }
 
-// ourselves is the builder unless a flag names another one: whoever runs "make push".
-// It is a name (RFC 4151), not an address.
+// ourselves is the default builder: the person who runs "make push". It is a tag URI (RFC 4151), not an address.
 const ourselves = "tag:devinfo-cni.io,2026:deploy/pack"
 
-// provenance says what an image was made of, by what and by whom. The modules are in its SPDX
-// document, of which it has the digest.
+// provenance returns the provenance of an image: its source, builder and programs. It refers to the modules by the
+// digest of the SPDX document.
 func (r *release) provenance(name string, image v1.Hash, programs []program, bill []byte) ([]byte, error) {
 	s := statement{Type: "https://in-toto.io/Statement/v1", PredicateType: "https://slsa.dev/provenance/v1"}
 	s.Subject = []material{{Name: name, Digest: map[string]string{image.Algorithm: image.Hex}}}

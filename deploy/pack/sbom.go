@@ -14,8 +14,7 @@ import (
 	"github.com/spdx/tools-golang/spdx/v2/v2_3"
 )
 
-// sbom is an SPDX 2.3 document of the programs, and of the modules that the Go linker says
-// are in them.
+// sbom returns an SPDX 2.3 document with the programs, and the modules in their build information.
 func (r *release) sbom(name string, programs []program) ([]byte, error) {
 	list := &bill{known: map[common.ElementID]bool{}}
 	sum := sha256.New()
@@ -23,10 +22,12 @@ func (r *release) sbom(name string, programs []program) ([]byte, error) {
 		sum.Write(p.sum[:])
 		id := list.program(p, r.version)
 		list.relate("DOCUMENT", "DESCRIBES", id)
-		goVersion, _, _ := strings.Cut(strings.TrimPrefix(p.info.GoVersion, "go"), "-X:") // experiments are none
+		// Experiments are not part of the version.
+		goVersion, _, _ := strings.Cut(strings.TrimPrefix(p.info.GoVersion, "go"), "-X:")
 		list.relate(id, "DEPENDS_ON", list.module("stdlib", goVersion, ""))
 		for _, dep := range p.info.Deps {
-			if module := replaced(dep); module.Version != "(devel)" { // ours: in the program's own version
+			// "(devel)" is our own module, and the program's version stands for it.
+			if module := replaced(dep); module.Version != "(devel)" {
 				list.relate(id, "DEPENDS_ON", list.module(module.Path, module.Version, module.Sum))
 			}
 		}
@@ -49,13 +50,13 @@ func replaced(m *debug.Module) *debug.Module {
 	if m.Replace == nil {
 		return m
 	}
-	if m.Replace.Version == "" { // by a directory of this repository
+	if m.Replace.Version == "" { // replaced by a directory of this repository
 		return &debug.Module{Path: m.Path, Version: "(devel)"}
 	}
 	return m.Replace
 }
 
-// bill is the list of an SPDX document, without duplicates.
+// bill is the content of an SPDX document, without duplicates.
 type bill struct {
 	packages      []*v2_3.Package
 	relationships []*v2_3.Relationship
@@ -78,7 +79,7 @@ func (b *bill) program(p program, version string) common.ElementID {
 	return pack.PackageSPDXIdentifier
 }
 
-// module adds a module unless it is there. Its sum is that of go.sum.
+// module adds a module if it is missing. sum is the sum in go.sum.
 func (b *bill) module(path, version, sum string) common.ElementID {
 	id := identifier("Module", path, version)
 	if b.known[id] {
@@ -95,7 +96,7 @@ func (b *bill) module(path, version, sum string) common.ElementID {
 	return id
 }
 
-// unknown is a package of which nothing else is known.
+// unknown returns a package with nothing but name and version.
 func unknown(id common.ElementID, name, version string) *v2_3.Package {
 	const no = "NOASSERTION"
 	return &v2_3.Package{
@@ -105,8 +106,8 @@ func unknown(id common.ElementID, name, version string) *v2_3.Package {
 	}
 }
 
-// identifier makes an SPDX identifier, which has letters, digits, dots and hyphens only
-// (SPDX 2.3, 7.2); a checksum tells apart what differs in other characters only.
+// identifier returns an SPDX identifier, which may contain only letters, digits, dots and hyphens (SPDX 2.3, 7.2). A
+// checksum distinguishes names that differ only in other characters.
 func identifier(parts ...string) common.ElementID {
 	plain := regexp.MustCompile(`[^A-Za-z0-9.-]+`).ReplaceAllString(strings.Join(parts, "-"), "-")
 	return common.ElementID(fmt.Sprintf("%s-%.4x", plain, sha256.Sum256([]byte(strings.Join(parts, "\x00")))))

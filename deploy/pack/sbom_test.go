@@ -13,13 +13,13 @@ import (
 	"github.com/spdx/tools-golang/spdxlib"
 )
 
-// The test itself is a program with modules.
-func TestTheDocumentNamesEveryModuleOnce(t *testing.T) {
+// The test binary itself is a program with modules.
+func TestSPDXDocumentListsEachModuleOnce(t *testing.T) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || len(info.Deps) < 3 {
 		t.Fatalf("the test's own build information: %v", info)
 	}
-	stdlib, _, _ := strings.Cut(info.GoVersion[len("go"):], "-") // experiments are no part of a version
+	stdlib, _, _ := strings.Cut(info.GoVersion[len("go"):], "-") // experiments are not part of the version
 	want := map[string]string{"stdlib": stdlib, "one": "v1", "two": "v1"}
 	for _, dep := range info.Deps {
 		want[dep.Path] = dep.Version

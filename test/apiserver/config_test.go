@@ -14,8 +14,7 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// example is the claim of the Device Configuration API's document, for
-// resource.k8s.io/v1.
+// example is the claim in the Device Configuration API's document, for resource.k8s.io/v1.
 const example = `
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
@@ -51,7 +50,7 @@ spec:
                 - - subnet: 10.10.1.0/24
 `
 
-func TestTheDocumentsClaimComesThroughTheAPI(t *testing.T) {
+func TestAPIKeepsConfigOfDocumentedClaim(t *testing.T) {
 	p := server(t)
 	wanted := &resourceapi.ResourceClaim{}
 	must(t, yaml.UnmarshalStrict([]byte(example), wanted))

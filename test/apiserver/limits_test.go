@@ -17,9 +17,9 @@ func addresses(n int) (list []string) {
 	return list
 }
 
-// The API server measures its own text of the data, which is not ours, and refuses the whole status for
-// what is over a limit.
-func TestTheServerTakesWhateverDataAndNetworkDataLeave(t *testing.T) {
+// The API server encodes the data again and measures the result. It refuses the whole status if one field is too
+// long.
+func TestServerAcceptsLargestStatus(t *testing.T) {
 	p := server(t)
 	agent := p.agent(t)
 	c := p.claim(t, "fits", ours("net", one))

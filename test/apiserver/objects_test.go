@@ -26,12 +26,12 @@ import (
 
 const (
 	driver    = "cni.dra.networking.x-k8s.io"
-	namespace = "cni-dra-driver" // of the agent; also the name of its service account
-	node      = "node-a"         // the agent's
+	namespace = "cni-dra-driver" // the agent's namespace and service account
+	node      = "node-a"         // the agent's node
 	other     = "node-b"
 )
 
-// install makes what deploy/ holds but for the DaemonSet and some other files, and two nodes.
+// install creates the objects in deploy/ except the DaemonSet and some other files. It also creates two nodes.
 func (p *controlPlane) install() error {
 	ctx := context.Background()
 	dyn, err := dynamic.NewForConfig(p.Admin)
@@ -61,7 +61,7 @@ func (p *controlPlane) install() error {
 	return nil
 }
 
-// resource is where an object of deploy/ belongs.
+// resource returns the client for an object of deploy/.
 func resource(dyn dynamic.Interface, object *unstructured.Unstructured) dynamic.ResourceInterface {
 	plural := map[string]string{
 		"Namespace": "namespaces", "ServiceAccount": "serviceaccounts", "ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings",
@@ -75,8 +75,7 @@ func resource(dyn dynamic.Interface, object *unstructured.Unstructured) dynamic.
 	return all.Namespace(object.GetNamespace())
 }
 
-// account gives a client with a token of a service account, bound to a node unless
-// that is "".
+// account returns a client with a token of a service account. The token is bound to a node unless node is "".
 func (p *controlPlane) account(t *testing.T, namespace, name, node string) kubernetes.Interface {
 	t.Helper()
 	request := &authenticationv1.TokenRequest{}
@@ -94,14 +93,14 @@ func (p *controlPlane) account(t *testing.T, namespace, name, node string) kuber
 	return client
 }
 
-// agent gives a client with the rights of an agent on node.
+// agent returns a client with the rights of the agent on node.
 func (p *controlPlane) agent(t *testing.T) kubernetes.Interface {
 	t.Helper()
 	return p.account(t, namespace, namespace, node)
 }
 
-// elsewhere gives a client with the rights of an agent on node whose account has been renamed, and
-// is in another namespace, as kustomize makes it of deploy/.
+// elsewhere returns a client with the rights of the agent on node. Its account has another name and namespace, as
+// kustomize can give it.
 func (p *controlPlane) elsewhere(t *testing.T, name string) kubernetes.Interface {
 	t.Helper()
 	const namespace = "elsewhere"
@@ -121,8 +120,7 @@ func (p *controlPlane) elsewhere(t *testing.T, name string) kubernetes.Interface
 	return p.account(t, namespace, name, node)
 }
 
-// without gives a client of the agent's node that lacks one verb on one resource of the
-// agent's role, and has the others.
+// without returns a client with the agent's rights except one verb on one resource.
 func (p *controlPlane) without(t *testing.T, verb, resource string) kubernetes.Interface {
 	t.Helper()
 	role, err := p.Client.RbacV1().ClusterRoles().Get(t.Context(), namespace, metav1.GetOptions{})
@@ -153,7 +151,7 @@ func (p *controlPlane) without(t *testing.T, verb, resource string) kubernetes.I
 		t.Fatal(err)
 	}
 	client := p.account(t, namespace, name, node)
-	for { // until the API server has noticed the role
+	for { // until the role is in effect
 		_, err := client.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 		if err == nil {
 			return client
@@ -165,17 +163,17 @@ func (p *controlPlane) without(t *testing.T, verb, resource string) kubernetes.I
 	}
 }
 
-// A share is what is allocated for a request: a device of a driver.
+// A share is a device that is allocated for a request.
 type share struct {
 	request, driver, device string
 	id                      types.UID // "" = not shared
 }
 
-// ours is a share of the one device of our driver.
+// ours returns a share of the driver's only device.
 func ours(request string, id types.UID) share { return share{request, driver, "cni", id} }
 
-// claim makes a claim, allocates it as a scheduler does, for the agent's node, and
-// reserves it for a pod. It is deleted with the test.
+// claim creates a claim, allocates it for the agent's node, and reserves it for a pod. The end of the test deletes
+// it.
 func (p *controlPlane) claim(t *testing.T, name string, shares ...share) *resourceapi.ResourceClaim {
 	t.Helper()
 	claims := p.Client.ResourceV1().ResourceClaims("default")
@@ -187,7 +185,8 @@ func (p *controlPlane) claim(t *testing.T, name string, shares ...share) *resour
 	}
 	c, err := claims.Create(t.Context(), c, metav1.CreateOptions{})
 	must(t, err)
-	t.Cleanup(func() { _ = claims.Delete(context.Background(), name, metav1.DeleteOptions{}) }) // a test may have deleted it
+	// The test may have deleted it.
+	t.Cleanup(func() { _ = claims.Delete(context.Background(), name, metav1.DeleteOptions{}) })
 	return p.allocate(t, c, shares...)
 }
 
@@ -215,7 +214,7 @@ func (p *controlPlane) allocate(t *testing.T, c *resourceapi.ResourceClaim, shar
 	return c
 }
 
-// devices are those of a claim's status now.
+// devices returns the devices in the present status of a claim.
 func (p *controlPlane) devices(t *testing.T, c *resourceapi.ResourceClaim) []resourceapi.AllocatedDeviceStatus {
 	t.Helper()
 	return p.get(t, c).Status.Devices

@@ -9,12 +9,12 @@ import (
 	"devinfo-cni.io/test/controlplane"
 )
 
-// bin is where make deps-apiserver puts the programs.
+// bin is the directory where make deps-apiserver puts the programs.
 const bin = "../../bin"
 
 type controlPlane struct{ *controlplane.Plane }
 
-// shared is the one that most tests use, each with claims of its own.
+// shared is the control plane of most tests. Each test has claims of its own.
 var shared struct {
 	sync.Once
 	controlPlane
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// server gives the shared control plane, which the first test starts.
+// server returns the shared control plane. The first call starts it.
 func server(t *testing.T) *controlPlane {
 	t.Helper()
 	needPrograms(t)
@@ -55,7 +55,7 @@ func needPrograms(t *testing.T) {
 	}
 }
 
-// start starts another one, with flags for kube-apiserver, until the test ends.
+// start starts another control plane with flags for kube-apiserver. The end of the test stops it.
 func start(t *testing.T, flags ...string) *controlPlane {
 	t.Helper()
 	needPrograms(t)

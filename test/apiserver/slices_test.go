@@ -22,8 +22,8 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// offer has the kubelet plugin library's controller publish devices, until all of
-// them are in the API as they are, or it has an error, which is given.
+// offer publishes devices with the controller of the kubelet plugin library. It returns when all devices are in the
+// API unchanged, or with the first error.
 func offer(t *testing.T, client kubernetes.Interface, devices []resourceapi.Device) error {
 	t.Helper()
 	failed := make(chan error, 100)
@@ -56,7 +56,7 @@ func offer(t *testing.T, client kubernetes.Interface, devices []resourceapi.Devi
 	}
 }
 
-// published are the devices in the API now; it removes them.
+// published returns the devices in the API, and deletes them.
 func published(t *testing.T, client kubernetes.Interface) []resourceapi.Device {
 	t.Helper()
 	list, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.driver=" + driver})
@@ -67,7 +67,7 @@ func published(t *testing.T, client kubernetes.Interface) []resourceapi.Device {
 	return list.Items[0].Spec.Devices
 }
 
-func TestTheSharedDeviceIsPublished(t *testing.T) {
+func TestSharedDeviceIsPublished(t *testing.T) {
 	agent := server(t).agent(t)
 	for _, limit := range []int{0, 500} {
 		devices := dra.Shared(limit)
@@ -76,8 +76,8 @@ func TestTheSharedDeviceIsPublished(t *testing.T) {
 	}
 }
 
-// Nor does it read what it has no business with.
-func TestAnAgentWritesOnlyItsOwnNodesSlices(t *testing.T) {
+// The agent also cannot read objects that it does not need.
+func TestAgentWritesOnlySlicesOfItsNode(t *testing.T) {
 	p := server(t)
 	slice := func(name, driver, node string) *resourceapi.ResourceSlice {
 		return &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.ResourceSliceSpec{
@@ -132,8 +132,8 @@ func TestAnAgentWritesOnlyItsOwnNodesSlices(t *testing.T) {
 	}
 }
 
-// The metadata file has the API's types, and the limits are of the API server.
-func TestTheServerTakesAllAttributes(t *testing.T) {
+// The metadata file uses the API's types, but only the API server checks the limits.
+func TestServerAcceptsAllAttributes(t *testing.T) {
 	p := server(t)
 	host, err := capturefile.Load("../../testdata/hosts/igb-sriov.txtar")
 	must(t, err)
@@ -152,7 +152,7 @@ func TestTheServerTakesAllAttributes(t *testing.T) {
 		}}
 		attributes := slice.Spec.Devices[0].Attributes
 		for name, value := range metadata.Attributes(&info, sysfs.New(host.Sys()), func(s string) { t.Error(s) }) {
-			if name != metadata.VhostUserPath { // KubeVirt's, which the file may have and no slice could
+			if name != metadata.VhostUserPath { // this attribute of KubeVirt is only in the metadata file, not in slices
 				attributes[resourceapi.QualifiedName(name)] = value
 			}
 		}
@@ -168,9 +168,9 @@ func TestTheServerTakesAllAttributes(t *testing.T) {
 	}
 }
 
-// Before 1.36 devices cannot be shared, and the right of the associated node has no effect. The
-// server is a new one that emulates an old one: its feature gates and APIs.
-func TestWhatIsOtherBefore136(t *testing.T) {
+// Before 1.36 devices cannot be shared, and the rights of the associated node have no effect. The server emulates an
+// older version, with its feature gates and APIs.
+func TestServersBefore136LackSharedDevices(t *testing.T) {
 	for _, version := range []string{"1.34", "1.35"} {
 		t.Run(version, func(t *testing.T) {
 			p := start(t, "--emulated-version="+version)
@@ -181,8 +181,8 @@ func TestWhatIsOtherBefore136(t *testing.T) {
 	}
 }
 
-// unshared checks that such a server drops what makes a device shared, and takes exclusive devices
-// or, from a node that has none, an empty slice.
+// unshared checks that such a server drops the fields that make a device shared. It must accept exclusive devices,
+// and an empty slice from a node without exclusive devices.
 func (p *controlPlane) unshared(t *testing.T) {
 	t.Helper()
 	agent := p.agent(t)
@@ -197,8 +197,8 @@ func (p *controlPlane) unshared(t *testing.T) {
 	}
 }
 
-// everyStatus checks that an agent writes the status of its claims, and what docs/dra/README.md
-// warns of: that it may write that of another node's claims too.
+// everyStatus checks that an agent may write the status of its claims. On such a server it may also write the status
+// of another node's claims, and docs/dra/README.md warns of this.
 func (p *controlPlane) everyStatus(t *testing.T) {
 	t.Helper()
 	c := p.claim(t, "status", share{"net", driver, "pci-0000-03-00-2", ""})
@@ -210,7 +210,7 @@ func (p *controlPlane) everyStatus(t *testing.T) {
 	}
 }
 
-func TestDevicesAreSharedBefore136WhereThatIsEnabled(t *testing.T) {
+func TestDevicesAreSharedBefore136WithFeatureGate(t *testing.T) {
 	for _, version := range []string{"1.34", "1.35"} {
 		t.Run(version, func(t *testing.T) {
 			p := start(t, "--emulated-version="+version, "--feature-gates=DRAConsumableCapacity=true")

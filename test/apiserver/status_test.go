@@ -25,12 +25,12 @@ const (
 	three types.UID = "33333333-3333-4333-8333-333333333333"
 )
 
-// since is as the API server gives it back: in seconds, and local.
+// since has the form that the API server returns: seconds, in local time.
 var since = metav1.NewTime(time.Unix(1770000000, 0))
 
 const result = `{"cniVersion":"1.0.0","interfaces":[{"mac":"b2:af:6a:f9:12:3b","name":"net1","sandbox":"/var/run/netns/a"}],"ips":[{"address":"10.10.1.2/24","interface":0}]}`
 
-// attached is the status of our device after an ADD with that result.
+// attached returns the status of the driver's device after an ADD with this result.
 func attached(t *testing.T, id types.UID) resourceapi.AllocatedDeviceStatus {
 	t.Helper()
 	network, warnings, err := metadata.NetworkData(json.RawMessage(result), "net1", "/var/run/netns/a")
@@ -57,8 +57,8 @@ func apply(t *testing.T, client kubernetes.Interface, r status.Report) {
 	must(t, status.Apply(t.Context(), client, r))
 }
 
-// The same report once more changes nothing.
-func TestTheAgentReportsAsTheDeviceConfigurationAPISays(t *testing.T) {
+// A second identical report changes nothing.
+func TestReportMatchesDeviceConfigurationAPI(t *testing.T) {
 	p := server(t)
 	c, agent := p.claim(t, "report", ours("net", one)), p.agent(t)
 	apply(t, agent, report(c, attached(t, one)))
@@ -78,7 +78,7 @@ func TestTheAgentReportsAsTheDeviceConfigurationAPISays(t *testing.T) {
 	}})
 }
 
-func TestAFailureTakesDataBack(t *testing.T) {
+func TestFailureClearsData(t *testing.T) {
 	p := server(t)
 	c := p.claim(t, "failure", ours("net", one))
 	agent := p.agent(t)
@@ -90,8 +90,8 @@ func TestAFailureTakesDataBack(t *testing.T) {
 	difftest.Equal(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{attached(t, one)})
 }
 
-// Somebody may have edited the status by hand, and owns what they wrote.
-func TestAReportGoesOverWhatOthersWrote(t *testing.T) {
+// A user may have edited the status by hand, and then owns these fields.
+func TestReportOverwritesManualEdits(t *testing.T) {
 	p := server(t)
 	c := p.claim(t, "force", ours("net", one))
 	theirs := report(c, deviceOf(one).Failed("by hand"))
@@ -101,7 +101,7 @@ func TestAReportGoesOverWhatOthersWrote(t *testing.T) {
 	difftest.Equal(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{attached(t, one)})
 }
 
-func TestAReportIsTheWholeListOfOneDriver(t *testing.T) {
+func TestReportReplacesOnlyDevicesOfItsDriver(t *testing.T) {
 	p := server(t)
 	gpu := share{"gpu", "gpu.example.com", "gpu-0", ""}
 	c := p.claim(t, "whole", ours("a", one), ours("b", two), gpu)
@@ -127,7 +127,7 @@ func TestAReportIsTheWholeListOfOneDriver(t *testing.T) {
 	}
 }
 
-func TestTwoClaimsShareTheDevice(t *testing.T) {
+func TestTwoClaimsShareOneDevice(t *testing.T) {
 	p := server(t)
 	a, b := p.claim(t, "share-a", ours("net", one)), p.claim(t, "share-b", ours("net", two))
 	agent := p.agent(t)
@@ -145,7 +145,7 @@ func TestTwoClaimsShareTheDevice(t *testing.T) {
 	difftest.Equal(t, p.devices(t, a), []resourceapi.AllocatedDeviceStatus{attached(t, one)})
 }
 
-func TestWithoutOneOfItsRightsTheAgentIsForbiddenAndTriesAgain(t *testing.T) {
+func TestMissingRightIsRetried(t *testing.T) {
 	p := server(t)
 	c := p.claim(t, "rights", ours("net", one))
 	for _, test := range []struct {
@@ -167,7 +167,7 @@ func TestWithoutOneOfItsRightsTheAgentIsForbiddenAndTriesAgain(t *testing.T) {
 	}
 }
 
-func TestAClaimThatIsGoneIsLeftAlone(t *testing.T) {
+func TestDeletedClaimIsNotReported(t *testing.T) {
 	p := server(t)
 	agent := p.agent(t)
 	c := p.claim(t, "gone", ours("net", one))
@@ -184,7 +184,7 @@ func TestAClaimThatIsGoneIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestADeallocatedClaimIsNotTriedAgain(t *testing.T) {
+func TestDeallocatedClaimIsNotRetried(t *testing.T) {
 	p := server(t)
 	c := p.claim(t, "deallocated", ours("net", one))
 	agent := p.agent(t)

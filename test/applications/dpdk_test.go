@@ -12,14 +12,14 @@ import (
 	"devinfo-cni.io/test/testpmd"
 )
 
-// start runs testpmd in a container of a pod, with what is to come before its own arguments.
+// start runs testpmd in a container of a pod. application precedes testpmd's own arguments.
 func (p pod) start(t *testing.T, application []string) *testpmd.Prompt {
 	t.Helper()
 	args := append([]string{"stdbuf", "-oL"}, application...)
 	return testpmd.Start(t, p.inside(t, append(args, testpmd.Arguments(t)...)...))
 }
 
-func TestPacketsReachTheOtherEnd(t *testing.T) {
+func TestPacketsReachOtherEnd(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		needs(t, map[string]string{"dpdk-testpmd": "dpdk-dev", "nsenter": "util-linux"})
 		stage(t)
@@ -27,7 +27,9 @@ func TestPacketsReachTheOtherEnd(t *testing.T) {
 		for n, c := range []struct {
 			name, example        string
 			listener, connecting []string
-			reconnect            []string // what the latter is told after the listener's restart; nil = it is restarted instead
+			// Commands for the connecting side after the listener's restart; nil = the connecting side is
+			// restarted instead.
+			reconnect            []string
 		}{
 			{"memif", "memif", byShell(t, "memif;"), byShell(t, "memif;"), []string{"port stop 0", "port start 0"}},
 			{"vhost-user, the guest listens", "vhost-user", byShell(t, guest), byShell(t, backEnd), nil},
@@ -60,9 +62,9 @@ func TestPacketsReachTheOtherEnd(t *testing.T) {
 	})
 }
 
-// What there is no device for here starts a program that prints its arguments, and virsh also
-// what it reads.
-func TestArguments(t *testing.T) {
+// Applications without a device here are replaced by a program that prints its arguments. virsh also prints its
+// input.
+func TestDocumentedCommandsPassDevices(t *testing.T) {
 	const (
 		vf    = `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:3b:00.3", "rdma-device": "mlx5_2,mlx5_3"}}`
 		vdpa  = `{"type": "vdpa", "version": "1.1.0", "vdpa": {"parent-device": "vdpa0", "driver": "vhost", "path": "/dev/vhost-vdpa-0"}}`

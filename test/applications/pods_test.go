@@ -1,6 +1,5 @@
-// Package applications_test runs applications in pods without a cluster: two network
-// namespaces, in which an application has nothing but what devinfo has written for its
-// network, by the lines of docs/applications.md.
+// Package applications_test runs applications in pods without a cluster. A pod is a network namespace. The application
+// gets only the file and the variables that devinfo provides, and starts with the commands in docs/applications.md.
 package applications_test
 
 import (
@@ -24,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(undertest.Main(func(string) int { return m.Run() })) }
 
-// needs skips a test without the programs of Debian's packages.
+// needs skips a test if programs of these Debian packages are missing.
 func needs(t *testing.T, packages map[string]string) {
 	t.Helper()
 	for name, pack := range packages {
@@ -34,13 +33,13 @@ func needs(t *testing.T, packages map[string]string) {
 	}
 }
 
-// userspace is userspace-cni without a data plane: it makes the sandbox's directory.
+// userspace replaces userspace-cni. It has no data plane, and only creates the sandbox's directory.
 const userspace = `#!/bin/sh
 [ $CNI_COMMAND = VERSION ] || mkdir -p /var/lib/cni/usrspcni/$(echo $CNI_CONTAINERID | cut -c1-12)
 echo '{"cniVersion": "1.0.0", "supportedVersions": ["0.4.0", "1.0.0"]}'
 `
 
-// stage makes a node with devinfo and the stand-in for userspace-cni.
+// stage sets up a node with devinfo and the replacement for userspace-cni.
 func stage(t *testing.T) {
 	t.Helper()
 	must(t, unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, "mode=0755"))
@@ -49,10 +48,10 @@ func stage(t *testing.T) {
 	must(t, os.WriteFile("/run/plugins/userspace", []byte(userspace), 0o755))
 }
 
-// A pod has what devinfo-agent gives: a directory with the file of net1, and variables.
+// A pod has a network namespace, and a directory with the file of net1 as devinfo-agent provides it.
 type pod struct{ netns, dir string }
 
-// attach makes a pod of the network of an example, changed.
+// attach creates a pod in the network of an example. change modifies the network.
 func attach(t *testing.T, sandbox, example string, change *strings.Replacer) pod {
 	t.Helper()
 	text, err := os.ReadFile("../../deploy/examples/" + example + ".yaml")
@@ -74,20 +73,21 @@ func attach(t *testing.T, sandbox, example string, change *strings.Replacer) pod
 	return p
 }
 
-// inside is a command in a container of the pod: in its network namespace, with the directory
-// where the agent mounts it.
+// inside returns a command in a container of the pod. It runs in the pod's network namespace, and the directory is
+// mounted where the agent mounts it.
 func (p pod) inside(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	const mount = `mkdir -p /run/k8s.cni.cncf.io/devinfo && mount --bind "$0" /run/k8s.cni.cncf.io/devinfo && exec "$@"`
 	cmd := exec.Command("nsenter", append([]string{"--net=" + p.netns, "unshare", "--mount", "sh", "-c", mount, p.dir}, args...)...)
 	info, err := devinfo.ReadFile(p.dir + "/net1.json")
 	must(t, err)
-	facts := cdispec.Facts("net1", info, func(socket string) string { return socket }) // its directory is the node's
+	// The socket's directory is the same as on the node.
+	facts := cdispec.Facts("net1", info, func(socket string) string { return socket })
 	cmd.Env = append(append(os.Environ(), "DEVINFO_NET1=/var/run/k8s.cni.cncf.io/devinfo/net1.json"), facts...)
 	return cmd
 }
 
-// byShell starts an application: the lines after a text in docs/applications.md.
+// byShell returns the shell command that follows a text in docs/applications.md.
 func byShell(t *testing.T, after string) []string {
 	t.Helper()
 	return []string{"sh", "-c", difftest.Block(t, "../../docs/applications.md", "\n"+after, "sh"), "sh"}

@@ -6,10 +6,8 @@ import (
 	"strings"
 )
 
-// takeTurns runs ADD and DEL of plugins in turn, so that each ADD finds nothing and
-// each DEL finds everything. It gives the times in milliseconds, by name and verb, and
-// with "cpu" after that the processor times. The order of ADD and DEL of one plugin is
-// kept.
+// takeTurns runs ADD and DEL of the plugins in turn, so that ADD always creates the attachment and DEL always removes
+// it. It returns the times in milliseconds by name and verb. Keys that end in "cpu" hold processor times.
 func takeTurns(plugins ...plugin) (map[string][]float64, error) {
 	times := map[string][]float64{}
 	jobs := map[string]job{}
@@ -45,7 +43,7 @@ func takeTurns(plugins ...plugin) (map[string][]float64, error) {
 	return times, nil
 }
 
-// formerName is what an older build is installed as.
+// formerName is the name of the plugin of an older build.
 const formerName = "devinfo-former"
 
 // addDel measures ADD and DEL in a chain.
@@ -78,7 +76,7 @@ func addDel(t *table) error {
 	return nil
 }
 
-// many starts ADDs for many containers at once.
+// many starts ADDs for many containers at the same time.
 func many(t *table) error {
 	var ours, theirs, undo []job
 	for n := range crowd {

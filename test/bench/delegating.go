@@ -6,7 +6,7 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// added is the interface that macvlan makes, on this side's end of the veth pair.
+// added is the interface that macvlan creates on the host's end of the veth pair.
 const added = "net2"
 
 const macvlanConfig = `"master": "host0", "mode": "bridge"`
@@ -21,10 +21,10 @@ var (
 	}}
 )
 
-// delegating measures an ADD that runs macvlan: ours, that of Multus without a cluster to
-// ask (it reads no pod then), and a runtime's that runs macvlan and then tuning.
+// delegating measures an ADD with macvlan as the delegate of devinfo, as the delegate of Multus, and in a chain with
+// tuning. Multus runs without a cluster, so it reads no pod.
 func delegating(t *table) error {
-	var turns [3][2][]job // each turn's ADDs, and its DELs, one after the other
+	var turns [3][2][]job // ADDs and DELs of each chain
 	for n, chain := range [][]plugin{{managing}, {multus}, {macvlan, tuning}} {
 		for _, p := range chain {
 			add, err := p.call("ADD", "delegating")
@@ -62,7 +62,7 @@ func delegating(t *table) error {
 	return nil
 }
 
-// oneByOne gives the time of all; loud says what they print if they fail.
+// oneByOne returns the total time. loud adds the output to the error.
 func oneByOne(jobs []job, loud bool) (total float64, err error) {
 	for _, j := range jobs {
 		if loud {
@@ -80,7 +80,7 @@ func oneByOne(jobs []job, loud bool) (total float64, err error) {
 	return total, nil
 }
 
-// journals measures how much the number of the node's attachments matters.
+// journals measures the effect of the number of attachments on the node.
 func journals(t *table) error {
 	bootID, err := journal.BootID()
 	if err != nil {
@@ -115,7 +115,7 @@ func journals(t *table) error {
 
 func node(attachments int) string { return fmt.Sprint(own, "/node-", attachments, ".json") }
 
-// collection measures a GC that finds every attachment valid.
+// collection measures a GC with only valid attachments.
 func collection(t *table, p plugin, n int) error {
 	p.name, p.config = "gc", func(string) string {
 		valid := ""

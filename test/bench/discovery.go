@@ -12,8 +12,7 @@ import (
 	"devinfo-cni.io/test/undertest"
 )
 
-// discoveries measures how long the last VF of a PF takes to be found and
-// described, in legacy mode, by the number of the PF's VFs.
+// discoveries measures the discovery of a PF's last VF in legacy mode, for several numbers of VFs.
 func discoveries(t *table) error {
 	counts := []int{1, 64, 256, 1024}
 	searches := make([]func() error, len(counts))

@@ -1,11 +1,10 @@
-// Bench measures what the plugin costs against the reference plugins that do the least,
-// and Multus. Times are ratios of medians of runs that
-// take turns, because absolute ones differ from hour to hour. It fails when a gate is
-// missed. With -out it leaves its table in a directory, as bench.json and bench.svg.
+// Bench compares the cost of the plugin with Multus and with simple reference plugins. It reports ratios of medians of
+// runs that alternate, because absolute times vary from hour to hour. It fails if a ratio exceeds its gate. With -out it
+// writes bench.json and bench.svg into a directory.
 //
 //	make bench
 //
-// It runs in namespaces of its own (package sandbox), with all state on tmpfs.
+// It runs in its own namespaces (package sandbox), with all state on tmpfs.
 package main
 
 import (
@@ -37,7 +36,7 @@ func main() {
 	sandbox.Run(*bin, bench)
 }
 
-// parts of the benchmark, in order; each adds rows to the table.
+// parts are the parts of the benchmark in order. Each adds rows to the table.
 var parts = []struct {
 	name string
 	run  func(*table) error
@@ -81,8 +80,8 @@ func bench(signals <-chan os.Signal, _ bool) error {
 	return nil
 }
 
-// warnIfBusy says when others use the processors: then the longer of two programs
-// is interrupted more often, and its ratio is too high.
+// warnIfBusy prints a warning if other processes use the processors. They interrupt the longer of two programs more
+// often, so its ratio is too high.
 func warnIfBusy() {
 	text, err := os.ReadFile("/proc/loadavg")
 	var load float64

@@ -27,11 +27,11 @@ const (
 	ifName = "net1"
 	own    = "/run/devinfo"
 	infos  = "/run/k8s.cni.cncf.io/devinfo/cni"
-	crowd  = 100 // ADDs at once
+	crowd  = 100 // number of simultaneous ADDs
 )
 
-// setUp makes what the plugin meets after sriov-cni: a VF of the captured host,
-// and net1 in a pod (here one end of a veth pair, with an address).
+// setUp creates the situation after sriov-cni: a VF of the captured host, and net1 in a pod. Here net1 is one end of
+// a veth pair with an address.
 func setUp(host *capturefile.Host) error {
 	if *rounds < 100 {
 		return errors.New("fewer than 100 rounds say nothing")
@@ -42,18 +42,17 @@ func setUp(host *capturefile.Host) error {
 	return settings(own+"/node.json", "/var/lib/cni/devinfo")
 }
 
-// settings writes node settings with a state directory.
+// settings writes node settings with this state directory.
 func settings(file, state string) error {
 	node := fmt.Sprintf(`{"deviceInfoDir": %q, "sysfs": %q, "cdiDir": %q, "stateDir": %q}`, infos, own+"/sys", own+"/cdi", state)
 	return os.WriteFile(file, []byte(node), 0o644)
 }
 
-// programs is where they are run from.
+// programs is the directory of the installed programs.
 const programs = sandbox.Bin + "/bench/installed"
 
-// install copies the programs as an installation does. What the linker has just written
-// is in the page cache in other pieces, and starts slower by a quarter, until it is read
-// from the disk again.
+// install copies the programs as an installation does. A file that the linker has just written starts a quarter
+// slower until it is read from the disk again.
 func install() error {
 	if err := errors.Join(os.RemoveAll(programs), os.MkdirAll(programs, 0o755)); err != nil {
 		return err
@@ -101,14 +100,13 @@ const prevResult = `"prevResult": {
   "dns": {}
 }`
 
-// A plugin is one that runs in chains, and what its configuration has beside what
-// all have.
+// A plugin runs in a chain. config returns the keys that only its configuration has.
 type plugin struct {
-	name    string // of the measurement
-	program string // "" = of that name
+	name    string // name of the measurement
+	program string // "" = same as name
 	config  func(container string) string
-	ifName  string // "" = net1, which is there, and in the prevResult
-	node    string // file of the node settings; "" = node.json
+	ifName  string // "" = net1, which exists and is in the prevResult
+	node    string // file with node settings; "" = node.json
 }
 
 var devinfo = plugin{name: "devinfo", config: func(container string) string { return device("0000:3b:00.2", container) }}
@@ -120,14 +118,14 @@ func device(address, container string) string {
 
 var tuning = plugin{name: "tuning", config: func(string) string { return `"sysctl": {"net.core.somaxconn": "500"}` }}
 
-// A job is one call, ready to be repeated.
+// A job is one call that can be repeated.
 type job struct {
 	program string
 	stdin   string // file
 	env     []string
 }
 
-// call makes the job of a verb for a container.
+// call returns the job for a verb and a container.
 func (p plugin) call(verb, container string) (job, error) {
 	program := cmp.Or(p.program, p.name)
 	j := job{program: filepath.Join(programs, program), stdin: filepath.Join(own, p.name+"-"+container), env: []string{
@@ -141,7 +139,7 @@ func (p plugin) call(verb, container string) (job, error) {
 	return j, os.WriteFile(j.stdin, []byte(config+"}"), 0o644)
 }
 
-// try runs a job to see that it works, and says what it prints.
+// try runs a job once, and returns its output.
 func (j job) try() (string, error) {
 	stdin, err := os.Open(j.stdin)
 	if err != nil {
@@ -157,7 +155,7 @@ func (j job) try() (string, error) {
 	return string(out), nil
 }
 
-// start starts a job with nothing in the way of its clock.
+// start starts a job without reading its output, so that only the job itself is measured.
 func (j job) start() (*os.Process, error) {
 	stdin, err := os.Open(j.stdin)
 	if err != nil {
@@ -172,7 +170,7 @@ func (j job) start() (*os.Process, error) {
 	return os.StartProcess(j.program, []string{j.program}, &os.ProcAttr{Env: j.env, Files: []*os.File{stdin, null, null}})
 }
 
-// wait gives the processor time that a process took, in milliseconds.
+// wait waits for a process, and returns its processor time in milliseconds.
 func wait(p *os.Process) (float64, error) {
 	state, err := p.Wait()
 	if err != nil {
@@ -184,8 +182,8 @@ func wait(p *os.Process) (float64, error) {
 	return float64(state.UserTime()+state.SystemTime()) / 1e6, nil
 }
 
-// milliseconds runs jobs at once and takes the time until the last has ended, and
-// the processor time of all.
+// milliseconds runs jobs at the same time. It returns the time until the last one ends, and the processor time of
+// all.
 func milliseconds(jobs ...job) (wall, processor float64, err error) {
 	var errs []error
 	var started []*os.Process
@@ -205,8 +203,7 @@ func milliseconds(jobs ...job) (wall, processor float64, err error) {
 	return float64(time.Since(begin)) / 1e6, processor, errors.Join(errs...)
 }
 
-// medians lets jobs take turns, in changing order, and gives the median time of
-// each in milliseconds.
+// medians runs the jobs alternately in changing order, and returns the median time of each in milliseconds.
 func medians(rounds int, turns ...[]job) ([]float64, error) {
 	runtime.GC()
 	times := make([][]float64, len(turns))
@@ -217,7 +214,7 @@ func medians(rounds int, turns ...[]job) ([]float64, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s %s: %w", turns[n][0].program, turns[n][0].env[0], err)
 			}
-			if round >= 5 { // the first are warm-up
+			if round >= 5 { // the first five rounds are a warm-up
 				times[n] = append(times[n], t)
 			}
 		}
@@ -251,10 +248,10 @@ func version(t *table) error {
 	return nil
 }
 
-// memory gives the peak of several ADDs.
+// memory measures the median of the peaks of several ADDs.
 func memory(t *table) error {
 	for _, p := range []plugin{devinfo, tuning} {
-		var peaks []float64 // in MB; one is off by up to 32 pages, by which each processor counts them
+		var peaks []float64 // in MB; the kernel counts per processor, so that a value is off by up to 32 pages
 		for n := range 20 {
 			add, err := p.call("ADD", fmt.Sprint("m", n))
 			if err != nil {

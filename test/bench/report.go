@@ -35,8 +35,8 @@ func (t *table) save(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "bench.svg"), t.picture(machine), 0o644)
 }
 
-// describeMachine names processor, kernel and Go, and says how busy the machine is. One
-// on which nothing else runs has a load of about 1 by the bench itself.
+// describeMachine returns processor, kernel, Go version and load. On an otherwise idle machine the benchmark itself
+// causes a load of about 1.
 func describeMachine() (string, error) {
 	info, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
@@ -59,7 +59,7 @@ func describeMachine() (string, error) {
 	return fmt.Sprintf("%d x %s, Linux %s, %s; load average %s", runtime.NumCPU(), model, unix.ByteSliceToString(name.Release[:]), runtime.Version(), busy), nil
 }
 
-// picture draws the gated rows as bars, all gates below each other.
+// picture draws the rows with a gate as bars. All gates are at the same position.
 func (t *table) picture(machine string) []byte {
 	const left, gate, height, width = 260, 360, 24, 900
 	var b strings.Builder

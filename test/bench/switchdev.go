@@ -13,9 +13,8 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// switchdev measures how long the representor of the last VF of a PF with 1,024 takes,
-// from the kernel's answers on: a dump in the form that mlx5 gives it. It fails if more
-// is asked than that one dump, or anything is looked for in sysfs.
+// switchdev measures the search for the representor of the last of 1,024 VFs in a dump like mlx5's. It starts with
+// the kernel's answers. It fails if more than this one dump is requested or sysfs is searched.
 func switchdev(t *table) error {
 	const pf, vfs = "0000:03:00.0", 1024
 	var answers [][]byte
@@ -47,7 +46,7 @@ func switchdev(t *table) error {
 	return nil
 }
 
-// port is a DEVLINK_CMD_PORT_NEW (include/uapi/linux/devlink.h).
+// port encodes a DEVLINK_CMD_PORT_NEW (include/uapi/linux/devlink.h).
 func port(pf string, vf int) []byte {
 	message := (&nl.Genlmsg{Command: nl.DEVLINK_CMD_PORT_NEW, Version: nl.GENL_DEVLINK_VERSION}).Serialize()
 	for _, a := range []*nl.RtAttr{
@@ -67,7 +66,7 @@ func port(pf string, vf int) []byte {
 	return message
 }
 
-// untouched is a sysfs that cannot be listed.
+// untouched is a sysfs that fails when it is read.
 type untouched struct{}
 
 func (untouched) Open(name string) (fs.File, error) {

@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 )
 
-// A row is one measurement. Without a gate it is for comparison.
+// A row is one measurement. A row without a gate is only for comparison.
 type row struct {
 	Metric   string  `json:"metric"`
 	Measured float64 `json:"measured"` // in Unit

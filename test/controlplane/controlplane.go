@@ -1,5 +1,5 @@
-// Package controlplane runs what "make deps-apiserver" builds: kube-apiserver and etcd on the
-// loopback interface, for tests and benchmarks, whose process they do not outlive.
+// Package controlplane runs kube-apiserver and etcd, which "make deps-apiserver" builds, for tests and benchmarks. Both
+// listen on the loopback interface, and end with the process that started them.
 package controlplane
 
 import (
@@ -26,16 +26,16 @@ import (
 
 // A Plane is a kube-apiserver with its etcd.
 type Plane struct {
-	Dir    string       // with all that they write; ours to add to
-	Admin  *rest.Config // of somebody who may do everything
+	Dir    string       // directory of their files; the caller may add files
+	Admin  *rest.Config // rights of an administrator
 	Client kubernetes.Interface
 
 	bin   string
-	ended []<-chan error // one for each program that was started
+	ended []<-chan error // one for each started program
 	stop  context.CancelFunc
 }
 
-// Built is an error where the directory does not hold both programs.
+// Built returns an error if the directory lacks one of the programs.
 func Built(bin string) error {
 	for _, name := range []string{"etcd", "kube-apiserver"} {
 		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
@@ -45,7 +45,7 @@ func Built(bin string) error {
 	return nil
 }
 
-// Start starts both programs, and waits until the API is served. The caller ends them.
+// Start starts both programs, and waits until the API is served. The caller must call End.
 func Start(bin string, apiserverFlags ...string) (plane *Plane, err error) {
 	dir, err := os.MkdirTemp("", "apiserver")
 	if err != nil {
@@ -90,7 +90,7 @@ func Start(bin string, apiserverFlags ...string) (plane *Plane, err error) {
 
 func (p *Plane) file(name string) string { return filepath.Join(p.Dir, name) }
 
-// credentials makes the key of service account tokens and the administrator's token.
+// credentials creates the key for service account tokens, and the administrator's token.
 func (p *Plane) credentials() error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -106,13 +106,13 @@ func (p *Plane) credentials() error {
 	return os.WriteFile(p.file("tokens.csv"), []byte("admin,admin,admin,system:masters\n"), 0o600)
 }
 
-// run starts a program that ends with ctx, or with this process.
+// run starts a program. It ends with ctx or with this process.
 func (p *Plane) run(ctx context.Context, name string, args ...string) {
 	ended := make(chan error, 1)
 	p.ended = append(p.ended, ended)
 	go func() {
 		defer close(ended)
-		// The kernel sends Pdeathsig when the thread ends that started the program.
+		// The kernel sends Pdeathsig when the thread that started the program ends.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		cmd := exec.CommandContext(ctx, filepath.Join(p.bin, name), args...)
@@ -128,7 +128,7 @@ func (p *Plane) run(ctx context.Context, name string, args ...string) {
 	}()
 }
 
-// await waits until the API server is ready, and makes the client.
+// await waits until the API server is ready, and sets the client.
 func (p *Plane) await() error {
 	var last error
 	for range 600 {
@@ -139,7 +139,7 @@ func (p *Plane) await() error {
 			default:
 			}
 		}
-		if p.Client, last = kubernetes.NewForConfig(p.Admin); last == nil { // the certificate has to be there
+		if p.Client, last = kubernetes.NewForConfig(p.Admin); last == nil { // the certificate must exist
 			if _, last = p.Client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(context.Background()); last == nil {
 				return nil
 			}
@@ -149,7 +149,7 @@ func (p *Plane) await() error {
 	return fmt.Errorf("not ready after a minute: %w\n%s", last, p.logs())
 }
 
-// logs are the last lines of both programs.
+// logs returns the last lines of both programs.
 func (p *Plane) logs() string {
 	var text strings.Builder
 	for _, name := range []string{"etcd", "kube-apiserver"} {
@@ -160,7 +160,7 @@ func (p *Plane) logs() string {
 	return text.String()
 }
 
-// End ends both programs, and removes what they wrote.
+// End stops both programs, and removes their files.
 func (p *Plane) End() {
 	p.stop()
 	for _, ended := range p.ended {
@@ -169,7 +169,7 @@ func (p *Plane) End() {
 	os.RemoveAll(p.Dir)
 }
 
-// freePorts gives TCP ports of the loopback interface that nobody listens on.
+// freePorts returns unused TCP ports of the loopback interface.
 func freePorts(n int) (ports []int, err error) {
 	for range n {
 		l, listenErr := net.Listen("tcp", "127.0.0.1:0")

@@ -1,5 +1,4 @@
-// Package programs is a module of its own for the programs of a Kubernetes control
-// plane that the tests start: kube-apiserver and etcd. Their dependencies are not
-// the project's. Each module of Kubernetes that its repository keeps in a folder is
-// replaced by the one that was published of it.
+// Package programs is a module that pins kube-apiserver and etcd, which the tests start. It is separate, because the
+// project does not need their dependencies. Modules in the Kubernetes repository's staging directory are replaced by
+// their published versions.
 package programs

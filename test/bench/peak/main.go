@@ -1,9 +1,8 @@
-// Peak runs a program and prints the most memory that it had resident, in KiB:
+// Peak runs a program and prints its peak resident memory in KiB:
 //
 //	peak STDIN-FILE PROGRAM
 //
-// It is a program of its own because the kernel counts what the parent had at the
-// time of exec; hence it does next to nothing.
+// The kernel's peak includes the parent's memory at the time of exec, so peak is a small program of its own.
 package main
 
 import (
