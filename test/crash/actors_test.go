@@ -7,10 +7,10 @@ import (
 	"devinfo-cni.io/test/crash/inject"
 )
 
-// A kind is what the attachments of interleavings are like.
+// A kind is a kind of attachment in the interleavings.
 type kind struct {
 	name   string
-	device string // that a claim may ask for, too
+	device string // device that a claim may request too
 	conf   func(attachment) conf
 }
 
@@ -22,8 +22,8 @@ var kinds = []kind{
 	delegating,
 }
 
-// The same container as ours: where a runtime restarts it, and where its network
-// namespace is gone since.
+// Attachments of the same container as ours. elsewhere has another network namespace, as if a runtime had restarted
+// the container. The namespace of departed no longer exists.
 var (
 	elsewhere = attachment{ours.container, ours.ifName, otherNetns}
 	departed  = attachment{ours.container, ours.ifName, "/run/netns/departed"}
@@ -31,23 +31,23 @@ var (
 
 const devinfoctl = "devinfoctl gc"
 
-// A step is one program that a part runs.
+// A step is one program in a part.
 type step struct {
 	verb string
-	of   attachment // none: GC and claims
-	all  bool       // GC with a list of none
+	of   attachment // empty for GC and claims
+	all  bool       // GC with an empty list of valid attachments
 	program
 }
 
-// ends says whether a step ends the attachments of a container, wherever it is.
+// ends reports whether the step ends the attachments of a container.
 func (s step) ends(container string) bool {
 	return s.verb == "DEL" && s.of.container == container || s.all
 }
 
-// A part is what one of the two does.
+// A part is the sequence of steps of one side.
 type part struct {
 	name  string
-	has   *attachment // that is there before, if the part is stopped
+	has   *attachment // attachment that exists before, if this part is stopped
 	steps func(*stage) []step
 }
 
@@ -57,7 +57,7 @@ var (
 	claimPart    = part{"claim", nil, func(s *stage) []step { return []step{s.claim()} }}
 )
 
-// stoppable are the parts that are stopped.
+// stoppable returns the parts that are stopped.
 func stoppable(k kind) []part {
 	list := []part{
 		addPart,
@@ -67,13 +67,13 @@ func stoppable(k kind) []part {
 		{"GC without a list", &departed, func(s *stage) []step { return []step{s.gc(nil)} }},
 		{devinfoctl, &departed, func(s *stage) []step { return []step{s.tool()} }},
 	}
-	if k.name != delegating.name { // whose delegates want a DEL first
+	if k.name != delegating.name { // delegates of this kind need a DEL before the next ADD
 		list = append(list, part{"repeated ADD", &departed, func(s *stage) []step { return []step{s.add(ours)} }})
 	}
 	return list
 }
 
-// actors are the parts that others play meanwhile.
+// actors returns the parts that run while another part is stopped.
 func actors() []part {
 	return []part{
 		{"DEL", nil, func(s *stage) []step { return []step{s.del(ours)} }},
@@ -96,13 +96,13 @@ func (s *stage) del(a attachment) step {
 	return step{verb: "DEL", of: a, program: s.command("DEL", a, s.conf(a))}
 }
 
-// check is the CHECK of what an ADD has made.
+// check returns the CHECK of an attachment that an ADD made.
 func (s *stage) check(added act) step {
 	c := s.conf(added.of).with(conf{"prevResult": json.RawMessage(added.stdout)})
 	return step{verb: "CHECK", of: added.of, program: s.command("CHECK", added.of, c)}
 }
 
-// gc has a list of those that are valid; nil is none.
+// gc returns a GC with a list of valid attachments; nil is an empty list.
 func (s *stage) gc(valid []attachment) step {
 	c := s.conf(ours).gc()
 	var list []any
@@ -130,12 +130,12 @@ func (s *stage) claim() step {
 	return step{verb: claimant, program: program{path: claimantPath, args: []string{s.device}}}
 }
 
-// An act is a step that was run, and when.
+// An act is a step that was run, with its start and end.
 type act struct {
 	step
 	outcome
 	began, ended int
-	broken       error // of the test, or of a program that hangs
+	broken       error // error of the test, or of a program that hangs
 }
 
 // run runs a step.

@@ -18,7 +18,7 @@ import (
 
 var verbs = []string{"ADD", "DEL", "GC"}
 
-func TestCrash(t *testing.T) {
+func TestNoCrashLeavesOrLosesState(t *testing.T) {
 	for _, s := range scenarios() {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
@@ -32,10 +32,10 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// sampled is how many trials of each verb and fault are in a sample.
+// sampled is the number of trials of each verb and fault in a sample.
 const sampled = 3
 
-// pick gives the trials that the environment asks for.
+// pick returns the trials that the environment variable selects.
 func pick[T fmt.Stringer](random *rand.Rand, trials []T) []T {
 	n := 1
 	switch want := os.Getenv(extent); want {
@@ -51,7 +51,7 @@ func pick[T fmt.Stringer](random *rand.Rand, trials []T) []T {
 	return trials[:min(n, len(trials))]
 }
 
-// tryAll runs trials of each verb and fault, as many as the environment asks for.
+// tryAll runs the selected trials of each verb and fault.
 func (w *world) tryAll(s scenario, random *rand.Rand) findings {
 	w.t.Helper()
 	found := findings{}
@@ -63,7 +63,7 @@ func (w *world) tryAll(s scenario, random *rand.Rand) findings {
 			for _, tr := range pick(random, list(s, verb, f, points)) {
 				point, problems := w.try(tr)
 				if point.N == 0 && len(problems) == 0 {
-					continue // it did not come that far
+					continue // the program ended before this point
 				}
 				sum = sum.add(problems)
 				found.add(problems, fmt.Sprintf("%s='%s': %s", extent, tr, point))
@@ -88,7 +88,7 @@ func seed(t *testing.T) uint64 {
 	return n
 }
 
-// points are the calls of a verb without a fault: of the plugin, and of its delegates.
+// points returns the number of calls of a verb without a fault: those of the plugin, and those of its delegates.
 func (w *world) points(s scenario, verb string) (calls [2]int) {
 	w.t.Helper()
 	w.before(trial{scenario: s, verb: verb})
@@ -107,8 +107,8 @@ func (w *world) points(s scenario, verb string) (calls [2]int) {
 	return calls
 }
 
-// list are all trials of a verb and a fault. The number of points may differ from run
-// to run: one more is tried. The last is the plugin's end, which cannot fail.
+// list returns all trials of a verb and a fault. The number of points may differ between runs, so it includes one
+// more. The last point is the plugin's exit, which cannot fail.
 func list(s scenario, verb string, f fault, points [2]int) (trials []trial) {
 	n := points[0]
 	switch {
@@ -140,7 +140,7 @@ func (s score) add(problems []string) score {
 	return s
 }
 
-// of says for people what the trials were of; nothing if there were none.
+// of returns a line with the score, or nothing if there were no trials.
 func (s score) of(what string) []string {
 	if s.tried == 0 {
 		return nil
@@ -148,10 +148,10 @@ func (s score) of(what string) []string {
 	return []string{fmt.Sprintf("%s survived %d/%d", what, s.survived, s.tried)}
 }
 
-// findings are what went wrong, each with where it did.
+// findings are the problems, each with the trials that had it.
 type findings map[string][]string
 
-// veths are the names that the plugin bridge makes up.
+// veths matches the random interface names of the plugin bridge.
 var veths = regexp.MustCompile(`\bveth[0-9a-f]{8}\b`)
 
 func (f findings) add(problems []string, where string) {
@@ -161,7 +161,7 @@ func (f findings) add(problems []string, where string) {
 	}
 }
 
-// shown is how many places of a finding are printed, of all kinds of them.
+// shown is the number of trials that are printed for a problem.
 const shown = 6
 
 func (f findings) report(t *testing.T) {
@@ -176,7 +176,7 @@ func (f findings) report(t *testing.T) {
 	}
 }
 
-// tell notes scores, for the parent process to print.
+// tell records scores in a file for the parent process, which prints them.
 func tell(t *testing.T, of string, scores []string) {
 	t.Helper()
 	if len(scores) == 0 {

@@ -15,13 +15,13 @@ import (
 	"devinfo-cni.io/test/undertest"
 )
 
-// A VF on vfio-pci, whose nodes an ADD grants, and the function that both VFs are of.
+// The VF on vfio-pci, whose device nodes ADD grants, and the PF of both VFs.
 const (
 	vfioVF = "0000:01:10.6"
 	pf     = "0000:01:00.0"
 )
 
-// granting is a kind whose CDI spec has the nodes of a device.
+// granting is the kind whose CDI spec contains device nodes.
 var granting = kind{"nodes", vfioVF, func(a attachment) conf {
 	return a.standalone("net").with(conf{"deviceID": vfioVF, "cdi": true})
 }}
@@ -32,9 +32,9 @@ var pfPart = part{"ADD of the PF by another pod", nil, func(s *stage) []step {
 	return []step{st}
 }}
 
-// Two pods, or a pod and a claim, ask for the same device, or for a VF and its PF: one has
-// it in the end, or none. Each of the two is stopped while the other goes its way.
-func TestADeviceHasOneHolder(t *testing.T) {
+// Two pods, or a pod and a claim, request the same device, or a VF and its PF. In the end at most one of them has it.
+// Each one is stopped while the other runs to its end.
+func TestDeviceHasOneHolder(t *testing.T) {
 	for _, c := range []struct {
 		kind    kind
 		stopped part
@@ -61,8 +61,7 @@ func TestADeviceHasOneHolder(t *testing.T) {
 	}
 }
 
-// vfioNodes gives the mount namespace a /dev with the nodes of VFIO and of vfioVF's group,
-// which need only be devices.
+// vfioNodes mounts a /dev with the device nodes of VFIO and of vfioVF's group. Any devices will do.
 func (w *world) vfioNodes() {
 	w.t.Helper()
 	dev := w.t.TempDir()
@@ -75,7 +74,7 @@ func (w *world) vfioNodes() {
 	w.t.Cleanup(func() { w.fine(unix.Unmount("/dev", unix.MNT_DETACH), unix.Unmount(dev, unix.MNT_DETACH)) })
 }
 
-// owned says whether a text is in what an attachment has.
+// owned reports whether a file of our attachment contains the text.
 func (s *stage) owned(text string) bool {
 	for _, what := range s.owns[ours.container] {
 		if strings.Contains(what.text, text) {
@@ -85,7 +84,7 @@ func (s *stage) owned(text string) bool {
 	return false
 }
 
-// judgeHolders says whether two have the device, or one that was refused has left something.
+// judgeHolders reports whether two hold the device, and whether a refused one has left state.
 func (s *stage) judgeHolders(acts []act) (problems []string) {
 	s.t.Helper()
 	now := take(s.t)
@@ -105,16 +104,14 @@ func (s *stage) judgeHolders(acts []act) (problems []string) {
 	return append(problems, s.refusals(acts)...)
 }
 
-// The claimant is a program that takes the device for a ResourceClaim, as the DRA driver
-// does: the test binary under its name. What it does, and how a test sees and ends it, are
-// the three functions below; nothing else here knows of claims.
+// The claimant takes the device for a ResourceClaim, as the DRA driver does. It is the test binary under another
+// name. The three functions below are its commands.
 const (
 	claimant     = "claimant"
 	claimantPath = cniDir + "/" + claimant
 )
 
-// hold takes a device for the claim, with what it is a part of. The error is that another
-// has it.
+// hold takes a lease of the device and of its parent for the claim. It fails if another holder has one.
 func hold(device string) error {
 	j, err := openJournal()
 	if err != nil {
@@ -141,7 +138,7 @@ const claimUID = "1eaf00de"
 
 var claimRecord = (&journal.Claim{UID: claimUID, Part: "net1"}).Record()
 
-// letGo gives it back, if the claim has it.
+// letGo ends the claim's leases.
 func letGo(string) error {
 	j, err := openJournal()
 	if err != nil {
@@ -150,7 +147,7 @@ func letGo(string) error {
 	return j.LetGoIf(claimRecord, func() error { return nil })
 }
 
-// held says whether the claim has it.
+// held reports whether the claim has a lease of the device.
 func held(device string) (bool, error) {
 	j, err := openJournal()
 	if err != nil {

@@ -15,12 +15,12 @@ import (
 	"devinfo-cni.io/test/undertest"
 )
 
-// An interleaving is a part that is stopped before one of its calls while an actor plays
-// another part to its end, or until it waits for the stopped one.
+// An interleaving stops a part before one of its calls. Meanwhile an actor runs its part to the end, or until it
+// waits for the stopped one.
 type interleaving struct {
 	kind    string
 	stopped part
-	at      int // from 1
+	at      int // number of the call from 1
 	actor   part
 }
 
@@ -28,7 +28,7 @@ func (tr interleaving) String() string {
 	return fmt.Sprintf("%s: %s stopped at %d, %s", tr.kind, tr.stopped.name, tr.at, tr.actor.name)
 }
 
-func TestInterleaved(t *testing.T) {
+func TestInterleavedCallsLoseNoState(t *testing.T) {
 	for _, k := range kinds {
 		for _, stopped := range stoppable(k) {
 			t.Run(k.name+", "+stopped.name, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestInterleaved(t *testing.T) {
 	}
 }
 
-// tryAll runs the interleavings of a part with actors, as many as the environment asks for.
+// tryAll runs the selected interleavings of a part with actors.
 func (s *stage) tryAll(stopped part, actors []part, judge func(*stage, []act) []string) findings {
 	s.t.Helper()
 	found := findings{}
@@ -54,14 +54,14 @@ func (s *stage) tryAll(stopped part, actors []part, judge func(*stage, []act) []
 	random := rand.New(rand.NewPCG(seed(s.t), 0))
 	for _, actor := range actors {
 		var list []interleaving
-		for at := range points + 1 { // their number may differ from run to run: one more is tried
+		for at := range points + 1 { // the number may differ between runs, so one more is tried
 			list = append(list, interleaving{s.name, stopped, at + 1, actor})
 		}
 		sum, waited := score{}, 0
 		for _, tr := range pick(random, list) {
 			d, problems := s.try(tr, judge)
 			if d.point.N == 0 && len(problems) == 0 {
-				continue // it did not come that far
+				continue // the part ended before this call
 			}
 			if d.waited {
 				waited++
@@ -75,7 +75,7 @@ func (s *stage) tryAll(stopped part, actors []part, judge func(*stage, []act) []
 	return found
 }
 
-// points are how many calls a part makes at which it can be stopped.
+// points returns the number of calls at which a part can be stopped.
 func (s *stage) points(p part) (n int) {
 	s.t.Helper()
 	s.before(p)
@@ -98,8 +98,8 @@ func (s *stage) points(p part) (n int) {
 	return n
 }
 
-// watched says whether a call reads or changes what attachments share: anything but the
-// programs, their settings, and the captured host.
+// watched reports whether a call reads or changes shared state, that is, any path except the programs, their settings
+// and the captured host.
 func watched(c inject.Call) bool {
 	for _, not := range []string{"/run/sys/", "/run/netns/", cniDir, nodeFile} {
 		if strings.HasPrefix(c.Path, not) {
@@ -109,7 +109,7 @@ func watched(c inject.Call) bool {
 	return c.Path == "" || c.Path == "standard output" || strings.HasPrefix(c.Path, "/run/") || strings.HasPrefix(c.Path, "/var/")
 }
 
-// try runs an interleaving, and says all that went wrong. The world is as it was.
+// try runs an interleaving, and returns the problems. It restores the world.
 func (s *stage) try(tr interleaving, judge func(*stage, []act) []string) (duet, []string) {
 	s.t.Helper()
 	s.before(tr.stopped)
@@ -120,14 +120,15 @@ func (s *stage) try(tr interleaving, judge func(*stage, []act) []string) (duet, 
 	return d, slices.Compact(problems)
 }
 
-// before brings the world to where a part begins.
+// before brings the world to the start of a part.
 func (s *stage) before(p part) {
 	s.t.Helper()
 	s.earlier = nil
 	if p.has == nil {
 		return
 	}
-	if path := departed.netns; *p.has == departed { // another path of the pod's namespace, until ADD has ended
+	// departed is another path of the pod's namespace, which exists until ADD has ended.
+	if path := departed.netns; *p.has == departed {
 		s.fine(os.WriteFile(path, nil, 0o444), unix.Mount(podNetns, path, "", unix.MS_BIND, ""))
 		defer func() { s.fine(unix.Unmount(path, 0), os.Remove(path)) }()
 	}
@@ -138,8 +139,7 @@ func (s *stage) before(p part) {
 	s.earlier = []act{a}
 }
 
-// after deletes all attachments, as their runtimes do in the end, and says what goes wrong
-// or is left.
+// after deletes all attachments, as their runtimes finally do. It returns failures and remaining state.
 func (s *stage) after(acts []act) (problems []string) {
 	s.t.Helper()
 	last := map[string]attachment{ours.container: ours}
@@ -162,17 +162,16 @@ func (s *stage) after(acts []act) (problems []string) {
 	return problems
 }
 
-// A duet is what came of an interleaving.
+// A duet is the result of an interleaving.
 type duet struct {
-	point  inject.Call // where the one was stopped; N is 0 if it did not come that far
-	waited bool        // the actor, for the stopped one
-	acts   []act       // those before included, in the order of their ends
+	point  inject.Call // the call at which the part was stopped; N is 0 if the part ended before
+	waited bool        // the actor waited for the stopped part
+	acts   []act       // all acts, including earlier ones, in the order of their ends
 }
 
-// tick is a point in time.
+// tick returns the next point in time.
 func (s *stage) tick() int { return int(s.clock.Add(1)) }
 
-// play runs an interleaving.
 func (s *stage) play(tr interleaving) duet {
 	stop := &stop{at: tr.at, reached: make(chan inject.Call, 1), goOn: make(chan struct{})}
 	one := make(chan []act, 1)
@@ -209,8 +208,7 @@ func (s *stage) runAll(where *seat, p part, decide func(inject.Call) inject.Verd
 	return acts
 }
 
-// A stop is one watched call, counted those of children included, that is not made until
-// goOn is closed.
+// A stop is one watched call that is not made until goOn is closed. Calls of children are counted too.
 type stop struct {
 	at, n   int
 	reached chan inject.Call
@@ -228,15 +226,15 @@ func (s *stop) decide(c inject.Call) inject.Verdict {
 	return inject.Verdict{Hold: s.goOn}
 }
 
-// waiting finds out that a program waits for another: it is about to wait for a lock that
-// is taken, or has tried to get one again and again.
+// waiting detects that a program waits for another one: it is about to wait for a lock that is taken, or has tried
+// several times to get one.
 type waiting struct {
-	tries map[string]int // by path
+	tries map[string]int // number of attempts by path
 	begun chan struct{}
 	done  bool
 }
 
-// patient is how often a program that waits for nobody may try to get a lock.
+// patient is the number of attempts to get a lock that a program may make without waiting for another one.
 const patient = 3
 
 func (w *waiting) decide(c inject.Call) inject.Verdict {

@@ -9,17 +9,17 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// What must be there of an attachment in the end.
+// due is the expected state of an attachment at the end.
 type due int
 
 const (
-	gone   due = iota // nothing: it was never added, or it was deleted since
-	raced             // all, or nothing: an ADD and what ended it were under way at the same time
-	living            // all
+	gone   due = iota // no state: it was never added, or it was deleted
+	raced             // complete or no state: an ADD and the call that ends it overlapped
+	living            // complete
 )
 
-// dueOf says what must be there of a container's attachment: it lives if its last ADD that
-// succeeded was not ended since. One that has lost its namespace lives no more.
+// dueOf returns the expected state of a container's attachment. The attachment lives if nothing has ended its last
+// successful ADD. An attachment whose namespace no longer exists does not live.
 func dueOf(acts []act, container string) (what due) {
 	for _, a := range acts {
 		if a.verb != "ADD" || a.exit != 0 || a.of.container != container || a.of == departed {
@@ -40,7 +40,7 @@ func dueOf(acts []act, container string) (what due) {
 	return what
 }
 
-// judge says what is wrong once both have ended.
+// judge returns the problems after both parts have ended.
 func (s *stage) judge(acts []act) (problems []string) {
 	s.t.Helper()
 	now := take(s.t)
@@ -55,7 +55,7 @@ func (s *stage) judge(acts []act) (problems []string) {
 		case what == raced && len(there) > 0 && len(missing) > 0:
 			problems = append(problems, "half deleted while it was added, there: "+strings.Join(there, ", ")+"; not there: "+strings.Join(missing, ", "))
 		case what == gone && !owed(acts):
-			continue // what is there is left
+			continue // state that exists is reported as left
 		}
 		maps.Copy(expected, s.owns[container])
 	}
@@ -63,20 +63,20 @@ func (s *stage) judge(acts []act) (problems []string) {
 		if is, err := held(s.device); err != nil || !is {
 			problems = append(problems, "lost: the claim's device")
 		}
-		return append(problems, s.refusals(acts)...) // what a claim leaves is its own business
+		return append(problems, s.refusals(acts)...) // the claim's state is not checked here
 	}
 	return slices.Concat(problems, expected.left(now), s.refusals(acts))
 }
 
-// owed says that what should have ended attachments has failed, and is to be tried again.
+// owed reports whether a call failed that should have ended attachments. The runtime repeats such a call.
 func owed(acts []act) bool {
 	return slices.ContainsFunc(acts, func(a act) bool {
 		return a.exit != 0 && (a.verb == "DEL" || a.verb == "GC" || a.verb == devinfoctl)
 	})
 }
 
-// have says what is there of all that a container's attachment has, and what is not.
-// Directories do not count, and the journal's files may say different things.
+// have compares an attachment's state with its expected state. It ignores directories and the content of the
+// journal's files.
 func (s *stage) have(now snapshot, container string) (there, missing []string) {
 	owns := s.owns[container]
 	for _, path := range slices.Sorted(maps.Keys(owns)) {
@@ -98,8 +98,8 @@ func (s *stage) have(now snapshot, container string) (there, missing []string) {
 	return there, missing
 }
 
-// checked has a live attachment checked, and its entry: that must be of the network
-// namespace of an ADD that has succeeded.
+// checked runs CHECK for a live attachment. It also checks that the journal entry has the network namespace of a
+// successful ADD.
 func (s *stage) checked(acts []act, container string) (problems []string) {
 	s.t.Helper()
 	adds := slices.DeleteFunc(slices.Clone(acts), func(a act) bool {
@@ -114,13 +114,14 @@ func (s *stage) checked(acts []act, container string) (problems []string) {
 	e, err := j.Get(journal.Key{Network: "net", ContainerID: container, IfName: last.of.ifName})
 	if err != nil {
 		problems = append(problems, "the entry of a live attachment: "+err.Error())
-	} else if e != nil && !slices.ContainsFunc(adds, func(a act) bool { return a.of.netns == e.Netns }) { // nil: a stand-in's
+	// A replacement plugin has no entry.
+	} else if e != nil && !slices.ContainsFunc(adds, func(a act) bool { return a.of.netns == e.Netns }) {
 		problems = append(problems, "the entry of a live attachment has another namespace: "+e.Netns)
 	}
 	return problems
 }
 
-// refusals are the acts that failed and must not.
+// refusals returns the acts that failed and must not fail.
 func (s *stage) refusals(acts []act) (problems []string) {
 	for _, a := range acts {
 		why := a.failure()
@@ -142,12 +143,11 @@ func (s *stage) refusals(acts []act) (problems []string) {
 	return problems
 }
 
-// tryAgain is CNI's code of an error that is over soon.
+// tryAgain is CNI's error code for a temporary error.
 const tryAgain = 11
 
-// mayFail says whether an act may fail: an ADD that is refused; a CHECK of what was
-// changed; a DEL that has to be tried again; and a GC, likewise, if there was an ADD
-// meanwhile.
+// mayFail reports whether an act may fail: an ADD that is refused, a CHECK of a changed attachment, a DEL that the
+// runtime has to repeat, or a GC that overlapped an ADD.
 func (a act) mayFail(acts []act) bool {
 	added := slices.ContainsFunc(acts, func(b act) bool {
 		return b.verb == "ADD" && b.ended > a.began && b.of.container == ours.container

@@ -23,41 +23,41 @@ import (
 	"devinfo-cni.io/test/undertest"
 )
 
-// The size of the load, by environment variables.
+// Environment variables with the size of the load.
 const (
 	attachmentsKey = "DEVINFO_CRASH_ATTACHMENTS"
 	workersKey     = "DEVINFO_CRASH_WORKERS"
 )
 
 const (
-	killedIn = 15 // one call in so many is killed
-	tries    = 20 // of a call that was killed, or is to be repeated
+	killedIn = 15 // one of so many calls is killed
+	tries    = 20 // attempts for a call that was killed or must be repeated
 )
 
-// A load is a node with many attachments, which it calls members.
+// A load is a node with many attachments, its members.
 type load struct {
 	*world
-	size    int // how many members can be attached at once
+	size    int // number of members that can be attached at the same time
 	members []*member
-	left    map[string]chan *member // by network: members that GC shall find
+	left    map[string]chan *member // members that GC must collect, by network
 
 	mu                    sync.Mutex
-	holders               map[string]*member // of devices, from the end of an ADD to the start of what ends it
+	holders               map[string]*member // holders of devices, from the end of an ADD until a call ends the attachment
 	problems              []string
 	calls, kills, refused int
 }
 
-// A member is one attachment of a pod of its own. Only its worker changes it.
+// A member is the attachment of a pod of its own. Only its worker changes it.
 type member struct {
 	attachment
 	network   string
 	conf      conf
-	device    string // that it must have to itself; "" = none
-	result    string // of ADD; "" = it is not attached
+	device    string // device that it must hold exclusively; "" = none
+	result    string // result of ADD; "" = not attached
 	collected chan struct{}
 }
 
-// loads are the kinds of members. Each kind is a network.
+// loads are the kinds of members. Each kind has a network.
 var loads = []struct {
 	network   string
 	conf      func(attachment, string) conf
@@ -70,9 +70,9 @@ var loads = []struct {
 	{"bridge", attachment.bridge, true},
 }
 
-// Many workers attach, check and detach at once, while GC collects what some of them leave to it,
-// and calls are killed. Two members ask for each device that only one may have.
-func TestLoad(t *testing.T) {
+// Many workers attach, check and detach at the same time. Some attachments are left to GC, and some calls are killed.
+// Two members request each exclusive device.
+func TestLoadLosesNoState(t *testing.T) {
 	buildTool(t)
 	linktest.Run(t, func(t *testing.T) {
 		l := newLoad(newWorld(t, os.Getenv(undertest.Key)), number(t, attachmentsKey, "40"))
@@ -140,7 +140,7 @@ func (l *load) member(network string, kind func(attachment, string) conf, device
 	l.members = append(l.members, m)
 }
 
-// warmUp attaches and detaches one member of each network, so that what is made once is there.
+// warmUp attaches and detaches one member of each network, so that files that are created once exist.
 func (l *load) warmUp() {
 	l.t.Helper()
 	seen := map[string]bool{}
@@ -152,7 +152,7 @@ func (l *load) warmUp() {
 		}
 	}
 	br, err := netlink.LinkByName("br0")
-	if err == nil { // else it has the address of one of its ports, which CHECK compares
+	if err == nil { // otherwise the bridge has the address of a port, and CHECK would find a difference
 		l.fine(netlink.LinkSetHardwareAddr(br, net.HardwareAddr{2, 0, 0, 0, 0, 1}))
 	}
 }
@@ -163,7 +163,7 @@ type worker struct {
 	seat   *seat
 	random *rand.Rand
 	mine   []*member
-	points map[string]int // of calls at which it can be killed, by network and verb
+	points map[string]int // number of calls at which it can be killed, by network and verb
 }
 
 func (l *load) worker(number int) *worker {
@@ -172,7 +172,7 @@ func (l *load) worker(number int) *worker {
 	return &worker{load: l, seat: newSeat(l.t, inject.Changes), random: random, points: map[string]int{}}
 }
 
-// crew deals the members to workers.
+// crew distributes the members to workers.
 func (l *load) crew(size int) (crew []*worker) {
 	l.t.Helper()
 	for n := range size {
@@ -193,7 +193,7 @@ func (l *load) all(crew []*worker, do func(*worker)) {
 	all.Wait()
 }
 
-// collectors start a runtime's GC of each network.
+// collectors starts the GC of each network.
 func (l *load) collectors() (stop func()) {
 	l.t.Helper()
 	var all sync.WaitGroup
@@ -209,14 +209,14 @@ func (l *load) collectors() (stop func()) {
 	}
 }
 
-// wrong books a problem.
+// wrong records a problem.
 func (l *load) wrong(what string, m *member, why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.problems = append(l.problems, fmt.Sprintf("%s %s/%s: %s", what, m.network, m.ifName, why))
 }
 
-// call makes one call, or has it killed.
+// call makes one call, or kills it.
 func (w *worker) call(verb string, m *member, c conf) outcome {
 	point, last := 0, 0
 	if n := w.points[m.network+verb]; n > 0 && w.random.IntN(killedIn) == 0 {
@@ -241,7 +241,7 @@ func (w *worker) call(verb string, m *member, c conf) outcome {
 	return o
 }
 
-// until repeats a call that was killed, or is told to try again. It says whether the call succeeded.
+// until repeats a call that was killed or must be repeated. It reports whether the call succeeded.
 func (w *worker) until(verb string, m *member, c conf) bool {
 	for range tries {
 		switch o := w.call(verb, m, c); {
@@ -265,7 +265,7 @@ func (w *worker) add(m *member) {
 		case o.exit == 0:
 			w.attached(m, o.stdout)
 			return
-		case o.exit == -1 && w.random.IntN(3) > 0: // by the next ADD
+		case o.exit == -1 && w.random.IntN(3) > 0: // in the other cases the next ADD repeats it
 			continue
 		case o.exit > 0 && o.printed().Code == held && m.device != "":
 			w.mu.Lock()
@@ -301,7 +301,7 @@ func (l *load) attached(m *member, result string) {
 	}
 }
 
-// ends is called before what ends an attachment.
+// ends must be called before a call that ends the attachment.
 func (l *load) ends(m *member) {
 	m.result = ""
 	l.mu.Lock()
@@ -311,7 +311,7 @@ func (l *load) ends(m *member) {
 	}
 }
 
-// gone wants nothing to be left of a member.
+// gone checks that no state of a member is left.
 func (l *load) gone(verb string, m *member) {
 	for _, path := range []string{m.path(m.network), filepath.Join(stateDir, "attachments", m.network+"@"+m.container+"@"+m.ifName)} {
 		if _, err := os.Lstat(path); err == nil {
@@ -331,8 +331,8 @@ func (w *worker) check(m *member) {
 	w.until("CHECK", m, m.conf.with(conf{"prevResult": json.RawMessage(m.result)}))
 }
 
-// leave lets a member be collected, and regain waits for that. The DEL after it is that of a
-// runtime that has learned of it late.
+// leave leaves a member to GC, and regain waits until GC has collected it. Then regain runs DEL, like a runtime that
+// did not know of the GC.
 func (w *worker) leave(m *member) {
 	w.ends(m)
 	m.collected = make(chan struct{})
@@ -347,8 +347,8 @@ func (w *worker) regain(m *member) {
 	}
 }
 
-// collect calls GC for each member that is left to it, and for those that are by then. All other
-// members are valid, those too that are not attached yet.
+// collect runs GC for the members that are left to it. All other members are valid, including those that are not
+// attached yet.
 func (w *worker) collect(network string) {
 	for m := range w.left[network] {
 		out := []*member{m}
@@ -371,7 +371,7 @@ func (w *worker) collect(network string) {
 	}
 }
 
-// listed wants devinfoctl to list exactly these members of those that are asked about.
+// listed checks that devinfoctl lists exactly these members.
 func (l *load) listed(asked ...*member) {
 	cmd := exec.Command(os.Getenv(toolKey), "list", "-o", "json", "--node-config", nodeFile)
 	out, err := cmd.Output()
@@ -396,7 +396,7 @@ func (l *load) listed(asked ...*member) {
 	}
 }
 
-// fill attaches all members of a worker, and at times does something else with one of them.
+// fill attaches all members of a worker. At random times it runs another call for one of them.
 func (w *worker) fill() {
 	for _, m := range w.mine {
 		w.add(m)
@@ -424,8 +424,8 @@ func (w *worker) fill() {
 	}
 }
 
-// complete wants one member of each device to be attached. Of two whose ADDs met, both may have
-// been refused.
+// complete checks that one member of each device is attached. If two ADDs overlapped, both may have been refused, so
+// it adds one of them again.
 func (l *load) complete() {
 	l.t.Helper()
 	w := l.worker(2000)

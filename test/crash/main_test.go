@@ -1,24 +1,19 @@
-// Package crash_test runs the devinfo binary and has it killed, or lied to by the disk,
-// at every system call that changes the file system (package inject): in ADD, DEL and
-// GC of each kind of attachment. Then the runtime does what runtimes do, and nothing
-// may be left, torn, or lost of other attachments.
+// Package crash_test runs the devinfo binary and injects a fault (package inject) at every system call that changes the
+// file system: the program is killed, or the call fails. It does so for ADD, DEL and GC of each kind of attachment.
+// Afterwards it repeats the calls of a runtime. No file may remain or be incomplete, and other attachments must keep
+// their state.
 //
-// It also stops each verb, and devinfoctl gc, at every system call that reads or changes
-// what attachments share, while an actor runs to its end, or until it waits for a lock of
-// the stopped one: a runtime that deletes the attachment, and adds it again, here or
-// elsewhere; a second runtime, another pod, a GC, a claim on the device. Then the stopped one
-// goes on, and nothing may be lost of an attachment that lives, half there of one that was
-// deleted while it was added, or left after the last DEL (interleave_test.go); and no two
-// may have one device (holders_test.go).
+// It also stops each verb, and devinfoctl gc, at every system call that reads or changes shared state. Meanwhile an actor
+// runs: a runtime that deletes the attachment and adds it again, a second runtime, another pod, a GC, or a claim of the
+// device. The actor runs to its end, or until it waits for a lock of the stopped program, which then continues
+// (interleave_test.go). A living attachment must be complete, and a deleted one must not leave state. Two holders must
+// not have the same device (holders_test.go).
 //
-// The environment variable DEVINFO_CRASH says how much is tried: "all" (make test-crash),
-// "sample" (a minute or two, by the seed DEVINFO_CRASH_SEED, or a random one),
-// or only the trials whose names hold a text, such as "ADD, EIO at 7, GC", which is how a
-// failure gives it. Without it there is one trial of each verb and fault, and of each verb
-// and actor, always the same.
+// The environment variable DEVINFO_CRASH selects the trials: "all" (make test-crash), "sample" (one or two minutes, chosen
+// by the seed in DEVINFO_CRASH_SEED or a random one), or a text in the names of trials, such as "ADD, EIO at 7, GC", as
+// a failure prints it. By default there is one fixed trial of each verb and fault, and of each verb and actor.
 //
-// What a power failure leaves is in power_test.go. Many attachments by many workers, killed and
-// collected at random (make test-load), are in load_test.go.
+// power_test.go simulates power failures. load_test.go runs many attachments with many workers (make test-load).
 package crash_test
 
 import (
@@ -38,8 +33,8 @@ import (
 const (
 	extent   = "DEVINFO_CRASH"
 	seedKey  = "DEVINFO_CRASH_SEED"
-	toolKey  = "DEVINFO_CRASH_DEVINFOCTL" // its executable
-	tallyKey = "DEVINFO_CRASH_TALLY"      // a file to which tests, in processes of their own, write what survived
+	toolKey  = "DEVINFO_CRASH_DEVINFOCTL" // path of its executable
+	tallyKey = "DEVINFO_CRASH_TALLY"      // file to which the tests' processes write their scores
 )
 
 func TestMain(m *testing.M) {
@@ -76,7 +71,7 @@ func run(m *testing.M, dir string) int {
 
 var builtTool sync.Once
 
-// buildTool builds devinfoctl, once, for the processes that tests start.
+// buildTool builds devinfoctl once for the processes that tests start.
 func buildTool(t *testing.T) {
 	t.Helper()
 	builtTool.Do(func() {

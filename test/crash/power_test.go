@@ -18,8 +18,7 @@ import (
 	"devinfo-cni.io/test/undertest"
 )
 
-// damages are what a file may be after a power failure, or on a bad disk, by name; of
-// nil nothing is left.
+// damages are the contents that a file may have after a power failure or on a bad disk. nil removes the file.
 var damages = map[string]func(text []byte) []byte{
 	"gone":         func([]byte) []byte { return nil },
 	"empty":        func([]byte) []byte { return []byte{} },
@@ -39,11 +38,11 @@ func noise(text []byte) []byte {
 	return text
 }
 
-// A loss is what happens between an ADD and what the runtime does then.
+// A loss is a failure after an ADD, and the runtime's next call.
 type loss struct {
-	file   string // that is damaged; or all state, or a neighbour's
+	file   string // damaged file, or all, or neighbours
 	damage string
-	reboot bool // with a boot of another name, for which /run is empty, and no pod is there
+	reboot bool // another boot ID, an empty /run and no pods
 	then   string
 }
 
@@ -63,7 +62,7 @@ func (l loss) String() string {
 	return fmt.Sprintf("%s %s, %s, %s", l.file, l.damage, boot, l.then)
 }
 
-func TestPowerFailureBreaksNoVerbAndLeavesNothing(t *testing.T) {
+func TestPowerFailureBreaksNoVerbAndLeavesNoState(t *testing.T) {
 	for _, s := range scenarios() {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
@@ -86,12 +85,11 @@ func TestPowerFailureBreaksNoVerbAndLeavesNothing(t *testing.T) {
 	}
 }
 
-// boots are names of boots.
 var boots = [2]string{"5d4ae9a0-8a3c-4a6b-9f51-3c1f0f0e7c01", "e7b6c3d2-1f7e-4b0a-8d57-9a2f4c6d8e02"}
 
 const bootID = "/proc/sys/kernel/random/boot_id"
 
-// boot gives the kernel's current boot another name.
+// boot changes the kernel's boot ID.
 func (w *world) boot(name string) {
 	w.t.Helper()
 	file := filepath.Join(filepath.Dir(w.seat.out[0].Name()), "boot_id")
@@ -102,14 +100,14 @@ func (w *world) boot(name string) {
 	w.fine(err)
 }
 
-// losses lists what may happen to an attachment.
+// losses returns the possible failures of an attachment.
 func (w *world) losses(s scenario) (list []loss) {
 	w.t.Helper()
 	now := w.attached(s)
 	w.base.restore(w.t, now)
 	for _, path := range append(slices.Sorted(maps.Keys(w.owned(now))), all, neighbours) {
 		for _, damage := range slices.Sorted(maps.Keys(damages)) {
-			// The other directories' files are hardly ever on a disk.
+			// Only the state directory is usually on a disk.
 			link, state := now[path].mode&fs.ModeSymlink != 0, !strings.HasPrefix(path, "/run")
 			if link && damage != "gone" && damage != "noise" || !state && damage != "gone" && damage != "empty" {
 				continue
@@ -125,14 +123,14 @@ func (w *world) losses(s scenario) (list []loss) {
 	return list
 }
 
-// attached runs ADD and gives what is there then.
+// attached runs ADD, and returns the snapshot after it.
 func (w *world) attached(s scenario) snapshot {
 	w.t.Helper()
 	w.before(trial{scenario: s, verb: "DEL"})
 	return take(w.t)
 }
 
-// owned are the files and links that an attachment has, but for those of its delegates.
+// owned returns the files and links of an attachment, without the files of its delegates.
 func (w *world) owned(now snapshot) snapshot {
 	files := now.beyond(w.base)
 	maps.DeleteFunc(files, func(path string, f thing) bool {
@@ -141,18 +139,18 @@ func (w *world) owned(now snapshot) snapshot {
 	return files
 }
 
-// lose has a loss happen, and says what went wrong then. The world is as it was.
+// lose causes a loss, and returns the problems after it. It restores the world.
 func (w *world) lose(s scenario, l loss) (problems []string) {
 	w.t.Helper()
 	w.strike(s, l)
 	if l.reboot {
 		defer w.boot(boots[0])
 	}
-	if l.then == again && s.delegating() { // they know of it still: the runtime's DEL comes first
+	if l.then == again && s.delegating() { // the delegates still know the attachment, so the runtime runs DEL first
 		problems = w.afterwards(trial{scenario: s, then: del})
 	}
 	problems = append(problems, w.afterwards(trial{scenario: s, then: l.then})...)
-	if l.then == gc { // only DEL has all that was lost: the path, the network namespace, the delegates' device
+	if l.then == gc { // only DEL has the lost data: the path, the network namespace, the delegates' device
 		for _, problem := range w.base.left(take(w.t)) {
 			if strings.HasPrefix(problem, "left: "+stateDir) {
 				problems = append(problems, "GC "+problem)
@@ -165,8 +163,8 @@ func (w *world) lose(s scenario, l loss) (problems []string) {
 			problems = append(problems, "DEL of the neighbour afterwards failed: "+why)
 		}
 	}
-	// Of a link that leads nowhere, or a lease's directory without one, only GC knows that
-	// it is nobody's: it knows them all.
+	// Only GC can tell that a link without target, or the directory of a lease without link, has no owner, because it
+	// knows all owners.
 	if take(w.t)[l.file].mode&fs.ModeSymlink != 0 || (l.file == all || l.file == neighbours) && l.damage == "gone" {
 		problems = append(problems, w.afterwards(trial{scenario: s, then: gc})...)
 	}
@@ -175,7 +173,7 @@ func (w *world) lose(s scenario, l loss) (problems []string) {
 	return slices.Compact(problems)
 }
 
-// strike has attachments made, and the loss happen to one of them.
+// strike adds attachments, and damages one of them.
 func (w *world) strike(s scenario, l loss) {
 	w.t.Helper()
 	now := w.attached(s)
@@ -187,7 +185,8 @@ func (w *world) strike(s scenario, l loss) {
 		maps.DeleteFunc(files, func(path string, _ thing) bool { return ours[path] == files[path] })
 	}
 	for path, file := range files {
-		state := strings.HasPrefix(path, stateDir) && (file.mode.IsRegular() || l.damage == "gone") // links are made at once
+		// Links are created atomically.
+		state := strings.HasPrefix(path, stateDir) && (file.mode.IsRegular() || l.damage == "gone")
 		if path == l.file || state && !strings.HasPrefix(l.file, "/") {
 			w.damage(path, file, l.damage)
 		}
@@ -203,7 +202,7 @@ func (w *world) strike(s scenario, l loss) {
 	}
 }
 
-// damage does it to a file, or leads a link nowhere.
+// damage damages a file, or replaces the target of a link.
 func (w *world) damage(path string, was thing, damage string) {
 	w.t.Helper()
 	err := os.Remove(path)

@@ -14,8 +14,8 @@ func (c conf) with(more conf) conf {
 	return all
 }
 
-// gc is the configuration as a runtime gives it to GC: with nothing of an attachment,
-// and no attachment valid.
+// gc returns the configuration as a runtime passes it to GC: without the data of an attachment, and with an empty
+// list of valid attachments.
 func (c conf) gc() conf {
 	all := c.with(conf{"cni.dev/valid-attachments": []any{}})
 	for _, key := range []string{"runtimeConfig", "prevResult", "deviceID"} {
@@ -32,15 +32,15 @@ func (c conf) String() string {
 // An attachment is one interface of one container.
 type attachment struct{ container, ifName, netns string }
 
-// ours is the attachment that ADD, DEL and GC are cut short for.
+// ours is the attachment of the calls with faults.
 var ours = attachment{"c0ffee00c0ffee00c0ffee00", "net1", podNetns}
 
-// path is where the runtime wants the attachment's device-info file, named as by Multus.
+// path returns the path of the device-info file that the runtime requests. Its name is like Multus's.
 func (a attachment) path(network string) string {
 	return infoDir + "/default-" + network + "-" + a.container + "_" + a.ifName
 }
 
-// base configures nothing yet but the network, and where the file is to be.
+// base returns a configuration with only the network and the path of the file.
 func (a attachment) base(network string) conf {
 	return conf{
 		"cniVersion": "1.1.0", "name": network, "type": "devinfo",
@@ -84,18 +84,18 @@ func (a attachment) bridge(network string) conf {
 
 func named(name string) conf { return conf{"cdi": conf{"name": "{containerID}-" + name}} }
 
-// A scenario is a kind of attachment and what came before its ADD.
+// A scenario is a kind of attachment, and the events before its ADD.
 type scenario struct {
 	name   string
 	conf   conf
-	former conf   // of an earlier ADD of the attachment; nil: there was none
-	early  string // what somebody wrote to the device-info file before the ADD
-	pod    bool   // the pod has an interface already, by the plugin before
+	former conf   // configuration of an earlier ADD of the attachment; nil = no earlier ADD
+	early  string // content of the device-info file before the ADD; "" = the file does not exist
+	pod    bool   // an earlier plugin in the chain has created the pod's interface
 }
 
 func (s scenario) delegating() bool { return s.conf["delegates"] != nil }
 
-// scenarios are those of the network "net".
+// scenarios returns the scenarios of the network "net".
 func scenarios() []scenario {
 	const net = "net"
 	withCDI := ours.chained(net).with(conf{"cdi": true})
@@ -115,13 +115,13 @@ func scenarios() []scenario {
 	}
 }
 
-// A bystander is an attachment of another network, which nothing may touch.
+// A bystander is an attachment of another network. It must not change.
 type bystander struct {
 	attachment
 	conf conf
 }
 
-// bystanders are one of each kind.
+// bystanders returns one bystander of each kind.
 func bystanders() (list []bystander) {
 	const network = "other"
 	add := func(ifName string, conf func(attachment, string) conf) {

@@ -18,13 +18,14 @@ import (
 	"devinfo-cni.io/test/crash/inject"
 )
 
-// hangs is how long a call may take.
+// hangs is the time limit of a call.
 const hangs = 2 * time.Minute
 
-// A seat is for one program at a time.
+// A seat runs one program at a time.
 type seat struct {
 	inj *inject.Injector
-	out [2]*os.File // the program's standard output and error: no pipes, which an orphan would hold open
+	// The program's standard output and error; they are files, because an orphaned child would keep a pipe open.
+	out [2]*os.File
 }
 
 func newSeat(t *testing.T, which inject.Calls) *seat {
@@ -44,20 +45,20 @@ func newSeat(t *testing.T, which inject.Calls) *seat {
 	return &s
 }
 
-// A program is what is run, with its arguments, environment and standard input.
+// A program is an executable with its arguments, environment and standard input.
 type program struct {
 	path      string
 	args, env []string
 	stdin     string
 }
 
-// An outcome is what one call of the plugin came to.
+// An outcome is the result of one call of the plugin.
 type outcome struct {
-	exit           int // -1: killed
+	exit           int // -1 = killed
 	stdout, stderr string
 }
 
-// run runs a program; decide may be nil. An error is not the program's own.
+// run runs a program. decide may be nil. The error is not an error of the program.
 func (s *seat) run(p program, decide func(inject.Call) inject.Verdict) (outcome, error) {
 	if decide == nil {
 		decide = func(inject.Call) inject.Verdict { return inject.Verdict{} }
@@ -83,7 +84,7 @@ func (s *seat) run(p program, decide func(inject.Call) inject.Verdict) (outcome,
 	return outcome{cmd.ProcessState.ExitCode(), string(stdout), string(stderr)}, errors.Join(err, e)
 }
 
-// failure is why the call failed; "" if it did not.
+// failure returns why the call failed; "" if it succeeded.
 func (o outcome) failure() string {
 	switch e := o.printed(); {
 	case o.exit == 0:
@@ -95,7 +96,7 @@ func (o outcome) failure() string {
 	}
 }
 
-// printed is the CNI error; its code is 0 if there is none.
+// printed returns the CNI error; its code is 0 if the program printed none.
 func (o outcome) printed() (e types.Error) {
 	if json.Unmarshal([]byte(o.stdout), &e) != nil {
 		e.Code = 0

@@ -20,17 +20,17 @@ import (
 	"devinfo-cni.io/pkg/link/linktest"
 )
 
-// A snapshot is all that a plugin could leave: the files of /run and /var/lib by their
-// paths, and the interfaces by "<pod or host> interface <name>".
+// A snapshot contains everything that a plugin could leave: the files below /run and /var/lib by path, and interfaces
+// by "<pod or host> interface <name>".
 type snapshot map[string]thing
 
-// A thing is a file, a directory, a symbolic link, or an interface, which has no mode.
+// A thing is a file, a directory, a symbolic link, or an interface. An interface has no mode.
 type thing struct {
 	mode fs.FileMode
-	text string // a link's target
+	text string // content, or target of a link
 }
 
-// places are the network namespaces of a world; "" is its own.
+// places are the network namespaces of a world; "" is the host's.
 var places = map[string]string{"host": "", "pod": podNetns, "other pod": otherNetns}
 
 func take(t *testing.T) snapshot {
@@ -49,8 +49,7 @@ func take(t *testing.T) snapshot {
 	return s
 }
 
-// add takes one path in. The captured host and the namespaces are not the plugin's,
-// and host-local keeps a lock and the address that it gave out last.
+// add adds a path. It ignores the captured host, the namespaces, and the lock and the last address of host-local.
 func (s snapshot) add(path string, d fs.DirEntry, err error) error {
 	switch {
 	case err != nil:
@@ -77,7 +76,7 @@ func (s snapshot) add(path string, d fs.DirEntry, err error) error {
 	return err
 }
 
-// trampled says what has changed of the things that must never.
+// trampled returns the changes of things that must not change.
 func (s snapshot) trampled(now snapshot) (problems []string) {
 	for _, name := range slices.Sorted(maps.Keys(s)) {
 		was := s[name]
@@ -91,7 +90,7 @@ func (s snapshot) trampled(now snapshot) (problems []string) {
 	return problems
 }
 
-// beyond is what was not there before.
+// beyond returns the things that did not exist before.
 func (s snapshot) beyond(before snapshot) snapshot {
 	more := maps.Clone(s)
 	maps.DeleteFunc(more, func(name string, _ thing) bool {
@@ -101,7 +100,7 @@ func (s snapshot) beyond(before snapshot) snapshot {
 	return more
 }
 
-// left says what should not be there.
+// left returns the things that must not exist any more.
 func (s snapshot) left(now snapshot) (problems []string) {
 	for _, name := range slices.Sorted(maps.Keys(now.beyond(s))) {
 		problems = append(problems, "left: "+name)
@@ -109,7 +108,7 @@ func (s snapshot) left(now snapshot) (problems []string) {
 	return problems
 }
 
-// visible are the device-info files and the CDI specs: what others read.
+// visible returns the files that other programs read: device-info files and CDI specs.
 func (s snapshot) visible() snapshot {
 	files := maps.Clone(s)
 	maps.DeleteFunc(files, func(path string, f thing) bool {
@@ -121,7 +120,7 @@ func (s snapshot) visible() snapshot {
 	return files
 }
 
-// torn says which visible files are not whole.
+// torn returns the visible files that are incomplete.
 func (s snapshot) torn() (problems []string) {
 	files := s.visible()
 	for _, path := range slices.Sorted(maps.Keys(files)) {
@@ -140,7 +139,7 @@ func (s snapshot) torn() (problems []string) {
 	return problems
 }
 
-// restore makes everything as it was, by force.
+// restore restores the snapshot.
 func (s snapshot) restore(t *testing.T, now snapshot) {
 	t.Helper()
 	var errs []error
@@ -179,7 +178,7 @@ func remove(name string) error {
 			err = netlink.LinkDel(link)
 		}
 		if errors.As(err, new(netlink.LinkNotFoundError)) || errors.Is(err, unix.ENODEV) {
-			return nil // the other end of a veth that went with this one
+			return nil // it was the other end of a veth that no longer exists
 		}
 		return err
 	})

@@ -16,12 +16,12 @@ type stage struct {
 	*world
 	kind
 	first, second *seat
-	owns          map[string]snapshot // by container: what is there of an attachment
-	earlier       []act               // before the two
+	owns          map[string]snapshot // state of an attachment, by container
+	earlier       []act               // acts before the two programs
 	clock         atomic.Int64
 }
 
-// newStage makes a world for attachments of a kind.
+// newStage prepares a world for attachments of a kind.
 func newStage(w *world, k kind) *stage {
 	t := w.t
 	t.Helper()
@@ -33,7 +33,7 @@ func newStage(w *world, k kind) *stage {
 	for _, b := range bystanders()[:2] { // one with a device, one with a socket
 		s.must("ADD", b.attachment, b.conf)
 	}
-	for range 2 { // the first time also makes what is made once for all
+	for range 2 { // the first time also creates files that are created only once
 		s.base = take(t)
 		for _, a := range []attachment{ours, neighbour} {
 			s.must("ADD", a, k.conf(a))
@@ -48,7 +48,7 @@ func newStage(w *world, k kind) *stage {
 	return s
 }
 
-// answer ends the plugin of a test.
+// answer prints the error of a test's plugin and exits.
 func answer(err error) {
 	if err != nil {
 		fmt.Printf(`{"cniVersion": "1.1.0", "code": 5, "msg": %q}`, err)
@@ -56,9 +56,8 @@ func answer(err error) {
 	}
 }
 
-// The plugin marker has a file for each attachment, which its ADD makes last of all. It is
-// a delegate: were its caller's DEL not to wait for an ADD that is under way, the file
-// would be left.
+// The plugin marker creates a file for each attachment at the end of its ADD. It is a delegate. If the DEL of its
+// caller did not wait for a running ADD, the file would remain.
 const (
 	marker  = "marker"
 	markDir = "/run/marks"

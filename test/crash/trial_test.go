@@ -14,12 +14,12 @@ import (
 	"devinfo-cni.io/test/crash/inject"
 )
 
-// A fault is what happens at a point.
+// A fault is an injected event at a point.
 type fault struct {
 	name    string
 	verdict inject.Verdict
-	on      bool // at all points after it too, as on a disk that stays full
-	orphan  bool // the points are the delegates' own: the plugin is killed, they live on
+	on      bool // also at all later points, like a full disk
+	orphan  bool // the points are the delegates' calls: the plugin is killed and they continue
 }
 
 const orphaned = "SIGKILL while a delegate runs"
@@ -33,20 +33,20 @@ func faults() []fault {
 	return list
 }
 
-// What the runtime does after a fault.
+// Calls of the runtime after a fault.
 const (
 	del       = "DEL"
 	gc        = "GC"
 	again     = "ADD and DEL"
-	delFormer = "DEL of the former ADD" // whose configuration the runtime has still
+	delFormer = "DEL of the former ADD" // with the configuration of the earlier ADD, which the runtime still has
 )
 
-// A trial is one verb with a fault at one point, and what the runtime does then.
+// A trial is one verb with a fault at one point, and the runtime's next call.
 type trial struct {
 	scenario
 	verb  string
 	fault fault
-	point int // from 1
+	point int // number of the call from 1
 	then  string
 }
 
@@ -54,7 +54,7 @@ func (tr trial) String() string {
 	return fmt.Sprintf("%s, %s at %d, %s", tr.verb, tr.fault.name, tr.point, tr.then)
 }
 
-// before brings the world to where the verb is called.
+// before brings the world to the state before the verb.
 func (w *world) before(tr trial) {
 	w.t.Helper()
 	if tr.former != nil {
@@ -66,7 +66,7 @@ func (w *world) before(tr trial) {
 	}
 }
 
-// prepare writes the early file, which the runtime does before each ADD.
+// prepare writes the early file, as the runtime does before each ADD.
 func (w *world) prepare(s scenario) {
 	w.t.Helper()
 	if s.early == "" {
@@ -75,8 +75,7 @@ func (w *world) prepare(s scenario) {
 	w.fine(os.WriteFile(ours.path("net"), []byte(s.early), 0o644))
 }
 
-// try runs the trial and says all that went wrong. The point is zero if the verb did
-// not come that far; the world is as it was.
+// try runs the trial, and returns the problems. The point is zero if the verb ended before it. It restores the world.
 func (w *world) try(tr trial) (point inject.Call, problems []string) {
 	w.t.Helper()
 	w.before(tr)
@@ -114,12 +113,12 @@ func (w *world) try(tr trial) (point inject.Call, problems []string) {
 	return point, slices.Compact(problems)
 }
 
-// remains says what is not as it was, and makes it so.
+// remains returns the differences from the base, and restores the base.
 func (w *world) remains(tr trial) (problems []string) {
 	w.t.Helper()
 	now := take(w.t)
 	if file := ours.path("net"); tr.then == gc && tr.early != "" && now[file].text == tr.early {
-		w.fine(remove(file)) // the runtime's own, of an ADD that has not come far enough to tell GC of it
+		w.fine(remove(file)) // the runtime's own file; an ADD that failed early has not recorded it for GC
 		now = take(w.t)
 	}
 	problems = slices.Concat(w.base.left(now), w.base.trampled(now))
@@ -127,11 +126,11 @@ func (w *world) remains(tr trial) (problems []string) {
 	return problems
 }
 
-// holding is how long an orphaned delegate does nothing, unless the runtime is done
-// before: what the runtime does must wait for it.
+// holding is the time that an orphaned delegate is held, unless the runtime's calls end before. These calls must wait
+// for the delegate.
 const holding = time.Second
 
-// kept is what the answer promises and does not hold.
+// kept returns the promises of the result that do not hold.
 func (w *world) kept(tr trial, o outcome, point inject.Call, now snapshot) (problems []string) {
 	why := o.failure()
 	switch {
@@ -152,7 +151,7 @@ func (w *world) kept(tr trial, o outcome, point inject.Call, now snapshot) (prob
 	return w.added(tr.scenario, o.stdout, now)
 }
 
-// added says what a successful ADD has not done.
+// added returns the effects that a successful ADD lacks.
 func (w *world) added(s scenario, result string, now snapshot) (problems []string) {
 	for _, path := range slices.Sorted(maps.Keys(w.promised)) {
 		if is, there := now[path]; !there {
@@ -170,7 +169,7 @@ func (w *world) added(s scenario, result string, now snapshot) (problems []strin
 	return problems
 }
 
-// afterwards is what the runtime does then; all of it must succeed.
+// afterwards runs the runtime's calls after the fault. All of them must succeed.
 func (w *world) afterwards(tr trial) (problems []string) {
 	w.t.Helper()
 	try := func(verb string, c conf) (why string) {
@@ -191,7 +190,7 @@ func (w *world) afterwards(tr trial) (problems []string) {
 	case again:
 		w.prepare(tr.scenario)
 		o := w.call("ADD", ours, tr.conf, nil)
-		if why := o.failure(); strings.Contains(why, "DEL first") && tr.delegating() { // the one before had done all
+		if why := o.failure(); strings.Contains(why, "DEL first") && tr.delegating() { // the earlier ADD was complete
 			try("DEL", tr.conf)
 			o = w.call("ADD", ours, tr.conf, nil)
 		}

@@ -17,7 +17,7 @@ import (
 	"devinfo-cni.io/test/undertest"
 )
 
-// The paths of a world; /run and /var/lib are its own.
+// Paths of a world. /run and /var/lib are mounted for it.
 const (
 	infoDir    = "/run/k8s.cni.cncf.io/devinfo/cni"
 	cdiDir     = "/run/cdi"
@@ -27,35 +27,34 @@ const (
 	podNetns   = "/run/netns/pod"
 	otherNetns = "/run/netns/other"
 	nodeFile   = "/run/node.json"
-	cniDir     = "/run/bin" // of marker
+	cniDir     = "/run/bin" // directory of the plugin marker
 	podUID     = "6e0c3a54-8d0f-4e52-b4a1-0c5ad4a3d1f7"
 	otherUID   = "90d1b0a2-27b4-4c3e-9a56-5b1f4d0c7e11"
 )
 
-// VFs of the captured host; the second is the bystanders'.
+// VFs of the captured host. The bystanders use the second one.
 const (
 	vf       = "0000:01:10.0"
 	othersVF = "0000:01:10.2"
 )
 
-// A world is a node in namespaces of the test's own, with bystanders on it.
+// A world is a node with bystanders, in namespaces of the test.
 type world struct {
-	onePod   bool // all attachments are one pod's, and may share the device
-	ownPods  bool // each container is a pod of its own, whose UID is its ID
+	onePod   bool // all attachments belong to one pod, and may share the device
+	ownPods  bool // each container is a pod of its own; the pod's UID is the container's ID
 	t        *testing.T
 	seat     *seat
 	plugin   string
 	cniPath  string
-	base     snapshot // how everything must be in the end
-	promised snapshot // what ADD has others read
+	base     snapshot // expected state at the end
+	promised snapshot // files for other programs that ADD must write
 }
 
-// newWorld prepares the namespaces that linktest.Run has made for runs of the plugin.
-// Its base is yet to be taken.
+// newWorld prepares the namespaces of linktest.Run for runs of the plugin. The caller sets the base.
 func newWorld(t *testing.T, plugin string) *world {
 	t.Helper()
 	w := &world{t: t, plugin: plugin, seat: newSeat(t, inject.Changes)}
-	w.fine(unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) // orphans are waited for
+	w.fine(unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) // to wait for orphans
 	w.directories()
 	w.programs()
 	w.networks()
@@ -67,7 +66,7 @@ func (w *world) fine(errs ...error) {
 	difftest.Must(w.t, errs...)
 }
 
-// directories makes those of the plugin, its settings, and the captured host's /sys.
+// directories creates the plugin's directories and settings, and the captured host's /sys.
 func (w *world) directories() {
 	w.t.Helper()
 	w.fine(unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, "mode=0755"))
@@ -86,7 +85,7 @@ func (w *world) programs() {
 	w.cniPath = cniDir + ":" + undertest.Peers(w.t, "macvlan", "bridge", "host-local")
 }
 
-// program puts the test binary in cniDir under the name of a program, and gives its path.
+// program links the test binary into cniDir under a program's name, and returns the path.
 func (w *world) program(name string) (path string) {
 	w.t.Helper()
 	self, err := os.Executable()
@@ -95,7 +94,7 @@ func (w *world) program(name string) (path string) {
 	return path
 }
 
-// networks makes the pods' network namespaces, and the card for macvlan.
+// networks creates the pods' network namespaces, and the interface for macvlan.
 func (w *world) networks() {
 	w.t.Helper()
 	for _, path := range []string{podNetns, otherNetns} {
@@ -105,8 +104,8 @@ func (w *world) networks() {
 	linktest.AddVeth(w.t, "nic", "peer", linktest.NewNetns(w.t))
 }
 
-// settle adds the bystanders and the pod's own interface, goes once through all verbs,
-// so that what is made once for all is there, and takes the base.
+// settle adds the bystanders and the pod's own interface. It runs all verbs once, because the first run creates files
+// that stay, and takes the base.
 func (w *world) settle(s scenario) {
 	w.t.Helper()
 	if s.pod {
@@ -123,7 +122,7 @@ func (w *world) settle(s scenario) {
 	w.promised = added.beyond(w.base).visible()
 }
 
-// reap waits for the delegates that a killed plugin has left running.
+// reap waits for the delegates of a killed plugin.
 func (w *world) reap() {
 	w.t.Helper()
 	lists, err := filepath.Glob("/proc/self/task/*/children")
@@ -131,16 +130,15 @@ func (w *world) reap() {
 		w.t.Fatal("no /proc/self/task/*/children: ", err)
 	}
 	for _, list := range lists {
-		pids, _ := os.ReadFile(list) // of a thread that may have ended
+		pids, _ := os.ReadFile(list) // the thread may have ended
 		for _, pid := range strings.Fields(string(pids)) {
 			if n, err := strconv.Atoi(pid); err == nil {
-				_, _ = unix.Wait4(n, nil, 0, nil) // a child of a child cannot be waited for
+				_, _ = unix.Wait4(n, nil, 0, nil) // fails for a grandchild
 			}
 		}
 	}
 }
 
-// call runs the plugin.
 func (w *world) call(verb string, a attachment, c conf, decide func(inject.Call) inject.Verdict) outcome {
 	w.t.Helper()
 	if verb == "GC" {
@@ -153,7 +151,7 @@ func (w *world) call(verb string, a attachment, c conf, decide func(inject.Call)
 	return o
 }
 
-// command is a call of the plugin.
+// command returns a call of the plugin.
 func (w *world) command(verb string, a attachment, c conf) program {
 	p := program{path: w.plugin, env: []string{"CNI_COMMAND=" + verb, "CNI_PATH=" + w.cniPath, "DEVINFO_NODE_CONFIG=" + nodeFile, "PATH=" + os.Getenv("PATH")}}
 	if verb != "GC" {
@@ -171,7 +169,7 @@ func (w *world) command(verb string, a attachment, c conf) program {
 	return p
 }
 
-// must is call where nothing is in its way.
+// must makes a call that has to succeed.
 func (w *world) must(verb string, a attachment, c conf) {
 	w.t.Helper()
 	if why := w.call(verb, a, c, nil).failure(); why != "" {
@@ -179,7 +177,7 @@ func (w *world) must(verb string, a attachment, c conf) {
 	}
 }
 
-// openJournal opens the node's journal, also for a program that is us.
+// openJournal opens the node's journal. The claimant uses it too.
 func openJournal() (*journal.Journal, error) {
 	boot, err := journal.BootID()
 	return journal.Open(stateDir, boot), err

@@ -17,7 +17,7 @@ import (
 	"devinfo-cni.io/test/undertest"
 )
 
-func TestDemoLeavesNothingBehind(t *testing.T) {
+func TestDemoLeavesNoStateBehind(t *testing.T) {
 	demo := build(t)
 	t.Run("undisturbed", func(t *testing.T) {
 		if code, output := demo(t, 0, 0); code != 0 {
@@ -30,7 +30,7 @@ func TestDemoLeavesNothingBehind(t *testing.T) {
 		for _, after := range delays {
 			t.Run(fmt.Sprintf("%v after %d ms", sig, after), func(t *testing.T) {
 				code, output := demo(t, sig, after*time.Millisecond)
-				if code == 0 && !strings.Contains(output, "nothing of it is left") { // it was faster
+				if code == 0 && !strings.Contains(output, "nothing of it is left") { // the demo ended before the signal
 					t.Errorf("exit code 0\n%s", output)
 				}
 			})
@@ -38,8 +38,7 @@ func TestDemoLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// build makes the demo and gives a function that runs it, interrupts it and looks
-// for what it leaves.
+// build compiles the demo. It returns a function that runs the demo, interrupts it, and checks what it leaves.
 func build(t *testing.T) func(*testing.T, syscall.Signal, time.Duration) (int, string) {
 	t.Helper()
 	if testing.Short() {
@@ -62,7 +61,7 @@ func build(t *testing.T) func(*testing.T, syscall.Signal, time.Duration) (int, s
 		if sig != 0 {
 			time.AfterFunc(after, func() { _ = cmd.Process.Signal(sig) })
 		}
-		_ = cmd.Wait() // the exit code says it
+		_ = cmd.Wait() // the exit code is checked instead
 		gone(t, cmd.Process.Pid, tmp)
 		return cmd.ProcessState.ExitCode(), output.String()
 	}
@@ -71,11 +70,11 @@ func build(t *testing.T) func(*testing.T, syscall.Signal, time.Duration) (int, s
 func command(demo string, output *bytes.Buffer) *exec.Cmd {
 	cmd := exec.Command(demo, "-bin", "../../bin", "-hosts", "../../testdata/hosts")
 	cmd.Stdout, cmd.Stderr = output, output
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // to know its processes by
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // to find its processes by session
 	return cmd
 }
 
-// namespaces skips the test where there are none to be had.
+// namespaces skips the test if the machine does not permit namespaces.
 func namespaces(t *testing.T, demo string) {
 	t.Helper()
 	var output bytes.Buffer
@@ -86,16 +85,17 @@ func namespaces(t *testing.T, demo string) {
 
 func gone(t *testing.T, session int, tmp string) {
 	t.Helper()
-	var last []string // what is left behind
+	var last []string // things that are left behind
 	defer func() {
 		if len(last) > 0 {
 			t.Logf("left behind: %q", last)
 		}
 	}()
-	difftest.Eventually(t, "gone", func() bool { last = leftovers(t, session, tmp); return len(last) == 0 }) // what was killed takes a moment to end
+	// Killed processes may take a moment to end.
+	difftest.Eventually(t, "gone", func() bool { last = leftovers(t, session, tmp); return len(last) == 0 })
 }
 
-// leftovers lists what there should not be of the names that the demo uses.
+// leftovers returns the names that the demo uses and that still exist.
 func leftovers(t *testing.T, session int, tmp string) (left []string) {
 	t.Helper()
 	links, err := net.Interfaces()
@@ -120,7 +120,7 @@ func leftovers(t *testing.T, session int, tmp string) (left []string) {
 	return append(left, processes(t, session)...)
 }
 
-// processes lists those of a session that have not ended.
+// processes returns the running processes of a session.
 func processes(t *testing.T, session int) (list []string) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/stat")

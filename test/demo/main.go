@@ -1,12 +1,10 @@
-// Demo shows the plugin's work from ADD to DEL with the real programs: cnitool as
-// the runtime, reference plugins as its neighbours, and first of all the network
-// card of this machine. It also checks all that it shows.
+// Demo shows the plugin's work from ADD to DEL with the real programs: cnitool as the runtime, reference plugins, and first
+// the network card of this machine. It also checks the results that it shows.
 //
 //	make demo
 //
-// It runs in namespaces of its own (package sandbox), and so leaves nothing
-// behind. An ordinary user's have no part in the machine's card: for him, macvlan
-// sits on a veth and the device is a captured host's.
+// It runs in its own namespaces (package sandbox), so it leaves nothing behind. Namespaces of an ordinary user do not
+// contain the machine's card. For such a user macvlan is on a veth, and the device comes from a captured host.
 package main
 
 import (
@@ -50,7 +48,7 @@ func demo(signals <-chan os.Signal, ownNet bool) error {
 	}
 	for n, s := range append([]scene{first}, scenes...) {
 		if n == 1 && !ownNet {
-			// The machine's own network has done its part.
+			// The remaining scenes do not need the machine's network.
 			if err := sandbox.Leave(); err != nil {
 				return err
 			}

@@ -26,22 +26,22 @@ import (
 const (
 	pod    = "/run/netns/pod"
 	ifName = "net1"
-	own    = "/run/devinfo" // what the demo itself writes
-	nets   = own + "/net.d" // and the stand-in
+	own    = "/run/devinfo" // files of the demo itself
+	nets   = own + "/net.d" // and the replacement plugin
 )
 
-// userspace stands in for userspace-cni, without a dataplane: its result has no interface.
+// userspace replaces userspace-cni. It has no dataplane, and its result has no interface.
 const userspace = `#!/bin/sh
 [ "$CNI_COMMAND" != ADD ] || echo '{"cniVersion": "1.1.0"}'
 `
 
-// containerID is the one that cnitool makes up for the pod.
+// containerID is the ID that cnitool generates for the pod.
 var containerID = func() string {
 	sum := sha512.Sum512([]byte(pod))
 	return fmt.Sprintf("cnitool-%x", sum[:10])
 }()
 
-// failed counts what was not as it should be.
+// failed counts failed checks.
 var failed int
 
 func check(ok bool, what string, details ...any) {
@@ -56,7 +56,7 @@ func check(ok bool, what string, details ...any) {
 	}
 }
 
-// play runs one scene. The error is that it could not be run at all.
+// play runs one scene. It returns an error if the scene cannot be run.
 func (s *scene) play(number int, host *capturefile.Host) error {
 	fmt.Printf("%s\n%d. %s\n\n%s\n", strings.Repeat("─", 78), number, s.title, s.about)
 	settings, err := s.prepare(host)
@@ -88,7 +88,7 @@ func (s *scene) play(number int, host *capturefile.Host) error {
 	return s.checkGone(path, settings)
 }
 
-// prepare writes the network, and node settings with all paths in the sandbox.
+// prepare writes the network and the node settings. All paths are in the sandbox.
 func (s *scene) prepare(host *capturefile.Host) (config.Node, error) {
 	settings := config.DefaultNode()
 	settings.DeviceInfoDir = "/run/k8s.cni.cncf.io/devinfo/cni"
@@ -108,7 +108,7 @@ func (s *scene) prepare(host *capturefile.Host) (config.Node, error) {
 		os.WriteFile(filepath.Join(nets, s.network+".conflist"), []byte(s.conflist), 0o644))
 }
 
-// path is where the device-info file must be.
+// path returns the expected path of the device-info file.
 func (s *scene) path() string {
 	const dir = "/run/k8s.cni.cncf.io/devinfo/cni/"
 	if s.auto {
@@ -117,7 +117,7 @@ func (s *scene) path() string {
 	return dir + s.network + "_" + ifName // any name will do
 }
 
-// capArgs is what the runtime passes on as runtimeConfig.
+// capArgs returns the runtimeConfig that the runtime passes on.
 func (s *scene) capArgs() string {
 	if s.auto {
 		return ""
@@ -129,7 +129,7 @@ func (s *scene) capArgs() string {
 	return args + "}"
 }
 
-// cnitool runs one verb. What the plugins say on standard error is shown.
+// cnitool runs one verb. It prints the plugins' standard error.
 func (s *scene) cnitool(verb string) (string, error) {
 	var out, errs bytes.Buffer
 	cmd := exec.Command(filepath.Join(sandbox.Bin, "cnitool"), verb, s.network, pod)
@@ -149,8 +149,7 @@ func (s *scene) cnitool(verb string) (string, error) {
 	return out.String(), nil
 }
 
-// checkFile compares the file. The machine's own card may have more to tell than
-// the demo knows.
+// checkFile compares the file with the expected one. The file of the machine's own card may contain additional keys.
 func (s *scene) checkFile(path string) {
 	info, err := devinfo.ReadFile(path)
 	if err != nil {
@@ -164,8 +163,8 @@ func (s *scene) checkFile(path string) {
 	check(string(info.Encode()) == want, "the device-info file is valid, and says what it should", "want: "+want)
 }
 
-// checkResult asks what Multus and KubeVirt need: an interface of our name in the
-// pod's namespace, with the device's identity.
+// checkResult checks the data that Multus and KubeVirt need: an interface with our name in the pod's namespace, and
+// the device's address.
 func (s *scene) checkResult(text string) {
 	var result struct {
 		Interfaces []struct{ Name, Sandbox, PCIID, SocketPath string }
@@ -188,7 +187,7 @@ func (s *scene) checkResult(text string) {
 	}
 }
 
-// checkGone looks for what DEL must have removed.
+// checkGone checks that DEL has removed everything.
 func (s *scene) checkGone(path string, settings config.Node) error {
 	_, err := os.Lstat(path)
 	gone := errors.Is(err, fs.ErrNotExist)
@@ -219,7 +218,7 @@ func (s *scene) checkGone(path string, settings config.Node) error {
 	return nil
 }
 
-// linkExists looks for the interface in the pod's namespace.
+// linkExists returns an error if the pod's namespace lacks the interface.
 func linkExists() error {
 	return linktest.InNetns(pod, func() error {
 		_, err := netlink.LinkByName(ifName)

@@ -18,13 +18,13 @@ import (
 type scene struct {
 	title    string
 	about    string
-	host     string // the captured host whose /sys it is; "" = this machine's
+	host     string // captured host with the /sys of the scene; "" = this machine
 	network  string
 	conflist string
 	deviceID string        // as Multus passes it
 	auto     bool          // the runtime passes no path
-	link     bool          // ADD makes an interface in the pod
-	file     *devinfo.Info // what the device-info file must be
+	link     bool          // ADD creates an interface in the pod
+	file     *devinfo.Info // expected device-info file
 }
 
 var scenes = []scene{{
@@ -103,8 +103,8 @@ const chained = `{
   ]
 }`
 
-// cardScene is the first scene: a macvlan on the machine's network card, or if
-// there is none to be had, on a veth beside a captured VF.
+// cardScene returns the first scene: a macvlan on the machine's network card. Without a card it is on a veth, and the
+// device is a captured VF.
 func cardScene(ownNet bool) (scene, error) {
 	s := scene{network: "mynet", link: true, title: "The main job: chained after the plugin that makes the interface"}
 	why := "An ordinary user's namespaces do not have this machine's network card"
@@ -138,9 +138,9 @@ func pciInfo(address, pf string) *devinfo.Info {
 	return &devinfo.Info{Type: devinfo.TypePCI, Version: devinfo.SpecVersion, PCI: &devinfo.PCI{Address: address, PFAddress: pf}}
 }
 
-// findCard gives the interface of the default route, else the first that is up,
-// provided that a PCI function is behind it and that it is in no bridge or bond.
-// It asks sysfs in a way of its own: the plugin must come to the same answer.
+// findCard returns the interface of the default route, or else the first interface that is up. The interface must
+// belong to a PCI function, and must not be in a bridge or bond. The search in sysfs is independent of the plugin's,
+// because the two results are compared.
 func findCard() (name, address string, err error) {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -170,7 +170,7 @@ func findCard() (name, address string, err error) {
 	return name, address, nil
 }
 
-// pciOf is the last PCI function on the way to an interface's device.
+// pciOf returns the last PCI function in the path of an interface's device.
 func pciOf(name string) string {
 	at, err := filepath.EvalSymlinks("/sys/class/net/" + name + "/device")
 	if err != nil {

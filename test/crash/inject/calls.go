@@ -18,28 +18,30 @@ const (
 	flock = "flock"
 )
 
-// shape says which of a call's arguments tell what it changes.
+// shape describes the arguments of a call.
 type shape struct {
 	name  string
-	dir   int // directory that the path starts from
+	dir   int // directory that a relative path starts from
 	path  int
-	fd    int // open file that it changes
-	flags int // of open(2): changes only if they say so
+	fd    int // open file that the call changes
+	flags int // flags of open(2); they decide whether the call changes the file
 }
 
-// at is a call with a directory and a path.
+// at returns the shape of a call with a directory and a path.
 func at(name string, dir int) shape { return shape{name, dir, dir + 1, none, none} }
 
-// on is a call on an open file.
+// on returns the shape of a call on an open file.
 func on(name string) shape { return shape{name, none, none, 0, none} }
 
-// by is a call with a path alone.
+// by returns the shape of a call with only a path.
 func by(name string, path int) shape { return shape{name, none, path, none, none} }
 
-// changes has, by number, the calls that change the file system, and exit_group, after
-// which there are none. Locks and times of access count as no change. Nothing may be in
-// it, or in reads and locks, that a program does before its execve: it shares our memory then, and
-// Go's garbage collector would wait for it, and we with it.
+// changes contains the calls that change the file system, and exit_group as the last call. It does not count locks
+// and access times as changes.
+//
+// The maps changes, reads and locks must not contain a call that a program makes between fork and execve. The child
+// shares the memory of this process then, so Go's garbage collector would wait for the child, which waits for this
+// process.
 var changes = map[int32]shape{
 	unix.SYS_OPENAT:          {"openat", 0, 1, none, 2},
 	unix.SYS_OPENAT2:         at("openat2", 0),
@@ -71,8 +73,8 @@ var changes = map[int32]shape{
 
 func init() { maps.Copy(changes, older) }
 
-// reads has the calls that look at names and at what is behind them, and opening, whatever
-// for. Reading an open file is left out: where files are replaced as a whole, nobody changes it.
+// reads contains the calls that open files, and those that read names, directories and metadata. It lacks reads of
+// open files, because files are only replaced as a whole.
 var reads = map[int32]shape{
 	unix.SYS_OPENAT:     at("openat", 0),
 	unix.SYS_READLINKAT: at("readlinkat", 0),
@@ -85,7 +87,7 @@ var reads = map[int32]shape{
 
 var locks = map[int32]shape{unix.SYS_FLOCK: on(flock)}
 
-// processOf is the process of a thread; 0 if it is gone.
+// processOf returns the process of a thread; 0 if the thread no longer exists.
 func processOf(tid uint32) (pid int) {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
 	if _, rest, ok := strings.Cut(string(status), "\nTgid:"); ok {
@@ -94,8 +96,8 @@ func processOf(tid uint32) (pid int) {
 	return pid
 }
 
-// target tells what a call is about, and whether that is on a disk: devices, /proc and
-// pipes are not, but for the program's standard output.
+// target returns the path of a call, and whether the call counts. Calls on devices, /proc and pipes do not count,
+// except on the program's standard output.
 func (i *Injector) target(n *notice, program bool) (path string, counts bool) {
 	s := i.calls[n.nr]
 	proc := fmt.Sprintf("/proc/%d/", n.tid)
@@ -121,7 +123,7 @@ func (i *Injector) target(n *notice, program bool) (path string, counts bool) {
 	return path, strings.HasPrefix(path, "/") && (i.reading || s.name != "openat2" || opensToWrite(n, proc))
 }
 
-// named is the path that a call has as an argument, made absolute.
+// named returns the absolute path in a call's arguments.
 func named(n *notice, s shape, proc string) string {
 	path := stringAt(proc, n.args[s.path])
 	if filepath.IsAbs(path) {
@@ -135,14 +137,14 @@ func named(n *notice, s shape, proc string) string {
 	return filepath.Join(dir, path)
 }
 
-// opensToWrite reads the struct open_how.
+// opensToWrite reads the flags in struct open_how.
 func opensToWrite(n *notice, proc string) bool {
 	var how [8]byte
 	read(proc, n.args[2], how[:])
 	return binary.NativeEndian.Uint64(how[:])&writing != 0
 }
 
-// stringAt is the C string at an address of the stopped thread's memory.
+// stringAt returns the C string at an address in the stopped thread's memory.
 func stringAt(proc string, address uint64) string {
 	text := make([]byte, unix.PathMax)
 	text = text[:read(proc, address, text)]
@@ -150,7 +152,7 @@ func stringAt(proc string, address uint64) string {
 	return string(text[:max(end, 0)])
 }
 
-// read gives how much could be read: the next page may not be there.
+// read returns the number of bytes read, because the next page may not exist.
 func read(proc string, address uint64, into []byte) int {
 	memory, err := os.Open(proc + "mem")
 	if err != nil {

@@ -4,7 +4,7 @@ import "golang.org/x/sys/unix"
 
 const arch = unix.AUDIT_ARCH_X86_64
 
-// older are the calls that not every machine has.
+// older are calls that not every architecture has.
 var older = map[int32]shape{
 	unix.SYS_RENAMEAT: at("renameat", 2),
 	unix.SYS_OPEN:     {"open", none, 0, none, 1},

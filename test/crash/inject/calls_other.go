@@ -2,6 +2,6 @@
 
 package inject
 
-const arch = 0 // no table
+const arch = 0 // the calls of this architecture are unknown
 
 var older map[int32]shape

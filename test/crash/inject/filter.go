@@ -13,13 +13,13 @@ import (
 const (
 	offsetNr   = 0
 	offsetArch = 4
-	offsetArgs = 16 // eight bytes each; the lower four first, on every machine of calls_*.go
+	offsetArgs = 16 // eight bytes each; the lower four come first on all architectures of calls_*.go
 )
 
-// writing are the flags by which opening a file may change it, or make one.
+// writing are the flags of open(2) that may change or create a file.
 const writing = unix.O_WRONLY | unix.O_RDWR | unix.O_CREAT | unix.O_TRUNC | unix.O_TMPFILE&^unix.O_DIRECTORY
 
-// filter is the program that lets all calls pass but those given.
+// filter returns the BPF program that stops the given calls.
 func filter(calls map[int32]shape) []unix.SockFilter {
 	const (
 		load   = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
@@ -44,7 +44,7 @@ func filter(calls map[int32]shape) []unix.SockFilter {
 	return append(list, allow)
 }
 
-// listen puts the calling thread, and what it starts from now on, under the filter.
+// listen installs the filter for the calling thread and its future children.
 func listen(calls map[int32]shape) (listener int, err error) {
 	if arch == 0 {
 		return 0, errors.New("no table of system calls for " + runtime.GOARCH)
@@ -52,7 +52,8 @@ func listen(calls map[int32]shape) (listener int, err error) {
 	list := filter(calls)
 	program := unix.SockFprog{Len: uint16(len(list)), Filter: &list[0]}
 	const flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER |
-		unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV // else Go's preemption signals have a call made, and counted, again
+		// Without it a preemption signal of Go interrupts the call, and its repetition counts as another call.
+		unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
 	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&program)))
 	switch errno {
 	case 0:

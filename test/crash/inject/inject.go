@@ -1,11 +1,9 @@
-// Package inject runs a program and decides, before each system call by which the
-// program would change the file system, whether the call is made, fails, or is never
-// made because the program is killed.
+// Package inject runs a program and intercepts its system calls that change the file system. A function decides for each
+// call whether the kernel makes it, whether it fails, or whether the program is killed before it.
 //
-// The program is any executable, unchanged: seccomp stops the calls of all of its
-// threads, so that they are counted together, and of its children, which are told
-// apart (seccomp_unotify(2)). It takes Linux 5.19 and CAP_SYS_ADMIN in the user
-// namespace, so tests want package linktest around it.
+// The program is an unchanged executable. seccomp stops the calls of all its threads, which are counted together, and of
+// its children, which are counted separately (seccomp_unotify(2)). It needs Linux 5.19, and CAP_SYS_ADMIN in the user
+// namespace, which package linktest provides.
 package inject
 
 import (
@@ -21,13 +19,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Call is a system call that is about to be made, or the program's last.
+// Call is a system call that is about to be made, or the program's exit.
 type Call struct {
-	N     int    // 1 for the program's first; its children's are counted apart
-	Name  string // such as "renameat"; "exit_group" is after all others
-	Path  string // what it changes or reads, absolute; the new one of two; "standard output"
-	Child bool   // it is a child's
-	Lock  Lock   // what a "flock" finds
+	N     int    // number of the call from 1; children are counted separately
+	Name  string // such as "renameat"; the last call is "exit_group"
+	Path  string // absolute path that it changes or reads; of two paths the new one; "standard output"
+	Child bool   // a child makes the call
+	Lock  Lock   // state of the lock for a "flock"
 }
 
 func (c Call) String() string {
@@ -38,46 +36,46 @@ func (c Call) String() string {
 	return fmt.Sprintf("%s %d, %s %s", who, c.N, c.Name, c.Path)
 }
 
-// Verdict is what becomes of a call. The zero value is that it is made.
+// Verdict is the decision about a call. The zero value makes the call.
 type Verdict struct {
-	Errno unix.Errno      // it fails by this, without effect; exit_group cannot
-	Kill  bool            // SIGKILL for the program, never for a child, whose call is then made
-	Hold  <-chan struct{} // it is made when this is closed
+	Errno unix.Errno      // the call fails with this error and has no effect; exit_group cannot fail
+	Kill  bool            // kill the program; the call of a child is then made
+	Hold  <-chan struct{} // make the call when this is closed
 }
 
-// Injector runs programs, one at a time. It lives as long as the process.
+// Injector runs programs, one at a time. It exists as long as the process.
 type Injector struct {
-	calls    map[int32]shape // that it stops
+	calls    map[int32]shape // intercepted calls
 	reading  bool
 	listener int
 	jobs     chan func()
 	running  sync.Mutex // held by Run
 
 	mu  sync.Mutex
-	now *run // nil while nothing runs
+	now *run // nil if no program runs
 }
 
-// run is one program.
+// run is a running program.
 type run struct {
-	started chan struct{} // closed once pid is known
+	started chan struct{} // closed when pid is known
 	pid     int
 	mu      sync.Mutex
 	decide  func(Call) Verdict
-	calls   [2]int // made by the program, and by its children
-	over    bool   // killed, or waited for: nothing is asked any more
+	calls   [2]int // number of calls of the program, and of its children
+	over    bool   // killed or waited for: decide is not called any more
 }
 
-// Calls are the kinds of calls that decide is asked about.
+// Calls selects the calls that are intercepted.
 type Calls int
 
 const (
-	Changes Calls = 1 << iota // of the file system, and the program's end
-	Reads                     // of names, directories and what is behind them; the ends of children, too
-	Locks                     // by flock(2)
+	Changes Calls = 1 << iota // changes of the file system, and the program's exit
+	Reads                     // opening files, reading names and directories, and the exits of children
+	Locks                     // flock(2)
 )
 
-// New makes a thread whose children are watched. The error says what this machine
-// lacks or does not permit.
+// New creates a thread whose children are intercepted. The error names the feature or permission that this machine
+// lacks.
 func New(which Calls) (*Injector, error) {
 	i := &Injector{calls: map[int32]shape{}, reading: which&Reads != 0, jobs: make(chan func())}
 	for kind, calls := range map[Calls]map[int32]shape{Changes: changes, Locks: locks} {
@@ -86,13 +84,13 @@ func New(which Calls) (*Injector, error) {
 		}
 	}
 	if i.reading {
-		maps.Copy(i.calls, reads) // last: whatever a file is opened for
+		maps.Copy(i.calls, reads) // last, because it also stops opening for reading
 	}
 	ready := make(chan error)
 	go func() {
-		runtime.LockOSThread() // the filter is this thread's, and ends with it
-		// Package os tries once whether there are pidfds, by a child that would be stopped
-		// at its end, before Start is over.
+		runtime.LockOSThread() // the filter belongs to this thread, and ends with it
+		// Package os tests once whether pidfds work. It starts a child for that, whose exit would be stopped before
+		// Start returns.
 		_, _ = os.FindProcess(os.Getpid())
 		listener, err := listen(i.calls)
 		i.listener = listener
@@ -111,8 +109,8 @@ func New(which Calls) (*Injector, error) {
 	return i, nil
 }
 
-// Run starts the program and waits for it, as cmd.Run does. Decide is asked about
-// each call, those of children included, never twice at once.
+// Run starts the program and waits for it, like cmd.Run. It calls decide for each call of the program and its
+// children. The calls of decide do not overlap.
 func (i *Injector) Run(cmd *exec.Cmd, decide func(Call) Verdict) error {
 	i.running.Lock()
 	defer i.running.Unlock()
@@ -127,7 +125,7 @@ func (i *Injector) Run(cmd *exec.Cmd, decide func(Call) Verdict) error {
 	r.pid = cmd.Process.Pid
 	close(r.started)
 	err := cmd.Wait()
-	r.mu.Lock() // what decide has written is the caller's from here on
+	r.mu.Lock() // from here on the caller may read what decide has written
 	defer r.mu.Unlock()
 	r.over = true
 	return err
@@ -158,15 +156,15 @@ type reply struct {
 	flags uint32
 }
 
-// serve takes the stopped calls. Each is answered on its own: that of a program waits
-// until its start, which makes calls itself, is over.
+// serve receives the stopped calls. It answers each in a goroutine, because a call of the program waits until the
+// program's start is complete, and starting makes calls too.
 func (i *Injector) serve() {
 	for {
 		var n notice
 		switch err := i.ioctl(unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&n)); {
 		case err == nil:
 			go i.answer(&n)
-		case !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINTR): // killed meanwhile
+		case !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINTR): // the process was killed in between
 			panic(fmt.Sprintf("seccomp listener: %v", err))
 		}
 	}
@@ -176,7 +174,7 @@ func (i *Injector) answer(n *notice) {
 	r := reply{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
 	switch v := i.judge(n); {
 	case v.Kill:
-		return // of a process that has been killed: it must not be made
+		return // the process was killed, so the call must not be made
 	case v.Errno != 0:
 		r.flags, r.errno = 0, -int32(v.Errno)
 	case v.Hold != nil:
@@ -187,7 +185,7 @@ func (i *Injector) answer(n *notice) {
 	}
 }
 
-// judge says what becomes of the call itself: Kill is that it is never made.
+// judge returns the decision about the call. Kill means that the call is not made.
 func (i *Injector) judge(n *notice) Verdict {
 	pid := processOf(n.tid)
 	i.mu.Lock()
@@ -223,7 +221,7 @@ func (r *run) judge(c Call) Verdict {
 	v := r.decide(c)
 	if v.Kill {
 		r.over = true
-		_ = unix.Kill(r.pid, unix.SIGKILL) // it is not waited for yet, so it is it
+		_ = unix.Kill(r.pid, unix.SIGKILL) // the process is not waited for yet, so the pid still belongs to it
 		v.Kill = !c.Child
 	}
 	if c.Name == exit {

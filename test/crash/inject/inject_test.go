@@ -17,8 +17,8 @@ import (
 	"devinfo-cni.io/test/crash/inject"
 )
 
-// A test binary with this variable is the program that is run: it makes files in that
-// directory and prints how many.
+// With this environment variable the test binary is the tested program: it creates files in the directory and prints
+// their number.
 const dirKey = "INJECT_TEST_DIR"
 
 const files = 40
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// makeFiles makes files from many threads, and gives how many it could make.
+// makeFiles creates files from many threads, and returns the number of created files.
 func makeFiles(dir string) (made int) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -57,7 +57,7 @@ func makeFiles(dir string) (made int) {
 	return made
 }
 
-// lock locks a directory in each of two ways, and says how often it could.
+// lock locks a directory exclusively and shared, and returns the number of successful locks.
 func lock(dir string) (locked int) {
 	for _, how := range []int{unix.LOCK_EX | unix.LOCK_NB, unix.LOCK_SH} {
 		f, err := os.Open(dir)
@@ -78,7 +78,7 @@ func program(dir string) *exec.Cmd {
 	return cmd
 }
 
-// try runs the program with one verdict for one of its mkdirat calls, 0 for none.
+// try runs the program. v applies to the mkdirat call with the number at; 0 = to none.
 func try(t *testing.T, i *inject.Injector, at int, v inject.Verdict) (dir, out string, calls []inject.Call, err error) {
 	t.Helper()
 	dir = t.TempDir()
@@ -116,7 +116,7 @@ func injectorOf(t *testing.T, which inject.Calls) *inject.Injector {
 	return i
 }
 
-func TestCallsOfAllThreadsAreCountedTogetherAndThoseOfChildrenApart(t *testing.T) {
+func TestChildrenAreCountedSeparatelyFromThreads(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		dir, out, calls, err := try(t, injector(t), 0, inject.Verdict{})
 		if err != nil || out != fmt.Sprint(files) {
@@ -139,7 +139,7 @@ func TestCallsOfAllThreadsAreCountedTogetherAndThoseOfChildrenApart(t *testing.T
 	})
 }
 
-func TestAKilledProgramHasMadeTheCallsBefore(t *testing.T) {
+func TestKilledProgramHasMadeEarlierCalls(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		i := injector(t)
 		for _, at := range []int{1, 7, files} {
@@ -155,7 +155,7 @@ func TestAKilledProgramHasMadeTheCallsBefore(t *testing.T) {
 	})
 }
 
-func TestAnErrnoIsForOneCallAndWithoutEffect(t *testing.T) {
+func TestErrnoAffectsOneCallWithoutEffect(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		dir, out, _, err := try(t, injector(t), 3, inject.Verdict{Errno: unix.EROFS})
 		if got := count(t, dir) - 1; err != nil || out != fmt.Sprint(files-1) || got != files-1 {
@@ -164,7 +164,7 @@ func TestAnErrnoIsForOneCallAndWithoutEffect(t *testing.T) {
 	})
 }
 
-func TestAChildOutlivesAKilledProgram(t *testing.T) {
+func TestChildOutlivesKilledProgram(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		i, dir := injector(t), t.TempDir()
 		must(t, os.Mkdir(dir+"/child", 0o755))
@@ -182,7 +182,7 @@ func TestAChildOutlivesAKilledProgram(t *testing.T) {
 	})
 }
 
-func TestReadsAndTheEndsOfChildrenAreCallsToo(t *testing.T) {
+func TestReadsAndExitsOfChildrenAreIntercepted(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		dir, out, calls, err := try(t, injectorOf(t, inject.Changes|inject.Reads), 0, inject.Verdict{})
 		if err != nil || out != fmt.Sprint(files) {
@@ -204,12 +204,12 @@ func TestReadsAndTheEndsOfChildrenAreCallsToo(t *testing.T) {
 	})
 }
 
-func TestALockThatAnotherHasIsSeen(t *testing.T) {
+func TestLockOfOtherProcessIsReported(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "lock")
 		must(t, os.Mkdir(dir, 0o755))
 		for _, c := range []struct {
-			how  int // of ours
+			how  int // mode of the lock in this process
 			want string
 		}{
 			{unix.LOCK_UN, "2 [{false true} {false false}]"},
@@ -242,8 +242,8 @@ func TestALockThatAnotherHasIsSeen(t *testing.T) {
 	})
 }
 
-// Meanwhile the machine goes on.
-func TestACallThatIsHeldIsMadeOnceItIsLetGo(t *testing.T) {
+// Other processes continue while the call is held.
+func TestHeldCallIsMadeWhenReleased(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		dir, goOn, held := t.TempDir(), make(chan struct{}), make(chan struct{})
 		must(t, os.Mkdir(dir+"/child", 0o755))

@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lock is what a call of flock(2) finds.
+// Lock is the state of a lock before a call of flock(2).
 type Lock struct {
-	Taken bool // by another process, in a way that excludes this one
-	Tries bool // the call fails then, and does not wait
+	Taken bool // another process has a lock that excludes this one
+	Tries bool // the call does not wait, so it fails if the lock is taken
 }
 
-// lockOf looks for the locks of the file that a call is about to lock, see proc_locks(5).
+// lockOf returns the state of the lock that a call is about to take, see proc_locks(5).
 func lockOf(n *notice, pid int) Lock {
 	how := int(n.args[1])
 	var stat unix.Stat_t
