@@ -29,7 +29,7 @@ func TestPacketsReachOtherEnd(t *testing.T) {
 			listener, connecting []string
 			// Commands for the connecting side after the listener's restart; nil = the connecting side is
 			// restarted instead.
-			reconnect            []string
+			reconnect []string
 		}{
 			{"memif", "memif", byShell(t, "memif;"), byShell(t, "memif;"), []string{"port stop 0", "port start 0"}},
 			{"vhost-user, the guest listens", "vhost-user", byShell(t, guest), byShell(t, backEnd), nil},

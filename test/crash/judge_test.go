@@ -114,7 +114,7 @@ func (s *stage) checked(acts []act, container string) (problems []string) {
 	e, err := j.Get(journal.Key{Network: "net", ContainerID: container, IfName: last.of.ifName})
 	if err != nil {
 		problems = append(problems, "the entry of a live attachment: "+err.Error())
-	// A replacement plugin has no entry.
+		// A replacement plugin has no entry.
 	} else if e != nil && !slices.ContainsFunc(adds, func(a act) bool { return a.of.netns == e.Netns }) {
 		problems = append(problems, "the entry of a live attachment has another namespace: "+e.Netns)
 	}
