@@ -30,7 +30,7 @@ import (
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 )
 
-// KubeletOptions are where a [Kubelet] is and what it offers. All but Limit and Metadata
+// KubeletOptions are where a [Kubelet] is and what it offers. All but Limit, Metadata and Withdraw
 // are required.
 type KubeletOptions struct {
 	Node         string // name of the Node object
@@ -39,6 +39,7 @@ type KubeletOptions struct {
 	RegistrarDir string      // where the kubelet looks for plugins
 	Limit        int         // of attachments on the node; 0 = none
 	Metadata     bool        // write device metadata for containers
+	Withdraw     bool        // offer nothing, and remove the ResourceSlices: the driver is to be uninstalled
 	Fatal        func(error) // is told once the process had better end
 }
 
@@ -90,6 +91,10 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 	close(k.started)
 	ctx, k.cancel = context.WithCancel(ctx)
 	k.publishing.Go(func() { // which waits for the API server
+		if o.Withdraw {
+			wait.UntilWithContext(ctx, k.withdraw, agent.Sweep)
+			return
+		}
 		if err := k.publish(ctx); err != nil && ctx.Err() == nil {
 			o.Fatal(err)
 			return
@@ -284,6 +289,12 @@ func sharing(slice *resourceapi.ResourceSlice) bool {
 	return slices.ContainsFunc(slice.Spec.Devices, func(d resourceapi.Device) bool {
 		return d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations
 	})
+}
+
+func (k *Kubelet) withdraw(ctx context.Context) {
+	if err := removeSlices(ctx, k.options.Client, k.agent.Driver, k.options.Node); err != nil && ctx.Err() == nil {
+		k.agent.Log.Error("cannot withdraw the devices of the node: pods may still be scheduled for them", "error", err)
+	}
 }
 
 // publish publishes what is offered now. The first time it waits until the server can be asked

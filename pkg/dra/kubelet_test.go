@@ -60,7 +60,7 @@ func (r *rig) kubelet(client *fake.Clientset, limit int) *dra.Kubelet {
 	agent, t := r.next(), r.t
 	k, err := dra.StartKubelet(context.Background(), agent, dra.KubeletOptions{
 		Node: "node1", Client: client, PluginDir: r.dir, RegistrarDir: r.dir, Limit: limit, Metadata: true,
-		Fatal: r.fatal,
+		Withdraw: r.withdraw, Fatal: r.fatal,
 	})
 	must(t, err)
 	r.run(agent, k.Stop)

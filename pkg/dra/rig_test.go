@@ -53,6 +53,7 @@ type rig struct {
 	metadata []kubeletplugin.Device
 	asked    map[string]bool // see lockFree
 	fatal    func(error)     // see dra.KubeletOptions
+	withdraw bool            // see dra.KubeletOptions
 	library  claim.Metadata  // the rig itself by default
 }
 

@@ -67,6 +67,9 @@ func (p *Plugin) IsThere() bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
+// Kept reports whether an agent has put the plugin there by [Plugin.Keep].
+func (p *Plugin) Kept() bool { return p.at().marked() }
+
 // Keep sees to it that the plugin is there. It may be called often: what has not changed
 // is not looked at again. With an error come the executables, as far as they are known.
 func (p *Plugin) Keep(ctx context.Context) (*Installation, error) {

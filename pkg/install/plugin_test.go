@@ -240,4 +240,10 @@ func TestAProgramIsKeptAsItIs(t *testing.T) {
 	write(t, other, "somebody's", 0o755)
 	_, err = install.Program(from, other)
 	expect(t, err, "is another program: move it away")
+	must(t, install.RemoveProgram(other))
+	must(t, install.RemoveProgram(to))
+	must(t, install.RemoveProgram(to))
+	if names, err := filepath.Glob(filepath.Join(dir, "[.po]*")); err != nil || len(names) != 1 || names[0] != other {
+		t.Errorf("left after the removal: %q, %v", names, err)
+	}
 }

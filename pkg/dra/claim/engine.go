@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -186,6 +187,16 @@ func (e *Engine) collectLeases() {
 	if err := e.Node.Leases.Collect(); err != nil {
 		e.Log.Error("cannot release leases of deleted claims", "error", err)
 	}
+}
+
+// Records returns the claims on record, and the claims whose record is unreadable.
+func (e *Engine) Records() (claims []*state.Claim, problems []state.Problem) {
+	e.table.mu.Lock()
+	defer e.table.mu.Unlock()
+	for _, c := range e.table.claims {
+		claims = append(claims, c.record)
+	}
+	return claims, slices.Collect(maps.Values(e.table.problems))
 }
 
 // Census counts what is on record.

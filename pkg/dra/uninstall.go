@@ -1,0 +1,180 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"devinfo-cni.io/pkg/dra/claim"
+	"devinfo-cni.io/pkg/dra/devices"
+	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/dra/status"
+	"devinfo-cni.io/pkg/install"
+	"devinfo-cni.io/pkg/journal"
+)
+
+// Installation is what a driver has put on its node and into the API.
+type Installation struct {
+	Driver, Node string // names of the DRA driver and of the Node object
+	Client       kubernetes.Interface
+
+	PluginDir, RegistrarDir string // see [KubeletOptions]
+	claim.Dirs
+	Gate    string           // path of the program cni-dra-gate
+	Plugin  *install.Plugin  // devinfo, beside the CNI plugins
+	Journal *journal.Journal // of that plugin
+
+	Log *slog.Logger
+}
+
+// InUse returns an error that names the claims on record, with their pods; nil = there are none.
+func (a *Agent) InUse() error { return inUse(a.Records()) }
+
+func inUse(claims []*state.Claim, problems []state.Problem) error {
+	var holders []string
+	for _, c := range claims {
+		holder := fmt.Sprintf("pod %s/%s (claim %s/%s)", c.Pod.Namespace, c.Pod.Name, c.Namespace, c.Name)
+		if c.Unprepared() {
+			holder = fmt.Sprintf("claim %s/%s, whose DEL was given up (cni-dra-driver clear %s)", c.Namespace, c.Name, c.UID)
+		}
+		holders = append(holders, holder)
+	}
+	for _, p := range problems {
+		holders = append(holders, fmt.Sprintf("claim UID %s, whose record is unreadable (%v)", p.UID, p.Err))
+	}
+	if holders == nil {
+		return nil
+	}
+	slices.Sort(holders)
+	return fmt.Errorf("claims are on record, %d in all: delete their pods while the driver runs: %s", len(holders), install.Some(holders))
+}
+
+// Uninstall removes the installation. No driver may run. While claims are on record it removes nothing and returns
+// [Agent.InUse], unless force is set. Then it keeps their records and leases for the next driver.
+func (i Installation) Uninstall(ctx context.Context, force bool) error {
+	files, err := state.Open(i.StateDir)
+	if err != nil {
+		return err
+	}
+	defer files.Close()
+	claims, problems, err := files.All()
+	if err != nil {
+		return err
+	}
+	used := inUse(claims, problems)
+	switch {
+	case used != nil && !force:
+		return fmt.Errorf("%w; or give --force", used)
+	case used != nil:
+		i.Log.Warn("uninstalled anyway: these pods cannot be deleted without the driver", "error", used)
+	}
+	onRecord := recorded{}
+	for _, c := range claims {
+		onRecord[c.UID] = true
+	}
+	for _, p := range problems {
+		onRecord[p.UID] = true
+	}
+	if err := errors.Join(removeSlices(ctx, i.Client, i.Driver, i.Node), i.releaseLeases(onRecord), i.removeSpecs(), i.removePrograms(ctx)); err != nil {
+		return err
+	}
+	return i.removeDirs(len(onRecord) > 0) // last, so that records are kept until everything else is removed
+}
+
+// removeSlices removes the ResourceSlices of a node. The kubelet removes them 30 s after the driver has ended, but the
+// scheduler must not choose the node meanwhile.
+func removeSlices(ctx context.Context, client kubernetes.Interface, driver, node string) error {
+	slices := client.ResourceV1().ResourceSlices()
+	list, err := slices.List(ctx, metav1.ListOptions{FieldSelector: fields.Set{"spec.driver": driver, "spec.nodeName": node}.String()})
+	if err != nil {
+		return fmt.Errorf("ResourceSlices of node %s: %w", node, err)
+	}
+	var errs []error
+	for _, s := range list.Items {
+		if err := slices.Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil && !status.Missing(err) {
+			errs = append(errs, fmt.Errorf("ResourceSlice %s: %w", s.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// recorded is the claims on record, for [devices.Leases.Collect].
+type recorded map[types.UID]bool
+
+func (recorded) Holders() []devices.Holder     { return nil }
+func (r recorded) OnRecord(uid types.UID) bool { return r[uid] }
+func (recorded) PodIn(string) string           { return "" }
+
+// releaseLeases ends the leases of claims that are not on record, and removes the device-info files that the driver
+// wrote in the place of device plugins.
+func (i Installation) releaseLeases(onRecord recorded) error {
+	node := devices.New(devices.Options{Journal: i.Journal})
+	node.Use(onRecord)
+	return node.Leases.Collect()
+}
+
+// removeSpecs removes the CDI specs of gates and of metadata.
+func (i Installation) removeSpecs() error {
+	paths, err := filepath.Glob(filepath.Join(i.CDIDir, i.Driver+`[\-_]*.json`))
+	for _, path := range paths {
+		err = errors.Join(err, removed(os.Remove(path)))
+	}
+	return err
+}
+
+// removePrograms removes cni-dra-gate, and the plugin unless devinfo-agent keeps it there or attachments need it for
+// their DEL.
+func (i Installation) removePrograms(ctx context.Context) error {
+	if err := install.RemoveProgram(i.Gate); err != nil {
+		return err
+	}
+	if i.Plugin.Kept() {
+		i.Log.Info("left the plugin in place, because devinfo-agent has installed it")
+		return nil
+	}
+	attachments, err := i.Journal.All()
+	if err != nil {
+		return err
+	}
+	if len(attachments) > 0 {
+		i.Log.Warn("left the plugin in place, because attachments need it for their DEL", "attachments", len(attachments))
+		return nil
+	}
+	_, err = i.Plugin.Remove(ctx)
+	return err
+}
+
+// removeDirs removes the directory of the driver and its socket for the kubelet. keep leaves the records and the
+// results of CNI plugins, which DEL needs.
+func (i Installation) removeDirs(keep bool) error {
+	err := removed(os.Remove(filepath.Join(i.RegistrarDir, i.Driver+"-reg.sock")))
+	if !keep {
+		return errors.Join(err, os.RemoveAll(i.PluginDir))
+	}
+	entries, failed := os.ReadDir(i.PluginDir)
+	err = errors.Join(err, failed, state.WriteOffer(i.StateDir, nil))
+	for _, e := range entries {
+		if path := filepath.Join(i.PluginDir, e.Name()); path != i.StateDir && path != i.CacheDir {
+			err = errors.Join(err, os.RemoveAll(path))
+		}
+	}
+	return err
+}
+
+// removed is the error of os.Remove, without the one that the file does not exist.
+func removed(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

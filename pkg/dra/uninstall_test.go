@@ -1,0 +1,165 @@
+package dra_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/install"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/test/undertest"
+)
+
+// installed is a node with a driver's files: programs beside CNI plugins, and the directories of a rig.
+type installed struct {
+	*rig
+	dra.Installation
+	host string // directory of the node's other directories
+}
+
+func newInstalled(t *testing.T, client *fake.Clientset) *installed {
+	t.Helper()
+	r, host := newRig(t), t.TempDir()
+	for _, dir := range []string{"bin", "cdi", "dp", "registry"} {
+		must(t, os.Mkdir(filepath.Join(host, dir), 0o755))
+	}
+	r.plugins = newPlugins()
+	r.options.Exec = r.plugins
+	j := r.withJournal(newNode(t, "mlx5-switchdev"))
+	r.options.CDIDir, r.options.Devices.DevicePluginDir = filepath.Join(host, "cdi"), filepath.Join(host, "dp")
+	undertest.Programs(t, filepath.Join(host, "devinfo"), "v1.2.0", "../../cmd/devinfo")
+	n := &installed{r, dra.Installation{
+		Driver: driverName, Node: "node1", Client: client, PluginDir: r.dir, RegistrarDir: filepath.Join(host, "registry"), Dirs: r.options.Dirs,
+		Gate: filepath.Join(host, "bin/cni-dra-gate"), Plugin: &install.Plugin{From: filepath.Join(host, "devinfo"), Dir: filepath.Join(host, "bin"), Newer: j.Newer},
+		Journal: journalIn(filepath.Join(host, "journal"), "boot1"), Log: r.options.Log,
+	}, host}
+	r.options.Devices.Journal = n.Journal
+	_, err := install.Program(os.Args[0], n.Gate)
+	must(t, err)
+	_, err = n.Plugin.Place(t.Context())
+	must(t, err)
+	return n
+}
+
+// left lists the files of the node below host.
+func (n *installed) left(dirs ...string) []string {
+	for i := range dirs {
+		dirs[i] = filepath.Join(n.host, dirs[i])
+	}
+	return difftest.Files(n.t, dirs...)
+}
+
+// unprepare does as the kubelet does when a pod is deleted.
+func (n *installed) unprepare(uid string) {
+	n.t.Helper()
+	claims := []*drapb.Claim{{Namespace: "ns", Name: "claim-" + uid, Uid: uid}}
+	answer, err := drapb.NewDRAPluginClient(dial(n.t, filepath.Join(n.dir, "dra.sock"))).NodeUnprepareResources(n.t.Context(), &drapb.NodeUnprepareResourcesRequest{Claims: claims})
+	must(n.t, err)
+	difftest.Same(n.t, "error", answer.Claims[uid].GetError(), "")
+}
+
+func sliceOf(name string) *resourceapi.ResourceSlice {
+	return &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.ResourceSliceSpec{
+		Driver: driverName, NodeName: new("node1"), Pool: resourceapi.ResourcePool{Name: "node1", ResourceSliceCount: 1},
+	}}
+}
+
+func slicesOn(t *testing.T, client *fake.Clientset) (names []string) {
+	t.Helper()
+	list, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
+	must(t, err)
+	for _, s := range list.Items {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+func TestUninstallRemovesTheDriverFromTheNodeOnceNoClaimIsOnRecord(t *testing.T) {
+	bare, networked := ownClaim("u1", vf3, ""), ownClaim("u2", "cni", network(`{"type":"x"}`))
+	named(networked, "net2")
+	client := server(nil, bare, networked)
+	n := newInstalled(t, client)
+	n.kubelet(client, 0)
+	n.byKubelet(bare, networked)
+	must(t, n.runPod(n.sandbox("s1", "pod")))
+	const uses = "claims are on record, 2 in all: delete their pods while the driver runs: pod ns/pod (claim ns/claim-u1), pod ns/pod (claim ns/claim-u2)"
+	says(t, n.agent.InUse(), uses)
+	difftest.Is(t, n.Uninstall(t.Context(), false), state.ErrLocked)
+	n.stop()
+	before := n.left("bin", "cdi", "dp", "journal")
+	says(t, n.Uninstall(t.Context(), false), uses+"; or give --force")
+	difftest.Equal(t, n.left("bin", "cdi", "dp", "journal"), before)
+
+	n.kubelet(client, 0)
+	n.unprepare("u1")
+	n.unprepare("u2")
+	must(t, n.agent.InUse())
+	n.stop()
+	must(t, os.WriteFile(filepath.Join(n.RegistrarDir, driverName+"-reg.sock"), nil, 0o600)) // of a driver that was killed
+	foreign := filepath.Join(n.CDIDir, "example.com-gpu.json")
+	must(t, os.WriteFile(foreign, nil, 0o600))
+	must(t, os.WriteFile(filepath.Join(n.CDIDir, driverName+"-claim_u9_r.json"), nil, 0o600)) // a leftover
+	must(t, client.Tracker().Add(sliceOf("last")))
+	must(t, n.Uninstall(t.Context(), false))
+	difftest.Equal(t, n.left("bin", "cdi", "dp", "registry"), []string{foreign})
+	difftest.Equal(t, slicesOn(t, client), []string(nil))
+	if _, err := os.Stat(n.dir); !os.IsNotExist(err) {
+		t.Errorf("the driver's directory: %v", err)
+	}
+	must(t, n.Uninstall(t.Context(), false)) // as after a restart of the pod
+}
+
+func TestUninstallByForceKeepsRecordsAndLeasesOfClaims(t *testing.T) {
+	claim := ownClaim("u1", vf3, "")
+	client := server(nil, claim)
+	n := newInstalled(t, client)
+	n.kubelet(client, 0)
+	n.byKubelet(claim)
+	n.stop()
+	device := n.left("dp")
+	must(t, n.Uninstall(t.Context(), true))
+	difftest.Equal(t, n.left("bin", "cdi", "dp"), device)
+	difftest.Equal(t, n.holders("pci-0000:03:00.5"), []string{"claim ns/claim-u1"})
+	if offer, err := state.ReadOffer(n.StateDir); err != nil || offer != nil {
+		t.Errorf("the offer stays: %+v, %v", offer, err)
+	}
+	n.kubelet(client, 0) // the next driver
+	n.unprepare("u1")
+	must(t, n.agent.InUse())
+}
+
+func TestUninstallLeavesThePluginToDevinfoAgentAndToAttachments(t *testing.T) {
+	for name, use := range map[string]func(*installed) error{
+		"devinfo-agent": func(n *installed) error { _, err := n.Plugin.Keep(n.t.Context()); return err },
+		"an attachment": func(n *installed) error {
+			return n.Journal.Record(&journal.Entry{Key: journal.Key{Network: "n", ContainerID: "c", IfName: "net1"}, Complete: true}, nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newInstalled(t, server(nil))
+			must(t, use(n))
+			must(t, n.Uninstall(t.Context(), false))
+			if !n.Plugin.IsThere() || len(difftest.Names(t, n.Plugin.Dir)) > 2 { // the plugin, and its mark
+				t.Errorf("left: %q", n.left("bin"))
+			}
+		})
+	}
+}
+
+// Deletion of the pods must go on while the driver waits for it, but no pod may come.
+func TestADriverThatIsToBeUninstalledWithdrawsItsOffer(t *testing.T) {
+	client := server(nil, sliceOf("before"))
+	r := newRig(t)
+	r.withdraw = true
+	r.kubelet(client, 0)
+	until(t, func() string { return cmp.Diff(slicesOn(t, client), []string(nil)) })
+}
