@@ -1,9 +1,8 @@
-// Package config reads what a CNI runtime hands the plugin on standard input,
-// and the node's own settings. It only reads: bytes in, values out.
+// Package config parses the network configuration that a CNI runtime passes on standard input, and the settings
+// of the node.
 //
-// What is wrong with a configuration is collected, not thrown: ADD refuses the
-// first problem, while DEL must clean up after the very configuration that ADD
-// refused.
+// Parse collects the problems of a configuration instead of failing. ADD refuses the first one, but DEL must
+// still clean up after a configuration that ADD refused.
 package config
 
 import (
@@ -20,46 +19,46 @@ import (
 	"devinfo-cni.io/devinfo/shape"
 )
 
-// Config is one plugin configuration (CNI SPEC.md section 1, "Plugin
-// configuration objects"), with the keys that are ours.
+// Config is one plugin configuration (CNI SPEC.md section 1, "Plugin configuration objects") with devinfo's own
+// keys.
 type Config struct {
-	CNIVersion   string // "0.1.0" where the configuration has none
+	CNIVersion   string // "0.1.0" if the configuration has none
 	Name         string // of the network
-	Type         string // our own name
+	Type         string // name of this plugin
 	PrevResult   json.RawMessage
-	Runtime      map[string]json.RawMessage // runtimeConfig, for the delegates too
-	Args         map[string]json.RawMessage // args, for the delegates too
+	Runtime      map[string]json.RawMessage // runtimeConfig, which delegates get too
+	Args         map[string]json.RawMessage // args, which delegates get too
 	Capabilities map[string]bool
 
 	InfoFile          string    // runtimeConfig.CNIDeviceInfoFile
-	DeviceIDs         []NamedID // runtimeConfig.deviceID, deviceID, pciBusID, in this order, without those that are absent
-	DeviceID          string    // the first of them
-	PCIBusID          string    // pciBusID, for delegates
+	DeviceIDs         []NamedID // runtimeConfig.deviceID, deviceID and pciBusID, in this order, as far as they are set
+	DeviceID          string    // the first of DeviceIDs
+	PCIBusID          string    // pciBusID, which delegates get
 	ResourceName      string
-	DeviceInfo        json.RawMessage // declared; placeholders not yet filled in
+	DeviceInfo        json.RawMessage // declared device information, with unexpanded placeholders
 	AutoFile          bool            // deviceInfoFile: "auto"
 	Delegates         []Delegate
 	Strict            bool
 	FollowLower       bool // default true
 	SubfunctionParent bool
-	CDI               *CDI // nil = no CDI spec is asked for
+	CDI               *CDI // nil = write no CDI spec
 
-	// Valid is cni.dev/valid-attachments; nil when absent, null or not such a list.
+	// Valid is cni.dev/valid-attachments; nil if it is absent, null or malformed.
 	Valid []types.GCAttachment
 
-	Idle        []string     // keys that have an effect in a delegate only
+	Idle        []string     // keys that only have an effect in a delegate
 	Unknown     []UnknownKey // at most the first 10
-	MoreUnknown int          // how many others there are
+	MoreUnknown int          // number of further unknown keys
 	Problems    []*Problem   // at most the first 10
 }
 
-// NamedID is a device ID and the key that it stands under. The journal has it as JSON.
+// NamedID is a device ID and its key. The journal contains it as JSON.
 type NamedID struct {
 	Key string `json:"key"`
 	ID  string `json:"id"`
 }
 
-// most bounds what is said of one configuration: its author is not the node's.
+// most limits the messages about one configuration, because its author need not administer the node.
 const most = 10
 
 // Delegate is one entry of delegates.
@@ -69,24 +68,24 @@ type Delegate struct {
 	Raw  json.RawMessage
 }
 
-// A Problem is a known key with a value that is not supported.
+// A Problem is a known key with an unsupported value.
 type Problem struct{ Key, Value, Want string }
 
 func (p *Problem) Error() string {
 	return fmt.Sprintf("%s: %s is not supported: want %s", p.Key, clip([]byte(p.Value)), p.Want)
 }
 
-// An UnknownKey is a key that is neither CNI's nor ours.
+// An UnknownKey is a key that neither CNI nor devinfo defines.
 type UnknownKey struct{ Key, Nearest string }
 
 func (u UnknownKey) String() string {
 	return fmt.Sprintf("key %q of the network configuration is not known; the nearest known one is %q", clip([]byte(u.Key)), u.Nearest)
 }
 
-// NoEffectWithDelegates is what is wrong with a key of Idle.
+// NoEffectWithDelegates describes what is wrong with a key in Idle.
 const NoEffectWithDelegates = "has no effect together with delegates: move it into the delegate that needs it"
 
-// Warnings are a line for each idle or unknown key, and one for those that are too many.
+// Warnings returns one line for each idle or unknown key, and one with the number of further unknown keys.
 func (c *Config) Warnings() (lines []string) {
 	for _, key := range c.Idle {
 		lines = append(lines, fmt.Sprintf("key %q of the network configuration %s", key, NoEffectWithDelegates))
@@ -100,21 +99,20 @@ func (c *Config) Warnings() (lines []string) {
 	return lines
 }
 
-// cniKeys are the runtime's keys and those that a chain's plugins share.
+// cniKeys are the keys of the runtime, and keys that all plugins of a chain share.
 var cniKeys = []string{
 	"cniVersion", "cniVersions", "name", "type", "args", "ipMasq", "ipam", "dns", "prevResult", "runtimeConfig", "capabilities",
 	"cni.dev/valid-attachments", "cni.dev/attachments", "disableCheck", "disableGC",
 }
 
-// CDI is the key "cdi": the CDI spec that ADD is to write. In the strings of a
-// configuration placeholders are not yet filled in.
+// CDI is the key "cdi": the CDI spec for ADD to write. Its strings contain unexpanded placeholders.
 type CDI struct {
-	Kind      string // vendor/class; "" = ours
-	Name      string // of the device; "" = made of the container ID and the interface name
-	SocketDir string // the host's directory of the socket; "" = its path is the same on both sides
+	Kind      string // vendor/class; "" = devinfo's own
+	Name      string // name of the device; "" = derived from the container ID and interface name
+	SocketDir string // the socket's directory on the host; "" = same path as in the container
 }
 
-// Parse reads a configuration. It fails only for text that is not a JSON object.
+// Parse parses a configuration. It fails only if data is not a JSON object.
 func Parse(data []byte) (*Config, error) {
 	var raw map[string]json.RawMessage
 	err := json.Unmarshal(data, &raw)
@@ -153,8 +151,8 @@ func Parse(data []byte) (*Config, error) {
 	return c, nil
 }
 
-// readValid takes the list whole or not at all: GC deletes what the list does not name, so
-// it must not act on one with an entry missing.
+// readValid sets Valid only if the whole list is valid, because GC deletes every attachment that is not in the
+// list.
 func (c *Config) readValid(r *reader) {
 	const key, want = "cni.dev/valid-attachments", `a list of {"containerID": "…", "ifname": "…"}`
 	var list []types.GCAttachment
@@ -187,7 +185,7 @@ func (c *Config) readDevice(r *reader) {
 		c.DeviceID = c.DeviceIDs[0].ID
 	}
 	c.PCIBusID = ids[2]
-	if r.string("resourceName", &c.ResourceName); strings.HasPrefix(c.ResourceName, ".") { // as the file's name may not
+	if r.string("resourceName", &c.ResourceName); strings.HasPrefix(c.ResourceName, ".") { // a file name may not begin with a dot either
 		r.problem("resourceName", "a resource such as vendor.example/name")
 	}
 	c.DeviceInfo = r.object("deviceInfo")
@@ -202,7 +200,8 @@ func (c *Config) readDevice(r *reader) {
 	}
 }
 
-// shortAddress refuses a PCI address without its domain, which would be taken as opaque.
+// shortAddress returns a problem for a PCI address without a domain, which would otherwise count as an opaque
+// ID.
 func shortAddress(key, id string) []*Problem {
 	if _, err := pci.Parse("0000:" + id); err != nil {
 		return nil
@@ -237,7 +236,7 @@ func (c *Config) readDelegates(r *reader) {
 	}
 }
 
-// readCDI takes true, false or an object, and returns the object's reader.
+// readCDI reads true, false or an object. It returns the reader of the object.
 func (c *Config) readCDI(r *reader) (object reader) {
 	const key, want = "cdi", `true, or an object {"kind": "vendor.example/class", "name": "{podUID}-{ifName}", "socketDir": "/run/vhost-user/{podUID}"}`
 	raw := r.value(key)
@@ -257,8 +256,8 @@ func (c *Config) readCDI(r *reader) (object reader) {
 	return object
 }
 
-// A reader takes typed values out of a JSON object, notes which keys it was
-// asked for, and collects what does not fit.
+// A reader reads typed values from a JSON object. It records the keys that were read, and a problem for each
+// value of the wrong type.
 type reader struct {
 	raw      map[string]json.RawMessage
 	prefix   string
@@ -266,7 +265,7 @@ type reader struct {
 	problems []*Problem
 }
 
-// value gives the raw value of a key; nil when it is absent or null.
+// value returns the raw value of a key, or nil if it is absent or null.
 func (r *reader) value(key string) json.RawMessage {
 	r.seen = append(r.seen, key)
 	if v := r.raw[key]; string(v) != "null" {
@@ -293,8 +292,8 @@ func (r *reader) object(key string) json.RawMessage {
 	return v
 }
 
-// refuseLookalikes refuses keys that differ from these in letter case only: other parsers
-// take one for the other, and would see another plugin than we do.
+// refuseLookalikes refuses keys that differ from the given ones only in letter case. Parsers that ignore case
+// would read another plugin from them than devinfo does.
 func (r *reader) refuseLookalikes(keys ...string) {
 	for have := range r.raw {
 		for _, key := range keys {
@@ -309,7 +308,7 @@ func (r *reader) problem(key, want string) {
 	r.problems = append(r.problems, &Problem{r.prefix + key, clip(r.raw[key]), want})
 }
 
-// clip keeps a message that quotes the configuration readable.
+// clip shortens a quoted value to keep messages readable.
 func clip(raw json.RawMessage) string {
 	const longest = 120
 	if len(raw) > longest {
@@ -318,7 +317,7 @@ func clip(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// noteUnknown notes the keys of an object that are not in known, sorted.
+// noteUnknown adds the keys of object that are not in known to Unknown, sorted.
 func (c *Config) noteUnknown(prefix string, object map[string]json.RawMessage, known []string) {
 	var keys []string
 	for key := range object {

@@ -64,7 +64,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 	})
 }
 
-func TestNothingIsRequired(t *testing.T) {
+func TestEveryKeyIsOptional(t *testing.T) {
 	want := &config.Config{CNIVersion: "0.1.0", FollowLower: true}
 	equal(t, "{}", parse(t, `{}`), want)
 	equal(t, "nulls", parse(t, `{
@@ -78,7 +78,7 @@ func TestNothingIsRequired(t *testing.T) {
 	}
 }
 
-func TestOnlyAnObjectIsAConfiguration(t *testing.T) {
+func TestConfigurationMustBeObject(t *testing.T) {
 	for _, text := range []string{``, ` `, `null`, `5`, `"x"`, `[]`, `true`, `{`, `{"a"}`, `{} {}`, "\xff"} {
 		if c, err := config.Parse([]byte(text)); err == nil || !strings.HasPrefix(err.Error(), "network configuration: ") {
 			t.Errorf("%q: %+v, %v", text, c, err)
@@ -86,13 +86,13 @@ func TestOnlyAnObjectIsAConfiguration(t *testing.T) {
 	}
 }
 
-func TestFirstDeviceIDCounts(t *testing.T) {
+func TestDeviceIDIsFirstOfDeviceIDs(t *testing.T) {
 	for text, want := range map[string][3]string{
 		`{}`: {"", "", ""},
 		`{"runtimeConfig": {"deviceID": "a"}, "deviceID": "b", "pciBusID": "c"}`: {"a", "runtimeConfig.deviceID", "c"},
 		`{"deviceID": "b", "pciBusID": "c"}`:                                     {"b", "deviceID", "c"},
 		`{"pciBusID": "c"}`:                                                      {"c", "pciBusID", "c"},
-		`{"deviceID": "a", "deviceID": "b"}`:                                     {"b", "deviceID", ""}, // the last of equal keys
+		`{"deviceID": "a", "deviceID": "b"}`:                                     {"b", "deviceID", ""}, // JSON decoders use the last of two equal keys
 		`{"runtimeConfig": {"deviceID": ""}, "deviceID": "b"}`:                   {"b", "deviceID", ""},
 		`{"runtimeConfig": {"deviceID": "a"}, "deviceID": ""}`:                   {"a", "runtimeConfig.deviceID", ""},
 		`{"runtimeConfig": {"deviceID": 5}, "pciBusID": "c"}`:                    {"c", "pciBusID", "c"},
@@ -103,7 +103,7 @@ func TestFirstDeviceIDCounts(t *testing.T) {
 	}
 }
 
-func TestUnsupportedValueIsAProblemThatNamesKeyAndValue(t *testing.T) {
+func TestProblemNamesKeyAndUnsupportedValue(t *testing.T) {
 	const entry = `a list of {"containerID": "…", "ifname": "…"}`
 	const cdi = `true, or an object {"kind": "vendor.example/class", "name": "{podUID}-{ifName}", "socketDir": "/run/vhost-user/{podUID}"}`
 	for text, want := range map[string]config.Problem{
@@ -158,7 +158,7 @@ func TestUnsupportedValueIsAProblemThatNamesKeyAndValue(t *testing.T) {
 	}
 }
 
-func TestProblemsAreCollectedAndTheRestIsRead(t *testing.T) {
+func TestProblemsDoNotStopParsing(t *testing.T) {
 	c := parse(t, `{"name": "n", "strict": 1, "deviceID": "d", "delegates": [{"type": "a"}, 5, {"type": ""}, {"type": "b"}], "runtimeConfig": {"deviceID": 7}}`)
 	var keys []string
 	for _, p := range c.Problems {
@@ -170,7 +170,7 @@ func TestProblemsAreCollectedAndTheRestIsRead(t *testing.T) {
 	}
 }
 
-func TestLongValueIsCutBetweenCharacters(t *testing.T) {
+func TestLongValueIsCutAtCharacterBoundary(t *testing.T) {
 	for n := range 4 {
 		value := strings.Repeat("x", n) + strings.Repeat("é€", 100)
 		for _, text := range []string{`{"deviceInfoFile": "` + value + `"}`, `{"delegates": ["` + value + `"]}`} {
@@ -182,7 +182,7 @@ func TestLongValueIsCutBetweenCharacters(t *testing.T) {
 	}
 }
 
-func TestUnknownKeysAreListedWithTheNearest(t *testing.T) {
+func TestUnknownKeyIsListedWithNearestKnownKey(t *testing.T) {
 	c := parse(t, `{"name": "n", "Strict": true, "devicedID": "x", "delegate": [], "subFunctionParent": true, "vlan": 5, "runtimeConfig": {"ips": []}, "cdi": {"knd": "a/b"}}`)
 	equal(t, "unknown", c.Unknown, []config.UnknownKey{
 		{Key: "Strict", Nearest: "strict"}, {Key: "delegate", Nearest: "delegates"}, {Key: "devicedID", Nearest: "deviceID"},
@@ -197,8 +197,8 @@ func TestUnknownKeysAreListedWithTheNearest(t *testing.T) {
 	}
 }
 
-// Who writes a network must not make its every call slow and its node's log large.
-func TestWarningsOfUnknownKeysAreFew(t *testing.T) {
+// The author of a network could otherwise slow down every plugin call and fill the node's log.
+func TestAtMostTenUnknownKeysAreListed(t *testing.T) {
 	const keys = 140_000
 	var many strings.Builder
 	for n := range keys {
@@ -224,16 +224,15 @@ func TestWarningsOfUnknownKeysAreFew(t *testing.T) {
 	}
 }
 
-func TestProblemsAreFew(t *testing.T) {
+func TestAtMostTenProblemsAreListed(t *testing.T) {
 	c := parse(t, `{"name": "n", "delegates": [`+strings.Repeat(`{"Type": 1, "tYPE": 2}, `, 20_000)+`{"type": "b"}], "strict": 5, "cni.dev/valid-attachments": 5}`)
 	if len(c.Problems) != 10 || len(c.Delegates) != 1 || !slices.ContainsFunc(c.Problems, func(p *config.Problem) bool { return p.Key == "cni.dev/valid-attachments" }) {
 		t.Errorf("%d problems, %d delegates", len(c.Problems), len(c.Delegates))
 	}
 }
 
-// GC removes what the list does not name: only a list that is there and whole may
-// be acted on.
-func TestValidAttachmentsAreAListOrNothing(t *testing.T) {
+// GC removes attachments that are not in the list, so it must not use an incomplete list.
+func TestInvalidListOfValidAttachmentsIsIgnored(t *testing.T) {
 	const key = "cni.dev/valid-attachments"
 	one := types.GCAttachment{ContainerID: "a", IfName: "net1"}
 	for value, want := range map[string][]types.GCAttachment{
@@ -297,7 +296,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func TestDelegatesThatNoPluginCanRead(t *testing.T) {
+func TestUnusableDelegateIsProblem(t *testing.T) {
 	c := parse(t, `{"type": "devinfo", "delegates": [
  {"type": "a", "ipam": "dhcp"}, {"type": "b", "dns": {"search": "x"}}, {"type": "c", "capabilities": ["mac"]}, {"type": "d", "capabilities": {"mac": 1}},
  {"type": "devinfo"}, {"type": "e", "ipam": {"type": "dhcp"}, "anything": []}]}`)
@@ -311,7 +310,7 @@ func TestDelegatesThatNoPluginCanRead(t *testing.T) {
 	equal(t, "they are no problem of DEL's", c.Problems, []*config.Problem(nil))
 }
 
-func TestCDIIsAskedForByTrueOrAnObject(t *testing.T) {
+func TestCDIAcceptsTrueOrObject(t *testing.T) {
 	for text, want := range map[string]*config.CDI{
 		`{}`:                                 nil,
 		`{"cdi": false}`:                     nil,

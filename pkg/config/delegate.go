@@ -10,8 +10,8 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// DelegateProblem is what keeps the n-th delegate from being run, whatever the node; nil =
-// nothing. It is not in Problems: DEL runs the others.
+// DelegateProblem returns the reason why the n-th delegate cannot run on any node, or nil. It is not in
+// Problems, because DEL still runs the other delegates.
 func (c *Config) DelegateProblem(n int) *Problem {
 	d := c.Delegates[n]
 	if d.Type == c.Type {
@@ -23,12 +23,12 @@ func (c *Config) DelegateProblem(n int) *Problem {
 		return nil
 	}
 	var fields map[string]json.RawMessage
-	_ = json.Unmarshal(d.Raw, &fields) // Parse has read it
+	_ = json.Unmarshal(d.Raw, &fields) // Parse has accepted it
 	key, _, _ := strings.Cut(wrong.Field, ".")
 	return &Problem{d.Key + "." + wrong.Field, clip(fields[key]), TypeInWords(wrong.Type)}
 }
 
-// DelegateProblems are those of all delegates.
+// DelegateProblems returns the problems of all delegates.
 func (c *Config) DelegateProblems() (list []*Problem) {
 	for n := range c.Delegates {
 		if p := c.DelegateProblem(n); p != nil {
@@ -38,7 +38,7 @@ func (c *Config) DelegateProblems() (list []*Problem) {
 	return list
 }
 
-// TypeInWords says which JSON decodes into a type.
+// TypeInWords describes the JSON that decodes into a Go type.
 func TypeInWords(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.String:

@@ -2,9 +2,9 @@ package config
 
 import "strings"
 
-// Nearest returns the word that needs the fewest edits to become key, ignoring case; of
-// several, the first. It compares 64 bytes of each, so that a hostile key costs no time:
-// no key of ours is that long.
+// Nearest returns the first of the words with the fewest edits to key, ignoring case. It compares only the
+// first 64 bytes, more than any known key has, so that a long key from a hostile configuration does not cost
+// much time.
 func Nearest(key string, words []string) string {
 	const most = 64
 	key = strings.ToLower(key[:min(len(key), most)])
@@ -17,7 +17,7 @@ func Nearest(key string, words []string) string {
 	return best
 }
 
-// edits is the Levenshtein distance of two strings, byte by byte.
+// edits returns the Levenshtein distance of two strings, in bytes.
 func edits(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -7,7 +7,7 @@ import (
 	"devinfo-cni.io/pkg/config"
 )
 
-func TestNearestTakesTheFewestEdits(t *testing.T) {
+func TestNearestHasFewestEdits(t *testing.T) {
 	words := []string{"deviceID", "deviceInfo", "deviceInfoFile", "strict", "delegates", "name"}
 	for key, want := range map[string]string{
 		"deviceID": "deviceID", "deviceid": "deviceID", "DEVICEID": "deviceID", "devicID": "deviceID", "evidceID": "deviceID",
@@ -20,15 +20,15 @@ func TestNearestTakesTheFewestEdits(t *testing.T) {
 	}
 }
 
-func TestNearestOfEqualOnesIsTheFirstAndOfNothingNothing(t *testing.T) {
+func TestNearestIsFirstOfEquallyNearWords(t *testing.T) {
 	if first, none := config.Nearest("ac", []string{"ab", "ad"}), config.Nearest("a", nil); first != "ab" || none != "" {
 		t.Errorf("got %q and %q", first, none)
 	}
 }
 
-// Beyond the 64th byte nothing is compared, so a key of a megabyte costs no more than one of 64 bytes: of
-// two words that differ only there the first is the nearest, even to the second.
-func TestNearestComparesTheFirst64BytesOnly(t *testing.T) {
+// Nearest does not compare bytes after the 64th, so a key of a megabyte costs no more than one of 64 bytes.
+// Words that differ only after the 64th byte are equal, and the first wins.
+func TestNearestComparesOnlyFirst64Bytes(t *testing.T) {
 	const most = 64
 	same := strings.Repeat("x", most-1)
 	for _, test := range []struct{ first, second, want string }{

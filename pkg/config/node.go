@@ -16,34 +16,33 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 )
 
-// NodeFile is where the node's settings are; the environment variable
-// DEVINFO_NODE_CONFIG names another place.
+// NodeFile is the default path of the node's settings. The environment variable DEVINFO_NODE_CONFIG overrides
+// it.
 const NodeFile = "/etc/cni/devinfo/node.json"
 
-// Node is the node's settings. They are deliberately not keys of the network configuration:
-// whoever may write a NetworkAttachmentDefinition must not choose root's paths.
+// Node holds the node's settings. They are not keys of the network configuration, because authors of
+// NetworkAttachmentDefinitions must not choose paths that root writes to.
 type Node struct {
-	DeviceInfoDir   string `json:"deviceInfoDir"`   // of the files that CNIDeviceInfoFile names
-	DevicePluginDir string `json:"devicePluginDir"` // of the files that device plugins write; cni-dra-driver writes them for devices that Multus attaches
-	StateDir        string `json:"stateDir"`        // of the journal
+	DeviceInfoDir   string `json:"deviceInfoDir"`   // directory of the files named by CNIDeviceInfoFile
+	DevicePluginDir string `json:"devicePluginDir"` // directory of the files that device plugins write, and cni-dra-driver for devices that Multus attaches
+	StateDir        string `json:"stateDir"`        // directory of the journal
 	Sysfs           string `json:"sysfs"`
-	LogFile         string `json:"logFile"`  // in addition to standard error; "" = none
+	LogFile         string `json:"logFile"`  // log file in addition to standard error; "" = none
 	LogLevel        string `json:"logLevel"` // debug, info, warn or error
 
-	CDIDir string `json:"cdiDir"` // of the CDI specs
+	CDIDir string `json:"cdiDir"` // directory of the CDI specs
 
-	// AllowedDevices are the devices whose device nodes a container may have although they are
-	// not an interface of its own: PCI addresses, those of PFs for all their VFs, vDPA
-	// devices and management devices, or "*".
+	// AllowedDevices are devices whose device nodes a container may get although they do not belong to one of
+	// its interfaces: PCI addresses (a PF stands for all its VFs), vDPA devices, management devices, or "*".
 	AllowedDevices []string `json:"allowedDevices"`
-	SocketDirs     []string `json:"socketDirs"` // a socket's directory must be directly below one of them
+	SocketDirs     []string `json:"socketDirs"` // parent directories of permitted socket directories
 
 	// InjectDeviceNodes makes devinfo-agent give containers the device nodes of their pod's devices.
 	InjectDeviceNodes bool `json:"injectDeviceNodes"`
 }
 
-// DefaultNode is what holds where the settings say nothing: the directories of
-// the Device Information Specification, sections 4.1 and 4.2.
+// DefaultNode returns the default settings. The directories of device-info files are those of the Device
+// Information Specification, sections 4.1 and 4.2.
 func DefaultNode() Node {
 	return Node{
 		DeviceInfoDir:   devinfo.CNIDir,
@@ -56,8 +55,8 @@ func DefaultNode() Node {
 	}
 }
 
-// LoadNode reads the settings; a missing file means the defaults. With an error it returns
-// the defaults too, for callers that must go on.
+// LoadNode reads the settings from the file at path. If the file is missing it returns the defaults. With an
+// error it also returns the defaults, for callers that must continue.
 func LoadNode(path string) (Node, error) {
 	data, err := ReadFile(path)
 	switch {
@@ -71,7 +70,7 @@ func LoadNode(path string) (Node, error) {
 	return DefaultNode(), err
 }
 
-// ParseNode is LoadNode for data that the file at path holds, or will hold.
+// ParseNode parses settings. path names the file in errors.
 func ParseNode(data []byte, path string) (Node, error) {
 	n := DefaultNode()
 	err := n.read(data)
@@ -84,8 +83,8 @@ func ParseNode(data []byte, path string) (Node, error) {
 	return n, nil
 }
 
-// read takes the settings out of their JSON. Decoding into the struct would cost each call
-// of the plugin 3 % of its time, for reflection.
+// read sets n from JSON. It decodes each key by itself, because decoding into the struct by reflection takes 3
+// % of a plugin call's time.
 func (n *Node) read(data []byte) error {
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(data, &raw); err != nil {
@@ -113,12 +112,12 @@ func (n *Node) read(data []byte) error {
 // NodeKeys are the keys of node.json.
 var NodeKeys = []string{"deviceInfoDir", "devicePluginDir", "stateDir", "sysfs", "logFile", "logLevel", "cdiDir", "allowedDevices", "socketDirs", "injectDeviceNodes"}
 
-// settings are those of NodeKeys.
+// settings returns pointers to the settings, in the order of NodeKeys.
 func (n *Node) settings() []any {
 	return []any{&n.DeviceInfoDir, &n.DevicePluginDir, &n.StateDir, &n.Sysfs, &n.LogFile, &n.LogLevel, &n.CDIDir, &n.AllowedDevices, &n.SocketDirs, &n.InjectDeviceNodes}
 }
 
-// ReadFile reads a regular file of up to 1 MiB, as settings are. It does not wait for the writer of a named pipe.
+// ReadFile reads a regular file of up to 1 MiB. It does not block on a named pipe.
 func ReadFile(path string) ([]byte, error) {
 	return atomicfile.ReadFile(path, 1<<20)
 }
@@ -155,7 +154,7 @@ func (n *Node) check() error {
 	return err
 }
 
-// checkDevice refuses a misspelt PCI address, which would allow nothing.
+// checkDevice refuses a misspelt PCI address, which would silently allow no device.
 func checkDevice(device string) error {
 	address, management := strings.CutPrefix(device, "pci/")
 	if device != "" && !management && (!strings.Contains(device, ":") || strings.Trim(device, "0123456789abcdefABCDEF:.") != "") {
@@ -167,7 +166,7 @@ func checkDevice(device string) error {
 	return nil
 }
 
-// Level is LogLevel for slog.
+// Level returns LogLevel as a slog.Level.
 func (n *Node) Level() (slog.Level, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(n.LogLevel)); err != nil {

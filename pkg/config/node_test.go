@@ -12,7 +12,7 @@ import (
 	"devinfo-cni.io/pkg/config"
 )
 
-// The directories are those of the Device Information Specification, 4.1 and 4.2.
+// The directories of the Device Information Specification, sections 4.1 and 4.2, and devinfo's own defaults.
 var defaults = config.Node{
 	DeviceInfoDir:   "/var/run/k8s.cni.cncf.io/devinfo/cni",
 	DevicePluginDir: "/var/run/k8s.cni.cncf.io/devinfo/dp",
@@ -30,11 +30,11 @@ func write(t *testing.T, text string) string {
 	return path
 }
 
-func TestNodeSettingsReplaceTheDefaults(t *testing.T) {
+func TestNodeSettingsReplaceDefaults(t *testing.T) {
 	one := defaults
 	one.StateDir = "/s"
 	for text, want := range map[string]config.Node{
-		"":   defaults, // there is no file
+		"":   defaults, // missing file
 		`{}`: defaults, " {} \n": defaults, `null`: defaults, `{"stateDir": "/s"}`: one,
 		`{
 			"deviceInfoDir": "/i", "devicePluginDir": "/p", "stateDir": "/s", "sysfs": "/y", "logFile": "/l", "logLevel": "debug",
@@ -55,7 +55,7 @@ func TestNodeSettingsReplaceTheDefaults(t *testing.T) {
 	equal(t, "defaults", config.DefaultNode(), defaults)
 }
 
-func TestBadNodeSettingsAreAnErrorBesideTheDefaults(t *testing.T) {
+func TestInvalidNodeSettingsReturnErrorAndDefaults(t *testing.T) {
 	for text, want := range map[string]string{
 		``:                                `unexpected end of JSON input`,
 		`{"stateDir": "/s"`:               `unexpected end of JSON input`,
@@ -90,7 +90,7 @@ func TestBadNodeSettingsAreAnErrorBesideTheDefaults(t *testing.T) {
 	}
 }
 
-func TestNodeSettingsThatCannotBeReadAreAnErrorBesideTheDefaults(t *testing.T) {
+func TestUnreadableNodeSettingsReturnErrorAndDefaults(t *testing.T) {
 	dir := t.TempDir()
 	node, err := config.LoadNode(dir)
 	if err == nil || !strings.Contains(err.Error(), dir) || errors.Is(err, fs.ErrNotExist) {
@@ -99,8 +99,8 @@ func TestNodeSettingsThatCannotBeReadAreAnErrorBesideTheDefaults(t *testing.T) {
 	equal(t, "settings", node, defaults)
 }
 
-// Settings are taken whole or not at all, each path of them is absolute, and what was
-// taken is read the same again.
+// Settings are either accepted completely or replaced by the defaults. All paths are absolute, and settings
+// that were written again parse to the same value.
 func FuzzLoadNode(f *testing.F) {
 	defaultText, err := json.Marshal(config.DefaultNode())
 	must(f, err)

@@ -12,7 +12,7 @@ import (
 	"devinfo-cni.io/pkg/result"
 )
 
-func TestFindTakesTheNameInTheSandbox(t *testing.T) {
+func TestFindMatchesNameAndSandbox(t *testing.T) {
 	const list = `{"cniVersion": "1.1.0", "interfaces": [
 		{"name": "net1"},
 		{"name": "net1", "sandbox": "/other", "pciID": "a"},
@@ -28,28 +28,28 @@ func TestFindTakesTheNameInTheSandbox(t *testing.T) {
 	}{
 		{"net1", "/ns", result.Interface{Name: "net1", Sandbox: "/ns", PCIID: "b", SocketPath: "/s"}, true},
 		{"net1", "/other", result.Interface{Name: "net1", Sandbox: "/other", PCIID: "a"}, true},
-		{"net1", "/third", result.Interface{Name: "net1", Sandbox: "/other", PCIID: "a"}, true}, // the first that has any
+		{"net1", "/third", result.Interface{Name: "net1", Sandbox: "/other", PCIID: "a"}, true}, // the first in any sandbox
 		{"net2", "/ns", result.Interface{Name: "net2", Sandbox: "/proc/1/ns/net"}, true},
 		{"host", "/ns", result.Interface{}, false},
-		{"host", "", result.Interface{}, false}, // a host's interface is none of the pod's
+		{"host", "", result.Interface{}, false}, // an interface of the host is not in the pod
 		{"net3", "/ns", result.Interface{}, false},
 		{"", "/ns", result.Interface{}, false},
 	} {
-		for _, version := range []string{"1.1.0", "0.4.0"} { // which has no pciID
+		for _, version := range []string{"1.1.0", "0.4.0"} { // 0.4.0 has no pciID
 			if got, ok := mustParse(t, list, version).Find(test.name, test.sandbox); got != test.want || ok != test.ok {
 				t.Errorf("%s in %s: %+v, %v", test.name, test.sandbox, got, ok)
 			}
 		}
 	}
 	for _, text := range []string{``, `null`, `{}`, `5`, `{"interfaces": 5}`, `{"interfaces": [null]}`, `{"ip4": {}}`} {
-		r, _ := result.Parse(json.RawMessage(text), "1.1.0") // nil for what is no result
+		r, _ := result.Parse(json.RawMessage(text), "1.1.0") // nil if the text is invalid
 		if got, ok := r.Find("net1", "/ns"); ok {
 			t.Errorf("%s: %+v", text, got)
 		}
 	}
 }
 
-func TestIdentifySetsWhatIsEmpty(t *testing.T) {
+func TestIdentifySetsEmptyKeys(t *testing.T) {
 	const text = `{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "/ns"%s}, {"name": "net1"}, {"name": "net2", "sandbox": "/ns"}], "ips": []}`
 	for _, test := range []struct {
 		has  string
@@ -74,7 +74,7 @@ func TestIdentifySetsWhatIsEmpty(t *testing.T) {
 	}
 }
 
-func TestIdentifyThatHasNothingToSetChangesNothing(t *testing.T) {
+func TestIdentifyKeepsTextIfItSetsNoKey(t *testing.T) {
 	for _, version := range versions {
 		text := ` {"cniVersion": "` + version + `", "interfaces" : [ {"name": "net1", "sandbox": "/ns", "pciID": "x", "socketPath": "/x"} ] }`
 		for _, args := range [][4]string{{"net1", "/ns", "y", "/y"}, {"net1", "/ns", "", ""}, {"net2", "/ns", "y", "/y"}} {
@@ -86,7 +86,7 @@ func TestIdentifyThatHasNothingToSetChangesNothing(t *testing.T) {
 			}
 		}
 	}
-	for _, version := range versions[:6] { // 1.1.0 brought the keys
+	for _, version := range versions[:6] { // versions before 1.1.0
 		text := `{"cniVersion": "` + version + `",  "interfaces": [{"name": "net1", "sandbox": "/ns"}]}`
 		got := parse(t, text, version, func(r *result.Result) {
 			r.Identify("net1", "/ns", "y", "/y")
@@ -97,12 +97,12 @@ func TestIdentifyThatHasNothingToSetChangesNothing(t *testing.T) {
 	}
 }
 
-func TestSandboxedInterfaceIsAddedOnlyIfThereIsNone(t *testing.T) {
+func TestSandboxedInterfaceIsAddedIfMissing(t *testing.T) {
 	added := `{"name": "net1", "sandbox": "/ns"}`
 	for _, version := range versions[2:] {
 		for before, after := range map[string]string{
 			``: added, `{"name": "veth1"}`: `{"name": "veth1"}, ` + added, `{"name": "br", "sandbox": ""}`: `{"name": "br", "sandbox": ""}, ` + added,
-			`{"name": "net1"}`:                            added, // its addresses stay its own
+			`{"name": "net1"}`:                            added, // the addresses of net1 are not changed
 			`{"name": "eth9", "sandbox": "/x"}`:           `{"name": "eth9", "sandbox": "/x"}`,
 			`{"name": "a"}, {"name": "b", "sandbox":"x"}`: `{"name": "a"}, {"name": "b", "sandbox":"x"}`,
 		} {
@@ -131,7 +131,7 @@ const chain = `{"cniVersion": "1.0.0",
 	"interfaces": [{"name": "veth1"}, {"name": "eth0", "sandbox": "/run/netns/pod"}, {"name": "eth1", "sandbox": "/run/netns/pod"}],
 	"ips": [{"address": "10.0.0.2/24", "interface": 1}, {"address": "fd00::0:2/64", "interface": 1}, {"address": "10.9.0.2/24"}]}`
 
-func TestWhatALaterResultHasLost(t *testing.T) {
+func TestLostListsMissingInterfacesAndAddresses(t *testing.T) {
 	const eth0 = `{"name": "eth0", "sandbox": "/run/netns/pod"}`
 	for name, test := range map[string]struct {
 		later string
@@ -163,7 +163,7 @@ func TestWhatALaterResultHasLost(t *testing.T) {
 	}
 }
 
-func TestAnOldResultLosesAddressesOnly(t *testing.T) {
+func TestOldResultCanLoseOnlyAddresses(t *testing.T) {
 	old := mustParse(t, `{"cniVersion": "0.2.0", "ip4": {"ip": "10.0.0.2/24"}, "ip6": {"ip": "fd00::2/64"}}`, "0.2.0")
 	later := mustParse(t, `{"cniVersion": "0.2.0", "ip4": {"ip": "10.1.0.2/24"}, "ip6": {"ip": "FD00::2/64"}}`, "0.2.0")
 	if diff := cmp.Diff([]string{"address 10.0.0.2/24"}, old.Lost(later)); diff != "" {
@@ -171,7 +171,7 @@ func TestAnOldResultLosesAddressesOnly(t *testing.T) {
 	}
 }
 
-func TestNothingHasNothingToLose(t *testing.T) {
+func TestNilResultLosesNothing(t *testing.T) {
 	var none *result.Result
 	for _, text := range []string{`{"cniVersion": "1.0.0"}`, `{"cniVersion": "1.0.0", "interfaces": [null, {}], "ips": [null, {"interface": 7}]}`, `{"cniVersion": "1.0.0", "ip4": "x"}`} {
 		r := mustParse(t, text, "1.0.0")
@@ -184,7 +184,7 @@ func TestNothingHasNothingToLose(t *testing.T) {
 	}
 }
 
-func TestHasTheInterfaceAlready(t *testing.T) {
+func TestHasFindsInterfaceByRuleOfFind(t *testing.T) {
 	var none *result.Result
 	if has, ok := none.Has("net1", "/ns"); has || !ok {
 		t.Errorf("no result: %v, %v", has, ok)
@@ -192,7 +192,7 @@ func TestHasTheInterfaceAlready(t *testing.T) {
 	for text, want := range map[string][2]bool{
 		`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "/ns"}]}`:           {true, true},
 		`{"cniVersion": "0.3.0", "interfaces": [{"name": "net1", "sandbox": "/another/path"}]}`: {true, true},
-		`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1"}]}`:                             {false, true}, // the host's
+		`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1"}]}`:                             {false, true}, // on the host
 		`{"cniVersion": "1.1.0", "interfaces": [{"name": "eth0", "sandbox": "/ns"}]}`:           {false, true},
 		`{"cniVersion": "1.1.0"}`:                               {false, true},
 		`{"interfaces": []}`:                                    {false, true},

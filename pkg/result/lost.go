@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// Lost returns what a later result does not pass on of r, as a plugin must that was given r
-// as prevResult (SPEC.md section 5, "ADD Success"): the interfaces, by name and sandbox,
-// each with its addresses; and missing addresses of those that are passed on. Each is a text
-// such as "interface eth0 in /run/netns/pod with 10.0.0.2/24" or "address 10.0.0.2/24 of
-// eth0 in /run/netns/pod". A nil result has nothing to lose.
+// Lost returns the parts of r that later does not pass on. A plugin must pass on everything in its prevResult
+// (SPEC.md section 5, "ADD Success"). Lost lists missing interfaces, by name and sandbox and with their
+// addresses, and missing addresses of other interfaces. An item is a text such as "interface eth0 in
+// /run/netns/pod with 10.0.0.2/24" or "address 10.0.0.2/24 of eth0 in /run/netns/pod". The result is nil if r
+// is nil.
 func (r *Result) Lost(later *Result) (lost []string) {
 	if r == nil {
 		return nil
@@ -39,22 +39,21 @@ func (r *Result) Lost(later *Result) (lost []string) {
 	return lost
 }
 
-// Has reports whether the result has the interface already, by Find's rule: then a plugin
-// before us made it, or knows of it. ok is false if the result was given in a version
-// without interfaces, before 0.3.0. A nil result has none.
+// Has reports whether the result contains the interface, by the rule of Find. If it does, a previous plugin
+// created the interface or knows about it. ok is false if the result came in a version before 0.3.0, which has
+// no interfaces. A nil result contains none.
 func (r *Result) Has(name, sandbox string) (has, ok bool) {
 	_, has = r.Find(name, sandbox)
 	return has, has || r == nil || r.own == "" || atLeast(r.own, "0.3.0")
 }
 
-// holds says whether the result has the interface, whatever spelling of the sandbox's
-// path it gives.
+// holds reports whether the result contains the interface, whatever the spelling of the sandbox's path.
 func (r *Result) holds(i *Interface) bool {
 	return r != nil && slices.ContainsFunc(r.given, func(e entry) bool { return i.is(&e.Interface) })
 }
 
-// is compares names, and whether they are in a sandbox: there is one only, but plugins
-// differ in how they spell its path.
+// is compares the names, and whether both interfaces are in a sandbox. It ignores the path: there is only one
+// sandbox, but plugins spell its path differently.
 func (i *Interface) is(other *Interface) bool {
 	return i.Name == other.Name && (i.Sandbox == "") == (other.Sandbox == "")
 }
@@ -69,15 +68,15 @@ func place(i *Interface) string {
 // An address is one entry of ips.
 type address struct {
 	prefix string     // "10.0.0.2/24"
-	of     *Interface // nil = the result does not say
+	of     *Interface // nil = unknown
 }
 
-// handedOnBy says that b is the same address, and not another interface's.
+// handedOnBy reports whether b is the same address and does not belong to another interface.
 func (a address) handedOnBy(b address) bool {
 	return a.prefix == b.prefix && (b.of == nil || a.of.is(b.of))
 }
 
-// addresses reads the addresses as they were given.
+// addresses returns the addresses of the result as it was given.
 func (r *Result) addresses() (list []address) {
 	if r == nil {
 		return nil
@@ -90,7 +89,7 @@ func (r *Result) addresses() (list []address) {
 			Interface *int // index in interfaces
 		}
 	}
-	_ = json.Unmarshal(r.text, &v) // a key of other versions than the result's may hold anything
+	_ = json.Unmarshal(r.text, &v) // keys of other versions may have any type
 	for _, ip := range []*old{v.IP4, v.IP6} {
 		if ip != nil && ip.IP != "" {
 			list = append(list, address{canonical(ip.IP), nil})
@@ -109,7 +108,7 @@ func (r *Result) addresses() (list []address) {
 	return list
 }
 
-// canonical gives one spelling to what is an address.
+// canonical returns the canonical form of an address prefix, and any other text unchanged.
 func canonical(text string) string {
 	if p, err := netip.ParsePrefix(text); err == nil {
 		return p.String()

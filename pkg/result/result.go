@@ -1,6 +1,6 @@
-// Package result edits CNI results (SPEC.md section 5). What a plugin before us wrote is
-// passed on as text, unknown keys included; the CNI library converts it only if versions
-// differ, and only what must change is touched.
+// Package result edits CNI results (SPEC.md section 5). It passes on the text of the previous plugin's result,
+// unknown keys included, and changes only the necessary keys. The CNI library converts the result only if the
+// versions differ.
 package result
 
 import (
@@ -16,39 +16,37 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// Result is a result in the version that the configuration asks for.
+// Result is a CNI result in the version that the configuration requests.
 type Result struct {
 	version    string
-	raw        json.RawMessage // nil = nothing but the version yet
+	raw        json.RawMessage // nil = empty so far
 	interfaces []entry
-	own        string          // the version that it was given in; "" = none
-	text       json.RawMessage // and its text
-	given      []entry         // its interfaces: the conversion loses keys
+	own        string          // original version; "" = none
+	text       json.RawMessage // original text
+	given      []entry         // original interfaces, because the conversion loses keys
 	edited     bool
 }
 
-// An entry is one of a result's interfaces: its text, and the keys that matter
-// here.
+// An entry is one interface of a result: its text and its parsed keys.
 type entry struct {
 	raw json.RawMessage
 	Interface
 }
 
-// Interface is what a result says of one interface.
+// Interface holds the keys of one interface that devinfo uses.
 type Interface struct {
 	Name       string `json:"name"`
 	Sandbox    string `json:"sandbox"`
-	PCIID      string `json:"pciID"`      // from 1.1.0 on
-	SocketPath string `json:"socketPath"` // from 1.1.0 on
+	PCIID      string `json:"pciID"`      // since 1.1.0
+	SocketPath string `json:"socketPath"` // since 1.1.0
 }
 
-// New returns the empty result of a CNI version.
+// New returns an empty result of a CNI version.
 func New(cniVersion string) *Result { return &Result{version: cniVersion} }
 
-// Parse reads a result and converts it to cniVersion if it has another version. It fails for
-// one that is not of its version. A result without a version is taken to have cniVersion.
-// Versions 0.1.0 and 0.2.0 have no interfaces and require addresses: a result that cannot be
-// converted to them becomes the empty one.
+// Parse reads a result and converts it to cniVersion if necessary. It fails if the result is invalid in its own
+// version. A result without a version is read as cniVersion. Versions 0.1.0 and 0.2.0 have no interfaces and
+// require addresses; a result that cannot be converted to them becomes empty.
 func Parse(raw json.RawMessage, cniVersion string) (*Result, error) {
 	own, given, err := decode(raw)
 	if err != nil {
@@ -73,8 +71,9 @@ func Parse(raw json.RawMessage, cniVersion string) (*Result, error) {
 	return r, nil
 }
 
-// convert takes over a result of another version. The library writes a route without dst so
-// that it cannot read it again, and panics at a null in a list: both are refused.
+// convert converts a result of another version. It returns an error in two cases that the library mishandles: a
+// route without dst, which the library writes but cannot read again, and a null in a list, which makes it
+// panic.
 func (r *Result) convert(typed types.Result) (err error) {
 	defer func() {
 		if recover() != nil {
@@ -100,7 +99,7 @@ func (r *Result) convert(typed types.Result) (err error) {
 	return err
 }
 
-// decode reads what matters here of a result: its version and its interfaces.
+// decode reads the version and the interfaces of a result.
 func decode(raw json.RawMessage) (cniVersion string, list []entry, err error) {
 	var v *struct {
 		CNIVersion string            `json:"cniVersion"`
@@ -122,10 +121,9 @@ func decode(raw json.RawMessage) (cniVersion string, list []entry, err error) {
 	return v.CNIVersion, list, nil
 }
 
-// Find returns the interface of that name in the sandbox, with everything that the result
-// said before it was converted; if none has exactly that sandbox, the first of that name
-// that has any: plugins differ in how they spell the namespace's path. A nil result has
-// none.
+// Find returns the interface with that name in the sandbox, as it was before conversion. If no interface has
+// exactly that sandbox, it returns the first one with the name and any sandbox, because plugins spell the path
+// of the namespace differently. A nil result has no interfaces.
 func (r *Result) Find(name, sandbox string) (Interface, bool) {
 	if r != nil {
 		if n := find(r.given, name, sandbox); n >= 0 {
@@ -149,8 +147,8 @@ func find(list []entry, name, sandbox string) int {
 	return first
 }
 
-// Identify sets pciID and socketPath on the named interface where they are empty.
-// Versions before 1.1.0 have neither.
+// Identify sets pciID and socketPath on an interface if they are empty. It does nothing before version 1.1.0,
+// which introduced these keys.
 func (r *Result) Identify(name, sandbox, pciID, socketPath string) {
 	n := find(r.interfaces, name, sandbox)
 	if n < 0 || !r.atLeast("1.1.0") {
@@ -165,9 +163,11 @@ func (r *Result) Identify(name, sandbox, pciID, socketPath string) {
 	}
 }
 
-// EnsureSandboxed gives the interface of that name the sandbox if the result has no sandboxed
-// interface at all, and adds one if it has none of that name: Multus drops the device information
-// of several interfaces without a sandbox, and the addresses of one beside an interface that has it.
+// EnsureSandboxed makes sure that the result has a sandboxed interface. If it has none, EnsureSandboxed sets
+// the sandbox of the interface with that name, or adds an interface.
+//
+// It is needed for Multus, which drops the device information of several interfaces without a sandbox, and the
+// addresses of an interface without a sandbox if another one has it.
 func (r *Result) EnsureSandboxed(name, sandbox string) {
 	if !r.atLeast("0.3.0") || slices.ContainsFunc(r.interfaces, func(e entry) bool { return e.Sandbox != "" }) {
 		return
@@ -182,8 +182,7 @@ func (r *Result) EnsureSandboxed(name, sandbox string) {
 	r.interfaces = append(r.interfaces, entry{raw, Interface{Name: name, Sandbox: sandbox}})
 }
 
-// JSON returns the text of the result: byte for byte that of the plugin before us if nothing
-// had to change.
+// JSON returns the text of the result. It is the previous plugin's text, byte for byte, if nothing changed.
 func (r *Result) JSON() json.RawMessage {
 	if r.raw != nil && !r.edited {
 		return r.raw
@@ -210,7 +209,7 @@ func (r *Result) PrintTo(w io.Writer) error {
 	return err
 }
 
-// withKeys sets the keys whose values are not empty.
+// withKeys sets the keys that have a value.
 func withKeys(raw json.RawMessage, set map[string]string) json.RawMessage {
 	keys := object(raw)
 	for key, value := range set {
@@ -221,20 +220,20 @@ func withKeys(raw json.RawMessage, set map[string]string) json.RawMessage {
 	return encoded(keys)
 }
 
-// object gives the keys of an object that Parse has read; none of nil.
+// object returns the keys of a valid JSON object. It returns none for nil.
 func object(raw json.RawMessage) map[string]json.RawMessage {
 	keys := map[string]json.RawMessage{}
 	_ = json.Unmarshal(raw, &keys)
 	return keys
 }
 
-// encoded is for strings, and for what object has given: they always encode.
+// encoded encodes strings and results of object, which always succeeds.
 func encoded(v any) json.RawMessage {
 	text, _ := json.Marshal(v)
 	return text
 }
 
-// atLeast compares our version, which the plugin has checked to be one.
+// atLeast compares the result's version, which the plugin has validated.
 func (r *Result) atLeast(other string) bool { return atLeast(r.version, other) }
 
 func atLeast(cniVersion, other string) bool {

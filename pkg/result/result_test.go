@@ -22,7 +22,7 @@ var versions = []string{"0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1
 
 func isOld(version string) bool { return version < "0.3.0" }
 
-// parse gives the text of a result after f has edited it.
+// parse parses a result, edits it with f and returns the new text.
 func parse(t *testing.T, text, version string, f func(*result.Result)) string {
 	t.Helper()
 	r, err := result.Parse(json.RawMessage(text), version)
@@ -39,7 +39,7 @@ func edit(r *result.Result, f func(*result.Result)) string {
 	return string(r.JSON())
 }
 
-// same compares JSON by its meaning.
+// same compares the meaning of two JSON texts.
 func same(t *testing.T, what, got, want string) {
 	t.Helper()
 	var g, w any
@@ -54,7 +54,7 @@ func same(t *testing.T, what, got, want string) {
 	}
 }
 
-// sample is one and the same result in a version.
+// sample returns the same result in each version.
 func sample(version string) string {
 	switch {
 	case isOld(version):
@@ -67,8 +67,7 @@ func sample(version string) string {
 		"ips": [{"interface": 0, "address": "10.0.0.2/24", "gateway": "10.0.0.1"}], "routes": [{"dst": "0.0.0.0/0"}], "dns": {"search": ["x"]}}`
 }
 
-// converted is what becomes of the sample: old versions have no interfaces to take
-// over, or to hand on.
+// converted returns the expected conversion of the sample. Old versions have no interfaces.
 func converted(from, to string) string {
 	text := sample(to)
 	if isOld(from) && !isOld(to) {
@@ -95,7 +94,7 @@ func TestResultIsConvertedBetweenAllVersions(t *testing.T) {
 	}
 }
 
-func TestResultOfTheSameVersionGoesThroughByteForByte(t *testing.T) {
+func TestResultOfSameVersionKeepsText(t *testing.T) {
 	for _, version := range versions {
 		for _, rest := range []string{
 			``, ` , "unknown" : {"<a>": 1e400, "z":1, "a":2 } `, `,"interfaces":[]`, `,"interfaces":null`,
@@ -118,7 +117,7 @@ func TestResultOfTheSameVersionGoesThroughByteForByte(t *testing.T) {
 	}
 }
 
-func TestPrintingDoesNotWriteIntoThePrevResult(t *testing.T) {
+func TestPrintToDoesNotModifyPrevResult(t *testing.T) {
 	stdin := []byte(`{"cniVersion": "1.1.0"}, "after": 1`)
 	r, err := result.Parse(stdin[:23:30], "1.1.0")
 	must(t, err)
@@ -127,7 +126,7 @@ func TestPrintingDoesNotWriteIntoThePrevResult(t *testing.T) {
 	}
 }
 
-func TestErrorOfTheWriterIsReturned(t *testing.T) {
+func TestPrintToReturnsWriterError(t *testing.T) {
 	nobody, pipe := io.Pipe()
 	nobody.Close()
 	if err := result.New("1.1.0").PrintTo(pipe); !errors.Is(err, io.ErrClosedPipe) {
@@ -135,7 +134,7 @@ func TestErrorOfTheWriterIsReturned(t *testing.T) {
 	}
 }
 
-func TestAResultOfNothingHasTheVersionAndLittleElse(t *testing.T) {
+func TestNewResultHasVersionAndRequiredKeys(t *testing.T) {
 	for _, version := range versions {
 		want := `{"cniVersion": "` + version + `"}`
 		if isOld(version) {
@@ -150,7 +149,7 @@ func TestAResultOfNothingHasTheVersionAndLittleElse(t *testing.T) {
 	}
 }
 
-func TestResultWithoutAddressBecomesTheEmptyOldOne(t *testing.T) {
+func TestResultWithoutAddressIsEmptyInOldVersions(t *testing.T) {
 	for _, from := range versions[2:] {
 		for _, to := range versions[:2] {
 			text := `{"cniVersion": "` + from + `", "interfaces": [{"name": "net1", "sandbox": "/ns"}]}`
@@ -159,7 +158,7 @@ func TestResultWithoutAddressBecomesTheEmptyOldOne(t *testing.T) {
 	}
 }
 
-func TestOldResultsAreNeverGivenInterfaces(t *testing.T) {
+func TestOldVersionsGetNoInterfaces(t *testing.T) {
 	for _, version := range versions[:2] {
 		for _, r := range []*result.Result{result.New(version), mustParse(t, sample(version), version)} {
 			before := edit(r, nil)
@@ -181,7 +180,7 @@ func mustParse(t *testing.T, text, version string) *result.Result {
 	return r
 }
 
-func TestWhatTheVersionDoesNotAllowIsAnErrorInEveryVersion(t *testing.T) {
+func TestInvalidResultIsErrorInEveryVersion(t *testing.T) {
 	for _, version := range versions {
 		keys := []string{`"ips": "x"`, `"ips": [{"address": "10.0.0.2"}]`, `"routes": [{"dst": 5}]`, `"dns": []`}
 		if isOld(version) {
@@ -191,7 +190,7 @@ func TestWhatTheVersionDoesNotAllowIsAnErrorInEveryVersion(t *testing.T) {
 			for _, text := range []string{`{"cniVersion": "` + version + `", ` + key + `}`, `{` + key + `}`} {
 				for _, to := range []string{version, "1.1.0"} {
 					if !strings.Contains(text, "cniVersion") && to != version {
-						continue // it is taken for one of version to
+						continue // ambiguous: it is read as version to
 					}
 					if r, err := result.Parse(json.RawMessage(text), to); err == nil || !strings.HasPrefix(err.Error(), "result of version "+version) {
 						t.Errorf("%s as %s: %+v, %v", text, to, r, err)
@@ -202,7 +201,7 @@ func TestWhatTheVersionDoesNotAllowIsAnErrorInEveryVersion(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoResultIsAnErrorThatNamesEntryOrVersions(t *testing.T) {
+func TestErrorOfInvalidResultNamesEntryOrVersions(t *testing.T) {
 	for want, texts := range map[string][]string{
 		"result: ":                           {``, ` `, `null`, `5`, `"x"`, `[]`, `{`, `{} {}`, `{"cniVersion": 5}`, `{"cniVersion": "1.1.0", "interfaces": 5}`, `{"interfaces": {}}`},
 		"result: interfaces[0]: ":            {`{"cniVersion": "1.1.0", "interfaces": [5]}`, `{"cniVersion": "1.1.0", "interfaces": [{"name": 5}]}`},
@@ -233,7 +232,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"cniVersion": "1.0.0", "interfaces": [{}], "ips": [{"address": "fd00::0:1/64", "interface": 0}, {"interface": -1}]}`), "1.0.0")
 	f.Fuzz(func(t *testing.T, data []byte, version string) {
 		if !slices.Contains(versions, version) {
-			return // refused before there is a result
+			return // refused before parsing
 		}
 		r, err := result.Parse(data, version)
 		r.Find("net1", "/ns")
@@ -254,7 +253,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// rewrite reads what a result is written as, which must be written the same again.
+// rewrite writes and parses a result. Writing it again must give the same text.
 func rewrite(t *testing.T, r *result.Result) *result.Result {
 	t.Helper()
 	text := r.JSON()

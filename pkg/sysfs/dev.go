@@ -14,12 +14,12 @@ type Node struct {
 	Type         string // "c" or "b"
 	Major, Minor int64
 
-	Perm     fs.FileMode // who may use it: the permission bits
-	UID, GID uint32      // its owner
+	Perm     fs.FileMode // permission bits
+	UID, GID uint32      // owner
 }
 
-// ReadNode reads the device node at path, below /dev, and follows links. The error says what
-// is there instead.
+// ReadNode reads the device node at path, which is below /dev. It follows links. If path is not a device node,
+// the error contains its mode.
 func ReadNode(path string) (Node, error) {
 	stat, err := os.Stat(path)
 	if err != nil {

@@ -9,18 +9,18 @@ import (
 	"strings"
 )
 
-// A dir is read file by file. After a read that failed, err is set and all further ones find
-// nothing, so it is enough to look at err behind the last. What is absent is no error.
+// A dir reads the files of one sysfs directory. After a failed read, err is set and later reads find nothing,
+// so callers check err once at the end. A missing file is not an error.
 type dir struct {
 	fsys fs.FS
 	at   string
-	gone bool // the device does not exist, or err is set: all reads find nothing
+	gone bool // the device does not exist or err is set, so reads find nothing
 	err  error
 }
 
 func (f *FS) in(at string) *dir { return &dir{fsys: f.fsys, at: at} }
 
-// read is one of package fs's functions on a file of the directory.
+// read calls a function of package fs on a file of the directory.
 func read[T any](d *dir, how func(fs.FS, string) (T, error), name string) (value T, ok bool) {
 	if d.gone || d.err != nil {
 		return value, false
@@ -29,7 +29,7 @@ func read[T any](d *dir, how func(fs.FS, string) (T, error), name string) (value
 	return value, ok
 }
 
-// text reads an attribute without the newline at its end; "" = absent.
+// text returns an attribute without the newline at its end, or "" if it is missing.
 func (d *dir) text(name string) string {
 	data, _ := read(d, fs.ReadFile, name)
 	return strings.TrimSpace(string(data))
@@ -47,8 +47,8 @@ func (d *dir) number(name string) (n int, ok bool) {
 	return n, err == nil
 }
 
-// link gives the last element of a link's target, which is how sysfs names drivers, PFs and
-// VFs; "" = absent.
+// link returns the last element of a link's target, or "" if the link is missing. sysfs names drivers, PFs and
+// VFs by links.
 func (d *dir) link(name string) string {
 	target, ok := read(d, fs.ReadLink, name)
 	if !ok {
@@ -62,12 +62,12 @@ func (d *dir) has(name string) bool {
 	return ok
 }
 
-// names lists what a directory holds, in numerical order; "" is this one.
+// names lists the entries of a directory in numerical order. "" is the directory d itself.
 func (d *dir) names(name string) []string {
 	return d.entries(name, func(fs.DirEntry) bool { return true })
 }
 
-// dirs lists the sub-directories, links left out, in numerical order.
+// dirs lists the subdirectories, except links, in numerical order.
 func (d *dir) dirs(name string) []string { return d.entries(name, fs.DirEntry.IsDir) }
 
 func (d *dir) entries(name string, wanted func(fs.DirEntry) bool) (names []string) {
@@ -81,7 +81,7 @@ func (d *dir) entries(name string, wanted func(fs.DirEntry) bool) (names []strin
 	return names
 }
 
-// parent gives the device that a device of a class belongs to.
+// parent returns the device that a class device, such as a network interface, belongs to.
 func (d *dir) parent() (bus, device string) {
 	if device = d.link("device"); device != "" {
 		bus = d.link("device/subsystem")

@@ -10,25 +10,25 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 )
 
-// Override returns the name of the only driver that the kernel may bind to a function,
-// driver_override (Linux 3.16); "" = any that knows it.
+// Override returns driver_override (Linux 3.16): the only driver that the kernel may bind to the function. ""
+// means any driver.
 func (f *FS) Override(fn Function) (string, error) {
 	d := f.in(fn.dir)
 	name := d.text("driver_override")
-	if name == "(null)" { // as the kernel prints none
+	if name == "(null)" { // the kernel's text for none
 		name = ""
 	}
 	return name, d.err
 }
 
-// HasDriver reports whether the kernel has a driver of that name for PCI functions.
+// HasDriver reports whether the kernel has a PCI driver with this name.
 func (f *FS) HasDriver(name string) (bool, error) {
 	d := f.in("bus/pci/drivers")
 	return isName(name) && d.has(name), d.err
 }
 
-// IOMMUGroup lists the functions that an IOMMU can isolate only together, by address, the
-// given one among them; none if no IOMMU isolates it.
+// IOMMUGroup returns the IOMMU group of a function and the group's members, by address. The IOMMU can isolate
+// these functions only together. It returns "" and no members if no IOMMU isolates the function.
 func (f *FS) IOMMUGroup(fn Function) (group string, members []Member, err error) {
 	d := f.in(fn.dir)
 	if group = d.link("iommu_group"); group == "" {
@@ -60,15 +60,15 @@ func (f *FS) member(name string) (m Member, ok bool, err error) {
 	return m, true, d.err
 }
 
-// WithoutIOMMU reports whether VFIO takes functions that no IOMMU isolates
+// WithoutIOMMU reports whether VFIO accepts functions that no IOMMU isolates
 // (/sys/module/vfio/parameters/enable_unsafe_noiommu_mode).
 func (f *FS) WithoutIOMMU() (bool, error) {
 	d := f.in("module/vfio/parameters")
 	return d.text("enable_unsafe_noiommu_mode") == "Y", d.err
 }
 
-// Writer writes attributes of the sysfs mounted at dir, by their names below it. The
-// kernel's answer is the error.
+// Writer returns a function that writes attributes of the sysfs mounted at dir. Names are relative to dir. The
+// error is the kernel's.
 func Writer(dir string) func(name, text string) error {
 	return func(name, text string) error {
 		file, err := os.OpenFile(filepath.Join(dir, filepath.FromSlash(name)), os.O_WRONLY, 0)

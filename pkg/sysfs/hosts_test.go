@@ -16,8 +16,8 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// A teller asks a sysfs all that can be asked of it, and writes down a line for each device,
-// without the values that are zero. Of HasDevice, HasDriver and Inode it only wants no error.
+// A teller calls every method of a sysfs and writes a line for each device, without zero values. It only checks
+// that HasDevice, HasDriver and Inode return no error.
 type teller struct {
 	*sysfs.FS
 	strings.Builder
@@ -26,7 +26,7 @@ type teller struct {
 
 func (t *teller) failed(errs ...error) { t.errs = append(t.errs, errs...) }
 
-// line takes keys and values in turn.
+// line takes alternating keys and values.
 func (t *teller) line(words ...any) {
 	fmt.Fprintf(t, "%s %s", words[0], words[1])
 	for n := 2; n < len(words); n += 2 {
@@ -46,7 +46,7 @@ func (t *teller) names(bus string) []fs.DirEntry {
 	return list
 }
 
-// ids are of the devices that a device is a part of.
+// ids returns the IDs of a device's lineage.
 func (t *teller) ids(name string) (ids []string) {
 	line, err := t.Lineage(name)
 	t.failed(err)
@@ -87,13 +87,13 @@ func (t *teller) function(name string) {
 	vfio, onVFIO, e6 := t.VFIO(fn)
 	ports, e7 := t.Ports(fn)
 	portsOf, e9 := t.PortsOf("pci", name)
-	if len(ports) == 8 { // there may be more, in any order
+	if len(ports) == 8 { // Ports lists at most eight, in any order
 		ports = slices.Clone(portsOf)
 	}
 	for _, list := range [][]sysfs.Port{ports, portsOf} {
 		slices.SortFunc(list, func(p, q sysfs.Port) int { return p.Index - q.Index })
 	}
-	if slices.Equal(portsOf, ports) { // unless they are a virtio device's
+	if slices.Equal(portsOf, ports) { // they differ for a virtio device
 		portsOf = nil
 	}
 	group, members, e10 := t.IOMMUGroup(fn)
@@ -160,7 +160,7 @@ func told(sys *sysfs.FS) (string, error) {
 	return t.String(), errors.Join(t.errs...)
 }
 
-func TestAllOfTheCapturedHostsIsTold(t *testing.T) {
+func TestCapturedHostsAreReadCompletely(t *testing.T) {
 	for _, name := range capturetest.Names(t) {
 		t.Run(name, func(t *testing.T) {
 			each(t, load(t, name), func(t *testing.T, sys *sysfs.FS) {
@@ -172,9 +172,9 @@ func TestAllOfTheCapturedHostsIsTold(t *testing.T) {
 	}
 }
 
-// Each read that fails is an error that names the file, of each method that reads it, unless the
-// kernel says that it has no such thing.
-func TestReadThatFailsIsAnErrorUnlessItSaysThereIsNone(t *testing.T) {
+// A failed read must cause an error in each method that reads the file, unless the error means that the value
+// is absent. The error must name the file.
+func TestFailedReadIsErrorUnlessValueIsAbsent(t *testing.T) {
 	for _, host := range []string{"igb-sriov", "mlx5-vdpa", "vdpa-vf-virtio", "vdpa-sim"} {
 		tree, reads := capturetest.Tree{FS: load(t, host).Sys()}, map[string]bool{}
 		tree.Asked = func(name string) error { reads[name] = true; return nil }
@@ -205,7 +205,7 @@ func TestReadThatFailsIsAnErrorUnlessItSaysThereIsNone(t *testing.T) {
 	}
 }
 
-// joined are the errors that errors.Join made one.
+// joined returns the errors that errors.Join combined.
 func joined(err error) []error {
 	if err == nil {
 		return nil

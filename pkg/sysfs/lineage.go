@@ -2,19 +2,18 @@ package sysfs
 
 import "devinfo-cni.io/devinfo/pci"
 
-// Object is a device of the kernel's, by what tells it from all others of this boot.
+// Object identifies a kernel device among all devices since boot.
 type Object struct {
 	ID    string // bus and name: "pci-0000:01:10.6", "auxiliary-mlx5_core.sf.4", "vdpa-vdpa0"
-	Inode uint64 // of its directory in /sys: see [FS.Inode]; 0 = unknown
+	Inode uint64 // inode of its directory in /sys, see [FS.Inode]; 0 = unknown
 }
 
-// ID is the name of an [Object].
+// ID returns the ID of an [Object].
 func ID(bus, name string) string { return bus + "-" + name }
 
-// Lineage returns the device of a name, and then those that it is a part of: of a vDPA
-// device its sub-function, of both their PCI function, of a VF its PF. The name is a PCI
-// address, or that of a device on the auxiliary or the vDPA bus; for any other there is
-// nothing, nor for a device that is not there.
+// Lineage returns the named device, followed by the devices that contain it: a vDPA device's SF, the PCI
+// function of either, and a VF's PF. The name is a PCI address, or the name of a device on the auxiliary or
+// vDPA bus. Lineage returns nil for a missing device or any other name.
 func (f *FS) Lineage(name string) (line []Object, err error) {
 	add := func(bus, name, at string) error {
 		d := f.in(at)
@@ -33,7 +32,7 @@ func (f *FS) Lineage(name string) (line []Object, err error) {
 			return nil, err
 		}
 		aux, isAux, err := f.Auxiliary(name)
-		if isAux { // a part of a function is the function
+		if isAux { // a part stands for its function
 			function = aux.PCI
 		}
 		if isAux && aux.IsSF() {

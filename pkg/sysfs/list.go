@@ -6,19 +6,18 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 )
 
-// The lists below read every device of the node: they are for people. An attachment's
-// device is asked for by its name.
+// The functions below read every device of the node, so they are for listings. To find an attachment's device,
+// use a lookup by name.
 
-// networkClass is the class of PCI network controllers, 02xxxx (PCI Code and ID
-// Assignment Specification 1.3).
+// networkClass is the class of PCI network controllers, 02xxxx (PCI Code and ID Assignment Specification 1.3).
 const networkClass = "0x02"
 
-// Functions lists the PCI functions of class network controller, by address.
+// Functions returns the PCI functions of class network controller, by address.
 func (f *FS) Functions() ([]Function, error) {
 	return each(f, "bus/pci/devices", func(name string) (Function, bool, error) {
 		a, err := pci.Parse(name)
 		if err != nil {
-			return Function{}, false, nil // not the address of a function
+			return Function{}, false, nil // not a PCI address
 		}
 		d := f.in("bus/pci/devices/" + name)
 		if !strings.HasPrefix(d.text("class"), networkClass) {
@@ -28,8 +27,7 @@ func (f *FS) Functions() ([]Function, error) {
 	})
 }
 
-// VFs returns how many VFs a function has, and how many it may have; ok is false unless it
-// is a PF.
+// VFs returns how many VFs a PF has, and how many it can have. ok is false if the function is not a PF.
 func (f *FS) VFs(fn Function) (number, most int, ok bool, err error) {
 	d := f.in(fn.dir)
 	if number, ok = d.number("sriov_numvfs"); ok {
@@ -38,14 +36,13 @@ func (f *FS) VFs(fn Function) (number, most int, ok bool, err error) {
 	return number, most, ok && d.err == nil, d.err
 }
 
-// Auxiliaries lists the devices on the auxiliary bus in numerical order. SFs are
-// among them, and the parts that a driver has split its function into.
+// Auxiliaries returns the devices on the auxiliary bus in numerical order: SFs and other parts of functions.
 func (f *FS) Auxiliaries() ([]Auxiliary, error) { return each(f, "bus/auxiliary/devices", f.Auxiliary) }
 
-// VDPAs lists the vDPA devices in numerical order.
+// VDPAs returns the vDPA devices in numerical order.
 func (f *FS) VDPAs() ([]VDPA, error) { return each(f, "bus/vdpa/devices", f.VDPA) }
 
-// each looks up every device that a directory lists; one that goes away meanwhile is left out.
+// each looks up every device in a directory. It skips a device that disappears meanwhile.
 func each[D any](f *FS, at string, get func(name string) (D, bool, error)) (list []D, err error) {
 	in := f.in(at)
 	for _, name := range in.names("") {
@@ -60,27 +57,27 @@ func each[D any](f *FS, at string, get func(name string) (D, bool, error)) (list
 	return list, in.err
 }
 
-// Netdev is a network interface, /sys/class/net/<name>, of the network namespace that the
-// sysfs was mounted in.
+// Netdev is a network interface, /sys/class/net/<name>. sysfs shows only interfaces of the network namespace in
+// which it was mounted.
 type Netdev struct {
 	Name    string
-	Bus     string // device/subsystem: "pci", "virtio", "auxiliary", "netdevsim"; "" without device
+	Bus     string // device/subsystem: "pci", "virtio", "auxiliary", "netdevsim"; "" without a device
 	Device  string // device: "0000:01:00.2", "virtio2", "mlx5_core.sf.4"
-	DevPort int    // dev_port: see [Port]
+	DevPort int    // dev_port, see [Port]
 }
 
-// Netdevs lists the network interfaces in numerical order.
+// Netdevs returns the network interfaces in numerical order.
 func (f *FS) Netdevs() ([]Netdev, error) { return each(f, "class/net", f.Netdev) }
 
 // RDMADevice is an RDMA device, /sys/class/infiniband/<name>.
 type RDMADevice struct {
 	Name   string
-	Bus    string // device/subsystem: "pci", "auxiliary"; "" for one in software
+	Bus    string // device/subsystem: "pci", "auxiliary"; "" for a software device
 	Device string // device: "0000:01:00.2"
-	Netdev string // ports/1/gid_attrs/ndevs/0: the interface of its first port; "" = none, or in another namespace
+	Netdev string // ports/1/gid_attrs/ndevs/0: interface of the first port; "" = none, or in another namespace
 }
 
-// RDMADevices lists the RDMA devices in numerical order.
+// RDMADevices returns the RDMA devices in numerical order.
 func (f *FS) RDMADevices() ([]RDMADevice, error) {
 	return each(f, "class/infiniband", func(name string) (RDMADevice, bool, error) {
 		d := f.in("class/infiniband/" + name)

@@ -9,19 +9,19 @@ import (
 	"syscall"
 )
 
-// Port is a network interface right below a PCI function, net/<name>, in the network
-// namespace that the sysfs was mounted in.
+// Port is a network interface directly below a device, net/<name>. sysfs shows only interfaces of the network
+// namespace in which it was mounted.
 type Port struct {
 	Name     string
 	Index    int    // ifindex
-	DevPort  int    // dev_port: which port of the function it is, from 0; 0 also where the driver does not say (Linux 3.15)
-	PortName string // phys_port_name: "p0", "pf0vf3"; "" = the driver tells none
+	DevPort  int    // dev_port (Linux 3.15): number of the function's port, from 0; also 0 if the driver does not set it
+	PortName string // phys_port_name: "p0", "pf0vf3"; "" = not set by the driver
 }
 
-// maxPorts bounds Ports: a PF in switchdev mode has one for each of its VFs.
+// maxPorts limits Ports, because a PF in switchdev mode has an interface for each of its VFs.
 const maxPorts = 8
 
-// Ports returns up to eight of a function's network interfaces, in no order.
+// Ports returns up to eight of a function's network interfaces, unsorted.
 func (f *FS) Ports(fn Function) ([]Port, error) { return f.ports(fn.dir, maxPorts) }
 
 func (f *FS) ports(at string, limit int) ([]Port, error) {
@@ -52,9 +52,8 @@ func (f *FS) ports(at string, limit int) ([]Port, error) {
 	return ports, nil
 }
 
-// PortsOf returns the network interfaces of a device on any bus; of a function that
-// virtio-pci drives, those of its virtio device. The limit of [FS.Ports] does not hold: with
-// 1024 VFs it takes at least 10 ms.
+// PortsOf returns all network interfaces of a device on any bus. For a function driven by virtio-pci they are
+// the interfaces of its virtio device. For a PF in switchdev mode with 1024 VFs it takes at least 10 ms.
 func (f *FS) PortsOf(bus, name string) ([]Port, error) {
 	d := f.portsDir(bus, name)
 	if d.gone || d.err != nil {
@@ -63,14 +62,14 @@ func (f *FS) PortsOf(bus, name string) ([]Port, error) {
 	return f.ports(d.at, -1)
 }
 
-// HasPorts reports whether a device has network interfaces, in whatever network namespace: sysfs
-// leaves the directory net, and shows only those of its own namespace in there.
+// HasPorts reports whether a device has network interfaces in any network namespace. The directory net exists
+// for all of them, but lists only the interfaces of the namespace in which sysfs was mounted.
 func (f *FS) HasPorts(bus, name string) (bool, error) {
 	d := f.portsDir(bus, name)
 	return d.has("net"), d.err
 }
 
-// portsDir returns the directory that a device has its interfaces in.
+// portsDir returns the directory that contains the device's directory net.
 func (f *FS) portsDir(bus, name string) *dir {
 	d := f.device(bus, name)
 	if d.link("driver") == "virtio-pci" {
@@ -81,8 +80,7 @@ func (f *FS) portsDir(bus, name string) *dir {
 	return d
 }
 
-// Netdev returns the interface of that name with the device that it is of; ok is false if
-// there is no such interface.
+// Netdev returns the interface with the given name and its device. ok is false if the interface does not exist.
 func (f *FS) Netdev(name string) (n Netdev, ok bool, err error) {
 	d := f.in(path.Join("class/net", name))
 	if !isName(name) || !d.has("") {
@@ -95,15 +93,14 @@ func (f *FS) Netdev(name string) (n Netdev, ok bool, err error) {
 	return n, d.err == nil, d.err
 }
 
-// HasDevice reports whether there is a device of that name on a bus.
+// HasDevice reports whether the bus has a device with this name.
 func (f *FS) HasDevice(bus, name string) (bool, error) {
 	d := f.device(bus, name)
 	return !d.gone, d.err
 }
 
-// Inode returns the number of a device's directory, which tells the device from one that
-// was in its place before, in the same boot (fs/kernfs/dir.c, __kernfs_new_node); 0 =
-// unknown, as on a captured host.
+// Inode returns the inode number of a device's directory. It differs for a new device with the same name in the
+// same boot (fs/kernfs/dir.c, __kernfs_new_node). It returns 0 if the number is unknown, as on a captured host.
 func (f *FS) Inode(bus, name string) (uint64, error) {
 	d := f.device(bus, name)
 	return d.inode(), d.err
@@ -118,7 +115,7 @@ func (d *dir) inode() uint64 {
 	return 0
 }
 
-// port reads an interface; ok is false when it has gone meanwhile.
+// port reads an interface. ok is false if it has disappeared.
 func (f *FS) port(at string) (p Port, ok bool, err error) {
 	d := f.in(at)
 	if p.Index, ok = d.number("ifindex"); !ok {
@@ -129,20 +126,20 @@ func (f *FS) port(at string) (p Port, ok bool, err error) {
 	return p, d.err == nil, d.err
 }
 
-// Medium is what an interface, /sys/class/net/<name>, runs on.
+// Medium is the link type and speed of an interface, /sys/class/net/<name>.
 type Medium struct {
 	Type  *int // type: ARPHRD_ETHER (1), ARPHRD_INFINIBAND (32)
-	Speed *int // speed, Mbit/s; nil = unknown, as without carrier
+	Speed *int // speed in Mbit/s; nil = unknown, for example without carrier
 }
 
-// Medium reads the medium of an interface; one that is gone has no values.
+// Medium reads the medium of an interface. It returns no values if the interface does not exist.
 func (f *FS) Medium(name string) (m Medium, err error) {
 	if !isName(name) {
 		return Medium{}, nil
 	}
 	d := f.in(path.Join("class/net", name))
 	for file, to := range map[string]**int{"type": &m.Type, "speed": &m.Speed} {
-		if n, ok := d.number(file); ok && n >= 0 { // speed is -1 where the driver does not know
+		if n, ok := d.number(file); ok && n >= 0 { // an unknown speed is -1
 			*to = &n
 		}
 	}

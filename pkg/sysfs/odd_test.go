@@ -11,7 +11,7 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// odd are hosts that were not captured, with what is told of them, but for the lineages and the host.
+// odd are made-up hosts, with the expected lines of a teller. Lines about lineages and the host are left out.
 var odd = map[string]struct{ host, want string }{
 	"auxiliary device without a function": {`
 -- sys/bus/auxiliary/devices/snd.0 -> ../../../devices/platform/snd/snd.0 --
@@ -72,7 +72,8 @@ mlx5_0
 -- sys/devices/pci0000:00/0000:01:00.0/infiniband/mlx5_2/ --
 -- sys/devices/pci0000:00/0000:01:00.0/infiniband/bnxt_re0/ --
 `, "function 0000:01:00.0 rdma=bnxt_re0,bnxt_re11,mlx5_2,mlx5_10,mlx5_100,mlx5_bond,mlx5_bond_0,rocep1s0f1"},
-	// On a vendor's variant of vfio-pci, without IOMMU, on a kernel with iommufd; on one with its directory only.
+	// Bound to a vendor's variant of vfio-pci, without an IOMMU. One kernel has iommufd, the other only the
+	// directory.
 	"VFIO": {`
 -- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/pci0000:00/0000:01:00.0 --
 -- sys/devices/pci0000:00/0000:01:00.0/driver -> ../../../bus/pci/drivers/mlx5_vfio_pci --
@@ -96,7 +97,7 @@ vfio-noiommu
 -- sys/devices/pci0000:00/0000:03:00.0/vendor --
 0x15b3
 `, "function 0000:01:00.0 numa=1\nfunction 0000:02:00.0\nfunction 0000:03:00.0 vendor=0x15b3"},
-	// PCIe SR-IOV 3.3.10: the stride is unused with one VF, and may be 0.
+	// PCIe SR-IOV 3.3.10: with one VF the stride is unused and may be 0.
 	"single VF, with stride 0, beside one that is a stranger": {`
 -- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/pci0000:00/0000:01:00.0 --
 -- sys/devices/pci0000:00/0000:01:00.0/sriov_offset --
@@ -134,7 +135,7 @@ vfio-pci
 Y
 `
 
-func TestOddHosts(t *testing.T) {
+func TestOddHostsAreReadCompletely(t *testing.T) {
 	for name, test := range odd {
 		t.Run(name, func(t *testing.T) {
 			each(t, made(t, test.host), func(t *testing.T, sys *sysfs.FS) {
@@ -152,7 +153,7 @@ func TestOddHosts(t *testing.T) {
 	}
 }
 
-func TestSubFunctionHasANumberOrItsName(t *testing.T) {
+func TestIsSFChecksNumberAndName(t *testing.T) {
 	for name, want := range map[string]bool{"ice.sf.1": true, "ice.roce.1": false, "idpf.8086.rdma.core.0": false, "sf.1": false, "sf": false} {
 		if got := (sysfs.Auxiliary{Name: name}).IsSF(); got != want {
 			t.Errorf("%s: %v", name, got)
@@ -160,7 +161,7 @@ func TestSubFunctionHasANumberOrItsName(t *testing.T) {
 	}
 }
 
-func TestHostHasDrivers(t *testing.T) {
+func TestHasDriverFindsOnlyExistingDrivers(t *testing.T) {
 	each(t, made(t, drivers), func(t *testing.T, sys *sysfs.FS) {
 		for name, want := range map[string]bool{"igb": true, "vfio-pci": false, "": false, "../igb": false} {
 			if got, err := sys.HasDriver(name); err != nil || got != want {
@@ -173,7 +174,7 @@ func TestHostHasDrivers(t *testing.T) {
 	})
 }
 
-func TestOfManyPortsAFewAreRead(t *testing.T) {
+func TestPortsReadsAtMostEight(t *testing.T) {
 	fsys := fstest.MapFS{"bus/pci/devices/0000:01:00.0": {Mode: fs.ModeSymlink, Data: []byte("../../../devices/0000:01:00.0")}}
 	for n := range 100 {
 		port := fmt.Sprintf("devices/0000:01:00.0/net/eth%d/", n)

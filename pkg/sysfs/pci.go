@@ -19,7 +19,7 @@ type Function struct {
 
 func (fn Function) at() string { return fn.dir }
 
-// PCI returns the function at an address; ok is false if there is none.
+// PCI returns the function at an address. ok is false if it does not exist.
 func (f *FS) PCI(a pci.Address) (fn Function, ok bool, err error) {
 	d := f.device("pci", a.String())
 	if d.gone {
@@ -36,9 +36,9 @@ func (f *FS) PCI(a pci.Address) (fn Function, ok bool, err error) {
 	return fn, d.err == nil, d.err
 }
 
-// VFIndex returns the number N of a VF: the PF's virtfnN is vf. It computes N from
-// sriov_offset and sriov_stride (PCIe SR-IOV 3.3.9, 3.3.10) and checks that one link, since
-// listing the links costs milliseconds with 1024 VFs.
+// VFIndex returns the number N of a VF: its PF's link virtfnN leads to it. VFIndex computes N from sriov_offset
+// and sriov_stride (PCIe SR-IOV 3.3.9, 3.3.10) and verifies that one link, because listing the links takes
+// milliseconds with 1024 VFs.
 func (f *FS) VFIndex(pf, vf pci.Address) (n int, ok bool, err error) {
 	d := f.device("pci", pf.String())
 	offset, ok := d.number("sriov_offset")
@@ -54,8 +54,8 @@ func (f *FS) VFIndex(pf, vf pci.Address) (n int, ok bool, err error) {
 	return n, true, nil
 }
 
-// NUMANode returns the NUMA node that is nearest to a function, from numa_node; ok is false
-// if there is no such function, or no such node (-1).
+// NUMANode returns the NUMA node nearest to a function, from numa_node. ok is false if the function does not
+// exist or has no NUMA node (-1).
 func (f *FS) NUMANode(a pci.Address) (node int, ok bool, err error) {
 	d := f.device("pci", a.String())
 	if node, ok = d.number("numa_node"); !ok || node < 0 {
@@ -64,15 +64,16 @@ func (f *FS) NUMANode(a pci.Address) (node int, ok bool, err error) {
 	return node, true, nil
 }
 
-// IDs returns the vendor and device ID of a function as the kernel prints them, "0x15b3";
-// "" = none.
+// IDs returns the vendor and device IDs of a function as the kernel prints them, such as "0x15b3". "" means
+// none.
 func (f *FS) IDs(a pci.Address) (vendor, device string, err error) {
 	d := f.device("pci", a.String())
 	return d.text("vendor"), d.text("device"), d.err
 }
 
-// ByNumber sorts names, mlx5_9 before mlx5_10. It is one of package sort's kind, as the netlink
-// library's are: the plugin would otherwise contain two ways to sort names.
+// ByNumber sorts names by the number at their end: mlx5_9 before mlx5_10. It implements sort.Interface because
+// the netlink library also uses package sort; package slices would add a second sort implementation to the
+// plugin.
 type ByNumber []string
 
 func (n ByNumber) Len() int      { return len(n) }
@@ -82,10 +83,10 @@ func (n ByNumber) Less(i, j int) bool {
 	if a != b {
 		return a < b
 	}
-	return cmp.Or(cmp.Compare(len(n[i]), len(n[j])), cmp.Compare(n[i], n[j])) < 0 // kernel names have no leading zeros
+	return cmp.Or(cmp.Compare(len(n[i]), len(n[j])), cmp.Compare(n[i], n[j])) < 0 // compares numbers: kernel names have no leading zeros
 }
 
-// prefix is a name without the number at its end.
+// prefix returns a name without the number at its end.
 func prefix(name string) string {
 	end := len(name)
 	for end > 0 && '0' <= name[end-1] && name[end-1] <= '9' {
@@ -94,7 +95,7 @@ func prefix(name string) string {
 	return name[:end]
 }
 
-// above gives the nearest PCI function that dir lies below.
+// above returns the nearest PCI function above dir.
 func above(dir string) *pci.Address {
 	for dir = path.Dir(dir); dir != "." && dir != "/"; dir = path.Dir(dir) {
 		if a, err := pci.Parse(path.Base(dir)); err == nil {

@@ -1,32 +1,30 @@
 package sysfs
 
-// RDMA lists the device's RDMA devices, infiniband/*, in numerical order. None
-// may mean that they were moved to another network namespace.
+// RDMA returns the RDMA devices of a device, infiniband/*, in numerical order. The list may be empty because
+// they are in another network namespace.
 func (f *FS) RDMA(d Device) ([]string, error) {
 	in := f.in(d.at())
 	return in.names("infiniband"), in.err
 }
 
-// RDMANodes lists the nodes below /dev/infiniband of the device's RDMA devices: uverbsN,
-// then issmN and umadN, each in numerical order. Unlike infiniband/ they do not depend on
-// the network namespace.
+// RDMANodes returns the device nodes, below /dev/infiniband, of the device's RDMA devices: uverbsN, then issmN
+// and umadN, each in numerical order. The list does not depend on the network namespace.
 func (f *FS) RDMANodes(d Device) (nodes []string, err error) {
 	in := f.in(d.at())
 	return append(in.nodes("infiniband_verbs"), in.nodes("infiniband_mad")...), in.err
 }
 
-// RDMA is what a device on a bus has for RDMA.
+// RDMA describes the RDMA devices of a device on a bus.
 type RDMA struct {
-	Devices   []string // infiniband/*, as [FS.RDMA] lists them
-	Nodes     []string // see [FS.RDMANodes]
-	LinkLayer string   // ports/1/link_layer of the first: "InfiniBand", "Ethernet"; "" = unknown
-	// Netdev says that the device has a network interface, in whatever network namespace:
-	// net/ is there for as long (drivers/base/core.c, cleanup_glue_dir), and empty in all
-	// others.
+	Devices   []string // infiniband/*, see [FS.RDMA]
+	Nodes     []string // device nodes, see [FS.RDMANodes]
+	LinkLayer string   // ports/1/link_layer of the first device: "InfiniBand", "Ethernet"; "" = unknown
+	// Netdev is true if the device has a network interface in any network namespace. The directory net exists
+	// as long as there is one (drivers/base/core.c, cleanup_glue_dir).
 	Netdev bool
 }
 
-// RDMABelow returns what a device on a bus has for RDMA; nothing of one that is not there.
+// RDMABelow returns the RDMA devices of a device on a bus. The result is empty if the device does not exist.
 func (f *FS) RDMABelow(bus, name string) (r RDMA, err error) {
 	d := f.device(bus, name)
 	r.Devices = d.names("infiniband")
@@ -38,9 +36,8 @@ func (f *FS) RDMABelow(bus, name string) (r RDMA, err error) {
 	return r, d.err
 }
 
-// IsRDMAShared reports whether the RDMA devices that are seen here are open to every network
-// namespace (rdma system show: netns shared). A kernel without ib_core's netns_mode knows no
-// other way.
+// IsRDMAShared reports whether the visible RDMA devices are open to every network namespace (rdma system show:
+// netns shared). Kernels without ib_core's netns_mode always share them.
 func (f *FS) IsRDMAShared() (bool, error) {
 	d := f.in("module/ib_core/parameters")
 	return d.text("netns_mode") != "N", d.err

@@ -1,14 +1,12 @@
-// Package sysfs is the door to /sys: it reads what the kernel says of PCI
-// functions, VFs, auxiliary devices (SFs), vDPA and virtio devices, and nothing
-// else. One file per kernel directory. [Writer] alone writes.
+// Package sysfs reads facts about PCI functions, VFs, auxiliary devices (SFs), vDPA and virtio devices from
+// /sys. Each source file covers one kernel directory. Only [Writer] writes.
 //
-// Every read asks for one thing by its name; the number of VFs on the node makes no
-// difference unless a method says so. Absent, zero and broken are three answers: a pointer
-// or ok means "the kernel did not say" (see [Absent]), an error means broken.
+// A lookup by name takes the same time for any number of VFs on the node, unless its comment says otherwise. A
+// missing value is reported by a nil pointer or a false ok, see [Absent]; an error means that reading failed.
 //
-// Directories below bus/ do not depend on the network namespace, but the net/
-// entries of a device (and infiniband/, in RDMA's exclusive mode) belong to the
-// namespace of whoever mounted sysfs: an empty one proves nothing.
+// Directories below bus/ do not depend on the network namespace. The net/ entries of a device, and infiniband/
+// in RDMA's exclusive mode, show only the namespace in which sysfs was mounted. If they are empty, the device
+// may still have interfaces in another namespace.
 package sysfs
 
 import (
@@ -21,12 +19,11 @@ import (
 	"syscall"
 )
 
-// FS is one sysfs, the machine's own or a captured one.
+// FS is one sysfs: the running machine's or a captured one.
 type FS struct{ fsys fs.FS }
 
-// Open opens the sysfs mounted at dir, normally /sys. Its links are the kernel's and
-// are followed by the kernel, wherever they lead: os.Root, which follows them
-// itself, takes one system call for every element of every path.
+// Open opens the sysfs mounted at dir, normally /sys. It lets the kernel follow links. os.Root would follow
+// them itself, with one system call for every path element.
 func Open(dir string) (*FS, error) {
 	if stat, err := os.Stat(dir); err != nil {
 		return nil, fmt.Errorf("sysfs: %w", err)
@@ -39,30 +36,27 @@ func Open(dir string) (*FS, error) {
 // New wraps a file system rooted at /sys, which must support links (fs.ReadLinkFS).
 func New(fsys fs.FS) *FS { return &FS{fsys} }
 
-// Files is the file system itself, rooted at /sys.
+// Files returns the underlying file system, rooted at /sys.
 func (f *FS) Files() fs.FS { return f.fsys }
 
-// Absent reports whether err means "the kernel has no such thing": the file does not exist,
-// or its driver has no answer.
+// Absent reports whether err means that the file does not exist, or that its driver has no value.
 func Absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENODEV) ||
 		errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EOPNOTSUPP)
 }
 
-// isName says whether a directory entry can have a name. A longer one than NAME_MAX is the
-// configuration's, not the kernel's, and would be an error (ENAMETOOLONG) instead of a
-// device that is not there.
+// isName reports whether name can be a directory entry. Without the length check, a long name from a
+// configuration would cause an error (ENAMETOOLONG) instead of being absent.
 func isName(name string) bool {
 	const maxName = 255
 	return fs.ValidPath(name) && name != "." && !strings.Contains(name, "/") && len(name) <= maxName
 }
 
-// A Device is a directory of the device tree: that of a [Function] or an [Auxiliary] device.
+// A Device is a directory of the device tree, either a [Function] or an [Auxiliary] device.
 type Device interface{ at() string }
 
-// device returns the directory of a device on a bus, "devices/pci0000:00/…". The link
-// below bus/ is the only one on the way: what the kernel writes into it is the
-// canonical path, so it may be joined as text.
+// device returns the directory of a device on a bus, "devices/pci0000:00/…". The link below bus/ is the only
+// link on the path. Its target is canonical, so it can be joined as text.
 func (f *FS) device(bus, name string) *dir {
 	d := f.in(path.Join("bus", bus, "devices"))
 	target, ok := "", false
@@ -73,7 +67,7 @@ func (f *FS) device(bus, name string) *dir {
 	return d
 }
 
-// known tells the three answers of a read apart.
+// known converts an absent value to ok = false without an error.
 func known[T any](value T, err error) (T, bool, error) {
 	if Absent(err) {
 		return *new(T), false, nil

@@ -22,7 +22,7 @@ import (
 
 var must = difftest.Must
 
-// scratch is where captured hosts are unpacked, each once.
+// scratch is the directory for unpacked hosts.
 var scratch string
 
 func TestMain(m *testing.M) {
@@ -35,14 +35,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// A host is a captured or made up one, in both of its forms.
+// A host is a captured or made-up host, as text and as files.
 type host struct {
 	*capturefile.Host
 	text string
-	dir  string // "" = not unpacked yet
+	dir  string // directory of the files; "" = not unpacked
 }
 
-var hosts = map[string]*host{} // by their text
+var hosts = map[string]*host{} // by text
 
 func load(t *testing.T, name string) *host {
 	t.Helper()
@@ -66,11 +66,10 @@ func known(t *testing.T, text string) *host {
 	return hosts[text]
 }
 
-// refused are attributes that a driver has no answer for; on a disk there are none such.
+// refused matches attributes that return an error. Files on a disk cannot.
 var refused = regexp.MustCompile(`(?m)^-- .* !E[A-Z]+ --\n`)
 
-// each runs f on the host twice: on its text, and on directories and links on the
-// disk, which Open reads as it reads /sys.
+// each runs f twice on a host: on its text with New, and on files on the disk with Open.
 func each(t *testing.T, h *host, f func(t *testing.T, sys *sysfs.FS)) {
 	t.Helper()
 	t.Run("text", func(t *testing.T) { f(t, sysfs.New(h.Sys())) })
@@ -104,13 +103,13 @@ func function(t *testing.T, sys *sysfs.FS, s string) sysfs.Function {
 }
 
 // The second host has none of these buses.
-func TestNamesThatAreNoDevicesAreAbsent(t *testing.T) {
+func TestInvalidDeviceNamesAreAbsent(t *testing.T) {
 	for _, host := range []string{"mlx5-vdpa", "i40e"} {
 		each(t, load(t, host), func(t *testing.T, sys *sysfs.FS) {
 			for _, name := range []string{
 				"", ".", "..", "/", "../vdpa", "devices/vdpa4", "vdpa4/", "/vdpa4", "../../vdpa/devices/vdpa4", "vdpa4/..", "0000:09:00.0", "ffffffff:ff:1f.7",
 				"\x00", "a\x00b", "\xff", "vdpa", "nothing", strings.Repeat("x", 255), strings.Repeat("x", 256), strings.Repeat("x", 5000),
-				"../../pci/devices/0000:65:00.2", "virtio7/../virtio7", // from bus/virtio/devices they lead to interfaces that are no virtio device's
+				"../../pci/devices/0000:65:00.2", "virtio7/../virtio7", // these paths lead to existing directories that are not virtio devices
 			} {
 				_, isAux, e1 := sys.Auxiliary(name)
 				_, isVDPA, e2 := sys.VDPA(name)
@@ -129,7 +128,7 @@ func TestNamesThatAreNoDevicesAreAbsent(t *testing.T) {
 	}
 }
 
-func TestAbsentIsNoError(t *testing.T) {
+func TestAbsentErrorsMeanMissingValue(t *testing.T) {
 	for err, want := range map[error]bool{
 		nil: false, syscall.ENOENT: true, syscall.ENOTDIR: true, syscall.ENODEV: true, syscall.EINVAL: true, syscall.EOPNOTSUPP: true,
 		fs.ErrNotExist: true, syscall.EIO: false, syscall.EACCES: false, syscall.EPERM: false, syscall.ELOOP: false,
@@ -144,7 +143,7 @@ func TestAbsentIsNoError(t *testing.T) {
 	}
 }
 
-func TestOpenOfWhatIsNoDirectoryFails(t *testing.T) {
+func TestOpenFailsUnlessPathIsDirectory(t *testing.T) {
 	if _, err := sysfs.Open(t.TempDir() + "/sys"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("error %v, want one that says it does not exist", err)
 	}
@@ -153,7 +152,7 @@ func TestOpenOfWhatIsNoDirectoryFails(t *testing.T) {
 	}
 }
 
-func TestAttributeThatIsNoNumberIsAnErrorThatNamesIt(t *testing.T) {
+func TestErrorNamesAttributeThatIsNotNumber(t *testing.T) {
 	h := made(t, `
 -- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/pci0000:00/0000:01:00.0 --
 -- sys/devices/pci0000:00/0000:01:00.0/sriov_offset --
@@ -177,7 +176,7 @@ near
 	})
 }
 
-func TestANodeHasTypeAndNumber(t *testing.T) {
+func TestReadNodeReturnsTypeAndNumbers(t *testing.T) {
 	for path, want := range map[string]sysfs.Node{
 		"/dev/null": {Type: "c", Major: 1, Minor: 3}, "/dev/zero": {Type: "c", Major: 1, Minor: 5}, "/dev/tty": {Type: "c", Major: 5},
 	} {
@@ -205,7 +204,7 @@ func TestANodeHasTypeAndNumber(t *testing.T) {
 	}
 }
 
-func TestAnAttributeIsWrittenAndNoneIsMade(t *testing.T) {
+func TestWriterWritesOnlyExistingAttributes(t *testing.T) {
 	dir := t.TempDir()
 	at := filepath.Join(dir, "a")
 	must(t, os.WriteFile(at, nil, 0o600))
@@ -217,7 +216,7 @@ func TestAnAttributeIsWrittenAndNoneIsMade(t *testing.T) {
 	}
 }
 
-func TestPhysfnThatIsNoAddressIsAnError(t *testing.T) {
+func TestInvalidPhysfnIsError(t *testing.T) {
 	h := made(t, `
 -- sys/bus/pci/devices/0000:01:00.1 -> ../../../devices/pci0000:00/0000:01:00.1 --
 -- sys/devices/pci0000:00/0000:01:00.1/physfn -> ../parent --
@@ -229,7 +228,7 @@ func TestPhysfnThatIsNoAddressIsAnError(t *testing.T) {
 	})
 }
 
-func TestVFIndexOfVFsOnSeveralBuses(t *testing.T) {
+func TestVFIndexWorksAcrossBuses(t *testing.T) {
 	const n = 1024
 	sys, pf := sysfs.New(capturetest.ManyVFs(n).Sys()), addr(t, "0000:3b:00.0")
 	for want := range n {
@@ -242,7 +241,7 @@ func TestVFIndexOfVFsOnSeveralBuses(t *testing.T) {
 	}
 }
 
-func TestVFIndexOfAStrangerIsAbsent(t *testing.T) {
+func TestVFIndexOfUnrelatedFunctionIsAbsent(t *testing.T) {
 	for _, test := range []struct{ why, host, pf, vf string }{
 		{"another PF's VF", "igb-sriov", "0000:01:00.0", "0000:41:10.0"},
 		{"another PF's VF, before the first", "igb-sriov", "0000:41:00.0", "0000:01:10.0"},

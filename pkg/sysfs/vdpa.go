@@ -7,27 +7,26 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 )
 
-// VDPA is a device on the vDPA bus, /sys/bus/vdpa/devices/<name>. It is right below the PCI
-// function or SF that carries it, also with mlx5, whose mlx5_core.vnet.N has nothing below it
-// (drivers/vdpa/mlx5/net/mlx5_vnet.c, mlx5_vdpa_dev_add). Only pds_vdpa puts it below a part
-// of the function, pds_core.vDPA.N (drivers/vdpa/pds/vdpa_dev.c, pds_vdpa_dev_add).
+// VDPA is a device on the vDPA bus, /sys/bus/vdpa/devices/<name>. Its directory is directly below the PCI
+// function or SF that carries it. For mlx5 too, nothing is below mlx5_core.vnet.N
+// (drivers/vdpa/mlx5/net/mlx5_vnet.c, mlx5_vdpa_dev_add). Only pds_vdpa puts it below a part of the function,
+// pds_core.vDPA.N (drivers/vdpa/pds/vdpa_dev.c, pds_vdpa_dev_add).
 type VDPA struct {
 	Name   string
-	Driver string       // driver -> vhost_vdpa: "vhost", virtio_vdpa: "virtio"; "" = unbound, another driver: its own name
-	PCI    *pci.Address // the nearest PCI function above; nil for a simulator
-	Aux    string       // the auxiliary device right above; "" = none
-	SF     string       // the same if it is an SF, not a part of the function
-	Vhost  string       // its child vhost-vdpa-N, which is also the node's name below /dev; "" = none
-	Virtio []string     // virtioN below what does its DMA: the device itself (a simulator) or its PCI function; more than one: ask for the MAC
+	Driver string       // "vhost" for vhost_vdpa, "virtio" for virtio_vdpa, else the driver's own name; "" = unbound
+	PCI    *pci.Address // nearest PCI function above; nil for a simulator
+	Aux    string       // auxiliary device directly above; "" = none
+	SF     string       // same as Aux if that is an SF; "" = none
+	Vhost  string       // its child vhost-vdpa-N, also the name of the device node below /dev; "" = none
+	Virtio []string     // virtio devices below this device or its PCI function; if several, compare their MAC addresses
 
 	dir string
 }
 
-// VDPA gives the vDPA device of a name; ok is false when there is none.
+// VDPA returns the vDPA device with the given name. ok is false if it does not exist.
 //
-// For a device on virtio_vdpa without a virtioN of its own the directory of its
-// PCI function is listed, the one listing that grows with the VFs: only when that
-// function is a PF.
+// For a device on virtio_vdpa that has no virtio device of its own, VDPA lists the directory of its PCI
+// function. If that function is a PF, the time grows with its VFs.
 func (f *FS) VDPA(name string) (v VDPA, ok bool, err error) {
 	d := f.device("vdpa", name)
 	if d.gone {
@@ -58,9 +57,9 @@ func (f *FS) VDPA(name string) (v VDPA, ok bool, err error) {
 	return v, d.err == nil, d.err
 }
 
-// Management is the management device that made the vDPA device, as "vdpa mgmtdev show"
-// names it: "pci/0000:01:00.2", "auxiliary/mlx5_core.sf.4"; "" if /sys does not say, as for
-// a simulator.
+// Management returns the management device that created the vDPA device, in the notation of "vdpa mgmtdev
+// show", such as "pci/0000:01:00.2" or "auxiliary/mlx5_core.sf.4". It returns "" if /sys does not show it, as
+// for a simulator.
 func (v VDPA) Management() string {
 	switch {
 	case v.Aux != "":
@@ -80,9 +79,9 @@ func onlyVirtio(names []string) (virtio []string) {
 	return virtio
 }
 
-// VDPAOn lists the vDPA devices right below a device or, of a PCI function, a part of it, in
-// numerical order, bound to a driver or not; not those of its SFs. It lists none for a PF with VFs: its
-// directory grows with them, so its vDPA device, if any, must be asked for by name.
+// VDPAOn returns the vDPA devices directly below a device, or below a part of a PCI function, in numerical
+// order. It includes devices without a driver, but not the devices of the function's SFs. For a PF with VFs it
+// returns none, because listing the PF's directory takes longer with more VFs; look up such a device by name.
 func (f *FS) VDPAOn(d Device) (list []VDPA, err error) {
 	in, bus := f.in(d.at()), f.in("bus/vdpa")
 	if _, part := d.(Auxiliary); !part {
@@ -103,7 +102,8 @@ func (f *FS) VDPAOn(d Device) (list []VDPA, err error) {
 	return list, in.err
 }
 
-// vdpaAt gives the vDPA device that is that child of dir, or those on a part of the function.
+// vdpaAt returns the vDPA device called name in the directory at, or the vDPA devices on that part of a
+// function.
 func (f *FS) vdpaAt(at, name string) ([]VDPA, error) {
 	at = path.Join(at, name)
 	if d := f.device("vdpa", name); d.err != nil {

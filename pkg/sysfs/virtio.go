@@ -6,15 +6,15 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 )
 
-// Virtio is a device on the virtio bus, /sys/bus/virtio/devices/virtioN. Its
-// network interface is at virtioN/net, never at the PCI function's own net.
+// Virtio is a device on the virtio bus, /sys/bus/virtio/devices/virtioN. Its network interface is in
+// virtioN/net, not in the directory net of the PCI function.
 type Virtio struct {
 	Name string
-	PCI  *pci.Address // the nearest PCI function above; nil = none (a vDPA simulator)
-	VDPA string       // the vDPA device right above, on virtio_vdpa; "" = none, or it is beside
+	PCI  *pci.Address // nearest PCI function above; nil = none (a vDPA simulator)
+	VDPA string       // vDPA device directly above, on virtio_vdpa; "" = none, or its driver put the virtio device elsewhere
 }
 
-// Virtio gives the virtio device of a name; ok is false when there is none.
+// Virtio returns the virtio device with the given name. ok is false if it does not exist.
 func (f *FS) Virtio(name string) (v Virtio, ok bool, err error) {
 	d := f.device("virtio", name)
 	if d.gone {
@@ -29,8 +29,8 @@ func (f *FS) Virtio(name string) (v Virtio, ok bool, err error) {
 	return v, vdpa.err == nil, vdpa.err
 }
 
-// VirtioMAC returns the hardware address of a virtio device's interface, as the kernel
-// prints it; ok is false if the interface is not visible from here.
+// VirtioMAC returns the hardware address of a virtio device's interface, as the kernel prints it. ok is false
+// if the interface is in another network namespace.
 func (f *FS) VirtioMAC(name string) (mac string, ok bool, err error) {
 	d := f.device("virtio", name)
 	if ports := d.names("net"); len(ports) > 0 {

@@ -73,7 +73,7 @@ func told(t *testing.T, file *capturefile.Host) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-func TestAllOfTheCapturedHostsIsTold(t *testing.T) {
+func TestCapturedHostsAreReadCompletely(t *testing.T) {
 	got := &txtar.Archive{Comment: []byte("What is told of the captured hosts.\n")}
 	for _, name := range capturetest.Names(t) {
 		got.Files = append(got.Files, txtar.File{Name: name + ".txtar", Data: []byte(told(t, capturetest.Load(t, name)))})
