@@ -218,7 +218,7 @@ func ready(t *testing.T, namespace, name string) {
 
 // readme runs the documentation's commands for the cluster that the tests have made.
 func readme(t *testing.T) {
-	out := shell(t, documented(t, "dra/README.md", "## On a test cluster"))
+	out := shell(t, documented(t, "dra/README.md", "### On a test cluster"))
 	for _, want := range []string{`"name": "net1"`, `"interfaceName": "net1"`, "10.10.1."} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the commands of docs/dra/README.md do not print %s:\n%s", want, out)
