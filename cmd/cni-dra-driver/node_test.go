@@ -54,7 +54,7 @@ func TestWhatOthersHaveComesFromTheKubeletAndSRIOVCNI(t *testing.T) {
 	difftest.Write(t, filepath.Join(locks, "0000:03:00.5"), "/proc/self/ns/net", 0o600)
 	offered, err := o.inventory(sysfs.New(os.DirFS("/sys")))
 	must(t, err)
-	const locked = "sriov-cni has given it to network namespace /proc/self/ns/net"
+	const locked = "sriov-cni has allocated it to network namespace /proc/self/ns/net"
 	o.podResourcesGiven = true
 	_, err = o.inventory(sysfs.New(os.DirFS("/sys")))
 	difftest.Says(t, err, "--pod-resources-socket") // which the user has named, is not there

@@ -69,7 +69,7 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 			if agent.Connected() {
 				return nil
 			}
-			return fmt.Errorf("not connected to %s: does the container runtime run, with NRI enabled?", o.nriSocket)
+			return fmt.Errorf("not connected to %s: check that the container runtime runs with NRI enabled", o.nriSocket)
 		}
 		defer httpstatus.Serve(ctx, "--metrics-address", o.metricsAddress, registry, httpstatus.Health(
 			httpstatus.Check{Name: "kubelet", Ask: kubelet.Registered}, httpstatus.Check{Name: "nri", Ask: connected},

@@ -34,11 +34,11 @@ type options struct {
 }
 
 const (
-	hostRootHelp = "`directory` where the host's root is mounted, / outside of a container: a sweep runs the DEL of delegates with it as theirs. " +
-		"Without it, attachments that have delegates are counted, and left to the runtime and to devinfoctl gc"
-	settingsHelp = "`directory`, of a mounted ConfigMap say, with the node settings: <node name>.json, else default.json, is checked and put in place as --node-config. " +
-		"Without the flag the node's settings are left alone"
-	foreignHelp = "overwrite a file of the plugin's name that is not a devinfo plugin, and node settings that no agent has put in place"
+	hostRootHelp = "`directory` where the host's root filesystem is mounted, / outside a container; cleanups use it as the root directory of delegates. " +
+		"Without it, cleanups skip attachments that have delegates; the runtime or devinfoctl gc must remove them"
+	settingsHelp = "`directory` with node settings, such as a mounted ConfigMap: the agent checks <node name>.json, or default.json, and installs it as --node-config. " +
+		"Without the flag, the agent does not change the node settings"
+	foreignHelp = "overwrite a file named devinfo that is not a devinfo plugin, and node settings that no agent has installed"
 )
 
 // add defines the flags.
@@ -48,29 +48,29 @@ func (o *options) add(f *pflag.FlagSet) {
 	o.Plugin, o.Settings, o.Injection = plugin, settings, injection
 	f.StringVar(&settings.Node, "node-name", os.Getenv("NODE_NAME"), "`name` of this node, for --settings-dir (default $NODE_NAME)")
 
-	f.StringVar(&plugin.Dir, "cni-bin-dir", "/opt/cni/bin", "`directory` of the node's CNI plugins, which must exist: the plugin is put there, and kept there")
+	f.StringVar(&plugin.Dir, "cni-bin-dir", "/opt/cni/bin", "existing `directory` of the node's CNI plugins, where the agent installs the plugin and restores it after changes")
 	f.BoolVar(&plugin.OverwriteForeign, "overwrite-foreign", false, foreignHelp)
 	f.StringVar(&settings.Dir, "settings-dir", "", settingsHelp)
 	f.StringVar(&o.NodeConfig, "node-config", config.NodeFile, "node settings `file` of the plugin")
 
-	f.DurationVar(&o.SweepInterval, "gc-interval", 5*time.Minute, "after which `time` what dead sandboxes and older boots left is removed again; 0 = never, not at the start either")
-	f.StringVar(&o.CNIPath, "cni-path", "", "`directories` of delegates, separated by colons, as the host sees them (default --cni-bin-dir)")
+	f.DurationVar(&o.SweepInterval, "gc-interval", 5*time.Minute, "`time` between cleanups of state left by dead sandboxes and previous boots; 0 disables cleanup, including the one at startup")
+	f.StringVar(&o.CNIPath, "cni-path", "", "colon-separated `directories` of delegate plugins on the host (default --cni-bin-dir)")
 	f.StringVar(&o.HostRoot, "host-root", "", hostRootHelp)
 
-	f.BoolVar(&o.inject, "inject", true, "give containers their device information, by NRI")
-	f.StringVar(&injection.HostRoot, "device-root", "", "`directory` below which the host's /dev is mounted: /host for /host/dev (default --host-root, else /)")
+	f.BoolVar(&o.inject, "inject", true, "give containers their device information through NRI")
+	f.StringVar(&injection.HostRoot, "device-root", "", "`directory` under which the host's /dev is mounted, such as /host for /host/dev (default --host-root, else /)")
 	f.StringVar(&injection.Socket, "nri-socket", "/var/run/nri/nri.sock", "NRI `socket` of the container runtime")
-	f.StringVar(&injection.Index, "nri-plugin-index", "60", "two `digits` that order the plugins of the runtime")
-	f.StringVar((*string)(&injection.MissingInfo), "missing-info", "allow", "allow or reject containers whose device-info files are missing; always reject where the pod requires the interface")
-	f.StringSliceVar(&injection.Only, "inject-namespaces", nil, "`namespaces`, comma-separated, * for anything: pods in others are given nothing (default all)")
-	f.StringSliceVar(&injection.Except, "inject-exclude-namespaces", nil, "`namespaces`, written in the same way, whose pods are given nothing")
+	f.StringVar(&injection.Index, "nri-plugin-index", "60", "two `digits` that order the runtime's NRI plugins")
+	f.StringVar((*string)(&injection.MissingInfo), "missing-info", "allow", "allow or reject containers whose device-info files are missing; interfaces that the pod requires are always enforced")
+	f.StringSliceVar(&injection.Only, "inject-namespaces", nil, "comma-separated `namespaces` or patterns such as team-* whose pods get device information (default all)")
+	f.StringSliceVar(&injection.Except, "inject-exclude-namespaces", nil, "comma-separated `namespaces` or patterns whose pods get no device information")
 
-	f.StringVar(&o.runDir, "run-dir", "/var/run/devinfo-agent", "`directory` of the agent's own, the same path on the host: the lock of the one agent of the node, and what containers mount")
-	f.StringVar(&o.metricsAddress, "metrics-address", "", "`host:port` for /healthz and /metrics, without authentication; none by default. /metrics names pods")
-	f.StringVar(&o.logFormat, "log-format", "text", "text or json, to standard error")
-	f.IntVarP(&o.verbosity, "v", "v", 0, "verbosity of the log: 4 for debugging")
+	f.StringVar(&o.runDir, "run-dir", "/var/run/devinfo-agent", "`directory` for the agent's lock and the files mounted into containers; must have the same path on the host")
+	f.StringVar(&o.metricsAddress, "metrics-address", "", "`host:port` for /healthz and /metrics, without authentication; disabled by default. /metrics contains pod names")
+	f.StringVar(&o.logFormat, "log-format", "text", "format of the log on standard error: text or json")
+	f.IntVarP(&o.verbosity, "v", "v", 0, "log verbosity; 4 includes debug messages")
 
-	f.BoolVar(&o.uninstall, "uninstall", false, "remove the plugin and the node settings that an agent has put in place, and end; not while an agent runs on the node")
+	f.BoolVar(&o.uninstall, "uninstall", false, "remove the plugin and the node settings that an agent has installed, then exit; fails while an agent runs on the node")
 	f.BoolVar(&o.force, "force", false, "with --uninstall: uninstall even if attachments exist; their pods cannot be deleted without the plugin")
 	f.BoolVar(&o.keepRunning, "keep-running", false, "after --uninstall, keep running and report ready on /healthz until terminated, for use in a DaemonSet")
 }
@@ -80,7 +80,7 @@ var index = regexp.MustCompile(`^[0-9]{2}$`)
 // check returns all errors of the flags.
 func (o *options) check() error {
 	var errs commandline.FlagErrors
-	errs.If(o.Settings.Dir != "" && o.Settings.Node == "", "--node-name: --settings-dir needs the name of the node: give it, or set NODE_NAME")
+	errs.If(o.Settings.Dir != "" && o.Settings.Node == "", "--settings-dir requires the node's name: set --node-name or NODE_NAME")
 	errs.Value(o.Settings.Node != "" && o.Settings.Node != filepath.Base(o.Settings.Node), "node-name", o.Settings.Node, "is not a node name")
 	errs.Value(!index.MatchString(o.Injection.Index), "nri-plugin-index", o.Injection.Index, "must be two digits, such as 60")
 	errs.Value(o.Injection.MissingInfo != inject.Allow && o.Injection.MissingInfo != inject.Reject, "missing-info", o.Injection.MissingInfo, "must be allow or reject")
@@ -92,9 +92,9 @@ func (o *options) check() error {
 			errs.Value(err != nil || pattern == "", flag, pattern, "must be a namespace, or a pattern such as team-*")
 		}
 	}
-	errs.If(o.force && !o.uninstall, "--force: goes with --uninstall: give both")
-	errs.If(o.keepRunning && (!o.uninstall || o.metricsAddress == ""), "--keep-running: goes with --uninstall and --metrics-address: give both")
-	errs.Value(o.SweepInterval < time.Second && o.SweepInterval != 0, "gc-interval", o.SweepInterval, "is less than 1s, and not 0")
+	errs.If(o.force && !o.uninstall, "--force requires --uninstall: give both")
+	errs.If(o.keepRunning && (!o.uninstall || o.metricsAddress == ""), "--keep-running requires --uninstall and --metrics-address: give both")
+	errs.Value(o.SweepInterval < time.Second && o.SweepInterval != 0, "gc-interval", o.SweepInterval, "must be 0 or at least 1s")
 	errs.Path("cni-bin-dir", o.Plugin.Dir)
 	errs.Given("settings-dir", o.Settings.Dir)
 	errs.Path("node-config", o.NodeConfig)
@@ -116,6 +116,6 @@ func (o *options) checkHost() error {
 		dev = filepath.Join(dev, "dev")
 	}
 	return errors.Join(
-		commandline.Dir("host-root", o.HostRoot, "name the directory where the host's root is mounted, / outside of a container"),
-		commandline.Dir("device-root", dev, "name the directory below which the host's /dev is mounted, /host for /host/dev"))
+		commandline.Dir("host-root", o.HostRoot, "set it to the directory where the host's root filesystem is mounted, / outside a container"),
+		commandline.Dir("device-root", dev, "set it to the directory under which the host's /dev is mounted, such as /host for /host/dev"))
 }

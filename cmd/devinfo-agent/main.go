@@ -16,19 +16,19 @@ import (
 
 func main() { os.Exit(commandline.RunAgent(command(), os.Stderr, os.Geteuid())) }
 
-const about = `devinfo-agent keeps the CNI plugin devinfo and its settings on this node, removes what
-stale attachments have left, and gives containers their device information. It needs root, but
-no access to the Kubernetes API.
+const about = `devinfo-agent installs the CNI plugin devinfo and its settings on this node, cleans up
+after stale attachments, and gives containers their device information. It needs root, but no
+access to the Kubernetes API.
 
 Exit codes:
-  0  ended by a signal, or uninstalled
-  1  it could not start, or not uninstall
+  0  stopped by a signal, or uninstalled
+  1  cannot start or uninstall
   2  the command line is invalid`
 
 func command() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
-		Use: "devinfo-agent", Short: "the plugin devinfo on this node, and its device information in containers", Long: about,
+		Use: "devinfo-agent", Short: "install the plugin devinfo on this node and give containers their device information", Long: about,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {

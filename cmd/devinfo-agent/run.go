@@ -28,7 +28,7 @@ const (
 
 // run runs the agent until ctx ends.
 func run(ctx context.Context, o *options, log *slog.Logger) error {
-	log.Info("devinfo-agent", "version", build.Read(), "node", o.Settings.Node)
+	log.Info("starting devinfo-agent", "version", build.Read(), "node", o.Settings.Node)
 	if err := o.checkHost(); err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 	defer release()
 	alone.Store(true)
 	a.Run(ctx)
-	log.Info("ended")
+	log.Info("stopped")
 	return nil
 }
 
@@ -71,11 +71,11 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 func (o *options) agent(log *slog.Logger) (*agent.Agent, error) {
 	bootID, err := journal.BootID()
 	if err != nil {
-		return nil, fmt.Errorf("boot ID: %w", err)
+		return nil, fmt.Errorf("cannot read the boot ID: %w", err)
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("where the plugin is: %w", err)
+		return nil, fmt.Errorf("cannot find the plugin beside this program: %w", err)
 	}
 	o.Plugin.From = filepath.Join(filepath.Dir(self), install.Name)
 	o.BootID, o.CNIPath, o.Log = bootID, cmp.Or(o.CNIPath, o.Plugin.Dir), log

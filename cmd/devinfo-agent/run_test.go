@@ -122,7 +122,7 @@ func TestARealAgentIsFollowedByTheNextAndUninstalled(t *testing.T) {
 	n.must(err)
 	difftest.Contains(t, text, `devinfo_plugin_info{journal_format="3",version="v1.2.0"} 1`)
 	two := n.start("--metrics-address=" + second)
-	n.health(second, "503 ", "[-] lock: another devinfo-agent runs on this node", "[-] plugin: has not begun")
+	n.health(second, "503 ", "[-] lock: another devinfo-agent runs on this node", "[-] plugin: has not started yet")
 
 	n.must(one.Process.Signal(syscall.SIGTERM))
 	n.must(one.Wait()) // and with that exit code 0
@@ -171,9 +171,9 @@ func TestExitCodesTellTheCommandLineFromTheRest(t *testing.T) {
 	const see = "\n  see devinfo-agent --help\n"
 	for flag, says := range map[string]string{
 		"--gc-interval=1ms": see, "run": see, "--run-dir=/proc/none": "--run-dir: mkdir /proc/none: ",
-		"--host-root=/none":     "--host-root: stat /none: no such file or directory: name the directory where the host's root is mounted",
-		"--host-root=/dev/null": "--host-root: /dev/null is no directory (mode Dcrw-rw-rw-): name",
-		"--device-root=/none":   "--device-root: stat /none/dev: no such file or directory: name the directory below which the host's /dev is mounted",
+		"--host-root=/none":     "--host-root: stat /none: no such file or directory: set it to the directory where the host's root filesystem is mounted",
+		"--host-root=/dev/null": "--host-root: /dev/null is no directory (mode Dcrw-rw-rw-): set it to",
+		"--device-root=/none":   "--device-root: stat /none/dev: no such file or directory: set it to the directory under which the host's /dev is mounted",
 	} {
 		cmd, code := n.command(flag), map[bool]int{true: clierr.Usage, false: commandline.Failed}[says == see]
 		var text bytes.Buffer
@@ -194,5 +194,5 @@ func TestAnUninstallDoesNotWaitForEver(t *testing.T) {
 	o, err := parsed(t, "--node-config="+n.at("etc/node.json"), "--cni-bin-dir="+n.at("bin"), "--run-dir="+n.at("run"), "--uninstall")
 	n.must(err)
 	difftest.Says(t, run(ctx, o, commandline.Logger(o.logFormat, o.verbosity)),
-		"--uninstall: another devinfo-agent runs on this node: it has "+n.at("run/lock")+" locked: delete its DaemonSet first")
+		"--uninstall: another devinfo-agent runs on this node: it holds the lock "+n.at("run/lock")+": delete its DaemonSet first")
 }

@@ -48,7 +48,7 @@ func TestDoctorInPodRunsOnlyProgramsOfRoot(t *testing.T) {
 		var stdout, stderr bytes.Buffer
 		in := &tool{stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr, inPod: true}
 		code := in.run(append(args, path))
-		if (code == clierr.Usage) != refused || strings.Contains(stderr.String(), "others than root can replace what is below it\n") != refused || n.calls() != "" {
+		if (code == clierr.Usage) != refused || strings.Contains(stderr.String(), "users other than root can replace its contents\n") != refused || n.calls() != "" {
 			t.Errorf("%s: exit code %d, called: %q: %s", path, code, n.calls(), stderr.String())
 		}
 	}

@@ -50,7 +50,7 @@ func TestInstallRefusesWithARemedy(t *testing.T) {
 		{[]string{"--cni-bin-dir", taken, "--from", good}, clierr.Blind, []string{" is not a regular file (mode d", "move it away"}},
 		{[]string{"--cni-bin-dir", bin, "--from", bin}, clierr.Blind, []string{bin + " is not a regular file"}},
 		{[]string{"--cni-bin-dir", bin, "--from", bin + "/nothing"}, clierr.Blind, []string{"no such file", "--from"}},
-		{[]string{"--cni-bin-dir", bin + "/nothing", "--from", good}, clierr.Blind, []string{"no such file", "--cni-bin-dir: ", "name the directory"}},
+		{[]string{"--cni-bin-dir", bin + "/nothing", "--from", good}, clierr.Blind, []string{"no such file", "--cni-bin-dir: ", "set it to the directory"}},
 		{[]string{"--cni-bin-dir", "/proc", "--from", good}, clierr.Blind, []string{"/proc"}},
 		{[]string{"--capture", hosts + "i40e.txtar", "--cni-bin-dir", bin}, clierr.Usage, []string{"capture cannot be changed", "leave --capture out"}},
 	} {
@@ -73,7 +73,7 @@ func TestInstallFailsIfStateDirIsMissing(t *testing.T) {
 	for stateDir, exit := range map[string]int{"/proc/none/state": clierr.Blind, filepath.Join(t.TempDir(), "state"): 0} {
 		must(t, os.WriteFile(settings, fmt.Appendf(nil, `{"stateDir": %q}`, stateDir), 0o600))
 		o := ctl("--node-config", settings, "install", "--cni-bin-dir", bin, "--from", plugin)
-		if o.exit != exit || exit != 0 && !strings.Contains(o.stderr, "stateDir: "+stateDir+" is not there and cannot be made") || strings.Contains(o.stderr, bin) {
+		if o.exit != exit || exit != 0 && !strings.Contains(o.stderr, "stateDir: "+stateDir+" does not exist and cannot be created") || strings.Contains(o.stderr, bin) {
 			t.Errorf("%+v", o)
 		}
 		must(t, os.RemoveAll(filepath.Join(bin, "devinfo")))

@@ -86,7 +86,7 @@ func New(o Options) *Agent {
 	return a
 }
 
-var errNotYet = errors.New("has not begun")
+var errNotYet = errors.New("has not started yet")
 
 // Components are those that the agent has, sorted.
 func (a *Agent) Components() []string {
@@ -126,9 +126,9 @@ func (a *Agent) report(component string, err error) {
 	a.mu.Unlock()
 	switch {
 	case err != nil && (before == nil || before.Error() != err.Error()):
-		a.Log.Error("something is wrong", "component", component, "error", err)
+		a.Log.Error("component unhealthy", "component", component, "error", err)
 	case err == nil && before != nil:
-		a.Log.Info("all is well", "component", component)
+		a.Log.Info("component healthy", "component", component)
 	}
 }
 
@@ -178,7 +178,7 @@ func (a *Agent) Run(ctx context.Context) {
 	}
 	swept := within(limit, &sweeps)
 	if !within(grace, &components) || !swept {
-		a.Log.Warn("ended while something runs: the next agent does it again")
+		a.Log.Warn("stopping with work in progress; the next agent will redo it")
 	}
 }
 
@@ -193,7 +193,7 @@ func (a *Agent) inject(ctx context.Context) error {
 	o.Connected = func(on bool) {
 		var err error
 		if !on {
-			err = fmt.Errorf("not connected to %s: does the container runtime run, with NRI enabled?", a.Injection.Socket)
+			err = fmt.Errorf("not connected to %s: check that the container runtime runs with NRI enabled", a.Injection.Socket)
 		}
 		if ctx.Err() == nil {
 			a.report(NRI, err)

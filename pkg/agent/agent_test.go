@@ -24,7 +24,7 @@ func TestAnAgentPutsKeepsAndCounts(t *testing.T) {
 	a, end := r.started()
 	eventually(t, "well", func() bool { return well(a) })
 	eventually(t, "without a runtime", func() bool {
-		return strings.Contains(says(a, agent.NRI), "nri.sock: does the container runtime run, with NRI enabled?")
+		return strings.Contains(says(a, agent.NRI), "nri.sock: check that the container runtime runs with NRI enabled")
 	})
 	to := filepath.Join(r.Options.Plugin.Dir, install.Name)
 	r.must(os.Remove(to))
@@ -54,7 +54,7 @@ func TestEachPartGoesOnWhenAnotherFails(t *testing.T) {
 	eventually(t, "swept", func() bool {
 		return len(r.left()) == 0 && says(a, agent.GC) == "" && says(a, agent.Attachments) == ""
 	})
-	if got := says(a, agent.Plugin); !strings.Contains(got, "none: no such file or directory: name the directory where the container runtime looks for plugins") {
+	if got := says(a, agent.Plugin); !strings.Contains(got, "none: no such file or directory: set it to the directory where the container runtime looks for plugins") {
 		t.Errorf("the plugin: %q", got)
 	}
 	for _, c := range a.Checks() { // a failure of any other part holds up no rollout
@@ -197,8 +197,8 @@ func TestUninstallStopsAtAttachments(t *testing.T) {
 	}
 	a.Options.Injection = &inject.Options{StageDir: staged}
 	files := []string{filepath.Join(r.dir, "bin/devinfo"), r.NodeConfig}
-	refused := "attachments are on record, 3 in all: delete their pods first: pod shop/web-alive (net1, network net-a), " +
-		"container nameless (net1, network net-a), attachment net-a/torn/net1; or give --force"
+	refused := "the journal has 3 attachments: delete their pods first: pod shop/web-alive (net1, network net-a), " +
+		"container nameless (net1, network net-a), attachment net-a/torn/net1 (or uninstall anyway with --force)"
 	difftest.Says(t, a.Uninstall(t.Context(), false), refused)
 	for _, name := range files {
 		_, err := os.Stat(name)

@@ -80,7 +80,7 @@ func (a *Agent) look(ctx context.Context) {
 		return // what was seen last is shown, and its age
 	}
 	if before := a.census.Swap(&c); len(c.orphaned) > 0 && (before == nil || !slices.Equal(before.orphaned, c.orphaned)) {
-		a.Log.Warn("the container runtime does not know the sandboxes of attachments: if it was killed, nobody will delete them", "attachments", c.orphaned)
+		a.Log.Warn("the container runtime does not know the sandboxes of some attachments and may never delete them", "attachments", c.orphaned)
 	}
 }
 

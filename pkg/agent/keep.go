@@ -43,7 +43,7 @@ func (a *Agent) keep(ctx context.Context) {
 func (a *Agent) arrange() (unlabelled, err error) {
 	done, err := a.Options.Settings.Keep()
 	if err == nil && done.State != "" && done.State != install.AlreadyThere {
-		a.Log.Info("node settings", "state", done.State, "path", a.Options.Settings.To, "from", done.From)
+		a.Log.Info("node settings changed", "state", done.State, "path", a.Options.Settings.To, "from", done.From)
 	}
 	return done.Warning, err
 }
@@ -58,7 +58,7 @@ func (a *Agent) note(done *install.Installation, err error) {
 		if done.Old != nil {
 			log = log.With("before", done.Old.Version)
 		}
-		log.Info("plugin")
+		log.Info("plugin changed")
 	}
 	a.plugin.Store(now)
 }

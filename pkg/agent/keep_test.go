@@ -47,7 +47,7 @@ func TestAnAgentThatDoesNotSeeTheJournalIsNotReadyAndDoesNotUninstall(t *testing
 	a := r.ran()
 	r.StateDir = "/proc/none/state"
 	r.settle()
-	const blind = "stateDir: /proc/none/state is not there and cannot be made"
+	const blind = "stateDir: /proc/none/state does not exist and cannot be created"
 	a, end := r.started()
 	eventually(t, "not ready", func() bool { return strings.Contains(says(a, agent.Plugin), blind) })
 	end()
@@ -56,7 +56,7 @@ func TestAnAgentThatDoesNotSeeTheJournalIsNotReadyAndDoesNotUninstall(t *testing
 	_, err := os.Stat(plugin)
 	r.must(err, os.WriteFile(plugin, []byte("#!/bin/sh\n"), 0o755))
 	a, end = r.started()
-	eventually(t, "not installed", func() bool { return strings.Contains(says(a, agent.Plugin), "cannot read: "+blind) })
+	eventually(t, "not installed", func() bool { return strings.Contains(says(a, agent.Plugin), "can read the journal's entries: "+blind) })
 	end()
 	r.must(a.Uninstall(t.Context(), true))
 

@@ -27,11 +27,11 @@ func Alone(ctx context.Context, dir string, log *slog.Logger) (release func(), e
 	path, busy := filepath.Join(dir, "lock"), new(safefile.BusyError)
 	lock, err := safefile.LockFile(ctx, path, 0)
 	if errors.As(err, &busy) {
-		log.Info("waiting", "error", ErrNotAlone, "lock", path)
+		log.Info("waiting for the lock", "error", ErrNotAlone, "lock", path)
 		lock, err = safefile.LockFile(ctx, path, math.MaxInt64)
 	}
 	if errors.As(err, &busy) {
-		err = fmt.Errorf("%w: it has %s locked", ErrNotAlone, path)
+		err = fmt.Errorf("%w: it holds the lock %s", ErrNotAlone, path)
 	}
 	return func() { safefile.Unlock(lock) }, err
 }

@@ -41,7 +41,7 @@ func newMetrics() metrics {
 		disagreements: counterVec("devinfo_injection_disagreements_total", "Containers whose PCIDEVICE_* variables disagree with the pod's networks, by kind of disagreement.",
 			"kind", inject.OtherDevice, inject.OtherOrder),
 		durations: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "devinfo_injection_duration_seconds", Help: "Time for which the runtime waited for the answer about a container.",
+			Name: "devinfo_injection_duration_seconds", Help: "Time that the runtime waited for the agent's decision about a container.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2},
 		}),
 		staged: prometheus.NewGauge(prometheus.GaugeOpts{

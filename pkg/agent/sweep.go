@@ -28,7 +28,7 @@ func (a *Agent) sweep(ctx context.Context) {
 	a.metrics.sweeps.WithLabelValues(result).Inc()
 	a.report(GC, err)
 	if garbage.Collected > 0 || garbage.Swept > 0 {
-		a.Log.Info("swept", "attachments", garbage.Collected, "files", garbage.Swept)
+		a.Log.Info("removed leftovers", "attachments", garbage.Collected, "files", garbage.Swept)
 	}
 }
 
@@ -56,19 +56,19 @@ func (a *Agent) Uninstall(ctx context.Context, anyway bool) error {
 		}
 	}
 	_, err := a.collect(ctx)
-	warn("sweep", err)
+	warn("cleanup incomplete", err)
 	err = a.unused()
 	if err != nil && !anyway {
-		return fmt.Errorf("%w; or give --force", err)
+		return fmt.Errorf("%w (or uninstall anyway with --force)", err)
 	}
-	warn("uninstalled anyway", err)
+	warn("uninstalling although attachments may exist", err)
 	free := err == nil && a.Options.Plugin.IsThere() // else its settings may be gone, and with them where the journal is
 	node, err := a.Node()
-	warn("the node's settings", err)
+	warn("cannot read the node settings", err)
 	if a.Injection != nil {
 		o := *a.Injection
 		o.Log = a.Log
-		warn("what pods that are gone were given stays", inject.New(o).RemoveEnded(node, free))
+		warn("could not remove files injected into pods that no longer exist", inject.New(o).RemoveEnded(node, free))
 	}
 	removed, err := a.Options.Plugin.Remove(ctx)
 	if err != nil {
@@ -108,7 +108,7 @@ func (a *Agent) unused() error {
 		holders = append(holders, holder)
 	}
 	if holders != nil {
-		return fmt.Errorf("attachments are on record, %d in all: delete their pods first: %s", len(holders), install.Some(holders))
+		return fmt.Errorf("the journal has %d attachments: delete their pods first: %s", len(holders), install.Some(holders))
 	}
 	return nil
 }

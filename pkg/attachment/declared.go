@@ -35,9 +35,9 @@ func (a *Attachment) Declared(cfg *config.Config) (*devinfo.Info, devinfo.Violat
 	}
 	info, err := devinfo.Parse(text)
 	if version, ok := errors.AsType[*devinfo.VersionError](err); ok {
-		return nil, nil, problem("deviceInfo.version", version.Version, "a version 1.x, or none")
+		return nil, nil, problem("deviceInfo.version", version.Version, "version 1.x, or no version")
 	} else if err != nil {
-		return nil, nil, &config.Problem{Key: "deviceInfo", Value: fmt.Sprintf("an object of %d bytes", len(text)), Want: "less: " + err.Error()}
+		return nil, nil, &config.Problem{Key: "deviceInfo", Value: fmt.Sprintf("an object of %d bytes", len(text)), Want: "a smaller object: " + err.Error()}
 	}
 	if info.PCI != nil && info.PCI.VhostNet != "" && info.PCI.VhostNet != cdispec.VhostNet {
 		return nil, nil, problem("deviceInfo.pci.vhost-net", info.PCI.VhostNet, strconv.Quote(cdispec.VhostNet))
@@ -77,7 +77,7 @@ func (a *Attachment) CDI(cfg *config.Config) (*config.CDI, error) {
 	}
 	if !a.Pod().Owns(c.Name) {
 		return nil, problem("cdi.name", c.Name, `a name with the pod's UID or the first 12 characters of the container ID in it, such as "{podUID}-{ifName}": `+
-			"another device may have this one, and runtimes then give neither")
+			"if two devices have the same name, runtimes inject neither")
 	}
 	return c, nil
 }
@@ -106,7 +106,7 @@ func settleType(info *devinfo.Info) error {
 	}
 	for _, t := range maps {
 		if t != info.Type {
-			return problem("deviceInfo.type", string(info.Type), fmt.Sprintf("the type whose map is declared, and one map only: there is %q", t))
+			return problem("deviceInfo.type", string(info.Type), fmt.Sprintf("the type of the only map that is declared, but there is also a map %q", t))
 		}
 	}
 	return nil
@@ -179,7 +179,7 @@ func (a *Attachment) value(key, name string) (string, error) {
 			Want: fmt.Sprintf("one of the placeholders {%s}; the nearest is {%s}", strings.Join(known, "}, {"), config.Nearest(name, known)),
 		}
 	case value == "":
-		return "", &config.Problem{Key: key, Value: "{" + name + "}", Want: "a value for it: CNI_ARGS has no " + podArgs[name]}
+		return "", &config.Problem{Key: key, Value: "{" + name + "}", Want: "a placeholder with a value: CNI_ARGS has no " + podArgs[name]}
 	}
 	return value, nil
 }

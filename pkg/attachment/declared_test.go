@@ -107,7 +107,7 @@ func problem(t *testing.T, what string, err error) *config.Problem {
 
 // What else a socket's path must not be is story vhostuser-bad-values, for a placeholder's value too.
 func TestDeclaredProblems(t *testing.T) {
-	const spec, others = " (Device Information Specification, ", "the type whose map is declared, and one map only: there is "
+	const spec, others = " (Device Information Specification, ", "the type of the only map that is declared, but there is also a map "
 	type row struct{ text, cniArgs, key, value, want string }
 	rows := []row{
 		{`{"type": "sriov"}`, podArgs, "type", `"sriov"`, `"pci", "vdpa", "vhost-user" or "memif"` + spec + "3.1.1)"},
@@ -116,7 +116,7 @@ func TestDeclaredProblems(t *testing.T) {
 		{`{"type": "pci", "pci": {"pci-address": "01:00.2"}}`, podArgs, "pci.pci-address", `"01:00.2"`, "a PCI address dddd:BB:DD.f" + spec + "3.1.3.1)"},
 		{`{"type": "vdpa", "vdpa": {"driver": "vfio"}}`, podArgs, "vdpa.driver", `"vfio"`, `"vhost" or "virtio"` + spec + "3.1.4.2)"},
 		{`{"type": "memif", "memif": {"path": "run/m"}}`, podArgs, "memif.path", `"run/m"`, "an absolute path" + spec + "3.1.6.2)"},
-		{`{"version": "2.0.0"}`, "", "version", `"2.0.0"`, "a version 1.x, or none"},
+		{`{"version": "2.0.0"}`, "", "version", `"2.0.0"`, "version 1.x, or no version"},
 		{`{"type": "pci", "vdpa": {}}`, "", "type", `"pci"`, others + `"vdpa"`},
 		{`{"type": "pci", "pci": {}, "memif": {}}`, "", "type", `"pci"`, others + `"memif"`},
 		{`{"pci": {}, "vdpa": {}}`, "", "type", `""`, others + `"pci"`},
@@ -129,7 +129,7 @@ func TestDeclaredProblems(t *testing.T) {
 	}
 	for name, arg := range map[string]string{"podNamespace": "K8S_POD_NAMESPACE", "podName": "K8S_POD_NAME", "podUID": "K8S_POD_UID"} {
 		for _, cniArgs := range []string{"", "IgnoreUnknown=1", arg + "="} {
-			rows = append(rows, row{socket("/s/{" + name + "}"), cniArgs, "", "{" + name + "}", "a value for it: CNI_ARGS has no " + arg})
+			rows = append(rows, row{socket("/s/{" + name + "}"), cniArgs, "", "{" + name + "}", "a placeholder with a value: CNI_ARGS has no " + arg})
 		}
 	}
 	for _, path := range []string{"/dev/null", "/dev", "/etc/shadow", "/none", "/dev/../dev/vhost-net", "vhost-net", "a b"} { // the answer must not tell what root can see there

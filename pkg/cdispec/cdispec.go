@@ -117,7 +117,7 @@ func (m Mount) Options() []string {
 // checkPath refuses what encoding/json would change into another path.
 func checkPath(p string) error {
 	if !strings.HasPrefix(p, "/") || !utf8.ValidString(p) || strings.ContainsRune(p, 0) {
-		return fmt.Errorf("path %q: must be absolute, and UTF-8 without NUL", p)
+		return fmt.Errorf("path %q: must be absolute and UTF-8 without NUL", p)
 	}
 	return nil
 }

@@ -102,14 +102,14 @@ func (o *offer) named(names ...string) bool {
 // its names or everything.
 func (o *offer) allows(device string, names ...string) bool {
 	if o.found.Shared {
-		o.refuse(device, "it is not the interface's alone: others use it too", "attach a device of the pod's own; no setting allows this")
+		o.refuse(device, "other interfaces use it too", "attach a device that only this pod uses; no setting allows a shared device")
 		return false
 	}
 	names = append(names, "*")
 	if o.found.IsInterface || o.named(names...) {
 		return true
 	}
-	o.refuse(device, "it is not an interface found in the pod's network namespace, and the node setting allowedDevices does not have it",
+	o.refuse(device, "it has no interface in the pod's network namespace, and the node setting allowedDevices does not contain it",
 		fmt.Sprintf(`add "%s" to allowedDevices in the node settings`, strings.Join(names, `" or "`)))
 	return false
 }
@@ -119,7 +119,7 @@ func (o *offer) leased(device, id string) bool {
 	if o.Leased == nil || o.Leased(id) {
 		return true
 	}
-	o.refuse(device, "the pod has no lease of it", "put the plugin devinfo into the pod's network: it takes the lease, or says who has the device")
+	o.refuse(device, "the pod has no lease of it", "add the plugin devinfo to the pod's network; ADD then takes the lease or reports which pod holds the device")
 	return false
 }
 
@@ -142,13 +142,13 @@ func (o *offer) addVFIO(device string, v sysfs.VFIO) {
 		}
 	}
 	if err != nil {
-		o.refuse(device, absent(node, err), "load the modules vfio and vfio_iommu_type1, and see that /dev is a devtmpfs")
+		o.refuse(device, absent(node, err), "load the modules vfio and vfio_iommu_type1, and make sure that /dev is a devtmpfs")
 	}
 }
 
 func (o *offer) addVhostNet(device, path string) {
 	if path != cdispec.VhostNet { // the description is not believed: it may name any node
-		o.refuse(device, fmt.Sprintf("its vhost-net is %s", path), "only "+cdispec.VhostNet+" is handed over: correct deviceInfo")
+		o.refuse(device, fmt.Sprintf("its vhost-net is %s", path), "only "+cdispec.VhostNet+" is allowed: correct vhost-net in deviceInfo")
 		return
 	}
 	o.addAll(device, "load the modules vhost_net and tun", []string{"vhost-net", "net/tun"}, "/dev/")
@@ -192,7 +192,7 @@ func (o *offer) addAll(device, remedy string, names []string, dir string) {
 
 func absent(node string, err error) string {
 	if errors.Is(err, fs.ErrNotExist) {
-		return node + " is not there"
+		return node + " does not exist"
 	}
 	return fmt.Sprintf("%s: %v", node, err)
 }

@@ -24,7 +24,7 @@ import (
 // A Refusal names a part of the device that the container does not get, and why.
 type Refusal struct{ Device, Why, Remedy string }
 
-func (r Refusal) Error() string { return fmt.Sprintf("%s: not handed over: %s", r.Device, r.Why) }
+func (r Refusal) Error() string { return fmt.Sprintf("%s: withheld: %s", r.Device, r.Why) }
 
 // Grant is what the container may have.
 type Grant struct {
@@ -60,8 +60,8 @@ func RefuseInUserNamespace(n cdispec.Node) *Refusal {
 	if n.Perm&forOthers == forOthers {
 		return nil
 	}
-	return &Refusal{n.Path, fmt.Sprintf("it has mode %04o on the host, and in the pod's user namespace only what is for others counts", n.Perm),
-		"give it mode 0666 on the host, or set hostUsers: true"}
+	return &Refusal{n.Path, fmt.Sprintf("it has mode %04o on the host; a pod in a user namespace needs read and write permission for other users", n.Perm),
+		"set its mode to 0666 on the host, or set hostUsers: true in the pod"}
 }
 
 // Nodes looks up the device node at a path below /dev; fs.ErrNotExist if there is none.

@@ -71,7 +71,7 @@ func expect(t *testing.T, what string, g grant.Granter, info *devinfo.Info, foun
 	difftest.Same(t, what, show(got), strings.Join(want, "\n"))
 }
 
-const notOurs = ": not handed over: it is not an interface found in the pod's network namespace, and the node setting allowedDevices does not have it; add "
+const notOurs = ": withheld: it has no interface in the pod's network namespace, and the node setting allowedDevices does not contain it; add "
 
 func TestAFunctionWithAKernelDriverAndWithoutRDMANeedsNothing(t *testing.T) {
 	expect(t, "own", on(t, "i40e"), function("0000:18:02.1"), own)
@@ -132,19 +132,19 @@ func TestAPFWithVFsIsNotAllowedByItsAddress(t *testing.T) {
 
 func TestASharedDeviceIsNobodys(t *testing.T) {
 	expect(t, "shared", on(t, "mlx5-legacy", "*", "0000:3b:00.1"), function("0000:3b:00.1"), &discovery.Device{IsInterface: true, Shared: true},
-		"the PCI function 0000:3b:00.1: not handed over: it is not the interface's alone: others use it too; attach a device of the pod's own; no setting allows this")
+		"the PCI function 0000:3b:00.1: withheld: other interfaces use it too; attach a device that only this pod uses; no setting allows a shared device")
 }
 
 func TestVFIOIsAllOrNothing(t *testing.T) {
-	const remedy = "; load the modules vfio and vfio_iommu_type1, and see that /dev is a devtmpfs"
+	const remedy = "; load the modules vfio and vfio_iommu_type1, and make sure that /dev is a devtmpfs"
 	g := on(t, "mlx5-legacy", "*")
 	expect(t, "group", g, function("0000:3b:00.4"), other, "/dev/vfio/vfio c 1:0", "/dev/vfio/42 c 1:1")
 	g.Nodes = nodes("vfio/vfio")
-	expect(t, "no group", g, function("0000:3b:00.4"), other, "the PCI function 0000:3b:00.4: not handed over: /dev/vfio/42 is not there"+remedy)
+	expect(t, "no group", g, function("0000:3b:00.4"), other, "the PCI function 0000:3b:00.4: withheld: /dev/vfio/42 does not exist"+remedy)
 	g.Nodes = nodes("vfio/42")
-	expect(t, "no container", g, function("0000:3b:00.4"), other, "the PCI function 0000:3b:00.4: not handed over: /dev/vfio/vfio is not there"+remedy)
+	expect(t, "no container", g, function("0000:3b:00.4"), other, "the PCI function 0000:3b:00.4: withheld: /dev/vfio/vfio does not exist"+remedy)
 	g.Nodes = func(string) (cdispec.Node, error) { return cdispec.Node{}, errors.New("it has mode -rw-r--r--") }
-	expect(t, "a file", g, function("0000:3b:00.4"), other, "the PCI function 0000:3b:00.4: not handed over: /dev/vfio/vfio: it has mode -rw-r--r--"+remedy)
+	expect(t, "a file", g, function("0000:3b:00.4"), other, "the PCI function 0000:3b:00.4: withheld: /dev/vfio/vfio: it has mode -rw-r--r--"+remedy)
 }
 
 func TestOnlyTheNodeOfVhostNetIsVhostNet(t *testing.T) {
@@ -155,7 +155,7 @@ func TestOnlyTheNodeOfVhostNetIsVhostNet(t *testing.T) {
 	expect(t, "not own", g, info, other, "the PCI function 0000:18:02.1"+notOurs+`"0000:18:02.1" or "0000:18:00.0" or "*" to allowedDevices in the node settings`)
 	info.PCI.VhostNet = "/dev/mem"
 	expect(t, "another", g, info, own,
-		"the PCI function 0000:18:02.1: not handed over: its vhost-net is /dev/mem; only /dev/vhost-net is handed over: correct deviceInfo")
+		"the PCI function 0000:18:02.1: withheld: its vhost-net is /dev/mem; only /dev/vhost-net is allowed: correct vhost-net in deviceInfo")
 }
 
 func TestVDPAOnVhostHasTheNodeThatSysNames(t *testing.T) {

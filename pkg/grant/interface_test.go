@@ -41,8 +41,8 @@ func TestWhatAnInterfaceEntitlesTo(t *testing.T) {
 			/dev/infiniband/uverbs1 c 1:2
 			/dev/infiniband/rdma_cm c 1:5`},
 		"a lower interface's": {"net2", "0000:3b:00.0", []string{"*"}, `
-			the PCI function 0000:3b:00.0, a PF with VFs: not handed over: it is not the interface's alone: others use it too; ` +
-			`attach a device of the pod's own; no setting allows this`},
+			the PCI function 0000:3b:00.0, a PF with VFs: withheld: other interfaces use it too; ` +
+			`attach a device that only this pod uses; no setting allows a shared device`},
 		"no interface": {"net7", "0000:3b:00.3", nil, `
 			the PCI function 0000:3b:00.3` + notOurs + `"0000:3b:00.3" or "0000:3b:00.0" or "*" to allowedDevices in the node settings`},
 	} {

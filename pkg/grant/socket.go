@@ -28,23 +28,23 @@ func (o *offer) socket(socket string) {
 	device := "the socket " + socket
 	inside := path.Dir(path.Clean(socket))
 	if !path.IsAbs(socket) || inside == "/" {
-		o.refuse(device, "its path in the container is not absolute, or in /, which cannot be mounted over", "declare the path of a socket in a directory of its own")
+		o.refuse(device, "its path in the container must be absolute and not directly in /", "declare a socket path in a directory of its own")
 		return
 	}
 	outside := path.Clean(cmp.Or(o.Granter.SocketDir, inside))
 	roots := socketRoots(o.Settings.SocketDirs)
 	if !owns(o.Pod, outside, roots) {
-		o.refuse(device, fmt.Sprintf("%s is not a directory of this pod's own, directly below one of socketDirs (%s)", outside, strings.Join(o.Settings.SocketDirs, ", ")),
-			`give each pod a directory with {podUID} or {containerID:12} in its name; where the host's path is not the container's, name it by "cdi": {"socketDir": …}`)
+		o.refuse(device, fmt.Sprintf("%s is not directly below one of socketDirs (%s), or its name does not contain this pod's ID", outside, strings.Join(o.Settings.SocketDirs, ", ")),
+			`use a directory with {podUID} or {containerID:12} in its name; if the host's path differs from the container's, set it in "cdi": {"socketDir": …}`)
 		return
 	}
 	dir, err := resolve(outside)
 	if err != nil {
-		o.refuse(device, fmt.Sprintf("the host's directory %s: %v", outside, err), `let a plugin in "delegates" make it, or mount the directory of the switch into the pod as a volume`)
+		o.refuse(device, fmt.Sprintf("the host's directory %s: %v", outside, err), `let a plugin in "delegates" create it, or mount the switch's directory into the pod as a volume`)
 		return
 	}
 	if !owns(o.Pod, dir, roots) || path.Base(dir) != path.Base(outside) {
-		o.refuse(device, outside+" is a link that leads elsewhere", "make it a directory")
+		o.refuse(device, outside+" is a symbolic link to another directory", "replace it by a directory")
 		return
 	}
 	o.Mounts = append(o.Mounts, cdispec.Mount{Host: dir, Container: inside})

@@ -81,7 +81,7 @@ func TestTheHostsDirectoryMayBeElsewhere(t *testing.T) {
 	memif := &devinfo.Info{Type: devinfo.TypeMemif, Memif: &devinfo.Memif{Path: "/var/memif//m.sock"}}
 	expect(t, "elsewhere", g, memif, other, root+"/sockets/6e0c2d4f on /var/memif, read-only false")
 	g.SocketDir = "sockets/6e0c2d4f"
-	if why := refused(t, g, "/var/memif/m.sock"); !strings.Contains(why, "is not a directory of this pod's own") {
+	if why := refused(t, g, "/var/memif/m.sock"); !strings.Contains(why, "is not directly below one of socketDirs") {
 		t.Errorf("relative: %q", why)
 	}
 }
@@ -96,7 +96,7 @@ func TestWhatIsNotThePodsIsRefusedUnseen(t *testing.T) {
 			"/sockets/6e0c2d4f/nested-6e0c2d4f", "/sockets/6e0c2d4f/none-6e0c2d4f", "/sockets/none/6e0c2d4f",
 			"/sockets-2/6e0c2d4f", "/elsewhere/6e0c2d4f", "/elsewhere/none", "/sockets/6e0c2d4f/../../elsewhere/6e0c2d4f",
 		} {
-			want := filepath.Clean(root+dir) + " is not a directory of this pod's own, directly below one of socketDirs (" + strings.Join(g.Settings.SocketDirs, ", ") + ")"
+			want := filepath.Clean(root+dir) + " is not directly below one of socketDirs (" + strings.Join(g.Settings.SocketDirs, ", ") + "), or its name does not contain this pod's ID"
 			if got := refused(t, g, root+dir+"/s"); got != want {
 				t.Errorf("%s of %s: got %q", dir, socketDirs, got)
 			}
@@ -109,8 +109,8 @@ func TestThePodsDirectoryMustBeOne(t *testing.T) {
 		"sockets/d-6e0c2d4f -> 77aa01bc/d-6e0c2d4f", "sockets/77aa01bc/d-6e0c2d4f", "sockets/e-6e0c2d4f -> e-6e0c2d4f", "sockets/f-6e0c2d4f -> ../sockets")
 	must(t, os.WriteFile(root+"/sockets/file-6e0c2d4f", nil, 0o644))
 	for name, want := range map[string]string{
-		"none": "no such file or directory", "file": "not a directory", "a": "is a link that leads elsewhere", "b": "is a link that leads elsewhere",
-		"c": "is a link that leads elsewhere", "d": "is a link that leads elsewhere", "e": "too many links", "f": "is a link that leads elsewhere",
+		"none": "no such file or directory", "file": "not a directory", "a": "is a symbolic link to another directory", "b": "is a symbolic link to another directory",
+		"c": "is a symbolic link to another directory", "d": "is a symbolic link to another directory", "e": "too many links", "f": "is a symbolic link to another directory",
 	} {
 		if why := refused(t, socketsOf(root, web, "/sockets"), root+"/sockets/"+name+"-6e0c2d4f/s"); !strings.Contains(why, want) {
 			t.Errorf("%s: %q", name, why)
@@ -120,7 +120,7 @@ func TestThePodsDirectoryMustBeOne(t *testing.T) {
 
 func TestAPathInTheContainerMustBeMountable(t *testing.T) {
 	for _, socket := range []string{"s", "run/s", "/s", "/./s", "/a/../s", "@abstract"} {
-		if why := refused(t, socketsOf("", web, "/run"), socket); !strings.Contains(why, "its path in the container is not absolute, or in /") {
+		if why := refused(t, socketsOf("", web, "/run"), socket); !strings.Contains(why, "its path in the container must be absolute and not directly in /") {
 			t.Errorf("%s: %q", socket, why)
 		}
 	}

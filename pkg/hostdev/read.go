@@ -205,7 +205,7 @@ func (r *reader) owner(n sysfs.Netdev, l link.InterfaceRecord) (*Device, error) 
 		}
 		switch d := r.at[at]; {
 		case at.Bus == "pci" && (d == nil || d.Driver != VirtioNIC):
-			r.warn("interface %s: the kernel does not name its vDPA device, which is one of those on %s", n.Name, at.Name)
+			r.warn("interface %s: cannot tell which vDPA device on %s it belongs to", n.Name, at.Name)
 			return nil, nil
 		case at.Bus != "virtio":
 			return d, nil

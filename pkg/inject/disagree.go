@@ -45,10 +45,10 @@ func disagreements(env []string, nics []nic) (list []disagreement) {
 			}
 			before := at
 			if at = slices.Index(have, given); at < 0 {
-				list = append(list, disagreement{OtherDevice, name + " has " + given + ", and no network of the pod has that device", networks})
+				list = append(list, disagreement{OtherDevice, name + " names " + given + ", but no network of the pod has that device", networks})
 				break
 			} else if at < before {
-				list = append(list, disagreement{OtherOrder, name + " has the devices in another order than the pod's interfaces: " + value, networks})
+				list = append(list, disagreement{OtherOrder, name + " lists the devices in a different order than the pod's interfaces: " + value, networks})
 				break
 			}
 		}

@@ -54,7 +54,7 @@ func (a *Agent) grants(g *giving, settings config.Node, of pod.Identity, netns s
 		by.Leased = func(id string) bool { return n.leased != nil && n.leased(id) }
 		granted, err := by.ForInterface(a.Finder, netns, n.ifName, n.info)
 		if errors.Is(err, link.ErrNoNetns) {
-			err = fmt.Errorf("%w: the agent must see the node's network namespaces", err)
+			err = fmt.Errorf("%w: mount the node's network namespaces into the agent", err)
 		}
 		if discovery.IsSocket(n.info.Type) && reached(g.mounts, discovery.Identity(n.info), n.socketDir) != "" {
 			granted.Refusals = nil // a mount of the pod has the socket
@@ -120,12 +120,12 @@ func (g *giving) mount(m cdispec.Mount) bool {
 	what := "the directory " + m.Container
 	if other := sharedAbove(g.mounts, m.Container); other != nil {
 		g.withhold(ByPropagation, what,
-			"the container's mount at "+other.GetDestination()+" has mountPropagation Bidirectional, by which it would be mounted on the node too, over other pods' files",
-			"give that mount mountPropagation HostToContainer, or mount only what the container needs")
+			"the container's mount at "+other.GetDestination()+" has mountPropagation Bidirectional, so the directory would also be mounted on the node, over other pods' files",
+			"set mountPropagation HostToContainer on that mount, or mount a smaller directory")
 		return false
 	}
 	if other := inTheWay(g.mounts, m.Container); other != nil {
-		g.withhold(ByMount, what, "the container has a mount at "+other.GetDestination(), "mount nothing there")
+		g.withhold(ByMount, what, "the container has a mount at "+other.GetDestination(), "remove that mount")
 		return false
 	}
 	given := &api.Mount{Destination: m.Container, Type: "bind", Source: m.Host, Options: m.Options()}
@@ -169,8 +169,8 @@ func (g *giving) directory(d cdispec.Mount, perm fs.FileMode, makesSocket bool) 
 		needs = 0o003
 	}
 	if g.userns && perm&needs != needs {
-		g.withhold(ByUserNamespace, "the directory "+d.Host, fmt.Sprintf("it has mode %04o, and in the pod's user namespace only what is for others counts", perm),
-			fmt.Sprintf("add mode %04o to it, or set hostUsers: true", needs))
+		g.withhold(ByUserNamespace, "the directory "+d.Host, fmt.Sprintf("it has mode %04o; in the pod's user namespace only its permissions for other users apply", perm),
+			fmt.Sprintf("add mode %04o to the directory, or set hostUsers: true in the pod", needs))
 		return
 	}
 	g.mount(d)

@@ -157,25 +157,25 @@ func TestWhatIsMissingIsPassedOrRefused(t *testing.T) {
 	}{
 		"nothing":               {nil, func(*rig) {}, "", ""},
 		"an interface of veths": {[]string{"devinfo-cni.io/require="}, func(r *rig) { r.attach("bridge", sandbox, "net2", "") }, "", ""},
-		"a file":                {nil, gone, "file", "interface net1: its device-info file: DIR/infos/sriov-net-" + sandbox + "_net1: read: no such file or directory: delete the pod, so that its networks are attached anew"},
+		"a file":                {nil, gone, "file", "interface net1: cannot use the device-info file: DIR/infos/sriov-net-" + sandbox + "_net1: read: no such file or directory: delete the pod, so that its networks are attached again"},
 		"the sense of a file": {nil, func(r *rig) {
 			must(r.t, os.WriteFile(r.node.DeviceInfoDir+"/sriov-net-"+sandbox+"_net1", []byte("{"), 0o644))
 		}, "file", "_net1: corrupt: device-info is not JSON (Device Information Specification, 4): byte 1: unexpected end of JSON input: delete the pod"},
 		"an entry's sense": {nil, func(r *rig) {
 			must(r.t, os.WriteFile(r.node.StateDir+"/attachments/sriov-net@"+sandbox+"@net1", []byte("{"), 0o644))
-		}, "file", "interface net1: the journal's entry: DIR/state/attachments/sriov-net@" + sandbox + "@net1: corrupt"},
+		}, "file", "interface net1: cannot use the journal entry: DIR/state/attachments/sriov-net@" + sandbox + "@net1: corrupt"},
 		"what is required and has none": {[]string{"devinfo-cni.io/require=net1, net2"}, func(r *rig) { r.attach("bridge", sandbox, "net2", "") },
-			"required", "interface net2, which the annotation devinfo-cni.io/require names, has no device information: put"},
-		"what is required and unknown to us": {[]string{"devinfo-cni.io/require=net2"}, func(*rig) {}, "required", "interface net2, which"},
+			"required", "interface net2, required by the annotation devinfo-cni.io/require, has no device information: add"},
+		"what is required and unknown to us": {[]string{"devinfo-cni.io/require=net2"}, func(*rig) {}, "required", "interface net2, required by"},
 		"a network that is required": {[]string{"devinfo-cni.io/require=net3,net1"}, func(*rig) {}, "required",
-			"the pod has no network net3 (it has net1): correct the annotation devinfo-cni.io/require, or attach the network"},
+			"the pod has no interface net3 (it has net1): correct the annotation devinfo-cni.io/require, or attach the network"},
 		"the one network that is required": {[]string{"devinfo-cni.io/require=net3"}, func(r *rig) { r.detach("sriov-net", sandbox, "net1") },
-			"required", "the pod has no network net3 (it has none): "},
-		"a file that is required": {[]string{"devinfo-cni.io/require=net1"}, gone, "file", "interface net1: its device-info file: "},
+			"required", "the pod has no interface net3 (it has none): "},
+		"a file that is required": {[]string{"devinfo-cni.io/require=net1"}, gone, "file", "interface net1: cannot use the device-info file: "},
 		"a file that is not required": {[]string{"devinfo-cni.io/require=net2"}, func(r *rig) {
 			r.attach("sriov-b", sandbox, "net2", strings.Replace(vfInfo, "00.3", "00.4", 1))
 			gone(r)
-		}, "file", "interface net1: its device-info file: "},
+		}, "file", "interface net1: cannot use the device-info file: "},
 		"nothing that is required": {[]string{"devinfo-cni.io/require=net1"}, func(*rig) {}, "", ""},
 		"a disk":                   {nil, func(r *rig) { r.options.StageDir = "/proc/none" }, "failed", "/proc/none"},
 		"a disk, and a pod that requires something": {[]string{"devinfo-cni.io/require=net1"}, func(r *rig) { r.options.StageDir = "/proc/none" },
@@ -241,7 +241,7 @@ func TestAPodOnTheHostsNetworkHasNoNetworkToRequire(t *testing.T) {
 	onHost := pod("devinfo-cni.io/require=net1")
 	onHost.Linux.Namespaces = nil
 	_, _, err := r.opened().CreateContainer(t.Context(), onHost, container())
-	difftest.Says(t, err, "pod shop/web, container app: the pod has no network net1 (it has none): correct the annotation devinfo-cni.io/require, or attach the network")
+	difftest.Says(t, err, "pod shop/web, container app: the pod has no interface net1 (it has none): correct the annotation devinfo-cni.io/require, or attach the network")
 }
 
 func TestAMountThatIsSharedWithTheNodeIsWarnedOf(t *testing.T) {
@@ -269,7 +269,7 @@ func TestASocketThatAVolumeHasIsNotWithheld(t *testing.T) {
 		t.Errorf("log: %s", r.log.text())
 	}
 	r.make(r.agent(), pod(), container())
-	difftest.Contains(t, r.log.text(), "level=WARN", "not given to the container", "the socket "+switchDir+"/m.sock")
+	difftest.Contains(t, r.log.text(), "level=WARN", "withheld from the container", "the socket "+switchDir+"/m.sock")
 	r.told("injected", "withheld policy", "injected")
 }
 

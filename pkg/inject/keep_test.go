@@ -51,11 +51,11 @@ func TestWhatWasToldIsKeptWhileItsFileIsGone(t *testing.T) {
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
 	nri.make(pod(), container())
 	must(t, os.Remove(r.node.DeviceInfoDir+"/sriov-net-"+sandbox+"_net1"))
-	r.eventually("noticed", func() bool { return strings.Contains(r.log.text(), "its device-info file") })
+	r.eventually("noticed", func() bool { return strings.Contains(r.log.text(), "cannot use the device-info file") })
 	r.attach("macvlan-net", sandbox, "net2", "")
 	r.eventually("told of the other", func() bool { return strings.Contains(r.staged(sandbox)["network-info.json"], "net2") })
 	difftest.Equal(t, compact(t, r.staged(sandbox)["net1.json"]), vfInfo)
-	if n := strings.Count(r.log.text(), "may be old"); n != 1 {
+	if n := strings.Count(r.log.text(), "may be outdated"); n != 1 {
 		t.Errorf("said %d times:\n%s", n, r.log.text())
 	}
 }
@@ -232,7 +232,7 @@ func TestCopiesHaveTheLabelThatEveryContainerMayRead(t *testing.T) {
 	if err := unix.Lsetxattr(r.options.StageDir, "security.selinux", []byte("x\x00"), 0); err != nil {
 		r.attach("sriov-net", sandbox, "net1", vfInfo)
 		r.make(r.agent(), pod(), container())
-		if !slices.Contains(r.answers(), "allowed failed") || !strings.Contains(r.log.text(), "SELinux label system_u:object_r:container_file_t:s0") {
+		if !slices.Contains(r.answers(), "allowed failed") || !strings.Contains(r.log.text(), "cannot set SELinux label system_u:object_r:container_file_t:s0") {
 			t.Errorf("told %q\n%s", r.answers(), r.log.text())
 		}
 		t.Skipf("security.selinux cannot be set by this user: %v", err)

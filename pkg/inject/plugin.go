@@ -117,7 +117,7 @@ func (a *Agent) answer(ctx context.Context, p *api.PodSandbox, c *api.Container)
 	case v := <-decided:
 		return v
 	case <-late(ctx):
-		return lacking(Late, errors.New("no answer before the container runtime's deadline: is a disk or the kernel very slow?"), a.refuses(p))
+		return lacking(Late, errors.New("no decision before the container runtime's deadline: check the node for slow disks and kernel calls"), a.refuses(p))
 	}
 }
 
@@ -187,7 +187,7 @@ func (a *Agent) judge(p *api.PodSandbox, nics []nic, staged error) verdict {
 	}
 	switch {
 	case gone != nil:
-		return lacking(FileGone, fmt.Errorf("%w: delete the pod, so that its networks are attached anew", errors.Join(gone...)), refuse)
+		return lacking(FileGone, fmt.Errorf("%w: delete the pod, so that its networks are attached again", errors.Join(gone...)), refuse)
 	case !ours(nics):
 		return verdict{Answer: Nothing}
 	}
@@ -230,11 +230,11 @@ func (a *Agent) uninformed(ifName, netns string, nics []nic) error {
 	}
 	_, err := a.Finder.Interfaces.Interface(netns, ifName)
 	if !slices.Contains(has, ifName) && (errors.Is(err, link.ErrNoInterface) || errors.Is(err, link.ErrNoNetns)) {
-		return fmt.Errorf("the pod has no network %s (it has %s): correct the annotation %s, or attach the network",
+		return fmt.Errorf("the pod has no interface %s (it has %s): correct the annotation %s, or attach the network",
 			quotable(ifName), cmp.Or(strings.Join(has, ", "), "none"), requireAnnotation)
 	}
-	return fmt.Errorf("interface %s, which the annotation %s names, has no device information: put the plugin devinfo into its network, "+
-		"or give the network a resourceName; if it has no device, as on a bridge or a veth, take it out of the annotation", quotable(ifName), requireAnnotation)
+	return fmt.Errorf("interface %s, required by the annotation %s, has no device information: add the plugin devinfo to its network, "+
+		"or set resourceName in the network; remove the interface from the annotation if it has no device, such as a bridge or veth", quotable(ifName), requireAnnotation)
 }
 
 func required(p *api.PodSandbox) (names []string) {
@@ -267,7 +267,7 @@ func (a *Agent) isOff(p *api.PodSandbox) bool {
 	}
 	on, err := strconv.ParseBool(value)
 	if err != nil {
-		a.Log.Warn("annotation ignored: it must be true or false", "pod", p.GetNamespace()+"/"+p.GetName(), injectAnnotation, quotable(value))
+		a.Log.Warn("annotation ignored: its value must be true or false", "pod", p.GetNamespace()+"/"+p.GetName(), injectAnnotation, quotable(value))
 	}
 	return err == nil && !on
 }
@@ -284,12 +284,12 @@ func (a *Agent) tell(p *api.PodSandbox, c *api.Container, v verdict, took time.D
 		if w.cause == ByMount { // the pod chose it
 			level = slog.LevelInfo
 		}
-		log.Log(context.Background(), level, "not given to the container", "what", w.Device, "why", w.Why, "remedy", w.Remedy)
+		log.Log(context.Background(), level, "withheld from the container", "device", w.Device, "why", w.Why, "remedy", w.Remedy)
 		a.Metrics.Withheld(w.cause)
 	}
 	for _, d := range v.disagree {
-		log.Warn("the container's devices are not those of its pod's networks", "what", d.what, "networks", d.networks,
-			"remedy", "find an interface by DEVINFO_<interface>_PCI_ADDRESS, not by position; give each network a resource of its own, and the pod as many of it as it has networks")
+		log.Warn("container's devices disagree with its pod's networks", "problem", d.what, "networks", d.networks,
+			"remedy", "look up devices by DEVINFO_<interface>_PCI_ADDRESS, not by position; use one resource per network, and request one device of it for each attachment")
 		a.Metrics.Disagrees(d.kind)
 	}
 	a.Metrics.Answered(v.Answer, v.Reason, took)

@@ -77,7 +77,7 @@ func (a *Agent) warn(of string, err error) {
 	}
 	if a.warned[of] != err.Error() {
 		a.warned[of] = err.Error()
-		a.Log.Warn("what containers see of their networks may be old", "of", of, "error", err)
+		a.Log.Warn("device information in containers may be outdated", "source", of, "error", err)
 	}
 }
 
@@ -115,7 +115,7 @@ func (a *Agent) removeEnded(id string, ended bool) (gone bool, err error) {
 	gone = ended || netns == "" || a.Orphaned(id, time.Time{}) && link.NetnsNamesProcess(netns)
 	if !gone {
 		if gone, err = a.NetnsGone(netns); err != nil {
-			a.Log.Debug("it cannot be told whether a sandbox has ended", "sandbox", id, "error", err)
+			a.Log.Debug("cannot tell whether the sandbox has ended", "sandbox", id, "error", err)
 			return false, nil
 		}
 	}

@@ -85,7 +85,7 @@ func (a *Agent) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err er
 	e, err := j.Get(k)
 	newer, corrupt := (*journal.FormatError)(nil), (*store.CorruptError)(nil)
 	if errors.As(err, &newer) || errors.As(err, &corrupt) {
-		n.gone = fmt.Errorf("the journal's entry: %w", err)
+		n.gone = fmt.Errorf("cannot use the journal entry: %w", err)
 		return n, true, nil
 	}
 	if err != nil || e == nil || !e.OfBoot(a.BootID) {
@@ -171,7 +171,7 @@ func (n *nic) read(dir, name string, must bool) {
 	if version := (*devinfo.VersionError)(nil); errors.As(err, &version) { // for the pod to understand
 		n.file = text
 	} else if err != nil {
-		n.info, n.gone = nil, fmt.Errorf("its device-info file: %w", err)
+		n.info, n.gone = nil, fmt.Errorf("cannot use the device-info file: %w", err)
 	} else {
 		n.file = n.info.Encode() // others read what we read
 	}

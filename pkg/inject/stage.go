@@ -91,10 +91,10 @@ func (s stage) put(sandbox, netns string, files map[string][]byte, points []stri
 // make makes the directory of a sandbox.
 func (s stage) make(sandbox, netns string) error {
 	if sandbox == "" || sandbox[0] == '.' || strings.ContainsRune(sandbox, '/') {
-		return fmt.Errorf("sandbox %q: its ID can be no name of a directory", sandbox)
+		return fmt.Errorf("sandbox %q: its ID is not valid as a directory name", sandbox)
 	}
 	if netns == "" {
-		return fmt.Errorf("sandbox %s: the runtime does not say where its network namespace is", sandbox)
+		return fmt.Errorf("sandbox %s: the container runtime reported no path of its network namespace", sandbox)
 	}
 	if err := s.mkdir(filepath.Join(s.root, sandbox)); err != nil {
 		return err
@@ -217,7 +217,7 @@ func (s stage) setLabel(path string) error {
 		return nil
 	}
 	if err := unix.Lsetxattr(path, "security.selinux", append([]byte(s.label), 0), 0); err != nil {
-		return fmt.Errorf("%s: SELinux label %s: %w: run the agent privileged, or as a type that may relabel to it", path, s.label, err)
+		return fmt.Errorf("%s: cannot set SELinux label %s: %w: run the agent privileged, or with a type that may relabel to it", path, s.label, err)
 	}
 	return nil
 }

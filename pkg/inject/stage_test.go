@@ -55,7 +55,7 @@ func TestANetworkIsToldOfOnceItsFileIsThere(t *testing.T) {
 	r.attach("macvlan-net", sandbox, "net2", "")
 	nri.make(pod(), container())
 	r.attach("sriov-net", sandbox, "net1", "", func(e *journal.Entry) { e.Wrote = true })
-	r.eventually("noticed", func() bool { return strings.Contains(r.log.text(), "its device-info file") })
+	r.eventually("noticed", func() bool { return strings.Contains(r.log.text(), "cannot use the device-info file") })
 	if got := told(); strings.Contains(got, "net1") || !strings.Contains(got, "net2") {
 		t.Errorf("told of %s", got)
 	}
@@ -119,7 +119,7 @@ func TestAnAnnotationFillsNoLog(t *testing.T) {
 	nri := r.running()
 	huge := strings.Repeat("x\n\x1b", 80_000)
 	_, err := nri.create(pod("devinfo-cni.io/require="+huge), container())
-	if err == nil || len(err.Error()) > 1000 || strings.ContainsAny(err.Error(), "\n\x1b") || !strings.Contains(err.Error(), "pod shop/web, container app: the pod has no network ") {
+	if err == nil || len(err.Error()) > 1000 || strings.ContainsAny(err.Error(), "\n\x1b") || !strings.Contains(err.Error(), "pod shop/web, container app: the pod has no interface ") {
 		t.Errorf("the runtime is told %.1000q", err)
 	}
 	nri.make(pod("devinfo-cni.io/inject="+huge), container())

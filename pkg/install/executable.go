@@ -104,7 +104,7 @@ func versions(ctx context.Context, name string) ([]string, error) {
 	}
 	info, err := new(version.PluginDecoder).Decode(out)
 	if err != nil {
-		return nil, fmt.Errorf("VERSION: it is no CNI plugin: %w", err)
+		return nil, fmt.Errorf("VERSION: not a CNI plugin: %w", err)
 	}
 	return info.SupportedVersions(), nil
 }

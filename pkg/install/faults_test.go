@@ -154,7 +154,7 @@ func TestALabelThatMayNotBeGivenIsSaid(t *testing.T) {
 		if err != nil || done.State != install.AlreadyThere {
 			t.Errorf("got %+v, %v", done, err)
 		}
-		expect(t, done.Warning, `it has not got the SELinux label of `+p.Dir+`, "`+bin+`": operation not permitted`)
+		expect(t, done.Warning, `cannot set the SELinux label of `+p.Dir+`, "`+bin+`": operation not permitted`)
 	})
 	holds(t, p.Dir, p.From)
 }
@@ -173,7 +173,7 @@ func TestADirectoryOfAnotherUsersNamesTheRemedy(t *testing.T) {
 	unprivileged(t, func() {
 		_, err := p.Keep(context.Background())
 		_, again := s.Keep()
-		const remedy = ": permission denied: %s belongs to user 1000: give it to root, or this program CAP_DAC_OVERRIDE, as agent.dacOverride=true of the chart does"
+		const remedy = ": permission denied: %s belongs to user 1000: make root its owner, or give this program CAP_DAC_OVERRIDE (agent.dacOverride=true in the chart)"
 		expect(t, err, fmt.Sprintf(remedy, p.Dir))
 		expect(t, again, fmt.Sprintf(remedy, filepath.Dir(s.To)))
 		if errors.Is(err, os.ErrPermission) {

@@ -154,6 +154,6 @@ func (f file) denied(err error) error {
 	if statErr != nil || owned(stat) {
 		return err
 	}
-	return fmt.Errorf("%v: %s belongs to user %d: give it to root, or this program CAP_DAC_OVERRIDE, as agent.dacOverride=true of the chart does",
+	return fmt.Errorf("%v: %s belongs to user %d: make root its owner, or give this program CAP_DAC_OVERRIDE (agent.dacOverride=true in the chart)",
 		err, f.dir(), stat.Sys().(*syscall.Stat_t).Uid)
 }

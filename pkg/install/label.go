@@ -24,7 +24,7 @@ func inherit(f *os.File, dir string) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("%s: it has not got the SELinux label of %s, %q: %w: give the agent the right to relabel, or run restorecon on the node",
+		return fmt.Errorf("%s: cannot set the SELinux label of %s, %q: %w: allow the agent to relabel, or run restorecon on the node",
 			f.Name(), dir, bytes.TrimRight(want, "\x00"), err)
 	}
 	return nil

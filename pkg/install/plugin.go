@@ -93,7 +93,7 @@ func (p *Plugin) Keep(ctx context.Context) (*Installation, error) {
 func (p *Plugin) examine(ctx context.Context) (*Installation, error) {
 	done := &Installation{Path: string(p.at())}
 	if _, err := os.Stat(p.Dir); err != nil {
-		return done, fmt.Errorf("--cni-bin-dir: %w: name the directory where the container runtime looks for plugins", err)
+		return done, fmt.Errorf("--cni-bin-dir: %w: set it to the directory where the container runtime looks for plugins", err)
 	}
 	want, err := p.from.examine(ctx, p.From)
 	if err != nil {
@@ -117,20 +117,20 @@ func (p *Plugin) examine(ctx context.Context) (*Installation, error) {
 func (p *Plugin) permit(done *Installation) error {
 	old, now := done.Old, &done.New
 	if !now.Ours || now.JournalFormat == 0 {
-		return fmt.Errorf("%s is not a devinfo plugin that knows --version: take agent and plugin from one build", p.From)
+		return fmt.Errorf("%s is not a devinfo plugin with --version: use the agent and the plugin of one build", p.From)
 	}
 	if same(old, now) {
 		return nil
 	}
 	if old != nil && !old.Ours && !p.at().marked() && !p.OverwriteForeign {
-		return fmt.Errorf("%s is not a devinfo plugin: remove it, or give --overwrite-foreign to overwrite it", p.at())
+		return fmt.Errorf("%s is not a devinfo plugin: remove it, or overwrite it with --overwrite-foreign", p.at())
 	}
 	pods, err := p.Newer(now.JournalFormat)
 	if err != nil {
-		return fmt.Errorf("whether the journal has entries that devinfo %s cannot read: %w", now.Version, err)
+		return fmt.Errorf("cannot check that devinfo %s can read the journal's entries: %w", now.Version, err)
 	}
 	if len(pods) > 0 {
-		return fmt.Errorf("the journal has entries of a newer format than %d, the newest that devinfo %s reads: install the devinfo that wrote them, or first delete %s",
+		return fmt.Errorf("the journal has entries in a newer format than %d, the newest that devinfo %s reads: install the devinfo that wrote them, or delete these first: %s",
 			now.JournalFormat, now.Version, Some(pods))
 	}
 	return nil
@@ -160,7 +160,7 @@ func (p *Plugin) replace(done *Installation) error {
 		return err
 	}
 	if checksum(data) != done.New.SHA256 {
-		return fmt.Errorf("%s: what was to be put there changes while it is read", p.at())
+		return fmt.Errorf("%s: the source file changed while it was being copied", p.at())
 	}
 	if done.Warning, err = p.at().put(data, 0o755); err != nil {
 		return err

@@ -70,14 +70,14 @@ func TestAnAgentReplacesADevinfoOfAnyVersion(t *testing.T) {
 func TestEntriesThatAPluginCannotReadStopEveryInstallation(t *testing.T) {
 	p := keeper(t, built(t, "v1.2.0"))
 	p.OverwriteForeign, p.Newer = true, entries(t, `{"format": 4, "args": "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web"}`, `{"format": 9}`)
-	says := "the journal has entries of a newer format than 3, the newest that devinfo v1.2.0 reads: install the devinfo that wrote them, or first delete net/c1/net1, shop/web"
+	says := "the journal has entries in a newer format than 3, the newest that devinfo v1.2.0 reads: install the devinfo that wrote them, or delete these first: net/c1/net1, shop/web"
 	refuse(t, p, says)
 	script(t, p.Dir)
 	refuse(t, p, says)
 	p.Newer = func(int) ([]string, error) { return strings.Fields(strings.Repeat("shop/db ", 23)), nil }
 	refuse(t, p, "shop/db and 3 more")
 	p.Newer = func(int) ([]string, error) { return nil, errors.New("unreadable") }
-	refuse(t, p, "entries that devinfo v1.2.0 cannot read: unreadable")
+	refuse(t, p, "cannot check that devinfo v1.2.0 can read the journal's entries: unreadable")
 	p.Newer = entries(t, `{"format": 2}`, `{}`)
 	keep(t, p, install.Replaced)
 }
@@ -101,7 +101,7 @@ func TestAnOlderBuildIsReplaced(t *testing.T) {
 func TestWhatIsNotOursIsLeftAlone(t *testing.T) {
 	p := keeper(t, built(t, "v1.2.0"))
 	to := script(t, p.Dir)
-	refuse(t, p, to+" is not a devinfo plugin: remove it, or give --overwrite-foreign to overwrite it")
+	refuse(t, p, to+" is not a devinfo plugin: remove it, or overwrite it with --overwrite-foreign")
 	if removed, err := p.Remove(context.Background()); removed || err != nil || len(listing(t, p.Dir)) != 1 {
 		t.Errorf("removed %v, %v, %v", removed, err, listing(t, p.Dir))
 	}
@@ -114,7 +114,7 @@ func TestWhatIsNotOursIsLeftAlone(t *testing.T) {
 
 func TestWhatIsNoPluginOfOursIsNotInstalled(t *testing.T) {
 	p := keeper(t, script(t, t.TempDir()))
-	refuse(t, p, "is not a devinfo plugin that knows --version")
+	refuse(t, p, "is not a devinfo plugin with --version")
 	p.From = filepath.Join(t.TempDir(), "other")
 	for _, body := range []string{"", "exit 3", "echo 1.1.0", "echo '{}'", "exec /nowhere/devinfo"} {
 		write(t, p.From, "#!/bin/sh\n"+body+"\n", 0o755)
@@ -195,7 +195,7 @@ func TestAPluginIsPlacedOnceByTheRulesOfAnAgent(t *testing.T) {
 	script(t, p.Dir)
 	p.Newer = none
 	_, err := p.Place(t.Context())
-	expect(t, err, "is not a devinfo plugin: remove it, or give --overwrite-foreign to overwrite it")
+	expect(t, err, "is not a devinfo plugin: remove it, or overwrite it with --overwrite-foreign")
 	p.OverwriteForeign = true
 	place(t, p, install.Replaced, high)
 }
@@ -239,7 +239,7 @@ func TestAProgramIsKeptAsItIs(t *testing.T) {
 	other := filepath.Join(dir, "other")
 	write(t, other, "somebody's", 0o755)
 	_, err = install.Program(from, other)
-	expect(t, err, "is another program: move it away")
+	expect(t, err, "is a different program: move it away")
 	must(t, install.RemoveProgram(other))
 	must(t, install.RemoveProgram(to))
 	must(t, install.RemoveProgram(to))

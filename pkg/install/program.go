@@ -31,7 +31,7 @@ func Program(from, path string) (warning, err error) {
 	case err == nil && isOne(from, path):
 		return nil, nil
 	case err == nil && !same && !to.marked():
-		return nil, fmt.Errorf("%s is another program: move it away", path)
+		return nil, fmt.Errorf("%s is a different program: move it away", path)
 	}
 	if err := to.adopt(sum); err != nil {
 		return nil, err

@@ -50,7 +50,7 @@ func (s *Settings) Keep() (done Arrangement, err error) {
 		return done, err
 	}
 	if _, err := config.ParseNode(data, from); err != nil {
-		return done, fmt.Errorf("%w; it is not put in place", err)
+		return done, fmt.Errorf("%w; the settings were not installed", err)
 	}
 	return done, s.put(&done, data)
 }
@@ -64,7 +64,7 @@ func (s *Settings) put(done *Arrangement, data []byte) error {
 		done.State = AlreadyThere
 		return to.adopt(sum)
 	case !absent && !to.marked() && !s.OverwriteForeign:
-		return fmt.Errorf("%s exists, and no agent put it there: remove it, or give --overwrite-foreign to overwrite it", s.To)
+		return fmt.Errorf("%s was not installed by an agent: remove it, or overwrite it with --overwrite-foreign", s.To)
 	}
 	err = os.Mkdir(to.dir(), 0o755) // #nosec G301 -- settings are no secret
 	if err != nil && !errors.Is(err, fs.ErrExist) {

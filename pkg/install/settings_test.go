@@ -69,7 +69,7 @@ func TestSettingsAreTheNodesOrTheDefault(t *testing.T) {
 
 func TestBrokenSettingsAreRefusedAndTheOldOnesStay(t *testing.T) {
 	for text, says := range map[string]string{
-		`{"logLevel": "loud"}`:          `default.json: logLevel: "loud" is not one of debug, info, warn, error; it is not put in place`,
+		`{"logLevel": "loud"}`:          `default.json: logLevel: "loud" is not one of debug, info, warn, error; the settings were not installed`,
 		`{"logLevl": "warn"}`:           `logLevl: the key is not known`,
 		`{"stateDir": "var"}`:           "is not an absolute path",
 		`{"allowedDevices": ["1:2:3"]}`: "allowedDevices",
@@ -115,7 +115,7 @@ func TestSettingsOfSomebodyElseAreLeftAlone(t *testing.T) {
 	arrangeNothing()
 	write(t, filepath.Join(s.Dir, "default.json"), quiet, 0o644)
 	_, err := s.Keep()
-	expect(t, err, s.To+" exists, and no agent put it there: remove it, or give --overwrite-foreign to overwrite it")
+	expect(t, err, s.To+" was not installed by an agent: remove it, or overwrite it with --overwrite-foreign")
 	arrangeNothing()
 	s.OverwriteForeign = true
 	arrange(t, s, "default.json", install.Replaced, quiet)

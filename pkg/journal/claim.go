@@ -60,7 +60,7 @@ func (j *Journal) Claim(record string) (*Claim, error) {
 		case c.Format > Format:
 			return nil, &FormatError{Format: c.Format}
 		case err == nil && c.Record() != record:
-			err = errors.New("is of claim " + c.Record())
+			err = errors.New("belongs to claim " + c.Record())
 		}
 		return c, err
 	})

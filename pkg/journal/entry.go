@@ -39,8 +39,8 @@ func (k Key) file() string { return k.Network + "@" + k.ContainerID + "@" + k.If
 // UTF-8.
 func (k Key) entry() (string, error) {
 	if !IsIdentifier(k.Network) || !IsIdentifier(k.ContainerID) || k.IfName == "" || strings.ContainsAny(k.IfName, "/\x00") {
-		return "", fmt.Errorf("attachment %q: must be network/containerID/ifName, of which the first two consist of "+
-			"letters, digits, '_', '.' and '-' and begin with a letter or digit, and the last has no slash", k)
+		return "", fmt.Errorf("attachment %q: must be network/containerID/ifName; the network and the container ID consist of "+
+			"letters, digits, '_', '.' and '-' and begin with a letter or digit; the interface name has no slash", k)
 	}
 	if !utf8.ValidString(k.IfName) {
 		return "", &store.NameError{Name: k.IfName, Err: errors.New("an interface name must be UTF-8")}
@@ -49,10 +49,10 @@ func (k Key) entry() (string, error) {
 	const most = 255 - len(sharedMark) // its links have the name too
 	err := atomicfile.CheckName(name)
 	if err == nil && len(name) > most {
-		err = fmt.Errorf("a file name must not have more than %d bytes", most)
+		err = fmt.Errorf("a file name must have at most %d bytes", most)
 	}
 	if err != nil {
-		return "", fmt.Errorf("%w: of its %d the network's name has %d and the container ID %d: give the network a shorter name",
+		return "", fmt.Errorf("%w, but has %d (network name: %d, container ID: %d): give the network a shorter name",
 			&store.NameError{Name: name, Err: err}, len(name), len(k.Network), len(k.ContainerID))
 	}
 	return name, nil

@@ -95,7 +95,7 @@ type FormatError struct {
 }
 
 func (e *FormatError) Error() string {
-	return fmt.Sprintf("%s: has format %d, and this devinfo knows formats up to %d", e.Path, e.Format, Format)
+	return fmt.Sprintf("%s: has format %d, but this devinfo reads formats up to %d", e.Path, e.Format, Format)
 }
 
 // Get returns the entry of an attachment, nil if there is none. Content that makes no
@@ -117,7 +117,7 @@ func parseEntry(path string, k Key, data []byte, err error) (*Entry, error) {
 	return parsed(path, data, err, func(data []byte) (*Entry, error) {
 		e, err := decode(data)
 		if err == nil && e.Key != k {
-			err = fmt.Errorf("is of attachment %s", e.Key)
+			err = fmt.Errorf("belongs to attachment %s", e.Key)
 		}
 		return e, err
 	})
@@ -253,7 +253,7 @@ func (j *Journal) Record(e, former *Entry) error {
 type BetweenError struct{ Key Key }
 
 func (e *BetweenError) Error() string {
-	return fmt.Sprintf("attachment %s: another call has added or deleted it meanwhile", e.Key)
+	return fmt.Sprintf("attachment %s: another call has added or deleted it at the same time", e.Key)
 }
 
 // inPlace is an error unless what is at the path of an entry is the file that we have

@@ -150,7 +150,7 @@ func TestALeaseThatCountsForNothingGivesWay(t *testing.T) {
 func TestWhatIsNoLeaseIsNobodysToTake(t *testing.T) {
 	j, dir := open(t)
 	must(t, os.MkdirAll(filepath.Join(dir, "leases/file/f"), 0o700), os.WriteFile(filepath.Join(dir, "leases/file/f/x"), nil, 0o600))
-	difftest.Says(t, tryRecord(t, j, &journal.Entry{Key: key1, File: "f"}), "leases/file/f/x: is not a lease: remove it")
+	difftest.Says(t, tryRecord(t, j, &journal.Entry{Key: key1, File: "f"}), "leases/file/f/x: not a lease (must be a symbolic link): remove it")
 }
 
 func TestPathsThatLookAlikeAreDifferentDirectories(t *testing.T) {

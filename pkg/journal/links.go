@@ -51,7 +51,7 @@ func (d links) of(l lease) (list []leaseLink, err error) {
 			link.Mode, link.holder = Shared, holder
 		}
 		if e.Type() != fs.ModeSymlink {
-			return nil, fmt.Errorf("%s: is not a lease: remove it", link.path)
+			return nil, fmt.Errorf("%s: not a lease (must be a symbolic link): remove it", link.path)
 		}
 		list = append(list, link)
 	}

@@ -12,7 +12,7 @@ import (
 	"devinfo-cni.io/devinfo/store"
 )
 
-// Seen fails if the state directory is not there and cannot be made, as in a container that does
+// Seen fails if the state directory does not exist and cannot be created, as in a container that does
 // not have it mounted: to All and Newer it would be a journal without entries.
 func (j *Journal) Seen() error {
 	stat, err := os.Stat(j.dir)
@@ -23,7 +23,7 @@ func (j *Journal) Seen() error {
 		err = syscall.ENOTDIR
 	}
 	if err != nil {
-		return fmt.Errorf("stateDir: %s is not there and cannot be made: %v: mount it at that path into the container, or make it a directory that root can write to", j.dir, err)
+		return fmt.Errorf("stateDir: %s does not exist and cannot be created: %v: mount it into the container at that path, or make it a directory that root can write to", j.dir, err)
 	}
 	return nil
 }

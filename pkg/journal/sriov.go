@@ -26,7 +26,7 @@ type SRIOVLock struct {
 func ReadSRIOVLocks(dir fs.FS, gone func(netns string) (bool, error)) (list []SRIOVLock, err error) {
 	entries, err := fs.ReadDir(dir, ".")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("locks of sriov-cni: %w", err)
+		return nil, fmt.Errorf("cannot read the locks of sriov-cni: %w", err)
 	}
 	for _, e := range entries {
 		a, err := pci.Parse(e.Name())
@@ -50,7 +50,7 @@ func LockedBySRIOV(dir fs.FS, gone func(netns string) (bool, error)) (map[string
 	all := map[string]string{}
 	for _, l := range list {
 		if !l.Gone {
-			all[l.Device] = "sriov-cni has given it to network namespace " + l.Netns
+			all[l.Device] = "sriov-cni has allocated it to network namespace " + l.Netns
 		}
 	}
 	return all, err
@@ -60,7 +60,7 @@ func LockedBySRIOV(dir fs.FS, gone func(netns string) (bool, error)) (map[string
 func sriovLock(dir fs.FS, address string) (netns string, err error) {
 	text, err := fs.ReadFile(dir, address)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("locks of sriov-cni: %w", err)
+		return "", fmt.Errorf("cannot read the locks of sriov-cni: %w", err)
 	}
 	return strings.TrimSpace(string(text)), nil
 }

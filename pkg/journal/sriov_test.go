@@ -19,7 +19,7 @@ func TestLocksOfSRIOVCNI(t *testing.T) {
 	}
 	gone := func(netns string) (bool, error) { return strings.HasSuffix(netns, "gone"), nil }
 	got, err := journal.LockedBySRIOV(dir, gone)
-	want := map[string]string{"0000:01:10.0": "sriov-cni has given it to network namespace /var/run/netns/a"}
+	want := map[string]string{"0000:01:10.0": "sriov-cni has allocated it to network namespace /var/run/netns/a"}
 	must(t, err)
 	difftest.Equal(t, got, want)
 	if got, err := journal.LockedBySRIOV(failing{dir, ".", fs.ErrNotExist}, gone); len(got) > 0 || err != nil {

@@ -149,7 +149,7 @@ func TestAStateDirectoryIsSeenOrMade(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o600))
 	for _, path := range []string{file, file + "/state", "/proc/none/state"} {
-		if err := journal.Open(path, boot).Seen(); err == nil || !strings.HasPrefix(err.Error(), "stateDir: "+path+" is not there and cannot be made: ") {
+		if err := journal.Open(path, boot).Seen(); err == nil || !strings.HasPrefix(err.Error(), "stateDir: "+path+" does not exist and cannot be created: ") {
 			t.Errorf("%s: got %v", path, err)
 		}
 	}
@@ -172,7 +172,7 @@ func TestAnEntryOfANewerFormatIsLeftAlone(t *testing.T) {
 		for method, err := range map[string]error{"Get": get, "Lock": lock} {
 			path := filepath.Join(dir, "attachments/net-a@c0ffee@net1")
 			difftest.Same(t, method, *difftest.As[*journal.FormatError](t, err), journal.FormatError{Path: path, Format: 99})
-			difftest.Same(t, method, err.Error(), path+": has format 99, and this devinfo knows formats up to 3")
+			difftest.Same(t, method, err.Error(), path+": has format 99, but this devinfo reads formats up to 3")
 		}
 		must(t, j.Sweep(func(path string) { t.Errorf("swept %s", path) }))
 		difftest.As[*journal.BetweenError](t, j.Record(&journal.Entry{Key: key1, File: "f"}, nil))

@@ -39,7 +39,7 @@ func (j *Journal) sweepClaims(removed func(path string)) error {
 	return errors.Join(errs...)
 }
 
-var errKept = errors.New("of this boot")
+var errKept = errors.New("record of the current boot")
 
 // keep is why the record of a claim stays: errKept, or it cannot be read; nil = it may go.
 func (j *Journal) keep(record string) error {

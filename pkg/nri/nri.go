@@ -89,7 +89,7 @@ func (p Plugin) serveOnce(ctx context.Context) (connected bool, err error) {
 	case <-ctx.Done():
 		return false, ctx.Err()
 	case <-time.After(limit):
-		return false, fmt.Errorf("%s: no answer within %v", p.Socket, limit)
+		return false, fmt.Errorf("%s: the container runtime did not answer within %v", p.Socket, limit)
 	}
 	p.Connected(true)
 	stop := context.AfterFunc(ctx, s.Stop)

@@ -63,7 +63,7 @@ func elements(path string) []string {
 // unexposed judges one directory. Who owns the root directory does not matter: it has the
 // whole node, and in a user namespace its owner is nobody.
 func unexposed(dir string, stat fs.FileInfo) error {
-	const others = "others than root can replace what is below it"
+	const others = "users other than root can replace its contents"
 	raw, ok := stat.Sys().(*syscall.Stat_t)
 	switch {
 	case !stat.IsDir():

@@ -77,7 +77,7 @@ func TestAPathIsExposedToTheOwnerOfADirectoryOnIt(t *testing.T) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		if err := safefile.Unexposed("/run/theirs/infos"); fmt.Sprint(err) != "/run/theirs belongs to user 1: others than root can replace what is below it" {
+		if err := safefile.Unexposed("/run/theirs/infos"); fmt.Sprint(err) != "/run/theirs belongs to user 1: users other than root can replace its contents" {
 			t.Error(err)
 		}
 	})

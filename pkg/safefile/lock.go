@@ -37,9 +37,9 @@ func (e *BusyError) Error() string {
 		holders = " by " + e.Holders
 	}
 	if e.Cause != nil {
-		return fmt.Sprintf("%s: is locked%s, and the wait for it was ended: %v", e.Path, holders, e.Cause)
+		return fmt.Sprintf("%s: locked%s, and waiting for the lock was cancelled: %v", e.Path, holders, e.Cause)
 	}
-	return fmt.Sprintf("%s: is still locked%s after %v", e.Path, holders, e.Waited)
+	return fmt.Sprintf("%s: still locked%s after %v", e.Path, holders, e.Waited)
 }
 
 func (e *BusyError) Unwrap() error { return e.Cause }
@@ -112,7 +112,7 @@ func IsAt(f *os.File, path string) (bool, error) {
 }
 
 // ErrNFS is the error of [Lockable], to be matched by errors.Is.
-var ErrNFS = errors.New("is on NFS, where its files cannot be locked")
+var ErrNFS = errors.New("is on NFS, which does not support these locks")
 
 // Lockable returns an error if a directory, or its nearest ancestor that exists, is on NFS. There
 // flock(2) wants files that are open for writing, which neither a directory nor what [Lock] opens is.

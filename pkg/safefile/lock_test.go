@@ -147,7 +147,7 @@ func TestDirectoryOnNFSIsNotLockable(t *testing.T) {
 		on.Type = 0x6969
 		return err
 	}
-	if err := safefile.Lockable(dir+"/a/b", mounted); err == nil || err.Error() != dir+": is on NFS, where its files cannot be locked" {
+	if err := safefile.Lockable(dir+"/a/b", mounted); err == nil || err.Error() != dir+": is on NFS, which does not support these locks" {
 		t.Errorf("got %v", err)
 	}
 }

@@ -138,7 +138,7 @@ func rolledBack(t *testing.T, a *nodeAgent) {
 	helm(t, "helm rollback devinfo --namespace devinfo")
 	ready(t, agentNamespace, agentName)
 	s.create(requiring("b"))
-	s.event("b", "interface net2, which the annotation devinfo-cni.io/require names, has no device information")
+	s.event("b", "interface net2, required by the annotation devinfo-cni.io/require, has no device information")
 	s.notRunning("b")
 }
 
@@ -170,7 +170,7 @@ func inUse(t *testing.T, _ *nodeAgent) {
 	helm(t, uninstall)
 	eventually(t, limit, func() error {
 		out, err := exec.Command("kubectl", "--kubeconfig", cluster.kubeconfig, "-n", agentNamespace, "logs", "daemonset/"+agentName).CombinedOutput()
-		if err == nil && !strings.Contains(string(out), "attachments are on record, 1 in all") {
+		if err == nil && !strings.Contains(string(out), "the journal has 1 attachments") {
 			err = errors.New("it does not say what is in the way")
 		}
 		if err != nil {

@@ -193,7 +193,7 @@ func userNamespace(t *testing.T, a *nodeAgent) {
 	want := files("net1", "net2")
 	if mode := onNode(t, "stat", "-c", "%a", "/dev/net/tun"); strings.HasSuffix(mode, "6") {
 		want.Nodes = []string{"/dev/net/tun 0" + mode + " 65534:65534"} // the node's own
-	} else if log := a.log(t); !strings.Contains(log, "/dev/net/tun why=\"it has mode 0"+mode+" on the host, and in the pod's user namespace only what is for others counts") {
+	} else if log := a.log(t); !strings.Contains(log, "/dev/net/tun why=\"it has mode 0"+mode+" on the host; a pod in a user namespace needs read and write permission for other users") {
 		t.Errorf("the agent does not say why it withholds /dev/net/tun:\n%s", log)
 	}
 	s.has("container", view, want)

@@ -23,7 +23,7 @@ const (
 	notOurs  = "5: " + infoFile + ": not a regular file (mode "
 	unplug   = `find /run/sys -depth -name ` + vf + ` -exec rm -r {} +`
 	atLease  = stateDir + "/leases/file/net-c0ffee_net1"
-	between  = "11: attachment net/c0ffee/net1: another call has added or deleted it meanwhile"
+	between  = "11: attachment net/c0ffee/net1: another call has added or deleted it at the same time"
 	itsTemps = infoDir + "/.net-c0ffee_net1.devinfo " + stateDir + "/attachments/.net@c0ffee@net1.devinfo"
 )
 
