@@ -228,7 +228,7 @@ func wrongDevice(t *testing.T) {
 	declared := map[string]any{"type": "pci", "pci": map[string]any{"pci-address": nonesuch}}
 	s.nad("net", withFile, s.macvlan("10.11.71.0/24", map[string]any{"type": "devinfo", "capabilities": capability, "deviceInfo": declared}))
 	s.create(withNetworks("a", []string{withFile}, "net"))
-	s.event("a", "the configuration's deviceInfo names the PCI function "+nonesuch, "deviceID names the PCI function "+cluster.card, "correct the source that is wrong")
+	s.event("a", "the configuration's deviceInfo names the PCI function "+nonesuch, "deviceID names the PCI function "+cluster.card, "both must name the same device; correct the wrong source")
 	clean(t)
 	s.nad("net", withFile, s.macvlan("10.11.71.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
 	s.says("a", cardInfo("1.1.0"))
