@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// largest is the size in bytes that the stripped executable may have. It is
-// started anew for every verb of every attachment.
+// largest is the limit for the stripped executable in bytes. The executable is started for every verb of every
+// attachment.
 const largest = 4_200_000
 
-// denied are packages that the executable must not contain, with what is below
-// them, and why. The figures are start-up times of a plugin, a Go hello being 1.
+// denied lists packages that must not be in the executable, with the packages below them. Numbers in the
+// reasons are start-up times of a plugin relative to a Go program that prints one line.
 var denied = []struct{ path, why string }{
 	{"k8s.io/client-go", "9.5, and 38 MB"},
 	{"k8s.io/apimachinery", "it comes with client-go, and brings its init"},
@@ -42,7 +42,7 @@ var denied = []struct{ path, why string }{
 	{"expvar", "it registers an HTTP handler"},
 }
 
-// reason says why a package is denied; "" = it is not.
+// reason returns why a package is denied, or "".
 func reason(path string) string {
 	for _, d := range denied {
 		if path == d.path || strings.HasPrefix(path, d.path+"/") {
@@ -55,7 +55,7 @@ func reason(path string) string {
 	return ""
 }
 
-func TestExecutableContainsNothingDear(t *testing.T) {
+func TestExecutableHasNoDeniedPackage(t *testing.T) {
 	for _, path := range imports(t) {
 		if why := reason(path); why != "" {
 			t.Errorf("%s is denied: %s", path, why)
@@ -63,7 +63,7 @@ func TestExecutableContainsNothingDear(t *testing.T) {
 	}
 }
 
-// imports are the packages of the executable.
+// imports returns the packages of the executable.
 func imports(t *testing.T) []string {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-deps", ".")
@@ -79,7 +79,8 @@ func imports(t *testing.T) []string {
 	return all
 }
 
-// The build is the Makefile's, but for the garbage collector: that makes 1 % less.
+// The test uses the Makefile's build flags, without the setting of the garbage collector, which saves another 1
+// %.
 func TestExecutableIsSmall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: it builds a program")

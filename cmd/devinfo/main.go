@@ -1,6 +1,5 @@
-// Devinfo is the CNI plugin that finds the device of a network attachment and writes its
-// device-info file. A container runtime, Multus or cnitool runs it; package plugins/devinfo
-// says what it does.
+// Devinfo is a CNI plugin that finds the device of a network attachment and writes its device-info file. A
+// container runtime, Multus or cnitool runs it. Package plugins/devinfo implements it.
 package main
 
 import (
@@ -27,7 +26,7 @@ func main() {
 	os.Exit(machine().Run(os.Getenv, os.Stdin, os.Stderr))
 }
 
-// machine assembles the plugin for this machine.
+// machine returns the plugin for this machine.
 func machine() *plugin.Plugin {
 	if os.Getenv("CNI_COMMAND") == "VERSION" {
 		return &plugin.Plugin{Stdout: os.Stdout}
@@ -53,10 +52,9 @@ func machine() *plugin.Plugin {
 	return p
 }
 
-// logger writes text to standard error, and to the node's log file if there is
-// one.
+// logger returns a logger to standard error and, if the node's settings have one, the log file.
 func logger(node config.Node) *slog.Logger {
-	level, _ := node.Level() // LoadNode has checked it
+	level, _ := node.Level() // LoadNode has validated it
 	options := &slog.HandlerOptions{Level: level}
 	log := slog.New(slog.NewTextHandler(os.Stderr, options))
 	if node.LogFile == "" {
@@ -70,10 +68,10 @@ func logger(node config.Node) *slog.Logger {
 	return slog.New(slog.NewMultiHandler(log.Handler(), slog.NewTextHandler(file, options)))
 }
 
-// logFile opens a log file, which must be no link to anything: in a directory that others may
-// write to, a link may lead to any file of root's.
+// logFile opens a log file. It refuses links, because in a directory that users can write to, a link could lead
+// to any file of root's.
 func logFile(path string) (*os.File, error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600) // should it be a named pipe
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600) // O_NONBLOCK for a named pipe
 	if err != nil {
 		return nil, err
 	}
@@ -88,8 +86,8 @@ func logFile(path string) (*os.File, error) {
 	return file, nil
 }
 
-// askedForVersion answers a person, and an installer before it replaces this build by
-// another: runtimes set CNI_COMMAND, and pass no argument.
+// askedForVersion prints the version if it is requested by an argument, as by a person or by an installer
+// before it replaces this build. Runtimes set CNI_COMMAND and pass no arguments.
 func askedForVersion() bool {
 	if len(os.Args) != 2 || os.Args[1] != "--version" && os.Args[1] != "version" {
 		return false
@@ -98,17 +96,16 @@ func askedForVersion() bool {
 	return true
 }
 
-// growStack has the main goroutine's stack grow to what a call takes, at once and while
-// there is hardly anything on it. Else it doubles up to five times deep in a call, and each
-// time the runtime reads the tables of all functions on it, which nothing else is read
-// for: 14 page faults of 360.
+// growStack grows the main goroutine's stack once, before a call, while the stack is almost empty. Otherwise
+// the stack doubles up to five times during a call, and each time the Go runtime reads the tables of all
+// functions on it. That costs 14 of 360 page faults.
 //
 //go:noinline
 func growStack(touched int) (last byte) {
 	if touched == 0 {
 		return 0
 	}
-	var frame [80 << 10]byte // 64 KiB are the netlink library's to receive in; the stack has room before the first line
+	var frame [80 << 10]byte // the netlink library receives into 64 KiB
 	for n := range touched {
 		frame[n%len(frame)] = byte(n)
 	}

@@ -14,7 +14,7 @@ var version, revision string
 // Info describes a build. Unknown fields are empty; a test binary, for example, has no revision.
 type Info struct {
 	Version  string `json:"version,omitempty"`  // "v0.1.0", or the output of git describe; "(devel)" if there is none
-	Revision string `json:"revision,omitempty"` // of the repository
+	Revision string `json:"revision,omitempty"` // commit of the repository
 	Dirty    bool   `json:"dirty,omitempty"`    // the repository had changes
 	Go       string `json:"go,omitempty"`       // "go1.26.0"
 }

@@ -14,7 +14,7 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-func TestABuildIsOneLine(t *testing.T) {
+func TestBuildPrintsAsOneLine(t *testing.T) {
 	noted := &debug.BuildInfo{GoVersion: "go1.26.0", Main: debug.Module{Version: "v0.1.0"}, Settings: []debug.BuildSetting{
 		{Key: "vcs.revision", Value: "0123456789abcdef0123"}, {Key: "vcs.modified", Value: "true"},
 	}}
@@ -27,21 +27,22 @@ func TestABuildIsOneLine(t *testing.T) {
 	}
 }
 
-func TestWhatWasNotNotedDoesNotDiffer(t *testing.T) {
+func TestUnknownRevisionIsSameAsAny(t *testing.T) {
 	a, b := build.Info{Revision: "a"}, build.Info{Revision: "b"}
 	if a.Same(b) || a.Same(build.Info{Revision: "a", Dirty: true}) || !a.Same(build.Info{}) || !(build.Info{}).Same(b) || !a.Same(a) {
 		t.Error("it differs")
 	}
 }
 
-func TestTheProgramThatRunsKnowsItsGo(t *testing.T) {
+func TestReadReturnsGoVersion(t *testing.T) {
 	if got := build.Read().Go; got != runtime.Version() {
 		t.Errorf("%q", got)
 	}
 }
 
-// The Makefile names the variables by text, and a linker that finds none says nothing.
-func TestTheMakefileNotesVersionAndCommit(t *testing.T) {
+// The linker does not report a variable that it cannot find, so a typing error in the Makefile would go
+// unnoticed.
+func TestMakefileSetsVersionAndCommit(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: it builds a program")
 	}

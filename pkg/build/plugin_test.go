@@ -6,7 +6,7 @@ import (
 	"devinfo-cni.io/pkg/build"
 )
 
-func TestWhatThePluginPrintsCanBeRead(t *testing.T) {
+func TestPluginVersionIsParsed(t *testing.T) {
 	for text, p := range map[string]build.Plugin{
 		"devinfo v1.2.0-4-gabcdef0-dirty, commit 0123456789ab (dirty), go1.26.0\njournal format 12\n": {
 			Info: build.Info{Version: "v1.2.0-4-gabcdef0-dirty", Revision: "0123456789ab", Dirty: true, Go: "go1.26.0"}, JournalFormat: 12,
@@ -29,11 +29,11 @@ func TestWhatThePluginPrintsCanBeRead(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoPluginsVersionIsAnError(t *testing.T) {
+func TestInvalidPluginVersionIsError(t *testing.T) {
 	for _, text := range []string{
 		"", "\n", "devinfo", "devinfo \njournal format 2\n", "devinfo a b\njournal format 2\n", "bridge v1.9.1\njournal format 2\n",
 		"CNI plugin devinfo: device information for network attachments", "devinfo v1\n", "devinfo v1\njournal format x\n", "devinfo v1\njournal format 0\n",
-		"devinfo v\xff\njournal format 2\n", // a label of a metric must be UTF-8
+		"devinfo v\xff\njournal format 2\n", // labels of metrics must be UTF-8
 	} {
 		if got, err := build.ParsePlugin(text); err == nil || got != (build.Plugin{}) {
 			t.Errorf("%q: %+v, %v", text, got, err)

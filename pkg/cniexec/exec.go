@@ -1,12 +1,11 @@
-// Package cniexec runs CNI plugins: delegates and the networks of claims. An [Exec] is
-// what libcni takes as its invoke.Exec; the protocol is that of the CNI specification,
-// section 2, "Execution Protocol".
+// Package cniexec runs CNI plugins: devinfo's delegates, and the networks of claims. [Exec] implements libcni's
+// invoke.Exec by the execution protocol of the CNI specification (section 2, "Execution Protocol"). A [Network]
+// runs several plugins through libcni.
 //
-// Unlike libcni's own it limits what a plugin prints and how long it takes, does not
-// wait for a daemon that has inherited the plugin's output, and says by an [Error] what
-// went wrong. Each plugin also inherits a file that its caller has locked. A plugin whose
-// caller was killed keeps that lock, so that the next call of the attachment can wait for
-// its end: see [Exec.Inherit]. A [Network] is run by libcni with that.
+// Compared with libcni's own implementation, Exec limits the output and the running time of a plugin, does not
+// wait for a daemon that inherited the plugin's output, and returns an [Error] with the kind of failure. Each
+// plugin also inherits a locked file. If the caller is killed, its plugins keep the lock, and the next call for
+// the attachment can wait until they end, see [Exec.Inherit].
 package cniexec
 
 import (
@@ -28,44 +27,43 @@ import (
 	"devinfo-cni.io/devinfo/shape"
 )
 
-// MaxOutput is how many bytes a plugin may print on its standard output.
+// MaxOutput is the largest number of bytes that a plugin may print on standard output.
 const MaxOutput = 10_000_000
 
 const (
-	lastWords    = 10 * time.Second // for a plugin between SIGTERM and SIGKILL, and for its output after its end
+	lastWords    = 10 * time.Second // between SIGTERM and SIGKILL, and from a plugin's end to the end of its output
 	replacePause = 100 * time.Millisecond
-	replaceTries = 50 // 5 s: an executable that is being written cannot be run
+	replaceTries = 50 // 5 s in total; the kernel does not start an executable that is open for writing
 )
 
-// usualPath is where plugins look for programs that they run, such as iptables.
+// usualPath is the PATH for plugins that start programs such as iptables.
 const usualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Exec runs plugins. It implements invoke.Exec, and may be used concurrently. The
-// zero value sets no limit in time, and drops what plugins say.
+// Exec runs plugins. It implements invoke.Exec, and its methods may be called concurrently. The zero value sets
+// no time limit and discards standard error.
 type Exec struct {
-	version.PluginDecoder // Decode
+	version.PluginDecoder // for the method Decode
 
-	// Root is the root directory of the plugins, to which their paths are relative:
-	// where a container has the host's mounted. "" is our own. It takes CAP_SYS_CHROOT.
+	// Root is the plugins' root directory, such as the host's root mounted in a container. Plugin paths are
+	// relative to it. "" means this process's root. A Root needs CAP_SYS_CHROOT.
 	Root string
-	// Limit is how long one plugin may run; 0 = for ever. It is ended by SIGTERM, and
-	// 10 s later by SIGKILL, together with what it has started: it then has a process
-	// group of its own, which signals to ours, such as a terminal's, do not reach.
+	// Limit is the time that one plugin may run; 0 = no limit. At the limit the plugin and its children get
+	// SIGTERM, and SIGKILL 10 s later. With a limit the plugin runs in a process group of its own, so signals
+	// from a terminal do not reach it.
 	Limit time.Duration
-	// Inherit is an open file that the plugins, and what they start, have open too. A lock
-	// on it (flock) is thus held until all of them have ended, though their caller may have
-	// been killed; nil = none.
+	// Inherit is an open file that plugins and their children inherit; nil = none. A lock on it (flock) is held
+	// until all of them have ended, even if the caller is killed.
 	Inherit *os.File
-	// Stderr gets the plugins' standard error as they write it; nil = nobody does.
-	// Its errors are ignored: a plugin does not die of our log.
+	// Stderr receives the plugins' standard error as they write it; nil = discard. Write errors are ignored, so
+	// that a failing log does not kill a plugin.
 	Stderr io.Writer
 }
 
-// ExecPlugin runs the plugin at path and gives what it printed. The environment is
-// complete, but for PATH where that is missing, empty or "/". The error is an *[Error].
+// ExecPlugin runs the plugin at path and returns its standard output. env is the complete environment, except
+// that ExecPlugin sets PATH if it is missing, empty or "/". The error is an *[Error].
 //
-// The context ends the wait for an executable that is being replaced, and never the plugin:
-// nobody knows what one that was killed has left behind.
+// Ending ctx ends the wait for an executable that is being replaced. It does not end a running plugin, because
+// a killed plugin may leave work half done.
 func (e *Exec) ExecPlugin(ctx context.Context, path string, stdin []byte, env []string) ([]byte, error) {
 	env = withPath(env)
 	for tries := 1; ; tries++ {
@@ -103,15 +101,15 @@ func (e *Exec) run(path string, stdin []byte, env []string) ([]byte, error) {
 		late = err == nil
 		return err
 	}
-	c.WaitDelay = lastWords // after Cancel, then SIGKILL
+	c.WaitDelay = lastWords // time from Cancel to SIGKILL
 	switch err := c.Start(); {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, failed(ReasonMissing, "%w: install it, or the interpreter that it names", err)
 	case err != nil:
 		return nil, &Error{ReasonNode, err}
 	}
-	_ = c.Wait()                                           // its state says it
-	if e.Limit > 0 && (late || !c.ProcessState.Exited()) { // else what it has started goes on
+	_ = c.Wait()                                           // ProcessState has the outcome
+	if e.Limit > 0 && (late || !c.ProcessState.Exited()) { // a child may still be running
 		_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL)
 	}
 	if late {
@@ -120,7 +118,7 @@ func (e *Exec) run(path string, stdin []byte, env []string) ([]byte, error) {
 	return answer(path, slices.Contains(env, "CNI_COMMAND=ADD"), c.ProcessState, stdout, stderr)
 }
 
-// answer is what a plugin that has ended says, which has to be a result after ADD.
+// answer returns the output or the error of a plugin that has ended. After ADD the output must be a result.
 func answer(path string, add bool, state *os.ProcessState, stdout *output, stderr *messages) ([]byte, error) {
 	own := new(types.Error)
 	switch {
@@ -137,7 +135,7 @@ func answer(path string, add bool, state *os.ProcessState, stdout *output, stder
 		path, state, abridged(stdout.text), abridged(stderr.beginning))
 }
 
-// withPath sees to PATH, which is "/" in an image without a shell.
+// withPath sets PATH unless it has a usable value. It is "/" in a container image without a shell.
 func withPath(env []string) []string {
 	path := ""
 	for _, e := range env {
@@ -148,11 +146,11 @@ func withPath(env []string) []string {
 	if path != "" && path != "/" {
 		return env
 	}
-	return append(slices.Clip(env), "PATH="+usualPath) // the last one counts
+	return append(slices.Clip(env), "PATH="+usualPath) // the last of two values wins
 }
 
-// isResult is false for what would make the CNI library panic, too: it converts results
-// without a look at what is null in their lists. Nor is it one that nests too deep to be kept.
+// isResult reports whether text can be used as a CNI result. It rejects a null in a list, which makes the CNI
+// library panic, and more levels than the journal can store.
 func isResult(text []byte) bool {
 	var object map[string]json.RawMessage
 	if _, levels := shape.Of(text); json.Unmarshal(text, &object) != nil || levels > shape.MostLevels {
@@ -162,19 +160,19 @@ func isResult(text []byte) bool {
 		Interfaces, IPs, Routes []json.RawMessage
 		IP4, IP6                struct{ Routes []json.RawMessage } // before 0.3.0
 	}
-	_ = json.Unmarshal(text, &has) // libcni refuses other types
+	_ = json.Unmarshal(text, &has) // libcni reports wrong types
 	entries := slices.Concat(has.Interfaces, has.IPs, has.Routes, has.IP4.Routes, has.IP6.Routes)
 	return !slices.ContainsFunc(entries, func(e json.RawMessage) bool { return string(e) == "null" })
 }
 
-// output is a plugin's standard output.
+// output collects a plugin's standard output.
 type output struct {
 	text []byte
 	over bool
 }
 
-// Write fails once there is too much, by which the plugin's end of the pipe breaks: it
-// need not be read to its end.
+// Write fails once the output exceeds the limit. The plugin's writes then fail too, so the rest need not be
+// read.
 func (o *output) Write(p []byte) (int, error) {
 	if len(o.text)+len(p) > MaxOutput {
 		o.over = true
@@ -184,16 +182,15 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-const enough = 1024 // bytes of an output in a message
+const enough = 1024 // bytes of output quoted in a message
 
-// messages is a plugin's standard error: its beginning is kept, for there a panic says
-// what it is.
+// messages passes on a plugin's standard error and keeps its beginning, which contains the reason of a panic.
 type messages struct {
 	beginning []byte
-	to        io.Writer // nil = nobody
+	to        io.Writer // nil = discard
 }
 
-// Write never fails.
+// Write always succeeds.
 func (m *messages) Write(p []byte) (int, error) {
 	m.beginning = append(m.beginning, p[:min(len(p), enough+1-len(m.beginning))]...)
 	if m.to != nil {

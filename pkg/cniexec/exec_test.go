@@ -25,7 +25,7 @@ var _ invoke.Exec = &cniexec.Exec{}
 
 var must = difftest.Must
 
-// script makes a plugin of what a shell is to do in its directory.
+// script writes a plugin that runs shell commands in its own directory.
 func script(t testing.TB, text string) (path string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -34,7 +34,7 @@ func script(t testing.TB, text string) (path string) {
 	return path
 }
 
-// fifo makes a pipe beside a plugin, on which it waits without looking at a clock.
+// fifo creates a named pipe beside a plugin. A test and a plugin wait for each other on it.
 func fifo(t testing.TB, plugin, name string) (path string) {
 	t.Helper()
 	path = filepath.Join(filepath.Dir(plugin), name)
@@ -42,13 +42,13 @@ func fifo(t testing.TB, plugin, name string) (path string) {
 	return path
 }
 
-// hear waits until somebody writes to a pipe.
+// hear waits until a process writes to a pipe.
 func hear(fifo string) error {
 	_, err := os.ReadFile(fifo)
 	return err
 }
 
-// tell writes to a pipe, and waits until somebody reads it.
+// tell writes to a pipe and waits until a process reads it.
 func tell(fifo string) error { return os.WriteFile(fifo, []byte("go on\n"), 0) }
 
 func call(t testing.TB, e *cniexec.Exec, path, verb string, env ...string) (string, error) {
@@ -57,7 +57,7 @@ func call(t testing.TB, e *cniexec.Exec, path, verb string, env ...string) (stri
 	return string(out), err
 }
 
-// expect wants an error for the reason, with each of the words.
+// expect checks that err has the reason and contains each of the words.
 func expect(t testing.TB, err error, reason cniexec.Reason, words ...string) {
 	t.Helper()
 	var got *cniexec.Error
@@ -67,7 +67,7 @@ func expect(t testing.TB, err error, reason cniexec.Reason, words ...string) {
 	difftest.Says(t, err, words...)
 }
 
-func TestAPluginGetsItsInputAndGivesItsOutput(t *testing.T) {
+func TestExecPassesStdinAndReturnsStdout(t *testing.T) {
 	plugin := script(t, `cat; echo "$A $CNI_COMMAND" >&2`)
 	var stderr bytes.Buffer
 	out, err := call(t, &cniexec.Exec{Stderr: &stderr}, plugin, "ADD", "A=1")
@@ -76,7 +76,7 @@ func TestAPluginGetsItsInputAndGivesItsOutput(t *testing.T) {
 	}
 }
 
-func TestTheErrorOfAPluginIsKept(t *testing.T) {
+func TestCNIErrorOfPluginIsKept(t *testing.T) {
 	plugin := script(t, `echo '{"cniVersion":"1.1.0","code":7,"msg":"no","details":"why"}'; exit 1`)
 	_, err := call(t, &cniexec.Exec{}, plugin, "DEL")
 	expect(t, err, cniexec.ReasonPlugin)
@@ -86,7 +86,7 @@ func TestTheErrorOfAPluginIsKept(t *testing.T) {
 	}
 }
 
-func TestAPluginThatDies(t *testing.T) {
+func TestErrorOfDiedPluginHasItsOutput(t *testing.T) {
 	_, err := call(t, &cniexec.Exec{}, script(t, "echo out; echo err >&2; exit 9"), "ADD")
 	expect(t, err, cniexec.ReasonDied, "/plugin: exit status 9", `standard output "out"`, `standard error "err"`)
 	_, err = call(t, &cniexec.Exec{}, script(t, "kill -KILL $$"), "ADD")
@@ -98,7 +98,7 @@ func TestAPluginThatDies(t *testing.T) {
 	}
 }
 
-func TestOnlyADDMustPrintAResult(t *testing.T) {
+func TestOnlyAddMustPrintResult(t *testing.T) {
 	for _, text := range []string{"", "echo hello", "echo 5", `echo '{"a":'`, `echo '{"ips": [null]}'`, `echo '{"ip6": {"routes": [null]}}'`, `echo '{"interfaces": [{}, null], "dns": 5}'`} {
 		plugin := script(t, text)
 		_, err := call(t, &cniexec.Exec{}, plugin, "ADD")
@@ -110,8 +110,8 @@ func TestOnlyADDMustPrintAResult(t *testing.T) {
 	}
 }
 
-// It is not read to its end, which it need not have.
-func TestAPluginThatPrintsTooMuchIsStopped(t *testing.T) {
+// The plugin does not end by itself, so Exec cannot read its whole output.
+func TestPluginThatPrintsTooMuchIsStopped(t *testing.T) {
 	plugin := script(t, "while :; do cat /dev/zero || exit 0; done")
 	for _, verb := range []string{"ADD", "DEL"} {
 		_, err := call(t, &cniexec.Exec{}, plugin, verb)
@@ -124,8 +124,8 @@ func TestAPluginThatPrintsTooMuchIsStopped(t *testing.T) {
 	}
 }
 
-// A log that nobody reads any more must not break the pipe of a plugin.
-func TestErrorsOfTheLogAreNoConcernOfThePlugin(t *testing.T) {
+// A failing log must not break the plugin's standard error.
+func TestErrorsOfTheLogDoNotReachPlugin(t *testing.T) {
 	r, w, err := os.Pipe()
 	must(t, err)
 	defer w.Close()
@@ -136,7 +136,7 @@ func TestErrorsOfTheLogAreNoConcernOfThePlugin(t *testing.T) {
 	}
 }
 
-func TestAPluginThatHangsIsEndedWithWhatItStarted(t *testing.T) {
+func TestHangingPluginIsKilledWithItsChildren(t *testing.T) {
 	t.Parallel()
 	for name, deaf := range map[string]string{"by SIGTERM": "", "by SIGKILL": "trap '' TERM; "} {
 		t.Run(name, func(t *testing.T) {
@@ -147,9 +147,9 @@ func TestAPluginThatHangsIsEndedWithWhatItStarted(t *testing.T) {
 			plugin := script(t, deaf+"exec 4>alive; sleep 3600 & wait; sleep 3600")
 			alive := fifo(t, plugin, "alive")
 			gone := make(chan error, 1)
-			go func() { gone <- hear(alive) }() // its end is read when nobody has it open any more
+			go func() { gone <- hear(alive) }() // returns once no process has the pipe open
 			began := time.Now()
-			_, err := call(t, &cniexec.Exec{Limit: 5 * time.Second}, plugin, "ADD") // in which a slow shell opens the pipe
+			_, err := call(t, &cniexec.Exec{Limit: 5 * time.Second}, plugin, "ADD") // long enough for a slow shell to open the pipe
 			expect(t, err, cniexec.ReasonTimeout, plugin+": killed after its limit of 5s")
 			must(t, <-gone)
 			if took := time.Since(began); deaf != "" && took < 10*time.Second {
@@ -159,7 +159,7 @@ func TestAPluginThatHangsIsEndedWithWhatItStarted(t *testing.T) {
 	}
 }
 
-func TestTheContextDoesNotEndAPlugin(t *testing.T) {
+func TestContextDoesNotEndPlugin(t *testing.T) {
 	plugin := script(t, "echo >begun; read x <goon; echo {}")
 	begun, goOn := fifo(t, plugin, "begun"), fifo(t, plugin, "goon")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -177,19 +177,19 @@ func TestTheContextDoesNotEndAPlugin(t *testing.T) {
 	must(t, <-told)
 }
 
-func TestADaemonThatKeepsTheOutputIsNotWaitedFor(t *testing.T) {
+func TestExecDoesNotWaitForDaemonWithOpenOutput(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: it takes the 10 s that an output may")
 	}
 	t.Parallel()
-	plugin := script(t, "(read x <end; echo late) & exit 0") // DEL: an output is none of its duties
+	plugin := script(t, "(read x <end; echo late) & exit 0") // DEL has no output to wait for
 	end := fifo(t, plugin, "end")
 	_, err := call(t, &cniexec.Exec{}, plugin, "DEL")
 	must(t, err)
-	must(t, tell(end)) // it lives
+	must(t, tell(end)) // the daemon is still running
 }
 
-func TestAnExecutableThatIsBeingWrittenIsWaitedFor(t *testing.T) {
+func TestExecWaitsForExecutableThatIsBeingWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plugin")
 	difftest.Write(t, path, difftest.Read(t, "/bin/true"), 0o755)
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -209,7 +209,7 @@ func TestAnExecutableThatIsBeingWrittenIsWaitedFor(t *testing.T) {
 	must(t, errors.Join(err, <-written))
 }
 
-func TestAPluginAlwaysHasAPATH(t *testing.T) {
+func TestPluginAlwaysHasPATH(t *testing.T) {
 	plugin := script(t, `echo "{\"PATH\":\"$PATH\"}"`)
 	const usual = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	for _, test := range []struct {
@@ -227,7 +227,7 @@ func TestAPluginAlwaysHasAPATH(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeStarted(t *testing.T) {
+func TestErrorTellsWhyPluginCannotStart(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.WriteFile(dir+"/plain", []byte("#!/bin/sh\n"), 0o644))
 	must(t, os.WriteFile(dir+"/lost", []byte("#!"+dir+"/none\n"), 0o755))
@@ -237,14 +237,14 @@ func TestWhatCannotBeStarted(t *testing.T) {
 	}
 }
 
-func TestAPluginRunsBelowItsRoot(t *testing.T) {
+func TestPluginRunsBelowRoot(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("chroot takes root")
 	}
 	root := t.TempDir()
 	must(t, os.Mkdir(root+"/bin", 0o755))
 	undertest.Programs(t, root+"/bin/plugin", "", "./testdata/static")
-	out, err := call(t, &cniexec.Exec{Root: root, Inherit: lockedFile(t)}, // not below it
+	out, err := call(t, &cniexec.Exec{Root: root, Inherit: lockedFile(t)}, // a file outside the root
 		"/bin/plugin", "ADD")
 	if out != `{"dir":"/","entries":"bin"}` || err != nil {
 		t.Errorf("got %s, %v", out, err)

@@ -18,7 +18,7 @@ import (
 	"devinfo-cni.io/pkg/safefile/safefiletest"
 )
 
-// lockedFile is a file that is locked as the caller of plugins does it.
+// lockedFile creates a file and locks it, like the caller of a plugin.
 func lockedFile(t *testing.T) *os.File {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "entry")
@@ -26,7 +26,7 @@ func lockedFile(t *testing.T) *os.File {
 	return safefiletest.Lock(t, path)
 }
 
-// free says whether nobody has a file locked.
+// free reports whether no process holds the lock of a file.
 func free(t *testing.T, path string) bool {
 	t.Helper()
 	f, err := safefile.Lock(t.Context(), path, 0)
@@ -37,7 +37,7 @@ func free(t *testing.T, path string) bool {
 	return err == nil
 }
 
-// pluginEnv is the plugin that the test binary runs, as the caller that a test kills.
+// pluginEnv makes the test binary act as the caller of this plugin.
 const pluginEnv = "CNIEXEC_TEST_PLUGIN"
 
 func TestMain(m *testing.M) {
@@ -52,9 +52,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// Whether it is the plugin that goes on or what that has started, such as its IPAM
-// plugin, the lock is held until it has ended.
-func TestAPluginWhoseCallerWasKilledKeepsTheLock(t *testing.T) {
+// The plugin, or a child of it such as an IPAM plugin, keeps the lock until it ends.
+func TestPluginKeepsLockIfCallerIsKilled(t *testing.T) {
 	const work = "echo >begun; read x <goon; exec 3>&-; echo >ended"
 	for name, text := range map[string]string{
 		"itself":  work,
@@ -78,30 +77,30 @@ func TestAPluginWhoseCallerWasKilledKeepsTheLock(t *testing.T) {
 			}
 			must(t, tell(goOn))
 			must(t, hear(ended))
-			f, err := safefile.Lock(t.Context(), lock.Name(), time.Hour) // once whoever was killed is gone
+			f, err := safefile.Lock(t.Context(), lock.Name(), time.Hour) // waits until the killed process is gone
 			must(t, err)
 			safefile.Unlock(f)
 		})
 	}
 }
 
-func TestADaemonInheritsTheLockToo(t *testing.T) {
+func TestDaemonInheritsLock(t *testing.T) {
 	lock := lockedFile(t)
 	plugin := script(t, "(read x <end; ls -l /proc/self/fd >fds; echo >ended) >/dev/null 2>&1 & echo {}")
 	end, ended := fifo(t, plugin, "end"), fifo(t, plugin, "ended")
 	_, err := call(t, &cniexec.Exec{Inherit: lock}, plugin, "ADD")
 	must(t, err)
-	must(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_UN)) // as its caller does it
+	must(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_UN)) // like the caller after the plugin's end
 	if !free(t, lock.Name()) {
 		t.Error("it is not free")
 	}
-	must(t, tell(end)) // it lives
+	must(t, tell(end)) // the daemon is still running
 	must(t, hear(ended))
 	difftest.Contains(t, difftest.Read(t, filepath.Join(filepath.Dir(plugin), "fds")), lock.Name())
 }
 
-// One that has a limit has a process group of its own.
-func TestAPluginThatIsKilledTakesItsChildrenAlong(t *testing.T) {
+// With a limit, a plugin has a process group of its own.
+func TestChildrenOfKilledPluginAreKilled(t *testing.T) {
 	plugin := script(t, "(exec 4>alive; echo >begun; sleep 3600) >/dev/null 2>&1 & read x <goon; kill -KILL $$")
 	alive, begun, goOn := fifo(t, plugin, "alive"), fifo(t, plugin, "begun"), fifo(t, plugin, "goon")
 	gone := make(chan error, 1)

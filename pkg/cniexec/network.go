@@ -15,40 +15,41 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// A Network is a list of plugins, and what they are run with for one attachment: the
-// delegates of a devinfo, or the plugins of a claim's network. libcni runs them, each as a
-// list of its own: so it is known which plugin failed, every DEL is run though one fails, and
-// between two plugins somebody is asked whether to go on. Errors are a [*PluginError], unless
-// no plugin is to blame. No context ends a plugin: its limit does.
+// A Network is a list of plugins with the parameters of one attachment: devinfo's delegates, or the plugins of
+// a claim's network. It passes each plugin to libcni as a list of its own. So errors name the plugin, a failed
+// DEL does not stop the others, and the caller can stop between two plugins.
+//
+// Errors are a [*PluginError], except errors that no plugin caused. A context does not end a plugin; the limit
+// of Exec does.
 type Network struct {
 	List    *libcni.NetworkConfigList
 	Runtime *libcni.RuntimeConf
-	Dirs    []string    // where plugins are looked for, CNI_PATH
-	Exec    invoke.Exec // *Exec, or what stands in for it
+	Dirs    []string    // directories of the plugins, CNI_PATH
+	Exec    invoke.Exec // an *Exec, or a substitute in tests
 
-	// Cache is a directory for what libcni keeps of an attachment, and believes: results
-	// and configurations. The caller's record is the authority, so the directory is
-	// emptied before each verb, and gone after each ADD.
+	// Cache is a directory for libcni's cache of results and configurations. libcni trusts the cache, but the
+	// caller's own record is authoritative. So the directory is emptied before each verb, and removed after
+	// each ADD.
 	Cache string
 
-	Before  func() error                       // asked before each plugin of ADD; its error ends that; nil = nobody is asked
-	After   func(plugin string, result []byte) // told of each plugin of ADD that has ended well, as the next one is; nil = nobody is told
-	Started int                                // by Add: the plugins that need a DEL, the failed one included if it was run
+	Before  func() error                       // called before each plugin's ADD; an error stops Add; nil = none
+	After   func(plugin string, result []byte) // called after each plugin's successful ADD with the result for the next plugin; nil = none
+	Started int                                // set by Add: number of plugins that need a DEL, including a failed one that was started
 }
 
 // PluginError is the failure of one plugin.
 type PluginError struct {
 	At     int    // index in the list
-	Plugin string // its type
-	Err    error  // an *Error, unless libcni could not build the plugin's configuration or parse its result
+	Plugin string // the plugin's type
+	Err    error  // an *Error, unless libcni could not build the plugin's configuration or read its result
 }
 
 func (e *PluginError) Error() string { return e.Plugin + ": " + e.Err.Error() }
 func (e *PluginError) Unwrap() error { return e.Err }
 
-// Add runs ADD of the plugins in order, the first with a result that is there already
-// (nil = none), and returns the last one's result: in the network's version, where that
-// can say it. It cannot where there are no addresses, before 0.3.0.
+// Add runs ADD of the plugins in order and returns the last result. prev is the first plugin's prevResult; nil
+// = none. The result has the network's version if it can be converted. Versions before 0.3.0 cannot express a
+// result without addresses.
 func (n *Network) Add(prev json.RawMessage) (json.RawMessage, error) {
 	n.Started = 0
 	n.emptyCache()
@@ -75,7 +76,7 @@ func (n *Network) Add(prev json.RawMessage) (json.RawMessage, error) {
 	return prev, nil
 }
 
-// add runs ADD of the i-th plugin, and counts it unless it has done nothing.
+// add runs ADD of the i-th plugin. It sets Started unless the plugin was not started.
 func (n *Network) add(i int, prev json.RawMessage) (res types.Result, err error) {
 	err = n.run(i, prev, func(c call) (err error) {
 		res, err = c.AddNetworkList(context.Background(), c.one, n.Runtime)
@@ -88,9 +89,8 @@ func (n *Network) add(i int, prev json.RawMessage) (res types.Result, err error)
 	return res, err
 }
 
-// Del runs DEL of the plugins, the last one first, with the result of ADD where the network's
-// version has that (0.4.0); nil = there is none. A plugin that fails does not keep the others
-// from being run, unless stop says so; nil = it never does.
+// Del runs DEL of the plugins in reverse order. result is the result of ADD, which plugins get since version
+// 0.4.0; nil = none. Del continues after an error unless stop is set and returns true for it.
 func (n *Network) Del(result json.RawMessage, stop func(error) bool) (errs []error) {
 	if has, err := version.GreaterThanOrEqualTo(n.List.CNIVersion, "0.4.0"); err != nil || !has {
 		result = nil
@@ -100,8 +100,8 @@ func (n *Network) Del(result json.RawMessage, stop func(error) bool) (errs []err
 	})
 }
 
-// Check runs CHECK of the plugins in order, with the runtime's prevResult, up to the first
-// that fails (SPEC.md section 4, "Lifecycle & Ordering").
+// Check runs CHECK of the plugins in order and stops at the first error (SPEC.md section 4, "Lifecycle &
+// Ordering"). prev is the runtime's prevResult.
 func (n *Network) Check(prev json.RawMessage) error {
 	return errors.Join(n.each(slices.All(n.List.Plugins), prev, atOnce, func(c call) error {
 		return c.CheckNetworkList(context.Background(), c.one, n.Runtime)
@@ -122,7 +122,7 @@ func (n *Network) Status() error {
 	})...)
 }
 
-// A call is one of libcni for a list of one plugin.
+// A call is a libcni client with a list of one plugin.
 type call struct {
 	*libcni.CNIConfig
 	one *libcni.NetworkConfigList
@@ -130,8 +130,7 @@ type call struct {
 
 func atOnce(error) bool { return true }
 
-// each calls do for each plugin, and stops after an error for which stop returns true. A nil stop
-// never ends it.
+// each calls do for each plugin, and stops after an error for which stop returns true. A nil stop means never.
 func (n *Network) each(
 	plugins iter.Seq2[int, *libcni.PluginConfig], prev json.RawMessage, stop func(error) bool, do func(call) error,
 ) (errs []error) {
@@ -147,7 +146,7 @@ func (n *Network) each(
 	return errs
 }
 
-// run makes a call for the i-th plugin, with that prevResult unless it is nil.
+// run calls do for the i-th plugin, with prev as its prevResult unless prev is nil.
 func (n *Network) run(i int, prev json.RawMessage, do func(call) error) error {
 	plugin := n.List.Plugins[i]
 	name := plugin.Network.Type
@@ -163,10 +162,10 @@ func (n *Network) run(i int, prev json.RawMessage, do func(call) error) error {
 	if err == nil {
 		return nil
 	}
-	if ran := (*Error)(nil); errors.As(err, &ran) { // what libcni adds to it says no more
+	if ran := (*Error)(nil); errors.As(err, &ran) { // libcni only adds text to it
 		return &PluginError{i, name, ran}
 	}
-	if file := (*fs.PathError)(nil); errors.As(err, &file) { // of libcni's cache
+	if file := (*fs.PathError)(nil); errors.As(err, &file) { // in libcni's cache
 		return err
 	}
 	if cause := errors.Unwrap(err); cause != nil {

@@ -13,8 +13,8 @@ import (
 	"devinfo-cni.io/pkg/cniexec"
 )
 
-// network is a network of scripts, which write to the file "calls" their names, verbs and
-// configurations.
+// network returns a network of scripts. Each script appends its name, verb and configuration to the file
+// "calls".
 func network(t *testing.T, cniVersion string, bodies map[string]string, order ...string) (n *cniexec.Network, calls func() string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -41,7 +41,7 @@ func network(t *testing.T, cniVersion string, bodies map[string]string, order ..
 
 const says = `[ $CNI_COMMAND = ADD ] && echo '{"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.1/8"}]}' || true`
 
-func TestANetworkIsAddedInOrderAndDeletedInReverse(t *testing.T) {
+func TestNetworkIsAddedInOrderAndDeletedInReverse(t *testing.T) {
 	n, calls := network(t, "1.0.0", map[string]string{"a": says, "b": says}, "a", "b")
 	var after []string
 	n.After = func(plugin string, _ []byte) { after = append(after, plugin) }
@@ -66,8 +66,8 @@ func TestANetworkIsAddedInOrderAndDeletedInReverse(t *testing.T) {
 	}
 }
 
-// What needs a DEL is what was run, the failed one included.
-func TestAnADDThatFailsSaysWhoseFaultItIsAndWhatHasBegun(t *testing.T) {
+// Each started plugin needs a DEL, also the one that failed.
+func TestFailedAddNamesPluginAndCountsStartedOnes(t *testing.T) {
 	fails := `echo '{"code": 11, "msg": "later"}'; exit 1`
 	stop := errors.New("a signal")
 	for name, c := range map[string]struct {
@@ -94,7 +94,7 @@ func TestAnADDThatFailsSaysWhoseFaultItIsAndWhatHasBegun(t *testing.T) {
 	}
 }
 
-func TestEveryDELIsRunThoughOneFailsUnlessTheCallerStops(t *testing.T) {
+func TestDelRunsEveryPluginUnlessCallerStops(t *testing.T) {
 	n, calls := network(t, "1.0.0", map[string]string{"b": "exit 1"}, "a", "b", "c")
 	errs := n.Del(nil, nil)
 	if got := calls(); len(errs) != 1 || !strings.HasPrefix(errs[0].Error(), "b: ") || strings.Count(got, "DEL") != 3 {
@@ -106,12 +106,12 @@ func TestEveryDELIsRunThoughOneFailsUnlessTheCallerStops(t *testing.T) {
 	}
 }
 
-func TestAPluginIsFoundWhereTheOperatorHasIt(t *testing.T) {
+func TestFindInPathSearchesBelowRoot(t *testing.T) {
 	root := t.TempDir()
-	must(t, os.MkdirAll(root+"/a/plugin", 0o755)) // a directory is none
+	must(t, os.MkdirAll(root+"/a/plugin", 0o755)) // a directory is not a plugin
 	must(t, os.MkdirAll(root+"/b", 0o755))
 	must(t, os.WriteFile(root+"/b/plugin", nil, 0o755))
-	must(t, os.Symlink("/b", root+"/link")) // to the host's
+	must(t, os.Symlink("/b", root+"/link")) // resolved below the root
 	must(t, os.Symlink("../../b", root+"/far"))
 	must(t, os.Symlink("/etc", root+"/ours"))
 	for _, test := range []struct {

@@ -178,13 +178,13 @@ func (r *request) warnOfOrder(device *discovery.Device, info *devinfo.Info) erro
 	if has, known := r.prev.Has(r.att.IfName, r.att.Netns); has || !known {
 		return nil
 	}
-	address, _ := pci.Parse(info.PCI.Address) // Validate has
+	address, _ := pci.Parse(info.PCI.Address) // Validate has parsed it
 	fn, ok, err := r.plugin.Finder.Sys.PCI(address)
 	if err != nil || !ok {
 		return err
 	}
 	ports, err := r.plugin.Finder.Sys.Ports(fn)
-	if err != nil || len(ports) == 0 { // as on vfio-pci
+	if err != nil || len(ports) == 0 { // no interface, for example on vfio-pci
 		return err
 	}
 	r.log.Warn("interface "+r.att.IfName+" does not exist yet, and "+ports[0].Name+" of "+info.PCI.Address+" is still in the host network namespace",
@@ -192,8 +192,8 @@ func (r *request) warnOfOrder(device *discovery.Device, info *devinfo.Info) erro
 	return nil
 }
 
-// finalResult returns the CNI result: res, the result so far, with the identity of the device and, if a
-// device-info file describes it, an interface to hang it on.
+// finalResult returns the CNI result: res with the device's identity and, if a device-info file describes the
+// device, with an interface that carries it.
 func (r *request) finalResult(res *result.Result, plan plan) *result.Result {
 	first := res == nil
 	if first {
@@ -207,7 +207,7 @@ func (r *request) finalResult(res *result.Result, plan plan) *result.Result {
 	if plan.info != nil && discovery.IsSocket(plan.info.Type) {
 		pciID, socket = "", texts["path"]
 	} else if plan.device.SF != "" && !r.cfg.SubfunctionParent {
-		pciID = "" // the parent's, which must not be taken for the sub-function
+		pciID = "" // the parent's address, which does not identify the sub-function
 	}
 	res.Identify(r.att.IfName, r.att.Netns, pciID, socket)
 	return res

@@ -19,7 +19,7 @@ import (
 // cdiSpec is the CDI spec of an attachment.
 type cdiSpec struct {
 	*call
-	want *config.CDI // by the configuration; nil = no spec
+	want *config.CDI // cdi of the configuration; nil = no spec
 	file journal.CDI
 }
 
@@ -53,8 +53,8 @@ func (s cdiSpec) refuseOwned() error {
 	return err
 }
 
-// grantFor returns the device nodes and mounts that the container may have, by CDI or later by NRI;
-// nothing if neither could give it any.
+// grantFor returns the device nodes and mounts that the container may have, by CDI or later by NRI. It returns
+// nothing if neither can give it any.
 func (r *request) grantFor(device *discovery.Device, info *devinfo.Info, res *result.Result) (grant.Grant, error) {
 	if info == nil || r.cdi.want == nil && (device.IsInterface || len(r.plugin.Node.AllowedDevices) == 0) {
 		return grant.Grant{}, nil
@@ -70,8 +70,8 @@ func (r *request) grantFor(device *discovery.Device, info *devinfo.Info, res *re
 	return granted, err
 }
 
-// encode returns the content of the spec for a grant; nil = none. A refused device node or mount is a warning,
-// or an error if the configuration is strict.
+// encode returns the content of the CDI spec, or nil if there is no spec. A refused device node or mount is a
+// warning, or an error if the configuration is strict.
 func (s cdiSpec) encode(granted grant.Grant, info *devinfo.Info, file string) ([]byte, error) {
 	if s.want == nil {
 		return nil, nil
@@ -97,8 +97,8 @@ func (s cdiSpec) encode(granted grant.Grant, info *devinfo.Info, file string) ([
 	return cdispec.Encode(spec), nil
 }
 
-// mountable returns the path of the device-info file, for the runtime to mount; "" if the attachment has no
-// file, or if an ordinary user could replace the file before that.
+// mountable returns the path of the device-info file for the runtime to mount. It returns "" if the attachment
+// has no file, or if a user other than root could replace the file first.
 func (s cdiSpec) mountable(name string) (string, error) {
 	if name == "" {
 		return "", nil
@@ -112,8 +112,8 @@ func (s cdiSpec) mountable(name string) (string, error) {
 	return s.plugin.Infos.Path(name), nil
 }
 
-// socketDir returns the host's directory of the socket: as configured, else that of the result's
-// socketPath, which is a path of the host; "" = the same as in the container.
+// socketDir returns the socket's directory on the host: the configured one, else that of the result's
+// socketPath. "" means the same path as in the container.
 func (s cdiSpec) socketDir(res *result.Result) string {
 	if s.want.SocketDir != "" {
 		return s.want.SocketDir

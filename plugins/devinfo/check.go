@@ -9,8 +9,8 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// Check compares the attachment with its journal entry: the delegates run their own CHECK, and the file,
-// the device's identity and the interface must be the same. Optional facts that have changed are warnings.
+// Check compares the attachment with its journal entry. The delegates run their own CHECK. The device-info
+// file, the device and the interface must be those of ADD; changes of optional facts are warnings.
 func (p *Plugin) Check(args *Args) error {
 	c, err := p.openStrict(args)
 	if err != nil {
@@ -33,10 +33,10 @@ func (p *Plugin) Check(args *Args) error {
 		recorded = c.reconstruct(nil)
 	}
 	now := *recorded
-	now.Netns = args.Netns // the runtime knows best
+	now.Netns = args.Netns // the runtime's path is current
 	a := &check.Checker{Finder: &c.plugin.Finder, Dir: store.Open, NetnsGone: link.NetnsGone, BootID: c.plugin.BootID}
 	state, why := a.State(&now, err)
-	if state == check.Adding { // nobody else has it locked
+	if state == check.Adding { // the entry is locked, so ADD is not running
 		why = "ADD was killed before it finished"
 	}
 	if kind, over := state.Incomparable(); journaled && over {
@@ -48,7 +48,7 @@ func (p *Plugin) Check(args *Args) error {
 	if name != "" {
 		now.File, now.Dir = name, c.plugin.Node.DeviceInfoDir
 	}
-	now.Wrote = now.File != "" && (now.Wrote || !journaled) // else ADD found nothing to write
+	now.Wrote = now.File != "" && (now.Wrote || !journaled) // otherwise ADD wrote no file
 	return c.compare(a, &now)
 }
 

@@ -12,8 +12,8 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// cleanup ends an attachment by its entry: for DEL and GC, after a failed ADD, and before an ADD that
-// follows a killed one.
+// cleanup removes an attachment that its journal entry describes. DEL, GC and a failed ADD use it, and an ADD
+// that follows a killed one.
 type cleanup struct {
 	*call
 	entry      *journal.Entry
@@ -48,9 +48,9 @@ func (c cleanup) run() error {
 	return c.plugin.Journal.Forget(e)
 }
 
-// delDelegates runs the DEL of all the entry's delegates, even if some fail. They must not take a device
-// away from another pod that has got it since ADD. If such a pod exists, they get no network namespace; if no
-// ADD is recorded, because it was refused, they are not run.
+// delDelegates runs the DEL of all the entry's delegates, even if some fail. They must not take a device away
+// from another pod that has got the device since ADD. If another pod has it, the delegates get no network
+// namespace, or do not run at all if the journal has no record of this ADD.
 func (c cleanup) delDelegates() (errs []error) {
 	if len(c.entry.Delegates) == 0 {
 		return nil
@@ -61,8 +61,8 @@ func (c cleanup) delDelegates() (errs []error) {
 	case err != nil && unrecorded:
 		c.log.Warn("not running the delegates' DEL", "error", err)
 		return nil
-	case errors.As(err, &held) && held.Holder.Netns == "": // sriov-cni's lock may be our own by another path
-		c.log.Warn("running the delegates' DEL without a network namespace", "error", err) // it was gone, or a DEL was killed
+	case errors.As(err, &held) && held.Holder.Netns == "": // a lock of sriov-cni may be this attachment's own, by another path
+		c.log.Warn("running the delegates' DEL without a network namespace", "error", err) // the namespace was gone, or a DEL was killed
 		e.Netns = ""
 	}
 	n, err := c.plugin.delegates(&e, c.args.Path)
@@ -71,7 +71,7 @@ func (c cleanup) delDelegates() (errs []error) {
 	}
 	errs = append(errs, c.begin())
 	for _, err := range n.Del(e.Result, nil) {
-		if err = failed("DEL", err); err != nil && unrecorded && unfit(err) { // its ADD failed, and undid the rest
+		if err = failed("DEL", err); err != nil && unrecorded && unfit(err) { // its ADD failed and undid the other delegates
 			c.log.Warn("not running a delegate's DEL", "error", err)
 			continue
 		}
@@ -80,8 +80,7 @@ func (c cleanup) delDelegates() (errs []error) {
 	return errs
 }
 
-// heldByAnother returns the [*journal.HeldError] of a device that the delegates were asked for and
-// another pod has; nil = no other pod has any.
+// heldByAnother returns a [*journal.HeldError] if another pod has a device that the delegates were asked for.
 func (c cleanup) heldByAnother() error {
 	if c.plugin.Finder.Sys == nil {
 		return nil
@@ -97,8 +96,8 @@ func (c cleanup) heldByAnother() error {
 	return nil
 }
 
-// mayRemove reports whether a device-info file or a CDI spec belongs to this attachment. If not, it logs
-// a warning.
+// mayRemove reports whether a device-info file or a CDI spec belongs to this attachment. If another one has it,
+// mayRemove logs a warning.
 func (c cleanup) mayRemove(kind journal.Kind, name string) (bool, error) {
 	if c.plugin.Journal.Holds(c.key, kind, name) {
 		return true, nil
@@ -113,7 +112,7 @@ func (c cleanup) mayRemove(kind journal.Kind, name string) (bool, error) {
 // removeFile removes the device-info file from the directory that was deviceInfoDir at ADD.
 func (c cleanup) removeFile() error {
 	err := store.Open(c.entry.Dir).Remove(c.entry.File)
-	if errors.Is(err, syscall.EISDIR) { // ADD has refused it
+	if errors.Is(err, syscall.EISDIR) { // ADD refuses a directory too
 		c.log.Warn("device-info file not removed", "error", err)
 		return nil
 	}
@@ -136,14 +135,14 @@ func (c cleanup) removeSpec() error {
 	switch {
 	case as[syscall.Errno](err):
 		return err
-	case err != nil: // ADD refuses it
+	case err != nil: // ADD refuses it too
 		c.log.Warn("CDI spec not removed: devinfo did not write it", "error", err)
 		return nil
 	}
 	return dir.Remove(spec.File)
 }
 
-// saveFiles reads the files of the entry, and returns a function that gives them the same content again.
+// saveFiles reads the files of the entry, and returns a function that writes the same content again.
 func (c cleanup) saveFiles() (restore func() error) {
 	var restores []func() error
 	for _, path := range []string{c.entry.Path(), filepath.Join(c.entry.CDI.Dir, c.entry.CDI.File)} {
@@ -160,7 +159,7 @@ func (c cleanup) saveFiles() (restore func() error) {
 	}
 }
 
-// removeReplaced removes the files of the entry that the entry which replaces it does not have.
+// removeReplaced removes the files of the old entry that the new entry does not have.
 func (c cleanup) removeReplaced(by *journal.Entry) (err error) {
 	if c.entry.CDI != by.CDI {
 		err = c.removeSpec()

@@ -7,15 +7,15 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// Del undoes ADD by the journal's entry: see cleanup. It succeeds for an attachment that is gone, and for
-// arguments that ADD would refuse.
+// Del undoes ADD according to the journal entry, see cleanup. It succeeds if the attachment does not exist, and
+// accepts arguments that ADD refuses.
 func (p *Plugin) Del(args *Args) error {
 	cfg, err := p.parse(args)
 	if err != nil {
 		return err
 	}
 	p.lenient(cfg)
-	if err := ownNetns(args); err != nil { // the delegates would look for the pod's interface among ours
+	if err := ownNetns(args); err != nil { // the delegates would look for the pod's interface in the host's namespace
 		p.Log.Warn("treating the network namespace as gone", "error", err)
 		args.Netns = ""
 	}
@@ -39,7 +39,7 @@ func (p *Plugin) Del(args *Args) error {
 		e = c.reconstruct(recorded)
 	}
 	now := *e
-	now.Netns = args.Netns // the runtime knows best: empty once it is gone
+	now.Netns = args.Netns // the runtime's path is current; it is empty if the namespace is gone
 	clean := cleanup{call: c, entry: &now}
 	if err := clean.addNamed(); err != nil {
 		return err
@@ -47,8 +47,8 @@ func (p *Plugin) Del(args *Args) error {
 	return clean.run()
 }
 
-// addNamed adds to the entry the device-info file that the runtime names now, unless the entry has
-// another one. In that case it removes the named file.
+// addNamed adds the device-info file that the runtime names to the entry. If the entry already has a different
+// file, addNamed removes the named one.
 func (c cleanup) addNamed() error {
 	name, err := c.infoFileName()
 	if err != nil && codeOf(err) == codeConfig { // ADD refuses it
@@ -72,12 +72,12 @@ func (c cleanup) addNamed() error {
 	})
 }
 
-// reconstruct returns the entry that ADD would have written, for an attachment whose entry is missing. If the
-// entry is corrupt, corrupt contains what the leases show.
+// reconstruct returns the entry that ADD would have written, for a missing or corrupt entry. corrupt has the
+// facts that the leases still show; nil = the entry is missing.
 func (c *call) reconstruct(corrupt *journal.Entry) *journal.Entry {
 	runnable := *c.cfg
 	runnable.Delegates = nil
-	for n, d := range c.cfg.Delegates { // ADD refuses those that cannot be run, and may have done so
+	for n, d := range c.cfg.Delegates { // ADD refuses delegates that cannot run, so they have not run
 		if err := c.plugin.runnable(c.cfg, n, c.args.Path); err != nil {
 			c.log.Warn("not running a delegate's DEL", "error", err)
 		} else {

@@ -26,20 +26,19 @@ import (
 )
 
 const (
-	delegateLimit = 4 * time.Minute  // of one delegate; kubelets and runtimes give up before that
-	lockWait      = 30 * time.Second // of the wait for another call of the attachment, or for a delegate whose devinfo was killed
+	delegateLimit = 4 * time.Minute  // for one delegate; kubelets and runtimes wait longer
+	lockWait      = 30 * time.Second // for another call of the attachment, or for a delegate whose devinfo was killed
 )
 
-// runDelegates runs the delegates, if there are any. Before that, it records the attachment, takes leases
-// of the devices that the delegates will take, and writes the facts that are known already to the
-// device-info file, for the delegates. It returns the result of the last delegate, else the prevResult, and
-// the file as the delegates left it.
+// runDelegates runs the delegates, if any. Before that it records the attachment, takes leases of the devices
+// that the delegates will take, and writes the facts known so far to the device-info file for them. It returns
+// the last delegate's result, or else the prevResult, and the file after the delegates.
 func (r *request) runDelegates(rollback *rollback, file infoFile) (*result.Result, infoFile, error) {
 	if len(r.delegates) == 0 {
 		return r.prev, file, nil
 	}
-	go r.plugin.listen()            // begin waits for it
-	known, err := r.knownInfo(file) // a conflict shows before anything is touched
+	go r.plugin.listen()            // in parallel: begin waits for it
+	known, err := r.knownInfo(file) // finds a conflict before anything is changed
 	if err != nil {
 		return nil, file, err
 	}
@@ -53,7 +52,7 @@ func (r *request) runDelegates(rollback *rollback, file infoFile) (*result.Resul
 	if err := rollback.record(e); err != nil {
 		return nil, file, err
 	}
-	e.Delegates = nil // none needs a DEL yet
+	e.Delegates = nil // none has run, so none needs a DEL
 	if err := file.write(known); err != nil {
 		return nil, file, err
 	}
@@ -68,8 +67,8 @@ func (r *request) runDelegates(rollback *rollback, file infoFile) (*result.Resul
 	return last, now, r.checkType(now.external)
 }
 
-// knownInfo returns the device information that is known before the delegates have made the interface;
-// nil if that is too little for a file, or the attachment has none.
+// knownInfo returns the device information known before the delegates create the interface. It returns nil if
+// the information is incomplete, or the attachment has no file.
 func (r *request) knownInfo(file infoFile) (*devinfo.Info, error) {
 	target := r.target(r.declared, file.external, r.prev)
 	target.Netns = ""
@@ -84,8 +83,8 @@ func (r *request) knownInfo(file infoFile) (*devinfo.Info, error) {
 	return info, nil
 }
 
-// addDelegates runs the delegates' ADD and returns the last result. It warns of a delegate that ignores its
-// prevResult. In e it keeps the delegates that need a DEL, and the result for that.
+// addDelegates runs the delegates' ADD and returns the last result. It logs a warning if a delegate drops parts
+// of its prevResult. It stores in e the delegates that need a DEL, and the result for that DEL.
 func (r *request) addDelegates(e *journal.Entry) (*result.Result, error) {
 	all := *e
 	all.Delegates = r.delegates
@@ -120,18 +119,18 @@ func (r *request) addDelegates(e *journal.Entry) (*result.Result, error) {
 	return last, r.plugin.interrupted()
 }
 
-// exec runs plugins of the attachment of an entry. While the entry is locked, they inherit
-// the lock: those that outlive us are waited for before anything else is run.
+// exec returns an executor for the plugins of an entry's attachment. The plugins inherit the entry's lock, so
+// later calls wait for plugins that outlive this process.
 func (p *Plugin) exec(e *journal.Entry) *cniexec.Exec {
 	return &cniexec.Exec{Root: p.Root, Limit: delegateLimit, Inherit: e.Locked(), Stderr: os.Stderr}
 }
 
-// KeepBrokenPipes makes writing to a runtime that no longer reads an error, where it
-// would kill the process amid an ADD.
+// KeepBrokenPipes turns a write to a runtime that no longer reads into an error. The default is to kill the
+// process, perhaps during an ADD.
 func KeepBrokenPipes() { signal.Ignore(syscall.SIGPIPE) }
 
-// TakeSignals is [Plugin.Listen] for a process: SIGTERM and SIGINT no longer end it
-// half-way. SIGPIPE is taken too, and not ignored: the delegates would inherit that.
+// TakeSignals implements [Plugin.Listen] for a process. SIGTERM and SIGINT no longer end the process. SIGPIPE
+// is received instead of ignored, because delegates would inherit an ignored signal.
 func TakeSignals() <-chan os.Signal {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
@@ -139,8 +138,8 @@ func TakeSignals() <-chan os.Signal {
 	return signals
 }
 
-// listen begins to take signals, once, and only if there are delegates to wait for, because it takes a
-// tenth of the time of a chained ADD.
+// listen starts to receive signals, once. It is called only if there are delegates, because it takes a tenth of
+// the time of a chained ADD.
 func (p *Plugin) listen() {
 	p.once.Do(func() {
 		if p.Listen != nil {
@@ -149,14 +148,14 @@ func (p *Plugin) listen() {
 	})
 }
 
-// begin takes signals from here on, and marks the delegates as running within the attachment: see
+// begin starts to receive signals and marks the delegates as running within the attachment, see
 // [Plugin.Within].
 func (c *call) begin() error {
 	c.plugin.listen()
-	return os.Setenv(WithinEnv, c.key.String()) // they get our environment
+	return os.Setenv(WithinEnv, c.key.String()) // the delegates inherit this environment
 }
 
-// interrupted returns an error after a signal: the running delegate has ended, and no other begins.
+// interrupted returns an error if a signal has arrived, so that no further delegate starts.
 func (p *Plugin) interrupted() error {
 	select {
 	case sig := <-p.signals:
@@ -166,7 +165,7 @@ func (p *Plugin) interrupted() error {
 	}
 }
 
-// delegates returns the delegates of an entry.
+// delegates returns the delegates of an entry as a network.
 func (p *Plugin) delegates(e *journal.Entry, cniPath string) (*cniexec.Network, error) {
 	list := &libcni.NetworkConfigList{Name: e.Network, CNIVersion: cmp.Or(e.CNIVersion, "0.1.0")}
 	for n, raw := range e.Delegates {
@@ -176,7 +175,7 @@ func (p *Plugin) delegates(e *journal.Entry, cniPath string) (*cniexec.Network, 
 		}
 		list.Plugins = append(list.Plugins, plugin)
 	}
-	args, _ := pod.ParseArgs(e.Args) // ADD has refused them, DEL has warned, if they cannot be read
+	args, _ := pod.ParseArgs(e.Args) // ADD has refused malformed pairs, and DEL has logged a warning
 	rt := &libcni.RuntimeConf{ContainerID: e.ContainerID, NetNS: e.Netns, IfName: e.IfName, Args: args, CapabilityArgs: map[string]any{}}
 	for key, value := range e.CapabilityArgs {
 		rt.CapabilityArgs[key] = value
@@ -186,13 +185,13 @@ func (p *Plugin) delegates(e *journal.Entry, cniPath string) (*cniexec.Network, 
 	}, nil
 }
 
-// network returns the delegates of a configuration, for verbs that are not about one attachment.
+// network returns the delegates of a configuration, for verbs that do not concern one attachment.
 func (p *Plugin) network(cfg *config.Config, cniPath string) (*cniexec.Network, error) {
 	return p.delegates(&journal.Entry{Key: journal.Key{Network: cfg.Name}, CNIVersion: cfg.CNIVersion, Delegates: delegateConfigs(cfg)}, cniPath)
 }
 
-// capabilityArgs returns the runtimeConfig for the delegates. It contains the path of the device-info
-// file, also if deviceInfoFile "auto" made that.
+// capabilityArgs returns the runtimeConfig for the delegates, including the path of the device-info file that
+// deviceInfoFile "auto" generates.
 func (c *call) capabilityArgs() map[string]json.RawMessage {
 	if c.att.Path == "" || c.att.Path == c.cfg.InfoFile {
 		return c.cfg.Runtime
@@ -203,8 +202,8 @@ func (c *call) capabilityArgs() map[string]json.RawMessage {
 	return all
 }
 
-// failed adds the delegate and its verb to an error. A CNI error of the delegate keeps its code and message; a
-// delegate that died without one is an I/O failure.
+// failed adds the delegate and its verb to an error. A delegate's CNI error keeps its code and message. If a
+// delegate died without one, the error is an I/O failure.
 func failed(verb string, err error) error {
 	of, ok := errors.AsType[*cniexec.PluginError](err)
 	if !ok {
@@ -212,7 +211,7 @@ func failed(verb string, err error) error {
 	}
 	err = fmt.Errorf("delegates[%d] (%s): %s: %w", of.At, of.Plugin, verb, of.Err)
 	code, remedy, ran := codeIO, "", &cniexec.Error{Reason: cniexec.ReasonOutput}
-	errors.As(err, &ran) // else it is the result that libcni cannot read
+	errors.As(err, &ran) // otherwise libcni could not read the result
 	switch ran.Reason {
 	case cniexec.ReasonPlugin:
 		if own, ok := errors.AsType[*types.Error](err); ok && own.Code != 0 {
@@ -229,16 +228,16 @@ func failed(verb string, err error) error {
 	return fail(code, err, remedy)
 }
 
-// unfit reports that the kernel will never run a delegate: it is not a program.
+// unfit reports whether the kernel cannot run the delegate because it is not a program.
 func unfit(err error) bool {
 	ran, ok := errors.AsType[*cniexec.Error](err)
 	return ok && ran.NotRun() &&
 		(errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOEXEC))
 }
 
-// delegateConfigs returns the configurations that the delegates are run with. Each gets the network's
-// name and version, devinfo's args, such as the pod's, and devinfo's deviceID with, as in Multus, its
-// pciBusID, unless it has a device of its own.
+// delegateConfigs returns the delegates' configurations. Each contains the network's name and version, and
+// devinfo's args, such as the pod's. A delegate without a device of its own also gets devinfo's deviceID and,
+// as with Multus, pciBusID.
 func delegateConfigs(cfg *config.Config) (list []json.RawMessage) {
 	for _, d := range cfg.Delegates {
 		keys := object(d.Raw)
@@ -249,14 +248,14 @@ func delegateConfigs(cfg *config.Config) (list []json.RawMessage) {
 		}
 		set("name", cfg.Name)
 		set("cniVersion", cfg.CNIVersion)
-		if keys["deviceID"] == nil && keys["pciBusID"] == nil { // else the child has a device of its own
+		if keys["deviceID"] == nil && keys["pciBusID"] == nil { // otherwise the delegate has its own device
 			set("deviceID", cfg.DeviceID)
 			set("pciBusID", pciBusID(cfg))
 		}
 		if len(cfg.Args) > 0 {
 			args := object(keys["args"])
 			for key, value := range cfg.Args {
-				if key == "cni" { // the pod's cni-args are in there
+				if key == "cni" { // contains the pod's cni-args
 					cni := object(args[key])
 					maps.Copy(cni, object(value))
 					value, _ = json.Marshal(cni)
@@ -271,7 +270,7 @@ func delegateConfigs(cfg *config.Config) (list []json.RawMessage) {
 	return list
 }
 
-// object has the keys of a JSON object; none of anything else.
+// object returns the keys of a JSON object, and none for any other text.
 func object(text json.RawMessage) map[string]json.RawMessage {
 	keys := map[string]json.RawMessage{}
 	if json.Unmarshal(text, &keys) != nil || keys == nil {
@@ -280,7 +279,7 @@ func object(text json.RawMessage) map[string]json.RawMessage {
 	return keys
 }
 
-// pciBusID is the PCI address that Multus would pass as such: the deviceID if it is a PCI
+// pciBusID returns the pciBusID as Multus would set it: the configured one, else the deviceID if it is a PCI
 // address, else "".
 func pciBusID(cfg *config.Config) string {
 	if cfg.PCIBusID != "" {

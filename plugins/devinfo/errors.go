@@ -17,28 +17,27 @@ import (
 	"devinfo-cni.io/pkg/safefile"
 )
 
-// The codes of the errors that the plugin prints: CNI's own (SPEC.md, "Error"),
-// and from 100 on ours. That of a cniVersion that is not supported, 1, is in speaks.
+// The codes of the plugin's errors: the codes of CNI (SPEC.md, "Error"), and from 100 on devinfo's own.
+// Function speaks uses code 1, an unsupported cniVersion.
 const (
 	codeUnsupported  = types.ErrUnsupportedField            // 2: a known key has an unsupported value
-	codeEnvironment  = types.ErrInvalidEnvironmentVariables // 4: CNI_ARGS and the like
+	codeEnvironment  = types.ErrInvalidEnvironmentVariables // 4: CNI_ARGS and other variables
 	codeIO           = types.ErrIOFailure                   // 5: files, netlink, a delegate that died
 	codeDecoding     = types.ErrDecodingFailure             // 6: invalid JSON
 	codeConfig       = types.ErrInvalidNetworkConfig        // 7: configuration, node settings, prevResult
-	codeNetns        = types.ErrInvalidNetNS                // 8: CNI_NETNS is gone, or our own
+	codeNetns        = types.ErrInvalidNetNS                // 8: CNI_NETNS does not exist, or is this process's own namespace
 	codeTryAgain     = types.ErrTryAgainLater               // 11: interrupted by a signal
 	codeNotAvailable = uint(50)                             // STATUS: ADD could not succeed
-	codeLimited      = uint(51)                             // STATUS, a delegate's: nor do containers that are there have full connectivity
+	codeLimited      = uint(51)                             // STATUS of a delegate: also, existing containers may lack connectivity
 
 	codeNotFound    = uint(100) // a required device or interface is missing
-	codeFileMissing = uint(101) // CHECK: what ADD makes is gone, its journal entry is corrupt, or ADD was killed
+	codeFileMissing = uint(101) // CHECK: a file that ADD wrote is missing, its journal entry is corrupt, or ADD was killed
 	codeMismatch    = uint(102) // two sources name different devices; CHECK: the interface was replaced
 	codeInvalidInfo = uint(103) // the device information breaks the specification
 	codeHeld        = uint(104) // another pod, or a claim, has the device
 )
 
-// A failure is an error with the code that it will have, what to do about it, and
-// what went wrong while it was being cleaned up after.
+// A failure is an error with its code, its remedy, and the errors of the cleanup that followed it.
 type failure struct {
 	code   uint
 	err    error
@@ -53,8 +52,7 @@ func fail(code uint, err error, remedy string) error {
 	return &failure{code: code, err: err, remedy: remedy}
 }
 
-// followedBy returns the first error, with those of the clean-up after it in its details;
-// nil if there was none.
+// followedBy returns the first error that is not nil. The errors after it become its details.
 func followedBy(first error, later ...error) error {
 	var rest []error
 	for _, err := range later {
@@ -72,8 +70,8 @@ func followedBy(first error, later ...error) error {
 	return &failure{code: codeOf(first), err: first, later: rest}
 }
 
-// translate makes the CNI error that is printed: the first failure as the
-// message; a delegate's details, remedy and later failures as the details.
+// translate returns the CNI error to print. The first failure is the message. The details contain a delegate's
+// details, the remedy, and later failures.
 func translate(err error) error {
 	if err == nil {
 		return nil
@@ -95,8 +93,7 @@ func translate(err error) error {
 	return types.NewError(codeOf(err), msg, strings.Join(details, "; "))
 }
 
-// remedyOf says what to do about an error: the remedy given where it happened, else that of
-// its kind.
+// remedyOf returns the remedy of an error: the one given with the error, else that of its kind.
 func remedyOf(err error) string {
 	for e := err; e != nil; e = errors.Unwrap(e) {
 		if f, ok := e.(*failure); ok && f.remedy != "" {
@@ -111,8 +108,8 @@ func remedyOf(err error) string {
 	return ""
 }
 
-// codeOf finds the code in the chain: the outermost failure that has one, else a
-// delegate's own, else by kind; what is of no kind is I/O.
+// codeOf returns the code of an error: the outermost failure's, else a delegate's, else that of its kind, else
+// codeIO.
 func codeOf(err error) uint {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f.code
@@ -128,8 +125,7 @@ func codeOf(err error) uint {
 	return codeIO
 }
 
-// kinds are the errors of the packages below: their codes, and what to do where
-// the message does not say it.
+// kinds are errors of other packages, with their codes and, if the message does not contain one, a remedy.
 var kinds = []struct {
 	is     func(error) bool
 	code   uint
@@ -151,7 +147,7 @@ var kinds = []struct {
 	{func(err error) bool { return errors.Is(err, link.ErrNoNetns) }, codeNetns, ""},
 }
 
-// checkCodes are the codes of CHECK's errors; the others have that of their cause.
+// checkCodes are the codes of CHECK's problems. Other problems have the code of their cause.
 var checkCodes = map[check.Kind]uint{
 	check.FileGone: codeFileMissing, check.SpecGone: codeFileMissing, check.Unfinished: codeFileMissing, check.EntryInvalid: codeFileMissing,
 	check.FileInvalid: codeInvalidInfo,
@@ -159,7 +155,7 @@ var checkCodes = map[check.Kind]uint{
 	check.DeviceGone: codeNotFound, check.InterfaceGone: codeNotFound, check.ContainerGone: codeNetns,
 }
 
-// compared adds code and remedy to an error of the comparison.
+// compared adds the code and the remedy to an error of the comparison.
 func compared(err *check.Error) error {
 	code, known := checkCodes[err.Kind]
 	if !known {

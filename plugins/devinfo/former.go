@@ -10,13 +10,13 @@ import (
 
 // takeOver handles a former ADD of this attachment that had no DEL:
 //
-//   - A live one without delegates stays until this ADD is recorded, which replaces it.
-//   - One that was killed during its delegates, belongs to an earlier boot, or has lost its network namespace is
-//     cleaned up.
-//   - One whose delegates have made a pod's network is an error.
+//   - If it is live and has no delegates, it stays until this ADD is recorded, which replaces it.
+//   - If it was killed while its delegates ran, belongs to an earlier boot, or has lost its network namespace,
+//     it is cleaned up.
+//   - If its delegates have created a pod's network, takeOver fails.
 //
-// takeOver returns the content that the former ADD wrote to the device-info file; nil if another program
-// has replaced that, or the former ADD was not of this boot or namespace.
+// takeOver returns the content that the former ADD wrote to the device-info file. It returns nil if another
+// program has replaced the content, or the former ADD was of another boot or network namespace.
 func (r *request) takeOver(rollback *rollback) (written *devinfo.Info, err error) {
 	former, corrupt, err := r.lock()
 	if err != nil || former == nil {
@@ -25,10 +25,10 @@ func (r *request) takeOver(rollback *rollback) (written *devinfo.Info, err error
 	rollback.former = former
 	ended := *former
 	switch {
-	case corrupt: // lock has warned; the leases alone show what there is to clean up
+	case corrupt: // lock has logged a warning; only the leases show what to clean up
 	case !former.OfBoot(r.plugin.BootID):
 		r.log.Warn("cleaning up an attachment from an earlier boot", "since", former.Time)
-		ended.Netns = "" // another pod's may be at its path
+		ended.Netns = "" // its path may now lead to another pod's namespace
 	case r.plugin.stale(r.key, former):
 		r.log.Warn("cleaning up an attachment whose network namespace is gone", "since", former.Time)
 		ended.Netns = ""
@@ -50,7 +50,7 @@ func (r *request) takeOver(rollback *rollback) (written *devinfo.Info, err error
 	c := cleanup{call: r.call, entry: &ended}
 	c.removeInfo = func() error {
 		_, external, err := r.written(&ended)
-		if err == nil && !external { // else this ADD reads it
+		if err == nil && !external { // otherwise this ADD reads the file
 			err = c.removeFile()
 		}
 		return err
@@ -63,8 +63,8 @@ func (r *request) takeOver(rollback *rollback) (written *devinfo.Info, err error
 	return written, nil
 }
 
-// written returns the content of the device-info file if a former ADD wrote it. external is true if
-// another program, such as a delegate or the runtime, wrote it, before that ADD or since.
+// written returns the content of the device-info file if a former ADD wrote it. external is true if another
+// program, such as a delegate or the runtime, wrote the content before that ADD or since.
 func (r *request) written(former *journal.Entry) (info *devinfo.Info, external bool, err error) {
 	if former.File == "" || former.File != r.fileName {
 		return nil, false, nil

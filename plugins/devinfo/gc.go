@@ -14,11 +14,11 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// GC deletes, as DEL does, the attachments of this network that the runtime does not list,
-// lets the delegates collect their own garbage, and sweeps what no attachment owns. For a
-// runtime that gives no list, as CRI-O and cnitool do when they know of none, it deletes
-// only those that nobody can use any more, and asks no delegate, which might take that for
-// an empty list. A failure does not stop the rest; all errors are reported.
+// GC deletes the attachments of this network that the runtime does not list, as DEL does. It also runs the
+// delegates' GC, and sweeps leftover files. A failure does not stop the rest; all errors are reported.
+//
+// CRI-O and cnitool pass no list if they know no attachments. GC then deletes only stale attachments and does
+// not run the delegates' GC, because a delegate might take a missing list for an empty one.
 func (p *Plugin) GC(args *Args) error {
 	cfg, err := p.parse(args)
 	if err != nil {
@@ -55,8 +55,8 @@ func (p *Plugin) GC(args *Args) error {
 	return followedBy(nil, errs...)
 }
 
-// stale reports that nobody can use an attachment any more; in doubt, and if its entry is
-// invalid, it is alive.
+// stale reports whether an attachment can no longer be in use. It returns false if that is unknown or the entry
+// is invalid.
 func (p *Plugin) stale(key journal.Key, e *journal.Entry) bool {
 	if e == nil {
 		return false
@@ -69,18 +69,17 @@ func (p *Plugin) stale(key journal.Key, e *journal.Entry) bool {
 	return err == nil && why != ""
 }
 
-// Garbage is what CollectStale has found.
+// Garbage is the result of CollectStale.
 type Garbage struct {
-	Collected int // attachments that nobody could use any more, and that are gone
-	Left      int // those that have delegates, and were left to the runtime
-	Swept     int // files that no attachment had
+	Collected int // stale attachments that were deleted
+	Left      int // stale attachments with delegates, left to the runtime
+	Swept     int // leftover files that were removed
 }
 
-// CollectStale deletes, as GC does, the attachments of all networks that nobody can use any
-// more, and then sweeps. It is for a long-running caller that is not a runtime. If the
-// node's delegates cannot be run, attachments with delegates are left. Only the end of ctx,
-// which is no error, stops it early; a [*types.Error] says everything that went wrong. Before
-// each attachment rest is called.
+// CollectStale deletes the stale attachments of all networks, and then sweeps. It is for a long-running caller
+// other than a runtime. If delegates is false, attachments with delegates are kept, because the caller cannot
+// run delegates. CollectStale calls rest before each attachment. It stops early, without an error, when ctx
+// ends. A [*types.Error] contains all failures.
 func (p *Plugin) CollectStale(ctx context.Context, cniPath string, delegates bool, rest func(context.Context)) (g Garbage, err error) {
 	keys, err := p.Journal.All()
 	errs := []error{err}
@@ -91,7 +90,7 @@ func (p *Plugin) CollectStale(ctx context.Context, cniPath string, delegates boo
 		}
 		e, err := p.Journal.Get(key)
 		switch {
-		case as[*store.CorruptError](err), as[*journal.FormatError](err): // it does not show what it is about
+		case as[*store.CorruptError](err), as[*journal.FormatError](err): // the entry does not show the attachment
 		case err != nil:
 			errs = append(errs, fmt.Errorf("attachment %s: %w", key, err))
 		case !p.stale(key, e):
@@ -109,16 +108,15 @@ func (p *Plugin) CollectStale(ctx context.Context, cniPath string, delegates boo
 	return g, translate(followedBy(nil, errs...))
 }
 
-// Collect deletes one attachment as GC does, for a caller that is no runtime and has no
-// configuration: the journal knows it. It deletes the very entry that the caller has
-// judged; one that has been added again, or deleted, since then is left, and done is false.
-// A [*types.Error] says all that went wrong.
+// Collect deletes one attachment, for a caller that is not a runtime and only has the journal entry. If the
+// attachment was deleted or added again since the caller read the entry, Collect leaves it and returns false. A
+// [*types.Error] contains all failures.
 func (p *Plugin) Collect(e *journal.Entry, cniPath string) (done bool, err error) {
 	done, err = p.collect(&config.Config{}, e.Key, e, cniPath)
 	return done, translate(err)
 }
 
-// Sweep removes what no attachment has: see sweep.
+// Sweep removes leftover files of killed calls.
 func (p *Plugin) Sweep() error { return translate(p.sweep(func() {})) }
 
 // collect deletes one attachment by its journal entry, unless the entry has changed since the caller judged
@@ -126,11 +124,11 @@ func (p *Plugin) Sweep() error { return translate(p.sweep(func() {})) }
 // delete. The lock on the entry keeps other calls from adding or deleting the attachment while collect runs.
 func (p *Plugin) collect(cfg *config.Config, key journal.Key, judged *journal.Entry, cniPath string) (done bool, err error) {
 	cfg = &config.Config{Name: key.Network, Type: cfg.Type, CNIVersion: cfg.CNIVersion, Delegates: cfg.Delegates}
-	c, _ := p.open(cfg, &Args{ContainerID: key.ContainerID, IfName: key.IfName, Path: cniPath}) // there are no CNI_ARGS
+	c, _ := p.open(cfg, &Args{ContainerID: key.ContainerID, IfName: key.IfName, Path: cniPath}) // no error, because CNI_ARGS are empty
 	e, corrupt, err := c.lock()
 	defer e.Unlock()
 	switch {
-	case err != nil || e == nil: // its DEL has come
+	case err != nil || e == nil: // DEL has removed it
 	case corrupt != (judged == nil) || !corrupt && !e.Same(judged):
 		c.log.Info("not collected, because the attachment was added again")
 	default:
@@ -138,7 +136,7 @@ func (p *Plugin) collect(cfg *config.Config, key journal.Key, judged *journal.En
 		if corrupt {
 			now = *c.reconstruct(e)
 		} else if there, err := link.HasNetns(e.Netns); err != nil || !there || !e.OfBoot(p.BootID) || link.NetnsNamesProcess(e.Netns) {
-			now.Netns = "" // for the delegates: the path leads nowhere, or may be another pod's
+			now.Netns = "" // for the delegates: the path leads nowhere, or perhaps to another pod's namespace
 		}
 		done, err = true, cleanup{call: c, entry: &now}.run()
 	}
@@ -148,8 +146,8 @@ func (p *Plugin) collect(cfg *config.Config, key journal.Key, judged *journal.En
 	return done, nil
 }
 
-// sweep removes what killed calls have left where no entry of the journal tells of it:
-// leases, records, caches and temporary files. It calls removed for each.
+// sweep removes files that killed calls left and that no journal entry mentions: leases, records, caches and
+// temporary files. It calls removed for each.
 func (p *Plugin) sweep(removed func()) error {
 	swept := func(dir string) func(string) {
 		return func(name string) {
@@ -163,7 +161,7 @@ func (p *Plugin) sweep(removed func()) error {
 		p.Specs.Sweep(swept(p.Node.CDIDir)))
 }
 
-// gcDelegates passes GC on.
+// gcDelegates runs the delegates' GC.
 func (p *Plugin) gcDelegates(cfg *config.Config, cniPath string) error {
 	if len(cfg.Delegates) == 0 {
 		return nil

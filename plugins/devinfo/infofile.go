@@ -17,22 +17,22 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// infoFile is the attachment's device-info file at one moment of an ADD: before the delegates run, or
-// after that.
+// infoFile is the attachment's device-info file at one point of an ADD: before or after the delegates run.
 type infoFile struct {
 	dir  *store.Dir
 	name string // "" = the attachment has no file
 	log  *slog.Logger
 
 	text     []byte        // content; nil = the file is missing
-	original []byte        // content that another program wrote last, perhaps before devinfo did; nil = none
-	external *devinfo.Info // the same, decoded; if there is none, the device plugin's file; nil = neither
+	original []byte        // content from another program, perhaps replaced by devinfo since; nil = none
+	external *devinfo.Info // original decoded, else the device plugin's file; nil = neither
 	own      *devinfo.Info // content that devinfo wrote, in a former ADD or for the delegates; nil = none
 }
 
-// readInfoFile reads the device-info file as ADD finds it. written is the content that a former ADD wrote.
-// A file that belongs to another attachment or contradicts the configuration is an error. If no other
-// program wrote the file, readInfoFile reads the device plugin's, which the runtime should have copied.
+// readInfoFile reads the device-info file at the beginning of ADD. written is the content that a former ADD
+// wrote. It returns an error if the file belongs to another attachment or contradicts the configuration. If no
+// other program wrote the file, readInfoFile reads the device plugin's file, which the runtime should have
+// copied.
 func (r *request) readInfoFile(written *devinfo.Info) (infoFile, error) {
 	f := infoFile{dir: r.plugin.Infos, name: r.fileName, log: r.log}
 	if f.name != "" {
@@ -65,8 +65,8 @@ func (r *request) readInfoFile(written *devinfo.Info) (infoFile, error) {
 	return f, r.checkType(f.external)
 }
 
-// devicePluginInfo reads the file that the device plugin wrote about the device (section 4.1); nil if
-// the file is missing, or the configuration has no resourceName or deviceID to name it by.
+// devicePluginInfo reads the device plugin's file about the device (section 4.1). It returns nil if the file is
+// missing, or the configuration lacks the resourceName or deviceID that make up its name.
 func (r *request) devicePluginInfo() (*devinfo.Info, error) {
 	if r.cfg.ResourceName == "" || r.cfg.DeviceID == "" {
 		return nil, nil
@@ -78,7 +78,7 @@ func (r *request) devicePluginInfo() (*devinfo.Info, error) {
 	return info, err
 }
 
-// checkType refuses a declared type that contradicts the file's, because ADD changes neither.
+// checkType returns an error if the declared type differs from the file's, because ADD changes neither.
 func (r *request) checkType(file *devinfo.Info) error {
 	if r.declared == nil || file == nil || r.declared.Type == "" || file.Type == "" || r.declared.Type == file.Type {
 		return nil
@@ -87,8 +87,8 @@ func (r *request) checkType(file *devinfo.Info) error {
 		"correct deviceInfo, or the device plugin that wrote the file")
 }
 
-// readInfo returns the content of a device-info file and its meaning. Both are nil if the file is
-// missing; info is nil, and a warning is logged, if the file is invalid.
+// readInfo returns the content of a device-info file, raw and decoded. Both are nil if the file is missing. If
+// the file is invalid, info is nil and a warning is logged.
 func readInfo(log *slog.Logger, dir *store.Dir, name string) (text []byte, info *devinfo.Info, err error) {
 	text, err = dir.Read(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -104,8 +104,8 @@ func readInfo(log *slog.Logger, dir *store.Dir, name string) (text []byte, info 
 	return text, info, err
 }
 
-// reread reads the file after the delegates have run. Before that, devinfo wrote written for them; if
-// the file now differs, a delegate has written it.
+// reread reads the file after the delegates. written is the content that devinfo wrote before; if the file now
+// differs, a delegate has written it.
 func (f infoFile) reread(written *devinfo.Info) (infoFile, error) {
 	f.own = written
 	if f.name == "" {
@@ -119,9 +119,8 @@ func (f infoFile) reread(written *devinfo.Info) (infoFile, error) {
 	return f, err
 }
 
-// facts returns the facts of the file that ADD keeps if no better source has them: facts of other
-// programs and, if devinfo wrote them about this device, its own. The path of a socket may be known from
-// the file alone.
+// facts returns the file's facts, which ADD keeps if no better source has them: those of other programs, and
+// devinfo's own if they concern this device. Only the file may contain the path of a socket.
 func (f infoFile) facts(device *discovery.Device, declared *devinfo.Info) *devinfo.Info {
 	info := cmp.Or(device.Info, declared)
 	if f.own == nil || info == nil || info.Type != f.own.Type {
@@ -133,7 +132,7 @@ func (f infoFile) facts(device *discovery.Device, declared *devinfo.Info) *devin
 	return devinfo.Merge(f.external, f.own, nil)
 }
 
-// write makes info the content of the file; nil restores the content before devinfo wrote.
+// write writes info to the file. If info is nil it restores the content from before devinfo wrote.
 func (f infoFile) write(info *devinfo.Info) error {
 	switch {
 	case f.name == "" || info == nil && f.own == nil || info != nil && sameInfo(f.text, info):
@@ -147,7 +146,7 @@ func (f infoFile) write(info *devinfo.Info) error {
 // restore undoes write.
 func (f infoFile) restore() error { return setContent(f.dir, f.name, f.original) }
 
-// setContent writes a file unless it has that content already; nil removes it.
+// setContent writes a file unless it already has that content. A nil text removes the file.
 func setContent(dir *store.Dir, name string, text []byte) error {
 	if text == nil {
 		return dir.Remove(name)
@@ -163,12 +162,12 @@ func setContent(dir *store.Dir, name string, text []byte) error {
 func sameInfo(file []byte, info *devinfo.Info) bool {
 	now, err := devinfo.Parse(file)
 	return err == nil && bytes.Equal(compact(now), compact(info)) && now.Validate().Err() == nil &&
-		!bytes.Contains(file, []byte(`"punt"`)) // Parse reads it as inject-punt
+		!bytes.Contains(file, []byte(`"punt"`)) // Parse reads it as "inject-punt"
 }
 
-// compact encodes device information as the journal keeps it.
+// compact encodes device information as the journal stores it.
 func compact(info *devinfo.Info) []byte {
 	var b bytes.Buffer
-	_ = json.Compact(&b, info.Encode()) // it is JSON
+	_ = json.Compact(&b, info.Encode()) // Encode returns valid JSON
 	return b.Bytes()
 }

@@ -13,8 +13,8 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// deviceLeases returns the lease that it takes to have a device, and shared ones of the devices that it
-// is a part of; none if no device has that name.
+// deviceLeases returns a lease of the named device with the given mode, and shared leases of the devices that
+// contain it. It returns none if no such device exists.
 func deviceLeases(sys *sysfs.FS, mode journal.SharingMode, name string) (list []journal.DeviceLease, err error) {
 	line, err := sys.Lineage(name)
 	if err != nil {
@@ -41,20 +41,20 @@ func mergeLeases(list []journal.DeviceLease, more ...journal.DeviceLease) []jour
 	return list
 }
 
-// askedLeases returns leases of the devices that the configuration and the delegates' name, because
-// sriov-cni changes a VF before devinfo can find it. They are exclusive: a pod does not share a device
-// that it gets by deviceID.
+// askedLeases returns leases of the devices named in the configuration and the delegates' configurations,
+// because sriov-cni changes a VF before devinfo can find it. The leases are exclusive: a pod does not share a
+// device that it gets by deviceID.
 func (c *call) askedLeases(delegates []json.RawMessage) ([]journal.DeviceLease, error) {
-	var names []any // a plugin may have a key of that name that is no string
+	var names []any // other plugins may use these keys with other types
 	for _, id := range c.cfg.DeviceIDs {
 		names = append(names, id.ID)
 	}
 	for _, raw := range delegates {
 		var child struct {
 			DeviceID, PCIBusID any
-			RuntimeConfig      struct{ DeviceID any } // host-device obeys it above all
+			RuntimeConfig      struct{ DeviceID any } // takes precedence in host-device
 		}
-		_ = json.Unmarshal(raw, &child) // an object, or delegates will refuse it
+		_ = json.Unmarshal(raw, &child) // delegates refuse anything except an object
 		names = append(names, child.DeviceID, child.PCIBusID, child.RuntimeConfig.DeviceID)
 	}
 	var list []journal.DeviceLease
@@ -72,10 +72,12 @@ func (c *call) askedLeases(delegates []json.RawMessage) ([]journal.DeviceLease, 
 	return list, nil
 }
 
-// foundLeases returns the leases of the device that Find has found. They are exclusive, unless the
-// interface is one of several on the device. A device that is only described takes no lease, but it is an
-// error if another pod has it. Only described means that the pod has not got its interface, the network has
-// no delegates, and the container gets none of its device nodes.
+// foundLeases returns leases of the device that Find has found. They are exclusive, unless the interface is one
+// of several on the device.
+//
+// A device that is only described takes no lease, but it is an error if another pod has the device. It is only
+// described if its interface is not in the pod, the network has no delegates, and the container gets none of
+// its device nodes.
 func (r *request) foundLeases(device *discovery.Device, info *devinfo.Info, granted grant.Grant) ([]journal.DeviceLease, error) {
 	mode := journal.Exclusive
 	if device.Shared {
@@ -101,7 +103,7 @@ func (r *request) foundLeases(device *discovery.Device, info *devinfo.Info, gran
 	return nil, r.held(r.plugin.Journal.Free(&journal.Entry{Key: r.key, Netns: r.args.Netns, Pod: r.att.Pod().String(), Leases: list}))
 }
 
-// held adds to a refused lease the pod that asked for it, and the remedy.
+// held adds the pod that asked for the device, and the remedy, to the error of a refused lease.
 func (c *call) held(err error) error {
 	held, ok := errors.AsType[*journal.HeldError](err)
 	if !ok || held.Kind != journal.OfDevice {

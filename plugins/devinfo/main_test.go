@@ -26,18 +26,18 @@ import (
 	plugin "devinfo-cni.io/plugins/devinfo"
 )
 
-// The environment by which a story tells the test binary what to be. A process
-// with storyHost is the plugin if it is called devinfo, else a child plugin.
+// Environment variables with which a story controls the test binary. If storyHost is set, the binary is the
+// plugin if its name is devinfo, else a child plugin.
 const (
 	storyHost = "DEVINFO_STORY_HOST" // text file of the captured host
 	storyBoot = "DEVINFO_STORY_BOOT" // name of the boot
-	storyLog  = "DEVINFO_STORY_LOG"  // where children log their calls
+	storyLog  = "DEVINFO_STORY_LOG"  // log of the children's calls
 )
 
 func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv(storyHost) == "":
-		// Under -race each process of a story would sleep for a second at its end.
+		// With -race, each process would otherwise sleep for a second at its end.
 		must(os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0"))
 		os.Exit(m.Run())
 	case filepath.Base(os.Args[0]) == "devinfo":
@@ -49,8 +49,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// storyMachine is machine of cmd/devinfo, with the doors of a captured host. As
-// there, a sysfs setting that leads nowhere leaves the plugin without.
+// storyMachine is like machine of cmd/devinfo, but reads a captured host. As there, the plugin has no sysfs if
+// the setting names a missing directory.
 func storyMachine() *plugin.Plugin {
 	node, nodeErr := config.LoadNode(os.Getenv("DEVINFO_NODE_CONFIG"))
 	level, _ := node.Level()
@@ -71,8 +71,8 @@ func storyMachine() *plugin.Plugin {
 	return p
 }
 
-// storyNodes are the nodes below /dev that the captured host has: devtmpfs makes one
-// for every device with the attribute dev, of the device's name.
+// storyNodes returns the captured host's device nodes. Like devtmpfs, it has one for every device with the
+// attribute dev.
 func storyNodes(sys fs.FS) grant.Nodes {
 	return func(name string) (cdispec.Node, error) {
 		node := cdispec.Node{Path: name, Type: "c"}
@@ -101,17 +101,17 @@ func must(err error) {
 	}
 }
 
-// A part is what a child plugin's configuration tells it to do at one verb:
-// {"story": {"ADD": {"result": {…}}, "DEL": {"error": {"code": 5, "msg": "…"}}}}.
+// A part is the behaviour of a child plugin for one verb, from its configuration: {"story": {"ADD": {"result":
+// {…}}, "DEL": {"error": {"code": 5, "msg": "…"}}}}.
 type part struct {
-	Unless  string            `json:"unless"`  // once this file exists the part is not played
-	Write   map[string]string `json:"write"`   // path to content; empty content removes; a path that ends in / is a directory
-	Signal  string            `json:"signal"`  // to the plugin: TERM or KILL
-	Linger  string            `json:"linger"`  // goes on for a second, then writes this file
-	Garbage string            `json:"garbage"` // printed in place of a result
-	Die     bool              `json:"die"`     // exit 3, a word on stderr
-	Error   json.RawMessage   `json:"error"`   // printed; exit 1
-	Result  json.RawMessage   `json:"result"`  // of ADD, in place of the usual one
+	Unless  string            `json:"unless"`  // do nothing special if this file exists
+	Write   map[string]string `json:"write"`   // path to content; empty content removes the file; a path that ends in / is a directory
+	Signal  string            `json:"signal"`  // signal to the plugin: TERM or KILL
+	Linger  string            `json:"linger"`  // run for another second, then write this file
+	Garbage string            `json:"garbage"` // print this instead of a result
+	Die     bool              `json:"die"`     // print to stderr and exit with code 3
+	Error   json.RawMessage   `json:"error"`   // print this error and exit with code 1
+	Result  json.RawMessage   `json:"result"`  // result of ADD instead of the default one
 }
 
 type childConf struct {
@@ -121,7 +121,7 @@ type childConf struct {
 	Story         map[string]part
 }
 
-// playChild is a child plugin. It logs what it is given, then does as it is told.
+// playChild logs the call of a child plugin and plays its part.
 func playChild(name string) {
 	stdin, err := io.ReadAll(os.Stdin)
 	must(err)
@@ -146,7 +146,7 @@ func playChild(name string) {
 	}
 	if sig := map[string]syscall.Signal{"TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}[p.Signal]; sig != 0 {
 		must(syscall.Kill(os.Getppid(), sig))
-		time.Sleep(100 * time.Millisecond) // let it arrive before we end
+		time.Sleep(100 * time.Millisecond) // wait for the signal to arrive
 	}
 	if p.Linger != "" {
 		time.Sleep(time.Second)
@@ -173,9 +173,8 @@ func playChild(name string) {
 	}
 }
 
-// logCall writes one line: name, verb, CNI parameters that are set, whether the
-// device-info file that it was told of is there, and the configuration without
-// its part in the story.
+// logCall writes one line: the name, the verb, the CNI parameters that are set, whether the device-info file
+// exists and its content, and the configuration without the story.
 func logCall(name, verb string, stdin []byte, conf childConf) error {
 	words := []string{name, verb}
 	for _, key := range []string{"CONTAINERID", "IFNAME", "NETNS", "ARGS"} {

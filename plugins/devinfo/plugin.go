@@ -30,45 +30,43 @@ import (
 // Plugin is the plugin on one node.
 type Plugin struct {
 	Node      config.Node
-	NodeError error // the settings could not be read; Node holds the defaults
+	NodeError error // error from reading the settings; Node has the defaults then
 
 	Finder  discovery.Finder
 	Infos   *store.Dir // the device-info files
-	Pool    *store.Dir // the device plugins' files; only read
+	Pool    *store.Dir // the device plugins' files, read-only
 	Specs   *store.Dir // the CDI specs
 	Nodes   grant.Nodes
 	Journal *journal.Journal
 	BootID  string
 
-	// Root is the root directory of the delegates: where a container has the host's
-	// mounted. "" is our own.
+	// Root is the root directory of the delegates, such as the host's root mounted in a container. "" means
+	// this process's root.
 	Root string
 
 	Stdout io.Writer
 	Log    *slog.Logger
 	Now    func() time.Time
 
-	// Listen begins to take the signals that would end the process, before the first
-	// delegate is run: a signal then ends ADD after the running delegate; the other verbs
-	// finish.
+	// Listen starts to receive the signals that would otherwise end the process. It is called before the first
+	// delegate. After a signal, ADD stops once the running delegate has ended; the other verbs finish.
 	Listen  func() <-chan os.Signal
-	once    sync.Once // of it
+	once    sync.Once // for Listen
 	signals <-chan os.Signal
 
-	cniVersion string // of the configuration, once it has been read
+	cniVersion string // cniVersion of the configuration; "" before it is parsed
 
-	// Within is what WithinEnv held: the attachment whose delegates we run under.
+	// Within is the value of WithinEnv: the attachment that this process runs in as a delegate.
 	Within string
 }
 
-// WithinEnv is the environment variable by which a delegate that is devinfo again, under
-// another name or inside another plugin, knows the attachment that it is already part of.
-// Otherwise it would take that attachment's journal entry for the remains of a killed ADD,
-// and call itself without end.
+// WithinEnv is an environment variable for delegates. It contains the attachment's key. A delegate that is
+// devinfo itself, under another name or inside another plugin, recognizes the attachment by it. Without it, the
+// delegate would mistake the journal entry for that of a killed ADD, and call itself for ever.
 const WithinEnv = "DEVINFO_WITHIN"
 
-// New assembles the plugin from the node's settings, with the nodes below /dev; it opens and
-// creates nothing. The finder may be a captured host's.
+// New returns a plugin for the node's settings and the device nodes below /dev. It opens and creates nothing.
+// The finder may be that of a captured host.
 func New(node config.Node, finder discovery.Finder, bootID string, stdout io.Writer, log *slog.Logger) *Plugin {
 	return &Plugin{
 		Node:    node,
@@ -93,17 +91,17 @@ type call struct {
 	att    *attachment.Attachment
 	key    journal.Key
 	log    *slog.Logger
-	reason string // the last warning of unlessStrict, with its remedy
+	reason string // last warning of unlessStrict, with its remedy
 }
 
-// parse reads the configuration, refuses one that no verb can be about, and warns of keys
-// that nobody knows.
+// parse reads the configuration, refuses one that is unusable for every verb, and logs a warning for each
+// unknown key.
 func (p *Plugin) parse(args *Args) (*config.Config, error) {
 	cfg, err := config.Parse(args.StdinData)
 	if err != nil {
 		return nil, fail(codeDecoding, err, "")
 	}
-	for _, problem := range cfg.Problems { // no verb does without the one, and only DEL without the other
+	for _, problem := range cfg.Problems { // every verb needs the name; only DEL works without the version
 		if problem.Key == "name" || problem.Key == "cniVersion" && args.Command != "DEL" {
 			return nil, problem
 		}
@@ -122,7 +120,7 @@ func (p *Plugin) parse(args *Args) (*config.Config, error) {
 	return cfg, nil
 }
 
-// open begins a call. An error says that CNI_ARGS cannot be read; the call is usable without them.
+// open begins a call. If CNI_ARGS cannot be parsed, it returns an error and a call that is usable without them.
 func (p *Plugin) open(cfg *config.Config, args *Args) (*call, error) {
 	att, err := attachment.New(cfg, attachment.Args{
 		ContainerID: args.ContainerID, Netns: args.Netns, IfName: args.IfName, CNIArgs: args.Args,
@@ -134,7 +132,7 @@ func (p *Plugin) open(cfg *config.Config, args *Args) (*call, error) {
 	return &call{plugin: p, args: args, cfg: cfg, att: att, key: key, log: p.Log.With("attachment", key.String())}, err
 }
 
-// openStrict is open for ADD and CHECK, which take nothing that cannot be followed to the letter.
+// openStrict is open for ADD and CHECK, which refuse settings or a configuration with any problem.
 func (p *Plugin) openStrict(args *Args) (*call, error) {
 	cfg, err := p.parse(args)
 	if err == nil {
@@ -149,7 +147,7 @@ func (p *Plugin) openStrict(args *Args) (*call, error) {
 // nested reports whether this process runs as a delegate of the attachment that the call is about.
 func (c *call) nested() bool { return c.plugin.Within != "" && c.plugin.Within == c.key.String() }
 
-// strict returns the error of settings or a configuration that cannot be followed to the letter.
+// strict returns the first problem of the settings or the configuration.
 func (p *Plugin) strict(cfg *config.Config) error {
 	if p.NodeError != nil {
 		return fail(codeConfig, p.NodeError, "correct the file, or remove it to use the defaults")
@@ -163,7 +161,7 @@ func (p *Plugin) strict(cfg *config.Config) error {
 	return nil
 }
 
-// lenient logs the same as warnings, for DEL.
+// lenient logs the problems of the settings and the configuration as warnings, for DEL.
 func (p *Plugin) lenient(cfg *config.Config) {
 	if p.NodeError != nil {
 		p.Log.Warn("using the default node settings", "error", p.NodeError)
@@ -173,7 +171,7 @@ func (p *Plugin) lenient(cfg *config.Config) {
 	}
 }
 
-// infoFileName returns the name of the attachment's device-info file in its directory; "" if the runtime
+// infoFileName returns the name of the attachment's device-info file in its directory, or "" if the runtime
 // passed no path.
 func (c *call) infoFileName() (string, error) {
 	if c.att.Path == "" {
@@ -194,8 +192,8 @@ func (c *call) infoFileName() (string, error) {
 	return "", err
 }
 
-// foreign returns why a device-info file or a CDI spec does not belong to this attachment: another one
-// has a lease of it, or the file is named after another container. "" = no other attachment has it.
+// foreign returns the reason why a device-info file or a CDI spec belongs to another attachment: the other one
+// holds a lease of it, or the name contains another container's ID. It returns "" if neither is true.
 func (c *call) foreign(kind journal.Kind, name string) (why string, err error) {
 	owner, err := c.plugin.Journal.Owner(kind, name)
 	switch {
@@ -208,7 +206,7 @@ func (c *call) foreign(kind journal.Kind, name string) (why string, err error) {
 	return why, err
 }
 
-// entry returns the attachment's journal entry, locked; nil if the journal has none.
+// entry returns the attachment's journal entry, locked, or nil if the journal has none.
 func (c *call) entry() (*journal.Entry, error) {
 	e, err := c.plugin.Journal.Lock(context.Background(), c.key, lockWait)
 	if as[*safefile.BusyError](err) {

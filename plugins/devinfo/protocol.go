@@ -15,12 +15,12 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// versions are the CNI versions that the plugin speaks.
+// versions are the CNI versions that the plugin supports.
 var versions = version.PluginSupports("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 
-// How many bytes a configuration may have. What the journal keeps of an ADD then always has
-// room (package private), and so has the configuration of its DEL, to which the runtime adds
-// the result (cniexec.MaxOutput), or that of a GC with 100,000 attachments.
+// Limits for the size of a configuration. maxAdd leaves room for the journal's record of an ADD (package
+// safefile). maxConfig has room for a DEL with the result that the runtime adds (cniexec.MaxOutput), and for a
+// GC with 100,000 attachments.
 const (
 	maxAdd    = 8 << 20
 	maxConfig = 20 << 20
@@ -38,14 +38,12 @@ type Args struct {
 	Command       string // CNI_COMMAND, the verb
 }
 
-// Run is one call by CNI's protocol: parameters from the environment, the configuration
-// from stdin, the result or the error as JSON to p.Stdout. It returns the exit code.
-// Without a verb it says on stderr what this program is.
+// Run executes one CNI call: it takes the parameters from the environment and the configuration from stdin, and
+// prints the result or the error as JSON to p.Stdout. It returns the exit code. Without CNI_COMMAND it prints
+// the supported versions to stderr.
 //
-// CNI's pkg/skel does the same, with regular expressions that are compiled and a
-// configuration that is decoded twice before the plugin has its first word, which is a
-// tenth of what a call takes; and it may print a second document, an error, after ADD's
-// result.
+// Run replaces CNI's pkg/skel, which compiles regular expressions and decodes the configuration twice, a tenth
+// of the time of a call. It may also print an error after the result of ADD.
 func (p *Plugin) Run(getenv func(string) string, stdin io.Reader, stderr io.Writer) (exit int) {
 	command := getenv("CNI_COMMAND")
 	if command == "" {
@@ -57,7 +55,7 @@ func (p *Plugin) Run(getenv func(string) string, stdin io.Reader, stderr io.Writ
 	if !failed {
 		return 0
 	}
-	text, _ := json.MarshalIndent(struct { // of strings and a number
+	text, _ := json.MarshalIndent(struct { // strings and a number always encode
 		CNIVersion string `json:"cniVersion"`
 		*types.Error
 	}{cmp.Or(p.cniVersion, "1.1.0"), err}, "", "    ")
@@ -102,8 +100,8 @@ func (p *Plugin) dispatch(command string, getenv func(string) string, stdin io.R
 	return run(args)
 }
 
-// complete refuses an environment that lacks what a verb needs, or has it misspelt. What
-// a verb does not need may hold anything.
+// complete returns an error if a variable that the verb needs is missing or malformed. It ignores the other
+// variables.
 func complete(getenv func(string) string, required []string) error {
 	var missing []string
 	for _, name := range required {
@@ -123,7 +121,7 @@ func complete(getenv func(string) string, required []string) error {
 	return nil
 }
 
-// speaks refuses a configuration of a CNI version that is unknown, or older than the verb.
+// speaks returns an error if the CNI version is unknown, or does not have the verb.
 func speaks(cniVersion, verb string) error {
 	if err := new(version.Reconciler).Check(cniVersion, versions); err != nil {
 		return types.NewError(types.ErrIncompatibleCNIVersion, "incompatible CNI versions", err.Details())

@@ -25,7 +25,7 @@ import (
 	plugin "devinfo-cni.io/plugins/devinfo"
 )
 
-// answer is what the plugin prints to a call in this environment.
+// answer calls the plugin in a made-up environment and returns its output.
 func answer(t *testing.T, env string, stdin io.Reader) (exit int, stdout, stderr string) {
 	t.Helper()
 	var out, messages bytes.Buffer
@@ -43,8 +43,8 @@ func answer(t *testing.T, env string, stdin io.Reader) (exit int, stdout, stderr
 
 const add = "CNI_COMMAND=ADD CNI_CONTAINERID=c0ffee CNI_NETNS=/run/netns/pod CNI_IFNAME=net1 CNI_PATH=/opt/cni/bin "
 
-// Which codes they have is in TestTheProtocolIsThatOfSkel.
-func TestWhatTheProtocolRefuses(t *testing.T) {
+// TestProtocolMatchesSkel checks the error codes of such calls.
+func TestInvalidCallIsRefused(t *testing.T) {
 	for env, want := range map[string]string{
 		"CNI_COMMAND=add":                       `unknown CNI_COMMAND`,
 		"CNI_COMMAND=ADD":                       `[CNI_CONTAINERID,CNI_NETNS,CNI_IFNAME,CNI_PATH] missing`,
@@ -61,14 +61,14 @@ func TestWhatTheProtocolRefuses(t *testing.T) {
 	}
 }
 
-func TestWithoutAVerbItSaysWhatItIs(t *testing.T) {
+func TestCallWithoutVerbPrintsVersions(t *testing.T) {
 	exit, stdout, stderr := answer(t, "", strings.NewReader(""))
 	if exit != 0 || stdout != "" || !strings.Contains(stderr, "CNI protocol versions supported: 0.1.0, ") {
 		t.Errorf("%d, %q, %q", exit, stdout, stderr)
 	}
 }
 
-func TestVersionReadsNothing(t *testing.T) {
+func TestVersionDoesNotReadStdin(t *testing.T) {
 	broken := iotest.ErrReader(errors.New("broken"))
 	exit, stdout, _ := answer(t, "CNI_COMMAND=VERSION", broken)
 	if exit != 0 || !strings.Contains(stdout, `"supportedVersions":["0.1.0"`) {
@@ -79,7 +79,7 @@ func TestVersionReadsNothing(t *testing.T) {
 	}
 }
 
-func TestAConfigurationIsReadToALimit(t *testing.T) {
+func TestConfigurationOverLimitIsRefused(t *testing.T) {
 	for env, limit := range map[string]string{add: "8 MiB", "CNI_COMMAND=DEL " + add: "20 MiB"} {
 		endless, err := os.Open("/dev/zero")
 		check(t, err)
@@ -91,24 +91,24 @@ func TestAConfigurationIsReadToALimit(t *testing.T) {
 	}
 }
 
-// bySkel is a plugin whose verbs do nothing.
+// bySkel runs a plugin made with skel whose verbs do nothing.
 func bySkel() {
 	nothing := func(*skel.CmdArgs) error { return nil }
 	skel.PluginMainFuncs(skel.CNIFuncs{Add: nothing, Check: nothing, Del: nothing, GC: nothing, Status: nothing}, version.All, "a plugin")
 }
 
-// A fault is what is wrong with a call.
+// A fault is a mistake in a call.
 type fault struct {
 	name  string
-	env   string             // KEY=value in place of the good one
-	stdin string             // in place of the good one
-	other map[string][2]uint // by verb: the codes of skel and of devinfo that differ, 0 = success
+	env   string             // KEY=value that replaces the good one
+	stdin string             // configuration that replaces the good one
+	other map[string][2]uint // by verb: codes of skel and devinfo if they differ; 0 = success
 	why   string
 }
 
 const every = "ADD CHECK GC STATUS DEL"
 
-// codes are those of skel and of devinfo, of some verbs.
+// codes returns the codes of skel and devinfo for some verbs.
 func codes(skel, devinfo uint, verbs string) map[string][2]uint {
 	codes := map[string][2]uint{}
 	for verb := range strings.FieldsSeq(verbs) {
@@ -156,9 +156,8 @@ var faults = []fault{
 	{name: "version that is none", stdin: `{"cniVersion": "x", "name": "net-a", ` + goodKeys + `}`, other: codes(6, 1, "CHECK GC STATUS"), why: "it is a version that is not supported, as skel too says of ADD"},
 }
 
-// The protocol is skel's: the same calls are refused, with the same codes, but for what
-// is named here.
-func TestTheProtocolIsThatOfSkel(t *testing.T) {
+// devinfo refuses the same calls as skel, with the same codes, except the listed differences.
+func TestProtocolMatchesSkel(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		w := newWorld(t)
 		check(t, w.host("virtio-vm", "", nil))
@@ -167,7 +166,7 @@ func TestTheProtocolIsThatOfSkel(t *testing.T) {
 		check(t, os.Symlink(self, filepath.Join(binDir, "skel")))
 		for _, f := range faults {
 			for _, verb := range []string{"ADD", "CHECK", "GC", "STATUS", "DEL", "VERSION", "", "add", "UPDATE"} {
-				if verb == "CHECK" { // of what an ADD has made
+				if verb == "CHECK" { // CHECK needs an attachment
 					if code := protocol(t, "devinfo", "ADD", fault{}); code != 0 {
 						t.Fatalf("ADD before CHECK: code %d", code)
 					}
@@ -188,7 +187,7 @@ func TestTheProtocolIsThatOfSkel(t *testing.T) {
 	})
 }
 
-// protocol calls a plugin and gives the code of its error; 0 = success.
+// protocol calls a plugin and returns the code of its error; 0 = success.
 func protocol(t *testing.T, name, verb string, f fault) (code uint) {
 	t.Helper()
 	env := []string{"CNI_COMMAND=" + verb, "CNI_CONTAINERID=c0ffee", "CNI_IFNAME=net1", "CNI_NETNS=" + podNetns, "CNI_PATH=" + binDir}
@@ -216,9 +215,8 @@ func protocol(t *testing.T, name, verb string, f fault) (code uint) {
 	return own.Code
 }
 
-// TestTheReferenceHasTheErrorCodes reads the constants of errors.go. Code 1, of a cniVersion
-// that is not supported, is not among them.
-func TestTheReferenceHasTheErrorCodes(t *testing.T) {
+// The codes come from the constants in errors.go. Code 1, an unsupported cniVersion, has no constant.
+func TestReferenceListsErrorCodes(t *testing.T) {
 	spec := map[string]uint{
 		"ErrUnsupportedField": types.ErrUnsupportedField, "ErrInvalidEnvironmentVariables": types.ErrInvalidEnvironmentVariables,
 		"ErrIOFailure": types.ErrIOFailure, "ErrDecodingFailure": types.ErrDecodingFailure, "ErrInvalidNetworkConfig": types.ErrInvalidNetworkConfig,
@@ -228,7 +226,7 @@ func TestTheReferenceHasTheErrorCodes(t *testing.T) {
 	for _, found := range find(t, `(?m)^\tcode\w+ += (?:types\.(\w+)|uint\((\d+)\))`, "errors.go") {
 		code, _ := strconv.Atoi(found[2])
 		if found[1] != "" {
-			code = int(spec[found[1]]) // 0 if it is not in the map above
+			code = int(spec[found[1]]) // 0 if the map lacks it
 		}
 		codes = append(codes, code)
 	}

@@ -11,8 +11,8 @@ import (
 	"devinfo-cni.io/pkg/result"
 )
 
-// newEntry returns the journal entry of the attachment before ADD has done anything. It names
-// everything that ADD may make. res is the CNI result so far.
+// newEntry returns the journal entry of the attachment before ADD changes anything. It names everything that
+// ADD may create. res is the CNI result so far.
 func (r *request) newEntry(res *result.Result) *journal.Entry {
 	t := r.target(r.declared, nil, res)
 	e := &journal.Entry{
@@ -32,7 +32,7 @@ func (r *request) newEntry(res *result.Result) *journal.Entry {
 	return e
 }
 
-// commit records the plan, takes leases of the devices, and then writes the files.
+// commit records the plan, takes leases of the devices, and writes the files.
 func (r *request) commit(rollback *rollback, file infoFile, res *result.Result, plan plan) error {
 	e := r.newEntry(res)
 	if last := rollback.entry; last != nil {
@@ -66,29 +66,29 @@ func (r *request) commit(rollback *rollback, file infoFile, res *result.Result, 
 	if err := file.write(plan.info); err != nil || plan.spec == nil {
 		return err
 	}
-	return setContent(r.plugin.Specs, e.CDI.File, plan.spec) // container runtimes read all specs again when one changes
+	return setContent(r.plugin.Specs, e.CDI.File, plan.spec) // avoids a write, because runtimes reread all specs when one changes
 }
 
-// rollback is the state to which a failed ADD returns.
+// rollback can return a failed ADD to the state before it.
 type rollback struct {
 	call *call
-	file infoFile // as ADD found it
+	file infoFile // at the beginning of ADD
 
-	former       *journal.Entry // the entry of the ADD that this one repeats, locked until it is replaced; nil = none
+	former       *journal.Entry // entry of an earlier ADD of this attachment, locked until it is replaced; nil = none
 	replaced     *journal.Entry // the former entry, once it is replaced
-	restoreFiles func() error   // restores the files of the former entry; nil = none has been removed
+	restoreFiles func() error   // restores the files of the former entry; nil = none was removed
 
-	// entry is the entry that this ADD recorded last, locked; nil = none. In memory it contains only the delegates
-	// that need a DEL, and the result for that.
+	// entry is the entry that this ADD recorded last, locked; nil = none. In memory, it contains only the
+	// delegates that need a DEL, and the result for that DEL.
 	entry *journal.Entry
 }
 
-// end undoes an ADD that failed with err, and unlocks its entries. A repeated ADD goes back to the former
-// attachment, unless delegates have run, because their DEL may remove its interface. Otherwise the
-// attachment is cleaned up. If that fails too, the entry stays: DEL, GC and the next ADD finish the work.
+// end undoes an ADD that failed with err, and unlocks its entries. A repeated ADD returns to the former
+// attachment, unless delegates have run, because their DEL may remove its interface. In all other cases the
+// attachment is cleaned up. If cleanup fails too, the entry stays, and DEL, GC or the next ADD finish the work.
 func (b *rollback) end(err error) error {
 	defer func() { b.former.Unlock(); b.entry.Unlock() }()
-	if err != nil && b.entry == nil && b.restoreFiles != nil { // the former entry stands
+	if err != nil && b.entry == nil && b.restoreFiles != nil { // the former entry is still recorded
 		return followedBy(err, b.restoreFiles())
 	}
 	if err == nil || b.entry == nil {
@@ -98,7 +98,7 @@ func (b *rollback) end(err error) error {
 	c := cleanup{call: b.call, removeInfo: b.file.restore}
 	if b.replaced != nil && len(b.entry.Delegates) == 0 {
 		if failed = b.record(b.replaced); failed == nil {
-			c.removeInfo = nil // the file is the former attachment's
+			c.removeInfo = nil // the file belongs to the former attachment again
 			failed = b.restoreFiles()
 		}
 		if failed == nil {
@@ -109,16 +109,16 @@ func (b *rollback) end(err error) error {
 	return followedBy(err, failed, c.run())
 }
 
-// sriovPause and sriovTries limit the wait for sriov-cni's lock. In a chain sriov-cni's DEL runs after
-// devinfo's, which has given back the lease.
+// sriovPause and sriovTries limit the wait for sriov-cni's lock. In a chain, sriov-cni's DEL runs after
+// devinfo's and releases the lock later.
 const (
 	sriovPause = 50 * time.Millisecond
 	sriovTries = 20
 )
 
-// record writes the entry to the journal and takes its leases. It replaces the entry that this ADD
-// recorded before, or the former entry. Files that only the replaced entry has are removed first, once nothing
-// can be refused any more.
+// record writes the entry to the journal and takes its leases. It replaces the entry that this ADD recorded
+// before, or the former entry. It first removes files that only the replaced entry has, once no lease can be
+// refused any more.
 func (b *rollback) record(e *journal.Entry) (err error) {
 	j, last := b.call.plugin.Journal, cleanup{call: b.call, entry: cmp.Or(b.former, b.entry)}
 	for range sriovTries {

@@ -14,17 +14,17 @@ import (
 	"devinfo-cni.io/pkg/result"
 )
 
-// A request is a call of ADD, read and checked as far as that is possible without looking at the disk.
+// A request is a validated ADD, before anything on the disk is read.
 type request struct {
 	*call
-	fileName  string            // of the device-info file; "" = none
-	declared  *devinfo.Info     // deviceInfo of the configuration, placeholders filled in
-	delegates []json.RawMessage // their configurations
+	fileName  string            // name of the device-info file; "" = none
+	declared  *devinfo.Info     // deviceInfo of the configuration, with placeholders expanded
+	delegates []json.RawMessage // configurations of the delegates
 	cdi       cdiSpec
 	prev      *result.Result // the prevResult; nil = none
 }
 
-// request reads the arguments of ADD and returns an error if ADD cannot follow them.
+// request reads the arguments of ADD and returns an error if they are unusable.
 func (p *Plugin) request(args *Args) (*request, error) {
 	c, err := p.openStrict(args)
 	if err != nil {
@@ -56,7 +56,7 @@ func (p *Plugin) request(args *Args) (*request, error) {
 	return r, err
 }
 
-// checkNetns refuses a path that is not a network namespace, or is our own.
+// checkNetns returns an error unless CNI_NETNS is a network namespace other than this process's own.
 func checkNetns(args *Args) error {
 	const remedy = "it must be the path of the container's network namespace"
 	if err := link.CheckNetns(args.Netns); errors.Is(err, link.ErrNoNetns) {
@@ -67,7 +67,8 @@ func checkNetns(args *Args) error {
 	return ownNetns(args)
 }
 
-// ownNetns returns an error if CNI_NETNS is our own namespace, unless that is intended.
+// ownNetns returns an error if CNI_NETNS is this process's own namespace, unless CNI_NETNS_OVERRIDE allows
+// that.
 func ownNetns(args *Args) error {
 	if args.NetnsOverride == "1" || strings.EqualFold(args.NetnsOverride, "TRUE") {
 		return nil
@@ -83,7 +84,7 @@ func ownNetns(args *Args) error {
 	return nil
 }
 
-// declaredInfo returns the configuration's deviceInfo, placeholders filled in.
+// declaredInfo returns the configuration's deviceInfo with placeholders expanded.
 func (c *call) declaredInfo() (*devinfo.Info, error) {
 	info, warnings, err := c.att.Declared(c.cfg)
 	if err != nil {
@@ -95,8 +96,8 @@ func (c *call) declaredInfo() (*devinfo.Info, error) {
 	return info, nil
 }
 
-// wantedFile returns the name of the device-info file; "" if the runtime passes no path. That is logged as a
-// warning, or an error if the configuration is strict.
+// wantedFile returns the name of the device-info file. If the runtime passes no path, it returns "" and logs a
+// warning, or fails if the configuration is strict.
 func (r *request) wantedFile() (string, error) {
 	name, err := r.infoFileName()
 	if err != nil || name != "" {
@@ -124,7 +125,7 @@ func (p *Plugin) runnable(cfg *config.Config, n int, cniPath string) error {
 	return nil
 }
 
-// prevResult reads the prevResult, and refuses one that could not be passed on at the end.
+// prevResult parses the prevResult. It fails if devinfo could not pass the result on.
 func (c *call) prevResult() (*result.Result, error) {
 	if c.cfg.PrevResult == nil {
 		return nil, nil
@@ -151,8 +152,8 @@ func (c *call) unlessStrict(err error) error {
 	return nil
 }
 
-// target returns everything that is known about the device before [discovery.Finder.Find] looks for it.
-// existing is the content of the device-info file, res the CNI result so far.
+// target returns everything known about the device before [discovery.Finder.Find] searches for it. existing is
+// the content of the device-info file, and res is the CNI result so far.
 func (c *call) target(declared, existing *devinfo.Info, res *result.Result) discovery.Target {
 	prev, _ := res.Find(c.att.IfName, c.att.Netns)
 	return discovery.Target{

@@ -5,7 +5,7 @@ import (
 	"io/fs"
 )
 
-// Status says whether an ADD could succeed now.
+// Status returns an error unless an ADD can succeed now.
 func (p *Plugin) Status(args *Args) error {
 	cfg, err := p.parse(args)
 	if err != nil {

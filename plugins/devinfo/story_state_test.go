@@ -22,7 +22,7 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// sections are expectations; what is empty is not written down.
+// sections are the sections that a step is expected to produce. Empty ones are left out.
 type sections []txtar.File
 
 func (s *sections) add(name, text string) {
@@ -31,7 +31,7 @@ func (s *sections) add(name, text string) {
 	}
 }
 
-// section is text as a section can hold it: ending in a newline.
+// section returns text in the form of a section, with a newline at its end.
 func section(text string) string {
 	switch {
 	case text == "":
@@ -42,7 +42,7 @@ func section(text string) string {
 	return text + "\\\n"
 }
 
-// cniError reads the one error that standard output must be.
+// cniError parses standard output, which must be exactly one CNI error.
 func cniError(stdout []byte) (string, error) {
 	dec := json.NewDecoder(bytes.NewReader(stdout))
 	dec.DisallowUnknownFields()
@@ -71,12 +71,12 @@ var (
 	logTime = regexp.MustCompile(`(?m)^time=\S+ level=`)
 )
 
-// warnings drops the time of log lines.
+// warnings removes the time from log lines.
 func warnings(stderr string) string {
 	return clock.ReplaceAllString(logTime.ReplaceAllString(stderr, ""), "<time>")
 }
 
-// readFiles reads the files below /run, but for the stage itself.
+// readFiles reads the files below /run, except those of the test itself.
 func readFiles(into map[string]string) error {
 	return filepath.WalkDir("/run", func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -101,8 +101,7 @@ func readFiles(into map[string]string) error {
 	})
 }
 
-// readJournal makes one line for each entry, and for whatever else there is in
-// the state directory.
+// readJournal writes one line for each journal entry and for every other file in the state directory.
 func readJournal(into map[string]string) error {
 	if stat, err := os.Stat(stateDir); err != nil || !stat.IsDir() {
 		return nil
@@ -124,7 +123,7 @@ func readJournal(into map[string]string) error {
 	return err
 }
 
-// journalLine is empty for a claim whose entry is there.
+// journalLine returns the line of one file, or "" for a link to an existing entry.
 func journalLine(path string) (string, error) {
 	name, err := filepath.Rel(stateDir, path)
 	if err != nil {
@@ -165,7 +164,7 @@ func journalLine(path string) (string, error) {
 	return strings.Join(words, " "), nil
 }
 
-// leases are those of devices.
+// leases formats device leases.
 func leases(of []journal.DeviceLease) string {
 	var list []string
 	for _, l := range of {
@@ -177,8 +176,7 @@ func leases(of []journal.DeviceLease) string {
 	return strings.Join(list, ",")
 }
 
-// changes gives the sections for files and journal that are not as they were
-// before the step.
+// changes adds sections for the files and the journal that the step has changed.
 func (w *world) changes(got *sections) error {
 	now := map[string]string{}
 	if err := readFiles(now); err != nil {
@@ -202,7 +200,7 @@ func (w *world) changes(got *sections) error {
 	return nil
 }
 
-// forget takes what is at path and below out of the state.
+// forget removes path and everything below it from the recorded state.
 func (w *world) forget(path string) {
 	for name := range w.state {
 		if name == path || strings.HasPrefix(name, path+" ") || strings.HasPrefix(name, path+"/") {
@@ -211,9 +209,8 @@ func (w *world) forget(path string) {
 	}
 }
 
-// specText is a CDI spec file of ours, one thing a line: version and device, then the
-// edits. That is all there is to it, which it makes sure of, and that the CDI library
-// accepts it. What is not ours is as it is.
+// specText formats a CDI spec that devinfo wrote: version and device, then one edit per line. It checks that
+// the file contains nothing else and that the CDI library accepts it. Any other file is returned unchanged.
 func specText(path, text string) (string, error) {
 	if name := path[strings.LastIndexByte(path, '/')+1:]; !cdispec.IsDevinfoSpec([]byte(text), name) {
 		return text, nil

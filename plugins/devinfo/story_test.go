@@ -16,17 +16,17 @@ import (
 	"devinfo-cni.io/pkg/link/linktest"
 )
 
-// storyUpdate passes -update on to the process that has its own namespaces.
+// storyUpdate passes the flag -update to the process with its own namespaces.
 const storyUpdate = "DEVINFO_STORY_UPDATE"
 
-// Each story runs the plugin as a process, on a captured host, in namespaces of
-// its own: see testdata/stories/README.md.
+// Each story runs the plugin as a process, on a captured host and in namespaces of its own, see
+// testdata/stories/README.md.
 func TestStories(t *testing.T) {
 	plays := os.Getenv(storyUpdate) != ""
 	if *goldentest.Update {
 		must(os.Setenv(storyUpdate, "1"))
 	}
-	*goldentest.Update = plays // the process that plays a story writes it
+	*goldentest.Update = plays // only the process that plays a story updates it
 	goldentest.Archives(t, "../../testdata/stories/*.txtar", func(t *testing.T, archive *txtar.Archive) {
 		t.Parallel()
 		linktest.Run(t, func(t *testing.T) { play(t, archive) })
@@ -38,7 +38,7 @@ type step struct {
 	verb string
 	args []string
 	body string
-	mods []txtar.File // the sections after it, up to the next step: what HOST changes, or what is expected
+	mods []txtar.File // the sections up to the next step: changes for HOST, else expectations
 }
 
 func begins(section txtar.File) bool { return unicode.IsUpper(rune(section.Name[0])) }
@@ -72,7 +72,7 @@ func play(t *testing.T, archive *txtar.Archive) {
 	archive.Files = played
 }
 
-// texts are sections in an order that does not depend on theirs.
+// texts returns the sections in sorted order.
 func texts(sections []txtar.File) (list []string) {
 	for _, s := range sections {
 		list = append(list, s.Name+"\n"+string(s.Data))

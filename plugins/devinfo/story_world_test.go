@@ -23,8 +23,8 @@ import (
 	"devinfo-cni.io/pkg/link/linktest"
 )
 
-// The places of a story. All are below /run, where linktest.Run has put an empty
-// tmpfs that is this process's alone: stories can spell them out.
+// The paths of a story. They can be fixed, because linktest.Run mounts an empty tmpfs of this process's own on
+// /run.
 const (
 	binDir      = "/run/bin"       // CNI_PATH: devinfo and its children
 	infoDir     = "/run/infos"     // deviceInfoDir
@@ -38,12 +38,12 @@ const (
 
 const defaultNode = `{"deviceInfoDir": "/run/infos", "devicePluginDir": "/run/pool", "stateDir": "/run/state", "cdiDir": "/run/cdi", "socketDirs": ["/run/sockets"]}`
 
-// world is the node that a story plays on.
+// world is the node that a story runs on.
 type world struct {
 	config map[string]json.RawMessage
 	boot   int
-	state  map[string]string // sections for files and journal, after the last step
-	cache  map[string]string // the runtime's: the result of ADD by attachment
+	state  map[string]string // sections for files and journal after the last step
+	cache  map[string]string // cache of the runtime: results of ADD by attachment
 }
 
 func newWorld(t *testing.T) *world {
@@ -51,7 +51,7 @@ func newWorld(t *testing.T) *world {
 	for _, dir := range []string{binDir, filepath.Dir(podNetns)} {
 		check(t, os.MkdirAll(dir, 0o755))
 	}
-	// The default state directory, to which broken node settings lead, is the machine's.
+	// Invalid node settings lead to the default state directory, which must not be the machine's.
 	if err := unix.Mount("tmpfs", "/var/lib/cni", "tmpfs", 0, ""); !errors.Is(err, fs.ErrNotExist) {
 		check(t, err)
 	}
@@ -67,7 +67,7 @@ func newWorld(t *testing.T) *world {
 
 var check = difftest.Must
 
-// do plays one step and says what came of it.
+// do runs one step and returns the resulting sections.
 func (w *world) do(s step) ([]txtar.File, error) {
 	arg := ""
 	if len(s.args) > 0 {
@@ -85,7 +85,7 @@ func (w *world) do(s step) ([]txtar.File, error) {
 		w.boot++
 		w.forget(infoDir)
 		w.forget(cdiDir)
-		return nil, errors.Join(os.RemoveAll(infoDir), os.RemoveAll(cdiDir)) // a tmpfs, as a rule
+		return nil, errors.Join(os.RemoveAll(infoDir), os.RemoveAll(cdiDir)) // these directories are usually on a tmpfs
 	case "WRITE":
 		text := strings.TrimSuffix(s.body, "\\\n")
 		w.state[arg] = section(text)
@@ -112,9 +112,8 @@ func (w *world) do(s step) ([]txtar.File, error) {
 	return w.run(s)
 }
 
-// host writes the captured host, without the entries that begin as a line of body
-// says, and with those in mods. A pod that the file does not have is one without
-// interfaces.
+// host writes the captured host. It leaves out the entries listed in body and everything below them, and adds
+// or replaces those in mods. A pod without a capture has no interfaces.
 func (w *world) host(name, body string, mods []txtar.File) error {
 	data, err := os.ReadFile(filepath.Join("../../testdata/hosts", name+".txtar"))
 	if err != nil {
@@ -200,16 +199,16 @@ func (w *world) run(s step) ([]txtar.File, error) {
 	return got, w.changes(&got)
 }
 
-// attachment tells the calls about one attachment from others.
+// attachment returns the part of a call's arguments that identifies the attachment.
 func attachment(s step) string {
 	return strings.Join(slices.DeleteFunc(slices.Clone(s.args), func(arg string) bool {
 		return !strings.HasPrefix(arg, "CNI_CONTAINERID=") && !strings.HasPrefix(arg, "CNI_IFNAME=")
 	}), " ")
 }
 
-// stdin is the configuration with the keys of the step in place of its own, their
-// values as they are spelt; what is no object is taken as it is. As a runtime
-// would, CHECK and DEL are given the result of ADD, from 0.4.0 on.
+// stdin returns the configuration with the keys of the step added or replaced, in the spelling of the step. A
+// step that is not an object is used unchanged. Like a runtime, it passes the result of ADD to CHECK and DEL
+// since version 0.4.0.
 func (w *world) stdin(s step) (string, error) {
 	if strings.TrimSpace(s.body) != "" && !strings.HasPrefix(s.body, "{") {
 		return s.body, nil
