@@ -1,10 +1,10 @@
-// Package dra is the node agent of the CNI DRA driver: it attaches pods to the CNI networks that their
-// resource claims ask for (Device Configuration API, group cni.networking.x-k8s.io/v1alpha1), and reports
-// the result to pods and API server (KEP-4817, KEP-5304).
+// Package dra is the node agent of the CNI DRA driver. It attaches pods to the CNI networks that their
+// ResourceClaims request (Device Configuration API, group cni.networking.x-k8s.io/v1alpha1), and reports the
+// result to pods and to the API server (KEP-4817, KEP-5304).
 //
-// Package claim is the engine, and knows no device. Package devices knows the devices of the node, and no
-// sandbox. This package connects them to kubelet, container runtime and API server. README.md follows one
-// claim through all three.
+// Package claim is the engine; it does not depend on kinds of devices. Package devices manages the devices of
+// the node; it does not depend on sandboxes. This package connects both to the kubelet, the container runtime
+// and the API server. README.md follows one claim through all three.
 package dra
 
 import (
@@ -20,17 +20,18 @@ import (
 	"devinfo-cni.io/pkg/nri"
 )
 
-// Options configure an [Agent].
+// Options configures an [Agent].
 type Options struct {
-	claim.Options // but for Node
-	// Devices has no Driver, StateDir, BootID, Metrics, Log and Step: they are those of the engine.
+	claim.Options // New sets Node
+	// Driver, StateDir, BootID, Metrics, Log and Step of Devices are ignored; New copies them from the embedded
+	// Options.
 	Devices devices.Options
 }
 
-// Agent is the engine as a plugin of the container runtime (NRI).
+// Agent connects the engine to the container runtime as an NRI plugin.
 type Agent struct{ *claim.Engine }
 
-// New reads the state directory and locks it for this process: see [claim.New].
+// New creates an Agent. It locks the state directory and reads it, like [claim.New].
 func New(o Options) (*Agent, error) {
 	o.Devices.Driver, o.Devices.StateDir, o.Devices.BootID = o.Driver, o.StateDir, o.BootID
 	o.Devices.Metrics, o.Devices.Log, o.Devices.Step = o.Metrics, o.Log, o.Step
@@ -42,19 +43,19 @@ func New(o Options) (*Agent, error) {
 	return &Agent{engine}, nil
 }
 
-// ServeNRI keeps the agent connected to the runtime at an NRI socket until ctx ends. index has two digits. A
-// runtime that is away is no error.
+// ServeNRI keeps the agent connected to the NRI socket of the runtime until ctx ends. index is the two-digit
+// order of the plugin. ServeNRI reconnects if the runtime is not running.
 func (a *Agent) ServeNRI(ctx context.Context, socket, index string) error {
 	return nri.Plugin{Handler: a, Name: a.Driver, Index: index, Socket: socket, FailRequests: true, Connected: a.SetConnected, Log: a.Log}.Serve(ctx)
 }
 
-// Configure asks for the events of sandboxes.
+// Configure implements [stub.ConfigureInterface]. It subscribes to the start and end of sandboxes.
 func (a *Agent) Configure(_ context.Context, _, runtime, version string) (stub.EventMask, error) {
 	a.Log.Info("container runtime connected", "runtime", runtime, "version", version)
 	return api.MustParseEventMask("RunPodSandbox,StopPodSandbox,RemovePodSandbox"), nil
 }
 
-// Synchronize is [claim.Engine.Synchronize].
+// Synchronize implements [stub.SynchronizeInterface].
 func (a *Agent) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.Container) ([]*api.ContainerUpdate, error) {
 	var all []claim.Sandbox
 	for _, pod := range pods {
@@ -64,18 +65,19 @@ func (a *Agent) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.
 	return nil, nil
 }
 
-// RunPodSandbox is [claim.Engine.StartSandbox].
+// RunPodSandbox implements [stub.RunPodInterface].
 func (a *Agent) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	return a.StartSandbox(ctx, sandboxOf(pod))
 }
 
-// StopPodSandbox detaches a pod. It returns no error, for the runtime could do nothing about one.
+// StopPodSandbox implements [stub.StopPodInterface]. It always returns nil, because the runtime cannot act on
+// an error.
 func (a *Agent) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	a.EndSandbox(ctx, "StopPodSandbox", sandboxOf(pod))
 	return nil
 }
 
-// RemovePodSandbox is StopPodSandbox, should that have been missed.
+// RemovePodSandbox implements [stub.RemovePodInterface]. It detaches a pod whose StopPodSandbox was missed.
 func (a *Agent) RemovePodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	a.EndSandbox(ctx, "RemovePodSandbox", sandboxOf(pod))
 	return nil

@@ -17,7 +17,7 @@ import (
 	"devinfo-cni.io/pkg/dra/status"
 )
 
-// ReadClaim returns [claim.Options.Read] for an API server.
+// ReadClaim returns a function for [claim.Options.Read] that reads claims from the API server.
 func ReadClaim(client kubernetes.Interface) func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
 	return func(ctx context.Context, ref kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
 		claim, err := client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
@@ -31,7 +31,7 @@ func ReadClaim(client kubernetes.Interface) func(context.Context, kubeletplugin.
 	}
 }
 
-// ReadLabels returns a function that reads the labels of a Node object, from the API server's cache.
+// ReadLabels returns a function that reads the labels of a Node object from the API server's cache.
 func ReadLabels(client kubernetes.Interface, name string) func(context.Context) (map[string]string, error) {
 	return func(ctx context.Context) (map[string]string, error) {
 		node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{ResourceVersion: "0"})
@@ -42,13 +42,13 @@ func ReadLabels(client kubernetes.Interface, name string) func(context.Context) 
 	}
 }
 
-// PostNotices returns a function that makes an Event of each notice, without waiting for the API server. Failures
-// are only logged, because the claim's status says the same.
+// PostNotices returns a function that creates an Event for each notice and does not wait for the API server.
+// Failures are only logged, because the claim's status has the same information.
 func PostNotices(client kubernetes.Interface, driver, node string, log *slog.Logger) func(claim.Notice) {
 	const patience, longest, rest = 30 * time.Second, 1024, "..." // an Event's note has at most 1024 bytes
 	return func(n claim.Notice) {
 		if len(n.Text) > longest {
-			n.Text = strings.ToValidUTF8(n.Text[:longest-len(rest)], "") + rest // without half a character
+			n.Text = strings.ToValidUTF8(n.Text[:longest-len(rest)], "") + rest // do not split a character
 		}
 		event := &eventsv1.Event{
 			ObjectMeta: metav1.ObjectMeta{Namespace: n.Pod.Namespace, GenerateName: n.Pod.Name + "-"},

@@ -30,39 +30,38 @@ import (
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 )
 
-// KubeletOptions are where a [Kubelet] is and what it offers. All but Limit, Metadata and Withdraw
-// are required.
+// KubeletOptions configures a [Kubelet]. All fields except Limit, Metadata and Withdraw are required.
 type KubeletOptions struct {
 	Node         string // name of the Node object
 	Client       kubernetes.Interface
-	PluginDir    string      // of this driver alone, with the agent's state; its socket is made there
-	RegistrarDir string      // where the kubelet looks for plugins
-	Limit        int         // of attachments on the node; 0 = none
+	PluginDir    string      // this driver's directory: state, and the socket for the kubelet
+	RegistrarDir string      // directory in which the kubelet looks for plugins
+	Limit        int         // maximum number of attachments on the node; 0 = no limit
 	Metadata     bool        // write device metadata for containers
-	Withdraw     bool        // offer nothing, and remove the ResourceSlices: the driver is to be uninstalled
-	Fatal        func(error) // is told once the process had better end
+	Withdraw     bool        // offer no devices and remove the ResourceSlices, because the driver is being uninstalled
+	Fatal        func(error) // called when the process must exit
 }
 
-// Kubelet is an agent as the kubelet and the scheduler see it: a DRA plugin with its
-// ResourceSlice. The kubelet finds it by its socket, again after each of its restarts.
+// Kubelet is the DRA plugin for the kubelet, and publishes the ResourceSlices of the node. The kubelet finds
+// the plugin by its socket, also after a restart of the kubelet.
 //
-// It is no plugin with rolling updates: the agent holds the state directory alone.
+// Kubelet does not support rolling updates, because the agent locks the state directory.
 type Kubelet struct {
 	agent      *Agent
 	options    KubeletOptions
 	registered atomic.Pointer[registerapi.RegistrationStatus]
-	started    chan struct{} // closed once helper is there
+	started    chan struct{} // closed when helper is set
 	helper     *kubeletplugin.Helper
 	publishing sync.WaitGroup
-	cancel     context.CancelFunc // of it
-	last       []inventory.Slice  // of the goroutine that publishes; nil = nothing was published
+	cancel     context.CancelFunc // ends publishing
+	last       []inventory.Slice  // slices that were published last; only for the publishing goroutine; nil = none
 	specs      metadataSpecs
 	node       atomic.Value // UID of the Node object, a types.UID; nil = not read yet
 }
 
-// StartKubelet makes the sockets and publishes what the node offers. It waits neither
-// for the kubelet nor for the API server. The agent must not run yet. It ends with ctx or
-// by [Kubelet.Stop].
+// StartKubelet creates the sockets and publishes the devices of the node in the background. It does not wait
+// for the kubelet or the API server. Call it before [claim.Engine.Run]. The Kubelet runs until ctx ends or
+// [Kubelet.Stop] is called.
 func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet, error) {
 	k := &Kubelet{agent: agent, options: o, started: make(chan struct{}), specs: metadataSpecs{dir: agent.CDIDir}}
 	if o.Metadata {
@@ -72,7 +71,7 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 		kubeletplugin.DriverName(agent.Driver), kubeletplugin.NodeName(o.Node), kubeletplugin.KubeClient(o.Client),
 		kubeletplugin.PluginDataDirectoryPath(o.PluginDir), kubeletplugin.RegistrarDirectoryPath(o.RegistrarDir),
 		kubeletplugin.CDIDirectory(agent.CDIDir), kubeletplugin.GRPCInterceptor(k.intercept),
-		// The agent locks each claim; one pod does not wait for another's DEL.
+		// The engine serializes the steps of each claim. A pod must not wait for the DEL of another pod.
 		kubeletplugin.Serialize(false),
 	}
 	if o.Metadata {
@@ -90,7 +89,7 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 	k.helper = helper
 	close(k.started)
 	ctx, k.cancel = context.WithCancel(ctx)
-	k.publishing.Go(func() { // which waits for the API server
+	k.publishing.Go(func() { // waits for the API server
 		if o.Withdraw {
 			wait.UntilWithContext(ctx, k.withdraw, agent.Sweep)
 			return
@@ -121,15 +120,15 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 	return k, nil
 }
 
-// Stop takes the plugin from the kubelet and waits for calls that run. The ResourceSlice
-// stays: pods may be scheduled, and wait for the next agent.
+// Stop unregisters the plugin and waits for running calls. The ResourceSlices remain, so that pods can be
+// scheduled and wait for the next start of the driver.
 func (k *Kubelet) Stop() {
 	k.cancel()
 	k.helper.Stop()
 	k.publishing.Wait()
 }
 
-// Registered says why the kubelet does not use the plugin; nil = it does.
+// Registered returns an error if the kubelet does not use the plugin.
 func (k *Kubelet) Registered() error {
 	switch s := k.registered.Load(); {
 	case s == nil:
@@ -140,10 +139,10 @@ func (k *Kubelet) Registered() error {
 	return nil
 }
 
-// intercept notes what the kubelet says of the registration. After Prepare it has the agent write the
-// metadata of attached networks again: the library has just written what Prepare returned, maybe over what
-// an ADD has found out since. The library only logs metadata that it cannot write, and the kubelet never
-// prepares a prepared claim again, so intercept makes that an error of the claim.
+// intercept records the kubelet's answer to the registration. After Prepare it rewrites the metadata of
+// attached networks, because kubeletplugin has just written the devices that Prepare returned, possibly over
+// newer facts from ADD. kubeletplugin only logs metadata that it cannot write, and the kubelet does not prepare
+// such a claim again. Therefore intercept fails the claim.
 func (k *Kubelet) intercept(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	if s, ok := request.(*registerapi.RegistrationStatus); ok {
 		k.registered.Store(s)
@@ -184,8 +183,8 @@ func (k *Kubelet) hasMetadata(claim *drapb.NodePrepareResourceResponse) bool {
 	return !slices.Contains(slices.Collect(maps.Values(lacks)), true)
 }
 
-// checkNode ends the process if the Node object was deleted and registered again: the library would go on
-// to publish slices with the old owner, which the garbage collector removes.
+// checkNode ends the process if the Node object was deleted and created again. kubeletplugin would keep
+// publishing slices with the old owner, and the garbage collector would remove them.
 func (k *Kubelet) checkNode() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -238,8 +237,8 @@ func (k *Kubelet) HandleError(_ context.Context, err error, msg string) {
 	}
 }
 
-// UpdateRequestMetadata implements [claim.Metadata]. The agent may call it before the plugin
-// has started, and then waits.
+// UpdateRequestMetadata implements [claim.Metadata]. The engine may call it before the plugin has started; it
+// then waits.
 func (k *Kubelet) UpdateRequestMetadata(ctx context.Context, namespace, claim string, uid types.UID, request string, devices []kubeletplugin.Device) error {
 	select {
 	case <-k.started:
@@ -249,11 +248,11 @@ func (k *Kubelet) UpdateRequestMetadata(ctx context.Context, namespace, claim st
 	}
 }
 
-// WatchHealthStatus implements [kubeletplugin.DRAPlugin] (KEP-4680): the kubelet puts the health of devices
-// into the status of their pods. It reports changes at once, and everything periodically. A report without
-// devices keeps the kubelet from starting over every 5 s, with an error in its log.
+// WatchHealthStatus implements [kubeletplugin.DRAPlugin] (KEP-4680). The kubelet copies the health of devices
+// into the status of their pods. WatchHealthStatus reports changes immediately, and all devices periodically.
+// It also sends empty reports, because without them the kubelet reconnects every 5 s and logs an error.
 func (k *Kubelet) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
-	for every := time.Tick(10 * time.Second); ; { // a kubelet takes health that is 30 s old for unknown
+	for every := time.Tick(10 * time.Second); ; { // the kubelet treats health that is 30 s old as unknown
 		list, changed := k.agent.Node.Health(k.options.Node)
 		select {
 		case <-ctx.Done():
@@ -269,8 +268,8 @@ func (k *Kubelet) WatchHealthStatus(ctx context.Context, reports chan<- kubeletp
 	}
 }
 
-// Shared is one device for any number of claims: DRAConsumableCapacity, on by default
-// since Kubernetes 1.36. With limit > 0 no more than that many hold it at a time.
+// Shared returns the device that any number of claims share. It needs DRAConsumableCapacity, which is on by
+// default since Kubernetes 1.36. If limit is positive, at most limit claims can hold it at a time.
 func Shared(limit int) []resourceapi.Device {
 	device := resourceapi.Device{Name: devices.SoftwareDevice, AllowMultipleAllocations: new(true)}
 	if limit > 0 {
@@ -279,7 +278,7 @@ func Shared(limit int) []resourceapi.Device {
 	return []resourceapi.Device{device}
 }
 
-// dropsSharing says whether err is that of a server which drops what [Shared] needs.
+// dropsSharing reports whether err means that the API server dropped the fields that [Shared] sets.
 func dropsSharing(err error) bool {
 	fields, is := errors.AsType[*resourceslice.DroppedFieldsError](err)
 	return is && sharing(fields.DesiredSlice) && !sharing(fields.ActualSlice)
@@ -291,14 +290,14 @@ func sharing(slice *resourceapi.ResourceSlice) bool {
 	})
 }
 
+// withdraw removes the node's ResourceSlices.
 func (k *Kubelet) withdraw(ctx context.Context) {
 	if err := removeSlices(ctx, k.options.Client, k.agent.Driver, k.options.Node); err != nil && ctx.Err() == nil {
-		k.agent.Log.Error("cannot withdraw the devices of the node: pods may still be scheduled for them", "error", err)
+		k.agent.Log.Error("cannot remove the node's ResourceSlices; the scheduler may still allocate its devices", "error", err)
 	}
 }
 
-// publish publishes what is offered now. The first time it waits until the server can be asked
-// what is published already.
+// publish publishes the current devices of the node. The first call waits until the API server can be reached.
 func (k *Kubelet) publish(ctx context.Context) error {
 	node := k.agent.Node
 	var software []resourceapi.Device

@@ -69,7 +69,7 @@ func (r *rig) lockFree(locks func()) dra.Options {
 }
 
 // All tests with a rig check the rule. This one checks that it is asked about.
-func TestNoMutexIsHeldWhileAnybodyElseIsAsked(t *testing.T) {
+func TestNoMutexIsHeldDuringOutsideCalls(t *testing.T) {
 	withHardware(t, func(t *testing.T, b *rig) {
 		b.options.Devices.Journal = journalIn(b.dir, "boot1")
 		b.leave(ofPlugin)

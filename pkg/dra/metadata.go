@@ -11,15 +11,15 @@ import (
 	"devinfo-cni.io/devinfo/store"
 )
 
-// metadataSpecs keeps the CDI specs that mount metadata into containers, which the library writes once, in
-// Prepare. The directory of CDI specs may be cleared at any time.
+// metadataSpecs keeps the CDI specs that mount metadata into containers. kubeletplugin writes them only once,
+// in Prepare, but the directory of CDI specs may be cleared at any time.
 type metadataSpecs struct {
 	dir   string
 	mu    sync.Mutex
 	files map[string][]byte // by path
 }
 
-// load reads the specs that an earlier process has written. The error is about files that it has left out.
+// load reads the specs that an earlier process wrote. It reports the files that it could not read.
 func (m *metadataSpecs) load(driver string) error {
 	m.files = map[string][]byte{}
 	paths, err := filepath.Glob(filepath.Join(m.dir, driver+"_metadata_*.json"))
@@ -33,9 +33,8 @@ func (m *metadataSpecs) load(driver string) error {
 	return err
 }
 
-// write replaces a file without waiting for the disk, as the library does twice for each. What a power
-// failure takes is written again: the kubelet prepares each claim anew after its start, which reads none of
-// it.
+// write replaces a file without syncing it, because kubeletplugin writes each file twice. After a power failure
+// the kubelet prepares all claims again, so lost files are rewritten.
 func (m *metadataSpecs) write(path string, data []byte, _ os.FileMode) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -46,8 +45,8 @@ func (m *metadataSpecs) write(path string, data []byte, _ os.FileMode) error {
 	return err
 }
 
-// glob forgets the specs that match a pattern, missing ones too. The library calls it to remove the specs
-// of an unprepared claim.
+// glob returns the specs that match a pattern, and stops keeping them. kubeletplugin calls it to remove the
+// specs of an unprepared claim.
 func (m *metadataSpecs) glob(pattern string) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -58,7 +57,7 @@ func (m *metadataSpecs) glob(pattern string) ([]string, error) {
 	return filepath.Glob(pattern)
 }
 
-// repair writes missing specs again.
+// repair rewrites missing specs.
 func (m *metadataSpecs) repair() (err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -20,10 +20,11 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// add attaches a sandbox to networks of a claim, all at the same time. The record says Adding before a plugin runs.
-func (s *steps) add(c *claim, which []int, sb *sandbox) error {
-	refused := func(n int, err error) error { // nothing is run, and no DEL owed
-		for _, n := range which {
+// add attaches a sandbox to networks of a claim, in parallel. The record says Adding before the first plugin
+// runs.
+func (s *steps) add(c *claim, indexes []int, sb *sandbox) error {
+	refused := func(n int, err error) error { // before any plugin has run, so no DEL is needed
+		for _, n := range indexes {
 			if err := s.releaseLeases(c.record, &c.record.Attachments[n]); err != nil {
 				s.Log.Warn("cannot release leases of a claim; retrying at Unprepare", "claim", c.ref, "error", err)
 			}
@@ -31,13 +32,13 @@ func (s *steps) add(c *claim, which []int, sb *sandbox) error {
 		s.metrics.exec("ADD", 0, err)
 		return s.reportFailedAdd(c, n, sb, err)
 	}
-	for _, n := range which {
+	for _, n := range indexes {
 		if err := s.leaseDevice(c, &c.record.Attachments[n], sb); err != nil {
 			return refused(n, nodeError(err))
 		}
 	}
 	record := c.record.Clone()
-	for _, n := range which {
+	for _, n := range indexes {
 		at := &record.Attachments[n]
 		if err := s.cni.check(at); err != nil {
 			return refused(n, err)
@@ -53,10 +54,10 @@ func (s *steps) add(c *claim, which []int, sb *sandbox) error {
 		}
 	}
 	if err := s.records.put(c, record, "adding"); err != nil {
-		return refused(which[0], nodeError(err))
+		return refused(indexes[0], nodeError(err))
 	}
 	var errs []error
-	for r := range inParallel(record, which, func(at *state.Attachment) error { return s.addNetwork(record.UID, at) }) {
+	for r := range inParallel(record, indexes, func(at *state.Attachment) error { return s.addNetwork(record.UID, at) }) {
 		if err := s.recordAdd(c, r); err != nil {
 			errs = append(errs, s.reportFailedAdd(c, r.n, sb, err))
 		}
@@ -64,18 +65,19 @@ func (s *steps) add(c *claim, which []int, sb *sandbox) error {
 	return errors.Join(errs...)
 }
 
-// A result is an attachment after a plugin has run.
+// result is an attachment after its plugins have run.
 type result struct {
-	n   int // its place in the record
+	n   int // index in the record
 	at  state.Attachment
 	err error
 }
 
-// inParallel calls run for copies of attachments, all at the same time, and returns the results as they come.
-func inParallel(record *state.Claim, which []int, run func(*state.Attachment) error) <-chan result {
+// inParallel calls run for a copy of each attachment, all at the same time, and returns the results in order of
+// completion.
+func inParallel(record *state.Claim, indexes []int, run func(*state.Attachment) error) <-chan result {
 	results := make(chan result)
 	var runs sync.WaitGroup
-	for _, n := range which {
+	for _, n := range indexes {
 		at := record.Attachments[n]
 		runs.Go(func() {
 			err := run(&at)
@@ -86,7 +88,8 @@ func inParallel(record *state.Claim, which []int, run func(*state.Attachment) er
 	return results
 }
 
-// leaseDevice leases the device of an attachment. An error names its holder. Multus attaches a pod before the agent does.
+// leaseDevice leases the device of an attachment in the plugin's journal. Its error names the other holder, for
+// example a pod that Multus attached.
 func (s *steps) leaseDevice(c *claim, at *state.Attachment, sb *sandbox) error {
 	if at.NodeDevice == nil {
 		return nil
@@ -98,13 +101,13 @@ func (s *steps) leaseDevice(c *claim, at *state.Attachment, sb *sandbox) error {
 		sb.Pod.Namespace, sb.Pod.Name, at.IfName))
 }
 
-// addNetwork runs ADD, and puts its results into the attachment.
+// addNetwork runs ADD and stores its results in the attachment.
 func (s *steps) addNetwork(uid types.UID, at *state.Attachment) (err error) {
 	defer func(began time.Time) { s.metrics.exec("ADD", time.Since(began), err) }(time.Now())
 	if err := s.Node.Bind(at); err != nil {
 		return nodeError(err)
 	}
-	known, err := s.writeInitialInfo(at)
+	initial, err := s.writeInitialInfo(at)
 	if err != nil {
 		return nodeError(err)
 	}
@@ -113,7 +116,7 @@ func (s *steps) addNetwork(uid types.UID, at *state.Attachment) (err error) {
 	if err != nil {
 		return err
 	}
-	info, err := s.finalInfo(at, known)
+	info, err := s.finalInfo(at, initial)
 	if err != nil {
 		return &cniexec.Error{Reason: ReasonInfo, Err: fmt.Errorf("device-info file of network %s: %w", at.Network, err)}
 	}
@@ -121,12 +124,12 @@ func (s *steps) addNetwork(uid types.UID, at *state.Attachment) (err error) {
 	return err
 }
 
-// recordAdd records the result of an ADD, and opens the gate.
+// recordAdd records the result of an ADD and opens the gate.
 func (s *steps) recordAdd(c *claim, r result) error {
 	record := c.record.Clone()
 	if r.err != nil {
 		record.Attachments[r.n].Error = r.err.Error()
-		s.records.setRecord(c, record, true) // on disk it is Adding, as it should be
+		s.records.setRecord(c, record, true) // the record on disk already says Adding
 		return r.err
 	}
 	r.at.Phase = state.Added
@@ -137,18 +140,18 @@ func (s *steps) recordAdd(c *claim, r result) error {
 		return err
 	}
 	s.reports.queue.Add(c.ref.UID)
-	which := []int{r.n}
+	indexes := []int{r.n}
 	if before != rdmaVariable(record.Attachments) { // the other gates list the RDMA devices too, and a late ADD may still run
 		for n, at := range record.Attachments {
 			if n != r.n && at.Phase == state.Added {
-				which = append(which, n)
+				indexes = append(indexes, n)
 			}
 		}
 	}
-	return s.gate.open(c, which)
+	return s.gate.open(c, indexes)
 }
 
-// reportFailedAdd reports a failed ADD. The sandbox does not wait any longer, unless the network is attached late.
+// reportFailedAdd reports a failed ADD. It also fails the waiting sandbox, unless the network is attached late.
 func (s *steps) reportFailedAdd(c *claim, n int, sb *sandbox, err error) error {
 	at := &c.record.Attachments[n]
 	err = c.wrap(at, err)
@@ -165,13 +168,15 @@ func (s *steps) reportFailedAdd(c *claim, n int, sb *sandbox, err error) error {
 	return err
 }
 
-// infoFile returns where the device-info file is. The settings of the node may have changed since.
+// infoFile returns the device-info file of an attachment. The record names it, because the node's settings may
+// have changed.
 func infoFile(at *state.Attachment) (dir *store.Dir, name string) {
 	return store.Open(filepath.Dir(at.InfoFile)), filepath.Base(at.InfoFile)
 }
 
-// writeInitialInfo writes the device-info file before ADD, for plugins that read it such as ovs-cni, and returns its
-// content; nil = nothing is known of the device. The record names the file already, so DEL removes it.
+// writeInitialInfo writes the device-info file before ADD, for plugins such as ovs-cni that read it, and
+// returns its content. It returns nil if nothing is known about the device. DEL removes the file, because the
+// record already names it.
 func (s *steps) writeInitialInfo(at *state.Attachment) ([]byte, error) {
 	outside := *at
 	outside.Netns = "" // the pod's interface does not exist yet
@@ -185,15 +190,15 @@ func (s *steps) writeInitialInfo(at *state.Attachment) ([]byte, error) {
 	return info.Encode(), err
 }
 
-// finalInfo reads the device-info file after ADD. If no plugin has written it since [steps.writeKnown], it writes
-// what is known of the device now. An invalid file fails the ADD, because the pod would not find its device;
-// deviceInfo returns nil for another major version.
-func (s *steps) finalInfo(at *state.Attachment, known []byte) (*devinfo.Info, error) {
+// finalInfo reads the device-info file after ADD. initial is the content from [steps.writeInitialInfo]; if no
+// plugin has changed it, finalInfo writes the facts that are known now. An invalid file is an error, because
+// the pod could not find its device. finalInfo returns nil for a file of another major version.
+func (s *steps) finalInfo(at *state.Attachment, initial []byte) (*devinfo.Info, error) {
 	dir, name := infoFile(at)
 	data, err := dir.Read(name)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && known != nil && bytes.Equal(data, known) {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && initial != nil && bytes.Equal(data, initial) {
 		info := s.Node.Describe(at)
-		if info == nil { // such as an interface of another device
+		if info == nil { // for example, the interface belongs to another device
 			return nil, dir.Remove(name)
 		}
 		at.Info = info.Encode()
@@ -214,20 +219,20 @@ func (s *steps) finalInfo(at *state.Attachment, known []byte) (*devinfo.Info, er
 	return info, nil
 }
 
-// metadata returns what the pod's metadata file says of a device.
+// metadata returns the pod's metadata for an attachment.
 func (s *steps) metadata(at *state.Attachment, info *devinfo.Info) (*state.Metadata, error) {
 	data, warnings, err := metadata.NetworkData(at.Result, at.IfName, at.Netns)
 	if err != nil {
 		return nil, wrapReason(err, "network %s", at.Network)
 	}
-	_, more := metadata.Data(at.Result, shown(at)) // as the status will have it
+	_, more := metadata.Data(at.Result, shown(at)) // the status is built from the same values
 	for _, w := range append(warnings, more...) {
 		s.Log.Warn(w, "network", at.Network, "sandbox", at.Sandbox, "ifName", at.IfName)
 	}
 	return &state.Metadata{NetworkData: data, Attributes: s.Node.Attributes(at, info)}, nil
 }
 
-// key names the directory of an attachment to a sandbox.
+// key returns the name of an attachment's cache directory.
 func key(claim types.UID, at *state.Attachment) string {
 	return string(claim) + "@" + at.IfName + "@" + at.Sandbox
 }

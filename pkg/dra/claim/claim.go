@@ -17,45 +17,47 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// claim is a claim on record, or what is left of one. The table's mutex guards all fields but ref and orphans. Only
-// the claim's worker replaces the record. A record itself never changes.
+// claim is a claim on record. After Unprepare it may remain for its undeleted attachments. The table's mutex
+// guards all fields except ref and mayStillRun. Only the claim's worker replaces record. A record is never
+// modified.
 type claim struct {
-	ref    kubeletplugin.NamespacedObject // never changes
+	ref    kubeletplugin.NamespacedObject
 	record *state.Claim
 
-	// What events want.
-	resourceVersion string    // of the claim in the API that they go by; "" = unknown
-	pod             state.Pod // that the claim belongs to
-	forgotten       bool      // it is unprepared
-	attachError     string    // why nothing is attached, for the status; "" = it says so already, or it is
-	rewriteMetadata bool      // somebody has written over the metadata
+	// Set by events.
+	resourceVersion string    // newest resource version that an event has seen; "" = unknown
+	pod             state.Pod // pod that holds the claim
+	forgotten       bool      // the kubelet has unprepared the claim
+	attachError     string    // why an ADD failed; "" = no failure, or the status has it already
+	rewriteMetadata bool      // kubeletplugin has overwritten the metadata of attached networks
 
-	// What the worker has come to.
-	gatesOpen   map[int]bool // by attachment: whether its gate was open when the worker looked last
-	gatesRDMA   string       // the variable that its gates were compared with then: see table.rdma
-	neverSaved  bool         // the record was never written
-	unsaved     bool         // the disk has not got the record as it is
-	removed     bool         // it is not in the table any more
-	runningStep action       // the step under way; none = none
-	stepSandbox string       // the sandbox that it is for
+	// Set by the worker.
+	gatesOpen   map[int]bool // by attachment: whether its gate was open at the last check
+	gatesRDMA   string       // the pod's rdmaVariable at that check
+	neverSaved  bool         // no record has been written to disk yet
+	unsaved     bool         // the record on disk differs
+	removed     bool         // the claim is no longer in the table
+	runningStep action       // the step that is running, or none
+	stepSandbox string       // the sandbox of that step
 	sentStatus  []resourceapi.AllocatedDeviceStatus
 
-	// Back-offs. Failed DELs have their own: other failures and events must not make them fail more often.
+	// Back-offs. DELs have their own, because failures of other steps must not delay them, and events must not
+	// repeat them early.
 	failure          retry
-	delBackOff       map[int]retry // of DELs and restoring, by the attachments' places in the record
-	retryUndeletedAt time.Time     // when the DELs that were given up are run again
+	delBackOff       map[int]retry // of DEL and restore, by index of the attachment in the record
+	retryUndeletedAt time.Time     // next retry of the DELs that were given up
 
-	mayStillRun map[string]bool // interfaces for which plugins of an earlier process may still run; only for the worker
+	mayStillRun map[string]bool // interface names whose plugins an earlier process started; used by the worker only
 }
 
-// retry is a step that has failed, and when it is taken again. err is nil for a device that may be on its way back.
+// retry is a failed step and the time of its next try. err is nil while a device is expected to return by
+// itself.
 type retry struct {
 	step  action
 	err   error
 	after time.Time
 }
 
-// newClaim returns a claim with that record.
 func newClaim(record *state.Claim) *claim {
 	c := &claim{record: record, pod: record.Pod, gatesOpen: map[int]bool{}, mayStillRun: map[string]bool{}, delBackOff: map[int]retry{}}
 	c.ref.Namespace, c.ref.Name, c.ref.UID = record.Namespace, record.Name, record.UID
@@ -67,7 +69,7 @@ func newClaim(record *state.Claim) *claim {
 
 func (c *claim) isFor(pod state.Pod) bool { return c.pod.UID == pod.UID }
 
-// bareGatesOpen reports whether the gates are open of the devices that the claim brings no network for.
+// bareGatesOpen reports whether all gates of devices without a network are open.
 func (c *claim) bareGatesOpen() bool {
 	for n, at := range c.record.Attachments {
 		if at.Bare() && !c.gatesOpen[n] {
@@ -77,14 +79,14 @@ func (c *claim) bareGatesOpen() bool {
 	return true
 }
 
-// hasPendingDel reports whether a DEL for a sandbox is pending. Restoring its devices does not count.
+// hasPendingDel reports whether a DEL for a sandbox is pending. A pending restore does not count.
 func (c *claim) hasPendingDel(sandbox string) bool {
 	return slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool {
 		return at.Sandbox == sandbox && at.Phase != state.Restoring
 	})
 }
 
-// remainder returns what remains of the claim after Unprepare; nil = nothing.
+// remainder returns a claim with only the undeleted attachments of c, or nil if c has none.
 func (c *claim) remainder() *claim {
 	if len(c.record.Undeleted) == 0 {
 		return nil
@@ -96,7 +98,7 @@ func (c *claim) remainder() *claim {
 	return left
 }
 
-// delErrors returns the errors of DELs and of restoring that have failed. The mutex must be held.
+// delErrors returns the errors of the DELs and restores that are backing off. The mutex must be held.
 func (c *claim) delErrors() error {
 	var errs []error
 	for _, n := range slices.Sorted(maps.Keys(c.delBackOff)) {
@@ -110,7 +112,7 @@ func (c *claim) wrap(at *state.Attachment, err error) error {
 	return fmt.Errorf("claim %s, request %s: %w", c.ref, at.Request, err)
 }
 
-// unpreparedError returns the error of a call during which the kubelet unprepared the claim.
+// unpreparedError is the error of a call during which the kubelet unprepared the claim.
 func (c *claim) unpreparedError() error {
 	return fmt.Errorf("claim %s was unprepared during this call", c.ref)
 }
@@ -125,7 +127,7 @@ func newRecord(claim *resourceapi.ResourceClaim, pod state.Pod, networks []cnico
 	return record
 }
 
-// withheldDevices returns the devices in a record that no other claim may get.
+// withheldDevices returns the devices of a record that no other claim may get.
 func withheldDevices(record *state.Claim) (devices []string) {
 	for _, at := range slices.Concat(record.Attachments, record.Undeleted) {
 		if at.Withheld() {
@@ -135,19 +137,19 @@ func withheldDevices(record *state.Claim) (devices []string) {
 	return devices
 }
 
-// podOf returns the pod of an attachment's sandbox.
 func podOf(at *state.Attachment) state.Pod {
 	namespace, name := at.Args.Name()
 	return state.Pod{Namespace: namespace, Name: name, UID: types.UID(at.Args.UID())}
 }
 
-// isOlder reports whether one resource version of a claim is older than another.
-func isOlder(version, known string) bool {
-	order, err := resourceversion.CompareResourceVersion(version, known)
+// isOlder reports whether resource version a is older than b. It returns false if it cannot compare them.
+func isOlder(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order < 0
 }
 
-// isAllocated reports whether a record has the devices that are allocated to a claim now.
+// isAllocated reports whether the record has exactly the devices of this driver that are allocated to the
+// claim.
 func isAllocated(record *state.Claim, claim *resourceapi.ResourceClaim, driver string) bool {
 	if claim.Status.Allocation == nil {
 		return false
@@ -175,7 +177,7 @@ type records struct {
 	reports *reports
 }
 
-// load reads what an earlier process has left.
+// load reads the records that an earlier process wrote.
 func (r *records) load() error {
 	records, problems, err := r.files.All()
 	if err != nil {
@@ -195,7 +197,7 @@ func (r *records) load() error {
 	return nil
 }
 
-// put writes a record and gives it to the claim.
+// put writes a record to disk, then makes it the claim's record.
 func (r *records) put(c *claim, record *state.Claim, step string) error {
 	r.table.do(func() { record.Pod = c.pod })
 	if err := r.files.Put(record); err != nil {
@@ -206,7 +208,8 @@ func (r *records) put(c *claim, record *state.Claim, step string) error {
 	return nil
 }
 
-// putOrRetry is like put, for a step that has been done: it is saved later if that fails, or repeated after a crash.
+// putOrRetry is put for a step that is already done. If the write fails, the new record is used anyway, and the
+// worker writes it later. After a crash the step is repeated.
 func (r *records) putOrRetry(c *claim, record *state.Claim, step string) {
 	if err := r.put(c, record, step); err != nil {
 		r.Log.Warn("cannot write a claim record; retrying", "error", err)
@@ -214,7 +217,7 @@ func (r *records) putOrRetry(c *claim, record *state.Claim, step string) {
 	}
 }
 
-// setRecord gives the claim a record, which is on disk if saved.
+// setRecord replaces the claim's record. saved reports whether the new record is on disk.
 func (r *records) setRecord(c *claim, record *state.Claim, saved bool) {
 	if !slices.Equal(withheldDevices(c.record), withheldDevices(record)) {
 		defer r.Node.Publish()
@@ -231,7 +234,7 @@ func (r *records) setRecord(c *claim, record *state.Claim, saved bool) {
 	r.table.notifyWaiters()
 }
 
-// drop replaces a claim by what is left of it; nil = nothing.
+// drop removes a claim from the table and puts left in its place, unless left is nil.
 func (r *records) drop(c, left *claim) {
 	r.table.mu.Lock()
 	defer r.table.mu.Unlock()

@@ -13,15 +13,15 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// delete detaches attachments, all at the same time. It may be repeated, because DEL of what is gone succeeds.
-func (s *steps) delete(c *claim, which []int) {
+// delete detaches attachments, in parallel. It is safe to repeat, because DEL of a deleted network succeeds.
+func (s *steps) delete(c *claim, indexes []int) {
 	record := c.record.Clone()
 	s.table.do(func() { c.gatesOpen = map[int]bool{} })
-	for _, n := range which {
+	for _, n := range indexes {
 		record.Attachments[n].Phase = state.Deleting
 	}
-	s.records.putOrRetry(c, record, "deleting") // any record on disk owes a DEL, so a full disk does not matter
-	for r := range inParallel(record, which, func(at *state.Attachment) error {
+	s.records.putOrRetry(c, record, "deleting") // if the disk is full, the old record on disk still leads to DEL
+	for r := range inParallel(record, indexes, func(at *state.Attachment) error {
 		if c.mayStillRun[at.IfName] {
 			s.cni.waitForOrphans(key(record.UID, at))
 		}
@@ -32,17 +32,17 @@ func (s *steps) delete(c *claim, which []int) {
 	}) {
 		s.recordDel(c, r)
 	}
-	for _, n := range which {
+	for _, n := range indexes {
 		delete(c.mayStillRun, record.Attachments[n].IfName)
 	}
 }
 
-// detach runs DEL as ADD was run, and removes what was kept for it.
+// detach runs DEL with the configuration of ADD, then removes the device-info file and the cache directory.
 func (s *steps) detach(claim types.UID, at *state.Attachment) error {
 	key := key(claim, at)
 	netns, gone := at.Netns, ""
 	switch {
-	case at.BootID != s.BootID: // its path may be another namespace's now, and the boot has reset all devices
+	case at.BootID != s.BootID: // the path may belong to another namespace now, and the reboot has reset the devices
 		netns = ""
 	case isGone(s.Netns, at.Netns):
 		netns, gone = "", at.Netns
@@ -61,7 +61,7 @@ func (s *steps) detach(claim types.UID, at *state.Attachment) error {
 func (s *steps) recordDel(c *claim, r result) {
 	record := c.record.Clone()
 	at := &record.Attachments[r.n]
-	if r.err == nil && at.Note == nil { // otherwise restore does it
+	if r.err == nil && at.Note == nil { // otherwise restore releases them
 		r.err = s.releaseLeases(record, at)
 	}
 	switch {
@@ -81,13 +81,13 @@ func (s *steps) recordDel(c *claim, r result) {
 	s.records.putOrRetry(c, record, "deleted")
 }
 
-// backOff begins the back-off of an attachment, after a failure of DEL or of restoring its device: see [retry].
+// backOff starts the back-off of an attachment after a failed DEL or restore. err may be nil; see [retry].
 func (s *steps) backOff(c *claim, place int, at *state.Attachment, err error) {
 	what, limit := "DEL", s.DelMaxFailures
 	if at.Phase == state.Restoring {
 		what, limit = "restoring the device", restoreTries
 	}
-	// The pause doubles each time, and all tries together take DelMinRetryTime.
+	// Each pause is twice as long as the one before, and all tries together take DelMinRetryTime.
 	n := max(1, min(at.Tries, limit-1))
 	first := float64(s.DelMinRetryTime) / max(1, math.Exp2(float64(limit-1))-1)
 	pause := time.Duration(first * math.Exp2(float64(n-1)))
@@ -103,7 +103,7 @@ func removeInfo(at *state.Attachment) error {
 	return dir.Remove(name)
 }
 
-// releaseLeases ends the leases of an attachment, unless one of another sandbox in the record still owes the same device.
+// releaseLeases ends the leases of an attachment, unless the claim still has the device for another sandbox.
 func (s *steps) releaseLeases(record *state.Claim, at *state.Attachment) error {
 	if slices.ContainsFunc(slices.Concat(record.Attachments, record.Undeleted), func(other state.Attachment) bool {
 		return other.Owes() && other.Part() == at.Part() && other.Sandbox != at.Sandbox
@@ -114,14 +114,15 @@ func (s *steps) releaseLeases(record *state.Claim, at *state.Attachment) error {
 }
 
 const (
-	restoreTries = 10 // failures after which restoring is given up; the first pauses are fractions of a second
-	slowTries    = 4  // failures before a missing device is logged: the kernel may still be ending its namespace
+	restoreTries = 10 // failures before a restore is given up; the first pauses are fractions of a second
+	slowTries    = 4  // failures before a missing device is logged; the kernel may still be removing its namespace
 )
 
-// restore makes devices what they were before ADD. It is called again for a device that is not back yet.
-func (s *steps) restore(c *claim, which []int) {
+// restore restores devices to their settings before ADD. The worker calls it again for a device that has not
+// returned yet.
+func (s *steps) restore(c *claim, indexes []int) {
 	record := c.record.Clone()
-	for _, n := range which {
+	for _, n := range indexes {
 		at := &record.Attachments[n]
 		err := s.Node.GiveBack(record, at)
 		if err == nil {

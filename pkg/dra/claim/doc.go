@@ -1,17 +1,18 @@
-// Package claim is the engine of the CNI DRA driver. It records the claims that the kubelet prepares, runs
-// the CNI plugins of their networks when the runtime tells of a sandbox, opens the gates of containers, and
-// undoes all of it. It knows nothing of devices but what package devices tells.
+// Package claim is the engine of the CNI DRA driver. It records the claims that the kubelet prepares, runs the
+// CNI plugins of their networks when the runtime reports a sandbox, opens the gates of containers, and undoes all
+// of this when the pod ends. It uses package devices for everything that depends on the node's devices.
 //
-// The engine is level-triggered. An event changes what is wanted of a claim, and wakes its worker. The worker
-// takes one step after the other until the claim is as wanted: see README.md. What is owed is on disk before
-// it is begun, so that a crash, a retry and a late network take the same path as everything else.
+// The engine is level-triggered. An event changes the goal of a claim and wakes the claim's worker. The worker
+// runs one step after another until the claim has reached its goal; README.md lists the rules. A step is on disk
+// before it starts. Therefore crashes, retries and late networks need no code of their own.
 //
 // The parts of an [Engine]:
 //
-//   - table: what is known of claims and sandboxes, and the only mutex (table.go, reserve.go)
-//   - kubelet.go and runtime.go: the events, which wait for what comes of them
-//   - worker: looks at the world, asks [reconcile], and takes the step that it returns
-//   - steps: ADD, DEL, restoring, and giving up (add.go, del.go, giveup.go)
-//   - gate: the CDI specs without which containers of a claim do not start
-//   - records: the claims on disk; reports and notices: what API server and authors of pods are told
+//   - table: all claims and sandboxes, and the only mutex (table.go, reserve.go)
+//   - kubelet.go and runtime.go: the events, which wait for their outcome
+//   - worker: observes the node, calls [reconcile], and runs the step that it returns
+//   - steps: ADD, DEL, restore, and giving up (add.go, del.go, giveup.go)
+//   - gate: the CDI specs that the containers of a claim need to start
+//   - records: the claims on disk
+//   - reports and notices: claim status for the API server, and Events for authors of pods
 package claim

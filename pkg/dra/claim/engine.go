@@ -26,46 +26,48 @@ import (
 	"devinfo-cni.io/pkg/dra/status"
 )
 
-// Options configure an [Engine]. A field is required unless it says otherwise.
+// Options configures an [Engine]. Fields are required, except where their comment says what their zero value
+// means.
 type Options struct {
-	Driver string           // name of the DRA driver, also the vendor of the CDI devices
-	Policy cniconfig.Policy // which configurations claims may contain
+	Driver string           // name of the DRA driver, and vendor of its CDI devices
+	Policy cniconfig.Policy // CNI configurations that claims may contain
 	Dirs
 	Retries
-	Gate     string // path of the program cni-dra-gate on the host, which keeps out containers of other sandboxes
+	Gate     string // path of cni-dra-gate on the host; the program keeps containers of other sandboxes out
 	HostRoot string // root directory of CNI plugins; "" = the root of this process
-	BootID   string // of the kernel: [journal.BootID]
+	BootID   string // boot ID of the kernel, from [journal.BootID]
 	Node     *devices.Node
 
-	Netns     func(path string) error      // [link.CheckNetns]
-	Unexposed func(root, dir string) error // [private.UnexposedBelow]
-	// Status sends the devices of a claim to the API server. It is called again as [status.Retry] says.
+	Netns     func(path string) error      // normally [link.CheckNetns]
+	Unexposed func(root, dir string) error // normally [safefile.UnexposedBelow]
+	// Status writes the devices of a claim to the API server. The engine repeats the call if [status.Retry]
+	// reports true for the error.
 	Status func(context.Context, status.Report) error
 	// Read reads a claim from the API server. It returns nil if no claim has this name and UID.
 	Read   func(ctx context.Context, claim kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error)
 	Notify func(Notice)
 
-	Exec    invoke.Exec       // runs CNI plugins; nil = package cniexec does
-	Step    func(name string) // called after each write and each run of a plugin; nil = not called
+	Exec    invoke.Exec       // runs CNI plugins; nil = run them with package cniexec
+	Step    func(name string) // called after each write and each plugin, for tests; nil = not called
 	Metrics prometheus.Registerer
 	Log     *slog.Logger
 }
 
-// Dirs are directories as this process sees them, but for CNIBinDirs.
+// Dirs are directories. All paths are as this process sees them, except CNIBinDirs.
 type Dirs struct {
-	StateDir      string   // of package state, on a disk that survives reboots
-	CacheDir      string   // of libcni, for this process alone
-	CDIDir        string   // of the container runtime's CDI specs, /var/run/cdi
-	DeviceInfoDir string   // /var/run/k8s.cni.cncf.io/devinfo/cni
-	CNIBinDirs    []string // of CNI plugins, below HostRoot
+	StateDir      string   // claim records, on a disk that survives reboots
+	CacheDir      string   // libcni's cache, used by this process only
+	CDIDir        string   // CDI specs of the container runtime, /var/run/cdi
+	DeviceInfoDir string   // device-info files, /var/run/k8s.cni.cncf.io/devinfo/cni
+	CNIBinDirs    []string // CNI plugins, below HostRoot
 }
 
-// Retries are limits and intervals; 0 = the default.
+// Retries are limits and intervals. 0 selects the default.
 type Retries struct {
-	DelMaxFailures  int           // failures after which a DEL is given up whose network namespace is gone
-	DelMinRetryTime time.Duration // in which these tries are made
-	UndeletedEvery  time.Duration // between two tries of a DEL that was given up, and two looks for leftover leases
-	Sweep           time.Duration // between two looks at all claims
+	DelMaxFailures  int           // failures after which a DEL is given up, if its network namespace no longer exists
+	DelMinRetryTime time.Duration // time over which these failures are spread
+	UndeletedEvery  time.Duration // interval between retries of DELs that were given up, and searches for leftover leases
+	Sweep           time.Duration // interval between checks of all claims
 }
 
 // Defaults of [Retries].
@@ -76,7 +78,7 @@ const (
 	DefaultSweep           = time.Minute
 )
 
-// PluginLimit is how long a CNI plugin may run before it is killed. The kubelet waits less long for a sandbox.
+// PluginLimit is the time after which a CNI plugin is killed. The kubelet stops waiting for a sandbox earlier.
 const PluginLimit = 4 * time.Minute
 
 // Engine attaches the pods of this node to the networks of their claims. It is safe for concurrent use.
@@ -93,12 +95,13 @@ type Engine struct {
 	metrics  *metrics
 }
 
-// Metadata writes the device metadata of a request (KEP-5304): a [*kubeletplugin.Helper] does.
+// Metadata writes the device metadata of a request (KEP-5304). [kubeletplugin.Helper] implements it.
 type Metadata interface {
 	UpdateRequestMetadata(ctx context.Context, namespace, claim string, uid types.UID, request string, devices []kubeletplugin.Device) error
 }
 
-// New reads the state directory and locks it for this process. It runs nothing before [Engine.Run].
+// New locks the state directory for this process and reads the claim records. No CNI plugin runs before
+// [Engine.Run].
 func New(o Options) (*Engine, error) {
 	o.DelMaxFailures = cmp.Or(o.DelMaxFailures, DefaultDelMaxFailures)
 	o.DelMinRetryTime = cmp.Or(o.DelMinRetryTime, DefaultDelMinRetryTime)
@@ -135,21 +138,22 @@ func New(o Options) (*Engine, error) {
 	return e, nil
 }
 
-// SetMetadata enables device metadata. Call it, if at all, before all other methods.
+// SetMetadata enables device metadata. It must not be called after any other method.
 func (e *Engine) SetMetadata(m Metadata) { e.gate.metadata = m }
 
-// Ready returns an error if the state directory cannot be written.
+// Ready returns an error if the state directory is not writable.
 func (e *Engine) Ready() error { return e.records.files.Writable() }
 
-// Close unlocks the state directory for another process. Call it after Run has returned.
+// Close unlocks the state directory. Call it after Run has returned.
 func (e *Engine) Close() error {
 	e.table.queue.ShutDown()
 	e.reports.queue.ShutDown()
 	return e.records.files.Close()
 }
 
-// Run does what is pending now, after each event and every [Retries.Sweep], and sends status. It returns after
-// ctx and all CNI plugins have ended. It may be called once.
+// Run takes the pending steps of all claims, again after each event and every [Retries.Sweep], and writes the
+// status of claims. It returns after ctx has ended and all CNI plugins have exited. It must be called once
+// only.
 func (e *Engine) Run(ctx context.Context) {
 	var background sync.WaitGroup
 	background.Go(func() { e.reports.run(ctx) })
@@ -168,7 +172,7 @@ func (e *Engine) Run(ctx context.Context) {
 	close(e.table.stopped)
 }
 
-// collect ends records and leases of claims that will not be unprepared, until ctx ends.
+// collect removes, until ctx ends, the records and leases of claims that the kubelet will not unprepare.
 func (e *Engine) collect(ctx context.Context) {
 	sweep, leases := time.Tick(e.Sweep), time.Tick(e.UndeletedEvery)
 	e.collectLeases()
@@ -189,7 +193,7 @@ func (e *Engine) collectLeases() {
 	}
 }
 
-// Records returns the claims on record, and the claims whose record is unreadable.
+// Records returns the records of all claims, and the records that cannot be read.
 func (e *Engine) Records() (claims []*state.Claim, problems []state.Problem) {
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
@@ -199,7 +203,7 @@ func (e *Engine) Records() (claims []*state.Claim, problems []state.Problem) {
 	return claims, slices.Collect(maps.Values(e.table.problems))
 }
 
-// Census counts what is on record.
+// Census counts the attachments and claims on record.
 func (e *Engine) Census() Census {
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()

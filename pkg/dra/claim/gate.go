@@ -23,21 +23,22 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// gate opens and closes the gates of attachments. A gate is the CDI device that the kubelet was told of in
-// Prepare. Its spec only exists while the network does: until then the runtime refuses to create a container
-// that lists the claim, instead of starting it without its network.
+// gate opens and closes the gates of attachments. A gate is a CDI device whose name the kubelet gets in
+// Prepare. Its spec exists only while the network is attached. Without the spec, the runtime refuses to create
+// containers that use the claim, so that none starts without its network.
 type gate struct {
 	Options
 	table    *table
-	kind     string // of the CDI devices
+	kind     string // kind of the CDI devices
 	specs    *store.Dir
-	metadata Metadata // nil = not enabled
+	metadata Metadata // nil = metadata is disabled
 }
 
-// userNamespaceKey annotates the CDI specs for pods with a user namespace of their own.
+// userNamespaceKey is an annotation of the CDI specs of pods with their own user namespace.
 const userNamespaceKey = "devinfo-cni.io/user-namespace"
 
-// gateName is valid in names of CDI devices and of files: all of it is letters, digits, '-' and '_'.
+// gateName returns a name that is valid for CDI devices and files: it contains only letters, digits, '-' and
+// '_'.
 func gateName(uid types.UID, at *state.Attachment) string {
 	name := string(uid) + "_" + strings.ReplaceAll(resourceclaim.BaseRequestRef(at.Request), "/", "_")
 	switch {
@@ -53,9 +54,9 @@ func (g *gate) file(record *state.Claim, at *state.Attachment) string {
 	return cdispec.FileName(g.kind, gateName(record.UID, at))
 }
 
-// open writes the metadata of attachments, then their gates.
-func (g *gate) open(c *claim, which []int) error {
-	for _, n := range which {
+// open writes the metadata of attachments, then the CDI specs of their gates.
+func (g *gate) open(c *claim, indexes []int) error {
+	for _, n := range indexes {
 		at := &c.record.Attachments[n]
 		if err := g.writeMetadata(c, at); err != nil {
 			return fmt.Errorf("claim %s, request %s: write device metadata: %w", c.ref, at.Request, err)
@@ -65,7 +66,7 @@ func (g *gate) open(c *claim, which []int) error {
 		}
 	}
 	g.table.do(func() {
-		for _, n := range which {
+		for _, n := range indexes {
 			c.gatesOpen[n] = true
 		}
 		g.table.notifyWaiters()
@@ -74,10 +75,10 @@ func (g *gate) open(c *claim, which []int) error {
 }
 
 func (g *gate) writeMetadata(c *claim, at *state.Attachment) error {
-	if g.metadata == nil || at.Bare() { // Prepare has told all of a bare device
+	if g.metadata == nil || at.Bare() { // Prepare returned the complete metadata of a bare device
 		return nil
 	}
-	var all []kubeletplugin.Device // replace those of before
+	var all []kubeletplugin.Device // UpdateRequestMetadata replaces all devices of the request
 	for n := range c.record.Attachments {
 		if other := &c.record.Attachments[n]; resourceclaim.BaseRequestRef(other.Request) == resourceclaim.BaseRequestRef(at.Request) {
 			all = append(all, g.device(c.record, other))
@@ -126,7 +127,7 @@ func (g *gate) openGate(c *claim, at *state.Attachment) error {
 	if userns {
 		spec.Devices[0].Annotations = map[string]string{userNamespaceKey: "true"}
 	}
-	if at.Bare() { // a CDI device must have an edit, and there is no interface to name a variable after
+	if at.Bare() { // a CDI device must have an edit, and there is no interface name to derive a variable from
 		variable := "CNI_DRA_GATE_" + strings.NewReplacer("-", "_", ".", "_").Replace(name)
 		spec.Devices[0].ContainerEdits.Env = []string{variable + "=" + name}
 	} else {
@@ -147,7 +148,7 @@ func (g *gate) openGate(c *claim, at *state.Attachment) error {
 	return nil
 }
 
-// leaseBare leases the devices of a claim that have no network in it.
+// leaseBare leases the devices of a claim that have no network.
 func (g *gate) leaseBare(c *claim) error {
 	for n := range c.record.Attachments {
 		if at := &c.record.Attachments[n]; at.Bare() {
@@ -159,8 +160,8 @@ func (g *gate) leaseBare(c *claim) error {
 	return g.Node.Leases.HoldBare(c.record)
 }
 
-// addHook adds a hook by which the runtime refuses containers in another network namespace than the attached one,
-// such as those of the pod's next sandbox. It works without the agent and its connection to the runtime.
+// addHook adds a hook that fails containers in any network namespace except the attached one, such as
+// containers of the pod's next sandbox. The hook needs neither the driver nor its NRI connection.
 func (g *gate) addHook(c *claim, at *state.Attachment, spec *specs.Spec) {
 	pod := podOf(at)
 	what := fmt.Sprintf("claim %s, request %s, is held by pod %s/%s (%s)", c.name(), at.Request, pod.Namespace, pod.Name, at.IfName)
@@ -170,7 +171,8 @@ func (g *gate) addHook(c *claim, at *state.Attachment, spec *specs.Spec) {
 	}}
 }
 
-// mountableInfoFile returns the path of the device-info file; "" if a link could replace it before the runtime mounts it.
+// mountableInfoFile returns the path of the device-info file, or "" if a user other than root could replace it
+// before the runtime mounts it.
 func (g *gate) mountableInfoFile(c *claim, at *state.Attachment) string {
 	if err := g.Unexposed(cmp.Or(g.HostRoot, "/"), filepath.Dir(at.InfoFile)); err != nil {
 		g.Log.Warn("device-info file withheld from containers", "claim", c.ref, "request", at.Request, "file", at.InfoFile, "reason", err,
@@ -180,7 +182,8 @@ func (g *gate) mountableInfoFile(c *claim, at *state.Attachment) string {
 	return at.InfoFile
 }
 
-// infoOf returns the device information of an attachment; nil = none, or of another version.
+// infoOf returns the device information of an attachment. It returns nil if there is none, or if it has another
+// major version.
 func (g *gate) infoOf(at *state.Attachment) (*devinfo.Info, error) {
 	switch {
 	case at.Bare():
@@ -195,7 +198,7 @@ func (g *gate) infoOf(at *state.Attachment) (*devinfo.Info, error) {
 	return info, err
 }
 
-// closeGate removes the CDI spec of an attachment, if it exists.
+// closeGate removes the CDI spec of an attachment.
 func (g *gate) closeGate(record *state.Claim, at *state.Attachment) error {
 	if err := g.specs.Remove(g.file(record, at)); err != nil {
 		return fmt.Errorf("remove the CDI spec: %w", err)
@@ -204,10 +207,10 @@ func (g *gate) closeGate(record *state.Claim, at *state.Attachment) error {
 	return nil
 }
 
-// isOpen reports whether the gate of an attachment is open. CDI specs, device-info files and leases do not outlive
-// a reboot, and other programs may remove specs and files. The spec of an earlier agent may lack what guard adds. A spec that was written before
-// the sandbox was known may have device nodes that the pod cannot open. A spec must have the variable rdma, because
-// the last of several specs sets it for the container.
+// isOpen reports whether the gate of an attachment is open, and its spec is current. Reboots and other programs
+// remove specs, device-info files and leases. A spec may lack the hook if an earlier driver wrote it. It may
+// list device nodes that the pod cannot open if it was written before the sandbox was known. It must set rdma,
+// because the last of several specs sets the variable for the container.
 func (g *gate) isOpen(record *state.Claim, at *state.Attachment, rdma string) bool {
 	if at.Bare() && !(g.Node.Leases.IsHeld(record) && g.Node.HasPluginFile(at)) {
 		return false
@@ -227,7 +230,8 @@ func (g *gate) isOpen(record *state.Claim, at *state.Attachment, rdma string) bo
 	return at.Bare() || bytes.Contains(spec, hook)
 }
 
-// hasRDMA reports whether a spec sets DEVINFO_RDMA_DEVICES as rdma does; "" = it must not set it.
+// hasRDMA reports whether a spec sets DEVINFO_RDMA_DEVICES as rdma does. If rdma is "", the spec must not set
+// the variable.
 func hasRDMA(spec []byte, rdma string) bool {
 	if rdma == "" {
 		return !bytes.Contains(spec, []byte(`"`+cdispec.RDMAVariable+`=`))
@@ -236,7 +240,7 @@ func hasRDMA(spec []byte, rdma string) bool {
 	return bytes.Contains(spec, quoted)
 }
 
-// device returns what the kubelet and the pod are told of an attachment.
+// device returns an attachment as the kubelet and the pod's metadata show it.
 func (g *gate) device(record *state.Claim, at *state.Attachment) kubeletplugin.Device {
 	d := kubeletplugin.Device{
 		Requests: []string{at.Request}, PoolName: at.Pool, DeviceName: at.Device, ShareID: at.ShareID,

@@ -12,13 +12,15 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// giveUp gives up DELs, so that the claim can end or go on. They are tried again at start and periodically.
-func (s *steps) giveUp(c *claim, which []int) error {
+// giveUp moves attachments to the record's undeleted ones, so that the claim can end or be attached again.
+// Their DELs are retried at each start and periodically.
+func (s *steps) giveUp(c *claim, indexes []int) error {
 	record := c.record.Clone()
-	for _, n := range which {
+	for _, n := range indexes {
 		given := record.Attachments[n]
 		given.Phase, given.GivenUp = state.Undeleted, metav1.NewTime(time.Now().UTC().Truncate(time.Second))
-		if now := s.Node.State(&given); now == devices.Gone || now == devices.Replaced { // what comes back in its place is another device, and nobody's
+		// A device that appears in place of a lost one is another device, and does not belong to this attachment.
+		if now := s.Node.State(&given); now == devices.Gone || now == devices.Replaced {
 			given.Lost, given.Note = true, nil
 		}
 		record.Undeleted = append(record.Undeleted, given)
@@ -28,7 +30,7 @@ func (s *steps) giveUp(c *claim, which []int) error {
 	if err := s.records.put(c, record, "undeleted"); err != nil {
 		return err
 	}
-	for _, n := range which {
+	for _, n := range indexes {
 		s.reportGivenUp(c, &former.Attachments[n])
 		s.table.do(func() { delete(c.delBackOff, n) })
 	}
@@ -40,7 +42,7 @@ func (s *steps) giveUp(c *claim, which []int) error {
 	return nil
 }
 
-// reportGivenUp tells people what is given up.
+// reportGivenUp logs an attachment that was given up, and sends a notice to the pod.
 func (s *steps) reportGivenUp(c *claim, at *state.Attachment) {
 	what, reason := fmt.Sprintf("DEL of network %s", at.Network), NoticeUndeleted
 	if at.Phase == state.Restoring {
@@ -51,10 +53,11 @@ func (s *steps) reportGivenUp(c *claim, at *state.Attachment) {
 	s.notices.send(podOf(at), reason, fmt.Sprintf("claim %s, request %s: %s failed %d times and was given up: %s", c.name(), at.Request, what, at.Tries, at.DelError))
 }
 
-// deleteAgain tries undeleted DELs again, one after the other, because two of them may be of one device.
-func (s *steps) deleteAgain(c *claim, which []int) {
+// deleteAgain retries undeleted DELs. It runs them one after the other, because two of them may concern the
+// same device.
+func (s *steps) deleteAgain(c *claim, indexes []int) {
 	record := c.record.Clone()
-	for _, n := range slices.Backward(which) {
+	for _, n := range slices.Backward(indexes) {
 		at := record.Undeleted[n]
 		err := s.Node.Leases.CheckFree(record, &at)
 		if err == nil {
@@ -78,7 +81,7 @@ func (s *steps) deleteAgain(c *claim, which []int) {
 	s.removeClearMarks(former, record)
 }
 
-// dropUndeleted removes an undeleted attachment that owes nothing any more from a record.
+// dropUndeleted removes an undeleted attachment from a record and ends its leases.
 func (s *steps) dropUndeleted(record *state.Claim, n int) error {
 	err := s.releaseLeases(record, &record.Undeleted[n])
 	if err == nil {
@@ -87,10 +90,10 @@ func (s *steps) dropUndeleted(record *state.Claim, n int) error {
 	return err
 }
 
-// clear forgets undeleted attachments without a DEL, as an administrator wants it.
-func (s *steps) clear(c *claim, which []int) error {
+// clear drops undeleted attachments without a DEL. An administrator requested it with "cni-dra-driver clear".
+func (s *steps) clear(c *claim, indexes []int) error {
 	record := c.record.Clone()
-	for _, n := range slices.Backward(which) {
+	for _, n := range slices.Backward(indexes) {
 		at := record.Undeleted[n]
 		s.Log.Warn("clearing an undeleted attachment, as the administrator requested", "claim", c.ref, "sandbox", at.Sandbox)
 		if err := errors.Join(removeInfo(&at), s.cni.removeDir(key(c.ref.UID, &at)), s.dropUndeleted(record, n)); err != nil {
@@ -105,7 +108,7 @@ func (s *steps) clear(c *claim, which []int) error {
 	return nil
 }
 
-// removeClearMarks removes the marks by which an administrator had attachments cleared.
+// removeClearMarks removes the administrator's marks of undeleted attachments that record no longer has.
 func (s *steps) removeClearMarks(former, record *state.Claim) {
 	for _, at := range former.Undeleted {
 		if !slices.ContainsFunc(record.Undeleted, func(other state.Attachment) bool { return other.Sandbox == at.Sandbox && other.IfName == at.IfName }) {
@@ -116,7 +119,7 @@ func (s *steps) removeClearMarks(former, record *state.Claim) {
 	}
 }
 
-// isHeldBare reports whether a claim has the device of an undeleted attachment, without a network.
+// isHeldBare reports whether a claim without a network holds the device of an undeleted attachment.
 func (s *steps) isHeldBare(at *state.Attachment) bool {
 	var records []*state.Claim
 	s.table.do(func() {
@@ -129,9 +132,9 @@ func (s *steps) isHeldBare(at *state.Attachment) bool {
 	return slices.ContainsFunc(records, s.Node.Leases.IsHeld)
 }
 
-// sameDevice reports whether two attachments have one device that at least one of them has to itself: as the
-// scheduler has allocated it, or as the device-info files say. Pods on one macvlan master share its PCI
-// address, and each of them may be detached.
+// sameDevice reports whether two attachments have the same device and at least one of them has it exclusively.
+// It compares the scheduler's allocation and the PCI address of the device-info files. Pods on one macvlan
+// master have its PCI address in common but are not the same device.
 func sameDevice(a, b *state.Attachment) bool {
 	if a.Exclusive() && b.Exclusive() && a.Pool == b.Pool && a.Device == b.Device {
 		return true
@@ -140,8 +143,8 @@ func sameDevice(a, b *state.Attachment) bool {
 	return one != "" && one == other && (a.Exclusive() || b.Exclusive())
 }
 
-// checkReleased returns an error if another claim has not given back the device of an attachment: its pod was deleted
-// by force, or its DEL was given up and runs again.
+// checkReleased returns an error if another claim still holds the device of an attachment. Its pod was deleted
+// by force, or its DEL was given up and is being retried.
 func (t *table) checkReleased(c *claim, at *state.Attachment) error {
 	if at.NodeDevice.Shared() {
 		return nil
@@ -157,8 +160,8 @@ func (t *table) checkReleased(c *claim, at *state.Attachment) error {
 	return nil
 }
 
-// noteOfGivenUp returns the note of a device whose restore was given up, in this boot; nil = none was. The
-// scheduler may have allocated the device before it was withheld.
+// noteOfGivenUp returns the note of a device whose restore was given up in this boot, or nil. The scheduler may
+// have allocated the device before the driver withheld it.
 func (t *table) noteOfGivenUp(at *state.Attachment) devices.Note {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -172,8 +175,8 @@ func (t *table) noteOfGivenUp(at *state.Attachment) devices.Note {
 	return nil
 }
 
-// isDeviceInUse reports whether another attachment has the device of an undeleted one, is about to get it, or runs DEL
-// for it: another DEL would take the device away. The mutex must be held.
+// isDeviceInUse reports whether another attachment has the device of an undeleted one, is about to get it, or
+// runs DEL for it. Another DEL would then take the device away. The mutex must be held.
 func (t *table) isDeviceInUse(c *claim, at *state.Attachment) bool {
 	for _, other := range t.claims {
 		busy := other.runningStep == doAdd || other.runningStep == doOpen

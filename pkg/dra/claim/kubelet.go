@@ -16,12 +16,13 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// Prepare records a claim, and refuses what cannot be done. It runs no CNI plugin: there is no network namespace
-// yet. A claim that is allocated again keeps its UID: its former record ends first.
+// Prepare records a claim and returns its devices. It rejects claims that cannot be attached. It runs no CNI
+// plugin, because the network namespace does not exist yet. If the claim was allocated again with the same UID,
+// Prepare first removes its old record.
 func (e *Engine) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (devices []kubeletplugin.Device, err error) {
 	defer e.metrics.event("Prepare", time.Now(), &err)
-	if former := e.forgetReallocated(claim); former != nil {
-		if err := e.unprepare(ctx, former); err != nil {
+	if old := e.forgetReallocated(claim); old != nil {
+		if err := e.unprepare(ctx, old); err != nil {
 			return nil, err
 		}
 	}
@@ -29,10 +30,10 @@ func (e *Engine) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 	if err != nil {
 		return nil, err
 	}
-	// The worker of a claim that was unprepared may be busy with a DEL that was given up.
+	// The claim's worker may be retrying a DEL that was given up.
 	if err := e.table.waitFor(ctx, func() (bool, error) {
-		left := e.table.claims[claim.UID]
-		return left == nil || !left.record.Unprepared() || left.runningStep == none, nil
+		c := e.table.claims[claim.UID]
+		return c == nil || !c.record.Unprepared() || c.runningStep == none, nil
 	}); err != nil {
 		return nil, err
 	}
@@ -46,7 +47,7 @@ func (e *Engine) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 		switch {
 		case c.removed && c.failure.err != nil:
 			return false, c.failure.err
-		case c.runningStep == doForget: // it cannot be interrupted
+		case c.runningStep == doForget: // the step cannot be interrupted
 			return false, nil
 		case c.removed || c.forgotten:
 			return false, c.unpreparedError()
@@ -66,7 +67,8 @@ func (e *Engine) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 	return devices, nil
 }
 
-// forgetReallocated dismisses a claim whose record has other devices than those that are allocated now; nil = none.
+// forgetReallocated marks the claim as unprepared if its record differs from the current allocation, and
+// returns it. It returns nil if they agree.
 func (e *Engine) forgetReallocated(asked *resourceapi.ResourceClaim) *claim {
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
@@ -78,7 +80,7 @@ func (e *Engine) forgetReallocated(asked *resourceapi.ResourceClaim) *claim {
 	return c
 }
 
-// addClaim puts a claim into the table. Another claim of its pod may be prepared at the same time.
+// addClaim adds a claim to the table. Another claim of its pod may be prepared at the same time.
 func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim, own devices.Allocation) (*claim, error) {
 	pods, err := cniconfig.Pods(asked)
 	if err != nil {
@@ -88,7 +90,7 @@ func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim,
 	e.table.observe(pods, e.table.claimsWhere(func(c *claim) bool { return c.ref.UID == asked.UID })...)
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
-	if ctx.Err() != nil { // the kubelet may have unprepared it since
+	if ctx.Err() != nil { // the kubelet may have unprepared the claim since
 		return nil, fmt.Errorf("claim %s/%s: %w", asked.Namespace, asked.Name, context.Cause(ctx))
 	}
 	if newer, is := errors.AsType[*state.SchemaError](e.table.problems[asked.UID].Err); is {
@@ -116,12 +118,13 @@ func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim,
 		return nil, fmt.Errorf("claim %s changed while it was being prepared; the kubelet prepares it again", c.ref)
 	}
 	e.table.reserve(c, pods)
-	c.forgotten, c.resourceVersion, c.gatesOpen = false, asked.ResourceVersion, map[int]bool{} // the worker looks again
+	c.forgotten, c.resourceVersion = false, asked.ResourceVersion
+	c.gatesOpen = map[int]bool{} // the worker must check the gates again
 	e.table.wakeNow(c)
 	return c, nil
 }
 
-// Unprepare removes the record of a claim, after any DEL that it owes. An unknown claim is no error.
+// Unprepare removes the record of a claim, after any pending DEL. It returns nil for an unknown claim.
 func (e *Engine) Unprepare(ctx context.Context, uid types.UID) (err error) {
 	defer e.metrics.event("Unprepare", time.Now(), &err)
 	var c *claim
@@ -140,10 +143,10 @@ func (e *Engine) Unprepare(ctx context.Context, uid types.UID) (err error) {
 	if problem.Err != nil {
 		e.Log.Error("unprepared a claim with an unreadable record; its networks may still be attached", "claimUID", uid, "setAside", problem.Aside)
 	}
-	return e.records.files.Remove(uid) // what an agent has left that was killed while it wrote
+	return e.records.files.Remove(uid) // removes files that a killed process left while it wrote
 }
 
-// unprepare waits until a dismissed claim is forgotten.
+// unprepare waits until the worker has removed a forgotten claim.
 func (e *Engine) unprepare(ctx context.Context, c *claim) error {
 	return e.table.waitFor(ctx, func() (bool, error) {
 		switch {
@@ -158,7 +161,8 @@ func (e *Engine) unprepare(ctx context.Context, c *claim) error {
 	})
 }
 
-// RewriteMetadata writes the device metadata of what is attached again: somebody may have written over it.
+// RewriteMetadata writes the device metadata of attached networks again. Call it after Prepare has returned,
+// because kubeletplugin then overwrites the metadata.
 func (e *Engine) RewriteMetadata(ctx context.Context, uid types.UID) error {
 	c := e.table.find(uid)
 	if c == nil || e.gate.metadata == nil {

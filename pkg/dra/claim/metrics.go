@@ -9,15 +9,15 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// Census counts the attachments by phase, the claims whose status the API server has not taken yet, and
-// the records that cannot be read.
+// Census counts attachments by phase, claims whose status is not yet written to the API server, and unreadable
+// records.
 type Census struct {
 	Phases        map[string]int
 	PendingStatus int
-	Unreadable    int // records
+	Unreadable    int
 }
 
-// metrics are the metrics of an agent, listed in docs/dra/README.md.
+// metrics are the metrics of an engine. docs/dra/README.md lists them.
 type metrics struct {
 	execs         *prometheus.HistogramVec
 	execFailures  *prometheus.CounterVec
@@ -27,11 +27,11 @@ type metrics struct {
 	waits         prometheus.Histogram
 }
 
-// newMetrics registers them. It calls census at each scrape.
+// newMetrics registers the metrics. It calls census at each scrape.
 func newMetrics(to prometheus.Registerer, census func() Census) *metrics {
 	in := promauto.With(to)
 	histogram := func(name, help string) prometheus.HistogramOpts {
-		// A macvlan takes 10 ms, DHCP seconds; the runtime gives up after 2 s.
+		// A macvlan takes 10 ms, and DHCP takes seconds. The runtime stops waiting after 2 s.
 		return prometheus.HistogramOpts{Name: name, Help: help, Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2, 5, 15, 60}}
 	}
 	counter := func(name, help string) prometheus.CounterOpts { return prometheus.CounterOpts{Name: name, Help: help} }
@@ -55,7 +55,7 @@ func newMetrics(to prometheus.Registerer, census func() Census) *metrics {
 	return m
 }
 
-// exec counts one run of a CNI network, verb "ADD" or "DEL".
+// exec counts one ADD or DEL of a CNI network.
 func (m *metrics) exec(verb string, took time.Duration, err error) {
 	m.execs.WithLabelValues(verb).Observe(took.Seconds())
 	if err != nil {
@@ -63,7 +63,8 @@ func (m *metrics) exec(verb string, took time.Duration, err error) {
 	}
 }
 
-// event counts one call by the runtime or the kubelet. Use it as defer e.metrics.event("Name", time.Now(), &err).
+// event counts one call by the runtime or the kubelet. Use it as defer e.metrics.event("Name", time.Now(),
+// &err).
 func (m *metrics) event(name string, began time.Time, err *error) {
 	m.events.WithLabelValues(name).Observe(time.Since(began).Seconds())
 	if *err != nil {

@@ -22,11 +22,12 @@ import (
 	"devinfo-cni.io/pkg/safefile"
 )
 
-// plugins runs CNI plugins through libcni. Each attachment has a directory of its own below CacheDir. The record
-// says what was run, so the files of libcni are removed before it could read them again.
+// plugins runs CNI plugins through libcni. Each attachment has its own directory below CacheDir. The claim's
+// record holds the configuration and the result of ADD, so run removes libcni's cached copies.
 type plugins struct{ Options }
 
-// add runs ADD and returns the result. It does not end the plugins: nobody knows what a killed one has left.
+// add runs ADD and returns the result. It never kills the plugins when a caller gives up, because the state
+// that a killed plugin leaves is unknown.
 func (p *plugins) add(key string, at *state.Attachment) (result json.RawMessage, err error) {
 	err = p.run("ADD", key, at, at.Netns, func(n *cniexec.Network) (err error) {
 		result, err = n.Add(nil)
@@ -35,7 +36,7 @@ func (p *plugins) add(key string, at *state.Attachment) (result json.RawMessage,
 	return result, err
 }
 
-// check returns an error if a plugin of a network is missing. Then none of them must be run.
+// check returns an error if a plugin of the network is missing. No plugin of the network may run then.
 func (p *plugins) check(at *state.Attachment) error {
 	list, err := libcni.NetworkConfFromBytes(at.List)
 	if err != nil {
@@ -50,18 +51,19 @@ func (p *plugins) check(at *state.Attachment) error {
 	return nil
 }
 
-// del runs DEL as ADD was run, with its result. If the network namespace is gone, netns is "", and gone is its
-// former path. If a plugin is missing, the DEL of the others is run.
+// del runs DEL with the configuration and the result of ADD. If the network namespace no longer exists, netns
+// is "" and gone is its path. A missing plugin does not stop the DEL of the network's other plugins.
 func (p *plugins) del(key string, at *state.Attachment, netns, gone string) error {
 	return p.run("DEL", key, at, netns, func(n *cniexec.Network) error {
 		n.Exec = withGoneNetns{n.Exec, gone}
 		errs := n.Del(at.Result, func(err error) bool { return reasonOf(err) != cniexec.ReasonMissing })
-		slices.Reverse(errs) // one that is missing is the lesser trouble
+		slices.Reverse(errs) // a missing plugin is the least important error
 		return errors.Join(errs...)
 	})
 }
 
-// run makes the attachment's directory again, and calls f with a lock on a file in it, which the plugins inherit.
+// run recreates the attachment's directory and calls f. While f runs, a file in the directory is locked; the
+// plugins inherit the lock.
 func (p *plugins) run(verb, key string, at *state.Attachment, netns string, f func(*cniexec.Network) error) error {
 	list, err := libcni.NetworkConfFromBytes(at.List)
 	if err != nil {
@@ -85,7 +87,7 @@ func (p *plugins) run(verb, key string, at *state.Attachment, netns string, f fu
 	}), "network %s: %s", at.Network, verb)
 }
 
-// runner runs plugins, which inherit a lock.
+// runner returns an Exec whose plugins inherit lock.
 func (p *plugins) runner(lock *os.File) invoke.Exec {
 	if p.Exec != nil {
 		return p.Exec
@@ -93,8 +95,9 @@ func (p *plugins) runner(lock *os.File) invoke.Exec {
 	return &loggedExec{cniexec.Exec{Root: p.HostRoot, Limit: PluginLimit, Inherit: lock}, p.Log}
 }
 
-// waitForOrphans waits for the plugins that a killed agent has left running, because DEL cannot remove what they have not
-// made yet. A daemon that one of them began may never end, so the wait has the limit of a plugin.
+// waitForOrphans waits for plugins that a killed driver process left running, because they may still create
+// state that DEL must remove. A plugin may have started a daemon that never exits, so the wait is limited to
+// PluginLimit.
 func (p *plugins) waitForOrphans(key string) {
 	lock, err := safefile.Lock(context.Background(), filepath.Join(p.dir(key), lockFile), PluginLimit)
 	if err != nil {
@@ -103,13 +106,13 @@ func (p *plugins) waitForOrphans(key string) {
 	safefile.Unlock(lock)
 }
 
-const lockFile = "running" // the file that the plugins of an attachment have locked
+const lockFile = "running" // locked while plugins of the attachment run
 
 func (p *plugins) removeDir(key string) error { return os.RemoveAll(p.dir(key)) }
 
 func (p *plugins) dir(key string) string { return filepath.Join(p.CacheDir, key) }
 
-// cniArgs returns the CNI_ARGS that Kubernetes runtimes pass, in their order, and the claim.
+// cniArgs returns the CNI_ARGS of Kubernetes runtimes, in their order, and the name of the claim.
 func cniArgs(sb Sandbox, claim string) [][2]string {
 	return [][2]string{
 		{"IgnoreUnknown", "1"},
@@ -121,7 +124,7 @@ func cniArgs(sb Sandbox, claim string) [][2]string {
 	}
 }
 
-// loggedExec runs the plugins of one attachment, and logs their standard error.
+// loggedExec runs the plugins of one attachment and logs their standard error.
 type loggedExec struct {
 	cniexec.Exec
 	log *slog.Logger
@@ -138,11 +141,12 @@ func (e *loggedExec) ExecPlugin(ctx context.Context, path string, stdin []byte, 
 	return stdout, err
 }
 
-// withGoneNetns gives plugins of VFs the path of a network namespace that is gone: without CNI_NETNS they return
-// before they have reset the VF. Other plugins fail if the path does not exist.
+// withGoneNetns passes the path of a network namespace that no longer exists to plugins for VFs. Without
+// CNI_NETNS these plugins return before they reset the VF. All other plugins get no path, because they fail if
+// it does not exist.
 type withGoneNetns struct {
 	invoke.Exec
-	path string // the path; "" = it exists
+	path string // "" = the namespace exists
 }
 
 func (r withGoneNetns) ExecPlugin(ctx context.Context, path string, stdin []byte, env []string) ([]byte, error) {
@@ -152,7 +156,7 @@ func (r withGoneNetns) ExecPlugin(ctx context.Context, path string, stdin []byte
 	return r.Exec.ExecPlugin(ctx, path, stdin, env)
 }
 
-// cappedBuffer keeps the first MiB of what is written to it.
+// cappedBuffer keeps the first MiB that is written to it.
 type cappedBuffer struct{ bytes.Buffer }
 
 func (c *cappedBuffer) Write(p []byte) (int, error) {
@@ -160,13 +164,13 @@ func (c *cappedBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ReasonInfo is an invalid device-info file. Package cniexec has the other reasons for failed runs.
+// ReasonInfo is an invalid device-info file. Package cniexec defines the other reasons.
 const ReasonInfo cniexec.Reason = "info"
 
-// nodeError is the error of a network that was not run.
+// nodeError wraps an error that prevented the network from running.
 func nodeError(err error) error { return &cniexec.Error{Reason: cniexec.ReasonNode, Err: err} }
 
-// wrapReason adds a prefix to err, and keeps its reason; nil stays nil.
+// wrapReason adds a prefix to err and keeps its reason. It returns nil for nil.
 func wrapReason(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -174,7 +178,8 @@ func wrapReason(err error, format string, args ...any) error {
 	return &cniexec.Error{Reason: reasonOf(err), Err: fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)}
 }
 
-// reasonOf returns "" for nil. Errors without a reason are libcni's, about what a plugin printed or about a file.
+// reasonOf returns the reason of an error, or "" for nil. An error without a reason is from libcni, and is
+// about a plugin's output or about a file.
 func reasonOf(err error) cniexec.Reason {
 	run, is := errors.AsType[*cniexec.Error](err)
 	switch {

@@ -11,8 +11,9 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// rdmaVariable returns the variable DEVINFO_RDMA_DEVICES of a pod, which lists the RDMA devices of all its claims. The order
-// is that of the interfaces, net2 before net10; devices without a network come last. The mutex must be held.
+// rdmaVariable returns the variable DEVINFO_RDMA_DEVICES of a pod, with the RDMA devices of all its claims.
+// They are ordered by interface name, net2 before net10, and devices without a network come last. The mutex
+// must be held.
 func (t *table) rdmaVariable(pod state.Pod) string {
 	var all []state.Attachment
 	for _, c := range t.claimsOf(pod) {
@@ -26,7 +27,7 @@ func rdmaVariable(all []state.Attachment) string {
 	for _, at := range all {
 		info, err := devinfo.Parse(at.Info)
 		switch {
-		case err != nil: // there is none, or of another version
+		case err != nil: // no device information, or of another version
 		case at.Bare():
 			bare = append(bare, info)
 		case at.Phase == state.Added:
@@ -42,7 +43,7 @@ func rdmaVariable(all []state.Attachment) string {
 	return cdispec.RDMADevices(append(infos, bare...))
 }
 
-// wakePod wakes the claims of a pod. The mutex must be held.
+// wakePod queues the claims of a pod. The mutex must be held.
 func (t *table) wakePod(pod state.Pod) {
 	for _, c := range t.claimsOf(pod) {
 		t.wake(c)

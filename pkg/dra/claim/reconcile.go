@@ -6,75 +6,74 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// A goal is what the events so far want to become of a claim.
+// goal is the state that events want for a claim.
 type goal struct {
 	want    want
-	sandbox string // to be attached to; only of attach
+	sandbox string // sandbox to attach the claim to; "" unless want is attach
 }
 
 type want string
 
 const (
-	keep   want = "keep"   // nothing new: no sandbox is known, and none has ended
-	attach want = "attach" // to a sandbox
-	detach want = "detach" // its sandbox has ended, or was given up
-	forget want = "forget" // it is unprepared
+	keep   want = "keep"   // no change: no sandbox is known, and none has ended
+	attach want = "attach" // attach it to a sandbox
+	detach want = "detach" // its sandbox has ended, or attaching it failed
+	forget want = "forget" // the kubelet has unprepared it
 )
 
-// claimView is what the node is like for one claim, at one moment.
+// claimView is all that a decision about a claim depends on, except its record.
 type claimView struct {
-	attachments []attachmentView // of the record's Attachments
-	undeleted   []attachmentView // of its Undeleted ones
+	attachments []attachmentView // by index in the record's Attachments
+	undeleted   []attachmentView // by index in the record's Undeleted
 
-	neverSaved  bool // the disk has never got a record
-	unsaved     bool // the disk has not got the record as it is
-	attachError bool // an ADD has failed of which the status says nothing yet
-	reported    bool // the API server has taken the status as it is
-	mayRetry    bool // the back-off after a failure other than a DEL's is over
+	neverSaved  bool // no record is on disk yet
+	unsaved     bool // the record on disk differs
+	attachError bool // an ADD failed, and the status does not say so yet
+	reported    bool // the API server has the current status
+	mayRetry    bool // no back-off is running, except of DEL and restore
 }
 
-// attachmentView is what the node is like for one attachment.
+// attachmentView is all that a decision about an attachment depends on, except its record.
 type attachmentView struct {
-	bare           bool // the claim brings no network for it
-	sameSandbox    bool // it is, or was, of the sandbox that is wanted
-	sandboxGone    bool // its sandbox is certainly gone, though nobody said so
-	netnsGone      bool // its network namespace is gone, or the boot: DEL cannot do all it should
-	gateOpen       bool // its gate is open with all RDMA devices of the pod, its metadata written, and its device plugin's file exists
-	retryDue       bool // the back-off after its last DEL, or try to restore, is over
-	triesExhausted bool // that has failed as often as it may
-	deviceInUse    bool // its device is another attachment's by now
-	cleared        bool // an administrator wants it forgotten
+	bare           bool // the claim has no network for the device
+	sameSandbox    bool // it was attached to the sandbox of the goal
+	sandboxGone    bool // its sandbox certainly no longer exists, though the runtime has reported no end
+	netnsGone      bool // its network namespace no longer exists, or the node has rebooted; DEL cannot clean up everything
+	gateOpen       bool // its gate is open and current, its metadata is written, and its device plugin's file exists
+	retryDue       bool // the back-off after its last DEL or restore is over
+	triesExhausted bool // DEL or restore failed as often as allowed
+	deviceInUse    bool // another attachment has its device
+	cleared        bool // an administrator cleared it
 }
 
-// An action is what a claim or an attachment needs next. As a step the worker executes
-// it; see worker.go.
+// action is a kind of step.
 type action string
 
 const (
-	none           action = ""              // it is as it should be
-	wait           action = "wait"          // for a back-off; the claim gets no ADD meanwhile
-	doDel          action = "DEL"           // close the gate, run DEL
-	doDelAgain     action = "DEL again"     // run a DEL again that was given up
-	waitToRetry    action = "wait to retry" // the same, when its time comes; nothing waits for it
-	doRestore      action = "restore"       // make the device what it was
-	doAdd          action = "ADD"           // run ADD, open the gate
+	none           action = ""              // nothing to do
+	wait           action = "wait"          // wait for a back-off; the claim gets no ADD until then
+	doDel          action = "DEL"           // close the gate and run DEL
+	doDelAgain     action = "DEL again"     // retry a DEL that was given up
+	waitToRetry    action = "wait to retry" // wait until that DEL may be retried; other steps go on
+	doRestore      action = "restore"       // restore the device
+	doAdd          action = "ADD"           // run ADD and open the gate
 	doOpen         action = "open"          // write the metadata and the gate's CDI spec
-	doGiveUp       action = "give up"       // owe the DEL, or the device, without holding up the claim
+	doGiveUp       action = "give up"       // move the attachment to the undeleted ones
 	doSave         action = "save"          // write the record
-	doRecordError  action = "record error"  // note why nothing is attached, for the status
+	doRecordError  action = "record error"  // write the failure of an ADD to the record
 	doForget       action = "forget"        // remove the record
-	doClear        action = "clear"         // forget a DEL that was given up
-	doMarkReported action = "reported"      // note that the API server has the status
+	doClear        action = "clear"         // drop an undeleted attachment
+	doMarkReported action = "reported"      // record that the API server has the status
 )
 
-// A step is one action, and on which attachments.
+// step is an action and the attachments that it is for.
 type step struct {
 	do              action
-	at              []int // of the record's Attachments, or of its Undeleted ones
-	rewriteMetadata bool  // decided when the metadata of all attachments was to be written again
+	at              []int // indexes in the record's Attachments, or in Undeleted
+	rewriteMetadata bool  // the metadata of all attachments was to be rewritten when this was decided
 }
 
-// A rule says what an attachment needs. The first one that fits counts.
+// rule gives the action for an attachment. The first rule that fits applies.
 type rule struct {
 	phases []state.Phase
 	wants  []want
@@ -83,7 +82,7 @@ type rule struct {
 	then   action
 }
 
-// rules are the life of an attachment. README.md, here, shows them as a table.
+// rules returns the rules of an attachment. README.md shows them as a table.
 func rules() []rule {
 	type ph = []state.Phase
 	type ws = []want
@@ -113,7 +112,7 @@ func rules() []rule {
 	}
 }
 
-// decide says what an attachment needs.
+// decide returns the next action for an attachment.
 func decide(phase state.Phase, w want, a attachmentView) action {
 	for _, r := range rules() {
 		if slices.Contains(r.phases, phase) && slices.Contains(r.wants, w) && r.fits(a) {
@@ -123,7 +122,7 @@ func decide(phase state.Phase, w want, a attachmentView) action {
 	return none
 }
 
-// reconcile says what to do next about a claim: all that it decides on is given to it.
+// reconcile returns the next step of a claim. It depends on its arguments only.
 func reconcile(record *state.Claim, g goal, now claimView) step {
 	needs := map[action][]int{}
 	for n := range record.Attachments {
@@ -160,7 +159,7 @@ func reconcile(record *state.Claim, g goal, now claimView) step {
 			return step{do: doMarkReported}
 		}
 	}
-	if needs[doDelAgain] != nil { // what the claim waits for may be the device that this gives back
+	if needs[doDelAgain] != nil { // the claim may be waiting for the device that this releases
 		return pick(doDelAgain)
 	}
 	if len(needs[wait])+len(needs[doAdd])+len(needs[doDelAgain])+len(needs[waitToRetry]) > 0 || !now.mayRetry {
@@ -169,16 +168,16 @@ func reconcile(record *state.Claim, g goal, now claimView) step {
 	return step{}
 }
 
-// recordStep is what comes after each DEL that can be run, and before any ADD.
+// recordStep returns the steps that come after each possible DEL and before any ADD.
 func recordStep(record *state.Claim, g goal, now claimView, closed []int, owes bool) step {
 	switch {
-	case now.neverSaved: // before it has a lease or a gate: what is owed is on disk first
+	case now.neverSaved: // no lease or gate may exist before the record is on disk
 		return step{do: doSave}
 	case closed != nil:
 		return step{do: doOpen, at: closed}
 	case !owes && g.want == forget:
 		return step{do: doForget}
-	case len(record.Attachments)+len(record.Undeleted) == 0: // what is undeleted has come to its end
+	case len(record.Attachments)+len(record.Undeleted) == 0: // the last undeleted attachment is done
 		return step{do: doForget}
 	case now.unsaved:
 		return step{do: doSave}

@@ -244,7 +244,7 @@ func diagram() string {
 		}
 	}
 	edges = append(edges, "Adding --> Added: ADD has succeeded", "Deleting --> Prepared: DEL has succeeded",
-		"Deleting --> Restoring: DEL has succeeded, and there is a device to restore", "Restoring --> Prepared: its device is as before", "Prepared --> [*]: forget")
+		"Deleting --> Restoring: DEL has succeeded, and a device must be restored", "Restoring --> Prepared: the device is restored", "Prepared --> [*]: forget")
 	return "```mermaid\nstateDiagram-v2\n    " + strings.Join(edges, "\n    ") + "\n```\n"
 }
 

@@ -18,14 +18,14 @@ import (
 	"devinfo-cni.io/pkg/dra/status"
 )
 
-// reports sends the status of claims, at most four at once.
+// reports writes the status of claims to the API server, at most four at a time.
 type reports struct {
 	Options
 	table *table
-	queue workqueue.TypedRateLimitingInterface[types.UID] // claims whose status may be owed
+	queue workqueue.TypedRateLimitingInterface[types.UID] // claims whose status may have to be written
 }
 
-// run sends the status of the claims in the queue until ctx ends, each with a back-off of its own.
+// run writes the status of queued claims until ctx ends. Each claim has its own back-off.
 func (r *reports) run(ctx context.Context) {
 	var workers sync.WaitGroup
 	for range 4 {
@@ -40,7 +40,7 @@ func (r *reports) run(ctx context.Context) {
 	workers.Wait()
 }
 
-// send sends the status of a claim, if it is owed, and has the claim's worker record that.
+// send writes the status of a claim if that is pending, and wakes the claim's worker to record it.
 func (r *reports) send(ctx context.Context, uid types.UID) {
 	defer r.queue.Done(uid)
 	var c *claim
@@ -74,14 +74,14 @@ func (r *reports) send(ctx context.Context, uid types.UID) {
 	})
 }
 
-// devices returns all devices of a claim that have a status.
+// devices returns the status of all devices of a claim that have one.
 func (r *reports) devices(c *claim) []resourceapi.AllocatedDeviceStatus {
 	list := []resourceapi.AllocatedDeviceStatus{}
 	for _, at := range c.record.Attachments {
 		d := metadata.Device{Driver: r.Driver, Pool: at.Pool, Name: at.Device, ShareID: at.ShareID, Since: at.Ready.Since, Shown: shown(&at)}
 		switch {
 		case at.Phase == state.Added && at.Metadata != nil:
-			list = append(list, d.Attached(at.Result, at.Metadata.NetworkData)) // describe has warned
+			list = append(list, d.Attached(at.Result, at.Metadata.NetworkData)) // steps.metadata has logged the warnings
 		case at.Ready.Status == metav1.ConditionFalse:
 			list = append(list, d.Failed(at.Error))
 		case at.Bare():
@@ -91,7 +91,7 @@ func (r *reports) devices(c *claim) []resourceapi.AllocatedDeviceStatus {
 	return list
 }
 
-// shown returns the facts of a device that people are shown: those known now, else those it is offered with.
+// shown returns the facts to show for a device. Facts from the device information replace the published ones.
 func shown(at *state.Attachment) (d cluster.Device) {
 	if info, err := devinfo.Parse(at.Info); err == nil {
 		d = cluster.DeviceOf(info)
@@ -102,28 +102,28 @@ func shown(at *state.Attachment) (d cluster.Device) {
 	return d
 }
 
-// Notice is a problem of a pod that its author is told of by an Event.
+// Notice is a problem of a pod, reported to its author as an Event.
 type Notice struct {
 	Pod    state.Pod
 	Reason string // one of the Notice constants
 	Text   string
 }
 
-// The reasons of notices.
+// Reasons of notices.
 const (
 	NoticeFailed    = "NetworkNotAttached"       // an ADD failed
-	NoticeLate      = "NetworkAttachTimeout"     // ADDs took longer than the runtime waits
+	NoticeLate      = "NetworkAttachTimeout"     // the ADDs took longer than the runtime waits
 	NoticeUndeleted = "NetworkNotDeleted"        // a DEL was given up
-	NoticeDevice    = "NetworkDeviceNotRestored" // a device is not what it was before the pod had it
+	NoticeDevice    = "NetworkDeviceNotRestored" // restoring a device was given up
 )
 
 type notices struct {
 	notify func(Notice)
 	mu     sync.Mutex
-	sentAt map[Notice]time.Time // by notices without Text
+	sentAt map[Notice]time.Time // keys have no Text
 }
 
-// send sends a notice, unless one with the same pod and reason was sent in the last five minutes.
+// send sends a notice, unless a notice for the same pod and reason was sent in the last five minutes.
 func (n *notices) send(pod state.Pod, reason, text string) {
 	notice, now := Notice{Pod: pod, Reason: reason}, time.Now()
 	n.mu.Lock()

@@ -14,8 +14,9 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// A claim belongs to one pod (Device Configuration API). Several pods may name a claim that is not made from a
-// template. The kubelet prepares it for the first of them only, so the driver reads it when a sandbox starts.
+// A claim belongs to one pod (Device Configuration API), but several pods may name a claim that was not created
+// from a template. The kubelet prepares it for the first of them only. Therefore the driver reads the claim
+// when a sandbox of another pod starts.
 
 // reservations finds out which pod a claim belongs to.
 type reservations struct {
@@ -23,7 +24,8 @@ type reservations struct {
 	table *table
 }
 
-// checkClaims reads the claims of other pods that a new sandbox's pod may have. An error refuses the sandbox.
+// checkClaims reads the claims of other pods that the pod of a new sandbox may also use. It returns an error if
+// the sandbox must not start.
 func (r *reservations) checkClaims(ctx context.Context, sb *sandbox) error {
 	r.table.do(func() { r.table.addSandbox(sb) })
 	others := r.table.claimsWhere(func(c *claim) bool {
@@ -40,8 +42,8 @@ func (r *reservations) checkClaims(ctx context.Context, sb *sandbox) error {
 	return errors.Join(errs...)
 }
 
-// checkClaim reads one claim. If that fails, the sandbox goes on: the gates keep the claim's containers
-// out of it, and the next sweep reads the claim again.
+// checkClaim reads one claim. If the read fails, the sandbox may start: the closed gates keep the claim's
+// containers out, and the next sweep reads the claim again.
 func (r *reservations) checkClaim(ctx context.Context, c *claim, sb *sandbox) error {
 	now, err := r.Read(ctx, c.ref)
 	if err != nil {
@@ -59,7 +61,7 @@ func (r *reservations) checkClaim(ctx context.Context, c *claim, sb *sandbox) er
 	switch {
 	case c.removed || c.forgotten:
 		return c.unpreparedError()
-	case isOlder(now.ResourceVersion, c.resourceVersion): // Prepare was told something newer
+	case isOlder(now.ResourceVersion, c.resourceVersion): // Prepare got a newer version
 	case !isAllocated(c.record, now, r.Driver):
 		return fmt.Errorf("claim %s was allocated again after the kubelet prepared it; delete this pod, so that the kubelet prepares the claim again", c.name())
 	case !r.table.isInUse(c):
@@ -74,7 +76,7 @@ func (r *reservations) checkClaim(ctx context.Context, c *claim, sb *sandbox) er
 		c.name(), c.pod.Namespace, c.pod.Name)
 }
 
-// readIdle reads the claims that no sandbox has. A failure ends it until the next sweep.
+// readIdle reads the idle claims. After a failed read it stops until the next sweep.
 func (r *reservations) readIdle(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -91,7 +93,7 @@ func (r *reservations) readIdle(ctx context.Context) {
 	}
 }
 
-// update updates a claim that no sandbox has, as it is now; nil = it was deleted.
+// update updates an idle claim from the API server's copy; nil means that the claim was deleted.
 func (r *reservations) update(c *claim, now *resourceapi.ResourceClaim) {
 	var pods []state.Pod
 	if now != nil {
@@ -111,13 +113,14 @@ func (r *reservations) update(c *claim, now *resourceapi.ResourceClaim) {
 	}
 }
 
-// isIdle reports whether no sandbox runs with a claim, for all that is known. The mutex must be held.
+// isIdle reports whether no sandbox has a claim, and the runtime has listed all sandboxes. The mutex must be
+// held.
 func (t *table) isIdle(c *claim) bool {
 	return t.synced && !c.record.Unprepared() && t.sandboxOf(c.pod.UID) == nil &&
 		!slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return t.runs(t.sandboxes[at.Sandbox]) })
 }
 
-// reserve gives a claim that no sandbox has to one of the pods that it is reserved for. The mutex must be held.
+// reserve assigns an unused claim to one of the pods in its status.reservedFor. The mutex must be held.
 func (t *table) reserve(c *claim, pods []state.Pod) {
 	running := slices.IndexFunc(pods, func(p state.Pod) bool { return t.sandboxOf(p.UID) != nil })
 	switch {
@@ -129,7 +132,7 @@ func (t *table) reserve(c *claim, pods []state.Pod) {
 	}
 }
 
-// assign makes a claim a pod's. The mutex must be held.
+// assign makes pod the owner of a claim. The mutex must be held.
 func (t *table) assign(c *claim, pod state.Pod) {
 	if !c.isFor(pod) {
 		c.pod, c.unsaved = pod, true
@@ -137,7 +140,7 @@ func (t *table) assign(c *claim, pod state.Pod) {
 	}
 }
 
-// isInUse reports whether a sandbox, listed by the runtime or not, may have a claim. The mutex must be held.
+// isInUse reports whether a sandbox may have a claim. If in doubt, it returns true. The mutex must be held.
 func (t *table) isInUse(c *claim) bool {
 	return !t.synced && !c.neverSaved || t.sandboxOf(c.pod.UID) != nil || slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool {
 		if at.Phase != state.Adding && at.Phase != state.Added {

@@ -10,8 +10,8 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// budget returns a context that ends before the deadline of a handler. At the deadline the runtime starts the pod
-// without waiting for an error.
+// budget returns a context that ends shortly before the deadline of ctx. At that deadline the runtime starts
+// the pod without waiting for an error.
 func budget(ctx context.Context) (context.Context, context.CancelFunc) {
 	if end, ok := ctx.Deadline(); ok {
 		return context.WithDeadline(ctx, end.Add(-300*time.Millisecond))
@@ -19,8 +19,9 @@ func budget(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithCancel(ctx)
 }
 
-// StartSandbox attaches a pod to the networks of its claims that are not attached late, before its containers are
-// made. An error makes the runtime give the sandbox up. Its networks are detached when the plugins have ended.
+// StartSandbox attaches a pod to the networks of its claims, except those that are attached late. It returns
+// before containers are created. If it returns an error, the runtime removes the sandbox, and the engine
+// detaches it when its plugins have exited.
 func (e *Engine) StartSandbox(ctx context.Context, started Sandbox) (err error) {
 	began := time.Now()
 	ctx, cancel := budget(ctx)
@@ -56,7 +57,7 @@ func (e *Engine) StartSandbox(ctx context.Context, started Sandbox) (err error) 
 	return fmt.Errorf("pod %s/%s: %w", sb.Pod.Namespace, sb.Pod.Name, err)
 }
 
-// addSandbox notes a sandbox, and returns the claims that are to be attached to it.
+// addSandbox registers a sandbox and returns the claims to attach to it.
 func (e *Engine) addSandbox(ctx context.Context, sb *sandbox) (list []*claim, err error) {
 	refused := e.reserved.checkClaims(ctx, sb)
 	e.table.observe([]state.Pod{sb.Pod})
@@ -82,14 +83,15 @@ func (e *Engine) addSandbox(ctx context.Context, sb *sandbox) (list []*claim, er
 			return nil, c.unpreparedError()
 		case e.table.sandboxOf(sb.Pod.UID) == sb:
 			list = append(list, c)
-			sb.awaited, c.gatesOpen = true, map[int]bool{} // the worker looks again
+			sb.awaited, c.gatesOpen = true, map[int]bool{} // the worker must check the gates again
 			e.table.wakeNow(c)
 		}
 	}
 	return list, nil
 }
 
-// isAttached reports whether a sandbox has the networks that it waits for, or why not. The mutex must be held.
+// isAttached reports whether a sandbox has all networks that it waits for. It returns an error if it cannot get
+// them. The mutex must be held.
 func (e *Engine) isAttached(sb *sandbox, claims []*claim) (bool, error) {
 	all := true
 	for _, c := range claims {
@@ -119,11 +121,11 @@ func (e *Engine) isAttached(sb *sandbox, claims []*claim) (bool, error) {
 	rdma := e.table.rdmaVariable(sb.Pod)
 	return !slices.ContainsFunc(claims, func(c *claim) bool {
 		isLate := slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return at.Late && at.Phase == state.Adding })
-		return c.gatesRDMA != rdma && !isLate // the gates of a claim whose late ADD runs are written again after it
+		return c.gatesRDMA != rdma && !isLate // after a late ADD, the worker writes these gates again
 	}), nil
 }
 
-// waitDetached waits until nothing is left of a sandbox, or the rest has to be tried again.
+// waitDetached waits until a sandbox is detached, or a failed DEL is backing off.
 func (e *Engine) waitDetached(ctx context.Context, sb *sandbox, claims []*claim) {
 	_ = e.table.waitFor(ctx, func() (bool, error) {
 		left := slices.ContainsFunc(claims, func(c *claim) bool {
@@ -133,8 +135,8 @@ func (e *Engine) waitDetached(ctx context.Context, sb *sandbox, claims []*claim)
 	})
 }
 
-// EndSandbox detaches a pod whose sandbox has ended; event names the call in metrics. It returns once the
-// pod is detached or ctx ends: a DEL that fails is repeated in the background.
+// EndSandbox detaches a pod whose sandbox has ended. event names the call in metrics. EndSandbox returns when
+// the pod is detached or ctx ends. The worker retries a failed DEL in the background.
 func (e *Engine) EndSandbox(ctx context.Context, event string, ended Sandbox) {
 	began := time.Now()
 	sb := &sandbox{Sandbox: ended}
@@ -156,7 +158,8 @@ func (e *Engine) EndSandbox(ctx context.Context, event string, ended Sandbox) {
 	e.metrics.event(event, began, &err)
 }
 
-// markEnded notes that a sandbox has ended. It returns the claims to wait for, without those whose ADD was given up.
+// markEnded marks a sandbox as ended and returns the claims to wait for. It omits claims whose ADD is still
+// running for a failed sandbox.
 func (e *Engine) markEnded(sb *sandbox) (list []*claim) {
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
@@ -179,8 +182,8 @@ func (e *Engine) markEnded(sb *sandbox) (list []*claim) {
 	return list
 }
 
-// Synchronize replaces the sandboxes that are known by those that the runtime lists. Others may exist: a runtime
-// leaves out sandboxes of whose state it is not sure.
+// Synchronize replaces the known sandboxes with those that the runtime lists. Others may exist, because a
+// runtime omits sandboxes whose state is uncertain.
 func (e *Engine) Synchronize(all []Sandbox) {
 	e.table.do(func() {
 		listed := map[string]*sandbox{}
@@ -195,13 +198,13 @@ func (e *Engine) Synchronize(all []Sandbox) {
 	e.table.sweep()
 }
 
-// SetConnected notes whether the runtime is connected. While it is not, sandboxes end unnoticed.
+// SetConnected records whether NRI is connected. While it is not, the engine misses the end of sandboxes.
 func (e *Engine) SetConnected(on bool) {
 	e.table.do(func() { e.table.connected, e.table.synced = on, e.table.synced && on })
 	e.metrics.connected.Set(map[bool]float64{true: 1}[on])
 }
 
-// Connected reports whether the runtime is connected.
+// Connected reports whether NRI is connected.
 func (e *Engine) Connected() bool {
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()

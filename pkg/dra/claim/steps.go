@@ -10,7 +10,7 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// steps does what [reconcile] decides. The results are on record when a step returns.
+// steps executes the steps that [reconcile] returns. Their results are on record when execute returns.
 type steps struct {
 	Options
 	table   *table
@@ -54,7 +54,7 @@ func (s *steps) execute(c *claim, next step, sb *sandbox) error {
 	return nil
 }
 
-// save writes the record. If the first write fails, the claim is dropped, and Prepare fails.
+// save writes the record. If the first write of a claim fails, it drops the claim, so that Prepare fails.
 func (s *steps) save(c *claim) error {
 	name, record, fresh := "saved", c.record.Clone(), c.neverSaved
 	if fresh {
@@ -100,19 +100,19 @@ func (s *steps) recordAttachError(c *claim) {
 	s.reports.queue.Add(c.ref.UID)
 }
 
-// reopen opens the gates of attached networks that are closed or whose metadata somebody has written over.
-func (s *steps) reopen(c *claim, which []int) error {
+// reopen writes the gates of attachments again, because they are closed or their metadata was overwritten.
+func (s *steps) reopen(c *claim, indexes []int) error {
 	var rewrite bool
 	s.table.do(func() { rewrite, c.rewriteMetadata = c.rewriteMetadata, false })
-	err := s.gate.open(c, which)
+	err := s.gate.open(c, indexes)
 	if err != nil {
 		s.table.do(func() { c.rewriteMetadata = c.rewriteMetadata || rewrite })
 	}
 	return err
 }
 
-// releaseAll frees what attachments without pending work still hold: the gates of devices without a network, and
-// leases that were taken for an ADD before which the process was killed.
+// releaseAll closes gates and ends leases of attachments without pending work: devices without a network, and
+// leases for an ADD that never ran because the process was killed.
 func (s *steps) releaseAll(c *claim) error {
 	for _, at := range c.record.Attachments {
 		var err error
@@ -129,7 +129,7 @@ func (s *steps) releaseAll(c *claim) error {
 	return nil
 }
 
-// forget removes the record. Undeleted attachments stay on record.
+// forget removes the record, except its undeleted attachments.
 func (s *steps) forget(c *claim) error {
 	if err := s.releaseAll(c); err != nil {
 		return err

@@ -18,25 +18,25 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// table holds what the engine knows of claims and sandboxes. Its mutex is never held while a file is read, the
-// journal is asked, a plugin runs, or package devices is called.
+// table is the engine's knowledge of claims and sandboxes. Its mutex is never held while a file or the journal
+// is read, a plugin runs, or package devices is called.
 type table struct {
 	netns   func(path string) error
 	bootID  string
-	queue   workqueue.TypedDelayingInterface[types.UID] // claims to look at
-	backOff workqueue.TypedRateLimiter[types.UID]       // of claims, after any failure but a DEL's
-	stopped chan struct{}                               // closed at the end of [Engine.Run]
+	queue   workqueue.TypedDelayingInterface[types.UID] // claims that the worker must check
+	backOff workqueue.TypedRateLimiter[types.UID]       // of claims, for all steps except DEL and restore
+	stopped chan struct{}                               // closed when [Engine.Run] returns
 
 	mu        sync.Mutex
 	claims    map[types.UID]*claim
-	problems  map[types.UID]state.Problem // claims whose record is unreadable
-	sandboxes map[string]*sandbox         // by ID: those that the runtime has told of
-	goneNetns map[string]bool             // by path: network namespaces that do not exist, see observe
-	lastOrder int                         // of the newest sandbox
-	connected bool                        // the runtime is connected
-	synced    bool                        // the runtime has told of all sandboxes that it has
-	changed   chan struct{}               // closed, and replaced, when anything changes
-	stopping  bool                        // no ADD is begun any more
+	problems  map[types.UID]state.Problem // unreadable records
+	sandboxes map[string]*sandbox         // by ID, as reported by the runtime
+	goneNetns map[string]bool             // by path; see observe
+	lastOrder int                         // order of the newest sandbox
+	connected bool                        // NRI is connected
+	synced    bool                        // the runtime has listed all its sandboxes since it connected
+	changed   chan struct{}               // closed and replaced at each change
+	stopping  bool                        // no new ADD may start
 }
 
 func newTable(netns func(string) error, bootID string) *table {
@@ -56,29 +56,29 @@ func (t *table) do(f func()) {
 	f()
 }
 
-// wake has the claim looked at. The mutex may be held.
+// wake queues the claim for its worker. The mutex may be held.
 func (t *table) wake(c *claim) { t.queue.Add(c.ref.UID) }
 
-// wakeNow wakes a claim, and ends its back-off, but not those of DELs. The mutex must be held.
+// wakeNow queues the claim and ends its back-off. It does not end the back-off of DELs. The mutex must be held.
 func (t *table) wakeNow(c *claim) {
 	c.failure = retry{}
 	t.backOff.Forget(c.ref.UID)
 	t.wake(c)
 }
 
-// forget has a claim forgotten. The mutex must be held.
+// forget marks the claim as unprepared and queues it. The mutex must be held.
 func (t *table) forget(c *claim) {
 	c.forgotten = true
 	t.wakeNow(c)
 }
 
-// notifyWaiters tells those who wait that something has changed. The mutex must be held.
+// notifyWaiters makes all calls of waitFor check their conditions. The mutex must be held.
 func (t *table) notifyWaiters() {
 	close(t.changed)
 	t.changed = make(chan struct{})
 }
 
-// waitFor waits until holds, which is called with the mutex held, returns true or an error.
+// waitFor waits until holds returns true or an error. It calls holds with the mutex held.
 func (t *table) waitFor(ctx context.Context, holds func() (bool, error)) error {
 	for {
 		t.mu.Lock()
@@ -98,7 +98,8 @@ func (t *table) waitFor(ctx context.Context, holds func() (bool, error)) error {
 	}
 }
 
-// observe notes which network namespaces of claims and pods exist. Call it before decisions that depend on them.
+// observe updates goneNetns for the network namespaces of claims and pods. Call it before decisions that depend
+// on them.
 func (t *table) observe(pods []state.Pod, claims ...*claim) {
 	gone := map[string]bool{}
 	t.do(func() {
@@ -121,12 +122,13 @@ func (t *table) observe(pods []state.Pod, claims ...*claim) {
 	t.do(func() { maps.Copy(t.goneNetns, gone) })
 }
 
-// isGone reports whether a network namespace does not exist; in doubt it does.
+// isGone reports whether a network namespace does not exist. If netns fails for another reason, the namespace
+// counts as existing.
 func isGone(netns func(string) error, path string) bool {
 	return errors.Is(netns(path), link.ErrNoNetns)
 }
 
-// sweep wakes every claim, and forgets sandboxes that no claim remembers.
+// sweep queues every claim, and drops ended sandboxes that no claim refers to.
 func (t *table) sweep() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -152,12 +154,12 @@ func (t *table) find(uid types.UID) (c *claim) {
 	return c
 }
 
-// claimsWhere returns the claims for which is reports true. The mutex is held while it is called.
-func (t *table) claimsWhere(is func(*claim) bool) (list []*claim) {
+// claimsWhere returns the claims that match. It calls match with the mutex held.
+func (t *table) claimsWhere(match func(*claim) bool) (list []*claim) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range t.claims {
-		if is(c) {
+		if match(c) {
 			list = append(list, c)
 		}
 	}
@@ -184,7 +186,8 @@ func (t *table) claimsOf(pod state.Pod) (list []*claim) {
 	return list
 }
 
-// usedIfNames returns the interface names that claims have in any of the pods. The mutex must be held.
+// usedIfNames returns the interface names that the claims of pods use, each with the claim. The mutex must be
+// held.
 func (t *table) usedIfNames(pods []state.Pod) map[string]string {
 	taken := map[string]string{}
 	for _, c := range t.claims {
@@ -229,28 +232,27 @@ func (t *table) PodIn(netns string) string {
 	return ""
 }
 
-// Sandbox is a pod's sandbox, as the container runtime describes it.
+// Sandbox is a pod's sandbox, as reported by the container runtime.
 type Sandbox struct {
 	ID    string
 	Netns string // path of the network namespace; "" = the host's
 	Pod   state.Pod
 
-	UserNamespace bool // the pod has another one than the host: hostUsers: false
+	UserNamespace bool // the pod has its own user namespace (hostUsers: false)
 }
 
-// sandbox is a sandbox with the notes of the engine, which the mutex of the table guards.
+// sandbox is a sandbox and its progress. The table's mutex guards it.
 type sandbox struct {
 	Sandbox
 	order   int   // higher for newer sandboxes
-	awaited bool  // the runtime waits for it to be attached
-	ended   bool  // it was stopped, or given up
-	err     error // why it was given up
+	awaited bool  // the runtime waits until the sandbox is attached
+	ended   bool  // the runtime stopped the sandbox, or attaching it failed
+	err     error // why attaching it failed
 }
 
-// isOf reports whether the sandbox is a pod's.
 func (sb *sandbox) isOf(pod state.Pod) bool { return sb.Pod.UID == pod.UID }
 
-// addSandbox puts a sandbox into the table. It keeps the order of one with the same ID. The mutex must be held.
+// addSandbox adds or replaces a sandbox. A sandbox with a known ID keeps its order. The mutex must be held.
 func (t *table) addSandbox(sb *sandbox) *sandbox {
 	if old := t.sandboxes[sb.ID]; old != nil {
 		sb.order = old.order
@@ -274,7 +276,7 @@ func (t *table) runs(sb *sandbox) bool {
 	return sb != nil && !sb.ended && (sb.Netns == "" || !t.goneNetns[sb.Netns])
 }
 
-// sandboxOf returns the newest sandbox of a pod that runs; nil = none. The mutex must be held.
+// sandboxOf returns the pod's newest running sandbox, or nil. The mutex must be held.
 func (t *table) sandboxOf(pod types.UID) (newest *sandbox) {
 	for _, sb := range t.sandboxes {
 		if sb.Pod.UID == pod && t.runs(sb) && (newest == nil || sb.order > newest.order) {
@@ -284,7 +286,7 @@ func (t *table) sandboxOf(pod types.UID) (newest *sandbox) {
 	return newest
 }
 
-// userNamespace reports whether a pod has a user namespace of its own, as far as its sandbox is known.
+// userNamespace reports whether a pod has its own user namespace. known is false if no sandbox of the pod runs.
 func (t *table) userNamespace(pod types.UID) (own, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -292,7 +294,7 @@ func (t *table) userNamespace(pod types.UID) (own, known bool) {
 	return sb != nil && sb.UserNamespace, sb != nil
 }
 
-// goalOf returns what events want of a claim, and the sandbox to attach it to. The mutex must be held.
+// goalOf returns the goal of a claim, and the sandbox to attach it to. The mutex must be held.
 func (t *table) goalOf(c *claim) (goal, *sandbox) {
 	switch sb := t.sandboxOf(c.pod.UID); {
 	case c.forgotten:
@@ -308,7 +310,7 @@ func (t *table) goalOf(c *claim) (goal, *sandbox) {
 	return goal{want: keep}, nil
 }
 
-// failSandbox ends a sandbox that cannot be attached, and the wait for it. The mutex must be held.
+// failSandbox ends a sandbox that cannot be attached, with the reason for its waiter. The mutex must be held.
 func (t *table) failSandbox(sb *sandbox, why error) {
 	for _, c := range t.claimsOf(sb.Pod) {
 		if _, its := t.goalOf(c); its == sb {

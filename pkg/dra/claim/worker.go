@@ -12,16 +12,17 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// worker takes the steps of claims: one step of a claim at a time, and those of several claims at the same time.
+// worker runs the steps of claims. A claim has at most one running step; different claims run in parallel.
 type worker struct {
 	Options
 	table   *table
 	steps   *steps
-	used    [lanes]int      // steps under way; the table's mutex guards it and waiting
-	waiting [lanes][]*claim // for room in a lane; a claim may be in it twice
+	used    [lanes]int      // number of running steps; the table's mutex guards used and waiting
+	waiting [lanes][]*claim // claims that wait for room in a lane; a claim may be listed twice
 }
 
-// run starts a goroutine for each claim that was woken. The queue holds a claim back until its last one has ended.
+// run starts a goroutine for each queued claim, until the queue shuts down. The queue holds back a claim that
+// is being worked on.
 func (w *worker) run() {
 	var workers sync.WaitGroup
 	for uid, shutdown := w.table.queue.Get(); !shutdown; uid, shutdown = w.table.queue.Get() {
@@ -33,7 +34,7 @@ func (w *worker) run() {
 	workers.Wait()
 }
 
-// work takes one step after the other until nothing is left to do now.
+// work runs steps of a claim until it needs none now.
 func (w *worker) work(uid types.UID) {
 	for c := w.table.find(uid); c != nil; c = w.table.find(uid) {
 		s, g, sb := w.next(c)
@@ -45,7 +46,7 @@ func (w *worker) work(uid types.UID) {
 	}
 }
 
-// next looks at the world and decides on a step.
+// next observes the claim's surroundings and decides its next step.
 func (w *worker) next(c *claim) (step, goal, *sandbox) {
 	w.table.observe(nil, c)
 	w.table.mu.Lock()
@@ -74,7 +75,7 @@ func (w *worker) next(c *claim) (step, goal, *sandbox) {
 	return s, g, sb
 }
 
-// viewOf returns what is known of the world without reading files. The mutex must be held.
+// viewOf returns the part of the view that needs no files. The mutex must be held.
 func (w *worker) viewOf(c *claim, g goal) claimView {
 	clock := time.Now()
 	now := claimView{
@@ -105,20 +106,21 @@ func (w *worker) viewOfAttachment(at *state.Attachment, g goal, due bool) attach
 	}
 }
 
-// A lane keeps slow work of one kind from holding up another.
+// lane is a class of steps with a limit of its own, so that slow steps of one class do not delay other classes.
 type lane int
 
 const (
-	fast    lane = iota // what a handler waits for, and what takes no time
+	fast    lane = iota // steps that the runtime or the kubelet waits for, and short steps
 	lateAdd             // ADDs that only containers wait for
-	del                 // the first DEL of an attachment
+	del                 // first DEL of an attachment
 	delAgain
 	lanes
 )
 
-var widths = [lanes]int{fast: 1 << 30, lateAdd: 16, del: 32, delAgain: 4} // steps at once
+var widths = [lanes]int{fast: 1 << 30, lateAdd: 16, del: 32, delAgain: 4} // maximum number of running steps
 
-// laneOf returns the lane of a step. A sandbox that waits for its ADD waits for no other claim's DEL.
+// laneOf returns the lane of a step. A step for a sandbox that waits is fast, so it never waits for DELs of
+// other claims.
 func laneOf(record *state.Claim, s step, sb *sandbox) lane {
 	isFirst := func(n int) bool { return record.Attachments[n].Tries == 0 }
 	switch {
@@ -134,8 +136,8 @@ func laneOf(record *state.Claim, s step, sb *sandbox) lane {
 	return fast
 }
 
-// begin notes that a step is under way, if its lane has room. Otherwise the claim is woken once there is room, or
-// at the end of each back-off.
+// begin marks a step as running, if its lane has room. Otherwise it arranges that the claim is queued again:
+// when the lane has room, or when a back-off ends.
 func (w *worker) begin(c *claim, s step, g goal) (lane, bool) {
 	w.table.mu.Lock()
 	defer w.table.mu.Unlock()
@@ -151,8 +153,9 @@ func (w *worker) begin(c *claim, s step, g goal) (lane, bool) {
 		return 0, false
 	}
 	now, sb := w.table.goalOf(c)
-	taken := func(n int) bool { return w.table.isDeviceInUse(c, &c.record.Undeleted[n]) }
-	if c.removed || now != g || s.do == doOpen && s.rewriteMetadata != c.rewriteMetadata || s.do == doDelAgain && slices.ContainsFunc(s.at, taken) { // it has changed while we decided
+	isInUse := func(n int) bool { return w.table.isDeviceInUse(c, &c.record.Undeleted[n]) }
+	changed := now != g || s.do == doOpen && s.rewriteMetadata != c.rewriteMetadata || s.do == doDelAgain && slices.ContainsFunc(s.at, isInUse)
+	if c.removed || changed {
 		w.table.wake(c)
 		return 0, false
 	}
@@ -171,15 +174,15 @@ func (w *worker) end(c *claim, s step, g goal, l lane, err error) {
 	w.table.mu.Lock()
 	defer w.table.mu.Unlock()
 	w.used[l]--
-	for _, other := range w.waiting[l] { // which waits again if it finds no room
+	for _, other := range w.waiting[l] { // other waits again if the lane is still full
 		w.table.wake(other)
 	}
 	w.waiting[l] = nil
 	c.runningStep, c.stepSandbox = none, ""
 	now, _ := w.table.goalOf(c)
 	switch {
-	case s.do == doDel || s.do == doDelAgain || s.do == doRestore || c.removed: // which keep their own books
-	case err != nil && now != g: // nobody wants that any more: it does not concern the new goal
+	case s.do == doDel || s.do == doDelAgain || s.do == doRestore || c.removed: // these steps have their own back-off
+	case err != nil && now != g: // the goal has changed, so the failure does not concern the new goal
 		w.Log.Warn("step failed, and is no longer needed", "step", s.do, "claim", c.ref, "error", err)
 	case err == nil && s.do == c.failure.step:
 		c.failure = retry{}
