@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// A sample is one of a series.
+// A sample is a value at a point in time.
 type sample struct {
 	at    int64 // milliseconds
 	value float64
@@ -29,7 +29,7 @@ func (s sample) FH() *histogram.FloatHistogram { return nil }
 func (s sample) Type() chunkenc.ValueType      { return chunkenc.ValFloat }
 func (s sample) Copy() chunks.Sample           { return s }
 
-// A set is what the engine goes through.
+// A set iterates over series for the engine.
 type set struct {
 	list []storage.Series
 	next int
@@ -40,7 +40,7 @@ func (s *set) At() storage.Series                { return s.list[s.next-1] }
 func (s *set) Err() error                        { return nil }
 func (s *set) Warnings() annotations.Annotations { return nil }
 
-// written are series in the notation of promtool's tests, with a sample each minute.
+// written parses series in the notation of promtool's tests, with one sample per minute.
 func written(t *testing.T, text string) (all []storage.Series) {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -57,7 +57,7 @@ func written(t *testing.T, text string) (all []storage.Series) {
 	return all
 }
 
-// ask has Prometheus' engine evaluate an expression some time after the first sample.
+// ask evaluates an expression with Prometheus' engine at a time after the first sample.
 func ask(t *testing.T, all []storage.Series, expr string, after time.Duration) promql.Vector {
 	t.Helper()
 	stored := &storage.MockQueryable{MockQuerier: &storage.MockQuerier{SelectMockFunction: func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
@@ -81,8 +81,8 @@ func ask(t *testing.T, all []storage.Series, expr string, after time.Duration) p
 	return vector
 }
 
-// fires says for which instances an alert fires after some time: its expression has held each minute for as
-// long as the rule says.
+// fires returns the instances that an alert fires for at a time. Its expression must have been true in each minute of
+// the rule's "for".
 func fires(t *testing.T, alert, series string, after time.Duration) (instances []string) {
 	t.Helper()
 	all := written(t, series)
@@ -106,34 +106,35 @@ func fires(t *testing.T, alert, series string, after time.Duration) (instances [
 	return instances
 }
 
-func TestAlertsFireWhenTheyShould(t *testing.T) {
+func TestAlertsFireForFailuresOnly(t *testing.T) {
 	const hour = time.Hour
 	const agent, agentUp = `devinfo_agent_info{instance="a",version="1"} `, `up{instance="a",job="devinfo/devinfo-agent"} `
 	const driver, driverUp = `devinfo_dra_nri_connected{instance="a"} `, `up{instance="a",job="cni-dra-driver/cni-dra-driver"} `
 	const onNode = `kube_node_info{instance="kube-state-metrics",node="a"} `
 	const ready = `kube_node_status_condition{instance="kube-state-metrics",condition="Ready",node="a",status="true"} `
-	// The node is away from minute 30 on; DaemonSets leave its pods, whose targets do not answer.
+	// The node is not ready from minute 30 on. Its DaemonSet pods remain, but their targets do not answer.
 	const notReady = onNode + "1x120\n" + ready + "1x30 0x90\n"
-	// It comes back after 20 minutes, and the pods two minutes later.
+	// The node comes back after 20 minutes, and its pods two minutes later.
 	const reboots = onNode + "1x120\n" + ready + "1x30 0x20 1x70\n"
 	for _, c := range []struct {
 		alert, series string
 		after         time.Duration
-		instance      string // "" = it does not fire
+		instance      string // "" = the alert does not fire
 	}{
 		{"DevinfoAgentGone", agent + "1x120\n" + agentUp + "1x120\n" + onNode + "1x120", hour, ""},
-		{"DevinfoAgentGone", agent + "1x30\n" + onNode + "1x120", hour, "a"},      // its pod is not made
-		{"DevinfoAgentGone", agent + "1x30\n" + onNode + "1x30", hour, ""},        // nor is the node there
-		{"DevinfoAgentGone", agent + "1x30", hour, ""},                            // which nobody can tell here
-		{"DevinfoAgentGone", agent + "1x30\n" + agentUp + "1x30 0x90", hour, "a"}, // the pod is there
+		{"DevinfoAgentGone", agent + "1x30\n" + onNode + "1x120", hour, "a"},      // the agent's pod is not created again
+		{"DevinfoAgentGone", agent + "1x30\n" + onNode + "1x30", hour, ""},        // the node does not exist any more either
+		{"DevinfoAgentGone", agent + "1x30", hour, ""},                            // the node's metric is missing, so it is unknown whether the node exists
+		{"DevinfoAgentGone", agent + "1x30\n" + agentUp + "1x30 0x90", hour, "a"}, // the pod exists
 		{"DevinfoAgentGone", `up{instance="a",job="node-exporter"} 0x120`, hour, ""},
 		{"DevinfoAgentGone", agent + "1x30\n" + strings.Replace(agent, `"1"`, `"2"`, 1) + "_x30 1x40\n" + onNode + "1x120", hour, ""},
 		{"DevinfoAgentGone", agent + "1x30\n" + onNode + "1x1900", 30 * hour, ""},
 		{"DevinfoAgentGone", notReady + agent + "1x30\n" + agentUp + "1x30 0x90", hour, ""},
-		{"DevinfoAgentGone", notReady + agent + "1x30", hour, ""}, // its pod was deleted meanwhile
+		{"DevinfoAgentGone", notReady + agent + "1x30", hour, ""}, // the pod was deleted in between
 		{"DevinfoAgentGone", reboots + agent + "1x30 _x22 1x70\n" + agentUp + "1x30 0x22 1x70", 51 * time.Minute, ""},
 		{"DevinfoAgentGone", onNode + "1x120\n" + ready + "1x120\n" + agent + "1x30\n" + agentUp + "1x30 0x90", hour, "a"},
-		{"DevinfoAgentGone", reboots + agent + "1x30\n" + agentUp + "1x30 0x90", 80 * time.Minute, "a"}, // it does not come back
+		// The agent does not come back.
+		{"DevinfoAgentGone", reboots + agent + "1x30\n" + agentUp + "1x30 0x90", 80 * time.Minute, "a"},
 		{"DevinfoDRADriverGone", notReady + driver + "1x30\n" + driverUp + "1x30 0x90", hour, ""},
 		{"DevinfoDRADriverGone", notReady + driver + "1x30", hour, ""},
 		{"DevinfoDRADriverGone", reboots + driver + "1x30 _x22 1x70\n" + driverUp + "1x30 0x22 1x70", 51 * time.Minute, ""},

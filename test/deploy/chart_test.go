@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-func TestTheChartMakesTheObjectsOfKustomize(t *testing.T) {
+func TestChartAndKustomizeCreateSameObjects(t *testing.T) {
 	for name, test := range map[string]struct{ dir, namespace, values string }{
 		"agent":     {"devinfo", "devinfo", ``},
 		"openshift": {"devinfo/overlays/openshift", "devinfo", `{openshift: true, cniBinDir: /var/lib/cni/bin}`},
@@ -34,14 +34,14 @@ func TestTheChartMakesTheObjectsOfKustomize(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := kustomize(t, test.dir)
-			delete(want, "Namespace "+test.namespace) // Helm's users make it
+			delete(want, "Namespace "+test.namespace) // Helm's users create it
 			got := plain(template(t, test.namespace, test.values))
 			same(t, "objects of Helm, beside those of kustomize", got, want, unordered)
 		})
 	}
 }
 
-// plain takes off what says of objects that they are a release's, and the pod of "helm test".
+// plain removes the labels of a Helm release, and the pod of "helm test".
 func plain(list objects) objects {
 	delete(list, "Pod devinfo-test")
 	for _, o := range list {
@@ -55,10 +55,10 @@ func plain(list objects) objects {
 	return list
 }
 
-// unordered compares lists without regard to order: kustomize puts first what a patch adds.
+// unordered compares lists as sets, because kustomize puts the elements of a patch first.
 var unordered = cmpopts.SortSlices(func(a, b any) bool { return fmt.Sprint(a) < fmt.Sprint(b) })
 
-func TestTheComponentsOfKustomizeAreValuesOfTheChart(t *testing.T) {
+func TestChartHasValueForEachKustomizeComponent(t *testing.T) {
 	for component, values := range map[string]string{
 		"devinfo/components/doctor":           `{agent: {doctor: true}}`,
 		"devinfo/components/dac-override":     `{agent: {dacOverride: true}}`,
@@ -74,9 +74,8 @@ func TestTheComponentsOfKustomizeAreValuesOfTheChart(t *testing.T) {
 	}
 }
 
-// The documentation's rules, by the documentation's kustomization and values: one text here
-// and another there, of the same content.
-func TestTheChartMakesTheObjectsOfKustomizeWithDevices(t *testing.T) {
+// The documentation shows the rules in a kustomization and in chart values, with the same content.
+func TestChartAndKustomizeCreateSameObjectsWithDevices(t *testing.T) {
 	values, kustomization := devicesKustomization(t)
 	_, rules, _ := strings.Cut(values, "  enabled: true\n")
 	kustomization += "\ngeneratorOptions: {disableNameSuffixHash: true}\n"
@@ -94,14 +93,14 @@ func TestTheChartMakesTheObjectsOfKustomizeWithDevices(t *testing.T) {
 	}
 	delete(got["ConfigMap cni-dra-driver-devices"]["metadata"].(map[string]any), "labels")
 	pods := got["DaemonSet cni-dra-driver"]["spec"].(map[string]any)["template"].(map[string]any)["metadata"].(map[string]any)
-	delete(pods, "annotations") // the rules' checksum, in the place of the ConfigMap's suffix
+	delete(pods, "annotations") // Helm adds the rules' checksum, and kustomize a suffix to the ConfigMap
 	same(t, "objects of Helm, beside those of kustomize", got, want, unordered)
-	if len(want) != len(kustomize(t, "cni-dra-driver")) { // one ConfigMap more, the Namespace less
+	if len(want) != len(kustomize(t, "cni-dra-driver")) { // Helm adds a ConfigMap, but not the Namespace
 		t.Errorf("%d objects", len(want))
 	}
 }
 
-// devicesKustomization is the documentation's for the node's own devices.
+// devicesKustomization returns the documented values and kustomization for the node's own devices.
 func devicesKustomization(t *testing.T) (values, kustomization string) {
 	t.Helper()
 	text := read(t, "../../docs/dra/rules.md")
@@ -114,7 +113,7 @@ func devicesKustomization(t *testing.T) (values, kustomization string) {
 
 // The driver reads the rules when it starts, so a change must replace its pods: a tenth of the nodes at a time, so
 // that refused rules stop at the first nodes.
-func TestChangedRuleReplacesThePodsOfTheDriver(t *testing.T) {
+func TestChangedRuleReplacesDriverPods(t *testing.T) {
 	_, kustomization := devicesKustomization(t)
 	rules := func(rack string) string {
 		return "devices: [{nodes: {matchLabels: {rack: " + rack + "}}, sharing: shared, ifNames: [eth0]}]"
@@ -153,7 +152,7 @@ func TestChangedRuleReplacesThePodsOfTheDriver(t *testing.T) {
 	}
 }
 
-// kustomizeHere does it in a directory of its own, for which deploy/ is ../deploy.
+// kustomizeHere runs kustomize in a directory of its own. deploy/ is ../deploy there.
 func kustomizeHere(t *testing.T, files map[string]string) objects {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -170,8 +169,8 @@ func kustomizeHere(t *testing.T, files map[string]string) objects {
 	return kustomize(t, back)
 }
 
-// A PodMonitor of an agent that serves 127.0.0.1 would find nothing.
-func TestMetricsAreOnTheAddressesOfTheNodeOnlyIfAskedFor(t *testing.T) {
+// If the agent only listened on 127.0.0.1, a PodMonitor could not reach it.
+func TestMetricsListenOnNodeAddressOnlyIfEnabled(t *testing.T) {
 	for values, open := range map[string]bool{``: false, `, metrics: {enabled: true}`: true, `, metrics: {podMonitor: {enabled: true, labels: {release: prometheus}, interval: 15s}}`: true} {
 		got := template(t, "devinfo", `{dra: {enabled: true}`+values+`}`)
 		for name, port := range map[string]string{"devinfo-agent": ":9810", "cni-dra-driver": ":9809"} {
@@ -191,9 +190,8 @@ func TestMetricsAreOnTheAddressesOfTheNodeOnlyIfAskedFor(t *testing.T) {
 	}
 }
 
-// Prometheus takes the job of a target from the label of its pod that jobLabel names, or else
-// from the PodMonitor's name.
-func TestAlertsFindTheAgentsWhateverTheirName(t *testing.T) {
+// Prometheus takes a target's job from the pod's label that jobLabel names, or else from the PodMonitor's name.
+func TestAlertsMatchAgentsWithAnyReleaseName(t *testing.T) {
 	for _, values := range []string{``, `fullnameOverride: full, `} {
 		found, made := 0, template(t, "devinfo", `{`+values+`dra: {enabled: true}, metrics: {podMonitor: {enabled: true}}}`)
 		for name, object := range made {
@@ -217,7 +215,7 @@ func TestAlertsFindTheAgentsWhateverTheirName(t *testing.T) {
 	}
 }
 
-// agentArgs are the arguments of the agent for some values.
+// agentArgs returns the agent's DaemonSet for some values as YAML.
 func agentArgs(t *testing.T, values string) string {
 	t.Helper()
 	text, err := yaml.Marshal(template(t, "devinfo", values)["DaemonSet devinfo-agent"])
@@ -225,7 +223,7 @@ func agentArgs(t *testing.T, values string) string {
 	return string(text)
 }
 
-func TestNamesMayBeOthers(t *testing.T) {
+func TestNamesCanBeOverridden(t *testing.T) {
 	for values, want := range map[string][]string{
 		`{dra: {enabled: true}, nameOverride: net}`:                         {"DaemonSet net-agent", "DaemonSet net-cni-dra-driver", "ClusterRole net-cni-dra-driver", "ServiceAccount net-agent"},
 		`{dra: {enabled: true}, nameOverride: net, fullnameOverride: full}`: {"DaemonSet full-agent", "DaemonSet full-cni-dra-driver"},
@@ -244,7 +242,7 @@ func TestNamesMayBeOthers(t *testing.T) {
 	}
 }
 
-func TestEachObjectSaysWhatReleaseItIsOf(t *testing.T) {
+func TestEachObjectHasLabelsOfRelease(t *testing.T) {
 	for name, o := range template(t, "devinfo", `{dra: {enabled: true, devices: [{sharing: shared}]}, openshift: true, agent: {settings: {default.json: {}}},
 		metrics: {podMonitor: {enabled: true}, prometheusRule: {enabled: true}, dashboard: {enabled: true}}}`) {
 		labels, _ := o["metadata"].(map[string]any)["labels"].(map[string]any)
@@ -254,7 +252,7 @@ func TestEachObjectSaysWhatReleaseItIsOf(t *testing.T) {
 	}
 }
 
-func TestWhatCannotWorkSaysWhatToDo(t *testing.T) {
+func TestUnusableValuesHaveRemedy(t *testing.T) {
 	for values, want := range map[string]string{
 		`{image: {registry: ""}}`:                                     "--set image.registry=registry.example.com/net",
 		`{agent: {extraArgs: ["--metrics-address=:9"]}}`:              "agent.extraArgs: --metrics-address=:9: set agent.port",
@@ -278,8 +276,8 @@ func TestWhatCannotWorkSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// A flag of the chart's that extraArgs override would leave its mounts, ports and probe behind.
-func TestExtraArgsAreNoneThatTheChartSets(t *testing.T) {
+// extraArgs must not repeat a flag that the chart sets, because the chart's mounts, ports and probes would not match.
+func TestExtraArgsMustNotRepeatFlagsOfChart(t *testing.T) {
 	const all = `{kubeletRootDir: /data/kubelet, agent: {inject: false, uninstall: true, missingInfo: reject, namespaces: [a], excludeNamespaces: [b]%s},
 		dra: {enabled: true, devices: [{sharing: shared, ifNames: [a]}], allowClaimConfig: [macvlan]%s}}`
 	helpers := read(t, filepath.Join(chart, "templates/_helpers.tpl"))
@@ -345,8 +343,9 @@ func TestValuesReachTheAgent(t *testing.T) {
 	}
 }
 
-// Where the kubelet is elsewhere, devinfoctl and "clear" look for the driver's state in its pod.
-func TestTheDriverPodSaysWhereItsStateIs(t *testing.T) {
+// If the kubelet has another directory, devinfoctl and "clear" need the path of the driver's state in the driver's
+// pod.
+func TestDriverPodHasVariableWithStateDirectory(t *testing.T) {
 	for values, want := range map[string]string{``: "", `kubeletRootDir: /data/kubelet, `: "/data/kubelet/plugins/cni.dra.networking.x-k8s.io/state"} {
 		set := daemonSet(t, template(t, "devinfo", `{`+values+`dra: {enabled: true}}`)["DaemonSet cni-dra-driver"])
 		got := ""
@@ -361,8 +360,8 @@ func TestTheDriverPodSaysWhereItsStateIs(t *testing.T) {
 	}
 }
 
-// Network plugins keep kubeconfigs among the networks.
-func TestWhatOnlyTheDoctorReadsIsNotMountedByDefault(t *testing.T) {
+// Network plugins store kubeconfigs in the directory of the networks.
+func TestDirectoriesForDoctorAreNotMountedByDefault(t *testing.T) {
 	for values, want := range map[string]bool{``: false, `{agent: {doctor: true}}`: true} {
 		got := agentArgs(t, values)
 		if strings.Contains(got, "mountPath: /etc/cni/net.d") != want || strings.Contains(got, "mountPath: /var/lib/kubelet/pod-resources") != want {
@@ -371,19 +370,19 @@ func TestWhatOnlyTheDoctorReadsIsNotMountedByDefault(t *testing.T) {
 	}
 }
 
-func TestTheDashboardMayHaveNoLabelOfItsOwn(t *testing.T) {
+func TestDashboardLabelCanBeRemoved(t *testing.T) {
 	if template(t, "devinfo", `{metrics: {dashboard: {enabled: true, labels: {grafana_dashboard: null}}}}`)["ConfigMap devinfo-dashboard"] == nil {
 		t.Error("there is none")
 	}
 }
 
-func TestTheNodesSettingsAreAConfigMap(t *testing.T) {
+func TestNodeSettingsAreInConfigMap(t *testing.T) {
 	got := template(t, "devinfo", `{agent: {settings: {default.json: {logLevel: info}, node1.json: {allowedDevices: ["*"]}}}}`)
 	want := map[string]any{"default.json": `{"logLevel":"info"}`, "node1.json": `{"allowedDevices":["*"]}`}
 	same(t, "settings", got["ConfigMap devinfo-settings"]["data"], want)
 }
 
-func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
+func TestInvalidValuesAreRefused(t *testing.T) {
 	for values, word := range map[string]string{
 		`{agent: {missingInfo: maybe}}`:                                 "missingInfo",
 		`{cniBinDir: opt/cni/bin}`:                                      "cniBinDir",
@@ -397,7 +396,7 @@ func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
 		`{agent: {settings: {default.json: {logLevel: verbose}}}}`:      "logLevel",
 		`{agent: {settings: {default.json: {cdiDir: [/var/run/cdi]}}}}`: "cdiDir",
 		`{agent: {settings: {default.json: {stateDir: var/lib}}}}`:      "stateDir",
-		`{enabled: false}`:                                              "enabled", // of a chart that has this one as a dependency
+		`{enabled: false}`:                                              "enabled", // a parent chart may set it
 		`{openshift: "yes"}`:                                            "openshift",
 		`{agent: {updateStrategy: {rollingUpdate: {maxSurge: 1}}}}`:     "maxSurge",
 		`{image: {registry: "r/devinfo-agent:v1"}}`:                     "registry",
@@ -419,8 +418,8 @@ func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
 	}
 }
 
-// A chart that has this one as a dependency enables it by a value of its own, which Helm hands on.
-func TestTheChartMayBeAConditionalDependency(t *testing.T) {
+// A parent chart enables this chart with its own value "enabled", which Helm passes on.
+func TestChartCanBeConditionalDependency(t *testing.T) {
 	for _, enabled := range []bool{true, false} {
 		of, err := loader.Load(chart)
 		must(t, err)
@@ -443,7 +442,7 @@ func TestTheChartMayBeAConditionalDependency(t *testing.T) {
 	}
 }
 
-func TestHelmLintFindsNothing(t *testing.T) {
+func TestHelmLintReportsNoProblem(t *testing.T) {
 	for _, values := range []map[string]any{{}, {"dra": map[string]any{"enabled": true}, "metrics": map[string]any{"podMonitor": map[string]any{"enabled": true}}, "openshift": true}} {
 		values["image"] = map[string]any{"registry": "r"}
 		for _, message := range lint.RunAll(chart, values, "devinfo").Messages {
@@ -454,8 +453,7 @@ func TestHelmLintFindsNothing(t *testing.T) {
 	}
 }
 
-// What the documentation has people type is taken.
-func TestTheDocumentationSetsValuesThatThereAre(t *testing.T) {
+func TestDocumentedValuesExist(t *testing.T) {
 	text := read(t, filepath.Join(chart, "values.yaml"))
 	var values map[string]any
 	must(t, yaml.Unmarshal([]byte(text), &values))
@@ -486,7 +484,7 @@ func TestTheDocumentationSetsValuesThatThereAre(t *testing.T) {
 	}
 }
 
-func TestEveryValueIsInTheReadme(t *testing.T) {
+func TestEveryValueIsInREADME(t *testing.T) {
 	readme := read(t, filepath.Join(chart, "README.md"))
 	text := read(t, filepath.Join(chart, "values.yaml"))
 	var values map[string]any
@@ -505,9 +503,9 @@ func TestEveryValueIsInTheReadme(t *testing.T) {
 	walk(values)
 }
 
-// The agents uninstall where they run, with the mounts that they have. One that waits for its pods to be
-// deleted is not ready, and holds up no other.
-func TestAValueHasTheAgentsUninstall(t *testing.T) {
+// The agents uninstall in their DaemonSet, with its mounts. An agent that waits for pods is not ready, but must not
+// block the roll-out on other nodes.
+func TestUninstallValueUninstallsOnEveryNode(t *testing.T) {
 	before := daemonSet(t, template(t, "devinfo", `{agent: {updateStrategy: {type: OnDelete, rollingUpdate: null}}}`)["DaemonSet devinfo-agent"])
 	after := daemonSet(t, template(t, "devinfo", `{agent: {uninstall: true, updateStrategy: {type: OnDelete, rollingUpdate: null}}}`)["DaemonSet devinfo-agent"])
 	before.Spec.Template.Spec.Containers[0].Command = []string{"/devinfo-agent", "--uninstall", "--keep-running"}

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// elsewhere is what a GitOps repository makes of manifests of deploy/: in another namespace, and
-// under other names.
+// elsewhere returns the manifests of deploy/ in another namespace and with other names, as a GitOps repository may
+// use them.
 func elsewhere(t *testing.T, kustomization string) objects {
 	t.Helper()
 	return kustomizeHere(t, map[string]string{"kustomization.yaml": kustomization + "\nnamespace: x\nnamePrefix: y-\nnameSuffix: -z\n"})
@@ -21,8 +21,8 @@ const (
 	driver    = "resources: [../deploy/cni-dra-driver]\ncomponents: [../deploy/cni-dra-driver/components/openshift]"
 )
 
-// Of two namespaces that get one name, kustomize wants one left out.
-func TestBothAgentsMayBeInOneNamespace(t *testing.T) {
+// kustomize fails for two namespaces with the same name, so the documentation removes one.
+func TestBothAgentsCanShareOneNamespace(t *testing.T) {
 	found := regexp.MustCompile("(?s)```yaml\n(patches:.*?)```").FindStringSubmatch(read(t, "../../docs/install.md"))
 	if found == nil {
 		t.Fatal("docs/install.md has no patch")
@@ -33,9 +33,9 @@ func TestBothAgentsMayBeInOneNamespace(t *testing.T) {
 	}
 }
 
-// kustomize renames objects and the fields that refer to them. It does not look into texts, such as
-// CEL expressions and names of users.
-func TestNoTextHasTheNamespace(t *testing.T) {
+// kustomize renames objects and the fields that refer to them. It does not change texts, such as CEL expressions and
+// user names.
+func TestNoTextContainsNamespace(t *testing.T) {
 	ours := regexp.MustCompile(`serviceaccounts?:(devinfo|cni-dra-driver):|"namespace":"[^x]`)
 	for _, of := range []string{openshift, driver} {
 		for name, object := range elsewhere(t, of) {
@@ -48,8 +48,8 @@ func TestNoTextHasTheNamespace(t *testing.T) {
 	}
 }
 
-// A policy whose condition does not match, or that has no binding, is off, and nothing shows it.
-func TestThePolicyHoldsWhateverTheDriversNameAndNamespace(t *testing.T) {
+// A policy has no effect if its condition does not match or its binding is missing, and Kubernetes reports no error.
+func TestPolicyAppliesToDriverWithAnyNameAndNamespace(t *testing.T) {
 	for where, made := range map[string]objects{
 		"kustomize": elsewhere(t, driver), "kustomize, as is": kustomize(t, "cni-dra-driver"),
 		"helm":        template(t, "x", `{dra: {enabled: true}}`),
@@ -77,7 +77,7 @@ func TestThePolicyHoldsWhateverTheDriversNameAndNamespace(t *testing.T) {
 		if found == nil {
 			t.Fatalf("%s: %s", where, conditions)
 		}
-		of := regexp.MustCompile(found[1]) // CEL's matches is Go's
+		of := regexp.MustCompile(found[1]) // CEL's matches has the same syntax as Go's
 		if !of.MatchString("system:serviceaccount:" + account) {
 			t.Errorf("%s: the policy is not for %s but for %s", where, account, of)
 		}
@@ -89,8 +89,8 @@ func TestThePolicyHoldsWhateverTheDriversNameAndNamespace(t *testing.T) {
 	}
 }
 
-// OpenShift asks whether the account of the pod may use the SecurityContextConstraints.
-func TestTheAgentsMayUseTheirSecurityContextConstraints(t *testing.T) {
+// OpenShift checks whether the pod's account may use the SecurityContextConstraints.
+func TestAgentsMayUseTheirSecurityContextConstraints(t *testing.T) {
 	withHelm := template(t, "x", `{openshift: true, fullnameOverride: full, dra: {enabled: true}}`)
 	for _, c := range []struct {
 		made               objects

@@ -17,11 +17,11 @@ import (
 
 // A target is scraped each minute for an hour.
 type target struct {
-	labels map[string]string         // those that a PodMonitor gives it, if a metric has no such label itself
+	labels map[string]string         // labels from the PodMonitor, unless the metric has its own
 	text   func(minute int64) string // in the exposition format
 }
 
-// scraped is what Prometheus has of targets.
+// scraped returns the series that Prometheus stores for the targets.
 func scraped(t *testing.T, targets ...target) []storage.Series {
 	t.Helper()
 	samples, sets := map[uint64][]chunks.Sample{}, map[uint64]labels.Labels{}
@@ -58,11 +58,11 @@ func (f target) label(p textparse.Parser) labels.Labels {
 	return b.Labels()
 }
 
-// always is a target whose metrics stay what they are.
+// always returns a text that does not change.
 func always(text string) func(int64) string { return func(int64) string { return text } }
 
-// The VF of testdata/hosts/mlx5-switchdev.txtar that the pod of the scrape has, and another
-// one, as sriov-network-metrics-exporter tells of them. The first receives 10 bytes a second.
+// vfs returns metrics of sriov-network-metrics-exporter for two VFs of testdata/hosts/mlx5-switchdev.txtar. The pod
+// has the first one, which receives 10 bytes per second.
 func vfs(minute int64) string {
 	return fmt.Sprintf(`# HELP sriov_vf_rx_bytes Statistic rx_bytes.
 # TYPE sriov_vf_rx_bytes counter
@@ -71,8 +71,8 @@ sriov_vf_rx_bytes{numa_node="0",pciAddr="0000:03:00.4",pf="p0",vf="2"} %d
 `, 600*minute, 6*minute)
 }
 
-// interfaces are those of the node, and its RDMA devices, as node_exporter tells of them: 20
-// bytes a second to the VF's representor, 30 to its RDMA device, 2 packets dropped.
+// interfaces returns node_exporter's metrics of interfaces and RDMA devices: 20 bytes per second to the VF's
+// representor, 30 to its RDMA device, and 2 dropped packets.
 func interfaces(minute int64) string {
 	return fmt.Sprintf(`# HELP node_network_transmit_bytes_total Network device statistic transmit_bytes.
 # TYPE node_network_transmit_bytes_total counter
@@ -90,7 +90,7 @@ node_infiniband_port_data_received_bytes_total{device="mlx5_2",port="1"} %[4]d
 `, 7*minute, 1200*minute, 120*minute, 1800*minute)
 }
 
-// node are the targets of a node; the exporters' pods are in a namespace of their own.
+// node returns the targets of a node. The exporters' pods are in another namespace.
 func node(name, agent string) []target {
 	exporter := func(pod string) map[string]string {
 		return map[string]string{"instance": name, "namespace": "monitoring", "pod": pod}
@@ -102,7 +102,7 @@ func node(name, agent string) []target {
 	}
 }
 
-// holder is the pod that the scrape says has the VF.
+// holder returns the pod that has the VF according to the metrics.
 func holder(t *testing.T, text string) (namespace, pod string) {
 	t.Helper()
 	found := regexp.MustCompile(`(?m)^devinfo_attachment_info\{.*namespace="([^"]*)".*pciAddr="0000:03:00.2".*pod="([^"]*)".*\} 1$`).FindAllStringSubmatch(text, -1)
@@ -112,7 +112,7 @@ func holder(t *testing.T, text string) (namespace, pod string) {
 	return found[0][1], found[0][2]
 }
 
-// joins are the expressions that name a metric of ours and one of an exporter, by the latter.
+// joins returns the documented expressions that join our metric with one of an exporter, by the exporter's metric.
 func joins(t *testing.T) map[string]string {
 	t.Helper()
 	doc := read(t, "../../docs/agent.md")
@@ -139,10 +139,10 @@ func joins(t *testing.T) map[string]string {
 	return found
 }
 
-func TestTheJoinsFindThePodOfADevice(t *testing.T) {
-	text := read(t, "testdata/metrics.txt") // what /metrics of an agent in a cluster said
+func TestDocumentedJoinsFindPodOfDevice(t *testing.T) {
+	text := read(t, "testdata/metrics.txt") // output of /metrics of an agent in a cluster
 	namespace, pod := holder(t, text)
-	// On the other node nobody has the VF of this address.
+	// On the other node no pod has the VF with this address.
 	all := scraped(t, append(node("worker-1", text), node("worker-2", "")...)...)
 	got := map[string]map[string]float64{}
 	for name, expr := range joins(t) {

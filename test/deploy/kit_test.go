@@ -1,5 +1,5 @@
-// Package deploy reads the files of deploy/ with the libraries of the programs that they are
-// for: kustomize, Helm, the Kubernetes API's types, and Prometheus' parsers.
+// Package deploy tests the files in deploy/ with the libraries of their users: kustomize, Helm, the Kubernetes API's types,
+// and Prometheus' parsers.
 package deploy
 
 import (
@@ -33,7 +33,7 @@ func must(t testing.TB, errs ...error) {
 	}
 }
 
-// same fails the test with the differences of a thing, if there are any.
+// same reports the differences of two values as an error.
 func same(t *testing.T, what string, got, want any, options ...cmp.Option) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, options...); diff != "" {
@@ -41,7 +41,6 @@ func same(t *testing.T, what string, got, want any, options ...cmp.Option) {
 	}
 }
 
-// read gives the text of a file.
 func read(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -49,7 +48,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// objects are those of manifests, by kind and name.
+// objects are parsed manifests by kind and name.
 type objects map[string]map[string]any
 
 // add adds the objects of a stream of YAML documents.
@@ -76,7 +75,7 @@ func (o objects) add(t *testing.T, stream string) {
 	}
 }
 
-// kustomize does what "kubectl kustomize" does.
+// kustomize runs the equivalent of "kubectl kustomize".
 func kustomize(t *testing.T, dir string) objects {
 	t.Helper()
 	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(root, dir))
@@ -88,7 +87,7 @@ func kustomize(t *testing.T, dir string) objects {
 	return list
 }
 
-// template does what "helm template --namespace" does.
+// template runs the equivalent of "helm template --namespace".
 func template(t *testing.T, namespace, values string) objects {
 	t.Helper()
 	texts, err := render(t, namespace, values)
@@ -102,14 +101,13 @@ func template(t *testing.T, namespace, values string) objects {
 	return list
 }
 
-// render gives the files that the chart's templates make; an error if the values are
-// refused.
+// render returns the files that the chart's templates create, or an error if the values are invalid.
 func render(t *testing.T, namespace, values string) (map[string]string, error) {
 	t.Helper()
 	return renderOn(t, nil, namespace, values)
 }
 
-// renderOn is render for a cluster that has these APIs; nil = all.
+// renderOn is like render, for a cluster with these APIs; nil = all.
 func renderOn(t *testing.T, apis *common.Capabilities, namespace, values string) (map[string]string, error) {
 	t.Helper()
 	c, err := loader.Load(chart)
@@ -129,7 +127,7 @@ func renderOn(t *testing.T, apis *common.Capabilities, namespace, values string)
 	return engine.Render(c, all)
 }
 
-// file reads a manifest of deploy/.
+// file returns the objects in a manifest of deploy/.
 func file(t *testing.T, name string) objects {
 	t.Helper()
 	list := objects{}

@@ -11,7 +11,7 @@ import (
 
 var link = regexp.MustCompile(`\]\(([^)#: ]*)(#[^)]*)?\)`)
 
-// anchors are those of the headings of a page, as GitHub makes them.
+// anchors returns the anchors of a page's headings, as GitHub generates them.
 func anchors(page string) map[string]bool {
 	list := map[string]bool{}
 	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(page, -1) {
@@ -21,9 +21,8 @@ func anchors(page string) map[string]bool {
 	return list
 }
 
-// The project's domain answers nobody until it is registered: links are relative, or a value that the
-// operator sets.
-func TestNoLinkLeadsNowhere(t *testing.T) {
+// The project's domain is not registered yet. Links must be relative, or come from a value that the operator sets.
+func TestLinksAreRelativeOrConfigured(t *testing.T) {
 	const top = "../.."
 	nowhere, looked := "://"+"devinfo-cni.io", 0
 	err := filepath.WalkDir(top, func(path string, e fs.DirEntry, err error) error {

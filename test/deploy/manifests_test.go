@@ -15,10 +15,10 @@ import (
 
 var write = flag.Bool("write", false, "write the manifests, as make generate does")
 
-// manifests are what the chart makes of values, by their paths below deploy/.
+// manifests are the files below deploy/ that the chart generates from values.
 var manifests = []struct {
 	namespace, values string
-	files             map[string]string // by the template's path
+	files             map[string]string // file by path of the template
 }{
 	{"devinfo", `{metrics: {prometheusRule: {enabled: true}}}`, map[string]string{
 		"agent/serviceaccount.yaml": "devinfo/base/serviceaccount.yaml", "agent/daemonset.yaml": "devinfo/base/daemonset.yaml",
@@ -35,11 +35,11 @@ var manifests = []struct {
 	}},
 }
 
-// ofHelm are lines that say of an object that it is a release's.
+// ofHelm matches the labels of a Helm release.
 var ofHelm = regexp.MustCompile(`(?m)^ *(helm\.sh/chart|app\.kubernetes\.io/(managed-by|instance|version|part-of)): .*\n`)
 
-// Whoever uses kustomize needs no Helm: what the chart makes of some values is in the repository.
-func TestTheManifestsAreTheCharts(t *testing.T) {
+// Users of kustomize do not need Helm, because the repository contains the generated files.
+func TestManifestsAreGeneratedFromChart(t *testing.T) {
 	for _, m := range manifests {
 		made, err := render(t, m.namespace, m.values)
 		must(t, err)
@@ -55,8 +55,8 @@ func TestTheManifestsAreTheCharts(t *testing.T) {
 	}
 }
 
-// The chart refuses settings that the agent would refuse: its schema has docs/schema/node.json in it.
-func TestTheChartsSettingsAreThoseOfTheNode(t *testing.T) {
+// The chart refuses settings that the agent would refuse, because its schema contains docs/schema/node.json.
+func TestChartSchemaContainsNodeSchema(t *testing.T) {
 	_, node, _ := strings.Cut(read(t, "../../docs/schema/node.json"), "  \"type\": \"object\",\n")
 	node, _, _ = strings.Cut(node, "\n  },\n  \"$defs\"")
 	node = strings.ReplaceAll("\n  \"type\": \"object\",\n"+node+"\n  }", "\n", "\n    ")
@@ -74,9 +74,9 @@ func TestTheChartsSettingsAreThoseOfTheNode(t *testing.T) {
 	same(t, "values.schema.json: run make generate", read(t, path), text)
 }
 
-// A directory that the settings name and that is not mounted would be empty to the agent: its
-// journal has no attachments, which lets every plugin be replaced, and be removed.
-func TestTheDirectoriesThatTheSettingsNameAreMounted(t *testing.T) {
+// A directory that the settings name must be mounted. Otherwise the agent would see an empty journal, and replace or
+// remove any plugin.
+func TestDirectoriesInSettingsAreMounted(t *testing.T) {
 	const settings = `{
 		default.json: {stateDir: /srv/journal, deviceInfoDir: /srv/info/, cdiDir: /var/run/cdi/more, socketDirs: [/srv/sockets, /var/run/vhost-user], logLevel: info},
 		node1.json: {stateDir: /srv/journal, devicePluginDir: /srv/dp, cdiDir: /run/cdi, allowedDevices: ["*"]}}`
@@ -84,7 +84,7 @@ func TestTheDirectoriesThatTheSettingsNameAreMounted(t *testing.T) {
 	for _, test := range []struct {
 		set       string
 		container func(corev1.PodSpec) corev1.Container
-		want      map[string]bool // whether it may be written to
+		want      map[string]bool // whether it is writable
 	}{
 		{"devinfo-agent", first, map[string]bool{"/srv/journal": true, "/srv/info": true, "/srv/dp": true, "/run/cdi": true, "/srv/sockets": false}},
 		{"cni-dra-driver", first, map[string]bool{"/srv/info": true, "/srv/dp": true, "/run/cdi": true, "/srv/sockets": true}},
@@ -112,8 +112,8 @@ func TestTheDirectoriesThatTheSettingsNameAreMounted(t *testing.T) {
 func first(pod corev1.PodSpec) corev1.Container     { return pod.Containers[0] }
 func firstInit(pod corev1.PodSpec) corev1.Container { return pod.InitContainers[0] }
 
-// A directory that the kubelet made would be empty, and the runtime's plugins elsewhere.
-func TestTheDirectoryOfThePluginsMustBeThere(t *testing.T) {
+// The kubelet would create an empty directory, while the runtime's plugins are in another one.
+func TestPluginDirectoryMustExist(t *testing.T) {
 	list := pods(t)
 	for name, object := range template(t, "devinfo", `{cniBinDir: /x, dra: {enabled: true}}`) {
 		if strings.HasPrefix(name, "DaemonSet ") {
@@ -138,9 +138,9 @@ func TestTheDirectoryOfThePluginsMustBeThere(t *testing.T) {
 	}
 }
 
-// Policies and quotas of a namespace refuse a pod of which one container has too many rights, or requests
-// nothing.
-func TestEachContainerHasFewRightsAndRequestsWhatItTakes(t *testing.T) {
+// Policies and quotas of a namespace may refuse a pod if one of its containers has many rights or requests no
+// resources.
+func TestEachContainerHasFewRightsAndRequestsResources(t *testing.T) {
 	list := pods(t)
 	for name, object := range template(t, "devinfo", `{dra: {enabled: true, resources: {requests: {cpu: 11m, memory: 1Mi}}}}`) {
 		switch kind, _, _ := strings.Cut(name, " "); kind {
@@ -160,7 +160,7 @@ func TestEachContainerHasFewRightsAndRequestsWhatItTakes(t *testing.T) {
 				t.Errorf("%s: container %s requests %v", name, c.Name, r)
 			}
 			s := c.SecurityContext
-			if s.Privileged != nil && *s.Privileged { // runs whatever CNI plugin it is told to
+			if s.Privileged != nil && *s.Privileged { // cni-dra-driver runs any CNI plugin of the configurations
 				continue
 			}
 			if s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || s.SeccompProfile == nil ||
@@ -174,8 +174,8 @@ func TestEachContainerHasFewRightsAndRequestsWhatItTakes(t *testing.T) {
 	}
 }
 
-// Clusters enforce, warn and audit by default levels of their own, each.
-func TestTheNamespacesAllowThePodsWithoutWarnings(t *testing.T) {
+// A cluster may have a different default level for each of enforce, warn and audit.
+func TestNamespacesAllowPodsWithoutWarnings(t *testing.T) {
 	for _, dir := range []string{"devinfo", "cni-dra-driver"} {
 		labels := kustomize(t, dir)["Namespace "+dir]["metadata"].(map[string]any)["labels"].(map[string]any)
 		page := read(t, "../../docs/install.md")
@@ -187,8 +187,8 @@ func TestTheNamespacesAllowThePodsWithoutWarnings(t *testing.T) {
 	}
 }
 
-// Else the agent could make what is not mounted, and take that for the node's.
-func TestNoContainerCanMakeAStateDirectoryOfItsOwn(t *testing.T) {
+// Otherwise the agent could create a directory that is not mounted, and use it as the node's.
+func TestContainersHaveReadOnlyRootFilesystem(t *testing.T) {
 	for name, pod := range pods(t) {
 		for _, c := range append(pod.InitContainers, pod.Containers...) {
 			s := c.SecurityContext

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// rules are those of the PrometheusRule, as promtool reads them.
+// rules returns the rules of the PrometheusRule, as promtool parses them.
 func rules(t *testing.T) []rulefmt.Rule {
 	t.Helper()
 	text, err := yaml.Marshal(file(t, "monitoring/prometheusrule.yaml")["PrometheusRule devinfo"]["spec"])
@@ -36,7 +36,7 @@ func rules(t *testing.T) []rulefmt.Rule {
 	return list
 }
 
-// A dashboard is as much of Grafana's JSON as is looked at here.
+// A dashboard contains the tested fields of Grafana's JSON.
 type dashboard struct {
 	Panels []struct {
 		ID      int
@@ -54,7 +54,7 @@ func grafana(t *testing.T) (d dashboard) {
 	return d
 }
 
-// expressions are those of the rules and the dashboard, by where they are.
+// expressions returns the expressions of the rules and the dashboard, by place.
 func expressions(t *testing.T) map[string]parser.Expr {
 	t.Helper()
 	texts := map[string]string{}
@@ -78,7 +78,7 @@ func expressions(t *testing.T) map[string]parser.Expr {
 	return parsed
 }
 
-// source is the Go code of the programs, without tests.
+// source returns the Go code of the programs, without tests.
 func source(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
@@ -96,7 +96,7 @@ func source(t *testing.T) string {
 	return all.String()
 }
 
-func TestTheMetricsAndTheirLabelsAreThoseOfThePrograms(t *testing.T) {
+func TestMetricsInRulesAndDashboardExist(t *testing.T) {
 	code := source(t)
 	quoted := func(word string) bool { return strings.Contains(code, `"`+word+`"`) }
 	looked := 0
@@ -108,7 +108,7 @@ func TestTheMetricsAndTheirLabelsAreThoseOfThePrograms(t *testing.T) {
 			}
 			name := regexp.MustCompile(`_(bucket|count|sum)$`).ReplaceAllString(selector.Name, "")
 			if strings.HasPrefix(name, "sriov_vf_") || strings.HasPrefix(name, "node_") || strings.HasPrefix(name, "kube_node_") || name == "up" {
-				return nil // other exporters'
+				return nil // a metric of another exporter
 			}
 			looked++
 			if !quoted(name) {
@@ -125,7 +125,7 @@ func TestTheMetricsAndTheirLabelsAreThoseOfThePrograms(t *testing.T) {
 	}
 }
 
-// values checks a label and the values that are asked for.
+// values checks a label, and the values that an expression selects.
 func values(t *testing.T, where string, m *labels.Matcher, quoted func(string) bool) {
 	t.Helper()
 	if m.Name == labels.MetricName || m.Name == "instance" || strings.HasPrefix(m.Value, "$") {
@@ -141,7 +141,7 @@ func values(t *testing.T, where string, m *labels.Matcher, quoted func(string) b
 	}
 }
 
-func TestEachAlertSaysWhereAndWhatToDo(t *testing.T) {
+func TestEachAlertNamesInstanceAndRemedy(t *testing.T) {
 	for _, r := range rules(t) {
 		if r.Labels["severity"] == "" || r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
 			t.Errorf("%s: no severity, summary or description", r.Alert)
@@ -153,8 +153,8 @@ func TestEachAlertSaysWhereAndWhatToDo(t *testing.T) {
 	}
 }
 
-// Without NRI on the nodes it would fire for ever.
-func TestTheAlertOfPartsNamesTheValueThatTurnsInjectionOff(t *testing.T) {
+// The alert would never stop on nodes without NRI.
+func TestComponentAlertNamesValueThatDisablesInjection(t *testing.T) {
 	for _, r := range rules(t) {
 		if r.Alert == "DevinfoAgentComponentUnhealthy" && !strings.Contains(r.Annotations["description"], "agent.inject=false") {
 			t.Errorf("%s: %s", r.Alert, r.Annotations["description"])
@@ -162,9 +162,9 @@ func TestTheAlertOfPartsNamesTheValueThatTurnsInjectionOff(t *testing.T) {
 	}
 }
 
-// An anchor that is not there leads to the top of a long page. A section that is named after alerts
-// has a row for each that leads there, and for no other.
-func TestEachAlertLeadsToItsSection(t *testing.T) {
+// A link with a missing anchor leads to the top of a long page. A section about alerts has a row for each alert that
+// links to it, and no other rows.
+func TestEachAlertLinksToItsSection(t *testing.T) {
 	page := read(t, "../../docs/troubleshooting.md")
 	sections := anchors(page)
 	lead := map[string][]string{}
@@ -189,7 +189,7 @@ func TestEachAlertLeadsToItsSection(t *testing.T) {
 }
 
 // Operators search docs/troubleshooting.md for the text of an error. In the code a text may be split over lines.
-func TestTheMessagesInTroubleshootingAreThoseOfThePrograms(t *testing.T) {
+func TestMessagesInTroubleshootingExistInPrograms(t *testing.T) {
 	code := strings.ReplaceAll(regexp.MustCompile(`" \+\s+"`).ReplaceAllString(source(t), ""), `\"`, `"`)
 	looked := 0
 	for _, table := range strings.Split(read(t, "../../docs/troubleshooting.md"), "\n| message")[1:] {
@@ -208,8 +208,8 @@ func TestTheMessagesInTroubleshootingAreThoseOfThePrograms(t *testing.T) {
 	}
 }
 
-// An address is the operator's to know.
-func TestTheRunbooksAreWhereTheOperatorHasThem(t *testing.T) {
+// Only the operator knows the address.
+func TestRunbookURLIsConfigurable(t *testing.T) {
 	made := template(t, "devinfo", `{metrics: {prometheusRule: {enabled: true, runbooks: "https://wiki.example.com/devinfo"}}}`)
 	text, err := yaml.Marshal(made["PrometheusRule devinfo"])
 	must(t, err)
@@ -219,7 +219,7 @@ func TestTheRunbooksAreWhereTheOperatorHasThem(t *testing.T) {
 	}
 }
 
-func TestThePanelsOfTheDashboardDoNotOverlap(t *testing.T) {
+func TestDashboardPanelsDoNotOverlap(t *testing.T) {
 	type cell struct{ x, y int }
 	taken, ids := map[cell]string{}, map[int]bool{}
 	for _, p := range grafana(t).Panels {
@@ -238,7 +238,7 @@ func TestThePanelsOfTheDashboardDoNotOverlap(t *testing.T) {
 	}
 }
 
-func TestTheDashboardHasTheVariablesThatItUses(t *testing.T) {
+func TestDashboardDefinesItsVariables(t *testing.T) {
 	d := grafana(t)
 	has := map[string]bool{"__rate_interval": true}
 	for _, v := range d.Templating.List {

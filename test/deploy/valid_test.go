@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// unchecked are kinds of others, whose types are not at hand: their fields are not
-// checked. deploy/examples has a test of its own for networks.
+// unchecked returns kinds of other projects whose types are not available here. Their fields are not checked. A test
+// in deploy/examples checks the networks.
 func unchecked() []string {
 	return []string{
 		"security.openshift.io/v1 SecurityContextConstraints", "monitoring.coreos.com/v1 PodMonitor", "monitoring.coreos.com/v1 PrometheusRule",
@@ -25,7 +25,7 @@ func unchecked() []string {
 	}
 }
 
-// valid decodes an object strictly: no field but those that the type has.
+// valid decodes an object strictly, so that unknown fields are errors.
 func valid(t *testing.T, from string, object map[string]any) {
 	t.Helper()
 	kind := object["apiVersion"].(string) + " " + object["kind"].(string)
@@ -43,7 +43,7 @@ func valid(t *testing.T, from string, object map[string]any) {
 	}
 }
 
-func TestTheManifestsAreValid(t *testing.T) {
+func TestManifestsAreValid(t *testing.T) {
 	seen := 0
 	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".yaml" || strings.HasPrefix(path, chart) {
@@ -67,7 +67,7 @@ func TestTheManifestsAreValid(t *testing.T) {
 	}
 }
 
-func TestWhatOverlaysAndChartMakeIsValid(t *testing.T) {
+func TestOverlaysAndChartCreateValidObjects(t *testing.T) {
 	overlays, err := filepath.Glob(filepath.Join(root, "devinfo/overlays/*"))
 	if err != nil || len(overlays) < 4 {
 		t.Fatal(overlays, err)
@@ -84,7 +84,7 @@ func TestWhatOverlaysAndChartMakeIsValid(t *testing.T) {
 	}
 }
 
-// pods are those of all DaemonSets that are made.
+// pods returns the pod specs of all DaemonSets.
 func pods(t *testing.T) map[string]corev1.PodSpec {
 	t.Helper()
 	list := map[string]corev1.PodSpec{}
@@ -98,7 +98,7 @@ func pods(t *testing.T) map[string]corev1.PodSpec {
 	return list
 }
 
-// daemonSet gives an object its type.
+// daemonSet converts an object to its type.
 func daemonSet(t *testing.T, object map[string]any) (set appsv1.DaemonSet) {
 	t.Helper()
 	text, err := yaml.Marshal(object)
@@ -107,7 +107,7 @@ func daemonSet(t *testing.T, object map[string]any) (set appsv1.DaemonSet) {
 	return set
 }
 
-func TestEveryVolumeIsMountedAndTheOtherWayRound(t *testing.T) {
+func TestVolumesAndMountsMatch(t *testing.T) {
 	for name, pod := range pods(t) {
 		mounted := map[string]bool{}
 		for _, c := range append(pod.InitContainers, pod.Containers...) {
@@ -127,10 +127,10 @@ func TestEveryVolumeIsMountedAndTheOtherWayRound(t *testing.T) {
 	}
 }
 
-// The paths of the journal and of the runtime mean the same in the agent as on the host.
-func TestTheAgentHasThePathsOfTheHost(t *testing.T) {
+// The paths of the journal and of the runtime must be the same in the agent as on the host.
+func TestAgentMountsHostPathsAtSamePath(t *testing.T) {
 	for name, pod := range pods(t) {
-		if name == "cni-dra-driver" { // has the host's root at /host besides
+		if name == "cni-dra-driver" { // it also has the host's root at /host
 			continue
 		}
 		host := map[string]string{}
@@ -140,16 +140,16 @@ func TestTheAgentHasThePathsOfTheHost(t *testing.T) {
 			}
 		}
 		for _, m := range pod.Containers[0].VolumeMounts {
-			if path, ok := host[m.Name]; ok && path != m.MountPath && m.MountPath != "/host/dev" { // of --device-root
+			if path, ok := host[m.Name]; ok && path != m.MountPath && m.MountPath != "/host/dev" { // for --device-root
 				t.Errorf("%s: %s of the host is at %s", name, path, m.MountPath)
 			}
 		}
 	}
 }
 
-func TestTheAgentHasFewRights(t *testing.T) {
+func TestAgentHasFewRights(t *testing.T) {
 	for name, pod := range pods(t) {
-		if name == "cni-dra-driver" { // runs whatever CNI plugin it is told to
+		if name == "cni-dra-driver" { // it runs any CNI plugin of the configurations
 			continue
 		}
 		if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken || pod.HostPID || pod.HostIPC {
@@ -172,8 +172,8 @@ func TestTheAgentHasFewRights(t *testing.T) {
 	}
 }
 
-// A flag that a program does not have keeps it from starting.
-func TestTheProgramsHaveTheFlagsOfTheManifests(t *testing.T) {
+// A program does not start with an unknown flag.
+func TestFlagsInManifestsExist(t *testing.T) {
 	flag := regexp.MustCompile(`^--([a-z-]+)`)
 	for name, pod := range pods(t) {
 		t.Run(name, func(t *testing.T) {
@@ -190,7 +190,7 @@ func TestTheProgramsHaveTheFlagsOfTheManifests(t *testing.T) {
 	}
 }
 
-func TestTheAgentRequestsTheProcessorTimeThatIsDocumented(t *testing.T) {
+func TestAgentRequestsDocumentedCPU(t *testing.T) {
 	text := read(t, "../../docs/operate.md")
 	said := regexp.MustCompile(`The agent requests\s+([0-9]+m)\.`).FindStringSubmatch(text)
 	agent := pods(t)["devinfo"].Containers[0]
@@ -199,8 +199,8 @@ func TestTheAgentRequestsTheProcessorTimeThatIsDocumented(t *testing.T) {
 	}
 }
 
-// So one agent that does not become ready holds up no other, where there are more than ten nodes.
-func TestARollOutReplacesATenthOfTheAgentsAtATime(t *testing.T) {
+// One agent that does not become ready must not block the roll-out on more than ten nodes.
+func TestRollOutReplacesTenPercentOfAgentsAtATime(t *testing.T) {
 	for _, made := range []objects{kustomize(t, "devinfo"), kustomize(t, "cni-dra-driver"), template(t, "devinfo", `{dra: {enabled: true}}`)} {
 		for name, object := range made {
 			if !strings.HasPrefix(name, "DaemonSet ") {

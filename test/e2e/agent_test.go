@@ -26,24 +26,24 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// An agent is the driver, as it was installed.
+// An agent is the installed driver.
 type agent struct {
-	allows bool             // claims may bring macvlan networks
-	kill   func(*testing.T) // with SIGKILL; returns when it is ready again
-	stop   func(*testing.T) // by SIGTERM; returns when it has ended
-	crash  func(*testing.T) // with SIGKILL; nil = it is started again at once
-	start  func(*testing.T) // after stop or crash; returns when it is ready
-	flags  func(...string)  // in addition, from the next start on; nil = they cannot be chosen
+	allows bool             // claims may contain macvlan networks
+	kill   func(*testing.T) // with SIGKILL; returns when the driver is ready again
+	stop   func(*testing.T) // with SIGTERM; returns when the driver has ended
+	crash  func(*testing.T) // with SIGKILL; nil = it would be restarted at once
+	start  func(*testing.T) // after stop or crash; returns when the driver is ready
+	flags  func(...string)  // sets additional flags for the next start; nil = flags cannot be changed
 	log    func() string
 }
 
-// explain logs the end of the driver's log.
+// explain logs the last lines of the driver's log.
 func (a *agent) explain(t *testing.T) {
 	lines := strings.Split(a.log(), "\n")
 	t.Logf("the driver's log:\n%s", strings.Join(lines[max(0, len(lines)-40):], "\n"))
 }
 
-// away ends the agent; back starts it again, as the end of the test does at the latest.
+// away stops the driver, and returns a function that starts it again. The end of the test starts it at the latest.
 func (a *agent) away(t *testing.T, end func(*testing.T)) (back func()) {
 	t.Helper()
 	end(t)
@@ -52,10 +52,9 @@ func (a *agent) away(t *testing.T, end func(*testing.T)) (back func()) {
 	return back
 }
 
-const root = "../.." // of the repository
+const root = "../.." // the repository's root
 
-// startProcess runs the driver as a process of the node, with the rights of its service
-// account there.
+// startProcess runs the driver as a process of the node, with the rights of its service account.
 func startProcess(t *testing.T) *agent {
 	t.Cleanup(func() { uninstall(t) })
 	for _, file := range []string{"namespace", "rbac", "admission", "deviceclass"} {
@@ -94,17 +93,17 @@ func address(node *corev1.Node) string {
 	return ""
 }
 
-// process is a driver that was started by the tests.
+// process is a driver that the tests have started.
 type process struct {
 	command []string
-	flags   []string // in addition
+	flags   []string // additional flags
 	log     string   // file
 	health  string   // URL
 	running *exec.Cmd
 }
 
-// credentials writes a kubeconfig with a token of the service account that is bound to
-// the node, as those of the DaemonSet's pods are, for a day.
+// credentials writes a kubeconfig with a token of the service account that is valid for a day. The token is bound to
+// the node, like the tokens in the DaemonSet's pods.
 func credentials(t *testing.T, dir string, node *corev1.Node) string {
 	day := int64(24 * 60 * 60)
 	request := &authv1.TokenRequest{Spec: authv1.TokenRequestSpec{
@@ -152,7 +151,7 @@ func (p *process) kill(t *testing.T) {
 
 func (p *process) stop(t *testing.T) { p.signal(t, "-TERM") }
 
-// signal sends a signal to the driver, which is the child of what runs it on the node.
+// signal sends a signal to the driver. The driver is the child of the command that runs it on the node.
 func (p *process) signal(t *testing.T, signal string) {
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", p.running.Process.Pid))
 	pids := strings.Fields(string(children))
@@ -167,8 +166,7 @@ func (p *process) signal(t *testing.T, signal string) {
 	}
 }
 
-// daemonSet is the driver as docs/dra/README.md installs it; on somebody's cluster, as it is
-// there.
+// daemonSet installs the driver as docs/dra/README.md describes. On an existing cluster it uses the installed one.
 func daemonSet(t *testing.T) *agent {
 	if cluster.kit != "" {
 		readme(t)
@@ -177,7 +175,7 @@ func daemonSet(t *testing.T) *agent {
 	ready(t, system, system)
 	place := func(t *testing.T, selector any) {
 		patch, _ := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"nodeSelector": selector}}}})
-		ctx := context.Background() // the end of a test is done then
+		ctx := context.Background() // the test's context has ended in a cleanup
 		_, err := cluster.client.AppsV1().DaemonSets(system).Patch(ctx, system, types.MergePatchType, patch, metav1.PatchOptions{})
 		must(t, err)
 		ready(t, system, system)
@@ -190,18 +188,16 @@ func daemonSet(t *testing.T) *agent {
 	}
 }
 
-// uninstall leaves nothing of the driver in the cluster, in which the next run installs it anew,
-// maybe by Helm, which refuses what is there already.
+// uninstall removes the driver's objects from the cluster, because Helm refuses to install over existing objects.
 func uninstall(t *testing.T) {
 	shell(t, "kubectl delete --ignore-not-found -k deploy/cni-dra-driver")
 	shell(t, "kubectl delete resourceslices --field-selector spec.driver="+driver)
 }
 
-// ready waits until all pods of the DaemonSet of a namespace that there should be are ready,
-// and no others are there.
+// ready waits until all expected pods of a DaemonSet are ready and no other pods exist.
 func ready(t *testing.T, namespace, name string) {
 	t.Helper()
-	ctx := context.Background() // the end of a test is done then
+	ctx := context.Background() // the test's context has ended in a cleanup
 	eventually(t, 5*time.Minute, func() error {
 		ds, err := cluster.client.AppsV1().DaemonSets(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
@@ -216,7 +212,7 @@ func ready(t *testing.T, namespace, name string) {
 	})
 }
 
-// readme runs the documentation's commands for the cluster that the tests have made.
+// readme runs the documented commands for a test cluster.
 func readme(t *testing.T) {
 	out := shell(t, documented(t, "dra/README.md", "### On a test cluster"))
 	for _, want := range []string{`"name": "net1"`, `"interfaceName": "net1"`, "10.10.1."} {
@@ -227,8 +223,7 @@ func readme(t *testing.T) {
 	shell(t, "kubectl delete -f deploy/cni-dra-driver/examples/macvlan-class.yaml")
 }
 
-// shell runs commands in the root of the repository, as somebody does who has read the
-// README.
+// shell runs commands in the root of the repository, like a reader of the README.
 func shell(t *testing.T, commands string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)

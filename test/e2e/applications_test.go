@@ -18,7 +18,7 @@ import (
 	"devinfo-cni.io/test/testpmd"
 )
 
-// needsPrograms skips a test if the node lacks programs of Debian's packages.
+// needsPrograms skips a test if the node lacks programs of these Debian packages.
 func needsPrograms(t *testing.T, packages map[string]string) {
 	t.Helper()
 	for path, pack := range packages {
@@ -28,17 +28,17 @@ func needsPrograms(t *testing.T, packages map[string]string) {
 	}
 }
 
-const testpmdPath = "/usr/bin/dpdk-testpmd" // of dpdk-dev
+const testpmdPath = "/usr/bin/dpdk-testpmd" // of the package dpdk-dev
 
-// exampleNetwork makes the network of an example.
+// exampleNetwork creates the network of an example.
 func (s *space) exampleNetwork(name string) {
 	s.Helper()
 	network, _, _ := strings.Cut(content(s.T, "deploy/examples/"+name+".yaml"), "\n---\n")
 	s.apply(network)
 }
 
-// application is a pod in one network whose container has the node's programs, and runs testpmd
-// by the lines of docs/applications.md after a text.
+// application returns a pod in one network that runs testpmd of the node. The command is the one that follows a text
+// in docs/applications.md.
 func (s *space) application(name, network, after string) *corev1.Pod {
 	s.Helper()
 	pod := withNetworks(name, nil, network)
@@ -53,7 +53,7 @@ func (s *space) application(name, network, after string) *corev1.Pod {
 	return pod
 }
 
-// mount gives the first container a directory of the node.
+// mount mounts a directory of the node into the first container.
 func mount(pod *corev1.Pod, dir, at string, readOnly bool) {
 	name := fmt.Sprintf("v%d", len(pod.Spec.Volumes))
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: dir}}})
@@ -61,8 +61,8 @@ func mount(pod *corev1.Pod, dir, at string, readOnly bool) {
 	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: at, ReadOnly: readOnly})
 }
 
-// container waits until a pod's only container runs, having been started again at least that often;
-// with 0 it must never have been.
+// container waits until a pod's only container runs and has been restarted at least this often. If restarts is 0 the
+// container must not have been restarted.
 func (s *space) container(pod string, restarts int32) (id string) {
 	s.Helper()
 	eventually(s.T, 3*time.Minute, func() error {
@@ -81,20 +81,20 @@ func (s *space) container(pod string, restarts int32) (id string) {
 	return id
 }
 
-// prompt is that of the testpmd in such a container.
+// prompt returns the prompt of testpmd in such a container.
 func (s *space) prompt(pod string, restarts int32) *testpmd.Prompt {
 	s.Helper()
 	s.container(pod, restarts)
 	return testpmd.Start(s.T, exec.Command("kubectl", "--kubeconfig="+cluster.kubeconfig, "-n", s.name, "attach", "-i", pod))
 }
 
-// kill ends a pod's container without any notice.
+// kill kills a pod's container.
 func (s *space) kill(pod string) {
 	s.Helper()
 	onNode(s.T, "crictl", "stop", "--timeout=0", s.container(pod, 0))
 }
 
-// socketDir is the directory that the example's delegate has made for the only pod.
+// socketDir returns the directory that the example's delegate has created for the only pod.
 func (s *space) socketDir(pod string) (dir, name string) {
 	s.Helper()
 	s.container(pod, 0)
@@ -102,8 +102,8 @@ func (s *space) socketDir(pod string) (dir, name string) {
 	return userspaceDir + sandbox[:12], sandbox[:12]
 }
 
-// dpdkMemif has packets between a pod of the example memif and a switch, which is a pod that
-// has the directories of all by a volume at another path. The switch is killed, and comes back.
+// dpdkMemif sends packets between a pod of the example memif and a switch. The switch is a pod that mounts the
+// directories of all pods at another path. It is killed and comes back.
 func dpdkMemif(t *testing.T, _ *nodeAgent) {
 	needsPrograms(t, map[string]string{testpmdPath: "dpdk-dev"})
 	const lines = "memif;"
@@ -130,8 +130,8 @@ func dpdkMemif(t *testing.T, _ *nodeAgent) {
 	testpmd.Burst(t, peer, app)
 }
 
-// dpdkVhostUser has packets between a pod of the example vhost-user and OVS-DPDK on the node,
-// which sends them back. The pod listens, so that OVS, which is killed, connects to it again.
+// dpdkVhostUser sends packets between a pod of the example vhost-user and OVS-DPDK on the node, which returns them.
+// The pod listens, so that OVS connects again after it was killed.
 func dpdkVhostUser(t *testing.T, _ *nodeAgent) {
 	needsPrograms(t, map[string]string{testpmdPath: "dpdk-dev", vswitchPath: "openvswitch-switch-dpdk"})
 	s := begin(t)
@@ -156,7 +156,7 @@ func dpdkVhostUser(t *testing.T, _ *nodeAgent) {
 	}
 }
 
-// carried is what OVS says of a port whose packets went back to it.
+// carried matches OVS' statistics of a port that has received packets and sent them back.
 var carried = regexp.MustCompile(`(?s)rx pkts=[1-9].*tx pkts=[1-9]`)
 
 const vswitchPath = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk"
@@ -170,7 +170,7 @@ type vswitch struct {
 
 func (v *vswitch) database() string { return "unix:" + v.dir + "/db.sock" }
 
-// newVSwitch runs the database that a switch has until the end of the test.
+// newVSwitch runs the switch's database until the end of the test.
 func newVSwitch(t *testing.T) *vswitch {
 	t.Helper()
 	dir := newDir(t, "")
@@ -188,7 +188,8 @@ func newVSwitch(t *testing.T) *vswitch {
 	})
 	v.vsctl(t, "--no-wait", "--retry", "init")
 	v.vsctl(t, "--no-wait", "set", "Open_vSwitch", ".", "other_config:dpdk-init=true", "other_config:per-port-memory=true",
-		"other_config:dpdk-extra=--no-pci --no-shconf --no-huge --legacy-mem -m 256") // without the last but one OVS says --in-memory, which --no-huge excludes
+		// Without --legacy-mem OVS adds --in-memory, which excludes --no-huge.
+		"other_config:dpdk-extra=--no-pci --no-shconf --no-huge --legacy-mem -m 256")
 	return v
 }
 
@@ -201,7 +202,7 @@ func (v *vswitch) run(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// end kills a program of OVS that runs.
+// end kills a running program of OVS.
 func (v *vswitch) end(t *testing.T, cmd *exec.Cmd, program string) {
 	t.Helper()
 	onNode(t, "kill", "-KILL", onNode(t, "pidof", program))
@@ -214,7 +215,7 @@ func (v *vswitch) start(t *testing.T) {
 	t.Cleanup(func() { v.end(t, v.running, vswitchPath) })
 }
 
-// restart kills the switch, and returns when another one runs.
+// restart kills the switch, starts it again, and waits until it runs.
 func (v *vswitch) restart(t *testing.T) {
 	t.Helper()
 	v.end(t, v.running, vswitchPath)
@@ -226,7 +227,7 @@ func (v *vswitch) vsctl(t *testing.T, args ...string) {
 	onNode(t, append([]string{"ovs-vsctl", "--timeout=60", "--db=" + v.database()}, args...)...)
 }
 
-// ofctl asks the switch, once it is there.
+// ofctl sends a command to the switch when it is ready.
 func (v *vswitch) ofctl(t *testing.T, args ...string) (out string) {
 	t.Helper()
 	eventually(t, limit, func() (err error) {

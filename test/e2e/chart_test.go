@@ -20,15 +20,14 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// TestWithTheChart installs devinfo-agent by Helm as docs/install.md says, changes the values,
-// adds cni-dra-driver, and removes everything. bin/helm is the version with which test/deploy
-// reads the chart.
-func TestWithTheChart(t *testing.T) {
+// TestChartInstallation installs devinfo-agent with Helm as docs/install.md describes, changes values, adds
+// cni-dra-driver, and removes everything. bin/helm has the version that test/deploy uses.
+func TestChartInstallation(t *testing.T) {
 	needsKit(t, "they put Multus and device plugins on the node")
 	findCard(t)
 	startMultus(t)
 	userspace(t)
-	onNode(t, slices.Concat([]string{"rm", "-f"}, agentFiles(), gateFiles)...) // of earlier tests
+	onNode(t, slices.Concat([]string{"rm", "-f"}, agentFiles(), gateFiles)...) // files of earlier tests
 	before, node := objectsOfOurs(t), listing(t)
 	a := installChart(t, nil)
 	play(t, a, a.explain, []scenario[*nodeAgent]{
@@ -47,17 +46,16 @@ func TestWithTheChart(t *testing.T) {
 	asBefore(t, node)
 }
 
-// gateFiles are what cni-dra-driver leaves on the node, as docs/dra/README.md says.
+// gateFiles are the files that cni-dra-driver leaves on the node according to docs/dra/README.md.
 var gateFiles = []string{"/opt/cni/bin/cni-dra-gate", "/opt/cni/bin/.cni-dra-gate.sha256"}
 
-// helm runs commands with bin/helm in the PATH.
 func helm(t *testing.T, commands string) string {
 	t.Helper()
 	return shell(t, "export PATH=$PWD/bin:$PATH\n"+commands)
 }
 
-// installation is the command of docs/install.md that a regular expression finds, with the
-// kit's images, whose tag is a digit, in the place of a registry's.
+// installation returns the command in docs/install.md that matches a regular expression. It replaces the registry's
+// images by the test cluster's, whose tag is a digit.
 func installation(t *testing.T, expression string) string {
 	t.Helper()
 	found := regexp.MustCompile(expression).FindStringSubmatch(content(t, "docs/install.md"))
@@ -67,7 +65,7 @@ func installation(t *testing.T, expression string) string {
 	return strings.NewReplacer("registry.example.com/net", "cluster.local", "v0.1.0", "1").Replace(found[1])
 }
 
-// objectsOfOurs are the objects of the cluster, of all kinds but events, that have one of our names.
+// objectsOfOurs returns the objects of the cluster whose name contains one of our names, except events.
 func objectsOfOurs(t *testing.T) []string {
 	t.Helper()
 	return strings.Fields(shell(t, `kinds=$(kubectl api-resources --verbs=list -o name | grep -v '^events' | paste -sd,)
@@ -75,7 +73,7 @@ all=$(kubectl get "$kinds" -A -o name --show-kind)
 grep -E 'devinfo|cni-dra|`+driver+`' <<<"$all" | sort || true`))
 }
 
-// installChart installs it as is documented, with values in addition.
+// installChart installs the chart as documented, with additional values.
 func installChart(t *testing.T, values map[string]any) *nodeAgent {
 	t.Helper()
 	a := &nodeAgent{endpoint: "http://" + address(onlyNode(t)) + ":9810"}
@@ -94,7 +92,7 @@ func installChart(t *testing.T, values map[string]any) *nodeAgent {
 	return a
 }
 
-// upgrade changes some of the release's values.
+// upgrade changes values of the release.
 func (a *nodeAgent) upgrade(t *testing.T, values map[string]any) {
 	t.Helper()
 	helm(t, "helm upgrade devinfo deploy/charts/devinfo --namespace devinfo --reuse-values -f "+valuesFile(t, values))
@@ -119,9 +117,9 @@ func upgraded(t *testing.T, a *nodeAgent) {
 	a.well(t)
 }
 
-// rolledBack upgrades to values by which a pod is given nothing, whatever it requires; after the rollback
-// one like it is refused. It is a new pod, since one that starts while the agent is being replaced is
-// given nothing.
+// rolledBack upgrades to values that make the agent give pods nothing, not even required device information. After
+// the rollback such a pod is refused. The test uses a new pod, because a pod that starts while the agent is replaced
+// gets nothing.
 func rolledBack(t *testing.T, a *nodeAgent) {
 	s := begin(t)
 	s.lan("lan", "10.11.94.0/24")
@@ -142,7 +140,7 @@ func rolledBack(t *testing.T, a *nodeAgent) {
 	s.notRunning("b")
 }
 
-// withDriver adds the other agent to the release for a while, and attaches a pod by a claim.
+// withDriver adds cni-dra-driver to the release, and attaches a pod through a claim.
 func withDriver(t *testing.T, a *nodeAgent) {
 	s := begin(t)
 	a.upgrade(t, map[string]any{"dra": map[string]any{"enabled": true}})
@@ -156,8 +154,8 @@ func withDriver(t *testing.T, a *nodeAgent) {
 	onNode(t, append([]string{"rm"}, gateFiles...)...)
 }
 
-// inUse follows "Remove" of docs/install.md while a pod has a network of devinfo's: the agent
-// removes nothing and says why, the pod is deleted as ever, and then the plugin goes.
+// inUse follows "Remove" in docs/install.md while a pod has a network with devinfo. The agent removes nothing and
+// reports the reason. When the pod has been deleted, it removes the plugin.
 func inUse(t *testing.T, _ *nodeAgent) {
 	s := begin(t)
 	s.lan("lan", "10.11.97.0/24")
@@ -180,13 +178,13 @@ func inUse(t *testing.T, _ *nodeAgent) {
 	})
 	onNode(t, "test", "-x", "/opt/cni/bin/devinfo")
 	s.delete("a")
-	eventually(t, 10*time.Minute, func() error { // the kubelet waits up to five minutes before it starts a container again
+	eventually(t, 10*time.Minute, func() error { // the kubelet waits up to five minutes before it restarts a container
 		_, err := tryOnNode("", "test", "!", "-e", "/opt/cni/bin/devinfo")
 		return err
 	})
 }
 
-// removedByHelm is the section "Remove" of docs/install.md.
+// removedByHelm follows the section "Remove" of docs/install.md.
 func removedByHelm(t *testing.T, _ *nodeAgent) {
 	leavesNothing(t, helm(t, documented(t, "install.md", "## Remove")))
 }

@@ -20,13 +20,13 @@ import (
 
 const clusterNetwork = "/etc/cni/net.d/10-cluster.conflist"
 
-// measured makes the test measure more sandboxes, and fail if devinfo slows them down by more
-// than a twentieth. Set it only on a machine that does nothing else.
+// measured is the environment variable that makes the test measure more sandboxes, and fail if devinfo slows them
+// down by more than 5 %. It needs an otherwise idle machine.
 const measured = "E2E_MEASURE"
 
-// TestInTheDefaultNetwork puts devinfo into the network of all pods: the node stays ready, and no
-// pod adds a line to the log.
-func TestInTheDefaultNetwork(t *testing.T) {
+// TestDevinfoInDefaultNetwork adds devinfo to the network of all pods. The node must stay ready, and pods must not add
+// lines to the log.
+func TestDevinfoInDefaultNetwork(t *testing.T) {
 	needsKit(t, "they change the network of all pods")
 	installAgent(t, map[string]any{"logFile": nodeLog})
 	plain := onNode(t, "cat", clusterNetwork)
@@ -40,7 +40,7 @@ func TestInTheDefaultNetwork(t *testing.T) {
 	}
 	took := map[bool][]time.Duration{}
 	for round := range rounds {
-		for turn := range 2 { // in turns, and each as often the first: what else the machine does is in both
+		for turn := range 2 { // alternately, so that other load on the machine affects both equally
 			devinfo := (round+turn)%2 == 1
 			took[devinfo] = append(took[devinfo], s.tenPods(networks[devinfo], fmt.Sprintf("r%d-%v", round, devinfo), devinfo)...)
 		}
@@ -64,7 +64,7 @@ func median(list []time.Duration) time.Duration {
 	return list[len(list)/2]
 }
 
-// withDevinfo is a network with devinfo after its plugins.
+// withDevinfo returns the network with devinfo as its last plugin.
 func withDevinfo(t *testing.T, network string) string {
 	t.Helper()
 	var list map[string]any
@@ -75,19 +75,18 @@ func withDevinfo(t *testing.T, network string) string {
 	return string(text)
 }
 
-// writeNode replaces a file of the node, at once.
+// writeNode replaces a file of the node atomically.
 func writeNode(t *testing.T, path, text string) {
 	t.Helper()
 	feedOnNode(t, text, "tee", path+".e2e")
 	onNode(t, "mv", path+".e2e", path)
 }
 
-// tenPods gives the times that the kubelet waited for the sandboxes of ten pods, one after the
-// other.
+// tenPods returns the kubelet's times for the sandboxes of ten pods, which run one after the other.
 func (s *space) tenPods(network, name string, devinfo bool) (took []time.Duration) {
 	s.Helper()
 	writeNode(s.T, clusterNetwork, network)
-	s.create(podWith(name)) // until the runtime has taken it up
+	s.create(podWith(name)) // repeated until the runtime uses the new network
 	eventually(s.T, limit, func() error {
 		s.running(name)
 		used, err := s.usesDevinfo()
@@ -109,8 +108,8 @@ func (s *space) tenPods(network, name string, devinfo bool) (took []time.Duratio
 	return took
 }
 
-// usesDevinfo says whether the one pod of the space was attached with devinfo, as the result
-// that libcni has kept tells.
+// usesDevinfo reports whether the space's only pod was attached with devinfo, according to the result in libcni's
+// cache.
 func (s *space) usesDevinfo() (bool, error) {
 	out, err := tryOnNode("cat $(grep -l "+s.name+" /var/lib/cni/results/cluster-*)", "sh")
 	if err != nil {
@@ -125,7 +124,7 @@ func (s *space) usesDevinfo() (bool, error) {
 
 var sandboxSeconds = regexp.MustCompile(`(?m)^kubelet_run_podsandbox_duration_seconds_sum\{.*\} (\S+)$`)
 
-// sandboxTime is what the kubelet has waited for all sandboxes.
+// sandboxTime returns the kubelet's total time for sandboxes.
 func sandboxTime(t *testing.T) time.Duration {
 	t.Helper()
 	text := shell(t, "kubectl get --raw /api/v1/nodes/"+onlyNode(t).Name+"/proxy/metrics | grep ^kubelet_run_podsandbox_duration_seconds_sum")
@@ -141,7 +140,7 @@ func sandboxTime(t *testing.T) time.Duration {
 	return time.Duration(sum * float64(time.Second))
 }
 
-// watchNode notes whether the node was ever not ready, until it is asked.
+// watchNode records whether the node was not ready at any time until notReady is called.
 func watchNode(t *testing.T) (notReady func() error) {
 	t.Helper()
 	node := onlyNode(t)

@@ -19,21 +19,20 @@ import (
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// devicePluginDir is where the SR-IOV device plugin writes device-info files.
+// devicePluginDir is the directory where the SR-IOV device plugin writes device-info files.
 const devicePluginDir = "/var/run/k8s.cni.cncf.io/devinfo/dp"
 
-// A pool is a resource of the node, and what its device plugin writes down when it
-// allocates a device of it.
+// A pool is a resource of the node, and the file that its device plugin writes when it allocates a device.
 type pool struct {
 	Resource string
 	Devices  []string // IDs
-	Info     string   // text of the device-info file; "" = there is none
+	Info     string   // text of the device-info file; "" = no file
 }
 
-// poolsVariable has the program of the tests be the device plugin of some pools.
+// poolsVariable is the environment variable that makes the test binary run as the device plugin of these pools.
 const poolsVariable = "E2E_DEVICE_PLUGIN"
 
-// devicePlugin runs the device plugin on the node for the time of a test.
+// devicePlugin runs the device plugin on the node until the end of the test.
 func devicePlugin(t *testing.T, pools ...pool) {
 	t.Helper()
 	settings, err := json.Marshal(pools)
@@ -51,7 +50,7 @@ func devicePlugin(t *testing.T, pools ...pool) {
 	})
 }
 
-// servePools is the device plugin. It ends with the program.
+// servePools runs the device plugin until the process ends.
 func servePools(settings string) error {
 	var pools []pool
 	if err := json.Unmarshal([]byte(settings), &pools); err != nil {
@@ -66,9 +65,8 @@ func servePools(settings string) error {
 	return <-ended
 }
 
-// serve offers the pool to the kubelet, and again to each one that is started after it: a
-// kubelet that starts removes the sockets of its plugins. Its end is sent to a
-// channel.
+// serve offers the pool to the kubelet. A kubelet that starts removes the sockets of its plugins, so serve offers it
+// again. It sends an error to ended.
 func (p *pool) serve(ended chan<- error) error {
 	path := v1beta1.DevicePluginPath + p.endpoint()
 	server, err := p.offer(path)
@@ -92,9 +90,9 @@ func (p *pool) serve(ended chan<- error) error {
 
 func (p *pool) endpoint() string { return "e2e-" + filepath.Base(p.Resource) + ".sock" }
 
-// offer has the kubelet connect to the pool at a socket.
+// offer registers the pool with the kubelet. The kubelet connects to the socket at path.
 func (p *pool) offer(path string) (*grpc.Server, error) {
-	_ = os.Remove(path) // of an earlier run
+	_ = os.Remove(path) // the socket of an earlier run
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		return nil, err
@@ -144,7 +142,7 @@ func (p *poolServer) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingS
 	return nil
 }
 
-// Allocate writes the devices' files: section 4.1 of the Device Information Specification.
+// Allocate writes the files of the devices (section 4.1 of the Device Information Specification).
 func (p *poolServer) Allocate(_ context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
 	answer := new(v1beta1.AllocateResponse)
 	for _, container := range request.ContainerRequests {

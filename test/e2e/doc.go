@@ -1,47 +1,43 @@
-// Package e2e tests cni-dra-driver, and devinfo with Multus, in a real cluster, with real
-// pods: make test-e2e.
+// Package e2e tests cni-dra-driver, and devinfo with Multus, with real pods in a real cluster: make test-e2e.
 //
-// With KUBECONFIG it is that cluster, on which the driver must be installed as docs/dra/README.md
-// says; the tests make namespaces and DeviceClasses that begin with "e2e-". They attach
-// pods to macvlan networks on the nodes' interface E2E_MASTER (eth0), whose image is
-// E2E_IMAGE (cluster.local/pod-view:1): the program test/e2e/pod-view alone, as /pod-view.
-// E2E_NODE is a command that runs another one on the node, such as "ssh root@node1", for a
-// cluster of one node: the tests that look at the node, run crictl there or kill its programs
-// need it. There must be room for 100 pods.
+// With KUBECONFIG the tests use that cluster. The driver must be installed there as docs/dra/README.md describes. The tests
+// create namespaces and DeviceClasses whose names begin with "e2e-". They attach pods to macvlan networks on the nodes'
+// interface E2E_MASTER (eth0). The pods' image is E2E_IMAGE (cluster.local/pod-view:1), which contains only the program
+// test/e2e/pod-view as /pod-view. On a cluster of one node E2E_NODE may be a command that runs another command on the node,
+// such as "ssh root@node1". Tests need it if they read the node's files, run crictl, or kill programs. The cluster must have
+// room for 100 pods.
 //
-// Without KUBECONFIG, E2E_CLUSTER is a program that makes a cluster of one node, which has
-// the verbs up (prints the path of a kubeconfig), node COMMAND..., image NAME FILE... (makes
-// cluster.local/NAME:1 of static programs) and multus (puts Multus before the node's CNI
-// network, as /etc/cni/net.d/00-multus.conf). There each test installs what it is about. Below
-// each are its files: its own, then those of its scenarios, then those of stand-ins:
+// Without KUBECONFIG the program E2E_CLUSTER creates a cluster of one node. It has the verbs up (prints the path of a
+// kubeconfig), node COMMAND..., image NAME FILE... (creates cluster.local/NAME:1 from static programs) and multus (puts Multus
+// before the node's CNI network, as /etc/cni/net.d/00-multus.conf). In this cluster each test installs the programs that it
+// needs. The list below has each test with its files: its own, then those of its scenarios, then those of replacement
+// programs:
 //
-//	TestAsAProcess                        cni-dra-driver as a process of the node: all scenarios
-//	TestAsADaemonSet                      by docs/dra/README.md: those that the installation matters to
+//	TestDriverAsProcess              cni-dra-driver as a process of the node: all scenarios
+//	TestDriverAsDaemonSet            installed by docs/dra/README.md: scenarios that depend on the installation
 //	    main, agent; network, promises, sandbox
-//	TestWithTheNodesDevices               it offers a captured host's devices: docs/dra/from-device-plugin.md
+//	TestDriverOffersCapturedDevices  offers a captured host's devices: docs/dra/from-device-plugin.md
 //	    nodedevices; scheduled, requests, migration
-//	TestADaemonSetOffersTheNodesDevices   the DaemonSet offers a bridge
+//	TestDaemonSetOffersNodeDevices   the DaemonSet offers a bridge
 //	    nodedevices
-//	TestWithMultus                        the devinfo plugin, with Multus and a device plugin
+//	TestWithMultus                   the devinfo plugin, with Multus and a device plugin
 //	    multus; deviceplugin
-//	TestWithTheAgent                      devinfo-agent, by the manifests and commands of docs/install.md
+//	TestAgentInstallation            devinfo-agent, installed by the manifests and commands in docs/install.md
 //	    nodeagent; injection, runtimerequires, examples, applications, fiftypods
-//	TestWithTheChart                      both agents, by Helm
+//	TestChartInstallation            both agents, installed with Helm
 //	    chart
-//	TestWithRealDevices                   both agents, by Helm, on the machine of test/vm: make test-vm-e2e
+//	TestRealDevices                  both agents with Helm, on the machine of test/vm: make test-vm-e2e
 //	    realdevices; realfaults
-//	TestInTheDefaultNetwork               devinfo in the network of all pods
+//	TestDevinfoInDefaultNetwork      devinfo in the network of all pods
 //	    defaultnetwork
 //
-// The rest is for all of them: node (commands on the node), objects (what is made in the
-// cluster), examples (those, and commands of the documentation). E2E_PATIENCE multiplies how long the tests
-// wait, for a node that is emulated. With E2E_MEASURE=1 TestInTheDefaultNetwork makes more
-// sandboxes, and fails if they take more than 1.05 times as long as without devinfo, on a machine
-// that does nothing else.
+// All tests use these files: node (commands on the node), objects (objects in the cluster), examples (those, and commands in
+// the documentation). E2E_PATIENCE multiplies the time limits, for an emulated node. With E2E_MEASURE=1
+// TestDevinfoInDefaultNetwork creates more sandboxes, and fails if they take more than 1.05 times as long as without devinfo.
+// This needs an otherwise idle machine.
 //
-// The cluster stays up for the next run; its own verb, down, ends it. It inherits the
-// environment of the tests, such as RUNTIME=crio.
+// The cluster keeps running for the next test run, until its verb down ends it. It inherits the environment of the tests,
+// such as RUNTIME=crio.
 //
-// Run as a process the driver has these flags in addition to those of the DaemonSet:
-// --allow-claim-config=macvlan,host-local.
+// As a process the driver has an additional flag: --allow-claim-config=macvlan,host-local.
 package e2e

@@ -11,16 +11,16 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// examples are those of deploy/examples that need no hardware but a network card. Their images
-// are not pulled: pod-view takes their place, and tells what the container has. The example
-// host-device is not among them, since it would take the node's only card.
+// examples runs the files in deploy/examples that need no hardware except a network card. The image pod-view replaces
+// theirs, because it is not pulled and prints what the container has. The example host-device is left out, because it
+// would take the node's only card.
 func examples(t *testing.T, _ *nodeAgent) {
 	for _, test := range []struct {
 		name, address string
 		pci, socket   bool
 	}{
 		{"macvlan", "10.56.2.", true, false},
-		{"delegating", "10.56.3.", false, false}, // the node's interface need not be one of a card
+		{"delegating", "10.56.3.", false, false}, // the node's interface may lack a card
 		{"vhost-user", "", false, true},
 		{"memif", "", false, true},
 	} {
@@ -48,7 +48,7 @@ func examples(t *testing.T, _ *nodeAgent) {
 	}
 }
 
-// inPlace has pod-view in the place of the image of pods, all of which run a command.
+// inPlace replaces the image and the command of all pods by pod-view.
 func inPlace(t *testing.T, text, command string) string {
 	t.Helper()
 	const image = "image: busybox:1.37\n"
@@ -59,7 +59,7 @@ func inPlace(t *testing.T, text, command string) string {
 	return strings.NewReplacer(command, "command: [/pod-view]\n", image, "image: "+cluster.image+"\n").Replace(text)
 }
 
-// apply is kubectl apply in the space.
+// apply runs kubectl apply in the space.
 func (s *space) apply(text string) {
 	s.Helper()
 	path := filepath.Join(s.TempDir(), "example.yaml")
@@ -67,14 +67,14 @@ func (s *space) apply(text string) {
 	shell(s.T, "kubectl -n "+s.name+" apply -f "+path)
 }
 
-// content is that of a file of the repository.
+// content returns the content of a file of the repository.
 func content(t *testing.T, path string) string {
 	t.Helper()
 	return difftest.Read(t, filepath.Join(root, path))
 }
 
-// newDir makes a directory in another, "" = /tmp, until the end of the test. Those in /tmp are the
-// node's, too; t.TempDir has the test's name.
+// newDir creates a directory in another one ("" = /tmp) until the end of the test. The node sees directories in /tmp
+// too. t.TempDir is not used, because its path contains the test's name.
 func newDir(t *testing.T, in string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(in, "e2e-")
@@ -83,7 +83,7 @@ func newDir(t *testing.T, in string) string {
 	return dir
 }
 
-// binary is the path of a program that was built, here and on a node that has our files.
+// binary returns the path of a built program. A node that shares our files has it at the same path.
 func binary(t *testing.T, name string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join(root, "bin", name))
@@ -91,13 +91,13 @@ func binary(t *testing.T, name string) string {
 	return path
 }
 
-// documented are the first commands below a heading of a file in docs.
+// documented returns the first commands after a heading of a file in docs.
 func documented(t *testing.T, file, heading string) string {
 	t.Helper()
 	return page(t, file, "\n"+heading+"\n", "sh")
 }
 
-// page is the first block in a language that is after a text in a file of docs.
+// page returns the first code block in a language after a text in a file of docs.
 func page(t *testing.T, file, after, language string) string {
 	t.Helper()
 	return difftest.Block(t, filepath.Join(root, "docs", file), after, language)

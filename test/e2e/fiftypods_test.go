@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// onDisk lists what attachments may leave on the node, and what may not change there. Directories
-// that are made once for all are not counted.
+// onDisk is a script that lists the files that attachments may leave on the node, and the files that must not change
+// there. It ignores directories that are created only once.
 const onDisk = `
 exec 2>/dev/null
 find /var/lib/cni /var/run/cdi/ /var/run/k8s.cni.cncf.io /var/run/devinfo-agent/ /var/run/vhost-user /etc/cni /opt/cni/bin ` +
@@ -31,8 +31,8 @@ func listing(t *testing.T) string {
 	return feedOnNode(t, onDisk, "sh")
 }
 
-// fifty pods come and go. The first time the agent is replaced by a newer build meanwhile; the
-// second time runtime and kubelet are killed while they come, and the pods' deletion is forced.
+// fifty creates and deletes fifty pods twice. The first time, a newer agent replaces the agent while they start. The
+// second time, the runtime and the kubelet are killed while the pods start, and the pods are deleted by force.
 func fifty(t *testing.T, a *nodeAgent) {
 	next := newerAgent(t)
 	before := listing(t)
@@ -61,7 +61,7 @@ func fifty(t *testing.T, a *nodeAgent) {
 	asBefore(t, before)
 
 	s.fifty()
-	s.until(s.ctx, limit, func(pods []corev1.Pod) error { // some run, others are being made
+	s.until(s.ctx, limit, func(pods []corev1.Pod) error { // when some pods run and others are still starting
 		if running(pods) == 0 {
 			return errors.New("none of the pods runs")
 		}
@@ -74,11 +74,11 @@ func fifty(t *testing.T, a *nodeAgent) {
 		forgotten(t)
 	}
 	a.well(t)
-	s.deletePodsWithin(s.ctx, 10*time.Minute, 0) // the API server forgets them at once
+	s.deletePodsWithin(s.ctx, 10*time.Minute, 0) // the API server drops the pods at once
 	asBefore(t, before)
 }
 
-// removeForgotten removes the network namespaces that no pod has, and has Multus run the DEL.
+// removeForgotten removes network namespaces without a pod, so that Multus runs their DEL.
 const removeForgotten = `( set -e # without the list of all pods nothing may be removed
 pods=$(crictl pods --quiet)
 held=$(crictl inspectp $pods)
@@ -91,14 +91,15 @@ for id in $(ls /var/lib/cni/multus | grep -E '^[0-9a-f]{64}$'); do
     /opt/cni/bin/multus </etc/cni/net.d/00-multus.conf
 done )`
 
-// forgotten removes what CRI-O forgets, in the place of a reboot, and nothing of the fifty pods.
+// forgotten removes network namespaces that CRI-O has lost, as a reboot would. The fifty pods must not leave anything
+// else.
 func forgotten(t *testing.T) {
 	t.Helper()
-	eventually(t, limit, func() error { // a pod that goes between the list and its reading is an error
+	eventually(t, limit, func() error { // a pod that ends between its listing and its inspection is an error
 		_, err := tryOnNode(removeForgotten, "sh")
 		return err
 	})
-	eventually(t, limit, func() error { // pods that the kubelet refused may be going still
+	eventually(t, limit, func() error { // pods that the kubelet refused may still be ending
 		out, err := tryOnNode("", "find", "/var/lib/cni/devinfo/attachments", "-type", "f", "!", "-name", ".*")
 		if all := strings.Fields(out); err == nil && len(all) != 2*50 {
 			err = fmt.Errorf("fifty pods with two networks have %d attachments: %q", len(all), all)
@@ -107,7 +108,7 @@ func forgotten(t *testing.T) {
 	})
 }
 
-// fifty makes those of the pods that are not there.
+// fifty creates the missing pods.
 func (s *space) fifty() {
 	s.Helper()
 	for n := range 50 {
@@ -119,8 +120,8 @@ func (s *space) fifty() {
 	}
 }
 
-// fiftyRun waits until the pods run, and the network-status of each has its device. A pod whose
-// devices the kubelet did not tell Multus is made anew.
+// fiftyRun waits until the pods run and have their device in network-status. If the kubelet did not report a pod's
+// devices to Multus, it creates the pod again.
 func (s *space) fiftyRun() {
 	s.Helper()
 	for range 3 {
@@ -143,11 +144,11 @@ func (s *space) fiftyRun() {
 	s.Error("pods that were made three times have no device-info in their network-status")
 }
 
-// passedNothing checks that Multus passed devinfo neither device nor path for a pod. Multus asks
-// the kubelet's pod-resources API for the pod's devices, and goes on if it names none: seen with
-// one pod of some hundreds, on a node under load. By its source the kubelet
-// (1.36) may drop the devices of a pod that it admits while it answers somebody else:
-// UpdateAllocatedDevices of its devicemanager lists the active pods before it takes the lock.
+// passedNothing checks that Multus passed neither a device nor a path for a pod. Multus asks the kubelet's
+// pod-resources API for the devices of a pod, and continues if the answer contains none. That happened to one pod of
+// some hundreds on a node under load. According to its source the kubelet (1.36) may drop the devices of a pod that
+// it admits while it answers another request: UpdateAllocatedDevices of its devicemanager lists the active pods
+// before it takes the lock.
 func (s *space) passedNothing(pod string) {
 	s.Helper()
 	sandbox := onNode(s.T, "crictl", "pods", "--quiet", "--state", "ready", "--namespace", s.name, "--name", "^"+pod+"$")
@@ -159,9 +160,8 @@ func (s *space) passedNothing(pod string) {
 	s.Logf("%s is made anew: Multus passed devinfo no device", pod)
 }
 
-// allRun waits until the pods run. A kubelet that was started again refuses pods whose
-// containers it had not made yet, for good, until the device plugin is there again: these are
-// made anew.
+// allRun waits until the pods run. After a restart, the kubelet refuses pods whose containers did not exist yet,
+// until the device plugin has registered again. allRun creates these pods again.
 func (s *space) allRun() {
 	s.Helper()
 	began, now := time.Now(), int64(0)
@@ -183,7 +183,7 @@ func (s *space) allRun() {
 	s.Logf("50 pods run after %v", time.Since(began).Round(time.Second))
 }
 
-// asBefore waits until the node is as it was, but for directories.
+// asBefore waits until the node's files are the same as before. It ignores directories.
 func asBefore(t *testing.T, before string) {
 	t.Helper()
 	clean(t)
@@ -197,7 +197,7 @@ func asBefore(t *testing.T, before string) {
 
 const newerVersion = "v99.0.0"
 
-// newerAgent is an image of the same programs with a higher version.
+// newerAgent builds an image of the same programs with a higher version.
 func newerAgent(t *testing.T) string {
 	t.Helper()
 	dir := newDir(t, "")

@@ -20,12 +20,12 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// limit is for what takes seconds; only a defect takes longer.
+// limit is the time limit for actions that take seconds.
 const limit = 2 * time.Minute
 
 const infoDir = "/var/run/k8s.cni.cncf.io/devinfo/"
 
-// given is what a container has of its pod's networks.
+// given is the device information that a container has.
 type given struct {
 	Files       []string          // names below infoDir
 	Environment map[string]string // DEVINFO_*
@@ -33,7 +33,7 @@ type given struct {
 	Nodes       []string
 }
 
-// given is without the variables that say what a file says.
+// given returns the container's device information. It leaves out variables that repeat the content of a file.
 func (v *view) given() given {
 	g := given{Environment: map[string]string{}, SocketDirs: v.SocketDirs, Nodes: v.Nodes}
 	maps.Copy(g.Environment, v.Environment)
@@ -46,7 +46,7 @@ func (v *view) given() given {
 	for _, path := range slices.Sorted(maps.Keys(v.DeviceInfo)) {
 		g.Files = append(g.Files, strings.TrimPrefix(path, infoDir))
 		info, err := devinfo.Parse(v.DeviceInfo[path])
-		if err != nil { // of all networks
+		if err != nil { // the file of all networks
 			continue
 		}
 		for _, fact := range cdispec.Facts(strings.TrimSuffix(strings.TrimPrefix(path, infoDir), ".json"), info, handed) {
@@ -61,7 +61,7 @@ func (v *view) given() given {
 	return g
 }
 
-// files is what a container has that gets the files of interfaces, and no more.
+// files returns the device information of a container that gets only the files of these interfaces.
 func files(interfaces ...string) given {
 	g := given{Environment: map[string]string{}}
 	for _, name := range interfaces {
@@ -74,13 +74,13 @@ func files(interfaces ...string) given {
 	return g
 }
 
-// has compares what a container was given.
+// has compares the device information of a container.
 func (s *space) has(of string, v *view, want given) {
 	s.Helper()
 	difftest.Same(s.T, of, v.given(), want, cmpopts.EquateEmpty())
 }
 
-// said is the view that a container has printed.
+// said returns the view that a container has printed.
 func (s *space) said(pod, container string) *view {
 	s.Helper()
 	v, err := s.printed(pod, container)
@@ -88,8 +88,8 @@ func (s *space) said(pod, container string) *view {
 	return v
 }
 
-// lan is a macvlan network with devinfo, which makes a file without any resource. The node's
-// interface may be none of the card's, as that of a node in a namespace: so the card is declared.
+// lan creates a macvlan network with devinfo, which writes a file without a resource. The node may be a network
+// namespace whose interface does not belong to the card, so the network declares the card.
 func (s *space) lan(name, subnet string) map[string]any {
 	s.Helper()
 	network := s.macvlan(subnet, map[string]any{"type": "devinfo", "deviceInfoFile": "auto", "deviceInfo": declaredCard()})
@@ -97,19 +97,19 @@ func (s *space) lan(name, subnet string) map[string]any {
 	return network
 }
 
-// declaredCard is the card, as a configuration names it.
+// declaredCard returns the card as a configuration declares it.
 func declaredCard() map[string]any {
 	return map[string]any{"type": "pci", "pci": map[string]any{"pci-address": cluster.card}}
 }
 
-// declaring is a network of devinfo alone.
+// declaring creates a network with devinfo as the only plugin.
 func (s *space) declaring(name string, info map[string]any) {
 	s.Helper()
 	s.nad(name, "", s.network(name, map[string]any{"type": "devinfo", "deviceInfoFile": "auto", "deviceInfo": info}))
 }
 
-// injected has a pod of three networks: macvlan, the node's card by name, with which the
-// settings grant /dev/net/tun, and a socket.
+// injected creates a pod in three networks: a macvlan, the node's card by name, and a socket. With the card the
+// settings grant /dev/net/tun.
 func injected(t *testing.T, _ *nodeAgent) {
 	s := begin(t)
 	s.lan("lan", "10.11.80.0/24")
@@ -151,7 +151,7 @@ func (s *space) tells(v *view, ifName string, want []byte) {
 	difftest.Same(s.T, ifName+".json", is, should)
 }
 
-// knows checks that network-info.json says of interfaces what the container sees of them.
+// knows compares network-info.json with the interfaces that the container sees.
 func (s *space) knows(v *view) {
 	s.Helper()
 	var info struct {
@@ -175,10 +175,10 @@ func (s *space) knows(v *view) {
 	}
 }
 
-// userNamespace is a pod whose root is nobody on the node.
+// userNamespace creates a pod whose root is an unprivileged user on the node.
 func userNamespace(t *testing.T, a *nodeAgent) {
-	// A node in a namespace may have mounts in its /proc. The kernel allows a pod with a user
-	// namespace one of its own only where there is one without.
+	// A node in a namespace may have mounts in its /proc. The kernel lets a pod in a user namespace mount a proc only
+	// if one without such mounts is visible.
 	const proc = "/run/e2e-proc"
 	onNode(t, "mkdir", "-p", proc)
 	onNode(t, "mount", "-t", "proc", "proc", proc)
@@ -192,7 +192,7 @@ func userNamespace(t *testing.T, a *nodeAgent) {
 	view := s.running("a")
 	want := files("net1", "net2")
 	if mode := onNode(t, "stat", "-c", "%a", "/dev/net/tun"); strings.HasSuffix(mode, "6") {
-		want.Nodes = []string{"/dev/net/tun 0" + mode + " 65534:65534"} // the node's own
+		want.Nodes = []string{"/dev/net/tun 0" + mode + " 65534:65534"} // the node's own device node
 	} else if log := a.log(t); !strings.Contains(log, "/dev/net/tun why=\"it has mode 0"+mode+" on the host; a pod in a user namespace needs read and write permission for other users") {
 		t.Errorf("the agent does not say why it withholds /dev/net/tun:\n%s", log)
 	}

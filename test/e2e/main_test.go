@@ -24,17 +24,17 @@ const (
 	system = "cni-dra-driver" // namespace, DaemonSet and service account
 )
 
-// cluster is the one that the tests run in.
+// cluster is the cluster of the tests.
 var cluster struct {
 	client     kubernetes.Interface
 	nads       dynamic.NamespaceableResourceInterface // NetworkAttachmentDefinitions
 	kubeconfig string
-	kit        string   // E2E_CLUSTER; "" = somebody's cluster
-	node       []string // runs a command on the node; none = nothing does
+	kit        string   // E2E_CLUSTER; "" = an existing cluster
+	node       []string // command that runs a command on the node; empty = not available
 	master     string   // interface of the nodes
-	image      string   // of pod-view
+	image      string   // image of pod-view
 	card       string   // PCI address of the node's network card: findCard
-	killed     bool     // something was killed on the node since it was last clean
+	killed     bool     // a program on the node was killed since the last check for leftovers
 }
 
 func TestMain(m *testing.M) {
@@ -92,8 +92,8 @@ func setUp() error {
 	return err
 }
 
-// scenarios are what the driver must do. All run with it as a process; those of the DaemonSet are
-// what its mounts, rights and rollouts matter to.
+// scenarios test the driver. All run with the driver as a process. Those that depend on its mounts, rights or
+// roll-outs also run with the DaemonSet.
 var scenarios = []struct {
 	name      string
 	run       func(*testing.T, *agent)
@@ -116,13 +116,13 @@ var scenarios = []struct {
 	{"AHundredPodsAtOnceLeaveNothing", hundred, false},
 }
 
-func TestAsAProcess(t *testing.T) {
+func TestDriverAsProcess(t *testing.T) {
 	needsKit(t, "the driver is installed on that of KUBECONFIG")
 	runAll(t, startProcess(t), false)
 }
 
-func TestAsADaemonSet(t *testing.T) {
-	runAll(t, daemonSet(t), cluster.kit != "") // nothing else runs on somebody's cluster
+func TestDriverAsDaemonSet(t *testing.T) {
+	runAll(t, daemonSet(t), cluster.kit != "") // only these tests run in an existing cluster
 }
 
 func runAll(t *testing.T, a *agent, short bool) {
@@ -135,13 +135,13 @@ func runAll(t *testing.T, a *agent, short bool) {
 	play(t, a, a.explain, list)
 }
 
-// A scenario is what is tried on a node that a test has prepared.
+// A scenario is a test on a prepared node.
 type scenario[N any] struct {
 	name string
 	run  func(*testing.T, N)
 }
 
-// play tries scenarios; of one that fails explain logs what there is to know.
+// play runs scenarios. If one fails it calls explain to log details.
 func play[N any](t *testing.T, n N, explain func(*testing.T), list []scenario[N]) {
 	for _, s := range list {
 		if ok := t.Run(s.name, func(t *testing.T) { s.run(t, n) }); !ok {

@@ -21,7 +21,7 @@ func blueVFs() []string {
 	return []string{firstVF, "0000:01:10.2", "0000:01:10.4", "0000:01:10.6"}
 }
 
-// step gives the block of docs/dra/from-device-plugin.md whose first line is that name.
+// step returns the block of docs/dra/from-device-plugin.md whose first line contains the name.
 func step(t *testing.T, name string) string {
 	t.Helper()
 	_, block, found := strings.Cut(content(t, "docs/dra/from-device-plugin.md"), "```yaml\n# "+name+"\n")
@@ -32,8 +32,7 @@ func step(t *testing.T, name string) string {
 	return block
 }
 
-// applyPage applies a block, with pod-view in the place of its image. DeviceClasses are
-// deleted at the end of the test.
+// applyPage applies a block of the page with pod-view as the image. The end of the test deletes DeviceClasses.
 func (s *space) applyPage(name string) {
 	s.Helper()
 	text := inPlace(s.T, step(s.T, name), "[sleep, infinity]")
@@ -46,7 +45,7 @@ func (s *space) applyPage(name string) {
 	}
 }
 
-// fromDevicePlugin goes through the page.
+// fromDevicePlugin follows the page.
 func fromDevicePlugin(t *testing.T, _ *nodeDevices) {
 	t.Run("Today", today)
 	noneLeft(t)
@@ -77,8 +76,8 @@ func fromDevicePlugin(t *testing.T, _ *nodeDevices) {
 	t.Run("5", forNewerMultus)
 }
 
-// today makes the class, too: as long as a device plugin offers the resource, the pod gets its
-// device from there.
+// today also creates the class. While a device plugin offers the resource, the pod gets a device of the device
+// plugin.
 func today(t *testing.T) {
 	withMultus(t)
 	devicePlugin(t, pool{blue, blueVFs(), ""})
@@ -91,7 +90,7 @@ func today(t *testing.T) {
 	}
 }
 
-// olderMultus shows why the page says which Multus is needed.
+// olderMultus shows why the page requires a newer Multus.
 func olderMultus(t *testing.T) {
 	withMultus(t)
 	s := begin(t)
@@ -101,7 +100,7 @@ func olderMultus(t *testing.T) {
 	s.notRunning("before")
 }
 
-// forNewerMultus runs the pod without Multus: nobody attaches it.
+// forNewerMultus runs the pod without Multus, so no plugin attaches it.
 func forNewerMultus(t *testing.T) {
 	before := len(calls(t))
 	s := begin(t)
@@ -113,7 +112,7 @@ func forNewerMultus(t *testing.T) {
 	}
 }
 
-// noneLeft waits until the kubelet has noticed that the device plugin has gone.
+// noneLeft waits until the kubelet has noticed the end of the device plugin.
 func noneLeft(t *testing.T) {
 	t.Helper()
 	eventually(t, 3*time.Minute, func() error {
@@ -124,11 +123,11 @@ func noneLeft(t *testing.T) {
 	})
 }
 
-// sriovLog has a line for each call of the stand-in: verb, sandbox, interface, VF.
+// sriovLog has a line for each call of the replacement: verb, sandbox, interface, VF.
 const sriovLog = "/var/log/e2e-sriov.log"
 
-// sriovStandIn is sriov-cni without VFs: it wants deviceID at the top of its configuration,
-// and nowhere else, and attaches a macvlan in the VF's place.
+// sriovStandIn replaces sriov-cni. It needs deviceID at the top level of its configuration, and attaches a macvlan
+// instead of a VF.
 const sriovStandIn = `#!/bin/sh
 config=$(cat)
 id=$(printf %s "$config" | sed -n 's/.*"deviceID":"\([^"]*\)".*/\1/p')
@@ -142,7 +141,7 @@ fi
 printf %s "$config" | sed 's/"type":"sriov"/"type":"macvlan","master":"MASTER","mode":"bridge"/' | /opt/cni/bin/macvlan
 `
 
-// calls are those of the stand-in since it was installed, as "ADD 0000:01:10.0".
+// calls returns the calls of the replacement since it was installed, such as "ADD 0000:01:10.0".
 func calls(t *testing.T) (all []string) {
 	t.Helper()
 	for line := range strings.Lines(onNode(t, "sh", "-c", "touch "+sriovLog+";cat "+sriovLog)) {

@@ -19,8 +19,8 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// TestWithMultus has devinfo write device information for pods of Multus: network-status
-// must have it, on the right interface, and nothing may be left.
+// TestWithMultus checks that devinfo writes device information for pods of Multus. network-status must contain it for
+// the right interface, and no state may remain.
 func TestWithMultus(t *testing.T) {
 	needsKit(t, "they put Multus and device plugins on the node")
 	findCard(t)
@@ -41,14 +41,14 @@ func startMultus(t *testing.T) {
 	devicePlugin(t, pools()...)
 }
 
-// withMultus has Multus before the node's network for the time of a test.
+// withMultus puts Multus before the node's network until the end of the test.
 func withMultus(t *testing.T) {
 	t.Helper()
 	shell(t, "$E2E_CLUSTER multus")
 	t.Cleanup(func() { onNode(t, "rm", "/etc/cni/net.d/00-multus.conf") })
 }
 
-// findCard notes the node's network card.
+// findCard finds the node's network card.
 func findCard(t *testing.T) {
 	t.Helper()
 	out, err := tryOnNode("grep -l ^0x0200 /sys/bus/pci/devices/*/class", "sh")
@@ -70,9 +70,9 @@ const (
 	withoutFile    = "e2e.example.com/card-without-file"
 	oldFile        = "e2e.example.com/card-1.0.0"
 	corruptFile    = "e2e.example.com/card-corrupt"
-	nonesuch       = "0000:ff:1f.7" // is no device
+	nonesuch       = "0000:ff:1f.7" // does not exist
 	socketResource = "e2e.example.com/socket"
-	nicResource    = "example.com/nic" // of deploy/examples
+	nicResource    = "example.com/nic" // resource in deploy/examples
 )
 
 func pools() []pool {
@@ -90,7 +90,7 @@ func pools() []pool {
 	}
 }
 
-// nad makes a NetworkAttachmentDefinition, or changes one; resource "" = it names none.
+// nad creates or updates a NetworkAttachmentDefinition. If resource is "" it names none.
 func (s *space) nad(name, resource string, config map[string]any) {
 	s.Helper()
 	text, err := json.Marshal(config)
@@ -108,8 +108,7 @@ func (s *space) nad(name, resource string, config map[string]any) {
 	}
 }
 
-// withNetworks is a pod with one device of each resource, and these networks as net1, net2
-// and so on.
+// withNetworks returns a pod with one device of each resource, and with these networks as net1, net2 and so on.
 func withNetworks(name string, resources []string, networks ...string) *corev1.Pod {
 	pod := podWith(name)
 	var list []string
@@ -125,8 +124,8 @@ func withNetworks(name string, resources []string, networks ...string) *corev1.P
 	return pod
 }
 
-// status is the device-info that network-status has by interface, of a pod that runs; ""
-// where there is none.
+// status waits until a pod runs, and returns the device-info in network-status by interface; "" if an interface has
+// none.
 func (s *space) status(pod string) map[string]string {
 	s.Helper()
 	s.running(pod)
@@ -153,7 +152,7 @@ func (s *space) status(pod string) map[string]string {
 	return all
 }
 
-// says checks network-status: of the cluster's network, and of net1, net2 and so on.
+// says checks the device-info in network-status for the cluster's network, and for net1, net2 and so on.
 func (s *space) says(pod string, want ...*devinfo.Info) {
 	s.Helper()
 	all := map[string]string{"eth0": ""}
@@ -170,14 +169,13 @@ func (s *space) says(pod string, want ...*devinfo.Info) {
 	}
 }
 
-// cardInfo is the device information of the card.
+// cardInfo returns the device information of the card.
 func cardInfo(version string) *devinfo.Info {
 	return &devinfo.Info{Type: devinfo.TypePCI, Version: version, PCI: &devinfo.PCI{Address: cluster.card}}
 }
 
-// devicePluginsFile may be absent, of an older version, or no JSON: network-status has what devinfo
-// finds itself, of the network that has the device. The version stays as it is while the keys of an
-// older one do.
+// devicePluginsFile tests a file that is missing, of an older version, or invalid. network-status contains the device
+// that devinfo finds itself. The older version stays if its keys suffice.
 func devicePluginsFile(t *testing.T) {
 	for n, test := range []struct{ resource, version string }{{withFile, "1.1.0"}, {withoutFile, "1.1.0"}, {oldFile, "1.0.0"}, {corruptFile, "1.1.0"}} {
 		t.Run(filepath.Base(test.resource), func(t *testing.T) {
@@ -192,11 +190,11 @@ func devicePluginsFile(t *testing.T) {
 	}
 }
 
-// userspaceDir is where userspace-cni makes the directories of sockets.
+// userspaceDir is the directory where userspace-cni creates directories for sockets.
 const userspaceDir = "/var/lib/cni/usrspcni/"
 
-// standIn is userspace-cni without a dataplane: it makes the sandbox's directory, and its
-// result has no interface.
+// standIn replaces userspace-cni. It creates the sandbox's directory. It has no dataplane, and its result has no
+// interface.
 const standIn = `#!/bin/sh
 dir=` + userspaceDir + `$(echo "$CNI_CONTAINERID" | cut -c1-12)
 case $CNI_COMMAND in
@@ -206,13 +204,13 @@ VERSION) echo '{"cniVersion": "1.0.0", "supportedVersions": ["0.4.0", "1.0.0"]}'
 esac
 `
 
-// userspace has the stand-in on the node for the time of a test.
+// userspace installs the replacement on the node until the end of the test.
 func userspace(t *testing.T) {
 	t.Helper()
 	program(t, "userspace", standIn)
 }
 
-// program puts a script among the plugins of the node for the time of a test.
+// program installs a script as a plugin of the node until the end of the test.
 func program(t *testing.T, name, script string) {
 	t.Helper()
 	path := "/opt/cni/bin/" + name
@@ -221,8 +219,8 @@ func program(t *testing.T, name, script string) {
 	t.Cleanup(func() { onNode(t, "rm", path) })
 }
 
-// wrongDevice fails the pod with an event that says what is wrong, and what to do; once the
-// network is mended the pod starts.
+// wrongDevice checks that the pod gets an event with the error and its remedy, and starts after the network was
+// corrected.
 func wrongDevice(t *testing.T) {
 	s := begin(t)
 	declared := map[string]any{"type": "pci", "pci": map[string]any{"pci-address": nonesuch}}
@@ -234,7 +232,7 @@ func wrongDevice(t *testing.T) {
 	s.says("a", cardInfo("1.1.0"))
 }
 
-// failsOnce is a directory: if it is there, the plugin stubborn removes it and fails its DEL.
+// failsOnce is a directory. If it exists, the plugin stubborn removes it and fails its DEL.
 const failsOnce = "/run/e2e-fails-once"
 
 const stubborn = `#!/bin/sh
@@ -245,8 +243,8 @@ VERSION) echo '{"cniVersion": "1.0.0", "supportedVersions": ["0.4.0", "1.0.0"]}'
 esac
 `
 
-// failedDEL has the DEL of a delegate fail once. A runtime that repeats DEL removes the attachment
-// then; after one that does not, such as CRI-O, devinfoctl gc does.
+// failedDEL makes the DEL of a delegate fail once. A runtime that repeats DEL then removes the attachment. Other
+// runtimes, such as CRI-O, do not repeat DEL, and devinfoctl gc removes it.
 func failedDEL(t *testing.T) {
 	program(t, "stubborn", stubborn)
 	s := begin(t)

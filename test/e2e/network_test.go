@@ -24,7 +24,7 @@ import (
 	"devinfo-cni.io/pkg/dra"
 )
 
-// offers waits until each node offers the device for networks of software.
+// offers waits until each node offers the device for software networks.
 func offers(t *testing.T, _ *agent) {
 	eventually(t, 2*time.Minute, func() error {
 		list, err := cluster.client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.driver=" + driver})
@@ -43,8 +43,8 @@ func offers(t *testing.T, _ *agent) {
 	})
 }
 
-// attached checks that a pod has an interface in a network, that its own metadata and
-// the API say the same of it, and gives its address.
+// attached checks that a pod has an interface in a network, and compares it with the pod's metadata and the claim's
+// status. It returns the address.
 func (s *space) attached(pod, claim, request, ifName, prefix string) string {
 	s.Helper()
 	v := s.running(pod)
@@ -58,7 +58,7 @@ func (s *space) attached(pod, claim, request, ifName, prefix string) string {
 	return data.IPs[0]
 }
 
-// in waits until a pod runs, checks that it has an interface in a network, and gives what it sees.
+// in waits until a pod runs, checks that it has an interface in a network, and returns its view.
 func (s *space) in(pod, ifName, prefix string) *view {
 	s.Helper()
 	v := s.running(pod)
@@ -68,8 +68,8 @@ func (s *space) in(pod, ifName, prefix string) *view {
 	return v
 }
 
-// interfaceIn is what a pod sees of an interface, as the API has it; nil unless it has one
-// address, which begins with the prefix.
+// interfaceIn returns an interface in a pod's view as network data. It returns nil unless the interface has one
+// address that begins with the prefix.
 func (v *view) interfaceIn(name, prefix string) *resourceapi.NetworkDeviceData {
 	for _, i := range v.Interfaces {
 		if i.Name != name {
@@ -77,7 +77,7 @@ func (v *view) interfaceIn(name, prefix string) *resourceapi.NetworkDeviceData {
 		}
 		data := resourceapi.NetworkDeviceData{InterfaceName: i.Name, HardwareAddress: i.MAC}
 		for _, a := range i.Addresses {
-			if !strings.HasPrefix(a, "fe80:") { // which the kernel gives
+			if !strings.HasPrefix(a, "fe80:") { // the kernel adds the link-local address
 				data.IPs = append(data.IPs, a)
 			}
 		}
@@ -88,7 +88,7 @@ func (v *view) interfaceIn(name, prefix string) *resourceapi.NetworkDeviceData {
 	return nil
 }
 
-// metadata checks what the container has been told of a request.
+// metadata checks the container's metadata for a request.
 func (s *space) metadata(v *view, claim, request string, data resourceapi.NetworkDeviceData) {
 	s.Helper()
 	d := v.device(claim, request)
@@ -100,7 +100,7 @@ func (s *space) metadata(v *view, claim, request string, data resourceapi.Networ
 	difftest.Same(s.T, "device metadata, beside what the pod sees of its interface", *d, want)
 }
 
-// device is what the container has been told of the one device of a request; nil if it has not.
+// device returns the only device in the container's metadata for a request; nil if there is none.
 func (v *view) device(claim, request string) *v1beta1.Device {
 	told := v.Claims["resourceclaimtemplates/"+claim+"/"+request]
 	if told == nil || len(told.Requests) != 1 || len(told.Requests[0].Devices) != 1 {
@@ -109,7 +109,7 @@ func (v *view) device(claim, request string) *v1beta1.Device {
 	return &told.Requests[0].Devices[0]
 }
 
-// reported says what is wrong with the status of a request that succeeded.
+// reported returns an error if the status of a successful request is wrong.
 func reported(claim *resourceapi.ResourceClaim, request string, data resourceapi.NetworkDeviceData) error {
 	d, err := deviceOf(claim, request)
 	if err != nil {
@@ -137,7 +137,7 @@ func reported(claim *resourceapi.ResourceClaim, request string, data resourceapi
 	return nil
 }
 
-// deviceOf is the status of the device that was allocated for a request.
+// deviceOf returns the status of the device that is allocated for a request.
 func deviceOf(claim *resourceapi.ResourceClaim, request string) (*resourceapi.AllocatedDeviceStatus, error) {
 	if claim == nil || claim.Status.Allocation == nil {
 		return nil, fmt.Errorf("there is no allocated claim for %s", request)
@@ -155,9 +155,8 @@ func deviceOf(claim *resourceapi.ResourceClaim, request string) (*resourceapi.Al
 
 var capability = map[string]any{"CNIDeviceInfoFile": true}
 
-// deviceInfo declares a device, for a cluster need not have any that can be found: a
-// socket, which on the node is a plain file. Its directory is the pod's own, so the pod is
-// held back until its UID is known.
+// deviceInfo declares a device, because a cluster may lack one that devinfo could find. It is a socket, which is a
+// plain file on the node. Its directory belongs to the pod, so the pod is held back until its UID is known.
 func deviceInfo(t *testing.T, _ *agent) {
 	needsNode(t)
 	s := begin(t)

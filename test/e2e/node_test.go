@@ -17,13 +17,13 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// onNode runs a command on the node; none of its words may need quotes.
+// onNode runs a command on the node. Its words must not need quotes.
 func onNode(t *testing.T, command ...string) string {
 	t.Helper()
 	return feedOnNode(t, "", command...)
 }
 
-// feedOnNode gives it a standard input: a script for sh, or a file's text for tee.
+// feedOnNode runs a command with a standard input, such as a script for sh or a file's text for tee.
 func feedOnNode(t *testing.T, stdin string, command ...string) string {
 	t.Helper()
 	out, err := tryOnNode(stdin, command...)
@@ -31,8 +31,8 @@ func feedOnNode(t *testing.T, stdin string, command ...string) string {
 	return out
 }
 
-// tryOnNode is feedOnNode of a command that may fail. The error has all that it printed, the result its standard
-// output alone: ip warns of interfaces whose peer has just gone.
+// tryOnNode is like feedOnNode for a command that may fail. The error contains the whole output. The result is only
+// standard output, because ip prints a warning for interfaces whose peer has just disappeared.
 func tryOnNode(stdin string, command ...string) (string, error) {
 	if len(cluster.node) == 0 {
 		return "", errors.New("there is no way to run a command on the node: set E2E_NODE")
@@ -48,14 +48,14 @@ func tryOnNode(stdin string, command ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// nodeCommand is a command that has yet to be started on the node.
+// nodeCommand returns a command for the node.
 func nodeCommand(command ...string) *exec.Cmd {
 	all := slices.Concat(cluster.node, command)
 	return exec.Command(all[0], all[1:]...)
 }
 
-// serveOnNode has the program of the tests be a server on the node, as variables say, for the time of
-// a test.
+// serveOnNode runs the test binary as a server on the node until the end of the test. The variables select the
+// server.
 func serveOnNode(t *testing.T, variables ...string) {
 	t.Helper()
 	self, err := os.Executable()
@@ -73,7 +73,7 @@ func serveOnNode(t *testing.T, variables ...string) {
 	})
 }
 
-// copyToNode gives the path of a program on the node, which is copied once.
+// copyToNode copies a program to the node once, and returns its path there.
 func copyToNode(t *testing.T, program string) (path string) {
 	t.Helper()
 	path = "/run/" + filepath.Base(program)
@@ -92,7 +92,7 @@ func needsNode(t *testing.T) {
 	}
 }
 
-// leftovers lists what there is on the node of any attachment.
+// leftovers is a script that lists the state of attachments on the node.
 const leftovers = `
 cd /
 find var/lib/cni/networks/e2e-* -type f ! -name 'last_reserved_ip*' ! -name lock
@@ -107,11 +107,10 @@ find var/lib/cni/devinfo/attachments -type f ! -name '.*'
 ip -o link show type macvlan
 `
 
-// nobodys removes empty addresses: host-local was killed before it had written whose they are
-// (docs/reliability.md).
+// nobodys removes empty address files. host-local was killed before it had written the owner (docs/reliability.md).
 const nobodys = `find /var/lib/cni/networks/e2e-* -type f ! -name lock -empty -exec rm {} \;`
 
-// clean waits until nothing is left on the node of all that pods had.
+// clean waits until the node has no state of pods left.
 func clean(t *testing.T) {
 	t.Helper()
 	if len(cluster.node) == 0 {
@@ -121,7 +120,7 @@ func clean(t *testing.T) {
 	if cluster.killed {
 		script = nobodys + "\n" + script
 	}
-	script = "exec 2>/dev/null\n" + script // where nothing was, there is nothing to find
+	script = "exec 2>/dev/null\n" + script // missing directories are not an error
 	eventually(t, 2*time.Minute, func() error {
 		out, err := tryOnNode(script, "sh")
 		if err == nil && out != "" {
@@ -132,13 +131,12 @@ func clean(t *testing.T) {
 	cluster.killed = false
 }
 
-// killOnNode kills a program of the node by its name, and returns once another process
-// has taken its place.
+// killOnNode kills a program of the node by name, and waits until a new process runs.
 func killOnNode(t *testing.T, program string) {
 	t.Helper()
 	cluster.killed = true
 	old := strings.Fields(onNode(t, "pidof", program))
-	// A child that has not become another program yet has the name too, and may have ended by now.
+	// A child that has not executed another program yet has the same name, and may have ended in between.
 	_, killErr := tryOnNode("", append([]string{"kill", "-KILL"}, old...)...)
 	eventually(t, 2*time.Minute, func() error {
 		out, err := tryOnNode("", "pidof", program)
@@ -151,7 +149,7 @@ func killOnNode(t *testing.T, program string) {
 	})
 }
 
-// needsKit skips a test on somebody's cluster.
+// needsKit skips a test on an existing cluster.
 func needsKit(t *testing.T, why string) {
 	t.Helper()
 	if cluster.kit == "" {
@@ -161,7 +159,7 @@ func needsKit(t *testing.T, why string) {
 
 var must = difftest.Must
 
-// patience is by how much a node may be slower than a machine of its own: E2E_PATIENCE.
+// patience is the factor for time limits on a slow node, E2E_PATIENCE.
 var patience = func() int {
 	if n, err := strconv.Atoi(os.Getenv("E2E_PATIENCE")); err == nil && n > 0 {
 		return n
@@ -169,7 +167,7 @@ var patience = func() int {
 	return 1
 }()
 
-// eventually repeats f until it succeeds, or the limit is past, times patience.
+// eventually repeats f until it succeeds, or until limit times patience has passed.
 func eventually(t *testing.T, limit time.Duration, f func() error) {
 	t.Helper()
 	limit *= time.Duration(patience)

@@ -13,10 +13,9 @@ import (
 	"testing"
 )
 
-// TestWithTheAgent has devinfo-agent put the plugin on the node, by the manifests of
-// docs/install.md, and give containers their device information; then it is removed as is
-// said there.
-func TestWithTheAgent(t *testing.T) {
+// TestAgentInstallation installs devinfo-agent with the manifests of docs/install.md. The agent installs the plugin, and
+// gives containers their device information. At the end it is removed as documented.
+func TestAgentInstallation(t *testing.T) {
 	needsKit(t, "they put Multus and device plugins on the node")
 	findCard(t)
 	a := installAgent(t, map[string]any{"logFile": nodeLog, "allowedDevices": []string{cluster.card}, "injectDeviceNodes": true})
@@ -39,7 +38,7 @@ func TestWithTheAgent(t *testing.T) {
 
 // A nodeAgent is devinfo-agent as a DaemonSet.
 type nodeAgent struct {
-	settings string // text of the ConfigMap's default.json
+	settings string // text of default.json in the ConfigMap
 	endpoint string // http://<node>:9810
 }
 
@@ -48,12 +47,12 @@ const (
 	agentName      = "devinfo-agent"
 )
 
-// agentFiles are what the agent puts on the node: the plugin, the settings, and their marks.
+// agentFiles returns the files that the agent puts on the node: the plugin, the settings, and their checksums.
 func agentFiles() []string {
 	return []string{"/opt/cni/bin/devinfo", "/opt/cni/bin/.devinfo.sha256", nodeSettings, "/etc/cni/devinfo/.node.json.sha256"}
 }
 
-// installAgent deploys the agent with settings of the nodes.
+// installAgent deploys the agent with these node settings.
 func installAgent(t *testing.T, settings map[string]any) *nodeAgent {
 	t.Helper()
 	text, err := json.Marshal(settings)
@@ -71,9 +70,9 @@ func installAgent(t *testing.T, settings map[string]any) *nodeAgent {
 	return a
 }
 
-// patch changes the pods of the DaemonSet by operations of JSON Patch, such as
-// {"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "-v4"}, and waits
-// for them; the end of the test takes it back.
+// patch changes the DaemonSet's pods with operations of JSON Patch, such as {"op": "add", "path":
+// "/spec/template/spec/containers/0/args/-", "value": "-v4"}, and waits for the new pods. The end of the test reverts
+// the change.
 func (a *nodeAgent) patch(t *testing.T, operations string) {
 	t.Helper()
 	patch := func(operations string) {
@@ -87,13 +86,13 @@ func (a *nodeAgent) patch(t *testing.T, operations string) {
 	})
 }
 
-// away has no agent on the node until the end of the test.
+// away removes the agent from the node until the end of the test.
 func (a *nodeAgent) away(t *testing.T) {
 	t.Helper()
 	a.patch(t, `{"op": "add", "path": "/spec/template/spec/nodeSelector/e2e", "value": "nowhere"}`)
 }
 
-// get asks the agent over the network.
+// get sends a request to the agent over the network.
 func (a *nodeAgent) get(t *testing.T, path string) (status int, text string) {
 	t.Helper()
 	answer, err := http.Get(a.endpoint + path)
@@ -104,7 +103,7 @@ func (a *nodeAgent) get(t *testing.T, path string) (status int, text string) {
 	return answer.StatusCode, string(body)
 }
 
-// well waits until all parts of the agent are.
+// well waits until all components of the agent are healthy.
 func (a *nodeAgent) well(t *testing.T) {
 	t.Helper()
 	eventually(t, limit, func() error {
@@ -120,12 +119,12 @@ func (a *nodeAgent) log(t *testing.T) string {
 	return shell(t, "kubectl -n devinfo logs --tail=-1 daemonset/devinfo-agent")
 }
 
-// explain logs the end of the agent's log.
+// explain logs the last lines of the agent's log.
 func (a *nodeAgent) explain(t *testing.T) {
 	t.Log("devinfo-agent's log:\n" + shell(t, "kubectl -n devinfo logs --tail=40 daemonset/devinfo-agent 2>&1 || true"))
 }
 
-// installed checks what the agent has put on the node, and that it is put there again.
+// installed checks the files that the agent has put on the node, and that it restores them.
 func installed(t *testing.T, a *nodeAgent) {
 	if status, text := a.get(t, "/healthz"); status != http.StatusOK || !strings.Contains(text, "[+] nri") {
 		t.Errorf("/healthz: %d\n%s", status, text)
@@ -151,7 +150,7 @@ func installed(t *testing.T, a *nodeAgent) {
 	eventually(t, limit, there)
 }
 
-// removed is the section "Remove" of docs/install.md, for kustomize.
+// removed follows the section "Remove" of docs/install.md for kustomize.
 func removed(t *testing.T, _ *nodeAgent) {
 	leavesNothing(t, shell(t, `dir=$(mktemp -d)
 to() { realpath --relative-to="$dir" "deploy/devinfo/$1"; }
@@ -161,7 +160,7 @@ rm -r "$dir"
 kubectl -n devinfo rollout status daemonset/devinfo-agent --timeout=15m`))
 }
 
-// leavesNothing asks the node for what the agent had put there; out is what its removal said.
+// leavesNothing checks that the agent's files no longer exist on the node. out is the output of the removal.
 func leavesNothing(t *testing.T, out string) {
 	t.Helper()
 	for _, path := range agentFiles() {
@@ -171,7 +170,7 @@ func leavesNothing(t *testing.T, out string) {
 	}
 }
 
-// asKubectl runs kubectl-devinfo as kubectl does.
+// asKubectl runs kubectl-devinfo like kubectl does.
 func asKubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := tryKubectl(t, args...)
@@ -189,20 +188,21 @@ func tryKubectl(t *testing.T, args ...string) (string, error) {
 
 func kubectlDevinfo(t *testing.T, a *nodeAgent) {
 	var mounts []string
-	for name, path := range map[string]string{"cni-conf": "/etc/cni/net.d", "pod-resources": "/var/lib/kubelet/pod-resources"} { // for doctor
+	// Doctor needs these directories.
+	for name, path := range map[string]string{"cni-conf": "/etc/cni/net.d", "pod-resources": "/var/lib/kubelet/pod-resources"} {
 		mounts = append(mounts, fmt.Sprintf(`{"op": "add", "path": "/spec/template/spec/volumes/-", "value": {"name": %q, "hostPath": {"path": %q}}},
 			{"op": "add", "path": "/spec/template/spec/containers/0/volumeMounts/-", "value": {"name": %[1]q, "mountPath": %[2]q, "readOnly": true}}`, name, path))
 	}
 	a.patch(t, strings.Join(mounts, ", "))
 	s := begin(t)
 	s.nad("lan", nicResource, s.macvlan("10.11.91.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
-	s.lan("from-node", "10.11.99.0/24") // names no resource: the API does not have its device
+	s.lan("from-node", "10.11.99.0/24") // without a resource, so the API does not have the device
 	s.create(withNetworks("a", []string{nicResource}, "lan", "from-node"))
 	s.running("a")
 	node := onlyNode(t).Name
 	row := "a " + s.name + "/lan net1 pci " + cluster.card + " - - - - " + node
 	fromNode := "a " + s.name + "/from-node net2 pci " + cluster.card + " - - - - " + node
-	for _, ask := range []struct{ args, want []string }{ // want are words with one space between them
+	for _, ask := range []struct{ args, want []string }{ // want has words with one space between them
 		{[]string{"-n", s.name, "--from-nodes=always"}, []string{row, fromNode}},
 		{[]string{"-n", s.name, "--from-nodes=never"}, []string{row, "net2 ? ? "}},
 		{[]string{"list", "-A", "--node", node, "--from-nodes=never"}, []string{s.name + " " + row}},
@@ -219,7 +219,7 @@ func kubectlDevinfo(t *testing.T, a *nodeAgent) {
 			t.Errorf("kubectl devinfo %s does not say %q:\n%.3000s", strings.Join(ask.args, " "), ask.want, out)
 		}
 	}
-	// Where cni-dra-driver has run, doctor adds that it cannot see the attachments of claims from this pod.
+	// If cni-dra-driver has run on the node, doctor adds that it cannot see the attachments of claims from this pod.
 	said := []string{"the devinfo plugin is installed, and is of this build", "2 attachments", "no network configuration on this node contains devinfo"}
 	if out := asKubectl(t, "doctor", node); !containsAll(out, said) || strings.Contains(out, "pod-resources") {
 		t.Errorf("kubectl devinfo doctor does not say %q, or cannot see something:\n%s", said, out)

@@ -16,9 +16,9 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// TestWithTheNodesDevices has the driver offer VFs and a NIC: those of a captured host, whose interfaces the node need not have. Scheduler, kubelet, runtime and CNI plugins
-// are real; what stands in for sriov-cni attaches macvlans.
-func TestWithTheNodesDevices(t *testing.T) {
+// TestDriverOffersCapturedDevices makes the driver offer VFs and a NIC of a captured host. The node need not have these
+// interfaces. Scheduler, kubelet, runtime and CNI plugins are real, except that a macvlan replaces sriov-cni.
+func TestDriverOffersCapturedDevices(t *testing.T) {
 	needsKit(t, "they run the driver as a process of the node")
 	n := offerDevices(t)
 	play(t, n, n.explain, []scenario[*nodeDevices]{
@@ -40,13 +40,13 @@ type nodeDevices struct {
 	host  string // file
 }
 
-// The page's PF has four VFs, one of them on vfio-pci. The node's own interface stands for
-// the other PF, which has two.
+// The page's PF has four VFs, and one of them is on vfio-pci. The node's own interface represents the other PF, which
+// has two VFs.
 const (
 	pagesPF = "ens1f0np0"
 	firstVF = "0000:01:10.0"
 
-	maxAttachments = 500 // in networks of software
+	maxAttachments = 500 // of software networks
 )
 
 func offerDevices(t *testing.T) *nodeDevices {
@@ -65,8 +65,7 @@ func offerDevices(t *testing.T) *nodeDevices {
 	return n
 }
 
-// hostText is a captured host with the names of the page and of the node, whose first PF has
-// a carrier.
+// hostText returns a captured host with the names of the page and the node. Its first PF has a carrier.
 func hostText(t *testing.T) string {
 	t.Helper()
 	const noLink, link = `"flags":["NO-CARRIER","BROADCAST","MULTICAST","UP"],"mtu":1500,"operstate":"DOWN"`,
@@ -78,7 +77,7 @@ func hostText(t *testing.T) string {
 		[2]string{"\n-- netlink/ip-link.json --", "\n-- netlink/uplinks.json --\n[\"" + cluster.master + "\"]\n-- netlink/ip-link.json --"})
 }
 
-// replaced is a text with changes, each of which it must have something to change for.
+// replaced applies changes to a text. Each change must match.
 func replaced(t *testing.T, what, text string, changes ...[2]string) string {
 	t.Helper()
 	for _, change := range changes {
@@ -90,14 +89,14 @@ func replaced(t *testing.T, what, text string, changes ...[2]string) string {
 	return text
 }
 
-// look has the driver look at the node again: an interface comes and goes.
+// look makes the driver read the node's devices again, by adding and removing an interface.
 func look(t *testing.T) {
 	t.Helper()
 	onNode(t, "ip", "link", "add", "e2e-look", "type", "bridge")
 	onNode(t, "ip", "link", "del", "e2e-look")
 }
 
-// devices waits until what the node offers passes a check.
+// devices waits until the node's offered devices pass a check.
 func devices(t *testing.T, check func(map[string]resourceapi.Device) error) {
 	t.Helper()
 	node := onlyNode(t).Name
@@ -116,7 +115,7 @@ func devices(t *testing.T, check func(map[string]resourceapi.Device) error) {
 	})
 }
 
-// isOffered waits until the node offers all of some devices, or none of them.
+// isOffered waits until the node offers all of these devices, or none of them.
 func isOffered(t *testing.T, want bool, names ...string) {
 	t.Helper()
 	devices(t, func(have map[string]resourceapi.Device) (err error) {
@@ -132,7 +131,7 @@ func isOffered(t *testing.T, want bool, names ...string) {
 	})
 }
 
-// classWhere makes a DeviceClass for our devices that an expression selects.
+// classWhere creates a DeviceClass for our devices that match an expression.
 func (s *space) classWhere(expression string, config ...resourceapi.DeviceConfiguration) string {
 	s.Helper()
 	return s.makeClass(s.where(expression, config...))
@@ -147,7 +146,7 @@ func (s *space) where(expression string, config ...resourceapi.DeviceConfigurati
 	return class
 }
 
-// extendedClass makes one whose devices pods get by their limits, too.
+// extendedClass creates a class that pods can also use through resource limits.
 func (s *space) extendedClass(resource, expression string, config ...resourceapi.DeviceConfiguration) {
 	s.Helper()
 	class := s.where(expression, config...)
@@ -155,17 +154,17 @@ func (s *space) extendedClass(resource, expression string, config ...resourceapi
 	s.makeClass(class)
 }
 
-// ours is a condition on a text of our attributes.
+// ours returns a condition on a string attribute of ours.
 func ours(name, value string) string {
 	return fmt.Sprintf(`device.attributes["devinfo-cni.io"].?%s.orValue("") == %q`, name, value)
 }
 
-// onVF is a network of sriov-cni.
+// onVF returns a network with sriov-cni.
 func (s *space) onVF(subnet string) resourceapi.DeviceConfiguration {
 	return opaque("net1", s.on(subnet, map[string]any{"type": "sriov"}))
 }
 
-// allocation is the device that a request has, with its pool.
+// allocation waits for the allocation of a request, and returns it.
 func (s *space) allocation(pod, request string) resourceapi.DeviceRequestAllocationResult {
 	s.Helper()
 	var found resourceapi.DeviceRequestAllocationResult
@@ -186,19 +185,19 @@ func (s *space) allocation(pod, request string) resourceapi.DeviceRequestAllocat
 	return found
 }
 
-// waits checks that a pod is not scheduled, since nothing can be allocated.
+// waits checks that a pod is not scheduled, because no device can be allocated.
 func (s *space) waits(pod string) {
 	s.Helper()
 	s.event(pod, "FailedScheduling", "cannot allocate all claims")
 	s.notRunning(pod)
 }
 
-// TestADaemonSetOffersTheNodesDevices gives rules to the DaemonSet. The devices must be
-// the node's own, and it need not have any: so there is one bridge, made while the agents run.
-func TestADaemonSetOffersTheNodesDevices(t *testing.T) {
+// TestDaemonSetOffersNodeDevices gives rules to the DaemonSet. The devices must be the node's own, and the node
+// may not have any, so the test adds a bridge while the agents run.
+func TestDaemonSetOffersNodeDevices(t *testing.T) {
 	needsKit(t, "they change the DaemonSet")
 	a := daemonSet(t)
-	dir := newDir(t, root) // where ../deploy is what docs/dra/rules.md means
+	dir := newDir(t, root) // docs/dra/rules.md refers to ../deploy
 	difftest.Write(t, filepath.Join(dir, "kustomization.yaml"), page(t, "dra/rules.md", "\nWith kustomize they are ", "yaml"), 0o600)
 	difftest.Write(t, filepath.Join(dir, "devices.yaml"), "devices:\n- ifNames: ["+pluggedBridge+"]\n  sharing: shared\n", 0o600)
 	shell(t, "kubectl apply -k "+filepath.Base(dir))
@@ -216,7 +215,8 @@ func hotPlug(t *testing.T) {
 	const device = "net-" + pluggedBridge
 	isOffered(t, false, device)
 	onNode(t, "ip", "link", "add", pluggedBridge, "type", "bridge")
-	t.Cleanup(func() { _, _ = tryOnNode("", "ip", "link", "del", pluggedBridge) }) // if the test fails before it does so
+	// In case the test fails before it removes the bridge.
+	t.Cleanup(func() { _, _ = tryOnNode("", "ip", "link", "del", pluggedBridge) })
 	isOffered(t, true, device)
 	class := s.classWhere(ours("ifName", pluggedBridge), opaque("net1", s.on("10.11.83.0/24", map[string]any{"type": "bridge"})))
 	s.pod("a", s.template(requests(request("lan", class))))

@@ -21,15 +21,14 @@ import (
 	"k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 )
 
-// A space is a namespace of one test, and the network classes that it made.
+// A space is the namespace of one test, with the network classes that the test created.
 type space struct {
 	*testing.T
 	ctx  context.Context
 	name string
 }
 
-// begin makes a space. At the end of the test it is removed, and what pods have left on
-// the node fails the test.
+// begin creates a space. The end of the test removes it, and fails the test if pods have left state on the node.
 func begin(t *testing.T) *space {
 	t.Helper()
 	s := &space{T: t, ctx: t.Context()}
@@ -51,7 +50,7 @@ func begin(t *testing.T) *space {
 	return s
 }
 
-// deletePods deletes all pods, and waits until they are gone.
+// deletePods deletes all pods, and waits until they no longer exist.
 func (s *space) deletePods(ctx context.Context) {
 	s.Helper()
 	s.deletePodsWithin(ctx, 10*time.Minute, 1)
@@ -83,13 +82,13 @@ func (s *space) until(ctx context.Context, limit time.Duration, check func([]cor
 	})
 }
 
-// class makes a DeviceClass with a network, as opaque has it.
+// class creates a DeviceClass with a network; see opaque.
 func (s *space) class(ifName string, config map[string]any) string {
 	s.Helper()
 	return s.classWhere("true", opaque(ifName, config))
 }
 
-// makeClass makes a DeviceClass for the time of the test, and gives its name.
+// makeClass creates a DeviceClass until the end of the test, and returns its name.
 func (s *space) makeClass(class *resourceapi.DeviceClass) string {
 	s.Helper()
 	class, err := cluster.client.ResourceV1().DeviceClasses().Create(s.ctx, class, metav1.CreateOptions{})
@@ -100,7 +99,8 @@ func (s *space) makeClass(class *resourceapi.DeviceClass) string {
 	return class.Name
 }
 
-// opaque is a network, {ifName, config}, as classes and claims have it; "" and nil leave them out.
+// opaque returns the configuration {ifName, config} for a class or a claim. It leaves out an empty ifName and a nil
+// config.
 func opaque(ifName string, config map[string]any) resourceapi.DeviceConfiguration {
 	parameters := map[string]any{}
 	if ifName != "" {
@@ -116,29 +116,29 @@ func opaqueWith(parameters map[string]any) resourceapi.DeviceConfiguration {
 	parameters["apiVersion"], parameters["kind"] = "cni.networking.x-k8s.io/v1alpha1", "CNIConfig"
 	raw, err := json.Marshal(parameters)
 	if err != nil {
-		panic(err) // maps of the tests
+		panic(err) // cannot happen with the maps of the tests
 	}
 	return resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: driver, Parameters: runtime.RawExtension{Raw: raw}}}
 }
 
-// network is one of plugins.
+// network returns a network with these plugins.
 func (s *space) network(name string, plugins ...map[string]any) map[string]any {
 	return map[string]any{"cniVersion": "1.0.0", "name": s.name + "-" + name, "plugins": plugins}
 }
 
-// on is a network of plugins, the first of which gets addresses.
+// on returns a network with these plugins. The first one assigns addresses of the subnet.
 func (s *space) on(subnet string, plugins ...map[string]any) map[string]any {
 	plugins[0]["ipam"] = map[string]any{"type": "host-local", "ranges": [][]map[string]any{{{"subnet": subnet}}}}
 	return s.network(strings.NewReplacer(".", "-", "/", "-").Replace(subnet), plugins...)
 }
 
-// macvlan is a network on the nodes' interface, followed by other plugins.
+// macvlan returns a network with a macvlan on the nodes' interface, followed by other plugins.
 func (s *space) macvlan(subnet string, then ...map[string]any) map[string]any {
 	first := map[string]any{"type": "macvlan", "master": cluster.master, "mode": "bridge"}
 	return s.on(subnet, append([]map[string]any{first}, then...)...)
 }
 
-// template makes a ResourceClaimTemplate.
+// template creates a ResourceClaimTemplate.
 func (s *space) template(spec resourceapi.ResourceClaimSpec) string {
 	s.Helper()
 	t := &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{GenerateName: "claim-"}, Spec: resourceapi.ResourceClaimTemplateSpec{Spec: spec}}
@@ -147,7 +147,7 @@ func (s *space) template(spec resourceapi.ResourceClaimSpec) string {
 	return t.Name
 }
 
-// request asks for one device of a class.
+// request returns a request for one device of a class.
 func request(name, class string) resourceapi.DeviceRequest {
 	return resourceapi.DeviceRequest{Name: name, Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: class}}
 }
@@ -156,7 +156,7 @@ func requests(r ...resourceapi.DeviceRequest) resourceapi.ResourceClaimSpec {
 	return resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: r}}
 }
 
-// pod makes a pod with claims of templates, which it calls net0, net1 and so on.
+// pod creates a pod with a claim of each template. The pod's names for them are net0, net1 and so on.
 func (s *space) pod(name string, templates ...string) {
 	s.Helper()
 	s.create(podWith(name, templates...))
@@ -169,7 +169,7 @@ func (s *space) create(pod *corev1.Pod) *corev1.Pod {
 	return made
 }
 
-// podWith has a claim of each template.
+// podWith returns a pod with a claim of each template.
 func podWith(name string, templates ...string) *corev1.Pod {
 	second := int64(1)
 	pod := &corev1.Pod{
@@ -187,7 +187,7 @@ func podWith(name string, templates ...string) *corev1.Pod {
 	return pod
 }
 
-// running waits until the container runs, and gives what it sees.
+// running waits until the container runs, and returns its view.
 func (s *space) running(name string) *view {
 	s.Helper()
 	var v *view
@@ -208,7 +208,7 @@ func (s *space) running(name string) *view {
 	return v
 }
 
-// view is what pod-view prints.
+// view is the output of pod-view.
 type view struct {
 	Interfaces []struct {
 		Name, MAC string
@@ -223,7 +223,7 @@ type view struct {
 	Problems    []string
 }
 
-// parse reads the log of a container. CRI-O has runc's warnings in it, before what the program prints.
+// parse parses the log of a container. In CRI-O's logs, warnings of runc may precede the program's output.
 func parse(log []byte) (*view, error) {
 	v := new(view)
 	if err := json.Unmarshal(log[max(bytes.IndexByte(log, '{'), 0):], v); err != nil {
@@ -232,7 +232,7 @@ func parse(log []byte) (*view, error) {
 	return v, nil
 }
 
-// printed is the view that a container of a pod has printed; "" = its only one.
+// printed returns the view that a container of a pod has printed. container "" means the only one.
 func (s *space) printed(pod, container string) (*view, error) {
 	log, err := cluster.client.CoreV1().Pods(s.name).GetLogs(pod, &corev1.PodLogOptions{Container: container}).DoRaw(s.ctx)
 	if err != nil {
@@ -241,7 +241,6 @@ func (s *space) printed(pod, container string) (*view, error) {
 	return parse(log)
 }
 
-// get gives a pod as it is now.
 func (s *space) get(pod string) *corev1.Pod {
 	s.Helper()
 	p, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, pod, metav1.GetOptions{})
@@ -249,7 +248,7 @@ func (s *space) get(pod string) *corev1.Pod {
 	return p
 }
 
-// claims are those that were made for a pod, by the names that it has for them.
+// claims returns the claims that were created for a pod, by the pod's names for them.
 func (s *space) claims(pod string) map[string]*resourceapi.ResourceClaim {
 	s.Helper()
 	all := map[string]*resourceapi.ResourceClaim{}
@@ -261,7 +260,7 @@ func (s *space) claims(pod string) map[string]*resourceapi.ResourceClaim {
 	return all
 }
 
-// delete deletes a pod and waits until it is gone.
+// delete deletes a pod, and waits until it no longer exists.
 func (s *space) delete(pod string) {
 	s.Helper()
 	pods := cluster.client.CoreV1().Pods(s.name)
@@ -274,13 +273,13 @@ func (s *space) delete(pod string) {
 	})
 }
 
-// event waits for an event of a pod that has all the texts.
+// event waits for an event of a pod that contains all texts.
 func (s *space) event(pod string, texts ...string) {
 	s.Helper()
 	s.oneEvent(pod, texts)
 }
 
-// oneEvent waits for an event of a pod that has all the texts of one of the lists.
+// oneEvent waits for an event of a pod that contains all texts of one of the lists.
 func (s *space) oneEvent(pod string, lists ...[]string) {
 	s.Helper()
 	eventually(s.T, 3*time.Minute, func() error {
@@ -309,7 +308,7 @@ func containsAll(text string, parts []string) bool {
 	return true
 }
 
-// dump logs what there is to know of a test that has failed.
+// dump logs the objects of a failed test.
 func (s *space) dump(ctx context.Context) {
 	pods, err := cluster.client.CoreV1().Pods(s.name).List(ctx, metav1.ListOptions{})
 	events, errEvents := cluster.client.CoreV1().Events(s.name).List(ctx, metav1.ListOptions{})

@@ -15,7 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// givenUp is a master that is not there: vlan's ADD fails, and so does its DEL until there is one.
+// givenUp uses a master interface that does not exist. vlan's ADD fails, and so does its DEL until the interface
+// exists.
 func givenUp(t *testing.T, a *agent) {
 	needsNode(t)
 	s := begin(t)
@@ -25,16 +26,16 @@ func givenUp(t *testing.T, a *agent) {
 	network := s.on("10.11.44.0/24", map[string]any{"type": "vlan", "master": "e2e-nosuch0", "vlanId": 7})
 	s.pod("a", s.template(requests(request("lan", s.class("net1", network)))))
 	s.event("a", "NetworkNotAttached", "Link not found")
-	s.deletePodsWithin(s.ctx, 3*time.Minute, 1) // however many DELs fail
+	s.deletePodsWithin(s.ctx, 3*time.Minute, 1) // although every DEL fails
 	s.event("a", "NetworkNotDeleted", "Link not found")
 	onNode(t, "ip", "link", "add", "e2e-nosuch0", "type", "bridge")
 	t.Cleanup(func() { onNode(t, "ip", "link", "del", "e2e-nosuch0") })
-	a.kill(t) // an agent that starts tries again what was given up
+	a.kill(t) // after its start the driver retries DELs that were given up
 	clean(t)
 }
 
-// byForce deletes a pod of which the kubelet is not asked whether it has ended: a second one with
-// its name is attached, and has the first one's address back only once that is given back.
+// byForce deletes a pod by force, so that the API server does not wait for the kubelet. A second pod with its name is
+// attached. It can get the first one's address only after the first was detached.
 func byForce(t *testing.T, _ *agent) {
 	s := begin(t)
 	network, now := s.macvlan("10.11.45.0/24"), int64(0)
@@ -54,14 +55,15 @@ func byForce(t *testing.T, _ *agent) {
 	})
 }
 
-// onePod has two pods name one claim.
+// onePod creates two pods with the same claim.
 func onePod(t *testing.T, _ *agent) {
 	s := begin(t)
 	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{GenerateName: "claim-"}, Spec: requests(request("lan", s.class("net1", s.macvlan("10.11.42.0/24"))))}
 	claim, err := cluster.client.ResourceV1().ResourceClaims(s.name).Create(s.ctx, claim, metav1.CreateOptions{})
 	must(t, err)
 	spec := podWith("", "").Spec
-	spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "net0", ResourceClaimName: &claim.Name}} // in the template's place
+	// The pod names the claim itself.
+	spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "net0", ResourceClaimName: &claim.Name}}
 	for _, name := range []string{"one", "two"} {
 		s.create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec})
 		if name == "one" {
@@ -74,7 +76,7 @@ func onePod(t *testing.T, _ *agent) {
 	s.in("two", "net1", "10.11.42.")
 }
 
-// hundred pods come at once, and go at once.
+// hundred creates and deletes a hundred pods at the same time.
 func hundred(t *testing.T, _ *agent) {
 	s := begin(t)
 	network := s.macvlan("10.11.52.0/24")
@@ -104,7 +106,7 @@ func hundred(t *testing.T, _ *agent) {
 	clean(t)
 }
 
-// running counts the pods that do.
+// running returns the number of running pods.
 func running(pods []corev1.Pod) (n int) {
 	for _, p := range pods {
 		if p.Status.Phase == corev1.PodRunning {
@@ -136,7 +138,7 @@ func fails(t *testing.T, _ *agent) {
 	s.notRunning("a")
 }
 
-// notRunning looks at containers: a pod whose container has failed to start twice is Running.
+// notRunning checks the containers, because a pod whose container has failed twice counts as Running.
 func (s *space) notRunning(pod string) {
 	s.Helper()
 	p := s.get(pod)
@@ -147,7 +149,7 @@ func (s *space) notRunning(pod string) {
 	}
 }
 
-// forbidden is a claim that brings its network.
+// forbidden creates a claim with a network of its own.
 func forbidden(t *testing.T, a *agent) {
 	s := begin(t)
 	network := map[string]any{"cniVersion": "1.0.0", "name": s.name, "type": "bridge", "bridge": "e2e-keep", "ipam": map[string]any{"type": "host-local"}}

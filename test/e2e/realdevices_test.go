@@ -18,9 +18,9 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// TestWithRealDevices has both agents, as Helm's chart installs them, on the machine of test/vm,
-// whose README.md says which devices it has.
-func TestWithRealDevices(t *testing.T) {
+// TestRealDevices runs both agents, installed with Helm, on the machine of test/vm. Its README.md lists the
+// devices.
+func TestRealDevices(t *testing.T) {
 	needsKit(t, "that of test/vm/cluster")
 	if _, err := tryOnNode("", "test", "-e", "/sys/bus/pci/devices/"+blueVF); err != nil {
 		t.Skip("the node has no VFs of igb: make test-vm-e2e")
@@ -42,7 +42,8 @@ func TestWithRealDevices(t *testing.T) {
 		{"AVFGoesUnderItsPod", vfGoes},
 		{"EverythingIsKilledUnderTwentyPods", everythingKilled},
 	})
-	// Multus gives a pod ten seconds to be seen: many at a time are too many where it is emulated.
+	// Multus waits ten seconds for a new pod in its cache. On an emulated machine that is too short for many pods at
+	// once.
 	multusWithVFs(t)
 	play(t, r, r.explainBoth, []scenario[*realNode]{
 		{"ADevicePluginsVFs", devicePluginsVFs},
@@ -55,17 +56,17 @@ func TestWithRealDevices(t *testing.T) {
 // realNode is the machine with both agents.
 type realNode struct {
 	*nodeAgent
-	boot string // functions, as they were to begin with
+	boot string // output of functions at the beginning
 }
 
-// The PFs of the machine. Three of the first one's VFs are on igbvf, and the fourth on vfio-pci.
+// The PFs of the machine. Three VFs of the first one are on igbvf, and the fourth is on vfio-pci.
 const (
 	bluePF, blueVF = "0000:01:00.0", "0000:01:10.0"
 	redPF, redVF   = "0000:41:00.0", "0000:41:10.0"
 	virtioPF       = "0000:02:00.0"
 )
 
-// redResource is the name by which Multus would find the VFs of the second PF.
+// redResource is the resource name that Multus would use for the VFs of the second PF.
 const redResource = "example.com/red"
 
 func realRules() []map[string]any {
@@ -76,7 +77,7 @@ func realRules() []map[string]any {
 	}
 }
 
-// explainBoth logs the ends of the agents' logs.
+// explainBoth logs the last lines of both agents' logs.
 func (r *realNode) explainBoth(t *testing.T) {
 	for _, name := range []string{agentName, system} {
 		out, _ := exec.Command("bash", "-c", "kubectl --kubeconfig "+cluster.kubeconfig+" logs --tail 30 -n "+agentNamespace+" daemonset/"+name).CombinedOutput()
@@ -84,8 +85,7 @@ func (r *realNode) explainBoth(t *testing.T) {
 	}
 }
 
-// functions is what VFs are like on the node, for people: of each its driver, its interface and what its PF
-// has set.
+// functions returns the driver, the interface and the PF's settings of each VF as text.
 func functions(t *testing.T) string {
 	t.Helper()
 	return feedOnNode(t, `
@@ -103,11 +103,11 @@ done
 `, "sh")
 }
 
-// macs are those of VFs that are made anew, which get others.
+// macs matches the MACs of VFs. VFs that are created again get other ones.
 var macs = regexp.MustCompile(`([0-9a-f]{2}:){5}[0-9a-f]{2}`)
 
-// asAtBoot waits until nothing is left of any pod, and the VFs are what they were; remade = but
-// for their MACs.
+// asAtBoot waits until no state of pods is left and the VFs are as at the beginning. If remade is true their MACs may
+// differ.
 func (r *realNode) asAtBoot(t *testing.T, remade bool) {
 	t.Helper()
 	clean(t)
@@ -126,17 +126,17 @@ func (r *realNode) asAtBoot(t *testing.T, remade bool) {
 	}
 }
 
-// vfOn selects the VFs on igbvf of a network.
+// vfOn returns an expression that selects the VFs of a network on igbvf.
 func vfOn(network string) string {
 	return ours("physicalNetwork", network) + ` && ` + ours("kind", "vf") + ` && ` + ours("driver", "igbvf")
 }
 
-// exactly selects one function.
+// exactly returns an expression that selects one function.
 func exactly(address string) string {
 	return fmt.Sprintf(`device.attributes["resource.kubernetes.io"].?pciBusID.orValue("") == %q && %s`, address, `!("vdpaDriver" in device.attributes["devinfo-cni.io"])`)
 }
 
-// netns is the path of a pod's network namespace, as the status of its claim has it.
+// netns returns the path of a pod's network namespace in the status of its claim.
 func (s *space) netns(pod, request string) (path string) {
 	s.Helper()
 	eventually(s.T, limit, func() error {
@@ -175,7 +175,7 @@ func offersReal(t *testing.T, _ *realNode) {
 	})
 }
 
-// frames are those that a PF has received.
+// frames returns the number of frames that a PF has received.
 func frames(t *testing.T, pf string) (n int) {
 	t.Helper()
 	_, err := fmt.Sscan(onNode(t, "cat", "/sys/class/net/"+pf+"/statistics/rx_packets"), &n)
@@ -183,8 +183,8 @@ func frames(t *testing.T, pf string) (n int) {
 	return n
 }
 
-// sends has a pod ask for an address, which its PF hears too: frames for all leave the VF by
-// the card's own switch.
+// sends makes a pod send ARP requests, and checks that its PF receives them. The card's internal switch forwards
+// broadcast frames to the PF.
 func (s *space) sends(pod, request, pf string) {
 	s.Helper()
 	before := frames(s.T, pf)
@@ -197,7 +197,7 @@ func (s *space) sends(pod, request, pf string) {
 	})
 }
 
-// spoils changes what a pod can change of its VF.
+// spoils changes the settings of a VF that a pod can change.
 func (s *space) spoils(pod, request string) {
 	s.Helper()
 	for _, change := range []string{"down", "address 02:00:00:00:00:66", "mtu 1400", "up"} {
@@ -205,7 +205,7 @@ func (s *space) spoils(pod, request string) {
 	}
 }
 
-// pciText is the device-info file of a VF.
+// pciText returns the device-info file of a VF.
 func pciText(vf, pf string) []byte {
 	return []byte(fmt.Sprintf(`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": %q, "pf-pci-address": %q}}`, vf, pf))
 }
@@ -221,7 +221,7 @@ func vfByClaim(t *testing.T, r *realNode) {
 	r.asAtBoot(t, false)
 }
 
-// sees compares the paths of a container's nodes.
+// sees compares the paths of a container's device nodes.
 func (s *space) sees(v *view, want ...string) {
 	s.Helper()
 	var paths []string
@@ -242,7 +242,7 @@ func vdpaByClaim(t *testing.T, r *realNode) {
 	r.asAtBoot(t, false)
 }
 
-// vfioByClaim has a VF bound to vfio-pci for its pod, beside one that always is.
+// vfioByClaim binds a VF to vfio-pci for its pod, beside a VF that is always on vfio-pci.
 func vfioByClaim(t *testing.T, r *realNode) {
 	s := begin(t)
 	for pod, vf := range map[string]string{"bound": redVF, "always": vfioVF} {

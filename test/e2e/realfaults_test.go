@@ -18,7 +18,7 @@ import (
 	"devinfo-cni.io/devinfo"
 )
 
-// remakes brings the second card back, and has it make its VFs anew, with the interfaces' names of boot.
+// remakes plugs the second card in again, and creates its VFs with their interface names.
 func (r *realNode) remakes(t *testing.T) {
 	t.Helper()
 	feedOnNode(t, `set -eu
@@ -40,9 +40,9 @@ named 0000:41:10.2 enp65s0v1
 `, "sh")
 }
 
-// vfGoes unplugs the card under a pod that has a VF of it.
+// vfGoes unplugs the card while a pod has one of its VFs.
 func vfGoes(t *testing.T, r *realNode) {
-	t.Cleanup(func() { r.remakes(t) }) // after the pod, which has a VF if the test fails
+	t.Cleanup(func() { r.remakes(t) }) // runs after the pod's deletion, because a pod of a failed test has a VF
 	s := begin(t)
 	s.pod("a", s.template(requests(request("vf", s.classWhere(exactly(redVF), opaque("net1", s.on("10.12.20.0/24", map[string]any{"type": "sriov"})))))))
 	s.attached("a", "net0", "vf", "net1", "10.12.20.")
@@ -63,7 +63,7 @@ func vfGoes(t *testing.T, r *realNode) {
 	r.healthy(t)
 }
 
-// health waits for what the status of a pod says of its device.
+// health waits for the health of the device in the pod's status.
 func (s *space) health(pod string, want corev1.ResourceHealthStatus) {
 	s.Helper()
 	eventually(s.T, limit, func() error {
@@ -84,8 +84,8 @@ func (s *space) health(pod string, want corev1.ResourceHealthStatus) {
 	})
 }
 
-// everythingKilled has twenty pods for five VFs. Whoever runs is deleted, so that the next one has
-// its VF, while kubelet, runtime and agents are killed.
+// everythingKilled runs twenty pods with five VFs. A running pod is deleted, so that the next one gets its VF.
+// Meanwhile kubelet, runtime and agents are killed.
 func everythingKilled(t *testing.T, r *realNode) {
 	const pods = 20
 	s := begin(t)
@@ -113,9 +113,10 @@ func everythingKilled(t *testing.T, r *realNode) {
 		if ready := len(ran)*len(victims)/pods >= len(killed)/2; len(left) > 0 && ready && time.Since(last) > time.Second {
 			victim := victims[rand.IntN(len(victims))]
 			if len(killed) < len(victims) {
-				victim = victims[len(killed)] // each of them at least once
+				victim = victims[len(killed)] // each one is killed at least once
 			}
-			if _, err := tryOnNode("", "sh", "-c", "kill -KILL $(pidof "+victim+")"); err == nil { // else it is not back yet
+			// An error means that it is not running again yet.
+			if _, err := tryOnNode("", "sh", "-c", "kill -KILL $(pidof "+victim+")"); err == nil {
 				killed = append(killed, victim)
 			}
 			last = time.Now()
@@ -138,7 +139,7 @@ func everythingKilled(t *testing.T, r *realNode) {
 	r.healthy(t)
 }
 
-// machineReset takes the node's power away under pods, of a claim and of Multus.
+// machineReset resets the node while it has a pod of a claim and a pod of Multus.
 func machineReset(t *testing.T, r *realNode) {
 	s := begin(t)
 	s.sriovThenDevinfo("net", netVF, "10.12.22.0/24")
@@ -148,7 +149,7 @@ func machineReset(t *testing.T, r *realNode) {
 	s.attached("claim", "net0", "vf", "net1", "10.12.23.")
 	boot := onlyNode(t).Status.NodeInfo.BootID
 	cluster.killed = true
-	onNode(t, "sync") // nobody does: else the files of Multus and its plugins may be empty
+	onNode(t, "sync") // otherwise the files of Multus and its plugins may be empty after the reset
 	shell(t, "$E2E_CLUSTER reset")
 	eventually(t, 3*time.Minute, func() error {
 		node, err := cluster.client.CoreV1().Nodes().Get(t.Context(), "vm", metav1.GetOptions{})
@@ -171,12 +172,12 @@ func machineReset(t *testing.T, r *realNode) {
 const (
 	netVF     = "example.com/vf"      // 0000:01:10.2, on igbvf
 	dpdkVF    = "example.com/dpdk"    // 0000:01:10.6, on vfio-pci
-	claimedVF = "example.com/claimed" // 0000:01:10.0, of which the driver knows too
+	claimedVF = "example.com/claimed" // 0000:01:10.0, which the driver also offers
 )
 
 const secondVF, vfioVF = "0000:01:10.2", "0000:01:10.6"
 
-// multusWithVFs has Multus and the device plugin on the node for the time of the test.
+// multusWithVFs runs Multus and the device plugin on the node until the end of the test.
 func multusWithVFs(t *testing.T) {
 	t.Helper()
 	withMultus(t)
@@ -184,7 +185,7 @@ func multusWithVFs(t *testing.T) {
 	devicePlugin(t, pool{netVF, []string{secondVF}, file(secondVF)}, pool{dpdkVF, []string{vfioVF}, file(vfioVF)}, pool{claimedVF, []string{blueVF}, file(blueVF)})
 }
 
-// sriovThenDevinfo is a network of a VF that Multus names.
+// sriovThenDevinfo creates a network with a VF that Multus passes.
 func (s *space) sriovThenDevinfo(name, resource, subnet string) {
 	s.Helper()
 	plugins := []map[string]any{{"type": "sriov"}, {"type": "devinfo", "capabilities": capability}}
@@ -195,7 +196,7 @@ func (s *space) sriovThenDevinfo(name, resource, subnet string) {
 	s.nad(name, resource, network)
 }
 
-// devicePluginsVFs has a pod with a VF as an interface, and one on vfio-pci.
+// devicePluginsVFs creates a pod with one VF as an interface and one VF on vfio-pci.
 func devicePluginsVFs(t *testing.T, r *realNode) {
 	s := begin(t)
 	s.sriovThenDevinfo("net", netVF, "10.12.10.0/24")
@@ -215,7 +216,7 @@ func devicePluginsVFs(t *testing.T, r *realNode) {
 	r.asAtBoot(t, false)
 }
 
-// contendedVF is a VF that a claim and a pod of Multus want, each of them when the other has it.
+// contendedVF requests the same VF for a claim and for a pod of Multus, in both orders.
 func contendedVF(t *testing.T, r *realNode) {
 	s := begin(t)
 	s.nad("vf", claimedVF, s.network("multus", map[string]any{
@@ -241,8 +242,8 @@ func contendedVF(t *testing.T, r *realNode) {
 	r.asAtBoot(t, false)
 }
 
-// claimedForMultus has Multus attach a VF that a claim without a network has. The network names the VF, because
-// Multus 4.3 does not read ResourceSlices; so it does not copy the file either, as its code does in test/peers.
+// claimedForMultus has Multus attach a VF that is allocated to a claim without a network. The network names the VF,
+// because Multus 4.3 does not read ResourceSlices. It does not copy the file either; test/peers tests that.
 func claimedForMultus(t *testing.T, r *realNode) {
 	s := begin(t)
 	s.nad("red", "", s.on("10.12.13.0/24", map[string]any{"type": "sriov", "deviceID": redVF},
@@ -270,7 +271,7 @@ func claimedForMultus(t *testing.T, r *realNode) {
 	r.asAtBoot(t, false)
 }
 
-// healthy has doctor find nothing.
+// healthy checks that doctor reports no problem.
 func (r *realNode) healthy(t *testing.T) {
 	t.Helper()
 	var out string

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// bareTwo is a pod that asks for two by its limits, as it would a device plugin. The class has no
-// network: Multus attaches them.
+// bareTwo creates a pod that requests two devices by its limits, as for a device plugin. The class has no network,
+// because Multus attaches the devices.
 func bareTwo(t *testing.T, _ *nodeDevices) {
 	before := len(calls(t))
 	s := begin(t)
@@ -41,7 +41,7 @@ func bareTwo(t *testing.T, _ *nodeDevices) {
 	}
 }
 
-// givenAway is a VF that a device plugin gives to a pod, and one that sriov-cni has locked.
+// givenAway allocates one VF to a pod through a device plugin, and locks another one like sriov-cni.
 func givenAway(t *testing.T, _ *nodeDevices) {
 	const resourceName, locks = "e2e.example.com/vf", "/var/lib/cni/sriov/pci/"
 	const locked = "0000:01:10.2"
@@ -65,15 +65,14 @@ func givenAway(t *testing.T, _ *nodeDevices) {
 	look(t)
 	isOffered(t, true, both...)
 	took := time.Since(began).Round(time.Second)
-	// The next poll may be a minute away. The kubelet has to name the device twice, ten seconds apart.
+	// The next poll may be a minute away, and the kubelet must report the device as free twice, ten seconds apart.
 	if t.Logf("what was given back is offered after %v", took); took > 30*time.Second*time.Duration(patience) {
 		t.Error("which is too late")
 	}
 	s.attached("a", "net0", "vf", "net1", "10.11.80.")
 }
 
-// vhostUserPort is the example: its class takes the device for software networks, though
-// the node has free VFs.
+// vhostUserPort is the example. Its class uses the device for software networks, although the node has free VFs.
 func vhostUserPort(t *testing.T, _ *nodeDevices) {
 	userspace(t)
 	s := begin(t)

@@ -11,8 +11,8 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// agentRequired is a runtime whose validator does not make a container without the agent, if
-// its pod says so: docs/injection.md.
+// agentRequired configures the runtime's validator (docs/injection.md). It refuses a container without the agent if
+// its pod requires the agent.
 func agentRequired(t *testing.T, a *nodeAgent) {
 	validate(t, a)
 	s := begin(t)
@@ -30,8 +30,7 @@ func agentRequired(t *testing.T, a *nodeAgent) {
 	s.has("container once the agent is back", s.running("a"), files("net1"))
 }
 
-// validate puts what docs/injection.md says before the runtime's configuration, for as long as
-// the test lasts.
+// validate adds the documented lines to the runtime's configuration until the end of the test.
 func validate(t *testing.T, a *nodeAgent) {
 	t.Helper()
 	section := "[plugins.'io.containerd.nri.v1.nri'.default_validator]"
@@ -55,7 +54,7 @@ func validate(t *testing.T, a *nodeAgent) {
 	a.restart(t, runtime)
 }
 
-// restart kills the program of the runtime, and waits until it and the agent have found each other.
+// restart kills the runtime, and waits until the agent is connected again.
 func (a *nodeAgent) restart(t *testing.T, program string) {
 	t.Helper()
 	connections := func() int { return strings.Count(a.log(t), "container runtime connected") }
@@ -70,10 +69,10 @@ func (a *nodeAgent) restart(t *testing.T, program string) {
 	a.well(t)
 }
 
-// configurationOf is the file that a program of the node was started with.
+// configurationOf returns the configuration file of a running program.
 func configurationOf(t *testing.T, program string) string {
 	t.Helper()
-	processes := strings.Fields(onNode(t, "pidof", program)) // the newest first, which may be a child
+	processes := strings.Fields(onNode(t, "pidof", program)) // newest first, and the newest may be a child
 	words := strings.Split(onNode(t, "cat", "/proc/"+processes[len(processes)-1]+"/cmdline"), "\x00")
 	for n, word := range words {
 		if word == "--config" {
@@ -84,8 +83,8 @@ func configurationOf(t *testing.T, program string) string {
 	return ""
 }
 
-// bothAgents runs cni-dra-driver beside devinfo-agent, and a pod with a network from each: what CDI
-// mounts for the claim is below the directory that the agent mounts.
+// bothAgents runs cni-dra-driver beside devinfo-agent, and a pod with a network of each. CDI mounts the claim's file
+// below the directory that the agent mounts.
 func bothAgents(t *testing.T, _ *nodeAgent) {
 	startProcess(t)
 	s := begin(t)

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// sandbox is the ID of the one sandbox that runs in the space.
+// sandbox returns the ID of the only sandbox that runs in the space.
 func (s *space) sandbox() (string, error) {
 	out, err := tryOnNode("", "crictl", "pods", "--quiet", "--state", "ready", "--namespace", s.name)
 	if ids := strings.Fields(out); err == nil && len(ids) != 1 {
@@ -28,13 +28,13 @@ func (s *space) mustSandbox() string {
 	return id
 }
 
-// stop stops the sandbox that runs, as somebody does on the node, and gives its ID.
+// stop stops the running sandbox, as an administrator of the node might, and returns its ID.
 func (s *space) stop() string {
 	s.Helper()
 	id := s.mustSandbox()
 	if _, err := tryOnNode("", "crictl", "stopp", id); err != nil {
-		// The kubelet stops it too as soon as it sees that it ends, and one of the two may
-		// find the node's own network gone in the middle of its DEL.
+		// The kubelet also stops the sandbox when it sees it ending. One of the two may then fail, because the node's
+		// own network has been removed during its DEL.
 		if now, _ := s.sandbox(); now == id {
 			s.Fatal(err)
 		}
@@ -42,7 +42,7 @@ func (s *space) stop() string {
 	return id
 }
 
-// replacement waits for the sandbox that the kubelet makes after another one.
+// replacement waits for the sandbox that the kubelet creates after another one.
 func (s *space) replacement(old string) (id string) {
 	s.Helper()
 	eventually(s.T, 3*time.Minute, func() (err error) {
@@ -54,7 +54,7 @@ func (s *space) replacement(old string) (id string) {
 	return id
 }
 
-// inside is what a container of a sandbox sees now.
+// inside returns the present view of a sandbox's container.
 func inside(sandbox string) (*view, error) {
 	container, err := tryOnNode("", "crictl", "ps", "--quiet", "--state", "running", "--pod", sandbox)
 	if err == nil && container == "" {
@@ -70,7 +70,7 @@ func inside(sandbox string) (*view, error) {
 	return parse([]byte(out))
 }
 
-// leases are the addresses that host-local has given in a network.
+// leases returns the addresses that host-local has assigned in a network.
 func leases(t *testing.T, network map[string]any) []string {
 	t.Helper()
 	return strings.Fields(onNode(t, "find", "/var/lib/cni/networks/"+network["name"].(string), "-name", "10.*"))
@@ -86,8 +86,8 @@ func stopped(t *testing.T, _ *agent) {
 	}
 }
 
-// unseen has a sandbox stopped while the agent is away: the kubelet makes no other one
-// until it is back or, in the second in which it has not noticed, one that runs no container.
+// unseen stops a sandbox while the driver is stopped. The kubelet creates no other one until the driver is back. If
+// it has not noticed the stop yet, it creates one without a container.
 func unseen(t *testing.T, a *agent) {
 	s, network := beginWith(t, "10.11.51.0/24")
 	back := a.away(t, a.stop)
@@ -98,9 +98,9 @@ func unseen(t *testing.T, a *agent) {
 	s.moved(network, "10.11.51.", s.replacement(old))
 }
 
-// unheard is an agent that was killed: the kubelet does not know, and remakes the sandbox.
-// The gate is open still, for the first one: the runtime refuses the container, until the agent
-// is back and has attached the second one.
+// unheard kills the driver, which the kubelet does not notice, so it creates the sandbox again. The gate is still
+// open for the first sandbox. The runtime refuses the container until the driver is back and has attached the second
+// sandbox.
 func unheard(t *testing.T, a *agent) {
 	if a.crash == nil {
 		t.Skip("the kubelet starts the agent again at once")
@@ -116,7 +116,7 @@ func unheard(t *testing.T, a *agent) {
 	s.moved(network, "10.11.54.", sandbox)
 }
 
-// beginWith makes a space with one pod, "a", that is attached to a network.
+// beginWith creates a space with one pod "a" that is attached to a network.
 func beginWith(t *testing.T, subnet string) (*space, map[string]any) {
 	t.Helper()
 	needsNode(t)
@@ -146,8 +146,8 @@ func (s *space) moved(network map[string]any, prefix, sandbox string) {
 	})
 }
 
-// survives checks that a pod stays attached over an outage, that what was begun before is
-// ended after it, and that pods can be attached again.
+// survives checks that a pod stays attached during an outage, that earlier work is finished after it, and that pods
+// can be attached again.
 func (s *space) survives(subnet, prefix string, outage func(*testing.T)) {
 	s.Helper()
 	template := s.template(requests(request("lan", s.class("net1", s.macvlan(subnet, map[string]any{"type": "devinfo", "capabilities": capability})))))
@@ -165,13 +165,13 @@ func (s *space) survives(subnet, prefix string, outage func(*testing.T)) {
 }
 
 func killAgent(t *testing.T, a *agent) {
-	if !a.allows { // which is killed from outside
+	if !a.allows { // it is killed from outside
 		needsNode(t)
 	}
 	begin(t).survives("10.11.30.0/24", "10.11.30.", a.kill)
 }
 
-// waits is a node without the agent: a pod must not start without its network.
+// waits stops the driver. A pod must not start without its network.
 func waits(t *testing.T, a *agent) {
 	s := begin(t)
 	template := s.template(requests(request("lan", s.class("net1", s.macvlan("10.11.31.0/24")))))
@@ -181,13 +181,13 @@ func waits(t *testing.T, a *agent) {
 	pods := cluster.client.CoreV1().Pods(s.name)
 	must(t, pods.Delete(s.ctx, "before", metav1.DeleteOptions{}))
 	s.pod("a", template)
-	s.event("a", "Failed") // of the kubelet, or of the scheduler once the node's slices are gone
+	s.event("a", "Failed") // from the kubelet, or from the scheduler if the node's slices no longer exist
 	s.notRunning("a")
 	back()
 	s.attached("a", "net0", "lan", "net1", "10.11.31.")
 }
 
-// containerRuntime is the name of its process.
+// containerRuntime returns the name of the runtime's process.
 func containerRuntime(t *testing.T) string {
 	name, _, _ := strings.Cut(onlyNode(t).Status.NodeInfo.ContainerRuntimeVersion, ":")
 	return map[string]string{"containerd": "containerd", "cri-o": "crio"}[name]

@@ -24,8 +24,8 @@ import (
 	"devinfo-cni.io/pkg/dra"
 )
 
-// published: beside the device for networks of software, the node offers what the command
-// inventory prints, in as many slices.
+// published checks that the node offers the devices that the command inventory prints, in as many slices, and the
+// device for software networks.
 func published(t *testing.T, n *nodeDevices) {
 	software := dra.Shared(maxAttachments)[0]
 	want := map[string]resourceapi.Device{software.Name: software}
@@ -50,7 +50,7 @@ func published(t *testing.T, n *nodeDevices) {
 	})
 }
 
-// anyHost: the API server takes the slices of all captured hosts.
+// anyHost checks that the API server accepts the slices of all captured hosts.
 func anyHost(t *testing.T, n *nodeDevices) {
 	rules := filepath.Join(n.dir, "everything.yaml")
 	difftest.Write(t, rules, `devices:
@@ -80,7 +80,7 @@ func anyHost(t *testing.T, n *nodeDevices) {
 	}
 }
 
-// vfOf is the PCI address of the only device that a pod has been told of.
+// vfOf returns the PCI address of the only device in a pod's metadata.
 func (s *space) vfOf(pod string) string {
 	s.Helper()
 	for _, told := range s.running(pod).Claims {
@@ -134,7 +134,7 @@ func fifthPod(t *testing.T, _ *nodeDevices) {
 	}
 }
 
-// allButOne waits until that many pods run, and names the one that does not.
+// allButOne waits until n pods run, and returns them and the one that does not run.
 func (s *space) allButOne(n int) (running []string, other string) {
 	s.Helper()
 	s.until(s.ctx, 3*time.Minute, func(pods []corev1.Pod) error {
@@ -154,7 +154,7 @@ func (s *space) allButOne(n int) (running []string, other string) {
 	return running, other
 }
 
-// printed are the devices of slices that the command inventory prints.
+// printed returns the devices in the slices that the command inventory prints.
 func printed(t *testing.T, host, rules string) (list [][]resourceapi.Device) {
 	t.Helper()
 	out, err := exec.Command(filepath.Join(root, "bin/cni-dra-driver"), "inventory", "--config", rules, "--capture", host, "-o", "json").Output()

@@ -1,7 +1,6 @@
-// Pod-view prints, as one JSON object, what a container sees of the networks that DRA
-// or Multus attached its pod to: the interfaces, the device metadata of its claims, the
-// device-info files and their environment variables. Then it waits for its end. The
-// examples and the end-to-end tests run it.
+// Pod-view prints the network devices that a container sees as one JSON object: interfaces, device metadata of its claims,
+// device-info files and their environment variables. Then it waits until it is stopped. The examples and the end-to-end tests
+// run it.
 package main
 
 import (
@@ -19,7 +18,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/devicemetadata"
 )
 
-// View is what is printed. A file that cannot be used has its error in Problems.
+// View is the output. If a file cannot be used, Problems has its error.
 type View struct {
 	Interfaces  []Interface                        `json:"interfaces"`            // in the kernel's order
 	Claims      map[string]*v1beta1.DeviceMetadata `json:"claims,omitempty"`      // by path below ClaimsDir, without the file's name
@@ -27,7 +26,7 @@ type View struct {
 	Environment map[string]string                  `json:"environment,omitempty"` // DEVINFO_*
 	SocketDirs  []string                           `json:"socketDirs,omitempty"`  // of vhost-user and memif
 	Sockets     []string                           `json:"sockets,omitempty"`     // in the directories of vhost-user sockets
-	Nodes       []string                           `json:"nodes,omitempty"`       // of /dev, that a plain container has not: "/dev/net/tun 0666 0:0" is path, mode, owner
+	Nodes       []string                           `json:"nodes,omitempty"`       // device nodes that a plain container lacks: "/dev/net/tun 0666 0:0"
 	Problems    []string                           `json:"problems,omitempty"`
 }
 
@@ -39,9 +38,9 @@ type Interface struct {
 }
 
 const (
-	// ClaimsDir is where the device metadata is, by claim and request.
+	// ClaimsDir is the directory with the device metadata by claim and request.
 	ClaimsDir = "/var/run/kubernetes.io/dra-device-attributes"
-	// InfoDir is where the device-info files are, as <interface>.json.
+	// InfoDir is the directory with the device-info files, <interface>.json.
 	InfoDir = "/var/run/k8s.cni.cncf.io/devinfo"
 )
 
@@ -100,8 +99,7 @@ func (v *View) interfaces() {
 	}
 }
 
-// claims reads the metadata as a workload does that knows its claim's and request's
-// names.
+// claims reads the metadata like a workload that knows the names of its claim and request.
 func (v *View) claims() {
 	for kind, read := range map[string]func(claim, request string) (*metadata.DeviceMetadata, error){
 		"resourceclaims":         devicemetadata.ReadResourceClaimMetadata,
