@@ -17,21 +17,21 @@ import (
 	"devinfo-cni.io/pkg/httpstatus"
 )
 
-// options are the command line.
+// options holds the values of the flags.
 type options struct {
 	nodeName, kubeconfig           string
 	pluginsDir, registrarDir       string
 	nodeConfig                     string
-	cdiDir                         string // "" = the node settings'
+	cdiDir                         string // "" = cdiDir of the node settings
 	cniBinDir, cniPath             string // cniPath "" = cniBinDir
 	allowed                        []string
 	hostRoot                       string
 	nriSocket, nriIndex            string
-	gate                           string // the program cni-dra-gate that is put on the node; "" = beside this program
-	devices                        string // file; "" = no device of the node is offered
-	captureFile                    string // capture whose devices are offered in place of this node's; "" = none
+	gate                           string // path of the program cni-dra-gate to install on the node; "" = beside this program
+	devices                        string // rules file; "" = the driver offers no devices of the node
+	captureFile                    string // capture file whose devices are offered instead of this node's; "" = none
 	podResources                   string
-	podResourcesGiven              bool // by the user
+	podResourcesGiven              bool // whether the command line sets podResources
 	evictLost, metadata            bool
 	carrierGrace, delMinRetryTime  time.Duration
 	maxAttachments, delMaxFailures int
@@ -39,11 +39,11 @@ type options struct {
 	verbosity                      int
 }
 
-const allowHelp = "CNI plugin `types`, comma-separated, that a ResourceClaim may configure by itself; delegates and IPAM plugins " +
-	"count too. By default none: the network comes from the DeviceClass, which only administrators write, and a claim " +
-	"may choose the interface's name. CNI plugins are root on the node and do what their configuration says. To allow " +
-	"a type is to trust everyone who may create a claim, in any namespace, as root on this node: host-local writes " +
-	`into whatever "dataDir" names, say`
+const allowHelp = "CNI plugin `types`, comma-separated, that the configuration in a ResourceClaim may use, including delegates and IPAM " +
+	"plugins; by default none: the DeviceClass, which only administrators write, has the configuration, and a claim can " +
+	"only choose the interface name. A CNI plugin runs as root on the node and does what its configuration requests. " +
+	"Allowing a type therefore trusts each user who may create claims, in any namespace, as root on this node. For " +
+	`example, host-local writes into the directory that "dataDir" names`
 
 const carrierGrace = time.Minute
 
@@ -51,30 +51,30 @@ const carrierGrace = time.Minute
 func (o *options) add(f *pflag.FlagSet) {
 	f.SortFlags = false
 	f.StringVar(&o.nodeName, "node-name", os.Getenv("NODE_NAME"), "`name` of this node's Node object (default $NODE_NAME)")
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `file`; without it the service account of the pod is used")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `file` (default: the service account of the pod)")
 	f.StringSliceVar(&o.allowed, "allow-claim-config", nil, allowHelp)
-	f.StringVar(&o.devices, "devices", "", "`file` with the rules of which of the node's own devices are offered, as what, {devices: [...]}: see the command inventory; without it none is")
-	f.StringVar(&o.captureFile, "capture", "", "capture `file`, written by devinfoctl capture: offer its devices instead of this node's, to try rules and classes without such devices; only with --devices; read again when the node changes")
-	f.StringVar(&o.podResources, "pod-resources-socket", "/var/lib/kubelet/pod-resources/kubelet.sock", "`socket` of the kubelet that tells what device plugins have given away, as the host sees it; only with --devices")
-	f.BoolVar(&o.evictLost, "evict-lost", false, "have pods evicted whose device the node has lost, by a taint with effect NoExecute; only with --devices")
-	f.DurationVar(&o.carrierGrace, "carrier-grace", carrierGrace, "for how long a device may be without carrier before the kubelet is told that it is not healthy; only with --devices")
-	f.IntVar(&o.maxAttachments, "max-attachments", 0, "how many attachments the node offers; 0 = any number")
-	f.IntVar(&o.delMaxFailures, "del-max-failures", claim.DefaultDelMaxFailures, "failures after which a DEL is given up once its network namespace is gone; the record is kept and the pod can be deleted")
-	f.DurationVar(&o.delMinRetryTime, "del-min-retry-time", claim.DefaultDelMinRetryTime, "minimum `time` over which a DEL is retried before it is given up")
-	f.BoolVar(&o.metadata, "enable-device-metadata", false, "give containers the device metadata of their claims, below /var/run/kubernetes.io/dra-device-attributes (KEP-5304)")
-	f.StringVar(&o.cniBinDir, "cni-bin-dir", "/opt/cni/bin", "`directory` of the node's CNI plugins, as the host sees it, which must exist: cni-dra-gate is put there")
+	f.StringVar(&o.devices, "devices", "", "`file` with the rules that select the node devices to offer and how, {devices: [...]}; the command inventory prints their effect (default: offer no devices of the node)")
+	f.StringVar(&o.captureFile, "capture", "", "capture `file`, written by devinfoctl capture; its devices are offered instead of this node's, to try rules and classes without the hardware; read again when the node changes; only with --devices")
+	f.StringVar(&o.podResources, "pod-resources-socket", "/var/lib/kubelet/pod-resources/kubelet.sock", "`socket` of the kubelet's PodResources API, which lists the devices that device plugins have allocated, as the host sees it; only with --devices")
+	f.BoolVar(&o.evictLost, "evict-lost", false, "evict pods whose device no longer exists on the node, by a taint with effect NoExecute; only with --devices")
+	f.DurationVar(&o.carrierGrace, "carrier-grace", carrierGrace, "`time` without carrier until the kubelet gets to know a device as unhealthy; 0 = at once; only with --devices")
+	f.IntVar(&o.maxAttachments, "max-attachments", 0, "maximum number of attachments on the node; 0 = no limit")
+	f.IntVar(&o.delMaxFailures, "del-max-failures", claim.DefaultDelMaxFailures, "number of failures until a DEL is given up once its network namespace no longer exists; the record is kept and the pod can be deleted")
+	f.DurationVar(&o.delMinRetryTime, "del-min-retry-time", claim.DefaultDelMinRetryTime, "minimum `time` for which a DEL is retried before it is given up")
+	f.BoolVar(&o.metadata, "enable-device-metadata", false, "write the device metadata of claims into their containers, below /var/run/kubernetes.io/dra-device-attributes (KEP-5304)")
+	f.StringVar(&o.cniBinDir, "cni-bin-dir", "/opt/cni/bin", "`directory` of the node's CNI plugins, as the host sees it; it must exist; cni-dra-gate is installed in it")
 	f.StringVar(&o.cniPath, "cni-path", "", "`directories` of the CNI plugins to run, separated by colons, as the host sees them (default --cni-bin-dir)")
-	f.StringVar(&o.gate, "gate-binary", "", "`file` of the program cni-dra-gate, which is installed in --cni-bin-dir and run by the runtime for each container of a claim (default beside this program)")
-	f.StringVar(&o.hostRoot, "host-root", "", "`directory` where the host's root is mounted: CNI plugins run with it as theirs; needed in a container, with hostPID")
+	f.StringVar(&o.gate, "gate-binary", "", "`file` of the program cni-dra-gate, which is installed in --cni-bin-dir; the runtime runs it for each container of a claim (default: beside this program)")
+	f.StringVar(&o.hostRoot, "host-root", "", "`directory` where the host's root is mounted; CNI plugins run with it as their root; required in a container, together with hostPID (default: none)")
 	f.StringVar(&o.nodeConfig, "node-config", config.NodeFile, "node settings `file` of the devinfo plugin, for deviceInfoDir, sysfs, allowedDevices and socketDirs; it need not exist")
 	f.StringVar(&o.cdiDir, "cdi-dir", "", "`directory` of the container runtime's CDI specs (default cdiDir of the node settings, else "+config.DefaultNode().CDIDir+")")
 	f.StringVar(&o.nriSocket, "nri-socket", "/var/run/nri/nri.sock", "NRI `socket` of the container runtime")
-	f.StringVar(&o.nriIndex, "nri-plugin-index", "50", "two `digits` that order the plugins of the runtime")
-	f.StringVar(&o.pluginsDir, "kubelet-plugins-dir", kubeletplugin.KubeletPluginsDir, "`directory` of the kubelet's plugins; the state is below it, in "+driver)
-	f.StringVar(&o.registrarDir, "kubelet-registrar-dir", kubeletplugin.KubeletRegistryDir, "`directory` where the kubelet looks for plugins")
-	f.StringVar(&o.metricsAddress, "metrics-address", "", "`host:port` for /healthz and /metrics, without authentication; none by default")
-	f.StringVar(&o.logFormat, "log-format", "text", "text or json, to standard error")
-	f.IntVarP(&o.verbosity, "v", "v", 0, "verbosity of the log: 4 for debugging, 6 for each call of the kubelet")
+	f.StringVar(&o.nriIndex, "nri-plugin-index", "50", "two `digits` that set the order of the runtime's NRI plugins")
+	f.StringVar(&o.pluginsDir, "kubelet-plugins-dir", kubeletplugin.KubeletPluginsDir, "`directory` of the kubelet's plugins; the driver keeps its state below it, in "+driver)
+	f.StringVar(&o.registrarDir, "kubelet-registrar-dir", kubeletplugin.KubeletRegistryDir, "`directory` where the kubelet looks for plugin registrations")
+	f.StringVar(&o.metricsAddress, "metrics-address", "", "`host:port` on which to serve /healthz and /metrics, without authentication (default: not served)")
+	f.StringVar(&o.logFormat, "log-format", "text", "format of the log on standard error: text or json")
+	f.IntVarP(&o.verbosity, "v", "v", 0, "verbosity of the log: 4 for debugging, 6 to log each call of the kubelet")
 }
 
 var (
@@ -82,7 +82,7 @@ var (
 	pluginType = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 )
 
-// check returns all errors of the flags.
+// check returns an error with all mistakes in the flags.
 func (o *options) check() error {
 	var errs commandline.FlagErrors
 	errs.If(o.nodeName == "", "--node-name: give the name of the Node object, or set NODE_NAME")
@@ -92,7 +92,7 @@ func (o *options) check() error {
 	errs.Value(o.carrierGrace < 0, "carrier-grace", o.carrierGrace, "must be 0 or more")
 	errs.Value(!index.MatchString(o.nriIndex), "nri-plugin-index", o.nriIndex, "must be two digits, such as 50")
 	for _, t := range o.allowed {
-		errs.Value(!pluginType.MatchString(t), "allow-claim-config", t, "must be a CNI plugin type such as macvlan; there is no wildcard")
+		errs.Value(!pluginType.MatchString(t), "allow-claim-config", t, "must be a CNI plugin type such as macvlan; wildcards are not supported")
 	}
 	const idle = "has no effect without --devices: give both, or neither"
 	none := o.devices == ""
@@ -119,7 +119,8 @@ func (o *options) check() error {
 	return errors.Join(errs...)
 }
 
-// checkHost refuses directories and programs that are missing; that of CDI specs is made.
+// checkHost returns an error if a directory or program of the host is missing. The directory of CDI specs may be
+// missing, because the driver creates it.
 func (o *options) checkHost(cdi string) error {
 	const kubelet = "name the kubelet's directory; in a container it must be mounted at the same path"
 	specs := commandline.Dir("cdi-dir", cdi, "name the directory where the container runtime looks for CDI specs")
@@ -128,7 +129,7 @@ func (o *options) checkHost(cdi string) error {
 	}
 	return errors.Join(specs,
 		commandline.Dir("cni-bin-dir", filepath.Join(o.hostRoot, o.cniBinDir), "name the directory of the CNI plugins, as the host sees it"),
-		commandline.Dir("host-root", o.hostRoot, "name the directory where the host's root is mounted, or leave the flag out outside of a container"),
+		commandline.Dir("host-root", o.hostRoot, "name the directory where the host's root is mounted, or omit the flag outside a container"),
 		commandline.Dir("kubelet-plugins-dir", o.pluginsDir, kubelet), commandline.Dir("kubelet-registrar-dir", o.registrarDir, kubelet),
-		commandline.Program("gate-binary", o.gate, "name "+gateName+", which comes with this program and keeps containers from the networks of others"))
+		commandline.Program("gate-binary", o.gate, "name "+gateName+", which is shipped with this program and keeps containers out of other pods' networks"))
 }

@@ -24,13 +24,13 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-const inventoryHelp = `Prints which of the node's network devices would be published in its ResourceSlices,
-and why the others would not. It publishes nothing, and needs no API server.
+const inventoryHelp = `Prints which of the node's network devices cni-dra-driver would publish in its ResourceSlices,
+and why not the other devices. It publishes nothing, and needs no API server.
 
-The rules are the key "devices" of the configuration file; without --config no device
-is named by one. Nobody is asked which devices pods have: one that sriov-cni has locked, or
-whose interface is in a pod, is left out, and any other is printed as if it were free. Run it
-in the host's network namespace.`
+The rules are the key "devices" of the configuration file. Without --config, no rule selects a
+device. The command does not ask the kubelet which devices pods have: it leaves out devices that
+sriov-cni has locked and devices whose interface is in a pod, and prints each other device as if
+it were free. Run it in the host's network namespace.`
 
 const inventoryExample = `  cni-dra-driver inventory --config devices.yaml
   cni-dra-driver inventory --config devices.yaml --capture node.txtar -o yaml`
@@ -42,20 +42,20 @@ type inventoryOptions struct {
 func inventoryCommand() *cobra.Command {
 	var o inventoryOptions
 	cmd := &cobra.Command{
-		Use: "inventory", Short: "print which devices would be published, and why others would not", Long: inventoryHelp,
+		Use: "inventory", Short: "print which devices the driver would publish, and why not the rest", Long: inventoryHelp,
 		Example: inventoryExample, Args: commandline.Args(0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr()) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.configFile, "config", "", "`file` with the rules, {devices: [...]}, in YAML or JSON")
 	f.StringVar(&o.captureFile, "capture", "", "capture `file`, written by devinfoctl capture, to read instead of this host")
-	f.StringVar(&o.nodeFile, "node-config", config.NodeFile, "node settings `file` of the devinfo plugin, for sysfs; it need not exist")
-	f.StringVar(&o.nodeLabels, "node-labels", "", "`labels` of the node, \"rack=a,zone=b\", as kubectl get node --show-labels prints them; required if rules have nodes")
-	commandline.Choice(cmd, f, &o.output, "output", "o", "table", "how to print: table, json or yaml", "table", "json", "yaml")
+	f.StringVar(&o.nodeFile, "node-config", config.NodeFile, "node settings `file` of the devinfo plugin, for its key sysfs; may be missing")
+	f.StringVar(&o.nodeLabels, "node-labels", "", "`labels` of the node as kubectl get node --show-labels prints them, \"rack=a,zone=b\"; required if rules select nodes")
+	commandline.Choice(cmd, f, &o.output, "output", "o", "table", "output format: table, json or yaml", "table", "json", "yaml")
 	return cmd
 }
 
-// An offering is what the command prints as JSON and YAML.
+// An offering is the JSON and YAML output of the command.
 type offering struct {
 	Slices   []inventory.Slice `json:"slices"`
 	LeftOut  []leftOut         `json:"leftOut"`
@@ -78,7 +78,7 @@ func (o *inventoryOptions) run(out, warn io.Writer) error {
 	}
 	if rules.SelectNodes() {
 		if o.nodeLabels == "" {
-			return errors.New("--node-labels: rules select nodes; give the labels that \"kubectl get node NODE --show-labels\" prints")
+			return errors.New("--node-labels: the rules select nodes: give the labels that \"kubectl get node NODE --show-labels\" prints")
 		}
 		node, err := labels.ConvertSelectorToLabelsMap(o.nodeLabels)
 		if err != nil {
@@ -95,11 +95,11 @@ func (o *inventoryOptions) run(out, warn io.Writer) error {
 		return err
 	}
 	if host.Uplinks == nil {
-		warnings = append(warnings, "the host's default routes are unknown: their interfaces are treated like any other")
+		warnings = append(warnings, "the host's default routes are unknown, so interfaces with one are offered like any other")
 	}
 	decisions := inventory.Decide(devices, rules, inventory.Situation{Driver: driver, Sharing: true, Others: taken})
 	for _, idle := range rules.Idle(decisions, host.Links) {
-		warnings = append(warnings, idle.Rule+" names no device: "+idle.Why)
+		warnings = append(warnings, idle.Rule+" selects no device: "+idle.Why)
 	}
 	if err := o.print(out, decisions, warnings); err != nil {
 		return err
@@ -110,7 +110,7 @@ func (o *inventoryOptions) run(out, warn io.Writer) error {
 	return nil
 }
 
-// rulesIn reads the file that a flag names.
+// rulesIn parses the rules in a file. flag is the flag that names the file, for errors.
 func rulesIn(flag, file string) (rules inventory.Rules, digest string, err error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -123,7 +123,7 @@ func rulesIn(flag, file string) (rules inventory.Rules, digest string, err error
 	return rules, digest, err
 }
 
-// captured reads the host that the flag --capture names.
+// captured reads the capture file of --capture.
 func captured(name string) (host inventory.Host, err error) {
 	file, err := capturefile.Load(name)
 	if err == nil {
@@ -135,7 +135,7 @@ func captured(name string) (host inventory.Host, err error) {
 	return host, err
 }
 
-// host is this one, or the captured one, and what others have of its devices.
+// host returns this host, or the one in the capture file, and the devices that sriov-cni has locked.
 func (o *inventoryOptions) host() (host inventory.Host, taken map[string]string, err error) {
 	if o.captureFile != "" {
 		host, err = captured(o.captureFile)

@@ -22,7 +22,7 @@ func idleIn(t *testing.T, host, rules string) (list []string) {
 	_, warnings, err := inventoryOf(t, rules, "--capture", host)
 	must(t, err)
 	for line := range strings.Lines(warnings) {
-		if strings.Contains(line, "names no device") {
+		if strings.Contains(line, "selects no device") {
 			list = append(list, strings.TrimSpace(line))
 		}
 	}
@@ -79,13 +79,13 @@ func TestInventoryNamesTheRulesThatNameNoDevice(t *testing.T) {
 `)
 	const none = "none meets all of its keys, or another rule is before it"
 	difftest.Equal(t, got, []string{
-		"warning: devices[0] (ifNames: eth4) names no device: eth4 is a representor; the nearest is p0",
-		"warning: devices[2] (pfNames: p9; drivers: mlx4_core) names no device: there is no interface p9; the nearest is p0; no device has the driver mlx4_core; the nearest is mlx5_core",
-		"warning: devices[3] (pciAddresses: 0000:03:00.7, 0000:03:00.5) names no device: 0000:03:00.7 is not on this node; the nearest is 0000:03:00.0",
-		"warning: devices[4] (select) names no device: " + none,
-		"warning: devices[6] (ifNames: p0) names no device: " + none,
+		"warning: devices[0] (ifNames: eth4) selects no device: eth4 is a representor; the nearest is p0",
+		"warning: devices[2] (pfNames: p9; drivers: mlx4_core) selects no device: there is no interface p9; the nearest is p0; no device has the driver mlx4_core; the nearest is mlx5_core",
+		"warning: devices[3] (pciAddresses: 0000:03:00.7, 0000:03:00.5) selects no device: 0000:03:00.7 is not on this node; the nearest is 0000:03:00.0",
+		"warning: devices[4] (select) selects no device: " + none,
+		"warning: devices[6] (ifNames: p0) selects no device: " + none,
 	})
-	const empty = "warning: devices names no device: the file has no rules; write some, such as devices: [{pfNames: [ens1f0np0], sharing: exclusive}], or devices: [] if none is to be offered"
+	const empty = "warning: devices selects no device: the file has no rules; write some, such as devices: [{pfNames: [ens1f0np0], sharing: exclusive}], or devices: [] if none is to be offered"
 	for rules, want := range map[string][]string{"": {empty}, "# later\n": {empty}, "devices:\n# - {ifNames: [p0], sharing: shared}\n": {empty}, "devices: []": nil} {
 		difftest.Same(t, rules, idleIn(t, igb, rules), want)
 	}
@@ -95,9 +95,9 @@ func TestInventoryNamesTheRulesThatNameNoDevice(t *testing.T) {
 - {select: 'device.attributes["devinfo-cni.io"].king == "vf"', sharing: exclusive}
 - {pfNames: [ens1f0np0], sharing: exclusive}
 `), []string{
-		"warning: devices[0] (pfNames: ens1f1np1, ens1f9) names no device: no VF, SF or vDPA device is on ens1f1np1; the nearest is ens1f0np0; there is no interface ens1f9; the nearest is ens1f0np0",
-		"warning: devices[1] (pfNames: ens1f0v0) names no device: no VF, SF or vDPA device is on ens1f0v0; the nearest is ens1f0np0",
-		"warning: devices[2] (select) names no device: select: no such key: king",
+		"warning: devices[0] (pfNames: ens1f1np1, ens1f9) selects no device: no VF, SF or vDPA device is on ens1f1np1; the nearest is ens1f0np0; there is no interface ens1f9; the nearest is ens1f0np0",
+		"warning: devices[1] (pfNames: ens1f0v0) selects no device: no VF, SF or vDPA device is on ens1f0v0; the nearest is ens1f0np0",
+		"warning: devices[2] (select) selects no device: select: no such key: king",
 	})
 }
 

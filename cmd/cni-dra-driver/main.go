@@ -1,6 +1,6 @@
-// Cni-dra-driver is the node agent of the CNI DRA driver. It runs on every node that
-// attaches pods to CNI networks by resource claims: as a container of a DaemonSet, see
-// deploy/cni-dra-driver, or as a process of the host. Package pkg/dra does the work.
+// Cni-dra-driver is the node agent of the CNI DRA driver. It attaches the pods of a node to the CNI networks that
+// their resource claims request. It runs as a container of a DaemonSet (see deploy/cni-dra-driver) or as a process
+// of the host. Package pkg/dra does the work.
 package main
 
 import (
@@ -19,19 +19,19 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// driver is the DRA driver's name. DeviceClasses, claims and RBAC rules name it, so it
-// is no flag.
+// driver is the name of the DRA driver. It is not configurable, because DeviceClasses, claims and RBAC rules contain
+// it.
 const driver = "cni.dra.networking.x-k8s.io"
 
 func main() { os.Exit(commandline.RunAgent(command(), os.Stderr, os.Geteuid())) }
 
 const about = `cni-dra-driver attaches the pods of this node to the CNI networks that their
-ResourceClaims ask for (driver ` + driver + `). It needs root, the
+ResourceClaims request (driver ` + driver + `). It needs root, the
 kubelet's plugin directories, and a container runtime with NRI and CDI.
 
 Exit codes:
   0  ended by a signal
-  1  it could not start or not go on, or a command failed
+  1  cni-dra-driver could not start, could not continue, or a command failed
   2  the command line is invalid`
 
 func command() *cobra.Command {
@@ -52,7 +52,7 @@ func command() *cobra.Command {
 				return fmt.Errorf("-v: %w", err)
 			}
 			log := commandline.Logger(o.logFormat, o.verbosity)
-			klog.SetSlogLogger(log) // for the Kubernetes libraries too
+			klog.SetSlogLogger(log) // also for the Kubernetes libraries
 			return run(cmd.Context(), &o, log)
 		},
 	}
@@ -62,16 +62,16 @@ func command() *cobra.Command {
 	return cmd
 }
 
-const clearAbout = `Clear has the agent of this node forget the attachments of claims whose DEL was given up
-(devinfoctl list --undeleted), without another DEL, within a minute. Their devices are offered
-again. First remove what they left behind: an address in an IPAM plugin's files, an interface, a
-device's setting.`
+const clearAbout = `Clear makes the driver of this node drop the records of attachments whose DEL was given up
+(devinfoctl list --undeleted). This takes at most a minute and runs no further DEL. The driver then
+offers their devices again. First clean up after the failed DEL: remove addresses in the files of an
+IPAM plugin and leftover interfaces, and reset device settings.`
 
-// clearCommand runs beside the agent, which alone changes records.
+// clearCommand leaves a request for the running driver, because only the driver changes records.
 func clearCommand() *cobra.Command {
 	var pluginsDir string
 	cmd := &cobra.Command{
-		Use: "clear CLAIM-UID...", Short: "forget attachments whose DEL was given up", Long: clearAbout,
+		Use: "clear CLAIM-UID...", Short: "drop the records of attachments whose DEL was given up", Long: clearAbout,
 		Args: func(cmd *cobra.Command, args []string) error {
 			return commandline.Args(1, "CLAIM-UID")(cmd, args[:min(1, len(args))])
 		},
@@ -81,7 +81,7 @@ func clearCommand() *cobra.Command {
 				dir = filepath.Join(pluginsDir, driver, "state")
 			}
 			if _, err := os.Stat(dir); err != nil {
-				return fmt.Errorf("the agent's state: %w: give --kubelet-plugins-dir as the agent has it", err)
+				return fmt.Errorf("the driver's state: %w: give --kubelet-plugins-dir the value that the driver has", err)
 			}
 			var errs []error
 			for _, uid := range uids {
@@ -99,6 +99,6 @@ func clearCommand() *cobra.Command {
 			return errors.Join(errs...)
 		},
 	}
-	cmd.Flags().StringVar(&pluginsDir, "kubelet-plugins-dir", "", "`directory` of the kubelet's plugins, as the agent has it (by default the state is in $"+state.DirVariable+", else in "+state.DefaultDir+")")
+	cmd.Flags().StringVar(&pluginsDir, "kubelet-plugins-dir", "", "`directory` of the kubelet's plugins, the value that the driver has (default: the state is in $"+state.DirVariable+" if set, else in "+state.DefaultDir+")")
 	return cmd
 }

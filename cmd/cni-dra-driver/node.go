@@ -23,13 +23,14 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// inventory is what the flag --devices has the node offer; nil = nothing.
+// inventory returns the inventory that --devices selects, or nil without the flag. It also records the offer for
+// devinfoctl.
 func (o *options) inventory(sys *sysfs.FS) (*devices.Inventory, error) {
 	if o.devices == "" {
 		return nil, state.WriteOffer(o.stateDir(), nil)
 	}
 	rules, digest, err := rulesIn("devices", o.devices)
-	if err != nil { // which devinfoctl says too, while this process is started in vain
+	if err != nil { // devinfoctl shows this error while the driver restarts again and again
 		return nil, errors.Join(err, state.WriteOffer(o.stateDir(), &state.Offer{Rules: o.devices, Digest: digest, Problem: err.Error()}))
 	}
 	socket := o.podResourcesSocket()
@@ -51,7 +52,7 @@ func (o *options) inventory(sys *sysfs.FS) (*devices.Inventory, error) {
 			all := map[string]string{}
 			given, err := givenAway(ctx, socket, &memory)
 			if err != nil {
-				err = fmt.Errorf("--pod-resources-socket: %s: what device plugins have given away is not known: %w", socket, err)
+				err = fmt.Errorf("--pod-resources-socket: %s: cannot list the devices that device plugins have allocated: %w", socket, err)
 			}
 			locked, failed := journal.LockedBySRIOV(os.DirFS(filepath.Join("/", o.hostRoot, journal.SRIOVLocks)), link.NetnsGone)
 			maps.Copy(all, given)
@@ -61,10 +62,10 @@ func (o *options) inventory(sys *sysfs.FS) (*devices.Inventory, error) {
 	}, nil
 }
 
-// podResourcesSocket is the kubelet's socket as this process sees it.
+// podResourcesSocket is the path of the kubelet's socket for this process.
 func (o *options) podResourcesSocket() string { return filepath.Join("/", o.hostRoot, o.podResources) }
 
-// sysfs is where the devices are looked up: the node's, or the captured host's.
+// sysfs returns the /sys of the node, or of the capture file.
 func (o *options) sysfs(node config.Node) (*sysfs.FS, error) {
 	if o.captureFile == "" {
 		return sysfs.Open(node.Sysfs)
@@ -73,32 +74,33 @@ func (o *options) sysfs(node config.Node) (*sysfs.FS, error) {
 	return host.Sys, err
 }
 
-// givenAway asks the kubelet for the devices that device plugins have given to pods. Without an
-// answer a device is not taken for free: the last answer comes beside the error.
+// givenAway lists the devices that device plugins have allocated to pods, as the kubelet reports them. Beside an
+// error it returns the devices of the last answer, so that no device counts as free by mistake.
 func givenAway(ctx context.Context, socket string, memory *podresources.Memory) (map[string]string, error) {
 	answer, err := podresources.Ask(ctx, socket)
 	if err != nil {
-		return memory.Last(), fmt.Errorf("see that the kubelet runs, and that the path is its socket's: %w", err)
+		return memory.Last(), fmt.Errorf("check that the kubelet runs, and that the flag has the path of its socket: %w", err)
 	}
 	given, known := memory.Take(answer, time.Now())
 	if !known {
-		err = errors.New("the kubelet knows no pod yet: that is believed once it has said so twice, 10 s apart or more")
+		err = errors.New("the kubelet lists no pods; this counts only after a second such answer, at least 10 s later")
 	}
 	return given, err
 }
 
-// gateName is the program that the runtime runs for each container of a claim. It is kept
-// beside the CNI plugins, where programs may be run.
+// gateName is the program that the runtime runs for each container of a claim. It is installed beside the CNI
+// plugins, because the host allows programs to run from there.
 const gateName = "cni-dra-gate"
 
-// keepGate puts the program on the node. Until it is there no container of a claim is made.
+// keepGate installs the gate program if it is missing or differs. The runtime creates no container of a claim
+// without it.
 func (o *options) keepGate(log *slog.Logger) error {
 	warning, err := install.Program(o.gate, filepath.Join("/", o.hostRoot, o.cniBinDir, gateName))
 	if err != nil {
 		return fmt.Errorf("%s: %w", gateName, err)
 	}
 	if warning != nil {
-		log.Warn("the runtime may not be allowed to run it", "program", gateName, "error", warning)
+		log.Warn("the runtime may not be allowed to run the gate program", "program", gateName, "error", warning)
 	}
 	return nil
 }
@@ -108,7 +110,7 @@ func finderOf(sys *sysfs.FS) *discovery.Finder {
 	return &discovery.Finder{Sys: sys, Interfaces: kernel, Eswitches: kernel}
 }
 
-// granter decides what the containers of a claim get of a device, by the rules of the devinfo plugin.
+// granter chooses the device nodes and mounts for containers of a claim, by the node settings of the devinfo plugin.
 func granter(node config.Node, sys *sysfs.FS, hostRoot string) *grant.Granter {
 	return &grant.Granter{Sys: sys, Nodes: grant.NodesBelow(hostRoot), Settings: node}
 }

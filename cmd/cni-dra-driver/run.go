@@ -34,7 +34,7 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// run runs the agent until ctx ends or something fails for good.
+// run runs the driver until ctx ends or an error makes it impossible to continue.
 func run(ctx context.Context, o *options, log *slog.Logger) error {
 	log.Info("cni-dra-driver", "version", build.Read().Version, "node", o.nodeName, "allowClaimConfig", o.allowed)
 	ctx, fail := context.WithCancelCause(ctx)
@@ -50,10 +50,10 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 		return err
 	}
 	defer agent.Close()
-	const gateEvery = time.Minute // how long the program may be missing that somebody has removed
+	const gateEvery = time.Minute // for how long the program may be missing after its removal
 	go wait.UntilWithContext(ctx, func(context.Context) {
 		if err := o.keepGate(log); err != nil {
-			log.Error("no container of a claim is made", "error", err)
+			log.Error("the runtime cannot create containers of claims", "error", err)
 		}
 	}, gateEvery)
 	kubelet, err := dra.StartKubelet(ctx, agent, dra.KubeletOptions{
@@ -77,8 +77,8 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 		), log)()
 	}
 	var runtime sync.WaitGroup
-	runtime.Go(func() { _ = agent.ServeNRI(ctx, o.nriSocket, o.nriIndex) }) // an error is ctx's
-	agent.Run(ctx)                                                          // and finishes what runs
+	runtime.Go(func() { _ = agent.ServeNRI(ctx, o.nriSocket, o.nriIndex) }) // returns only the error of ctx
+	agent.Run(ctx)                                                          // also waits for operations in progress
 	runtime.Wait()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		return cause
@@ -87,12 +87,12 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 	return nil
 }
 
-// pluginDir is this driver's own below the kubelet's.
+// pluginDir is the driver's directory below the kubelet's plugin directory.
 func (o *options) pluginDir() string { return filepath.Join(o.pluginsDir, driver) }
 
 func (o *options) stateDir() string { return filepath.Join(o.pluginDir(), "state") }
 
-// connect makes a client of the API server; it does not ask it anything yet.
+// connect returns a client of the API server. It sends no request.
 func connect(o *options) (kubernetes.Interface, error) {
 	from, load := "API server", rest.InClusterConfig
 	if o.kubeconfig != "" {
@@ -100,13 +100,13 @@ func connect(o *options) (kubernetes.Interface, error) {
 	}
 	c, err := load()
 	if errors.Is(err, rest.ErrNotInCluster) {
-		err = fmt.Errorf("%w: outside a pod, give --kubeconfig", err)
+		err = fmt.Errorf("%w: give --kubeconfig outside a pod", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", from, err)
 	}
 	c.UserAgent = "cni-dra-driver/" + build.Read().Version
-	c.QPS, c.Burst = 50, 100 // one node's pods may start all at once
+	c.QPS, c.Burst = 50, 100 // because many pods of a node may start at the same time
 	return kubernetes.NewForConfig(c)
 }
 
@@ -163,8 +163,8 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 	})
 }
 
-// own is what of this node is changed and held. Beside --capture that is nothing: the addresses of a captured
-// host's devices may be those of others here.
+// own returns the devices that the driver restores, and the journal for its leases. Both are nil with --capture,
+// because an address in the capture may belong to a different device of this node.
 func (o *options) own(node config.Node, sys *sysfs.FS, bootID string) (*restore.Devices, *journal.Journal) {
 	if o.captureFile != "" {
 		return nil, nil
@@ -174,21 +174,21 @@ func (o *options) own(node config.Node, sys *sysfs.FS, bootID string) (*restore.
 	return restore.New(sys, sysfs.Writer(node.Sysfs), link.NewKernel(sys.Files())), j
 }
 
-// netnsDir is where the runtimes mount the network namespaces of pods.
+// netnsDir is where runtimes mount the network namespaces of pods.
 const netnsDir = "/var/run/netns"
 
-// checkMounts refuses to start in a container that does not see what the runtime mounts:
-// the agent would take each pod's network namespace for gone, and detach the pod without it.
+// checkMounts returns an error in a container that does not see the runtime's mounts in dir. Without them, the
+// driver would take each network namespace for deleted, and detach pods that still run.
 func (o *options) checkMounts(dir string) error {
 	if o.hostRoot == "" {
 		return nil
 	}
 	sees, err := link.SeesMounts(dir)
-	if errors.Is(err, fs.ErrNotExist) { // this runtime's are elsewhere: see RunPodSandbox
+	if errors.Is(err, fs.ErrNotExist) { // this runtime uses a different directory, which RunPodSandbox checks
 		return nil
 	}
 	if err == nil && !sees {
-		err = fmt.Errorf("%s: network namespaces that the container runtime mounts are not visible here: mount it with mountPropagation: HostToContainer", dir)
+		err = fmt.Errorf("%s: the container does not see the network namespaces that the runtime mounts there: mount the directory with mountPropagation: HostToContainer", dir)
 	}
 	return err
 }

@@ -1,13 +1,13 @@
-// Cni-dra-gate is the hook (OCI runtime specification, createRuntime) that cni-dra-driver has
-// run for each container of a claim: it fails the container unless that is in the network
-// namespace which was attached. A pod's next sandbox is not, for as long as its claim is
-// attached to the one before. The driver puts it on the node, and names it in CDI specs:
+// Cni-dra-gate is the createRuntime hook (OCI runtime specification) of each container of a claim. cni-dra-driver
+// installs it on the node and names it in its CDI specs. The hook fails the container unless the container is in the
+// network namespace that was attached. A new sandbox of the pod, for example, is not in it until the driver has
+// attached the new one.
 //
-//	cni-dra-gate NAMESPACE WHAT
+//	cni-dra-gate NAMESPACE ATTACHMENT
 //
-// NAMESPACE is the path of the network namespace, and WHAT begins the message to the pod's
-// author. On standard input is the container's state. It is started for each container, and
-// imports little.
+// NAMESPACE is the path of the attached network namespace. ATTACHMENT is the first part of the error message, for
+// the pod's author. Standard input has the state of the container. The program imports little, because it starts for
+// each container.
 package main
 
 import (
@@ -26,35 +26,35 @@ func main() {
 	}
 }
 
-// largest is more than a container's state has.
+// largest limits the size of a container's state, in bytes.
 const largest = 1 << 20
 
-// check returns an error unless the container is in the network namespace.
+// check returns an error unless the container is in the attached network namespace.
 func check(args []string, state io.Reader, proc string) error {
 	if len(args) != 2 {
-		return errors.New("cni-dra-gate: it takes the path of a network namespace, and what is attached there: the driver and this program are of different versions")
+		return errors.New("cni-dra-gate: want two arguments, the path of a network namespace and the name of its attachment: cni-dra-driver and this program are of different versions")
 	}
 	var container struct {
 		Pid int `json:"pid"`
 	}
 	if err := json.NewDecoder(io.LimitReader(state, largest)).Decode(&container); err != nil {
-		return errors.New(args[1] + ": the runtime's state of the container cannot be read: " + err.Error())
+		return errors.New(args[1] + ": cannot read the runtime's state of the container: " + err.Error())
 	}
 	has, err := os.Stat(proc + "/" + strconv.Itoa(container.Pid) + "/ns/net")
 	if err != nil {
-		return errors.New(args[1] + ": the container's network namespace cannot be told: " + err.Error())
+		return errors.New(args[1] + ": cannot read the container's network namespace: " + err.Error())
 	}
 	attached, err := os.Stat(args[0])
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return errors.New(args[1] + ", in a sandbox that has ended, not in this container's: " + remedy)
+		return errors.New(args[1] + ", in a sandbox that has ended, not in the sandbox of this container: " + remedy)
 	case err != nil:
-		return errors.New(args[1] + ": the network namespace that was attached cannot be told: " + err.Error())
+		return errors.New(args[1] + ": cannot read the attached network namespace: " + err.Error())
 	case !os.SameFile(has, attached):
-		return errors.New(args[1] + ", in another sandbox than this container's: " + remedy)
+		return errors.New(args[1] + ", in a different sandbox, not in the sandbox of this container: " + remedy)
 	}
 	return nil
 }
 
-const remedy = "it is made again once the driver has attached its own; a claim belongs to one pod " +
-	"(a Deployment whose pods name one claim needs strategy Recreate, or maxSurge: 0); if it takes more than a minute, see whether cni-dra-driver runs on the node"
+const remedy = "the runtime creates the container again once the driver has attached this sandbox; a claim belongs to one pod " +
+	"(a Deployment whose pods share a claim needs strategy Recreate, or maxSurge: 0); if it takes more than a minute, check that cni-dra-driver runs on the node"

@@ -36,11 +36,11 @@ func TestAContainerIsOnlyWhereItsNetworkIs(t *testing.T) {
 		says  string // "" = it may start
 	}{
 		"its own":       {[]string{pod, "claim ns/a"}, state, ""},
-		"another's":     {[]string{other, "claim ns/a"}, state, "claim ns/a, in another sandbox"},
+		"another's":     {[]string{other, "claim ns/a"}, state, "claim ns/a, in a different sandbox"},
 		"one that went": {[]string{filepath.Join(dir, "netns/gone"), "claim ns/a"}, state, "claim ns/a, in a sandbox that has ended"},
-		"no process":    {[]string{pod, "claim ns/a"}, `{"pid":8}`, "claim ns/a: the container's network namespace cannot be told"},
-		"no pid":        {[]string{pod, "claim ns/a"}, `{}`, "cannot be told"},
-		"no state":      {[]string{pod, "claim ns/a"}, "", "cannot be read"},
+		"no process":    {[]string{pod, "claim ns/a"}, `{"pid":8}`, "claim ns/a: cannot read the container's network namespace"},
+		"no pid":        {[]string{pod, "claim ns/a"}, `{}`, "cannot read the container's network namespace"},
+		"no state":      {[]string{pod, "claim ns/a"}, "", "cannot read the runtime's state"},
 		"no arguments":  {nil, state, "different versions"},
 	} {
 		err := check(test.args, strings.NewReader(test.state), filepath.Join(dir, "proc"))

@@ -162,7 +162,7 @@ func TestAnInterfaceNameIsThatOfOneClaimOfThePod(t *testing.T) {
 	r := newRig(t)
 	r.start()
 	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), r.claimOf("a", "u2", "pod2", want{"x", "net1", ""}))
-	r.prepareFails(r.claimOf("b", "u3", "pod", want{"x", "net1", ""}), `request "x": ifName "net1" is that of claim ns/a too; give each request an ifName of its own, by parameters in the claim for this request alone`)
+	r.prepareFails(r.claimOf("b", "u3", "pod", want{"x", "net1", ""}), `request "x": claim ns/a already uses ifName "net1"; give each request a different ifName, by parameters in the claim that apply to this request only`)
 }
 
 func TestAClaimOfTheSameNameIsAnother(t *testing.T) {

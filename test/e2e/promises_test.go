@@ -157,7 +157,7 @@ func forbidden(t *testing.T, a *agent) {
 	spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{{Requests: []string{"lan"}, DeviceConfiguration: opaque("net1", network)}}
 	s.pod("a", s.template(spec))
 	if a.allows {
-		s.event("a", `type: "bridge" runs as root of the node, and claims may not use it`, "add it to --allow-claim-config (now macvlan,host-local)")
+		s.event("a", `type: "bridge" runs as root on the node, and claims may not use it`, "add it to --allow-claim-config (now macvlan,host-local)")
 	} else {
 		s.event("a", "a CNI configuration runs as root of the node, and here claims may give none", "--allow-claim-config")
 	}

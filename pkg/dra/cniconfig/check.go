@@ -10,13 +10,13 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 )
 
-// Checked is what can be said of a DeviceClass or a claim before anything is allocated.
+// Checked is the result of checking a DeviceClass or a claim before the allocation.
 type Checked struct {
-	Ours  bool       // something in it is for the driver
-	Wrong []*Refusal // all that Resolve would refuse
+	Ours  bool       // whether any part concerns the driver
+	Wrong []*Refusal // all mistakes that Resolve would refuse
 }
 
-// tooMany refuses a list that the API server would not take, and spares the work.
+// tooMany refuses a list that is too long for the API server, and reports whether it is.
 func (c *Checked) tooMany(key string, n, most int) bool {
 	if n > most {
 		c.add(key, refuse("", fmt.Sprintf("%s has %d entries", key, n), fmt.Sprintf("make it at most %d", most)))
@@ -24,7 +24,7 @@ func (c *Checked) tooMany(key string, n, most int) bool {
 	return n > most
 }
 
-// add adds what is wrong at path; nil is ignored.
+// add adds the mistakes at path. It ignores nil.
 func (c *Checked) add(path string, wrong ...*Refusal) {
 	c.Ours = true
 	for _, r := range wrong {
@@ -35,7 +35,7 @@ func (c *Checked) add(path string, wrong ...*Refusal) {
 	}
 }
 
-// CheckClass checks the spec of a DeviceClass. The keys of what is wrong are below it.
+// CheckClass checks the spec of a DeviceClass. Paths of mistakes begin below the spec.
 func (p Policy) CheckClass(class *resourceapi.DeviceClassSpec) (all Checked) {
 	if all.tooMany("config", len(class.Config), resourceapi.DeviceConfigMaxSize) {
 		return all
@@ -47,7 +47,7 @@ func (p Policy) CheckClass(class *resourceapi.DeviceClassSpec) (all Checked) {
 			continue
 		}
 		if found++; found > 1 {
-			all.add(path, refuse("", "there is more than one config of driver "+p.Driver, "make one of them"))
+			all.add(path, refuse("", "more than one config of driver "+p.Driver, "merge them into one"))
 		}
 	}
 	all.Ours = all.Ours || slices.ContainsFunc(class.Selectors, func(s resourceapi.DeviceSelector) bool {
@@ -56,21 +56,21 @@ func (p Policy) CheckClass(class *resourceapi.DeviceClassSpec) (all Checked) {
 	return all
 }
 
-// checkConfig checks one config, and reports whether it is the driver's.
+// checkConfig checks one config, and reports whether it belongs to the driver.
 func (p Policy) checkConfig(all *Checked, path string, c resourceapi.DeviceConfiguration, source resourceapi.AllocationConfigSource) bool {
 	if c.Opaque == nil {
 		return false
 	}
 	if c.Opaque.Driver != p.Driver {
 		if isOurKind(c.Opaque.Parameters.Raw) {
-			all.add(path, refuse("opaque.driver", fmt.Sprintf("driver %s is not %s, whose parameters these are", quote(c.Opaque.Driver), p.Driver),
+			all.add(path, refuse("opaque.driver", fmt.Sprintf("driver %s is not %s, but these are parameters of %[2]s", quote(c.Opaque.Driver), p.Driver),
 				fmt.Sprintf("write %q", p.Driver)))
 		}
 		return false
 	}
 	params, wrong := p.decode(c.Opaque.Parameters.Raw, source)
 	if params.ifName != "" {
-		wrong = append(wrong, checkIfName(numbered(params.ifName, 0))) // nil is ignored
+		wrong = append(wrong, checkIfName(numbered(params.ifName, 0))) // add ignores nil
 	}
 	if params.config != nil {
 		_, more := list(params.config)
@@ -85,10 +85,9 @@ func isOurKind(raw []byte) bool {
 	return json.Unmarshal(raw, &is) == nil && slices.Contains(apiVersions, is.APIVersion) && slices.Contains(kinds, is.Kind)
 }
 
-// CheckClaim checks the devices of a claim's spec. The keys of what is wrong are below it. If
-// AllowClaimTypes is nil, what the nodes allow is unknown, and all types are allowed. If the class
-// of a request is not in classes, what it could change is not checked, and nothing is unless the
-// claim has a config of the driver for the request.
+// CheckClaim checks the spec of a claim. Paths of mistakes begin below its devices. If AllowClaimTypes is nil, all
+// plugin types are allowed, because the policy of the nodes is unknown. A request whose class is not in classes is
+// only checked if the claim has a config of the driver for it, and without the settings of its class.
 func (p Policy) CheckClaim(devices *resourceapi.DeviceClaim, classes map[string]*resourceapi.DeviceClassSpec) (all Checked) {
 	if all.tooMany("config", len(devices.Config), resourceapi.DeviceConfigMaxSize) || all.tooMany("requests", len(devices.Requests), resourceapi.DeviceRequestsMaxSize) {
 		return all
@@ -112,7 +111,7 @@ func (p Policy) CheckClaim(devices *resourceapi.DeviceClaim, classes map[string]
 		}
 		for m, sub := range r.FirstAvailable {
 			counted := numbers
-			if m > 0 { // one of them is allocated
+			if m > 0 { // the scheduler allocates only one alternative
 				counted = numbering{}
 			}
 			found := d.request(&all, fmt.Sprintf("%s.firstAvailable[%d]", path, m), resourceclaim.CreateSubRequestRef(r.Name, sub.Name), sub.DeviceClassName, counted)
@@ -139,23 +138,23 @@ func checkRefs(requests []resourceapi.DeviceRequest, refs []string) (wrong refus
 	for n, ref := range refs {
 		if !slices.Contains(known, ref) {
 			at := fmt.Sprintf("requests[%d]", n)
-			wrong.add(at, fmt.Sprintf("%s %s is no request of the claim, so the config is for none", at, quote(ref)), "name one of "+strings.Join(known, ", "))
+			wrong.add(at, fmt.Sprintf("%s: the claim has no request %s, so the config is never used", at, quote(ref)), "use one of "+strings.Join(known, ", "))
 		}
 	}
 	return wrong
 }
 
-// draft is a claim that is not allocated yet.
+// draft is a claim before its allocation.
 type draft struct {
 	Policy
 	requests []resourceapi.DeviceRequest
-	configs  []resourceapi.DeviceAllocationConfiguration // of the claim, the driver's
+	configs  []resourceapi.DeviceAllocationConfiguration // the claim's configs for the driver
 	classes  map[string]*resourceapi.DeviceClassSpec
-	clean    bool // nothing is wrong with configs
+	clean    bool // configs has no mistakes
 }
 
-// request checks a request, or an alternative of one, as if a device were allocated to it.
-// It returns the network, if that is all known and right.
+// request checks a request, or an alternative of a request, as if a device were allocated to it. It returns the
+// network if the class is known and nothing is wrong.
 func (d *draft) request(all *Checked, path, ref, className string, numbers numbering) []Network {
 	result := resourceapi.DeviceRequestAllocationResult{Request: ref, Driver: d.Driver}
 	configs := resourceclaim.ConfigForResult(d.configs, result)
@@ -183,12 +182,12 @@ func (d *draft) request(all *Checked, path, ref, className string, numbers numbe
 	for _, c := range class.Config {
 		configs = append(configs, resourceapi.DeviceAllocationConfiguration{Source: fromClass, DeviceConfiguration: c.DeviceConfiguration})
 	}
-	if !slices.ContainsFunc(configs, d.isOurs) { // it may be bare: the device decides
+	if !slices.ContainsFunc(configs, d.isOurs) { // whether it needs a configuration depends on the device
 		return nil
 	}
 	n, refusal := d.attach(configs, result, 0, several, numbers)
 	if refusal != nil {
-		refusal.At = "" // of no one config
+		refusal.At = "" // the mistake may be in any of configs
 		all.add(path, refusal)
 		return nil
 	}

@@ -15,16 +15,16 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// maxName limits the name of a network, in bytes: with a sandbox ID and an interface
-// name it is part of file names, which have at most 255.
+// maxName limits the length of a network's name, in bytes. File names, which have at most 255 bytes, contain it
+// together with a sandbox ID and an interface name.
 const maxName = 128
 
-// list makes a configuration list of the key "config" of decoded parameters, or returns all that is
-// wrong. Bytes is the list without white space; a single plugin becomes the one entry of a list.
+// list converts the configuration of decoded parameters into a configuration list without white space. A single
+// plugin becomes a list with one entry. The refusals are all mistakes in the configuration.
 func list(config json.RawMessage) (*libcni.NetworkConfigList, refusals) {
 	var wrong refusals
 	var fields map[string]json.RawMessage
-	_ = json.Unmarshal(config, &fields) // it is an object: see decode
+	_ = json.Unmarshal(config, &fields) // decode has checked that it is an object
 	_, single := fields["type"]
 	_, many := fields["plugins"]
 	const remedy = "give a plugin, or a list of plugins"
@@ -48,10 +48,10 @@ func list(config json.RawMessage) (*libcni.NetworkConfigList, refusals) {
 	_ = json.Compact(&text, config)
 	l, err := libcni.ConfListFromBytes(text.Bytes())
 	if err != nil {
-		wrong.add("config", fmt.Sprintf("config: %v", err), "write it as CNI SPEC.md section 1 has it; in YAML, quote versions")
+		wrong.add("config", fmt.Sprintf("config: %v", err), "write it as CNI SPEC.md section 1 defines; in YAML, quote versions")
 		return nil, wrong
 	}
-	// What libcni lets pass, and ADD or DEL would fail with.
+	// libcni accepts these mistakes, but ADD or DEL would fail.
 	if err := utils.ValidateNetworkName(l.Name); err != nil || len(l.Name) > maxName {
 		wrong.add("config.name", fmt.Sprintf("config.name %s is not a network name", quote(l.Name)),
 			fmt.Sprintf(`use letters, digits, "_", "." and "-", at most %d, with a letter or digit first`, maxName))
@@ -62,62 +62,61 @@ func list(config json.RawMessage) (*libcni.NetworkConfigList, refusals) {
 	for n, plugin := range l.Plugins {
 		if name := plugin.Network.Type; name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
 			at := fmt.Sprintf("config.plugins[%d].type", n)
-			wrong.add(at, fmt.Sprintf("%s %s is not a file name", at, quote(name)), "name a CNI plugin, without a directory")
+			wrong.add(at, fmt.Sprintf("%s %s is not a file name", at, quote(name)), "give the type of a CNI plugin, without a directory")
 		}
 	}
 	return l, wrong
 }
 
-// maxIfName is IFNAMSIZ without the NUL (include/uapi/linux/if.h), in bytes.
+// maxIfName is the maximum length of an interface name, in bytes: IFNAMSIZ (include/uapi/linux/if.h) without the
+// NUL.
 const maxIfName = 15
 
-// indexMark is the part of an ifName that stands for a number: see [numbering].
+// indexMark is the placeholder for a number in an ifName: see [numbering].
 const indexMark = "{index}"
 
-// numbering counts the interfaces of a claim by ifName with indexMark. The requests of a claim are counted
-// together, because the scheduler makes one request, of the same class, for each container with a limit of
-// an extended resource, and nobody can give these requests an ifName of their own.
+// numbering counts the interfaces of a claim for each ifName that contains indexMark. It counts over all requests of
+// the claim: for an extended resource, the scheduler creates one request of the same class for each container, and
+// its user cannot give each request a different ifName.
 type numbering map[string]int
 
-// next returns the name of the next interface with this ifName. The first one has number 0.
+// next returns the name of the next interface with this ifName. The first has number 0.
 func (n numbering) next(ifName string) string {
 	number := n[ifName]
 	n[ifName]++
 	return numbered(ifName, number)
 }
 
-// numbered returns the name of the interface with number n.
+// numbered returns ifName with number n.
 func numbered(ifName string, n int) string {
 	return strings.ReplaceAll(ifName, indexMark, strconv.Itoa(n))
 }
 
-// checkIfName refuses what is no name for an interface that the driver makes: what the
-// kernel does not take (dev_valid_name in net/core/dev.c; "%" is its template for
-// numbers), what a pod has already, and what cannot be shown.
+// checkIfName refuses names that cannot be those of a new interface: names that the kernel rejects (dev_valid_name
+// in net/core/dev.c; "%" would be a template for numbers), that each pod already uses, or that cannot be printed.
 func checkIfName(name string) *Refusal {
 	var why string
 	switch {
 	case name == "":
-		return refuse("ifName", "no ifName, neither from the claim nor from the DeviceClass", `add ifName: net1 to the parameters in the claim`)
+		return refuse("ifName", "ifName is missing from both the claim and the DeviceClass", `add ifName: net1 to the parameters in the claim`)
 	case len(name) > maxIfName:
-		why = fmt.Sprintf("an interface name has at most %d bytes, this one has %d", maxIfName, len(name))
+		why = fmt.Sprintf("an interface name has at most %d bytes, not %d", maxIfName, len(name))
 	case name == "eth0" || name == "lo":
-		why = "each pod has it already"
+		why = "each pod already has an interface with this name"
 	case name == "." || name == "..":
-		why = "the kernel does not take it"
-	case strings.ContainsAny(name, "/:%{}"): // {index} has been replaced
-		why = `an interface name must not hold "/", ":", "%" or, but for {index}, braces`
+		why = "the kernel does not accept this name"
+	case strings.ContainsAny(name, "/:%{}"): // {index} is already replaced
+		why = `an interface name must not contain "/", ":", "%" or braces, except for {index}`
 	case strings.ContainsFunc(name, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }):
-		why = "an interface name must not hold white space or what cannot be printed"
+		why = "an interface name must not contain white space or unprintable characters"
 	default:
 		return nil
 	}
-	return refuse("ifName", fmt.Sprintf("ifName %s: %s", quote(name), why), `name an interface, such as "net1"`)
+	return refuse("ifName", fmt.Sprintf("ifName %s: %s", quote(name), why), `give an interface name such as "net1"`)
 }
 
-// Distinct refuses interface names that are there twice: among the networks, or in
-// taken, which maps the names that the pod's other claims have to who has them, such as
-// "claim default/a, request b".
+// Distinct refuses an interface name that two networks have, or that a network shares with another claim of the pod.
+// taken maps the interface names of the pod's other claims to their users, such as "claim default/a, request b".
 func Distinct(networks []Network, taken map[string]string) *Refusal {
 	holders := map[string]string{}
 	maps.Copy(holders, taken)
@@ -126,34 +125,34 @@ func Distinct(networks []Network, taken map[string]string) *Refusal {
 			continue
 		}
 		if holder, ok := holders[n.IfName]; ok {
-			remedy := "give each request an ifName of its own, by parameters in the claim for this request alone"
+			remedy := "give each request a different ifName, by parameters in the claim that apply to this request only"
 			if taken[n.IfName] == "" {
-				remedy += `, or have the DeviceClass write "net` + indexMark + `"`
+				remedy += `, or set it to "net` + indexMark + `" in the DeviceClass`
 			}
-			return &Refusal{Request: n.Request, Rule: fmt.Sprintf("ifName %q is that of %s too", n.IfName, holder), Remedy: remedy}
+			return &Refusal{Request: n.Request, Rule: fmt.Sprintf("%s already uses ifName %q", holder, n.IfName), Remedy: remedy}
 		}
 		holders[n.IfName] = fmt.Sprintf("request %q", n.Request)
 	}
 	return nil
 }
 
-// A named value is one of the key "type".
+// A named value is the value of a key "type".
 type named struct {
 	path   string // "config.plugins[0].ipam.type"
 	value  string
-	isText bool // else value is ""
+	isText bool // false: value is ""
 }
 
-// A scanner goes once through a valid JSON text.
+// A scanner reads a valid JSON text once.
 type scanner struct {
 	dec   *json.Decoder
-	types []named // all, in the order of the text
+	types []named // in the order of the text
 	wrong refusals
 }
 
-// scan finds all values of the key "type". It refuses what two readers of JSON could understand in
-// two ways: keys that are given twice, keys that differ by letter case only, other spellings of
-// "type" and of the keys that plugins stand below. It also refuses keys that only the runtime may set.
+// scan collects the values of all keys "type". It refuses ambiguous keys, which a plugin may read differently:
+// duplicate keys, keys that differ only by letter case, and other spellings of "type" and of the keys that contain
+// plugins. It also refuses keys that only the runtime may set.
 func scan(raw []byte) *scanner {
 	s := &scanner{dec: json.NewDecoder(bytes.NewReader(raw))}
 	s.dec.UseNumber()
@@ -161,7 +160,7 @@ func scan(raw []byte) *scanner {
 	return s
 }
 
-// value scans one value, which is at path. In a valid text no token is an error.
+// value scans the value at path. Token returns no error, because the text is valid.
 func (s *scanner) value(path string) {
 	token, _ := s.dec.Token()
 	if path == "type" || strings.HasSuffix(path, ".type") {
@@ -193,10 +192,10 @@ func (s *scanner) checkKey(key, at string, before []string) {
 	wrong := func(what, remedy string) { s.wrong.add(at, fmt.Sprintf("the key %s %s", quote(at), what), remedy) }
 	for _, other := range before {
 		if other == key {
-			wrong("is given twice", "leave one of them out")
+			wrong("occurs twice", "remove one of them")
 			return
 		} else if strings.EqualFold(other, key) {
-			wrong(fmt.Sprintf("differs from %s by letter case only", quote(other)), "leave one of them out")
+			wrong(fmt.Sprintf("differs from %s by letter case only", quote(other)), "remove one of them")
 			return
 		}
 	}
@@ -206,6 +205,6 @@ func (s *scanner) checkKey(key, at string, before []string) {
 		}
 	}
 	if strings.EqualFold(key, "prevResult") || strings.EqualFold(key, "runtimeConfig") || strings.HasPrefix(strings.ToLower(key), "cni.dev/") {
-		wrong("is the runtime's to set (CNI SPEC.md section 1, reserved keys)", "leave it out")
+		wrong("may only be set by the runtime (CNI SPEC.md section 1, reserved keys)", "remove it")
 	}
 }

@@ -15,24 +15,23 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// What parameters must call themselves: the Device Configuration API uses both groups
-// and both kinds.
+// The accepted values of apiVersion and kind. The Device Configuration API uses both groups and both kinds.
 var (
 	apiVersions = []string{"cni.networking.x-k8s.io/v1alpha1", "cni.dra.networking.x-k8s.io/v1alpha1"}
 	kinds       = []string{"CNIConfig", "CNI"}
 )
 
-// parameters are the opaque parameters of a class, of a claim, or of both together.
+// parameters are the opaque parameters of a class, of a claim, or of both combined.
 type parameters struct {
-	ifName string          // "" = not given
-	config json.RawMessage // an object; nil = not given
+	ifName string          // "" = missing
+	config json.RawMessage // an object; nil = missing
 
-	// Extensions of the Device Configuration API. Of a class:
-	late             bool     // waitForAttach: false
-	allowedClaimArgs []string // capability arguments
+	// Extensions of the Device Configuration API, allowed in a class:
+	late             bool     // true if waitForAttach is false
+	allowedClaimArgs []string // names of capability arguments
 	device           json.RawMessage
-	driver           string                     // that the device is bound to; "" = as it is
-	values           map[string]json.RawMessage // of a claim: the capability arguments, by their names
+	driver           string                     // kernel driver to bind the device to; "" = keep its driver
+	values           map[string]json.RawMessage // capability arguments of a claim, by name
 }
 
 const (
@@ -40,22 +39,22 @@ const (
 	fromClaim = resourceapi.AllocationConfigSourceClaim
 )
 
-// parameters joins those of a class and of a claim that are for our driver.
+// parameters combines the driver's parameters of a class and of a claim.
 func (p Policy) parameters(configs []resourceapi.DeviceAllocationConfiguration) (parameters, *Refusal) {
 	class, claim, err := p.both(configs)
 	switch {
 	case err != nil:
 		return parameters{}, err
 	case class.config != nil && claim.config != nil:
-		return parameters{}, refuse("", "the DeviceClass gives a config and the claim another", "leave config out of the claim: ifName alone goes over the class's")
+		return parameters{}, refuse("", "both the DeviceClass and the claim have a config", "remove config from the claim; its ifName still overrides that of the class")
 	case class.config == nil && claim.config == nil:
-		return parameters{}, refuse("", fmt.Sprintf("there is no config for driver %s", p.Driver),
-			"use a DeviceClass that gives one, or one in the claim where the node allows that")
+		return parameters{}, refuse("", fmt.Sprintf("neither the DeviceClass nor the claim has a config for driver %s", p.Driver),
+			"use a DeviceClass with a config, or add one to the claim if the node allows this")
 	}
 	for _, key := range slices.Sorted(maps.Keys(claim.values)) {
 		if !slices.Contains(class.allowedClaimArgs, key) {
-			return parameters{}, refuse(key, fmt.Sprintf("parameters (FromClaim): %s %s: the DeviceClass does not let claims set it", key, clip(string(claim.values[key]))),
-				fmt.Sprintf("leave it out, or have the class say allowedClaimArgs: [%s]", key))
+			return parameters{}, refuse(key, fmt.Sprintf("parameters (FromClaim): %s %s: the DeviceClass does not allow claims to set it", key, clip(string(claim.values[key]))),
+				fmt.Sprintf("remove it, or add it to the DeviceClass: allowedClaimArgs: [%s]", key))
 		}
 	}
 	class.values = claim.values
@@ -68,7 +67,7 @@ func (p Policy) parameters(configs []resourceapi.DeviceAllocationConfiguration) 
 	return class, nil
 }
 
-// both returns the parameters of a class and of a claim; none are the zero value.
+// both returns the driver's parameters of the class and of the claim. Missing parameters are the zero value.
 func (p Policy) both(configs []resourceapi.DeviceAllocationConfiguration) (class, claim parameters, refusal *Refusal) {
 	found := map[resourceapi.AllocationConfigSource]parameters{}
 	for _, c := range configs {
@@ -78,9 +77,9 @@ func (p Policy) both(configs []resourceapi.DeviceAllocationConfiguration) (class
 		_, again := found[c.Source]
 		switch {
 		case c.Source != fromClass && c.Source != fromClaim:
-			return class, claim, refuse("", fmt.Sprintf("a config is from %q, not from a class or a claim", c.Source), "update the driver: this one does not know that source")
+			return class, claim, refuse("", fmt.Sprintf("a config has source %q, instead of a class or a claim", c.Source), "update the driver, which does not support this source")
 		case again:
-			return class, claim, refuse("", fmt.Sprintf("more than one config of driver %s (%s)", p.Driver, c.Source), "give each request one, by its name in requests")
+			return class, claim, refuse("", fmt.Sprintf("more than one config of driver %s (%s)", p.Driver, c.Source), "give each request a config of its own, with the request's name in requests")
 		}
 		params, wrong := p.decode(c.Opaque.Parameters.Raw, c.Source)
 		if wrong != nil {
@@ -92,19 +91,18 @@ func (p Policy) both(configs []resourceapi.DeviceAllocationConfiguration) (class
 	return found[fromClass], found[fromClaim], nil
 }
 
-// decode reads parameters strictly: what is not understood is not run. It returns all that is
-// wrong.
+// decode decodes parameters and refuses unknown keys and values. The refusals are all mistakes.
 func (p Policy) decode(raw []byte, source resourceapi.AllocationConfigSource) (out parameters, wrong refusals) {
 	const limit = resourceapi.OpaqueParametersMaxLength
 	var fields map[string]json.RawMessage
 	err := json.Unmarshal(raw, &fields)
 	switch {
 	case len(raw) == 0:
-		wrong.add("", "they are empty", "give apiVersion, kind and ifName or config")
+		wrong.add("", "parameters are empty", "give apiVersion, kind, and ifName or config")
 	case len(raw) > limit:
-		wrong.add("", fmt.Sprintf("they have %d bytes, at most %d are allowed", len(raw), limit), "make the config smaller")
+		wrong.add("", fmt.Sprintf("parameters have %d bytes, at most %d are allowed", len(raw), limit), "make the config smaller")
 	case !utf8.Valid(raw):
-		wrong.add("", "they are not valid UTF-8", "write them as UTF-8")
+		wrong.add("", "parameters are not valid UTF-8", "write them as UTF-8")
 	case err != nil:
 		wrong.add("", fmt.Sprintf("invalid JSON: %v", err), "give one JSON object")
 	}
@@ -122,7 +120,7 @@ func (p Policy) decode(raw []byte, source resourceapi.AllocationConfigSource) (o
 	switch v := fields["config"]; {
 	case v == nil || string(v) == "null":
 	case v[0] != '{':
-		wrong.add("config", "config is not an object", "give the CNI configuration itself, not as a string")
+		wrong.add("config", "config is not an object", "write the CNI configuration as an object, not as a string")
 	default:
 		out.config = v
 	}
@@ -133,7 +131,7 @@ func (p Policy) decode(raw []byte, source resourceapi.AllocationConfigSource) (o
 	}
 	switch {
 	case wrong == nil && out.ifName == "" && out.config == nil && out.values == nil:
-		wrong.add("", "neither ifName nor config", "give one of them, or leave the parameters out")
+		wrong.add("", "neither ifName nor config", "give one of them, or remove the parameters")
 	case out.config != nil && source == fromClaim:
 		p.allow(s.types, &wrong)
 	}
@@ -149,12 +147,12 @@ func (l *refusals) checkKeys(fields map[string]json.RawMessage, source resourcea
 	}
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		if !slices.Contains(known, key) {
-			l.add(key, "unknown key "+quote(key), fmt.Sprintf("only %s are known here, in this spelling", strings.Join(known, ", ")))
+			l.add(key, "unknown key "+quote(key), fmt.Sprintf("use only %s, in this spelling", strings.Join(known, ", ")))
 		}
 	}
 }
 
-// oneOf refuses a key that is missing or has none of two values.
+// oneOf refuses a key that is missing or that has neither of two values.
 func (l *refusals) oneOf(fields map[string]json.RawMessage, key string, values []string) {
 	var have string
 	v, given := fields[key]
@@ -169,19 +167,19 @@ func (l *refusals) oneOf(fields map[string]json.RawMessage, key string, values [
 	l.add(key, key+" "+have, fmt.Sprintf("use %q or %q", values[0], values[1]))
 }
 
-// optional returns the one value of a key, or "" if the key is not given. It refuses any other value.
+// optional returns value if the key exists, and "" if it is missing. It refuses other values of the key.
 func (l *refusals) optional(fields map[string]json.RawMessage, key, value string) string {
 	v, given := fields[key]
 	if !given {
 		return ""
 	}
 	if string(v) != `"`+value+`"` {
-		l.add(key, fmt.Sprintf("%s %s is not known", key, bare(v)), fmt.Sprintf("write %q, or leave it out", value))
+		l.add(key, fmt.Sprintf("%s %s is not known", key, bare(v)), fmt.Sprintf("write %q, or remove it", value))
 	}
 	return value
 }
 
-// bare quotes a JSON value once.
+// bare returns a JSON value in quotes. A string does not get a second pair.
 func bare(v json.RawMessage) string { return quote(strings.Trim(string(v), `"`)) }
 
 func (p *parameters) extend(fields map[string]json.RawMessage, wrong *refusals) {
@@ -202,38 +200,38 @@ func (p *parameters) extend(fields map[string]json.RawMessage, wrong *refusals) 
 	}
 }
 
-// allow refuses plugin types that the configuration of a claim must not name.
+// allow refuses plugin types that the configuration of a claim may not use.
 func (p Policy) allow(types []named, wrong *refusals) {
-	const remedy = "have the DeviceClass give the config and the claim the ifName alone, or "
+	const remedy = "give the config in the DeviceClass and only the ifName in the claim, or "
 	if len(p.AllowClaimTypes) == 0 && !p.allowAll {
-		wrong.add("config", "config: a CNI configuration runs as root of the node, and here claims may give none",
-			remedy+"have the node's administrator start the driver with --allow-claim-config=TYPE,TYPE")
+		wrong.add("config", "config: a CNI configuration runs as root on the node, and this node accepts none from claims",
+			remedy+"ask the node's administrator to start the driver with --allow-claim-config=TYPE,TYPE")
 		return
 	}
 	for _, t := range types {
 		switch {
 		case !t.isText:
-			wrong.add(t.path, t.path+" is not a string, so what it runs is unknown", `make each "type" of a config in a claim a string`)
+			wrong.add(t.path, t.path+" is not a string, so the plugin is unknown", `make each "type" of a config in a claim a string`)
 		case !p.allowAll && !slices.Contains(p.AllowClaimTypes, t.value):
-			wrong.add(t.path, fmt.Sprintf("%s: %s runs as root of the node, and claims may not use it", t.path, quote(t.value)),
-				fmt.Sprintf("%shave the node's administrator add it to --allow-claim-config (now %s)", remedy, strings.Join(p.AllowClaimTypes, ",")))
+			wrong.add(t.path, fmt.Sprintf("%s: %s runs as root on the node, and claims may not use it", t.path, quote(t.value)),
+				fmt.Sprintf("%sask the node's administrator to add it to --allow-claim-config (now %s)", remedy, strings.Join(p.AllowClaimTypes, ",")))
 		}
 	}
 }
 
-// RuntimeDeviceID is the key that libcni sets, not the driver.
+// RuntimeDeviceID is a key that libcni sets at run time. The driver does not write it into the configuration.
 const RuntimeDeviceID = "runtimeConfig.deviceID"
 
-// keys are those that a device may go into.
+// keys are the keys that can contain a device.
 var keys = []string{"deviceID", "pciBusID", "device", "master", "bridge", RuntimeDeviceID}
 
-// How says where a device goes: the parameters' key "device".
+// How is the key "device" of the parameters: the places in the configuration that get the device.
 type How []Place
 
-// Place is the type of a plugin, and one of its keys: see keys.
+// Place is a plugin type and one of the keys of that plugin.
 type Place struct{ Plugin, Key string }
 
-// ParseHow reads the parameters' key "device". An empty list puts the device nowhere.
+// ParseHow parses the key "device" of the parameters. With an empty list, no plugin gets the device.
 func ParseHow(raw json.RawMessage) (How, *Refusal) {
 	var list []map[string]string
 	if err := json.Unmarshal(raw, &list); err != nil || list == nil {
@@ -244,7 +242,7 @@ func ParseHow(raw json.RawMessage) (How, *Refusal) {
 		p := Place{fields["plugin"], fields["key"]}
 		switch {
 		case len(fields) != 2 || p.Plugin == "" || p.Key == "":
-			return nil, refuse("", fmt.Sprintf("device[%d]: it must have plugin and key, and nothing else", n), "write it as {plugin: TYPE, key: deviceID}")
+			return nil, refuse("", fmt.Sprintf("device[%d]: plugin and key are required, and no other keys are allowed", n), "write it as {plugin: TYPE, key: deviceID}")
 		case !slices.Contains(keys, p.Key):
 			return nil, refuse("", fmt.Sprintf("device[%d].key: %q is not known", n, p.Key), "use "+strings.Join(keys, ", "))
 		}
@@ -253,8 +251,8 @@ func ParseHow(raw json.RawMessage) (How, *Refusal) {
 	return how, nil
 }
 
-// Check refuses places that a CNI configuration, a list or a single plugin, does not have,
-// whatever the device.
+// Check refuses places that do not exist in a CNI configuration, which is a list or a single plugin. It does not
+// depend on the device.
 func (how How) Check(config json.RawMessage) *Refusal {
 	type plugin struct {
 		Type         string
@@ -266,7 +264,7 @@ func (how How) Check(config json.RawMessage) *Refusal {
 	}
 	err := json.Unmarshal(config, &list)
 	if wrong := (*json.UnmarshalTypeError)(nil); err != nil && (!errors.As(err, &wrong) || wrong.Field == "") {
-		return refuse("", "config is no CNI configuration", "give an object")
+		return refuse("", "config is not a CNI configuration", "give an object")
 	}
 	if list.Plugins == nil {
 		list.Plugins = []plugin{list.plugin}
@@ -276,20 +274,20 @@ func (how How) Check(config json.RawMessage) *Refusal {
 		mute := func(p plugin) bool { return is(p) && !p.Capabilities["deviceID"] }
 		switch {
 		case !slices.ContainsFunc(list.Plugins, is):
-			return refuse("", fmt.Sprintf("device: the network has no plugin %q", place.Plugin), "name one of the config's plugins by its type")
+			return refuse("", fmt.Sprintf("device: the network has no plugin %q", place.Plugin), "give the type of a plugin in the config")
 		case place.Key == RuntimeDeviceID && slices.ContainsFunc(list.Plugins, mute):
 			return refuse("", fmt.Sprintf("device: plugin %s does not declare the capability deviceID", place.Plugin),
-				`give it "capabilities": {"deviceID": true}, or name another key`)
+				`give it "capabilities": {"deviceID": true}, or use a different key`)
 		}
 	}
 	return nil
 }
 
-// A capability is a capability argument of CNI (CONVENTIONS.md, "Dynamic Plugin specific
-// fields") that a claim may give if its class says so.
+// A capability is a CNI capability argument (CONVENTIONS.md, "Dynamic Plugin specific fields") that a claim may set
+// if its class allows it.
 type capability struct {
 	check func(json.RawMessage) error
-	write string // how it is written
+	write string // an example, for remedies
 }
 
 var capabilities = map[string]capability{
@@ -302,7 +300,7 @@ var capabilities = map[string]capability{
 
 func capabilityNames() []string { return slices.Sorted(maps.Keys(capabilities)) }
 
-// take takes the capability arguments of a claim, and refuses those that are invalid.
+// take decodes the capability arguments of a claim, and refuses invalid ones.
 func (p *parameters) take(fields map[string]json.RawMessage, wrong *refusals) {
 	for _, key := range capabilityNames() {
 		value, ok := fields[key]
@@ -319,7 +317,7 @@ func (p *parameters) take(fields map[string]json.RawMessage, wrong *refusals) {
 	}
 }
 
-// strictly decodes a JSON value without keys that are not known.
+// strictly decodes a JSON value and returns an error for unknown keys.
 func strictly(raw json.RawMessage, to any) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
@@ -340,7 +338,7 @@ func checkIPs(raw json.RawMessage) error {
 		}
 	}
 	if len(list) == 0 {
-		return errors.New("it is empty")
+		return errors.New("the list is empty")
 	}
 	return nil
 }

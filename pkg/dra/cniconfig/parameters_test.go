@@ -20,7 +20,7 @@ func of(plugin string) string {
 
 func TestParametersThatAreRefused(t *testing.T) {
 	for name, test := range map[string]struct{ params, rule, remedy string }{
-		"empty":              {"", "they are empty", "apiVersion"},
+		"empty":              {"", "parameters are empty", "apiVersion"},
 		"null":               {"null", "apiVersion is missing", "cni.networking.x-k8s.io/v1alpha1"},
 		"no object":          {`["net1"]`, "cannot unmarshal array", "object"},
 		"cut off":            {`{"apiVersion":"cni.networking.x-k8s.io/v1alpha1"`, "invalid JSON", "object"},
@@ -34,17 +34,17 @@ func TestParametersThatAreRefused(t *testing.T) {
 		"another kind":       {`{"apiVersion":"cni.networking.x-k8s.io/v1alpha1","kind":"Pod","ifName":"net1"}`, `kind "Pod" is not known`, `"CNIConfig" or "CNI"`},
 		"unknown key":        {with(`"ifName":"net1","mtu":1`), `unknown key "mtu"`, "ifName"},
 		"another spelling":   {with(`"ifname":"net1"`), `unknown key "ifname"`, "spelling"},
-		"twice":              {with(`"ifName":"net1","ifName":"net2"`), `"ifName" is given twice`, "leave one"},
-		"twice, deep":        {of(`{"type":"macvlan","ipam":{"type":"evil"},"ipam":{"type":"host-local"}}`), `"config.plugins[0].ipam" is given twice`, "leave one"},
-		"twice, escaped":     {of(`{"type":"macvlan","ty\u0070e":"evil"}`), `"config.plugins[0].type" is given twice`, "leave one"},
-		"twice but for case": {of(`{"type":"macvlan","Master":"a","master":"b"}`), "differs from \"Master\" by letter case only", "leave one"},
+		"twice":              {with(`"ifName":"net1","ifName":"net2"`), `"ifName" occurs twice`, "remove one"},
+		"twice, deep":        {of(`{"type":"macvlan","ipam":{"type":"evil"},"ipam":{"type":"host-local"}}`), `"config.plugins[0].ipam" occurs twice`, "remove one"},
+		"twice, escaped":     {of(`{"type":"macvlan","ty\u0070e":"evil"}`), `"config.plugins[0].type" occurs twice`, "remove one"},
+		"twice but for case": {of(`{"type":"macvlan","Master":"a","master":"b"}`), "differs from \"Master\" by letter case only", "remove one"},
 		"Type":               {of(`{"type":"macvlan","x":{"Type":"evil"}}`), `"config.plugins[0].x.Type" is another spelling of "type"`, `write "type"`},
 		"IPAM":               {of(`{"type":"macvlan","IPAM":{}}`), `another spelling of "ipam"`, `write "ipam"`},
 		"Plugins":            {with(`"ifName":"net1","config":{"cniVersion":"1.0.0","name":"lan","type":"macvlan","PLUGINS":[]}`), `another spelling of "plugins"`, `write "plugins"`},
 		"long s":             {of(`{"type":"macvlan","delegateſ":[]}`), `another spelling of "delegates"`, `write "delegates"`},
-		"prevResult":         {of(`{"type":"macvlan","prevResult":{}}`), "is the runtime's to set", "leave it out"},
-		"runtimeConfig":      {of(`{"type":"macvlan","delegates":[{"type":"macvlan","RuntimeConfig":{}}]}`), "is the runtime's to set", "leave it out"},
-		"cni.dev":            {of(`{"type":"macvlan","cni.dev/valid-attachments":[]}`), "is the runtime's to set", "leave it out"},
+		"prevResult":         {of(`{"type":"macvlan","prevResult":{}}`), "may only be set by the runtime", "remove it"},
+		"runtimeConfig":      {of(`{"type":"macvlan","delegates":[{"type":"macvlan","RuntimeConfig":{}}]}`), "may only be set by the runtime", "remove it"},
+		"cni.dev":            {of(`{"type":"macvlan","cni.dev/valid-attachments":[]}`), "may only be set by the runtime", "remove it"},
 		"nothing":            {`{"apiVersion":"cni.networking.x-k8s.io/v1alpha1","kind":"CNI"}`, "neither ifName nor config", "one of them"},
 		"name no string":     {with(`"ifName":1`), "ifName is not a string", "net1"},
 		"config a string":    {with(`"config":"{}"`), "config is not an object", "not as a string"},
@@ -80,7 +80,7 @@ func TestInterfaceNamesThatAreRefused(t *testing.T) {
 			t.Errorf("%q: %v", name, r)
 		}
 	}
-	if r := refused(t, claim(t, "class "+with(`"config":`+macvlan)), node); !strings.HasPrefix(r.Rule, "no ifName") {
+	if r := refused(t, claim(t, "class "+with(`"config":`+macvlan)), node); !strings.HasPrefix(r.Rule, "ifName is missing") {
 		t.Error(r)
 	}
 	for _, name := range []string{"net1", "fifteen-letters", "n", "réseau", "eth1", "-"} {
@@ -133,8 +133,8 @@ func TestAClassNamesAnyPlugin(t *testing.T) {
 }
 
 func TestARefusalNamesRequestRuleAndRemedy(t *testing.T) {
-	const want = `request "net": parameters (FromClaim): config.plugins[0].ipam.type: "evil" runs as root of the node, and claims may not use it; ` +
-		"have the DeviceClass give the config and the claim the ifName alone, or have the node's administrator add it to --allow-claim-config (now macvlan,host-local)"
+	const want = `request "net": parameters (FromClaim): config.plugins[0].ipam.type: "evil" runs as root on the node, and claims may not use it; ` +
+		"give the config in the DeviceClass and only the ifName in the claim, or ask the node's administrator to add it to --allow-claim-config (now macvlan,host-local)"
 	difftest.Equal(t, refused(t, claim(t, "claim "+of(`{"type":"macvlan","ipam":{"type":"evil"}}`)), node).Error(), want)
 }
 
@@ -194,8 +194,8 @@ func pluginTypes(tree any) (list []string) {
 
 func TestWrongPlacesAreRefused(t *testing.T) {
 	for text, rule := range map[string]string{
-		`"None"`: `device: "None" is not a list of places`, `null`: `device: null is not a list of places`, `[{"plugin":"a"}]`: `device[0]: it must have plugin and key`,
-		`[{"plugin":"a","key":"deviceID","value":"x"}]`: `device[0]: it must have plugin and key`,
+		`"None"`: `device: "None" is not a list of places`, `null`: `device: null is not a list of places`, `[{"plugin":"a"}]`: `device[0]: plugin and key are required`,
+		`[{"plugin":"a","key":"deviceID","value":"x"}]`: `device[0]: plugin and key are required`,
 		`[{"plugin":"a","key":"hwaddr"}]`:               `device[0].key: "hwaddr" is not known`,
 		`[{"plugin":"a","key":7}]`:                      `device: [{"plugin":"a","key":7}] is not a list of places`,
 	} {
@@ -222,11 +222,11 @@ func TestAClaimMaySetWhatItsClassSays(t *testing.T) {
 func TestAValueThatAClaimMayNotSetIsRefusedByKeyAndValue(t *testing.T) {
 	all := `"allowedClaimArgs":["ips","mac","bandwidth","portMappings","infinibandGUID"],`
 	for value, test := range map[string]struct{ may, rule, remedy string }{
-		`"ips":["10.1.0.7/24"]`:                {"", `ips ["10.1.0.7/24"]: the DeviceClass does not let claims set it`, "allowedClaimArgs: [ips]"},
+		`"ips":["10.1.0.7/24"]`:                {"", `ips ["10.1.0.7/24"]: the DeviceClass does not allow claims to set it`, "allowedClaimArgs: [ips]"},
 		`"mac":"02:00:00:00:00:07"`:            {`"allowedClaimArgs":["ips"],`, "mac", "allowedClaimArgs: [mac]"},
 		`"ips":["10.1.0.777/24"]`:              {all, `"10.1.0.777/24" is not an address`, "fd00::7/64"},
 		`"ips":"10.1.0.7/24"`:                  {all, "ips", "fd00::7/64"},
-		`"ips":[]`:                             {all, "it is empty", "fd00::7/64"},
+		`"ips":[]`:                             {all, "the list is empty", "fd00::7/64"},
 		`"ips":["fe80::1%eth0"]`:               {all, "not an address", "fd00::7/64"},
 		`"mac":"02:00:00:00:00"`:               {all, "not a hardware address of 6 bytes", "02:00"},
 		`"infinibandGUID":"02:00:00:00:00:07"`: {all, "of 8 bytes", "c2:11"},
@@ -247,7 +247,7 @@ func TestAValueThatAClaimMayNotSetIsRefusedByKeyAndValue(t *testing.T) {
 
 func TestAValueThatNoPluginTakesIsRefused(t *testing.T) {
 	c := claim(t, "class "+with(`"ifName":"net1","allowedClaimArgs":["ips"],"config":`+macvlan), "claim "+with(`"ips":["10.1.0.7/24"]`))
-	difftest.Contains(t, refused(t, c, node).Rule, "no plugin of network lan takes it")
+	difftest.Contains(t, refused(t, c, node).Rule, "no plugin of network lan supports it")
 }
 
 func TestExtensionsOfAClassAreChecked(t *testing.T) {

@@ -1,17 +1,18 @@
-// Package cniconfig turns an allocated ResourceClaim (resource.k8s.io/v1) into the networks that the driver
-// attaches a pod to: which CNI configuration, for which interface, and whether its author may choose it.
+// Package cniconfig determines from an allocated ResourceClaim (resource.k8s.io/v1) the networks to attach its pod
+// to: the CNI configuration, the interface name, and whether the author of the claim may choose them.
 //
-// The parameters are those of the CNI DRA driver's Device Configuration API, {ifName, config}. The configuration
-// comes from the DeviceClass or from the claim, the interface name from either, and the claim's goes first.
-// Extensions of ours: a class may have waitForAttach: false, device (where the allocated device goes), driver (what it is
-// bound to), and allowedClaimArgs with the capability arguments that a claim may give.
+// The parameters are {ifName, config}, as the Device Configuration API of the CNI DRA driver defines. The
+// configuration comes from the DeviceClass or the claim. The interface name comes from either, and the claim's has
+// priority. The package adds keys for classes: waitForAttach (false: containers start before the attachment), device
+// (places in the configuration that get the allocated device), driver (kernel driver to bind the device to), and
+// allowedClaimArgs (capability arguments that a claim may set).
 //
-// Root runs a CNI configuration on the node. That of a DeviceClass is its administrator's. Everybody who may
-// create pods can write that of a claim, so each plugin that it may run must be in [Policy].AllowClaimTypes. Only
-// a plugin's source could tell which it runs: main plugins run ipam.type, some run delegates, delegate, or a
-// configuration of their own shape. So each "type" at any depth counts: data that is taken for a plugin is refused
-// and can be allowed, a plugin that is taken for data would be run. A key that differs from "type" by letter case
-// is refused, because Go's encoding/json reads it as "type".
+// CNI plugins run as root on the node. Only administrators write DeviceClasses, but each user who may create pods
+// can write a claim. Therefore each plugin that the configuration of a claim may run must be in
+// [Policy].AllowClaimTypes. A plugin may run further plugins: main plugins run ipam.type, and some run delegates, a
+// delegate, or other keys of their configuration. Since the keys differ by plugin, the package checks each key
+// "type" at any depth. This may refuse a "type" that does not name a plugin; an administrator can allow it. Keys
+// that differ from "type" by letter case only are refused, because Go's encoding/json reads them as "type".
 package cniconfig
 
 import (
@@ -29,38 +30,37 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// Policy is what a node accepts.
+// Policy holds the rules of a node for claims.
 type Policy struct {
-	Driver string // the DRA driver's name, "cni.dra.networking.x-k8s.io"
-	Pool   string // of the driver's devices on this node, the node's name; "" = any
-	// AllowClaimTypes are the CNI plugin types that the configuration of a claim may
-	// name. Each trusts all authors of claims as root of the node. nil = a claim may
-	// give an interface name, but no configuration.
+	Driver string // name of the DRA driver, "cni.dra.networking.x-k8s.io"
+	Pool   string // pool of the driver's devices on this node, which is the node's name; "" = any pool
+	// AllowClaimTypes are the CNI plugin types that the configuration of a claim may use. Each type trusts all
+	// authors of claims as root of the node. nil = a claim may set the interface name but no configuration.
 	AllowClaimTypes []string
-	// Bare reports whether a request may have a device of that name without a configuration:
-	// somebody else attaches it. nil = none may.
+	// Bare reports whether a request may have the device without a configuration, for example because Multus
+	// attaches it. nil = each device needs a configuration.
 	Bare func(device string) bool
 
-	allowAll bool // in place of AllowClaimTypes: the node is unknown
+	allowAll bool // ignore AllowClaimTypes, because the node is unknown
 }
 
-// Network is one device of a claim's request as it is recorded: one interface in the pod. Its List
-// is null if the request has no configuration: see [Policy].Bare.
+// Network is the record of one allocated device of a claim, which becomes one interface of the pod. Its List is nil
+// if the request has no configuration: see [Policy].Bare.
 type Network struct {
 	state.Attachment
-	// How says where the device goes in List, as the class has it: see [ParseHow].
+	// How is the key "device" of the class: see [ParseHow].
 	How json.RawMessage
 }
 
-// Resolve returns a network for each device that a claim was allocated from our driver, in the
-// order of the allocation. All errors are a [*Refusal]: the same claim is always refused.
+// Resolve returns a network for each device that the driver allocated to a claim, in the order of the allocation.
+// Each error is a [*Refusal], so a retry for the same claim fails again.
 func Resolve(claim *resourceapi.ResourceClaim, p Policy) ([]Network, error) {
 	allocation := claim.Status.Allocation
 	if allocation == nil {
-		return nil, refuse("", "the claim is not allocated", "a scheduler has to allocate it")
+		return nil, refuse("", "the claim is not allocated", "wait for the scheduler to allocate it")
 	}
 	var networks []Network
-	devices := map[string]int{} // that each request has so far
+	devices := map[string]int{} // number of devices so far, by request
 	numbers := numbering{}
 	for _, result := range allocation.Devices.Results {
 		if result.Driver != p.Driver {
@@ -76,7 +76,7 @@ func Resolve(claim *resourceapi.ResourceClaim, p Policy) ([]Network, error) {
 		networks = append(networks, n)
 	}
 	if len(networks) == 0 {
-		return nil, refuse("", fmt.Sprintf("nothing is allocated from driver %s", p.Driver), "ask for it by a DeviceClass that selects its devices")
+		return nil, refuse("", fmt.Sprintf("the claim has no devices of driver %s", p.Driver), "use a DeviceClass that selects its devices")
 	}
 	if err := Distinct(networks, nil); err != nil {
 		return nil, err
@@ -84,26 +84,26 @@ func Resolve(claim *resourceapi.ResourceClaim, p Policy) ([]Network, error) {
 	return networks, nil
 }
 
-// Pods are those that a claim is reserved for, at least one. An error is a [*Refusal].
+// Pods returns the pods that a claim is reserved for, at least one. The error is a [*Refusal].
 func Pods(claim *resourceapi.ResourceClaim) ([]state.Pod, error) {
 	var pods []state.Pod
 	for _, r := range claim.Status.ReservedFor {
 		if r.APIGroup != "" || r.Resource != "pods" {
-			return nil, refuse("", fmt.Sprintf("a claim is for pods, this one is reserved for %q of API group %q", r.Resource, r.APIGroup),
+			return nil, refuse("", fmt.Sprintf("the claim is reserved for %q of API group %q, which is not a pod", r.Resource, r.APIGroup),
 				"use a ResourceClaimTemplate, which makes a claim for each pod")
 		}
 		pods = append(pods, state.Pod{Namespace: claim.Namespace, Name: r.Name, UID: r.UID})
 	}
 	if pods == nil {
-		return nil, refuse("", "the claim is reserved for no pod", "a scheduler has to reserve it")
+		return nil, refuse("", "the claim is not reserved for a pod", "wait for the scheduler to reserve it")
 	}
 	return pods, nil
 }
 
-// network makes a network of the index-th device of a request.
+// network returns the network for the index-th device of a request.
 func (p Policy) network(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult, index int, numbers numbering) (Network, *Refusal) {
 	if p.Pool != "" && result.Pool != p.Pool {
-		return Network{}, refuse("", fmt.Sprintf("the device is of pool %q, this node's is %q", result.Pool, p.Pool),
+		return Network{}, refuse("", fmt.Sprintf("the device belongs to pool %q, not to pool %q of this node", result.Pool, p.Pool),
 			"let the scheduler allocate it for the node of the pod")
 	}
 	several, err := checkRequest(claim.Spec.Devices.Requests, result)
@@ -117,26 +117,26 @@ func (p Policy) network(claim *resourceapi.ResourceClaim, result resourceapi.Dev
 	return p.attach(configs, result, index, several || index > 0, numbers)
 }
 
-// allocated is the index-th device of a request.
+// allocated returns a network without a configuration for the index-th device of a request.
 func allocated(result resourceapi.DeviceRequestAllocationResult, index int) (n Network) {
 	n.Request, n.Index, n.Pool, n.Device, n.ShareID = result.Request, index, result.Pool, result.Device, result.ShareID
 	n.Phase = state.Prepared
 	return n
 }
 
-// SameShare reports whether two are of one share of a device, or of no share.
+// SameShare reports whether a and b are the same share of a device. nil means that the device is not shared.
 func SameShare(a, b *types.UID) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
 
-// attach makes a network of the index-th device of a request, which may have several, and of the
-// configs for it.
+// attach returns the network for the index-th device of a request, with the configuration in configs. several
+// reports whether the request may have several devices.
 func (p Policy) attach(configs []resourceapi.DeviceAllocationConfiguration, result resourceapi.DeviceRequestAllocationResult, index int, several bool, numbers numbering) (Network, *Refusal) {
 	params, err := p.parameters(configs)
 	if err != nil {
 		return Network{}, err
 	}
 	if several && !strings.Contains(params.ifName, indexMark) {
-		return Network{}, refuse("ifName", fmt.Sprintf("ifName %s: the request may have several devices, and each makes an interface", quote(params.ifName)),
-			`write `+indexMark+` where its number is to be, such as "net`+indexMark+`", or ask for ExactCount, count: 1`)
+		return Network{}, refuse("ifName", fmt.Sprintf("ifName %s: the request may have several devices, and each becomes an interface", quote(params.ifName)),
+			`write `+indexMark+` for the number of the interface, such as "net`+indexMark+`", or use ExactCount with count: 1`)
 	}
 	ifName := numbers.next(params.ifName)
 	if err := checkIfName(ifName); err != nil {
@@ -148,8 +148,8 @@ func (p Policy) attach(configs []resourceapi.DeviceAllocationConfiguration, resu
 	}
 	for _, key := range slices.Sorted(maps.Keys(params.values)) {
 		if !slices.ContainsFunc(parsed.Plugins, func(p *libcni.PluginConfig) bool { return p.Network.Capabilities[key] }) {
-			return Network{}, refuse(key, fmt.Sprintf("%s %s: no plugin of network %s takes it", key, clip(string(params.values[key])), parsed.Name),
-				fmt.Sprintf(`leave it out, or have the DeviceClass give a plugin "capabilities": {%q: true}`, key))
+			return Network{}, refuse(key, fmt.Sprintf("%s %s: no plugin of network %s supports it", key, clip(string(params.values[key])), parsed.Name),
+				fmt.Sprintf(`remove it, or give a plugin "capabilities": {%q: true} in the DeviceClass`, key))
 		}
 	}
 	n := allocated(result, index)
@@ -162,24 +162,24 @@ func (p Policy) isOurs(c resourceapi.DeviceAllocationConfiguration) bool {
 	return c.Opaque != nil && c.Opaque.Driver == p.Driver
 }
 
-// checkRequest refuses what no network can be made for, and reports whether a request may have
-// several devices. An unknown mode of allocation must be refused, says the API.
+// checkRequest refuses requests that cannot have a network, and reports whether a request may have several devices.
+// The API requires drivers to refuse unknown allocation modes.
 func checkRequest(requests []resourceapi.DeviceRequest, result resourceapi.DeviceRequestAllocationResult) (several bool, wrong *Refusal) {
 	isTrue := func(b *bool) bool { return b != nil && *b }
 	r := lookUp(requests, result.Request)
 	switch {
 	case r == nil:
-		return false, refuse("", "it is not in the claim's spec", "allocate the claim anew")
+		return false, refuse("", "the allocated request is missing from the claim's spec", "delete the claim and create it again")
 	case isTrue(r.AdminAccess) || isTrue(result.AdminAccess):
-		return false, refuse("adminAccess", "adminAccess: true: it gives devices that others have, and none of these is attached twice", "leave adminAccess out")
+		return false, refuse("adminAccess", "adminAccess: true: it gives access to devices in use, and an attached device cannot be attached again", "remove adminAccess")
 	case !slices.Contains([]resourceapi.DeviceAllocationMode{"", resourceapi.DeviceAllocationModeExactCount, resourceapi.DeviceAllocationModeAll}, r.AllocationMode):
 		return false, refuse("allocationMode", fmt.Sprintf("allocationMode %q is not known", r.AllocationMode), "use allocationMode: ExactCount or All, or update the driver")
 	}
 	return r.AllocationMode == resourceapi.DeviceAllocationModeAll || r.Count > 1, nil
 }
 
-// lookUp finds a request of a claim's spec, or a subrequest, by how an allocation names it;
-// nil = it is not there. Of a subrequest it returns mode and count.
+// lookUp returns the request or subrequest of a claim's spec that an allocation refers to, or nil if it is missing.
+// For a subrequest it returns only the mode and the count.
 func lookUp(requests []resourceapi.DeviceRequest, ref string) *resourceapi.ExactDeviceRequest {
 	for _, r := range requests {
 		if r.Exactly != nil && r.Name == ref {
@@ -194,12 +194,12 @@ func lookUp(requests []resourceapi.DeviceRequest, ref string) *resourceapi.Exact
 	return nil
 }
 
-// Refusal says that a claim is against a rule of the driver.
+// Refusal is the error of a claim that breaks a rule of the driver.
 type Refusal struct {
-	Request string // of the claim; "" = the whole claim
-	At      string // the key that it is about, below what was checked: "config.plugins[0].type"; "" = all of it
-	Rule    string // what is there, and the rule that it breaks
-	Remedy  string // what its author can do
+	Request string // request of the claim; "" = the whole claim
+	At      string // path of the wrong key below the checked object, such as "config.plugins[0].type"; "" = the whole object
+	Rule    string // the mistake and the rule
+	Remedy  string // the correction, an imperative
 }
 
 func (r *Refusal) Error() string {
@@ -211,12 +211,12 @@ func (r *Refusal) Error() string {
 
 func refuse(at, rule, remedy string) *Refusal { return &Refusal{At: at, Rule: rule, Remedy: remedy} }
 
-// refusals is all that is wrong.
+// refusals are all mistakes in an object.
 type refusals []*Refusal
 
 func (l *refusals) add(at, rule, remedy string) { *l = append(*l, refuse(at, rule, remedy)) }
 
-// quote keeps a message readable that quotes the configuration.
+// quote quotes a part of the configuration for a message, and shortens it.
 func quote(s string) string { return fmt.Sprintf("%q", clip(s)) }
 
 func clip(s string) string {

@@ -77,7 +77,7 @@ func TestTwoRequestsOfOneClassTellTheirNamesApart(t *testing.T) {
 		configure(t, c, "class", with(`"ifName":"net1","config":`+macvlan), "other")
 		return c
 	}
-	if r := refused(t, two(), node); r.Request != "other" || !strings.Contains(r.Rule, `ifName "net1" is that of request "net" too`) || !strings.Contains(r.Remedy, `DeviceClass write "net{index}"`) {
+	if r := refused(t, two(), node); r.Request != "other" || !strings.Contains(r.Rule, `request "net" already uses ifName "net1"`) || !strings.Contains(r.Remedy, `"net{index}" in the DeviceClass`) {
 		t.Error(r)
 	}
 	c := two()
@@ -108,7 +108,7 @@ func TestIndexCountsTheDevicesOfAClaimWithOneIfName(t *testing.T) {
 	difftest.Equal(t, got, []string{"net 0 vf0", "sidecar 0 vf1", "app 0 vf2", "other 0 lan0", "sidecar 1 vf3"})
 
 	configure(t, c, "claim", with(`"ifName":"vf1"`), "app")
-	if r := refused(t, c, node); r.Request != "app" || !strings.Contains(r.Rule, `ifName "vf1" is that of request "sidecar" too`) {
+	if r := refused(t, c, node); r.Request != "app" || !strings.Contains(r.Rule, `request "sidecar" already uses ifName "vf1"`) {
 		t.Error(r)
 	}
 }
@@ -159,34 +159,34 @@ func TestAllocationsThatAreRefused(t *testing.T) {
 		want   cniconfig.Refusal // Rule and Remedy: a part
 	}{
 		"not allocated": {func(c *resourceapi.ResourceClaim) { c.Status.Allocation = nil }, cniconfig.Refusal{Rule: "not allocated", Remedy: "scheduler"}},
-		"for nobody":    {func(c *resourceapi.ResourceClaim) { c.Status.ReservedFor = nil }, cniconfig.Refusal{Rule: "reserved for no pod", Remedy: "scheduler"}},
+		"for nobody":    {func(c *resourceapi.ResourceClaim) { c.Status.ReservedFor = nil }, cniconfig.Refusal{Rule: "not reserved for a pod", Remedy: "scheduler"}},
 		"for a PodGroup": {func(c *resourceapi.ResourceClaim) {
 			c.Status.ReservedFor[0].APIGroup, c.Status.ReservedFor[0].Resource = "scheduling.k8s.io", "podgroups"
 		}, cniconfig.Refusal{Rule: `"podgroups" of API group "scheduling.k8s.io"`, Remedy: "ResourceClaimTemplate"}},
 		"for another's pods": {func(c *resourceapi.ResourceClaim) { c.Status.ReservedFor[0].APIGroup = "example.com" }, cniconfig.Refusal{Rule: `"pods" of API group "example.com"`, Remedy: "ResourceClaimTemplate"}},
-		"nothing of ours":    {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Driver = "gpu.example.com" }, cniconfig.Refusal{Rule: "nothing is allocated from driver " + driver, Remedy: "DeviceClass"}},
-		"another pool":       {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Pool = "node-b" }, cniconfig.Refusal{Request: "net", Rule: `pool "node-b", this node's is "node-a"`, Remedy: "scheduler"}},
-		"unknown request":    {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Request = "x" }, cniconfig.Refusal{Request: "x", Rule: "not in the claim's spec", Remedy: "anew"}},
-		"no subrequest":      {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Request = "net/x" }, cniconfig.Refusal{Request: "net/x", Rule: "not in the claim's spec", Remedy: "anew"}},
+		"nothing of ours":    {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Driver = "gpu.example.com" }, cniconfig.Refusal{Rule: "the claim has no devices of driver " + driver, Remedy: "DeviceClass"}},
+		"another pool":       {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Pool = "node-b" }, cniconfig.Refusal{Request: "net", Rule: `pool "node-b", not to pool "node-a"`, Remedy: "scheduler"}},
+		"unknown request":    {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Request = "x" }, cniconfig.Refusal{Request: "x", Rule: "missing from the claim's spec", Remedy: "create it again"}},
+		"no subrequest":      {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Request = "net/x" }, cniconfig.Refusal{Request: "net/x", Rule: "missing from the claim's spec", Remedy: "create it again"}},
 		"two of one":         {func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.Count = 2 }, cniconfig.Refusal{Request: "net", Rule: `ifName "net1": the request may have several devices`, Remedy: `such as "net{index}"`}},
 		"all":                {func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.AllocationMode = "All" }, cniconfig.Refusal{Request: "net", Rule: `ifName "net1": the request may have several devices`, Remedy: "ExactCount"}},
 		"another mode":       {func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.AllocationMode = "Some" }, cniconfig.Refusal{Request: "net", Rule: `allocationMode "Some"`, Remedy: "ExactCount"}},
-		"admin access":       {func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.AdminAccess = &yes }, cniconfig.Refusal{Request: "net", Rule: "adminAccess: true", Remedy: "leave adminAccess out"}},
-		"admin allocation":   {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].AdminAccess = &yes }, cniconfig.Refusal{Request: "net", Rule: "adminAccess: true", Remedy: "leave adminAccess out"}},
+		"admin access":       {func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.AdminAccess = &yes }, cniconfig.Refusal{Request: "net", Rule: "adminAccess: true", Remedy: "remove adminAccess"}},
+		"admin allocation":   {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].AdminAccess = &yes }, cniconfig.Refusal{Request: "net", Rule: "adminAccess: true", Remedy: "remove adminAccess"}},
 		"two devices": {func(c *resourceapi.ResourceClaim) {
 			another := c.Status.Allocation.Devices.Results[0]
 			another.Device = "another"
 			c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, another)
 		}, cniconfig.Refusal{Request: "net", Rule: "the request may have several devices", Remedy: `"net{index}"`}},
-		"no config":         {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Config = nil }, cniconfig.Refusal{Request: "net", Rule: "no config for driver " + driver, Remedy: "DeviceClass"}},
-		"config of another": {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Config[0].Requests = []string{"y"} }, cniconfig.Refusal{Request: "net", Rule: "no config for driver " + driver, Remedy: "DeviceClass"}},
-		"unknown source":    {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Config[0].Source = "FromPod" }, cniconfig.Refusal{Request: "net", Rule: `from "FromPod"`, Remedy: "update the driver"}},
-		"two of the class":  {func(c *resourceapi.ResourceClaim) { configure(t, c, "class", with(`"ifName":"net2"`)) }, cniconfig.Refusal{Request: "net", Rule: "more than one config of driver " + driver + " (FromClass)", Remedy: "by its name"}},
+		"no config":         {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Config = nil }, cniconfig.Refusal{Request: "net", Rule: "neither the DeviceClass nor the claim has a config for driver " + driver, Remedy: "DeviceClass"}},
+		"config of another": {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Config[0].Requests = []string{"y"} }, cniconfig.Refusal{Request: "net", Rule: "neither the DeviceClass nor the claim has a config for driver " + driver, Remedy: "DeviceClass"}},
+		"unknown source":    {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Config[0].Source = "FromPod" }, cniconfig.Refusal{Request: "net", Rule: `source "FromPod"`, Remedy: "update the driver"}},
+		"two of the class":  {func(c *resourceapi.ResourceClaim) { configure(t, c, "class", with(`"ifName":"net2"`)) }, cniconfig.Refusal{Request: "net", Rule: "more than one config of driver " + driver + " (FromClass)", Remedy: "a config of its own"}},
 		"two of the claim": {func(c *resourceapi.ResourceClaim) {
 			configure(t, c, "claim", with(`"ifName":"net2"`))
 			configure(t, c, "claim", with(`"ifName":"net3"`), "net")
-		}, cniconfig.Refusal{Request: "net", Rule: "more than one config of driver " + driver + " (FromClaim)", Remedy: "by its name"}},
-		"a second config": {func(c *resourceapi.ResourceClaim) { configure(t, c, "claim", with(`"config":`+macvlan)) }, cniconfig.Refusal{Request: "net", Rule: "the DeviceClass gives a config and the claim another", Remedy: "ifName alone"}},
+		}, cniconfig.Refusal{Request: "net", Rule: "more than one config of driver " + driver + " (FromClaim)", Remedy: "a config of its own"}},
+		"a second config": {func(c *resourceapi.ResourceClaim) { configure(t, c, "claim", with(`"config":`+macvlan)) }, cniconfig.Refusal{Request: "net", Rule: "both the DeviceClass and the claim have a config", Remedy: "its ifName"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := claim(t, "class "+with(`"ifName":"net1","config":`+macvlan))
