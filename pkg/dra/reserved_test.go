@@ -189,7 +189,7 @@ func TestAClaimThatIsAllocatedAnewIsAttachedWithItsNewDevice(t *testing.T) {
 			t.Errorf("an old allocation: %s", at.Device)
 		}
 		// What cannot be done is not done with the device of before.
-		r.prepareFails(of("pci-0000-09-00-0", "11"), "this node has none of that name")
+		r.prepareFails(of("pci-0000-09-00-0", "11"), "this node has no device of that name")
 		r.expectNothing()
 	})
 }

@@ -65,7 +65,7 @@ func TestPrepareReadsTheNodeOnlyIfItMust(t *testing.T) {
 		prepare("u3", "pci-0000-03-00-3", network(`{"type":"sriov"}`), "does not offer it", 2)
 		n.others = map[string]string{"0000:03:00.4": "pod ns/x has it"}
 		prepare("u4", vf2, network(`{"type":"sriov"}`), "pod ns/x has it", 3)
-		prepare("u5", "pci-0000-09-00-0", network(`{"type":"sriov"}`), "none of that name", 4)
+		prepare("u5", "pci-0000-09-00-0", network(`{"type":"sriov"}`), "no device of that name", 4)
 	})
 }
 

@@ -159,7 +159,7 @@ func forbidden(t *testing.T, a *agent) {
 	if a.allows {
 		s.event("a", `type: "bridge" runs as root on the node, and claims may not use it`, "add it to --allow-claim-config (now macvlan,host-local)")
 	} else {
-		s.event("a", "a CNI configuration runs as root of the node, and here claims may give none", "--allow-claim-config")
+		s.event("a", "a CNI configuration runs as root on the node, and this node accepts none from claims", "--allow-claim-config")
 	}
 	s.notRunning("a")
 }

@@ -137,7 +137,7 @@ func TestAContainerIsNotMadeInAnotherNamespaceThanItsNetworks(t *testing.T) {
 			{"its own", gate, pod, false, ""},
 			{"its own, in a user namespace", gate, pod, true, ""},
 			{"another's", gate, other, false, "cni-dra-driver: claim ns/a, in a different sandbox"},
-			{"another's, in a user namespace", gate, other, true, "cni-dra-driver: claim ns/a, in another sandbox"},
+			{"another's, in a user namespace", gate, other, true, "cni-dra-driver: claim ns/a, in a different sandbox"},
 			{"one that has ended", gate, "/run/netns/gone", false, "cni-dra-driver: claim ns/a, in a sandbox that has ended"},
 			{"no program", gate + "-that-is-gone", pod, false, "no such file or directory"},
 		} {

@@ -17,12 +17,11 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// Allocation is the node's devices that a claim is allocated, by name.
+// Allocation contains the node's devices that are allocated to a claim, by name.
 type Allocation map[string]*state.NodeDevice
 
-// Allocated returns the node's devices that are allocated to a claim. It surveys the node if the claim's
-// record, which may be nil, lacks one of them. An error that the same claim always gets is a
-// [*cniconfig.Refusal].
+// Allocated returns the node's devices that are allocated to a claim. It surveys the node if a device is missing in
+// record, which may be nil. An error that a retry cannot remove is a [*cniconfig.Refusal].
 func (n *Node) Allocated(ctx context.Context, claim *resourceapi.ResourceClaim, record *state.Claim) (Allocation, error) {
 	own := Allocation{}
 	if claim.Status.Allocation == nil {
@@ -61,14 +60,14 @@ func (n *Node) Allocated(ctx context.Context, claim *resourceapi.ResourceClaim, 
 		case n.Inventory == nil:
 			why = "this node offers no devices of its own"
 		case d.Device.Name == "":
-			why = "this node has none of that name"
+			why = "this node has no device of that name"
 		case d.Why != "":
 			why = "this node does not offer it: " + d.Why
 		}
 		if why != "" {
 			return own, &cniconfig.Refusal{
-				Request: r.Request, Rule: fmt.Sprintf("device %s is allocated, and %s", r.Device, why),
-				Remedy: "delete the pod, to have another one allocated, or correct the rules of the node's devices",
+				Request: r.Request, Rule: fmt.Sprintf("device %s is allocated, but %s", r.Device, why),
+				Remedy: "delete the pod, so that it gets a different device, or correct the rules of the node's devices",
 			}
 		}
 		own[r.Device] = nodeDevice(d.Device, s.published[r.Device])
@@ -76,10 +75,9 @@ func (n *Node) Allocated(ctx context.Context, claim *resourceapi.ResourceClaim, 
 	return own, nil
 }
 
-// surveyFor returns the last survey, which is at most [inventory.Times.Poll] old, if it still offers all the
-// devices, because surveying a thousand VFs takes longer than the rest of Prepare. Otherwise it surveys the
-// node. It asks for the devices that were allocated outside DRA, which the kubelet may not tell for a while,
-// only if one of the devices is exclusive.
+// surveyFor returns the last survey if it still offers all the devices. It is at most [inventory.Times.Poll] old,
+// and a new survey of a thousand VFs takes longer than the rest of Prepare. Otherwise surveyFor surveys the node. It
+// requires the devices allocated outside DRA, which may be unknown for a while, only for an exclusive device.
 func (n *Node) surveyFor(ctx context.Context, results []resourceapi.DeviceRequestAllocationResult) (survey, error) {
 	n.mu.Lock()
 	s := n.last
@@ -103,14 +101,14 @@ func (n *Node) surveyFor(ctx context.Context, results []resourceapi.DeviceReques
 	return s, err
 }
 
-// nodeDevice is the device as records have it.
+// nodeDevice converts a device for a record.
 func nodeDevice(d inventory.Device, as resourceapi.Device) *state.NodeDevice {
 	n := &state.NodeDevice{Ref: d.Ref, Published: as}
-	n.IfName = cmp.Or(inventory.Text(as, inventory.AttrIfName), n.IfName) // also while it is in a pod
+	n.IfName = cmp.Or(inventory.Text(as, inventory.AttrIfName), n.IfName) // also while the interface is in a pod
 	return n
 }
 
-// deviceOf is the reverse of nodeDevice, with all that configurations contain of a device.
+// deviceOf is the reverse of nodeDevice. It sets the fields that CNI configurations need.
 func deviceOf(n *state.NodeDevice) inventory.Device {
 	return inventory.Device{Name: n.Published.Name, Ref: n.Ref, Attributes: n.Published.Attributes}
 }
@@ -159,28 +157,28 @@ func configure(n *cniconfig.Network) error {
 	switch {
 	case n.Driver == "":
 	case n.NodeDevice == nil:
-		unfit = "which stands for networks of software"
+		unfit = "which stands for networks without hardware"
 	case n.NodeDevice.Shared():
 		unfit = "which other pods share"
 	case n.NodeDevice.PCI == "":
-		unfit = "which is no PCI function"
+		unfit = "which is not a PCI function"
 	}
 	switch {
 	case unfit != "":
 		return &cniconfig.Refusal{
 			Rule:   fmt.Sprintf("driver: %s: device %s is allocated, %s", n.Driver, n.Device, unfit),
-			Remedy: "have the DeviceClass select a PCI function that is offered as exclusive, or leave driver out",
+			Remedy: "select an exclusive PCI function in the DeviceClass, or remove driver",
 		}
 	case n.NodeDevice == nil && len(how) > 0:
 		return &cniconfig.Refusal{
-			Rule:   fmt.Sprintf("device: %s is allocated, which stands for networks of software and is no device", n.Device),
-			Remedy: "have the DeviceClass select a device of the node by its attributes, or leave device out",
+			Rule:   fmt.Sprintf("device: %s is allocated, which stands for networks without hardware and has no device", n.Device),
+			Remedy: "select a device of the node by its attributes in the DeviceClass, or remove device",
 		}
 	case n.NodeDevice == nil:
 		return nil
 	}
 	device := deviceOf(n.NodeDevice)
-	if n.Driver != "" { // a userspace driver leaves it none
+	if n.Driver != "" { // it has no interface with a userspace driver
 		device.IfName = ""
 	}
 	list, deviceID, err := binding.Bind(n.List, device, offeredAs(n.NodeDevice), how)

@@ -9,9 +9,9 @@ import (
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 )
 
-// A change of one taint may rewrite all slices of the pool. So a device gets the taint only after it had no
-// carrier for taintAfter, and loses it after the carrier was stable for a hold. The hold begins at minHold. It
-// doubles, up to maxHold, if the device gets the taint again within quiet.
+// A changed taint may rewrite all slices of the pool. Therefore a device gets the taint only after taintAfter
+// without carrier, and loses it only after its carrier was stable for a hold time. The hold time starts at minHold.
+// It doubles, up to maxHold, each time the device gets the taint again within quiet.
 const (
 	taintAfter = 2 * time.Second
 	minHold    = 2 * time.Second
@@ -19,18 +19,18 @@ const (
 	quiet      = 10 * time.Minute
 )
 
-// carrier is what was read of a device's carrier, and what is published of it.
+// carrier is the state of a device's carrier, as read and as published.
 type carrier struct {
-	down    bool      // the last reading
-	since   time.Time // when the reading changed
+	down    bool      // whether the last reading had no carrier
+	since   time.Time // time at which the reading changed
 	tainted bool
 	hold    time.Duration
-	cleared time.Time // when the device lost the taint
+	cleared time.Time // time at which the device lost the taint
 	speed   *resourceapi.DeviceAttribute
 }
 
-// next returns the state after a reading. wait is the time after which it changes with the same reading; 0 = it
-// does not.
+// next returns the state after a reading. wait is the time after which the same reading changes the state again; 0 =
+// never.
 func (c carrier) next(down bool, now time.Time) (_ carrier, wait time.Duration) {
 	if c.since.IsZero() { // the first reading is not a flap
 		return carrier{down: down, since: now, tainted: down, hold: minHold}, 0
@@ -60,8 +60,8 @@ func (c carrier) next(down bool, now time.Time) (_ carrier, wait time.Duration) 
 	return c, 0
 }
 
-// damp replaces carrier and speed of devices, read at a time, by the values to publish, and has them published
-// again when a delay ends. A reading that is older than the last one changes nothing.
+// damp replaces carrier and speed of the devices by the values to publish. When a delay ends, it has the devices
+// published again. read is the time of the reading; a reading older than the last one is ignored.
 func (n *Node) damp(devices []inventory.Device, read time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -82,7 +82,7 @@ func (n *Node) damp(devices []inventory.Device, read time.Time) {
 		if wait > 0 && (first == 0 || wait < first) {
 			first = wait
 		}
-		if c.since.IsZero() { // an old reading of a device that the last one did not have
+		if c.since.IsZero() { // an old reading of a device that is new since
 			continue
 		}
 		d.NoCarrier, all[d.Name] = c.tainted, c

@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	labelsPatience = 10 * time.Second // for the API server's answer
-	labelsRetry    = 10 * time.Second // after a failure
+	labelsPatience = 10 * time.Second // timeout of the request to the API server
+	labelsRetry    = 10 * time.Second // wait after a failure
 )
 
-// readLabels reads the labels of the Node object, at most once in half a poll, if the rules need them. If that
-// fails the last known labels stay, and the node is published again soon.
+// readLabels reads the labels of the Node object if rules need them, at most once in half a poll interval. After a
+// failure it keeps the last known labels and publishes the node again soon.
 func (n *Node) readLabels(ctx context.Context) {
 	if !n.Inventory.Rules.SelectNodes() {
 		return
@@ -31,22 +31,22 @@ func (n *Node) readLabels(ctx context.Context) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err != nil {
-		n.Log.Error("cannot read the labels of the Node object: the last known ones apply", "known", n.labels.known, "error", err)
-		n.labels.next = time.Now().Add(labelsRetry) // so there is one timer at a time
+		n.Log.Error("cannot read the labels of the Node object: using the last known ones", "known", n.labels.known, "error", err)
+		n.labels.next = time.Now().Add(labelsRetry) // limits the number of timers to one
 		time.AfterFunc(labelsRetry, n.Publish)
 		return
 	}
 	n.labels = nodeLabels{known: true, next: time.Now().Add(n.Inventory.Times.Poll / 2), rules: n.Inventory.Rules.On(labels)}
 }
 
-// nodeLabels are the rules as they apply to the labels of the Node object.
+// nodeLabels are the rules for the labels of the Node object.
 type nodeLabels struct {
 	known bool
-	next  time.Time // of the next read
+	next  time.Time // time of the next read
 	rules inventory.Rules
 }
 
-// rules returns the rules that apply to this node. It fails while rules need labels that are unknown.
+// rules returns the rules that apply to this node, or an error while the labels that they need are unknown.
 func (n *Node) rules() (inventory.Rules, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -54,7 +54,7 @@ func (n *Node) rules() (inventory.Rules, error) {
 	case !n.Inventory.Rules.SelectNodes():
 		return n.Inventory.Rules, nil
 	case !n.labels.known:
-		return inventory.Rules{}, fmt.Errorf("%s: rules select nodes, and the labels of this Node object are not known yet", n.Inventory.File)
+		return inventory.Rules{}, fmt.Errorf("%s: rules select nodes, but the labels of this Node object are not known yet", n.Inventory.File)
 	}
 	return n.labels.rules, nil
 }

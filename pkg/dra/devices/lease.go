@@ -18,18 +18,18 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// Leases keeps the node's devices of claims from the devinfo plugin, through the plugin's journal. Leases
-// without a journal does nothing, and finds everything held.
+// Leases leases the devices of claims in the journal of the devinfo plugin, so that the plugin does not give them to
+// other pods. Without a journal, Leases does nothing and reports each device as held.
 type Leases struct {
-	journal   *journal.Journal // nil = none
+	journal   *journal.Journal // may be nil
 	lineage   func(device string) ([]sysfs.Object, error)
 	pluginDir string // [Options.DevicePluginDir]
 	claims    Claims
 }
 
-// Hold leases the device of an attachment to a pod, so that the devinfo plugin refuses it to all others.
-// An error names the holder; advice is then its end, for the author of the pod. A claim may hold several
-// devices: each has a lease record of its own, see [state.Attachment.Part].
+// Hold leases the device of an attachment to a pod, so that the devinfo plugin refuses the device to other pods. The
+// error names the current holder and ends with advice for the author of the pod. Each device of a claim has a
+// separate lease record: see [state.Attachment.Part].
 func (l *Leases) Hold(record *state.Claim, at *state.Attachment, netns string, pod types.UID, advice string) error {
 	if l.journal == nil || deviceID(at) == "" {
 		return nil
@@ -42,8 +42,8 @@ func (l *Leases) Hold(record *state.Claim, at *state.Attachment, netns string, p
 	return l.take(record, []*state.Attachment{at}, of, advice)
 }
 
-// HoldBare leases the devices of a claim that have no network in it, all together: only its own containers
-// may get their device nodes. The lease names the files that [Node.WritePluginFile] writes, and owns them.
+// HoldBare leases all devices of a claim that have no network, in one lease record. Only containers of the claim may
+// then get their device nodes. The record also owns the files that [Node.WritePluginFile] writes.
 func (l *Leases) HoldBare(record *state.Claim) error {
 	if l.IsHeld(record) {
 		return nil
@@ -72,8 +72,8 @@ func (l *Leases) IsHeld(record *state.Claim) bool {
 		maps.Equal(of.Files, l.pluginFiles(record))
 }
 
-// holdGroup leases the IOMMU group whose device node a container gets, which reaches all devices of the
-// group.
+// holdGroup leases the IOMMU group of a device node that a container gets, because the device node gives access to
+// all devices in the group.
 func (l *Leases) holdGroup(record *state.Claim, at *state.Attachment, group string) error {
 	if l.journal == nil || group == "" {
 		return nil
@@ -95,8 +95,8 @@ func leaseRecord(claim types.UID, at *state.Attachment) string {
 	return (&journal.Claim{UID: string(claim), Part: at.Part()}).Record()
 }
 
-// need returns the leases that attachments of one [state.Attachment.Part] need: of their devices, and of
-// the devices that these are part of.
+// need returns the lease record for attachments of one [state.Attachment.Part]. It contains their devices and the
+// parents of these devices.
 func (l *Leases) need(claim types.UID, attachments ...*state.Attachment) (*journal.Claim, error) {
 	of := &journal.Claim{UID: string(claim), Part: attachments[0].Part(), Netns: attachments[0].Netns}
 	for _, at := range attachments {
@@ -115,7 +115,7 @@ func (l *Leases) need(claim types.UID, attachments ...*state.Attachment) (*journ
 	return of, nil
 }
 
-// take records the leases of attachments. The error names the first device that has another holder.
+// take writes a lease record for attachments. The error names the first device that has a different holder.
 func (l *Leases) take(record *state.Claim, attachments []*state.Attachment, of *journal.Claim, advice string) error {
 	of.Namespace, of.Name, of.Time = record.Namespace, record.Name, time.Now().UTC()
 	err := l.journal.Hold(of)
@@ -131,17 +131,17 @@ func (l *Leases) take(record *state.Claim, attachments []*state.Attachment, of *
 	}
 	what := fmt.Sprintf("%s (%s)", at.Device, deviceID(at))
 	if strings.HasPrefix(held.ID, sysfs.ID("iommu", "")) {
-		what += ", of " + journal.DeviceName(held.ID) + ","
+		what += ", in " + journal.DeviceName(held.ID) + ","
 	}
 	for _, h := range l.claims.Holders() {
 		if by := held.Holder.Claim; by != nil && types.UID(by.UID) == h.Claim && h.Attachment.Phase == state.Undeleted {
-			advice = ", whose DEL was given up: it is free once that is mended, or by cni-dra-driver clear " + by.UID
+			advice = ", but its DEL was given up: remove what it left, then run cni-dra-driver clear " + by.UID
 		}
 	}
 	return fmt.Errorf("%s is held by %s%s", what, l.nameOf(held.Holder), advice)
 }
 
-// nameOf names a holder. sriov-cni only knows the network namespace of a pod; its name may be known here.
+// nameOf describes a holder. A lock of sriov-cni only contains a network namespace, so nameOf looks up its pod.
 func (l *Leases) nameOf(h journal.Holder) string {
 	if h.Netns != "" {
 		if pod := l.claims.PodIn(h.Netns); pod != "" {
@@ -151,9 +151,9 @@ func (l *Leases) nameOf(h journal.Holder) string {
 	return h.String()
 }
 
-// CheckFree returns an error if the device of an attachment has got another holder since its sandbox ended:
-// neither a DEL that was given up nor restoring may take the device from there. Of a device that only the
-// network's configuration names, exclusive leases count: a PF has many shared ones.
+// CheckFree returns an error if the device of an attachment has had another holder since its sandbox ended. Then
+// neither a retried DEL nor a restore may touch the device. If only the network's configuration names the device,
+// CheckFree ignores shared leases, because a PF has many.
 func (l *Leases) CheckFree(record *state.Claim, at *state.Attachment) error {
 	switch {
 	case l.journal == nil:
@@ -177,7 +177,7 @@ func (l *Leases) CheckFree(record *state.Claim, at *state.Attachment) error {
 	return err
 }
 
-// checkNamed is CheckFree for a device that is only known from the device-info file.
+// checkNamed is CheckFree for a device that only the device-info file names.
 func (l *Leases) checkNamed(at *state.Attachment) error {
 	address := at.PCI()
 	if address == "" {
@@ -194,10 +194,10 @@ func (l *Leases) checkNamed(at *state.Attachment) error {
 }
 
 func (l *Leases) leftAlone(at *state.Attachment, id string, by journal.Holder) error {
-	return fmt.Errorf("%s (%s) is held by %s by now, and left alone until it is free", at.Device, id, l.nameOf(by))
+	return fmt.Errorf("%s (%s) is held by %s, and is not touched until it is free", at.Device, id, l.nameOf(by))
 }
 
-// Release ends the leases of an attachment that has nothing any more.
+// Release ends the leases of an attachment after its DEL and restore.
 func (l *Leases) Release(claim types.UID, at *state.Attachment) error {
 	if l.journal == nil {
 		return nil
@@ -205,14 +205,14 @@ func (l *Leases) Release(claim types.UID, at *state.Attachment) error {
 	return l.journal.LetGoIf(leaseRecord(claim, at), func() error { return nil })
 }
 
-// Collect releases the leases of claims that are not on record. The lock of the journal and the mutex of the
-// claims are never held together. So a lease that was taken after the claim had got a record is recognized by
-// the content of the journal's record.
+// Collect releases the leases of claims without a record. It never holds the lock of the journal and the mutex of
+// the claims at the same time. A claim may therefore get a record and a lease during Collect. Collect detects this
+// by comparing the lease record before and after.
 func (l *Leases) Collect() error {
 	if l.journal == nil {
 		return nil
 	}
-	errTaken := errors.New("taken meanwhile")
+	errTaken := errors.New("the claim has a new lease")
 	records, failed := l.journal.Claims()
 	for _, record := range records {
 		before, _ := l.journal.Claim(record)
@@ -232,7 +232,8 @@ func (l *Leases) Collect() error {
 	return failed
 }
 
-// deviceID is the ID under which Multus knows the device; "" = it has none, or is no device of the node.
+// deviceID returns the device ID that Multus uses for the device, or "" for a device without an ID and for
+// [SoftwareDevice].
 func deviceID(at *state.Attachment) string {
 	if at.NodeDevice == nil {
 		return ""
@@ -241,7 +242,7 @@ func deviceID(at *state.Attachment) string {
 	return cmp.Or(d.VDPA, d.ID())
 }
 
-// identity is that of the pod whose sandbox has the attachment.
+// identity returns the identity of the pod whose sandbox has the attachment.
 func identity(at *state.Attachment) pod.Identity {
 	return pod.Identity{ContainerID: at.Sandbox, UID: at.Args.UID()}
 }

@@ -1,10 +1,10 @@
-// Package devices offers the devices of this node to the scheduler, and prepares the allocated ones for
-// pods: it leases them, notes their settings, binds them to kernel drivers, and restores them after use.
+// Package devices offers the devices of this node to the scheduler, and prepares allocated devices for pods: it
+// leases them, notes their settings, binds them to kernel drivers, and restores them after use.
 //
-// It knows no sandbox and takes no decision about claims. What it has to know of them it reads from the
-// snapshot that [Claims] gives.
+// It does not know sandboxes and makes no decisions about claims. It reads the claims from the snapshot that
+// [Claims] returns.
 //
-// The mutex of a [Node] is never held while a file is read, the journal is asked, or [Claims] is called.
+// The mutex of a [Node] is never held during a call that reads files or the journal, or that calls [Claims].
 package devices
 
 import (
@@ -33,21 +33,21 @@ const SoftwareDevice = "cni"
 // Options configure a [Node].
 type Options struct {
 	Driver   string // name of the DRA driver
-	StateDir string // where [state.Offer] is written
-	BootID   string // of the kernel: [journal.BootID]
+	StateDir string // directory of [state.Offer]
+	BootID   string // boot ID of the kernel: [journal.BootID]
 
-	Inventory *Inventory        // nil = none of the node's devices is offered
-	Finder    *discovery.Finder // describes devices; nil = none is described
+	Inventory *Inventory        // nil = the driver offers no devices of the node
+	Finder    *discovery.Finder // describes devices; nil = devices have no description
 	Granter   *grant.Granter    // chooses device nodes and mounts; nil = containers get none
 
-	// Custody and Journal are nil where the offered devices are those of a captured host, which are
-	// neither changed nor leased.
+	// Custody and Journal are nil if the offered devices come from a capture. These devices are neither changed nor
+	// leased.
 	Custody *restore.Devices
 	Journal *journal.Journal
 	Lineage func(device string) ([]sysfs.Object, error) // [sysfs.FS.Lineage] of the node; required with Journal
 
-	// DevicePluginDir is the directory of device plugins' device-info files. The driver writes files there for the
-	// devices that Multus attaches; "" or no Journal = it writes none.
+	// DevicePluginDir is the directory of the device-info files of device plugins. The driver writes files there for
+	// devices that Multus attaches. It writes none if DevicePluginDir is "" or Journal is nil.
 	DevicePluginDir string
 	// Advertised reports whether a running device plugin offers a device under a resource name. It is required with
 	// DevicePluginDir.
@@ -58,59 +58,59 @@ type Options struct {
 	Step    func(name string) // called after each write to a device; nil = not called
 }
 
-// Inventory says which of the node's devices are offered.
+// Inventory configures which devices of the node are offered.
 type Inventory struct {
 	Rules  inventory.Rules
-	File   string                                         // path of the rules, for messages
-	Digest string                                         // of that file: see [state.Offer]
+	File   string                                         // path of the rules file, for messages
+	Digest string                                         // digest of the rules file: see [state.Offer]
 	Host   func() (inventory.Host, error)                 // reads the node
-	Events func(context.Context) (<-chan struct{}, error) // sends whenever the node may have changed, until the context ends
+	Events func(context.Context) (<-chan struct{}, error) // sends when the node may have changed, until the context ends
 	Times  inventory.Times
 	Labels func(context.Context) (map[string]string, error) // reads the labels of this Node object; required if Rules select nodes
-	// Others returns the devices that were allocated outside DRA: see [inventory.Situation]. Beside an
-	// error it returns what was known before; no exclusive device is prepared then.
+	// Others returns the devices that were allocated outside DRA: see [inventory.Situation]. Beside an error it
+	// returns the last known devices, and the driver prepares no exclusive device.
 	Others       func(context.Context) (map[string]string, error)
-	Waits        func() time.Duration // after how long Others may return fewer devices; 0 = no change is expected
-	EvictLost    bool                 // evict the pods of devices that have gone from the node
-	CarrierGrace time.Duration        // for how long a device without carrier counts as healthy
+	Waits        func() time.Duration // time until Others may return fewer devices; 0 = no change is expected
+	EvictLost    bool                 // evict pods whose device no longer exists on the node
+	CarrierGrace time.Duration        // time without carrier until a device counts as unhealthy
 }
 
-// Holder is an attachment, in the record of a claim.
+// Holder is an attachment in the record of a claim.
 type Holder struct {
 	Claim      types.UID
 	Attachment *state.Attachment
 }
 
-// Claims are the claims on record.
+// Claims gives access to the records of claims.
 type Claims interface {
-	Holders() []Holder           // the attachments of all claims, the undeleted ones too
-	OnRecord(uid types.UID) bool // whether a claim has a record, readable or not
-	PodIn(netns string) string   // the pod that has a network namespace, as namespace/name; "" = unknown
+	Holders() []Holder           // attachments of all claims, including undeleted ones
+	OnRecord(uid types.UID) bool // whether a claim has a record, even an unreadable one
+	PodIn(netns string) string   // namespace/name of the pod with this network namespace; "" = unknown
 }
 
-// Node is the devices of this node. Its methods may be called concurrently.
+// Node represents the devices of this node. Its methods may be called concurrently.
 type Node struct {
 	Options
 	Leases   Leases
 	claims   Claims
-	changed  chan struct{} // has a value when the slices may have to be published again
+	changed  chan struct{} // has a value when the slices may need publishing again
 	metrics  *metrics
-	left     atomic.Pointer[state.Offer] // last one written
-	unshared atomic.Bool                 // the API server drops what shared devices need
+	left     atomic.Pointer[state.Offer] // last offer that was written
+	unshared atomic.Bool                 // the API server drops the fields for shared devices
 
 	mu      sync.Mutex
-	last    survey      // that was last published
-	unknown error       // why Others is incomplete; nil = it is complete
-	again   *time.Timer // calls Others again; nil = the poll does
+	last    survey      // last published survey
+	unknown error       // why the result of Others is incomplete; nil = it is complete
+	again   *time.Timer // timer of the next call of Others; nil = the poll calls it
 	health  health
 
 	labels       nodeLabels
 	carriers     map[string]carrier // by device
 	carriersRead time.Time
-	damped       *time.Timer // publishes when the first delay of carriers ends
+	damped       *time.Timer // publishes when the first delay in carriers ends
 }
 
-// New returns the devices of a node. Call [Node.Use] before anything else.
+// New returns a Node. Call [Node.Use] before any other method.
 func New(o Options) *Node {
 	if o.Step == nil {
 		o.Step = func(string) {}
@@ -121,37 +121,37 @@ func New(o Options) *Node {
 	}
 }
 
-// Use sets where the node reads claims.
+// Use sets the source of claims.
 func (n *Node) Use(claims Claims) { n.claims, n.Leases.claims = claims, claims }
 
-// Changed receives a value when the slices may have to be published again.
+// Changed returns a channel that has a value when the slices may need publishing again.
 func (n *Node) Changed() <-chan struct{} { return n.changed }
 
-// Publish has the slices published again.
+// Publish requests that the slices are published again.
 func (n *Node) Publish() {
 	select {
 	case n.changed <- struct{}{}:
-	default: // it is pending
+	default: // a request is pending
 	}
 }
 
-// WithoutSharing notes that the API server does not support shared devices. It reports whether that is news.
+// WithoutSharing records that the API server does not support shared devices. It reports true at the first call.
 func (n *Node) WithoutSharing() bool {
 	n.metrics.sharing.Set(0)
 	return !n.unshared.Swap(true)
 }
 
-// Sharing reports whether the API server supports shared devices, for all that is known.
+// Sharing reports whether the API server supports shared devices. It reports true until [Node.WithoutSharing].
 func (n *Node) Sharing() bool { return !n.unshared.Load() }
 
-// OthersKnown returns why it is unknown which devices were allocated outside DRA; nil = it is known.
+// OthersKnown returns why the devices allocated outside DRA are unknown; nil = they are known.
 func (n *Node) OthersKnown() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.unknown
 }
 
-// Watch has the slices published again whenever the node may have changed, until ctx ends.
+// Watch publishes the slices again when the node may have changed, until ctx ends.
 func (n *Node) Watch(ctx context.Context) {
 	if n.Inventory == nil {
 		return
@@ -163,7 +163,7 @@ func (n *Node) Watch(ctx context.Context) {
 	inventory.Watch(ctx, events, n.Inventory.Times, func(context.Context) { n.Publish() })
 }
 
-// metrics are described in docs/dra/README.md.
+// metrics are documented in docs/dra/README.md.
 type metrics struct {
 	sharing    prometheus.Gauge
 	known      prometheus.Gauge

@@ -22,35 +22,35 @@ import (
 // survey is the result of reading the node. It is never modified.
 type survey struct {
 	decisions map[string]inventory.Decision // by device
-	slices    []inventory.Slice             // with the withheld devices
-	published inventory.Published           // the devices of slices
+	slices    []inventory.Slice             // includes the withheld devices
+	published inventory.Published           // the devices in slices
 	withheld  map[string]bool
 	idle      []state.Idle
 	warnings  []string
 }
 
-// Slices surveys the node and returns the slices of its devices. ok is false if the node or its claims
-// cannot be read: what was published stays.
+// Slices reads the node and returns the slices of its devices. ok is false if the node or its claims cannot be read;
+// keep the published slices then.
 func (n *Node) Slices(ctx context.Context) (list []inventory.Slice, ok bool) {
 	if n.Inventory == nil {
 		return nil, true
 	}
 	others, unknown := n.others(ctx)
-	if ctx.Err() != nil { // which is why Others failed
+	if ctx.Err() != nil { // ctx has also ended Others
 		return nil, false
 	}
 	n.noteUnknown(unknown)
 	n.readLabels(ctx)
 	s, err := n.survey(others, unknown)
 	if err != nil {
-		n.Log.Error("cannot read the node's devices: the published ones stay", "error", err)
+		n.Log.Error("cannot read the node's devices: keeping the published ones", "error", err)
 		return nil, false
 	}
 	n.note(s)
 	n.leaveOffer(s)
 	n.examine(s, time.Now())
-	// Slices without devices stay: all slices of a pool contain their number, so that all others would be
-	// written again.
+	// Keep slices without devices. Each slice contains the number of slices in the pool, so a changed number would
+	// rewrite all of them.
 	for _, slice := range s.slices {
 		devices := slices.DeleteFunc(slices.Clone(slice.Devices), func(d resourceapi.Device) bool { return s.withheld[d.Name] })
 		list = append(list, inventory.Slice{Devices: devices})
@@ -58,7 +58,7 @@ func (n *Node) Slices(ctx context.Context) (list []inventory.Slice, ok bool) {
 	return list, true
 }
 
-// Withheld returns the devices that no other claim may get because they are not restored yet, by name.
+// Withheld returns the names of the devices that must not be allocated again, because they are not restored yet.
 func (n *Node) Withheld() map[string]bool {
 	devices := map[string]bool{}
 	for _, h := range n.claims.Holders() {
@@ -95,8 +95,8 @@ func (n *Node) survey(others map[string]string, unknown error) (s survey, err er
 	last := inventory.Published{}
 	for name, at := range held {
 		last[name] = at.NodeDevice.Published
-		// The second port of a NIC, and a NIC that is on no PCI bus, have no trace on the node while their
-		// interface is in a pod.
+		// The second port of a NIC, and a NIC without a PCI device, do not appear on the node while their interface
+		// is in a pod.
 		shown := slices.ContainsFunc(devices, func(d inventory.Device) bool { return d.Name == name })
 		if !shown && deviceID(at) == "" && n.State(at) == restore.Here {
 			devices = append(devices, deviceOf(at.NodeDevice))
@@ -128,26 +128,26 @@ func (n *Node) survey(others map[string]string, unknown error) (s survey, err er
 	return s, nil
 }
 
-// note keeps a survey as the last one. It logs the warnings, and the rules without a device, when they
-// change: pods that need such a device stay Pending.
+// note stores a survey as the last one. It logs warnings and unmatched rules when they change, because pods that
+// need such a device stay Pending.
 func (n *Node) note(s survey) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !slices.Equal(s.warnings, n.last.warnings) {
-		n.Log.Warn("the node's devices", "warnings", s.warnings)
+		n.Log.Warn("problems with the node's devices", "warnings", s.warnings)
 	}
 	if !slices.Equal(s.idle, n.last.idle) {
 		n.metrics.idle.Reset()
 		for _, idle := range s.idle {
 			n.metrics.idle.WithLabelValues(idle.Rule, idle.Nearest).Set(1)
-			n.Log.Warn("a rule names no device of this node: correct it, unless it is meant for other nodes", "file", n.Inventory.File, "rule", idle.Rule, "reason", idle.Why)
+			n.Log.Warn("a rule selects no device of this node: correct it, unless it is meant for other nodes", "file", n.Inventory.File, "rule", idle.Rule, "reason", idle.Why)
 		}
 	}
 	n.last = s
 }
 
-// others returns the devices that were allocated outside DRA: see [inventory.Situation]. Beside an error
-// the result may be incomplete.
+// others returns the devices that were allocated outside DRA: see [inventory.Situation]. Beside an error the result
+// may be incomplete.
 func (n *Node) others(ctx context.Context) (map[string]string, error) {
 	given, unknown := n.Inventory.Others(ctx)
 	all := map[string]string{}
@@ -169,8 +169,8 @@ func (n *Node) others(ctx context.Context) (map[string]string, error) {
 	return all, unknown
 }
 
-// noteUnknown logs whether the devices allocated outside DRA are known, when that changes. It has the
-// slices published again once there may be fewer of them, with one timer however often it is called.
+// noteUnknown logs a change in whether the devices allocated outside DRA are known. If some of them may become free,
+// it starts a timer that publishes the slices again.
 func (n *Node) noteUnknown(why error) {
 	wait := n.Inventory.Waits()
 	if wait == 0 && why != nil {
@@ -193,8 +193,8 @@ func (n *Node) noteUnknown(why error) {
 
 type holdings map[string]*state.Attachment // by device
 
-// held returns the attachments on record. Each has the device as it was published: the kubelet may have
-// removed the slices.
+// held returns the attachments on record, by device. They contain the published devices, because the kubelet may
+// have deleted the slices.
 func (n *Node) held() holdings {
 	all := holdings{}
 	for _, h := range n.claims.Holders() {
@@ -214,7 +214,7 @@ func (h holdings) as() map[string]inventory.SharingMode {
 	return all
 }
 
-// leaveOffer writes what is offered for devinfoctl: see [state.Offer].
+// leaveOffer writes the offer for devinfoctl: see [state.Offer].
 func (n *Node) leaveOffer(s survey) {
 	offer := &state.Offer{Rules: n.Inventory.File, Digest: n.Inventory.Digest, Idle: s.idle}
 	for _, name := range slices.Sorted(maps.Keys(s.decisions)) {
@@ -225,11 +225,11 @@ func (n *Node) leaveOffer(s survey) {
 		}
 		d := nodeDevice(c.Device, as)
 		one := state.Offered{Name: name, Ref: d.Ref, Sharing: string(c.Sharing), ResourceName: inventory.Text(as, inventory.ResourceName), Why: c.Why}
-		if published { // also because a claim holds it
+		if published { // true also for a device that a claim has
 			one.Sharing, one.Why = string(offeredAs(d)), ""
 		}
 		if s.withheld[name] {
-			one.Why = "its last DEL has failed, or it is not yet what it was"
+			one.Why = "its last DEL failed, or it is not restored yet"
 		}
 		offer.Devices = append(offer.Devices, one)
 	}
@@ -237,20 +237,20 @@ func (n *Node) leaveOffer(s survey) {
 		return
 	}
 	if err := state.WriteOffer(n.StateDir, offer); err != nil {
-		n.Log.Warn("devinfoctl will not know what is offered", "error", err)
+		n.Log.Warn("devinfoctl cannot show which devices are offered", "error", err)
 		return
 	}
 	n.left.Store(offer)
 }
 
-// healthLasts is for how long the result of a survey is reported: surveys are a minute apart.
+// healthLasts is how long the result of a survey is valid. Surveys are a minute apart.
 const healthLasts = 3 * time.Minute
 
-// health is what the last survey found. The node's mutex guards it.
+// health is the result of the last survey. The node's mutex guards it.
 type health struct {
-	of      map[string]string // by device, what is wrong with it, for the author of its pod; "" = nothing
+	of      map[string]string // by device, the problem, for the author of its pod; "" = healthy
 	when    time.Time
-	changed chan struct{} // closed, and replaced, when of changes
+	changed chan struct{} // closed and replaced when of changes
 }
 
 func (n *Node) examine(s survey, now time.Time) {
@@ -271,13 +271,13 @@ func (n *Node) examine(s survey, now time.Time) {
 		case !here:
 			of[name] = "the node has lost it"
 		case n.State(at) == Replaced:
-			of[name] = "it was made anew while the pod had it, as by a reset of its PF or sriov_numvfs: delete the pod"
+			of[name] = "it was created again while the pod had it, for example by a reset of its PF or by a change of sriov_numvfs: delete the pod"
 		case at != nil && at.NodeDevice.PCI != "" && c.Device.Driver == "":
 			of[name] = "it has lost its driver"
 		case s.withheld[name]:
-			of[name] = "it is not yet what it was before a pod had it, or its last DEL has failed"
+			of[name] = "it is not restored yet after its last pod, or its last DEL failed"
 		case carrier.down && now.Sub(carrier.since) >= n.Inventory.CarrierGrace:
-			of[name] = fmt.Sprintf("it, or its PF, has had no carrier for more than %v", n.Inventory.CarrierGrace)
+			of[name] = fmt.Sprintf("it or its PF has had no carrier for more than %v", n.Inventory.CarrierGrace)
 		default:
 			of[name] = ""
 			note, ok := n.noteOf(at)
@@ -285,7 +285,7 @@ func (n *Node) examine(s survey, now time.Time) {
 				continue
 			}
 			if group, others, err := n.Custody.Beside(note, at.Driver); err == nil && others != nil {
-				of[name] = fmt.Sprintf("IOMMU group %s is not its own any more: it holds %s, too", group, strings.Join(others, ", "))
+				of[name] = fmt.Sprintf("IOMMU group %s is no longer its own: it also contains %s", group, strings.Join(others, ", "))
 			}
 		}
 	}
@@ -300,9 +300,8 @@ func (n *Node) examine(s survey, now time.Time) {
 	}
 }
 
-// Health returns the health of the pool's devices. [SoftwareDevice] is the first one, and always healthy. The
-// node's own devices follow, sorted by name, unless the last survey is too long ago. changed is closed when
-// the health changes.
+// Health returns the health of the pool's devices. The first is [SoftwareDevice], which is always healthy. The
+// node's own devices follow by name, unless the last survey is too old. changed is closed when the health changes.
 func (n *Node) Health(pool string) (list []kubeletplugin.DeviceHealth, changed <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

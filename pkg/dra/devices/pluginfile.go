@@ -14,11 +14,11 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// pluginFile returns path and content of the device-info file that a device plugin would write for a device
-// without a network. Multus copies this file before its ADD. The path is "" if the device cannot be described or
-// is not leased.
+// pluginFile returns the path and content of the device-info file that a device plugin would write for a device
+// without a network. Multus copies this file before its ADD. The path is "" if the device has no description or no
+// lease.
 func (l *Leases) pluginFile(at *state.Attachment) (path, content string) {
-	info, err := devinfo.Parse(at.Info) // whose encoding in the record is compact
+	info, err := devinfo.Parse(at.Info) // the record contains it in compact form
 	if !at.Bare() || at.NodeDevice == nil || err != nil || l.journal == nil || l.pluginDir == "" {
 		return "", ""
 	}
@@ -26,7 +26,7 @@ func (l *Leases) pluginFile(at *state.Attachment) (path, content string) {
 	return filepath.Join(l.pluginDir, devinfo.DevicePluginFile(resource, id)), string(info.Encode())
 }
 
-// pluginFiles returns the files of [Leases.pluginFile] for a claim.
+// pluginFiles returns the content of all such files of a claim, by path.
 func (l *Leases) pluginFiles(record *state.Claim) map[string]string {
 	files := map[string]string{}
 	for n := range record.Attachments {
@@ -51,9 +51,10 @@ func (n *Node) HasPluginFile(at *state.Attachment) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// WritePluginFile writes the device-info file of a device plugin for a device without a network. [Leases.HoldBare]
-// must have recorded the file. The lease shows that no device plugin has given the device to a pod, so the file of
-// a former device plugin is replaced. If a device plugin still advertises the device, its file is left alone.
+// WritePluginFile writes the device-info file of a device plugin for a device without a network. Call
+// [Leases.HoldBare] first, which records the file. The lease proves that no device plugin has given the device to a
+// pod, so WritePluginFile replaces the file of a former device plugin. It keeps the file if a device plugin still
+// advertises the device.
 func (n *Node) WritePluginFile(at *state.Attachment) error {
 	path, content := n.Leases.pluginFile(at)
 	if path == "" {
@@ -71,7 +72,7 @@ func (n *Node) WritePluginFile(at *state.Attachment) error {
 			return fmt.Errorf("device-info file %s: cannot tell whether its device plugin runs: make sure that the kubelet runs, or remove the file: %w", path, err)
 		}
 		if live {
-			n.Log.Warn("kept the device-info file of a device plugin, which advertises the device of a claim: remove the device from the configuration of the plugin",
+			n.Log.Warn("keeping the device-info file of a device plugin that advertises the device of a claim: remove the device from the configuration of the plugin",
 				"file", path, "device", at.Device, "resource", resource)
 			return nil
 		}

@@ -19,25 +19,25 @@ import (
 	"devinfo-cni.io/pkg/grant"
 )
 
-// Note is what restoring a device needs. Only this package reads it.
+// Note contains the settings that restore needs. Only this package reads it.
 type Note = json.RawMessage
 
-// Take checks that the host can do without the device of an attachment, and notes its settings, for
-// [Node.GiveBack]; nil = there is nothing to restore. A device whose restore was given up starts from its
-// old note, unless another device is in its place: it may still have the settings of the former pod.
+// Take checks that the host does not use the device of an attachment, and returns its settings for [Node.GiveBack];
+// nil = nothing to restore. A device whose restore was given up may still have the settings of its former pod. Take
+// then returns old, unless a different device is in its place.
 func (n *Node) Take(at *state.Attachment, old Note) (Note, error) {
 	if at.NodeDevice == nil || at.NodeDevice.Shared() {
 		return nil, nil
 	}
 	n.mu.Lock()
-	d := n.last.decisions[at.Device].Device // since the claim was prepared it may have got a default route
+	d := n.last.decisions[at.Device].Device // the device may have got a default route since Prepare
 	n.mu.Unlock()
 	if why := d.UsedByHost(); why != "" {
-		return nil, fmt.Errorf("device %s: %s: delete the pod, to have another one allocated", at.Device, why)
+		return nil, fmt.Errorf("device %s: %s: delete the pod, so that it gets a different device", at.Device, why)
 	}
 	if n.Custody == nil {
 		if at.Driver != "" {
-			return nil, fmt.Errorf("device %s: driver: %s: this agent binds none", at.Device, at.Driver)
+			return nil, fmt.Errorf("device %s: driver: %s: this driver binds no devices", at.Device, at.Driver)
 		}
 		return nil, nil
 	}
@@ -57,7 +57,7 @@ func (n *Node) Take(at *state.Attachment, old Note) (Note, error) {
 	return json.Marshal(former)
 }
 
-// mayRebind refuses to unbind a function in use from its driver.
+// mayRebind returns an error if the function is in use or cannot be bound to the driver.
 func (n *Node) mayRebind(at *state.Attachment, former restore.Former) error {
 	if n.Inventory == nil {
 		return fmt.Errorf("driver: %s: this node offers no devices of its own", at.Driver)
@@ -71,12 +71,12 @@ func (n *Node) mayRebind(at *state.Attachment, former restore.Former) error {
 	case err != nil:
 		return err
 	case why != "":
-		return fmt.Errorf("driver: %s: it is busy: %s: free it, or select another device", at.Driver, why)
+		return fmt.Errorf("driver: %s: the device is in use: %s: free it, or select a different device", at.Driver, why)
 	}
 	return n.Custody.MayBind(former, at.Driver)
 }
 
-// Bind binds the device to the kernel driver that the attachment names, if any.
+// Bind binds the device to the kernel driver of the attachment, if it has one.
 func (n *Node) Bind(at *state.Attachment) error {
 	former, ok := n.noteOf(at)
 	if at.Driver == "" || !ok || former.Driver == at.Driver {
@@ -90,7 +90,7 @@ func (n *Node) Bind(at *state.Attachment) error {
 	return nil
 }
 
-// noteOf returns the note of an attachment, which may be nil. ok is false if nothing can be done with it.
+// noteOf decodes the note of an attachment, which may be nil. ok is false if there is no usable note.
 func (n *Node) noteOf(at *state.Attachment) (former restore.Former, ok bool) {
 	if at == nil || at.Note == nil || n.Custody == nil {
 		return former, false
@@ -102,30 +102,30 @@ func (n *Node) noteOf(at *state.Attachment) (former restore.Former, ok bool) {
 	return former, true
 }
 
-// The states of a device that callers of [Node.State] have to know.
+// The states of a device that callers of [Node.State] need.
 const (
 	Replaced = restore.Replaced
 	Gone     = restore.Gone
 )
 
-// State returns what has become of the device of an attachment, which may be nil; "" = unknown.
+// State returns whether the device of an attachment still exists; "" = unknown. at may be nil.
 func (n *Node) State(at *state.Attachment) restore.State {
 	former, ok := n.noteOf(at)
 	if !ok {
 		return ""
 	}
-	if at.BootID != n.BootID { // each boot makes all devices anew
+	if at.BootID != n.BootID { // each boot creates all devices again
 		former.Inode = 0
 	}
 	now, err := n.Custody.State(former)
 	if err != nil {
-		n.Log.Warn("what has become of a device is not known", "device", at.Device, "error", err)
+		n.Log.Warn("cannot tell whether a device still exists", "device", at.Device, "error", err)
 	}
 	return now
 }
 
-// GiveBack restores the device of an attachment after its DEL. Notes of an earlier boot are void: booting
-// resets devices. Repeat it after an error; if [IsAway], the device may be on its way back to the node.
+// GiveBack restores the device of an attachment after its DEL. It ignores notes of an earlier boot, because booting
+// resets devices. Repeat it after an error. If [IsAway] reports true, the interface may still be on its way back.
 func (n *Node) GiveBack(record *state.Claim, at *state.Attachment) error {
 	if at.Note == nil || at.BootID != n.BootID || n.Custody == nil {
 		return nil
@@ -146,7 +146,7 @@ func (n *Node) GiveBack(record *state.Claim, at *state.Attachment) error {
 	}
 	switch {
 	case errors.Is(err, restore.ErrGone):
-		n.Log.Warn("a device that a pod had is gone", "device", at.Device, "error", err)
+		n.Log.Warn("a device that a pod had no longer exists", "device", at.Device, "error", err)
 		return nil
 	case err != nil:
 		return fmt.Errorf("device %s: %w", at.Device, err)
@@ -154,10 +154,10 @@ func (n *Node) GiveBack(record *state.Claim, at *state.Attachment) error {
 	return nil
 }
 
-// IsAway reports whether an error of [Node.GiveBack] says that the interface is not on the node.
+// IsAway reports whether an error of [Node.GiveBack] means that the interface is not on the node.
 func IsAway(err error) bool { return errors.Is(err, restore.ErrAway) }
 
-// CountMismatches counts the settings that an error of [Node.GiveBack] names, once no more is tried.
+// CountMismatches counts the settings in an error of [Node.GiveBack]. Call it when the restore is given up.
 func (n *Node) CountMismatches(err error) {
 	what := []string{restore.Away}
 	if m, is := errors.AsType[*restore.Mismatch](err); is {
@@ -168,8 +168,8 @@ func (n *Node) CountMismatches(err error) {
 	}
 }
 
-// Describe describes the exclusive device of an attachment as the devinfo plugin would. It returns nil if
-// there is none, or if it cannot be described, which is no reason to fail.
+// Describe returns the device information of the exclusive device of an attachment, as the devinfo plugin writes it.
+// It returns nil if there is none, and logs why a description fails.
 func (n *Node) Describe(at *state.Attachment) *devinfo.Info {
 	if n.Finder == nil || at.NodeDevice == nil || at.NodeDevice.Shared() {
 		return nil
@@ -187,15 +187,14 @@ func (n *Node) Describe(at *state.Attachment) *devinfo.Info {
 		err = info.Validate().Err()
 	}
 	if err != nil {
-		n.Log.Warn("the device cannot be described: its containers get no device information", "device", at.Device, "error", err)
+		n.Log.Warn("cannot describe the device: its containers get no device information", "device", at.Device, "error", err)
 		return nil
 	}
 	return info
 }
 
-// Attributes returns what metadata says of the device of an attachment: the attributes that it was
-// published with, and those that follow from its device information, which may be nil. A device with a
-// kernel driver of its own has no interface on the node.
+// Attributes returns the metadata attributes of an attachment's device: the published attributes, and those of its
+// device information, which may be nil. A device that is bound to another kernel driver has no ifName.
 func (n *Node) Attributes(at *state.Attachment, info *devinfo.Info) map[string]resourceapi.DeviceAttribute {
 	all := map[string]resourceapi.DeviceAttribute{}
 	if at.NodeDevice != nil {
@@ -221,8 +220,8 @@ func (n *Node) Attributes(at *state.Attachment, info *devinfo.Info) map[string]r
 	return all
 }
 
-// Grant returns the device nodes and mounts that the containers of an attachment get for a device, which
-// may be nil. It leases the IOMMU group that they belong to.
+// Grant returns the device nodes and mounts for the containers of an attachment, and leases the IOMMU group of the
+// device nodes. info may be nil.
 func (n *Node) Grant(record *state.Claim, at *state.Attachment, info *devinfo.Info) (grant.Grant, error) {
 	if n.Granter == nil || info == nil {
 		return grant.Grant{}, nil

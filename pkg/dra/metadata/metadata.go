@@ -1,9 +1,8 @@
-// Package metadata tells what became of a network: the pod, by device attributes and
-// network data in its metadata file (KEP-5304), and the API server, by the status of
-// an allocated device (resource.k8s.io/v1, AllocatedDeviceStatus).
+// Package metadata describes an attached network for two readers: the pod reads device attributes and network data
+// in its metadata file (KEP-5304), and the API server stores the status of the allocated device (resource.k8s.io/v1,
+// AllocatedDeviceStatus).
 //
-// Of the host it reads only what sysfs says of a PCI function. The API refuses a whole object
-// for one field that is over a limit, so such a field is left out, with a warning.
+// The API refuses a whole object if one field exceeds its limit, so such a field is left out, with a warning.
 package metadata
 
 import (
@@ -32,16 +31,16 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// Device is an allocated device of ours.
+// Device is a device that the driver has allocated.
 type Device struct {
 	Driver, Pool, Name string
-	ShareID            *types.UID  // of the allocation; nil = it has none
-	Since              metav1.Time // of the last change of its condition
+	ShareID            *types.UID  // share of the allocation; nil = the device is not shared
+	Since              metav1.Time // time of the last change of the condition
 	Shown              cluster.Device
 }
 
-// Attached is the status of a device after ADD, with the condition that the Device Configuration
-// API has. [Data] warns of what is left out.
+// Attached returns the status of a device after ADD, with the condition that the Device Configuration API defines.
+// The warnings of [Data] are dropped.
 func (d Device) Attached(result json.RawMessage, network *resourceapi.NetworkDeviceData) resourceapi.AllocatedDeviceStatus {
 	s := d.status(result, metav1.Condition{
 		Status: metav1.ConditionTrue, Reason: "NetworkInterfaceReady", Message: "CNI-DRA-Driver has configured the device.",
@@ -50,16 +49,15 @@ func (d Device) Attached(result json.RawMessage, network *resourceapi.NetworkDev
 	return s
 }
 
-// Bare is the status of a device that the driver attaches to no network.
+// Bare returns the status of a device that the driver prepares but does not attach to a network.
 func (d Device) Bare() resourceapi.AllocatedDeviceStatus { return d.status(nil) }
 
-// Failed is the status of a device whose ADD has failed; message is the error, of which
-// the first 32 KiB are kept.
+// Failed returns the status of a device whose ADD failed. message is the error; Failed cuts it to 32 KiB.
 func (d Device) Failed(message string) resourceapi.AllocatedDeviceStatus {
-	const limit = 32 << 10 // of metav1.Condition's message, in bytes
+	const limit = 32 << 10 // maximum length of metav1.Condition's message, in bytes
 	message = strings.ToValidUTF8(message, "\ufffd")
 	if len(message) > limit {
-		message = strings.ToValidUTF8(message[:limit], "") // without half a rune
+		message = strings.ToValidUTF8(message[:limit], "") // remove half a rune
 	}
 	return d.status(nil, metav1.Condition{Status: metav1.ConditionFalse, Reason: "NetworkInterfaceNotReady", Message: message})
 }
@@ -74,11 +72,11 @@ func (d Device) status(result json.RawMessage, conditions ...metav1.Condition) r
 	}
 }
 
-// Data is a CNI result as far as the API takes it, an object of at most 10 KiB, with the device
-// under [cluster.DeviceKey]; nil = there is neither. If that is too long, routes and DNS settings
-// are left out, and if need be the whole result, and at last everything. The warnings say so.
+// Data returns the data field of the status: the CNI result, with the device under the key [cluster.DeviceKey]. It
+// returns nil if there is neither. If the data exceeds the API's limit of 10 KiB, Data leaves out routes and DNS
+// settings, then the whole result, and then the device. The warnings describe the missing parts.
 //
-// The result is encoded again, as the API server does: it measures its own text.
+// Data encodes the result again, because the API server does so before it checks the length.
 func Data(result json.RawMessage, of cluster.Device) (data *runtime.RawExtension, warnings []string) {
 	const limit = resourceapi.AllocatedDeviceStatusDataMaxLength
 	device, whole := map[string]any{}, map[string]any{}
@@ -115,21 +113,23 @@ func Data(result json.RawMessage, of cluster.Device) (data *runtime.RawExtension
 	return nil, []string{"data is left out: " + long}
 }
 
-// Prefix is the domain of the attributes that are not Kubernetes' own.
+// Prefix is the domain of the attributes that Kubernetes does not define.
 const Prefix = "devinfo-cni.io/"
 
-// The attributes that KubeVirt's network binding plugin for vhost-user reads, which are in
-// no domain (kubevirt/vhostuser-network-binding-plugin, pkg/domain).
+// The attributes that KubeVirt's network binding plugin for vhost-user reads, which have no domain
+// (kubevirt/vhostuser-network-binding-plugin, pkg/domain).
 const (
-	VhostUserPath = "vhost-user-path" // of the socket, as the container has it
-	MTU           = "mtu"             // int, bytes
+	VhostUserPath = "vhost-user-path" // path of the socket in the container
+	MTU           = "mtu"             // an int, in bytes
 )
 
-// Attributes returns those of a device, from its device information, which may be nil, and sysfs. Kubernetes' own
-// are pciBusID, pcieRoot and numaNode, of the function behind the device, as far as the kernel knows them. The
-// others are below [Prefix], and of vhost-user also [VhostUserPath]. warn is called with the reason for each
-// attribute that is left out: one holds at most 64 bytes. A metadata file has no lists, so rdmaDevice holds the
-// names of several RDMA devices joined by commas, as the device information does.
+// Attributes returns the attributes of a device, from its device information and sysfs. info may be nil. pciBusID,
+// pcieRoot and numaNode describe the function behind the device and have the names that Kubernetes defines. The
+// names of the other attributes begin with [Prefix]. vhost-user also has [VhostUserPath].
+//
+// An attribute has at most 64 bytes. warn is called with the reason for each attribute that is left out. rdmaDevice
+// contains the names of all RDMA devices, separated by commas as in the device information, because a metadata file
+// cannot contain lists.
 func Attributes(info *devinfo.Info, sys *sysfs.FS, warn func(string)) map[string]resourceapi.DeviceAttribute {
 	if info == nil {
 		return nil
@@ -166,7 +166,7 @@ type attributes struct {
 	to   map[string]resourceapi.DeviceAttribute
 }
 
-// set sets an attribute below Prefix; "" = there is none.
+// set sets an attribute with the prefix. It ignores an empty value.
 func (a *attributes) set(name, value string) {
 	const limit = resourceapi.DeviceAttributeMaxValueLength
 	switch {
@@ -178,7 +178,7 @@ func (a *attributes) set(name, value string) {
 	}
 }
 
-// function sets the attributes of a PCI function, and of its PF.
+// function sets the attributes of a PCI function and of its PF.
 func (a *attributes) function(address, pf, representor string) {
 	if own, ok := a.address(string(deviceattribute.StandardDeviceAttributePCIBusID), address); ok {
 		a.standard(deviceattribute.GetPCIBusIDAttribute(own.String()))
@@ -190,7 +190,7 @@ func (a *attributes) function(address, pf, representor string) {
 		switch node, ok, err := a.sys.NUMANode(own); {
 		case err != nil:
 			a.warn("attribute %s is left out: %v", deviceattribute.StandardDeviceAttributeNUMANode, err)
-		case ok: // the helper that reads it returns an ordinary error for -1, which means that there is none
+		case ok: // without this check, the helper returns an error for a function without a NUMA node
 			a.standard(deviceattribute.GetNUMANodeAttribute(node, deviceattribute.ScalarAttribute))
 		}
 	}
@@ -211,8 +211,8 @@ func (a *attributes) address(name, text string) (pci.Address, bool) {
 	return address, err == nil
 }
 
-// standard takes an attribute from Kubernetes' own helpers. There is no warning if the kernel does
-// not know the function: its driver's device may be all that the pod needs.
+// standard sets an attribute from a helper of Kubernetes. It ignores a function that the kernel does not know, for
+// which the pod may only need the device of its driver.
 func (a *attributes) standard(attribute deviceattribute.DeviceAttribute, err error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -223,9 +223,10 @@ func (a *attributes) standard(attribute deviceattribute.DeviceAttribute, err err
 	}
 }
 
-// NetworkData returns what a CNI result, of any version, has of the interface ifName in the network namespace at
-// netns: its hardware address, and the IP addresses that are its, or of no interface, in the canonical form, each
-// once, at most 16. The warnings say what is left out. An error is a result that CNI does not know.
+// NetworkData returns the network data of interface ifName in the network namespace netns, from a CNI result of any
+// version: the hardware address and at most 16 different IP addresses in canonical form. An IP address of the result
+// counts unless it belongs to a different interface. The warnings describe the missing parts. NetworkData returns an
+// error for an invalid result.
 func NetworkData(result json.RawMessage, ifName, netns string) (*resourceapi.NetworkDeviceData, []string, error) {
 	r, own, err := parse(result, ifName, netns)
 	if err != nil {
@@ -256,17 +257,16 @@ func NetworkData(result json.RawMessage, ifName, netns string) (*resourceapi.Net
 	return data, warnings, nil
 }
 
-// MTUOf returns the MTU in bytes of the interface ifName in the network namespace at netns. It is the one of
-// the CNI result, which has the field since CNI 1.1.0. Otherwise it is the "mtu" of the last plugin in the
-// configuration list that has one, or 1500, which a virtio device has if nobody gives it another. KubeVirt's
-// binding plugin for vhost-user requires an MTU of at least 68.
+// MTUOf returns the MTU of interface ifName in the network namespace netns, in bytes. It takes the MTU from the CNI
+// result, which may contain it since CNI 1.1.0. Otherwise it takes the last "mtu" in the configuration list, or
+// 1500, the default of virtio devices. KubeVirt's binding plugin for vhost-user requires an MTU of at least 68.
 func MTUOf(result, list json.RawMessage, ifName, netns string) int64 {
 	const least = 68 // ETH_MIN_MTU (include/uapi/linux/if_ether.h)
 	if r, own, err := parse(result, ifName, netns); err == nil && own >= 0 && r.Interfaces[own].Mtu >= least {
 		return int64(r.Interfaces[own].Mtu)
 	}
 	var conf struct{ Plugins []json.RawMessage }
-	_ = json.Unmarshal(list, &conf) // ADD has succeeded with it
+	_ = json.Unmarshal(list, &conf) // no error, because ADD succeeded with it
 	for _, raw := range slices.Backward(conf.Plugins) {
 		var plugin struct{ MTU int64 }
 		if err := json.Unmarshal(raw, &plugin); err == nil && plugin.MTU >= least {
@@ -276,7 +276,8 @@ func MTUOf(result, list json.RawMessage, ifName, netns string) int64 {
 	return 1500
 }
 
-// hardwareAddress spells a hardware address of a usual length as the kernel does.
+// hardwareAddress returns the kernel's spelling of a hardware address, if its length is usual. Otherwise it returns
+// text.
 func hardwareAddress(text string) (string, error) {
 	if mac, err := net.ParseMAC(text); err == nil {
 		return mac.String(), nil
@@ -288,17 +289,17 @@ func hardwareAddress(text string) (string, error) {
 	return text, nil
 }
 
-// parse returns a result, with the index of the pod's interface, -1 = it is not in the result. An interface
-// without a sandbox is the host's. If none has exactly this netns, one of the name in any sandbox is taken:
-// plugins spell the path in their own way. Before 0.3.0 a result has no interfaces; without addresses, which
-// those versions forbid, it becomes an empty one.
+// parse parses a CNI result and returns the index of the pod's interface in it; -1 = it is missing. Interfaces
+// without a sandbox belong to the host. If no interface of the name has exactly this netns, parse takes one with a
+// different sandbox, because plugins spell the path differently. Results before version 0.3.0 have no interfaces. In
+// these versions, an invalid result without addresses counts as an empty result.
 func parse(raw json.RawMessage, ifName, netns string) (r *types100.Result, own int, err error) {
 	result, err := create.CreateFromBytes(raw)
 	if err != nil {
 		return nil, 0, err
 	}
 	r, err = types100.NewResultFromResult(result)
-	if err != nil && slices.Contains([]string{"0.1.0", "0.2.0"}, result.Version()) { // also without a version
+	if err != nil && slices.Contains([]string{"0.1.0", "0.2.0"}, result.Version()) { // includes results without a version
 		return &types100.Result{}, -1, nil
 	} else if err != nil {
 		return nil, 0, err
@@ -316,8 +317,8 @@ func parse(raw json.RawMessage, ifName, netns string) (r *types100.Result, own i
 	return r, own, nil
 }
 
-// canonical is the one spelling of an address that the API takes; false = it has none, such as
-// ::ffff:10.0.0.1/64, which is of both families.
+// canonical returns the one spelling of an address that the API accepts. ok is false if the address has none, such
+// as ::ffff:10.0.0.1/64, whose family is ambiguous.
 func canonical(n net.IPNet) (text string, ok bool) {
 	address, ok := netip.AddrFromSlice(n.IP)
 	ones, bits := n.Mask.Size()

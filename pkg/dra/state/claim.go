@@ -1,9 +1,9 @@
-// Package state keeps a record of each resource claim on disk, from Prepare to Unprepare: what is
-// to be attached, what was, and what is owed. Before a CNI plugin is run the record says so:
-// whatever dies, the next start knows which networks may hold something of the claim.
+// Package state keeps a record of each resource claim on disk, from Prepare to Unprepare. A record lists the devices
+// to attach, the attached devices, and the pending DELs. It is written before a CNI plugin runs. After a crash, the
+// driver therefore knows which networks may still hold resources of the claim.
 //
-// Each claim has a file, named after its UID, which only the agent may write. The files are
-// private: they hold configurations as executed, which may have secrets.
+// Each claim has a file that is named after its UID. Only the driver may write it. The files have mode 0600, because
+// the configurations in them may contain secrets.
 package state
 
 import (
@@ -21,37 +21,37 @@ import (
 	"devinfo-cni.io/pkg/pod"
 )
 
-// Schema is the version of the files' format.
+// Schema is the version of the file format.
 const Schema = 1
 
-// Phase is how far an attachment is.
+// Phase is the progress of an attachment.
 type Phase string
 
 // The phases, in the order in which an attachment passes through them.
 const (
-	Prepared  Phase = "Prepared"  // nothing of it exists
+	Prepared  Phase = "Prepared"  // ADD has not begun
 	Adding    Phase = "Adding"    // ADD is about to run, runs, has failed, or was interrupted
 	Added     Phase = "Added"     // ADD succeeded
 	Deleting  Phase = "Deleting"  // DEL is about to run, runs, has failed, or was interrupted
-	Restoring Phase = "Restoring" // DEL succeeded, and its device is not restored yet
-	Undeleted Phase = "Undeleted" // DEL or restoring has failed so often that it was given up
+	Restoring Phase = "Restoring" // DEL succeeded, but the device is not restored yet
+	Undeleted Phase = "Undeleted" // DEL or restoring failed so often that it was given up
 )
 
-// Phases are all phases, in that order.
+// Phases returns all phases in this order.
 func Phases() []Phase { return []Phase{Prepared, Adding, Added, Deleting, Restoring, Undeleted} }
 
-// Claim is the record of a resource claim that is prepared on this node, or of what is left of
-// one: see [Claim.Unprepared]. To change a record that others may read, change a [Claim.Clone].
+// Claim is the record of a claim that is prepared on this node. After Unprepare it may remain for undeleted
+// attachments: see [Claim.Unprepared]. Records are shared, so change a [Claim.Clone] instead.
 type Claim struct {
 	Schema      int          `json:"schema"` // set by Put
 	Namespace   string       `json:"namespace"`
 	Name        string       `json:"name"`
 	UID         types.UID    `json:"uid"`
-	Pod         Pod          `json:"pod,omitzero"`          // that the claim belongs to; empty once the claim is unprepared
-	Shared      bool         `json:"shared,omitempty"`      // several pods may name it: it is not made from a template
-	Attachments []Attachment `json:"attachments,omitempty"` // what is allocated, in any phase but Undeleted
-	Undeleted   []Attachment `json:"undeleted,omitempty"`   // earlier attachments: the claim goes on, or ends, without them
-	StatusOwed  bool         `json:"statusOwed,omitempty"`  // the API server has not taken the latest status
+	Pod         Pod          `json:"pod,omitzero"`          // the pod that uses the claim; empty after Unprepare
+	Shared      bool         `json:"shared,omitempty"`      // the claim is not made from a template, so several pods may use it
+	Attachments []Attachment `json:"attachments,omitempty"` // allocated devices, in any phase except Undeleted
+	Undeleted   []Attachment `json:"undeleted,omitempty"`   // earlier attachments in phase Undeleted
+	StatusOwed  bool         `json:"statusOwed,omitempty"`  // the latest status has not reached the API server
 }
 
 // Pod is a Kubernetes pod.
@@ -61,76 +61,76 @@ type Pod struct {
 	UID       types.UID `json:"uid"`
 }
 
-// LogValue has logs name the pod as Kubernetes does: namespace/name.
+// LogValue logs the pod as namespace/name.
 func (p Pod) LogValue() slog.Value { return slog.StringValue(p.Namespace + "/" + p.Name) }
 
-// Attachment is one device of a claim, which is one interface of the pod in one network.
+// Attachment is an allocated device of a claim, which becomes one interface of the pod in one network.
 type Attachment struct {
-	Request    string      `json:"request"`         // as allocated: with the subrequest, if there is one
-	Index      int         `json:"index,omitempty"` // of the device among those of the request
+	Request    string      `json:"request"`         // request/subrequest, if it has a subrequest
+	Index      int         `json:"index,omitempty"` // number of the device within the request
 	Pool       string      `json:"pool"`
 	Device     string      `json:"device"`
 	ShareID    *types.UID  `json:"shareID,omitempty"`
-	NodeDevice *NodeDevice `json:"node,omitempty"`   // nil = the device stands for networks of software
-	Driver     string      `json:"driver,omitempty"` // that the device is bound to while the sandbox has it; "" = as it is
+	NodeDevice *NodeDevice `json:"node,omitempty"`   // nil = the shared device for networks without hardware
+	Driver     string      `json:"driver,omitempty"` // kernel driver of the device while the sandbox has it; "" = keep its driver
 
-	// These four are empty for a device without a network: see Bare.
+	// The next four are empty for a device without a network: see Bare.
 	Network    string          `json:"network"`        // "name" of the network configuration
 	CNIVersion string          `json:"cniVersion"`     // of the network configuration
 	IfName     string          `json:"ifName"`         // CNI_IFNAME
-	List       json.RawMessage `json:"list"`           // network configuration list, as executed; null = see Bare
-	Late       bool            `json:"late,omitempty"` // the sandbox does not wait for this network, only the containers that list it
-	// Capabilities are the capability arguments that the claim gives, by their names.
+	List       json.RawMessage `json:"list"`           // network configuration list as executed; null = see Bare
+	Late       bool            `json:"late,omitempty"` // only the containers that list the claim wait for this network, not the sandbox
+	// Capabilities are the capability arguments of the claim, by name.
 	Capabilities map[string]json.RawMessage `json:"capabilities,omitempty"`
 
 	Phase Phase  `json:"phase"`
-	Error string `json:"error,omitempty"` // why it is not attached, "" after a success
-	Ready Ready  `json:"ready,omitzero"`  // condition Ready, as it is or should be in the API
+	Error string `json:"error,omitempty"` // why the device is not attached; "" after a success
+	Ready Ready  `json:"ready,omitzero"`  // condition Ready, as sent or to be sent to the API server
 
 	Execution // of the current sandbox; empty while Prepared
 }
 
-// Ready is the condition of that type.
+// Ready is the condition of type Ready.
 type Ready struct {
-	Status metav1.ConditionStatus `json:"status,omitempty"` // "" = never said
-	Since  metav1.Time            `json:"since,omitzero"`   // of the last change of Status
+	Status metav1.ConditionStatus `json:"status,omitempty"` // "" = not set yet
+	Since  metav1.Time            `json:"since,omitzero"`   // time of the last change of Status
 }
 
-// Set changes the condition; Since only if it is a change.
+// Set sets the status. It sets Since only if the status changes.
 func (r *Ready) Set(status metav1.ConditionStatus, now time.Time) {
 	if r.Status != status {
-		*r = Ready{status, metav1.NewTime(now.UTC().Truncate(time.Second))} // as the API has it
+		*r = Ready{status, metav1.NewTime(now.UTC().Truncate(time.Second))} // the precision of the API
 	}
 }
 
-// Execution is one ADD, as its DEL has to repeat it, and what it gave.
+// Execution has the parameters of an ADD, which DEL repeats, and its results.
 type Execution struct {
 	Sandbox  string   `json:"sandbox,omitempty"`  // CNI_CONTAINERID
 	Netns    string   `json:"netns,omitempty"`    // CNI_NETNS
-	BootID   string   `json:"bootID,omitempty"`   // the boot in which Netns is a path to something
+	BootID   string   `json:"bootID,omitempty"`   // the boot in which Netns exists
 	Args     pod.Args `json:"args,omitempty"`     // CNI_ARGS
-	InfoFile string   `json:"infoFile,omitempty"` // capability argument CNIDeviceInfoFile, a host path
+	InfoFile string   `json:"infoFile,omitempty"` // capability argument CNIDeviceInfoFile, a path on the host
 
-	Note json.RawMessage `json:"note,omitempty"` // what package devices restores the device by after the DEL; nil = nothing
-	Lost bool            `json:"lost,omitempty"` // when its DEL was given up, its device was gone: one in its place may be offered
+	Note json.RawMessage `json:"note,omitempty"` // settings to restore after DEL, written by package devices; nil = none
+	Lost bool            `json:"lost,omitempty"` // the device did not exist when its DEL was given up, so a new device at its place may be offered
 
-	Result   json.RawMessage `json:"result,omitempty"` // of ADD, in CNIVersion
-	Info     json.RawMessage `json:"info,omitempty"`   // the device-info file after ADD; of a device without a network, what it says itself
+	Result   json.RawMessage `json:"result,omitempty"` // result of ADD, in CNIVersion
+	Info     json.RawMessage `json:"info,omitempty"`   // device-info file after ADD; for a device without a network, the driver's own
 	Metadata *Metadata       `json:"metadata,omitempty"`
 
-	Tries    int    `json:"tries,omitempty"`    // of DEL, or of restoring, that have failed
-	DelError string `json:"delError,omitempty"` // of the last of them; "" while a device is awaited that may be on its way
+	Tries    int    `json:"tries,omitempty"`    // failed attempts of DEL or of restoring
+	DelError string `json:"delError,omitempty"` // error of the last attempt; "" while the driver waits for a device that may come back
 
-	GivenUp metav1.Time `json:"givenUp,omitzero"` // when its DEL was given up
+	GivenUp metav1.Time `json:"givenUp,omitzero"` // time at which DEL was given up
 }
 
-// Metadata is what the pod reads of its device, once ADD has succeeded.
+// Metadata has the metadata of the device for the pod, once ADD has succeeded.
 type Metadata struct {
 	Attributes  map[string]resourceapi.DeviceAttribute `json:"attributes,omitempty"`
 	NetworkData *resourceapi.NetworkDeviceData         `json:"networkData,omitempty"`
 }
 
-// PCI is the address of the device behind the interface; "" = none, or it is not known.
+// PCI returns the address of the device behind the interface; "" = no PCI device, or unknown.
 func (e *Execution) PCI() string {
 	info, err := devinfo.Parse(e.Info)
 	if err != nil || info.PCI == nil {
@@ -139,12 +139,12 @@ func (e *Execution) PCI() string {
 	return string(info.PCI.Address)
 }
 
-// Bare reports whether the claim has no network for the device: it is made ready for the
-// containers, and somebody else attaches it. The phase stays Prepared.
+// Bare reports whether the claim has no network for the device. The driver prepares it for the containers, but does
+// not attach it, for example because Multus does. The phase stays Prepared.
 func (a *Attachment) Bare() bool { return len(a.List) == 0 || string(a.List) == "null" }
 
-// Part tells the attachment's leases from those of the claim's others: they are of its device, or
-// of its share of one. The claim may get another device while it still owes this one.
+// Part returns the part of the claim's lease record in the journal that belongs to this attachment. It differs by
+// device, or by share of a device, because a claim may get another device while the DEL for this one is pending.
 func (a *Attachment) Part() string {
 	switch {
 	case a.Bare():
@@ -155,45 +155,45 @@ func (a *Attachment) Part() string {
 	return a.Device
 }
 
-// Owes reports whether a DEL is owed, or restoring the device.
+// Owes reports whether a DEL, or restoring the device, is pending.
 func (a *Attachment) Owes() bool { return a.Phase != Prepared }
 
 // Exclusive reports whether the scheduler allocates the device to one claim at a time.
 func (a *Attachment) Exclusive() bool { return a.ShareID == nil }
 
-// Withheld reports whether no other claim may get the device, because its last DEL or restoring has failed.
+// Withheld reports whether the device must not be allocated again, because its last DEL or restoring has failed.
 func (a *Attachment) Withheld() bool {
 	return a.Tries > 0 && a.DelError != "" && a.Exclusive() && !a.Lost
 }
 
-// Reset makes the attachment what it was after Prepare; why is the error to keep.
+// Reset resets the attachment to its state after Prepare, with the error why.
 func (a *Attachment) Reset(why string) {
 	a.Phase, a.Error, a.Execution = Prepared, why, Execution{}
 }
 
-// Unprepared reports whether the claim was unprepared and only undeleted attachments remain in the record.
+// Unprepared reports whether the claim was unprepared and the record only contains undeleted attachments.
 func (c *Claim) Unprepared() bool { return len(c.Attachments) == 0 && len(c.Undeleted) > 0 }
 
-// Owes reports whether anything is owed for an attachment whose DEL was not given up.
+// Owes reports whether any attachment has a pending DEL or restore. Undeleted attachments do not count.
 func (c *Claim) Owes() bool {
 	return slices.ContainsFunc(c.Attachments, func(a Attachment) bool { return a.Owes() })
 }
 
-// Clone is a copy whose attachments may be changed, but not what their fields point to.
+// Clone returns a copy of the record with its own attachments. Pointers and slices in the attachments are shared.
 func (c *Claim) Clone() *Claim {
 	d := *c
 	d.Attachments, d.Undeleted = slices.Clone(c.Attachments), slices.Clone(c.Undeleted)
 	return &d
 }
 
-// NodeDevice is one of the node's own devices, as it was when its claim was prepared: of a device
-// in a pod the node tells little.
+// NodeDevice describes a device of the node at the time of Prepare. Later the device may be in a pod, where the node
+// cannot read most of it.
 type NodeDevice struct {
 	hostdev.Ref
-	Published resourceapi.Device `json:"published"` // as it was offered
+	Published resourceapi.Device `json:"published"` // the device in the ResourceSlice
 }
 
-// Shared reports whether pods may have the device together.
+// Shared reports whether several pods may have the device at the same time.
 func (d *NodeDevice) Shared() bool {
 	return d.Published.AllowMultipleAllocations != nil && *d.Published.AllowMultipleAllocations
 }

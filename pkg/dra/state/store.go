@@ -26,51 +26,50 @@ const (
 	lockFile = "lock"
 
 	DefaultDir  = "/var/lib/kubelet/plugins/cni.dra.networking.x-k8s.io/state" // see [NodeDir]
-	DirVariable = "DEVINFO_DRA_STATE_DIR"                                      // environment variable
+	DirVariable = "DEVINFO_DRA_STATE_DIR"                                      // environment variable that overrides DefaultDir
 )
 
-// NodeDir returns the state directory of the agent of driver cni.dra.networking.x-k8s.io on this node. The
-// environment variable is for nodes whose kubelet has its directories elsewhere.
+// NodeDir returns the state directory of cni-dra-driver on this node. The environment variable is for nodes whose
+// kubelet uses non-default directories.
 func NodeDir() string { return cmp.Or(os.Getenv(DirVariable), DefaultDir) }
 
-// Path is the path of a claim's record in a state directory.
+// Path returns the path of a claim's record in a state directory.
 func Path(dir, uid string) string { return filepath.Join(dir, uid+suffix) }
 
-// RecordOf is the UID of the claim whose record is in a file; false = none is.
+// RecordOf returns the UID of the claim whose record is in the file. ok is false if the file is not a record.
 func RecordOf(path string) (uid string, ok bool) {
 	return strings.CutSuffix(filepath.Base(path), suffix)
 }
 
-// Store is the state directory of one node. Its methods may be called concurrently, but
-// for one claim only one at a time.
+// Store is the state directory of one node. Its methods may be called concurrently for different claims.
 type Store struct {
 	dir  *safefile.Dir
 	lock *os.File
 }
 
-// Problem is a claim whose file cannot be used.
+// Problem is a record that cannot be used.
 type Problem struct {
-	UID   types.UID // as the file's name says
-	Err   error     // [*SchemaError], or what is wrong with the content
-	Aside string    // where a file with invalid content was put; "" = it was left alone
+	UID   types.UID // from the name of the file
+	Err   error     // a [*SchemaError], or the mistake in the content
+	Aside string    // path to which a file with invalid content was renamed; "" = the file was not changed
 }
 
-// SchemaError says that a file was written by a newer agent. The file is left alone.
+// SchemaError is the error of a file that a newer driver wrote. The file is not changed.
 type SchemaError struct {
 	Path   string
 	Schema int
 }
 
 func (e *SchemaError) Error() string {
-	return fmt.Sprintf("%s: schema %d: this agent knows up to %d: run the agent that wrote it, or a newer one",
+	return fmt.Sprintf("%s: schema %d: this driver supports schemas up to %d: run the driver that wrote the file, or a newer one",
 		e.Path, e.Schema, Schema)
 }
 
-// ErrLocked is the error of [Open] while another process uses the directory.
-var ErrLocked = errors.New("another agent uses it: wait until that one has ended, or give this one a directory of its own")
+// ErrLocked is the error of [Open] while another process has the directory open.
+var ErrLocked = errors.New("another driver uses it: wait until that driver has ended, or use a different directory")
 
-// Open makes the directory, which must be an absolute path, and locks it for as long as
-// this process lives, or until [Store.Close].
+// Open creates the directory, which must be an absolute path, and locks it until [Store.Close] or the end of the
+// process.
 func Open(dir string) (*Store, error) {
 	d := safefile.OpenDurable(dir)
 	if err := d.Make(); err != nil {
@@ -86,8 +85,8 @@ func Open(dir string) (*Store, error) {
 	return &Store{d, lock}, nil
 }
 
-// Close unlocks the directory, although a child that has not executed its program yet may still
-// have the file open.
+// Close unlocks the directory. It does not rely on closing the file, because a child process that has not executed
+// its program yet may still have the file open.
 func (s *Store) Close() error {
 	return errors.Join(syscall.Flock(int(s.lock.Fd()), syscall.LOCK_UN), s.lock.Close())
 }
@@ -105,11 +104,11 @@ func (s *Store) Put(c *Claim) error {
 // Remove removes a record, if it exists.
 func (s *Store) Remove(uid types.UID) error { return s.dir.Remove(string(uid) + suffix) }
 
-// Writable returns an error if Put could not succeed. It changes nothing.
+// Writable returns the error that Put would return for the directory. It changes nothing.
 func (s *Store) Writable() error { return store.Open(s.dir.Path("")).Writable() }
 
-// All reads every record, sorted by UID. A file with invalid content is reported, and renamed, so
-// that the claim can be prepared again. Files that were renamed earlier are reported again.
+// All reads all records, sorted by UID. It renames a file with invalid content, so that the claim can be prepared
+// again, and returns a Problem for it. It also returns a Problem for each file that was renamed earlier.
 func (s *Store) All() ([]*Claim, []Problem, error) {
 	names, err := s.dir.Names()
 	if err != nil {
@@ -121,7 +120,7 @@ func (s *Store) All() ([]*Claim, []Problem, error) {
 		uid, isRecord := RecordOf(name)
 		if !isRecord {
 			if uid, _, isAside := strings.Cut(name, suffix+setAside); isAside {
-				problems = append(problems, Problem{types.UID(uid), errors.New("set aside by an earlier start"), s.dir.Path(name)})
+				problems = append(problems, Problem{types.UID(uid), errors.New("the record was set aside at an earlier start"), s.dir.Path(name)})
 			}
 			continue
 		}
@@ -145,8 +144,8 @@ func (s *Store) All() ([]*Claim, []Problem, error) {
 	return claims, problems, nil
 }
 
-// read reads a record. The error is a [*SchemaError], a [*store.CorruptError] for invalid
-// content, or the system's.
+// read reads a record. The error is a [*SchemaError], a [*store.CorruptError] for invalid content, or a system
+// error.
 func read(dir *safefile.Dir, uid types.UID) (*Claim, error) {
 	name := string(uid) + suffix
 	path := dir.Path(name)
@@ -166,9 +165,9 @@ func read(dir *safefile.Dir, uid types.UID) (*Claim, error) {
 	return c, nil
 }
 
-// Parse decodes the record in the file at path, which is only named in errors: a
-// [*SchemaError], or a [*store.CorruptError] for invalid JSON. It does not ask for what only
-// the agent needs, such as List: a captured host has records without it.
+// Parse decodes a record. Errors contain path; the error is a [*SchemaError], or a [*store.CorruptError] for invalid
+// JSON. Parse accepts a record without the fields that only the driver needs, such as List, because a capture
+// contains such records.
 func Parse(path string, data []byte) (*Claim, error) {
 	var version struct {
 		Schema int `json:"schema"`
@@ -188,7 +187,7 @@ func check(c *Claim, uid types.UID) error {
 	case c.Schema < 1:
 		return fmt.Errorf("schema %d: must be 1 or more", c.Schema)
 	case c.UID != uid:
-		return fmt.Errorf("it is of %q: that must be the file's name", c.UID)
+		return fmt.Errorf("the record is of claim %q, but the file name has a different UID", c.UID)
 	}
 	var errs []error
 	for n, a := range slices.Concat(c.Attachments, c.Undeleted) {
@@ -204,7 +203,7 @@ func check(c *Claim, uid types.UID) error {
 	return errors.Join(errs...)
 }
 
-// putAside renames a file to the first name that is free.
+// putAside renames a file to the first free name.
 func (s *Store) putAside(name string) (string, error) {
 	from := s.dir.Path(name)
 	for n := range 100 {
@@ -219,23 +218,22 @@ func (s *Store) putAside(name string) (string, error) {
 		}
 		return to, os.Remove(from)
 	}
-	return "", fmt.Errorf("%s: there are 100 such files already: remove some", filepath.Dir(from))
+	return "", fmt.Errorf("%s: 100 corrupt records exist already: remove some of them", filepath.Dir(from))
 }
 
-// clearedName is the name of the file by which an administrator has an undeleted attachment
-// forgotten: only the agent may change the record.
+// clearedName returns the name of the file that requests the driver to drop the record of an undeleted attachment.
+// The command clear writes this file, because only the driver may change records.
 func clearedName(uid types.UID, at *Attachment) string {
 	return string(uid) + "=" + at.Sandbox + "=" + at.IfName + ".cleared"
 }
 
-// Clear has the agent of a state directory forget the attachments of a claim that are now
-// undeleted, without another DEL: within a minute if it runs, else at its next start. It
-// returns the record with them, and an error if there are none.
+// Clear makes the driver drop the records of a claim's undeleted attachments without another DEL. A running driver
+// does so within a minute. Clear returns the record, and an error if it has no undeleted attachments.
 func Clear(dir string, uid types.UID) (*Claim, error) {
 	d := safefile.OpenDurable(dir)
 	c, err := read(d, uid)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(c.Undeleted) == 0 {
-		err = fmt.Errorf("%s has no attachment of it whose DEL was given up", dir)
+		err = fmt.Errorf("%s has no attachment of the claim whose DEL was given up", dir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("claim UID %q: %w", uid, err)
@@ -254,44 +252,43 @@ func (s *Store) IsCleared(uid types.UID, at *Attachment) bool {
 	return err == nil
 }
 
-// Cleared removes the mark of [Clear], once the record is without the attachment. After a power
-// failure the mark may be back, of an attachment that is in no record.
+// Cleared removes the file that [Clear] wrote. Call it when the record no longer contains the attachment. After a
+// power failure the file may exist again, but without an attachment it has no effect.
 func (s *Store) Cleared(uid types.UID, at *Attachment) error {
 	return safefile.Open(s.dir.Path("")).Remove(clearedName(uid, at))
 }
 
-// OfferFile is the file with an [Offer] in the state directory. The agent writes it for people, and
-// never reads it.
+// OfferFile is the name of the file with an [Offer]. devinfoctl reads it; the driver only writes it.
 const OfferFile = "offer"
 
-// Offer lists the node's own devices, by whether they are offered: see package inventory.
+// Offer lists the node's devices that rules select, and whether each is offered: see package inventory.
 type Offer struct {
-	Rules   string    `json:"rules"`             // path of the file with the rules
-	Digest  string    `json:"digest,omitempty"`  // of that file as it was read, SHA-256 in hexadecimal digits
-	Problem string    `json:"problem,omitempty"` // why they cannot be used: no agent runs then
-	Devices []Offered `json:"devices,omitempty"` // by name; those that no rule names are left out
-	Idle    []Idle    `json:"idle,omitempty"`    // by index
+	Rules   string    `json:"rules"`             // path of the rules file
+	Digest  string    `json:"digest,omitempty"`  // SHA-256 of the rules file, in hexadecimal digits
+	Problem string    `json:"problem,omitempty"` // why the rules are invalid, which ends the driver; "" = they are valid
+	Devices []Offered `json:"devices,omitempty"` // by name, without devices that no rule selects
+	Idle    []Idle    `json:"idle,omitempty"`    // by index of the rule
 }
 
-// Idle is a rule that no device of the node meets first: it has no effect on this node.
+// Idle is a rule that has no effect on this node, because each device fails it or meets an earlier rule.
 type Idle struct {
-	Rule    string `json:"names"`             // "devices[1] (ifNames: eth77)"; "devices" = there is none
-	Why     string `json:"why"`               // which of its values no device has, and the nearest one that a device has
-	Nearest string `json:"nearest,omitempty"` // the first of the latter; "" = nothing comes near
+	Rule    string `json:"names"`             // "devices[1] (ifNames: eth77)"; "devices" = the file has no rules
+	Why     string `json:"why"`               // the values that no device has, each with the nearest value that a device has
+	Nearest string `json:"nearest,omitempty"` // the first such nearest value; "" = none is similar
 }
 
-func (i Idle) String() string { return i.Rule + " names no device of this node: " + i.Why }
+func (i Idle) String() string { return i.Rule + " selects no device of this node: " + i.Why }
 
-// Offered is one of the node's own devices.
+// Offered is a device of the node that a rule selects.
 type Offered struct {
-	Name string `json:"name"` // in the ResourceSlice
+	Name string `json:"name"` // name in the ResourceSlice
 	hostdev.Ref
 	Sharing      string `json:"sharing"` // "shared" or "exclusive"
 	ResourceName string `json:"resourceName,omitempty"`
-	Why          string `json:"why,omitempty"` // it is not offered, though a rule names it; "" = it is
+	Why          string `json:"why,omitempty"` // why the device is not offered; "" = it is offered
 }
 
-// WriteOffer writes an offer to a state directory; nil removes the file.
+// WriteOffer writes the offer to a state directory. nil removes it.
 func WriteOffer(dir string, o *Offer) error {
 	d := safefile.Open(dir)
 	if o == nil {
@@ -304,7 +301,8 @@ func WriteOffer(dir string, o *Offer) error {
 	return err
 }
 
-// ReadOffer reads an offer; nil = there is none. Invalid content is a [*store.CorruptError].
+// ReadOffer reads the offer, or returns nil if it does not exist. The error of invalid content is a
+// [*store.CorruptError].
 func ReadOffer(dir string) (*Offer, error) {
 	d := safefile.Open(dir)
 	data, err := d.Read(OfferFile)

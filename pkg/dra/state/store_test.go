@@ -186,7 +186,7 @@ func TestClearRefusesAClaimWithoutUndeletedAttachments(t *testing.T) {
 	must(t, s.Put(full("u1")))
 	torn := filepath.Join(dir, "torn.json")
 	difftest.Write(t, torn, "{", 0o600)
-	const none = "has no attachment of it whose DEL was given up"
+	const none = "has no attachment of the claim whose DEL was given up"
 	for uid, want := range map[types.UID]string{"u1": none, "u2": none, "torn": torn + ": ", "../u1": `"../u1"`} {
 		c, err := state.Clear(dir, uid)
 		difftest.Says(t, err, want)

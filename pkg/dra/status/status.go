@@ -1,10 +1,9 @@
-// Package status reports to the API server what became of the devices of a claim, in
-// status.devices of the ResourceClaim (resource.k8s.io/v1, AllocatedDeviceStatus).
+// Package status writes the status of a claim's devices to the API server, in status.devices of the ResourceClaim
+// (resource.k8s.io/v1, AllocatedDeviceStatus).
 //
-// The driver's service account needs the verbs "get" on resourceclaims, "patch" on
-// resourceclaims/status and, from Kubernetes 1.36 on, "associated-node:patch" on
-// resourceclaims/driver with the driver's name as resourceNames and a token that is bound
-// to the node or to a pod on it.
+// The driver's service account needs the verbs "get" on resourceclaims and "patch" on resourceclaims/status. From
+// Kubernetes 1.36 on it also needs "associated-node:patch" on resourceclaims/driver, with the driver's name in
+// resourceNames and a token that is bound to the node or to a pod on the node.
 package status
 
 import (
@@ -22,20 +21,20 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Report is the status of all devices that a claim has of a driver.
+// Report is the status of all devices that a driver has allocated to a claim.
 type Report struct {
-	Driver          string // also the field manager
-	Namespace, Name string // of the claim
+	Driver          string // name of the DRA driver, also the field manager
+	Namespace, Name string // namespace and name of the claim
 	UID             types.UID
-	// Devices are all of them: server-side apply removes each device of the driver that is left
-	// out. ShareID is required where the allocation has one.
+	// Devices must be complete, because server-side apply removes the status of missing devices of the driver.
+	// ShareID is required for a device whose allocation has one.
 	Devices []resourceapi.AllocatedDeviceStatus
 }
 
-// ErrGone says that the claim was deleted, or that another claim has its name.
-var ErrGone = errors.New("the claim is gone")
+// ErrGone is the error for a claim that was deleted, or replaced by another claim of the same name.
+var ErrGone = errors.New("the claim no longer exists")
 
-// Apply sends a report. An error is the client's, or wraps [ErrGone].
+// Apply sends a report. The error wraps [ErrGone] or is an error of the client.
 func Apply(ctx context.Context, client kubernetes.Interface, r Report) error {
 	claims := client.ResourceV1().ResourceClaims(r.Namespace)
 	configuration, err := r.configuration()
@@ -51,8 +50,8 @@ func Apply(ctx context.Context, client kubernetes.Interface, r Report) error {
 	if !apierrors.IsConflict(err) {
 		return err
 	}
-	// The claim was changed at the same time, or replaced after the server had looked for it. Only
-	// the text of the error differs.
+	// The claim was changed at the same time, or was replaced during the request. The two errors differ in their
+	// text only, so read the claim.
 	claim, getErr := claims.Get(ctx, r.Name, metav1.GetOptions{})
 	if Missing(getErr) || getErr == nil && claim.UID != r.UID {
 		return fmt.Errorf("%w: %w", ErrGone, err)
@@ -60,7 +59,7 @@ func Apply(ctx context.Context, client kubernetes.Interface, r Report) error {
 	return err
 }
 
-// causes are what the API server found to be invalid; none for other errors.
+// causes returns the reasons for which the API server found the request invalid.
 func causes(err error) []metav1.StatusCause {
 	var status apierrors.APIStatus
 	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
@@ -69,8 +68,8 @@ func causes(err error) []metav1.StatusCause {
 	return status.Status().Details.Causes
 }
 
-// configuration is what is sent. By the UID the server refuses another claim of that name.
-// Devices and their configuration have the same JSON.
+// configuration returns the body of the request. It contains the UID, so that the server refuses another claim of
+// the same name. The devices are converted by way of JSON, which is the same for both types.
 func (r Report) configuration() (*resourceac.ResourceClaimApplyConfiguration, error) {
 	status := resourceac.ResourceClaimStatus()
 	data, err := json.Marshal(r.Devices)
@@ -80,12 +79,12 @@ func (r Report) configuration() (*resourceac.ResourceClaimApplyConfiguration, er
 	return resourceac.ResourceClaim(r.Name, r.Namespace).WithUID(r.UID).WithStatus(status), err
 }
 
-// Retry reports whether the same report may succeed later, after an error of [Apply]. It may after all that
-// time or an administrator can mend: no connection, a time-out, a server that starts, is overloaded or does
-// not serve the API, a change at the same time, or a missing permission, which comes with the ClusterRole
-// (Forbidden, Unauthorized, or Invalid if it is that on resourceclaims/driver). It cannot if the claim is
-// gone, or if the report itself is wrong, for example because the claim was deallocated meanwhile (its devices
-// "must be an allocated device in the claim"): a new allocation has its own Prepare, and report.
+// Retry reports whether the same report may succeed later, after an error of [Apply]. That is the case if time or an
+// administrator can remove the cause: no connection, a timeout, a server that starts, is overloaded or does not
+// serve the API, a concurrent change, or a missing permission (Forbidden, Unauthorized, or Invalid if the permission
+// on resourceclaims/driver is missing). It is not the case if the claim no longer exists or the report is invalid.
+// For example, the server refuses devices of a claim that was deallocated ("must be an allocated device in the
+// claim"). A new allocation gets a new Prepare and report.
 func Retry(err error) bool {
 	switch {
 	case err == nil, errors.Is(err, ErrGone), Missing(err):
@@ -96,13 +95,13 @@ func Retry(err error) bool {
 	return !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) && !apierrors.IsRequestEntityTooLargeError(err)
 }
 
-// isPermission reports whether the permission on resourceclaims/driver is missing.
+// isPermission reports whether the cause is a missing permission on resourceclaims/driver.
 func isPermission(c metav1.StatusCause) bool {
 	return c.Type == metav1.CauseTypeForbidden && c.Field == "status.devices"
 }
 
-// Missing reports whether an error says that the claim does not exist. A server that does not
-// serve the API, for example while it starts, says NotFound too, but without a name.
+// Missing reports whether the error means that the claim does not exist. A server that does not serve the API, for
+// example while it starts, also returns NotFound, but without the name of an object.
 func Missing(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {

@@ -1,14 +1,13 @@
-// Package binding puts an allocated device into the CNI configuration of its request.
+// Package binding writes an allocated device into the CNI configuration of its request.
 //
-// For the plugins of [types] it knows which key names a device. For others the parameters of the claim's
-// class say it, in an extension of the Device Configuration API:
+// It knows the keys of the plugins in [types]. For other plugins the class of the claim names the key, in an
+// extension of the Device Configuration API:
 //
 //	device:
 //	- plugin: example-cni
 //	  key: deviceID
 //
-// That only selects the key; its value follows from the device. A configuration that names another device
-// is refused.
+// The value of the key follows from the device. A configuration that already has a different device is refused.
 package binding
 
 import (
@@ -25,9 +24,9 @@ import (
 
 type plugin map[string]json.RawMessage
 
-// Bind puts a device, allocated as it is offered, into a configuration list. how says where; nil is the usual
-// place of each plugin. deviceID is the capability argument (CNI CONVENTIONS.md); "" = no plugin of the list
-// declares the capability. An error is a [*cniconfig.Refusal].
+// Bind writes a device into a configuration list. as is the way in which the device is offered. how names the keys;
+// nil selects the default key of each plugin. deviceID is the capability argument (CNI CONVENTIONS.md), or "" if no
+// plugin in the list declares the capability. The error is a [*cniconfig.Refusal].
 func Bind(list json.RawMessage, d inventory.Device, as inventory.SharingMode, how cniconfig.How) (bound json.RawMessage, deviceID string, err error) {
 	var fields map[string]json.RawMessage
 	var confs []plugin
@@ -53,7 +52,7 @@ func Bind(list json.RawMessage, d inventory.Device, as inventory.SharingMode, ho
 	return encode(fields), b.deviceID, nil
 }
 
-// encode encodes texts and JSON that was decoded before, which cannot fail.
+// encode encodes strings, and JSON that was decoded before. These cannot fail.
 func encode(value any) json.RawMessage {
 	raw, _ := json.Marshal(value)
 	return raw
@@ -67,7 +66,7 @@ type binder struct {
 	deviceID string // capability argument
 }
 
-// usual puts the device where each plugin looks for it.
+// usual writes the device to the default key of each plugin.
 func (b *binder) usual(confs []plugin) error {
 	taken := false
 	for _, conf := range confs {
@@ -84,7 +83,7 @@ func (b *binder) usual(confs []plugin) error {
 		}
 		key, why := t.key(b.device, b.shared, capable)
 		if why != "" {
-			return refuse(fmt.Sprintf("plugin %s %s, and %s is allocated", name, why, b), remedy(name))
+			return refuse(fmt.Sprintf("plugin %s %s, but %s is allocated", name, why, b), remedy(name))
 		}
 		if key == "" {
 			continue
@@ -95,13 +94,13 @@ func (b *binder) usual(confs []plugin) error {
 		taken = taken || !t.chained
 	}
 	if !taken {
-		return refuse(fmt.Sprintf("%s is allocated, and no plugin of the network is known to take it", b),
-			`have the DeviceClass say device: [{plugin: TYPE, key: KEY}], give a plugin "capabilities": {"deviceID": true}, or say device: [] if the network needs none`)
+		return refuse(fmt.Sprintf("%s is allocated, but no plugin of the network is known to use it", b),
+			`set device: [{plugin: TYPE, key: KEY}] in the DeviceClass, or give a plugin "capabilities": {"deviceID": true}; if the network needs no device, set device: []`)
 	}
 	return nil
 }
 
-// as puts the device where the parameters say.
+// as writes the device to the keys that the class names.
 func (b *binder) as(how cniconfig.How, confs []plugin) error {
 	for _, place := range how {
 		for _, conf := range confs {
@@ -110,7 +109,7 @@ func (b *binder) as(how cniconfig.How, confs []plugin) error {
 				continue
 			}
 			if types()[name].pciOnly && b.device.Aux != "" {
-				return refuse(fmt.Sprintf("plugin %s wants a PCI address, and %s is allocated", name, b), remedy(name))
+				return refuse(fmt.Sprintf("plugin %s needs a PCI address, but %s is allocated", name, b), remedy(name))
 			}
 			if err := b.put(conf, place.Key); err != nil {
 				return err
@@ -120,14 +119,14 @@ func (b *binder) as(how cniconfig.How, confs []plugin) error {
 	return nil
 }
 
-// put sets a key of a plugin, unless it has another value already.
+// put sets a key of a plugin. It refuses a different existing value.
 func (b *binder) put(conf plugin, key string) error {
 	name, value := conf.name(), b.value(key)
 	switch {
 	case b.shared && key != "master" && key != "bridge":
-		return refuse(fmt.Sprintf("plugin %s: %s would take %s, which other pods share", name, key, b), "allocate an exclusive device, or use master or bridge")
+		return refuse(fmt.Sprintf("plugin %s: %s would give it %s, which other pods share", name, key, b), "allocate an exclusive device, or use the key master or bridge")
 	case value == "":
-		return refuse(fmt.Sprintf("plugin %s: %s is allocated, which has nothing for %s", name, b, key), "allocate another device, or name another key by device")
+		return refuse(fmt.Sprintf("plugin %s: %s is allocated, which has no value for %s", name, b, key), "allocate a different device, or set device to a different key")
 	}
 	for other, raw := range conf {
 		alike := strings.EqualFold(other, key) || name == "host-device" && slices.Contains(hostDeviceKeys(), other)
@@ -136,7 +135,7 @@ func (b *binder) put(conf plugin, key string) error {
 		}
 	}
 	if raw, there := conf["linkInContainer"]; there && key == "master" && string(raw) != "false" {
-		return refuse(fmt.Sprintf("plugin %s looks for its master in the container (linkInContainer), and %s is allocated", name, b), "leave linkInContainer out")
+		return refuse(fmt.Sprintf("plugin %s looks for its master in the container (linkInContainer), but %s is allocated", name, b), "remove linkInContainer")
 	}
 	if key == cniconfig.RuntimeDeviceID {
 		b.deviceID = value
@@ -160,11 +159,11 @@ func (b *binder) put(conf plugin, key string) error {
 }
 
 func (b *binder) conflict(name, key string, raw json.RawMessage) error {
-	return refuse(fmt.Sprintf("plugin %s: the config says %s: %s, and %s is allocated", name, key, raw, b), "leave "+key+" out of the config: the driver sets what is needed")
+	return refuse(fmt.Sprintf("plugin %s: the config has %s: %s, but %s is allocated", name, key, raw, b), "remove "+key+" from the config, because the driver sets it")
 }
 
-// same reports whether a value of the configuration is that of the device, "" = none. PCI addresses have
-// two spellings.
+// same reports whether a value of the configuration equals that of the device. A PCI address may have either of two
+// spellings.
 func same(raw json.RawMessage, value string) bool {
 	var text string
 	if json.Unmarshal(raw, &text) != nil {
@@ -182,7 +181,7 @@ func (b *binder) String() string {
 	return fmt.Sprintf("device %s (%s)", d.Name, strings.Join(known, ", "))
 }
 
-// name returns the plugin's type, which libcni has read before.
+// name returns the type of the plugin.
 func (p plugin) name() (name string) {
 	_ = json.Unmarshal(p["type"], &name)
 	return name
@@ -194,7 +193,7 @@ func (p plugin) capable() bool {
 	return json.Unmarshal(p["capabilities"], &capabilities) == nil && capabilities["deviceID"]
 }
 
-// value returns what a key holds for the device; "" = nothing.
+// value returns the value of a key for the device, or "" if the device has none.
 func (b *binder) value(key string) string {
 	d := b.device
 	switch key {
@@ -214,34 +213,34 @@ func (b *binder) value(key string) string {
 	return ""
 }
 
-// hostDeviceKeys are the keys of host-device that name its device.
+// hostDeviceKeys returns the keys of host-device that name its device.
 func hostDeviceKeys() []string { return []string{"device", "hwaddr", "kernelpath", "pciBusID"} }
 
-// pluginType is a type of CNI plugin.
+// pluginType describes a type of CNI plugin.
 type pluginType struct {
-	kinds   []hostdev.Kind // that it can attach
-	bridges []hostdev.Kind // whose interface is its bridge
-	wants   string         // in words; "" = it ignores other devices
-	into    string         // the key for devices of kinds
-	pciOnly bool           // it does not know auxiliary names
-	chained bool           // it adds to what another plugin has attached
+	kinds   []hostdev.Kind // kinds that the plugin can attach
+	bridges []hostdev.Kind // kinds that the plugin uses as its bridge
+	wants   string         // the required device, for errors; "" = the plugin ignores other devices
+	into    string         // key for devices of kinds
+	pciOnly bool           // the plugin does not support auxiliary device names
+	chained bool           // the plugin extends the attachment of another plugin
 }
 
-// types are the types whose keys are known, from the code of each.
+// types returns the plugin types with known keys. The table follows the code of each plugin.
 func types() map[string]pluginType {
 	functions := []hostdev.Kind{hostdev.VF, hostdev.PF, hostdev.NIC}
 	devices := append(functions, hostdev.SF, hostdev.VDPA)
 	vf, bridge, ovs := []hostdev.Kind{hostdev.VF}, []hostdev.Kind{hostdev.Bridge}, []hostdev.Kind{hostdev.OVS}
-	master := pluginType{kinds: []hostdev.Kind{hostdev.PF, hostdev.NIC, hostdev.Bond, hostdev.Bridge, hostdev.OVS}, wants: "wants a master", into: "master"}
+	master := pluginType{kinds: []hostdev.Kind{hostdev.PF, hostdev.NIC, hostdev.Bond, hostdev.Bridge, hostdev.OVS}, wants: "needs a master", into: "master"}
 	return map[string]pluginType{
-		"sriov":              {kinds: vf, wants: "wants a VF", into: "deviceID", pciOnly: true},
-		"ib-sriov":           {kinds: []hostdev.Kind{hostdev.VF, hostdev.PF}, wants: "wants a VF, or a PF on vfio-pci", into: "deviceID", pciOnly: true},
-		"accelerated-bridge": {kinds: vf, bridges: bridge, wants: "wants a VF or a bridge", into: "deviceID", pciOnly: true},
-		"ovs":                {kinds: []hostdev.Kind{hostdev.VF, hostdev.VDPA}, bridges: ovs, wants: "wants a VF, a vDPA device on one, or a bridge of Open vSwitch", into: "deviceID", pciOnly: true},
-		"rdma":               {kinds: functions, wants: "wants a PCI function", into: "deviceID", pciOnly: true, chained: true},
-		"host-device":        {kinds: devices, wants: "wants a device", into: "pciBusID"},
+		"sriov":              {kinds: vf, wants: "needs a VF", into: "deviceID", pciOnly: true},
+		"ib-sriov":           {kinds: []hostdev.Kind{hostdev.VF, hostdev.PF}, wants: "needs a VF, or a PF on vfio-pci", into: "deviceID", pciOnly: true},
+		"accelerated-bridge": {kinds: vf, bridges: bridge, wants: "needs a VF or a bridge", into: "deviceID", pciOnly: true},
+		"ovs":                {kinds: []hostdev.Kind{hostdev.VF, hostdev.VDPA}, bridges: ovs, wants: "needs a VF, a vDPA device on a VF, or a bridge of Open vSwitch", into: "deviceID", pciOnly: true},
+		"rdma":               {kinds: functions, wants: "needs a PCI function", into: "deviceID", pciOnly: true, chained: true},
+		"host-device":        {kinds: devices, wants: "needs a device", into: "pciBusID"},
 		"devinfo":            {kinds: devices, into: "deviceID", chained: true},
-		"bridge":             {bridges: bridge, wants: "wants a Linux bridge"},
+		"bridge":             {bridges: bridge, wants: "needs a Linux bridge"},
 		"macvlan":            master,
 		"ipvlan":             master,
 		"vlan":               master,
@@ -249,7 +248,8 @@ func types() map[string]pluginType {
 	}
 }
 
-// key returns the key that a device goes into, "" = none. why is not "" if the plugin cannot have the device.
+// key returns the key for a device, or "" if the plugin ignores it. why is the reason for which the plugin cannot
+// use the device; "" = it can.
 func (p pluginType) key(d inventory.Device, shared, capable bool) (key, why string) {
 	known := slices.Contains(p.kinds, d.Kind)
 	switch {
@@ -258,30 +258,30 @@ func (p pluginType) key(d inventory.Device, shared, capable bool) (key, why stri
 	case p.wants == "" && (shared || !known):
 		return "", ""
 	case shared && p.into != "master":
-		return "", p.wants + " of the pod's own"
+		return "", p.wants + " that no other pod has"
 	case !known || p.into == "master" && d.IfName == "":
 		return "", p.wants
 	case p.pciOnly && (d.Aux != "" || d.ID() == ""):
-		return "", "wants a PCI address"
+		return "", "needs a PCI address"
 	case p.into == "deviceID" && d.ID() == "":
 		return "", ""
-	case p.into != "pciBusID": // of host-device
+	case p.into != "pciBusID": // all types except host-device
 		return p.into, ""
 	case d.Kind == hostdev.VDPA && d.IfName == "":
-		return "", "moves interfaces and functions"
+		return "", "moves only interfaces and PCI functions"
 	case d.Kind == hostdev.VDPA || d.ID() == "":
 		return "device", ""
 	case d.Aux == "":
 		return "pciBusID", ""
-	case capable: // it has an SF's name as capability argument
+	case capable: // the plugin gets the name of the SF by the capability
 		return "", ""
 	}
-	return "", `knows auxiliary devices by the capability deviceID only`
+	return "", `finds auxiliary devices only by the capability deviceID`
 }
 
 func remedy(plugin string) string {
 	if plugin == "host-device" {
-		return `give the plugin "capabilities": {"deviceID": true}, or select another device`
+		return `give the plugin "capabilities": {"deviceID": true}, or select a different device`
 	}
-	return "have the DeviceClass select such a device, or use another plugin"
+	return "select such a device in the DeviceClass, or use a different plugin"
 }

@@ -1,13 +1,13 @@
-// Package restore notes what one of the node's devices is like before a pod gets it ([Devices.Look]), and
-// restores it afterwards ([Devices.Restore]): its driver, name, MTU, MAC and [link.Settings] of its interface, and what
-// its PF has set for it. It also binds functions to kernel drivers for pods.
+// Package restore records the settings of a node's device before a pod gets it ([Devices.Look]), and restores them
+// afterwards ([Devices.Restore]): the driver, the name, MTU, MAC and [link.Settings] of the interface, and the VF
+// settings of its PF. It also binds functions to kernel drivers for pods.
 //
-// A device is found by its place on a bus. Its interface may be in a pod. After the end of the pod's network
-// namespace the kernel moves it back some time later (net/core/dev.c, default_device_exit_batch), with the
-// pod's name for it, and down.
+// A device is identified by its name on a bus. Its interface may be in a pod. After the pod's network namespace
+// ends, the kernel moves the interface back with a delay (net/core/dev.c, default_device_exit_batch). The interface
+// is then down and keeps the name that it had in the pod.
 //
-// The package is neither for devices that pods share nor for notes of an earlier boot: booting resets
-// devices. Nor does it restore a device that has replaced the noted one.
+// The package does not restore devices that pods share, snapshots of an earlier boot, because booting resets
+// devices, or a device that has replaced the recorded one.
 package restore
 
 import (
@@ -29,7 +29,7 @@ var (
 	ErrAway = errors.New("its interface is not on the node: it may be in another network namespace")
 )
 
-// Links are the interfaces in the host's network namespace. [*link.Kernel] is one.
+// Links gives access to the interfaces in the host's network namespace. [*link.Kernel] implements it.
 type Links interface {
 	hostdev.Interfaces
 	VF(pf string, index int) (vf link.VFRecord, ok bool, err error)
@@ -40,12 +40,12 @@ type Links interface {
 	SetVF(pf string, index int, setting string, to link.VFSettings) error
 }
 
-// Devices are those of the node. The methods may be called concurrently for different devices.
+// Devices restores the devices of the node. Its methods may be called concurrently for different devices.
 type Devices struct {
 	sys       *sysfs.FS
 	write     func(name, text string) error
 	links     Links
-	unbinding sync.Map // of chan error, by address: see unbound
+	unbinding sync.Map // chan error by address: see unbound
 }
 
 // New returns the devices below sys. write is [sysfs.Writer] of the same /sys.
@@ -53,45 +53,45 @@ func New(sys *sysfs.FS, write func(name, text string) error, links Links) *Devic
 	return &Devices{sys: sys, write: write, links: links}
 }
 
-// Former is what a device was like before an ADD, and what it is to be like after the DEL. It is valid
-// during the boot in which it was noted.
+// Former is the state of a device before an ADD, and its wanted state after the DEL. It is valid during the boot in
+// which it was taken.
 type Former struct {
-	Bus    string `json:"bus"`             // where the device is: "pci", "auxiliary", "vdpa", ...
-	Device string `json:"device"`          // its name there
-	Inode  uint64 `json:"inode,omitempty"` // of its directory in /sys; 0 = unknown
+	Bus    string `json:"bus"`             // bus of the device: "pci", "auxiliary", "vdpa", ...
+	Device string `json:"device"`          // name on the bus
+	Inode  uint64 `json:"inode,omitempty"` // inode of its directory in /sys; 0 = unknown
 
-	Port     int    `json:"port,omitempty"`     // dev_port of its interface
+	Port     int    `json:"port,omitempty"`     // dev_port of the interface
 	PortName string `json:"portName,omitempty"` // phys_port_name
 
-	// Of a PCI function:
+	// Only for a PCI function:
 	Driver   string `json:"driver,omitempty"`   // "" = unbound
 	Override string `json:"override,omitempty"` // driver_override
 
-	// Of its interface on the node, if there was one:
+	// Only if the node has its interface:
 	IfName string `json:"ifName,omitempty"`
 	MTU    int    `json:"mtu,omitempty"`
-	MAC    string `json:"mac,omitempty"` // "" = it has none of six bytes
+	MAC    string `json:"mac,omitempty"` // "" = its MAC does not have six bytes
 
-	Settings *link.Settings `json:"settings,omitempty"` // of its interface; nil = not noted
+	Settings *link.Settings `json:"settings,omitempty"` // nil = not recorded
 
-	VF *link.VFSettings `json:"vf,omitempty"` // of a VF; nil = its PF does not tell
+	VF *link.VFSettings `json:"vf,omitempty"` // settings of a VF on its PF; nil = the driver of the PF does not report them
 }
 
-// IsReplaced reports whether now is another device than the noted one: VFs were created again, or a card
+// IsReplaced reports whether now is a different device at the same place, because VFs were created again or a card
 // was exchanged.
 func (f Former) IsReplaced(now Former) bool {
 	return f.Inode != 0 && now.Inode != 0 && f.Inode != now.Inode
 }
 
-// present is a device as it is now.
+// present is the current state of a device.
 type present struct {
 	Former
-	pf    string // interface of the PF that has the settings VF
-	index int    // of the VF on it
+	pf    string // interface of the PF, which has the settings VF
+	index int    // index of the VF on the PF
 }
 
-// Look notes what a device is like. The error is [ErrGone] if the device does not exist, and [ErrAway] if
-// its interface is not on the node.
+// Look returns the state of a device. The error is [ErrGone] if the device does not exist, and [ErrAway] if its
+// interface is not on the node.
 func (h *Devices) Look(d hostdev.Ref) (Former, error) {
 	at := d.Place()
 	f := Former{Bus: at.Bus, Device: at.Name}
@@ -112,16 +112,16 @@ func (h *Devices) Look(d hostdev.Ref) (Former, error) {
 	return now.Former, err
 }
 
-// State says what has become of a device that was noted before.
+// State is the fate of a device after its snapshot.
 type State string
 
 const (
-	Here     State = "here"     // its interface may be in a pod
-	Replaced State = "replaced" // another device is in its place
+	Here     State = "here"     // the device exists; its interface may be in a pod
+	Replaced State = "replaced" // a different device is in its place
 	Gone     State = "gone"
 )
 
-// State returns what has become of a device; "" beside an error.
+// State returns whether a device still exists; "" beside an error.
 func (h *Devices) State(f Former) (State, error) {
 	inode, err := h.inode(f)
 	switch {
@@ -146,7 +146,7 @@ func (h *Devices) inode(f Former) (uint64, error) {
 	return h.sys.Inode(f.Bus, f.Device)
 }
 
-// now returns what a noted device is like now.
+// now returns the current state of the device in a snapshot.
 func (h *Devices) now(f Former) (present, error) {
 	now, err := h.read(f, func(p sysfs.Port) bool {
 		return p.DevPort == f.Port && (p.PortName == f.PortName || p.PortName == "" || f.PortName == "")
@@ -154,15 +154,15 @@ func (h *Devices) now(f Former) (present, error) {
 	switch {
 	case err != nil:
 	case f.IsReplaced(now.Former):
-		err = fmt.Errorf("%s: another device is in its place: %w", f.Device, ErrGone)
-	case f.VF != nil && now.VF == nil: // what the PF has set for it would not be restored
+		err = fmt.Errorf("%s: a different device is in its place: %w", f.Device, ErrGone)
+	case f.VF != nil && now.VF == nil: // without the PF, the settings of the VF cannot be restored
 		err = fmt.Errorf("%s: its PF: %w", f.Device, ErrAway)
 	}
 	return now, err
 }
 
-// read describes the device in the place of f. Its interface is the first that passes the first test which
-// any passes; its other ports are devices of their own.
+// read returns the current state of the device in f. If the device has several interfaces, read takes the first that
+// passes tests[0], or else the first that passes tests[1], and so on. The other interfaces are separate devices.
 func (h *Devices) read(f Former, tests ...func(sysfs.Port) bool) (now present, err error) {
 	now.Bus, now.Device = f.Bus, f.Device
 	if now.Inode, err = h.inode(f); err != nil {
@@ -183,7 +183,7 @@ func (h *Devices) read(f Former, tests ...func(sysfs.Port) bool) (now present, e
 			continue
 		}
 		i, err := h.links.Interface("", ports[n].Name)
-		if errors.Is(err, link.ErrNoInterface) { // it has just gone
+		if errors.Is(err, link.ErrNoInterface) { // the interface was just removed
 			return now, nil
 		} else if err != nil {
 			return now, err
@@ -204,8 +204,8 @@ func (h *Devices) read(f Former, tests ...func(sysfs.Port) bool) (now present, e
 	return now, nil
 }
 
-// function reads what only a PCI function has. What the PF of a VF has set must be readable, as it would
-// be neither noted nor restored otherwise.
+// function reads the settings that only a PCI function has. It returns an error if the PF of a VF cannot be read,
+// because the settings of the VF would be neither recorded nor restored.
 func (h *Devices) function(now *present) error {
 	fn, err := h.fn(now.Device)
 	if err != nil {
@@ -221,7 +221,7 @@ func (h *Devices) function(now *present) error {
 	if err != nil {
 		return err
 	}
-	if len(ports) == 0 { // it may have none, without a network driver
+	if len(ports) == 0 { // a PF without a network driver has no interface
 		has, err := h.sys.HasPorts(pf.Bus, pf.Name)
 		if has {
 			return away
@@ -242,7 +242,7 @@ func (h *Devices) function(now *present) error {
 	return err
 }
 
-// fn reads a function once nothing holds its lock in the kernel: see unbound.
+// fn reads a function. It first waits until unbind no longer holds the lock of the function: see unbound.
 func (h *Devices) fn(address string) (sysfs.Function, error) {
 	a, err := pci.Parse(address)
 	if err == nil {
@@ -258,8 +258,8 @@ func (h *Devices) fn(address string) (sysfs.Function, error) {
 	return fn, err
 }
 
-// MayBind refuses a driver that the kernel does not have, and a function that no IOMMU isolates from what
-// the host uses: its group may contain only bridges and functions on the same driver.
+// MayBind returns an error if the kernel has no such driver, or if the function is not isolated from devices of the
+// host by an IOMMU. The IOMMU group of the function may only contain bridges and functions on the same driver.
 func (h *Devices) MayBind(f Former, driver string) error {
 	has, err := h.sys.HasDriver(driver)
 	if err == nil && !has {
@@ -279,13 +279,13 @@ func (h *Devices) MayBind(f Former, driver string) error {
 		}
 		return err
 	case others != nil:
-		return fmt.Errorf("driver: %s: IOMMU group %s of %s holds %s, too: bind them to %s first, or select a device with a group of its own",
+		return fmt.Errorf("driver: %s: IOMMU group %s of %s also contains %s: bind them to %s first, or select a device with a group of its own",
 			driver, group, f.Device, strings.Join(others, ", "), driver)
 	}
 	return nil
 }
 
-// Beside returns the IOMMU group of a function, and its members that are neither bridges nor on driver.
+// Beside returns the IOMMU group of a function, and the other members that are neither bridges nor on driver.
 func (h *Devices) Beside(f Former, driver string) (group string, others []string, err error) {
 	fn, err := h.fn(f.Device)
 	if err != nil {
@@ -300,11 +300,11 @@ func (h *Devices) Beside(f Former, driver string) (group string, others []string
 	return group, others, err
 }
 
-// Bind binds a function to a driver, and no other may have it until [Devices.Restore].
+// Bind binds a function to a driver and reserves it for this driver until [Devices.Restore].
 func (h *Devices) Bind(f Former, driver string) error { return h.bind(f.Device, driver, driver) }
 
-// bind binds a function to a driver, "" for none, and leaves it with that driver_override. An override
-// takes precedence over the order of drivers and sriov_drivers_autoprobe.
+// bind binds a function to a driver, or unbinds it if driver is "". It leaves driver_override set to override.
+// driver_override has priority over the order of drivers and over sriov_drivers_autoprobe.
 func (h *Devices) bind(device, driver, override string) error {
 	attribute := "bus/pci/devices/" + device + "/driver_override"
 	fn, err := h.fn(device)
@@ -335,7 +335,7 @@ func (h *Devices) bind(device, driver, override string) error {
 	return err
 }
 
-// set writes an attribute; "" empties it.
+// set writes an attribute. An empty text clears the attribute.
 func (h *Devices) set(name, text string) error {
 	if err := h.write(name, text+"\n"); err != nil {
 		return fmt.Errorf("write %q: %w", text, err)
@@ -343,8 +343,8 @@ func (h *Devices) set(name, text string) error {
 	return nil
 }
 
-// patience is how long a driver may take to let go of a function. VFIO's waits for as long
-// as a process has the function open (drivers/vfio/vfio_main.c, vfio_unregister_group_dev).
+// patience limits the time for unbinding a function. vfio-pci waits until no process has the function open
+// (drivers/vfio/vfio_main.c, vfio_unregister_group_dev).
 const patience = 5 * time.Second
 
 func (h *Devices) unbind(device, driver string) error {
@@ -354,8 +354,8 @@ func (h *Devices) unbind(device, driver string) error {
 	return h.unbound(device)
 }
 
-// unbound waits for a call of unbind, of an earlier try too. While the write is in the kernel it holds the
-// lock of the device: reading or writing its driver_override, or probing it, would hang.
+// unbound waits for the end of an unbind call, which an earlier attempt may have begun. During the call the kernel
+// holds the lock of the device, so reading or writing driver_override or probing the device would block.
 func (h *Devices) unbound(device string) error {
 	done, ok := h.unbinding.Load(device)
 	if !ok {
@@ -366,6 +366,6 @@ func (h *Devices) unbound(device string) error {
 		h.unbinding.Delete(device)
 		return err
 	case <-time.After(patience):
-		return fmt.Errorf("%s: its driver does not let go of it: a process still has it open", device)
+		return fmt.Errorf("%s: its driver does not release it: a process still has it open", device)
 	}
 }

@@ -11,35 +11,35 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// The settings that are restored, beside those that the PF of a VF has: see [link.VFSettings].
+// The settings that Restore restores, in addition to [link.VFSettings] and [link.Settings].
 const (
-	Away   = "away" // the interface is not back, which no setting changes
+	Away   = "away" // the interface is not on the node, so no setting can be restored
 	Driver = "driver"
-	Name   = "name" // of the interface
+	Name   = "name" // name of the interface
 	MTU    = "mtu"
 	MAC    = "mac"
 )
 
-// Whats are all settings, in the order in which they are reported.
+// Whats returns all settings, in the order of reports.
 func Whats() []string {
 	return []string{Away, Driver, Name, MTU, MAC, link.AltNames, link.Alias, link.Group, link.TxQueue, link.Promisc, link.AllMulti,
 		link.VFMAC, link.VFVLAN, link.VFTrust, link.VFSpoofCheck, link.VFLinkState, link.VFRate, link.VFGUID}
 }
 
-// Mismatch is the error of settings that could not be restored.
+// Mismatch is the error for settings that could not be restored.
 type Mismatch struct {
 	What []string // see [Whats]
-	Err  error    // why not
+	Err  error    // reason of the failure
 }
 
 func (m *Mismatch) Error() string {
-	return fmt.Sprintf("%s: not as before the ADD: %v", strings.Join(m.What, ", "), m.Err)
+	return fmt.Sprintf("%s: different from before the ADD: %v", strings.Join(m.What, ", "), m.Err)
 }
 
 func (m *Mismatch) Unwrap() error { return m.Err }
 
-// Restore makes a device what it was. It returns the settings that it changed. It tries once: repeat it on
-// [ErrAway] and on a [*Mismatch]. On [ErrGone] nothing is left to restore.
+// Restore restores a device, and returns the settings that it changed. It makes one attempt: repeat it on [ErrAway]
+// and on a [*Mismatch]. [ErrGone] means that there is nothing left to restore.
 func (h *Devices) Restore(f Former) (did []string, err error) {
 	if err := h.unbound(f.Device); err != nil {
 		return nil, &Mismatch{[]string{Driver}, err}
@@ -49,7 +49,8 @@ func (h *Devices) Restore(f Former) (did []string, err error) {
 		return nil, err
 	}
 	if f.Bus == "pci" && (now.Driver != f.Driver || now.Override != f.Override) {
-		// An igbvf interface that is bound while its PF has set a MAC refuses its own until it is bound again.
+		// An igbvf interface that was bound while its PF had a MAC for it cannot change its own MAC until it is
+		// bound again. So restore the MAC on the PF first.
 		for _, s := range h.leftOnPF(f, now) {
 			if s.what == link.VFMAC {
 				if err := s.set(); err != nil {
@@ -64,8 +65,8 @@ func (h *Devices) Restore(f Former) (did []string, err error) {
 		did = append(did, Driver)
 	}
 	tried := map[string]error{}
-	// A VF may not be able to set its MAC while its PF has set one, and a PF may take the
-	// VF's own for the one that was set: so the VF goes first, and again after its PF.
+	// A VF may be unable to change its MAC while its PF has a MAC for it, and a PF may take the VF's current MAC as
+	// the configured one. So set the VF first, then the PF, then the VF again.
 	for pass := range 3 {
 		left, err := h.left(f)
 		if err != nil {
@@ -105,14 +106,14 @@ func (h *Devices) Restore(f Former) (did []string, err error) {
 	return did, m
 }
 
-// setting is a setting of a device that is not as it was.
+// setting is a setting that differs from the snapshot.
 type setting struct {
 	what string
 	onPF bool
 	set  func() error
 }
 
-// left returns the settings that are not as they were, altnames first and the name last.
+// left returns the settings that differ from the snapshot, altnames first and the name last.
 func (h *Devices) left(f Former) ([]setting, error) {
 	now, err := h.now(f)
 	if err != nil {
@@ -128,7 +129,7 @@ func (h *Devices) left(f Former) ([]setting, error) {
 	if f.Settings != nil {
 		for _, what := range f.Settings.Unlike(*now.Settings) {
 			set := func() error { return h.links.Set(now.IfName, what, *f.Settings) }
-			if what == link.AltNames { // first, because one of them may be the noted name
+			if what == link.AltNames { // an altname may be the interface name to restore
 				set = func() error { return h.setAltNames(now, f.Settings.AltNames) }
 			}
 			list = append(list, setting{what, false, set})
@@ -151,7 +152,7 @@ func (h *Devices) left(f Former) ([]setting, error) {
 	return list, nil
 }
 
-// setAltNames removes the altnames that are not wanted, and then adds those that are missing.
+// setAltNames removes unwanted altnames, and then adds missing ones.
 func (h *Devices) setAltNames(now present, want []string) error {
 	var errs []error
 	for _, name := range now.Settings.AltNames {
@@ -167,8 +168,8 @@ func (h *Devices) setAltNames(now present, want []string) error {
 	return errors.Join(errs...)
 }
 
-// taken adds to the error of a name that is in use the interface that has it. If a pod has given the name to
-// another device, the restore of that device frees it.
+// taken adds the current owner of a name to an EEXIST error. If a pod gave the name to another device, restoring
+// that device frees it.
 func (h *Devices) taken(name string, err error) error {
 	if !errors.Is(err, syscall.EEXIST) {
 		return err
@@ -187,7 +188,7 @@ func (h *Devices) taken(name string, err error) error {
 	return fmt.Errorf("%w: %q is taken: %s", err, name, holder)
 }
 
-// leftOnPF returns those of left that a PF has for a VF. Those that were not noted stay as they are.
+// leftOnPF returns the settings on the PF that differ from the snapshot. It ignores settings without a snapshot.
 func (h *Devices) leftOnPF(f Former, now present) (list []setting) {
 	if f.VF == nil {
 		return nil

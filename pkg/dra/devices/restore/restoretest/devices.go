@@ -13,7 +13,7 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// unbind is drivers/*/unbind: the interface goes, wherever it is.
+// unbind simulates a write to drivers/*/unbind. It removes the interface, even from a pod.
 func (k *Kernel) unbind(w *world, device, driver string) error {
 	at := k.path("sys/bus/pci/devices", device, "driver")
 	bound, err := os.Readlink(at)
@@ -31,10 +31,10 @@ func (k *Kernel) unbind(w *world, device, driver string) error {
 	return os.Remove(at)
 }
 
-// unmade is where an interface is that its driver has not made.
+// unmade is the Netns of an interface that its driver has not created.
 const unmade = "unmade"
 
-// probe is drivers_probe: the driver that may, if there is one, makes a new interface.
+// probe simulates a write to drivers_probe. The driver of the device, if there is one, creates a new interface.
 func (k *Kernel) probe(w *world, device string) error {
 	dir := k.path("sys/bus/pci/devices", device)
 	override, err := os.ReadFile(filepath.Join(dir, "driver_override"))
@@ -64,9 +64,8 @@ func (k *Kernel) probe(w *world, device string) error {
 	return k.show(i)
 }
 
-// Move is what a CNI plugin does at ADD and, with netns "", at DEL: it moves the interface
-// of a device, and does not care for anything but the name. One that is somewhere else
-// than from is no error.
+// Move simulates how a CNI plugin moves the interface of a device at ADD or, with netns "", at DEL. It only changes
+// the name. It does nothing if the interface is not in the network namespace from.
 func (k *Kernel) Move(device, from, netns, name string) error {
 	return k.change(func(w *world) error {
 		i := w.of(device)
@@ -89,7 +88,7 @@ func (k *Kernel) Move(device, from, netns, name string) error {
 	})
 }
 
-// EndNetns ends a network namespace: its interfaces come to the host as they are.
+// EndNetns ends a network namespace. Its interfaces move to the host unchanged.
 func (k *Kernel) EndNetns(netns string) error {
 	return k.change(func(w *world) (err error) {
 		w.Ended[netns] = true
@@ -107,7 +106,7 @@ func (k *Kernel) EndNetns(netns string) error {
 	})
 }
 
-// Use is what a pod does with a device: it sets MTU and MAC, if the PF lets it.
+// Use simulates a pod that sets MTU and MAC. The MAC does not change if the PF has one for the VF.
 func (k *Kernel) Use(device string, mtu int, mac string) error {
 	return k.change(func(w *world) error {
 		i := w.of(device)
@@ -122,7 +121,7 @@ func (k *Kernel) Use(device string, mtu int, mac string) error {
 	})
 }
 
-// ConfigureVF is what sriov-cni does through the PF: the VF gets the MAC, and cannot change it.
+// ConfigureVF simulates how sriov-cni sets a VF through its PF: the VF gets the MAC and cannot change it.
 func (k *Kernel) ConfigureVF(device string, to link.VFSettings) error {
 	return k.change(func(w *world) error { w.set(device, to); return nil })
 }
@@ -134,7 +133,7 @@ func (w *world) set(device string, to link.VFSettings) {
 	}
 }
 
-// Configure is what a pod does with the settings of its interface. Altnames are names in the pod's namespace.
+// Configure simulates a pod that changes the settings of its interface. Altnames are names in the pod's namespace.
 func (k *Kernel) Configure(device string, to link.Settings) error {
 	return k.change(func(w *world) error {
 		if i := w.of(device); i != nil && i.Netns != unmade && i.Netns != "" {
@@ -210,7 +209,7 @@ func (k *Kernel) set(name string, f func(w *world, i *iface) error) error {
 	})
 }
 
-// Interface implements custody.Links.
+// Interface implements restore.Links.
 func (k *Kernel) Interface(_, name string) (found link.Interface, err error) {
 	err = k.change(func(w *world) error {
 		i := w.holder(name)
@@ -224,7 +223,7 @@ func (k *Kernel) Interface(_, name string) (found link.Interface, err error) {
 	return found, err
 }
 
-// VF implements custody.Links.
+// VF implements restore.Links.
 func (k *Kernel) VF(pf string, index int) (vf link.VFRecord, ok bool, err error) {
 	err = k.change(func(w *world) error {
 		device, err := k.virtfn(w, pf, index)
@@ -243,7 +242,7 @@ func (k *Kernel) virtfn(w *world, pf string, index int) (string, error) {
 	return filepath.Base(target), err
 }
 
-// Change implements custody.Links.
+// Change implements restore.Links.
 func (k *Kernel) Change(name string, to link.Change) error {
 	if err := k.fault(); err != nil {
 		return err
@@ -275,15 +274,14 @@ func (k *Kernel) Change(name string, to link.Change) error {
 	})
 }
 
-// isLocked reports whether an interface cannot change its MAC: its PF has set one, or had set one
-// when the driver was bound. An igbvf interface that is down then answers EADDRNOTAVAIL until it is
-// bound again.
+// isLocked reports whether an interface cannot change its MAC, because its PF has a MAC for it or had one when the
+// driver was bound. A real igbvf interface that is down then returns EADDRNOTAVAIL until it is bound again.
 func (w *world) isLocked(i *iface, mac string) bool {
 	vf := w.VFs[i.Device]
 	return vf != nil && (vf.MAC != "" && vf.MAC != mac || vf.MAC == "" && i.PFMAC != "")
 }
 
-// SetVF implements custody.Links.
+// SetVF implements restore.Links.
 func (k *Kernel) SetVF(pf string, index int, setting string, to link.VFSettings) error {
 	if err := k.fault(); err != nil {
 		return err

@@ -1,9 +1,8 @@
-// Package restoretest is what package custody needs of a kernel: the /sys and the interfaces
-// of a captured host, which react to what is done to them. Unbinding a driver removes the
-// interface, another driver or an administrative MAC is the function's from then on, and an
-// interface comes back from a network namespace as it was there.
+// Package restoretest simulates the kernel for package restore: the /sys and the interfaces of a captured host, with
+// the effects of changes. Unbinding a driver removes the interface. A function keeps a new driver and an
+// administrative MAC. An interface keeps its settings when it returns from a network namespace.
 //
-// All of it is in files of one directory, so that processes that a test kills share it.
+// The state is in files below one directory, so that it survives processes that a test kills.
 package restoretest
 
 import (
@@ -23,38 +22,38 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// Kernel is that of one node.
+// Kernel is the simulated kernel of one node.
 type Kernel struct {
-	// Fault is asked before each change; an error is the kernel's answer. nil = none.
+	// Fault is called before each change; the change fails with its error. nil = no faults.
 	Fault func() error
 	dir   string
 }
 
-// world is what of the node is not in /sys.
+// world is the state of the node that /sys does not contain.
 type world struct {
 	Links   []*iface
-	VFs     map[string]*link.VFSettings // by address: what their PFs have set
-	Drivers map[string]string           // by address: the driver that knows the function
-	PFs     map[string]string           // by interface: the address of a PF
-	Made    int                         // interfaces so far
+	VFs     map[string]*link.VFSettings // settings on the PF, by address of the VF
+	Drivers map[string]string           // driver of the function, by address
+	PFs     map[string]string           // address of the PF, by interface
+	Made    int                         // number of created interfaces
 	Ended   map[string]bool             // network namespaces
 }
 
-// iface is an interface, wherever it is.
+// iface is an interface in any network namespace.
 type iface struct {
-	Name, MAC, Netns string // Netns "" = the host's
+	Name, MAC, Netns string // Netns "" = the host
 	MTU              int
-	Device           string // "0000:01:10.0", "mlx5_core.sf.4"; "" = software
-	Dir              string // of interfaces, below /sys: "devices/.../net"; "" = it never moves
-	PFMAC            string // the administrative MAC that it was bound with; "" = none
+	Device           string // "0000:01:10.0", "mlx5_core.sf.4"; "" = no hardware
+	Dir              string // directory of its interfaces below /sys, "devices/.../net"; "" = it never moves
+	PFMAC            string // MAC on its PF when the driver was bound; "" = none
 	link.Settings
 }
 
-// madeSettings are those of an interface that its driver has just made.
+// madeSettings are the settings of a new interface.
 var madeSettings = link.Settings{TxQueue: 1000}
 
-// Make gives a captured host, one of testdata/hosts, to a kernel in a directory, which may
-// have none yet.
+// Make creates a kernel with a captured host, such as one in testdata/hosts, in a directory. It creates the
+// directory if necessary.
 func Make(dir string, captured []byte) (*Kernel, error) {
 	host, err := capturefile.Parse(captured)
 	if err != nil {
@@ -74,20 +73,20 @@ func Make(dir string, captured []byte) (*Kernel, error) {
 	return k, k.save(w)
 }
 
-// Open is the kernel that was made in a directory.
+// Open returns the kernel that Make created in a directory.
 func Open(dir string) *Kernel { return &Kernel{dir: filepath.Join(dir, "kernel")} }
 
-// Sys is its /sys.
+// Sys returns the simulated /sys.
 func (k *Kernel) Sys() *sysfs.FS { return sysfs.New(os.DirFS(k.path("sys"))) }
 
-// Host takes custody of its devices.
+// Host returns the devices of the kernel, for the code under test.
 func (k *Kernel) Host() *restore.Devices { return restore.New(k.Sys(), k.Write, k) }
 
 func (k *Kernel) path(elements ...string) string {
 	return filepath.Join(append([]string{k.dir}, elements...)...)
 }
 
-// copySys copies a tree; a file that cannot be read is left out.
+// copySys copies a tree without its unreadable files.
 func copySys(from fs.FS, to string) error {
 	return fs.WalkDir(from, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -112,7 +111,7 @@ func copySys(from fs.FS, to string) error {
 	})
 }
 
-// read takes in functions and interfaces.
+// read adds the functions and interfaces.
 func (w *world) read(sys *sysfs.FS, links []byte, k *Kernel) error {
 	var records []link.InterfaceRecord
 	if err := json.Unmarshal(links, &records); err != nil {
@@ -149,8 +148,8 @@ func (w *world) read(sys *sysfs.FS, links []byte, k *Kernel) error {
 	return nil
 }
 
-// place says whose an interface is, and where. One on virtio is its PCI function's if
-// virtio-pci drives that.
+// place sets the device and the directory of an interface. A virtio interface belongs to the PCI function below it
+// if virtio-pci is the driver of that function.
 func (w *world) place(i *iface, sys *sysfs.FS, k *Kernel) error {
 	n, ok, err := sys.Netdev(i.Name)
 	if err != nil || !ok || n.Device == "" {
@@ -171,8 +170,8 @@ func (w *world) place(i *iface, sys *sysfs.FS, k *Kernel) error {
 
 const vfio = "vfio-pci"
 
-// Between calls f between two changes: a process that f kills has finished its system calls, as
-// any process has.
+// Between calls f while no change is in progress, so that a process that f kills has finished its system calls, as a
+// real process would have.
 func (k *Kernel) Between(f func() error) error {
 	lock, err := os.OpenFile(k.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -185,7 +184,7 @@ func (k *Kernel) Between(f func() error) error {
 	return f()
 }
 
-// change calls f with the world, which is written if f succeeds. One is changed at a time.
+// change calls f with the state, and saves it if f succeeds. It runs one change at a time.
 func (k *Kernel) change(f func(w *world) error) error {
 	return k.Between(func() error {
 		data, err := os.ReadFile(k.path("world.json"))
@@ -215,7 +214,7 @@ func (k *Kernel) save(w *world) error {
 	return os.Rename(temporary, k.path("world.json"))
 }
 
-// on the host, by name; nil = there is none.
+// named returns the interface of that name on the host, or nil.
 func (w *world) named(name string) *iface {
 	for _, i := range w.Links {
 		if i.Name == name && i.Netns == "" {
@@ -225,7 +224,7 @@ func (w *world) named(name string) *iface {
 	return nil
 }
 
-// holder is the interface on the host with that name or altname; nil = none.
+// holder returns the interface on the host with that name or altname, or nil.
 func (w *world) holder(name string) *iface {
 	for _, i := range w.Links {
 		if i.Netns == "" && (i.Name == name || slices.Contains(i.AltNames, name)) {
@@ -244,7 +243,7 @@ func (w *world) of(device string) *iface {
 	return nil
 }
 
-// freeName is the one asked for, or else the kernel's.
+// freeName returns name if it is free, or else a name of the kernel's choice.
 func (w *world) freeName(name string) string {
 	for w.holder(name) != nil {
 		w.Made++
@@ -253,7 +252,7 @@ func (w *world) freeName(name string) string {
 	return name
 }
 
-// show puts an interface into /sys, hide takes it out.
+// show adds an interface to /sys; hide removes it.
 func (k *Kernel) show(i *iface) error {
 	at := filepath.Join(i.Dir, i.Name)
 	return errors.Join(
@@ -276,7 +275,7 @@ func (k *Kernel) fault() error {
 	return k.Fault()
 }
 
-// Write implements what [sysfs.Writer] gives.
+// Write implements the function of [sysfs.Writer].
 func (k *Kernel) Write(name, text string) error {
 	if err := k.fault(); err != nil {
 		return err
