@@ -484,6 +484,28 @@ func TestDocumentedValuesExist(t *testing.T) {
 	}
 }
 
+// docs/install.md shows a kustomization and values of the chart, and docs/operate.md values.
+func TestDocumentedKustomizationAndValuesCanBeApplied(t *testing.T) {
+	_, kustomization, _ := strings.Cut(read(t, "../../docs/install.md"), "## Install with kustomize\n")
+	_, kustomization, _ = strings.Cut(kustomization, "```yaml\n")
+	kustomization, _, _ = strings.Cut(kustomization, "```")
+	made := kustomizeHere(t, map[string]string{"kustomization.yaml": kustomization})
+	if image := daemonSet(t, made["DaemonSet devinfo-agent"]).Spec.Template.Spec.Containers[0].Image; image != "registry.example.com/net/devinfo-agent:v0.1.0" {
+		t.Errorf("image %s", image)
+	}
+	for _, page := range []string{"install", "operate"} {
+		blocks := regexp.MustCompile("(?s)```yaml\n(agent:.*?)```").FindAllStringSubmatch(read(t, "../../docs/"+page+".md"), -1)
+		if len(blocks) == 0 {
+			t.Errorf("docs/%s.md has no values", page)
+		}
+		for _, block := range blocks {
+			if template(t, "devinfo", block[1])["ConfigMap devinfo-settings"] == nil {
+				t.Errorf("docs/%s.md: no settings from\n%s", page, block[1])
+			}
+		}
+	}
+}
+
 func TestEveryValueIsInREADME(t *testing.T) {
 	readme := read(t, filepath.Join(chart, "README.md"))
 	text := read(t, filepath.Join(chart, "values.yaml"))
