@@ -37,6 +37,9 @@ type options struct {
 	maxAttachments, delMaxFailures int
 	metricsAddress, logFormat      string
 	verbosity                      int
+
+	uninstall, force, keepRunning bool
+	linger                        time.Duration // see awaitUnused
 }
 
 const allowHelp = "CNI plugin `types`, comma-separated, that the configuration in a ResourceClaim may use, including delegates and IPAM " +
@@ -46,6 +49,10 @@ const allowHelp = "CNI plugin `types`, comma-separated, that the configuration i
 	`example, host-local writes into the directory that "dataDir" names`
 
 const carrierGrace = time.Minute
+
+// linger is ample time for the kubelet to get the answer to its last Unprepare. It never unprepares a claim again of
+// which it has the answer, and cannot do so without the driver.
+const linger = 10 * time.Second
 
 // add defines the flags.
 func (o *options) add(f *pflag.FlagSet) {
@@ -73,6 +80,9 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.StringVar(&o.pluginsDir, "kubelet-plugins-dir", kubeletplugin.KubeletPluginsDir, "`directory` of the kubelet's plugins; the driver keeps its state below it, in "+driver)
 	f.StringVar(&o.registrarDir, "kubelet-registrar-dir", kubeletplugin.KubeletRegistryDir, "`directory` where the kubelet looks for plugin registrations")
 	f.StringVar(&o.metricsAddress, "metrics-address", "", "`host:port` on which to serve /healthz and /metrics, without authentication (default: not served)")
+	f.BoolVar(&o.uninstall, "uninstall", false, "remove what the driver has put on the node and its ResourceSlices, and end; not while claims are on record")
+	f.BoolVar(&o.force, "force", false, "with --uninstall: uninstall even if claims are on record; their pods cannot be deleted without the driver")
+	f.BoolVar(&o.keepRunning, "keep-running", false, "with --uninstall: serve claims until none is on record, then uninstall, and report ready on /healthz until terminated, for use in a DaemonSet")
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the log on standard error: text or json")
 	f.IntVarP(&o.verbosity, "v", "v", 0, "verbosity of the log: 4 for debugging, 6 to log each call of the kubelet")
 }
@@ -99,6 +109,8 @@ func (o *options) check() error {
 	errs.Value(none && o.captureFile != "", "capture", o.captureFile, idle)
 	errs.Value(none && o.evictLost, "evict-lost", true, idle)
 	errs.Value(none && o.carrierGrace != carrierGrace, "carrier-grace", o.carrierGrace, idle)
+	errs.If(o.force && !o.uninstall, "--force: goes with --uninstall: give both")
+	errs.If(o.keepRunning && (!o.uninstall || o.metricsAddress == ""), "--keep-running: goes with --uninstall and --metrics-address: give both")
 	errs.Value(o.logFormat != "text" && o.logFormat != "json", "log-format", o.logFormat, "must be text or json")
 	errs.Value(o.metricsAddress != "" && !httpstatus.Valid(o.metricsAddress), "metrics-address", o.metricsAddress, "must be host:port, such as 127.0.0.1:9809 or :9809")
 	errs.Path("kubelet-plugins-dir", o.pluginsDir)

@@ -43,7 +43,7 @@ func TestOnlyTheNodesNameIsRequired(t *testing.T) {
 func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
 	_, err := parse(t, "--node-name=", "--max-attachments=-1", "--del-max-failures=0", "--del-min-retry-time=-1s", "--nri-plugin-index=5", "--allow-claim-config=macvlan,*,../sh", "--log-format=xml",
 		"--metrics-address=:98090", "--kubelet-plugins-dir=a", "--kubelet-registrar-dir=", "--node-config=b", "--nri-socket=c", "--cdi-dir=d",
-		"--host-root=e", "--kubeconfig=f", "--cni-bin-dir=bin", "--cni-path=/ok:g", "--capture=h", "--evict-lost", "--carrier-grace=5m")
+		"--host-root=e", "--kubeconfig=f", "--cni-bin-dir=bin", "--cni-path=/ok:g", "--capture=h", "--evict-lost", "--carrier-grace=5m", "--force", "--keep-running")
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -58,6 +58,8 @@ func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
 		`--capture: "h" has no effect without --devices: give both, or neither`,
 		`--evict-lost: "true" has no effect without --devices: give both, or neither`,
 		`--carrier-grace: "5m0s" has no effect without --devices: give both, or neither`,
+		`--force: goes with --uninstall: give both`,
+		`--keep-running: goes with --uninstall and --metrics-address: give both`,
 		`--log-format: "xml" must be text or json`,
 		`--metrics-address: ":98090" must be host:port, such as 127.0.0.1:9809 or :9809`,
 		`--kubelet-plugins-dir: "a" is not an absolute path`,

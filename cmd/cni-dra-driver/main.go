@@ -30,12 +30,12 @@ ResourceClaims request (driver ` + driver + `). It needs root, the
 kubelet's plugin directories, and a container runtime with NRI and CDI.
 
 Exit codes:
-  0  ended by a signal
-  1  cni-dra-driver could not start, could not continue, or a command failed
+  0  ended by a signal, or uninstalled
+  1  cni-dra-driver could not start, continue or uninstall, or a command failed
   2  the command line is invalid`
 
 func command() *cobra.Command {
-	var o options
+	o := options{linger: linger}
 	cmd := &cobra.Command{
 		Use: "cni-dra-driver", Short: "attach pods to CNI networks by Dynamic Resource Allocation", Long: about,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},

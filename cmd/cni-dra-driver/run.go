@@ -37,12 +37,21 @@ import (
 // run runs the driver until ctx ends or an error makes it impossible to continue.
 func run(ctx context.Context, o *options, log *slog.Logger) error {
 	log.Info("cni-dra-driver", "version", build.Read().Version, "node", o.nodeName, "allowClaimConfig", o.allowed)
-	ctx, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
 	client, err := connect(o)
 	if err != nil {
 		return err
 	}
+	if o.uninstall {
+		return uninstall(ctx, o, client, log)
+	}
+	return serve(ctx, o, client, log)
+}
+
+// serve runs the driver until ctx ends or something fails for good. With --uninstall it offers no devices, and
+// returns [errUnused] once no claim is on record.
+func serve(ctx context.Context, o *options, client kubernetes.Interface, log *slog.Logger) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	agent, err := newAgent(o, client, registry, log)
@@ -51,14 +60,17 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 	}
 	defer agent.Close()
 	const gateEvery = time.Minute // for how long the program may be missing after its removal
-	go wait.UntilWithContext(ctx, func(context.Context) {
-		if err := o.keepGate(log); err != nil {
-			log.Error("the runtime cannot create containers of claims", "error", err)
-		}
-	}, gateEvery)
+	var background sync.WaitGroup
+	background.Go(func() {
+		wait.UntilWithContext(ctx, func(context.Context) {
+			if err := o.keepGate(log); err != nil {
+				log.Error("the runtime cannot create containers of claims", "error", err)
+			}
+		}, gateEvery)
+	})
 	kubelet, err := dra.StartKubelet(ctx, agent, dra.KubeletOptions{
 		Node: o.nodeName, Client: client, PluginDir: o.pluginDir(), RegistrarDir: o.registrarDir,
-		Limit: o.maxAttachments, Metadata: o.metadata, Fatal: fail,
+		Limit: o.maxAttachments, Metadata: o.metadata, Withdraw: o.uninstall, Fatal: fail,
 	})
 	if err != nil {
 		return err
@@ -71,15 +83,24 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 			}
 			return fmt.Errorf("not connected to %s: check that the container runtime runs with NRI enabled", o.nriSocket)
 		}
-		defer httpstatus.Serve(ctx, "--metrics-address", o.metricsAddress, registry, httpstatus.Health(
-			httpstatus.Check{Name: "kubelet", Ask: kubelet.Registered}, httpstatus.Check{Name: "nri", Ask: connected},
-			httpstatus.Check{Name: "state", Ask: agent.Ready}, httpstatus.Check{Name: "external-allocations", Ask: agent.Node.OthersKnown, Optional: true},
-		), log)()
+		checks := []httpstatus.Check{
+			{Name: "kubelet", Ask: kubelet.Registered}, {Name: "nri", Ask: connected},
+			{Name: "state", Ask: agent.Ready}, {Name: "external-allocations", Ask: agent.Node.OthersKnown, Optional: true},
+		}
+		if o.uninstall {
+			checks = append(checks, httpstatus.Check{Name: "uninstalled", Ask: func() error { return cmp.Or(agent.InUse(), errUnused) }})
+		}
+		defer httpstatus.Serve(ctx, "--metrics-address", o.metricsAddress, registry, httpstatus.Health(checks...), log)()
 	}
-	var runtime sync.WaitGroup
-	runtime.Go(func() { _ = agent.ServeNRI(ctx, o.nriSocket, o.nriIndex) }) // returns only the error of ctx
-	agent.Run(ctx)                                                          // also waits for operations in progress
-	runtime.Wait()
+	if o.uninstall {
+		background.Go(func() {
+			o.awaitUnused(ctx, agent)
+			fail(errUnused)
+		})
+	}
+	background.Go(func() { _ = agent.ServeNRI(ctx, o.nriSocket, o.nriIndex) }) // returns only the error of ctx
+	agent.Run(ctx)                                                             // also waits for operations in progress
+	background.Wait()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		return cause
 	}
@@ -115,8 +136,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 	if err != nil {
 		return nil, fmt.Errorf("--node-config: %w", err)
 	}
-	cdi := cmp.Or(o.cdiDir, node.CDIDir)
-	if err := o.checkHost(cdi); err != nil {
+	if err := o.checkHost(cmp.Or(o.cdiDir, node.CDIDir)); err != nil {
 		return nil, err
 	}
 	sys, err := o.sysfs(node)
@@ -141,10 +161,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 	return dra.New(dra.Options{
 		Options: claim.Options{
 			Driver: driver, Policy: cniconfig.Policy{Driver: driver, Pool: o.nodeName, AllowClaimTypes: o.allowed},
-			Dirs: claim.Dirs{
-				StateDir: o.stateDir(), CacheDir: filepath.Join(o.pluginDir(), "cni"),
-				CDIDir: cdi, DeviceInfoDir: node.DeviceInfoDir, CNIBinDirs: filepath.SplitList(cmp.Or(o.cniPath, o.cniBinDir)),
-			},
+			Dirs:     o.dirs(node),
 			Retries:  claim.Retries{DelMaxFailures: o.delMaxFailures, DelMinRetryTime: o.delMinRetryTime},
 			HostRoot: o.hostRoot, Gate: filepath.Join(o.cniBinDir, gateName), BootID: bootID,
 			Netns: link.CheckNetns, Unexposed: safefile.UnexposedBelow,
@@ -163,18 +180,30 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 	})
 }
 
-// own returns the devices that the driver restores, and the journal for its leases. Both are nil with --capture,
-// because an address in the capture may belong to a different device of this node.
+// dirs are the directories of the driver.
+func (o *options) dirs(node config.Node) claim.Dirs {
+	return claim.Dirs{
+		StateDir: o.stateDir(), CacheDir: filepath.Join(o.pluginDir(), "cni"),
+		CDIDir: cmp.Or(o.cdiDir, node.CDIDir), DeviceInfoDir: node.DeviceInfoDir, CNIBinDirs: filepath.SplitList(cmp.Or(o.cniPath, o.cniBinDir)),
+	}
+}
+
+// own is what of this node is changed and held. Beside --capture that is nothing: the addresses of a captured
+// host's devices may be those of others here.
 func (o *options) own(node config.Node, sys *sysfs.FS, bootID string) (*restore.Devices, *journal.Journal) {
 	if o.captureFile != "" {
 		return nil, nil
 	}
-	j := journal.Open(filepath.Join("/", o.hostRoot, node.StateDir), bootID)
+	j := o.journal(node, bootID)
 	j.SRIOVLocks = filepath.Join("/", o.hostRoot, journal.SRIOVLocks)
 	return restore.New(sys, sysfs.Writer(node.Sysfs), link.NewKernel(sys.Files())), j
 }
 
-// netnsDir is where runtimes mount the network namespaces of pods.
+func (o *options) journal(node config.Node, bootID string) *journal.Journal {
+	return journal.Open(filepath.Join("/", o.hostRoot, node.StateDir), bootID)
+}
+
+// netnsDir is where the runtimes mount the network namespaces of pods.
 const netnsDir = "/var/run/netns"
 
 // checkMounts returns an error in a container that does not see the runtime's mounts in dir. Without them, the

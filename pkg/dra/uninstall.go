@@ -37,7 +37,14 @@ type Installation struct {
 	Log *slog.Logger
 }
 
-// InUse returns an error that names the claims on record, with their pods; nil = there are none.
+// InUseError says that claims are on record, so that the driver cannot be uninstalled. It names their pods.
+type InUseError struct{ holders []string }
+
+func (e *InUseError) Error() string {
+	return fmt.Sprintf("claims are on record, %d in all: delete their pods while the driver runs: %s", len(e.holders), install.Some(e.holders))
+}
+
+// InUse returns an [*InUseError]; nil = no claim is on record.
 func (a *Agent) InUse() error { return inUse(a.Records()) }
 
 func inUse(claims []*state.Claim, problems []state.Problem) error {
@@ -56,11 +63,11 @@ func inUse(claims []*state.Claim, problems []state.Problem) error {
 		return nil
 	}
 	slices.Sort(holders)
-	return fmt.Errorf("claims are on record, %d in all: delete their pods while the driver runs: %s", len(holders), install.Some(holders))
+	return &InUseError{holders}
 }
 
 // Uninstall removes the installation. No driver may run. While claims are on record it removes nothing and returns
-// [Agent.InUse], unless force is set. Then it keeps their records and leases for the next driver.
+// an [*InUseError], unless force is set. Then it keeps their records and leases for the next driver.
 func (i Installation) Uninstall(ctx context.Context, force bool) error {
 	files, err := state.Open(i.StateDir)
 	if err != nil {
