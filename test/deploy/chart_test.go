@@ -65,6 +65,7 @@ func TestChartHasValueForEachKustomizeComponent(t *testing.T) {
 		"devinfo/components/uninstall":        `{agent: {uninstall: true}}`,
 		"devinfo/components/metrics":          `{metrics: {enabled: true}}`,
 		"cni-dra-driver/components/metrics":   `{metrics: {enabled: true}, agent: {enabled: false}, dra: {enabled: true}}`,
+		"cni-dra-driver/components/uninstall": `{agent: {enabled: false}, dra: {enabled: true, uninstall: true}}`,
 		"cni-dra-driver/components/openshift": `{openshift: true, agent: {enabled: false}, dra: {enabled: true}}`,
 	} {
 		base, _, _ := strings.Cut(component, "/")
@@ -279,7 +280,7 @@ func TestUnusableValuesHaveRemedy(t *testing.T) {
 // extraArgs must not repeat a flag that the chart sets, because the chart's mounts, ports and probes would not match.
 func TestExtraArgsMustNotRepeatFlagsOfChart(t *testing.T) {
 	const all = `{kubeletRootDir: /data/kubelet, agent: {inject: false, uninstall: true, missingInfo: reject, namespaces: [a], excludeNamespaces: [b]%s},
-		dra: {enabled: true, devices: [{sharing: shared, ifNames: [a]}], allowClaimConfig: [macvlan]%s}}`
+		dra: {enabled: true, uninstall: true, devices: [{sharing: shared, ifNames: [a]}], allowClaimConfig: [macvlan]%s}}`
 	helpers := read(t, filepath.Join(chart, "templates/_helpers.tpl"))
 	listed, set := map[string]bool{}, map[string]bool{}
 	for _, found := range regexp.MustCompile(`"(--[a-z-]+)" "`).FindAllStringSubmatch(helpers, -1) {
@@ -526,18 +527,22 @@ func TestEveryValueIsInREADME(t *testing.T) {
 }
 
 // The agents uninstall in their DaemonSet, with its mounts. An agent that waits for pods is not ready, but must not
-// block the roll-out on other nodes.
+// block the roll-out on other nodes. The driver's init container would install the plugin again.
 func TestUninstallValueUninstallsOnEveryNode(t *testing.T) {
-	before := daemonSet(t, template(t, "devinfo", `{agent: {updateStrategy: {type: OnDelete, rollingUpdate: null}}}`)["DaemonSet devinfo-agent"])
-	after := daemonSet(t, template(t, "devinfo", `{agent: {uninstall: true, updateStrategy: {type: OnDelete, rollingUpdate: null}}}`)["DaemonSet devinfo-agent"])
-	before.Spec.Template.Spec.Containers[0].Command = []string{"/devinfo-agent", "--uninstall", "--keep-running"}
-	none, all := intstr.FromInt32(0), intstr.FromString("100%")
-	before.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{Type: "RollingUpdate", RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxSurge: &none, MaxUnavailable: &all}}
-	same(t, "the agent that uninstalls", after, before)
-	flags := read(t, "../../cmd/devinfo-agent/flags.go")
-	for _, flag := range after.Spec.Template.Spec.Containers[0].Command[1:] {
-		if !strings.Contains(flags, `"`+flag[2:]+`"`) {
-			t.Errorf("devinfo-agent has no flag %s", flag)
+	for key, program := range map[string]string{"agent": "devinfo-agent", "dra": "cni-dra-driver"} {
+		values := "{" + key + ": {enabled: true, updateStrategy: {type: OnDelete, rollingUpdate: null}, uninstall: %v}}"
+		before := daemonSet(t, template(t, "devinfo", fmt.Sprintf(values, false))["DaemonSet "+program])
+		after := daemonSet(t, template(t, "devinfo", fmt.Sprintf(values, true))["DaemonSet "+program])
+		before.Spec.Template.Spec.InitContainers = nil
+		before.Spec.Template.Spec.Containers[0].Command = []string{"/" + program, "--uninstall", "--keep-running"}
+		none, all := intstr.FromInt32(0), intstr.FromString("100%")
+		before.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{Type: "RollingUpdate", RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxSurge: &none, MaxUnavailable: &all}}
+		same(t, "the "+program+" that uninstalls", after, before)
+		flags := read(t, "../../cmd/"+program+"/flags.go")
+		for _, flag := range after.Spec.Template.Spec.Containers[0].Command[1:] {
+			if !strings.Contains(flags, `"`+flag[2:]+`"`) {
+				t.Errorf("%s has no flag %s", program, flag)
+			}
 		}
 	}
 }

@@ -89,6 +89,8 @@ securityContext:
     "--metrics-address" "dra.port"
     "--cni-bin-dir" "cniBinDir"
     "--devices" "dra.devices"
+    "--uninstall" "dra.uninstall"
+    "--keep-running" "dra.uninstall"
     "--kubelet-plugins-dir" "kubeletRootDir"
     "--kubelet-registrar-dir" "kubeletRootDir"
     "--pod-resources-socket" "kubeletRootDir"
