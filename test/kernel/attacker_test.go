@@ -15,10 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outside is what no name in an attacked directory may lead to. Its device information
-// has an address that no other file has. A hard link may be read, for it is as good a
-// file as any, but not written to; where fs.protected_hardlinks is 1 the attacker can
-// make none, unless he is the same user.
+// outside is a directory that no name in an attacked directory may lead to. Its device-info file has an address that
+// no other file has. The plugin may read a hard link, because it cannot tell it from another file, but must not write
+// to it. If fs.protected_hardlinks is 1, an attacker who is another user cannot create hard links.
 const (
 	outside       = "/run/outside"
 	outsideInfo   = outside + "/info.json"
@@ -27,15 +26,15 @@ const (
 )
 
 const (
-	attackNames = "names" // of the device-info directory
+	attackNames = "names" // names in the device-info directory
 	attackDir   = "dir"   // the directory of a socket
 )
 
-// attack starts the attacker on a directory, which becomes his own, until the returned
-// function is called. Where the test may he is another user.
+// attack starts the attacker on a directory that it owns, until stop is called. If the test has the right, the
+// attacker is another user.
 func attack(t *testing.T, what, dir string) (stop func()) {
 	t.Helper()
-	const program = "/run/attacker" // a copy, for our own may be where he cannot go
+	const program = "/run/attacker" // a copy, because the attacker may not have access to our file
 	self, err := os.ReadFile("/proc/self/exe")
 	must(t, err, os.WriteFile(program, self, 0o755))
 	cmd := &exec.Cmd{Path: program, Args: []string{"attacker", what, dir}, Env: os.Environ(), Stderr: os.Stderr}
@@ -48,7 +47,7 @@ func attack(t *testing.T, what, dir string) (stop func()) {
 	must(t, err)
 	stdout, err := cmd.StdoutPipe()
 	must(t, err, cmd.Start())
-	_, err = stdout.Read(make([]byte, 1)) // he has begun
+	_, err = stdout.Read(make([]byte, 1)) // the attacker has started
 	must(t, err)
 	return func() {
 		stdin.Close()
@@ -58,8 +57,7 @@ func attack(t *testing.T, what, dir string) (stop func()) {
 	}
 }
 
-// playAttacker is the attacker: the test binary under that name. He goes on until his
-// standard input is closed.
+// playAttacker is the attacker: the test binary under this name. It runs until its standard input is closed.
 func playAttacker() {
 	done := make(chan struct{})
 	go func() {
@@ -89,8 +87,7 @@ type attacker struct {
 	locked *os.File
 }
 
-// names puts something else at one of the two names that ADD uses. What he does not
-// succeed in he tries again later.
+// names replaces one of the two names that ADD uses. Failed changes are repeated later.
 func (a *attacker) names() {
 	names := []string{filepath.Base(infoFile), "." + filepath.Base(infoFile) + ".devinfo"}
 	a.random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
@@ -129,7 +126,7 @@ func (a *attacker) names() {
 	}
 }
 
-// lock makes a file of his own, and holds its lock until the next one.
+// lock creates a file and holds its lock until the next call.
 func (a *attacker) lock(path string) {
 	if a.locked != nil {
 		a.locked.Close()
@@ -142,7 +139,7 @@ func (a *attacker) lock(path string) {
 	_ = unix.Flock(int(f.Fd()), unix.LOCK_EX)
 }
 
-// socketDir puts something else at the name of a pod's socket directory.
+// socketDir replaces the name of a pod's socket directory.
 func (a *attacker) socketDir() {
 	path, place := a.dir+"/6e0c", a.dir+"/.attack"
 	_ = os.RemoveAll(place)

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootID puts an oddity over the kernel's boot ID, until undo is called.
+// bootID replaces the kernel's boot ID by an oddity until undo is called.
 func bootID(t *testing.T, what string) (undo func()) {
 	t.Helper()
 	const path = "/proc/sys/kernel/random/boot_id"
@@ -17,9 +17,9 @@ func bootID(t *testing.T, what string) (undo func()) {
 	return func() { must(t, unix.Unmount(path, 0)) }
 }
 
-// Where nobody can tell which boot this is, no attachment is of another one: those that
-// live stay, and keep their files, and what is added then can be deleted.
-func TestOddBootID(t *testing.T) {
+// If the boot ID is unknown, no attachment counts as one of another boot. Living attachments keep their files, and
+// new ones can be deleted.
+func TestOddBootIDKeepsAttachments(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		oddities["empty"] = func(path string) error { return os.WriteFile(path, nil, 0o444) }
 		for what, why := range map[string]string{
@@ -45,7 +45,7 @@ func TestOddBootID(t *testing.T) {
 	})
 }
 
-// livesOn checks that an attachment is taken for alive, with a warning why.
+// livesOn checks that an attachment counts as living, and that the reason is logged as a warning.
 func livesOn(t *testing.T, pod, conf, why string) {
 	t.Helper()
 	before := files(t, infoDir, stateDir)
@@ -66,8 +66,8 @@ func livesOn(t *testing.T, pod, conf, why string) {
 	}
 }
 
-// Without /sys nothing can be found; what there is can be removed all the same.
-func TestOddSys(t *testing.T) {
+// Without /sys the plugin finds no device, but it can still remove attachments.
+func TestOddSysAllowsDEL(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		const sys = "/run/sys"
 		odd := map[string]func() error{
@@ -81,7 +81,7 @@ func TestOddSys(t *testing.T) {
 		for what, want := range map[string]string{
 			"gone":       none,
 			"a file":     none,
-			"empty":      "ok", // the device is not there: a warning, unless the configuration is strict
+			"empty":      "ok", // the device is missing: a warning, unless the configuration is strict
 			"unreadable": denied,
 		} {
 			for _, conf := range []string{standalone(infoFile), delegates(bridgeConf)} {

@@ -13,12 +13,11 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// budgets are the system calls of a chained call about a VF, by name. They are what the
-// plugin asks of files and sockets: how often a Go program asks for memory, waits or looks
-// at its clock is not the same twice. The state directories are there already, as on every
+// budgets are the system calls of a chained call for a VF, by name. They are the calls on files and sockets. The
+// calls of the Go runtime are left out, because their number varies. The state directories already exist, as on every
 // node after its first ADD.
 //
-// One call more is noticed here; so is one less, so that the figure goes on meaning something.
+// The test fails for one call more. It also fails for one call less, so that the numbers stay true.
 var budgets = map[string]string{
 	"ADD": "bind 2, close 12, fchmod 1, fchmodat 1, fcntl 10, flock 4, fstat 5, getdents64 2, getsockname 2, mkdirat 1, newfstatat 16, openat 20, read 6, " +
 		"readlinkat 9, recvfrom 2, renameat 2, sendto 2, setns 2, socket 2, statfs 1, symlinkat 2, write 3",
@@ -34,7 +33,7 @@ func needStrace(t *testing.T) (path string) {
 	return path
 }
 
-func TestChainedCallsKeepToTheirBudgets(t *testing.T) {
+func TestChainedCallsMakeBudgetedSystemCalls(t *testing.T) {
 	strace := needStrace(t)
 	onStage(t, func(t *testing.T, pod string) {
 		conf := chained(pod, `"deviceID": "`+vf+`",`)
@@ -58,9 +57,8 @@ func TestChainedCallsKeepToTheirBudgets(t *testing.T) {
 
 var eventfd = regexp.MustCompile(`eventfd2\(.*\) = (\d+)`)
 
-// counted counts the calls of a trace after the Go runtime has looked at standard error,
-// the last that it does before main. Those by which its threads wait and wake each other
-// are left out, and the look at the CPU limit, which a thread of its own takes.
+// counted counts the calls in a trace from the point where the Go runtime checks standard error, which is its last
+// call before main. It leaves out calls for waiting, and the check of the CPU limit in a thread of its own.
 func counted(t *testing.T, trace string) map[string]int {
 	t.Helper()
 	_, main, ok := strings.Cut(trace, "fcntl(2, F_GETFL") // strace may split the call
@@ -93,8 +91,8 @@ func budget(text string) map[string]int {
 	return unlessDevlink(counts)
 }
 
-// unlessDevlink leaves out the calls of which there are more where the kernel has devlink,
-// for then it is asked one thing more.
+// unlessDevlink leaves out calls whose number is higher on a kernel with devlink, because there the plugin sends one
+// more request.
 func unlessDevlink(counts map[string]int) map[string]int {
 	if _, err := netlink.GenlFamilyGet("devlink"); err == nil {
 		for _, name := range []string{"socket", "bind", "getsockname", "sendto", "recvfrom", "fcntl", "close"} {
@@ -104,7 +102,7 @@ func unlessDevlink(counts map[string]int) map[string]int {
 	return counts
 }
 
-// runtimes are the calls that only the Go runtime makes.
+// runtimes are calls that only the Go runtime makes.
 var runtimes = []string{"epoll_create1", "epoll_ctl", "epoll_pwait", "eventfd2", "mmap", "pread64"}
 
 var (
@@ -114,9 +112,8 @@ var (
 	returned = regexp.MustCompile(` = (\d+)$`)
 )
 
-// Delegates and what they start are no part of it, but what a child does until it
-// executes one is.
-func TestSystemCallsAreTheListedOnes(t *testing.T) {
+// The list leaves out delegates and their children. It includes the calls of a child before it executes a program.
+func TestSystemCallsAreListedInDocs(t *testing.T) {
 	strace := needStrace(t)
 	list := listed.FindStringSubmatch(read(t, "../../docs/security.md"))
 	if list == nil {
@@ -133,7 +130,7 @@ func TestSystemCallsAreTheListedOnes(t *testing.T) {
 				for _, verb := range []string{"STATUS", "ADD", "CHECK", "DEL", "GC"} {
 					cmd := devinfo(verb, netns, conf)
 					cmd.Path = wrapper
-					finish(t, cmd) // whatever comes of it
+					finish(t, cmd) // the result does not matter
 				}
 			}
 		}
@@ -156,14 +153,14 @@ func TestSystemCallsAreTheListedOnes(t *testing.T) {
 	})
 }
 
-// callsOf adds to names the calls of a trace, those of the first process, its threads,
-// and its children until they execute something.
+// callsOf adds the names of the calls in a trace. It includes the first process, its threads, and its children until
+// they execute a program.
 func callsOf(trace string, names map[string]bool) {
 	first, _, _ := strings.Cut(trace, " ")
 	ours, forked := map[string]bool{first: true}, map[string]bool{}
-	begun := map[string]string{} // by process: the arguments of a call that has not returned
+	begun := map[string]string{} // arguments of a call that has not returned, by process
 	lines := strings.Split(trace, "\n")
-	for _, line := range lines { // a child may run before the call that makes it returns
+	for _, line := range lines { // a child may run before the call that creates it returns
 		m := made.FindStringSubmatch(line)
 		if r := resumed.FindStringSubmatch(line); r != nil {
 			m = []string{"", r[1], r[2], begun[r[1]] + r[3]}

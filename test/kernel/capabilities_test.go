@@ -16,9 +16,9 @@ import (
 	"devinfo-cni.io/pkg/link/linktest"
 )
 
-// playConfined executes its second argument with the capabilities of the first, a mask:
-// the test binary under the name "confined". Of the other ones the bounding set has
-// none, so that not even root can get them back.
+// playConfined executes its second argument with the capabilities in its first, a mask. It is the test binary under
+// the name "confined". It removes the other capabilities from the bounding set, so that not even root can regain
+// them.
 func playConfined() {
 	goruntime.LockOSThread()
 	mask, err := strconv.ParseUint(os.Args[1], 10, 64)
@@ -34,7 +34,7 @@ func playConfined() {
 	panic(fmt.Sprint(err, unix.Exec(os.Args[2], os.Args[2:], os.Environ())))
 }
 
-// confined makes a call of the plugin one with these capabilities only.
+// confined changes a call of the plugin so that it has only these capabilities.
 func confined(t *testing.T, cmd *exec.Cmd, capabilities ...int) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -48,8 +48,7 @@ func confined(t *testing.T, cmd *exec.Cmd, capabilities ...int) *exec.Cmd {
 	return cmd
 }
 
-// ownProcess gives the network namespace of a process by its path in /proc, as a runtime
-// passes it that binds none.
+// ownProcess returns a process's network namespace as a path in /proc, which a runtime without bind mounts passes.
 func ownProcess(t *testing.T) string {
 	t.Helper()
 	cmd := exec.Command("sleep", "infinity")
@@ -64,9 +63,9 @@ func ownProcess(t *testing.T) string {
 
 const podArgs = podUID + ";IgnoreUnknown=1"
 
-// All verbs do with these capabilities what they do with all, and without any one of
-// them ADD is refused: devinfo itself enters the pod's namespace, and no more.
-func TestTheSmallestSetsOfCapabilities(t *testing.T) {
+// With these capabilities all verbs have the same result as with all capabilities. Without one of them ADD fails. The
+// plugin needs them only to enter the pod's namespace.
+func TestVerbsWorkWithSmallestSetsOfCapabilities(t *testing.T) {
 	const memif = `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "deviceInfo": {"type": "memif", "memif": {"role": "slave", "mode": "ip",
 		"path": "/run/memif/m.sock"}}, "cdi": {"name": "{podUID}-{ifName}", "socketDir": "/run/sockets/6e0c"},
 		"capabilities": {"CNIDeviceInfoFile": true}, "runtimeConfig": {"CNIDeviceInfoFile": "` + infoFile + `"}}`
@@ -102,8 +101,7 @@ func TestTheSmallestSetsOfCapabilities(t *testing.T) {
 	})
 }
 
-// lifeOf tells what the verbs come to, with the capabilities given or, if there are
-// none, with all.
+// lifeOf returns the results of the verbs. They run with these capabilities, or with all if none are given.
 func lifeOf(t *testing.T, netns, conf string, capabilities ...int) string {
 	t.Helper()
 	var story strings.Builder
@@ -125,7 +123,7 @@ func lifeOf(t *testing.T, netns, conf string, capabilities ...int) string {
 	return story.String()
 }
 
-func TestToUndoAnAttachmentTakesNoCapability(t *testing.T) {
+func TestDELAndGCNeedNoCapability(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		stage(t, "igb-sriov")
 		conf := standalone(infoFile)

@@ -17,7 +17,7 @@ import (
 	"devinfo-cni.io/pkg/link/linktest"
 )
 
-// onVFIO is the captured host's VF on vfio-pci, in the IOMMU group 15.
+// onVFIO is the captured host's VF on vfio-pci, in IOMMU group 15.
 const (
 	onVFIO     = "0000:01:10.6"
 	onVFIOFile = `{
@@ -32,8 +32,7 @@ const (
 	cdiDevice = "devinfo-cni.io/attachment=6e0c-net1"
 )
 
-// devices puts nodes in the place of the machine's. Those of VFIO have the numbers of
-// devices that can be read.
+// devices replaces /dev. The device nodes of VFIO have the numbers of devices that can be read.
 func devices(t *testing.T) {
 	t.Helper()
 	must(t, unix.Mount("tmpfs", "/dev", "tmpfs", 0, "mode=0755"))
@@ -42,12 +41,12 @@ func devices(t *testing.T) {
 		"/dev/urandom": unix.Mkdev(1, 9), "/dev/tty": unix.Mkdev(5, 0), "/dev/vfio/vfio": unix.Mkdev(1, 5), "/dev/vfio/15": unix.Mkdev(1, 9),
 	} {
 		must(t, os.MkdirAll(filepath.Dir(path), 0o755), unix.Mknod(path, unix.S_IFCHR|0o666, int(number)))
-		must(t, os.Chmod(path, 0o666)) // whatever the umask
+		must(t, os.Chmod(path, 0o666)) // independent of the umask
 	}
 }
 
-// ociSpec makes a container of runc's usual kind in the pod's network namespace, with the probe
-// in it. It is not saved yet.
+// ociSpec returns a container as "runc spec" describes it, in the pod's network namespace and with the probe as its
+// program. The spec is not saved yet.
 func ociSpec(t *testing.T, pod string, args ...string) (string, oci.Spec) {
 	t.Helper()
 	dir := t.TempDir()
@@ -61,7 +60,7 @@ func ociSpec(t *testing.T, pod string, args ...string) (string, oci.Spec) {
 	return dir, config
 }
 
-// inNetns gives a container a network namespace; "" = a new one.
+// inNetns sets a container's network namespace; "" = a new one.
 func inNetns(config *oci.Spec, path string) {
 	for n := range config.Linux.Namespaces {
 		if config.Linux.Namespaces[n].Type == oci.NetworkNamespace {
@@ -70,7 +69,7 @@ func inNetns(config *oci.Spec, path string) {
 	}
 }
 
-// inUserNamespace gives a container a new user namespace, whose first user is this one of the machine.
+// inUserNamespace gives a container a new user namespace. Its root is the user first of the machine.
 func inUserNamespace(config *oci.Spec, first uint32) {
 	config.Linux.Namespaces = append(config.Linux.Namespaces, oci.LinuxNamespace{Type: oci.UserNamespace})
 	ids := []oci.LinuxIDMapping{{ContainerID: 0, HostID: first, Size: 65536}}
@@ -85,14 +84,14 @@ func withCDI(t *testing.T, config *oci.Spec, device string) {
 	must(t, err)
 }
 
-// runc is the command that runs a container.
+// runc returns the command that runs a container.
 func runc(t *testing.T, dir string, config oci.Spec) *exec.Cmd {
 	t.Helper()
 	writeJSON(t, dir+"/config.json", config)
 	return exec.Command("runc", "--root", "/run/runc", "run", "--bundle", dir, "devinfo-"+filepath.Base(dir))
 }
 
-// output runs a program that must succeed, statically linked if it is built.
+// output runs a program that must succeed. A built program is static.
 func output(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -101,7 +100,7 @@ func output(t *testing.T, cmd *exec.Cmd) {
 	}
 }
 
-// needRunc skips where no container can be run.
+// needRunc skips a test if containers cannot be run.
 func needRunc(t *testing.T) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -114,14 +113,14 @@ func needRunc(t *testing.T) {
 
 const podUID = "CNI_ARGS=K8S_POD_UID=6e0c"
 
-// gateSpec is a CDI spec as cni-dra-driver writes it.
+// gateSpec returns a CDI spec like cni-dra-driver's.
 func gateSpec(program, netns string) string {
 	hooks := fmt.Sprintf(`"hooks": [{"hookName": "createRuntime", "path": %q, "args": ["cni-dra-gate", %q, "claim ns/a"], "timeout": 10}], `, program, netns)
 	return `{"cdiVersion": "0.3.0", "kind": "cni.dra.networking.x-k8s.io/claim", "devices": [{"name": "u1_x", "containerEdits": {` + hooks + `"env": ["A=b"]}}]}`
 }
 
-// The runtime keeps a container from the network of another sandbox; nobody else is there.
-func TestAContainerIsNotMadeInAnotherNamespaceThanItsNetworks(t *testing.T) {
+// The runtime itself refuses a container outside the sandbox with the network, so no agent has to run.
+func TestGateRefusesContainerInOtherNetworkNamespace(t *testing.T) {
 	needRunc(t)
 	linktest.Run(t, func(t *testing.T) {
 		devices(t)
@@ -132,7 +131,7 @@ func TestAContainerIsNotMadeInAnotherNamespaceThanItsNetworks(t *testing.T) {
 		for _, c := range []struct {
 			name, program, attached string
 			users                   bool   // the container has a user namespace
-			says                    string // of the runtime's error; "" = it is made
+			says                    string // part of the runtime's error; "" = the container is created
 		}{
 			{"its own", gate, pod, false, ""},
 			{"its own, in a user namespace", gate, pod, true, ""},
@@ -144,7 +143,7 @@ func TestAContainerIsNotMadeInAnotherNamespaceThanItsNetworks(t *testing.T) {
 			t.Run(c.name, func(t *testing.T) {
 				must(t, os.WriteFile(cdiDir+"/gate.json", []byte(gateSpec(c.program, c.attached)), 0o644))
 				dir, config := ociSpec(t, pod, "A")
-				if c.users { // a sysfs of the pod's is not for them
+				if c.users { // a user namespace cannot mount the sysfs of the pod's network namespace
 					inUserNamespace(&config, 0)
 					config.Mounts = slices.DeleteFunc(config.Mounts, func(m oci.Mount) bool { return m.Type == "sysfs" || m.Type == "cgroup" })
 				}

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// result is what a script prints that is a delegate.
+// result is the output of a script that is a delegate.
 const result = `echo '{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "'$CNI_NETNS'"}]}'`
 
-// script makes a delegate: on ADD it does what the text says, and on all else nothing.
+// script installs a delegate whose ADD runs the text. Its other verbs do nothing.
 func script(t *testing.T, text string) {
 	t.Helper()
 	file := "#!/bin/sh\n[ $CNI_COMMAND = ADD ] || exit 0\n" + text + "\n"
@@ -20,7 +20,7 @@ func script(t *testing.T, text string) {
 
 const scripted = `{"type": "script"}`
 
-// failsLike checks code and beginning of the message of a call that failed.
+// failsLike checks the code and the beginning of the message of a failed call.
 func (a answer) failsLike(t *testing.T, want string) {
 	t.Helper()
 	e := a.failure(t)
@@ -29,7 +29,7 @@ func (a answer) failsLike(t *testing.T, want string) {
 	}
 }
 
-// A signal does not cut DEL, CHECK or GC short, once or twice: what they began they end.
+// DEL, CHECK and GC run to their end after one or two signals.
 func TestSignalLetsOtherVerbsFinish(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		const wait = `touch /run/waits; until [ -e ` + goFile + ` ]; do sleep 0.01; done`
@@ -55,8 +55,7 @@ func TestSignalLetsOtherVerbsFinish(t *testing.T) {
 	})
 }
 
-// interrupt signals a call while its delegate runs, which ends after that; the call must
-// succeed.
+// interrupt sends signals to a call while its delegate runs. The delegate then ends, and the call must succeed.
 func interrupt(t *testing.T, verb, pod, conf string, sig syscall.Signal, times int) {
 	t.Helper()
 	cmd := devinfo(verb, pod, conf)
@@ -74,12 +73,12 @@ func interrupt(t *testing.T, verb, pod, conf string, sig syscall.Signal, times i
 	}
 }
 
-// All of an ADD that is not refused for its size is kept, and undone by a DEL with its result.
-func TestTheLargestConfigurationHasRoom(t *testing.T) {
+// The journal must keep the largest accepted configuration and its result for DEL.
+func TestLargestConfigurationCanBeAddedAndDeleted(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		const limit = 8 << 20
 		list, end := `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "delegates": [{"type": "script", "note": "`, `"}]}`
-		full := list + strings.Repeat("<", limit-len(list)-len(end)) + end // as \u003c it takes six times the room
+		full := list + strings.Repeat("<", limit-len(list)-len(end)) + end // \u003c takes six times the space
 		script(t, `printf '{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "%s", "more": "' $CNI_NETNS; head -c 9900000 /dev/zero | tr '\0' x; echo '"}]}'`)
 		call(t, "ADD", pod, full+" ").fails(t, 7, "network configuration: has more than 8 MiB")
 		prev := call(t, "ADD", pod, full).ok(t)

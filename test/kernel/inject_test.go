@@ -32,7 +32,7 @@ const (
 	sandboxID = "c0ffee"
 )
 
-// uncounted drops what an agent counts.
+// uncounted discards the agent's metrics.
 type uncounted struct{}
 
 func (uncounted) Answered(inject.Answer, inject.Reason, time.Duration) {}
@@ -40,7 +40,7 @@ func (uncounted) Withheld(inject.Withheld)                             {}
 func (uncounted) Disagrees(inject.Disagreement)                        {}
 func (uncounted) Staged(int)                                           {}
 
-// injector is the agent on the stage.
+// injector returns an agent on the stage.
 func injector(t *testing.T) *inject.Agent {
 	t.Helper()
 	boot, err := journal.BootID()
@@ -57,7 +57,7 @@ func injector(t *testing.T) *inject.Agent {
 	})
 }
 
-// adjust has the agent adjust a container, and does to it what containerd and CRI-O do.
+// adjust applies the agent's adjustment to a container, like containerd and CRI-O.
 func adjust(t *testing.T, a *inject.Agent, pod string, spec *oci.Spec) {
 	t.Helper()
 	adjustment, _, err := a.CreateContainer(t.Context(), &api.PodSandbox{
@@ -71,8 +71,8 @@ func adjust(t *testing.T, a *inject.Agent, pod string, spec *oci.Spec) {
 	must(t, generate.SpecGenerator(&editor{spec: spec}).Adjust(adjustment))
 }
 
-// An editor is the part of the generator of github.com/opencontainers/runtime-tools that
-// mounts, variables and devices need.
+// An editor is the part of the generator in github.com/opencontainers/runtime-tools that adds mounts, variables and
+// devices.
 type editor struct {
 	generate.UnderlyingGenerator
 	spec *oci.Spec
@@ -99,7 +99,7 @@ func (e *editor) AddLinuxResourcesDevice(allow bool, kind string, major, minor *
 	e.spec.Linux.Resources.Devices = append(e.spec.Linux.Resources.Devices, oci.LinuxDeviceCgroup{Allow: allow, Type: kind, Major: major, Minor: minor, Access: access})
 }
 
-// add adds the attachment of an interface, by ADD.
+// add attaches an interface.
 func add(t *testing.T, pod, ifName, more string) {
 	t.Helper()
 	conf := `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "deviceID": "` + onVFIO + `",` + more + `
@@ -107,8 +107,7 @@ func add(t *testing.T, pod, ifName, more string) {
 	call(t, "ADD", pod, conf, podUID, "CNI_IFNAME="+ifName).ok(t)
 }
 
-// inContainer runs a container. When it waits for a line, it gets one after meanwhile has
-// returned.
+// inContainer runs a container. If the container waits for a line, inContainer first calls meanwhile.
 func inContainer(t *testing.T, dir string, spec oci.Spec, meanwhile func()) string {
 	t.Helper()
 	run := runc(t, dir, spec)
@@ -137,7 +136,7 @@ func inContainer(t *testing.T, dir string, spec oci.Spec, meanwhile func()) stri
 	return said.String()
 }
 
-// injection prepares the stage for a test of injection, with a pod.
+// injection prepares the stage and a pod for a test of injection.
 func injection(t *testing.T) (*inject.Agent, string) {
 	t.Helper()
 	stage(t, "igb-sriov")
@@ -147,7 +146,7 @@ func injection(t *testing.T) (*inject.Agent, string) {
 	return injector(t), pod
 }
 
-// What the probe says of the nodes, and of a directory that it cannot write to.
+// Output of the probe for device nodes, and for a directory without write permission.
 const (
 	nodesOpened = "/dev/vfio/vfio 2 <nil>\n/dev/vfio/15 2 <nil>\n"
 	isReadOnly  = injected + " <nil> open " + injected + "x: read-only file system\n"
@@ -156,14 +155,14 @@ const (
 	firstFile   = injected + "net1.json\n" + onVFIOFile + "<nil>\nopen " + injected + "net1.json: "
 )
 
-func TestAnInjectedContainerReadsItsFilesAndOpensItsNodes(t *testing.T) {
+func TestInjectedContainerReadsFilesAndOpensDeviceNodes(t *testing.T) {
 	needRunc(t)
 	linktest.Run(t, func(t *testing.T) {
 		a, pod := injection(t)
 		add(t, pod, "net1", "")
 		dir, spec := ociSpec(t, pod, "DEVINFO_NET1", "/dev/vfio/vfio", "/dev/vfio/15", injected, "-", injected)
 		adjust(t, a, pod, &spec)
-		got := inContainer(t, dir, spec, func() { // another container of the pod, with a network that was attached meanwhile
+		got := inContainer(t, dir, spec, func() { // another container of the pod, with a network that was attached later
 			add(t, pod, "net2", "")
 			_, other := ociSpec(t, pod, "DEVINFO_NET2")
 			adjust(t, a, pod, &other)
@@ -172,7 +171,7 @@ func TestAnInjectedContainerReadsItsFilesAndOpensItsNodes(t *testing.T) {
 	})
 }
 
-func TestAnInjectedContainerThatIsNotRootOpensItsNodes(t *testing.T) {
+func TestInjectedContainerWithoutRootOpensDeviceNodes(t *testing.T) {
 	needRunc(t)
 	linktest.Run(t, func(t *testing.T) {
 		a, pod := injection(t)
@@ -186,8 +185,8 @@ func TestAnInjectedContainerThatIsNotRootOpensItsNodes(t *testing.T) {
 	})
 }
 
-// The runtime mounts the directory, read-only, before the files of CDI that are below it. These
-// may be what the journal does not have: the DRA driver may have attached net1 by another one.
+// The runtime mounts the directory read-only before it mounts CDI's files below it. The journal may lack these files,
+// because the DRA driver may have attached net1 with another plugin.
 func TestInjectionAndCDIWorkTogether(t *testing.T) {
 	needRunc(t)
 	linktest.Run(t, func(t *testing.T) {
@@ -212,8 +211,8 @@ func TestInjectionAndCDIWorkTogether(t *testing.T) {
 	})
 }
 
-// A mount of CDI's on a file that is replaced later goes, and the newer file is seen.
-func TestAFileThatIsReplacedBelowAMountOfCDIIsSeen(t *testing.T) {
+// The replacement of a file detaches CDI's mount on it, so the container sees the newer file.
+func TestContainerSeesFileReplacedBelowCDIMount(t *testing.T) {
 	needRunc(t)
 	linktest.Run(t, func(t *testing.T) {
 		a, pod := injection(t)
@@ -232,8 +231,9 @@ func TestAFileThatIsReplacedBelowAMountOfCDIIsSeen(t *testing.T) {
 	})
 }
 
-// What is for others is all that a user namespace leaves: the copies, and nodes of mode 0666.
-func TestInAUserNamespaceWhatIsForOthersWorks(t *testing.T) {
+// In a user namespace the container has only the permissions of other users, so it can use the copies of files, and
+// device nodes with mode 0666.
+func TestUserNamespaceCanUseFilesForOtherUsers(t *testing.T) {
 	needRunc(t)
 	linktest.Run(t, func(t *testing.T) {
 		a, pod := injection(t)
@@ -243,7 +243,7 @@ func TestInAUserNamespaceWhatIsForOthersWorks(t *testing.T) {
 		const first = 100_000
 		inUserNamespace(&spec, first)
 		adjust(t, a, pod, &spec)
-		inNetns(&spec, "") // the pod's is not this user namespace's, as it would be
+		inNetns(&spec, "") // the pod's network namespace does not belong to this user namespace, as it normally would
 		must(t, os.Chown(dir+"/rootfs", first, first), os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o755))
 		same(t, "what the container says", inContainer(t, dir, spec, nil),
 			firstFile+"permission denied\n/dev/vfio/vfio 2 <nil>\n/dev/vfio/15 0 open /dev/vfio/15: no such file or directory\n"+oneFile)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A log that nobody reads holds nobody up, and one that is a link leads to no other file.
-func TestLogFileThatIsNoFileOfOneName(t *testing.T) {
+// A named pipe without a reader must not block calls, and a link must not lead to another file.
+func TestLogFileMustBeRegularFileWithOneName(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		nodeSettings(t, map[string]any{"logFile": "/run/log"})
 		must(t, os.WriteFile("/run/victim", nil, 0o600))
@@ -37,7 +37,7 @@ func TestLogFileThatIsNoFileOfOneName(t *testing.T) {
 	})
 }
 
-func TestALogThatCannotBeWrittenDoesNotSilenceTheOther(t *testing.T) {
+func TestFailedLogDoesNotSilenceOtherLog(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 		must(t, err)

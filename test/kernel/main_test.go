@@ -1,10 +1,9 @@
-// Package kernel_test runs the devinfo binary, as a runtime does, on the kernel
-// of this machine: in real network namespaces, with the reference plugins of bin/
-// as its children or before it, killed, interrupted, starved of disk and lied to.
+// Package kernel_test runs the devinfo binary as a runtime does, in network namespaces of this machine's kernel. The reference
+// plugins in bin/ are its delegates, or run before it. The tests kill and signal the plugin, fill its disk, and corrupt its
+// files.
 //
-// Each test has namespaces and an empty /run of its own (package linktest), as
-// root and as an ordinary user. Where a test needs a device that this machine
-// does not have, /sys is a captured one.
+// Each test has its own namespaces and an empty /run (package linktest), as root and as an ordinary user. If a test needs a
+// device that this machine lacks, /sys is a captured one.
 package kernel_test
 
 import (

@@ -15,8 +15,7 @@ import (
 	"devinfo-cni.io/pkg/link/linktest"
 )
 
-// shortLived gives a pod whose namespace vanishes, path and all, with the call of
-// the function.
+// shortLived returns a pod whose namespace and its path disappear when vanish is called.
 func shortLived(t *testing.T) (pod string, vanish func()) {
 	t.Helper()
 	pod = t.TempDir() + "/netns"
@@ -28,8 +27,8 @@ func shortLived(t *testing.T) (pod string, vanish func()) {
 	}
 }
 
-// GC is by a runtime that knows only that the attachment is not valid any more.
-func TestDELAndGCWithoutNetns(t *testing.T) {
+// The runtime that calls GC knows only that the attachment is not valid any more.
+func TestDELAndGCRemoveAttachmentWithoutNetns(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		stage(t, "igb-sriov")
 		for _, conf := range []string{standalone(infoFile), delegates(bridgeConf, `{"type": "child"}`)} {
@@ -54,8 +53,8 @@ func TestDELAndGCWithoutNetns(t *testing.T) {
 	})
 }
 
-// ADD refuses our own namespace. The DEL after that leaves it alone: an
-// interface of that name in it is not the pod's.
+// ADD refuses the plugin's own namespace. The following DEL must not touch an interface of that name there, because
+// it does not belong to the pod.
 func TestDelInOwnNetnsTouchesNoInterface(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		stage(t, "igb-sriov")
@@ -67,9 +66,9 @@ func TestDelInOwnNetnsTouchesNoInterface(t *testing.T) {
 	})
 }
 
-// A pod that mounts the node's /run with mountPropagation Bidirectional: what the runtime mounts
-// below it in the container it mounts on the node, over the files of all pods.
-func TestAnInjectedMountDoesNotReachTheNode(t *testing.T) {
+// A pod may mount the node's /run with mountPropagation Bidirectional. The runtime's mounts below it in the container
+// then appear on the node, over the files of all pods.
+func TestInjectedMountDoesNotAppearOnNode(t *testing.T) {
 	needRunc(t)
 	linktest.Run(t, func(t *testing.T) {
 		a, pod := injection(t)
@@ -77,8 +76,8 @@ func TestAnInjectedMountDoesNotReachTheNode(t *testing.T) {
 		add(t, pod, "net1", "")
 		dir, spec := ociSpec(t, pod, "DEVINFO_NET1", "-")
 		must(t, os.Mkdir(dir+"/rootfs/var", 0o755))
-		must(t, os.Symlink("../run", dir+"/rootfs/var/run")) // as nearly every image has it
-		spec.Linux.RootfsPropagation = "rshared"             // what containerd and CRI-O make of Bidirectional
+		must(t, os.Symlink("../run", dir+"/rootfs/var/run")) // like in most images
+		spec.Linux.RootfsPropagation = "rshared"             // the setting of containerd and CRI-O for Bidirectional
 		spec.Mounts = append(spec.Mounts, oci.Mount{Destination: "/run", Source: "/run", Type: "bind", Options: []string{"rbind", "rshared"}})
 		adjust(t, a, pod, &spec)
 		asked := false
@@ -94,14 +93,14 @@ func TestAnInjectedMountDoesNotReachTheNode(t *testing.T) {
 	})
 }
 
-// chained is the configuration of devinfo behind a plugin that made net1.
+// chained returns devinfo's configuration after a plugin that has created net1.
 func chained(netns, more string) string {
 	return `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", ` + more + `
 		"capabilities": {"CNIDeviceInfoFile": true}, "runtimeConfig": {"CNIDeviceInfoFile": "` + infoFile + `"},
 		"prevResult": {"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "` + netns + `"}]}}`
 }
 
-// warnings gives the messages of the log.
+// warnings returns the messages of the warnings in the log.
 func (a answer) warnings() string {
 	var list []string
 	for line := range strings.Lines(a.stderr) {
@@ -112,8 +111,8 @@ func (a answer) warnings() string {
 	return strings.Join(list, "\n")
 }
 
-// hasNoDevice runs an attachment of an interface of a kind that never has a device: no warning, no
-// file, and the result as it was; with "strict" an error.
+// hasNoDevice attaches an interface of a kind without a device. ADD must not log a warning, write a file or change
+// the result. With "strict" it must fail.
 func hasNoDevice(t *testing.T, pod string) {
 	t.Helper()
 	a := call(t, "ADD", pod, chained(pod, ""))

@@ -14,17 +14,18 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// oddities are what may be in the place of a file. The calls are made by a root whom
-// modes bind, as in a container without CAP_DAC_OVERRIDE.
+// oddities replace a file by another one. The calls run as root without CAP_DAC_OVERRIDE, as in a container, so
+// permissions apply.
 var oddities = map[string]func(path string) error{
 	"unreadable": func(path string) error { return os.WriteFile(path, []byte("{}"), 0) },
 	"corrupt":    func(path string) error { return os.WriteFile(path, []byte("{\x00"), 0o644) },
-	"huge":       func(path string) error { return errors.Join(os.WriteFile(path, nil, 0o644), os.Truncate(path, 1<<30)) }, // takes no room
+	// Sparse, takes no space.
+	"huge":       func(path string) error { return errors.Join(os.WriteFile(path, nil, 0o644), os.Truncate(path, 1<<30)) },
 	"named pipe": func(path string) error { return syscall.Mkfifo(path, 0o644) },
 	"directory":  func(path string) error { return os.Mkdir(path, 0o755) },
 }
 
-// put puts an oddity in the place of a file.
+// put replaces a file by an oddity.
 func put(t *testing.T, what, path string) {
 	t.Helper()
 	must(t, os.RemoveAll(path))
@@ -32,13 +33,13 @@ func put(t *testing.T, what, path string) {
 	t.Logf("%s: %s", path, what)
 }
 
-// bound makes a call without CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH.
+// bound runs a call without CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH.
 func bound(t *testing.T, verb, netns, conf string, env ...string) (a answer) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		goruntime.LockOSThread() // to its end: what a thread may do is its own
+		goruntime.LockOSThread() // not unlocked, so that the thread without the capabilities ends
 		for _, capability := range []uintptr{unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH} {
 			if err := unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0); err != nil {
 				t.Error(err)
@@ -50,7 +51,7 @@ func bound(t *testing.T, verb, netns, conf string, env ...string) (a answer) {
 	return a
 }
 
-// becomes checks what a call came to: "ok", or code and message.
+// becomes checks the result of a call: "ok", or code and message.
 func (a answer) becomes(t *testing.T, what, want string) {
 	t.Helper()
 	got := "ok"
@@ -62,9 +63,9 @@ func (a answer) becomes(t *testing.T, what, want string) {
 
 const gcAll = `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "cni.dev/valid-attachments": []}`
 
-// ADD and CHECK refuse node settings that cannot be read. DEL succeeds, for the pod has
-// to go; what it did not find the GC after the settings are mended does.
-func TestOddNodeSettings(t *testing.T) {
+// ADD and CHECK refuse unreadable node settings. DEL succeeds, because the pod has to be deleted. When the settings
+// are corrected, GC removes the state that DEL did not find.
+func TestOddNodeSettingsFailADDButNotDEL(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		settings := read(t, nodeFile)
 		for what, why := range map[string]string{
@@ -93,10 +94,10 @@ const oddEntry = stateDir + "/attachments/net@c0ffee@net1"
 
 const unreadableEntry = `open ` + oddEntry + `: permission denied"}`
 
-// What is not an entry says nothing: DEL and GC tell from the configuration and the leases
-// what there is to remove, and an ADD without delegates takes its place (those would need their
-// DEL first). CHECK fails. Only one that may not be read may be a good one.
-func TestOddJournalEntry(t *testing.T) {
+// An invalid entry is treated as missing. DEL and GC use the configuration and the leases instead, and ADD replaces
+// the entry unless it has delegates, which need their DEL first. CHECK fails. An entry without read permission may be
+// valid.
+func TestOddJournalEntryIsTreatedAsMissing(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		for what := range oddities {
 			for _, conf := range []string{standalone(infoFile), delegates(bridgeConf)} {
@@ -127,7 +128,7 @@ func TestOddJournalEntry(t *testing.T) {
 						a.becomes(t, verb, "ok")
 						nothingLeft(t)
 					}
-					call(t, "DEL", pod, conf).ok(t) // which knows the namespace, and GC does not
+					call(t, "DEL", pod, conf).ok(t) // DEL has the namespace, and GC does not
 					nothingLeft(t, pod)
 				}
 			}
@@ -135,8 +136,8 @@ func TestOddJournalEntry(t *testing.T) {
 	})
 }
 
-// Nothing is followed, and a directory is not removed.
-func TestOddDeviceInfoFile(t *testing.T) {
+// The plugin does not follow links, and does not remove directories.
+func TestOddDeviceInfoFileFailsADDAndCHECK(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		const victim = "/run/passwd"
 		must(t, os.WriteFile(victim, []byte("root:x:0:0\n"), 0o644))
@@ -164,7 +165,7 @@ func TestOddDeviceInfoFile(t *testing.T) {
 			wants[what] = want{says(5, remove, why), says(5, renew, why)}
 		}
 		for what, want := range wants {
-			inPlace := func() { // of the file, still
+			inPlace := func() { // the oddity still exists
 				t.Helper()
 				if _, err := os.Lstat(infoFile); err != nil {
 					t.Error(err)
@@ -193,8 +194,8 @@ func TestOddDeviceInfoFile(t *testing.T) {
 	})
 }
 
-// It is only read.
-func TestOddDevicePluginsFile(t *testing.T) {
+// The plugin only reads the file.
+func TestOddFileOfDevicePluginIsNotRemoved(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		const dir = "/run/k8s.cni.cncf.io/devinfo/dp"
 		const file = dir + "/example.com-sriov-" + vf + "-device.json"
@@ -206,7 +207,7 @@ func TestOddDevicePluginsFile(t *testing.T) {
 			"named pipe": "not a regular file (mode prw-r--r--)",
 			"directory":  "not a regular file (mode drwxr-xr-x)",
 		} {
-			want := "ok" // taken as absent
+			want := "ok" // treated as missing
 			if why != "" {
 				want = `1: {"cniVersion":"1.1.0","code":5,"details":"remove the file or directory at this path","msg":"/var` + file + `: ` + why + `"}`
 			}
@@ -222,8 +223,8 @@ func TestOddDevicePluginsFile(t *testing.T) {
 	})
 }
 
-// Root reads and removes what is another user's, as all else.
-func TestForeignOwnedFiles(t *testing.T) {
+// Root reads and removes files of other users.
+func TestForeignOwnedFilesAreReadAndRemoved(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		const nobody = 65534
 		if err := os.Lchown(nodeFile, nobody, nobody); err != nil {
@@ -245,8 +246,8 @@ func TestForeignOwnedFiles(t *testing.T) {
 	})
 }
 
-// Two megabytes are a lot, but no reason to fail, or to fill the log.
-func TestHugeConfiguration(t *testing.T) {
+// A configuration of two megabytes must not fail, and must not fill the log.
+func TestHugeConfigurationIsAccepted(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		huge := strings.Repeat("x", 2<<20)
 		for _, key := range []string{`"x-vendor": "` + huge + `"`, `"` + huge + `": 1`, `"args": {"cni": "` + huge + `"}`} {

@@ -14,21 +14,20 @@ import (
 	"devinfo-cni.io/pkg/link/linktest"
 )
 
-// rounds is how often a race is run: DEVINFO_ROUNDS, or few times.
+// rounds returns the number of repetitions of a race: DEVINFO_ROUNDS, or a small number.
 func rounds(t *testing.T) int {
 	t.Helper()
 	n, err := strconv.Atoi(os.Getenv("DEVINFO_ROUNDS"))
 	if os.Getenv("DEVINFO_ROUNDS") == "" {
 		return 300
 	}
-	if err != nil || n < 100 { // fewer may all be won by one side
+	if err != nil || n < 100 { // with fewer rounds one side may win all
 		t.Fatalf("DEVINFO_ROUNDS=%s is no number of rounds of at least 100", os.Getenv("DEVINFO_ROUNDS"))
 	}
 	return n
 }
 
-// valuables makes what is outside of the attacked directory, and gives a function that
-// says how it is.
+// valuables creates the files outside the attacked directory. It returns a function that returns their state.
 func valuables(t *testing.T) (state func() string) {
 	t.Helper()
 	const text = `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "` + marked + `"}}`
@@ -46,8 +45,7 @@ func valuables(t *testing.T) (state func() string) {
 	}
 }
 
-// believed fails the test if an answer, or what ADD has recorded, tells of the file
-// outside.
+// believed fails the test if an answer or the journal contains the address in the file outside.
 func believed(t *testing.T, a answer) {
 	t.Helper()
 	for _, text := range []string{a.stdout, a.stderr, read(t, stateDir+"/attachments/net@c0ffee@net1")} {
@@ -57,9 +55,9 @@ func believed(t *testing.T, a answer) {
 	}
 }
 
-// Whoever may create names in the device-info directory can make calls fail, but cannot have
-// anything outside of it created, changed, read or removed.
-func TestSwappedNamesInTheDeviceInfoDirectoryLeadNowhere(t *testing.T) {
+// A user who can create names in the device-info directory can make calls fail. The plugin must not create, change,
+// read or remove a file outside.
+func TestSwappedNamesInDeviceInfoDirectoryAreNotFollowed(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		state := valuables(t)
 		must(t, os.MkdirAll(infoDir, 0o755))
@@ -84,9 +82,9 @@ func TestSwappedNamesInTheDeviceInfoDirectoryLeadNowhere(t *testing.T) {
 	})
 }
 
-// Whoever may create names in a directory of sockets can turn a pod's directory into a link.
-// The CDI spec never has the place where the link leads.
-func TestASwappedSocketDirectoryIsNeverMountedFromElsewhere(t *testing.T) {
+// A user who can create names in a directory of sockets can replace a pod's directory by a link. The CDI spec must
+// not contain the target of the link.
+func TestSwappedSocketDirectoryIsNotMountedFromElsewhere(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		stage(t, "igb-sriov")
 		const sockets = "/run/sockets"
@@ -123,7 +121,7 @@ func TestASwappedSocketDirectoryIsNeverMountedFromElsewhere(t *testing.T) {
 	})
 }
 
-// mountsOf lists the host's paths that a CDI spec mounts.
+// mountsOf returns the host's paths in the mounts of a CDI spec.
 func mountsOf(t *testing.T, path string) (hosts []string) {
 	t.Helper()
 	var spec struct {

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// delegates is a configuration as a runtime passes it, with children.
+// delegates returns a configuration with delegates, as a runtime passes it.
 func delegates(children ...string) string {
 	return `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "deviceID": "` + vf + `",
 		"capabilities": {"CNIDeviceInfoFile": true}, "runtimeConfig": {"CNIDeviceInfoFile": "` + infoFile + `"},
 		"delegates": [` + strings.Join(children, ",") + `]}`
 }
 
-// preparedInfo puts a file where the runtime's path leads, as Multus does.
+// preparedInfo writes a file at the runtime's path, as Multus does.
 func preparedInfo(t *testing.T, text string) {
 	t.Helper()
 	must(t, os.MkdirAll(infoDir, 0o755))
@@ -24,7 +24,7 @@ func preparedInfo(t *testing.T, text string) {
 
 const prepared = `{"type":"pci","version":"1.0.0","pci":{"pci-address":"0000:01:10.0","x-vendor":1}}`
 
-// asPrepared checks that only the prepared file is there of an attachment.
+// asPrepared checks that of an attachment's state only the prepared file exists.
 func asPrepared(t *testing.T, pod string) {
 	t.Helper()
 	same(t, "device-info file", read(t, infoFile), prepared)
@@ -32,15 +32,15 @@ func asPrepared(t *testing.T, pod string) {
 	nothingLeft(t, pod)
 }
 
-// The first error is the one that counts, however its code came about, also where what is wrong
-// with the device shows only after the children have made the interface.
-func TestAnADDThatFailsUndoesItsChildren(t *testing.T) {
+// ADD returns the first error, whatever produced its code. It undoes the delegates also if a defect of the device
+// appears only after they have created the interface.
+func TestFailedADDUndoesDelegates(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		for _, c := range []struct {
-			children     []string // behind the bridge
+			children     []string // delegates after the bridge
 			code         uint
 			msg, details string
-			calls        string // of the child
+			calls        string // calls of the child
 		}{
 			{[]string{`{"type": "tuning", "sysctl": {"net.ipv4.nonsense": "1"}}`, `{"type": "child"}`}, 999,
 				"delegates[1] (tuning): ADD: open /proc/sys/net/ipv4/nonsense: no such file or directory", "", ""},
@@ -61,7 +61,7 @@ func TestAnADDThatFailsUndoesItsChildren(t *testing.T) {
 	})
 }
 
-// mount puts a tmpfs of its own at dir, until undo is called.
+// mount mounts a tmpfs at dir until undo is called.
 func mount(t *testing.T, dir, options string, flags uintptr) (undo func()) {
 	t.Helper()
 	must(t, os.MkdirAll(dir, 0o755))
@@ -69,9 +69,9 @@ func mount(t *testing.T, dir, options string, flags uintptr) (undo func()) {
 	return func() { must(t, unix.Unmount(dir, 0)) }
 }
 
-// Where there is no room for a file STATUS says so, and ADD leaves nothing. DEL needs none: where
-// nothing is to be undone, nothing is made. A disk that fails at any other call is test/crash's.
-func TestADiskThatIsFullOrReadOnly(t *testing.T) {
+// If a file cannot be written, STATUS reports it, and ADD leaves no state. DEL does not need space. test/crash tests
+// a disk that fails at any call.
+func TestFullOrReadOnlyDiskFailsSTATUSAndADD(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		for _, c := range []struct{ dir, add, status string }{
 			{infoDir, infoFile + ": write", "device-info directory"},

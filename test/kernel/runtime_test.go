@@ -17,7 +17,7 @@ import (
 	"devinfo-cni.io/pkg/link/linktest"
 )
 
-// A runtime is libcni with a cache of its own, as in CRI-O or Multus.
+// A runtime is libcni with its own cache, as in CRI-O or Multus.
 type runtime struct {
 	*libcni.CNIConfig
 	list *libcni.NetworkConfigList
@@ -63,14 +63,14 @@ func (r *runtime) del(t *testing.T) {
 	must(t, r.DelNetworkList(context.Background(), r.list, r.rt))
 }
 
-// delegating is a conflist of devinfo alone, which runs the children.
+// delegating returns a conflist with devinfo as the only plugin, which runs the delegates.
 func delegating(children ...string) string {
 	return `{"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "devinfo",
 		"capabilities": {"CNIDeviceInfoFile": true, "deviceID": true, "mac": true, "ips": true, "bandwidth": true},
 		"delegates": [` + strings.Join(children, ",") + `]}]}`
 }
 
-func TestDelegatingKeepsTheRuntimesCacheApart(t *testing.T) {
+func TestDelegatesDoNotChangeRuntimeCache(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		linktest.AddVeth(t, "nic", "peer", linktest.NewNetns(t))
 		r := newRuntime(t, pod, delegating(`{"type": "macvlan", "master": "nic", "mode": "bridge"}`))
@@ -89,8 +89,8 @@ func TestDelegatingKeepsTheRuntimesCacheApart(t *testing.T) {
 	})
 }
 
-// Each child gets the runtime's keys that it declares, and no other.
-func TestRuntimeConfigReachesChildrenByCapability(t *testing.T) {
+// Each delegate gets only the runtime's keys for its declared capabilities.
+func TestDelegatesGetRuntimeConfigByCapability(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		r := newRuntime(t, pod, delegating(bridgeConf,
 			`{"type": "child", "capabilities": {"ips": true, "bandwidth": false}}`, `{"type": "child"}`))
@@ -118,14 +118,13 @@ DEL `+args+` {"ips":["10.1.2.77/24"]}
 	})
 }
 
-// ownState is the journal of one attachment to the VF.
+// ownState lists the journal of one attachment to the VF.
 const ownState = stateDir + "/attachments/net@c0ffee@net1\n" +
 	stateDir + "/leases/device/pci-0000:01:00.0/~net@c0ffee@net1\n" +
 	stateDir + "/leases/device/pci-0000:01:10.0/net@c0ffee@net1\n" +
 	stateDir + "/leases/file/net-c0ffee_net1/net@c0ffee@net1"
 
-// cnitool runs that runtime with the one conflist; the file's path and the device
-// are passed as Multus does.
+// cnitool runs cnitool with the only conflist. The file's path and the device are passed as by Multus.
 func cnitool(t *testing.T, verb, network, netns string) answer {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(binDir(t), "cnitool"), verb, network, netns)
@@ -137,8 +136,8 @@ func cnitool(t *testing.T, verb, network, netns string) answer {
 const bridgeConf = `{"type": "bridge", "bridge": "br0", "capabilities": {"mac": true, "ips": true},
 	"ipam": {"type": "host-local", "dataDir": "` + ipamDir + `", "subnet": "10.1.2.0/24"}}`
 
-// cnitool's GC deletes what is in its cache, and then passes no list of valid
-// attachments on: that must not be taken for an empty one.
+// cnitool's gc deletes the attachments in its cache, and then passes no list of valid attachments. The plugin must
+// not treat that as an empty list.
 func TestCnitoolGCDeletesOnlyItsOwn(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		const conflist = `{"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true, "deviceID": true}}]}`
@@ -154,15 +153,15 @@ func TestCnitoolGCDeletesOnlyItsOwn(t *testing.T) {
 	})
 }
 
-// standalone is a configuration that records the VF in a file.
+// standalone returns a configuration that writes the VF's device-info file.
 func standalone(path string) string {
 	return `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "deviceID": "` + vf + `",
 		"capabilities": {"CNIDeviceInfoFile": true}, "runtimeConfig": {"CNIDeviceInfoFile": "` + path + `"}}`
 }
 
-// A runtime of CNI 0.1.0, with the libcni of its time, has ADD and DEL of devinfo and of the plugin
-// that devinfo runs for it. Runtime, configurations and that plugin are CNI's own.
-func TestARuntimeOfCNI010(t *testing.T) {
+// A runtime of CNI 0.1.0, with the libcni of its time, runs devinfo and its delegate. The runtime, the configurations
+// and the delegate come from CNI.
+func TestRuntimeOfCNI010IsSupported(t *testing.T) {
 	old, bin := legacy_examples.V010_Runtime, t.TempDir()
 	runtime := goBuild(t, bin, "runtime", "testdata/libcni-0.3.0", old.PluginSource)
 	goBuild(t, bin, "noop", ".", "")
@@ -196,8 +195,7 @@ func TestARuntimeOfCNI010(t *testing.T) {
 	})
 }
 
-// goBuild builds a program: the source in a copy of the module in dir, else CNI's plugin of that
-// name.
+// goBuild builds a program: the source in a copy of the module in dir, or else CNI's plugin of that name.
 func goBuild(t *testing.T, bin, name, dir, source string) (path string) {
 	t.Helper()
 	path = filepath.Join(bin, name)
@@ -205,7 +203,7 @@ func goBuild(t *testing.T, bin, name, dir, source string) (path string) {
 	if source != "" {
 		cmd = exec.Command("go", "build", "-mod=readonly", "-o", path, ".")
 		cmd.Dir = t.TempDir()
-		// Its network namespace is the only thing that is not there.
+		// Only the network namespace of the example must be replaced.
 		source = strings.Replace(source, "/some/netns/path", cniDir+"/netns", 1)
 		for file, text := range map[string]string{"go.mod": read(t, dir+"/go.mod"), "go.sum": read(t, dir+"/go.sum"), "main.go": source} {
 			must(t, os.WriteFile(filepath.Join(cmd.Dir, file), []byte(text), 0o600))

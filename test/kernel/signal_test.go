@@ -17,10 +17,10 @@ import (
 
 const goFile = "/run/go"
 
-// slow is a child that does not end its ADD before goFile exists.
+// slow is a delegate whose ADD waits until goFile exists.
 const slow = `{"type": "child", "play": {"until": "` + goFile + `"}}`
 
-// atChild starts an ADD and waits until the slow child runs.
+// atChild starts an ADD and waits until the slow delegate runs.
 func atChild(t *testing.T, cmd *exec.Cmd) (stdout *bytes.Buffer) {
 	t.Helper()
 	must(t, os.RemoveAll(goFile))
@@ -38,8 +38,8 @@ func letGo(t *testing.T) {
 	must(t, os.WriteFile(goFile, nil, 0o644))
 }
 
-// taken waits until a process that waits for its child has taken the signals that it was
-// sent: none is pending, and all its threads sleep again, see proc_pid_status(5).
+// taken waits until a process that waits for its child has handled its signals: no signal is pending, and all threads
+// sleep (proc_pid_status(5)).
 func taken(t *testing.T, pid int) {
 	t.Helper()
 	idle := regexp.MustCompile(`(?s)State:\tS.*SigPnd:\t0+\nShdPnd:\t0+\n`)
@@ -54,18 +54,18 @@ func taken(t *testing.T, pid int) {
 	})
 }
 
-// A terminal sends the signal to its whole process group. A child has one of its own: it
-// ends what it does, and then all is undone.
-func TestSignalLetsTheChildEndAndUndoesAll(t *testing.T) {
+// A terminal sends the signal to its process group. A delegate has its own group, so it runs to its end before ADD
+// undoes it.
+func TestSignalLetsDelegateEndAndUndoesADD(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		for _, c := range []struct {
 			sig syscall.Signal
-			to  int // 1: the process, -1: its group
+			to  int // 1 = the process, -1 = its group
 		}{{syscall.SIGTERM, 1}, {syscall.SIGINT, 1}, {syscall.SIGINT, -1}} {
 			preparedInfo(t, prepared)
 			cmd := devinfo("ADD", pod, delegates(bridgeConf, slow, `{"type": "tuning", "mtu": 1400}`))
 			stdout := atChild(t, cmd)
-			for range 2 { // the second must not cut the clean-up short
+			for range 2 { // the second signal must not stop the clean-up
 				must(t, syscall.Kill(c.to*cmd.Process.Pid, c.sig))
 				taken(t, cmd.Process.Pid)
 			}
@@ -79,7 +79,7 @@ func TestSignalLetsTheChildEndAndUndoesAll(t *testing.T) {
 	})
 }
 
-// unread is a pipe whose other end is closed.
+// unread returns a pipe whose other end is closed.
 func unread(t *testing.T) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -88,8 +88,8 @@ func unread(t *testing.T) *os.File {
 	return w
 }
 
-// Nobody reads the result: the runtime has died.
-func TestClosedStandardOutputUndoesAll(t *testing.T) {
+// The runtime has died and does not read the result.
+func TestClosedStandardOutputUndoesADD(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		for _, conf := range []string{delegates(bridgeConf, `{"type": "child"}`), standalone(infoFile)} {
 			preparedInfo(t, prepared)
@@ -105,7 +105,7 @@ func TestClosedStandardOutputUndoesAll(t *testing.T) {
 	})
 }
 
-// Nobody reads the log either; that is no reason to fail.
+// A closed log must not make a call fail.
 func TestClosedStandardErrorIsNoFailure(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		cmd := devinfo("ADD", pod, chained(pod, `"unheardOf": 1, "deviceID": "`+vf+`",`))
@@ -115,15 +115,15 @@ func TestClosedStandardErrorIsNoFailure(t *testing.T) {
 	})
 }
 
-// childLog is where the child plugin notes its calls, a line each.
+// childLog is the file where the child plugin logs its calls, one per line.
 const childLog = "/run/child.log"
 
-// A play is what the configuration of the child plugin tells it to do on ADD:
-// {"type": "child", "play": {"until": "/run/go"}}.
+// A play tells the child plugin what to do on ADD. It is part of the plugin's configuration: {"type": "child",
+// "play": {"until": "/run/go"}}.
 type play struct {
 	Until string          `json:"until"` // wait until this file exists
-	Spoil string          `json:"spoil"` // write another VF's device information there
-	Error json.RawMessage `json:"error"` // print it and fail
+	Spoil string          `json:"spoil"` // write another VF's device information to this file
+	Error json.RawMessage `json:"error"` // print this error and fail
 }
 
 // playChild is the child plugin: the test binary under the name "child".
@@ -180,7 +180,7 @@ func note(words ...string) error {
 	return err
 }
 
-// childCalls gives the lines since it was last asked.
+// childCalls returns the logged calls since the last call of childCalls.
 func childCalls(t *testing.T) string {
 	t.Helper()
 	calls := read(t, childLog)

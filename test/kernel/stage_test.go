@@ -24,7 +24,7 @@ import (
 	"devinfo-cni.io/test/undertest"
 )
 
-// The paths of the stage; /run is the test's own.
+// Paths of the stage. /run belongs to the test.
 const (
 	infoDir  = "/run/k8s.cni.cncf.io/devinfo/cni"
 	stateDir = "/run/state"
@@ -35,7 +35,7 @@ const (
 	infoFile = infoDir + "/net-c0ffee_net1"
 )
 
-// vf is a VF of the captured host igb-sriov, and vfFile its device-info file.
+// vf is a VF of the captured host igb-sriov, and vfFile is its device-info file.
 const (
 	vf     = "0000:01:10.0"
 	vfFile = `{
@@ -49,7 +49,7 @@ const (
 `
 )
 
-// onStage runs a test on the stage of the host igb-sriov, with a pod.
+// onStage runs a test on the stage of the host igb-sriov with a pod.
 func onStage(t *testing.T, f func(t *testing.T, pod string)) {
 	linktest.Run(t, func(t *testing.T) {
 		stage(t, "igb-sriov")
@@ -63,9 +63,8 @@ var (
 	eventually = difftest.Eventually
 )
 
-// stage prepares the namespaces that linktest.Run has made: node settings, a
-// /var/lib that is empty, programs, and the captured host's /sys ("": this
-// machine's).
+// stage prepares the namespaces of linktest.Run: node settings, an empty /var/lib, programs, and the captured host's
+// /sys ("" = this machine's).
 func stage(t *testing.T, host string) {
 	t.Helper()
 	must(t, unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, "mode=0755"))
@@ -90,7 +89,7 @@ func writeJSON(t *testing.T, path string, value any) {
 	must(t, err, os.WriteFile(path, text, 0o644))
 }
 
-// nodeSettings adds to those of the stage.
+// nodeSettings adds settings to those of the stage.
 func nodeSettings(t *testing.T, more map[string]any) {
 	t.Helper()
 	var settings map[string]any
@@ -99,13 +98,13 @@ func nodeSettings(t *testing.T, more map[string]any) {
 	writeJSON(t, nodeFile, settings)
 }
 
-// binDir is where the reference plugins are.
+// binDir returns the directory of the reference plugins.
 func binDir(t *testing.T) string {
 	t.Helper()
 	return undertest.Peers(t, "cnitool", "macvlan", "bridge", "host-device", "host-local", "tuning")
 }
 
-// hostLinks names the interfaces of our namespace, but for lo.
+// hostLinks returns the names of the interfaces in the present namespace, except lo.
 func hostLinks(t *testing.T) string {
 	t.Helper()
 	links, err := netlink.LinkList()
@@ -119,20 +118,20 @@ func hostLinks(t *testing.T) string {
 	return strings.Join(names, " ")
 }
 
-// podLinks names the interfaces of a pod, but for lo.
+// podLinks returns the names of the interfaces in a pod, except lo.
 func podLinks(t *testing.T, netns string) (names string) {
 	t.Helper()
 	must(t, linktest.InNetns(netns, func() error { names = hostLinks(t); return nil }))
 	return names
 }
 
-// An answer is what one call of the plugin came to.
+// An answer is the result of one call of the plugin.
 type answer struct {
-	exit           int // -1: killed
+	exit           int // -1 = killed
 	stdout, stderr string
 }
 
-// devinfo prepares one call of the plugin; env has precedence.
+// devinfo prepares one call of the plugin. env overrides other variables.
 func devinfo(verb, netns, conf string, env ...string) *exec.Cmd {
 	cmd := exec.Command(cniDir + "/devinfo")
 	cmd.Stdin = strings.NewReader(conf)
@@ -144,13 +143,12 @@ func devinfo(verb, netns, conf string, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// call calls the plugin.
 func call(t *testing.T, verb, netns, conf string, env ...string) answer {
 	t.Helper()
 	return finish(t, devinfo(verb, netns, conf, env...))
 }
 
-// finish runs the command; any goroutine may call it.
+// finish runs the command. Any goroutine may call it.
 func finish(t *testing.T, cmd *exec.Cmd) answer {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -170,7 +168,7 @@ func finish(t *testing.T, cmd *exec.Cmd) answer {
 	return answer{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
-// ok fails the test unless the call succeeded, and gives its result.
+// ok fails the test unless the call succeeded. It returns the result.
 func (a answer) ok(t *testing.T) string {
 	t.Helper()
 	if a.exit != 0 {
@@ -179,7 +177,7 @@ func (a answer) ok(t *testing.T) string {
 	return a.stdout
 }
 
-// failure is the CNI error that a call has printed.
+// failure returns the CNI error that a call has printed.
 func (a answer) failure(t *testing.T) (e types.Error) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(a.stdout), &e); err != nil {
@@ -188,8 +186,7 @@ func (a answer) failure(t *testing.T) (e types.Error) {
 	return e
 }
 
-// fails fails the test unless the call failed, with this code and message and
-// nothing else on standard output.
+// fails fails the test unless the call failed with this code and message, and printed nothing else.
 func (a answer) fails(t *testing.T, code uint, msg string) {
 	t.Helper()
 	e := a.failure(t)
@@ -203,7 +200,7 @@ var (
 	blanks = regexp.MustCompile(`[ \n]+`)
 )
 
-// plain replaces what differs from run to run, and JSON's blanks.
+// plain replaces random values, and collapses white space.
 func plain(text string) string {
 	text = macs.ReplaceAllString(text, "MAC")
 	text = veths.ReplaceAllString(text, "VETH")
@@ -211,7 +208,7 @@ func plain(text string) string {
 	return strings.TrimSpace(blanks.ReplaceAllString(text, " "))
 }
 
-// compact gives JSON without blanks and with sorted keys, as plain does.
+// compact returns JSON without white space, with sorted keys and with plain's replacements.
 func compact(t *testing.T, text string) string {
 	t.Helper()
 	var v any
@@ -223,7 +220,7 @@ func compact(t *testing.T, text string) string {
 	return plain(string(data))
 }
 
-// read gives a file's content; "" if it is not there.
+// read returns the content of a file; "" if it does not exist.
 func read(t *testing.T, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -233,14 +230,13 @@ func read(t *testing.T, path string) string {
 	return string(data)
 }
 
-// files lists what is in the directories but for directories, in order; what is
-// not there has none.
+// files lists the files in the directories in order. A missing directory has no files.
 func files(t *testing.T, dirs ...string) string {
 	t.Helper()
 	return strings.Join(difftest.Files(t, dirs...), "\n")
 }
 
-// addresses lists what host-local has given out.
+// addresses lists the addresses that host-local has assigned.
 func addresses(t *testing.T) string {
 	t.Helper()
 	var list []string
@@ -252,7 +248,7 @@ func addresses(t *testing.T) string {
 	return strings.Join(list, "\n")
 }
 
-// nothingLeft checks that no trace of an attachment is on the node, or in the pods.
+// nothingLeft checks that no state of an attachment remains on the node or in the pods.
 func nothingLeft(t *testing.T, pods ...string) {
 	t.Helper()
 	same(t, "files left", files(t, infoDir, stateDir), "")
@@ -262,7 +258,7 @@ func nothingLeft(t *testing.T, pods ...string) {
 	}
 }
 
-// delLeavesNothing deletes the attachment of a pod that has no other interface.
+// delLeavesNothing deletes the attachment of a pod without other interfaces, and checks that no state remains.
 func delLeavesNothing(t *testing.T, pod, conf string, env ...string) {
 	t.Helper()
 	call(t, "DEL", pod, conf, env...).ok(t)

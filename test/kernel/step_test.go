@@ -11,12 +11,12 @@ import (
 	"devinfo-cni.io/pkg/link/linktest"
 )
 
-// A mishap is what the world may do between two steps of an ADD.
+// A mishap is a change of the node between two steps of an ADD.
 type mishap struct {
 	script string
-	add    string // the beginning of the failure of ADD, "code: message"; "ok"
-	file   string // what the device-info file holds after an ADD that succeeds; "" = there is none
-	strict bool   // the configuration is
+	add    string // beginning of ADD's failure, "code: message"; "ok" = it succeeds
+	file   string // content of the device-info file after a successful ADD; "" = no file
+	strict bool   // the configuration is strict
 }
 
 const (
@@ -45,9 +45,9 @@ var mishaps = map[string]mishap{
 	"temporary files are there": {`touch ` + itsTemps, "ok", vfFile, false},
 }
 
-// Something happens before the first delegate, between two, or after the last. ADD does
-// what it was asked, or fails and undoes all; the DEL after it leaves nothing.
-func TestMishapsBetweenTwoSteps(t *testing.T) {
+// The mishap happens before the first delegate, between two, or after the last. ADD succeeds, or fails and undoes
+// everything. The DEL after it leaves no state.
+func TestMishapsBetweenTwoStepsLeaveNoState(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		must(t, os.WriteFile("/run/victim", []byte("victim"), 0o644))
 		for what, m := range mishaps {
@@ -75,7 +75,7 @@ func TestMishapsBetweenTwoSteps(t *testing.T) {
 	})
 }
 
-// keep keeps /sys and the node settings, until mend puts them back.
+// keep saves /sys and the node settings, until mend restores them.
 func keep(t *testing.T) (mend func()) {
 	t.Helper()
 	const kept = "/run/kept"
@@ -90,8 +90,8 @@ func keep(t *testing.T) (mend func()) {
 	}
 }
 
-// A runtime that gives up on a pod may take its namespace away under an ADD.
-func TestNetnsVanishesBetweenTwoSteps(t *testing.T) {
+// A runtime that gives up on a pod may remove its namespace during an ADD.
+func TestNetnsRemovedBetweenTwoStepsFailsADD(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		stage(t, "igb-sriov")
 		const gone = `8: interface "net1" in NETNS: no such network namespace: no such file or directory`
@@ -108,8 +108,8 @@ func TestNetnsVanishesBetweenTwoSteps(t *testing.T) {
 	})
 }
 
-// A delegate that goes meanwhile has to come back before DEL can have it undo what it did.
-func TestDelegateUninstalledBetweenTwoSteps(t *testing.T) {
+// A delegate that was removed must be installed again before DEL can undo it.
+func TestDelegateUninstalledBetweenTwoStepsFailsNextCall(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		const child, kept = cniDir + "/child", "/run/child"
 		missing := `CNI plugin "child": not installed in ` + cniDir + ` or ` + binDir(t)
@@ -132,8 +132,8 @@ func TestDelegateUninstalledBetweenTwoSteps(t *testing.T) {
 	})
 }
 
-// Whoever controls the path in CNI_NETNS may lead it to our own namespace meanwhile.
-func TestNetnsThatBecomesOursGivesOneAnswer(t *testing.T) {
+// A user who controls the path in CNI_NETNS may redirect it to the plugin's own namespace.
+func TestRedirectedNetnsGivesOneResult(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		leads := "/run/leads"
 		vfs := delegates(scripted)

@@ -1,5 +1,5 @@
-// Package kubevirt_test has KubeVirt's own code read what we write for it. It is a module of
-// its own: KubeVirt 1.9 is built with Kubernetes 1.34, and 300 packages of both.
+// Package kubevirt_test reads our files with KubeVirt's own code. It is a separate module, because KubeVirt 1.9 is built with
+// Kubernetes 1.34 and imports 300 packages of both.
 package kubevirt_test
 
 import (
@@ -34,8 +34,8 @@ func read(t *testing.T, path string) []byte {
 	return data
 }
 
-// pkg/dra holds the files of testdata to what cni-dra-driver writes.
-func TestVirtLauncherFindsTheVFOfAClaim(t *testing.T) {
+// A test of pkg/dra compares the files in testdata with cni-dra-driver's.
+func TestVirtLauncherFindsVFOfClaim(t *testing.T) {
 	base, claim := t.TempDir(), "claim-u1"
 	dir := filepath.Join(base, "resourceclaims", claim, "r")
 	must(t, os.MkdirAll(dir, 0o755))
@@ -46,9 +46,9 @@ func TestVirtLauncherFindsTheVFOfAClaim(t *testing.T) {
 	}
 }
 
-// The plugin for vhost-user, which is not part of KubeVirt, takes these attributes from what
+// The binding plugin for vhost-user, which is not part of KubeVirt, uses these attributes of the metadata that
 // KubeVirt decodes.
-func TestKubeVirtDecodesTheSocketOfAClaim(t *testing.T) {
+func TestKubeVirtDecodesSocketOfClaim(t *testing.T) {
 	var m metadata.DeviceMetadata
 	for d := json.NewDecoder(strings.NewReader(string(read(t, "testdata/vhost-user.json")))); !metadata.IsSupportedAPIVersion(m.APIVersion); {
 		m = metadata.DeviceMetadata{}
@@ -66,8 +66,8 @@ var (
 	status = map[string]nadv1.NetworkStatus{"sriov-net": {DeviceInfo: vf, Mac: "02:3b:00:00:00:01", Mtu: 1500}, "macvlan-net": {Mac: "4e:3b:00:00:00:08", Mtu: 1500}}
 )
 
-// docs/injection.md shows the agent's file, as pkg/inject sees to.
-func TestTheAgentsFileIsKubeVirtsNetworkInfo(t *testing.T) {
+// docs/injection.md contains the agent's file, and pkg/inject tests that.
+func TestAgentFileIsKubeVirtNetworkInfo(t *testing.T) {
 	_, block, _ := strings.Cut(string(read(t, "../../docs/injection.md")), "\n```json\n")
 	block, _, _ = strings.Cut(block, "```")
 	var ours, theirs downwardapi.NetworkInfo
@@ -81,8 +81,8 @@ func TestTheAgentsFileIsKubeVirtsNetworkInfo(t *testing.T) {
 	}
 }
 
-// test/vm makes the pod of the example's VM with this interface.
-func TestTheExamplesInterfaceIsTheOneThatVirtControllerAsksFor(t *testing.T) {
+// test/vm creates the pod of the example's VM with this interface.
+func TestExampleHasInterfaceThatVirtControllerRequests(t *testing.T) {
 	_, text, _ := strings.Cut(string(read(t, "../../deploy/examples/kubevirt.yaml")), "\n---\n")
 	var vm v1.VirtualMachine
 	must(t, yaml.UnmarshalStrict([]byte(text), &vm))

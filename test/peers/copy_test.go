@@ -16,8 +16,8 @@ import (
 	"devinfo-cni.io/devinfo/store"
 )
 
-// cni-dra-driver writes the file; a test of pkg/dra compares it with testdata. The paths are constants of Multus' library.
-func TestMultusCopiesTheFileThatTheDriverWritesForADevicePlugin(t *testing.T) {
+// A test of pkg/dra compares cni-dra-driver's file with testdata. The paths are constants in Multus' library.
+func TestMultusCopiesFileOfDriver(t *testing.T) {
 	if !withOwnRun(t) {
 		return
 	}
@@ -38,7 +38,7 @@ func TestMultusCopiesTheFileThatTheDriverWritesForADevicePlugin(t *testing.T) {
 	}
 }
 
-// withOwnRun runs the calling test again with an empty /var/run of its own, and reports whether this is that run.
+// withOwnRun runs the calling test again with an empty /var/run. It reports whether this is that run.
 func withOwnRun(t *testing.T) bool {
 	t.Helper()
 	const key = "PEERS_TEST_OWN_RUN"

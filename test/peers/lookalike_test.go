@@ -10,8 +10,8 @@ import (
 	"devinfo-cni.io/devinfo"
 )
 
-// FuzzReaders shows that Multus and KubeVirt, which read device information by these types, see
-// the device that we do: in any text that is valid to us, and in what we write of any text.
+// FuzzReaders checks that Multus and KubeVirt, which use these types, read the same device as devinfo: from any text
+// that devinfo accepts, and from the text that devinfo writes for it.
 func FuzzReaders(f *testing.F) {
 	for _, text := range []string{
 		`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:3b:00.2", "PCI-Address": "0000:3b:00.7"}}`,
@@ -46,14 +46,14 @@ func sameToAll(t *testing.T, info *devinfo.Info, text []byte) {
 		t.Fatalf("%s: %v", text, err)
 	}
 	if theirs.Memif != nil && theirs.Memif.Mode == nadv1.MemitDeviceModePunt {
-		theirs.Memif.Mode = "inject-punt" // as Parse reads it
+		theirs.Memif.Mode = "inject-punt" // Parse sets this default
 	}
 	if ours := lookalike(info); !reflect.DeepEqual(theirs, ours) {
 		t.Errorf("%s:\nthey read %+v\nwe read   %+v", text, theirs, ours)
 	}
 }
 
-// lookalike is device information in their types.
+// lookalike converts device information to their types.
 func lookalike(info *devinfo.Info) nadv1.DeviceInfo {
 	is := nadv1.DeviceInfo{Type: string(info.Type), Version: info.Version}
 	if p := info.PCI; p != nil {

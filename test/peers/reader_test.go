@@ -23,8 +23,8 @@ import (
 	"devinfo-cni.io/devinfo/store"
 )
 
-// Multus reads our files through this library and puts them into network-status.
-func TestMultusReadsWhatWeWrite(t *testing.T) {
+// Multus reads our files with this library, and puts them into network-status.
+func TestMultusReadsOurFiles(t *testing.T) {
 	for _, info := range []devinfo.Info{
 		{Type: devinfo.TypePCI, Version: "1.1.0", PCI: &devinfo.PCI{
 			Address: "0000:03:00.2", VhostNet: "/dev/vhost-net", RDMADevice: "mlx5_2", PFAddress: "0000:03:00.0", Representor: "eth4"}},
@@ -49,9 +49,10 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// Multus' function for the path of a device plugin's file is not exported. The error of a missing file has it.
-func TestMultusHasTheNamesOfOurLibrary(t *testing.T) {
-	const resource = "devinfo-cni.invalid/test/peers" // no node has a file of it
+// Multus does not export the function that returns the path of a device plugin's file. The error for a missing file
+// contains the path.
+func TestMultusUsesPathsOfOurLibrary(t *testing.T) {
+	const resource = "devinfo-cni.invalid/test/peers" // no node has a file of this resource
 	for _, id := range []string{"0000:03:00.2", "mlx5_core.sf.4", "a/b"} {
 		_, err := nadutils.LoadDeviceInfoFromDP(resource, id)
 		theirs := new(fs.PathError)
@@ -64,8 +65,7 @@ func TestMultusHasTheNamesOfOurLibrary(t *testing.T) {
 	}
 }
 
-// And we read what it writes, mode-000 directories and all.
-func TestWeReadWhatMultusWrites(t *testing.T) {
+func TestWeReadFilesOfMultus(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "k8s.cni.cncf.io", "devinfo")
 	path := filepath.Join(dir, "net-abc_net1")
 	theirs := nadv1.DeviceInfo{Type: "pci", Version: "1.0.0", Pci: &nadv1.PciDevice{PciAddress: "0000:03:00.2"}}
@@ -78,15 +78,15 @@ func TestWeReadWhatMultusWrites(t *testing.T) {
 	}
 }
 
-// What Multus makes of all results that stories print, beside the files that they write.
-func TestNetworkStatusOfOurResults(t *testing.T) {
+// The stories contain results and the files that belong to them.
+func TestMultusBuildsNetworkStatusFromOurResults(t *testing.T) {
 	stories, err := filepath.Glob("../../testdata/stories/*.txtar")
 	must(t, err)
 	told := map[string]int{}
 	for _, path := range stories {
 		archive, err := txtar.ParseFile(path)
 		must(t, err)
-		var result types.Result // of the step
+		var result types.Result // result of the step
 		for _, f := range archive.Files {
 			if unicode.IsUpper(rune(f.Name[0])) {
 				result = nil
@@ -113,7 +113,7 @@ func TestNetworkStatusOfOurResults(t *testing.T) {
 	}
 }
 
-// asTheResult wants a status of each interface in the pod.
+// asTheResult checks that network-status has an entry for each interface in the pod.
 func asTheResult(t *testing.T, story string, result types.Result, statuses []*nadv1.NetworkStatus, want *nadv1.DeviceInfo) {
 	t.Helper()
 	r, err := types100.NewResultFromResult(result)

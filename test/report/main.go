@@ -1,5 +1,5 @@
-// Report reads what "go test -json" prints: it shows the packages, the output of
-// the tests that failed, and at the end how many were skipped, and why.
+// Report reads the output of "go test -json". It prints the packages, the output of failed tests, and at the end the number of
+// skipped tests with the reasons.
 package main
 
 import (
@@ -30,9 +30,9 @@ type event struct{ Action, Package, Test, Output string }
 
 type report struct {
 	passed, failed int
-	bad            bool                        // something failed, if only to build
-	output         map[string]*strings.Builder // of tests that still run
-	skipped        map[string][]string         // reason to tests
+	bad            bool                        // a test or a build failed
+	output         map[string]*strings.Builder // output of running tests
+	skipped        map[string][]string         // tests by reason
 }
 
 func (r *report) read(in io.Reader, out io.Writer) error {
@@ -42,7 +42,7 @@ func (r *report) read(in io.Reader, out io.Writer) error {
 		if len(line) > 0 {
 			var e event
 			if json.Unmarshal(line, &e) != nil {
-				e = event{Output: string(line)} // the go command's own words
+				e = event{Output: string(line)} // output of the go command itself
 			}
 			r.take(e, out)
 		}
@@ -88,7 +88,7 @@ func (r *report) take(e event, out io.Writer) {
 	delete(r.output, name)
 }
 
-// reason is what a test said last before it was skipped.
+// reason returns the last line that a test printed before it was skipped.
 func reason(output string) string {
 	why := "no reason given"
 	for line := range strings.Lines(output) {

@@ -1,8 +1,7 @@
-// Package sandbox runs the rest of a program in namespaces of its own, where it
-// may do as it likes: mounts, files below /run and /var/lib, network namespaces
-// and their interfaces all end with it, however it ends.
+// Package sandbox runs the rest of a program in its own namespaces. Mounts, files below /run and /var/lib, network namespaces
+// and their interfaces disappear when the program ends in any way.
 //
-// It is for programs that show or measure. Tests have linktest.Run.
+// It is for demonstrations and benchmarks. Tests use linktest.Run.
 package sandbox
 
 import (
@@ -20,25 +19,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bin is where the programs are inside, whatever directory they come from.
+// Bin is the directory of the programs in the sandbox.
 const Bin = "/run/devinfo/bin"
 
 const inside = "DEVINFO_SANDBOX" // "root" or "user"
 
-// grace is how long an interrupted program may take to end.
+// grace is the time that an interrupted program may take to end.
 const grace = 10 * time.Second
 
-// init keeps main on the first thread: a child's death signal comes when the
-// thread that started it ends, and a network namespace is a thread's.
+// init locks main to the first thread, for two reasons. The death signal of a child arrives when the thread that
+// started it ends, and a network namespace belongs to a thread.
 func init() { runtime.LockOSThread() }
 
-// Run calls f as root of a new mount namespace, and ends the program with f's
-// error. For an ordinary user that takes a user namespace, and with it a network
-// namespace without the machine's interfaces: ownNet says so. There is an empty
-// tmpfs at /run and at /var/lib, and the programs in bin are in [Bin].
+// Run calls f as root of a new mount namespace, and then exits with f's error. For an ordinary user it also creates a
+// user namespace and a network namespace without the machine's interfaces; ownNet is then true. /run and /var/lib are
+// empty tmpfs mounts, and [Bin] contains the programs of bin.
 //
-// The channel gets SIGINT and SIGTERM; f should then end soon. Programs that it
-// starts do not get them.
+// The channel gets SIGINT and SIGTERM, and f should then end soon. Programs that f starts do not get these signals.
 func Run(bin string, f func(signals <-chan os.Signal, ownNet bool) error) {
 	as := os.Getenv(inside)
 	if as == "" {
@@ -57,7 +54,7 @@ func Run(bin string, f func(signals <-chan os.Signal, ownNet bool) error) {
 	os.Exit(0)
 }
 
-// Need ends the program if one of those that it runs is not in bin; maker builds them.
+// Need exits with an error if bin lacks one of the programs. maker is the command that builds them.
 func Need(bin, maker string, programs ...string) {
 	for _, p := range programs {
 		if _, err := os.Stat(filepath.Join(bin, p)); err != nil {
@@ -67,7 +64,7 @@ func Need(bin, maker string, programs ...string) {
 	}
 }
 
-// outside starts the program again inside, hands signals on, and waits.
+// outside starts the program again in the sandbox, forwards signals, and waits.
 func outside() int {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
@@ -82,13 +79,13 @@ func outside() int {
 	ended := make(chan struct{})
 	code := 1
 	go func() {
-		_ = cmd.Wait() // the exit code says it
+		_ = cmd.Wait() // the exit code is checked instead
 		code = cmd.ProcessState.ExitCode()
 		close(ended)
 	}()
 	select {
 	case <-ended:
-		return max(code, -code) // -1: killed
+		return max(code, -code) // -1 = killed
 	case sig := <-signals:
 		_ = cmd.Process.Signal(sig)
 		select {
@@ -134,14 +131,14 @@ func setUp(bin string) error {
 	if err := os.MkdirAll(Bin, 0o755); err != nil {
 		return err
 	}
-	from := fmt.Sprintf("/proc/self/fd/%d", programs.Fd()) // its path may be hidden by now
+	from := fmt.Sprintf("/proc/self/fd/%d", programs.Fd()) // the path of bin may be hidden by the mounts
 	if err := unix.Mount(from, Bin, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("mount %s: %w", Bin, err)
 	}
 	return nil
 }
 
-// AddVeth makes a pair that is up.
+// AddVeth creates a veth pair and sets it up.
 func AddVeth(name, peer string) error {
 	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: peer}
 	if err := netlink.LinkAdd(veth); err != nil {
@@ -154,6 +151,5 @@ func AddVeth(name, peer string) error {
 	return errors.Join(netlink.LinkSetUp(veth), netlink.LinkSetUp(other))
 }
 
-// Leave moves the main thread, and what it starts from now on, to a network
-// namespace of its own.
+// Leave moves the main thread, and programs that it starts later, to a new network namespace.
 func Leave() error { return unix.Unshare(unix.CLONE_NEWNET) }

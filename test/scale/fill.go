@@ -18,7 +18,7 @@ import (
 
 const (
 	driver      = "cni.dra.networking.x-k8s.io"
-	podsOfSpace = 300 // pods of a namespace
+	podsOfSpace = 300 // pods per namespace
 	podsOfNode  = 15
 )
 
@@ -26,10 +26,10 @@ func node(pod int) string  { return fmt.Sprintf("node-%04d", pod/podsOfNode) }
 func space(pod int) string { return fmt.Sprintf("team-%03d", pod/podsOfSpace) }
 func name(pod int) string  { return fmt.Sprintf("dpdk-%05d", pod) }
 
-// claimed says that the second attachment of a pod is by a claim.
+// claimed reports whether a pod's second attachment uses a claim.
 func claimed(pod int) bool { return pod%3 == 2 }
 
-// vf is the PCI address of an attachment's VF.
+// vf returns the PCI address of an attachment's VF.
 func vf(pod, attachment int) string {
 	n := pod%podsOfNode*2 + attachment
 	return fmt.Sprintf("0000:3b:%02x.%d", 2+n/8, n%8)
@@ -58,7 +58,7 @@ func fill(ctx context.Context, client kubernetes.Interface, pods int) error {
 	return context.Cause(ctx)
 }
 
-// attach creates a pod with two attachments, and its claim if it has one.
+// attach creates a pod with two attachments, and its claim if claimed.
 func attach(ctx context.Context, client kubernetes.Interface, n int) error {
 	pod, err := client.CoreV1().Pods(space(n)).Create(ctx, pod(n), metav1.CreateOptions{})
 	if err != nil || !claimed(n) {
@@ -74,7 +74,7 @@ func attach(ctx context.Context, client kubernetes.Interface, n int) error {
 	return err
 }
 
-// pod is a pod of 8 KB, as those of Deployments are.
+// pod returns a pod of 8 KB, like those of Deployments.
 func pod(n int) *corev1.Pod {
 	status := []string{`{"name": "cbr0", "interface": "eth0", "ips": ["10.128.0.9"], "default": true, "dns": {}}`}
 	for a := range 2 {
@@ -86,7 +86,7 @@ func pod(n int) *corev1.Pod {
 	}
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: space(n), Name: name(n), UID: types.UID(name(n)), // the API server gives it another one
+			Namespace: space(n), Name: name(n), UID: types.UID(name(n)), // the API server replaces the UID
 			Annotations: map[string]string{cluster.StatusAnnotation: "[" + strings.Join(status, ",\n") + "]"},
 		},
 		Spec: corev1.PodSpec{NodeName: node(n)},
@@ -104,7 +104,7 @@ func pod(n int) *corev1.Pod {
 	return p
 }
 
-// claim is the claim of a pod's second attachment, as the scheduler and cni-dra-driver fill it in.
+// claim returns the claim of a pod's second attachment, with the fields that the scheduler and cni-dra-driver set.
 func claim(n int, pod *corev1.Pod) *resourceapi.ResourceClaim {
 	const request, device = "vf", "vf1"
 	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: pod.Name}}

@@ -10,8 +10,8 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// Else something else would be measured than what a cluster has.
-func TestEachPodHasTwoDevicesOfItsOwn(t *testing.T) {
+// The benchmark must use pods like those in a real cluster.
+func TestEachPodHasTwoOwnDevices(t *testing.T) {
 	const count = 36
 	client, view, all := fake.NewClientset(), cluster.View{}, metav1.ListOptions{}
 	difftest.Must(t, fill(t.Context(), client, count))

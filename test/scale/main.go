@@ -1,11 +1,11 @@
-// Scale measures kubectl devinfo beside kubectl get, on an API server that it fills with pods. It fails
-// when a gate is missed. It needs kubectl.
+// Scale compares kubectl devinfo with kubectl get on an API server that it fills with pods. It fails if a ratio or a peak
+// exceeds its gate. It needs kubectl.
 //
 //	make deps-apiserver bench-scale
 //	make bench-scale SCALE=10
 //
-// Times are ratios to kubectl's, because seconds differ from machine to machine. Memory is the most that a
-// program had resident. The API server of -scale 10 takes 12 GB and some minutes to fill.
+// Times are ratios to kubectl's, because seconds differ between machines. Memory is a program's peak resident memory. With
+// -scale 10 the API server takes 12 GB, and filling it takes some minutes.
 package main
 
 import (
@@ -34,7 +34,7 @@ var (
 	scale = flag.Int("scale", 1, "thousands of claims, and thrice as many pods")
 )
 
-const rounds = 3 // that a command is timed; the median counts
+const rounds = 3 // runs of a command; the median counts
 
 func main() {
 	flag.Parse()
@@ -50,16 +50,16 @@ func main() {
 	}
 }
 
-// A row is a command of kubectl devinfo and its gates. It is compared with kubectl get pods -A.
+// A row is a command of kubectl devinfo with its gates. It is compared with kubectl get pods -A.
 type row struct {
 	args  []string
-	lines int     // that it prints at least
-	ratio float64 // of its seconds to kubectl's; 0 = any
-	peak  float64 // MB
+	lines int     // minimum number of printed lines
+	ratio float64 // limit of its time divided by kubectl's; 0 = no limit
+	peak  float64 // limit in MB
 }
 
 func rows(pods int) []row {
-	n := pods/2 - pods/2%3 + 2 // it has a claim
+	n := pods/2 - pods/2%3 + 2 // a pod with a claim
 	return []row{
 		{[]string{"-A"}, 2 * pods, 1.3, 300},
 		{[]string{"holder", mac(n, 0)}, 2, 1.3, 300},
@@ -69,7 +69,7 @@ func rows(pods int) []row {
 	}
 }
 
-// measure fills an API server, prints what each row costs, and fails if a gate is missed.
+// measure fills an API server, and prints the cost of each row. It returns an error if a limit is exceeded.
 func measure(ctx context.Context, pods int) error {
 	if err := controlplane.Built(*bin); err != nil {
 		return err
@@ -113,14 +113,14 @@ func measure(ctx context.Context, pods int) error {
 	return fmt.Errorf("%d gates missed", missed)
 }
 
-// A took is what a command took.
+// took is the cost of a command.
 type took struct {
-	Seconds, Peak float64 // MB
-	Lines         int     // printed
+	Seconds, Peak float64 // Peak in MB
+	Lines         int     // printed lines
 }
 
-// cost runs a command some times, and returns the median of the seconds and the highest peak. A process that does
-// nothing else runs the command, because the kernel also counts what the parent had resident.
+// cost runs a command several times. It returns the median of the times, and the highest peak. A small process runs
+// the command, because the kernel's peak includes the parent's memory.
 func cost(plane *controlplane.Plane, lines int, command string, args ...string) (c took, err error) {
 	var seconds []float64
 	for range rounds {
@@ -146,7 +146,7 @@ func cost(plane *controlplane.Plane, lines int, command string, args ...string) 
 	return c, nil
 }
 
-// runAlone runs a command, and prints what it took.
+// runAlone runs a command, and prints its cost.
 func runAlone(command []string) error {
 	cmd := exec.Command(command[0], command[1:]...)
 	var t took
@@ -161,7 +161,7 @@ func runAlone(command []string) error {
 	return json.NewEncoder(os.Stdout).Encode(t)
 }
 
-// lines counts those that are written to it.
+// lines counts the lines that are written to it.
 type lines int
 
 func (l *lines) Write(p []byte) (int, error) {

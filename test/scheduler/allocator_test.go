@@ -1,5 +1,5 @@
-// Package scheduler_test has Kubernetes' own allocator, which the scheduler runs, choose from
-// what package inventory publishes. It is a module of its own for what the allocator imports.
+// Package scheduler_test runs the allocator of Kubernetes' scheduler on the devices that package inventory publishes. It is a
+// separate module because of the allocator's dependencies.
 package scheduler_test
 
 import (
@@ -19,7 +19,7 @@ import (
 
 const driver = "cni.dra.networking.x-k8s.io"
 
-// offered is what a node publishes of a captured host.
+// offered returns the slices that a node publishes for a captured host.
 func offered(t *testing.T, name, configuration string) []inventory.Slice {
 	t.Helper()
 	file, err := capturefile.Load("../../testdata/hosts/" + name + ".txtar")
@@ -45,7 +45,7 @@ func slices(t *testing.T, devices []inventory.Device, configuration string, s in
 	return inventory.Slices(inventory.Decide(devices, rules, s), nil, nil)
 }
 
-// resourceSlices are a node's pool, named as package resourceslice has them named: in order.
+// resourceSlices returns a node's pool. The names are in order, as package resourceslice generates them.
 func resourceSlices(list []inventory.Slice, node string) (published []*resourceapi.ResourceSlice) {
 	for n, s := range list {
 		published = append(published, &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%02x-%s", n, node)}, Spec: resourceapi.ResourceSliceSpec{
@@ -78,7 +78,7 @@ func named(address string) string {
 	return "pci-" + strings.NewReplacer(":", "-", ".", "-").Replace(address)
 }
 
-// claim asks for one device that meets a CEL expression.
+// claim returns a claim for one device that matches a CEL expression.
 func claim(expression string) *resourceapi.ResourceClaim {
 	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "claim", UID: "u"}}
 	c.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "r", Exactly: &resourceapi.ExactDeviceRequest{
@@ -91,7 +91,7 @@ func selectors(expression string) []resourceapi.DeviceSelector {
 	return []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: expression}}}
 }
 
-// classOf is a CEL expression, and lists the one class of devices that meet it.
+// classOf lists a single class, whose devices match this CEL expression.
 type classOf string
 
 func (expression classOf) Get(string) (*resourceapi.DeviceClass, error) {
@@ -100,4 +100,4 @@ func (expression classOf) Get(string) (*resourceapi.DeviceClass, error) {
 
 func (classOf) List() ([]*resourceapi.DeviceClass, error) { return nil, nil }
 
-const vf, farVF = "0000:01:10.0", "0000:41:10.0" // of two PFs
+const vf, farVF = "0000:01:10.0", "0000:41:10.0" // VFs of two PFs

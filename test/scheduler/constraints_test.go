@@ -18,7 +18,7 @@ import (
 	"devinfo-cni.io/pkg/hostdev"
 )
 
-// gpus are of another driver, one below each root complex of the host igb-sriov.
+// gpus returns devices of another driver, one below each root complex of the host igb-sriov.
 func gpus() *resourceapi.ResourceSlice {
 	node := "node"
 	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "gpus"}, Spec: resourceapi.ResourceSliceSpec{
@@ -32,7 +32,7 @@ func gpus() *resourceapi.ResourceSlice {
 	return slice
 }
 
-// given are the devices that a claim gets on a node; "" = it is not allocated.
+// given returns the devices that a claim gets on a node; "" = it cannot be allocated.
 func given(t *testing.T, published []*resourceapi.ResourceSlice, node string, c *resourceapi.ResourceClaim) string {
 	t.Helper()
 	results, err := allocator(t, allocated(), "true", published, cel.NewCache(10, cel.Features{EnableConsumableCapacity: true})).
@@ -47,13 +47,13 @@ func given(t *testing.T, published []*resourceapi.ResourceSlice, node string, c 
 	return strings.Join(names, " ")
 }
 
-// A claim has a VF below the same root complex as its GPU, and VFs of two PFs, if it says so.
-func TestConstraintsOnOurAttributes(t *testing.T) {
+// A constraint can require a VF below the same root complex as the GPU, or VFs of two PFs.
+func TestConstraintsCanUseOurAttributes(t *testing.T) {
 	published := append(resourceSlices(offered(t, "igb-sriov", "devices:\n- select: device.attributes['devinfo-cni.io'].kind == 'vf'\n  sharing: exclusive\n"), "node"), gpus())
 	const ourVF = "device.driver == '" + driver + "'"
 	root, pf := resourceapi.FullyQualifiedName("resource.kubernetes.io/pcieRoot"), resourceapi.FullyQualifiedName("devinfo-cni.io/pfPCIBusID")
 	for _, test := range []struct {
-		first      string // request
+		first      string // first request
 		constraint resourceapi.DeviceConstraint
 		want       string
 	}{
@@ -72,8 +72,8 @@ func TestConstraintsOnOurAttributes(t *testing.T) {
 	}
 }
 
-// A claim is met on the node whose rules give its VFs the network, and on no other.
-func TestANetworkIsThatOfItsNode(t *testing.T) {
+// The claim can only be allocated on the node whose rules give the network to its VFs.
+func TestClaimGetsNodeWithItsNetwork(t *testing.T) {
 	var published []*resourceapi.ResourceSlice
 	hosts := map[string]string{"blue": "igb-sriov", "green": "mlx5-legacy"}
 	for network, host := range hosts {
@@ -90,8 +90,8 @@ func TestANetworkIsThatOfItsNode(t *testing.T) {
 	}
 }
 
-// Who asks for bandwidth of a shared card has no more of it than there is.
-func TestABandwidthIsSharedOut(t *testing.T) {
+// The requests for a shared card's bandwidth cannot exceed its total.
+func TestBandwidthIsNotExceeded(t *testing.T) {
 	published := resourceSlices(offered(t, "igb-sriov", "devices:\n- ifNames: [eth0]\n  sharing: shared\n  bandwidth: 10G\n"), "node")
 	for size, gets := range map[string]bool{"5G": true, "6G": false} {
 		c := claim("true")
@@ -109,17 +109,17 @@ func TestABandwidthIsSharedOut(t *testing.T) {
 const (
 	nodes = 50
 	pfs   = 8
-	vfs   = 128 // of each PF
+	vfs   = 128 // per PF
 )
 
-// manyPFs is what a node offers that has eight PFs with 128 VFs each.
+// manyPFs returns the slices of a node with eight PFs of 128 VFs each.
 func manyPFs(t *testing.T) []inventory.Slice {
 	t.Helper()
 	host, err := inventory.Captured(capturetest.ManyVFs(pfs * vfs))
 	must(t, err)
 	devices, _, err := inventory.Read(host)
 	must(t, err)
-	for n := range devices { // the VFs are dealt out to eight PFs
+	for n := range devices { // distribute the VFs over eight PFs
 		if d := &devices[n]; d.Kind == hostdev.VF {
 			index := *d.Attributes[inventory.AttrVFIndex].IntValue
 			number, name, address := index%vfs, pfName(int(index/vfs)), fmt.Sprintf("0000:%02x:00.0", 0x3b+index/vfs)
@@ -133,9 +133,9 @@ func manyPFs(t *testing.T) []inventory.Slice {
 
 func pfName(n int) string { return fmt.Sprintf("ens%df0np0", n) }
 
-// A class that one PF's VFs meet costs the scheduler at most three times what one costs that
-// all meet, for all of 50 nodes, while VFs are free and when half of them are given away.
-func TestAClassOfOnePFCostsTheSchedulerLittle(t *testing.T) {
+// A class whose devices belong to one PF may cost the scheduler at most three times as much as a class that all
+// devices match. The test has 50 nodes, with all VFs free and with half of them allocated.
+func TestClassOfOnePFCostsSchedulerLittle(t *testing.T) {
 	list := manyPFs(t)
 	var published []*resourceapi.ResourceSlice
 	for n := range nodes {
@@ -177,7 +177,7 @@ func TestAClassOfOnePFCostsTheSchedulerLittle(t *testing.T) {
 	}
 }
 
-// processorTime is what this process has taken: what else runs here does not count.
+// processorTime returns the processor time of this process, which other processes do not affect.
 func processorTime() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// keys are those at the top of what a schema describes.
+// keys returns the top-level keys in a schema.
 func keys(t *testing.T, file string) []string {
 	t.Helper()
 	var schema struct{ Properties map[string]json.RawMessage }
@@ -20,8 +20,8 @@ func keys(t *testing.T, file string) []string {
 	return slices.Sorted(maps.Keys(schema.Properties))
 }
 
-// The keys of every network configuration, such as its name, are not in docs/reference.md.
-func TestTheReferenceHasTheKeysOfTheSchemas(t *testing.T) {
+// docs/reference.md leaves out the keys of every network configuration, such as name.
+func TestReferenceListsKeysOfSchemas(t *testing.T) {
 	text, err := os.ReadFile("../../docs/reference.md")
 	must(t, err)
 	for heading, want := range map[string][]string{

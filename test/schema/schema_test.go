@@ -1,6 +1,5 @@
-// Package schema_test compares docs/schema with the programs that read the formats: what
-// a schema takes, the parser takes, and what it refuses, the parser refuses. It is a
-// module of its own, since the validator is of no use to anybody else.
+// Package schema_test compares docs/schema with the parsers of the formats: a schema and its parser must accept the same texts.
+// It is a separate module because only this test needs the validator.
 package schema_test
 
 import (
@@ -51,13 +50,13 @@ func plugin(_ *testing.T, text string) error {
 		return err
 	case len(c.Problems) > 0:
 		return c.Problems[0]
-	case len(c.Unknown) > 0: // which it warns of
+	case len(c.Unknown) > 0: // the plugin logs a warning
 		return errors.New(c.Unknown[0].String())
 	}
 	return nil
 }
 
-// network is a list, or a NetworkAttachmentDefinition of one.
+// network parses a list, or a NetworkAttachmentDefinition with one.
 func network(t *testing.T, text string) error {
 	var nad struct{ Spec struct{ Config string } }
 	if json.Unmarshal([]byte(text), &nad) == nil && nad.Spec.Config != "" {
@@ -70,12 +69,12 @@ func network(t *testing.T, text string) error {
 	return errors.Join(plugin(t, string(list.Plugins[0])), plugin(t, string(list.Plugins[len(list.Plugins)-1])))
 }
 
-// nad is a definition with this configuration.
+// nad returns a definition with this configuration.
 func nad(config string) string {
 	return `{"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": {"name": "n"}, "spec": {"config": ` + strconv.Quote(config) + `}}`
 }
 
-// parameters takes what either a class or a claim may say.
+// parameters accepts a text that is valid in a class or in a claim.
 func parameters(_ *testing.T, text string) error {
 	policy := cniconfig.Policy{Driver: "cni.dra.networking.x-k8s.io"}
 	config := resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: policy.Driver}}
@@ -88,19 +87,19 @@ func parameters(_ *testing.T, text string) error {
 	return errors.Join(class.Wrong[0], claim.Wrong[0])
 }
 
-// chain is a list in which devinfo has that key for its capabilities.
+// chain returns a list where devinfo has this key for its capabilities.
 func chain(key string) string {
 	return `{"cniVersion": "1.0.0", "name": "n", "disableCheck": true, "plugins": [{"type": "devinfo", "deviceID": "x", "deviceInfoFile": "auto"}, {"type": "devinfo", "deviceInfoFile": "auto", "` + key + `": {"CNIDeviceInfoFile": true}}]}`
 }
 
 const head = `"apiVersion": "cni.networking.x-k8s.io/v1alpha1", "kind": "CNIConfig"`
 
-// validated is what devinfoctl validate finds: errors and warnings.
+// validated returns the errors and the warnings of devinfoctl validate.
 func validated(file, text string, kind validate.Kind) (wrong, warned error) {
 	if file == "cniconfig.json" {
 		config := `"config": [{"opaque": {"driver": "cni.dra.networking.x-k8s.io", "parameters": ` + text + `}}]}`
 		text = `{"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "c"}, "spec": {` + config + `}`
-		if strings.Contains(config, `"ips":`) { // only a claim may have them
+		if strings.Contains(config, `"ips":`) { // only allowed in a claim
 			text = `{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": {"devices": {` + config + `}}`
 		}
 	}
@@ -118,8 +117,9 @@ func validated(file, text string, kind validate.Kind) (wrong, warned error) {
 	return wrong, warned
 }
 
-// Each text is one that the schema, the parser and devinfoctl validate take, or that all three refuse. Of unknown
-// keys validate warns; it also refuses what is right by itself, but not on a node, as a plugin without a place for its file.
+// The schema, the parser and devinfoctl validate must all accept a text, or all refuse it. validate has warnings for
+// unknown keys. It also refuses configurations that are valid but unusable on a node, such as a plugin without a path
+// for its file.
 func TestSchemasAndParsersAgree(t *testing.T) {
 	for file, test := range map[string]struct {
 		kind      validate.Kind
@@ -196,7 +196,7 @@ func TestSchemasAndParsersAgree(t *testing.T) {
 
 func compiled(t *testing.T, file string) *jsonschema.Schema {
 	t.Helper()
-	const at = "file:///docs/schema/" // whose $refs lead from one to another
+	const at = "file:///docs/schema/" // base of the $refs
 	compiler := jsonschema.NewCompiler()
 	compiler.AssertContent()
 	names, err := filepath.Glob("../../docs/schema/*.json")
@@ -217,8 +217,8 @@ func valid(t *testing.T, schema *jsonschema.Schema, text string) error {
 	return schema.Validate(value)
 }
 
-// The specification's own examples, and the defaults, are valid by the schemas too.
-func TestExamplesAreGoodByTheSchemas(t *testing.T) {
+// The specification's examples and the defaults must match the schemas.
+func TestExamplesMatchSchemas(t *testing.T) {
 	files, err := filepath.Glob("../../devinfo/testdata/npwg/*.json")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%q, %v", files, err)

@@ -1,5 +1,5 @@
-// Package testpmd gives commands to DPDK's testpmd, and has it send packets and count those
-// that come back. It also runs other applications: it is the kit of the tests that run them.
+// Package testpmd controls DPDK's testpmd, which sends packets and counts returned ones. It also runs other applications for
+// tests.
 package testpmd
 
 import (
@@ -16,11 +16,11 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// Patience is for a machine that is busy with more than two programs which never sleep.
+// Patience is the time limit on a machine that is busy with more than two programs.
 const Patience = 2 * time.Minute
 
-// Arguments are those after the device's: no hugepages, its prompt, and the main thread and its
-// worker on all processors that we may use.
+// Arguments returns the arguments after the device's. They select no hugepages and an interactive prompt. The main thread
+// and its worker may run on all available processors.
 func Arguments(t *testing.T) []string {
 	t.Helper()
 	status, err := os.ReadFile("/proc/self/status")
@@ -30,7 +30,7 @@ func Arguments(t *testing.T) []string {
 	return []string{"--no-huge", "--no-shconf", "-m", "64", fmt.Sprintf("--lcores=0@(%s),1@(%s)", list, list), "--", "-i", "--no-mlockall", "--total-num-mbufs=2048"}
 }
 
-// An Application is a command that runs.
+// An Application is a running command.
 type Application struct {
 	cmd   *exec.Cmd
 	ended chan struct{}
@@ -39,7 +39,7 @@ type Application struct {
 	out strings.Builder
 }
 
-// Run starts a command, which ends with the test at the latest.
+// Run starts a command. The end of the test kills it at the latest.
 func Run(t *testing.T, cmd *exec.Cmd) *Application {
 	t.Helper()
 	a := &Application{cmd: cmd, ended: make(chan struct{})}
@@ -55,21 +55,20 @@ func Run(t *testing.T, cmd *exec.Cmd) *Application {
 	return a
 }
 
-// Write takes what the command prints.
+// Write records the command's output.
 func (a *Application) Write(text []byte) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.out.Write(text)
 }
 
-// Said returns what the command has printed.
 func (a *Application) Said() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.out.String()
 }
 
-// End ends the command by SIGTERM, or kills it if it hangs.
+// End stops the command with SIGTERM, or kills it if it does not end.
 func (a *Application) End() {
 	_ = a.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -79,20 +78,19 @@ func (a *Application) End() {
 	}
 }
 
-// Kill ends the command by SIGKILL.
+// Kill ends the command with SIGKILL.
 func (a *Application) Kill() {
 	_ = a.cmd.Process.Kill()
 	<-a.ended
 }
 
-// A Prompt is where testpmd takes commands.
+// A Prompt sends commands to testpmd.
 type Prompt struct {
 	*Application
 	stdin io.Writer
 }
 
-// Start runs a command that leads to the prompt until the end of the test, which kills it. Its
-// output must not be kept back: stdbuf -oL.
+// Start runs a command with a prompt until the end of the test. Its output must not be buffered, see stdbuf -oL.
 func Start(t *testing.T, cmd *exec.Cmd) *Prompt {
 	t.Helper()
 	stdin, err := cmd.StdinPipe()
@@ -102,8 +100,7 @@ func Start(t *testing.T, cmd *exec.Cmd) *Prompt {
 	return p
 }
 
-// ask gives a command again and again until the answer has the text, and is false if it had
-// not within the time.
+// ask repeats a command until the output contains the text. It returns false if the text does not appear in time.
 func (p *Prompt) ask(t *testing.T, within time.Duration, command, want string) bool {
 	t.Helper()
 	from := len(p.Said())
@@ -121,7 +118,7 @@ func (p *Prompt) ask(t *testing.T, within time.Duration, command, want string) b
 	return true
 }
 
-// Must gives a command until the answer has the text.
+// Must repeats a command until the output contains the text, or fails the test.
 func (p *Prompt) Must(t *testing.T, command, want string) {
 	t.Helper()
 	if !p.ask(t, Patience, command, want) {
@@ -129,12 +126,12 @@ func (p *Prompt) Must(t *testing.T, command, want string) {
 	}
 }
 
-// Tell gives commands that have no answer.
+// Tell sends commands without waiting for output.
 func (p *Prompt) Tell(commands ...string) { fmt.Fprintln(p.stdin, strings.Join(commands, "\n")) }
 
-// Burst sends 32 packets to the peers, or to a switch that is none of ours, which send them back:
-// all have then received and sent them. DPDK's vhost now and then misses what comes right after it
-// has connected: then the burst is sent again.
+// Burst sends 32 packets to the peers, or to an external switch if there are none. They send the packets back, and
+// all must have received and sent them. DPDK's vhost sometimes loses packets just after it has connected, so Burst
+// repeats the burst.
 func Burst(t *testing.T, app *Prompt, peers ...*Prompt) {
 	t.Helper()
 	const counted = "RX-packets: 32         RX-missed: 0          RX-bytes:  2048\n  RX-errors: 0\n  RX-nombuf:  0         \n  TX-packets: 32 "
@@ -152,7 +149,7 @@ func Burst(t *testing.T, app *Prompt, peers ...*Prompt) {
 		for _, p := range all {
 			arrived = arrived && p.ask(t, Patience/10, "show port stats 0", counted)
 		}
-		for _, p := range all { // who looks at a ring that is gone may crash
+		for _, p := range all { // a program may crash when it reads a ring that no longer exists
 			p.Must(t, "stop", "Packet forwarding not started")
 		}
 		if arrived {

@@ -1,5 +1,4 @@
-// Package undertest builds the programs that tests run, and unpacks the /sys that these read.
-// With -short no test runs a program.
+// Package undertest builds the programs that tests run, and unpacks a /sys for them. With -short, tests do not run programs.
 package undertest
 
 import (
@@ -17,11 +16,11 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// Key is the environment variable that names the plugin's executable.
+// Key is the environment variable with the path of the plugin's executable.
 const Key = "DEVINFO_UNDER_TEST"
 
-// Build builds the plugin into a directory and sets Key, unless the environment has one. It is
-// for TestMain, and does nothing with -short.
+// Build builds the plugin into a directory and sets Key, unless Key is set. It is for TestMain. With -short it does
+// nothing.
 func Build(dir string) error {
 	if flag.Parse(); os.Getenv(Key) != "" || testing.Short() {
 		return nil
@@ -33,8 +32,7 @@ func Build(dir string) error {
 	return os.Setenv(Key, binary)
 }
 
-// Main calls run with a directory that is there until it returns, after [Build], and gives its
-// exit code.
+// Main creates a temporary directory, calls [Build] and run with it, and returns run's exit code.
 func Main(run func(dir string) int) int {
 	dir, err := os.MkdirTemp("", "devinfo-undertest-")
 	if err == nil {
@@ -51,7 +49,7 @@ func Main(run func(dir string) int) int {
 // once is the directory of [Once].
 var once string
 
-// Temp runs a package's tests, for which [Once] builds programs.
+// Temp is the TestMain of packages that use [Once].
 func Temp(m *testing.M) {
 	var err error
 	if once, err = os.MkdirTemp("", "devinfo-undertest-"); err != nil {
@@ -63,8 +61,8 @@ func Temp(m *testing.M) {
 	os.Exit(code)
 }
 
-// Once is [Programs] in a directory that all tests of the package share, one for each version:
-// with [Temp] as TestMain.
+// Once is like [Programs] with a directory for each version that all tests of the package share. The package's
+// TestMain must call [Temp].
 func Once(t testing.TB, version string, packages ...string) (dir string) {
 	t.Helper()
 	dir = filepath.Join(once, version)
@@ -74,7 +72,7 @@ func Once(t testing.TB, version string, packages ...string) (dir string) {
 	return dir
 }
 
-// Peers is the directory of the reference plugins, which must have these.
+// Peers returns the directory of the reference plugins. It fails the test if one of these plugins is missing.
 func Peers(t testing.TB, names ...string) string {
 	t.Helper()
 	dir, err := filepath.Abs(cmp.Or(os.Getenv("DEVINFO_BIN"), "../../bin"))
@@ -87,7 +85,7 @@ func Peers(t testing.TB, names ...string) string {
 	return dir
 }
 
-// Sys writes the /sys of a captured host to dir, as [Unpack] does.
+// Sys unpacks the /sys of a captured host into dir.
 func Sys(t testing.TB, host, dir string) {
 	t.Helper()
 	h, err := capturefile.Load("../../testdata/hosts/" + host + ".txtar")
@@ -95,8 +93,8 @@ func Sys(t testing.TB, host, dir string) {
 	difftest.Must(t, Unpack(h, dir))
 }
 
-// Unpack writes a captured host's /sys to dir. Attributes whose read fails there are left out: no
-// file can fail with their errors, and absent means the same.
+// Unpack writes a captured host's /sys to dir. It leaves out attributes with read errors, because no file can return
+// these errors, and a missing file has the same meaning.
 func Unpack(host *capturefile.Host, dir string) error {
 	if err := host.Unpack(dir); err != nil {
 		return err
@@ -112,8 +110,8 @@ func Unpack(host *capturefile.Host, dir string) error {
 	})
 }
 
-// Programs builds programs of a version, "" = none: one as the file to, or several below it if it
-// ends in a slash. With -short the test is skipped.
+// Programs builds programs with a version ("" = none). If to ends in a slash it is a directory, otherwise the file of
+// the only program. With -short it skips the test.
 func Programs(t testing.TB, to, version string, packages ...string) {
 	t.Helper()
 	if testing.Short() {

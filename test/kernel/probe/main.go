@@ -1,7 +1,6 @@
-// Probe is what runs in the container of the tests in the directory above: it says
-// what it has been given. The environment variable that is its first argument names
-// its device-info file. The other arguments are device nodes; directories, with a slash at
-// the end; files, .json; and "-", which is to wait for a line.
+// Probe runs in the containers of the tests in the parent directory, and prints the device information that it finds. Its
+// first argument is the environment variable with the path of the device-info file. The other arguments are device nodes,
+// directories (ending in a slash), files (ending in .json), and "-", which waits for a line.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package multus_test checks what docs/injection.md says of Multus. The module also has its
-// executable, which other tests build.
+// Package multus_test checks the description of Multus in docs/injection.md. The module also builds Multus' executable for
+// other tests.
 package multus_test
 
 import (
@@ -15,7 +15,7 @@ import (
 	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// kubelet has given each of a pod's containers one device.
+// kubelet reports one device for each of a pod's containers.
 type kubelet struct {
 	podresourcesapi.PodResourcesListerServer
 }
@@ -30,8 +30,8 @@ func (kubelet) List(context.Context, *podresourcesapi.ListPodResourcesRequest) (
 	return &podresourcesapi.ListPodResourcesResponse{PodResources: []*podresourcesapi.PodResources{pod}}, nil
 }
 
-// The first container's device is then the second network's.
-func TestDevicesAreSortedAcrossTheContainersOfAPod(t *testing.T) {
+// So the second network gets the first container's device.
+func TestMultusSortsDevicesOfAllContainersOfPod(t *testing.T) {
 	socket := t.TempDir() + "/kubelet.sock"
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
