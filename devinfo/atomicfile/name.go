@@ -24,8 +24,8 @@ func temporary(name string) string {
 	return tempPrefix + name + tempSuffix
 }
 
-// final returns a name whose temporary file is temp.
-func final(temp string) (name string, ok bool) {
+// finalName returns a name whose temporary file is temp.
+func finalName(temp string) (name string, ok bool) {
 	name, prefixed := strings.CutPrefix(temp, tempPrefix)
 	name, suffixed := strings.CutSuffix(name, tempSuffix)
 	return name, prefixed && suffixed && name != ""

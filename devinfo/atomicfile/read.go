@@ -63,8 +63,8 @@ func CheckSize(path string, size, limit int) error {
 	return nil
 }
 
-// NotThere converts ENOTDIR, the error of a path that leads through a file, to fs.ErrNotExist.
-func NotThere(err error) error {
+// AsNotExist converts ENOTDIR, the error of a path that leads through a file, to fs.ErrNotExist.
+func AsNotExist(err error) error {
 	if errors.Is(err, syscall.ENOTDIR) {
 		return fmt.Errorf("%w (%w)", fs.ErrNotExist, err)
 	}

@@ -72,7 +72,7 @@ func RemoveLeftover(dir Files, name string) (removed bool, err error) {
 func SweepLeftovers(dir Files, entries []fs.DirEntry, removed func(temp string)) error {
 	var errs []error
 	for _, e := range entries {
-		name, ours := final(e.Name())
+		name, ours := finalName(e.Name())
 		if !ours || !e.Type().IsRegular() {
 			continue
 		}
@@ -125,7 +125,7 @@ func lock(dir Files, temp string) (*os.File, error) {
 func reopen(dir Files, temp string) (*os.File, error) {
 	stat, err := dir.Lstat(temp)
 	if err != nil {
-		return nil, NotThere(err)
+		return nil, AsNotExist(err)
 	}
 	if !ownFile(stat) {
 		if err := dir.Remove(temp); err != nil {

@@ -43,7 +43,7 @@ func (d *Dir) Remove(name string) error {
 	if err := check(name); err != nil {
 		return err
 	}
-	root, err := d.openIfThere()
+	root, err := d.openExisting()
 	if root == nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (d *Dir) Remove(name string) error {
 // Sweep removes the temporary files of dead writers and calls removed with the name of each. A running writer
 // holds a lock on its file, so Sweep keeps it.
 func (d *Dir) Sweep(removed func(name string)) error {
-	root, err := d.openIfThere()
+	root, err := d.openExisting()
 	if root == nil {
 		return err
 	}

@@ -44,7 +44,7 @@ func (d *Dir) Path(name string) string { return filepath.Join(d.dir, name) }
 // Names returns the sorted names of the regular files, except names that begin with a dot. It returns an empty
 // list if the directory does not exist.
 func (d *Dir) Names() ([]string, error) {
-	root, err := d.openIfThere()
+	root, err := d.openExisting()
 	if root == nil {
 		return nil, err
 	}
@@ -120,11 +120,11 @@ func (d *Dir) open() (*os.Root, error) {
 	if stat, statErr := os.Stat(d.dir); statErr == nil && !stat.IsDir() {
 		return nil, fmt.Errorf("%s: not a directory: %w", d.dir, fs.ErrNotExist)
 	}
-	return nil, atomicfile.NotThere(err)
+	return nil, atomicfile.AsNotExist(err)
 }
 
-// openIfThere is like open, but returns nil for a missing directory.
-func (d *Dir) openIfThere() (*os.Root, error) {
+// openExisting is like open, but returns nil for a missing directory.
+func (d *Dir) openExisting() (*os.Root, error) {
 	root, err := d.open()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

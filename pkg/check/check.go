@@ -100,8 +100,8 @@ func (r *Report) fail(err *Error) {
 	}
 }
 
-// leaveOut removes the network namespace from the target and records why.
-func (r *Report) leaveOut(t *discovery.Target, err error) {
+// skipNetns removes the network namespace from the target and records why.
+func (r *Report) skipNetns(t *discovery.Target, err error) {
 	why := err.Error()
 	if errors.Is(err, fs.ErrPermission) {
 		why = "entering the network namespace takes root"
@@ -138,7 +138,7 @@ func (a *Checker) Check(e *journal.Entry, err error) (State, *Report) {
 		}
 		if t.Netns != "" && state == Unknown { // the namespace may be the reason
 			if _, err := a.NetnsGone(t.Netns); err != nil {
-				r.leaveOut(&t, err)
+				r.skipNetns(&t, err)
 			}
 		}
 		a.compare(r, e, t)

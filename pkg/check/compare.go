@@ -88,7 +88,7 @@ func (a *Checker) file(r *Report, e *journal.Entry) *devinfo.Info {
 // conflict. device is nil if the search failed. alone is the result without the file; it is nil unless Explain
 // is set.
 func (a *Checker) device(r *Report, e *journal.Entry, t discovery.Target) (device, alone *discovery.Device) {
-	problem := recordedOther(e, t)
+	problem := checkRecorded(e, t)
 	if problem == nil {
 		device, problem = a.found(r, e, &t)
 	}
@@ -96,14 +96,14 @@ func (a *Checker) device(r *Report, e *journal.Entry, t discovery.Target) (devic
 		r.fail(problem)
 	}
 	if a.Explain {
-		alone = a.alone(r, t)
+		alone = a.findWithoutFile(r, t)
 	}
 	return device, alone
 }
 
-// alone searches for the device by the interface, else by the recorded request. It ignores errors, because the
+// findWithoutFile searches for the device by the interface, else by the recorded request. It ignores errors, because the
 // search with the file has reported them.
-func (a *Checker) alone(r *Report, t discovery.Target) *discovery.Device {
+func (a *Checker) findWithoutFile(r *Report, t discovery.Target) *discovery.Device {
 	bare := discovery.Target{Netns: t.Netns, IfName: t.IfName, FollowLower: t.FollowLower, SubfunctionParent: t.SubfunctionParent}
 	if device, err := a.find(r, &bare); err == nil && device.Info != nil {
 		return device
@@ -113,9 +113,9 @@ func (a *Checker) alone(r *Report, t discovery.Target) *discovery.Device {
 	return device
 }
 
-// recordedOther returns an error if the file describes another device than ADD found, or another type than the
+// checkRecorded returns an error if the file describes another device than ADD found, or another type than the
 // configuration declares.
-func recordedOther(e *journal.Entry, t discovery.Target) *Error {
+func checkRecorded(e *journal.Entry, t discovery.Target) *Error {
 	file, mismatch := t.Existing, func(format string, args ...any) *Error {
 		return &Error{Mismatch, fmt.Errorf("the device-info file "+format, args...)}
 	}
@@ -155,7 +155,7 @@ func (a *Checker) found(r *Report, e *journal.Entry, t *discovery.Target) (*disc
 	switch {
 	case (t.Existing != nil || e.Device.ID != "") && as[*discovery.MissingError](device.Problem): // before the interface, which disappears with its device
 		return device, &Error{DeviceGone, device.Problem}
-	case info == nil && errors.As(a.deviceThere(e.Device), &gone): // only the journal names the device
+	case info == nil && errors.As(a.checkDeviceExists(e.Device), &gone): // only the journal names the device
 		return device, gone
 	case changed != nil:
 		return device, changed
@@ -175,7 +175,7 @@ func (a *Checker) find(r *Report, t *discovery.Target) (*discovery.Device, error
 	if t.Netns == "" || !errors.Is(err, fs.ErrPermission) {
 		return device, err
 	}
-	r.leaveOut(t, err)
+	r.skipNetns(t, err)
 	return a.Finder.Find(*t)
 }
 

@@ -24,7 +24,7 @@ type known struct {
 // facts adds an item for every fact that at least one side has.
 func (r *Report) facts(e *journal.Entry, t discovery.Target, device, alone *discovery.Device) {
 	k := known{
-		journal: journaled(e), file: factsOf(t.Existing), declared: factsOf(t.Declared), now: stated(device, alone),
+		journal: journalFacts(e), file: factsOf(t.Existing), declared: factsOf(t.Declared), now: kernelFacts(device, alone),
 		recorded: t.Existing != nil, found: device != nil,
 		missing: device != nil && as[*discovery.MissingError](device.Problem),
 	}
@@ -91,27 +91,27 @@ func typeRow(e *journal.Entry, file *devinfo.Info, device *discovery.Device) Ite
 	return row
 }
 
-// stated returns the kernel's facts. If the device was found, the search without the file only adds better
+// kernelFacts returns the kernel's facts. If the device was found, the search without the file only adds better
 // sources.
-func stated(device, alone *discovery.Device) map[string]discovery.Fact {
+func kernelFacts(device, alone *discovery.Device) map[string]discovery.Fact {
 	now := map[string]discovery.Fact{}
 	if device != nil {
 		for _, f := range device.Facts {
-			now[f.Key] = sourced(f)
+			now[f.Key] = withSysfsSource(f)
 		}
 	}
 	if alone != nil {
 		for _, f := range alone.Facts {
 			if device == nil || now[f.Key].Value == f.Value {
-				now[f.Key] = sourced(f)
+				now[f.Key] = withSysfsSource(f)
 			}
 		}
 	}
 	return now
 }
 
-// sourced replaces the source of the device's name by its sysfs directory, which shows that the device exists.
-func sourced(f discovery.Fact) discovery.Fact {
+// withSysfsSource replaces the source of the device's name by its sysfs directory, which shows that the device exists.
+func withSysfsSource(f discovery.Fact) discovery.Fact {
 	bus, key, _ := strings.Cut(f.Key, ".")
 	identity := f.Key == "pci.pci-address" || key == "parent-device"
 	if identity && !strings.HasPrefix(f.Source, "interface ") {
@@ -148,9 +148,9 @@ func differ(key string, values ...string) bool {
 	return false
 }
 
-// journaled returns the facts of the file that ADD wrote. If ADD wrote none, it returns the device's identity
+// journalFacts returns the facts of the file that ADD wrote. If ADD wrote none, it returns the device's identity
 // from the journal.
-func journaled(e *journal.Entry) map[string]string {
+func journalFacts(e *journal.Entry) map[string]string {
 	if info, err := devinfo.Parse(e.Info); err == nil {
 		return factsOf(info)
 	}

@@ -62,7 +62,7 @@ func (a *Checker) State(e *journal.Entry, err error) (state State, why string) {
 	case err != nil:
 		return Unknown, err.Error()
 	}
-	switch err := a.deviceThere(e.Device); {
+	switch err := a.checkDeviceExists(e.Device); {
 	case as[*Error](err):
 		return DeviceLost, err.Error()
 	case err != nil:
@@ -87,9 +87,9 @@ func (a *Checker) StaleReason(e *journal.Entry) (why string, err error) {
 	return "network namespace " + e.Netns + " is gone", nil
 }
 
-// deviceThere returns an [*Error] if the device is not on the node. It accepts any socket, whose path is valid
+// checkDeviceExists returns an [*Error] if the device is not on the node. It accepts any socket, whose path is valid
 // only in the container.
-func (a *Checker) deviceThere(d journal.Identity) error {
+func (a *Checker) checkDeviceExists(d journal.Identity) error {
 	bus := d.Type
 	if !named(devinfo.Type(bus)) || d.ID == "" {
 		return nil

@@ -56,7 +56,7 @@ func (s *search) describeSocket(t devinfo.Type) {
 		return
 	}
 	s.found.Info = info
-	s.fact("path", s.target.SocketPath, "the result's socketPath")
+	s.addFact("path", s.target.SocketPath, "the result's socketPath")
 }
 
 func (s *search) describePCI() error {
@@ -80,7 +80,7 @@ func (s *search) describePCI() error {
 	}
 	d := &devinfo.PCI{Address: fn.Address.String()}
 	s.found.Info = &devinfo.Info{Type: devinfo.TypePCI, PCI: d}
-	s.fact("pci-address", d.Address, s.claims[0].source)
+	s.addFact("pci-address", d.Address, s.claims[0].source)
 	d.PFAddress = s.pf(fn)
 	d.RDMADevice = s.rdma()
 	d.Representor = s.representor(fn)
@@ -91,7 +91,7 @@ func (s *search) pf(fn sysfs.Function) string {
 	if fn.PF == nil {
 		return ""
 	}
-	s.fact("pf-pci-address", fn.PF.String(), "/sys/bus/pci/devices/"+fn.Address.String()+"/physfn")
+	s.addFact("pf-pci-address", fn.PF.String(), "/sys/bus/pci/devices/"+fn.Address.String()+"/physfn")
 	return fn.PF.String()
 }
 
@@ -112,7 +112,7 @@ func (s *search) rdma() string {
 		dir = "/sys/bus/auxiliary/devices/" + s.where.aux
 	}
 	list := strings.Join(names, ",")
-	s.fact("rdma-device", list, dir+"/infiniband")
+	s.addFact("rdma-device", list, dir+"/infiniband")
 	return list
 }
 
@@ -131,7 +131,7 @@ func (s *search) representor(fn sysfs.Function) string {
 		s.warn("%s: representor: %v", s.where, err)
 	}
 	if name != "" {
-		s.fact("representor-device", name, "devlink ports of pci/"+uplink.String())
+		s.addFact("representor-device", name, "devlink ports of pci/"+uplink.String())
 	}
 	return name
 }
@@ -159,8 +159,8 @@ func (s *search) numberOn(uplink pci.Address, flavour link.Flavour, fn sysfs.Fun
 	return *aux.SFNumber, true, nil
 }
 
-// fact records the source of a value in Device.Info.
-func (s *search) fact(key, value, source string) {
+// addFact records the source of a value in Device.Info.
+func (s *search) addFact(key, value, source string) {
 	s.found.Facts = append(s.found.Facts, Fact{string(s.found.Info.Type) + "." + key, value, source})
 }
 

@@ -127,7 +127,7 @@ func (f *Finder) Find(t Target) (*Device, error) {
 	}
 	followed := s.sharedDevice != nil && s.target.FollowLower
 	s.found.ReachedFromInterface = s.ownDevice || followed
-	s.found.Shared = followed || s.sharedDevice != nil && s.same(*s.sharedDevice, s.where) // also if another source names the shared device
+	s.found.Shared = followed || s.sharedDevice != nil && s.mayBeSame(*s.sharedDevice, s.where) // also if another source names the shared device
 	s.found.IsInterface = s.isInterface()
 	return s.found, nil
 }

@@ -34,8 +34,8 @@ func (s *search) identify() error {
 
 const notHere = "is not a device on this node"
 
-// named is claim, but adds a warning if no device has the name. otherwise is the text of that warning.
-func (s *search) named(source, name string, resolve func(string) (ref, bool, error), otherwise string) error {
+// claimOrWarn is claim, but adds a warning if no device has the name. otherwise is the text of that warning.
+func (s *search) claimOrWarn(source, name string, resolve func(string) (ref, bool, error), otherwise string) error {
 	ok, err := s.claim(source, name, resolve)
 	if err == nil && !ok {
 		s.warn("%s: %q %s", source, name, otherwise)
@@ -105,7 +105,7 @@ func (s *search) fromInfo(source string, info *devinfo.Info) error {
 	if info.Type == devinfo.TypeVDPA && info.VDPA.ParentDevice != "" {
 		resolve = s.resolveVDPA
 	}
-	return s.named(source, name, resolve, notHere)
+	return s.claimOrWarn(source, name, resolve, notHere)
 }
 
 // Identity returns the value that names the device in info: pci-address for pci, parent-device or else
@@ -136,7 +136,7 @@ func (s *search) fromDeviceIDs() error {
 		}
 		seen[named.ID] = true
 		const opaque = "is not a PCI address, auxiliary device or vDPA device on this node; treating it as opaque"
-		if err := s.named(named.Key, named.ID, s.resolve, opaque); err != nil {
+		if err := s.claimOrWarn(named.Key, named.ID, s.resolve, opaque); err != nil {
 			return err
 		}
 	}
@@ -147,7 +147,7 @@ func (s *search) fromResult() error {
 	if s.target.PCIID == "" || IsSocket(s.typ()) {
 		return nil
 	}
-	return s.named("the result's pciID", s.target.PCIID, s.resolve, notHere)
+	return s.claimOrWarn("the result's pciID", s.target.PCIID, s.resolve, notHere)
 }
 
 // join merges all claims into one device, or fails if two contradict each other. The most specific claim wins,
@@ -157,7 +157,7 @@ func (s *search) join() error {
 	for n, c := range s.claims {
 		s.where.vdpaUnknown = s.where.vdpaUnknown && c.ref.vdpaUnknown
 		for _, earlier := range s.claims[:n] {
-			if !incomparable(earlier, c) && !s.same(earlier.ref, c.ref) {
+			if !incomparable(earlier, c) && !s.mayBeSame(earlier.ref, c.ref) {
 				return &ConflictError{earlier.source, earlier.ref.String(), c.source, c.ref.String()}
 			}
 		}
@@ -181,10 +181,10 @@ func incomparable(a, b claim) bool {
 	return a.missing && a.ref.vdpa != "" && b.ref.vdpa == "" || b.missing && b.ref.vdpa != "" && a.ref.vdpa == ""
 }
 
-// same reports whether two references can mean one device. They must agree in the most specific part that both
+// mayBeSame reports whether two references can mean one device. They must agree in the most specific part that both
 // have. A function and an SF on it are different devices, unless the configuration sets subfunctionParent or
 // one reference comes from a virtio device alone.
-func (s *search) same(a, b ref) bool {
+func (s *search) mayBeSame(a, b ref) bool {
 	switch {
 	case a.vdpa != "" && b.vdpa != "":
 		return a.vdpa == b.vdpa

@@ -32,15 +32,15 @@ func (s *search) fromInterface() error {
 		if ok, err := s.fromLink(i); err != nil {
 			return err
 		} else if ok {
-			return s.divide(i, i != &found)
+			return s.classify(i, i != &found)
 		}
 	}
 	return nil
 }
 
-// divide decides whether the last claim, from interface i, is the pod's own device or one that other interfaces
+// classify decides whether the last claim, from interface i, is the pod's own device or one that other interfaces
 // share. Without FollowLower it drops the claim of a shared device.
-func (s *search) divide(i *link.Interface, lower bool) error {
+func (s *search) classify(i *link.Interface, lower bool) error {
 	last := len(s.claims) - 1
 	its := s.claims[last].ref
 	if !lower && !i.Borrows() {

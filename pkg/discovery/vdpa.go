@@ -56,11 +56,11 @@ func (s *search) describeVDPA() error {
 	dir := "/sys/bus/vdpa/devices/" + v.Name
 	d := &devinfo.VDPA{ParentDevice: v.Name}
 	s.found.Info = &devinfo.Info{Type: devinfo.TypeVDPA, VDPA: d}
-	s.fact("parent-device", v.Name, s.namedBy(v, dir))
+	s.addFact("parent-device", v.Name, s.sourceOf(v, dir))
 	switch v.Driver {
 	case "vhost", "virtio":
 		d.Driver = v.Driver
-		s.fact("driver", d.Driver, dir+"/driver")
+		s.addFact("driver", d.Driver, dir+"/driver")
 		d.Path = s.vdpaPath(v, dir)
 	case "":
 		s.undescribable("it has no driver; bind one: echo " + v.Name + " > /sys/bus/vdpa/drivers/vhost_vdpa/bind")
@@ -71,7 +71,7 @@ func (s *search) describeVDPA() error {
 		return nil
 	}
 	d.Address = v.PCI.String()
-	s.fact("pci-address", d.Address, dir)
+	s.addFact("pci-address", d.Address, dir)
 	fn, ok, err := s.function(*v.PCI)
 	if err != nil || !ok {
 		return err
@@ -81,9 +81,9 @@ func (s *search) describeVDPA() error {
 	return nil
 }
 
-// namedBy returns the source that names the vDPA device. If all sources name only its function or SF, it
+// sourceOf returns the source that names the vDPA device. If all sources name only its function or SF, it
 // returns the directory where the vDPA device was found.
-func (s *search) namedBy(v sysfs.VDPA, dir string) string {
+func (s *search) sourceOf(v sysfs.VDPA, dir string) string {
 	if n := slices.IndexFunc(s.claims, func(c claim) bool { return c.ref.vdpa == v.Name }); n >= 0 {
 		return s.claims[n].source
 	}
@@ -98,7 +98,7 @@ func (s *search) vdpaPath(v sysfs.VDPA, dir string) string {
 			s.warn("%s: is bound to vhost_vdpa, but has no vhost-vdpa-N", dir)
 			return ""
 		}
-		s.fact("path", "/dev/"+v.Vhost, dir+"/"+v.Vhost)
+		s.addFact("path", "/dev/"+v.Vhost, dir+"/"+v.Vhost)
 		return "/dev/" + v.Vhost
 	}
 	name, source := s.virtioOf(v)
@@ -107,7 +107,7 @@ func (s *search) vdpaPath(v sysfs.VDPA, dir string) string {
 		return ""
 	}
 	path := "/sys/bus/virtio/devices/" + name
-	s.fact("path", path, source)
+	s.addFact("path", path, source)
 	return path
 }
 

@@ -121,7 +121,7 @@ func Lockable(dir string, statfs func(string, *syscall.Statfs_t) error) error {
 	const nfs = 0x6969
 	var on syscall.Statfs_t
 	err := statfs(dir, &on)
-	for errors.Is(atomicfile.NotThere(err), fs.ErrNotExist) && dir != filepath.Dir(dir) {
+	for errors.Is(atomicfile.AsNotExist(err), fs.ErrNotExist) && dir != filepath.Dir(dir) {
 		dir = filepath.Dir(dir)
 		err = statfs(dir, &on)
 	}

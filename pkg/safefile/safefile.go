@@ -104,7 +104,7 @@ func openFile(path string) (*os.File, error) {
 	if errors.Is(err, syscall.ELOOP) {
 		return nil, fmt.Errorf("%s: %w: a symbolic link", path, ErrNotRegular)
 	}
-	return f, atomicfile.NotThere(err)
+	return f, atomicfile.AsNotExist(err)
 }
 
 // Content is Read for an open file that nothing has been read of.
@@ -114,7 +114,7 @@ func Content(f *os.File) ([]byte, error) {
 
 // unlessGone turns the error of what is gone already into success.
 func unlessGone(err error) error {
-	if errors.Is(atomicfile.NotThere(err), fs.ErrNotExist) {
+	if errors.Is(atomicfile.AsNotExist(err), fs.ErrNotExist) {
 		return nil
 	}
 	return err
@@ -144,7 +144,7 @@ func (d *Dir) inside(f func() error) error {
 // directory that does not exist has none.
 func (d *Dir) Entries() ([]fs.DirEntry, error) {
 	entries, err := os.ReadDir(d.path)
-	if errors.Is(atomicfile.NotThere(err), fs.ErrNotExist) {
+	if errors.Is(atomicfile.AsNotExist(err), fs.ErrNotExist) {
 		return nil, nil
 	}
 	kept := entries[:0]

@@ -102,7 +102,7 @@ func (d *Dir) Remove(name string) error {
 // each one's name.
 func (d *Dir) Sweep(removed func(name string)) error {
 	entries, err := os.ReadDir(d.path)
-	if errors.Is(atomicfile.NotThere(err), fs.ErrNotExist) {
+	if errors.Is(atomicfile.AsNotExist(err), fs.ErrNotExist) {
 		return nil
 	}
 	return errors.Join(err, atomicfile.SweepLeftovers(d.files(), entries, removed))

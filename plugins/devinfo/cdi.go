@@ -40,7 +40,7 @@ func (s cdiSpec) refuseOwned() error {
 		return nil
 	}
 	const remedy = `set "name" in "cdi" to a unique name such as "{podUID}-{ifName}", or omit it`
-	foreign, err := s.foreign(journal.OfSpec, s.file.File)
+	foreign, err := s.foreignReason(journal.OfSpec, s.file.File)
 	if foreign != "" {
 		return fail(codeConfig, fmt.Errorf("CDI spec %s: %s", s.file.File, foreign), remedy)
 	}
@@ -87,7 +87,7 @@ func (s cdiSpec) encode(granted grant.Grant, info *devinfo.Info, file string) ([
 	}
 	device := cdispec.Device{Kind: s.want.Kind, Name: s.want.Name, IfName: s.att.IfName, Info: info, Nodes: granted.Nodes, Mounts: granted.Mounts}
 	var err error
-	if device.InfoFile, err = s.mountable(file); err != nil {
+	if device.InfoFile, err = s.mountablePath(file); err != nil {
 		return nil, err
 	}
 	spec, err := device.Spec()
@@ -97,9 +97,9 @@ func (s cdiSpec) encode(granted grant.Grant, info *devinfo.Info, file string) ([
 	return cdispec.Encode(spec), nil
 }
 
-// mountable returns the path of the device-info file for the runtime to mount. It returns "" if the attachment
+// mountablePath returns the path of the device-info file for the runtime to mount. It returns "" if the attachment
 // has no file, or if a user other than root could replace the file first.
-func (s cdiSpec) mountable(name string) (string, error) {
+func (s cdiSpec) mountablePath(name string) (string, error) {
 	if name == "" {
 		return "", nil
 	}

@@ -40,7 +40,7 @@ func (p *Plugin) Check(args *Args) error {
 		why = "ADD was killed before it finished"
 	}
 	if kind, over := state.Incomparable(); journaled && over {
-		return compared(&check.Error{Kind: kind, Err: fmt.Errorf("attachment %s: %s", c.key, why)})
+		return checkError(&check.Error{Kind: kind, Err: fmt.Errorf("attachment %s: %s", c.key, why)})
 	}
 	if err := c.checkDelegates(&now); err != nil {
 		return err
@@ -67,7 +67,7 @@ func (c *call) compare(a *check.Checker, e *journal.Entry) error {
 		c.log.Warn(w)
 	}
 	if err := report.Err(); err != nil {
-		return compared(err)
+		return checkError(err)
 	}
 	for _, f := range report.Changed() {
 		c.log.Warn(f.Change(), "source", f.Source)
@@ -91,5 +91,5 @@ func (c *call) checkDelegates(e *journal.Entry) error {
 	if prev == nil {
 		prev = e.Result
 	}
-	return failed("CHECK", n.Check(prev))
+	return delegateError("CHECK", n.Check(prev))
 }

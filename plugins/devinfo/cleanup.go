@@ -71,7 +71,7 @@ func (c cleanup) delDelegates() (errs []error) {
 	}
 	errs = append(errs, c.begin())
 	for _, err := range n.Del(e.Result, nil) {
-		if err = failed("DEL", err); err != nil && unrecorded && unfit(err) { // its ADD failed and undid the other delegates
+		if err = delegateError("DEL", err); err != nil && unrecorded && cannotExecute(err) { // its ADD failed and undid the other delegates
 			c.log.Warn("not running a delegate's DEL", "error", err)
 			continue
 		}
@@ -102,7 +102,7 @@ func (c cleanup) mayRemove(kind journal.Kind, name string) (bool, error) {
 	if c.plugin.Journal.Holds(c.key, kind, name) {
 		return true, nil
 	}
-	foreign, err := c.foreign(kind, name)
+	foreign, err := c.foreignReason(kind, name)
 	if foreign != "" {
 		c.log.Warn("not removed: the "+kind.String()+" "+foreign, "file", name)
 	}

@@ -78,7 +78,7 @@ func (c *call) reconstruct(corrupt *journal.Entry) *journal.Entry {
 	runnable := *c.cfg
 	runnable.Delegates = nil
 	for n, d := range c.cfg.Delegates { // ADD refuses delegates that cannot run, so they have not run
-		if err := c.plugin.runnable(c.cfg, n, c.args.Path); err != nil {
+		if err := c.plugin.checkRunnable(c.cfg, n, c.args.Path); err != nil {
 			c.log.Warn("not running a delegate's DEL", "error", err)
 		} else {
 			runnable.Delegates = append(runnable.Delegates, d)

@@ -111,7 +111,7 @@ func (r *request) addDelegates(e *journal.Entry) (*result.Result, error) {
 	_, err = n.Add(e.PrevResult)
 	e.Delegates = r.delegates[:n.Started]
 	if err != nil {
-		return nil, failed("ADD", err)
+		return nil, delegateError("ADD", err)
 	}
 	if unread != nil {
 		return nil, fail(codeDecoding, unread, "the last delegate printed this result; report it to its authors")
@@ -202,9 +202,9 @@ func (c *call) capabilityArgs() map[string]json.RawMessage {
 	return all
 }
 
-// failed adds the delegate and its verb to an error. A delegate's CNI error keeps its code and message. If a
+// delegateError adds the delegate and its verb to an error. A delegate's CNI error keeps its code and message. If a
 // delegate died without one, the error is an I/O failure.
-func failed(verb string, err error) error {
+func delegateError(verb string, err error) error {
 	of, ok := errors.AsType[*cniexec.PluginError](err)
 	if !ok {
 		return err
@@ -228,8 +228,8 @@ func failed(verb string, err error) error {
 	return fail(code, err, remedy)
 }
 
-// unfit reports whether the kernel cannot run the delegate because it is not a program.
-func unfit(err error) bool {
+// cannotExecute reports whether the kernel cannot run the delegate because it is not a program.
+func cannotExecute(err error) bool {
 	ran, ok := errors.AsType[*cniexec.Error](err)
 	return ok && ran.NotRun() &&
 		(errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOEXEC))

@@ -18,7 +18,7 @@ import (
 )
 
 // The codes of the plugin's errors: the codes of CNI (SPEC.md, "Error"), and from 100 on devinfo's own.
-// Function speaks uses code 1, an unsupported cniVersion.
+// checkVersion uses code 1, an unsupported cniVersion.
 const (
 	codeUnsupported  = types.ErrUnsupportedField            // 2: a known key has an unsupported value
 	codeEnvironment  = types.ErrInvalidEnvironmentVariables // 4: CNI_ARGS and other variables
@@ -155,8 +155,8 @@ var checkCodes = map[check.Kind]uint{
 	check.DeviceGone: codeNotFound, check.InterfaceGone: codeNotFound, check.ContainerGone: codeNetns,
 }
 
-// compared adds the code and the remedy to an error of the comparison.
-func compared(err *check.Error) error {
+// checkError adds the code and the remedy to an error of the comparison.
+func checkError(err *check.Error) error {
 	code, known := checkCodes[err.Kind]
 	if !known {
 		code = codeOf(err.Err)

@@ -33,7 +33,7 @@ func (r *request) takeOver(rollback *rollback) (written *devinfo.Info, err error
 		r.log.Warn("cleaning up an attachment whose network namespace is gone", "since", former.Time)
 		ended.Netns = ""
 	case len(former.Delegates) == 0:
-		written, _, err = r.written(former)
+		written, _, err = r.formerContent(former)
 		return written, err
 	case former.Complete:
 		remedy := "run DEL first: adding it again would tear down the network that its delegates made"
@@ -43,13 +43,13 @@ func (r *request) takeOver(rollback *rollback) (written *devinfo.Info, err error
 		return nil, fail(codeConfig, fmt.Errorf("attachment %s exists, since %s", r.key, former.Time.Format("2006-01-02 15:04:05 MST")), remedy)
 	default:
 		r.log.Warn("cleaning up after an unfinished ADD", "since", former.Time)
-		if written, _, err = r.written(former); err != nil {
+		if written, _, err = r.formerContent(former); err != nil {
 			return nil, err
 		}
 	}
 	c := cleanup{call: r.call, entry: &ended}
 	c.removeInfo = func() error {
-		_, external, err := r.written(&ended)
+		_, external, err := r.formerContent(&ended)
 		if err == nil && !external { // otherwise this ADD reads the file
 			err = c.removeFile()
 		}
@@ -63,9 +63,9 @@ func (r *request) takeOver(rollback *rollback) (written *devinfo.Info, err error
 	return written, nil
 }
 
-// written returns the content of the device-info file if a former ADD wrote it. external is true if another
+// formerContent returns the content of the device-info file if a former ADD wrote it. external is true if another
 // program, such as a delegate or the runtime, wrote the content before that ADD or since.
-func (r *request) written(former *journal.Entry) (info *devinfo.Info, external bool, err error) {
+func (r *request) formerContent(former *journal.Entry) (info *devinfo.Info, external bool, err error) {
 	if former.File == "" || former.File != r.fileName {
 		return nil, false, nil
 	}

@@ -173,7 +173,7 @@ func (p *Plugin) gcDelegates(cfg *config.Config, cniPath string) error {
 	p.listen()
 	errs := n.GC(cfg.Valid)
 	for i, err := range errs {
-		errs[i] = failed("GC", err)
+		errs[i] = delegateError("GC", err)
 	}
 	return followedBy(nil, errs...)
 }

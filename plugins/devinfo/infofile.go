@@ -36,7 +36,7 @@ type infoFile struct {
 func (r *request) readInfoFile(written *devinfo.Info) (infoFile, error) {
 	f := infoFile{dir: r.plugin.Infos, name: r.fileName, log: r.log}
 	if f.name != "" {
-		foreign, err := r.foreign(journal.OfFile, f.name)
+		foreign, err := r.foreignReason(journal.OfFile, f.name)
 		if foreign != "" {
 			err = fail(codeConfig, fmt.Errorf("device-info file %s: %s", r.att.Path, foreign), "set runtimeConfig.CNIDeviceInfoFile to a path that no other attachment uses")
 		}

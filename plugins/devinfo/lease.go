@@ -100,11 +100,11 @@ func (r *request) foundLeases(device *discovery.Device, info *devinfo.Info, gran
 	for n := range list {
 		list[n].Mode = journal.Shared
 	}
-	return nil, r.held(r.plugin.Journal.Free(&journal.Entry{Key: r.key, Netns: r.args.Netns, Pod: r.att.Pod().String(), Leases: list}))
+	return nil, r.heldError(r.plugin.Journal.Free(&journal.Entry{Key: r.key, Netns: r.args.Netns, Pod: r.att.Pod().String(), Leases: list}))
 }
 
-// held adds the pod that asked for the device, and the remedy, to the error of a refused lease.
-func (c *call) held(err error) error {
+// heldError adds the pod that asked for the device, and the remedy, to the error of a refused lease.
+func (c *call) heldError(err error) error {
 	held, ok := errors.AsType[*journal.HeldError](err)
 	if !ok || held.Kind != journal.OfDevice {
 		return err

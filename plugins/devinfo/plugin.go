@@ -110,7 +110,7 @@ func (p *Plugin) parse(args *Args) (*config.Config, error) {
 		return nil, fail(codeConfig, fmt.Errorf("name: %q is not a valid network name: it must consist of letters, digits, '_', '.' and '-', and begin with a letter or digit", cfg.Name),
 			`set the key "name", spelled in lower case`)
 	}
-	if err := speaks(cfg.CNIVersion, args.Command); err != nil {
+	if err := checkVersion(cfg.CNIVersion, args.Command); err != nil {
 		return nil, err
 	}
 	p.cniVersion = cfg.CNIVersion
@@ -192,9 +192,9 @@ func (c *call) infoFileName() (string, error) {
 	return "", err
 }
 
-// foreign returns the reason why a device-info file or a CDI spec belongs to another attachment: the other one
+// foreignReason returns the reason why a device-info file or a CDI spec belongs to another attachment: the other one
 // holds a lease of it, or the name contains another container's ID. It returns "" if neither is true.
-func (c *call) foreign(kind journal.Kind, name string) (why string, err error) {
+func (c *call) foreignReason(kind journal.Kind, name string) (why string, err error) {
 	owner, err := c.plugin.Journal.Owner(kind, name)
 	switch {
 	case err != nil || owner != nil && *owner == c.key:

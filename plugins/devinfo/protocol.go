@@ -87,7 +87,7 @@ func (p *Plugin) dispatch(command string, getenv func(string) string, stdin io.R
 	default:
 		return fail(codeEnvironment, fmt.Errorf("unknown CNI_COMMAND: %q", command), "it must be ADD, DEL, CHECK, GC, STATUS or VERSION")
 	}
-	if err := complete(getenv, strings.Fields(required)); err != nil {
+	if err := checkEnvironment(getenv, strings.Fields(required)); err != nil {
 		return fail(codeEnvironment, err, "the runtime must set it")
 	}
 	var err error
@@ -100,9 +100,9 @@ func (p *Plugin) dispatch(command string, getenv func(string) string, stdin io.R
 	return run(args)
 }
 
-// complete returns an error if a variable that the verb needs is missing or malformed. It ignores the other
+// checkEnvironment returns an error if a variable that the verb needs is missing or malformed. It ignores the other
 // variables.
-func complete(getenv func(string) string, required []string) error {
+func checkEnvironment(getenv func(string) string, required []string) error {
 	var missing []string
 	for _, name := range required {
 		value := getenv(name)
@@ -121,8 +121,8 @@ func complete(getenv func(string) string, required []string) error {
 	return nil
 }
 
-// speaks returns an error if the CNI version is unknown, or does not have the verb.
-func speaks(cniVersion, verb string) error {
+// checkVersion returns an error if the CNI version is unknown, or does not have the verb.
+func checkVersion(cniVersion, verb string) error {
 	if err := new(version.Reconciler).Check(cniVersion, versions); err != nil {
 		return types.NewError(types.ErrIncompatibleCNIVersion, "incompatible CNI versions", err.Details())
 	}

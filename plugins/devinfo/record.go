@@ -143,7 +143,7 @@ func (b *rollback) record(e *journal.Entry) (err error) {
 	case err == nil:
 		b.replaced, b.former, b.entry = cmp.Or(b.former, b.replaced), nil, e
 	case as[*journal.HeldError](err):
-		return b.call.held(err)
+		return b.call.heldError(err)
 	case codeOf(err) == codeIO:
 		return fail(codeIO, err, "check the journal's directory "+b.call.plugin.Node.StateDir+" (node setting stateDir)")
 	}

@@ -44,7 +44,7 @@ func (p *Plugin) request(args *Args) (*request, error) {
 		return nil, err
 	}
 	for n := range c.cfg.Delegates {
-		if err := p.runnable(c.cfg, n, args.Path); err != nil {
+		if err := p.checkRunnable(c.cfg, n, args.Path); err != nil {
 			return nil, err
 		}
 	}
@@ -114,8 +114,8 @@ func (r *request) wantedFile() (string, error) {
 	return "", r.unlessStrict(fail(codeConfig, err, remedy))
 }
 
-// runnable returns an error if the n-th delegate of the configuration cannot be run.
-func (p *Plugin) runnable(cfg *config.Config, n int, cniPath string) error {
+// checkRunnable returns an error if the n-th delegate of the configuration cannot be run.
+func (p *Plugin) checkRunnable(cfg *config.Config, n int, cniPath string) error {
 	if problem := cfg.DelegateProblem(n); problem != nil {
 		return problem
 	}

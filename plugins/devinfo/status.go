@@ -32,7 +32,7 @@ func (p *Plugin) Status(args *Args) error {
 		return nil
 	}
 	for n := range cfg.Delegates {
-		if err := p.runnable(cfg, n, args.Path); err != nil {
+		if err := p.checkRunnable(cfg, n, args.Path); err != nil {
 			return notReady(err, "")
 		}
 	}
@@ -41,7 +41,7 @@ func (p *Plugin) Status(args *Args) error {
 		return notReady(err, "")
 	}
 	p.listen()
-	err = failed("STATUS", n.Status())
+	err = delegateError("STATUS", n.Status())
 	if err == nil || codeOf(err) == codeLimited {
 		return err
 	}
