@@ -13,27 +13,27 @@ import (
 	"devinfo-cni.io/devinfo/store"
 )
 
-// Claim is what a ResourceClaim has, for one of its devices. Its network's plugins need not include
-// ours, so that the journal may have no [Entry] of it. The driver alone ends its leases: a
-// network namespace that is gone is no sign that a device was given back.
+// Claim is the record of the leases that a ResourceClaim has for one of its devices. The claim's network may
+// run without the devinfo plugin, so the attachment may have no [Entry]. Only the driver ends these leases. A
+// missing network namespace does not mean that the device is free.
 type Claim struct {
 	Format    int           `json:"format"` // set by Hold
 	UID       string        `json:"uid"`
-	Part      string        `json:"part,omitempty"` // which of its devices; "" = all that it has no interface for
+	Part      string        `json:"part,omitempty"` // the device; "" = all devices without an interface
 	Namespace string        `json:"namespace"`
 	Name      string        `json:"name"`
 	BootID    string        `json:"bootID"` // set by Hold
 	Time      time.Time     `json:"time"`
-	Pods      []string      `json:"pods"`  // UID of the pod that the claim belongs to: its own attachments are not kept out
-	Netns     string        `json:"netns"` // of its pod's sandbox; "" = none yet
+	Pods      []string      `json:"pods"`  // UIDs of the claim's pods, whose own attachments may share the devices
+	Netns     string        `json:"netns"` // network namespace of the pod's sandbox; "" = none yet
 	Leases    []DeviceLease `json:"leases"`
 
-	// Files are the device-info files in the place of device plugins' that the driver writes for the devices: the
-	// content by the path. They are removed with the leases, unless another program has replaced them.
+	// Files are device-info files that the driver writes instead of a device plugin: content by path. They
+	// are removed with the leases, unless another program has replaced them.
 	Files map[string]string `json:"files,omitempty"`
 }
 
-// Record is the name of the claim's record, <UID> or <UID>=<Part>: no entry has one like it.
+// Record returns the name of the claim's record, <UID> or <UID>=<Part>, which no entry can have.
 func (c *Claim) Record() string {
 	if c.Part == "" {
 		return c.UID
@@ -41,13 +41,13 @@ func (c *Claim) Record() string {
 	return c.UID + "=" + c.Part
 }
 
-// EndCommand ends the leases of all records of the claim, on a node without the driver.
+// EndCommand returns the command that ends all leases of the claim on a node without the driver.
 func (c *Claim) EndCommand() string {
-	uid, _, _ := strings.Cut(c.UID, "=") // of a newer build's claim the record is all that is known
+	uid, _, _ := strings.Cut(c.UID, "=") // UID is the record's name if a newer build wrote the claim
 	return "devinfoctl gc --claim " + uid + " --yes"
 }
 
-// Claim reads what Hold has recorded; nil = nothing in this boot.
+// Claim returns the claim in a record of this boot, or nil if the record does not exist.
 func (j *Journal) Claim(record string) (*Claim, error) {
 	data, err := j.claims.Read(record)
 	if errors.As(err, new(*store.NameError)) || errors.Is(err, fs.ErrNotExist) {
@@ -70,13 +70,12 @@ func (j *Journal) Claim(record string) (*Claim, error) {
 	return c, nil
 }
 
-// Claims lists the names of all records of claims.
+// Claims returns the names of all claim records.
 func (j *Journal) Claims() ([]string, error) { return j.claims.Names() }
 
-// Hold records what a claim has for a device from now on, in place of what it had: it takes
-// the leases that are new, and gives back those that are no longer named. Another holder is
-// a [*HeldError]. After an error nothing has changed, unless [Journal.Holding] says so: a full
-// disk may not take back the record.
+// Hold writes a claim's record, takes the leases that are new in it, and releases old ones that it no longer
+// names. If another holder has one of the new leases, Hold changes nothing and returns a [*HeldError]. After
+// another error the new record may remain, if the disk is full; then [Journal.Holding] returns false for it.
 func (j *Journal) Hold(c *Claim) error {
 	c.Format, c.BootID = Format, j.bootID
 	return j.alone(func() error {
@@ -104,7 +103,7 @@ func (j *Journal) Hold(c *Claim) error {
 	})
 }
 
-// removeFiles removes the files that still have their content.
+// removeFiles removes the files whose content has not changed.
 func removeFiles(files map[string]string) error {
 	for path, content := range files {
 		dir, name := store.Open(filepath.Dir(path)), filepath.Base(path)
@@ -118,17 +117,17 @@ func removeFiles(files map[string]string) error {
 }
 
 func (c *Claim) encode() []byte {
-	data, _ := json.Marshal(c) // of strings and numbers
+	data, _ := json.Marshal(c) // strings and numbers always encode
 	return append(data, '\n')
 }
 
-// Holding says whether a claim has all the leases that its record names: one who was killed
-// while he took them has not.
+// Holding reports whether a claim has all leases that its record names. After a killed Hold it may have only
+// some.
 func (j *Journal) Holding(c *Claim) bool { return len(j.Devices(c)) == len(c.Leases) }
 
-// LetGoIf forgets a record of a claim, and gives back all that it has, unless allowed gives an
-// error, which it is asked for while nothing can be recorded. What is gone already is success; the
-// leases of a record that a power failure has torn go with the next sweep.
+// LetGoIf removes a claim's record, leases and files, unless allowed returns an error. No lease changes while
+// allowed runs. A missing record is not an error. If a power failure has torn the record, the next sweep
+// removes its leases.
 func (j *Journal) LetGoIf(record string, allowed func() error) error {
 	if atomicfile.CheckName(record) != nil || notThere(j.claims.Path(record)) {
 		return nil

@@ -14,7 +14,7 @@ func claimOf(pod string, leases ...journal.DeviceLease) *journal.Claim {
 	return &journal.Claim{UID: "7d2f", Part: "net1", Namespace: "shop", Name: "vf", Pods: []string{pod}, Leases: leases}
 }
 
-func TestAClaimsDeviceIsItsPods(t *testing.T) {
+func TestPodSharesDeviceWithItsClaim(t *testing.T) {
 	j, dir := open(t)
 	vf, pf := has("pci-vf", journal.Exclusive)[0], has("pci-pf", journal.Shared)[0]
 	c := claimOf("pod", vf, pf)
@@ -22,25 +22,25 @@ func TestAClaimsDeviceIsItsPods(t *testing.T) {
 	got, err := j.Claim(c.Record())
 	must(t, err)
 	difftest.Equal(t, got, c)
-	asks := func(pod string) *journal.Entry {
+	wants := func(pod string) *journal.Entry {
 		return &journal.Entry{Key: key1, Pod: pod, Leases: []journal.DeviceLease{vf}}
 	}
-	difftest.Equal(t, refuse(t, j, asks("other")).Error(), "device vf: is held by claim shop/vf")
-	e := record(t, j, asks("pod")) // the pod's own network uses it
+	difftest.Equal(t, refuse(t, j, wants("other")).Error(), "device vf: is held by claim shop/vf")
+	e := record(t, j, wants("pod")) // for the pod's own network
 	other := claimOf("other", vf)
 	other.UID = "8e3a"
 	if err := j.Free(other); err == nil {
-		t.Error("another claim's: it is free")
+		t.Error("Free allows another claim the device")
 	}
 	if err := j.Hold(other); err == nil {
-		t.Error("another claim has it too")
+		t.Error("another claim got the device too")
 	}
-	c.Leases = c.Leases[1:] // the VF is given back
+	c.Leases = c.Leases[1:] // release the VF
 	must(t, j.Forget(e), j.Hold(c), j.Hold(other), letGo(j, c.Record()), letGo(j, c.Record()), letGo(j, other.Record()))
 	expectFiles(t, dir)
 }
 
-func TestAClaimThatMakesNoSenseOrIsOfAnotherBootHasNothing(t *testing.T) {
+func TestStaleClaimHoldsNothing(t *testing.T) {
 	for name, spoil := range map[string]func(dir string){
 		"torn": func(dir string) { must(t, os.WriteFile(dir+"/claims/7d2f=net1", []byte("{"), 0o600)) },
 		"gone": func(dir string) { must(t, os.Remove(dir+"/claims/7d2f=net1")) },
@@ -54,25 +54,25 @@ func TestAClaimThatMakesNoSenseOrIsOfAnotherBootHasNothing(t *testing.T) {
 		e := record(t, j, &journal.Entry{Key: key1, Pod: "other", Leases: has("pci-vf", journal.Exclusive)})
 		must(t, letGo(j, "7d2f=net1"))
 		if !j.Has(e, "pci-vf", 0) {
-			t.Errorf("%s: it was taken away", name)
+			t.Errorf("%s: the entry lost its lease", name)
 		}
 		must(t, j.Forget(e))
 		expectFiles(t, dir)
 	}
 }
 
-func TestAClaimOfANewerBuildIsLeftAlone(t *testing.T) {
+func TestClaimOfNewerBuildStays(t *testing.T) {
 	j, dir := open(t)
 	must(t, j.Hold(claimOf("pod", has("pci-vf", journal.Exclusive)...)))
 	must(t, os.WriteFile(dir+"/claims/7d2f=net1", []byte(`{"format": 99}`), 0o600))
 	refuse(t, j, &journal.Entry{Key: key1, Pod: "pod", Leases: has("pci-vf", journal.Exclusive)})
 	if err := letGo(j, "7d2f=net1"); err == nil {
-		t.Error("it was let go")
+		t.Error("the claim was released")
 	}
 }
 
-// What a claim or an entry names is not what it has: an ADD that was killed took none of it.
-func TestOnlyLeasesThatWereTakenAreHad(t *testing.T) {
+// A killed ADD may have taken none of the leases that its entry names.
+func TestDevicesReturnsOnlyTakenLeases(t *testing.T) {
 	j, dir := open(t)
 	leases := []journal.DeviceLease{{ID: "pci-vf", Mode: journal.Exclusive}, {ID: "pci-pf", Mode: journal.Shared}}
 	e := record(t, j, &journal.Entry{Key: key1, Pod: "a", Leases: leases})
@@ -82,12 +82,12 @@ func TestOnlyLeasesThatWereTakenAreHad(t *testing.T) {
 	difftest.Same(t, "of the claim", j.Devices(c), leases)
 	links, err := filepath.Glob(dir + "/leases/device/*/~*")
 	must(t, err)
-	must(t, os.Remove(links[0]), os.Remove(links[1])) // the entry's and the claim's
+	must(t, os.Remove(links[0]), os.Remove(links[1])) // the links of the entry and of the claim
 	difftest.Same(t, "of the entry", j.Devices(e), leases[:1])
 	difftest.Same(t, "of the claim", j.Devices(c), leases[:1])
 }
 
-func TestAClaimThatMustNotLetGoKeepsWhatItHas(t *testing.T) {
+func TestClaimStaysUnlessReleaseIsAllowed(t *testing.T) {
 	j, dir := open(t)
 	c := &journal.Claim{UID: "u", Leases: has("pci-vf", journal.Exclusive)}
 	must(t, j.Hold(c))
@@ -101,8 +101,8 @@ func TestAClaimThatMustNotLetGoKeepsWhatItHas(t *testing.T) {
 	}
 }
 
-// A device plugin may have replaced a file.
-func TestAClaimsFilesAreRemovedWithItsLeases(t *testing.T) {
+// The file "replaced" stands for one that a device plugin has overwritten.
+func TestClaimFilesAreRemovedWithItsLeases(t *testing.T) {
 	j, dir := open(t)
 	at := t.TempDir()
 	path := func(name string) string { return filepath.Join(at, name) }
@@ -113,14 +113,14 @@ func TestAClaimsFilesAreRemovedWithItsLeases(t *testing.T) {
 	}
 	c.Files = map[string]string{path("kept"): "ours", path("replaced"): "ours", path("missing"): "ours"}
 	must(t, j.Hold(c))
-	difftest.Same(t, "held again without one", difftest.Names(t, at), []string{"kept", "other", "replaced"})
+	difftest.Same(t, "after Hold with fewer files", difftest.Names(t, at), []string{"kept", "other", "replaced"})
 	must(t, letGo(j, "u"))
-	difftest.Same(t, "no longer held", difftest.Names(t, at), []string{"other", "replaced"})
+	difftest.Same(t, "after the release", difftest.Names(t, at), []string{"other", "replaced"})
 	expectFiles(t, dir)
 }
 
-// A sweep that has seen the record of another boot leaves what the driver has made of it since.
-func TestSweepLeavesAClaimThatIsHeldAgain(t *testing.T) {
+// The sweep may have read the record of the previous boot just before the driver replaces it.
+func TestSweepKeepsClaimThatIsHeldAgain(t *testing.T) {
 	j, dir := open(t)
 	vf := has("pci-vf", journal.Exclusive)
 	for range 100 {
@@ -129,15 +129,16 @@ func TestSweepLeavesAClaimThatIsHeldAgain(t *testing.T) {
 		go func() { done <- j.Sweep(func(string) {}) }()
 		must(t, j.Hold(claimOf("pod", vf...)), <-done)
 		if holders, err := j.Holders(journal.OfDevice, "pci-vf"); err != nil || len(holders) != 1 {
-			t.Fatalf("it is held by %v, %v", holders, err)
+			t.Fatalf("holders: %v, %v", holders, err)
 		}
 		must(t, letGo(j, "7d2f=net1"))
 	}
 	expectFiles(t, dir)
 }
 
-// Two VFs of a PF that a pod had whose network namespace is gone.
-func TestAStaleLeaseThatTwoMeetIsRemovedOnce(t *testing.T) {
+// The claim has two VFs of one PF. Both name the stale lease of the PF, whose pod has no network namespace any
+// more.
+func TestHoldReplacesStaleLeaseListedTwice(t *testing.T) {
 	j, dir := open(t)
 	j.NetnsGone = func(string) (bool, error) { return true, nil }
 	record(t, j, &journal.Entry{Key: key1, Pod: "other", Netns: "/run/netns/gone", Leases: has("pci-pf", journal.Exclusive)})
@@ -145,25 +146,25 @@ func TestAStaleLeaseThatTwoMeetIsRemovedOnce(t *testing.T) {
 	c := claimOf("pod", has("pci-vf1", journal.Exclusive)[0], pf, has("pci-vf2", journal.Exclusive)[0], pf)
 	must(t, j.Hold(c))
 	if !j.Holding(c) {
-		t.Errorf("has %v", j.Devices(c))
+		t.Errorf("leases: %v", j.Devices(c))
 	}
 	must(t, os.Remove(dir+"/leases/device/pci-vf2/7d2f=net1"))
 	if j.Holding(c) {
-		t.Error("one who was killed has all")
+		t.Error("Holding reports a missing lease as held")
 	}
 	must(t, j.Hold(c))
 	if !j.Holding(c) {
-		t.Errorf("again: has %v", j.Devices(c))
+		t.Errorf("held again: leases: %v", j.Devices(c))
 	}
 }
 
-func TestARefusedClaimHasWhatItHadBefore(t *testing.T) {
+func TestFailedHoldRestoresPreviousClaim(t *testing.T) {
 	j, dir := open(t)
 	vf := has("pci-vf", journal.Exclusive)[0]
 	must(t, j.Hold(claimOf("pod", vf)), os.WriteFile(dir+"/leases/device/pci-bad", nil, 0o600))
 	before := files(t, dir)
 	if err := j.Hold(claimOf("pod", vf, has("pci-more", journal.Exclusive)[0], has("pci-bad", journal.Exclusive)[0])); err == nil {
-		t.Error("it has got a lease where a file is")
+		t.Error("a file in place of the lease directory is not an error")
 	}
 	expectFiles(t, dir, before...)
 	got, err := j.Claim("7d2f=net1")

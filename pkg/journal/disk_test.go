@@ -11,8 +11,8 @@ import (
 	"devinfo-cni.io/pkg/safefile/safefiletest"
 )
 
-// roomFor calls do with more and more room, and tells with how much it has succeeded. Where it
-// does not the directory is as it was.
+// roomFor calls do with more and more free inodes, and returns the number with which it succeeds. After each
+// failure the directory must be unchanged.
 func roomFor(t *testing.T, disk safefiletest.Disk, do func() error) (room int) {
 	t.Helper()
 	before := files(t, disk.Dir)
@@ -24,14 +24,14 @@ func roomFor(t *testing.T, disk safefiletest.Disk, do func() error) (room int) {
 			return room
 		}
 		if !errors.Is(err, syscall.ENOSPC) {
-			t.Errorf("room for %d: got %v", room, err)
+			t.Errorf("%d free inodes: got %v", room, err)
 		}
 		expectFiles(t, disk.Dir, before...)
 	}
 }
 
-// Whichever step it is for which there is no room.
-func TestARecordWithoutRoomLeavesNothing(t *testing.T) {
+// Record and Hold must clean up after a failure at any of their steps.
+func TestFailedRecordOnFullDiskLeavesNothing(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		disk := safefiletest.Mount(t, 100)
 		j := journal.Open(disk.Dir, boot)
@@ -41,31 +41,31 @@ func TestARecordWithoutRoomLeavesNothing(t *testing.T) {
 				e = everything(key1, "p")
 				err := j.Record(e, former)
 				if err != nil && e.Locked() != nil {
-					t.Error("it is locked")
+					t.Error("the failed entry is locked")
 				}
 				return err
 			}
 		}
-		if room := roomFor(t, disk, record(nil)); room < 10 { // the entry, five links, their directories
-			t.Errorf("room for %d will do", room)
+		if room := roomFor(t, disk, record(nil)); room < 10 { // an entry, five links and their directories
+			t.Errorf("%d free inodes were enough", room)
 		}
 		e.Unlock()
 		must(t, j.Forget(e))
 		c := claimOf("p", has("pci-vf", journal.Exclusive)[0], has("pci-pf", journal.Shared)[0])
-		if room := roomFor(t, disk, func() error { return j.Hold(c) }); room < 5 { // the record, two links, their directories
-			t.Errorf("a claim: room for %d will do", room)
+		if room := roomFor(t, disk, func() error { return j.Hold(c) }); room < 5 { // a record, two links and their directories
+			t.Errorf("a claim: %d free inodes were enough", room)
 		}
 		must(t, letGo(j, c.Record()))
 		begun := &journal.Entry{Key: key1, Pod: "p", File: "f"}
 		must(t, j.Record(begun, nil))
 		if room := roomFor(t, disk, record(begun)); room < 8 {
-			t.Errorf("in place of another: room for %d will do", room)
+			t.Errorf("replacing an entry: %d free inodes were enough", room)
 		}
 		e.Unlock()
 	})
 }
 
-func TestForgettingNeedsNoRoom(t *testing.T) {
+func TestForgetWorksOnFullDisk(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		disk := safefiletest.Mount(t, 100)
 		j := journal.Open(disk.Dir, boot)
@@ -82,8 +82,9 @@ func TestForgettingNeedsNoRoom(t *testing.T) {
 	})
 }
 
-// DEL of what ADD has never recorded, or of what is gone.
-func TestOnAReadOnlyDiskThereIsNothingToForget(t *testing.T) {
+// The kubelet may send a DEL for an attachment that ADD has never recorded, or that an earlier DEL has
+// removed.
+func TestForgetOfMissingEntryWorksOnReadOnlyDisk(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		disk := safefiletest.Mount(t, 100)
 		for _, dir := range []string{"/none", "/some", "/shared"} {
@@ -92,7 +93,7 @@ func TestOnAReadOnlyDiskThereIsNothingToForget(t *testing.T) {
 			case "/some":
 				must(t, j.Forget(record(t, j, everything(key1, "p"))))
 			case "/shared":
-				record(t, j, &journal.Entry{Key: key2, Pod: "p", Leases: everything(key2, "p").Leases}) // of the same pod
+				record(t, j, &journal.Entry{Key: key2, Pod: "p", Leases: everything(key2, "p").Leases}) // an attachment of the same pod
 			}
 			disk.ReadOnly(true)
 			before := files(t, disk.Dir)

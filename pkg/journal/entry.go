@@ -19,7 +19,7 @@ import (
 	"devinfo-cni.io/pkg/pod"
 )
 
-// Key names an attachment: one interface of one container in one network.
+// Key identifies an attachment: one interface of one container in one network.
 type Key struct {
 	Network     string `json:"network"`     // "name" of the network configuration
 	ContainerID string `json:"containerID"` // CNI_CONTAINERID
@@ -28,15 +28,15 @@ type Key struct {
 
 func (k Key) String() string { return k.Network + "/" + k.ContainerID + "/" + k.IfName }
 
-// Path is that of the attachment's entry, below a state directory.
+// Path returns the path of the attachment's entry in a state directory.
 func (k Key) Path(stateDir string) string { return filepath.Join(stateDir, entriesDir, k.file()) }
 
-// file is the name of the entry's file. An "@" is legal in an interface name only, so the first
-// two separate.
+// file returns the name of the entry's file. Only the interface name may contain an "@", so the first two
+// separate the parts.
 func (k Key) file() string { return k.Network + "@" + k.ContainerID + "@" + k.IfName }
 
-// entry is the name of the file, if one can have it. An entry is JSON, which has no strings but of
-// UTF-8.
+// entry returns the name of the entry's file, or an error if a file cannot have that name. The interface name
+// must be UTF-8 because the entry is JSON.
 func (k Key) entry() (string, error) {
 	if !IsIdentifier(k.Network) || !IsIdentifier(k.ContainerID) || k.IfName == "" || strings.ContainsAny(k.IfName, "/\x00") {
 		return "", fmt.Errorf("attachment %q: must be network/containerID/ifName; the network and the container ID consist of "+
@@ -46,7 +46,7 @@ func (k Key) entry() (string, error) {
 		return "", &store.NameError{Name: k.IfName, Err: errors.New("an interface name must be UTF-8")}
 	}
 	name := k.file()
-	const most = 255 - len(sharedMark) // its links have the name too
+	const most = 255 - len(sharedMark) // the links of the leases have this name too, some with the mark
 	err := atomicfile.CheckName(name)
 	if err == nil && len(name) > most {
 		err = fmt.Errorf("a file name must have at most %d bytes", most)
@@ -68,38 +68,38 @@ func parseKey(entry string) (Key, bool) {
 	return k, err == nil
 }
 
-// IsIdentifier is CNI's rule for network names and container IDs,
+// IsIdentifier reports whether s is a valid network name or container ID in CNI:
 // ^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$.
 func IsIdentifier(s string) bool { return utils.ValidateNetworkName(s) == nil }
 
-// Format is that of the entries and claims that this build writes. It grows when an older
-// build would take one for something else than it is.
+// Format is the format of the entries and claims that this build writes. It grows when an older build would
+// misread a newer record.
 const Format = 3
 
-// Entry is what the journal holds of one attachment: what ADD was asked, and what the
-// attachment owns or may own. Keys that are not known are ignored.
+// Entry is the record of one attachment: the arguments of ADD, and the files, devices and delegates that the
+// attachment owns or may own. Unknown keys are ignored.
 type Entry struct {
 	Format int `json:"format,omitempty"` // set by Record
 	Key
 	Netns  string    `json:"netns,omitempty"`  // CNI_NETNS
 	BootID string    `json:"bootID,omitempty"` // set by Record
 	Time   time.Time `json:"time"`             // of ADD
-	Pod    string    `json:"pod,omitempty"`    // that has the socket directory and the devices: K8S_POD_UID, else the container's ID
+	Pod    string    `json:"pod,omitempty"`    // owner of the socket directory and the devices: K8S_POD_UID, else the container ID
 
 	Asked Asked `json:"asked,omitzero"`
 
 	File      string          `json:"file,omitempty"`      // name in the device-info directory; "" = none
 	Dir       string          `json:"dir,omitempty"`       // the device-info directory
 	Wrote     bool            `json:"wrote,omitempty"`     // ADD writes the file
-	Info      json.RawMessage `json:"info,omitempty"`      // what it writes
-	Kept      bool            `json:"kept,omitempty"`      // somebody else had written the same before
+	Info      json.RawMessage `json:"info,omitempty"`      // the file's content
+	Kept      bool            `json:"kept,omitempty"`      // another program had already written the same content
 	InNetns   bool            `json:"inNetns,omitempty"`   // the interface was in Netns at the end of ADD
-	Interface string          `json:"interface,omitempty"` // if it led ADD to the device: the interface's parent device, else its kind
+	Interface string          `json:"interface,omitempty"` // set if it led ADD to the device: the interface's parent device, else its kind
 	Device    Identity        `json:"device,omitzero"`     // as ADD found it
 	Reason    string          `json:"reason,omitempty"`    // why ADD wrote no device information, with the remedy; "" = it did, or none is expected
 	CDI       CDI             `json:"cdi,omitzero"`        // the CDI spec that ADD writes
-	SocketDir string          `json:"socketDir,omitempty"` // the host's directory that the CDI spec mounts
-	Leases    []DeviceLease   `json:"leases,omitempty"`    // the devices that the pod has by this attachment
+	SocketDir string          `json:"socketDir,omitempty"` // the host directory that the CDI spec mounts
+	Leases    []DeviceLease   `json:"leases,omitempty"`    // the devices that the pod has through this attachment
 
 	Delegates      []json.RawMessage          `json:"delegates,omitempty"`      // configurations as executed, with name and cniVersion
 	CNIVersion     string                     `json:"cniVersion,omitempty"`     // of the network configuration
@@ -108,14 +108,14 @@ type Entry struct {
 	PrevResult     json.RawMessage            `json:"prevResult,omitempty"`     // handed to the first delegate
 	Result         json.RawMessage            `json:"result,omitempty"`         // of the last delegate
 
-	Complete bool `json:"complete,omitempty"` // ADD succeeded, or has nothing left to do but write the files
+	Complete bool `json:"complete,omitempty"` // ADD succeeded, or only has to write the files
 
 	raw  []byte   // the content of the file
-	file *os.File // while it is locked
+	file *os.File // set while the entry is locked
 }
 
-// Asked is what the configuration said of the device, placeholders filled in: CHECK and
-// devinfoctl compare with it.
+// Asked holds the configuration's keys that select the device, placeholders filled in. CHECK and devinfoctl
+// compare the device with them.
 type Asked struct {
 	DeviceIDs         []config.NamedID `json:"deviceIDs,omitempty"` // in order of precedence
 	Declared          json.RawMessage  `json:"declared,omitempty"`  // a device-info object, maybe partial
@@ -125,13 +125,13 @@ type Asked struct {
 	SubfunctionParent bool             `json:"subfunctionParent,omitempty"`
 }
 
-// PodName is the namespace and the name of the pod; both are "" where no Kubernetes asked.
+// PodName returns the namespace and the name of the pod, or "" for both if Kubernetes did not call the plugin.
 func (e *Entry) PodName() (namespace, name string) {
-	args, _ := pod.ParseArgs(e.Args) // what can be read of them
+	args, _ := pod.ParseArgs(e.Args) // args has the parts that could be parsed
 	return args.Name()
 }
 
-// pod is namespace/name, or "".
+// pod returns namespace/name, or "" if the pod is unknown.
 func (e *Entry) pod() string {
 	namespace, name := e.PodName()
 	if name == "" {
@@ -140,21 +140,20 @@ func (e *Entry) pod() string {
 	return namespace + "/" + name
 }
 
-// ByClaim says that the pod has the attachment by a ResourceClaim, which hands it to those of
-// the pod's containers that list it.
+// ByClaim reports whether the pod has the attachment through a ResourceClaim. Only containers that list the
+// claim get its devices.
 func (e *Entry) ByClaim() bool {
 	args, _ := pod.ParseArgs(e.Args)
 	return args.Claim() != ""
 }
 
-// OfBoot reports whether the entry is of the boot with that ID. If one of the IDs could not
-// be read, the answer is yes: keeping what another boot left does less harm than taking what
-// lives for stale.
+// OfBoot reports whether the entry was written in the boot with that ID. It returns true if either ID is
+// unknown, because dropping a live attachment does more harm than keeping a stale one.
 func (e *Entry) OfBoot(bootID string) bool { return ofBoot(e.BootID, bootID) }
 
 func ofBoot(is, now string) bool { return is == now || is == "" || now == "" }
 
-// Path is the device-info file's full path at ADD; "" = none.
+// Path returns the full path of the device-info file, or "" for none.
 func (e *Entry) Path() string {
 	if e.File == "" {
 		return ""
@@ -162,20 +161,20 @@ func (e *Entry) Path() string {
 	return filepath.Join(e.Dir, e.File)
 }
 
-// CDI is the CDI spec of an attachment. It is zero when there is none.
+// CDI describes the CDI spec of an attachment. The zero value means none.
 type CDI struct {
 	Dir    string `json:"dir"`    // the CDI directory
 	File   string `json:"file"`   // name in the CDI directory
-	Device string `json:"device"` // by which a container asks for it: vendor/class=name
+	Device string `json:"device"` // name in container requests: vendor/class=name
 }
 
-// Identity is that of a device, for people.
+// Identity names a device for display.
 type Identity struct {
 	Type string `json:"type"` // "pci", "vdpa", "vhost-user" or "memif"
 	ID   string `json:"id"`   // PCI address, vDPA device or socket path
 }
 
-// encode leaves the texts that it was given as they are, but for white space.
+// encode keeps embedded JSON as it is, except for white space.
 func encode(e *Entry) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -184,14 +183,15 @@ func encode(e *Entry) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// decode reads an entry. That of a newer build, whatever it looks like, is a FormatError.
+// decode parses an entry. If a newer build wrote it, decode returns a FormatError, even if a key now has
+// another type.
 func decode(data []byte) (*Entry, error) {
 	e := &Entry{raw: data}
 	err := json.Unmarshal(data, e)
 	if err != nil && !json.Valid(data) {
 		return nil, err
 	}
-	if err != nil { // perhaps a key's type has changed since
+	if err != nil { // a newer build may have changed the type of a key
 		var only struct {
 			Format int
 			Args   string
@@ -205,8 +205,7 @@ func decode(data []byte) (*Entry, error) {
 	return e, err
 }
 
-// head reads what comes before the first list or object of an entry that is corrupt: after a power
-// failure it may be torn.
+// head parses a corrupt entry up to its first list or object. A power failure may have torn the rest.
 func head(data []byte) *Entry {
 	d, end := json.NewDecoder(bytes.NewReader(data)), 0
 	for _, err := d.Token(); err == nil; end = int(d.InputOffset()) {

@@ -14,8 +14,8 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// FuzzDecode shows that an entry is written as it was read, and that one of a newer
-// build is never taken for one of ours, or for garbage.
+// FuzzDecode checks that encode and decode are inverse, and that decode reports an entry of a newer build as
+// such.
 func FuzzDecode(f *testing.F) {
 	data, err := encode(Complete())
 	if err != nil {
@@ -56,7 +56,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// isNewer looks for the format alone: a number that stands there once.
+// isNewer parses only the format, if the key is unique.
 func isNewer(data []byte) bool {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(data, &object) != nil || strings.Count(strings.ToLower(string(data)), "format") != 1 {
@@ -66,7 +66,7 @@ func isNewer(data []byte) bool {
 	return json.Unmarshal(object["format"], &n) == nil && n > Format
 }
 
-// Complete is an entry with every key.
+// Complete returns an entry with every key set.
 func Complete() *Entry {
 	return &Entry{
 		Format: Format, Key: Key{"net", "c0ffee", "net1"}, Netns: "/run/netns/a", BootID: "b", Time: time.Unix(1, 2).UTC(), Pod: "6e0c",
@@ -79,8 +79,8 @@ func Complete() *Entry {
 	}
 }
 
-// FuzzKey shows that two attachments never share an entry, and that whatever CNI hands
-// us leads to nothing but an entry in the directory of the entries.
+// FuzzKey checks that two attachments never share an entry, and that no key leads outside the directory of the
+// entries.
 func FuzzKey(f *testing.F) {
 	f.Add("net", "c0ffee", "net1")
 	f.Add("net@a", "b", "c")
@@ -115,15 +115,15 @@ func FuzzKey(f *testing.F) {
 		locked.Unlock()
 		for _, also := range []error{get, lock, j.Remains(&Entry{Key: k})} {
 			if (also == nil) != (err == nil) {
-				t.Errorf("%q: Record says %v, another method %v", k, err, also)
+				t.Errorf("%q: Record returns %v, another method %v", k, err, also)
 			}
 		}
 		if err != nil {
 			if forgotten := j.Forget(e); forgotten == nil {
-				t.Errorf("%q is refused, and forgotten", k)
+				t.Errorf("%q: Record fails and Forget does not", k)
 			}
 			if strings.Contains(strings.Join(found, " "), "@") || len(found) > 3 {
-				t.Errorf("%q is refused (%v), and yet there are %q", k, err, found)
+				t.Errorf("%q: Record fails (%v), and leaves %q", k, err, found)
 			}
 			return
 		}
@@ -142,7 +142,7 @@ func FuzzKey(f *testing.F) {
 	})
 }
 
-// tree lists all that is below a directory.
+// tree returns all paths below a directory.
 func tree(t *testing.T, top string) (list []string) {
 	t.Helper()
 	err := filepath.WalkDir(top, func(path string, _ os.DirEntry, err error) error {

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// A Holder is who has a lease: an attachment, a claim, or a network namespace that
-// sriov-cni has given the device to.
+// Holder is the attachment or claim that has a lease, or the network namespace that sriov-cni has allocated
+// the device to.
 type Holder struct {
-	Entry *Entry // nil = not an attachment; one of a newer build has its Key alone
+	Entry *Entry // nil = not an attachment; only the Key if a newer build wrote the entry
 	Claim *Claim // nil = not a claim
-	Netns string // of sriov-cni's lock
+	Netns string // from sriov-cni's allocation file
 	Mode  SharingMode
 }
 
-// String names the pod, the network or the claim.
+// String names the holder's pod and network, claim, or network namespace.
 func (h Holder) String() string {
 	switch {
 	case h.Claim != nil:
@@ -31,11 +31,11 @@ func (h Holder) String() string {
 	return fmt.Sprintf("%s (%s, network %s)", who, h.Entry.IfName, h.Entry.Network)
 }
 
-// A HeldError says that somebody else has a lease that keeps the caller from its own.
+// HeldError reports that another holder's lease excludes the requested one.
 type HeldError struct {
 	Kind   Kind
-	ID     string // as the lease has it: a file's name, a directory's path, a device's ID
-	Part   string // the device that was asked for, if it is a part of ID; else ""
+	ID     string // file name, directory path or device ID
+	Part   string // requested device if it is a part of ID, else ""
 	Holder Holder
 }
 
@@ -61,8 +61,8 @@ func (e *HeldError) Error() string {
 	return text + ", since " + since.UTC().Format("2006-01-02 15:04:05 MST")
 }
 
-// DeviceName is what people and plugins call the device of an ID: a PCI address, or the
-// name on its bus.
+// DeviceName returns the name of a device for display: the PCI address, the name on its bus, or the IOMMU
+// group.
 func DeviceName(id string) string {
 	if bus, name, ok := strings.Cut(id, "-"); ok && bus != "iommu" {
 		return name
@@ -70,18 +70,18 @@ func DeviceName(id string) string {
 	return "IOMMU group " + strings.TrimPrefix(id, "iommu-")
 }
 
-// An Owner is who takes or has leases: an [Entry] or a [Claim].
+// Owner is a record that names leases: an [Entry] or a [Claim].
 type Owner interface {
 	taker() (taker, error)
 }
 
-// A taker is an owner by the name of its links.
+// taker describes the links for the leases of an entry or claim.
 type taker struct {
-	link   string   // name of the link: an entry's, or a claim's record
-	target string   // of the link, from the state directory
-	pods   []string // whose attachments and claims do not keep it out
-	netns  string   // sriov-cni's lock for it is its own
-	leases []lease  // all that it has, or may have
+	link   string   // name of each link: the entry's or the claim's record
+	target string   // target of each link, relative to the state directory
+	pods   []string // UIDs of the pods that may share socket directories and devices with this record
+	netns  string   // network namespace whose sriov-cni allocations belong to this record's pod
+	leases []lease  // all that the record names
 }
 
 func (e *Entry) taker() (taker, error) {
@@ -97,8 +97,8 @@ func (c *Claim) taker() (taker, error) {
 	return taker{c.Record(), claimsDir + "/" + c.Record(), c.Pods, c.Netns, devices(c.Leases)}, nil
 }
 
-// Free is an error, a [*HeldError] say, if somebody else keeps an owner from what it names. It
-// takes nothing: it is for one that only describes that.
+// Free returns an error, such as a [*HeldError], if another holder excludes o from a lease that it names. It
+// takes no lease, so it suits callers that only describe a device.
 func (j *Journal) Free(o Owner) error {
 	by, err := o.taker()
 	if err == nil {
@@ -107,16 +107,16 @@ func (j *Journal) Free(o Owner) error {
 	return err
 }
 
-// Has says whether the entry's attachment has an exclusive lease of a device, which is the
-// object of that inode (0 = unknown): of the same name there may be another one by now. What
-// the entry names is not enough: an ADD that was killed may not have got it.
+// Has reports whether the attachment has an exclusive lease of the device with that sysfs inode (0 = unknown).
+// The inode tells the device from a later one of the same name. Has looks at the links, because a killed ADD
+// may not have taken every lease that its entry names.
 func (j *Journal) Has(e *Entry, id string, inode uint64) bool {
 	return slices.ContainsFunc(j.Devices(e), func(l DeviceLease) bool {
 		return l.ID == id && l.Mode == Exclusive && (l.Object == inode || l.Object == 0 || inode == 0)
 	})
 }
 
-// Devices are the leases of devices that an owner has, of those that it names.
+// Devices returns the device leases that o names and has a link for.
 func (j *Journal) Devices(o Owner) (has []DeviceLease) {
 	by, err := o.taker()
 	for _, l := range by.leases {
@@ -127,16 +127,17 @@ func (j *Journal) Devices(o Owner) (has []DeviceLease) {
 	return has
 }
 
-// Holds says whether an attachment has a link to a thing, though its entry be gone, of
-// another boot, or invalid.
+// Holds reports whether an attachment has a link to a thing, even if its entry is missing, invalid or of
+// another boot.
 func (j *Journal) Holds(k Key, kind Kind, id string) bool {
 	name, err := k.entry()
 	return err == nil && !notThere(j.leases.path(lease{kind, DeviceLease{ID: id, Mode: Exclusive}}, name))
 }
 
-// Holders gives those who have a lease of a thing, the exclusive one first. Attachments of
-// another boot do not count, nor do those whose entry is gone, or so corrupt that its beginning
-// does not name this boot: a power failure may have torn it. Nobody who is gone holds a device.
+// Holders returns the holders of a thing's leases, the exclusive one first. It skips attachments of another
+// boot and attachments without an entry. A power failure may have torn an entry: Holders counts it if its
+// readable beginning names the current boot. For devices it also skips attachments whose network namespace no
+// longer exists.
 func (j *Journal) Holders(kind Kind, id string) (list []Holder, err error) {
 	l := lease{kind, DeviceLease{ID: id}}
 	links, err := j.leases.of(l)
@@ -155,7 +156,7 @@ func (j *Journal) Holders(kind Kind, id string) (list []Holder, err error) {
 	return list, nil
 }
 
-// Owner is the attachment that a file or spec belongs to; nil = none.
+// Owner returns the attachment that owns a file or spec, or nil.
 func (j *Journal) Owner(kind Kind, id string) (*Key, error) {
 	holders, err := j.Holders(kind, id)
 	if err != nil || len(holders) == 0 || holders[0].Entry == nil {
@@ -164,12 +165,10 @@ func (j *Journal) Owner(kind Kind, id string) (*Key, error) {
 	return &holders[0].Entry.Key, nil
 }
 
-// Leased lists the things of a kind of which there are leases, also those that count for
-// nothing.
+// Leased returns the IDs of all things of a kind that have links, including stale ones.
 func (j *Journal) Leased(kind Kind) ([]string, error) { return j.leases.ids(kind) }
 
-// Remains fills in, of an entry that is invalid, what it has leases of, by the links. It reads
-// every lease of the node.
+// Remains fills the lease fields of a corrupt entry from the links on disk. It reads every lease of the node.
 func (j *Journal) Remains(e *Entry) error {
 	name, err := e.entry()
 	if err != nil {

@@ -1,22 +1,20 @@
-// Package journal is the plugin's write-ahead record: what each attachment owns, or may
-// come to own, is on disk before any of it is made, and is forgotten last. Whoever reads
-// an entry can finish the work, or undo it, without prevResult, network namespace or the
-// help of the runtime: DEL, GC, the ADD after one that was killed, and devinfoctl.
+// Package journal keeps a record on disk of what each attachment owns or may own. A record is written before
+// any of its files and leases exist, and removed after them. DEL, GC, devinfoctl and the ADD after a killed
+// one can therefore finish or undo the work without prevResult, the network namespace or the runtime.
 //
-// It also answers who has what, by leases. A device-info file is one attachment's (section
-// 4.2 of the Device Information Specification 1.1.0: names are unique per attachment),
-// whatever path a runtime may be made to pass; so is a CDI spec. A socket directory and a
-// device are a pod's; devices may also be a ResourceClaim's.
+// The journal also decides who owns a file or device, by leases. A device-info file and a CDI spec belong to
+// one attachment, whatever path the runtime passes (section 4.2 of the Device Information Specification 1.1.0
+// demands a unique name for each attachment). A socket directory belongs to a pod. A device belongs to a pod
+// or a ResourceClaim.
 //
-//	attachments/<network>@<containerID>@<ifName>   one JSON each
-//	claims/<UID>                                   one JSON each: what the driver's claims have
-//	libcni/<entry>/                                what libcni keeps while an attachment's delegates run
+//	attachments/<network>@<containerID>@<ifName>   entry of an attachment, JSON
+//	claims/<UID>                                   leases of the DRA driver's claim, JSON
+//	libcni/<entry>/                                cache of libcni while an attachment's delegates run
 //	leases/{file,spec,socket,device}/<id>/<holder> -> ../../../attachments/... or claims/...
 //	leases/device/<id>/~<holder>                   the same, shared
 //
-// A lease counts while its holder is there, is of this boot and names it. A holder is
-// written before its leases, and removed after them. Reading, releasing and forgetting
-// create nothing on disk, not even a lock: a full disk does not stop a DEL.
+// A lease counts while the record of its holder exists, is of the current boot and names the lease. Reading,
+// releasing and forgetting create no file on disk, not even a lock, so a full disk does not stop a DEL.
 package journal
 
 import (
@@ -40,9 +38,9 @@ import (
 // Journal is the state directory of one node. Its methods may be called concurrently,
 // also from several processes.
 type Journal struct {
-	// SRIOVLocks is where sriov-cni says which PCI functions it has given away; "" = it is not asked.
+	// SRIOVLocks is the directory of sriov-cni's allocation files; "" = ignore sriov-cni.
 	SRIOVLocks string
-	// NetnsGone says whether a network namespace is gone; an error means that it cannot be told.
+	// NetnsGone reports whether a network namespace no longer exists; an error means unknown.
 	NetnsGone func(path string) (bool, error)
 
 	bootID  string
@@ -52,26 +50,26 @@ type Journal struct {
 	leases  links
 }
 
-// The directories below the state directory.
+// Directories in the state directory.
 const (
 	entriesDir = "attachments"
 	claimsDir  = "claims"
 )
 
-// ClaimPath is that of a claim's record, below a state directory.
+// ClaimPath returns the path of a claim's record in a state directory.
 func ClaimPath(stateDir, record string) string { return filepath.Join(stateDir, claimsDir, record) }
 
-// Open names the state directory, which must be absolute; it touches nothing on
-// disk. The bootID tells entries of this boot from older ones: see [BootID].
+// Open returns the journal in a state directory, which must be an absolute path. It touches no file. The boot
+// ID separates entries of this boot from older ones; see [BootID].
 func Open(stateDir, bootID string) *Journal {
 	in := func(name string) *safefile.Dir { return safefile.Open(filepath.Join(stateDir, name)) }
 	return &Journal{NetnsGone: link.NetnsGone, bootID: bootID, dir: filepath.Clean(stateDir), entries: in(entriesDir), claims: in(claimsDir), leases: links{in("leases")}}
 }
 
-// BootID is the kernel's name for the current boot.
+// BootID returns the kernel's ID of the current boot.
 func BootID() (string, error) {
 	const path = "/proc/sys/kernel/random/boot_id"
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // in a sandbox anything may be there
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a sandbox may have a FIFO at this path
 	if err != nil {
 		return "", err
 	}
@@ -87,20 +85,20 @@ func BootID() (string, error) {
 	return id, nil
 }
 
-// FormatError says that an entry was written by a newer build. It must be left alone.
+// FormatError reports an entry or claim that a newer build has written. The caller must leave it alone.
 type FormatError struct {
 	Path   string
 	Format int
-	Pod    string // namespace/name; "" = the entry does not say
+	Pod    string // namespace/name; "" = unknown
 }
 
 func (e *FormatError) Error() string {
 	return fmt.Sprintf("%s: has format %d, but this devinfo reads formats up to %d", e.Path, e.Format, Format)
 }
 
-// Get returns the entry of an attachment, nil if there is none. Content that makes no
-// sense is a [*store.CorruptError]: the caller warns and goes on as if there were no
-// entry. An entry of a newer build is a [*FormatError].
+// Get returns the entry of an attachment, or nil if the entry does not exist. If its content is unusable, Get
+// returns a [*store.CorruptError]; callers warn and continue as if the entry did not exist. If a newer build
+// wrote the entry, Get returns a [*FormatError].
 func (j *Journal) Get(k Key) (*Entry, error) {
 	name, err := k.entry()
 	if err != nil {
@@ -123,7 +121,8 @@ func parseEntry(path string, k Key, data []byte, err error) (*Entry, error) {
 	})
 }
 
-// parsed makes a record of what was read of it, or of the error in place of that.
+// parsed decodes a record whose read returned data and err. Unusable content is a [*store.CorruptError]; a
+// record of a newer build is a [*FormatError].
 func parsed[T any](path string, data []byte, err error, decode func([]byte) (*T, error)) (record *T, _ error) {
 	if err == nil {
 		record, err = decode(data)
@@ -140,12 +139,11 @@ func parsed[T any](path string, data []byte, err error, decode func([]byte) (*T,
 	return record, nil
 }
 
-// Lock is Get for one who is about to undo or replace the entry: it waits, at most that
-// long, until nobody else has the entry locked, and locks it until [Entry.Unlock]. An ADD
-// has its entry locked from when it is written until it ends, and a plugin that is run for
-// an attachment, until that has ended, though its caller was killed. With the
-// [*store.CorruptError] comes an entry that has nothing but its key, locked all the same. A
-// [*safefile.BusyError] says that the wait has ended.
+// Lock returns an entry like Get, and locks it until [Entry.Unlock], for a caller that will undo or replace
+// it. If another process has locked it, Lock waits, and after that time returns a [*safefile.BusyError]. An
+// ADD keeps its entry locked until it ends. A plugin that runs for the attachment inherits the lock and keeps
+// it until it ends, even if its caller was killed. For a corrupt entry Lock returns both a
+// [*store.CorruptError] and a locked entry with only the key.
 func (j *Journal) Lock(ctx context.Context, k Key, wait time.Duration) (*Entry, error) {
 	name, err := k.entry()
 	if err != nil {
@@ -153,7 +151,7 @@ func (j *Journal) Lock(ctx context.Context, k Key, wait time.Duration) (*Entry, 
 	}
 	path := j.entries.Path(name)
 	f, err := safefile.Lock(ctx, path, wait)
-	if errors.Is(err, safefile.ErrNotRegular) { // a link, which nobody has locked
+	if errors.Is(err, safefile.ErrNotRegular) { // a symbolic link, which plugins do not lock
 		err = j.entries.Remove(name)
 	}
 	if f == nil && err == nil {
@@ -175,7 +173,7 @@ func (j *Journal) Lock(ctx context.Context, k Key, wait time.Duration) (*Entry, 
 	return e, err
 }
 
-// Unlock lets others have the entry; nil, or one that is not locked, is nobody's.
+// Unlock ends the lock of an entry. It ignores nil and entries without a lock.
 func (e *Entry) Unlock() {
 	if e != nil {
 		safefile.Unlock(e.file)
@@ -183,7 +181,7 @@ func (e *Entry) Unlock() {
 	}
 }
 
-// Locked is the entry's file while it is locked, for plugins to inherit; nil = it is not.
+// Locked returns the open file of a locked entry, for plugins to inherit, or nil.
 func (e *Entry) Locked() *os.File {
 	if e == nil {
 		return nil
@@ -191,11 +189,12 @@ func (e *Entry) Locked() *os.File {
 	return e.file
 }
 
-// Record records an attachment, and takes leases of all that its entry names, at once: what
-// another has is a [*HeldError], after which nothing has changed. It sets e.BootID, and
-// locks the entry: see [Journal.Lock]. former is the entry that it replaces, locked, whose
-// lock then ends, and of whose leases those that e does not name are given back first; any other
-// entry of the attachment is a [*BetweenError].
+// Record writes an attachment's entry and takes all leases that it names. If another holder has one of them,
+// Record changes nothing and returns a [*HeldError]. It sets e.Format and e.BootID, and locks e like
+// [Journal.Lock].
+//
+// former is the locked entry that e replaces, or nil. Record releases the leases of former that e does
+// not name, and unlocks former. If the entry on disk is not former, Record returns a [*BetweenError].
 func (j *Journal) Record(e, former *Entry) error {
 	e.Format, e.BootID = Format, j.bootID
 	by, err := e.taker()
@@ -211,9 +210,9 @@ func (j *Journal) Record(e, former *Entry) error {
 			return err
 		}
 		var f *os.File
-		var back taker // the leases of the former entry that were removed, to restore after a failure
+		var back taker // removed leases of former, to restore after a failure
 		err := j.take(by, func() (err error) {
-			if former != nil { // while an entry still names them
+			if former != nil { // removed while the old entry still names them
 				rest := without(former.leases(), by.leases)
 				back = taker{link: by.link, target: by.target, leases: j.leases.existing(by.link, rest)}
 				err = j.leases.remove(by.link, rest)
@@ -231,7 +230,7 @@ func (j *Journal) Record(e, former *Entry) error {
 			former.Unlock()
 			former.file, former.raw = f, data
 			restored, err := j.entries.WriteLocked(by.link, was)
-			if err != nil { // the new entry stays, and it names more leases than it has
+			if err != nil { // the new entry stays on disk, and does not name these leases
 				back.leases = nil
 				return err
 			}
@@ -240,7 +239,7 @@ func (j *Journal) Record(e, former *Entry) error {
 			return nil
 		})
 		if err != nil {
-			_ = j.leases.add(back, nil) // the first error is the cause
+			_ = j.leases.add(back, nil) // report the first error
 			return err
 		}
 		e.file, e.raw = f, data
@@ -249,15 +248,15 @@ func (j *Journal) Record(e, former *Entry) error {
 	})
 }
 
-// A BetweenError says that another call about an attachment has come between.
+// BetweenError reports that another call has added or deleted the attachment since the caller read its entry.
 type BetweenError struct{ Key Key }
 
 func (e *BetweenError) Error() string {
 	return fmt.Sprintf("attachment %s: another call has added or deleted it at the same time", e.Key)
 }
 
-// inPlace is an error unless what is at the path of an entry is the file that we have
-// locked, or nothing where we have none.
+// inPlace returns a [*BetweenError] unless the file at an entry's path is ours. If ours is nil, the path must
+// not exist.
 func inPlace(path string, k Key, ours *os.File) (err error) {
 	is := false
 	if ours != nil {
@@ -271,11 +270,11 @@ func inPlace(path string, k Key, ours *os.File) (err error) {
 	return err
 }
 
-// Same says whether two entries are the same record: that which Record has written.
+// Same reports whether both entries have the same content on disk.
 func (e *Entry) Same(other *Entry) bool { return other != nil && bytes.Equal(e.raw, other.raw) }
 
-// Forget gives back what the entry has leases of, and then removes it. The caller has
-// removed the files, and has the entry locked. What is gone already is success.
+// Forget releases the leases of an entry, then removes its cache and the entry. The caller must have locked the
+// entry and removed its files. Missing files are not an error.
 func (j *Journal) Forget(e *Entry) error {
 	name, err := e.entry()
 	if err != nil {
@@ -294,11 +293,11 @@ func (j *Journal) Forget(e *Entry) error {
 	return j.entries.Remove(name)
 }
 
-// All returns all attachments, sorted by network.
+// All returns the keys of all entries, sorted by network.
 func (j *Journal) All() ([]Key, error) {
 	entries, err := j.entries.Entries()
 	var keys []Key
-	for _, e := range entries { // whatever it is: Get says so
+	for _, e := range entries { // of any file type, because Get reports the wrong ones
 		if k, ok := parseKey(e.Name()); ok {
 			keys = append(keys, k)
 		}
@@ -306,7 +305,7 @@ func (j *Journal) All() ([]Key, error) {
 	return keys, err
 }
 
-// Writable asks, without side effect, whether Record could succeed.
+// Writable returns an error if Record could not write to the disk. It changes nothing.
 func (j *Journal) Writable() error {
 	if err := safefile.Lockable(j.dir, syscall.Statfs); err != nil {
 		return err
@@ -314,8 +313,8 @@ func (j *Journal) Writable() error {
 	return store.Open(j.entries.Path("")).Writable()
 }
 
-// Alone calls f while nobody can take or give back a lease, and so no ADD can be recorded.
-// Where there has never been one it makes nothing.
+// Alone calls f under the lock of all leases, so no ADD is recorded while f runs. If the lease directory does
+// not exist, Alone calls f and creates nothing.
 func (j *Journal) Alone(f func() error) error {
 	if notThere(j.leases.Path("")) {
 		return f()
@@ -323,15 +322,15 @@ func (j *Journal) Alone(f func() error) error {
 	return j.leases.Alone(lockLimit, f)
 }
 
-// Unrecorded calls f if the attachment has no entry, while none can be written, and then
-// gives back leases that a power failure has left without one.
+// Unrecorded calls f if the attachment has no entry. It holds the lock of all leases, so no ADD writes one
+// while f runs. It then removes leases that a power failure has left without an entry.
 func (j *Journal) Unrecorded(k Key, f func() error) error {
 	name, err := k.entry()
-	if err != nil { // none can have the key
+	if err != nil { // no entry can have this key
 		return f()
 	}
 	return j.Alone(func() error {
-		if _, err := os.Lstat(j.entries.Path(name)); err == nil { // it has been added meanwhile
+		if _, err := os.Lstat(j.entries.Path(name)); err == nil { // another ADD has recorded it
 			return nil
 		} else if !absent(err) {
 			return err
@@ -346,12 +345,12 @@ func (j *Journal) Unrecorded(k Key, f func() error) error {
 		if err := j.leases.remove(name, left.leases()); err != nil {
 			return err
 		}
-		return j.entries.Remove(name) // what a killed Record has left
+		return j.entries.Remove(name) // the temporary file of a killed Record
 	})
 }
 
-// Changed is when an entry was last written or removed: a time that is not the same any
-// more says that there is something new. It is zero while there is no journal.
+// Changed returns the time when an entry was last written or removed, so a caller can detect changes. It is
+// zero if the journal does not exist.
 func (j *Journal) Changed() (time.Time, error) {
 	stat, err := os.Stat(j.entries.Path(""))
 	if errors.Is(err, fs.ErrNotExist) {

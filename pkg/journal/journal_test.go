@@ -17,7 +17,7 @@ import (
 	"devinfo-cni.io/pkg/safefile"
 )
 
-func TestGetReturnsWhatWasPut(t *testing.T) {
+func TestGetReturnsRecordedEntry(t *testing.T) {
 	j, dir := open(t)
 	want := journal.Complete()
 	record(t, j, want)
@@ -38,7 +38,7 @@ func TestGetReturnsWhatWasPut(t *testing.T) {
 	expectFiles(t, dir)
 }
 
-func TestKeysThatAreNotKnownAreIgnored(t *testing.T) {
+func TestUnknownKeysAreIgnored(t *testing.T) {
 	j, dir := open(t)
 	put(t, j, key1, "")
 	overwrite(t, dir, key1, `{"network": "net-a", "containerID": "c0ffee", "ifName": "net1", "args": "x", "new": {"a": [1]}}`)
@@ -47,8 +47,8 @@ func TestKeysThatAreNotKnownAreIgnored(t *testing.T) {
 	}
 }
 
-// Only a power failure tears an entry.
-func TestEntriesThatMakeNoSenseAreCorruptAndGiveWay(t *testing.T) {
+// In practice only a power failure tears an entry.
+func TestCorruptEntryDoesNotKeepItsFile(t *testing.T) {
 	j, dir := open(t)
 	for _, content := range []string{"", "null", "{}", "[]", `{"network": "net-a"`, "\x00\x00", `{"network": "b", "containerID": "c", "ifName": "d"}`,
 		`{"network": "net-a", "containerID": "c0ffee", "ifName": "net1", "wrote": 1}`} {
@@ -64,33 +64,33 @@ func TestEntriesThatMakeNoSenseAreCorruptAndGiveWay(t *testing.T) {
 		}
 		must(t, j.Remains(torn))
 		if torn.File != "f" {
-			t.Errorf("%q: it has %+v", content, torn)
+			t.Errorf("%q: filled in %+v", content, torn)
 		}
-		put(t, j, key2, "f") // nobody's: the lease is stale
+		put(t, j, key2, "f") // possible because the first lease is stale
 		must(t, j.Forget(torn), j.Forget(former(t, j, key2)))
 		torn.Unlock()
 	}
 	expectFiles(t, dir)
 }
 
-func TestNamesThatNoFileCanHaveAreErrors(t *testing.T) {
+func TestTooLongNamesAreErrors(t *testing.T) {
 	j, dir := open(t)
 	long := journal.Key{Network: strings.Repeat("n", 185), ContainerID: strings.Repeat("c", 64), IfName: "net1"}
 	for _, e := range []*journal.Entry{
 		{Key: long, File: "f"}, {Key: key1, File: "f", SocketDir: "/" + strings.Repeat("d", 253)}, {Key: key1, File: strings.Repeat("f", 256)},
 	} {
 		difftest.As[*store.NameError](t, j.Record(e, nil))
-		if err := j.Forget(e); err != nil { // by DEL, all the same
+		if err := j.Forget(e); err != nil { // a DEL still comes for it
 			difftest.As[*store.NameError](t, err)
 		}
 	}
 	expectFiles(t, dir)
 }
 
-func TestAllAreSortedByNetwork(t *testing.T) {
+func TestAllSortsByNetwork(t *testing.T) {
 	j, dir := open(t)
 	if keys, err := j.All(); len(keys) != 0 || former(t, j, key1) != nil || err != nil {
-		t.Errorf("of nothing: got %v, %v", keys, err)
+		t.Errorf("empty journal: got %v, %v", keys, err)
 	}
 	expectFiles(t, dir)
 	other := journal.Key{Network: "net-a.b", ContainerID: "c0ffee", IfName: "net1"}
@@ -111,35 +111,35 @@ func TestBootIDStaysTheSame(t *testing.T) {
 	}
 }
 
-func TestAnEntryThatWasWrittenAgainIsAnother(t *testing.T) {
+func TestSameDetectsRewrittenEntry(t *testing.T) {
 	j, _ := open(t)
 	put(t, j, key1, "f")
-	judged := former(t, j, key1)
-	same := func() bool { return former(t, j, key1).Same(judged) }
+	before := former(t, j, key1)
+	same := func() bool { return former(t, j, key1).Same(before) }
 	if !same() {
-		t.Error("it is another")
+		t.Error("an unchanged entry differs")
 	}
 	record(t, j, &journal.Entry{Key: key1, File: "f", Time: time.Unix(1, 0)})
-	if same() || judged.Same(nil) {
-		t.Error("it is the same")
+	if same() || before.Same(nil) {
+		t.Error("a rewritten entry is the same")
 	}
 }
 
-// What a call is about is locked until it ends, and nobody comes between.
-func TestAnEntryIsOneCallsAtATime(t *testing.T) {
+// A call keeps its entry locked until it ends, so that a concurrent call fails.
+func TestEntryIsLockedForOneCall(t *testing.T) {
 	j, dir := open(t)
 	adding := &journal.Entry{Key: key1, File: "f"}
 	must(t, j.Record(adding, nil))
-	_, err := j.Lock(t.Context(), key1, 0) // for a DEL
+	_, err := j.Lock(t.Context(), key1, 0) // as a DEL would
 	difftest.As[*safefile.BusyError](t, err)
 	between := difftest.As[*journal.BetweenError](t, j.Record(&journal.Entry{Key: key1}, nil))
 	difftest.Equal(t, between.Key, key1)
 	complete := &journal.Entry{Key: key1, File: "f", Complete: true}
 	must(t, j.Record(complete, adding))
 	if adding.Locked() != nil || complete.Locked() == nil {
-		t.Error("the lock did not pass on")
+		t.Error("the lock did not pass to the new entry")
 	}
-	must(t, os.Remove(filepath.Join(dir, "attachments/net-a@c0ffee@net1"))) // by somebody who asks for no lock
+	must(t, os.Remove(filepath.Join(dir, "attachments/net-a@c0ffee@net1"))) // by a program that ignores the lock
 	difftest.As[*journal.BetweenError](t, j.Record(&journal.Entry{Key: key1}, complete))
 	complete.Unlock()
 	must(t, j.Forget(complete))
@@ -151,7 +151,7 @@ func link(t *testing.T, target, path string) {
 	must(t, os.MkdirAll(filepath.Dir(path), 0o700), os.Symlink(target, path))
 }
 
-func TestAnEntryIsOfThisBootUnlessBothIDsSayOtherwise(t *testing.T) {
+func TestOfBootIsFalseOnlyForDifferentIDs(t *testing.T) {
 	for _, c := range []struct {
 		entry, now string
 		want       bool
@@ -162,12 +162,12 @@ func TestAnEntryIsOfThisBootUnlessBothIDsSayOtherwise(t *testing.T) {
 	}
 }
 
-// It may be there, and have an owner who is about to write the file.
-func TestAnEntryThatCannotBeLookedForIsNotTakenAsGone(t *testing.T) {
+// The entry may exist, and its ADD may be about to write the file.
+func TestUnrecordedFailsIfEntryCannotBeChecked(t *testing.T) {
 	j, dir := open(t)
-	link(t, "attachments", filepath.Join(dir, "attachments")) // a loop
-	asked := false
-	if err := j.Unrecorded(key1, func() error { asked = true; return nil }); !errors.Is(err, syscall.ELOOP) || asked {
-		t.Errorf("got %v, %v", err, asked)
+	link(t, "attachments", filepath.Join(dir, "attachments")) // a symbolic link to itself
+	called := false
+	if err := j.Unrecorded(key1, func() error { called = true; return nil }); !errors.Is(err, syscall.ELOOP) || called {
+		t.Errorf("got %v, called %v", err, called)
 	}
 }

@@ -12,16 +12,16 @@ import (
 	"devinfo-cni.io/devinfo/store"
 )
 
-// Kind is the kind of thing that a lease is of.
+// Kind is the kind of thing that a lease covers.
 type Kind string
 
-// The kinds of leases. A file or spec is one attachment's; a socket directory or a device is
-// a pod's, whose attachments and claims may each have a lease of it.
+// The kinds of leases. A file or spec belongs to one attachment. A socket directory or device belongs to a
+// pod, whose attachments and claims may each have a lease of it.
 const (
 	OfFile   Kind = "file"   // in the device-info directory
 	OfSpec   Kind = "spec"   // in the CDI directory
-	OfSocket Kind = "socket" // a directory of the host
-	OfDevice Kind = "device" // as sysfs.Object has it, or an IOMMU group
+	OfSocket Kind = "socket" // a host directory
+	OfDevice Kind = "device" // an ID from sysfs.Object, or an IOMMU group
 )
 
 var kinds = []Kind{OfFile, OfSpec, OfSocket, OfDevice}
@@ -31,25 +31,25 @@ func (k Kind) String() string {
 	return cmp.Or(names[k], string(k))
 }
 
-// pods says whether a thing of that kind is a pod's, by all of its attachments.
+// pods reports whether attachments of one pod may share a thing of this kind.
 func (k Kind) pods() bool { return k == OfSocket || k == OfDevice }
 
-// SharingMode says whether others may have a lease beside this one.
+// SharingMode is the mode of a lease.
 type SharingMode string
 
-// The modes. A lease that is not exclusive admits others that are not.
+// The modes. A shared lease admits other shared leases; an exclusive one admits none.
 const (
 	Exclusive SharingMode = "exclusive"
 	Shared    SharingMode = "shared"
 )
 
-// A DeviceLease is a holder's lease of a device. Whoever has a part of a device, such as a
-// VF, has a shared lease of the whole too, the PF: so an exclusive PF keeps others from its
-// VFs, and a VF others from an exclusive PF.
+// DeviceLease is a holder's lease of a device. A holder of a part, such as a VF, has a shared lease of the
+// whole, its PF, too. An exclusive lease of a PF therefore excludes other holders from its VFs, and a lease of
+// a VF excludes other holders from exclusive use of the PF.
 type DeviceLease struct {
 	ID     string      `json:"id"`               // "pci-0000:01:10.6", "iommu-15"
-	Mode   SharingMode `json:"mode"`             // of all leases of other kinds it is exclusive
-	Object uint64      `json:"object,omitempty"` // sysfs.Object.Inode: another one is another device, whatever its name; 0 = unknown
+	Mode   SharingMode `json:"mode"`             // always exclusive for files, specs and sockets
+	Object uint64      `json:"object,omitempty"` // sysfs.Object.Inode, which differs for a later device of the same name; 0 = unknown
 }
 
 // lease is a lease of any kind.
@@ -58,10 +58,10 @@ type lease struct {
 	DeviceLease
 }
 
-// sameLink says whether one holder's leases are by one link.
+// sameLink reports whether two leases of one holder use the same link.
 func (l lease) sameLink(o lease) bool { return l.kind == o.kind && l.ID == o.ID && l.Mode == o.Mode }
 
-// leases are all that the entry's attachment has, or may have.
+// leases returns all leases that the entry names.
 func (e *Entry) leases() (list []lease) {
 	for _, kind := range kinds {
 		if id := e.id(kind); id != nil && *id != "" {
@@ -71,7 +71,7 @@ func (e *Entry) leases() (list []lease) {
 	return append(list, devices(e.Leases)...)
 }
 
-// id is where the entry has its one thing of a kind; nil = it has a list of them.
+// id returns the field with the ID of a kind, or nil for devices, which are a list.
 func (e *Entry) id(kind Kind) *string {
 	switch kind {
 	case OfFile:
@@ -91,11 +91,10 @@ func devices(of []DeviceLease) (list []lease) {
 	return list
 }
 
-// lockLimit bounds the wait for others to take or give back a lease, which they do in a
-// millisecond.
+// lockLimit bounds the wait for the lock of all leases. A process usually holds it for a millisecond.
 const lockLimit = 10 * time.Second
 
-// alone calls f under the lock of all leases, and makes their directory.
+// alone calls f under the lock of all leases, and creates their directory if needed.
 func (j *Journal) alone(f func() error) error {
 	began := false
 	err := j.leases.Alone(lockLimit, func() error { began = true; return f() })
@@ -111,8 +110,8 @@ func (j *Journal) alone(f func() error) error {
 	return j.leases.Alone(lockLimit, f)
 }
 
-// refusal is the holder that keeps somebody from a lease; nil = nobody does. stale are the
-// paths of links that count for nothing.
+// refusal returns the holder that excludes by from a lease, or nil. stale are the paths of links that do not
+// count.
 func (j *Journal) refusal(l lease, by taker) (h *Holder, stale []string, err error) {
 	if err := atomicfile.CheckName(escape(l.ID)); err != nil {
 		return nil, nil, &store.NameError{Name: l.ID, Err: err}
@@ -139,7 +138,7 @@ func (j *Journal) refusal(l lease, by taker) (h *Holder, stale []string, err err
 	return h, stale, err
 }
 
-// sameContainer says whether two entries are of one container, and so of one pod.
+// sameContainer reports whether two names of entries are of the same container, and so of the same pod.
 func sameContainer(a, b string) bool {
 	k, ok := parseKey(a)
 	l, both := parseKey(b)
@@ -150,8 +149,8 @@ func common(a, b []string) bool {
 	return slices.ContainsFunc(a, func(pod string) bool { return slices.Contains(b, pod) })
 }
 
-// counts gives the holder that a link leads to, and its pods; nil = the link counts for
-// nothing. An entry or claim of a newer build counts: what it names is not known.
+// counts returns the holder that a link leads to and its pods, or nil if the link does not count. A link to a
+// record of a newer build always counts, because this build cannot read its leases.
 func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err error) {
 	h = &Holder{Mode: link.Mode}
 	l.Mode = link.Mode
@@ -164,7 +163,7 @@ func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err
 			data, _ := j.entries.Read(k.file())
 			if e := head(data); e.Key == k && e.BootID != "" && e.BootID == j.bootID {
 				h.Entry, err = e, nil
-				of = taker{pods: []string{e.Pod}, leases: []lease{l}} // what it names is not known
+				of = taker{pods: []string{e.Pod}, leases: []lease{l}} // assume that the unreadable part names l
 			}
 		}
 		h.Entry = cmp.Or(h.Entry, &Entry{Key: k})
@@ -184,12 +183,12 @@ func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err
 	}):
 		return nil, nil, nil
 	case h.Entry != nil && l.kind == OfDevice && h.Entry.Netns != "" && surely(j.NetnsGone(h.Entry.Netns)):
-		return nil, nil, nil // a pod that is gone keeps nobody from a device
+		return nil, nil, nil // a deleted pod no longer holds its devices
 	}
 	return h, of.pods, nil
 }
 
-// allowed is an error if somebody keeps a holder from one of its leases.
+// allowed returns an error if another holder excludes by from one of its leases.
 func (j *Journal) allowed(by taker) (stale []string, err error) {
 	asked := ""
 	for _, l := range by.leases {
@@ -212,9 +211,9 @@ func (j *Journal) allowed(by taker) (stale []string, err error) {
 	return stale, nil
 }
 
-// take has a taker written that nobody keeps from its leases, and then makes the links of these,
-// in place of stale ones. The caller has the lock. After an error nothing that counts has changed,
-// and undo has been called if it was written.
+// take calls write to record a holder, unless another holder excludes it, and then creates the links of its
+// leases in place of stale ones. If it cannot create a link, it calls undo, so that after an error no lease
+// has changed. The caller must hold the lock of all leases.
 func (j *Journal) take(by taker, write, undo func() error) error {
 	stale, err := j.allowed(by)
 	if err == nil {
@@ -224,12 +223,12 @@ func (j *Journal) take(by taker, write, undo func() error) error {
 		return err
 	}
 	if err = j.leases.add(by, stale); err != nil {
-		_ = undo() // it is the first error that tells
+		_ = undo() // report the first error
 	}
 	return err
 }
 
-// without are the leases of which the others have no link.
+// without returns the leases in list that share no link with a lease in the other list.
 func without(list, others []lease) (rest []lease) {
 	for _, l := range list {
 		if !slices.ContainsFunc(others, l.sameLink) {

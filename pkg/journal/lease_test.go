@@ -23,7 +23,7 @@ func expectOwner(t *testing.T, j *journal.Journal, file string, want *journal.Ke
 	difftest.Same(t, "owner of "+file, got, want)
 }
 
-// everything is an entry of a pod that names one thing of each kind.
+// everything returns a pod's entry that names one thing of each kind.
 func everything(k journal.Key, pod string) *journal.Entry {
 	return &journal.Entry{
 		Key: k, Pod: pod, File: "f", CDI: journal.CDI{File: "s"}, SocketDir: "/d",
@@ -35,8 +35,8 @@ func has(id string, mode journal.SharingMode) []journal.DeviceLease {
 	return []journal.DeviceLease{{ID: id, Mode: mode}}
 }
 
-// Whatever it is of: nobody else gets anything of what the entry names.
-func TestALeaseThatIsRefusedLeavesNothing(t *testing.T) {
+// A lease of any kind that another attachment has makes Record fail as a whole.
+func TestRefusedLeaseChangesNothing(t *testing.T) {
 	for kind, theirs := range map[journal.Kind]*journal.Entry{
 		journal.OfFile: {File: "f"}, journal.OfSpec: {CDI: journal.CDI{File: "s"}}, journal.OfSocket: {SocketDir: "/d"},
 		journal.OfDevice: {Leases: has("pci-vf", journal.Exclusive)},
@@ -50,15 +50,15 @@ func TestALeaseThatIsRefusedLeavesNothing(t *testing.T) {
 			t.Errorf("%s: got %v", kind, held)
 		}
 		expectFiles(t, dir, before...)
-		must(t, j.Forget(everything(key1, "pod"))) // as DEL after the refused ADD
+		must(t, j.Forget(everything(key1, "pod"))) // as a DEL after the failed ADD
 		expectFiles(t, dir, before...)
 		must(t, j.Forget(theirs))
 		record(t, j, everything(key1, "pod"))
 	}
 }
 
-// A file is one attachment's, and so is a spec; a socket directory and a device are a pod's.
-func TestAPodSharesWithItselfWhatIsThePods(t *testing.T) {
+// A file or spec belongs to one attachment. A socket directory or device belongs to a pod.
+func TestAttachmentsOfPodShareSocketsAndDevices(t *testing.T) {
 	j, dir := open(t)
 	for kind, e := range map[journal.Kind]*journal.Entry{
 		journal.OfFile: {File: "f"}, journal.OfSpec: {CDI: journal.CDI{File: "s"}}, journal.OfSocket: {SocketDir: "/d"},
@@ -68,7 +68,7 @@ func TestAPodSharesWithItselfWhatIsThePods(t *testing.T) {
 		first.Key, first.Pod = key("a", "net1"), "pod"
 		second.Key, second.Pod = key("b", "net2"), "pod"
 		record(t, j, &first)
-		record(t, j, &first) // again
+		record(t, j, &first) // the same attachment may record again
 		if err := tryRecord(t, j, &second); (err == nil) != (kind == journal.OfSocket || kind == journal.OfDevice) {
 			t.Errorf("%s: got %v", kind, err)
 		}
@@ -80,7 +80,7 @@ func TestAPodSharesWithItselfWhatIsThePods(t *testing.T) {
 	refuse(t, j, &journal.Entry{Key: key2, Leases: has("pci-vf", journal.Exclusive)})
 }
 
-func TestWhoHasTheWholeIsToldToWhoWantsAPart(t *testing.T) {
+func TestHeldErrorNamesHolderOfWholeDevice(t *testing.T) {
 	j, _ := open(t)
 	record(t, j, &journal.Entry{
 		Key: key1, Pod: "a", Args: "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web", Time: time.Unix(0, 0), Leases: has("pci-0000:01:00.0", journal.Exclusive),
@@ -92,9 +92,9 @@ func TestWhoHasTheWholeIsToldToWhoWantsAPart(t *testing.T) {
 	difftest.Equal(t, held.Error(), want)
 }
 
-// Each of these leases is on disk, and keeps nobody out.
-func TestALeaseThatCountsForNothingGivesWay(t *testing.T) {
-	gone := filepath.Join(t.TempDir(), "gone") // a network namespace
+// Each case leaves leases on disk that must not count.
+func TestStaleLeaseExcludesNoHolder(t *testing.T) {
+	gone := filepath.Join(t.TempDir(), "gone") // path of a network namespace
 	for name, leave := range map[string]func(j *journal.Journal, dir string){
 		"killed": func(j *journal.Journal, dir string) {
 			record(t, j, everything(key1, "a"))
@@ -134,26 +134,26 @@ func TestALeaseThatCountsForNothingGivesWay(t *testing.T) {
 			record(t, j, e)
 			expectOwner(t, j, "f", &key2)
 			if holders, err := j.Holders(journal.OfDevice, "pci-vf"); err != nil || len(holders) != 1 || holders[0].Entry.Key != key2 {
-				t.Errorf("it is held by %v, %v", holders, err)
+				t.Errorf("holders: %v, %v", holders, err)
 			}
 			if left := former(t, j, key1); left != nil {
-				must(t, j.Forget(left)) // its DEL leaves the new one's alone
+				must(t, j.Forget(left)) // a DEL must not remove the new lease
 			}
 			expectOwner(t, j, "f", &key2)
 			if !j.Has(former(t, j, key2), "pci-vf", 42) || j.Holds(key1, journal.OfFile, "f") {
-				t.Error("DEL has taken what is another's by now")
+				t.Error("DEL has removed the new lease")
 			}
 		})
 	}
 }
 
-func TestWhatIsNoLeaseIsNobodysToTake(t *testing.T) {
+func TestFileInPlaceOfLeaseIsAnError(t *testing.T) {
 	j, dir := open(t)
 	must(t, os.MkdirAll(filepath.Join(dir, "leases/file/f"), 0o700), os.WriteFile(filepath.Join(dir, "leases/file/f/x"), nil, 0o600))
 	difftest.Says(t, tryRecord(t, j, &journal.Entry{Key: key1, File: "f"}), "leases/file/f/x: not a lease (must be a symbolic link): remove it")
 }
 
-func TestPathsThatLookAlikeAreDifferentDirectories(t *testing.T) {
+func TestSimilarPathsHaveSeparateLeases(t *testing.T) {
 	j, dir := open(t)
 	paths := []string{"/a/b", "/a%2Fb", "/a%252Fb", "/a", "/.", "/..", "/../a", "/.a", "/%2Ea"}
 	for n, path := range paths {
@@ -169,8 +169,8 @@ func TestPathsThatLookAlikeAreDifferentDirectories(t *testing.T) {
 	difftest.Equal(t, difftest.As[*store.NameError](t, err).Name, long)
 }
 
-// sriov-cni's lock counts while its network namespace is there, and is not the asker's own.
-func TestALockOfSRIOVCNIIsAHoldersToo(t *testing.T) {
+// An allocation of sriov-cni counts if its network namespace exists and belongs to another pod.
+func TestSRIOVCNILockExcludesOtherPods(t *testing.T) {
 	j, dir := open(t)
 	locks := t.TempDir()
 	j.SRIOVLocks = locks

@@ -11,25 +11,25 @@ import (
 	"devinfo-cni.io/pkg/safefile"
 )
 
-// The leases of a thing are links to their holders: leases/<kind>/<id>/<holder> if they are
-// exclusive, leases/<kind>/<id>/~<holder> otherwise. No holder's name begins with that mark, and
-// it sorts after all of them.
+// sharedMark begins the name of a shared lease's link. The leases of a thing are links to their holders,
+// leases/<kind>/<id>/<holder> if exclusive and leases/<kind>/<id>/~<holder> if shared. The mark sorts after
+// every name of a holder.
 const sharedMark = "~"
 
-// links is the directory of the leases: what is leased to whom, whether it counts or not. All links
-// are made and removed under one lock, the directory's: a PF and its VF could else pass each other.
+// links is the directory of all leases, stale ones included. One lock guards all links: with separate locks,
+// one process could lease a PF while another leases its VF.
 type links struct{ *safefile.Dir }
 
-// leaseLink is a link to a holder, by the holder's name.
+// leaseLink is a link to the record of a holder.
 type leaseLink struct {
 	Mode         SharingMode
 	path, holder string
 }
 
-// place is the directory of a thing's links.
+// place returns the directory of a thing's links.
 func (d links) place(l lease) string { return d.Path(string(l.kind) + "/" + escape(l.ID)) }
 
-// name is that of a holder's link.
+// name returns the name of a holder's link.
 func (l lease) name(holder string) string {
 	if l.Mode == Shared {
 		return sharedMark + holder
@@ -39,7 +39,7 @@ func (l lease) name(holder string) string {
 
 func (d links) path(l lease, holder string) string { return d.place(l) + "/" + l.name(holder) }
 
-// of are the links of a thing, the exclusive one first.
+// of returns the links of a thing, the exclusive one first.
 func (d links) of(l lease) (list []leaseLink, err error) {
 	entries, err := os.ReadDir(d.place(l))
 	if err != nil && !absent(err) {
@@ -58,7 +58,7 @@ func (d links) of(l lease) (list []leaseLink, err error) {
 	return list, nil
 }
 
-// ids lists the things of a kind.
+// ids returns the IDs of all things of a kind.
 func (d links) ids(kind Kind) (ids []string, err error) {
 	entries, err := os.ReadDir(d.Path(string(kind)))
 	if absent(err) {
@@ -70,7 +70,8 @@ func (d links) ids(kind Kind) (ids []string, err error) {
 	return ids, err
 }
 
-// things are those of all kinds, each as a lease of no mode; with an error, those of the others.
+// things returns the things of all kinds, each as a lease without a mode. It skips a kind that it cannot read
+// and returns the error.
 func (d links) things() (list []lease, err error) {
 	for _, kind := range kinds {
 		ids, unread := d.ids(kind)
@@ -82,10 +83,10 @@ func (d links) things() (list []lease, err error) {
 	return list, err
 }
 
-// add makes the links of a holder's leases, in place of stale ones.
+// add creates the links of a holder's leases after it has removed stale ones.
 func (d links) add(by taker, stale []string) error {
 	for _, path := range stale {
-		if err := os.Remove(path); err != nil && !absent(err) { // one that two of the leases have met
+		if err := os.Remove(path); err != nil && !absent(err) { // two leases may have listed the same link
 			return err
 		}
 	}
@@ -97,16 +98,15 @@ func (d links) add(by taker, stale []string) error {
 			made, err = made[:len(made)-1], nil
 		}
 		if err != nil {
-			_ = d.remove(by.link, made) // it is the first error that tells
+			_ = d.remove(by.link, made) // report the first error
 			return fmt.Errorf("lease of %s %s: %w", l.kind, l.ID, err)
 		}
 	}
 	return nil
 }
 
-// remove removes the links of leases, and the directories that are then empty. What is
-// gone already is success, on a read-only disk too, and what no lease can be of has none.
-// The caller has the lock.
+// remove removes the links of leases and the directories that become empty. It ignores missing links, even on
+// a read-only disk, and IDs that are too long for a link. The caller must hold the lock of all leases.
 func (d links) remove(holder string, leases []lease) error {
 	for _, l := range leases {
 		if path := d.path(l, holder); !notThere(path) {
@@ -121,7 +121,7 @@ func (d links) remove(holder string, leases []lease) error {
 	return nil
 }
 
-// existing returns those of leases that a holder has.
+// existing returns the leases for which the holder has a link.
 func (d links) existing(holder string, leases []lease) (list []lease) {
 	for _, l := range leases {
 		if !notThere(d.path(l, holder)) {
@@ -131,7 +131,7 @@ func (d links) existing(holder string, leases []lease) (list []lease) {
 	return list
 }
 
-// escape makes one path element of an ID, which may be a path.
+// escape turns an ID, which may be a path, into one path element.
 func escape(id string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(id, "%", "%25"), "/", "%2F")
 }
@@ -140,7 +140,7 @@ func unescape(name string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(name, "%2F", "/"), "%25", "%")
 }
 
-// rmdir removes a directory if it is there, and empty.
+// rmdir removes a directory if it exists and is empty.
 func rmdir(path string) error {
 	err := syscall.Rmdir(path)
 	if errors.Is(err, syscall.EROFS) {
@@ -159,7 +159,7 @@ func notThere(path string) bool {
 	return absent(err)
 }
 
-// absent says that nothing is at a path, or can be.
+// absent reports whether err means that a path does not or cannot exist.
 func absent(err error) bool {
 	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG)
 }

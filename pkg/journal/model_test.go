@@ -15,31 +15,31 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// A machine with two PFs of two VFs each, and a vDPA device on one VF: each device before
-// what it is a part of.
+// lineages describes a machine with two PFs of two VFs each, and a vDPA device on one VF. Each list starts
+// with a device; the devices that contain it follow.
 var lineages = [][]string{
 	{"pci-pf0"}, {"pci-vf0", "pci-pf0"}, {"pci-vf1", "pci-pf0"}, {"vdpa-v", "pci-vf1", "pci-pf0"},
 	{"pci-pf1"}, {"pci-vf2", "pci-pf1"}, {"pci-vf3", "pci-pf1"},
 }
 
-// world is what the model knows: who has which device, without a look at the disk.
+// world is the model of the leases, which it keeps in memory only.
 type world struct {
 	*testing.T
 	rand    *rand.Rand
 	dir     string
 	boot    int
 	j       *journal.Journal
-	holding map[string]grasp // by attachment or claim
+	holding map[string]grasp // by name of the attachment or claim
 	objects map[string]uint64
-	dead    map[string]bool // network namespaces
+	dead    map[string]bool // network namespaces that no longer exist
 	next    int
 }
 
-// grasp is one holder's hold of a device, and of what it is a part of.
+// grasp is a holder's hold of a device and of the devices that contain it.
 type grasp struct {
 	pods   []string
 	leases []journal.DeviceLease
-	netns  string // "" = a claim, which needs none
+	netns  string // "" = a claim, which may outlive its network namespace
 	boot   int
 	entry  *journal.Entry
 	claim  *journal.Claim
@@ -50,11 +50,10 @@ func (w *world) open() {
 	w.j.NetnsGone = func(path string) (bool, error) { return w.dead[path], nil }
 }
 
-// counts says whether a grasp still keeps anybody out.
+// counts reports whether a grasp still excludes other holders.
 func (w *world) counts(g grasp) bool { return g.boot == w.boot && (g.netns == "" || !w.dead[g.netns]) }
 
-// free is the rule in one place: nobody else's pod has the device in a mode that does not
-// go with the one that is wanted.
+// free is the rule for leases: no other pod may have one of the devices, unless both leases are shared.
 func (w *world) free(pods []string, leases []journal.DeviceLease) bool {
 	for _, g := range w.holding {
 		if !w.counts(g) || slices.ContainsFunc(pods, func(p string) bool { return slices.Contains(g.pods, p) }) {
@@ -89,37 +88,37 @@ func (w *world) take() {
 	g, netns := grasp{pods: []string{pod}, leases: leases, boot: w.boot}, fmt.Sprint("/run/netns/", pod, w.boot)
 	var owner journal.Owner
 	var record func() error
-	if w.rand.IntN(3) == 0 { // whose network namespace may be gone
+	if w.rand.IntN(3) == 0 { // a claim works without a network namespace
 		g.claim = &journal.Claim{UID: name, Pods: g.pods, Netns: netns, Leases: leases}
 		owner, record = g.claim, func() error { return w.j.Hold(g.claim) }
 	} else {
 		if g.netns = netns; w.dead[netns] {
-			return // no ADD comes for it
+			return // the runtime sends no ADD for it
 		}
 		g.entry = &journal.Entry{Key: key(name, "net1"), Pod: pod, Netns: netns, Leases: leases}
 		owner, record = g.entry, func() error { return w.j.Record(g.entry, nil) }
 	}
-	asked, err := w.j.Free(owner), record()
+	refused, err := w.j.Free(owner), record()
 	g.entry.Unlock()
 	held := new(journal.HeldError)
-	if free := w.free(g.pods, leases); free != (err == nil) || free != (asked == nil) || err != nil && !errors.As(err, &held) {
-		w.Fatalf("%s of %s takes %v: the model says %v, the journal %v and %v", name, pod, leases, free, asked, err)
+	if free := w.free(g.pods, leases); free != (err == nil) || free != (refused == nil) || err != nil && !errors.As(err, &held) {
+		w.Fatalf("%s of %s takes %v: free in the model: %v; errors of the journal: %v and %v", name, pod, leases, free, refused, err)
 	}
 	if err == nil {
 		w.holding[name] = g
 	}
 	if g.entry != nil && w.j.Has(g.entry, leases[0].ID, leases[0].Object) != (err == nil && leases[0].Mode == journal.Exclusive) {
-		w.Fatalf("%s has %v: the journal says otherwise", name, leases)
+		w.Fatalf("%s has %v: Has of the journal disagrees", name, leases)
 	}
 }
 
-// drop ends a grasp, or is killed on the way.
+// drop ends a grasp, or leaves the state of a process that was killed while it did.
 func (w *world) drop() {
 	for name, g := range w.holding {
 		switch killed := w.rand.IntN(4) == 0; {
 		case killed && g.entry != nil:
 			must(w.T, os.Remove(filepath.Join(w.dir, "attachments", "n@"+name+"@net1")))
-		case killed && g.boot == w.boot: // the next boot's sweep takes it away
+		case killed && g.boot == w.boot: // the sweep of the next boot removes its lease
 			must(w.T, os.Remove(filepath.Join(w.dir, "claims", name)))
 		case g.entry != nil:
 			must(w.T, w.j.Forget(g.entry))
@@ -131,9 +130,9 @@ func (w *world) drop() {
 	}
 }
 
-// Never are there two that have what one alone may have; nothing is refused that is free;
-// and nothing is left.
-func TestLeasesAreAsTheModelHasThem(t *testing.T) {
+// Random calls must succeed or fail as the model predicts, and releasing all leases must leave an empty state
+// directory.
+func TestLeasesMatchModel(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			w := &world{T: t, rand: rand.New(rand.NewPCG(seed, 0)), dir: t.TempDir(), holding: map[string]grasp{}, objects: map[string]uint64{}, dead: map[string]bool{}}
@@ -146,9 +145,9 @@ func TestLeasesAreAsTheModelHasThem(t *testing.T) {
 					w.drop()
 				case n < 36:
 					must(t, w.j.Sweep(func(string) {}))
-				case n < 38: // a pod's namespace ends before its DEL
+				case n < 38: // a pod's network namespace ends before its DEL
 					w.dead[fmt.Sprintf("/run/netns/pod%d%d", w.rand.IntN(4), w.boot)] = true
-				case n < 39: // a VF is unplugged, and another one plugged in
+				case n < 39: // another VF is plugged in under the same name
 					w.objects[lineages[w.rand.IntN(len(lineages))][0]] = w.rand.Uint64()
 				default:
 					w.boot++
@@ -168,7 +167,7 @@ func TestLeasesAreAsTheModelHasThem(t *testing.T) {
 	}
 }
 
-// rounds are a fifth of all with -short.
+// rounds returns a number of repetitions, a fifth of it with -short.
 func rounds(all int) int {
 	if testing.Short() {
 		return all / 5
@@ -176,9 +175,9 @@ func rounds(all int) int {
 	return all
 }
 
-// Taken, used, and given back again and again: nobody may lose what it has to somebody who
-// has seen the lease that was there before.
-func TestWhatIsLeasedIsNobodyElsesUntilItIsGivenBack(t *testing.T) {
+// Each goroutine repeatedly takes and releases the leases of one device. A sweep that read a stale lease must
+// not remove the one that replaced it.
+func TestExclusiveLeaseHasOneHolderAtATime(t *testing.T) {
 	j, dir := open(t)
 	var users atomic.Int32
 	var all sync.WaitGroup
@@ -195,14 +194,14 @@ func TestWhatIsLeasedIsNobodyElsesUntilItIsGivenBack(t *testing.T) {
 					continue
 				}
 				if users.Add(1) > 1 {
-					t.Error("two have it")
+					t.Error("two holders at a time")
 				}
 				if !j.Has(e, "pci-vf", 0) || !j.Holds(e.Key, journal.OfFile, "f") {
-					t.Error("it has been taken away")
+					t.Error("the lease was removed")
 				}
 				users.Add(-1)
 				e.Unlock()
-				if round%3 == 0 { // killed, with the leases left
+				if round%3 == 0 { // a killed process leaves its leases
 					err = os.Remove(filepath.Join(dir, "attachments", "n@"+e.Key.ContainerID+"@net1"))
 				} else {
 					err = j.Forget(e)
@@ -218,8 +217,9 @@ func TestWhatIsLeasedIsNobodyElsesUntilItIsGivenBack(t *testing.T) {
 	expectFiles(t, dir)
 }
 
-// The first of a node may meet where there is no directory yet, and the last where one goes.
-func TestPodsThatShareADeviceDoNotMeet(t *testing.T) {
+// The first pods create the lease directories at the same time, and the last ones remove them at the same
+// time.
+func TestConcurrentSharedLeasesSucceed(t *testing.T) {
 	for range rounds(60) {
 		j, dir := open(t)
 		begin := make(chan struct{})

@@ -12,8 +12,8 @@ import (
 	"devinfo-cni.io/devinfo/store"
 )
 
-// Seen fails if the state directory does not exist and cannot be created, as in a container that does
-// not have it mounted: to All and Newer it would be a journal without entries.
+// Seen creates the state directory if it does not exist, and returns an error if it cannot, as in a container
+// without that mount. Without this check All and Newer would see a journal without entries.
 func (j *Journal) Seen() error {
 	stat, err := os.Stat(j.dir)
 	switch {
@@ -28,8 +28,8 @@ func (j *Journal) Seen() error {
 	return nil
 }
 
-// Newer returns the pods, as namespace/name, that have entries of a format above that; of an
-// entry that does not say its pod, the attachment. An invalid entry has no format.
+// Newer returns the pods, as namespace/name, that have entries of a later format than that. If an entry does
+// not name its pod, the list contains the attachment's key. Newer ignores corrupt entries.
 func (j *Journal) Newer(than int) (pods []string, err error) {
 	keys, err := j.All()
 	if err != nil {

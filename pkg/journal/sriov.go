@@ -10,19 +10,19 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 )
 
-// SRIOVLocks is where sriov-cni keeps a file for each VF that it has given away, named by
-// the address; it holds the path of the network namespace (sriov-cni, pkg/utils/pci_allocator.go).
+// SRIOVLocks is the directory where sriov-cni keeps a file for each allocated VF, named by the PCI address.
+// The file contains the path of the pod's network namespace (sriov-cni, pkg/utils/pci_allocator.go).
 const SRIOVLocks = "/var/lib/cni/sriov/pci"
 
-// SRIOVLock is sriov-cni's lock of a VF.
+// SRIOVLock is sriov-cni's allocation of a VF.
 type SRIOVLock struct {
 	Device string `json:"device"`         // PCI address
 	Netns  string `json:"netns"`          // path
-	Gone   bool   `json:"gone,omitempty"` // the network namespace is: sriov-cni ignores the lock
+	Gone   bool   `json:"gone,omitempty"` // the network namespace no longer exists, so sriov-cni ignores the allocation
 }
 
-// ReadSRIOVLocks reads all locks in the directory. If it is missing there are none. A network
-// namespace counts as gone only if gone returns no error.
+// ReadSRIOVLocks returns all allocations in the directory, or none if it is missing. A network namespace
+// counts as gone only if gone returns no error.
 func ReadSRIOVLocks(dir fs.FS, gone func(netns string) (bool, error)) (list []SRIOVLock, err error) {
 	entries, err := fs.ReadDir(dir, ".")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -44,7 +44,7 @@ func ReadSRIOVLocks(dir fs.FS, gone func(netns string) (bool, error)) (list []SR
 	return list, nil
 }
 
-// LockedBySRIOV returns the VFs that sriov-cni has given to pods, each with the reason.
+// LockedBySRIOV returns the VFs that sriov-cni has allocated to pods, each with a reason for display.
 func LockedBySRIOV(dir fs.FS, gone func(netns string) (bool, error)) (map[string]string, error) {
 	list, err := ReadSRIOVLocks(dir, gone)
 	all := map[string]string{}
@@ -56,7 +56,7 @@ func LockedBySRIOV(dir fs.FS, gone func(netns string) (bool, error)) (map[string
 	return all, err
 }
 
-// sriovLock returns the network namespace that has a VF; "" = none.
+// sriovLock returns the network namespace that a VF is allocated to, or "".
 func sriovLock(dir fs.FS, address string) (netns string, err error) {
 	text, err := fs.ReadFile(dir, address)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -65,7 +65,8 @@ func sriovLock(dir fs.FS, address string) (netns string, err error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// lockedBySRIOV returns the holder of a VF by sriov-cni's lock, if that is not the asker's own.
+// lockedBySRIOV returns sriov-cni's holder of a VF, or nil if there is none or the VF is allocated to the pod
+// of by.
 func (j *Journal) lockedBySRIOV(l lease, by taker) (*Holder, error) {
 	address, ok := strings.CutPrefix(l.ID, "pci-")
 	if !ok || l.kind != OfDevice || j.SRIOVLocks == "" {
@@ -78,5 +79,5 @@ func (j *Journal) lockedBySRIOV(l lease, by taker) (*Holder, error) {
 	return &Holder{Netns: netns, Mode: Exclusive}, nil
 }
 
-// surely is false if it cannot be told.
+// surely treats an error as not gone.
 func surely(gone bool, err error) bool { return gone && err == nil }

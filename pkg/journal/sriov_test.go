@@ -12,7 +12,7 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-func TestLocksOfSRIOVCNI(t *testing.T) {
+func TestLockedBySRIOVReturnsLiveLocks(t *testing.T) {
 	dir := fstest.MapFS{
 		"0000:01:10.0": {Data: []byte("/var/run/netns/a\n")}, "0000:01:10.2": {Data: []byte("/var/run/netns/gone")},
 		"notes": {Data: []byte("/var/run/netns/a")}, "0000:01:10.4": {Mode: fs.ModeDir},
@@ -26,14 +26,14 @@ func TestLocksOfSRIOVCNI(t *testing.T) {
 		t.Errorf("without sriov-cni: %v, %v", got, err)
 	}
 	if got, err := journal.LockedBySRIOV(failing{dir, "0000:01:10.0", fs.ErrNotExist}, gone); len(got) > 0 || err != nil {
-		t.Errorf("a lock that is gone meanwhile: %v, %v", got, err)
+		t.Errorf("a lock that disappears: %v, %v", got, err)
 	}
 	if got, err := journal.LockedBySRIOV(failing{dir, "0000:01:10.0", syscall.EIO}, gone); !errors.Is(err, syscall.EIO) {
-		t.Errorf("a lock that cannot be read is none: %v, %v", got, err)
+		t.Errorf("an unreadable lock is ignored: %v, %v", got, err)
 	}
 }
 
-// failing is a directory one file of which, or which itself, cannot be opened.
+// failing is a directory with one path that cannot be opened.
 type failing struct {
 	fs.FS
 	name string

@@ -33,7 +33,7 @@ func letGo(j *journal.Journal, record string) error {
 
 var must = difftest.Must
 
-// former is the entry that is there; nil = none that makes sense.
+// former returns the entry on disk, or nil if it is missing or corrupt.
 func former(t *testing.T, j *journal.Journal, k journal.Key) *journal.Entry {
 	t.Helper()
 	e, err := j.Get(k)
@@ -43,13 +43,13 @@ func former(t *testing.T, j *journal.Journal, k journal.Key) *journal.Entry {
 	return e
 }
 
-// put records an attachment with a device-info file, in place of what is recorded.
+// put records an attachment with a device-info file, in place of its previous entry.
 func put(t *testing.T, j *journal.Journal, k journal.Key, file string) *journal.Entry {
 	t.Helper()
 	return record(t, j, &journal.Entry{Key: k, File: file})
 }
 
-// record does what an ADD does with its entry, in place of a former one.
+// record writes an entry as ADD does, in place of the previous entry.
 func record(t *testing.T, j *journal.Journal, e *journal.Entry) *journal.Entry {
 	t.Helper()
 	must(t, tryRecord(t, j, e))
@@ -66,14 +66,14 @@ func tryRecord(t *testing.T, j *journal.Journal, e *journal.Entry) error {
 	return err
 }
 
-// refuse gives who keeps an attachment from what its entry names.
+// refuse records e, which must fail, and returns the error with the holder.
 func refuse(t *testing.T, j *journal.Journal, e *journal.Entry) *journal.HeldError {
 	t.Helper()
 	return difftest.As[*journal.HeldError](t, tryRecord(t, j, e))
 }
 
-// files lists what is in the state directory, temporaries included; a link is
-// followed by its target.
+// files returns all paths in the state directory, temporary files included. The target of a link follows its
+// path.
 func files(t *testing.T, dir string) []string {
 	t.Helper()
 	var got []string
@@ -84,7 +84,7 @@ func files(t *testing.T, dir string) []string {
 			return nil
 		case err != nil:
 			return err
-		case depth == 0, strings.HasPrefix(name, "leases/") && depth == 1: // attachments, claims, leases and their kinds stay
+		case depth == 0, strings.HasPrefix(name, "leases/") && depth == 1: // attachments, claims, leases and the directories of kinds stay
 			return nil
 		}
 		if target, err := os.Readlink(path); err == nil {
@@ -111,7 +111,7 @@ func overwrite(t *testing.T, dir string, k journal.Key, content string) {
 	must(t, os.WriteFile(path, []byte(content), 0o600))
 }
 
-func TestChangedTellsOfEachEntry(t *testing.T) {
+func TestChangedDetectsWritesAndRemovals(t *testing.T) {
 	j, dir := open(t)
 	if at, err := j.Changed(); err != nil || !at.IsZero() {
 		t.Errorf("without a journal: %v, %v", at, err)
@@ -136,7 +136,7 @@ func TestChangedTellsOfEachEntry(t *testing.T) {
 	}
 }
 
-func TestAStateDirectoryIsSeenOrMade(t *testing.T) {
+func TestEnsureDirCreatesStateDirectory(t *testing.T) {
 	j, dir := open(t)
 	for range 2 {
 		must(t, j.Seen())
@@ -145,7 +145,7 @@ func TestAStateDirectoryIsSeenOrMade(t *testing.T) {
 		}
 	}
 	must(t, os.Remove(filepath.Join(dir, "attachments")))
-	must(t, j.Seen()) // one that is mounted, before the first ADD
+	must(t, j.Seen()) // a mounted directory, before the first ADD
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o600))
 	for _, path := range []string{file, file + "/state", "/proc/none/state"} {
@@ -155,8 +155,8 @@ func TestAStateDirectoryIsSeenOrMade(t *testing.T) {
 	}
 }
 
-// Whatever it looks like: keys may have other types by then, or be gone.
-func TestAnEntryOfANewerFormatIsLeftAlone(t *testing.T) {
+// In an entry of a newer format, keys may be missing or have other types.
+func TestEntryOfNewerFormatStays(t *testing.T) {
 	for _, content := range []string{
 		`{"format":99,"network":"net-a","containerID":"c0ffee","ifName":"net1","bootID":"` + boot + `","file":"f"}`,
 		`{"format":99}`,
@@ -191,7 +191,7 @@ func TestAnEntryOfANewerFormatIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestThePodsOfNewerEntriesAreNamed(t *testing.T) {
+func TestNewerReturnsPodNames(t *testing.T) {
 	dir := t.TempDir()
 	j := journal.Open(dir, boot)
 	newer := func(than int, want ...string) {

@@ -10,18 +10,17 @@ import (
 	"devinfo-cni.io/pkg/safefile"
 )
 
-// Sweep removes what no entry names and nobody is about to name: leases without a holder,
-// records of claims of another boot, what libcni kept of attachments that are gone, and
-// temporary files of dead writers. It calls removed with the path of each, relative to the
-// state directory. It reads no entries, so it takes no longer than listing the directories. A
-// failure does not stop the rest.
+// Sweep removes leases without a holder, claim records of another boot, libcni's caches of deleted
+// attachments, and temporary files of dead writers. It calls removed with each path, relative to the state
+// directory. It reads no entries, so it takes only the time of listing directories. After a failure it
+// continues with the rest.
 func (j *Journal) Sweep(removed func(path string)) error {
 	in := func(dir string) func(string) { return func(name string) { removed(dir + "/" + name) } }
 	errs := []error{j.entries.Sweep(in(entriesDir)), j.claims.Sweep(in(claimsDir)), j.sweepCache(in("libcni"))}
 	return errors.Join(append(errs, j.sweepClaims(removed), j.sweepLeases(removed))...)
 }
 
-// sweepClaims removes the records of claims that are of another boot, or torn.
+// sweepClaims removes claim records that are torn or of another boot.
 func (j *Journal) sweepClaims(removed func(path string)) error {
 	records, err := j.Claims()
 	errs := []error{err}
@@ -41,7 +40,8 @@ func (j *Journal) sweepClaims(removed func(path string)) error {
 
 var errKept = errors.New("record of the current boot")
 
-// keep is why the record of a claim stays: errKept, or it cannot be read; nil = it may go.
+// keep returns the reason to keep a claim's record: errKept, or the failure to read it. It returns nil if the
+// record can be removed.
 func (j *Journal) keep(record string) error {
 	c, err := j.Claim(record)
 	switch {
@@ -53,7 +53,7 @@ func (j *Journal) keep(record string) error {
 	return err
 }
 
-// sweepLeases removes the links that lead nowhere, and the directories that are empty then.
+// sweepLeases removes links to missing records, and directories that become empty.
 func (j *Journal) sweepLeases(removed func(path string)) error {
 	things, err := j.leases.things()
 	errs := []error{err}
@@ -79,8 +79,8 @@ func (j *Journal) sweepLeases(removed func(path string)) error {
 	return errors.Join(errs...)
 }
 
-// stale lists the links of a thing that lead to no holder, by their paths from the state
-// directory, and counts all.
+// stale returns the paths of a thing's links to missing records, relative to the state directory, and the
+// number of all its links.
 func (j *Journal) stale(l lease) (paths []string, links int, err error) {
 	list, err := j.leases.of(l)
 	for _, link := range list {
@@ -95,7 +95,7 @@ func (j *Journal) stale(l lease) (paths []string, links int, err error) {
 	return paths, len(list), err
 }
 
-// Stale lists the leases without a holder, by their paths from the state directory.
+// Stale returns the paths of all links to missing records, relative to the state directory.
 func (j *Journal) Stale() (list []string, err error) {
 	things, err := j.leases.things()
 	errs := []error{err}
@@ -106,16 +106,16 @@ func (j *Journal) Stale() (list []string, err error) {
 	return list, errors.Join(errs...)
 }
 
-// Cache is where libcni may keep what it likes while it runs the attachment's delegates.
+// Cache returns the directory for libcni's files while it runs the attachment's delegates.
 func (j *Journal) Cache(k Key) string {
 	name, err := k.entry()
-	if err != nil { // of a network alone, for GC and STATUS, of which libcni keeps nothing
+	if err != nil { // GC and STATUS have no container, and libcni keeps no files for them
 		name = "none"
 	}
 	return filepath.Join(j.dir, "libcni", name)
 }
 
-// sweepCache removes the caches of attachments that are not on record.
+// sweepCache removes the caches of attachments without an entry.
 func (j *Journal) sweepCache(removed func(name string)) error {
 	dir := safefile.Open(filepath.Join(j.dir, "libcni"))
 	caches, err := dir.Entries()

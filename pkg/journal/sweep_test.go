@@ -15,7 +15,7 @@ import (
 	"devinfo-cni.io/pkg/safefile/safefiletest"
 )
 
-// swept wants a sweep to remove these, and nothing else.
+// swept runs a sweep, which must remove exactly these paths.
 func swept(t *testing.T, j *journal.Journal, want ...string) {
 	t.Helper()
 	var got []string
@@ -24,11 +24,11 @@ func swept(t *testing.T, j *journal.Journal, want ...string) {
 	difftest.Same(t, "swept", got, want)
 }
 
-func TestSweepRemovesWhatNoEntryNames(t *testing.T) {
+func TestSweepRemovesStateWithoutOwner(t *testing.T) {
 	j, dir := open(t)
-	swept(t, j) // there is nothing at all
+	swept(t, j) // in a missing directory
 	record(t, j, everything(key1, "p"))
-	put(t, journal.Open(dir, "an older boot"), key("old", "net1"), "old") // DEL and GC know it
+	put(t, journal.Open(dir, "an older boot"), key("old", "net1"), "old") // DEL and GC remove this entry, not Sweep
 	must(t, j.Hold(claimOf("p", has("pci-pf", journal.Shared)...)))
 	kept := files(t, dir)
 	record(t, j, &journal.Entry{Key: key2, Pod: "p", File: "x", CDI: journal.CDI{File: "y"}, SocketDir: "/d", Leases: has("pci-pf", journal.Shared)})
@@ -54,7 +54,7 @@ func TestSweepRemovesWhatNoEntryNames(t *testing.T) {
 	swept(t, j)
 }
 
-func TestSweepLeavesTheFilesOfLivingWritersAndStrangersAlone(t *testing.T) {
+func TestSweepKeepsForeignFilesAndFilesOfLiveWriters(t *testing.T) {
 	j, dir := open(t)
 	put(t, j, key1, "f")
 	temp := filepath.Join(dir, "attachments/.net-a@decade@net1.devinfo")
@@ -65,31 +65,31 @@ func TestSweepLeavesTheFilesOfLivingWritersAndStrangersAlone(t *testing.T) {
 	before := files(t, dir)
 	swept(t, j)
 	expectFiles(t, dir, before...)
-	writer.Close() // it has died
+	writer.Close() // the writer has died
 	swept(t, j, "attachments/.net-a@decade@net1.devinfo")
 }
 
-func TestSweepSaysWhichClaimItCannotRead(t *testing.T) {
+func TestSweepReportsUnreadableClaim(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		j, dir := open(t)
 		must(t, j.Hold(claimOf("p")))
 		record, err := j.Claims()
 		must(t, err)
 		path := filepath.Join(dir, "claims", record[0])
-		must(t, syscall.Mount("/proc/self/mem", path, "", syscall.MS_BIND, "")) // nothing is at address 0
+		must(t, syscall.Mount("/proc/self/mem", path, "", syscall.MS_BIND, "")) // reading address 0 fails
 		defer func() { must(t, syscall.Unmount(path, 0)) }()
 		difftest.Is(t, j.Sweep(func(path string) { t.Errorf("swept %s", path) }), syscall.EIO)
 	})
 }
 
-// Else each live claim would hold up ADDs at each sweep.
-func TestSweepTakesNoLockForWhatStays(t *testing.T) {
+// With a lock for each live claim, every sweep would delay ADDs.
+func TestSweepTakesNoLockForLiveClaims(t *testing.T) {
 	j, _ := open(t)
 	must(t, j.Hold(claimOf("p")))
 	must(t, j.Alone(func() error { return j.Sweep(func(path string) { t.Errorf("swept %s", path) }) }))
 }
 
-// No entry is opened: what is opened is counted.
+// The test counts how often a file is opened.
 func TestSweepReadsNoEntries(t *testing.T) {
 	j, dir := open(t)
 	for n := range 60 {
@@ -103,12 +103,11 @@ func TestSweepReadsNoEntries(t *testing.T) {
 	must(t, j.Sweep(func(string) { swept++ }))
 	difftest.Equal(t, swept, 40)
 	if got := opened(); got > 3 {
-		t.Errorf("%d times something was opened", got)
+		t.Errorf("%d files were opened", got)
 	}
 }
 
-// watch counts how often something was opened in a directory, itself or what is in it: see
-// inotify(7).
+// watch counts how often a directory or a file in it is opened, using inotify(7).
 func watch(t *testing.T, dir string) (opened func() int) {
 	t.Helper()
 	fd, err := syscall.InotifyInit1(syscall.IN_NONBLOCK | syscall.IN_CLOEXEC)
