@@ -190,8 +190,8 @@ bench-scale: build ## kubectl devinfo beside kubectl get on an API server with 3
 test-load: deps-peers ## ATTACHMENTS (1000) on one node by WORKERS (50), killed and collected at random; SEED repeats
 	@DEVINFO_CRASH_ATTACHMENTS=$(ATTACHMENTS) DEVINFO_CRASH_WORKERS=$(WORKERS) DEVINFO_CRASH_SEED=$(SEED) $(GO_TEST) -run '^TestLoadLosesNoState$$' ./test/crash | go run ./test/report
 
-test-soak: ## cni-dra-driver against all that may happen to it, for SOAK (1h)
-	MODEL_TIME=$(SOAK) go test -count=1 -timeout 0 -v -run TestWhateverHappens ./pkg/dra
+test-soak: ## run random events and faults against cni-dra-driver for SOAK (1h)
+	MODEL_TIME=$(SOAK) go test -count=1 -timeout 0 -v -run TestPodsGetNetworksAndLeaveNothingDespiteFaults ./pkg/dra
 
 test-fuzz: ## each fuzz target for FUZZTIME (30s)
 	@grep -rl '^func Fuzz' --include='*_test.go' . | while read -r file; do \

@@ -22,7 +22,7 @@ import (
 	"devinfo-cni.io/pkg/link/linktest"
 )
 
-func TestAStatusIsOwedUntilTheAPIServerTakesItAlsoAfterARestart(t *testing.T) {
+func TestStatusIsSentUntilAPIServerAcceptsItAlsoAfterRestart(t *testing.T) {
 	r := newRig(t)
 	take := r.options.Status
 	var away atomic.Bool
@@ -37,7 +37,7 @@ func TestAStatusIsOwedUntilTheAPIServerTakesItAlsoAfterARestart(t *testing.T) {
 	}
 	agent := r.start()
 	stop := r.stop
-	r.attached(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+	r.attachPod(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
 	r.eventually("it was tried", func() bool { return asked.Load() > 0 })
 	if agent.Census().PendingStatus != 1 {
 		t.Errorf("got %v", agent.Census())
@@ -53,8 +53,8 @@ func TestAStatusIsOwedUntilTheAPIServerTakesItAlsoAfterARestart(t *testing.T) {
 
 // A claim whose status the server refuses, or is slow to take, holds up no other. One that can
 // never succeed is dropped.
-func TestEachStatusHasItsOwnBackOff(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+func TestEachClaimStatusHasItsOwnBackOff(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		var mu sync.Mutex
 		sent, down := map[string][]float64{}, true
 		began := time.Now()
@@ -76,7 +76,7 @@ func TestEachStatusHasItsOwnBackOff(t *testing.T) {
 		}
 		agent := r.start()
 		for _, name := range []string{"slow", "bad", "good", "gone"} {
-			r.prepare(r.claimOf(name, types.UID(name), name, want{"x", "net1", ""}))
+			r.prepare(r.claimOf(name, types.UID(name), name, netRequest{"x", "net1", ""}))
 			must(t, r.runPod(r.sandbox(name, name)))
 		}
 		time.Sleep(1000 * time.Second)
@@ -93,8 +93,8 @@ func TestEachStatusHasItsOwnBackOff(t *testing.T) {
 		must(t, r.runPod(r.sandbox("again", "bad"))) // the back-off begins anew
 		time.Sleep(time.Second)
 		must(t, r.runPod(r.sandbox("third", "bad"))) // at once, though it waits for its back-off
-		quiet()
-		r.unprepared("bad") // and what is forgotten is not sent
+		waitIdle()
+		r.unprepare("bad") // and what is forgotten is not sent
 		time.Sleep(time.Hour)
 		mu.Lock()
 		defer mu.Unlock()
@@ -108,8 +108,8 @@ func TestEachStatusHasItsOwnBackOff(t *testing.T) {
 }
 
 // Its turn comes again behind the others': what the server has taken by then is not all.
-func TestAStatusThatChangesWhileItIsSentIsSentOnceMore(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+func TestStatusThatChangesDuringSendIsSentAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		var sent atomic.Int32
 		r.options.Status = func(_ context.Context, report status.Report) error {
 			if report.Name == "0" {
@@ -121,7 +121,7 @@ func TestAStatusThatChangesWhileItIsSentIsSentOnceMore(t *testing.T) {
 		r.start()
 		for n := range 9 { // of which four are sent at once
 			name := fmt.Sprint(n)
-			r.prepare(r.claimOf(name, types.UID(name), name, want{"x", "net1", ""}))
+			r.prepare(r.claimOf(name, types.UID(name), name, netRequest{"x", "net1", ""}))
 			must(t, r.runPod(r.sandbox(name, name)))
 		}
 		time.Sleep(time.Second / 2)
@@ -133,23 +133,23 @@ func TestAStatusThatChangesWhileItIsSentIsSentOnceMore(t *testing.T) {
 	})
 }
 
-func TestStateThatCannotBeUsedConcernsItsClaimOnly(t *testing.T) {
+func TestUnreadableRecordAffectsOnlyItsClaim(t *testing.T) {
 	r := newRig(t)
 	difftest.Write(t, filepath.Join(r.options.StateDir, "u1.json"), `{"schema":99}`, 0o600)
 	difftest.Write(t, filepath.Join(r.options.StateDir, "u2.json"), `{"sch`, 0o600)
 	agent := r.start()
 	difftest.Equal(t, dra.Problems(agent), 2)
-	_, err := agent.Prepare(t.Context(), r.claimOf("a", "u1", "pod1", want{"x", "net1", ""}))
+	_, err := agent.Prepare(t.Context(), r.claimOf("a", "u1", "pod1", netRequest{"x", "net1", ""}))
 	difftest.As[*state.SchemaError](t, err)
 	difftest.As[*state.SchemaError](t, agent.Unprepare(t.Context(), "u1"))
 	for _, uid := range []types.UID{"u2", "u3"} {
-		r.prepare(r.claimOf("a", uid, "pod"+string(uid), want{"x", "net1", ""}))
+		r.prepare(r.claimOf("a", uid, "pod"+string(uid), netRequest{"x", "net1", ""}))
 		must(t, agent.Unprepare(t.Context(), uid))
 	}
 	difftest.Equal(t, r.files("state"), []string{"u1.json", "u2.json.corrupt"})
 }
 
-func TestManyPodsInARowLeaveNothing(t *testing.T) {
+func TestManyPodsInSequenceLeaveNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: it takes many seconds")
 	}
@@ -159,10 +159,10 @@ func TestManyPodsInARowLeaveNothing(t *testing.T) {
 	stop := r.stop
 	life := func(n int) {
 		pod, uid := fmt.Sprint("pod", n), types.UID(fmt.Sprint("u", n))
-		r.prepare(r.claimOf("claim", uid, pod, want{"x", "net1", "info"}))
-		sb := r.ran(fmt.Sprint("s", n), pod)
+		r.prepare(r.claimOf("claim", uid, pod, netRequest{"x", "net1", "info"}))
+		sb := r.runSandbox(fmt.Sprint("s", n), pod)
 		must(t, agent.StopPodSandbox(t.Context(), sb))
-		r.unmake(sb)
+		r.removeNetns(sb)
 		must(t, agent.RemovePodSandbox(t.Context(), sb))
 		must(t, agent.Unprepare(t.Context(), uid))
 	}
@@ -209,49 +209,49 @@ func (r *rig) onSmallDisk(t *testing.T) (remount func(flags uintptr)) {
 	}
 }
 
-func TestAFullDiskRefusesWhatIsNewAndHoldsUpNothingOld(t *testing.T) {
+func TestFullDiskRejectsNewClaimsButAllowsDetach(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		r := newRig(t)
 		r.onSmallDisk(t)
 		agent := r.start()
 		old, next := r.sandbox("s1", "pod"), r.sandbox("s2", "pod2")
-		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), r.claimOf("b", "u2", "pod2", want{"x", "net1", ""}))
+		r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), r.claimOf("b", "u2", "pod2", netRequest{"x", "net1", ""}))
 		must(t, agent.RunPodSandbox(t.Context(), old))
 
 		fill := filepath.Join(r.options.StateDir, "fill")
 		if err := os.WriteFile(fill, make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
 			t.Fatalf("got %v", err)
 		}
-		_, err := agent.Prepare(t.Context(), r.claimOf("c", "u3", "pod3", want{"x", "net1", ""}))
+		_, err := agent.Prepare(t.Context(), r.claimOf("c", "u3", "pod3", netRequest{"x", "net1", ""}))
 		difftest.Is(t, err, syscall.ENOSPC)
 		difftest.Is(t, agent.RunPodSandbox(t.Context(), next), syscall.ENOSPC)
 		must(t, agent.StopPodSandbox(t.Context(), old))
-		difftest.Equal(t, r.told(), []string{"ADD s1 net1", "DEL s1 net1"})
+		difftest.Equal(t, r.callNames(), []string{"ADD s1 net1", "DEL s1 net1"})
 		// What could not be recorded is tried at the same time, and may be what it is told.
 		r.eventually("it is unprepared all the same", func() bool { return agent.Unprepare(t.Context(), "u1") == nil })
 		must(t, agent.Unprepare(t.Context(), "u3"))
 
 		must(t, os.Remove(fill))
 		must(t, agent.RunPodSandbox(t.Context(), next))
-		r.expectThere("s2_net1")
+		r.expectInterfaces("s2_net1")
 	})
 }
 
-func TestAReadOnlyDiskRefusesWhatIsNewAndKeepsWhatIsOwed(t *testing.T) {
+func TestReadOnlyDiskRejectsNewClaimsAndKeepsPendingDELs(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		r := newRig(t)
 		remount := r.onSmallDisk(t)
 		agent := r.start()
 		sb := r.sandbox("s1", "pod")
-		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+		r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
 		must(t, agent.RunPodSandbox(t.Context(), sb))
 
 		remount(syscall.MS_RDONLY)
 		difftest.Is(t, agent.Ready(), syscall.EROFS)
-		_, err := agent.Prepare(t.Context(), r.claimOf("c", "u3", "pod3", want{"x", "net1", ""}))
+		_, err := agent.Prepare(t.Context(), r.claimOf("c", "u3", "pod3", netRequest{"x", "net1", ""}))
 		difftest.Is(t, err, syscall.EROFS)
 		must(t, agent.StopPodSandbox(t.Context(), sb))
-		r.expectThere()
+		r.expectInterfaces()
 		difftest.Is(t, agent.Unprepare(t.Context(), "u1"), syscall.EROFS)
 
 		remount(0)

@@ -17,8 +17,8 @@ import (
 )
 
 // Multus attaches it: see inventory.ResourceName.
-func TestADeviceWithAResourceNameNeedsNoNetwork(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+func TestDeviceWithResourceNameNeedsNoNetwork(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		n := newNode(t, "mlx5-switchdev")
 		r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
 		agent := r.start()
@@ -30,26 +30,26 @@ func TestADeviceWithAResourceNameNeedsNoNetwork(t *testing.T) {
 				t.Errorf("%s: got %v", name, attributes[name])
 			}
 		}
-		sb := r.attached(r.claimOf("z", "u2", "pod", want{"x", "net1", ""}))
+		sb := r.attachPod(r.claimOf("z", "u2", "pod", netRequest{"x", "net1", ""}))
 		r.expectFiles("cdi", 2)
-		must(t, r.admits(sb, "u1_r_"+vf3))
-		difftest.Equal(t, p.told, []string{"ADD s1 net1"})
-		quiet() // until nobody writes
+		must(t, r.createContainer(sb, "u1_r_"+vf3))
+		difftest.Equal(t, p.started, []string{"ADD s1 net1"})
+		waitIdle() // until nobody writes
 		must(t, os.RemoveAll(r.options.CDIDir))
 		time.Sleep(2 * time.Minute)
 		r.expectFiles("cdi", 2)
 		r.start()
 		r.prepare(ownClaim("u1", vf3, ""))
 		r.endPod(sb)
-		r.unprepared("u1")
-		r.unprepared("u2")
+		r.unprepare("u1")
+		r.unprepare("u2")
 		r.expectCalls("DEL", 1)
 		r.expectNothing()
 	})
 }
 
 // So that nobody has to read ResourceSlices for it.
-func TestTheStatusSaysWhichDeviceAClaimHas(t *testing.T) {
+func TestStatusShowsDeviceOfClaim(t *testing.T) {
 	vf := cluster.Device{Type: "pci", Device: "0000:03:00.2", PF: "0000:03:00.0", Representor: "eth4", RDMA: "mlx5_2"}
 	for name, test := range map[string]struct {
 		device, parameters string
@@ -60,11 +60,11 @@ func TestTheStatusSaysWhichDeviceAClaimHas(t *testing.T) {
 		"an SF":             {sf4, network(`{"type":"host-device","capabilities":{"deviceID":true}}`), cluster.Device{PF: "0000:03:00.0", Representor: "en3f0pf0sf88", RDMA: "mlx5_7"}},
 		"shared":            {pf, network(`{"type":"macvlan"}`), cluster.Device{Type: "pci", Device: "0000:03:00.0", RDMA: "mlx5_0"}},
 	} {
-		timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 			r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
 			r.start()
-			r.attached(ownClaim("u1", test.device, test.parameters))
-			quiet()
+			r.attachPod(ownClaim("u1", test.device, test.parameters))
+			waitIdle()
 			report := r.lastReport()
 			if len(report.Devices) != 1 || report.Devices[0].Data == nil {
 				t.Fatalf("%s: %+v", name, report)
@@ -80,11 +80,11 @@ func TestTheStatusSaysWhichDeviceAClaimHas(t *testing.T) {
 }
 
 // Multus gives them to its networks by position: a pod with two VFs asks for count: 2.
-func TestARequestMayHaveSeveralDevicesWithoutANetwork(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+func TestRequestMayHaveSeveralDevicesWithoutNetwork(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		n := newNode(t, "mlx5-switchdev")
 		n.rules = strings.Replace(ownRules, `.vfIndex == 3`, `.vfIndex >= 0`, 1)
-		r.withJournal(n)
+		r.useJournal(n)
 		agent := r.start()
 		former := ownClaim("u0", vf0, "")
 		former.Status.ReservedFor[0].UID = "uid-former"
@@ -95,27 +95,27 @@ func TestARequestMayHaveSeveralDevicesWithoutANetwork(t *testing.T) {
 		second.Device = vf0
 		claim.Status.Allocation.Devices.Results = append(claim.Status.Allocation.Devices.Results, second)
 		r.prepareFails(claim, vf0+" (0000:03:00.2) is held by claim ns/claim-u0")
-		r.unprepared("u0")
+		r.unprepare("u0")
 		devices, err := agent.Prepare(t.Context(), claim)
 		must(t, err)
 		if len(devices) != 2 || devices[0].DeviceName != vf3 || devices[1].DeviceName != vf0 || slices.Equal(devices[0].CDIDeviceIDs, devices[1].CDIDeviceIDs) {
 			t.Errorf("got %+v", devices)
 		}
-		sb := r.ran("s1", "pod")
+		sb := r.runSandbox("s1", "pod")
 		r.expectFiles("cdi", 2)
-		must(t, r.admits(sb, "u1_r_"+vf3, "u1_r_"+vf0))
+		must(t, r.createContainer(sb, "u1_r_"+vf3, "u1_r_"+vf0))
 		r.expectCalls("", 0)
-		r.ends(sb, "u1")
+		r.endAndUnprepare(sb, "u1")
 	})
 }
 
 // The metadata is that of Prepare, in both versions: KubeVirt reads the older one.
-func TestTheMetadataOfADeviceWithoutANetworkIsWrittenByPrepare(t *testing.T) {
+func TestPrepareWritesMetadataOfDeviceWithoutNetwork(t *testing.T) {
 	t.Parallel()
 	r, p := newRig(t), newPlugins()
 	claim := ownClaim("u1", vf3, "")
-	r.offering(server(nil, claim), newNode(t, "mlx5-switchdev"), p)
-	if answer := r.byKubelet(claim)["u1"]; len(answer.GetDevices()) != 1 || len(answer.Devices[0].CdiDeviceIds) != 2 {
+	r.startOffering(apiServer(nil, claim), newNode(t, "mlx5-switchdev"), p)
+	if answer := r.prepareByKubelet(claim)["u1"]; len(answer.GetDevices()) != 1 || len(answer.Devices[0].CdiDeviceIds) != 2 {
 		t.Fatal(answer)
 	}
 	all := ""
@@ -129,14 +129,14 @@ func TestTheMetadataOfADeviceWithoutANetworkIsWrittenByPrepare(t *testing.T) {
 }
 
 // No plugin of the chain tells of the device, and the pod learns of it all the same.
-func TestTheAgentDescribesADeviceThatNoPluginDescribes(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+func TestDriverDescribesDeviceThatNoPluginDescribes(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		n := newNode(t, "mlx5-switchdev")
 		r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
 		agent := r.start()
 		claim := ownClaim("u1", vf3, network(`{"type":"sriov"}`)) // which is on vfio-pci
-		named(claim, "net2")                                      // that the captured pod lacks
-		sb := r.attached(claim)
+		setIfName(claim, "net2")                                  // that the captured pod lacks
+		sb := r.attachPod(claim)
 		if at := r.attachment("u1"); at.PCI() != "0000:03:00.5" || len(r.files("info")) != 1 {
 			t.Errorf("got %s, files %q", at.Info, r.files("info"))
 		}
@@ -155,21 +155,21 @@ func TestTheAgentDescribesADeviceThatNoPluginDescribes(t *testing.T) {
 }
 
 // An administrator may have set another directory since.
-func TestADeviceInfoFileIsRemovedWhereItWasWritten(t *testing.T) {
+func TestDeviceInfoFileIsRemovedFromItsOriginalDirectory(t *testing.T) {
 	r := newRig(t)
 	r.start()
-	sb := r.attached(r.claimOf("a", "u1", "pod", want{"x", "net1", "info"}))
+	sb := r.attachPod(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", "info"}))
 	if n := len(r.files("info")); n != 1 {
 		t.Fatalf("%d files", n)
 	}
 	r.options.DeviceInfoDir = filepath.Join(r.dir, "elsewhere")
 	r.start()
-	r.ends(sb, "u1")
+	r.endAndUnprepare(sb, "u1")
 }
 
 // Whoever could put a link in the place of the file would have the runtime mount what it names.
-func TestADeviceInfoFileThatOthersCanReplaceIsNotMounted(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+func TestDeviceInfoFileThatNonRootCanReplaceIsNotMounted(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		n := newNode(t, "mlx5-switchdev")
 		r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
 		var asked []string
@@ -179,8 +179,8 @@ func TestADeviceInfoFileThatOthersCanReplaceIsNotMounted(t *testing.T) {
 		}
 		r.start()
 		claim := ownClaim("u1", vf3, network(`{"type":"sriov"}`))
-		named(claim, "net2")
-		r.attached(claim)
+		setIfName(claim, "net2")
+		r.attachPod(claim)
 		const fact = `"DEVINFO_NET2_PCI_ADDRESS=0000:03:00.5"` // which can be told all the same
 		if text := r.spec(); strings.Contains(text, r.options.DeviceInfoDir) || len(r.files("info")) != 1 || !strings.Contains(text, fact) {
 			t.Error(text)
@@ -196,12 +196,12 @@ func (r *rig) spec() string {
 }
 
 // A device without a network of ours is Multus' by now.
-func TestNoDELTakesADeviceFromWhoeverElseAttachesIt(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
-		r.withJournal(newNode(t, "mlx5-switchdev"))
+func TestDELIsNotRetriedWhileClaimWithoutNetworkHasDevice(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+		r.useJournal(newNode(t, "mlx5-switchdev"))
 		r.start()
-		p.set(always)
-		r.undeleted(ownClaim("u1", vf3, network(`{"type":"sriov"}`)))
+		p.setHook(failAll)
+		r.giveUpDEL(ownClaim("u1", vf3, network(`{"type":"sriov"}`)))
 		var met atomic.Bool
 		lineage := r.options.Devices.Lineage
 		r.options.Devices.Lineage = func(device string) ([]sysfs.Object, error) {
@@ -215,16 +215,16 @@ func TestNoDELTakesADeviceFromWhoeverElseAttachesIt(t *testing.T) {
 		time.Sleep(5 * time.Hour)
 		r.expectCalls("DEL", tried)
 		r.expectPhase("Undeleted", 1)
-		r.unprepared("u2")
-		p.set(nil)
+		r.unprepare("u2")
+		p.setHook(nil)
 		time.Sleep(2 * time.Hour)
 		r.expectNothing()
 	})
 }
 
 // Nodes and metadata take no network namespace.
-func TestAPodInTheHostsNetworkMayHaveWhatNeedsNoNetwork(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+func TestHostNetworkPodMayHaveDeviceWithoutNetwork(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		n := newNode(t, "mlx5-switchdev")
 		r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
 		r.start()
@@ -232,7 +232,7 @@ func TestAPodInTheHostsNetworkMayHaveWhatNeedsNoNetwork(t *testing.T) {
 		sb := r.sandbox("s1", "pod")
 		sb.Linux.Namespaces = nil
 		must(t, r.runPod(sb))
-		must(t, r.admits(sb, "u1_r_"+vf3))
-		r.ends(sb, "u1")
+		must(t, r.createContainer(sb, "u1_r_"+vf3))
+		r.endAndUnprepare(sb, "u1")
 	})
 }

@@ -19,8 +19,8 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// withJournal has the agent hand out nodes of devices, and lease them.
-func (r *rig) withJournal(n *node) *journal.Journal {
+// useJournal has the agent hand out nodes of devices, and lease them.
+func (r *rig) useJournal(n *node) *journal.Journal {
 	r.options.Devices.Journal, r.options.Devices.Lineage = journalIn(r.dir, "boot1"), n.lineage
 	r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
 	r.options.Devices.Granter = &grant.Granter{Sys: r.options.Devices.Finder.Sys, Settings: config.Node{AllowedDevices: []string{"*"}}, Nodes: func(path string) (cdispec.Node, error) {
@@ -47,9 +47,9 @@ func (r *rig) expectHolders(id string, holders ...string) {
 }
 
 // A pod that is deleted by force still runs: its nodes are nobody else's.
-func TestAClaimWithoutANetworkHasItsDeviceToItself(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
-		r.withJournal(newNode(t, "mlx5-switchdev"))
+func TestClaimWithoutNetworkHoldsDeviceExclusively(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
+		r.useJournal(newNode(t, "mlx5-switchdev"))
 		r.start()
 		r.prepare(ownClaim("u1", vf3, ""))
 		for _, id := range []string{"pci-0000:03:00.5", "iommu-57"} {
@@ -60,10 +60,10 @@ func TestAClaimWithoutANetworkHasItsDeviceToItself(t *testing.T) {
 		next.Status.ReservedFor[0].UID = "uid-next"
 		r.prepareFails(next, "claim ns/claim-u2", vf3+" (0000:03:00.5) is held by claim ns/claim-u1")
 		r.expectFiles("cdi", gates)
-		r.unprepared("u1")
+		r.unprepare("u1")
 		r.prepare(next)
 		r.expectHolders("pci-0000:03:00.5", "claim ns/claim-u2")
-		r.unprepared("u2")
+		r.unprepare("u2")
 		r.expectHolders("pci-0000:03:00.5")
 		r.expectHolders("iommu-57")
 		r.expectNothing()
@@ -71,7 +71,7 @@ func TestAClaimWithoutANetworkHasItsDeviceToItself(t *testing.T) {
 }
 
 // The driver was killed when the claim was on record, and before it had all leases.
-func TestAClaimOnRecordTakesTheLeasesThatItHasNot(t *testing.T) {
+func TestPreparedClaimTakesMissingLeases(t *testing.T) {
 	const infiniband = `devices: [{select: 'device.attributes["devinfo-cni.io"].linkType == "infiniband"', sharing: exclusive, resourceName: example.com/ib}]`
 	for _, test := range []struct {
 		host, rules, device string
@@ -80,15 +80,15 @@ func TestAClaimOnRecordTakesTheLeasesThatItHasNot(t *testing.T) {
 		{"mlx5-switchdev", "", vf3, []string{"pci-0000:03:00.5", "iommu-57"}},
 		{"mlx5-infiniband", infiniband, "pci-0000-17-00-1", []string{"pci-0000:17:00.1"}},
 	} {
-		timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 			n := newNode(t, test.host)
 			if test.rules != "" {
 				n.rules = test.rules
 			}
-			r.withJournal(n)
+			r.useJournal(n)
 			r.start()
 			r.prepare(ownClaim("u1", test.device, ""))
-			quiet()
+			waitIdle()
 			for _, id := range test.leases {
 				must(t, os.Remove(filepath.Join(r.dir, "journal/leases/device", id, "u1")))
 			}
@@ -102,9 +102,9 @@ func TestAClaimOnRecordTakesTheLeasesThatItHasNot(t *testing.T) {
 }
 
 // Nobody unprepares a claim that was never on record.
-func TestAClaimThatCannotBeRecordedGetsNeitherGateNorLease(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
-		j := r.withJournal(newNode(t, "mlx5-switchdev"))
+func TestClaimThatCannotBeRecordedHasNeitherGateNorLease(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
+		j := r.useJournal(newNode(t, "mlx5-switchdev"))
 		r.start()
 		must(t, os.MkdirAll(filepath.Join(r.options.StateDir, "u1.json", "busy"), 0o700))
 		r.prepareFails(ownClaim("u1", vf3, ""), "record claim")
@@ -116,42 +116,42 @@ func TestAClaimThatCannotBeRecordedGetsNeitherGateNorLease(t *testing.T) {
 }
 
 // Multus gives the pod what its claim has, and another pod not.
-func TestAClaimWithoutANetworkIsNotPreparedWhileMultusHasItsDevice(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
-		j := r.withJournal(newNode(t, "mlx5-switchdev"))
+func TestClaimWithoutNetworkIsNotPreparedWhileMultusHoldsItsDevice(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
+		j := r.useJournal(newNode(t, "mlx5-switchdev"))
 		r.start()
 		r.sandbox("s0", "other")
-		group := multus("other", "s0", r.netns("s0"), exclusive("iommu-57"))
-		r.multus(group)
+		group := multusEntry("other", "s0", r.netns("s0"), exclusiveLease("iommu-57"))
+		r.recordMultus(group)
 		r.prepareFails(ownClaim("u1", vf3, ""), "IOMMU group 57", "is held by pod ns/other")
 		must(t, j.Forget(group))
 		r.sandbox("s1", "pod")
-		r.multus(multus("pod", "s1", r.netns("s1"), exclusive("pci-0000:03:00.5")))
+		r.recordMultus(multusEntry("pod", "s1", r.netns("s1"), exclusiveLease("pci-0000:03:00.5")))
 		r.prepare(ownClaim("u1", vf3, ""))
 	})
 }
 
 // A node of a group is good for all that is in it.
-func TestAnAttachmentWhoseNodesAreGrantedHasTheirIOMMUGroup(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
-		r.withJournal(newNode(t, "mlx5-switchdev"))
+func TestAttachmentWithVFIONodeLeasesIOMMUGroup(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
+		r.useJournal(newNode(t, "mlx5-switchdev"))
 		r.start()
 		claim := ownClaim("u1", vf3, network(`{"type":"sriov"}`))
-		named(claim, "net2") // that the captured pod lacks
-		sb := r.attached(claim)
+		setIfName(claim, "net2") // that the captured pod lacks
+		sb := r.attachPod(claim)
 		r.expectHolders("iommu-57", "claim ns/claim-u1")
 		r.endPod(sb)
-		r.unprepared("u1")
+		r.unprepare("u1")
 		r.expectHolders("iommu-57")
 	})
 }
 
 // With hostUsers: false the runtime bind-mounts the node's own device nodes, which belong to nobody there.
-func TestAUserNamespaceIsGivenOnlyDeviceNodesForAll(t *testing.T) {
+func TestUserNamespaceGetsOnlyWorldAccessibleDeviceNodes(t *testing.T) {
 	for parameters, opened := range map[string]int{"": 2, network(`{"type":"sriov"}`): 1} { // without a network, before the sandbox is known
 		for _, hostUsers := range []bool{true, false} {
-			timeless(t, func(t *testing.T, r *rig, _ *plugins) {
-				r.withJournal(newNode(t, "mlx5-switchdev"))
+			inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
+				r.useJournal(newNode(t, "mlx5-switchdev"))
 				r.options.Devices.Granter.Nodes = func(path string) (cdispec.Node, error) {
 					return cdispec.Node{Path: path, Type: "c", Perm: map[string]fs.FileMode{"/dev/vfio/57": 0o600, "/dev/vfio/vfio": 0o666}[path]}, nil
 				}
@@ -166,7 +166,7 @@ func TestAUserNamespaceIsGivenOnlyDeviceNodesForAll(t *testing.T) {
 				r.start()
 				claim := ownClaim("u1", vf3, parameters)
 				if parameters != "" {
-					named(claim, "net2") // that the captured pod lacks
+					setIfName(claim, "net2") // that the captured pod lacks
 				}
 				r.prepare(claim)
 				sb := r.sandbox("s1", "pod")
@@ -175,7 +175,7 @@ func TestAUserNamespaceIsGivenOnlyDeviceNodesForAll(t *testing.T) {
 				}
 				must(t, r.runPod(sb))
 				time.Sleep(time.Hour) // in which the gate is looked at again
-				quiet()
+				waitIdle()
 				if !hostUsers {
 					difftest.Equal(t, opens, opened)
 				}
@@ -183,19 +183,19 @@ func TestAUserNamespaceIsGivenOnlyDeviceNodesForAll(t *testing.T) {
 				difftest.Equal(t, strings.Contains(r.spec(), "/dev/vfio/vfio"), true)
 				refused := strings.Contains(log.String(), "device=/dev/vfio/57") && strings.Contains(log.String(), "it has mode 0600") && strings.Contains(log.String(), "hostUsers: true")
 				difftest.Equal(t, refused, !hostUsers)
-				r.ends(sb, "u1")
+				r.endAndUnprepare(sb, "u1")
 			})
 		}
 	}
 }
 
 // An InfiniBand function without IPoIB is all nodes.
-func TestAClaimOfRDMAAloneGetsItsNodes(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+func TestClaimOfRDMADeviceWithoutInterfaceGetsDeviceNodes(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		const vf = "pci-0000-17-00-1"
 		n := newNode(t, "mlx5-infiniband")
 		n.rules = `devices: [{select: 'device.attributes["devinfo-cni.io"].linkType == "infiniband"', sharing: exclusive, resourceName: example.com/ib}]`
-		r.withJournal(n)
+		r.useJournal(n)
 		agent := r.start()
 		devices, err := agent.Prepare(t.Context(), ownClaim("u1", vf, ""))
 		must(t, err)
@@ -210,6 +210,6 @@ func TestAClaimOfRDMAAloneGetsItsNodes(t *testing.T) {
 		}
 		difftest.Equal(t, nodes, []string{"/dev/infiniband/uverbs1", "/dev/infiniband/issm1", "/dev/infiniband/umad1", "/dev/infiniband/rdma_cm"})
 		must(t, r.runPod(r.sandbox("s1", "pod")))
-		r.ends(r.sandbox("s1", "pod"), "u1")
+		r.endAndUnprepare(r.sandbox("s1", "pod"), "u1")
 	})
 }

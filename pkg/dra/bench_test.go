@@ -40,7 +40,7 @@ func BenchmarkRunPodSandbox(b *testing.B) {
 	for b.Loop() {
 		n++
 		pod, uid := fmt.Sprint("pod", n), types.UID(fmt.Sprint("u", n))
-		r.prepare(r.claimOf("claim", uid, pod, want{"x", "net1", ""}))
+		r.prepare(r.claimOf("claim", uid, pod, netRequest{"x", "net1", ""}))
 		sb := r.sandbox(fmt.Sprint("s", n), pod)
 		began := time.Now()
 		must(b, agent.RunPodSandbox(b.Context(), sb))
@@ -90,7 +90,7 @@ func BenchmarkAHundredPodsAtOnce(b *testing.B) {
 	var ours, theirs []time.Duration
 	for b.Loop() {
 		for n := range pods {
-			r.prepare(r.claimOf("claim", types.UID(fmt.Sprint("u", n)), fmt.Sprint("pod", n), want{"x", "net1", ""}))
+			r.prepare(r.claimOf("claim", types.UID(fmt.Sprint("u", n)), fmt.Sprint("pod", n), netRequest{"x", "net1", ""}))
 		}
 		sandbox := func(n int) *api.PodSandbox { return r.sandbox(fmt.Sprint("s", n), fmt.Sprint("pod", n)) }
 		ours = append(ours, all(func(n int) error { return agent.RunPodSandbox(b.Context(), sandbox(n)) })...)
@@ -119,7 +119,7 @@ func BenchmarkPrepare(b *testing.B) {
 	agent := r.start()
 	before := heap()
 	for n := range prepared {
-		r.prepare(r.claimOf("claim", types.UID(fmt.Sprint("u", n)), fmt.Sprint("pod", n), want{"x", "net1", ""}))
+		r.prepare(r.claimOf("claim", types.UID(fmt.Sprint("u", n)), fmt.Sprint("pod", n), netRequest{"x", "net1", ""}))
 	}
 	each := float64(heap()-before) / prepared / 1024
 	var took, bare []time.Duration
@@ -129,7 +129,7 @@ func BenchmarkPrepare(b *testing.B) {
 	for b.Loop() {
 		n++
 		uid := types.UID(fmt.Sprint("u", n))
-		claim := r.claimOf("claim", uid, fmt.Sprint("pod", n), want{"x", "net1", ""})
+		claim := r.claimOf("claim", uid, fmt.Sprint("pod", n), netRequest{"x", "net1", ""})
 		began := time.Now()
 		_, err := agent.Prepare(b.Context(), claim)
 		took = append(took, time.Since(began))
@@ -160,7 +160,7 @@ func BenchmarkForeignPod(b *testing.B) {
 	r := benchRig(b)
 	agent := r.start()
 	for n := range 500 {
-		r.prepare(r.claimOf("claim", types.UID(fmt.Sprint("u", n)), fmt.Sprint("pod", n), want{"x", "net1", ""}))
+		r.prepare(r.claimOf("claim", types.UID(fmt.Sprint("u", n)), fmt.Sprint("pod", n), netRequest{"x", "net1", ""}))
 	}
 	sb := r.sandbox("s1", "nobody's")
 	for b.Loop() {
@@ -246,10 +246,10 @@ func BenchmarkFromEventToSlice(b *testing.B) {
 	taken.Store(new(map[string]string))
 	offered.Others = func(context.Context) (map[string]string, error) { return *taken.Load(), nil }
 	offered.Events = func(context.Context) (<-chan struct{}, error) { return events, nil }
-	client := server(func(*resourceapi.ResourceSlice) { written <- struct{}{} })
+	client := apiServer(func(*resourceapi.ResourceSlice) { written <- struct{}{} })
 	r := benchRig(b)
 	r.options.Devices.Inventory = offered
-	r.kubelet(client, 0)
+	r.startKubelet(client, 0)
 	quiet := func() {
 		for {
 			select {
@@ -285,9 +285,9 @@ func BenchmarkFromEventToSlice(b *testing.B) {
 // wants 99 of 100 within 10 ms.
 func BenchmarkMetadata(b *testing.B) {
 	r := benchRig(b)
-	claim := r.claimOf("a", "u1", "pod", want{"x", "net1", ""})
-	k := r.kubelet(server(nil, claim), 0)
-	r.byKubelet(claim)
+	claim := r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""})
+	k := r.startKubelet(apiServer(nil, claim), 0)
+	r.prepareByKubelet(claim)
 	result := claim.Status.Allocation.Devices.Results[0]
 	device := kubeletplugin.Device{Requests: []string{"x"}, PoolName: result.Pool, DeviceName: result.Device, ShareID: result.ShareID}
 	device.Metadata = &kubeletplugin.DeviceMetadata{NetworkData: &resourceapi.NetworkDeviceData{

@@ -76,7 +76,7 @@ func TestFlappingCarrierWritesPoolFewTimes(t *testing.T) {
 		"seldom, as by maintenance": {time.Minute, time.Hour, 3, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
-			timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+			inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 				c := plug(t, r, true)
 				before := c.published
 				for range test.flaps {
@@ -95,7 +95,7 @@ func TestFlappingCarrierWritesPoolFewTimes(t *testing.T) {
 
 // Nothing but the driver's own timers has it publish after the carrier has changed.
 func TestTaintFollowsStableCarrier(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		c := plug(t, r, true)
 		expect := func(when string, want bool) {
 			t.Helper()
@@ -127,7 +127,7 @@ func TestTaintFollowsStableCarrier(t *testing.T) {
 }
 
 func TestTaintIsPublishedAtStart(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		c := plug(t, r, false)
 		if len(inventory.PublishedIn(c.published)[vf0].Taints) == 0 {
 			t.Error("a VF of a PF that has no carrier at the start has no taint")

@@ -11,14 +11,14 @@ import (
 )
 
 // A want is one request of a claim.
-type want struct{ request, ifName, behave string }
+type netRequest struct{ request, ifName, behave string }
 
 // claimOf is an allocated claim for the pod, whose networks run the plugin "fake".
-func (r *rig) claimOf(name string, uid types.UID, pod string, wants ...want) *resourceapi.ResourceClaim {
+func (r *rig) claimOf(name string, uid types.UID, pod string, wants ...netRequest) *resourceapi.ResourceClaim {
 	return claimIn(r.dir, name, uid, pod, wants...)
 }
 
-func claimIn(dir, name string, uid types.UID, pod string, wants ...want) *resourceapi.ResourceClaim {
+func claimIn(dir, name string, uid types.UID, pod string, wants ...netRequest) *resourceapi.ResourceClaim {
 	var all []request
 	for _, w := range wants {
 		late := ""
@@ -76,8 +76,8 @@ func ownClaim(uid types.UID, device, parameters string) *resourceapi.ResourceCla
 	return allocated("claim-"+string(uid), uid, "pod", request{name: "r", device: device, ifName: "net1", parameters: parameters})
 }
 
-// named has the configuration of a claim's first request say another name than net1.
-func named(claim *resourceapi.ResourceClaim, ifName string) {
+// setIfName has the configuration of a claim's first request say another name than net1.
+func setIfName(claim *resourceapi.ResourceClaim, ifName string) {
 	raw := &claim.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw
 	*raw = []byte(strings.ReplaceAll(string(*raw), "net1", ifName))
 }
@@ -87,8 +87,8 @@ func network(plugins string) string {
 	return `"config":{"cniVersion":"1.0.0","name":"net","plugins":[` + plugins + `]}`
 }
 
-// by is a request for a device that goes into a network of that plugin.
-func by(name, device, ifName, plugin string, count int64) request {
+// requestFor is a request for a device that goes into a network of that plugin.
+func requestFor(name, device, ifName, plugin string, count int64) request {
 	r := request{name: name, device: device, ifName: ifName, parameters: network(`{"type":"` + plugin + `"}`), count: count}
 	if device == pf {
 		r.share = types.UID("share-" + name)
@@ -101,8 +101,8 @@ func claimFor(uid types.UID, all ...request) *resourceapi.ResourceClaim {
 	return allocated("claim-"+string(uid), uid, "pod", all...)
 }
 
-// exclusively allocates a claim's devices to the claim alone.
-func exclusively(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+// makeExclusive allocates a claim's devices to the claim alone.
+func makeExclusive(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 	for n := range claim.Status.Allocation.Devices.Results {
 		claim.Status.Allocation.Devices.Results[n].ShareID = nil
 	}

@@ -21,7 +21,7 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-func TestAClaimIsGoneOnlyIfTheServerSaysSo(t *testing.T) {
+func TestClaimIsDeletedOnlyIfAPIServerReportsIt(t *testing.T) {
 	noAnswer := errors.New("no answer")
 	noAPI := apierrors.NewGenericServerResponse(404, "get", resourceapi.Resource("resourceclaims"), "b", "404 page not found", 0, true)
 	for name, test := range map[string]struct {
@@ -53,8 +53,8 @@ func TestAClaimIsGoneOnlyIfTheServerSaysSo(t *testing.T) {
 }
 
 // Its sandbox is on no record: only the runtime tells of it.
-func TestAClaimWithoutANetworkIsNotCollectedBeforeTheRuntimeHasTold(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+func TestClaimWithoutNetworkIsKeptUntilRuntimeListsSandboxes(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
 			return nil, nil
 		}
@@ -70,7 +70,7 @@ func TestAClaimWithoutANetworkIsNotCollectedBeforeTheRuntimeHasTold(t *testing.T
 			}
 		}
 		kept("no runtime has told of sandboxes", 1)
-		r.hears(sb)
+		r.listSandboxes(sb)
 		kept("its pod runs", 1)
 		r.endPod(sb)
 		kept("its pod has ended", 0)
@@ -79,18 +79,18 @@ func TestAClaimWithoutANetworkIsNotCollectedBeforeTheRuntimeHasTold(t *testing.T
 
 // A kubelet that has lost its memory unprepares nothing. A DEL that is owed needs its record; a
 // server that does not answer collects nothing; and with the record go its leases.
-func TestNothingIsCollectedOnASuspicion(t *testing.T) {
+func TestClaimIsCollectedOnlyWhenUnusedAndNotAllocated(t *testing.T) {
 	vf := network(`{"type":"sriov"}`)
 	deallocated := ownClaim("u1", vf0, vf)
 	deallocated.Status.Allocation, deallocated.Status.ReservedFor = nil, nil
 	for name, last := range map[string]*resourceapi.ResourceClaim{"deleted": nil, "deallocated": deallocated, "allocated anew": ownClaim("u1", vf2, vf)} {
-		timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 			now, answer := last, error(nil)
 			r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
 				return now, answer
 			}
 			r.options.UndeletedEvery = time.Minute
-			r.prepared()
+			r.prepareVF0()
 			kept := func(when string, leases int) {
 				t.Helper()
 				time.Sleep(5 * time.Minute)
@@ -104,7 +104,7 @@ func TestNothingIsCollectedOnASuspicion(t *testing.T) {
 			r.start() // which has not heard of the sandbox yet
 			kept("no runtime has told of sandboxes", 1)
 			now, answer = nil, errors.New("no answer")
-			r.hears()
+			r.listSandboxes()
 			r.endPod(r.sandbox("s1", "pod"))
 			kept("the server does not answer", 0)
 			now, answer = ownClaim("u1", vf0, vf), nil
@@ -124,8 +124,8 @@ func TestNothingIsCollectedOnASuspicion(t *testing.T) {
 }
 
 // The kubelet gives up on a call, and unprepares; the call has not come to its end yet.
-func TestAPrepareThatUnprepareOvertakesLeavesNothing(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+func TestCanceledPrepareLeavesNothingAfterUnprepare(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		n := newNode(t, "mlx5-switchdev")
 		looks, goOn := make(chan struct{}), make(chan struct{})
 		r.options.Devices.Inventory = n.inventory()
@@ -146,15 +146,15 @@ func TestAPrepareThatUnprepareOvertakesLeavesNothing(t *testing.T) {
 		must(t, agent.Unprepare(t.Context(), "u1"))
 		close(goOn)
 		difftest.Is(t, <-ended, context.Canceled)
-		quiet()
+		waitIdle()
 		r.expectNothing()
 	})
 }
 
 // The kubelet asks for a claim again while the agent forgets it, with a DEL that was given up.
-func TestAPrepareThatMeetsTheEndOfUnprepareIsOnRecordOrFails(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
-		claim := r.claimOf("a", "u1", "pod", want{"x", "net1", ""})
+func TestPrepareDuringEndOfUnprepareIsRecordedOrFails(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+		claim := r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""})
 		ended := make(chan error, 1)
 		meet := sync.OnceFunc(func() {
 			go func() {
@@ -169,10 +169,10 @@ func TestAPrepareThatMeetsTheEndOfUnprepareIsOnRecordOrFails(t *testing.T) {
 			}
 		}
 		r.start()
-		p.set(always)
-		r.undeleted(claim)
+		p.setHook(failAll)
+		r.giveUpDEL(claim)
 		err := <-ended
-		quiet()
+		waitIdle()
 		if err == nil && len(r.record("u1").Attachments) != 1 {
 			t.Error("it is prepared, and not on record")
 		}

@@ -30,15 +30,15 @@ const agentEnv = "DRA_TEST_AGENT"
 
 // A doom is the life of an agent in a process of its own: it does the whole life of a
 // pod, up to the step at which it is killed.
-type doom struct {
+type victim struct {
 	Dir    string
 	KillAt int // 0 = not
 	Behave string
 	Pipe   bool // file 3 is for the plugins
 }
 
-func doomedAgent() {
-	var d doom
+func runVictim() {
+	var d victim
 	check(json.Unmarshal([]byte(os.Getenv(agentEnv)), &d))
 	check(os.Unsetenv(agentEnv)) // not for the plugins
 	if d.Pipe {
@@ -47,7 +47,7 @@ func doomedAgent() {
 		syscall.CloseOnExec(3)
 	}
 	o := optionsIn(d.Dir)
-	plugIn(&o, d.Dir)
+	addDevices(&o, d.Dir)
 	o.Devices.Journal = journalIn(d.Dir, o.BootID)
 	o.Status = func(ctx context.Context, _ status.Report) error { <-ctx.Done(); return ctx.Err() } // so that each life has the same steps
 	var steps atomic.Int32
@@ -61,7 +61,7 @@ func doomedAgent() {
 	check(err)
 	ctx := context.Background()
 	go agent.Run(ctx)
-	claims := doomedClaims(d)
+	claims := victimClaims(d)
 	for _, claim := range claims {
 		_, err := agent.Prepare(ctx, claim)
 		check(err)
@@ -75,23 +75,23 @@ func doomedAgent() {
 	fmt.Println(steps.Load())
 }
 
-func doomedClaims(d doom) []*resourceapi.ResourceClaim {
+func victimClaims(d victim) []*resourceapi.ResourceClaim {
 	return []*resourceapi.ResourceClaim{
-		claimIn(d.Dir, "a", "u1", "pod", want{"x", "net1", d.Behave}),
-		onDevice(onDevice(claimIn(d.Dir, "b", "u2", "pod", want{"x", "net2", d.Behave}, want{"y", "net3", d.Behave}), 0, vf0, ""), 1, vf2, "vfio-pci"),
+		claimIn(d.Dir, "a", "u1", "pod", netRequest{"x", "net1", d.Behave}),
+		onDevice(onDevice(claimIn(d.Dir, "b", "u2", "pod", netRequest{"x", "net2", d.Behave}, netRequest{"y", "net3", d.Behave}), 0, vf0, ""), 1, vf2, "vfio-pci"),
 		ownClaim("u3", vf3, ""), // without a network
 	}
 }
 
 func journalIn(dir, bootID string) *journal.Journal {
 	j := journal.Open(filepath.Join(dir, "journal"), bootID)
-	j.NetnsGone = isAway
+	j.NetnsGone = isNetnsMissing
 	return j
 }
 
 // run gives what the process printed: the step at which it was killed, or how many there are. It
 // waits for the plugins that survive it: they have the pipe, too.
-func (d doom) run(t *testing.T) string {
+func (d victim) run(t *testing.T) string {
 	t.Helper()
 	ended, pipe, err := os.Pipe()
 	must(t, err)
@@ -109,7 +109,7 @@ func (d doom) run(t *testing.T) string {
 	return strings.TrimSpace(string(out))
 }
 
-func (d doom) command(t *testing.T) *exec.Cmd {
+func (d victim) command(t *testing.T) *exec.Cmd {
 	t.Helper()
 	text, err := json.Marshal(d)
 	must(t, err)
@@ -120,17 +120,20 @@ func (d doom) command(t *testing.T) *exec.Cmd {
 }
 
 // afterwards is what the node is like when the next agent starts.
-var afterwards = map[string]struct {
+var restarts = map[string]struct {
 	happens func(r *rig, sb *api.PodSandbox)
 	listed  bool // the sandbox still runs
 }{
-	"the pod runs":           {func(*rig, *api.PodSandbox) {}, true},
-	"the sandbox is gone":    {func(r *rig, sb *api.PodSandbox) { r.unmake(sb); check(restoretest.Open(r.dir).EndNetns(netnsOf(sb))) }, false},
+	"the pod runs": {func(*rig, *api.PodSandbox) {}, true},
+	"the sandbox is gone": {func(r *rig, sb *api.PodSandbox) {
+		r.removeNetns(sb)
+		check(restoretest.Open(r.dir).EndNetns(netnsOf(sb)))
+	}, false},
 	"the node was restarted": {reboot, false},
 }
 
 func reboot(r *rig, sb *api.PodSandbox) {
-	r.unmake(sb)
+	r.removeNetns(sb)
 	must(r.t, os.RemoveAll(filepath.Join(r.dir, "kernel")))
 	r.options.BootID = "boot2"
 	for _, dir := range []string{"cdi", "info", "dp"} {
@@ -138,11 +141,11 @@ func reboot(r *rig, sb *api.PodSandbox) {
 	}
 }
 
-func TestAnAgentThatIsKilledAtAnyStepLeavesNothingOwed(t *testing.T) {
+func TestNextStartCleansUpAfterKillAtAnyStep(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: it takes half a minute")
 	}
-	steps, err := strconv.Atoi(doom{Dir: newRig(t).dir}.run(t))
+	steps, err := strconv.Atoi(victim{Dir: newRig(t).dir}.run(t))
 	if err != nil || steps < 20 {
 		t.Fatalf("%d steps, %v", steps, err)
 	}
@@ -152,33 +155,33 @@ func TestAnAgentThatIsKilledAtAnyStepLeavesNothingOwed(t *testing.T) {
 	if os.Geteuid() != 0 { // whose agent does the same: some of the steps
 		stride = 5
 	}
-	for name, after := range afterwards {
+	for name, after := range restarts {
 		for step := 1; step <= steps; step += stride {
 			turns <- struct{}{}
 			all.Go(func() {
 				defer func() { <-turns }()
-				t.Run(fmt.Sprintf("%s/%d", name, step), func(t *testing.T) { killedAt(t, step, after.happens, after.listed) })
+				t.Run(fmt.Sprintf("%s/%d", name, step), func(t *testing.T) { killAndRestart(t, step, after.happens, after.listed) })
 			})
 		}
 	}
 	all.Wait()
 }
 
-func killedAt(t *testing.T, step int, happens func(*rig, *api.PodSandbox), listed bool) {
+func killAndRestart(t *testing.T, step int, happens func(*rig, *api.PodSandbox), listed bool) {
 	r := newRig(t)
-	d := doom{Dir: r.dir, KillAt: step}
+	d := victim{Dir: r.dir, KillAt: step}
 	killed := d.run(t)
 	sb := r.sandbox("s1", "pod")
 	happens(r, sb)
-	plugIn(&r.options, r.dir)
-	restarted(t, r, d, sb, listed)
+	addDevices(&r.options, r.dir)
+	expectCleanRestart(t, r, d, sb, listed)
 	if t.Failed() {
-		t.Errorf("%s: calls: %q", killed, r.told())
+		t.Errorf("%s: calls: %q", killed, r.callNames())
 	}
 }
 
-// restarted lets the next agent make good what is owed.
-func restarted(t *testing.T, r *rig, d doom, sb *api.PodSandbox, listed bool) {
+// expectCleanRestart lets the next agent make good what is owed.
+func expectCleanRestart(t *testing.T, r *rig, d victim, sb *api.PodSandbox, listed bool) {
 	t.Helper()
 	var pods []*api.PodSandbox
 	attached, gates, bare := 0, 0, 0
@@ -210,11 +213,11 @@ func restarted(t *testing.T, r *rig, d doom, sb *api.PodSandbox, listed bool) {
 		census := agent.Census()
 		return len(r.files("there")) == attached && census.Phases["Added"] == attached && census.Phases["Adding"]+census.Phases["Deleting"]+census.Phases["Restoring"] == 0 && len(r.files("cdi")) == gates && len(r.files("dp")) == bare
 	})
-	for _, claim := range doomedClaims(d) {
+	for _, claim := range victimClaims(d) {
 		must(t, agent.Unprepare(t.Context(), claim.UID))
 	}
 	r.expectNothing()
-	expectAsCaptured(t, restoretest.Open(r.dir))
+	expectRestored(t, restoretest.Open(r.dir))
 	if leases, err := r.options.Devices.Journal.Claims(); err != nil || len(leases) > 0 {
 		t.Errorf("leases of %q, %v", leases, err)
 	}
@@ -231,25 +234,25 @@ func restarted(t *testing.T, r *rig, d doom, sb *api.PodSandbox, listed bool) {
 }
 
 // A plugin survives its agent. A DEL before it has ended would find nothing.
-func TestADELWaitsForThePluginsOfAKilledAgent(t *testing.T) {
+func TestDELWaitsForPluginsOfKilledDriver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	d := doom{Dir: r.dir, Behave: "slow"}
+	d := victim{Dir: r.dir, Behave: "slow"}
 	cmd := d.command(t)
 	must(t, cmd.Start())
 	r.eventually("the plugins run", func() bool { return len(r.calls()) == 3 })
 	must(t, cmd.Process.Kill())
 	_ = cmd.Wait()
-	r.unmake(r.sandbox("s1", "pod"))
-	plugIn(&r.options, r.dir)
+	r.removeNetns(r.sandbox("s1", "pod"))
+	addDevices(&r.options, r.dir)
 	agent := r.start()
 	_, err := agent.Synchronize(t.Context(), nil, nil)
 	must(t, err)
 	time.Sleep(200 * time.Millisecond)
-	if got := r.told(); len(got) != 3 {
+	if got := r.callNames(); len(got) != 3 {
 		t.Errorf("got %q", got)
 	}
 	must(t, os.WriteFile(filepath.Join(r.dir, "go-on"), nil, 0o644))
 	r.eventually("the DELs were run", func() bool { return len(r.calls()) == 6 && agent.Census().Phases["Prepared"] == 3 })
-	r.expectThere()
+	r.expectInterfaces()
 }

@@ -18,9 +18,9 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// admits is what a runtime says of a container with these gates: each has its CDI spec, whose
+// createContainer is what a runtime says of a container with these gates: each has its CDI spec, whose
 // hook compares network namespaces (see cmd/cni-dra-gate).
-func (r *rig) admits(sb *api.PodSandbox, gates ...string) error {
+func (r *rig) createContainer(sb *api.PodSandbox, gates ...string) error {
 	for _, gate := range gates {
 		data, err := os.ReadFile(filepath.Join(r.options.CDIDir, cdispec.FileName(driverName+"/claim", gate)))
 		if err != nil {
@@ -43,15 +43,15 @@ func (r *rig) admits(sb *api.PodSandbox, gates ...string) error {
 }
 
 // The agent may be away when a pod gets another sandbox.
-func TestTheGateOfASandboxIsForNoOther(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+func TestGateOfSandboxRejectsOtherSandboxes(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		r.start()
-		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+		r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
 		first, second := r.sandbox("s1", "pod"), r.sandbox("s2", "pod")
-		says(t, r.admits(first, "u1_x"), "unresolvable CDI device")
+		says(t, r.createContainer(first, "u1_x"), "unresolvable CDI device")
 		must(t, r.runPod(first))
-		must(t, r.admits(first, "u1_x"))
-		says(t, r.admits(second, "u1_x"), "claim ns/a, request x, is held by pod ns/pod (net1)")
+		must(t, r.createContainer(first, "u1_x"))
+		says(t, r.createContainer(second, "u1_x"), "claim ns/a, request x, is held by pod ns/pod (net1)")
 		// A spec of an agent that knew no hook still opens, and gets one.
 		file := filepath.Join(r.options.CDIDir, cdispec.FileName(driverName+"/claim", "u1_x"))
 		var spec map[string]any
@@ -61,30 +61,30 @@ func TestTheGateOfASandboxIsForNoOther(t *testing.T) {
 		must(t, err)
 		r.stop()
 		must(t, os.WriteFile(file, old, 0o644))
-		must(t, r.admits(second, "u1_x"))
+		must(t, r.createContainer(second, "u1_x"))
 		r.start()
-		r.hears(first)
-		quiet()
-		must(t, r.admits(first, "u1_x"))
-		says(t, r.admits(second, "u1_x"), "claim ns/a")
+		r.listSandboxes(first)
+		waitIdle()
+		must(t, r.createContainer(first, "u1_x"))
+		says(t, r.createContainer(second, "u1_x"), "claim ns/a")
 		difftest.Equal(t, strings.Count(difftest.Read(t, file), r.options.Gate), 1)
 		r.endPod(first)
-		says(t, r.admits(second, "u1_x"), "unresolvable CDI device")
+		says(t, r.createContainer(second, "u1_x"), "unresolvable CDI device")
 	})
 }
 
 // sriov-cni and ib-sriov-cni reset a VF only if they are told of a namespace, though it be
 // gone; host-device fails on one. CRI-O removes it before every DEL. A VF that the node's start
 // has made anew must not get back what it was before.
-func TestOnlyPluginsOfVFsAreToldOfANamespaceThatIsGone(t *testing.T) {
+func TestOnlyVFPluginsGetPathOfMissingNamespace(t *testing.T) {
 	for name, test := range map[string]struct {
 		ends func(r *rig, sb *api.PodSandbox)
 		want func(path string) (vf, other string)
 	}{
 		"there": {func(*rig, *api.PodSandbox) {}, func(path string) (string, string) { return path, path }},
-		"gone":  {(*rig).unmake, func(path string) (string, string) { return path, "" }},
+		"gone":  {(*rig).removeNetns, func(path string) (string, string) { return path, "" }},
 		"gone with its boot": {func(r *rig, sb *api.PodSandbox) {
-			r.unmake(sb)
+			r.removeNetns(sb)
 			r.stop()
 			r.options.BootID = "boot2"
 			r.start()
@@ -96,11 +96,11 @@ func TestOnlyPluginsOfVFsAreToldOfANamespaceThatIsGone(t *testing.T) {
 		}, func(string) (string, string) { return "", "" }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			timeless(t, func(t *testing.T, r *rig, p *plugins) {
+			inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 				r.start()
-				sb := r.attached(ownClaim("u1", "cni", network(`{"type":"sriov"},{"type":"ib-sriov"},{"type":"host-device"}`)))
+				sb := r.attachPod(ownClaim("u1", "cni", network(`{"type":"sriov"},{"type":"ib-sriov"},{"type":"host-device"}`)))
 				test.ends(r, sb)
-				r.unprepared("u1")
+				r.unprepare("u1")
 				vf, other := test.want(netnsOf(sb))
 				want := map[string]string{"sriov": vf, "ib-sriov": vf, "host-device": other}
 				p.mu.Lock()
@@ -112,26 +112,26 @@ func TestOnlyPluginsOfVFsAreToldOfANamespaceThatIsGone(t *testing.T) {
 }
 
 // What a claim can ask of the scheduler is attached as allocated, or refused with a reason.
-func TestWhateverTheSchedulerAllocatesIsAttachedOrRefused(t *testing.T) {
+func TestEachAllocationIsAttachedOrRejected(t *testing.T) {
 	apart, alike := resourceapi.FullyQualifiedName("devinfo-cni.io/pfName"), resourceapi.FullyQualifiedName("resource.kubernetes.io/pcieRoot")
 	for name, test := range map[string]struct {
 		claim *resourceapi.ResourceClaim
 		want  []string // on record: request, and the device in the configuration
 		why   string   // it is refused
 	}{
-		"firstAvailable, the VF":        {claimFor("u1", by("r/vf", vf0, "net1", "sriov", 0)), []string{`r/vf "deviceID":"0000:03:00.2"`}, ""},
-		"firstAvailable, else a master": {claimFor("u1", by("r/lan", pf, "net1", "macvlan", 0)), []string{`r/lan "master":"p0"`}, ""},
-		"matchAttribute": {constrained(&resourceapi.DeviceConstraint{Requests: []string{"a", "b"}, MatchAttribute: &alike},
-			by("a", vf0, "net1", "sriov", 0), by("b", vf2, "net2", "sriov", 1)), []string{`a "deviceID":"0000:03:00.2"`, `b "deviceID":"0000:03:00.4"`}, ""},
-		"distinctAttribute": {constrained(&resourceapi.DeviceConstraint{Requests: []string{"a", "b"}, DistinctAttribute: &apart},
-			by("a", pf, "net1", "macvlan", 0), by("b", vf2, "net2", "sriov", 0)), []string{`a "master":"p0"`, `b "deviceID":"0000:03:00.4"`}, ""},
-		"an extended resource":        {ofScheduler(claimFor("u1", by("container-0-request-0", vf0, "net1", "sriov", 1))), []string{`container-0-request-0 "deviceID":"0000:03:00.2"`}, ""},
-		"two of an extended resource": {ofScheduler(claimFor("u1", by("container-0-request-0", vf0, "net1", "sriov", 2))), nil, "may have several devices"},
-		"two alternatives at once":    {claimFor("u1", by("r/vf", vf0, "net1", "sriov", 2)), nil, "may have several devices"},
-		"two of one interface name":   {claimFor("u1", by("a", vf0, "net1", "sriov", 0), by("b", vf2, "net1", "sriov", 0)), nil, "net1"},
+		"firstAvailable, the VF":        {claimFor("u1", requestFor("r/vf", vf0, "net1", "sriov", 0)), []string{`r/vf "deviceID":"0000:03:00.2"`}, ""},
+		"firstAvailable, else a master": {claimFor("u1", requestFor("r/lan", pf, "net1", "macvlan", 0)), []string{`r/lan "master":"p0"`}, ""},
+		"matchAttribute": {withConstraint(&resourceapi.DeviceConstraint{Requests: []string{"a", "b"}, MatchAttribute: &alike},
+			requestFor("a", vf0, "net1", "sriov", 0), requestFor("b", vf2, "net2", "sriov", 1)), []string{`a "deviceID":"0000:03:00.2"`, `b "deviceID":"0000:03:00.4"`}, ""},
+		"distinctAttribute": {withConstraint(&resourceapi.DeviceConstraint{Requests: []string{"a", "b"}, DistinctAttribute: &apart},
+			requestFor("a", pf, "net1", "macvlan", 0), requestFor("b", vf2, "net2", "sriov", 0)), []string{`a "master":"p0"`, `b "deviceID":"0000:03:00.4"`}, ""},
+		"an extended resource":        {asExtendedResource(claimFor("u1", requestFor("container-0-request-0", vf0, "net1", "sriov", 1))), []string{`container-0-request-0 "deviceID":"0000:03:00.2"`}, ""},
+		"two of an extended resource": {asExtendedResource(claimFor("u1", requestFor("container-0-request-0", vf0, "net1", "sriov", 2))), nil, "may have several devices"},
+		"two alternatives at once":    {claimFor("u1", requestFor("r/vf", vf0, "net1", "sriov", 2)), nil, "may have several devices"},
+		"two of one interface name":   {claimFor("u1", requestFor("a", vf0, "net1", "sriov", 0), requestFor("b", vf2, "net1", "sriov", 0)), nil, "net1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			timeless(t, func(t *testing.T, r *rig, p *plugins) {
+			inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 				r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
 				agent := r.start()
 				_, err := agent.Prepare(t.Context(), test.claim)
@@ -157,15 +157,15 @@ func TestWhateverTheSchedulerAllocatesIsAttachedOrRefused(t *testing.T) {
 	}
 }
 
-func constrained(c *resourceapi.DeviceConstraint, all ...request) *resourceapi.ResourceClaim {
+func withConstraint(c *resourceapi.DeviceConstraint, all ...request) *resourceapi.ResourceClaim {
 	claim := claimFor("u1", all...)
 	claim.Spec.Devices.Constraints = []resourceapi.DeviceConstraint{*c}
 	return claim
 }
 
-// ofScheduler makes a claim one that the scheduler has made for the extended resources of
+// asExtendedResource makes a claim one that the scheduler has made for the extended resources of
 // a pod: it is owned by the pod, and has no template.
-func ofScheduler(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+func asExtendedResource(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 	yes := true
 	claim.Name = "pod-extended-resources-x"
 	claim.Annotations = map[string]string{"resource.kubernetes.io/extended-resource-claim": "true"}

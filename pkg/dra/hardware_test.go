@@ -37,8 +37,8 @@ func hardwareDevices() map[string]hostdev.Ref {
 	}
 }
 
-// plugIn gives the node of the options devices, as its kernel has made them at the start.
-func plugIn(o *dra.Options, dir string) *restoretest.Kernel {
+// addDevices gives the node of the options devices, as its kernel has made them at the start.
+func addDevices(o *dra.Options, dir string) *restoretest.Kernel {
 	text, err := os.ReadFile(hardware)
 	check(err)
 	k := restoretest.Open(dir)
@@ -63,9 +63,9 @@ func plugIn(o *dra.Options, dir string) *restoretest.Kernel {
 	return k
 }
 
-// plugIn gives the rig's node devices, for its plugins.
-func (r *rig) plugIn() {
-	r.kernel = plugIn(&r.options, r.dir)
+// addDevices gives the rig's node devices, for its plugins.
+func (r *rig) addDevices() {
+	r.kernel = addDevices(&r.options, r.dir)
 	r.plugins.kernel = r.kernel
 }
 
@@ -86,8 +86,8 @@ func onDevice(claim *resourceapi.ResourceClaim, n int, device, driver string) *r
 	return claim
 }
 
-// take is what a plugin does with its device at ADD, and the pod after that.
-func (conf pluginConf) take(k *restoretest.Kernel, netns, ifName string) error {
+// useDevice is what a plugin does with its device at ADD, and the pod after that.
+func (conf pluginConf) useDevice(k *restoretest.Kernel, netns, ifName string) error {
 	if conf.DeviceID == "" {
 		return nil
 	}
@@ -97,16 +97,16 @@ func (conf pluginConf) take(k *restoretest.Kernel, netns, ifName string) error {
 	return k.Use(conf.DeviceID, 9000, "02:00:00:00:00:99")
 }
 
-// leave is DEL, which brings back what it can find, as it is.
-func (conf pluginConf) leave(k *restoretest.Kernel, netns, ifName string) error {
+// returnDevice is DEL, which brings back what it can find, as it is.
+func (conf pluginConf) returnDevice(k *restoretest.Kernel, netns, ifName string) error {
 	if conf.DeviceID == "" || netns == "" || k == nil {
 		return nil
 	}
 	return k.Move(conf.DeviceID, netns, "", ifName)
 }
 
-// expect wants a device to be as it was at the start, or to have the driver.
-func (conf pluginConf) expect(k *restoretest.Kernel) error {
+// checkDevice wants a device to be as it was at the start, or to have the driver.
+func (conf pluginConf) checkDevice(k *restoretest.Kernel) error {
 	now, err := k.Host().Look(hardwareDevices()[conf.DeviceID])
 	if err != nil {
 		return err
@@ -115,14 +115,14 @@ func (conf pluginConf) expect(k *restoretest.Kernel) error {
 	if conf.Driver != "" && (now.Driver != conf.Driver || now.Override != conf.Driver) {
 		return fmt.Errorf("driver %q, override %q: want %s", now.Driver, now.Override, conf.Driver)
 	}
-	if was := asCaptured()[conf.DeviceID]; conf.Driver == "" && !cmp.Equal(was, now) {
+	if was := capturedDevices()[conf.DeviceID]; conf.Driver == "" && !cmp.Equal(was, now) {
 		return fmt.Errorf("not as it was: %s", cmp.Diff(was, now))
 	}
 	return nil
 }
 
 // asCaptured is what the devices are like at the start.
-var asCaptured = sync.OnceValue(func() map[string]restore.Former {
+var capturedDevices = sync.OnceValue(func() map[string]restore.Former {
 	dir, err := os.MkdirTemp("", "dra-")
 	check(err)
 	defer os.RemoveAll(dir)
@@ -130,10 +130,10 @@ var asCaptured = sync.OnceValue(func() map[string]restore.Former {
 	check(err)
 	k, err := restoretest.Make(dir, text)
 	check(err)
-	return looked(k)
+	return readDevices(k)
 })
 
-func looked(k *restoretest.Kernel) map[string]restore.Former {
+func readDevices(k *restoretest.Kernel) map[string]restore.Former {
 	all := map[string]restore.Former{}
 	for id, d := range hardwareDevices() {
 		f, err := k.Host().Look(d)
@@ -146,8 +146,8 @@ func looked(k *restoretest.Kernel) map[string]restore.Former {
 	return all
 }
 
-// expectAsCaptured wants the node's devices to be what they were.
-func expectAsCaptured(t testing.TB, k *restoretest.Kernel) {
+// expectRestored wants the node's devices to be what they were.
+func expectRestored(t testing.TB, k *restoretest.Kernel) {
 	t.Helper()
-	difftest.Same(t, "devices are not what they were", looked(k), asCaptured())
+	difftest.Same(t, "devices are not what they were", readDevices(k), capturedDevices())
 }

@@ -39,15 +39,15 @@ func unhealthy(t testing.TB, agent *dra.Agent, pool string) map[string]string {
 	return all
 }
 
-func TestAPodIsToldWhatIsWrongWithItsDevice(t *testing.T) {
+func TestHealthReportsProblemsOfDevices(t *testing.T) {
 	t.Parallel()
 	for says, test := range map[string]struct {
 		device, driver string
 		happens        func(b *rig, n *node)
 	}{
 		"":                       {vf0, "", func(*rig, *node) {}},
-		"the node has lost it":   {vf0, "", func(_ *rig, n *node) { n.without("0000:03:00.2") }},
-		"it has lost its driver": {vf0, "", func(_ *rig, n *node) { n.without("0000:03:00.2/driver ->") }},
+		"the node has lost it":   {vf0, "", func(_ *rig, n *node) { n.remove("0000:03:00.2") }},
+		"it has lost its driver": {vf0, "", func(_ *rig, n *node) { n.remove("0000:03:00.2/driver ->") }},
 		"no carrier for more than 1m0s": {vf0, "", func(b *rig, n *node) {
 			n.text = []byte(strings.Replace(string(n.text), `"ifname":"p0","flags":["BROADCAST","MULTICAST","UP","LOWER_UP"]`, `"ifname":"p0","flags":["NO-CARRIER","UP"]`, 1))
 			dra.Survey(b.agent)
@@ -60,14 +60,14 @@ func TestAPodIsToldWhatIsWrongWithItsDevice(t *testing.T) {
 			must(b.t, os.Symlink("x", filepath.Join(b.dir, "kernel/sys/kernel/iommu_groups/56/devices/0000:03:00.2")))
 		}},
 	} {
-		withHardware(t, func(t *testing.T, b *rig) {
+		inBubbleWithDevices(t, func(t *testing.T, b *rig) {
 			n := newNode(t, "mlx5-switchdev")
 			b.stop()
 			b.options.Devices.Inventory = n.inventory()
 			b.options.Devices.Inventory.CarrierGrace = time.Minute
 			b.start()
 			dra.Survey(b.agent)
-			b.attachTo(t, test.device, test.driver)
+			b.attachDevice(t, test.device, test.driver)
 			_, news := dra.Health(b.agent, "node1")
 			test.happens(b, n)
 			dra.Survey(b.agent)
@@ -90,16 +90,16 @@ func TestAPodIsToldWhatIsWrongWithItsDevice(t *testing.T) {
 	}
 }
 
-func TestAPodIsEvictedIfItsDeviceIsLostAndTheAdministratorWantsIt(t *testing.T) {
+func TestLostDeviceEvictsItsPodOnlyIfConfigured(t *testing.T) {
 	for _, evict := range []bool{false, true} {
-		timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 			n := newNode(t, "mlx5-switchdev")
 			r.options.Devices.Inventory = n.inventory()
 			r.options.Devices.Inventory.EvictLost = evict
 			agent := r.start()
 			dra.Survey(agent)
 			r.prepare(ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
-			n.without("0000:03:00.2")
+			n.remove("0000:03:00.2")
 			taints := inventory.PublishedIn(dra.Survey(agent))[vf0].Taints
 			want := map[bool]string{false: "NoSchedule", true: "NoExecute"}[evict]
 			if len(taints) != 1 || string(taints[0].Effect) != want || taints[0].Key != inventory.TaintGone {
@@ -110,8 +110,8 @@ func TestAPodIsEvictedIfItsDeviceIsLostAndTheAdministratorWantsIt(t *testing.T) 
 }
 
 // Of a second port that is in a pod the node shows its function alone.
-func TestADeviceThatItsPodHasIsNotLost(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+func TestDeviceInsidePodIsNotLost(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		n := newNode(t, "i40e")
 		n.text = capturetest.TwoPorts(t)
 		n.rules = "devices: [{ifNames: [eno2], sharing: exclusive}]"
@@ -125,8 +125,8 @@ func TestADeviceThatItsPodHasIsNotLost(t *testing.T) {
 		if len(port) != 1 {
 			t.Fatalf("got %q", port)
 		}
-		r.attached(ownClaim("u1", port[0], `"device":[],`+network(`{"type":"x"}`)))
-		n.without("eno2")
+		r.attachPod(ownClaim("u1", port[0], `"device":[],`+network(`{"type":"x"}`)))
+		n.remove("eno2")
 		difftest.Equal(t, inventory.PublishedIn(dra.Survey(agent)), before)
 		if got := unhealthy(t, agent, "node1"); len(got) > 0 {
 			t.Errorf("got %q", got)
@@ -141,7 +141,7 @@ func TestADeviceThatItsPodHasIsNotLost(t *testing.T) {
 
 // The library logs an error for each stream that is silent for 30 s, its default lease,
 // and a kubelet whose stream ends begins another after 5 s.
-func TestAHealthStreamIsNeverSilentForLongNorEnds(t *testing.T) {
+func TestHealthStreamReportsPeriodicallyUntilCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		reports, done := make(chan kubeletplugin.DeviceHealthReport), make(chan error, 1)

@@ -15,50 +15,60 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// multus is what the devinfo plugin has noted of an ADD by Multus.
-func multus(pod, sandbox, netns string, leases ...journal.DeviceLease) *journal.Entry {
+// multusEntry is what the devinfo plugin has noted of an ADD by Multus.
+func multusEntry(pod, sandbox, netns string, leases ...journal.DeviceLease) *journal.Entry {
 	return &journal.Entry{
 		Key: journal.Key{Network: "sriov-net", ContainerID: sandbox, IfName: "net7"}, Netns: netns, Complete: true, Time: time.Now(),
 		Args: "K8S_POD_NAMESPACE=ns;K8S_POD_NAME=" + pod, Pod: "uid-" + pod, Leases: leases,
 	}
 }
 
-func exclusive(id string) journal.DeviceLease {
+func exclusiveLease(id string) journal.DeviceLease {
 	return journal.DeviceLease{ID: id, Mode: journal.Exclusive}
 }
 
 // What Multus has given away, to the claim's own pod or to another one, no plugin of the
 // claim is run for, and the error names both.
-func TestADeviceThatMultusHasGivenAwayIsNotAttachedAgain(t *testing.T) {
+func TestDeviceHeldThroughMultusIsNotAttached(t *testing.T) {
 	for name, test := range map[string]struct {
 		device, plugin string
 		held           func(r *rig) // by somebody else
 		want           []string     // in the error; none = it is attached
 	}{
-		"to another pod": {vf0, "sriov", func(r *rig) { r.multus(multus("other", "s0", r.netns("s0"), exclusive("pci-0000:03:00.2"))) },
+		"to another pod": {vf0, "sriov", func(r *rig) {
+			r.recordMultus(multusEntry("other", "s0", r.netns("s0"), exclusiveLease("pci-0000:03:00.2")))
+		},
 			[]string{"claim ns/claim-u1", "pci-0000-03-00-2 (0000:03:00.2) is held by pod ns/other (net7, network sriov-net)", "pod ns/pod (net1) cannot have it too"}},
-		"its PF, to another pod": {vf0, "sriov", func(r *rig) { r.multus(multus("other", "s0", r.netns("s0"), exclusive("pci-0000:03:00.0"))) },
+		"its PF, to another pod": {vf0, "sriov", func(r *rig) {
+			r.recordMultus(multusEntry("other", "s0", r.netns("s0"), exclusiveLease("pci-0000:03:00.0")))
+		},
 			[]string{"is held by pod ns/other (net7"}},
 		"an SF": {sf4, `host-device","capabilities":{"deviceID":true},"x":"`, func(r *rig) {
-			r.multus(multus("other", "s0", r.netns("s0"), exclusive("auxiliary-mlx5_core.sf.4")))
+			r.recordMultus(multusEntry("other", "s0", r.netns("s0"), exclusiveLease("auxiliary-mlx5_core.sf.4")))
 		}, []string{"mlx5_core.sf.4) is held by pod ns/other"}},
 		"by sriov-cni alone": {vf0, "sriov", func(r *rig) {
 			must(r.t, os.WriteFile(filepath.Join(r.options.Devices.Journal.SRIOVLocks, "0000:03:00.2"), []byte(r.netns("s0")), 0o600))
 		}, []string{"is held by pod ns/other (by sriov-cni)"}},
-		"what pods share, to one alone": {pf, "macvlan", func(r *rig) { r.multus(multus("other", "s0", r.netns("s0"), exclusive("pci-0000:03:00.0"))) },
+		"what pods share, to one alone": {pf, "macvlan", func(r *rig) {
+			r.recordMultus(multusEntry("other", "s0", r.netns("s0"), exclusiveLease("pci-0000:03:00.0")))
+		},
 			[]string{"is held by pod ns/other"}},
-		"to the pod itself": {vf0, "sriov", func(r *rig) { r.multus(multus("pod", "s1", r.netns("s1"), exclusive("pci-0000:03:00.2"))) }, nil},
-		"to a pod that is gone": {vf0, "sriov", func(r *rig) {
-			r.multus(multus("other", "s9", filepath.Join(r.dir, "netns", "s9"), exclusive("pci-0000:03:00.2")))
+		"to the pod itself": {vf0, "sriov", func(r *rig) {
+			r.recordMultus(multusEntry("pod", "s1", r.netns("s1"), exclusiveLease("pci-0000:03:00.2")))
 		}, nil},
-		"another device": {vf0, "sriov", func(r *rig) { r.multus(multus("other", "s0", r.netns("s0"), exclusive("pci-0000:03:00.4"))) }, nil},
+		"to a pod that is gone": {vf0, "sriov", func(r *rig) {
+			r.recordMultus(multusEntry("other", "s9", filepath.Join(r.dir, "netns", "s9"), exclusiveLease("pci-0000:03:00.2")))
+		}, nil},
+		"another device": {vf0, "sriov", func(r *rig) {
+			r.recordMultus(multusEntry("other", "s0", r.netns("s0"), exclusiveLease("pci-0000:03:00.4")))
+		}, nil},
 		"what pods share": {pf, "macvlan", func(r *rig) {
-			r.multus(multus("other", "s0", r.netns("s0"), journal.DeviceLease{ID: "pci-0000:03:00.0", Mode: journal.Shared}))
+			r.recordMultus(multusEntry("other", "s0", r.netns("s0"), journal.DeviceLease{ID: "pci-0000:03:00.0", Mode: journal.Shared}))
 		}, nil},
 		"nothing": {vf0, "sriov", func(*rig) {}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			timeless(t, func(t *testing.T, r *rig, p *plugins) {
+			inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 				var told []claim.Notice
 				r.options.Notify = func(n claim.Notice) { told = append(told, n) }
 				r.options.Devices.Journal = journalIn(r.dir, "boot1")
@@ -83,14 +93,14 @@ func TestADeviceThatMultusHasGivenAwayIsNotAttachedAgain(t *testing.T) {
 	}
 }
 
-// isAway says that a sandbox's network namespace is gone.
-func isAway(netns string) (bool, error) {
+// isNetnsMissing says that a sandbox's network namespace is gone.
+func isNetnsMissing(netns string) (bool, error) {
 	_, err := os.Stat(netns)
 	return errors.Is(err, fs.ErrNotExist), nil
 }
 
-// multus puts an entry into the journal.
-func (r *rig) multus(e *journal.Entry) {
+// recordMultus puts an entry into the journal.
+func (r *rig) recordMultus(e *journal.Entry) {
 	r.t.Helper()
 	must(r.t, r.options.Devices.Journal.Record(e, nil))
 	e.Unlock()
@@ -99,8 +109,8 @@ func (r *rig) multus(e *journal.Entry) {
 // netns is the path of a sandbox's network namespace.
 func (r *rig) netns(sandbox string) string { return filepath.Join(r.dir, "netns", sandbox) }
 
-// prepared is an agent with a claim of vf0, which takes leases.
-func (r *rig) prepared() *dra.Agent {
+// prepareVF0 is an agent with a claim of vf0, which takes leases.
+func (r *rig) prepareVF0() *dra.Agent {
 	r.t.Helper()
 	r.options.Devices.Journal = journalIn(r.dir, "boot1")
 	r.options.Devices.Inventory = newNode(r.t, "mlx5-switchdev").inventory()
@@ -110,10 +120,10 @@ func (r *rig) prepared() *dra.Agent {
 }
 
 // What an administrator clears is the earlier sandbox's; the later one keeps device and interface.
-func TestWhatIsClearedTakesNothingFromALaterSandbox(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
-		agent := r.prepared()
-		p.set(failing("s1"))
+func TestClearKeepsDeviceAndInterfaceOfLaterSandbox(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+		agent := r.prepareVF0()
+		p.setHook(failSandbox("s1"))
 		_ = r.runPod(r.sandbox("s1", "pod"))
 		r.endPod(r.sandbox("s1", "pod"))
 		time.Sleep(30 * time.Minute)
@@ -122,7 +132,7 @@ func TestWhatIsClearedTakesNothingFromALaterSandbox(t *testing.T) {
 		_, err := state.Clear(r.options.StateDir, "u1")
 		must(t, err)
 		time.Sleep(2 * time.Minute) // "within a minute"
-		quiet()
+		waitIdle()
 		if got := agent.Census().Phases; got["Undeleted"] != 0 || got["Added"] != 1 {
 			t.Errorf("got %v", got)
 		}
@@ -132,43 +142,43 @@ func TestWhatIsClearedTakesNothingFromALaterSandbox(t *testing.T) {
 }
 
 // Several pods in turn may have one claim. Since the first one the device may have changed, and the rules too.
-func TestAClaimThatIsPreparedAgainGetsItsDeviceAsTheNodeOffersItNow(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
-		r.prepared()
-		p.set(always)
+func TestPrepareAgainChecksCurrentOffer(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+		r.prepareVF0()
+		p.setHook(failAll)
 		_ = r.runPod(r.sandbox("s1", "pod"))
 		r.endPod(r.sandbox("s1", "pod"))
-		r.unmake(r.sandbox("s1", "pod"))
-		r.unprepared("u1")
+		r.removeNetns(r.sandbox("s1", "pod"))
+		r.unprepare("u1")
 		r.expectPhase("Undeleted", 1)
 		n := newNode(t, "mlx5-switchdev")
 		n.rules = "devices: []"
 		r.options.Devices.Inventory = n.inventory()
 		r.start()
-		quiet()
+		waitIdle()
 		r.prepareFails(ownClaim("u1", vf0, network(`{"type":"sriov"}`)), vf0, "does not offer it")
 	})
 }
 
 // The scheduler may give a claim another device while what it did to the first is not undone.
-func TestAClaimThatIsAllocatedAnewKeepsTheLeaseOfWhatItOwes(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
-		r.prepared()
-		p.set(always)
+func TestReallocatedClaimKeepsLeaseOfUndeletedDevice(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+		r.prepareVF0()
+		p.setHook(failAll)
 		_ = r.runPod(r.sandbox("s1", "pod"))
 		r.endPod(r.sandbox("s1", "pod"))
-		p.set(failing("s1"))
+		p.setHook(failSandbox("s1"))
 		time.Sleep(30 * time.Minute)
 		r.prepare(ownClaim("u1", vf2, network(`{"type":"sriov"}`)))
-		second := r.ran("s2", "pod")
+		second := r.runSandbox("s2", "pod")
 		r.expectHolders("pci-0000:03:00.2", "claim ns/claim-u1")
 		r.expectHolders("pci-0000:03:00.4", "claim ns/claim-u1")
-		p.set(nil)
+		p.setHook(nil)
 		time.Sleep(2 * time.Hour)
-		quiet()
+		waitIdle()
 		r.expectHolders("pci-0000:03:00.2") // which is restored
 		r.expectHolders("pci-0000:03:00.4", "claim ns/claim-u1")
-		r.ends(second, "u1")
+		r.endAndUnprepare(second, "u1")
 		r.expectHolders("pci-0000:03:00.4")
 	})
 }

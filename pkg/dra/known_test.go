@@ -11,7 +11,7 @@ import (
 )
 
 // ovs-cni reads the file of a vDPA device before it makes anything.
-func TestADDFindsWhatIsKnownInTheDeviceInfoFile(t *testing.T) {
+func TestADDFindsKnownFactsInDeviceInfoFile(t *testing.T) {
 	const vdpa, function = "vdpa-vdpa4", "0000:65:00.4"
 	const written = `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:65:00.4","representor-device":"of-plugin"}}`
 	for name, test := range map[string]struct {
@@ -26,13 +26,13 @@ func TestADDFindsWhatIsKnownInTheDeviceInfoFile(t *testing.T) {
 		"a plugin that fails after it writes": {func(path string) error { return errors.Join(os.WriteFile(path, []byte(written), 0o644), errNoMaster) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			timeless(t, func(t *testing.T, r *rig, p *plugins) {
+			inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 				n := newNode(t, "mlx5-vdpa")
 				n.rules = `devices: [{select: 'true', sharing: exclusive}]`
 				r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
 				r.options.Devices.Finder.Interfaces = newNode(t, "mlx5-switchdev").finder().Interfaces // whose captured pod has no net9
 				agent := r.start()
-				p.set(func(command, _, _ string) error {
+				p.setHook(func(command, _, _ string) error {
 					if command != "ADD" {
 						return nil
 					}
@@ -47,11 +47,11 @@ func TestADDFindsWhatIsKnownInTheDeviceInfoFile(t *testing.T) {
 					return test.plugin(path)
 				})
 				claim := ownClaim("u1", vdpa, network(`{"type":"ovs"}`))
-				named(claim, "net9")
+				setIfName(claim, "net9")
 				r.prepare(claim)
 				sb := r.sandbox("s1", "pod")
 				err := r.runPod(sb)
-				quiet()
+				waitIdle()
 				if test.want == "" {
 					if err == nil || len(r.files("info")) > 0 {
 						t.Errorf("%v, files %q", err, r.files("info"))

@@ -30,9 +30,9 @@ import (
 
 const driverName = "cni.dra.networking.x-k8s.io"
 
-// server is an API server of objects that need no network; mutate changes ResourceSlices
+// apiServer is an API server of objects that need no network; mutate changes ResourceSlices
 // as they are stored.
-func server(mutate func(*resourceapi.ResourceSlice), objects ...runtime.Object) *fake.Clientset {
+func apiServer(mutate func(*resourceapi.ResourceSlice), objects ...runtime.Object) *fake.Clientset {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", UID: "node-uid"}}
 	client := fake.NewClientset(append(objects, node)...)
 	stored := func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -54,10 +54,10 @@ func server(mutate func(*resourceapi.ResourceSlice), objects ...runtime.Object) 
 	return client
 }
 
-// kubelet starts the rig's agent as a DRA plugin, which ends with the test.
-func (r *rig) kubelet(client *fake.Clientset, limit int) *dra.Kubelet {
+// startKubelet starts the rig's agent as a DRA plugin, which ends with the test.
+func (r *rig) startKubelet(client *fake.Clientset, limit int) *dra.Kubelet {
 	r.t.Helper()
-	agent, t := r.next(), r.t
+	agent, t := r.newAgent(), r.t
 	k, err := dra.StartKubelet(context.Background(), agent, dra.KubeletOptions{
 		Node: "node1", Client: client, PluginDir: r.dir, RegistrarDir: r.dir, Limit: limit, Metadata: true,
 		Withdraw: r.withdraw, Fatal: r.fatal,
@@ -67,8 +67,8 @@ func (r *rig) kubelet(client *fake.Clientset, limit int) *dra.Kubelet {
 	return k
 }
 
-// byKubelet prepares claims as the kubelet does, and gives the answer to each.
-func (r *rig) byKubelet(claims ...*resourceapi.ResourceClaim) map[string]*drapb.NodePrepareResourceResponse {
+// prepareByKubelet prepares claims as the kubelet does, and gives the answer to each.
+func (r *rig) prepareByKubelet(claims ...*resourceapi.ResourceClaim) map[string]*drapb.NodePrepareResourceResponse {
 	r.t.Helper()
 	request := new(drapb.NodePrepareResourcesRequest)
 	for _, c := range claims {
@@ -95,10 +95,10 @@ func dial(t testing.TB, socket string) *grpc.ClientConn {
 	return conn
 }
 
-// published waits for a ResourceSlice with those devices.
-func published(t *testing.T, client *fake.Clientset, want []resourceapi.Device) {
+// waitPublished waits for a ResourceSlice with those devices.
+func waitPublished(t *testing.T, client *fake.Clientset, want []resourceapi.Device) {
 	t.Helper()
-	until(t, func() string {
+	waitUntil(t, func() string {
 		list, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
 		must(t, err)
 		if len(list.Items) != 1 {
@@ -108,12 +108,12 @@ func published(t *testing.T, client *fake.Clientset, want []resourceapi.Device) 
 	})
 }
 
-func TestANodeOffersOneDeviceThatAllShare(t *testing.T) {
+func TestNodePublishesSharedSoftwareDevice(t *testing.T) {
 	t.Parallel()
 	yes := true
 	for _, limit := range []int{0, 7} {
-		client := server(nil)
-		newRig(t).kubelet(client, limit)
+		client := apiServer(nil)
+		newRig(t).startKubelet(client, limit)
 		want := []resourceapi.Device{{Name: "cni", AllowMultipleAllocations: &yes}}
 		if limit > 0 {
 			one := resource.MustParse("1")
@@ -121,12 +121,12 @@ func TestANodeOffersOneDeviceThatAllShare(t *testing.T) {
 				Value: resource.MustParse("7"), RequestPolicy: &resourceapi.CapacityRequestPolicy{Default: &one, ValidValues: []resource.Quantity{one}},
 			}}
 		}
-		published(t, client, want)
+		waitPublished(t, client, want)
 	}
 }
 
-// drop takes out of a slice what servers without DRAConsumableCapacity do not know.
-func drop(slice *resourceapi.ResourceSlice) {
+// dropSharingFields takes out of a slice what servers without DRAConsumableCapacity do not know.
+func dropSharingFields(slice *resourceapi.ResourceSlice) {
 	for n := range slice.Spec.Devices {
 		slice.Spec.Devices[n].AllowMultipleAllocations = nil
 		for name, c := range slice.Spec.Devices[n].Capacity {
@@ -136,9 +136,9 @@ func drop(slice *resourceapi.ResourceSlice) {
 	}
 }
 
-func TestTheKubeletSaysWhetherItUsesThePlugin(t *testing.T) {
+func TestRegisteredReportsAnswerOfKubelet(t *testing.T) {
 	r := newRig(t)
-	k, dir := r.kubelet(server(nil), 0), r.dir
+	k, dir := r.startKubelet(apiServer(nil), 0), r.dir
 	says(t, k.Registered(), dir)
 	registration := registerapi.NewRegistrationClient(dial(t, filepath.Join(dir, driverName+"-reg.sock")))
 	info, err := registration.GetInfo(t.Context(), &registerapi.InfoRequest{})
@@ -151,12 +151,12 @@ func TestTheKubeletSaysWhetherItUsesThePlugin(t *testing.T) {
 	must(t, err, k.Registered())
 }
 
-func TestAClaimThatIsRefusedDoesNotHinderAnother(t *testing.T) {
+func TestRejectedClaimDoesNotAffectAnother(t *testing.T) {
 	r := newRig(t)
 	good, bad := ownClaim("good", "cni", network(`{"type":"x"}`)), ownClaim("bad", "cni", network(`{"type":"x"}`))
 	raw := &bad.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw
 	*raw = bytes.Replace(*raw, []byte("cni.networking.x-k8s.io/v1alpha1"), []byte("no-such-group/v1"), 1)
-	r.kubelet(server(nil, good, bad), 0)
+	r.startKubelet(apiServer(nil, good, bad), 0)
 	plugin := drapb.NewDRAPluginClient(dial(t, filepath.Join(r.dir, "dra.sock")))
 	claims := []*drapb.Claim{{Namespace: "ns", Name: bad.Name, Uid: "bad"}, {Namespace: "ns", Name: good.Name, Uid: "good"}}
 	answer, err := plugin.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: claims})
@@ -172,12 +172,12 @@ func TestAClaimThatIsRefusedDoesNotHinderAnother(t *testing.T) {
 }
 
 // The kubelet never prepares a claim again that was prepared, so an error must be in the answer.
-func TestPrepareFailsIfTheMetadataCannotBeWritten(t *testing.T) {
+func TestPrepareFailsIfMetadataCannotBeWritten(t *testing.T) {
 	for _, full := range []string{"dra-device-metadata", "cdi"} {
-		r, claim := newRig(t), claimIn("", "net", "u1", "pod", want{"r", "net1", ""})
+		r, claim := newRig(t), claimIn("", "net", "u1", "pod", netRequest{"r", "net1", ""})
 		r.plugins = newPlugins()
 		r.options.Exec = r.plugins
-		r.kubelet(server(nil, claim), 0)
+		r.startKubelet(apiServer(nil, claim), 0)
 		must(t, os.WriteFile(filepath.Join(r.dir, full), nil, 0o644)) // stands for a full disk
 		plugin := drapb.NewDRAPluginClient(dial(t, filepath.Join(r.dir, "dra.sock")))
 		request := &drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{{Namespace: "ns", Name: claim.Name, Uid: "u1"}}}
@@ -185,15 +185,15 @@ func TestPrepareFailsIfTheMetadataCannotBeWritten(t *testing.T) {
 		must(t, err)
 		difftest.Contains(t, answer.Claims["u1"].GetError(), filepath.Join(r.dir, full))
 		must(t, os.Remove(filepath.Join(r.dir, full)))
-		if ids := r.byKubelet(claim)["u1"].Devices[0].CdiDeviceIds; len(ids) != 2 {
+		if ids := r.prepareByKubelet(claim)["u1"].Devices[0].CdiDeviceIds; len(ids) != 2 {
 			t.Errorf("%s: got %q", full, ids)
 		}
 		must(t, r.runPod(r.sandbox("s1", "pod")))
 	}
 }
 
-func TestClearedCDISpecsOfMetadataAreWrittenAgain(t *testing.T) {
-	r, claim := newRig(t), claimIn("", "net", "u1", "pod", want{"r", "net1", ""})
+func TestRemovedCDISpecsOfMetadataAreRestored(t *testing.T) {
+	r, claim := newRig(t), claimIn("", "net", "u1", "pod", netRequest{"r", "net1", ""})
 	r.plugins = newPlugins()
 	r.options.Exec = r.plugins
 	clear := func() {
@@ -202,12 +202,12 @@ func TestClearedCDISpecsOfMetadataAreWrittenAgain(t *testing.T) {
 		}
 	}
 	both := func() bool { return len(r.files("cdi")) == 2 } // of the gate and of the metadata
-	r.kubelet(server(nil, claim), 0)
-	r.byKubelet(claim)
+	r.startKubelet(apiServer(nil, claim), 0)
+	r.prepareByKubelet(claim)
 	must(t, r.runPod(r.sandbox("s1", "pod")))
 	clear()
 	r.eventually("both specs are written again", both)
-	r.kubelet(server(nil, claim), 0) // the next process has to read them first
+	r.startKubelet(apiServer(nil, claim), 0) // the next process has to read them first
 	clear()
 	r.eventually("both specs are written again by the next process", both)
 	plugin := drapb.NewDRAPluginClient(dial(t, filepath.Join(r.dir, "dra.sock")))
@@ -219,23 +219,23 @@ func TestClearedCDISpecsOfMetadataAreWrittenAgain(t *testing.T) {
 	r.expectFiles("cdi", 0)
 }
 
-func TestUnreadableCDISpecsOfMetadataDoNotEndTheDriver(t *testing.T) {
+func TestDriverStartsDespiteUnreadableMetadataSpecs(t *testing.T) {
 	r := newRig(t)
 	spec := func(claim string) string { return filepath.Join(r.dir, "cdi", driverName+"_metadata_"+claim+"_r.json") }
 	must(t, os.MkdirAll(spec("directory"), 0o755))
 	must(t, os.Symlink("nowhere", spec("link")))
 	must(t, os.WriteFile(spec("large"), make([]byte, 2<<20), 0o644))
-	r.kubelet(server(nil), 0)
+	r.startKubelet(apiServer(nil), 0)
 }
 
 // Slices of a node that was deleted have an owner that does not exist, and the garbage collector removes
 // them again and again.
-func TestANodeThatIsRegisteredAgainEndsTheProcess(t *testing.T) {
-	client, r := server(nil), newRig(t)
+func TestNewNodeObjectEndsProcess(t *testing.T) {
+	client, r := apiServer(nil), newRig(t)
 	fatal := make(chan error, 1)
 	r.fatal = func(err error) { fatal <- err }
-	r.kubelet(client, 0)
-	published(t, client, dra.Shared(0))
+	r.startKubelet(client, 0)
+	waitPublished(t, client, dra.Shared(0))
 	registration := registerapi.NewRegistrationClient(dial(t, filepath.Join(r.dir, driverName+"-reg.sock")))
 	register := func() {
 		_, err := registration.NotifyRegistrationStatus(t.Context(), &registerapi.RegistrationStatus{PluginRegistered: true})

@@ -11,7 +11,7 @@ import (
 )
 
 func TestRulesFollowLabelsOfNode(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		n := newNode(t, "mlx5-switchdev")
 		n.rules = "devices: [{nodes: {matchLabels: {rack: a}}, pfNames: [p0], sharing: exclusive}, {ifNames: [p0], sharing: shared}]"
 		labels, broken := map[string]string{"rack": "a"}, errors.New("no API server")
@@ -44,7 +44,7 @@ func TestRulesFollowLabelsOfNode(t *testing.T) {
 }
 
 func TestFailedReadsOfLabelsDoNotMultiply(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		n, reads := newNode(t, "mlx5-switchdev"), 0
 		n.rules = "devices: [{nodes: {matchLabels: {rack: a}}, ifNames: [p0], sharing: shared}]"
 		r.options.Devices.Inventory = n.inventory()

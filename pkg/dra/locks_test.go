@@ -17,17 +17,17 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// lockFree returns the rig's options with functions that call locks first, which takes both mutexes. If an
+// withLockCheck returns the rig's options with functions that call locks first, which takes both mutexes. If an
 // agent held one of them while it reads a file or asks somebody, the test would hang.
-func (r *rig) lockFree(locks func()) dra.Options {
+func (r *rig) withLockCheck(locks func()) dra.Options {
 	ask := func(what string) {
 		locks()
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if r.asked == nil {
-			r.asked = map[string]bool{}
+		if r.outsideCalls == nil {
+			r.outsideCalls = map[string]bool{}
 		}
-		r.asked[what] = true
+		r.outsideCalls[what] = true
 	}
 	o := r.options
 	o.Netns = func(path string) error { ask("netns"); return r.options.Netns(path) }
@@ -70,17 +70,17 @@ func (r *rig) lockFree(locks func()) dra.Options {
 
 // All tests with a rig check the rule. This one checks that it is asked about.
 func TestNoMutexIsHeldDuringOutsideCalls(t *testing.T) {
-	withHardware(t, func(t *testing.T, b *rig) {
+	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
 		b.options.Devices.Journal = journalIn(b.dir, "boot1")
-		b.leave(ofPlugin)
+		b.writePluginFile(pluginFileText)
 		b.start()
 		b.prepare(ownClaim("u3", vf3, ""))
-		b.attached(onDevice(b.claimOf("a", "u1", "pod", want{"x", "net1", "info"}), 0, vf0, ""))
+		b.attachPod(onDevice(b.claimOf("a", "u1", "pod", netRequest{"x", "net1", "info"}), 0, vf0, ""))
 		dra.Survey(b.agent)
-		b.prepare(onDevice(b.claimOf("b", "u2", "pod2", want{"x", "net1", ""}), 0, vf2, ""))
-		b.multus(multus("other", "s0", b.dir, exclusive("pci-0000:03:00.4")))
+		b.prepare(onDevice(b.claimOf("b", "u2", "pod2", netRequest{"x", "net1", ""}), 0, vf2, ""))
+		b.recordMultus(multusEntry("other", "s0", b.dir, exclusiveLease("pci-0000:03:00.4")))
 		says(t, b.runPod(b.sandbox("s2", "pod2")), "is held by")
-		asked := slices.Sorted(maps.Keys(b.asked))
+		asked := slices.Sorted(maps.Keys(b.outsideCalls))
 		difftest.Equal(t, asked, []string{"claim", "device plugins", "host", "lineage", "netns", "netns, with the journal locked", "notice", "others", "status", "write or exec"})
 	})
 }

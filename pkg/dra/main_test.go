@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	case os.Getenv("CNI_COMMAND") != "":
 		plugin()
 	case os.Getenv(agentEnv) != "":
-		doomedAgent()
+		runVictim()
 	default:
 		check(os.Setenv("GORACE", "atexit_sleep_ms=0")) // a plugin with the race detector would end a second late
 		check(flag.Set("test.parallel", "8"))           // parallel tests wait for informers and processes, and compute little
@@ -76,7 +76,7 @@ func plugin() {
 		if err := os.Remove(made); err != nil && !os.IsNotExist(err) {
 			fail(err.Error())
 		}
-		check(conf.leave(restoretest.Open(conf.Dir), c.Netns, c.IfName))
+		check(conf.returnDevice(restoretest.Open(conf.Dir), c.Netns, c.IfName))
 		return
 	}
 	if conf.Behave == "slow" { // until it is told, for 5 minutes at most
@@ -88,7 +88,7 @@ func plugin() {
 	}
 	check(os.MkdirAll(filepath.Dir(made), 0o755))
 	check(os.WriteFile(made, nil, 0o644))
-	check(conf.take(restoretest.Open(conf.Dir), c.Netns, c.IfName))
+	check(conf.useDevice(restoretest.Open(conf.Dir), c.Netns, c.IfName))
 	misbehave(conf)
 	fmt.Printf(`{"cniVersion": %q, "interfaces": [{"name": "host0"}, {"name": %q, "mac": "02:00:00:00:00:01", "mtu": 1450, "sandbox": %q}],
 		"ips": [{"address": "10.0.0.2/24", "interface": 1}], "dns": {}}`, conf.CNIVersion, c.IfName, c.Netns)
@@ -134,21 +134,21 @@ func check(err error) {
 // configuration says, or as the test has them do.
 type plugins struct {
 	version.PluginDecoder
-	mu      sync.Mutex
-	there   map[string]bool   // "sandbox ifName" that ADD has made and DEL has not removed
-	told    []string          // "ADD sandbox ifName", as they begin
-	busy    map[string]bool   // "sandbox ifName" on which a plugin works
-	wrong   []string          // what no plugin can do right
-	missing map[string]bool   // types that are not installed
-	netns   map[string]string // CNI_NETNS of the last DEL, by type
-	does    func(command, sandbox, ifName string) error
-	kernel  *restoretest.Kernel      // of devices; nil = there are none
-	givenUp func(device string) bool // whether restoring a device was given up; nil = it never is
-	vlan    int                      // that ADD gives a VF, and DEL leaves; 0 = none
+	mu         sync.Mutex
+	interfaces map[string]bool   // "sandbox ifName" that ADD has made and DEL has not removed
+	started    []string          // "ADD sandbox ifName", as they begin
+	busy       map[string]bool   // "sandbox ifName" on which a plugin works
+	violations []string          // what no plugin can do right
+	missing    map[string]bool   // types that are not installed
+	netns      map[string]string // CNI_NETNS of the last DEL, by type
+	hook       func(command, sandbox, ifName string) error
+	kernel     *restoretest.Kernel      // of devices; nil = there are none
+	givenUp    func(device string) bool // whether restoring a device was given up; nil = it never is
+	vlan       int                      // that ADD gives a VF, and DEL leaves; 0 = none
 }
 
 func newPlugins() *plugins {
-	return &plugins{there: map[string]bool{}, busy: map[string]bool{}, missing: map[string]bool{}, netns: map[string]string{}}
+	return &plugins{interfaces: map[string]bool{}, busy: map[string]bool{}, missing: map[string]bool{}, netns: map[string]string{}}
 }
 
 func (p *plugins) FindInPath(plugin string, _ []string) (string, error) {
@@ -176,13 +176,13 @@ func (p *plugins) ExecPlugin(_ context.Context, path string, stdin []byte, env [
 	command, sandbox, ifName := get("CNI_COMMAND"), get("CNI_CONTAINERID"), get("CNI_IFNAME")
 	p.mu.Lock()
 	what := sandbox + " " + ifName
-	p.told = append(p.told, command+" "+what)
+	p.started = append(p.started, command+" "+what)
 	if command == "DEL" {
 		p.netns[filepath.Base(path)] = get("CNI_NETNS")
 	}
-	does := p.does
-	if p.busy[what] || command == "ADD" && p.there[what] {
-		p.wrong = append(p.wrong, fmt.Sprintf("%s %s: busy %v, there %v", command, what, p.busy[what], p.there[what]))
+	does := p.hook
+	if p.busy[what] || command == "ADD" && p.interfaces[what] {
+		p.violations = append(p.violations, fmt.Sprintf("%s %s: busy %v, there %v", command, what, p.busy[what], p.interfaces[what]))
 	}
 	p.busy[what] = true
 	p.mu.Unlock()
@@ -195,8 +195,8 @@ func (p *plugins) ExecPlugin(_ context.Context, path string, stdin []byte, env [
 		time.Sleep(limit)
 	}
 	if command == "ADD" { // even one that fails may have made something
-		p.mark(what, true)
-		p.takeDevice(conf, get("CNI_NETNS"), ifName)
+		p.setInterface(what, true)
+		p.useDevice(conf, get("CNI_NETNS"), ifName)
 	}
 	if does != nil {
 		if err := does(command, sandbox, ifName); err != nil {
@@ -204,26 +204,26 @@ func (p *plugins) ExecPlugin(_ context.Context, path string, stdin []byte, env [
 		}
 	}
 	if command == "DEL" {
-		p.mark(what, false)
-		return nil, conf.leave(p.kernel, get("CNI_NETNS"), ifName)
+		p.setInterface(what, false)
+		return nil, conf.returnDevice(p.kernel, get("CNI_NETNS"), ifName)
 	}
 	return fmt.Appendf(nil, `{"cniVersion": %q, "interfaces": [{"name": %q, "mac": "02:00:00:00:00:01", "sandbox": %q}], "dns": {}}`,
 		conf.CNIVersion, ifName, get("CNI_NETNS")), nil
 }
 
-// takeDevice is wrong if a device is not what it was, or has not the driver that it should.
-func (p *plugins) takeDevice(conf pluginConf, netns, ifName string) {
+// useDevice is wrong if a device is not what it was, or has not the driver that it should.
+func (p *plugins) useDevice(conf pluginConf, netns, ifName string) {
 	if conf.DeviceID == "" || p.kernel == nil {
 		return
 	}
-	err := conf.expect(p.kernel)
+	err := conf.checkDevice(p.kernel)
 	if err != nil && p.givenUp != nil && p.givenUp(conf.DeviceID) { // the next ADD starts from the old note
 		err = nil
 	}
 	if err == nil {
-		err = conf.take(p.kernel, netns, ifName)
+		err = conf.useDevice(p.kernel, netns, ifName)
 	}
-	if vf := asCaptured()[conf.DeviceID].VF; err == nil && p.vlan > 0 && vf != nil {
+	if vf := capturedDevices()[conf.DeviceID].VF; err == nil && p.vlan > 0 && vf != nil {
 		of := *vf
 		of.VLAN = p.vlan
 		err = p.kernel.ConfigureVF(conf.DeviceID, of)
@@ -231,24 +231,24 @@ func (p *plugins) takeDevice(conf pluginConf, netns, ifName string) {
 	if err != nil && !errors.Is(err, link.ErrNoNetns) && !errors.Is(err, restore.ErrAway) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.wrong = append(p.wrong, fmt.Sprintf("%s for %s: %v", conf.DeviceID, netns, err))
+		p.violations = append(p.violations, fmt.Sprintf("%s for %s: %v", conf.DeviceID, netns, err))
 	}
 }
 
-func (p *plugins) mark(what string, there bool) {
+func (p *plugins) setInterface(what string, there bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.there, what)
+	delete(p.interfaces, what)
 	if there {
-		p.there[what] = true
+		p.interfaces[what] = true
 	}
 }
 
-// left is what is there, sorted.
-func (p *plugins) left() (list []string) {
+// interfaceNames is what is there, sorted.
+func (p *plugins) interfaceNames() (list []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for what := range p.there {
+	for what := range p.interfaces {
 		list = append(list, what)
 	}
 	slices.Sort(list)
@@ -259,7 +259,7 @@ func (p *plugins) left() (list []string) {
 func (p *plugins) calls(prefix string) (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, call := range p.told {
+	for _, call := range p.started {
 		if strings.HasPrefix(call, prefix) {
 			n++
 		}
@@ -267,19 +267,19 @@ func (p *plugins) calls(prefix string) (n int) {
 	return n
 }
 
-// set has the plugins do something else from now on.
-func (p *plugins) set(does func(command, sandbox, ifName string) error) {
+// setHook has the plugins do something else from now on.
+func (p *plugins) setHook(does func(command, sandbox, ifName string) error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.does = does
+	p.hook = does
 }
 
 var errNoMaster = errors.New("link not found")
 
-// always fails, DEL and ADD; failing does so for one sandbox, and failingDEL for its DEL ("" = each).
-func always(string, string, string) error { return errNoMaster }
+// failAll fails, DEL and ADD; failing does so for one sandbox, and failingDEL for its DEL ("" = each).
+func failAll(string, string, string) error { return errNoMaster }
 
-func failing(of string) func(command, sandbox, ifName string) error {
+func failSandbox(of string) func(command, sandbox, ifName string) error {
 	return func(_, sandbox, _ string) error {
 		if sandbox == of {
 			return errNoMaster
@@ -288,7 +288,7 @@ func failing(of string) func(command, sandbox, ifName string) error {
 	}
 }
 
-func failingDEL(of string) func(command, sandbox, ifName string) error {
+func failDEL(of string) func(command, sandbox, ifName string) error {
 	return func(command, sandbox, _ string) error {
 		if command == "DEL" && (of == "" || sandbox == of) {
 			return errNoMaster

@@ -25,8 +25,8 @@ import (
 	"devinfo-cni.io/pkg/dra/status"
 )
 
-// counted gives each sample of the agent's metrics by its name and labels; of a histogram, the count.
-func (r *rig) counted() map[string]float64 {
+// samples gives each sample of the agent's metrics by its name and labels; of a histogram, the count.
+func (r *rig) samples() map[string]float64 {
 	r.t.Helper()
 	families, err := r.registry.Gather()
 	must(r.t, err)
@@ -43,18 +43,18 @@ func (r *rig) counted() map[string]float64 {
 	return samples
 }
 
-func TestMetricsCountWhatHappens(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+func TestMetricsShowStateAndCalls(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		n := newNode(t, "igb-sriov")
 		n.rules = "devices: [{ifNames: [eth77], sharing: exclusive}]"
-		r.options.Devices.Inventory, n.broken = n.inventory(), errors.New("no answer")
+		r.options.Devices.Inventory, n.othersError = n.inventory(), errors.New("no answer")
 		r.options.Status = func(context.Context, status.Report) error { return errors.New("no answer") }
 		dra.Survey(r.start())
-		r.attached(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), r.claimOf("b", "u2", "other", want{"x", "net1", ""}))
-		p.set(failing("s2"))
+		r.attachPod(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), r.claimOf("b", "u2", "other", netRequest{"x", "net1", ""}))
+		p.setHook(failSandbox("s2"))
 		says(t, r.runPod(r.sandbox("s2", "other")), errNoMaster.Error())
-		quiet()
-		difftest.Equal(t, r.counted(), map[string]float64{
+		waitIdle()
+		difftest.Equal(t, r.samples(), map[string]float64{
 			"devinfo_dra_attachments phase=Prepared":                                    0,
 			"devinfo_dra_attachments phase=Adding":                                      0,
 			"devinfo_dra_attachments phase=Added":                                       1,
@@ -100,7 +100,7 @@ func texts[T ~string](list []T) (all []string) {
 	return all
 }
 
-func TestTheDocumentationHasTheMetrics(t *testing.T) {
+func TestDocumentationListsAllMetrics(t *testing.T) {
 	r := newRig(t)
 	r.start()
 	described := make(chan *prometheus.Desc, 100)
@@ -140,7 +140,7 @@ func TestTheDocumentationHasTheMetrics(t *testing.T) {
 	}
 }
 
-func TestTheDocumentationHasTheReasonsOfEvents(t *testing.T) {
+func TestDocumentationListsAllEventReasons(t *testing.T) {
 	_, line, _ := strings.Cut(difftest.Read(t, "../../docs/dra/README.md"), "Events on pods have the reasons ")
 	line, _, _ = strings.Cut(line, ".")
 	var documented []string
@@ -151,12 +151,12 @@ func TestTheDocumentationHasTheReasonsOfEvents(t *testing.T) {
 	difftest.Same(t, "notices in docs/dra/README.md", documented, literals(t, `(?m)^\tNotice\w+ .*= "(\w+)"`, "claim/report.go"))
 }
 
-func TestANoticeIsAnEventOfThePod(t *testing.T) {
+func TestNoticeBecomesEventOfPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		post := dra.PostNotices(client, driverName, "node1", slog.New(slog.DiscardHandler))
 		post(claim.Notice{Pod: state.Pod{Namespace: "ns", Name: "pod", UID: "uid"}, Reason: claim.NoticeFailed, Text: strings.Repeat("é", 1000)})
-		quiet()
+		waitIdle()
 		list, err := client.EventsV1().Events("ns").List(t.Context(), metav1.ListOptions{})
 		must(t, err)
 		if len(list.Items) != 1 {
@@ -174,13 +174,13 @@ func complete(e eventsv1.Event) bool {
 	return !e.EventTime.IsZero() && e.ReportingController != "" && e.ReportingInstance != "" && e.Action != "" && e.Type == "Warning"
 }
 
-func TestAPodIsToldTheSameOnceInFiveMinutes(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+func TestSameNoticeIsSentOnceInFiveMinutes(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		told := 0
 		r.options.Notify = func(claim.Notice) { told++ }
 		r.start()
 		p.missing["fake"] = true
-		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+		r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
 		for n := range 10 { // one a minute
 			sb := r.sandbox("s"+string(rune('0'+n)), "pod")
 			_ = r.runPod(sb)

@@ -32,7 +32,7 @@ import (
 // The model test plays kubelet, runtime and plugins, all of which fail, to an agent that
 // is restarted now and then. MODEL_SEED repeats a run, MODEL_TIME is how long to go on
 // with new seeds ("make test-soak").
-func TestWhateverHappensEveryPodGetsItsNetworksAndNothingIsLeft(t *testing.T) {
+func TestPodsGetNetworksAndLeaveNothingDespiteFaults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: it takes half a minute")
 	}
@@ -45,7 +45,7 @@ func TestWhateverHappensEveryPodGetsItsNetworksAndNothingIsLeft(t *testing.T) {
 	limit, _ := time.ParseDuration(os.Getenv("MODEL_TIME"))
 	for began := time.Now(); ; seed++ {
 		before := len(difftest.Names(t, "/proc/self/fd"))
-		synctest.Test(t, func(t *testing.T) { play(t, seed) })
+		synctest.Test(t, func(t *testing.T) { runModel(t, seed) })
 		if now := len(difftest.Names(t, "/proc/self/fd")); now > before {
 			t.Errorf("open files: %d, before: %d", now, before)
 		}
@@ -64,18 +64,18 @@ type model struct {
 	ending sync.WaitGroup // namespaces
 	random *rand.Rand     // mu
 
-	mu        sync.Mutex
-	up        *dra.Agent // nil = it is away
-	live      map[string]*api.PodSandbox
-	holding   map[string]string // by sandbox: the device of the node that its containers run with
-	cursed    map[string]bool
-	claims    map[types.UID]*resourceapi.ResourceClaim // that the API server has
-	changes   int                                      // of these
-	described map[types.UID]bool                       // claims whose metadata the library has written
-	having    map[string]string                        // by the pod that was let in with the shared claim: its sandbox
-	faults    bool
-	over      bool
-	lives     int
+	mu            sync.Mutex
+	running       *dra.Agent // nil = it is away
+	live          map[string]*api.PodSandbox
+	holding       map[string]string // by sandbox: the device of the node that its containers run with
+	failingDELs   map[string]bool
+	claims        map[types.UID]*resourceapi.ResourceClaim // that the API server has
+	changes       int                                      // of these
+	described     map[types.UID]bool                       // claims whose metadata the library has written
+	sharedHolders map[string]string                        // by the pod that was let in with the shared claim: its sandbox
+	faults        bool
+	over          bool
+	lives         int
 
 	client  *fake.Clientset
 	nodes   int           // how often the Node object was made anew
@@ -87,30 +87,30 @@ const (
 	modelHours = 1
 )
 
-func play(t *testing.T, seed uint64) {
+func runModel(t *testing.T, seed uint64) {
 	r, p := newRig(t), newPlugins()
 	r.options.Exec, r.options.Sweep, r.options.DelMinRetryTime = p, 0, 0
 	r.options.Log = slog.New(slog.DiscardHandler)
 	r.plugins = p
-	r.plugIn()
+	r.addDevices()
 	p.vlan = 7
 	r.options.Devices.Journal = journalIn(r.dir, "boot1")
-	m := &model{rig: r, random: rand.New(rand.NewPCG(seed, 0)), live: map[string]*api.PodSandbox{}, holding: map[string]string{}, cursed: map[string]bool{}, faults: true,
-		claims: map[types.UID]*resourceapi.ResourceClaim{}, having: map[string]string{}, described: map[types.UID]bool{}, client: modelServer(), kubelet: make(chan struct{}, 1)}
-	r.options.Read, r.library, p.givenUp = m.read, m, func(device string) bool { return m.isGivenUp(modelNames()[device]) }
-	p.set(m.fault)
-	p.kernel.Fault = func() error { return m.refusal() }
+	m := &model{rig: r, random: rand.New(rand.NewPCG(seed, 0)), live: map[string]*api.PodSandbox{}, holding: map[string]string{}, failingDELs: map[string]bool{}, faults: true,
+		claims: map[types.UID]*resourceapi.ResourceClaim{}, sharedHolders: map[string]string{}, described: map[types.UID]bool{}, client: modelServer(), kubelet: make(chan struct{}, 1)}
+	r.options.Read, r.metadataWriter, p.givenUp = m.read, m, func(device string) bool { return m.isGivenUp(modelNames()[device]) }
+	p.setHook(m.fault)
+	p.kernel.Fault = func() error { return m.kernelFault() }
 	m.restart()
-	quiet()
+	waitIdle()
 	goroutines := runtime.NumGoroutine()
 	var pods sync.WaitGroup
 	for n := range modelPods {
 		pods.Go(func() { m.pod(n) })
 	}
 	pods.Go(m.multusPods)
-	pods.Go(m.pfGoes)
+	pods.Go(m.hidePF)
 	for end := time.Now().Add(modelHours * time.Hour); time.Now().Before(end); {
-		time.Sleep(m.upTo(5 * time.Minute))
+		time.Sleep(m.randomUpTo(5 * time.Minute))
 		m.kubeletRestarts()
 		m.restart()
 	}
@@ -121,24 +121,24 @@ func play(t *testing.T, seed uint64) {
 	pods.Wait()
 	m.ending.Wait()
 	time.Sleep(3 * time.Hour) // what was given up is tried again
-	quiet()
+	waitIdle()
 	r.expectNothing()
-	expectAsCaptured(t, p.kernel)
+	expectRestored(t, p.kernel)
 	m.expectLeases()
-	if left := p.left(); len(left) > 0 {
+	if left := p.interfaceNames(); len(left) > 0 {
 		t.Errorf("left: %q", left)
 	}
 	if now := runtime.NumGoroutine(); now > goroutines {
 		t.Errorf("goroutines: %d, before: %d", now, goroutines)
 	}
 	t.Log("MODEL_SEED", seed, ":", m.lives, "lives,", p.calls("ADD"), "ADDs,", p.calls("DEL"), "DELs")
-	if m.lives < modelPods*4 || len(p.wrong) > 0 {
-		t.Errorf("%d lives; %q", m.lives, p.wrong)
+	if m.lives < modelPods*4 || len(p.violations) > 0 {
+		t.Errorf("%d lives; %q", m.lives, p.violations)
 	}
 	r.stop()
 }
 
-func (m *model) upTo(limit time.Duration) time.Duration {
+func (m *model) randomUpTo(limit time.Duration) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return time.Duration(m.random.Int64N(int64(limit)))
@@ -154,19 +154,19 @@ func (m *model) oneIn(n int) bool {
 // fault is what plugins do before they do what they should.
 func (m *model) fault(command, sandbox, _ string) error {
 	if m.oneIn(6) {
-		time.Sleep(m.upTo(10 * time.Second))
+		time.Sleep(m.randomUpTo(10 * time.Second))
 	}
 	if m.oneIn(50) {
 		time.Sleep(claim.PluginLimit)
 	}
-	if m.oneIn(5) || command == "DEL" && m.isCursed(sandbox) {
+	if m.oneIn(5) || command == "DEL" && m.failsDELs(sandbox) {
 		return errors.New(command + " fails")
 	}
 	return nil
 }
 
-// refusal is what a kernel answers now and then.
-func (m *model) refusal() error {
+// kernelFault is what a kernel answers now and then.
+func (m *model) kernelFault() error {
 	if m.oneIn(8) {
 		return errors.New("busy")
 	}
@@ -176,16 +176,16 @@ func (m *model) refusal() error {
 // restart ends the agent, lets it be away for a while, and starts the next one.
 func (m *model) restart() {
 	m.mu.Lock()
-	m.up = nil
+	m.running = nil
 	m.mu.Unlock()
 	if m.agent != nil {
 		m.stop()
 		m.expectLeases()
-		time.Sleep(m.upTo(time.Minute))
+		time.Sleep(m.randomUpTo(time.Minute))
 	}
 	agent := m.start()
 	m.mu.Lock()
-	m.up = agent
+	m.running = agent
 	m.mu.Unlock()
 	m.synchronize()
 }
@@ -198,14 +198,14 @@ func (m *model) synchronize() {
 	for _, sb := range m.live {
 		pods = append(pods, sb)
 	}
-	_, err := m.up.Synchronize(context.Background(), pods, nil)
+	_, err := m.running.Synchronize(context.Background(), pods, nil)
 	must(m.t, err)
 }
 
 func (m *model) agentNow() *dra.Agent {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.up
+	return m.running
 }
 
 // call calls the agent, as often as the kubelet would, until it succeeds. A pod that was deleted by force may wait
@@ -240,8 +240,8 @@ func (m *model) onRecord() (list string) {
 	return list
 }
 
-// blind is set if the agent could not read all claims in a call that has it in its context.
-type blind struct{}
+// failedRead is set if the agent could not read all claims in a call that has it in its context.
+type failedRead struct{}
 
 // read is the API server's, which is away or slow now and then.
 func (m *model) read(ctx context.Context, ref kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
@@ -249,16 +249,16 @@ func (m *model) read(ctx context.Context, ref kubeletplugin.NamespacedObject) (*
 	case m.oneIn(6):
 		select {
 		case <-ctx.Done():
-		case <-time.After(m.upTo(10 * time.Second)):
+		case <-time.After(m.randomUpTo(10 * time.Second)):
 		}
 		fallthrough
 	case m.oneIn(6):
-		if is, ok := ctx.Value(blind{}).(*atomic.Bool); ok {
+		if is, ok := ctx.Value(failedRead{}).(*atomic.Bool); ok {
 			is.Store(true)
 		}
 		return nil, errors.New("the API server is away")
 	}
-	time.Sleep(m.upTo(10 * time.Millisecond))
+	time.Sleep(m.randomUpTo(10 * time.Millisecond))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.claims[ref.UID].DeepCopy(), nil

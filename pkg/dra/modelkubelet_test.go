@@ -77,15 +77,15 @@ func (m *model) kubeletRestarts() {
 	k := m.plugin(a, func(err error) { fatal <- err })
 	register := func() {
 		_, err := k.Intercept(context.Background(), &registerapi.RegistrationStatus{PluginRegistered: true}, func(context.Context, any) (any, error) { return nil, nil })
-		wants(m.t, err)
+		noError(m.t, err)
 		time.Sleep(time.Second)
 	}
 	register()
 	again := m.oneIn(2)
 	if again {
 		m.nodes++
-		wants(m.t, m.client.CoreV1().Nodes().Delete(context.Background(), "node1", metav1.DeleteOptions{}))
-		wants(m.t, m.client.Tracker().Add(nodeOf(m.nodes)))
+		noError(m.t, m.client.CoreV1().Nodes().Delete(context.Background(), "node1", metav1.DeleteOptions{}))
+		noError(m.t, m.client.Tracker().Add(nodeOf(m.nodes)))
 	}
 	register()
 	if (len(fatal) == 1) != again || again && !strings.Contains((<-fatal).Error(), "node1") {
@@ -99,14 +99,14 @@ func nodeOf(n int) *corev1.Node {
 
 func modelServer() *fake.Clientset { return fake.NewClientset(nodeOf(0)) }
 
-// pfGoes takes the interface of the PF away for a while, as a reset of its driver does.
-func (m *model) pfGoes() {
+// hidePF takes the interface of the PF away for a while, as a reset of its driver does.
+func (m *model) hidePF() {
 	const address, away = "0000:03:00.0", "/var/run/netns/of-somebody"
 	for !m.isOver() {
-		time.Sleep(m.upTo(3 * time.Minute))
-		wants(m.t, m.plugins.kernel.Move(address, "", away, "net5"))
-		time.Sleep(m.upTo(20 * time.Second))
-		wants(m.t, m.plugins.kernel.Move(address, away, "", "p0"))
+		time.Sleep(m.randomUpTo(3 * time.Minute))
+		noError(m.t, m.plugins.kernel.Move(address, "", away, "net5"))
+		time.Sleep(m.randomUpTo(20 * time.Second))
+		noError(m.t, m.plugins.kernel.Move(address, away, "", "p0"))
 	}
 }
 

@@ -20,25 +20,25 @@ const modelPF, modelVF = "pci-0000:03:00.0", "pci-0000:03:00.2"
 // multusPods come and go with devices that claims are for, too, or with their PF.
 func (m *model) multusPods() {
 	for n := 0; ; n++ {
-		time.Sleep(m.upTo(3 * time.Minute))
+		time.Sleep(m.randomUpTo(3 * time.Minute))
 		if m.isOver() {
 			return
 		}
-		leases := [][]journal.DeviceLease{{exclusive(modelPF)}, {exclusive(modelVF), {ID: modelPF, Mode: journal.Shared}}, {{ID: modelPF, Mode: journal.Shared}}}[m.upTo(3)]
+		leases := [][]journal.DeviceLease{{exclusiveLease(modelPF)}, {exclusiveLease(modelVF), {ID: modelPF, Mode: journal.Shared}}, {{ID: modelPF, Mode: journal.Shared}}}[m.randomUpTo(3)]
 		name := fmt.Sprint("multus", n)
 		sb := m.sandbox(name, name)
-		e := multus(name, name, netnsOf(sb), leases...)
+		e := multusEntry(name, name, netnsOf(sb), leases...)
 		switch err := m.options.Devices.Journal.Record(e, nil); {
 		case err == nil:
 			e.Unlock()
 			m.expectFree(leases[0])
-			time.Sleep(m.upTo(30 * time.Second))
+			time.Sleep(m.randomUpTo(30 * time.Second))
 			m.expectFree(leases[0])
-			wants(m.t, m.options.Devices.Journal.Forget(e))
+			noError(m.t, m.options.Devices.Journal.Forget(e))
 		case !errors.As(err, new(*journal.HeldError)) || leases[0].Mode == journal.Shared:
 			m.t.Errorf("lease of %s for Multus: %v", leases[0].ID, err)
 		}
-		m.unmake(sb)
+		m.removeNetns(sb)
 	}
 }
 
@@ -90,24 +90,24 @@ func (m *model) expectLeases() {
 	}
 }
 
-// curse has the DELs of a sandbox given up now and then. It is the last that has its device: a
+// failDELsOf has the DELs of a sandbox given up now and then. It is the last that has its device: a
 // later one of the same claim would get it as it is.
-func (m *model) curse(sandbox string) {
+func (m *model) failDELsOf(sandbox string) {
 	if yes := m.oneIn(3); yes {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.cursed[sandbox] = true
+		m.failingDELs[sandbox] = true
 	}
 }
 
-func (m *model) isCursed(sandbox string) bool {
+func (m *model) failsDELs(sandbox string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.faults && m.cursed[sandbox]
+	return m.faults && m.failingDELs[sandbox]
 }
 
-// holds notes that containers of a sandbox run with a device of the node; "" = no more.
-func (m *model) holds(sandbox string, claim types.UID, device string) {
+// setDevice notes that containers of a sandbox run with a device of the node; "" = no more.
+func (m *model) setDevice(sandbox string, claim types.UID, device string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if device == "" {

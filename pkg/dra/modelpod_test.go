@@ -42,8 +42,8 @@ func (m *model) life(n int, name string) {
 		m.store(own, nil)
 	}
 	shares := modelDevices()[n][0].name == ""
-	for turn, d := range modelDevices()[n][:1+m.upTo(time.Duration(len(modelDevices()[n])))] {
-		claim := m.claimOf("own", own, name, want{"x", "net1", m.behave()}, want{"y", "net2", m.behave()})
+	for turn, d := range modelDevices()[n][:1+m.randomUpTo(time.Duration(len(modelDevices()[n])))] {
+		claim := m.claimOf("own", own, name, netRequest{"x", "net1", m.behave()}, netRequest{"y", "net2", m.behave()})
 		switch {
 		case d.name == pf:
 			claim.Status.Allocation.Devices.Results[0].Device = pf
@@ -58,19 +58,19 @@ func (m *model) life(n int, name string) {
 		if shares {
 			m.share(name)
 		}
-		sb := m.sandboxes(name, fmt.Sprint(name, "-", turn), shares)
+		sb := m.runSandboxes(name, fmt.Sprint(name, "-", turn), shares)
 		if d.name != "" && m.oneIn(4) {
 			m.store(own, nil)
 			m.ending.Go(func() {
-				m.containers(sb, claim, d.name, shares)
-				m.curse(sb.Id)
+				m.runContainers(sb, claim, d.name, shares)
+				m.failDELsOf(sb.Id)
 				m.endSandbox(sb)
 				unprepare()
 			})
 			return
 		}
-		m.containers(sb, claim, d.name, shares)
-		m.curse(sb.Id)
+		m.runContainers(sb, claim, d.name, shares)
+		m.failDELsOf(sb.Id)
 		m.endSandbox(sb)
 		if shares {
 			m.unshare(name)
@@ -113,12 +113,12 @@ func (m *model) untilOffered(device string) {
 
 // behave is how long the ADDs of a network take.
 func (m *model) behave() string {
-	return [...]string{"", "1ms", "300ms", "late 20s"}[m.upTo(4)]
+	return [...]string{"", "1ms", "300ms", "late 20s"}[m.randomUpTo(4)]
 }
 
-// sandboxes makes one after the other, until one runs. One that is let in with the shared claim is the
+// runSandboxes makes one after the other, until one runs. One that is let in with the shared claim is the
 // only one, unless the agent was away or could not ask.
-func (m *model) sandboxes(name, id string, shares bool) *api.PodSandbox {
+func (m *model) runSandboxes(name, id string, shares bool) *api.PodSandbox {
 	for n := 0; ; n++ {
 		sb := m.sandbox(fmt.Sprint(id, "-", n), name)
 		m.mu.Lock()
@@ -127,16 +127,16 @@ func (m *model) sandboxes(name, id string, shares bool) *api.PodSandbox {
 		called, blinded := false, new(atomic.Bool)
 		err := m.nri(func(ctx context.Context, a *dra.Agent) error {
 			called = true
-			return a.RunPodSandbox(context.WithValue(ctx, blind{}, blinded), sb)
+			return a.RunPodSandbox(context.WithValue(ctx, failedRead{}, blinded), sb)
 		})
 		if shares && err == nil && called && !blinded.Load() {
-			m.letIn(name, sb.Id)
+			m.recordAdmission(name, sb.Id)
 		}
 		if err == nil && !m.oneIn(8) { // else it dies by itself
 			return sb
 		}
 		m.endSandbox(sb)
-		time.Sleep(time.Second + m.upTo(5*time.Second))
+		time.Sleep(time.Second + m.randomUpTo(5*time.Second))
 		if n > 2000 {
 			m.t.Errorf("%s never runs: %v", name, err)
 			return m.sandbox(name, name)
@@ -144,24 +144,24 @@ func (m *model) sandboxes(name, id string, shares bool) *api.PodSandbox {
 	}
 }
 
-// containers waits until containers of the pod can be made, and lets them run. The kubelet may
+// runContainers waits until containers of the pod can be made, and lets them run. The kubelet may
 // restart meanwhile, and prepares the claim anew.
-func (m *model) containers(sb *api.PodSandbox, claim *resourceapi.ResourceClaim, device string, shares bool) {
+func (m *model) runContainers(sb *api.PodSandbox, claim *resourceapi.ResourceClaim, device string, shares bool) {
 	gates := []string{sb.Uid[len("uid-"):] + "_x", sb.Uid[len("uid-"):] + "_y"}
 	for _, gate := range gates {
 		m.call("a container of "+gate, func(ctx context.Context, a *dra.Agent) error {
-			return m.admits(sb, gate)
+			return m.createContainer(sb, gate)
 		})
 	}
 	for _, ifName := range []string{"net1", "net2"} {
-		if what := sb.Id + " " + ifName; !slices.Contains(m.plugins.left(), what) {
+		if what := sb.Id + " " + ifName; !slices.Contains(m.plugins.interfaceNames(), what) {
 			m.t.Errorf("a container runs without %s", what)
 		}
 	}
 	if device != "" {
-		m.configures(device)
-		m.holds(sb.Id, claim.UID, device)
-		defer m.holds(sb.Id, claim.UID, "")
+		m.configureInterface(device)
+		m.setDevice(sb.Id, claim.UID, device)
+		defer m.setDevice(sb.Id, claim.UID, "")
 	}
 	// A shared claim of the pod may still be attached in vain, and detached.
 	dels := func() int { return m.plugins.calls("DEL "+sb.Id+" net1") + m.plugins.calls("DEL "+sb.Id+" net2") }
@@ -172,15 +172,17 @@ func (m *model) containers(sb *api.PodSandbox, claim *resourceapi.ResourceClaim,
 		}
 	}
 	if !shares {
-		time.Sleep(m.upTo(2 * time.Minute))
+		time.Sleep(m.randomUpTo(2 * time.Minute))
 		return
 	}
-	m.call("a container of the shared claim", func(ctx context.Context, a *dra.Agent) error { return m.admits(sb, "shared_x", "shared_r_"+vf3) })
+	m.call("a container of the shared claim", func(ctx context.Context, a *dra.Agent) error {
+		return m.createContainer(sb, "shared_x", "shared_r_"+vf3)
+	})
 	if _, err := os.Stat(filepath.Join(m.dir, "dp", vf3File)); err != nil {
 		m.t.Errorf("a container of the shared claim runs without the file that Multus copies: %v", err)
 	}
 	for range 2 {
-		if record := m.record("shared"); string(record.Pod.UID) != sb.Uid || !slices.Contains(m.plugins.left(), sb.Id+" net9") {
+		if record := m.record("shared"); string(record.Pod.UID) != sb.Uid || !slices.Contains(m.plugins.interfaceNames(), sb.Id+" net9") {
 			m.t.Errorf("%s runs with the shared claim, which is pod %s's", sb.Name, record.Pod.Name)
 		}
 		if m.oneIn(3) {
@@ -188,12 +190,12 @@ func (m *model) containers(sb *api.PodSandbox, claim *resourceapi.ResourceClaim,
 			m.prepareShared()
 			<-m.kubelet
 		}
-		time.Sleep(m.upTo(time.Minute))
+		time.Sleep(m.randomUpTo(time.Minute))
 	}
 }
 
-// configures has the pod change the settings of its interface. It may take the node's name of another device.
-func (m *model) configures(device string) {
+// configureInterface has the pod change the settings of its interface. It may take the node's name of another device.
+func (m *model) configureInterface(device string) {
 	for id, name := range modelNames() {
 		if name != device {
 			continue
@@ -204,14 +206,14 @@ func (m *model) configures(device string) {
 				altNames = append(altNames, d.IfName)
 			}
 		}
-		wants(m.t, m.plugins.kernel.Configure(id, link.Settings{AltNames: altNames, Alias: "a pod's", Group: 7, Promisc: true, AllMulti: true}))
+		noError(m.t, m.plugins.kernel.Configure(id, link.Settings{AltNames: altNames, Alias: "a pod's", Group: 7, Promisc: true, AllMulti: true}))
 	}
 }
 
 // endSandbox ends it as a runtime does, which sometimes forgets to say so.
 func (m *model) endSandbox(sb *api.PodSandbox) {
 	m.mu.Lock()
-	delete(m.having, sb.Name)
+	delete(m.sharedHolders, sb.Name)
 	m.mu.Unlock()
 	if !m.oneIn(10) {
 		_ = m.nri(func(ctx context.Context, a *dra.Agent) error { return a.StopPodSandbox(ctx, sb) })
@@ -219,10 +221,10 @@ func (m *model) endSandbox(sb *api.PodSandbox) {
 	m.mu.Lock()
 	delete(m.live, sb.Id)
 	m.mu.Unlock()
-	m.unmake(sb)
+	m.removeNetns(sb)
 	m.ending.Go(func() { // the kernel ends the namespace when it gets round to it
-		time.Sleep(m.upTo(5 * time.Second))
-		wants(m.t, m.plugins.kernel.EndNetns(netnsOf(sb)))
+		time.Sleep(m.randomUpTo(5 * time.Second))
+		noError(m.t, m.plugins.kernel.EndNetns(netnsOf(sb)))
 	})
 	if !m.oneIn(10) {
 		_ = m.nri(func(ctx context.Context, a *dra.Agent) error { return a.RemovePodSandbox(ctx, sb) })
@@ -242,14 +244,14 @@ func (m *model) store(uid types.UID, claim *resourceapi.ResourceClaim) {
 	m.claims[uid] = claim.DeepCopy()
 }
 
-// stored is the shared claim as the API server has it; without pods, if it has none.
-func (m *model) stored() *resourceapi.ResourceClaim {
+// sharedClaim is the shared claim as the API server has it; without pods, if it has none.
+func (m *model) sharedClaim() *resourceapi.ResourceClaim {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if claim := m.claims["shared"]; claim != nil {
 		return claim.DeepCopy()
 	}
-	claim, bare := m.claimOf("shared", "shared", "", want{"x", "net9", ""}), ownClaim("shared", vf3, "")
+	claim, bare := m.claimOf("shared", "shared", "", netRequest{"x", "net9", ""}), ownClaim("shared", vf3, "")
 	claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, bare.Spec.Devices.Requests...)
 	results := &claim.Status.Allocation.Devices.Results
 	*results = append(*results, bare.Status.Allocation.Devices.Results...)
@@ -261,7 +263,7 @@ func (m *model) stored() *resourceapi.ResourceClaim {
 func (m *model) share(name string) {
 	m.kubelet <- struct{}{}
 	defer func() { <-m.kubelet }()
-	claim := m.stored()
+	claim := m.sharedClaim()
 	claim.Status.ReservedFor = append(claim.Status.ReservedFor, m.claimOf("shared", "shared", name).Status.ReservedFor...)
 	m.store("shared", claim)
 	if len(claim.Status.ReservedFor) == 1 {
@@ -270,14 +272,14 @@ func (m *model) share(name string) {
 }
 
 func (m *model) prepareShared() {
-	m.call("Prepare of the shared claim", func(ctx context.Context, a *dra.Agent) error { return m.prepare(ctx, a, m.stored()) })
+	m.call("Prepare of the shared claim", func(ctx context.Context, a *dra.Agent) error { return m.prepare(ctx, a, m.sharedClaim()) })
 }
 
 // unshare is for a pod that has ended. The kubelet unprepares a claim after the last one.
 func (m *model) unshare(name string) {
 	m.kubelet <- struct{}{}
 	defer func() { <-m.kubelet }()
-	claim := m.stored()
+	claim := m.sharedClaim()
 	claim.Status.ReservedFor = slices.DeleteFunc(claim.Status.ReservedFor, func(c resourceapi.ResourceClaimConsumerReference) bool { return c.Name == name })
 	m.store("shared", claim)
 	if len(claim.Status.ReservedFor) == 0 {
@@ -286,14 +288,14 @@ func (m *model) unshare(name string) {
 	}
 }
 
-// letIn notes that a pod was let in with the shared claim.
-func (m *model) letIn(pod, sandbox string) {
+// recordAdmission notes that a pod was let in with the shared claim.
+func (m *model) recordAdmission(pod, sandbox string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for other, its := range m.having {
+	for other, its := range m.sharedHolders {
 		if other != pod {
 			m.t.Errorf("sandbox %s is let in with the shared claim while sandbox %s of pod %s has it", sandbox, its, other)
 		}
 	}
-	m.having[pod] = sandbox
+	m.sharedHolders[pod] = sandbox
 }

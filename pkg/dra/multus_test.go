@@ -19,11 +19,11 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// standIn stands in for Multus' reader of slices, pkg/draclient in its main branch of 2026,
+// readAsMultus stands in for Multus' reader of slices, pkg/draclient in its main branch of 2026,
 // which no release has: for each claim that the pod's status names, in that order, and each
 // device that is allocated, the slice of that driver, pool and node has deviceID and
 // resourceName; a device that lacks either is skipped.
-func standIn(t *testing.T, client *fake.Clientset, p *corev1.Pod) (devices map[string][]string) {
+func readAsMultus(t *testing.T, client *fake.Clientset, p *corev1.Pod) (devices map[string][]string) {
 	t.Helper()
 	devices = map[string][]string{}
 	var names []string
@@ -39,7 +39,7 @@ func standIn(t *testing.T, client *fake.Clientset, p *corev1.Pod) (devices map[s
 		claim, err := client.ResourceV1().ResourceClaims(p.Namespace).Get(t.Context(), name, metav1.GetOptions{})
 		must(t, err)
 		for _, result := range claim.Status.Allocation.Devices.Results {
-			d := sliced(t, client, p.Spec.NodeName, result)
+			d := publishedDevice(t, client, p.Spec.NodeName, result)
 			id, resource := d.Attributes["k8s.cni.cncf.io/deviceID"].StringValue, d.Attributes["k8s.cni.cncf.io/resourceName"].StringValue
 			if id != nil && resource != nil {
 				devices[*resource] = append(devices[*resource], *id)
@@ -49,8 +49,8 @@ func standIn(t *testing.T, client *fake.Clientset, p *corev1.Pod) (devices map[s
 	return devices
 }
 
-// sliced is an allocated device as its ResourceSlice has it.
-func sliced(t *testing.T, client *fake.Clientset, node string, result resourceapi.DeviceRequestAllocationResult) (found resourceapi.Device) {
+// publishedDevice is an allocated device as its ResourceSlice has it.
+func publishedDevice(t *testing.T, client *fake.Clientset, node string, result resourceapi.DeviceRequestAllocationResult) (found resourceapi.Device) {
 	t.Helper()
 	list, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
 	must(t, err)
@@ -68,9 +68,9 @@ func sliced(t *testing.T, client *fake.Clientset, node string, result resourceap
 	return found
 }
 
-// delegated gives each NetworkAttachmentDefinition, by its resourceName, the device that
+// devicesForNetworks gives each NetworkAttachmentDefinition, by its resourceName, the device that
 // Multus passes on: the next one of that name.
-func delegated(devices map[string][]string, networks ...string) (ids []string, err error) {
+func devicesForNetworks(devices map[string][]string, networks ...string) (ids []string, err error) {
 	next := map[string]int{}
 	for _, resource := range networks {
 		n := next[resource]
@@ -93,23 +93,23 @@ func podOf(claims ...*resourceapi.ResourceClaim) *corev1.Pod {
 
 // What is published and allocated is enough for Multus: each network gets the device of its
 // resourceName, by position, also while the pods have the devices.
-func TestMultusFindsTheDevicesOfItsNetworks(t *testing.T) {
+func TestMultusFindsDevicesOfItsNetworks(t *testing.T) {
 	t.Parallel()
 	bare := func(name, device string) request { return request{name: name, device: device} }
 	first, second := claimFor("u1", bare("a", vf3), bare("b", vf0)), claimFor("u2", bare("r", vf2))
-	own := claimFor("u3", by("r", sf4, "net1", `host-device","capabilities":{"deviceID":true},"x":"`, 0))
-	extended := ofScheduler(second.DeepCopy())
+	own := claimFor("u3", requestFor("r", sf4, "net1", `host-device","capabilities":{"deviceID":true},"x":"`, 0))
+	extended := asExtendedResource(second.DeepCopy())
 	extended.Name, extended.UID = "extended", "u4"
-	client := server(nil, first, second, own, extended)
+	client := apiServer(nil, first, second, own, extended)
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
 	n.rules = strings.ReplaceAll(ownRules, "vfIndex == 3", "vfIndex in [0, 3]")
 	n.rules = strings.Replace(n.rules, "\n- select: device.attributes[\"devinfo-cni.io\"].kind in",
 		"\n- pciAddresses: ['0000:03:00.4']\n  sharing: exclusive\n  resourceName: example.com/other\n- select: device.attributes[\"devinfo-cni.io\"].kind in", 1)
-	r.offering(client, n, p)
-	devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
-	r.byKubelet(first, second, own)
+	r.startOffering(client, n, p)
+	waitDevices(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
+	r.prepareByKubelet(first, second, own)
 	must(t, r.runPod(r.sandbox("s1", "pod"))) // which gets the SF, and the rest from Multus
-	n.change(func() { n.without("enp3s0f0v2", "enp3s0f0v0") })
+	n.change(func() { n.remove("enp3s0f0v2", "enp3s0f0v0") })
 	byScheduler := podOf(first)
 	byScheduler.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "extended"}
 	for name, c := range map[string]struct {
@@ -123,7 +123,7 @@ func TestMultusFindsTheDevicesOfItsNetworks(t *testing.T) {
 		"more networks":        {podOf(first), []string{"example.com/vf", "example.com/vf", "example.com/vf"}, nil},
 		"one of ours":          {podOf(own), []string{"example.com/vf"}, nil},
 	} {
-		got, err := delegated(standIn(t, client, c.pod), c.networks...)
+		got, err := devicesForNetworks(readAsMultus(t, client, c.pod), c.networks...)
 		if !slices.Equal(got, c.want) || (err == nil) != (c.want != nil) {
 			t.Errorf("%s: got %q, %v, want %q", name, got, err, c.want)
 		}
@@ -132,7 +132,7 @@ func TestMultusFindsTheDevicesOfItsNetworks(t *testing.T) {
 
 // KubeVirt's own code reads these files, in test/kubevirt: of a VF it attaches the function
 // that the metadata names; its plugin for vhost-user wants path and MTU, both unqualified.
-func TestKubeVirtIsGivenWhatItIsTestedWith(t *testing.T) {
+func TestMetadataEqualsTestdataOfKubeVirt(t *testing.T) {
 	for file, c := range map[string]struct{ device, plugin string }{"vf": {vf3, ""}, "vhost-user": {"cni", `,"behave":"socket"`}} {
 		t.Run(file, func(t *testing.T) {
 			got := metadataOf(t, c.device, "1.1.0", c.plugin)
@@ -147,7 +147,7 @@ func TestKubeVirtIsGivenWhatItIsTestedWith(t *testing.T) {
 }
 
 // Results have an MTU since CNI 1.1.0, and KubeVirt's plugin fails without one.
-func TestAVhostUserSocketHasAnMTUWithoutOneInTheResult(t *testing.T) {
+func TestVhostUserSocketHasMTUEvenIfResultHasNone(t *testing.T) {
 	for plugin, want := range map[string]string{`,"mtu":9000`: "9000", "": "1500"} {
 		got := strings.Join(strings.Fields(metadataOf(t, "cni", "0.4.0", `,"behave":"socket"`+plugin)), "")
 		if !strings.Contains(got, `"mtu":{"int":`+want+`}`) {
@@ -167,8 +167,8 @@ func metadataOf(t *testing.T, device, cniVersion, plugin string) string {
 	}
 	claim := ownClaim("u1", device, config)
 	r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
-	r.kubelet(server(nil, claim), 0)
-	r.byKubelet(claim)
+	r.startKubelet(apiServer(nil, claim), 0)
+	r.prepareByKubelet(claim)
 	must(t, r.runPod(r.sandbox("s1", "pod")))
 	return difftest.Read(t, filepath.Join(r.dir, "dra-device-metadata", "ns_"+claim.Name, "r", "metadata.json"))
 }

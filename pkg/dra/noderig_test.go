@@ -42,13 +42,13 @@ const ownRules = `devices:
 
 // node is a captured host whose devices an agent offers, and what happens to it.
 type node struct {
-	t      testing.TB
-	mu     sync.Mutex
-	text   []byte
-	rules  string // "" = ownRules
-	others map[string]string
-	broken error
-	events chan struct{}
+	t           testing.TB
+	mu          sync.Mutex
+	text        []byte
+	rules       string // "" = ownRules
+	others      map[string]string
+	othersError error
+	events      chan struct{}
 }
 
 func newNode(t testing.TB, name string) *node {
@@ -65,7 +65,7 @@ func (n *node) inventory() *devices.Inventory {
 		Others: func(context.Context) (map[string]string, error) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
-			return n.others, n.broken
+			return n.others, n.othersError
 		},
 		Waits: noChange,
 	}
@@ -110,13 +110,13 @@ func (n *node) change(f func()) {
 	n.events <- struct{}{}
 }
 
-// without takes functions, or interfaces, from the node: see capturetest.Without.
-func (n *node) without(words ...string) { n.text = capturetest.Without(n.text, words...) }
+// remove takes functions, or interfaces, from the node: see capturetest.Without.
+func (n *node) remove(words ...string) { n.text = capturetest.Without(n.text, words...) }
 
-// devicesIn waits until the node's own devices that are published are these.
-func devicesIn(t *testing.T, client *fake.Clientset, want ...string) (all map[string]resourceapi.Device) {
+// waitDevices waits until the node's own devices that are published are these.
+func waitDevices(t *testing.T, client *fake.Clientset, want ...string) (all map[string]resourceapi.Device) {
 	t.Helper()
-	until(t, func() string {
+	waitUntil(t, func() string {
 		all = map[string]resourceapi.Device{}
 		list, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
 		must(t, err)
@@ -136,13 +136,13 @@ const (
 	pf            = "pci-0000-03-00-0"
 )
 
-// offering starts the rig's agent as a DRA plugin that offers the devices of a node, with plugins
+// startOffering starts the rig's agent as a DRA plugin that offers the devices of a node, with plugins
 // of the test.
-func (r *rig) offering(client *fake.Clientset, n *node, p *plugins) *dra.Agent {
+func (r *rig) startOffering(client *fake.Clientset, n *node, p *plugins) *dra.Agent {
 	r.t.Helper()
 	r.options.Exec, r.plugins, r.options.DelMaxFailures = p, p, 2
 	r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
-	r.kubelet(client, 0)
+	r.startKubelet(client, 0)
 	return r.agent
 }
 

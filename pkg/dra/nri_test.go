@@ -36,18 +36,18 @@ func (r *rig) serve(t *testing.T, pods ...*api.PodSandbox) containerRuntime {
 
 // A line is the way from the agent to a runtime. The runtime's side does not hang up by
 // itself: in life it dies.
-type line struct {
+type proxy struct {
 	net.Listener
 	to    string
 	mu    sync.Mutex
 	conns []net.Conn
 }
 
-func layLine(t *testing.T, from, to string) *line {
+func newProxy(t *testing.T, from, to string) *proxy {
 	t.Helper()
 	listener, err := net.Listen("unix", from)
 	must(t, err)
-	l := &line{Listener: listener, to: to}
+	l := &proxy{Listener: listener, to: to}
 	var copies sync.WaitGroup
 	copies.Go(func() {
 		for {
@@ -67,11 +67,11 @@ func layLine(t *testing.T, from, to string) *line {
 			copies.Go(func() { _, _ = io.Copy(runtime, agent); runtime.Close() })
 		}
 	})
-	t.Cleanup(func() { l.Close(); l.cut(); copies.Wait() })
+	t.Cleanup(func() { l.Close(); l.disconnect(); copies.Wait() })
 	return l
 }
 
-func (l *line) cut() {
+func (l *proxy) disconnect() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range l.conns {
@@ -111,28 +111,28 @@ func (n containerRuntime) end(sb *api.PodSandbox) {
 	must(n.t, n.RemovePodSandbox(n.t.Context(), &adaptation.RemovePodSandboxRequest{Pod: sb}))
 }
 
-func TestAnErrorOfAPluginReachesTheRuntime(t *testing.T) {
+func TestPluginErrorReachesRuntime(t *testing.T) {
 	r := newRig(t)
 	nri := r.serve(t)
 	r.connect(t, r.socket())
-	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", "refuse"}))
+	r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", "refuse"}))
 	says(t, nri.runPod(r.sandbox("s1", "pod")), "no address left")
 	must(t, nri.runPod(r.sandbox("s2", "nobody's")))
 }
 
-func TestTheAgentReconnectsAndMakesGoodWhatItMissed(t *testing.T) {
+func TestDriverReconnectsAndHandlesMissedEvents(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	first := r.serve(t)
-	wire := layLine(t, filepath.Join(r.dir, "line"), r.socket())
+	wire := newProxy(t, filepath.Join(r.dir, "line"), r.socket())
 	agent := r.connect(t, filepath.Join(r.dir, "line"))
-	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), r.claimOf("b", "u2", "pod2", want{"x", "net1", ""}), r.claimOf("c", "u3", "pod3", want{"x", "net1", ""}))
+	r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), r.claimOf("b", "u2", "pod2", netRequest{"x", "net1", ""}), r.claimOf("c", "u3", "pod3", netRequest{"x", "net1", ""}))
 	ended, stays, missed := r.sandbox("s1", "pod"), r.sandbox("s2", "pod2"), r.sandbox("s3", "pod3")
 	must(t, first.runPod(ended))
 	must(t, first.runPod(stays))
 	first.Stop()
-	wire.cut()
-	r.unmake(ended)
+	wire.disconnect()
+	r.removeNetns(ended)
 	r.eventually("disconnected", func() bool { return !agent.Connected() })
 	second := r.serve(t, stays, missed)
 	r.eventually("connected again", agent.Connected)
@@ -140,47 +140,47 @@ func TestTheAgentReconnectsAndMakesGoodWhatItMissed(t *testing.T) {
 		return slices.Equal(r.files("there"), []string{"s2_net1", "s3_net1"}) && len(r.files("cdi")) == 2
 	})
 	second.end(stays)
-	r.expectThere("s3_net1")
+	r.expectInterfaces("s3_net1")
 }
 
 // A runtime leaves out sandboxes of whose state it is not sure.
-func TestASandboxThatIsNotListedIsLeftAloneWhileItsNamespaceIsThere(t *testing.T) {
+func TestUnlistedSandboxStaysAttachedWhileItsNamespaceExists(t *testing.T) {
 	r := newRig(t)
 	r.start()
-	sb := r.attached(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), r.claimOf("b", "u2", "pod2", want{"x", "net1", ""}))
+	sb := r.attachPod(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), r.claimOf("b", "u2", "pod2", netRequest{"x", "net1", ""}))
 	r.eventually("the gate is gone", func() bool { return os.RemoveAll(filepath.Join(r.dir, "cdi")) == nil }) // the agent opens it again meanwhile
-	r.hears()
+	r.listSandboxes()
 	r.eventually("the gate is open again", func() bool { return len(r.files("cdi")) == 1 })
 	time.Sleep(100 * time.Millisecond) // some sweeps
-	r.expectThere("s1_net1")
+	r.expectInterfaces("s1_net1")
 	difftest.Equal(t, r.files("state"), []string{"u1.json", "u2.json"})
-	r.unmake(sb)
+	r.removeNetns(sb)
 	r.eventually("it is detached once that is gone", func() bool { return len(r.files("there")) == 0 })
 }
 
 // A sandbox without its networks must not run, where the runtime's NRI lets the agent say so.
-func TestASandboxFailsIfTheAgentIsLostWhileItIsAsked(t *testing.T) {
+func TestSandboxFailsIfDriverIsLostDuringCall(t *testing.T) {
 	r := newRig(t)
 	cni, asked, answer := newPlugins(), make(chan struct{}), make(chan struct{})
-	cni.set(func(string, string, string) error { close(asked); <-answer; return nil })
+	cni.setHook(func(string, string, string) error { close(asked); <-answer; return nil })
 	r.options.Exec = cni
 	nri := r.serve(t)
-	wire := layLine(t, filepath.Join(r.dir, "line"), r.socket())
+	wire := newProxy(t, filepath.Join(r.dir, "line"), r.socket())
 	r.connect(t, filepath.Join(r.dir, "line"))
-	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
-	go func() { <-asked; wire.cut() }()
+	r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
+	go func() { <-asked; wire.disconnect() }()
 	err := nri.runPod(r.sandbox("s1", "pod"))
-	cni.set(nil)
+	cni.setHook(nil)
 	close(answer)
 	says(t, err, "failed to handle RunPodSandbox request: ttrpc: closed")
 }
 
-func TestAnADDThatIsSlowerThanTheRuntimeWaitsFailsThePodAndIsUndone(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+func TestADDBeyondRuntimeTimeoutFailsPodAndIsUndone(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		var told []string
 		r.options.Notify = func(n claim.Notice) { told = append(told, n.Reason) }
 		r.start()
-		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", "10s"}, want{"y", "net2", ""}), r.claimOf("a", "u2", "quick", want{"x", "net1", ""}))
+		r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", "10s"}, netRequest{"y", "net2", ""}), r.claimOf("a", "u2", "quick", netRequest{"x", "net1", ""}))
 		slow, again := r.sandbox("s1", "pod"), r.sandbox("s2", "pod")
 		began := time.Now()
 		expect := func(err error, part string, after time.Duration) {
@@ -195,23 +195,23 @@ func TestAnADDThatIsSlowerThanTheRuntimeWaitsFailsThePodAndIsUndone(t *testing.T
 		must(t, r.runPod(r.sandbox("s3", "quick")))
 		expect(errors.New("held up"), "held up", 1700*time.Millisecond)
 		time.Sleep(time.Minute)
-		difftest.Equal(t, p.left(), []string{"s3 net1"})
+		difftest.Equal(t, p.interfaceNames(), []string{"s3 net1"})
 		r.expectPhase("Prepared", 2)
 		difftest.Equal(t, told, []string{claim.NoticeLate, claim.NoticeFailed})
 	})
 }
 
-func TestTheEndWaitsForThePluginsThatRun(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+func TestStopWaitsForRunningPlugins(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		agent := r.start()
-		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", "1m"}))
+		r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", "1m"}))
 		if r.runPod(r.sandbox("s1", "pod")) == nil {
 			t.Error("no error")
 		}
 		began := time.Now()
 		r.stop()
-		if took := time.Since(began); took < 58*time.Second || took > time.Minute || len(p.left()) > 0 || p.calls("DEL s1 net1") != 1 {
-			t.Errorf("it waited for %v: %q", took, p.told)
+		if took := time.Since(began); took < 58*time.Second || took > time.Minute || len(p.interfaceNames()) > 0 || p.calls("DEL s1 net1") != 1 {
+			t.Errorf("it waited for %v: %q", took, p.started)
 		}
 		says(t, agent.Unprepare(t.Context(), "u1"), "the driver has stopped")
 		r.start()

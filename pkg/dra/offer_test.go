@@ -9,11 +9,11 @@ import (
 	"devinfo-cni.io/pkg/hostdev"
 )
 
-// offerOf waits until the state directory says of a device what it should.
-func offerOf(t *testing.T, dir, name string, want state.Offered) {
+// waitOffered waits until the state directory says of a device what it should.
+func waitOffered(t *testing.T, dir, name string, want state.Offered) {
 	t.Helper()
-	until(t, func() string {
-		for _, d := range offered(t, dir).Devices {
+	waitUntil(t, func() string {
+		for _, d := range readOffer(t, dir).Devices {
 			if d.Name == name {
 				return cmp.Diff(want, d)
 			}
@@ -22,8 +22,8 @@ func offerOf(t *testing.T, dir, name string, want state.Offered) {
 	})
 }
 
-// offered is what the state directory says.
-func offered(t *testing.T, dir string) state.Offer {
+// readOffer is what the state directory says.
+func readOffer(t *testing.T, dir string) state.Offer {
 	t.Helper()
 	o, err := state.ReadOffer(dir)
 	must(t, err)
@@ -33,40 +33,40 @@ func offered(t *testing.T, dir string) state.Offer {
 	return *o
 }
 
-func TestTheStateDirectorySaysWhatIsOffered(t *testing.T) {
+func TestStateDirectoryListsOfferedDevices(t *testing.T) {
 	t.Parallel()
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
-	r.offering(server(nil), n, p)
+	r.startOffering(apiServer(nil), n, p)
 	dir := r.options.StateDir
 	third := state.Offered{Name: vf3, Ref: hostdev.Ref{Kind: "vf", PCI: "0000:03:00.5"}, Sharing: "exclusive", ResourceName: "example.com/vf"}
-	offerOf(t, dir, vf3, third)
-	offerOf(t, dir, sf4, state.Offered{Name: sf4, Ref: hostdev.Ref{Kind: "sf", Aux: "mlx5_core.sf.4", IfName: "enp3s0f0s88"}, Sharing: "exclusive"})
-	offerOf(t, dir, pf, state.Offered{Name: pf, Ref: hostdev.Ref{Kind: "pf", PCI: "0000:03:00.0", IfName: "p0"}, Sharing: "shared"})
+	waitOffered(t, dir, vf3, third)
+	waitOffered(t, dir, sf4, state.Offered{Name: sf4, Ref: hostdev.Ref{Kind: "sf", Aux: "mlx5_core.sf.4", IfName: "enp3s0f0s88"}, Sharing: "exclusive"})
+	waitOffered(t, dir, pf, state.Offered{Name: pf, Ref: hostdev.Ref{Kind: "pf", PCI: "0000:03:00.0", IfName: "p0"}, Sharing: "shared"})
 	n.change(func() { n.others = map[string]string{"0000:03:00.5": "pod ns/x has it"} })
 	third.ResourceName, third.Why = "", "pod ns/x has it"
-	offerOf(t, dir, vf3, third)
+	waitOffered(t, dir, vf3, third)
 }
 
-func TestTheStateDirectoryNamesTheRulesWithoutADevice(t *testing.T) {
+func TestStateDirectoryListsRulesWithoutDevice(t *testing.T) {
 	t.Parallel()
 	r, n := newRig(t), newNode(t, "igb-sriov")
 	n.rules = "devices: [{drivers: [igbvf], sharing: exclusive}, {ifNames: [eth77], sharing: exclusive}]"
-	r.offering(server(nil), n, newPlugins())
+	r.startOffering(apiServer(nil), n, newPlugins())
 	want := []state.Idle{{Rule: "devices[1] (ifNames: eth77)", Why: "there is no interface eth77; the nearest is eth7", Nearest: "eth7"}}
-	until(t, func() string { return cmp.Diff(want, offered(t, r.options.StateDir).Idle) })
+	waitUntil(t, func() string { return cmp.Diff(want, readOffer(t, r.options.StateDir).Idle) })
 }
 
 // The rule goes by what a PF in a pod no longer has, and its VFs are still there.
-func TestTheVFsOfAPFThatMultusHasGivenAwayAreNotPrepared(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+func TestVFsOfPFHeldThroughMultusAreNotPrepared(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		n := newNode(t, "igb-sriov")
 		n.rules = "devices: [{drivers: [igbvf], sharing: exclusive}, {ifNames: [eth1], sharing: exclusive}]"
-		n.without("eth1")
+		n.remove("eth1")
 		r.options.Devices.Inventory = n.inventory()
 		r.options.Devices.Journal = journalIn(r.dir, "boot1")
 		r.start()
 		r.sandbox("s0", "other")
-		r.multus(multus("other", "s0", r.netns("s0"), exclusive("pci-0000:41:00.0")))
+		r.recordMultus(multusEntry("other", "s0", r.netns("s0"), exclusiveLease("pci-0000:41:00.0")))
 		r.prepareFails(ownClaim("u1", "pci-0000-41-10-0", network(`{"type":"sriov"}`)), "pci-0000-41-00-0, which it is on: pod ns/other (net7, network sriov-net) has it")
 	})
 }

@@ -17,12 +17,12 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-func TestANodeOffersWhatItsRulesNameAndFollowsTheNode(t *testing.T) {
+func TestOfferFollowsRulesAndNode(t *testing.T) {
 	t.Parallel()
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
-	client := server(nil)
-	agent := r.offering(client, n, p)
-	all := devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
+	client := apiServer(nil)
+	agent := r.startOffering(client, n, p)
+	all := waitDevices(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
 	if got := all[vf2].Attributes["devinfo-cni.io/physicalNetwork"].StringValue; got == nil || *got != "blue" {
 		t.Errorf("got %v", all[vf2])
 	}
@@ -30,31 +30,31 @@ func TestANodeOffersWhatItsRulesNameAndFollowsTheNode(t *testing.T) {
 		t.Errorf("shared is what the rules say: %v", all[pf])
 	}
 	n.change(func() { n.others = map[string]string{"0000:03:00.4": "pod ns/x has it"} })
-	devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf3)
-	n.change(func() { n.broken = errors.New("the kubelet does not answer") })
+	waitDevices(t, client, sf4, sf7, "cni", pf, vf0, vf3)
+	n.change(func() { n.othersError = errors.New("the kubelet does not answer") })
 	r.eventually("what is free is tainted", func() bool {
-		all := devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf3)
+		all := waitDevices(t, client, sf4, sf7, "cni", pf, vf0, vf3)
 		return len(all[vf0].Taints) == 1 && all[vf0].Taints[0].Key == "devinfo-cni.io/allocation-unknown" && all[pf].Taints == nil && agent.Node.OthersKnown() != nil
 	})
 	r.prepareFails(ownClaim("u1", vf0, network(`{"type":"sriov"}`)), "the kubelet does not answer")
-	n.change(func() { n.others, n.broken = nil, nil })
+	n.change(func() { n.others, n.othersError = nil, nil })
 	r.eventually("it is known again", func() bool { return agent.Node.OthersKnown() == nil })
-	devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
+	waitDevices(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
 }
 
-func TestAServerThatCannotShareIsOfferedExclusiveDevicesOnly(t *testing.T) {
+func TestOnlyExclusiveDevicesAreOfferedWithoutConsumableCapacity(t *testing.T) {
 	t.Parallel()
-	client := server(drop)
+	client := apiServer(dropSharingFields)
 	r, n := newRig(t), newNode(t, "mlx5-switchdev")
 	var log bytes.Buffer
 	r.options.Log = slog.New(slog.NewTextHandler(&log, nil))
-	r.offering(client, n, newPlugins())
-	devicesIn(t, client, sf4, sf7, vf0, vf2, vf3)
-	if got := r.counted()["devinfo_dra_sharing_supported"]; got != 0 {
+	r.startOffering(client, n, newPlugins())
+	waitDevices(t, client, sf4, sf7, vf0, vf2, vf3)
+	if got := r.samples()["devinfo_dra_sharing_supported"]; got != 0 {
 		t.Errorf("the metric is %v", got)
 	}
-	n.change(func() { n.without("enp3s0f0v2") })
-	devicesIn(t, client, sf4, sf7, vf0, vf3)
+	n.change(func() { n.remove("enp3s0f0v2") })
+	waitDevices(t, client, sf4, sf7, vf0, vf3)
 	r.stop()
 	if text := log.String(); strings.Count(text, "need Kubernetes 1.36") != 1 {
 		t.Errorf("the log:\n%s", text)
@@ -63,33 +63,33 @@ func TestAServerThatCannotShareIsOfferedExclusiveDevicesOnly(t *testing.T) {
 
 // A VF goes to the plugin, moves into the pod, and stays offered as it was: by the next
 // agent too, though the kubelet has removed the slices.
-func TestADeviceThatAClaimHoldsStaysPublishedAsItWas(t *testing.T) {
+func TestHeldDeviceStaysPublishedUnchanged(t *testing.T) {
 	t.Parallel()
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
 	claim := ownClaim("u1", vf2, network(`{"type":"sriov"}`))
-	client := server(nil, claim)
-	r.offering(client, n, p)
-	before := devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
-	r.byKubelet(claim)
+	client := apiServer(nil, claim)
+	r.startOffering(client, n, p)
+	before := waitDevices(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
+	r.prepareByKubelet(claim)
 	must(t, r.runPod(r.sandbox("s1", "pod")))
 	if got := string(r.attachment("u1").List); !strings.Contains(got, `"deviceID":"0000:03:00.4"`) {
 		t.Errorf("the plugin gets %s", got)
 	}
-	n.change(func() { n.without("enp3s0f0v2") })
+	n.change(func() { n.remove("enp3s0f0v2") })
 	n.change(func() { n.others = map[string]string{"0000:03:00.2": "pod ns/x has it"} }) // shows that it was looked at
-	difftest.Equal(t, devicesIn(t, client, sf4, sf7, "cni", pf, vf2, vf3)[vf2], before[vf2])
-	next := server(nil)
-	agent := r.offering(next, n, p)
-	after := devicesIn(t, next, sf4, sf7, "cni", pf, vf2, vf3)[vf2]
+	difftest.Equal(t, waitDevices(t, client, sf4, sf7, "cni", pf, vf2, vf3)[vf2], before[vf2])
+	next := apiServer(nil)
+	agent := r.startOffering(next, n, p)
+	after := waitDevices(t, next, sf4, sf7, "cni", pf, vf2, vf3)[vf2]
 	if got := after.Attributes["devinfo-cni.io/ifName"].StringValue; got == nil || *got != "enp3s0f0v2" {
 		t.Errorf("got %v", after)
 	}
 	must(t, agent.Unprepare(t.Context(), "u1"))
 	n.change(func() {})
-	devicesIn(t, next, sf4, sf7, "cni", pf, vf3)
+	waitDevices(t, next, sf4, sf7, "cni", pf, vf3)
 }
 
-func TestADeviceGoesIntoTheConfigurationAtPrepare(t *testing.T) {
+func TestPreparePutsDeviceIntoConfiguration(t *testing.T) {
 	const vfio = `"driver":"vfio-pci",`
 	for name, test := range map[string]struct {
 		device, parameters string
@@ -116,7 +116,7 @@ func TestADeviceGoesIntoTheConfigurationAtPrepare(t *testing.T) {
 		"no driver":            {vf0, `"driver":"",` + network(`{"type":"x"}`), "", "", []string{"driver"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+			inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 				r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
 				agent := r.start()
 				_, err := agent.Prepare(t.Context(), ownClaim("u1", test.device, test.parameters))
@@ -138,21 +138,21 @@ func TestADeviceGoesIntoTheConfigurationAtPrepare(t *testing.T) {
 	}
 }
 
-func TestADeviceOfTheNodeIsRefusedWhereNoneIsOffered(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+func TestNodeDeviceIsRejectedIfNoneIsOffered(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		r.start()
 		r.prepareFails(ownClaim("u1", vf0, network(`{"type":"sriov"}`)), "this node offers no devices of its own")
 	})
 }
 
 // Each device of a request is an interface of the pod, with its gate, metadata and status.
-func TestEachDeviceOfARequestIsAttached(t *testing.T) {
+func TestEachDeviceOfRequestIsAttached(t *testing.T) {
 	for name, change := range map[string]func(*resourceapi.ResourceClaim){
 		"count": func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.Count = 2 },
 		"all":   func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.AllocationMode = "All" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			timeless(t, func(t *testing.T, r *rig, p *plugins) {
+			inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 				r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
 				agent := r.start()
 				claim := ownClaim("u1", vf0, network(`{"type":"sriov"}`))
@@ -161,12 +161,12 @@ func TestEachDeviceOfARequestIsAttached(t *testing.T) {
 				claim.Status.Allocation.Devices.Results = append(claim.Status.Allocation.Devices.Results, another)
 				change(claim)
 				r.prepareFails(claim, `ifName "net1"`, `"net{index}"`)
-				named(claim, "net{index}")
+				setIfName(claim, "net{index}")
 				devices, err := agent.Prepare(t.Context(), claim)
 				must(t, err)
-				sb := r.ran("s1", "pod")
-				slices.Sort(p.told)
-				difftest.Equal(t, p.told, []string{"ADD s1 net0", "ADD s1 net1"})
+				sb := r.runSandbox("s1", "pod")
+				slices.Sort(p.started)
+				difftest.Equal(t, p.started, []string{"ADD s1 net0", "ADD s1 net1"})
 				gates := map[string]bool{}
 				for n, at := range r.record("u1").Attachments {
 					if want := []string{"0000:03:00.2", "0000:03:00.4"}[n]; !strings.Contains(string(at.List), want) {
@@ -174,7 +174,7 @@ func TestEachDeviceOfARequestIsAttached(t *testing.T) {
 					}
 					gates[devices[n].CDIDeviceIDs[0]] = true
 				}
-				must(t, r.admits(sb, "u1_r", "u1_r_1"))
+				must(t, r.createContainer(sb, "u1_r", "u1_r_1"))
 				last := r.metadata[len(r.metadata)-2:] // of one request all is told together
 				for n, d := range last {
 					if d.Metadata.NetworkData == nil || d.Metadata.NetworkData.InterfaceName != []string{"net0", "net1"}[n] {
@@ -185,72 +185,72 @@ func TestEachDeviceOfARequestIsAttached(t *testing.T) {
 				if len(gates) != 2 {
 					t.Errorf("gates %v", gates)
 				}
-				r.ends(sb, "u1")
+				r.endAndUnprepare(sb, "u1")
 			})
 		})
 	}
 }
 
 // The scheduler makes the claim of a pod that asks by limits: a request for each container.
-func TestLimitsOfTwoContainersAreTwoInterfaces(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+func TestTwoContainersWithLimitGetTwoInterfaces(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		r.start()
 		of := func(container string) request {
 			return request{name: container + "-request-0", device: "cni", share: types.UID("share-" + container), count: 1, ifName: "net{index}", parameters: network(`{"type":"x"}`)}
 		}
-		sb := r.attached(allocated("pod-extended-resources-abcde", "u1", "pod", of("container-0"), of("container-1")))
-		slices.Sort(p.told)
-		difftest.Equal(t, p.told, []string{"ADD s1 net0", "ADD s1 net1"})
-		must(t, r.admits(sb, "u1_container-0-request-0", "u1_container-1-request-0"))
-		r.ends(sb, "u1")
+		sb := r.attachPod(allocated("pod-extended-resources-abcde", "u1", "pod", of("container-0"), of("container-1")))
+		slices.Sort(p.started)
+		difftest.Equal(t, p.started, []string{"ADD s1 net0", "ADD s1 net1"})
+		must(t, r.createContainer(sb, "u1_container-0-request-0", "u1_container-1-request-0"))
+		r.endAndUnprepare(sb, "u1")
 	})
 }
 
 // A device whose DEL has failed is not offered: not while the claim is there, so that the
 // scheduler knows in time, nor once the DEL was given up, nor by the next agent.
-func TestADeviceWhoseDELFailsIsNotOffered(t *testing.T) {
+func TestDeviceWithFailedDELIsNotOffered(t *testing.T) {
 	t.Parallel()
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
 	all, fewer := []string{sf4, sf7, "cni", pf, vf0, vf2, vf3}, []string{sf4, sf7, "cni", pf, vf0, vf3}
-	client := server(nil)
-	r.offering(client, n, p)
-	devicesIn(t, client, all...)
-	p.set(always)
+	client := apiServer(nil)
+	r.startOffering(client, n, p)
+	waitDevices(t, client, all...)
+	p.setHook(failAll)
 	r.prepare(ownClaim("u1", vf2, network(`{"type":"sriov"}`)))
 	sb := r.sandbox("s1", "pod")
 	if r.runPod(sb) == nil {
 		t.Fatal("no error")
 	}
-	devicesIn(t, client, fewer...)
+	waitDevices(t, client, fewer...)
 	r.endPod(sb)
-	r.unprepared("u1")
+	r.unprepare("u1")
 	r.eventually("it is given up", func() bool { return r.agent.Census().Phases["Undeleted"] == 1 })
-	devicesIn(t, client, fewer...)
-	next := server(nil)
-	r.offering(next, n, p)
-	devicesIn(t, next, fewer...)
+	waitDevices(t, client, fewer...)
+	next := apiServer(nil)
+	r.startOffering(next, n, p)
+	waitDevices(t, next, fewer...)
 	_, err := state.Clear(r.options.StateDir, "u1")
 	must(t, err)
-	devicesIn(t, next, all...)
+	waitDevices(t, next, all...)
 }
 
 // The scheduler may have allocated the device before it was withheld, and what two claims
 // have in common may be known by the device-info only.
-func TestNoDELTakesADeviceFromAnotherClaim(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+func TestRetriedDELDoesNotTakeDeviceFromAnotherClaim(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		r.start()
-		p.set(failing("s1"))
-		r.undeleted(exclusively(r.claimOf("a", "u1", "pod", want{"x", "net1", ""})))
-		r.prepare(exclusively(r.claimOf("b", types.UID("u2"), "next", want{"x", "net1", ""})))
-		next := r.ran("s2", "next")
+		p.setHook(failSandbox("s1"))
+		r.giveUpDEL(makeExclusive(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""})))
+		r.prepare(makeExclusive(r.claimOf("b", types.UID("u2"), "next", netRequest{"x", "net1", ""})))
+		next := r.runSandbox("s2", "next")
 		tried := p.calls("DEL s1")
 		time.Sleep(5 * time.Hour)
 		r.expectCalls("DEL s1", tried)
 		r.endPod(next)
-		r.unprepared("u2")
-		p.set(nil)
+		r.unprepare("u2")
+		p.setHook(nil)
 		time.Sleep(2 * time.Hour)
-		quiet()
+		waitIdle()
 		r.expectCalls("DEL s1", tried+1)
 		r.expectPhase("Undeleted", 0)
 		r.expectNothing()

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	vf3File  = "example.com-vf-0000:03:00.5-device.json"
-	ofPlugin = `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:03:00.5"}}`
+	vf3File        = "example.com-vf-0000:03:00.5-device.json"
+	pluginFileText = `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:03:00.5"}}`
 )
 
-// withPlugins sets the answer to whether a device plugin advertises vf3.
-func (r *rig) withPlugins(answer func() (bool, error)) {
+// setAdvertised sets the answer to whether a device plugin advertises vf3.
+func (r *rig) setAdvertised(answer func() (bool, error)) {
 	r.options.Devices.Advertised = func(_ context.Context, resource, device string) (bool, error) {
 		if resource != "example.com/vf" || device != "0000:03:00.5" {
 			r.t.Errorf("asked for %s of %s", device, resource)
@@ -28,8 +28,8 @@ func (r *rig) withPlugins(answer func() (bool, error)) {
 	}
 }
 
-// leave writes a file as a device plugin does.
-func (r *rig) leave(text string) {
+// writePluginFile writes a file as a device plugin does.
+func (r *rig) writePluginFile(text string) {
 	r.t.Helper()
 	must(r.t, os.MkdirAll(filepath.Join(r.dir, "dp"), 0o755))
 	must(r.t, os.WriteFile(filepath.Join(r.dir, "dp", vf3File), []byte(text), 0o644))
@@ -42,9 +42,9 @@ func (r *rig) pluginFile() string {
 
 // Multus copies the file before its ADD; its own code does so with this one, in test/peers. A network of the claim's
 // own has a device-info file instead.
-func TestMultusFindsTheDevicePluginsFileOfADeviceWithoutANetwork(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
-		j := r.withJournal(newNode(t, "mlx5-switchdev"))
+func TestDevicePluginFileIsWrittenForDeviceWithoutNetwork(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+		j := r.useJournal(newNode(t, "mlx5-switchdev"))
 		r.start()
 		r.prepare(ownClaim("u1", vf3, ""))
 		want := difftest.Read(t, "../../test/peers/testdata/device-of-claim.json")
@@ -53,11 +53,11 @@ func TestMultusFindsTheDevicePluginsFileOfADeviceWithoutANetwork(t *testing.T) {
 			t.Errorf("the lease has %+v, %v", of, err)
 		}
 		other := ownClaim("u2", vf0, network(`{"type":"sriov"}`))
-		named(other, "net2")
-		sb := r.attached(other)
+		setIfName(other, "net2")
+		sb := r.attachPod(other)
 		r.expectFiles("dp", 1)
 		for _, dir := range []string{"dp", "cdi"} {
-			quiet() // the driver writes no more
+			waitIdle() // the driver writes no more
 			must(t, os.RemoveAll(filepath.Join(r.dir, dir)))
 			time.Sleep(2 * time.Minute)
 			difftest.Equal(t, r.pluginFile(), want)
@@ -67,32 +67,32 @@ func TestMultusFindsTheDevicePluginsFileOfADeviceWithoutANetwork(t *testing.T) {
 		difftest.Equal(t, r.pluginFile(), want)
 		r.endPod(sb)
 		difftest.Equal(t, r.pluginFile(), want)
-		r.unprepared("u1")
-		r.unprepared("u2")
+		r.unprepare("u1")
+		r.unprepare("u2")
 		r.expectNothing()
 	})
 }
 
 // The kubelet lists the devices of plugins that are connected to it.
-func TestTheFileOfALiveDevicePluginIsLeftAlone(t *testing.T) {
+func TestFileOfLiveDevicePluginIsKept(t *testing.T) {
 	for name, test := range map[string]struct {
 		live     bool
 		unknown  error
 		file     string
 		replaced bool
 	}{
-		"a live plugin":             {true, nil, ofPlugin, false},
-		"a former plugin":           {false, nil, ofPlugin, true},
+		"a live plugin":             {true, nil, pluginFileText, false},
+		"a former plugin":           {false, nil, pluginFileText, true},
 		"a former plugin's torn":    {false, nil, `{"type":`, true},
-		"a kubelet that is silent":  {false, errors.New("the kubelet does not answer"), ofPlugin, false},
+		"a kubelet that is silent":  {false, errors.New("the kubelet does not answer"), pluginFileText, false},
 		"a live plugin with a dash": {true, nil, "-", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			timeless(t, func(t *testing.T, r *rig, p *plugins) {
-				r.withJournal(newNode(t, "mlx5-switchdev"))
+			inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+				r.useJournal(newNode(t, "mlx5-switchdev"))
 				unknown := test.unknown
-				r.withPlugins(func() (bool, error) { return test.live, unknown })
-				r.leave(test.file)
+				r.setAdvertised(func() (bool, error) { return test.live, unknown })
+				r.writePluginFile(test.file)
 				r.start()
 				if unknown != nil {
 					r.prepareFails(ownClaim("u1", vf3, ""), "the kubelet does not answer", vf3File)
@@ -100,7 +100,7 @@ func TestTheFileOfALiveDevicePluginIsLeftAlone(t *testing.T) {
 					r.expectFiles("cdi", 0)
 					unknown = nil
 					time.Sleep(10 * time.Minute)
-					quiet()
+					waitIdle()
 				}
 				r.prepare(ownClaim("u1", vf3, ""))
 				info, err := devinfo.Parse([]byte(r.pluginFile()))
@@ -112,9 +112,9 @@ func TestTheFileOfALiveDevicePluginIsLeftAlone(t *testing.T) {
 					must(t, os.Remove(filepath.Join(r.dir, "dp", vf3File)))
 					time.Sleep(2 * time.Minute)
 					r.expectFiles("dp", 1)
-					r.leave(test.file)
+					r.writePluginFile(test.file)
 				}
-				r.unprepared("u1")
+				r.unprepare("u1")
 				if left := len(r.files("dp")) > 0; left != test.live {
 					t.Errorf("files of the device plugin: %q", r.files("dp"))
 				}
@@ -124,18 +124,18 @@ func TestTheFileOfALiveDevicePluginIsLeftAlone(t *testing.T) {
 }
 
 // The record of the claim may be lost, or unreadable. The lease names the file.
-func TestTheFileOfAClaimWithoutARecordIsRemovedWithItsLease(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
-		j := r.withJournal(newNode(t, "mlx5-switchdev"))
+func TestPluginFileWithoutRecordIsRemovedWithLease(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+		j := r.useJournal(newNode(t, "mlx5-switchdev"))
 		r.start()
 		r.prepare(ownClaim("u1", vf3, ""))
 		r.expectFiles("dp", 1)
-		quiet()
+		waitIdle()
 		r.stop()
 		r.agent = nil
 		must(t, os.Remove(filepath.Join(r.options.StateDir, "u1.json")))
 		r.start()
-		quiet()
+		waitIdle()
 		r.expectFiles("dp", 0)
 		leases, err := j.Claims()
 		must(t, err)
@@ -144,21 +144,21 @@ func TestTheFileOfAClaimWithoutARecordIsRemovedWithItsLease(t *testing.T) {
 }
 
 // The driver finds that another pod has the IOMMU group after it has written the file.
-func TestTheFileOfAClaimThatCannotBePreparedIsRemoved(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
-		r.withJournal(newNode(t, "mlx5-switchdev"))
+func TestPluginFileIsRemovedIfPrepareFails(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+		r.useJournal(newNode(t, "mlx5-switchdev"))
 		r.start()
 		r.sandbox("s0", "other")
-		r.multus(multus("other", "s0", r.netns("s0"), exclusive("iommu-57")))
+		r.recordMultus(multusEntry("other", "s0", r.netns("s0"), exclusiveLease("iommu-57")))
 		r.prepareFails(ownClaim("u1", vf3, ""), "is held by")
-		r.unprepared("u1")
+		r.unprepare("u1")
 		r.expectNothing()
 	})
 }
 
 // A capture is of another node.
-func TestNoFileIsWrittenForACapturedDevice(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+func TestNoPluginFileIsWrittenForCapturedDevice(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		n := newNode(t, "mlx5-switchdev")
 		r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
 		r.start()
@@ -167,6 +167,6 @@ func TestNoFileIsWrittenForACapturedDevice(t *testing.T) {
 			t.Errorf("got %s", r.attachment("u1").Info)
 		}
 		r.expectFiles("dp", 0)
-		r.unprepared("u1")
+		r.unprepare("u1")
 	})
 }

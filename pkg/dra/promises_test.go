@@ -16,9 +16,9 @@ import (
 	"devinfo-cni.io/pkg/dra/claim"
 )
 
-// timeless is a rig whose plugins are no processes, in a bubble where time passes when
+// inBubble is a rig whose plugins are no processes, in a bubble where time passes when
 // nobody has anything to do.
-func timeless(t *testing.T, test func(t *testing.T, r *rig, p *plugins)) {
+func inBubble(t *testing.T, test func(t *testing.T, r *rig, p *plugins)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r, p := newRig(t), newPlugins()
@@ -32,9 +32,9 @@ func timeless(t *testing.T, test func(t *testing.T, r *rig, p *plugins)) {
 	})
 }
 
-// quiet waits until nobody has anything to do. Two may have met at a lock, for which one of
+// waitIdle waits until nobody has anything to do. Two may have met at a lock, for which one of
 // them waits by the clock.
-func quiet() {
+func waitIdle() {
 	time.Sleep(100 * time.Millisecond)
 	synctest.Wait()
 }
@@ -51,21 +51,21 @@ func (r *rig) endPod(sb *api.PodSandbox) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), 2*time.Second)
 	defer cancel()
-	wants(r.t, r.agent.StopPodSandbox(ctx, sb))
-	r.unmake(sb)
-	wants(r.t, r.agent.RemovePodSandbox(ctx, sb))
+	noError(r.t, r.agent.StopPodSandbox(ctx, sb))
+	r.removeNetns(sb)
+	noError(r.t, r.agent.RemovePodSandbox(ctx, sb))
 }
 
-// ends is the end of a pod and its claim, of which nothing is left.
-func (r *rig) ends(sb *api.PodSandbox, uid types.UID) {
+// endAndUnprepare is the end of a pod and its claim, of which nothing is left.
+func (r *rig) endAndUnprepare(sb *api.PodSandbox, uid types.UID) {
 	r.t.Helper()
 	r.endPod(sb)
-	r.unprepared(uid)
+	r.unprepare(uid)
 	r.expectNothing()
 }
 
-// unprepared repeats Unprepare as the kubelet does, and says after how long it succeeded.
-func (r *rig) unprepared(uid types.UID) time.Duration {
+// unprepare repeats Unprepare as the kubelet does, and says after how long it succeeded.
+func (r *rig) unprepare(uid types.UID) time.Duration {
 	r.t.Helper()
 	began := time.Now()
 	for time.Since(began) < time.Hour {
@@ -81,28 +81,28 @@ func (r *rig) unprepared(uid types.UID) time.Duration {
 	return 0
 }
 
-func TestAPluginThatIsNotInstalledOwesNoDELAndHasNoLease(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+func TestMissingPluginLeavesNoDELAndNoLease(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		p.missing["sriov"] = true
-		r.prepared()
+		r.prepareVF0()
 		sb := r.sandbox("s1", "pod")
 		says(t, r.runPod(sb), "not installed")
 		r.expectHolders("pci-0000:03:00.2")
 		r.endPod(sb)
-		if took := r.unprepared("u1"); took > 0 || p.calls("") > 0 {
-			t.Errorf("after %v, with %q", took, p.told)
+		if took := r.unprepare("u1"); took > 0 || p.calls("") > 0 {
+			t.Errorf("after %v, with %q", took, p.started)
 		}
 		r.expectNothing()
 	})
 }
 
-func TestADELThatCanNeverSucceedIsGivenUpAndThePodDeleted(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+func TestDELThatNeverSucceedsIsGivenUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		var told []claim.Notice
 		r.options.Notify = func(n claim.Notice) { told = append(told, n) }
 		agent := r.start()
-		p.set(always)
-		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+		p.setHook(failAll)
+		r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
 		for n := range 4 { // the kubelet tries again, with a new sandbox
 			sb := r.sandbox(fmt.Sprint("s", n), "pod")
 			if r.runPod(sb) == nil {
@@ -113,7 +113,7 @@ func TestADELThatCanNeverSucceedIsGivenUpAndThePodDeleted(t *testing.T) {
 		}
 		err := agent.Unprepare(t.Context(), "u1")
 		says(t, err, "link not found", "DEL is retried in", "it is given up")
-		if took := r.unprepared("u1"); took < time.Minute || took > 3*time.Minute {
+		if took := r.unprepare("u1"); took < time.Minute || took > 3*time.Minute {
 			t.Errorf("unprepared after %v", took)
 		}
 		r.expectCalls("DEL", claim.DefaultDelMaxFailures)
@@ -128,9 +128,9 @@ func TestADELThatCanNeverSucceedIsGivenUpAndThePodDeleted(t *testing.T) {
 		time.Sleep(90 * time.Minute)
 		r.expectCalls("DEL", claim.DefaultDelMaxFailures+1)
 		r.start() // the next agent tries at once
-		quiet()
+		waitIdle()
 		r.expectCalls("DEL", claim.DefaultDelMaxFailures+2)
-		p.set(nil)
+		p.setHook(nil)
 		time.Sleep(2 * time.Hour)
 		r.expectPhase("Undeleted", 0)
 		r.expectNothing()
@@ -138,24 +138,24 @@ func TestADELThatCanNeverSucceedIsGivenUpAndThePodDeleted(t *testing.T) {
 }
 
 // The directory is what keeps them from a plugin that an agent before has left running.
-func TestDELsOfOneInterfaceThatWereGivenUpDoNotMeet(t *testing.T) {
+func TestGivenUpDELsOfOneInterfaceRunOneAtATime(t *testing.T) {
 	for _, shared := range []bool{true, false} {
-		timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 			r.start()
-			p.set(failingDEL(""))
-			claim := r.claimOf("a", "u1", "pod", want{"x", "net1", ""})
+			p.setHook(failDEL(""))
+			claim := r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""})
 			if !shared {
-				exclusively(claim)
+				makeExclusive(claim)
 			}
 			r.prepare(claim)
 			for n := range 2 {
-				sb := r.ran(fmt.Sprint("s", n), "pod")
+				sb := r.runSandbox(fmt.Sprint("s", n), "pod")
 				r.endPod(sb)
 				time.Sleep(10 * time.Minute)
 			}
 			var mu sync.Mutex
 			var directories, now, most int
-			p.set(func(string, string, string) error {
+			p.setHook(func(string, string, string) error {
 				mu.Lock()
 				now++
 				most = max(most, now)
@@ -176,11 +176,11 @@ func TestDELsOfOneInterfaceThatWereGivenUpDoNotMeet(t *testing.T) {
 	}
 }
 
-func TestDELsThatHangHoldUpNoADD(t *testing.T) {
+func TestHangingDELsDoNotDelayADDs(t *testing.T) {
 	t.Parallel()
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		agent := r.start()
-		p.set(func(command, sandbox, _ string) error {
+		p.setHook(func(command, sandbox, _ string) error {
 			if command == "DEL" && strings.HasPrefix(sandbox, "hung") {
 				time.Sleep(claim.PluginLimit)
 				return errors.New("ended")
@@ -190,17 +190,17 @@ func TestDELsThatHangHoldUpNoADD(t *testing.T) {
 		const hung = 60 // more than there is room for
 		for n := range hung {
 			pod := fmt.Sprint("hung", n)
-			r.prepare(r.claimOf("a", types.UID(pod), pod, want{"x", "net1", ""}))
-			sb := r.ran(pod, pod)
+			r.prepare(r.claimOf("a", types.UID(pod), pod, netRequest{"x", "net1", ""}))
+			sb := r.runSandbox(pod, pod)
 			go r.endPod(sb)
 		}
 		time.Sleep(10 * time.Second)
-		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), r.claimOf("a", "u2", "late", want{"x", "net1", ""}))
+		r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), r.claimOf("a", "u2", "late", netRequest{"x", "net1", ""}))
 		began := time.Now()
 		must(t, r.runPod(r.sandbox("s1", "pod")))
 		must(t, r.runPod(r.sandbox("s2", "late")))
 		if took := time.Since(began); took > 0 || p.calls("ADD s2") != 1 {
-			t.Errorf("after %v: %q", took, p.left())
+			t.Errorf("after %v: %q", took, p.interfaceNames())
 		}
 		time.Sleep(time.Hour)
 		if agent.Census().Phases["Deleting"]+agent.Census().Phases["Undeleted"] != hung {
@@ -209,55 +209,55 @@ func TestDELsThatHangHoldUpNoADD(t *testing.T) {
 	})
 }
 
-func TestNetworksOfAPodAreAttachedAtTheSameTime(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+func TestNetworksOfPodAreAttachedInParallel(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		r.start()
-		r.prepare(r.claimOf("a", "u1", "pod", want{"v", "net1", "350ms"}, want{"w", "net2", "350ms"}, want{"x", "net3", "350ms"}),
-			r.claimOf("b", "u2", "pod", want{"y", "net4", "350ms"}, want{"z", "net5", "350ms"}))
+		r.prepare(r.claimOf("a", "u1", "pod", netRequest{"v", "net1", "350ms"}, netRequest{"w", "net2", "350ms"}, netRequest{"x", "net3", "350ms"}),
+			r.claimOf("b", "u2", "pod", netRequest{"y", "net4", "350ms"}, netRequest{"z", "net5", "350ms"}))
 		began := time.Now()
 		must(t, r.runPod(r.sandbox("s1", "pod")))
-		if took, got := time.Since(began), len(p.left()); took != 350*time.Millisecond || got != 5 {
-			t.Errorf("after %v: %q", took, p.left())
+		if took, got := time.Since(began), len(p.interfaceNames()); took != 350*time.Millisecond || got != 5 {
+			t.Errorf("after %v: %q", took, p.interfaceNames())
 		}
 	})
 }
 
-func TestALateNetworkHoldsUpContainersAndNoSandbox(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+func TestLateNetworkDelaysContainersButNotSandbox(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		r.start()
 		failures := 2
-		p.set(func(command, _, ifName string) error {
+		p.setHook(func(command, _, ifName string) error {
 			if command == "ADD" && ifName == "net2" && failures > 0 {
 				failures--
 				return errors.New("no lease")
 			}
 			return nil
 		})
-		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}, want{"y", "net2", "late 10s"}))
+		r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}, netRequest{"y", "net2", "late 10s"}))
 		sb := r.sandbox("s1", "pod")
 		began := time.Now()
 		must(t, r.runPod(sb))
 		if took := time.Since(began); took > 0 {
 			t.Errorf("the sandbox waited for %v", took)
 		}
-		must(t, r.admits(sb, "u1_x"))
-		says(t, r.admits(sb, "u1_y"), "unresolvable CDI device")
+		must(t, r.createContainer(sb, "u1_x"))
+		says(t, r.createContainer(sb, "u1_y"), "unresolvable CDI device")
 		time.Sleep(time.Minute)
-		if err := r.admits(sb, "u1_y"); err != nil || p.calls("ADD s1 net2") != 3 || p.calls("DEL s1 net2") != 2 || p.calls("DEL s1 net1") != 0 {
-			t.Errorf("%v, %q", err, p.told)
+		if err := r.createContainer(sb, "u1_y"); err != nil || p.calls("ADD s1 net2") != 3 || p.calls("DEL s1 net2") != 2 || p.calls("DEL s1 net1") != 0 {
+			t.Errorf("%v, %q", err, p.started)
 		}
-		r.ends(sb, "u1")
+		r.endAndUnprepare(sb, "u1")
 	})
 }
 
-func TestAPodWhoseNamespaceIsNotSeenDoesNotStart(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+func TestPodWithInvisibleNamespaceDoesNotStart(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		r.start()
-		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+		r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
 		sb := r.sandbox("s1", "pod")
-		r.unmake(sb)
+		r.removeNetns(sb)
 		says(t, r.runPod(sb), "HostToContainer")
-		r.unprepared("u1")
+		r.unprepare("u1")
 		r.expectNothing()
 	})
 }

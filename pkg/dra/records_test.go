@@ -14,8 +14,8 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// snapshots are the records as each step left them on disk, by the step.
-func (r *rig) snapshots() map[string]map[string][]byte {
+// recordSnapshots are the records as each step left them on disk, by the step.
+func (r *rig) recordSnapshots() map[string]map[string][]byte {
 	all := map[string]map[string][]byte{}
 	r.step = func(step string) {
 		all[step] = map[string][]byte{}
@@ -29,13 +29,13 @@ func (r *rig) snapshots() map[string]map[string][]byte {
 }
 
 // A kill may come behind any step.
-func TestWhateverStepARecordIsOfTheNextAgentReadsAndForgetsIt(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
-		all := r.snapshots()
+func TestNextProcessReadsAndRemovesRecordOfAnyStep(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+		all := r.recordSnapshots()
 		r.start()
-		p.set(always)
-		r.undeleted(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
-		p.set(nil)
+		p.setHook(failAll)
+		r.giveUpDEL(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
+		p.setHook(nil)
 		time.Sleep(3 * time.Hour)
 		r.expectPhase("Undeleted", 0)
 		r.stop()
@@ -60,36 +60,36 @@ func TestWhateverStepARecordIsOfTheNextAgentReadsAndForgetsIt(t *testing.T) {
 	})
 }
 
-// undeleted has the attachment of a claim to sandbox s1 given up, whose DEL fails.
-func (r *rig) undeleted(claim *resourceapi.ResourceClaim) {
+// giveUpDEL has the attachment of a claim to sandbox s1 given up, whose DEL fails.
+func (r *rig) giveUpDEL(claim *resourceapi.ResourceClaim) {
 	r.t.Helper()
 	r.prepare(claim)
 	sb := r.sandbox("s1", "pod")
 	_ = r.runPod(sb)
 	r.endPod(sb)
-	r.unprepared(claim.UID)
-	quiet() // what was answered may not be on disk yet
+	r.unprepare(claim.UID)
+	waitIdle() // what was answered may not be on disk yet
 }
 
 // What is undeleted outlives the claim, and the claim that is prepared again with that UID.
-func TestAClaimThatIsPreparedAgainKeepsWhatIsUndeletedOfIt(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+func TestClaimPreparedAgainKeepsUndeletedAttachments(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		r.start()
-		p.set(failing("s1"))
-		claim := r.claimOf("a", "u1", "pod", want{"x", "net1", ""})
-		r.undeleted(claim)
+		p.setHook(failSandbox("s1"))
+		claim := r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""})
+		r.giveUpDEL(claim)
 		for _, id := range []string{"s2", "s3"} {
 			r.prepare(claim)
-			sb := r.ran(id, "pod")
+			sb := r.runSandbox(id, "pod")
 			r.start() // which reads it from the disk
 			r.expectPhase("Undeleted", 1)
 			r.expectPhase("Added", 1)
 			r.endPod(sb)
-			r.unprepared("u1")
-			quiet()
+			r.unprepare("u1")
+			waitIdle()
 			r.expectPhase("Prepared", 0)
 		}
-		p.set(nil)
+		p.setHook(nil)
 		time.Sleep(2 * time.Hour)
 		r.expectPhase("Undeleted", 0)
 		r.expectNothing()
@@ -97,14 +97,14 @@ func TestAClaimThatIsPreparedAgainKeepsWhatIsUndeletedOfIt(t *testing.T) {
 }
 
 // An agent that dies before the disk has taken it must do it again.
-func TestWhatIsClearedIsMarkedUntilItIsOnDisk(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+func TestClearMarkStaysUntilRecordIsWritten(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		r.start()
 		if _, err := state.Clear(r.options.StateDir, "u1"); err == nil {
 			t.Error("nothing is undeleted yet")
 		}
-		p.set(always)
-		r.undeleted(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+		p.setHook(failAll)
+		r.giveUpDEL(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
 		tried := p.calls("DEL")
 		left, err := state.Clear(r.options.StateDir, "u1")
 		if err != nil || len(left.Undeleted) != 1 || left.Undeleted[0].Sandbox != "s1" {
@@ -127,26 +127,26 @@ func TestWhatIsClearedIsMarkedUntilItIsOnDisk(t *testing.T) {
 
 // Pods with a macvlan share their master's PCI address, which is no reason to leave the other's network
 // where it is. A lease of the device alone is one.
-func TestADELThatWasGivenUpIsTriedAgainBesideAPodOnTheSameNIC(t *testing.T) {
+func TestGivenUpDELIsRetriedWhileAnotherPodSharesNIC(t *testing.T) {
 	r := newRig(t)
 	r.options.UndeletedEvery, r.options.DelMaxFailures, r.options.DelMinRetryTime = 20*time.Millisecond, 2, 10*time.Millisecond
 	r.options.Devices.Journal = journalIn(r.dir, "boot1")
 	r.start()
-	r.prepare(r.claimOf("a", "a", "pod", want{"r", "net1", "info"}), r.claimOf("b", "b", "other", want{"r", "net1", "info"}))
-	one := r.ran("s1", "pod")
-	r.ran("s2", "other")
+	r.prepare(r.claimOf("a", "a", "pod", netRequest{"r", "net1", "info"}), r.claimOf("b", "b", "other", netRequest{"r", "net1", "info"}))
+	one := r.runSandbox("s1", "pod")
+	r.runSandbox("s2", "other")
 	noDel := filepath.Join(r.dir, "no-del")
 	must(t, os.WriteFile(noDel, nil, 0o644), r.agent.StopPodSandbox(t.Context(), one))
-	r.unmake(one)
+	r.removeNetns(one)
 	r.eventually("given up", func() bool { return r.agent.Census().Phases["Undeleted"] == 1 })
 	third := r.sandbox("s3", "third")
-	r.multus(multus("third", "s3", r.netns("s3"), exclusive("pci-0000:01:00.2")))
+	r.recordMultus(multusEntry("third", "s3", r.netns("s3"), exclusiveLease("pci-0000:01:00.2")))
 	r.eventually("left alone", func() bool { return strings.Contains(r.record("a").Undeleted[0].DelError, "is held by pod ns/third") })
 	must(t, os.Remove(noDel))
 	tries := r.record("a").Undeleted[0].Tries
 	r.eventually("left alone again", func() bool { return r.record("a").Undeleted[0].Tries > tries+1 })
-	r.expectThere("s1_net1", "s2_net1")
-	r.unmake(third)
+	r.expectInterfaces("s1_net1", "s2_net1")
+	r.removeNetns(third)
 	r.eventually("deleted", func() bool { return r.agent.Census().Phases["Undeleted"] == 0 })
-	r.expectThere("s2_net1")
+	r.expectInterfaces("s2_net1")
 }

@@ -18,8 +18,8 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// reserved reserves a claim for more pods.
-func (r *rig) reserved(claim *resourceapi.ResourceClaim, pods ...string) *resourceapi.ResourceClaim {
+// reserveFor reserves a claim for more pods.
+func (r *rig) reserveFor(claim *resourceapi.ResourceClaim, pods ...string) *resourceapi.ResourceClaim {
 	claim = claim.DeepCopy()
 	for _, pod := range pods {
 		claim.Status.ReservedFor = append(claim.Status.ReservedFor, r.claimOf("", "", pod).Status.ReservedFor...)
@@ -27,75 +27,75 @@ func (r *rig) reserved(claim *resourceapi.ResourceClaim, pods ...string) *resour
 	return claim
 }
 
-// synchronized starts an agent, which hears of all sandboxes there are.
-func (r *rig) synchronized(sandboxes ...*api.PodSandbox) {
+// startSynchronized starts an agent, which hears of all sandboxes there are.
+func (r *rig) startSynchronized(sandboxes ...*api.PodSandbox) {
 	r.t.Helper()
 	r.start()
-	r.hears(sandboxes...)
+	r.listSandboxes(sandboxes...)
 }
 
-// refused expects a sandbox to be refused because another pod has the claim, and ends it.
-func (r *rig) refused(sb *api.PodSandbox, by string) {
+// expectRejected expects a sandbox to be refused because another pod has the claim, and ends it.
+func (r *rig) expectRejected(sb *api.PodSandbox, by string) {
 	r.t.Helper()
 	says(r.t, r.runPod(sb), "pod ns/"+sb.Name+": claim ns/", "is held by pod ns/"+by+",", "ResourceClaimTemplate", "strategy Recreate")
 	r.endPod(sb)
 }
 
-func TestAClaimBelongsToOnePodUntilItsSandboxHasEnded(t *testing.T) {
+func TestClaimBelongsToOnePodUntilItsSandboxEnds(t *testing.T) {
 	for _, of := range map[string]struct {
 		parameters, gate string
 	}{"with a network": {network(`{"type":"sriov"}`), "u1_r"}, "for device nodes": {"", "u1_r_" + vf3}} {
 		for _, pods := range [][2][]string{ // that it is reserved for when the kubelet prepares it, and later
 			{{"one", "two"}, {"one", "two"}}, {{"one"}, {"one", "two"}}, {{"one"}, {"two"}},
 		} {
-			timeless(t, func(t *testing.T, r *rig, p *plugins) {
-				r.withJournal(newNode(t, "mlx5-switchdev"))
-				claim := exclusively(ownClaim("u1", vf3, of.parameters))
+			inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+				r.useJournal(newNode(t, "mlx5-switchdev"))
+				claim := makeExclusive(ownClaim("u1", vf3, of.parameters))
 				claim.Status.ReservedFor = nil
-				now := r.reserved(claim, pods[0]...)
+				now := r.reserveFor(claim, pods[0]...)
 				r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
 					return now, nil
 				}
-				r.synchronized()
+				r.startSynchronized()
 				r.prepare(now)
-				first := r.ran("s1", "one")
-				now = r.reserved(claim, pods[1]...)
-				must(t, r.admits(first, of.gate))
+				first := r.runSandbox("s1", "one")
+				now = r.reserveFor(claim, pods[1]...)
+				must(t, r.createContainer(first, of.gate))
 				adds := p.calls("")
-				r.refused(r.sandbox("s2", "two"), "one")
+				r.expectRejected(r.sandbox("s2", "two"), "one")
 				r.prepare(now) // the kubelet was restarted
-				r.refused(r.sandbox("s3", "two"), "one")
-				must(t, r.admits(first, of.gate))
+				r.expectRejected(r.sandbox("s3", "two"), "one")
+				must(t, r.createContainer(first, of.gate))
 				r.expectCalls("", adds)
 				r.endPod(first)
-				second := r.ran("s4", "two")
-				must(t, r.admits(second, of.gate))
-				now = r.reserved(claim, "two", "one")
-				r.refused(r.sandbox("s5", "one"), "two")
-				r.synchronized(second)
-				quiet()
-				must(t, r.admits(second, of.gate))
-				r.refused(r.sandbox("s6", "one"), "two")
+				second := r.runSandbox("s4", "two")
+				must(t, r.createContainer(second, of.gate))
+				now = r.reserveFor(claim, "two", "one")
+				r.expectRejected(r.sandbox("s5", "one"), "two")
+				r.startSynchronized(second)
+				waitIdle()
+				must(t, r.createContainer(second, of.gate))
+				r.expectRejected(r.sandbox("s6", "one"), "two")
 				r.expectHolders("pci-0000:03:00.5", "claim ns/claim-u1")
-				r.ends(second, "u1")
+				r.endAndUnprepare(second, "u1")
 			})
 		}
 	}
 }
 
 // Multus attaches before the runtime tells of the sandbox: the leases are for the pod that waits.
-func TestTheLeasesOfAClaimWithoutANetworkAreForThePodThatItBelongsTo(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
-		j := r.withJournal(newNode(t, "mlx5-switchdev"))
+func TestLeaseOfClaimWithoutNetworkFollowsItsPod(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
+		j := r.useJournal(newNode(t, "mlx5-switchdev"))
 		claim := ownClaim("u1", vf3, "")
 		now := claim
 		r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
 			return now, nil
 		}
-		r.synchronized()
+		r.startSynchronized()
 		r.prepare(claim)
-		sb := r.ran("s1", "pod")
-		now = r.reserved(claim, "next")
+		sb := r.runSandbox("s1", "pod")
+		now = r.reserveFor(claim, "next")
 		r.endPod(sb)
 		now.Status.ReservedFor = now.Status.ReservedFor[1:]
 		time.Sleep(2 * time.Minute)
@@ -107,8 +107,8 @@ func TestTheLeasesOfAClaimWithoutANetworkAreForThePodThatItBelongsTo(t *testing.
 
 // A pod costs a GET for each claim that it may have: its own are known, and those made from
 // templates are others' own.
-func TestOnlyClaimsThatAPodMayHaveAreRead(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+func TestOnlyClaimsThatPodMayUseAreRead(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		var mu sync.Mutex
 		var read []string
 		r.options.Read = func(_ context.Context, ref kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
@@ -118,58 +118,58 @@ func TestOnlyClaimsThatAPodMayHaveAreRead(t *testing.T) {
 			return r.claimOf(ref.Name, ref.UID, "another"), nil
 		}
 		r.start()
-		made := r.claimOf("made", "u1", "one", want{"x", "net1", ""})
+		made := r.claimOf("made", "u1", "one", netRequest{"x", "net1", ""})
 		made.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "one", UID: "uid-one", Controller: new(true)}}
-		elsewhere := r.claimOf("elsewhere", "u2", "two", want{"x", "net1", ""})
+		elsewhere := r.claimOf("elsewhere", "u2", "two", netRequest{"x", "net1", ""})
 		elsewhere.Namespace = "other"
-		r.prepare(made, elsewhere, r.claimOf("named", "u3", "three", want{"x", "net1", ""}))
+		r.prepare(made, elsewhere, r.claimOf("named", "u3", "three", netRequest{"x", "net1", ""}))
 		for n, pod := range []string{"one", "three", "four", "four"} {
-			r.ran(fmt.Sprint("s", n), pod)
+			r.runSandbox(fmt.Sprint("s", n), pod)
 		}
 		difftest.Equal(t, read, []string{"named", "named", "named"}) // for one, and for each sandbox of four
 	})
 }
 
 // Pods without claims start as ever. The gate keeps others from the network until it is theirs.
-func TestASandboxGoesOnWithoutTheAPIServer(t *testing.T) {
+func TestSandboxStartsWithoutAPIServer(t *testing.T) {
 	for name, away := range map[string]func(context.Context) error{
 		"no answer": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
 		"refused":   func(context.Context) error { return errors.New("connection refused") },
 	} {
-		timeless(t, func(t *testing.T, r *rig, p *plugins) {
-			claim := r.claimOf("a", "u1", "one", want{"x", "net1", ""})
-			now, isAway := r.reserved(claim, "two"), true
+		inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+			claim := r.claimOf("a", "u1", "one", netRequest{"x", "net1", ""})
+			now, isAway := r.reserveFor(claim, "two"), true
 			r.options.Read = func(ctx context.Context, _ kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
 				if isAway {
 					return nil, away(ctx)
 				}
 				return now, nil
 			}
-			r.synchronized()
+			r.startSynchronized()
 			r.prepare(claim)
-			first := r.ran("s1", "one")
+			first := r.runSandbox("s1", "one")
 			began := time.Now()
-			second := r.ran("s2", "two")
+			second := r.runSandbox("s2", "two")
 			if took := time.Since(began); took > time.Second {
 				t.Errorf("%s: it took %v", name, took)
 			}
-			says(t, r.admits(second, "u1_x"), "is held by pod ns/one")
+			says(t, r.createContainer(second, "u1_x"), "is held by pod ns/one")
 			isAway = false
 			time.Sleep(5 * time.Minute)
-			says(t, r.admits(second, "u1_x"), "is held by pod ns/one")
+			says(t, r.createContainer(second, "u1_x"), "is held by pod ns/one")
 			r.endPod(first)
-			says(t, r.admits(second, "u1_x"), "unresolvable CDI device")
+			says(t, r.createContainer(second, "u1_x"), "unresolvable CDI device")
 			time.Sleep(2 * time.Minute)
-			must(t, r.admits(second, "u1_x"))
-			difftest.Equal(t, p.left(), []string{"s2 net1"})
-			r.ends(second, "u1")
+			must(t, r.createContainer(second, "u1_x"))
+			difftest.Equal(t, p.interfaceNames(), []string{"s2 net1"})
+			r.endAndUnprepare(second, "u1")
 		})
 	}
 }
 
 // A claim keeps its UID when it is deallocated, and may keep its pod.
-func TestAClaimThatIsAllocatedAnewIsAttachedWithItsNewDevice(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+func TestReallocatedClaimIsAttachedWithNewDevice(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
 		r.start()
 		of := func(device, version string) *resourceapi.ResourceClaim {
@@ -178,7 +178,7 @@ func TestAClaimThatIsAllocatedAnewIsAttachedWithItsNewDevice(t *testing.T) {
 			return claim
 		}
 		r.prepare(of(vf0, "8"))
-		r.endPod(r.ran("s1", "pod"))
+		r.endPod(r.runSandbox("s1", "pod"))
 		r.prepare(of(vf2, "10"))
 		must(t, r.runPod(r.sandbox("s2", "pod")))
 		if at := r.attachment("u1"); at.Phase != state.Added || !strings.Contains(string(at.List), `"0000:03:00.4"`) {
@@ -195,23 +195,23 @@ func TestAClaimThatIsAllocatedAnewIsAttachedWithItsNewDevice(t *testing.T) {
 }
 
 // The kubelet takes the claim for prepared: another pod, which was deleted by force, still has it.
-func TestAPodWhoseClaimWasPreparedWithOtherDevicesIsRefused(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+func TestPodIsRejectedIfClaimWasPreparedWithOtherDevices(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
-		now := claimFor("u1", by("r", vf0, "net1", "sriov", 0))
+		now := claimFor("u1", requestFor("r", vf0, "net1", "sriov", 0))
 		r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
 			return now, nil
 		}
-		r.synchronized()
-		sb := r.attached(now)
-		now = allocated("claim-u1", "u1", "next", by("r", vf2, "net1", "sriov", 0))
+		r.startSynchronized()
+		sb := r.attachPod(now)
+		now = allocated("claim-u1", "u1", "next", requestFor("r", vf2, "net1", "sriov", 0))
 		says(t, r.runPod(r.sandbox("s2", "next")), "claim ns/claim-u1 was allocated again", "delete this pod")
-		r.ends(sb, "u1")
+		r.endAndUnprepare(sb, "u1")
 	})
 }
 
 // What is read while the kubelet prepares a claim, or unprepares it, may be old by then.
-func TestASlowReadUndoesNothing(t *testing.T) {
+func TestSlowClaimReadDoesNotUndoNewerPrepare(t *testing.T) {
 	vf := network(`{"type":"sriov"}`)
 	for name, test := range map[string]struct {
 		device  string // that the kubelet prepares the claim with; "" = it unprepares it
@@ -223,7 +223,7 @@ func TestASlowReadUndoesNothing(t *testing.T) {
 		"unprepared":     {"", "was unprepared during this call", nil},
 	} {
 		for _, sweep := range []bool{true, false} {
-			timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+			inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 				r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
 				claim, anew := ownClaim("u1", vf0, vf), ownClaim("u1", test.device, vf)
 				claim.ResourceVersion, anew.ResourceVersion = "9", "10"
@@ -234,11 +234,11 @@ func TestASlowReadUndoesNothing(t *testing.T) {
 						asked <- struct{}{}
 						<-goOn
 					}
-					return r.reserved(claim, "two"), nil
+					return r.reserveFor(claim, "two"), nil
 				}
-				r.synchronized()
+				r.startSynchronized()
 				r.prepare(claim)
-				quiet()
+				waitIdle()
 				slow = true
 				err := make(chan error, 1)
 				if !sweep {
@@ -246,7 +246,7 @@ func TestASlowReadUndoesNothing(t *testing.T) {
 				}
 				<-asked
 				if test.device == "" {
-					r.unprepared("u1")
+					r.unprepare("u1")
 				} else {
 					r.prepare(anew)
 				}
@@ -254,7 +254,7 @@ func TestASlowReadUndoesNothing(t *testing.T) {
 				if !sweep {
 					says(t, <-err, test.refused)
 				}
-				quiet()
+				waitIdle()
 				difftest.Equal(t, r.files("state"), test.left)
 				if test.left != nil && (r.attachment("u1").Device != test.device || r.record("u1").Pod.Name != "next") {
 					t.Errorf("%s: %+v", name, r.record("u1"))
@@ -265,18 +265,18 @@ func TestASlowReadUndoesNothing(t *testing.T) {
 }
 
 // Until its DEL succeeds, the record of an unprepared claim stays: no pod can be refused because of it.
-func TestAnUnpreparedClaimIsNotReadForNewPods(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+func TestUnpreparedClaimIsNotReadForNewPods(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		reads := 0
 		r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
 			reads++
 			return nil, nil
 		}
 		r.start()
-		claim := r.claimOf("a", "u1", "pod", want{"x", "net1", ""})
+		claim := r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""})
 		claim.OwnerReferences = nil
-		sb := r.attached(claim)
-		p.set(failingDEL(""))
+		sb := r.attachPod(claim)
+		p.setHook(failDEL(""))
 		r.endPod(sb)
 		time.Sleep(10 * time.Minute)
 		must(t, r.agent.Unprepare(t.Context(), "u1"))

@@ -17,11 +17,11 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// withHardware is timeless on a node with devices.
-func withHardware(t *testing.T, test func(t *testing.T, b *rig)) {
+// inBubbleWithDevices is timeless on a node with devices.
+func inBubbleWithDevices(t *testing.T, test func(t *testing.T, b *rig)) {
 	t.Helper()
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
-		r.plugIn()
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+		r.addDevices()
 		r.options.Notify = func(n claim.Notice) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -29,15 +29,15 @@ func withHardware(t *testing.T, test func(t *testing.T, b *rig)) {
 		}
 		r.start()
 		test(t, r)
-		if len(p.wrong) > 0 {
-			t.Errorf("%q", p.wrong)
+		if len(p.violations) > 0 {
+			t.Errorf("%q", p.violations)
 		}
 	})
 }
 
 // mismatches are those that the agent has counted, each once.
 func (b *rig) mismatches() (all []string) {
-	for name, n := range b.counted() {
+	for name, n := range b.samples() {
 		if labels, is := strings.CutPrefix(name, "devinfo_dra_device_mismatches_total "); is && n == 1 {
 			all = append(all, labels)
 		}
@@ -46,41 +46,41 @@ func (b *rig) mismatches() (all []string) {
 	return all
 }
 
-// withLeases has the next agent take leases.
-func (b *rig) withLeases() {
+// restartWithLeases has the next agent take leases.
+func (b *rig) restartWithLeases() {
 	b.stop()
 	b.options.Devices.Journal = journalIn(b.dir, "boot1")
 	b.start()
 }
 
-// attachTo prepares a claim of a device, and attaches sandbox s1 to it.
-func (b *rig) attachTo(t *testing.T, device, driver string) {
+// attachDevice prepares a claim of a device, and attaches sandbox s1 to it.
+func (b *rig) attachDevice(t *testing.T, device, driver string) {
 	t.Helper()
-	b.attached(onDevice(b.claimOf("a", "u1", "pod", want{"x", "net1", ""}), 0, device, driver))
+	b.attachPod(onDevice(b.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), 0, device, driver))
 }
 
-// dies ends the network namespace of s1, whose devices come back after a while.
-func (b *rig) dies(after time.Duration) {
+// endNetns ends the network namespace of s1, whose devices come back after a while.
+func (b *rig) endNetns(after time.Duration) {
 	b.t.Helper()
 	netns := filepath.Join(b.dir, "netns/s1")
-	wants(b.t, os.Remove(netns))
+	noError(b.t, os.Remove(netns))
 	time.Sleep(after)
-	wants(b.t, b.kernel.EndNetns(netns))
+	noError(b.t, b.kernel.EndNetns(netns))
 }
 
-func TestAfterDELADeviceIsWhatItWas(t *testing.T) {
+func TestDeviceIsRestoredAfterDEL(t *testing.T) {
 	t.Parallel()
 	for name, device := range map[string][2]string{"VF": {vf0, ""}, "SF": {sf4, ""}, "vfio-pci": {vf2, "vfio-pci"}} {
 		t.Run(name, func(t *testing.T) {
-			withHardware(t, func(t *testing.T, b *rig) {
-				b.attachTo(t, device[0], device[1])
-				if cmp.Equal(asCaptured(), looked(b.kernel)) {
+			inBubbleWithDevices(t, func(t *testing.T, b *rig) {
+				b.attachDevice(t, device[0], device[1])
+				if cmp.Equal(capturedDevices(), readDevices(b.kernel)) {
 					t.Error("the pod has not got it")
 				}
 				attributes := b.metadata[len(b.metadata)-1].Metadata.Attributes
 				b.endPod(b.sandbox("s1", "pod"))
-				b.unprepared("u1")
-				expectAsCaptured(t, b.kernel)
+				b.unprepare("u1")
+				expectRestored(t, b.kernel)
 				b.expectNothing()
 				want := []string{"restored=true setting=mac", "restored=true setting=mtu", "restored=true setting=name"}
 				if device[1] != "" {
@@ -100,25 +100,25 @@ func TestAfterDELADeviceIsWhatItWas(t *testing.T) {
 }
 
 // The administrator has removed the rules. Restoring a device asks the journal for its leases all the same.
-func TestADriverThatOffersNoDevicesRestoresThoseOfPods(t *testing.T) {
-	withHardware(t, func(t *testing.T, b *rig) {
-		b.withLeases()
-		b.attachTo(t, vf0, "")
+func TestDriverWithoutRulesRestoresDevicesOfPods(t *testing.T) {
+	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
+		b.restartWithLeases()
+		b.attachDevice(t, vf0, "")
 		b.stop()
 		b.options.Devices.Inventory = nil
 		b.start()
-		b.ends(b.sandbox("s1", "pod"), "u1")
-		expectAsCaptured(t, b.kernel)
+		b.endAndUnprepare(b.sandbox("s1", "pod"), "u1")
+		expectRestored(t, b.kernel)
 		b.expectHolders("pci-0000:03:00.2")
 		b.expectNothing()
 	})
 }
 
 // The kernel ends a namespace when it gets round to it, and DEL may come before.
-func TestADeviceThatDiedWithItsNamespaceIsAwaited(t *testing.T) {
-	withHardware(t, func(t *testing.T, b *rig) {
-		b.attachTo(t, vf0, "")
-		go b.dies(3 * time.Second)
+func TestRestoreWaitsForDeviceOfRemovedNamespace(t *testing.T) {
+	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
+		b.attachDevice(t, vf0, "")
+		go b.endNetns(3 * time.Second)
 		time.Sleep(time.Millisecond)
 		sb := b.sandbox("s1", "pod")
 		must(t, os.Remove(filepath.Join(b.dir, "netns/s1")))
@@ -128,10 +128,10 @@ func TestADeviceThatDiedWithItsNamespaceIsAwaited(t *testing.T) {
 			t.Errorf("the runtime waits %v for a device", took)
 		}
 		b.expectPhase("Restoring", 1)
-		if took := b.unprepared("u1"); took < 2*time.Second || took > 10*time.Second {
+		if took := b.unprepare("u1"); took < 2*time.Second || took > 10*time.Second {
 			t.Errorf("unprepared after %v", took)
 		}
-		expectAsCaptured(t, b.kernel)
+		expectRestored(t, b.kernel)
 		b.expectNothing()
 		if n := b.plugins.calls("DEL"); n != 1 || len(b.notices) > 0 {
 			t.Errorf("%d DELs, %q", n, b.notices)
@@ -139,19 +139,19 @@ func TestADeviceThatDiedWithItsNamespaceIsAwaited(t *testing.T) {
 	})
 }
 
-func TestADeviceThatIsNotWhatItWasIsWithheldAndTold(t *testing.T) {
+func TestUnrestoredDeviceIsWithheldAndReported(t *testing.T) {
 	t.Parallel()
-	withHardware(t, func(t *testing.T, b *rig) {
-		b.attachTo(t, vf0, "")
+	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
+		b.attachDevice(t, vf0, "")
 		b.kernel.Fault = func() error { return errors.New("firmware says no") }
 		b.endPod(b.sandbox("s1", "pod"))
 		must(t, b.kernel.EndNetns(filepath.Join(b.dir, "netns/s1")))
-		b.prepareFails(onDevice(b.claimOf("a", "u1", "next", want{"x", "net1", ""}), 0, vf2, ""), "firmware says no", "mtu, mac, name", vf0)
-		quiet()
+		b.prepareFails(onDevice(b.claimOf("a", "u1", "next", netRequest{"x", "net1", ""}), 0, vf2, ""), "firmware says no", "mtu, mac, name", vf0)
+		waitIdle()
 		withheld := map[string]bool{vf0: true} // from the slices, as one whose DEL fails
 		difftest.Equal(t, dra.Withheld(b.agent), withheld)
 		time.Sleep(10 * time.Minute)
-		quiet()
+		waitIdle()
 		b.expectPhase("Undeleted", 1)
 		difftest.Equal(t, dra.Withheld(b.agent), withheld)
 		difftest.Equal(t, b.mismatches(), []string{"restored=false setting=mac", "restored=false setting=mtu", "restored=false setting=name"})
@@ -163,32 +163,32 @@ func TestADeviceThatIsNotWhatItWasIsWithheldAndTold(t *testing.T) {
 			t.Errorf("got %+v", left)
 		}
 		b.kernel.Fault = nil
-		b.prepare(onDevice(b.claimOf("b", "u2", "other", want{"x", "net1", ""}), 0, vf0, "")) // it was allocated before
-		b.plugins.wrong = nil
+		b.prepare(onDevice(b.claimOf("b", "u2", "other", netRequest{"x", "net1", ""}), 0, vf0, "")) // it was allocated before
+		b.plugins.violations = nil
 		err := b.runPod(b.sandbox("s2", "other"))
-		if err != nil || len(b.plugins.wrong) != 1 || !strings.Contains(b.plugins.wrong[0], "9000") {
-			t.Errorf("%v; %q", err, b.plugins.wrong)
+		if err != nil || len(b.plugins.violations) != 1 || !strings.Contains(b.plugins.violations[0], "9000") {
+			t.Errorf("%v; %q", err, b.plugins.violations)
 		}
-		b.plugins.wrong = nil
+		b.plugins.violations = nil
 		b.endPod(b.sandbox("s2", "other"))
-		b.unprepared("u2")
-		expectAsCaptured(t, b.kernel)
+		b.unprepare("u2")
+		expectRestored(t, b.kernel)
 		time.Sleep(2 * time.Hour)
-		quiet()
-		expectAsCaptured(t, b.kernel)
+		waitIdle()
+		expectRestored(t, b.kernel)
 		difftest.Equal(t, dra.Withheld(b.agent), map[string]bool{})
 	})
 }
 
 // Until a device is what it was, the devinfo plugin gives it to nobody.
-func TestADeviceIsHeldUntilItIsWhatItWas(t *testing.T) {
-	withHardware(t, func(t *testing.T, b *rig) {
-		b.withLeases()
-		b.attachTo(t, vf0, "")
+func TestLeaseIsHeldUntilDeviceIsRestored(t *testing.T) {
+	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
+		b.restartWithLeases()
+		b.attachDevice(t, vf0, "")
 		b.kernel.Fault = func() error { return errors.New("firmware says no") }
 		must(t, b.agent.StopPodSandbox(t.Context(), b.sandbox("s1", "pod")))
 		must(t, b.kernel.EndNetns(filepath.Join(b.dir, "netns/s1")))
-		quiet()
+		waitIdle()
 		b.expectPhase("Restoring", 1)
 		h, err := b.options.Devices.Journal.Holders(journal.OfDevice, "pci-0000:03:00.2")
 		if err != nil || len(h) != 1 || h[0].String() != "claim ns/a" || h[0].Mode != journal.Exclusive {
@@ -196,41 +196,41 @@ func TestADeviceIsHeldUntilItIsWhatItWas(t *testing.T) {
 		}
 		b.kernel.Fault = nil
 		b.endPod(b.sandbox("s1", "pod"))
-		b.unprepared("u1")
+		b.unprepare("u1")
 		b.expectHolders("pci-0000:03:00.2")
-		expectAsCaptured(t, b.kernel)
+		expectRestored(t, b.kernel)
 		b.expectNothing()
 	})
 }
 
 // What a boot has made of a device is nobody's to change.
-func TestARebootRestoresDevicesByItself(t *testing.T) {
+func TestDeviceIsNotRestoredAfterReboot(t *testing.T) {
 	t.Parallel()
-	withHardware(t, func(t *testing.T, b *rig) {
-		b.attachTo(t, vf2, "vfio-pci")
+	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
+		b.attachDevice(t, vf2, "vfio-pci")
 		b.stop()
 		must(t, os.Remove(filepath.Join(b.dir, "netns/s1")))
 		must(t, os.RemoveAll(filepath.Join(b.dir, "kernel")))
 		b.options.BootID = "boot2"
-		b.plugIn()
+		b.addDevices()
 		must(t, b.kernel.Use("0000:03:00.4", 2000, "02:00:00:00:00:01"))
 		b.start()
-		b.hears()
-		b.unprepared("u1")
+		b.listSandboxes()
+		b.unprepare("u1")
 		b.expectNothing()
-		if now := looked(b.kernel)["0000:03:00.4"]; now.MTU != 2000 || now.Driver != "mlx5_core" {
+		if now := readDevices(b.kernel)["0000:03:00.4"]; now.MTU != 2000 || now.Driver != "mlx5_core" {
 			t.Errorf("got %+v", now)
 		}
 	})
 }
 
-func TestADeviceThatIsUnpluggedHoldsUpNothing(t *testing.T) {
-	withHardware(t, func(t *testing.T, b *rig) {
+func TestUnpluggedDeviceDoesNotBlockUnprepare(t *testing.T) {
+	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
 		unplug := func() { must(t, os.Remove(filepath.Join(b.dir, "kernel/sys/bus/pci/devices/0000:03:00.2"))) }
-		b.attachTo(t, vf0, "")
+		b.attachDevice(t, vf0, "")
 		unplug()
-		b.ends(b.sandbox("s1", "pod"), "u1")
-		b.prepare(onDevice(b.claimOf("a", "u2", "pod", want{"x", "net1", ""}), 0, vf0, ""))
+		b.endAndUnprepare(b.sandbox("s1", "pod"), "u1")
+		b.prepare(onDevice(b.claimOf("a", "u2", "pod", netRequest{"x", "net1", ""}), 0, vf0, ""))
 		err := b.runPod(b.sandbox("s2", "pod"))
 		says(t, err, vf0, "the node has lost it")
 		b.expectCalls("ADD s2", 0)
@@ -238,18 +238,18 @@ func TestADeviceThatIsUnpluggedHoldsUpNothing(t *testing.T) {
 }
 
 // Another driver is for a function that nobody uses, at the moment of the ADD.
-func TestABusyFunctionIsNotRebound(t *testing.T) {
-	withHardware(t, func(t *testing.T, b *rig) {
-		b.prepare(onDevice(b.claimOf("a", "u1", "pod", want{"x", "net1", ""}), 0, vf2, "vfio-pci"))
+func TestFunctionInUseIsNotRebound(t *testing.T) {
+	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
+		b.prepare(onDevice(b.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), 0, vf2, "vfio-pci"))
 		must(t, os.Symlink("x", filepath.Join(b.dir, "kernel/sys/kernel/iommu_groups/56/devices/0000:03:00.2")))
 		says(t, b.runPod(b.sandbox("s1", "pod")), "driver: vfio-pci", "IOMMU group 56", "0000:03:00.2")
 		b.expectCalls("", 0)
-		expectAsCaptured(t, b.kernel)
+		expectRestored(t, b.kernel)
 	})
 }
 
-func TestADriverThatCannotBeBoundFailsTheADDAndIsTakenBack(t *testing.T) {
-	withHardware(t, func(t *testing.T, b *rig) {
+func TestFailedDriverBindFailsADDAndIsUndone(t *testing.T) {
+	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
 		left := 2 // the override, unbind
 		b.kernel.Fault = func() error {
 			if left--; left == -1 {
@@ -257,12 +257,12 @@ func TestADriverThatCannotBeBoundFailsTheADDAndIsTakenBack(t *testing.T) {
 			}
 			return nil
 		}
-		b.prepare(onDevice(b.claimOf("a", "u1", "pod", want{"x", "net1", ""}), 0, vf2, "vfio-pci"))
+		b.prepare(onDevice(b.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), 0, vf2, "vfio-pci"))
 		sb := b.sandbox("s1", "pod")
 		says(t, b.runPod(sb), "driver: vfio-pci", "probe failed")
 		b.endPod(sb)
-		b.unprepared("u1")
-		expectAsCaptured(t, b.kernel)
+		b.unprepare("u1")
+		expectRestored(t, b.kernel)
 		b.expectNothing()
 	})
 }

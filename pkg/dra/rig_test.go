@@ -47,14 +47,14 @@ type rig struct {
 	plugins *plugins            // nil = processes
 	kernel  *restoretest.Kernel // of devices; nil = there are none
 
-	mu       sync.Mutex
-	notices  []string // reasons
-	reports  []status.Report
-	metadata []kubeletplugin.Device
-	asked    map[string]bool // see lockFree
-	fatal    func(error)     // see dra.KubeletOptions
-	withdraw bool            // see dra.KubeletOptions
-	library  claim.Metadata  // the rig itself by default
+	mu             sync.Mutex
+	notices        []string // reasons
+	reports        []status.Report
+	metadata       []kubeletplugin.Device
+	outsideCalls   map[string]bool // see lockFree
+	fatal          func(error)     // see dra.KubeletOptions
+	withdraw       bool            // see dra.KubeletOptions
+	metadataWriter claim.Metadata  // the rig itself by default
 }
 
 func newRig(t testing.TB) *rig {
@@ -63,7 +63,7 @@ func newRig(t testing.TB) *rig {
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	r := &rig{t: t, dir: dir, options: optionsIn(dir), runtimeWaits: 3 * time.Minute, fatal: func(err error) { t.Error(err) }}
-	r.library = r
+	r.metadataWriter = r
 	r.options.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	r.options.Devices.Lineage = newNode(t, "mlx5-switchdev").lineage
 	r.options.Status = func(_ context.Context, report status.Report) error {
@@ -115,14 +115,14 @@ func fileIsNetns(path string) error {
 func (r *rig) start() *dra.Agent {
 	r.t.Helper()
 	r.options.Step = r.step
-	agent := r.next()
-	agent.SetMetadata(r.library)
+	agent := r.newAgent()
+	agent.SetMetadata(r.metadataWriter)
 	r.run(agent, func() {})
 	return agent
 }
 
-// next is an agent that does not run yet; the one before, if any, is ended.
-func (r *rig) next() *dra.Agent {
+// newAgent is an agent that does not run yet; the one before, if any, is ended.
+func (r *rig) newAgent() *dra.Agent {
 	r.t.Helper()
 	if r.agent != nil {
 		r.stop()
@@ -130,7 +130,7 @@ func (r *rig) next() *dra.Agent {
 	r.registry = prometheus.NewRegistry()
 	r.options.Metrics = r.registry
 	var agent *dra.Agent
-	o := r.lockFree(func() {
+	o := r.withLockCheck(func() {
 		if agent != nil {
 			agent.Census()               // takes the mutex of package claim
 			_ = agent.Node.OthersKnown() // that of package devices
@@ -179,26 +179,26 @@ func (r *rig) prepareFails(claim *resourceapi.ResourceClaim, parts ...string) {
 	says(r.t, err, parts...)
 }
 
-// hears tells the agent which sandboxes there are.
-func (r *rig) hears(sandboxes ...*api.PodSandbox) {
+// listSandboxes tells the agent which sandboxes there are.
+func (r *rig) listSandboxes(sandboxes ...*api.PodSandbox) {
 	r.t.Helper()
 	_, err := r.agent.Synchronize(r.t.Context(), sandboxes, nil)
 	must(r.t, err)
 }
 
-// ran is a sandbox of a pod, which has all its networks.
-func (r *rig) ran(id, pod string) *api.PodSandbox {
+// runSandbox is a sandbox of a pod, which has all its networks.
+func (r *rig) runSandbox(id, pod string) *api.PodSandbox {
 	r.t.Helper()
 	sb := r.sandbox(id, pod)
 	must(r.t, r.runPod(sb))
 	return sb
 }
 
-// attached is the sandbox s1 of the pod that is called pod, with these claims.
-func (r *rig) attached(claims ...*resourceapi.ResourceClaim) *api.PodSandbox {
+// attachPod is the sandbox s1 of the pod that is called pod, with these claims.
+func (r *rig) attachPod(claims ...*resourceapi.ResourceClaim) *api.PodSandbox {
 	r.t.Helper()
 	r.prepare(claims...)
-	return r.ran("s1", "pod")
+	return r.runSandbox("s1", "pod")
 }
 
 // sandbox is a pod's sandbox with a network namespace.
@@ -211,10 +211,10 @@ func sandboxIn(dir, id, pod string) *api.PodSandbox {
 		Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "ipc"}, {Type: "network", Path: netns}}}}
 }
 
-// unmake removes the network namespace.
-func (r *rig) unmake(sb *api.PodSandbox) {
+// removeNetns removes the network namespace.
+func (r *rig) removeNetns(sb *api.PodSandbox) {
 	r.t.Helper()
-	wants(r.t, os.Remove(filepath.Join(r.dir, "netns", sb.Id)))
+	noError(r.t, os.Remove(filepath.Join(r.dir, "netns", sb.Id)))
 }
 
 // calls are what the plugin was called for.
@@ -234,8 +234,8 @@ func (r *rig) calls() (list []call) {
 	return list
 }
 
-// told is calls in short: "ADD s1 net1".
-func (r *rig) told() (list []string) {
+// callNames is calls in short: "ADD s1 net1".
+func (r *rig) callNames() (list []string) {
 	for _, c := range r.calls() {
 		list = append(list, strings.Join([]string{c.Command, c.Sandbox, c.IfName}, " "))
 	}
@@ -269,8 +269,8 @@ func (r *rig) expectNothing() {
 	}
 }
 
-// expectThere wants the plugin's work to be exactly that.
-func (r *rig) expectThere(names ...string) {
+// expectInterfaces wants the plugin's work to be exactly that.
+func (r *rig) expectInterfaces(names ...string) {
 	r.t.Helper()
 	difftest.Same(r.t, "there", r.files("there"), names)
 }
@@ -287,7 +287,7 @@ func (r *rig) expectPhase(phase string, n int) {
 func (r *rig) expectCalls(prefix string, n int) {
 	r.t.Helper()
 	if got := r.plugins.calls(prefix); got != n {
-		r.t.Errorf("%d calls %q, want %d: %q", got, prefix, n, r.plugins.told)
+		r.t.Errorf("%d calls %q, want %d: %q", got, prefix, n, r.plugins.started)
 	}
 }
 
@@ -297,8 +297,8 @@ func (r *rig) eventually(what string, holds func() bool) {
 	difftest.Eventually(r.t, what, holds)
 }
 
-// until waits until nothing differs from what is wanted.
-func until(t testing.TB, differs func() string) {
+// waitUntil waits until nothing differs from what is wanted.
+func waitUntil(t testing.TB, differs func() string) {
 	t.Helper()
 	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		switch diff := differs(); {
@@ -324,8 +324,8 @@ var (
 	says = difftest.Says
 )
 
-// wants is must for any goroutine: the test goes on.
-func wants(t testing.TB, err error) {
+// noError is must for any goroutine: the test goes on.
+func noError(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Error(err)

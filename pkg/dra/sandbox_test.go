@@ -20,15 +20,15 @@ import (
 	"devinfo-cni.io/pkg/dra/status"
 )
 
-func TestAPodIsAttachedOnceAndDetachedOnce(t *testing.T) {
+func TestPodIsAttachedAndDetachedOnce(t *testing.T) {
 	r := newRig(t)
 	agent := r.start()
-	r.prepare(r.claimOf("b", "u2", "pod", want{"x", "net3", ""}), r.claimOf("a", "u1", "pod", want{"x", "net1", "info"}, want{"y", "net2", ""}))
+	r.prepare(r.claimOf("b", "u2", "pod", netRequest{"x", "net3", ""}), r.claimOf("a", "u1", "pod", netRequest{"x", "net1", "info"}, netRequest{"y", "net2", ""}))
 	if r.calls() != nil || r.files("cdi") != nil {
 		t.Error("Prepare ran a plugin or opened a gate")
 	}
-	sb := r.ran("s1", "pod")
-	r.expectThere("s1_net1", "s1_net2", "s1_net3")
+	sb := r.runSandbox("s1", "pod")
+	r.expectInterfaces("s1_net1", "s1_net2", "s1_net3")
 	r.expectFiles("cdi", 3)
 	others := &api.PodSandbox{Id: "s9", Uid: "other"} // without a claim
 	for _, sb := range []*api.PodSandbox{sb, sb, others} {
@@ -39,21 +39,21 @@ func TestAPodIsAttachedOnceAndDetachedOnce(t *testing.T) {
 		must(t, agent.RemovePodSandbox(t.Context(), sb))
 	}
 	want := []string{"ADD s1 net1", "ADD s1 net2", "ADD s1 net3", "DEL s1 net1", "DEL s1 net2", "DEL s1 net3"}
-	difftest.Equal(t, slices.Sorted(slices.Values(r.told())), want)
+	difftest.Equal(t, slices.Sorted(slices.Values(r.callNames())), want)
 	for _, uid := range []types.UID{"u1", "u2", "u1", "never"} {
 		must(t, agent.Unprepare(t.Context(), uid))
 	}
 	r.expectNothing()
 }
 
-func TestDELIsCalledAsADDWasAndBeforeTheADDOfTheNextSandbox(t *testing.T) {
+func TestDELRepeatsArgumentsOfADDBeforeNextADD(t *testing.T) {
 	r := newRig(t)
 	agent := r.start()
-	sb := r.attached(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+	sb := r.attachPod(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
 	must(t, agent.RunPodSandbox(t.Context(), r.sandbox("s2", "pod")))
 	must(t, agent.StopPodSandbox(t.Context(), sb)) // late, and not ours any more
-	r.expectThere("s2_net1")
-	r.unmake(r.sandbox("s2", "pod"))
+	r.expectInterfaces("s2_net1")
+	r.removeNetns(r.sandbox("s2", "pod"))
 	must(t, agent.Unprepare(t.Context(), "u1"))
 	args := func(sandbox string) string {
 		return "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=pod;K8S_POD_INFRA_CONTAINER_ID=" + sandbox + ";K8S_POD_UID=uid-pod;K8S_RESOURCE_CLAIM=a"
@@ -67,10 +67,10 @@ func TestDELIsCalledAsADDWasAndBeforeTheADDOfTheNextSandbox(t *testing.T) {
 	})
 }
 
-func TestAPodOnTheHostsNetworkIsRefused(t *testing.T) {
+func TestHostNetworkPodIsRejected(t *testing.T) {
 	r := newRig(t)
 	agent := r.start()
-	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+	r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
 	sb := r.sandbox("s1", "pod")
 	sb.Linux.Namespaces = sb.Linux.Namespaces[:1]
 	err := agent.RunPodSandbox(t.Context(), sb)
@@ -80,7 +80,7 @@ func TestAPodOnTheHostsNetworkIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhatAPluginDoesWrongFailsThePodAndLeavesNothing(t *testing.T) {
+func TestFailingPluginFailsPodAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for behave, part := range map[string]string{
 		"refuse":       "no address left",
@@ -93,11 +93,11 @@ func TestWhatAPluginDoesWrongFailsThePodAndLeavesNothing(t *testing.T) {
 			r := newRig(t)
 			agent := r.start()
 			stop := r.stop
-			r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}, want{"y", "net2", behave}, want{"z", "net3", ""}))
+			r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}, netRequest{"y", "net2", behave}, netRequest{"z", "net3", ""}))
 			err := agent.RunPodSandbox(t.Context(), r.sandbox("s1", "pod"))
 			says(t, err, part)
 			want := []string{"ADD s1 net1", "ADD s1 net2", "ADD s1 net3", "DEL s1 net1", "DEL s1 net2", "DEL s1 net3"}
-			difftest.Equal(t, slices.Sorted(slices.Values(r.told())), want)
+			difftest.Equal(t, slices.Sorted(slices.Values(r.callNames())), want)
 			r.eventually("a status", func() bool { return len(r.lastReport().Devices) == 3 })
 			for _, d := range r.lastReport().Devices {
 				c := d.Conditions[0]
@@ -112,10 +112,10 @@ func TestWhatAPluginDoesWrongFailsThePodAndLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestTheStatusIsThatOfTheAPI(t *testing.T) {
+func TestStatusHasConditionAndNetworkData(t *testing.T) {
 	r := newRig(t)
 	agent := r.start()
-	r.attached(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+	r.attachPod(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
 	r.eventually("a status", func() bool { return len(r.lastReport().Devices) == 1 })
 	share := "share-u1x"
 	got := r.lastReport()
@@ -134,10 +134,10 @@ func TestTheStatusIsThatOfTheAPI(t *testing.T) {
 	r.eventually("the status is not owed any more", func() bool { return agent.Census().PendingStatus == 0 })
 }
 
-func TestPreparingAgainGivesTheMetadataOfTheNetwork(t *testing.T) {
+func TestPrepareAgainReturnsNetworkMetadata(t *testing.T) {
 	r := newRig(t)
 	agent := r.start()
-	claim := r.claimOf("a", "u1", "pod", want{"x", "net1", "info"})
+	claim := r.claimOf("a", "u1", "pod", netRequest{"x", "net1", "info"})
 	share := types.UID("share-u1x")
 	want := []kubeletplugin.Device{{Requests: []string{"x"}, PoolName: "node1", DeviceName: "cni", ShareID: &share,
 		CDIDeviceIDs: []string{driverName + "/claim=u1_x"}}}
@@ -158,30 +158,30 @@ func TestPreparingAgainGivesTheMetadataOfTheNetwork(t *testing.T) {
 	}
 }
 
-func TestAnInterfaceNameIsThatOfOneClaimOfThePod(t *testing.T) {
+func TestInterfaceNameIsUniqueInPod(t *testing.T) {
 	r := newRig(t)
 	r.start()
-	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), r.claimOf("a", "u2", "pod2", want{"x", "net1", ""}))
-	r.prepareFails(r.claimOf("b", "u3", "pod", want{"x", "net1", ""}), `request "x": claim ns/a already uses ifName "net1"; give each request a different ifName, by parameters in the claim that apply to this request only`)
+	r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), r.claimOf("a", "u2", "pod2", netRequest{"x", "net1", ""}))
+	r.prepareFails(r.claimOf("b", "u3", "pod", netRequest{"x", "net1", ""}), `request "x": claim ns/a already uses ifName "net1"; give each request a different ifName, by parameters in the claim that apply to this request only`)
 }
 
-func TestAClaimOfTheSameNameIsAnother(t *testing.T) {
+func TestClaimsWithSameNameAndOtherUIDAreDistinct(t *testing.T) {
 	r := newRig(t)
 	agent := r.start()
-	r.attached(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
-	r.prepare(r.claimOf("a", "u2", "pod2", want{"x", "net1", ""})) // the first pod was deleted by force
+	r.attachPod(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
+	r.prepare(r.claimOf("a", "u2", "pod2", netRequest{"x", "net1", ""})) // the first pod was deleted by force
 	must(t, agent.RunPodSandbox(t.Context(), r.sandbox("s2", "pod2")))
 	must(t, agent.Unprepare(t.Context(), "u1"))
-	r.expectThere("s2_net1")
+	r.expectInterfaces("s2_net1")
 	if got := r.files("cdi"); len(got) != 1 || !strings.Contains(got[0], "u2_x") {
 		t.Errorf("gates: %q", got)
 	}
 }
 
-func TestADELThatFailsIsOwedAndHoldsUpUnprepare(t *testing.T) {
+func TestFailedDELIsRetriedAndBlocksUnprepare(t *testing.T) {
 	r := newRig(t)
 	agent := r.start()
-	sb := r.attached(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+	sb := r.attachPod(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
 	refuse := filepath.Join(r.dir, "no-del")
 	must(t, os.WriteFile(refuse, nil, 0o644))
 	must(t, agent.StopPodSandbox(t.Context(), sb))

@@ -16,12 +16,12 @@ import (
 
 // A pod must not cut the node off because the host has begun to use a device since the claim
 // was prepared.
-func TestWhatTheHostHasBegunToNeedIsNotAttached(t *testing.T) {
+func TestDeviceThatHostNeedsIsNotAttached(t *testing.T) {
 	for why, change := range map[string]string{
 		"the host needs it: enp3s0f0v0 has a default route": "\n-- netlink/uplinks.json --\n[\"enp3s0f0v0\"]\n",
 		"": "",
 	} {
-		timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 			n := newNode(t, "mlx5-switchdev")
 			r.options.Devices.Inventory = n.inventory()
 			agent := r.start()
@@ -40,8 +40,8 @@ func TestWhatTheHostHasBegunToNeedIsNotAttached(t *testing.T) {
 }
 
 // The node is read for the slices, and by Prepare only if these do not settle it.
-func TestPrepareReadsTheNodeOnlyIfItMust(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+func TestPrepareReadsNodeOnlyIfNecessary(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		n, reads := newNode(t, "mlx5-switchdev"), 0
 		r.options.Devices.Inventory = n.inventory()
 		read := r.options.Devices.Inventory.Host
@@ -51,7 +51,7 @@ func TestPrepareReadsTheNodeOnlyIfItMust(t *testing.T) {
 		prepare := func(claim, device, parameters, why string, want int) {
 			t.Helper()
 			asked := ownClaim(types.UID(claim), device, parameters)
-			named(asked, "if-"+claim)
+			setIfName(asked, "if-"+claim)
 			_, err := agent.Prepare(t.Context(), asked)
 			if why == "" && err != nil || why != "" && (err == nil || !strings.Contains(err.Error(), why)) {
 				t.Errorf("%s: got %v, want %q", device, err, why)
@@ -70,8 +70,8 @@ func TestPrepareReadsTheNodeOnlyIfItMust(t *testing.T) {
 }
 
 // To read a node takes a while, in which a pod may get its device, or give it back.
-func TestADeviceStaysPublishedAsItWasWhoeverComesOrGoesWhileTheNodeIsRead(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+func TestDeviceStaysPublishedIfPodTakesOrReturnsItDuringRead(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		n := newNode(t, "mlx5-switchdev")
 		whole := n.text
 		before, after := func() {}, func() {}
@@ -92,7 +92,7 @@ func TestADeviceStaysPublishedAsItWasWhoeverComesOrGoesWhileTheNodeIsRead(t *tes
 		before = func() {
 			before, after = func() {}, func() {}
 			r.prepare(ownClaim("u1", vf2, network(`{"type":"sriov"}`)))
-			n.without("enp3s0f0v2")
+			n.remove("enp3s0f0v2")
 		}
 		difftest.Same(t, "it goes into a pod before it is read", dra.Survey(agent), was)
 		wanted("the pod has it")
@@ -106,8 +106,8 @@ func TestADeviceStaysPublishedAsItWasWhoeverComesOrGoesWhileTheNodeIsRead(t *tes
 }
 
 // What was found out of the node may be of when the pod before had the device.
-func TestADeviceThatComesFromAnotherPodHasTheNameItHadBefore(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+func TestDeviceReturnedByPodKeepsItsInterfaceName(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		n := newNode(t, "mlx5-switchdev")
 		r.options.Devices.Inventory = n.inventory()
 		agent := r.start()
@@ -118,7 +118,7 @@ func TestADeviceThatComesFromAnotherPodHasTheNameItHadBefore(t *testing.T) {
 				t.Errorf("%s: the interface is %q", uid, got)
 			}
 			whole := n.text
-			n.without("enp3s0f0v2")
+			n.remove("enp3s0f0v2")
 			dra.Survey(agent)
 			n.text = whole
 			must(t, agent.Unprepare(t.Context(), uid))
@@ -127,8 +127,8 @@ func TestADeviceThatComesFromAnotherPodHasTheNameItHadBefore(t *testing.T) {
 }
 
 // Whoever has a shared device, pods may have it too: once the node was looked at nobody is asked.
-func TestASharedDeviceIsPreparedWhateverOthersHave(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+func TestSharedDeviceIsPreparedWithoutExternalAllocations(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
 		r.options.Devices.Inventory.Others = func(context.Context) (map[string]string, error) {
 			time.Sleep(10 * time.Second)
@@ -149,8 +149,8 @@ func TestASharedDeviceIsPreparedWhateverOthersHave(t *testing.T) {
 }
 
 // The end of the agent ends the question, which says nothing of the kubelet.
-func TestAnAgentThatEndsDoesNotCallTheKubeletSilent(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+func TestCanceledSurveyDoesNotReportKubeletUnreachable(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
 		r.options.Devices.Inventory.Others = func(ctx context.Context) (map[string]string, error) { return nil, ctx.Err() }
 		agent := r.start()
@@ -165,7 +165,7 @@ func TestAnAgentThatEndsDoesNotCallTheKubeletSilent(t *testing.T) {
 
 // What is not known for a moment, or soon given back, is not left to the poll; and others are asked
 // once, however often the node changes.
-func TestOthersAreAskedAgain(t *testing.T) {
+func TestExternalAllocationsAreReadAgainOnce(t *testing.T) {
 	noAnswer := errors.New("rate limited")
 	for name, test := range map[string]struct {
 		waits  time.Duration
@@ -175,9 +175,9 @@ func TestOthersAreAskedAgain(t *testing.T) {
 		"soon given back": {7 * time.Second, nil, 7 * time.Second}, "not known": {0, noAnswer, 10 * time.Second},
 		"either": {3 * time.Second, noAnswer, 3 * time.Second}, "all known": {0, nil, time.Hour},
 	} {
-		timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 			n := newNode(t, "mlx5-switchdev")
-			r.options.Devices.Inventory, n.broken = n.inventory(), test.broken
+			r.options.Devices.Inventory, n.othersError = n.inventory(), test.broken
 			r.options.Devices.Inventory.Waits = func() time.Duration { return test.waits }
 			agent := r.start()
 			for range 20 { // times the node changes

@@ -17,51 +17,51 @@ import (
 
 // Who deletes a pod by force has its device allocated to the next one while the first
 // still runs, or its DEL does.
-func TestADeviceIsOneClaimsUntilThatHasGivenItBack(t *testing.T) {
+func TestDeviceStaysWithClaimUntilReleased(t *testing.T) {
 	t.Parallel()
-	withHardware(t, func(t *testing.T, b *rig) {
-		b.attachTo(t, vf2, "vfio-pci")
+	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
+		b.attachDevice(t, vf2, "vfio-pci")
 		first := b.sandbox("s1", "pod")
-		b.prepare(onDevice(b.claimOf("b", "u2", "next", want{"x", "net1", ""}), 0, vf2, "vfio-pci"))
+		b.prepare(onDevice(b.claimOf("b", "u2", "next", netRequest{"x", "net1", ""}), 0, vf2, "vfio-pci"))
 		refused := func(sandbox, when string) {
 			t.Helper()
 			says(t, b.runPod(b.sandbox(sandbox, "next")), vf2, "is still held by claim ns/a")
 			b.expectCalls("ADD "+sandbox, 0)
 		}
 		refused("s2", "while the first pod runs")
-		b.plugins.set(failingDEL(""))
+		b.plugins.setHook(failDEL(""))
 		b.endPod(first)
 		refused("s3", "while its DEL fails")
-		b.plugins.set(nil)
-		b.unprepared("u1")
-		expectAsCaptured(t, b.kernel)
-		next := b.ran("s4", "next")
+		b.plugins.setHook(nil)
+		b.unprepare("u1")
+		expectRestored(t, b.kernel)
+		next := b.runSandbox("s4", "next")
 		b.endPod(next)
-		b.unprepared("u2")
-		expectAsCaptured(t, b.kernel)
+		b.unprepare("u2")
+		expectRestored(t, b.kernel)
 		b.expectNothing()
 	})
 }
 
-// giveUp has the DEL of claim u1, sandbox s1, given up, which the next one is for then.
-func (b *rig) giveUp(t *testing.T) {
+// giveUpVF2 has the DEL of claim u1, sandbox s1, given up, which the next one is for then.
+func (b *rig) giveUpVF2(t *testing.T) {
 	t.Helper()
-	b.attachTo(t, vf2, "vfio-pci")
-	b.plugins.set(failingDEL("s1"))
+	b.attachDevice(t, vf2, "vfio-pci")
+	b.plugins.setHook(failDEL("s1"))
 	b.endPod(b.sandbox("s1", "pod"))
-	b.unprepared("u1")
+	b.unprepare("u1")
 	b.expectPhase("Undeleted", 1)
 }
 
 // What was given up is the claim's until it has been given back: neither Multus nor another
 // claim gets it, though the scheduler may have allocated it just before it was withheld.
-func TestADeviceWhoseDELWasGivenUpIsNobodyElses(t *testing.T) {
+func TestDeviceWithGivenUpDELStaysWithItsClaim(t *testing.T) {
 	t.Parallel()
-	withHardware(t, func(t *testing.T, b *rig) {
-		b.withLeases()
-		b.giveUp(t)
-		difftest.As[*journal.HeldError](t, b.options.Devices.Journal.Record(multus("other", "s9", b.netns("s9"), exclusive("pci-0000:03:00.4")), nil))
-		b.prepare(onDevice(b.claimOf("b", "u2", "next", want{"x", "net1", ""}), 0, vf2, "vfio-pci"))
+	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
+		b.restartWithLeases()
+		b.giveUpVF2(t)
+		difftest.As[*journal.HeldError](t, b.options.Devices.Journal.Record(multusEntry("other", "s9", b.netns("s9"), exclusiveLease("pci-0000:03:00.4")), nil))
+		b.prepare(onDevice(b.claimOf("b", "u2", "next", netRequest{"x", "net1", ""}), 0, vf2, "vfio-pci"))
 		added := b.plugins.calls("ADD")
 		err := b.runPod(b.sandbox("s2", "next"))
 		says(t, err, vf2, "claim ns/a", "was given up", "cni-dra-driver clear u1")
@@ -70,34 +70,34 @@ func TestADeviceWhoseDELWasGivenUpIsNobodyElses(t *testing.T) {
 		}
 		b.expectCalls("ADD", added)
 		b.endPod(b.sandbox("s2", "next"))
-		b.plugins.set(nil)
+		b.plugins.setHook(nil)
 		time.Sleep(2 * time.Hour) // the hourly DEL
-		quiet()
+		waitIdle()
 		must(t, b.runPod(b.sandbox("s3", "next")))
 		b.endPod(b.sandbox("s3", "next"))
-		b.unprepared("u2")
-		quiet()
-		expectAsCaptured(t, b.kernel)
+		b.unprepare("u2")
+		waitIdle()
+		expectRestored(t, b.kernel)
 		b.expectNothing()
 	})
 }
 
 // A NIC that is on no bus of PCI has no lease, and one claim at a time all the same; the name
 // of its interface, which it may have got in a pod, does not matter.
-func TestAPortOfAnotherBusIsOneClaimsUntilThatHasGivenItBack(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+func TestNonPCIPortStaysWithClaimUntilReleased(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		const port = "dev-netdevsim-netdevsim1-p1" // eth0
 		n := newNode(t, "netdevsim-switchdev")
 		n.rules = "devices: [{ifNames: [eth0, net1], sharing: exclusive}]"
 		r.options.Devices.Inventory = n.inventory()
 		r.options.Devices.Journal = journalIn(r.dir, "boot1")
 		agent := r.start()
-		p.set(failingDEL(""))
+		p.setHook(failDEL(""))
 		first, second := ownClaim("u1", port, `"device":[],`+network(`{"type":"x"}`)), ownClaim("u2", port, `"device":[],`+network(`{"type":"x"}`))
 		second.Status.ReservedFor[0].Name, second.Status.ReservedFor[0].UID = "next", "uid-next"
-		sb := r.attached(first)
+		sb := r.attachPod(first)
 		r.endPod(sb)
-		quiet() // what was answered may not be on record yet
+		waitIdle() // what was answered may not be on record yet
 		n.text = bytes.ReplaceAll(n.text, []byte("eth0"), []byte("net1"))
 		for name := range inventory.PublishedIn(dra.Survey(agent)) {
 			if !dra.Withheld(agent)[name] {
@@ -111,25 +111,25 @@ func TestAPortOfAnotherBusIsOneClaimsUntilThatHasGivenItBack(t *testing.T) {
 
 // host-device's DEL fails for want of a function that was unplugged, though there is nothing
 // left to do. What comes back in its place is another device, and nobody's.
-func TestADeviceThatWasLostIsOfferedWhenItIsBack(t *testing.T) {
+func TestLostDeviceIsOfferedAfterItReturns(t *testing.T) {
 	t.Parallel()
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
 	r.plugins = p
-	r.plugIn()
-	claim := onDevice(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), 0, vf0, "")
-	client := server(nil, claim)
-	agent := r.offering(client, n, p)
-	r.byKubelet(claim)
-	sb := r.ran("s1", "pod")
+	r.addDevices()
+	claim := onDevice(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), 0, vf0, "")
+	client := apiServer(nil, claim)
+	agent := r.startOffering(client, n, p)
+	r.prepareByKubelet(claim)
+	sb := r.runSandbox("s1", "pod")
 	function := filepath.Join(r.dir, "kernel/sys/bus/pci/devices/0000:03:00.2")
 	must(t, os.Rename(function, filepath.Join(r.dir, "aside")))
-	p.set(always)
+	p.setHook(failAll)
 	r.endPod(sb)
-	r.unprepared("u1")
+	r.unprepare("u1")
 	r.eventually("its DEL is given up", func() bool { return agent.Census().Phases["Undeleted"] == 1 })
 	must(t, os.Rename(filepath.Join(r.dir, "aside"), function))
 	n.change(func() {})
-	devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
+	waitDevices(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
 }
 
 // replaceVF0 puts another device in the place of one.
@@ -142,24 +142,24 @@ func (b *rig) replaceVF0(t *testing.T) {
 }
 
 // Multus may have given it to a pod by now.
-func TestTheDELOfALostDeviceWaitsForWhoHasWhatCameInItsPlace(t *testing.T) {
+func TestDELOfLostDeviceWaitsWhileMultusHoldsItsReplacement(t *testing.T) {
 	t.Parallel()
-	withHardware(t, func(t *testing.T, b *rig) {
+	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
 		sys, err := sysfs.Open(filepath.Join(b.dir, "kernel/sys"))
 		must(t, err)
 		b.options.Devices.Lineage = sys.Lineage
-		b.withLeases()
-		b.attachTo(t, vf0, "")
+		b.restartWithLeases()
+		b.attachDevice(t, vf0, "")
 		b.replaceVF0(t)
-		b.plugins.set(always)
+		b.plugins.setHook(failAll)
 		b.endPod(b.sandbox("s1", "pod"))
-		b.unprepared("u1")
-		b.plugins.set(nil)
+		b.unprepare("u1")
+		b.plugins.setHook(nil)
 		b.sandbox("s9", "other")
 		line, err := sys.Lineage("0000:03:00.2")
 		must(t, err)
-		entry := multus("other", "s9", b.netns("s9"), journal.DeviceLease{ID: line[0].ID, Mode: journal.Exclusive, Object: line[0].Inode})
-		b.multus(entry)
+		entry := multusEntry("other", "s9", b.netns("s9"), journal.DeviceLease{ID: line[0].ID, Mode: journal.Exclusive, Object: line[0].Inode})
+		b.recordMultus(entry)
 		tried := b.plugins.calls("DEL")
 		time.Sleep(3 * time.Hour)
 		b.expectCalls("DEL", tried) // one more would reset another pod's device

@@ -34,7 +34,7 @@ func newInstalled(t *testing.T, client *fake.Clientset) *installed {
 	}
 	r.plugins = newPlugins()
 	r.options.Exec = r.plugins
-	j := r.withJournal(newNode(t, "mlx5-switchdev"))
+	j := r.useJournal(newNode(t, "mlx5-switchdev"))
 	r.options.CDIDir, r.options.Devices.DevicePluginDir = filepath.Join(host, "cdi"), filepath.Join(host, "dp")
 	undertest.Programs(t, filepath.Join(host, "devinfo"), "v1.2.0", "../../cmd/devinfo")
 	n := &installed{r, dra.Installation{
@@ -85,11 +85,11 @@ func slicesOn(t *testing.T, client *fake.Clientset) (names []string) {
 
 func TestUninstallRemovesTheDriverFromTheNodeOnceNoClaimIsOnRecord(t *testing.T) {
 	bare, networked := ownClaim("u1", vf3, ""), ownClaim("u2", "cni", network(`{"type":"x"}`))
-	named(networked, "net2")
-	client := server(nil, bare, networked)
+	setIfName(networked, "net2")
+	client := apiServer(nil, bare, networked)
 	n := newInstalled(t, client)
-	n.kubelet(client, 0)
-	n.byKubelet(bare, networked)
+	n.startKubelet(client, 0)
+	n.prepareByKubelet(bare, networked)
 	must(t, n.runPod(n.sandbox("s1", "pod")))
 	const uses = "claims are on record, 2 in all: delete their pods while the driver runs: pod ns/pod (claim ns/claim-u1), pod ns/pod (claim ns/claim-u2)"
 	says(t, n.agent.InUse(), uses)
@@ -99,7 +99,7 @@ func TestUninstallRemovesTheDriverFromTheNodeOnceNoClaimIsOnRecord(t *testing.T)
 	says(t, n.Uninstall(t.Context(), false), uses+"; or give --force")
 	difftest.Equal(t, n.left("bin", "cdi", "dp", "journal"), before)
 
-	n.kubelet(client, 0)
+	n.startKubelet(client, 0)
 	n.unprepare("u1")
 	n.unprepare("u2")
 	must(t, n.agent.InUse())
@@ -120,10 +120,10 @@ func TestUninstallRemovesTheDriverFromTheNodeOnceNoClaimIsOnRecord(t *testing.T)
 
 func TestUninstallByForceKeepsRecordsAndLeasesOfClaims(t *testing.T) {
 	claim := ownClaim("u1", vf3, "")
-	client := server(nil, claim)
+	client := apiServer(nil, claim)
 	n := newInstalled(t, client)
-	n.kubelet(client, 0)
-	n.byKubelet(claim)
+	n.startKubelet(client, 0)
+	n.prepareByKubelet(claim)
 	n.stop()
 	device := n.left("dp")
 	must(t, n.Uninstall(t.Context(), true))
@@ -132,7 +132,7 @@ func TestUninstallByForceKeepsRecordsAndLeasesOfClaims(t *testing.T) {
 	if offer, err := state.ReadOffer(n.StateDir); err != nil || offer != nil {
 		t.Errorf("the offer stays: %+v, %v", offer, err)
 	}
-	n.kubelet(client, 0) // the next driver
+	n.startKubelet(client, 0) // the next driver
 	n.unprepare("u1")
 	must(t, n.agent.InUse())
 }
@@ -145,7 +145,7 @@ func TestUninstallLeavesThePluginToDevinfoAgentAndToAttachments(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := newInstalled(t, server(nil))
+			n := newInstalled(t, apiServer(nil))
 			must(t, use(n))
 			must(t, n.Uninstall(t.Context(), false))
 			if !n.Plugin.IsThere() || len(difftest.Names(t, n.Plugin.Dir)) > 2 { // the plugin, and its mark
@@ -157,9 +157,9 @@ func TestUninstallLeavesThePluginToDevinfoAgentAndToAttachments(t *testing.T) {
 
 // Deletion of the pods must go on while the driver waits for it, but no pod may come.
 func TestADriverThatIsToBeUninstalledWithdrawsItsOffer(t *testing.T) {
-	client := server(nil, sliceOf("before"))
+	client := apiServer(nil, sliceOf("before"))
 	r := newRig(t)
 	r.withdraw = true
-	r.kubelet(client, 0)
-	until(t, func() string { return cmp.Diff(slicesOn(t, client), []string(nil)) })
+	r.startKubelet(client, 0)
+	waitUntil(t, func() string { return cmp.Diff(slicesOn(t, client), []string(nil)) })
 }

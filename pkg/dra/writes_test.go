@@ -22,16 +22,16 @@ import (
 )
 
 // A VF more or less writes one of the pool's six slices.
-func TestOnlyTheSliceThatDiffersIsWritten(t *testing.T) {
+func TestOnlyChangedSliceIsWritten(t *testing.T) {
 	t.Parallel()
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
 	n.rules = `devices: [{select: 'device.attributes["devinfo-cni.io"].kind == "vf"', sharing: exclusive}]`
 	var host atomic.Pointer[capturefile.Host]
 	host.Store(capturetest.ManyVFs(256))
-	client := server(nil)
+	client := apiServer(nil)
 	r.options.Exec, r.options.Devices.Inventory = p, n.inventory()
 	r.options.Devices.Inventory.Host = func() (inventory.Host, error) { return inventory.Captured(host.Load()) }
-	r.kubelet(client, 0)
+	r.startKubelet(client, 0)
 	await := func(vfs int) {
 		r.eventually("the VFs are published", func() bool {
 			list, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
@@ -72,11 +72,11 @@ func TestOnlyTheSliceThatDiffersIsWritten(t *testing.T) {
 
 // A driver watches what it has published, and a claim made from a template costs a GET and a PATCH: nothing
 // is asked of the API server while nothing happens on the node.
-func TestTheAPIServerIsAskedOnceForEachClaim(t *testing.T) {
+func TestEachClaimNeedsOneReadAndOnePatch(t *testing.T) {
 	t.Parallel()
 	const claims = 10
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
-	client := server(nil)
+	client := apiServer(nil)
 	client.PrependReactor("patch", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &resourceapi.ResourceClaim{}, nil
 	})
@@ -87,7 +87,7 @@ func TestTheAPIServerIsAskedOnceForEachClaim(t *testing.T) {
 	o.Status = func(ctx context.Context, report status.Report) error { return status.Apply(ctx, client, report) }
 	o.Read, o.Notify = dra.ReadClaim(client), dra.PostNotices(client, driverName, "node1", o.Log)
 	o.Netns = func(path string) error { looks.Add(1); return fileIsNetns(path) }
-	r.kubelet(client, 0)
+	r.startKubelet(client, 0)
 	asked := func() map[string]int {
 		requests := map[string]int{}
 		for _, a := range client.Actions() {
@@ -98,10 +98,10 @@ func TestTheAPIServerIsAskedOnceForEachClaim(t *testing.T) {
 	r.eventually("the slices are published", func() bool { return asked()["create resourceslices"] == 2 })
 	for i := range claims {
 		name := fmt.Sprint("pod", i)
-		claim := r.claimOf(name, types.UID(name), name, want{"x", "net1", ""})
+		claim := r.claimOf(name, types.UID(name), name, netRequest{"x", "net1", ""})
 		claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: name, UID: "uid-" + types.UID(name), Controller: new(true)}}
 		must(t, client.Tracker().Add(claim))
-		r.byKubelet(claim)
+		r.prepareByKubelet(claim)
 		must(t, r.runPod(r.sandbox(name, name)))
 	}
 	r.eventually("each status is sent", func() bool { return asked()["patch resourceclaims"] >= claims })

@@ -17,8 +17,8 @@ import (
 
 func allWants() []want { return []want{keep, attach, detach, forget} }
 
-// every calls f with each phase, want and world of one attachment.
-func every(f func(phase state.Phase, w want, a attachmentView)) {
+// forEachView calls f with each phase, want and world of one attachment.
+func forEachView(f func(phase state.Phase, w want, a attachmentView)) {
 	for _, phase := range state.Phases() {
 		for _, w := range allWants() {
 			for bits := range 1 << 9 {
@@ -29,9 +29,9 @@ func every(f func(phase state.Phase, w want, a attachmentView)) {
 	}
 }
 
-func TestWhatAnAttachmentNeedsInEveryPhaseAndWorld(t *testing.T) {
+func TestDecideInEachPhaseAndView(t *testing.T) {
 	ends := []want{detach, forget}
-	every(func(phase state.Phase, w want, a attachmentView) {
+	forEachView(func(phase state.Phase, w want, a attachmentView) {
 		got := decide(phase, w, a)
 		fail := func(why string) { t.Errorf("%s, %s, %+v: %q: %s", phase, w, a, got, why) }
 		attached := phase == state.Adding || phase == state.Added
@@ -80,8 +80,8 @@ func TestWhatAnAttachmentNeedsInEveryPhaseAndWorld(t *testing.T) {
 	})
 }
 
-// claimed is a record whose attachments have those phases, and a world that goes with it.
-func claimed(phases ...state.Phase) (*state.Claim, claimView) {
+// recordAndView is a record whose attachments have those phases, and a world that goes with it.
+func recordAndView(phases ...state.Phase) (*state.Claim, claimView) {
 	record, now := &state.Claim{}, claimView{mayRetry: true}
 	for _, phase := range phases {
 		at, world := state.Attachment{Phase: phase}, attachmentView{sameSandbox: true, gateOpen: true, retryDue: true}
@@ -94,7 +94,7 @@ func claimed(phases ...state.Phase) (*state.Claim, claimView) {
 	return record, now
 }
 
-func TestWhatAClaimNeedsNext(t *testing.T) {
+func TestReconcileReturnsNextStep(t *testing.T) {
 	type phases = []state.Phase
 	p, adding, added, deleting, gone := state.Prepared, state.Adding, state.Added, state.Deleting, state.Undeleted
 	restoring := state.Restoring
@@ -140,7 +140,7 @@ func TestWhatAClaimNeedsNext(t *testing.T) {
 		{"a new record is written first", phases{gone, p}, keep, func(w *claimView) { w.undeleted[0].cleared, w.neverSaved = true, true }, "save"},
 		{"then it is forgotten", nil, keep, nil, "forget"},
 	} {
-		record, now := claimed(test.phases...)
+		record, now := recordAndView(test.phases...)
 		if test.world != nil {
 			test.world(&now)
 		}
@@ -155,10 +155,10 @@ func TestWhatAClaimNeedsNext(t *testing.T) {
 
 // What has failed is not tried again at once, whatever it was: DELs and restoring have pauses of
 // their own.
-func TestAFailureHasABackOff(t *testing.T) {
-	every(func(phase state.Phase, w want, a attachmentView) {
+func TestFailedStepIsNotRepeatedDuringBackOff(t *testing.T) {
+	forEachView(func(phase state.Phase, w want, a attachmentView) {
 		for _, unsaved := range []bool{true, false} {
-			record, now := claimed(phase)
+			record, now := recordAndView(phase)
 			record.StatusOwed, now.mayRetry, now.neverSaved, now.unsaved, now.reported = true, false, unsaved, unsaved, true
 			for _, list := range [][]attachmentView{now.attachments, now.undeleted} {
 				copy(list, []attachmentView{a})
@@ -173,11 +173,11 @@ func TestAFailureHasABackOff(t *testing.T) {
 
 // Whatever the world is like, each step leads on: with DELs that succeed a claim that is
 // to be attached is, and one that is to be forgotten is, in a few steps.
-func TestEveryClaimComesToItsEnd(t *testing.T) {
+func TestEachClaimReachesItsGoal(t *testing.T) {
 	for _, one := range state.Phases()[:5] {
 		for _, other := range state.Phases()[:5] {
 			for _, g := range []goal{{want: forget}, {attach, "s"}} {
-				if last := lead(t, g, one, other); last == doForget != (g.want == forget) {
+				if last := runSteps(t, g, one, other); last == doForget != (g.want == forget) {
 					t.Errorf("%s, %s, %s: ends with %q", one, other, g.want, last)
 				}
 			}
@@ -185,8 +185,8 @@ func TestEveryClaimComesToItsEnd(t *testing.T) {
 	}
 }
 
-func lead(t *testing.T, g goal, phases ...state.Phase) action {
-	record, now := claimed(phases...)
+func runSteps(t *testing.T, g goal, phases ...state.Phase) action {
+	record, now := recordAndView(phases...)
 	for range 10 {
 		s := reconcile(record, g, now)
 		for _, n := range s.at {
@@ -248,13 +248,13 @@ func diagram() string {
 	return "```mermaid\nstateDiagram-v2\n    " + strings.Join(edges, "\n    ") + "\n```\n"
 }
 
-func TestTheDocumentationShowsTheRules(t *testing.T) {
+func TestReadmeShowsRules(t *testing.T) {
 	difftest.Contains(t, difftest.Read(t, "README.md"), asTable(), diagram())
 }
 
 // A step may fail when its claim is wanted otherwise already: Unprepare must not get the
 // error of a save that Prepare began.
-func TestAFailureIsNoTroubleOfWhoWantsSomethingElse(t *testing.T) {
+func TestFailureDoesNotAffectNewGoal(t *testing.T) {
 	e := newEngine(t)
 	for _, forgotten := range []bool{false, true} {
 		c := newClaim(&state.Claim{UID: "u1"})
@@ -275,7 +275,7 @@ func TestAFailureIsNoTroubleOfWhoWantsSomethingElse(t *testing.T) {
 }
 
 // Otherwise the gates that are open by then would keep the metadata that somebody has written over.
-func TestGatesAreNotOpenedAloneWhenAllMetadataIsToBeRewritten(t *testing.T) {
+func TestRewriteOpensAllGatesTogether(t *testing.T) {
 	e := newEngine(t)
 	c := newClaim(&state.Claim{UID: "u1", Attachments: []state.Attachment{{Phase: state.Added}, {Phase: state.Added}}})
 	e.table.claims["u1"] = c
