@@ -23,7 +23,8 @@ import (
 	"devinfo-cni.io/test/testpmd"
 )
 
-// A container has what it was given, and of nodes nothing else but those that each container has.
+// A container has the given environment and mounts. Besides the device nodes of every container it has only the given
+// ones.
 type container struct {
 	pod    string // network namespace
 	env    []string
@@ -31,7 +32,7 @@ type container struct {
 	nodes  []string
 }
 
-// adjusted is a container as NRI has it made.
+// adjusted returns a container with an adjustment by NRI.
 func adjusted(pod string, a *api.ContainerAdjustment) (c container) {
 	c.pod = pod
 	for _, e := range a.GetEnv() {
@@ -46,9 +47,9 @@ func adjusted(pod string, a *api.ContainerAdjustment) (c container) {
 	return c
 }
 
-// containerMade makes what a container runtime does, with hugepages as by a volume; all mounts
-// are below /var/run. It limits locked memory as little as the units of containerd and CRI-O do:
-// vhost_vdpa heeds no capability.
+// containerMade is a script that sets up a container as a runtime does, with hugepages as from a volume. All mounts
+// are below /var/run. Locked memory is unlimited, as in the units of containerd and CRI-O, because vhost_vdpa ignores
+// capabilities.
 const containerMade = `set -e
 ulimit -l unlimited
 mkdir -p /run/dev /run/new
@@ -67,29 +68,29 @@ mount --move /run/dev /dev
 mount --move /run/new /run
 exec "$@"`
 
-// command runs a command in it.
+// command returns a command in the container.
 func (c container) command(args ...string) *exec.Cmd {
 	cmd := exec.Command("ip", append([]string{"netns", "exec", c.pod, "sh", "-c", containerMade, "sh"}, args...)...)
 	cmd.Env = append(append(os.Environ(), "NODES="+strings.Join(c.nodes, " "), "MOUNTS="+strings.Join(c.mounts, " ")), c.env...)
 	return cmd
 }
 
-// start runs an application in it until the test has ended it.
+// start runs an application in the container until the end of the test.
 func (c container) start(t *testing.T, args ...string) *testpmd.Application {
 	t.Helper()
 	return testpmd.Run(t, c.command(args...))
 }
 
-// shown are the lines of docs/applications.md after a text, which start an application.
+// shown returns the shell command after a text in docs/applications.md.
 func shown(t *testing.T, after string) []string {
 	t.Helper()
 	return []string{"sh", "-c", difftest.Block(t, "applications.md", "\n"+after, "sh"), "sh"}
 }
 
-// swaps are testpmd's arguments to send all back, of few buffers.
+// swaps are testpmd's arguments for sending all packets back with few buffers.
 var swaps = []string{"--", "--forward-mode=macswap", "--stats-period=5", "--total-num-mbufs=2048"}
 
-// hugepages are for DPDK.
+// hugepages reserves hugepages for DPDK.
 func hugepages(t *testing.T) {
 	t.Helper()
 	const file = "/proc/sys/vm/nr_hugepages"
@@ -97,9 +98,9 @@ func hugepages(t *testing.T) {
 	t.Cleanup(func() { write(t, file, "0") })
 }
 
-const experiment = 0x88b5 // the protocol of frames for experiments
+const experiment = 0x88b5 // the protocol number for experiments
 
-// answers waits until a frame that is sent out of an interface comes back from a MAC.
+// answers waits until a frame that is sent through an interface comes back from a MAC address.
 func answers(t *testing.T, name, address string) {
 	t.Helper()
 	link, err := net.InterfaceByName(name)
@@ -123,7 +124,7 @@ func answers(t *testing.T, name, address string) {
 	})
 }
 
-// injected is a container of an attachment's pod.
+// injected returns a container in the pod of an attachment.
 func (a *attachment) injected(agent *adaptation.Adaptation) container {
 	a.t.Helper()
 	a.attach()
@@ -131,7 +132,7 @@ func (a *attachment) injected(agent *adaptation.Adaptation) container {
 	return adjusted(a.rt.ContainerID, a.container(agent))
 }
 
-// injecting has the agent give containers the nodes of a device.
+// injecting connects an agent that gives containers the device nodes of a device.
 func injecting(t *testing.T, device string) *adaptation.Adaptation {
 	t.Helper()
 	settings := filepath.Join(t.TempDir(), "node.json")
@@ -140,8 +141,8 @@ func injecting(t *testing.T, device string) *adaptation.Adaptation {
 	return nri(t)
 }
 
-// The simulated device gives what is sent to its own MAC back: 32 packets go round for ever.
-func TestDPDKOnVDPA(t *testing.T) {
+// The simulated device returns frames to its own MAC address, so 32 packets circulate without end.
+func TestDPDKSendsPacketsOnVDPA(t *testing.T) {
 	needs(t, "vdpasim")
 	hugepages(t)
 	pod := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", "vdpa0").injected(injecting(t, "vdpa0"))
@@ -152,10 +153,10 @@ func TestDPDKOnVDPA(t *testing.T) {
 	dpdk.End()
 }
 
-// Two containers, each with the nodes of its RDMA device, and one without. Devinfo reads the
-// captured /sys of a ConnectX, whose VFs have the names and numbers that soft RDMA has here: that
-// stays on the host, which the kernel's shared mode allows. The second VF has two devices.
-func TestVerbsBetweenTwoPods(t *testing.T) {
+// Two containers have the device nodes of an RDMA device each, and one container has none. Devinfo reads the captured
+// /sys of a ConnectX. The soft RDMA devices here have the names and numbers of its VFs. They stay on the host, as the
+// kernel's shared mode permits. The second VF has two RDMA devices.
+func TestRDMAWorksBetweenTwoPods(t *testing.T) {
 	needs(t, "rxe")
 	captured(t, "mlx5-legacy", "ens1f0v0")
 	run(t, "rdma", "link", "del", "siw0")
@@ -166,7 +167,7 @@ func TestVerbsBetweenTwoPods(t *testing.T) {
 	}
 	agent, n := injecting(t, "0000:3b:00.0"), newNetwork(t, "rdma", `[`+devinfoLast+`]`)
 	pods := []container{n.attachment("pod0", "net1", "0000:3b:00.2").injected(agent), n.attachment("pod1", "net1", "0000:3b:00.3").injected(agent)}
-	// By which they tell each other their queue pairs.
+	// The interfaces that the programs use to exchange their queue pairs.
 	run(t, "ip", "-n", "pod0", "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", "pod1")
 	for i := range pods {
 		run(t, "ip", "-n", pods[i].pod, "addr", "add", fmt.Sprintf("192.0.2.%d/24", i+1), "dev", "eth0")

@@ -24,10 +24,10 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// patient is the limit for what takes as long as it takes.
+// patient is the time limit for slow actions.
 const patient = 3 * time.Minute
 
-// offerAll are rules for all VFs of the machine, its vDPA device on one, and a PF.
+// offerAll are rules for all VFs of the machine, for the vDPA device on one of them, and for a PF.
 const offerAll = `devices:
 - select: device.attributes["devinfo-cni.io"].kind == "vdpa" && device.attributes["devinfo-cni.io"].vdpaDriver == "vhost"
   sharing: exclusive
@@ -45,7 +45,7 @@ const (
 	elsewhere = "pci-0000-01-10-0 pci-0000-01-10-2 pci-0000-01-10-4 pci-0000-01-10-6 pci-0000-02-00-2"
 )
 
-// offered are the devices that cni-dra-driver would publish, by name.
+// offered returns the devices that cni-dra-driver would publish, by name.
 func offered(t *testing.T, rules string) map[string]resourceapi.Device {
 	t.Helper()
 	out, err := exec.Command(plugins+"/cni-dra-driver", "inventory", "--config", rules, "-o", "json").Output()
@@ -55,8 +55,8 @@ func offered(t *testing.T, rules string) map[string]resourceapi.Device {
 	return inventory.PublishedIn(all.Slices)
 }
 
-// The node is only looked at when the kernel signals a change.
-func TestOffersFollowTheMachine(t *testing.T) {
+// The driver reads the node's devices only when the kernel reports a change.
+func TestOffersFollowDeviceChanges(t *testing.T) {
 	needs(t, "igb", "vpvdpa")
 	t.Cleanup(func() { cardBack(t) })
 	rules := filepath.Join(t.TempDir(), "devices.yaml")
@@ -129,7 +129,7 @@ func TestOffersFollowTheMachine(t *testing.T) {
 	follow("card back", complete)
 }
 
-// cardBack brings the second igb card to what guest-init has made of it.
+// cardBack restores the second igb card to the state after guest-init.
 func cardBack(t *testing.T) {
 	t.Helper()
 	monitor(t, "set_link net1 on")
@@ -143,7 +143,7 @@ func cardBack(t *testing.T) {
 	}
 }
 
-// interfaceOf waits for the interface of a function, which is on the host.
+// interfaceOf waits for a function's interface on the host.
 func interfaceOf(t *testing.T, address string) (name string) {
 	t.Helper()
 	eventually(t, address+" has an interface", func() bool {
@@ -156,7 +156,7 @@ func interfaceOf(t *testing.T, address string) (name string) {
 	return name
 }
 
-// monitor has QEMU do something to the machine.
+// monitor sends a command to QEMU's monitor.
 func monitor(t *testing.T, command string) {
 	t.Helper()
 	ports, _ := filepath.Glob("/sys/class/virtio-ports/*/name")
@@ -169,8 +169,7 @@ func monitor(t *testing.T, command string) {
 	t.Fatal("the machine has no port to the monitor")
 }
 
-// portrait is what a VF is like on the host: driver, interface, and what its PF has set, which ip
-// says in the line "vf N".
+// portrait describes a VF on the host: its driver, its interface, and the settings of its PF in ip's line "vf N".
 func portrait(t *testing.T, address, pf string, vf int) string {
 	t.Helper()
 	dir := "/sys/bus/pci/devices/" + address
@@ -192,8 +191,8 @@ func portrait(t *testing.T, address, pf string, vf int) string {
 	return text
 }
 
-// kept takes a function into custody, and gives back what restores it, once its interface is on
-// the host, and wants it to be as it was.
+// kept records the state of a function. It returns a function that restores it when its interface is on the host, and
+// checks that it has its earlier state.
 func kept(t *testing.T, address, ifName, pf string, vf int) (node *restore.Devices, was restore.Former, undo func()) {
 	t.Helper()
 	sys, err := sysfs.Open("/sys")
@@ -213,15 +212,15 @@ func kept(t *testing.T, address, ifName, pf string, vf int) (node *restore.Devic
 	}
 }
 
-// The kernel brings an interface back from a pod's network namespace as the pod has left it. A VF
-// on vfio-pci has none.
-func TestAVFComesBackAsItWas(t *testing.T) {
+// When a pod's network namespace ends, the kernel moves an interface back with the settings that the pod left. A VF
+// on vfio-pci has no interface.
+func TestVFIsRestoredAfterPod(t *testing.T) {
 	needs(t, "igb", "vpvdpa")
 	t.Cleanup(func() { vfsBack(t) })
 	for _, test := range []struct {
 		address, ifName, pf string
 		vf                  int
-		set                 string // by the PF
+		set                 string // settings of the PF
 	}{
 		{"0000:41:10.0", "enp65s0v0", "enp65s0", 0, "mac 02:00:00:00:00:77 vlan 7 qos 3 spoofchk off trust on max_tx_rate 100"},
 		{"0000:02:00.2", "enp2s0v1", "enp2s0", 1, ""},
@@ -246,9 +245,9 @@ func TestAVFComesBackAsItWas(t *testing.T) {
 	}
 }
 
-// A VF is bound to vfio-pci for a pod, whose DPDK sends back what comes from the PF, and then
-// given back to its network driver.
-func TestAVFIsBoundToVFIOForItsPod(t *testing.T) {
+// A VF is bound to vfio-pci for a pod, whose DPDK returns the PF's frames. Then it is bound to its network driver
+// again.
+func TestVFIsBoundToVFIOForItsPod(t *testing.T) {
 	needs(t, "igb")
 	t.Cleanup(func() { vfsBack(t) })
 	hugepages(t)

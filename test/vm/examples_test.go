@@ -16,8 +16,8 @@ import (
 	"devinfo-cni.io/test/undertest"
 )
 
-// A VF of the real igb; sriov is a stand-in.
-func TestExampleSRIOV(t *testing.T) {
+// The VF belongs to the real igb. standin replaces sriov-cni.
+func TestExampleSRIOVAttachesVF(t *testing.T) {
 	needs(t, "igb")
 	hardware := mac(t, "enp1s0v0")
 	r := example{
@@ -37,10 +37,9 @@ func TestExampleSRIOV(t *testing.T) {
 	nothingBut(t, sriovDir)
 }
 
-// A VF of the real igb on vfio-pci, with its real IOMMU group; sriov is a stand-in, which
-// fails once as sriov-cni does. The pod's own command is run, with few buffers, and its frames
-// arrive at the PF.
-func TestExampleSRIOVWithDPDK(t *testing.T) {
+// The VF of the real igb is on vfio-pci, in its real IOMMU group. standin replaces sriov-cni, and fails once like it.
+// The test runs the pod's own command with few buffers, and its frames arrive at the PF.
+func TestExampleSRIOVWithDPDKSendsFrames(t *testing.T) {
 	needs(t, "igb")
 	hugepages(t)
 	const mac = "02:00:00:00:00:33"
@@ -59,11 +58,11 @@ func TestExampleSRIOVWithDPDK(t *testing.T) {
 	if driver, _ := os.Readlink("/sys/bus/pci/devices/0000:01:10.6/driver"); filepath.Base(driver) != "vfio-pci" {
 		t.Errorf("the VF is on %s", driver)
 	}
-	nothingBut(t, sriovDir, "pci/0000:01:10.6") // sriov-cni's lock, until the namespace goes
+	nothingBut(t, sriovDir, "pci/0000:01:10.6") // sriov-cni's lock, until the namespace ends
 }
 
-// A whole card: the virtio PF, moved by the real host-device.
-func TestExampleHostDevice(t *testing.T) {
+// The real host-device moves the virtio PF.
+func TestExampleHostDeviceAttachesPF(t *testing.T) {
 	needs(t, "vpvdpa")
 	hardware := mac(t, "enp2s0")
 	r := example{
@@ -79,12 +78,12 @@ func TestExampleHostDevice(t *testing.T) {
 	}
 }
 
-// A VF of the real igb, with netdevsim as its switch: no emulated card has one. ovs is a
-// stand-in, Open vSwitch the real one with the kernel's datapath. Behind the representor netdevsim
-// has nothing. Devinfo is this program, which asks devlink for netdevsim's ports in the place of
-// igb's, and is like the real one but for that.
-// There is no file of a device plugin, which ovs-cni would want if it were told of the path.
-func TestExampleOVS(t *testing.T) {
+// The VF belongs to the real igb. netdevsim is its switch, because no emulated card has one. standin replaces
+// ovs-cni. Open vSwitch is real and uses the kernel's datapath, but netdevsim forwards no frames to the VF.
+//
+// This program replaces devinfo. It differs only in the devlink handle: it requests netdevsim's ports instead of
+// igb's. The device plugin writes no file. ovs-cni would fail if it had a path of a missing file.
+func TestExampleOVSAttachesRepresentor(t *testing.T) {
 	needs(t, "igb", "nsim")
 	const representor = "eni1npf0vf1"
 	r := example{
@@ -102,9 +101,9 @@ func TestExampleOVS(t *testing.T) {
 	nothingBut(t, "/var/lib/cni/ovs-cni")
 }
 
-// A vDPA device on a VF of virtio, by the real vp_vdpa and vhost_vdpa; ovs and the switch are
-// as above. Ovs is given the file before it is run, or it would have failed.
-func TestExampleVDPA(t *testing.T) {
+// The vDPA device is on a VF of virtio, with the real vp_vdpa and vhost_vdpa. standin, Open vSwitch and netdevsim are
+// as in TestExampleOVSAttachesRepresentor. ovs-cni fails without the file, so devinfo must write it before.
+func TestExampleVDPAAttachesRepresentor(t *testing.T) {
 	needs(t, "vpvdpa", "nsim")
 	path := node(t, "vpvdpa0")
 	r := example{
@@ -125,10 +124,10 @@ func TestExampleVDPA(t *testing.T) {
 	nothingBut(t, "/var/lib/cni/ovs-cni")
 }
 
-// switchDir has this program in the place of devinfo, and starts Open vSwitch with the bridge br-hw.
+// switchDir returns a directory with this program as devinfo, and starts Open vSwitch with the bridge br-hw.
 func switchDir(t *testing.T) string {
 	t.Helper()
-	t.Setenv("OVS_RUNDIR", t.TempDir()) // where ovs-vsctl looks, too
+	t.Setenv("OVS_RUNDIR", t.TempDir()) // ovs-vsctl uses it too
 	database := t.TempDir() + "/conf.db"
 	run(t, "modprobe", "openvswitch")
 	run(t, "ovsdb-tool", "create", database, "/usr/share/openvswitch/vswitch.ovsschema")
@@ -143,23 +142,22 @@ func switchDir(t *testing.T) string {
 	return withSwitch(t)
 }
 
-// bridgeOf is the bridge that an interface is a port of; "" if it is none.
+// bridgeOf returns the bridge of an interface; "" if it is not a port.
 func bridgeOf(name string) string {
 	bridge, _ := exec.Command("ovs-vsctl", "port-to-br", name).Output()
 	return strings.TrimSpace(string(bridge))
 }
 
-// A VF of a ConnectX, from the captured host mlx5-legacy: no emulated card has RDMA. Devinfo
-// and host-local are the real ones; sriov and rdma stand-ins, which move a dummy of the VF's
-// name and take the RDMA device out of the tree, as the kernel does in exclusive mode, into
-// which it is put really. The nodes are those that the machine has by these names, for soft
-// RDMA.
-func TestExampleRDMA(t *testing.T) {
+// The VF belongs to a ConnectX, from the captured host mlx5-legacy, because no emulated card has RDMA. Devinfo and
+// host-local are real. standin replaces sriov-cni and rdma-cni: it moves a dummy with the VF's name, and removes the
+// RDMA device from the captured /sys. The kernel, which is really in exclusive mode, does the same. The device nodes
+// belong to soft RDMA devices with these names.
+func TestExampleRDMAAttachesRDMADevice(t *testing.T) {
 	needs(t, "rxe")
 	const vf = "0000:3b:00.2"
 	tree := captured(t, "mlx5-legacy", "ens1f0np0", "ens1f0v0")
 	mode := func(mode string) {
-		eventually(t, "RDMA is "+mode, func() bool { // the kernel has ended all network namespaces but ours
+		eventually(t, "RDMA is "+mode, func() bool { // the kernel has ended all other network namespaces
 			return exec.Command("rdma", "system", "set", "netns", mode).Run() == nil
 		})
 	}
@@ -182,7 +180,7 @@ func TestExampleRDMA(t *testing.T) {
 	nothingBut(t, sriovDir)
 }
 
-// captured unpacks a captured host's /sys, and makes dummies in the place of interfaces.
+// captured unpacks a captured host's /sys, and creates dummies instead of its interfaces.
 func captured(t *testing.T, name string, interfaces ...string) (dir string) {
 	t.Helper()
 	h, err := capturefile.Load("hosts/" + name + ".txtar")
@@ -197,16 +195,16 @@ func captured(t *testing.T, name string, interfaces ...string) (dir string) {
 	return dir
 }
 
-// virtLauncher is the annotation of the pod that virt-controller makes for the example's VM:
-// test/kubevirt holds it to KubeVirt's code.
+// virtLauncher is the annotation of the pod that virt-controller creates for the example's VM. test/kubevirt compares
+// it with KubeVirt's code.
 //
 //go:embed testdata/virt-launcher.json
 var virtLauncher string
 
-// KubeVirt is not here: a VF of the real igb on vfio-pci is attached as the interface that
-// virt-controller names, with sriov as a stand-in, which sets the VLAN by the real PF. The agent's file
-// has what KubeVirt reads, which its own code does in test/kubevirt.
-func TestExampleKubeVirt(t *testing.T) {
+// KubeVirt itself does not run here. A VF of the real igb on vfio-pci is attached as the interface that
+// virt-controller names. standin replaces sriov-cni, and sets the VLAN with the real PF. The agent's file contains
+// the data for KubeVirt, whose own code reads it in test/kubevirt.
+func TestExampleKubeVirtAttachesVFIOFunction(t *testing.T) {
 	needs(t, "igb")
 	const vf = "0000:01:10.6"
 	var networks []struct{ Name, Interface string }

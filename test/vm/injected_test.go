@@ -30,7 +30,7 @@ import (
 
 const inside = "/var/run/k8s.cni.cncf.io/devinfo"
 
-// nri is the runtime's side of NRI, to which the agent of this machine is connected.
+// nri returns the runtime's side of NRI, with the agent of this machine connected.
 func nri(t *testing.T) *adaptation.Adaptation {
 	t.Helper()
 	adaptation.SetPluginRegistrationTimeout(patient) // the machine is slow
@@ -52,7 +52,7 @@ func nri(t *testing.T) *adaptation.Adaptation {
 	return n
 }
 
-// answering is true once the agent has answered for a container.
+// answering becomes true when the agent has answered for a container.
 type answering struct{ atomic.Bool }
 
 func (a *answering) Answered(inject.Answer, inject.Reason, time.Duration) { a.Store(true) }
@@ -79,7 +79,7 @@ func injector(t *testing.T, socket string, metrics inject.Metrics) *inject.Agent
 
 const stageDir = "/run/agent/stage"
 
-// sandbox is the attachment's pod as the runtime tells NRI of it.
+// sandbox returns the attachment's pod in the runtime's form for NRI.
 func (a *attachment) sandbox() *api.PodSandbox {
 	return &api.PodSandbox{
 		Id: a.rt.ContainerID, Uid: "7d0f3c52-0f6e-4a52-9a55-000000000001", Name: "pod", Namespace: "default",
@@ -87,8 +87,8 @@ func (a *attachment) sandbox() *api.PodSandbox {
 	}
 }
 
-// container asks NRI for a container of the pod, and gives what that is given: variables,
-// directories, and nodes, which have the numbers of the machine's.
+// container requests a container of the pod through NRI, and returns the adjustment: variables, directories, and
+// device nodes with the numbers on this machine.
 func (a *attachment) container(n *adaptation.Adaptation) *api.ContainerAdjustment {
 	a.t.Helper()
 	answer, err := n.CreateContainer(a.t.Context(), &adaptation.CreateContainerRequest{Pod: a.sandbox(), Container: &api.Container{
@@ -98,8 +98,8 @@ func (a *attachment) container(n *adaptation.Adaptation) *api.ContainerAdjustmen
 	return answer.GetAdjust()
 }
 
-// given compares what a container is given: the files of the directory, with that of the
-// interface as on the node; a variable; and nodes.
+// given compares the adjustment of a container: a directory that has the node's file for the interface, a variable,
+// and device nodes.
 func given(t *testing.T, a *api.ContainerAdjustment, ifName, info string, nodes ...string) {
 	t.Helper()
 	if len(a.GetMounts()) != 1 || a.Mounts[0].Destination != inside {

@@ -16,10 +16,10 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// The plugins are run from memory: a page of a file below /host is fetched from
-// the host each time.
+// TestMain runs the plugins from memory, because the machine fetches a page of a file below /host from the host each
+// time.
 func TestMain(m *testing.M) {
-	if filepath.Base(os.Args[0]) == "devinfo" { // a runtime calls it so: see switchDir
+	if filepath.Base(os.Args[0]) == "devinfo" { // the runtime runs this program as devinfo, see switchDir
 		os.Exit(devinfo())
 	}
 	if os.Getenv("DEVINFO_VM") != "" {
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// needs fails the test where a set-up that it is about did not come up.
+// needs fails the test if a device that it needs is missing.
 func needs(t *testing.T, setups ...string) {
 	t.Helper()
 	if os.Getenv("DEVINFO_VM") == "" {
@@ -44,7 +44,7 @@ func needs(t *testing.T, setups ...string) {
 	}
 }
 
-// run runs a command of the guest and gives what it prints.
+// run runs a command, and returns its output.
 func run(t *testing.T, command ...string) string {
 	t.Helper()
 	out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
@@ -57,10 +57,9 @@ func run(t *testing.T, command ...string) string {
 var (
 	must       = difftest.Must
 	same       = difftest.Same
-	eventually = difftest.Eventually // for what the kernel does in the background
+	eventually = difftest.Eventually // for changes that the kernel makes in the background
 )
 
-// read gives the content of a file without its last newline.
 func read(t *testing.T, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -78,8 +77,7 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// pod makes a network namespace that lives until the end of the test. What is
-// hardware in it then goes back to the machine.
+// pod creates a network namespace until the end of the test. Physical interfaces in it then return to the machine.
 func pod(t *testing.T, name string) (netns string) {
 	t.Helper()
 	run(t, "ip", "netns", "add", name)
@@ -87,17 +85,17 @@ func pod(t *testing.T, name string) (netns string) {
 	return "/run/netns/" + name
 }
 
-// onHost says whether the interface is in the machine's own namespace.
+// onHost reports whether the interface is in the machine's own namespace.
 func onHost(name string) bool { return exists("/sys/class/net/" + name) }
 
-// inPod says whether the interface is in the namespace of that name.
+// inPod reports whether the interface is in the namespace of that name.
 func inPod(pod, name string) bool {
 	return exec.Command("ip", "-n", pod, "link", "show", "dev", name).Run() == nil
 }
 
 func mac(t *testing.T, name string) string { return read(t, "/sys/class/net/"+name+"/address") }
 
-// drive moves a device to another driver, or to none.
+// drive binds a device to another driver; "" = to none.
 func drive(t *testing.T, bus, device, driver string) {
 	t.Helper()
 	dir := "/sys/bus/" + bus + "/devices/" + device
@@ -112,7 +110,7 @@ func drive(t *testing.T, bus, device, driver string) {
 	if driver == "" {
 		return
 	}
-	// Some buses have probed on the override already.
+	// Some buses have bound the driver already when the override was set.
 	_ = os.WriteFile("/sys/bus/"+bus+"/drivers_probe", []byte(device), 0)
 	eventually(t, device+" is on "+driver, func() bool {
 		now, _ := os.Readlink(dir + "/driver")
@@ -120,7 +118,7 @@ func drive(t *testing.T, bus, device, driver string) {
 	})
 }
 
-// vfsBack makes the VFs of the second igb card anew, as the machine had them: tests may take them away.
+// vfsBack creates the VFs of the second igb card again, because tests may remove them.
 func vfsBack(t *testing.T) {
 	t.Helper()
 	const file = "/sys/bus/pci/devices/0000:41:00.0/sriov_numvfs"

@@ -20,7 +20,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// Where the plugin keeps things when no node settings say otherwise.
+// The plugin's default directories.
 const (
 	infoDir  = "/var/run/k8s.cni.cncf.io/devinfo/cni"
 	poolDir  = "/var/run/k8s.cni.cncf.io/devinfo/dp"
@@ -28,17 +28,16 @@ const (
 	plugins  = "/opt/cni/bin"
 )
 
-// A network is one network configuration and the runtime that runs it: libcni,
-// with a cache of its own.
+// A network is a network configuration and its runtime, libcni with its own cache.
 type network struct {
 	t     *testing.T
 	cni   *libcni.CNIConfig
 	list  *libcni.NetworkConfigList
-	lines bytes.Buffer // what the plugins print on standard error
+	lines bytes.Buffer // standard error of the plugins
 }
 
-// newNetwork reads a list of plugin configurations. The list gets the name and
-// CNI version 1.1.0. At the end of the test nothing of it may be left.
+// newNetwork returns a network with a list of plugin configurations, a name and CNI version 1.1.0. The end of the
+// test checks that no state remains.
 func newNetwork(t *testing.T, name, pluginList string) *network {
 	t.Helper()
 	return newNetworkOf(t, fmt.Appendf(nil, `{"cniVersion": "1.1.0", "name": %q, "plugins": %s}`, name, pluginList))
@@ -57,32 +56,31 @@ func newNetworkOf(t *testing.T, config []byte) *network {
 	return n
 }
 
-// exec runs plugins, and keeps what they say.
+// exec runs plugins, and records their standard error.
 func (n *network) exec() invoke.Exec {
 	return &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: &n.lines}, PluginDecoder: version.PluginDecoder{}}
 }
 
-// warnings gives what the plugins have said since the last time, without times and
-// remedies.
+// warnings returns the plugins' standard error since the last call, without times and remedies.
 func (n *network) warnings() string {
 	defer n.lines.Reset()
 	return strings.TrimSpace(regexp.MustCompile(`(?m)^time=\S+ | remedy=".*"$`).ReplaceAllString(n.lines.String(), ""))
 }
 
-// silent fails the test if the plugins have had anything to say.
+// silent fails the test if the plugins have printed a warning.
 func (n *network) silent() {
 	n.t.Helper()
 	same(n.t, "standard error", n.warnings(), "")
 }
 
-// An attachment is one pod's interface on the network.
+// An attachment is one pod's interface in the network.
 type attachment struct {
 	*network
 	rt     *libcni.RuntimeConf
-	result types.Result // of ADD
+	result types.Result // result of ADD
 }
 
-// attachment makes a pod, whose name is the container ID too. deviceID may be "".
+// attachment creates a pod, whose name is also the container ID. deviceID may be "".
 func (n *network) attachment(podName, ifName, deviceID string) *attachment {
 	n.t.Helper()
 	capabilities := map[string]any{"CNIDeviceInfoFile": infoDir + "/" + n.list.Name + "-" + podName + "_" + ifName}
@@ -96,7 +94,7 @@ func (n *network) attachment(podName, ifName, deviceID string) *attachment {
 
 func (a *attachment) path() string { return a.rt.CapabilityArgs["CNIDeviceInfoFile"].(string) }
 
-// attach gives the result of ADD, which must succeed, as sorted gives it.
+// attach runs ADD, which must succeed, and returns its result in sorted form.
 func (a *attachment) attach() string {
 	a.t.Helper()
 	result, err := a.cni.AddNetworkList(context.Background(), a.list, a.rt)
@@ -109,8 +107,8 @@ func (a *attachment) attach() string {
 	return sorted(a.t, string(raw))
 }
 
-// add compares the result with the JSON wanted, in which MAC0, MAC1, … stand for the addresses that
-// the result has; the order of keys aside: libcni has none.
+// add compares the result of ADD with JSON. MAC0, MAC1, … stand for the result's addresses. The order of keys does
+// not matter, because libcni does not keep it.
 func (a *attachment) add(want string) {
 	a.t.Helper()
 	result := a.attach()
@@ -131,8 +129,8 @@ func (a *attachment) tryDel() error {
 	return a.cni.DelNetworkList(context.Background(), a.list, a.rt)
 }
 
-// del takes the attachment away. Runtimes repeat DEL, but host-device fails at the
-// second; that of devinfo, with the result of ADD and without delegates, must not.
+// del deletes the attachment. Runtimes repeat DEL, but the second DEL of host-device fails. A second DEL of devinfo
+// with the result of ADD and without delegates must succeed.
 func (a *attachment) del() {
 	a.t.Helper()
 	if err := a.tryDel(); err != nil {
@@ -151,8 +149,7 @@ func (a *attachment) del() {
 	}
 }
 
-// passes has all verbs succeed without a word: ADD with that result and device-info file, CHECK
-// and DEL.
+// passes runs ADD with this result and device-info file, CHECK and DEL. All must succeed without a warning.
 func (a *attachment) passes(result, info string) {
 	a.t.Helper()
 	a.add(result)
@@ -162,8 +159,7 @@ func (a *attachment) passes(result, info string) {
 	a.silent()
 }
 
-// file compares the device-info file with the JSON wanted, white space aside, and
-// checks that it ends in a newline.
+// file compares the device-info file with JSON, ignoring white space. The file must end in a newline.
 func (a *attachment) file(want string) {
 	a.t.Helper()
 	data, err := os.ReadFile(a.path())
@@ -174,7 +170,7 @@ func (a *attachment) file(want string) {
 	same(a.t, a.path(), indent(a.t, string(data)), indent(a.t, want))
 }
 
-// fullText is an error for people.
+// fullText returns an error with code and details.
 func fullText(err error) string {
 	var e *types.Error
 	if errors.As(err, &e) {
@@ -183,7 +179,7 @@ func fullText(err error) string {
 	return fmt.Sprint(err)
 }
 
-// indent gives JSON in one form of many, key order kept.
+// indent formats JSON and keeps the order of keys.
 func indent(t *testing.T, text string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -193,7 +189,7 @@ func indent(t *testing.T, text string) string {
 	return out.String()
 }
 
-// sorted gives JSON in one form, keys in alphabetical order.
+// sorted formats JSON with sorted keys.
 func sorted(t *testing.T, text string) string {
 	t.Helper()
 	var value any

@@ -23,9 +23,9 @@ import (
 	plugin "devinfo-cni.io/plugins/devinfo"
 )
 
-// No emulated PCI device has a switch. So here the switch of igb's first PF is netdevsim's: the
-// plugin is this program, as cmd/devinfo assembles it, with the real /sys, the real VFs and the real
-// devlink, but it asks devlink for netdevsim/netdevsim1 where it would ask for pci/0000:01:00.0.
+// devinfo is the plugin as cmd/devinfo assembles it. No emulated PCI device has a switch, so netdevsim is the switch
+// of igb's first PF. /sys, the VFs and devlink are real, but devinfo requests netdevsim/netdevsim1 instead of
+// pci/0000:01:00.0.
 func devinfo() int {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	sys, err := sysfs.Open("/sys")
@@ -57,10 +57,10 @@ func devinfo() int {
 	return p.Run(os.Getenv, os.Stdin, os.Stderr)
 }
 
-// silent is the variable that says that devlink answers nothing.
+// silent is the environment variable that makes devlink return errors.
 const silent = "DEVINFO_VM_NO_DEVLINK"
 
-// withSwitch is the directory of that program, for which CNI_PATH has it first.
+// withSwitch returns a directory with that program, to be first in CNI_PATH.
 func withSwitch(t *testing.T) (dir string) {
 	t.Helper()
 	self, err := os.Executable()
@@ -85,16 +85,16 @@ func representedInfo(address, representor string) string {
 	return fmt.Sprintf(`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": %q, "pf-pci-address": "0000:01:00.0", "representor-device": %q}}`, address, representor)
 }
 
-// Each VF has the representor of its number; the third one has none.
-func TestRepresentors(t *testing.T) {
+// The third VF has no representor.
+func TestVFHasRepresentorOfItsNumber(t *testing.T) {
 	needs(t, "igb", "nsim")
 	represented(t, 0, representedInfo("0000:01:10.0", "eni1npf0vf0"))
 	represented(t, 1, representedInfo("0000:01:10.2", "eni1npf0vf1"))
 	represented(t, 2, pciInfo("0000:01:10.4", "0000:01:00.0"))
 }
 
-// In legacy mode netdevsim takes its representors away, as a NIC does.
-func TestLegacyMode(t *testing.T) {
+// In legacy mode netdevsim removes its representors, like a NIC.
+func TestLegacyModeHasNoRepresentors(t *testing.T) {
 	needs(t, "igb", "nsim")
 	run(t, "devlink", "dev", "eswitch", "set", "netdevsim/netdevsim1", "mode", "legacy")
 	t.Cleanup(func() {
@@ -107,15 +107,15 @@ func TestLegacyMode(t *testing.T) {
 	represented(t, 0, pciInfo("0000:01:10.0", "0000:01:00.0"))
 }
 
-// Where devlink knows neither the mode nor the ports, sysfs tells: phys_switch_id
-// and phys_port_name of the PF's interfaces.
-func TestRepresentorsWithoutDevlink(t *testing.T) {
+// If devlink returns neither the mode nor the ports, the plugin uses sysfs: phys_switch_id and phys_port_name of the
+// PF's interfaces.
+func TestRepresentorsAreFoundWithoutDevlink(t *testing.T) {
 	needs(t, "igb", "nsim")
 	t.Setenv(silent, "1")
 	represented(t, 1, representedInfo("0000:01:10.2", "eni1npf0vf1"))
 }
 
-// withPorts is /sys with netdevsim's interfaces as those of igb's PF.
+// withPorts is /sys with netdevsim's interfaces as interfaces of igb's PF.
 type withPorts struct{ fs.FS }
 
 func (f withPorts) in(name string) string {

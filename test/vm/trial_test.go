@@ -19,34 +19,33 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// An example is one of deploy/examples that needs a device. Libcni runs its network as it stands,
-// with what Multus adds, by the real devinfo and host-device, and the stand-ins for sriov, ovs and
-// rdma. NRI then asks the agent what a container gets. Examples without a device are run in pods, by
-// test/e2e, where Multus is real.
+// An example is a file in deploy/examples that needs a device. Libcni runs its network unchanged, with the additions
+// of Multus. devinfo and host-device are real, and standin replaces sriov-cni, ovs-cni and rdma-cni. NRI then
+// requests a container from the agent. test/e2e runs the examples without a device in pods, with the real Multus.
 type example struct {
-	name     string // of the file
+	name     string // of the file, without .yaml
 	deviceID string
-	pool     string // what the device plugin has written of the device; "" = nothing
-	settings string // of the node: JSON
-	binDir   string // of plugins that come first; "" = none do
+	pool     string // device-info file of the device plugin; "" = none
+	settings string // node settings in JSON
+	binDir   string // directory of plugins that come first; "" = none
 	ifName   string // "" = net1
 
-	info  string   // the device-info file that is wanted
-	nodes []string // those that a container gets
+	info  string   // expected device-info file
+	nodes []string // expected device nodes of a container
 
-	firstDel string // how the first DEL fails; "" = it does not
+	firstDel string // error of the first DEL; "" = it succeeds
 }
 
-// A trial is an example that is running.
+// A trial is a running example.
 type trial struct {
 	example
 	*attachment
-	made struct { // by ADD
+	made struct { // result of ADD
 		Interfaces []madeInterface
 		IPs        []struct{ Address string }
 	}
 	mac        string   // of the pod's interface
-	command    []string // of the example's container
+	command    []string // command of the example's container
 	nri        *adaptation.Adaptation
 	adjustment *api.ContainerAdjustment
 }
@@ -55,7 +54,7 @@ type madeInterface struct{ Name, Mac, Sandbox string }
 
 const sandboxID = "5be2c0ffee"
 
-// begin attaches the example's network, and compares what the file and a container say.
+// begin attaches the example's network, and checks the file and a container.
 func (e example) begin(t *testing.T) *trial {
 	t.Helper()
 	if e.ifName == "" {
@@ -71,7 +70,7 @@ func (e example) begin(t *testing.T) *trial {
 		n.cni = libcni.NewCNIConfigWithCacheDir([]string{e.binDir, plugins}, t.TempDir(), n.exec())
 	}
 	r.attachment = n.attachment(sandboxID, e.ifName, e.deviceID)
-	if e.pool != "" { // which Multus copies
+	if e.pool != "" { // Multus copies the file
 		file := poolDir + "/" + strings.ReplaceAll(resource, "/", "-") + "-" + e.deviceID + "-device.json"
 		must(t, os.MkdirAll(poolDir, 0o755), os.MkdirAll(infoDir, 0o755))
 		write(t, file, e.pool)
@@ -93,7 +92,7 @@ func (e example) begin(t *testing.T) *trial {
 	same(t, r.path(), indent(t, file), indent(t, e.info))
 	must(t, json.Unmarshal([]byte(text), &r.made))
 	inPod := slices.IndexFunc(r.made.Interfaces, func(i madeInterface) bool { return i.Name == e.ifName && i.Sandbox == r.rt.NetNS })
-	if inPod < 0 { // without which Multus has no device-info in network-status
+	if inPod < 0 { // otherwise Multus writes no device-info into network-status
 		t.Fatalf("the result has no interface of the pod: %s", text)
 	}
 	r.mac = r.made.Interfaces[inPod].Mac
@@ -102,8 +101,8 @@ func (e example) begin(t *testing.T) *trial {
 	return r
 }
 
-// load reads the example's file: its network's configuration, as Multus passes it on, with the
-// resource of the network, and the command of its pod.
+// load reads the example's file. It returns the network's configuration as Multus passes it, and the network's
+// resource. It also sets the command of the pod.
 func (r *trial) load(t *testing.T) (config []byte, resource string) {
 	t.Helper()
 	var list map[string]any
@@ -133,14 +132,14 @@ func (r *trial) load(t *testing.T) (config []byte, resource string) {
 	return config, resource
 }
 
-// end ends the pod, as a container runtime does, and looks for what is left.
+// end ends the pod like a runtime, and checks that no state remains.
 func (r *trial) end() {
 	r.t.Helper()
 	if r.firstDel != "" {
 		if err := r.tryDel(); err == nil || !strings.Contains(fullText(err), r.firstDel) {
 			r.t.Errorf("first DEL: %s, want %s", fullText(err), r.firstDel)
 		}
-		r.lines.Reset() // which have the error too
+		r.lines.Reset() // they contain the error too
 	}
 	if err := r.tryDel(); err != nil {
 		r.t.Fatalf("DEL: %s\n%s", fullText(err), r.warnings())
@@ -158,7 +157,7 @@ func (r *trial) end() {
 	}
 }
 
-// nothingBut fails the test if a directory has other files than these, and removes all.
+// nothingBut fails the test if a directory contains other files, and removes the expected ones.
 func nothingBut(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	var found []string
@@ -173,12 +172,12 @@ func nothingBut(t *testing.T, dir string, want ...string) {
 
 const sriovDir = "/var/lib/cni/sriov"
 
-// poolPCI is what the SR-IOV device plugin writes of a VF that is not of an RDMA pool.
+// poolPCI returns the file that the SR-IOV device plugin writes for a VF without RDMA.
 func poolPCI(address string) string {
 	return fmt.Sprintf(`{"type":"pci","version":"1.1.0","pci":{"pci-address":%q}}`, address)
 }
 
-// group is the node of a device's IOMMU group.
+// group returns the device node of a device's IOMMU group.
 func group(t *testing.T, address string) string {
 	t.Helper()
 	target, err := os.Readlink("/sys/bus/pci/devices/" + address + "/iommu_group")

@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// node is the /dev path of a device on vhost_vdpa: the number is given in the
-// order of binding.
+// node returns the device node of a device on vhost_vdpa. The kernel numbers them in the order of binding.
 func node(t *testing.T, vdpa string) string {
 	t.Helper()
 	nodes, _ := filepath.Glob("/sys/bus/vdpa/devices/" + vdpa + "/vhost-vdpa-*")
@@ -24,7 +23,7 @@ func node(t *testing.T, vdpa string) string {
 	return path
 }
 
-// virtio is the virtioN below an interface of the machine.
+// virtio returns the virtioN below an interface of the machine.
 func virtio(t *testing.T, name string) string {
 	t.Helper()
 	target, err := os.Readlink("/sys/class/net/" + name + "/device")
@@ -41,12 +40,12 @@ func vdpaVFInfo(name, driver, path, address, pf string) string {
 		name, driver, path, address, pf)
 }
 
-// standalone is the result of devinfo without another plugin.
+// standalone returns the result of devinfo without another plugin.
 func standalone(netns, pciID string) string {
 	return `{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "` + netns + `"` + pciIDKey(pciID) + `}]}`
 }
 
-// pciIDKey is the last key of an interface in a result; "" where the device has no PCI function.
+// pciIDKey returns the last key of an interface in a result; "" if the device has no PCI function.
 func pciIDKey(pciID string) string {
 	if pciID == "" {
 		return ""
@@ -54,9 +53,8 @@ func pciIDKey(pciID string) string {
 	return `, "pciID": "` + pciID + `"`
 }
 
-// vpvdpa0, by its name and by the address of the VF that carries it, bound to one
-// driver and to the other.
-func TestVDPAOnAVF(t *testing.T) {
+// vpvdpa0 is named by its name, and by the address of its VF. It is bound to each of the two drivers.
+func TestVDPAOnVFIsFoundByNameAndAddress(t *testing.T) {
 	needs(t, "vpvdpa")
 	t.Cleanup(func() { drive(t, "vdpa", "vpvdpa0", "vhost_vdpa") })
 	for _, driver := range []string{"vhost", "virtio", "vhost"} {
@@ -76,8 +74,8 @@ func TestVDPAOnAVF(t *testing.T) {
 	}
 }
 
-// vpvdpaNIC waits for the interface that virtio_vdpa makes of vpvdpa0. Its virtioN
-// is beside the vDPA device, right below the VF.
+// vpvdpaNIC waits for the interface that virtio_vdpa creates for vpvdpa0. Its virtioN is directly below the VF, like
+// the vDPA device.
 func vpvdpaNIC(t *testing.T) string {
 	t.Helper()
 	var nets []string
@@ -92,9 +90,8 @@ func vpvdpaNIC(t *testing.T) string {
 	return filepath.Base(nets[0])
 }
 
-// The NIC that virtio_vdpa makes of vpvdpa0, moved into the pod, is the same device
-// as both of its names.
-func TestInterfaceOfAVDPAOnAVF(t *testing.T) {
+// The NIC that virtio_vdpa creates for vpvdpa0 is moved into the pod. It is the same device under both of its names.
+func TestInterfaceOfVDPAIsItsVDPADevice(t *testing.T) {
 	needs(t, "vpvdpa")
 	t.Cleanup(func() { drive(t, "vdpa", "vpvdpa0", "vhost_vdpa") })
 	drive(t, "vdpa", "vpvdpa0", "virtio_vdpa")
@@ -111,8 +108,8 @@ func TestInterfaceOfAVDPAOnAVF(t *testing.T) {
 
 const unbound = `the vDPA device vpvdpa0 cannot be described: it has no driver; bind one: echo vpvdpa0 > /sys/bus/vdpa/drivers/vhost_vdpa/bind`
 
-// The file says what the driver was while it was bound; CHECK warns.
-func TestVDPAUnboundAfterADD(t *testing.T) {
+// The file keeps the earlier driver, and CHECK warns.
+func TestVDPAUnboundAfterADDIsAWarning(t *testing.T) {
 	needs(t, "vpvdpa")
 	t.Cleanup(func() { drive(t, "vdpa", "vpvdpa0", "vhost_vdpa") })
 	a := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", "vpvdpa0")
@@ -125,8 +122,8 @@ func TestVDPAUnboundAfterADD(t *testing.T) {
 	a.del()
 }
 
-// A VF on vp-vdpa without a vDPA device is a PCI function like any other.
-func TestVFWithoutItsVDPA(t *testing.T) {
+// A VF on vp-vdpa without a vDPA device is an ordinary PCI function.
+func TestVFWithoutVDPADeviceIsPCIDevice(t *testing.T) {
 	needs(t, "vpvdpa")
 	run(t, "vdpa", "dev", "del", "vpvdpa0")
 	t.Cleanup(func() {
@@ -137,8 +134,8 @@ func TestVFWithoutItsVDPA(t *testing.T) {
 	a.passes(standalone("/run/netns/pod1", "0000:02:00.1"), pciInfo("0000:02:00.1", "0000:02:00.0"))
 }
 
-// A macvlan on the NIC of a virtio_vdpa device.
-func TestMacvlanOnAVDPA(t *testing.T) {
+// The device of the macvlan is the vDPA device of the NIC below it.
+func TestMacvlanHasDeviceOfVDPABelow(t *testing.T) {
 	needs(t, "vdpasim")
 	a := newNetwork(t, "vdpa", `[{"type": "macvlan", "master": "envdpa1"}, `+devinfoBlind+`]`).attachment("pod1", "net1", "")
 	a.passes(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "MAC0", "sandbox": "/run/netns/pod1"}]}`, vdpaInfo("vdpa1", "virtio", virtio(t, "envdpa1")))

@@ -15,7 +15,7 @@ const (
 	devinfoBlind = `{"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true}}`
 )
 
-// moved is the result of host-device, and of devinfo after it.
+// moved returns the result of host-device and devinfo.
 func moved(t *testing.T, host, name, netns, pciID string) string {
 	t.Helper()
 	return fmt.Sprintf(`{"cniVersion": "1.1.0", "interfaces": [{"name": %q, "mac": %q, "sandbox": %q%s}]}`, name, mac(t, host), netns, pciIDKey(pciID))
@@ -25,7 +25,7 @@ func pciInfo(address, pf string) string {
 	return fmt.Sprintf(`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": %q, "pf-pci-address": %q}}`, address, pf)
 }
 
-func TestVFMovedByHostDeviceAsDelegate(t *testing.T) {
+func TestDelegateHostDeviceMovesVF(t *testing.T) {
 	needs(t, "igb")
 	n := newNetwork(t, "vf", `[{"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true, "deviceID": true},
 		"delegates": [{"type": "host-device"}, {"type": "tuning", "mtu": 1400}]}]`)
@@ -41,17 +41,16 @@ func TestVFMovedByHostDeviceAsDelegate(t *testing.T) {
 	a.silent()
 }
 
-// A device is described by its ID, or by the interface that host-device moves.
-func TestDevicesByIDAndByInterface(t *testing.T) {
+func TestDevicesAreFoundByIDAndByInterface(t *testing.T) {
 	needs(t, "igb", "vdpasim", "vpvdpa")
 	const byID, byName = `{"type": "host-device", "capabilities": {"deviceID": true}}, `, `{"type": "host-device", "device": "%s"}, `
 	for _, test := range []struct{ name, before, deviceID, host, pciID, info string }{
 		{"VF", byID, "0000:01:10.0", "enp1s0v0", "0000:01:10.0", pciInfo("0000:01:10.0", "0000:01:00.0")},
 		{"VF on vfio-pci", "", "0000:01:10.6", "", "0000:01:10.6", pciInfo("0000:01:10.6", "0000:01:00.0")},
-		// host-device names no interface for it; Multus would drop the device information.
+		// host-device returns no interface for it, so Multus would drop the device information.
 		{"VF on vfio-pci, moved", byID, "0000:01:10.6", "", "0000:01:10.6", pciInfo("0000:01:10.6", "0000:01:00.0")},
 		{"interface of a VF", byName, "", "enp65s0v1", "0000:41:10.2", pciInfo("0000:41:10.2", "0000:41:00.0")},
-		// A virtio NIC's parent is virtioN, whose parent is the VF.
+		// The parent of a virtio NIC is virtioN, and the VF is the parent of virtioN.
 		{"VF of virtio", byID, "0000:02:00.2", "enp2s0v1", "0000:02:00.2", pciInfo("0000:02:00.2", "0000:02:00.0")},
 		{"interface of a VF of virtio", byName, "", "enp2s0v1", "0000:02:00.2", pciInfo("0000:02:00.2", "0000:02:00.0")},
 		{"interface of a PF of virtio", byName, "", "enp2s0", "0000:02:00.0", `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:02:00.0"}}`},
@@ -73,8 +72,7 @@ func TestDevicesByIDAndByInterface(t *testing.T) {
 	}
 }
 
-// macs gives what the result has for MAC addresses: macvlan and bridge choose
-// them at random.
+// macs returns the MAC addresses in the result. macvlan and bridge choose random ones.
 func macs(t *testing.T, result string) (list []string) {
 	t.Helper()
 	var r struct{ Interfaces []struct{ Mac string } }
@@ -87,23 +85,22 @@ func macs(t *testing.T, result string) (list []string) {
 	return list
 }
 
-// The device of a macvlan is that of its lower interface.
-func TestMacvlanOnAVF(t *testing.T) {
+func TestMacvlanHasDeviceOfVFBelow(t *testing.T) {
 	needs(t, "igb")
 	n := newNetwork(t, "macvlan", `[{"type": "macvlan", "master": "enp1s0v2"}, {"type": "tuning", "mac": "02:00:00:00:00:17"}, `+devinfoBlind+`]`)
 	a := n.attachment("pod1", "net1", "")
 	a.passes(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "02:00:00:00:00:17", "sandbox": "/run/netns/pod1", "pciID": "0000:01:10.4"}]}`, pciInfo("0000:01:10.4", "0000:01:00.0"))
 }
 
-// What no reference plugin makes, made by hand before devinfo.
-func TestOtherUppersOfAVF(t *testing.T) {
+// The test creates these interfaces itself, because no reference plugin does.
+func TestOtherUppersHaveDeviceOfVFBelow(t *testing.T) {
 	needs(t, "igb")
 	for _, upper := range []string{"vlan id 7", "ipvlan mode l2", "macvtap mode bridge"} {
 		t.Run(upper, func(t *testing.T) {
 			n := newNetwork(t, "upper", `[{"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true},
 				"prevResult": {"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "/run/netns/pod1"}]}}]`)
 			a := n.attachment("pod1", "net1", "")
-			// igbvf asks the PF for a VLAN, and says EINVAL if the answer takes too long.
+			// igbvf requests the VLAN from the PF, and returns EINVAL if the answer takes too long.
 			eventually(t, upper, func() bool {
 				out, err := exec.Command("ip", strings.Fields("link add link enp1s0v2 name net1 netns pod1 type "+upper)...).CombinedOutput()
 				if err != nil && !strings.Contains(string(out), "Invalid argument") {

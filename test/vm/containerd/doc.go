@@ -1,3 +1,3 @@
-// Package containerd is a module of its own for the container runtime of the cluster in
-// test/vm, whose dependencies are not the project's.
+// Package containerd is a module for the container runtime of the cluster in test/vm. It is separate, because the project does
+// not need its dependencies.
 package containerd

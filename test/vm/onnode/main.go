@@ -1,12 +1,11 @@
 // Onnode runs commands on the node of ../cluster, which has no sshd:
 //
-//	onnode -serve ADDRESS             on the node: runs what it is asked to, as root
+//	onnode -serve ADDRESS             on the node: runs requested commands as root
 //	onnode ADDRESS COMMAND [ARG...]   runs COMMAND there, with the variables E2E_* of this process
 //
-// The command has standard input, output and error of the caller, whose exit status is its
-// own; 255 is that of a connection that broke. When the caller ends, the command is killed with all
-// that it has started and that has not left its process group. Called pause, the
-// program does nothing, for ever: that is the sandboxes' image.
+// The command uses the caller's standard input, output and error, and the caller has its exit status. A status of 255 means
+// that the connection broke. When the caller ends, the command is killed with the other processes of its process group. If the
+// program's name is pause it waits forever, as the sandboxes' image.
 package main
 
 import (
@@ -26,15 +25,14 @@ import (
 	"syscall"
 )
 
-// A request is the first line of a connection. The command's standard input follows, in pieces
-// with their length before them, four bytes; the last one is empty. A connection that ends is
-// a caller that has ended.
+// A request is the first line of a connection. The command's standard input follows in pieces. Each piece has its
+// length in four bytes before it, and an empty piece is the last one. If the connection ends, the caller has ended.
 type request struct {
 	Command   []string
 	Variables []string
 }
 
-// A part is one line of the answer. The last one has the status.
+// A part is one line of the answer. The last one has the exit status.
 type part struct {
 	Out, Err []byte `json:",omitempty"`
 	Status   *int   `json:",omitempty"`
@@ -117,13 +115,13 @@ func (a *answerer) run(asked request, in io.Reader) error {
 	go func() {
 		feed(stdin, in)
 		stdin.Close()
-		_, _ = in.Read(make([]byte, 1)) // nothing comes any more but the end
+		_, _ = in.Read(make([]byte, 1)) // after the input, only the end of the connection can follow
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	}()
 	return cmd.Wait()
 }
 
-// feed gives a command its standard input, as long as it reads it.
+// feed writes the received input to a command, until the command closes its standard input.
 func feed(stdin io.Writer, in io.Reader) {
 	for {
 		var length uint32
@@ -136,7 +134,7 @@ func feed(stdin io.Writer, in io.Reader) {
 	}
 }
 
-// pieces is the other end of feed.
+// pieces encodes the input for feed.
 type pieces struct{ to io.Writer }
 
 func (p pieces) Write(data []byte) (int, error) {
@@ -146,7 +144,7 @@ func (p pieces) Write(data []byte) (int, error) {
 	return p.to.Write(data)
 }
 
-// An answerer writes whole parts.
+// An answerer writes parts, one at a time.
 type answerer struct {
 	mu sync.Mutex
 	to *json.Encoder
@@ -158,7 +156,7 @@ func (a *answerer) send(p part) error {
 	return a.to.Encode(p)
 }
 
-// A stream is standard output, or error.
+// A stream is the command's standard output or standard error.
 type stream struct {
 	a     *answerer
 	isErr bool

@@ -1,25 +1,21 @@
-// Standin is in the place of plugins that cannot be built from Go modules here: sriov-cni,
-// ovs-cni and rdma-cni. It is the one by whose name it is called (sriov, ovs or rdma), and
-// does what a caller, a chained plugin and the kernel see of it, its oddities included. It
-// is for the tests of this folder: nothing outside of them may be concluded of the plugins.
+// Standin replaces plugins that cannot be built from Go modules here: sriov-cni, ovs-cni and rdma-cni. Its name (sriov, ovs or
+// rdma) selects the plugin. It has the effects of the plugin that a caller, a chained plugin and the kernel can see, including
+// known defects. It is only for the tests in this folder, and says nothing about the real plugins.
 //
-//   - sriov (of v2.10): the VF of deviceID goes into the pod and comes back as it was; VLAN,
-//     MAC, spoof checking, trust and rates are set by the real PF. A VF on vfio-pci stays, and the
-//     first DEL of it fails. It keeps a cache and a lock of the VF in /var/lib/cni/sriov.
-//   - ovs: moves the VF too, and makes its representor a port of Open vSwitch's bridge. A VF
-//     with a vDPA device stays. It reads the device-info file that it is told of, and fails
-//     without it.
-//   - rdma: takes the RDMA device out of the VF's directory, as in exclusive mode. No
-//     emulated card has RDMA: it works only on a tree in the place of /sys.
+//   - sriov (v2.10) moves the VF of deviceID into the pod, and restores it. The real PF sets VLAN, MAC, spoof checking, trust and
+//     rates. A VF on vfio-pci is not moved, and its first DEL fails. /var/lib/cni/sriov has a cache and a lock of the VF.
+//   - ovs also moves the VF, and adds its representor to the bridge of Open vSwitch. A VF with a vDPA device is not moved. It
+//     reads the device-info file at the path that it gets, and fails if the file is missing.
+//   - rdma removes the RDMA device from the VF's directory, as in exclusive mode. It only works on a tree that replaces /sys,
+//     because no emulated card has RDMA.
 //
-// Interfaces are moved, and addresses given, by the real host-device.
+// The real host-device moves interfaces and assigns addresses.
 //
-// A key of the configuration that the plugin does not have is an error here, where the real
-// ones overlook it: a slip in an example is to be seen.
+// A key of the configuration that the plugin does not know is an error, so that mistakes in examples are found. The real plugins
+// ignore such keys.
 //
-// STANDIN_SYS is a tree in the place of /sys, where interfaces have the names of real ones.
-// STANDIN_SWITCH is devlink's name of the switch, such as netdevsim/netdevsim1, in the place
-// of pci/ and the PF's address.
+// STANDIN_SYS is a tree that replaces /sys, where interfaces have the names of real ones. STANDIN_SWITCH is devlink's handle of
+// the switch, such as netdevsim/netdevsim1, which replaces pci/ and the PF's address.
 package main
 
 import (
@@ -58,8 +54,7 @@ func main() {
 
 func nothing(*skel.CmdArgs) error { return nil }
 
-// common are the keys that each of the plugins has, those that runtimes and Multus add
-// among them.
+// common are the keys of all these plugins, including the keys that runtimes and Multus add.
 type common struct {
 	CNIVersion    string         `json:"cniVersion"`
 	Name          string         `json:"name"`
@@ -73,21 +68,21 @@ type common struct {
 	PCIBusID      string         `json:"pciBusID,omitempty"`
 }
 
-// parse reads a configuration.
+// parse decodes a configuration. Unknown keys are errors.
 func parse(stdin []byte, conf any) error {
 	dec := json.NewDecoder(bytes.NewReader(stdin))
 	dec.DisallowUnknownFields()
 	return dec.Decode(conf)
 }
 
-// runtime is a text of runtimeConfig; "" if it is not there.
+// runtime returns a string in runtimeConfig; "" if it is missing.
 func (c *common) runtime(key string) string {
 	text, _ := c.RuntimeConfig[key].(string)
 	return text
 }
 
-// hostDevice is the configuration by which host-device moves an interface; without one it is the IPAM
-// plugin's alone.
+// hostDevice returns the plugin and the configuration that move an interface. Without an interface it is the IPAM
+// plugin alone.
 func (c *common) hostDevice(device string) (plugin string, conf []byte) {
 	ipam, _ := c.IPAM["type"].(string)
 	all := map[string]any{"cniVersion": c.CNIVersion, "name": c.Name, "device": device}
@@ -99,11 +94,11 @@ func (c *common) hostDevice(device string) (plugin string, conf []byte) {
 		plugin = "host-device"
 	}
 	all["type"] = plugin
-	conf, _ = json.Marshal(all) // it has been JSON
+	conf, _ = json.Marshal(all) // decoded from JSON before
 	return plugin, conf
 }
 
-// move takes an interface into the pod, and gives it addresses; "" = there is none to move.
+// move moves an interface into the pod, and assigns addresses. If device is "" it moves no interface.
 func (c *common) move(args *skel.CmdArgs, device string) (*current.Result, error) {
 	inside := &current.Interface{Name: args.IfName, Sandbox: args.Netns}
 	plugin, conf := c.hostDevice(device)
@@ -124,7 +119,6 @@ func (c *common) move(args *skel.CmdArgs, device string) (*current.Result, error
 	return result, err
 }
 
-// moveBack undoes move.
 func (c *common) moveBack(device string) error {
 	plugin, conf := c.hostDevice(device)
 	if plugin == "" {
@@ -133,12 +127,12 @@ func (c *common) moveBack(device string) error {
 	return invoke.DelegateDel(context.Background(), plugin, conf, nil)
 }
 
-// print prints the result in the version that the caller wants.
+// print prints the result in the caller's CNI version.
 func (c *common) print(result *current.Result) error {
 	return types.PrintResult(result, c.CNIVersion)
 }
 
-// save keeps a value for DEL in a directory.
+// save stores a value for DEL in a directory.
 func save(dir string, args *skel.CmdArgs, value any) error {
 	data, err := json.Marshal(value)
 	return errors.Join(err, os.MkdirAll(dir, 0o700), os.WriteFile(cached(dir, args), data, 0o600))
@@ -148,7 +142,7 @@ func cached(dir string, args *skel.CmdArgs) string {
 	return filepath.Join(dir, args.ContainerID+"-"+args.IfName)
 }
 
-// load reads what save has kept.
+// load reads a value that save has stored.
 func load(dir string, args *skel.CmdArgs, value any) error {
 	data, err := os.ReadFile(cached(dir, args))
 	if err != nil {
@@ -157,21 +151,21 @@ func load(dir string, args *skel.CmdArgs, value any) error {
 	return json.Unmarshal(data, value)
 }
 
-// sys is where the plugins find /sys.
+// sys returns the directory that the plugins use as /sys.
 func sys() string { return cmp.Or(os.Getenv("STANDIN_SYS"), "/sys") }
 
 func pciDir(address string) string { return filepath.Join(sys(), "bus/pci/devices", address) }
 
-// A function is a VF, as /sys shows it.
+// A function is a VF in /sys.
 type function struct {
-	pf     string // address
+	pf     string // PCI address of the PF
 	index  int
-	uplink string // the PF's interface
-	link   string // the VF's interface; "" if it has none
-	driver string // "" if it has none
+	uplink string // interface of the PF
+	link   string // interface of the VF; "" = none
+	driver string // "" = none
 }
 
-// vf looks a VF up.
+// vf reads a VF in /sys.
 func vf(address string) (f function, err error) {
 	dir := pciDir(address)
 	physfn, err := filepath.EvalSymlinks(filepath.Join(dir, "physfn"))
@@ -193,7 +187,7 @@ func vf(address string) (f function, err error) {
 	return f, nil
 }
 
-// only is the one entry of a directory; "" if there is no such.
+// only returns the only entry of a directory; "" if it has none or several.
 func only(dir string) string {
 	entries, _ := os.ReadDir(dir)
 	if len(entries) != 1 {

@@ -22,15 +22,14 @@ type ovsConf struct {
 	Vlan   *int   `json:"vlan,omitempty"`
 }
 
-// ovsCache is what DEL goes by.
+// ovsCache is the data that DEL needs.
 type ovsCache struct {
 	Conf ovsConf
-	Link string // the VF's interface; "" if it was not moved
+	Link string // the VF's interface; "" = it was not moved
 	Port string // its representor
 }
 
-// info reads the type in the device-info file, and fails if the file is told of and is not
-// there.
+// info returns the type in the device-info file. It fails if the configuration has a path and the file is missing.
 func (c *ovsConf) info() (kind string, err error) {
 	path := c.runtime("CNIDeviceInfoFile")
 	if path == "" {
@@ -53,7 +52,7 @@ func vsctl(args ...string) error {
 	return nil
 }
 
-// representor asks devlink for the interface that represents the VF in the PF's switch.
+// representor returns the VF's representor according to devlink.
 func (f function) representor() (netlink.Link, error) {
 	handle := os.Getenv("STANDIN_SWITCH")
 	if handle == "" {
@@ -111,7 +110,7 @@ func ovsAdd(args *skel.CmdArgs) error {
 	return c.Conf.print(result)
 }
 
-// ovsCheck fails as ADD does if the device-info file is gone.
+// ovsCheck fails like ADD if the device-info file is missing.
 func ovsCheck(args *skel.CmdArgs) error {
 	var c ovsConf
 	if err := parse(args.StdinData, &c); err != nil {
@@ -128,7 +127,7 @@ func ovsDel(args *skel.CmdArgs) error {
 	} else if err != nil {
 		return err
 	}
-	if args.Netns == "" { // the kernel has put the VF back
+	if args.Netns == "" { // the kernel has moved the VF back
 		c.Link = ""
 	}
 	return errors.Join(c.Conf.moveBack(c.Link), vsctl("--if-exists", "del-port", c.Port), os.Remove(cached(ovsDir, args)))

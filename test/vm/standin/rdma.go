@@ -32,7 +32,7 @@ func rdmaAdd(args *skel.CmdArgs) error {
 	return json.NewEncoder(os.Stdout).Encode(c.PrevResult)
 }
 
-// rdmaDel does nothing if the network namespace is gone: the kernel has put the device back.
+// rdmaDel does nothing if the network namespace no longer exists, because the kernel has moved the device back.
 func rdmaDel(args *skel.CmdArgs) error {
 	var c common
 	if err := parse(args.StdinData, &c); err != nil || args.Netns == "" {

@@ -21,25 +21,25 @@ type sriovConf struct {
 	Vlan     *int   `json:"vlan,omitempty"`
 	VlanQoS  int    `json:"vlanQoS,omitempty"`
 	MAC      string `json:"mac,omitempty"`
-	SpoofChk string `json:"spoofchk,omitempty"` // on, off
-	Trust    string `json:"trust,omitempty"`    // on, off
+	SpoofChk string `json:"spoofchk,omitempty"` // "on" or "off"
+	Trust    string `json:"trust,omitempty"`    // "on" or "off"
 	MinRate  int    `json:"min_tx_rate,omitempty"`
 	MaxRate  *int   `json:"max_tx_rate,omitempty"`
 }
 
-// sriovCache is what DEL goes by. That the VF was on vfio-pci is not in it: hence DEL looks
-// for an interface, and fails.
+// sriovCache is the data that DEL needs. It does not record that the VF was on vfio-pci, so DEL looks for an
+// interface and fails.
 type sriovCache struct {
 	Conf sriovConf
-	Link string // the VF's interface, and what it had
+	Link string // the VF's interface, with its earlier settings
 	MAC  net.HardwareAddr
 	MTU  int
-	VF   netlink.VfInfo // what the PF had of it
+	VF   netlink.VfInfo // the PF's earlier settings
 }
 
 func sriovLockPath(address string) string { return filepath.Join(sriovDir, "pci", address) }
 
-// held says that the VF is in a network namespace that is still there.
+// held reports whether the VF is locked for a network namespace that still exists.
 func held(address string) bool {
 	netns, err := os.ReadFile(sriovLockPath(address))
 	return err == nil && ns.IsNSorErr(string(netns)) == nil
@@ -71,7 +71,7 @@ func sriovAdd(args *skel.CmdArgs) error {
 	return nil
 }
 
-// attach configures the VF, moves it, keeps what DEL needs, and prints the result.
+// attach configures the VF, moves it, saves the data for DEL, and prints the result.
 func (c *sriovCache) attach(args *skel.CmdArgs, f function) error {
 	var mac net.HardwareAddr
 	if c.Conf.MAC != "" {
@@ -117,9 +117,9 @@ func (c *sriovCache) attach(args *skel.CmdArgs, f function) error {
 	return c.Conf.print(result)
 }
 
-// look notes what the VF has. Its MTU is the PF's where it has none.
+// look records the VF's settings. If the VF has no MTU it records the PF's.
 func (c *sriovCache) look(f function) error {
-	h, err := netlink.NewHandle(unix.NETLINK_ROUTE) // the library's own does not ask for VFs
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE) // the library's default handle does not request VFs
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (c *sriovCache) look(f function) error {
 	return err
 }
 
-// set has the PF set what the configuration says of the VF, and its MAC in any case.
+// set sets the VF's settings in the configuration with the PF. It always sets the MAC.
 func (c *sriovCache) set(f function, to netlink.VfInfo) error {
 	pf, err := netlink.LinkByName(f.uplink)
 	if err == nil && c.Conf.Vlan != nil {
@@ -167,7 +167,7 @@ func (c *sriovCache) set(f function, to netlink.VfInfo) error {
 	return nil
 }
 
-// change gives the VF's interface, on the host, a MAC unless that is nil, and an MTU.
+// change sets the MAC (unless it is nil) and the MTU of the VF's interface on the host.
 func (c *sriovCache) change(mac net.HardwareAddr, mtu int) error {
 	link, err := netlink.LinkByName(c.Link)
 	if err == nil && mac != nil {
@@ -179,8 +179,8 @@ func (c *sriovCache) change(mac net.HardwareAddr, mtu int) error {
 	return err
 }
 
-// sriovDel forgets the attachment whether it fails or not: the second DEL does nothing. Nor does one
-// of a cache that cannot be read: after a power failure it may be empty.
+// sriovDel removes the cache even if it fails, so the second DEL does nothing. It also does nothing if the cache
+// cannot be read, for example because a power failure emptied it.
 func sriovDel(args *skel.CmdArgs) error {
 	var c sriovCache
 	if load(sriovDir, args, &c) != nil {
@@ -192,10 +192,10 @@ func sriovDel(args *skel.CmdArgs) error {
 func (c *sriovCache) del(args *skel.CmdArgs) error {
 	gone := args.Netns == "" || errors.As(ns.IsNSorErr(args.Netns), new(ns.NSPathNotExistErr))
 	link := c.Link
-	if gone { // the kernel has put the VF back
+	if gone { // the kernel has moved the VF back
 		link = ""
 	}
-	if err := c.Conf.moveBack(link); err != nil || args.Netns == "" { // the lock names a namespace that is gone
+	if err := c.Conf.moveBack(link); err != nil || args.Netns == "" { // the lock names a namespace that no longer exists
 		return err
 	}
 	f, err := vf(c.Conf.DeviceID)
