@@ -260,8 +260,8 @@ func TestUnusableValuesHaveRemedy(t *testing.T) {
 		`{agent: {extraArgs: ["--cni-bin-dir", "/x"]}}`:               "set cniBinDir",
 		`{dra: {enabled: true, extraArgs: ["--metrics-address=:9"]}}`: "set dra.port",
 		`{dra: {enabled: true, serviceAccount: {create: false}}}`:     "dra.serviceAccount.name: give the name of an account",
-		`{dra: {enabled: true, port: 9810}}`:                          "dra.port: 9810 is agent.port too",
-		`{agent: {enabled: false, settings: {default.json: {}}}}`:     "agent.settings: devinfo-agent puts them on the nodes, and agent.enabled is false",
+		`{dra: {enabled: true, port: 9810}}`:                          "dra.port: 9810 is also agent.port",
+		`{agent: {enabled: false, settings: {default.json: {}}}}`:     "agent.settings: devinfo-agent installs the settings, but agent.enabled is false",
 	} {
 		if _, err := render(t, "devinfo", values); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", values, err)

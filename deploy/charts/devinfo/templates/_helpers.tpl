@@ -1,4 +1,4 @@
-{{- /* One agent runs on a node, so there is one release in a cluster: names do not have the release's. */ -}}
+{{- /* One agent runs on a node, so a cluster has one release, and names of objects do not contain the release's name. */ -}}
 {{- define "devinfo.fullname" -}}
 {{- .Values.fullnameOverride | default .Values.nameOverride | default "devinfo" | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
@@ -20,7 +20,7 @@
 {{- .Values.dra.serviceAccount.name | default (ternary (include "devinfo.dra" .) "default" .Values.dra.serviceAccount.create) -}}
 {{- end -}}
 
-{{- /* Of a dict of root and program. The program's name is what kubectl devinfo and PodMonitors look for. */ -}}
+{{- /* Takes a dict of root and program. kubectl devinfo and PodMonitors select pods by the program's name. */ -}}
 {{- define "devinfo.labels" -}}
 app.kubernetes.io/name: {{ .program }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
@@ -30,12 +30,12 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
 {{- end -}}
 
-{{- /* Of a dict of root, program and own, the image of that program's values. */ -}}
+{{- /* Takes a dict of root, program and own, the value image of that program. */ -}}
 {{- define "devinfo.image" -}}
 {{- $repository := .own.repository -}}
 {{- if not $repository -}}
   {{- if not .root.Values.image.registry -}}
-    {{- fail "image.registry is not set: there is no public image. \"make push REGISTRY=registry.example.com/net TAG=v0.1.0\" makes and pushes the images; then give --set image.registry=registry.example.com/net,image.tag=v0.1.0" -}}
+    {{- fail "image.registry is not set, and there is no public image: run \"make push REGISTRY=registry.example.com/net TAG=v0.1.0\", then give --set image.registry=registry.example.com/net,image.tag=v0.1.0" -}}
   {{- end -}}
   {{- $repository = printf "%s/%s" .root.Values.image.registry .program -}}
 {{- end -}}
@@ -44,7 +44,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- ternary (printf "%s@%s" $repository .own.digest) (printf "%s:%v" $repository $tag) (not (empty .own.digest)) -}}
 {{- end -}}
 
-{{- /* What pods of both programs have alike: of a dict of root and own, the program's values. */ -}}
+{{- /* Fields that the pods of both programs have. Takes a dict of root and own, the program's values. */ -}}
 {{- define "devinfo.pod" -}}
 {{- with .own.priorityClassName }}
 priorityClassName: {{ . }}
@@ -69,7 +69,7 @@ securityContext:
 {{- end }}
 {{- end -}}
 
-{{- /* The flags that the DaemonSets set, by program: the value of each, by which more than the flag goes. */ -}}
+{{- /* The flags that the DaemonSets set, by program, with the value that sets each flag; "" = none does. */ -}}
 {{- define "devinfo.flags" -}}
 {{- dict
   "agent" (dict
@@ -98,20 +98,20 @@ securityContext:
   | toJson -}}
 {{- end -}}
 
-{{- /* extraArgs, but for the flags above: of a dict of name and own, the program's values. */ -}}
+{{- /* extraArgs, which must not contain the flags above. Takes a dict of name and own, the program's values. */ -}}
 {{- define "devinfo.extraArgs" -}}
 {{- $flags := get (include "devinfo.flags" . | fromJson) .name -}}
 {{- range $arg := .own.extraArgs -}}
   {{- $flag := splitList "=" $arg | first -}}
   {{- if hasKey $flags $flag -}}
-    {{- fail (printf "%s.extraArgs: %s: %s" $.name $arg (get $flags $flag | empty | ternary "leave it out: the chart sets it" (printf "set %s, by which probe, mounts and ports go too" (get $flags $flag)))) -}}
+    {{- fail (printf "%s.extraArgs: %s: %s" $.name $arg (get $flags $flag | empty | ternary "remove it, because the chart sets it" (printf "set %s instead, because probe, mounts or ports depend on it" (get $flags $flag)))) -}}
   {{- end }}
 - {{ $arg | quote }}
 {{- end -}}
 {{- end -}}
 
-{{- /* The directories that the nodes' settings name, by path: the setting that names it. Those
-that are mounted anyway, or are below one, are left out. */ -}}
+{{- /* The directories that the nodes' settings name: a dict of path and key of the setting. It leaves out
+directories that are always mounted, or below such a directory. */ -}}
 {{- define "devinfo.directories" -}}
 {{- $mounted := list "/var/lib/cni/devinfo" "/var/run/k8s.cni.cncf.io/devinfo" "/var/run/cdi" "/var/run/vhost-user" "/var/lib/cni/usrspcni" -}}
 {{- $more := dict -}}
