@@ -109,8 +109,15 @@ func (t *tool) live(ctx context.Context, h *host, paths doctor.Paths) (*doctor.L
 		if paths.ConfDir == "" {
 			_, paths.ConfDir = doctor.UsualDirs("")
 		}
-		return doctor.Gather(ctx, paths, h.NetnsGone), nil
+		l := doctor.Gather(ctx, paths, h.NetnsGone)
+		l.DriverAway = h.DriverAway()
+		return l, nil
 	}
+	return h.capturedLive()
+}
+
+// capturedLive returns the live facts of a capture; nil = it has none.
+func (h *host) capturedLive() (*doctor.Live, error) {
 	data := h.file.File("node/live.json")
 	if data == nil {
 		return nil, nil

@@ -64,6 +64,7 @@ func TestDoctorLeavesOutFindingsAboutChangedRules(t *testing.T) {
 	difftest.Write(t, rules, "devices: [{ifNames: [cni0], sharing: shared}]\n", 0o644)
 	now := fmt.Sprintf("%x", sha256.Sum256([]byte(difftest.Read(t, rules))))
 	n.must(os.Remove(filepath.Join(claims, "u1.json")))
+	driverRuns(t, claims)
 	for digest, outdated := range map[string]bool{now: false, strings.Repeat("0", 64): true} {
 		for _, problem := range []string{"", "--devices: is no YAML"} {
 			difftest.Write(t, filepath.Join(claims, "offer"), `{"rules": "`+rules+`", "digest": "`+digest+`", "problem": "`+problem+`", "idle": [{"names": "devices[0] (ifNames: eth0)", "why": "eth0 is a veth"}]}`, 0o600)
@@ -73,6 +74,33 @@ func TestDoctorLeavesOutFindingsAboutChangedRules(t *testing.T) {
 				if said := strings.Contains(got, " has changed since cni-dra-driver was started"); said != outdated || quoted && outdated || !quoted && !outdated && (problem != "" || command == "offered") {
 					t.Errorf("%s, outdated %t:\n%s", command, outdated, got)
 				}
+			}
+		}
+	}
+}
+
+// The records and the offer of a driver stay on the node after its removal. The kubelet unprepares claims only while it
+// runs.
+func TestDoctorReportsAbsentDriver(t *testing.T) {
+	dir, err := os.MkdirTemp("", "dra-") // t.TempDir is too long for a socket
+	difftest.Must(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	claims := filepath.Join(dir, "state")
+	difftest.Write(t, filepath.Join(claims, "u1.json"), `{"schema": 1, "namespace": "shop", "name": "net", "uid": "u1", "pod": {"namespace": "shop", "name": "web", "uid": "p1"},
+		"attachments": [{"request": "r", "pool": "n1", "device": "cni", "ifName": "net1", "list": {}, "phase": "Prepared"}]}`, 0o600)
+	difftest.Write(t, filepath.Join(claims, "offer"), `{"rules": "/r", "devices": [{"name": "net-cni0", "kind": "bridge", "ifName": "cni0", "sharing": "shared"}]}`, 0o600)
+	stop := driverRuns(t, claims)
+	for _, away := range []bool{false, true} {
+		if away {
+			stop()
+		}
+		for command, text := range map[string]string{
+			"doctor":  "error    attachments  cni-dra-driver does not run on this node: claims of its pods cannot be unprepared, so that these pods stay in Terminating. Remedy: start it",
+			"offered": "devinfoctl: warning: cni-dra-driver does not run on this node, so it offers no devices",
+		} {
+			got := ctl("--dra-state-dir", claims, command)
+			if has := strings.Contains(got.stdout+got.stderr, text); has != away || strings.Contains(got.stdout, "net-cni0") != (!away && command == "offered") {
+				t.Errorf("%s, away %t: %+v", command, away, got)
 			}
 		}
 	}
@@ -101,6 +129,7 @@ func TestDoctorReadsNodeBelowHostRoot(t *testing.T) {
 		rules := filepath.Join(t.TempDir(), "devices.yaml") // a file of the container
 		difftest.Write(t, rules, "devices: []\n", 0o644)
 		difftest.Write(t, filepath.Join(root, state.DefaultDir, "offer"), `{"rules": "`+rules+`", "digest": "of the former rules", "idle": [{"names": "devices[0]", "why": "x"}]}`, 0o600)
+		driverRuns(t, filepath.Join(root, state.DefaultDir))
 		doctor := func() string {
 			out, _ := n.command("--host-root", root, "--node-config", "/etc/cni/devinfo/node.json", "doctor").CombinedOutput()
 			return string(out)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -86,6 +87,19 @@ func (n *liveNode) claim(text string) (dir string) {
 	dir = filepath.Join(filepath.Dir(n.file), "claims")
 	difftest.Write(n.t, filepath.Join(dir, "u1.json"), text, 0o600)
 	return dir
+}
+
+// driverRuns serves the socket of cni-dra-driver beside its state directory until stop is called or the test ends.
+func driverRuns(t *testing.T, claims string) (stop func()) {
+	t.Helper()
+	dir, err := os.Open(filepath.Dir(claims))
+	difftest.Must(t, err)
+	defer dir.Close()
+	socket, err := net.Listen("unix", fmt.Sprintf("/proc/self/fd/%d/dra.sock", dir.Fd())) // the path itself may be too long
+	difftest.Must(t, err)
+	socket.(*net.UnixListener).SetUnlinkOnClose(false) // as if the driver was killed
+	t.Cleanup(func() { socket.Close() })
+	return func() { socket.Close() }
 }
 
 // noNetns returns the path of a network namespace that does not exist.

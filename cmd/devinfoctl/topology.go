@@ -109,14 +109,27 @@ func (t *tool) offers(h *host) []state.Offered {
 }
 
 // offer returns the offer of cni-dra-driver. If its rules have changed since, it warns and leaves out their
-// state.
+// state. If the driver does not run, it warns and returns none.
 func (t *tool) offer(h *host) (*state.Offer, error) {
 	o, err := h.Offer()
+	if o != nil && o.Problem == "" && h.driverAway() {
+		t.warn(doctor.DriverAway)
+		return nil, err
+	}
 	if h.Outdated(o) {
 		t.warn("%s: %s", doctor.Changed(o), doctor.RestartDriver)
 		o.Problem, o.Idle = "", nil
 	}
 	return o, err
+}
+
+// driverAway is [node.Node.DriverAway], of a capture at its time.
+func (h *host) driverAway() bool {
+	if h.file == nil {
+		return h.DriverAway()
+	}
+	l, err := h.capturedLive()
+	return err == nil && l != nil && l.DriverAway
 }
 
 const offeredHelp = `Lists the devices of the node that rules of cni-dra-driver name: as what each is offered to

@@ -79,7 +79,11 @@ func Gather(ctx context.Context, p Paths, gone func(netns string) (bool, error))
 	if l.VFs, err = (link.Recorder{}).VFs(); err != nil {
 		l.note("", fmt.Sprintf("settings of VFs: %v", err))
 	}
-	l.Driver = p.InPod && slices.ContainsFunc(p.PluginDirs, func(dir string) bool { return exists(filepath.Join(dir, "cni-dra-gate")) })
+	for _, dir := range p.PluginDirs {
+		if gate := filepath.Join(dir, "cni-dra-gate"); p.InPod && exists(gate) {
+			l.Gate = gate
+		}
+	}
 	if l.Agent && p.Agent != "" {
 		l.health(ctx, p.Agent)
 	}

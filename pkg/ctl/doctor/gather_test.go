@@ -201,7 +201,7 @@ func TestInPodUnmountedDirectoriesAreUnknown(t *testing.T) {
 			got[a.Check] = a
 		}
 		want := map[string]doctor.Finding{
-			"attachments": {Level: doctor.Unknown, Text: "0 attachments of devinfo; attachments of claims are not visible in this pod", Remedy: got["attachments"].Remedy},
+			"attachments": {Level: doctor.Unknown, Text: "0 attachments of devinfo; " + filepath.Join(dir, "bin/cni-dra-gate") + " is cni-dra-driver's, whose attachments are not visible in this pod", Remedy: got["attachments"].Remedy},
 			"networks":    {Level: doctor.Unknown, Text: p.ConfDir + " is not mounted here", Remedy: doctor.MountMore},
 			"sight":       {Level: doctor.Unknown, Text: "devices of pods: " + p.PodResources + " is not mounted here", Remedy: doctor.MountMore},
 			"directories": {Level: doctor.OK, Text: "the directories of CNI and CDI exist"},

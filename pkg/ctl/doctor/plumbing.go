@@ -118,6 +118,9 @@ func offer(f *Evidence, list *findings) {
 	switch {
 	case f.Offer == nil:
 		return
+	case f.driverAway() && f.Offer.Problem == "":
+		list.add(Info, DriverAway, "")
+		return
 	case f.Outdated:
 		list.add(Warning, Changed(f.Offer), RestartDriver)
 		return
@@ -130,6 +133,9 @@ func offer(f *Evidence, list *findings) {
 			"correct the rule, unless it is meant for other nodes; devinfoctl topology shows the devices of this node")
 	}
 }
+
+// DriverAway is the message in the place of an offer whose driver does not run.
+const DriverAway = "cni-dra-driver does not run on this node, so it offers no devices"
 
 // Changed returns the message that the rules file has changed since the offer was made.
 func Changed(o *state.Offer) string {

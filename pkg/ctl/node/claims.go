@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"path/filepath"
 	"slices"
+	"syscall"
+	"time"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/check"
@@ -129,6 +132,19 @@ func (a *Attachment) claimRemedy() string {
 		return "restart cni-dra-driver, which renames the record and prepares the claim again"
 	}
 	return check.DeviceGone.Remedy()
+}
+
+// DriverAway reports whether cni-dra-driver has a state directory on this node, but does not run: no process accepts
+// connections of the kubelet. It is false for a capture, and if the connection fails for another reason.
+func (n *Node) DriverAway() bool {
+	if n.Root != "" || !n.FileThere(n.ClaimDir) {
+		return false
+	}
+	conn, err := net.DialTimeout("unix", filepath.Join(filepath.Dir(n.ClaimDir), "dra.sock"), time.Second)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // Offer returns the node's devices that cni-dra-driver offers; nil if it offers none. If Problem is set, the
