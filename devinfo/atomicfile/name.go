@@ -24,7 +24,8 @@ func temporary(name string) string {
 	return tempPrefix + name + tempSuffix
 }
 
-// finalName returns a name whose temporary file is temp.
+// finalName returns the name of the file that a temporary file is for. ok is false if temp is not the name of a
+// temporary file.
 func finalName(temp string) (name string, ok bool) {
 	name, prefixed := strings.CutPrefix(temp, tempPrefix)
 	name, suffixed := strings.CutSuffix(name, tempSuffix)

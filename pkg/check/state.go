@@ -41,9 +41,9 @@ func (s State) Incomparable() (kind Kind, over bool) {
 	return kind, over
 }
 
-// State returns the state of an attachment as far as it is known without a comparison, and the reason unless it
-// is OK. [Checker.Check] does the comparison. entry and err are the results of [journal.Journal.Get]; the entry
-// is nil only with an error. The most serious state wins: a stale attachment may also lack its files.
+// State returns the state of an attachment as far as it is known without a comparison, and the reason unless it is
+// OK. [Checker.Check] does the comparison. e and err are the results of [journal.Journal.Get]; e is nil only with
+// an error. The most serious state wins: a stale attachment may also lack its files.
 func (a *Checker) State(e *journal.Entry, err error) (state State, why string) {
 	switch {
 	case as[*journal.FormatError](err):

@@ -18,8 +18,8 @@ type Identity struct {
 // length.
 const idPrefix = 12
 
-// Owns reports whether a name can belong only to this pod. It must contain the UID or the first 12 characters
-// of the container ID.
+// Owns reports whether a name can belong only to this pod. It must contain the UID, the first 12 characters of the
+// container ID, or all of a shorter container ID.
 func (i Identity) Owns(name string) bool {
 	holds := func(s string) bool { return s != "" && strings.Contains(name, s) }
 	return holds(i.UID) || holds(i.ContainerID[:min(idPrefix, len(i.ContainerID))])

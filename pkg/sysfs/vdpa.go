@@ -7,8 +7,8 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 )
 
-// VDPA is a device on the vDPA bus, /sys/bus/vdpa/devices/<name>. Its directory is directly below the PCI
-// function or SF that carries it. For mlx5 too, nothing is below mlx5_core.vnet.N
+// VDPA is a device on the vDPA bus, /sys/bus/vdpa/devices/<name>. Its directory is directly below the PCI function
+// or SF that carries it. With mlx5 too, it is not below the auxiliary device mlx5_core.vnet.N
 // (drivers/vdpa/mlx5/net/mlx5_vnet.c, mlx5_vdpa_dev_add). Only pds_vdpa puts it below a part of the function,
 // pds_core.vDPA.N (drivers/vdpa/pds/vdpa_dev.c, pds_vdpa_dev_add).
 type VDPA struct {

@@ -168,9 +168,9 @@ func (r *request) warnOfKept(info *devinfo.Info) {
 	}
 }
 
-// warnOfOrder warns of a devinfo that runs before the plugin that makes the interface: the deviceID
-// names a function whose interface is still on the host. That plugin makes a result of its own, so the
-// pciID that devinfo adds is lost.
+// warnOfOrder logs a warning if devinfo runs before the plugin that creates the interface. In that case the
+// deviceID names a function whose interface is still on the host. The plugin then prints a result of its own, and
+// the pciID that devinfo adds is lost.
 func (r *request) warnOfOrder(device *discovery.Device, info *devinfo.Info) error {
 	if device.InNetns || device.SF != "" || len(r.cfg.DeviceIDs) == 0 || len(r.delegates) > 0 || info.Type != devinfo.TypePCI {
 		return nil

@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	delegateLimit = 4 * time.Minute  // for one delegate; kubelets and runtimes wait longer
+	delegateLimit = 4 * time.Minute  // for one delegate; kubelets and runtimes give up sooner
 	lockWait      = 30 * time.Second // for another call of the attachment, or for a delegate whose devinfo was killed
 )
 

@@ -119,9 +119,9 @@ func (p *Plugin) Collect(e *journal.Entry, cniPath string) (done bool, err error
 // Sweep removes leftover files of killed calls.
 func (p *Plugin) Sweep() error { return translate(p.sweep(func() {})) }
 
-// collect deletes one attachment by its journal entry, unless the entry has changed since the caller judged
-// it. If the entry is corrupt, judged is nil, and the configuration and the leases show what there is to
-// delete. The lock on the entry keeps other calls from adding or deleting the attachment while collect runs.
+// collect deletes one attachment by its journal entry, unless the entry has changed since the caller read it.
+// judged is the entry that the caller read; nil = it is corrupt, so the configuration and the leases show what to
+// delete. The lock on the entry prevents an ADD or DEL of the attachment meanwhile.
 func (p *Plugin) collect(cfg *config.Config, key journal.Key, judged *journal.Entry, cniPath string) (done bool, err error) {
 	cfg = &config.Config{Name: key.Network, Type: cfg.Type, CNIVersion: cfg.CNIVersion, Delegates: cfg.Delegates}
 	c, _ := p.open(cfg, &Args{ContainerID: key.ContainerID, IfName: key.IfName, Path: cniPath}) // no error, because CNI_ARGS are empty

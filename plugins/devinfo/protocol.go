@@ -39,11 +39,11 @@ type Args struct {
 }
 
 // Run executes one CNI call: it takes the parameters from the environment and the configuration from stdin, and
-// prints the result or the error as JSON to p.Stdout. It returns the exit code. Without CNI_COMMAND it prints
-// the supported versions to stderr.
+// prints the result or the error as JSON to p.Stdout. It returns the exit code. Without CNI_COMMAND it prints the
+// supported versions to stderr.
 //
-// Run replaces CNI's pkg/skel, which compiles regular expressions and decodes the configuration twice, a tenth
-// of the time of a call. It may also print an error after the result of ADD.
+// Run replaces CNI's pkg/skel. That package compiles regular expressions and decodes the configuration twice,
+// which takes a tenth of the time of a call. It may also print an error after the result of ADD.
 func (p *Plugin) Run(getenv func(string) string, stdin io.Reader, stderr io.Writer) (exit int) {
 	command := getenv("CNI_COMMAND")
 	if command == "" {

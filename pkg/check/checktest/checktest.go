@@ -1,4 +1,4 @@
-// Package checktest finds the devices of captured hosts, and records attachments on nodes of a test's own.
+// Package checktest provides finders for captured hosts, and journals with made-up attachments.
 package checktest
 
 import (
@@ -18,7 +18,7 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// Finder finds the devices of a captured host, and the interfaces in its pod.
+// Finder returns a finder for a captured host and the interfaces in its pod.
 func Finder(t testing.TB, host *capturefile.Host) *discovery.Finder {
 	t.Helper()
 	links, err := linkhost.New(host)
@@ -26,9 +26,9 @@ func Finder(t testing.TB, host *capturefile.Host) *discovery.Finder {
 	return &discovery.Finder{Sys: sysfs.New(host.Sys()), Interfaces: links, Eswitches: links}
 }
 
-// Record records an attachment as ADD does, with its device-info file if it has a name for one. The
-// network is net-a, the interface net1 and the boot that boot unless e has others. Without e.Info the file
-// is of the PCI device e.Device.
+// Record records an attachment in the journal, and writes its device-info file if e.File is set. By default the
+// network is net-a, the interface is net1, and the boot is boot. Without e.Info the file describes the PCI device
+// e.Device.
 func Record(t testing.TB, node config.Node, boot string, e journal.Entry) journal.Key {
 	t.Helper()
 	e.Network, e.IfName = cmp.Or(e.Network, "net-a"), cmp.Or(e.IfName, "net1")
@@ -45,7 +45,7 @@ func Record(t testing.TB, node config.Node, boot string, e journal.Entry) journa
 	return e.Key
 }
 
-// Containers returns the containers of the attachments on record.
+// Containers returns the container IDs of the recorded attachments.
 func Containers(t testing.TB, node config.Node) (ids []string) {
 	t.Helper()
 	keys, err := journal.Open(node.StateDir, "").All()
@@ -56,8 +56,8 @@ func Containers(t testing.TB, node config.Node) (ids []string) {
 	return ids
 }
 
-// Crowd records n attachments, one of each pod. The first ones have the VFs of the host that
-// [capturetest.ManyVFs] makes, the others memif sockets. None has an interface in the network namespace.
+// Crowd records n attachments, each of its own pod. The first vfs of them have the VFs of [capturetest.ManyVFs],
+// the others have memif sockets. None has an interface in the network namespace.
 func Crowd(t testing.TB, node config.Node, boot, netns string, vfs, n int) {
 	t.Helper()
 	for i := range n {
