@@ -38,21 +38,21 @@ func TestStatusIsSentUntilAPIServerAcceptsItAlsoAfterRestart(t *testing.T) {
 	agent := r.start()
 	stop := r.stop
 	r.attachPod(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
-	r.eventually("it was tried", func() bool { return asked.Load() > 0 })
+	r.eventually("the status was sent", func() bool { return asked.Load() > 0 })
 	if agent.Census().PendingStatus != 1 {
 		t.Errorf("got %v", agent.Census())
 	}
 	stop()
 	agent = r.start()
 	away.Store(false)
-	r.eventually("it was taken", func() bool { return agent.Census().PendingStatus == 0 })
+	r.eventually("the status was accepted", func() bool { return agent.Census().PendingStatus == 0 })
 	if got := r.lastReport(); got.UID != "u1" || len(got.Devices) != 1 {
 		t.Errorf("got %v", got)
 	}
 }
 
-// A claim whose status the server refuses, or is slow to take, holds up no other. One that can
-// never succeed is dropped.
+// A status that the API server rejects, or accepts slowly, must not delay the status of other claims. A status
+// that can never succeed is dropped.
 func TestEachClaimStatusHasItsOwnBackOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		var mu sync.Mutex
@@ -84,17 +84,17 @@ func TestEachClaimStatusHasItsOwnBackOff(t *testing.T) {
 		down = false
 		mu.Unlock()
 		time.Sleep(300 * time.Second)
-		if now := agent.Census(); now.PendingStatus != 1 || now.Phases["Added"] != 4 { // the slow one
+		if now := agent.Census(); now.PendingStatus != 1 || now.Phases["Added"] != 4 { // the status of claim slow
 			t.Errorf("got %v", now)
 		}
 		mu.Lock()
 		down = true
 		mu.Unlock()
-		must(t, r.runPod(r.sandbox("again", "bad"))) // the back-off begins anew
+		must(t, r.runPod(r.sandbox("again", "bad"))) // a new status starts a new back-off
 		time.Sleep(time.Second)
-		must(t, r.runPod(r.sandbox("third", "bad"))) // at once, though it waits for its back-off
+		must(t, r.runPod(r.sandbox("third", "bad"))) // sent immediately, despite the back-off
 		waitIdle()
-		r.unprepare("bad") // and what is forgotten is not sent
+		r.unprepare("bad") // the status of a removed claim is not sent
 		time.Sleep(time.Hour)
 		mu.Lock()
 		defer mu.Unlock()
@@ -107,7 +107,7 @@ func TestEachClaimStatusHasItsOwnBackOff(t *testing.T) {
 	})
 }
 
-// Its turn comes again behind the others': what the server has taken by then is not all.
+// The API server may have accepted a status that is already out of date.
 func TestStatusThatChangesDuringSendIsSentAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		var sent atomic.Int32
@@ -119,7 +119,7 @@ func TestStatusThatChangesDuringSendIsSentAgain(t *testing.T) {
 			return nil
 		}
 		r.start()
-		for n := range 9 { // of which four are sent at once
+		for n := range 9 { // four are sent at a time
 			name := fmt.Sprint(n)
 			r.prepare(r.claimOf(name, types.UID(name), name, netRequest{"x", "net1", ""}))
 			must(t, r.runPod(r.sandbox(name, name)))
@@ -171,7 +171,7 @@ func TestManyPodsInSequenceLeaveNothing(t *testing.T) {
 	for n := range pods {
 		life(n + 1)
 	}
-	r.eventually("all work has ended", func() bool { return runtime.NumGoroutine() <= goroutines })
+	r.eventually("all goroutines have ended", func() bool { return runtime.NumGoroutine() <= goroutines })
 	if now := len(difftest.Names(t, "/proc/self/fd")); now > files {
 		t.Errorf("open files: %d, before: %d", now, files)
 	}
@@ -186,7 +186,7 @@ func TestManyPodsInSequenceLeaveNothing(t *testing.T) {
 	}
 }
 
-// onSmallDisk puts the state on a file system of its own; remount changes its flags.
+// onSmallDisk mounts a file system of 64 KiB for the state directory. remount changes its mount flags.
 func (r *rig) onSmallDisk(t *testing.T) (remount func(flags uintptr)) {
 	t.Helper()
 	must(t, os.Mkdir(r.options.StateDir, 0o700))
@@ -195,12 +195,12 @@ func (r *rig) onSmallDisk(t *testing.T) (remount func(flags uintptr)) {
 		if r.agent != nil {
 			r.stop()
 		}
-		must(t, syscall.Unmount(r.options.StateDir, 0)) // which fails if a file is still open
+		must(t, syscall.Unmount(r.options.StateDir, 0)) // fails if a file is still open
 	})
 	return func(flags uintptr) {
 		var err error
 		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
-			// Busy while a worker writes: what it was asked for is answered before all is on record.
+			// Remounting fails with EBUSY while a worker writes: calls return before everything is on record.
 			if err = syscall.Mount("", r.options.StateDir, "", syscall.MS_REMOUNT|flags, ""); !errors.Is(err, syscall.EBUSY) {
 				break
 			}
@@ -227,8 +227,8 @@ func TestFullDiskRejectsNewClaimsButAllowsDetach(t *testing.T) {
 		difftest.Is(t, agent.RunPodSandbox(t.Context(), next), syscall.ENOSPC)
 		must(t, agent.StopPodSandbox(t.Context(), old))
 		difftest.Equal(t, r.callNames(), []string{"ADD s1 net1", "DEL s1 net1"})
-		// What could not be recorded is tried at the same time, and may be what it is told.
-		r.eventually("it is unprepared all the same", func() bool { return agent.Unprepare(t.Context(), "u1") == nil })
+		// A worker retries the failed write at the same time, and Unprepare may return that error.
+		r.eventually("the claim is unprepared", func() bool { return agent.Unprepare(t.Context(), "u1") == nil })
 		must(t, agent.Unprepare(t.Context(), "u3"))
 
 		must(t, os.Remove(fill))
@@ -255,7 +255,7 @@ func TestReadOnlyDiskRejectsNewClaimsAndKeepsPendingDELs(t *testing.T) {
 		difftest.Is(t, agent.Unprepare(t.Context(), "u1"), syscall.EROFS)
 
 		remount(0)
-		agent = r.start() // what is on disk owes the DEL still
+		agent = r.start() // the record on disk still leads to DEL
 		r.expectPhase("Added", 1)
 		must(t, agent.Unprepare(t.Context(), "u1"))
 		r.expectNothing()

@@ -16,7 +16,7 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// Multus attaches it: see inventory.ResourceName.
+// Multus attaches such a device: see inventory.ResourceName.
 func TestDeviceWithResourceNameNeedsNoNetwork(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		n := newNode(t, "mlx5-switchdev")
@@ -34,7 +34,7 @@ func TestDeviceWithResourceNameNeedsNoNetwork(t *testing.T) {
 		r.expectFiles("cdi", 2)
 		must(t, r.createContainer(sb, "u1_r_"+vf3))
 		difftest.Equal(t, p.started, []string{"ADD s1 net1"})
-		waitIdle() // until nobody writes
+		waitIdle() // until the driver writes nothing more
 		must(t, os.RemoveAll(r.options.CDIDir))
 		time.Sleep(2 * time.Minute)
 		r.expectFiles("cdi", 2)
@@ -48,7 +48,7 @@ func TestDeviceWithResourceNameNeedsNoNetwork(t *testing.T) {
 	})
 }
 
-// So that nobody has to read ResourceSlices for it.
+// Readers of the status need not read ResourceSlices.
 func TestStatusShowsDeviceOfClaim(t *testing.T) {
 	vf := cluster.Device{Type: "pci", Device: "0000:03:00.2", PF: "0000:03:00.0", Representor: "eth4", RDMA: "mlx5_2"}
 	for name, test := range map[string]struct {
@@ -70,16 +70,16 @@ func TestStatusShowsDeviceOfClaim(t *testing.T) {
 				t.Fatalf("%s: %+v", name, report)
 			}
 			var data map[string]cluster.Device
-			_ = json.Unmarshal(report.Devices[0].Data.Raw, &data) // the result has other keys
+			_ = json.Unmarshal(report.Devices[0].Data.Raw, &data) // data also has the keys of the CNI result
 			difftest.Same(t, name, data[cluster.DeviceKey], test.want)
 			if r.record("u1").StatusOwed {
-				t.Errorf("%s: it is still owed", name)
+				t.Errorf("%s: the status is still pending", name)
 			}
 		})
 	}
 }
 
-// Multus gives them to its networks by position: a pod with two VFs asks for count: 2.
+// Multus assigns the devices to its networks by position, so a pod with two VFs has count: 2.
 func TestRequestMayHaveSeveralDevicesWithoutNetwork(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		n := newNode(t, "mlx5-switchdev")
@@ -109,7 +109,7 @@ func TestRequestMayHaveSeveralDevicesWithoutNetwork(t *testing.T) {
 	})
 }
 
-// The metadata is that of Prepare, in both versions: KubeVirt reads the older one.
+// Prepare writes both versions of the metadata, because KubeVirt reads the older one.
 func TestPrepareWritesMetadataOfDeviceWithoutNetwork(t *testing.T) {
 	t.Parallel()
 	r, p := newRig(t), newPlugins()
@@ -128,14 +128,14 @@ func TestPrepareWritesMetadataOfDeviceWithoutNetwork(t *testing.T) {
 	r.eventually("its gate is open", func() bool { return len(r.files("cdi")) > 0 })
 }
 
-// No plugin of the chain tells of the device, and the pod learns of it all the same.
+// No plugin of the chain writes device information.
 func TestDriverDescribesDeviceThatNoPluginDescribes(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		n := newNode(t, "mlx5-switchdev")
 		r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
 		agent := r.start()
-		claim := ownClaim("u1", vf3, network(`{"type":"sriov"}`)) // which is on vfio-pci
-		setIfName(claim, "net2")                                  // that the captured pod lacks
+		claim := ownClaim("u1", vf3, network(`{"type":"sriov"}`)) // the VF is bound to vfio-pci
+		setIfName(claim, "net2")                                  // the captured pod has no net2
 		sb := r.attachPod(claim)
 		if at := r.attachment("u1"); at.PCI() != "0000:03:00.5" || len(r.files("info")) != 1 {
 			t.Errorf("got %s, files %q", at.Info, r.files("info"))
@@ -146,7 +146,7 @@ func TestDriverDescribesDeviceThatNoPluginDescribes(t *testing.T) {
 		told := r.metadata[0].Metadata.Attributes
 		r.mu.Unlock()
 		if n := told["devinfo-cni.io/vfIndex"].IntValue; n == nil || *n != 3 || told["devinfo-cni.io/type"].StringValue == nil {
-			t.Errorf("neither of the slice nor of the device information: %v", told)
+			t.Errorf("attributes of the slice or of the device information are missing: %v", told)
 		}
 		r.endPod(sb)
 		must(t, agent.Unprepare(t.Context(), "u1"))
@@ -154,7 +154,7 @@ func TestDriverDescribesDeviceThatNoPluginDescribes(t *testing.T) {
 	})
 }
 
-// An administrator may have set another directory since.
+// An administrator may have changed the directory since.
 func TestDeviceInfoFileIsRemovedFromItsOriginalDirectory(t *testing.T) {
 	r := newRig(t)
 	r.start()
@@ -167,7 +167,7 @@ func TestDeviceInfoFileIsRemovedFromItsOriginalDirectory(t *testing.T) {
 	r.endAndUnprepare(sb, "u1")
 }
 
-// Whoever could put a link in the place of the file would have the runtime mount what it names.
+// A user who can replace the file with a link chooses the file that the runtime mounts.
 func TestDeviceInfoFileThatNonRootCanReplaceIsNotMounted(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		n := newNode(t, "mlx5-switchdev")
@@ -181,7 +181,7 @@ func TestDeviceInfoFileThatNonRootCanReplaceIsNotMounted(t *testing.T) {
 		claim := ownClaim("u1", vf3, network(`{"type":"sriov"}`))
 		setIfName(claim, "net2")
 		r.attachPod(claim)
-		const fact = `"DEVINFO_NET2_PCI_ADDRESS=0000:03:00.5"` // which can be told all the same
+		const fact = `"DEVINFO_NET2_PCI_ADDRESS=0000:03:00.5"` // variables do not need the file
 		if text := r.spec(); strings.Contains(text, r.options.DeviceInfoDir) || len(r.files("info")) != 1 || !strings.Contains(text, fact) {
 			t.Error(text)
 		}
@@ -189,13 +189,13 @@ func TestDeviceInfoFileThatNonRootCanReplaceIsNotMounted(t *testing.T) {
 	})
 }
 
-// spec is the CDI spec of the only gate.
+// spec returns the CDI spec of the only gate.
 func (r *rig) spec() string {
 	r.t.Helper()
 	return difftest.Read(r.t, filepath.Join(r.options.CDIDir, r.files("cdi")[0]))
 }
 
-// A device without a network of ours is Multus' by now.
+// Multus may have attached the device of a claim without a network.
 func TestDELIsNotRetriedWhileClaimWithoutNetworkHasDevice(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		r.useJournal(newNode(t, "mlx5-switchdev"))
@@ -222,7 +222,7 @@ func TestDELIsNotRetriedWhileClaimWithoutNetworkHasDevice(t *testing.T) {
 	})
 }
 
-// Nodes and metadata take no network namespace.
+// Device nodes and metadata need no network namespace.
 func TestHostNetworkPodMayHaveDeviceWithoutNetwork(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		n := newNode(t, "mlx5-switchdev")

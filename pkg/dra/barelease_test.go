@@ -19,7 +19,7 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// useJournal has the agent hand out nodes of devices, and lease them.
+// useJournal makes the agent grant device nodes and lease devices. It returns the journal.
 func (r *rig) useJournal(n *node) *journal.Journal {
 	r.options.Devices.Journal, r.options.Devices.Lineage = journalIn(r.dir, "boot1"), n.lineage
 	r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
@@ -29,7 +29,7 @@ func (r *rig) useJournal(n *node) *journal.Journal {
 	return r.options.Devices.Journal
 }
 
-// holders are who has a lease of a device.
+// holders returns the holders of a device.
 func (r *rig) holders(id string) (list []string) {
 	r.t.Helper()
 	all, err := r.options.Devices.Journal.Holders(journal.OfDevice, id)
@@ -40,13 +40,13 @@ func (r *rig) holders(id string) (list []string) {
 	return list
 }
 
-// expectHolders wants these, and no others, to have a lease of a device.
+// expectHolders checks that a device has exactly these holders.
 func (r *rig) expectHolders(id string, holders ...string) {
 	r.t.Helper()
 	difftest.Same(r.t, "holders of "+id, r.holders(id), holders)
 }
 
-// A pod that is deleted by force still runs: its nodes are nobody else's.
+// A pod that was deleted by force still runs and uses its device nodes.
 func TestClaimWithoutNetworkHoldsDeviceExclusively(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		r.useJournal(newNode(t, "mlx5-switchdev"))
@@ -70,7 +70,7 @@ func TestClaimWithoutNetworkHoldsDeviceExclusively(t *testing.T) {
 	})
 }
 
-// The driver was killed when the claim was on record, and before it had all leases.
+// The driver may have been killed after it wrote the record and before it had all leases.
 func TestPreparedClaimTakesMissingLeases(t *testing.T) {
 	const infiniband = `devices: [{select: 'device.attributes["devinfo-cni.io"].linkType == "infiniband"', sharing: exclusive, resourceName: example.com/ib}]`
 	for _, test := range []struct {
@@ -101,7 +101,7 @@ func TestPreparedClaimTakesMissingLeases(t *testing.T) {
 	}
 }
 
-// Nobody unprepares a claim that was never on record.
+// The kubelet does not unprepare a claim that was never prepared.
 func TestClaimThatCannotBeRecordedHasNeitherGateNorLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		j := r.useJournal(newNode(t, "mlx5-switchdev"))
@@ -115,7 +115,7 @@ func TestClaimThatCannotBeRecordedHasNeitherGateNorLease(t *testing.T) {
 	})
 }
 
-// Multus gives the pod what its claim has, and another pod not.
+// Multus may give the device to the pod of the claim, but not to another pod.
 func TestClaimWithoutNetworkIsNotPreparedWhileMultusHoldsItsDevice(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		j := r.useJournal(newNode(t, "mlx5-switchdev"))
@@ -131,13 +131,13 @@ func TestClaimWithoutNetworkIsNotPreparedWhileMultusHoldsItsDevice(t *testing.T)
 	})
 }
 
-// A node of a group is good for all that is in it.
+// A device node of an IOMMU group gives access to all devices of the group.
 func TestAttachmentWithVFIONodeLeasesIOMMUGroup(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		r.useJournal(newNode(t, "mlx5-switchdev"))
 		r.start()
 		claim := ownClaim("u1", vf3, network(`{"type":"sriov"}`))
-		setIfName(claim, "net2") // that the captured pod lacks
+		setIfName(claim, "net2") // the captured pod has no net2
 		sb := r.attachPod(claim)
 		r.expectHolders("iommu-57", "claim ns/claim-u1")
 		r.endPod(sb)
@@ -146,9 +146,10 @@ func TestAttachmentWithVFIONodeLeasesIOMMUGroup(t *testing.T) {
 	})
 }
 
-// With hostUsers: false the runtime bind-mounts the node's own device nodes, which belong to nobody there.
+// With hostUsers: false the runtime bind-mounts device nodes of the host. Their owner does not exist in the
+// user namespace.
 func TestUserNamespaceGetsOnlyWorldAccessibleDeviceNodes(t *testing.T) {
-	for parameters, opened := range map[string]int{"": 2, network(`{"type":"sriov"}`): 1} { // without a network, before the sandbox is known
+	for parameters, opened := range map[string]int{"": 2, network(`{"type":"sriov"}`): 1} { // number of times that the gate is opened; without a network it opens before the sandbox is known
 		for _, hostUsers := range []bool{true, false} {
 			inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 				r.useJournal(newNode(t, "mlx5-switchdev"))
@@ -166,7 +167,7 @@ func TestUserNamespaceGetsOnlyWorldAccessibleDeviceNodes(t *testing.T) {
 				r.start()
 				claim := ownClaim("u1", vf3, parameters)
 				if parameters != "" {
-					setIfName(claim, "net2") // that the captured pod lacks
+					setIfName(claim, "net2") // the captured pod has no net2
 				}
 				r.prepare(claim)
 				sb := r.sandbox("s1", "pod")
@@ -174,7 +175,7 @@ func TestUserNamespaceGetsOnlyWorldAccessibleDeviceNodes(t *testing.T) {
 					sb.Linux.Namespaces = append(sb.Linux.Namespaces, &api.LinuxNamespace{Type: "user"})
 				}
 				must(t, r.runPod(sb))
-				time.Sleep(time.Hour) // in which the gate is looked at again
+				time.Sleep(time.Hour) // until the worker has checked the gate again
 				waitIdle()
 				if !hostUsers {
 					difftest.Equal(t, opens, opened)
@@ -189,7 +190,7 @@ func TestUserNamespaceGetsOnlyWorldAccessibleDeviceNodes(t *testing.T) {
 	}
 }
 
-// An InfiniBand function without IPoIB is all nodes.
+// An InfiniBand function without IPoIB has no interface.
 func TestClaimOfRDMADeviceWithoutInterfaceGetsDeviceNodes(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		const vf = "pci-0000-17-00-1"

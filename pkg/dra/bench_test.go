@@ -26,9 +26,8 @@ import (
 	"devinfo-cni.io/pkg/safefile"
 )
 
-// BenchmarkRunPodSandbox compares, turn by turn, the attachment of a pod with a bare
-// ADD by libcni of the same network. "ratio" is of the medians, "over-ms" their
-// difference.
+// BenchmarkRunPodSandbox compares the attachment of a pod with a bare ADD of the same network by libcni, in
+// turn. "ratio" is the ratio of the medians, and "over-ms" their difference.
 func BenchmarkRunPodSandbox(b *testing.B) {
 	r := benchRig(b)
 	agent := r.start()
@@ -63,8 +62,8 @@ func BenchmarkRunPodSandbox(b *testing.B) {
 	}
 }
 
-// BenchmarkAHundredPodsAtOnce compares how long pods wait that start at the same time with
-// as many bare ADDs by libcni.
+// BenchmarkAHundredPodsAtOnce compares how long a hundred pods wait that start at the same time with a hundred
+// bare ADDs by libcni.
 func BenchmarkAHundredPodsAtOnce(b *testing.B) {
 	const pods = 100
 	r := benchRig(b)
@@ -111,8 +110,8 @@ func BenchmarkAHundredPodsAtOnce(b *testing.B) {
 	}
 }
 
-// BenchmarkPrepare is one more claim on a node of 500. It is compared, turn by turn, with
-// the one durable write that it cannot do without: "over-ms" is the difference of the medians.
+// BenchmarkPrepare prepares one more claim on a node with 500 claims, and compares it, in turn, with the one
+// durable write that it needs. "over-ms" is the difference of the medians.
 func BenchmarkPrepare(b *testing.B) {
 	const prepared, heapGate = 500, 8 // KiB
 	r := benchRig(b)
@@ -142,7 +141,7 @@ func BenchmarkPrepare(b *testing.B) {
 		bare = append(bare, time.Since(began))
 		must(b, disk.Remove(string(uid)))
 	}
-	b.ReportMetric(each, "KiB/claim") // after the loop, which resets what was reported
+	b.ReportMetric(each, "KiB/claim") // after the loop, because the loop resets reported metrics
 	b.ReportMetric(float64(quantile(took, 50))/1e6, "p50-ms")
 	b.ReportMetric(float64(quantile(took, 99))/1e6, "p99-ms")
 	a, c := quantile(took, 50), quantile(bare, 50)
@@ -155,7 +154,7 @@ func BenchmarkPrepare(b *testing.B) {
 	}
 }
 
-// BenchmarkForeignPod is what a pod without claims costs on a node of 500.
+// BenchmarkForeignPod measures a pod without claims on a node with 500 claims.
 func BenchmarkForeignPod(b *testing.B) {
 	r := benchRig(b)
 	agent := r.start()
@@ -169,7 +168,7 @@ func BenchmarkForeignPod(b *testing.B) {
 	}
 }
 
-// benchRig has the times that an agent has in life.
+// benchRig returns a rig with the default intervals.
 func benchRig(b *testing.B) *rig {
 	r := newRig(b)
 	r.options.Log, r.options.Sweep, r.options.DelMinRetryTime = slog.New(slog.DiscardHandler), 0, 0
@@ -188,8 +187,8 @@ func quantile(list []time.Duration, percent int) time.Duration {
 	return sorted[min(len(sorted)*percent/100, len(sorted)-1)]
 }
 
-// BenchmarkPrepareOfAVF compares, turn by turn, a claim of a VF with one of a network of
-// software alone, on a node of 1,024 VFs.
+// BenchmarkPrepareOfAVF compares, in turn, a claim of a VF with a claim of a software network, on a node with
+// 1,024 VFs.
 func BenchmarkPrepareOfAVF(b *testing.B) {
 	r := benchRig(b)
 	host, err := inventory.Captured(capturetest.ManyVFs(1024))
@@ -225,7 +224,7 @@ func BenchmarkPrepareOfAVF(b *testing.B) {
 	}
 }
 
-// allVFs offers them all.
+// allVFs returns an inventory that offers all VFs.
 func allVFs(b *testing.B, host inventory.Host) *devices.Inventory {
 	b.Helper()
 	rules, err := inventory.ParseRules([]byte("devices:\n- select: device.attributes['devinfo-cni.io'].kind == 'vf'\n  sharing: exclusive\n"))
@@ -236,8 +235,8 @@ func allVFs(b *testing.B, host inventory.Host) *devices.Inventory {
 	}
 }
 
-// BenchmarkFromEventToSlice is the time from a uevent, on a node of 1,024 VFs, to the
-// ResourceSlice at the API server. The second in which events are gathered is in it.
+// BenchmarkFromEventToSlice measures the time from a uevent to the ResourceSlice at the API server, on a node
+// with 1,024 VFs. It includes the second for which events are collected.
 func BenchmarkFromEventToSlice(b *testing.B) {
 	host, err := inventory.Captured(capturetest.ManyVFs(1024))
 	must(b, err)
@@ -254,7 +253,7 @@ func BenchmarkFromEventToSlice(b *testing.B) {
 		for {
 			select {
 			case <-written:
-			case <-time.After(3 * time.Second): // longer than events are gathered
+			case <-time.After(3 * time.Second): // longer than events are collected
 				return
 			}
 		}
@@ -281,8 +280,8 @@ func BenchmarkFromEventToSlice(b *testing.B) {
 	}
 }
 
-// BenchmarkMetadata is how long a pod waits for what its containers read of a network: KEP-5304
-// wants 99 of 100 within 10 ms.
+// BenchmarkMetadata measures how long a pod waits for the metadata of a network. KEP-5304 requires 10 ms for 99
+// of 100 pods.
 func BenchmarkMetadata(b *testing.B) {
 	r := benchRig(b)
 	claim := r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""})
@@ -305,7 +304,7 @@ func BenchmarkMetadata(b *testing.B) {
 	b.ReportMetric(float64(quantile(took, 50))/1e6, "p50-ms")
 	b.ReportMetric(float64(p99)/1e6, "p99-ms")
 	b.ReportMetric(float64(other)/1e6, "bare-p99-ms")
-	if len(took) >= 100 && p99 > max(10*time.Millisecond, 3*other) { // which shows how busy the machine is
+	if len(took) >= 100 && p99 > max(10*time.Millisecond, 3*other) { // shows how busy the machine is
 		b.Errorf("it takes %v at p99, more than 10 ms; a file takes %v", p99, other)
 	}
 }

@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A want is one request of a claim.
+// netRequest is a request of a claim for a network of the plugin "fake".
 type netRequest struct{ request, ifName, behave string }
 
-// claimOf is an allocated claim for the pod, whose networks run the plugin "fake".
+// claimOf returns an allocated claim of a pod, whose networks use the plugin "fake".
 func (r *rig) claimOf(name string, uid types.UID, pod string, wants ...netRequest) *resourceapi.ResourceClaim {
 	return claimIn(r.dir, name, uid, pod, wants...)
 }
@@ -31,17 +31,17 @@ func claimIn(dir, name string, uid types.UID, pod string, wants ...netRequest) *
 	return allocated(name, uid, pod, all...)
 }
 
-// A request is one of a claim, and what the scheduler has allocated to it.
+// request is a request of a claim, with the device that the scheduler has allocated.
 type request struct {
-	name       string // "request/subrequest" where a list of alternatives was given
+	name       string // "request/subrequest" for an alternative of firstAvailable
 	device     string
-	share      types.UID // "" = the device is the claim's alone
+	share      types.UID // "" = the device is allocated exclusively
 	count      int64
 	ifName     string
-	parameters string // of its class, beside ifName; "" = it has none at all
+	parameters string // parameters of its class, except ifName; "" = no parameters
 }
 
-// allocated is a claim with these requests, reserved for a pod.
+// allocated returns a claim with these requests, reserved for a pod.
 func allocated(name string, uid types.UID, pod string, requests ...request) *resourceapi.ResourceClaim {
 	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid}}
 	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod, UID: types.UID("uid-" + pod)}}
@@ -71,23 +71,23 @@ func allocated(name string, uid types.UID, pod string, requests ...request) *res
 	return claim
 }
 
-// ownClaim is a claim of one device, with these parameters of its class; "" = none.
+// ownClaim returns a claim of one device, with these parameters of its class.
 func ownClaim(uid types.UID, device, parameters string) *resourceapi.ResourceClaim {
 	return allocated("claim-"+string(uid), uid, "pod", request{name: "r", device: device, ifName: "net1", parameters: parameters})
 }
 
-// setIfName has the configuration of a claim's first request say another name than net1.
+// setIfName replaces net1 in the configuration of a claim's first request.
 func setIfName(claim *resourceapi.ResourceClaim, ifName string) {
 	raw := &claim.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw
 	*raw = []byte(strings.ReplaceAll(string(*raw), "net1", ifName))
 }
 
-// network is a configuration of those plugins.
+// network returns the parameter "config" with these plugins.
 func network(plugins string) string {
 	return `"config":{"cniVersion":"1.0.0","name":"net","plugins":[` + plugins + `]}`
 }
 
-// requestFor is a request for a device that goes into a network of that plugin.
+// requestFor returns a request for a device, with a network of one plugin.
 func requestFor(name, device, ifName, plugin string, count int64) request {
 	r := request{name: name, device: device, ifName: ifName, parameters: network(`{"type":"` + plugin + `"}`), count: count}
 	if device == pf {
@@ -96,12 +96,12 @@ func requestFor(name, device, ifName, plugin string, count int64) request {
 	return r
 }
 
-// claimFor is a claim of the pod "pod" with these requests.
+// claimFor returns a claim of the pod "pod" with these requests.
 func claimFor(uid types.UID, all ...request) *resourceapi.ResourceClaim {
 	return allocated("claim-"+string(uid), uid, "pod", all...)
 }
 
-// makeExclusive allocates a claim's devices to the claim alone.
+// makeExclusive allocates the devices of a claim exclusively.
 func makeExclusive(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 	for n := range claim.Status.Allocation.Devices.Results {
 		claim.Status.Allocation.Devices.Results[n].ShareID = nil

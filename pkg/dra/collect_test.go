@@ -29,12 +29,12 @@ func TestClaimIsDeletedOnlyIfAPIServerReportsIt(t *testing.T) {
 		err        error
 		gone       bool
 	}{
-		"there":            {"a", "u1", nil, false},
-		"not there":        {"b", "u1", nil, true},
-		"made anew":        {"a", "u0", nil, true},
-		"no answer":        {"a", "u0", noAnswer, false},
-		"none of a missed": {"b", "u1", noAnswer, false},
-		"no such API":      {"b", "u1", noAPI, false},
+		"exists":                 {"a", "u1", nil, false},
+		"deleted":                {"b", "u1", nil, true},
+		"created again":          {"a", "u0", nil, true},
+		"no answer":              {"a", "u0", noAnswer, false},
+		"deleted, but no answer": {"b", "u1", noAnswer, false},
+		"no such API":            {"b", "u1", noAPI, false},
 	} {
 		client := fake.NewClientset(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "u1"}})
 		if test.err != nil {
@@ -52,7 +52,7 @@ func TestClaimIsDeletedOnlyIfAPIServerReportsIt(t *testing.T) {
 	}
 }
 
-// Its sandbox is on no record: only the runtime tells of it.
+// No record has the sandbox of such a claim, so only the runtime can report it.
 func TestClaimWithoutNetworkIsKeptUntilRuntimeListsSandboxes(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
@@ -69,7 +69,7 @@ func TestClaimWithoutNetworkIsKeptUntilRuntimeListsSandboxes(t *testing.T) {
 				t.Errorf("%s: %q", when, got)
 			}
 		}
-		kept("no runtime has told of sandboxes", 1)
+		kept("the runtime has listed no sandboxes", 1)
 		r.listSandboxes(sb)
 		kept("its pod runs", 1)
 		r.endPod(sb)
@@ -77,13 +77,13 @@ func TestClaimWithoutNetworkIsKeptUntilRuntimeListsSandboxes(t *testing.T) {
 	})
 }
 
-// A kubelet that has lost its memory unprepares nothing. A DEL that is owed needs its record; a
-// server that does not answer collects nothing; and with the record go its leases.
+// A kubelet without its checkpoint unprepares nothing. A record with a pending DEL must stay, and so must all
+// records while the API server does not answer. The leases end with the record.
 func TestClaimIsCollectedOnlyWhenUnusedAndNotAllocated(t *testing.T) {
 	vf := network(`{"type":"sriov"}`)
 	deallocated := ownClaim("u1", vf0, vf)
 	deallocated.Status.Allocation, deallocated.Status.ReservedFor = nil, nil
-	for name, last := range map[string]*resourceapi.ResourceClaim{"deleted": nil, "deallocated": deallocated, "allocated anew": ownClaim("u1", vf2, vf)} {
+	for name, last := range map[string]*resourceapi.ResourceClaim{"deleted": nil, "deallocated": deallocated, "reallocated": ownClaim("u1", vf2, vf)} {
 		inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 			now, answer := last, error(nil)
 			r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
@@ -101,14 +101,14 @@ func TestClaimIsCollectedOnlyWhenUnusedAndNotAllocated(t *testing.T) {
 			must(t, r.runPod(r.sandbox("s1", "pod")))
 			kept("its pod runs", 1)
 			r.stop()
-			r.start() // which has not heard of the sandbox yet
-			kept("no runtime has told of sandboxes", 1)
+			r.start() // the new process does not know the sandbox yet
+			kept("the runtime has listed no sandboxes", 1)
 			now, answer = nil, errors.New("no answer")
 			r.listSandboxes()
 			r.endPod(r.sandbox("s1", "pod"))
 			kept("the server does not answer", 0)
 			now, answer = ownClaim("u1", vf0, vf), nil
-			kept("the claim is there", 0)
+			kept("the claim exists", 0)
 			now = last
 			other := &journal.Claim{UID: "u0", Part: "net1", Namespace: "ns", Name: "lost", Leases: []journal.DeviceLease{{ID: "pci-0000:03:00.4", Mode: journal.Exclusive}}}
 			must(t, r.options.Devices.Journal.Hold(other))
@@ -123,7 +123,7 @@ func TestClaimIsCollectedOnlyWhenUnusedAndNotAllocated(t *testing.T) {
 	}
 }
 
-// The kubelet gives up on a call, and unprepares; the call has not come to its end yet.
+// The kubelet cancels Prepare and calls Unprepare while Prepare still runs.
 func TestCanceledPrepareLeavesNothingAfterUnprepare(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		n := newNode(t, "mlx5-switchdev")
@@ -151,7 +151,7 @@ func TestCanceledPrepareLeavesNothingAfterUnprepare(t *testing.T) {
 	})
 }
 
-// The kubelet asks for a claim again while the agent forgets it, with a DEL that was given up.
+// The kubelet prepares a claim again while the worker removes it, and an undeleted attachment remains.
 func TestPrepareDuringEndOfUnprepareIsRecordedOrFails(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		claim := r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""})
@@ -161,7 +161,7 @@ func TestPrepareDuringEndOfUnprepareIsRecordedOrFails(t *testing.T) {
 				_, err := r.agent.Prepare(t.Context(), claim)
 				ended <- err
 			}()
-			time.Sleep(time.Millisecond) // in which it is admitted
+			time.Sleep(time.Millisecond) // until Prepare has added the claim to the table
 		})
 		r.step = func(name string) {
 			if name == "forgotten" {
@@ -174,7 +174,7 @@ func TestPrepareDuringEndOfUnprepareIsRecordedOrFails(t *testing.T) {
 		err := <-ended
 		waitIdle()
 		if err == nil && len(r.record("u1").Attachments) != 1 {
-			t.Error("it is prepared, and not on record")
+			t.Error("the claim is prepared but not on record")
 		}
 		r.prepare(claim)
 	})

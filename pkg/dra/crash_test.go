@@ -28,28 +28,27 @@ import (
 
 const agentEnv = "DRA_TEST_AGENT"
 
-// A doom is the life of an agent in a process of its own: it does the whole life of a
-// pod, up to the step at which it is killed.
+// victim configures a driver process that attaches and detaches a pod and kills itself after a step.
 type victim struct {
 	Dir    string
-	KillAt int // 0 = not
+	KillAt int // step after which the process kills itself; 0 = never
 	Behave string
-	Pipe   bool // file 3 is for the plugins
+	Pipe   bool // whether plugins inherit file 3
 }
 
 func runVictim() {
 	var d victim
 	check(json.Unmarshal([]byte(os.Getenv(agentEnv)), &d))
-	check(os.Unsetenv(agentEnv)) // not for the plugins
+	check(os.Unsetenv(agentEnv)) // plugins must not inherit it
 	if d.Pipe {
-		_, err := unix.FcntlInt(3, unix.F_DUPFD, 100) // where the agent's own files for plugins do not come
+		_, err := unix.FcntlInt(3, unix.F_DUPFD, 100) // files that the agent opens for plugins get lower numbers
 		check(err)
 		syscall.CloseOnExec(3)
 	}
 	o := optionsIn(d.Dir)
 	addDevices(&o, d.Dir)
 	o.Devices.Journal = journalIn(d.Dir, o.BootID)
-	o.Status = func(ctx context.Context, _ status.Report) error { <-ctx.Done(); return ctx.Err() } // so that each life has the same steps
+	o.Status = func(ctx context.Context, _ status.Report) error { <-ctx.Done(); return ctx.Err() } // so that each run has the same steps
 	var steps atomic.Int32
 	o.Step = func(name string) {
 		if int(steps.Add(1)) == d.KillAt {
@@ -89,8 +88,8 @@ func journalIn(dir, bootID string) *journal.Journal {
 	return j
 }
 
-// run gives what the process printed: the step at which it was killed, or how many there are. It
-// waits for the plugins that survive it: they have the pipe, too.
+// run returns the output of the process: the step after which it was killed, or the number of steps. It waits
+// until the plugins have exited too; they inherit the pipe.
 func (d victim) run(t *testing.T) string {
 	t.Helper()
 	ended, pipe, err := os.Pipe()
@@ -119,10 +118,10 @@ func (d victim) command(t *testing.T) *exec.Cmd {
 	return cmd
 }
 
-// afterwards is what the node is like when the next agent starts.
+// restarts are the changes of the node before the next process starts.
 var restarts = map[string]struct {
 	happens func(r *rig, sb *api.PodSandbox)
-	listed  bool // the sandbox still runs
+	listed  bool // the runtime still lists the sandbox
 }{
 	"the pod runs": {func(*rig, *api.PodSandbox) {}, true},
 	"the sandbox is gone": {func(r *rig, sb *api.PodSandbox) {
@@ -149,10 +148,10 @@ func TestNextStartCleansUpAfterKillAtAnyStep(t *testing.T) {
 	if err != nil || steps < 20 {
 		t.Fatalf("%d steps, %v", steps, err)
 	}
-	turns := make(chan struct{}, 8) // they mostly wait, for the disk and for each other's processes
+	turns := make(chan struct{}, 8) // the trials mostly wait for the disk and for processes
 	var all sync.WaitGroup
 	stride := 1
-	if os.Geteuid() != 0 { // whose agent does the same: some of the steps
+	if os.Geteuid() != 0 { // the driver behaves the same, so a sample is enough
 		stride = 5
 	}
 	for name, after := range restarts {
@@ -180,7 +179,7 @@ func killAndRestart(t *testing.T, step int, happens func(*rig, *api.PodSandbox),
 	}
 }
 
-// expectCleanRestart lets the next agent make good what is owed.
+// expectCleanRestart starts the next process and checks that it completes all pending work.
 func expectCleanRestart(t *testing.T, r *rig, d victim, sb *api.PodSandbox, listed bool) {
 	t.Helper()
 	var pods []*api.PodSandbox
@@ -209,7 +208,7 @@ func expectCleanRestart(t *testing.T, r *rig, d victim, sb *api.PodSandbox, list
 	stop := r.stop
 	_, err := agent.Synchronize(t.Context(), pods, nil)
 	must(t, err)
-	r.eventually("all is attached that should be", func() bool {
+	r.eventually("exactly the right networks are attached", func() bool {
 		census := agent.Census()
 		return len(r.files("there")) == attached && census.Phases["Added"] == attached && census.Phases["Adding"]+census.Phases["Deleting"]+census.Phases["Restoring"] == 0 && len(r.files("cdi")) == gates && len(r.files("dp")) == bare
 	})
@@ -233,7 +232,7 @@ func expectCleanRestart(t *testing.T, r *rig, d victim, sb *api.PodSandbox, list
 	stop()
 }
 
-// A plugin survives its agent. A DEL before it has ended would find nothing.
+// A plugin can outlive the driver. A DEL before the plugin exits would find nothing to delete.
 func TestDELWaitsForPluginsOfKilledDriver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -18,8 +18,8 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// createContainer is what a runtime says of a container with these gates: each has its CDI spec, whose
-// hook compares network namespaces (see cmd/cni-dra-gate).
+// createContainer returns the error of a runtime that creates a container with these gates. It resolves each
+// CDI spec and runs its hook, which compares network namespaces: see cmd/cni-dra-gate.
 func (r *rig) createContainer(sb *api.PodSandbox, gates ...string) error {
 	for _, gate := range gates {
 		data, err := os.ReadFile(filepath.Join(r.options.CDIDir, cdispec.FileName(driverName+"/claim", gate)))
@@ -42,7 +42,7 @@ func (r *rig) createContainer(sb *api.PodSandbox, gates ...string) error {
 	return nil
 }
 
-// The agent may be away when a pod gets another sandbox.
+// The driver may not be running when a pod gets another sandbox.
 func TestGateOfSandboxRejectsOtherSandboxes(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		r.start()
@@ -52,7 +52,7 @@ func TestGateOfSandboxRejectsOtherSandboxes(t *testing.T) {
 		must(t, r.runPod(first))
 		must(t, r.createContainer(first, "u1_x"))
 		says(t, r.createContainer(second, "u1_x"), "claim ns/a, request x, is held by pod ns/pod (net1)")
-		// A spec of an agent that knew no hook still opens, and gets one.
+		// A spec without the hook, from an earlier driver, still opens. The driver adds the hook.
 		file := filepath.Join(r.options.CDIDir, cdispec.FileName(driverName+"/claim", "u1_x"))
 		var spec map[string]any
 		must(t, json.Unmarshal([]byte(difftest.Read(t, file)), &spec))
@@ -73,9 +73,9 @@ func TestGateOfSandboxRejectsOtherSandboxes(t *testing.T) {
 	})
 }
 
-// sriov-cni and ib-sriov-cni reset a VF only if they are told of a namespace, though it be
-// gone; host-device fails on one. CRI-O removes it before every DEL. A VF that the node's start
-// has made anew must not get back what it was before.
+// sriov-cni and ib-sriov-cni reset a VF only if CNI_NETNS is set, even if that namespace no longer exists.
+// host-device fails on such a path. CRI-O removes the namespace before every DEL. After a reboot no plugin gets
+// the path, because the VF is new.
 func TestOnlyVFPluginsGetPathOfMissingNamespace(t *testing.T) {
 	for name, test := range map[string]struct {
 		ends func(r *rig, sb *api.PodSandbox)
@@ -111,13 +111,13 @@ func TestOnlyVFPluginsGetPathOfMissingNamespace(t *testing.T) {
 	}
 }
 
-// What a claim can ask of the scheduler is attached as allocated, or refused with a reason.
+// All kinds of requests that the scheduler can allocate.
 func TestEachAllocationIsAttachedOrRejected(t *testing.T) {
 	apart, alike := resourceapi.FullyQualifiedName("devinfo-cni.io/pfName"), resourceapi.FullyQualifiedName("resource.kubernetes.io/pcieRoot")
 	for name, test := range map[string]struct {
 		claim *resourceapi.ResourceClaim
-		want  []string // on record: request, and the device in the configuration
-		why   string   // it is refused
+		want  []string // request, and part of the configuration on record
+		why   string   // part of the error; "" = attached
 	}{
 		"firstAvailable, the VF":        {claimFor("u1", requestFor("r/vf", vf0, "net1", "sriov", 0)), []string{`r/vf "deviceID":"0000:03:00.2"`}, ""},
 		"firstAvailable, else a master": {claimFor("u1", requestFor("r/lan", pf, "net1", "macvlan", 0)), []string{`r/lan "master":"p0"`}, ""},
@@ -163,8 +163,8 @@ func withConstraint(c *resourceapi.DeviceConstraint, all ...request) *resourceap
 	return claim
 }
 
-// asExtendedResource makes a claim one that the scheduler has made for the extended resources of
-// a pod: it is owned by the pod, and has no template.
+// asExtendedResource makes a claim look like the claims that the scheduler creates for the extended resources
+// of a pod. The pod owns it, and it has no template.
 func asExtendedResource(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 	yes := true
 	claim.Name = "pod-extended-resources-x"

@@ -28,7 +28,7 @@ import (
 
 const hardware = "../../testdata/hosts/mlx5-switchdev.txtar"
 
-// The node's devices that tests attach, by what plugins know them by.
+// hardwareDevices returns the devices of the captured host that tests attach, by device ID.
 func hardwareDevices() map[string]hostdev.Ref {
 	return map[string]hostdev.Ref{
 		"0000:03:00.2":   {PCI: "0000:03:00.2", IfName: "enp3s0f0v0"},
@@ -37,7 +37,8 @@ func hardwareDevices() map[string]hostdev.Ref {
 	}
 }
 
-// addDevices gives the node of the options devices, as its kernel has made them at the start.
+// addDevices adds the captured host's devices to the options. They are in the state of the capture, unless dir
+// has a kernel already.
 func addDevices(o *dra.Options, dir string) *restoretest.Kernel {
 	text, err := os.ReadFile(hardware)
 	check(err)
@@ -63,7 +64,7 @@ func addDevices(o *dra.Options, dir string) *restoretest.Kernel {
 	return k
 }
 
-// addDevices gives the rig's node devices, for its plugins.
+// addDevices adds the captured host's devices to the rig and its plugins.
 func (r *rig) addDevices() {
 	r.kernel = addDevices(&r.options, r.dir)
 	r.plugins.kernel = r.kernel
@@ -71,8 +72,8 @@ func (r *rig) addDevices() {
 
 func netnsOf(sb *api.PodSandbox) string { return sb.Linux.Namespaces[1].Path }
 
-// onDevice allocates to the n-th request of a claim a device of the node, which its plugin
-// takes; with the driver, if one is given.
+// onDevice allocates a device to the n-th request of a claim. The plugin moves it into the pod. If driver is
+// not "", the class requests it.
 func onDevice(claim *resourceapi.ResourceClaim, n int, device, driver string) *resourceapi.ResourceClaim {
 	result := &claim.Status.Allocation.Devices.Results[n]
 	result.Device, result.ShareID = device, nil
@@ -86,7 +87,8 @@ func onDevice(claim *resourceapi.ResourceClaim, n int, device, driver string) *r
 	return claim
 }
 
-// useDevice is what a plugin does with its device at ADD, and the pod after that.
+// useDevice moves the device into the pod, as a plugin does at ADD, and changes its settings, as the pod does
+// later.
 func (conf pluginConf) useDevice(k *restoretest.Kernel, netns, ifName string) error {
 	if conf.DeviceID == "" {
 		return nil
@@ -97,7 +99,7 @@ func (conf pluginConf) useDevice(k *restoretest.Kernel, netns, ifName string) er
 	return k.Use(conf.DeviceID, 9000, "02:00:00:00:00:99")
 }
 
-// returnDevice is DEL, which brings back what it can find, as it is.
+// returnDevice moves the device back with its changed settings, as a plugin does at DEL.
 func (conf pluginConf) returnDevice(k *restoretest.Kernel, netns, ifName string) error {
 	if conf.DeviceID == "" || netns == "" || k == nil {
 		return nil
@@ -105,7 +107,7 @@ func (conf pluginConf) returnDevice(k *restoretest.Kernel, netns, ifName string)
 	return k.Move(conf.DeviceID, netns, "", ifName)
 }
 
-// checkDevice wants a device to be as it was at the start, or to have the driver.
+// checkDevice returns an error if the device has neither its captured settings nor the configured driver.
 func (conf pluginConf) checkDevice(k *restoretest.Kernel) error {
 	now, err := k.Host().Look(hardwareDevices()[conf.DeviceID])
 	if err != nil {
@@ -121,7 +123,7 @@ func (conf pluginConf) checkDevice(k *restoretest.Kernel) error {
 	return nil
 }
 
-// asCaptured is what the devices are like at the start.
+// capturedDevices returns the settings of the devices in the capture.
 var capturedDevices = sync.OnceValue(func() map[string]restore.Former {
 	dir, err := os.MkdirTemp("", "dra-")
 	check(err)
@@ -140,13 +142,13 @@ func readDevices(k *restoretest.Kernel) map[string]restore.Former {
 		if !errors.Is(err, restore.ErrAway) { // a pod has it
 			check(err)
 		}
-		f.Inode = 0 // which each kernel chooses
+		f.Inode = 0 // differs between kernels
 		all[id] = f
 	}
 	return all
 }
 
-// expectRestored wants the node's devices to be what they were.
+// expectRestored checks that all devices have their captured settings.
 func expectRestored(t testing.TB, k *restoretest.Kernel) {
 	t.Helper()
 	difftest.Same(t, "devices are not what they were", readDevices(k), capturedDevices())

@@ -20,12 +20,12 @@ import (
 	"devinfo-cni.io/pkg/dra/devices/restore/restoretest"
 )
 
-// unhealthy is what is wrong with the devices of which something is.
+// unhealthy returns the messages of the unhealthy devices.
 func unhealthy(t testing.TB, agent *dra.Agent, pool string) map[string]string {
 	t.Helper()
 	list, _ := dra.Health(agent, pool)
 	if len(list) == 0 {
-		t.Error("nothing is known of any device")
+		t.Error("no device has a health status")
 	}
 	all := map[string]string{}
 	for _, d := range list {
@@ -79,12 +79,12 @@ func TestHealthReportsProblemsOfDevices(t *testing.T) {
 			case <-news:
 			default:
 				if says != "" {
-					t.Errorf("%q: nobody is told", says)
+					t.Errorf("%q: the health stream has no update", says)
 				}
 			}
-			time.Sleep(4 * time.Minute) // in which nobody can look
+			time.Sleep(4 * time.Minute) // health expires if the node is not read
 			if list, _ := dra.Health(b.agent, "node1"); len(list) != 1 || list[0].DeviceName != "cni" {
-				t.Errorf("what was so is still told: %v", list)
+				t.Errorf("expired health is still reported: %v", list)
 			}
 		})
 	}
@@ -109,7 +109,7 @@ func TestLostDeviceEvictsItsPodOnlyIfConfigured(t *testing.T) {
 	}
 }
 
-// Of a second port that is in a pod the node shows its function alone.
+// If a second port is in a pod, the node shows only its PCI function.
 func TestDeviceInsidePodIsNotLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		n := newNode(t, "i40e")
@@ -139,8 +139,8 @@ func TestDeviceInsidePodIsNotLost(t *testing.T) {
 	})
 }
 
-// The library logs an error for each stream that is silent for 30 s, its default lease,
-// and a kubelet whose stream ends begins another after 5 s.
+// kubeletplugin logs an error if a stream is silent for 30 s. If a stream ends, the kubelet starts another
+// after 5 s.
 func TestHealthStreamReportsPeriodicallyUntilCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -157,7 +157,7 @@ func TestHealthStreamReportsPeriodicallyUntilCanceled(t *testing.T) {
 					t.Errorf("silent for %v", silent)
 				}
 			case err := <-done:
-				t.Fatalf("it ended: %v", err)
+				t.Fatalf("the stream ended: %v", err)
 			case <-time.After(time.Hour):
 				t.Fatal("no report")
 			}
@@ -165,7 +165,7 @@ func TestHealthStreamReportsPeriodicallyUntilCanceled(t *testing.T) {
 		if took := time.Since(began); took < time.Minute {
 			t.Errorf("20 reports within %v", took)
 		}
-		cancel() // while nobody takes the next one
+		cancel() // while no reader receives the next report
 		if err := <-done; err != nil {
 			t.Error(err)
 		}

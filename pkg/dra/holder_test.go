@@ -15,7 +15,7 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// multusEntry is what the devinfo plugin has noted of an ADD by Multus.
+// multusEntry returns the journal entry of an ADD by Multus.
 func multusEntry(pod, sandbox, netns string, leases ...journal.DeviceLease) *journal.Entry {
 	return &journal.Entry{
 		Key: journal.Key{Network: "sriov-net", ContainerID: sandbox, IfName: "net7"}, Netns: netns, Complete: true, Time: time.Now(),
@@ -27,13 +27,13 @@ func exclusiveLease(id string) journal.DeviceLease {
 	return journal.DeviceLease{ID: id, Mode: journal.Exclusive}
 }
 
-// What Multus has given away, to the claim's own pod or to another one, no plugin of the
-// claim is run for, and the error names both.
+// If Multus has attached the device, to the claim's pod or to another pod, no plugin of the claim runs. The
+// error names both pods.
 func TestDeviceHeldThroughMultusIsNotAttached(t *testing.T) {
 	for name, test := range map[string]struct {
 		device, plugin string
-		held           func(r *rig) // by somebody else
-		want           []string     // in the error; none = it is attached
+		held           func(r *rig) // records the other holder
+		want           []string     // parts of the error; nil = attached
 	}{
 		"to another pod": {vf0, "sriov", func(r *rig) {
 			r.recordMultus(multusEntry("other", "s0", r.netns("s0"), exclusiveLease("pci-0000:03:00.2")))
@@ -49,23 +49,23 @@ func TestDeviceHeldThroughMultusIsNotAttached(t *testing.T) {
 		"by sriov-cni alone": {vf0, "sriov", func(r *rig) {
 			must(r.t, os.WriteFile(filepath.Join(r.options.Devices.Journal.SRIOVLocks, "0000:03:00.2"), []byte(r.netns("s0")), 0o600))
 		}, []string{"is held by pod ns/other (by sriov-cni)"}},
-		"what pods share, to one alone": {pf, "macvlan", func(r *rig) {
+		"shared master, exclusively to another pod": {pf, "macvlan", func(r *rig) {
 			r.recordMultus(multusEntry("other", "s0", r.netns("s0"), exclusiveLease("pci-0000:03:00.0")))
 		},
 			[]string{"is held by pod ns/other"}},
 		"to the pod itself": {vf0, "sriov", func(r *rig) {
 			r.recordMultus(multusEntry("pod", "s1", r.netns("s1"), exclusiveLease("pci-0000:03:00.2")))
 		}, nil},
-		"to a pod that is gone": {vf0, "sriov", func(r *rig) {
+		"to a deleted pod": {vf0, "sriov", func(r *rig) {
 			r.recordMultus(multusEntry("other", "s9", filepath.Join(r.dir, "netns", "s9"), exclusiveLease("pci-0000:03:00.2")))
 		}, nil},
 		"another device": {vf0, "sriov", func(r *rig) {
 			r.recordMultus(multusEntry("other", "s0", r.netns("s0"), exclusiveLease("pci-0000:03:00.4")))
 		}, nil},
-		"what pods share": {pf, "macvlan", func(r *rig) {
+		"shared master": {pf, "macvlan", func(r *rig) {
 			r.recordMultus(multusEntry("other", "s0", r.netns("s0"), journal.DeviceLease{ID: "pci-0000:03:00.0", Mode: journal.Shared}))
 		}, nil},
-		"nothing": {vf0, "sriov", func(*rig) {}, nil},
+		"no device": {vf0, "sriov", func(*rig) {}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig, p *plugins) {
@@ -85,7 +85,7 @@ func TestDeviceHeldThroughMultusIsNotAttached(t *testing.T) {
 				}
 				says(t, err, test.want...)
 				if len(told) != 1 || !strings.Contains(told[0].Text, test.want[0]) {
-					t.Errorf("the pod is told %+v", told)
+					t.Errorf("notices: %+v", told)
 				}
 				r.expectCalls("", 0)
 			})
@@ -93,23 +93,23 @@ func TestDeviceHeldThroughMultusIsNotAttached(t *testing.T) {
 	}
 }
 
-// isNetnsMissing says that a sandbox's network namespace is gone.
+// isNetnsMissing reports whether a sandbox's network namespace does not exist.
 func isNetnsMissing(netns string) (bool, error) {
 	_, err := os.Stat(netns)
 	return errors.Is(err, fs.ErrNotExist), nil
 }
 
-// recordMultus puts an entry into the journal.
+// recordMultus writes an entry to the journal.
 func (r *rig) recordMultus(e *journal.Entry) {
 	r.t.Helper()
 	must(r.t, r.options.Devices.Journal.Record(e, nil))
 	e.Unlock()
 }
 
-// netns is the path of a sandbox's network namespace.
+// netns returns the path of a sandbox's network namespace.
 func (r *rig) netns(sandbox string) string { return filepath.Join(r.dir, "netns", sandbox) }
 
-// prepareVF0 is an agent with a claim of vf0, which takes leases.
+// prepareVF0 starts an agent with a journal and prepares a claim of vf0.
 func (r *rig) prepareVF0() *dra.Agent {
 	r.t.Helper()
 	r.options.Devices.Journal = journalIn(r.dir, "boot1")
@@ -119,7 +119,7 @@ func (r *rig) prepareVF0() *dra.Agent {
 	return agent
 }
 
-// What an administrator clears is the earlier sandbox's; the later one keeps device and interface.
+// The administrator clears the attachment to the earlier sandbox only.
 func TestClearKeepsDeviceAndInterfaceOfLaterSandbox(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		agent := r.prepareVF0()
@@ -131,7 +131,7 @@ func TestClearKeepsDeviceAndInterfaceOfLaterSandbox(t *testing.T) {
 		r.expectPhase("Undeleted", 1)
 		_, err := state.Clear(r.options.StateDir, "u1")
 		must(t, err)
-		time.Sleep(2 * time.Minute) // "within a minute"
+		time.Sleep(2 * time.Minute) // longer than a sweep
 		waitIdle()
 		if got := agent.Census().Phases; got["Undeleted"] != 0 || got["Added"] != 1 {
 			t.Errorf("got %v", got)
@@ -141,7 +141,7 @@ func TestClearKeepsDeviceAndInterfaceOfLaterSandbox(t *testing.T) {
 	})
 }
 
-// Several pods in turn may have one claim. Since the first one the device may have changed, and the rules too.
+// Several pods may use one claim after another. The device and the rules may change between two pods.
 func TestPrepareAgainChecksCurrentOffer(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		r.prepareVF0()
@@ -160,7 +160,7 @@ func TestPrepareAgainChecksCurrentOffer(t *testing.T) {
 	})
 }
 
-// The scheduler may give a claim another device while what it did to the first is not undone.
+// The scheduler may give a claim another device while the first one is not restored.
 func TestReallocatedClaimKeepsLeaseOfUndeletedDevice(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		r.prepareVF0()
@@ -176,7 +176,7 @@ func TestReallocatedClaimKeepsLeaseOfUndeletedDevice(t *testing.T) {
 		p.setHook(nil)
 		time.Sleep(2 * time.Hour)
 		waitIdle()
-		r.expectHolders("pci-0000:03:00.2") // which is restored
+		r.expectHolders("pci-0000:03:00.2") // the device is restored
 		r.expectHolders("pci-0000:03:00.4", "claim ns/claim-u1")
 		r.endAndUnprepare(second, "u1")
 		r.expectHolders("pci-0000:03:00.4")

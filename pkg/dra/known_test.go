@@ -10,7 +10,7 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// ovs-cni reads the file of a vDPA device before it makes anything.
+// ovs-cni reads the file of a vDPA device at the start of ADD.
 func TestADDFindsKnownFactsInDeviceInfoFile(t *testing.T) {
 	const vdpa, function = "vdpa-vdpa4", "0000:65:00.4"
 	const written = `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:65:00.4","representor-device":"of-plugin"}}`
@@ -30,7 +30,7 @@ func TestADDFindsKnownFactsInDeviceInfoFile(t *testing.T) {
 				n := newNode(t, "mlx5-vdpa")
 				n.rules = `devices: [{select: 'true', sharing: exclusive}]`
 				r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
-				r.options.Devices.Finder.Interfaces = newNode(t, "mlx5-switchdev").finder().Interfaces // whose captured pod has no net9
+				r.options.Devices.Finder.Interfaces = newNode(t, "mlx5-switchdev").finder().Interfaces // the captured pod of this host has no net9
 				agent := r.start()
 				p.setHook(func(command, _, _ string) error {
 					if command != "ADD" {

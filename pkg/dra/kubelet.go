@@ -35,7 +35,7 @@ type KubeletOptions struct {
 	Node         string // name of the Node object
 	Client       kubernetes.Interface
 	PluginDir    string      // this driver's directory: state, and the socket for the kubelet
-	RegistrarDir string      // directory in which the kubelet looks for plugins
+	RegistrarDir string      // plugin registration directory of the kubelet
 	Limit        int         // maximum number of attachments on the node; 0 = no limit
 	Metadata     bool        // write device metadata for containers
 	Withdraw     bool        // offer no devices and remove the ResourceSlices, because the driver is being uninstalled

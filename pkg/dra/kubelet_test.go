@@ -30,8 +30,8 @@ import (
 
 const driverName = "cni.dra.networking.x-k8s.io"
 
-// apiServer is an API server of objects that need no network; mutate changes ResourceSlices
-// as they are stored.
+// apiServer returns a fake API server with these objects. mutate changes each ResourceSlice before it is
+// stored.
 func apiServer(mutate func(*resourceapi.ResourceSlice), objects ...runtime.Object) *fake.Clientset {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", UID: "node-uid"}}
 	client := fake.NewClientset(append(objects, node)...)
@@ -54,7 +54,7 @@ func apiServer(mutate func(*resourceapi.ResourceSlice), objects ...runtime.Objec
 	return client
 }
 
-// startKubelet starts the rig's agent as a DRA plugin, which ends with the test.
+// startKubelet starts the rig's agent as a DRA plugin until the test ends.
 func (r *rig) startKubelet(client *fake.Clientset, limit int) *dra.Kubelet {
 	r.t.Helper()
 	agent, t := r.newAgent(), r.t
@@ -67,7 +67,7 @@ func (r *rig) startKubelet(client *fake.Clientset, limit int) *dra.Kubelet {
 	return k
 }
 
-// prepareByKubelet prepares claims as the kubelet does, and gives the answer to each.
+// prepareByKubelet prepares claims through the kubelet's API and returns the responses by UID.
 func (r *rig) prepareByKubelet(claims ...*resourceapi.ResourceClaim) map[string]*drapb.NodePrepareResourceResponse {
 	r.t.Helper()
 	request := new(drapb.NodePrepareResourcesRequest)
@@ -95,7 +95,7 @@ func dial(t testing.TB, socket string) *grpc.ClientConn {
 	return conn
 }
 
-// waitPublished waits for a ResourceSlice with those devices.
+// waitPublished waits for a ResourceSlice with these devices.
 func waitPublished(t *testing.T, client *fake.Clientset, want []resourceapi.Device) {
 	t.Helper()
 	waitUntil(t, func() string {
@@ -125,7 +125,7 @@ func TestNodePublishesSharedSoftwareDevice(t *testing.T) {
 	}
 }
 
-// dropSharingFields takes out of a slice what servers without DRAConsumableCapacity do not know.
+// dropSharingFields removes the fields that servers without DRAConsumableCapacity do not know.
 func dropSharingFields(slice *resourceapi.ResourceSlice) {
 	for n := range slice.Spec.Devices {
 		slice.Spec.Devices[n].AllowMultipleAllocations = nil
@@ -162,7 +162,7 @@ func TestRejectedClaimDoesNotAffectAnother(t *testing.T) {
 	answer, err := plugin.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: claims})
 	must(t, err)
 	difftest.Contains(t, answer.Claims["bad"].Error, "no-such-group")
-	if a := answer.Claims["good"]; a.Error != "" || len(a.Devices) != 1 || len(a.Devices[0].CdiDeviceIds) != 2 { // the gate, and the metadata
+	if a := answer.Claims["good"]; a.Error != "" || len(a.Devices) != 1 || len(a.Devices[0].CdiDeviceIds) != 2 { // the gate and the metadata
 		t.Errorf("got %v", a)
 	}
 	gone, err := plugin.NodeUnprepareResources(t.Context(), &drapb.NodeUnprepareResourcesRequest{Claims: claims})
@@ -171,7 +171,7 @@ func TestRejectedClaimDoesNotAffectAnother(t *testing.T) {
 	}
 }
 
-// The kubelet never prepares a claim again that was prepared, so an error must be in the answer.
+// The kubelet does not prepare a prepared claim again, so its response must have the error.
 func TestPrepareFailsIfMetadataCannotBeWritten(t *testing.T) {
 	for _, full := range []string{"dra-device-metadata", "cdi"} {
 		r, claim := newRig(t), claimIn("", "net", "u1", "pod", netRequest{"r", "net1", ""})
@@ -201,13 +201,13 @@ func TestRemovedCDISpecsOfMetadataAreRestored(t *testing.T) {
 			must(t, os.Remove(filepath.Join(r.dir, "cdi", name)))
 		}
 	}
-	both := func() bool { return len(r.files("cdi")) == 2 } // of the gate and of the metadata
+	both := func() bool { return len(r.files("cdi")) == 2 } // the gate and the metadata
 	r.startKubelet(apiServer(nil, claim), 0)
 	r.prepareByKubelet(claim)
 	must(t, r.runPod(r.sandbox("s1", "pod")))
 	clear()
 	r.eventually("both specs are written again", both)
-	r.startKubelet(apiServer(nil, claim), 0) // the next process has to read them first
+	r.startKubelet(apiServer(nil, claim), 0) // the next process first has to read the specs
 	clear()
 	r.eventually("both specs are written again by the next process", both)
 	plugin := drapb.NewDRAPluginClient(dial(t, filepath.Join(r.dir, "dra.sock")))
@@ -228,8 +228,7 @@ func TestDriverStartsDespiteUnreadableMetadataSpecs(t *testing.T) {
 	r.startKubelet(apiServer(nil), 0)
 }
 
-// Slices of a node that was deleted have an owner that does not exist, and the garbage collector removes
-// them again and again.
+// The slices of a deleted node have an owner that does not exist. The garbage collector removes them each time.
 func TestNewNodeObjectEndsProcess(t *testing.T) {
 	client, r := apiServer(nil), newRig(t)
 	fatal := make(chan error, 1)

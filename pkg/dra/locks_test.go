@@ -17,8 +17,8 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// withLockCheck returns the rig's options with functions that call locks first, which takes both mutexes. If an
-// agent held one of them while it reads a file or asks somebody, the test would hang.
+// withLockCheck returns the rig's options, with functions that call locks first. locks takes both mutexes, so
+// the test hangs if the agent holds one of them during a read or a call.
 func (r *rig) withLockCheck(locks func()) dra.Options {
 	ask := func(what string) {
 		locks()
@@ -68,7 +68,7 @@ func (r *rig) withLockCheck(locks func()) dra.Options {
 	return o
 }
 
-// All tests with a rig check the rule. This one checks that it is asked about.
+// All tests with a rig check the rule. This test checks that each kind of call is covered.
 func TestNoMutexIsHeldDuringOutsideCalls(t *testing.T) {
 	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
 		b.options.Devices.Journal = journalIn(b.dir, "boot1")

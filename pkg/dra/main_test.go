@@ -24,7 +24,7 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// The test binary is also the CNI plugin that the tests run, and the agent that they kill.
+// The test binary is also the CNI plugin, and the driver process that tests kill.
 func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv("CNI_COMMAND") != "":
@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	case os.Getenv(agentEnv) != "":
 		runVictim()
 	default:
-		check(os.Setenv("GORACE", "atexit_sleep_ms=0")) // a plugin with the race detector would end a second late
-		check(flag.Set("test.parallel", "8"))           // parallel tests wait for informers and processes, and compute little
+		check(os.Setenv("GORACE", "atexit_sleep_ms=0")) // with the race detector a plugin would exit one second later
+		check(flag.Set("test.parallel", "8"))           // parallel tests mostly wait for informers and processes
 		os.Exit(m.Run())
 	}
 }
@@ -42,21 +42,21 @@ func TestMain(m *testing.M) {
 type pluginConf struct {
 	CNIVersion    string          `json:"cniVersion"`
 	Name          string          `json:"name"`
-	Dir           string          `json:"dir"` // where it keeps its books
+	Dir           string          `json:"dir"` // directory of its log and its interfaces
 	Behave        string          `json:"behave"`
 	DeviceID      string          `json:"deviceID"`
-	Driver        string          `json:"wants"` // that the device must have; "" = any
+	Driver        string          `json:"wants"` // driver that the device must have; "" = any
 	PrevResult    json.RawMessage `json:"prevResult"`
 	RuntimeConfig struct{ CNIDeviceInfoFile string }
 }
 
-// call is one line of the plugin's books.
+// call is a line of the plugin's log.
 type call struct {
 	Command, Sandbox, IfName, Netns, Args string
-	HasResult                             bool // it was given a prevResult
+	HasResult                             bool // whether it had a prevResult
 }
 
-// plugin does as its configuration says. What it has made is a file in dir/there.
+// plugin runs the plugin "fake". Its interfaces are files in dir/there.
 func plugin() {
 	input, err := io.ReadAll(os.Stdin)
 	check(err)
@@ -79,7 +79,7 @@ func plugin() {
 		check(conf.returnDevice(restoretest.Open(conf.Dir), c.Netns, c.IfName))
 		return
 	}
-	if conf.Behave == "slow" { // until it is told, for 5 minutes at most
+	if conf.Behave == "slow" { // until the test creates a file, or for 5 minutes
 		for end := time.Now().Add(5 * time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 			if _, err := os.Stat(filepath.Join(conf.Dir, "go-on")); err == nil {
 				break
@@ -94,7 +94,7 @@ func plugin() {
 		"ips": [{"address": "10.0.0.2/24", "interface": 1}], "dns": {}}`, conf.CNIVersion, c.IfName, c.Netns)
 }
 
-// misbehave is what goes wrong after the interface is there.
+// misbehave makes ADD fail after the interface exists.
 func misbehave(conf pluginConf) {
 	switch conf.Behave {
 	case "die":
@@ -130,21 +130,21 @@ func check(err error) {
 	}
 }
 
-// plugins are CNI plugins without processes, so that time is free: they behave as their
-// configuration says, or as the test has them do.
+// plugins are CNI plugins without processes, for tests with fake time. They behave according to their
+// configuration and to hook.
 type plugins struct {
 	version.PluginDecoder
 	mu         sync.Mutex
-	interfaces map[string]bool   // "sandbox ifName" that ADD has made and DEL has not removed
-	started    []string          // "ADD sandbox ifName", as they begin
-	busy       map[string]bool   // "sandbox ifName" on which a plugin works
-	violations []string          // what no plugin can do right
+	interfaces map[string]bool   // "sandbox ifName" that exist
+	started    []string          // "COMMAND sandbox ifName" of all calls
+	busy       map[string]bool   // "sandbox ifName" of running plugins
+	violations []string          // calls and devices that break a rule
 	missing    map[string]bool   // types that are not installed
 	netns      map[string]string // CNI_NETNS of the last DEL, by type
 	hook       func(command, sandbox, ifName string) error
-	kernel     *restoretest.Kernel      // of devices; nil = there are none
-	givenUp    func(device string) bool // whether restoring a device was given up; nil = it never is
-	vlan       int                      // that ADD gives a VF, and DEL leaves; 0 = none
+	kernel     *restoretest.Kernel      // kernel of the devices; nil = no devices
+	givenUp    func(device string) bool // reports whether restoring a device was given up; nil = never
+	vlan       int                      // VLAN that ADD sets on a VF and DEL does not reset; 0 = none
 }
 
 func newPlugins() *plugins {
@@ -194,7 +194,7 @@ func (p *plugins) ExecPlugin(_ context.Context, path string, stdin []byte, env [
 	if limit, err := time.ParseDuration(conf.Behave); err == nil && command == "ADD" {
 		time.Sleep(limit)
 	}
-	if command == "ADD" { // even one that fails may have made something
+	if command == "ADD" { // a failed ADD may leave an interface too
 		p.setInterface(what, true)
 		p.useDevice(conf, get("CNI_NETNS"), ifName)
 	}
@@ -211,13 +211,14 @@ func (p *plugins) ExecPlugin(_ context.Context, path string, stdin []byte, env [
 		conf.CNIVersion, ifName, get("CNI_NETNS")), nil
 }
 
-// useDevice is wrong if a device is not what it was, or has not the driver that it should.
+// useDevice runs [pluginConf.useDevice]. It records a violation if the device is not restored, or has the wrong
+// driver.
 func (p *plugins) useDevice(conf pluginConf, netns, ifName string) {
 	if conf.DeviceID == "" || p.kernel == nil {
 		return
 	}
 	err := conf.checkDevice(p.kernel)
-	if err != nil && p.givenUp != nil && p.givenUp(conf.DeviceID) { // the next ADD starts from the old note
+	if err != nil && p.givenUp != nil && p.givenUp(conf.DeviceID) { // the next ADD uses the old note
 		err = nil
 	}
 	if err == nil {
@@ -244,7 +245,7 @@ func (p *plugins) setInterface(what string, there bool) {
 	}
 }
 
-// interfaceNames is what is there, sorted.
+// interfaceNames returns the existing interfaces, sorted.
 func (p *plugins) interfaceNames() (list []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -255,7 +256,7 @@ func (p *plugins) interfaceNames() (list []string) {
 	return list
 }
 
-// calls counts those that begin so.
+// calls counts the calls with a prefix.
 func (p *plugins) calls(prefix string) (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -267,7 +268,7 @@ func (p *plugins) calls(prefix string) (n int) {
 	return n
 }
 
-// setHook has the plugins do something else from now on.
+// setHook replaces the hook. nil removes it.
 func (p *plugins) setHook(does func(command, sandbox, ifName string) error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -276,7 +277,8 @@ func (p *plugins) setHook(does func(command, sandbox, ifName string) error) {
 
 var errNoMaster = errors.New("link not found")
 
-// failAll fails, DEL and ADD; failing does so for one sandbox, and failingDEL for its DEL ("" = each).
+// failAll is a hook that fails ADD and DEL. failSandbox does so for one sandbox, and failDEL for the DEL of one
+// sandbox ("" = of all).
 func failAll(string, string, string) error { return errNoMaster }
 
 func failSandbox(of string) func(command, sandbox, ifName string) error {

@@ -25,7 +25,7 @@ import (
 	"devinfo-cni.io/pkg/dra/status"
 )
 
-// samples gives each sample of the agent's metrics by its name and labels; of a histogram, the count.
+// samples returns the agent's metrics by name and labels. For a histogram it returns the count.
 func (r *rig) samples() map[string]float64 {
 	r.t.Helper()
 	families, err := r.registry.Gather()
@@ -79,7 +79,7 @@ func TestMetricsShowStateAndCalls(t *testing.T) {
 	})
 }
 
-// literals are what the first group of a regular expression finds in files, each once, sorted.
+// literals returns the sorted, distinct matches of a regular expression's first group in files.
 func literals(t *testing.T, expression string, paths ...string) (all []string) {
 	t.Helper()
 	for _, path := range paths {
@@ -91,7 +91,7 @@ func literals(t *testing.T, expression string, paths ...string) (all []string) {
 	return slices.Compact(all)
 }
 
-// texts gives phases and the like as they are written, sorted.
+// texts returns a list as sorted strings.
 func texts[T ~string](list []T) (all []string) {
 	for _, one := range list {
 		all = append(all, string(one))
@@ -169,7 +169,7 @@ func TestNoticeBecomesEventOfPod(t *testing.T) {
 	})
 }
 
-// complete says whether an Event has what the API server asks for.
+// complete reports whether an Event has the fields that the API server requires.
 func complete(e eventsv1.Event) bool {
 	return !e.EventTime.IsZero() && e.ReportingController != "" && e.ReportingInstance != "" && e.Action != "" && e.Type == "Warning"
 }
@@ -188,7 +188,7 @@ func TestSameNoticeIsSentOnceInFiveMinutes(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		if told != 2 {
-			t.Errorf("told %d times in 10 minutes", told)
+			t.Errorf("%d notices in 10 minutes", told)
 		}
 	})
 }

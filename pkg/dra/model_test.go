@@ -29,9 +29,8 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// The model test plays kubelet, runtime and plugins, all of which fail, to an agent that
-// is restarted now and then. MODEL_SEED repeats a run, MODEL_TIME is how long to go on
-// with new seeds ("make test-soak").
+// The test simulates the kubelet, the runtime and the plugins, with random faults, and restarts the driver now
+// and then. MODEL_SEED repeats a run. MODEL_TIME is the time to continue with new seeds ("make test-soak").
 func TestPodsGetNetworksAndLeaveNothingDespiteFaults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: it takes half a minute")
@@ -58,28 +57,28 @@ func TestPodsGetNetworksAndLeaveNothingDespiteFaults(t *testing.T) {
 	}
 }
 
-// model is a node whose kubelet and runtime are the test's.
+// model is a node with a simulated kubelet and runtime.
 type model struct {
 	*rig
-	ending sync.WaitGroup // namespaces
-	random *rand.Rand     // mu
+	ending sync.WaitGroup // removals of network namespaces
+	random *rand.Rand     // guarded by mu
 
 	mu            sync.Mutex
-	running       *dra.Agent // nil = it is away
+	running       *dra.Agent // nil = the driver is stopped
 	live          map[string]*api.PodSandbox
-	holding       map[string]string // by sandbox: the device of the node that its containers run with
+	holding       map[string]string // by sandbox: device that its containers use
 	failingDELs   map[string]bool
-	claims        map[types.UID]*resourceapi.ResourceClaim // that the API server has
-	changes       int                                      // of these
-	described     map[types.UID]bool                       // claims whose metadata the library has written
-	sharedHolders map[string]string                        // by the pod that was let in with the shared claim: its sandbox
+	claims        map[types.UID]*resourceapi.ResourceClaim // claims that the API server has
+	changes       int                                      // number of changes of claims
+	described     map[types.UID]bool                       // claims with metadata from kubeletplugin
+	sharedHolders map[string]string                        // by pod: the sandbox that started with the shared claim
 	faults        bool
 	over          bool
 	lives         int
 
 	client  *fake.Clientset
-	nodes   int           // how often the Node object was made anew
-	kubelet chan struct{} // has room while nobody prepares or unprepares the shared claim
+	nodes   int           // number of replacements of the Node object
+	kubelet chan struct{} // held while the shared claim is prepared or unprepared
 }
 
 const (
@@ -120,7 +119,7 @@ func runModel(t *testing.T, seed uint64) {
 	m.synchronize()
 	pods.Wait()
 	m.ending.Wait()
-	time.Sleep(3 * time.Hour) // what was given up is tried again
+	time.Sleep(3 * time.Hour) // DELs that were given up are retried
 	waitIdle()
 	r.expectNothing()
 	expectRestored(t, p.kernel)
@@ -144,14 +143,14 @@ func (m *model) randomUpTo(limit time.Duration) time.Duration {
 	return time.Duration(m.random.Int64N(int64(limit)))
 }
 
-// oneIn says yes once in n times, while there are faults.
+// oneIn returns true once in n calls on average, while faults are enabled.
 func (m *model) oneIn(n int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.faults && m.random.IntN(n) == 0
 }
 
-// fault is what plugins do before they do what they should.
+// fault is a hook of the plugins that delays or fails calls at random.
 func (m *model) fault(command, sandbox, _ string) error {
 	if m.oneIn(6) {
 		time.Sleep(m.randomUpTo(10 * time.Second))
@@ -165,7 +164,7 @@ func (m *model) fault(command, sandbox, _ string) error {
 	return nil
 }
 
-// kernelFault is what a kernel answers now and then.
+// kernelFault fails changes of devices at random.
 func (m *model) kernelFault() error {
 	if m.oneIn(8) {
 		return errors.New("busy")
@@ -173,7 +172,7 @@ func (m *model) kernelFault() error {
 	return nil
 }
 
-// restart ends the agent, lets it be away for a while, and starts the next one.
+// restart stops the agent and starts the next one after a while.
 func (m *model) restart() {
 	m.mu.Lock()
 	m.running = nil
@@ -190,7 +189,7 @@ func (m *model) restart() {
 	m.synchronize()
 }
 
-// synchronize tells the agent what it would be told by the runtime.
+// synchronize lists all running sandboxes to the agent.
 func (m *model) synchronize() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -208,8 +207,9 @@ func (m *model) agentNow() *dra.Agent {
 	return m.running
 }
 
-// call calls the agent, as often as the kubelet would, until it succeeds. A pod that was deleted by force may wait
-// for its device until the last pod of the hour has it no more, whose DEL is tried an hour later if it was given up.
+// call repeats f until it succeeds, like the kubelet. A pod that was deleted by force may have to wait for its
+// device until the last pod of the simulated hour releases it. If that pod's DEL was given up, its retry comes
+// an hour later.
 func (m *model) call(what string, f func(context.Context, *dra.Agent) error) {
 	var last error
 	for began := time.Now(); time.Since(began) < 4*time.Hour; time.Sleep(3 * time.Second) {
@@ -224,13 +224,13 @@ func (m *model) call(what string, f func(context.Context, *dra.Agent) error) {
 			return
 		}
 	}
-	m.t.Errorf("%s waits for ever: %v: on record are%s", what, last, m.onRecord())
+	m.t.Errorf("%s never succeeds: %v; on record:%s", what, last, m.onRecord())
 }
 
-// onRecord lists the attachments on record, for a failure.
+// onRecord lists the attachments on record, for failure messages.
 func (m *model) onRecord() (list string) {
 	for _, name := range m.files("state") {
-		data, _ := os.ReadFile(filepath.Join(m.options.StateDir, name)) // it may have been removed
+		data, _ := os.ReadFile(filepath.Join(m.options.StateDir, name)) // the file may have been removed
 		if c, err := state.Parse(name, data); err == nil {
 			for _, at := range slices.Concat(c.Attachments, c.Undeleted) {
 				list += fmt.Sprintf("\n%s: %s %s %s, tries %d: %s; %s", name, at.Device, at.Phase, at.Sandbox, at.Tries, at.Error, at.DelError)
@@ -240,10 +240,10 @@ func (m *model) onRecord() (list string) {
 	return list
 }
 
-// failedRead is set if the agent could not read all claims in a call that has it in its context.
+// failedRead is the context key of a flag. read sets it if it fails.
 type failedRead struct{}
 
-// read is the API server's, which is away or slow now and then.
+// read simulates an API server that is slow or unreachable now and then.
 func (m *model) read(ctx context.Context, ref kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
 	switch {
 	case m.oneIn(6):
@@ -264,7 +264,7 @@ func (m *model) read(ctx context.Context, ref kubeletplugin.NamespacedObject) (*
 	return m.claims[ref.UID].DeepCopy(), nil
 }
 
-// nri is a call of the runtime, which goes on without an agent that is away.
+// nri calls the agent like the runtime, which continues if the agent is not running.
 func (m *model) nri(f func(context.Context, *dra.Agent) error) error {
 	agent := m.agentNow()
 	if agent == nil {

@@ -19,13 +19,13 @@ import (
 	"devinfo-cni.io/pkg/dra"
 )
 
-// plugin is an agent as the kubelet sees it. The library that is between them is played by the test.
+// plugin returns the agent's Kubelet. The model simulates kubeletplugin.
 func (m *model) plugin(a *dra.Agent, fatal func(error)) *dra.Kubelet {
 	return dra.Unstarted(a, dra.KubeletOptions{Node: "node1", Metadata: true, PluginDir: m.dir, Client: m.client, Fatal: fatal})
 }
 
-// prepare is a call of the kubelet, which never prepares a claim again that was prepared. The library
-// writes the metadata of each request after Prepare has succeeded, and only logs it if it cannot.
+// prepare prepares a claim like the kubelet, which does not prepare a prepared claim again. kubeletplugin
+// writes the metadata of each request after Prepare, and only logs a failure.
 func (m *model) prepare(ctx context.Context, a *dra.Agent, claim *resourceapi.ResourceClaim) error {
 	library := func(ctx context.Context, _ any) (any, error) {
 		prepared := new(drapb.NodePrepareResourceResponse)
@@ -56,7 +56,7 @@ func (m *model) prepare(ctx context.Context, a *dra.Agent, claim *resourceapi.Re
 	return nil
 }
 
-// UpdateRequestMetadata is the library's, which has a file to update only after Prepare has written it.
+// UpdateRequestMetadata simulates kubeletplugin, which can update a file only after Prepare has written it.
 func (m *model) UpdateRequestMetadata(ctx context.Context, namespace, name string, uid types.UID, request string, devices []kubeletplugin.Device) error {
 	m.mu.Lock()
 	described := m.described[uid]
@@ -70,8 +70,8 @@ func (m *model) UpdateRequestMetadata(ctx context.Context, namespace, name strin
 	return m.rig.UpdateRequestMetadata(ctx, namespace, name, uid, request, devices)
 }
 
-// kubeletRestarts registers an agent's plugin again, maybe after the Node object was made anew: that agent
-// has to end, and only then.
+// kubeletRestarts registers the agent's plugin again, sometimes after it has replaced the Node object. The
+// agent must end the process only if the object was replaced.
 func (m *model) kubeletRestarts() {
 	a, fatal := m.agentNow(), make(chan error, 2)
 	k := m.plugin(a, func(err error) { fatal <- err })
@@ -99,7 +99,7 @@ func nodeOf(n int) *corev1.Node {
 
 func modelServer() *fake.Clientset { return fake.NewClientset(nodeOf(0)) }
 
-// hidePF takes the interface of the PF away for a while, as a reset of its driver does.
+// hidePF moves the PF's interface away for a while, as a driver reset does.
 func (m *model) hidePF() {
 	const address, away = "0000:03:00.0", "/var/run/netns/of-somebody"
 	for !m.isOver() {

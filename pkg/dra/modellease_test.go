@@ -14,10 +14,10 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// The leases of a device and of its PF, by the names that the journal has for them.
+// IDs of a PF and of one of its VFs in the journal.
 const modelPF, modelVF = "pci-0000:03:00.0", "pci-0000:03:00.2"
 
-// multusPods come and go with devices that claims are for, too, or with their PF.
+// multusPods simulates pods that Multus attaches to the PF, or to a VF that claims may also have.
 func (m *model) multusPods() {
 	for n := 0; ; n++ {
 		time.Sleep(m.randomUpTo(3 * time.Minute))
@@ -42,7 +42,7 @@ func (m *model) multusPods() {
 	}
 }
 
-// expectFree wants no container to run with what Multus has a lease of.
+// expectFree checks that no container uses a device that Multus has leased.
 func (m *model) expectFree(l journal.DeviceLease) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -53,7 +53,8 @@ func (m *model) expectFree(l journal.DeviceLease) {
 	}
 }
 
-// expectLeases wants claims to have leases of what they owe, and of nothing else, while no agent runs.
+// expectLeases checks, while no agent runs, that claims have leases of all devices that they must restore, and
+// no other leases.
 func (m *model) expectLeases() {
 	entries := m.files("state")
 	for _, name := range entries {
@@ -90,8 +91,8 @@ func (m *model) expectLeases() {
 	}
 }
 
-// failDELsOf has the DELs of a sandbox given up now and then. It is the last that has its device: a
-// later one of the same claim would get it as it is.
+// failDELsOf makes all DELs of some sandboxes fail, so that they are given up. It must be the last sandbox with
+// the device, because a later sandbox of the same claim would get the device unrestored.
 func (m *model) failDELsOf(sandbox string) {
 	if yes := m.oneIn(3); yes {
 		m.mu.Lock()
@@ -106,7 +107,7 @@ func (m *model) failsDELs(sandbox string) bool {
 	return m.faults && m.failingDELs[sandbox]
 }
 
-// setDevice notes that containers of a sandbox run with a device of the node; "" = no more.
+// setDevice records which device the containers of a sandbox use; "" = none.
 func (m *model) setDevice(sandbox string, claim types.UID, device string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// pod is one life of a pod after the other.
+// pod simulates pods, one after another.
 func (m *model) pod(n int) {
 	for life := 0; ; life++ {
 		name := fmt.Sprintf("pod%d-%d", n, life)
@@ -33,8 +33,8 @@ func (m *model) pod(n int) {
 	}
 }
 
-// life is that of a pod: its claim may get another device for the pod's next sandbox, and an
-// administrator may delete the pod by force, so that the next one has its device allocated.
+// life simulates a pod. Its claim may get another device for the pod's next sandbox. The pod may be deleted by
+// force, so that the next pod gets the same device while this one still runs.
 func (m *model) life(n int, name string) {
 	own := types.UID(name)
 	unprepare := func() {
@@ -81,27 +81,27 @@ func (m *model) life(n int, name string) {
 
 type modelDevice struct{ name, driver string }
 
-// modelDevices are those that a pod's claim has, one after the other; "" is none.
+// modelDevices returns the devices that each pod's claim gets, one after another; "" = none.
 func modelDevices() [modelPods][]modelDevice {
 	return [modelPods][]modelDevice{{{"", ""}}, {{"", ""}}, {{vf0, ""}, {sf4, ""}}, {{vf2, "vfio-pci"}}, {{pf, ""}}, {{"", ""}}}
 }
 
-// modelNames are the names of devices in slices, by what plugins know them by.
+// modelNames returns the names of devices in slices, by device ID.
 func modelNames() map[string]string {
 	return map[string]string{"0000:03:00.2": vf0, "0000:03:00.4": vf2, "mlx5_core.sf.4": sf4}
 }
 
-// isGivenUp reports whether a device is on record as one that could not be restored.
+// isGivenUp reports whether a device is undeleted on record.
 func (m *model) isGivenUp(device string) bool {
 	return slices.ContainsFunc(m.files("state"), func(name string) bool {
 		path := filepath.Join(m.options.StateDir, name)
-		data, _ := os.ReadFile(path) // it may have been removed
+		data, _ := os.ReadFile(path) // the file may have been removed
 		c, err := state.Parse(path, data)
 		return err == nil && slices.ContainsFunc(c.Undeleted, func(at state.Attachment) bool { return at.Device == device })
 	})
 }
 
-// untilOffered waits as the scheduler does until a device may be allocated that was given up.
+// untilOffered waits until a device is not undeleted any more, as the scheduler does.
 func (m *model) untilOffered(device string) {
 	for began := time.Now(); time.Since(began) < 3*time.Hour; time.Sleep(time.Minute) {
 		if !m.isGivenUp(device) {
@@ -111,13 +111,13 @@ func (m *model) untilOffered(device string) {
 	m.t.Errorf("%s stays given up", device)
 }
 
-// behave is how long the ADDs of a network take.
+// behave returns how long the ADDs of a network take.
 func (m *model) behave() string {
 	return [...]string{"", "1ms", "300ms", "late 20s"}[m.randomUpTo(4)]
 }
 
-// runSandboxes makes one after the other, until one runs. One that is let in with the shared claim is the
-// only one, unless the agent was away or could not ask.
+// runSandboxes creates sandboxes until one starts. A sandbox that starts with the shared claim must be the only
+// one, unless the driver was not running or could not read the claim.
 func (m *model) runSandboxes(name, id string, shares bool) *api.PodSandbox {
 	for n := 0; ; n++ {
 		sb := m.sandbox(fmt.Sprint(id, "-", n), name)
@@ -132,7 +132,7 @@ func (m *model) runSandboxes(name, id string, shares bool) *api.PodSandbox {
 		if shares && err == nil && called && !blinded.Load() {
 			m.recordAdmission(name, sb.Id)
 		}
-		if err == nil && !m.oneIn(8) { // else it dies by itself
+		if err == nil && !m.oneIn(8) { // otherwise the sandbox dies by itself
 			return sb
 		}
 		m.endSandbox(sb)
@@ -144,8 +144,8 @@ func (m *model) runSandboxes(name, id string, shares bool) *api.PodSandbox {
 	}
 }
 
-// runContainers waits until containers of the pod can be made, and lets them run. The kubelet may
-// restart meanwhile, and prepares the claim anew.
+// runContainers waits until the containers of the pod can be created, and runs them. The kubelet may restart
+// and prepare the claim again.
 func (m *model) runContainers(sb *api.PodSandbox, claim *resourceapi.ResourceClaim, device string, shares bool) {
 	gates := []string{sb.Uid[len("uid-"):] + "_x", sb.Uid[len("uid-"):] + "_y"}
 	for _, gate := range gates {
@@ -163,7 +163,7 @@ func (m *model) runContainers(sb *api.PodSandbox, claim *resourceapi.ResourceCla
 		m.setDevice(sb.Id, claim.UID, device)
 		defer m.setDevice(sb.Id, claim.UID, "")
 	}
-	// A shared claim of the pod may still be attached in vain, and detached.
+	// Do not count shared networks: they may be detached and attached again.
 	dels := func() int { return m.plugins.calls("DEL "+sb.Id+" net1") + m.plugins.calls("DEL "+sb.Id+" net2") }
 	if before := dels(); m.oneIn(3) {
 		m.call("Prepare again", func(ctx context.Context, a *dra.Agent) error { return m.prepare(ctx, a, claim) })
@@ -194,7 +194,8 @@ func (m *model) runContainers(sb *api.PodSandbox, claim *resourceapi.ResourceCla
 	}
 }
 
-// configureInterface has the pod change the settings of its interface. It may take the node's name of another device.
+// configureInterface changes the settings of the pod's interface. It may set the node's name of another device
+// as an altname.
 func (m *model) configureInterface(device string) {
 	for id, name := range modelNames() {
 		if name != device {
@@ -210,7 +211,7 @@ func (m *model) configureInterface(device string) {
 	}
 }
 
-// endSandbox ends it as a runtime does, which sometimes forgets to say so.
+// endSandbox ends a sandbox. Sometimes the runtime does not report it.
 func (m *model) endSandbox(sb *api.PodSandbox) {
 	m.mu.Lock()
 	delete(m.sharedHolders, sb.Name)
@@ -222,7 +223,7 @@ func (m *model) endSandbox(sb *api.PodSandbox) {
 	delete(m.live, sb.Id)
 	m.mu.Unlock()
 	m.removeNetns(sb)
-	m.ending.Go(func() { // the kernel ends the namespace when it gets round to it
+	m.ending.Go(func() { // the kernel removes the namespace later
 		time.Sleep(m.randomUpTo(5 * time.Second))
 		noError(m.t, m.plugins.kernel.EndNetns(netnsOf(sb)))
 	})
@@ -231,7 +232,7 @@ func (m *model) endSandbox(sb *api.PodSandbox) {
 	}
 }
 
-// store has the API server keep a claim; nil = it is deleted.
+// store updates a claim in the API server; nil deletes it.
 func (m *model) store(uid types.UID, claim *resourceapi.ResourceClaim) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -244,7 +245,7 @@ func (m *model) store(uid types.UID, claim *resourceapi.ResourceClaim) {
 	m.claims[uid] = claim.DeepCopy()
 }
 
-// sharedClaim is the shared claim as the API server has it; without pods, if it has none.
+// sharedClaim returns the API server's copy of the shared claim, or a new one without pods.
 func (m *model) sharedClaim() *resourceapi.ResourceClaim {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -259,7 +260,7 @@ func (m *model) sharedClaim() *resourceapi.ResourceClaim {
 	return claim
 }
 
-// share reserves the claim that several pods name. The kubelet prepares it for the first of them.
+// share reserves the shared claim for a pod. The kubelet prepares it for the first pod only.
 func (m *model) share(name string) {
 	m.kubelet <- struct{}{}
 	defer func() { <-m.kubelet }()
@@ -275,7 +276,7 @@ func (m *model) prepareShared() {
 	m.call("Prepare of the shared claim", func(ctx context.Context, a *dra.Agent) error { return m.prepare(ctx, a, m.sharedClaim()) })
 }
 
-// unshare is for a pod that has ended. The kubelet unprepares a claim after the last one.
+// unshare ends the reservation of a pod. The kubelet unprepares the claim after the last one.
 func (m *model) unshare(name string) {
 	m.kubelet <- struct{}{}
 	defer func() { <-m.kubelet }()
@@ -288,7 +289,7 @@ func (m *model) unshare(name string) {
 	}
 }
 
-// recordAdmission notes that a pod was let in with the shared claim.
+// recordAdmission records that a pod started with the shared claim.
 func (m *model) recordAdmission(pod, sandbox string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -19,10 +19,9 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// readAsMultus stands in for Multus' reader of slices, pkg/draclient in its main branch of 2026,
-// which no release has: for each claim that the pod's status names, in that order, and each
-// device that is allocated, the slice of that driver, pool and node has deviceID and
-// resourceName; a device that lacks either is skipped.
+// readAsMultus does what Multus' pkg/draclient does (main branch of 2026, not released). For each claim in the
+// pod's status, and each allocated device, it reads deviceID and resourceName from the slice with that driver,
+// pool and node. It skips a device that lacks either.
 func readAsMultus(t *testing.T, client *fake.Clientset, p *corev1.Pod) (devices map[string][]string) {
 	t.Helper()
 	devices = map[string][]string{}
@@ -49,7 +48,7 @@ func readAsMultus(t *testing.T, client *fake.Clientset, p *corev1.Pod) (devices 
 	return devices
 }
 
-// publishedDevice is an allocated device as its ResourceSlice has it.
+// publishedDevice returns an allocated device from its ResourceSlice.
 func publishedDevice(t *testing.T, client *fake.Clientset, node string, result resourceapi.DeviceRequestAllocationResult) (found resourceapi.Device) {
 	t.Helper()
 	list, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
@@ -68,8 +67,8 @@ func publishedDevice(t *testing.T, client *fake.Clientset, node string, result r
 	return found
 }
 
-// devicesForNetworks gives each NetworkAttachmentDefinition, by its resourceName, the device that
-// Multus passes on: the next one of that name.
+// devicesForNetworks returns the device that Multus passes to each network: the next one with the network's
+// resourceName.
 func devicesForNetworks(devices map[string][]string, networks ...string) (ids []string, err error) {
 	next := map[string]int{}
 	for _, resource := range networks {
@@ -91,8 +90,8 @@ func podOf(claims ...*resourceapi.ResourceClaim) *corev1.Pod {
 	return p
 }
 
-// What is published and allocated is enough for Multus: each network gets the device of its
-// resourceName, by position, also while the pods have the devices.
+// Multus needs only the slices and the allocation: each network gets a device with its resourceName, by
+// position, even while pods have the devices.
 func TestMultusFindsDevicesOfItsNetworks(t *testing.T) {
 	t.Parallel()
 	bare := func(name, device string) request { return request{name: name, device: device} }
@@ -108,14 +107,14 @@ func TestMultusFindsDevicesOfItsNetworks(t *testing.T) {
 	r.startOffering(client, n, p)
 	waitDevices(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
 	r.prepareByKubelet(first, second, own)
-	must(t, r.runPod(r.sandbox("s1", "pod"))) // which gets the SF, and the rest from Multus
+	must(t, r.runPod(r.sandbox("s1", "pod"))) // attaches the SF; Multus attaches the other devices
 	n.change(func() { n.remove("enp3s0f0v2", "enp3s0f0v0") })
 	byScheduler := podOf(first)
 	byScheduler.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "extended"}
 	for name, c := range map[string]struct {
 		pod      *corev1.Pod
 		networks []string
-		want     []string // nil = Multus refuses
+		want     []string // nil = Multus returns an error
 	}{
 		"by position":          {podOf(first, second, own), []string{"example.com/vf", "example.com/vf", "example.com/other"}, []string{"0000:03:00.5", "0000:03:00.2", "0000:03:00.4"}},
 		"in another order":     {podOf(second, first), []string{"example.com/other", "example.com/vf"}, []string{"0000:03:00.4", "0000:03:00.5"}},
@@ -130,8 +129,8 @@ func TestMultusFindsDevicesOfItsNetworks(t *testing.T) {
 	}
 }
 
-// KubeVirt's own code reads these files, in test/kubevirt: of a VF it attaches the function
-// that the metadata names; its plugin for vhost-user wants path and MTU, both unqualified.
+// test/kubevirt reads these files with KubeVirt's own code. For a VF it attaches the function that the metadata
+// names. Its plugin for vhost-user needs path and MTU, both without a prefix.
 func TestMetadataEqualsTestdataOfKubeVirt(t *testing.T) {
 	for file, c := range map[string]struct{ device, plugin string }{"vf": {vf3, ""}, "vhost-user": {"cni", `,"behave":"socket"`}} {
 		t.Run(file, func(t *testing.T) {
@@ -146,7 +145,7 @@ func TestMetadataEqualsTestdataOfKubeVirt(t *testing.T) {
 	}
 }
 
-// Results have an MTU since CNI 1.1.0, and KubeVirt's plugin fails without one.
+// Results have an MTU since CNI 1.1.0 only, and KubeVirt's plugin fails without one.
 func TestVhostUserSocketHasMTUEvenIfResultHasNone(t *testing.T) {
 	for plugin, want := range map[string]string{`,"mtu":9000`: "9000", "": "1500"} {
 		got := strings.Join(strings.Fields(metadataOf(t, "cni", "0.4.0", `,"behave":"socket"`+plugin)), "")
@@ -156,8 +155,8 @@ func TestVhostUserSocketHasMTUEvenIfResultHasNone(t *testing.T) {
 	}
 }
 
-// metadataOf returns the metadata file of a claim of the device once its network runs. plugin has more keys
-// of the configuration of the plugin.
+// metadataOf attaches a claim of the device and returns its metadata file. plugin is added to the plugin's
+// configuration.
 func metadataOf(t *testing.T, device, cniVersion, plugin string) string {
 	t.Helper()
 	r, n := newRig(t), newNode(t, "mlx5-switchdev")

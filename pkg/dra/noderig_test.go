@@ -40,7 +40,7 @@ const ownRules = `devices:
   attachments: 7
 `
 
-// node is a captured host whose devices an agent offers, and what happens to it.
+// node is a captured host whose devices an agent offers. Tests change it.
 type node struct {
 	t           testing.TB
 	mu          sync.Mutex
@@ -102,7 +102,7 @@ func (n *node) finder() *discovery.Finder {
 	return &discovery.Finder{Sys: sysfs.New(file.Sys()), Interfaces: links, Eswitches: links}
 }
 
-// change changes the node, and tells of it.
+// change changes the node and sends an event.
 func (n *node) change(f func()) {
 	n.mu.Lock()
 	f()
@@ -110,10 +110,10 @@ func (n *node) change(f func()) {
 	n.events <- struct{}{}
 }
 
-// remove takes functions, or interfaces, from the node: see capturetest.Without.
+// remove removes functions or interfaces from the node: see capturetest.Without.
 func (n *node) remove(words ...string) { n.text = capturetest.Without(n.text, words...) }
 
-// waitDevices waits until the node's own devices that are published are these.
+// waitDevices waits until exactly these devices are published.
 func waitDevices(t *testing.T, client *fake.Clientset, want ...string) (all map[string]resourceapi.Device) {
 	t.Helper()
 	waitUntil(t, func() string {
@@ -136,8 +136,7 @@ const (
 	pf            = "pci-0000-03-00-0"
 )
 
-// startOffering starts the rig's agent as a DRA plugin that offers the devices of a node, with plugins
-// of the test.
+// startOffering starts the rig's agent as a DRA plugin that offers the devices of a node.
 func (r *rig) startOffering(client *fake.Clientset, n *node, p *plugins) *dra.Agent {
 	r.t.Helper()
 	r.options.Exec, r.plugins, r.options.DelMaxFailures = p, p, 2
@@ -146,7 +145,7 @@ func (r *rig) startOffering(client *fake.Clientset, n *node, p *plugins) *dra.Ag
 	return r.agent
 }
 
-// attachment is the first one on record.
+// attachment returns the first attachment on record.
 func (r *rig) attachment(uid string) state.Attachment { return r.record(uid).Attachments[0] }
 
 func (r *rig) record(uid string) state.Claim {

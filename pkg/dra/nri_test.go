@@ -22,20 +22,20 @@ import (
 	"devinfo-cni.io/pkg/nri/nritest"
 )
 
-// containerRuntime is NRI's side of a container runtime.
+// containerRuntime is the NRI server of a container runtime.
 type containerRuntime struct {
 	*adaptation.Adaptation
 	t *testing.T
 }
 
-// serve starts the runtime's side, which has those sandboxes.
+// serve starts an NRI server that lists these sandboxes.
 func (r *rig) serve(t *testing.T, pods ...*api.PodSandbox) containerRuntime {
 	t.Helper()
 	return containerRuntime{nritest.Serve(t, r.socket(), pods), t}
 }
 
-// A line is the way from the agent to a runtime. The runtime's side does not hang up by
-// itself: in life it dies.
+// proxy connects the agent to a runtime. It is needed because the runtime's NRI server never closes a
+// connection; a real runtime process exits.
 type proxy struct {
 	net.Listener
 	to    string
@@ -81,7 +81,7 @@ func (l *proxy) disconnect() {
 
 func (r *rig) socket() string { return filepath.Join(r.dir, "nri.sock") }
 
-// connect keeps the agent connected.
+// connect starts an agent and keeps it connected to the runtime.
 func (r *rig) connect(t *testing.T, socket string) *dra.Agent {
 	t.Helper()
 	agent := r.start()
@@ -98,13 +98,13 @@ func (r *rig) connect(t *testing.T, socket string) *dra.Agent {
 	return agent
 }
 
-// runPod waits, as a runtime does, until the plugins that connect have been synchronized.
+// runPod waits until connected plugins are synchronized, like a runtime, and then starts a sandbox.
 func (n containerRuntime) runPod(sb *api.PodSandbox) error {
 	defer n.BlockPluginSync().Unblock()
 	return n.RunPodSandbox(n.t.Context(), &adaptation.RunPodSandboxRequest{Pod: sb})
 }
 
-// end is what a runtime does with a sandbox that ends, or that could not be run.
+// end stops and removes a sandbox.
 func (n containerRuntime) end(sb *api.PodSandbox) {
 	n.t.Helper()
 	must(n.t, n.StopPodSandbox(n.t.Context(), &adaptation.StopPodSandboxRequest{Pod: sb}))
@@ -143,22 +143,22 @@ func TestDriverReconnectsAndHandlesMissedEvents(t *testing.T) {
 	r.expectInterfaces("s3_net1")
 }
 
-// A runtime leaves out sandboxes of whose state it is not sure.
+// A runtime does not list sandboxes whose state is uncertain.
 func TestUnlistedSandboxStaysAttachedWhileItsNamespaceExists(t *testing.T) {
 	r := newRig(t)
 	r.start()
 	sb := r.attachPod(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), r.claimOf("b", "u2", "pod2", netRequest{"x", "net1", ""}))
-	r.eventually("the gate is gone", func() bool { return os.RemoveAll(filepath.Join(r.dir, "cdi")) == nil }) // the agent opens it again meanwhile
+	r.eventually("the gate is removed", func() bool { return os.RemoveAll(filepath.Join(r.dir, "cdi")) == nil }) // the agent may write a spec during the removal
 	r.listSandboxes()
 	r.eventually("the gate is open again", func() bool { return len(r.files("cdi")) == 1 })
-	time.Sleep(100 * time.Millisecond) // some sweeps
+	time.Sleep(100 * time.Millisecond) // several sweeps
 	r.expectInterfaces("s1_net1")
 	difftest.Equal(t, r.files("state"), []string{"u1.json", "u2.json"})
 	r.removeNetns(sb)
-	r.eventually("it is detached once that is gone", func() bool { return len(r.files("there")) == 0 })
+	r.eventually("the sandbox is detached after its namespace was removed", func() bool { return len(r.files("there")) == 0 })
 }
 
-// A sandbox without its networks must not run, where the runtime's NRI lets the agent say so.
+// A sandbox must not run without its networks.
 func TestSandboxFailsIfDriverIsLostDuringCall(t *testing.T) {
 	r := newRig(t)
 	cni, asked, answer := newPlugins(), make(chan struct{}), make(chan struct{})
@@ -211,7 +211,7 @@ func TestStopWaitsForRunningPlugins(t *testing.T) {
 		began := time.Now()
 		r.stop()
 		if took := time.Since(began); took < 58*time.Second || took > time.Minute || len(p.interfaceNames()) > 0 || p.calls("DEL s1 net1") != 1 {
-			t.Errorf("it waited for %v: %q", took, p.started)
+			t.Errorf("stop took %v: %q", took, p.started)
 		}
 		says(t, agent.Unprepare(t.Context(), "u1"), "the driver has stopped")
 		r.start()

@@ -9,7 +9,7 @@ import (
 	"devinfo-cni.io/pkg/hostdev"
 )
 
-// waitOffered waits until the state directory says of a device what it should.
+// waitOffered waits until the state directory lists a device with these values.
 func waitOffered(t *testing.T, dir, name string, want state.Offered) {
 	t.Helper()
 	waitUntil(t, func() string {
@@ -18,11 +18,11 @@ func waitOffered(t *testing.T, dir, name string, want state.Offered) {
 				return cmp.Diff(want, d)
 			}
 		}
-		return "it is not there"
+		return "the device is not listed"
 	})
 }
 
-// readOffer is what the state directory says.
+// readOffer returns the offer in the state directory.
 func readOffer(t *testing.T, dir string) state.Offer {
 	t.Helper()
 	o, err := state.ReadOffer(dir)
@@ -56,7 +56,7 @@ func TestStateDirectoryListsRulesWithoutDevice(t *testing.T) {
 	waitUntil(t, func() string { return cmp.Diff(want, readOffer(t, r.options.StateDir).Idle) })
 }
 
-// The rule goes by what a PF in a pod no longer has, and its VFs are still there.
+// The rule matches an interface that the node does not see while a pod has the PF. The VFs are still visible.
 func TestVFsOfPFHeldThroughMultusAreNotPrepared(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		n := newNode(t, "igb-sriov")

@@ -32,13 +32,13 @@ func TestOfferFollowsRulesAndNode(t *testing.T) {
 	n.change(func() { n.others = map[string]string{"0000:03:00.4": "pod ns/x has it"} })
 	waitDevices(t, client, sf4, sf7, "cni", pf, vf0, vf3)
 	n.change(func() { n.othersError = errors.New("the kubelet does not answer") })
-	r.eventually("what is free is tainted", func() bool {
+	r.eventually("free devices are tainted", func() bool {
 		all := waitDevices(t, client, sf4, sf7, "cni", pf, vf0, vf3)
 		return len(all[vf0].Taints) == 1 && all[vf0].Taints[0].Key == "devinfo-cni.io/allocation-unknown" && all[pf].Taints == nil && agent.Node.OthersKnown() != nil
 	})
 	r.prepareFails(ownClaim("u1", vf0, network(`{"type":"sriov"}`)), "the kubelet does not answer")
 	n.change(func() { n.others, n.othersError = nil, nil })
-	r.eventually("it is known again", func() bool { return agent.Node.OthersKnown() == nil })
+	r.eventually("external allocations are known again", func() bool { return agent.Node.OthersKnown() == nil })
 	waitDevices(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
 }
 
@@ -61,8 +61,8 @@ func TestOnlyExclusiveDevicesAreOfferedWithoutConsumableCapacity(t *testing.T) {
 	}
 }
 
-// A VF goes to the plugin, moves into the pod, and stays offered as it was: by the next
-// agent too, though the kubelet has removed the slices.
+// A VF moves into a pod and stays published unchanged, also by the next process after the kubelet has removed
+// the slices.
 func TestHeldDeviceStaysPublishedUnchanged(t *testing.T) {
 	t.Parallel()
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
@@ -76,7 +76,7 @@ func TestHeldDeviceStaysPublishedUnchanged(t *testing.T) {
 		t.Errorf("the plugin gets %s", got)
 	}
 	n.change(func() { n.remove("enp3s0f0v2") })
-	n.change(func() { n.others = map[string]string{"0000:03:00.2": "pod ns/x has it"} }) // shows that it was looked at
+	n.change(func() { n.others = map[string]string{"0000:03:00.2": "pod ns/x has it"} }) // shows that the node was read
 	difftest.Equal(t, waitDevices(t, client, sf4, sf7, "cni", pf, vf2, vf3)[vf2], before[vf2])
 	next := apiServer(nil)
 	agent := r.startOffering(next, n, p)
@@ -93,7 +93,7 @@ func TestPreparePutsDeviceIntoConfiguration(t *testing.T) {
 	const vfio = `"driver":"vfio-pci",`
 	for name, test := range map[string]struct {
 		device, parameters string
-		list, capability   string // parts of what is on record
+		list, capability   string // parts of the configuration on record
 		refusal            []string
 	}{
 		"VF":                 {vf0, network(`{"type":"sriov"}`), `"deviceID":"0000:03:00.2"`, "", nil},
@@ -107,7 +107,7 @@ func TestPreparePutsDeviceIntoConfiguration(t *testing.T) {
 		"software":           {"cni", `"device":[{"plugin":"x","key":"device"}],` + network(`{"type":"x"}`), "", "", []string{"cni is allocated"}},
 		"without a network":  {vf0, "", "", "", []string{"has a config for driver"}},
 		"a network of sorts": {"cni", network(`{"type":"x"}`), `{"type":"x"}`, "", nil},
-		// A driver is for a function of the claim's own.
+		// Only exclusively allocated functions can have a driver.
 		"driver, shared":       {pf, vfio + `"device":[],` + network(`{"type":"x"}`), "", "", []string{"driver: vfio-pci", pf, "which other pods share"}},
 		"driver, SF":           {sf4, vfio + `"device":[],` + network(`{"type":"x"}`), "", "", []string{sf4, "not a PCI function"}},
 		"driver, software":     {"cni", vfio + network(`{"type":"x"}`), "", "", []string{"networks without hardware"}},
@@ -145,7 +145,7 @@ func TestNodeDeviceIsRejectedIfNoneIsOffered(t *testing.T) {
 	})
 }
 
-// Each device of a request is an interface of the pod, with its gate, metadata and status.
+// Each device of a request becomes an interface with its own gate, metadata and status.
 func TestEachDeviceOfRequestIsAttached(t *testing.T) {
 	for name, change := range map[string]func(*resourceapi.ResourceClaim){
 		"count": func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.Count = 2 },
@@ -175,7 +175,7 @@ func TestEachDeviceOfRequestIsAttached(t *testing.T) {
 					gates[devices[n].CDIDeviceIDs[0]] = true
 				}
 				must(t, r.createContainer(sb, "u1_r", "u1_r_1"))
-				last := r.metadata[len(r.metadata)-2:] // of one request all is told together
+				last := r.metadata[len(r.metadata)-2:] // the devices of a request are written together
 				for n, d := range last {
 					if d.Metadata.NetworkData == nil || d.Metadata.NetworkData.InterfaceName != []string{"net0", "net1"}[n] {
 						t.Errorf("metadata of device %d: %+v", n, d.Metadata)
@@ -191,7 +191,7 @@ func TestEachDeviceOfRequestIsAttached(t *testing.T) {
 	}
 }
 
-// The scheduler makes the claim of a pod that asks by limits: a request for each container.
+// The scheduler creates the claim of a pod with extended resources: one request for each container.
 func TestTwoContainersWithLimitGetTwoInterfaces(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		r.start()
@@ -206,8 +206,8 @@ func TestTwoContainersWithLimitGetTwoInterfaces(t *testing.T) {
 	})
 }
 
-// A device whose DEL has failed is not offered: not while the claim is there, so that the
-// scheduler knows in time, nor once the DEL was given up, nor by the next agent.
+// A device whose DEL failed is not offered, so that the scheduler does not allocate it: neither while the claim
+// exists, nor after the DEL was given up, nor by the next process.
 func TestDeviceWithFailedDELIsNotOffered(t *testing.T) {
 	t.Parallel()
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
@@ -234,8 +234,8 @@ func TestDeviceWithFailedDELIsNotOffered(t *testing.T) {
 	waitDevices(t, next, all...)
 }
 
-// The scheduler may have allocated the device before it was withheld, and what two claims
-// have in common may be known by the device-info only.
+// The scheduler may have allocated the device before the driver withheld it. Two claims may share a device that
+// only the device information shows.
 func TestRetriedDELDoesNotTakeDeviceFromAnotherClaim(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		r.start()

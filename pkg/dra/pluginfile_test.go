@@ -18,7 +18,7 @@ const (
 	pluginFileText = `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:03:00.5"}}`
 )
 
-// setAdvertised sets the answer to whether a device plugin advertises vf3.
+// setAdvertised replaces the function that reports whether a device plugin advertises vf3.
 func (r *rig) setAdvertised(answer func() (bool, error)) {
 	r.options.Devices.Advertised = func(_ context.Context, resource, device string) (bool, error) {
 		if resource != "example.com/vf" || device != "0000:03:00.5" {
@@ -28,7 +28,7 @@ func (r *rig) setAdvertised(answer func() (bool, error)) {
 	}
 }
 
-// writePluginFile writes a file as a device plugin does.
+// writePluginFile writes the device plugin's file of vf3.
 func (r *rig) writePluginFile(text string) {
 	r.t.Helper()
 	must(r.t, os.MkdirAll(filepath.Join(r.dir, "dp"), 0o755))
@@ -40,8 +40,8 @@ func (r *rig) pluginFile() string {
 	return difftest.Read(r.t, filepath.Join(r.dir, "dp", vf3File))
 }
 
-// Multus copies the file before its ADD; its own code does so with this one, in test/peers. A network of the claim's
-// own has a device-info file instead.
+// Multus copies the file before ADD. test/peers does so with Multus' own code and this file. A claim with a
+// network has a device-info file instead.
 func TestDevicePluginFileIsWrittenForDeviceWithoutNetwork(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		j := r.useJournal(newNode(t, "mlx5-switchdev"))
@@ -57,7 +57,7 @@ func TestDevicePluginFileIsWrittenForDeviceWithoutNetwork(t *testing.T) {
 		sb := r.attachPod(other)
 		r.expectFiles("dp", 1)
 		for _, dir := range []string{"dp", "cdi"} {
-			waitIdle() // the driver writes no more
+			waitIdle() // the driver writes nothing more
 			must(t, os.RemoveAll(filepath.Join(r.dir, dir)))
 			time.Sleep(2 * time.Minute)
 			difftest.Equal(t, r.pluginFile(), want)
@@ -73,7 +73,7 @@ func TestDevicePluginFileIsWrittenForDeviceWithoutNetwork(t *testing.T) {
 	})
 }
 
-// The kubelet lists the devices of plugins that are connected to it.
+// The kubelet lists the devices of connected device plugins.
 func TestFileOfLiveDevicePluginIsKept(t *testing.T) {
 	for name, test := range map[string]struct {
 		live     bool
@@ -81,11 +81,11 @@ func TestFileOfLiveDevicePluginIsKept(t *testing.T) {
 		file     string
 		replaced bool
 	}{
-		"a live plugin":             {true, nil, pluginFileText, false},
-		"a former plugin":           {false, nil, pluginFileText, true},
-		"a former plugin's torn":    {false, nil, `{"type":`, true},
-		"a kubelet that is silent":  {false, errors.New("the kubelet does not answer"), pluginFileText, false},
-		"a live plugin with a dash": {true, nil, "-", false},
+		"a live plugin":                  {true, nil, pluginFileText, false},
+		"an ended plugin":                {false, nil, pluginFileText, true},
+		"a torn file of an ended plugin": {false, nil, `{"type":`, true},
+		"a kubelet that is silent":       {false, errors.New("the kubelet does not answer"), pluginFileText, false},
+		"a live plugin with a dash":      {true, nil, "-", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig, p *plugins) {
@@ -108,7 +108,7 @@ func TestFileOfLiveDevicePluginIsKept(t *testing.T) {
 				if want := test.replaced || test.unknown != nil; is != want {
 					t.Errorf("replaced: %v, want %v: %s", is, want, r.pluginFile())
 				}
-				if test.live { // a plugin removes its files when it ends
+				if test.live { // a device plugin removes its files when it exits
 					must(t, os.Remove(filepath.Join(r.dir, "dp", vf3File)))
 					time.Sleep(2 * time.Minute)
 					r.expectFiles("dp", 1)
@@ -123,7 +123,7 @@ func TestFileOfLiveDevicePluginIsKept(t *testing.T) {
 	}
 }
 
-// The record of the claim may be lost, or unreadable. The lease names the file.
+// A record may be lost or unreadable, but the lease names the file.
 func TestPluginFileWithoutRecordIsRemovedWithLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		j := r.useJournal(newNode(t, "mlx5-switchdev"))
@@ -143,7 +143,7 @@ func TestPluginFileWithoutRecordIsRemovedWithLease(t *testing.T) {
 	})
 }
 
-// The driver finds that another pod has the IOMMU group after it has written the file.
+// After it has written the file, the driver finds that another pod has the IOMMU group.
 func TestPluginFileIsRemovedIfPrepareFails(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		r.useJournal(newNode(t, "mlx5-switchdev"))
@@ -156,7 +156,7 @@ func TestPluginFileIsRemovedIfPrepareFails(t *testing.T) {
 	})
 }
 
-// A capture is of another node.
+// A capture may be of another node.
 func TestNoPluginFileIsWrittenForCapturedDevice(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		n := newNode(t, "mlx5-switchdev")

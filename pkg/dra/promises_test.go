@@ -16,14 +16,14 @@ import (
 	"devinfo-cni.io/pkg/dra/claim"
 )
 
-// inBubble is a rig whose plugins are no processes, in a bubble where time passes when
-// nobody has anything to do.
+// inBubble runs a test in a synctest bubble, where time advances when all goroutines wait. The plugins of the
+// rig have no processes.
 func inBubble(t *testing.T, test func(t *testing.T, r *rig, p *plugins)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r, p := newRig(t), newPlugins()
 		r.options.Exec, r.plugins = p, p
-		r.options.Sweep, r.options.DelMinRetryTime = 0, 0 // as by default
+		r.options.Sweep, r.options.DelMinRetryTime = 0, 0 // the defaults
 		r.runtimeWaits = 2 * time.Second
 		test(t, r, p)
 		if r.agent != nil {
@@ -32,21 +32,21 @@ func inBubble(t *testing.T, test func(t *testing.T, r *rig, p *plugins)) {
 	})
 }
 
-// waitIdle waits until nobody has anything to do. Two may have met at a lock, for which one of
-// them waits by the clock.
+// waitIdle waits until all goroutines wait. It first sleeps, because a goroutine may be waiting for a lock with
+// a timer.
 func waitIdle() {
 	time.Sleep(100 * time.Millisecond)
 	synctest.Wait()
 }
 
-// runPod is what a runtime does within its limit.
+// runPod starts a sandbox within the runtime's time limit.
 func (r *rig) runPod(sb *api.PodSandbox) error {
 	ctx, cancel := context.WithTimeout(r.t.Context(), r.runtimeWaits)
 	defer cancel()
 	return r.agent.RunPodSandbox(ctx, sb)
 }
 
-// endPod stops a sandbox, and then takes its namespace away.
+// endPod stops a sandbox, removes its network namespace, and removes the sandbox.
 func (r *rig) endPod(sb *api.PodSandbox) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), 2*time.Second)
@@ -56,7 +56,7 @@ func (r *rig) endPod(sb *api.PodSandbox) {
 	noError(r.t, r.agent.RemovePodSandbox(ctx, sb))
 }
 
-// endAndUnprepare is the end of a pod and its claim, of which nothing is left.
+// endAndUnprepare ends a pod and its claim, and checks that nothing is left.
 func (r *rig) endAndUnprepare(sb *api.PodSandbox, uid types.UID) {
 	r.t.Helper()
 	r.endPod(sb)
@@ -64,7 +64,7 @@ func (r *rig) endAndUnprepare(sb *api.PodSandbox, uid types.UID) {
 	r.expectNothing()
 }
 
-// unprepare repeats Unprepare as the kubelet does, and says after how long it succeeded.
+// unprepare repeats Unprepare like the kubelet, and returns how long it took to succeed.
 func (r *rig) unprepare(uid types.UID) time.Duration {
 	r.t.Helper()
 	began := time.Now()
@@ -77,7 +77,7 @@ func (r *rig) unprepare(uid types.UID) time.Duration {
 		}
 		time.Sleep(2 * time.Second)
 	}
-	r.t.Fatal("it cannot be unprepared")
+	r.t.Fatal("the claim cannot be unprepared")
 	return 0
 }
 
@@ -103,7 +103,7 @@ func TestDELThatNeverSucceedsIsGivenUp(t *testing.T) {
 		agent := r.start()
 		p.setHook(failAll)
 		r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
-		for n := range 4 { // the kubelet tries again, with a new sandbox
+		for n := range 4 { // the kubelet retries with a new sandbox
 			sb := r.sandbox(fmt.Sprint("s", n), "pod")
 			if r.runPod(sb) == nil {
 				t.Error("no error")
@@ -127,7 +127,7 @@ func TestDELThatNeverSucceedsIsGivenUp(t *testing.T) {
 		}
 		time.Sleep(90 * time.Minute)
 		r.expectCalls("DEL", claim.DefaultDelMaxFailures+1)
-		r.start() // the next agent tries at once
+		r.start() // the next process retries immediately
 		waitIdle()
 		r.expectCalls("DEL", claim.DefaultDelMaxFailures+2)
 		p.setHook(nil)
@@ -137,7 +137,7 @@ func TestDELThatNeverSucceedsIsGivenUp(t *testing.T) {
 	})
 }
 
-// The directory is what keeps them from a plugin that an agent before has left running.
+// Each DEL has its own cache directory, with the lock that waits for plugins of an earlier process.
 func TestGivenUpDELsOfOneInterfaceRunOneAtATime(t *testing.T) {
 	for _, shared := range []bool{true, false} {
 		inBubble(t, func(t *testing.T, r *rig, p *plugins) {
@@ -187,7 +187,7 @@ func TestHangingDELsDoNotDelayADDs(t *testing.T) {
 			}
 			return nil
 		})
-		const hung = 60 // more than there is room for
+		const hung = 60 // more than the lane has room for
 		for n := range hung {
 			pod := fmt.Sprint("hung", n)
 			r.prepare(r.claimOf("a", types.UID(pod), pod, netRequest{"x", "net1", ""}))

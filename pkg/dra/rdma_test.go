@@ -9,7 +9,7 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// expectRDMA wants each gate on the node to set the variable so; "" = none sets it.
+// expectRDMA checks that each gate sets the variable to want; "" = not set.
 func (r *rig) expectRDMA(gates int, want string) {
 	r.t.Helper()
 	r.expectFiles("cdi", gates)
@@ -22,7 +22,7 @@ func (r *rig) expectRDMA(gates int, want string) {
 	}
 }
 
-// The last of several CDI specs sets the variable of a container, whichever claims it lists.
+// A container may have several of the claims, and the last of its CDI specs sets the variable.
 func TestEachGateListsAllRDMADevicesOfPod(t *testing.T) {
 	const all = "mlx5_4:1,mlx5_2:1"
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
@@ -33,7 +33,7 @@ func TestEachGateListsAllRDMADevicesOfPod(t *testing.T) {
 			r.claimOf("z", "u3", "pod", netRequest{"x", "net3", ""}))
 		r.expectRDMA(3, all)
 
-		// An agent that was killed between two gates left one of them as it was.
+		// A killed process may have updated only some of the gates.
 		r.stop()
 		file := filepath.Join(r.options.CDIDir, r.files("cdi")[2])
 		must(t, os.WriteFile(file, []byte(strings.ReplaceAll(difftest.Read(t, file), "mlx5_4:1,", "")), 0o644))
@@ -54,7 +54,7 @@ func TestEachGateListsAllRDMADevicesOfPod(t *testing.T) {
 	})
 }
 
-// A claim without a network has no interface by which its device could be sorted.
+// Such a device has no interface name to sort by.
 func TestRDMADevicesWithoutNetworkAreListedLast(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		n := newNode(t, "mlx5-switchdev")

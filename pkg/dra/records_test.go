@@ -14,7 +14,7 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// recordSnapshots are the records as each step left them on disk, by the step.
+// recordSnapshots returns the records on disk after each step, by name of the step.
 func (r *rig) recordSnapshots() map[string]map[string][]byte {
 	all := map[string]map[string][]byte{}
 	r.step = func(step string) {
@@ -28,7 +28,7 @@ func (r *rig) recordSnapshots() map[string]map[string][]byte {
 	return all
 }
 
-// A kill may come behind any step.
+// The process may be killed after any step.
 func TestNextProcessReadsAndRemovesRecordOfAnyStep(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		all := r.recordSnapshots()
@@ -41,7 +41,7 @@ func TestNextProcessReadsAndRemovesRecordOfAnyStep(t *testing.T) {
 		r.stop()
 		records := maps.Clone(all)
 		if len(records["undeleted"]) != 1 || len(records["deleted again"]) != 1 {
-			t.Fatalf("of the steps there are %d", len(records))
+			t.Fatalf("records of %d steps", len(records))
 		}
 		r.step = nil
 		for step, files := range records {
@@ -60,7 +60,7 @@ func TestNextProcessReadsAndRemovesRecordOfAnyStep(t *testing.T) {
 	})
 }
 
-// giveUpDEL has the attachment of a claim to sandbox s1 given up, whose DEL fails.
+// giveUpDEL attaches a claim to sandbox s1 and waits until its failing DEL is given up.
 func (r *rig) giveUpDEL(claim *resourceapi.ResourceClaim) {
 	r.t.Helper()
 	r.prepare(claim)
@@ -68,10 +68,10 @@ func (r *rig) giveUpDEL(claim *resourceapi.ResourceClaim) {
 	_ = r.runPod(sb)
 	r.endPod(sb)
 	r.unprepare(claim.UID)
-	waitIdle() // what was answered may not be on disk yet
+	waitIdle() // calls return before everything is on disk
 }
 
-// What is undeleted outlives the claim, and the claim that is prepared again with that UID.
+// Undeleted attachments outlive the claim. They also remain if a claim with the same UID is prepared.
 func TestClaimPreparedAgainKeepsUndeletedAttachments(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		r.start()
@@ -81,7 +81,7 @@ func TestClaimPreparedAgainKeepsUndeletedAttachments(t *testing.T) {
 		for _, id := range []string{"s2", "s3"} {
 			r.prepare(claim)
 			sb := r.runSandbox(id, "pod")
-			r.start() // which reads it from the disk
+			r.start() // the new process reads the record
 			r.expectPhase("Undeleted", 1)
 			r.expectPhase("Added", 1)
 			r.endPod(sb)
@@ -96,12 +96,12 @@ func TestClaimPreparedAgainKeepsUndeletedAttachments(t *testing.T) {
 	})
 }
 
-// An agent that dies before the disk has taken it must do it again.
+// A process that is killed before the record is written must clear the attachment again.
 func TestClearMarkStaysUntilRecordIsWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		r.start()
 		if _, err := state.Clear(r.options.StateDir, "u1"); err == nil {
-			t.Error("nothing is undeleted yet")
+			t.Error("an attachment was cleared before it was given up")
 		}
 		p.setHook(failAll)
 		r.giveUpDEL(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
@@ -125,8 +125,8 @@ func TestClearMarkStaysUntilRecordIsWritten(t *testing.T) {
 	})
 }
 
-// Pods with a macvlan share their master's PCI address, which is no reason to leave the other's network
-// where it is. A lease of the device alone is one.
+// Pods with a macvlan have their master's PCI address in common, but this must not prevent DEL. Only an
+// exclusive lease of the device does.
 func TestGivenUpDELIsRetriedWhileAnotherPodSharesNIC(t *testing.T) {
 	r := newRig(t)
 	r.options.UndeletedEvery, r.options.DelMaxFailures, r.options.DelMinRetryTime = 20*time.Millisecond, 2, 10*time.Millisecond

@@ -18,7 +18,7 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// reserveFor reserves a claim for more pods.
+// reserveFor returns a copy of a claim that is reserved for more pods.
 func (r *rig) reserveFor(claim *resourceapi.ResourceClaim, pods ...string) *resourceapi.ResourceClaim {
 	claim = claim.DeepCopy()
 	for _, pod := range pods {
@@ -27,14 +27,14 @@ func (r *rig) reserveFor(claim *resourceapi.ResourceClaim, pods ...string) *reso
 	return claim
 }
 
-// startSynchronized starts an agent, which hears of all sandboxes there are.
+// startSynchronized starts an agent and lists all sandboxes.
 func (r *rig) startSynchronized(sandboxes ...*api.PodSandbox) {
 	r.t.Helper()
 	r.start()
 	r.listSandboxes(sandboxes...)
 }
 
-// expectRejected expects a sandbox to be refused because another pod has the claim, and ends it.
+// expectRejected checks that a sandbox is rejected because another pod has the claim, and ends it.
 func (r *rig) expectRejected(sb *api.PodSandbox, by string) {
 	r.t.Helper()
 	says(r.t, r.runPod(sb), "pod ns/"+sb.Name+": claim ns/", "is held by pod ns/"+by+",", "ResourceClaimTemplate", "strategy Recreate")
@@ -45,7 +45,7 @@ func TestClaimBelongsToOnePodUntilItsSandboxEnds(t *testing.T) {
 	for _, of := range map[string]struct {
 		parameters, gate string
 	}{"with a network": {network(`{"type":"sriov"}`), "u1_r"}, "for device nodes": {"", "u1_r_" + vf3}} {
-		for _, pods := range [][2][]string{ // that it is reserved for when the kubelet prepares it, and later
+		for _, pods := range [][2][]string{ // in status.reservedFor at Prepare, and later
 			{{"one", "two"}, {"one", "two"}}, {{"one"}, {"one", "two"}}, {{"one"}, {"two"}},
 		} {
 			inBubble(t, func(t *testing.T, r *rig, p *plugins) {
@@ -63,7 +63,7 @@ func TestClaimBelongsToOnePodUntilItsSandboxEnds(t *testing.T) {
 				must(t, r.createContainer(first, of.gate))
 				adds := p.calls("")
 				r.expectRejected(r.sandbox("s2", "two"), "one")
-				r.prepare(now) // the kubelet was restarted
+				r.prepare(now) // the kubelet restarts
 				r.expectRejected(r.sandbox("s3", "two"), "one")
 				must(t, r.createContainer(first, of.gate))
 				r.expectCalls("", adds)
@@ -83,7 +83,7 @@ func TestClaimBelongsToOnePodUntilItsSandboxEnds(t *testing.T) {
 	}
 }
 
-// Multus attaches before the runtime tells of the sandbox: the leases are for the pod that waits.
+// Multus attaches before the runtime reports the sandbox, so the lease must name the next pod early.
 func TestLeaseOfClaimWithoutNetworkFollowsItsPod(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		j := r.useJournal(newNode(t, "mlx5-switchdev"))
@@ -105,8 +105,8 @@ func TestLeaseOfClaimWithoutNetworkFollowsItsPod(t *testing.T) {
 	})
 }
 
-// A pod costs a GET for each claim that it may have: its own are known, and those made from
-// templates are others' own.
+// A new pod costs one GET for each claim that it may use. Its own claims are known, and claims from templates
+// belong to other pods.
 func TestOnlyClaimsThatPodMayUseAreRead(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		var mu sync.Mutex
@@ -126,11 +126,11 @@ func TestOnlyClaimsThatPodMayUseAreRead(t *testing.T) {
 		for n, pod := range []string{"one", "three", "four", "four"} {
 			r.runSandbox(fmt.Sprint("s", n), pod)
 		}
-		difftest.Equal(t, read, []string{"named", "named", "named"}) // for one, and for each sandbox of four
+		difftest.Equal(t, read, []string{"named", "named", "named"}) // once for pod one, and once for each sandbox of pod four
 	})
 }
 
-// Pods without claims start as ever. The gate keeps others from the network until it is theirs.
+// Pods without claims start as usual. The gate keeps other pods away from the network.
 func TestSandboxStartsWithoutAPIServer(t *testing.T) {
 	for name, away := range map[string]func(context.Context) error{
 		"no answer": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
@@ -188,13 +188,13 @@ func TestReallocatedClaimIsAttachedWithNewDevice(t *testing.T) {
 		if at := r.attachment("u1"); at.Device != vf2 {
 			t.Errorf("an old allocation: %s", at.Device)
 		}
-		// What cannot be done is not done with the device of before.
+		// If the new allocation is rejected, the old device must not be attached.
 		r.prepareFails(of("pci-0000-09-00-0", "11"), "this node has no device of that name")
 		r.expectNothing()
 	})
 }
 
-// The kubelet takes the claim for prepared: another pod, which was deleted by force, still has it.
+// The kubelet considers the claim prepared, because a pod that was deleted by force still has it.
 func TestPodIsRejectedIfClaimWasPreparedWithOtherDevices(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
@@ -210,16 +210,16 @@ func TestPodIsRejectedIfClaimWasPreparedWithOtherDevices(t *testing.T) {
 	})
 }
 
-// What is read while the kubelet prepares a claim, or unprepares it, may be old by then.
+// A claim that was read before Prepare or Unprepare may be out of date afterwards.
 func TestSlowClaimReadDoesNotUndoNewerPrepare(t *testing.T) {
 	vf := network(`{"type":"sriov"}`)
 	for name, test := range map[string]struct {
-		device  string // that the kubelet prepares the claim with; "" = it unprepares it
-		refused string // why a sandbox is that waits for the read
+		device  string // device at the next Prepare; "" = Unprepare
+		refused string // part of the error of a sandbox that waits for the read
 		left    []string
 	}{
 		"prepared again": {vf0, "is held by pod ns/next", []string{"u1.json"}},
-		"prepared anew":  {vf2, "was unprepared during this call", []string{"u1.json"}},
+		"reallocated":    {vf2, "was unprepared during this call", []string{"u1.json"}},
 		"unprepared":     {"", "was unprepared during this call", nil},
 	} {
 		for _, sweep := range []bool{true, false} {
@@ -264,7 +264,7 @@ func TestSlowClaimReadDoesNotUndoNewerPrepare(t *testing.T) {
 	}
 }
 
-// Until its DEL succeeds, the record of an unprepared claim stays: no pod can be refused because of it.
+// The record of an unprepared claim stays until its DEL succeeds. No pod may be rejected because of it.
 func TestUnpreparedClaimIsNotReadForNewPods(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		reads := 0

@@ -17,7 +17,7 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// inBubbleWithDevices is timeless on a node with devices.
+// inBubbleWithDevices is inBubble on a node with devices, with a started agent.
 func inBubbleWithDevices(t *testing.T, test func(t *testing.T, b *rig)) {
 	t.Helper()
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
@@ -35,7 +35,7 @@ func inBubbleWithDevices(t *testing.T, test func(t *testing.T, b *rig)) {
 	})
 }
 
-// mismatches are those that the agent has counted, each once.
+// mismatches returns the labels of the mismatches that the agent has counted once.
 func (b *rig) mismatches() (all []string) {
 	for name, n := range b.samples() {
 		if labels, is := strings.CutPrefix(name, "devinfo_dra_device_mismatches_total "); is && n == 1 {
@@ -46,20 +46,20 @@ func (b *rig) mismatches() (all []string) {
 	return all
 }
 
-// restartWithLeases has the next agent take leases.
+// restartWithLeases restarts the agent with a journal.
 func (b *rig) restartWithLeases() {
 	b.stop()
 	b.options.Devices.Journal = journalIn(b.dir, "boot1")
 	b.start()
 }
 
-// attachDevice prepares a claim of a device, and attaches sandbox s1 to it.
+// attachDevice attaches sandbox s1 to a claim of a device.
 func (b *rig) attachDevice(t *testing.T, device, driver string) {
 	t.Helper()
 	b.attachPod(onDevice(b.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), 0, device, driver))
 }
 
-// endNetns ends the network namespace of s1, whose devices come back after a while.
+// endNetns removes the network namespace of s1. Its devices return later.
 func (b *rig) endNetns(after time.Duration) {
 	b.t.Helper()
 	netns := filepath.Join(b.dir, "netns/s1")
@@ -75,7 +75,7 @@ func TestDeviceIsRestoredAfterDEL(t *testing.T) {
 			inBubbleWithDevices(t, func(t *testing.T, b *rig) {
 				b.attachDevice(t, device[0], device[1])
 				if cmp.Equal(capturedDevices(), readDevices(b.kernel)) {
-					t.Error("the pod has not got it")
+					t.Error("the pod does not have the device")
 				}
 				attributes := b.metadata[len(b.metadata)-1].Metadata.Attributes
 				b.endPod(b.sandbox("s1", "pod"))
@@ -85,10 +85,10 @@ func TestDeviceIsRestoredAfterDEL(t *testing.T) {
 				want := []string{"restored=true setting=mac", "restored=true setting=mtu", "restored=true setting=name"}
 				if device[1] != "" {
 					if driver := attributes["devinfo-cni.io/driver"].StringValue; driver == nil || *driver != device[1] {
-						t.Errorf("the pod is told of driver %v", driver)
+						t.Errorf("metadata: driver %v", driver)
 					}
 					if _, has := attributes["devinfo-cni.io/ifName"]; has {
-						t.Error("it has no interface on the node")
+						t.Error("metadata has an interface name")
 					}
 					want = []string{"restored=true setting=driver", "restored=true setting=mac", "restored=true setting=name"}
 				}
@@ -99,7 +99,7 @@ func TestDeviceIsRestoredAfterDEL(t *testing.T) {
 	}
 }
 
-// The administrator has removed the rules. Restoring a device asks the journal for its leases all the same.
+// The administrator has removed the rules. Restoring a device still needs the journal.
 func TestDriverWithoutRulesRestoresDevicesOfPods(t *testing.T) {
 	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
 		b.restartWithLeases()
@@ -114,7 +114,7 @@ func TestDriverWithoutRulesRestoresDevicesOfPods(t *testing.T) {
 	})
 }
 
-// The kernel ends a namespace when it gets round to it, and DEL may come before.
+// The kernel removes a namespace asynchronously, so DEL may come first.
 func TestRestoreWaitsForDeviceOfRemovedNamespace(t *testing.T) {
 	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
 		b.attachDevice(t, vf0, "")
@@ -125,7 +125,7 @@ func TestRestoreWaitsForDeviceOfRemovedNamespace(t *testing.T) {
 		began := time.Now()
 		must(t, b.agent.StopPodSandbox(t.Context(), sb))
 		if took := time.Since(began); took > time.Second {
-			t.Errorf("the runtime waits %v for a device", took)
+			t.Errorf("StopPodSandbox took %v", took)
 		}
 		b.expectPhase("Restoring", 1)
 		if took := b.unprepare("u1"); took < 2*time.Second || took > 10*time.Second {
@@ -148,7 +148,7 @@ func TestUnrestoredDeviceIsWithheldAndReported(t *testing.T) {
 		must(t, b.kernel.EndNetns(filepath.Join(b.dir, "netns/s1")))
 		b.prepareFails(onDevice(b.claimOf("a", "u1", "next", netRequest{"x", "net1", ""}), 0, vf2, ""), "firmware says no", "mtu, mac, name", vf0)
 		waitIdle()
-		withheld := map[string]bool{vf0: true} // from the slices, as one whose DEL fails
+		withheld := map[string]bool{vf0: true} // a device whose DEL failed is withheld from the slices
 		difftest.Equal(t, dra.Withheld(b.agent), withheld)
 		time.Sleep(10 * time.Minute)
 		waitIdle()
@@ -163,7 +163,7 @@ func TestUnrestoredDeviceIsWithheldAndReported(t *testing.T) {
 			t.Errorf("got %+v", left)
 		}
 		b.kernel.Fault = nil
-		b.prepare(onDevice(b.claimOf("b", "u2", "other", netRequest{"x", "net1", ""}), 0, vf0, "")) // it was allocated before
+		b.prepare(onDevice(b.claimOf("b", "u2", "other", netRequest{"x", "net1", ""}), 0, vf0, "")) // the scheduler allocated it before
 		b.plugins.violations = nil
 		err := b.runPod(b.sandbox("s2", "other"))
 		if err != nil || len(b.plugins.violations) != 1 || !strings.Contains(b.plugins.violations[0], "9000") {
@@ -180,7 +180,7 @@ func TestUnrestoredDeviceIsWithheldAndReported(t *testing.T) {
 	})
 }
 
-// Until a device is what it was, the devinfo plugin gives it to nobody.
+// The devinfo plugin must not give the device to another pod before.
 func TestLeaseIsHeldUntilDeviceIsRestored(t *testing.T) {
 	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
 		b.restartWithLeases()
@@ -203,7 +203,7 @@ func TestLeaseIsHeldUntilDeviceIsRestored(t *testing.T) {
 	})
 }
 
-// What a boot has made of a device is nobody's to change.
+// The new boot may have configured the device.
 func TestDeviceIsNotRestoredAfterReboot(t *testing.T) {
 	t.Parallel()
 	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
@@ -237,7 +237,7 @@ func TestUnpluggedDeviceDoesNotBlockUnprepare(t *testing.T) {
 	})
 }
 
-// Another driver is for a function that nobody uses, at the moment of the ADD.
+// The driver rebinds a function only if it is unused at the time of ADD.
 func TestFunctionInUseIsNotRebound(t *testing.T) {
 	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
 		b.prepare(onDevice(b.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), 0, vf2, "vfio-pci"))
@@ -250,7 +250,7 @@ func TestFunctionInUseIsNotRebound(t *testing.T) {
 
 func TestFailedDriverBindFailsADDAndIsUndone(t *testing.T) {
 	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
-		left := 2 // the override, unbind
+		left := 2 // setting the override, and unbind
 		b.kernel.Fault = func() error {
 			if left--; left == -1 {
 				return errors.New("probe failed")

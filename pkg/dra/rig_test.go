@@ -30,31 +30,31 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// rig is a node: its directories, and what the API server was told.
+// rig is a node with an agent: its directories, and the calls to the API server.
 type rig struct {
 	t       testing.TB
 	dir     string
 	options dra.Options
 	agent   *dra.Agent
-	// registry has what agent counts.
+	// registry has the metrics of agent.
 	registry *prometheus.Registry
-	stop     func()            // ends agent
+	stop     func()            // stops agent
 	step     func(name string) // see claim.Options
-	// runtimeWaits is how long a container runtime waits for a call: 2 s by default, but
-	// minutes where the clock is real.
+	// runtimeWaits is the container runtime's time limit for a call. The default of runtimes is 2 s; it is
+	// longer in tests with real time.
 	runtimeWaits time.Duration
 
-	plugins *plugins            // nil = processes
-	kernel  *restoretest.Kernel // of devices; nil = there are none
+	plugins *plugins            // nil = plugins are processes
+	kernel  *restoretest.Kernel // kernel of the devices; nil = no devices
 
 	mu             sync.Mutex
-	notices        []string // reasons
+	notices        []string // their reasons
 	reports        []status.Report
 	metadata       []kubeletplugin.Device
-	outsideCalls   map[string]bool // see lockFree
+	outsideCalls   map[string]bool // see withLockCheck
 	fatal          func(error)     // see dra.KubeletOptions
 	withdraw       bool            // see dra.KubeletOptions
-	metadataWriter claim.Metadata  // the rig itself by default
+	metadataWriter claim.Metadata  // by default the rig
 }
 
 func newRig(t testing.TB) *rig {
@@ -75,7 +75,7 @@ func newRig(t testing.TB) *rig {
 	return r
 }
 
-// optionsIn are those of an agent on the node in dir.
+// optionsIn returns the options of an agent whose directories are below dir.
 func optionsIn(dir string) dra.Options {
 	check(os.MkdirAll(filepath.Join(dir, "netns"), 0o755))
 	check(os.MkdirAll(filepath.Join(dir, "bin"), 0o755))
@@ -102,7 +102,7 @@ func optionsIn(dir string) dra.Options {
 	}}
 }
 
-// fileIsNetns takes any file for a network namespace: making one takes root.
+// fileIsNetns accepts any file as a network namespace, because creating a namespace needs root.
 func fileIsNetns(path string) error {
 	_, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -111,7 +111,7 @@ func fileIsNetns(path string) error {
 	return err
 }
 
-// start starts an agent, which runs until the test ends; the one before, if any, is ended.
+// start stops the running agent, if any, and starts another, until the test ends.
 func (r *rig) start() *dra.Agent {
 	r.t.Helper()
 	r.options.Step = r.step
@@ -121,7 +121,7 @@ func (r *rig) start() *dra.Agent {
 	return agent
 }
 
-// newAgent is an agent that does not run yet; the one before, if any, is ended.
+// newAgent stops the running agent, if any, and returns another one that does not run yet.
 func (r *rig) newAgent() *dra.Agent {
 	r.t.Helper()
 	if r.agent != nil {
@@ -133,7 +133,7 @@ func (r *rig) newAgent() *dra.Agent {
 	o := r.withLockCheck(func() {
 		if agent != nil {
 			agent.Census()               // takes the mutex of package claim
-			_ = agent.Node.OthersKnown() // that of package devices
+			_ = agent.Node.OthersKnown() // takes the mutex of package devices
 		}
 	})
 	made, err := dra.New(o)
@@ -142,7 +142,7 @@ func (r *rig) newAgent() *dra.Agent {
 	return agent
 }
 
-// run runs an agent until the test ends, or stop is called: hangUp, and then the agent.
+// run runs an agent until the test ends or r.stop is called. r.stop first calls hangUp.
 func (r *rig) run(agent *dra.Agent, hangUp func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -172,21 +172,21 @@ func (r *rig) prepare(claims ...*resourceapi.ResourceClaim) {
 	}
 }
 
-// prepareFails wants Prepare to fail with an error that has all parts.
+// prepareFails checks that Prepare fails with an error that contains all parts.
 func (r *rig) prepareFails(claim *resourceapi.ResourceClaim, parts ...string) {
 	r.t.Helper()
 	_, err := r.agent.Prepare(r.t.Context(), claim)
 	says(r.t, err, parts...)
 }
 
-// listSandboxes tells the agent which sandboxes there are.
+// listSandboxes lists the running sandboxes to the agent, as the runtime does.
 func (r *rig) listSandboxes(sandboxes ...*api.PodSandbox) {
 	r.t.Helper()
 	_, err := r.agent.Synchronize(r.t.Context(), sandboxes, nil)
 	must(r.t, err)
 }
 
-// runSandbox is a sandbox of a pod, which has all its networks.
+// runSandbox starts a sandbox and returns it.
 func (r *rig) runSandbox(id, pod string) *api.PodSandbox {
 	r.t.Helper()
 	sb := r.sandbox(id, pod)
@@ -194,14 +194,14 @@ func (r *rig) runSandbox(id, pod string) *api.PodSandbox {
 	return sb
 }
 
-// attachPod is the sandbox s1 of the pod that is called pod, with these claims.
+// attachPod prepares claims and starts sandbox s1 of the pod named pod.
 func (r *rig) attachPod(claims ...*resourceapi.ResourceClaim) *api.PodSandbox {
 	r.t.Helper()
 	r.prepare(claims...)
 	return r.runSandbox("s1", "pod")
 }
 
-// sandbox is a pod's sandbox with a network namespace.
+// sandbox returns a sandbox of a pod with a network namespace.
 func (r *rig) sandbox(id, pod string) *api.PodSandbox { return sandboxIn(r.dir, id, pod) }
 
 func sandboxIn(dir, id, pod string) *api.PodSandbox {
@@ -211,13 +211,13 @@ func sandboxIn(dir, id, pod string) *api.PodSandbox {
 		Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "ipc"}, {Type: "network", Path: netns}}}}
 }
 
-// removeNetns removes the network namespace.
+// removeNetns removes the network namespace of a sandbox.
 func (r *rig) removeNetns(sb *api.PodSandbox) {
 	r.t.Helper()
 	noError(r.t, os.Remove(filepath.Join(r.dir, "netns", sb.Id)))
 }
 
-// calls are what the plugin was called for.
+// calls returns the calls of the plugin "fake".
 func (r *rig) calls() (list []call) {
 	r.t.Helper()
 	f, err := os.Open(filepath.Join(r.dir, "calls"))
@@ -234,7 +234,7 @@ func (r *rig) calls() (list []call) {
 	return list
 }
 
-// callNames is calls in short: "ADD s1 net1".
+// callNames returns the calls as "ADD s1 net1".
 func (r *rig) callNames() (list []string) {
 	for _, c := range r.calls() {
 		list = append(list, strings.Join([]string{c.Command, c.Sandbox, c.IfName}, " "))
@@ -242,7 +242,7 @@ func (r *rig) callNames() (list []string) {
 	return list
 }
 
-// files lists what is below a directory of the node.
+// files returns the names of the files in a directory of the rig.
 func (r *rig) files(dir string) (names []string) {
 	entries, _ := os.ReadDir(filepath.Join(r.dir, dir))
 	for _, e := range entries {
@@ -253,7 +253,7 @@ func (r *rig) files(dir string) (names []string) {
 	return names
 }
 
-// expectFiles wants so many files below a directory of the node.
+// expectFiles checks the number of files in a directory of the rig.
 func (r *rig) expectFiles(dir string, n int) {
 	r.t.Helper()
 	if got := r.files(dir); len(got) != n {
@@ -261,7 +261,7 @@ func (r *rig) expectFiles(dir string, n int) {
 	}
 }
 
-// expectNothing wants that neither plugin nor agent has left anything.
+// expectNothing checks that the plugins and the agent have left no files.
 func (r *rig) expectNothing() {
 	r.t.Helper()
 	for _, dir := range []string{"there", "state", "cdi", "info", "dp", "cache"} {
@@ -269,13 +269,13 @@ func (r *rig) expectNothing() {
 	}
 }
 
-// expectInterfaces wants the plugin's work to be exactly that.
+// expectInterfaces checks which interfaces of the plugin "fake" exist.
 func (r *rig) expectInterfaces(names ...string) {
 	r.t.Helper()
 	difftest.Same(r.t, "there", r.files("there"), names)
 }
 
-// expectPhase wants so many attachments to be in a phase.
+// expectPhase checks the number of attachments in a phase.
 func (r *rig) expectPhase(phase string, n int) {
 	r.t.Helper()
 	if census := r.agent.Census(); census.Phases[phase] != n {
@@ -283,7 +283,7 @@ func (r *rig) expectPhase(phase string, n int) {
 	}
 }
 
-// expectCalls wants so many calls of plugins that begin so.
+// expectCalls checks the number of plugin calls with a prefix.
 func (r *rig) expectCalls(prefix string, n int) {
 	r.t.Helper()
 	if got := r.plugins.calls(prefix); got != n {
@@ -291,13 +291,13 @@ func (r *rig) expectCalls(prefix string, n int) {
 	}
 }
 
-// eventually waits for what background work brings about.
+// eventually waits until holds returns true.
 func (r *rig) eventually(what string, holds func() bool) {
 	r.t.Helper()
 	difftest.Eventually(r.t, what, holds)
 }
 
-// waitUntil waits until nothing differs from what is wanted.
+// waitUntil waits until differs returns "".
 func waitUntil(t testing.TB, differs func() string) {
 	t.Helper()
 	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
@@ -324,7 +324,7 @@ var (
 	says = difftest.Says
 )
 
-// noError is must for any goroutine: the test goes on.
+// noError is must for any goroutine: it does not end the test.
 func noError(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

@@ -30,7 +30,7 @@ func TestPodIsAttachedAndDetachedOnce(t *testing.T) {
 	sb := r.runSandbox("s1", "pod")
 	r.expectInterfaces("s1_net1", "s1_net2", "s1_net3")
 	r.expectFiles("cdi", 3)
-	others := &api.PodSandbox{Id: "s9", Uid: "other"} // without a claim
+	others := &api.PodSandbox{Id: "s9", Uid: "other"} // its pod has no claim
 	for _, sb := range []*api.PodSandbox{sb, sb, others} {
 		must(t, agent.RunPodSandbox(t.Context(), sb))
 	}
@@ -51,7 +51,7 @@ func TestDELRepeatsArgumentsOfADDBeforeNextADD(t *testing.T) {
 	agent := r.start()
 	sb := r.attachPod(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
 	must(t, agent.RunPodSandbox(t.Context(), r.sandbox("s2", "pod")))
-	must(t, agent.StopPodSandbox(t.Context(), sb)) // late, and not ours any more
+	must(t, agent.StopPodSandbox(t.Context(), sb)) // late, after the next sandbox was attached
 	r.expectInterfaces("s2_net1")
 	r.removeNetns(r.sandbox("s2", "pod"))
 	must(t, agent.Unprepare(t.Context(), "u1"))
@@ -119,7 +119,7 @@ func TestStatusHasConditionAndNetworkData(t *testing.T) {
 	r.eventually("a status", func() bool { return len(r.lastReport().Devices) == 1 })
 	share := "share-u1x"
 	got := r.lastReport()
-	got.Devices = slices.Clone(got.Devices) // the agent compares its own
+	got.Devices = slices.Clone(got.Devices) // the agent compares its own copy
 	data := got.Devices[0].Data
 	got.Devices[0].Data = nil
 	difftest.Same(t, "report", got, status.Report{Driver: driverName, Namespace: "ns", Name: "a", UID: "u1", Devices: []resourceapi.AllocatedDeviceStatus{{
@@ -131,7 +131,7 @@ func TestStatusHasConditionAndNetworkData(t *testing.T) {
 	if data == nil || json.Unmarshal(data.Raw, &result) != nil || result.CNIVersion != "1.0.0" {
 		t.Errorf("data: %v", data)
 	}
-	r.eventually("the status is not owed any more", func() bool { return agent.Census().PendingStatus == 0 })
+	r.eventually("the status is not pending any more", func() bool { return agent.Census().PendingStatus == 0 })
 }
 
 func TestPrepareAgainReturnsNetworkMetadata(t *testing.T) {
@@ -149,7 +149,7 @@ func TestPrepareAgainReturnsNetworkMetadata(t *testing.T) {
 		NetworkData: &resourceapi.NetworkDeviceData{InterfaceName: "net1", IPs: []string{"10.0.0.2/24"}, HardwareAddress: "02:00:00:00:00:01"},
 	}
 	difftest.Equal(t, r.metadata, want)
-	claim.Status.Allocation.Devices.Config = nil // what was accepted stays so
+	claim.Status.Allocation.Devices.Config = nil // an accepted claim stays accepted
 	for range 2 {
 		got, err := agent.Prepare(t.Context(), claim)
 		must(t, err)
@@ -188,6 +188,6 @@ func TestFailedDELIsRetriedAndBlocksUnprepare(t *testing.T) {
 	says(t, agent.RunPodSandbox(t.Context(), r.sandbox("s2", "pod")), "an earlier sandbox is not detached yet")
 	says(t, agent.Unprepare(t.Context(), "u1"), "DEL is refused")
 	must(t, os.Remove(refuse))
-	r.eventually("the DEL is made good", func() bool { return len(r.files("there")) == 0 })
-	r.eventually("the claim is forgotten", func() bool { return agent.Unprepare(t.Context(), "u1") == nil })
+	r.eventually("the DEL succeeded", func() bool { return len(r.files("there")) == 0 })
+	r.eventually("the claim is unprepared", func() bool { return agent.Unprepare(t.Context(), "u1") == nil })
 }

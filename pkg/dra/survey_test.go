@@ -14,8 +14,7 @@ import (
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 )
 
-// A pod must not cut the node off because the host has begun to use a device since the claim
-// was prepared.
+// Attaching a device that the host has begun to use would cut off the node.
 func TestDeviceThatHostNeedsIsNotAttached(t *testing.T) {
 	for why, change := range map[string]string{
 		"the host needs it: enp3s0f0v0 has a default route": "\n-- netlink/uplinks.json --\n[\"enp3s0f0v0\"]\n",
@@ -39,7 +38,7 @@ func TestDeviceThatHostNeedsIsNotAttached(t *testing.T) {
 	}
 }
 
-// The node is read for the slices, and by Prepare only if these do not settle it.
+// Publishing reads the node. Prepare reads it again only if the published slices are not enough.
 func TestPrepareReadsNodeOnlyIfNecessary(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		n, reads := newNode(t, "mlx5-switchdev"), 0
@@ -69,7 +68,7 @@ func TestPrepareReadsNodeOnlyIfNecessary(t *testing.T) {
 	})
 }
 
-// To read a node takes a while, in which a pod may get its device, or give it back.
+// While the driver reads the node, a pod may take its device or return it.
 func TestDeviceStaysPublishedIfPodTakesOrReturnsItDuringRead(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		n := newNode(t, "mlx5-switchdev")
@@ -94,18 +93,18 @@ func TestDeviceStaysPublishedIfPodTakesOrReturnsItDuringRead(t *testing.T) {
 			r.prepare(ownClaim("u1", vf2, network(`{"type":"sriov"}`)))
 			n.remove("enp3s0f0v2")
 		}
-		difftest.Same(t, "it goes into a pod before it is read", dra.Survey(agent), was)
+		difftest.Same(t, "the device moves into a pod before the read", dra.Survey(agent), was)
 		wanted("the pod has it")
 		after = func() {
 			must(t, agent.Unprepare(t.Context(), "u1"))
 			n.text = whole
 		}
-		difftest.Same(t, "it comes back after it was read", dra.Survey(agent), was)
-		wanted("it is back")
+		difftest.Same(t, "the device returns after the read", dra.Survey(agent), was)
+		wanted("the node has the device again")
 	})
 }
 
-// What was found out of the node may be of when the pod before had the device.
+// The last survey may date from the time when the earlier pod had the device.
 func TestDeviceReturnedByPodKeepsItsInterfaceName(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		n := newNode(t, "mlx5-switchdev")
@@ -126,7 +125,8 @@ func TestDeviceReturnedByPodKeepsItsInterfaceName(t *testing.T) {
 	})
 }
 
-// Whoever has a shared device, pods may have it too: once the node was looked at nobody is asked.
+// Pods can share the device with any other user, so Prepare needs no external allocations after the first
+// survey.
 func TestSharedDeviceIsPreparedWithoutExternalAllocations(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
@@ -148,7 +148,7 @@ func TestSharedDeviceIsPreparedWithoutExternalAllocations(t *testing.T) {
 	})
 }
 
-// The end of the agent ends the question, which says nothing of the kubelet.
+// The canceled context ends the request, which does not mean that the kubelet is unreachable.
 func TestCanceledSurveyDoesNotReportKubeletUnreachable(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
@@ -163,8 +163,8 @@ func TestCanceledSurveyDoesNotReportKubeletUnreachable(t *testing.T) {
 	})
 }
 
-// What is not known for a moment, or soon given back, is not left to the poll; and others are asked
-// once, however often the node changes.
+// If external allocations are unknown, or will soon end, they are read again before the next poll. They are
+// read only once, even if the node changes often.
 func TestExternalAllocationsAreReadAgainOnce(t *testing.T) {
 	noAnswer := errors.New("rate limited")
 	for name, test := range map[string]struct {
@@ -172,7 +172,7 @@ func TestExternalAllocationsAreReadAgainOnce(t *testing.T) {
 		broken error
 		within time.Duration
 	}{
-		"soon given back": {7 * time.Second, nil, 7 * time.Second}, "not known": {0, noAnswer, 10 * time.Second},
+		"soon released": {7 * time.Second, nil, 7 * time.Second}, "not known": {0, noAnswer, 10 * time.Second},
 		"either": {3 * time.Second, noAnswer, 3 * time.Second}, "all known": {0, nil, time.Hour},
 	} {
 		inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
@@ -180,7 +180,7 @@ func TestExternalAllocationsAreReadAgainOnce(t *testing.T) {
 			r.options.Devices.Inventory, n.othersError = n.inventory(), test.broken
 			r.options.Devices.Inventory.Waits = func() time.Duration { return test.waits }
 			agent := r.start()
-			for range 20 { // times the node changes
+			for range 20 { // changes of the node
 				dra.Survey(agent)
 				time.Sleep(100 * time.Millisecond)
 			}
@@ -192,7 +192,7 @@ func TestExternalAllocationsAreReadAgainOnce(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 			if asked != (test.within < time.Hour) || len(dra.ToOffer(agent)) > 0 {
-				t.Errorf("%s: asked %v, and again %d times", name, asked, len(dra.ToOffer(agent)))
+				t.Errorf("%s: read again %v, and then %d times", name, asked, len(dra.ToOffer(agent)))
 			}
 		})
 	}

@@ -15,8 +15,8 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// Who deletes a pod by force has its device allocated to the next one while the first
-// still runs, or its DEL does.
+// After a pod was deleted by force, the scheduler allocates its device to the next pod while the first pod or
+// its DEL still runs.
 func TestDeviceStaysWithClaimUntilReleased(t *testing.T) {
 	t.Parallel()
 	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
@@ -43,7 +43,7 @@ func TestDeviceStaysWithClaimUntilReleased(t *testing.T) {
 	})
 }
 
-// giveUpVF2 has the DEL of claim u1, sandbox s1, given up, which the next one is for then.
+// giveUpVF2 attaches vf2 to claim u1 and waits until its failing DEL is given up.
 func (b *rig) giveUpVF2(t *testing.T) {
 	t.Helper()
 	b.attachDevice(t, vf2, "vfio-pci")
@@ -53,8 +53,8 @@ func (b *rig) giveUpVF2(t *testing.T) {
 	b.expectPhase("Undeleted", 1)
 }
 
-// What was given up is the claim's until it has been given back: neither Multus nor another
-// claim gets it, though the scheduler may have allocated it just before it was withheld.
+// The device stays with the claim until it is restored. Neither Multus nor another claim gets it, even if the
+// scheduler allocated it just before the driver withheld it.
 func TestDeviceWithGivenUpDELStaysWithItsClaim(t *testing.T) {
 	t.Parallel()
 	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
@@ -66,12 +66,12 @@ func TestDeviceWithGivenUpDELStaysWithItsClaim(t *testing.T) {
 		err := b.runPod(b.sandbox("s2", "next"))
 		says(t, err, vf2, "claim ns/a", "was given up", "cni-dra-driver clear u1")
 		if err != nil && strings.Contains(err.Error(), "request a device by a claim or by Multus") {
-			t.Errorf("it was asked for once: %v", err)
+			t.Errorf("the device was requested only once: %v", err)
 		}
 		b.expectCalls("ADD", added)
 		b.endPod(b.sandbox("s2", "next"))
 		b.plugins.setHook(nil)
-		time.Sleep(2 * time.Hour) // the hourly DEL
+		time.Sleep(2 * time.Hour) // the hourly retry
 		waitIdle()
 		must(t, b.runPod(b.sandbox("s3", "next")))
 		b.endPod(b.sandbox("s3", "next"))
@@ -82,11 +82,11 @@ func TestDeviceWithGivenUpDELStaysWithItsClaim(t *testing.T) {
 	})
 }
 
-// A NIC that is on no bus of PCI has no lease, and one claim at a time all the same; the name
-// of its interface, which it may have got in a pod, does not matter.
+// A NIC that is not on a PCI bus has no lease, but only one claim at a time can have it. Its interface name may
+// have changed in a pod.
 func TestNonPCIPortStaysWithClaimUntilReleased(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		const port = "dev-netdevsim-netdevsim1-p1" // eth0
+		const port = "dev-netdevsim-netdevsim1-p1" // the interface eth0
 		n := newNode(t, "netdevsim-switchdev")
 		n.rules = "devices: [{ifNames: [eth0, net1], sharing: exclusive}]"
 		r.options.Devices.Inventory = n.inventory()
@@ -97,7 +97,7 @@ func TestNonPCIPortStaysWithClaimUntilReleased(t *testing.T) {
 		second.Status.ReservedFor[0].Name, second.Status.ReservedFor[0].UID = "next", "uid-next"
 		sb := r.attachPod(first)
 		r.endPod(sb)
-		waitIdle() // what was answered may not be on record yet
+		waitIdle() // calls return before everything is on record
 		n.text = bytes.ReplaceAll(n.text, []byte("eth0"), []byte("net1"))
 		for name := range inventory.PublishedIn(dra.Survey(agent)) {
 			if !dra.Withheld(agent)[name] {
@@ -109,8 +109,8 @@ func TestNonPCIPortStaysWithClaimUntilReleased(t *testing.T) {
 	})
 }
 
-// host-device's DEL fails for want of a function that was unplugged, though there is nothing
-// left to do. What comes back in its place is another device, and nobody's.
+// The DEL of host-device fails if its function was unplugged, although nothing is left to do. A function that
+// appears in its place is a new device.
 func TestLostDeviceIsOfferedAfterItReturns(t *testing.T) {
 	t.Parallel()
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
@@ -132,7 +132,7 @@ func TestLostDeviceIsOfferedAfterItReturns(t *testing.T) {
 	waitDevices(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
 }
 
-// replaceVF0 puts another device in the place of one.
+// replaceVF0 replaces vf0 with another device at the same address.
 func (b *rig) replaceVF0(t *testing.T) {
 	t.Helper()
 	at, err := filepath.EvalSymlinks(filepath.Join(b.dir, "kernel/sys/bus/pci/devices/0000:03:00.2"))
@@ -141,7 +141,7 @@ func (b *rig) replaceVF0(t *testing.T) {
 	must(t, os.CopyFS(at, os.DirFS(at+".old")))
 }
 
-// Multus may have given it to a pod by now.
+// Multus may have given the new device to a pod.
 func TestDELOfLostDeviceWaitsWhileMultusHoldsItsReplacement(t *testing.T) {
 	t.Parallel()
 	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
@@ -162,7 +162,7 @@ func TestDELOfLostDeviceWaitsWhileMultusHoldsItsReplacement(t *testing.T) {
 		b.recordMultus(entry)
 		tried := b.plugins.calls("DEL")
 		time.Sleep(3 * time.Hour)
-		b.expectCalls("DEL", tried) // one more would reset another pod's device
+		b.expectCalls("DEL", tried) // another DEL would reset the other pod's device
 		b.expectPhase("Undeleted", 1)
 		must(t, b.options.Devices.Journal.Forget(entry))
 		time.Sleep(2 * time.Hour)

@@ -21,7 +21,7 @@ import (
 	"devinfo-cni.io/pkg/dra/status"
 )
 
-// A VF more or less writes one of the pool's six slices.
+// One VF more or less changes only one of the pool's six slices.
 func TestOnlyChangedSliceIsWritten(t *testing.T) {
 	t.Parallel()
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
@@ -40,7 +40,7 @@ func TestOnlyChangedSliceIsWritten(t *testing.T) {
 			for _, s := range list.Items {
 				devices += len(s.Spec.Devices)
 			}
-			return len(list.Items) == 6 && devices == vfs+1 // cni
+			return len(list.Items) == 6 && devices == vfs+1 // one for the software device
 		})
 	}
 	await(256)
@@ -56,7 +56,7 @@ func TestOnlyChangedSliceIsWritten(t *testing.T) {
 		n.change(step.change)
 		await(step.vfs)
 	}
-	written := map[string]bool{} // the library may write one twice before it hears of the first time
+	written := map[string]bool{} // kubeletplugin may write a slice twice before it sees its own update
 	for _, a := range client.Actions() {
 		switch a := a.(type) {
 		case clienttesting.UpdateActionImpl:
@@ -65,13 +65,13 @@ func TestOnlyChangedSliceIsWritten(t *testing.T) {
 			t.Errorf("%s of a slice", a.GetVerb())
 		}
 	}
-	if len(written) != 2 { // of VF 100, and of VF 256
+	if len(written) != 2 { // the slices of VF 100 and of VF 256
 		t.Errorf("written: %v", written)
 	}
 }
 
-// A driver watches what it has published, and a claim made from a template costs a GET and a PATCH: nothing
-// is asked of the API server while nothing happens on the node.
+// The driver watches its own slices. A claim from a template costs one GET and one PATCH. The driver sends no
+// requests while nothing happens on the node.
 func TestEachClaimNeedsOneReadAndOnePatch(t *testing.T) {
 	t.Parallel()
 	const claims = 10
@@ -106,7 +106,7 @@ func TestEachClaimNeedsOneReadAndOnePatch(t *testing.T) {
 	}
 	r.eventually("each status is sent", func() bool { return asked()["patch resourceclaims"] >= claims })
 	before := looks.Load()
-	r.eventually("the agent has looked at each claim again and again", func() bool { return looks.Load() > before+20*claims })
+	r.eventually("the worker has checked each claim many times", func() bool { return looks.Load() > before+20*claims })
 	expected := map[string]int{
 		"get nodes": 1, "list resourceslices": 1, "watch resourceslices": 1, "create resourceslices": 2,
 		"get resourceclaims": claims, "patch resourceclaims": claims,

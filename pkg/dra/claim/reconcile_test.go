@@ -17,7 +17,7 @@ import (
 
 func allWants() []want { return []want{keep, attach, detach, forget} }
 
-// forEachView calls f with each phase, want and world of one attachment.
+// forEachView calls f with each combination of phase, want and view of one attachment.
 func forEachView(f func(phase state.Phase, w want, a attachmentView)) {
 	for _, phase := range state.Phases() {
 		for _, w := range allWants() {
@@ -36,51 +36,51 @@ func TestDecideInEachPhaseAndView(t *testing.T) {
 		fail := func(why string) { t.Errorf("%s, %s, %+v: %q: %s", phase, w, a, got, why) }
 		attached := phase == state.Adding || phase == state.Added
 		if (got == doAdd) != (phase == state.Prepared && w == attach && !a.bare) {
-			fail("ADD is for what a sandbox wants and nobody has")
+			fail("ADD runs only for prepared attachments that a sandbox wants")
 		}
 		if attached && slices.Contains(ends, w) && got != doDel {
-			fail("what has ended is deleted at once")
+			fail("DEL runs at once when the sandbox has ended")
 		}
 		if attached && w == keep && !a.sandboxGone && got == doDel {
-			fail("what may live is not deleted")
+			fail("DEL does not run while the sandbox may still exist")
 		}
 		if attached && w == keep && a.sandboxGone && got != doDel {
-			fail("what is stale is deleted")
+			fail("DEL runs when the sandbox no longer exists")
 		}
 		if phase == state.Adding && w == attach && got != doDel {
-			fail("nobody knows what an ADD that did not succeed has left")
+			fail("DEL runs after a failed ADD")
 		}
 		if phase == state.Added && w == attach && (got == doDel) == a.sameSandbox {
-			fail("another sandbox's is deleted, this one's is not")
+			fail("DEL runs for the attachment to another sandbox only")
 		}
 		if a.bare && (got == doOpen) != (!a.gateOpen && w != forget) {
-			fail("what has no network of ours is ready from Prepare on")
+			fail("the gate of an attachment without a network opens in Prepare")
 		}
 		if (got == doOpen) && !a.bare && (phase != state.Added || a.gateOpen || w == attach && !a.sameSandbox) {
-			fail("a gate is opened for what is attached as it should be")
+			fail("other gates open only for attachments to the right sandbox")
 		}
 		if (phase == state.Deleting || phase == state.Restoring) && got == none {
-			fail("what is owed is never forgotten")
+			fail("a pending DEL or restore is never dropped")
 		}
 		if got == doRestore && phase != state.Restoring || phase == state.Restoring && got == doDel {
-			fail("a device is restored after its DEL, which is not run again")
+			fail("restore runs after DEL, and then DEL does not run again")
 		}
 		if (got == doGiveUp) != ((phase == state.Deleting || phase == state.Restoring) && a.triesExhausted && a.netnsGone) {
-			fail("given up is what was tried and what nobody can use")
+			fail("an attachment is given up only if its tries are exhausted and its network namespace is gone")
 		}
 		if (got == doClear) != (phase == state.Undeleted && a.cleared) {
-			fail("an administrator clears what was given up, and nothing else")
+			fail("only undeleted attachments that an administrator cleared are cleared")
 		}
 		if a.deviceInUse && got == doDelAgain {
-			fail("a DEL would take the device from another")
+			fail("DEL is not retried while another attachment has the device")
 		}
 		if !a.retryDue && (got == doDel && !attached || got == doDelAgain || got == doRestore) {
-			fail("what has failed has a back-off")
+			fail("no retry during a back-off")
 		}
 	})
 }
 
-// recordAndView is a record whose attachments have those phases, and a world that goes with it.
+// recordAndView returns a record whose attachments have these phases, and a matching view.
 func recordAndView(phases ...state.Phase) (*state.Claim, claimView) {
 	record, now := &state.Claim{}, claimView{mayRetry: true}
 	for _, phase := range phases {
@@ -105,40 +105,40 @@ func TestReconcileReturnsNextStep(t *testing.T) {
 		world  func(*claimView)
 		step   string
 	}{
-		{"a new claim is written", phases{p}, keep, func(w *claimView) { w.unsaved = true }, "save"},
-		{"it waits for a sandbox", phases{p, p}, keep, nil, ""},
-		{"all networks at once", phases{p, p}, attach, nil, "ADD [0 1]"},
-		{"those that lack", phases{added, p}, attach, nil, "ADD [1]"},
-		{"an unwritten record comes before ADD", phases{p}, attach, func(w *claimView) { w.unsaved = true }, "save"},
-		{"and after DEL", phases{added}, detach, func(w *claimView) { w.unsaved = true }, "DEL [0]"},
-		{"what is left comes before ADD", phases{p, adding}, attach, nil, "DEL [1]"},
-		{"also while it cannot be deleted", phases{p, deleting}, attach, func(w *claimView) { w.attachments[1].retryDue = false }, "wait"},
-		{"a failure holds up no DEL", phases{added}, forget, func(w *claimView) { w.mayRetry = false }, "DEL [0]"},
-		{"a failure is told once nothing is left to delete", phases{added, adding}, detach, func(w *claimView) { w.attachError = true }, "DEL [0 1]"},
-		{"then it is", phases{p, p}, detach, func(w *claimView) { w.attachError = true }, "record error"},
+		{"a new claim is saved", phases{p}, keep, func(w *claimView) { w.unsaved = true }, "save"},
+		{"a saved claim waits for a sandbox", phases{p, p}, keep, nil, ""},
+		{"ADD runs for all networks at once", phases{p, p}, attach, nil, "ADD [0 1]"},
+		{"ADD runs for missing networks only", phases{added, p}, attach, nil, "ADD [1]"},
+		{"an unsaved record is saved before ADD", phases{p}, attach, func(w *claimView) { w.unsaved = true }, "save"},
+		{"an unsaved record is saved after DEL", phases{added}, detach, func(w *claimView) { w.unsaved = true }, "DEL [0]"},
+		{"a failed ADD is deleted before the next ADD", phases{p, adding}, attach, nil, "DEL [1]"},
+		{"no ADD during the back-off of a DEL", phases{p, deleting}, attach, func(w *claimView) { w.attachments[1].retryDue = false }, "wait"},
+		{"a failed step does not delay DEL", phases{added}, forget, func(w *claimView) { w.mayRetry = false }, "DEL [0]"},
+		{"DEL runs before the error is recorded", phases{added, adding}, detach, func(w *claimView) { w.attachError = true }, "DEL [0 1]"},
+		{"the error is recorded after DEL", phases{p, p}, detach, func(w *claimView) { w.attachError = true }, "record error"},
 		{"a closed gate is opened", phases{added, added}, keep, func(w *claimView) { w.attachments[1].gateOpen = false }, "open [1]"},
-		{"forgotten once nothing is owed", phases{p, p}, forget, nil, "forget"},
-		{"not before", phases{p, deleting}, forget, func(w *claimView) { w.attachments[1].retryDue = false }, "wait"},
-		{"what cannot be given up holds up no DEL", phases{deleting, added}, forget, func(w *claimView) {
+		{"the record is removed when nothing is pending", phases{p, p}, forget, nil, "forget"},
+		{"the record stays while a DEL is pending", phases{p, deleting}, forget, func(w *claimView) { w.attachments[1].retryDue = false }, "wait"},
+		{"a failed give-up does not delay DEL", phases{deleting, added}, forget, func(w *claimView) {
 			w.mayRetry, w.attachments[0] = false, attachmentView{triesExhausted: true, netnsGone: true}
 		}, "DEL [1]"},
-		{"given up", phases{p, deleting}, forget, func(w *claimView) { w.attachments[1] = attachmentView{triesExhausted: true, netnsGone: true} }, "give up [1]"},
+		{"a DEL is given up", phases{p, deleting}, forget, func(w *claimView) { w.attachments[1] = attachmentView{triesExhausted: true, netnsGone: true} }, "give up [1]"},
 		{"a device is restored after its DEL", phases{restoring, p}, forget, nil, "restore [0]"},
-		{"and after the others' DELs", phases{restoring, deleting}, detach, nil, "DEL [1]"},
-		{"while they have a back-off", phases{restoring, deleting}, detach, func(w *claimView) { w.attachments[1].retryDue = false }, "restore [0]"},
-		{"it may take its time to come back", phases{restoring}, forget, func(w *claimView) { w.attachments[0].retryDue = false }, "wait"},
-		{"before another sandbox gets it", phases{p, restoring}, attach, nil, "restore [1]"},
-		{"a device is given up", phases{restoring}, forget, func(w *claimView) { w.attachments[0] = attachmentView{triesExhausted: true, netnsGone: true} }, "give up [0]"},
-		{"what is undeleted is deleted", phases{gone}, keep, nil, "DEL again [0]"},
-		{"when the claim needs nothing", phases{gone, added}, detach, nil, "DEL [0]"},
-		{"the claim ends without it", phases{gone, p}, forget, nil, "forget"},
-		{"while its ADD has a back-off", phases{gone, p}, attach, func(w *claimView) { w.mayRetry = false }, "DEL again [0]"},
-		{"while another DEL has one", phases{gone, deleting}, detach, func(w *claimView) { w.attachments[0].retryDue = false }, "DEL again [0]"},
-		{"or has another sandbox", phases{gone, p}, attach, func(w *claimView) { w.undeleted[0].retryDue = false }, "ADD [0]"},
-		{"unless its device is another's", phases{gone}, keep, func(w *claimView) { w.undeleted[0].deviceInUse = true }, ""},
-		{"an administrator has cleared it", phases{gone}, keep, func(w *claimView) { w.undeleted[0].cleared = true }, "clear [0]"},
-		{"a new record is written first", phases{gone, p}, keep, func(w *claimView) { w.undeleted[0].cleared, w.neverSaved = true, true }, "save"},
-		{"then it is forgotten", nil, keep, nil, "forget"},
+		{"restore runs after the DELs of other attachments", phases{restoring, deleting}, detach, nil, "DEL [1]"},
+		{"restore runs during the back-off of another DEL", phases{restoring, deleting}, detach, func(w *claimView) { w.attachments[1].retryDue = false }, "restore [0]"},
+		{"a claim waits during the back-off of restore", phases{restoring}, forget, func(w *claimView) { w.attachments[0].retryDue = false }, "wait"},
+		{"restore runs before ADD", phases{p, restoring}, attach, nil, "restore [1]"},
+		{"a restore is given up", phases{restoring}, forget, func(w *claimView) { w.attachments[0] = attachmentView{triesExhausted: true, netnsGone: true} }, "give up [0]"},
+		{"an undeleted attachment is retried", phases{gone}, keep, nil, "DEL again [0]"},
+		{"DEL runs before a retry", phases{gone, added}, detach, nil, "DEL [0]"},
+		{"the record is removed before a retry", phases{gone, p}, forget, nil, "forget"},
+		{"a retry runs during the back-off of ADD", phases{gone, p}, attach, func(w *claimView) { w.mayRetry = false }, "DEL again [0]"},
+		{"a retry runs during the back-off of a DEL", phases{gone, deleting}, detach, func(w *claimView) { w.attachments[0].retryDue = false }, "DEL again [0]"},
+		{"ADD runs before a retry is due", phases{gone, p}, attach, func(w *claimView) { w.undeleted[0].retryDue = false }, "ADD [0]"},
+		{"no retry while another attachment has the device", phases{gone}, keep, func(w *claimView) { w.undeleted[0].deviceInUse = true }, ""},
+		{"a cleared attachment is dropped", phases{gone}, keep, func(w *claimView) { w.undeleted[0].cleared = true }, "clear [0]"},
+		{"a new record is saved before an attachment is cleared", phases{gone, p}, keep, func(w *claimView) { w.undeleted[0].cleared, w.neverSaved = true, true }, "save"},
+		{"an empty record is removed", nil, keep, nil, "forget"},
 	} {
 		record, now := recordAndView(test.phases...)
 		if test.world != nil {
@@ -153,8 +153,7 @@ func TestReconcileReturnsNextStep(t *testing.T) {
 	}
 }
 
-// What has failed is not tried again at once, whatever it was: DELs and restoring have pauses of
-// their own.
+// While a back-off runs, only DEL and restore can run, because they have their own back-offs.
 func TestFailedStepIsNotRepeatedDuringBackOff(t *testing.T) {
 	forEachView(func(phase state.Phase, w want, a attachmentView) {
 		for _, unsaved := range []bool{true, false} {
@@ -171,8 +170,7 @@ func TestFailedStepIsNotRepeatedDuringBackOff(t *testing.T) {
 	})
 }
 
-// Whatever the world is like, each step leads on: with DELs that succeed a claim that is
-// to be attached is, and one that is to be forgotten is, in a few steps.
+// With DELs that succeed, each claim reaches its goal in a few steps, from any phases.
 func TestEachClaimReachesItsGoal(t *testing.T) {
 	for _, one := range state.Phases()[:5] {
 		for _, other := range state.Phases()[:5] {
@@ -203,7 +201,7 @@ func runSteps(t *testing.T, g goal, phases ...state.Phase) action {
 	return wait
 }
 
-// asTable shows the rules for README.md.
+// asTable returns the rules as the table in README.md.
 func asTable() string {
 	words := func(list []string, all int) string {
 		if len(list) == all {
@@ -230,7 +228,7 @@ func asTable() string {
 	return b.String()
 }
 
-// diagram shows the phases, and what leads from one to another, for README.md.
+// diagram returns the phases and their transitions as the diagram in README.md.
 func diagram() string {
 	edges := []string{"[*] --> Prepared"}
 	to := map[action]string{doAdd: "Adding", doDel: "Deleting", doGiveUp: "Undeleted", doClear: "[*]", doDelAgain: "[*]"}
@@ -252,8 +250,7 @@ func TestReadmeShowsRules(t *testing.T) {
 	difftest.Contains(t, difftest.Read(t, "README.md"), asTable(), diagram())
 }
 
-// A step may fail when its claim is wanted otherwise already: Unprepare must not get the
-// error of a save that Prepare began.
+// A step may fail after the goal has changed. Unprepare must not return the error of a save for Prepare.
 func TestFailureDoesNotAffectNewGoal(t *testing.T) {
 	e := newEngine(t)
 	for _, forgotten := range []bool{false, true} {
@@ -262,7 +259,7 @@ func TestFailureDoesNotAffectNewGoal(t *testing.T) {
 		save, before := step{do: doSave}, goal{want: keep}
 		lane, ok := e.worker.begin(c, save, before)
 		if !ok {
-			t.Fatal("it does not begin")
+			t.Fatal("the step does not begin")
 		}
 		if forgotten {
 			e.table.do(func() { e.table.forget(c) })
@@ -274,7 +271,7 @@ func TestFailureDoesNotAffectNewGoal(t *testing.T) {
 	}
 }
 
-// Otherwise the gates that are open by then would keep the metadata that somebody has written over.
+// Otherwise open gates would keep the overwritten metadata.
 func TestRewriteOpensAllGatesTogether(t *testing.T) {
 	e := newEngine(t)
 	c := newClaim(&state.Claim{UID: "u1", Attachments: []state.Attachment{{Phase: state.Added}, {Phase: state.Added}}})
