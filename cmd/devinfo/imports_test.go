@@ -16,30 +16,30 @@ const largest = 4_200_000
 // reasons are start-up times of a plugin relative to a Go program that prints one line.
 var denied = []struct{ path, why string }{
 	{"k8s.io/client-go", "9.5, and 38 MB"},
-	{"k8s.io/apimachinery", "it comes with client-go, and brings its init"},
-	{"k8s.io/api", "types of a server that is not talked to"},
-	{"github.com/k8snetworkplumbingwg/network-attachment-definition-client", "9.2; its types alone 2.1"},
-	{"tags.cncf.io/container-device-interface/pkg/cdi", "1.45, and it reads the CDI directories; specs-go costs nothing"},
-	{"google.golang.org/grpc", "there is no server to talk to"},
-	{"google.golang.org/protobuf", "it comes with grpc"},
-	{"github.com/containernetworking/cni/pkg/skel", "it reads standard input without a limit, and checks the namespace after it has printed; protocol.go does not"},
-	{"go.opentelemetry.io", "cni/pkg/invoke from 1.3.1 on brings it, 0.25 and 0.8 ms of init: stay with 1.3.0"},
-	{"github.com/containernetworking/plugins/pkg/ip", "1.57, by knftables"},
-	{"github.com/containernetworking/plugins/pkg/ipam", "1.76; delegates do it"},
-	{"github.com/k8snetworkplumbingwg/sriovnet", "1.66, by net/http and its expressions, and 1.5 MB; pkg/link has rules of its own"},
-	{"github.com/Mellanox/rdmamap", "a second opinion, for tests; it reads all of /sys/class/infiniband for one device"},
-	{"devinfo-cni.io/pkg/link/crosscheck", "it asks sriovnet, for people"},
-	{"github.com/spf13/afero", "it comes with sriovnet, and brings net/http"},
-	{"net/http", "it makes up most of what sriovnet costs; there is no server to talk to"},
-	{"crypto/tls", "it comes with net/http"},
-	{"golang.org/x/text", "tables of Unicode, which come with afero and net/http"},
-	{"golang.org/x/tools", "for captured hosts and lint"},
-	{"testing", "it registers flags, and says that a test kit came along"},
+	{"k8s.io/apimachinery", "part of client-go, with its init functions"},
+	{"k8s.io/api", "types of the Kubernetes API, which the plugin does not use"},
+	{"github.com/k8snetworkplumbingwg/network-attachment-definition-client", "9.2; 2.1 for its types alone"},
+	{"tags.cncf.io/container-device-interface/pkg/cdi", "1.45, and it reads the CDI directories; package specs-go costs nothing"},
+	{"google.golang.org/grpc", "the plugin is not a client of any server"},
+	{"google.golang.org/protobuf", "part of grpc"},
+	{"github.com/containernetworking/cni/pkg/skel", "reads standard input without a limit, and checks the namespace after printing; protocol.go replaces it"},
+	{"go.opentelemetry.io", "cni/pkg/invoke imports it since 1.3.1, which adds 0.25 and 0.8 ms of init: stay with 1.3.0"},
+	{"github.com/containernetworking/plugins/pkg/ip", "1.57, because of knftables"},
+	{"github.com/containernetworking/plugins/pkg/ipam", "1.76; delegates do IPAM"},
+	{"github.com/k8snetworkplumbingwg/sriovnet", "1.66, because of net/http and regular expressions, and 1.5 MB; pkg/link replaces it"},
+	{"github.com/Mellanox/rdmamap", "for comparison in tests only; reads all of /sys/class/infiniband for one device"},
+	{"devinfo-cni.io/pkg/link/crosscheck", "calls sriovnet; for devinfoctl only"},
+	{"github.com/spf13/afero", "part of sriovnet; imports net/http"},
+	{"net/http", "most of the cost of sriovnet; the plugin is not a client of any server"},
+	{"crypto/tls", "part of net/http"},
+	{"golang.org/x/text", "Unicode tables, imported by afero and net/http"},
+	{"golang.org/x/tools", "for captured hosts and lint only"},
+	{"testing", "registers flags, and shows that a test package was imported"},
 	{"devinfo-cni.io/pkg/capturefile", "captured hosts are for tests"},
 	{"devinfo-cni.io/pkg/link/linkhost", "captured hosts are for tests"},
-	{"devinfo-cni.io/pkg/link/linktest", "a test kit"},
+	{"devinfo-cni.io/pkg/link/linktest", "for tests only"},
 	{"devinfo-cni.io/test", "test programs"},
-	{"expvar", "it registers an HTTP handler"},
+	{"expvar", "registers an HTTP handler"},
 }
 
 // reason returns why a package is denied, or "".
@@ -97,6 +97,6 @@ func TestExecutableIsSmall(t *testing.T) {
 	}
 	t.Logf("%d bytes", info.Size())
 	if info.Size() > largest {
-		t.Errorf("it has %d bytes, %d too many: go tool nm -size -sort size, on one that is not stripped, tells where they are", info.Size(), info.Size()-largest)
+		t.Errorf("the executable has %d bytes, %d too many: run go tool nm -size -sort size on an unstripped build to find the largest symbols", info.Size(), info.Size()-largest)
 	}
 }
