@@ -70,7 +70,7 @@ type Agent struct {
 	plugin    atomic.Pointer[install.Executable] // what is on the node; nil = none
 	left      atomic.Int64                       // stale attachments, by the last sweep, whose delegates cannot be run
 	census    atomic.Pointer[census]             // the last one; nil = none yet
-	sandboxes atomic.Pointer[inject.Agent]       // knows the runtime's; nil = nothing was injected yet
+	sandboxes atomic.Pointer[inject.Plugin]      // knows the runtime's; nil = nothing was injected yet
 
 	mu       sync.Mutex
 	troubles map[string]error // of the components; nil = healthy

@@ -33,7 +33,7 @@ type series [10]string
 // (device), for joins.
 var seriesLabels = []string{"pod", "namespace", "interface", "network", "type", "pciAddr", "pf", "vf", "device", "rdma_device"}
 
-// orphaned is the class of attachments whose DEL nobody will run: see inject.Agent.Orphaned.
+// orphaned is the class of attachments whose DEL nobody will run: see inject.Plugin.Orphaned.
 const orphaned = "orphaned"
 
 // classes are the states that are counted.

@@ -44,7 +44,7 @@ func (g *giving) withhold(cause Withheld, what, why, remedy string) {
 }
 
 // grants gives what the nics of a sandbox are granted.
-func (a *Agent) grants(g *giving, settings config.Node, of pod.Identity, netns string, nics []nic) error {
+func (a *Plugin) grants(g *giving, settings config.Node, of pod.Identity, netns string, nics []nic) error {
 	by := grant.Granter{Sys: a.Finder.Sys, Nodes: grant.NodesBelow(a.HostRoot), Settings: settings, Pod: of, Unasked: true}
 	for _, n := range nics {
 		if n.info == nil || !settings.InjectDeviceNodes && !discovery.IsSocket(n.info.Type) {

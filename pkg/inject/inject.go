@@ -43,7 +43,7 @@ const (
 	Reject MissingInfo = "reject" // it is not made, and the kubelet tries again
 )
 
-// Options configure an Agent.
+// Options configure a Plugin.
 type Options struct {
 	Socket string // NRI's, of the container runtime
 	Index  string // two digits that order the plugins of the runtime
@@ -123,8 +123,8 @@ const (
 	OtherOrder  Disagreement = "order"  // they come in another order than the interfaces
 )
 
-// Agent is the NRI plugin.
-type Agent struct {
+// Plugin is the NRI plugin.
+type Plugin struct {
 	Options
 	stage stage
 
@@ -140,12 +140,12 @@ type Agent struct {
 }
 
 // New makes an agent. It touches nothing yet.
-func New(o Options) *Agent {
+func New(o Options) *Plugin {
 	o.Interval = cmp.Or(o.Interval, 2*time.Second)
 	if o.NetnsGone == nil {
 		o.NetnsGone = link.NetnsGone
 	}
-	return &Agent{
+	return &Plugin{
 		Options: o, stage: stage{root: filepath.Clean(o.StageDir), label: o.Label},
 		ended: map[string]bool{}, wake: make(chan struct{}, 1), warned: map[string]string{},
 	}
@@ -154,7 +154,7 @@ func New(o Options) *Agent {
 // Run keeps the agent connected to the runtime, and the staged files as the journal has them,
 // until ctx ends. A runtime that is away is no error. When Run returns, what containers have
 // mounted stays.
-func (a *Agent) Run(ctx context.Context) error {
+func (a *Plugin) Run(ctx context.Context) error {
 	if err := a.stage.open(); err != nil {
 		return err
 	}

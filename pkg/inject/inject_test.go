@@ -80,7 +80,7 @@ func TestWithoutTheNodesConsentThereAreNoDeviceNodes(t *testing.T) {
 }
 
 // opened is an agent whose directory is there, but which keeps nothing.
-func (r *rig) opened() *inject.Agent {
+func (r *rig) opened() *inject.Plugin {
 	r.t.Helper()
 	must(r.t, os.MkdirAll(r.options.StageDir, 0o755))
 	return r.agent()

@@ -31,14 +31,14 @@ const (
 )
 
 // Configure wants the events that are needed and no others: the runtime waits for each.
-func (a *Agent) Configure(_ context.Context, _, runtime, version string) (stub.EventMask, error) {
+func (a *Plugin) Configure(_ context.Context, _, runtime, version string) (stub.EventMask, error) {
 	a.Log.Info("container runtime connected", "runtime", runtime, "version", version)
 	return api.MustParseEventMask("CreateContainer,RemovePodSandbox"), nil
 }
 
 // Synchronize notes which sandboxes there are: what has ended while we were not connected
 // has left a directory.
-func (a *Agent) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.Container) ([]*api.ContainerUpdate, error) {
+func (a *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.Container) ([]*api.ContainerUpdate, error) {
 	known := make(map[string]bool, len(pods))
 	for _, p := range pods {
 		known[p.GetId()] = true
@@ -51,7 +51,7 @@ func (a *Agent) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.
 }
 
 // RemovePodSandbox has the sandbox's directory removed.
-func (a *Agent) RemovePodSandbox(_ context.Context, p *api.PodSandbox) error {
+func (a *Plugin) RemovePodSandbox(_ context.Context, p *api.PodSandbox) error {
 	a.mu.Lock()
 	a.ended[p.GetId()] = true
 	delete(a.known, p.GetId())
@@ -63,14 +63,14 @@ func (a *Agent) RemovePodSandbox(_ context.Context, p *api.PodSandbox) error {
 // Orphaned says that the runtime has not named a sandbox since it connected, though the sandbox
 // had a network before: it is still being made, or the runtime was killed while it made it, and
 // nobody will run its DEL.
-func (a *Agent) Orphaned(sandbox string, attached time.Time) bool {
+func (a *Plugin) Orphaned(sandbox string, attached time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.known != nil && attached.Before(a.since) && !a.known[sandbox]
 }
 
 // rouse has keep look at once.
-func (a *Agent) rouse() {
+func (a *Plugin) rouse() {
 	select {
 	case a.wake <- struct{}{}:
 	default:
@@ -89,7 +89,7 @@ type verdict struct {
 
 // CreateContainer gives a container what its pod's networks have. Every container passes
 // through here: init containers, sidecars, and those that are started again.
-func (a *Agent) CreateContainer(ctx context.Context, p *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+func (a *Plugin) CreateContainer(ctx context.Context, p *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	began := time.Now()
 	a.mu.Lock()
 	if a.known != nil {
@@ -104,7 +104,7 @@ func (a *Agent) CreateContainer(ctx context.Context, p *api.PodSandbox, c *api.C
 	return v.adjustment, nil, nil
 }
 
-func (a *Agent) answer(ctx context.Context, p *api.PodSandbox, c *api.Container) verdict {
+func (a *Plugin) answer(ctx context.Context, p *api.PodSandbox, c *api.Container) verdict {
 	switch {
 	case netnsOf(p) == "" && len(required(p)) == 0:
 		return verdict{Answer: Nothing}
@@ -135,7 +135,7 @@ func late(ctx context.Context) <-chan time.Time {
 }
 
 // decide looks at everything, and stages the pod's files.
-func (a *Agent) decide(p *api.PodSandbox, c *api.Container) verdict {
+func (a *Plugin) decide(p *api.PodSandbox, c *api.Container) verdict {
 	settings, err := a.Node()
 	if err != nil {
 		return lacking(Failed, err, a.refuses(p))
@@ -166,7 +166,7 @@ func (a *Agent) decide(p *api.PodSandbox, c *api.Container) verdict {
 // judge decides about a container by its pod's attachments; staged is the error of staging their files.
 // If a device-info file is gone, MissingInfo decides, unless the pod requires the interface of the file:
 // then the container is rejected.
-func (a *Agent) judge(p *api.PodSandbox, nics []nic, staged error) verdict {
+func (a *Plugin) judge(p *api.PodSandbox, nics []nic, staged error) verdict {
 	refuse, must := a.MissingInfo == Reject, required(p)
 	if staged != nil {
 		return lacking(Failed, staged, refuse || len(must) > 0)
@@ -196,7 +196,7 @@ func (a *Agent) judge(p *api.PodSandbox, nics []nic, staged error) verdict {
 
 // prepare reads what there is of a sandbox, and stages it where there is something. While it
 // does nobody else does, so that what is staged last is what was read last.
-func (a *Agent) prepare(settings config.Node, id, netns string, points []string) (nics []nic, staged, err error) {
+func (a *Plugin) prepare(settings config.Node, id, netns string, points []string) (nics []nic, staged, err error) {
 	a.staging.Lock()
 	defer a.staging.Unlock()
 	if nics, err = a.attachments(settings, id, netns); err != nil || !ours(nics) {
@@ -218,12 +218,12 @@ func lacking(why Reason, problem error, refuse bool) verdict {
 // refuses reports whether a container is rejected if the agent fails before it knows the pod's networks.
 // The container of a pod that asks for no networks is made, because a fault of ours must not stop the
 // whole node.
-func (a *Agent) refuses(p *api.PodSandbox) bool {
+func (a *Plugin) refuses(p *api.PodSandbox) bool {
 	return len(required(p)) > 0 || a.MissingInfo == Reject && p.GetAnnotations()[networksAnnotation] != ""
 }
 
 // uninformed is the error for an interface that the pod requires and that has no device information.
-func (a *Agent) uninformed(ifName, netns string, nics []nic) error {
+func (a *Plugin) uninformed(ifName, netns string, nics []nic) error {
 	var has []string
 	for _, n := range nics {
 		has = append(has, n.ifName)
@@ -254,7 +254,7 @@ func quotable(s string) string {
 	return fmt.Sprintf("%.64q...", s)
 }
 
-func (a *Agent) isOff(p *api.PodSandbox) bool {
+func (a *Plugin) isOff(p *api.PodSandbox) bool {
 	in := func(patterns []string) bool {
 		return slices.ContainsFunc(patterns, func(pattern string) bool { ok, _ := path.Match(pattern, p.GetNamespace()); return ok })
 	}
@@ -272,7 +272,7 @@ func (a *Agent) isOff(p *api.PodSandbox) bool {
 	return err == nil && !on
 }
 
-func (a *Agent) tell(p *api.PodSandbox, c *api.Container, v verdict, took time.Duration) {
+func (a *Plugin) tell(p *api.PodSandbox, c *api.Container, v verdict, took time.Duration) {
 	log := a.Log.With("pod", p.GetNamespace()+"/"+p.GetName(), "container", c.GetName())
 	if v.problem != nil {
 		log.Warn("container "+string(v.Answer), "reason", v.Reason, "error", v.problem)

@@ -18,7 +18,7 @@ import (
 const everything = time.Minute
 
 // keep keeps the staged files as the journal has them, until ctx ends.
-func (a *Agent) keep(ctx context.Context) {
+func (a *Plugin) keep(ctx context.Context) {
 	var seen state
 	for {
 		seen = a.refresh(seen)
@@ -39,7 +39,7 @@ type state struct {
 
 // refresh removes the directories of sandboxes that have ended, and, where there is something
 // new, makes the others as they should be.
-func (a *Agent) refresh(seen state) state {
+func (a *Plugin) refresh(seen state) state {
 	settings, err := a.Node()
 	a.warn("settings", err)
 	now, changed := state{}, false
@@ -70,7 +70,7 @@ func (a *Agent) refresh(seen state) state {
 }
 
 // warn tells once of what is wrong with a sandbox, or with what all of them need.
-func (a *Agent) warn(of string, err error) {
+func (a *Plugin) warn(of string, err error) {
 	if err == nil {
 		delete(a.warned, of)
 		return
@@ -82,7 +82,7 @@ func (a *Agent) warn(of string, err error) {
 }
 
 // look says what there is to see now, and whether that is another thing than was seen.
-func (a *Agent) look(settings config.Node, seen state) (state, bool) {
+func (a *Plugin) look(settings config.Node, seen state) (state, bool) {
 	now := state{settings: [2]string{settings.StateDir, settings.DeviceInfoDir}, at: seen.at}
 	var err error
 	now.journal, err = journal.Open(settings.StateDir, a.BootID).Changed()
@@ -105,7 +105,7 @@ func (a *Agent) look(settings config.Node, seen state) (state, bool) {
 // removeEnded removes the directory of a sandbox that has ended. Its network namespace tells, but
 // for one that is named by a process, whose number may be another's by now: of that the runtime's
 // list does.
-func (a *Agent) removeEnded(id string, ended bool) (gone bool, err error) {
+func (a *Plugin) removeEnded(id string, ended bool) (gone bool, err error) {
 	a.staging.Lock() // one that is being made has no netns either
 	defer a.staging.Unlock()
 	netns, err := a.stage.netns(id)
@@ -128,7 +128,7 @@ func (a *Agent) removeEnded(id string, ended bool) (gone bool, err error) {
 // RemoveEnded removes the directories of sandboxes that have ended, as Run does all the time.
 // If free, no attachment is on record: a sandbox without a device-info file has had its DEL
 // then, and its namespace is about to go.
-func (a *Agent) RemoveEnded(node config.Node, free bool) error {
+func (a *Plugin) RemoveEnded(node config.Node, free bool) error {
 	ids, err := a.stage.sandboxes()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -145,7 +145,7 @@ func (a *Agent) RemoveEnded(node config.Node, free bool) error {
 
 // restage makes a sandbox's directory as it should be. An error is also a file that is gone:
 // it may be that it is being written.
-func (a *Agent) restage(settings config.Node, id string) error {
+func (a *Plugin) restage(settings config.Node, id string) error {
 	a.staging.Lock()
 	defer a.staging.Unlock()
 	netns, err := a.stage.netns(id)

@@ -130,14 +130,14 @@ func (r *rig) told(want ...string) {
 }
 
 // make has an agent asked about a container that is made.
-func (r *rig) make(a *inject.Agent, p *api.PodSandbox, c *api.Container) *api.ContainerAdjustment {
+func (r *rig) make(a *inject.Plugin, p *api.PodSandbox, c *api.Container) *api.ContainerAdjustment {
 	r.t.Helper()
 	got, _, err := a.CreateContainer(r.t.Context(), p, c)
 	must(r.t, err)
 	return got
 }
 
-func (r *rig) agent() *inject.Agent {
+func (r *rig) agent() *inject.Plugin {
 	return inject.New(r.options)
 }
 

@@ -25,7 +25,7 @@ import (
 // attachments returns those of a sandbox: those in the journal, and those of the device-info files that
 // others, such as Multus, have written for the sandbox. They are in the order of their interfaces, net2
 // before net10.
-func (a *Agent) attachments(node config.Node, id, netns string) ([]nic, error) {
+func (a *Plugin) attachments(node config.Node, id, netns string) ([]nic, error) {
 	found := map[string]nic{}
 	if err := a.journaled(node, id, found); err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (a *Agent) attachments(node config.Node, id, netns string) ([]nic, error) {
 }
 
 // journaled adds what the journal has of a container.
-func (a *Agent) journaled(node config.Node, id string, found map[string]nic) error {
+func (a *Plugin) journaled(node config.Node, id string, found map[string]nic) error {
 	j := journal.Open(node.StateDir, a.BootID)
 	keys, err := j.All()
 	if err != nil {
@@ -80,7 +80,7 @@ func (a *Agent) journaled(node config.Node, id string, found map[string]nic) err
 
 // entry reads one entry of the journal, and the file that it names. It is not ok if the
 // attachment is gone.
-func (a *Agent) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err error) {
+func (a *Plugin) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err error) {
 	n = nic{network: k.Network, ifName: k.IfName}
 	e, err := j.Get(k)
 	newer, corrupt := (*journal.FormatError)(nil), (*store.CorruptError)(nil)
@@ -125,7 +125,7 @@ func fromResult(e *journal.Entry) (mac string, mtu int) {
 }
 
 // named adds the files that are named after a container, unless they are another's attachment's.
-func (a *Agent) named(node config.Node, id string, found map[string]nic) error {
+func (a *Plugin) named(node config.Node, id string, found map[string]nic) error {
 	names, err := store.Open(node.DeviceInfoDir).Names()
 	if err != nil {
 		return err

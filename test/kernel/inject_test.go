@@ -41,7 +41,7 @@ func (uncounted) Disagrees(inject.Disagreement)                        {}
 func (uncounted) Staged(int)                                           {}
 
 // injector returns an agent on the stage.
-func injector(t *testing.T) *inject.Agent {
+func injector(t *testing.T) *inject.Plugin {
 	t.Helper()
 	boot, err := journal.BootID()
 	must(t, err)
@@ -58,7 +58,7 @@ func injector(t *testing.T) *inject.Agent {
 }
 
 // adjust applies the agent's adjustment to a container, like containerd and CRI-O.
-func adjust(t *testing.T, a *inject.Agent, pod string, spec *oci.Spec) {
+func adjust(t *testing.T, a *inject.Plugin, pod string, spec *oci.Spec) {
 	t.Helper()
 	adjustment, _, err := a.CreateContainer(t.Context(), &api.PodSandbox{
 		Id: sandboxID, Uid: "6e0c", Namespace: "shop", Name: "web",
@@ -137,7 +137,7 @@ func inContainer(t *testing.T, dir string, spec oci.Spec, meanwhile func()) stri
 }
 
 // injection prepares the stage and a pod for a test of injection.
-func injection(t *testing.T) (*inject.Agent, string) {
+func injection(t *testing.T) (*inject.Plugin, string) {
 	t.Helper()
 	stage(t, "igb-sriov")
 	nodeSettings(t, map[string]any{"cdiDir": cdiDir, "allowedDevices": []string{"0000:01:00.0"}, "injectDeviceNodes": true})

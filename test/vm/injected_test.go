@@ -60,7 +60,7 @@ func (a *answering) Withheld(inject.Withheld)                             {}
 func (a *answering) Disagrees(inject.Disagreement)                        {}
 func (a *answering) Staged(int)                                           {}
 
-func injector(t *testing.T, socket string, metrics inject.Metrics) *inject.Agent {
+func injector(t *testing.T, socket string, metrics inject.Metrics) *inject.Plugin {
 	t.Helper()
 	node := func() (config.Node, error) { return config.LoadNode(os.Getenv("DEVINFO_NODE_CONFIG")) }
 	settings, err := node()
