@@ -13,10 +13,10 @@ import (
 // metrics are what /metrics shows beside [Agent.facts]: they are set when something happens. A scrape asks
 // nothing of the node.
 type metrics struct {
-	installs, sweeps, collected      *prometheus.CounterVec
-	answers, withheld, disagreements *prometheus.CounterVec // of containers
-	durations                        prometheus.Histogram
-	staged                           prometheus.Gauge
+	installs, sweeps, collected        *prometheus.CounterVec
+	decisions, withheld, disagreements *prometheus.CounterVec // of containers
+	durations                          prometheus.Histogram
+	staged                             prometheus.Gauge
 }
 
 // counterVec counts by a label from 0 on, so that the first one is seen as an increase.
@@ -33,7 +33,7 @@ func newMetrics() metrics {
 		installs:  counterVec("devinfo_plugin_installs_total", "Installations of the plugin, by result.", "result", "installed", "replaced"),
 		sweeps:    counterVec("devinfo_gc_runs_total", "Cleanups of state left by dead sandboxes and previous boots, by result.", "result", "ok", "failed"),
 		collected: counterVec("devinfo_gc_removed_total", "Attachments and files that cleanups removed, by kind.", "kind", "attachment", "file"),
-		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
+		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "devinfo_injections_total", Help: "Containers that the runtime was about to create, by result and reason.",
 		}, []string{"result", "reason"}),
 		withheld: counterVec("devinfo_injection_withheld_total", "Device nodes and mounts withheld from containers, by reason.",
@@ -48,20 +48,20 @@ func newMetrics() metrics {
 			Name: "devinfo_injection_sandboxes", Help: "Pod sandboxes that have a directory with device information.",
 		}),
 	}
-	for _, answer := range []inject.Answer{inject.Nothing, inject.Off, inject.Injected} {
-		m.answers.WithLabelValues(string(answer), "")
+	for _, decision := range []inject.Decision{inject.Nothing, inject.Off, inject.Injected} {
+		m.decisions.WithLabelValues(string(decision), "")
 	}
-	for _, answer := range []inject.Answer{inject.Allowed, inject.Rejected} {
+	for _, decision := range []inject.Decision{inject.Allowed, inject.Rejected} {
 		for _, reason := range []inject.Reason{inject.FileGone, inject.Required, inject.Failed, inject.Late} {
-			m.answers.WithLabelValues(string(answer), string(reason))
+			m.decisions.WithLabelValues(string(decision), string(reason))
 		}
 	}
 	return m
 }
 
-// Answered and what follows make metrics an [inject.Metrics].
-func (m metrics) Answered(answer inject.Answer, reason inject.Reason, took time.Duration) {
-	m.answers.WithLabelValues(string(answer), string(reason)).Inc()
+// Decided and what follows make metrics an [inject.Metrics].
+func (m metrics) Decided(decision inject.Decision, reason inject.Reason, took time.Duration) {
+	m.decisions.WithLabelValues(string(decision), string(reason)).Inc()
 	m.durations.Observe(took.Seconds())
 }
 
@@ -116,6 +116,6 @@ func (a *Agent) Register(to prometheus.Registerer, of build.Info) {
 	facts := unchecked(func(to chan<- prometheus.Metric) { a.facts(to, of) })
 	to.MustRegister(facts, m.installs, m.sweeps, m.collected)
 	if a.Injection != nil {
-		to.MustRegister(m.answers, m.withheld, m.disagreements, m.durations, m.staged)
+		to.MustRegister(m.decisions, m.withheld, m.disagreements, m.durations, m.staged)
 	}
 }

@@ -78,21 +78,21 @@ type Options struct {
 
 // Metrics are told what happens.
 type Metrics interface {
-	Answered(Answer, Reason, time.Duration) // a container, after that time
-	Withheld(Withheld)                      // a thing that a container was not given
-	Disagrees(Disagreement)                 // a variable of a device plugin that contradicts the pod's networks
-	Staged(sandboxes int)                   // that have a directory
+	Decided(Decision, Reason, time.Duration) // a container, after that time
+	Withheld(Withheld)                       // a thing that a container was not given
+	Disagrees(Disagreement)                  // a variable of a device plugin that contradicts the pod's networks
+	Staged(sandboxes int)                    // that have a directory
 }
 
-// Answer is what became of a container.
-type Answer string
+// Decision is what became of a container.
+type Decision string
 
 const (
-	Nothing  Answer = "nothing"  // the pod has no attachments
-	Off      Answer = "off"      // its namespace or its annotation says so
-	Injected Answer = "injected" // it was given all there is
-	Allowed  Answer = "allowed"  // it was made although something is missing
-	Rejected Answer = "rejected" // it was not made
+	Nothing  Decision = "nothing"  // the pod has no attachments
+	Off      Decision = "off"      // its namespace or its annotation says so
+	Injected Decision = "injected" // it was given all there is
+	Allowed  Decision = "allowed"  // it was made although something is missing
+	Rejected Decision = "rejected" // it was not made
 )
 
 // Reason is why a container was allowed without all of its information, or rejected.

@@ -140,7 +140,7 @@ func TestInjectionIsOffByNamespaceOrAnnotation(t *testing.T) {
 		r.options.Only, r.options.Except = test.only, test.except
 		r.attach("sriov-net", sandbox, "net1", vfInfo)
 		r.make(r.opened(), pod(test.annotation), container())
-		difftest.Same(t, fmt.Sprintf("%+v", test), r.answers(), []string{test.want})
+		difftest.Same(t, fmt.Sprintf("%+v", test), r.decisions(), []string{test.want})
 		if strings.Contains(r.log.text(), "annotation ignored") != strings.HasSuffix(test.annotation, "nein") {
 			t.Errorf("%+v: log: %s", test, r.log.text())
 		}
@@ -229,7 +229,7 @@ func TestOurOwnFailureRefusesOnlyPodsWithNetworks(t *testing.T) {
 			r.node.StateDir = r.dir + "/state\x00"
 			_, _, err := r.opened().CreateContainer(t.Context(), pod(annotation), container())
 			if (err != nil) != slices.Contains(policies, policy) {
-				t.Errorf("%q, %s: %v, %q", annotation, policy, err, r.answers())
+				t.Errorf("%q, %s: %v, %q", annotation, policy, err, r.decisions())
 			}
 		}
 	}
@@ -297,13 +297,13 @@ func TestADevicePluginsVariableThatContradictsTheNetworksIsWarnedOf(t *testing.T
 		r.attach("sriov-net", sandbox, "net2", vfInfo)
 		r.attach("vdpa-net", sandbox, "net10", second)
 		r.make(a, pod(), c)
-		difftest.Same(t, test.env, r.answers()[1:], append(test.want, "injected"))
+		difftest.Same(t, test.env, r.decisions()[1:], append(test.want, "injected"))
 		if said := r.log.text(); strings.Contains(said, "net2 has 0000:3b:00.3, net10 has 0000:3b:00.4") != (test.want != nil) {
 			t.Errorf("%s: log: %s", test.env, said)
 		}
 		must(t, os.Remove(r.node.DeviceInfoDir+"/vdpa-net-"+sandbox+"_net10"))
 		r.make(a, pod(), c)
-		if got := r.answers(); got[len(got)-1] != "allowed file" || len(got) != 3+len(test.want) {
+		if got := r.decisions(); got[len(got)-1] != "allowed file" || len(got) != 3+len(test.want) {
 			t.Errorf("%s, and one device is not known: told %q", test.env, got)
 		}
 	}

@@ -91,8 +91,8 @@ func TestASandboxThatIsNotListedAndNamedByAProcessHasEnded(t *testing.T) {
 	r.attach("sriov-net", "other", "net1", vfInfo)
 	for _, p := range []*api.PodSandbox{byProcess, other} {
 		_, _, err := a.CreateContainer(t.Context(), p, container())
-		if err != nil || r.answers()[0] == "nothing" {
-			t.Fatalf("%v, %q", err, r.answers())
+		if err != nil || r.decisions()[0] == "nothing" {
+			t.Fatalf("%v, %q", err, r.decisions())
 		}
 	}
 	nri := r.serve() // which lists nothing
@@ -171,7 +171,7 @@ func TestAFullDiskIsToldAndMended(t *testing.T) {
 		for left := range 6 { // directories, the link, two files
 			empty := disk.Fill(left)
 			got := r.make(a, pod(), container())
-			full := r.answers()[len(r.answers())-1]
+			full := r.decisions()[len(r.decisions())-1]
 			for name, text := range r.staged(sandbox) {
 				if text == "" || name != "net1.json" && name != "network-info.json" {
 					t.Errorf("%d left: %s holds %q", left, name, text)
@@ -185,7 +185,7 @@ func TestAFullDiskIsToldAndMended(t *testing.T) {
 			}
 			empty()
 			r.make(a, pod(), container())
-			if got := r.answers()[len(r.answers())-1]; got != "injected" || len(r.names(sandbox)) != 2 {
+			if got := r.decisions()[len(r.decisions())-1]; got != "injected" || len(r.names(sandbox)) != 2 {
 				t.Errorf("%d left, and mended: told %s, %q", left, got, r.names(sandbox))
 			}
 			must(t, os.RemoveAll(r.options.StageDir+"/"+sandbox))
@@ -232,8 +232,8 @@ func TestCopiesHaveTheLabelThatEveryContainerMayRead(t *testing.T) {
 	if err := unix.Lsetxattr(r.options.StageDir, "security.selinux", []byte("x\x00"), 0); err != nil {
 		r.attach("sriov-net", sandbox, "net1", vfInfo)
 		r.make(r.agent(), pod(), container())
-		if !slices.Contains(r.answers(), "allowed failed") || !strings.Contains(r.log.text(), "cannot set SELinux label system_u:object_r:container_file_t:s0") {
-			t.Errorf("told %q\n%s", r.answers(), r.log.text())
+		if !slices.Contains(r.decisions(), "allowed failed") || !strings.Contains(r.log.text(), "cannot set SELinux label system_u:object_r:container_file_t:s0") {
+			t.Errorf("told %q\n%s", r.decisions(), r.log.text())
 		}
 		t.Skipf("security.selinux cannot be set by this user: %v", err)
 	}

@@ -79,7 +79,7 @@ func (a *Plugin) rouse() {
 
 // A verdict is what becomes of a container.
 type verdict struct {
-	Answer
+	Decision
 	Reason
 	adjustment *api.ContainerAdjustment
 	withheld   []withheld
@@ -96,20 +96,20 @@ func (a *Plugin) CreateContainer(ctx context.Context, p *api.PodSandbox, c *api.
 		a.known[p.GetId()] = true
 	}
 	a.mu.Unlock()
-	v := a.answer(ctx, p, c)
+	v := a.decideInTime(ctx, p, c)
 	a.tell(p, c, v, time.Since(began))
-	if v.Answer == Rejected {
+	if v.Decision == Rejected {
 		return nil, nil, fmt.Errorf("pod %s/%s, container %s: %w", p.GetNamespace(), p.GetName(), c.GetName(), v.problem)
 	}
 	return v.adjustment, nil, nil
 }
 
-func (a *Plugin) answer(ctx context.Context, p *api.PodSandbox, c *api.Container) verdict {
+func (a *Plugin) decideInTime(ctx context.Context, p *api.PodSandbox, c *api.Container) verdict {
 	switch {
 	case netnsOf(p) == "" && len(required(p)) == 0:
-		return verdict{Answer: Nothing}
+		return verdict{Decision: Nothing}
 	case a.isOff(p):
-		return verdict{Answer: Off}
+		return verdict{Decision: Off}
 	}
 	decided := make(chan verdict, 1)
 	go func() { decided <- a.decide(p, c) }()
@@ -147,14 +147,14 @@ func (a *Plugin) decide(p *api.PodSandbox, c *api.Container) verdict {
 		return lacking(Failed, err, a.refuses(p))
 	}
 	v := a.judge(p, nics, staged)
-	if v.Answer == Rejected || !ours(nics) {
+	if v.Decision == Rejected || !ours(nics) {
 		return v
 	}
 	g := give(p, c, others)
 	mounted := staged == nil && g.mount(cdispec.Mount{Host: a.stage.dir(p.GetId()), Container: cdispec.InfoDir, ReadOnly: true})
 	of := pod.Identity{UID: p.GetUid(), ContainerID: p.GetId()}
 	if err := a.grants(g, settings, of, netns, nics); err != nil {
-		if v = lacking(Failed, err, a.MissingInfo == Reject || len(required(p)) > 0); v.Answer == Rejected {
+		if v = lacking(Failed, err, a.MissingInfo == Reject || len(required(p)) > 0); v.Decision == Rejected {
 			return v
 		}
 	}
@@ -189,9 +189,9 @@ func (a *Plugin) judge(p *api.PodSandbox, nics []nic, staged error) verdict {
 	case gone != nil:
 		return lacking(FileGone, fmt.Errorf("%w: delete the pod, so that its networks are attached again", errors.Join(gone...)), refuse)
 	case !ours(nics):
-		return verdict{Answer: Nothing}
+		return verdict{Decision: Nothing}
 	}
-	return verdict{Answer: Injected}
+	return verdict{Decision: Injected}
 }
 
 // prepare reads what there is of a sandbox, and stages it where there is something. While it
@@ -208,9 +208,9 @@ func (a *Plugin) prepare(settings config.Node, id, netns string, points []string
 
 // lacking is the verdict on a container that lacks device information.
 func lacking(why Reason, problem error, refuse bool) verdict {
-	v := verdict{Answer: Allowed, Reason: why, problem: problem}
+	v := verdict{Decision: Allowed, Reason: why, problem: problem}
 	if refuse {
-		v.Answer = Rejected
+		v.Decision = Rejected
 	}
 	return v
 }
@@ -275,9 +275,9 @@ func (a *Plugin) isOff(p *api.PodSandbox) bool {
 func (a *Plugin) tell(p *api.PodSandbox, c *api.Container, v verdict, took time.Duration) {
 	log := a.Log.With("pod", p.GetNamespace()+"/"+p.GetName(), "container", c.GetName())
 	if v.problem != nil {
-		log.Warn("container "+string(v.Answer), "reason", v.Reason, "error", v.problem)
+		log.Warn("container "+string(v.Decision), "reason", v.Reason, "error", v.problem)
 	} else {
-		log.Debug("container "+string(v.Answer), "took", took)
+		log.Debug("container "+string(v.Decision), "took", took)
 	}
 	for _, w := range v.withheld {
 		level := slog.LevelWarn
@@ -292,5 +292,5 @@ func (a *Plugin) tell(p *api.PodSandbox, c *api.Container, v verdict, took time.
 			"remedy", "look up devices by DEVINFO_<interface>_PCI_ADDRESS, not by position; use one resource per network, and request one device of it for each attachment")
 		a.Metrics.Disagrees(d.kind)
 	}
-	a.Metrics.Answered(v.Answer, v.Reason, took)
+	a.Metrics.Decided(v.Decision, v.Reason, took)
 }

@@ -105,7 +105,7 @@ func (r *rig) tell(what string) {
 	r.says = append(r.says, strings.TrimSpace(what))
 }
 
-func (r *rig) Answered(a inject.Answer, why inject.Reason, _ time.Duration) {
+func (r *rig) Decided(a inject.Decision, why inject.Reason, _ time.Duration) {
 	r.tell(fmt.Sprint(a, " ", why))
 }
 func (r *rig) Disagrees(how inject.Disagreement) { r.tell("disagrees " + string(how)) }
@@ -118,7 +118,7 @@ func (r *rig) Staged(sandboxes int) {
 }
 
 // answers are what metrics were told so far.
-func (r *rig) answers() []string {
+func (r *rig) decisions() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.says)
@@ -126,7 +126,7 @@ func (r *rig) answers() []string {
 
 func (r *rig) told(want ...string) {
 	r.t.Helper()
-	difftest.Equal(r.t, r.answers(), want)
+	difftest.Equal(r.t, r.decisions(), want)
 }
 
 // make has an agent asked about a container that is made.
@@ -264,7 +264,7 @@ func (n containerRuntime) run() (stop func()) {
 	go func() { done <- agent.Run(ctx) }()
 	r.eventually("connected", func() bool {
 		_, err := n.create(&api.PodSandbox{Id: "on-the-host"}, container())
-		return err == nil && len(r.answers()) > 0
+		return err == nil && len(r.decisions()) > 0
 	})
 	r.mu.Lock()
 	r.says = nil

@@ -52,7 +52,7 @@ func TestAnAgentThatEndsInARequestFailsItOnlyIfItIsToRefuse(t *testing.T) {
 		}
 		close(kernel.answer)
 		<-ended
-		r.eventually("decided", func() bool { return len(r.answers()) > 0 }) // and staged, before the directory is removed
+		r.eventually("decided", func() bool { return len(r.decisions()) > 0 }) // and staged, before the directory is removed
 	}
 }
 

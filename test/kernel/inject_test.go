@@ -35,10 +35,10 @@ const (
 // uncounted discards the agent's metrics.
 type uncounted struct{}
 
-func (uncounted) Answered(inject.Answer, inject.Reason, time.Duration) {}
-func (uncounted) Withheld(inject.Withheld)                             {}
-func (uncounted) Disagrees(inject.Disagreement)                        {}
-func (uncounted) Staged(int)                                           {}
+func (uncounted) Decided(inject.Decision, inject.Reason, time.Duration) {}
+func (uncounted) Withheld(inject.Withheld)                              {}
+func (uncounted) Disagrees(inject.Disagreement)                         {}
+func (uncounted) Staged(int)                                            {}
 
 // injector returns an agent on the stage.
 func injector(t *testing.T) *inject.Plugin {

@@ -36,8 +36,8 @@ func nri(t *testing.T) *adaptation.Adaptation {
 	adaptation.SetPluginRegistrationTimeout(patient) // the machine is slow
 	dir := t.TempDir()
 	n := nritest.Serve(t, dir+"/nri", nil)
-	var answered answering
-	agent := injector(t, dir+"/nri", &answered)
+	var decided deciding
+	agent := injector(t, dir+"/nri", &decided)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- agent.Run(ctx) }()
@@ -47,18 +47,18 @@ func nri(t *testing.T) *adaptation.Adaptation {
 	})
 	eventually(t, "the agent is connected", func() bool {
 		_, err := n.CreateContainer(t.Context(), &adaptation.CreateContainerRequest{Pod: &api.PodSandbox{Id: "on-the-host"}, Container: &api.Container{Id: "c0"}})
-		return err == nil && answered.Load()
+		return err == nil && decided.Load()
 	})
 	return n
 }
 
-// answering becomes true when the agent has answered for a container.
-type answering struct{ atomic.Bool }
+// deciding becomes true when the agent has decided about a container.
+type deciding struct{ atomic.Bool }
 
-func (a *answering) Answered(inject.Answer, inject.Reason, time.Duration) { a.Store(true) }
-func (a *answering) Withheld(inject.Withheld)                             {}
-func (a *answering) Disagrees(inject.Disagreement)                        {}
-func (a *answering) Staged(int)                                           {}
+func (d *deciding) Decided(inject.Decision, inject.Reason, time.Duration) { d.Store(true) }
+func (d *deciding) Withheld(inject.Withheld)                              {}
+func (d *deciding) Disagrees(inject.Disagreement)                         {}
+func (d *deciding) Staged(int)                                            {}
 
 func injector(t *testing.T, socket string, metrics inject.Metrics) *inject.Plugin {
 	t.Helper()
