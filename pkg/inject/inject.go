@@ -134,7 +134,7 @@ type Plugin struct {
 	ended map[string]bool // sandboxes that were removed
 	known map[string]bool // sandboxes that the runtime has named since it connected; nil = it never did
 	since time.Time       // when it did last
-	wake  chan struct{}
+	woken chan struct{}
 
 	warned map[string]string // what keep has told, by what that is of
 }
@@ -147,7 +147,7 @@ func New(o Options) *Plugin {
 	}
 	return &Plugin{
 		Options: o, stage: stage{root: filepath.Clean(o.StageDir), label: o.Label},
-		ended: map[string]bool{}, wake: make(chan struct{}, 1), warned: map[string]string{},
+		ended: map[string]bool{}, woken: make(chan struct{}, 1), warned: map[string]string{},
 	}
 }
 

@@ -46,7 +46,7 @@ func (a *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api
 	a.mu.Lock()
 	a.known, a.since = known, time.Now()
 	a.mu.Unlock()
-	a.rouse()
+	a.wake()
 	return nil, nil
 }
 
@@ -56,7 +56,7 @@ func (a *Plugin) RemovePodSandbox(_ context.Context, p *api.PodSandbox) error {
 	a.ended[p.GetId()] = true
 	delete(a.known, p.GetId())
 	a.mu.Unlock()
-	a.rouse()
+	a.wake()
 	return nil
 }
 
@@ -69,10 +69,10 @@ func (a *Plugin) Orphaned(sandbox string, attached time.Time) bool {
 	return a.known != nil && attached.Before(a.since) && !a.known[sandbox]
 }
 
-// rouse has keep look at once.
-func (a *Plugin) rouse() {
+// wake has keep look at once.
+func (a *Plugin) wake() {
 	select {
-	case a.wake <- struct{}{}:
+	case a.woken <- struct{}{}:
 	default:
 	}
 }

@@ -25,7 +25,7 @@ func (a *Plugin) keep(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-a.wake:
+		case <-a.woken:
 		case <-time.After(a.Interval):
 		}
 	}
