@@ -9,7 +9,7 @@
 //   - source.go: what journal, files and kernel say of the pod's attachments.
 //   - nic.go: the files that come of it. It is pure.
 //   - stage.go: the copies that containers mount, one directory for each sandbox.
-//   - give.go, mounts.go: what the container gets, and what it has already. They are pure
+//   - adjustment.go, mounts.go: what the container gets, and what it has already. They are pure
 //     but for what a device is granted.
 //   - disagree.go: what the container has from a device plugin that no network has. It is pure.
 //   - refresh.go: keeps the copies as the journal has them, and removes them with the

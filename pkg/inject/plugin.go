@@ -150,7 +150,7 @@ func (a *Plugin) decide(p *api.PodSandbox, c *api.Container) verdict {
 	if v.Decision == Rejected || !ours(nics) {
 		return v
 	}
-	g := give(p, c, others)
+	g := newAdjustment(p, c, others)
 	mounted := staged == nil && g.mount(cdispec.Mount{Host: a.stage.dir(p.GetId()), Container: cdispec.InfoDir, ReadOnly: true})
 	of := pod.Identity{UID: p.GetUid(), ContainerID: p.GetId()}
 	if err := a.grants(g, settings, of, netns, nics); err != nil {

@@ -19,10 +19,10 @@ import (
 	"devinfo-cni.io/pkg/pod"
 )
 
-// A giving is what one container is about to be given. What the container has already is passed
+// An adjustment is what one container is about to be given. What the container has already is passed
 // over, and so is what we give it twice: NRI refuses a container that somebody gives the same
 // thing twice.
-type giving struct {
+type adjustment struct {
 	*api.ContainerAdjustment
 	container *api.Container
 	mounts    []*api.Mount // the container's but for those of CDI below our directory, and ours
@@ -30,8 +30,8 @@ type giving struct {
 	withheld  []withheld
 }
 
-func give(p *api.PodSandbox, c *api.Container, mounts []*api.Mount) *giving {
-	return &giving{ContainerAdjustment: &api.ContainerAdjustment{}, container: c, mounts: slices.Clone(mounts), userns: hasUserNamespace(p, c)}
+func newAdjustment(p *api.PodSandbox, c *api.Container, mounts []*api.Mount) *adjustment {
+	return &adjustment{ContainerAdjustment: &api.ContainerAdjustment{}, container: c, mounts: slices.Clone(mounts), userns: hasUserNamespace(p, c)}
 }
 
 type withheld struct {
@@ -39,12 +39,12 @@ type withheld struct {
 	grant.Refusal
 }
 
-func (g *giving) withhold(cause Withheld, what, why, remedy string) {
+func (g *adjustment) withhold(cause Withheld, what, why, remedy string) {
 	g.withheld = append(g.withheld, withheld{cause, grant.Refusal{Device: what, Why: why, Remedy: remedy}})
 }
 
 // grants gives what the nics of a sandbox are granted.
-func (a *Plugin) grants(g *giving, settings config.Node, of pod.Identity, netns string, nics []nic) error {
+func (a *Plugin) grants(g *adjustment, settings config.Node, of pod.Identity, netns string, nics []nic) error {
 	by := grant.Granter{Sys: a.Finder.Sys, Nodes: grant.NodesBelow(a.HostRoot), Settings: settings, Pod: of, Unasked: true}
 	for _, n := range nics {
 		if n.info == nil || !settings.InjectDeviceNodes && !discovery.IsSocket(n.info.Type) {
@@ -70,7 +70,7 @@ func (a *Plugin) grants(g *giving, settings config.Node, of pod.Identity, netns 
 }
 
 // granted gives what one nic is granted.
-func (g *giving) granted(by grant.Grant, makesSocket bool) error {
+func (g *adjustment) granted(by grant.Grant, makesSocket bool) error {
 	for _, r := range by.Refusals {
 		g.withheld = append(g.withheld, withheld{ByPolicy, r})
 	}
@@ -88,7 +88,7 @@ func (g *giving) granted(by grant.Grant, makesSocket bool) error {
 }
 
 // variables gives those of the nics; with those that name files, if the files are mounted.
-func (g *giving) variables(nics []nic, mounted bool) {
+func (g *adjustment) variables(nics []nic, mounted bool) {
 	var infos []*devinfo.Info
 	for _, n := range nics {
 		infos = append(infos, n.info)
@@ -116,7 +116,7 @@ func makesSocket(info *devinfo.Info) bool {
 }
 
 // mount is false when another mount does not let it.
-func (g *giving) mount(m cdispec.Mount) bool {
+func (g *adjustment) mount(m cdispec.Mount) bool {
 	what := "the directory " + m.Container
 	if other := sharedAbove(g.mounts, m.Container); other != nil {
 		g.withhold(ByPropagation, what,
@@ -134,14 +134,14 @@ func (g *giving) mount(m cdispec.Mount) bool {
 	return true
 }
 
-func (g *giving) variable(v string) {
+func (g *adjustment) variable(v string) {
 	key, value, _ := strings.Cut(v, "=")
 	if !slices.ContainsFunc(g.container.GetEnv(), func(has string) bool { return strings.HasPrefix(has, key+"=") }) {
 		g.AddEnv(key, value)
 	}
 }
 
-func (g *giving) node(n cdispec.Node) {
+func (g *adjustment) node(n cdispec.Node) {
 	has := func(d *api.LinuxDevice) bool { return d.GetPath() == n.Path }
 	if slices.ContainsFunc(g.container.GetLinux().GetDevices(), has) || slices.ContainsFunc(g.GetLinux().GetDevices(), has) {
 		return
@@ -160,7 +160,7 @@ func (g *giving) node(n cdispec.Node) {
 }
 
 // directory gives a socket's, which has that mode; the container makes the socket, or only reaches it.
-func (g *giving) directory(d cdispec.Mount, perm fs.FileMode, makesSocket bool) {
+func (g *adjustment) directory(d cdispec.Mount, perm fs.FileMode, makesSocket bool) {
 	if slices.ContainsFunc(g.mounts, func(m *api.Mount) bool { return m.GetDestination() == d.Container && m.GetSource() == d.Host }) {
 		return // of two sockets, or by CDI
 	}

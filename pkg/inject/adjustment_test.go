@@ -21,11 +21,11 @@ import (
 const infoDir = "/var/run/k8s.cni.cncf.io/devinfo/cni"
 
 // all is a container that is given all that there can be.
-func all(c *api.Container, others []*api.Mount, userns, staged bool) *giving {
+func all(c *api.Container, others []*api.Mount, userns, staged bool) *adjustment {
 	closed := cdispec.Node{Path: "/dev/vfio/15", Type: "c", Major: 1, Minor: 3, Perm: 0o660, GID: 107}
 	open := closed
 	open.Path, open.Perm = "/dev/infiniband/rdma_cm", 0o666
-	g := give(&api.PodSandbox{}, c, others)
+	g := newAdjustment(&api.PodSandbox{}, c, others)
 	g.userns = userns
 	g.withhold(ByPolicy, "a PF", "why", "remedy")
 	mounted := staged && g.mount(cdispec.Mount{Host: "/stage", Container: cdispec.InfoDir, ReadOnly: true})
@@ -96,7 +96,7 @@ func TestWhatAContainerHasAlreadyStays(t *testing.T) {
 }
 
 // show writes down what a container is given, one thing a line, and what it is not.
-func show(a *giving) string {
+func show(a *adjustment) string {
 	var b strings.Builder
 	for _, m := range a.GetMounts() {
 		fmt.Fprintf(&b, "%s on %s\n", m.Source, m.Destination)
@@ -128,7 +128,7 @@ func TestADeviceNodeHasTheOwnerThatCDIGivesIt(t *testing.T) {
 			edits := cdi.ContainerEdits{ContainerEdits: &specs.ContainerEdits{DeviceNodes: []*specs.DeviceNode{{Path: path}}}}
 			difftest.Must(t, edits.Apply(spec))
 			c := &api.Container{User: &api.User{Uid: user.UID, Gid: user.GID}}
-			byCDI, g := give(&api.PodSandbox{}, c, nil), give(&api.PodSandbox{}, c, nil)
+			byCDI, g := newAdjustment(&api.PodSandbox{}, c, nil), newAdjustment(&api.PodSandbox{}, c, nil)
 			byCDI.AddDevice(api.FromOCILinuxDevices(spec.Linux.Devices)[0])
 			node.UID, node.GID = 5, 6 // on the host
 			g.node(node)
@@ -146,7 +146,7 @@ func TestWithoutStagedFilesTheRestIsGiven(t *testing.T) {
 // A socket's path is declared: it may lead anywhere.
 func TestASocketsDirectoryHidesNothing(t *testing.T) {
 	mounts := []*api.Mount{mount("proc", "/proc", "ro"), mount("tmpfs", "/dev")}
-	g := give(&api.PodSandbox{}, &api.Container{Mounts: mounts}, mounts)
+	g := newAdjustment(&api.PodSandbox{}, &api.Container{Mounts: mounts}, mounts)
 	g.mount(cdispec.Mount{Host: "/stage", Container: cdispec.InfoDir, ReadOnly: true})
 	for n, inside := range []string{cdispec.InfoDir + "/x", "/run/k8s.cni.cncf.io/devinfo", "/var/run/k8s.cni.cncf.io", "/dev", "/", "/proc/x", "/a", "/a", "/a/b"} {
 		g.directory(cdispec.Mount{Host: fmt.Sprint("/host", n), Container: inside}, 0o755, false)
@@ -174,7 +174,7 @@ func TestASocketIsToldOfWhereTheContainerHasIt(t *testing.T) {
 		"/all/pod-a/m.sock":           {"", nil, []*api.Mount{mount("/run/usrsp", "/all"), mount("/x", "/all/pod")}},
 		"/b/m.sock":                   {"/srv/a", nil, []*api.Mount{mount("/run/usrsp/pod-a", "/a"), mount("/srv", "/c"), mount("/x", "/c/a"), mount("/srv/a", "/b")}},
 	} {
-		g := give(&api.PodSandbox{}, &api.Container{}, test.mounts)
+		g := newAdjustment(&api.PodSandbox{}, &api.Container{}, test.mounts)
 		for _, m := range test.given {
 			g.mount(m)
 		}
