@@ -97,7 +97,7 @@ func (a *Plugin) CreateContainer(ctx context.Context, p *api.PodSandbox, c *api.
 	}
 	a.mu.Unlock()
 	v := a.decideInTime(ctx, p, c)
-	a.tell(p, c, v, time.Since(began))
+	a.logDecision(p, c, v, time.Since(began))
 	if v.Decision == Rejected {
 		return nil, nil, fmt.Errorf("pod %s/%s, container %s: %w", p.GetNamespace(), p.GetName(), c.GetName(), v.problem)
 	}
@@ -272,7 +272,7 @@ func (a *Plugin) isOff(p *api.PodSandbox) bool {
 	return err == nil && !on
 }
 
-func (a *Plugin) tell(p *api.PodSandbox, c *api.Container, v verdict, took time.Duration) {
+func (a *Plugin) logDecision(p *api.PodSandbox, c *api.Container, v verdict, took time.Duration) {
 	log := a.Log.With("pod", p.GetNamespace()+"/"+p.GetName(), "container", c.GetName())
 	if v.problem != nil {
 		log.Warn("container "+string(v.Decision), "reason", v.Reason, "error", v.problem)
