@@ -84,7 +84,7 @@ func (a *Agent) facts(to chan<- prometheus.Metric, of build.Info) {
 		ok(map[bool]float64{true: 1}[c.Ask() == nil], c.Name)
 	}
 	gauge("devinfo_gc_pending_attachments", "Stale attachments whose delegates the agent cannot run; the runtime, or devinfoctl gc, must remove them.")(float64(a.left.Load()))
-	if p := a.plugin.Load(); p != nil && p.Ours {
+	if p := a.plugin.Load(); p != nil && p.IsDevinfo {
 		gauge("devinfo_plugin_info", "Version of the plugin on the node; always 1.", "version", "journal_format")(1, p.Version, strconv.Itoa(p.JournalFormat))
 	}
 	c := a.census.Load()

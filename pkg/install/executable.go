@@ -26,8 +26,8 @@ type Executable struct {
 
 	// JournalFormat is the highest that it reads; 0 = it does not say.
 	JournalFormat int `json:"journalFormat,omitempty"`
-	// Ours says that it is devinfo, of whatever age.
-	Ours bool `json:"-"`
+	// IsDevinfo says that it is devinfo, of whatever age.
+	IsDevinfo bool `json:"-"`
 	// Build is what Go has noted of a program, or devinfo says itself.
 	Build build.Info `json:"-"`
 
@@ -75,7 +75,7 @@ func Examine(ctx context.Context, name string) (*Executable, error) {
 	if err != nil { // not Go's
 		return e, nil
 	}
-	if e.Build, e.Ours = build.Of(info), info.Path == program; e.Ours {
+	if e.Build, e.IsDevinfo = build.Of(info), info.Path == program; e.IsDevinfo {
 		out, failed := run(ctx, name, []string{"--version"}) // an older build takes no arguments, and prints nothing
 		if r, err := build.ParsePlugin(string(out)); err == nil && failed == nil {
 			e.Version, e.JournalFormat, e.Build = r.Version, r.JournalFormat, r.Info

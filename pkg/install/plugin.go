@@ -116,13 +116,13 @@ func (p *Plugin) examine(ctx context.Context) (*Installation, error) {
 // permit says why the plugin must not be put there.
 func (p *Plugin) permit(done *Installation) error {
 	old, now := done.Old, &done.New
-	if !now.Ours || now.JournalFormat == 0 {
+	if !now.IsDevinfo || now.JournalFormat == 0 {
 		return fmt.Errorf("%s is not a devinfo plugin with --version: use the agent and the plugin of one build", p.From)
 	}
 	if same(old, now) {
 		return nil
 	}
-	if old != nil && !old.Ours && !p.at().marked() && !p.OverwriteForeign {
+	if old != nil && !old.IsDevinfo && !p.at().marked() && !p.OverwriteForeign {
 		return fmt.Errorf("%s is not a devinfo plugin: remove it, or overwrite it with --overwrite-foreign", p.at())
 	}
 	pods, err := p.Newer(now.JournalFormat)
@@ -192,7 +192,7 @@ func (p *Plugin) Remove(ctx context.Context) (removed bool, err error) {
 		return false, p.at().remove()
 	case err != nil:
 		return false, err
-	case !e.Ours && e.SHA256 != p.at().sum():
+	case !e.IsDevinfo && e.SHA256 != p.at().sum():
 		return false, nil
 	}
 	return true, p.at().remove()
