@@ -26,13 +26,13 @@ import (
 // file is a file of the node, by its absolute path.
 type file string
 
-func (f file) dir() string  { return filepath.Dir(string(f)) }
-func (f file) name() string { return filepath.Base(string(f)) }
-func (f file) mark() string { return filepath.Join(f.dir(), "."+f.name()+".sha256") }
+func (f file) dir() string      { return filepath.Dir(string(f)) }
+func (f file) name() string     { return filepath.Base(string(f)) }
+func (f file) markPath() string { return filepath.Join(f.dir(), "."+f.name()+".sha256") }
 
 // sum gives the checksum in the mark; "" = there is no mark that makes sense.
 func (f file) sum() string {
-	data, err := os.ReadFile(f.mark())
+	data, err := os.ReadFile(f.markPath())
 	sum, _, ok := strings.Cut(string(data), " ")
 	if err != nil || !ok || len(sum) != 2*sha256.Size {
 		return ""
@@ -43,12 +43,12 @@ func (f file) sum() string {
 // marked says that an agent has put the file in place.
 func (f file) marked() bool { return f.sum() != "" }
 
-// adopt marks the file as an agent's, with the checksum of what it holds, or is about to.
-func (f file) adopt(sum string) error {
+// mark marks the file as an agent's, with the checksum of what it holds, or is about to.
+func (f file) mark(sum string) error {
 	if f.sum() == sum {
 		return nil
 	}
-	_, err := file(f.mark()).put([]byte(sum+"  "+f.name()+"\n"), 0o644)
+	_, err := file(f.markPath()).put([]byte(sum+"  "+f.name()+"\n"), 0o644)
 	return err
 }
 
@@ -115,7 +115,7 @@ func (f file) remove() error {
 		return nil
 	}
 	return f.alone(func() error {
-		for _, name := range []string{f.name(), filepath.Base(f.mark())} {
+		for _, name := range []string{f.name(), filepath.Base(f.markPath())} {
 			if _, err := atomicfile.RemoveLeftover(f.beside(), name); err != nil {
 				return err
 			}

@@ -78,7 +78,7 @@ func (p *Plugin) Keep(ctx context.Context) (*Installation, error) {
 		err = p.permit(done)
 	}
 	if err == nil {
-		err = p.at().adopt(done.New.SHA256)
+		err = p.at().mark(done.New.SHA256)
 	}
 	if err == nil {
 		err = p.replace(done)

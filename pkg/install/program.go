@@ -33,7 +33,7 @@ func Program(from, path string) (warning, err error) {
 	case err == nil && !same && !to.marked():
 		return nil, fmt.Errorf("%s is a different program: move it away", path)
 	}
-	if err := to.adopt(sum); err != nil {
+	if err := to.mark(sum); err != nil {
 		return nil, err
 	}
 	if stat, err := os.Lstat(path); same && err == nil && stat.Mode().IsRegular() && sound(stat) {

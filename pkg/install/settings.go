@@ -62,7 +62,7 @@ func (s *Settings) put(done *Arrangement, data []byte) error {
 	switch {
 	case err == nil && bytes.Equal(has, data):
 		done.State = AlreadyThere
-		return to.adopt(sum)
+		return to.mark(sum)
 	case !absent && !to.marked() && !s.OverwriteForeign:
 		return fmt.Errorf("%s was not installed by an agent: remove it, or overwrite it with --overwrite-foreign", s.To)
 	}
@@ -70,7 +70,7 @@ func (s *Settings) put(done *Arrangement, data []byte) error {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	if err := to.adopt(sum); err != nil {
+	if err := to.mark(sum); err != nil {
 		return err
 	}
 	if done.Warning, err = to.put(data, 0o644); err != nil {
