@@ -69,7 +69,7 @@ type Agent struct {
 	metrics   metrics
 	plugin    atomic.Pointer[install.Executable] // what is on the node; nil = none
 	left      atomic.Int64                       // stale attachments, by the last sweep, whose delegates cannot be run
-	census    atomic.Pointer[census]             // the last one; nil = none yet
+	summary   atomic.Pointer[summary]            // the last one; nil = none yet
 	sandboxes atomic.Pointer[inject.Plugin]      // knows the runtime's; nil = nothing was injected yet
 
 	mu       sync.Mutex

@@ -69,7 +69,7 @@ func (m metrics) Withheld(by inject.Withheld)      { m.withheld.WithLabelValues(
 func (m metrics) Disagrees(by inject.Disagreement) { m.disagreements.WithLabelValues(string(by)).Inc() }
 func (m metrics) Staged(sandboxes int)             { m.staged.Set(float64(sandboxes)) }
 
-// facts shows what is known of the agent's parts, of the plugin, and of the attachments by the last census.
+// facts shows what is known of the agent's parts, of the plugin, and of the attachments by the last summary.
 // Each scrape asks, so that none sees them half changed; what is not known yet is absent.
 func (a *Agent) facts(to chan<- prometheus.Metric, of build.Info) {
 	gauge := func(name, help string, of ...string) (show func(value float64, labels ...string)) {
@@ -87,7 +87,7 @@ func (a *Agent) facts(to chan<- prometheus.Metric, of build.Info) {
 	if p := a.plugin.Load(); p != nil && p.IsDevinfo {
 		gauge("devinfo_plugin_info", "Version of the plugin on the node; always 1.", "version", "journal_format")(1, p.Version, strconv.Itoa(p.JournalFormat))
 	}
-	c := a.census.Load()
+	c := a.summary.Load()
 	if c == nil {
 		return
 	}

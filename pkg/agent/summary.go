@@ -17,8 +17,8 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// census is what the metrics tell of the attachments.
-type census struct {
+// summary is what the metrics tell of the attachments.
+type summary struct {
 	at       time.Time // when it was complete
 	states   map[string]int
 	series   []series // sorted
@@ -69,9 +69,9 @@ func (a *Agent) state(checker *check.Checker, e *journal.Entry, err error) (stat
 	return state, there
 }
 
-// look takes a census. Metrics count what is orphaned, and the log names it.
+// look takes a summary. Metrics count what is orphaned, and the log names it.
 func (a *Agent) look(ctx context.Context) {
-	c, err := a.take(ctx)
+	c, err := a.summarize(ctx)
 	if ctx.Err() != nil {
 		return
 	}
@@ -79,13 +79,13 @@ func (a *Agent) look(ctx context.Context) {
 	if err != nil {
 		return // what was seen last is shown, and its age
 	}
-	if before := a.census.Swap(&c); len(c.orphaned) > 0 && (before == nil || !slices.Equal(before.orphaned, c.orphaned)) {
+	if before := a.summary.Swap(&c); len(c.orphaned) > 0 && (before == nil || !slices.Equal(before.orphaned, c.orphaned)) {
 		a.Log.Warn("the container runtime does not know the sandboxes of some attachments and may never delete them", "attachments", c.orphaned)
 	}
 }
 
-func (a *Agent) take(ctx context.Context) (census, error) {
-	c := census{states: map[string]int{}}
+func (a *Agent) summarize(ctx context.Context) (summary, error) {
+	c := summary{states: map[string]int{}}
 	node, checker, err := a.checker()
 	if err != nil {
 		return c, err
@@ -126,7 +126,7 @@ func (a *Agent) take(ctx context.Context) (census, error) {
 }
 
 // describer says what the exporters call the devices of attachments. It is good for one
-// census: it remembers the interfaces.
+// summary: it remembers the interfaces.
 type describer struct {
 	*discovery.Finder
 	ports map[pci.Address]string
