@@ -23,28 +23,28 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// Installation is what a driver has put on its node and into the API.
+// Installation describes the files and API objects of a driver on a node.
 type Installation struct {
 	Driver, Node string // names of the DRA driver and of the Node object
 	Client       kubernetes.Interface
 
 	PluginDir, RegistrarDir string // see [KubeletOptions]
 	claim.Dirs
-	Gate    string           // path of the program cni-dra-gate
-	Plugin  *install.Plugin  // devinfo, beside the CNI plugins
-	Journal *journal.Journal // of that plugin
+	Gate    string           // path of cni-dra-gate
+	Plugin  *install.Plugin  // the devinfo plugin, next to the CNI plugins
+	Journal *journal.Journal // the journal of that plugin
 
 	Log *slog.Logger
 }
 
-// InUseError says that claims are on record, so that the driver cannot be uninstalled. It names their pods.
+// InUseError is the error of an uninstallation while claims are on record. It names their pods.
 type InUseError struct{ holders []string }
 
 func (e *InUseError) Error() string {
 	return fmt.Sprintf("claims are on record, %d in all: delete their pods while the driver runs: %s", len(e.holders), install.Some(e.holders))
 }
 
-// InUse returns an [*InUseError]; nil = no claim is on record.
+// InUse returns an [*InUseError] if claims are on record, else nil.
 func (a *Agent) InUse() error { return inUse(a.Records()) }
 
 func inUse(claims []*state.Claim, problems []state.Problem) error {
@@ -66,8 +66,9 @@ func inUse(claims []*state.Claim, problems []state.Problem) error {
 	return &InUseError{holders}
 }
 
-// Uninstall removes the installation. No driver may run. While claims are on record it removes nothing and returns
-// an [*InUseError], unless force is set. Then it keeps their records and leases for the next driver.
+// Uninstall removes the installation. The driver must not be running. If claims are on record, Uninstall
+// returns an [*InUseError] and removes nothing. With force it removes the rest, and keeps the records and
+// leases for the next driver.
 func (i Installation) Uninstall(ctx context.Context, force bool) error {
 	files, err := state.Open(i.StateDir)
 	if err != nil {
@@ -95,11 +96,11 @@ func (i Installation) Uninstall(ctx context.Context, force bool) error {
 	if err := errors.Join(removeSlices(ctx, i.Client, i.Driver, i.Node), i.releaseLeases(onRecord), i.removeSpecs(), i.removePrograms(ctx)); err != nil {
 		return err
 	}
-	return i.removeDirs(len(onRecord) > 0) // last, so that records are kept until everything else is removed
+	return i.removeDirs(len(onRecord) > 0) // last, so that the records remain if an earlier part fails
 }
 
-// removeSlices removes the ResourceSlices of a node. The kubelet removes them 30 s after the driver has ended, but the
-// scheduler must not choose the node meanwhile.
+// removeSlices removes the ResourceSlices of a node. The kubelet would remove them 30 s after the driver has
+// stopped, but until then the scheduler could still choose the node.
 func removeSlices(ctx context.Context, client kubernetes.Interface, driver, node string) error {
 	slices := client.ResourceV1().ResourceSlices()
 	list, err := slices.List(ctx, metav1.ListOptions{FieldSelector: fields.Set{"spec.driver": driver, "spec.nodeName": node}.String()})
@@ -115,15 +116,15 @@ func removeSlices(ctx context.Context, client kubernetes.Interface, driver, node
 	return errors.Join(errs...)
 }
 
-// recorded is the claims on record, for [devices.Leases.Collect].
+// recorded is the set of claims on record, for [devices.Leases.Collect].
 type recorded map[types.UID]bool
 
 func (recorded) Holders() []devices.Holder     { return nil }
 func (r recorded) OnRecord(uid types.UID) bool { return r[uid] }
 func (recorded) PodIn(string) string           { return "" }
 
-// releaseLeases ends the leases of claims that are not on record, and removes the device-info files that the driver
-// wrote in the place of device plugins.
+// releaseLeases ends the leases of claims without a record, and removes the device-info files of device plugins
+// that the driver wrote.
 func (i Installation) releaseLeases(onRecord recorded) error {
 	node := devices.New(devices.Options{Journal: i.Journal})
 	node.Use(onRecord)
@@ -139,8 +140,8 @@ func (i Installation) removeSpecs() error {
 	return err
 }
 
-// removePrograms removes cni-dra-gate, and the plugin unless devinfo-agent keeps it there or attachments need it for
-// their DEL.
+// removePrograms removes cni-dra-gate and the plugin. It leaves the plugin if devinfo-agent has installed it or
+// if attachments need it for their DEL.
 func (i Installation) removePrograms(ctx context.Context) error {
 	if err := install.RemoveProgram(i.Gate); err != nil {
 		return err
@@ -161,8 +162,8 @@ func (i Installation) removePrograms(ctx context.Context) error {
 	return err
 }
 
-// removeDirs removes the directory of the driver and its socket for the kubelet. keep leaves the records and the
-// results of CNI plugins, which DEL needs.
+// removeDirs removes the driver's directory and registration socket. If keep is true, it leaves the records and
+// the cached results, because DEL needs them.
 func (i Installation) removeDirs(keep bool) error {
 	err := removed(os.Remove(filepath.Join(i.RegistrarDir, i.Driver+"-reg.sock")))
 	if !keep {
@@ -178,7 +179,7 @@ func (i Installation) removeDirs(keep bool) error {
 	return err
 }
 
-// removed is the error of os.Remove, without the one that the file does not exist.
+// removed returns err, or nil if err means that the file does not exist.
 func removed(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -19,11 +19,11 @@ import (
 	"devinfo-cni.io/test/undertest"
 )
 
-// installed is a node with a driver's files: programs beside CNI plugins, and the directories of a rig.
+// installed is a rig with an installed driver: its programs, and directories of the host.
 type installed struct {
 	*rig
 	dra.Installation
-	host string // directory of the node's other directories
+	host string // parent of the host's directories
 }
 
 func newInstalled(t *testing.T, client *fake.Clientset) *installed {
@@ -50,7 +50,7 @@ func newInstalled(t *testing.T, client *fake.Clientset) *installed {
 	return n
 }
 
-// left lists the files of the node below host.
+// left lists the files below directories of the host.
 func (n *installed) left(dirs ...string) []string {
 	for i := range dirs {
 		dirs[i] = filepath.Join(n.host, dirs[i])
@@ -58,7 +58,7 @@ func (n *installed) left(dirs ...string) []string {
 	return difftest.Files(n.t, dirs...)
 }
 
-// unprepare does as the kubelet does when a pod is deleted.
+// unprepare unprepares a claim through the kubelet's API.
 func (n *installed) unprepare(uid string) {
 	n.t.Helper()
 	claims := []*drapb.Claim{{Namespace: "ns", Name: "claim-" + uid, Uid: uid}}
@@ -104,7 +104,7 @@ func TestUninstallRemovesTheDriverFromTheNodeOnceNoClaimIsOnRecord(t *testing.T)
 	n.unprepare("u2")
 	must(t, n.agent.InUse())
 	n.stop()
-	must(t, os.WriteFile(filepath.Join(n.RegistrarDir, driverName+"-reg.sock"), nil, 0o600)) // of a driver that was killed
+	must(t, os.WriteFile(filepath.Join(n.RegistrarDir, driverName+"-reg.sock"), nil, 0o600)) // of a killed driver
 	foreign := filepath.Join(n.CDIDir, "example.com-gpu.json")
 	must(t, os.WriteFile(foreign, nil, 0o600))
 	must(t, os.WriteFile(filepath.Join(n.CDIDir, driverName+"-claim_u9_r.json"), nil, 0o600)) // a leftover
@@ -115,7 +115,7 @@ func TestUninstallRemovesTheDriverFromTheNodeOnceNoClaimIsOnRecord(t *testing.T)
 	if _, err := os.Stat(n.dir); !os.IsNotExist(err) {
 		t.Errorf("the driver's directory: %v", err)
 	}
-	must(t, n.Uninstall(t.Context(), false)) // as after a restart of the pod
+	must(t, n.Uninstall(t.Context(), false)) // like after a restart of the pod
 }
 
 func TestUninstallByForceKeepsRecordsAndLeasesOfClaims(t *testing.T) {
@@ -148,14 +148,14 @@ func TestUninstallLeavesThePluginToDevinfoAgentAndToAttachments(t *testing.T) {
 			n := newInstalled(t, apiServer(nil))
 			must(t, use(n))
 			must(t, n.Uninstall(t.Context(), false))
-			if !n.Plugin.IsThere() || len(difftest.Names(t, n.Plugin.Dir)) > 2 { // the plugin, and its mark
+			if !n.Plugin.IsThere() || len(difftest.Names(t, n.Plugin.Dir)) > 2 { // the plugin and its mark
 				t.Errorf("left: %q", n.left("bin"))
 			}
 		})
 	}
 }
 
-// Deletion of the pods must go on while the driver waits for it, but no pod may come.
+// Pods must still be deleted while the driver waits for them, but no new pods may be scheduled.
 func TestADriverThatIsToBeUninstalledWithdrawsItsOffer(t *testing.T) {
 	client := apiServer(nil, sliceOf("before"))
 	r := newRig(t)

@@ -42,16 +42,16 @@ type claim struct {
 	sentStatus  []resourceapi.AllocatedDeviceStatus
 
 	// Back-offs. DELs have their own, because failures of other steps must not delay them, and events must not
-	// repeat them early.
+	// end their back-off.
 	failure          retry
 	delBackOff       map[int]retry // of DEL and restore, by index of the attachment in the record
 	retryUndeletedAt time.Time     // next retry of the DELs that were given up
 
-	mayStillRun map[string]bool // interface names whose plugins an earlier process started; used by the worker only
+	mayStillRun map[string]bool // interfaces whose plugins from an earlier process may still run; used by the worker only
 }
 
-// retry is a failed step and the time of its next try. err is nil while a device is expected to return by
-// itself.
+// retry is a failed step and the time of its next try. err is nil while a missing device may still return
+// without help.
 type retry struct {
 	step  action
 	err   error

@@ -46,7 +46,7 @@ func (w *worker) work(uid types.UID) {
 	}
 }
 
-// next observes the claim's surroundings and decides its next step.
+// next observes the node and decides the next step of a claim.
 func (w *worker) next(c *claim) (step, goal, *sandbox) {
 	w.table.observe(nil, c)
 	w.table.mu.Lock()
@@ -169,7 +169,7 @@ func (w *worker) begin(c *claim, s step, g goal) (lane, bool) {
 	return l, true
 }
 
-// end notes the result of a step.
+// end records whether a step failed, and makes room in its lane.
 func (w *worker) end(c *claim, s step, g goal, l lane, err error) {
 	w.table.mu.Lock()
 	defer w.table.mu.Unlock()
