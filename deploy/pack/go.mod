@@ -1,5 +1,5 @@
-// What "make image" and "make release" run, in a module of its own: its dependencies are
-// none of the project's.
+// The program that "make image" and "make release" run. It is a separate module, because the project does not need
+// its dependencies.
 module devinfo-cni.io/deploy/pack
 
 go 1.26.0

@@ -1,5 +1,5 @@
-// The manifests, the chart, the dashboard and the rules of deploy/ are read here by the
-// programs they are for: their libraries are none of the project's. helm itself is for test/e2e.
+// Tests of the manifests, the chart, the dashboard and the rules in deploy/ with the libraries of their users. The
+// project does not need these libraries. test/e2e uses the program helm.
 module devinfo-cni.io/test/deploy
 
 go 1.26.0

@@ -1,5 +1,4 @@
-// The linters that "make lint" runs, in a module of their own: their
-// dependencies are none of the project's.
+// The linters of "make lint". They are a separate module, because the project does not need their dependencies.
 module devinfo-cni.io/test/lint
 
 go 1.26.0

@@ -1,4 +1,4 @@
-// libcni of 2016: of what cni/pkg/version/legacy_examples calls a runtime of CNI 0.1.0.
+// libcni of 2016. cni/pkg/version/legacy_examples describes it as a runtime of CNI 0.1.0.
 module runtime010
 
 go 1.26
