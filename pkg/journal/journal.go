@@ -194,7 +194,7 @@ func (e *Entry) Locked() *os.File {
 // [Journal.Lock].
 //
 // former is the locked entry that e replaces, or nil. Record releases the leases of former that e does
-// not name, and unlocks former. If the entry on disk is not former, Record returns a [*BetweenError].
+// not name, and unlocks former. If the entry on disk is not former, Record returns a [*ConcurrentChangeError].
 func (j *Journal) Record(e, former *Entry) error {
 	e.Format, e.BootID = Format, j.bootID
 	by, err := e.taker()
@@ -248,14 +248,14 @@ func (j *Journal) Record(e, former *Entry) error {
 	})
 }
 
-// BetweenError reports that another call has added or deleted the attachment since the caller read its entry.
-type BetweenError struct{ Key Key }
+// ConcurrentChangeError reports that another call has added or deleted the attachment since the caller read its entry.
+type ConcurrentChangeError struct{ Key Key }
 
-func (e *BetweenError) Error() string {
+func (e *ConcurrentChangeError) Error() string {
 	return fmt.Sprintf("attachment %s: another call has added or deleted it at the same time", e.Key)
 }
 
-// inPlace returns a [*BetweenError] unless the file at an entry's path is ours. If ours is nil, the path must
+// inPlace returns a [*ConcurrentChangeError] unless the file at an entry's path is ours. If ours is nil, the path must
 // not exist.
 func inPlace(path string, k Key, ours *os.File) (err error) {
 	is := false
@@ -265,7 +265,7 @@ func inPlace(path string, k Key, ours *os.File) (err error) {
 		is, err = true, nil
 	}
 	if err == nil && !is {
-		err = &BetweenError{k}
+		err = &ConcurrentChangeError{k}
 	}
 	return err
 }

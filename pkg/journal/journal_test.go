@@ -132,15 +132,15 @@ func TestEntryIsLockedForOneCall(t *testing.T) {
 	must(t, j.Record(adding, nil))
 	_, err := j.Lock(t.Context(), key1, 0) // as a DEL would
 	difftest.As[*safefile.BusyError](t, err)
-	between := difftest.As[*journal.BetweenError](t, j.Record(&journal.Entry{Key: key1}, nil))
-	difftest.Equal(t, between.Key, key1)
+	changed := difftest.As[*journal.ConcurrentChangeError](t, j.Record(&journal.Entry{Key: key1}, nil))
+	difftest.Equal(t, changed.Key, key1)
 	complete := &journal.Entry{Key: key1, File: "f", Complete: true}
 	must(t, j.Record(complete, adding))
 	if adding.Locked() != nil || complete.Locked() == nil {
 		t.Error("the lock did not pass to the new entry")
 	}
 	must(t, os.Remove(filepath.Join(dir, "attachments/net-a@c0ffee@net1"))) // by a program that ignores the lock
-	difftest.As[*journal.BetweenError](t, j.Record(&journal.Entry{Key: key1}, complete))
+	difftest.As[*journal.ConcurrentChangeError](t, j.Record(&journal.Entry{Key: key1}, complete))
 	complete.Unlock()
 	must(t, j.Forget(complete))
 	expectFiles(t, dir)

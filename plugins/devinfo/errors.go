@@ -140,7 +140,7 @@ var kinds = []struct {
 	{as[*store.CorruptError], codeInvalidInfo, ""},
 	{as[*store.NameError], codeConfig, ""},
 	{as[*journal.HeldError], codeConfig, "choose one that no other attachment uses; only attachments of one pod may share a socket directory"},
-	{as[*journal.BetweenError], codeTryAgain, "try again; a runtime must not run two calls for one attachment at the same time"},
+	{as[*journal.ConcurrentChangeError], codeTryAgain, "try again; a runtime must not run two calls for one attachment at the same time"},
 	{as[*safefile.BusyError], codeTryAgain, "try again"},
 	{as[*journal.FormatError], codeConfig, check.EntryNewer.Remedy()},
 	{as[*check.ForeignSpecError], codeMismatch, check.SpecForeign.Remedy()},
