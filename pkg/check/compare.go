@@ -210,18 +210,18 @@ func (a *Checker) compareInterface(r *Report, e *journal.Entry, t *discovery.Tar
 	return problem
 }
 
-// Target returns the device that ADD was asked for, without the device-info file. If the error says that the
+// Target returns the device that ADD was requested for, without the device-info file. If the error says that the
 // recorded deviceInfo is invalid, the rest of the target is still usable.
 func Target(e *journal.Entry) (discovery.Target, error) {
-	asked := e.Asked
+	requested := e.Requested
 	t := discovery.Target{
-		DeviceIDs: asked.DeviceIDs, Netns: e.Netns, IfName: e.IfName, PCIID: asked.PCIID, SocketPath: asked.SocketPath,
-		FollowLower: asked.FollowLower, SubfunctionParent: asked.SubfunctionParent,
+		DeviceIDs: requested.DeviceIDs, Netns: e.Netns, IfName: e.IfName, PCIID: requested.PCIID, SocketPath: requested.SocketPath,
+		FollowLower: requested.FollowLower, SubfunctionParent: requested.SubfunctionParent,
 	}
-	if asked.Declared == nil {
+	if requested.Declared == nil {
 		return t, nil
 	}
-	declared, err := devinfo.Parse(asked.Declared)
+	declared, err := devinfo.Parse(requested.Declared)
 	if err != nil {
 		return t, fmt.Errorf("journal entry of %s: recorded deviceInfo: %w", e.Key, err)
 	}

@@ -96,8 +96,8 @@ func (a *Plugin) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err e
 	if n.byClaim || n.adding {
 		return n, true, nil
 	}
-	if n.socketDir = e.SocketDir; n.socketDir == "" && e.Asked.SocketPath != "" {
-		n.socketDir = path.Dir(e.Asked.SocketPath)
+	if n.socketDir = e.SocketDir; n.socketDir == "" && e.Requested.SocketPath != "" {
+		n.socketDir = path.Dir(e.Requested.SocketPath)
 	}
 	n.leased = func(id string) bool {
 		bus, name, _ := strings.Cut(id, "-")

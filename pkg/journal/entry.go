@@ -86,7 +86,7 @@ type Entry struct {
 	Time   time.Time `json:"time"`             // of ADD
 	Pod    string    `json:"pod,omitempty"`    // owner of the socket directory and the devices: K8S_POD_UID, else the container ID
 
-	Asked Asked `json:"asked,omitzero"`
+	Requested Requested `json:"requested,omitzero"`
 
 	File      string          `json:"file,omitempty"`      // name in the device-info directory; "" = none
 	Dir       string          `json:"dir,omitempty"`       // the device-info directory
@@ -114,9 +114,9 @@ type Entry struct {
 	file *os.File // set while the entry is locked
 }
 
-// Asked holds the configuration's keys that select the device, placeholders filled in. CHECK and devinfoctl
+// Requested holds the configuration's keys that select the device, placeholders filled in. CHECK and devinfoctl
 // compare the device with them.
-type Asked struct {
+type Requested struct {
 	DeviceIDs         []config.NamedID `json:"deviceIDs,omitempty"` // in order of precedence
 	Declared          json.RawMessage  `json:"declared,omitempty"`  // a device-info object, maybe partial
 	PCIID             string           `json:"pciID,omitempty"`     // pciID and socketPath of the result before ADD

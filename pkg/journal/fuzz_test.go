@@ -70,8 +70,8 @@ func isNewer(data []byte) bool {
 func Complete() *Entry {
 	return &Entry{
 		Format: Format, Key: Key{"net", "c0ffee", "net1"}, Netns: "/run/netns/a", BootID: "b", Time: time.Unix(1, 2).UTC(), Pod: "6e0c",
-		Asked: Asked{[]config.NamedID{{Key: "deviceID", ID: "0000:01:10.0"}}, json.RawMessage(`{"type":"pci"}`), "0000:01:10.0", "/s", true, true},
-		File:  "net-c0ffee_net1", Dir: "/run/infos", Wrote: true, Kept: true, Info: json.RawMessage(`{}`), InNetns: true,
+		Requested: Requested{[]config.NamedID{{Key: "deviceID", ID: "0000:01:10.0"}}, json.RawMessage(`{"type":"pci"}`), "0000:01:10.0", "/s", true, true},
+		File:      "net-c0ffee_net1", Dir: "/run/infos", Wrote: true, Kept: true, Info: json.RawMessage(`{}`), InNetns: true,
 		Device: Identity{"pci", "0000:01:10.0"}, CDI: CDI{"/run/cdi", "a_b.json", "a/b=c"}, SocketDir: "/run/sockets/6e0c",
 		Leases:    []DeviceLease{{"pci-0000:01:10.0", Exclusive, 7}, {ID: "pci-0000:01:00.0", Mode: Shared}},
 		Delegates: []json.RawMessage{json.RawMessage(`{"type":"bridge"}`)}, CNIVersion: "1.1.0", Args: "IgnoreUnknown=1",

@@ -17,14 +17,14 @@ func (r *request) newEntry(res *result.Result) *journal.Entry {
 	t := r.target(r.declared, nil, res)
 	e := &journal.Entry{
 		Key: r.key, Netns: r.args.Netns, Time: r.plugin.Now().UTC(), Pod: r.att.Pod().String(),
-		Asked: journal.Asked{
+		Requested: journal.Requested{
 			DeviceIDs: t.DeviceIDs, PCIID: t.PCIID, SocketPath: t.SocketPath, FollowLower: t.FollowLower, SubfunctionParent: t.SubfunctionParent,
 		},
 		File: r.fileName, Dir: r.plugin.Node.DeviceInfoDir,
 		CDI: r.cdi.file, Delegates: r.delegates, CNIVersion: r.cfg.CNIVersion, Args: r.args.Args,
 	}
 	if r.declared != nil {
-		e.Asked.Declared = r.declared.Encode()
+		e.Requested.Declared = r.declared.Encode()
 	}
 	if len(r.delegates) > 0 {
 		e.CapabilityArgs, e.PrevResult = r.capabilityArgs(), r.cfg.PrevResult

@@ -70,13 +70,13 @@ func Crowd(t testing.TB, node config.Node, boot, netns string, vfs, n int) {
 		if i < vfs {
 			address := capturetest.VF(i)
 			info = &devinfo.Info{Type: "pci", Version: "1.1.0", PCI: &devinfo.PCI{Address: address, PFAddress: "0000:3b:00.0", RDMADevice: fmt.Sprint("mlx5_", i+2)}}
-			e.Asked.DeviceIDs = []config.NamedID{{Key: "deviceID", ID: address}}
+			e.Requested.DeviceIDs = []config.NamedID{{Key: "deviceID", ID: address}}
 			e.Leases = []journal.DeviceLease{
 				{ID: "pci-" + address, Mode: journal.Exclusive}, {ID: fmt.Sprint("iommu-", 100+i), Mode: journal.Exclusive}, {ID: "pci-0000:3b:00.0", Mode: journal.Shared},
 			}
 			e.Device = journal.Identity{Type: "pci", ID: address}
 		} else {
-			e.Asked.Declared = info.Encode()
+			e.Requested.Declared = info.Encode()
 			e.Device = journal.Identity{Type: "memif", ID: info.Memif.Path}
 		}
 		e.Info = info.Encode()

@@ -53,7 +53,7 @@ func (f *files) entry(e *journal.Entry) {
 	e.CNIVersion, e.CapabilityArgs, e.PrevResult, e.Result = "", nil, nil, nil
 	args, _ := pod.ParseArgs(e.Args)
 	var pairs []string
-	for _, pair := range f.args(args, e.Device.ID, e.SocketDir, e.Asked.SocketPath) {
+	for _, pair := range f.args(args, e.Device.ID, e.SocketDir, e.Requested.SocketPath) {
 		pairs = append(pairs, pair[0]+"="+pair[1])
 	}
 	e.Args = strings.Join(pairs, ";")
