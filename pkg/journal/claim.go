@@ -88,7 +88,7 @@ func (j *Journal) Hold(c *Claim) error {
 		} else if err != nil && !errors.As(err, new(*store.CorruptError)) {
 			return err
 		}
-		by, _ := c.taker()
+		by, _ := c.holderLinks()
 		if err := j.take(by, func() error { return j.claims.Write(c.Record(), c.encode()) }, undo); err != nil {
 			return err
 		}

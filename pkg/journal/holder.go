@@ -72,11 +72,11 @@ func DeviceName(id string) string {
 
 // Owner is a record that names leases: an [Entry] or a [Claim].
 type Owner interface {
-	taker() (taker, error)
+	holderLinks() (holderLinks, error)
 }
 
-// taker describes the links for the leases of an entry or claim.
-type taker struct {
+// holderLinks describes the links for the leases of an entry or claim.
+type holderLinks struct {
 	link   string   // name of each link: the entry's or the claim's record
 	target string   // target of each link, relative to the state directory
 	pods   []string // UIDs of the pods that may share socket directories and devices with this record
@@ -84,23 +84,23 @@ type taker struct {
 	leases []lease  // all that the record names
 }
 
-func (e *Entry) taker() (taker, error) {
+func (e *Entry) holderLinks() (holderLinks, error) {
 	name, err := e.entry()
-	by := taker{link: name, target: entriesDir + "/" + name, netns: e.Netns, leases: e.leases()}
+	by := holderLinks{link: name, target: entriesDir + "/" + name, netns: e.Netns, leases: e.leases()}
 	if e.Pod != "" {
 		by.pods = []string{e.Pod}
 	}
 	return by, err
 }
 
-func (c *Claim) taker() (taker, error) {
-	return taker{c.Record(), claimsDir + "/" + c.Record(), c.Pods, c.Netns, devices(c.Leases)}, nil
+func (c *Claim) holderLinks() (holderLinks, error) {
+	return holderLinks{c.Record(), claimsDir + "/" + c.Record(), c.Pods, c.Netns, devices(c.Leases)}, nil
 }
 
 // Free returns an error, such as a [*HeldError], if another holder excludes o from a lease that it names. It
 // takes no lease, so it suits callers that only describe a device.
 func (j *Journal) Free(o Owner) error {
-	by, err := o.taker()
+	by, err := o.holderLinks()
 	if err == nil {
 		_, err = j.allowed(by)
 	}
@@ -118,7 +118,7 @@ func (j *Journal) Has(e *Entry, id string, inode uint64) bool {
 
 // Devices returns the device leases that o names and has a link for.
 func (j *Journal) Devices(o Owner) (has []DeviceLease) {
-	by, err := o.taker()
+	by, err := o.holderLinks()
 	for _, l := range by.leases {
 		if err == nil && l.kind == OfDevice && !notThere(j.leases.path(l, by.link)) {
 			has = append(has, l.DeviceLease)

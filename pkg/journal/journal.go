@@ -197,7 +197,7 @@ func (e *Entry) Locked() *os.File {
 // not name, and unlocks former. If the entry on disk is not former, Record returns a [*ConcurrentChangeError].
 func (j *Journal) Record(e, former *Entry) error {
 	e.Format, e.BootID = Format, j.bootID
-	by, err := e.taker()
+	by, err := e.holderLinks()
 	if err != nil {
 		return err
 	}
@@ -210,11 +210,11 @@ func (j *Journal) Record(e, former *Entry) error {
 			return err
 		}
 		var f *os.File
-		var back taker // removed leases of former, to restore after a failure
+		var back holderLinks // removed leases of former, to restore after a failure
 		err := j.take(by, func() (err error) {
 			if former != nil { // removed while the old entry still names them
 				rest := without(former.leases(), by.leases)
-				back = taker{link: by.link, target: by.target, leases: j.leases.existing(by.link, rest)}
+				back = holderLinks{link: by.link, target: by.target, leases: j.leases.existing(by.link, rest)}
 				err = j.leases.remove(by.link, rest)
 			}
 			if err == nil {

@@ -112,7 +112,7 @@ func (j *Journal) alone(f func() error) error {
 
 // refusal returns the holder that excludes by from a lease, or nil. stale are the paths of links that do not
 // count.
-func (j *Journal) refusal(l lease, by taker) (h *Holder, stale []string, err error) {
+func (j *Journal) refusal(l lease, by holderLinks) (h *Holder, stale []string, err error) {
 	if err := atomicfile.CheckName(escape(l.ID)); err != nil {
 		return nil, nil, &store.NameError{Name: l.ID, Err: err}
 	}
@@ -154,22 +154,22 @@ func common(a, b []string) bool {
 func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err error) {
 	h = &Holder{Mode: link.Mode}
 	l.Mode = link.Mode
-	var of taker
+	var of holderLinks
 	if k, ok := parseKey(link.holder); ok {
 		if h.Entry, err = j.Get(k); h.Entry != nil && h.Entry.OfBoot(j.bootID) {
-			of, _ = h.Entry.taker()
+			of, _ = h.Entry.holderLinks()
 		}
 		if errors.As(err, new(*store.CorruptError)) {
 			data, _ := j.entries.Read(k.file())
 			if e := head(data); e.Key == k && e.BootID != "" && e.BootID == j.bootID {
 				h.Entry, err = e, nil
-				of = taker{pods: []string{e.Pod}, leases: []lease{l}} // assume that the unreadable part names l
+				of = holderLinks{pods: []string{e.Pod}, leases: []lease{l}} // assume that the unreadable part names l
 			}
 		}
 		h.Entry = cmp.Or(h.Entry, &Entry{Key: k})
 	} else {
 		if h.Claim, err = j.Claim(link.holder); h.Claim != nil {
-			of, _ = h.Claim.taker()
+			of, _ = h.Claim.holderLinks()
 		}
 		h.Claim = cmp.Or(h.Claim, &Claim{UID: link.holder})
 	}
@@ -189,7 +189,7 @@ func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err
 }
 
 // allowed returns an error if another holder excludes by from one of its leases.
-func (j *Journal) allowed(by taker) (stale []string, err error) {
+func (j *Journal) allowed(by holderLinks) (stale []string, err error) {
 	asked := ""
 	for _, l := range by.leases {
 		if l.Mode == Exclusive {
@@ -214,7 +214,7 @@ func (j *Journal) allowed(by taker) (stale []string, err error) {
 // take calls write to record a holder, unless another holder excludes it, and then creates the links of its
 // leases in place of stale ones. If it cannot create a link, it calls undo, so that after an error no lease
 // has changed. The caller must hold the lock of all leases.
-func (j *Journal) take(by taker, write, undo func() error) error {
+func (j *Journal) take(by holderLinks, write, undo func() error) error {
 	stale, err := j.allowed(by)
 	if err == nil {
 		err = write()

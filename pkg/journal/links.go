@@ -84,7 +84,7 @@ func (d links) things() (list []lease, err error) {
 }
 
 // add creates the links of a holder's leases after it has removed stale ones.
-func (d links) add(by taker, stale []string) error {
+func (d links) add(by holderLinks, stale []string) error {
 	for _, path := range stale {
 		if err := os.Remove(path); err != nil && !absent(err) { // two leases may have listed the same link
 			return err

@@ -67,7 +67,7 @@ func sriovLock(dir fs.FS, address string) (netns string, err error) {
 
 // lockedBySRIOV returns sriov-cni's holder of a VF, or nil if there is none or the VF is allocated to the pod
 // of by.
-func (j *Journal) lockedBySRIOV(l lease, by taker) (*Holder, error) {
+func (j *Journal) lockedBySRIOV(l lease, by holderLinks) (*Holder, error) {
 	address, ok := strings.CutPrefix(l.ID, "pci-")
 	if !ok || l.kind != OfDevice || j.SRIOVLocks == "" {
 		return nil, nil
