@@ -125,10 +125,10 @@ func (c *Claim) encode() []byte {
 // some.
 func (j *Journal) Holding(c *Claim) bool { return len(j.Devices(c)) == len(c.Leases) }
 
-// LetGoIf removes a claim's record, leases and files, unless allowed returns an error. No lease changes while
+// ReleaseIf removes a claim's record, leases and files, unless allowed returns an error. No lease changes while
 // allowed runs. A missing record is not an error. If a power failure has torn the record, the next sweep
 // removes its leases.
-func (j *Journal) LetGoIf(record string, allowed func() error) error {
+func (j *Journal) ReleaseIf(record string, allowed func() error) error {
 	if atomicfile.CheckName(record) != nil || notThere(j.claims.Path(record)) {
 		return nil
 	}

@@ -36,7 +36,7 @@ func TestPodSharesDeviceWithItsClaim(t *testing.T) {
 		t.Error("another claim got the device too")
 	}
 	c.Leases = c.Leases[1:] // release the VF
-	must(t, j.Forget(e), j.Hold(c), j.Hold(other), letGo(j, c.Record()), letGo(j, c.Record()), letGo(j, other.Record()))
+	must(t, j.Forget(e), j.Hold(c), j.Hold(other), release(j, c.Record()), release(j, c.Record()), release(j, other.Record()))
 	expectFiles(t, dir)
 }
 
@@ -52,7 +52,7 @@ func TestStaleClaimHoldsNothing(t *testing.T) {
 		must(t, j.Hold(claimOf("pod", has("pci-vf", journal.Exclusive)...)))
 		spoil(dir)
 		e := record(t, j, &journal.Entry{Key: key1, Pod: "other", Leases: has("pci-vf", journal.Exclusive)})
-		must(t, letGo(j, "7d2f=net1"))
+		must(t, release(j, "7d2f=net1"))
 		if !j.Has(e, "pci-vf", 0) {
 			t.Errorf("%s: the entry lost its lease", name)
 		}
@@ -66,7 +66,7 @@ func TestClaimOfNewerBuildStays(t *testing.T) {
 	must(t, j.Hold(claimOf("pod", has("pci-vf", journal.Exclusive)...)))
 	must(t, os.WriteFile(dir+"/claims/7d2f=net1", []byte(`{"format": 99}`), 0o600))
 	refuse(t, j, &journal.Entry{Key: key1, Pod: "pod", Leases: has("pci-vf", journal.Exclusive)})
-	if err := letGo(j, "7d2f=net1"); err == nil {
+	if err := release(j, "7d2f=net1"); err == nil {
 		t.Error("the claim was released")
 	}
 }
@@ -92,9 +92,9 @@ func TestClaimStaysUnlessReleaseIsAllowed(t *testing.T) {
 	c := &journal.Claim{UID: "u", Leases: has("pci-vf", journal.Exclusive)}
 	must(t, j.Hold(c))
 	before, kept := files(t, dir), errors.New("the driver has it")
-	difftest.Is(t, j.LetGoIf("u", func() error { return kept }), kept)
+	difftest.Is(t, j.ReleaseIf("u", func() error { return kept }), kept)
 	expectFiles(t, dir, before...)
-	must(t, j.LetGoIf("u", func() error { return nil }))
+	must(t, j.ReleaseIf("u", func() error { return nil }))
 	expectFiles(t, dir)
 	for _, of := range []*journal.Claim{c, {UID: "u=net1"}} {
 		difftest.Equal(t, of.EndCommand(), "devinfoctl gc --claim u --yes")
@@ -114,7 +114,7 @@ func TestClaimFilesAreRemovedWithItsLeases(t *testing.T) {
 	c.Files = map[string]string{path("kept"): "ours", path("replaced"): "ours", path("missing"): "ours"}
 	must(t, j.Hold(c))
 	difftest.Same(t, "after Hold with fewer files", difftest.Names(t, at), []string{"kept", "other", "replaced"})
-	must(t, letGo(j, "u"))
+	must(t, release(j, "u"))
 	difftest.Same(t, "after the release", difftest.Names(t, at), []string{"other", "replaced"})
 	expectFiles(t, dir)
 }
@@ -131,7 +131,7 @@ func TestSweepKeepsClaimThatIsHeldAgain(t *testing.T) {
 		if holders, err := j.Holders(journal.OfDevice, "pci-vf"); err != nil || len(holders) != 1 {
 			t.Fatalf("holders: %v, %v", holders, err)
 		}
-		must(t, letGo(j, "7d2f=net1"))
+		must(t, release(j, "7d2f=net1"))
 	}
 	expectFiles(t, dir)
 }

@@ -55,7 +55,7 @@ func TestFailedRecordOnFullDiskLeavesNothing(t *testing.T) {
 		if room := roomFor(t, disk, func() error { return j.Hold(c) }); room < 5 { // a record, two links and their directories
 			t.Errorf("a claim: %d free inodes were enough", room)
 		}
-		must(t, letGo(j, c.Record()))
+		must(t, release(j, c.Record()))
 		begun := &journal.Entry{Key: key1, Pod: "p", File: "f"}
 		must(t, j.Record(begun, nil))
 		if room := roomFor(t, disk, record(begun)); room < 8 {
@@ -75,7 +75,7 @@ func TestForgetWorksOnFullDisk(t *testing.T) {
 		kept := record(t, j, &journal.Entry{Key: key2})
 		empty := disk.Fill(0)
 		difftest.Is(t, j.Writable(), syscall.ENOSPC)
-		must(t, j.Forget(e), j.Forget(e), letGo(j, c.Record()))
+		must(t, j.Forget(e), j.Forget(e), release(j, c.Record()))
 		empty()
 		expectFiles(t, disk.Dir, "attachments/net-a@decade@net1")
 		must(t, j.Writable(), j.Forget(kept))
@@ -98,7 +98,7 @@ func TestForgetOfMissingEntryWorksOnReadOnlyDisk(t *testing.T) {
 			disk.ReadOnly(true)
 			before := files(t, disk.Dir)
 			e := everything(key1, "p")
-			must(t, j.Forget(e), letGo(j, "7d2f"), j.Sweep(func(path string) { t.Errorf("swept %s", path) }), j.Remains(&journal.Entry{Key: key1}))
+			must(t, j.Forget(e), release(j, "7d2f"), j.Sweep(func(path string) { t.Errorf("swept %s", path) }), j.Remains(&journal.Entry{Key: key1}))
 			expectFiles(t, disk.Dir, before...)
 			difftest.Is(t, j.Record(e, nil), syscall.EROFS)
 			difftest.Is(t, j.Writable(), syscall.EROFS)

@@ -123,7 +123,7 @@ func (w *world) drop() {
 		case g.entry != nil:
 			must(w.T, w.j.Forget(g.entry))
 		default:
-			must(w.T, letGo(w.j, g.claim.Record()))
+			must(w.T, release(w.j, g.claim.Record()))
 		}
 		delete(w.holding, name)
 		return
@@ -158,7 +158,7 @@ func TestLeasesMatchModel(t *testing.T) {
 				if g := w.holding[name]; g.entry != nil {
 					must(t, w.j.Forget(g.entry))
 				} else {
-					must(t, letGo(w.j, g.claim.Record()))
+					must(t, release(w.j, g.claim.Record()))
 				}
 			}
 			must(t, w.j.Sweep(func(string) {}))

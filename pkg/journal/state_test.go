@@ -27,8 +27,8 @@ func open(t *testing.T) (*journal.Journal, string) {
 	return journal.Open(dir, boot), dir
 }
 
-func letGo(j *journal.Journal, record string) error {
-	return j.LetGoIf(record, func() error { return nil })
+func release(j *journal.Journal, record string) error {
+	return j.ReleaseIf(record, func() error { return nil })
 }
 
 var must = difftest.Must

@@ -27,7 +27,7 @@ func (j *Journal) sweepClaims(removed func(path string)) error {
 	for _, record := range records {
 		err := j.keep(record)
 		if err == nil {
-			err = j.LetGoIf(record, func() error { return j.keep(record) })
+			err = j.ReleaseIf(record, func() error { return j.keep(record) })
 		}
 		if err == nil {
 			removed("claims/" + record)

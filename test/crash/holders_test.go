@@ -144,7 +144,7 @@ func letGo(string) error {
 	if err != nil {
 		return err
 	}
-	return j.LetGoIf(claimRecord, func() error { return nil })
+	return j.ReleaseIf(claimRecord, func() error { return nil })
 }
 
 // held reports whether the claim has a lease of the device.

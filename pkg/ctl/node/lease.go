@@ -162,7 +162,7 @@ func (n *Node) LeasesOf(uid string) ([]ClaimLeases, error) {
 
 // EndLeases ends the leases of a claim, unless cni-dra-driver has recorded it since.
 func (n *Node) EndLeases(l *ClaimLeases) error {
-	err := n.journal.LetGoIf(l.key, func() error { return n.unrecorded(l.UID) })
+	err := n.journal.ReleaseIf(l.key, func() error { return n.unrecorded(l.UID) })
 	if l.Ended = err == nil; err != nil {
 		l.Error = err.Error()
 	}

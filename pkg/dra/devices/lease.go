@@ -202,7 +202,7 @@ func (l *Leases) Release(claim types.UID, at *state.Attachment) error {
 	if l.journal == nil {
 		return nil
 	}
-	return l.journal.LetGoIf(leaseRecord(claim, at), func() error { return nil })
+	return l.journal.ReleaseIf(leaseRecord(claim, at), func() error { return nil })
 }
 
 // Collect releases the leases of claims without a record. It never holds the lock of the journal and the mutex of
@@ -219,7 +219,7 @@ func (l *Leases) Collect() error {
 		if uid, _, _ := strings.Cut(record, "="); l.claims.OnRecord(types.UID(uid)) {
 			continue
 		}
-		err := l.journal.LetGoIf(record, func() error {
+		err := l.journal.ReleaseIf(record, func() error {
 			if now, _ := l.journal.Claim(record); !reflect.DeepEqual(before, now) {
 				return errTaken
 			}
