@@ -91,7 +91,7 @@ func (t *tool) newer(than int) ([]string, error) {
 	}
 	j := journal.Open(node.StateDir, "")
 	if node.StateDir != config.DefaultNode().StateDir { // else nothing needs to have been attached here
-		err = j.Seen()
+		err = j.EnsureDir()
 	}
 	if err != nil {
 		return nil, err

@@ -258,7 +258,7 @@ func (a *Agent) journal() (*journal.Journal, error) {
 func (a *Agent) newer(than int) ([]string, error) {
 	j, err := a.journal()
 	if err == nil {
-		err = j.Seen()
+		err = j.EnsureDir()
 	}
 	if err != nil {
 		return nil, err

@@ -23,7 +23,7 @@ func (a *Agent) keep(ctx context.Context) {
 		if err := store.Open(node.DeviceInfoDir).Make(); err != nil {
 			broken = fmt.Errorf("deviceInfoDir: %w", err)
 		}
-		blind = journal.Open(node.StateDir, a.BootID).Seen()
+		blind = journal.Open(node.StateDir, a.BootID).EnsureDir()
 	}
 	a.report(Settings, errors.Join(err, broken))
 

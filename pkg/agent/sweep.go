@@ -90,7 +90,7 @@ func (a *Agent) Uninstall(ctx context.Context, anyway bool) error {
 func (a *Agent) unused() error {
 	j, err := a.journal()
 	if err == nil && a.Options.Plugin.IsThere() {
-		err = j.Seen()
+		err = j.EnsureDir()
 	}
 	if err != nil {
 		return err

@@ -12,9 +12,9 @@ import (
 	"devinfo-cni.io/devinfo/store"
 )
 
-// Seen creates the state directory if it does not exist, and returns an error if it cannot, as in a container
+// EnsureDir creates the state directory if it does not exist, and returns an error if it cannot, as in a container
 // without that mount. Without this check All and Newer would see a journal without entries.
-func (j *Journal) Seen() error {
+func (j *Journal) EnsureDir() error {
 	stat, err := os.Stat(j.dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -139,17 +139,17 @@ func TestChangedDetectsWritesAndRemovals(t *testing.T) {
 func TestEnsureDirCreatesStateDirectory(t *testing.T) {
 	j, dir := open(t)
 	for range 2 {
-		must(t, j.Seen())
+		must(t, j.EnsureDir())
 		if stat, err := os.Stat(dir); err != nil || stat.Mode().Perm() != 0o755 {
 			t.Errorf("%v, %v", stat, err)
 		}
 	}
 	must(t, os.Remove(filepath.Join(dir, "attachments")))
-	must(t, j.Seen()) // a mounted directory, before the first ADD
+	must(t, j.EnsureDir()) // a mounted directory, before the first ADD
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o600))
 	for _, path := range []string{file, file + "/state", "/proc/none/state"} {
-		if err := journal.Open(path, boot).Seen(); err == nil || !strings.HasPrefix(err.Error(), "stateDir: "+path+" does not exist and cannot be created: ") {
+		if err := journal.Open(path, boot).EnsureDir(); err == nil || !strings.HasPrefix(err.Error(), "stateDir: "+path+" does not exist and cannot be created: ") {
 			t.Errorf("%s: got %v", path, err)
 		}
 	}
