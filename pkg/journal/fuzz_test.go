@@ -113,7 +113,7 @@ func FuzzKey(f *testing.F) {
 		_, get := j.Get(k)
 		locked, lock := j.Lock(t.Context(), k, 0)
 		locked.Unlock()
-		for _, also := range []error{get, lock, j.Remains(&Entry{Key: k})} {
+		for _, also := range []error{get, lock, j.FillFromLeases(&Entry{Key: k})} {
 			if (also == nil) != (err == nil) {
 				t.Errorf("%q: Record returns %v, another method %v", k, err, also)
 			}

@@ -168,8 +168,8 @@ func (j *Journal) Owner(kind Kind, id string) (*Key, error) {
 // Leased returns the IDs of all things of a kind that have links, including stale ones.
 func (j *Journal) Leased(kind Kind) ([]string, error) { return j.leases.ids(kind) }
 
-// Remains fills the lease fields of a corrupt entry from the links on disk. It reads every lease of the node.
-func (j *Journal) Remains(e *Entry) error {
+// FillFromLeases fills the lease fields of a corrupt entry from the links on disk. It reads every lease of the node.
+func (j *Journal) FillFromLeases(e *Entry) error {
 	name, err := e.entry()
 	if err != nil {
 		return err

@@ -339,7 +339,7 @@ func (j *Journal) Unrecorded(k Key, f func() error) error {
 			return err
 		}
 		left := &Entry{Key: k}
-		if err := j.Remains(left); err != nil {
+		if err := j.FillFromLeases(left); err != nil {
 			return err
 		}
 		if err := j.leases.remove(name, left.leases()); err != nil {

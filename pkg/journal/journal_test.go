@@ -62,7 +62,7 @@ func TestCorruptEntryDoesNotKeepItsFile(t *testing.T) {
 		if !errors.As(err, &corrupt) || torn == nil || torn.Locked() == nil {
 			t.Fatalf("%q: locked: %+v, %v", content, torn, err)
 		}
-		must(t, j.Remains(torn))
+		must(t, j.FillFromLeases(torn))
 		if torn.File != "f" {
 			t.Errorf("%q: filled in %+v", content, torn)
 		}

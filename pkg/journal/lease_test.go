@@ -160,7 +160,7 @@ func TestSimilarPathsHaveSeparateLeases(t *testing.T) {
 		k := key(string(rune('a'+n)), "net1")
 		e := record(t, j, &journal.Entry{Key: k, Pod: k.ContainerID, SocketDir: path})
 		torn := &journal.Entry{Key: k}
-		must(t, j.Remains(torn))
+		must(t, j.FillFromLeases(torn))
 		difftest.Equal(t, torn.SocketDir, path)
 		defer func() { must(t, j.Forget(e)); expectFiles(t, dir, files(t, dir)...) }()
 	}

@@ -223,7 +223,7 @@ func (c *call) lock() (e *journal.Entry, corrupt bool, err error) {
 		return e, false, err
 	}
 	c.log.Warn("journal entry ignored", "error", err)
-	if err := c.plugin.Journal.Remains(e); err != nil {
+	if err := c.plugin.Journal.FillFromLeases(e); err != nil {
 		e.Unlock()
 		return nil, false, err
 	}
