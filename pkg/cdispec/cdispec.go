@@ -87,7 +87,7 @@ func (a Device) edits() (specs.ContainerEdits, error) {
 		}
 		return declared
 	}
-	edits := specs.ContainerEdits{Env: append([]string{Variable(a.IfName) + "=" + inside}, Facts(a.IfName, a.Info, socket)...)}
+	edits := specs.ContainerEdits{Env: append([]string{Variable(a.IfName) + "=" + inside}, Variables(a.IfName, a.Info, socket)...)}
 	for _, n := range a.Nodes {
 		if err := checkPath(n.Path); err != nil {
 			return edits, err

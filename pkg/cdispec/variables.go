@@ -29,11 +29,11 @@ func Variable(ifName string) string {
 	return string(name)
 }
 
-// Facts are variables with what the device information says, DEVINFO_NET1_TYPE=pci and so on;
+// Variables are variables with what the device information says, DEVINFO_NET1_TYPE=pci and so on;
 // none has the name of another interface's, as no suffix begins with a hexadecimal digit.
 // inside gives the path in the container of a socket that is declared at a path; "" = the
 // container does not have it. What is unknown has no variable, nor has what may not be one.
-func Facts(ifName string, info *devinfo.Info, inside func(socket string) string) (list []string) {
+func Variables(ifName string, info *devinfo.Info, inside func(socket string) string) (list []string) {
 	var pci, rdma, vdpa, socket, role, mode string
 	switch d := info.Device().(type) {
 	case nil:

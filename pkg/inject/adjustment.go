@@ -95,7 +95,7 @@ func (g *adjustment) variables(nics []nic, mounted bool) {
 		if mounted && n.file != nil {
 			g.variable(cdispec.Variable(n.ifName) + "=" + cdispec.InfoFile(n.ifName))
 		}
-		for _, fact := range cdispec.Facts(n.ifName, n.info, func(socket string) string { return reached(g.mounts, socket, n.socketDir) }) {
+		for _, fact := range cdispec.Variables(n.ifName, n.info, func(socket string) string { return reached(g.mounts, socket, n.socketDir) }) {
 			g.variable(fact)
 		}
 	}
