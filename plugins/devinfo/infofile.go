@@ -57,7 +57,7 @@ func (r *request) readInfoFile(written *devinfo.Info) (infoFile, error) {
 			}
 		}
 	}
-	if f.external == nil && attachment.Idle(r.cfg, r.declared) {
+	if f.external == nil && attachment.LeadsToNoDevice(r.cfg, r.declared) {
 		return f, fail(codeConfig, errors.New("the configuration gives devinfo nothing to do"),
 			`chain it after the plugin that creates the interface and passes a prevResult, or list child plugins ("delegates": [{"type": …}]), `+
 				`or name the device ("deviceID": "0000:01:00.2", or "deviceInfo": {"type": …})`)

@@ -52,7 +52,7 @@ func (p *plugin) check() {
 	declared, ok := p.placeholders()
 	p.devices(declared)
 	p.capability()
-	p.position(ok && len(p.cfg.Problems) == 0 && attachment.Idle(p.cfg, declared))
+	p.position(ok && len(p.cfg.Problems) == 0 && attachment.LeadsToNoDevice(p.cfg, declared))
 	p.delegates()
 }
 
