@@ -70,8 +70,8 @@ func DeviceName(id string) string {
 	return "IOMMU group " + strings.TrimPrefix(id, "iommu-")
 }
 
-// Owner is a record that names leases: an [Entry] or a [Claim].
-type Owner interface {
+// Record is an [Entry] or a [Claim]. Both name leases.
+type Record interface {
 	holderLinks() (holderLinks, error)
 }
 
@@ -97,10 +97,10 @@ func (c *Claim) holderLinks() (holderLinks, error) {
 	return holderLinks{c.Record(), claimsDir + "/" + c.Record(), c.Pods, c.Netns, devices(c.Leases)}, nil
 }
 
-// Free returns an error, such as a [*HeldError], if another holder excludes o from a lease that it names. It
+// Free returns an error, such as a [*HeldError], if another holder excludes the record from a lease that it names. It
 // takes no lease, so it suits callers that only describe a device.
-func (j *Journal) Free(o Owner) error {
-	by, err := o.holderLinks()
+func (j *Journal) Free(of Record) error {
+	by, err := of.holderLinks()
 	if err == nil {
 		_, err = j.allowed(by)
 	}
@@ -116,9 +116,9 @@ func (j *Journal) Has(e *Entry, id string, inode uint64) bool {
 	})
 }
 
-// Devices returns the device leases that o names and has a link for.
-func (j *Journal) Devices(o Owner) (has []DeviceLease) {
-	by, err := o.holderLinks()
+// Devices returns the device leases that a record names and has a link for.
+func (j *Journal) Devices(of Record) (has []DeviceLease) {
+	by, err := of.holderLinks()
 	for _, l := range by.leases {
 		if err == nil && l.kind == OfDevice && !notThere(j.leases.path(l, by.link)) {
 			has = append(has, l.DeviceLease)

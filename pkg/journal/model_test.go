@@ -86,7 +86,7 @@ func (w *world) take() {
 	w.next++
 	name, pod, leases := fmt.Sprint("h", w.next), fmt.Sprint("pod", w.rand.IntN(4)), w.leases()
 	g, netns := grasp{pods: []string{pod}, leases: leases, boot: w.boot}, fmt.Sprint("/run/netns/", pod, w.boot)
-	var owner journal.Owner
+	var owner journal.Record
 	var record func() error
 	if w.rand.IntN(3) == 0 { // a claim works without a network namespace
 		g.claim = &journal.Claim{UID: name, Pods: g.pods, Netns: netns, Leases: leases}
