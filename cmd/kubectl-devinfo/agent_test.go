@@ -44,7 +44,7 @@ func TestOnlyPodThatMountsTheNodeIsUsed(t *testing.T) {
 		"the agent alone":  {[]runtime.Object{agent("devinfo-agent", "devinfo", "b")}, "doctor n1", "devinfo/b /devinfoctl doctor"},
 		"anywhere":         {[]runtime.Object{agent("devinfo-agent", "net", "a")}, "doctor n1", "net/a /devinfoctl doctor"},
 		"the driver alone": {[]runtime.Object{agent("cni-dra-driver", "cni-dra-driver", "a")}, "doctor n1", "cni-dra-driver/a /devinfoctl --host-root /host doctor"},
-		"what is offered":  {[]runtime.Object{agent("devinfo-agent", "devinfo", "a"), agent("cni-dra-driver", "cni-dra-driver", "b")}, "offered n1", "cni-dra-driver/b /devinfoctl --host-root /host offered"},
+		"offered devices":  {[]runtime.Object{agent("devinfo-agent", "devinfo", "a"), agent("cni-dra-driver", "cni-dra-driver", "b")}, "offered n1", "cni-dra-driver/b /devinfoctl --host-root /host offered"},
 		"the tree":         {[]runtime.Object{agent("devinfo-agent", "devinfo", "a")}, "topology n1 -- eth0", "devinfo/a /devinfoctl topology eth0"},
 		"scrubbed":         {[]runtime.Object{agent("devinfo-agent", "devinfo", "a")}, "capture n1 --scrub", "devinfo/a /devinfoctl capture -o - --scrub"},
 		"in one release":   {[]runtime.Object{agent("cni-dra-driver", "devinfo", "a"), stopped}, "doctor n1", "devinfo/a /devinfoctl --host-root /host doctor"},

@@ -171,7 +171,7 @@ func TestHolderListsPodsWithTheDevice(t *testing.T) {
 	}
 	code, stdout, stderr := run(t, only(dpdk()), "holder", "03:00.6")
 	if code != 1 || stdout != "" || !strings.Contains(stderr, "No pod has 03:00.6") {
-		t.Errorf("nobody's: exit code %d: %s%s", code, stdout, stderr)
+		t.Errorf("device without holder: exit code %d: %s%s", code, stdout, stderr)
 	}
 }
 

@@ -31,14 +31,14 @@ func TestChartInstallation(t *testing.T) {
 	before, node := objectsOfOurs(t), listing(t)
 	a := installChart(t, nil)
 	play(t, a, a.explain, []scenario[*nodeAgent]{
-		{"AnUpgradeBringsSettings", upgraded},
-		{"ThePluginAndItsSettingsAreOnTheNode", installed},
-		{"ContainersHaveFilesVariablesAndNodes", injected},
-		{"KubectlDevinfoShowsPodsAndNodes", kubectlDevinfo},
-		{"AnUpgradeRefusesAndARollbackDoesNot", rolledBack},
-		{"TheSameReleaseHasTheDriver", withDriver},
-		{"NothingIsRemovedBelowAPod", inUse},
-		{"TheAgentIsRemovedAsDocumented", removedByHelm},
+		{"UpgradeInstallsSettings", upgraded},
+		{"PluginAndSettingsAreInstalled", installed},
+		{"ContainersGetFilesVariablesAndDeviceNodes", injected},
+		{"KubectlDevinfoShowsPodsAndNodeState", kubectlDevinfo},
+		{"RollbackRestoresValues", rolledBack},
+		{"ReleaseCanIncludeDriver", withDriver},
+		{"PluginInUseIsNotRemoved", inUse},
+		{"DocumentedCommandsRemoveAgent", removedByHelm},
 	})
 	helm(t, installation(t, "`(helm uninstall [^`]*)`"))
 	shell(t, installation(t, "`(kubectl delete namespace [^`]*)`"))
@@ -169,7 +169,7 @@ func inUse(t *testing.T, _ *nodeAgent) {
 	eventually(t, limit, func() error {
 		out, err := exec.Command("kubectl", "--kubeconfig", cluster.kubeconfig, "-n", agentNamespace, "logs", "daemonset/"+agentName).CombinedOutput()
 		if err == nil && !strings.Contains(string(out), "the journal has 1 attachments") {
-			err = errors.New("it does not say what is in the way")
+			err = errors.New("the log does not name the attachment that blocks the removal")
 		}
 		if err != nil {
 			err = fmt.Errorf("%w: %s", err, out)

@@ -157,7 +157,7 @@ func (s *space) passedNothing(pod string) {
 		s.Errorf("the network-status of %s has no device-info, and devinfo does not say %q of its sandbox %s:\n%s", pod, said, sandbox, log)
 		return
 	}
-	s.Logf("%s is made anew: Multus passed devinfo no device", pod)
+	s.Logf("creating %s again: Multus passed devinfo no device", pod)
 }
 
 // allRun waits until the pods run. After a restart, the kubelet refuses pods whose containers did not exist yet,
@@ -168,7 +168,7 @@ func (s *space) allRun() {
 	s.until(s.ctx, 20*time.Minute, func(pods []corev1.Pod) error {
 		for _, p := range pods {
 			if p.Status.Phase == corev1.PodFailed && p.DeletionTimestamp == nil {
-				s.Logf("%s is made anew: %s", p.Name, p.Status.Message)
+				s.Logf("creating %s again: %s", p.Name, p.Status.Message)
 				if err := cluster.client.CoreV1().Pods(s.name).Delete(s.ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
 					return err
 				}

@@ -99,21 +99,21 @@ var scenarios = []struct {
 	run       func(*testing.T, *agent)
 	daemonSet bool
 }{
-	{"TheNodeOffersOneDeviceToAll", offers, true},
-	{"AContainerGetsTheDeviceInfoFile", deviceInfo, true},
-	{"APodWhoseNetworkFailsDoesNotStart", fails, false},
-	{"AForbiddenClaimIsRefusedWithTheRule", forbidden, true},
-	{"APodWhoseDELNeverWorksCanBeDeleted", givenUp, false},
-	{"APodDeletedByForceGivesAllBack", byForce, true},
-	{"AClaimBelongsToOnePod", onePod, true},
-	{"ASandboxThatIsStoppedIsReplaced", stopped, true},
-	{"ASandboxStoppedWhileTheAgentIsAwayIsReplaced", unseen, false},
-	{"ASandboxRemadeWhileTheAgentIsDeadGetsItsNetwork", unheard, false},
-	{"NothingIsLostWhenTheAgentIsKilled", killAgent, true},
-	{"APodWaitsForTheAgent", waits, true},
-	{"NothingIsLostWhenTheRuntimeIsKilled", killRuntime, true},
-	{"NothingIsLostWhenTheKubeletIsKilled", killKubelet, false},
-	{"AHundredPodsAtOnceLeaveNothing", hundred, false},
+	{"NodeOffersOneSharedDevice", offers, true},
+	{"ContainerGetsDeviceInfoFile", deviceInfo, true},
+	{"PodWithFailedNetworkDoesNotStart", fails, false},
+	{"ForbiddenClaimIsRefusedWithReason", forbidden, true},
+	{"PodCanBeDeletedAlthoughDELFails", givenUp, false},
+	{"PodDeletedByForceIsDetached", byForce, true},
+	{"ClaimServesOnePodAtATime", onePod, true},
+	{"StoppedSandboxIsReplaced", stopped, true},
+	{"SandboxStoppedWithoutDriverIsReplaced", unseen, false},
+	{"SandboxCreatedWithoutDriverGetsNetworkLater", unheard, false},
+	{"KilledDriverLosesNoAttachment", killAgent, true},
+	{"PodWaitsForDriver", waits, true},
+	{"KilledRuntimeLosesNoAttachment", killRuntime, true},
+	{"KilledKubeletLosesNoAttachment", killKubelet, false},
+	{"HundredPodsLeaveNoState", hundred, false},
 }
 
 func TestDriverAsProcess(t *testing.T) {

@@ -29,9 +29,9 @@ func TestWithMultus(t *testing.T) {
 	feedOnNode(t, `{"logFile": "`+nodeLog+`"}`, "tee", nodeSettings)
 	t.Cleanup(func() { onNode(t, "rm", "-f", nodeSettings, nodeLog) })
 	startMultus(t)
-	t.Run("TheDevicePluginsFile", devicePluginsFile)
-	t.Run("AWrongDeviceFailsThePodUntilItIsMended", wrongDevice)
-	t.Run("WhatAFailedDELLeavesCanBeCollected", failedDEL)
+	t.Run("DevicePluginFileIsCompletedOrReplaced", devicePluginsFile)
+	t.Run("WrongDeviceFailsPodUntilCorrected", wrongDevice)
+	t.Run("FailedDELCanBeCollected", failedDEL)
 }
 
 // startMultus puts Multus before the node's CNI network, and runs the device plugin.

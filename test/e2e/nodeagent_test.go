@@ -22,17 +22,17 @@ func TestAgentInstallation(t *testing.T) {
 	startMultus(t)
 	userspace(t)
 	play(t, a, a.explain, []scenario[*nodeAgent]{
-		{"ThePluginAndItsSettingsAreOnTheNode", installed},
-		{"ContainersHaveFilesVariablesAndNodes", injected},
-		{"APodWithAUserNamespace", userNamespace},
-		{"TheRuntimeRequiresTheAgent", agentRequired},
-		{"AClaimBringsItsOwnBesideTheAgent", bothAgents},
-		{"TheExamplesWork", examples},
-		{"DPDKInTwoPodsByMemif", dpdkMemif},
-		{"DPDKInAPodOfOpenVSwitch", dpdkVhostUser},
-		{"KubectlDevinfoShowsPodsAndNodes", kubectlDevinfo},
-		{"FiftyPodsTwiceLeaveTheNodeAsItWas", fifty},
-		{"TheAgentIsRemovedAsDocumented", removed},
+		{"PluginAndSettingsAreInstalled", installed},
+		{"ContainersGetFilesVariablesAndDeviceNodes", injected},
+		{"PodWithUserNamespaceGetsDeviceInfo", userNamespace},
+		{"RuntimeCanRequireAgent", agentRequired},
+		{"ClaimsWorkBesideAgent", bothAgents},
+		{"ExamplesAttachPods", examples},
+		{"DPDKSendsPacketsBetweenPodsByMemif", dpdkMemif},
+		{"DPDKSendsPacketsToOpenVSwitch", dpdkVhostUser},
+		{"KubectlDevinfoShowsPodsAndNodeState", kubectlDevinfo},
+		{"FiftyPodsLeaveNoState", fifty},
+		{"DocumentedCommandsRemoveAgent", removed},
 	})
 }
 

@@ -22,13 +22,13 @@ func TestDriverOffersCapturedDevices(t *testing.T) {
 	needsKit(t, "they run the driver as a process of the node")
 	n := offerDevices(t)
 	play(t, n, n.explain, []scenario[*nodeDevices]{
-		{"WhatTheCommandPrintsIsPublished", published},
-		{"TheServerTakesTheSlicesOfAnyHost", anyHost},
-		{"AFifthPodWaitsForOneOfFourVFs", fifthPod},
-		{"AVhostUserSocketNeedsNoDevice", vhostUserPort},
-		{"WithoutANetworkDevicesAreOnlyPrepared", bareTwo},
-		{"WhatIsGivenAwayIsNotOffered", givenAway},
-		{"ThePageFromADevicePluginToDRA", fromDevicePlugin},
+		{"InventoryCommandPrintsPublishedDevices", published},
+		{"ServerAcceptsSlicesOfAllCapturedHosts", anyHost},
+		{"FifthPodWaitsForFreeVF", fifthPod},
+		{"VhostUserSocketNeedsNoDevice", vhostUserPort},
+		{"DevicesWithoutNetworkAreNotAttached", bareTwo},
+		{"DeviceAllocatedElsewhereIsNotOffered", givenAway},
+		{"FromDevicePluginPageWorks", fromDevicePlugin},
 	})
 }
 

@@ -35,21 +35,21 @@ func TestRealDevices(t *testing.T) {
 	})
 	ready(t, agentNamespace, system)
 	play(t, r, r.explainBoth, []scenario[*realNode]{
-		{"TheNodeOffersItsDevices", offersReal},
-		{"AVFComesBackAsItWas", vfByClaim},
-		{"AVDPADeviceOnVhost", vdpaByClaim},
-		{"VFsOnVFIO", vfioByClaim},
-		{"AVFGoesUnderItsPod", vfGoes},
-		{"EverythingIsKilledUnderTwentyPods", everythingKilled},
+		{"NodeOffersItsDevices", offersReal},
+		{"VFIsRestoredAfterPod", vfByClaim},
+		{"VDPADeviceOnVhostIsAttached", vdpaByClaim},
+		{"VFsOnVFIOAreAttached", vfioByClaim},
+		{"UnpluggedVFIsReported", vfGoes},
+		{"TwentyPodsSurviveKilledPrograms", everythingKilled},
 	})
 	// Multus waits ten seconds for a new pod in its cache. On an emulated machine that is too short for many pods at
 	// once.
 	multusWithVFs(t)
 	play(t, r, r.explainBoth, []scenario[*realNode]{
-		{"ADevicePluginsVFs", devicePluginsVFs},
-		{"AVFIsAClaimsOrMultus", contendedVF},
-		{"AClaimsVFIsAttachedByMultus", claimedForMultus},
-		{"TheMachineIsResetUnderPods", machineReset},
+		{"VFsOfDevicePluginAreAttached", devicePluginsVFs},
+		{"VFIsHeldByClaimOrMultus", contendedVF},
+		{"MultusAttachesVFOfClaim", claimedForMultus},
+		{"ResetNodeRecoversPods", machineReset},
 	})
 }
 

@@ -66,8 +66,8 @@ func givenAway(t *testing.T, _ *nodeDevices) {
 	isOffered(t, true, both...)
 	took := time.Since(began).Round(time.Second)
 	// The next poll may be a minute away, and the kubelet must report the device as free twice, ten seconds apart.
-	if t.Logf("what was given back is offered after %v", took); took > 30*time.Second*time.Duration(patience) {
-		t.Error("which is too late")
+	if t.Logf("the freed devices are offered after %v", took); took > 30*time.Second*time.Duration(patience) {
+		t.Error("this is too late")
 	}
 	s.attached("a", "net0", "vf", "net1", "10.11.80.")
 }

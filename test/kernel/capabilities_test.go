@@ -87,7 +87,7 @@ func TestVerbsWorkWithSmallestSetsOfCapabilities(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				want := lifeOf(t, c.netns, c.conf)
-				same(t, "with what it needs", lifeOf(t, c.netns, c.conf, c.needs...), want)
+				same(t, "with the needed capabilities", lifeOf(t, c.netns, c.conf, c.needs...), want)
 				for n := range c.needs {
 					fewer := slices.Delete(slices.Clone(c.needs), n, n+1)
 					if a := finish(t, confined(t, devinfo("ADD", c.netns, c.conf, podArgs), fewer...)); a.exit != 1 {

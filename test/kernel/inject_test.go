@@ -167,7 +167,7 @@ func TestInjectedContainerReadsFilesAndOpensDeviceNodes(t *testing.T) {
 			_, other := ociSpec(t, pod, "DEVINFO_NET2")
 			adjust(t, a, pod, &other)
 		})
-		same(t, "what the container says", got, firstFile+"permission denied\n"+nodesOpened+oneFile+"- <nil>\n"+twoFiles)
+		same(t, "output of the container", got, firstFile+"permission denied\n"+nodesOpened+oneFile+"- <nil>\n"+twoFiles)
 	})
 }
 
@@ -181,7 +181,7 @@ func TestInjectedContainerWithoutRootOpensDeviceNodes(t *testing.T) {
 		spec.Process.User = oci.User{UID: 107, GID: 108}
 		must(t, os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o755))
 		adjust(t, a, pod, &spec)
-		same(t, "what the container says", inContainer(t, dir, spec, nil), firstFile+"permission denied\n"+nodesOpened+oneFile)
+		same(t, "output of the container", inContainer(t, dir, spec, nil), firstFile+"permission denied\n"+nodesOpened+oneFile)
 	})
 }
 
@@ -206,7 +206,7 @@ func TestInjectionAndCDIWorkTogether(t *testing.T) {
 				spec.Mounts[n].Source = elsewhere
 			}
 			adjust(t, a, pod, &spec)
-			same(t, "what the container says", inContainer(t, dir, spec, nil), firstFile+"read-only file system\n"+nodesOpened+twoFiles)
+			same(t, "output of the container", inContainer(t, dir, spec, nil), firstFile+"read-only file system\n"+nodesOpened+twoFiles)
 		}
 	})
 }
@@ -227,7 +227,7 @@ func TestContainerSeesFileReplacedBelowCDIMount(t *testing.T) {
 			_, other := ociSpec(t, pod, "DEVINFO_NET1")
 			adjust(t, a, pod, &other)
 		})
-		same(t, "what the container says", got, firstFile+"read-only file system\n- <nil>\n"+newer+"<nil>\n")
+		same(t, "output of the container", got, firstFile+"read-only file system\n- <nil>\n"+newer+"<nil>\n")
 	})
 }
 
@@ -245,7 +245,7 @@ func TestUserNamespaceCanUseFilesForOtherUsers(t *testing.T) {
 		adjust(t, a, pod, &spec)
 		inNetns(&spec, "") // the pod's network namespace does not belong to this user namespace, as it normally would
 		must(t, os.Chown(dir+"/rootfs", first, first), os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o755))
-		same(t, "what the container says", inContainer(t, dir, spec, nil),
+		same(t, "output of the container", inContainer(t, dir, spec, nil),
 			firstFile+"permission denied\n/dev/vfio/vfio 2 <nil>\n/dev/vfio/15 0 open /dev/vfio/15: no such file or directory\n"+oneFile)
 	})
 }

@@ -50,7 +50,7 @@ func believed(t *testing.T, a answer) {
 	t.Helper()
 	for _, text := range []string{a.stdout, a.stderr, read(t, stateDir+"/attachments/net@c0ffee@net1")} {
 		if strings.Contains(text, marked) {
-			t.Fatalf("what is outside was read:\n%s", text)
+			t.Fatalf("the file outside was read:\n%s", text)
 		}
 	}
 }

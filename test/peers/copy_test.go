@@ -24,7 +24,7 @@ func TestMultusCopiesFileOfDriver(t *testing.T) {
 	const resource, id = "example.com/vf", "0000:03:00.5"
 	network := filepath.Join(devinfo.CNIDir, "net-abc_net1")
 	if err := nadutils.CopyDeviceInfoForCNIFromDP(network, resource, id); err == nil {
-		t.Error("copied a file that nobody wrote")
+		t.Error("copied a file that does not exist")
 	}
 	written, err := os.ReadFile("testdata/device-of-claim.json")
 	must(t, err)
