@@ -19,17 +19,19 @@ import (
 	"devinfo-cni.io/pkg/pod"
 )
 
-// An adjustment is what one container is about to be given. What the container has already is passed
-// over, and so is what we give it twice: NRI refuses a container that somebody gives the same
-// thing twice.
+// adjustment collects the additions to one container. It skips mounts, variables and device nodes that the
+// container already has, or that were added before: NRI rejects a container if the same item is added
+// twice.
 type adjustment struct {
 	*api.ContainerAdjustment
 	container *api.Container
-	mounts    []*api.Mount // the container's but for those of CDI below our directory, and ours
-	userns    bool         // it is in another user namespace than the host's
+	mounts    []*api.Mount // mounts of the container and of the adjustment, except CDI's device-info files
+	userns    bool         // the container has its own user namespace
 	withheld  []withheld
 }
 
+// newAdjustment returns an empty adjustment of c. mounts are the container's mounts without CDI's
+// device-info files.
 func newAdjustment(p *api.PodSandbox, c *api.Container, mounts []*api.Mount) *adjustment {
 	return &adjustment{ContainerAdjustment: &api.ContainerAdjustment{}, container: c, mounts: slices.Clone(mounts), userns: hasUserNamespace(p, c)}
 }
@@ -43,7 +45,8 @@ func (g *adjustment) withhold(cause Withheld, what, why, remedy string) {
 	g.withheld = append(g.withheld, withheld{cause, grant.Refusal{Device: what, Why: why, Remedy: remedy}})
 }
 
-// grants gives what the nics of a sandbox are granted.
+// grants adds the device nodes and socket directories that package grant allows for the attachments of a
+// sandbox.
 func (a *Plugin) grants(g *adjustment, settings config.Node, of pod.Identity, netns string, nics []nic) error {
 	by := grant.Granter{Sys: a.Finder.Sys, Nodes: grant.NodesBelow(a.HostRoot), Settings: settings, Pod: of, Unasked: true}
 	for _, n := range nics {
@@ -57,7 +60,7 @@ func (a *Plugin) grants(g *adjustment, settings config.Node, of pod.Identity, ne
 			err = fmt.Errorf("%w: mount the node's network namespaces into the agent", err)
 		}
 		if discovery.IsSocket(n.info.Type) && reached(g.mounts, discovery.Identity(n.info), n.socketDir) != "" {
-			granted.Refusals = nil // a mount of the pod has the socket
+			granted.Refusals = nil // the pod already mounts the socket
 		}
 		if err == nil {
 			err = g.granted(granted, makesSocket(n.info))
@@ -69,7 +72,7 @@ func (a *Plugin) grants(g *adjustment, settings config.Node, of pod.Identity, ne
 	return nil
 }
 
-// granted gives what one nic is granted.
+// granted adds the device nodes and directories of one grant, and records its refusals.
 func (g *adjustment) granted(by grant.Grant, makesSocket bool) error {
 	for _, r := range by.Refusals {
 		g.withheld = append(g.withheld, withheld{ByPolicy, r})
@@ -87,7 +90,8 @@ func (g *adjustment) granted(by grant.Grant, makesSocket bool) error {
 	return nil
 }
 
-// variables gives those of the nics; with those that name files, if the files are mounted.
+// variables adds the variables of all attachments. If mounted is false, it omits the variables with paths
+// of device-info files.
 func (g *adjustment) variables(nics []nic, mounted bool) {
 	var infos []*devinfo.Info
 	for _, n := range nics {
@@ -104,7 +108,7 @@ func (g *adjustment) variables(nics []nic, mounted bool) {
 	}
 }
 
-// makesSocket says that it is the container's side that does.
+// makesSocket reports whether the container, not its peer, creates the socket.
 func makesSocket(info *devinfo.Info) bool {
 	switch d := info.Device().(type) {
 	case *devinfo.VhostUser:
@@ -115,7 +119,8 @@ func makesSocket(info *devinfo.Info) bool {
 	return false
 }
 
-// mount is false when another mount does not let it.
+// mount adds a mount. It returns false and records the reason if another mount of the container prevents
+// it.
 func (g *adjustment) mount(m cdispec.Mount) bool {
 	what := "the directory " + m.Container
 	if other := sharedAbove(g.mounts, m.Container); other != nil {
@@ -134,6 +139,7 @@ func (g *adjustment) mount(m cdispec.Mount) bool {
 	return true
 }
 
+// variable adds a variable, given as KEY=VALUE, unless the container has the key.
 func (g *adjustment) variable(v string) {
 	key, value, _ := strings.Cut(v, "=")
 	if !slices.ContainsFunc(g.container.GetEnv(), func(has string) bool { return strings.HasPrefix(has, key+"=") }) {
@@ -141,6 +147,7 @@ func (g *adjustment) variable(v string) {
 	}
 }
 
+// node adds a device node.
 func (g *adjustment) node(n cdispec.Node) {
 	has := func(d *api.LinuxDevice) bool { return d.GetPath() == n.Path }
 	if slices.ContainsFunc(g.container.GetLinux().GetDevices(), has) || slices.ContainsFunc(g.GetLinux().GetDevices(), has) {
@@ -150,8 +157,8 @@ func (g *adjustment) node(n cdispec.Node) {
 		g.withheld = append(g.withheld, withheld{ByUserNamespace, *refused})
 		return
 	}
-	if user := g.container.GetUser(); user != nil { // nil: the runtime's NRI is older than this field
-		n.UID, n.GID = user.GetUid(), user.GetGid() // as CDI's library does, or else only root could open it
+	if user := g.container.GetUser(); user != nil { // nil with runtimes whose NRI predates this field
+		n.UID, n.GID = user.GetUid(), user.GetGid() // like CDI's library; otherwise only root could open it
 	}
 	g.AddDevice(&api.LinuxDevice{
 		Path: n.Path, Type: n.Type, Major: n.Major, Minor: n.Minor,
@@ -159,10 +166,11 @@ func (g *adjustment) node(n cdispec.Node) {
 	})
 }
 
-// directory gives a socket's, which has that mode; the container makes the socket, or only reaches it.
+// directory adds the directory of a socket. perm is the directory's mode on the host; makesSocket is true
+// if the container creates the socket.
 func (g *adjustment) directory(d cdispec.Mount, perm fs.FileMode, makesSocket bool) {
 	if slices.ContainsFunc(g.mounts, func(m *api.Mount) bool { return m.GetDestination() == d.Container && m.GetSource() == d.Host }) {
-		return // of two sockets, or by CDI
+		return // already mounted, for another socket or by CDI
 	}
 	needs := fs.FileMode(0o001)
 	if makesSocket {
@@ -176,13 +184,13 @@ func (g *adjustment) directory(d cdispec.Mount, perm fs.FileMode, makesSocket bo
 	g.mount(d)
 }
 
-// hasUserNamespace says whether a container is in another user namespace than the host's.
+// hasUserNamespace reports whether the container has a user namespace different from the host's.
 func hasUserNamespace(p *api.PodSandbox, c *api.Container) bool {
 	namespaces := append(slices.Clone(p.GetLinux().GetNamespaces()), c.GetLinux().GetNamespaces()...)
 	return slices.ContainsFunc(namespaces, func(n *api.LinuxNamespace) bool { return n.GetType() == "user" })
 }
 
-// netnsOf is the path of a pod's network namespace; "" is the host's.
+// netnsOf returns the path of a pod's network namespace, or "" for a pod in the host's network namespace.
 func netnsOf(p *api.PodSandbox) string {
 	for _, n := range p.GetLinux().GetNamespaces() {
 		if n.GetType() == "network" {

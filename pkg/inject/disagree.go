@@ -8,17 +8,18 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 )
 
-// A disagreement is between a container's variable from its device plugin, such as
-// PCIDEVICE_EXAMPLE_COM_VF=0000:03:00.5,0000:03:00.2, and the devices of its pod's networks.
-// The kubelet gives devices to containers, and Multus to networks, each in an order of its own.
+// disagreement is a contradiction between a variable of a device plugin, such as
+// PCIDEVICE_EXAMPLE_COM_VF=0000:03:00.5,0000:03:00.2, and the devices of the pod's networks. It can occur
+// because the kubelet assigns devices to containers, Multus assigns them to networks, and each has its own
+// order.
 type disagreement struct {
 	kind     Disagreement
 	what     string
-	networks string // what they have
+	networks string // the interfaces with their devices
 }
 
-// disagreements compares each variable of a container with the nics of its pod. Nothing is said
-// where the device of a network is not known, or none has one.
+// disagreements compares the device variables in env with the attachments of the pod. It returns nil if the
+// device of an attachment is unknown, or if no attachment has a PCI device.
 func disagreements(env []string, nics []nic) (list []disagreement) {
 	var have, named []string
 	for _, n := range nics {
@@ -40,7 +41,7 @@ func disagreements(env []string, nics []nic) (list []disagreement) {
 		}
 		at := -1
 		for _, given := range strings.Split(value, ",") {
-			if _, err := pci.Parse(given); err != nil { // one of its other variables, such as PCIDEVICE_..._INFO
+			if _, err := pci.Parse(given); err != nil { // another kind of variable, such as PCIDEVICE_..._INFO
 				break
 			}
 			before := at
@@ -56,7 +57,7 @@ func disagreements(env []string, nics []nic) (list []disagreement) {
 	return list
 }
 
-// addressOf is the PCI function that a device is, or is on; "" = none that is known.
+// addressOf returns the PCI address of the device or of its parent, or "" if none is known.
 func addressOf(info *devinfo.Info) string {
 	switch d := info.Device().(type) {
 	case *devinfo.PCI:

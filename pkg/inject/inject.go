@@ -1,19 +1,18 @@
-// Package inject gives the containers of a node the device information of their pod's
-// network attachments, by NRI, without any change to the pod: a directory of device-info
-// files, variables that name them, and the device nodes and socket directories that
-// package grant allows. docs/injection.md says what a container sees.
+// Package inject is an NRI plugin that gives containers the device information of their pod's network
+// attachments. The pod does not change. A container gets a directory of device-info files, variables with
+// their paths, and the device nodes and socket directories that package grant allows. docs/injection.md
+// shows an example.
 //
-// The order to read in:
+// The files, in the order of a request:
 //
-//   - plugin.go: the runtime makes a container, and waits for the answer.
-//   - source.go: what journal, files and kernel say of the pod's attachments.
-//   - nic.go: the files that come of it. It is pure.
-//   - stage.go: the copies that containers mount, one directory for each sandbox.
-//   - adjustment.go, mounts.go: what the container gets, and what it has already. They are pure
-//     but for what a device is granted.
-//   - disagree.go: what the container has from a device plugin that no network has. It is pure.
-//   - refresh.go: keeps the copies as the journal has them, and removes them with the
-//     sandbox. It knows nothing but what is on disk, so that a crash changes nothing.
+//   - plugin.go handles the runtime's requests and decides about each container.
+//   - source.go reads the pod's attachments from the journal, the device-info files and the kernel.
+//   - nic.go encodes the files for containers. It has no side effects.
+//   - stage.go writes the copies that containers mount, one directory for each sandbox.
+//   - adjustment.go and mounts.go collect the additions to a container and skip those that it already has.
+//   - disagree.go compares the variables of device plugins with the pod's networks. It has no side effects.
+//   - refresh.go updates the copies when the journal changes and removes them with the sandbox.
+//     It needs only the state on disk, so it continues after a crash.
 package inject
 
 import (
@@ -30,116 +29,118 @@ import (
 	"devinfo-cni.io/pkg/nri"
 )
 
-// PluginName is the agent's name in NRI, without the index: it is what the runtime's list of
-// required plugins and the annotation required-plugins.noderesource.dev name.
+// PluginName is the plugin's name in NRI, without the index. The runtime's list of required plugins and the
+// annotation required-plugins.noderesource.dev contain it.
 const PluginName = "devinfo-agent"
 
-// MissingInfo says whether a container is made although its device information is missing. If
-// its pod requires the information, the container is rejected in any case.
+// MissingInfo is the policy for a container whose device information is missing. A container whose pod
+// requires the information is always rejected.
 type MissingInfo string
 
 const (
-	Allow  MissingInfo = "allow"  // it is made with what there is
-	Reject MissingInfo = "reject" // it is not made, and the kubelet tries again
+	Allow  MissingInfo = "allow"  // the container is created with the available information
+	Reject MissingInfo = "reject" // the container is not created, and the kubelet retries
 )
 
 // Options configure a Plugin.
 type Options struct {
-	Socket string // NRI's, of the container runtime
-	Index  string // two digits that order the plugins of the runtime
+	Socket string // path of the container runtime's NRI socket
+	Index  string // two digits that order the runtime's NRI plugins
 
-	// StageDir, absolute, is a directory of the agent's own for what containers mount, on a
-	// tmpfs best. It is made if need be; those above it must let everyone pass, for the sake of
-	// user namespaces. Its path is the same on the host. One agent only may use it.
+	// StageDir is the absolute path of the directory for the files that containers mount, preferably on a
+	// tmpfs. The host must have it at the same path. Only one agent may use it. Run creates it if it is
+	// missing. Its parent directories must be searchable by all users, because pods may have user
+	// namespaces.
 	StageDir string
-	// Label is the SELinux label of what is there; "" = every container may read it, where
-	// SELinux is on.
+	// Label is the SELinux label of the staged files. "" selects a label that every container may read, if
+	// SELinux is enabled.
 	Label string
-	// HostRoot is where the host's root is mounted, for its device nodes; "" = /.
+	// HostRoot is the directory where the host's root filesystem is mounted. Device nodes are looked up
+	// below it. "" is /.
 	HostRoot string
-	// Node gives the node's settings as they are now. It is asked for each container.
+	// Node returns the node's current settings. It is called for each container.
 	Node func() (config.Node, error)
-	// BootID is that of the running kernel: see journal.BootID.
+	// BootID identifies the running kernel: see journal.BootID.
 	BootID string
-	// Finder finds devices and interfaces. It must see the host's network namespaces.
+	// Finder finds devices and interfaces. It must be able to enter the host's network namespaces.
 	Finder *discovery.Finder
-	// NetnsGone says whether a network namespace is gone; nil = link.NetnsGone.
+	// NetnsGone reports whether a network namespace no longer exists. The default is link.NetnsGone.
 	NetnsGone func(path string) (bool, error)
 
 	MissingInfo MissingInfo
-	Only        []string      // patterns of path.Match for namespaces: pods elsewhere are given nothing; none = all
-	Except      []string      // the same for namespaces whose pods are given nothing
-	Interval    time.Duration // after which the files are compared with the journal again; 0 = 2 s
+	Only        []string      // path.Match patterns of the namespaces whose pods get device information; empty = all
+	Except      []string      // path.Match patterns of the namespaces whose pods get none
+	Interval    time.Duration // between comparisons of the copies with the journal; 0 = 2 s
 
-	Connected func(bool) // is told whether the runtime is connected; the same may come again
+	Connected func(bool) // called with the state of the connection to the runtime, maybe repeatedly with the same state
 	Metrics   Metrics
 	Log       *slog.Logger
 }
 
-// Metrics are told what happens.
+// Metrics receives the events that the metrics count.
 type Metrics interface {
-	Decided(Decision, Reason, time.Duration) // a container, after that time
-	Withheld(Withheld)                       // a thing that a container was not given
-	Disagrees(Disagreement)                  // a variable of a device plugin that contradicts the pod's networks
-	Staged(sandboxes int)                    // that have a directory
+	Decided(Decision, Reason, time.Duration) // one call for each container, with the time that the decision took
+	Withheld(Withheld)                       // one call for each withheld device node or mount
+	Disagrees(Disagreement)                  // one call for each variable of a device plugin that contradicts the pod's networks
+	Staged(sandboxes int)                    // the number of sandboxes that have a directory
 }
 
-// Decision is what became of a container.
+// Decision is the result for one container.
 type Decision string
 
 const (
 	Nothing  Decision = "nothing"  // the pod has no attachments
-	Off      Decision = "off"      // its namespace or its annotation says so
-	Injected Decision = "injected" // it was given all there is
-	Allowed  Decision = "allowed"  // it was made although something is missing
-	Rejected Decision = "rejected" // it was not made
+	Off      Decision = "off"      // the pod's namespace or annotation disables injection
+	Injected Decision = "injected" // the container gets all information of its pod
+	Allowed  Decision = "allowed"  // the container is created although information is missing
+	Rejected Decision = "rejected" // the container is not created
 )
 
-// Reason is why a container was allowed without all of its information, or rejected.
+// Reason explains the decisions Allowed and Rejected. It is "" for the other decisions.
 type Reason string
 
-const ( // "" for the answers that need none
-	FileGone Reason = "file"     // a device-info file that ADD wrote is gone, or cannot be read
+const (
+	FileGone Reason = "file"     // a device-info file of ADD is missing or unreadable
 	Required Reason = "required" // an interface that the pod requires has no device information
-	Failed   Reason = "failed"   // journal, settings, kernel or disk failed
-	Late     Reason = "late"     // no answer was found before the runtime's deadline
+	Failed   Reason = "failed"   // reading the journal, settings or kernel failed, or writing the copies did
+	Late     Reason = "late"     // the decision was not complete before the runtime's deadline
 )
 
-// Withheld is why a container was not given a thing.
+// Withheld is the reason why a container does not get a device node or mount.
 type Withheld string
 
 const (
 	ByPolicy        Withheld = "policy"        // package grant refuses it
-	ByUserNamespace Withheld = "userNamespace" // it cannot work in the pod's user namespace
-	ByMount         Withheld = "mount"         // it is in the way of what the pod mounts
-	ByPropagation   Withheld = "propagation"   // the pod's mount would pass it on to the node
+	ByUserNamespace Withheld = "userNamespace" // it would not work in the pod's user namespace
+	ByMount         Withheld = "mount"         // it conflicts with a mount of the pod
+	ByPropagation   Withheld = "propagation"   // a mount of the pod would propagate it to the node
 )
 
-// Disagreement is how a container's devices differ from those of its pod's networks.
+// Disagreement is the kind of difference between a container's device variables and its pod's networks.
 type Disagreement string
 
 const (
-	OtherDevice Disagreement = "device" // one of them is no network's
-	OtherOrder  Disagreement = "order"  // they come in another order than the interfaces
+	OtherDevice Disagreement = "device" // a device does not belong to any network of the pod
+	OtherOrder  Disagreement = "order"  // the devices and the interfaces have different orders
 )
 
-// Plugin is the NRI plugin.
+// Plugin is an NRI plugin that injects device information into containers.
 type Plugin struct {
 	Options
 	stage stage
 
-	staging sync.Mutex // held from looking at the journal until what it says is staged
+	staging sync.Mutex // held from reading the journal until the copies are written
 
 	mu    sync.Mutex
-	ended map[string]bool // sandboxes that were removed
-	known map[string]bool // sandboxes that the runtime has named since it connected; nil = it never did
-	since time.Time       // when it did last
+	ended map[string]bool // removed sandboxes whose directories refresh has not handled yet
+	known map[string]bool // sandboxes that the runtime has named since it connected; nil before the first connection
+	since time.Time       // time of the last connection
 	woken chan struct{}
 
-	warned map[string]string // what keep has told, by what that is of
+	warned map[string]string // last logged error by its source
 }
 
-// New makes an agent. It touches nothing yet.
+// New returns a Plugin with the given options. It has no side effects.
 func New(o Options) *Plugin {
 	o.Interval = cmp.Or(o.Interval, 2*time.Second)
 	if o.NetnsGone == nil {
@@ -151,9 +152,9 @@ func New(o Options) *Plugin {
 	}
 }
 
-// Run keeps the agent connected to the runtime, and the staged files as the journal has them,
-// until ctx ends. A runtime that is away is no error. When Run returns, what containers have
-// mounted stays.
+// Run connects to the runtime and keeps the staged copies up to date until ctx ends. It reconnects to a
+// runtime that is not running, without an error. When Run returns, the directories that containers have
+// mounted remain.
 func (a *Plugin) Run(ctx context.Context) error {
 	if err := a.stage.open(); err != nil {
 		return err
@@ -161,7 +162,7 @@ func (a *Plugin) Run(ctx context.Context) error {
 	var keeping sync.WaitGroup
 	keeping.Go(func() { a.keep(ctx) })
 	defer keeping.Wait()
-	_ = nri.Plugin{ // it ends with ctx
+	_ = nri.Plugin{ // returns only when ctx ends
 		Handler: a, Name: PluginName, Index: a.Index, Socket: a.Socket, FailRequests: a.MissingInfo == Reject, Connected: a.Connected, Log: a.Log,
 	}.Serve(ctx)
 	return nil

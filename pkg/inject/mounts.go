@@ -11,12 +11,12 @@ import (
 	"devinfo-cni.io/pkg/cdispec"
 )
 
-// What a container has by its pod, its image or CDI stays as it is: the runtime would take
-// a mount of ours instead of one with the same destination, put it over one below, and fail
-// where it cannot make the mount point.
+// Mounts that the pod, its image or CDI give to a container must not change. If an added mount
+// has the same destination, the runtime replaces the container's mount. If it is above, it hides
+// the container's mount. If its parent is read-only, the runtime cannot create the mount point.
 
-// spelled gives a clean path as it is with the link /var/run -> /run, which nearly every
-// image has.
+// spelled returns the clean path with /run written as /var/run. Nearly every image has the link /var/run ->
+// /run, so both spellings mean the same file.
 func spelled(p string) string {
 	if p = path.Clean(p); p == "/run" || strings.HasPrefix(p, "/run/") {
 		return "/var" + p
@@ -24,15 +24,15 @@ func spelled(p string) string {
 	return p
 }
 
-// below says whether a clean path is below a directory.
+// below reports whether a clean path is below dir.
 func below(p, dir string) bool { return strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/") }
 
 func isReadOnly(m *api.Mount) bool {
 	return slices.Contains(m.GetOptions(), "ro") || slices.Contains(m.GetOptions(), "rro")
 }
 
-// inTheWay is the mount for which a directory cannot be mounted at the destination: one that
-// is there, or below it, or read-only above it; nil = there is none.
+// inTheWay returns a mount that prevents a mount at destination: one at or below destination, or a
+// read-only one above it. It returns nil if destination is free.
 func inTheWay(mounts []*api.Mount, destination string) *api.Mount {
 	want := spelled(destination)
 	for _, m := range mounts {
@@ -44,9 +44,9 @@ func inTheWay(mounts []*api.Mount, destination string) *api.Mount {
 	return nil
 }
 
-// sharedAbove is a mount that the container shares with the node (mountPropagation Bidirectional)
-// above a destination; nil = there is none. What is mounted below it is mounted on the node too,
-// for everyone: our directory would hide the files of all other pods.
+// sharedAbove returns a mount above destination that the container shares with the node (mountPropagation
+// Bidirectional), or nil. A mount below it would appear on the node too and hide the files of all other
+// pods.
 func sharedAbove(mounts []*api.Mount, destination string) *api.Mount {
 	for _, m := range mounts {
 		shared := slices.Contains(m.GetOptions(), "rshared") || slices.Contains(m.GetOptions(), "shared")
@@ -57,8 +57,9 @@ func sharedAbove(mounts []*api.Mount, destination string) *api.Mount {
 	return nil
 }
 
-// reached is the path of a socket, declared at a path and in a directory of the host, as mounts
-// show it to the container: as declared, if it is there; "" = none shows it.
+// reached returns the path of a socket in the container. declared is the path in the device information and
+// dir the socket's directory on the host, by default that of declared. reached prefers the declared path if
+// the container has the socket there, and returns "" if no mount contains the socket.
 func reached(mounts []*api.Mount, declared, dir string) (found string) {
 	declared = path.Clean(declared)
 	dir = spelled(cmp.Or(dir, path.Dir(declared)))
@@ -68,7 +69,7 @@ func reached(mounts []*api.Mount, declared, dir string) (found string) {
 			continue
 		}
 		is := path.Join(path.Clean(m.GetDestination()), strings.TrimPrefix(dir, source), path.Base(declared))
-		hidden := func(other *api.Mount) bool { // by a mount inside this one
+		hidden := func(other *api.Mount) bool { // by a mount below m
 			on := spelled(other.GetDestination())
 			return below(on, spelled(m.GetDestination())) && below(spelled(is), on)
 		}
@@ -83,9 +84,9 @@ func reached(mounts []*api.Mount, declared, dir string) (found string) {
 	return found
 }
 
-// mountPoints are the names of the device-info files that CDI, or the DRA driver, has
-// mounted below [cdispec.InfoDir], and all the other mounts. The runtime mounts our directory
-// first, read-only, so the names must be there.
+// mountPoints splits the mounts of a container. names are the device-info files that CDI or the DRA driver
+// mounts below [cdispec.InfoDir]; others are all other mounts. The staged directory must contain the names,
+// because the runtime mounts it first and read-only.
 func mountPoints(mounts []*api.Mount, deviceInfoDir string) (names []string, others []*api.Mount) {
 	for _, m := range mounts {
 		destination := path.Clean(m.GetDestination())

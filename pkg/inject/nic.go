@@ -9,46 +9,47 @@ import (
 	"devinfo-cni.io/pkg/cdispec"
 )
 
-// A nic is what is known of one of the interfaces that a pod has from its networks. It may be
-// none to the kernel: a socket, or a device on vfio-pci.
+// nic is one attachment of a pod. Its kernel interface may be missing: a socket and a device on vfio-pci do
+// not have one.
 type nic struct {
 	network, ifName string
-	byClaim         bool   // CDI hands it to the containers that list the claim: all below is empty
-	adding          bool   // ADD has not ended: all below is empty
-	mac             string // "" = not known
-	mtu             int    // bytes; 0 = not known
+	byClaim         bool   // CDI injects the attachment into the containers that list its claim; the fields below are empty
+	adding          bool   // ADD has not finished; the fields below are empty
+	mac             string // "" if unknown
+	mtu             int    // bytes; 0 if unknown
 
-	file []byte        // what the device-info file says, encoded; nil = there is none
-	info *devinfo.Info // what it says; nil also where it is of another major version
-	gone error         // why there is no file though ADD wrote one, or why that cannot be told
+	file []byte        // content of the device-info file; nil if it does not exist
+	info *devinfo.Info // parsed content; also nil if the file has an unknown major version
+	gone error         // why a file that ADD wrote is missing or unusable
 
-	socketDir string // the host's directory of a socket; "" = as in the container
+	socketDir string // directory of the socket on the host; "" if it has the same path in the container
 
-	// leased says whether the attachment has an exclusive lease of a device; nil = the journal
-	// does not know the attachment.
+	// leased reports whether the attachment has an exclusive lease of a device. It is nil if the journal
+	// does not contain the attachment.
 	leased func(id string) bool
 }
 
-// networkInfo is what KubeVirt tells its network binding plugins of a network (its
-// pkg/network/downwardapi), with the interface, by which a pod that is twice in one network
-// tells the two apart.
+// networkInfo is the element that KubeVirt writes for its network binding plugins (pkg/network/downwardapi
+// in KubeVirt), with the interface added. The interface distinguishes two attachments of a pod to one
+// network.
 type networkInfo struct {
 	Network    string          `json:"network"`
 	DeviceInfo json.RawMessage `json:"deviceInfo,omitempty"`
 	MAC        string          `json:"mac,omitempty"`
 	MTU        int             `json:"mtu,omitempty"`
-	Interface  string          `json:"interface"` // none of KubeVirt's keys
+	Interface  string          `json:"interface"` // not in KubeVirt's format
 }
 
-// networkInfoFile has the information of all networks, also in the place of that of an
-// interface which is called network-info.
+// networkInfoFile is the name of the file with the information of all networks. It takes precedence over
+// the file of an interface that is named network-info.
 const networkInfoFile = "network-info.json"
 
-// ours says that an agent has something to tell of one of the nics.
+// ours reports whether the plugin injects one of the attachments. CDI injects those of claims.
 func ours(nics []nic) bool { return slices.ContainsFunc(nics, func(n nic) bool { return !n.byClaim }) }
 
-// files are what the directory of the sandbox of the nics holds. One whose file is gone is
-// not told of: ADD may be about to write it, and without it a device looks like none.
+// files returns the files of a sandbox's directory by name. It omits an attachment whose device-info file
+// is missing, because ADD may be about to write the file, and without it the attachment would look like one
+// without a device.
 func files(nics []nic) map[string][]byte {
 	var all struct {
 		Interfaces []networkInfo `json:"interfaces,omitempty"`
@@ -65,7 +66,7 @@ func files(nics []nic) map[string][]byte {
 			list[path.Base(cdispec.InfoFile(n.ifName))] = n.file
 		}
 	}
-	text, _ := json.MarshalIndent(all, "", "  ") // what was parsed as JSON encodes
+	text, _ := json.MarshalIndent(all, "", "  ") // cannot fail, because deviceInfo was parsed from JSON
 	list[networkInfoFile] = append(text, '\n')
 	return list
 }

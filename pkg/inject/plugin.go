@@ -22,22 +22,23 @@ import (
 	"devinfo-cni.io/pkg/pod"
 )
 
-// The annotations of a pod. The runtime passes those that it had when its sandbox was made.
+// Annotations of a pod. The runtime passes the values from the creation of the sandbox.
 const (
-	injectAnnotation  = "devinfo-cni.io/inject"  // "false": the pod is given nothing
-	requireAnnotation = "devinfo-cni.io/require" // interfaces, comma-separated, without whose device information no container is made
+	injectAnnotation  = "devinfo-cni.io/inject"  // "false" disables injection for the pod
+	requireAnnotation = "devinfo-cni.io/require" // comma-separated interfaces that must have device information
 
-	networksAnnotation = "k8s.v1.cni.cncf.io/networks" // those that Multus attaches
+	networksAnnotation = "k8s.v1.cni.cncf.io/networks" // networks that Multus attaches
 )
 
-// Configure wants the events that are needed and no others: the runtime waits for each.
+// Configure subscribes only to the events that the plugin needs, because the runtime waits for the plugin
+// at each event.
 func (a *Plugin) Configure(_ context.Context, _, runtime, version string) (stub.EventMask, error) {
 	a.Log.Info("container runtime connected", "runtime", runtime, "version", version)
 	return api.MustParseEventMask("CreateContainer,RemovePodSandbox"), nil
 }
 
-// Synchronize notes which sandboxes there are: what has ended while we were not connected
-// has left a directory.
+// Synchronize records the runtime's sandboxes. A refresh then removes the directories of sandboxes that
+// ended while the plugin was not connected.
 func (a *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.Container) ([]*api.ContainerUpdate, error) {
 	known := make(map[string]bool, len(pods))
 	for _, p := range pods {
@@ -50,7 +51,7 @@ func (a *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api
 	return nil, nil
 }
 
-// RemovePodSandbox has the sandbox's directory removed.
+// RemovePodSandbox starts a refresh that removes the directory of the sandbox.
 func (a *Plugin) RemovePodSandbox(_ context.Context, p *api.PodSandbox) error {
 	a.mu.Lock()
 	a.ended[p.GetId()] = true
@@ -60,16 +61,16 @@ func (a *Plugin) RemovePodSandbox(_ context.Context, p *api.PodSandbox) error {
 	return nil
 }
 
-// Orphaned says that the runtime has not named a sandbox since it connected, though the sandbox
-// had a network before: it is still being made, or the runtime was killed while it made it, and
-// nobody will run its DEL.
+// Orphaned reports whether a sandbox had a network before the runtime connected, and the runtime has not
+// named it since. Either the runtime is still creating the sandbox, or it was killed while creating it and
+// will never run its DEL.
 func (a *Plugin) Orphaned(sandbox string, attached time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.known != nil && attached.Before(a.since) && !a.known[sandbox]
 }
 
-// wake has keep look at once.
+// wake makes keep refresh the copies immediately.
 func (a *Plugin) wake() {
 	select {
 	case a.woken <- struct{}{}:
@@ -77,18 +78,18 @@ func (a *Plugin) wake() {
 	}
 }
 
-// A verdict is what becomes of a container.
+// verdict is the complete result for one container.
 type verdict struct {
 	Decision
 	Reason
 	adjustment *api.ContainerAdjustment
 	withheld   []withheld
 	disagree   []disagreement
-	problem    error // why it was allowed or rejected
+	problem    error // the missing information; nil if Reason is ""
 }
 
-// CreateContainer gives a container what its pod's networks have. Every container passes
-// through here: init containers, sidecars, and those that are started again.
+// CreateContainer returns the mounts, variables and device nodes for a container. The runtime calls it for
+// every container, including init containers, sidecars and restarted containers.
 func (a *Plugin) CreateContainer(ctx context.Context, p *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	began := time.Now()
 	a.mu.Lock()
@@ -104,6 +105,7 @@ func (a *Plugin) CreateContainer(ctx context.Context, p *api.PodSandbox, c *api.
 	return v.adjustment, nil, nil
 }
 
+// decideInTime is decide, with the reason Late if the runtime's deadline is near.
 func (a *Plugin) decideInTime(ctx context.Context, p *api.PodSandbox, c *api.Container) verdict {
 	switch {
 	case netnsOf(p) == "" && len(required(p)) == 0:
@@ -121,9 +123,9 @@ func (a *Plugin) decideInTime(ctx context.Context, p *api.PodSandbox, c *api.Con
 	}
 }
 
-// late tells that a request has taken as long as it may. A plugin that misses the runtime's
-// deadline is disconnected, and the container made without it, whatever it would have said. A
-// caller without a deadline waits.
+// late returns a channel that receives shortly before the deadline of ctx. A runtime disconnects a plugin
+// that misses the deadline and creates the container without it. Without a deadline the channel never
+// receives.
 func late(ctx context.Context) <-chan time.Time {
 	const margin = 300 * time.Millisecond
 	deadline, ok := ctx.Deadline()
@@ -134,7 +136,8 @@ func late(ctx context.Context) <-chan time.Time {
 	return time.After(left - min(margin, left/2))
 }
 
-// decide looks at everything, and stages the pod's files.
+// decide reads the state of the pod's attachments, stages their files and collects the container's
+// adjustment.
 func (a *Plugin) decide(p *api.PodSandbox, c *api.Container) verdict {
 	settings, err := a.Node()
 	if err != nil {
@@ -163,9 +166,9 @@ func (a *Plugin) decide(p *api.PodSandbox, c *api.Container) verdict {
 	return v
 }
 
-// judge decides about a container by its pod's attachments; staged is the error of staging their files.
-// If a device-info file is gone, MissingInfo decides, unless the pod requires the interface of the file:
-// then the container is rejected.
+// judge decides whether the container may be created. staged is the error of staging the files. If a
+// device-info file is missing, MissingInfo decides, but the container is rejected if its pod requires the
+// interface of that file.
 func (a *Plugin) judge(p *api.PodSandbox, nics []nic, staged error) verdict {
 	refuse, must := a.MissingInfo == Reject, required(p)
 	if staged != nil {
@@ -194,8 +197,8 @@ func (a *Plugin) judge(p *api.PodSandbox, nics []nic, staged error) verdict {
 	return verdict{Decision: Injected}
 }
 
-// prepare reads what there is of a sandbox, and stages it where there is something. While it
-// does nobody else does, so that what is staged last is what was read last.
+// prepare reads the attachments of a sandbox and, if there are any to inject, stages their files. It holds
+// the lock staging, so that an older reading cannot replace a newer one.
 func (a *Plugin) prepare(settings config.Node, id, netns string, points []string) (nics []nic, staged, err error) {
 	a.staging.Lock()
 	defer a.staging.Unlock()
@@ -206,7 +209,7 @@ func (a *Plugin) prepare(settings config.Node, id, netns string, points []string
 	return nics, a.stage.put(id, netns, files(nics), points), nil
 }
 
-// lacking is the verdict on a container that lacks device information.
+// lacking returns the verdict for a container whose device information is missing.
 func lacking(why Reason, problem error, refuse bool) verdict {
 	v := verdict{Decision: Allowed, Reason: why, problem: problem}
 	if refuse {
@@ -215,14 +218,14 @@ func lacking(why Reason, problem error, refuse bool) verdict {
 	return v
 }
 
-// refuses reports whether a container is rejected if the agent fails before it knows the pod's networks.
-// The container of a pod that asks for no networks is made, because a fault of ours must not stop the
-// whole node.
+// refuses reports whether a container is rejected if the plugin fails before it knows the pod's networks.
+// The container of a pod that requests no networks is created, because a fault of the plugin must not block
+// all pods of the node.
 func (a *Plugin) refuses(p *api.PodSandbox) bool {
 	return len(required(p)) > 0 || a.MissingInfo == Reject && p.GetAnnotations()[networksAnnotation] != ""
 }
 
-// uninformed is the error for an interface that the pod requires and that has no device information.
+// uninformed returns the error for a required interface without device information.
 func (a *Plugin) uninformed(ifName, netns string, nics []nic) error {
 	var has []string
 	for _, n := range nics {
@@ -237,6 +240,7 @@ func (a *Plugin) uninformed(ifName, netns string, nics []nic) error {
 		"or set resourceName in the network; remove the interface from the annotation if it has no device, such as a bridge or veth", quotable(ifName), requireAnnotation)
 }
 
+// required returns the interfaces that the pod requires.
 func required(p *api.PodSandbox) (names []string) {
 	for name := range strings.SplitSeq(p.GetAnnotations()[requireAnnotation], ",") {
 		if name = strings.TrimSpace(name); name != "" {
@@ -246,7 +250,8 @@ func required(p *api.PodSandbox) (names []string) {
 	return names
 }
 
-// quotable is what a pod says, for logs and events: it may be 256 KiB of anything.
+// quotable makes a value from a pod safe for logs and events. The value may be 256 KiB long and contain
+// control characters.
 func quotable(s string) string {
 	if clean := strings.ToValidUTF8(s, "?"); len(clean) <= 64 && !strings.ContainsFunc(clean, unicode.IsControl) {
 		return clean
@@ -254,6 +259,7 @@ func quotable(s string) string {
 	return fmt.Sprintf("%.64q...", s)
 }
 
+// isOff reports whether injection is disabled for a pod.
 func (a *Plugin) isOff(p *api.PodSandbox) bool {
 	in := func(patterns []string) bool {
 		return slices.ContainsFunc(patterns, func(pattern string) bool { ok, _ := path.Match(pattern, p.GetNamespace()); return ok })
@@ -281,7 +287,7 @@ func (a *Plugin) logDecision(p *api.PodSandbox, c *api.Container, v verdict, too
 	}
 	for _, w := range v.withheld {
 		level := slog.LevelWarn
-		if w.cause == ByMount { // the pod chose it
+		if w.cause == ByMount { // the pod's author chose the mount
 			level = slog.LevelInfo
 		}
 		log.Log(context.Background(), level, "withheld from the container", "device", w.Device, "why", w.Why, "remedy", w.Remedy)

@@ -13,11 +13,11 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// everything is after which time all sandboxes are looked at, be nothing new to be seen: a
-// file that is written over in its place changes no directory.
+// everything is the interval between complete refreshes. Rewriting a file in place does not change the
+// modification time of its directory, so only a complete refresh notices it.
 const everything = time.Minute
 
-// keep keeps the staged files as the journal has them, until ctx ends.
+// keep refreshes the staged copies until ctx ends.
 func (a *Plugin) keep(ctx context.Context) {
 	var seen state
 	for {
@@ -31,14 +31,15 @@ func (a *Plugin) keep(ctx context.Context) {
 	}
 }
 
+// state is the input of the last refresh.
 type state struct {
-	journal, files time.Time // of the last change
-	settings       [2]string // the two directories
-	at             time.Time // when all was looked at; zero = something must be looked at again
+	journal, files time.Time // times of the last change
+	settings       [2]string // stateDir and deviceInfoDir
+	at             time.Time // time of the last complete refresh; zero = refresh all sandboxes next time
 }
 
-// refresh removes the directories of sandboxes that have ended, and, where there is something
-// new, makes the others as they should be.
+// refresh removes the directories of sandboxes that have ended. If the input differs from seen, it also
+// updates the copies of the remaining sandboxes.
 func (a *Plugin) refresh(seen state) state {
 	settings, err := a.Node()
 	a.warn("settings", err)
@@ -69,7 +70,8 @@ func (a *Plugin) refresh(seen state) state {
 	return now
 }
 
-// warn tells once of what is wrong with a sandbox, or with what all of them need.
+// warn logs an error of a source once, until the error changes or ends. A source is a sandbox, a directory
+// or the settings.
 func (a *Plugin) warn(of string, err error) {
 	if err == nil {
 		delete(a.warned, of)
@@ -81,7 +83,7 @@ func (a *Plugin) warn(of string, err error) {
 	}
 }
 
-// look says what there is to see now, and whether that is another thing than was seen.
+// look returns the present state, and whether the copies must be refreshed.
 func (a *Plugin) look(settings config.Node, seen state) (state, bool) {
 	now := state{settings: [2]string{settings.StateDir, settings.DeviceInfoDir}, at: seen.at}
 	var err error
@@ -102,11 +104,11 @@ func (a *Plugin) look(settings config.Node, seen state) (state, bool) {
 	return now, true
 }
 
-// removeEnded removes the directory of a sandbox that has ended. Its network namespace tells, but
-// for one that is named by a process, whose number may be another's by now: of that the runtime's
-// list does.
+// removeEnded removes the directory of a sandbox that has ended. A sandbox has ended if the runtime removed
+// it or its network namespace no longer exists. If the path of the namespace contains a process ID, another
+// process may have that ID now. Such a sandbox has ended if it is missing from the runtime's list.
 func (a *Plugin) removeEnded(id string, ended bool) (gone bool, err error) {
-	a.staging.Lock() // one that is being made has no netns either
+	a.staging.Lock() // a directory that is being created has no netns link yet
 	defer a.staging.Unlock()
 	netns, err := a.stage.netns(id)
 	if err != nil {
@@ -115,7 +117,7 @@ func (a *Plugin) removeEnded(id string, ended bool) (gone bool, err error) {
 	gone = ended || netns == "" || a.Orphaned(id, time.Time{}) && link.NetnsNamesProcess(netns)
 	if !gone {
 		if gone, err = a.NetnsGone(netns); err != nil {
-			a.Log.Debug("cannot tell whether the sandbox has ended", "sandbox", id, "error", err)
+			a.Log.Debug("cannot determine whether the sandbox has ended", "sandbox", id, "error", err)
 			return false, nil
 		}
 	}
@@ -125,9 +127,9 @@ func (a *Plugin) removeEnded(id string, ended bool) (gone bool, err error) {
 	return true, os.RemoveAll(filepath.Join(a.stage.root, id))
 }
 
-// RemoveEnded removes the directories of sandboxes that have ended, as Run does all the time.
-// If free, no attachment is on record: a sandbox without a device-info file has had its DEL
-// then, and its namespace is about to go.
+// RemoveEnded removes the directories of sandboxes that have ended, once. If free is true, the journal has
+// no attachments. A sandbox without device-info files then counts as ended too, because its DEL has run and
+// its network namespace is about to be removed.
 func (a *Plugin) RemoveEnded(node config.Node, free bool) error {
 	ids, err := a.stage.sandboxes()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -143,8 +145,8 @@ func (a *Plugin) RemoveEnded(node config.Node, free bool) error {
 	return errors.Join(errs...)
 }
 
-// restage makes a sandbox's directory as it should be. An error is also a file that is gone:
-// it may be that it is being written.
+// restage updates the directory of a sandbox. A missing device-info file is an error too, so that the next
+// refresh retries it: ADD may be writing the file.
 func (a *Plugin) restage(settings config.Node, id string) error {
 	a.staging.Lock()
 	defer a.staging.Unlock()

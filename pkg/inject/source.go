@@ -22,8 +22,8 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// attachments returns those of a sandbox: those in the journal, and those of the device-info files that
-// others, such as Multus, have written for the sandbox. They are in the order of their interfaces, net2
+// attachments returns the attachments of a sandbox. They come from the journal and from device-info files
+// that other programs, such as Multus, have written for the sandbox. They are sorted by interface, net2
 // before net10.
 func (a *Plugin) attachments(node config.Node, id, netns string) ([]nic, error) {
 	found := map[string]nic{}
@@ -44,7 +44,7 @@ func (a *Plugin) attachments(node config.Node, id, netns string) ([]nic, error) 
 		if !n.byClaim {
 			i, err := a.Finder.Interfaces.Interface(netns, n.ifName)
 			switch {
-			case errors.Is(err, link.ErrNoInterface), errors.Is(err, link.ErrNoNetns): // on vfio-pci there is none, nor for a socket
+			case errors.Is(err, link.ErrNoInterface), errors.Is(err, link.ErrNoNetns): // a socket, or a device on vfio-pci
 			case err != nil:
 				return nil, err
 			default:
@@ -56,7 +56,7 @@ func (a *Plugin) attachments(node config.Node, id, netns string) ([]nic, error) 
 	return list, nil
 }
 
-// journaled adds what the journal has of a container.
+// journaled adds the container's attachments in the journal to found.
 func (a *Plugin) journaled(node config.Node, id string, found map[string]nic) error {
 	j := journal.Open(node.StateDir, a.BootID)
 	keys, err := j.All()
@@ -78,8 +78,7 @@ func (a *Plugin) journaled(node config.Node, id string, found map[string]nic) er
 	return nil
 }
 
-// entry reads one entry of the journal, and the file that it names. It is not ok if the
-// attachment is gone.
+// entry reads one journal entry and its device-info file. ok is false if the attachment no longer exists.
 func (a *Plugin) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err error) {
 	n = nic{network: k.Network, ifName: k.IfName}
 	e, err := j.Get(k)
@@ -101,7 +100,7 @@ func (a *Plugin) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err e
 	}
 	n.leased = func(id string) bool {
 		bus, name, _ := strings.Cut(id, "-")
-		inode, err := a.Finder.Sys.Inode(bus, name) // there is none of an IOMMU group
+		inode, err := a.Finder.Sys.Inode(bus, name) // IOMMU groups have no inode
 		return err == nil && j.Has(e, id, inode)
 	}
 	n.mac, n.mtu = fromResult(e)
@@ -111,11 +110,11 @@ func (a *Plugin) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err e
 	return n, true, nil
 }
 
-// fromResult takes the address from what the last delegate said, which has it also of a
-// device without an interface in the pod.
+// fromResult returns MAC address and MTU from the result of the last delegate. The result contains them
+// even if the pod has no kernel interface for the device.
 func fromResult(e *journal.Entry) (mac string, mtu int) {
 	var result struct{ Interfaces []types100.Interface }
-	_ = json.Unmarshal(e.Result, &result) // nothing where there is none
+	_ = json.Unmarshal(e.Result, &result) // a missing result leaves it empty
 	for _, i := range result.Interfaces {
 		if i.Name == e.IfName && i.Sandbox != "" {
 			return i.Mac, i.Mtu
@@ -124,7 +123,8 @@ func fromResult(e *journal.Entry) (mac string, mtu int) {
 	return "", 0
 }
 
-// named adds the files that are named after a container, unless they are another's attachment's.
+// named adds the device-info files that are named after the container to found, except files that the
+// journal assigns to other containers.
 func (a *Plugin) named(node config.Node, id string, found map[string]nic) error {
 	names, err := store.Open(node.DeviceInfoDir).Names()
 	if err != nil {
@@ -151,14 +151,15 @@ func (a *Plugin) named(node config.Node, id string, found map[string]nic) error 
 		if n.file == nil && n.gone == nil {
 			n.read(node.DeviceInfoDir, name, false)
 		}
-		if there || n.file != nil || n.gone != nil { // it may have gone meanwhile
+		if there || n.file != nil || n.gone != nil { // else the file was removed after Names listed it
 			found[ifName] = n
 		}
 	}
 	return nil
 }
 
-// read reads the device-info file. One that is not there is gone only if it must be.
+// read reads the device-info file of the attachment. If the file does not exist, read sets gone only if
+// must is true.
 func (n *nic) read(dir, name string, must bool) {
 	d := store.Open(dir)
 	text, err := d.Read(name)
@@ -168,11 +169,11 @@ func (n *nic) read(dir, name string, must bool) {
 	if err == nil {
 		n.info, err = d.Parse(name, text)
 	}
-	if version := (*devinfo.VersionError)(nil); errors.As(err, &version) { // for the pod to understand
+	if version := (*devinfo.VersionError)(nil); errors.As(err, &version) { // the pod may know the version
 		n.file = text
 	} else if err != nil {
 		n.info, n.gone = nil, fmt.Errorf("cannot use the device-info file: %w", err)
 	} else {
-		n.file = n.info.Encode() // others read what we read
+		n.file = n.info.Encode() // readers then get the same values as the plugin
 	}
 }

@@ -16,28 +16,28 @@ import (
 	"devinfo-cni.io/pkg/safefile"
 )
 
-// stage is the directory of what containers mount:
+// stage is the directory with the files that containers mount:
 //
-//	<sandbox>/netns -> /var/run/netns/...   the sandbox lives as long as that is there
-//	<sandbox>/devinfo/                      what its containers mount
-//	.*.devinfo                              files that are being written
+//	<sandbox>/netns -> /var/run/netns/...   the sandbox has ended when this namespace no longer exists
+//	<sandbox>/devinfo/                      mounted by the containers of the sandbox
+//	.*.devinfo                              temporary files
 //
-// A file appears in devinfo at once and whole, and nothing else ever does: what is half
-// written is outside. A sandbox without a netns was not finished, and no container has it.
+// A file appears in devinfo complete, because it is written outside and renamed. A sandbox directory
+// without netns is incomplete, and no container has mounted it.
 type stage struct {
 	root  string
-	label string // SELinux; "" = none is set
+	label string // SELinux label of the files; "" = set none
 }
 
 const (
 	netnsLink = "netns"
 	mounted   = "devinfo"
 
-	forAll fs.FileMode = 0o755 // of directories: containers read them
+	forAll fs.FileMode = 0o755 // mode of directories; containers read them
 )
 
-// open makes the directory, and removes what a writer has left that was killed. Without a label
-// it takes the default.
+// open creates the directory and removes the temporary files of killed writers. It sets the default label
+// if none is given.
 func (s *stage) open() (err error) {
 	if s.label == "" {
 		if s.label, err = defaultLabel(); err != nil {
@@ -47,20 +47,19 @@ func (s *stage) open() (err error) {
 	if err := os.MkdirAll(s.root, forAll); err != nil {
 		return err
 	}
-	if err := os.Chmod(s.root, forAll); err != nil { // whatever the umask
+	if err := os.Chmod(s.root, forAll); err != nil { // Mkdir applies the umask
 		return err
 	}
 	entries, err := os.ReadDir(s.root)
 	return errors.Join(err, atomicfile.SweepLeftovers(safefile.Files(s.root), entries, func(string) {}))
 }
 
-// dir is what the containers of a sandbox mount.
+// dir returns the directory that the containers of a sandbox mount.
 func (s stage) dir(sandbox string) string { return filepath.Join(s.root, sandbox, mounted) }
 
-// put makes the directory of a sandbox hold the files and, where there is none, an empty
-// file for each mount point. An empty file stays: a container may have something mounted
-// on it. The file of all networks comes last: who reads it finds the files of those that it
-// names. What it no longer names is pruned after it.
+// put writes the files of a sandbox, and an empty file for each mount point that is missing. It writes the
+// file of all networks after the files that it names, and prunes files only afterwards, so readers always
+// find each named file. It does not remove empty files, because containers may have mounts on them.
 func (s stage) put(sandbox, netns string, files map[string][]byte, points []string) error {
 	if err := s.make(sandbox, netns); err != nil {
 		return err
@@ -88,7 +87,7 @@ func (s stage) put(sandbox, netns string, files map[string][]byte, points []stri
 	return prune(dir, files)
 }
 
-// make makes the directory of a sandbox.
+// make creates the directories of a sandbox.
 func (s stage) make(sandbox, netns string) error {
 	if sandbox == "" || sandbox[0] == '.' || strings.ContainsRune(sandbox, '/') {
 		return fmt.Errorf("sandbox %q: its ID is not valid as a directory name", sandbox)
@@ -106,19 +105,20 @@ func (s stage) make(sandbox, netns string) error {
 	return s.mkdir(s.dir(sandbox))
 }
 
-// mkdir makes one that everyone may read. One that is there may have been left half made.
+// mkdir creates a directory that all users can read. It also corrects a directory that a killed agent left
+// incomplete.
 func (s stage) mkdir(path string) error {
 	if err := os.Mkdir(path, forAll); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	if err := os.Chmod(path, forAll); err != nil { // whatever the umask
+	if err := os.Chmod(path, forAll); err != nil { // Mkdir applies the umask
 		return err
 	}
 	return s.setLabel(path)
 }
 
-// write makes a file hold data, at once, unless it does. What was there loses what
-// containers have mounted on it: the file is newer than what that tells of.
+// write atomically writes data to the file, unless the file contains it already. Replacing a file also
+// detaches the mounts that containers have on it, whose content is older.
 func (s stage) write(dir, name string, data []byte) error {
 	path := filepath.Join(dir, name)
 	if now, err := os.ReadFile(path); err == nil && bytes.Equal(now, data) {
@@ -139,7 +139,7 @@ func (s stage) write(dir, name string, data []byte) error {
 	return f.Close()
 }
 
-// outside are files that are written in another directory than that where they appear.
+// outside creates temporary files in Files and renames them to dir.
 type outside struct {
 	safefile.Files
 	dir string
@@ -149,8 +149,8 @@ func (o outside) Rename(from, to string) error {
 	return os.Rename(filepath.Join(string(o.Files), from), filepath.Join(o.dir, to))
 }
 
-// recall takes the copies for the files that are gone: who writes a file over in its place
-// makes it nothing for a moment, and what has been told a container is not taken back.
+// recall uses the staged copy for each device-info file that is missing. A program that rewrites a file in
+// place leaves it empty for a moment, and information that a container already has must not disappear.
 func (s stage) recall(sandbox string, nics []nic) {
 	for n := range nics {
 		if nics[n].gone == nil {
@@ -163,7 +163,7 @@ func (s stage) recall(sandbox string, nics []nic) {
 	}
 }
 
-// prune removes the files that are not among those given, but for empty ones.
+// prune removes the files in dir that are not in files, except empty ones.
 func prune(dir string, files map[string][]byte) error {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
@@ -179,7 +179,7 @@ func prune(dir string, files map[string][]byte) error {
 	return err
 }
 
-// sandboxes lists those that have a directory. One that cannot be listed has none.
+// sandboxes returns the sandboxes that have a directory.
 func (s stage) sandboxes() (ids []string, err error) {
 	entries, err := os.ReadDir(s.root)
 	for _, e := range entries {
@@ -190,7 +190,7 @@ func (s stage) sandboxes() (ids []string, err error) {
 	return ids, err
 }
 
-// netns is the path of a sandbox's network namespace; "" = it was not finished.
+// netns returns the path of a sandbox's network namespace, or "" if the directory is incomplete.
 func (s stage) netns(sandbox string) (string, error) {
 	netns, err := os.Readlink(filepath.Join(s.root, sandbox, netnsLink))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -199,11 +199,11 @@ func (s stage) netns(sandbox string) (string, error) {
 	return netns, err
 }
 
-// containerLabel is what every container may read, whatever its categories.
+// containerLabel is the SELinux label that containers of all categories may read.
 const containerLabel = "system_u:object_r:container_file_t:s0"
 
-// defaultLabel is containerLabel where the kernel has SELinux on, which registers its file
-// system then (security/selinux/selinuxfs.c, init_sel_fs).
+// defaultLabel returns containerLabel if SELinux is enabled, else "". The kernel registers the filesystem
+// selinuxfs only if SELinux is enabled (init_sel_fs in security/selinux/selinuxfs.c).
 func defaultLabel() (string, error) {
 	kinds, err := os.ReadFile("/proc/filesystems")
 	if err != nil || !bytes.Contains(kinds, []byte("\tselinuxfs\n")) {
