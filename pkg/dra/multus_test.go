@@ -1,6 +1,7 @@
 package dra_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	metadataapi "k8s.io/dynamic-resource-allocation/api/metadata"
 	"k8s.io/dynamic-resource-allocation/devicemetadata"
@@ -143,6 +145,31 @@ func TestMetadataEqualsTestdataOfKubeVirt(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A metadata file has the same content in each version of the format.
+func TestKubernetesReadsRDMADevicesAsList(t *testing.T) {
+	r, n, claim := newRig(t), newNode(t, "mlx5-infiniband"), ownClaim("u1", "pci-0000-17-00-1", "")
+	n.rules = `devices: [{select: 'device.attributes["devinfo-cni.io"].linkType == "infiniband"', sharing: exclusive, resourceName: example.com/ib}]`
+	r.useJournal(n)
+	r.startKubelet(apiServer(nil, claim), 0)
+	r.prepareByKubelet(claim)
+	text := difftest.Read(t, filepath.Join(r.dir, "dra-device-metadata", "ns_"+claim.Name, "r", "metadata.json"))
+	var versions []string
+	for file := json.NewDecoder(strings.NewReader(text)); file.More(); {
+		var version json.RawMessage
+		must(t, file.Decode(&version))
+		var read, invalid = new(metadataapi.DeviceMetadata), error(nil)
+		var kind schema.GroupVersionKind
+		must(t, devicemetadata.DecodeMetadataFromStream(json.NewDecoder(bytes.NewReader(version)), read,
+			devicemetadata.DecodeMetadataWithValidationResult(&invalid), devicemetadata.DecodeMetadataStoreGVKResult(&kind)))
+		must(t, invalid)
+		versions = append(versions, kind.Version)
+		attributes := read.Requests[0].Devices[0].Attributes
+		difftest.Equal(t, attributes["devinfo-cni.io/rdmaDevices"].StringValues, []string{"mlx5_1"})
+		difftest.Equal(t, attributes["devinfo-cni.io/rdmaDevice"].StringValue, new("mlx5_1"))
+	}
+	difftest.Equal(t, versions, []string{"v1beta1", "v1alpha1"})
 }
 
 // Results have an MTU since CNI 1.1.0 only, and KubeVirt's plugin fails without one.

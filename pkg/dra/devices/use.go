@@ -201,6 +201,9 @@ func (n *Node) Attributes(at *state.Attachment, info *devinfo.Info) map[string]r
 		for name, value := range at.NodeDevice.Published.Attributes {
 			all[string(name)] = value
 		}
+		if names := at.NodeDevice.Published.Attributes[inventory.AttrRDMADevice].StringValue; names != nil {
+			all[metadata.RDMADevices] = metadata.RDMAList(*names)
+		}
 	}
 	if at.Driver != "" {
 		all[string(inventory.AttrDriver)] = resourceapi.DeviceAttribute{StringValue: &at.Driver}

@@ -2,6 +2,7 @@ package metadata_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -122,8 +123,10 @@ func attributes(t *testing.T, host string, info *devinfo.Info) (map[string]any, 
 			plain[name] = *value.StringValue
 		case value.IntValue != nil && value.StringValue == nil:
 			plain[name] = int(*value.IntValue)
+		case value.StringValues != nil:
+			plain[name] = value.StringValues
 		default:
-			t.Errorf("%s is no string and no number: %v", name, value)
+			t.Errorf("%s is no string, no number and no list of strings: %v", name, value)
 		}
 		if _, id, _ := strings.Cut(name, "/"); len(id) > resourceapi.DeviceMaxIDLength {
 			t.Errorf("the API takes no name as long as %s", id)
@@ -142,7 +145,7 @@ func TestAttributesAreThoseOfDeviceInformationAndSysfs(t *testing.T) {
 			Address: "0000:41:10.0", PFAddress: "0000:41:00.0", RDMADevice: "rxe0,rxe1", Representor: "pf1vf0", VhostNet: "/dev/vhost-net",
 		}}, map[string]any{
 			"resource.kubernetes.io/pciBusID": "0000:41:10.0", "resource.kubernetes.io/pcieRoot": "pci0000:40", "resource.kubernetes.io/numaNode": 1,
-			"devinfo-cni.io/type": "pci", "devinfo-cni.io/pfPCIBusID": "0000:41:00.0", "devinfo-cni.io/rdmaDevice": "rxe0,rxe1",
+			"devinfo-cni.io/type": "pci", "devinfo-cni.io/pfPCIBusID": "0000:41:00.0", "devinfo-cni.io/rdmaDevice": "rxe0,rxe1", "devinfo-cni.io/rdmaDevices": []string{"rxe0", "rxe1"},
 			"devinfo-cni.io/representor": "pf1vf0", "devinfo-cni.io/vhostNet": "/dev/vhost-net",
 		}},
 		"without a NUMA node": {"virtio-vm", devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: "0000:00:03.0"}}, map[string]any{
@@ -190,6 +193,9 @@ func TestWhatTheAPIDoesNotTakeIsLeftOutWithAWarning(t *testing.T) {
 			[]string{"attribute devinfo-cni.io/socketPath is left out: \"" + socket + "\" has 65 bytes, at most 64 are allowed"}},
 		"64 bytes": {devinfo.Info{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Mode: "client", Path: socket[:64]}},
 			map[string]any{"devinfo-cni.io/type": "vhost-user", "devinfo-cni.io/vhostUserMode": "client", "devinfo-cni.io/socketPath": socket[:64], "vhost-user-path": socket[:64]}, nil},
+		"many RDMA devices": {devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{RDMADevice: strings.Repeat("mlx5_0,", 10) + "mlx5_1"}},
+			map[string]any{"devinfo-cni.io/type": "pci", "devinfo-cni.io/rdmaDevices": append(slices.Repeat([]string{"mlx5_0"}, 10), "mlx5_1")},
+			[]string{"attribute devinfo-cni.io/rdmaDevice is left out: "}},
 		"no address": {devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: "3b:00.2", PFAddress: "x"}},
 			map[string]any{"devinfo-cni.io/type": "pci"}, []string{`pciBusID is left out: "3b:00.2"`, `pfPCIBusID is left out: "x"`}},
 		"domain of five digits": {devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: "10000:e1:00.1"}},

@@ -123,13 +123,21 @@ const (
 	MTU           = "mtu"             // an int, in bytes
 )
 
+// RDMADevices is the attribute with the names of all RDMA devices, a list of strings. Only metadata files contain it.
+const RDMADevices = Prefix + "rdmaDevices"
+
+// RDMAList returns the value of [RDMADevices] for names that are joined by commas.
+func RDMAList(names string) resourceapi.DeviceAttribute {
+	return resourceapi.DeviceAttribute{StringValues: strings.Split(names, ",")}
+}
+
 // Attributes returns the attributes of a device, from its device information and sysfs. info may be nil. pciBusID,
 // pcieRoot and numaNode describe the function behind the device and have the names that Kubernetes defines. The
 // names of the other attributes begin with [Prefix]. vhost-user also has [VhostUserPath].
 //
-// An attribute has at most 64 bytes. warn is called with the reason for each attribute that is left out. rdmaDevice
-// contains the names of all RDMA devices, separated by commas as in the device information, because a metadata file
-// cannot contain lists.
+// A string has at most 64 bytes. warn is called with the reason for each attribute that is left out. [RDMADevices] is a
+// list of names. ResourceSlices must not contain it, because API servers take lists only with the feature gate
+// DRAListTypeAttributes. rdmaDevice has the same names, separated by commas as in the device information.
 func Attributes(info *devinfo.Info, sys *sysfs.FS, warn func(string)) map[string]resourceapi.DeviceAttribute {
 	if info == nil {
 		return nil
@@ -140,6 +148,9 @@ func Attributes(info *devinfo.Info, sys *sysfs.FS, warn func(string)) map[string
 	case *devinfo.PCI:
 		a.function(d.Address, d.PFAddress, d.Representor)
 		a.set("rdmaDevice", d.RDMADevice)
+		if d.RDMADevice != "" {
+			a.to[RDMADevices] = RDMAList(d.RDMADevice)
+		}
 		a.set("vhostNet", d.VhostNet)
 	case *devinfo.VDPA:
 		a.function(d.Address, d.PFAddress, d.Representor)
