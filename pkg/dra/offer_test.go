@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/hostdev"
 )
@@ -69,4 +70,15 @@ func TestVFsOfPFHeldThroughMultusAreNotPrepared(t *testing.T) {
 		r.recordMultus(multusEntry("other", "s0", r.netns("s0"), exclusiveLease("pci-0000:41:00.0")))
 		r.prepareFails(ownClaim("u1", "pci-0000-41-10-0", network(`{"type":"sriov"}`)), "pci-0000-41-00-0, which it is on: pod ns/other (net7, network sriov-net) has it")
 	})
+}
+
+// devinfoctl compares the digest with the rules file, which may have changed since the driver read it.
+func TestOfferHasPathAndDigestOfRules(t *testing.T) {
+	r, n := newRig(t), newNode(t, "mlx5-switchdev")
+	r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
+	r.options.Devices.Inventory.File, r.options.Devices.Inventory.Digest = "/rules", "0123"
+	dra.Survey(r.start())
+	if o := readOffer(t, r.options.StateDir); o.Rules != "/rules" || o.Digest != "0123" || o.Devices == nil {
+		t.Errorf("got %+v", o)
+	}
 }
