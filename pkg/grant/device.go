@@ -13,12 +13,12 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// function hands over the nodes of a PCI function: VFIO's, those of its RDMA devices,
-// and vhost-net's. One with a kernel driver and without RDMA has none.
+// function adds the device nodes of a PCI function, which belong to VFIO, its RDMA devices or vhost-net. A
+// function with a kernel driver and no RDMA device needs none.
 func (o *offer) function(p *devinfo.PCI) error {
 	address, err := pci.Parse(p.Address)
 	if err != nil {
-		return nil // described by others, and not of this node
+		return nil // a declared address that this node cannot have
 	}
 	fn, ok, err := o.Sys.PCI(address)
 	if err != nil || !ok {
@@ -41,7 +41,7 @@ func (o *offer) function(p *devinfo.PCI) error {
 		return err
 	}
 	if o.Unasked && !named {
-		rdma = slices.DeleteFunc(rdma, func(node string) bool { // those of subnet managers, which speak for the whole fabric
+		rdma = slices.DeleteFunc(rdma, func(node string) bool { // device nodes of subnet managers, which control the whole fabric
 			return strings.HasPrefix(node, "umad") || strings.HasPrefix(node, "issm")
 		})
 	}
@@ -64,7 +64,7 @@ func (o *offer) function(p *devinfo.PCI) error {
 	return nil
 }
 
-// rdma lists the nodes of the function's RDMA devices or, of a sub-function, of its own.
+// rdma returns the device nodes of the RDMA devices of a function or sub-function.
 func (o *offer) rdma(fn sysfs.Function) ([]string, error) {
 	if o.found.SF == "" {
 		return o.Sys.RDMANodes(fn)
@@ -76,8 +76,9 @@ func (o *offer) rdma(fn sysfs.Function) ([]string, error) {
 	return o.Sys.RDMANodes(aux)
 }
 
-// allowsFunction refuses what is neither the pod's own nor in the node's settings.
-// The address of a PF with VFs stands there for these: who has the PF controls them.
+// allowsFunction reports whether the device belongs to the pod or is in allowedDevices, and refuses it
+// otherwise. The address of a PF in allowedDevices covers its VFs. It does not cover the PF itself while it has
+// VFs, because the holder of the PF controls them.
 func (o *offer) allowsFunction(device string, fn sysfs.Function) (allowed, named bool, err error) {
 	vfs, _, _, err := o.Sys.VFs(fn)
 	if err != nil {
@@ -93,13 +94,13 @@ func (o *offer) allowsFunction(device string, fn sysfs.Function) (allowed, named
 	return o.allows(device, names...), o.named(names...), nil
 }
 
-// named reports whether the node's settings have one of the names.
+// named reports whether allowedDevices contains one of the names.
 func (o *offer) named(names ...string) bool {
 	return slices.ContainsFunc(o.Settings.AllowedDevices, func(d string) bool { return slices.Contains(names, strings.ToLower(d)) })
 }
 
-// allows reports whether the device is the pod's own, or the node's settings allow one of
-// its names or everything.
+// allows reports whether the device is the pod's interface, or allowedDevices contains one of its names or
+// "*". Otherwise it refuses the device.
 func (o *offer) allows(device string, names ...string) bool {
 	if o.found.Shared {
 		o.refuse(device, "other interfaces use it too", "attach a device that only this pod uses; no setting allows a shared device")
@@ -114,7 +115,8 @@ func (o *offer) allows(device string, names ...string) bool {
 	return false
 }
 
-// leased refuses what the pod has no lease of: settings allow a device to whoever has it.
+// leased reports whether the pod has a lease of the device, and refuses the device otherwise. allowedDevices
+// alone would allow it to every pod.
 func (o *offer) leased(device, id string) bool {
 	if o.Leased == nil || o.Leased(id) {
 		return true
@@ -123,9 +125,8 @@ func (o *offer) leased(device, id string) bool {
 	return false
 }
 
-// addVFIO hands over the group with VFIO's own container, and the device with
-// iommufd; whichever of the two the node has. A group's node is good for all devices
-// in that IOMMU group.
+// addVFIO adds the device node of the IOMMU group with /dev/vfio/vfio, and that of the device with /dev/iommu.
+// The host may have only one of the two pairs. The device node of a group gives access to all devices in it.
 func (o *offer) addVFIO(device string, v sysfs.VFIO) {
 	node, err := "its IOMMU group", fs.ErrNotExist
 	if v.Group != "" {
@@ -147,15 +148,14 @@ func (o *offer) addVFIO(device string, v sysfs.VFIO) {
 }
 
 func (o *offer) addVhostNet(device, path string) {
-	if path != cdispec.VhostNet { // the description is not believed: it may name any node
+	if path != cdispec.VhostNet { // the network's author could name any device node
 		o.refuse(device, fmt.Sprintf("its vhost-net is %s", path), "only "+cdispec.VhostNet+" is allowed: correct vhost-net in deviceInfo")
 		return
 	}
 	o.addAll(device, "load the modules vhost_net and tun", []string{"vhost-net", "net/tun"}, "/dev/")
 }
 
-// vdpa hands over the node of a vDPA device on vhost_vdpa. One on virtio_vdpa is the
-// kernel's own, and has none.
+// vdpa adds the device node of a vDPA device on the driver vhost_vdpa. A device on virtio_vdpa has none.
 func (o *offer) vdpa(d *devinfo.VDPA) error {
 	v, ok, err := o.Sys.VDPA(d.ParentDevice)
 	if err != nil || !ok || v.Vhost == "" {
@@ -181,7 +181,7 @@ func (o *offer) vdpa(d *devinfo.VDPA) error {
 	return nil
 }
 
-// addAll hands over each node that is there.
+// addAll adds the device nodes that exist and refuses the missing ones.
 func (o *offer) addAll(device, remedy string, names []string, dir string) {
 	for _, name := range names {
 		if node, err := o.add(dir + name); err != nil {

@@ -1,11 +1,10 @@
-// Package grant decides which device nodes and which directories of the host a
-// container may have for its network attachment.
+// Package grant decides which device nodes and host directories a container may have for its network
+// attachment.
 //
-// Whoever writes a NetworkAttachmentDefinition can declare any device and any path. So a
-// node is given only for a device that is the attachment's own interface, or that the
-// node's settings allow, and only as /sys shows it: what the device information says of
-// nodes is not trusted. A directory is given only where the node's settings allow it, and
-// only to the pod that its name contains.
+// The author of a NetworkAttachmentDefinition can declare any device and any path, so the package does not
+// trust the device nodes in the device information. It finds device nodes in /sys, and grants them
+// only if their device is the attachment's own interface or the node's settings allow it. It grants a directory
+// only if the node's settings allow it and its name contains the ID of the pod.
 package grant
 
 import (
@@ -21,26 +20,25 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// A Refusal names a part of the device that the container does not get, and why.
+// Refusal is a part of the device that the container does not get, with the reason.
 type Refusal struct{ Device, Why, Remedy string }
 
 func (r Refusal) Error() string { return fmt.Sprintf("%s: withheld: %s", r.Device, r.Why) }
 
-// Grant is what the container may have.
+// Grant is the set of device nodes and mounts that the container may have.
 type Grant struct {
 	Nodes    []cdispec.Node
 	Mounts   []cdispec.Mount
 	Refusals []Refusal
 
-	// SocketDir is the directory of the host that is among Mounts for its socket, links
-	// resolved; "" = none. Its last element holds what is Granter.Pod's alone, so that
-	// is a name for the pod's lease of it.
+	// SocketDir is the host directory in Mounts for the socket, symbolic links resolved; "" = none. Its
+	// base name contains the pod's UID or container ID, so the path identifies the pod's lease too.
 	SocketDir string
 
-	IOMMUGroup string // whose node is among Nodes; "" = none: "15"
+	IOMMUGroup string // group whose device node is in Nodes, such as "15"; "" = none
 }
 
-// InUserNamespace moves the device nodes that a container in a user namespace cannot open to the refusals.
+// InUserNamespace moves device nodes that a container in a user namespace cannot open to the refusals.
 func (g *Grant) InUserNamespace() {
 	var nodes []cdispec.Node
 	for _, n := range g.Nodes {
@@ -53,8 +51,8 @@ func (g *Grant) InUserNamespace() {
 	g.Nodes = nodes
 }
 
-// RefuseInUserNamespace refuses a device node that a container in a user namespace cannot open. It returns nil
-// if everybody may read and write the node: its owner on the node is nobody there.
+// RefuseInUserNamespace returns a refusal if a container in a user namespace cannot open the device node, else
+// nil. The node's owner has no user ID in the namespace, so the permissions for other users decide.
 func RefuseInUserNamespace(n cdispec.Node) *Refusal {
 	const forOthers = 0o006
 	if n.Perm&forOthers == forOthers {
@@ -64,11 +62,11 @@ func RefuseInUserNamespace(n cdispec.Node) *Refusal {
 		"set its mode to 0666 on the host, or set hostUsers: true in the pod"}
 }
 
-// Nodes looks up the device node at a path below /dev; fs.ErrNotExist if there is none.
+// Nodes returns the device node at a path below /dev, or fs.ErrNotExist.
 type Nodes func(path string) (cdispec.Node, error)
 
-// NodesBelow is Nodes of the machine whose root is mounted at a path; "" = ours. A
-// container's own /dev lacks what was made after its start.
+// NodesBelow returns Nodes for the host whose root is mounted at a path; "" = this mount namespace. The /dev
+// of a container lacks device nodes that were created after its start.
 func NodesBelow(root string) Nodes {
 	return func(path string) (cdispec.Node, error) {
 		n, err := sysfs.ReadNode(filepath.Join("/", root, path))
@@ -76,28 +74,26 @@ func NodesBelow(root string) Nodes {
 	}
 }
 
-// Granter knows the host and its policy.
+// Granter decides for one pod, using the host's /sys and the node's settings.
 type Granter struct {
 	Sys      *sysfs.FS
 	Nodes    Nodes
-	Settings config.Node // the policy: its AllowedDevices and SocketDirs
+	Settings config.Node // AllowedDevices and SocketDirs are the policy
 
-	// Pod is the pod whose containers ask: a socket's directory must be its own.
+	// Pod is the pod of the containers. The name of a socket directory must contain its ID.
 	Pod pod.Identity
-	// SocketDir is the host's directory of a socket; "" = the path is the same on
-	// both sides.
+	// SocketDir is the host directory of a socket; "" = same path as in the container.
 	SocketDir string
-	// Leased says whether the pod has an exclusive lease of a device, by its sysfs.Object.ID
-	// or "iommu-15"; nil = it is about to take those of what it is granted.
+	// Leased reports whether the pod has an exclusive lease of a device: a sysfs.Object.ID or an ID such
+	// as "iommu-15". nil = the caller will take leases of the granted devices.
 	Leased func(id string) bool
-	// Unasked says that nobody asked for the device by its CDI name: the nodes by which a
-	// fabric is managed, umad and issm, are then given only where Settings name the device.
+	// Unasked is true if the container did not request the device by its CDI name. The device nodes of
+	// subnet managers, umad and issm, are then granted only if AllowedDevices names the device.
 	Unasked bool
 }
 
-// For returns what the container may have of a device that a Finder has found. info is its
-// description, or one that the Finder was given and did not contradict. It fails only if the
-// kernel cannot be read.
+// For returns the grant for a device that a Finder has found. info is the description from the Finder, or one
+// that agrees with it. For returns an error only if it cannot read the kernel's state.
 func (g Granter) For(found *discovery.Device, info *devinfo.Info) (Grant, error) {
 	o := &offer{Granter: g, found: found}
 	var err error
@@ -114,16 +110,15 @@ func (g Granter) For(found *discovery.Device, info *devinfo.Info) (Grant, error)
 	return o.Grant, err
 }
 
-// ForInterface is For after ADD: the interface is in the network namespace at the path
-// netns, and info is what the device-info file says. If the file describes another device
-// than the interface's, only what the node's settings allow of that device is given.
+// ForInterface is For after ADD. The interface is in the network namespace at the path netns, and info is the
+// content of the device-info file. If the file describes a device other than the interface's, only
+// AllowedDevices can allow it.
 //
-// It fails with link.ErrNoNetns, or if the kernel cannot be read.
+// ForInterface returns link.ErrNoNetns, or an error if it cannot read the kernel's state.
 func (g Granter) ForInterface(finder *discovery.Finder, netns, ifName string, info *devinfo.Info) (Grant, error) {
-	// Looked at as widely as a plugin may have been told to: a device that is shared must
-	// be seen to be.
+	// Search with all options, so that every sharing of the device is found.
 	search := *finder
-	search.Eswitches = nil // a representor is nothing that a container could have
+	search.Eswitches = nil // containers never get representors
 	found, err := search.Find(discovery.Target{Existing: info, Netns: netns, IfName: ifName, FollowLower: true, SubfunctionParent: true})
 	if _, conflict := errors.AsType[*discovery.ConflictError](err); conflict {
 		found, err = &discovery.Device{}, nil
@@ -134,7 +129,7 @@ func (g Granter) ForInterface(finder *discovery.Finder, netns, ifName string, in
 	return g.For(found, info)
 }
 
-// offer is one For.
+// offer is the state of one call of For.
 type offer struct {
 	Granter
 	Grant
@@ -145,7 +140,7 @@ func (o *offer) refuse(device, why, remedy string) {
 	o.Refusals = append(o.Refusals, Refusal{device, why, remedy})
 }
 
-// add hands over the nodes, all or none; it says which one is missing, and why.
+// add adds all device nodes, or returns the missing one and the error.
 func (o *offer) add(paths ...string) (missing string, err error) {
 	var nodes []cdispec.Node
 	for _, path := range paths {

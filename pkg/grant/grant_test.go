@@ -19,8 +19,7 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// nodes are those that a host has below /dev, all of major 1 and of the minor that is
-// their place in the list.
+// nodes returns a host's device nodes below /dev. All have major 1; the minor is the index in the list.
 func nodes(names ...string) grant.Nodes {
 	return func(path string) (cdispec.Node, error) {
 		for n, name := range names {
@@ -46,10 +45,10 @@ func function(address string) *devinfo.Info {
 
 var must = difftest.Must
 
-// The device is the pod's interface, or not.
+// own is the pod's interface; other is a device without that property.
 var own, other = &discovery.Device{IsInterface: true}, &discovery.Device{}
 
-// show writes a grant down, one thing a line.
+// show lists a grant, one item a line.
 func show(g grant.Grant) string {
 	var lines []string
 	for _, n := range g.Nodes {
@@ -73,12 +72,12 @@ func expect(t *testing.T, what string, g grant.Granter, info *devinfo.Info, foun
 
 const notOurs = ": withheld: it has no interface in the pod's network namespace, and the node setting allowedDevices does not contain it; add "
 
-func TestAFunctionWithAKernelDriverAndWithoutRDMANeedsNothing(t *testing.T) {
+func TestFunctionWithoutRDMANeedsNoDeviceNodes(t *testing.T) {
 	expect(t, "own", on(t, "i40e"), function("0000:18:02.1"), own)
 	expect(t, "not own", on(t, "i40e"), function("0000:18:02.1"), other)
 }
 
-func TestWhatIsNotOnThisNodeGetsNothing(t *testing.T) {
+func TestDeviceOfAnotherNodeGetsNothing(t *testing.T) {
 	for what, info := range map[string]*devinfo.Info{
 		"nothing": nil, "no type": {}, "no map": {Type: devinfo.TypePCI}, "no address": function("mlx5_core.sf.4"), "no function": function("0000:ff:00.0"),
 		"no vDPA device": {Type: devinfo.TypeVDPA, VDPA: &devinfo.VDPA{ParentDevice: "vdpa99"}},
@@ -87,7 +86,7 @@ func TestWhatIsNotOnThisNodeGetsNothing(t *testing.T) {
 	}
 }
 
-func TestNodesAreForTheOwnDeviceOrTheSettings(t *testing.T) {
+func TestDeviceMustBeOwnOrAllowed(t *testing.T) {
 	rdma := []string{"/dev/infiniband/uverbs3 c 1:3", "/dev/infiniband/uverbs4 c 1:4", "/dev/infiniband/rdma_cm c 1:5"}
 	const vf = "0000:3b:00.3"
 	expect(t, "own", on(t, "mlx5-legacy"), function(vf), own, rdma...)
@@ -100,8 +99,9 @@ func TestNodesAreForTheOwnDeviceOrTheSettings(t *testing.T) {
 	}
 }
 
-// Whoever has umad and issm manages the fabric. A CDI device is asked for, an injected one is not.
-func TestTheFabricIsManagedWhereTheDeviceIsNamed(t *testing.T) {
+// A process with umad or issm can manage the fabric. A container requests a CDI device explicitly; injection
+// is unasked.
+func TestSubnetManagerNodesNeedNamedDevice(t *testing.T) {
 	const mad = "-- sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.3/infiniband_mad/%s3/dev --\n231:3\n"
 	h, err := capturefile.Parse([]byte(difftest.Read(t, "../../testdata/hosts/mlx5-legacy.txtar") + fmt.Sprintf(mad+mad, "umad", "issm")))
 	must(t, err)
@@ -123,19 +123,19 @@ func TestTheFabricIsManagedWhereTheDeviceIsNamed(t *testing.T) {
 	}
 }
 
-func TestAPFWithVFsIsNotAllowedByItsAddress(t *testing.T) {
+func TestAddressDoesNotAllowPFWithVFs(t *testing.T) {
 	expect(t, "with", on(t, "mlx5-legacy", "0000:3b:00.0"), function("0000:3b:00.0"), other,
 		"the PCI function 0000:3b:00.0, a PF with VFs"+notOurs+`"*" to allowedDevices in the node settings`)
 	expect(t, "without", on(t, "mlx5-legacy", "0000:3b:00.1"), function("0000:3b:00.1"), other,
 		"/dev/infiniband/uverbs1 c 1:2", "/dev/infiniband/rdma_cm c 1:5")
 }
 
-func TestASharedDeviceIsNobodys(t *testing.T) {
+func TestSharedDeviceIsRefused(t *testing.T) {
 	expect(t, "shared", on(t, "mlx5-legacy", "*", "0000:3b:00.1"), function("0000:3b:00.1"), &discovery.Device{IsInterface: true, Shared: true},
 		"the PCI function 0000:3b:00.1: withheld: other interfaces use it too; attach a device that only this pod uses; no setting allows a shared device")
 }
 
-func TestVFIOIsAllOrNothing(t *testing.T) {
+func TestVFIONeedsBothDeviceNodes(t *testing.T) {
 	const remedy = "; load the modules vfio and vfio_iommu_type1, and make sure that /dev is a devtmpfs"
 	g := on(t, "mlx5-legacy", "*")
 	expect(t, "group", g, function("0000:3b:00.4"), other, "/dev/vfio/vfio c 1:0", "/dev/vfio/42 c 1:1")
@@ -147,7 +147,7 @@ func TestVFIOIsAllOrNothing(t *testing.T) {
 	expect(t, "a file", g, function("0000:3b:00.4"), other, "the PCI function 0000:3b:00.4: withheld: /dev/vfio/vfio: it has mode -rw-r--r--"+remedy)
 }
 
-func TestOnlyTheNodeOfVhostNetIsVhostNet(t *testing.T) {
+func TestVhostNetMustBeItsOwnNode(t *testing.T) {
 	g := on(t, "i40e")
 	info := function("0000:18:02.1")
 	info.PCI.VhostNet = "/dev/vhost-net"
@@ -158,7 +158,7 @@ func TestOnlyTheNodeOfVhostNetIsVhostNet(t *testing.T) {
 		"the PCI function 0000:18:02.1: withheld: its vhost-net is /dev/mem; only /dev/vhost-net is allowed: correct vhost-net in deviceInfo")
 }
 
-func TestVDPAOnVhostHasTheNodeThatSysNames(t *testing.T) {
+func TestVDPANodeComesFromSysfs(t *testing.T) {
 	info := &devinfo.Info{Type: devinfo.TypeVDPA, VDPA: &devinfo.VDPA{ParentDevice: "vdpa:0000:65:00.3", Path: "/dev/mem", Address: "0000:ff:00.0"}}
 	for _, device := range []string{"vdpa:0000:65:00.3", "pci/0000:65:00.3", "0000:65:00.3", "0000:65:00.0", "*"} {
 		expect(t, device, on(t, "mlx5-vdpa", device), info, other, "/dev/vhost-vdpa-1 c 1:6")

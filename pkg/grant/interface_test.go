@@ -25,7 +25,7 @@ func finder(t *testing.T, host string) *discovery.Finder {
 	return checktest.Finder(t, capturetest.Load(t, host))
 }
 
-func TestWhatAnInterfaceEntitlesTo(t *testing.T) {
+func TestForInterfaceGrantsByInterface(t *testing.T) {
 	for what, test := range map[string]struct {
 		ifName, address string
 		devices         []string
@@ -54,8 +54,8 @@ func TestWhatAnInterfaceEntitlesTo(t *testing.T) {
 	}
 }
 
-// A PF that does not answer would keep containers waiting, and no grant is of a representor.
-func TestAGrantAsksNoSwitch(t *testing.T) {
+// Grants do not include representors, so a slow PF must not delay the start of containers.
+func TestForInterfaceDoesNotReadEswitch(t *testing.T) {
 	f := finder(t, "mlx5-legacy")
 	f.Eswitches = asked{t: t}
 	_, err := on(t, "mlx5-legacy").ForInterface(f, netns, "net1", function("0000:3b:00.3"))
@@ -72,7 +72,7 @@ func (a asked) Switchdev(pf string) (bool, error) {
 	return false, nil
 }
 
-func TestAnInterfaceOnASubFunctionHasItsNodes(t *testing.T) {
+func TestSubfunctionGetsItsOwnRDMANodes(t *testing.T) {
 	g := on(t, "mlx5-switchdev")
 	g.Nodes = nodes("infiniband/uverbs0", "infiniband/uverbs4", "infiniband/rdma_cm")
 	f := finder(t, "mlx5-switchdev")
@@ -84,15 +84,15 @@ func TestAnInterfaceOnASubFunctionHasItsNodes(t *testing.T) {
 	expect(t, "gone", g, found.Info, found)
 }
 
-func TestNothingIsGrantedWithoutANetworkNamespace(t *testing.T) {
-	const host = "igb-sriov" // whose pods were not captured
+func TestForInterfaceNeedsNetworkNamespace(t *testing.T) {
+	const host = "igb-sriov" // the capture has no network namespaces of pods
 	got, err := on(t, host, "*").ForInterface(finder(t, host), netns, "net1", function("0000:01:10.0"))
 	if !errors.Is(err, link.ErrNoNetns) || show(got) != "" {
 		t.Errorf("got %s, %v", show(got), err)
 	}
 }
 
-func TestNodesAreReadWhereTheHostIsMounted(t *testing.T) {
+func TestNodesBelowReadsMountedRoot(t *testing.T) {
 	root := t.TempDir()
 	must(t, os.Symlink("/", filepath.Join(root, "host")))
 	for _, mounted := range []string{"", "/", root + "/host"} {

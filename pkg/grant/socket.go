@@ -16,14 +16,13 @@ import (
 	"devinfo-cni.io/pkg/pod"
 )
 
-// socket hands over the directory of a socket, which need not exist yet: whichever
-// side makes it makes it there. The path is the container's.
+// socket adds the directory of a socket, given by its path in the container. The socket need not exist yet,
+// because either side may create it.
 //
-// It is the container runtime that mounts the directory, later, by its path. Whoever
-// may write to the directory above it can put a link in its place until then, so this
-// must be one of socketDirs, which no container has. Only its name shows that the directory
-// is this pod's, and the name is checked before the file system is: nobody learns by asking
-// what else is on the node.
+// The container runtime later mounts the directory by its path. Until then a user with write permission in the
+// parent directory could replace it by a link. The parent must therefore be one of socketDirs, which are not
+// mounted into containers. The directory's name must contain the pod's ID. socket checks the name before it
+// accesses the file system, so that its errors do not reveal which paths exist on the node.
 func (o *offer) socket(socket string) {
 	device := "the socket " + socket
 	inside := path.Dir(path.Clean(socket))
@@ -51,13 +50,12 @@ func (o *offer) socket(socket string) {
 	o.Grant.SocketDir = dir
 }
 
-// owns says whether a clean path can be that of a directory for the pod's sockets: it
-// is directly below one of roots, and by its name no other pod's.
+// owns reports whether a clean path is directly in one of roots and its base name contains the pod's ID.
 func owns(p pod.Identity, dir string, roots []string) bool {
 	return slices.Contains(roots, path.Dir(dir)) && p.Owns(path.Base(dir))
 }
 
-// socketRoots are socketDirs, clean, and where their links lead: /var/run is one.
+// socketRoots returns the cleaned socketDirs, and the targets of links among them, such as /var/run.
 func socketRoots(dirs []string) (roots []string) {
 	for _, dir := range dirs {
 		roots = append(roots, path.Clean(dir))
@@ -68,7 +66,7 @@ func socketRoots(dirs []string) (roots []string) {
 	return roots
 }
 
-// resolve follows the links of a directory that exists. Its error leaves out the path.
+// resolve returns the path of an existing directory, links resolved. Its error does not contain the path.
 func resolve(dir string) (string, error) {
 	resolved, err := filepath.EvalSymlinks(dir)
 	if err == nil {

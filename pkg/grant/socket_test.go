@@ -19,7 +19,7 @@ func vhostUser(path string) *devinfo.Info {
 	return &devinfo.Info{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Mode: "client", Path: path}}
 }
 
-// tree makes directories, and links: "a -> b". It gives their root, links resolved.
+// tree creates directories, and links written as "a -> b". It returns the root, links resolved.
 func tree(t *testing.T, entries ...string) string {
 	t.Helper()
 	root, err := filepath.EvalSymlinks(t.TempDir())
@@ -43,7 +43,7 @@ func socketsOf(root string, p pod.Identity, dirs ...string) grant.Granter {
 	return g
 }
 
-// refused is why a socket's directory is not handed over; "" when it is.
+// refused returns the reason of the refusal, or "" if the directory is granted.
 func refused(t *testing.T, g grant.Granter, socket string) string {
 	t.Helper()
 	got, err := g.For(own, vhostUser(socket))
@@ -57,11 +57,11 @@ func refused(t *testing.T, g grant.Granter, socket string) string {
 	return got.Refusals[0].Why
 }
 
-func TestAPodsDirectoryIsMountedAtThePathInTheContainer(t *testing.T) {
+func TestSocketDirIsMountedAtContainerPath(t *testing.T) {
 	root := tree(t, "sockets/6e0c2d4f", "sockets/0123456789ab-net1", "more/x-6e0c2d4f", "more/linked-6e0c2d4f -> ../sockets/linked-6e0c2d4f", "sockets/linked-6e0c2d4f", "alias -> sockets")
 	g := socketsOf(root, web, "/none", "/alias/", "/more")
 	for socket, want := range map[string][2]string{ // host, container
-		"/sockets/6e0c2d4f/s":          {"/sockets/6e0c2d4f", "/sockets/6e0c2d4f"}, // where the node's link leads
+		"/sockets/6e0c2d4f/s":          {"/sockets/6e0c2d4f", "/sockets/6e0c2d4f"}, // the target of the node's link
 		"/alias/6e0c2d4f/s":            {"/sockets/6e0c2d4f", "/alias/6e0c2d4f"},
 		"/sockets/0123456789ab-net1/s": {"/sockets/0123456789ab-net1", "/sockets/0123456789ab-net1"},
 		"/more//./x-6e0c2d4f/s":        {"/more/x-6e0c2d4f", "/more/x-6e0c2d4f"},
@@ -74,7 +74,7 @@ func TestAPodsDirectoryIsMountedAtThePathInTheContainer(t *testing.T) {
 	}
 }
 
-func TestTheHostsDirectoryMayBeElsewhere(t *testing.T) {
+func TestSocketDirOnHostMayDiffer(t *testing.T) {
 	root := tree(t, "sockets/6e0c2d4f")
 	g := socketsOf(root, web, "/sockets")
 	g.SocketDir = root + "/sockets/6e0c2d4f/"
@@ -86,8 +86,8 @@ func TestTheHostsDirectoryMayBeElsewhere(t *testing.T) {
 	}
 }
 
-// One answer for what is there and what is not: who asks must not learn which.
-func TestWhatIsNotThePodsIsRefusedUnseen(t *testing.T) {
+// The refusal must be the same for existing and missing directories.
+func TestForeignSocketDirIsRefusedUnread(t *testing.T) {
 	root := tree(t, "sockets/77aa01bc", "sockets/6e0c2d4f/nested-6e0c2d4f", "sockets-2/6e0c2d4f", "sockets/0123456789a", "elsewhere/6e0c2d4f")
 	for _, socketDirs := range [][]string{{"/sockets"}, {"/sockets/"}, {"/none", "/sockets"}, nil} {
 		g := socketsOf(root, web, socketDirs...)
@@ -104,7 +104,7 @@ func TestWhatIsNotThePodsIsRefusedUnseen(t *testing.T) {
 	}
 }
 
-func TestThePodsDirectoryMustBeOne(t *testing.T) {
+func TestSocketDirMustBeDirectory(t *testing.T) {
 	root := tree(t, "sockets/real-6e0c2d4f", "sockets/a-6e0c2d4f -> /etc", "sockets/b-6e0c2d4f -> real-6e0c2d4f", "sockets/c-6e0c2d4f -> 77aa01bc", "sockets/77aa01bc",
 		"sockets/d-6e0c2d4f -> 77aa01bc/d-6e0c2d4f", "sockets/77aa01bc/d-6e0c2d4f", "sockets/e-6e0c2d4f -> e-6e0c2d4f", "sockets/f-6e0c2d4f -> ../sockets")
 	must(t, os.WriteFile(root+"/sockets/file-6e0c2d4f", nil, 0o644))
@@ -118,7 +118,7 @@ func TestThePodsDirectoryMustBeOne(t *testing.T) {
 	}
 }
 
-func TestAPathInTheContainerMustBeMountable(t *testing.T) {
+func TestSocketPathMustBeMountable(t *testing.T) {
 	for _, socket := range []string{"s", "run/s", "/s", "/./s", "/a/../s", "@abstract"} {
 		if why := refused(t, socketsOf("", web, "/run"), socket); !strings.Contains(why, "its path in the container must be absolute and not directly in /") {
 			t.Errorf("%s: %q", socket, why)

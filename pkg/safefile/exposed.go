@@ -12,20 +12,20 @@ import (
 	"devinfo-cni.io/devinfo/atomicfile"
 )
 
-// Unexposed returns an error if anybody but root can put something else in the place of a
-// directory, or into it: each directory on the way, through links, must be root's, and not
-// writable for group or others. The error names the first that is not. The sticky bit does
-// not help: once an element is gone, as after a reboot, anybody may make it anew. What is
-// missing is no error, for then only root can make it.
+// Unexposed returns an error if users other than root can replace a directory or its contents. Each directory
+// on the path, and on the targets of links in it, must belong to root and must not be writable for group or
+// other users. The error names the first directory that violates this. The sticky bit is not enough: if an element
+// of the path is deleted, as in a reboot, any user can create it. A missing element is not an error, because
+// only root can create it.
 func Unexposed(dir string) error { return UnexposedBelow("/", dir) }
 
-// UnexposedBelow is Unexposed for a root directory that is mounted somewhere: dir, and the
-// error, are as those see it who have it as their root.
+// UnexposedBelow is Unexposed for a root directory that is mounted at root. dir, links and the error are
+// relative to that root.
 func UnexposedBelow(root, dir string) error {
 	if err := atomicfile.CheckDir(dir); err != nil {
 		return err
 	}
-	const mostLinks = 40 // as in the kernel
+	const mostLinks = 40 // the kernel's limit
 	at, rest := "/", elements(dir)
 	for links := 0; links <= mostLinks; {
 		stat, err := os.Lstat(filepath.Join(root, at))
@@ -60,8 +60,8 @@ func elements(path string) []string {
 	return strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 }
 
-// unexposed judges one directory. Who owns the root directory does not matter: it has the
-// whole node, and in a user namespace its owner is nobody.
+// unexposed checks one directory. The owner of the root directory does not matter, because it is an unmapped
+// user in a user namespace.
 func unexposed(dir string, stat fs.FileInfo) error {
 	const others = "users other than root can replace its contents"
 	raw, ok := stat.Sys().(*syscall.Stat_t)

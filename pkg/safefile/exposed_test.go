@@ -16,8 +16,8 @@ import (
 	"devinfo-cni.io/pkg/safefile/safefiletest"
 )
 
-func TestAPathIsUnexposedIfOnlyRootCanReplaceWhatIsOnIt(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) { // whose /run is root's, mode 0755
+func TestUnexposedNeedsRootOwnedPath(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) { // /run belongs to root and has mode 0755
 		dir := func(path string, mode uint32) { must(t, os.Mkdir(path, 0o755), syscall.Chmod(path, mode)) }
 		dir("/run/alone", 0o755)
 		dir("/run/alone/infos", 0)
@@ -34,11 +34,11 @@ func TestAPathIsUnexposedIfOnlyRootCanReplaceWhatIsOnIt(t *testing.T) {
 		}
 		for path, why := range map[string]string{
 			"/": "", "/run/alone": "", "/run/alone/infos": "", "/run/absolute/infos": "", "/run/alone/relative": "",
-			"/run/alone/gone/infos": "", "/run/nowhere": "", // root makes them
+			"/run/alone/gone/infos": "", "/run/nowhere": "", // only root can create these
 			"/run/alone/group":       "/run/alone/group has mode drwxrwxr-x",
 			"/run/alone/group/infos": "/run/alone/group has mode drwxrwxr-x",
 			"/run/tmp":               "/run/tmp has mode dtrwxrwxrwx",
-			"/run/tmp/infos":         "/run/tmp has mode dtrwxrwxrwx", // made anew by others, once it is gone
+			"/run/tmp/infos":         "/run/tmp has mode dtrwxrwxrwx", // any user could create it after a deletion
 			"/run/tmp/gone":          "/run/tmp has mode dtrwxrwxrwx",
 			"/run/into":              "/run/tmp has mode dtrwxrwxrwx",
 			"/run/tmp/out":           "/run/tmp has mode dtrwxrwxrwx",
@@ -54,8 +54,8 @@ func TestAPathIsUnexposedIfOnlyRootCanReplaceWhatIsOnIt(t *testing.T) {
 	})
 }
 
-// In a container the node's links lead to the node's directories, not to the container's.
-func TestLinksBelowARootStayThere(t *testing.T) {
+// A link in the node's root must lead to a directory of the node, not of the container.
+func TestUnexposedBelowFollowsLinksInRoot(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		must(t, os.MkdirAll("/run/host/run/infos", 0o755), os.MkdirAll("/run/host/var", 0o755), os.Mkdir("/run/open", 0), syscall.Chmod("/run/open", 0o777))
 		must(t, os.Symlink("/run", "/run/host/var/run"), os.Symlink("../../../run/open", "/run/host/out"))
@@ -69,7 +69,7 @@ func TestLinksBelowARootStayThere(t *testing.T) {
 	})
 }
 
-func TestAPathIsExposedToTheOwnerOfADirectoryOnIt(t *testing.T) {
+func TestUnexposedRejectsOtherOwner(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		must(t, os.MkdirAll("/run/theirs/infos", 0o755))
 		if err := os.Chown("/run/theirs", 1, 0); errors.Is(err, syscall.EINVAL) {
@@ -83,7 +83,7 @@ func TestAPathIsExposedToTheOwnerOfADirectoryOnIt(t *testing.T) {
 	})
 }
 
-func TestAloneExcludesOthers(t *testing.T) {
+func TestAloneWaitsForLock(t *testing.T) {
 	d := safefile.Open(t.TempDir())
 	if err := safefile.Open(d.Path("none")).Alone(time.Minute, func() error { return nil }); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
@@ -99,10 +99,10 @@ func TestAloneExcludesOthers(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
-	safefiletest.Lock(t, d.Path("")) // it is free again
+	safefiletest.Lock(t, d.Path("")) // succeeds because Alone has released its lock
 }
 
-func TestAFullDiskKeepsTheOldFilesAndLetsThemGo(t *testing.T) {
+func TestFullDiskKeepsFilesAndAllowsRemoval(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		disk := safefiletest.Mount(t, 6)
 		d := safefile.Open(disk.Dir + "/state")
@@ -117,7 +117,7 @@ func TestAFullDiskKeepsTheOldFilesAndLetsThemGo(t *testing.T) {
 		expectEntries(t, d, "a", "b")
 		must(t, d.Alone(time.Minute, func() error { return d.Remove("b") }), d.Remove("a"), d.Sweep(nil))
 		expectEntries(t, d)
-		must(t, d.Write("a", make([]byte, 1000))) // two inodes are free
+		must(t, d.Write("a", make([]byte, 1000))) // a write needs two free inodes
 		if err := d.Write("b", make([]byte, 2<<20)); !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("no blocks: got %v", err)
 		}
@@ -125,7 +125,7 @@ func TestAFullDiskKeepsTheOldFilesAndLetsThemGo(t *testing.T) {
 	})
 }
 
-func TestAReadOnlyDiskWillDoWhereNothingHasToChange(t *testing.T) {
+func TestReadOnlyDiskAllowsCallsWithoutChanges(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		disk := safefiletest.Mount(t, 10)
 		d := safefile.OpenDurable(disk.Dir + "/state")

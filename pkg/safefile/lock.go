@@ -15,20 +15,20 @@ import (
 	"devinfo-cni.io/devinfo/atomicfile"
 )
 
-// Between two tries at a lock. A blocking flock could not be given up: nothing but its
-// success ends it, and it would then have a lock that nobody wants any more.
+// Pauses between two attempts to lock. A blocking flock is not used, because it cannot be cancelled and could
+// lock the file after the caller has given up.
 const (
 	firstPause   = 200 * time.Microsecond
 	longestPause = 100 * time.Millisecond
-	shortPause   = time.Millisecond // the longest for a lock that nobody has for longer
+	shortPause   = time.Millisecond // the maximum for locks that are held only briefly
 )
 
-// A BusyError says that somebody else has had a lock for as long as the caller would wait.
+// BusyError reports that a lock was still held when the caller stopped waiting.
 type BusyError struct {
 	Path    string
 	Waited  time.Duration
-	Holders string // "process 4711 (macvlan)", as far as we may see them; or ""
-	Cause   error  // of the context, which ended the wait; nil = the limit did
+	Holders string // such as "process 4711 (macvlan)"; "" = unknown
+	Cause   error  // why the context ended; nil = the limit was reached
 }
 
 func (e *BusyError) Error() string {
@@ -44,11 +44,10 @@ func (e *BusyError) Error() string {
 
 func (e *BusyError) Unwrap() error { return e.Cause }
 
-// Lock opens a file for reading and locks it (flock, LOCK_EX), once nobody else has it
-// locked; nil if there is none. What is locked is at the path at that moment. The error is
-// a [*BusyError] after the limit or the end of the context, [ErrNotRegular] for a symbolic
-// link, else the system's. The caller ends it by [Unlock]; a process that inherits the
-// file keeps it locked after the caller's death.
+// Lock opens path for reading and takes an exclusive flock on it. It returns nil if the file does not exist.
+// The locked file is at path when Lock returns. The error is a [*BusyError] after the limit or the end of the
+// context, and [ErrNotRegular] for a symbolic link. The caller must call [Unlock]. A process that inherits the
+// file keeps the lock after the caller's death.
 func Lock(ctx context.Context, path string, limit time.Duration) (*os.File, error) {
 	var f *os.File
 	err := await(ctx, path, limit, longestPause, func() (err error) {
@@ -58,7 +57,7 @@ func Lock(ctx context.Context, path string, limit time.Duration) (*os.File, erro
 	return f, err
 }
 
-// lockAt is Lock without a wait.
+// lockAt is Lock without waiting.
 func lockAt(path string) (*os.File, error) {
 	for {
 		f, err := openFile(path)
@@ -74,15 +73,15 @@ func lockAt(path string) (*os.File, error) {
 				return f, nil
 			}
 		}
-		f.Close() // and with it the lock of what is no longer there
+		f.Close() // also unlocks the file, which was renamed or removed
 		if err != nil {
 			return nil, err
 		}
 	}
 }
 
-// LockFile is [Lock] of a file that is there for its lock, and is made, 0600, if need be. Its
-// directory would not do where others than root may read that: they could lock it too.
+// LockFile locks a dedicated lock file, creating it with mode 0600. Do not lock the directory instead if
+// non-root users can read it, because they could hold that lock.
 func LockFile(ctx context.Context, path string, limit time.Duration) (*os.File, error) {
 	for {
 		made, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
@@ -96,8 +95,8 @@ func LockFile(ctx context.Context, path string, limit time.Duration) (*os.File, 
 	}
 }
 
-// Unlock unlocks by name: a daemon that a plugin left behind has the lock as well as
-// we do, by the same open file, and closing ours would leave it that.
+// Unlock unlocks and closes f. A daemon that a plugin has left may have inherited f and would keep the lock if
+// f were only closed.
 func Unlock(f *os.File) {
 	if f != nil {
 		_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
@@ -105,18 +104,18 @@ func Unlock(f *os.File) {
 	}
 }
 
-// IsAt is false when f has been renamed or removed.
+// IsAt reports whether f is still the file at path, neither renamed nor removed.
 func IsAt(f *os.File, path string) (bool, error) {
 	is, _, err := atomicfile.IsAt(Files(filepath.Dir(path)), filepath.Base(path), f)
 	return is, err
 }
 
-// ErrNFS is the error of [Lockable], to be matched by errors.Is.
+// ErrNFS is the error of [Lockable] for a directory on NFS.
 var ErrNFS = errors.New("is on NFS, which does not support these locks")
 
-// Lockable returns an error if a directory, or its nearest ancestor that exists, is on NFS. There
-// flock(2) wants files that are open for writing, which neither a directory nor what [Lock] opens is.
-// The argument statfs is syscall.Statfs.
+// Lockable returns an error if a directory, or its nearest existing ancestor, is on NFS. There flock(2) needs
+// files that are open for writing, but [Lock] and [Dir.Alone] open files and directories for reading. statfs
+// is syscall.Statfs.
 func Lockable(dir string, statfs func(string, *syscall.Statfs_t) error) error {
 	const nfs = 0x6969
 	var on syscall.Statfs_t
@@ -133,7 +132,7 @@ func Lockable(dir string, statfs func(string, *syscall.Statfs_t) error) error {
 
 func lock(f *os.File) error { return atomicfile.Flock(f, syscall.LOCK_EX|syscall.LOCK_NB) }
 
-// await tries to get a lock until nobody else has it. A pause between two tries is the longest at most.
+// await calls try until it gets the lock. longest is the maximum pause between two attempts.
 func await(ctx context.Context, path string, limit, longest time.Duration, try func() error) error {
 	began := time.Now()
 	for pause := firstPause; ; pause = min(2*pause, longest) {
@@ -153,8 +152,8 @@ func await(ctx context.Context, path string, limit, longest time.Duration, try f
 	}
 }
 
-// holders names the processes that hold the lock of a file, by proc(5), fdinfo. It does
-// not touch the files that other processes have open.
+// holders returns the processes that hold the lock of a file, from /proc/PID/fdinfo. It opens no file of
+// another process.
 func holders(path string) string {
 	path, err := filepath.EvalSymlinks(path)
 	if err != nil {

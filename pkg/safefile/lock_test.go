@@ -25,14 +25,14 @@ func lockFile(t *testing.T) string {
 	return path
 }
 
-// locked takes and leaves a lock.
+// locked takes and releases a lock.
 func locked(ctx context.Context, path string, limit time.Duration) error {
 	f, err := safefile.Lock(ctx, path, limit)
 	safefile.Unlock(f)
 	return err
 }
 
-func TestTheWaitForALockEndsByALimitOrTheContext(t *testing.T) {
+func TestLockReturnsAtLimitOrEndOfContext(t *testing.T) {
 	path := lockFile(t)
 	safefiletest.Lock(t, path)
 	synctest.Test(t, func(t *testing.T) {
@@ -58,7 +58,7 @@ func replace(path string) error {
 	return errors.Join(os.WriteFile(path+"2", nil, 0o600), os.Rename(path+"2", path))
 }
 
-func TestTheWaitEndsWithTheLock(t *testing.T) {
+func TestLockReturnsWhenLockIsFree(t *testing.T) {
 	for name, end := range map[string]func(path string, lock *os.File) error{
 		"free":     func(_ string, lock *os.File) error { return lock.Close() },
 		"removed":  func(path string, _ *os.File) error { return os.Remove(path) },
@@ -83,7 +83,7 @@ func TestTheWaitEndsWithTheLock(t *testing.T) {
 	}
 }
 
-func TestOnlyAFileThatIsThereIsLocked(t *testing.T) {
+func TestLockNeedsExistingFile(t *testing.T) {
 	if f, err := safefile.Lock(t.Context(), filepath.Join(t.TempDir(), "none"), 0); f != nil || err != nil {
 		t.Errorf("got %v, %v", f, err)
 	}
@@ -94,11 +94,11 @@ func TestOnlyAFileThatIsThereIsLocked(t *testing.T) {
 	}
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	must(t, syscall.Mkfifo(pipe, 0o600))
-	must(t, locked(t.Context(), pipe, 0)) // which does not hang
+	must(t, locked(t.Context(), pipe, 0)) // must not block
 }
 
-// What is written locked is locked from the moment that it is there.
-func TestAFileIsWrittenLocked(t *testing.T) {
+// The file must be locked from the moment it appears.
+func TestWriteLockedLocksNewFile(t *testing.T) {
 	d := safefile.Open(t.TempDir())
 	f, err := d.WriteLocked("a", []byte("x"))
 	must(t, err)
@@ -113,7 +113,7 @@ func TestAFileIsWrittenLocked(t *testing.T) {
 	expect(t, d, "a", "x")
 }
 
-func TestAFileMayBeReplacedWhileOthersWaitForIt(t *testing.T) {
+func TestLockedFileMayBeReplaced(t *testing.T) {
 	path := lockFile(t)
 	done := make(chan error)
 	for range 2 {

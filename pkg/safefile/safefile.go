@@ -1,11 +1,9 @@
-// Package safefile keeps small files and symbolic links that are root's alone, such as the
-// journal of attachments and the state of claims: directories are 0700, files 0600. A file
-// is written atomically.
+// Package safefile keeps small files and symbolic links that only root may access, such as the journal of
+// attachments and the state of claims. Directories have mode 0700 and files 0600. Writes are atomic.
 //
-// Unlike devinfo/store, whose directory other programs and ordinary users work in too, it
-// trusts what is in its directory, and so needs fewer system calls. Existing files can be
-// read, locked and removed on a full disk and, where nothing has to change, on a read-only
-// one.
+// Unlike devinfo/store, whose directory other programs and users may write to, it trusts its directory and
+// needs fewer system calls. Existing files can be read, locked and removed on a full disk. Operations that
+// change nothing also succeed on a read-only disk.
 package safefile
 
 import (
@@ -22,13 +20,12 @@ import (
 	"devinfo-cni.io/devinfo/store"
 )
 
-// ErrNotRegular is the error, to be matched by errors.Is, for anything but a regular file: a
-// directory, a symbolic link or a named pipe.
+// ErrNotRegular is the error for a path that is not a regular file: a directory, a symbolic link or a FIFO.
 var ErrNotRegular = atomicfile.ErrNotRegular
 
-// limit is the size of a file in bytes. The largest is the journal's entry of an ADD: its
-// configuration of 8 MiB, of which the delegates' part may take six times the room and has
-// keys added, a result of 10 MB, and two device-info files of 1 MiB.
+// limit is the maximum size of a file in bytes. The largest file is the journal entry of an ADD. It contains a
+// configuration of up to 8 MiB (encoding may make its delegates six times as large), a result of 10 MB and two
+// device-info files of 1 MiB.
 const limit = 64 << 20
 
 // Dir is a directory. Its methods may be called concurrently, also from several processes.
@@ -37,17 +34,17 @@ type Dir struct {
 	durable bool
 }
 
-// Open names a directory by its absolute path; it touches nothing on disk.
+// Open returns the directory at an absolute path. It touches nothing on disk.
 func Open(path string) *Dir { return &Dir{filepath.Clean(path), false} }
 
-// OpenDurable is [Open] for files that must outlive a power failure: Write returns once
-// the file and its name are on the disk, Remove once the name is off it.
+// OpenDurable is [Open] for files that must survive a power failure. Write and Remove return after the change
+// is on the disk.
 func OpenDurable(path string) *Dir { return &Dir{filepath.Clean(path), true} }
 
-// Path is where the file of that name is; the name is not checked.
+// Path returns the path of a name in the directory, without checking the name.
 func (d *Dir) Path(name string) string { return filepath.Join(d.path, name) }
 
-// check gives the path of a name, which must be one path element without a leading dot.
+// check returns the path of a name, which must be one path element without a leading dot.
 func (d *Dir) check(name string) (string, error) {
 	if err := atomicfile.CheckDir(d.path); err != nil {
 		return "", err
@@ -58,8 +55,7 @@ func (d *Dir) check(name string) (string, error) {
 	return d.Path(name), nil
 }
 
-// Make makes the directory, and those above it as 0755, where they are missing, whatever
-// the umask.
+// Make creates the directory and missing parents. Parents have mode 0755, whatever the umask is.
 func (d *Dir) Make() error {
 	if err := atomicfile.CheckDir(d.path); err != nil {
 		return err
@@ -83,8 +79,8 @@ func mkdir(path string, mode fs.FileMode) error {
 	return os.Chmod(path, mode)
 }
 
-// Read returns the content of a file. It fails with fs.ErrNotExist if the file is missing,
-// [store.ErrTooLarge] if it has more than 64 MiB, and [ErrNotRegular] if it is not a file.
+// Read returns the content of a file. It fails with fs.ErrNotExist if the file is missing, [store.ErrTooLarge]
+// if it has more than 64 MiB, and [ErrNotRegular] if it is not a regular file.
 func (d *Dir) Read(name string) ([]byte, error) {
 	path, err := d.check(name)
 	if err != nil {
@@ -98,7 +94,7 @@ func (d *Dir) Read(name string) ([]byte, error) {
 	return Content(f)
 }
 
-// openFile opens a file for reading, and does not wait should it be a named pipe.
+// openFile opens a file for reading. It does not block on a FIFO.
 func openFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ELOOP) {
@@ -107,12 +103,12 @@ func openFile(path string) (*os.File, error) {
 	return f, atomicfile.AsNotExist(err)
 }
 
-// Content is Read for an open file that nothing has been read of.
+// Content is Read for an open file at offset 0.
 func Content(f *os.File) ([]byte, error) {
 	return atomicfile.Content(f, limit)
 }
 
-// unlessGone turns the error of what is gone already into success.
+// unlessGone returns nil for an error that reports a missing file.
 func unlessGone(err error) error {
 	if errors.Is(atomicfile.AsNotExist(err), fs.ErrNotExist) {
 		return nil
@@ -120,7 +116,7 @@ func unlessGone(err error) error {
 	return err
 }
 
-// Link makes a symbolic link; fs.ErrExist if something of that name is there.
+// Link creates a symbolic link. It fails with fs.ErrExist if the name exists.
 func (d *Dir) Link(name, target string) error {
 	path, err := d.check(name)
 	if err != nil {
@@ -129,7 +125,7 @@ func (d *Dir) Link(name, target string) error {
 	return d.inside(func() error { return os.Symlink(target, path) })
 }
 
-// inside calls f, once more if the directory is missing: it is made then.
+// inside calls f. If the directory is missing, it creates the directory and calls f again.
 func (d *Dir) inside(f func() error) error {
 	err := f()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -140,8 +136,8 @@ func (d *Dir) inside(f func() error) error {
 	return err
 }
 
-// Entries lists what is in the directory, sorted, without names that begin with a dot. A
-// directory that does not exist has none.
+// Entries returns the directory entries whose names do not begin with a dot, sorted. A missing directory has
+// none.
 func (d *Dir) Entries() ([]fs.DirEntry, error) {
 	entries, err := os.ReadDir(d.path)
 	if errors.Is(atomicfile.AsNotExist(err), fs.ErrNotExist) {
@@ -156,7 +152,7 @@ func (d *Dir) Entries() ([]fs.DirEntry, error) {
 	return kept, err
 }
 
-// Names lists the regular files, sorted.
+// Names returns the names of the regular files, sorted.
 func (d *Dir) Names() ([]string, error) {
 	entries, err := d.Entries()
 	var names []string
@@ -168,15 +164,14 @@ func (d *Dir) Names() ([]string, error) {
 	return names, err
 }
 
-// Alone calls f while nobody else is in Alone with this directory, which must exist; the
-// wait for that ends with a [*BusyError]. It locks the directory's descriptor, so it
-// creates nothing.
+// Alone calls f while it holds the lock of the directory, which must exist. If the lock stays busy until the
+// limit, it returns a [*BusyError]. It locks the directory itself, so it creates no lock file.
 func (d *Dir) Alone(limit time.Duration, f func() error) error {
-	dir, err := os.OpenFile(d.path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // else Go tries to make it so, by four calls
+	dir, err := os.OpenFile(d.path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // without O_NONBLOCK, package os needs four more system calls
 	if err != nil {
 		return err
 	}
-	defer dir.Close() // and with it the lock
+	defer dir.Close() // also unlocks the directory
 	if err := await(context.Background(), d.path, limit, shortPause, func() error { return lock(dir) }); err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 	"devinfo-cni.io/pkg/safefile"
 )
 
-// both are a directory of each kind, in two places that do not exist yet.
+// both returns a plain and a durable directory, neither of which exists.
 func both(t *testing.T) map[string]*safefile.Dir {
 	t.Helper()
 	dir := t.TempDir()
@@ -53,7 +53,7 @@ func expect(t *testing.T, d *safefile.Dir, name, want string) {
 
 var must = difftest.Must
 
-func TestAFileIsReplacedAndRemovedAndNothingElseStays(t *testing.T) {
+func TestWriteReplacesAndRemoveLeavesNothing(t *testing.T) {
 	for kind, d := range both(t) {
 		t.Run(kind, func(t *testing.T) {
 			if _, err := d.Read("a"); !errors.Is(err, fs.ErrNotExist) {
@@ -95,7 +95,7 @@ func TestModesDoNotDependOnUmask(t *testing.T) {
 		for path, want := range map[string]fs.FileMode{"/a": 0o755, "/a/b": 0o755, "/a/b/state": 0o700, "/a/b/state/file": 0o600} {
 			expectMode(t, top+path, want)
 		}
-		must(t, os.Chmod(top, 0o750), safefile.Open(top).Make()) // what is there stays as it is
+		must(t, os.Chmod(top, 0o750), safefile.Open(top).Make()) // Make keeps the mode of an existing directory
 		expectMode(t, top, 0o750)
 	}
 }
@@ -107,9 +107,9 @@ func expectMode(t *testing.T, path string, want fs.FileMode) {
 	}
 }
 
-func TestNamesAreOnePathElementForEveryMethod(t *testing.T) {
+func TestMethodsRejectBadNames(t *testing.T) {
 	d := safefile.Open(t.TempDir() + "/state")
-	for _, name := range []string{"", "..", "../a", "/etc/passwd"} { // the rule is atomicfile.CheckName's
+	for _, name := range []string{"", "..", "../a", "/etc/passwd"} { // as in atomicfile.CheckName
 		_, read := d.Read(name)
 		for method, err := range map[string]error{"Read": read, "Write": d.Write(name, nil),
 			"Link": d.Link(name, "a"), "Remove": d.Remove(name)} {
@@ -122,7 +122,7 @@ func TestNamesAreOnePathElementForEveryMethod(t *testing.T) {
 	expectEntries(t, safefile.Open(filepath.Dir(d.Path(""))))
 }
 
-func TestARelativeDirectoryIsRefused(t *testing.T) {
+func TestRelativeDirectoryIsAnError(t *testing.T) {
 	t.Chdir(t.TempDir())
 	d := safefile.Open("state")
 	_, read := d.Read("a")
@@ -134,13 +134,13 @@ func TestARelativeDirectoryIsRefused(t *testing.T) {
 	expectEntries(t, d, noDirectory)
 }
 
-func TestAFileOverTheLimitIsNeitherReadNorWritten(t *testing.T) {
+func TestTooLargeFileIsAnError(t *testing.T) {
 	const limit = 64 << 20
 	d := safefile.Open(t.TempDir())
 	if err := d.Write("a", make([]byte, limit+1)); !errors.Is(err, store.ErrTooLarge) {
 		t.Errorf("Write: got %v", err)
 	}
-	must(t, d.Write("a", nil), os.Truncate(d.Path("a"), limit)) // sparse
+	must(t, d.Write("a", nil), os.Truncate(d.Path("a"), limit)) // a sparse file
 	if got, err := d.Read("a"); len(got) != limit || err != nil {
 		t.Errorf("got %d bytes, %v", len(got), err)
 	}
@@ -151,8 +151,8 @@ func TestAFileOverTheLimitIsNeitherReadNorWritten(t *testing.T) {
 	expectEntries(t, d, "a")
 }
 
-// No method follows a link, or waits for the other end of a FIFO.
-func TestWhatIsNoFileIsNotReadAndGivesWay(t *testing.T) {
+// The methods must not follow a link or block on a FIFO.
+func TestWriteReplacesIrregularFile(t *testing.T) {
 	parent := t.TempDir()
 	d := safefile.Open(parent + "/state")
 	must(t, d.Make(), os.WriteFile(parent+"/victim", []byte("v"), 0o600))
@@ -181,7 +181,7 @@ func TestWhatIsNoFileIsNotReadAndGivesWay(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-func TestADirectoryThatCannotBeIsAnErrorForWritersAndEmptyForOthers(t *testing.T) {
+func TestImpossibleDirectoryIsEmptyForReaders(t *testing.T) {
 	top := t.TempDir()
 	must(t, os.WriteFile(top+"/file", nil, 0o600), os.Symlink("nothing", top+"/dangling"))
 	for _, path := range []string{"/file", "/file/sub", "/dangling", "/dangling/sub"} {

@@ -10,22 +10,22 @@ import (
 	"devinfo-cni.io/devinfo/atomicfile"
 )
 
-// Files are the files of the directory at that path, for [atomicfile.Replace].
+// Files is the path of a directory, with methods for [atomicfile.Replace].
 type Files string
 
 func (d Files) at(name string) string { return filepath.Join(string(d), name) }
 
-// OpenFile is [os.OpenFile] without following a link.
+// OpenFile is like [os.OpenFile], but does not follow a symbolic link.
 func (d Files) OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
 	return os.OpenFile(d.at(name), flag|syscall.O_NOFOLLOW, perm)
 }
 
-// Lstat, Rename and Remove are those of package os.
+// Lstat, Rename and Remove work like the functions of package os.
 func (d Files) Lstat(name string) (fs.FileInfo, error) { return os.Lstat(d.at(name)) }
 func (d Files) Rename(from, to string) error           { return os.Rename(d.at(from), d.at(to)) }
 func (d Files) Remove(name string) error               { return os.Remove(d.at(name)) }
 
-// Sync writes the directory's names to the disk.
+// Sync writes the directory to the disk.
 func (d Files) Sync() error {
 	dir, err := os.Open(string(d))
 	if err != nil {
@@ -37,19 +37,18 @@ func (d Files) Sync() error {
 
 func (d *Dir) files() Files { return Files(d.path) }
 
-// Write replaces the content of a file atomically, and makes the directory if necessary. A
-// killed writer leaves at most the temporary file, which the next Write or Remove of that
-// name removes, or Sweep.
+// Write replaces the content of a file atomically, and creates the directory if necessary. A killed writer may
+// leave a temporary file. The next Write or Remove of that name, or Sweep, removes it.
 func (d *Dir) Write(name string, data []byte) error {
 	f, err := d.WriteLocked(name, data)
 	if err != nil {
 		return err
 	}
-	return f.Close() // and with it the lock
+	return f.Close() // also unlocks the file
 }
 
-// WriteLocked is Write of a file that nobody but the caller has locked from the moment that it is
-// there until the caller ends that by [Unlock]: see [Lock].
+// WriteLocked is Write, and returns the file with the lock that [Lock] takes. The file is locked before it
+// appears in the directory. The caller must call [Unlock].
 func (d *Dir) WriteLocked(name string, data []byte) (*os.File, error) {
 	path, err := d.check(name)
 	if err != nil {
@@ -79,8 +78,8 @@ func (d *Dir) WriteLocked(name string, data []byte) (*os.File, error) {
 	return f, nil
 }
 
-// Remove removes a file and what a killed writer of it has left; what is gone already is
-// success. If there is nothing, it changes nothing, so it succeeds on a read-only disk.
+// Remove removes a file and the temporary file of a killed writer. Missing files are not an error, even on a
+// read-only disk.
 func (d *Dir) Remove(name string) error {
 	path, err := d.check(name)
 	if err != nil {
@@ -98,8 +97,7 @@ func (d *Dir) Remove(name string) error {
 	return unlessGone(d.files().Sync())
 }
 
-// Sweep removes the temporary files that killed writers have left. It calls removed with
-// each one's name.
+// Sweep removes the temporary files of killed writers. It calls removed with each name.
 func (d *Dir) Sweep(removed func(name string)) error {
 	entries, err := os.ReadDir(d.path)
 	if errors.Is(atomicfile.AsNotExist(err), fs.ErrNotExist) {

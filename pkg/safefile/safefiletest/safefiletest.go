@@ -1,5 +1,4 @@
-// Package safefiletest is for tests of what root keeps on disk: disks that are full or
-// read-only, and locks that others hold.
+// Package safefiletest provides full and read-only disks, and busy locks, for tests.
 package safefiletest
 
 import (
@@ -11,14 +10,14 @@ import (
 	"testing"
 )
 
-// A Disk is a tmpfs of a test's own.
+// Disk is a tmpfs for one test.
 type Disk struct {
 	Dir string
 	t   *testing.T
 }
 
-// Mount mounts a disk of so many inodes, its root among them, for which the test must be
-// in a mount namespace: see package linktest. When the test ends nothing may be open there.
+// Mount mounts a disk with that number of inodes, including the root. The test must be in a mount namespace of
+// package linktest, and must close its files before it ends.
 func Mount(t *testing.T, inodes int) Disk {
 	t.Helper()
 	d := Disk{t.TempDir(), t}
@@ -48,7 +47,7 @@ func (d Disk) mount(source string, flags uintptr, options string) {
 	}
 }
 
-// Fill leaves so many inodes free, until the function that it returns is called.
+// Fill uses up all inodes except left, until the returned function is called.
 func (d Disk) Fill(left int) (empty func()) {
 	d.t.Helper()
 	path := func(n int) string { return filepath.Join(d.Dir, fmt.Sprint("fill", n)) }
@@ -73,7 +72,7 @@ func (d Disk) Fill(left int) (empty func()) {
 	return func() { remove(n) }
 }
 
-// Lock locks a file, or a directory, as another process would; to close it unlocks it.
+// Lock locks a file or directory as another process would. Closing the file unlocks it.
 func Lock(t *testing.T, path string) *os.File {
 	t.Helper()
 	f, err := os.Open(path)
