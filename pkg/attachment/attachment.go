@@ -1,7 +1,6 @@
-// Package attachment says what one call is about: the network, the container,
-// the interface, and what the configuration declares for them once its
-// placeholders are filled in. Configuration and CNI arguments in, values out;
-// nothing is read from the system.
+// Package attachment joins a network configuration and the parameters of one CNI call: network, container,
+// interface, and the declared device information with its placeholders filled in. It reads nothing from the
+// system.
 package attachment
 
 import (
@@ -16,7 +15,7 @@ import (
 // Args are the CNI parameters of one call (SPEC.md section 2, "Parameters").
 type Args struct {
 	ContainerID string
-	Netns       string // CNI_NETNS; "" on a DEL whose namespace is gone
+	Netns       string // CNI_NETNS; may be "" on DEL
 	IfName      string
 	CNIArgs     string // CNI_ARGS, "K=V;K=V"
 }
@@ -27,13 +26,12 @@ type Attachment struct {
 
 	Netns string
 	Args  pod.Args // CNI_ARGS
-	Path  string   // of the device-info file; "" = the runtime passed none
+	Path  string   // path of the device-info file; "" = none
 }
 
-// New joins a configuration and the parameters of a call. deviceInfoDir is the
-// directory in which deviceInfoFile "auto" puts its file. When CNI_ARGS cannot be
-// read the attachment is complete but for those arguments, and the error says why:
-// a DEL goes on with it.
+// New joins a configuration and the parameters of a call. deviceInfoDir is the directory of the file if
+// deviceInfoFile is "auto". If CNI_ARGS cannot be parsed, New returns an error and an attachment with the
+// arguments that could be; a DEL continues with it.
 func New(cfg *config.Config, args Args, deviceInfoDir string) (*Attachment, error) {
 	pairs, err := pod.ParseArgs(args.CNIArgs)
 	a := &Attachment{
@@ -46,30 +44,28 @@ func New(cfg *config.Config, args Args, deviceInfoDir string) (*Attachment, erro
 	return a, err
 }
 
-// FileName is the name that Multus gives an attachment's device-info file (its
-// pkg/types/conf.go), so that one node's files are named alike whoever runs the plugin.
+// FileName returns the name of an attachment's device-info file. It is the name that Multus uses
+// (pkg/types/conf.go), so a node's files have the same names with and without Multus.
 func FileName(network, containerID, ifName string) string {
 	return strings.ReplaceAll(network+"-"+containerID+"_"+ifName, "/", "-")
 }
 
-// ParseFileName is the inverse of FileName for a caller that knows the container ID. It
-// returns the network, with "-" where its name has "/", and the interface; ok is false for
-// the file of another container.
+// ParseFileName parses a name from FileName for a known container ID. It returns the network, with "-" in
+// place of "/", and the interface. ok is false if the name belongs to the file of another container.
 func ParseFileName(file, containerID string) (network, ifName string, ok bool) {
 	network, ifName, ok = strings.Cut(file, "-"+containerID+"_")
 	return network, ifName, ok && containerID != "" && network != "" && ifName != ""
 }
 
-// ClaimFileName is the name of that of an attachment by a ResourceClaim. It is not of the
-// form of FileName: what is named so is every container's of the pod.
+// ClaimFileName returns the name of the device-info file of an attachment through a ResourceClaim. It differs
+// from FileName because every container of the pod gets the files that FileName names.
 func ClaimFileName(network, containerID, ifName string) string {
 	return strings.ReplaceAll(network+"."+containerID+"_"+ifName, "/", "-")
 }
 
-// BelongsToOtherContainer reports whether a file has the name that Multus (FileName) or cni-dra-driver
-// (ClaimFileName) gives to the file of another container. Networks and IDs may hold hyphens
-// and dots, and networks and interfaces underscores: only the end can tell. The IDs of all
-// container runtimes have 64 hexadecimal digits; other names of that form are the runtime's choice.
+// BelongsToOtherContainer reports whether a file has the name that FileName or ClaimFileName returns for
+// another container. Networks, IDs and interfaces may contain the separators, so it searches from the end of
+// the name. It knows container IDs by their 64 hexadecimal digits, which all container runtimes use.
 func BelongsToOtherContainer(file, containerID string) bool {
 	for _, mark := range []string{"-" + containerID + "_", "." + containerID + "_"} {
 		if n := strings.LastIndex(file, mark); n >= 0 && mayBeInterface(file[n+len(mark):]) {
@@ -86,16 +82,16 @@ func BelongsToOtherContainer(file, containerID string) bool {
 	return false
 }
 
-func mayBeInterface(name string) bool { return name != "" && len(name) < 16 } // IFNAMSIZ
+func mayBeInterface(name string) bool { return name != "" && len(name) < 16 } // the kernel allows 15 bytes (IFNAMSIZ)
 
-// Pod identifies the pod that the attachment belongs to.
+// Pod returns the identity of the attachment's pod.
 func (a *Attachment) Pod() pod.Identity {
 	return pod.Identity{UID: a.Args.UID(), ContainerID: a.ContainerID}
 }
 
-// LeadsToNoDevice says that a configuration leads to no device: no plugin before, no delegate, neither
-// a device ID nor a declaration with a type. What is declared is of [Attachment.Declared].
-// ADD refuses it, unless the device-info file is there already.
+// LeadsToNoDevice reports whether a configuration cannot lead to a device: it has no previous plugin, no
+// delegate, no device ID and no declared type. declared comes from [Attachment.Declared]. ADD rejects such a
+// configuration, unless the device-info file already exists.
 func LeadsToNoDevice(cfg *config.Config, declared *devinfo.Info) bool {
 	return cfg.PrevResult == nil && len(cfg.Delegates) == 0 && cfg.DeviceID == "" && (declared == nil || declared.Type == "")
 }

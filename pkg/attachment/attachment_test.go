@@ -30,19 +30,19 @@ func parse(t testing.TB, text string) *config.Config {
 
 var must = difftest.Must
 
-func TestAttachmentJoinsConfigurationAndParameters(t *testing.T) {
+func TestNewJoinsConfigurationAndParameters(t *testing.T) {
 	cfg := parse(t, `{"name": "net-a", "runtimeConfig": {"CNIDeviceInfoFile": "/run/x.json"}}`)
 	a, err := attachment.New(cfg, attachment.Args{ContainerID: container, Netns: "/run/netns/p", IfName: "net1", CNIArgs: "A=1;B=2=3;A=4;C="}, "/infos")
 	must(t, err)
 	want := &attachment.Attachment{
 		Network: "net-a", ContainerID: container, IfName: "net1", Netns: "/run/netns/p",
-		Args: pod.Args{{"A", "1"}, {"B", "2=3"}, {"A", "4"}, {"C", ""}}, // in order, none lost
+		Args: pod.Args{{"A", "1"}, {"B", "2=3"}, {"A", "4"}, {"C", ""}}, // the order and duplicates stay
 		Path: "/run/x.json",
 	}
 	difftest.Same(t, "attachment", a, want, cmpopts.IgnoreUnexported(*want))
 }
 
-func TestPathIsTheRuntimesElseAutomaticElseNone(t *testing.T) {
+func TestRuntimePathPrecedesAutomaticPath(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"name": "n"}`: "",
 		`{"name": "n", "runtimeConfig": {"CNIDeviceInfoFile": "/run/x"}}`:                           "/run/x",
@@ -58,7 +58,7 @@ func TestPathIsTheRuntimesElseAutomaticElseNone(t *testing.T) {
 	}
 }
 
-func TestAutomaticNameNeverLeavesTheDirectory(t *testing.T) {
+func TestAutomaticPathStaysInDirectory(t *testing.T) {
 	for _, part := range []string{"..", "/", "../..", "/etc/passwd", ".", "a/../../b"} {
 		for n := range 3 {
 			parts := []string{"n", "c", "i"}
@@ -72,7 +72,7 @@ func TestAutomaticNameNeverLeavesTheDirectory(t *testing.T) {
 	}
 }
 
-func TestArgumentsThatCannotBeReadLeaveTheRest(t *testing.T) {
+func TestNewKeepsValidArguments(t *testing.T) {
 	for cniArgs, want := range map[string]pod.Args{
 		"A":            nil,
 		"=1":           nil,
@@ -97,7 +97,7 @@ func TestArgumentsThatCannotBeReadLeaveTheRest(t *testing.T) {
 	}
 }
 
-func TestAFileNameTellsNetworkAndInterfaceToWhoKnowsTheContainer(t *testing.T) {
+func TestParseFileNameInvertsFileName(t *testing.T) {
 	for _, test := range []struct{ network, containerID, ifName string }{
 		{"net", "c1", "net1"}, {"default-sriov-net", "c1", "net1"}, {"a_b", "c0ffee", "net_1"}, {"n", "c1", "x-c1_y"},
 	} {
@@ -113,27 +113,27 @@ func TestAFileNameTellsNetworkAndInterfaceToWhoKnowsTheContainer(t *testing.T) {
 		}
 	}
 	if _, _, ok := attachment.ParseFileName("net-_net1", ""); ok {
-		t.Error("of no container")
+		t.Error("an empty container ID is accepted")
 	}
 }
 
-func TestAFileNameTellsWhetherItIsOfAnotherContainer(t *testing.T) {
+func TestBelongsToOtherContainerReadsFileName(t *testing.T) {
 	const id, other = "c0ffee", "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	for _, network := range []string{"net", "sriov-net", "kube-system/sriov-net", "sriov.net", "a_b", "a-c0ffee_b", "net-" + other + "_x"} {
 		for _, ifName := range []string{"net1", "net-1", "net_1", "net.1", "a-b_c.d"} {
 			for _, name := range []func(network, containerID, ifName string) string{attachment.FileName, attachment.ClaimFileName} {
 				if file := name(network, id, ifName); attachment.BelongsToOtherContainer(file, id) {
-					t.Errorf("%s: its own", file)
+					t.Errorf("%s: reported as another container's", file)
 				}
 				if file := name(network, other, ifName); !attachment.BelongsToOtherContainer(file, id) {
-					t.Errorf("%s: another's", file)
+					t.Errorf("%s: not recognized", file)
 				}
 			}
 		}
 	}
 	for file, want := range map[string]bool{
 		"pod1": false, "cnitool": false, "net1.json": false, "my_file": false, "my-file": false, "net-c0ffee": false, "-c0ffee_net1": false, "net-c0ffee_": false,
-		"net-_net1": false, "net-" + other + "_sixteen-letters-": false, "net-default-" + other + "_eth0": true, // of nerdctl, whose container IDs are <namespace>-<ID>
+		"net-_net1": false, "net-" + other + "_sixteen-letters-": false, "net-default-" + other + "_eth0": true, // as in nerdctl, whose container IDs are <namespace>-<ID>
 		"6e0c2d4f-58a1-4a0e-9d2e-2f7f6f1f0c11_net1": false, "net-" + other[1:] + "_net1": false, "net-" + other[1:] + "A_net1": false, "net-0" + other + "_net1": false, other + "_net1": false,
 	} {
 		if got := attachment.BelongsToOtherContainer(file, id); got != want {
@@ -141,7 +141,7 @@ func TestAFileNameTellsWhetherItIsOfAnotherContainer(t *testing.T) {
 		}
 	}
 	if attachment.BelongsToOtherContainer("net-default-feed_eth0", "default-feed") {
-		t.Error("an ID with a hyphen is not known for its own")
+		t.Error("an ID with a hyphen is not recognized")
 	}
 }
 
@@ -153,7 +153,7 @@ func cdi(t *testing.T, text string) (*config.CDI, error) {
 	return a.CDI(cfg)
 }
 
-func TestCDIDeviceIsNamedAsConfigured(t *testing.T) {
+func TestCDIFillsInKindAndName(t *testing.T) {
 	const ours = "devinfo-cni.io/attachment"
 	for text, want := range map[string]*config.CDI{
 		`null`:                             nil,
@@ -163,7 +163,7 @@ func TestCDIDeviceIsNamedAsConfigured(t *testing.T) {
 		`{"name": "{podUID}.{podName}-{ifName}"}`:      {Kind: ours, Name: "6a4c-11.dpdk-0-net1"},
 		`{"name": "{podUID}", "kind": "a/b"}`:          {Kind: "a/b", Name: "6a4c-11"},
 		`{"name": "x{containerID:12}", "kind": "a/b"}`: {Kind: "a/b", Name: "x0123456789ab"},
-		`{"name": "x-0123456789ab"}`:                   {Kind: ours, Name: "x-0123456789ab"}, // the value counts
+		`{"name": "x-0123456789ab"}`:                   {Kind: ours, Name: "x-0123456789ab"}, // the filled-in value counts
 		`{"name": "{podUID}", "kind": "` + ours + `"}`: {Kind: ours, Name: "6a4c-11"},
 		`{"socketDir": "/run/<&>/{podUID}-{ifName}"}`:  {Kind: ours, Name: container + ":net1", SocketDir: "/run/<&>/6a4c-11-net1"},
 	} {
@@ -173,7 +173,7 @@ func TestCDIDeviceIsNamedAsConfigured(t *testing.T) {
 	}
 }
 
-func TestBadCDINamesAreProblems(t *testing.T) {
+func TestCDIRejectsBadNames(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"kind": "vendor"}`:                            `cdi.kind: "vendor" is not supported: want vendor/class, such as devinfo-cni.io/attachment`,
 		`{"name": "a/b"}`:                               `cdi.name: "a/b" is not supported: want letters, digits`,

@@ -16,15 +16,14 @@ import (
 	"devinfo-cni.io/pkg/config"
 )
 
-// podArgs names the CNI_ARGS behind placeholders, which may have no value.
+// podArgs maps placeholders to CNI_ARGS, which may lack a value.
 var podArgs = map[string]string{
 	"podNamespace": "K8S_POD_NAMESPACE", "podName": "K8S_POD_NAME", "podUID": "K8S_POD_UID",
 }
 
-// Declared returns the deviceInfo object of the configuration with its placeholders
-// filled in; nil if it declares nothing. It may be partial, but what is there must obey
-// the specification to the letter. An error is a *[config.Problem]; violations that are
-// only warnings are returned beside the object.
+// Declared returns the deviceInfo object of the configuration with its placeholders filled in, or nil for
+// none. The object may be partial. A violation of the specification in it is an error of type
+// *[config.Problem], or a warning that Declared returns with the object.
 func (a *Attachment) Declared(cfg *config.Config) (*devinfo.Info, devinfo.Violations, error) {
 	if cfg.DeviceInfo == nil {
 		return nil, nil, nil
@@ -53,8 +52,8 @@ func (a *Attachment) Declared(cfg *config.Config) (*devinfo.Info, devinfo.Violat
 	return info, violations.Warnings(), nil
 }
 
-// CDI returns the configuration's "cdi", with placeholders and defaults filled in; nil if it
-// asks for none. An error is a *[config.Problem].
+// CDI returns the "cdi" object of the configuration, with placeholders and defaults filled in, or nil for
+// none. An error is a *[config.Problem].
 func (a *Attachment) CDI(cfg *config.Config) (*config.CDI, error) {
 	if cfg.CDI == nil {
 		return nil, nil
@@ -82,7 +81,7 @@ func (a *Attachment) CDI(cfg *config.Config) (*config.CDI, error) {
 	return c, nil
 }
 
-// problem is that of a text.
+// problem returns the problem of a string value.
 func problem(key, value, want string) *config.Problem {
 	return &config.Problem{Key: key, Value: strconv.Quote(value), Want: want}
 }
@@ -97,8 +96,8 @@ func want(rule string) string {
 	return rule
 }
 
-// settleType takes the type from the one map that is declared where the type is
-// left out, and refuses a map of another type: it would be lost.
+// settleType sets a missing type to that of the only declared map. It returns an error for a map of another
+// type, which would be lost.
 func settleType(info *devinfo.Info) error {
 	maps := info.Maps()
 	if info.Type == "" && len(maps) == 1 {
@@ -121,8 +120,8 @@ func (a *Attachment) fill(key, text string, into *string) error {
 	return json.Unmarshal(filled, into)
 }
 
-// expand fills in the placeholders of a JSON text, the value of key. They are found in
-// the text itself: outside a string, a brace followed by a letter is invalid JSON.
+// expand fills in the placeholders of a JSON text, which is the value of key. It searches the raw text.
+// Outside a string a placeholder would be invalid JSON, so it only finds placeholders in strings.
 func (a *Attachment) expand(key string, text json.RawMessage) (json.RawMessage, error) {
 	var out json.RawMessage
 	for rest := text; ; {
@@ -145,8 +144,8 @@ func (a *Attachment) expand(key string, text json.RawMessage) (json.RawMessage, 
 	}
 }
 
-// placeholder gives the name of the one that a text begins with: {podName}, or with a
-// number of characters {containerID:12}.
+// placeholder returns the name of the placeholder at the beginning of text, such as podName for {podName} or
+// containerID:12 for {containerID:12}.
 func placeholder(text []byte) (name string, ok bool) {
 	span := func(from int, in func(c byte) bool) int {
 		for from < len(text) && in(text[from]) {

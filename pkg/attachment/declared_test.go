@@ -14,7 +14,7 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// declared asks for the deviceInfo of a pod's interface net1 on net-a.
+// declared returns the declared device information of a pod's interface net1 on net-a.
 func declared(t *testing.T, deviceInfo, cniArgs string) (*devinfo.Info, devinfo.Violations, error) {
 	t.Helper()
 	cfg := parse(t, `{"name": "net-a", "deviceInfo": `+deviceInfo+`}`)
@@ -51,11 +51,11 @@ func TestPlaceholdersAreFilledIn(t *testing.T) {
 		"/s/{{ifName}}":                    "/s/{net1}",
 		"/s/{":                             "/s/{",
 		"/s/{}":                            "/s/{}",
-		"/s/{if-Name}":                     "/s/{if-Name}", // no placeholder's form
+		"/s/{if-Name}":                     "/s/{if-Name}", // not the form of a placeholder
 		"/s/{12}":                          "/s/{12}",
 		"/s/{containerID:}{containerID:x}": "/s/{containerID:}{containerID:x}",
 	} {
-		info, warnings, err := declared(t, socket(text), podArgs+";K8S_POD_NAME=second") // the first counts
+		info, warnings, err := declared(t, socket(text), podArgs+";K8S_POD_NAME=second") // the first value counts
 		must(t, err)
 		if len(warnings) > 0 || info.VhostUser.Path != want {
 			t.Errorf("%s: %q, %v, want %q", text, info.VhostUser.Path, warnings, want)
@@ -74,7 +74,7 @@ func TestPlaceholdersAreFilledInEverywhere(t *testing.T) {
 	}
 }
 
-func TestShortContainerIDIsTakenWhole(t *testing.T) {
+func TestShortContainerIDIsNotCut(t *testing.T) {
 	cfg := parse(t, `{"name": "n", "deviceInfo": `+socket("/s/{containerID:12}")+`}`)
 	a, err := attachment.New(cfg, attachment.Args{ContainerID: "c1"}, "")
 	must(t, err)
@@ -83,7 +83,7 @@ func TestShortContainerIDIsTakenWhole(t *testing.T) {
 	}
 }
 
-func TestValueOfAPlaceholderStaysAString(t *testing.T) {
+func TestPlaceholderValueCannotLeaveItsString(t *testing.T) {
 	for _, value := range []string{`"`, `\`, `","path":"/etc/x`, `"}}`, "\n", "\t", "<&>", "é€😀", `\u0041`, `{ifName}`, `{podName}`, "$1", "%s"} {
 		info, _, err := declared(t, `{"note": "<{podName}>"}`, "K8S_POD_NAME="+value)
 		must(t, err)
@@ -94,19 +94,19 @@ func TestValueOfAPlaceholderStaysAString(t *testing.T) {
 	}
 }
 
-// problem is the only kind of error that Declared has.
+// problem returns err as a *config.Problem, the only type of error that Declared may return.
 func problem(t *testing.T, what string, err error) *config.Problem {
 	t.Helper()
 	var p *config.Problem
 	if !errors.As(err, &p) {
-		t.Errorf("%s: error %v is no *config.Problem", what, err)
+		t.Errorf("%s: error %v is not a *config.Problem", what, err)
 		return &config.Problem{}
 	}
 	return p
 }
 
-// What else a socket's path must not be is story vhostuser-bad-values, for a placeholder's value too.
-func TestDeclaredProblems(t *testing.T) {
+// The story vhostuser-bad-values tests more values of socket paths.
+func TestDeclaredRejectsBadValues(t *testing.T) {
 	const spec, others = " (Device Information Specification, ", "the type of the only map that is declared, but there is also a map "
 	type row struct{ text, cniArgs, key, value, want string }
 	rows := []row{
@@ -132,7 +132,7 @@ func TestDeclaredProblems(t *testing.T) {
 			rows = append(rows, row{socket("/s/{" + name + "}"), cniArgs, "", "{" + name + "}", "a placeholder with a value: CNI_ARGS has no " + arg})
 		}
 	}
-	for _, path := range []string{"/dev/null", "/dev", "/etc/shadow", "/none", "/dev/../dev/vhost-net", "vhost-net", "a b"} { // the answer must not tell what root can see there
+	for _, path := range []string{"/dev/null", "/dev", "/etc/shadow", "/none", "/dev/../dev/vhost-net", "vhost-net", "a b"} { // the message must not depend on whether the path exists
 		rows = append(rows, row{`{"pci": {"vhost-net": "` + path + `"}}`, "", "pci.vhost-net", strconv.Quote(path), `"/dev/vhost-net"`})
 	}
 	for _, r := range rows {
@@ -149,14 +149,14 @@ func TestDeclaredProblems(t *testing.T) {
 	}
 }
 
-func TestDeclaredWarningsRemain(t *testing.T) {
+func TestDeclaredReturnsWarnings(t *testing.T) {
 	_, warnings, err := declared(t, `{"type": "pci", "pci": {"pci-address": "10000:e1:00.1"}}`, "")
 	if err != nil || len(warnings) != 1 || warnings[0].Path != "$.pci.pci-address" || !warnings[0].Warning {
 		t.Errorf("%v, %v", warnings, err)
 	}
 }
 
-func TestTypeIsTakenFromTheOnlyMap(t *testing.T) {
+func TestDeclaredTakesTypeFromOnlyMap(t *testing.T) {
 	for text, want := range map[string]devinfo.Type{
 		`{}`:                                   "",
 		`{"type": "vdpa"}`:                     devinfo.TypeVDPA,
@@ -181,7 +181,7 @@ func FuzzDeclared(f *testing.F) {
 	f.Add([]byte(`{"type": "pci", "pci": {}, "memif": {}}`), ";;=")
 	f.Fuzz(func(t *testing.T, deviceInfo []byte, cniArgs string) {
 		if !json.Valid(deviceInfo) || len(deviceInfo) == 0 || deviceInfo[0] != '{' {
-			return // config.Parse hands on objects only
+			return // config.Parse accepts only objects
 		}
 		cfg := &config.Config{Name: "n", DeviceInfo: deviceInfo}
 		a, _ := attachment.New(cfg, attachment.Args{ContainerID: "c", IfName: "i", CNIArgs: cniArgs}, "/infos")
