@@ -1,9 +1,8 @@
-// Package cdispec makes the CDI spec of a network attachment: one device of the
-// Container Device Interface, whose edits give a container the attachment's device
-// nodes, the directory of its socket, its device-info file, and variables that tell of it.
+// Package cdispec builds the CDI (Container Device Interface) spec of a network attachment. Its one device
+// gives a container the attachment's device nodes, socket directory, device-info file and environment
+// variables.
 //
-// It is pure: it reads and writes nothing, and leaves it to package grant to decide who
-// may have what.
+// The package does no I/O. Package grant decides which device nodes and directories a container may have.
 package cdispec
 
 import (
@@ -20,46 +19,46 @@ import (
 	"devinfo-cni.io/devinfo"
 )
 
-// DefaultKind is the kind of the CDI device where the configuration names none.
+// DefaultKind is the kind of the CDI device if the configuration has none.
 const DefaultKind = "devinfo-cni.io/attachment"
 
-// VhostNet is the only node that a device's vhost-net may name.
+// VhostNet is the only valid value of vhost-net in the device information of a PCI function.
 const VhostNet = "/dev/vhost-net"
 
-// InfoDir is where containers find the device-info files of their attachments.
+// InfoDir is the directory of device-info files in containers.
 const InfoDir = "/var/run/k8s.cni.cncf.io/devinfo"
 
-// InfoFile is the path in containers of one interface's device-info file.
+// InfoFile returns the path in containers of an interface's device-info file.
 func InfoFile(ifName string) string { return path.Join(InfoDir, ifName+".json") }
 
-// Node is a device node, at the same path in the container as on the host.
+// Node is a device node. Its path is the same in the container and on the host.
 type Node struct {
 	Path         string
 	Type         string // "c" or "b"
 	Major, Minor int64
 
-	Perm     fs.FileMode // of the host's: the permission bits; no spec says them
-	UID, GID uint32      // its owner there
+	Perm     fs.FileMode // permission bits on the host; the spec does not contain them
+	UID, GID uint32      // owner on the host
 }
 
-// Mount is a file or directory of the host that the container gets.
+// Mount is a host file or directory for the container.
 type Mount struct {
 	Host, Container string
 	ReadOnly        bool
 }
 
-// A Device is a CDI device: all that it can say of one attachment.
+// Device is the CDI device of one attachment.
 type Device struct {
-	Kind, Name string        // of the CDI device: vendor/class, and the device's name
+	Kind, Name string        // CDI kind (vendor/class) and name of the device
 	IfName     string        // CNI_IFNAME
 	InfoFile   string        // host path of the device-info file; "" = none
-	Info       *devinfo.Info // what it says; nil = not known
+	Info       *devinfo.Info // content of that file; nil = unknown
 	Nodes      []Node
-	Mounts     []Mount // of its socket: the directory
+	Mounts     []Mount // the socket directory
 }
 
-// Spec makes the spec, in the oldest CDI version that can express it. It fails for a kind
-// or a name that CDI does not allow, and for a path that JSON cannot hold.
+// Spec returns the spec, in the oldest CDI version that has all its fields. It returns an error if CDI does
+// not allow the kind or the name, or if JSON cannot represent a path.
 func (a Device) Spec() (*specs.Spec, error) {
 	if err := errors.Join(CheckKind(a.Kind), CheckName(a.Name)); err != nil {
 		return nil, err
@@ -73,8 +72,8 @@ func (a Device) Spec() (*specs.Spec, error) {
 	return spec, err
 }
 
-// edits always has the environment variable, empty where there is no file: CDI
-// refuses a device that edits nothing.
+// edits returns the container edits. They always set the variable of the interface, which may be empty,
+// because CDI rejects a device without edits.
 func (a Device) edits() (specs.ContainerEdits, error) {
 	mounts, inside := a.Mounts, ""
 	if a.InfoFile != "" {
@@ -105,7 +104,7 @@ func (a Device) edits() (specs.ContainerEdits, error) {
 	return edits, nil
 }
 
-// Options are the mount's: it binds one file system object without the mounts below it.
+// Options returns the mount options for a bind mount, which leaves out the mounts below it.
 func (m Mount) Options() []string {
 	access := "rw"
 	if m.ReadOnly {
@@ -114,7 +113,7 @@ func (m Mount) Options() []string {
 	return []string{"bind", access, "nosuid", "nodev", "noexec"}
 }
 
-// checkPath refuses what encoding/json would change into another path.
+// checkPath rejects paths that encoding/json would alter.
 func checkPath(p string) error {
 	if !strings.HasPrefix(p, "/") || !utf8.ValidString(p) || strings.ContainsRune(p, 0) {
 		return fmt.Errorf("path %q: must be absolute and UTF-8 without NUL", p)
@@ -122,14 +121,14 @@ func checkPath(p string) error {
 	return nil
 }
 
-// Encode gives the text of the spec's file.
+// Encode returns the content of the spec's file.
 func Encode(spec *specs.Spec) []byte {
 	text, _ := json.MarshalIndent(spec, "", "  ") // strings and numbers always encode
 	return append(text, '\n')
 }
 
-// IsDevinfoSpec reports whether text is a spec that this package made for the file of that name:
-// other programs keep theirs in the same directory.
+// IsDevinfoSpec reports whether this package built the spec in a file of that name. Other programs have specs
+// in the same directory.
 func IsDevinfoSpec(text []byte, file string) bool {
 	var spec specs.Spec
 	if json.Unmarshal(text, &spec) != nil || len(spec.Devices) != 1 || FileName(spec.Kind, spec.Devices[0].Name) != file {

@@ -14,7 +14,7 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// group is a VF on vfio-pci, with all that an attachment can have.
+// group is a VF on vfio-pci with all fields set.
 var group = cdispec.Device{
 	Kind: "vendor.example/net.v2", Name: "6e0c-net1", IfName: "net1",
 	InfoFile: "/run/infos/pod1", Info: &devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: "0000:3b:00.3"}},
@@ -41,7 +41,7 @@ func equal(t *testing.T, what string, got, want any) {
 	}
 }
 
-func TestASpecIsOneDeviceWithItsEdits(t *testing.T) {
+func TestSpecHasOneDevice(t *testing.T) {
 	equal(t, "spec", spec(t, group), &specs.Spec{
 		Version: "0.6.0", Kind: "vendor.example/net.v2",
 		Devices: []specs.Device{{Name: "6e0c-net1", ContainerEdits: specs.ContainerEdits{
@@ -58,7 +58,7 @@ func TestASpecIsOneDeviceWithItsEdits(t *testing.T) {
 	})
 }
 
-func TestTheVersionIsTheOldestThatCanSayIt(t *testing.T) {
+func TestSpecHasOldestSufficientVersion(t *testing.T) {
 	for _, test := range []struct{ kind, name, version string }{
 		{cdispec.DefaultKind, "a", "0.3.0"},
 		{cdispec.DefaultKind, "0", "0.5.0"},
@@ -71,15 +71,15 @@ func TestTheVersionIsTheOldestThatCanSayIt(t *testing.T) {
 	}
 }
 
-// attachments are those that must be good for the library too: the emptiest, and
-// names with all that is allowed.
+// attachments are devices that the CDI library must accept too, from an empty one to one with all allowed
+// characters.
 var attachments = map[string]cdispec.Device{
 	"nothing to give": {Kind: cdispec.DefaultKind, Name: "c0ffee:net1", IfName: "net1"},
 	"a group":         group,
 	"odd names":       {Kind: "a/b", Name: cdispec.DeviceName("C0_ff.ee-", "é%_"), IfName: "é%_", InfoFile: "/run/infos/<&>"},
 }
 
-func TestTheLibraryFindsEveryDevice(t *testing.T) {
+func TestCDILibraryFindsEveryDevice(t *testing.T) {
 	dir := t.TempDir()
 	var want []string
 	for _, a := range attachments {
@@ -101,7 +101,7 @@ func TestTheLibraryFindsEveryDevice(t *testing.T) {
 	}
 }
 
-func TestWhatJSONWouldChangeIsRefused(t *testing.T) {
+func TestSpecRejectsPathsThatJSONAlters(t *testing.T) {
 	for name, a := range map[string]cdispec.Device{
 		"interface": {IfName: "\xff", InfoFile: "/run/f"},
 		"file":      {IfName: "net1", InfoFile: "/run/\xff"},
@@ -116,7 +116,7 @@ func TestWhatJSONWouldChangeIsRefused(t *testing.T) {
 	}
 }
 
-func TestBadNamesAreRefused(t *testing.T) {
+func TestSpecRejectsBadNames(t *testing.T) {
 	for _, a := range []cdispec.Device{{Kind: "vendor", Name: "a"}, {Kind: cdispec.DefaultKind, Name: "a/b"}, {}} {
 		if s, err := a.Spec(); err == nil {
 			t.Errorf("%+v: %s", a, cdispec.Encode(s))
@@ -124,11 +124,11 @@ func TestBadNamesAreRefused(t *testing.T) {
 	}
 }
 
-func TestOursAreKnownByKindNameAndVariable(t *testing.T) {
+func TestIsDevinfoSpecChecksNameAndVariable(t *testing.T) {
 	ours := cdispec.Encode(spec(t, group))
 	file := cdispec.FileName(group.Kind, group.Name)
 	if !cdispec.IsDevinfoSpec(ours, file) {
-		t.Error("ours is not ours")
+		t.Error("a spec of this package is not recognized")
 	}
 	for name, text := range map[string]string{
 		"nothing":        ``,
@@ -140,10 +140,10 @@ func TestOursAreKnownByKindNameAndVariable(t *testing.T) {
 			{"name": "6e0c-net1", "containerEdits": {"env": ["DEVINFO_NET1="]}}, {"name": "b", "containerEdits": {"env": ["DEVINFO_NET1="]}}]}`,
 	} {
 		if cdispec.IsDevinfoSpec([]byte(text), file) {
-			t.Errorf("%s: taken for ours", name)
+			t.Errorf("%s: recognized as a spec of this package", name)
 		}
 	}
 	if cdispec.IsDevinfoSpec(ours, cdispec.FileName(group.Kind, "other")) {
-		t.Error("of another file: taken for ours")
+		t.Error("recognized in a file of another name")
 	}
 }

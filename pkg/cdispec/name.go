@@ -7,21 +7,20 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/parser"
 )
 
-// FileName is the name, in a CDI directory, of the spec file of one device that lives as
-// long as a container: the CDI library's name for transient specs,
-// <vendor>-<class>_<name>.json. It is not checked for length: writing the file fails if it
-// is too long.
+// FileName returns the file name of a spec in a CDI directory. It is the CDI library's name for specs that
+// live as long as a container, <vendor>-<class>_<name>.json. FileName does not check its length, because
+// writing a file with too long a name fails.
 func FileName(kind, name string) string {
 	return strings.ReplaceAll(kind, "/", "-") + "_" + name + ".json"
 }
 
-// Qualified is the name by which a container asks for the device.
+// Qualified returns the name that a container uses to request the device.
 func Qualified(kind, name string) string { return kind + "=" + name }
 
-// DeviceName names the device of an attachment, <containerID>:<ifName>. A container
-// ID holds no colon; what CDI does not allow in the interface name, and a mark at its
-// end, is written as a colon and two hexadecimal digits. So two attachments never
-// have one name, and a name is valid wherever the container ID is one of CNI's.
+// DeviceName returns the device name of an attachment, <containerID>:<ifName>. In the interface name it
+// replaces a byte that CDI does not allow by a colon and two hexadecimal digits. A container ID contains no
+// colon, so the names of two attachments always differ. The name is valid in CDI if the container ID is valid
+// in CNI.
 func DeviceName(containerID, ifName string) string {
 	name := []byte(containerID + ":")
 	for n, c := range []byte(ifName) {
@@ -35,8 +34,8 @@ func DeviceName(containerID, ifName string) string {
 	return string(name)
 }
 
-// CheckKind returns an error unless a container runtime accepts the kind: CDI SPEC.md,
-// "Kind". The library checks the letters, this also the lengths.
+// CheckKind returns an error unless a container runtime accepts the kind (CDI SPEC.md, "Kind"). The library
+// checks the characters; CheckKind also checks the lengths.
 func CheckKind(kind string) error {
 	const longestVendor, longestClass = 253, 63
 	vendor, class, _ := strings.Cut(kind, "/")
@@ -48,7 +47,7 @@ func CheckKind(kind string) error {
 	return nil
 }
 
-// CheckName returns an error unless a CDI device can have the name.
+// CheckName returns an error unless CDI allows the name for a device.
 func CheckName(name string) error {
 	if parser.ValidateDeviceName(name) != nil {
 		return fmt.Errorf("CDI device name %q: must be letters, digits, '_', '-', '.' and ':', "+

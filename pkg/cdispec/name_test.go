@@ -17,7 +17,7 @@ import (
 	"devinfo-cni.io/pkg/cdispec"
 )
 
-func TestFileNameIsTheLibrarysForTransientSpecs(t *testing.T) {
+func TestFileNameMatchesCDILibrary(t *testing.T) {
 	for _, test := range [][3]string{{"devinfo-cni.io", "attachment", "c0ffee:net1"}, {"a.b", "c_d", "0"}} {
 		want := cdi.GenerateTransientSpecName(test[0], test[1], test[2]) + ".json"
 		if got := cdispec.FileName(test[0]+"/"+test[1], test[2]); got != want {
@@ -29,7 +29,7 @@ func TestFileNameIsTheLibrarysForTransientSpecs(t *testing.T) {
 	}
 }
 
-func TestDeviceNameIsReadableWhereItCan(t *testing.T) {
+func TestDeviceNameEscapesOnlyInvalidBytes(t *testing.T) {
 	for _, test := range [][3]string{
 		{"c0ffee", "net1", "c0ffee:net1"},
 		{"c0ffee", "eth0.100", "c0ffee:eth0.100"},
@@ -45,7 +45,7 @@ func TestDeviceNameIsReadableWhereItCan(t *testing.T) {
 	}
 }
 
-func TestVariablesOfTwoInterfacesDiffer(t *testing.T) {
+func TestVariableDiffersForEveryInterface(t *testing.T) {
 	for name, want := range map[string]string{
 		"net1": "DEVINFO_NET1", "net-1": "DEVINFO_NET_2D1", "net_1": "DEVINFO_NET_5F1", "NET1": "DEVINFO__4E_45_541", "eth0.100": "DEVINFO_ETH0_2E100", "é": "DEVINFO__C3_A9",
 	} {
@@ -55,8 +55,8 @@ func TestVariablesOfTwoInterfacesDiffer(t *testing.T) {
 	}
 }
 
-// FuzzNames asks the CDI library whether names are good, and two pairs whether they
-// have different ones.
+// FuzzNames checks that the CDI library accepts every device name, and that two attachments have different
+// names.
 func FuzzNames(f *testing.F) {
 	f.Add("c0ffee", "net1", "c0ffee", "net:1")
 	f.Add("c0-", "net_", "c0", "-net_")
@@ -64,7 +64,7 @@ func FuzzNames(f *testing.F) {
 	f.Add("A", "net1", "a", "NET1")
 	f.Fuzz(func(t *testing.T, id1, name1, id2, name2 string) {
 		if utils.ValidateContainerID(id1) != nil || utils.ValidateContainerID(id2) != nil || name1 == "" || name2 == "" {
-			return // not what CNI calls a container ID and an interface name
+			return // invalid in CNI
 		}
 		one, two := cdispec.DeviceName(id1, name1), cdispec.DeviceName(id2, name2)
 		if err := parser.ValidateDeviceName(one); err != nil || cdispec.CheckName(one) != nil {
@@ -79,8 +79,8 @@ func FuzzNames(f *testing.F) {
 	})
 }
 
-// FuzzCheck holds that no kind or name that the library refuses is accepted, and that only
-// the lengths of the specification are asked beyond.
+// FuzzCheck checks that CheckKind and CheckName accept the same texts as the CDI library, except for the
+// maximum lengths.
 func FuzzCheck(f *testing.F) {
 	long := func(n int) string { return strings.Repeat("a", n) }
 	for _, s := range []string{"", "a", "0", "a-", "-a", "a:b", "a/b", "a.b/c", "0/a", "a/b/c", "a=b", "a b", "aé", "A_z.9", "a/", "/a",
@@ -100,7 +100,7 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
-// facts are the variables of net1 with their values.
+// facts returns the values of net1's variables by suffix.
 func facts(a cdispec.Device, t *testing.T) map[string]string {
 	a.Kind, a.Name, a.IfName = cdispec.DefaultKind, "a", "net1"
 	list := map[string]string{}
@@ -111,9 +111,9 @@ func facts(a cdispec.Device, t *testing.T) map[string]string {
 	return list
 }
 
-// The table of docs/reference.md names the keys of the format that each variable may have its
-// value from; a device with all keys has all those variables of its type, and no others.
-func TestFactsAreTheTablesOfTheDocument(t *testing.T) {
+// The table in docs/reference.md lists the keys that each variable takes its value from. A device with all
+// keys must have exactly the variables of its type.
+func TestVariablesMatchReferenceTable(t *testing.T) {
 	text, err := os.ReadFile("../../docs/reference.md")
 	schema, err2 := os.ReadFile("../../docs/schema/device-info.json")
 	if err != nil || err2 != nil {
@@ -146,7 +146,7 @@ func TestFactsAreTheTablesOfTheDocument(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoVariableIsLeftOut(t *testing.T) {
+func TestVariablesLeaveOutInvalidValues(t *testing.T) {
 	for _, test := range []struct {
 		pci  devinfo.PCI
 		want []string

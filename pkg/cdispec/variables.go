@@ -10,10 +10,10 @@ import (
 
 const variable = "DEVINFO_"
 
-// Variable is the environment variable that names the device-info file of an
-// interface: DEVINFO_ and the name in capitals. Anything but a lower-case letter or a
-// digit is written as _ and two hexadecimal digits, so that the variables of "net-1",
-// "net_1" and "NET1" differ: DEVINFO_NET_2D1, DEVINFO_NET_5F1, DEVINFO__4E_45_541.
+// Variable returns the name of the environment variable with the path of an interface's device-info file:
+// DEVINFO_ and the interface in capitals. It replaces every byte except lower-case letters and digits by _ and
+// two hexadecimal digits, so that "net-1", "net_1" and "NET1" have different variables: DEVINFO_NET_2D1,
+// DEVINFO_NET_5F1, DEVINFO__4E_45_541.
 func Variable(ifName string) string {
 	name := []byte(variable)
 	for _, c := range []byte(ifName) {
@@ -29,10 +29,10 @@ func Variable(ifName string) string {
 	return string(name)
 }
 
-// Variables are variables with what the device information says, DEVINFO_NET1_TYPE=pci and so on;
-// none has the name of another interface's, as no suffix begins with a hexadecimal digit.
-// inside gives the path in the container of a socket that is declared at a path; "" = the
-// container does not have it. What is unknown has no variable, nor has what may not be one.
+// Variables returns environment variables with the device information of an interface, such as
+// DEVINFO_NET1_TYPE=pci. Suffixes do not begin with a hexadecimal digit, so no variable can belong to another
+// interface too. inside returns the container path of a declared socket, or "" if the container does not have
+// the socket. Variables leaves out empty and invalid values.
 func Variables(ifName string, info *devinfo.Info, inside func(socket string) string) (list []string) {
 	var pci, rdma, vdpa, socket, role, mode string
 	switch d := info.Device().(type) {
@@ -60,16 +60,16 @@ func Variables(ifName string, info *devinfo.Info, inside func(socket string) str
 }
 
 func isValue(s string) bool {
-	const longest = 4096 // bytes, of a path; the kernel starts no program with a variable of 128 KiB
+	const longest = 4096 // the limit for a path; a process cannot start with a variable of 128 KiB
 	return s != "" && len(s) <= longest && strings.IndexByte(s, 0) < 0
 }
 
 // RDMAVariable is the name of the variable that [RDMADevices] returns.
 const RDMAVariable = variable + "RDMA_DEVICES"
 
-// RDMADevices returns the variable DEVINFO_RDMA_DEVICES with the RDMA devices of several interfaces, each
-// once, as device:port; "" = there are none. NCCL_IB_HCA and UCX_NET_DEVICES take that form. The port is
-// always 1: only devices of the driver mlx4 have a second one.
+// RDMADevices returns the variable DEVINFO_RDMA_DEVICES, which lists each RDMA device of several interfaces
+// once as device:port, or "" if there are none. NCCL_IB_HCA and UCX_NET_DEVICES take that format. The port is
+// always 1, because only devices of the driver mlx4 have a second port.
 func RDMADevices(infos []*devinfo.Info) string {
 	var list []string
 	for _, info := range infos {
