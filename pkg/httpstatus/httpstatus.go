@@ -1,4 +1,4 @@
-// Package httpstatus serves an agent's /healthz and /metrics by HTTP.
+// Package httpstatus serves an agent's /healthz and /metrics over HTTP.
 package httpstatus
 
 import (
@@ -15,15 +15,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// A Check returns what is wrong with a part of the agent; nil = nothing.
+// Check is the health check of one component. Ask returns nil if the component is healthy.
 type Check struct {
 	Name     string
 	Ask      func() error
-	Optional bool // the agent does its work without that part: what is wrong is only said
+	Optional bool // a failure is reported, and does not make the agent unhealthy
 }
 
-// Health answers 200 if every check succeeds that is not optional, else 503, with a line for
-// each. The agent mends what it can by itself: restarting it because of a 503 helps nothing.
+// Health returns a handler that replies with one line for each check. The status is 503 if a check fails that
+// is not optional, else 200. Do not use it as a liveness probe: the agent retries by itself, so a restart does
+// not help.
 func Health(checks ...Check) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		var text strings.Builder
@@ -44,23 +45,23 @@ func Health(checks ...Check) http.Handler {
 	})
 }
 
-// Where the port is open, every pod can reach it.
+// Limits, because every pod can reach an open port.
 const (
-	scrapes  = 4 // at a time
+	scrapes  = 4 // concurrent requests of /metrics
 	patience = 30 * time.Second
-	idle     = 2 * time.Minute // more than a usual scrape interval
+	idle     = 2 * time.Minute // longer than a usual scrape interval
 )
 
-// Valid says whether an address is host:port, as Serve takes it.
+// Valid reports whether Serve accepts address, which must be host:port.
 func Valid(address string) bool {
 	_, port, err := net.SplitHostPort(address)
 	_, noPort := strconv.ParseUint(port, 10, 16)
 	return err == nil && noPort == nil
 }
 
-// Serve serves /healthz and /metrics at host:port until stop is called. If the address is taken, by
-// the agent before this one for example, or the server ends, it logs the error and tries again: the
-// rest of an agent does not depend on it. flag is the name of the flag that gave the address.
+// Serve serves /healthz and /metrics at host:port until stop is called. It logs an error and retries if the
+// server fails, for example because the previous agent still uses the address. flag is the name of the flag
+// with the address, for the log.
 func Serve(ctx context.Context, flag, address string, metrics prometheus.Gatherer, health http.Handler, log *slog.Logger) (stop func()) {
 	const retry = 2 * time.Second
 	ctx, cancel := context.WithCancel(ctx)
@@ -85,7 +86,7 @@ func Serve(ctx context.Context, flag, address string, metrics prometheus.Gathere
 	}
 }
 
-// serve serves until ctx ends, or something fails.
+// serve serves until ctx ends or the server fails.
 func serve(ctx context.Context, address string, metrics prometheus.Gatherer, health http.Handler) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -100,7 +101,7 @@ func serve(ctx context.Context, address string, metrics prometheus.Gatherer, hea
 		defer close(stopped)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = server.Shutdown(ctx) // a scrape that hangs is not waited for
+		_ = server.Shutdown(ctx) // do not wait longer for a slow scrape
 	})
 	err = server.Serve(listener)
 	if !stop() {

@@ -20,7 +20,7 @@ import (
 	"devinfo-cni.io/pkg/httpstatus"
 )
 
-func TestHealthIsThatOfEveryPart(t *testing.T) {
+func TestHealthReportsEveryCheck(t *testing.T) {
 	var optional, needed error
 	handler := httpstatus.Health(httpstatus.Check{Name: "a", Optional: true, Ask: func() error { return optional }}, httpstatus.Check{Name: "b", Ask: func() error { return needed }})
 	for _, test := range []struct {
@@ -42,7 +42,7 @@ func TestHealthIsThatOfEveryPart(t *testing.T) {
 	}
 }
 
-func TestTheEndpointServesHealthAndMetricsUntilItIsStopped(t *testing.T) {
+func TestServeServesUntilStopped(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "a_total"})
 	registry.MustRegister(counter)
@@ -65,7 +65,7 @@ func TestTheEndpointServesHealthAndMetricsUntilItIsStopped(t *testing.T) {
 	}
 }
 
-// served serves at an address, and returns once it answers.
+// served starts Serve and waits until it replies.
 func served(t *testing.T, address string, metrics prometheus.Gatherer) (stop func()) {
 	t.Helper()
 	stop = httpstatus.Serve(t.Context(), "--flag", address, metrics, httpstatus.Health(), slog.New(slog.NewTextHandler(t.Output(), nil)))
@@ -79,7 +79,7 @@ func served(t *testing.T, address string, metrics prometheus.Gatherer) (stop fun
 	return stop
 }
 
-func TestAnAddressThatIsTakenIsLoggedOnce(t *testing.T) {
+func TestServeLogsBusyAddressOnce(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestAnAddressThatIsTakenIsLoggedOnce(t *testing.T) {
 	})
 }
 
-// free is an endpoint that nobody uses.
+// free returns an unused address.
 func free(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -107,7 +107,7 @@ func free(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// gathering takes as long as the test wants.
+// gathering is a gatherer that blocks until the channel is closed.
 type gathering chan struct{}
 
 func (g gathering) Gather() ([]*dto.MetricFamily, error) {
@@ -115,7 +115,7 @@ func (g gathering) Gather() ([]*dto.MetricFamily, error) {
 	return nil, nil
 }
 
-func TestAFewScrapesAtATime(t *testing.T) {
+func TestConcurrentScrapesAreLimited(t *testing.T) {
 	slow := make(gathering)
 	address := free(t)
 	defer served(t, address, slow)()
