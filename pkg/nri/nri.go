@@ -1,5 +1,5 @@
-// Package nri keeps a plugin connected to a container runtime by NRI, the Node Resource
-// Interface, and connects it again when the runtime restarts.
+// Package nri connects a plugin to a container runtime by NRI, the Node Resource Interface, and reconnects
+// when the runtime restarts.
 package nri
 
 import (
@@ -15,29 +15,29 @@ import (
 	"github.com/containerd/nri/pkg/stub"
 )
 
-// Plugin is the NRI plugin to connect.
+// Plugin is an NRI plugin and its connection settings.
 type Plugin struct {
-	Handler     any    // answers the events: see stub.Plugin
-	Name, Index string // of the plugin; the index is two digits
-	Socket      string // of the runtime
+	Handler     any    // handles the events; see stub.Plugin
+	Name, Index string // the index is two digits
+	Socket      string // path of the runtime's socket
 
-	// FailRequests has the runtime fail a request that the plugin does not answer: it hangs, or
-	// ends in it. Else the request goes on without the plugin, as with NRI before 0.12.4.
+	// FailRequests makes the runtime fail a request if the plugin hangs or dies in it. Otherwise the
+	// request continues without the plugin, which NRI before 0.12.4 always did.
 	FailRequests bool
 
-	Handshake time.Duration // until which the runtime has answered; 0 = 20 s
+	Handshake time.Duration // limit for connecting; 0 = 20 s
 
-	Connected func(bool) // is called at each change, and with false after each failed try
+	Connected func(bool) // called at each change, and with false after each failed attempt
 	Log       *slog.Logger
 }
 
-// The back-off between two tries to connect.
+// Bounds of the pause between two attempts to connect.
 const (
 	firstPause   = 500 * time.Millisecond
 	longestPause = 15 * time.Second
 )
 
-// Serve keeps the plugin connected until ctx ends. It is no error if the runtime is away.
+// Serve keeps the plugin connected until ctx ends. It retries while the runtime is unavailable.
 func (p Plugin) Serve(ctx context.Context) error {
 	pause, said := firstPause, ""
 	for ctx.Err() == nil {
@@ -50,7 +50,7 @@ func (p Plugin) Serve(ctx context.Context) error {
 		if connected && time.Since(began) > longestPause {
 			pause = firstPause
 		}
-		level := slog.LevelDebug // it is no news
+		level := slog.LevelDebug // the same error again
 		if connected || said != err.Error() {
 			level, said = slog.LevelWarn, err.Error()
 		}
@@ -64,15 +64,15 @@ func (p Plugin) Serve(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// serveOnce also says whether there was a connection.
+// serveOnce connects and waits until the connection ends. It also returns whether it was connected.
 func (p Plugin) serveOnce(ctx context.Context) (connected bool, err error) {
 	conn, err := net.Dial("unix", p.Socket)
 	if err != nil {
 		return false, err
 	}
-	defer conn.Close() // while Start waits for the second handshake, nothing else closes it
-	// A stub cannot be used again after some of its errors. A plugin that does not answer is
-	// disconnected in any case, so that it does not stop the whole node.
+	defer conn.Close() // Start does not close it while it waits for the handshake
+	// A stub cannot be used again after some errors. The runtime disconnects a plugin that hangs, so that
+	// it does not stop the whole node.
 	s, err := stub.New(p.Handler, stub.WithPluginName(p.Name), stub.WithPluginIdx(p.Index), stub.WithConnection(conn),
 		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: p.FailRequests}), stub.WithLogger(libraryLog{p.Log}))
 	if err != nil {
@@ -98,7 +98,7 @@ func (p Plugin) serveOnce(ctx context.Context) (connected bool, err error) {
 	return true, errors.New("connection closed")
 }
 
-// libraryLog is the log of the NRI library, whose information is for debugging.
+// libraryLog passes on the log of the NRI library, with its information as debug messages.
 type libraryLog struct{ to *slog.Logger }
 
 func (l libraryLog) Debugf(ctx context.Context, format string, args ...any) {

@@ -27,8 +27,8 @@ type handler struct{}
 
 func (handler) RemovePodSandbox(context.Context, *api.PodSandbox) error { return nil }
 
-// A runtime without NRI is no news each 15 seconds.
-func TestARuntimeThatIsAwayIsLoggedOnce(t *testing.T) {
+// A runtime without NRI must not cause a warning every 15 seconds.
+func TestMissingRuntimeIsLoggedOnce(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "nri.sock")
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -48,15 +48,15 @@ func TestARuntimeThatIsAwayIsLoggedOnce(t *testing.T) {
 	})
 }
 
-// Were the connection kept, there would be another one with each try, and a runtime that answers
-// late would have the plugin twice: whatever both add to a container NRI refuses.
-func TestARuntimeThatDoesNotAnswerIsDisconnected(t *testing.T) {
+// If the plugin kept its connection after a timeout, a slow runtime would have the plugin twice. NRI rejects a
+// container if two plugins add the same thing to it.
+func TestHandshakeTimeoutClosesConnection(t *testing.T) {
 	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "nri.sock"))
 	must(t, err)
 	defer listener.Close()
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	log, err := os.Create(filepath.Join(t.TempDir(), "log")) // to which the library may still write in the end
+	log, err := os.Create(filepath.Join(t.TempDir(), "log")) // a file, because the library may still write to it at the end
 	must(t, err)
 	defer log.Close()
 	go func() {
@@ -71,7 +71,7 @@ func TestARuntimeThatDoesNotAnswerIsDisconnected(t *testing.T) {
 		plugin, err := listener.Accept()
 		must(t, err)
 		defer plugin.Close()
-		if last != nil && isOpen(t, last) { // the library would close it after 5 s, if nothing at all was answered
+		if last != nil && isOpen(t, last) { // the library would close it only after 5 s
 			t.Error("it connects again, and keeps its last connection")
 		}
 		last = plugin
@@ -85,7 +85,7 @@ func TestARuntimeThatDoesNotAnswerIsDisconnected(t *testing.T) {
 	}
 }
 
-// isOpen says whether the other end of a connection is, without waiting for anything.
+// isOpen reports, without blocking, whether the other end of a connection is open.
 func isOpen(t *testing.T, c net.Conn) (open bool) {
 	t.Helper()
 	raw, err := c.(*net.UnixConn).SyscallConn()

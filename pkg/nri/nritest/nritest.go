@@ -1,4 +1,4 @@
-// Package nritest is NRI's side of a container runtime, for tests of its plugins.
+// Package nritest provides the runtime's side of NRI for tests of plugins.
 package nritest
 
 import (
@@ -10,10 +10,10 @@ import (
 	"github.com/containerd/nri/pkg/adaptation"
 )
 
-// Serve serves plugins at a socket until the test ends, as a runtime that has these sandboxes.
+// Serve serves plugins at a socket until the test ends, like a container runtime with these sandboxes.
 func Serve(t testing.TB, socket string, pods []*adaptation.PodSandbox, options ...adaptation.Option) *adaptation.Adaptation {
 	t.Helper()
-	adaptation.SetPluginRequestTimeout(3 * time.Minute) // longer than a plugin of a test takes to answer
+	adaptation.SetPluginRequestTimeout(3 * time.Minute) // longer than any plugin takes in a test
 	list := func(ctx context.Context, tell adaptation.SyncCB) error {
 		_, err := tell(ctx, pods, nil)
 		return err
