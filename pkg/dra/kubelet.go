@@ -227,6 +227,7 @@ func (k *Kubelet) UnprepareResourceClaims(ctx context.Context, claims []kubeletp
 // HandleError implements [kubeletplugin.DRAPlugin].
 func (k *Kubelet) HandleError(_ context.Context, err error, msg string) {
 	switch a := k.agent; {
+	case errors.Is(err, grpc.ErrServerStopped): // by Stop, before the library served the socket
 	case !errors.Is(err, kubeletplugin.ErrRecoverable):
 		k.options.Fatal(fmt.Errorf("%s: %w", msg, err))
 	case !dropsSharing(err):

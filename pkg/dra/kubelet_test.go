@@ -260,3 +260,13 @@ func TestNewNodeObjectEndsProcess(t *testing.T) {
 	register()
 	says(t, <-fatal, "node1", "registered again")
 }
+
+// The library serves the sockets in goroutines, which may run only after Stop.
+func TestStopBeforeServingIsNotFatal(t *testing.T) {
+	var fatal []error
+	k := dra.Unstarted(nil, dra.KubeletOptions{Fatal: func(err error) { fatal = append(fatal, err) }})
+	k.HandleError(t.Context(), fmt.Errorf("serve: %w", grpc.ErrServerStopped), "DRA gRPC server failed")
+	difftest.Equal(t, len(fatal), 0)
+	k.HandleError(t.Context(), os.ErrPermission, "DRA gRPC server failed")
+	difftest.Equal(t, len(fatal), 1)
+}
