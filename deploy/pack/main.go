@@ -1,5 +1,6 @@
 // Pack creates the files of a release from built programs: OCI archives of the agents' images for all architectures, an
-// archive of the programs for each architecture, an SPDX document, and checksums. "make image" and "make release" run it.
+// archive of the programs for each architecture, an SPDX document, and checksums. "make image" and "make release" run
+// it.
 //
 // Equal programs, versions and times give equal bytes. Pack needs no daemon, registry or privilege.
 package main

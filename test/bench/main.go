@@ -1,6 +1,6 @@
 // Bench compares the cost of the plugin with Multus and with simple reference plugins. It reports ratios of medians of
-// runs that alternate, because absolute times vary from hour to hour. It fails if a ratio exceeds its gate. With -out it
-// writes bench.json and bench.svg into a directory.
+// runs that alternate, because absolute times vary from hour to hour. It fails if a ratio exceeds its gate. With -out
+// it writes bench.json and bench.svg into a directory.
 //
 //	make bench
 //

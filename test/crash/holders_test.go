@@ -138,8 +138,8 @@ const claimUID = "1eaf00de"
 
 var claimRecord = (&journal.Claim{UID: claimUID, Part: "net1"}).Record()
 
-// letGo ends the claim's leases.
-func letGo(string) error {
+// release ends the claim's leases.
+func release(string) error {
 	j, err := openJournal()
 	if err != nil {
 		return err

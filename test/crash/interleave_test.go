@@ -153,7 +153,7 @@ func (s *stage) after(acts []act) (problems []string) {
 			problems = append(problems, "the last DEL failed: "+why)
 		}
 	}
-	s.fine(letGo(s.device))
+	s.fine(release(s.device))
 	now := take(s.t)
 	for _, problem := range slices.Concat(s.base.left(now), s.base.trampled(now)) {
 		problems = append(problems, "after the last DEL, "+problem)

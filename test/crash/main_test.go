@@ -3,15 +3,15 @@
 // Afterwards it repeats the calls of a runtime. No file may remain or be incomplete, and other attachments must keep
 // their state.
 //
-// It also stops each verb, and devinfoctl gc, at every system call that reads or changes shared state. Meanwhile an actor
-// runs: a runtime that deletes the attachment and adds it again, a second runtime, another pod, a GC, or a claim of the
-// device. The actor runs to its end, or until it waits for a lock of the stopped program, which then continues
+// It also stops each verb, and devinfoctl gc, at every system call that reads or changes shared state. Meanwhile an
+// actor runs: a runtime that deletes the attachment and adds it again, a second runtime, another pod, a GC, or a claim
+// of the device. The actor runs to its end, or until it waits for a lock of the stopped program, which then continues
 // (interleave_test.go). A living attachment must be complete, and a deleted one must not leave state. Two holders must
 // not have the same device (holders_test.go).
 //
-// The environment variable DEVINFO_CRASH selects the trials: "all" (make test-crash), "sample" (one or two minutes, chosen
-// by the seed in DEVINFO_CRASH_SEED or a random one), or a text in the names of trials, such as "ADD, EIO at 7, GC", as
-// a failure prints it. By default there is one fixed trial of each verb and fault, and of each verb and actor.
+// The environment variable DEVINFO_CRASH selects the trials: "all" (make test-crash), "sample" (one or two minutes,
+// chosen by the seed in DEVINFO_CRASH_SEED or a random one), or a text in the names of trials, such as "ADD, EIO at 7,
+// GC", as a failure prints it. By default there is one fixed trial of each verb and fault, and of each verb and actor.
 //
 // power_test.go simulates power failures. load_test.go runs many attachments with many workers (make test-load).
 package crash_test

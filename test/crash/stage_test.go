@@ -41,7 +41,7 @@ func newStage(w *world, k kind) *stage {
 			s.must("DEL", a, k.conf(a))
 		}
 		s.fine(hold(k.device))
-		s.fine(letGo(k.device))
+		s.fine(release(k.device))
 		s.must("GC", ours, k.conf(ours))
 	}
 	s.base = take(t)

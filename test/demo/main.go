@@ -1,5 +1,5 @@
-// Demo shows the plugin's work from ADD to DEL with the real programs: cnitool as the runtime, reference plugins, and first
-// the network card of this machine. It also checks the results that it shows.
+// Demo shows the plugin's work from ADD to DEL with the real programs: cnitool as the runtime, reference plugins, and
+// first the network card of this machine. It also checks the results that it shows.
 //
 //	make demo
 //

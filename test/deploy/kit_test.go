@@ -1,5 +1,5 @@
-// Package deploy tests the files in deploy/ with the libraries of their users: kustomize, Helm, the Kubernetes API's types,
-// and Prometheus' parsers.
+// Package deploy tests the files in deploy/ with the libraries of their users: kustomize, Helm, the Kubernetes API's
+// types, and Prometheus' parsers.
 package deploy
 
 import (

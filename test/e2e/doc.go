@@ -1,17 +1,17 @@
 // Package e2e tests cni-dra-driver, and devinfo with Multus, with real pods in a real cluster: make test-e2e.
 //
-// With KUBECONFIG the tests use that cluster. The driver must be installed there as docs/dra/README.md describes. The tests
-// create namespaces and DeviceClasses whose names begin with "e2e-". They attach pods to macvlan networks on the nodes'
-// interface E2E_MASTER (eth0). The pods' image is E2E_IMAGE (cluster.local/pod-view:1), which contains only the program
-// test/e2e/pod-view as /pod-view. On a cluster of one node E2E_NODE may be a command that runs another command on the node,
-// such as "ssh root@node1". Tests need it if they read the node's files, run crictl, or kill programs. The cluster must have
-// room for 100 pods.
+// With KUBECONFIG the tests use that cluster. The driver must be installed there as docs/dra/README.md describes. The
+// tests create namespaces and DeviceClasses whose names begin with "e2e-". They attach pods to macvlan networks on the
+// nodes' interface E2E_MASTER (eth0). The pods' image is E2E_IMAGE (cluster.local/pod-view:1), which contains only the
+// program test/e2e/pod-view as /pod-view. On a cluster of one node E2E_NODE may be a command that runs another command
+// on the node, such as "ssh root@node1". Tests need it if they read the node's files, run crictl, or kill programs. The
+// cluster must have room for 100 pods.
 //
 // Without KUBECONFIG the program E2E_CLUSTER creates a cluster of one node. It has the verbs up (prints the path of a
-// kubeconfig), node COMMAND..., image NAME FILE... (creates cluster.local/NAME:1 from static programs) and multus (puts Multus
-// before the node's CNI network, as /etc/cni/net.d/00-multus.conf). In this cluster each test installs the programs that it
-// needs. The list below has each test with its files: its own, then those of its scenarios, then those of replacement
-// programs:
+// kubeconfig), node COMMAND..., image NAME FILE... (creates cluster.local/NAME:1 from static programs) and multus (puts
+// Multus before the node's CNI network, as /etc/cni/net.d/00-multus.conf). In this cluster each test installs the
+// programs that it needs. The list below has each test with its files: its own, then those of its scenarios, then those
+// of replacement programs:
 //
 //	TestDriverAsProcess              cni-dra-driver as a process of the node: all scenarios
 //	TestDriverAsDaemonSet            installed by docs/dra/README.md: scenarios that depend on the installation
@@ -31,13 +31,13 @@
 //	TestDevinfoInDefaultNetwork      devinfo in the network of all pods
 //	    defaultnetwork
 //
-// All tests use these files: node (commands on the node), objects (objects in the cluster), examples (those, and commands in
-// the documentation). E2E_PATIENCE multiplies the time limits, for an emulated node. With E2E_MEASURE=1
-// TestDevinfoInDefaultNetwork creates more sandboxes, and fails if they take more than 1.05 times as long as without devinfo.
-// This needs an otherwise idle machine.
+// All tests use these files: node (commands on the node), objects (objects in the cluster), examples (those, and
+// commands in the documentation). E2E_PATIENCE multiplies the time limits, for an emulated node. With E2E_MEASURE=1
+// TestDevinfoInDefaultNetwork creates more sandboxes, and fails if they take more than 1.05 times as long as without
+// devinfo. This needs an otherwise idle machine.
 //
-// The cluster keeps running for the next test run, until its verb down ends it. It inherits the environment of the tests,
-// such as RUNTIME=crio.
+// The cluster keeps running for the next test run, until its verb down ends it. It inherits the environment of the
+// tests, such as RUNTIME=crio.
 //
 // As a process the driver has an additional flag: --allow-claim-config=macvlan,host-local.
 package e2e

@@ -107,8 +107,8 @@ find var/lib/cni/devinfo/attachments -type f ! -name '.*'
 ip -o link show type macvlan
 `
 
-// nobodys removes empty address files. host-local was killed before it had written the owner (docs/reliability.md).
-const nobodys = `find /var/lib/cni/networks/e2e-* -type f ! -name lock -empty -exec rm {} \;`
+// unownedAddresses removes empty address files. host-local was killed before it had written the owner (docs/reliability.md).
+const unownedAddresses = `find /var/lib/cni/networks/e2e-* -type f ! -name lock -empty -exec rm {} \;`
 
 // clean waits until the node has no state of pods left.
 func clean(t *testing.T) {
@@ -118,7 +118,7 @@ func clean(t *testing.T) {
 	}
 	script := leftovers + "\ntrue\n"
 	if cluster.killed {
-		script = nobodys + "\n" + script
+		script = unownedAddresses + "\n" + script
 	}
 	script = "exec 2>/dev/null\n" + script // missing directories are not an error
 	eventually(t, 2*time.Minute, func() error {

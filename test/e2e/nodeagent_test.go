@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// TestAgentInstallation installs devinfo-agent with the manifests of docs/install.md. The agent installs the plugin, and
-// gives containers their device information. At the end it is removed as documented.
+// TestAgentInstallation installs devinfo-agent with the manifests of docs/install.md. The agent installs the plugin,
+// and gives containers their device information. At the end it is removed as documented.
 func TestAgentInstallation(t *testing.T) {
 	needsKit(t, "they put Multus and device plugins on the node")
 	findCard(t)

@@ -67,7 +67,7 @@ func interrupt(t *testing.T, verb, pod, conf string, sig syscall.Signal, times i
 		must(t, cmd.Process.Signal(sig))
 		taken(t, cmd.Process.Pid)
 	}
-	letGo(t)
+	releaseChild(t)
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%s, %d times %v: %v: %s", verb, times, sig, err, &out)
 	}

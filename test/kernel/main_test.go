@@ -1,9 +1,9 @@
-// Package kernel_test runs the devinfo binary as a runtime does, in network namespaces of this machine's kernel. The reference
-// plugins in bin/ are its delegates, or run before it. The tests kill and signal the plugin, fill its disk, and corrupt its
-// files.
+// Package kernel_test runs the devinfo binary as a runtime does, in network namespaces of this machine's kernel. The
+// reference plugins in bin/ are its delegates, or run before it. The tests kill and signal the plugin, fill its disk,
+// and corrupt its files.
 //
-// Each test has its own namespaces and an empty /run (package linktest), as root and as an ordinary user. If a test needs a
-// device that this machine lacks, /sys is a captured one.
+// Each test has its own namespaces and an empty /run (package linktest), as root and as an ordinary user. If a test
+// needs a device that this machine lacks, /sys is a captured one.
 package kernel_test
 
 import (

@@ -33,7 +33,7 @@ func atChild(t *testing.T, cmd *exec.Cmd) (stdout *bytes.Buffer) {
 	return stdout
 }
 
-func letGo(t *testing.T) {
+func releaseChild(t *testing.T) {
 	t.Helper()
 	must(t, os.WriteFile(goFile, nil, 0o644))
 }
@@ -70,7 +70,7 @@ func TestSignalLetsDelegateEndAndUndoesADD(t *testing.T) {
 				taken(t, cmd.Process.Pid)
 			}
 			same(t, "calls of the child after the signal", read(t, childLog), "ADD\n")
-			letGo(t)
+			releaseChild(t)
 			_ = cmd.Wait()
 			answer{cmd.ProcessState.ExitCode(), stdout.String(), ""}.fails(t, 11, fmt.Sprintf("interrupted by signal %q", c.sig))
 			same(t, "calls of the child", childCalls(t), "ADD\nADD ends\nDEL\n")

@@ -1,5 +1,5 @@
-// Package kubevirt_test reads our files with KubeVirt's own code. It is a separate module, because KubeVirt 1.9 is built with
-// Kubernetes 1.34 and imports 300 packages of both.
+// Package kubevirt_test reads our files with KubeVirt's own code. It is a separate module, because KubeVirt 1.9 is
+// built with Kubernetes 1.34 and imports 300 packages of both.
 package kubevirt_test
 
 import (

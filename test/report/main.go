@@ -1,5 +1,5 @@
-// Report reads the output of "go test -json". It prints the packages, the output of failed tests, and at the end the number of
-// skipped tests with the reasons.
+// Report reads the output of "go test -json". It prints the packages, the output of failed tests, and at the end the
+// number of skipped tests with the reasons.
 package main
 
 import (

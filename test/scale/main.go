@@ -1,11 +1,11 @@
-// Scale compares kubectl devinfo with kubectl get on an API server that it fills with pods. It fails if a ratio or a peak
-// exceeds its gate. It needs kubectl.
+// Scale compares kubectl devinfo with kubectl get on an API server that it fills with pods. It fails if a ratio or a
+// peak exceeds its gate. It needs kubectl.
 //
 //	make deps-apiserver bench-scale
 //	make bench-scale SCALE=10
 //
-// Times are ratios to kubectl's, because seconds differ between machines. Memory is a program's peak resident memory. With
-// -scale 10 the API server takes 12 GB, and filling it takes some minutes.
+// Times are ratios to kubectl's, because seconds differ between machines. Memory is a program's peak resident memory.
+// With -scale 10 the API server takes 12 GB, and filling it takes some minutes.
 package main
 
 import (

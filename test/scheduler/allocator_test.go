@@ -1,5 +1,5 @@
-// Package scheduler_test runs the allocator of Kubernetes' scheduler on the devices that package inventory publishes. It is a
-// separate module because of the allocator's dependencies.
+// Package scheduler_test runs the allocator of Kubernetes' scheduler on the devices that package inventory publishes.
+// It is a separate module because of the allocator's dependencies.
 package scheduler_test
 
 import (

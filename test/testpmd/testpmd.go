@@ -1,5 +1,5 @@
-// Package testpmd controls DPDK's testpmd, which sends packets and counts returned ones. It also runs other applications for
-// tests.
+// Package testpmd controls DPDK's testpmd, which sends packets and counts returned ones. It also runs other
+// applications for tests.
 package testpmd
 
 import (
@@ -19,8 +19,8 @@ import (
 // Patience is the time limit on a machine that is busy with more than two programs.
 const Patience = 2 * time.Minute
 
-// Arguments returns the arguments after the device's. They select no hugepages and an interactive prompt. The main thread
-// and its worker may run on all available processors.
+// Arguments returns the arguments after the device's. They select no hugepages and an interactive prompt. The main
+// thread and its worker may run on all available processors.
 func Arguments(t *testing.T) []string {
 	t.Helper()
 	status, err := os.ReadFile("/proc/self/status")

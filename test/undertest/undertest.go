@@ -1,4 +1,5 @@
-// Package undertest builds the programs that tests run, and unpacks a /sys for them. With -short, tests do not run programs.
+// Package undertest builds the programs that tests run, and unpacks a /sys for them. With -short, tests do not run
+// programs.
 package undertest
 
 import (

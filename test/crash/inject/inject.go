@@ -1,9 +1,9 @@
-// Package inject runs a program and intercepts its system calls that change the file system. A function decides for each
-// call whether the kernel makes it, whether it fails, or whether the program is killed before it.
+// Package inject runs a program and intercepts its system calls that change the file system. A function decides for
+// each call whether the kernel makes it, whether it fails, or whether the program is killed before it.
 //
-// The program is an unchanged executable. seccomp stops the calls of all its threads, which are counted together, and of
-// its children, which are counted separately (seccomp_unotify(2)). It needs Linux 5.19, and CAP_SYS_ADMIN in the user
-// namespace, which package linktest provides.
+// The program is an unchanged executable. seccomp stops the calls of all its threads, which are counted together, and
+// of its children, which are counted separately (seccomp_unotify(2)). It needs Linux 5.19, and CAP_SYS_ADMIN in the
+// user namespace, which package linktest provides.
 package inject
 
 import (

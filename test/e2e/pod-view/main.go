@@ -1,6 +1,6 @@
-// Pod-view prints the network devices that a container sees as one JSON object: interfaces, device metadata of its claims,
-// device-info files and their environment variables. Then it waits until it is stopped. The examples and the end-to-end tests
-// run it.
+// Pod-view prints the network devices that a container sees as one JSON object: interfaces, device metadata of its
+// claims, device-info files and their environment variables. Then it waits until it is stopped. The examples and the
+// end-to-end tests run it.
 package main
 
 import (

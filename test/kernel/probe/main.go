@@ -1,6 +1,6 @@
-// Probe runs in the containers of the tests in the parent directory, and prints the device information that it finds. Its
-// first argument is the environment variable with the path of the device-info file. The other arguments are device nodes,
-// directories (ending in a slash), files (ending in .json), and "-", which waits for a line.
+// Probe runs in the containers of the tests in the parent directory, and prints the device information that it finds.
+// Its first argument is the environment variable with the path of the device-info file. The other arguments are device
+// nodes, directories (ending in a slash), files (ending in .json), and "-", which waits for a line.
 package main
 
 import (

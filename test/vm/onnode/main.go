@@ -3,9 +3,9 @@
 //	onnode -serve ADDRESS             on the node: runs requested commands as root
 //	onnode ADDRESS COMMAND [ARG...]   runs COMMAND there, with the variables E2E_* of this process
 //
-// The command uses the caller's standard input, output and error, and the caller has its exit status. A status of 255 means
-// that the connection broke. When the caller ends, the command is killed with the other processes of its process group. If the
-// program's name is pause it waits forever, as the sandboxes' image.
+// The command uses the caller's standard input, output and error, and the caller has its exit status. A status of 255
+// means that the connection broke. When the caller ends, the command is killed with the other processes of its process
+// group. If the program's name is pause it waits forever, as the sandboxes' image.
 package main
 
 import (
