@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// declared are the names of a file's functions, "Type.Method", and types.
+// declared returns the names of a file's types and functions. A method is "Type.Method".
 func declared(t *testing.T, path string) (names []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
@@ -55,7 +55,7 @@ func architecture(t *testing.T) string {
 	return string(text)
 }
 
-func TestTheFunctionsOfTheArchitectureAreWhereItSays(t *testing.T) {
+func TestArchitectureLinksToFilesThatDeclareTheFunction(t *testing.T) {
 	links := regexp.MustCompile(`\[([\w.]+)\]\(\.\./([\w/-]+\.go)\)`).FindAllStringSubmatch(architecture(t), -1)
 	count := 0
 	for _, link := range links {
@@ -69,11 +69,11 @@ func TestTheFunctionsOfTheArchitectureAreWhereItSays(t *testing.T) {
 		}
 	}
 	if count < 20 {
-		t.Errorf("it links to %d functions", count)
+		t.Errorf("docs/architecture.md links to only %d functions", count)
 	}
 }
 
-// opens are the functions by which a package touches files.
+// opens lists the functions that open or change files, by package.
 var opens = map[string][]string{
 	"os": {"Open", "OpenFile", "OpenRoot", "DirFS", "Create", "CreateTemp", "ReadFile", "ReadDir", "Readlink", "Stat", "Lstat",
 		"WriteFile", "Mkdir", "MkdirAll", "MkdirTemp", "Remove", "RemoveAll", "Rename", "Link", "Symlink", "Chmod", "Chown"},
@@ -81,8 +81,8 @@ var opens = map[string][]string{
 	"unix":       {"Open", "Openat", "Openat2", "Mkdirat", "Unlinkat", "Renameat", "Renameat2", "Linkat", "Readlinkat", "Fstatat", "Mknod"},
 }
 
-// touches says whether a file that is no test calls one of them.
-func touches(t *testing.T, path string) (does bool) {
+// opensFiles reports whether a source file uses a function in opens.
+func opensFiles(t *testing.T, path string) (does bool) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 	if err != nil {
@@ -99,8 +99,7 @@ func touches(t *testing.T, path string) (does bool) {
 	return does
 }
 
-// What touches files is in the table, and what is in the table touches something.
-func TestTheTableOfWhatTouchesTheSystemIsTrue(t *testing.T) {
+func TestArchitectureListsExactlyThePackagesThatOpenFiles(t *testing.T) {
 	var table []string
 	for _, row := range regexp.MustCompile("(?m)^\\| `([\\w/-]+)` \\|").FindAllStringSubmatch(architecture(t), -1) {
 		if slices.Contains(table, row[1]) {
@@ -112,9 +111,9 @@ func TestTheTableOfWhatTouchesTheSystemIsTrue(t *testing.T) {
 	for _, root := range []string{"../pkg", "../plugins", "../devinfo"} {
 		err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
 			name := filepath.ToSlash(strings.TrimPrefix(filepath.Dir(path), "../"))
-			isTest := strings.HasSuffix(path, "_test.go") || strings.HasSuffix(name, "test") || // the latter are kits for tests
+			isTest := strings.HasSuffix(path, "_test.go") || strings.HasSuffix(name, "test") || // a kit for tests
 				strings.Contains(name, "/testdata/")
-			if err == nil && !d.IsDir() && filepath.Ext(path) == ".go" && !isTest && touches(t, path) {
+			if err == nil && !d.IsDir() && filepath.Ext(path) == ".go" && !isTest && opensFiles(t, path) {
 				found[name] = true
 			}
 			return err
@@ -125,18 +124,17 @@ func TestTheTableOfWhatTouchesTheSystemIsTrue(t *testing.T) {
 	}
 	for name := range found {
 		if !slices.Contains(table, name) {
-			t.Errorf("%s touches files, and is not in the table of docs/architecture.md", name)
+			t.Errorf("%s opens files, but is not in the table of docs/architecture.md", name)
 		}
 	}
 	for _, name := range table {
 		if !found[name] {
-			t.Errorf("%s is in the table of docs/architecture.md, and touches no files", name)
+			t.Errorf("%s is in the table of docs/architecture.md, but does not open files", name)
 		}
 	}
 }
 
-// The tables of both agents' pages name their flags, and no others.
-func TestTheTablesOfFlagsAreTrue(t *testing.T) {
+func TestPagesOfBothAgentsListExactlyTheirFlags(t *testing.T) {
 	for source, page := range map[string]string{"devinfo-agent/flags.go": "agent.md", "cni-dra-driver/flags.go": "dra/README.md"} {
 		code, err := os.ReadFile("../cmd/" + source)
 		text, failed := os.ReadFile("../docs/" + page)
@@ -160,8 +158,8 @@ func TestTheTablesOfFlagsAreTrue(t *testing.T) {
 	}
 }
 
-// A program outside of this repository can require the library as docs/library.md says.
-func TestTheDocumentedProgramCompiles(t *testing.T) {
+// The page contains the go.mod and main.go of a program outside of this repository.
+func TestProgramInLibraryPageCompiles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: it builds a program")
 	}
@@ -192,7 +190,6 @@ func TestTheDocumentedProgramCompiles(t *testing.T) {
 	}
 }
 
-// A renamed test would otherwise leave its former name in the documents.
 func TestDocumentsNameExistingTests(t *testing.T) {
 	watch(t)
 	named, declared := map[string]string{}, map[string]bool{"TestDelRemovesFileOfFailedAdd": true} // CONTRIBUTING's example

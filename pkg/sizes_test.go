@@ -13,23 +13,23 @@ import (
 	"testing"
 )
 
-// A type with more methods or fields does several jobs.
+// The limits for a type. A larger type probably has several purposes.
 const mostMethods, mostFields = 40, 20
 
-// tooLarge holds the types that may be larger, each with the reason.
+// tooLarge lists the exceptions, each with its reason.
 var tooLarge = map[string]string{
-	"methods of cmd/devinfoctl.tool":       "each command is one, and so is each function that prints for one",
-	"methods of pkg/sysfs.FS":              "each reads one fact of sysfs",
-	"fields of cmd/cni-dra-driver.options": "filled by flags",
-	"fields of pkg/config.Config":          "decoded from JSON: the network configuration",
-	"fields of pkg/journal.Entry":          "decoded from JSON: the record of an attachment",
+	"methods of cmd/devinfoctl.tool":       "each command is a method; the functions that print for a command count too",
+	"methods of pkg/sysfs.FS":              "each method reads one fact of sysfs",
+	"fields of cmd/cni-dra-driver.options": "each flag sets a field",
+	"fields of pkg/config.Config":          "a field for each key of the network configuration",
+	"fields of pkg/journal.Entry":          "a field for each key of an attachment's record",
 }
 
-// large returns the sizes of a package's types that are too large. The methods of a type are its
-// own, those promoted from embedded types of the package, and the package's functions whose first
-// parameter is the type or a pointer to it.
+// large returns the sizes that exceed a limit, by "methods of TYPE" or "fields of TYPE". Methods promoted from embedded
+// types of the package count as methods of the type. So do functions of the package whose first parameter is the type
+// or a pointer to it.
 func large(path string, fset *token.FileSet, files []*ast.File) map[string]int {
-	// Without an importer the types of other packages are invalid, so they promote nothing.
+	// There is no importer, so types of other packages are invalid and promote no methods.
 	conf := types.Config{IgnoreFuncBodies: true, Error: func(error) {}}
 	pkg, _ := conf.Check(path, fset, files, nil)
 	sizes := map[string]int{}
@@ -62,7 +62,7 @@ func large(path string, fset *token.FileSet, files []*ast.File) map[string]int {
 	return sizes
 }
 
-func TestTypesAreSmall(t *testing.T) {
+func TestTypesHaveFewMethodsAndFields(t *testing.T) {
 	watch(t)
 	fset, packages := token.NewFileSet(), map[string][]*ast.File{}
 	for _, root := range []string{"cmd", "pkg", "plugins", "devinfo"} {
@@ -83,12 +83,12 @@ func TestTypesAreSmall(t *testing.T) {
 	for path, files := range packages {
 		for what, size := range large(path, fset, files) {
 			if delete(unused, what); tooLarge[what] == "" {
-				t.Errorf("%d %s, of at most %d methods and %d fields: give a part of it a type of its own", size, what, mostMethods, mostFields)
+				t.Errorf("%d %s, of at most %d methods and %d fields: move a part of it to a new type", size, what, mostMethods, mostFields)
 			}
 		}
 	}
 	for what := range unused {
-		t.Errorf("%s: are few: remove the exception from pkg/sizes_test.go", what)
+		t.Errorf("%s are within the limit: remove the exception from pkg/sizes_test.go", what)
 	}
 }
 

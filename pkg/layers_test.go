@@ -1,5 +1,4 @@
-// Package pkg_test holds the import law: every package stands on a floor, and
-// imports point down. Neighbours, on one floor, never import each other.
+// Package pkg_test checks rules for the whole repository: imports, sizes of types, and documents that name code.
 package pkg_test
 
 import (
@@ -19,62 +18,67 @@ import (
 
 const module = "devinfo-cni.io/"
 
-// floors are the floors from the ground up; a package may import what is below it.
-// A new package goes on the lowest floor that is above all it imports, and on the
-// floor of those that it must not import.
-var floors = [][]string{
-	{"devinfo/pci", "devinfo/atomicfile", "devinfo/shape", "pkg/pod", "pkg/build", "pkg/httpstatus", "pkg/ctl/clierr", "pkg/difftest", "pkg/nri/nritest"}, // an address is text and numbers; a pod is its names; a build its version
-	{"devinfo", "pkg/ctl/commandline", "pkg/goldentest"}, // the format: bytes in, values out
-	// What reads and writes, each its own thing: the three doors (sysfs, link, the
-	// store), the configuration, captured hosts, and what runs other plugins.
+// layers lists the packages of each layer, the lowest layer first. A package may import lower layers only, so
+// packages of one layer do not import each other. Put a new package into the lowest layer above all its imports.
+var layers = [][]string{
+	// No imports from this repository.
+	{"devinfo/pci", "devinfo/atomicfile", "devinfo/shape", "pkg/pod", "pkg/build", "pkg/httpstatus", "pkg/ctl/clierr", "pkg/difftest", "pkg/nri/nritest"},
+	// The device-info format; helpers for command lines and golden files.
+	{"devinfo", "pkg/ctl/commandline", "pkg/goldentest"},
+	// Each package reads or writes one thing: sysfs, netlink, the store, a configuration, a capture, an API. pkg/cniexec
+	// runs other plugins.
 	{"devinfo/store", "pkg/sysfs", "pkg/link", "pkg/config", "pkg/capturefile", "pkg/cdispec", "pkg/cniexec", "pkg/nri", "pkg/cluster", "pkg/podresources"},
-	{"pkg/safefile", "pkg/safefile/safefiletest", "pkg/hostdev"}, // root's own files; the devices of a host
-	// The steps of an ADD, which only the plugin puts together; and test kits.
+	// Root's own files; the devices of a host.
+	{"pkg/safefile", "pkg/safefile/safefiletest", "pkg/hostdev"},
+	// The steps of an ADD, which plugins/devinfo combines; the records of cni-dra-driver; kits for tests.
 	{
 		"pkg/journal", "pkg/install", "pkg/attachment", "pkg/discovery", "pkg/result",
 		"pkg/dra/metadata", "pkg/dra/state", "pkg/dra/status",
 		"pkg/link/linkhost", "pkg/link/linktest", "pkg/link/crosscheck", "pkg/capturefile/capturetest",
 	},
-	// What may be had of the device that was discovered; what an ADD left, against what is
-	// there; the devices of a node, running or captured.
+	// What a container may access of a device; the check of an ADD's result; the devices of a node.
 	{"pkg/grant", "pkg/check", "pkg/check/checktest", "pkg/dra/devices/inventory", "pkg/dra/devices/restore", "pkg/dra/cniconfig"},
-	{"pkg/dra/devices/binding", "pkg/dra/devices/restore/restoretest"}, // a device of the node, and the configuration that it goes into
-	{"pkg/dra/devices"}, // it knows no sandbox
-	{"pkg/dra/claim"},   // the engine, which knows no device but through it
+	// The configuration for a node's device.
+	{"pkg/dra/devices/binding", "pkg/dra/devices/restore/restoretest"},
+	// The life of an allocated device, without sandboxes.
+	{"pkg/dra/devices"},
+	// The life of a claim. It uses devices through pkg/dra/devices.
+	{"pkg/dra/claim"},
 	{"plugins/devinfo", "pkg/dra", "pkg/inject", "pkg/ctl/validate", "pkg/ctl/capture", "pkg/ctl/node", "pkg/link/crosscheck/crosschecktest"},
-	{"pkg/agent", "pkg/ctl/doctor", "pkg/ctl/topology"}, // a node agent; what people are shown of a node
+	// devinfo-agent; the reports of devinfoctl.
+	{"pkg/agent", "pkg/ctl/doctor", "pkg/ctl/topology"},
 	{"cmd/devinfo", "cmd/devinfoctl", "cmd/cni-dra-driver", "cmd/cni-dra-gate", "cmd/devinfo-agent", "cmd/kubectl-devinfo"},
 }
 
-// outside is no part of the house: what is there may import anything, and nothing
-// of the house imports it.
+// outside is the prefix of packages without a layer. They may import all packages, and no package with a layer
+// imports them.
 const outside = "test/"
 
-// A pack is a package of the module and what it imports, as go list has it.
+// A pack is a package in the output of go list.
 type pack struct {
 	ImportPath string
 	GoFiles    []string
 	Imports    []string
 }
 
-// breaches lists what is against the law.
-func breaches(packs []pack, floors [][]string) (list []string) {
+// breaches returns one line for each wrong import, and for each difference between packs and the packages in layers.
+func breaches(packs []pack, layers [][]string) (list []string) {
 	on := map[string]int{}
-	for n, floor := range floors {
-		for _, name := range floor {
+	for n, layer := range layers {
+		for _, name := range layer {
 			on[name] = n
 		}
 	}
-	there := map[string]bool{}
+	exists := map[string]bool{}
 	for _, p := range packs {
 		name, _ := strings.CutPrefix(p.ImportPath, module)
 		if strings.HasPrefix(name, outside) || len(p.GoFiles) == 0 {
 			continue
 		}
-		there[name] = true
-		floor, ok := on[name]
+		exists[name] = true
+		layer, ok := on[name]
 		if !ok {
-			list = append(list, name+" is on no floor: put it into the table of pkg/floors_test.go")
+			list = append(list, name+" has no layer: add it to layers in pkg/layers_test.go")
 			continue
 		}
 		for _, path := range p.Imports {
@@ -84,31 +88,31 @@ func breaches(packs []pack, floors [][]string) (list []string) {
 			}
 			switch below, ok := on[imported]; {
 			case strings.HasPrefix(imported, outside):
-				list = append(list, name+" imports "+imported+", which is outside of the house")
-			case ok && below >= floor:
-				list = append(list, fmt.Sprintf("%s (floor %d) imports %s (floor %d): imports point down", name, floor, imported, below))
+				list = append(list, name+" imports "+imported+", which has no layer")
+			case ok && below >= layer:
+				list = append(list, fmt.Sprintf("%s (layer %d) imports %s (layer %d), which is not lower", name, layer, imported, below))
 			}
 		}
 	}
 	for name := range on {
-		if !there[name] {
-			list = append(list, name+" is in the table, but is no package")
+		if !exists[name] {
+			list = append(list, name+" has a layer, but is not a package")
 		}
 	}
 	slices.Sort(list)
 	return list
 }
 
-func TestImportsPointDown(t *testing.T) {
-	for _, breach := range breaches(listed(t), floors) {
+func TestPackagesImportLowerLayersOnly(t *testing.T) {
+	for _, breach := range breaches(listed(t), layers) {
 		t.Error(breach)
 	}
 }
 
-// library is a module of its own, which ./... leaves out.
+// library matches the packages of the library, a separate module that ./... does not match.
 const library = module + "devinfo/..."
 
-// listed are the packages of the house.
+// listed returns all packages of the module and the library.
 func listed(t *testing.T) (packs []pack) {
 	t.Helper()
 	watch(t)
@@ -138,13 +142,14 @@ func goList(t *testing.T, dir string, args ...string) []byte {
 	return out
 }
 
-// watch looks at every source file, so that go test does not give a cached answer
-// when one has changed: it cannot know what go list reads.
+// watch calls os.Stat on every source file. If one has changed, go test then runs the test again instead of
+// reporting its cached result, because a test's cache entry depends on the files that the test itself opens, not on
+// those that go list reads.
 func watch(t *testing.T) {
 	t.Helper()
 	err := filepath.WalkDir("..", func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() && e.Name() == ".git" {
-			return filepath.SkipDir // a directory that is gone meanwhile is none of ours
+			return filepath.SkipDir // also skip a directory that a test has removed during the walk
 		}
 		if strings.HasSuffix(path, ".go") || e.Name() == "go.mod" {
 			_, _ = os.Stat(path)
@@ -156,8 +161,8 @@ func watch(t *testing.T) {
 	}
 }
 
-func TestTheLawCanBeBroken(t *testing.T) {
-	house := [][]string{{"pkg/a"}, {"pkg/b", "pkg/c"}, {"cmd/d"}}
+func TestBreachesAreFound(t *testing.T) {
+	layers := [][]string{{"pkg/a"}, {"pkg/b", "pkg/c"}, {"cmd/d"}}
 	files := []string{"x.go"}
 	for name, test := range map[string]struct {
 		packs []pack
@@ -172,42 +177,41 @@ func TestTheLawCanBeBroken(t *testing.T) {
 			{"devinfo-cni.io/pkg/a", files, []string{"devinfo-cni.io/cmd/d"}}, {"devinfo-cni.io/pkg/b", files, []string{"devinfo-cni.io/pkg/c"}},
 			{"devinfo-cni.io/pkg/c", files, []string{"devinfo-cni.io/test/e"}}, {"devinfo-cni.io/pkg/new", files, nil},
 		}, []string{
-			"cmd/d is in the table, but is no package",
-			"pkg/a (floor 0) imports cmd/d (floor 2): imports point down",
-			"pkg/b (floor 1) imports pkg/c (floor 1): imports point down",
-			"pkg/c imports test/e, which is outside of the house",
-			"pkg/new is on no floor: put it into the table of pkg/floors_test.go",
+			"cmd/d has a layer, but is not a package",
+			"pkg/a (layer 0) imports cmd/d (layer 2), which is not lower",
+			"pkg/b (layer 1) imports pkg/c (layer 1), which is not lower",
+			"pkg/c imports test/e, which has no layer",
+			"pkg/new has no layer: add it to layers in pkg/layers_test.go",
 		}},
 	} {
-		if got := breaches(test.packs, house); !reflect.DeepEqual(got, test.want) {
+		if got := breaches(test.packs, layers); !reflect.DeepEqual(got, test.want) {
 			t.Errorf("%s:\ngot  %q\nwant %q", name, got, test.want)
 		}
 	}
 }
 
-// The agent runs on every node, and talks to no API server. Nor does devinfoctl, and it judges no device: what
-// the rules make of them the driver has left for it. Either would be a third of it.
-func TestProgramsDoWithoutWhatIsDear(t *testing.T) {
+// devinfo-agent and devinfoctl need no Kubernetes client library. devinfoctl reads the offered devices from a file of
+// cni-dra-driver, so it does not evaluate rules. The denied packages would make up about a third of the program.
+func TestNodeProgramsDoNotImportLargePackages(t *testing.T) {
 	watch(t)
 	for program, denied := range map[string][]string{
 		"../cmd/devinfo-agent": {"k8s.io/client-go", "k8s.io/apimachinery", "k8s.io/api/", "sigs.k8s.io/", module + "pkg/dra"},
 		"../cmd/devinfoctl":    {"k8s.io/client-go", "k8s.io/apiserver", "github.com/google/cel-go", module + "pkg/dra/devices/inventory"},
 	} {
 		for path := range strings.FieldsSeq(string(goList(t, program, "-deps", "."))) {
-			if slices.ContainsFunc(denied, func(dear string) bool { return strings.HasPrefix(path, dear) }) {
+			if slices.ContainsFunc(denied, func(prefix string) bool { return strings.HasPrefix(path, prefix) }) {
 				t.Errorf("%s imports %s", program, path)
 			}
 		}
 	}
 }
 
-// Whoever reads device-info files should be able to import the library without
-// asking what comes with it: no package and, for the versions of a stranger's own
-// modules, no module either. Its tests are held to the same.
-func TestTheLibraryNeedsTheStandardLibraryOnly(t *testing.T) {
+// A program that imports the library gets no other packages. It gets no other modules either, because their versions
+// could conflict with the program's own. The rule includes the library's tests.
+func TestLibraryNeedsStandardLibraryOnly(t *testing.T) {
 	watch(t)
 	if got := strings.Fields(string(goList(t, "../devinfo", "-m", "all"))); !reflect.DeepEqual(got, []string{module + "devinfo"}) {
-		t.Errorf("its modules are %q", got)
+		t.Errorf("the library needs the modules %q", got)
 	}
 	foreign := strings.Fields(string(goList(t, "../devinfo", "-deps", "-test", "-f", "{{if not (or .Standard .ForTest)}}{{.ImportPath}}{{end}}", "./...")))
 	if !slices.Contains(foreign, "devinfo-cni.io/devinfo/store") {
@@ -215,13 +219,12 @@ func TestTheLibraryNeedsTheStandardLibraryOnly(t *testing.T) {
 	}
 	for _, path := range foreign {
 		if !strings.HasPrefix(path, module+"devinfo") {
-			t.Errorf("it imports %s", path)
+			t.Errorf("the library imports %s", path)
 		}
 	}
 }
 
-// CONTRIBUTING.md has a word on every package, and names none that is not there.
-func TestContributingNamesEveryPackage(t *testing.T) {
+func TestContributingNamesEveryPackageAndNoOther(t *testing.T) {
 	text, err := os.ReadFile("../CONTRIBUTING.md")
 	if err != nil {
 		t.Fatal(err)
@@ -230,15 +233,15 @@ func TestContributingNamesEveryPackage(t *testing.T) {
 	for _, m := range regexp.MustCompile("`((?:cmd|pkg|plugins|devinfo)(?:/[a-z0-9/-]+)?)`").FindAllStringSubmatch(string(text), -1) {
 		named[m[1]] = true
 	}
-	there := map[string]bool{"pkg": true}
+	exists := map[string]bool{"pkg": true}
 	for _, p := range listed(t) {
 		name := strings.TrimPrefix(p.ImportPath, module)
-		if there[name] = true; len(p.GoFiles) > 0 && !strings.HasPrefix(name, outside) && !named[name] {
-			t.Errorf("CONTRIBUTING.md: %s is missing: say in \"Where things are\" what it is for", name)
+		if exists[name] = true; len(p.GoFiles) > 0 && !strings.HasPrefix(name, outside) && !named[name] {
+			t.Errorf("CONTRIBUTING.md: %s is missing: describe it in \"Where things are\"", name)
 		}
 	}
 	for name := range named {
-		if !there[name] {
+		if !exists[name] {
 			t.Errorf("CONTRIBUTING.md: %s is not a package", name)
 		}
 	}
