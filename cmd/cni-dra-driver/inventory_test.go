@@ -52,12 +52,12 @@ func TestInventoryPrintsWhatIsOfferedAndWhyNot(t *testing.T) {
 	got, warnings, err := inventoryOf(t, someDevices, "--capture", igb)
 	want := `DEVICE            KIND  INTERFACE  OFFERED    RULE  WHY NOT
 pci-0000-01-00-0  pf    eth0       shared     1     -
-pci-0000-01-10-0  vf    eth2       no         -     no rule names it
-pci-0000-01-10-2  vf    eth3       no         -     no rule names it
-pci-0000-01-10-4  vf    eth4       no         -     no rule names it
-pci-0000-01-10-6  vf    -          no         -     no rule names it
-pci-0000-02-00-0  pf    -          no         -     no rule names it
-pci-0000-41-00-0  pf    eth1       no         -     no rule names it
+pci-0000-01-10-0  vf    eth2       no         -     no rule selects it
+pci-0000-01-10-2  vf    eth3       no         -     no rule selects it
+pci-0000-01-10-4  vf    eth4       no         -     no rule selects it
+pci-0000-01-10-6  vf    -          no         -     no rule selects it
+pci-0000-02-00-0  pf    -          no         -     no rule selects it
+pci-0000-41-00-0  pf    eth1       no         -     no rule selects it
 pci-0000-41-10-0  vf    eth6       exclusive  0     -
 pci-0000-41-10-2  vf    eth7       exclusive  0     -
 `
@@ -77,15 +77,15 @@ func TestInventoryNamesTheRulesThatNameNoDevice(t *testing.T) {
 - {ifNames: [p0], sharing: shared}
 - {ifNames: [p0], sharing: shared}
 `)
-	const none = "none meets all of its keys, or another rule is before it"
+	const none = "no device matches all of its keys, or an earlier rule already selects it"
 	difftest.Equal(t, got, []string{
 		"warning: devices[0] (ifNames: eth4) selects no device: eth4 is a representor; the nearest is p0",
-		"warning: devices[2] (pfNames: p9; drivers: mlx4_core) selects no device: there is no interface p9; the nearest is p0; no device has the driver mlx4_core; the nearest is mlx5_core",
+		"warning: devices[2] (pfNames: p9; drivers: mlx4_core) selects no device: this node has no interface p9; the nearest is p0; no device has the driver mlx4_core; the nearest is mlx5_core",
 		"warning: devices[3] (pciAddresses: 0000:03:00.7, 0000:03:00.5) selects no device: 0000:03:00.7 is not on this node; the nearest is 0000:03:00.0",
 		"warning: devices[4] (select) selects no device: " + none,
 		"warning: devices[6] (ifNames: p0) selects no device: " + none,
 	})
-	const empty = "warning: devices selects no device: the file has no rules; write some, such as devices: [{pfNames: [ens1f0np0], sharing: exclusive}], or devices: [] if none is to be offered"
+	const empty = "warning: devices selects no device: the file has no rules; write a rule such as devices: [{pfNames: [ens1f0np0], sharing: exclusive}], or devices: [] to offer no devices"
 	for rules, want := range map[string][]string{"": {empty}, "# later\n": {empty}, "devices:\n# - {ifNames: [p0], sharing: shared}\n": {empty}, "devices: []": nil} {
 		difftest.Same(t, rules, idleIn(t, igb, rules), want)
 	}
@@ -95,7 +95,7 @@ func TestInventoryNamesTheRulesThatNameNoDevice(t *testing.T) {
 - {select: 'device.attributes["devinfo-cni.io"].king == "vf"', sharing: exclusive}
 - {pfNames: [ens1f0np0], sharing: exclusive}
 `), []string{
-		"warning: devices[0] (pfNames: ens1f1np1, ens1f9) selects no device: no VF, SF or vDPA device is on ens1f1np1; the nearest is ens1f0np0; there is no interface ens1f9; the nearest is ens1f0np0",
+		"warning: devices[0] (pfNames: ens1f1np1, ens1f9) selects no device: no VF, SF or vDPA device is on ens1f1np1; the nearest is ens1f0np0; this node has no interface ens1f9; the nearest is ens1f0np0",
 		"warning: devices[1] (pfNames: ens1f0v0) selects no device: no VF, SF or vDPA device is on ens1f0v0; the nearest is ens1f0np0",
 		"warning: devices[2] (select) selects no device: select: no such key: king",
 	})
@@ -125,7 +125,7 @@ func TestInventoryRefusesWhatIsWrong(t *testing.T) {
 	for _, test := range []struct {
 		rules, host, output, want string
 	}{
-		{"devices: [{sharing: shared}]", igb, "table", "devices[0].select: nothing is named"},
+		{"devices: [{sharing: shared}]", igb, "table", "devices[0].select: the rule selects no devices"},
 		{someDevices, igb, "xml", `--output: unknown value "xml"`},
 		{someDevices, "/nowhere", "table", "--capture: open /nowhere"},
 	} {
@@ -160,8 +160,8 @@ func TestInventoryAppliesRulesToNodeLabels(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"":                      "--node-labels: rules select nodes; give the labels",
-		"--node-labels=":        "--node-labels: rules select nodes; give the labels",
+		"":                      "--node-labels: the rules select nodes: give the labels",
+		"--node-labels=":        "--node-labels: the rules select nodes: give the labels",
 		"--node-labels=rack":    "--node-labels: ",
 		"--node-labels=a b=c":   "--node-labels: ",
 		"--node-labels=rack!=a": "--node-labels: ",

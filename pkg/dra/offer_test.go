@@ -53,7 +53,7 @@ func TestStateDirectoryListsRulesWithoutDevice(t *testing.T) {
 	r, n := newRig(t), newNode(t, "igb-sriov")
 	n.rules = "devices: [{drivers: [igbvf], sharing: exclusive}, {ifNames: [eth77], sharing: exclusive}]"
 	r.startOffering(apiServer(nil), n, newPlugins())
-	want := []state.Idle{{Rule: "devices[1] (ifNames: eth77)", Why: "there is no interface eth77; the nearest is eth7", Nearest: "eth7"}}
+	want := []state.Idle{{Rule: "devices[1] (ifNames: eth77)", Why: "this node has no interface eth77; the nearest is eth7", Nearest: "eth7"}}
 	waitUntil(t, func() string { return cmp.Diff(want, readOffer(t, r.options.StateDir).Idle) })
 }
 
@@ -68,7 +68,7 @@ func TestVFsOfPFHeldThroughMultusAreNotPrepared(t *testing.T) {
 		r.start()
 		r.sandbox("s0", "other")
 		r.recordMultus(multusEntry("other", "s0", r.netns("s0"), exclusiveLease("pci-0000:41:00.0")))
-		r.prepareFails(ownClaim("u1", "pci-0000-41-10-0", network(`{"type":"sriov"}`)), "pci-0000-41-00-0, which it is on: pod ns/other (net7, network sriov-net) has it")
+		r.prepareFails(ownClaim("u1", "pci-0000-41-10-0", network(`{"type":"sriov"}`)), "pci-0000-41-00-0, its parent: pod ns/other (net7, network sriov-net) has it")
 	})
 }
 

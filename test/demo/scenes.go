@@ -29,7 +29,7 @@ type scene struct {
 
 var scenes = []scene{{
 	title: "A VF bound to vfio-pci: standalone",
-	about: `For a DPDK application or a VM there is no interface to find it by. Its
+	about: `For a DPDK application or a VM this node has no interface to find it by. Its
 address comes from the runtime, as Multus passes it on from the device plugin.
 The VF is one of a captured host (testdata/hosts/igb-sriov.txtar).`,
 	host: "igb-sriov", network: "vfio", deviceID: "0000:01:10.6",

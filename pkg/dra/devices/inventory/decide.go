@@ -15,34 +15,34 @@ import (
 	"devinfo-cni.io/pkg/hostdev"
 )
 
-// Situation is what decides, beside devices and rules, what is offered.
+// Situation is the state that [Decide] needs in addition to devices and rules.
 type Situation struct {
-	Driver   string                 // the DRA driver's name, for CEL's device.driver
-	Sharing  bool                   // the API server keeps allowMultipleAllocations, as it does from Kubernetes 1.36 on
-	Ours     map[string]SharingMode // how claims on record hold devices, by name; these stay in the pool: see [Slices]
-	Last     Published              // devices as they were last published: in a pod a device loses facts that rules need
-	Withheld map[string]bool        // those of Ours that are not restored yet
-	Others   map[string]string      // holders outside DRA, by PCI address, auxiliary name or vDPA name: see package others
-	Unknown  bool                   // Others may lack devices, so exclusive ones are tainted
+	Driver   string                 // name of the DRA driver, for device.driver in CEL
+	Sharing  bool                   // the API server keeps allowMultipleAllocations, as since Kubernetes 1.36
+	Ours     map[string]SharingMode // how claims on record hold devices, by device name; these devices stay in the pool: see [Slices]
+	Last     Published              // the last published devices: a device in a pod lacks facts that rules need
+	Withheld map[string]bool        // devices of Ours that are not restored yet
+	Others   map[string]string      // holders outside DRA, by PCI address, auxiliary name or vDPA name
+	Unknown  bool                   // Others may be incomplete, so exclusive devices are tainted
 }
 
 // Decision is whether and how a device is offered.
 type Decision struct {
 	Device  Device
 	Rule    int         // index of the rule that the device meets; -1 = none
-	Sharing SharingMode // as the rule says; "" without rule
-	Why     string      // why it is left out; "" = it is offered
+	Sharing SharingMode // sharing of the rule; "" without a rule
+	Why     string      // why the device is not offered; "" = it is offered
 
 	rule    *rule         // nil = none
-	on      *Decision     // of the device that it is on; nil = none
-	unknown bool          // it may be allocated outside DRA
+	on      *Decision     // decision about its parent; nil = no parent
+	unknown bool          // the device may be allocated outside DRA
 	failed  map[int]error // by rule: why its select has no result
 }
 
 // Decide returns for each device whether it is offered and, if not, why.
 func Decide(devices []Device, rules Rules, s Situation) []Decision {
 	decisions := make([]Decision, len(devices))
-	at, on := map[string]*Decision{}, map[string][]string{} // by name; the devices on it
+	at, on := map[string]*Decision{}, map[string][]string{} // decisions by name; names of children by name of the parent
 	for n, d := range devices {
 		decisions[n] = rules.choose(s.asOffered(&d), s.Driver)
 		decisions[n].Device = d
@@ -61,8 +61,8 @@ func Decide(devices []Device, rules Rules, s Situation) []Decision {
 		case held == Shared && c.Sharing != Shared:
 			c.Why = "pods share it: it is offered as exclusive once no claim holds it"
 		case held == Exclusive && c.Sharing != Exclusive:
-			c.Why = "a claim has it to itself: it is offered as shared once no claim holds it"
-		case held == Exclusive: // the claim is what else would keep it busy
+			c.Why = "it is exclusive to a claim: it is offered as shared once no claim holds it"
+		case held == Exclusive: // other checks would only find the claim itself
 			c.Why = c.Device.UsedByHost()
 		default:
 			if c.Why = s.against(c, on[c.Device.Name]); c.Why == "" && c.Sharing == Exclusive {
@@ -70,7 +70,7 @@ func Decide(devices []Device, rules Rules, s Situation) []Decision {
 			}
 		}
 	}
-	for n := range decisions { // a device and one that it is on are the same hardware
+	for n := range decisions { // a device and its parent are the same hardware
 		c := &decisions[n]
 		for up := c.on; up != nil && c.Why == "" && c.Sharing == Exclusive; up = up.on {
 			if up.Why == "" && up.Sharing == Exclusive && s.Ours[up.Device.Name] == "" {
@@ -81,8 +81,8 @@ func Decide(devices []Device, rules Rules, s Situation) []Decision {
 	return decisions
 }
 
-// StillOffers reports whether recent decisions, by name, hold for a device that they offer. It returns false
-// if it cannot tell.
+// StillOffers reports whether recent decisions are still valid for a device that they offer. It returns false if it
+// cannot tell.
 func (s Situation) StillOffers(decisions map[string]Decision, name string) bool {
 	c, there := decisions[name]
 	if !there || c.Why != "" {
@@ -101,8 +101,8 @@ func (s Situation) StillOffers(decisions map[string]Decision, name string) bool 
 	return s.others(&c.Device) == ""
 }
 
-// asOffered returns a device with the facts that rules need as they were when it was offered, if a claim
-// has it.
+// asOffered returns a device that a claim holds exclusively with its last published attributes, because a device in
+// a pod lacks facts that rules need.
 func (s Situation) asOffered(d *Device) *Device {
 	last, known := s.Last[d.Name]
 	if !known || s.Ours[d.Name] != Exclusive {
@@ -119,7 +119,7 @@ func (s Situation) asOffered(d *Device) *Device {
 	return &was
 }
 
-// others returns who has a device outside DRA; "" = nobody.
+// others returns the holder of a device outside DRA, or "".
 func (s Situation) others(d *Device) string {
 	return cmp.Or(s.Others[d.ID()], s.Others[d.text(PCIBusID)], s.Others[d.VDPA])
 }
@@ -129,8 +129,8 @@ func (s Situation) isHeld(d *Device) bool {
 	return s.Withheld[d.Name] || s.Ours[d.Name] == Exclusive || s.Ours[d.Name] == "" && s.others(d) != ""
 }
 
-// tied returns the devices that are on a held device, or have a held one on them, each with the reason. It
-// reads no fact that rules need, since a device in a pod has lost its interface.
+// tied returns the devices whose parent or child is held, each with the reason. It does not read facts that rules
+// need, because a device in a pod lacks them.
 func (s Situation) tied(decisions []Decision) map[string]string {
 	why := map[string]string{}
 	tie := func(c *Decision, to *Device, how string) {
@@ -145,14 +145,14 @@ func (s Situation) tied(decisions []Decision) map[string]string {
 	for n := range decisions {
 		c := &decisions[n]
 		for up := c.on; up != nil; up = up.on {
-			tie(c, &up.Device, "which it is on")
+			tie(c, &up.Device, "its parent")
 			tie(up, &c.Device, "which is on it")
 		}
 	}
 	return why
 }
 
-// against returns why a device that a rule names is left out; "" = it is not. on are the devices on it.
+// against returns why a device that a rule selects is not offered, or "". on are the devices on it.
 func (s Situation) against(c *Decision, on []string) string {
 	d := &c.Device
 	useless := d.moved() || d.Verbs && d.IfName == "" && len(on) > 0
@@ -166,28 +166,28 @@ func (s Situation) against(c *Decision, on []string) string {
 	case d.Uplink != "":
 		return d.UsedByHost()
 	case d.HostUse != "" && !c.rule.AllowHostUse && !c.rule.names(d):
-		return fmt.Sprintf("the host uses it: %s: to offer it all the same, name it by ifNames or pciAddresses, or set allowHostUse", d.HostUse)
+		return fmt.Sprintf("the host uses it: %s; to offer it anyway, list it in ifNames or pciAddresses, or set allowHostUse", d.HostUse)
 	case isNIC(d.Kind) && len(on) > 0:
-		return fmt.Sprintf("it has %s on it: they would lose their parent", count(on))
+		return fmt.Sprintf("it has %s on it, which would lose their parent", count(on))
 	case s.others(d) != "":
 		return s.others(d)
 	case d.Kind == hostdev.VDPA && d.text(AttrVDPADriver) == "":
-		return "no driver is bound to it: bind vhost_vdpa or virtio_vdpa"
+		return "it has no driver: bind vhost_vdpa or virtio_vdpa"
 	case useless && len(on) > 0:
 		return fmt.Sprintf("it has no interface here, but %s on it", count(on))
 	case useless && d.PCI != "" && d.Driver == "":
-		return "no driver is bound to it"
+		return "it has no driver"
 	case useless && d.Closed:
-		return "it has no interface, and its RDMA devices are the host's network namespace's alone: rdma system set netns shared opens them to pods"
+		return "it has no interface, and only the host's network namespace can open its RDMA devices: rdma system set netns shared opens them to pods"
 	case useless:
 		return noInterface
 	case c.rule.ResourceName != "" && d.ID() == "":
-		return "the rule gives a resourceName, and the device has neither PCI address nor auxiliary name for Multus"
+		return "the rule sets resourceName, but the device has neither a PCI address nor an auxiliary name for Multus"
 	}
 	return ""
 }
 
-const noInterface = "it has no interface here, as if it were in another network namespace"
+const noInterface = "it has no interface in the host network namespace; it is probably in another one"
 
 func (s Situation) againstShared(c *Decision) string {
 	d := &c.Device
@@ -197,26 +197,26 @@ func (s Situation) againstShared(c *Decision) string {
 	case d.IfName == "":
 		return "it has no interface that could be shared"
 	case d.Uplink != "" && !c.rule.names(d):
-		return fmt.Sprintf("the host needs it: %s; to share it, name it by ifNames or pciAddresses", d.Uplink)
+		return fmt.Sprintf("the host needs it: %s; to share it, list it in ifNames or pciAddresses", d.Uplink)
 	case !s.Sharing:
-		return "the API server cannot share devices, as Kubernetes can from 1.36 on"
+		return "the API server cannot share devices, which needs Kubernetes 1.36"
 	}
 	return ""
 }
 
-// Slice is the content of a ResourceSlice of the node's pool. The type of package resourceslice would add
-// the API's client to programs that ask no API server.
+// Slice is the content of a ResourceSlice of the node's pool. The type of package resourceslice would add a client
+// of the API to programs that do not use it.
 type Slice struct {
 	Devices []resourceapi.Device `json:"devices,omitempty"`
 }
 
-// maxDevices is how many devices a slice holds in which one has a taint.
+// maxDevices is the maximum number of devices in a slice that has a tainted device.
 const maxDevices = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
 
-// Published are devices as they are in ResourceSlices, by name.
+// Published are the devices in ResourceSlices, by name.
 type Published map[string]resourceapi.Device
 
-// PublishedIn lists the devices of slices.
+// PublishedIn returns the devices in slices.
 func PublishedIn(list []Slice) Published {
 	all := Published{}
 	for _, s := range list {
@@ -227,14 +227,14 @@ func PublishedIn(list []Slice) Published {
 	return all
 }
 
-// Slices returns the content of the pool: the devices that are offered, and ours, which claims hold. The
-// latter stay as they were last published, except for taints, because the host does not show all facts of a
-// device in a pod.
+// Slices returns the content of the pool: the offered devices, and ours, which claims hold. The latter keep their
+// last published attributes, but not their taints, because the host cannot read all facts of a device in a pod.
 //
-// The same devices make the same slices, in the same order. The scheduler looks at one device after the
-// other until one meets the class: so the VFs of all PFs take turns, by number, and a class that only one PF
-// meets costs little more than one that all meet. VFs of the same numbers share a slice, so that one VF more
-// or fewer rewrites only that slice. The first slice also has all devices that are neither VFs nor on one.
+// The same devices result in the same slices, in the same order. The scheduler checks one device after another until
+// one meets the class. Slices therefore interleaves the VFs of all PFs, by VF number, so that a class for one PF
+// costs the scheduler little more than a class for all PFs. VFs with the same numbers share a slice, so that one
+// more or one less VF rewrites only that slice. The first slice also has all devices that are neither a VF nor on a
+// VF.
 func Slices(decisions []Decision, ours map[string]SharingMode, last Published) []Slice {
 	offered, taints := Published{}, map[string][]resourceapi.DeviceTaint{}
 	for n := range decisions {
@@ -247,7 +247,7 @@ func Slices(decisions []Decision, ours map[string]SharingMode, last Published) [
 	for name, as := range ours {
 		d, known := last[name]
 		_, isOffered := offered[name]
-		if !known || as == Shared && isOffered { // the host's interface of a shared device is not in a pod
+		if !known || as == Shared && isOffered { // the interface of a shared device stays on the host
 			continue
 		}
 		d = *d.DeepCopy()
@@ -296,7 +296,8 @@ func (c *Decision) device() resourceapi.Device {
 	return d
 }
 
-// capacity gives each capacity a default. Without one, a claim that does not name a capacity takes all of it.
+// capacity returns the capacities, each with a default, because a claim would otherwise get all of a capacity that
+// it does not name.
 func (r *rule) capacity() map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
 	all := OneOf(cmp.Or(r.Attachments, DefaultAttachments))
 	if r.Bandwidth != nil {
@@ -310,7 +311,7 @@ func (r *rule) capacity() map[resourceapi.QualifiedName]resourceapi.DeviceCapaci
 	return all
 }
 
-// OneOf is the capacity of a device of which each claim takes exactly one attachment.
+// OneOf returns a capacity from which each claim takes exactly one attachment.
 func OneOf(attachments int64) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
 	one := *resource.NewQuantity(1, resource.DecimalSI)
 	return map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{Attachments: {
@@ -319,17 +320,17 @@ func OneOf(attachments int64) map[resourceapi.QualifiedName]resourceapi.DeviceCa
 	}}
 }
 
-// place is where a device stands in the pool.
+// place is the position of a device in the pool.
 type place struct {
-	part     int    // a slice, or several if they are full
-	number   int    // of the VF that it is or is on; -1 = neither
-	function string // the name of its PF, or ""
+	part     int    // group of devices that fill one slice, or several
+	number   int    // number of the VF that it is or is on; -1 = neither
+	function string // name of its PF, or ""
 	name     string
 }
 
 func arrange(devices Published) (list []Slice) {
 	places := make([]place, 0, len(devices))
-	pfs := map[string]bool{} // that have VFs
+	pfs := map[string]bool{} // PFs with VFs
 	for _, d := range devices {
 		p := place{name: d.Name, number: -1}
 		if pf, err := pci.Parse(Text(d, AttrPFPCIBusID)); err == nil {
@@ -341,8 +342,9 @@ func arrange(devices Published) (list []Slice) {
 		}
 		places = append(places, p)
 	}
-	// How many VFs of each PF a slice has; the first has half of it, beside all else. PFs count
-	// as a power of two, so that one more or fewer seldom moves all others' VFs.
+	// The number of VFs of each PF in a slice. The first slice has half as many, because it also has the other
+	// devices. The number of PFs is rounded up to a power of two, so that a PF more or less seldom moves the VFs of
+	// other PFs.
 	each := max(1, maxDevices>>bits.Len(uint(max(1, len(pfs))-1)))
 	for n := range places {
 		if number := places[n].number; number >= each/2 {

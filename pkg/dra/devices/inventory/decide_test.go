@@ -37,7 +37,7 @@ func of(kind, name, lower string) link.InterfaceRecord {
 
 // A rule that means many devices does not mean those that the host works with, unless it says so.
 func TestWhatTheHostNeedsIsNotOffered(t *testing.T) {
-	const remedy = ": to offer it all the same, name it by ifNames or pciAddresses, or set allowHostUse"
+	const remedy = "; to offer it anyway, list it in ifNames or pciAddresses, or set allowHostUse"
 	const onDemand = "devices: [{select: 'true', sharing: exclusive, allowHostUse: true}]"
 	used := changed(t, []string{"eth4"}, nil, of("vlan", "eth3.7", "eth3"))
 	used.Uses = map[string]string{"eth2": "has the address 10.1.2.3/24", "eth3.7": "has a route to 10.9.0.0/16"}
@@ -51,7 +51,7 @@ func TestWhatTheHostNeedsIsNotOffered(t *testing.T) {
 			changed(t, []string{"eth1"}, nil), "devices: [{ifNames: [eth1], sharing: exclusive}]", pf1, "the host needs it: eth1 has a default route",
 		},
 		"its uplink, shared by a rule that does not name it": {
-			changed(t, []string{"eth1"}, nil), shareAll, pf1, "the host needs it: eth1 has a default route; to share it, name it by ifNames or pciAddresses",
+			changed(t, []string{"eth1"}, nil), shareAll, pf1, "the host needs it: eth1 has a default route; to share it, list it in ifNames or pciAddresses",
 		},
 		"its uplink, shared by name":    {changed(t, []string{"eth1"}, nil), "devices: [{ifNames: [eth1], sharing: shared}]", pf1, ""},
 		"its uplink, shared by address": {changed(t, []string{"eth1"}, nil), "devices: [{pciAddresses: ['0000:41:00.0'], sharing: shared}]", pf1, ""},
@@ -59,11 +59,11 @@ func TestWhatTheHostNeedsIsNotOffered(t *testing.T) {
 		"a VF of the uplink":            {changed(t, []string{"eth0"}, nil), giveAll, vf0, ""},
 		"a VF that is the uplink":       {changed(t, []string{"eth2"}, nil), giveAll, vf0, "the host needs it: eth2 has a default route"},
 		"the PF of a VF that is the uplink": {
-			changed(t, []string{"eth2"}, nil), giveAll, pf0, "the host needs it: eth2 has a default route; that is on " + pf0,
+			changed(t, []string{"eth2"}, nil), giveAll, pf0, "the host needs it: eth2 has a default route; this is on " + pf0,
 		},
 		"a bond that is the uplink": {
 			changed(t, []string{"bond0"}, nil, of("bond", "bond0", "")), shareAll, "net-bond0",
-			"the host needs it: bond0 has a default route; to share it, name it by ifNames or pciAddresses",
+			"the host needs it: bond0 has a default route; to share it, list it in ifNames or pciAddresses",
 		},
 		"a bond, exclusive":  {changed(t, nil, nil, of("bond", "bond0", "")), giveAll, "net-bond0", "a bond cannot be exclusive"},
 		"a bond":             {changed(t, nil, nil, of("bond", "bond0", "")), shareAll, "net-bond0", ""},
@@ -72,7 +72,7 @@ func TestWhatTheHostNeedsIsNotOffered(t *testing.T) {
 		"a bond in a bridge": {changed(t, []string{"br0"}, map[string]string{"bond0": "br0"}, of("bond", "bond0", ""), of("bridge", "br0", "")), shareAll, "net-bond0", "bond0 is a port of br0"},
 		"the NIC below a VLAN": {
 			changed(t, []string{"eth1.7"}, nil, of("vlan", "eth1.7", "eth1")), shareAll, pf1,
-			"the host needs it: eth1 is below eth1.7, and eth1.7 has a default route; to share it, name it by ifNames or pciAddresses",
+			"the host needs it: eth1 is below eth1.7, and eth1.7 has a default route; to share it, list it in ifNames or pciAddresses",
 		},
 		"a VF on the OVS that is the uplink": {
 			changed(t, []string{"br-ex"}, map[string]string{"eth2": "ovs-system"}, of("openvswitch", "br-ex", ""), of("openvswitch", "ovs-system", "")),
@@ -80,10 +80,10 @@ func TestWhatTheHostNeedsIsNotOffered(t *testing.T) {
 		},
 		"the PF of such a VF": {
 			changed(t, []string{"br-ex"}, map[string]string{"eth2": "ovs-system"}, of("openvswitch", "br-ex", ""), of("openvswitch", "ovs-system", "")),
-			giveAll, pf0, "the host needs it: eth2 is a port of br-ex, and br-ex has a default route; that is on " + pf0,
+			giveAll, pf0, "the host needs it: eth2 is a port of br-ex, and br-ex has a default route; this is on " + pf0,
 		},
 		"an OVS bridge":                       {changed(t, nil, nil, of("openvswitch", "br-int", "")), shareAll, "net-br-int", ""},
-		"a PF with VFs":                       {changed(t, nil, nil), giveAll, pf1, "it has 2 devices on it: they would lose their parent"},
+		"a PF with VFs":                       {changed(t, nil, nil), giveAll, pf1, "it has 2 devices on it, which would lose their parent"},
 		"a VF, shared":                        {changed(t, nil, nil), shareAll, vf0, "a vf cannot be shared"},
 		"what the host uses, by select":       {used, giveAll, vf0, "the host uses it: eth2 has the address 10.1.2.3/24" + remedy},
 		"by PF":                               {used, "devices: [{pfNames: [eth0], sharing: exclusive}]", vf0, "the host uses it: eth2 has the address 10.1.2.3/24" + remedy},
@@ -93,10 +93,10 @@ func TestWhatTheHostNeedsIsNotOffered(t *testing.T) {
 		"by address":                          {used, "devices: [{pciAddresses: ['0000:01:10.0'], sharing: exclusive}]", vf0, ""},
 		"on demand":                           {used, onDemand, vf0, ""},
 		"not on demand, with a default route": {used, onDemand, "pci-0000-01-10-4", "the host needs it: eth4 has a default route"},
-		"what nobody names":                   {changed(t, nil, nil), "devices: [{drivers: [igbvf], sharing: exclusive}]", pf0, "no rule names it"},
+		"what nobody names":                   {changed(t, nil, nil), "devices: [{drivers: [igbvf], sharing: exclusive}]", pf0, "no rule selects it"},
 		"what an expression fails of": {
 			changed(t, nil, nil), `devices: [{select: 'device.attributes["devinfo-cni.io"].vfIndex < 2', sharing: exclusive}]`, pf0,
-			"no rule names it; devices[0].select: no such key: vfIndex",
+			"no rule selects it; devices[0].select: no such key: vfIndex",
 		},
 	} {
 		decisions := inventory.Decide(read(t, test.host), rules(t, test.configuration), situation())
@@ -189,10 +189,10 @@ func TestRDMAAloneIsOffered(t *testing.T) {
 		"a kernel that knows no other mode": {strings.Replace(text, "-- sys/module/ib_core/parameters/netns_mode --\nY\n", "", 1), ""},
 		"RDMA's exclusive mode": {
 			strings.Replace(text, "netns_mode --\nY", "netns_mode --\nN", 1),
-			"it has no interface, and its RDMA devices are the host's network namespace's alone: rdma system set netns shared opens them to pods",
+			"it has no interface, and only the host's network namespace can open its RDMA devices: rdma system set netns shared opens them to pods",
 		},
-		"its interface is in a pod": {add(dir + "/net/"), "it has no interface here, as if it were in another network namespace"},
-		"its RDMA device, too":      {strings.ReplaceAll(text, dir+"/infiniband/", dir+"/infinite/"), "it has no interface here, as if it were in another network namespace"},
+		"its interface is in a pod": {add(dir + "/net/"), "it has no interface in the host network namespace; it is probably in another one"},
+		"its RDMA device, too":      {strings.ReplaceAll(text, dir+"/infiniband/", dir+"/infinite/"), "it has no interface in the host network namespace; it is probably in another one"},
 		"with a vDPA device": {
 			add("sys/bus/vdpa/devices/vdpa0 -> ../../../devices/pci0000:16/0000:16:01.0/" + vf + "/vdpa0"),
 			"it has no interface here, but vdpa-vdpa0 on it",

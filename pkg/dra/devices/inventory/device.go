@@ -1,5 +1,4 @@
-// Package inventory decides which of a node's network devices are offered by Dynamic
-// Resource Allocation, and how.
+// Package inventory decides which network devices of a node are offered by Dynamic Resource Allocation, and how.
 //
 //	host  := Live(sys)                       // or Captured(file)
 //	list  := Read(host)                      // all devices, with their attributes
@@ -7,8 +6,8 @@
 //	all   := Decide(list, rules, situation)  // each device: offered, or why not
 //	pool  := Slices(all, held, last)         // the content of the ResourceSlices
 //
-// A device that a claim holds stays published as it last was, so that pods that start and end do not
-// change the ResourceSlices.
+// A device that a claim holds keeps its published state, so that the start and end of pods do not change the
+// ResourceSlices.
 package inventory
 
 import (
@@ -30,7 +29,7 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// Pods can share a NIC or a master; the latter no pod can have to itself.
+// Pods can share a NIC or a master. A master cannot be exclusive.
 func isNIC(k hostdev.Kind) bool { return k == hostdev.PF || k == hostdev.NIC }
 func isMaster(k hostdev.Kind) bool {
 	return k == hostdev.Bond || k == hostdev.Bridge || k == hostdev.OVS
@@ -38,31 +37,31 @@ func isMaster(k hostdev.Kind) bool {
 
 // Device is a network device of the host.
 type Device struct {
-	Name string // in the ResourceSlice: a DNS label, the same after a reboot
+	Name string // name in the ResourceSlice: a DNS label, the same after a reboot
 	hostdev.Ref
-	On     string // the name of the device that it is on: a VF's PF, an SF's function, a vDPA device's VF; "" = none
-	PFName string // the interface of its PF
-	Driver string // of a function; "" = unbound
+	On     string // name of its parent: the PF of a VF, the function of an SF, the VF of a vDPA device; "" = none
+	PFName string // interface of its PF
+	Driver string // driver of a function; "" = unbound
 
 	Attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 
-	Port      string // the master that its interface is a port of; "" = none
-	Uplink    string // why the host needs it; "" = it does not
-	HostUse   string // what the host uses it for otherwise; "" = for nothing
-	NoCarrier bool   // it, or its PF, is up and has no carrier
+	Port      string // the master whose port its interface is; "" = none
+	Uplink    string // why the host needs it; "" = the host does not need it
+	HostUse   string // other uses of the device by the host; "" = none
+	NoCarrier bool   // the device or its PF is up but has no carrier
 	Verbs     bool   // it has RDMA devices here, and no interface in any network namespace
-	Closed    bool   // of Verbs: a pod's network namespace cannot open the RDMA devices
+	Closed    bool   // only with Verbs: a pod's network namespace cannot open the RDMA devices
 }
 
-// ID is what CNI plugins know the device by: a PCI address, which for a vDPA device on a VF
-// is the VF's; an auxiliary name; "" if there is neither.
+// ID returns the device ID for CNI plugins: the auxiliary name or the PCI address, which for a vDPA device on a VF
+// is the address of the VF. It returns "" if the device has neither.
 func (d *Device) ID() string { return cmp.Or(d.Aux, d.PCI, d.text(PCIBusID)) }
 
 func (d *Device) text(name resourceapi.QualifiedName) string {
 	return Text(resourceapi.Device{Attributes: d.Attributes}, name)
 }
 
-// Text returns an attribute of a device; "" = it has none that is a text.
+// Text returns a string attribute of a device, or "" if the device does not have it.
 func Text(d resourceapi.Device, name resourceapi.QualifiedName) string {
 	if v := d.Attributes[name].StringValue; v != nil {
 		return *v
@@ -70,15 +69,15 @@ func Text(d resourceapi.Device, name resourceapi.QualifiedName) string {
 	return ""
 }
 
-// moved reports whether the device has neither an interface here nor a driver that needs none. Its interface
-// may be in another network namespace.
+// moved reports whether the device needs an interface but has none here. The interface may be in another network
+// namespace.
 func (d *Device) moved() bool {
 	withoutInterface := d.Kind == hostdev.VDPA || d.Verbs && !d.Closed ||
 		strings.Contains(d.Driver, "vfio") || d.Driver == "uio_pci_generic" || d.Driver == "igb_uio"
 	return d.IfName == "" && !withoutInterface
 }
 
-// UsedByHost says why it is not for pods, whoever has it; "" = it may be.
+// UsedByHost returns why the device cannot be given to pods, or "" if it can.
 func (d *Device) UsedByHost() string {
 	switch {
 	case d.Port != "":
@@ -89,8 +88,8 @@ func (d *Device) UsedByHost() string {
 	return ""
 }
 
-// set gives the device an attribute. What an attribute cannot hold is left out: the API
-// server would reject the whole slice for a longer text.
+// set sets a string attribute. It ignores values that are too long, because the API server would reject the whole
+// slice.
 func (d *Device) set(name resourceapi.QualifiedName, value string) {
 	if value != "" && len(value) <= resourceapi.DeviceAttributeMaxValueLength {
 		d.Attributes[name] = resourceapi.DeviceAttribute{StringValue: &value}
@@ -101,15 +100,15 @@ func (d *Device) setInt(name resourceapi.QualifiedName, value int) {
 	d.Attributes[name] = resourceapi.DeviceAttribute{IntValue: new(int64(value))}
 }
 
-// functionName names the device of a PCI function: "pci-0000-8a-00-2".
+// functionName returns the device name of a PCI function, such as "pci-0000-8a-00-2".
 func functionName(address string) string {
 	return "pci-" + strings.NewReplacer(":", "-", ".", "-").Replace(address)
 }
 
-// spell makes a DNS label of a kernel's name, behind the prefix "net", "aux" or "vdpa". Different names have
-// different labels. A name that is a DNS label stays as it is: "net-br-ex". In any other, behind an "x", each
-// byte that a label cannot hold is two hexadecimal digits behind a "-", and "-" is doubled: "netx-bond0-2e100"
-// is bond0.100. The end of a label that is too long is replaced by a hash of the name.
+// spell converts a name of the kernel to a DNS label with prefix "net", "aux", "vdpa" or "dev". Different names get
+// different labels. A name that is a valid label is kept: "net-br-ex". In other names, "x" is added to the prefix,
+// each invalid byte becomes "-" and two hexadecimal digits, and "-" is doubled: bond0.100 becomes
+// "netx-bond0-2e100". The end of a label that is too long is replaced by a hash of the name.
 func spell(prefix, name string) string {
 	const most, digits = validation.DNS1123LabelMaxLength, 20
 	if plain := prefix + "-" + name; len(validation.IsDNS1123Label(name)) == 0 && len(plain) <= most {
@@ -133,8 +132,8 @@ func spell(prefix, name string) string {
 	return fmt.Sprintf("%s-%x", strings.TrimRight(label[:most-digits-1], "-"), sum[:digits/2])
 }
 
-// Busy returns why a device of the host cannot be unbound from its driver now; "" = it can. It is stricter
-// than [Decide], because a plugin that moves an interface does not destroy it.
+// Busy returns why a device of the host cannot be unbound from its driver now, or "" if it can. Busy is stricter
+// than [Decide], because moving an interface into a pod does not destroy it, but unbinding does.
 func Busy(h Host, name string) (string, error) {
 	devices, _, err := Read(h)
 	if err != nil {
@@ -156,7 +155,7 @@ func Busy(h Host, name string) (string, error) {
 	case d.UsedByHost() != "":
 		return d.UsedByHost(), nil
 	case len(on) > 0:
-		return fmt.Sprintf("it has %s on it: they would lose their parent", count(on)), nil
+		return fmt.Sprintf("it has %s on it, which would lose their parent", count(on)), nil
 	case d.moved() && d.Driver != "":
 		return noInterface, nil
 	case upper >= 0:
@@ -174,10 +173,10 @@ func count(names []string) string {
 	return fmt.Sprintf("%d devices", len(names))
 }
 
-// Domain is the domain of this project's own attributes.
+// Domain is the domain of the attributes that this driver defines.
 const Domain = "devinfo-cni.io"
 
-// The attributes of a device: see docs/dra/rules.md.
+// The attributes of a device: see docs/dra/inventory.md.
 const (
 	PCIBusID = deviceattribute.StandardDeviceAttributePCIBusID
 	PCIeRoot = deviceattribute.StandardDeviceAttributePCIeRoot
@@ -200,8 +199,7 @@ const (
 	AttrRDMACapable resourceapi.QualifiedName = Domain + "/rdmaCapable"
 	AttrVDPADriver  resourceapi.QualifiedName = Domain + "/vdpaDriver"
 
-	// DeviceID and ResourceName are read by Multus (k8snetworkplumbingwg/multus-cni,
-	// pkg/draclient).
+	// Multus reads DeviceID and ResourceName (k8snetworkplumbingwg/multus-cni, pkg/draclient).
 	DeviceID     resourceapi.QualifiedName = "k8s.cni.cncf.io/deviceID"
 	ResourceName resourceapi.QualifiedName = "k8s.cni.cncf.io/resourceName"
 )
@@ -212,15 +210,15 @@ const (
 	Bandwidth   resourceapi.QualifiedName = "bandwidth" // bit/s
 )
 
-// The taints that [Slices] sets. Their effect is NoSchedule: running pods go on.
+// The taints that [Slices] sets. Their effect is NoSchedule, so running pods are not evicted.
 const (
-	TaintNoCarrier         = Domain + "/no-carrier"         // the physical function is up, and has no carrier
-	TaintGone              = Domain + "/gone"               // a claim holds a device that the node has lost
-	TaintAllocationUnknown = Domain + "/allocation-unknown" // it may be allocated outside DRA
-	TaintNotOffered        = Domain + "/not-offered"        // claims hold a device that no other claim may get
+	TaintNoCarrier         = Domain + "/no-carrier"         // the device or its PF is up, but has no carrier
+	TaintGone              = Domain + "/gone"               // a claim holds the device, but the node has lost it
+	TaintAllocationUnknown = Domain + "/allocation-unknown" // the device may be allocated outside DRA
+	TaintNotOffered        = Domain + "/not-offered"        // claims hold the device, but it is not offered to other claims
 )
 
-// AttributeNames are all attributes except those that rules give. docs/dra/rules.md says what each means.
+// AttributeNames returns all attributes except those of rules. docs/dra/inventory.md describes them.
 func AttributeNames() []resourceapi.QualifiedName {
 	return []resourceapi.QualifiedName{
 		PCIBusID, PCIeRoot, NUMANode, AttrKind, AttrIfName, AttrPFName, AttrPFPCIBusID, AttrVFIndex, AttrDriver, AttrPCIVendorID, AttrPCIDeviceID,
@@ -228,10 +226,10 @@ func AttributeNames() []resourceapi.QualifiedName {
 	}
 }
 
-// alwaysPublished are the attributes that the driver itself needs.
+// alwaysPublished are the attributes that the driver needs itself.
 var alwaysPublished = []resourceapi.QualifiedName{AttrKind, AttrIfName, PCIBusID, AttrPFPCIBusID, AttrVFIndex}
 
-// published reads the names of attributes of [AttributeNames]; those of [Domain] may be without it.
+// published parses names of [AttributeNames]. The domain [Domain] may be omitted.
 func published(names []string) (list []resourceapi.QualifiedName, err error) {
 	if names == nil {
 		return nil, nil
@@ -244,7 +242,7 @@ func published(names []string) (list []resourceapi.QualifiedName, err error) {
 	for n, name := range names {
 		at := slices.Index(known, strings.TrimPrefix(name, Domain+"/"))
 		if at < 0 {
-			return nil, fmt.Errorf("publish[%d]: there is no attribute %q; did you mean %s?", n, name, config.Nearest(strings.TrimPrefix(name, Domain+"/"), known))
+			return nil, fmt.Errorf("publish[%d]: unknown attribute %q; did you mean %s?", n, name, config.Nearest(strings.TrimPrefix(name, Domain+"/"), known))
 		}
 		list = append(list, AttributeNames()[at])
 	}
@@ -253,13 +251,13 @@ func published(names []string) (list []resourceapi.QualifiedName, err error) {
 
 func attributes(raw map[string]json.RawMessage) (map[resourceapi.QualifiedName]resourceapi.DeviceAttribute, error) {
 	if len(raw) > maxAttributes {
-		return nil, fmt.Errorf("attributes: there are %d, at most %d are allowed", len(raw), maxAttributes)
+		return nil, fmt.Errorf("attributes: the rule has %d attributes, at most %d are allowed", len(raw), maxAttributes)
 	}
 	all := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
 	for _, key := range slices.Sorted(maps.Keys(raw)) {
 		name, err := attributeName(key)
 		if _, again := all[name]; again && err == nil {
-			err = errors.New("it is given twice, with and without its domain")
+			err = errors.New("it occurs twice, with and without its domain")
 		}
 		if err == nil {
 			all[name], err = attributeValue(raw[key])
@@ -271,7 +269,7 @@ func attributes(raw map[string]json.RawMessage) (map[resourceapi.QualifiedName]r
 	return all, nil
 }
 
-// attributeName gives a name its domain. Names that are not the administrator's are refused.
+// attributeName adds the default domain to a name. It refuses names that the administrator must not define.
 func attributeName(key string) (resourceapi.QualifiedName, error) {
 	domain, id, qualified := strings.Cut(key, "/")
 	if !qualified {
@@ -284,9 +282,9 @@ func attributeName(key string) (resourceapi.QualifiedName, error) {
 	case len(domain) > resourceapi.DeviceMaxDomainLength || len(validation.IsDNS1123Subdomain(domain)) > 0:
 		return "", fmt.Errorf("%q is not a domain of at most %d characters", domain, resourceapi.DeviceMaxDomainLength)
 	case domain == "k8s.io" || strings.HasSuffix(domain, ".kubernetes.io") || domain == "k8s.cni.cncf.io":
-		return "", fmt.Errorf("the domain %s is not yours; write one that is, or none", domain)
+		return "", fmt.Errorf("the domain %s is reserved; use your own domain, or none", domain)
 	case slices.Contains(AttributeNames(), name):
-		return "", errors.New("the name is reserved for what the kernel says; choose another one")
+		return "", errors.New("the driver sets this attribute itself; choose a different name")
 	}
 	return name, nil
 }

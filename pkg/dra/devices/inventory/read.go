@@ -20,11 +20,11 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// Host is what has been read of a machine.
+// Host is the data of a machine.
 type Host struct {
 	hostdev.Host
-	Uplinks []string          // interfaces that default routes lead to; nil = unknown
-	Uses    map[string]string // what the host uses interfaces for otherwise: see [link.Recorder.Uses]; nil = unknown
+	Uplinks []string          // interfaces of default routes; nil = unknown
+	Uses    map[string]string // other uses of interfaces by the host: see [link.Recorder.Uses]; nil = unknown
 }
 
 // Live reads this machine: see [hostdev.Live].
@@ -37,7 +37,7 @@ func Live(sys *sysfs.FS) (Host, error) {
 	return Host{host, append([]string{}, uplinks...), uses}, err
 }
 
-// Captured reads a host from its text file.
+// Captured reads a host from a capture file.
 func Captured(file *capturefile.Host) (Host, error) {
 	links, err := linkhost.New(file)
 	if err != nil {
@@ -46,8 +46,8 @@ func Captured(file *capturefile.Host) (Host, error) {
 	return Host{hostdev.Host{Sys: sysfs.New(file.Sys()), Links: links.Links, Eswitches: links}, links.Uplinks, links.Uses}, nil
 }
 
-// Read returns the network devices of a host with their attributes, ordered by name. It fails if sysfs
-// cannot be read. A switch that does not answer is a missing attribute, and a warning.
+// Read returns the network devices of a host with their attributes, by name. It fails if sysfs cannot be read. If an
+// eswitch cannot be read, its attribute is missing and there is a warning.
 func Read(h Host) (devices []Device, warnings []string, err error) {
 	found, warnings, err := hostdev.Read(h.Host)
 	if err != nil {
@@ -63,7 +63,7 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 	for _, d := range found {
 		r.take(d)
 	}
-	for _, l := range h.Links { // of software that pods can share
+	for _, l := range h.Links { // software devices that pods can share
 		kind := map[string]hostdev.Kind{"bond": hostdev.Bond, "bridge": hostdev.Bridge, kindOVS: hostdev.OVS}[l.Info.Kind]
 		if kind != "" && l.Name != ovsSystem {
 			r.add(&device{Device: Device{Name: spell("net", l.Name), Ref: hostdev.Ref{Kind: kind, IfName: l.Name}}})
@@ -81,9 +81,9 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 		d.Uplink, d.HostUse = uplinks[d.IfName], uses[d.IfName]
 		r.interfaceOf(d)
 	}
-	for _, d := range r.devices { // the host needs what an uplink is on, too, such as its PF
+	for _, d := range r.devices { // the host also needs the parents of an uplink, such as its PF
 		for up := r.named[d.On]; d.Uplink != "" && up != nil; up = r.named[up.On] {
-			up.Uplink = cmp.Or(up.Uplink, d.Uplink+"; that is on "+up.Name)
+			up.Uplink = cmp.Or(up.Uplink, d.Uplink+"; this is on "+up.Name)
 		}
 	}
 	for _, d := range r.devices {
@@ -97,15 +97,15 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 type reader struct {
 	host     Host
 	links    map[string]link.InterfaceRecord
-	roots    map[string]deviceattribute.DeviceAttribute // by the address of a function that is no VF
+	roots    map[string]deviceattribute.DeviceAttribute // by address of a function that is not a VF
 	devices  []*device
-	named    map[string]*device // by the name that it is published under
+	named    map[string]*device // by published name
 	warnings []string
 }
 
 type device struct {
 	Device
-	found *hostdev.Device // nil = a further port of one, or a device of software
+	found *hostdev.Device // nil for a further port of a device, and for a software device
 }
 
 func (r *reader) add(d *device) {
@@ -114,7 +114,7 @@ func (r *reader) add(d *device) {
 	r.devices, r.named[d.Name] = append(r.devices, d), d
 }
 
-// take adds a device if pods may have it, and a NIC for each of its interfaces that is not the device's own.
+// take adds a device if pods may have it, and a NIC for each further interface of the device.
 func (r *reader) take(found *hostdev.Device) {
 	ports := found.Ports
 	if name := nameOf(found); name != "" {
@@ -138,8 +138,8 @@ func (r *reader) take(found *hostdev.Device) {
 	}
 }
 
-// nameOf names a device that pods may have; "" = they may not. Neither the interface nor the representor of
-// an SF of ice can be found.
+// nameOf returns the name of a device that pods may have, or "". An SF of the driver ice is not named, because
+// neither its interface nor its representor can be found.
 func nameOf(d *hostdev.Device) string {
 	switch {
 	case d.PCI != "":
@@ -152,8 +152,8 @@ func nameOf(d *hostdev.Device) string {
 	return ""
 }
 
-// portName names the device of an interface after its device and port. If the driver does not number its
-// ports, the interface gives the name.
+// portName returns the device name of an interface, from its device and port. If the driver does not number its
+// ports, it returns a name from the interface.
 func (r *reader) portName(at hostdev.Place, p sysfs.Port) string {
 	place := at.Bus + "-" + at.Name
 	if p.DevPort > 0 {
@@ -168,7 +168,7 @@ func (r *reader) portName(at hostdev.Place, p sysfs.Port) string {
 	return name
 }
 
-// hardware gives a device the attributes of its RDMA devices, of its function and of its PF.
+// hardware sets the attributes of a device's RDMA devices, function and PF.
 func (r *reader) hardware(d *device) error {
 	if d.found == nil {
 		return nil
@@ -224,8 +224,8 @@ func (r *reader) hardware(d *device) error {
 	return nil
 }
 
-// above gives a device the attributes of the PF that it is or is on: the root complex, the mode of the
-// eswitch, and, if it is on one, the PF's names and carrier and its own representor.
+// above sets the attributes that come from the PF of a device: root complex and eswitch mode. For a device on a PF
+// it also sets the PF's names and carrier, and the representor of the device.
 func (r *reader) above(d *device, address string) {
 	root, known := r.roots[address]
 	if links, ok := r.host.Sys.Files().(fs.ReadLinkFS); ok && !known {
@@ -248,8 +248,8 @@ func (r *reader) above(d *device, address string) {
 	}
 }
 
-// standard sets an attribute of Kubernetes' own helpers. They refuse some values, such as a PCI domain of
-// five digits, which leaves the attribute out.
+// standard sets an attribute from a helper of Kubernetes. A value that the helper refuses, such as a PCI domain of
+// five digits, is left out.
 func (d *device) standard(a deviceattribute.DeviceAttribute, _ error) {
 	if a.Name != "" {
 		d.Attributes[a.Name] = a.Value
@@ -280,22 +280,22 @@ func (r *reader) interfaceOf(d *device) {
 	}
 }
 
-// withoutCarrier reports whether an interface is up and has no carrier. One that is down is not expected to.
+// withoutCarrier reports whether an interface is up but has no carrier.
 func (r *reader) withoutCarrier(name string) bool {
 	l := r.links[name]
 	return slices.Contains(l.Flags, "UP") && (slices.Contains(l.Flags, "NO-CARRIER") || strings.EqualFold(l.OperState, "LOWERLAYERDOWN"))
 }
 
 const (
-	ovsSystem = "ovs-system"  // the master of all ports of Open vSwitch (net/openvswitch/vport-netdev.c)
-	kindOVS   = "openvswitch" // of its bridges, and of other internal ports
+	ovsSystem = "ovs-system"  // master of all ports of Open vSwitch (net/openvswitch/vport-netdev.c)
+	kindOVS   = "openvswitch" // kind of its bridges and its other internal ports
 )
 
-// downwards returns the interfaces of a map, each with the reason for its use, and with them the ports of
-// bonds and bridges, the lower interfaces of VLANs, and so on.
+// downwards adds to the interfaces in a map all interfaces below them: ports of bonds and bridges, lower interfaces
+// of VLANs, and so on. The result has the reason for the use of each interface.
 //
-// The kernel does not show which port of Open vSwitch is on which bridge. So all its ports are returned with
-// one of its bridges.
+// The kernel does not show to which bridge a port of Open vSwitch belongs. If a bridge of Open vSwitch is used,
+// downwards therefore adds all ports.
 func (r *reader) downwards(of map[string]string) map[string]string {
 	why, queue := map[string]string{}, slices.Sorted(maps.Keys(of))
 	for _, name := range queue {
@@ -310,7 +310,7 @@ func (r *reader) downwards(of map[string]string) map[string]string {
 				queue = append(queue, name)
 			}
 		}
-		if upper.Info.Kind != "veth" { // whose link is its peer
+		if upper.Info.Kind != "veth" { // the link of a veth is its peer
 			below(upper.Link, "is below")
 		}
 		for _, l := range r.host.Links {
@@ -322,17 +322,17 @@ func (r *reader) downwards(of map[string]string) map[string]string {
 	return why
 }
 
-// Times are those of [Watch].
+// Times are the intervals of [Watch].
 type Times struct {
-	Settle time.Duration // how long events are gathered: many VFs come one by one
-	Poll   time.Duration // after which the host is read, whether or not there was an event
+	Settle time.Duration // time for which events are collected, because VFs appear one by one
+	Poll   time.Duration // interval between reads without events
 }
 
-// DefaultTimes are those of the driver.
+// DefaultTimes returns the intervals of the driver.
 func DefaultTimes() Times { return Times{Settle: time.Second, Poll: time.Minute} }
 
-// Watch calls rebuild at once, t.Settle after an event, and t.Poll after the last call, until ctx ends.
-// Polling goes on after the channel of events is closed.
+// Watch calls rebuild immediately, t.Settle after an event, and t.Poll after the last call, until ctx ends. It
+// continues to poll after events is closed.
 func Watch(ctx context.Context, events <-chan struct{}, t Times, rebuild func(context.Context)) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -345,7 +345,7 @@ func Watch(ctx context.Context, events <-chan struct{}, t Times, rebuild func(co
 			if !open {
 				events = nil
 			}
-			if !settling { // further events do not put it off
+			if !settling { // further events do not delay the call
 				settling = true
 				timer.Reset(t.Settle)
 			}

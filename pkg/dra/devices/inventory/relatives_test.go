@@ -42,15 +42,15 @@ func TestADeviceIsNotGivenTwice(t *testing.T) {
 		s       inventory.Situation
 		want    whys
 	}{
-		"the PF is a claim's":                {away, onlyVFs, held(pf1, inventory.Exclusive), whys{vf1: pf1 + ", which it is on", vf0: ""}},
-		"the PF is another's":                {away, onlyVFs, held("", "", "0000:41:00.0"), whys{vf1: pf1 + ", which it is on", vf0: ""}},
+		"the PF is a claim's":                {away, onlyVFs, held(pf1, inventory.Exclusive), whys{vf1: pf1 + ", its parent", vf0: ""}},
+		"the PF is another's":                {away, onlyVFs, held("", "", "0000:41:00.0"), whys{vf1: pf1 + ", its parent", vf0: ""}},
 		"pods share the PF":                  {igb, everything, held(pf1, inventory.Shared), whys{vf1: ""}},
 		"VFs are another's, and a claim's":   {igb, everything, held("pci-0000-01-10-2", inventory.Exclusive, "0000:01:10.0", "0000:01:10.2"), whys{vf0: "pod ns/x has it", "pci-0000-01-10-2": "", vf1: ""}},
 		"the vDPA device is a claim's":       {mlx5, onlyVF, held(vdpa, inventory.Exclusive), whys{vf: vdpa + ", which is on it"}},
 		"the vDPA device is another's":       {mlx5, onlyVF, held("", "", "vdpa4"), whys{vf: vdpa + ", which is on it"}},
 		"both are named":                     {mlx5, giveAll, situation(), whys{vf: vdpa + " on it is offered", vdpa: ""}},
-		"the VF is named":                    {mlx5, onlyVF, situation(), whys{vf: "", vdpa: "no rule names it"}},
-		"both, and a claim has the VF":       {mlx5, giveAll, held(vf, inventory.Exclusive), whys{vf: "", vdpa: "a claim holds " + vf + ", which it is on"}},
+		"the VF is named":                    {mlx5, onlyVF, situation(), whys{vf: "", vdpa: "no rule selects it"}},
+		"both, and a claim has the VF":       {mlx5, giveAll, held(vf, inventory.Exclusive), whys{vf: "", vdpa: "a claim holds " + vf + ", its parent"}},
 		"both, and a claim has the vDPA one": {mlx5, giveAll, held(vdpa, inventory.Exclusive), whys{vf: "a claim holds " + vdpa + ", which is on it", vdpa: ""}},
 	} {
 		decisions := inventory.Decide(test.devices, rules(t, test.rules), test.s)
@@ -89,7 +89,7 @@ func TestAHeldSharedDeviceIsNeitherConvertedNorOffered(t *testing.T) {
 		why   string // "" = it is offered
 	}{
 		"as before":     {h, "devices: [{ifNames: [eth1], sharing: shared}]", ""},
-		"no rule":       {h, "devices: [{ifNames: [eth0], sharing: shared}]", "no rule names it"},
+		"no rule":       {h, "devices: [{ifNames: [eth0], sharing: shared}]", "no rule selects it"},
 		"exclusive":     {h, "devices: [{ifNames: [eth1], sharing: exclusive}]", "pods share it"},
 		"a bond's port": {changed(t, nil, map[string]string{"eth1": "bond0"}, of("bond", "bond0", "")), "devices: [{ifNames: [eth1], sharing: shared}]", "eth1 is a port of bond0"},
 		"default route": {changed(t, []string{"eth1"}, nil), "devices: [{select: 'true', sharing: shared}]", "the host needs it"},
@@ -127,9 +127,9 @@ func TestAHeldExclusiveDeviceIsTaintedOnceItIsOfferedNoMore(t *testing.T) {
 		"as before":         {whole(), byName, ""},
 		"in the pod":        {away, byName, ""},
 		"by select":         {away, `devices: [{select: 'device.attributes["devinfo-cni.io"].ifName == "eth0"', sharing: exclusive}]`, ""},
-		"no rule":           {whole(), "devices: [{ifNames: [eth9], sharing: exclusive}]", "no rule names it"},
-		"no rule, in a pod": {away, "devices: [{ifNames: [eth9], sharing: exclusive}]", "no rule names it"},
-		"shared":            {whole(), "devices: [{ifNames: [eth0], sharing: shared}]", "a claim has it to itself"},
+		"no rule":           {whole(), "devices: [{ifNames: [eth9], sharing: exclusive}]", "no rule selects it"},
+		"no rule, in a pod": {away, "devices: [{ifNames: [eth9], sharing: exclusive}]", "no rule selects it"},
+		"shared":            {whole(), "devices: [{ifNames: [eth0], sharing: shared}]", "it is exclusive to a claim"},
 		"a bond's port":     {port, byName, "eth0 is a port of bond0"},
 		"default route":     {uplink, byName, "the host needs it: eth0 has a default route"},
 	} {
@@ -182,10 +182,10 @@ func TestABusyDeviceIsNotTakenFromItsDriver(t *testing.T) {
 		"free":                 {plain(), vf0, ""},
 		"on vfio-pci already":  {plain(), "pci-0000-01-10-6", ""},
 		"uplink":               {changed(t, []string{"eth2"}, nil), vf0, "the host needs it: eth2 has a default route"},
-		"PF with VFs":          {plain(), pf0, "it has 4 devices on it: they would lose their parent"},
+		"PF with VFs":          {plain(), pf0, "it has 4 devices on it, which would lose their parent"},
 		"port":                 {changed(t, nil, map[string]string{"eth2": "bond0"}), vf0, "eth2 is a port of bond0"},
 		"VLAN":                 {changed(t, nil, nil, of("vlan", "eth2.7", "eth2")), vf0, "eth2.7 is on eth2"},
-		"in another namespace": {away, vf0, "it has no interface here, as if it were in another network namespace"},
+		"in another namespace": {away, vf0, "it has no interface in the host network namespace; it is probably in another one"},
 		"gone":                 {plain(), "pci-0000-09-00-0", "the node has lost it"},
 		"address":              {used, vf0, "the host uses it: eth2 has the address 10.1.2.3/24"},
 	} {

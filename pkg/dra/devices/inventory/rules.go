@@ -26,72 +26,72 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// SharingMode is how a device is offered.
+// SharingMode is the way in which a device is offered: shared or exclusive.
 type SharingMode = journal.SharingMode
 
 // The values of a rule's key "sharing".
 const (
-	Shared    = journal.Shared    // to any number of pods at a time
-	Exclusive = journal.Exclusive // to one
+	Shared    = journal.Shared    // to several pods at the same time
+	Exclusive = journal.Exclusive // to one pod at a time
 )
 
-// A Rule names devices and says as what they are offered. A device must meet each of the
-// keys select, pciAddresses, pfNames, ifNames and drivers that is given, by any one of its
-// values. The first rule that a device meets counts.
+// A Rule selects devices and sets how they are offered. A device meets the rule if it meets each of the given keys
+// select, pciAddresses, pfNames, ifNames and drivers. It meets a list by any one of the values. The first rule that
+// a device meets applies to it.
 type Rule struct {
 	Nodes json.RawMessage `json:"nodes"` // [metav1.LabelSelector] of the nodes that the rule applies to; nil = all
 
-	Select       string   `json:"select"`       // CEL, as in a DeviceClass: device.attributes["devinfo-cni.io"].kind == "vf"
-	PCIAddresses []string `json:"pciAddresses"` // of functions: "0000:3b:00.2"
-	PFNames      []string `json:"pfNames"`      // of the PFs of VFs, SFs and vDPA devices: "ens1f0"
-	IfNames      []string `json:"ifNames"`      // of interfaces: "eth1"
-	Drivers      []string `json:"drivers"`      // of functions: "mlx5_core"
+	Select       string   `json:"select"`       // CEL expression as in a DeviceClass: device.attributes["devinfo-cni.io"].kind == "vf"
+	PCIAddresses []string `json:"pciAddresses"` // PCI addresses of functions: "0000:3b:00.2"
+	PFNames      []string `json:"pfNames"`      // interfaces of the PFs of VFs, SFs and vDPA devices: "ens1f0"
+	IfNames      []string `json:"ifNames"`      // interfaces: "eth1"
+	Drivers      []string `json:"drivers"`      // drivers of functions: "mlx5_core"
 
 	Sharing      SharingMode                `json:"sharing"`
-	AllowHostUse bool                       `json:"allowHostUse"` // of exclusive devices: also what has the host's addresses or routes
-	Attributes   map[string]json.RawMessage `json:"attributes"`   // strings, integers, booleans; a name without domain is in Domain
-	Publish      []string                   `json:"publish"`      // what a ResourceSlice has of the attributes in [AttributeNames], beside those that it always has; nil = all
-	ResourceName string                     `json:"resourceName"` // for Multus; of exclusive devices
-	Attachments  int64                      `json:"attachments"`  // capacity of a shared device; 0 = DefaultAttachments
-	Bandwidth    *bandwidth                 `json:"bandwidth"`    // capacity of a shared device, bit/s
+	AllowHostUse bool                       `json:"allowHostUse"` // only exclusive: offer also devices that have addresses or routes of the host
+	Attributes   map[string]json.RawMessage `json:"attributes"`   // strings, integers or booleans; names without a domain get Domain
+	Publish      []string                   `json:"publish"`      // names in [AttributeNames] to publish, in addition to the mandatory ones; nil = all
+	ResourceName string                     `json:"resourceName"` // only exclusive: resource name for Multus
+	Attachments  int64                      `json:"attachments"`  // only shared: capacity; 0 = DefaultAttachments
+	Bandwidth    *bandwidth                 `json:"bandwidth"`    // only shared: capacity in bit/s
 }
 
 type bandwidth struct{ resource.Quantity }
 
-// UnmarshalJSON names the key in its error, which the error of a quantity does not.
+// UnmarshalJSON adds the key to the error of a quantity.
 func (b *bandwidth) UnmarshalJSON(raw []byte) error {
 	if b.Quantity.UnmarshalJSON(raw) != nil {
-		return fmt.Errorf(`bandwidth: %s is no number of bit/s; write one such as "25G"`, raw)
+		return fmt.Errorf(`bandwidth: %s is not a number of bit/s; write a number such as "25G"`, raw)
 	}
 	return nil
 }
 
-// DefaultAttachments is how many pods a shared device is offered to: as many as a Linux
-// bridge has usable ports (BR_MAX_PORTS - 1, as port 0 does not exist).
+// DefaultAttachments is the default number of pods for a shared device: the number of usable ports of a Linux bridge
+// (BR_MAX_PORTS - 1, because port 0 does not exist).
 const DefaultAttachments = 1023
 
-// maxAttributes is how many attributes a rule may give: a device may have
-// ResourceSliceMaxAttributesAndCapacitiesPerDevice attributes and capacities.
+// maxAttributes is the maximum number of attributes in a rule. The API limits the attributes and capacities of a
+// device (ResourceSliceMaxAttributesAndCapacitiesPerDevice).
 const maxAttributes = 8
 
-// Rules are rules that have been checked.
+// Rules are valid rules.
 type Rules struct {
 	list   []rule
-	absent bool // the configuration has not even an empty list
+	absent bool // the configuration has no key "devices"
 }
 
 type rule struct {
 	Rule
 	nodes      labels.Selector        // nil = all
 	elsewhere  bool                   // the rule does not apply to this node
-	selects    *cel.CompilationResult // nil = it has none
+	selects    *cel.CompilationResult // nil = the rule has no select
 	attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 	published  []resourceapi.QualifiedName // nil = all
 }
 
-// ParseRules reads the key "devices" of a configuration in YAML or JSON, {devices: [...]}.
-// It knows no other key. The error names each wrong rule by its index and key. No rules are valid:
-// nothing is offered, and [Rules.Idle] says so unless the list is there.
+// ParseRules parses the key "devices" of a configuration in YAML or JSON, {devices: [...]}. No other key is allowed.
+// The error names each wrong rule by its index and key. A configuration without rules is valid and offers no
+// devices; [Rules.Idle] reports it if the key "devices" is missing.
 func ParseRules(configuration []byte) (Rules, error) {
 	data, err := yaml.YAMLToJSONStrict(configuration)
 	if err != nil {
@@ -107,7 +107,7 @@ func ParseRules(configuration []byte) (Rules, error) {
 	var errs []error
 	for n, raw := range file.Devices {
 		if raw[0] != '{' {
-			errs = append(errs, fmt.Errorf("devices[%d]: %s is no rule; write a map, such as {pfNames: [ens1f0], sharing: exclusive}", n, raw))
+			errs = append(errs, fmt.Errorf("devices[%d]: %s is not a rule; write a map, such as {pfNames: [ens1f0], sharing: exclusive}", n, raw))
 			continue
 		}
 		r, err := newRule(raw)
@@ -118,15 +118,14 @@ func ParseRules(configuration []byte) (Rules, error) {
 	return rules, errors.Join(errs...)
 }
 
-// strictly decodes JSON whose keys are all known, once, and in this spelling. The error names
-// the first that is not.
+// strictly decodes JSON and returns an error for the first key that is unknown, misspelled or duplicate.
 func strictly(data []byte, to any) error {
 	strict, err := kjson.UnmarshalStrict(data, to)
 	switch is, wrong := errors.AsType[*json.UnmarshalTypeError](err); {
 	case wrong && is.Field == "":
-		return fmt.Errorf("it is a JSON %s; it must be a map, {%s: ...}", is.Value, keysOf(to)[0])
+		return fmt.Errorf("it is a JSON %s, but must be a map, {%s: ...}", is.Value, keysOf(to)[0])
 	case wrong:
-		return fmt.Errorf("%s: a JSON %s; it must be %s", is.Field, is.Value, kindWords[is.Type.Kind()])
+		return fmt.Errorf("%s: it is a JSON %s, but must be %s", is.Field, is.Value, kindWords[is.Type.Kind()])
 	case err != nil:
 		return err
 	}
@@ -138,14 +137,14 @@ func strictly(data []byte, to any) error {
 		key = at.FieldPath()
 	}
 	if slices.Contains(keysOf(to), key) {
-		return fmt.Errorf("%s: it is given twice; leave one", key)
+		return fmt.Errorf("%s: the key occurs twice; remove one of them", key)
 	}
 	return fmt.Errorf("%s: the key is not known; did you mean %s?", key, config.Nearest(key, keysOf(to)))
 }
 
-// kindWords are what keys of rules hold.
+// kindWords describe the values of keys in rules.
 var kindWords = map[reflect.Kind]string{
-	reflect.Slice: `a list, ["..."]`, reflect.String: `text, "..."`, reflect.Bool: "true or false", reflect.Int64: "a whole number", reflect.Map: "a map, {name: value}",
+	reflect.Slice: `a list, ["..."]`, reflect.String: `a string, "..."`, reflect.Bool: "true or false", reflect.Int64: "a whole number", reflect.Map: "a map, {name: value}",
 }
 
 func keysOf(to any) (keys []string) {
@@ -173,7 +172,7 @@ func newRule(raw json.RawMessage) (r rule, err error) {
 	if err != nil {
 		return rule{}, err
 	}
-	if r.Select != "" { // as in a DeviceClass
+	if r.Select != "" { // compiled as in a DeviceClass
 		program := cel.GetCompiler(cel.Features{EnableConsumableCapacity: true}).CompileCELExpression(r.Select, cel.Options{})
 		if program.Error != nil {
 			return rule{}, fmt.Errorf("select: %s", program.Error.Detail)
@@ -183,11 +182,11 @@ func newRule(raw json.RawMessage) (r rule, err error) {
 	return r, nil
 }
 
-// selector parses a label selector. It refuses one that selects all nodes, which is a mistake in a rule.
+// selector parses a label selector. It refuses an empty selector, because a rule for all nodes needs none.
 func selector(raw json.RawMessage) (labels.Selector, error) {
 	var s metav1.LabelSelector
 	if raw[0] != '{' {
-		return nil, fmt.Errorf("nodes: %s is no label selector; write a map, such as {matchLabels: {rack: a}}", raw)
+		return nil, fmt.Errorf("nodes: %s is not a label selector; write a map, such as {matchLabels: {rack: a}}", raw)
 	}
 	if err := strictly(raw, &s); err != nil {
 		return nil, fmt.Errorf("nodes.%w", err)
@@ -197,17 +196,17 @@ func selector(raw json.RawMessage) (labels.Selector, error) {
 	case err != nil:
 		return nil, fmt.Errorf("nodes: %w", err)
 	case nodes.Empty():
-		return nil, errors.New("nodes: it selects all nodes; leave it out, or give matchLabels or matchExpressions")
+		return nil, errors.New("nodes: it selects all nodes; remove it, or give matchLabels or matchExpressions")
 	}
 	return nodes, nil
 }
 
-// SelectNodes reports whether a rule applies to some nodes only. Such rules need [Rules.On].
+// SelectNodes reports whether any rule applies to some nodes only. Such rules need [Rules.On].
 func (r Rules) SelectNodes() bool {
 	return slices.ContainsFunc(r.list, func(r rule) bool { return r.nodes != nil })
 }
 
-// On returns the rules as they apply to the node with these labels. Their indexes stay.
+// On returns the rules for the node with these labels. Their indexes do not change.
 func (r Rules) On(node map[string]string) Rules {
 	r.list = slices.Clone(r.list)
 	for n := range r.list {
@@ -216,7 +215,7 @@ func (r Rules) On(node map[string]string) Rules {
 	return r
 }
 
-// check refuses values that have no meaning, or none together. It gives addresses their usual spelling.
+// check refuses invalid values and combinations. It converts PCI addresses to their usual spelling.
 func (r *rule) check() error {
 	for n, text := range r.PCIAddresses {
 		a, err := pci.Parse(text)
@@ -228,33 +227,33 @@ func (r *rule) check() error {
 	for key, names := range map[string][]string{"pfNames": r.PFNames, "ifNames": r.IfNames} {
 		for n, name := range names {
 			if name == "" || len(name) > 15 || strings.ContainsAny(name, "/*?[# ") {
-				return fmt.Errorf("%s[%d]: %q is not an interface name; there are no wildcards, nor ranges of VFs: use select", key, n, name)
+				return fmt.Errorf("%s[%d]: %q is not an interface name; wildcards and ranges of VFs are not supported: use select", key, n, name)
 			}
 		}
 	}
 	if n := slices.Index(r.Drivers, ""); n >= 0 {
-		return fmt.Errorf("drivers[%d]: it is empty; name a driver such as \"mlx5_core\"", n)
+		return fmt.Errorf("drivers[%d]: it is empty; give a driver such as \"mlx5_core\"", n)
 	}
 	const longest = resourceapi.DeviceAttributeMaxValueLength
 	switch {
 	case r.Select == "" && len(r.PCIAddresses)+len(r.PFNames)+len(r.IfNames)+len(r.Drivers) == 0:
-		return errors.New("select: nothing is named; give select, pciAddresses, pfNames, ifNames or drivers")
+		return errors.New("select: the rule selects no devices; give select, pciAddresses, pfNames, ifNames or drivers")
 	case r.Sharing == "":
 		return errors.New(`sharing: it is missing; write "shared" or "exclusive"`)
 	case r.Sharing != Shared && r.Sharing != Exclusive:
 		return fmt.Errorf(`sharing: %q is not known; write "shared" or "exclusive"`, r.Sharing)
 	case r.Sharing == Shared && r.AllowHostUse:
-		return errors.New("allowHostUse: the host keeps what is shared; leave it out, or write sharing: exclusive")
+		return errors.New("allowHostUse: the host keeps shared devices in any case; remove it, or write sharing: exclusive")
 	case r.Sharing == Shared && r.ResourceName != "":
-		return fmt.Errorf("resourceName: %q: Multus takes whole devices; leave it out, or write sharing: exclusive", r.ResourceName)
+		return fmt.Errorf("resourceName: %q: Multus needs exclusive devices; remove it, or write sharing: exclusive", r.ResourceName)
 	case len(r.ResourceName) > longest:
 		return fmt.Errorf("resourceName: %q has %d bytes, at most %d are allowed", r.ResourceName, len(r.ResourceName), longest)
 	case r.ResourceName != "" && (len(validation.IsQualifiedName(r.ResourceName)) > 0 || !strings.Contains(r.ResourceName, "/")):
 		return fmt.Errorf("resourceName: %q is not a resource name such as example.com/vf", r.ResourceName)
 	case r.Sharing == Exclusive && (r.Attachments != 0 || r.Bandwidth != nil):
-		return errors.New("attachments, bandwidth: only shared devices have them; leave them out, or write sharing: shared")
+		return errors.New("attachments, bandwidth: only shared devices have them; remove them, or write sharing: shared")
 	case r.Attachments < 0:
-		return fmt.Errorf("attachments: %d is less than 0; leave it out for %d", r.Attachments, DefaultAttachments)
+		return fmt.Errorf("attachments: %d is less than 0; remove it for the default, %d", r.Attachments, DefaultAttachments)
 	}
 	if r.Bandwidth != nil {
 		if n, whole := r.Bandwidth.AsInt64(); !whole || n < 1 {
@@ -265,14 +264,14 @@ func (r *rule) check() error {
 }
 
 func (r Rules) choose(d *Device, driver string) Decision {
-	c := Decision{Rule: -1, Why: "no rule names it"}
+	c := Decision{Rule: -1, Why: "no rule selects it"}
 	for n := range r.list {
 		if r.list[n].elsewhere {
 			continue
 		}
 		met, err := r.list[n].meets(d, driver)
 		if err != nil {
-			c.Why = fmt.Sprintf("no rule names it; devices[%d].%v", n, err)
+			c.Why = fmt.Sprintf("no rule selects it; devices[%d].%v", n, err)
 			if c.failed == nil {
 				c.failed = map[int]error{}
 			}
@@ -285,7 +284,7 @@ func (r Rules) choose(d *Device, driver string) Decision {
 	return c
 }
 
-// matchers are the keys of rules whose values are compared with one of a device.
+// matchers are the keys of rules that list values of a device.
 var matchers = []struct {
 	key    string
 	values func(*Rule) []string
@@ -297,8 +296,8 @@ var matchers = []struct {
 	{"drivers", func(r *Rule) []string { return r.Drivers }, func(d *Device) string { return d.Driver }},
 }
 
-// meets reports whether a device meets the rule. An error is that of the rule's expression, for example
-// because it asks for an attribute that the device does not have.
+// meets reports whether a device meets the rule. The error is that of the rule's expression, for example because the
+// device lacks an attribute in it.
 func (r *rule) meets(d *Device, driver string) (bool, error) {
 	for _, m := range matchers {
 		if values := m.values(&r.Rule); len(values) > 0 && !slices.Contains(values, m.of(d)) {
@@ -326,9 +325,9 @@ func (r *rule) names(d *Device) bool {
 // Idle returns the rules that no device meets, in their order, each with the reason.
 func (r Rules) Idle(decisions []Decision, links []link.InterfaceRecord) (list []state.Idle) {
 	if r.absent {
-		return []state.Idle{{Rule: "devices", Why: "the file has no rules; write some, such as devices: [{pfNames: [ens1f0np0], sharing: exclusive}], or devices: [] if none is to be offered"}}
+		return []state.Idle{{Rule: "devices", Why: "the file has no rules; write a rule such as devices: [{pfNames: [ens1f0np0], sharing: exclusive}], or devices: [] to offer no devices"}}
 	}
-	used, known := map[int]bool{}, map[string][]string{} // by index; what devices have, by key
+	used, known := map[int]bool{}, map[string][]string{} // used by index; values of devices by key
 	for n := range decisions {
 		used[decisions[n].Rule] = true
 		for _, m := range matchers {
@@ -345,8 +344,8 @@ func (r Rules) Idle(decisions []Decision, links []link.InterfaceRecord) (list []
 	return list
 }
 
-// failure returns why the expression of a rule has no result for any device that reaches the rule; "" = it
-// has one.
+// failure returns why the expression of a rule fails for each device that reaches the rule. It returns "" if the
+// expression has a result for one of them.
 func failure(decisions []Decision, rule int) (why string) {
 	for n := range decisions {
 		d := &decisions[n]
@@ -390,20 +389,20 @@ func explain(n int, r *Rule, known map[string][]string, links []link.InterfaceRe
 		names = append(names, "select")
 	}
 	idle.Rule = fmt.Sprintf("devices[%d] (%s)", n, strings.Join(names, "; "))
-	idle.Why = cmp.Or(strings.Join(why, "; "), failure, "none meets all of its keys, or another rule is before it")
+	idle.Why = cmp.Or(strings.Join(why, "; "), failure, "no device matches all of its keys, or an earlier rule already selects it")
 	return idle
 }
 
-// noDevice returns what an interface of no device is.
+// noDevice describes an interface that does not belong to a device.
 func noDevice(name string, links []link.InterfaceRecord) string {
 	n := slices.IndexFunc(links, func(l link.InterfaceRecord) bool { return l.Name == name })
 	switch {
 	case n < 0:
-		return "there is no interface " + name
+		return "this node has no interface " + name
 	case link.Represents(links[n].PortName):
 		return name + " is a representor"
 	case links[n].Info.Kind != "":
 		return name + " is a " + links[n].Info.Kind
 	}
-	return name + " is the interface of no device"
+	return name + " is not the interface of a device"
 }
