@@ -164,7 +164,7 @@ func TestGCKeepsAttachmentsWithInvisibleNetns(t *testing.T) {
 	n := newNode(t)
 	n.put(journal.Entry{Key: container("c0ffee"), Netns: filepath.Join(n.bin, "no-such", "netns"), File: "one", Complete: true})
 	const want = `nothing to remove
-net-a/c0ffee/net1: kept: /bin/no-such, where ADD found the network namespace, does not exist: a container cannot see the node's
+net-a/c0ffee/net1: kept: /bin/no-such, where ADD found the network namespace, does not exist: the network namespaces of the node are not visible in a container
 `
 	equal(t, "gc", n.ctl("gc", "--yes", "--cni-path", n.bin), want)
 	if containers, files := n.left(); len(containers) != 1 || len(files) != 1 {
@@ -181,7 +181,7 @@ func TestGCTreatsPlainFileAsMissingNetnsOnlyOnTheNode(t *testing.T) {
 		n.must(os.WriteFile(netns, nil, 0o644))
 		n.put(journal.Entry{Key: container("c0ffee"), Netns: netns, Complete: true})
 		const left = `nothing to remove
-net-a/c0ffee/net1: kept: /run/netns is a plain file, on which a network namespace may be mounted that is not seen from here: look from the node itself; if this is the node, nothing uses the file, and it can be removed
+net-a/c0ffee/net1: kept: /run/netns is a plain file, but a network namespace may be mounted on it that is not visible here: run this on the node itself; on the node, this means that the file is unused and can be removed
 `
 		equal(t, "private", n.ctl("gc", "--yes", "--cni-path", n.bin), left)
 		n.must(unix.Mount("", "/run", "", unix.MS_SHARED, ""))

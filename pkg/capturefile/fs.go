@@ -8,9 +8,8 @@ import (
 	"syscall"
 )
 
-// Sys is the tree below sys/. It behaves like the FS of an os.Root at /sys:
-// links are followed one component at a time, those that lead out of the tree
-// are refused, and errors are *fs.PathError around a syscall.Errno.
+// Sys returns the tree below sys/. It behaves like the FS of an os.Root at /sys: links are followed one component at
+// a time, links out of the tree are refused, and errors are *fs.PathError around a syscall.Errno.
 func (h *Host) Sys() fs.FS { return sysFS{h.root} }
 
 type sysFS struct{ root *node }
@@ -100,17 +99,16 @@ func (f *file) ReadDir(n int) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
-// Unpack writes what is below sys/ into dir, which stands for /sys. It creates dir if
-// necessary; dir should be empty. Links become links. A file whose read fails becomes a
-// directory, so that reading it fails with EISDIR.
+// Unpack writes the tree below sys/ into dir, which represents /sys. It creates dir if necessary; dir should be
+// empty. Links become links. A file whose read fails becomes a directory, so that reading it fails with EISDIR.
 func (h *Host) Unpack(dir string) error { return h.root.unpackTo(dir) }
 
-// UnpackRoot writes what is below root/ into dir, which stands for /. It creates dir if
-// necessary; dir should be empty.
+// UnpackRoot writes the tree below root/ into dir, which represents /. It creates dir if necessary; dir should be
+// empty.
 func (h *Host) UnpackRoot(dir string) error { return h.rest.unpackTo(dir) }
 
 func (n *node) unpackTo(dir string) error {
-	err := os.MkdirAll(dir, 0o755) // #nosec G301 -- a captured host is no secret
+	err := os.MkdirAll(dir, 0o755) // #nosec G301 -- a capture is not secret
 	if err != nil {
 		return err
 	}

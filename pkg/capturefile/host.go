@@ -1,34 +1,36 @@
-// Package capturefile reads a host's device tree from one text file, so that discovery can be
-// tested on, and explained for, another machine.
+// Package capturefile reads a host's device tree from a text file, the capture, so that discovery can be tested on,
+// and explained for, another machine.
 //
-// The file is a txtar archive. Its first line names the machine and its kernel,
-// or says "from documentation" where no kernel produced it. The entries are
+// A capture is a txtar archive. Its first line names the machine and its kernel, or contains "from documentation" if
+// the content does not come from a kernel. The entries are
 //
 //	-- sys/devices/pci0000:00/0000:01:00.0/vendor --                    a file
 //	-- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/… --        a symbolic link
 //	-- sys/class/net/eth0/phys_switch_id !EOPNOTSUPP --                 a file that opens, but fails to read
-//	-- sys/class/infiniband/ --                                         a directory with nothing in it
-//	-- netlink/ip-link.json --                                          what iproute2 said at that moment
+//	-- sys/class/infiniband/ --                                         an empty directory
+//	-- netlink/ip-link.json --                                          output in iproute2's format
 //
-// Below netlink/ are ip-link.json and pod-ip-link.json (ip -d -j link, on the
-// host and in the pod, with ethtool's bus-info as bus_info), devlink-port.json
-// (devlink port -j), devlink-eswitch.json (devlink dev eswitch show -j, all devices
-// in one object), vdpa-config.json (vdpa dev config show -j) and, in a form of our own,
-// uplinks.json (the names of the interfaces that default routes lead to) and uses.json (what others have: an address, a route). A
-// part that is not there means that the kernel has no such family, or that the
-// capture is older than the part. Hosts captured with their attachments have
-// netns.json, also of our own, in place of pod-ip-link.json: it gives the interfaces
-// of each network namespace by its path, or null for one that could not be entered.
+// These files are below netlink/:
+//
+//   - ip-link.json and pod-ip-link.json: ip -d -j link on the host and in the pod, with ethtool's bus-info as bus_info
+//   - devlink-port.json: devlink port -j
+//   - devlink-eswitch.json: devlink dev eswitch show -j for all devices, in one object
+//   - vdpa-config.json: vdpa dev config show -j
+//   - uplinks.json, a format of this package: the names of the interfaces with a default route
+//   - uses.json, a format of this package: an address or route of other interfaces
+//   - netns.json, a format of this package, instead of pod-ip-link.json in captures with attachments: the interfaces of
+//     each network namespace by path, or null if it could not be entered
+//
+// A file is missing if the kernel has no such family, or if the capture is older than the file.
 //
 // Entries that do not come from the kernel are
 //
 //	-- node/node.json --                                        boot, time and node settings
-//	-- node/live.json --                                        what devinfoctl doctor asked the node
-//	-- root/var/lib/cni/devinfo/attachments/net@c0ffee@eth0 --  a file of the host, by its path
-//	-- root/var/run/cdi/odd.json base64 --                      one that is no text
+//	-- node/live.json --                                        other facts that devinfoctl doctor reads from a node
+//	-- root/var/lib/cni/devinfo/attachments/net@c0ffee@eth0 --  a file of the host, by path
+//	-- root/var/run/cdi/odd.json base64 --                      a binary file
 //
-// Do not use the package to read the machine that the program runs on: that is what package
-// sysfs is for.
+// The package does not read the running machine; package sysfs does.
 package capturefile
 
 import (
@@ -47,21 +49,19 @@ import (
 	"devinfo-cni.io/devinfo/atomicfile"
 )
 
-// Host is a machine as its text file describes it. It does not change after
-// Parse, and any number of goroutines may read it.
+// Host is a captured host. It is immutable and may be read concurrently.
 type Host struct {
-	Comment string // the text before the first entry; its first line names machine and kernel
+	Comment string // the text before the first entry; its first line names the machine and the kernel
 
 	root  *node // /sys
-	rest  *node // /, but for /sys
+	rest  *node // /, without /sys
 	files map[string][]byte
 }
 
-// largest is the size in bytes of a file that is read: hundreds of hosts fit in.
+// largest limits the size of a capture, in bytes.
 const largest = 256 << 20
 
-// Load parses the named file, which must have at least one entry: without entries any text
-// would pass as a comment.
+// Load reads a capture. It refuses a file without entries, because any text file would otherwise be a valid capture.
 func Load(name string) (*Host, error) {
 	data, err := atomicfile.ReadFile(name, largest)
 	if err != nil {
@@ -72,12 +72,12 @@ func Load(name string) (*Host, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if len(h.root.entries)+len(h.rest.entries)+len(h.files) == 0 {
-		return nil, fmt.Errorf("%s: has no entries: it is not a captured host", name)
+		return nil, fmt.Errorf("%s: has no entries: it is not a capture", name)
 	}
 	return h, nil
 }
 
-// Parse reads a host from the text of its file. An error names the line.
+// Parse parses a capture. The error contains the line.
 func Parse(data []byte) (*Host, error) {
 	ar := txtar.Parse(data)
 	first, _, _ := bytes.Cut(ar.Comment, []byte("\n"))
@@ -107,8 +107,8 @@ func Parse(data []byte) (*Host, error) {
 	return h, nil
 }
 
-// brokenMarker finds the first line that was meant to start an entry. Txtar
-// takes it for content, and a fixture would silently lose a file.
+// brokenMarker returns the index of the first line that begins like an entry, or -1. Txtar would treat the line as
+// content, and the file of the entry would be missing without an error.
 func brokenMarker(data []byte) int {
 	n := 0
 	for line := range bytes.Lines(data) {
@@ -120,9 +120,8 @@ func brokenMarker(data []byte) int {
 	return -1
 }
 
-// File gives the content of a part outside sys/ and root/, such as
-// "netlink/ip-link.json" or "node/node.json", or nil if there is none. Do not
-// modify it.
+// File returns the content of a file outside sys/ and root/, such as "netlink/ip-link.json" or "node/node.json", or
+// nil. The caller must not modify it.
 func (h *Host) File(name string) []byte { return h.files[name] }
 
 func (h *Host) add(entry string, data []byte) error {
@@ -147,8 +146,8 @@ func (h *Host) add(entry string, data []byte) error {
 	return errors.New("neither below sys/ nor root/, nor a file netlink/*.json or node/*.json")
 }
 
-// staysBelow reports that a link in dir leads to nothing above root/, whatever other links
-// it passes: an unpacked link must not lead a reader out of the directory.
+// staysBelow reports whether a link in dir leads to a path below root/, regardless of other links, so that a reader
+// of an unpacked capture stays in its directory.
 func staysBelow(dir, target string) bool {
 	up := 0
 	for strings.HasPrefix(target, "../") {
@@ -165,7 +164,7 @@ func (h *Host) addJSON(name string, data []byte) error {
 	if err := json.Unmarshal(data, &v); err != nil {
 		var syntax *json.SyntaxError
 		if errors.As(err, &syntax) {
-			return fmt.Errorf("line %d of it: %w", 1+bytes.Count(data[:syntax.Offset], []byte("\n")), err)
+			return fmt.Errorf("line %d of the entry: %w", 1+bytes.Count(data[:syntax.Offset], []byte("\n")), err)
 		}
 		return err
 	}
@@ -173,7 +172,7 @@ func (h *Host) addJSON(name string, data []byte) error {
 	return nil
 }
 
-// parseEntry tells the five kinds of entry apart by the form of their name.
+// parseEntry parses the name of an entry, which determines its kind.
 func parseEntry(entry string, data []byte) (string, *node, error) {
 	blank := len(bytes.TrimSpace(data)) == 0
 	if name, target, ok := strings.Cut(entry, " -> "); ok {
@@ -202,8 +201,8 @@ func parseEntry(entry string, data []byte) (string, *node, error) {
 	return entry, &node{mode: 0o444, data: data}, nil
 }
 
-// ErrorName names the error that reading a file failed with, as an entry writes it behind
-// "!"; ok is false for an error that entries cannot express.
+// ErrorName returns the name that an entry has after "!" for an error of reading a file. ok is false if entries do
+// not support the error.
 func ErrorName(err error) (name string, ok bool) {
 	for name, errno := range errnos {
 		if errors.Is(err, errno) {
@@ -213,7 +212,7 @@ func ErrorName(err error) (name string, ok bool) {
 	return "", false
 }
 
-// errnos are the errors that attributes of devices are known to fail with.
+// errnos are the errors that device attributes return.
 var errnos = map[string]syscall.Errno{
 	"EACCES":     syscall.EACCES,
 	"EAGAIN":     syscall.EAGAIN,

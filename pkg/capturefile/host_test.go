@@ -72,7 +72,7 @@ func TestParseErrorsNameLineAndEntry(t *testing.T) {
 		"file as dir":         {"box\n-- sys/a --\n-- sys/a/b --\n", `line 3: entry "sys/a/b": "a" is not a directory`},
 		"link as dir":         {"box\n-- sys/a -> b --\n-- sys/a/b/c --\n", `"a" is not a directory`},
 		"part twice":          {"box\n-- netlink/a.json --\n1\n-- netlink/a.json --\n1\n", "line 4: entry \"netlink/a.json\": appears twice"},
-		"bad JSON":            {"box\n-- netlink/a.json --\n[\n1,\n]\n", `line 2: entry "netlink/a.json": line 3 of it: invalid character`},
+		"bad JSON":            {"box\n-- netlink/a.json --\n[\n1,\n]\n", `line 2: entry "netlink/a.json": line 3 of the entry: invalid character`},
 		"no JSON":             {"box\n-- netlink/a.json --\n", "unexpected end of JSON"},
 		"broken first marker": {"box\n-- sys/a\n1\n", "line 2: starts like an entry"},
 		"broken marker":       {"box\n-- sys/a --\n1\n-- sys/b -\n2\n", "line 4: starts like an entry"},

@@ -10,16 +10,15 @@ import (
 	"time"
 )
 
-// node is a file, a link or a directory of the tree. It is its own
-// fs.DirEntry.
+// node is a file, link or directory of the tree. It implements fs.DirEntry.
 type node struct {
 	name    string
 	mode    fs.FileMode
-	data    []byte        // of a file
-	errno   syscall.Errno // of a file: what a read fails with, or 0
-	target  string        // of a link
+	data    []byte        // content of a file
+	errno   syscall.Errno // error of reading a file; 0 = none
+	target  string        // target of a link
 	parent  *node         // nil for the root
-	entries []*node       // of a directory, sorted by name
+	entries []*node       // entries of a directory, sorted by name
 }
 
 func newDir(name string) *node { return &node{name: name, mode: fs.ModeDir | 0o755} }
@@ -30,7 +29,7 @@ func (n *node) Type() fs.FileMode { return n.mode.Type() }
 
 func (n *node) Info() (fs.FileInfo, error) { return info{n.name, n}, nil }
 
-// info is the fs.FileInfo of a node under the name it was asked for by.
+// info is the fs.FileInfo of a node under the requested name.
 type info struct {
 	name string
 	*node
@@ -42,15 +41,14 @@ func (i info) Mode() fs.FileMode  { return i.mode }
 func (i info) ModTime() time.Time { return time.Time{} }
 func (i info) Sys() any           { return nil }
 
-// find gives the place of a name among the entries, and whether it is taken.
+// find returns the index for a name in the entries, and whether an entry has it.
 func (n *node) find(name string) (int, bool) {
 	return slices.BinarySearchFunc(n.entries, name, func(e *node, name string) int {
 		return strings.Compare(e.name, name)
 	})
 }
 
-// insert puts leaf at name, a clean path below n ("" is n itself), and makes
-// the directories on the way.
+// insert inserts leaf at name, a clean path below n or "" for n itself. It creates the directories in the path.
 func (n *node) insert(name string, leaf *node) error {
 	for name != "" {
 		first, rest, _ := strings.Cut(name, "/")
@@ -72,14 +70,13 @@ func (n *node) insert(name string, leaf *node) error {
 	return nil
 }
 
-// maxLinks is the number of links os.Root follows in one path.
+// maxLinks is the maximum number of links in a path, as in os.Root.
 const maxLinks = 8
 
 var errEscapes = errors.New("path escapes from parent")
 
-// walk resolves name component by component, as the kernel does: the ".." of a
-// link leads to the parent of the directory the link is really in. A link at
-// the end is followed if follow is set.
+// walk resolves name by component, as the kernel does: ".." in a link is the parent of the directory that contains
+// the link. If follow is set, walk also follows a link at the end.
 func (n *node) walk(name string, follow bool) (*node, error) {
 	for rest, links := name, 0; rest != ""; {
 		if !n.IsDir() {

@@ -1,5 +1,5 @@
-// Package difftest has what tests do over and over: compare values and texts, end at an error, wait,
-// and read and write files.
+// Package difftest has helpers for tests: compare values and texts, end a test on an error, wait, and read and write
+// files.
 package difftest
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Equal fails the test with the differences, if there are any.
+// Equal fails the test if got and want differ.
 func Equal(t *testing.T, got, want any) {
 	t.Helper()
 	if d := cmp.Diff(want, got); d != "" {
@@ -22,7 +22,7 @@ func Equal(t *testing.T, got, want any) {
 	}
 }
 
-// Same is Equal of a thing that the failure names.
+// Same is like Equal, with a name for the failure.
 func Same(t testing.TB, what string, got, want any, options ...cmp.Option) {
 	t.Helper()
 	if d := cmp.Diff(want, got, options...); d != "" {
@@ -30,7 +30,7 @@ func Same(t testing.TB, what string, got, want any, options ...cmp.Option) {
 	}
 }
 
-// Contains fails the test for each part that is not in the text.
+// Contains fails the test for each part that the text does not contain.
 func Contains(t testing.TB, text string, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
@@ -40,7 +40,7 @@ func Contains(t testing.TB, text string, parts ...string) {
 	}
 }
 
-// Says fails the test unless err is an error with each of these parts in its text.
+// Says fails the test unless err is an error whose text contains all parts.
 func Says(t testing.TB, err error, parts ...string) {
 	t.Helper()
 	if err == nil {
@@ -50,7 +50,7 @@ func Says(t testing.TB, err error, parts ...string) {
 	Contains(t, err.Error(), parts...)
 }
 
-// Is fails the test unless err is the target, or wraps it.
+// Is fails the test unless err is or wraps target.
 func Is(t testing.TB, err, target error) {
 	t.Helper()
 	if !errors.Is(err, target) {
@@ -58,7 +58,7 @@ func Is(t testing.TB, err, target error) {
 	}
 }
 
-// As returns the error of a type that err is, or wraps, and ends the test if there is none.
+// As returns the error of type E in err's chain. It ends the test if there is none.
 func As[E error](t testing.TB, err error) E {
 	t.Helper()
 	found, ok := errors.AsType[E](err)
@@ -68,7 +68,7 @@ func As[E error](t testing.TB, err error) E {
 	return found
 }
 
-// Must ends the test if something failed.
+// Must ends the test on an error.
 func Must(t testing.TB, errs ...error) {
 	t.Helper()
 	if err := errors.Join(errs...); err != nil {
@@ -76,7 +76,7 @@ func Must(t testing.TB, errs ...error) {
 	}
 }
 
-// Eventually waits until it is so.
+// Eventually waits until so returns true. what completes the sentence of the failure, "never ...".
 func Eventually(t testing.TB, what string, so func() bool) {
 	t.Helper()
 	for limit := time.Now().Add(3 * time.Minute); !so(); time.Sleep(5 * time.Millisecond) {
@@ -94,13 +94,13 @@ func Read(t testing.TB, path string) string {
 	return string(text)
 }
 
-// Write writes a file, and makes the directories that it is in.
+// Write writes a file, and creates its directory.
 func Write(t testing.TB, path, text string, mode os.FileMode) {
 	t.Helper()
 	Must(t, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), mode), os.Chmod(path, mode))
 }
 
-// Names returns the names in a directory.
+// Names returns the names of the entries in a directory.
 func Names(t testing.TB, dir string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -111,7 +111,7 @@ func Names(t testing.TB, dir string) (names []string) {
 	return names
 }
 
-// Files returns the paths of all files below directories. A directory that is missing has none.
+// Files returns the paths of all files below directories. It ignores missing directories.
 func Files(t testing.TB, dirs ...string) (paths []string) {
 	t.Helper()
 	for _, dir := range dirs {
@@ -128,7 +128,7 @@ func Files(t testing.TB, dirs ...string) (paths []string) {
 	return paths
 }
 
-// Block returns the first block of a language, such as sh, that a Markdown file has after a text.
+// Block returns the first code block of a language, such as sh, after a text in a Markdown file.
 func Block(t testing.TB, file, after, language string) string {
 	t.Helper()
 	const fence = "```"
@@ -141,7 +141,7 @@ func Block(t testing.TB, file, after, language string) string {
 	return block
 }
 
-// Holds fails the test unless these names, and no others, are in a directory.
+// Holds fails the test unless the directory contains exactly these names.
 func Holds(t testing.TB, dir string, names ...string) {
 	t.Helper()
 	Same(t, "in "+dir, Names(t, dir), names)

@@ -1,5 +1,5 @@
-// Package goldentest compares with files what tests find. With the flag -update the files are
-// written anew; then read the difference with care.
+// Package goldentest compares results of tests with files. With the flag -update it rewrites the files instead;
+// review the difference afterwards.
 package goldentest
 
 import (
@@ -14,20 +14,20 @@ import (
 )
 
 // Update is the flag -update.
-var Update = flag.Bool("update", false, "write anew what the golden files expect; then read the difference with care")
+var Update = flag.Bool("update", false, "rewrite the golden files; review the difference afterwards")
 
-// File compares got with the content of a file.
+// File compares got with the content of a file, or rewrites it with -update.
 func File(t *testing.T, path, got string) {
 	t.Helper()
 	if *Update {
 		difftest.Write(t, path, got, 0o644)
 		return
 	}
-	difftest.Same(t, path+": -update writes it anew, if the difference is right", got, difftest.Read(t, path))
+	difftest.Same(t, path+": if the difference is right, rewrite the file with -update", got, difftest.Read(t, path))
 }
 
-// Archives calls play with each archive that the pattern names, in a subtest of its own. With -update
-// the archive is written as play has changed it.
+// Archives calls play in a subtest for each archive that matches the pattern. With -update it writes the archive as
+// play has changed it.
 func Archives(t *testing.T, pattern string, play func(t *testing.T, archive *txtar.Archive)) {
 	t.Helper()
 	paths, err := filepath.Glob(pattern)
@@ -48,7 +48,7 @@ func Archives(t *testing.T, pattern string, play func(t *testing.T, archive *txt
 	}
 }
 
-// Section compares got with a section of an archive, or with -update replaces it.
+// Section compares got with a section of an archive, or replaces the section with -update.
 func Section(t *testing.T, section *txtar.File, got string) {
 	t.Helper()
 	if *Update {

@@ -14,13 +14,12 @@ import (
 // An attribute is part of a netlink message (struct nlattr in linux/netlink.h).
 type attribute struct {
 	kind  uint16 // without NLA_F_NESTED and NLA_F_NET_BYTEORDER
-	value []byte // in the message's own memory
+	value []byte // part of the message's memory
 }
 
-// attributes reads those that follow the header of a message; an attribute that
-// nests others has none. The error is EBADMSG, and never EINVAL, which the library
-// gives for the same and which means that the kernel does not know a question: a
-// broken answer is not "no".
+// attributes parses the attributes after the header of a message. Use header 0 for nested attributes. The error
+// wraps EBADMSG. The library returns EINVAL in this case, which also means that the kernel does not support a
+// request, so a broken answer would look like a missing feature.
 func attributes(message []byte, header int) (list []attribute, err error) {
 	if len(message) < header {
 		return nil, fmt.Errorf("netlink message of %d bytes: %w", len(message), syscall.EBADMSG)
@@ -39,17 +38,17 @@ func attributes(message []byte, header int) (list []attribute, err error) {
 	return list, nil
 }
 
-// text is that of a string, which the kernel ends with a zero byte.
+// text returns the value of a string attribute, without its final zero byte.
 func (a attribute) text() string { return unix.ByteSliceToString(a.value) }
 
-// integer is a signed number of 32 bits.
+// integer returns the value of a signed 32-bit attribute.
 func (a attribute) integer() (int, error) {
 	n, err := number[uint32](a)
 	return int(int32(n)), err
 }
 
-// number refuses a value of another width. binary.Decode would read any type, with 20 KB of
-// reflection in the executable.
+// number returns the value of an unsigned attribute, or an error if its size is different. It does not use
+// binary.Decode, which adds 20 KB of reflection to the executable.
 func number[T uint8 | uint16 | uint32](a attribute) (n T, err error) {
 	if 8*len(a.value) != bits.Len32(uint32(^n)) {
 		return 0, fmt.Errorf("netlink attribute %d has %d bytes of value: %w", a.kind, len(a.value), syscall.EBADMSG)
@@ -67,12 +66,11 @@ func number[T uint8 | uint16 | uint32](a attribute) (n T, err error) {
 
 func pointer[T any](to T, err error) (*T, error) { return &to, err }
 
-// tries bounds how often patiently asks.
+// tries is the maximum number of attempts of patiently.
 const tries = 4
 
-// patiently asks again if a signal, or a change of what a dump lists, interrupts the
-// answer; for the latter the kernel sets NLM_F_DUMP_INTR, and the library returns EINTR,
-// too.
+// patiently repeats ask while the result is EINTR. The library returns EINTR if a signal interrupts the answer, or
+// if the list changes during a dump (NLM_F_DUMP_INTR).
 func patiently[T any](ask func() (T, error)) (answer T, err error) {
 	for range tries {
 		if answer, err = ask(); !errors.Is(err, syscall.EINTR) {

@@ -13,16 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Change is what to set of an interface in our own network namespace. What is zero stays
-// as it is.
+// Change contains new values for an interface in the current network namespace. Zero values keep the current ones.
 type Change struct {
-	Name string           // renaming takes an interface down for a moment
-	MTU  int              // bytes
-	MAC  net.HardwareAddr //
+	Name string // renaming sets the interface down for a moment
+	MTU  int    // bytes
+	MAC  net.HardwareAddr
 }
 
-// Change sets what it is told of an interface, the name last, and stops at the first error.
-// It needs CAP_NET_ADMIN.
+// Change changes an interface, the name last. It stops at the first error. It needs CAP_NET_ADMIN.
 func (k *Kernel) Change(name string, to Change) error {
 	l, err := netlink.LinkByName(name)
 	if err != nil {
@@ -48,7 +46,7 @@ func (k *Kernel) Change(name string, to Change) error {
 	return nil
 }
 
-// rename takes an interface down, since most kernels rename no other, and up again.
+// rename sets an interface down, because most kernels cannot rename one that is up, and then up again.
 func rename(l netlink.Link, name string) (err error) {
 	if l.Attrs().Flags&net.FlagUp != 0 {
 		if err := netlink.LinkSetDown(l); err != nil {
@@ -59,8 +57,8 @@ func rename(l netlink.Link, name string) (err error) {
 	return netlink.LinkSetName(l, name)
 }
 
-// SetVF sets one of a VF's settings, by the interface of its PF, to what it is in to: see
-// [VFSettings.Unlike]. It needs CAP_NET_ADMIN.
+// SetVF sets one setting of a VF to its value in to: see [VFSettings.Unlike]. pf is the interface of the PF. SetVF
+// needs CAP_NET_ADMIN.
 func (k *Kernel) SetVF(pf string, n int, setting string, to VFSettings) error {
 	l, err := netlink.LinkByName(pf)
 	if err != nil {
@@ -88,7 +86,7 @@ func (k *Kernel) SetVF(pf string, n int, setting string, to VFSettings) error {
 	return nil
 }
 
-// octets parses an address of a length; "" is all zero, which takes it back.
+// octets parses an address of a length. "" becomes all zeros, which removes the address.
 func octets(text string, length int) net.HardwareAddr {
 	if a, err := net.ParseMAC(text); err == nil {
 		return a
@@ -96,8 +94,8 @@ func octets(text string, length int) net.HardwareAddr {
 	return make(net.HardwareAddr, length)
 }
 
-// VF returns what the PF with that interface has set for one of its VFs; ok is false if its
-// driver does not tell. Without the interface the error is [ErrNoInterface].
+// VF returns the settings of a VF on its PF. pf is the interface of the PF. ok is false if the driver does not
+// report them. If the interface does not exist, the error is [ErrNoInterface].
 func (k *Kernel) VF(pf string, index int) (vf VFRecord, ok bool, err error) {
 	list, err := vfsOf(0, nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(pf)))
 	if errors.Is(err, syscall.ENODEV) {

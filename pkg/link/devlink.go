@@ -8,12 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Handle names a device to devlink. That of a PF is "pci" and its address; what
-// else has an eswitch is netdevsim.
+// A Handle is devlink's name of a device: the bus "pci" and the address for a PF. netdevsim also has eswitches.
 type Handle struct{ Bus, Device string }
 
-// EswitchMode asks for the mode of the device's eswitch. It is empty where the
-// kernel refuses that part: it takes CAP_NET_ADMIN.
+// EswitchMode returns the mode of the device's eswitch, or "" if the kernel does not report it, which needs
+// CAP_NET_ADMIN.
 func (h Handle) EswitchMode() (string, error) {
 	dev, err := patiently(func() (*netlink.DevlinkDevice, error) { return netlink.DevLinkGetDeviceByName(h.Bus, h.Device) })
 	if err != nil {
@@ -22,9 +21,8 @@ func (h Handle) EswitchMode() (string, error) {
 	return dev.Attrs.Eswitch.Mode, nil
 }
 
-// Ports gets the device's devlink ports; those of all devices if the handle is
-// empty. Linux 6.6 and later dumps no others; earlier ones ignore the two
-// attributes. The library has only a dump without them.
+// Ports returns the devlink ports of the device, or of all devices if the handle is empty. It sends the handle with
+// the request, which the library does not support. Linux before 6.6 ignores the handle and returns all ports.
 func (h Handle) Ports() ([]*netlink.DevlinkPort, error) {
 	answers, err := patiently(h.dumpPorts)
 	if err != nil {
@@ -47,7 +45,7 @@ func (h Handle) dumpPorts() ([][]byte, error) {
 	return req.Execute(unix.NETLINK_GENERIC, 0)
 }
 
-// ParsePorts reads the answers to a dump, and leaves out other devices' ports.
+// ParsePorts parses the answers to a dump, and drops ports of other devices.
 func (h Handle) ParsePorts(answers [][]byte) (ports []*netlink.DevlinkPort, err error) {
 	for _, a := range answers {
 		port, err := parsePort(a)
@@ -61,7 +59,7 @@ func (h Handle) ParsePorts(answers [][]byte) (ports []*netlink.DevlinkPort, err 
 	return ports, nil
 }
 
-// parsePort reads of a DEVLINK_CMD_PORT_NEW what representors are found by.
+// parsePort parses the attributes of a DEVLINK_CMD_PORT_NEW that identify representors.
 func parsePort(answer []byte) (*netlink.DevlinkPort, error) {
 	attrs, err := attributes(answer, nl.SizeofGenlmsg)
 	if err != nil {

@@ -9,22 +9,22 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Eswitch answers for the eswitches of a host, running or captured. It is the common part
-// of Kernel and linkhost.Host; other packages use those.
+// Eswitch reads the eswitches of a running or captured host. It is the common part of Kernel and linkhost.Kernel,
+// which other packages use.
 type Eswitch struct {
 	Sys fs.FS // the tree below /sys
 
-	// Mode gives devlink's eswitch mode of the PCI device, or an error such as
-	// ENODEV if devlink does not know the device.
+	// Mode returns devlink's eswitch mode of a PCI device. It returns an error such as ENODEV if devlink does not
+	// know the device.
 	Mode func(pf string) (string, error)
-	// Ports gives the devlink ports of the PCI device.
+	// Ports returns the devlink ports of a PCI device.
 	Ports func(pf string) ([]*netlink.DevlinkPort, error)
 
-	known func(pf string) (bool, error) // Switchdev, if Once made it; else nil
+	known func(pf string) (bool, error) // cached Switchdev, set by Once; else nil
 }
 
-// Once answers alike, but reads the mode and the ports of each PF only once, and one at a time,
-// for callers that look at many devices.
+// Once returns an Eswitch that reads the mode and the ports of each PF only once, for callers that read many
+// devices.
 func (e Eswitch) Once() Eswitch {
 	return Eswitch{Sys: e.Sys, Mode: e.Mode, Ports: once(e.Ports), known: once(e.Switchdev)}
 }
@@ -42,9 +42,9 @@ func once[V any](ask func(pf string) (V, error)) func(pf string) (V, error) {
 	}
 }
 
-// Switchdev reports whether the eswitch of the PF at that PCI address is in switchdev mode.
-// Devlink knows; where it gives no mode, because the driver or the kernel has none or we
-// lack CAP_NET_ADMIN, a phys_switch_id on one of the PF's interfaces decides.
+// Switchdev reports whether the eswitch of the PF at a PCI address is in switchdev mode. If devlink returns no mode,
+// because the driver or the kernel does not support it or CAP_NET_ADMIN is missing, it depends on whether an
+// interface of the PF has a phys_switch_id.
 func (e Eswitch) Switchdev(pf string) (bool, error) {
 	if e.known != nil {
 		return e.known(pf)
@@ -55,7 +55,7 @@ func (e Eswitch) Switchdev(pf string) (bool, error) {
 	}
 	mode, err := e.Mode(address.String())
 	if err != nil && !absent(err) {
-		return false, fmt.Errorf("%s: ask devlink for the eswitch mode: %w", pf, err)
+		return false, fmt.Errorf("%s: read the eswitch mode from devlink: %w", pf, err)
 	}
 	switch mode {
 	case "switchdev":
@@ -70,11 +70,10 @@ func (e Eswitch) Switchdev(pf string) (bool, error) {
 	return id != "", nil
 }
 
-// switchID is the phys_switch_id of the PF; "" if it has none. It looks at four
-// interfaces of the PF and no more. In switchdev mode each one has the id, be there
-// a thousand representors; in legacy mode there are one or two interfaces, and
-// reading it fails with EOPNOTSUPP. That tells the mode only where devlink does not:
-// some drivers have an id in legacy mode, too (bnxt_en).
+// switchID returns the phys_switch_id of the PF, or "". It reads at most four interfaces of the PF. In switchdev
+// mode each interface has the ID, even with a thousand representors. In legacy mode there are one or two interfaces,
+// and reading the ID fails with EOPNOTSUPP. Some drivers have an ID in legacy mode too (bnxt_en), so prefer
+// devlink's mode.
 func (e Eswitch) switchID(pf string) (string, error) {
 	net := "bus/pci/devices/" + pf + "/net"
 	dir, err := e.Sys.Open(net)
@@ -89,7 +88,7 @@ func (e Eswitch) switchID(pf string) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("%s: not a directory", net)
 	}
-	entries, _ := list.ReadDir(4) // an empty directory is an error, io.EOF
+	entries, _ := list.ReadDir(4) // an empty directory returns io.EOF
 	for _, entry := range entries {
 		if id, err := e.attribute(net + "/" + entry.Name() + "/phys_switch_id"); err != nil || id != "" {
 			return id, err

@@ -12,19 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Events signals, until ctx ends, that network devices have changed: interfaces of our own
-// network namespace and default routes (rtnetlink), devices on the buses and classes that
-// package sysfs reads (uevents of the kernel, lib/kobject_uevent.c). It does not say what
-// changed: a lost event is no error, since the next one, or reading everything, makes up
-// for it.
+// Events signals changes of network devices until ctx ends: interfaces of the current network namespace and default
+// routes (rtnetlink), and devices on the buses and classes that package sysfs reads (the kernel's uevents,
+// lib/kobject_uevent.c). It does not report what changed, so a lost event does no harm before the next one.
 //
-// One token waits in the channel while nobody reads it. A later error closes the channel.
+// The channel buffers one event. An error closes the channel.
 func Events(ctx context.Context) (<-chan struct{}, error) {
 	routes, err := listen(unix.NETLINK_ROUTE, groups(unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE))
 	if err != nil {
 		return nil, fmt.Errorf("listen to rtnetlink: %w", err)
 	}
-	devices, err := listen(unix.NETLINK_KOBJECT_UEVENT, groups(1)) // the kernel's own; 2 is udev's
+	devices, err := listen(unix.NETLINK_KOBJECT_UEVENT, groups(1)) // group 1 has events of the kernel, group 2 those of udev
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen to uevents: %w", err), routes.Close())
 	}
@@ -46,7 +44,7 @@ func Events(ctx context.Context) (<-chan struct{}, error) {
 	return changed, nil
 }
 
-// groups is a mask of multicast groups, which are numbered from 1.
+// groups returns a mask of multicast groups, which are numbered from 1.
 func groups(numbers ...uint) (mask uint32) {
 	for _, n := range numbers {
 		mask |= 1 << (n - 1)
@@ -54,7 +52,7 @@ func groups(numbers ...uint) (mask uint32) {
 	return mask
 }
 
-// listen opens a socket in which a read waits, and ends when it is closed.
+// listen opens a socket. Reads block until a message arrives or the socket is closed.
 func listen(protocol int, groups uint32) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, protocol)
 	if err != nil {
@@ -66,13 +64,13 @@ func listen(protocol int, groups uint32) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "netlink"), nil
 }
 
-// receive signals messages that matter, until the socket is closed.
+// receive signals the messages that count, until the socket is closed.
 func receive(file *os.File, counts func([]byte) bool, changed chan<- struct{}) {
 	message := make([]byte, 64<<10)
 	for {
 		n, err := file.Read(message)
 		switch {
-		case errors.Is(err, unix.ENOBUFS): // some were lost
+		case errors.Is(err, unix.ENOBUFS): // some messages were lost
 		case err != nil:
 			return
 		case !counts(message[:n]):
@@ -80,17 +78,17 @@ func receive(file *os.File, counts func([]byte) bool, changed chan<- struct{}) {
 		}
 		select {
 		case changed <- struct{}{}:
-		default: // it is known already
+		default: // a signal is pending
 		}
 	}
 }
 
-// podKinds are the kinds of interfaces that come and go with pods, and are neither a device nor the
-// master of one.
+// podKinds are kinds of interfaces that are created and removed with pods, and are neither devices nor masters of
+// devices.
 var podKinds = []string{"veth", "netkit", "macvlan", "ipvlan", "macvtap", "ipvtap", "tun", "dummy"}
 
-// matters reports whether an rtnetlink message is about a default route, or about an interface other
-// than those of pods.
+// matters reports whether an rtnetlink message concerns a default route, or an interface whose kind is not in
+// podKinds.
 func matters(message []byte) bool {
 	const lengthOfDestination = 1 // struct rtmsg: rtm_family, rtm_dst_len
 	if len(message) <= unix.SizeofNlMsghdr+lengthOfDestination {
@@ -101,15 +99,15 @@ func matters(message []byte) bool {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		return body[lengthOfDestination] == 0
 	}
-	if body[0] == unix.AF_BRIDGE { // what a bridge says of its port has been said of the interface
+	if body[0] == unix.AF_BRIDGE { // rtnetlink has already reported this interface outside the bridge
 		return false
 	}
 	f, err := parse(body, local)
 	return err != nil || !slices.Contains(podKinds, f.Kind)
 }
 
-// concerns reports whether a uevent is about a network device. Of those without hardware rtnetlink
-// tells.
+// concerns reports whether a uevent concerns a network device. Interfaces without hardware do not count, because
+// rtnetlink reports them.
 func concerns(message []byte) bool {
 	if bytes.Contains(message, []byte("\x00DEVPATH=/devices/virtual/net/")) {
 		return false

@@ -1,14 +1,11 @@
-// Package link asks the kernel about network interfaces, vDPA devices and eswitches. It is
-// the only door to netlink and devlink, and asks for one thing by its name; the only list
-// that an attachment ever costs is that of one PF's devlink ports. Recorder lists
-// everything, for people.
+// Package link reads network interfaces, vDPA devices and eswitches from the kernel. No other package uses netlink
+// or devlink. It requests single objects by name, except for the devlink ports of one PF. Recorder lists everything,
+// for programs that examine a node.
 //
-// It needs no privilege in our own network namespace, except for the eswitch mode, which
-// devlink tells only CAP_NET_ADMIN. Entering another namespace takes CAP_SYS_ADMIN there
-// and here.
+// The package needs no privilege in its own network namespace, except CAP_NET_ADMIN for the eswitch mode. Entering
+// another network namespace needs CAP_SYS_ADMIN in both.
 //
-// What sysfs shows alike in every namespace comes from package sysfs. Package linkhost
-// answers for hosts other than this machine.
+// Package sysfs reads the facts that sysfs shows in each network namespace. Package linkhost reads a captured host.
 package link
 
 import (
@@ -24,70 +21,67 @@ import (
 )
 
 var (
-	// ErrNoInterface says that the namespace has no interface of that name.
+	// ErrNoInterface is the error for an interface that does not exist in the network namespace.
 	ErrNoInterface = errors.New("no such network interface")
-	// ErrNoNetns says that a path is absent, or not a network namespace.
+	// ErrNoNetns is the error for a path that does not exist or is not a network namespace.
 	ErrNoNetns = errors.New("no such network namespace")
 )
 
-// Interface is one network interface as the kernel describes it.
+// Interface is a network interface as the kernel describes it.
 type Interface struct {
-	Name    string           // IFLA_IFNAME: also where an alternative name was asked for
+	Name    string           // IFLA_IFNAME, even if the request had an altname
 	Index   int              // unique in its network namespace only
 	Kind    string           // IFLA_INFO_KIND: "macvlan", "vlan", "veth"; "" for hardware and lo
-	MAC     net.HardwareAddr // IFLA_ADDRESS; nil for an interface without
+	MAC     net.HardwareAddr // IFLA_ADDRESS; nil = none
 	MTU     int              // IFLA_MTU, in bytes
 	Bus     string           // IFLA_PARENT_DEV_BUS_NAME (Linux 5.14): "pci", "virtio", "auxiliary"; "" without parent
 	Parent  string           // IFLA_PARENT_DEV_NAME (Linux 5.14): "0000:01:00.2", "virtio2", "mlx5_core.sf.4"
-	BusInfo string           // ETHTOOL_GDRVINFO's bus_info, if Parent is empty or on Bus "virtio": as the driver likes, such as "N/A", "tap" or "vdpa0"
-	Lower   *Interface       // what a Stacked interface is on; nil where the kernel does not tell
+	BusInfo string           // ETHTOOL_GDRVINFO's bus_info if Parent is "" or Bus is "virtio"; its content depends on the driver: "N/A", "tap", "vdpa0"
+	Lower   *Interface       // lower interface of a Stacked interface; nil if the kernel does not report it
 
-	PortName string // IFLA_PHYS_PORT_NAME: "p0", "pf0vf3", "2"; "" where the driver tells none
-	Child    bool   // of another IPoIB interface, which IFLA_LINK names (drivers/infiniband/ulp/ipoib, ipoib_get_iflink)
+	PortName string // IFLA_PHYS_PORT_NAME: "p0", "pf0vf3", "2"; "" if the driver has none
+	Child    bool   // whether this is a child of the IPoIB interface in IFLA_LINK (drivers/infiniband/ulp/ipoib, ipoib_get_iflink)
 }
 
-// Stacked says that the interface is another's traffic under a name and
-// address of its own. That other is its Lower.
+// Stacked reports whether the interface shares its Lower interface's device, with its own name and address.
 func (i Interface) Stacked() bool {
 	return slices.Contains([]string{"macvlan", "macvtap", "ipvlan", "ipvtap", "vlan"}, i.Kind)
 }
 
-// Borrows reports that the interface names a device that is not its own: a representor
-// names the PF, an IPoIB child its parent's device, and other software on a device may give
-// that device's bus_info.
+// Borrows reports whether the interface may name a device that it does not belong to: a representor names the PF, an
+// IPoIB child names its parent's device, and a software interface may return the bus_info of a device below it.
 func (i Interface) Borrows() bool {
 	return i.Child || Represents(i.PortName) || i.Kind != "" && i.Parent == ""
 }
 
-// Represents reports whether a port name is a representor's: "pf0vf3" or "pf0sf88"; for the
-// host that a DPU sits in, "c1pf0vf3" (net/devlink/port.c); for sfc "p0pf0vf3"; for mlx5
-// until Linux 4.20, a number. An uplink's is "p0", a split port's "p0s1".
+// Represents reports whether a port name belongs to a representor: "pf0vf3" or "pf0sf88", "c1pf0vf3" on a DPU for
+// its server (net/devlink/port.c), "p0pf0vf3" of sfc, or a number, of mlx5 until Linux 4.20. The port name of an
+// uplink is "p0", that of a split port "p0s1".
 func Represents(portName string) bool {
 	return strings.Contains(portName, "pf") || portName != "" && strings.Trim(portName, "0123456789") == ""
 }
 
-// IPoIBChild reports whether an interface of that kind, linked to another one by IFLA_LINK,
-// is an IPoIB child: nothing else without a kind is linked. In another network namespace
-// than its parent's it may happen to have the parent's index; then the kernel leaves
-// IFLA_LINK out, and only the missing parent device shows what it is.
+// IPoIBChild reports whether an interface is an IPoIB child. kind is its IFLA_INFO_KIND, and linked reports whether
+// IFLA_LINK names another interface. No other interface without a kind has a link. In another network namespace than
+// its parent's, a child may have the same index as its parent. The kernel then omits IFLA_LINK, and the child can
+// only be recognized by its missing parent device.
 func IPoIBChild(kind string, linked bool) bool {
 	return linked && (kind == "" || kind == "ipoib") // "" until Linux 5.13
 }
 
-// Flavour is what kind of function a representor stands for.
+// Flavour is the kind of function that a representor represents.
 type Flavour int
 
-// The flavours, and what numbers them.
+// The flavours, with the meaning of their numbers.
 const (
-	VF Flavour = iota // the VF's index on its PF
-	SF                // the user's number, sfnum
+	VF Flavour = iota // index of the VF on its PF
+	SF                // sfnum, chosen by the user
 )
 
-// Kernel answers for the machine the program runs on.
+// Kernel reads the kernel of this machine.
 type Kernel struct{ Eswitch }
 
-// NewKernel takes the tree below /sys, as the host has it mounted. It asks
-// nothing yet.
+// NewKernel returns a Kernel. sys is the tree below the host's /sys.
 func NewKernel(sys fs.FS) *Kernel {
 	return &Kernel{Eswitch{
 		Sys:   sys,
@@ -96,12 +90,11 @@ func NewKernel(sys fs.FS) *Kernel {
 	}}
 }
 
-// Interface describes the interface of that name in the network namespace at
-// the path netns, "" being our own. The errors are ErrNoNetns, ErrNoInterface
-// and the kernel's.
+// Interface returns an interface by name. netns is the path of its network namespace, or "" for the current one. The
+// error is ErrNoNetns, ErrNoInterface or an error of the kernel.
 //
-// Lower is found in whatever namespace it is. In one that is neither netns nor
-// our own that takes CAP_NET_ADMIN there and Linux 4.15; else Lower stays nil.
+// Lower may be in a different network namespace. If that is neither netns nor the current one, finding it needs
+// CAP_NET_ADMIN there and Linux 4.15. Otherwise Lower is nil.
 func (k *Kernel) Interface(netns, name string) (Interface, error) {
 	i, err := find(netns, name)
 	if err != nil && netns != "" {
@@ -112,8 +105,8 @@ func (k *Kernel) Interface(netns, name string) (Interface, error) {
 	return i, err
 }
 
-// VDPAMAC is the MAC address in the configuration of a vDPA network device; ok is false if
-// the kernel has no such device or no vDPA, or if the address is missing or zero.
+// VDPAMAC returns the MAC address in the configuration of a vDPA network device. ok is false if the device does not
+// exist, the kernel has no vDPA, or the address is missing or zero.
 func (k *Kernel) VDPAMAC(name string) (mac net.HardwareAddr, ok bool, err error) {
 	config, err := patiently(func() (*netlink.VDPADevConfig, error) { return netlink.VDPAGetDevConfigByName(name) })
 	if absent(err) {
@@ -130,9 +123,8 @@ func (k *Kernel) VDPAMAC(name string) (mac net.HardwareAddr, ok bool, err error)
 	return nil, false, nil
 }
 
-// absent decides which errors mean that a thing is not there, as opposed to
-// broken: no such file, device or generic netlink family, or a kernel or driver
-// that does not know the question.
+// absent reports whether an error means that an object does not exist: no such file, device or generic netlink
+// family, or a request that the kernel or driver does not support.
 func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.EINVAL) ||
 		errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EPROTONOSUPPORT)

@@ -11,37 +11,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NetnsGone reports whether a network namespace is gone, for a caller that deletes what
-// belonged to it and may run in a container. An error means that it cannot be told: one of
-// the host's would not be visible from here, or the kernel does not answer.
+// NetnsGone reports whether a network namespace no longer exists. It is for callers that then delete its resources,
+// and that may run in a container. It returns an error if it cannot tell, because the network namespaces of the host
+// are not visible here or the kernel returned an error.
 func NetnsGone(path string) (bool, error) {
 	if there, err := HasNetns(path); there || err != nil {
 		return false, err
 	}
 	if NetnsNamesProcess(path) {
 		if !seesProcesses() {
-			return false, fmt.Errorf("%s names a process, and those of the node cannot be seen from here: look from the node itself, or from a pod with hostPID", path)
+			return false, fmt.Errorf("%s names a process, but the processes of the node are not visible here: run this on the node itself, or in a pod with hostPID", path)
 		}
 		return true, nil
 	}
 	dir := filepath.Dir(path)
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
-		return false, fmt.Errorf("%s, where ADD found the network namespace, does not exist: a container cannot see the node's", dir)
+		return false, fmt.Errorf("%s, where ADD found the network namespace, does not exist: the network namespaces of the node are not visible in a container", dir)
 	}
 	sees, err := SeesMounts(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return true, nil
 	case err == nil && !sees:
-		return false, fmt.Errorf("%s is a plain file, on which a network namespace may be mounted that is not seen from here: look from the node itself; "+
-			"if this is the node, nothing uses the file, and it can be removed", path)
+		return false, fmt.Errorf("%s is a plain file, but a network namespace may be mounted on it that is not visible here: run this on the node itself; "+
+			"on the node, this means that the file is unused and can be removed", path)
 	}
 	return err == nil, err
 }
 
-// seesProcesses says whether all processes can be seen: in the first PID namespace, whose inode
-// is always the same (include/linux/proc_ns.h, PROC_PID_INIT_INO), or where there are none. If proc
-// is not mounted, none can.
+// seesProcesses reports whether all processes are visible: in the initial PID namespace, whose inode is constant
+// (include/linux/proc_ns.h, PROC_PID_INIT_INO), or on a kernel without PID namespaces. It reports false if proc is
+// not mounted.
 func seesProcesses() bool {
 	var stat unix.Stat_t
 	err := unix.Stat("/proc/self/ns/pid", &stat)
@@ -51,11 +51,10 @@ func seesProcesses() bool {
 	return err == nil && stat.Ino == 0xEFFFFFFC
 }
 
-// SeesMounts reports whether mounts that another mount namespace makes at the path, or has
-// made since ours was created, reach us: the mount that the path is on is shared or a slave,
-// mount_namespaces(7). If they do not, as in a container, existing network namespaces look
-// like plain files, and no answer of [CheckNetns] is a reason to delete anything. A host
-// without systemd may have no shared mounts either.
+// SeesMounts reports whether mounts at path in other mount namespaces propagate to this one: the mount of path is
+// shared or a slave, mount_namespaces(7). Otherwise, as in many containers, existing network namespaces look like
+// plain files, and callers must not delete anything because of [CheckNetns]. A host without systemd may have no
+// shared mounts either.
 func SeesMounts(path string) (bool, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -74,7 +73,7 @@ func SeesMounts(path string) (bool, error) {
 		return false, err
 	}
 	for line := range strings.Lines(string(mounts)) {
-		fields, _, _ := strings.Cut(line, " - ") // the optional ones are the last before it
+		fields, _, _ := strings.Cut(line, " - ") // the optional fields precede it
 		if strings.HasPrefix(fields, id+" ") {
 			return strings.Contains(fields, " shared:") || strings.Contains(fields, " master:"), nil
 		}

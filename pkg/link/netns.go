@@ -17,15 +17,11 @@ import (
 // ourNetns is the network namespace of the thread that opens it.
 const ourNetns = "/proc/thread-self/ns/net"
 
-// CheckNetns returns nil if the path is a network namespace, and ErrNoNetns if nothing or
-// something else is there. It serves callers that are about to enter the namespace as well
-// as those that ask whether it is gone.
+// CheckNetns returns nil if path is a network namespace. It returns ErrNoNetns if path does not exist or is
+// something else. Other errors, such as EACCES or EIO, say nothing about the network namespace.
 //
-// A plain file is a namespace that is gone: the mount point that stays after the unmount.
-// It may also be one that is not mounted yet, which nobody uses, or one whose mount does
-// not reach us: see [SeesMounts].
-//
-// Every other error, such as EACCES or EIO, says neither.
+// After a network namespace ends, its mount point remains as a plain file. A plain file may also be a network
+// namespace that is not mounted yet, or whose mount is not visible in this mount namespace: see [SeesMounts].
 func CheckNetns(path string) error {
 	var stat unix.Statfs_t
 	err := unix.Statfs(path, &stat)
@@ -37,17 +33,16 @@ func CheckNetns(path string) error {
 	case int64(stat.Type) == unix.NSFS_MAGIC, int64(stat.Type) == unix.PROC_SUPER_MAGIC && beforeNSFS():
 		return nil
 	}
-	return fmt.Errorf("%s: %w: it is a file or directory on which none is mounted", path, ErrNoNetns)
+	return fmt.Errorf("%s: %w: it is a file or directory without a mount", path, ErrNoNetns)
 }
 
-// beforeNSFS says that the kernel's namespaces are files of proc: until Linux 3.19.
+// beforeNSFS reports whether the kernel's namespaces are files of proc, as until Linux 3.19.
 func beforeNSFS() bool {
 	var stat unix.Statfs_t
 	return unix.Statfs(ourNetns, &stat) == nil && int64(stat.Type) == unix.PROC_SUPER_MAGIC
 }
 
-// HasNetns reports whether the path is a network namespace: one that is gone is false
-// without an error. See [CheckNetns].
+// HasNetns reports whether path is a network namespace. It returns no error if [CheckNetns] returns ErrNoNetns.
 func HasNetns(path string) (bool, error) {
 	err := CheckNetns(path)
 	if errors.Is(err, ErrNoNetns) {
@@ -56,12 +51,11 @@ func HasNetns(path string) (bool, error) {
 	return err == nil, err
 }
 
-// NetnsNamesProcess reports whether a path names a network namespace by a process in it,
-// such as /proc/4711/ns/net, itself or by a symbolic link. Once the process has ended, its
-// number may be another's: a recorded path of that kind says nothing about the namespace
-// that it once named.
+// NetnsNamesProcess reports whether path, or its target if it is a symbolic link, names a network namespace by one
+// of its processes, such as /proc/4711/ns/net. After the process ends, its number may be reused. A recorded path of
+// this kind therefore does not identify the network namespace.
 func NetnsNamesProcess(path string) bool {
-	const links = 40 // as many as the kernel follows, path_resolution(7)
+	const links = 40 // limit of the kernel, path_resolution(7)
 	for range links {
 		path = filepath.Clean(path)
 		if namesProcess(path) {
@@ -79,7 +73,7 @@ func NetnsNamesProcess(path string) bool {
 	return false
 }
 
-// namesProcess knows proc wherever it is mounted: /host/proc/4711/ns/net.
+// namesProcess recognizes proc at any mount point, such as /host/proc/4711/ns/net.
 func namesProcess(path string) bool {
 	_, below, ok := strings.Cut(path+"/", "/proc/")
 	process, below, _ := strings.Cut(below, "/")
@@ -90,8 +84,7 @@ func namesProcess(path string) bool {
 	return ok && err == nil && below != ""
 }
 
-// IsOwnNetns reports whether a path leads to the network namespace that we are in; one that
-// leads nowhere does not.
+// IsOwnNetns reports whether path is the current network namespace. It reports false if path does not exist.
 func IsOwnNetns(path string) (bool, error) {
 	var ours, its unix.Stat_t
 	if err := unix.Stat(ourNetns, &ours); err != nil {
@@ -101,11 +94,11 @@ func IsOwnNetns(path string) (bool, error) {
 	return err == nil && its.Dev == ours.Dev && its.Ino == ours.Ino, nil
 }
 
-// within calls f in the network namespace at path; "" is where we are.
+// within calls f in the network namespace at path, or in the current one if path is "".
 //
-// It does not use github.com/containernetworking/plugins/pkg/ns, which makes ADD 2.9 % slower: it
-// opens our namespace twice and, through os.File, makes 24 more system calls. Its errors do not
-// wrap those of the system calls, so [netnsError] could not recognise EINVAL and ENOTDIR.
+// It does not use github.com/containernetworking/plugins/pkg/ns, which makes ADD 2.9 % slower: it opens the current
+// namespace twice and, through os.File, makes 24 more system calls. Its errors do not wrap those of the system
+// calls, so [netnsError] could not recognize EINVAL and ENOTDIR.
 func within(path string, f func() error) error {
 	if path == "" {
 		return f()
@@ -119,7 +112,7 @@ func within(path string, f func() error) error {
 	runtime.LockOSThread()
 	lost := false
 	defer func() {
-		if !lost { // else the thread serves nobody else, and ends with its goroutine
+		if !lost { // otherwise the thread stays locked and ends with its goroutine
 			runtime.UnlockOSThread()
 		}
 	}()
@@ -129,7 +122,7 @@ func within(path string, f func() error) error {
 	}
 	defer unix.Close(here)
 	if err := unix.Setns(there, unix.CLONE_NEWNET); err != nil {
-		if own, _ := IsOwnNetns(path); own { // for which setns takes CAP_SYS_ADMIN, too
+		if own, _ := IsOwnNetns(path); own { // setns needs CAP_SYS_ADMIN even for the current network namespace
 			return f()
 		}
 		return netnsError(err)
@@ -142,8 +135,8 @@ func within(path string, f func() error) error {
 	return err
 }
 
-// netnsError classifies an error of opening a path or of setns(2), which returns EINVAL for
-// anything but a network namespace.
+// netnsError classifies an error of opening a path or of setns(2). setns returns EINVAL for a path that is not a
+// network namespace.
 func netnsError(err error) error {
 	if absent(err) || errors.Is(err, syscall.ENOTDIR) {
 		return fmt.Errorf("%w: %w", ErrNoNetns, err)

@@ -11,20 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Recorder lists what netlink says of this machine, in the words of iproute2's JSON
-// (ip -d -j link, devlink port -j, devlink dev eswitch show -j, vdpa dev config show
-// -j): package linkhost answers from such lists. No program is run, so nothing has to
-// be installed, and the kernel alone limits what is told.
+// Recorder lists the netlink objects of this machine, in the format of iproute2's JSON (ip -d -j link, devlink port
+// -j, devlink dev eswitch show -j, vdpa dev config show -j). Package linkhost reads such lists. Recorder runs no
+// programs, so it does not need iproute2.
 type Recorder struct{}
 
-// InterfaceRecord is one network interface. A missing key is one that the kernel does not
-// tell.
+// InterfaceRecord is a network interface. Keys that the kernel does not report are missing.
 type InterfaceRecord struct {
 	Index     int      `json:"ifindex"`
 	Name      string   `json:"ifname"`
-	Link      string   `json:"link,omitempty"`         // the lower interface, or a veth's peer, in the same namespace
-	LinkIndex int      `json:"link_index,omitempty"`   // the same in another namespace, or in one that the kernel does not tell
-	LinkNetns *int     `json:"link_netnsid,omitempty"` // that namespace
+	Link      string   `json:"link,omitempty"`         // lower interface, or peer of a veth, in the same network namespace
+	LinkIndex int      `json:"link_index,omitempty"`   // its index if it is in another network namespace, or if its name is unknown
+	LinkNetns *int     `json:"link_netnsid,omitempty"` // its network namespace
 	MTU       int      `json:"mtu"`                    // bytes
 	Master    string   `json:"master,omitempty"`
 	OperState string   `json:"operstate"`
@@ -33,17 +31,17 @@ type InterfaceRecord struct {
 	PortName  string   `json:"phys_port_name,omitempty"`
 	Bus       string   `json:"parentbus,omitempty"`
 	Parent    string   `json:"parentdev,omitempty"`
-	Flags     []string `json:"flags,omitempty"`    // of them "UP", and "NO-CARRIER" of one that is up
-	BusInfo   string   `json:"bus_info,omitempty"` // no word of iproute2's: ethtool's, where Parent is empty or on virtio
+	Flags     []string `json:"flags,omitempty"`    // "UP", and "NO-CARRIER" if the interface is up
+	BusInfo   string   `json:"bus_info,omitempty"` // ethtool's bus_info, which iproute2 does not have, if Parent is "" or Bus is "virtio"
 }
 
-// LinkInfo is the part of it that tells the kind.
+// LinkInfo has the kind of an interface.
 type LinkInfo struct {
 	Kind string `json:"info_kind"`
 }
 
-// Interfaces lists those of the network namespace at a path; "" is our own. The
-// errors are [Kernel.Interface]'s.
+// Interfaces lists the interfaces of the network namespace at a path, or of the current one for "". It returns the
+// errors of [Kernel.Interface].
 func (Recorder) Interfaces(netns string) ([]InterfaceRecord, error) {
 	r, err := dial(netns)
 	if err != nil {
@@ -78,7 +76,7 @@ func (r route) records(answers [][]byte) ([]InterfaceRecord, error) {
 		} else {
 			i.LinkNetns = &all[n].linkNetns
 		}
-		if i.Link == "" { // it is in another namespace, or an IPoIB child's
+		if i.Link == "" { // in another network namespace, or the parent of an IPoIB child
 			i.LinkIndex = f.link
 		}
 		list[n] = i
@@ -86,13 +84,13 @@ func (r route) records(answers [][]byte) ([]InterfaceRecord, error) {
 	return list, nil
 }
 
-// record reads what parse leaves out.
+// record converts an interface, and reads the attributes that parse ignores.
 func record(f found, answer []byte) InterfaceRecord {
 	i := InterfaceRecord{
 		Index: f.Index, Name: f.Name, Info: LinkInfo{f.Kind}, Bus: f.Bus, Parent: f.Parent, PortName: f.PortName, Address: address(f.MAC), MTU: f.MTU,
 		BusInfo: f.BusInfo, Flags: flags(nl.DeserializeIfInfomsg(answer).Flags),
 	}
-	attrs, _ := attributes(answer, unix.SizeofIfInfomsg) // parse has done it, too
+	attrs, _ := attributes(answer, unix.SizeofIfInfomsg) // parse has checked the attributes
 	for _, a := range attrs {
 		if a.kind == unix.IFLA_OPERSTATE {
 			i.OperState = operState(a.value)
@@ -101,7 +99,7 @@ func record(f found, answer []byte) InterfaceRecord {
 	return i
 }
 
-// flags names those of an interface that tell whether it works, as iproute2 does.
+// flags returns iproute2's names of the flags that show whether the interface works.
 func flags(raw uint32) (names []string) {
 	if raw&unix.IFF_UP == 0 {
 		return nil
@@ -112,7 +110,7 @@ func flags(raw uint32) (names []string) {
 	return append(names, "UP")
 }
 
-// address prints a link-layer address as iproute2 does: a tunnel's is an IP address.
+// address formats a link-layer address as iproute2 does. The address of a tunnel is an IP address.
 func address(value []byte) string {
 	if len(value) == net.IPv4len || len(value) == net.IPv6len {
 		return net.IP(value).String()
@@ -120,8 +118,7 @@ func address(value []byte) string {
 	return net.HardwareAddr(value).String()
 }
 
-// operState names an operational state, IF_OPER_UP and the like (RFC 2863, as in
-// linux/if.h).
+// operState returns the name of an operational state, such as IF_OPER_UP (RFC 2863, linux/if.h).
 func operState(value []byte) string {
 	names := []string{"UNKNOWN", "NOTPRESENT", "DOWN", "LOWERLAYERDOWN", "TESTING", "DORMANT", "UP"}
 	if len(value) != 1 || int(value[0]) >= len(names) {
@@ -130,7 +127,7 @@ func operState(value []byte) string {
 	return names[value[0]]
 }
 
-// PortRecord is one devlink port.
+// PortRecord is a devlink port.
 type PortRecord struct {
 	Netdev     string  `json:"netdev,omitempty"`
 	Flavour    string  `json:"flavour"`
@@ -144,8 +141,7 @@ type PortRecord struct {
 // flavours are iproute2's names of devlink's port flavours, DEVLINK_PORT_FLAVOUR_*.
 var flavours = []string{"physical", "cpu", "dsa", "pcipf", "pcivf", "virtual", "unused", "pcisf"}
 
-// Port is the devlink port itself; ok is false if its flavour has no name here: then it is no
-// representor's.
+// Port converts the record. ok is false for an unknown flavour, which a representor does not have.
 func (r PortRecord) Port(bus, device string, index uint32) (p *netlink.DevlinkPort, ok bool) {
 	flavour := slices.Index(flavours, r.Flavour)
 	return &netlink.DevlinkPort{
@@ -154,8 +150,8 @@ func (r PortRecord) Port(bus, device string, index uint32) (p *netlink.DevlinkPo
 	}, flavour >= 0
 }
 
-// Ports lists the devlink ports of all devices by handle, "pci/0000:03:00.0/65535";
-// none if the kernel has no devlink.
+// Ports lists the devlink ports of all devices by handle, such as "pci/0000:03:00.0/65535". It returns an empty map
+// if the kernel has no devlink.
 func (Recorder) Ports() (map[string]PortRecord, error) {
 	list, err := Handle{}.Ports()
 	if err != nil && !absent(err) {
@@ -175,13 +171,13 @@ func (Recorder) Ports() (map[string]PortRecord, error) {
 	return all, nil
 }
 
-// EswitchRecord is the eswitch of one device.
+// EswitchRecord is the eswitch of a device.
 type EswitchRecord struct {
 	Mode string `json:"mode"` // "legacy" or "switchdev"
 }
 
-// Eswitches lists the devices with an eswitch by handle, "pci/0000:03:00.0". Without
-// CAP_NET_ADMIN the list is empty.
+// Eswitches lists the devices with an eswitch by handle, such as "pci/0000:03:00.0". The list is empty without
+// CAP_NET_ADMIN.
 func (Recorder) Eswitches() (map[string]EswitchRecord, error) {
 	list, err := patiently(netlink.DevLinkGetDeviceList)
 	if err != nil && !absent(err) {
@@ -196,13 +192,12 @@ func (Recorder) Eswitches() (map[string]EswitchRecord, error) {
 	return all, nil
 }
 
-// VDPARecord is the configuration of one vDPA network device.
+// VDPARecord is the configuration of a vDPA network device.
 type VDPARecord struct {
 	MAC string `json:"mac,omitempty"`
 }
 
-// VDPAs lists the configurations of the vDPA devices by name; none if the kernel has
-// no vDPA.
+// VDPAs lists the configurations of the vDPA devices by name. It returns an empty map if the kernel has no vDPA.
 func (Recorder) VDPAs() (map[string]VDPARecord, error) {
 	list, err := patiently(netlink.VDPAGetDevConfigList)
 	if err != nil && !absent(err) {

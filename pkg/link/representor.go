@@ -15,15 +15,14 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// ErrSeveralRepresentors says that more than one interface may stand for a function.
+// ErrSeveralRepresentors is the error for a function with more than one possible representor.
 var ErrSeveralRepresentors = errors.New("several representors")
 
-// Representor names the interface that stands for the VF or SF of that number on the PF at
-// that PCI address: found among the PF's devlink ports, or else by phys_switch_id and
-// phys_port_name in sysfs. Ask Switchdev first.
+// Representor returns the interface that represents a VF or SF of the PF at a PCI address. It searches the PF's
+// devlink ports, and then phys_switch_id and phys_port_name in sysfs. Call Switchdev first.
 //
-// ok is false if there is none. Two candidates are ErrSeveralRepresentors, unless one's PF
-// number is the PF's PCI function.
+// ok is false if the function has no representor. For two candidates the error is ErrSeveralRepresentors, unless the
+// PCI function of the PF decides between them.
 func (e Eswitch) Representor(pf string, flavour Flavour, number int) (name string, ok bool, err error) {
 	address, err := pci.Parse(pf)
 	if err == nil && number < 0 {
@@ -35,7 +34,7 @@ func (e Eswitch) Representor(pf string, flavour Flavour, number int) (name strin
 	f := function{address, flavour, uint64(number)}
 	var found []candidate
 	ports, broken := e.Ports(address.String())
-	if broken == nil { // else it may be half of them
+	if broken == nil { // otherwise ports may be incomplete
 		found = f.among(ports)
 	}
 	if len(found) == 0 {
@@ -45,7 +44,7 @@ func (e Eswitch) Representor(pf string, flavour Flavour, number int) (name strin
 	case len(found) > 0:
 		name, err = f.choose(found)
 	case err == nil && !absent(broken):
-		err = broken // nobody knows: that is not "none"
+		err = broken // an unread list does not prove that there is no representor
 	}
 	if err != nil {
 		return "", false, fmt.Errorf("%s: find a representor: %w", pf, err)
@@ -53,27 +52,26 @@ func (e Eswitch) Representor(pf string, flavour Flavour, number int) (name strin
 	return name, name != "", nil
 }
 
-// A function is what a representor stands for: the VF or SF of that number on a PF.
+// A function is a VF or SF, with its number on the PF.
 type function struct {
 	pf      pci.Address
 	flavour Flavour
 	number  uint64
 }
 
-// A candidate is an interface that is the function's representor, if its PF is.
+// A candidate is an interface that represents the function if the PF matches.
 type candidate struct {
 	name string
-	pf   uint64 // the PF's number in the port's attributes or name
+	pf   uint64 // number of the PF in the port's attributes or name
 }
 
-// among has the devlink ports of the function, as the attributes
-// DEVLINK_ATTR_PORT_* say (include/uapi/linux/devlink.h).
+// among returns the devlink ports of the function, by the attributes DEVLINK_ATTR_PORT_*
+// (include/uapi/linux/devlink.h).
 //
-// The PF that has the eswitch is on controller 0. External ports, and with newer
-// kernels those of any other controller, belong to another PF, which may be in the
-// server that a DPU sits in (Documentation/networking/devlink/devlink-port.rst).
-// Kernels before 5.10 have no attribute for either. A port names no interface that is
-// in another network namespace than we are, or not there yet.
+// The PF with the eswitch is on controller 0. External ports and, with newer kernels, ports of other controllers
+// belong to another PF, which may be in the server of a DPU (Documentation/networking/devlink/devlink-port.rst).
+// Kernels before 5.10 report neither. A port has no interface name if its interface is in another network namespace
+// or does not exist yet.
 func (f function) among(ports []*netlink.DevlinkPort) (found []candidate) {
 	for _, p := range ports {
 		external := p.External != nil && *p.External || value(p.ControllerNumber) != 0
@@ -91,7 +89,7 @@ func (f function) is(p *netlink.DevlinkPort) bool {
 	return p.PortFlavour == nl.DEVLINK_PORT_FLAVOUR_PCI_VF && p.VfNumber != nil && value(p.VfNumber) == f.number
 }
 
-// value is that of an attribute; 0 if the kernel does not give it.
+// value returns the value of an attribute, or 0 if it is missing.
 func value[T uint16 | uint32](attribute *T) uint64 {
 	if attribute == nil {
 		return 0
@@ -99,8 +97,8 @@ func value[T uint16 | uint32](attribute *T) uint64 {
 	return uint64(*attribute)
 }
 
-// inSysfs looks through /sys/class/net, for the drivers whose representors have no
-// devlink port, such as bnxt_en. With an error there may be more than is found.
+// inSysfs searches /sys/class/net for drivers without devlink ports for representors, such as bnxt_en. Beside an
+// error the result may be incomplete.
 func (e Eswitch) inSysfs(f function) (found []candidate, err error) {
 	id, err := e.switchID(f.pf.String())
 	if err != nil || id == "" {
@@ -124,9 +122,9 @@ func (e Eswitch) inSysfs(f function) (found []candidate, err error) {
 	return found, err
 }
 
-// onSwitch says whether the interface is on the PF's switch. One without a parent,
-// as Documentation/networking/representors.rst wants it, must also name the PF's
-// function: PFs of a card may share the phys_switch_id.
+// onSwitch reports whether the interface is on the PF's switch. An interface without a parent device
+// (Documentation/networking/representors.rst) must also have the number of the PF's PCI function, because PFs of a
+// card may share the phys_switch_id.
 func (e Eswitch) onSwitch(name, id string, address pci.Address, pf uint64) (bool, error) {
 	its, err := e.attribute("class/net/" + name + "/phys_switch_id")
 	if err != nil || its != id {
@@ -138,9 +136,8 @@ func (e Eswitch) onSwitch(name, id string, address pci.Address, pf uint64) (bool
 	return !e.there("class/net/"+name+"/device") && pf == uint64(address.Function), nil
 }
 
-// named reads a phys_port_name, "pf0vf3" or "pf0sf88", as the kernel writes it in
-// __devlink_port_phys_port_name_get (net/devlink/port.c). That of another
-// controller begins with "c" and its number.
+// named parses a phys_port_name such as "pf0vf3" or "pf0sf88", which __devlink_port_phys_port_name_get writes
+// (net/devlink/port.c). Names for another controller begin with "c" and its number.
 func (f function) named(port string) (pf uint64, ok bool) {
 	kind := "vf"
 	if f.flavour == SF {
@@ -153,10 +150,9 @@ func (f function) named(port string) (pf uint64, ok bool) {
 	return pf, ok && cut && err == nil && err2 == nil && number == f.number
 }
 
-// choose names the candidate of at least one. Ports of several PFs on one
-// device are told apart by the PF's PCI function, which is its number in mlx5, ice
-// and bnxt_en. It is not asked otherwise: mlx5 of Linux 5.6 has the device's number in
-// it, too, and in a VM the function may be another.
+// choose returns one of the candidates. If several PFs of a device have a port with this number, it takes the PF
+// whose number is the PCI function, as in mlx5, ice and bnxt_en. A single candidate is not checked, because mlx5 of
+// Linux 5.6 also encodes the device number, and a VM may show a different function.
 func (f function) choose(found []candidate) (string, error) {
 	if len(found) > 1 {
 		same := slices.DeleteFunc(slices.Clone(found), func(c candidate) bool { return c.pf != uint64(f.pf.Function) })
@@ -170,7 +166,7 @@ func (f function) choose(found []candidate) (string, error) {
 	return found[0].name, nil
 }
 
-// attribute reads a file of sysfs; "" if it is not there, or the driver refuses it.
+// attribute reads a file of sysfs. It returns "" if the file does not exist or the driver does not support it.
 func (e Eswitch) attribute(name string) (string, error) {
 	text, err := fs.ReadFile(e.Sys, name)
 	if err != nil && !absent(err) {

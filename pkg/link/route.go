@@ -10,10 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Uses says what the host uses the interfaces of our own network namespace for. Uplinks, sorted,
-// are those that default routes of IPv4 and IPv6 lead to, in any routing table and by any of their
-// next hops. Others have an IP address, or another route leads to them; what is link-local does
-// not count.
+// Uses returns how the host uses the interfaces of the current network namespace. uplinks are the interfaces of
+// default routes, sorted: IPv4 and IPv6, in any routing table, with all next hops. others are interfaces with an IP
+// address or another route, each with that use. Link-local addresses and routes do not count.
 func (Recorder) Uses() (uplinks []string, others map[string]string, err error) {
 	addresses, err := patiently(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
@@ -27,7 +26,7 @@ func (Recorder) Uses() (uplinks []string, others map[string]string, err error) {
 	for _, route := range routes {
 		for _, index := range interfacesOf(route) {
 			switch {
-			case route.Type != unix.RTN_UNICAST: // unreachable and the like lead nowhere
+			case route.Type != unix.RTN_UNICAST: // unreachable and similar routes have no interface
 			case isDefault(route):
 				up[index] = true
 			case route.Table != unix.RT_TABLE_LOCAL && !route.Dst.IP.IsLinkLocalUnicast():
@@ -49,7 +48,7 @@ func (Recorder) Uses() (uplinks []string, others map[string]string, err error) {
 	return slices.Sorted(maps.Keys(of)), others, err
 }
 
-// byName leaves out interfaces that are gone.
+// byName converts the keys from index to name. It drops interfaces that no longer exist.
 func byName[V any](byIndex map[int]V) (map[string]V, error) {
 	all := map[string]V{}
 	for index, value := range byIndex {
@@ -64,7 +63,7 @@ func byName[V any](byIndex map[int]V) (map[string]V, error) {
 	return all, nil
 }
 
-// routes are those of IPv4 and IPv6, in any table.
+// routes returns the routes of IPv4 and IPv6 in all tables.
 func routes() (all []netlink.Route, err error) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		routes, err := patiently(func() ([]netlink.Route, error) {
@@ -89,7 +88,7 @@ func isDefault(r netlink.Route) bool {
 	return ones == 0
 }
 
-// interfacesOf are those that a route leads to, by index.
+// interfacesOf returns the interfaces of a route, by index.
 func interfacesOf(r netlink.Route) (indexes []int) {
 	if r.LinkIndex > 0 {
 		indexes = append(indexes, r.LinkIndex)

@@ -13,21 +13,19 @@ import (
 )
 
 const (
-	// maxDepth bounds how many lower interfaces are followed; the kernel nests
-	// eight (MAX_NEST_DEV).
+	// maxDepth is the maximum number of nested lower interfaces, as in the kernel (MAX_NEST_DEV).
 	maxDepth = 8
 
-	// local stands for the socket's own namespace among the netnsids, by which
-	// the kernel tells that socket of the others; it uses 0 and up, and -1 for none.
+	// local is our netnsid for the socket's own network namespace. The kernel uses netnsids from 0 for other
+	// namespaces and -1 for none.
 	local = -2
 
-	// rtextFilterSkipStats is RTEXT_FILTER_SKIP_STATS (Linux 4.4): some drivers
-	// ask the firmware for their counters. Without RTEXT_FILTER_VF the answer has
-	// no list of VFs either.
+	// rtextFilterSkipStats is RTEXT_FILTER_SKIP_STATS (Linux 4.4), because some drivers read their counters from the
+	// firmware. Without RTEXT_FILTER_VF, the answer has no VFs either.
 	rtextFilterSkipStats = 1 << 3
 )
 
-// route is a routing socket in one network namespace.
+// route is a routing socket in a network namespace.
 type route struct{ socket *nl.SocketHandle }
 
 func dial(path string) (route, error) {
@@ -44,19 +42,19 @@ func dial(path string) (route, error) {
 
 func (r route) close() { r.socket.Close() }
 
-// found is an interface with what leads to its lower one.
+// found is an interface with the links to its lower interface.
 type found struct {
 	Interface
-	netnsid   int // the namespace that it was asked for in
-	link      int // IFLA_LINK: index of the lower interface, or of a veth's peer
-	linkNetns int // IFLA_LINK_NETNSID; that of the interface itself if the kernel gives none
-	master    int // IFLA_MASTER: its index
+	netnsid   int // network namespace of the request
+	link      int // IFLA_LINK: index of the lower interface, or of the peer of a veth
+	linkNetns int // IFLA_LINK_NETNSID; netnsid if the attribute is missing
+	master    int // IFLA_MASTER: index of the master
 }
 
-// find answers for Kernel.Interface.
+// find implements Kernel.Interface.
 func find(path, name string) (Interface, error) {
 	if name == "" || len(name) >= unix.IFNAMSIZ {
-		return Interface{}, ErrNoInterface // no name that the kernel can have
+		return Interface{}, ErrNoInterface // invalid name
 	}
 	r, err := dial(path)
 	if err != nil {
@@ -68,13 +66,13 @@ func find(path, name string) (Interface, error) {
 		return Interface{}, ErrNoInterface
 	}
 	if err != nil {
-		return Interface{}, fmt.Errorf("ask rtnetlink: %w", err)
+		return Interface{}, fmt.Errorf("read from rtnetlink: %w", err)
 	}
 	return r.describe(f, maxDepth)
 }
 
-// get asks for one interface, by index or by an attribute, in the namespace
-// netnsid. It never dumps.
+// get returns one interface, by index or by an attribute, in the network namespace netnsid. It never lists all
+// interfaces.
 func (r route) get(netnsid, index int, attrs ...*nl.RtAttr) (found, error) {
 	if netnsid != local {
 		attrs = append(attrs, nl.NewRtAttr(unix.IFLA_TARGET_NETNSID, nl.Uint32Attr(uint32(netnsid))))
@@ -84,12 +82,12 @@ func (r route) get(netnsid, index int, attrs ...*nl.RtAttr) (found, error) {
 		return found{}, err
 	}
 	if len(answers) != 1 {
-		return found{}, fmt.Errorf("%d answers to one question", len(answers))
+		return found{}, fmt.Errorf("%d answers to a request for one interface", len(answers))
 	}
 	return parse(answers[0], netnsid)
 }
 
-// links asks for interfaces: for one, or with NLM_F_DUMP for all. The filter is of RTEXT_FILTER_*.
+// links requests one interface, or all with NLM_F_DUMP. filter is a mask of RTEXT_FILTER_*.
 func (r route) links(flags uint16, index int, filter uint32, attrs ...*nl.RtAttr) ([][]byte, error) {
 	return patiently(func() ([][]byte, error) {
 		msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
@@ -108,8 +106,8 @@ func (r route) links(flags uint16, index int, filter uint32, attrs ...*nl.RtAttr
 	})
 }
 
-// long asks for one interface whose answer may not fit into the 64 KiB of the library, because the kernel
-// allows nearly as much for its altnames alone. The kernel has queued the answer when Send returns.
+// long requests one interface whose answer may exceed the library's buffer of 64 KiB, because the kernel allows
+// almost as much for the altnames alone. The answer is in the socket's queue when Send returns.
 func (r route) long(req *nl.NetlinkRequest) (answers [][]byte, err error) {
 	if err := r.socket.Socket.Send(req); err != nil {
 		return nil, err
@@ -138,7 +136,7 @@ func (r route) request(command int, header nl.NetlinkRequestData) *nl.NetlinkReq
 	return req
 }
 
-// parse reads an RTM_NEWLINK that was asked of the namespace netnsid.
+// parse parses an RTM_NEWLINK for the network namespace netnsid.
 func parse(answer []byte, netnsid int) (found, error) {
 	attrs, err := attributes(answer, unix.SizeofIfInfomsg)
 	if err != nil {
@@ -159,8 +157,8 @@ func parse(answer []byte, netnsid int) (found, error) {
 	}
 	f.Child = IPoIBChild(f.Kind, f.link != 0)
 	if asked != netnsid {
-		// Linux before 4.15 does not know the attribute, and answers for a
-		// namesake in the socket's namespace.
+		// Linux before 4.15 ignores the attribute and returns an interface of the same name in the socket's network
+		// namespace.
 		return found{}, syscall.EOPNOTSUPP
 	}
 	return f, nil
@@ -189,7 +187,7 @@ func (f *found) take(a attribute) (err error) {
 	case unix.IFLA_LINK_NETNSID:
 		f.linkNetns, err = a.integer()
 		if f.link == 0 {
-			f.link = f.Index // Linux before 5.11 leaves IFLA_LINK out if both happen to have the same index
+			f.link = f.Index // Linux before 5.11 omits IFLA_LINK if both interfaces have the same index
 		}
 	}
 	return err
@@ -205,7 +203,7 @@ func kind(linkinfo attribute) (string, error) {
 	return "", err
 }
 
-// describe adds to an interface what takes more questions.
+// describe adds the attributes that need further requests.
 func (r route) describe(f found, depth int) (Interface, error) {
 	i := f.Interface
 	if (i.Parent == "" || i.Bus == "virtio") && f.netnsid == local {
@@ -222,9 +220,9 @@ func (r route) describe(f found, depth int) (Interface, error) {
 	return i, nil
 }
 
-// lower asks on the same socket, and once more in our own namespace if the
-// lower interface is there and the kernel refused, or gave no parent: ethtool
-// and further netnsids have to be asked on a socket of that namespace.
+// lower returns the lower interface. If it is in the current network namespace and the kernel refused the request or
+// returned no parent, lower requests it again on a socket of that namespace, which ethtool and further netnsids
+// need.
 func (r route) lower(upper found, depth int) (*Interface, error) {
 	f, err := r.get(upper.linkNetns, upper.link)
 	if (err != nil || f.Parent == "") && r.isOurs(upper.linkNetns) {
@@ -243,7 +241,7 @@ func (r route) lower(upper found, depth int) (*Interface, error) {
 	return &i, err
 }
 
-// isOurs says whether our own namespace is the one that the socket calls netnsid.
+// isOurs reports whether netnsid is the current network namespace.
 func (r route) isOurs(netnsid int) bool {
 	if netnsid < 0 {
 		return false
@@ -269,8 +267,8 @@ func (r route) isOurs(netnsid int) bool {
 	return false
 }
 
-// busInfo is the last resort before Linux 5.14, so an error is no more than no
-// answer. The ioctl takes any kind of socket, and asks in the socket's namespace.
+// busInfo returns ethtool's bus_info, which is needed before Linux 5.14, or "" on an error. The ioctl works on any
+// socket, and reads in the socket's network namespace.
 func (r route) busInfo(name string) string {
 	info, err := unix.IoctlGetEthtoolDrvinfo(r.socket.Socket.GetFd(), name)
 	if err != nil {

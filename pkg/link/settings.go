@@ -11,17 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Settings are the settings of an interface, besides its name, MTU and MAC, that stay when the interface
-// moves to another network namespace.
+// Settings are the settings of an interface that remain when it moves to another network namespace, without its
+// name, MTU and MAC.
 type Settings struct {
 	AltNames []string `json:"altNames,omitempty"` // sorted; nil before Linux 5.5
 	Alias    string   `json:"alias,omitempty"`
 	Group    int      `json:"group,omitempty"`
 	TxQueue  int      `json:"txQueueLen,omitempty"` // packets
 
-	// Promisc and AllMulti are the flags that a user has set, for example with ip link. The kernel counts
-	// separately how often a bridge, a macvtap or a packet socket has asked for the same, and keeps that
-	// count when these change.
+	// Promisc and AllMulti are the flags that a user has set, for example with ip link. The kernel separately counts
+	// requests of bridges, macvtaps and packet sockets, and changing these flags does not change this count.
 	Promisc  bool `json:"promisc,omitempty"`
 	AllMulti bool `json:"allMulti,omitempty"`
 }
@@ -36,7 +35,7 @@ const (
 	AllMulti = "allmulti"
 )
 
-// Unlike names the settings in which two interfaces differ.
+// Unlike returns the names of the settings that differ.
 func (s Settings) Unlike(other Settings) (names []string) {
 	for _, c := range []struct {
 		name    string
@@ -56,7 +55,7 @@ func (s Settings) Unlike(other Settings) (names []string) {
 	return names
 }
 
-// Settings reads those of an interface in our own network namespace. Without the interface the error is
+// Settings reads the settings of an interface in the current network namespace. If it does not exist, the error is
 // [ErrNoInterface].
 func (k *Kernel) Settings(name string) (s Settings, err error) {
 	r, err := dial("")
@@ -69,7 +68,7 @@ func (k *Kernel) Settings(name string) (s Settings, err error) {
 		err = ErrNoInterface
 	}
 	if err == nil && len(answers) != 1 {
-		err = fmt.Errorf("%d answers to one question", len(answers))
+		err = fmt.Errorf("%d answers to a request for one interface", len(answers))
 	}
 	if err == nil {
 		s, err = settings(answers[0])
@@ -80,8 +79,8 @@ func (k *Kernel) Settings(name string) (s Settings, err error) {
 	return s, nil
 }
 
-// settings reads an RTM_NEWLINK. Its flags are the user's, whereas those in /sys/class/net/*/flags are also
-// set while a counter is (net/core/dev.c, netif_get_flags).
+// settings parses an RTM_NEWLINK. Its flags are those of the user. /sys/class/net/*/flags also contains flags that
+// only the kernel's count has set (net/core/dev.c, netif_get_flags).
 func settings(answer []byte) (s Settings, err error) {
 	attrs, err := attributes(answer, unix.SizeofIfInfomsg)
 	if err != nil {
@@ -114,8 +113,8 @@ func settings(answer []byte) (s Settings, err error) {
 	return s, nil
 }
 
-// Set sets one setting of an interface to its value in to: see [Settings.Unlike]. [Kernel.SetAltName] changes
-// altnames. It needs CAP_NET_ADMIN.
+// Set sets one setting of an interface to its value in to: see [Settings.Unlike]. Use [Kernel.SetAltName] for
+// altnames. Set needs CAP_NET_ADMIN.
 func (k *Kernel) Set(name, setting string, to Settings) error {
 	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	flag := func(f uint32, on bool) {
@@ -152,8 +151,7 @@ func (k *Kernel) Set(name, setting string, to Settings) error {
 	return nil
 }
 
-// SetAltName adds an altname to an interface in our own network namespace, or removes it. It needs
-// CAP_NET_ADMIN.
+// SetAltName adds or removes an altname of an interface in the current network namespace. It needs CAP_NET_ADMIN.
 func (k *Kernel) SetAltName(name, altName string, present bool) error {
 	i, err := k.Interface("", name)
 	if err != nil {

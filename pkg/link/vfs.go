@@ -14,42 +14,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// VFRecord is a VF of a PF, whether the VF is in this network namespace or not.
+// VFRecord is a VF of a PF. The VF may be in another network namespace.
 type VFRecord struct {
 	PF     string `json:"pf"`     // PCI address of the PF
 	PFName string `json:"pfName"` // interface of the PF
-	Index  int    `json:"index"`  // of the VF on its PF
+	Index  int    `json:"index"`  // index of the VF on its PF
 	VFSettings
 }
 
-// VFSettings are what a PF has set for one of its VFs (IFLA_VF_INFO). A setting that the PF's
-// driver does not report is zero.
+// VFSettings are a VF's settings on its PF (IFLA_VF_INFO). Settings that the PF's driver does not report are zero.
 type VFSettings struct {
-	MAC        string `json:"mac,omitempty"`       // the administrative MAC address; "" = none is set
+	MAC        string `json:"mac,omitempty"`       // administrative MAC address; "" = none
 	VLAN       int    `json:"vlan,omitempty"`      // 0 = none
 	QoS        int    `json:"qos,omitempty"`       // priority of the VLAN
 	VLANProto  int    `json:"vlanProto,omitempty"` // EtherType of the VLAN, 0x8100 or 0x88a8
 	Trust      bool   `json:"trust,omitempty"`
-	SpoofCheck bool   `json:"spoofCheck,omitempty"` // frames with another MAC than the VF's are dropped
+	SpoofCheck bool   `json:"spoofCheck,omitempty"` // the PF drops frames with a MAC other than the VF's
 	LinkState  uint32 `json:"linkState,omitempty"`  // IFLA_VF_LINK_STATE_AUTO, _ENABLE or _DISABLE
 	MinRate    uint32 `json:"minRate,omitempty"`    // Mbit/s; 0 = none
 	MaxRate    uint32 `json:"maxRate,omitempty"`    // Mbit/s; 0 = none
-	NodeGUID   string `json:"nodeGUID,omitempty"`   // of InfiniBand, "00:11:22:33:44:55:66:77"
+	NodeGUID   string `json:"nodeGUID,omitempty"`   // InfiniBand, "00:11:22:33:44:55:66:77"
 	PortGUID   string `json:"portGUID,omitempty"`
 }
 
-// The names of settings, each of which the kernel sets at once.
+// The names of the settings. The kernel sets each in one request.
 const (
 	VFMAC        = "vf-mac"
-	VFVLAN       = "vf-vlan" // with its priority and protocol
+	VFVLAN       = "vf-vlan" // including priority and protocol
 	VFTrust      = "vf-trust"
 	VFSpoofCheck = "vf-spoofchk"
 	VFLinkState  = "vf-link-state"
-	VFRate       = "vf-rate" // the least and the most
-	VFGUID       = "vf-guid" // the node's and the port's
+	VFRate       = "vf-rate" // minimum and maximum
+	VFGUID       = "vf-guid" // node GUID and port GUID
 )
 
-// Unlike names the settings in which two VFs differ.
+// Unlike returns the names of the settings that differ.
 func (s VFSettings) Unlike(other VFSettings) (names []string) {
 	for _, c := range []struct {
 		name    string
@@ -70,8 +69,8 @@ func (s VFSettings) Unlike(other VFSettings) (names []string) {
 	return names
 }
 
-// VFs lists the VFs of all PFs that have an interface in our own network namespace. A
-// driver that configures VFs in another way reports none.
+// VFs lists the VFs of all PFs with an interface in the current network namespace. Drivers that configure VFs in
+// another way report none.
 func (Recorder) VFs() (list []VFRecord, err error) {
 	list, err = vfsOf(unix.NLM_F_DUMP)
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -80,7 +79,7 @@ func (Recorder) VFs() (list []VFRecord, err error) {
 	return list, nil
 }
 
-// vfsOf asks for interfaces with their VFs.
+// vfsOf requests interfaces with their VFs.
 func vfsOf(flags uint16, attrs ...*nl.RtAttr) (list []VFRecord, err error) {
 	r, err := dial("")
 	if err != nil {
@@ -98,7 +97,7 @@ func vfsOf(flags uint16, attrs ...*nl.RtAttr) (list []VFRecord, err error) {
 	return list, err
 }
 
-// vfRecords reads the VFs of an RTM_NEWLINK.
+// vfRecords parses the VFs in an RTM_NEWLINK.
 func vfRecords(answer []byte) (list []VFRecord, err error) {
 	attrs, err := attributes(answer, unix.SizeofIfInfomsg)
 	if err != nil {
@@ -132,7 +131,7 @@ func vfRecords(answer []byte) (list []VFRecord, err error) {
 	return list, nil
 }
 
-// take reads one setting, a struct that begins with the number of the VF (linux/if_link.h).
+// take parses one setting, a struct that begins with the number of the VF (linux/if_link.h).
 func (vf *VFRecord) take(a attribute) error {
 	words, known := map[uint16]int{
 		nl.IFLA_VF_MAC: 3, nl.IFLA_VF_VLAN: 3, nl.IFLA_VF_SPOOFCHK: 2, nl.IFLA_VF_LINK_STATE: 2, nl.IFLA_VF_RATE: 3, nl.IFLA_VF_TRUST: 2,
@@ -145,7 +144,7 @@ func (vf *VFRecord) take(a attribute) error {
 		return fmt.Errorf("setting %d of a VF has %d bytes: %w", a.kind, len(a.value), syscall.EBADMSG)
 	}
 	word := func(n int) uint32 { return binary.NativeEndian.Uint32(a.value[4*n:]) }
-	const on = 1 // ^uint32(0) = the driver does not say
+	const on = 1 // ^uint32(0) = not reported
 	switch a.kind {
 	case nl.IFLA_VF_MAC:
 		vf.Index, vf.MAC = int(word(0)), hardware(a.value[4:10])
@@ -169,7 +168,7 @@ func (vf *VFRecord) take(a attribute) error {
 	return nil
 }
 
-// hardware prints an address; "" = all zero.
+// hardware formats an address. A zero address is "".
 func hardware(address net.HardwareAddr) string {
 	if text := address.String(); strings.Trim(text, "0:") != "" {
 		return text
@@ -177,7 +176,7 @@ func hardware(address net.HardwareAddr) string {
 	return ""
 }
 
-// guid prints that of a struct ifla_vf_guid, a number in the machine's order.
+// guid formats the GUID in a struct ifla_vf_guid, a number in host byte order.
 func guid(value []byte) string {
 	return hardware(binary.BigEndian.AppendUint64(nil, binary.NativeEndian.Uint64(value[8:])))
 }

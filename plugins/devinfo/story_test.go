@@ -19,7 +19,7 @@ import (
 // storyUpdate passes the flag -update to the process with its own namespaces.
 const storyUpdate = "DEVINFO_STORY_UPDATE"
 
-// Each story runs the plugin as a process, on a captured host and in namespaces of its own, see
+// Each story runs the plugin as a process, on a captured host and in its own namespaces, see
 // testdata/stories/README.md.
 func TestStories(t *testing.T) {
 	plays := os.Getenv(storyUpdate) != ""

@@ -42,7 +42,7 @@ func TestDemoLeavesNoStateBehind(t *testing.T) {
 func build(t *testing.T) func(*testing.T, syscall.Signal, time.Duration) (int, string) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("-short: it takes namespaces of its own")
+		t.Skip("-short: the test needs its own namespaces")
 	}
 	for _, program := range []string{"devinfo", "cnitool", "macvlan"} {
 		if _, err := os.Stat(filepath.Join("../../bin", program)); err != nil {

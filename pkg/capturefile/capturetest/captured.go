@@ -10,7 +10,7 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// captured returns the paths of the captured hosts, from a package two to four directories deep.
+// captured returns the paths of captured hosts, for a test in a package two to four directories deep.
 func captured(t testing.TB, name string) []string {
 	t.Helper()
 	for _, up := range []string{"../..", "../../..", "../../../.."} {
@@ -19,7 +19,7 @@ func captured(t testing.TB, name string) []string {
 			return paths
 		}
 	}
-	t.Fatalf("there is no captured host %s", name)
+	t.Fatalf("no captured host %s", name)
 	return nil
 }
 
@@ -35,13 +35,13 @@ func Names(t testing.TB) (names []string) {
 	return names
 }
 
-// Text returns the file of a captured host.
+// Text returns the capture of a host.
 func Text(t testing.TB, name string) []byte {
 	t.Helper()
 	return []byte(difftest.Read(t, captured(t, name)[0]))
 }
 
-// TwoPorts returns the host i40e with one more port of its first function: eno2, of the second.
+// TwoPorts returns the capture i40e with eno2 moved from the second to the first function, as its second port.
 func TwoPorts(t testing.TB) []byte {
 	t.Helper()
 	text := string(Text(t, "i40e"))
@@ -57,9 +57,9 @@ func TwoPorts(t testing.TB) []byte {
 	return []byte(text)
 }
 
-// Without returns the file of a host that has lost what a part of a name tells of, such as a function, or whose
-// interfaces of these names are in another network namespace: it has nothing of them but that their devices
-// have an interface.
+// Without returns the capture without some objects. A word with ":" removes all entries that contain it, such as
+// those of a function. Other words are interfaces, which are removed as if they were in another network namespace:
+// only their device still shows that it has an interface.
 func Without(text []byte, words ...string) []byte {
 	var kept []string
 	skip := false
@@ -79,7 +79,7 @@ func Without(text []byte, words ...string) []byte {
 			}
 		case strings.HasPrefix(line, "{"):
 			skip = gone
-		case strings.HasPrefix(line, "]"): // behind the last element of a list
+		case strings.HasPrefix(line, "]"): // remove the comma after the last element of a list
 			skip = false
 			kept[last] = strings.TrimSuffix(strings.TrimSuffix(kept[last], "\n"), ",") + "\n"
 		}

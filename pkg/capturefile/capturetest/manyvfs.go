@@ -1,5 +1,5 @@
-// Package capturetest loads captured hosts, and makes hosts too big for a fixture and trees that fail, for
-// tests and benchmarks.
+// Package capturetest loads captured hosts for tests and benchmarks. It also creates hosts that are too big for a
+// file, and file systems that fail.
 package capturetest
 
 import (
@@ -13,15 +13,13 @@ import (
 const (
 	bridge  = "sys/devices/pci0000:3a/0000:3a:00.0"
 	pf      = "0000:3b:00.0"
-	routing = 0x3b00 // of the PF: bus 3b, device 0, function 0
+	routing = 0x3b00 // routing ID of the PF: bus 3b, device 0, function 0
 	offset  = 2
 )
 
-// ManyVFs gives a host with the PF 0000:3b:00.0 (mlx5_core, ens1f0np0, mlx5_0)
-// in legacy mode and n VFs at offset 2 and stride 1, which run over as many
-// buses as they need. VF i has the netdev ens1f0v<i>, the RDMA device
-// mlx5_<i+2>, ifindex 10+i and the IOMMU group 100+i. The vDPA bus is empty. It panics
-// if n VFs do not fit below bus ff.
+// ManyVFs returns a host with the PF 0000:3b:00.0 (mlx5_core, ens1f0np0, mlx5_0) in legacy mode and n VFs at offset
+// 2 and stride 1, on as many buses as necessary. VF i has the netdev ens1f0v<i>, the RDMA device mlx5_<i+2>, ifindex
+// 10+i and the IOMMU group 100+i. The vDPA bus is empty. ManyVFs panics if n VFs do not fit below bus ff.
 func ManyVFs(n int) *capturefile.Host {
 	if n < 0 || routing+offset+n > 1<<16 {
 		panic(fmt.Sprintf("capturetest: %d VFs do not fit behind %s", n, pf))
@@ -53,13 +51,13 @@ func ManyVFs(n int) *capturefile.Host {
 	return h
 }
 
-// VF is the PCI address of VF i of the host that ManyVFs makes.
+// VF returns the PCI address of VF i in the host of ManyVFs.
 func VF(i int) string {
 	rid := routing + offset + i
 	return fmt.Sprintf("0000:%02x:%02x.%x", rid>>8, rid>>3&0x1f, rid&7)
 }
 
-// text is a host's file in the making.
+// text builds a capture.
 type text struct{ bytes.Buffer }
 
 func (t *text) file(name, content string) {
@@ -71,7 +69,7 @@ func (t *text) file(name, content string) {
 
 func (t *text) link(name, target string) { t.file(name+" -> "+target, "") }
 
-// toRoot climbs from the directory of a file to sys/.
+// toRoot returns the relative path from the directory of a file to sys/.
 func toRoot(name string) string { return strings.Repeat("../", strings.Count(name, "/")-1) }
 
 func (t *text) function(bdf, device string, group int) {
@@ -88,7 +86,7 @@ func (t *text) function(bdf, device string, group int) {
 	t.listed(fmt.Sprintf("sys/kernel/iommu_groups/%d/devices", group), dir)
 }
 
-// listed adds the link to a device in the directory of a bus, class or group.
+// listed adds a link to a device in the directory of a bus, class or group.
 func (t *text) listed(list, dir string) {
 	name := list + dir[strings.LastIndex(dir, "/"):]
 	t.link(name, toRoot(name)+strings.TrimPrefix(dir, "sys/"))

@@ -1,10 +1,8 @@
-// Package linkhost gives package link's answers for a captured host: the same
-// questions, answered from the netlink/ parts of its text file, and where the
-// kernel would have been asked through sysfs, from its sysfs.
+// Package linkhost implements package link for a captured host. It reads the netlink/ parts of the capture and,
+// where package link reads sysfs, the captured sysfs.
 //
-// The file has the host's interfaces and those of network namespaces by their
-// paths, or else those of one pod: then whatever network namespace is named, it is
-// that pod's.
+// A capture has the interfaces of the host and, by path, of network namespaces. A capture of one pod instead has the
+// interfaces of the pod, which are returned for the path of any network namespace.
 package linkhost
 
 import (
@@ -26,22 +24,22 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// Kernel answers as [link.Kernel] does, for one captured host, to any number of goroutines.
+// Kernel is the [link.Kernel] of a captured host. It may be used concurrently.
 type Kernel struct {
 	link.Eswitch
 
-	// What [link.Recorder] has listed of the host's network namespace. Uplinks and Uses are nil
-	// if the capture is older than they.
+	// The lists of [link.Recorder] for the host's network namespace. Uplinks and Uses are nil if the capture does
+	// not have them.
 	Links   []link.InterfaceRecord
 	Uplinks []string
 	Uses    map[string]string
 
-	pod   []link.InterfaceRecord            // nil if the file has no pod
-	netns map[string][]link.InterfaceRecord // by path; nil if the file has pod in its place
+	pod   []link.InterfaceRecord            // nil if the capture has no pod
+	netns map[string][]link.InterfaceRecord // by path; nil if the capture has pod instead
 	vdpa  map[string]link.VDPARecord
 }
 
-// New reads the netlink/ parts of a host. An error names the part.
+// New reads the netlink/ parts of a host. The error names the part.
 func New(h *capturefile.Host) (*Kernel, error) {
 	var vdpa struct{ Config map[string]link.VDPARecord }
 	var eswitches struct{ Dev map[string]link.EswitchRecord }
@@ -87,8 +85,8 @@ func New(h *capturefile.Host) (*Kernel, error) {
 	return host, nil
 }
 
-// portsByDevice takes the ports by their handles, "pci/0000:03:00.0/65535", and gives those of
-// each device, "pci/0000:03:00.0".
+// portsByDevice converts the ports by handle, such as "pci/0000:03:00.0/65535", into lists by device, such as
+// "pci/0000:03:00.0".
 func portsByDevice(ports map[string]link.PortRecord) (map[string][]*netlink.DevlinkPort, error) {
 	all := make(map[string][]*netlink.DevlinkPort)
 	for _, handle := range slices.Sorted(maps.Keys(ports)) {
@@ -105,7 +103,7 @@ func portsByDevice(ports map[string]link.PortRecord) (map[string][]*netlink.Devl
 	return all, nil
 }
 
-// Interface is link.Kernel's.
+// Interface implements [link.Kernel.Interface].
 func (h *Kernel) Interface(netns, name string) (link.Interface, error) {
 	links, err := h.in(netns)
 	for _, l := range links {
@@ -122,14 +120,13 @@ func (h *Kernel) Interface(netns, name string) (link.Interface, error) {
 	return link.Interface{}, fmt.Errorf("interface %q: %w", name, err)
 }
 
-// HasNetns reports whether the host has the network namespace, also if it could not be entered
-// when the host was captured.
+// HasNetns reports whether the host has the network namespace, even if it could not be entered for the capture.
 func (h *Kernel) HasNetns(path string) bool {
 	_, err := h.in(path)
 	return !errors.Is(err, link.ErrNoNetns)
 }
 
-// in gives the interfaces of a network namespace; "" is the host's.
+// in returns the interfaces of a network namespace; "" is the host's.
 func (h *Kernel) in(netns string) (links []link.InterfaceRecord, err error) {
 	there := h.pod != nil
 	switch {
@@ -138,24 +135,24 @@ func (h *Kernel) in(netns string) (links []link.InterfaceRecord, err error) {
 	case h.netns == nil:
 		links = h.pod
 	default:
-		if links, there = h.netns[netns]; !there { // or captured by its other name
+		if links, there = h.netns[netns]; !there { // the capture may have /var/run instead of /run
 			links, there = h.netns["/var"+netns]
 		}
 	}
 	switch {
 	case !there:
-		return nil, fmt.Errorf("%w: it was not captured", link.ErrNoNetns)
+		return nil, fmt.Errorf("%w: it is not in the capture", link.ErrNoNetns)
 	case links == nil:
 		return nil, fmt.Errorf("the network namespace could not be entered when the host was captured: %w", fs.ErrPermission)
 	}
 	return links, nil
 }
 
-// maxDepth is package link's.
+// maxDepth is the limit of package link.
 const maxDepth = 8
 
 func (h *Kernel) describe(l link.InterfaceRecord, netns string, depth int) *link.Interface {
-	mac, _ := net.ParseMAC(l.Address) // a tunnel's is an IP address
+	mac, _ := net.ParseMAC(l.Address) // the address of a tunnel is an IP address
 	i := &link.Interface{
 		Name: l.Name, Index: l.Index, Kind: l.Info.Kind, MAC: mac, MTU: l.MTU, Bus: l.Bus, Parent: l.Parent, PortName: l.PortName,
 		Child: link.IPoIBChild(l.Info.Kind, l.Link != "" || l.LinkIndex != 0),
@@ -169,8 +166,8 @@ func (h *Kernel) describe(l link.InterfaceRecord, netns string, depth int) *link
 	return i
 }
 
-// lower follows a link of a pod into another namespace to the host: whose else it
-// might be the file does not tell.
+// lower returns the lower interface. If that is in another network namespace than the pod's, lower searches the
+// host, because the capture does not name the namespace.
 func (h *Kernel) lower(l link.InterfaceRecord, netns string, depth int) *link.Interface {
 	away := l.LinkNetns != nil
 	if away && netns == "" {
@@ -187,7 +184,7 @@ func (h *Kernel) lower(l link.InterfaceRecord, netns string, depth int) *link.In
 	return nil
 }
 
-// VDPAMAC is link.Kernel's.
+// VDPAMAC implements [link.Kernel.VDPAMAC].
 func (h *Kernel) VDPAMAC(name string) (mac net.HardwareAddr, ok bool, err error) {
 	text := h.vdpa[name].MAC
 	if text == "" || text == "00:00:00:00:00:00" {

@@ -1,8 +1,6 @@
-// Package linktest gives tests network namespaces of their own, with real
-// interfaces in them, as root and as an ordinary user.
+// Package linktest runs tests in network namespaces with real interfaces, as root and as an ordinary user.
 //
-// Veth, bridge, macvlan, macvtap and tap are on every kernel that tests run on;
-// dummy, vlan, ipvlan and bond may be missing.
+// Each kernel that tests run on has veth, bridge, macvlan, macvtap and tap. Some lack dummy, vlan, ipvlan or bond.
 package linktest
 
 import (
@@ -23,21 +21,20 @@ import (
 )
 
 const (
-	child = "DEVINFO_LINKTEST_CHILD" // the test that a process was started for
-	must  = "DEVINFO_NETNS"          // "must": fail, and do not skip, without namespaces
+	child = "DEVINFO_LINKTEST_CHILD" // name of the test that the process runs
+	must  = "DEVINFO_NETNS"          // "must": tests fail instead of being skipped without namespaces
 )
 
-// Run calls f as root of new network and mount namespaces, and for an ordinary
-// user of a user namespace. It executes the test binary again for this one
-// test, so what comes before Run in the test runs twice.
+// Run calls f as root in new network and mount namespaces. For an ordinary user it also creates a user namespace. It
+// executes the test binary again for this test, so the part of the test before Run runs twice.
 //
-// There is an empty tmpfs at /run, no mount gets out, and only lo exists, down;
-// /sys still is the host's. Where namespaces are not permitted, the test is
-// skipped, or fails if the environment has DEVINFO_NETNS=must. With -short it is skipped.
+// /run is an empty tmpfs, mounts do not propagate out, /sys is the host's, and the only interface is lo, which is
+// down. If namespaces are not permitted, the test is skipped, or fails if the environment has DEVINFO_NETNS=must.
+// With -short it is skipped.
 func Run(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
-	if testing.Short() { // the child is not told
-		t.Skip("-short: it takes namespaces of its own")
+	if testing.Short() { // the child runs without -short
+		t.Skip("-short: the test needs its own namespaces")
 	}
 	if os.Getenv(child) != t.Name() {
 		runChild(t)
@@ -50,7 +47,7 @@ func Run(t *testing.T, f func(t *testing.T)) {
 }
 
 func setUp() error {
-	// A new mount namespace of root's would pass its mounts on.
+	// otherwise mounts of root would propagate out of the namespace
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
@@ -60,7 +57,7 @@ func setUp() error {
 	return nil
 }
 
-// unavailable ends a test that cannot have namespaces.
+// unavailable skips or fails a test that cannot have namespaces.
 func unavailable(t *testing.T, err error) {
 	t.Helper()
 	for _, no := range []error{
@@ -77,7 +74,7 @@ func unavailable(t *testing.T, err error) {
 
 func runChild(t *testing.T) {
 	t.Helper()
-	// The death signal comes when the thread that started the child ends.
+	// The kernel sends the death signal when the thread that started the child ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run="+pattern(t.Name()))
@@ -104,14 +101,14 @@ func runChild(t *testing.T) {
 	}
 	skipped := report(t, out)
 	if err := cmd.Wait(); err != nil {
-		t.Fatalf("in namespaces of its own: %v", err)
+		t.Fatalf("in its own namespaces: %v", err)
 	}
 	if skipped {
 		t.SkipNow()
 	}
 }
 
-// report passes the output of the child on, and says whether it skipped the test.
+// report prints the output of the child, and returns whether it skipped the test.
 func report(t *testing.T, out io.Reader) (skipped bool) {
 	lines := bufio.NewReader(out)
 	for {
@@ -128,10 +125,10 @@ func report(t *testing.T, out io.Reader) (skipped bool) {
 	}
 }
 
-// framing is what "go test" would take for a report on a test of its own.
+// framing matches lines that "go test" would take for results of its own tests.
 var framing = regexp.MustCompile(`^(\s*(===|---) |(PASS|FAIL|ok|coverage:.*)$)`)
 
-// pattern matches the one test or subtest of that name.
+// pattern returns a -test.run pattern for one test or subtest.
 func pattern(name string) string {
 	parts := strings.Split(name, "/")
 	for i, p := range parts {

@@ -16,8 +16,8 @@ import (
 
 const current = "/proc/thread-self/ns/net"
 
-// NewNetns makes a network namespace that lives until the end of the test, and
-// gives its path. Only lo exists in it, down. Use it inside Run.
+// NewNetns creates a network namespace for the duration of the test, and returns its path. It contains only lo,
+// which is down. Use it inside Run.
 func NewNetns(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "netns")
@@ -26,7 +26,7 @@ func NewNetns(t testing.TB) string {
 	return path
 }
 
-// MakeNetns makes a network namespace, and a file at path to which it binds it.
+// MakeNetns creates a network namespace and mounts it on a new file at path.
 func MakeNetns(path string) error {
 	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o444)); err != nil {
 		return err
@@ -42,14 +42,14 @@ func MakeNetns(path string) error {
 	}
 	err = unix.Mount(current, path, "", unix.MS_BIND, "")
 	if back := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET); back != nil {
-		return errors.Join(err, back) // the thread stays locked, and ends with the test
+		return errors.Join(err, back) // the thread stays locked and ends with the test
 	}
 	runtime.UnlockOSThread()
 	return err
 }
 
-// InNetns calls f in the network namespace at path, "" being our own, in the goroutine of its
-// caller, so that f may end the test. Goroutines that f starts are not in the namespace.
+// InNetns calls f in the network namespace at path, or in the current one if path is "". It calls f in the caller's
+// goroutine, so that f may end the test. Goroutines that f starts are not in the namespace.
 func InNetns(path string, f func() error) (err error) {
 	if path == "" {
 		return f()
@@ -71,7 +71,7 @@ func InNetns(path string, f func() error) (err error) {
 	}
 	defer func() {
 		if back := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET); back != nil {
-			err = errors.Join(err, back) // the thread stays locked, and ends with the test
+			err = errors.Join(err, back) // the thread stays locked and ends with the test
 			return
 		}
 		runtime.UnlockOSThread()
@@ -79,8 +79,7 @@ func InNetns(path string, f func() error) (err error) {
 	return f()
 }
 
-// AddVeth makes a veth pair: name here, peer in the namespace at netns. Both
-// are up.
+// AddVeth creates a veth pair: name in the current network namespace, and peer in the one at netns. Both are up.
 func AddVeth(t testing.TB, name, peer, netns string) {
 	t.Helper()
 	veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: peer}
@@ -92,8 +91,8 @@ func AddVeth(t testing.TB, name, peer, netns string) {
 	up(t, peer, netns)
 }
 
-// AddMacvlan makes a macvlan in bridge mode, name in the namespace at netns,
-// on parent, which is here. It is up.
+// AddMacvlan creates a macvlan in bridge mode on parent, which is in the current network namespace. name is in the
+// one at netns, and up.
 func AddMacvlan(t testing.TB, parent, name, netns string) {
 	t.Helper()
 	lower, err := netlink.LinkByName(parent)
