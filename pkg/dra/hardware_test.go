@@ -124,7 +124,7 @@ func (conf pluginConf) checkDevice(k *restoretest.Kernel) error {
 }
 
 // capturedDevices returns the settings of the devices in the capture.
-var capturedDevices = sync.OnceValue(func() map[string]restore.Former {
+var capturedDevices = sync.OnceValue(func() map[string]restore.Snapshot {
 	dir, err := os.MkdirTemp("", "dra-")
 	check(err)
 	defer os.RemoveAll(dir)
@@ -135,8 +135,8 @@ var capturedDevices = sync.OnceValue(func() map[string]restore.Former {
 	return readDevices(k)
 })
 
-func readDevices(k *restoretest.Kernel) map[string]restore.Former {
-	all := map[string]restore.Former{}
+func readDevices(k *restoretest.Kernel) map[string]restore.Snapshot {
+	all := map[string]restore.Snapshot{}
 	for id, d := range hardwareDevices() {
 		f, err := k.Host().Look(d)
 		if !errors.Is(err, restore.ErrAway) { // a pod has it

@@ -193,7 +193,7 @@ func portrait(t *testing.T, address, pf string, vf int) string {
 
 // kept records the state of a function. It returns a function that restores it when its interface is on the host, and
 // checks that it has its earlier state.
-func kept(t *testing.T, address, ifName, pf string, vf int) (node *restore.Devices, was restore.Former, undo func()) {
+func kept(t *testing.T, address, ifName, pf string, vf int) (node *restore.Devices, was restore.Snapshot, undo func()) {
 	t.Helper()
 	sys, err := sysfs.Open("/sys")
 	must(t, err)

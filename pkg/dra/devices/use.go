@@ -41,24 +41,24 @@ func (n *Node) Take(at *state.Attachment, old Note) (Note, error) {
 		}
 		return nil, nil
 	}
-	former, err := n.Custody.Look(at.NodeDevice.Ref)
+	snapshot, err := n.Custody.Look(at.NodeDevice.Ref)
 	if err == nil && old != nil {
-		var noted restore.Former
-		if err = json.Unmarshal(old, &noted); err == nil && !noted.IsReplaced(former) {
-			former = noted
+		var noted restore.Snapshot
+		if err = json.Unmarshal(old, &noted); err == nil && !noted.IsReplaced(snapshot) {
+			snapshot = noted
 		}
 	}
-	if err == nil && at.Driver != "" && former.Driver != at.Driver {
-		err = n.mayRebind(at, former)
+	if err == nil && at.Driver != "" && snapshot.Driver != at.Driver {
+		err = n.mayRebind(at, snapshot)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("device %s: %w", at.Device, err)
 	}
-	return json.Marshal(former)
+	return json.Marshal(snapshot)
 }
 
 // mayRebind returns an error if the function is in use or cannot be bound to the driver.
-func (n *Node) mayRebind(at *state.Attachment, former restore.Former) error {
+func (n *Node) mayRebind(at *state.Attachment, snapshot restore.Snapshot) error {
 	if n.Inventory == nil {
 		return fmt.Errorf("driver: %s: this node offers no devices of its own", at.Driver)
 	}
@@ -73,16 +73,16 @@ func (n *Node) mayRebind(at *state.Attachment, former restore.Former) error {
 	case why != "":
 		return fmt.Errorf("driver: %s: the device is in use: %s: free it, or select a different device", at.Driver, why)
 	}
-	return n.Custody.MayBind(former, at.Driver)
+	return n.Custody.MayBind(snapshot, at.Driver)
 }
 
 // Bind binds the device to the kernel driver of the attachment, if it has one.
 func (n *Node) Bind(at *state.Attachment) error {
-	former, ok := n.noteOf(at)
-	if at.Driver == "" || !ok || former.Driver == at.Driver {
+	snapshot, ok := n.noteOf(at)
+	if at.Driver == "" || !ok || snapshot.Driver == at.Driver {
 		return nil
 	}
-	err := n.Custody.Bind(former, at.Driver)
+	err := n.Custody.Bind(snapshot, at.Driver)
 	n.Step("bound")
 	if err != nil {
 		return fmt.Errorf("device %s: driver: %s: %w", at.Device, at.Driver, err)
@@ -91,15 +91,15 @@ func (n *Node) Bind(at *state.Attachment) error {
 }
 
 // noteOf decodes the note of an attachment, which may be nil. ok is false if there is no usable note.
-func (n *Node) noteOf(at *state.Attachment) (former restore.Former, ok bool) {
+func (n *Node) noteOf(at *state.Attachment) (snapshot restore.Snapshot, ok bool) {
 	if at == nil || at.Note == nil || n.Custody == nil {
-		return former, false
+		return snapshot, false
 	}
-	if err := json.Unmarshal(at.Note, &former); err != nil {
+	if err := json.Unmarshal(at.Note, &snapshot); err != nil {
 		n.Log.Error("cannot read the note of a device", "device", at.Device, "error", err)
-		return former, false
+		return snapshot, false
 	}
-	return former, true
+	return snapshot, true
 }
 
 // The states of a device that callers of [Node.State] need.
@@ -110,14 +110,14 @@ const (
 
 // State returns whether the device of an attachment still exists; "" = unknown. at may be nil.
 func (n *Node) State(at *state.Attachment) restore.State {
-	former, ok := n.noteOf(at)
+	snapshot, ok := n.noteOf(at)
 	if !ok {
 		return ""
 	}
 	if at.BootID != n.BootID { // each boot creates all devices again
-		former.Inode = 0
+		snapshot.Inode = 0
 	}
-	now, err := n.Custody.State(former)
+	now, err := n.Custody.State(snapshot)
 	if err != nil {
 		n.Log.Warn("cannot tell whether a device still exists", "device", at.Device, "error", err)
 	}
@@ -133,11 +133,11 @@ func (n *Node) GiveBack(record *state.Claim, at *state.Attachment) error {
 	if err := n.Leases.CheckFree(record, at); err != nil {
 		return err
 	}
-	var former restore.Former
-	if err := json.Unmarshal(at.Note, &former); err != nil {
+	var snapshot restore.Snapshot
+	if err := json.Unmarshal(at.Note, &snapshot); err != nil {
 		return fmt.Errorf("device %s: note: %w", at.Device, err)
 	}
-	did, err := n.Custody.Restore(former)
+	did, err := n.Custody.Restore(snapshot)
 	for _, what := range did {
 		n.metrics.mismatches.WithLabelValues(what, "true").Inc()
 	}

@@ -53,9 +53,9 @@ func New(sys *sysfs.FS, write func(name, text string) error, links Links) *Devic
 	return &Devices{sys: sys, write: write, links: links}
 }
 
-// Former is the state of a device before an ADD, and its wanted state after the DEL. It is valid during the boot in
+// Snapshot is the state of a device before an ADD, and its wanted state after the DEL. It is valid during the boot in
 // which it was taken.
-type Former struct {
+type Snapshot struct {
 	Bus    string `json:"bus"`             // bus of the device: "pci", "auxiliary", "vdpa", ...
 	Device string `json:"device"`          // name on the bus
 	Inode  uint64 `json:"inode,omitempty"` // inode of its directory in /sys; 0 = unknown
@@ -79,22 +79,22 @@ type Former struct {
 
 // IsReplaced reports whether now is a different device at the same place, because VFs were created again or a card
 // was exchanged.
-func (f Former) IsReplaced(now Former) bool {
+func (f Snapshot) IsReplaced(now Snapshot) bool {
 	return f.Inode != 0 && now.Inode != 0 && f.Inode != now.Inode
 }
 
 // present is the current state of a device.
 type present struct {
-	Former
+	Snapshot
 	pf    string // interface of the PF, which has the settings VF
 	index int    // index of the VF on the PF
 }
 
 // Look returns the state of a device. The error is [ErrGone] if the device does not exist, and [ErrAway] if its
 // interface is not on the node.
-func (h *Devices) Look(d hostdev.Ref) (Former, error) {
+func (h *Devices) Look(d hostdev.Ref) (Snapshot, error) {
 	at := d.Place()
-	f := Former{Bus: at.Bus, Device: at.Name}
+	f := Snapshot{Bus: at.Bus, Device: at.Name}
 	if at.Bus == "net" {
 		n, ok, err := h.sys.Netdev(d.IfName)
 		if err != nil {
@@ -109,7 +109,7 @@ func (h *Devices) Look(d hostdev.Ref) (Former, error) {
 	if err == nil && d.IfName != "" && now.IfName == "" && !strings.Contains(now.Driver, "vfio") {
 		err = fmt.Errorf("%s, %s: %w", now.Device, d.IfName, ErrAway)
 	}
-	return now.Former, err
+	return now.Snapshot, err
 }
 
 // State is the fate of a device after its snapshot.
@@ -122,20 +122,20 @@ const (
 )
 
 // State returns whether a device still exists; "" beside an error.
-func (h *Devices) State(f Former) (State, error) {
+func (h *Devices) State(f Snapshot) (State, error) {
 	inode, err := h.inode(f)
 	switch {
 	case errors.Is(err, ErrGone):
 		return Gone, nil
 	case err != nil:
 		return "", err
-	case f.IsReplaced(Former{Inode: inode}):
+	case f.IsReplaced(Snapshot{Inode: inode}):
 		return Replaced, nil
 	}
 	return Here, nil
 }
 
-func (h *Devices) inode(f Former) (uint64, error) {
+func (h *Devices) inode(f Snapshot) (uint64, error) {
 	there, err := h.sys.HasDevice(f.Bus, f.Device)
 	if err == nil && !there {
 		err = fmt.Errorf("%s: %w", f.Device, ErrGone)
@@ -147,13 +147,13 @@ func (h *Devices) inode(f Former) (uint64, error) {
 }
 
 // now returns the current state of the device in a snapshot.
-func (h *Devices) now(f Former) (present, error) {
+func (h *Devices) now(f Snapshot) (present, error) {
 	now, err := h.read(f, func(p sysfs.Port) bool {
 		return p.DevPort == f.Port && (p.PortName == f.PortName || p.PortName == "" || f.PortName == "")
 	})
 	switch {
 	case err != nil:
-	case f.IsReplaced(now.Former):
+	case f.IsReplaced(now.Snapshot):
 		err = fmt.Errorf("%s: a different device is in its place: %w", f.Device, ErrGone)
 	case f.VF != nil && now.VF == nil: // without the PF, the settings of the VF cannot be restored
 		err = fmt.Errorf("%s: its PF: %w", f.Device, ErrAway)
@@ -163,7 +163,7 @@ func (h *Devices) now(f Former) (present, error) {
 
 // read returns the current state of the device in f. If the device has several interfaces, read takes the first that
 // passes tests[0], or else the first that passes tests[1], and so on. The other interfaces are separate devices.
-func (h *Devices) read(f Former, tests ...func(sysfs.Port) bool) (now present, err error) {
+func (h *Devices) read(f Snapshot, tests ...func(sysfs.Port) bool) (now present, err error) {
 	now.Bus, now.Device = f.Bus, f.Device
 	if now.Inode, err = h.inode(f); err != nil {
 		return now, err
@@ -260,7 +260,7 @@ func (h *Devices) fn(address string) (sysfs.Function, error) {
 
 // MayBind returns an error if the kernel has no such driver, or if the function is not isolated from devices of the
 // host by an IOMMU. The IOMMU group of the function may only contain bridges and functions on the same driver.
-func (h *Devices) MayBind(f Former, driver string) error {
+func (h *Devices) MayBind(f Snapshot, driver string) error {
 	has, err := h.sys.HasDriver(driver)
 	if err == nil && !has {
 		err = fmt.Errorf("driver: %s: the kernel has no such driver: load the module %s on the node", driver, driver)
@@ -286,7 +286,7 @@ func (h *Devices) MayBind(f Former, driver string) error {
 }
 
 // Beside returns the IOMMU group of a function, and the other members that are neither bridges nor on driver.
-func (h *Devices) Beside(f Former, driver string) (group string, others []string, err error) {
+func (h *Devices) Beside(f Snapshot, driver string) (group string, others []string, err error) {
 	fn, err := h.fn(f.Device)
 	if err != nil {
 		return "", nil, err
@@ -301,7 +301,7 @@ func (h *Devices) Beside(f Former, driver string) (group string, others []string
 }
 
 // Bind binds a function to a driver and reserves it for this driver until [Devices.Restore].
-func (h *Devices) Bind(f Former, driver string) error { return h.bind(f.Device, driver, driver) }
+func (h *Devices) Bind(f Snapshot, driver string) error { return h.bind(f.Device, driver, driver) }
 
 // bind binds a function to a driver, or unbinds it if driver is "". It leaves driver_override set to override.
 // driver_override has priority over the order of drivers and over sriov_drivers_autoprobe.

@@ -41,7 +41,7 @@ func function(address, ifName string) hostdev.Ref {
 	return hostdev.Ref{Kind: hostdev.VF, PCI: address, IfName: ifName}
 }
 
-func look(t *testing.T, h *restore.Devices, d hostdev.Ref) restore.Former {
+func look(t *testing.T, h *restore.Devices, d hostdev.Ref) restore.Snapshot {
 	t.Helper()
 	f, err := h.Look(d)
 	must(t, err)
@@ -49,7 +49,7 @@ func look(t *testing.T, h *restore.Devices, d hostdev.Ref) restore.Former {
 }
 
 // igb is the kernel of the host igb-sriov, and what its vf is like.
-func igb(t *testing.T) (*restoretest.Kernel, *restore.Devices, restore.Former) {
+func igb(t *testing.T) (*restoretest.Kernel, *restore.Devices, restore.Snapshot) {
 	t.Helper()
 	k := kernel(t, "igb-sriov")
 	return k, k.Host(), look(t, k.Host(), function(vf, "eth2"))
@@ -64,22 +64,22 @@ func TestADeviceIsNotedByItsPlaceOnABus(t *testing.T) {
 	for name, test := range map[string]struct {
 		host   string
 		device hostdev.Ref
-		want   restore.Former
+		want   restore.Snapshot
 	}{
-		"VF": {"igb-sriov", function(vf, "eth2"), restore.Former{
+		"VF": {"igb-sriov", function(vf, "eth2"), restore.Snapshot{
 			Bus: "pci", Device: vf, Driver: "igbvf", IfName: "eth2", MTU: 1500, MAC: "fe:e4:d6:46:c8:e5", VF: untouched()}},
-		"VF on vfio-pci": {"igb-sriov", function("0000:01:10.6", ""), restore.Former{
+		"VF on vfio-pci": {"igb-sriov", function("0000:01:10.6", ""), restore.Snapshot{
 			Bus: "pci", Device: "0000:01:10.6", Driver: "vfio-pci", VF: untouched()}},
-		"virtio NIC": {"virtio-vm", hostdev.Ref{PCI: "0000:00:03.0", IfName: "eth0"}, restore.Former{
+		"virtio NIC": {"virtio-vm", hostdev.Ref{PCI: "0000:00:03.0", IfName: "eth0"}, restore.Snapshot{
 			Bus: "pci", Device: "0000:00:03.0", Driver: "virtio-pci", IfName: "eth0", MTU: 1500, MAC: "52:54:00:00:00:03"}},
-		"vDPA device on a VF": {"vdpa-vf-virtio", hostdev.Ref{VDPA: "vpvdpa0", IfName: "eth1"}, restore.Former{
+		"vDPA device on a VF": {"vdpa-vf-virtio", hostdev.Ref{VDPA: "vpvdpa0", IfName: "eth1"}, restore.Snapshot{
 			Bus: "vdpa", Device: "vpvdpa0", IfName: "eth1", MTU: 1500, MAC: "52:54:00:bb:00:01"}},
-		"its VF": {"vdpa-vf-virtio", function("0000:02:00.1", ""), restore.Former{
+		"its VF": {"vdpa-vf-virtio", function("0000:02:00.1", ""), restore.Snapshot{
 			Bus: "pci", Device: "0000:02:00.1", Driver: "vp-vdpa", VF: untouched()}},
-		"vDPA device on vhost": {"vdpa-sim", hostdev.Ref{VDPA: "vdpa0"}, restore.Former{Bus: "vdpa", Device: "vdpa0"}},
-		"SF": {"mlx5-switchdev", hostdev.Ref{Aux: "mlx5_core.sf.4", IfName: "enp3s0f0s88"}, restore.Former{
+		"vDPA device on vhost": {"vdpa-sim", hostdev.Ref{VDPA: "vdpa0"}, restore.Snapshot{Bus: "vdpa", Device: "vdpa0"}},
+		"SF": {"mlx5-switchdev", hostdev.Ref{Aux: "mlx5_core.sf.4", IfName: "enp3s0f0s88"}, restore.Snapshot{
 			Bus: "auxiliary", Device: "mlx5_core.sf.4", IfName: "enp3s0f0s88", MTU: 1500, MAC: "02:03:00:00:00:88"}},
-		"interface": {"mlx5-switchdev", hostdev.Ref{IfName: "enp3s0f0v2"}, restore.Former{
+		"interface": {"mlx5-switchdev", hostdev.Ref{IfName: "enp3s0f0v2"}, restore.Snapshot{
 			Bus: "pci", Device: "0000:03:00.4", Driver: "mlx5_core", IfName: "enp3s0f0v2", MTU: 1500, MAC: "02:03:00:00:00:02", VF: untouched()}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -99,34 +99,34 @@ func TestADeviceIsNotedByItsPlaceOnABus(t *testing.T) {
 // A life is what may happen to a device between ADD and the end of DEL.
 type life struct {
 	name string
-	does func(t *testing.T, k *restoretest.Kernel, f restore.Former)
+	does func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot)
 	did  []string
 }
 
 func lives() []life {
-	gone := func(t *testing.T, k *restoretest.Kernel, _ restore.Former) {
+	gone := func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
 		must(t, k.Move(vf, "", netns, "net1"), k.Use(vf, 9000, podsMAC), k.EndNetns(netns))
 	}
 	return []life{
-		{"nothing", func(*testing.T, *restoretest.Kernel, restore.Former) {}, nil},
+		{"nothing", func(*testing.T, *restoretest.Kernel, restore.Snapshot) {}, nil},
 		{"its namespace ended", gone, []string{restore.Name, restore.MTU, restore.MAC}},
-		{"the pod took names and set all else", func(t *testing.T, k *restoretest.Kernel, _ restore.Former) {
+		{"the pod took names and set all else", func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
 			must(t, k.Move(vf, "", netns, "net1"))
 			must(t, k.Configure(vf, link.Settings{AltNames: []string{"eth2", "eth3.100"}, Alias: "mine", Group: 7, TxQueue: 1, Promisc: true, AllMulti: true}))
 			must(t, k.EndNetns(netns))
 		}, []string{restore.Name, link.AltNames, link.Alias, link.Group, link.TxQueue, link.Promisc, link.AllMulti}},
-		{"a plugin restored the name", func(t *testing.T, k *restoretest.Kernel, _ restore.Former) {
+		{"a plugin restored the name", func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
 			must(t, k.Move(vf, "", netns, "net1"), k.Use(vf, 1400, podsMAC), k.Move(vf, netns, "", "eth2"))
 		}, []string{restore.MTU, restore.MAC}},
-		{"its PF set MAC, VLAN and trust", func(t *testing.T, k *restoretest.Kernel, f restore.Former) {
+		{"its PF set MAC, VLAN and trust", func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot) {
 			must(t, k.ConfigureVF(vf, link.VFSettings{MAC: podsMAC, VLAN: 7, Trust: true, VLANProto: 0x8100, SpoofCheck: true}))
 			gone(t, k, f)
 		}, []string{restore.Name, restore.MTU, restore.MAC, link.VFMAC, link.VFVLAN, link.VFTrust}},
-		{"its PF set all else", func(t *testing.T, k *restoretest.Kernel, f restore.Former) {
+		{"its PF set all else", func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot) {
 			must(t, k.ConfigureVF(vf, link.VFSettings{
 				QoS: 3, VLANProto: 0x88a8, LinkState: 1, MinRate: 10, MaxRate: 200, NodeGUID: "00:11:22:33:44:55:66:77", PortGUID: "00:11:22:33:44:55:66:78"}))
 		}, []string{link.VFVLAN, link.VFSpoofCheck, link.VFLinkState, link.VFRate, link.VFGUID}},
-		{"vfio-pci", func(t *testing.T, k *restoretest.Kernel, f restore.Former) {
+		{"vfio-pci", func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot) {
 			h := k.Host()
 			must(t, h.MayBind(f, "vfio-pci"))
 			must(t, h.Bind(f, "vfio-pci"))
@@ -135,13 +135,13 @@ func lives() []life {
 			}
 			must(t, h.Bind(f, "vfio-pci")) // as after a crash
 		}, []string{restore.Driver, restore.Name, restore.MAC}},
-		{"vfio-pci, and its PF kept the pod's MAC", func(t *testing.T, k *restoretest.Kernel, f restore.Former) {
+		{"vfio-pci, and its PF kept the pod's MAC", func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot) {
 			must(t, k.Host().Bind(f, "vfio-pci"))
 			to := *untouched()
 			to.MAC = podsMAC
 			must(t, k.ConfigureVF(vf, to))
 		}, []string{link.VFMAC, restore.Driver, restore.Name, restore.MAC}},
-		{"the pod unbound the driver", func(t *testing.T, k *restoretest.Kernel, _ restore.Former) {
+		{"the pod unbound the driver", func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
 			must(t, k.Write("bus/pci/drivers/igbvf/unbind", vf))
 		}, []string{restore.Driver, restore.Name, restore.MAC}},
 	}
@@ -292,7 +292,7 @@ func TestTheNeighbourOfAPortIsLeftAlone(t *testing.T) {
 
 // A record of before an upgrade is read after it.
 func TestFormerInterfaceSettingsHaveTheseKeys(t *testing.T) {
-	got, err := json.Marshal(restore.Former{Bus: "pci", Device: "0000:03:00.2", Settings: &link.Settings{
+	got, err := json.Marshal(restore.Snapshot{Bus: "pci", Device: "0000:03:00.2", Settings: &link.Settings{
 		AltNames: []string{"a"}, Alias: "b", Group: 1, TxQueue: 2, Promisc: true, AllMulti: true}})
 	must(t, err)
 	difftest.Equal(t, string(got), `{"bus":"pci","device":"0000:03:00.2","settings":{"altNames":["a"],"alias":"b","group":1,"txQueueLen":2,"promisc":true,"allMulti":true}}`)
@@ -304,7 +304,7 @@ func TestFormerVFSettingsHaveTheseKeys(t *testing.T) {
 		MAC: "02:00:00:00:00:01", VLAN: 7, QoS: 3, VLANProto: 0x88a8, Trust: true, SpoofCheck: true, LinkState: 2, MinRate: 10, MaxRate: 200,
 		NodeGUID: "00:11:22:33:44:55:66:77", PortGUID: "00:11:22:33:44:55:66:78",
 	}
-	got, err := json.Marshal(restore.Former{Bus: "pci", Device: "0000:03:00.2", VF: vf})
+	got, err := json.Marshal(restore.Snapshot{Bus: "pci", Device: "0000:03:00.2", VF: vf})
 	const want = `{"bus":"pci","device":"0000:03:00.2","vf":{"mac":"02:00:00:00:00:01","vlan":7,"qos":3,"vlanProto":34984,"trust":true,` +
 		`"spoofCheck":true,"linkState":2,"minRate":10,"maxRate":200,"nodeGUID":"00:11:22:33:44:55:66:77","portGUID":"00:11:22:33:44:55:66:78"}}`
 	if string(got) != want || err != nil {
@@ -324,7 +324,7 @@ func TestADeviceGetsItsNameOnceTheAltNameOfAnotherIsRemoved(t *testing.T) {
 	difftest.Equal(t, difftest.As[*restore.Mismatch](t, err).What, []string{restore.Name})
 	difftest.Says(t, err, "eth3", `altname of interface "net1"`, vf)
 	difftest.Equal(t, did, []string(nil))
-	for _, d := range []restore.Former{f, g} {
+	for _, d := range []restore.Snapshot{f, g} {
 		_, err := h.Restore(d)
 		must(t, err)
 	}

@@ -40,7 +40,7 @@ func (m *Mismatch) Unwrap() error { return m.Err }
 
 // Restore restores a device, and returns the settings that it changed. It makes one attempt: repeat it on [ErrAway]
 // and on a [*Mismatch]. [ErrGone] means that there is nothing left to restore.
-func (h *Devices) Restore(f Former) (did []string, err error) {
+func (h *Devices) Restore(f Snapshot) (did []string, err error) {
 	if err := h.unbound(f.Device); err != nil {
 		return nil, &Mismatch{[]string{Driver}, err}
 	}
@@ -114,7 +114,7 @@ type setting struct {
 }
 
 // left returns the settings that differ from the snapshot, altnames first and the name last.
-func (h *Devices) left(f Former) ([]setting, error) {
+func (h *Devices) left(f Snapshot) ([]setting, error) {
 	now, err := h.now(f)
 	if err != nil {
 		return nil, err
@@ -189,7 +189,7 @@ func (h *Devices) taken(name string, err error) error {
 }
 
 // leftOnPF returns the settings on the PF that differ from the snapshot. It ignores settings without a snapshot.
-func (h *Devices) leftOnPF(f Former, now present) (list []setting) {
+func (h *Devices) leftOnPF(f Snapshot, now present) (list []setting) {
 	if f.VF == nil {
 		return nil
 	}
