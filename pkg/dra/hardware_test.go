@@ -139,7 +139,7 @@ func readDevices(k *restoretest.Kernel) map[string]restore.Snapshot {
 	all := map[string]restore.Snapshot{}
 	for id, d := range hardwareDevices() {
 		f, err := k.Host().Look(d)
-		if !errors.Is(err, restore.ErrAway) { // a pod has it
+		if !errors.Is(err, restore.ErrNotOnNode) { // a pod has it
 			check(err)
 		}
 		f.Inode = 0 // differs between kernels

@@ -229,7 +229,7 @@ func (p *plugins) useDevice(conf pluginConf, netns, ifName string) {
 		of.VLAN = p.vlan
 		err = p.kernel.ConfigureVF(conf.DeviceID, of)
 	}
-	if err != nil && !errors.Is(err, link.ErrNoNetns) && !errors.Is(err, restore.ErrAway) {
+	if err != nil && !errors.Is(err, link.ErrNoNetns) && !errors.Is(err, restore.ErrNotOnNode) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.violations = append(p.violations, fmt.Sprintf("%s for %s: %v", conf.DeviceID, netns, err))

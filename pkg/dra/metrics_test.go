@@ -129,7 +129,7 @@ func TestDocumentationListsAllMetrics(t *testing.T) {
 		{"devinfo_dra_exec_failures_total", "reason", literals(t, `(?m)^(?:\t|const )Reason\w+ .*= "(\w+)"`, "claim/plugins.go", "../cniexec/error.go")},
 		{"devinfo_dra_request_duration_seconds", "request", literals(t, `(?:\.event\(|EndSandbox\(ctx, )"(\w+)"`, "agent.go", "claim/runtime.go", "claim/kubelet.go")},
 		{"devinfo_dra_attachments", "phase", texts(state.Phases())},
-		{"devinfo_dra_device_mismatches_total", "setting", texts(restore.Whats())},
+		{"devinfo_dra_device_mismatches_total", "setting", texts(restore.SettingNames())},
 	} {
 		var documented []string
 		if found := regexp.MustCompile("`" + test.label + "`(?:: | \\()([A-Za-z, -]+)").FindStringSubmatch(rows[test.metric]); found != nil {

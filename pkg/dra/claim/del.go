@@ -138,7 +138,7 @@ func (s *steps) restore(c *claim, indexes []int) {
 		if at.Tries == restoreTries {
 			s.Node.CountMismatches(err)
 		}
-		if devices.IsAway(err) && at.Tries < slowTries {
+		if devices.IsNotOnNode(err) && at.Tries < slowTries {
 			s.backOff(c, n, at, nil)
 			continue
 		}

@@ -168,7 +168,7 @@ type metrics struct {
 	sharing    prometheus.Gauge
 	known      prometheus.Gauge
 	idle       *prometheus.GaugeVec
-	mismatches *prometheus.CounterVec // by one of [restore.Whats]
+	mismatches *prometheus.CounterVec // by one of [restore.SettingNames]
 }
 
 func newMetrics(to prometheus.Registerer) *metrics {

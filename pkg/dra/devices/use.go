@@ -125,7 +125,7 @@ func (n *Node) State(at *state.Attachment) restore.State {
 }
 
 // GiveBack restores the device of an attachment after its DEL. It ignores notes of an earlier boot, because booting
-// resets devices. Repeat it after an error. If [IsAway] reports true, the interface may still be on its way back.
+// resets devices. Repeat it after an error. If [IsNotOnNode] reports true, the interface may still be on its way back.
 func (n *Node) GiveBack(record *state.Claim, at *state.Attachment) error {
 	if at.Note == nil || at.BootID != n.BootID || n.Custody == nil {
 		return nil
@@ -154,14 +154,14 @@ func (n *Node) GiveBack(record *state.Claim, at *state.Attachment) error {
 	return nil
 }
 
-// IsAway reports whether an error of [Node.GiveBack] means that the interface is not on the node.
-func IsAway(err error) bool { return errors.Is(err, restore.ErrAway) }
+// IsNotOnNode reports whether an error of [Node.GiveBack] means that the interface is not on the node.
+func IsNotOnNode(err error) bool { return errors.Is(err, restore.ErrNotOnNode) }
 
 // CountMismatches counts the settings in an error of [Node.GiveBack]. Call it when the restore is given up.
 func (n *Node) CountMismatches(err error) {
 	what := []string{restore.Away}
 	if m, is := errors.AsType[*restore.Mismatch](err); is {
-		what = m.What
+		what = m.Settings
 	}
 	for _, what := range what {
 		n.metrics.mismatches.WithLabelValues(what, "false").Inc()

@@ -26,7 +26,7 @@ import (
 
 var (
 	ErrGone = errors.New("the node has lost it")
-	ErrAway = errors.New("its interface is not on the node: it may be in another network namespace")
+	ErrNotOnNode = errors.New("its interface is not on the node: it may be in another network namespace")
 )
 
 // Links gives access to the interfaces in the host's network namespace. [*link.Kernel] implements it.
@@ -90,7 +90,7 @@ type present struct {
 	index int    // index of the VF on the PF
 }
 
-// Look returns the state of a device. The error is [ErrGone] if the device does not exist, and [ErrAway] if its
+// Look returns the state of a device. The error is [ErrGone] if the device does not exist, and [ErrNotOnNode] if its
 // interface is not on the node.
 func (h *Devices) Look(d hostdev.Ref) (Snapshot, error) {
 	at := d.Place()
@@ -107,7 +107,7 @@ func (h *Devices) Look(d hostdev.Ref) (Snapshot, error) {
 	}
 	now, err := h.read(f, func(p sysfs.Port) bool { return p.Name == d.IfName }, func(p sysfs.Port) bool { return p.DevPort == 0 })
 	if err == nil && d.IfName != "" && now.IfName == "" && !strings.Contains(now.Driver, "vfio") {
-		err = fmt.Errorf("%s, %s: %w", now.Device, d.IfName, ErrAway)
+		err = fmt.Errorf("%s, %s: %w", now.Device, d.IfName, ErrNotOnNode)
 	}
 	return now.Snapshot, err
 }
@@ -156,7 +156,7 @@ func (h *Devices) now(f Snapshot) (present, error) {
 	case f.IsReplaced(now.Snapshot):
 		err = fmt.Errorf("%s: a different device is in its place: %w", f.Device, ErrGone)
 	case f.VF != nil && now.VF == nil: // without the PF, the settings of the VF cannot be restored
-		err = fmt.Errorf("%s: its PF: %w", f.Device, ErrAway)
+		err = fmt.Errorf("%s: its PF: %w", f.Device, ErrNotOnNode)
 	}
 	return now, err
 }
@@ -215,7 +215,7 @@ func (h *Devices) function(now *present) error {
 	if now.Override, err = h.sys.Override(fn); err != nil || fn.PF == nil {
 		return err
 	}
-	away := fmt.Errorf("%s: its PF %s: %w", fn.Address, fn.PF, ErrAway)
+	away := fmt.Errorf("%s: its PF %s: %w", fn.Address, fn.PF, ErrNotOnNode)
 	pf := hostdev.Place{Bus: "pci", Name: fn.PF.String()}
 	ports, err := hostdev.Ports(h.sys, h.links, pf)
 	if err != nil {

@@ -170,11 +170,11 @@ func TestADeviceWaitsForItsPF(t *testing.T) {
 	uplink := look(t, h, hostdev.Ref{Kind: hostdev.PF, PCI: pf}).IfName
 	must(t, k.ConfigureVF(vf, link.VFSettings{VLAN: 7, Trust: true, VLANProto: 0x8100, SpoofCheck: true}))
 	must(t, k.Move(pf, "", other, "net5"))
-	if did, err := h.Restore(f); !errors.Is(err, restore.ErrAway) {
+	if did, err := h.Restore(f); !errors.Is(err, restore.ErrNotOnNode) {
 		t.Errorf("without its PF: did %q, %v", did, err)
 	}
 	_, err := h.Look(function(vf, "eth2"))
-	difftest.Is(t, err, restore.ErrAway)
+	difftest.Is(t, err, restore.ErrNotOnNode)
 	must(t, k.Move(pf, other, "", uplink))
 	did, err := h.Restore(f)
 	must(t, err)
@@ -192,7 +192,7 @@ func TestADeviceWaitsForTheInterfaceOfItsPF(t *testing.T) {
 	net := filepath.Join(dir, "kernel/sys/bus/pci/devices/0000:01:00.0/net")
 	must(t, os.Rename(net, net+".away"))
 	did, err := h.Restore(f)
-	difftest.Is(t, err, restore.ErrAway)
+	difftest.Is(t, err, restore.ErrNotOnNode)
 	difftest.Equal(t, did, []string(nil))
 	must(t, os.Rename(net+".away", net))
 	did, err = h.Restore(f)
@@ -237,10 +237,10 @@ func TestADeviceThatIsNotBackIsAwaited(t *testing.T) {
 	k, h, f := igb(t)
 	must(t, k.Move(vf, "", netns, "net1"))
 	_, err := h.Restore(f)
-	difftest.Is(t, err, restore.ErrAway)
+	difftest.Is(t, err, restore.ErrNotOnNode)
 	difftest.Says(t, err, "eth2")
 	_, err = h.Look(function(vf, "eth2"))
-	difftest.Is(t, err, restore.ErrAway)
+	difftest.Is(t, err, restore.ErrNotOnNode)
 	f.Device = "0000:01:10.7"
 	_, err = h.Restore(f)
 	difftest.Is(t, err, restore.ErrGone)
@@ -268,7 +268,7 @@ func TestWhatCannotBeRestoredIsNamed(t *testing.T) {
 	must(t, k.Move("0000:01:10.2", "", netns+"2", "x")) // takes the name of the first
 	must(t, k.Move("0000:01:10.2", netns+"2", "", "eth2"))
 	did, err := h.Restore(f)
-	difftest.Equal(t, difftest.As[*restore.Mismatch](t, err).What, []string{restore.Name})
+	difftest.Equal(t, difftest.As[*restore.Mismatch](t, err).Settings, []string{restore.Name})
 	difftest.Equal(t, did, []string{restore.MTU, restore.MAC})
 	must(t, k.Move("0000:01:10.2", "", netns+"2", "x"))
 	did, err = h.Restore(f)
@@ -284,7 +284,7 @@ func TestTheNeighbourOfAPortIsLeftAlone(t *testing.T) {
 	for _, of := range []string{"class/net/eth1", "devices/netdevsim1/net/eth1"} {
 		must(t, os.RemoveAll(filepath.Join(dir, "kernel/sys", of)))
 	}
-	if did, err := h.Restore(f); !errors.Is(err, restore.ErrAway) || did != nil {
+	if did, err := h.Restore(f); !errors.Is(err, restore.ErrNotOnNode) || did != nil {
 		t.Errorf("did %q: %v", did, err)
 	}
 	difftest.Equal(t, look(t, h, hostdev.Ref{IfName: "eth0"}), neighbour)
@@ -321,7 +321,7 @@ func TestADeviceGetsItsNameOnceTheAltNameOfAnotherIsRemoved(t *testing.T) {
 	must(t, k.Configure(vf, link.Settings{AltNames: []string{"eth3"}, TxQueue: 1000}))
 	must(t, k.EndNetns(netns), k.EndNetns(netns+"2"))
 	did, err := h.Restore(g)
-	difftest.Equal(t, difftest.As[*restore.Mismatch](t, err).What, []string{restore.Name})
+	difftest.Equal(t, difftest.As[*restore.Mismatch](t, err).Settings, []string{restore.Name})
 	difftest.Says(t, err, "eth3", `altname of interface "net1"`, vf)
 	difftest.Equal(t, did, []string(nil))
 	for _, d := range []restore.Snapshot{f, g} {

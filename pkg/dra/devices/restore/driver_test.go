@@ -107,7 +107,7 @@ func TestADriverThatDoesNotLetGoHoldsUpNobody(t *testing.T) {
 			began := time.Now()
 			_, err := h.Restore(f)
 			held("restore", err, began)
-			difftest.Equal(t, difftest.As[*restore.Mismatch](t, err).What, []string{restore.Driver})
+			difftest.Equal(t, difftest.As[*restore.Mismatch](t, err).Settings, []string{restore.Driver})
 			_, err = h.Look(function(vf, "eth2"))
 			held("look", err, began)
 			held("bind", h.Bind(f, "vfio-pci"), began)

@@ -20,25 +20,25 @@ const (
 	MAC    = "mac"
 )
 
-// Whats returns all settings, in the order of reports.
-func Whats() []string {
+// SettingNames returns all settings, in the order of reports.
+func SettingNames() []string {
 	return []string{Away, Driver, Name, MTU, MAC, link.AltNames, link.Alias, link.Group, link.TxQueue, link.Promisc, link.AllMulti,
 		link.VFMAC, link.VFVLAN, link.VFTrust, link.VFSpoofCheck, link.VFLinkState, link.VFRate, link.VFGUID}
 }
 
 // Mismatch is the error for settings that could not be restored.
 type Mismatch struct {
-	What []string // see [Whats]
+	Settings []string // see [SettingNames]
 	Err  error    // reason of the failure
 }
 
 func (m *Mismatch) Error() string {
-	return fmt.Sprintf("%s: different from before the ADD: %v", strings.Join(m.What, ", "), m.Err)
+	return fmt.Sprintf("%s: different from before the ADD: %v", strings.Join(m.Settings, ", "), m.Err)
 }
 
 func (m *Mismatch) Unwrap() error { return m.Err }
 
-// Restore restores a device, and returns the settings that it changed. It makes one attempt: repeat it on [ErrAway]
+// Restore restores a device, and returns the settings that it changed. It makes one attempt: repeat it on [ErrNotOnNode]
 // and on a [*Mismatch]. [ErrGone] means that there is nothing left to restore.
 func (h *Devices) Restore(f Snapshot) (did []string, err error) {
 	if err := h.unbound(f.Device); err != nil {
@@ -84,7 +84,7 @@ func (h *Devices) Restore(f Snapshot) (did []string, err error) {
 	}
 	m := &Mismatch{}
 	for _, s := range left {
-		m.What = append(m.What, s.what)
+		m.Settings = append(m.Settings, s.what)
 		if err := tried[s.what]; m.Err == nil {
 			m.Err = err
 		} else if err != nil {
@@ -92,7 +92,7 @@ func (h *Devices) Restore(f Snapshot) (did []string, err error) {
 		}
 		delete(tried, s.what)
 	}
-	for _, what := range Whats() {
+	for _, what := range SettingNames() {
 		if _, ok := tried[what]; ok {
 			did = append(did, what)
 		}
@@ -124,7 +124,7 @@ func (h *Devices) left(f Snapshot) ([]setting, error) {
 		return list, nil
 	}
 	if now.IfName == "" {
-		return nil, fmt.Errorf("%s, %s: %w", f.Device, f.IfName, ErrAway)
+		return nil, fmt.Errorf("%s, %s: %w", f.Device, f.IfName, ErrNotOnNode)
 	}
 	if f.Settings != nil {
 		for _, what := range f.Settings.Unlike(*now.Settings) {
