@@ -157,10 +157,10 @@ func allocated(class resourceapi.DeviceClassSpec, devices resourceapi.DeviceClai
 func prepare(claim *resourceapi.ResourceClaim) error {
 	networks, err := cniconfig.Resolve(claim, cniconfig.Policy{Driver: draDriver, AllowClaimTypes: []string{"macvlan"}})
 	for _, n := range networks {
-		if n.How == nil {
+		if n.DeviceKeys == nil {
 			continue
 		}
-		how, refusal := cniconfig.ParseHow(n.How)
+		how, refusal := cniconfig.ParseDeviceKeys(n.DeviceKeys)
 		if refusal != nil {
 			return refusal
 		}

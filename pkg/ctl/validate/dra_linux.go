@@ -125,7 +125,7 @@ func (c Checker) config(d *Document, path string, opaque *resourceapi.OpaqueDevi
 	var parameters struct{ Config, Device json.RawMessage }
 	_ = json.Unmarshal(opaque.Parameters.Raw, &parameters) // cniconfig has refused other values
 	if isClass && parameters.Device != nil {
-		how, refusal := cniconfig.ParseHow(parameters.Device)
+		how, refusal := cniconfig.ParseDeviceKeys(parameters.Device)
 		if refusal == nil && parameters.Config != nil {
 			refusal = how.Check(parameters.Config)
 		}

@@ -225,19 +225,19 @@ const RuntimeDeviceID = "runtimeConfig.deviceID"
 // keys are the keys that can contain a device.
 var keys = []string{"deviceID", "pciBusID", "device", "master", "bridge", RuntimeDeviceID}
 
-// How is the key "device" of the parameters: the places in the configuration that get the device.
-type How []Place
+// DeviceKeys is the key "device" of the parameters: the places in the configuration that get the device.
+type DeviceKeys []Place
 
 // Place is a plugin type and one of the keys of that plugin.
 type Place struct{ Plugin, Key string }
 
-// ParseHow parses the key "device" of the parameters. With an empty list, no plugin gets the device.
-func ParseHow(raw json.RawMessage) (How, *Refusal) {
+// ParseDeviceKeys parses the key "device" of the parameters. With an empty list, no plugin gets the device.
+func ParseDeviceKeys(raw json.RawMessage) (DeviceKeys, *Refusal) {
 	var list []map[string]string
 	if err := json.Unmarshal(raw, &list); err != nil || list == nil {
 		return nil, refuse("", fmt.Sprintf("device: %.80s is not a list of places", raw), "write it as [{plugin: TYPE, key: deviceID}]")
 	}
-	how := How{}
+	places := DeviceKeys{}
 	for n, fields := range list {
 		p := Place{fields["plugin"], fields["key"]}
 		switch {
@@ -246,14 +246,14 @@ func ParseHow(raw json.RawMessage) (How, *Refusal) {
 		case !slices.Contains(keys, p.Key):
 			return nil, refuse("", fmt.Sprintf("device[%d].key: %q is not known", n, p.Key), "use "+strings.Join(keys, ", "))
 		}
-		how = append(how, p)
+		places = append(places, p)
 	}
-	return how, nil
+	return places, nil
 }
 
 // Check refuses places that do not exist in a CNI configuration, which is a list or a single plugin. It does not
 // depend on the device.
-func (how How) Check(config json.RawMessage) *Refusal {
+func (places DeviceKeys) Check(config json.RawMessage) *Refusal {
 	type plugin struct {
 		Type         string
 		Capabilities map[string]bool
@@ -269,7 +269,7 @@ func (how How) Check(config json.RawMessage) *Refusal {
 	if list.Plugins == nil {
 		list.Plugins = []plugin{list.plugin}
 	}
-	for _, place := range how {
+	for _, place := range places {
 		is := func(p plugin) bool { return p.Type == place.Plugin }
 		mute := func(p plugin) bool { return is(p) && !p.Capabilities["deviceID"] }
 		switch {

@@ -199,7 +199,7 @@ func TestWrongPlacesAreRefused(t *testing.T) {
 		`[{"plugin":"a","key":"hwaddr"}]`:               `device[0].key: "hwaddr" is not known`,
 		`[{"plugin":"a","key":7}]`:                      `device: [{"plugin":"a","key":7}] is not a list of places`,
 	} {
-		if _, err := cniconfig.ParseHow([]byte(text)); err == nil || !strings.HasPrefix(err.Rule, rule) {
+		if _, err := cniconfig.ParseDeviceKeys([]byte(text)); err == nil || !strings.HasPrefix(err.Rule, rule) {
 			t.Errorf("%s: got %v, want %s", text, err, rule)
 		}
 	}

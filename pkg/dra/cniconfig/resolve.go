@@ -48,8 +48,8 @@ type Policy struct {
 // if the request has no configuration: see [Policy].Bare.
 type Network struct {
 	state.Attachment
-	// How is the key "device" of the class: see [ParseHow].
-	How json.RawMessage
+	// DeviceKeys is the key "device" of the class: see [ParseDeviceKeys].
+	DeviceKeys json.RawMessage
 }
 
 // Resolve returns a network for each device that the driver allocated to a claim, in the order of the allocation.
@@ -154,7 +154,7 @@ func (p Policy) attach(configs []resourceapi.DeviceAllocationConfiguration, resu
 	}
 	n := allocated(result, index)
 	n.IfName, n.Network, n.CNIVersion, n.List = ifName, parsed.Name, parsed.CNIVersion, parsed.Bytes
-	n.Late, n.Capabilities, n.How, n.Driver = params.late, params.values, params.device, params.driver
+	n.Late, n.Capabilities, n.DeviceKeys, n.Driver = params.late, params.values, params.device, params.driver
 	return n, nil
 }
 

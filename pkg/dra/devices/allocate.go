@@ -146,10 +146,10 @@ func configure(n *cniconfig.Network) error {
 	if n.Bare() {
 		return nil
 	}
-	var how cniconfig.How
-	if n.How != nil {
+	var keys cniconfig.DeviceKeys
+	if n.DeviceKeys != nil {
 		var refusal *cniconfig.Refusal
-		if how, refusal = cniconfig.ParseHow(n.How); refusal != nil {
+		if keys, refusal = cniconfig.ParseDeviceKeys(n.DeviceKeys); refusal != nil {
 			return refusal
 		}
 	}
@@ -169,7 +169,7 @@ func configure(n *cniconfig.Network) error {
 			Rule:   fmt.Sprintf("driver: %s: device %s is allocated, %s", n.Driver, n.Device, unfit),
 			Remedy: "select an exclusive PCI function in the DeviceClass, or remove driver",
 		}
-	case n.NodeDevice == nil && len(how) > 0:
+	case n.NodeDevice == nil && len(keys) > 0:
 		return &cniconfig.Refusal{
 			Rule:   fmt.Sprintf("device: %s is allocated, which stands for networks without hardware and has no device", n.Device),
 			Remedy: "select a device of the node by its attributes in the DeviceClass, or remove device",
@@ -181,7 +181,7 @@ func configure(n *cniconfig.Network) error {
 	if n.Driver != "" { // it has no interface with a userspace driver
 		device.IfName = ""
 	}
-	list, deviceID, err := binding.Bind(n.List, device, offeredAs(n.NodeDevice), how)
+	list, deviceID, err := binding.Bind(n.List, device, offeredAs(n.NodeDevice), keys)
 	if err != nil {
 		return err
 	}

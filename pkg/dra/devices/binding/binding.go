@@ -24,10 +24,10 @@ import (
 
 type plugin map[string]json.RawMessage
 
-// Bind writes a device into a configuration list. as is the way in which the device is offered. how names the keys;
+// Bind writes a device into a configuration list. as is the way in which the device is offered. keys selects the keys;
 // nil selects the default key of each plugin. deviceID is the capability argument (CNI CONVENTIONS.md), or "" if no
 // plugin in the list declares the capability. The error is a [*cniconfig.Refusal].
-func Bind(list json.RawMessage, d inventory.Device, as inventory.SharingMode, how cniconfig.How) (bound json.RawMessage, deviceID string, err error) {
+func Bind(list json.RawMessage, d inventory.Device, as inventory.SharingMode, keys cniconfig.DeviceKeys) (bound json.RawMessage, deviceID string, err error) {
 	var fields map[string]json.RawMessage
 	var confs []plugin
 	err = json.Unmarshal(list, &fields)
@@ -38,12 +38,12 @@ func Bind(list json.RawMessage, d inventory.Device, as inventory.SharingMode, ho
 		return nil, "", refuse(fmt.Sprintf("config: %v", err), "give a list of plugins")
 	}
 	b := binder{device: d, shared: as == inventory.Shared}
-	if how == nil {
+	if keys == nil {
 		err = b.usual(confs)
-	} else if refusal := how.Check(list); refusal != nil {
+	} else if refusal := keys.Check(list); refusal != nil {
 		err = refusal
 	} else {
-		err = b.as(how, confs)
+		err = b.as(keys, confs)
 	}
 	if err != nil {
 		return nil, "", err
@@ -101,8 +101,8 @@ func (b *binder) usual(confs []plugin) error {
 }
 
 // as writes the device to the keys that the class names.
-func (b *binder) as(how cniconfig.How, confs []plugin) error {
-	for _, place := range how {
+func (b *binder) as(keys cniconfig.DeviceKeys, confs []plugin) error {
+	for _, place := range keys {
 		for _, conf := range confs {
 			name := conf.name()
 			if name != place.Plugin {

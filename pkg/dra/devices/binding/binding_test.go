@@ -46,7 +46,7 @@ func devices() map[string]allocated {
 }
 
 // bind runs a list of these plugins.
-func bind(t *testing.T, device string, how cniconfig.How, plugins ...string) (added string, deviceID string, err error) {
+func bind(t *testing.T, device string, how cniconfig.DeviceKeys, plugins ...string) (added string, deviceID string, err error) {
 	t.Helper()
 	d, ok := devices()[device]
 	if !ok {
@@ -190,7 +190,7 @@ func TestTheParametersSayWhereADeviceGoes(t *testing.T) {
 		{"uplink", `[{"plugin":"new","key":"deviceID"}]`, `{"type":"new"}`, "", "", `plugin new: deviceID would give it device pci-0000-02-00-0 (pf, 0000:02:00.0, eth2), which other pods share`},
 		{"vf", `[{"plugin":"new","key":"deviceID"}]`, `{"type":"new","deviceID":"x"}`, "", "", `plugin new: the config has deviceID: "x", but device pci-0000-3b-00-2`},
 	} {
-		how, refused := cniconfig.ParseHow([]byte(test.how))
+		how, refused := cniconfig.ParseDeviceKeys([]byte(test.how))
 		if refused != nil {
 			t.Fatal(refused)
 		}

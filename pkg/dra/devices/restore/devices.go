@@ -25,7 +25,7 @@ import (
 )
 
 var (
-	ErrGone = errors.New("the node has lost it")
+	ErrGone      = errors.New("the node has lost it")
 	ErrNotOnNode = errors.New("its interface is not on the node: it may be in another network namespace")
 )
 

@@ -29,7 +29,7 @@ func SettingNames() []string {
 // Mismatch is the error for settings that could not be restored.
 type Mismatch struct {
 	Settings []string // see [SettingNames]
-	Err  error    // reason of the failure
+	Err      error    // reason of the failure
 }
 
 func (m *Mismatch) Error() string {
