@@ -97,7 +97,7 @@ func (o *inventoryOptions) run(out, warn io.Writer) error {
 	if host.Uplinks == nil {
 		warnings = append(warnings, "the host's default routes are unknown, so interfaces with one are offered like any other")
 	}
-	decisions := inventory.Decide(devices, rules, inventory.Situation{Driver: driver, Sharing: true, Others: taken})
+	decisions := inventory.Decide(devices, rules, inventory.DecideInput{Driver: driver, Sharing: true, Others: taken})
 	for _, idle := range rules.Idle(decisions, host.Links) {
 		warnings = append(warnings, idle.Rule+" selects no device: "+idle.Why)
 	}

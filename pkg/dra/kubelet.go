@@ -274,7 +274,7 @@ func (k *Kubelet) WatchHealthStatus(ctx context.Context, reports chan<- kubeletp
 func Shared(limit int) []resourceapi.Device {
 	device := resourceapi.Device{Name: devices.SoftwareDevice, AllowMultipleAllocations: new(true)}
 	if limit > 0 {
-		device.Capacity = inventory.OneOf(int64(limit))
+		device.Capacity = inventory.OnePerClaim(int64(limit))
 	}
 	return []resourceapi.Device{device}
 }

@@ -28,7 +28,7 @@ func offered(t *testing.T, name, configuration string) []inventory.Slice {
 	must(t, err)
 	devices, _, err := inventory.Read(host)
 	must(t, err)
-	return slices(t, devices, configuration, inventory.Situation{Driver: driver, Sharing: true})
+	return slices(t, devices, configuration, inventory.DecideInput{Driver: driver, Sharing: true})
 }
 
 func must(t *testing.T, err error) {
@@ -38,7 +38,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func slices(t *testing.T, devices []inventory.Device, configuration string, s inventory.Situation) []inventory.Slice {
+func slices(t *testing.T, devices []inventory.Device, configuration string, s inventory.DecideInput) []inventory.Slice {
 	t.Helper()
 	rules, err := inventory.ParseRules([]byte(configuration))
 	must(t, err)

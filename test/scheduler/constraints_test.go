@@ -128,7 +128,7 @@ func manyPFs(t *testing.T) []inventory.Slice {
 			d.Attributes[inventory.AttrPFPCIBusID] = resourceapi.DeviceAttribute{StringValue: &address}
 		}
 	}
-	return slices(t, devices, "devices:\n- select: device.attributes['devinfo-cni.io'].kind == 'vf'\n  sharing: exclusive\n", inventory.Situation{Driver: driver})
+	return slices(t, devices, "devices:\n- select: device.attributes['devinfo-cni.io'].kind == 'vf'\n  sharing: exclusive\n", inventory.DecideInput{Driver: driver})
 }
 
 func pfName(n int) string { return fmt.Sprintf("ens%df0np0", n) }

@@ -82,7 +82,7 @@ func (n *Node) surveyFor(ctx context.Context, results []resourceapi.DeviceReques
 	n.mu.Lock()
 	s := n.last
 	n.mu.Unlock()
-	now := inventory.Situation{Ours: n.held().as(), Withheld: n.Withheld()}
+	now := inventory.DecideInput{Ours: n.held().as(), Withheld: n.Withheld()}
 	some := func(is func(device string) bool) bool {
 		return slices.ContainsFunc(results, func(r resourceapi.DeviceRequestAllocationResult) bool { return is(r.Device) })
 	}

@@ -67,7 +67,7 @@ type Inventory struct {
 	Events func(context.Context) (<-chan struct{}, error) // sends when the node may have changed, until the context ends
 	Times  inventory.Times
 	Labels func(context.Context) (map[string]string, error) // reads the labels of this Node object; required if Rules select nodes
-	// Others returns the devices that were allocated outside DRA: see [inventory.Situation]. Beside an error it
+	// Others returns the devices that were allocated outside DRA: see [inventory.DecideInput]. Beside an error it
 	// returns the last known devices, and the driver prepares no exclusive device.
 	Others       func(context.Context) (map[string]string, error)
 	Waits        func() time.Duration // time until Others may return fewer devices; 0 = no change is expected

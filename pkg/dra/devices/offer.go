@@ -106,7 +106,7 @@ func (n *Node) survey(others map[string]string, unknown error) (s survey, err er
 	maps.Copy(last, n.last.published)
 	n.mu.Unlock()
 	ours, withheld := held.as(), n.Withheld()
-	decisions := inventory.Decide(devices, rules, inventory.Situation{
+	decisions := inventory.Decide(devices, rules, inventory.DecideInput{
 		Driver: n.Driver, Sharing: n.Sharing(),
 		Ours: ours, Last: last, Withheld: withheld, Others: others, Unknown: unknown != nil,
 	})
@@ -146,7 +146,7 @@ func (n *Node) note(s survey) {
 	n.last = s
 }
 
-// others returns the devices that were allocated outside DRA: see [inventory.Situation]. Beside an error the result
+// others returns the devices that were allocated outside DRA: see [inventory.DecideInput]. Beside an error the result
 // may be incomplete.
 func (n *Node) others(ctx context.Context) (map[string]string, error) {
 	given, unknown := n.Inventory.Others(ctx)

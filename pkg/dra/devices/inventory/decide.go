@@ -15,8 +15,8 @@ import (
 	"devinfo-cni.io/pkg/hostdev"
 )
 
-// Situation is the state that [Decide] needs in addition to devices and rules.
-type Situation struct {
+// DecideInput is the state that [Decide] needs in addition to devices and rules.
+type DecideInput struct {
 	Driver   string                 // name of the DRA driver, for device.driver in CEL
 	Sharing  bool                   // the API server keeps allowMultipleAllocations, as since Kubernetes 1.36
 	Ours     map[string]SharingMode // how claims on record hold devices, by device name; these devices stay in the pool: see [Slices]
@@ -40,7 +40,7 @@ type Decision struct {
 }
 
 // Decide returns for each device whether it is offered and, if not, why.
-func Decide(devices []Device, rules Rules, s Situation) []Decision {
+func Decide(devices []Device, rules Rules, s DecideInput) []Decision {
 	decisions := make([]Decision, len(devices))
 	at, on := map[string]*Decision{}, map[string][]string{} // decisions by name; names of children by name of the parent
 	for n, d := range devices {
@@ -83,7 +83,7 @@ func Decide(devices []Device, rules Rules, s Situation) []Decision {
 
 // StillOffers reports whether recent decisions are still valid for a device that they offer. It returns false if it
 // cannot tell.
-func (s Situation) StillOffers(decisions map[string]Decision, name string) bool {
+func (s DecideInput) StillOffers(decisions map[string]Decision, name string) bool {
 	c, there := decisions[name]
 	if !there || c.Why != "" {
 		return false
@@ -103,7 +103,7 @@ func (s Situation) StillOffers(decisions map[string]Decision, name string) bool 
 
 // asOffered returns a device that a claim holds exclusively with its last published attributes, because a device in
 // a pod lacks facts that rules need.
-func (s Situation) asOffered(d *Device) *Device {
+func (s DecideInput) asOffered(d *Device) *Device {
 	last, known := s.Last[d.Name]
 	if !known || s.Ours[d.Name] != Exclusive {
 		return d
@@ -120,18 +120,18 @@ func (s Situation) asOffered(d *Device) *Device {
 }
 
 // others returns the holder of a device outside DRA, or "".
-func (s Situation) others(d *Device) string {
+func (s DecideInput) others(d *Device) string {
 	return cmp.Or(s.Others[d.ID()], s.Others[d.text(PCIBusID)], s.Others[d.VDPA])
 }
 
 // isHeld reports whether a device is held exclusively.
-func (s Situation) isHeld(d *Device) bool {
+func (s DecideInput) isHeld(d *Device) bool {
 	return s.Withheld[d.Name] || s.Ours[d.Name] == Exclusive || s.Ours[d.Name] == "" && s.others(d) != ""
 }
 
 // tied returns the devices whose parent or child is held, each with the reason. It does not read facts that rules
 // need, because a device in a pod lacks them.
-func (s Situation) tied(decisions []Decision) map[string]string {
+func (s DecideInput) tied(decisions []Decision) map[string]string {
 	why := map[string]string{}
 	tie := func(c *Decision, to *Device, how string) {
 		switch by := s.others(to); {
@@ -153,7 +153,7 @@ func (s Situation) tied(decisions []Decision) map[string]string {
 }
 
 // against returns why a device that a rule selects is not offered, or "". on are the devices on it.
-func (s Situation) against(c *Decision, on []string) string {
+func (s DecideInput) against(c *Decision, on []string) string {
 	d := &c.Device
 	useless := d.moved() || d.Verbs && d.IfName == "" && len(on) > 0
 	switch {
@@ -189,7 +189,7 @@ func (s Situation) against(c *Decision, on []string) string {
 
 const noInterface = "it has no interface in the host network namespace; it is probably in another one"
 
-func (s Situation) againstShared(c *Decision) string {
+func (s DecideInput) againstShared(c *Decision) string {
 	d := &c.Device
 	switch {
 	case !isNIC(d.Kind) && !isMaster(d.Kind):
@@ -299,7 +299,7 @@ func (c *Decision) device() resourceapi.Device {
 // capacity returns the capacities, each with a default, because a claim would otherwise get all of a capacity that
 // it does not name.
 func (r *rule) capacity() map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
-	all := OneOf(cmp.Or(r.Attachments, DefaultAttachments))
+	all := OnePerClaim(cmp.Or(r.Attachments, DefaultAttachments))
 	if r.Bandwidth != nil {
 		none := *resource.NewQuantity(0, resource.DecimalSI)
 		all[Bandwidth] = resourceapi.DeviceCapacity{
@@ -311,8 +311,8 @@ func (r *rule) capacity() map[resourceapi.QualifiedName]resourceapi.DeviceCapaci
 	return all
 }
 
-// OneOf returns a capacity from which each claim takes exactly one attachment.
-func OneOf(attachments int64) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
+// OnePerClaim returns a capacity from which each claim takes exactly one attachment.
+func OnePerClaim(attachments int64) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
 	one := *resource.NewQuantity(1, resource.DecimalSI)
 	return map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{Attachments: {
 		Value:         *resource.NewQuantity(attachments, resource.DecimalSI),

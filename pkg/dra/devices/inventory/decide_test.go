@@ -99,7 +99,7 @@ func TestWhatTheHostNeedsIsNotOffered(t *testing.T) {
 			"no rule selects it; devices[0].select: no such key: vfIndex",
 		},
 	} {
-		decisions := inventory.Decide(read(t, test.host), rules(t, test.configuration), situation())
+		decisions := inventory.Decide(read(t, test.host), rules(t, test.configuration), input())
 		difftest.Same(t, name, decision(t, decisions, test.device).Why, test.why)
 	}
 }
@@ -133,7 +133,7 @@ func TestTheFirstRuleThatADeviceMeetsCounts(t *testing.T) {
 func TestWhatMayBeOthersIsTainted(t *testing.T) {
 	devices := read(t, changed(t, nil, nil))
 	configuration := rules(t, everything)
-	s := situation()
+	s := input()
 	s.Last = inventory.PublishedIn(inventory.Slices(inventory.Decide(devices, configuration, s), nil, nil))
 	s.Unknown, s.Ours = true, map[string]inventory.SharingMode{vf0: inventory.Exclusive}
 	now := inventory.PublishedIn(inventory.Slices(inventory.Decide(devices, configuration, s), s.Ours, s.Last))
@@ -198,7 +198,7 @@ func TestRDMAAloneIsOffered(t *testing.T) {
 			"it has no interface here, but vdpa-vdpa0 on it",
 		},
 	} {
-		got := decision(t, inventory.Decide(read(t, host(t, []byte(test.text))), rules(t, giveAll), situation()), "pci-0000-17-00-1")
+		got := decision(t, inventory.Decide(read(t, host(t, []byte(test.text))), rules(t, giveAll), input()), "pci-0000-17-00-1")
 		difftest.Same(t, name, got.Why, test.why)
 	}
 }

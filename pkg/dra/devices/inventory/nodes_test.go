@@ -18,7 +18,7 @@ func TestRuleAppliesToNodesThatItSelects(t *testing.T) {
 	h := host(t, capturetest.Text(t, "igb-sriov"))
 	for rack, want := range map[string]string{"a": "blue", "b": "red", "c": ""} {
 		r := rules(t, racks).On(map[string]string{"rack": rack})
-		decisions := inventory.Decide(read(t, h), r, situation())
+		decisions := inventory.Decide(read(t, h), r, input())
 		all := inventory.PublishedIn(inventory.Slices(decisions, nil, nil))
 		if got := inventory.Text(all["pci-0000-41-10-0"], inventory.Domain+"/net"); got != want {
 			t.Errorf("rack %s: net is %q, want %q", rack, got, want)

@@ -26,7 +26,7 @@ import (
 func TestSlicesOfCapturedHosts(t *testing.T) {
 	for _, name := range capturetest.Names(t) {
 		h := host(t, capturetest.Text(t, name))
-		decisions := inventory.Decide(read(t, h), rules(t, everything), situation())
+		decisions := inventory.Decide(read(t, h), rules(t, everything), input())
 		got := text(inventory.Slices(decisions, nil, nil))
 		for _, c := range decisions {
 			if c.Why != "" {
@@ -163,7 +163,7 @@ func deviceNames(list []inventory.Slice) (names [][]string) {
 
 func TestAHeldDeviceThatTheNodeHasLostIsTainted(t *testing.T) {
 	before := pool(t, host(t, capturetest.Text(t, "mlx5-legacy")), everything)
-	s := situation()
+	s := input()
 	s.Ours = map[string]inventory.SharingMode{"pci-0000-3b-00-2": inventory.Exclusive}
 	after := inventory.Slices(nil, s.Ours, inventory.PublishedIn(before))
 	if len(after) != 1 || len(after[0].Devices) != 1 {

@@ -27,8 +27,8 @@ func TestADeviceIsNotGivenTwice(t *testing.T) {
 			mlx5[n].IfName = "enp101s0f0v2" // as VFs of mlx5 have beside their vDPA device
 		}
 	}
-	held := func(name string, as inventory.SharingMode, others ...string) inventory.Situation {
-		s := situation()
+	held := func(name string, as inventory.SharingMode, others ...string) inventory.DecideInput {
+		s := input()
 		s.Ours, s.Others = map[string]inventory.SharingMode{name: as}, map[string]string{}
 		for _, id := range others {
 			s.Others[id] = "pod ns/x has it"
@@ -39,7 +39,7 @@ func TestADeviceIsNotGivenTwice(t *testing.T) {
 	for name, test := range map[string]struct {
 		devices []inventory.Device
 		rules   string
-		s       inventory.Situation
+		s       inventory.DecideInput
 		want    whys
 	}{
 		"the PF is a claim's":                {away, onlyVFs, held(pf1, inventory.Exclusive), whys{vf1: pf1 + ", its parent", vf0: ""}},
@@ -48,8 +48,8 @@ func TestADeviceIsNotGivenTwice(t *testing.T) {
 		"VFs are another's, and a claim's":   {igb, everything, held("pci-0000-01-10-2", inventory.Exclusive, "0000:01:10.0", "0000:01:10.2"), whys{vf0: "pod ns/x has it", "pci-0000-01-10-2": "", vf1: ""}},
 		"the vDPA device is a claim's":       {mlx5, onlyVF, held(vdpa, inventory.Exclusive), whys{vf: vdpa + ", which is on it"}},
 		"the vDPA device is another's":       {mlx5, onlyVF, held("", "", "vdpa4"), whys{vf: vdpa + ", which is on it"}},
-		"both are named":                     {mlx5, giveAll, situation(), whys{vf: vdpa + " on it is offered", vdpa: ""}},
-		"the VF is named":                    {mlx5, onlyVF, situation(), whys{vf: "", vdpa: "no rule selects it"}},
+		"both are named":                     {mlx5, giveAll, input(), whys{vf: vdpa + " on it is offered", vdpa: ""}},
+		"the VF is named":                    {mlx5, onlyVF, input(), whys{vf: "", vdpa: "no rule selects it"}},
 		"both, and a claim has the VF":       {mlx5, giveAll, held(vf, inventory.Exclusive), whys{vf: "", vdpa: "a claim holds " + vf + ", its parent"}},
 		"both, and a claim has the vDPA one": {mlx5, giveAll, held(vdpa, inventory.Exclusive), whys{vf: "a claim holds " + vdpa + ", which is on it", vdpa: ""}},
 	} {
@@ -64,7 +64,7 @@ func TestADeviceIsNotGivenTwice(t *testing.T) {
 
 // stays says that a device that claims hold stays as it was published last, and is tainted if it
 // is offered no more, for a reason that begins so; "" = it is offered.
-func stays(t *testing.T, what, name string, decisions []inventory.Decision, s inventory.Situation, last inventory.Published, why string) {
+func stays(t *testing.T, what, name string, decisions []inventory.Decision, s inventory.DecideInput, last inventory.Published, why string) {
 	t.Helper()
 	if got := decision(t, decisions, name).Why; !strings.HasPrefix(got, why) || got != "" && why == "" {
 		t.Errorf("%s: got %q", what, got)
@@ -81,7 +81,7 @@ func stays(t *testing.T, what, name string, decisions []inventory.Decision, s in
 func TestAHeldSharedDeviceIsNeitherConvertedNorOffered(t *testing.T) {
 	h := host(t, capturetest.Text(t, "igb-sriov"))
 	last := inventory.PublishedIn(pool(t, h, "devices: [{ifNames: [eth1], sharing: shared}]"))
-	s := situation()
+	s := input()
 	s.Ours = map[string]inventory.SharingMode{pf1: inventory.Shared}
 	for name, test := range map[string]struct {
 		host  inventory.Host
@@ -118,7 +118,7 @@ func TestAHeldExclusiveDeviceIsTaintedOnceItIsOfferedNoMore(t *testing.T) {
 	if _, published := last[nic]; !published {
 		t.Fatalf("published: %v", last)
 	}
-	s := situation()
+	s := input()
 	s.Ours, s.Last = map[string]inventory.SharingMode{nic: inventory.Exclusive}, last
 	for name, test := range map[string]struct {
 		host       inventory.Host

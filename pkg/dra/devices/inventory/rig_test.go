@@ -48,12 +48,12 @@ func read(t testing.TB, h inventory.Host) []inventory.Device {
 }
 
 // situation is an API server of today, and nobody on the node.
-func situation() inventory.Situation { return inventory.Situation{Driver: driver, Sharing: true} }
+func input() inventory.DecideInput { return inventory.DecideInput{Driver: driver, Sharing: true} }
 
 // pool is what is published of a host.
 func pool(t testing.TB, h inventory.Host, configuration string) []inventory.Slice {
 	t.Helper()
-	return inventory.Slices(inventory.Decide(read(t, h), rules(t, configuration), situation()), nil, nil)
+	return inventory.Slices(inventory.Decide(read(t, h), rules(t, configuration), input()), nil, nil)
 }
 
 // decision gives what is decided of a device.
