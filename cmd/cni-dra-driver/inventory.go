@@ -98,8 +98,8 @@ func (o *inventoryOptions) run(out, warn io.Writer) error {
 		warnings = append(warnings, "the host's default routes are unknown, so interfaces with one are offered like any other")
 	}
 	decisions := inventory.Decide(devices, rules, inventory.DecideInput{Driver: driver, Sharing: true, Others: taken})
-	for _, idle := range rules.Idle(decisions, host.Links) {
-		warnings = append(warnings, idle.Rule+" selects no device: "+idle.Why)
+	for _, rule := range rules.Unmatched(decisions, host.Links) {
+		warnings = append(warnings, rule.Rule+" selects no device: "+rule.Why)
 	}
 	if err := o.print(out, decisions, warnings); err != nil {
 		return err

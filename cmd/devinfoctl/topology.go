@@ -118,7 +118,7 @@ func (t *tool) offer(h *host) (*state.Offer, error) {
 	}
 	if h.Outdated(o) {
 		t.warn("%s: %s", doctor.Changed(o), doctor.RestartDriver)
-		o.Problem, o.Idle = "", nil
+		o.Problem, o.Unmatched = "", nil
 	}
 	return o, err
 }
@@ -157,7 +157,7 @@ func offeredCommand(t *tool) *cobra.Command {
 				case len(list) == 0:
 					fmt.Fprintln(w, "cni-dra-driver offers no devices of this node")
 					if offer != nil {
-						for _, idle := range offer.Idle {
+						for _, idle := range offer.Unmatched {
 							fmt.Fprintln(w, printable(offer.Rules+": "+idle.String()))
 						}
 					}

@@ -53,8 +53,8 @@ func TestStateDirectoryListsRulesWithoutDevice(t *testing.T) {
 	r, n := newRig(t), newNode(t, "igb-sriov")
 	n.rules = "devices: [{drivers: [igbvf], sharing: exclusive}, {ifNames: [eth77], sharing: exclusive}]"
 	r.startOffering(apiServer(nil), n, newPlugins())
-	want := []state.Idle{{Rule: "devices[1] (ifNames: eth77)", Why: "this node has no interface eth77; the nearest is eth7", Nearest: "eth7"}}
-	waitUntil(t, func() string { return cmp.Diff(want, readOffer(t, r.options.StateDir).Idle) })
+	want := []state.UnmatchedRule{{Rule: "devices[1] (ifNames: eth77)", Why: "this node has no interface eth77; the nearest is eth7", Nearest: "eth7"}}
+	waitUntil(t, func() string { return cmp.Diff(want, readOffer(t, r.options.StateDir).Unmatched) })
 }
 
 // The rule matches an interface that the node does not see while a pod has the PF. The VFs are still visible.

@@ -128,7 +128,7 @@ func offer(f *Evidence, list *findings) {
 		list.add(Error, "cni-dra-driver: "+f.Offer.Problem, "correct the rules, because cni-dra-driver does not start with them")
 		return
 	}
-	for _, idle := range f.Offer.Idle {
+	for _, idle := range f.Offer.Unmatched {
 		list.add(Info, f.Offer.Rules+": "+idle.String(),
 			"correct the rule, unless it is meant for other nodes; devinfoctl topology shows the devices of this node")
 	}

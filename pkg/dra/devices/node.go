@@ -167,7 +167,7 @@ func (n *Node) Watch(ctx context.Context) {
 type metrics struct {
 	sharing    prometheus.Gauge
 	known      prometheus.Gauge
-	idle       *prometheus.GaugeVec
+	unmatched  *prometheus.GaugeVec
 	mismatches *prometheus.CounterVec // by one of [restore.SettingNames]
 }
 
@@ -177,7 +177,7 @@ func newMetrics(to prometheus.Registerer) *metrics {
 	m := &metrics{
 		sharing:    in.NewGauge(gauge("devinfo_dra_sharing_supported", "0 if the API server cannot share devices among claims, which needs Kubernetes 1.36; else 1.")),
 		known:      in.NewGauge(gauge("devinfo_dra_external_allocations_known", "1 while the driver knows which devices are allocated outside DRA (device plugins, Multus, sriov-cni), else 0.")),
-		idle:       in.NewGaugeVec(gauge("devinfo_dra_unmatched_rules", "1 for each rule of --devices that no device of this node matches, with the device that comes nearest."), []string{"rule", "nearest"}),
+		unmatched:  in.NewGaugeVec(gauge("devinfo_dra_unmatched_rules", "1 for each rule of --devices that no device of this node matches, with the device that comes nearest."), []string{"rule", "nearest"}),
 		mismatches: in.NewCounterVec(prometheus.CounterOpts{Name: "devinfo_dra_device_mismatches_total", Help: "Device settings that still differed from their pre-ADD value after DEL, by setting and whether the driver restored them."}, []string{"setting", "restored"}),
 	}
 	m.known.Set(1)

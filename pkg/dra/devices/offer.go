@@ -25,7 +25,7 @@ type survey struct {
 	slices    []inventory.Slice             // includes the withheld devices
 	published inventory.Published           // the devices in slices
 	withheld  map[string]bool
-	idle      []state.Idle
+	unmatched []state.UnmatchedRule
 	warnings  []string
 }
 
@@ -112,7 +112,7 @@ func (n *Node) survey(others map[string]string, unknown error) (s survey, err er
 	})
 	s = survey{
 		decisions: make(map[string]inventory.Decision, len(decisions)), slices: inventory.Slices(decisions, ours, last),
-		withheld: withheld, idle: rules.Idle(decisions, host.Links), warnings: warnings,
+		withheld: withheld, unmatched: rules.Unmatched(decisions, host.Links), warnings: warnings,
 	}
 	for _, d := range decisions {
 		s.decisions[d.Device.Name] = d
@@ -136,11 +136,11 @@ func (n *Node) note(s survey) {
 	if !slices.Equal(s.warnings, n.last.warnings) {
 		n.Log.Warn("problems with the node's devices", "warnings", s.warnings)
 	}
-	if !slices.Equal(s.idle, n.last.idle) {
-		n.metrics.idle.Reset()
-		for _, idle := range s.idle {
-			n.metrics.idle.WithLabelValues(idle.Rule, idle.Nearest).Set(1)
-			n.Log.Warn("a rule selects no device of this node: correct it, unless it is meant for other nodes", "file", n.Inventory.File, "rule", idle.Rule, "reason", idle.Why)
+	if !slices.Equal(s.unmatched, n.last.unmatched) {
+		n.metrics.unmatched.Reset()
+		for _, rule := range s.unmatched {
+			n.metrics.unmatched.WithLabelValues(rule.Rule, rule.Nearest).Set(1)
+			n.Log.Warn("a rule selects no device of this node: correct it, unless it is meant for other nodes", "file", n.Inventory.File, "rule", rule.Rule, "reason", rule.Why)
 		}
 	}
 	n.last = s
@@ -216,7 +216,7 @@ func (h holdings) as() map[string]inventory.SharingMode {
 
 // leaveOffer writes the offer for devinfoctl: see [state.Offer].
 func (n *Node) leaveOffer(s survey) {
-	offer := &state.Offer{Rules: n.Inventory.File, Digest: n.Inventory.Digest, Idle: s.idle}
+	offer := &state.Offer{Rules: n.Inventory.File, Digest: n.Inventory.Digest, Unmatched: s.unmatched}
 	for _, name := range slices.Sorted(maps.Keys(s.decisions)) {
 		c := s.decisions[name]
 		as, published := s.published[name]

@@ -263,21 +263,21 @@ const OfferFile = "offer"
 
 // Offer lists the node's devices that rules select, and whether each is offered: see package inventory.
 type Offer struct {
-	Rules   string    `json:"rules"`             // path of the rules file
-	Digest  string    `json:"digest,omitempty"`  // SHA-256 of the rules file, in hexadecimal digits
-	Problem string    `json:"problem,omitempty"` // why the rules are invalid, which ends the driver; "" = they are valid
-	Devices []Offered `json:"devices,omitempty"` // by name, without devices that no rule selects
-	Idle    []Idle    `json:"idle,omitempty"`    // by index of the rule
+	Rules     string          `json:"rules"`             // path of the rules file
+	Digest    string          `json:"digest,omitempty"`  // SHA-256 of the rules file, in hexadecimal digits
+	Problem   string          `json:"problem,omitempty"` // why the rules are invalid, which ends the driver; "" = they are valid
+	Devices   []Offered       `json:"devices,omitempty"` // by name, without devices that no rule selects
+	Unmatched []UnmatchedRule `json:"idle,omitempty"`    // by index of the rule
 }
 
-// Idle is a rule that has no effect on this node, because each device fails it or meets an earlier rule.
-type Idle struct {
+// UnmatchedRule is a rule that has no effect on this node, because each device fails it or meets an earlier rule.
+type UnmatchedRule struct {
 	Rule    string `json:"names"`             // "devices[1] (ifNames: eth77)"; "devices" = the file has no rules
 	Why     string `json:"why"`               // the values that no device has, each with the nearest value that a device has
 	Nearest string `json:"nearest,omitempty"` // the first such nearest value; "" = none is similar
 }
 
-func (i Idle) String() string { return i.Rule + " selects no device of this node: " + i.Why }
+func (r UnmatchedRule) String() string { return r.Rule + " selects no device of this node: " + r.Why }
 
 // Offered is a device of the node that a rule selects.
 type Offered struct {

@@ -26,8 +26,8 @@ func TestRuleAppliesToNodesThatItSelects(t *testing.T) {
 		if _, ok := all["pci-0000-01-00-0"]; !ok {
 			t.Errorf("rack %s: the rule without nodes does not apply", rack)
 		}
-		if idle := r.Idle(decisions, h.Links); len(idle) > 0 {
-			t.Errorf("rack %s: unmatched rules %v", rack, idle)
+		if unmatched := r.Unmatched(decisions, h.Links); len(unmatched) > 0 {
+			t.Errorf("rack %s: unmatched rules %v", rack, unmatched)
 		}
 	}
 }

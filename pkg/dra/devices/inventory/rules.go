@@ -91,7 +91,7 @@ type rule struct {
 
 // ParseRules parses the key "devices" of a configuration in YAML or JSON, {devices: [...]}. No other key is allowed.
 // The error names each wrong rule by its index and key. A configuration without rules is valid and offers no
-// devices; [Rules.Idle] reports it if the key "devices" is missing.
+// devices; [Rules.Unmatched] reports it if the key "devices" is missing.
 func ParseRules(configuration []byte) (Rules, error) {
 	data, err := yaml.YAMLToJSONStrict(configuration)
 	if err != nil {
@@ -322,10 +322,10 @@ func (r *rule) names(d *Device) bool {
 	return slices.Contains(r.IfNames, d.IfName) || slices.Contains(r.PCIAddresses, d.PCI)
 }
 
-// Idle returns the rules that no device meets, in their order, each with the reason.
-func (r Rules) Idle(decisions []Decision, links []link.InterfaceRecord) (list []state.Idle) {
+// Unmatched returns the rules that no device meets, in their order, each with the reason.
+func (r Rules) Unmatched(decisions []Decision, links []link.InterfaceRecord) (list []state.UnmatchedRule) {
 	if r.absent {
-		return []state.Idle{{Rule: "devices", Why: "the file has no rules; write a rule such as devices: [{pfNames: [ens1f0np0], sharing: exclusive}], or devices: [] to offer no devices"}}
+		return []state.UnmatchedRule{{Rule: "devices", Why: "the file has no rules; write a rule such as devices: [{pfNames: [ens1f0np0], sharing: exclusive}], or devices: [] to offer no devices"}}
 	}
 	used, known := map[int]bool{}, map[string][]string{} // used by index; values of devices by key
 	for n := range decisions {
@@ -358,7 +358,7 @@ func failure(decisions []Decision, rule int) (why string) {
 	return why
 }
 
-func explain(n int, r *Rule, known map[string][]string, links []link.InterfaceRecord, failure string) (idle state.Idle) {
+func explain(n int, r *Rule, known map[string][]string, links []link.InterfaceRecord, failure string) (unmatched state.UnmatchedRule) {
 	var names, why []string
 	for _, m := range matchers {
 		values := m.values(r)
@@ -380,7 +380,7 @@ func explain(n int, r *Rule, known map[string][]string, links []link.InterfaceRe
 			}
 			if near := config.Nearest(value, known[m.key]); near != "" {
 				text += "; the nearest is " + near
-				idle.Nearest = cmp.Or(idle.Nearest, near)
+				unmatched.Nearest = cmp.Or(unmatched.Nearest, near)
 			}
 			why = append(why, text)
 		}
@@ -388,9 +388,9 @@ func explain(n int, r *Rule, known map[string][]string, links []link.InterfaceRe
 	if r.Select != "" {
 		names = append(names, "select")
 	}
-	idle.Rule = fmt.Sprintf("devices[%d] (%s)", n, strings.Join(names, "; "))
-	idle.Why = cmp.Or(strings.Join(why, "; "), failure, "no device matches all of its keys, or an earlier rule already selects it")
-	return idle
+	unmatched.Rule = fmt.Sprintf("devices[%d] (%s)", n, strings.Join(names, "; "))
+	unmatched.Why = cmp.Or(strings.Join(why, "; "), failure, "no device matches all of its keys, or an earlier rule already selects it")
+	return unmatched
 }
 
 // noDevice describes an interface that does not belong to a device.
