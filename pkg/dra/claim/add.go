@@ -43,7 +43,7 @@ func (s *steps) add(c *claim, indexes []int, sb *sandbox) error {
 		if err := s.cni.check(at); err != nil {
 			return refused(n, err)
 		}
-		note, err := s.Node.Take(at, s.table.noteOfGivenUp(at))
+		note, err := s.Node.Snapshot(at, s.table.noteOfGivenUp(at))
 		if err != nil {
 			return refused(n, nodeError(err))
 		}
@@ -97,7 +97,7 @@ func (s *steps) leaseDevice(c *claim, at *state.Attachment, sb *sandbox) error {
 	if err := s.table.checkReleased(c, at); err != nil {
 		return err
 	}
-	return s.Node.Leases.Hold(c.record, at, sb.Netns, sb.Pod.UID, fmt.Sprintf(": pod %s/%s (%s) cannot have it too; request a device by a claim or by Multus, not by both",
+	return s.Node.Leases.Lease(c.record, at, sb.Netns, sb.Pod.UID, fmt.Sprintf(": pod %s/%s (%s) cannot have it too; request a device by a claim or by Multus, not by both",
 		sb.Pod.Namespace, sb.Pod.Name, at.IfName))
 }
 

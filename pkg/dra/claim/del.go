@@ -124,7 +124,7 @@ func (s *steps) restore(c *claim, indexes []int) {
 	record := c.record.Clone()
 	for _, n := range indexes {
 		at := &record.Attachments[n]
-		err := s.Node.GiveBack(record, at)
+		err := s.Node.Restore(record, at)
 		if err == nil {
 			err = s.releaseLeases(record, at)
 		}

@@ -157,7 +157,7 @@ func (g *gate) leaseBare(c *claim) error {
 			}
 		}
 	}
-	return g.Node.Leases.HoldBare(c.record)
+	return g.Node.Leases.LeaseBare(c.record)
 }
 
 // addHook adds a hook that fails containers in any network namespace except the attached one, such as

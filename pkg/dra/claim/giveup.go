@@ -64,7 +64,7 @@ func (s *steps) deleteAgain(c *claim, indexes []int) {
 			err = s.detach(record.UID, &at)
 		}
 		if err == nil {
-			err = s.Node.GiveBack(record, &at)
+			err = s.Node.Restore(record, &at)
 		}
 		if err == nil {
 			err = s.dropUndeleted(record, n)

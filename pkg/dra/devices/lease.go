@@ -27,10 +27,10 @@ type Leases struct {
 	claims    Claims
 }
 
-// Hold leases the device of an attachment to a pod, so that the devinfo plugin refuses the device to other pods. The
+// Lease leases the device of an attachment to a pod, so that the devinfo plugin refuses the device to other pods. The
 // error names the current holder and ends with advice for the author of the pod. Each device of a claim has a
 // separate lease record: see [state.Attachment.Part].
-func (l *Leases) Hold(record *state.Claim, at *state.Attachment, netns string, pod types.UID, advice string) error {
+func (l *Leases) Lease(record *state.Claim, at *state.Attachment, netns string, pod types.UID, advice string) error {
 	if l.journal == nil || deviceID(at) == "" {
 		return nil
 	}
@@ -42,9 +42,9 @@ func (l *Leases) Hold(record *state.Claim, at *state.Attachment, netns string, p
 	return l.take(record, []*state.Attachment{at}, of, advice)
 }
 
-// HoldBare leases all devices of a claim that have no network, in one lease record. Only containers of the claim may
+// LeaseBare leases all devices of a claim that have no network, in one lease record. Only containers of the claim may
 // then get their device nodes. The record also owns the files that [Node.WritePluginFile] writes.
-func (l *Leases) HoldBare(record *state.Claim) error {
+func (l *Leases) LeaseBare(record *state.Claim) error {
 	if l.IsHeld(record) {
 		return nil
 	}
@@ -72,9 +72,9 @@ func (l *Leases) IsHeld(record *state.Claim) bool {
 		maps.Equal(of.Files, l.pluginFiles(record))
 }
 
-// holdGroup leases the IOMMU group of a device node that a container gets, because the device node gives access to
+// leaseGroup leases the IOMMU group of a device node that a container gets, because the device node gives access to
 // all devices in the group.
-func (l *Leases) holdGroup(record *state.Claim, at *state.Attachment, group string) error {
+func (l *Leases) leaseGroup(record *state.Claim, at *state.Attachment, group string) error {
 	if l.journal == nil || group == "" {
 		return nil
 	}

@@ -52,7 +52,7 @@ func (n *Node) HasPluginFile(at *state.Attachment) bool {
 }
 
 // WritePluginFile writes the device-info file of a device plugin for a device without a network. Call
-// [Leases.HoldBare] first, which records the file. The lease proves that no device plugin has given the device to a
+// [Leases.LeaseBare] first, which records the file. The lease proves that no device plugin has given the device to a
 // pod, so WritePluginFile replaces the file of a former device plugin. It keeps the file if a device plugin still
 // advertises the device.
 func (n *Node) WritePluginFile(at *state.Attachment) error {

@@ -22,10 +22,10 @@ import (
 // Note contains the settings that restore needs. Only this package reads it.
 type Note = json.RawMessage
 
-// Take checks that the host does not use the device of an attachment, and returns its settings for [Node.GiveBack];
-// nil = nothing to restore. A device whose restore was given up may still have the settings of its former pod. Take
+// Snapshot checks that the host does not use the device of an attachment, and returns its settings for [Node.Restore];
+// nil = nothing to restore. A device whose restore was given up may still have the settings of its former pod. Snapshot
 // then returns old, unless a different device is in its place.
-func (n *Node) Take(at *state.Attachment, old Note) (Note, error) {
+func (n *Node) Snapshot(at *state.Attachment, old Note) (Note, error) {
 	if at.NodeDevice == nil || at.NodeDevice.Shared() {
 		return nil, nil
 	}
@@ -124,9 +124,9 @@ func (n *Node) State(at *state.Attachment) restore.State {
 	return now
 }
 
-// GiveBack restores the device of an attachment after its DEL. It ignores notes of an earlier boot, because booting
+// Restore restores the device of an attachment after its DEL. It ignores notes of an earlier boot, because booting
 // resets devices. Repeat it after an error. If [IsNotOnNode] reports true, the interface may still be on its way back.
-func (n *Node) GiveBack(record *state.Claim, at *state.Attachment) error {
+func (n *Node) Restore(record *state.Claim, at *state.Attachment) error {
 	if at.Note == nil || at.BootID != n.BootID || n.Custody == nil {
 		return nil
 	}
@@ -154,10 +154,10 @@ func (n *Node) GiveBack(record *state.Claim, at *state.Attachment) error {
 	return nil
 }
 
-// IsNotOnNode reports whether an error of [Node.GiveBack] means that the interface is not on the node.
+// IsNotOnNode reports whether an error of [Node.Restore] means that the interface is not on the node.
 func IsNotOnNode(err error) bool { return errors.Is(err, restore.ErrNotOnNode) }
 
-// CountMismatches counts the settings in an error of [Node.GiveBack]. Call it when the restore is given up.
+// CountMismatches counts the settings in an error of [Node.Restore]. Call it when the restore is given up.
 func (n *Node) CountMismatches(err error) {
 	what := []string{restore.Away}
 	if m, is := errors.AsType[*restore.Mismatch](err); is {
@@ -233,7 +233,7 @@ func (n *Node) Grant(record *state.Claim, at *state.Attachment, info *devinfo.In
 	g.Pod = identity(at)
 	given, err := g.ForInterface(n.Finder, at.Netns, at.IfName, info)
 	if err == nil {
-		err = n.Leases.holdGroup(record, at, given.IOMMUGroup)
+		err = n.Leases.leaseGroup(record, at, given.IOMMUGroup)
 	}
 	return given, err
 }
