@@ -13,7 +13,7 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// parse gives the options of a command line, checked.
+// parse parses and checks a command line.
 func parse(t *testing.T, args ...string) (options, error) {
 	t.Helper()
 	var o options
@@ -23,7 +23,7 @@ func parse(t *testing.T, args ...string) (options, error) {
 	return o, o.check()
 }
 
-func TestOnlyTheNodesNameIsRequired(t *testing.T) {
+func TestOnlyNodeNameIsRequired(t *testing.T) {
 	t.Setenv("NODE_NAME", "")
 	if _, err := parse(t); err == nil {
 		t.Error("not even that")
@@ -40,7 +40,7 @@ func TestOnlyTheNodesNameIsRequired(t *testing.T) {
 	difftest.Same(t, "options", got, want, cmp.AllowUnexported(options{}))
 }
 
-func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
+func TestErrorNamesEachWrongFlagAndItsValue(t *testing.T) {
 	_, err := parse(t, "--node-name=", "--max-attachments=-1", "--del-max-failures=0", "--del-min-retry-time=-1s", "--nri-plugin-index=5", "--allow-claim-config=macvlan,*,../sh", "--log-format=xml",
 		"--metrics-address=:98090", "--kubelet-plugins-dir=a", "--kubelet-registrar-dir=", "--node-config=b", "--nri-socket=c", "--cdi-dir=d",
 		"--host-root=e", "--kubeconfig=f", "--cni-bin-dir=bin", "--cni-path=/ok:g", "--capture=h", "--evict-lost", "--carrier-grace=5m", "--force", "--keep-running")
@@ -75,12 +75,12 @@ func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
 	})
 }
 
-func TestTheHelpSaysWhatAllowingATypeMeans(t *testing.T) {
+func TestHelpExplainsTrustOfAllowedTypes(t *testing.T) {
 	help := command().Flag("allow-claim-config").Usage
 	difftest.Contains(t, help, "root on this node", "dataDir", "IPAM")
 }
 
-func TestAnInvalidCommandLineNamesTheHelp(t *testing.T) {
+func TestInvalidCommandLineRefersToHelp(t *testing.T) {
 	for line, want := range map[string]string{
 		"--nope":            "unknown flag: --nope; see cni-dra-driver --help",
 		"inventori":         `unknown command "inventori"; did you mean inventory? See cni-dra-driver --help`,

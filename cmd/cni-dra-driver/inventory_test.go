@@ -16,7 +16,7 @@ import (
 
 const igb = "../../testdata/hosts/igb-sriov.txtar"
 
-// idleIn are the rules that name no device of a captured host.
+// idleIn returns the warnings about unmatched rules for a captured host.
 func idleIn(t *testing.T, host, rules string) (list []string) {
 	t.Helper()
 	_, warnings, err := inventoryOf(t, rules, "--capture", host)
@@ -48,7 +48,7 @@ const someDevices = `devices:
 - {ifNames: [eth0], sharing: shared}
 `
 
-func TestInventoryPrintsWhatIsOfferedAndWhyNot(t *testing.T) {
+func TestInventoryPrintsOfferedDevicesAndReasons(t *testing.T) {
 	got, warnings, err := inventoryOf(t, someDevices, "--capture", igb)
 	want := `DEVICE            KIND  INTERFACE  OFFERED    RULE  WHY NOT
 pci-0000-01-00-0  pf    eth0       shared     1     -
@@ -66,8 +66,8 @@ pci-0000-41-10-2  vf    eth7       exclusive  0     -
 	difftest.Contains(t, warnings, "default routes")
 }
 
-// Where a rule leads nowhere pods stay Pending, and the scheduler does not say why.
-func TestInventoryNamesTheRulesThatNameNoDevice(t *testing.T) {
+// Pods stay Pending if a rule selects no device, and the scheduler does not report the reason.
+func TestInventoryWarnsAboutUnmatchedRules(t *testing.T) {
 	got := idleIn(t, "../devinfoctl/testdata/node.txtar", `devices:
 - {ifNames: [eth4], sharing: exclusive}
 - {pfNames: [p0], sharing: exclusive}
@@ -101,7 +101,7 @@ func TestInventoryNamesTheRulesThatNameNoDevice(t *testing.T) {
 	})
 }
 
-func TestInventoryAsYAMLAndJSONSayTheSame(t *testing.T) {
+func TestInventoryPrintsSameContentAsYAMLAndJSON(t *testing.T) {
 	var all [2]struct {
 		Slices  []struct{ Devices []map[string]any }
 		LeftOut []map[string]string
@@ -121,7 +121,7 @@ func TestInventoryAsYAMLAndJSONSayTheSame(t *testing.T) {
 	}
 }
 
-func TestInventoryRefusesWhatIsWrong(t *testing.T) {
+func TestInventoryRefusesInvalidInput(t *testing.T) {
 	for _, test := range []struct {
 		rules, host, output, want string
 	}{
@@ -189,11 +189,11 @@ func TestDocumentationShowsTheOutputOfInventory(t *testing.T) {
 	difftest.Equal(t, got, want)
 }
 
-func TestClearIsForWhatWasGivenUp(t *testing.T) {
+func TestClearDropsOnlyUndeletedAttachments(t *testing.T) {
 	plugins := t.TempDir()
 	store, err := state.Open(filepath.Join(plugins, driver, "state"))
 	must(t, err)
-	defer store.Close() // it is locked meanwhile, as by an agent
+	defer store.Close() // the store is locked, as by a running driver
 	at := state.Attachment{
 		Pool: "n1", Device: "cni-3", Network: "net", IfName: "net1", List: json.RawMessage("{}"), Phase: state.Undeleted,
 		Execution: state.Execution{Sandbox: "s1", Args: [][2]string{{"K8S_POD_NAMESPACE", "ns"}, {"K8S_POD_NAME", "pod"}}},
@@ -214,7 +214,7 @@ func TestClearIsForWhatWasGivenUp(t *testing.T) {
 	out.Reset()
 	cmd.SetArgs([]string{"clear", "u1"})
 	must(t, cmd.Execute())
-	difftest.Contains(t, out.String(), "cleared") // in the node's directory
+	difftest.Contains(t, out.String(), "cleared") // in the directory of the node
 	cmd.SetArgs([]string{"clear", "--kubelet-plugins-dir", filepath.Join(plugins, "none"), "u1"})
 	difftest.Says(t, cmd.Execute(), "give --kubelet-plugins-dir")
 	at.Sandbox = "s2"

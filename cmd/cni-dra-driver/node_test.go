@@ -32,7 +32,7 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// kubelet tells what device plugins have given away.
+// kubelet serves the PodResources API.
 type kubelet struct {
 	podresourcesapi.UnimplementedPodResourcesListerServer
 }
@@ -44,7 +44,7 @@ func (kubelet) List(context.Context, *podresourcesapi.ListPodResourcesRequest) (
 	}}}, nil
 }
 
-func TestWhatOthersHaveComesFromTheKubeletAndSRIOVCNI(t *testing.T) {
+func TestExternalAllocationsComeFromKubeletAndSRIOVCNI(t *testing.T) {
 	o := alone(t)
 	o.hostRoot = filepath.Dir(o.kubeconfig)
 	o.podResources = "/kubelet.sock"
@@ -57,15 +57,15 @@ func TestWhatOthersHaveComesFromTheKubeletAndSRIOVCNI(t *testing.T) {
 	const locked = "sriov-cni has allocated it to network namespace /proc/self/ns/net"
 	o.podResourcesGiven = true
 	_, err = o.inventory(sysfs.New(os.DirFS("/sys")))
-	difftest.Says(t, err, "--pod-resources-socket") // which the user has named, is not there
+	difftest.Says(t, err, "--pod-resources-socket") // the socket on the command line does not exist
 	_, err = offered.Others(t.Context())
-	difftest.Says(t, err, "--pod-resources-socket") // nobody knows what device plugins have given away
+	difftest.Says(t, err, "--pod-resources-socket") // the allocations of device plugins are unknown
 	socket := filepath.Join(o.hostRoot, o.podResources)
 	server := served(t, socket, kubelet{})
 	got, err := offered.Others(t.Context())
 	must(t, err)
 	difftest.Equal(t, got, map[string]string{"0000:03:00.4": "pod ns/pod has it from device plugin example.com/vf", "0000:03:00.5": locked})
-	server.Stop() // which removes the socket
+	server.Stop() // removes the socket
 	difftest.Write(t, socket, "", 0o600)
 	got, err = offered.Others(t.Context())
 	difftest.Says(t, err, "--pod-resources-socket") // the kubelet does not answer
@@ -78,7 +78,7 @@ func (kubelet) GetAllocatableResources(context.Context, *podresourcesapi.Allocat
 	}}, nil
 }
 
-func TestTheKubeletSaysWhichDevicesRunningPluginsAdvertise(t *testing.T) {
+func TestKubeletListsDevicesOfRunningPlugins(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "kubelet.sock")
 	if _, err := podresources.Advertised(t.Context(), socket, "example.com/vf", "0000:03:00.4"); err == nil {
 		t.Error("no error without a kubelet")
@@ -91,7 +91,7 @@ func TestTheKubeletSaysWhichDevicesRunningPluginsAdvertise(t *testing.T) {
 	}
 }
 
-// served starts a kubelet that answers at a socket.
+// served starts a kubelet that serves at a socket.
 func served(t *testing.T, socket string, kubelet podresourcesapi.PodResourcesListerServer) *grpc.Server {
 	t.Helper()
 	listener, err := net.Listen("unix", socket)
@@ -103,7 +103,7 @@ func served(t *testing.T, socket string, kubelet podresourcesapi.PodResourcesLis
 	return server
 }
 
-// busyKubelet answers each third call: it limits the rate of all who ask.
+// busyKubelet limits the rate: it serves only each third call.
 type busyKubelet struct {
 	kubelet
 	calls int
@@ -116,7 +116,7 @@ func (k *busyKubelet) List(ctx context.Context, r *podresourcesapi.ListPodResour
 	return k.kubelet.List(ctx, r)
 }
 
-func TestAKubeletThatLimitsTheRateIsAskedAgain(t *testing.T) {
+func TestRequestIsRepeatedIfKubeletLimitsRate(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "kubelet.sock")
 	served(t, socket, &busyKubelet{})
 	if given, err := givenAway(t.Context(), socket, new(podresources.Memory)); err != nil || len(given) != 1 {
@@ -124,8 +124,8 @@ func TestAKubeletThatLimitsTheRateIsAskedAgain(t *testing.T) {
 	}
 }
 
-// The file is read each time: whoever tries something changes it.
-func TestACapturedHostStandsInForTheNode(t *testing.T) {
+// The capture is read each time, because users change it while they try rules.
+func TestCaptureReplacesNode(t *testing.T) {
 	o := alone(t)
 	dir := filepath.Dir(o.kubeconfig)
 	o.devices, o.captureFile = filepath.Join(dir, "devices.yaml"), filepath.Join(dir, "host.txtar")
@@ -152,8 +152,8 @@ func TestACapturedHostStandsInForTheNode(t *testing.T) {
 	difftest.Says(t, err, "--capture")
 }
 
-// An agent that cannot start says so where devinfoctl check looks; the next one takes it back.
-func TestInvalidRulesAreLeftForDevinfoctl(t *testing.T) {
+// A driver that cannot start records the error for devinfoctl, and the next one removes it.
+func TestInvalidRulesAreRecordedForDevinfoctl(t *testing.T) {
 	o := alone(t)
 	o.devices = filepath.Join(filepath.Dir(o.kubeconfig), "devices.yaml")
 	start := func(rules string) (*state.Offer, error) {
@@ -182,7 +182,7 @@ func TestInvalidRulesAreLeftForDevinfoctl(t *testing.T) {
 	}
 }
 
-func TestTheGateIsPutBesideThePlugins(t *testing.T) {
+func TestGateIsInstalledBesidePlugins(t *testing.T) {
 	o := alone(t)
 	o.hostRoot, o.cniBinDir = filepath.Dir(o.kubeconfig), "/opt/cni/bin"
 	o.gate = filepath.Join(o.hostRoot, "beside")
@@ -191,8 +191,8 @@ func TestTheGateIsPutBesideThePlugins(t *testing.T) {
 	difftest.Equal(t, difftest.Read(t, filepath.Join(o.hostRoot, "opt/cni/bin/cni-dra-gate")), "program")
 }
 
-func TestASocketsDirectoryIsGivenAsTheNodeSettingsAllow(t *testing.T) {
-	linktest.Run(t, giveSocketDirectories) // a user enters only namespaces of his own
+func TestSocketDirectoryIsMountedIfNodeSettingsAllow(t *testing.T) {
+	linktest.Run(t, giveSocketDirectories) // an ordinary user can only enter own namespaces
 }
 
 func giveSocketDirectories(t *testing.T) {

@@ -24,7 +24,7 @@ import (
 	"devinfo-cni.io/pkg/link/linktest"
 )
 
-// alone are the options of an agent without kubelet, runtime and API server.
+// alone returns options for a driver without kubelet, runtime and API server.
 func alone(t *testing.T) *options {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "dra-") // t.TempDir is too long for a socket
@@ -35,7 +35,7 @@ func alone(t *testing.T) *options {
 		"clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}]}`
 	must(t, os.WriteFile(kubeconfig, []byte(nowhere), 0o600))
 	must(t, os.WriteFile(filepath.Join(dir, "gate"), nil, 0o755))
-	free, err := net.Listen("tcp", "127.0.0.1:0") // an endpoint that nobody uses
+	free, err := net.Listen("tcp", "127.0.0.1:0") // a free address
 	must(t, err)
 	must(t, free.Close())
 	return &options{
@@ -46,7 +46,7 @@ func alone(t *testing.T) *options {
 	}
 }
 
-// started runs an agent; end ends it and gives what run returned.
+// started runs a driver. end stops it and returns the result of run.
 func started(t *testing.T, o *options) (end func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -63,8 +63,8 @@ func started(t *testing.T, o *options) (end func() error) {
 	}
 }
 
-// The address of its endpoint is taken at first, by the agent before it say.
-func TestAnAgentWaitsForKubeletRuntimeServerAndAddress(t *testing.T) {
+// The address is in use at first, for example by the previous driver.
+func TestDriverWaitsForKubeletRuntimeServerAndAddress(t *testing.T) {
 	o := alone(t)
 	taken, err := net.Listen("tcp", o.metricsAddress)
 	must(t, err)
@@ -91,11 +91,11 @@ func TestAnAgentWaitsForKubeletRuntimeServerAndAddress(t *testing.T) {
 	if sockets, _ := filepath.Glob(filepath.Join(o.pluginsDir, "*.sock")); len(sockets) > 0 {
 		t.Errorf("left behind: %s", sockets)
 	}
-	must(t, started(t, o)()) // the next agent
+	must(t, started(t, o)()) // the next driver
 }
 
-func TestAnAgentDoesNotStartWhereItCouldNotWork(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // for one that does
+func TestDriverDoesNotStartWithMissingPrerequisites(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // limit for a driver that does start
 	defer cancel()
 	for want, spoil := range map[string]func(*options){
 		"--cni-bin-dir: stat /nonexistent: no such file or directory: name": func(o *options) { o.cniBinDir = "/nonexistent" },
@@ -120,7 +120,7 @@ func TestAnAgentDoesNotStartWhereItCouldNotWork(t *testing.T) {
 	}
 }
 
-// wrong is a file whose second rule is.
+// wrong is a file whose second rule is invalid.
 func wrong(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "devices.yaml")
@@ -128,7 +128,7 @@ func wrong(t *testing.T) string {
 	return file
 }
 
-func TestAnAgentThatWouldTakeEachNamespaceForGoneDoesNotStart(t *testing.T) {
+func TestDriverDoesNotStartWithoutHostMounts(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		const dir = "/run/netns"
 		must(t, os.MkdirAll(dir, 0o755))
@@ -155,7 +155,7 @@ func TestAnAgentThatWouldTakeEachNamespaceForGoneDoesNotStart(t *testing.T) {
 
 var must = difftest.Must
 
-// The test binary is also the driver.
+// The test binary also runs as the driver.
 func TestMain(m *testing.M) {
 	if os.Getenv(asDriver) != "" {
 		main()
@@ -166,7 +166,7 @@ func TestMain(m *testing.M) {
 
 const asDriver = "CNI_DRA_DRIVER_TEST"
 
-// process is the driver as a process that has not started.
+// process returns the driver as a process that is not started.
 func process(ctx context.Context, o *options, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, os.Args[0], append(args, "--node-name="+o.nodeName, "--kubeconfig="+o.kubeconfig, "--kubelet-plugins-dir="+o.pluginsDir,
 		"--kubelet-registrar-dir="+o.registrarDir, "--node-config="+o.nodeConfig, "--cdi-dir="+o.cdiDir, "--cni-bin-dir="+o.cniBinDir,
@@ -175,11 +175,11 @@ func process(ctx context.Context, o *options, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// A pod of the driver that goes on with rules that it refuses would let the update of the other nodes go on.
+// A driver that continued with invalid rules would let the update of the other nodes continue.
 func TestDriverEndsWithRulesThatItRefuses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "devices.yaml")
 	must(t, os.WriteFile(file, []byte("devices:\n- {ifNames: [eth1], sharing: shared}\n- {ifNames: [eth2]}\n- {ifNames: [eth3], sharing: shared, nodes: {}}\n"), 0o600))
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // for a driver that goes on
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // limit for a driver that does not end
 	defer cancel()
 	out, err := process(ctx, alone(t), "--devices="+file).CombinedOutput()
 	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 {
@@ -189,7 +189,7 @@ func TestDriverEndsWithRulesThatItRefuses(t *testing.T) {
 		`devices[1].sharing: it is missing; write "shared" or "exclusive"`, "devices[2].nodes: it selects all nodes; remove it")
 }
 
-// launched starts the driver as a process, and returns once the kubelet could register it.
+// launched starts the driver as a process, and returns when the kubelet can register it.
 func launched(t *testing.T, o *options) *exec.Cmd {
 	t.Helper()
 	cmd := process(t.Context(), o)
@@ -212,10 +212,10 @@ func launched(t *testing.T, o *options) *exec.Cmd {
 	}
 }
 
-// The kubelet removes a driver's ResourceSlices 30 s after the driver has gone. Of the gap
-// that an update makes, this is the agent's own share: to end, and to be back so far that
-// the kubelet can register it. What a busy machine adds is not, so the shortest update counts.
-func TestAnUpdateIsShort(t *testing.T) {
+// The kubelet deletes a driver's ResourceSlices 30 s after the driver has ended. The test measures the driver's part
+// of that time in an update: to end, to start, and to be ready for registration. The shortest of several updates
+// counts, because other load delays some.
+func TestDriverRestartsQuickly(t *testing.T) {
 	const exitLimit, gapLimit = 5 * time.Second, 15 * time.Second
 	o := alone(t)
 	running := launched(t, o)

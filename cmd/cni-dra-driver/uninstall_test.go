@@ -20,7 +20,7 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// slicesServer is an API server that has one ResourceSlice of the node; gone reports whether it was deleted.
+// slicesServer is an API server with one ResourceSlice of the node. gone reports whether it was deleted.
 func slicesServer(t *testing.T, o *options) (gone func() bool) {
 	var mu sync.Mutex
 	items := `{"metadata": {"name": "one"}}`
@@ -48,7 +48,7 @@ func slicesServer(t *testing.T, o *options) (gone func() bool) {
 	}
 }
 
-// healthy returns once /healthz has all parts.
+// healthy returns when /healthz lists all parts.
 func healthy(t *testing.T, o *options, parts ...string) {
 	t.Helper()
 	text := ""

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Namespaces are files here: the kernel's, too, are told apart by device and inode.
-func TestAContainerIsOnlyWhereItsNetworkIs(t *testing.T) {
+// Files stand for namespaces, which also differ by device and inode.
+func TestGateAdmitsContainerOnlyToAttachedNetns(t *testing.T) {
 	dir := t.TempDir()
 	make := func(name string) string {
 		t.Helper()
@@ -33,7 +33,7 @@ func TestAContainerIsOnlyWhereItsNetworkIs(t *testing.T) {
 	for name, test := range map[string]struct {
 		args  []string
 		state string
-		says  string // "" = it may start
+		says  string // "" = the container may start
 	}{
 		"its own":       {[]string{pod, "claim ns/a"}, state, ""},
 		"another's":     {[]string{other, "claim ns/a"}, state, "claim ns/a, in a different sandbox"},

@@ -15,8 +15,8 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// box has the forms of sysfs that matter: a device listed by its bus, a link
-// through a directory that is itself a link, a class, an attribute that fails.
+// box has the relevant forms of sysfs: a device in the list of its bus, a link through a directory that is itself a
+// link, a class, and an attribute that fails.
 const box = `box: made up
 -- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/pci0000:00/0000:00:05.0/0000:01:00.0 --
 -- sys/bus/pci/devices/0000:01:10.0 -> ../../../devices/pci0000:00/0000:00:05.0/0000:01:10.0 --
@@ -51,14 +51,14 @@ const box = `box: made up
 -- sys/odd/toroot -> .. --
 `
 
-func TestFailingReadsGiveTheErrno(t *testing.T) {
+func TestFailingReadsReturnErrno(t *testing.T) {
 	sys := parse(t, box).Sys()
 	const name = "class/net/eth0/phys_switch_id"
 	var read *fs.PathError
 	if _, err := fs.ReadFile(sys, name); !errors.As(err, &read) || read.Path != name || read.Err != syscall.EOPNOTSUPP {
 		t.Errorf("ReadFile: %v", err)
 	}
-	f, err := sys.Open(name) // as in sysfs
+	f, err := sys.Open(name) // opening succeeds, as in sysfs
 	difftest.Must(t, err)
 	if _, err := io.ReadAll(f); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("Read: %v", err)
@@ -68,8 +68,7 @@ func TestFailingReadsGiveTheErrno(t *testing.T) {
 	}
 }
 
-// paths lists everything reachable, through links too, down to some depth, and
-// some names that are not there.
+// paths returns all paths up to some depth, including paths through links, and some missing ones.
 func paths(sys fs.FS, dir string, depth int) []string {
 	list := []string{dir, path.Join(dir, "absent"), path.Join(dir, "absent/too")}
 	entries, _ := fs.ReadDir(sys, dir)
@@ -83,7 +82,7 @@ func paths(sys fs.FS, dir string, depth int) []string {
 	return list
 }
 
-// outcome is what all ways to look at a name say, in a form that compares.
+// outcome returns the results of all calls for a name, in comparable form.
 type outcome struct {
 	Content, Target, Stat, Lstat string
 	Entries                      []string
@@ -111,7 +110,7 @@ func look(sys fs.FS, name string) (o outcome) {
 	return o
 }
 
-// class reduces an error to what a caller can test for.
+// class reduces an error to the parts that callers can test.
 func class(err error) string {
 	var p *fs.PathError
 	var errno syscall.Errno
@@ -126,8 +125,8 @@ func class(err error) string {
 	return p.Err.Error()
 }
 
-func TestSysBehavesAsAnOSRootOfTheUnpackedTree(t *testing.T) {
-	// Without the failing file, which is unpacked as a directory.
+func TestSysBehavesLikeOSRootOfUnpackedTree(t *testing.T) {
+	// Omit the failing file, which is unpacked as a directory.
 	h := parse(t, strings.Replace(box, " !EOPNOTSUPP", "", 1))
 	dir := t.TempDir()
 	difftest.Must(t, h.Unpack(dir))
@@ -142,13 +141,13 @@ func TestSysBehavesAsAnOSRootOfTheUnpackedTree(t *testing.T) {
 		difftest.Same(t, name, got, look(root.FS(), name))
 		seen[got.Errors[2]]++
 	}
-	// What Stat said, to see that the box makes all of it happen.
+	// The results of Stat, to check that box contains each case.
 	t.Logf("%v", seen)
 }
 
-func TestSysIsAnFS(t *testing.T) {
-	// TestFS follows no link to a directory but reads every file, so it gets a
-	// host on which nothing fails and nothing dangles.
+func TestSysPassesFSTest(t *testing.T) {
+	// TestFS follows no links to directories but reads each file, so use a host without failing files and dangling
+	// links.
 	sys := parse(t, `box: made up
 -- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/0000:01:00.0 --
 -- sys/devices/0000:01:00.0/vendor --
@@ -168,7 +167,7 @@ func TestUnpackWritesFailingFilesAsDirectories(t *testing.T) {
 	}
 }
 
-func TestUnpackNeverLeavesItsDirectory(t *testing.T) {
+func TestUnpackStaysInDirectory(t *testing.T) {
 	dir := t.TempDir()
 	difftest.Must(t, os.Symlink(t.TempDir(), dir+"/a"))
 	if err := parse(t, "box\n-- sys/a/b --\n1\n").Unpack(dir); err == nil {

@@ -22,7 +22,7 @@ func parse(t *testing.T, text string) *capturefile.Host {
 	return h
 }
 
-func TestTextBeforeTheFirstEntryIsTheComment(t *testing.T) {
+func TestTextBeforeFirstEntryIsComment(t *testing.T) {
 	h := parse(t, "box: Linux 6.12\nmore of it\n\n-- sys/a --\n1\n")
 	difftest.Equal(t, h.Comment, "box: Linux 6.12\nmore of it")
 }
@@ -37,7 +37,7 @@ func TestFixturesNameMachineAndKernel(t *testing.T) {
 	}
 }
 
-func TestFileGivesNetlinkParts(t *testing.T) {
+func TestFileReturnsNetlinkParts(t *testing.T) {
 	h := parse(t, "box\n-- netlink/ip-link.json --\n[]\n-- sys/a --\n1\n")
 	difftest.Equal(t, string(h.File("netlink/ip-link.json")), "[]\n")
 	for _, absent := range []string{"netlink/netns.json", "sys/a", "netlink", ""} {
@@ -84,11 +84,11 @@ func TestParseErrorsNameLineAndEntry(t *testing.T) {
 	}
 }
 
-func TestDirectoriesMayBeNamedAgain(t *testing.T) {
+func TestDirectoryMayAppearTwice(t *testing.T) {
 	parse(t, "box\n-- sys/ --\n-- sys/a/ --\n-- sys/a/b --\n1\n-- sys/a/ --\n")
 }
 
-func TestLoadNamesTheFile(t *testing.T) {
+func TestErrorOfLoadNamesFile(t *testing.T) {
 	if _, err := capturefile.Load("/dev/zero"); !errors.Is(err, atomicfile.ErrNotRegular) || !strings.Contains(err.Error(), "/dev/zero") {
 		t.Errorf("got %v", err)
 	}
@@ -123,7 +123,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func TestFilesOfTheHostAreUnpacked(t *testing.T) {
+func TestUnpackRootWritesFilesOfHost(t *testing.T) {
 	h := parse(t, `box: a host
 -- node/node.json --
 {"bootID": "b"}
@@ -141,9 +141,8 @@ LS0gAP8=
 	difftest.Equal(t, string(h.File("node/node.json")), "{\"bootID\": \"b\"}\n")
 }
 
-// A captured host is somebody else's text: what is unpacked of it must not lead to our
-// own files.
-func TestLinksOutOfTheHostAreRefused(t *testing.T) {
+// A capture may come from an untrusted source, so an unpacked link must not lead to files outside.
+func TestLinksOutOfRootAreRefused(t *testing.T) {
 	for entry, says := range map[string]string{
 		"root/a/b -> /etc/passwd":    "leads out",
 		"root/a/b -> ../../etc":      "leads out",
@@ -165,7 +164,7 @@ func TestLinksOutOfTheHostAreRefused(t *testing.T) {
 	}
 }
 
-func TestErrorsHaveTheNamesThatEntriesHave(t *testing.T) {
+func TestErrorNamesMatchEntries(t *testing.T) {
 	for entry := range strings.SplitSeq("EACCES EINVAL EOPNOTSUPP", " ") {
 		_, err := fs.ReadFile(parse(t, "box: a host\n-- sys/a !"+entry+" --\n").Sys(), "a")
 		if name, ok := capturefile.ErrorName(err); !ok || name != entry {
@@ -177,8 +176,7 @@ func TestErrorsHaveTheNamesThatEntriesHave(t *testing.T) {
 	}
 }
 
-// What is unpacked of a capture that anybody may have written leads to nothing outside,
-// and nothing is lost.
+// An unpacked capture has no links to files outside, and no file is lost.
 func FuzzUnpackRoot(f *testing.F) {
 	for _, name := range capturetest.Names(f) {
 		text := difftest.Read(f, "../../testdata/hosts/"+name+".txtar")
@@ -197,7 +195,7 @@ func FuzzUnpackRoot(f *testing.F) {
 		defer os.RemoveAll(parent)
 		dir := filepath.Join(parent, "dir")
 		if err := h.UnpackRoot(dir); err != nil {
-			return // such as a name that is too long
+			return // for example a name that is too long
 		}
 		err = filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
 			if err != nil || e.Type().IsRegular() || e.IsDir() {

@@ -16,7 +16,7 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// portAnswer is an answer for a port of a PF in a wide domain, with all that is read of a port and what is not.
+// portAnswer is an answer for a port of a PF in a wide domain, with all attributes that are read and some others.
 func portAnswer() []byte {
 	return message([]byte{nl.DEVLINK_CMD_PORT_NEW, nl.GENL_DEVLINK_VERSION, 0, 0},
 		nl.NewRtAttr(nl.DEVLINK_ATTR_BUS_NAME, nl.ZeroTerminated("pci")),
@@ -52,7 +52,7 @@ func linkAnswer() []byte {
 	)
 }
 
-func TestPortsOfADeviceInAWideDomain(t *testing.T) {
+func TestPortsOfDeviceInWideDomain(t *testing.T) {
 	other := message([]byte{nl.DEVLINK_CMD_PORT_NEW, nl.GENL_DEVLINK_VERSION, 0, 0},
 		nl.NewRtAttr(nl.DEVLINK_ATTR_BUS_NAME, nl.ZeroTerminated("pci")),
 		nl.NewRtAttr(nl.DEVLINK_ATTR_DEV_NAME, nl.ZeroTerminated("0000:e1:00.0")))
@@ -67,9 +67,9 @@ func TestPortsOfADeviceInAWideDomain(t *testing.T) {
 	}
 }
 
-// Wherever an answer ends, what is left of it is an error or a part of it, and one
-// bad answer among good ones is an error: a port that is left out is not "no port".
-func TestTruncatedAnswers(t *testing.T) {
+// A truncated answer is an error or a part of the answer. One invalid answer among valid ones is an error, because a
+// missing port would mean that there is no port.
+func TestTruncatedAnswerIsAnError(t *testing.T) {
 	for name, whole := range map[string][]byte{"port": portAnswer(), "link": linkAnswer()} {
 		header := map[string]int{"port": nl.SizeofGenlmsg, "link": unix.SizeofIfInfomsg}[name]
 		all, err := attributes(whole, header)
@@ -101,7 +101,7 @@ func TestTruncatedAnswers(t *testing.T) {
 	}
 }
 
-// broken fails the test if the error could pass for an answer.
+// broken fails the test if err could be mistaken for an answer.
 func broken(t *testing.T, err error) {
 	t.Helper()
 	if !errors.Is(err, syscall.EBADMSG) || absent(err) {
@@ -109,7 +109,7 @@ func broken(t *testing.T, err error) {
 	}
 }
 
-func TestOddAttributes(t *testing.T) {
+func TestInvalidPortAttributesAreErrors(t *testing.T) {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		t.Skip("the messages are little-endian")
 	}
@@ -148,16 +148,16 @@ func TestOddAttributes(t *testing.T) {
 	}
 }
 
-func TestOddAttributesOfAnInterface(t *testing.T) {
+func TestInvalidInterfaceAttributesAreErrors(t *testing.T) {
 	for _, a := range []*nl.RtAttr{nl.NewRtAttr(unix.IFLA_LINK, []byte{1}), nl.NewRtAttr(unix.IFLA_LINKINFO, []byte{1, 2, 3})} {
 		_, err := parse(message(nl.NewIfInfomsg(0).Serialize(), a), local)
 		broken(t, err)
 	}
 }
 
-func TestInterruptedAnswersAreAskedForAgain(t *testing.T) {
+func TestInterruptedRequestIsRepeated(t *testing.T) {
 	for name, test := range map[string]struct {
-		errors []error // of the answers, in this order; nil after that
+		errors []error // results in this order, then nil
 		asked  int
 		want   error
 	}{
@@ -189,7 +189,7 @@ func TestInterruptedAnswersAreAskedForAgain(t *testing.T) {
 	}
 }
 
-// words are a struct of settings, as the kernel writes it.
+// words encodes a struct of settings as the kernel does.
 func words(kind int, list ...uint32) *nl.RtAttr {
 	var value []byte
 	for _, w := range list {
@@ -216,11 +216,11 @@ func newlink(vfs ...[]*nl.RtAttr) []byte {
 	return message
 }
 
-func TestVFsHaveWhatTheirPFHasSet(t *testing.T) {
+func TestVFsHaveSettingsOfPF(t *testing.T) {
 	const unknown = ^uint32(0)
 	mac := nl.VfMac{Vf: 1, Mac: [32]byte{2, 0, 0, 0, 0, 1}}
 	vlan := words(nl.IFLA_VF_VLAN_LIST)
-	info := nl.VfVlanInfo{VfVlan: nl.VfVlan{Vf: 1, Vlan: 7, Qos: 3}, VlanProto: 0xa888} // big-endian, on this side of it
+	info := nl.VfVlanInfo{VfVlan: nl.VfVlan{Vf: 1, Vlan: 7, Qos: 3}, VlanProto: 0xa888} // big-endian
 	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
 		info.VlanProto = 0x88a8
 	}
@@ -244,7 +244,7 @@ func TestVFsHaveWhatTheirPFHasSet(t *testing.T) {
 	difftest.Equal(t, got, want)
 }
 
-func TestASettingOfAVFThatIsCutOffIsAnError(t *testing.T) {
+func TestTruncatedVFSettingIsAnError(t *testing.T) {
 	for _, kind := range []int{nl.IFLA_VF_MAC, nl.IFLA_VF_VLAN, nl.IFLA_VF_RATE, nl.IFLA_VF_IB_NODE_GUID, nl.IFLA_VF_VLAN_LIST} {
 		if got, err := vfRecords(newlink([]*nl.RtAttr{words(kind, 0)})); !errors.Is(err, syscall.EBADMSG) {
 			t.Errorf("%d: got %+v, %v", kind, got, err)
@@ -252,13 +252,13 @@ func TestASettingOfAVFThatIsCutOffIsAnError(t *testing.T) {
 	}
 }
 
-func TestAHostWithoutVFsHasNone(t *testing.T) {
-	if _, err := (Recorder{}).VFs(); err != nil { // of the machine that we are on
+func TestHostWithoutVFsHasNoVFRecords(t *testing.T) {
+	if _, err := (Recorder{}).VFs(); err != nil { // on this machine
 		t.Error(err)
 	}
 }
 
-func TestEachFieldOfAVFsSettingsIsOneOfThem(t *testing.T) {
+func TestUnlikeComparesEachVFSetting(t *testing.T) {
 	for n := range reflect.TypeFor[VFSettings]().NumField() {
 		var s VFSettings
 		switch f := reflect.ValueOf(&s).Elem().Field(n); f.Kind() {

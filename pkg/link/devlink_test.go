@@ -18,7 +18,7 @@ func message(header []byte, attrs ...*nl.RtAttr) []byte {
 	return header
 }
 
-// Kernels differ in what they say of the lower interface's namespace.
+// Kernels differ in how they report the network namespace of the lower interface.
 func TestParseLowerLink(t *testing.T) {
 	attr := func(kind int, n int) *nl.RtAttr { return nl.NewRtAttr(kind, nl.Uint32Attr(uint32(int32(n)))) }
 	header := nl.NewIfInfomsg(unix.AF_UNSPEC)
@@ -46,7 +46,7 @@ func TestParseLowerLink(t *testing.T) {
 	}
 }
 
-// The kernel does not say in which namespace an IPoIB child's parent is.
+// The kernel does not report the network namespace of an IPoIB child's parent.
 func TestParseIPoIBChild(t *testing.T) {
 	link, kind := nl.NewRtAttr(unix.IFLA_LINK, nl.Uint32Attr(2)), func(name string) *nl.RtAttr {
 		info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
@@ -86,7 +86,7 @@ func TestAbsent(t *testing.T) {
 	}
 }
 
-// encode writes attributes as the kernel does.
+// encode encodes attributes as the kernel does.
 func encode(list []attribute) (message []byte) {
 	for _, a := range list {
 		message = binary.NativeEndian.AppendUint16(message, uint16(unix.SizeofRtAttr+len(a.value)))
@@ -97,9 +97,8 @@ func encode(list []attribute) (message []byte) {
 	return message
 }
 
-// What is read encodes to the same; each value lies in the message, and they do not
-// overlap; errors are broken answers. The library's reader agrees where it does not
-// panic.
+// Attributes that were read encode to the same bytes. Their values are parts of the message that do not overlap.
+// Errors are those of broken answers. The library's reader agrees unless it panics.
 func FuzzAttributes(f *testing.F) {
 	f.Add(portAnswer()[nl.SizeofGenlmsg:])
 	f.Add(linkAnswer()[unix.SizeofIfInfomsg:])
@@ -135,14 +134,14 @@ func FuzzAttributes(f *testing.F) {
 	})
 }
 
-// library reads attributes by vishvananda/netlink; not ok where that fails or panics.
+// library reads attributes with vishvananda/netlink. ok is false if it fails or panics.
 func library(data []byte) (list []syscall.NetlinkRouteAttr, ok bool) {
 	defer func() { ok = recover() == nil && ok }()
 	list, err := nl.ParseRouteAttr(data)
 	return list, err == nil
 }
 
-// A port or an interface says no more than its message: each text is in it.
+// Each text of a port or interface is part of the message.
 func FuzzAnswers(f *testing.F) {
 	f.Add(portAnswer())
 	f.Add(linkAnswer())

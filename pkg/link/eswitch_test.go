@@ -16,7 +16,7 @@ import (
 
 const pf = "0000:01:00.0"
 
-// broken is a tree in which one file cannot be read; "" = no attribute of a port or switch.
+// broken is a tree in which one file cannot be read; "" = no attribute of a port or switch can be read.
 func broken(sys fs.FS, file string, err error) fs.FS {
 	return capturetest.Tree{FS: sys, Asked: func(name string) error {
 		if name == file || file == "" && strings.Contains(name, "phys_") {
@@ -67,7 +67,7 @@ func TestSwitchdev(t *testing.T) {
 	}
 }
 
-func TestSwitchdevReadsFewOfManyInterfaces(t *testing.T) {
+func TestSwitchdevReadsFourInterfacesAtMost(t *testing.T) {
 	sys := fstest.MapFS{}
 	for i := range 1024 {
 		sys["bus/pci/devices/"+pf+"/net/eth"+string(rune('a'+i))+"/phys_switch_id"] = file("\n")
@@ -75,12 +75,12 @@ func TestSwitchdevReadsFewOfManyInterfaces(t *testing.T) {
 	read := 0
 	tree := capturetest.Tree{FS: sys, Asked: func(string) error { read++; return nil }}
 	on, err := eswitch(tree, "", nil).Switchdev(pf)
-	if on || err != nil || read != 1+4 { // the directory, and four files
+	if on || err != nil || read != 1+4 { // the directory and four files
 		t.Errorf("%v, %v after %d files", on, err, read)
 	}
 }
 
-func TestOnlyPCIAddressesArePFs(t *testing.T) {
+func TestPFMustBePCIAddress(t *testing.T) {
 	e := eswitch(fstest.MapFS{}, "switchdev", nil)
 	for _, name := range []string{"", "eth0", "../0000:01:00.0", "netdevsim1"} {
 		if on, err := e.Switchdev(name); on || err == nil {

@@ -17,7 +17,7 @@ import (
 	"devinfo-cni.io/pkg/link/linktest"
 )
 
-func TestAnInterfaceThatComesOrGoesIsAnEvent(t *testing.T) {
+func TestAddedAndRemovedInterfacesAreEvents(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		changed, err := link.Events(ctx)
@@ -28,14 +28,14 @@ func TestAnInterfaceThatComesOrGoesIsAnEvent(t *testing.T) {
 		must(t, netlink.LinkDel(bridge))
 		wait(t, changed, true)
 		stop()
-		for open := true; open; { // what was under way
+		for open := true; open; { // drain earlier events
 			open = wait(t, changed, false)
 		}
 	})
 }
 
-// On a busy node such interfaces come and go each second, and each event has the whole node read.
-func TestAnInterfaceOfAPodIsNoEvent(t *testing.T) {
+// On a busy node such interfaces are added and removed each second, and each event causes a read of the whole node.
+func TestPodInterfacesAreNotEvents(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		links, err := link.ListenToLinks()
 		must(t, err)
@@ -45,7 +45,7 @@ func TestAnInterfaceOfAPodIsNoEvent(t *testing.T) {
 		linktest.AddVeth(t, "veth0", "veth1", "/proc/self/ns/net")
 		veth, err := netlink.LinkByName("veth0")
 		must(t, err)
-		must(t, netlink.LinkSetMaster(veth, bridge)) // the bridge tells of its port too
+		must(t, netlink.LinkSetMaster(veth, bridge)) // the bridge also sends messages about its port
 		must(t, netlink.LinkDel(veth))
 		must(t, netlink.LinkDel(bridge))
 		heard := map[bool]int{}
@@ -76,7 +76,7 @@ func TestAnInterfaceOfAPodIsNoEvent(t *testing.T) {
 	}
 }
 
-// wait takes the next event; it says whether the channel was open.
+// wait waits for an event, and reports whether the channel was open.
 func wait(t *testing.T, changed <-chan struct{}, must bool) bool {
 	t.Helper()
 	select {
@@ -91,9 +91,9 @@ func wait(t *testing.T, changed <-chan struct{}, must bool) bool {
 	}
 }
 
-// One default route has two next hops, another is in a table of its own, one is of IPv6. What is
-// link-local, or is there because of an address of another interface, is no use.
-func TestTheHostUsesWhatHasARouteOrAnAddress(t *testing.T) {
+// One default route has two next hops, one is in a separate table, and one is of IPv6. Link-local addresses, and
+// routes that follow from an address of another interface, do not count.
+func TestUsesListsInterfacesWithRoutesAndAddresses(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		if uplinks, others, err := (link.Recorder{}).Uses(); len(uplinks)+len(others) > 0 || err != nil {
 			t.Fatalf("without routes: %v, %v, %v", uplinks, others, err)

@@ -20,7 +20,7 @@ var must, equal = difftest.Must, difftest.Equal
 
 func kernel() *link.Kernel { return link.NewKernel(os.DirFS("/sys")) }
 
-// ask gives the interface without what differs from run to run.
+// ask returns an interface without the fields that differ from run to run.
 func ask(t *testing.T, netns, name string) link.Interface {
 	t.Helper()
 	i, err := kernel().Interface(netns, name)
@@ -34,7 +34,7 @@ func ask(t *testing.T, netns, name string) link.Interface {
 	return i
 }
 
-func TestInterfacesOfANamespace(t *testing.T) {
+func TestInterfacesOfNamespace(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		pod := linktest.NewNetns(t)
 		linktest.AddVeth(t, "veth0", "eth0", pod)
@@ -44,7 +44,7 @@ func TestInterfacesOfANamespace(t *testing.T) {
 		equal(t, ask(t, pod, "eth0"), link.Interface{Name: "eth0", Kind: "veth"})
 		equal(t, ask(t, "", "veth0"), link.Interface{Name: "veth0", Kind: "veth"})
 		equal(t, ask(t, pod, "lo"), link.Interface{Name: "lo"})
-		equal(t, ask(t, pod, "br0"), link.Interface{Name: "br0", Kind: "bridge", BusInfo: "N/A"}) // ethtool is asked there, too
+		equal(t, ask(t, pod, "br0"), link.Interface{Name: "br0", Kind: "bridge", BusInfo: "N/A"}) // ethtool is also used there
 		for _, netns := range []string{"", pod} {
 			for _, name := range []string{"net1", "", "sixteen-is-too-long", "a/b"} {
 				_, err := kernel().Interface(netns, name)
@@ -56,7 +56,7 @@ func TestInterfacesOfANamespace(t *testing.T) {
 	})
 }
 
-func TestRepresentorIsToldByItsPortName(t *testing.T) {
+func TestRepresentorIsRecognizedByPortName(t *testing.T) {
 	for name, want := range map[string]bool{
 		"": false, "p0": false, "p1s2": false, "l1p2": false, "n0": false,
 		"pf0": true, "pf0vf3": true, "pf0sf88": true, "c1pf0": true, "c1pf0vf3": true, "p0pf0vf1": true, "p0if1pf0vf1": true, "2": true,
@@ -67,7 +67,7 @@ func TestRepresentorIsToldByItsPortName(t *testing.T) {
 	}
 }
 
-func TestInterfaceIsThatOfTheNamespace(t *testing.T) {
+func TestInterfaceComesFromNamedNamespace(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		a, b := linktest.NewNetns(t), linktest.NewNetns(t)
 		linktest.AddVeth(t, "va", "net1", a)
@@ -86,7 +86,7 @@ func TestInterfaceIsThatOfTheNamespace(t *testing.T) {
 	})
 }
 
-func TestAskingLeavesTheThreadInItsNamespace(t *testing.T) {
+func TestThreadReturnsToItsNamespace(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		pod := linktest.NewNetns(t)
 		before, err := os.Readlink("/proc/thread-self/ns/net")
@@ -106,7 +106,7 @@ func TestAskingLeavesTheThreadInItsNamespace(t *testing.T) {
 	})
 }
 
-func TestInterfaceFollowsARename(t *testing.T) {
+func TestInterfaceIsFoundAfterRename(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		pod := linktest.NewNetns(t)
 		linktest.AddVeth(t, "veth0", "eth0", pod)
@@ -135,7 +135,7 @@ func TestNoNetns(t *testing.T) {
 	})
 }
 
-// What the machine's own sysfs shows, netlink has to say, too.
+// netlink reports the parents that this machine's sysfs shows.
 func TestParentsOfThisMachine(t *testing.T) {
 	devices, _ := filepath.Glob("/sys/class/net/*/device")
 	if len(devices) == 0 {
@@ -158,8 +158,8 @@ func TestParentsOfThisMachine(t *testing.T) {
 	}
 }
 
-// This kernel may have neither devlink nor vDPA; that is no error.
-func TestWhatTheKernelDoesNotHave(t *testing.T) {
+// This kernel may have neither devlink nor vDPA, which is not an error.
+func TestMissingKernelFeaturesAreNotErrors(t *testing.T) {
 	k := link.NewKernel(fstest.MapFS{})
 	if mac, ok, err := k.VDPAMAC("nosuch"); ok || err != nil {
 		t.Errorf("VDPAMAC: %v, %v, %v", mac, ok, err)
@@ -174,9 +174,9 @@ func TestWhatTheKernelDoesNotHave(t *testing.T) {
 	}
 }
 
-func TestAnInterfaceIsChangedAsItIsSaid(t *testing.T) {
+func TestChangeSetsInterface(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		linktest.AddVeth(t, "net1", "peer", linktest.NewNetns(t)) // which is up
+		linktest.AddVeth(t, "net1", "peer", linktest.NewNetns(t)) // the interface is up
 		k := kernel()
 		mac, _ := net.ParseMAC("02:00:00:00:00:07")
 		must(t, k.Change("net1", link.Change{Name: "nic", MTU: 1400, MAC: mac}))

@@ -18,7 +18,7 @@ import (
 	"devinfo-cni.io/pkg/link/linktest"
 )
 
-func TestWhatANetnsIs(t *testing.T) {
+func TestCheckNetnsRecognizesNetns(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		dir := t.TempDir()
 		at := func(name string) string { return filepath.Join(dir, name) }
@@ -33,7 +33,7 @@ func TestWhatANetnsIs(t *testing.T) {
 		must(t, os.Symlink("loop", at("loop")))
 		for path, want := range map[string]struct {
 			there bool
-			err   error // of CheckNetns
+			err   error // error of CheckNetns
 		}{
 			linktest.NewNetns(t): {true, nil}, "/proc/self/ns/net": {true, nil}, "/proc/thread-self/ns/net": {true, nil}, at("link"): {true, nil},
 			at("unmounted"): {false, link.ErrNoNetns}, dir: {false, link.ErrNoNetns}, "/proc/self/status": {false, link.ErrNoNetns},
@@ -56,7 +56,7 @@ func TestWhatANetnsIs(t *testing.T) {
 	})
 }
 
-func TestANetnsThatCannotBeLookedAtIsNotGone(t *testing.T) {
+func TestUnreadableNetnsIsNotGone(t *testing.T) {
 	if os.Getuid() == 0 {
 		t.Skip("root may look everywhere")
 	}
@@ -68,7 +68,7 @@ func TestANetnsThatCannotBeLookedAtIsNotGone(t *testing.T) {
 	}
 }
 
-func TestAPathThatNamesAProcess(t *testing.T) {
+func TestNetnsNamesProcessRecognizesProcPaths(t *testing.T) {
 	dir := t.TempDir()
 	for name, target := range map[string]string{
 		"docker": "/proc/4711/ns/net", "twice": "docker", "cni-1": "/var/run/netns/cni-1", "loop": "loop", "up": "../../../../../../proc/self/ns/net",
@@ -88,7 +88,7 @@ func TestAPathThatNamesAProcess(t *testing.T) {
 	}
 }
 
-func TestWhoseMountsAreSeen(t *testing.T) {
+func TestSeesMountsDependsOnPropagation(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		must(t, os.WriteFile("/run/file", nil, 0o644))
 		for _, test := range []struct {
@@ -105,7 +105,7 @@ func TestWhoseMountsAreSeen(t *testing.T) {
 		if _, err := link.SeesMounts("/run/none"); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("got %v", err)
 		}
-		must(t, errors.Join( // a container with the propagation HostToContainer
+		must(t, errors.Join( // a container with HostToContainer propagation
 			unix.Mount("", "/run", "", unix.MS_SHARED, ""), os.Mkdir("/run/slave", 0o755),
 			unix.Mount("/run", "/run/slave", "", unix.MS_BIND, ""), unix.Mount("", "/run/slave", "", unix.MS_SLAVE, ""),
 		))
@@ -115,7 +115,7 @@ func TestWhoseMountsAreSeen(t *testing.T) {
 	})
 }
 
-func TestOwnNetnsIsKnownByAnyPath(t *testing.T) {
+func TestOwnNetnsIsRecognizedByAnyPath(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		for path, want := range map[string]bool{"/proc/self/ns/net": true, linktest.NewNetns(t): false, "/proc/self/ns/mnt": false, "/nowhere": false, "": false} {
 			if own, err := link.IsOwnNetns(path); own != want || err != nil {
@@ -125,8 +125,8 @@ func TestOwnNetnsIsKnownByAnyPath(t *testing.T) {
 	})
 }
 
-// A container has processes of its own: that it does not see one says nothing.
-func TestTheNetnsOfAProcessIsGoneIfAllCanBeSeen(t *testing.T) {
+// A container has its own processes, so a missing process has no meaning there.
+func TestNetnsOfEndedProcessIsGoneIfProcessesAreVisible(t *testing.T) {
 	const gone, nested = "/proc/4194999/ns/net", "DEVINFO_NESTED"
 	if os.Getenv(nested) != "" {
 		if is, err := link.NetnsGone(gone); is || err == nil || !strings.Contains(err.Error(), "hostPID") {
@@ -150,7 +150,7 @@ func TestTheNetnsOfAProcessIsGoneIfAllCanBeSeen(t *testing.T) {
 	})
 }
 
-func TestNoNetnsIsGoneWhereProcIsNotMounted(t *testing.T) {
+func TestNetnsIsNotGoneWithoutProc(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		must(t, unix.Mount("tmpfs", "/proc", "tmpfs", 0, ""))
 		if is, err := link.NetnsGone("/proc/4194999/ns/net"); is || err == nil {
@@ -159,8 +159,8 @@ func TestNoNetnsIsGoneWhereProcIsNotMounted(t *testing.T) {
 	})
 }
 
-// The lower interface may be in our own namespace, in the pod's, or in a third one.
-func TestLowerInAnyNamespace(t *testing.T) {
+// The lower interface may be in the current network namespace, in the pod's, or in a third one.
+func TestLowerIsFoundInAnyNamespace(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		here, pod, third := "/proc/thread-self/ns/net", linktest.NewNetns(t), linktest.NewNetns(t)
 		for n, of := range []string{here, pod, third} {
@@ -172,7 +172,7 @@ func TestLowerInAnyNamespace(t *testing.T) {
 			}))
 			want := link.Interface{Name: name, Kind: "macvlan", Lower: &link.Interface{Name: nic, Kind: "veth"}}
 			equal(t, ask(t, pod, name), want)
-			if of == pod { // also for who is in it
+			if of == pod { // also from within it
 				must(t, linktest.InNetns(pod, func() error {
 					equal(t, ask(t, "", name), want)
 					return nil
@@ -182,9 +182,9 @@ func TestLowerInAnyNamespace(t *testing.T) {
 	})
 }
 
-// The index of an interface says nothing in another namespace: here a bystander
-// in the pod has the lower one's.
-func TestLowerIsNotTakenForItsNamesakes(t *testing.T) {
+// An index is only valid in its network namespace. Here, another interface in the pod has the index of the lower
+// one.
+func TestLowerIsNotConfusedWithSameIndex(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		pod, other := linktest.NewNetns(t), linktest.NewNetns(t)
 		must(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "nic", Index: 77}}))

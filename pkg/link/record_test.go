@@ -12,8 +12,7 @@ import (
 	"devinfo-cni.io/pkg/link/linktest"
 )
 
-// What is recorded answers as the kernel does.
-func TestRecordAnswersAsTheKernelDoes(t *testing.T) {
+func TestRecordedHostEqualsKernel(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		pod := linktest.NewNetns(t)
 		linktest.AddVeth(t, "veth0", "eth0", pod)
@@ -37,7 +36,7 @@ func TestRecordAnswersAsTheKernelDoes(t *testing.T) {
 	})
 }
 
-// recorded is this host, through its text file.
+// recorded returns this host, recorded in a capture.
 func recorded(t *testing.T, pod string) *linkhost.Kernel {
 	t.Helper()
 	all := map[string]any{}
@@ -68,7 +67,7 @@ func recorded(t *testing.T, pod string) *linkhost.Kernel {
 	return host
 }
 
-func TestRecordOfAMissingNamespaceIsAnError(t *testing.T) {
+func TestRecordOfMissingNamespaceIsAnError(t *testing.T) {
 	if _, err := (link.Recorder{}).Interfaces("/nowhere"); !errors.Is(err, link.ErrNoNetns) {
 		t.Error(err)
 	}

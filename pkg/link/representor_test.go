@@ -16,15 +16,15 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// on is an eswitch with these devlink ports, and below /sys what netdevs describes.
+// on returns an eswitch with these devlink ports. netdevs describes its /sys.
 func on(sys fs.FS, ports ...*netlink.DevlinkPort) link.Eswitch {
 	e := eswitch(sys, "switchdev", nil)
 	e.Ports = func(string) ([]*netlink.DevlinkPort, error) { return ports, nil }
 	return e
 }
 
-// port is a devlink port of VF or SF n, described as in "eth4 pf0vf2", with "c1" in
-// front of the PF for another controller and "external" behind.
+// port returns the devlink port of VF or SF n, from a description such as "eth4 pf0vf2". "c1" before the PF is
+// another controller, and "external" may follow.
 func port(text string) *netlink.DevlinkPort {
 	name, rest, _ := strings.Cut(text, " ")
 	rest, external := strings.CutSuffix(rest, " external")
@@ -49,8 +49,8 @@ func scan(text, format string, to ...any) {
 	}
 }
 
-// netdevs is a /sys with these interfaces, as "eth4 pf0vf2 ID PARENT": PARENT is a
-// PCI address, or not there, and "-" stands for what the driver does not tell.
+// netdevs returns a /sys with interfaces, described as "eth4 pf0vf2 ID PARENT". PARENT is a PCI address and may be
+// missing. "-" is a value that the driver does not report.
 func netdevs(list ...string) fstest.MapFS {
 	sys := fstest.MapFS{"class/net": {Mode: fs.ModeDir}}
 	for _, text := range list {
@@ -72,7 +72,7 @@ func netdevs(list ...string) fstest.MapFS {
 	return sys
 }
 
-// asked says what there is for each function, "VF 3", as "VF 3: eth4" and the like.
+// asked checks the representors of functions, such as "VF 3: eth4".
 func asked(t *testing.T, e link.Eswitch, pf string, want ...string) {
 	t.Helper()
 	for _, w := range want {
@@ -96,7 +96,7 @@ func asked(t *testing.T, e link.Eswitch, pf string, want ...string) {
 	}
 }
 
-func TestDevlinkPortOfTheFunction(t *testing.T) {
+func TestRepresentorFromDevlinkPort(t *testing.T) {
 	e := on(netdevs(),
 		port("dev0 pf0vf0"), port("dev1 pf0vf1"), port("sub1 pf0sf1"), port("big pf0sf4000000000"),
 		&netlink.DevlinkPort{NetdeviceName: "up", PortFlavour: nl.DEVLINK_PORT_FLAVOUR_PHYSICAL},
@@ -123,7 +123,7 @@ func TestWideDomain(t *testing.T) {
 	}
 }
 
-func TestOtherControllersHaveFunctionsOfTheSameNumbers(t *testing.T) {
+func TestPortsOfOtherControllersAreIgnored(t *testing.T) {
 	e := on(netdevs("up p0 aa "+pf, "host5 c1pf0vf5 aa "+pf),
 		port("host0 c1pf0vf0 external"), port("host1 pf0vf1 external"), port("near2 c2pf0vf2"), port("host3 c1pf0vf3 external"), port("own3 pf0vf3"))
 	asked(t, e, pf, "VF 0:", "VF 1:", "VF 2:", "VF 3: own3", "VF 5:")
@@ -137,7 +137,7 @@ func TestSeveralPFsOnOneDevice(t *testing.T) {
 	asked(t, e, "0000:01:00.1", "VF 0: dev1")
 }
 
-func TestSysfsWhereDevlinkNamesNoInterface(t *testing.T) {
+func TestSysfsIsUsedIfDevlinkNamesNoInterface(t *testing.T) {
 	e := on(netdevs("up p0 aa "+pf, "sys0 pf0vf0 aa "+pf, "sys5 pf0vf5 aa "+pf, "sys6 pf0sf6 aa "+pf, "veth0 - -", "eth9 - - 0000:02:00.0"),
 		port("dev0 pf0vf0"), port(" pf0vf5"))
 	asked(t, e, pf, "VF 0: dev0", "VF 5: sys5", "VF 6:", "SF 6: sys6", "SF 5:")
@@ -145,7 +145,7 @@ func TestSysfsWhereDevlinkNamesNoInterface(t *testing.T) {
 
 func TestPortNamesInSysfs(t *testing.T) {
 	for name, want := range map[string]string{
-		"pf0vf7": "rep", "pf3vf7": "rep", "pf65535vf7": "rep", // the PF's own: its number is not asked
+		"pf0vf7": "rep", "pf3vf7": "rep", "pf65535vf7": "rep", // a single candidate, so its PF number does not matter
 		"pf0vf07": "rep", "pf0vf70": "", "pf0sf7": "", "pf0vf7s0": "", "c1pf0vf7": "", "c0pf0vf7": "", "pf0vf": "", "pfvf7": "", "vf7": "",
 		"pf0vf-7": "", "pf0vf+7": "", "pf0 vf7": "", "PF0VF7": "", "pf0vf7vf7": "", "pf65536vf7": "", "pf0vf4294967303": "", "7": "", "p7": "", "": "",
 	} {
@@ -158,29 +158,29 @@ func TestPortNamesInSysfs(t *testing.T) {
 	}
 }
 
-func TestInterfacesOfOtherSwitches(t *testing.T) {
+func TestInterfacesOfOtherSwitchesAreIgnored(t *testing.T) {
 	asked(t, on(netdevs("a0 p0 aa "+pf,
-		"free0 pf0vf0 aa",             // no parent, our switch
-		"free1 pf1vf1 aa",             // another PF's, on a card whose PFs share the id
-		"free2 pf0vf2 bb",             // another card's
+		"free0 pf0vf0 aa",             // no parent, same switch
+		"free1 pf1vf1 aa",             // other PF on a card whose PFs share the ID
+		"free2 pf0vf2 bb",             // other card
 		"free3 pf0vf3 -",              // no switch
-		"pci4 pf0vf4 aa 0000:01:00.1", // another PF's, by its parent
-		"pci5 pf0vf5 bb "+pf,          // on our device, but not on its switch
-		"pci6 pf0vf6 - "+pf,           // the same without any
+		"pci4 pf0vf4 aa 0000:01:00.1", // other PF by its parent
+		"pci5 pf0vf5 bb "+pf,          // same device, but other switch
+		"pci6 pf0vf6 - "+pf,           // same device, no switch
 		"free7 pf0vf7 aa", "pci7 pf0vf7 aa "+pf,
 	)), pf, "VF 0: free0", "VF 1:", "VF 2:", "VF 3:", "VF 4:", "VF 5:", "VF 6:", "VF 7: several")
 	asked(t, on(netdevs("up p0 - "+pf, "sys0 pf0vf0 - "+pf)), pf, "VF 0:")
 }
 
-// Nobody knows whether there is one: that is not "none".
-func TestBrokenAnswersAreNotNone(t *testing.T) {
+// It is unknown whether there is a representor.
+func TestBrokenAnswerIsNotMissingRepresentor(t *testing.T) {
 	sys := netdevs("up p0 aa "+pf, "sys0 pf0vf0 aa "+pf, "sys1 pf0vf1 aa "+pf)
 	for name, err := range map[string]error{"class/net/sys0/phys_port_name": syscall.EIO, "class/net/sys0/phys_switch_id": syscall.EIO} {
 		e := on(broken(sys, name, err))
 		if got, ok, err := e.Representor(pf, link.VF, 0); ok || !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), pf) {
 			t.Errorf("%s: %q, %v, %v", name, got, ok, err)
 		}
-		asked(t, e, pf, "VF 1: sys1") // it hides no other
+		asked(t, e, pf, "VF 1: sys1") // the others are still found
 	}
 	for _, gone := range []error{syscall.ENODEV, syscall.EOPNOTSUPP, syscall.EINVAL, fs.ErrNotExist} {
 		asked(t, on(broken(sys, "class/net/sys0/phys_port_name", gone)), pf, "VF 0:", "VF 1: sys1")
@@ -196,7 +196,7 @@ func TestBrokenAnswersAreNotNone(t *testing.T) {
 	asked(t, on(fstest.MapFS{}), pf, "VF 2:")
 }
 
-func TestNoScanWhereDevlinkNamesTheInterface(t *testing.T) {
+func TestSysfsIsNotReadIfDevlinkNamesInterface(t *testing.T) {
 	listed, ports := false, 0
 	tree := capturetest.Tree{FS: netdevs("up p0 aa " + pf), Asked: func(name string) error { listed = listed || name == "class/net"; return nil }}
 	e := on(tree, port("dev0 pf0vf0"))

@@ -22,7 +22,7 @@ func settings(t *testing.T, name string) link.Settings {
 	return s
 }
 
-func TestSettingsStayWhenAnInterfaceComesBackFromAPod(t *testing.T) {
+func TestSettingsRemainWhenInterfaceReturnsFromPod(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		linktest.AddVeth(t, "nic", "peer", linktest.NewNetns(t))
 		k, before := kernel(), settings(t, "nic")
@@ -58,8 +58,8 @@ func TestSettingsStayWhenAnInterfaceComesBackFromAPod(t *testing.T) {
 	})
 }
 
-// A bridge has its ports in promiscuous mode without the user's flag.
-func TestPromiscIsTheFlagOfTheUserAlone(t *testing.T) {
+// A bridge makes its ports promiscuous without setting the user's flag.
+func TestPromiscIsOnlyTheUsersFlag(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		linktest.AddVeth(t, "nic", "peer", linktest.NewNetns(t))
 		nic, err := netlink.LinkByName("nic")
@@ -92,8 +92,8 @@ func TestPromiscIsTheFlagOfTheUserAlone(t *testing.T) {
 	})
 }
 
-// The answer of the kernel is then longer than the library's buffer.
-func TestAnInterfaceWithHundredsOfAltNamesIsReadAndCleared(t *testing.T) {
+// The kernel's answer is longer than the library's buffer.
+func TestHundredsOfAltNamesAreReadAndRemoved(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		linktest.AddVeth(t, "nic", "peer", linktest.NewNetns(t))
 		k := kernel()

@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// needs fails outside of test/vm's machine, and where a part of it is missing.
+// needs fails the test outside test/vm's machine, or if a part of the machine is missing.
 func needs(t *testing.T, setups ...string) *Kernel {
 	t.Helper()
 	if os.Getenv("DEVINFO_VM") == "" {
@@ -27,7 +27,7 @@ func needs(t *testing.T, setups ...string) *Kernel {
 	return NewKernel(os.DirFS("/sys"))
 }
 
-func TestVMPortsOfOneDevice(t *testing.T) {
+func TestVMPortsOfDevice(t *testing.T) {
 	needs(t, "nsim")
 	if err := os.WriteFile("/sys/bus/netdevsim/new_device", []byte("7 3"), 0); err != nil {
 		t.Fatal(err)
@@ -105,8 +105,8 @@ func TestVMVDPAMACs(t *testing.T) {
 	}
 }
 
-// netlink.LinkByName, which asks for no VFs, would find none.
-func TestVMWhatAPFHasSetForItsVF(t *testing.T) {
+// netlink.LinkByName does not request VFs, so it would return none.
+func TestVMVFSettingsOnPF(t *testing.T) {
 	k := needs(t, "igb")
 	for _, vlan := range []int{5, 0} {
 		if err := k.SetVF("enp65s0", 1, VFVLAN, VFSettings{VLAN: vlan}); err != nil {

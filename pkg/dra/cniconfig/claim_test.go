@@ -18,9 +18,8 @@ const driver = "cni.dra.networking.x-k8s.io"
 
 var share = types.UID("7d1c3a2f-6f3e-4b8f-9d0a-3c5f3f0e7a11")
 
-// claim is an allocated claim with one request, "net", of our driver, reserved for the
-// pod default/demo, whose configs are "SOURCE PARAMETERS" with source "class" or
-// "claim".
+// claim returns an allocated claim with one request, "net", for the driver. It is reserved for the pod default/demo.
+// Each config is "SOURCE PARAMETERS" with source "class" or "claim".
 func claim(t testing.TB, configs ...string) *resourceapi.ResourceClaim {
 	t.Helper()
 	c := &resourceapi.ResourceClaim{}
@@ -37,7 +36,7 @@ func claim(t testing.TB, configs ...string) *resourceapi.ResourceClaim {
 	return c
 }
 
-// configure adds a config for the requests, by default for all.
+// configure adds a config for the requests, or for all requests.
 func configure(t testing.TB, c *resourceapi.ResourceClaim, source, params string, requests ...string) {
 	t.Helper()
 	from, ok := map[string]resourceapi.AllocationConfigSource{
@@ -52,7 +51,7 @@ func configure(t testing.TB, c *resourceapi.ResourceClaim, source, params string
 	c.Status.Allocation.Devices.Config = append(c.Status.Allocation.Devices.Config, config)
 }
 
-// request adds a request, and the device that was allocated for it.
+// request adds a request and its allocated device.
 func request(c *resourceapi.ResourceClaim, name string) {
 	c.Spec.Devices.Requests = append(c.Spec.Devices.Requests, resourceapi.DeviceRequest{
 		Name: name, Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "cni.networking.x-k8s.io", AllocationMode: "ExactCount", Count: 1},
@@ -65,17 +64,17 @@ func request(c *resourceapi.ResourceClaim, name string) {
 	})
 }
 
-// with wraps fields as parameters of the kind that the driver writes itself.
+// with wraps fields as parameters.
 func with(fields string) string {
 	return `{"apiVersion":"cni.networking.x-k8s.io/v1alpha1","kind":"CNIConfig",` + fields + `}`
 }
 
 const macvlan = `{"cniVersion":"1.0.0","name":"lan","plugins":[{"type":"macvlan","master":"eth0","ipam":{"type":"host-local","ranges":[[{"subnet":"10.10.1.0/24"}]]}}]}`
 
-// node lets claims use the plugins of macvlan.
+// node allows claims to use the plugins of macvlan.
 var node = cniconfig.Policy{Driver: driver, Pool: "node-a", AllowClaimTypes: []string{"macvlan", "host-local"}}
 
-// refused is the one error that Resolve gives.
+// refused returns the error of Resolve.
 func refused(t *testing.T, c *resourceapi.ResourceClaim, p cniconfig.Policy) *cniconfig.Refusal {
 	t.Helper()
 	networks, err := cniconfig.Resolve(c, p)
@@ -103,9 +102,8 @@ func resolve(t *testing.T, c *resourceapi.ResourceClaim, p cniconfig.Policy) []c
 	return networks
 }
 
-// example is the claim of the Device Configuration API's document, as the API server
-// gives it after allocation, with resource.k8s.io/v1's "exactly" and with the API
-// group and kind to be filled in.
+// example is the claim in the document of the Device Configuration API, as the API server returns it after
+// allocation. It uses "exactly" of resource.k8s.io/v1. The test inserts API group and kind.
 const example = `
 metadata: {name: macvlan-eth0-attachment, namespace: default}
 spec:
@@ -143,7 +141,7 @@ status:
   - {name: demo-a, resource: pods, uid: 680f0a77-8d0b-4e21-8599-62581e335ed6}
 `
 
-func TestTheDocumentsExampleIsTakenInBothGroupsAndKinds(t *testing.T) {
+func TestAPIExampleIsAcceptedInBothGroupsAndKinds(t *testing.T) {
 	want := []cniconfig.Network{{Attachment: state.Attachment{
 		Request: "macvlan-eth0", Pool: "kind-worker", Device: "cni", IfName: "net1", Network: "macvlan-eth0", CNIVersion: "1.0.0", Phase: state.Prepared,
 		List: json.RawMessage(`{"cniVersion":"1.0.0","name":"macvlan-eth0","plugins":[{"ipam":{"ranges":[[{"subnet":"10.10.1.0/24"}]],"type":"host-local"},"master":"eth0","mode":"bridge","type":"macvlan"}]}`),

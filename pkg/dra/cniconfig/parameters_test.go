@@ -13,12 +13,12 @@ import (
 	"devinfo-cni.io/pkg/dra/cniconfig"
 )
 
-// of gives parameters with a config of this one plugin.
+// of returns parameters with a config of one plugin.
 func of(plugin string) string {
 	return with(`"ifName":"net1","config":{"cniVersion":"1.0.0","name":"lan","plugins":[` + plugin + `]}`)
 }
 
-func TestParametersThatAreRefused(t *testing.T) {
+func TestInvalidParametersAreRefused(t *testing.T) {
 	for name, test := range map[string]struct{ params, rule, remedy string }{
 		"empty":              {"", "parameters are empty", "apiVersion"},
 		"null":               {"null", "apiVersion is missing", "cni.networking.x-k8s.io/v1alpha1"},
@@ -71,7 +71,7 @@ func TestParametersThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestInterfaceNamesThatAreRefused(t *testing.T) {
+func TestInvalidInterfaceNamesAreRefused(t *testing.T) {
 	for _, name := range []string{"eth0", "lo", ".", "..", "a/b", "a:b", "net%d", "net{idx}", "net{", "a b", "a\tb", "a\u00a0b", "a\x01", "a\u200bb", "sixteen-letters-", "éééééééé"} {
 		quoted, err := json.Marshal(name)
 		difftest.Must(t, err)
@@ -89,8 +89,8 @@ func TestInterfaceNamesThatAreRefused(t *testing.T) {
 	}
 }
 
-// Each of these would have root run evil if a plugin of the list read it, and some do.
-func TestAClaimNamesOnlyAllowedPluginsAtAnyDepth(t *testing.T) {
+// In each of these, root would run evil if a plugin of the list read it, which some do.
+func TestClaimUsesOnlyAllowedPluginsAtAnyDepth(t *testing.T) {
 	for name, plugin := range map[string]string{
 		"the plugin":          `{"type":"evil"}`,
 		"a second plugin":     `{"type":"macvlan"},{"type":"evil"}`,
@@ -128,18 +128,17 @@ func TestAClaimNamesOnlyAllowedPluginsAtAnyDepth(t *testing.T) {
 	}
 }
 
-func TestAClassNamesAnyPlugin(t *testing.T) {
+func TestClassUsesAnyPlugin(t *testing.T) {
 	resolve(t, claim(t, "class "+of(`{"type":"bridge","ipam":{"type":"whereabouts"}},{"type":"devinfo","deviceInfo":{"type":"vhost-user"}}`)), cniconfig.Policy{Driver: driver})
 }
 
-func TestARefusalNamesRequestRuleAndRemedy(t *testing.T) {
+func TestRefusalContainsRequestRuleAndRemedy(t *testing.T) {
 	const want = `request "net": parameters (FromClaim): config.plugins[0].ipam.type: "evil" runs as root on the node, and claims may not use it; ` +
 		"give the config in the DeviceClass and only the ifName in the claim, or ask the node's administrator to add it to --allow-claim-config (now macvlan,host-local)"
 	difftest.Equal(t, refused(t, claim(t, "claim "+of(`{"type":"macvlan","ipam":{"type":"evil"}}`)), node).Error(), want)
 }
 
-// What is taken from a claim names no other plugin, by a reading of JSON that knows
-// less, and takes more for a plugin, than any real one: whatever the case of "type".
+// An accepted claim names no plugin except the allowed ones, even if each key "type" in any letter case counts.
 func FuzzClaim(f *testing.F) {
 	f.Add(with(`"ifName":"net1","config":` + macvlan))
 	f.Add(with(`"ifName":"net1","config":{"cniVersions":["0.4.0","1.0.0"],"name":"a","plugins":[{"type":"macvlan","x":"\u003c"}]}`))
@@ -157,7 +156,7 @@ func FuzzClaim(f *testing.F) {
 			t.Fatalf("libcni does not take %s: %v", networks[0].List, err)
 		}
 		if len(networks[0].List) > 10000 {
-			return // too long to be taken again, with what is around it
+			return // too long together with the rest of the claim
 		}
 		again, err := cniconfig.Resolve(claim(t, "claim "+with(`"ifName":"`+networks[0].IfName+`","config":`+string(networks[0].List))), node)
 		if err != nil || string(again[0].List) != string(networks[0].List) || again[0].Network != networks[0].Network {
@@ -192,7 +191,7 @@ func pluginTypes(tree any) (list []string) {
 	return list
 }
 
-func TestWrongPlacesAreRefused(t *testing.T) {
+func TestInvalidDeviceKeysAreRefused(t *testing.T) {
 	for text, rule := range map[string]string{
 		`"None"`: `device: "None" is not a list of places`, `null`: `device: null is not a list of places`, `[{"plugin":"a"}]`: `device[0]: plugin and key are required`,
 		`[{"plugin":"a","key":"deviceID","value":"x"}]`: `device[0]: plugin and key are required`,
@@ -208,7 +207,7 @@ func TestWrongPlacesAreRefused(t *testing.T) {
 const static = `{"cniVersion":"1.0.0","name":"lan","plugins":[{"type":"macvlan","capabilities":{"ips":true,"mac":true}},` +
 	`{"type":"bandwidth","capabilities":{"bandwidth":true,"portMappings":true,"infinibandGUID":true}}]}`
 
-func TestAClaimMaySetWhatItsClassSays(t *testing.T) {
+func TestClaimSetsArgsThatClassAllows(t *testing.T) {
 	c := claim(t, "class "+with(`"ifName":"net1","waitForAttach":false,"allowedClaimArgs":["ips","mac"],"config":`+static),
 		"claim "+with(`"ips":["10.1.0.7/24","fd00::7"],"mac":"02:00:00:00:00:07"`))
 	got := resolve(t, c, cniconfig.Policy{Driver: driver})[0]
@@ -219,7 +218,7 @@ func TestAClaimMaySetWhatItsClassSays(t *testing.T) {
 	}
 }
 
-func TestAValueThatAClaimMayNotSetIsRefusedByKeyAndValue(t *testing.T) {
+func TestArgThatClassDoesNotAllowIsRefused(t *testing.T) {
 	all := `"allowedClaimArgs":["ips","mac","bandwidth","portMappings","infinibandGUID"],`
 	for value, test := range map[string]struct{ may, rule, remedy string }{
 		`"ips":["10.1.0.7/24"]`:                {"", `ips ["10.1.0.7/24"]: the DeviceClass does not allow claims to set it`, "allowedClaimArgs: [ips]"},
@@ -245,7 +244,7 @@ func TestAValueThatAClaimMayNotSetIsRefusedByKeyAndValue(t *testing.T) {
 	}
 }
 
-func TestAValueThatNoPluginTakesIsRefused(t *testing.T) {
+func TestArgThatNoPluginSupportsIsRefused(t *testing.T) {
 	c := claim(t, "class "+with(`"ifName":"net1","allowedClaimArgs":["ips"],"config":`+macvlan), "claim "+with(`"ips":["10.1.0.7/24"]`))
 	difftest.Contains(t, refused(t, c, node).Rule, "no plugin of network lan supports it")
 }

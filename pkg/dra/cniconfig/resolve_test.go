@@ -43,7 +43,7 @@ func TestConfigAndNameComeFromClassOrClaim(t *testing.T) {
 	}
 }
 
-func TestOnePluginBecomesAList(t *testing.T) {
+func TestSinglePluginBecomesList(t *testing.T) {
 	c := claim(t, "class "+with(`"ifName":"net1","config":{"type":"bridge", "name":"br","cniVersion":"0.4.0"}`))
 	want := ours()
 	want.Network, want.CNIVersion = "br", "0.4.0"
@@ -56,7 +56,7 @@ func TestTheHighestCommonVersionOfCniVersionsIsUsed(t *testing.T) {
 	difftest.Equal(t, resolve(t, c, node)[0].CNIVersion, "1.1.0")
 }
 
-func TestOtherDriversAreLeftAlone(t *testing.T) {
+func TestDevicesOfOtherDriversAreIgnored(t *testing.T) {
 	c := claim(t, "class "+with(`"ifName":"net1","config":`+macvlan))
 	configure(t, c, "claim", `not ours, and no JSON`)
 	configure(t, c, "class", `nor this`)
@@ -69,7 +69,7 @@ func TestOtherDriversAreLeftAlone(t *testing.T) {
 	difftest.Equal(t, resolve(t, c, node), []cniconfig.Network{ours()})
 }
 
-func TestTwoRequestsOfOneClassTellTheirNamesApart(t *testing.T) {
+func TestRequestsOfOneClassNeedDifferentIfNames(t *testing.T) {
 	two := func() *resourceapi.ResourceClaim {
 		c := claim(t)
 		request(c, "other")
@@ -87,9 +87,9 @@ func TestTwoRequestsOfOneClassTellTheirNamesApart(t *testing.T) {
 	difftest.Equal(t, resolve(t, c, node), []cniconfig.Network{ours(), second})
 }
 
-// The scheduler makes one request for each container with a limit, all of one class, and nobody can write
-// parameters into that claim.
-func TestIndexCountsTheDevicesOfAClaimWithOneIfName(t *testing.T) {
+// The scheduler creates one request of the same class for each container with a limit, and users cannot add
+// parameters to this claim.
+func TestIndexCountsDevicesOfClaimWithSameIfName(t *testing.T) {
 	c := claim(t)
 	for _, name := range []string{"sidecar", "app", "other"} {
 		request(c, name)
@@ -113,7 +113,7 @@ func TestIndexCountsTheDevicesOfAClaimWithOneIfName(t *testing.T) {
 	}
 }
 
-func TestSubrequestsHaveTheConfigOfTheirRequest(t *testing.T) {
+func TestSubrequestsUseConfigOfTheirRequest(t *testing.T) {
 	for _, ref := range []string{"net", "net/fast"} {
 		c := claim(t)
 		c.Spec.Devices.Requests[0] = resourceapi.DeviceRequest{Name: "net", FirstAvailable: []resourceapi.DeviceSubRequest{
@@ -132,8 +132,8 @@ func TestSubrequestsHaveTheConfigOfTheirRequest(t *testing.T) {
 	}
 }
 
-// What somebody else attaches makes no interface of ours.
-func TestARequestWithoutANetworkMayHaveSeveralDevices(t *testing.T) {
+// A device without a network does not become an interface.
+func TestRequestWithoutNetworkMayHaveSeveralDevices(t *testing.T) {
 	bare := node
 	bare.Bare = func(string) bool { return true }
 	several := func(mode resourceapi.DeviceAllocationMode, count int64) *resourceapi.ResourceClaim {
@@ -152,11 +152,11 @@ func TestARequestWithoutANetworkMayHaveSeveralDevices(t *testing.T) {
 	difftest.Contains(t, refused(t, several("Some", 2), bare).Rule, `allocationMode "Some"`)
 }
 
-func TestAllocationsThatAreRefused(t *testing.T) {
+func TestInvalidAllocationsAreRefused(t *testing.T) {
 	yes := true
 	for name, test := range map[string]struct {
 		change func(*resourceapi.ResourceClaim)
-		want   cniconfig.Refusal // Rule and Remedy: a part
+		want   cniconfig.Refusal // Rule and Remedy are parts of the texts
 	}{
 		"not allocated": {func(c *resourceapi.ResourceClaim) { c.Status.Allocation = nil }, cniconfig.Refusal{Rule: "not allocated", Remedy: "scheduler"}},
 		"for nobody":    {func(c *resourceapi.ResourceClaim) { c.Status.ReservedFor = nil }, cniconfig.Refusal{Rule: "not reserved for a pod", Remedy: "scheduler"}},
@@ -190,7 +190,7 @@ func TestAllocationsThatAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := claim(t, "class "+with(`"ifName":"net1","config":`+macvlan))
-			resolve(t, c, node) // it is the change that is refused
+			resolve(t, c, node) // the claim is valid before the change
 			test.change(c)
 			r := refused(t, c, node)
 			difftest.Equal(t, r.Request, test.want.Request)

@@ -28,10 +28,10 @@ var (
 	device = metadata.Device{Driver: "cni.dra.networking.x-k8s.io", Pool: "node-a", Name: "cni", ShareID: &share, Since: since}
 )
 
-// vfText is what is shown of vf.
+// vfText is the JSON of vf in the status.
 const vfText = `"devinfo-cni.io/device":{"type":"pci","device":"0000:03:00.2","rdma":"mlx5_2"}`
 
-func TestStatusIsAsTheDeviceConfigurationAPISays(t *testing.T) {
+func TestStatusFollowsDeviceConfigurationAPI(t *testing.T) {
 	network := &resourceapi.NetworkDeviceData{InterfaceName: "net1"}
 	got := device.Attached(json.RawMessage(` {"cniVersion": "1.0.0", "ips": []} `), network)
 	id := string(share)
@@ -52,8 +52,8 @@ func TestStatusIsAsTheDeviceConfigurationAPISays(t *testing.T) {
 	difftest.Equal(t, unshared.Failed("no such master: eth9"), want)
 }
 
-// What is shown of the device is there if there is no network, too.
-func TestEachStatusSaysWhichDeviceItIs(t *testing.T) {
+// The status contains the device even without a network.
+func TestEachStatusContainsDevice(t *testing.T) {
 	d := device
 	d.Shown = vf
 	if s := d.Bare(); string(s.Data.Raw) != `{`+vfText+`}` || s.Conditions != nil || s.NetworkData != nil {
@@ -64,7 +64,7 @@ func TestEachStatusSaysWhichDeviceItIs(t *testing.T) {
 	}
 }
 
-func TestALongErrorIsCutBetweenRunes(t *testing.T) {
+func TestLongErrorIsCutBetweenRunes(t *testing.T) {
 	message := device.Failed("x" + strings.Repeat("é", 1<<15)).Conditions[0].Message
 	if len(message) != 32<<10-1 || !utf8.ValidString(message) {
 		t.Errorf("%d bytes, ending in %q", len(message), message[len(message)-4:])
@@ -72,7 +72,7 @@ func TestALongErrorIsCutBetweenRunes(t *testing.T) {
 	difftest.Equal(t, device.Failed("a\xffb").Conditions[0].Message, "a\ufffdb")
 }
 
-func TestDataIsAnObjectOfAtMost10KiB(t *testing.T) {
+func TestDataHasAtMost10KiB(t *testing.T) {
 	long := func(n int) string { return strings.Repeat("x", n) }
 	lengthy := vf
 	lengthy.RDMA = long(10240)
@@ -92,7 +92,7 @@ func TestDataIsAnObjectOfAtMost10KiB(t *testing.T) {
 		"none":           {``, "", "data is left out: the CNI result is not a JSON object", cluster.Device{}},
 		"garbage":        {`{"a":1}}`, "", "data is left out: the CNI result is not a JSON object", cluster.Device{}},
 
-		// What is shown of the device goes first.
+		// The device has priority.
 		"with a result":      {`{"ips":[]}`, `{` + vfText + `,"ips":[]}`, "", vf},
 		"with a long result": {`{"a":"` + long(10240) + `"}`, `{` + vfText + `}`, "the CNI result is left out of data: it has 10327 bytes, at most 10240 are allowed", vf},
 		"beside routes":      {`{"a":1,"routes":["` + long(10240) + `"]}`, `{"a":1,` + vfText + `}`, "routes and dns are left out of data: it has 10340 bytes, at most 10240 are allowed", vf},
@@ -111,7 +111,7 @@ func TestDataIsAnObjectOfAtMost10KiB(t *testing.T) {
 	}
 }
 
-// attributes gives those on a captured host, and the warnings.
+// attributes returns the attributes on a captured host, and the warnings.
 func attributes(t *testing.T, host string, info *devinfo.Info) (map[string]any, []string) {
 	t.Helper()
 	var warnings []string
@@ -135,7 +135,7 @@ func attributes(t *testing.T, host string, info *devinfo.Info) (map[string]any, 
 	return plain, warnings
 }
 
-func TestAttributesAreThoseOfDeviceInformationAndSysfs(t *testing.T) {
+func TestAttributesComeFromDeviceInfoAndSysfs(t *testing.T) {
 	for name, test := range map[string]struct {
 		host string
 		info devinfo.Info
@@ -181,12 +181,12 @@ func TestAttributesAreThoseOfDeviceInformationAndSysfs(t *testing.T) {
 	}
 }
 
-func TestWhatTheAPIDoesNotTakeIsLeftOutWithAWarning(t *testing.T) {
+func TestFieldsBeyondAPILimitsAreLeftOutWithWarning(t *testing.T) {
 	socket := "/" + strings.Repeat("s", resourceapi.DeviceAttributeMaxValueLength)
 	for name, test := range map[string]struct {
 		info    devinfo.Info
 		want    map[string]any
-		warning []string // a part of each
+		warning []string // parts of the warnings
 	}{
 		"65 bytes": {devinfo.Info{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Mode: "client", Path: socket}},
 			map[string]any{"devinfo-cni.io/type": "vhost-user", "devinfo-cni.io/vhostUserMode": "client"},
@@ -214,7 +214,7 @@ func TestWhatTheAPIDoesNotTakeIsLeftOutWithAWarning(t *testing.T) {
 	}
 }
 
-func TestWithoutDeviceInformationThereAreNoAttributes(t *testing.T) {
+func TestNoAttributesWithoutDeviceInfo(t *testing.T) {
 	if got := metadata.Attributes(nil, nil, nil); got != nil {
 		t.Error(got)
 	}

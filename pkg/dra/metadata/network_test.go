@@ -16,7 +16,7 @@ import (
 
 const netns = "/var/run/netns/a"
 
-func TestNetworkDataIsThatOfThePodsInterface(t *testing.T) {
+func TestNetworkDataDescribesPodInterface(t *testing.T) {
 	for name, test := range map[string]struct {
 		result string
 		want   resourceapi.NetworkDeviceData
@@ -52,7 +52,7 @@ func TestNetworkDataIsThatOfThePodsInterface(t *testing.T) {
 	}
 }
 
-func TestAddressesBeyondTheAPIsLimitsAreLeftOutWithAWarning(t *testing.T) {
+func TestAddressesBeyondAPILimitsAreLeftOutWithWarning(t *testing.T) {
 	var ips, want []string
 	for n := range 20 {
 		ips = append(ips, fmt.Sprintf(`{"address":"10.0.0.%d/8"}`, n), fmt.Sprintf(`{"address":"::ffff:10.0.0.%d/104"}`, n))
@@ -70,7 +70,7 @@ func TestAddressesBeyondTheAPIsLimitsAreLeftOutWithAWarning(t *testing.T) {
 	})
 }
 
-func TestAResultThatCNIDoesNotKnowIsAnError(t *testing.T) {
+func TestInvalidResultIsAnError(t *testing.T) {
 	for _, result := range []string{"", "{", "[]", `"x"`, `{"cniVersion":"9.0.0"}`, `{"cniVersion":"1.0.0","ips":[{"address":"x"}]}`} {
 		if got, _, err := metadata.NetworkData([]byte(result), "net1", netns); err == nil {
 			t.Errorf("%q gives %+v", result, got)
@@ -78,7 +78,7 @@ func TestAResultThatCNIDoesNotKnowIsAnError(t *testing.T) {
 	}
 }
 
-// What comes out is what the API server takes, whatever the plugin printed.
+// The API server accepts the result for any output of a plugin.
 func FuzzNetworkData(f *testing.F) {
 	f.Add(`{"cniVersion":"1.0.0","ips":[{"address":"::ffff:10.0.0.1/120"},{"address":"fe80::1/64"}]}`)
 	f.Add(`{"cniVersion":"0.2.0","ip6":{"ip":"FD00::1/64"}}`)
@@ -101,7 +101,7 @@ func FuzzNetworkData(f *testing.F) {
 	})
 }
 
-func TestTheMTUIsThatOfThePodsInterface(t *testing.T) {
+func TestMTUIsThatOfPodInterface(t *testing.T) {
 	const result = `{"cniVersion": %q, "interfaces": [{"name": "net1", "mtu": 1300}, {"name": "net1", "sandbox": "/ns", "mtu": %d}]}`
 	for _, test := range []struct {
 		version string
@@ -111,7 +111,7 @@ func TestTheMTUIsThatOfThePodsInterface(t *testing.T) {
 	}{
 		{"1.1.0", 9000, `{"mtu": 1400}`, 9000},
 		{"1.1.0", 0, `{"mtu": 1400}`, 1400},
-		{"0.4.0", 9000, `{"mtu": 1600}, {"type": "tuning", "mtu": 1400}, {"type": "x"}`, 1400}, // has no such field
+		{"0.4.0", 9000, `{"mtu": 1600}, {"type": "tuning", "mtu": 1400}, {"type": "x"}`, 1400}, // this version has no MTU in results
 		{"1.1.0", 67, `{"mtu": 67}`, 1500},
 		{"1.1.0", 0, `{"mtu": 1400}, {"mtu": "9000"}, {"mtu": 9000.5}, {"mtu": null}`, 1400},
 		{"1.1.0", 0, `{"type": "x"}`, 1500},

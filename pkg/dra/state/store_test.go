@@ -58,7 +58,7 @@ func all(t *testing.T, s *state.Store) ([]*state.Claim, []state.Problem) {
 	return claims, problems
 }
 
-func TestWhatWasPutIsThereAfterARestart(t *testing.T) {
+func TestRecordSurvivesRestart(t *testing.T) {
 	s, dir := open(t)
 	must(t, s.Put(full("u2")), s.Put(full("u1")))
 	big := full("u3")
@@ -70,7 +70,7 @@ func TestWhatWasPutIsThereAfterARestart(t *testing.T) {
 	difftest.Equal(t, problems, []state.Problem(nil))
 }
 
-func TestFilesArePrivate(t *testing.T) {
+func TestRecordsHaveMode0600(t *testing.T) {
 	s, dir := open(t)
 	must(t, s.Put(full("u1")))
 	for path, want := range map[string]os.FileMode{"": 0o700, "u1.json": 0o600, "lock": 0o600} {
@@ -81,11 +81,11 @@ func TestFilesArePrivate(t *testing.T) {
 	}
 }
 
-func TestASecondAgentIsRefusedWhileTheFirstOneLives(t *testing.T) {
+func TestStateDirectoryHasOneDriver(t *testing.T) {
 	s, dir := open(t)
 	_, err := state.Open(dir)
 	difftest.Is(t, err, state.ErrLocked)
-	for fd := range 100 { // as a child has them that is not another program yet
+	for fd := range 100 { // like a child process that has not executed its program yet
 		if open, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); filepath.Dir(open) == dir {
 			child, err := syscall.Dup(fd)
 			must(t, err)
@@ -96,7 +96,7 @@ func TestASecondAgentIsRefusedWhileTheFirstOneLives(t *testing.T) {
 	reopen(t, dir)
 }
 
-func TestAFileThatMakesNoSenseIsSetAsideAndReportedAtEveryStart(t *testing.T) {
+func TestCorruptFileIsSetAsideAndReportedAtEachStart(t *testing.T) {
 	s, dir := open(t)
 	text := func(c *state.Claim) string { data, _ := json.Marshal(c); return string(data) }
 	contents := map[string]string{
@@ -125,7 +125,7 @@ func TestAFileThatMakesNoSenseIsSetAsideAndReportedAtEveryStart(t *testing.T) {
 	}
 }
 
-func TestAFileOfANewerAgentIsLeftAlone(t *testing.T) {
+func TestFileOfNewerDriverIsKept(t *testing.T) {
 	s, dir := open(t)
 	path := filepath.Join(dir, "u1.json")
 	const content = `{"schema": 99, "uid": {"what": "this was not yet known"}}`
@@ -137,15 +137,15 @@ func TestAFileOfANewerAgentIsLeftAlone(t *testing.T) {
 	difftest.Equal(t, difftest.Read(t, path), content)
 }
 
-func TestAnUnreadableFileIsAnErrorAndStaysInItsPlace(t *testing.T) {
+func TestUnreadableFileIsAnErrorAndKept(t *testing.T) {
 	s, dir := open(t)
 	must(t, os.Symlink("nowhere", filepath.Join(dir, "link.json")))
-	claims, problems := all(t, s) // a link is none of ours
+	claims, problems := all(t, s) // a link is ignored
 	if claims != nil || problems != nil {
 		t.Errorf("got %v, %v", claims, problems)
 	}
 	if os.Getuid() == 0 {
-		return // root reads everything
+		return // root can read all files
 	}
 	must(t, s.Put(full("u1")))
 	must(t, os.Chmod(filepath.Join(dir, "u1.json"), 0))
@@ -153,14 +153,14 @@ func TestAnUnreadableFileIsAnErrorAndStaysInItsPlace(t *testing.T) {
 	difftest.Is(t, err, os.ErrPermission)
 }
 
-func TestAUIDIsNoPath(t *testing.T) {
+func TestUIDIsNotAPath(t *testing.T) {
 	s, _ := open(t)
 	for _, uid := range []types.UID{"../x", "a/b", ".hidden"} {
 		difftest.As[*store.NameError](t, s.Put(full(uid)))
 	}
 }
 
-func TestUndeletedAttachmentsAreClearedWhileTheAgentRuns(t *testing.T) {
+func TestClearWorksWhileDriverRuns(t *testing.T) {
 	s, dir := open(t)
 	c := full("u1")
 	c.Attachments[0].Phase = state.Undeleted
@@ -192,7 +192,7 @@ func TestClearRefusesAClaimWithoutUndeletedAttachments(t *testing.T) {
 		difftest.Says(t, err, want)
 		difftest.Same(t, string(uid), c, (*state.Claim)(nil))
 	}
-	difftest.Equal(t, difftest.Read(t, torn), "{") // only the agent puts it aside
+	difftest.Equal(t, difftest.Read(t, torn), "{") // only the driver sets it aside
 }
 
 var must = difftest.Must

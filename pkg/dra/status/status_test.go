@@ -23,7 +23,7 @@ import (
 	"devinfo-cni.io/pkg/dra/status"
 )
 
-func TestAReportIsSentAgainIfTimeCanHelp(t *testing.T) {
+func TestReportIsRepeatedAfterTemporaryErrors(t *testing.T) {
 	claims := schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaims"}
 	kind := schema.GroupKind{Group: "resource.k8s.io", Kind: "ResourceClaim"}
 	invalid := apierrors.NewInvalid(kind, "a", field.ErrorList{field.Invalid(field.NewPath("status", "devices").Index(0), "x", "must be an allocated device in the claim")})
@@ -60,7 +60,7 @@ func TestAReportIsSentAgainIfTimeCanHelp(t *testing.T) {
 	}
 }
 
-func TestAReportIsOfTheClaimWithItsUIDAlone(t *testing.T) {
+func TestReportAppliesToClaimWithItsUID(t *testing.T) {
 	kind := schema.GroupKind{Group: "resource.k8s.io", Kind: "ResourceClaim"}
 	invalid := func(path string) error {
 		return apierrors.NewInvalid(kind, "a", field.ErrorList{field.Invalid(field.NewPath(path), "x", "no")})
@@ -69,7 +69,7 @@ func TestAReportIsOfTheClaimWithItsUIDAlone(t *testing.T) {
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "resourceclaims"}, "a", errors.New("modified"))
 	for name, test := range map[string]struct {
 		answer error
-		there  types.UID // the claim of that name
+		there  types.UID // UID of the claim of that name
 		want   error
 	}{
 		"taken":                    {nil, "u1", nil},

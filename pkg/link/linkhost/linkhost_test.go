@@ -22,7 +22,7 @@ import (
 
 var must = difftest.Must
 
-// text is all of an interface, but for what is zero.
+// text formats the non-zero fields of an interface.
 func text(i *link.Interface) string {
 	words := []string{i.Name, fmt.Sprint(i.Index), i.MAC.String(), fmt.Sprint(i.MTU)}
 	for _, w := range [][2]string{{"kind", i.Kind}, {"bus", i.Bus}, {"parent", i.Parent}, {"bus-info", i.BusInfo}, {"port", i.PortName}} {
@@ -39,8 +39,8 @@ func text(i *link.Interface) string {
 	return strings.Join(words, " ")
 }
 
-// told is all that a captured host says of its interfaces and vDPA devices, and fails the test if its interfaces' parents are
-// not those that its sysfs has.
+// told formats all interfaces and vDPA devices of a captured host. It fails the test if the parents of the
+// interfaces differ from those in its sysfs.
 func told(t *testing.T, file *capturefile.Host) string {
 	t.Helper()
 	h, err := linkhost.New(file)
@@ -73,7 +73,7 @@ func told(t *testing.T, file *capturefile.Host) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-func TestCapturedHostsAreReadCompletely(t *testing.T) {
+func TestKernelReadsAllInterfacesOfCaptures(t *testing.T) {
 	got := &txtar.Archive{Comment: []byte("What is told of the captured hosts.\n")}
 	for _, name := range capturetest.Names(t) {
 		got.Files = append(got.Files, txtar.File{Name: name + ".txtar", Data: []byte(told(t, capturetest.Load(t, name)))})
@@ -143,7 +143,7 @@ func TestLowerThroughAStack(t *testing.T) {
 	}
 }
 
-func TestNewNamesTheBrokenPart(t *testing.T) {
+func TestErrorOfNewNamesPart(t *testing.T) {
 	for part, data := range map[string]string{
 		"ip-link":      `{"not":"a list"}`,
 		"devlink-port": `{"port":{"nonsense":{}}}`,
@@ -164,7 +164,7 @@ const twoPods = `-- netlink/ip-link.json --
 "/run/netns/closed":null}
 `
 
-func TestNamespacesAreToldApartByPath(t *testing.T) {
+func TestNamespacesAreFoundByPath(t *testing.T) {
 	h := parse(t, twoPods)
 	eth0 := link.Interface{Name: "eth0", Index: 3, Bus: "virtio", Parent: "virtio1", BusInfo: "vdpa1"}
 	for netns, want := range map[string]link.Interface{

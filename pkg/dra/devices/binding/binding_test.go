@@ -21,7 +21,7 @@ func on(address string) map[resourceapi.QualifiedName]resourceapi.DeviceAttribut
 	return map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{inventory.PCIBusID: {StringValue: &address}}
 }
 
-// A device and how it is allocated.
+// A device and its sharing mode.
 type allocated struct {
 	inventory.Device
 	as inventory.SharingMode
@@ -45,7 +45,7 @@ func devices() map[string]allocated {
 	}
 }
 
-// bind runs a list of these plugins.
+// bind binds a device to a list of plugins.
 func bind(t *testing.T, device string, how cniconfig.DeviceKeys, plugins ...string) (added string, deviceID string, err error) {
 	t.Helper()
 	d, ok := devices()[device]
@@ -85,7 +85,7 @@ func bind(t *testing.T, device string, how cniconfig.DeviceKeys, plugins ...stri
 
 const capable = `,"capabilities":{"deviceID":true,"mac":true}}`
 
-func TestADeviceGoesWhereThePluginLooksForIt(t *testing.T) {
+func TestDeviceIsWrittenToDefaultKeyOfPlugin(t *testing.T) {
 	for _, test := range []struct {
 		device, plugins string
 		added, deviceID string
@@ -121,7 +121,7 @@ func TestADeviceGoesWhereThePluginLooksForIt(t *testing.T) {
 	}
 }
 
-func TestEachPluginOfTheChainThatKnowsTheDeviceGetsIt(t *testing.T) {
+func TestEachKnownPluginOfChainGetsDevice(t *testing.T) {
 	added, id, err := bind(t, "vf", nil, `{"type":"sriov"}`, `{"type":"rdma"}`, `{"type":"devinfo"`+capable)
 	want := "sriov.deviceID=0000:3b:00.2 rdma.deviceID=0000:3b:00.2 devinfo.deviceID=0000:3b:00.2"
 	if added != want || id != "0000:3b:00.2" || err != nil {
@@ -129,7 +129,7 @@ func TestEachPluginOfTheChainThatKnowsTheDeviceGetsIt(t *testing.T) {
 	}
 }
 
-func TestAnEmptyKeyIsSet(t *testing.T) {
+func TestEmptyKeyIsSet(t *testing.T) {
 	d := devices()["bond"]
 	got, _, err := binding.Bind([]byte(`{"plugins":[{"type":"ipvlan","master":""}]}`), d.Device, d.as, nil)
 	if err != nil || string(got) != `{"plugins":[{"master":"bond0","type":"ipvlan"}]}` {
@@ -137,7 +137,7 @@ func TestAnEmptyKeyIsSet(t *testing.T) {
 	}
 }
 
-func TestARefusalNamesBothDevices(t *testing.T) {
+func TestRefusalNamesBothDevices(t *testing.T) {
 	for _, test := range []struct{ device, plugins, rule string }{
 		{"vf", `{"type":"sriov","deviceID":"0000:3b:00.7"}`, `plugin sriov: the config has deviceID: "0000:3b:00.7", but device pci-0000-3b-00-2 (vf, 0000:3b:00.2, ens1f0v0) is allocated`},
 		{"vf", `{"type":"sriov","DeviceID":"0000:3b:00.7"}`, `plugin sriov: the config has DeviceID: "0000:3b:00.7", but device pci-0000-3b-00-2`},
@@ -172,7 +172,7 @@ func TestARefusalNamesBothDevices(t *testing.T) {
 	}
 }
 
-func TestTheParametersSayWhereADeviceGoes(t *testing.T) {
+func TestDeviceKeysOverrideDefaultKeys(t *testing.T) {
 	for _, test := range []struct {
 		device, how, plugins string
 		added, deviceID      string

@@ -10,7 +10,7 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// The PFs of the host igb-sriov, a VF of each, and rules for all of it.
+// The PFs of the host igb-sriov, a VF of each, and rules for all devices.
 const (
 	pf0, pf1 = "pci-0000-01-00-0", "pci-0000-41-00-0"
 	vf0, vf1 = "pci-0000-01-10-0", "pci-0000-41-10-0"
@@ -19,7 +19,7 @@ const (
 	giveAll  = "devices: [{select: 'true', sharing: exclusive}]"
 )
 
-// changed is the host igb-sriov with other links.
+// changed returns the host igb-sriov with other links.
 func changed(t *testing.T, uplinks []string, masters map[string]string, more ...link.InterfaceRecord) inventory.Host {
 	t.Helper()
 	h := host(t, capturetest.Text(t, "igb-sriov"))
@@ -35,8 +35,8 @@ func of(kind, name, lower string) link.InterfaceRecord {
 	return link.InterfaceRecord{Name: name, Link: lower, Info: link.LinkInfo{Kind: kind}, MTU: 1500}
 }
 
-// A rule that means many devices does not mean those that the host works with, unless it says so.
-func TestWhatTheHostNeedsIsNotOffered(t *testing.T) {
+// A rule for many devices excludes devices that the host uses, unless the rule includes them explicitly.
+func TestDevicesThatHostNeedsAreNotOffered(t *testing.T) {
 	const remedy = "; to offer it anyway, list it in ifNames or pciAddresses, or set allowHostUse"
 	const onDemand = "devices: [{select: 'true', sharing: exclusive, allowHostUse: true}]"
 	used := changed(t, []string{"eth4"}, nil, of("vlan", "eth3.7", "eth3"))
@@ -104,7 +104,7 @@ func TestWhatTheHostNeedsIsNotOffered(t *testing.T) {
 	}
 }
 
-func TestOvsSystemIsNoDevice(t *testing.T) {
+func TestOvsSystemIsNotADevice(t *testing.T) {
 	for _, d := range read(t, changed(t, nil, nil, of("openvswitch", "ovs-system", ""))) {
 		if d.IfName == "ovs-system" {
 			t.Errorf("%+v", d)
@@ -112,7 +112,7 @@ func TestOvsSystemIsNoDevice(t *testing.T) {
 	}
 }
 
-func TestTheFirstRuleThatADeviceMeetsCounts(t *testing.T) {
+func TestFirstMatchingRuleApplies(t *testing.T) {
 	const configuration = `devices:
 - {pfNames: [eth1], sharing: exclusive, attributes: {physicalNetwork: blue}}
 - {drivers: [igbvf], select: 'device.attributes["devinfo-cni.io"].vfIndex == 0', sharing: exclusive, attributes: {physicalNetwork: red, example.com/rack: 7, fast: true}}
@@ -129,8 +129,8 @@ func TestTheFirstRuleThatADeviceMeetsCounts(t *testing.T) {
 	}
 }
 
-// Unknown is not free: the scheduler is to wait, and what claims hold is theirs.
-func TestWhatMayBeOthersIsTainted(t *testing.T) {
+// The taint makes the scheduler wait. Devices that claims hold get none.
+func TestDevicesWithUnknownAllocationAreTainted(t *testing.T) {
 	devices := read(t, changed(t, nil, nil))
 	configuration := rules(t, everything)
 	s := input()
@@ -145,7 +145,7 @@ func TestWhatMayBeOthersIsTainted(t *testing.T) {
 	}
 }
 
-func TestNoCarrierOfThePFTaintsWhatIsOnIt(t *testing.T) {
+func TestPFWithoutCarrierTaintsItsDevices(t *testing.T) {
 	for name, test := range map[string]struct {
 		flags   []string
 		tainted bool
@@ -163,7 +163,7 @@ func TestNoCarrierOfThePFTaintsWhatIsOnIt(t *testing.T) {
 	}
 }
 
-func TestMultusFindsADeviceByItsResourceName(t *testing.T) {
+func TestResourceNamePublishesAttributesForMultus(t *testing.T) {
 	published := inventory.PublishedIn(pool(t, host(t, capturetest.Text(t, "mlx5-vdpa")), "devices: [{select: 'true', sharing: exclusive, resourceName: example.com/vf}]"))
 	ids := map[string]string{}
 	for name, d := range published {
@@ -178,8 +178,8 @@ func TestMultusFindsADeviceByItsResourceName(t *testing.T) {
 	})
 }
 
-// Its nodes are all that a pod needs of it, if the pod's network namespace may open them.
-func TestRDMAAloneIsOffered(t *testing.T) {
+// A pod only needs its device nodes, if the network namespace of the pod may open them.
+func TestRDMADeviceWithoutInterfaceIsOffered(t *testing.T) {
 	const vf = "0000:17:00.1"
 	text := string(capturetest.Text(t, "mlx5-infiniband"))
 	add := func(entry string) string { return text + "-- " + entry + " --\n" }

@@ -19,7 +19,7 @@ import (
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 )
 
-// documented are the attributes of the documentation's table, each with the type of its values.
+// documented returns the attributes in the table of the documentation, with the types of their values.
 func documented(t *testing.T) map[resourceapi.QualifiedName]string {
 	t.Helper()
 	types := map[resourceapi.QualifiedName]string{}
@@ -31,14 +31,13 @@ func documented(t *testing.T) map[resourceapi.QualifiedName]string {
 
 const docs = "../../../../docs/dra/"
 
-func TestTheDocumentationHasTheAttributes(t *testing.T) {
+func TestDocumentationListsAttributes(t *testing.T) {
 	names := inventory.AttributeNames()
 	slices.Sort(names)
 	difftest.Same(t, "attributes in docs/dra/rules.md", slices.Sorted(maps.Keys(documented(t))), names)
 }
 
-// The example of the documentation is a configuration that works.
-func TestTheExampleOfTheDocumentationIsValid(t *testing.T) {
+func TestExampleInDocumentationIsValid(t *testing.T) {
 	rules(t, difftest.Block(t, docs+"rules.md", "## Rules\n", "yaml"))
 }
 
@@ -48,9 +47,9 @@ func stringAttribute(value string) resourceapi.DeviceAttribute {
 	return resourceapi.DeviceAttribute{StringValue: &value}
 }
 
-// The classes of the documentation: one takes what stands for networks of software, and
-// the other a VF on its network, and neither fails of any device.
-func TestTheClassesOfTheDocumentationSelectWhatTheySay(t *testing.T) {
+// One class selects the device for networks without hardware, the other a VF on its network. Neither fails on any
+// device.
+func TestClassesInDocumentationSelectDevices(t *testing.T) {
 	devices := []attributes{
 		nil,
 		{inventory.AttrKind: stringAttribute("vf"), "devinfo-cni.io/physicalNetwork": stringAttribute("blue")},
@@ -72,7 +71,7 @@ func TestTheClassesOfTheDocumentationSelectWhatTheySay(t *testing.T) {
 	}
 }
 
-// selected are the indices of the devices that an expression takes.
+// selected returns the indexes of the devices that an expression selects.
 func selected(t *testing.T, expression string, devices []attributes) (got string) {
 	t.Helper()
 	program := cel.GetCompiler(cel.Features{}).CompileCELExpression(expression, cel.Options{})
@@ -91,8 +90,8 @@ func selected(t *testing.T, expression string, devices []attributes) (got string
 	return got
 }
 
-// The page's rules are valid, and its classes take what the rules offer: test/e2e runs them.
-func TestTheClassesOfTheMigrationTakeWhatItsRulesOffer(t *testing.T) {
+// The page's rules are valid, and its classes select the devices that the rules offer. test/e2e runs them.
+func TestClassesOfMigrationSelectOfferedDevices(t *testing.T) {
 	block := func(name string) string {
 		t.Helper()
 		return difftest.Block(t, docs+"from-device-plugin.md", "", "yaml\n# "+name) // the block begins with its name
@@ -112,12 +111,12 @@ func TestTheClassesOfTheMigrationTakeWhatItsRulesOffer(t *testing.T) {
 	}
 }
 
-func TestEachWrongRuleIsNamed(t *testing.T) {
+func TestErrorNamesEachWrongRule(t *testing.T) {
 	_, err := inventory.ParseRules([]byte(`{"devices": [{"sharing": "shared"}, {"ifNames": ["a"], "sharing": "x"}]}`))
 	difftest.Says(t, err, "devices[0].select", "devices[1].sharing")
 }
 
-func TestNoRulesOfferNothing(t *testing.T) {
+func TestConfigurationWithoutRulesOffersNoDevices(t *testing.T) {
 	for _, text := range []string{"", "{}", "devices: []", "devices: null"} {
 		if list := pool(t, host(t, capturetest.Text(t, "igb-sriov")), text); len(list) > 0 {
 			t.Errorf("%q: %v", text, deviceNames(list))
@@ -125,8 +124,8 @@ func TestNoRulesOfferNothing(t *testing.T) {
 	}
 }
 
-// Helm refuses what the chart's schema does not know.
-func TestTheChartTakesEachKeyOfARule(t *testing.T) {
+// Helm refuses keys that are missing in the chart's schema.
+func TestChartAcceptsEachKeyOfRule(t *testing.T) {
 	type schema struct {
 		Properties map[string]*schema
 		Items      *schema

@@ -17,7 +17,7 @@ import (
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 )
 
-// full is a configuration that gives all that it may.
+// full returns a configuration at all limits.
 func full() string {
 	var given []string
 	for n := range 8 {
@@ -34,7 +34,7 @@ func full() string {
   attributes: {` + strings.Join(given, ", ") + "}\n"
 }
 
-// valid holds slices to what the API server accepts (k8s.io/api/resource/v1, types.go).
+// valid checks slices against the limits of the API server (k8s.io/api/resource/v1, types.go).
 func valid(t *testing.T, list []inventory.Slice) (devices int) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -67,11 +67,11 @@ func many(t testing.TB, vfs int) inventory.Host {
 	return h
 }
 
-func TestAThousandVFsKeepTheLimits(t *testing.T) {
+func TestThousandVFsStayWithinAPILimits(t *testing.T) {
 	difftest.Equal(t, valid(t, pool(t, many(t, 1000), full())), 1001)
 }
 
-func TestOneVFLessRewritesOneSlice(t *testing.T) {
+func TestRemovedVFRewritesOneSlice(t *testing.T) {
 	h := many(t, 1000)
 	devices := read(t, h)
 	before := inventory.Slices(inventory.Decide(devices, rules(t, everything), input()), nil, nil)
@@ -86,7 +86,7 @@ func TestOneVFLessRewritesOneSlice(t *testing.T) {
 	}
 }
 
-func TestTextsThatAreTooLongAreLeftOut(t *testing.T) {
+func TestTooLongAttributesAreLeftOut(t *testing.T) {
 	rdma := ""
 	for n := range 20 {
 		rdma += fmt.Sprintf("-- sys/devices/pci0000:00/0000:01:00.0/infiniband/mlx5_%d/ --\n", n)
@@ -108,7 +108,7 @@ func TestTextsThatAreTooLongAreLeftOut(t *testing.T) {
 	}
 }
 
-func TestManyDevicesWithoutNumberKeepTheLimits(t *testing.T) {
+func TestManyDevicesWithoutVFIndexStayWithinAPILimits(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("made: a host\n-- netlink/ip-link.json --\n[\n")
 	for n := range 200 {
@@ -121,7 +121,7 @@ func TestManyDevicesWithoutNumberKeepTheLimits(t *testing.T) {
 	}
 }
 
-// BenchmarkSlices is gated by processor time, which others on the machine do not lengthen.
+// BenchmarkSlices is gated by processor time, because other load on the machine does not increase it.
 func BenchmarkSlices(b *testing.B) {
 	const gate = 50 * time.Millisecond
 	devices, all := read(b, many(b, 1024)), rules(b, everything)
@@ -147,7 +147,7 @@ func processorTime(b *testing.B) time.Duration {
 }
 
 // A cluster of 2,000 nodes with 256 VFs each has half a million devices in its API server.
-func TestARuleChoosesWhatIsPublished(t *testing.T) {
+func TestRuleSelectsPublishedAttributes(t *testing.T) {
 	const rule = `devices: [{select: 'device.attributes["devinfo-cni.io"].driver == "mlx5_core"', sharing: exclusive, attributes: {rack: 7}, publish: %s}]`
 	size := func(publish string) (bytes int) {
 		for _, s := range pool(t, many(t, 256), fmt.Sprintf(rule, publish)) {

@@ -10,7 +10,7 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-func TestAFunctionIsNamedByItsAddress(t *testing.T) {
+func TestFunctionIsNamedByAddress(t *testing.T) {
 	for text, want := range map[string]string{"0000:8a:00.2": "pci-0000-8a-00-2", "10000:E1:00.0": "pci-10000-e1-00-0"} {
 		a, err := pci.Parse(text)
 		difftest.Must(t, err)
@@ -18,7 +18,7 @@ func TestAFunctionIsNamedByItsAddress(t *testing.T) {
 	}
 }
 
-func TestOtherNamesAreSpeltAsDNSLabels(t *testing.T) {
+func TestOtherNamesAreDNSLabels(t *testing.T) {
 	for name, want := range map[string]string{
 		"eth0": "net-eth0", "br-ex": "net-br-ex", "bond0.100": "netx-bond0-2e100", "br_ex": "netx-br-5fex", "Br": "netx--42r",
 		"br-": "netx-br-2d", "-": "netx--2d", "br-A": "netx-br---41",
@@ -27,10 +27,10 @@ func TestOtherNamesAreSpeltAsDNSLabels(t *testing.T) {
 	}
 }
 
-func TestNamesThatDifferAreSpeltDifferently(t *testing.T) {
+func TestDifferentNamesHaveDifferentLabels(t *testing.T) {
 	long := strings.Repeat("a", 70)
 	names := []string{"", long, long + "b", strings.Repeat("a", 58), strings.Repeat("a", 59), strings.Repeat("a", 60), strings.Repeat(".", 40)}
-	for _, a := range []string{"", "a", "-", ".", "_", "A", "2", "x", "é", "-2e", "x-"} { // all short ones of what means something
+	for _, a := range []string{"", "a", "-", ".", "_", "A", "2", "x", "é", "-2e", "x-"} { // all short combinations of special parts
 		for _, b := range []string{"", "b", "-", ".", "2", "d", "-2d"} {
 			for _, c := range []string{"", "c", "-", "_", "e", "0"} {
 				names = append(names, a+b+c)

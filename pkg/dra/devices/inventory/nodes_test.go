@@ -32,7 +32,7 @@ func TestRuleAppliesToNodesThatItSelects(t *testing.T) {
 	}
 }
 
-func TestWrongNodesAreNamed(t *testing.T) {
+func TestErrorNamesInvalidNodeSelector(t *testing.T) {
 	for nodes, want := range map[string]string{
 		`{}`:                        "devices[0].nodes: it selects all nodes",
 		`rack`:                      "devices[0].nodes",

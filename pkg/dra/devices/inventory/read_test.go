@@ -23,7 +23,7 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-func TestSlicesOfCapturedHosts(t *testing.T) {
+func TestSlicesOfCapturedHostsMatchFiles(t *testing.T) {
 	for _, name := range capturetest.Names(t) {
 		h := host(t, capturetest.Text(t, name))
 		decisions := inventory.Decide(read(t, h), rules(t, everything), input())
@@ -37,7 +37,7 @@ func TestSlicesOfCapturedHosts(t *testing.T) {
 	}
 }
 
-// describe writes a device, one thing on a line.
+// describe formats a device, one attribute a line.
 func describe(d resourceapi.Device) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "  %s", d.Name)
@@ -68,13 +68,13 @@ func describe(d resourceapi.Device) string {
 	return b.String()
 }
 
-func TestAttributesAreThoseOfTheTable(t *testing.T) {
+func TestEachDocumentedAttributeIsSet(t *testing.T) {
 	types := documented(t)
 	types["devinfo-cni.io/physicalNetwork"] = "string"
 	configuration := everything + "- select: \"true\"\n  sharing: shared\n"
 	configuration = strings.Replace(configuration, "  sharing: exclusive\n", "  sharing: exclusive\n  resourceName: example.com/vf\n", 1)
 	seen := map[resourceapi.QualifiedName]bool{}
-	nodes := map[string]inventory.Host{"many VFs": many(t, 1)} // which alone has a speed
+	nodes := map[string]inventory.Host{"many VFs": many(t, 1)} // the only host with a speed
 	for _, name := range capturetest.Names(t) {
 		nodes[name] = host(t, capturetest.Text(t, name))
 	}
@@ -103,7 +103,7 @@ func TestAttributesAreThoseOfTheTable(t *testing.T) {
 	}
 }
 
-func TestTheOrderOfDirectoriesDoesNotMatter(t *testing.T) {
+func TestOrderOfDirectoriesDoesNotMatter(t *testing.T) {
 	for _, name := range capturetest.Names(t) {
 		want := pool(t, host(t, capturetest.Text(t, name)), everything)
 		for seed := range uint64(5) {
@@ -132,7 +132,7 @@ func text(list []inventory.Slice) string {
 	return b.String()
 }
 
-func TestARenamedInterfaceKeepsTheDevicesNamesAndOneSliceChanges(t *testing.T) {
+func TestRenamedInterfaceChangesOneSliceAndNoDeviceName(t *testing.T) {
 	before := capturetest.Text(t, "igb-sriov") // two PFs with VFs
 	after := bytes.ReplaceAll(before, []byte("eth0"), []byte("ens5"))
 	old, now := pool(t, host(t, before), everything), pool(t, host(t, after), everything)
@@ -140,7 +140,7 @@ func TestARenamedInterfaceKeepsTheDevicesNamesAndOneSliceChanges(t *testing.T) {
 	difftest.Equal(t, rewritten(old, now), 1)
 }
 
-// rewritten counts the slices that differ.
+// rewritten returns the number of slices that differ.
 func rewritten(old, now []inventory.Slice) (count int) {
 	for n := range old {
 		if !inventory.Same(old[n:n+1], now[n:n+1]) {
@@ -161,7 +161,7 @@ func deviceNames(list []inventory.Slice) (names [][]string) {
 	return names
 }
 
-func TestAHeldDeviceThatTheNodeHasLostIsTainted(t *testing.T) {
+func TestHeldDeviceIsTaintedWhenNodeLosesIt(t *testing.T) {
 	before := pool(t, host(t, capturetest.Text(t, "mlx5-legacy")), everything)
 	s := input()
 	s.Ours = map[string]inventory.SharingMode{"pci-0000-3b-00-2": inventory.Exclusive}
@@ -175,7 +175,7 @@ func TestAHeldDeviceThatTheNodeHasLostIsTainted(t *testing.T) {
 	}
 }
 
-func TestEventsAreGatheredAndAPollStandsBehindThem(t *testing.T) {
+func TestWatchCollectsEventsAndPolls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		events := make(chan struct{})

@@ -12,11 +12,11 @@ import (
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 )
 
-// Who has a device has also what is on it, and what it is on, whichever rules are left: a rule goes
-// by what a device is like, and in a pod the PF has lost its interface.
-func TestADeviceIsNotGivenTwice(t *testing.T) {
+// The holder of a device also has the devices on it and its parents. This does not depend on rules, because a PF in
+// a pod lacks the interface that rules need.
+func TestDeviceIsNotOfferedWhileRelatedDeviceIsHeld(t *testing.T) {
 	const (
-		vf, vdpa = "pci-0000-65-00-4", "vdpa-vdpa4" // the latter on the former
+		vf, vdpa = "pci-0000-65-00-4", "vdpa-vdpa4" // vdpa is on vf
 		onlyVFs  = "devices: [{drivers: [igbvf], sharing: exclusive}]"
 		onlyVF   = "devices: [{pciAddresses: ['0000:65:00.4'], sharing: exclusive}]"
 	)
@@ -24,7 +24,7 @@ func TestADeviceIsNotGivenTwice(t *testing.T) {
 	away := read(t, host(t, capturetest.Without(capturetest.Text(t, "igb-sriov"), "eth1")))
 	for n := range mlx5 {
 		if mlx5[n].Name == vf {
-			mlx5[n].IfName = "enp101s0f0v2" // as VFs of mlx5 have beside their vDPA device
+			mlx5[n].IfName = "enp101s0f0v2" // VFs of mlx5 have an interface beside their vDPA device
 		}
 	}
 	held := func(name string, as inventory.SharingMode, others ...string) inventory.DecideInput {
@@ -35,7 +35,7 @@ func TestADeviceIsNotGivenTwice(t *testing.T) {
 		}
 		return s
 	}
-	type whys map[string]string // by device, or a part of why; "" = it is offered
+	type whys map[string]string // by device, part of the reason; "" = it is offered
 	for name, test := range map[string]struct {
 		devices []inventory.Device
 		rules   string
@@ -62,8 +62,8 @@ func TestADeviceIsNotGivenTwice(t *testing.T) {
 	}
 }
 
-// stays says that a device that claims hold stays as it was published last, and is tainted if it
-// is offered no more, for a reason that begins so; "" = it is offered.
+// stays checks that a device that claims hold keeps its published state. If it is no longer offered, the device is
+// tainted and the reason begins with why; "" = it is offered.
 func stays(t *testing.T, what, name string, decisions []inventory.Decision, s inventory.DecideInput, last inventory.Published, why string) {
 	t.Helper()
 	if got := decision(t, decisions, name).Why; !strings.HasPrefix(got, why) || got != "" && why == "" {
@@ -77,8 +77,8 @@ func stays(t *testing.T, what, name string, decisions []inventory.Decision, s in
 	difftest.Same(t, what+": it does not stay as it was", describe(now), describe(last[name]))
 }
 
-// What pods share stays as they have it, and gets no more of them, whatever has changed.
-func TestAHeldSharedDeviceIsNeitherConvertedNorOffered(t *testing.T) {
+// Pods keep a shared device, but no further pod gets it, regardless of the change.
+func TestHeldSharedDeviceIsNotOfferedAfterChange(t *testing.T) {
 	h := host(t, capturetest.Text(t, "igb-sriov"))
 	last := inventory.PublishedIn(pool(t, h, "devices: [{ifNames: [eth1], sharing: shared}]"))
 	s := input()
@@ -98,9 +98,9 @@ func TestAHeldSharedDeviceIsNeitherConvertedNorOffered(t *testing.T) {
 	}
 }
 
-// Whatever becomes of the rules and the host, a device that a claim has to itself stays as it
-// was; but its rule goes by the interface that it had.
-func TestAHeldExclusiveDeviceIsTaintedOnceItIsOfferedNoMore(t *testing.T) {
+// An exclusive device of a claim keeps its published state, regardless of changes to rules and host. Its rule
+// depends on the interface that it had.
+func TestHeldExclusiveDeviceIsTaintedWhenNotOffered(t *testing.T) {
 	const nic = "pci-0000-00-03-0" // eth0
 	text := capturetest.Text(t, "virtio-vm")
 	whole := func() inventory.Host { h := host(t, text); h.Uplinks = nil; return h }
@@ -137,14 +137,14 @@ func TestAHeldExclusiveDeviceIsTaintedOnceItIsOfferedNoMore(t *testing.T) {
 	}
 }
 
-// The kernel gives an interface back by the name that it had in the pod.
-func TestAnInterfaceThatComesBackUnderAnotherNameIsTheSameDevice(t *testing.T) {
+// The kernel moves an interface back under the name that it had in the pod.
+func TestRenamedInterfaceIsSameDevice(t *testing.T) {
 	for where, text := range map[string][]byte{"netdevsim-switchdev": capturetest.Text(t, "netdevsim-switchdev"), "two ports": capturetest.TwoPorts(t)} {
 		before := interfaces(t, text)
 		for _, name := range slices.Sorted(maps.Keys(before)) {
 			after := interfaces(t, bytes.ReplaceAll(text, []byte(before[name]), []byte("z"+before[name])))
 			difftest.Same(t, where+": "+name, after[name], "z"+before[name])
-			// While it is in the pod, its neighbour does not take its place.
+			// While it is in the pod, the neighbour does not take its place.
 			gone := interfaces(t, capturetest.Without(text, before[name]))
 			for other, ifName := range before {
 				if other != name && gone[other] != ifName {
@@ -155,7 +155,7 @@ func TestAnInterfaceThatComesBackUnderAnotherNameIsTheSameDevice(t *testing.T) {
 	}
 }
 
-// interfaces are those of a host's devices, by their names.
+// interfaces returns the interfaces of a host's devices, by device name.
 func interfaces(t *testing.T, text []byte) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -168,7 +168,7 @@ func interfaces(t *testing.T, text []byte) map[string]string {
 }
 
 // vf0 is 0000:01:10.0 with interface eth2.
-func TestABusyDeviceIsNotTakenFromItsDriver(t *testing.T) {
+func TestBusyDeviceKeepsItsDriver(t *testing.T) {
 	plain := func() inventory.Host { return changed(t, []string{"eth1"}, nil) }
 	away := plain()
 	away.Links = nil // as if it were in a pod

@@ -10,7 +10,7 @@ import (
 
 const driver = "cni.dra.networking.x-k8s.io"
 
-// everything is a configuration that names all devices.
+// everything is a configuration that selects all devices.
 const everything = `devices:
 - select: device.attributes["devinfo-cni.io"].kind in ["vf", "sf", "vdpa"]
   sharing: exclusive
@@ -28,7 +28,7 @@ func rules(t testing.TB, configuration string) inventory.Rules {
 	return r
 }
 
-// host parses the text of one.
+// host parses a capture.
 func host(t testing.TB, text []byte) inventory.Host {
 	t.Helper()
 	file, err := capturefile.Parse(text)
@@ -47,16 +47,16 @@ func read(t testing.TB, h inventory.Host) []inventory.Device {
 	return devices
 }
 
-// situation is an API server of today, and nobody on the node.
+// input returns the input of Decide for a current API server and a node without holders.
 func input() inventory.DecideInput { return inventory.DecideInput{Driver: driver, Sharing: true} }
 
-// pool is what is published of a host.
+// pool returns the published devices of a host.
 func pool(t testing.TB, h inventory.Host, configuration string) []inventory.Slice {
 	t.Helper()
 	return inventory.Slices(inventory.Decide(read(t, h), rules(t, configuration), input()), nil, nil)
 }
 
-// decision gives what is decided of a device.
+// decision returns the decision about a device.
 func decision(t testing.TB, all []inventory.Decision, name string) inventory.Decision {
 	t.Helper()
 	for _, c := range all {

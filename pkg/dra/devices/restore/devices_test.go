@@ -48,19 +48,19 @@ func look(t *testing.T, h *restore.Devices, d hostdev.Ref) restore.Snapshot {
 	return f
 }
 
-// igb is the kernel of the host igb-sriov, and what its vf is like.
+// igb returns the kernel of the host igb-sriov and the state of its vf.
 func igb(t *testing.T) (*restoretest.Kernel, *restore.Devices, restore.Snapshot) {
 	t.Helper()
 	k := kernel(t, "igb-sriov")
 	return k, k.Host(), look(t, k.Host(), function(vf, "eth2"))
 }
 
-// untouched is what the PF has set for a VF at first.
+// untouched are the initial settings of a VF on its PF.
 func untouched() *link.VFSettings {
 	return &link.VFSettings{VLANProto: 0x8100, SpoofCheck: true}
 }
 
-func TestADeviceIsNotedByItsPlaceOnABus(t *testing.T) {
+func TestLookFindsDeviceByBusAndName(t *testing.T) {
 	for name, test := range map[string]struct {
 		host   string
 		device hostdev.Ref
@@ -96,7 +96,7 @@ func TestADeviceIsNotedByItsPlaceOnABus(t *testing.T) {
 	}
 }
 
-// A life is what may happen to a device between ADD and the end of DEL.
+// A life is a sequence of events for a device between ADD and the end of DEL.
 type life struct {
 	name string
 	does func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot)
@@ -147,7 +147,7 @@ func lives() []life {
 	}
 }
 
-func TestADeviceBecomesWhatItWas(t *testing.T) {
+func TestRestoreUndoesAllChanges(t *testing.T) {
 	for _, l := range lives() {
 		t.Run(l.name, func(t *testing.T) {
 			k, h, f := igb(t)
@@ -163,8 +163,8 @@ func TestADeviceBecomesWhatItWas(t *testing.T) {
 	}
 }
 
-// The PF's interface may be in another network namespace. Nothing but the PF can change the VLAN.
-func TestADeviceWaitsForItsPF(t *testing.T) {
+// The PF's interface may be in another network namespace. Only the PF can change the VLAN.
+func TestRestoreFailsWhilePFIsAway(t *testing.T) {
 	const pf, other = "0000:01:00.0", "/var/run/netns/other"
 	k, h, f := igb(t)
 	uplink := look(t, h, hostdev.Ref{Kind: hostdev.PF, PCI: pf}).IfName
@@ -182,8 +182,8 @@ func TestADeviceWaitsForItsPF(t *testing.T) {
 	difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
 }
 
-// The PF has no interface while its driver is bound again, and its VFs may outlive that.
-func TestADeviceWaitsForTheInterfaceOfItsPF(t *testing.T) {
+// The PF has no interface while its driver is bound again. Its VFs may remain during this time.
+func TestRestoreFailsWhilePFHasNoInterface(t *testing.T) {
 	dir := t.TempDir()
 	k := kernelIn(t, dir, "igb-sriov")
 	h := k.Host()
@@ -202,8 +202,8 @@ func TestADeviceWaitsForTheInterfaceOfItsPF(t *testing.T) {
 
 var errKilled = errors.New("killed")
 
-// Whatever change is the last one, the next process makes good.
-func TestAnInterruptedRestoreIsFinishedByTheNext(t *testing.T) {
+// After an interruption at any change, the next process completes the restore.
+func TestNextRestoreFinishesInterruptedOne(t *testing.T) {
 	for _, l := range lives() {
 		for step := 0; ; step++ {
 			k, h, f := igb(t)
@@ -233,7 +233,7 @@ func TestAnInterruptedRestoreIsFinishedByTheNext(t *testing.T) {
 	}
 }
 
-func TestADeviceThatIsNotBackIsAwaited(t *testing.T) {
+func TestRestoreFailsWhileInterfaceIsAway(t *testing.T) {
 	k, h, f := igb(t)
 	must(t, k.Move(vf, "", netns, "net1"))
 	_, err := h.Restore(f)
@@ -248,8 +248,8 @@ func TestADeviceThatIsNotBackIsAwaited(t *testing.T) {
 	difftest.Is(t, err, restore.ErrGone)
 }
 
-// VFs that were made anew, or another card, have the settings that they were given then.
-func TestAnotherDeviceInThePlaceIsLeftAlone(t *testing.T) {
+// VFs that were created again, or another card, keep their settings.
+func TestRestoreDoesNotChangeReplacedDevice(t *testing.T) {
 	k, h, f := igb(t)
 	if other := look(t, h, function("0000:01:10.2", "eth3")); !f.IsReplaced(other) || f.IsReplaced(f) {
 		t.Errorf("got %+v and %+v", f, other)
@@ -262,7 +262,7 @@ func TestAnotherDeviceInThePlaceIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeRestoredIsNamed(t *testing.T) {
+func TestMismatchNamesSettings(t *testing.T) {
 	k, h, f := igb(t)
 	must(t, k.Move(vf, "", netns, "net1"), k.Use(vf, 9000, podsMAC), k.EndNetns(netns))
 	must(t, k.Move("0000:01:10.2", "", netns+"2", "x")) // takes the name of the first
@@ -276,8 +276,8 @@ func TestWhatCannotBeRestoredIsNamed(t *testing.T) {
 	difftest.Equal(t, did, []string{restore.Name})
 }
 
-// While a port is in a pod, its neighbour is not made what it was.
-func TestTheNeighbourOfAPortIsLeftAlone(t *testing.T) {
+// While a port is in a pod, the other port keeps its settings.
+func TestRestoreDoesNotChangeOtherPort(t *testing.T) {
 	dir := t.TempDir()
 	h := kernelIn(t, dir, "netdevsim-switchdev").Host()
 	f, neighbour := look(t, h, hostdev.Ref{IfName: "eth1"}), look(t, h, hostdev.Ref{IfName: "eth0"})
@@ -290,16 +290,16 @@ func TestTheNeighbourOfAPortIsLeftAlone(t *testing.T) {
 	difftest.Equal(t, look(t, h, hostdev.Ref{IfName: "eth0"}), neighbour)
 }
 
-// A record of before an upgrade is read after it.
-func TestFormerInterfaceSettingsHaveTheseKeys(t *testing.T) {
+// A new version reads records of an older version.
+func TestSnapshotHasKeysOfInterfaceSettings(t *testing.T) {
 	got, err := json.Marshal(restore.Snapshot{Bus: "pci", Device: "0000:03:00.2", Settings: &link.Settings{
 		AltNames: []string{"a"}, Alias: "b", Group: 1, TxQueue: 2, Promisc: true, AllMulti: true}})
 	must(t, err)
 	difftest.Equal(t, string(got), `{"bus":"pci","device":"0000:03:00.2","settings":{"altNames":["a"],"alias":"b","group":1,"txQueueLen":2,"promisc":true,"allMulti":true}}`)
 }
 
-// A record of before an upgrade is read after it.
-func TestFormerVFSettingsHaveTheseKeys(t *testing.T) {
+// A new version reads records of an older version.
+func TestSnapshotHasKeysOfVFSettings(t *testing.T) {
 	vf := &link.VFSettings{
 		MAC: "02:00:00:00:00:01", VLAN: 7, QoS: 3, VLANProto: 0x88a8, Trust: true, SpoofCheck: true, LinkState: 2, MinRate: 10, MaxRate: 200,
 		NodeGUID: "00:11:22:33:44:55:66:77", PortGUID: "00:11:22:33:44:55:66:78",
@@ -312,8 +312,8 @@ func TestFormerVFSettingsHaveTheseKeys(t *testing.T) {
 	}
 }
 
-// A pod may give its interface the name that another pod's device had on the node.
-func TestADeviceGetsItsNameOnceTheAltNameOfAnotherIsRemoved(t *testing.T) {
+// A pod may give its interface the name that a device of another pod had on the node.
+func TestNameIsRestoredAfterOtherDeviceLosesAltName(t *testing.T) {
 	const other = "0000:01:10.2" // eth3
 	k, h, f := igb(t)
 	g := look(t, h, function(other, "eth3"))
@@ -332,8 +332,8 @@ func TestADeviceGetsItsNameOnceTheAltNameOfAnotherIsRemoved(t *testing.T) {
 	difftest.Equal(t, look(t, h, function(other, "eth3")), g)
 }
 
-// A driver that is bound again makes an interface without altnames.
-func TestAltNamesOfBeforeTheADDStay(t *testing.T) {
+// An interface has no altnames after its driver was bound again.
+func TestAltNamesFromBeforeADDAreRestored(t *testing.T) {
 	k, h, _ := igb(t)
 	must(t, k.SetAltName("eth2", "enp1s0f0v0", true))
 	f := look(t, h, function(vf, "eth2"))
@@ -347,7 +347,7 @@ func TestAltNamesOfBeforeTheADDStay(t *testing.T) {
 	difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
 }
 
-func TestSettingsThatWereNotNotedAreNotChanged(t *testing.T) {
+func TestSettingsWithoutSnapshotAreNotChanged(t *testing.T) {
 	k, h, f := igb(t)
 	f.Settings = nil
 	must(t, k.Move(vf, "", netns, "eth2"), k.Configure(vf, link.Settings{AltNames: []string{"x"}, Promisc: true}), k.EndNetns(netns))

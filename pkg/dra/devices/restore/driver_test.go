@@ -17,12 +17,12 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-func TestADriverIsRefusedThatCannotHaveTheFunctionAlone(t *testing.T) {
+func TestDriverIsRefusedWithoutIsolationOfFunction(t *testing.T) {
 	const inGroup = "sys/kernel/iommu_groups/12/devices/"
 	for name, test := range map[string]struct {
 		change func(dir string) error
 		driver string
-		want   []string // parts of the error; nil = none
+		want   []string // parts of the error; nil = no error
 	}{
 		"alone":            {nil, "vfio-pci", nil},
 		"no such driver":   {nil, "uio", []string{"driver: uio", "load the module uio"}},
@@ -72,10 +72,10 @@ func (l locked) Open(name string) (fs.File, error) {
 	return l.ReadLinkFS.Open(name)
 }
 
-// VFIO lets go of a function once nobody has it open. The kernel waits for that, we do not.
-// Meanwhile it shows no driver (drivers/base/dd.c, __device_release_driver), and whoever
-// needs the lock of the device waits, too: reading and writing driver_override, and probing.
-func TestADriverThatDoesNotLetGoHoldsUpNobody(t *testing.T) {
+// VFIO releases a function when no process has it open. The kernel waits for that, but the driver must not. During
+// the wait the function has no driver (drivers/base/dd.c, __device_release_driver), and other users of the device's
+// lock wait too: reads and writes of driver_override, and probing.
+func TestBlockedUnbindDoesNotBlockOtherDevices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := kernel(t, "igb-sriov")
 		f := look(t, k.Host(), function(vf, "eth2"))
@@ -120,7 +120,7 @@ func TestADriverThatDoesNotLetGoHoldsUpNobody(t *testing.T) {
 	})
 }
 
-func TestADriverThatIsNotBoundIsAnError(t *testing.T) {
+func TestBindFailsIfKernelBindsOtherDriver(t *testing.T) {
 	_, h, f := igb(t)
 	difftest.Says(t, h.Bind(f, "uio"), fmt.Sprintf(`%s: bound to driver "", not to "uio"`, vf))
 	_, err := h.Restore(f)
