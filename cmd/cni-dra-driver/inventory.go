@@ -28,7 +28,7 @@ const inventoryHelp = `Prints which of the node's network devices cni-dra-driver
 and why not the other devices. It publishes nothing, and needs no API server.
 
 The rules are the key "devices" of the configuration file. Without --config, no rule selects a
-device. The command does not ask the kubelet which devices pods have: it leaves out devices that
+device. The command does not ask the kubelet which devices pods have. It leaves out devices that
 sriov-cni has locked and devices whose interface is in a pod, and prints each other device as if
 it were free. Run it in the host's network namespace.`
 

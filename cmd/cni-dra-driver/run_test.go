@@ -186,7 +186,7 @@ func TestDriverEndsWithRulesThatItRefuses(t *testing.T) {
 		t.Errorf("it ended with %v, want exit code 1", err)
 	}
 	difftest.Contains(t, string(out), "cni-dra-driver: --devices: "+file+": ",
-		`devices[1].sharing: it is missing; write "shared" or "exclusive"`, "devices[2].nodes: it selects all nodes; remove it")
+		`devices[1].sharing: the key is missing; write "shared" or "exclusive"`, "devices[2].nodes: the selector selects all nodes; remove it")
 }
 
 // launched starts the driver as a process, and returns when the kubelet can register it.

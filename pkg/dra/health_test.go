@@ -56,7 +56,7 @@ func TestHealthReportsProblemsOfDevices(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 		}},
-		"IOMMU group 56 is no longer its own: it also contains 0000:03:00.2": {vf2, "vfio-pci", func(b *rig, _ *node) {
+		"IOMMU group 56 is no longer its own, because it also contains 0000:03:00.2": {vf2, "vfio-pci", func(b *rig, _ *node) {
 			must(b.t, os.Symlink("x", filepath.Join(b.dir, "kernel/sys/kernel/iommu_groups/56/devices/0000:03:00.2")))
 		}},
 	} {

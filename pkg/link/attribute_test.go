@@ -16,7 +16,7 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// portAnswer is an answer for a port of a PF in a wide domain, with all attributes that are read and some others.
+// portAnswer is an answer for a port of a PF in a wide domain, with all attributes that are read and some further attributes.
 func portAnswer() []byte {
 	return message([]byte{nl.DEVLINK_CMD_PORT_NEW, nl.GENL_DEVLINK_VERSION, 0, 0},
 		nl.NewRtAttr(nl.DEVLINK_ATTR_BUS_NAME, nl.ZeroTerminated("pci")),

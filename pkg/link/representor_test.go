@@ -180,7 +180,7 @@ func TestBrokenAnswerIsNotMissingRepresentor(t *testing.T) {
 		if got, ok, err := e.Representor(pf, link.VF, 0); ok || !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), pf) {
 			t.Errorf("%s: %q, %v, %v", name, got, ok, err)
 		}
-		asked(t, e, pf, "VF 1: sys1") // the others are still found
+		asked(t, e, pf, "VF 1: sys1") // the interface in sysfs is still found
 	}
 	for _, gone := range []error{syscall.ENODEV, syscall.EOPNOTSUPP, syscall.EINVAL, fs.ErrNotExist} {
 		asked(t, on(broken(sys, "class/net/sys0/phys_port_name", gone)), pf, "VF 0:", "VF 1: sys1")

@@ -41,7 +41,7 @@ func list(config json.RawMessage) (*libcni.NetworkConfigList, refusals) {
 		}
 		config, _ = json.Marshal(wrapped)
 	case !many:
-		wrong.add("config", `config has neither "type" nor "plugins"`, remedy)
+		wrong.add("config", `config must have the key "type" or "plugins"`, remedy)
 		return nil, wrong
 	}
 	var text bytes.Buffer

@@ -131,7 +131,7 @@ func (p Policy) decode(raw []byte, source resourceapi.AllocationConfigSource) (o
 	}
 	switch {
 	case wrong == nil && out.ifName == "" && out.config == nil && out.values == nil:
-		wrong.add("", "neither ifName nor config", "give one of them, or remove the parameters")
+		wrong.add("", "parameters must have ifName or config", "give one of them, or remove the parameters")
 	case out.config != nil && source == fromClaim:
 		p.allow(s.types, &wrong)
 	}

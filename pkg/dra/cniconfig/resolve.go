@@ -171,7 +171,7 @@ func checkRequest(requests []resourceapi.DeviceRequest, result resourceapi.Devic
 	case r == nil:
 		return false, refuse("", "the allocated request is missing from the claim's spec", "delete the claim and create it again")
 	case isTrue(r.AdminAccess) || isTrue(result.AdminAccess):
-		return false, refuse("adminAccess", "adminAccess: true: it gives access to devices in use, and an attached device cannot be attached again", "remove adminAccess")
+		return false, refuse("adminAccess", "adminAccess: true: this gives access to devices in use, and an attached device cannot be attached again", "remove adminAccess")
 	case !slices.Contains([]resourceapi.DeviceAllocationMode{"", resourceapi.DeviceAllocationModeExactCount, resourceapi.DeviceAllocationModeAll}, r.AllocationMode):
 		return false, refuse("allocationMode", fmt.Sprintf("allocationMode %q is not known", r.AllocationMode), "use allocationMode: ExactCount or All, or update the driver")
 	}

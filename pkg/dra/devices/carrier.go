@@ -22,10 +22,10 @@ const (
 // carrier is the state of a device's carrier, as read and as published.
 type carrier struct {
 	down    bool      // whether the last reading had no carrier
-	since   time.Time // time at which the reading changed
+	since   time.Time // time of the last change of the reading
 	tainted bool
 	hold    time.Duration
-	cleared time.Time // time at which the device lost the taint
+	cleared time.Time // time of the last removal of the taint
 	speed   *resourceapi.DeviceAttribute
 }
 

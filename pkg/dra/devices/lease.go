@@ -135,7 +135,7 @@ func (l *Leases) take(record *state.Claim, attachments []*state.Attachment, of *
 	}
 	for _, h := range l.claims.Holders() {
 		if by := held.Holder.Claim; by != nil && types.UID(by.UID) == h.Claim && h.Attachment.Phase == state.Undeleted {
-			advice = ", but its DEL was given up: remove what it left, then run cni-dra-driver clear " + by.UID
+			advice = ", but its DEL was given up: clean up its leftovers, then run cni-dra-driver clear " + by.UID
 		}
 	}
 	return fmt.Errorf("%s is held by %s%s", what, l.nameOf(held.Holder), advice)

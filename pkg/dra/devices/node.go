@@ -158,7 +158,7 @@ func (n *Node) Watch(ctx context.Context) {
 	}
 	events, err := n.Inventory.Events(ctx)
 	if err != nil {
-		n.Log.Error("cannot watch the node's devices: they are only polled", "interval", n.Inventory.Times.Poll, "error", err)
+		n.Log.Error("cannot watch the node's devices, only poll them", "interval", n.Inventory.Times.Poll, "error", err)
 	}
 	inventory.Watch(ctx, events, n.Inventory.Times, func(context.Context) { n.Publish() })
 }

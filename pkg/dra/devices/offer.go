@@ -285,7 +285,7 @@ func (n *Node) examine(s survey, now time.Time) {
 				continue
 			}
 			if group, others, err := n.Custody.Beside(note, at.Driver); err == nil && others != nil {
-				of[name] = fmt.Sprintf("IOMMU group %s is no longer its own: it also contains %s", group, strings.Join(others, ", "))
+				of[name] = fmt.Sprintf("IOMMU group %s is no longer its own, because it also contains %s", group, strings.Join(others, ", "))
 			}
 		}
 	}

@@ -37,7 +37,7 @@ func (n *Node) Snapshot(at *state.Attachment, old Note) (Note, error) {
 	}
 	if n.Custody == nil {
 		if at.Driver != "" {
-			return nil, fmt.Errorf("device %s: driver: %s: this driver binds no devices", at.Device, at.Driver)
+			return nil, fmt.Errorf("device %s: driver: %s: the driver binds no devices with --capture", at.Device, at.Driver)
 		}
 		return nil, nil
 	}
@@ -60,7 +60,7 @@ func (n *Node) Snapshot(at *state.Attachment, old Note) (Note, error) {
 // mayRebind returns an error if the function is in use or cannot be bound to the driver.
 func (n *Node) mayRebind(at *state.Attachment, snapshot restore.Snapshot) error {
 	if n.Inventory == nil {
-		return fmt.Errorf("driver: %s: this node offers no devices of its own", at.Driver)
+		return fmt.Errorf("driver: %s: the node offers no devices of its own", at.Driver)
 	}
 	host, err := n.Inventory.Host()
 	if err != nil {
@@ -90,7 +90,7 @@ func (n *Node) Bind(at *state.Attachment) error {
 	return nil
 }
 
-// noteOf decodes the note of an attachment, which may be nil. ok is false if there is no usable note.
+// noteOf decodes the note of an attachment, which may be nil. ok is false if the note is missing or invalid.
 func (n *Node) noteOf(at *state.Attachment) (snapshot restore.Snapshot, ok bool) {
 	if at == nil || at.Note == nil || n.Custody == nil {
 		return snapshot, false
@@ -187,13 +187,13 @@ func (n *Node) Describe(at *state.Attachment) *devinfo.Info {
 		err = info.Validate().Err()
 	}
 	if err != nil {
-		n.Log.Warn("cannot describe the device: its containers get no device information", "device", at.Device, "error", err)
+		n.Log.Warn("cannot describe the device, so its containers get no device information", "device", at.Device, "error", err)
 		return nil
 	}
 	return info
 }
 
-// Attributes returns the metadata attributes of an attachment's device: the published attributes, and those of its
+// Attributes returns the metadata attributes of an attachment's device: the published attributes, and the attributes of its
 // device information, which may be nil. A device that is bound to another kernel driver has no ifName.
 func (n *Node) Attributes(at *state.Attachment, info *devinfo.Info) map[string]resourceapi.DeviceAttribute {
 	all := map[string]resourceapi.DeviceAttribute{}

@@ -59,9 +59,9 @@ func Decide(devices []Device, rules Rules, s DecideInput) []Decision {
 		switch held := s.Ours[c.Device.Name]; {
 		case c.Why != "":
 		case held == Shared && c.Sharing != Shared:
-			c.Why = "pods share it: it is offered as exclusive once no claim holds it"
+			c.Why = "pods share it, so it is offered as exclusive once no claim holds it"
 		case held == Exclusive && c.Sharing != Exclusive:
-			c.Why = "it is exclusive to a claim: it is offered as shared once no claim holds it"
+			c.Why = "it is exclusive to a claim, so it is offered as shared once no claim holds it"
 		case held == Exclusive: // other checks would only find the claim itself
 			c.Why = c.Device.UsedByHost()
 		default:

@@ -34,7 +34,7 @@ func TestRuleAppliesToNodesThatItSelects(t *testing.T) {
 
 func TestErrorNamesInvalidNodeSelector(t *testing.T) {
 	for nodes, want := range map[string]string{
-		`{}`:                        "devices[0].nodes: it selects all nodes",
+		`{}`:                        "devices[0].nodes: the selector selects all nodes",
 		`rack`:                      "devices[0].nodes",
 		`{matchLabel: {rack: a}}`:   "devices[0].nodes.matchLabel: the key is not known; did you mean matchLabels?",
 		`{matchLabels: {"a b": a}}`: "devices[0].nodes: ",

@@ -196,7 +196,7 @@ func selector(raw json.RawMessage) (labels.Selector, error) {
 	case err != nil:
 		return nil, fmt.Errorf("nodes: %w", err)
 	case nodes.Empty():
-		return nil, errors.New("nodes: it selects all nodes; remove it, or give matchLabels or matchExpressions")
+		return nil, errors.New("nodes: the selector selects all nodes; remove it, or give matchLabels or matchExpressions")
 	}
 	return nodes, nil
 }
@@ -232,14 +232,14 @@ func (r *rule) check() error {
 		}
 	}
 	if n := slices.Index(r.Drivers, ""); n >= 0 {
-		return fmt.Errorf("drivers[%d]: it is empty; give a driver such as \"mlx5_core\"", n)
+		return fmt.Errorf("drivers[%d]: the name is empty; give a driver such as \"mlx5_core\"", n)
 	}
 	const longest = resourceapi.DeviceAttributeMaxValueLength
 	switch {
 	case r.Select == "" && len(r.PCIAddresses)+len(r.PFNames)+len(r.IfNames)+len(r.Drivers) == 0:
 		return errors.New("select: the rule selects no devices; give select, pciAddresses, pfNames, ifNames or drivers")
 	case r.Sharing == "":
-		return errors.New(`sharing: it is missing; write "shared" or "exclusive"`)
+		return errors.New(`sharing: the key is missing; write "shared" or "exclusive"`)
 	case r.Sharing != Shared && r.Sharing != Exclusive:
 		return fmt.Errorf(`sharing: %q is not known; write "shared" or "exclusive"`, r.Sharing)
 	case r.Sharing == Shared && r.AllowHostUse:

@@ -26,7 +26,7 @@ import (
 
 var (
 	ErrGone      = errors.New("the node has lost it")
-	ErrNotOnNode = errors.New("its interface is not on the node: it may be in another network namespace")
+	ErrNotOnNode = errors.New("its interface is not on the node, and may be in another network namespace")
 )
 
 // Links gives access to the interfaces in the host's network namespace. [*link.Kernel] implements it.
