@@ -28,7 +28,7 @@ func (j *Journal) EnsureDir() error {
 	return nil
 }
 
-// Newer returns the pods, as namespace/name, that have entries of a later format than that. If an entry does
+// Newer returns the pods, as namespace/name, whose entries have a format above the given one. If an entry does
 // not name its pod, the list contains the attachment's key. Newer ignores corrupt entries.
 func (j *Journal) Newer(than int) (pods []string, err error) {
 	keys, err := j.All()
