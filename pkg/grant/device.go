@@ -40,7 +40,7 @@ func (o *offer) function(p *devinfo.PCI) error {
 	if err != nil || !allowed {
 		return err
 	}
-	if o.Unasked && !named {
+	if o.Unrequested && !named {
 		rdma = slices.DeleteFunc(rdma, func(node string) bool { // device nodes of subnet managers, which control the whole fabric
 			return strings.HasPrefix(node, "umad") || strings.HasPrefix(node, "issm")
 		})

@@ -87,9 +87,9 @@ type Granter struct {
 	// Leased reports whether the pod has an exclusive lease of a device: a sysfs.Object.ID or an ID such
 	// as "iommu-15". nil = the caller will take leases of the granted devices.
 	Leased func(id string) bool
-	// Unasked is true if the container did not request the device by its CDI name. The device nodes of
+	// Unrequested is true if the container did not request the device by its CDI name. The device nodes of
 	// subnet managers, umad and issm, are then granted only if AllowedDevices names the device.
-	Unasked bool
+	Unrequested bool
 }
 
 // For returns the grant for a device that a Finder has found. info is the description from the Finder, or one

@@ -48,7 +48,7 @@ func (g *adjustment) withhold(cause Withheld, what, why, remedy string) {
 // grants adds the device nodes and socket directories that package grant allows for the attachments of a
 // sandbox.
 func (a *Plugin) grants(g *adjustment, settings config.Node, of pod.Identity, netns string, nics []nic) error {
-	by := grant.Granter{Sys: a.Finder.Sys, Nodes: grant.NodesBelow(a.HostRoot), Settings: settings, Pod: of, Unasked: true}
+	by := grant.Granter{Sys: a.Finder.Sys, Nodes: grant.NodesBelow(a.HostRoot), Settings: settings, Pod: of, Unrequested: true}
 	for _, n := range nics {
 		if n.info == nil || !settings.InjectDeviceNodes && !discovery.IsSocket(n.info.Type) {
 			continue
