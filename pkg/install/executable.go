@@ -16,22 +16,22 @@ import (
 	"devinfo-cni.io/pkg/build"
 )
 
-// Executable is a plugin's file.
+// Executable describes a plugin's file.
 type Executable struct {
 	Size        int64    `json:"size"`   // bytes
 	SHA256      string   `json:"sha256"` // hexadecimal
 	CNIVersions []string `json:"cniVersions,omitempty"`
-	Version     string   `json:"version,omitempty"` // "" = an older devinfo, or none
-	Problem     string   `json:"problem,omitempty"` // why it does not say its CNI versions
+	Version     string   `json:"version,omitempty"` // "" if the file is not a devinfo with --version
+	Problem     string   `json:"problem,omitempty"` // why CNIVersions is unknown
 
-	// JournalFormat is the highest that it reads; 0 = it does not say.
+	// JournalFormat is the newest format of journal entries that the plugin reads; 0 if unknown.
 	JournalFormat int `json:"journalFormat,omitempty"`
-	// IsDevinfo says that it is devinfo, of whatever age.
+	// IsDevinfo is true for every build of devinfo.
 	IsDevinfo bool `json:"-"`
-	// Build is what Go has noted of a program, or devinfo says itself.
+	// Build is the output of devinfo --version, or the build information in the file.
 	Build build.Info `json:"-"`
 
-	usable bool // by its owner and mode
+	usable bool // the owner and mode are correct
 }
 
 func (e *Executable) String() string {
@@ -42,14 +42,13 @@ func (e *Executable) String() string {
 	return fmt.Sprintf("%d bytes\tsha256:%.16s\t%s", e.Size, e.SHA256, says)
 }
 
-// program is the package that devinfo is built from. The linker records it in every build,
-// stripped or not, of whatever age.
+// program is the main package of devinfo. The linker records it in every build, stripped or not.
 const program = "devinfo-cni.io/cmd/devinfo"
 
 var errIrregular = errors.New("is not a regular file")
 
-// Examine measures an executable and asks it for its versions. That a file does not
-// answer is its Problem; that there is none, or something else, an error.
+// Examine reads an executable and runs it to get its versions. If it cannot be run, Examine sets Problem.
+// It returns an error if the file does not exist or is not a regular file.
 func Examine(ctx context.Context, name string) (*Executable, error) {
 	stat, err := os.Stat(name)
 	if err != nil {
@@ -72,11 +71,11 @@ func Examine(ctx context.Context, name string) (*Executable, error) {
 		e.Problem = err.Error()
 	}
 	info, err := buildinfo.Read(f)
-	if err != nil { // not Go's
+	if err != nil { // not a Go program
 		return e, nil
 	}
 	if e.Build, e.IsDevinfo = build.Of(info), info.Path == program; e.IsDevinfo {
-		out, failed := run(ctx, name, []string{"--version"}) // an older build takes no arguments, and prints nothing
+		out, failed := run(ctx, name, []string{"--version"}) // a build that does not support --version prints nothing
 		if r, err := build.ParsePlugin(string(out)); err == nil && failed == nil {
 			e.Version, e.JournalFormat, e.Build = r.Version, r.JournalFormat, r.Info
 		}
@@ -84,7 +83,7 @@ func Examine(ctx context.Context, name string) (*Executable, error) {
 	return e, nil
 }
 
-// run runs a plugin with nothing but these in its environment.
+// run runs a plugin with only env in its environment and returns its output.
 func run(ctx context.Context, name string, args []string, env ...string) ([]byte, error) {
 	const enough = 10 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, enough)
@@ -95,8 +94,8 @@ func run(ctx context.Context, name string, args []string, env ...string) ([]byte
 	return cmd.Output()
 }
 
-// versions runs a plugin's VERSION, which touches nothing (CNI specification 1.1.0,
-// "VERSION").
+// versions runs the plugin's VERSION command and returns its CNI versions. VERSION changes nothing (CNI
+// specification 1.1.0, "VERSION").
 func versions(ctx context.Context, name string) ([]string, error) {
 	out, err := run(ctx, name, nil, "CNI_COMMAND=VERSION")
 	if err != nil {

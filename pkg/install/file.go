@@ -1,10 +1,10 @@
-// Package install keeps two files on a node, whole at every moment: the plugin's
-// executable in the directory that the container runtime starts plugins from, and the
-// node's settings. It says by an error what it refuses, and leaves what is there.
+// Package install keeps two files on a node: the plugin's executable, in the directory where the container
+// runtime looks for plugins, and the node's settings. Each file is replaced atomically. If an installation
+// is refused, the existing file remains and the error contains the reason.
 //
-// What an agent has put in place it marks by a checksum beside it, .<name>.sha256, as
-// sha256sum(1) prints it. A marked file is the agent's: it is put in place again whatever
-// becomes of it, and may be removed. One without is somebody else's.
+// An agent marks each file that it installs with a checksum file beside it, .<name>.sha256, in the format
+// of sha256sum(1). The agent restores a marked file after any change and may remove it. It leaves unmarked
+// files alone.
 package install
 
 import (
@@ -23,14 +23,14 @@ import (
 	"devinfo-cni.io/pkg/safefile"
 )
 
-// file is a file of the node, by its absolute path.
+// file is the absolute path of a file on the node.
 type file string
 
 func (f file) dir() string      { return filepath.Dir(string(f)) }
 func (f file) name() string     { return filepath.Base(string(f)) }
 func (f file) markPath() string { return filepath.Join(f.dir(), "."+f.name()+".sha256") }
 
-// sum gives the checksum in the mark; "" = there is no mark that makes sense.
+// sum returns the checksum in the mark, or "" if the mark is missing or invalid.
 func (f file) sum() string {
 	data, err := os.ReadFile(f.markPath())
 	sum, _, ok := strings.Cut(string(data), " ")
@@ -40,10 +40,10 @@ func (f file) sum() string {
 	return sum
 }
 
-// marked says that an agent has put the file in place.
+// marked reports whether an agent has installed the file.
 func (f file) marked() bool { return f.sum() != "" }
 
-// mark marks the file as an agent's, with the checksum of what it holds, or is about to.
+// mark records that an agent has installed the file with this checksum, or is about to.
 func (f file) mark(sum string) error {
 	if f.sum() == sum {
 		return nil
@@ -52,10 +52,10 @@ func (f file) mark(sum string) error {
 	return err
 }
 
-// put puts data in the place of what the file held, at once: a half one must not survive a power
-// failure under the final name. The warning is that the file could not be given the label of its
-// directory. A program that is forked meanwhile would hold the file open for writing, and for a
-// moment the plugin could not be run (ETXTBSY): so none is.
+// put atomically replaces the file, and syncs the new file before the rename, because a power failure must
+// not leave an incomplete file under the final name. The warning is an error of setting the SELinux label.
+// put holds syscall.ForkLock, because a forked process would inherit the open file, and running the plugin
+// would fail with ETXTBSY until that process calls exec.
 func (f file) put(data []byte, mode fs.FileMode) (warning, err error) {
 	err = f.alone(func() error {
 		syscall.ForkLock.RLock()
@@ -79,15 +79,16 @@ func (f file) put(data []byte, mode fs.FileMode) (warning, err error) {
 	return warning, err
 }
 
+// owned reports whether the file belongs to the current user.
 func owned(stat fs.FileInfo) bool {
 	s, ok := stat.Sys().(*syscall.Stat_t)
 	return !ok || int(s.Uid) == os.Geteuid()
 }
 
-// sound says that nobody else can write to a plugin, and that it can be run.
+// sound reports whether all users can run the file and only its owner, the current user, can write to it.
 func sound(stat fs.FileInfo) bool { return stat.Mode().Perm() == 0o755 && owned(stat) }
 
-// alone calls do while no other installer works in the file's directory, which must exist.
+// alone calls do with an exclusive lock on the file's directory, which must exist.
 func (f file) alone(do func() error) error {
 	if _, err := os.Stat(f.dir()); err != nil {
 		return err
@@ -98,18 +99,19 @@ func (f file) alone(do func() error) error {
 		return f.denied(err)
 	}
 	defer lock.Close()
-	defer os.Remove(path) // who waits for it then makes another
+	defer os.Remove(path) // a waiting installer then creates a new one
 	return f.denied(do())
 }
 
-// lockLimit bounds the wait for another installer.
+// lockLimit is the longest wait for another installer.
 const lockLimit = 10 * time.Second
 
-// beside are the files of its directory.
+// beside gives access to the files in the file's directory.
 func (f file) beside() safefile.Files { return safefile.Files(f.dir()) }
 
-// remove removes the file, its mark and what a killed writer has left; what is gone
-// already, be it with its directory, is success. The mark goes last: it says whose the file was.
+// remove removes the file, its mark and temporary files of killed writers. Missing files, or a missing
+// directory, are not an error. The mark is removed last, so that a removal that was interrupted can be
+// repeated.
 func (f file) remove() error {
 	if _, err := os.Stat(f.dir()); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -129,8 +131,7 @@ func (f file) remove() error {
 
 func checksum(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }
 
-// Intact says whether a file is as an agent has put it in place, which its mark tells. One
-// that has no mark is nobody's to alter, and intact.
+// Intact reports whether a file matches the checksum in its mark. An unmarked file is intact.
 func Intact(path string) (bool, error) {
 	sum := file(path).sum()
 	if sum == "" {
@@ -143,9 +144,9 @@ func Intact(path string) (bool, error) {
 	return checksum(has) == sum, err
 }
 
-// denied says what helps root who may not write to the directory, for it is somebody else's, as
-// Kubespray's /opt/cni/bin is: without CAP_DAC_OVERRIDE root is nobody there. As that is why, it is no
-// fs.ErrPermission any more, of which others say what may be why.
+// denied adds a remedy to the permission error that root gets in a directory of another user, such as
+// Kubespray's /opt/cni/bin, if it lacks CAP_DAC_OVERRIDE. The new error does not match fs.ErrPermission,
+// because callers would add a less specific hint to such an error.
 func (f file) denied(err error) error {
 	if !errors.Is(err, syscall.EACCES) || os.Geteuid() != 0 {
 		return err

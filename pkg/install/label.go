@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// selinux is the extended attribute that holds a file's label, selinux(8).
+// selinux is the extended attribute that contains the SELinux label of a file, see selinux(8).
 const selinux = "security.selinux"
 
-// inherit gives a file the SELinux label of a directory, where that has one: a file that a
-// container makes may else have the container's, and the runtime may not run it.
+// inherit sets the SELinux label of a file to that of dir, if dir has one. Otherwise a file that a
+// container creates may get the label of the container, and the runtime may not be allowed to run it.
 func inherit(f *os.File, dir string) error {
 	want, err := label(func(to []byte) (int, error) { return unix.Getxattr(dir, selinux, to) })
 	if err == nil && want != nil {
@@ -30,9 +30,9 @@ func inherit(f *os.File, dir string) error {
 	return nil
 }
 
-// label reads one; nil = there is none, or no such thing.
+// label reads a label. It returns nil if the file or the kernel has none.
 func label(read func(to []byte) (int, error)) ([]byte, error) {
-	text := make([]byte, 4096) // more than any policy's
+	text := make([]byte, 4096) // longer than the labels of any policy
 	n, err := read(text)
 	switch {
 	case errors.Is(err, unix.ENODATA), errors.Is(err, unix.ENOTSUP):

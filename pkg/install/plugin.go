@@ -11,29 +11,27 @@ import (
 	"syscall"
 )
 
-// Name is the plugin's: "type" in network configurations.
+// Name is the plugin's file name and its "type" in network configurations.
 const Name = "devinfo"
 
-// What came of a file.
+// Results of an installation.
 const (
 	Installed    = "installed"
 	Replaced     = "replaced"
 	AlreadyThere = "already there"
 )
 
-// Installation is what has been done about the plugin.
+// Installation is the result of installing the plugin.
 type Installation struct {
 	Path    string      `json:"path"`
-	State   string      `json:"state"`         // "" = it was refused, or failed
-	Old     *Executable `json:"old,omitempty"` // nil = there was none
+	State   string      `json:"state"`         // "" if the installation was refused or failed
+	Old     *Executable `json:"old,omitempty"` // nil if the plugin did not exist
 	New     Executable  `json:"new"`
-	Warning error       `json:"-"` // the label of the directory could not be given
+	Warning error       `json:"-"` // the error of setting the SELinux label
 }
 
-// Place puts the plugin into the directory once, for people and for who wants a devinfo of its
-// build. All is as with Keep, but that a file that is no devinfo, or does not say its version, is
-// put there without rules: who names it wants it. It is not marked as an agent's, which puts its
-// own back.
+// Place installs the plugin once. It checks like Keep, except that it installs a From that is not a devinfo
+// with --version without checks. Place does not mark the file, so an agent does not restore it.
 func (p *Plugin) Place(ctx context.Context) (*Installation, error) {
 	done, err := p.examine(ctx)
 	if err == nil && done.New.JournalFormat > 0 {
@@ -45,13 +43,13 @@ func (p *Plugin) Place(ctx context.Context) (*Installation, error) {
 	return done, p.replace(done)
 }
 
-// Plugin keeps the plugin in a directory, in the place of any other devinfo: to go back to an
-// older version is as good as an update. It replaces no other file, unless that is allowed or
-// an agent has once put the plugin there. A journal with entries that the plugin could not read
-// always stops it: it would take what is there for free.
+// Plugin is the installation of the plugin in a directory. It replaces any version of devinfo, newer or
+// older. It replaces another file only if OverwriteForeign is set or the file is marked. It never installs
+// a plugin that cannot read all entries of the journal, because that plugin would treat devices in use as
+// free.
 type Plugin struct {
-	From string // the file to install, of a devinfo that says its version
-	Dir  string // where the runtime looks for plugins; it must exist
+	From string // the file to install, a devinfo with --version
+	Dir  string // existing directory where the runtime looks for plugins
 
 	OverwriteForeign bool
 	Newer            func(than int) (pods []string, err error) // [journal.Journal.Newer]
@@ -61,17 +59,18 @@ type Plugin struct {
 
 func (p *Plugin) at() file { return file(filepath.Join(p.Dir, Name)) }
 
-// IsThere says whether there is anything of the plugin's name.
+// IsThere reports whether a file with the plugin's name exists.
 func (p *Plugin) IsThere() bool {
 	_, err := os.Lstat(string(p.at()))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// Kept reports whether an agent has put the plugin there by [Plugin.Keep].
+// Kept reports whether [Plugin.Keep] has installed the plugin.
 func (p *Plugin) Kept() bool { return p.at().marked() }
 
-// Keep sees to it that the plugin is there. It may be called often: what has not changed
-// is not looked at again. With an error come the executables, as far as they are known.
+// Keep installs the plugin if it is missing or differs from From. It may be called often, because it
+// examines unchanged files only once. The Installation is never nil: if there is an error, it contains the
+// executables as far as they are known.
 func (p *Plugin) Keep(ctx context.Context) (*Installation, error) {
 	done, err := p.examine(ctx)
 	if err == nil {
@@ -89,7 +88,7 @@ func (p *Plugin) Keep(ctx context.Context) (*Installation, error) {
 	return done, err
 }
 
-// examine looks at what there is, and what is to be there.
+// examine examines the installed plugin and the one to install.
 func (p *Plugin) examine(ctx context.Context) (*Installation, error) {
 	done := &Installation{Path: string(p.at())}
 	if _, err := os.Stat(p.Dir); err != nil {
@@ -113,7 +112,7 @@ func (p *Plugin) examine(ctx context.Context) (*Installation, error) {
 	return done, p.at().denied(err)
 }
 
-// permit says why the plugin must not be put there.
+// permit returns the reason why the plugin must not be installed, or nil.
 func (p *Plugin) permit(done *Installation) error {
 	old, now := done.Old, &done.New
 	if !now.IsDevinfo || now.JournalFormat == 0 {
@@ -136,7 +135,7 @@ func (p *Plugin) permit(done *Installation) error {
 	return nil
 }
 
-// Some joins the first 20 names, and counts the others.
+// Some joins the first 20 names and appends the number of the remaining ones.
 func Some(names []string) string {
 	const enough = 20
 	if more := len(names) - enough; more > 0 {
@@ -149,7 +148,7 @@ func same(old, now *Executable) bool {
 	return old != nil && old.SHA256 == now.SHA256 && old.Problem == ""
 }
 
-// replace puts the new plugin in the place of the old one, unless that is the same.
+// replace installs the new plugin, unless the installed one is identical.
 func (p *Plugin) replace(done *Installation) error {
 	if same(done.Old, &done.New) && done.Old.usable {
 		done.State = AlreadyThere
@@ -173,7 +172,7 @@ func (p *Plugin) replace(done *Installation) error {
 	return nil
 }
 
-// relabel gives the file that is there the label of the directory, if it has another.
+// relabel corrects the SELinux label of the installed plugin.
 func (p *Plugin) relabel() error {
 	f, err := os.Open(string(p.at()))
 	if err != nil {
@@ -183,8 +182,8 @@ func (p *Plugin) relabel() error {
 	return inherit(f, p.Dir)
 }
 
-// Remove removes the plugin if it is devinfo, or what an agent has put there; else it is
-// left alone, and removed is false.
+// Remove removes the plugin if it is devinfo or a file that an agent has installed. It does not remove
+// another file, and removed is false.
 func (p *Plugin) Remove(ctx context.Context) (removed bool, err error) {
 	e, err := Examine(ctx, string(p.at()))
 	switch {
@@ -198,13 +197,14 @@ func (p *Plugin) Remove(ctx context.Context) (removed bool, err error) {
 	return true, p.at().remove()
 }
 
-// memo is what is known of an executable, until its file changes.
+// memo caches the description of an executable until its file changes.
 type memo struct {
 	stamp syscall.Stat_t
 	known *Executable
 }
 
-// stampOf changes with a file, its content and its rights, but not when it is read.
+// stampOf returns the attributes of a file without its access time. They change when the file is written or
+// its mode or owner changes.
 func stampOf(path string) (syscall.Stat_t, error) {
 	stat, err := os.Stat(path)
 	if err != nil {
@@ -231,7 +231,8 @@ func (m *memo) examine(ctx context.Context, path string) (*Executable, error) {
 	return e, err
 }
 
-// settle notes what has just been put there: better it does not get.
+// settle stores the description of a file that was just installed. The file counts as usable even if its
+// owner and mode are wrong, because another installation could not improve them.
 func (m *memo) settle(path string, e Executable) {
 	*m, e.usable = memo{}, true
 	if now, err := stampOf(path); err == nil {

@@ -7,16 +7,16 @@ import (
 	"os"
 )
 
-// isOne says whether two paths lead to one file.
+// isOne reports whether two paths lead to the same file.
 func isOne(a, b string) bool {
 	one, err := os.Stat(a)
 	other, failed := os.Stat(b)
 	return err == nil && failed == nil && os.SameFile(one, other)
 }
 
-// Program keeps an executable of ours that is no plugin at a path of the node. It may be called
-// often: what is as it should be is not written. A file of somebody else's is an error. The
-// warning is that the file could not be given the label of its directory.
+// Program installs the executable from, which is not a plugin, at a path of the node, unless an identical
+// file exists. It may be called often. It returns an error if path is an unmarked file with other content.
+// The warning is an error of setting the SELinux label.
 func Program(from, path string) (warning, err error) {
 	want, err := os.ReadFile(from)
 	if err != nil {

@@ -11,31 +11,31 @@ import (
 	"devinfo-cni.io/pkg/config"
 )
 
-// fallback has the settings of the nodes that have no file of their own.
+// fallback is the file with the settings of nodes without a file of their own.
 const fallback = "default.json"
 
-// Settings keeps the node's settings as a directory has them, that of a mounted ConfigMap
-// say: in <Node>.json or, where there is none, in default.json.
+// Settings is the installation of the node's settings from a directory, such as a mounted ConfigMap. The
+// settings are in <Node>.json or, if that does not exist, in default.json.
 type Settings struct {
 	Dir  string
 	Node string // the node's name
-	To   string // where the plugin looks for its settings
+	To   string // the file that the plugin reads
 
-	OverwriteForeign bool // settings that no agent has put there
+	OverwriteForeign bool // replace settings that no agent has installed
 }
 
-// Arrangement is what has been done about the settings.
+// Arrangement is the result of installing the settings.
 type Arrangement struct {
-	From    string // the file of Dir that counts; "" = there is none for this node
-	State   string // as of [Installation], or "removed"; "" = nothing
-	Warning error  // the label of the directory could not be given
+	From    string // the file in Dir that applies; "" if Dir has no settings for this node
+	State   string // Installed, Replaced, AlreadyThere or Removed; "" if nothing was done
+	Warning error  // the error of setting the SELinux label
 }
 
-// Removed is the state of settings that were an agent's, and that Dir has no longer.
+// Removed is the state if an agent had installed settings that Dir no longer has.
 const Removed = "removed"
 
-// Keep sees to it that the settings are there. Settings with which the plugin would refuse
-// ADD are refused, and those that are there stay.
+// Keep installs the settings, or removes those that an agent has installed if Dir has no settings for the
+// node. If the plugin would refuse the new settings, Keep returns an error and leaves the existing ones.
 func (s *Settings) Keep() (done Arrangement, err error) {
 	data, from, err := s.wanted()
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *Settings) put(done *Arrangement, data []byte) error {
 	case !absent && !to.marked() && !s.OverwriteForeign:
 		return fmt.Errorf("%s was not installed by an agent: remove it, or overwrite it with --overwrite-foreign", s.To)
 	}
-	err = os.Mkdir(to.dir(), 0o755) // #nosec G301 -- settings are no secret
+	err = os.Mkdir(to.dir(), 0o755) // #nosec G301 -- settings are public
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
@@ -92,9 +92,10 @@ func (s *Settings) Wanted() (config.Node, error) {
 	return config.ParseNode(data, from)
 }
 
-// wanted is what the settings should be, and the file that says so, if there is one.
+// wanted returns the content of the node's settings and the path of their file in Dir. Both are empty if
+// Dir has no settings for the node.
 func (s *Settings) wanted() (data []byte, from string, err error) {
-	if _, err := os.Stat(s.Dir); err != nil { // else nothing would seem to be wanted
+	if _, err := os.Stat(s.Dir); err != nil { // a missing directory must not look like one without settings
 		return nil, "", fmt.Errorf("--settings-dir: %w", err)
 	}
 	for _, name := range []string{s.Node + ".json", fallback} {
@@ -107,8 +108,8 @@ func (s *Settings) wanted() (data []byte, from string, err error) {
 	return nil, "", nil
 }
 
-// Remove removes the settings if they are as an agent has put them there; else they are
-// left alone, and removed is false.
+// Remove removes the settings if an agent has installed them and they have not changed since. Otherwise it
+// leaves them, and removed is false.
 func (s *Settings) Remove() (removed bool, err error) {
 	to := file(s.To)
 	sum := to.sum()
