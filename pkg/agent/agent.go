@@ -1,9 +1,8 @@
-// Package agent is the node agent of the devinfo plugin: it keeps the plugin and its
-// settings on the node (package install), removes what dead sandboxes and older boots have
-// left, gives containers their device information (package inject), and looks at the
-// attachments for Prometheus. Each component goes on when another fails, and says what is wrong
-// with it: in the log when that changes, in /healthz and in the metrics. It asks nothing of an
-// API server.
+// Package agent is the node agent of the devinfo plugin. It keeps the plugin and its settings on the node
+// (package install), removes the state left by dead sandboxes and previous boots, gives containers their
+// device information (package inject), and exports metrics about attachments to Prometheus. When a
+// component fails, the others continue. The agent logs changes of a component's health and shows it in
+// /healthz and the metrics. It does not use the Kubernetes API.
 package agent
 
 import (
@@ -33,33 +32,33 @@ import (
 
 // Options configure an Agent.
 type Options struct {
-	Plugin     *install.Plugin   // the agent says Newer
-	Settings   *install.Settings // nil = the node's settings are left alone
-	NodeConfig string            // where the plugin looks for its settings
-	BootID     string            // of the running kernel: see journal.BootID
+	Plugin     *install.Plugin   // New sets Newer
+	Settings   *install.Settings // nil = do not change the node's settings
+	NodeConfig string            // the settings file that the plugin reads
+	BootID     string            // ID of the running kernel: see journal.BootID
 
-	// Injection is without Node, BootID, Finder, Metrics and Log, which are the agent's; nil =
-	// containers are given nothing.
+	// Injection configures the injection into containers; nil disables it. The agent sets Node, BootID,
+	// Finder, Metrics and Log.
 	Injection *inject.Options
 
-	CNIPath  string // directories of delegates, separated by colons
-	HostRoot string // the root directory of delegates; "" = their DEL cannot be run
+	CNIPath  string // colon-separated directories of delegate plugins
+	HostRoot string // root directory of delegates; "" = cleanups cannot run their DEL
 
-	CheckInterval time.Duration // between two looks at plugin and settings
-	SweepInterval time.Duration // 0 = nothing is swept
-	LookInterval  time.Duration // between two looks at the attachments
-	MaxSeries     int           // how many attachments the metrics name
+	CheckInterval time.Duration // between checks of the plugin and the settings
+	SweepInterval time.Duration // between cleanups; 0 = never
+	LookInterval  time.Duration // between checks of the attachments
+	MaxSeries     int           // limit of attachments with series of their own
 
 	Log *slog.Logger
 }
 
-// The components of an agent, as /healthz and the metrics call them.
+// Names of the components in /healthz and the metrics.
 const (
-	Settings    = "settings"    // the node's settings are in place, and make sense; deviceInfoDir is there
-	Plugin      = "plugin"      // the plugin is in place, and the journal in sight
-	Label       = "label"       // plugin and settings have their directories' SELinux labels
-	GC          = "gc"          // what was left could be removed
-	Attachments = "attachments" // the attachments could be looked at
+	Settings    = "settings"    // the node's settings are installed and valid, and deviceInfoDir exists
+	Plugin      = "plugin"      // the plugin is installed, and the agent can reach the journal
+	Label       = "label"       // the plugin and settings have the SELinux labels of their directories
+	GC          = "gc"          // the last cleanup succeeded
+	Attachments = "attachments" // the last check of the attachments succeeded
 	NRI         = "nri"         // the container runtime is connected
 )
 
@@ -67,16 +66,16 @@ const (
 type Agent struct {
 	Options
 	metrics   metrics
-	plugin    atomic.Pointer[install.Executable] // what is on the node; nil = none
-	left      atomic.Int64                       // stale attachments, by the last sweep, whose delegates cannot be run
-	summary   atomic.Pointer[summary]            // the last one; nil = none yet
-	sandboxes atomic.Pointer[inject.Plugin]      // knows the runtime's; nil = nothing was injected yet
+	plugin    atomic.Pointer[install.Executable] // the installed plugin; nil = none
+	left      atomic.Int64                       // stale attachments whose delegates the last sweep could not run
+	summary   atomic.Pointer[summary]            // the last one; nil before the first
+	sandboxes atomic.Pointer[inject.Plugin]      // knows the runtime's sandboxes; nil before the first connection attempt
 
 	mu       sync.Mutex
-	troubles map[string]error // of the components; nil = healthy
+	troubles map[string]error // by component; nil = healthy
 }
 
-// New makes an agent. It touches nothing yet.
+// New returns an agent with the given options. It has no side effects on the node.
 func New(o Options) *Agent {
 	a := &Agent{Options: o, metrics: newMetrics(), troubles: map[string]error{}}
 	for _, component := range a.Components() {
@@ -88,7 +87,7 @@ func New(o Options) *Agent {
 
 var errNotYet = errors.New("has not started yet")
 
-// Components are those that the agent has, sorted.
+// Components returns the sorted names of the enabled components.
 func (a *Agent) Components() []string {
 	components := []string{Attachments, Label, Plugin, Settings}
 	if a.SweepInterval > 0 {
@@ -115,7 +114,7 @@ func (a *Agent) Checks() (checks []httpstatus.Check) {
 	return checks
 }
 
-// report notes how a part is; the log is told of changes.
+// report sets the health of a component and logs changes.
 func (a *Agent) report(component string, err error) {
 	if help := clierr.Rights(err, os.Geteuid()); help != "" {
 		err = fmt.Errorf("%w: %s", err, help)
@@ -132,17 +131,17 @@ func (a *Agent) report(component string, err error) {
 	}
 }
 
-// For what runs when the agent is to end. A delegate's DEL would die with our container, which
-// Kubernetes gives 30 s; one that takes longer the next sweep runs again.
+// Time limits for the work in progress when the agent stops. Kubernetes gives the container 30 s, and a
+// delegate's DEL is killed with it. If a DEL takes longer, the next sweep repeats it.
 const (
 	grace      = 500 * time.Millisecond
 	sweepGrace = 25 * time.Second
 )
 
-// Run keeps, sweeps, looks and injects until ctx ends.
+// Run runs the components until ctx ends.
 func (a *Agent) Run(ctx context.Context) {
 	var components, sweeps sync.WaitGroup
-	settled := make(chan struct{}) // all others go by the settings
+	settled := make(chan struct{}) // closed after the first check of the settings, which the components use
 	component := func(of *sync.WaitGroup, pause time.Duration, f func(context.Context)) {
 		of.Go(func() {
 			select {
@@ -167,7 +166,7 @@ func (a *Agent) Run(ctx context.Context) {
 	if a.Injection != nil {
 		component(&components, a.CheckInterval, func(ctx context.Context) {
 			if err := a.inject(ctx); err != nil && ctx.Err() == nil {
-				a.report(NRI, err) // it could not begin
+				a.report(NRI, err) // the plugin did not start
 			}
 		})
 	}
@@ -182,7 +181,7 @@ func (a *Agent) Run(ctx context.Context) {
 	}
 }
 
-// inject runs the injection until ctx ends, or what it needs is not there.
+// inject runs the NRI plugin until ctx ends or a requirement, such as the node's settings, is missing.
 func (a *Agent) inject(ctx context.Context) error {
 	_, checker, err := a.checker()
 	if err != nil {
@@ -204,7 +203,7 @@ func (a *Agent) inject(ctx context.Context) error {
 	return i.Run(ctx)
 }
 
-// within waits for a group, and says whether it has ended.
+// within waits for a group and reports whether it finished within the limit.
 func within(limit time.Duration, group *sync.WaitGroup) bool {
 	ended := make(chan struct{})
 	go func() {
@@ -219,7 +218,7 @@ func within(limit time.Duration, group *sync.WaitGroup) bool {
 	}
 }
 
-// sleep waits, but not longer than ctx.
+// sleep waits for the pause or until ctx ends.
 func sleep(ctx context.Context, pause time.Duration) {
 	select {
 	case <-time.After(pause):
@@ -227,8 +226,8 @@ func sleep(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// A pace spreads long work: what has taken 20 ms rests for three times as long, but
-// at most 100 ms.
+// pace spreads long work to limit the load on the node: after at least 20 ms of work, rest pauses three
+// times as long as it worked, but at most 100 ms.
 type pace struct{ began time.Time }
 
 func (p *pace) rest(ctx context.Context) {
@@ -249,12 +248,13 @@ func (a *Agent) Node() (config.Node, error) {
 	return config.LoadNode(a.NodeConfig)
 }
 
-// journal opens the journal where the node's settings say that it is.
+// journal opens the journal in the stateDir of the node's settings.
 func (a *Agent) journal() (*journal.Journal, error) {
 	node, err := a.Node()
 	return journal.Open(node.StateDir, a.BootID), err
 }
 
+// newer returns the holders of journal entries in a newer format than the given one.
 func (a *Agent) newer(than int) ([]string, error) {
 	j, err := a.journal()
 	if err == nil {
@@ -266,7 +266,7 @@ func (a *Agent) newer(than int) ([]string, error) {
 	return j.Newer(than)
 }
 
-// checker looks at the node, with the settings as they are now.
+// checker returns the node's current settings and a checker that uses them.
 func (a *Agent) checker() (config.Node, *check.Checker, error) {
 	node, err := a.Node()
 	if err != nil {

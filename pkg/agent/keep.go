@@ -10,16 +10,17 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
+// keep checks and restores the settings and the plugin once.
 func (a *Agent) keep(ctx context.Context) {
 	var unlabelled, err error
 	if a.Settings != nil {
 		unlabelled, err = a.arrange()
 	}
-	node, broken := a.Node() // whoever has put them there: with such settings the plugin refuses ADD
+	node, broken := a.Node() // also checked if no agent installed them, because with broken settings the plugin refuses ADD
 	var blind error
 	if broken == nil {
-		// Where Multus finds none it makes one with mode 000, which an agent without
-		// CAP_DAC_OVERRIDE cannot read.
+		// Multus creates a missing deviceInfoDir with mode 000. An agent that lacks CAP_DAC_OVERRIDE could
+		// not read it.
 		if err := store.Open(node.DeviceInfoDir).Make(); err != nil {
 			broken = fmt.Errorf("deviceInfoDir: %w", err)
 		}
@@ -29,17 +30,17 @@ func (a *Agent) keep(ctx context.Context) {
 
 	done, err := a.Options.Plugin.Keep(ctx)
 	if ctx.Err() != nil {
-		return // what was asked may have been cut short
+		return // the examination may be incomplete
 	}
 	a.note(done, err)
 	if err == nil {
 		a.report(Label, errors.Join(done.Warning, unlabelled))
-		err = blind // the next plugin could not be let through, nor this one be taken away
+		err = blind // if the agent cannot read the journal, it can neither update nor uninstall the plugin
 	}
 	a.report(Plugin, err)
 }
 
-// arrange puts the settings in place. unlabelled is the reason why they lack their SELinux label.
+// arrange installs the settings. unlabelled is the error of setting their SELinux label.
 func (a *Agent) arrange() (unlabelled, err error) {
 	done, err := a.Options.Settings.Keep()
 	if err == nil && done.State != "" && done.State != install.AlreadyThere {
@@ -48,9 +49,9 @@ func (a *Agent) arrange() (unlabelled, err error) {
 	return done.Warning, err
 }
 
-// note keeps what is known of the plugin that is on the node.
+// note records the installed plugin, and logs and counts an installation.
 func (a *Agent) note(done *install.Installation, err error) {
-	now := done.Old // nil = there is none
+	now := done.Old // nil = none is installed
 	if err == nil && done.State != install.AlreadyThere {
 		now = &done.New
 		a.metrics.installs.WithLabelValues(done.State).Inc()

@@ -12,13 +12,13 @@ import (
 	"devinfo-cni.io/pkg/safefile"
 )
 
-// ErrNotAlone is the error, to be matched by errors.Is, that another agent runs on the node.
+// ErrNotAlone is the error of an agent on a node where another agent runs. Use errors.Is to match it.
 var ErrNotAlone = errors.New("another devinfo-agent runs on this node")
 
-// Alone waits until no other agent runs on the node, and keeps others waiting until release
-// is called, or the process ends. Two at once, as in a rolling update, would put each
-// other's plugin in place in turn, and fail containers as NRI plugins of one name do. The
-// directory is the agents' own on the node; it is made if need be.
+// Alone waits until no other agent runs on the node and takes a lock in dir, which it creates if necessary.
+// Later agents wait until release is called or the process ends. Two agents at once, as in a rolling
+// update, would overwrite the plugin in turn, and containers would fail because both NRI plugins have the
+// same name.
 func Alone(ctx context.Context, dir string, log *slog.Logger) (release func(), err error) {
 	err = os.MkdirAll(dir, 0o755) // #nosec G301 -- pods in user namespaces must pass it
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"devinfo-cni.io/pkg/inject"
 )
 
-// metrics are what /metrics shows beside [Agent.facts]: they are set when something happens. A scrape asks
-// nothing of the node.
+// metrics are the metrics that the agent updates when an event happens. [Agent.facts] adds the ones that
+// are computed for each scrape. A scrape does not read the node's state.
 type metrics struct {
 	installs, sweeps, collected        *prometheus.CounterVec
 	decisions, withheld, disagreements *prometheus.CounterVec // of containers
@@ -19,7 +19,8 @@ type metrics struct {
 	staged                             prometheus.Gauge
 }
 
-// counterVec counts by a label from 0 on, so that the first one is seen as an increase.
+// counterVec returns a counter with one label. It creates the series of all values with 0, because
+// Prometheus cannot see the first increase of a series that starts at 1.
 func counterVec[T ~string](name, help, label string, values ...T) *prometheus.CounterVec {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
 	for _, value := range values {
@@ -59,7 +60,7 @@ func newMetrics() metrics {
 	return m
 }
 
-// Decided and what follows make metrics an [inject.Metrics].
+// Decided and the following methods implement [inject.Metrics].
 func (m metrics) Decided(decision inject.Decision, reason inject.Reason, took time.Duration) {
 	m.decisions.WithLabelValues(string(decision), string(reason)).Inc()
 	m.durations.Observe(took.Seconds())
@@ -69,8 +70,8 @@ func (m metrics) Withheld(by inject.Withheld)      { m.withheld.WithLabelValues(
 func (m metrics) Disagrees(by inject.Disagreement) { m.disagreements.WithLabelValues(string(by)).Inc() }
 func (m metrics) Staged(sandboxes int)             { m.staged.Set(float64(sandboxes)) }
 
-// facts shows what is known of the agent's parts, of the plugin, and of the attachments by the last summary.
-// Each scrape asks, so that none sees them half changed; what is not known yet is absent.
+// facts sends the metrics of components, plugin and attachments as they are now. Unknown values are
+// omitted. Each scrape reads the values of one moment, so it never sees a partial update.
 func (a *Agent) facts(to chan<- prometheus.Metric, of build.Info) {
 	gauge := func(name, help string, of ...string) (show func(value float64, labels ...string)) {
 		desc := prometheus.NewDesc(name, help, of, nil)
@@ -103,14 +104,14 @@ func (a *Agent) facts(to chan<- prometheus.Metric, of build.Info) {
 	gauge("devinfo_last_check_timestamp_seconds", "Unix time of the last check of the attachments.")(float64(c.at.UnixMicro()) / 1e6)
 }
 
-// unchecked collects metrics that it does not describe in advance. Those that are there at the registration, which
-// a [prometheus.CollectorFunc] describes, are some of them.
+// unchecked is a collector that does not describe its metrics in advance, because the set changes. A
+// [prometheus.CollectorFunc] would describe only the metrics that exist at the registration.
 type unchecked func(chan<- prometheus.Metric)
 
 func (unchecked) Describe(chan<- *prometheus.Desc)      {}
 func (u unchecked) Collect(to chan<- prometheus.Metric) { u(to) }
 
-// Register has a registry serve what the agent knows and counts. The names are in docs/agent.md.
+// Register registers the agent's metrics. docs/agent.md lists them.
 func (a *Agent) Register(to prometheus.Registerer, of build.Info) {
 	m := a.metrics
 	facts := unchecked(func(to chan<- prometheus.Metric) { a.facts(to, of) })

@@ -17,30 +17,30 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// summary is what the metrics tell of the attachments.
+// summary is the result of one check of all attachments, for the metrics.
 type summary struct {
-	at       time.Time // when it was complete
+	at       time.Time // when the check ended
 	states   map[string]int
 	series   []series // sorted
-	unnamed  int      // how many more there are than MaxSeries
+	unnamed  int      // number of series beyond MaxSeries, which are omitted
 	orphaned []journal.Key
 }
 
-// series are the values of seriesLabels.
+// series is the values of seriesLabels for one attachment.
 type series [10]string
 
-// The names are those of sriov-network-metrics-exporter (pf, vf, pciAddr) and node_exporter
-// (device), for joins.
+// seriesLabels uses the names of sriov-network-metrics-exporter (pf, vf, pciAddr) and node_exporter
+// (device), so that the metrics can be joined.
 var seriesLabels = []string{"pod", "namespace", "interface", "network", "type", "pciAddr", "pf", "vf", "device", "rdma_device"}
 
-// orphaned is the class of attachments whose DEL nobody will run: see inject.Plugin.Orphaned.
+// orphaned is the class of attachments whose DEL the runtime will never run: see inject.Plugin.Orphaned.
 const orphaned = "orphaned"
 
-// classes are the states that are counted.
+// classes are the values of the label state.
 var classes = []string{"ok", "adding", "changed", orphaned, "stale", "corrupt", "newer", "unknown"}
 
-// class sums up what package check says of an attachment. One that is there, and not as ADD
-// left it, has changed.
+// class returns the class of an attachment from the result of its check. It is "changed" if the check found
+// differences from the state that ADD recorded.
 func class(state check.State, r *check.Report) string {
 	switch state {
 	case check.Newer:
@@ -53,9 +53,9 @@ func class(state check.State, r *check.Report) string {
 	return "changed"
 }
 
-// state is the class of an attachment that the journal has, or whose sandbox the runtime does not know
-// its pod; there says that it was complete, and has its device still. Attachments made
-// outside Kubernetes are not counted.
+// state returns the class of an attachment, or orphaned if the runtime does not know its sandbox. there is
+// true if ADD was complete and the attachment still has its device. Attachments made outside Kubernetes are
+// never orphaned.
 func (a *Agent) state(checker *check.Checker, e *journal.Entry, err error) (state string, there bool) {
 	state = class(checker.Check(e, err))
 	there = slices.Contains([]string{"ok", "changed", "unknown"}, state) && e != nil && e.Complete
@@ -69,7 +69,7 @@ func (a *Agent) state(checker *check.Checker, e *journal.Entry, err error) (stat
 	return state, there
 }
 
-// look takes a summary. Metrics count what is orphaned, and the log names it.
+// look checks all attachments, stores the summary for the metrics and logs new orphaned attachments.
 func (a *Agent) look(ctx context.Context) {
 	c, err := a.summarize(ctx)
 	if ctx.Err() != nil {
@@ -77,13 +77,14 @@ func (a *Agent) look(ctx context.Context) {
 	}
 	a.report(Attachments, err)
 	if err != nil {
-		return // what was seen last is shown, and its age
+		return // the metrics show the last summary and its time
 	}
 	if before := a.summary.Swap(&c); len(c.orphaned) > 0 && (before == nil || !slices.Equal(before.orphaned, c.orphaned)) {
 		a.Log.Warn("the container runtime does not know the sandboxes of some attachments and may never delete them", "attachments", c.orphaned)
 	}
 }
 
+// summarize checks all attachments in the journal.
 func (a *Agent) summarize(ctx context.Context) (summary, error) {
 	c := summary{states: map[string]int{}}
 	node, checker, err := a.checker()
@@ -97,7 +98,7 @@ func (a *Agent) summarize(ctx context.Context) (summary, error) {
 		return c, err
 	}
 	d := describer{checker.Finder, map[pci.Address]string{}}
-	named := map[series]bool{} // two sandboxes of one pod may be alike
+	named := map[series]bool{} // a set, because two sandboxes of one pod may have equal series
 	spread := pace{time.Now()}
 	for _, key := range keys {
 		spread.rest(ctx)
@@ -105,7 +106,7 @@ func (a *Agent) summarize(ctx context.Context) (summary, error) {
 			return c, ctx.Err()
 		}
 		e, err := j.Get(key)
-		if e == nil && err == nil { // its DEL has come
+		if e == nil && err == nil { // removed by DEL after All listed it
 			continue
 		}
 		state, there := a.state(checker, e, err)
@@ -125,15 +126,15 @@ func (a *Agent) summarize(ctx context.Context) (summary, error) {
 	return c, nil
 }
 
-// describer says what the exporters call the devices of attachments. It is good for one
-// summary: it remembers the interfaces.
+// describer finds the names of devices for the labels. It caches the interfaces and is used for one
+// summary.
 type describer struct {
 	*discovery.Finder
 	ports map[pci.Address]string
 }
 
-// series gives the labels of an attachment by what ADD wrote. Facts that cannot be read
-// are empty: /metrics is no place to say why, and devinfoctl check says it.
+// series returns the labels of an attachment, based on the information that ADD recorded. Labels that
+// cannot be read are empty; devinfoctl check shows the errors.
 func (d *describer) series(e *journal.Entry) series {
 	namespace, name := e.PodName()
 	kind, address, device, rdma := e.Device.Type, e.Device.ID, "", ""
@@ -160,8 +161,8 @@ func (d *describer) series(e *journal.Entry) series {
 	return s
 }
 
-// function gives the name of a VF's PF and the VF's number, and the function's own interface on
-// the node.
+// function returns the name of a VF's PF, the number of the VF, and the name of the function's own
+// interface on the node.
 func (d *describer) function(a pci.Address) (pf, vf, own string) {
 	if fn, ok, err := d.Sys.PCI(a); err == nil && ok && fn.PF != nil {
 		pf = d.port(*fn.PF)
@@ -172,8 +173,8 @@ func (d *describer) function(a pci.Address) (pf, vf, own string) {
 	return pf, vf, d.port(a)
 }
 
-// port is a function's interface in the node's network namespace, which is also that of a
-// representor's PF; "" where there is none, or which one is meant cannot be told.
+// port returns the interface of a PCI function in the node's network namespace, which also contains the PFs
+// of representors. It returns "" if the function has no interface or several.
 func (d *describer) port(a pci.Address) string {
 	if name, known := d.ports[a]; known {
 		return name

@@ -12,14 +12,14 @@ import (
 	plugin "devinfo-cni.io/plugins/devinfo"
 )
 
-// sweep removes what dead sandboxes and older boots have left.
+// sweep removes the state left by dead sandboxes and previous boots, and updates the metrics.
 func (a *Agent) sweep(ctx context.Context) {
 	garbage, err := a.collect(ctx)
 	a.metrics.collected.WithLabelValues("attachment").Add(float64(garbage.Collected))
 	a.metrics.collected.WithLabelValues("file").Add(float64(garbage.Swept))
 	a.left.Store(int64(garbage.Left))
 	if ctx.Err() != nil {
-		return // it was cut short
+		return // the sweep is incomplete
 	}
 	result := "ok"
 	if err != nil {
@@ -32,6 +32,7 @@ func (a *Agent) sweep(ctx context.Context) {
 	}
 }
 
+// collect removes stale attachments and reports the number of removed and remaining ones.
 func (a *Agent) collect(ctx context.Context) (plugin.Garbage, error) {
 	node, checker, err := a.checker()
 	if err != nil {
@@ -45,10 +46,10 @@ func (a *Agent) collect(ctx context.Context) (plugin.Garbage, error) {
 	return p.CollectStale(ctx, a.CNIPath, a.HostRoot != "", spread.rest)
 }
 
-// Uninstall removes the plugin, the settings and what pods that are gone were given, as far as
-// they are ours, after what can be swept. As long as an attachment is on record nothing is
-// removed: the runtime could not delete the pod without the plugin. If anyway is set, that is
-// only said.
+// Uninstall cleans up and then removes the plugin, the node's settings and the directories of ended
+// sandboxes. It removes only files that an agent has installed, and any devinfo executable. If the journal
+// has attachments, or is unreadable, Uninstall returns an error and removes nothing, because the runtime
+// could not delete their pods without the plugin. If anyway is set, it logs a warning instead.
 func (a *Agent) Uninstall(ctx context.Context, anyway bool) error {
 	warn := func(what string, err error) {
 		if err != nil {
@@ -62,7 +63,8 @@ func (a *Agent) Uninstall(ctx context.Context, anyway bool) error {
 		return fmt.Errorf("%w (or uninstall anyway with --force)", err)
 	}
 	warn("uninstalling although attachments may exist", err)
-	free := err == nil && a.Options.Plugin.IsThere() // else its settings may be gone, and with them where the journal is
+	// Without the plugin, the settings may have been removed too, and the journal may be in another directory.
+	free := err == nil && a.Options.Plugin.IsThere()
 	node, err := a.Node()
 	warn("cannot read the node settings", err)
 	if a.Injection != nil {
@@ -85,8 +87,8 @@ func (a *Agent) Uninstall(ctx context.Context, anyway bool) error {
 	return err
 }
 
-// unused is the error that attachments are on record, or that nobody can say. Where the plugin
-// is gone, and with it the settings, no directory is made for that.
+// unused returns an error if the journal has attachments or cannot be read. If the plugin does not exist,
+// the settings may have been removed too, so unused does not create the journal's directory.
 func (a *Agent) unused() error {
 	j, err := a.journal()
 	if err == nil && a.Options.Plugin.IsThere() {
@@ -101,7 +103,7 @@ func (a *Agent) unused() error {
 	}
 	var holders []string
 	for _, k := range keys {
-		holder := "attachment " + k.String() // whose entry cannot be read
+		holder := "attachment " + k.String() // used if the entry cannot be read
 		if e, err := j.Get(k); err == nil && e != nil {
 			holder = journal.Holder{Entry: e}.String()
 		}
