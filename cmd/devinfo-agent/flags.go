@@ -18,10 +18,9 @@ import (
 	"devinfo-cni.io/pkg/install"
 )
 
-// options are the command line: what the agent is, of which [options.agent] makes the whole, and how
-// it is run.
+// options are the values of the command-line flags. The method agent completes the embedded agent.Options.
 type options struct {
-	agent.Options // Settings.Dir "" = node.json is left alone; Injection.HostRoot "" = HostRoot, else /
+	agent.Options // an empty Settings.Dir leaves node.json alone; Injection.HostRoot defaults to HostRoot, else /
 
 	inject         bool
 	runDir         string
@@ -108,8 +107,8 @@ func (o *options) check() error {
 	return errors.Join(errs...)
 }
 
-// checkHost says which directories are not there: else delegates and device nodes would be missed only once
-// they are needed.
+// checkHost returns an error for each host directory that does not exist. Otherwise the error would appear
+// only when a delegate or device node is needed.
 func (o *options) checkHost() error {
 	dev := o.Injection.HostRoot
 	if dev != "" {

@@ -1,8 +1,7 @@
-// Devinfo-agent is the node agent of the devinfo plugin, for clusters with Multus. It
-// keeps the plugin and its settings on the node, removes what stale attachments have left, tells
-// Prometheus of the attachments, and gives containers their device information by NRI.
-// It runs as a container of a DaemonSet or as a process of the host, and asks no API
-// server for anything.
+// Devinfo-agent is the node agent of the devinfo plugin, for clusters with Multus. It keeps the plugin and
+// its settings on the node, cleans up after stale attachments, exports metrics about attachments, and gives
+// containers their device information through NRI. It runs in a DaemonSet or as a process of the host, and
+// does not use the Kubernetes API.
 package main
 
 import (

@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	checkInterval = 5 * time.Second // between two looks at plugin and settings
-	lookInterval  = time.Minute     // between two looks at the attachments, for /metrics
-	maxSeries     = 1000            // how many attachments /metrics names at most
+	checkInterval = 5 * time.Second // between checks of the plugin and the settings
+	lookInterval  = time.Minute     // between checks of the attachments, for /metrics
+	maxSeries     = 1000            // limit of the attachments with series of their own in /metrics
 )
 
 // run runs the agent until ctx ends.
@@ -55,7 +55,7 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 	}
 	release, err := agent.Alone(ctx, o.runDir, log)
 	if ctx.Err() != nil {
-		return nil // it has waited to its end
+		return nil // stopped while waiting for the lock
 	}
 	if err != nil {
 		return fmt.Errorf("--run-dir: %w", err)
@@ -67,7 +67,7 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 	return nil
 }
 
-// agent makes the options whole, and an agent of them.
+// agent completes the options and returns an agent with them.
 func (o *options) agent(log *slog.Logger) (*agent.Agent, error) {
 	bootID, err := journal.BootID()
 	if err != nil {
@@ -91,7 +91,7 @@ func (o *options) agent(log *slog.Logger) (*agent.Agent, error) {
 	return agent.New(o.Options), nil
 }
 
-// uninstall waits for an agent that is about to end, but not for one that stays.
+// uninstall waits for an agent that is stopping, but returns an error if the agent continues to run.
 func uninstall(ctx context.Context, a *agent.Agent, o *options, log *slog.Logger) error {
 	const patience = time.Minute
 	waiting, cancel := context.WithTimeout(ctx, patience)
