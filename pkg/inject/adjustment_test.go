@@ -20,7 +20,7 @@ import (
 
 const infoDir = "/var/run/k8s.cni.cncf.io/devinfo/cni"
 
-// all is a container that is given all that there can be.
+// all returns an adjustment of c with every kind of addition.
 func all(c *api.Container, others []*api.Mount, userns, staged bool) *adjustment {
 	closed := cdispec.Node{Path: "/dev/vfio/15", Type: "c", Major: 1, Minor: 3, Perm: 0o660, GID: 107}
 	open := closed
@@ -52,27 +52,27 @@ func mount(source, destination string, options ...string) *api.Mount {
 	return &api.Mount{Source: source, Destination: destination, Type: "bind", Options: append(options, "rbind")}
 }
 
-func TestWhatAContainerHasAlreadyStays(t *testing.T) {
+func TestItemsOfTheContainerStay(t *testing.T) {
 	for what, test := range map[string]struct {
 		container *api.Container
 		userns    bool
 		want      string
 	}{
 		"nothing": {&api.Container{}, false, given + givenA + givenB + givenC + givenNodes + byPolicy},
-		"what CDI brought": {&api.Container{
+		"items from CDI": {&api.Container{
 			Env:    []string{"DEVINFO_NET1=" + cdispec.InfoDir + "/net1.json"},
 			Mounts: []*api.Mount{mount(infoDir+"/net-c0ffee_net1", cdispec.InfoDir+"/net1.json", "ro"), mount("/run/vhost-user/pod-a", "/var/run/vhost-user/a")},
 			Linux:  &api.LinuxContainer{Devices: []*api.LinuxDevice{{Path: "/dev/infiniband/rdma_cm"}}},
 		}, false, "/stage on " + cdispec.InfoDir + "\n" + givenB + givenC + "/dev/vfio/15 0660 0:107\n" + byPolicy},
 		"the same by /run": {&api.Container{Mounts: []*api.Mount{mount("/run/k8s.cni.cncf.io/devinfo/cni/net-c0ffee_net1", cdispec.InfoDir+"/net1.json", "ro")}},
 			false, given + givenA + givenB + givenC + givenNodes + byPolicy},
-		"a variable of the pod's": {&api.Container{Env: []string{"DEVINFO_NET1=mine", "DEVINFO_NET2"}}, false,
+		"a variable of the pod": {&api.Container{Env: []string{"DEVINFO_NET1=mine", "DEVINFO_NET2"}}, false,
 			"/stage on " + cdispec.InfoDir + "\n" + givenA + givenB + givenC + givenNodes + byPolicy},
 		"the directory": {&api.Container{Mounts: []*api.Mount{mount("/x", cdispec.InfoDir+"/")}}, false,
 			givenA + givenB + givenC + givenNodes + byPolicy + "mount: the directory " + cdispec.InfoDir + "\n"},
 		"something below it": {&api.Container{Mounts: []*api.Mount{mount("/x", cdispec.InfoDir+"/dp")}}, false,
 			givenA + givenB + givenC + givenNodes + byPolicy + "mount: the directory " + cdispec.InfoDir + "\n"},
-		"its own file in the place of CDI's": {&api.Container{Mounts: []*api.Mount{mount("/var/lib/kubelet/x", cdispec.InfoDir+"/net1.json")}}, false,
+		"a file of the pod in place of CDI's": {&api.Container{Mounts: []*api.Mount{mount("/var/lib/kubelet/x", cdispec.InfoDir+"/net1.json")}}, false,
 			givenA + givenB + givenC + givenNodes + byPolicy + "mount: the directory " + cdispec.InfoDir + "\n"},
 		"something below it by /run": {&api.Container{Mounts: []*api.Mount{mount(infoDir+"/net-c0ffee_net1", "/run/k8s.cni.cncf.io/devinfo/net1.json")}}, false,
 			givenA + givenB + givenC + givenNodes + byPolicy + "mount: the directory " + cdispec.InfoDir + "\n"},
@@ -95,7 +95,7 @@ func TestWhatAContainerHasAlreadyStays(t *testing.T) {
 	}
 }
 
-// show writes down what a container is given, one thing a line, and what it is not.
+// show lists the additions of an adjustment and the withheld items, one in each line.
 func show(a *adjustment) string {
 	var b strings.Builder
 	for _, m := range a.GetMounts() {
@@ -118,8 +118,8 @@ func show(a *adjustment) string {
 	return b.String()
 }
 
-// A container that is not root could not open a device node of root's with mode 0600.
-func TestADeviceNodeHasTheOwnerThatCDIGivesIt(t *testing.T) {
+// A container with another user could not open a device node that belongs to root and has mode 0600.
+func TestDeviceNodeHasTheOwnerThatCDISets(t *testing.T) {
 	for _, path := range []string{"/dev/null", "/dev/full"} {
 		node, err := grant.NodesBelow("")(path)
 		difftest.Must(t, err)
@@ -137,14 +137,14 @@ func TestADeviceNodeHasTheOwnerThatCDIGivesIt(t *testing.T) {
 	}
 }
 
-func TestWithoutStagedFilesTheRestIsGiven(t *testing.T) {
+func TestNodesAndSocketsAreGivenWithoutStagedFiles(t *testing.T) {
 	g := all(&api.Container{}, nil, false, false)
 	difftest.Equal(t, show(g), givenA+givenB+givenC+givenNodes+byPolicy)
 	difftest.Equal(t, len(g.GetEnv()), 0)
 }
 
-// A socket's path is declared: it may lead anywhere.
-func TestASocketsDirectoryHidesNothing(t *testing.T) {
+// The author of the network chooses the path of a socket, so it may be any path.
+func TestSocketDirectoryHidesNoOtherMount(t *testing.T) {
 	mounts := []*api.Mount{mount("proc", "/proc", "ro"), mount("tmpfs", "/dev")}
 	g := newAdjustment(&api.PodSandbox{}, &api.Container{Mounts: mounts}, mounts)
 	g.mount(cdispec.Mount{Host: "/stage", Container: cdispec.InfoDir, ReadOnly: true})
@@ -155,14 +155,14 @@ func TestASocketsDirectoryHidesNothing(t *testing.T) {
 	for _, m := range g.GetMounts() {
 		got = append(got, m.Destination)
 	}
-	// Below /a, which can be written to, the runtime can make a mount point.
+	// /a/b is allowed because /a is writable, so the runtime can create the mount point.
 	if want := []string{cdispec.InfoDir, "/a", "/a/b"}; !slices.Equal(got, want) || len(g.withheld) != 7 {
 		t.Errorf("got %q, want %q; withheld %d", got, want, len(g.withheld))
 	}
 }
 
-// The path that is declared is not where every container has the socket.
-func TestASocketIsToldOfWhereTheContainerHasIt(t *testing.T) {
+// A container may mount the socket's directory at another path than the declared one.
+func TestSocketVariableIsThePathInTheContainer(t *testing.T) {
 	declared := &devinfo.Info{Type: devinfo.TypeMemif, Memif: &devinfo.Memif{Role: "slave", Mode: "ip", Path: "/var/run/usrsp/pod-a/m.sock"}}
 	for want, test := range map[string]struct {
 		socketDir string
@@ -191,7 +191,7 @@ func TestASocketIsToldOfWhereTheContainerHasIt(t *testing.T) {
 	}
 }
 
-func TestMountPointsAreThoseOfCDI(t *testing.T) {
+func TestMountPointsAreFilesFromCDI(t *testing.T) {
 	names, others := mountPoints([]*api.Mount{
 		mount(infoDir+"/net-c0ffee_net1", cdispec.InfoDir+"/net1.json"),
 		mount("/run/k8s.cni.cncf.io/devinfo/cni/net-c0ffee_net2", cdispec.InfoDir+"/net2.json/"),
@@ -204,7 +204,7 @@ func TestMountPointsAreThoseOfCDI(t *testing.T) {
 	}
 }
 
-func TestAUserNamespaceIsThePodsOrTheContainers(t *testing.T) {
+func TestUserNamespaceIsOfThePodOrTheContainer(t *testing.T) {
 	none, user := []*api.LinuxNamespace{{Type: "mount"}}, []*api.LinuxNamespace{{Type: "mount"}, {Type: "user"}}
 	for _, test := range []struct {
 		pod, container []*api.LinuxNamespace

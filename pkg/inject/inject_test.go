@@ -20,17 +20,17 @@ const theDirectory = "/stage/" + sandbox + "/devinfo on /var/run/k8s.cni.cncf.io
 const theVariables = "\nDEVINFO_NET1=/var/run/k8s.cni.cncf.io/devinfo/net1.json" + theFacts
 const theFacts = "\nDEVINFO_NET1_TYPE=pci\nDEVINFO_NET1_PCI_ADDRESS=0000:3b:00.3"
 
-// rdmaNodes are those of the VF, which on the rig are /dev/null's.
+// rdmaNodes are the device nodes of the VF. The rig uses links to /dev/null.
 const rdmaNodes = `
 /dev/infiniband/uverbs3 c 1:3 0666 0:0
 /dev/infiniband/uverbs4 c 1:3 0666 0:0
 /dev/infiniband/rdma_cm c 1:3 0666 0:0`
 
-func TestAContainerGetsTheInformationOfItsPodsNetworks(t *testing.T) {
+func TestContainerGetsDeviceInformationOfItsPod(t *testing.T) {
 	r := newRig(t)
 	r.node.InjectDeviceNodes = true
 	nri := r.running()
-	r.attach("sriov-net", sandbox, "net1", strings.Replace(vfInfo, "{", `{"Type":"vdpa",`, 1)) // which other readers take for the type
+	r.attach("sriov-net", sandbox, "net1", strings.Replace(vfInfo, "{", `{"Type":"vdpa",`, 1)) // encoding/json would accept Type as type
 	r.attach("macvlan-net", sandbox, "net2", "")
 	r.attach("sriov-net", "another", "net1", vfInfo)
 	got := nri.make(pod(), container())
@@ -38,7 +38,7 @@ func TestAContainerGetsTheInformationOfItsPodsNetworks(t *testing.T) {
 	staged := r.staged(sandbox)
 	difftest.Equal(t, r.names(sandbox), []string{"net1.json", "network-info.json"})
 	difftest.Equal(t, compact(t, staged["net1.json"]), vfInfo)
-	// The keys are those that KubeVirt's sidecars read, and interface.
+	// KubeVirt's sidecars read all of these keys except interface.
 	all := `{"interfaces":[{"network":"sriov-net","deviceInfo":` + vfInfo + `,"mac":"02:3b:00:00:00:01","mtu":1500,"interface":"net1"},` +
 		`{"network":"macvlan-net","mac":"4e:3b:00:00:00:08","mtu":1500,"interface":"net2"}]}`
 	difftest.Equal(t, compact(t, staged["network-info.json"]), all)
@@ -47,11 +47,11 @@ func TestAContainerGetsTheInformationOfItsPodsNetworks(t *testing.T) {
 			t.Errorf("%s: %v, %v", path, stat.Mode(), err)
 		}
 	}
-	r.told("injected")
+	r.expect("injected")
 }
 
-// NCCL_IB_HCA and UCX_NET_DEVICES take the value as it is.
-func TestAContainerGetsItsPodsRDMADevicesInTheOrderOfItsInterfaces(t *testing.T) {
+// The value has the format of NCCL_IB_HCA and UCX_NET_DEVICES.
+func TestRDMADevicesAreInTheOrderOfInterfaces(t *testing.T) {
 	r := newRig(t)
 	for ifName, device := range map[string]string{"net10": "mlx5_2", "net2": "mlx5_9,mlx5_10", "net9": "mlx5_2", "net1": ""} {
 		info := fmt.Sprintf(`{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:3b:00.%s","rdma-device":%q}}`, ifName[3:4], device)
@@ -69,25 +69,25 @@ func TestAContainerGetsItsPodsRDMADevicesInTheOrderOfItsInterfaces(t *testing.T)
 	}
 }
 
-// Who writes a network does not decide over the node's devices: the node's settings do.
-func TestWithoutTheNodesConsentThereAreNoDeviceNodes(t *testing.T) {
+// The author of a network may not enable device nodes. Only the node's settings may.
+func TestDeviceNodesRequireInjectDeviceNodes(t *testing.T) {
 	r := newRig(t)
 	r.node.AllowedDevices = []string{"*"}
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
 	got := r.make(r.opened(), pod(), container())
 	difftest.Equal(t, r.text(got), theDirectory+theVariables)
-	r.told("injected")
+	r.expect("injected")
 }
 
-// opened is an agent whose directory is there, but which keeps nothing.
+// opened returns a plugin that has its stage directory but does not run keep.
 func (r *rig) opened() *inject.Plugin {
 	r.t.Helper()
 	must(r.t, os.MkdirAll(r.options.StageDir, 0o755))
 	return r.agent()
 }
 
-// But for the nodes: of its device nobody has taken a lease.
-func TestMultusOwnFilesWillDo(t *testing.T) {
+// Device nodes are not injected, because the device has no lease.
+func TestFilesOfMultusAreInjected(t *testing.T) {
 	r := newRig(t)
 	r.node.InjectDeviceNodes = true
 	for _, id := range []string{sandbox, sandbox[:63] + "0"} {
@@ -100,11 +100,11 @@ func TestMultusOwnFilesWillDo(t *testing.T) {
 	difftest.Contains(t, compact(t, r.staged(sandbox)["network-info.json"]), `{"network":"default-sriov-net","deviceInfo":`)
 }
 
-func TestAPodWithoutAttachmentsGetsNothing(t *testing.T) {
+func TestPodWithoutAttachmentsGetsNothing(t *testing.T) {
 	r := newRig(t)
 	r.attach("sriov-net", "another", "net1", vfInfo)
 	r.attach("old", sandbox, "net1", "", func(e *journal.Entry) { e.Complete = false })
-	const foreign = "x-" + sandbox + "_net9" // whose name is the other's choice
+	const foreign = "x-" + sandbox + "_net9" // the other pod's author chose a name that ends like a file of this sandbox
 	r.attach("x", "another", "net2", "", func(e *journal.Entry) { e.File = foreign })
 	must(t, store.Open(r.node.DeviceInfoDir).Write(foreign, []byte(vfInfo)))
 	onHost := pod()
@@ -115,10 +115,10 @@ func TestAPodWithoutAttachmentsGetsNothing(t *testing.T) {
 			t.Errorf("%s, %v, %q", r.text(got), err, r.left())
 		}
 	}
-	r.told("nothing", "nothing")
+	r.expect("nothing", "nothing")
 }
 
-func TestInjectionIsOffByNamespaceOrAnnotation(t *testing.T) {
+func TestNamespaceOrAnnotationDisablesInjection(t *testing.T) {
 	const off, on = "off", "injected"
 	for _, test := range []struct {
 		only, except []string
@@ -147,7 +147,7 @@ func TestInjectionIsOffByNamespaceOrAnnotation(t *testing.T) {
 	}
 }
 
-func TestWhatIsMissingIsPassedOrRefused(t *testing.T) {
+func TestPolicyDecidesAboutMissingInformation(t *testing.T) {
 	gone := func(r *rig) { must(r.t, os.Remove(r.node.DeviceInfoDir+"/sriov-net-"+sandbox+"_net1")) }
 	for name, test := range map[string]struct {
 		annotations []string
@@ -155,30 +155,30 @@ func TestWhatIsMissingIsPassedOrRefused(t *testing.T) {
 		reason      string // "" = nothing is missing
 		problem     string
 	}{
-		"nothing":               {nil, func(*rig) {}, "", ""},
+		"no information":        {nil, func(*rig) {}, "", ""},
 		"an interface of veths": {[]string{"devinfo-cni.io/require="}, func(r *rig) { r.attach("bridge", sandbox, "net2", "") }, "", ""},
 		"a file":                {nil, gone, "file", "interface net1: cannot use the device-info file: DIR/infos/sriov-net-" + sandbox + "_net1: read: no such file or directory: delete the pod, so that its networks are attached again"},
-		"the sense of a file": {nil, func(r *rig) {
+		"a valid file": {nil, func(r *rig) {
 			must(r.t, os.WriteFile(r.node.DeviceInfoDir+"/sriov-net-"+sandbox+"_net1", []byte("{"), 0o644))
 		}, "file", "_net1: corrupt: device-info is not JSON (Device Information Specification, 4): byte 1: unexpected end of JSON input: delete the pod"},
-		"an entry's sense": {nil, func(r *rig) {
+		"a valid entry": {nil, func(r *rig) {
 			must(r.t, os.WriteFile(r.node.StateDir+"/attachments/sriov-net@"+sandbox+"@net1", []byte("{"), 0o644))
 		}, "file", "interface net1: cannot use the journal entry: DIR/state/attachments/sriov-net@" + sandbox + "@net1: corrupt"},
-		"what is required and has none": {[]string{"devinfo-cni.io/require=net1, net2"}, func(r *rig) { r.attach("bridge", sandbox, "net2", "") },
+		"information of a required interface": {[]string{"devinfo-cni.io/require=net1, net2"}, func(r *rig) { r.attach("bridge", sandbox, "net2", "") },
 			"required", "interface net2, required by the annotation devinfo-cni.io/require, has no device information: add"},
-		"what is required and unknown to us": {[]string{"devinfo-cni.io/require=net2"}, func(*rig) {}, "required", "interface net2, required by"},
-		"a network that is required": {[]string{"devinfo-cni.io/require=net3,net1"}, func(*rig) {}, "required",
+		"the entry of a required interface": {[]string{"devinfo-cni.io/require=net2"}, func(*rig) {}, "required", "interface net2, required by"},
+		"a required interface": {[]string{"devinfo-cni.io/require=net3,net1"}, func(*rig) {}, "required",
 			"the pod has no interface net3 (it has net1): correct the annotation devinfo-cni.io/require, or attach the network"},
-		"the one network that is required": {[]string{"devinfo-cni.io/require=net3"}, func(r *rig) { r.detach("sriov-net", sandbox, "net1") },
+		"the only interface": {[]string{"devinfo-cni.io/require=net3"}, func(r *rig) { r.detach("sriov-net", sandbox, "net1") },
 			"required", "the pod has no interface net3 (it has none): "},
-		"a file that is required": {[]string{"devinfo-cni.io/require=net1"}, gone, "file", "interface net1: cannot use the device-info file: "},
-		"a file that is not required": {[]string{"devinfo-cni.io/require=net2"}, func(r *rig) {
+		"the file of a required interface": {[]string{"devinfo-cni.io/require=net1"}, gone, "file", "interface net1: cannot use the device-info file: "},
+		"a file of another interface": {[]string{"devinfo-cni.io/require=net2"}, func(r *rig) {
 			r.attach("sriov-b", sandbox, "net2", strings.Replace(vfInfo, "00.3", "00.4", 1))
 			gone(r)
 		}, "file", "interface net1: cannot use the device-info file: "},
-		"nothing that is required": {[]string{"devinfo-cni.io/require=net1"}, func(*rig) {}, "", ""},
-		"a disk":                   {nil, func(r *rig) { r.options.StageDir = "/proc/none" }, "failed", "/proc/none"},
-		"a disk, and a pod that requires something": {[]string{"devinfo-cni.io/require=net1"}, func(r *rig) { r.options.StageDir = "/proc/none" },
+		"no required information": {[]string{"devinfo-cni.io/require=net1"}, func(*rig) {}, "", ""},
+		"a writable directory":    {nil, func(r *rig) { r.options.StageDir = "/proc/none" }, "failed", "/proc/none"},
+		"a writable directory, and a pod with requirements": {[]string{"devinfo-cni.io/require=net1"}, func(r *rig) { r.options.StageDir = "/proc/none" },
 			"failed", "/proc/none"},
 	} {
 		for _, policy := range []inject.MissingInfo{inject.Allow, inject.Reject} {
@@ -192,7 +192,7 @@ func TestWhatIsMissingIsPassedOrRefused(t *testing.T) {
 					a = r.opened()
 				}
 				_, _, err := a.CreateContainer(t.Context(), pod(test.annotations...), container())
-				required := test.annotations != nil && name != "a file that is not required"
+				required := test.annotations != nil && name != "a file of another interface"
 				refused := test.reason != "" && (required || policy == inject.Reject)
 				want := "injected"
 				switch {
@@ -201,13 +201,13 @@ func TestWhatIsMissingIsPassedOrRefused(t *testing.T) {
 				case test.reason != "":
 					want = "allowed " + test.reason
 				}
-				r.told(want)
-				said := r.log.text()
+				r.expect(want)
+				logged := r.log.text()
 				if refused {
-					said = fmt.Sprint(err)
+					logged = fmt.Sprint(err)
 				}
-				if !strings.Contains(strings.ReplaceAll(said, r.dir, "DIR"), test.problem) || (err != nil) != refused {
-					t.Errorf("got %s, want %s", said, test.problem)
+				if !strings.Contains(strings.ReplaceAll(logged, r.dir, "DIR"), test.problem) || (err != nil) != refused {
+					t.Errorf("got %s, want %s", logged, test.problem)
 				}
 				if err != nil && !strings.HasPrefix(err.Error(), "pod shop/web, container app: ") {
 					t.Errorf("got %v", err)
@@ -217,8 +217,8 @@ func TestWhatIsMissingIsPassedOrRefused(t *testing.T) {
 	}
 }
 
-// What cannot be read may be a fault of the node: it must not keep every pod from starting.
-func TestOurOwnFailureRefusesOnlyPodsWithNetworks(t *testing.T) {
+// An unreadable journal may be a fault of the node, which must not prevent every pod from starting.
+func TestFailureOfTheAgentRejectsOnlyPodsWithNetworks(t *testing.T) {
 	for annotation, policies := range map[string][]inject.MissingInfo{
 		"": nil, "k8s.v1.cni.cncf.io/networks=sriov-net": {inject.Reject}, "devinfo-cni.io/require=net1": {inject.Allow, inject.Reject},
 	} {
@@ -235,8 +235,8 @@ func TestOurOwnFailureRefusesOnlyPodsWithNetworks(t *testing.T) {
 	}
 }
 
-// The kubelet starts it by another network namespace: the node's own.
-func TestAPodOnTheHostsNetworkHasNoNetworkToRequire(t *testing.T) {
+// Such a pod uses the node's network namespace and has no network of its own.
+func TestRequireFailsForHostNetworkPod(t *testing.T) {
 	r := newRig(t)
 	onHost := pod("devinfo-cni.io/require=net1")
 	onHost.Linux.Namespaces = nil
@@ -244,7 +244,7 @@ func TestAPodOnTheHostsNetworkHasNoNetworkToRequire(t *testing.T) {
 	difftest.Says(t, err, "pod shop/web, container app: the pod has no interface net1 (it has none): correct the annotation devinfo-cni.io/require, or attach the network")
 }
 
-func TestAMountThatIsSharedWithTheNodeIsWarnedOf(t *testing.T) {
+func TestBidirectionalMountWithholdsTheDirectory(t *testing.T) {
 	r := newRig(t)
 	r.node.InjectDeviceNodes = true
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
@@ -253,11 +253,11 @@ func TestAMountThatIsSharedWithTheNodeIsWarnedOf(t *testing.T) {
 	got := r.make(r.opened(), pod(), c)
 	difftest.Equal(t, r.text(got), strings.TrimSpace(theFacts+rdmaNodes))
 	difftest.Contains(t, r.log.text(), "level=WARN", "at /run has mountPropagation Bidirectional", "mountPropagation HostToContainer")
-	r.told("withheld propagation", "injected")
+	r.expect("withheld propagation", "injected")
 }
 
-// The agent gives a pod only directories of its own. One that a volume of the pod has lacks nothing.
-func TestASocketThatAVolumeHasIsNotWithheld(t *testing.T) {
+// The agent mounts only socket directories that belong to one pod. A pod that has the socket in a volume does not need the mount.
+func TestSocketInVolumeIsNotWithheld(t *testing.T) {
 	r := newRig(t)
 	switchDir := r.dir + "/vpp"
 	must(t, os.Mkdir(switchDir, 0o755))
@@ -270,10 +270,10 @@ func TestASocketThatAVolumeHasIsNotWithheld(t *testing.T) {
 	}
 	r.make(r.agent(), pod(), container())
 	difftest.Contains(t, r.log.text(), "level=WARN", "withheld from the container", "the socket "+switchDir+"/m.sock")
-	r.told("injected", "withheld policy", "injected")
+	r.expect("injected", "withheld policy", "injected")
 }
 
-func TestADevicePluginsVariableThatContradictsTheNetworksIsWarnedOf(t *testing.T) {
+func TestDevicePluginVariableThatContradictsNetworksIsLogged(t *testing.T) {
 	const second = `{"type":"vdpa","version":"1.1.0","vdpa":{"parent-device":"v","driver":"vhost","path":"/dev/v","pci-address":"0000:3b:00.4"}}`
 	for _, test := range []struct {
 		env  string
@@ -293,18 +293,18 @@ func TestADevicePluginsVariableThatContradictsTheNetworksIsWarnedOf(t *testing.T
 		c.Env = append(c.Env, test.env)
 		r.attach("macvlan-net", sandbox, "net1", "")
 		r.make(a, pod(), c)
-		r.told("injected") // no network has a device
+		r.expect("injected") // the pod's networks have no devices
 		r.attach("sriov-net", sandbox, "net2", vfInfo)
 		r.attach("vdpa-net", sandbox, "net10", second)
 		r.make(a, pod(), c)
 		difftest.Same(t, test.env, r.decisions()[1:], append(test.want, "injected"))
-		if said := r.log.text(); strings.Contains(said, "net2 has 0000:3b:00.3, net10 has 0000:3b:00.4") != (test.want != nil) {
-			t.Errorf("%s: log: %s", test.env, said)
+		if logged := r.log.text(); strings.Contains(logged, "net2 has 0000:3b:00.3, net10 has 0000:3b:00.4") != (test.want != nil) {
+			t.Errorf("%s: log: %s", test.env, logged)
 		}
 		must(t, os.Remove(r.node.DeviceInfoDir+"/vdpa-net-"+sandbox+"_net10"))
 		r.make(a, pod(), c)
 		if got := r.decisions(); got[len(got)-1] != "allowed file" || len(got) != 3+len(test.want) {
-			t.Errorf("%s, and one device is not known: told %q", test.env, got)
+			t.Errorf("%s, and one device is unknown: got %q", test.env, got)
 		}
 	}
 }

@@ -23,12 +23,12 @@ import (
 	"devinfo-cni.io/pkg/safefile/safefiletest"
 )
 
-func TestNetworksThatComeAndGoLaterAreSeen(t *testing.T) {
+func TestCopiesFollowLaterAttachmentsAndDetachments(t *testing.T) {
 	r := newRig(t)
 	nri := r.running()
 	r.attach("macvlan-net", sandbox, "net2", "")
 	nri.make(pod(), container())
-	inside, err := os.Open(filepath.Join(r.options.StageDir, sandbox, "devinfo")) // as a mount has it
+	inside, err := os.Open(filepath.Join(r.options.StageDir, sandbox, "devinfo")) // refers to the inode, like a mount
 	must(t, err)
 	defer inside.Close()
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
@@ -45,7 +45,7 @@ func TestNetworksThatComeAndGoLaterAreSeen(t *testing.T) {
 	})
 }
 
-func TestWhatWasToldIsKeptWhileItsFileIsGone(t *testing.T) {
+func TestCopyStaysWhileItsFileIsMissing(t *testing.T) {
 	r := newRig(t)
 	nri := r.running()
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
@@ -53,14 +53,14 @@ func TestWhatWasToldIsKeptWhileItsFileIsGone(t *testing.T) {
 	must(t, os.Remove(r.node.DeviceInfoDir+"/sriov-net-"+sandbox+"_net1"))
 	r.eventually("noticed", func() bool { return strings.Contains(r.log.text(), "cannot use the device-info file") })
 	r.attach("macvlan-net", sandbox, "net2", "")
-	r.eventually("told of the other", func() bool { return strings.Contains(r.staged(sandbox)["network-info.json"], "net2") })
+	r.eventually("lists net2", func() bool { return strings.Contains(r.staged(sandbox)["network-info.json"], "net2") })
 	difftest.Equal(t, compact(t, r.staged(sandbox)["net1.json"]), vfInfo)
 	if n := strings.Count(r.log.text(), "may be outdated"); n != 1 {
-		t.Errorf("said %d times:\n%s", n, r.log.text())
+		t.Errorf("logged %d times:\n%s", n, r.log.text())
 	}
 }
 
-func TestTheDirectoryGoesWithTheSandbox(t *testing.T) {
+func TestDirectoryIsRemovedWithTheSandbox(t *testing.T) {
 	r := newRig(t)
 	nri := r.serve()
 	stop := nri.run()
@@ -79,8 +79,8 @@ func TestTheDirectoryGoesWithTheSandbox(t *testing.T) {
 	r.eventually("removed at the next start", func() bool { return len(r.left()) == 0 })
 }
 
-// A runtime that names network namespaces by processes cannot be asked for them later.
-func TestASandboxThatIsNotListedAndNamedByAProcessHasEnded(t *testing.T) {
+// After the process has ended, its ID may belong to another process, so the path proves nothing.
+func TestUnlistedSandboxWithNetnsOfAProcessHasEnded(t *testing.T) {
 	r := newRig(t)
 	a := r.opened()
 	byProcess := pod()
@@ -95,13 +95,13 @@ func TestASandboxThatIsNotListedAndNamedByAProcessHasEnded(t *testing.T) {
 			t.Fatalf("%v, %q", err, r.decisions())
 		}
 	}
-	nri := r.serve() // which lists nothing
+	nri := r.serve() // lists no sandboxes
 	nri.run()
 	r.eventually("removed", func() bool { return slices.Equal(r.left(), []string{"other"}) })
 }
 
-// What the runtime has listed is old once it makes a sandbox.
-func TestASandboxThatIsNewerThanTheListHasNotEnded(t *testing.T) {
+// The runtime's list does not contain sandboxes that it created after the plugin connected.
+func TestSandboxNewerThanTheListHasNotEnded(t *testing.T) {
 	r := newRig(t)
 	r.looked = make(chan int)
 	a := r.opened()
@@ -128,7 +128,7 @@ func TestASandboxThatIsNewerThanTheListHasNotEnded(t *testing.T) {
 	}
 }
 
-func TestWhatAKilledAgentLeftIsRemovedOrFinished(t *testing.T) {
+func TestLeftoversOfKilledAgentAreRemovedOrCompleted(t *testing.T) {
 	for what, make := range map[string]func(dir string) error{
 		"a file that was being written": func(dir string) error { return os.WriteFile(dir+"/.net1.json.devinfo", []byte("half"), 0o600) },
 		"a sandbox without anything":    func(dir string) error { return os.Mkdir(dir+"/"+sandbox, 0o700) },
@@ -161,14 +161,14 @@ func TestWhatAKilledAgentLeftIsRemovedOrFinished(t *testing.T) {
 	}
 }
 
-func TestAFullDiskIsToldAndMended(t *testing.T) {
+func TestInjectionRecoversFromFullDisk(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		disk := safefiletest.Mount(t, 100)
 		r := newRig(t)
 		r.options.StageDir = disk.Dir + "/stage"
 		r.attach("sriov-net", sandbox, "net1", vfInfo)
 		a := r.opened()
-		for left := range 6 { // directories, the link, two files
+		for left := range 6 { // two directories, the link and two files need 5 inodes
 			empty := disk.Fill(left)
 			got := r.make(a, pod(), container())
 			full := r.decisions()[len(r.decisions())-1]
@@ -181,19 +181,19 @@ func TestAFullDiskIsToldAndMended(t *testing.T) {
 				t.Errorf("%d left: %q", left, r.left())
 			}
 			if isMounted := strings.Contains(r.text(got), " on /var/run/k8s.cni.cncf.io/devinfo "); isMounted != (left == 5) || isMounted != (full == "injected") {
-				t.Errorf("%d left: told %s, given %s", left, full, r.text(got))
+				t.Errorf("%d left: decided %s, given %s", left, full, r.text(got))
 			}
 			empty()
 			r.make(a, pod(), container())
 			if got := r.decisions()[len(r.decisions())-1]; got != "injected" || len(r.names(sandbox)) != 2 {
-				t.Errorf("%d left, and mended: told %s, %q", left, got, r.names(sandbox))
+				t.Errorf("%d left, and disk space again: %s, %q", left, got, r.names(sandbox))
 			}
 			must(t, os.RemoveAll(r.options.StageDir+"/"+sandbox))
 		}
 	})
 }
 
-func TestNobodySeesHalfAFile(t *testing.T) {
+func TestReadersSeeOnlyCompleteFiles(t *testing.T) {
 	r := newRig(t)
 	long := `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:3b:00.3"},"x":"` + strings.Repeat("x", 100_000) + `"}`
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
@@ -225,7 +225,7 @@ func TestNobodySeesHalfAFile(t *testing.T) {
 	}
 }
 
-func TestCopiesHaveTheLabelThatEveryContainerMayRead(t *testing.T) {
+func TestCopiesHaveTheConfiguredLabel(t *testing.T) {
 	r := newRig(t)
 	r.options.Label = "system_u:object_r:container_file_t:s0"
 	must(t, os.MkdirAll(r.options.StageDir, 0o755))
@@ -233,7 +233,7 @@ func TestCopiesHaveTheLabelThatEveryContainerMayRead(t *testing.T) {
 		r.attach("sriov-net", sandbox, "net1", vfInfo)
 		r.make(r.agent(), pod(), container())
 		if !slices.Contains(r.decisions(), "allowed failed") || !strings.Contains(r.log.text(), "cannot set SELinux label system_u:object_r:container_file_t:s0") {
-			t.Errorf("told %q\n%s", r.decisions(), r.log.text())
+			t.Errorf("decided %q\n%s", r.decisions(), r.log.text())
 		}
 		t.Skipf("security.selinux cannot be set by this user: %v", err)
 	}
@@ -248,7 +248,7 @@ func TestCopiesHaveTheLabelThatEveryContainerMayRead(t *testing.T) {
 	}
 }
 
-func TestAnAnswerComesBeforeTheDeadline(t *testing.T) {
+func TestDecisionComesBeforeTheDeadline(t *testing.T) {
 	for policy, want := range map[inject.MissingInfo]string{inject.Allow: "allowed late", inject.Reject: "rejected late"} {
 		t.Run(string(policy), func(t *testing.T) {
 			r := newRig(t)
@@ -268,12 +268,12 @@ func TestAnAnswerComesBeforeTheDeadline(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				if _, _, err := r.agent().CreateContainer(ctx, pod("devinfo-cni.io/require=net1"), container()); err == nil {
-					t.Error("a pod that requires something is not refused")
+					t.Error("a pod with requirements is not rejected")
 				}
 				r.make(r.agent(), pod("devinfo-cni.io/require=net1", "devinfo-cni.io/inject=false"), container())
 				close(hang)
 			})
-			r.told(want, want, "rejected late", "off")
+			r.expect(want, want, "rejected late", "off")
 		})
 	}
 }

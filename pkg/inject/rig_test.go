@@ -31,7 +31,7 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// The pod of the captured host, whose net1 is a VF with RDMA and whose net2 is a macvlan.
+// The pod of the captured host. Its net1 is a VF with RDMA, and its net2 is a macvlan.
 const (
 	netns   = "/run/netns/pod"
 	sandbox = "90a65a834174763bdb4f1ec0dffca5b2a05a81b5c4b4bee0b1fbb6b91bfb7ec6"
@@ -39,7 +39,8 @@ const (
 	vfInfo  = `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:3b:00.3","pf-pci-address":"0000:3b:00.0"},"vendor":"kept"}`
 )
 
-// A rig is a node: the captured host mlx5-legacy, directories, and the agent.
+// rig is a node with an agent. It has the devices of the captured host mlx5-legacy and directories of its
+// own.
 type rig struct {
 	t       *testing.T
 	dir     string
@@ -47,11 +48,11 @@ type rig struct {
 	journal *journal.Journal
 	options inject.Options
 	log     *lockedBuffer
-	looked  chan int // gets how many sandboxes have a directory; nil = nobody is told
+	looked  chan int // receives the number of staged sandboxes after each refresh, unless nil
 
-	mu   sync.Mutex
-	gone map[string]bool // network namespaces that are
-	says []string        // answers and what was withheld
+	mu    sync.Mutex
+	gone  map[string]bool // network namespaces that no longer exist
+	calls []string        // calls of the Metrics methods
 }
 
 func newRig(t *testing.T) *rig {
@@ -60,7 +61,7 @@ func newRig(t *testing.T) *rig {
 	r := &rig{t: t, dir: dir, gone: map[string]bool{}, log: &lockedBuffer{}}
 	r.node = config.Node{DeviceInfoDir: dir + "/infos", StateDir: dir + "/state", SocketDirs: []string{dir + "/sockets"}}
 	r.journal = journal.Open(r.node.StateDir, "boot")
-	for _, name := range []string{"infiniband/uverbs3", "infiniband/uverbs4", "infiniband/rdma_cm"} { // what an ordinary user has for nodes
+	for _, name := range []string{"infiniband/uverbs3", "infiniband/uverbs4", "infiniband/rdma_cm"} { // ordinary users cannot create device nodes
 		must(t, os.MkdirAll(filepath.Dir(dir+"/host/dev/"+name), 0o755))
 		must(t, os.Symlink("/dev/null", dir+"/host/dev/"+name))
 	}
@@ -99,17 +100,17 @@ func (b *lockedBuffer) text() string {
 	return b.String()
 }
 
-func (r *rig) tell(what string) {
+func (r *rig) record(what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.says = append(r.says, strings.TrimSpace(what))
+	r.calls = append(r.calls, strings.TrimSpace(what))
 }
 
 func (r *rig) Decided(a inject.Decision, why inject.Reason, _ time.Duration) {
-	r.tell(fmt.Sprint(a, " ", why))
+	r.record(fmt.Sprint(a, " ", why))
 }
-func (r *rig) Disagrees(how inject.Disagreement) { r.tell("disagrees " + string(how)) }
-func (r *rig) Withheld(why inject.Withheld)      { r.tell("withheld " + string(why)) }
+func (r *rig) Disagrees(how inject.Disagreement) { r.record("disagrees " + string(how)) }
+func (r *rig) Withheld(why inject.Withheld)      { r.record("withheld " + string(why)) }
 
 func (r *rig) Staged(sandboxes int) {
 	if r.looked != nil {
@@ -117,19 +118,19 @@ func (r *rig) Staged(sandboxes int) {
 	}
 }
 
-// answers are what metrics were told so far.
+// decisions returns the calls of the Metrics methods so far.
 func (r *rig) decisions() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.says)
+	return slices.Clone(r.calls)
 }
 
-func (r *rig) told(want ...string) {
+func (r *rig) expect(want ...string) {
 	r.t.Helper()
 	difftest.Equal(r.t, r.decisions(), want)
 }
 
-// make has an agent asked about a container that is made.
+// make calls CreateContainer for a container that must not be rejected.
 func (r *rig) make(a *inject.Plugin, p *api.PodSandbox, c *api.Container) *api.ContainerAdjustment {
 	r.t.Helper()
 	got, _, err := a.CreateContainer(r.t.Context(), p, c)
@@ -141,7 +142,7 @@ func (r *rig) agent() *inject.Plugin {
 	return inject.New(r.options)
 }
 
-// attach does what ADD does; "" is no information.
+// attach records an attachment like ADD. If info is "", it has no device-info file.
 func (r *rig) attach(network, id, ifName, info string, edits ...func(*journal.Entry)) {
 	r.t.Helper()
 	file := network + "-" + id + "_" + ifName
@@ -149,8 +150,8 @@ func (r *rig) attach(network, id, ifName, info string, edits ...func(*journal.En
 		Key: journal.Key{Network: network, ContainerID: id, IfName: ifName}, Netns: netns, Complete: true,
 		Pod: podUID, File: file, Dir: r.node.DeviceInfoDir, Wrote: info != "",
 	}
-	if said, err := devinfo.Parse([]byte(info)); err == nil { // of the VF itself
-		e.Leases = []journal.DeviceLease{{ID: sysfs.ID("pci", discovery.Identity(said)), Mode: journal.Exclusive}}
+	if parsed, err := devinfo.Parse([]byte(info)); err == nil { // lease of the VF
+		e.Leases = []journal.DeviceLease{{ID: sysfs.ID("pci", discovery.Identity(parsed)), Mode: journal.Exclusive}}
 	}
 	for _, edit := range edits {
 		edit(e)
@@ -164,7 +165,7 @@ func (r *rig) attach(network, id, ifName, info string, edits ...func(*journal.En
 	}
 }
 
-// detach does what DEL does.
+// detach removes an attachment like DEL.
 func (r *rig) detach(network, id, ifName string) {
 	r.t.Helper()
 	e, err := r.journal.Get(journal.Key{Network: network, ContainerID: id, IfName: ifName})
@@ -189,7 +190,7 @@ func container() *api.Container {
 	return &api.Container{Id: "c1", PodSandboxId: sandbox, Name: "app", Env: []string{"PATH=/bin"}, Linux: &api.LinuxContainer{}}
 }
 
-// text writes an adjustment down, one thing a line; stage is said instead of the directory.
+// text lists an adjustment, one item in each line, without the rig's directory in paths.
 func (r *rig) text(a *api.ContainerAdjustment) string {
 	var lines []string
 	for _, m := range a.GetMounts() {
@@ -204,7 +205,7 @@ func (r *rig) text(a *api.ContainerAdjustment) string {
 	return strings.ReplaceAll(strings.Join(lines, "\n"), r.dir, "")
 }
 
-// staged is what a sandbox's containers see, by name.
+// staged returns the staged files of a sandbox by name.
 func (r *rig) staged(id string) map[string]string {
 	r.t.Helper()
 	dir := filepath.Join(r.options.StageDir, id, "devinfo")
@@ -216,7 +217,7 @@ func (r *rig) staged(id string) map[string]string {
 	files := map[string]string{}
 	for _, e := range entries {
 		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
-		if !os.IsNotExist(err) { // since ReadDir
+		if !os.IsNotExist(err) { // removed after ReadDir
 			must(r.t, err)
 			files[e.Name()] = string(text)
 		}
@@ -226,7 +227,7 @@ func (r *rig) staged(id string) map[string]string {
 
 func (r *rig) names(id string) []string { return slices.Sorted(maps.Keys(r.staged(id))) }
 
-// left are the sandboxes that have a directory, and what else there is.
+// left returns the entries of the stage directory: sandboxes and temporary files.
 func (r *rig) left() []string { return difftest.Names(r.t, r.options.StageDir) }
 
 func (r *rig) eventually(what string, is func() bool) {
@@ -234,19 +235,19 @@ func (r *rig) eventually(what string, is func() bool) {
 	difftest.Eventually(r.t, what, is)
 }
 
-// A containerRuntime is NRI's side of one.
+// containerRuntime is the runtime's side of NRI.
 type containerRuntime struct {
 	*adaptation.Adaptation
 	r *rig
 }
 
-// serve starts the runtime's side, which lists no sandboxes.
+// serve starts the runtime's side. It lists no sandboxes.
 func (r *rig) serve(options ...adaptation.Option) containerRuntime {
 	r.t.Helper()
 	return containerRuntime{nritest.Serve(r.t, r.dir+"/nri", nil, options...), r}
 }
 
-// running is serve with the agent connected.
+// running is serve with a connected plugin.
 func (r *rig) running() containerRuntime {
 	r.t.Helper()
 	nri := r.serve()
@@ -254,7 +255,7 @@ func (r *rig) running() containerRuntime {
 	return nri
 }
 
-// run starts the agent, and waits until the runtime asks it.
+// run starts the plugin and waits until the runtime sends it requests.
 func (n containerRuntime) run() (stop func()) {
 	r := n.r
 	r.t.Helper()
@@ -267,7 +268,7 @@ func (n containerRuntime) run() (stop func()) {
 		return err == nil && len(r.decisions()) > 0
 	})
 	r.mu.Lock()
-	r.says = nil
+	r.calls = nil
 	r.mu.Unlock()
 	var once sync.Once
 	stop = func() {
@@ -288,7 +289,7 @@ func (n containerRuntime) create(p *api.PodSandbox, c *api.Container) (*api.Cont
 	return answer.GetAdjust(), err
 }
 
-// make is create for a container that is made.
+// make is create for a container that must not be rejected.
 func (n containerRuntime) make(p *api.PodSandbox, c *api.Container) *api.ContainerAdjustment {
 	n.r.t.Helper()
 	got, err := n.create(p, c)

@@ -16,7 +16,7 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// hung is a kernel that does not answer before the test lets it.
+// hung blocks each Interface call until the test closes answer.
 type hung struct {
 	discovery.Interfaces
 	asked, answer chan struct{}
@@ -25,15 +25,15 @@ type hung struct {
 func (h hung) Interface(netns, name string) (link.Interface, error) {
 	select {
 	case h.asked <- struct{}{}:
-	default: // the files are looked at again once they are staged
+	default: // a refresh calls Interface too
 	}
 	<-h.answer
 	return h.Interfaces.Interface(netns, name)
 }
 
-// With a runtime whose NRI knows of failure policies.
-func TestAnAgentThatEndsInARequestFailsItOnlyIfItIsToRefuse(t *testing.T) {
-	for policy, says := range map[inject.MissingInfo]string{inject.Allow: "", inject.Reject: "failed to handle CreateContainer request: ttrpc: closed"} {
+// The runtime's NRI version supports failure policies.
+func TestStoppingDuringRequestFailsItOnlyWithPolicyReject(t *testing.T) {
+	for policy, want := range map[inject.MissingInfo]string{inject.Allow: "", inject.Reject: "failed to handle CreateContainer request: ttrpc: closed"} {
 		r := newRig(t)
 		kernel := hung{r.options.Finder.Interfaces, make(chan struct{}, 1), make(chan struct{})}
 		r.options.MissingInfo, r.options.Finder.Interfaces = policy, kernel
@@ -47,23 +47,24 @@ func TestAnAgentThatEndsInARequestFailsItOnlyIfItIsToRefuse(t *testing.T) {
 			stop()
 		}()
 		_, err := nri.create(pod(), container())
-		if (err != nil) != (says != "") || err != nil && !strings.Contains(err.Error(), says) {
+		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", policy, err)
 		}
 		close(kernel.answer)
 		<-ended
-		r.eventually("decided", func() bool { return len(r.decisions()) > 0 }) // and staged, before the directory is removed
+		// The decision stages files, so it must end before the test removes its directory.
+		r.eventually("decided", func() bool { return len(r.decisions()) > 0 })
 	}
 }
 
-// A runtime that was killed while it made a sandbox never names it again.
-func TestASandboxThatTheRuntimeDoesNotKnowIsOrphaned(t *testing.T) {
+// A runtime that was killed while it created a sandbox never names the sandbox again.
+func TestSandboxUnknownToTheRuntimeIsOrphaned(t *testing.T) {
 	r := newRig(t)
 	a := r.opened()
 	attached := time.Now()
 	r.make(a, &api.PodSandbox{Id: "early"}, container())
 	if a.Orphaned("lost", attached) {
-		t.Error("the runtime has said nothing yet")
+		t.Error("orphaned before the runtime has connected")
 	}
 	_, err := a.Synchronize(t.Context(), []*api.PodSandbox{{Id: "listed"}}, nil)
 	must(t, err)
@@ -76,8 +77,7 @@ func TestASandboxThatTheRuntimeDoesNotKnowIsOrphaned(t *testing.T) {
 	}
 }
 
-// What docs/injection.md shows is what a container gets.
-func TestTheDocumentationShowsWhatAContainerGets(t *testing.T) {
+func TestDocumentationShowsTheInjectedItems(t *testing.T) {
 	r := newRig(t)
 	r.node.InjectDeviceNodes = true
 	r.attach("sriov-net", sandbox, "net1", strings.Replace(vfInfo, `,"vendor":"kept"`, "", 1))
@@ -104,7 +104,7 @@ func TestTheDocumentationShowsWhatAContainerGets(t *testing.T) {
 		"```\n"+strings.Join(seen, "\n")+"\n```", "```json\n"+r.staged(sandbox)["network-info.json"]+"```", "```\n"+strings.Join(refusals, "\n")+"\n```")
 }
 
-func TestTheRuntimesValidatorRequiresTheAgentByName(t *testing.T) {
+func TestRuntimeValidatorRequiresTheAgentByName(t *testing.T) {
 	r := newRig(t)
 	nri := r.serve(adaptation.WithDefaultValidator(&validator.DefaultValidatorConfig{Enable: true}))
 	const annotation = `required-plugins.noderesource.dev=["devinfo-agent"]`
