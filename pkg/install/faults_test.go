@@ -20,11 +20,11 @@ import (
 	"devinfo-cni.io/pkg/safefile/safefiletest"
 )
 
-func TestOnAFullDiskTheOldPluginStays(t *testing.T) {
+func TestFullDiskLeavesTheOldPlugin(t *testing.T) {
 	old, now := built(t, "v1.2.0"), built(t, "v1.3.0")
 	linktest.Run(t, func(t *testing.T) {
 		p := keeper(t, old)
-		must(t, syscall.Mount("tmpfs", p.Dir, "tmpfs", 0, "size=7m")) // one plugin, and a half
+		must(t, syscall.Mount("tmpfs", p.Dir, "tmpfs", 0, "size=7m")) // enough for one plugin, but not for two
 		defer func() { must(t, syscall.Unmount(p.Dir, 0)) }()
 		keep(t, p, install.Installed)
 		p.From = now
@@ -40,7 +40,7 @@ func TestOnAFullDiskTheOldPluginStays(t *testing.T) {
 	})
 }
 
-func TestInAReadOnlyDirectoryNothingChanges(t *testing.T) {
+func TestReadOnlyDirectoryIsLeftUnchanged(t *testing.T) {
 	from := built(t, "v1.2.0")
 	linktest.Run(t, func(t *testing.T) {
 		disk := safefiletest.Mount(t, 10)
@@ -59,8 +59,8 @@ func TestInAReadOnlyDirectoryNothingChanges(t *testing.T) {
 	})
 }
 
-// Should the lock of the one agent ever fail.
-func TestInstallersAtOnceLeaveAWholePlugin(t *testing.T) {
+// The lock of package agent normally prevents this.
+func TestConcurrentInstallersLeaveACompletePlugin(t *testing.T) {
 	versions := []string{built(t, "v1.2.0"), built(t, "v1.3.0")}
 	contents := []string{read(t, versions[0]), read(t, versions[1])}
 	dir := t.TempDir()
@@ -85,8 +85,8 @@ func TestInstallersAtOnceLeaveAWholePlugin(t *testing.T) {
 	holds(t, dir, versions[1])
 }
 
-// The directory is for all to read, and who can read a directory can lock it.
-func TestOrdinaryUsersDoNotHoldUpInstallers(t *testing.T) {
+// Every user who can read a directory can take an flock on it.
+func TestOrdinaryUserCannotBlockInstallers(t *testing.T) {
 	p := keeper(t, built(t, "v1.2.0"))
 	safefiletest.Lock(t, p.Dir)
 	keep(t, p, install.Installed)
@@ -97,8 +97,8 @@ func TestOrdinaryUsersDoNotHoldUpInstallers(t *testing.T) {
 
 const selinux = "security.selinux"
 
-// labelled gives a directory a label, as a node with SELinux has it. Without SELinux in
-// the kernel it is an attribute as any other.
+// labelled sets the SELinux label of a directory. If the kernel has no SELinux, the label is an ordinary
+// extended attribute.
 func labelled(t *testing.T, dir, label string) {
 	t.Helper()
 	err := unix.Setxattr(dir, selinux, []byte(label), 0)
@@ -139,11 +139,11 @@ func TestFilesHaveTheLabelOfTheirDirectory(t *testing.T) {
 	}
 }
 
-// Without SELinux that takes CAP_SYS_ADMIN; with it, and be there no policy, the file must
-// be one's own.
-func TestALabelThatMayNotBeGivenIsSaid(t *testing.T) {
+// Setting a label requires CAP_SYS_ADMIN if SELinux is disabled, and ownership of the file if SELinux
+// is enabled without a policy.
+func TestFailedLabelIsAWarning(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("takes root: an ordinary user owns the plugin, and so may label it where SELinux has no policy")
+		t.Skip("requires root, because an ordinary user owns the plugin and may label it if SELinux has no policy")
 	}
 	const bin = "system_u:object_r:bin_t:s0"
 	p := keeper(t, built(t, "v1.2.0"))
@@ -159,10 +159,10 @@ func TestALabelThatMayNotBeGivenIsSaid(t *testing.T) {
 	holds(t, p.Dir, p.From)
 }
 
-// Kubespray gives /opt/cni/bin to its user kube, and root without CAP_DAC_OVERRIDE is nobody there.
-func TestADirectoryOfAnotherUsersNamesTheRemedy(t *testing.T) {
+// Kubespray's /opt/cni/bin belongs to the user kube. Root needs CAP_DAC_OVERRIDE to write to it.
+func TestErrorForDirectoryOfAnotherUserNamesTheRemedy(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("takes root, to give a directory to somebody else")
+		t.Skip("requires root, to change the owner of a directory")
 	}
 	p, s := keeper(t, built(t, "v1.2.0")), arranger(t)
 	write(t, filepath.Join(s.Dir, "default.json"), quiet, 0o644)
@@ -177,13 +177,13 @@ func TestADirectoryOfAnotherUsersNamesTheRemedy(t *testing.T) {
 		expect(t, err, fmt.Sprintf(remedy, p.Dir))
 		expect(t, again, fmt.Sprintf(remedy, filepath.Dir(s.To)))
 		if errors.Is(err, os.ErrPermission) {
-			t.Error("why root was denied it is known, and would be guessed too")
+			t.Error("the error matches os.ErrPermission, so callers would add another hint")
 		}
 	})
 }
 
-// unprivileged calls f without CAP_SYS_ADMIN and CAP_DAC_OVERRIDE, and without owning a file, on
-// a thread that ends with it. f must not end the test.
+// unprivileged calls f on a thread that has neither CAP_SYS_ADMIN nor CAP_DAC_OVERRIDE and does not own the
+// files. The thread ends afterwards. f must not call t.FailNow.
 func unprivileged(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan struct{})

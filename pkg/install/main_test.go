@@ -16,13 +16,13 @@ import (
 
 func TestMain(m *testing.M) { undertest.Temp(m) }
 
-// built is the real plugin, of that version.
+// built returns the path of a devinfo plugin that was built with the given version.
 func built(t *testing.T, version string) string {
 	t.Helper()
 	return filepath.Join(undertest.Once(t, version, "../../cmd/devinfo"), install.Name)
 }
 
-// script is a plugin of somebody else's.
+// script writes a plugin that is not devinfo.
 func script(t *testing.T, dir string) string {
 	t.Helper()
 	path := filepath.Join(dir, install.Name)
@@ -32,15 +32,16 @@ func script(t *testing.T, dir string) string {
 
 var must, expect, read, write = difftest.Must, difftest.Says, difftest.Read, difftest.Write
 
-// none is a journal without entries.
+// none reports no entries in a newer format.
 func none(int) ([]string, error) { return nil, nil }
 
-// keeper keeps the plugin from in a new directory.
+// keeper returns an installation of the plugin from in a new directory.
 func keeper(t *testing.T, from string) *install.Plugin {
 	t.Helper()
 	return &install.Plugin{From: from, Dir: t.TempDir(), Newer: none}
 }
 
+// keep expects that Keep succeeds with the given state.
 func keep(t *testing.T, p *install.Plugin, state string) *install.Installation {
 	t.Helper()
 	done, err := p.Keep(context.Background())
@@ -51,7 +52,7 @@ func keep(t *testing.T, p *install.Plugin, state string) *install.Installation {
 	return done
 }
 
-// refuse expects an error that says so, and that nothing changes.
+// refuse expects that Keep returns an error with the given text and changes no file.
 func refuse(t *testing.T, p *install.Plugin, says string) {
 	t.Helper()
 	before := fmt.Sprint(listing(t, p.Dir))
@@ -65,7 +66,7 @@ func refuse(t *testing.T, p *install.Plugin, says string) {
 	}
 }
 
-// holds expects the plugin in the directory, and its mark.
+// holds expects that dir contains the plugin from and its mark, and no other file.
 func holds(t *testing.T, dir, from string) {
 	t.Helper()
 	to := filepath.Join(dir, install.Name)
@@ -81,7 +82,7 @@ func holds(t *testing.T, dir, from string) {
 	}
 }
 
-// listing has the content of every file of a directory by its name.
+// listing returns the content of the files in a directory by name.
 func listing(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -97,7 +98,7 @@ func listing(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// entries is a journal that holds those, each of an attachment of its own.
+// entries returns the method Newer of a journal that contains the given entries.
 func entries(t *testing.T, texts ...string) func(int) ([]string, error) {
 	t.Helper()
 	dir := t.TempDir()

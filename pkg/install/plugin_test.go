@@ -13,7 +13,7 @@ import (
 	"devinfo-cni.io/pkg/install"
 )
 
-func TestThePluginIsPutKeptAndPutAgain(t *testing.T) {
+func TestPluginIsInstalledAndRestored(t *testing.T) {
 	p := keeper(t, built(t, "v1.2.0"))
 	to := filepath.Join(p.Dir, install.Name)
 	first := keep(t, p, install.Installed)
@@ -21,7 +21,7 @@ func TestThePluginIsPutKeptAndPutAgain(t *testing.T) {
 		t.Errorf("%+v", first)
 	}
 	keep(t, p, install.AlreadyThere)
-	another := &install.Plugin{From: p.From, Dir: p.Dir, Newer: none} // of an agent that was started again
+	another := &install.Plugin{From: p.From, Dir: p.Dir, Newer: none} // has an empty cache, like an agent after a restart
 	keep(t, another, install.AlreadyThere)
 
 	for name, spoil := range map[string]func() error{
@@ -50,8 +50,8 @@ func TestThePluginIsPutKeptAndPutAgain(t *testing.T) {
 	}
 }
 
-// An update, the way back, and what a person or cni-dra-driver has put there.
-func TestAnAgentReplacesADevinfoOfAnyVersion(t *testing.T) {
+// The cases are an update, a downgrade, and a plugin that Place has installed.
+func TestAgentReplacesDevinfoOfAnyVersion(t *testing.T) {
 	old, now := built(t, "v1.2.0"), built(t, "v1.3.0")
 	p := keeper(t, old)
 	keep(t, p, install.Installed)
@@ -67,7 +67,7 @@ func TestAnAgentReplacesADevinfoOfAnyVersion(t *testing.T) {
 	}
 }
 
-func TestEntriesThatAPluginCannotReadStopEveryInstallation(t *testing.T) {
+func TestUnreadableEntriesPreventInstallation(t *testing.T) {
 	p := keeper(t, built(t, "v1.2.0"))
 	p.OverwriteForeign, p.Newer = true, entries(t, `{"format": 4, "args": "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web"}`, `{"format": 9}`)
 	says := "the journal has entries in a newer format than 3, the newest that devinfo v1.2.0 reads: install the devinfo that wrote them, or delete these first: net/c1/net1, shop/web"
@@ -82,8 +82,8 @@ func TestEntriesThatAPluginCannotReadStopEveryInstallation(t *testing.T) {
 	keep(t, p, install.Replaced)
 }
 
-// An older devinfo does not know --version, and is known by what the linker notes.
-func TestAnOlderBuildIsReplaced(t *testing.T) {
+// A devinfo that does not support --version is identified by the linker's build information.
+func TestBuildWithoutVersionFlagIsReplaced(t *testing.T) {
 	p := keeper(t, built(t, "v1.2.0"))
 	old, module := filepath.Join(p.Dir, install.Name), t.TempDir()
 	write(t, filepath.Join(module, "main.go"), "package main\n\nfunc main() {}\n", 0o644)
@@ -98,7 +98,7 @@ func TestAnOlderBuildIsReplaced(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotOursIsLeftAlone(t *testing.T) {
+func TestForeignFileIsLeftAlone(t *testing.T) {
 	p := keeper(t, built(t, "v1.2.0"))
 	to := script(t, p.Dir)
 	refuse(t, p, to+" is not a devinfo plugin: remove it, or overwrite it with --overwrite-foreign")
@@ -112,7 +112,7 @@ func TestWhatIsNotOursIsLeftAlone(t *testing.T) {
 	refuse(t, p, "is not a regular file (mode drwxr-xr-x): move it away")
 }
 
-func TestWhatIsNoPluginOfOursIsNotInstalled(t *testing.T) {
+func TestForeignPluginIsNotInstalled(t *testing.T) {
 	p := keeper(t, script(t, t.TempDir()))
 	refuse(t, p, "is not a devinfo plugin with --version")
 	p.From = filepath.Join(t.TempDir(), "other")
@@ -124,7 +124,7 @@ func TestWhatIsNoPluginOfOursIsNotInstalled(t *testing.T) {
 	refuse(t, p, "no such file")
 }
 
-func TestUninstallRemovesWhatIsOurs(t *testing.T) {
+func TestRemoveRemovesDevinfoAndItsLeftovers(t *testing.T) {
 	for name, make := range map[string]func(p *install.Plugin){
 		"kept":      func(p *install.Plugin) { keep(t, p, install.Installed) },
 		"by hand":   func(p *install.Plugin) { write(t, filepath.Join(p.Dir, install.Name), read(t, p.From), 0o755) },
@@ -149,7 +149,7 @@ func TestUninstallRemovesWhatIsOurs(t *testing.T) {
 	}
 }
 
-func TestADirectoryMustBeThere(t *testing.T) {
+func TestPluginDirectoryMustExist(t *testing.T) {
 	p := keeper(t, built(t, "v1.2.0"))
 	real := p.Dir
 	p.Dir = filepath.Join(real, "none")
@@ -163,7 +163,7 @@ func TestADirectoryMustBeThere(t *testing.T) {
 	holds(t, real, p.From)
 }
 
-// place expects that state, and the plugin to be from that file.
+// place expects that Place succeeds with the given state and installs the file from.
 func place(t *testing.T, p *install.Plugin, state, from string) {
 	t.Helper()
 	done, err := p.Place(t.Context())
@@ -171,14 +171,14 @@ func place(t *testing.T, p *install.Plugin, state, from string) {
 		t.Fatalf("got %+v, %v; want %q", done, err, state)
 	}
 	if read(t, filepath.Join(p.Dir, install.Name)) != read(t, from) {
-		t.Errorf("%s: there is another file than %s", state, from)
+		t.Errorf("%s: the plugin is not from %s", state, from)
 	}
 	if names := listing(t, p.Dir); len(names) != 1 {
 		t.Errorf("in the directory: %d files", len(names))
 	}
 }
 
-func TestAPluginIsPlacedOnceByTheRulesOfAnAgent(t *testing.T) {
+func TestPlaceFollowsTheRulesOfKeep(t *testing.T) {
 	low, high := built(t, "v1.2.0"), built(t, "v1.3.0")
 	p := keeper(t, low)
 	place(t, p, install.Installed, low)
@@ -200,7 +200,7 @@ func TestAPluginIsPlacedOnceByTheRulesOfAnAgent(t *testing.T) {
 	place(t, p, install.Replaced, high)
 }
 
-func TestAFileThatSaysNoVersionIsPlacedAsTold(t *testing.T) {
+func TestPlaceInstallsFileWithoutVersionUnchecked(t *testing.T) {
 	other := script(t, t.TempDir())
 	p := keeper(t, other)
 	script(t, p.Dir)
@@ -208,7 +208,7 @@ func TestAFileThatSaysNoVersionIsPlacedAsTold(t *testing.T) {
 	place(t, p, install.Replaced, other)
 }
 
-func TestAProgramIsKeptAsItIs(t *testing.T) {
+func TestProgramIsRestored(t *testing.T) {
 	dir := t.TempDir()
 	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "program")
 	keep := func(when string) {
@@ -226,14 +226,14 @@ func TestAProgramIsKeptAsItIs(t *testing.T) {
 	must(t, err)
 	keep("the same")
 	if after, err := os.Stat(to); err != nil || !os.SameFile(before, after) {
-		t.Errorf("what was right was written again: %v", err)
+		t.Errorf("an unchanged program was written again: %v", err)
 	}
 	write(t, from, "two", 0o755)
 	keep("another version")
 	write(t, to, "broken", 0o755)
 	keep("one that was altered")
 	must(t, os.Chmod(to, 0o777))
-	keep("one that others may write to")
+	keep("one that all users may write to")
 	must(t, os.Remove(to))
 	keep("one that was removed")
 	other := filepath.Join(dir, "other")

@@ -13,13 +13,14 @@ const (
 	loud  = `{"logLevel": "debug"}` + "\n"
 )
 
-// arranger keeps the settings of node n1.
+// arranger returns an installation of the settings of node n1.
 func arranger(t *testing.T) *install.Settings {
 	t.Helper()
 	return &install.Settings{Dir: t.TempDir(), Node: "n1", To: filepath.Join(t.TempDir(), "devinfo", "node.json")}
 }
 
-// arrange expects what has been done, and what the settings are then; "" = there are none.
+// arrange expects the results of Keep and the content of the settings afterwards; "" = the file does not
+// exist.
 func arrange(t *testing.T, s *install.Settings, from, state, holds string) {
 	t.Helper()
 	done, err := s.Keep()
@@ -46,7 +47,7 @@ func settled(t *testing.T, s *install.Settings, holds string) {
 	}
 }
 
-func TestSettingsAreTheNodesOrTheDefault(t *testing.T) {
+func TestSettingsOfTheNodePrecedeTheDefault(t *testing.T) {
 	s := arranger(t)
 	arrange(t, s, "", "", "")
 	write(t, filepath.Join(s.Dir, "default.json"), quiet, 0o644)
@@ -67,7 +68,7 @@ func TestSettingsAreTheNodesOrTheDefault(t *testing.T) {
 	arrange(t, s, "", "", "")
 }
 
-func TestBrokenSettingsAreRefusedAndTheOldOnesStay(t *testing.T) {
+func TestInvalidSettingsAreRefused(t *testing.T) {
 	for text, says := range map[string]string{
 		`{"logLevel": "loud"}`:          `default.json: logLevel: "loud" is not one of debug, info, warn, error; the settings were not installed`,
 		`{"logLevl": "warn"}`:           `logLevl: the key is not known`,
@@ -91,8 +92,8 @@ func TestBrokenSettingsAreRefusedAndTheOldOnesStay(t *testing.T) {
 	}
 }
 
-// A volume that is away would else look like one without settings.
-func TestSettingsStayWhileTheirDirectoryIsAway(t *testing.T) {
+// A missing volume must not be mistaken for a volume without settings.
+func TestSettingsStayWhileTheirDirectoryIsMissing(t *testing.T) {
 	s := arranger(t)
 	write(t, filepath.Join(s.Dir, "default.json"), quiet, 0o644)
 	arrange(t, s, "default.json", install.Installed, quiet)
@@ -102,7 +103,7 @@ func TestSettingsStayWhileTheirDirectoryIsAway(t *testing.T) {
 	settled(t, s, quiet)
 }
 
-func TestSettingsOfSomebodyElseAreLeftAlone(t *testing.T) {
+func TestForeignSettingsAreLeftAlone(t *testing.T) {
 	s := arranger(t)
 	must(t, os.Mkdir(filepath.Dir(s.To), 0o755))
 	write(t, s.To, loud, 0o600)
