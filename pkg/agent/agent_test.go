@@ -19,12 +19,12 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-func TestAnAgentPutsKeepsAndCounts(t *testing.T) {
+func TestAgentInstallsRestoresAndCounts(t *testing.T) {
 	r := newRig(t)
 	a, end := r.started()
 	eventually(t, "well", func() bool { return well(a) })
 	eventually(t, "without a runtime", func() bool {
-		return strings.Contains(says(a, agent.NRI), "nri.sock: check that the container runtime runs with NRI enabled")
+		return strings.Contains(errorOf(a, agent.NRI), "nri.sock: check that the container runtime runs with NRI enabled")
 	})
 	to := filepath.Join(r.Options.Plugin.Dir, install.Name)
 	r.must(os.Remove(to))
@@ -44,7 +44,7 @@ func TestAnAgentPutsKeepsAndCounts(t *testing.T) {
 	}
 }
 
-func TestEachPartGoesOnWhenAnotherFails(t *testing.T) {
+func TestComponentsContinueWhenOneFails(t *testing.T) {
 	r := newRig(t)
 	var log bytes.Buffer
 	r.Log = slog.New(slog.NewTextHandler(&log, nil))
@@ -52,12 +52,12 @@ func TestEachPartGoesOnWhenAnotherFails(t *testing.T) {
 	r.put(r.dead("stale", "0000:03:00.2"))
 	a, end := r.started()
 	eventually(t, "swept", func() bool {
-		return len(r.left()) == 0 && says(a, agent.GC) == "" && says(a, agent.Attachments) == ""
+		return len(r.left()) == 0 && errorOf(a, agent.GC) == "" && errorOf(a, agent.Attachments) == ""
 	})
-	if got := says(a, agent.Plugin); !strings.Contains(got, "none: no such file or directory: set it to the directory where the container runtime looks for plugins") {
+	if got := errorOf(a, agent.Plugin); !strings.Contains(got, "none: no such file or directory: set it to the directory where the container runtime looks for plugins") {
 		t.Errorf("the plugin: %q", got)
 	}
-	for _, c := range a.Checks() { // a failure of any other part holds up no rollout
+	for _, c := range a.Checks() { // only plugin and settings affect readiness
 		if c.Optional != (c.Name != agent.Plugin && c.Name != agent.Settings) {
 			t.Errorf("%s: optional %v", c.Name, c.Optional)
 		}
@@ -66,27 +66,27 @@ func TestEachPartGoesOnWhenAnotherFails(t *testing.T) {
 	eventually(t, "well", func() bool { return well(a) })
 
 	r.must(os.WriteFile(filepath.Join(r.dir, "settings/default.json"), []byte(`{"logLevel": "loud"}`), 0o644))
-	eventually(t, "refused", func() bool { return strings.Contains(says(a, agent.Settings), `logLevel: "loud"`) })
+	eventually(t, "refused", func() bool { return strings.Contains(errorOf(a, agent.Settings), `logLevel: "loud"`) })
 	to := filepath.Join(r.Options.Plugin.Dir, install.Name)
 	r.must(os.Remove(to))
 	eventually(t, "put again, by the old settings", func() bool {
 		_, err := os.Stat(to)
-		return err == nil && says(a, agent.Plugin) == ""
+		return err == nil && errorOf(a, agent.Plugin) == ""
 	})
 	if metrics(t, a)[`devinfo_agent_component_healthy{component="settings"}`] != 0 || metrics(t, a)[`devinfo_agent_component_healthy{component="plugin"}`] != 1 {
 		t.Errorf("%v", metrics(t, a))
 	}
 	end()
 	for _, line := range []string{"component=plugin error=", "component=settings error="} {
-		if n := strings.Count(log.String(), line); n < 1 || n > 2 { // once for each trouble, not for each look
+		if n := strings.Count(log.String(), line); n < 1 || n > 2 { // once for each change, not for each check
 			t.Errorf("the log has %d times %q:\n%s", n, line, log.String())
 		}
 	}
 }
 
-// Multus makes the directory with mode 000 where it finds none, and the agent, root without
-// CAP_DAC_OVERRIDE, could not read it.
-func TestTheDirectoryOfDeviceInfoFilesCanBeRead(t *testing.T) {
+// Multus creates a missing directory with mode 000. The agent runs as root but lacks
+// CAP_DAC_OVERRIDE, so it could not read that directory.
+func TestDeviceInfoDirIsMadeReadable(t *testing.T) {
 	r := newRig(t)
 	readable := func() bool {
 		stat, err := os.Stat(r.DeviceInfoDir)
@@ -103,11 +103,11 @@ func TestTheDirectoryOfDeviceInfoFilesCanBeRead(t *testing.T) {
 
 	r.must(os.Remove(r.DeviceInfoDir), os.WriteFile(r.DeviceInfoDir, nil, 0o644))
 	a, _ = r.started()
-	eventually(t, "said", func() bool { return strings.Contains(says(a, agent.Settings), "deviceInfoDir: "+r.DeviceInfoDir) })
+	eventually(t, "reported", func() bool { return strings.Contains(errorOf(a, agent.Settings), "deviceInfoDir: "+r.DeviceInfoDir) })
 }
 
-// What is told of attachments, in the names of the exporters that it is joined with.
-func TestAttachmentsAreNamedAndCounted(t *testing.T) {
+// The labels have the names that other exporters use, so that the metrics can be joined.
+func TestAttachmentsHaveSeriesAndCounts(t *testing.T) {
 	r := newRig(t)
 	r.SweepInterval = 0
 	again := vf("again", "0000:03:00.2", "eth4", "mlx5_2") // another sandbox of the same pod
@@ -149,7 +149,7 @@ func TestAttachmentsAreNamedAndCounted(t *testing.T) {
 	}
 }
 
-func TestASweepLeavesDelegatesThatItCannotRun(t *testing.T) {
+func TestSweepLeavesAttachmentsWhoseDelegatesItCannotRun(t *testing.T) {
 	r := newRig(t)
 	calls := filepath.Join(r.dir, "calls")
 	r.must(os.WriteFile(filepath.Join(r.dir, "bin/bridge"), []byte("#!/bin/sh\ntouch "+calls+"; sleep 1; echo $CNI_COMMAND $CNI_CONTAINERID >>"+calls+"\n"), 0o755))
@@ -177,14 +177,14 @@ func TestASweepLeavesDelegatesThatItCannotRun(t *testing.T) {
 	r.HostRoot = "/"
 	_, end = r.started()
 	eventually(t, "a delegate runs", func() bool { _, err := os.Stat(calls); return err == nil })
-	end() // in a container it would die with the agent
+	end() // waits for the delegate, which would be killed together with the agent's container
 	if called, err := os.ReadFile(calls); string(called) != "DEL delegating\n" || !slices.Equal(r.left(), []string{"alive"}) {
 		t.Errorf("%q, %v, left %q", called, err, r.left())
 	}
 }
 
-// The runtime could not delete a pod without the plugin.
-func TestUninstallStopsAtAttachments(t *testing.T) {
+// The runtime could not delete a pod if the plugin were missing.
+func TestUninstallFailsWhileAttachmentsExist(t *testing.T) {
 	r := newRig(t)
 	a := r.ran()
 	nameless := vf("nameless", "0000:03:00.4", "", "")
@@ -209,12 +209,12 @@ func TestUninstallStopsAtAttachments(t *testing.T) {
 		difftest.Holds(t, filepath.Dir(name))
 	}
 	difftest.Holds(t, staged, "runs")
-	difftest.Says(t, a.Uninstall(t.Context(), false), refused) // node.json is gone, the ConfigMap still names the journal
+	difftest.Says(t, a.Uninstall(t.Context(), false), refused) // without node.json, the agent finds the journal through the ConfigMap
 }
 
-// A runtime removes the namespace a moment after DEL. Of "told" there is a file that somebody
-// else has written, by which it is in use.
-func TestUninstallRemovesWhatAPodWasGivenThatEnds(t *testing.T) {
+// The runtime removes the network namespace a moment after DEL. The sandbox "told" is still in use,
+// because it has a device-info file of another program.
+func TestUninstallRemovesDirectoriesOfEndingPods(t *testing.T) {
 	r := newRig(t)
 	a := r.ran()
 	staged := filepath.Join(r.dir, "containers")

@@ -18,8 +18,8 @@ import (
 	"devinfo-cni.io/pkg/link/linktest"
 )
 
-// The plugin is in place: a node on which restorecon(8) is due must not hold up the others.
-func TestALabelThatCannotBeGivenIsSaidAndHoldsUpNothing(t *testing.T) {
+// The plugin works. A node that needs restorecon(8) must not block the rollout to other nodes.
+func TestFailedLabelDoesNotAffectReadiness(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		r := newRig(t)
 		r.Options.Plugin.Dir = "/run"
@@ -29,9 +29,9 @@ func TestALabelThatCannotBeGivenIsSaidAndHoldsUpNothing(t *testing.T) {
 		}
 		r.must(err)
 		a, _ := r.started()
-		eventually(t, "said", func() bool {
-			return strings.Contains(says(a, agent.Label), "run restorecon on the node") && metrics(t, a)[`devinfo_agent_component_healthy{component="label"}`] == 0 &&
-				says(a, agent.Plugin) == ""
+		eventually(t, "reported", func() bool {
+			return strings.Contains(errorOf(a, agent.Label), "run restorecon on the node") && metrics(t, a)[`devinfo_agent_component_healthy{component="label"}`] == 0 &&
+				errorOf(a, agent.Plugin) == ""
 		})
 		for _, c := range a.Checks() {
 			if !c.Optional && c.Ask() != nil {
@@ -41,31 +41,33 @@ func TestALabelThatCannotBeGivenIsSaidAndHoldsUpNothing(t *testing.T) {
 	})
 }
 
-// The settings name a directory, and the agent's container does not have it mounted.
-func TestAnAgentThatDoesNotSeeTheJournalIsNotReadyAndDoesNotUninstall(t *testing.T) {
+// The directory in the settings is not mounted into the agent's container.
+func TestUnreachableJournalPreventsReadinessAndUninstall(t *testing.T) {
 	r := newRig(t)
 	a := r.ran()
 	r.StateDir = "/proc/none/state"
 	r.settle()
 	const blind = "stateDir: /proc/none/state does not exist and cannot be created"
 	a, end := r.started()
-	eventually(t, "not ready", func() bool { return strings.Contains(says(a, agent.Plugin), blind) })
+	eventually(t, "not ready", func() bool { return strings.Contains(errorOf(a, agent.Plugin), blind) })
 	end()
 	plugin := filepath.Join(r.Options.Plugin.Dir, install.Name)
 	difftest.Says(t, a.Uninstall(t.Context(), false), blind)
 	_, err := os.Stat(plugin)
 	r.must(err, os.WriteFile(plugin, []byte("#!/bin/sh\n"), 0o755))
 	a, end = r.started()
-	eventually(t, "not installed", func() bool { return strings.Contains(says(a, agent.Plugin), "can read the journal's entries: "+blind) })
+	eventually(t, "not installed", func() bool {
+		return strings.Contains(errorOf(a, agent.Plugin), "can read the journal's entries: "+blind)
+	})
 	end()
 	r.must(a.Uninstall(t.Context(), true))
 
 	r.must(os.Remove(plugin))
 	difftest.Write(t, r.NodeConfig, difftest.Read(t, filepath.Join(r.dir, "settings/default.json")), 0o644)
-	r.must(a.Uninstall(t.Context(), false)) // there is no plugin to take away
+	r.must(a.Uninstall(t.Context(), false)) // succeeds, because the plugin does not exist
 }
 
-// withPlugin is the collector of devinfo_plugin_info, once an agent that is well has registered it.
+// withPlugin is a registerer that keeps the collector of devinfo_plugin_info.
 type withPlugin struct {
 	prometheus.Registerer
 	prometheus.Collector
@@ -88,8 +90,8 @@ func collected(c prometheus.Collector) chan prometheus.Metric {
 	return to
 }
 
-// The file is examined anew whenever it has changed, if only in its times.
-func TestNoScrapeMissesThePluginWhileItIsExamined(t *testing.T) {
+// The agent examines the file again after each change, including a change of its times.
+func TestScrapeAlwaysIncludesThePlugin(t *testing.T) {
 	r := newRig(t)
 	r.CheckInterval = time.Millisecond
 	a, end := r.started()

@@ -29,10 +29,10 @@ import (
 
 const boot = "boot-1"
 
-// aliveNetns is a network namespace that nobody can take away.
+// aliveNetns is a network namespace that exists as long as the test.
 const aliveNetns = "/proc/self/ns/net"
 
-// rig is a node for an agent: directories of a test's own, and a captured host's devices.
+// rig is a node for an agent, with directories of its own and the devices of a captured host.
 type rig struct {
 	t testing.TB
 	config.Node
@@ -58,7 +58,7 @@ func newRig(t testing.TB) *rig {
 	return r
 }
 
-// settle gives the node the settings of the rig.
+// settle writes the node's settings.
 func (r *rig) settle() {
 	r.t.Helper()
 	settings, err := json.Marshal(r.Node)
@@ -73,7 +73,7 @@ func (r *rig) must(errs ...error) {
 	difftest.Must(r.t, errs...)
 }
 
-// put is [checktest.Record] on this node, for several attachments.
+// put records attachments with [checktest.Record].
 func (r *rig) put(entries ...journal.Entry) {
 	r.t.Helper()
 	for _, e := range entries {
@@ -81,7 +81,7 @@ func (r *rig) put(entries ...journal.Entry) {
 	}
 }
 
-// vf is the attachment of a pod of its own to a VF, with all that the file may say.
+// vf returns the attachment of a pod to a VF. Its device-info file has the given fields.
 func vf(container, address, representor, rdma string) journal.Entry {
 	info := &devinfo.Info{Type: devinfo.TypePCI, Version: "1.1.0", PCI: &devinfo.PCI{
 		Address: address, PFAddress: "0000:03:00.0", Representor: representor, RDMADevice: rdma,
@@ -93,10 +93,10 @@ func vf(container, address, representor, rdma string) journal.Entry {
 	}
 }
 
-// noNetns is where a network namespace was.
+// noNetns returns the path of a network namespace that does not exist.
 func (r *rig) noNetns() string { return filepath.Join(r.dir, "netns", "gone") }
 
-// dead is the attachment of a container whose network namespace is gone.
+// dead returns the attachment of a container whose network namespace does not exist.
 func (r *rig) dead(container, address string) journal.Entry {
 	e := vf(container, address, "", "")
 	e.Netns = r.noNetns()
@@ -105,7 +105,7 @@ func (r *rig) dead(container, address string) journal.Entry {
 
 func (r *rig) left() []string { return checktest.Containers(r.t, r.Node) }
 
-// started runs an agent until the test ends, or end is called.
+// started runs an agent until the test ends or end is called.
 func (r *rig) started() (a *agent.Agent, end func()) {
 	r.t.Helper()
 	a = agent.New(r.Options)
@@ -123,7 +123,7 @@ func (r *rig) started() (a *agent.Agent, end func()) {
 	return a, end
 }
 
-// ran is an agent that has run until it was well.
+// ran runs an agent until it is healthy and returns it.
 func (r *rig) ran() *agent.Agent {
 	r.t.Helper()
 	a, end := r.started()
@@ -132,7 +132,7 @@ func (r *rig) ran() *agent.Agent {
 	return a
 }
 
-// metrics has what a scrape of the agent gives, by name and labels: `name{a="b"}`.
+// metrics returns the values of a scrape by name and labels, such as `name{a="b"}`.
 func metrics(t *testing.T, a *agent.Agent) map[string]float64 {
 	t.Helper()
 	values := map[string]float64{}
@@ -165,7 +165,7 @@ func gather(t *testing.T, a *agent.Agent) []*dto.MetricFamily {
 
 var eventually = difftest.Eventually
 
-// well says that all parts are, without a runtime.
+// well reports whether all components except the connection to the runtime are healthy.
 func well(a *agent.Agent) bool {
 	for _, c := range a.Checks() {
 		if c.Name != agent.NRI && c.Ask() != nil {
@@ -175,7 +175,8 @@ func well(a *agent.Agent) bool {
 	return true
 }
 
-func says(a *agent.Agent, component string) string {
+// errorOf returns the error of a component, or "" if it is healthy.
+func errorOf(a *agent.Agent, component string) string {
 	for _, c := range a.Checks() {
 		if err := c.Ask(); c.Name == component && err != nil {
 			return err.Error()

@@ -19,7 +19,7 @@ import (
 	"devinfo-cni.io/pkg/nri/nritest"
 )
 
-func TestOrphanedAttachmentsAreCountedAndNamed(t *testing.T) {
+func TestOrphanedAttachmentsAreCountedAndLogged(t *testing.T) {
 	r := newRig(t)
 	logged := filepath.Join(r.dir, "log")
 	log, err := os.Create(logged)
@@ -44,20 +44,19 @@ func TestOrphanedAttachmentsAreCountedAndNamed(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	if got[`devinfo_attachment_info{interface="net1",namespace="shop",network="net-a",pciAddr="0000:03:00.2",pf="p0",pod="web-lost",type="pci",vf="0"}`] != 1 {
-		t.Error("the device of what is orphaned is not shown: it is taken")
+		t.Error("the metrics omit the device of an orphaned attachment, which is still in use")
 	}
 	text := difftest.Read(t, logged)
 	if n := strings.Count(text, `attachments="[net-a/adding/net1 net-a/lost/net1]"`); n != 1 {
-		t.Errorf("what is orphaned is named %d times:\n%s", n, text)
+		t.Errorf("the log names the orphaned attachments %d times:\n%s", n, text)
 	}
 }
 
-// BenchmarkCrowd is the first sweep, and look at the attachments, of an agent on a node that has
-// 10,000 of them.
+// BenchmarkCrowd measures the first sweep and the first check on a node with 10,000 attachments.
 func BenchmarkCrowd(b *testing.B) {
 	const gate = 3 * time.Second
 	r := newRig(b)
-	r.CheckInterval, r.SweepInterval, r.LookInterval = 5*time.Second, time.Hour, time.Hour // the first as the program has it
+	r.CheckInterval, r.SweepInterval, r.LookInterval = 5*time.Second, time.Hour, time.Hour // CheckInterval has the value of devinfo-agent
 	r.must(os.RemoveAll(r.Sysfs), capturetest.ManyVFs(1000).Unpack(r.Sysfs))
 	checktest.Crowd(b, r.Node, boot, aliveNetns, 1000, 10000)
 	var used time.Duration
@@ -81,9 +80,9 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// The table in docs/agent.md has what is exposed: metrics, labels, and the values of a label where it has
-// any, `label`: value, value; words.
-func TestTheDocumentedMetricsAreThoseExposed(t *testing.T) {
+// The table in docs/agent.md lists the metrics. A metric with a label has a row that begins with `label`:
+// value, value;
+func TestDocumentedMetricsMatchExposedMetrics(t *testing.T) {
 	r := newRig(t)
 	r.put(vf("ok", "0000:03:00.2", "eth4", "mlx5_2"))
 	a := r.ran()
