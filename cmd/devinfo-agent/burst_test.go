@@ -20,17 +20,16 @@ import (
 )
 
 const (
-	burstPods = 110 // of a node, by the kubelet's default: all start after a reboot
+	burstPods = 110 // the kubelet's default limit; all start after a reboot
 	vfInfo    = `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:3b:00.3","pf-pci-address":"0000:3b:00.0"}}`
 )
 
-// BenchmarkBurst makes all pods of a node, as fast as runtimes make sandboxes by
-// docs/operate.md. Each has two VFs with RDMA, an init container and another one. It reports
-// what that takes of the agent: processor time for a container, and thousandths of a processor
-// while it lasts.
+// BenchmarkBurst creates all pods of a node at the rates of real runtimes (docs/operate.md). Each pod has
+// two VFs with RDMA, an init container and one other container. The benchmark reports the agent's processor
+// time for each container, and its load in thousandths of a processor.
 func BenchmarkBurst(b *testing.B) {
 	if os.Geteuid() != 0 {
-		b.Skip("takes root: the agent enters network namespaces")
+		b.Skip("requires root: the agent enters network namespaces")
 	}
 	for runtime, sandboxTakes := range map[string]time.Duration{"containerd": 121 * time.Millisecond, "cri-o": 32 * time.Millisecond} {
 		b.Run(runtime, func(b *testing.B) { burst(b, sandboxTakes) })
@@ -57,7 +56,7 @@ func burst(b *testing.B, sandboxTakes time.Duration) {
 	b.ReportMetric(1000*busy/time.Since(began).Seconds(), "mCPU")
 }
 
-// hardware gives the node a captured host's devices.
+// hardware gives the node the devices of a captured host.
 func (n *node) hardware() {
 	n.t.Helper()
 	n.must(capturetest.Load(n.t, "mlx5-legacy").Unpack(n.at("sys")))
@@ -68,7 +67,7 @@ func (n *node) hardware() {
 	n.settings(fmt.Sprintf(`, "sysfs": %q, "injectDeviceNodes": true, "allowedDevices": ["0000:3b:00.3"]`, n.at("sys")))
 }
 
-// attach does what ADD does.
+// attach records attachments like ADD.
 func (n *node) attach(id, netns string, ifNames ...string) {
 	n.t.Helper()
 	boot, err := journal.BootID()
@@ -77,12 +76,12 @@ func (n *node) attach(id, netns string, ifNames ...string) {
 		checktest.Record(n.t, config.Node{StateDir: n.at("state"), DeviceInfoDir: n.at("info")}, boot, journal.Entry{
 			Key: journal.Key{Network: "sriov-net", ContainerID: id, IfName: ifName}, Netns: netns, Complete: true,
 			File: "sriov-net-" + id + "_" + ifName, Info: []byte(vfInfo), Leases: []journal.DeviceLease{{ID: "pci-0000:3b:00.3", Mode: journal.Exclusive}},
-			Pod: "burst", // all of one pod, that it may have the VF
+			Pod: "burst", // one pod for all, because the VF has an exclusive lease
 		})
 	}
 }
 
-// make has the runtime make containers, all of which are given the devices.
+// make sends the runtime's requests for containers, and expects that each container gets the devices.
 func (n *node) make(runtime *adaptation.Adaptation, id, netns string, containers ...string) {
 	n.t.Helper()
 	network := []*api.LinuxNamespace{{Type: "network", Path: netns}}
@@ -100,7 +99,7 @@ func (n *node) make(runtime *adaptation.Adaptation, id, netns string, containers
 
 var cpuSeconds = regexp.MustCompile(`(?m)^process_cpu_seconds_total (.*)$`)
 
-// busy is the processor time of an agent, in seconds.
+// busy returns the processor time of an agent in seconds.
 func (n *node) busy(address string) float64 {
 	n.t.Helper()
 	text, err := get(address, "/metrics")

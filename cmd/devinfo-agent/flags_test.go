@@ -9,7 +9,7 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// parsed are the options of a command line, and what is wrong with them.
+// parsed returns the options of a command line, and the errors of check.
 func parsed(t *testing.T, args ...string) (*options, error) {
 	t.Helper()
 	var o options
@@ -19,7 +19,7 @@ func parsed(t *testing.T, args ...string) (*options, error) {
 	return &o, o.check()
 }
 
-func TestDefaultsMakeSense(t *testing.T) {
+func TestDefaultsAreValid(t *testing.T) {
 	t.Setenv("NODE_NAME", "n1")
 	o, err := parsed(t)
 	if err != nil || o.Settings.Node != "n1" || o.Plugin.Dir != "/opt/cni/bin" || !o.inject {
@@ -27,7 +27,7 @@ func TestDefaultsMakeSense(t *testing.T) {
 	}
 }
 
-func TestEveryFlagThatMakesNoSenseIsNamed(t *testing.T) {
+func TestErrorsNameInvalidFlags(t *testing.T) {
 	t.Setenv("NODE_NAME", "")
 	for args, want := range map[string]string{
 		"--settings-dir=/s":                             "--settings-dir requires the node's name",

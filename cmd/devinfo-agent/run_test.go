@@ -25,11 +25,11 @@ import (
 
 func TestMain(m *testing.M) { undertest.Temp(m) }
 
-// node is where agents run: a directory with what a node has.
+// node is a directory with the files of a node.
 type node struct {
 	t     testing.TB
 	dir   string
-	agent string // the program, which has the plugin beside it
+	agent string // path of devinfo-agent, with the plugin beside it
 }
 
 func newNode(t testing.TB) *node {
@@ -40,7 +40,8 @@ func newNode(t testing.TB) *node {
 	return n
 }
 
-// settings gives the node directories of its own, and more settings.
+// settings writes the node's settings. more is JSON that is appended to the keys with the test's
+// directories.
 func (n *node) settings(more string) {
 	n.t.Helper()
 	text := fmt.Sprintf(`{"stateDir": %q, "deviceInfoDir": %q, "cdiDir": %q%s}`, n.at("state"), n.at("info"), n.at("cdi"), more)
@@ -54,7 +55,7 @@ func (n *node) must(err error) {
 	difftest.Must(n.t, err)
 }
 
-// command is an agent's, whose log is the test's.
+// command returns the command of an agent that writes its log to the test's output.
 func (n *node) command(flags ...string) *exec.Cmd {
 	n.t.Helper()
 	all := append([]string{
@@ -67,7 +68,7 @@ func (n *node) command(flags ...string) *exec.Cmd {
 	return cmd
 }
 
-// start starts an agent, and has it ended with the test at the latest.
+// start starts an agent. The test's cleanup kills it if it still runs.
 func (n *node) start(flags ...string) *exec.Cmd {
 	n.t.Helper()
 	cmd := n.command(flags...)
@@ -81,12 +82,12 @@ func (n *node) start(flags ...string) *exec.Cmd {
 	return cmd
 }
 
-// health asks an agent until it says all of that.
-func (n *node) health(address string, says ...string) {
+// health waits until /healthz of an agent contains all texts.
+func (n *node) health(address string, texts ...string) {
 	n.t.Helper()
-	difftest.Eventually(n.t, fmt.Sprintf("/healthz of %s says %q", address, says), func() bool {
+	difftest.Eventually(n.t, fmt.Sprintf("/healthz of %s contains %q", address, texts), func() bool {
 		text, _ := get(address, "/healthz")
-		return !slices.ContainsFunc(says, func(s string) bool { return !strings.Contains(text, s) })
+		return !slices.ContainsFunc(texts, func(s string) bool { return !strings.Contains(text, s) })
 	})
 }
 
@@ -100,7 +101,7 @@ func get(address, path string) (string, error) {
 	return answer.Status + "\n" + string(text), err
 }
 
-// free is an address that nobody uses.
+// free returns an unused address.
 func free(t testing.TB) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -109,9 +110,9 @@ func free(t testing.TB) string {
 	return listener.Addr().String()
 }
 
-// A rolling update, and the end: a pod that has uninstalled is ready, and stays. Whoever may read the
-// directory can lock that.
-func TestARealAgentIsFollowedByTheNextAndUninstalled(t *testing.T) {
+// After the uninstallation the pod stays and is ready. The flock on run-dir does not block the agents,
+// because every user who can read the directory can take it.
+func TestRollingUpdateAndUninstall(t *testing.T) {
 	n := newNode(t)
 	n.must(os.Mkdir(n.at("run"), 0o755))
 	safefiletest.Lock(t, n.at("run"))
@@ -125,7 +126,7 @@ func TestARealAgentIsFollowedByTheNextAndUninstalled(t *testing.T) {
 	n.health(second, "503 ", "[-] lock: another devinfo-agent runs on this node", "[-] plugin: has not started yet")
 
 	n.must(one.Process.Signal(syscall.SIGTERM))
-	n.must(one.Wait()) // and with that exit code 0
+	n.must(one.Wait()) // fails unless the exit code is 0
 	n.health(second, "[+] lock", "[+] plugin")
 	n.must(two.Process.Signal(syscall.SIGTERM))
 	n.must(two.Wait())
@@ -140,11 +141,11 @@ func TestARealAgentIsFollowedByTheNextAndUninstalled(t *testing.T) {
 	n.must(last.Wait())
 	difftest.Holds(t, n.at("bin"))
 	difftest.Holds(t, n.at("etc"))
-	n.must(n.command("--uninstall").Run()) // it may be run again
+	n.must(n.command("--uninstall").Run()) // a second uninstallation succeeds
 }
 
-// Otherwise a rollout of such settings would end well, and new nodes would run with the defaults.
-func TestAnAgentThatRefusesItsSettingsIsNotReady(t *testing.T) {
+// If it were ready, a rollout of invalid settings would succeed, and new nodes would have the defaults.
+func TestAgentWithInvalidSettingsIsNotReady(t *testing.T) {
 	n := newNode(t)
 	difftest.Write(t, n.at("etc/node.json"), difftest.Read(t, n.at("settings/n1.json")), 0o644)
 	n.settings(`, "logLevl": "debug"`)
@@ -155,7 +156,7 @@ func TestAnAgentThatRefusesItsSettingsIsNotReady(t *testing.T) {
 	n.health(address, "200 ", "[+] settings")
 }
 
-func TestAnAgentWorksWithoutItsMetricsAndServesThemLater(t *testing.T) {
+func TestAgentServesMetricsOnceTheAddressIsFree(t *testing.T) {
 	n := newNode(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	n.must(err)
@@ -166,7 +167,7 @@ func TestAnAgentWorksWithoutItsMetricsAndServesThemLater(t *testing.T) {
 	n.health(address, "[+] plugin")
 }
 
-func TestExitCodesTellTheCommandLineFromTheRest(t *testing.T) {
+func TestExitCodeDistinguishesInvalidFlags(t *testing.T) {
 	n := newNode(t)
 	const see = "\n  see devinfo-agent --help\n"
 	for flag, says := range map[string]string{
@@ -184,13 +185,13 @@ func TestExitCodesTellTheCommandLineFromTheRest(t *testing.T) {
 	}
 }
 
-func TestAnUninstallDoesNotWaitForEver(t *testing.T) {
+func TestUninstallReportsARunningAgent(t *testing.T) {
 	n := newNode(t)
 	address := free(t)
 	n.start("--metrics-address=" + address)
 	n.health(address, "[+] plugin")
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // as SIGTERM does
+	cancel() // like SIGTERM
 	o, err := parsed(t, "--node-config="+n.at("etc/node.json"), "--cni-bin-dir="+n.at("bin"), "--run-dir="+n.at("run"), "--uninstall")
 	n.must(err)
 	difftest.Says(t, run(ctx, o, commandline.Logger(o.logFormat, o.verbosity)),
