@@ -152,8 +152,8 @@ func New(o Options) *Plugin {
 	}
 }
 
-// Run connects to the runtime and keeps the staged copies up to date until ctx ends. It reconnects to a
-// runtime that is not running, without an error. When Run returns, the directories that containers have
+// Run connects to the runtime and keeps the staged copies up to date until ctx ends. If the runtime is not
+// running, Run tries again and does not return. When Run returns, the directories that containers have
 // mounted remain.
 func (a *Plugin) Run(ctx context.Context) error {
 	if err := a.stage.open(); err != nil {

@@ -256,7 +256,8 @@ func TestBidirectionalMountWithholdsTheDirectory(t *testing.T) {
 	r.expect("withheld propagation", "injected")
 }
 
-// The agent mounts only socket directories that belong to one pod. A pod that has the socket in a volume does not need the mount.
+// The agent mounts only socket directories that belong to one pod. A pod that has the socket in a volume
+// does not need the mount.
 func TestSocketInVolumeIsNotWithheld(t *testing.T) {
 	r := newRig(t)
 	switchDir := r.dir + "/vpp"

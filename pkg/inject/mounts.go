@@ -15,9 +15,9 @@ import (
 // has the same destination, the runtime replaces the container's mount. If it is above, it hides
 // the container's mount. If its parent is read-only, the runtime cannot create the mount point.
 
-// spelled returns the clean path with /run written as /var/run. Nearly every image has the link /var/run ->
+// canonical returns the clean path with /run written as /var/run. Nearly every image has the link /var/run ->
 // /run, so both spellings mean the same file.
-func spelled(p string) string {
+func canonical(p string) string {
 	if p = path.Clean(p); p == "/run" || strings.HasPrefix(p, "/run/") {
 		return "/var" + p
 	}
@@ -34,9 +34,9 @@ func isReadOnly(m *api.Mount) bool {
 // inTheWay returns a mount that prevents a mount at destination: one at or below destination, or a
 // read-only one above it. It returns nil if destination is free.
 func inTheWay(mounts []*api.Mount, destination string) *api.Mount {
-	want := spelled(destination)
+	want := canonical(destination)
 	for _, m := range mounts {
-		is := spelled(m.GetDestination())
+		is := canonical(m.GetDestination())
 		if is == want || below(is, want) || below(want, is) && isReadOnly(m) && is != "/" {
 			return m
 		}
@@ -50,7 +50,7 @@ func inTheWay(mounts []*api.Mount, destination string) *api.Mount {
 func sharedAbove(mounts []*api.Mount, destination string) *api.Mount {
 	for _, m := range mounts {
 		shared := slices.Contains(m.GetOptions(), "rshared") || slices.Contains(m.GetOptions(), "shared")
-		if shared && below(spelled(destination), spelled(m.GetDestination())) {
+		if shared && below(canonical(destination), canonical(m.GetDestination())) {
 			return m
 		}
 	}
@@ -62,20 +62,20 @@ func sharedAbove(mounts []*api.Mount, destination string) *api.Mount {
 // the container has the socket there, and returns "" if no mount contains the socket.
 func reached(mounts []*api.Mount, declared, dir string) (found string) {
 	declared = path.Clean(declared)
-	dir = spelled(cmp.Or(dir, path.Dir(declared)))
+	dir = canonical(cmp.Or(dir, path.Dir(declared)))
 	for _, m := range mounts {
-		source := spelled(m.GetSource())
+		source := canonical(m.GetSource())
 		if source != dir && !below(dir, source) {
 			continue
 		}
 		is := path.Join(path.Clean(m.GetDestination()), strings.TrimPrefix(dir, source), path.Base(declared))
 		hidden := func(other *api.Mount) bool { // by a mount below m
-			on := spelled(other.GetDestination())
-			return below(on, spelled(m.GetDestination())) && below(spelled(is), on)
+			on := canonical(other.GetDestination())
+			return below(on, canonical(m.GetDestination())) && below(canonical(is), on)
 		}
 		switch {
 		case slices.ContainsFunc(mounts, hidden):
-		case spelled(is) == spelled(declared):
+		case canonical(is) == canonical(declared):
 			return declared
 		default:
 			found = cmp.Or(found, is)
@@ -90,7 +90,7 @@ func reached(mounts []*api.Mount, declared, dir string) (found string) {
 func mountPoints(mounts []*api.Mount, deviceInfoDir string) (names []string, others []*api.Mount) {
 	for _, m := range mounts {
 		destination := path.Clean(m.GetDestination())
-		if path.Dir(destination) == cdispec.InfoDir && below(spelled(m.GetSource()), spelled(deviceInfoDir)) {
+		if path.Dir(destination) == cdispec.InfoDir && below(canonical(m.GetSource()), canonical(deviceInfoDir)) {
 			names = append(names, path.Base(destination))
 		} else {
 			others = append(others, m)

@@ -44,8 +44,10 @@ type networkInfo struct {
 // the file of an interface that is named network-info.
 const networkInfoFile = "network-info.json"
 
-// ours reports whether the plugin injects one of the attachments. CDI injects those of claims.
-func ours(nics []nic) bool { return slices.ContainsFunc(nics, func(n nic) bool { return !n.byClaim }) }
+// injectable reports whether the plugin injects one of the attachments. CDI injects those of claims.
+func injectable(nics []nic) bool {
+	return slices.ContainsFunc(nics, func(n nic) bool { return !n.byClaim })
+}
 
 // files returns the files of a sandbox's directory by name. It omits an attachment whose device-info file
 // is missing, because ADD may be about to write the file, and without it the attachment would look like one

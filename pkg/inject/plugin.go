@@ -85,11 +85,11 @@ type verdict struct {
 	adjustment *api.ContainerAdjustment
 	withheld   []withheld
 	disagree   []disagreement
-	problem    error // the missing information; nil if Reason is ""
+	problem    error // cause of the decision; nil if Reason is ""
 }
 
 // CreateContainer returns the mounts, variables and device nodes for a container. The runtime calls it for
-// every container, including init containers, sidecars and restarted containers.
+// every container, including init containers, sidecars and containers that restart.
 func (a *Plugin) CreateContainer(ctx context.Context, p *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	began := time.Now()
 	a.mu.Lock()
@@ -105,7 +105,8 @@ func (a *Plugin) CreateContainer(ctx context.Context, p *api.PodSandbox, c *api.
 	return v.adjustment, nil, nil
 }
 
-// decideInTime is decide, with the reason Late if the runtime's deadline is near.
+// decideInTime returns the verdict of decide, or one with the reason Late shortly before the runtime's
+// deadline.
 func (a *Plugin) decideInTime(ctx context.Context, p *api.PodSandbox, c *api.Container) verdict {
 	switch {
 	case netnsOf(p) == "" && len(required(p)) == 0:
@@ -150,7 +151,7 @@ func (a *Plugin) decide(p *api.PodSandbox, c *api.Container) verdict {
 		return lacking(Failed, err, a.refuses(p))
 	}
 	v := a.judge(p, nics, staged)
-	if v.Decision == Rejected || !ours(nics) {
+	if v.Decision == Rejected || !injectable(nics) {
 		return v
 	}
 	g := newAdjustment(p, c, others)
@@ -191,7 +192,7 @@ func (a *Plugin) judge(p *api.PodSandbox, nics []nic, staged error) verdict {
 	switch {
 	case gone != nil:
 		return lacking(FileGone, fmt.Errorf("%w: delete the pod, so that its networks are attached again", errors.Join(gone...)), refuse)
-	case !ours(nics):
+	case !injectable(nics):
 		return verdict{Decision: Nothing}
 	}
 	return verdict{Decision: Injected}
@@ -202,7 +203,7 @@ func (a *Plugin) judge(p *api.PodSandbox, nics []nic, staged error) verdict {
 func (a *Plugin) prepare(settings config.Node, id, netns string, points []string) (nics []nic, staged, err error) {
 	a.staging.Lock()
 	defer a.staging.Unlock()
-	if nics, err = a.attachments(settings, id, netns); err != nil || !ours(nics) {
+	if nics, err = a.attachments(settings, id, netns); err != nil || !injectable(nics) {
 		return nics, nil, err
 	}
 	a.stage.recall(id, nics)
@@ -234,10 +235,10 @@ func (a *Plugin) uninformed(ifName, netns string, nics []nic) error {
 	_, err := a.Finder.Interfaces.Interface(netns, ifName)
 	if !slices.Contains(has, ifName) && (errors.Is(err, link.ErrNoInterface) || errors.Is(err, link.ErrNoNetns)) {
 		return fmt.Errorf("the pod has no interface %s (it has %s): correct the annotation %s, or attach the network",
-			quotable(ifName), cmp.Or(strings.Join(has, ", "), "none"), requireAnnotation)
+			loggable(ifName), cmp.Or(strings.Join(has, ", "), "none"), requireAnnotation)
 	}
 	return fmt.Errorf("interface %s, required by the annotation %s, has no device information: add the plugin devinfo to its network, "+
-		"or set resourceName in the network; remove the interface from the annotation if it has no device, such as a bridge or veth", quotable(ifName), requireAnnotation)
+		"or set resourceName in the network; remove the interface from the annotation if it has no device, such as a bridge or veth", loggable(ifName), requireAnnotation)
 }
 
 // required returns the interfaces that the pod requires.
@@ -250,9 +251,9 @@ func required(p *api.PodSandbox) (names []string) {
 	return names
 }
 
-// quotable makes a value from a pod safe for logs and events. The value may be 256 KiB long and contain
+// loggable makes a value from a pod safe for logs and events. The value may be 256 KiB long and contain
 // control characters.
-func quotable(s string) string {
+func loggable(s string) string {
 	if clean := strings.ToValidUTF8(s, "?"); len(clean) <= 64 && !strings.ContainsFunc(clean, unicode.IsControl) {
 		return clean
 	}
@@ -273,7 +274,7 @@ func (a *Plugin) isOff(p *api.PodSandbox) bool {
 	}
 	on, err := strconv.ParseBool(value)
 	if err != nil {
-		a.Log.Warn("annotation ignored: its value must be true or false", "pod", p.GetNamespace()+"/"+p.GetName(), injectAnnotation, quotable(value))
+		a.Log.Warn("annotation ignored: its value must be true or false", "pod", p.GetNamespace()+"/"+p.GetName(), injectAnnotation, loggable(value))
 	}
 	return err == nil && !on
 }
