@@ -66,7 +66,7 @@ func Examine(ctx context.Context, name string) (*Executable, error) {
 	if _, err := io.Copy(sum, f); err != nil {
 		return nil, err
 	}
-	e := &Executable{Size: stat.Size(), SHA256: fmt.Sprintf("%x", sum.Sum(nil)), usable: sound(stat)}
+	e := &Executable{Size: stat.Size(), SHA256: fmt.Sprintf("%x", sum.Sum(nil)), usable: safeMode(stat)}
 	if e.CNIVersions, err = versions(ctx, name); err != nil {
 		e.Problem = err.Error()
 	}

@@ -57,7 +57,7 @@ func (f file) mark(sum string) error {
 // put holds syscall.ForkLock, because a forked process would inherit the open file, and running the plugin
 // would fail with ETXTBSY until that process calls exec.
 func (f file) put(data []byte, mode fs.FileMode) (warning, err error) {
-	err = f.alone(func() error {
+	err = f.locked(func() error {
 		syscall.ForkLock.RLock()
 		defer syscall.ForkLock.RUnlock()
 		_, err := atomicfile.Replace(f.beside(), f.name(), func(temp *os.File) error {
@@ -85,11 +85,11 @@ func owned(stat fs.FileInfo) bool {
 	return !ok || int(s.Uid) == os.Geteuid()
 }
 
-// sound reports whether all users can run the file and only its owner, the current user, can write to it.
-func sound(stat fs.FileInfo) bool { return stat.Mode().Perm() == 0o755 && owned(stat) }
+// safeMode reports whether all users can run the file and only its owner, the current user, can write to it.
+func safeMode(stat fs.FileInfo) bool { return stat.Mode().Perm() == 0o755 && owned(stat) }
 
-// alone calls do with an exclusive lock on the file's directory, which must exist.
-func (f file) alone(do func() error) error {
+// locked calls do with an exclusive lock on the file's directory, which must exist.
+func (f file) locked(do func() error) error {
 	if _, err := os.Stat(f.dir()); err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (f file) remove() error {
 	if _, err := os.Stat(f.dir()); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return f.alone(func() error {
+	return f.locked(func() error {
 		for _, name := range []string{f.name(), filepath.Base(f.markPath())} {
 			if _, err := atomicfile.RemoveLeftover(f.beside(), name); err != nil {
 				return err

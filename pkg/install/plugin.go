@@ -30,8 +30,9 @@ type Installation struct {
 	Warning error       `json:"-"` // the error of setting the SELinux label
 }
 
-// Place installs the plugin once. It checks like Keep, except that it installs a From that is not a devinfo
-// with --version without checks. Place does not mark the file, so an agent does not restore it.
+// Place installs the plugin once. It checks the node like Keep if From is a devinfo with --version, and
+// installs any other plugin without these checks. Place does not mark the file, so an agent does not
+// restore it.
 func (p *Plugin) Place(ctx context.Context) (*Installation, error) {
 	done, err := p.examine(ctx)
 	if err == nil && done.New.JournalFormat > 0 {

@@ -36,7 +36,7 @@ func Program(from, path string) (warning, err error) {
 	if err := to.mark(sum); err != nil {
 		return nil, err
 	}
-	if stat, err := os.Lstat(path); same && err == nil && stat.Mode().IsRegular() && sound(stat) {
+	if stat, err := os.Lstat(path); same && err == nil && stat.Mode().IsRegular() && safeMode(stat) {
 		return nil, nil
 	}
 	return to.put(want, 0o755)
