@@ -209,7 +209,8 @@ func TestUninstallFailsWhileAttachmentsExist(t *testing.T) {
 		difftest.Holds(t, filepath.Dir(name))
 	}
 	difftest.Holds(t, staged, "runs")
-	difftest.Says(t, a.Uninstall(t.Context(), false), refused) // without node.json, the agent finds the journal through the ConfigMap
+	// Without node.json, the agent finds the journal through the settings in the ConfigMap.
+	difftest.Says(t, a.Uninstall(t.Context(), false), refused)
 }
 
 // The runtime removes the network namespace a moment after DEL. The sandbox "told" is still in use,

@@ -70,8 +70,8 @@ func (m metrics) Withheld(by inject.Withheld)      { m.withheld.WithLabelValues(
 func (m metrics) Disagrees(by inject.Disagreement) { m.disagreements.WithLabelValues(string(by)).Inc() }
 func (m metrics) Staged(sandboxes int)             { m.staged.Set(float64(sandboxes)) }
 
-// facts sends the metrics of components, plugin and attachments as they are now. Unknown values are
-// omitted. Each scrape reads the values of one moment, so it never sees a partial update.
+// facts sends the metrics of components, plugin and attachments. It is called for each scrape and omits
+// unknown values. No scrape sees a partly updated set of series.
 func (a *Agent) facts(to chan<- prometheus.Metric, of build.Info) {
 	gauge := func(name, help string, of ...string) (show func(value float64, labels ...string)) {
 		desc := prometheus.NewDesc(name, help, of, nil)

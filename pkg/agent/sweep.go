@@ -49,8 +49,8 @@ func (a *Agent) collect(ctx context.Context) (plugin.Garbage, error) {
 // Uninstall cleans up and then removes the plugin, the node's settings and the directories of ended
 // sandboxes. It removes only files that an agent has installed, and any devinfo executable. If the journal
 // has attachments, or is unreadable, Uninstall returns an error and removes nothing, because the runtime
-// could not delete their pods without the plugin. If anyway is set, it logs a warning instead.
-func (a *Agent) Uninstall(ctx context.Context, anyway bool) error {
+// could not delete their pods without the plugin. If force is set, it logs a warning instead.
+func (a *Agent) Uninstall(ctx context.Context, force bool) error {
 	warn := func(what string, err error) {
 		if err != nil {
 			a.Log.Warn(what, "error", err)
@@ -59,7 +59,7 @@ func (a *Agent) Uninstall(ctx context.Context, anyway bool) error {
 	_, err := a.collect(ctx)
 	warn("cleanup incomplete", err)
 	err = a.unused()
-	if err != nil && !anyway {
+	if err != nil && !force {
 		return fmt.Errorf("%w (or uninstall anyway with --force)", err)
 	}
 	warn("uninstalling although attachments may exist", err)
