@@ -146,8 +146,7 @@ func TestSysBehavesLikeOSRootOfUnpackedTree(t *testing.T) {
 }
 
 func TestSysPassesFSTest(t *testing.T) {
-	// TestFS follows no links to directories but reads each file, so use a host without failing files and dangling
-	// links.
+	// TestFS reads each file, so the host must not have failing files or links to missing files.
 	sys := parse(t, `box: made up
 -- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/0000:01:00.0 --
 -- sys/devices/0000:01:00.0/vendor --

@@ -72,12 +72,12 @@ func Load(name string) (*Host, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if len(h.root.entries)+len(h.rest.entries)+len(h.files) == 0 {
-		return nil, fmt.Errorf("%s: has no entries: it is not a capture", name)
+		return nil, fmt.Errorf("%s: not a capture, because it has no entries", name)
 	}
 	return h, nil
 }
 
-// Parse parses a capture. The error contains the line.
+// Parse parses a capture. Errors contain the line number.
 func Parse(data []byte) (*Host, error) {
 	ar := txtar.Parse(data)
 	first, _, _ := bytes.Cut(ar.Comment, []byte("\n"))
@@ -143,7 +143,7 @@ func (h *Host) add(entry string, data []byte) error {
 	case (top == "netlink" || top == "node") && path.Ext(below) == ".json" && leaf.mode.IsRegular() && leaf.errno == 0:
 		return h.addJSON(name, leaf.data)
 	}
-	return errors.New("neither below sys/ nor root/, nor a file netlink/*.json or node/*.json")
+	return errors.New("must be below sys/, a file, link or directory below root/, or a file netlink/*.json or node/*.json")
 }
 
 // staysBelow reports whether a link in dir leads to a path below root/, regardless of other links, so that a reader

@@ -76,7 +76,8 @@ func Must(t testing.TB, errs ...error) {
 	}
 }
 
-// Eventually waits until so returns true. what completes the sentence of the failure, "never ...".
+// Eventually waits until so returns true. It ends the test with the message "never ", followed by what, after three
+// minutes.
 func Eventually(t testing.TB, what string, so func() bool) {
 	t.Helper()
 	for limit := time.Now().Add(3 * time.Minute); !so(); time.Sleep(5 * time.Millisecond) {

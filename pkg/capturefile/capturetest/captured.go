@@ -57,9 +57,9 @@ func TwoPorts(t testing.TB) []byte {
 	return []byte(text)
 }
 
-// Without returns the capture without some objects. A word with ":" removes all entries that contain it, such as
-// those of a function. Other words are interfaces, which are removed as if they were in another network namespace:
-// only their device still shows that it has an interface.
+// Without returns the capture without some objects. A word with ":", such as a PCI address, removes all entries that
+// contain it. Any other word is an interface. Without removes it as if it were in another network namespace: its device
+// keeps an empty directory net.
 func Without(text []byte, words ...string) []byte {
 	var kept []string
 	skip := false

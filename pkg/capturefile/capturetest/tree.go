@@ -5,8 +5,8 @@ import "io/fs"
 // A Tree is a file system that reports each call to a test, and lets the test change the results.
 type Tree struct {
 	fs.FS
-	Asked func(name string) error                // called with the name before each call, which fails with its error; may be nil
-	Lists func(part []fs.DirEntry) []fs.DirEntry // changes the entries that were read of a directory; may be nil
+	Asked func(name string) error                // called before each call; its error fails the call; may be nil
+	Lists func(part []fs.DirEntry) []fs.DirEntry // returns the entries to report instead of part; may be nil
 }
 
 func ask[T any](t Tree, op, name string, how func(fs.FS, string) (T, error)) (answer T, err error) {
