@@ -181,7 +181,7 @@ func TestGCTreatsPlainFileAsMissingNetnsOnlyOnTheNode(t *testing.T) {
 		n.must(os.WriteFile(netns, nil, 0o644))
 		n.put(journal.Entry{Key: container("c0ffee"), Netns: netns, Complete: true})
 		const left = `nothing to remove
-net-a/c0ffee/net1: kept: /run/netns is a plain file, but a network namespace may be mounted on it that is not visible here: run this on the node itself; on the node, this means that the file is unused and can be removed
+net-a/c0ffee/net1: kept: /run/netns is a plain file here, but outside of this container it may be a network namespace: run this on the node itself; if this is the node, the file is unused: remove it
 `
 		equal(t, "private", n.ctl("gc", "--yes", "--cni-path", n.bin), left)
 		n.must(unix.Mount("", "/run", "", unix.MS_SHARED, ""))

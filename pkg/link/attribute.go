@@ -66,16 +66,16 @@ func number[T uint8 | uint16 | uint32](a attribute) (n T, err error) {
 
 func pointer[T any](to T, err error) (*T, error) { return &to, err }
 
-// tries is the maximum number of attempts of patiently.
-const tries = 4
+// maxTries is the number of requests before retryInterrupted returns EINTR.
+const maxTries = 4
 
-// patiently repeats ask while the result is EINTR. The library returns EINTR if a signal interrupts the answer, or
-// if the list changes during a dump (NLM_F_DUMP_INTR).
-func patiently[T any](ask func() (T, error)) (answer T, err error) {
-	for range tries {
-		if answer, err = ask(); !errors.Is(err, syscall.EINTR) {
+// retryInterrupted calls request again while it returns EINTR. The library returns EINTR if a signal interrupts the
+// answer, or if the list changes during a dump (NLM_F_DUMP_INTR).
+func retryInterrupted[T any](request func() (T, error)) (answer T, err error) {
+	for range maxTries {
+		if answer, err = request(); !errors.Is(err, syscall.EINTR) {
 			return answer, err
 		}
 	}
-	return answer, fmt.Errorf("interrupted %d times: %w", tries, err)
+	return answer, fmt.Errorf("interrupted %d times: %w", maxTries, err)
 }

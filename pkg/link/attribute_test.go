@@ -16,7 +16,8 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// portAnswer is an answer for a port of a PF in a wide domain, with all attributes that are read and some further attributes.
+// portAnswer is the answer for a port of 10000:e1:00.0, a PF in a PCI domain with five digits. It has all attributes
+// that parsePort reads, and further attributes.
 func portAnswer() []byte {
 	return message([]byte{nl.DEVLINK_CMD_PORT_NEW, nl.GENL_DEVLINK_VERSION, 0, 0},
 		nl.NewRtAttr(nl.DEVLINK_ATTR_BUS_NAME, nl.ZeroTerminated("pci")),
@@ -52,7 +53,7 @@ func linkAnswer() []byte {
 	)
 }
 
-func TestPortsOfDeviceInWideDomain(t *testing.T) {
+func TestPortsOfOtherDevicesAreDropped(t *testing.T) {
 	other := message([]byte{nl.DEVLINK_CMD_PORT_NEW, nl.GENL_DEVLINK_VERSION, 0, 0},
 		nl.NewRtAttr(nl.DEVLINK_ATTR_BUS_NAME, nl.ZeroTerminated("pci")),
 		nl.NewRtAttr(nl.DEVLINK_ATTR_DEV_NAME, nl.ZeroTerminated("0000:e1:00.0")))
@@ -63,13 +64,13 @@ func TestPortsOfDeviceInWideDomain(t *testing.T) {
 		PfNumber: new(uint16(1)), VfNumber: new(uint16(2)), SfNumber: new(uint32(88)), ControllerNumber: new(uint32(3)), External: new(true),
 	}})
 	if all, err := (Handle{}).ParsePorts([][]byte{other, portAnswer()}); err != nil || len(all) != 2 {
-		t.Errorf("of all devices: %d, %v", len(all), err)
+		t.Errorf("all devices: %d ports, %v", len(all), err)
 	}
 }
 
-// A truncated answer is an error or a part of the answer. One invalid answer among valid ones is an error, because a
-// missing port would mean that there is no port.
-func TestTruncatedAnswerIsAnError(t *testing.T) {
+// An answer that ends between two attributes is valid. If one answer of several is invalid, the list is an error,
+// because an incomplete list would look like a missing port.
+func TestAnswerTruncatedInAttributeIsAnError(t *testing.T) {
 	for name, whole := range map[string][]byte{"port": portAnswer(), "link": linkAnswer()} {
 		header := map[string]int{"port": nl.SizeofGenlmsg, "link": unix.SizeofIfInfomsg}[name]
 		all, err := attributes(whole, header)
@@ -83,7 +84,7 @@ func TestTruncatedAnswerIsAnError(t *testing.T) {
 				t.Errorf("%s of %d bytes has %v", name, n, some)
 			}
 			if err != nil {
-				broken(t, err)
+				wantInvalid(t, err)
 				cuts++
 			}
 			_, portErr := parsePort(whole[:n:n])
@@ -93,7 +94,7 @@ func TestTruncatedAnswerIsAnError(t *testing.T) {
 			}
 		}
 		if cuts < len(whole)/2 {
-			t.Errorf("%s: %d of %d cuts are noticed", name, cuts, len(whole))
+			t.Errorf("%s: only %d of %d truncations are errors", name, cuts, len(whole))
 		}
 	}
 	if ports, err := (Handle{}).ParsePorts([][]byte{portAnswer(), portAnswer()[:50]}); ports != nil || err == nil {
@@ -101,8 +102,8 @@ func TestTruncatedAnswerIsAnError(t *testing.T) {
 	}
 }
 
-// broken fails the test if err could be mistaken for an answer.
-func broken(t *testing.T, err error) {
+// wantInvalid fails the test unless err marks an invalid answer, which is different from an absent object.
+func wantInvalid(t *testing.T, err error) {
 	t.Helper()
 	if !errors.Is(err, syscall.EBADMSG) || absent(err) {
 		t.Errorf("%v: absent is %v", err, absent(err))
@@ -143,7 +144,7 @@ func TestInvalidPortAttributesAreErrors(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, port, err)
 		}
 		if err != nil {
-			broken(t, err)
+			wantInvalid(t, err)
 		}
 	}
 }
@@ -151,7 +152,7 @@ func TestInvalidPortAttributesAreErrors(t *testing.T) {
 func TestInvalidInterfaceAttributesAreErrors(t *testing.T) {
 	for _, a := range []*nl.RtAttr{nl.NewRtAttr(unix.IFLA_LINK, []byte{1}), nl.NewRtAttr(unix.IFLA_LINKINFO, []byte{1, 2, 3})} {
 		_, err := parse(message(nl.NewIfInfomsg(0).Serialize(), a), local)
-		broken(t, err)
+		wantInvalid(t, err)
 	}
 }
 
@@ -173,7 +174,7 @@ func TestInterruptedRequestIsRepeated(t *testing.T) {
 		"broken, not again": {[]error{syscall.EBADMSG}, 1, syscall.EBADMSG},
 	} {
 		asked := 0
-		_, err := patiently(func() (int, error) {
+		_, err := retryInterrupted(func() (int, error) {
 			asked++
 			if asked > len(test.errors) {
 				return asked, nil

@@ -14,7 +14,7 @@ type Handle struct{ Bus, Device string }
 // EswitchMode returns the mode of the device's eswitch, or "" if the kernel does not report it, which needs
 // CAP_NET_ADMIN.
 func (h Handle) EswitchMode() (string, error) {
-	dev, err := patiently(func() (*netlink.DevlinkDevice, error) { return netlink.DevLinkGetDeviceByName(h.Bus, h.Device) })
+	dev, err := retryInterrupted(func() (*netlink.DevlinkDevice, error) { return netlink.DevLinkGetDeviceByName(h.Bus, h.Device) })
 	if err != nil {
 		return "", err
 	}
@@ -24,7 +24,7 @@ func (h Handle) EswitchMode() (string, error) {
 // Ports returns the devlink ports of the device, or of all devices if the handle is empty. It sends the handle with
 // the request, which the library does not support. Linux before 6.6 ignores the handle and returns all ports.
 func (h Handle) Ports() ([]*netlink.DevlinkPort, error) {
-	answers, err := patiently(h.dumpPorts)
+	answers, err := retryInterrupted(h.dumpPorts)
 	if err != nil {
 		return nil, err
 	}

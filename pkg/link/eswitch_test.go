@@ -16,7 +16,8 @@ import (
 
 const pf = "0000:01:00.0"
 
-// broken is a tree in which one file cannot be read; "" = no attribute of a port or switch can be read.
+// broken returns a tree in which reading one file fails with err. If file is "", reading any phys_port_name or
+// phys_switch_id fails.
 func broken(sys fs.FS, file string, err error) fs.FS {
 	return capturetest.Tree{FS: sys, Asked: func(name string) error {
 		if name == file || file == "" && strings.Contains(name, "phys_") {

@@ -14,15 +14,16 @@ import (
 
 // Events signals changes of network devices until ctx ends: interfaces of the current network namespace and default
 // routes (rtnetlink), and devices on the buses and classes that package sysfs reads (the kernel's uevents,
-// lib/kobject_uevent.c). It does not report what changed, so a lost event does no harm before the next one.
+// lib/kobject_uevent.c). An event does not identify the changed device. If the kernel drops messages, Events signals
+// a change.
 //
-// The channel buffers one event. An error closes the channel.
+// The channel buffers one event. It is closed when ctx ends or a socket fails.
 func Events(ctx context.Context) (<-chan struct{}, error) {
 	routes, err := listen(unix.NETLINK_ROUTE, groups(unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE))
 	if err != nil {
 		return nil, fmt.Errorf("listen to rtnetlink: %w", err)
 	}
-	devices, err := listen(unix.NETLINK_KOBJECT_UEVENT, groups(1)) // group 1 has events of the kernel, group 2 those of udev
+	devices, err := listen(unix.NETLINK_KOBJECT_UEVENT, groups(1)) // group 1: events from the kernel; group 2: from udev
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen to uevents: %w", err), routes.Close())
 	}
@@ -83,8 +84,8 @@ func receive(file *os.File, counts func([]byte) bool, changed chan<- struct{}) {
 	}
 }
 
-// podKinds are kinds of interfaces that are created and removed with pods, and are neither devices nor masters of
-// devices.
+// podKinds are the kinds of interfaces that are created and removed with pods. They are not devices, and devices are
+// not attached to them.
 var podKinds = []string{"veth", "netkit", "macvlan", "ipvlan", "macvtap", "ipvtap", "tun", "dummy"}
 
 // matters reports whether an rtnetlink message concerns a default route, or an interface whose kind is not in

@@ -34,7 +34,7 @@ func TestAddedAndRemovedInterfacesAreEvents(t *testing.T) {
 	})
 }
 
-// On a busy node such interfaces are added and removed each second, and each event causes a read of the whole node.
+// A busy node adds and removes interfaces of pods every second, and each event would cause a read of the whole node.
 func TestPodInterfacesAreNotEvents(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		links, err := link.ListenToLinks()
@@ -91,8 +91,7 @@ func wait(t *testing.T, changed <-chan struct{}, must bool) bool {
 	}
 }
 
-// One default route has two next hops, one is in a separate table, and one is of IPv6. Link-local addresses, and
-// routes that follow from an address of another interface, do not count.
+// The first default route has two next hops, the second is in a separate table, and the third is an IPv6 route.
 func TestUsesListsInterfacesWithRoutesAndAddresses(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		if uplinks, others, err := (link.Recorder{}).Uses(); len(uplinks)+len(others) > 0 || err != nil {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The filters of Events, and a socket with the messages about interfaces that they filter.
+// Matters and Concerns are the filters of Events. ListenToLinks opens a socket that receives messages about interfaces.
 var (
 	Matters, Concerns = matters, concerns
 

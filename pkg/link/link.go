@@ -1,11 +1,12 @@
 // Package link reads network interfaces, vDPA devices and eswitches from the kernel. No other package uses netlink
-// or devlink. It requests single objects by name, except for the devlink ports of one PF. Recorder lists everything,
-// for programs that examine a node.
+// or devlink. [Kernel] requests single objects by name; only the devlink ports of a PF are a list. [Recorder] lists
+// all objects, for programs that examine a node.
 //
 // The package needs no privilege in its own network namespace, except CAP_NET_ADMIN for the eswitch mode. Entering
 // another network namespace needs CAP_SYS_ADMIN in both.
 //
-// Package sysfs reads the facts that sysfs shows in each network namespace. Package linkhost reads a captured host.
+// Package sysfs reads the part of sysfs that is the same in every network namespace. Package linkhost reads a captured
+// host.
 package link
 
 import (
@@ -27,7 +28,7 @@ var (
 	ErrNoNetns = errors.New("no such network namespace")
 )
 
-// Interface is a network interface as the kernel describes it.
+// Interface is a network interface. The comments name the netlink attributes of the fields.
 type Interface struct {
 	Name    string           // IFLA_IFNAME, even if the request had an altname
 	Index   int              // unique in its network namespace only
@@ -40,7 +41,7 @@ type Interface struct {
 	Lower   *Interface       // lower interface of a Stacked interface; nil if the kernel does not report it
 
 	PortName string // IFLA_PHYS_PORT_NAME: "p0", "pf0vf3", "2"; "" if the driver has none
-	Child    bool   // whether this is a child of the IPoIB interface in IFLA_LINK (drivers/infiniband/ulp/ipoib, ipoib_get_iflink)
+	Child    bool   // true for a child of the IPoIB interface in IFLA_LINK (drivers/infiniband/ulp/ipoib, ipoib_get_iflink)
 }
 
 // Stacked reports whether the interface shares its Lower interface's device, with its own name and address.
@@ -61,10 +62,10 @@ func Represents(portName string) bool {
 	return strings.Contains(portName, "pf") || portName != "" && strings.Trim(portName, "0123456789") == ""
 }
 
-// IPoIBChild reports whether an interface is an IPoIB child. kind is its IFLA_INFO_KIND, and linked reports whether
-// IFLA_LINK names another interface. No other interface without a kind has a link. In another network namespace than
-// its parent's, a child may have the same index as its parent. The kernel then omits IFLA_LINK, and the child can
-// only be recognized by its missing parent device.
+// IPoIBChild reports whether an interface is an IPoIB child. kind is its IFLA_INFO_KIND. linked is whether IFLA_LINK
+// names another interface: of the interfaces without a kind, only an IPoIB child has a link. If the child has the same
+// index as its parent in another network namespace, the kernel omits IFLA_LINK and IPoIBChild returns false. Then only
+// the missing parent device distinguishes the child.
 func IPoIBChild(kind string, linked bool) bool {
 	return linked && (kind == "" || kind == "ipoib") // "" until Linux 5.13
 }
@@ -93,8 +94,8 @@ func NewKernel(sys fs.FS) *Kernel {
 // Interface returns an interface by name. netns is the path of its network namespace, or "" for the current one. The
 // error is ErrNoNetns, ErrNoInterface or an error of the kernel.
 //
-// Lower may be in a different network namespace. If that is neither netns nor the current one, finding it needs
-// CAP_NET_ADMIN there and Linux 4.15. Otherwise Lower is nil.
+// Lower may be in a different network namespace. For a network namespace except netns and the current one, the request
+// needs CAP_NET_ADMIN in it and Linux 4.15; without them Lower is nil.
 func (k *Kernel) Interface(netns, name string) (Interface, error) {
 	i, err := find(netns, name)
 	if err != nil && netns != "" {
@@ -108,7 +109,7 @@ func (k *Kernel) Interface(netns, name string) (Interface, error) {
 // VDPAMAC returns the MAC address in the configuration of a vDPA network device. ok is false if the device does not
 // exist, the kernel has no vDPA, or the address is missing or zero.
 func (k *Kernel) VDPAMAC(name string) (mac net.HardwareAddr, ok bool, err error) {
-	config, err := patiently(func() (*netlink.VDPADevConfig, error) { return netlink.VDPAGetDevConfigByName(name) })
+	config, err := retryInterrupted(func() (*netlink.VDPADevConfig, error) { return netlink.VDPAGetDevConfigByName(name) })
 	if absent(err) {
 		return nil, false, nil
 	}

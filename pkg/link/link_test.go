@@ -122,7 +122,7 @@ func TestInterfaceIsFoundAfterRename(t *testing.T) {
 	})
 }
 
-func TestNoNetns(t *testing.T) {
+func TestPathThatIsNotNetnsIsErrNoNetns(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		plain := filepath.Join(t.TempDir(), "plain")
 		must(t, os.WriteFile(plain, nil, 0o644))
@@ -135,8 +135,7 @@ func TestNoNetns(t *testing.T) {
 	})
 }
 
-// netlink reports the parents that this machine's sysfs shows.
-func TestParentsOfThisMachine(t *testing.T) {
+func TestParentsEqualSysfsOfThisMachine(t *testing.T) {
 	devices, _ := filepath.Glob("/sys/class/net/*/device")
 	if len(devices) == 0 {
 		t.Skip("no interface of this machine has a device")
@@ -145,7 +144,7 @@ func TestParentsOfThisMachine(t *testing.T) {
 		name := filepath.Base(filepath.Dir(device))
 		i, err := kernel().Interface("", name)
 		if errors.Is(err, link.ErrNoInterface) {
-			t.Skip("/sys is another network namespace's")
+			t.Skip("/sys belongs to another network namespace")
 		}
 		must(t, err)
 		parent, err := os.Readlink(device)
@@ -158,7 +157,7 @@ func TestParentsOfThisMachine(t *testing.T) {
 	}
 }
 
-// This kernel may have neither devlink nor vDPA, which is not an error.
+// The kernel of this machine may lack devlink and vDPA.
 func TestMissingKernelFeaturesAreNotErrors(t *testing.T) {
 	k := link.NewKernel(fstest.MapFS{})
 	if mac, ok, err := k.VDPAMAC("nosuch"); ok || err != nil {

@@ -11,9 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NetnsGone reports whether a network namespace no longer exists. It is for callers that then delete its resources,
-// and that may run in a container. It returns an error if it cannot tell, because the network namespaces of the host
-// are not visible here or the kernel returned an error.
+// NetnsGone reports whether a network namespace no longer exists, so that the caller may delete its resources. In a
+// container, the network namespaces of the host may not be visible; then NetnsGone returns an error.
 func NetnsGone(path string) (bool, error) {
 	if there, err := HasNetns(path); there || err != nil {
 		return false, err
@@ -33,8 +32,8 @@ func NetnsGone(path string) (bool, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return true, nil
 	case err == nil && !sees:
-		return false, fmt.Errorf("%s is a plain file, but a network namespace may be mounted on it that is not visible here: run this on the node itself; "+
-			"on the node, this means that the file is unused and can be removed", path)
+		return false, fmt.Errorf("%s is a plain file here, but outside of this container it may be a network namespace: run this on the node itself; "+
+			"if this is the node, the file is unused: remove it", path)
 	}
 	return err == nil, err
 }
@@ -51,10 +50,10 @@ func seesProcesses() bool {
 	return err == nil && stat.Ino == 0xEFFFFFFC
 }
 
-// SeesMounts reports whether mounts at path in other mount namespaces propagate to this one: the mount of path is
-// shared or a slave, mount_namespaces(7). Otherwise, as in many containers, existing network namespaces look like
-// plain files, and callers must not delete anything because of [CheckNetns]. A host without systemd may have no
-// shared mounts either.
+// SeesMounts reports whether mounts at path in other mount namespaces propagate to this one, because the mount of path
+// is shared or a slave, mount_namespaces(7). If it returns false, as in many containers, an existing network namespace
+// may look like a plain file, and callers must not delete anything because of [CheckNetns]. A host without systemd may
+// have no shared mounts either.
 func SeesMounts(path string) (bool, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -73,10 +72,10 @@ func SeesMounts(path string) (bool, error) {
 		return false, err
 	}
 	for line := range strings.Lines(string(mounts)) {
-		fields, _, _ := strings.Cut(line, " - ") // the optional fields precede it
+		fields, _, _ := strings.Cut(line, " - ") // the optional fields are before the separator
 		if strings.HasPrefix(fields, id+" ") {
 			return strings.Contains(fields, " shared:") || strings.Contains(fields, " master:"), nil
 		}
 	}
-	return false, fmt.Errorf("%s: its mount is not in /proc/thread-self/mountinfo", path)
+	return false, fmt.Errorf("/proc/thread-self/mountinfo does not contain the mount of %s", path)
 }

@@ -58,7 +58,7 @@ func TestCheckNetnsRecognizesNetns(t *testing.T) {
 
 func TestUnreadableNetnsIsNotGone(t *testing.T) {
 	if os.Getuid() == 0 {
-		t.Skip("root may look everywhere")
+		t.Skip("root may read every directory")
 	}
 	dir := t.TempDir()
 	must(t, os.Chmod(dir, 0))
@@ -125,7 +125,7 @@ func TestOwnNetnsIsRecognizedByAnyPath(t *testing.T) {
 	})
 }
 
-// A container has its own processes, so a missing process has no meaning there.
+// In a PID namespace, the processes of the host are not visible.
 func TestNetnsOfEndedProcessIsGoneIfProcessesAreVisible(t *testing.T) {
 	const gone, nested = "/proc/4194999/ns/net", "DEVINFO_NESTED"
 	if os.Getenv(nested) != "" {
@@ -136,10 +136,10 @@ func TestNetnsOfEndedProcessIsGoneIfProcessesAreVisible(t *testing.T) {
 	}
 	linktest.Run(t, func(t *testing.T) {
 		if ours, err := os.Readlink("/proc/self/ns/pid"); err != nil || ours != "pid:[4026531836]" {
-			t.Skipf("we are in a PID namespace ourselves: %s, %v", ours, err)
+			t.Skipf("the test runs in a PID namespace: %s, %v", ours, err)
 		}
 		if is, err := link.NetnsGone(gone); !is || err != nil {
-			t.Errorf("where all can be seen: %v, %v", is, err)
+			t.Errorf("in the initial PID namespace: %v, %v", is, err)
 		}
 		cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run=^"+t.Name()+"$")
 		cmd.Env = append(os.Environ(), nested+"=1")
@@ -172,7 +172,7 @@ func TestLowerIsFoundInAnyNamespace(t *testing.T) {
 			}))
 			want := link.Interface{Name: name, Kind: "macvlan", Lower: &link.Interface{Name: nic, Kind: "veth"}}
 			equal(t, ask(t, pod, name), want)
-			if of == pod { // also from within it
+			if of == pod { // also from inside the pod
 				must(t, linktest.InNetns(pod, func() error {
 					equal(t, ask(t, "", name), want)
 					return nil
@@ -182,8 +182,8 @@ func TestLowerIsFoundInAnyNamespace(t *testing.T) {
 	})
 }
 
-// An index is only valid in its network namespace. Here, another interface in the pod has the index of the lower
-// one.
+// An index is unique in its network namespace only. Here, an unrelated interface in the pod has the same index as the
+// lower interface.
 func TestLowerIsNotConfusedWithSameIndex(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		pod, other := linktest.NewNetns(t), linktest.NewNetns(t)
@@ -200,7 +200,7 @@ func TestLowerIsNotConfusedWithSameIndex(t *testing.T) {
 	})
 }
 
-func TestLowerThroughAStack(t *testing.T) {
+func TestLowerOfStackedInterfaces(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		pod, other := linktest.NewNetns(t), linktest.NewNetns(t)
 		linktest.AddVeth(t, "nic", "peer", other)

@@ -179,7 +179,7 @@ type EswitchRecord struct {
 // Eswitches lists the devices with an eswitch by handle, such as "pci/0000:03:00.0". The list is empty without
 // CAP_NET_ADMIN.
 func (Recorder) Eswitches() (map[string]EswitchRecord, error) {
-	list, err := patiently(netlink.DevLinkGetDeviceList)
+	list, err := retryInterrupted(netlink.DevLinkGetDeviceList)
 	if err != nil && !absent(err) {
 		return nil, fmt.Errorf("list devlink devices: %w", err)
 	}
@@ -199,7 +199,7 @@ type VDPARecord struct {
 
 // VDPAs lists the configurations of the vDPA devices by name. It returns an empty map if the kernel has no vDPA.
 func (Recorder) VDPAs() (map[string]VDPARecord, error) {
-	list, err := patiently(netlink.VDPAGetDevConfigList)
+	list, err := retryInterrupted(netlink.VDPAGetDevConfigList)
 	if err != nil && !absent(err) {
 		return nil, fmt.Errorf("list vDPA devices: %w", err)
 	}

@@ -44,7 +44,7 @@ func (e Eswitch) Representor(pf string, flavour Flavour, number int) (name strin
 	case len(found) > 0:
 		name, err = f.choose(found)
 	case err == nil && !absent(broken):
-		err = broken // an unread list does not prove that there is no representor
+		err = broken // the unread list may contain a representor
 	}
 	if err != nil {
 		return "", false, fmt.Errorf("%s: find a representor: %w", pf, err)

@@ -16,7 +16,7 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// on returns an eswitch with these devlink ports. netdevs describes its /sys.
+// on returns an eswitch with devlink ports. sys comes from netdevs.
 func on(sys fs.FS, ports ...*netlink.DevlinkPort) link.Eswitch {
 	e := eswitch(sys, "switchdev", nil)
 	e.Ports = func(string) ([]*netlink.DevlinkPort, error) { return ports, nil }
@@ -109,17 +109,17 @@ func TestRepresentorFromDevlinkPort(t *testing.T) {
 	}
 }
 
-func TestWideDomain(t *testing.T) {
+func TestPCIDomainMayHaveFiveDigits(t *testing.T) {
 	const wide = "10000:e1:00.0"
-	askedFor := ""
+	requested := ""
 	e := on(netdevs("up p0 aa "+wide, "sys5 pf0vf5 aa "+wide))
 	e.Ports = func(pf string) ([]*netlink.DevlinkPort, error) {
-		askedFor = pf
+		requested = pf
 		return []*netlink.DevlinkPort{port("dev0 pf0vf0")}, nil
 	}
 	asked(t, e, wide, "VF 0: dev0", "VF 5: sys5", "VF 6:")
-	if askedFor != wide {
-		t.Errorf("devlink was asked for %q", askedFor)
+	if requested != wide {
+		t.Errorf("devlink request for %q", requested)
 	}
 }
 
@@ -129,7 +129,7 @@ func TestPortsOfOtherControllersAreIgnored(t *testing.T) {
 	asked(t, e, pf, "VF 0:", "VF 1:", "VF 2:", "VF 3: own3", "VF 5:")
 }
 
-func TestSeveralPFsOnOneDevice(t *testing.T) {
+func TestPFWithNumberOfFunctionIsPreferred(t *testing.T) {
 	e := on(netdevs("up p0 aa "+pf, "sys0 pf0vf4 aa "+pf, "sys1 pf1vf4 aa "+pf, "one pf3vf5 aa "+pf, "a pf2vf6 aa "+pf, "b pf3vf6 aa "+pf),
 		port("dev0 pf0vf0"), port("dev1 pf1vf0"), port("only pf1vf1"), port("a pf1vf2"), port("b pf2vf2"), port("a pf0vf3"), port("b pf0vf3"))
 	asked(t, e, pf, "VF 0: dev0", "VF 1: only", "VF 2: several", "VF 3: several", "VF 4: sys0", "VF 5: one", "VF 6: several")
@@ -143,7 +143,7 @@ func TestSysfsIsUsedIfDevlinkNamesNoInterface(t *testing.T) {
 	asked(t, e, pf, "VF 0: dev0", "VF 5: sys5", "VF 6:", "SF 6: sys6", "SF 5:")
 }
 
-func TestPortNamesInSysfs(t *testing.T) {
+func TestRepresentorIsRecognizedByPortNameInSysfs(t *testing.T) {
 	for name, want := range map[string]string{
 		"pf0vf7": "rep", "pf3vf7": "rep", "pf65535vf7": "rep", // a single candidate, so its PF number does not matter
 		"pf0vf07": "rep", "pf0vf70": "", "pf0sf7": "", "pf0vf7s0": "", "c1pf0vf7": "", "c0pf0vf7": "", "pf0vf": "", "pfvf7": "", "vf7": "",
@@ -172,8 +172,8 @@ func TestInterfacesOfOtherSwitchesAreIgnored(t *testing.T) {
 	asked(t, on(netdevs("up p0 - "+pf, "sys0 pf0vf0 - "+pf)), pf, "VF 0:")
 }
 
-// It is unknown whether there is a representor.
-func TestBrokenAnswerIsNotMissingRepresentor(t *testing.T) {
+// If a file or the list of ports cannot be read, the function may still have a representor.
+func TestReadErrorIsNotMissingRepresentor(t *testing.T) {
 	sys := netdevs("up p0 aa "+pf, "sys0 pf0vf0 aa "+pf, "sys1 pf0vf1 aa "+pf)
 	for name, err := range map[string]error{"class/net/sys0/phys_port_name": syscall.EIO, "class/net/sys0/phys_switch_id": syscall.EIO} {
 		e := on(broken(sys, name, err))
@@ -204,9 +204,9 @@ func TestSysfsIsNotReadIfDevlinkNamesInterface(t *testing.T) {
 	e.Ports = func(pf string) ([]*netlink.DevlinkPort, error) { ports++; return answer(pf) }
 	asked(t, e, pf, "VF 0: dev0")
 	if listed || ports != 1 {
-		t.Errorf("lists all: %v, asks devlink %d times", listed, ports)
+		t.Errorf("lists class/net: %v, %d devlink requests", listed, ports)
 	}
 	if asked(t, e, pf, "VF 1:"); !listed {
-		t.Error("of another VF nothing is looked for")
+		t.Error("a VF without a port is not searched in sysfs")
 	}
 }

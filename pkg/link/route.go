@@ -11,10 +11,11 @@ import (
 )
 
 // Uses returns how the host uses the interfaces of the current network namespace. uplinks are the interfaces of
-// default routes, sorted: IPv4 and IPv6, in any routing table, with all next hops. others are interfaces with an IP
-// address or another route, each with that use. Link-local addresses and routes do not count.
+// default routes, sorted: IPv4 and IPv6, in any routing table, with all next hops. others describes the use of each
+// interface with an IP address or a route that is not a default route, such as "has the address 192.0.2.1/24".
+// Link-local addresses and routes do not count.
 func (Recorder) Uses() (uplinks []string, others map[string]string, err error) {
-	addresses, err := patiently(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+	addresses, err := retryInterrupted(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, nil, fmt.Errorf("list addresses: %w", err)
 	}
@@ -52,7 +53,7 @@ func (Recorder) Uses() (uplinks []string, others map[string]string, err error) {
 func byName[V any](byIndex map[int]V) (map[string]V, error) {
 	all := map[string]V{}
 	for index, value := range byIndex {
-		l, err := patiently(func() (netlink.Link, error) { return netlink.LinkByIndex(index) })
+		l, err := retryInterrupted(func() (netlink.Link, error) { return netlink.LinkByIndex(index) })
 		switch {
 		case err == nil:
 			all[l.Attrs().Name] = value
@@ -66,7 +67,7 @@ func byName[V any](byIndex map[int]V) (map[string]V, error) {
 // routes returns the routes of IPv4 and IPv6 in all tables.
 func routes() (all []netlink.Route, err error) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		routes, err := patiently(func() ([]netlink.Route, error) {
+		routes, err := retryInterrupted(func() ([]netlink.Route, error) {
 			return netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
 		})
 		if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) {

@@ -89,7 +89,7 @@ func (r route) get(netnsid, index int, attrs ...*nl.RtAttr) (found, error) {
 
 // links requests one interface, or all with NLM_F_DUMP. filter is a mask of RTEXT_FILTER_*.
 func (r route) links(flags uint16, index int, filter uint32, attrs ...*nl.RtAttr) ([][]byte, error) {
-	return patiently(func() ([][]byte, error) {
+	return retryInterrupted(func() ([][]byte, error) {
 		msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
 		msg.Index = int32(index)
 		req := r.request(unix.RTM_GETLINK, msg)

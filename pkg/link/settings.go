@@ -79,8 +79,8 @@ func (k *Kernel) Settings(name string) (s Settings, err error) {
 	return s, nil
 }
 
-// settings parses an RTM_NEWLINK. Its flags are those of the user. /sys/class/net/*/flags also contains flags that
-// only the kernel's count has set (net/core/dev.c, netif_get_flags).
+// settings parses an RTM_NEWLINK. Its flags are the flags that a user has set. /sys/class/net/*/flags also contains
+// flags that only the kernel's count has set (net/core/dev.c, netif_get_flags).
 func settings(answer []byte) (s Settings, err error) {
 	attrs, err := attributes(answer, unix.SizeofIfInfomsg)
 	if err != nil {

@@ -47,12 +47,12 @@ func TestVMPortsOfDevice(t *testing.T) {
 				return q.DeviceName == device && q.PortIndex == p.PortIndex
 			})
 			if i < 0 || all[i].NetdeviceName != p.NetdeviceName || all[i].PortFlavour != p.PortFlavour || (p.PortFlavour == nl.DEVLINK_PORT_FLAVOUR_PCI_VF) != (p.VfNumber != nil) {
-				t.Errorf("%s: %+v is none of the library's", device, p)
+				t.Errorf("%s: the library does not list %+v", device, p)
 			}
 		}
 	}
 	if ports, err := (Handle{"netdevsim", "nosuch"}).Ports(); !absent(err) {
-		t.Errorf("no device: %d ports, %v: does the kernel not filter?", len(ports), err)
+		t.Errorf("a missing device: %d ports, %v: the kernel may ignore the handle", len(ports), err)
 	}
 }
 
@@ -105,7 +105,7 @@ func TestVMVDPAMACs(t *testing.T) {
 	}
 }
 
-// netlink.LinkByName does not request VFs, so it would return none.
+// The netlink library's LinkByName does not request the VFs.
 func TestVMVFSettingsOnPF(t *testing.T) {
 	k := needs(t, "igb")
 	for _, vlan := range []int{5, 0} {
@@ -118,6 +118,6 @@ func TestVMVFSettingsOnPF(t *testing.T) {
 		}
 	}
 	if vf, ok, err := k.VF("enp65s0", 7); ok || err != nil {
-		t.Errorf("a VF that is not there: %+v, %v", vf, err)
+		t.Errorf("a missing VF: %+v, %v", vf, err)
 	}
 }

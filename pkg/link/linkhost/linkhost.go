@@ -126,7 +126,7 @@ func (h *Kernel) HasNetns(path string) bool {
 	return !errors.Is(err, link.ErrNoNetns)
 }
 
-// in returns the interfaces of a network namespace; "" is the host's.
+// in returns the interfaces of the network namespace at a path, or of the host for "".
 func (h *Kernel) in(netns string) (links []link.InterfaceRecord, err error) {
 	there := h.pod != nil
 	switch {
@@ -141,7 +141,7 @@ func (h *Kernel) in(netns string) (links []link.InterfaceRecord, err error) {
 	}
 	switch {
 	case !there:
-		return nil, fmt.Errorf("%w: it is not in the capture", link.ErrNoNetns)
+		return nil, fmt.Errorf("%w in the capture", link.ErrNoNetns)
 	case links == nil:
 		return nil, fmt.Errorf("the network namespace could not be entered when the host was captured: %w", fs.ErrPermission)
 	}
@@ -166,8 +166,8 @@ func (h *Kernel) describe(l link.InterfaceRecord, netns string, depth int) *link
 	return i
 }
 
-// lower returns the lower interface. If that is in another network namespace than the pod's, lower searches the
-// host, because the capture does not name the namespace.
+// lower returns the lower interface of l. If an interface in a pod has its lower interface in a different network
+// namespace, lower searches the host's interfaces, because the capture does not name the namespace.
 func (h *Kernel) lower(l link.InterfaceRecord, netns string, depth int) *link.Interface {
 	away := l.LinkNetns != nil
 	if away && netns == "" {

@@ -39,9 +39,9 @@ func text(i *link.Interface) string {
 	return strings.Join(words, " ")
 }
 
-// told formats all interfaces and vDPA devices of a captured host. It fails the test if the parents of the
-// interfaces differ from those in its sysfs.
-func told(t *testing.T, file *capturefile.Host) string {
+// describe formats all interfaces and vDPA devices of a captured host. It fails the test if the parent of an interface
+// is different in the captured sysfs.
+func describe(t *testing.T, file *capturefile.Host) string {
 	t.Helper()
 	h, err := linkhost.New(file)
 	must(t, err)
@@ -74,9 +74,9 @@ func told(t *testing.T, file *capturefile.Host) string {
 }
 
 func TestKernelReadsAllInterfacesOfCaptures(t *testing.T) {
-	got := &txtar.Archive{Comment: []byte("What is told of the captured hosts.\n")}
+	got := &txtar.Archive{Comment: []byte("The interfaces and vDPA devices of the captured hosts.\n")}
 	for _, name := range capturetest.Names(t) {
-		got.Files = append(got.Files, txtar.File{Name: name + ".txtar", Data: []byte(told(t, capturetest.Load(t, name)))})
+		got.Files = append(got.Files, txtar.File{Name: name + ".txtar", Data: []byte(describe(t, capturetest.Load(t, name)))})
 	}
 	goldentest.File(t, "testdata/hosts.txtar", string(txtar.Format(got)))
 }
@@ -105,7 +105,7 @@ const stack = `-- netlink/ip-link.json --
 {"ifindex":7,"ifname":"net4","link_index":3,"linkinfo":{"info_kind":"ipoib"}}]
 `
 
-func TestLowerThroughAStack(t *testing.T) {
+func TestLowerOfStackedInterfaces(t *testing.T) {
 	h := parse(t, stack)
 	eth0 := &link.Interface{Name: "eth0", Index: 3, BusInfo: "0000:02:00.0"}
 	for _, test := range []struct {
@@ -175,7 +175,7 @@ func TestNamespacesAreFoundByPath(t *testing.T) {
 		must(t, err)
 		difftest.Same(t, netns, got, want)
 		if !h.HasNetns(netns) {
-			t.Errorf("%s is not there", netns)
+			t.Errorf("%s does not exist", netns)
 		}
 	}
 	if _, err := h.Interface("/run/netns/c", "net1"); !errors.Is(err, link.ErrNoNetns) {
@@ -185,6 +185,6 @@ func TestNamespacesAreFoundByPath(t *testing.T) {
 		t.Errorf("a namespace that could not be entered: %v", err)
 	}
 	if !h.HasNetns("/run/netns/closed") || h.HasNetns("/run/netns/c") {
-		t.Error("a namespace that could not be entered is there, and one that was not captured is not")
+		t.Error("HasNetns: a namespace that could not be entered exists, and a namespace that was not captured does not")
 	}
 }

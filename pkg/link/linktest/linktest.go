@@ -28,9 +28,9 @@ const (
 // Run calls f as root in new network and mount namespaces. For an ordinary user it also creates a user namespace. It
 // executes the test binary again for this test, so the part of the test before Run runs twice.
 //
-// /run is an empty tmpfs, mounts do not propagate out, /sys is the host's, and the only interface is lo, which is
-// down. If namespaces are not permitted, the test is skipped, or fails if the environment has DEVINFO_NETNS=must.
-// With -short it is skipped.
+// In the namespaces, /run is an empty tmpfs, /sys is the /sys of the host, and the only interface is lo, which is
+// down. Mounts do not propagate out. If namespaces are not permitted, the test is skipped, or fails if the environment
+// has DEVINFO_NETNS=must. With -short it is skipped.
 func Run(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	if testing.Short() { // the child runs without -short
