@@ -22,7 +22,7 @@ import (
 func TestAgentInstallsRestoresAndCounts(t *testing.T) {
 	r := newRig(t)
 	a, end := r.started()
-	eventually(t, "well", func() bool { return well(a) })
+	eventually(t, "healthy", func() bool { return healthy(a) })
 	eventually(t, "without a runtime", func() bool {
 		return strings.Contains(errorOf(a, agent.NRI), "nri.sock: check that the container runtime runs with NRI enabled")
 	})
@@ -63,7 +63,7 @@ func TestComponentsContinueWhenOneFails(t *testing.T) {
 		}
 	}
 	r.must(os.Mkdir(r.Options.Plugin.Dir, 0o755))
-	eventually(t, "well", func() bool { return well(a) })
+	eventually(t, "healthy", func() bool { return healthy(a) })
 
 	r.must(os.WriteFile(filepath.Join(r.dir, "settings/default.json"), []byte(`{"logLevel": "loud"}`), 0o644))
 	eventually(t, "refused", func() bool { return strings.Contains(errorOf(a, agent.Settings), `logLevel: "loud"`) })
@@ -93,9 +93,9 @@ func TestDeviceInfoDirIsMadeReadable(t *testing.T) {
 		return err == nil && stat.Mode().Perm() == 0o755
 	}
 	a, end := r.started()
-	eventually(t, "well", func() bool { return well(a) })
+	eventually(t, "healthy", func() bool { return healthy(a) })
 	if !readable() {
-		t.Error("an agent that is well has not made the directory")
+		t.Error("a healthy agent has not made the directory")
 	}
 	r.must(os.Chmod(r.DeviceInfoDir, 0))
 	eventually(t, "mended", readable)
@@ -186,7 +186,7 @@ func TestSweepLeavesAttachmentsWhoseDelegatesItCannotRun(t *testing.T) {
 // The runtime could not delete a pod if the plugin were missing.
 func TestUninstallFailsWhileAttachmentsExist(t *testing.T) {
 	r := newRig(t)
-	a := r.ran()
+	a := r.ranUntilHealthy()
 	nameless := vf("nameless", "0000:03:00.4", "", "")
 	nameless.Args = ""
 	r.put(vf("alive", "0000:03:00.2", "", ""), nameless, r.dead("stale", "0000:03:00.3"))
@@ -217,7 +217,7 @@ func TestUninstallFailsWhileAttachmentsExist(t *testing.T) {
 // because it has a device-info file of another program.
 func TestUninstallRemovesDirectoriesOfEndingPods(t *testing.T) {
 	r := newRig(t)
-	a := r.ran()
+	a := r.ranUntilHealthy()
 	staged := filepath.Join(r.dir, "containers")
 	for _, sandbox := range []string{"ends", "told"} {
 		r.must(os.MkdirAll(filepath.Join(staged, sandbox, "devinfo"), 0o755), os.Symlink("/proc/self/ns/net", filepath.Join(staged, sandbox, "netns")))

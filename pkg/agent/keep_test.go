@@ -44,7 +44,7 @@ func TestFailedLabelDoesNotAffectReadiness(t *testing.T) {
 // The directory in the settings is not mounted into the agent's container.
 func TestUnreachableJournalPreventsReadinessAndUninstall(t *testing.T) {
 	r := newRig(t)
-	a := r.ran()
+	a := r.ranUntilHealthy()
 	r.StateDir = "/proc/none/state"
 	r.settle()
 	const blind = "stateDir: /proc/none/state does not exist and cannot be created"
@@ -96,7 +96,7 @@ func TestScrapeAlwaysIncludesThePlugin(t *testing.T) {
 	r.CheckInterval = time.Millisecond
 	a, end := r.started()
 	defer end()
-	eventually(t, "well", func() bool { return well(a) && metrics(t, a)["devinfo_last_check_timestamp_seconds"] > 0 })
+	eventually(t, "healthy", func() bool { return healthy(a) && metrics(t, a)["devinfo_last_check_timestamp_seconds"] > 0 })
 	var w withPlugin
 	a.Register(&w, build.Info{})
 	want, began := len(collected(w)), time.Now()

@@ -123,12 +123,12 @@ func (r *rig) started() (a *agent.Agent, end func()) {
 	return a, end
 }
 
-// ran runs an agent until it is healthy and returns it.
-func (r *rig) ran() *agent.Agent {
+// ranUntilHealthy runs an agent until it is healthy and returns it.
+func (r *rig) ranUntilHealthy() *agent.Agent {
 	r.t.Helper()
 	a, end := r.started()
 	defer end()
-	eventually(r.t, "well", func() bool { return well(a) })
+	eventually(r.t, "healthy", func() bool { return healthy(a) })
 	return a
 }
 
@@ -165,8 +165,8 @@ func gather(t *testing.T, a *agent.Agent) []*dto.MetricFamily {
 
 var eventually = difftest.Eventually
 
-// well reports whether all components except the connection to the runtime are healthy.
-func well(a *agent.Agent) bool {
+// healthy reports whether all components except the connection to the runtime are healthy.
+func healthy(a *agent.Agent) bool {
 	for _, c := range a.Checks() {
 		if c.Name != agent.NRI && c.Ask() != nil {
 			return false

@@ -63,7 +63,7 @@ func BenchmarkCrowd(b *testing.B) {
 	for b.Loop() {
 		before := processorTime(b)
 		a, end := r.started()
-		eventually(b, "swept and looked", func() bool { return well(a) })
+		eventually(b, "swept and checked", func() bool { return healthy(a) })
 		end()
 		used += processorTime(b) - before
 	}
@@ -85,7 +85,7 @@ func processorTime(b *testing.B) time.Duration {
 func TestDocumentedMetricsMatchExposedMetrics(t *testing.T) {
 	r := newRig(t)
 	r.put(vf("ok", "0000:03:00.2", "eth4", "mlx5_2"))
-	a := r.ran()
+	a := r.ranUntilHealthy()
 	text := difftest.Read(t, "../../docs/agent.md")
 	exposed, documented, listed := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, row := range regexp.MustCompile("(?m)^\\| `(devinfo_[a-z_]+)` \\| (.*) \\|$").FindAllStringSubmatch(text, -1) {
