@@ -84,9 +84,9 @@ func reached(mounts []*api.Mount, declared, dir string) (found string) {
 	return found
 }
 
-// mountPoints splits the mounts of a container. names are the device-info files that CDI or the DRA driver
-// mounts below [cdispec.InfoDir]; others are all other mounts. The staged directory must contain the names,
-// because the runtime mounts it first and read-only.
+// mountPoints splits the mounts of a container. names are the names of the device-info files that CDI or
+// the DRA driver mounts below [cdispec.InfoDir], and others are the remaining mounts. The staged directory
+// must contain files with these names, because the runtime mounts the directory first and read-only.
 func mountPoints(mounts []*api.Mount, deviceInfoDir string) (names []string, others []*api.Mount) {
 	for _, m := range mounts {
 		destination := path.Clean(m.GetDestination())

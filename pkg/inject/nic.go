@@ -50,8 +50,8 @@ func injectable(nics []nic) bool {
 }
 
 // files returns the files of a sandbox's directory by name. It omits an attachment whose device-info file
-// is missing, because ADD may be about to write the file, and without it the attachment would look like one
-// without a device.
+// is missing: ADD may be about to write the file, and until then the attachment would appear to have no
+// device.
 func files(nics []nic) map[string][]byte {
 	var all struct {
 		Interfaces []networkInfo `json:"interfaces,omitempty"`
