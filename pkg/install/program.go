@@ -14,9 +14,9 @@ func isOne(a, b string) bool {
 	return err == nil && failed == nil && os.SameFile(one, other)
 }
 
-// Program installs the executable from, which is not a plugin, at a path of the node, unless an identical
-// file exists. It may be called often. It returns an error if path is an unmarked file with other content.
-// The warning is an error of setting the SELinux label.
+// Program copies an executable that is not a plugin to a path of the node. It may be called often, because
+// it does not write if the file exists with the same content and mode. It returns an error if path is an
+// unmarked file with other content. The warning is an error of setting the SELinux label.
 func Program(from, path string) (warning, err error) {
 	want, err := os.ReadFile(from)
 	if err != nil {
