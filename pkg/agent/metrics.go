@@ -10,8 +10,8 @@ import (
 	"devinfo-cni.io/pkg/inject"
 )
 
-// metrics are the metrics that the agent updates when an event happens. [Agent.facts] adds the ones that
-// are computed for each scrape. A scrape does not read the node's state.
+// metrics are updated when an event happens. [Agent.facts] computes the remaining metrics for each scrape.
+// A scrape does not read the node's state.
 type metrics struct {
 	installs, sweeps, collected        *prometheus.CounterVec
 	decisions, withheld, disagreements *prometheus.CounterVec // of containers
