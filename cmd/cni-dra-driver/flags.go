@@ -50,8 +50,8 @@ const allowHelp = "CNI plugin `types`, comma-separated, that the configuration i
 
 const carrierGrace = time.Minute
 
-// linger is ample time for the kubelet to get the answer to its last Unprepare. It never unprepares a claim again of
-// which it has the answer, and cannot do so without the driver.
+// linger gives the kubelet time to get the answer to its last Unprepare. Without the answer the kubelet would call
+// again, and nothing would serve the call.
 const linger = 10 * time.Second
 
 // add defines the flags.

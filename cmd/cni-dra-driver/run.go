@@ -188,8 +188,8 @@ func (o *options) dirs(node config.Node) claim.Dirs {
 	}
 }
 
-// own is what of this node is changed and held. Beside --capture that is nothing: the addresses of a captured
-// host's devices may be those of others here.
+// own returns the access to the node's devices and the journal of leases. With --capture it returns nil for both,
+// because devices of this node may have the addresses of captured ones.
 func (o *options) own(node config.Node, sys *sysfs.FS, bootID string) (*restore.Devices, *journal.Journal) {
 	if o.captureFile != "" {
 		return nil, nil

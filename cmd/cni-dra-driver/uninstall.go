@@ -22,8 +22,8 @@ import (
 // errUnused ends a driver that is to be uninstalled.
 var errUnused = errors.New("no claim is on record")
 
-// uninstall removes what the driver has put on the node. With --keep-running it first serves the claims on record,
-// because the kubelet cannot delete their pods without the driver.
+// uninstall removes the driver's files from the node. With --keep-running it first serves the claims on record,
+// because the kubelet needs the driver to delete their pods.
 func uninstall(ctx context.Context, o *options, client kubernetes.Interface, log *slog.Logger) error {
 	i, err := o.installation(client, log)
 	if err != nil {

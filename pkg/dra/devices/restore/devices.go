@@ -156,7 +156,7 @@ func (h *Devices) now(f Snapshot) (present, error) {
 	case f.IsReplaced(now.Snapshot):
 		err = fmt.Errorf("%s: a different device is in its place: %w", f.Device, ErrGone)
 	case f.VF != nil && now.VF == nil: // without the PF, the settings of the VF cannot be restored
-		err = fmt.Errorf("%s: its PF: %w", f.Device, ErrNotOnNode)
+		err = fmt.Errorf("PF of %s: %w", f.Device, ErrNotOnNode)
 	}
 	return now, err
 }
@@ -215,7 +215,7 @@ func (h *Devices) function(now *present) error {
 	if now.Override, err = h.sys.Override(fn); err != nil || fn.PF == nil {
 		return err
 	}
-	away := fmt.Errorf("%s: its PF %s: %w", fn.Address, fn.PF, ErrNotOnNode)
+	away := fmt.Errorf("PF %s of %s: %w", fn.PF, fn.Address, ErrNotOnNode)
 	pf := hostdev.Place{Bus: "pci", Name: fn.PF.String()}
 	ports, err := hostdev.Ports(h.sys, h.links, pf)
 	if err != nil {
