@@ -67,7 +67,7 @@ func testCase(t testing.TB, text string) (*discovery.Finder, discovery.Target) {
 		}
 	}
 	f := on(t, captured)
-	f.Sys = sysfs.New(capturetest.Tree{FS: f.Sys.Files(), Asked: func(name string) error {
+	f.Sys = sysfs.New(capturetest.Tree{FS: f.Sys.Files(), BeforeCall: func(name string) error {
 		if name == broken {
 			return syscall.EIO
 		}

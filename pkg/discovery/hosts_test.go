@@ -86,9 +86,9 @@ func (q query) work(t *testing.T, n int) work {
 	must(t, err)
 	var w work
 	sys := capturetest.Tree{
-		FS:    host.Sys(),
-		Asked: func(string) error { w.calls++; return nil },
-		Lists: func(part []fs.DirEntry) []fs.DirEntry { w.entries += len(part); return part },
+		FS:         host.Sys(),
+		BeforeCall: func(string) error { w.calls++; return nil },
+		Listed:     func(part []fs.DirEntry) []fs.DirEntry { w.entries += len(part); return part },
 	}
 	f := &discovery.Finder{
 		Sys: sysfs.New(sys), Interfaces: hostNetwork{links},

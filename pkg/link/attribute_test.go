@@ -158,9 +158,9 @@ func TestInvalidInterfaceAttributesAreErrors(t *testing.T) {
 
 func TestInterruptedRequestIsRepeated(t *testing.T) {
 	for name, test := range map[string]struct {
-		errors []error // results in this order, then nil
-		asked  int
-		want   error
+		errors   []error // results in this order, then nil
+		requests int
+		want     error
 	}{
 		"at once":           {nil, 1, nil},
 		"list changed":      {[]error{netlink.ErrDumpInterrupted, netlink.ErrDumpInterrupted}, 3, nil},
@@ -169,20 +169,20 @@ func TestInterruptedRequestIsRepeated(t *testing.T) {
 		"always":            {[]error{syscall.EINTR, syscall.EINTR, syscall.EINTR, syscall.EINTR, syscall.EINTR}, 4, syscall.EINTR},
 		"list always":       {[]error{netlink.ErrDumpInterrupted, netlink.ErrDumpInterrupted, netlink.ErrDumpInterrupted, netlink.ErrDumpInterrupted}, 4, netlink.ErrDumpInterrupted},
 		"no device":         {[]error{syscall.ENODEV}, 1, syscall.ENODEV},
-		"gone while asked":  {[]error{syscall.EINTR, syscall.ENODEV}, 2, syscall.ENODEV},
+		"removed on retry":  {[]error{syscall.EINTR, syscall.ENODEV}, 2, syscall.ENODEV},
 		"no such file":      {[]error{fs.ErrNotExist}, 1, fs.ErrNotExist},
 		"broken, not again": {[]error{syscall.EBADMSG}, 1, syscall.EBADMSG},
 	} {
-		asked := 0
+		requests := 0
 		_, err := retryInterrupted(func() (int, error) {
-			asked++
-			if asked > len(test.errors) {
-				return asked, nil
+			requests++
+			if requests > len(test.errors) {
+				return requests, nil
 			}
-			return 0, test.errors[asked-1]
+			return 0, test.errors[requests-1]
 		})
-		if asked != test.asked || !errors.Is(err, test.want) || (err == nil) != (test.want == nil) {
-			t.Errorf("%s: asked %d times, %v", name, asked, err)
+		if requests != test.requests || !errors.Is(err, test.want) || (err == nil) != (test.want == nil) {
+			t.Errorf("%s: %d requests, %v", name, requests, err)
 		}
 		if errors.Is(err, syscall.EINTR) && (absent(err) || !strings.Contains(err.Error(), "interrupted 4 times")) {
 			t.Errorf("%s: %v", name, err)

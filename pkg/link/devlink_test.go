@@ -19,13 +19,13 @@ func message(header []byte, attrs ...*nl.RtAttr) []byte {
 }
 
 // Kernels differ in how they report the network namespace of the lower interface.
-func TestParseLowerLink(t *testing.T) {
+func TestNetnsOfLowerInterfaceIsParsed(t *testing.T) {
 	attr := func(kind int, n int) *nl.RtAttr { return nl.NewRtAttr(kind, nl.Uint32Attr(uint32(int32(n)))) }
 	header := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	header.Index = 3
 	for _, test := range []struct {
 		name            string
-		asked           int
+		netnsid         int
 		attrs           []*nl.RtAttr
 		link, linkNetns int
 	}{
@@ -36,7 +36,7 @@ func TestParseLowerLink(t *testing.T) {
 		{"both away", 5, []*nl.RtAttr{attr(unix.IFLA_TARGET_NETNSID, 5), attr(unix.IFLA_LINK, 2)}, 2, 5},
 		{"none", local, nil, 0, local},
 	} {
-		f, err := parse(message(header.Serialize(), test.attrs...), test.asked)
+		f, err := parse(message(header.Serialize(), test.attrs...), test.netnsid)
 		if err != nil || f.link != test.link || f.linkNetns != test.linkNetns {
 			t.Errorf("%s: %d in %d, %v", test.name, f.link, f.linkNetns, err)
 		}
@@ -46,8 +46,7 @@ func TestParseLowerLink(t *testing.T) {
 	}
 }
 
-// The kernel does not report the network namespace of an IPoIB child's parent.
-func TestParseIPoIBChild(t *testing.T) {
+func TestIPoIBChildIsRecognizedByKindAndLink(t *testing.T) {
 	link, kind := nl.NewRtAttr(unix.IFLA_LINK, nl.Uint32Attr(2)), func(name string) *nl.RtAttr {
 		info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
 		info.AddRtAttr(nl.IFLA_INFO_KIND, nl.ZeroTerminated(name))
@@ -70,7 +69,7 @@ func TestParseIPoIBChild(t *testing.T) {
 	}
 }
 
-func TestAbsent(t *testing.T) {
+func TestAbsentIsTrueForMissingObjects(t *testing.T) {
 	for err, want := range map[error]bool{
 		nil:                     false,
 		syscall.ENOENT:          true,

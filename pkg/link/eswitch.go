@@ -29,14 +29,14 @@ func (e Eswitch) Once() Eswitch {
 	return Eswitch{Sys: e.Sys, Mode: e.Mode, Ports: once(e.Ports), known: once(e.Switchdev)}
 }
 
-func once[V any](ask func(pf string) (V, error)) func(pf string) (V, error) {
+func once[V any](read func(pf string) (V, error)) func(pf string) (V, error) {
 	var mu sync.Mutex
 	known := map[string]func() (V, error){}
 	return func(pf string) (V, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if known[pf] == nil {
-			known[pf] = sync.OnceValues(func() (V, error) { return ask(pf) })
+			known[pf] = sync.OnceValues(func() (V, error) { return read(pf) })
 		}
 		return known[pf]()
 	}

@@ -19,7 +19,7 @@ const pf = "0000:01:00.0"
 // broken returns a tree in which reading one file fails with err. If file is "", reading any phys_port_name or
 // phys_switch_id fails.
 func broken(sys fs.FS, file string, err error) fs.FS {
-	return capturetest.Tree{FS: sys, Asked: func(name string) error {
+	return capturetest.Tree{FS: sys, BeforeCall: func(name string) error {
 		if name == file || file == "" && strings.Contains(name, "phys_") {
 			return err
 		}
@@ -37,7 +37,7 @@ func eswitch(sys fs.FS, mode string, err error) link.Eswitch {
 	}
 }
 
-func TestSwitchdev(t *testing.T) {
+func TestSwitchdevPrefersModeToSwitchID(t *testing.T) {
 	net := "bus/pci/devices/" + pf + "/net/"
 	withID := fstest.MapFS{net + "eth0/phys_switch_id": file("b8cef603\n")}
 	without := fstest.MapFS{net + "eth0/phys_switch_id": file("\n"), net + "eth1/mtu": file("1500\n")}
@@ -46,17 +46,17 @@ func TestSwitchdev(t *testing.T) {
 		want    bool
 		err     error
 	}{
-		"devlink says so":              {eswitch(without, "switchdev", nil), true, nil},
-		"devlink knows better":         {eswitch(withID, "legacy", nil), false, nil},
-		"no devlink, id":               {eswitch(withID, "", syscall.ENOENT), true, nil},
-		"no devlink for it, id":        {eswitch(withID, "", syscall.ENODEV), true, nil},
-		"devlink without eswitch, id":  {eswitch(withID, "", nil), true, nil},
-		"a mode of a later kernel, id": {eswitch(withID, "unknown", nil), true, nil},
-		"no devlink, empty id":         {eswitch(without, "", syscall.ENODEV), false, nil},
-		"no devlink, no interface":     {eswitch(fstest.MapFS{}, "", syscall.ENODEV), false, nil},
-		"id not supported":             {eswitch(broken(withID, "", syscall.EOPNOTSUPP), "", nil), false, nil},
-		"id unreadable":                {eswitch(broken(withID, "", syscall.EIO), "", nil), false, syscall.EIO},
-		"devlink broken":               {eswitch(withID, "", syscall.EMSGSIZE), false, syscall.EMSGSIZE},
+		"mode without id":            {eswitch(without, "switchdev", nil), true, nil},
+		"legacy mode, id":            {eswitch(withID, "legacy", nil), false, nil},
+		"no devlink, id":             {eswitch(withID, "", syscall.ENOENT), true, nil},
+		"PF without devlink, id":     {eswitch(withID, "", syscall.ENODEV), true, nil},
+		"devlink without a mode, id": {eswitch(withID, "", nil), true, nil},
+		"unknown mode, id":           {eswitch(withID, "unknown", nil), true, nil},
+		"no devlink, empty id":       {eswitch(without, "", syscall.ENODEV), false, nil},
+		"no devlink, no interface":   {eswitch(fstest.MapFS{}, "", syscall.ENODEV), false, nil},
+		"id not supported":           {eswitch(broken(withID, "", syscall.EOPNOTSUPP), "", nil), false, nil},
+		"id unreadable":              {eswitch(broken(withID, "", syscall.EIO), "", nil), false, syscall.EIO},
+		"devlink broken":             {eswitch(withID, "", syscall.EMSGSIZE), false, syscall.EMSGSIZE},
 	} {
 		got, err := test.eswitch.Switchdev(pf)
 		if got != test.want || !errors.Is(err, test.err) {
@@ -74,7 +74,7 @@ func TestSwitchdevReadsFourInterfacesAtMost(t *testing.T) {
 		sys["bus/pci/devices/"+pf+"/net/eth"+string(rune('a'+i))+"/phys_switch_id"] = file("\n")
 	}
 	read := 0
-	tree := capturetest.Tree{FS: sys, Asked: func(string) error { read++; return nil }}
+	tree := capturetest.Tree{FS: sys, BeforeCall: func(string) error { read++; return nil }}
 	on, err := eswitch(tree, "", nil).Switchdev(pf)
 	if on || err != nil || read != 1+4 { // the directory and four files
 		t.Errorf("%v, %v after %d files", on, err, read)

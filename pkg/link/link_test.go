@@ -20,8 +20,8 @@ var must, equal = difftest.Must, difftest.Equal
 
 func kernel() *link.Kernel { return link.NewKernel(os.DirFS("/sys")) }
 
-// ask returns an interface without the fields that differ from run to run.
-func ask(t *testing.T, netns, name string) link.Interface {
+// read returns an interface without the fields that differ from run to run.
+func read(t *testing.T, netns, name string) link.Interface {
 	t.Helper()
 	i, err := kernel().Interface(netns, name)
 	must(t, err)
@@ -41,10 +41,10 @@ func TestInterfacesOfNamespace(t *testing.T) {
 		must(t, linktest.InNetns(pod, func() error {
 			return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}})
 		}))
-		equal(t, ask(t, pod, "eth0"), link.Interface{Name: "eth0", Kind: "veth"})
-		equal(t, ask(t, "", "veth0"), link.Interface{Name: "veth0", Kind: "veth"})
-		equal(t, ask(t, pod, "lo"), link.Interface{Name: "lo"})
-		equal(t, ask(t, pod, "br0"), link.Interface{Name: "br0", Kind: "bridge", BusInfo: "N/A"}) // ethtool is also used there
+		equal(t, read(t, pod, "eth0"), link.Interface{Name: "eth0", Kind: "veth"})
+		equal(t, read(t, "", "veth0"), link.Interface{Name: "veth0", Kind: "veth"})
+		equal(t, read(t, pod, "lo"), link.Interface{Name: "lo"})
+		equal(t, read(t, pod, "br0"), link.Interface{Name: "br0", Kind: "bridge", BusInfo: "N/A"}) // ethtool is also used there
 		for _, netns := range []string{"", pod} {
 			for _, name := range []string{"net1", "", "sixteen-is-too-long", "a/b"} {
 				_, err := kernel().Interface(netns, name)
@@ -114,7 +114,7 @@ func TestInterfaceIsFoundAfterRename(t *testing.T) {
 		must(t, err)
 		must(t, errors.Join(netlink.LinkSetDown(nic), netlink.LinkSetName(nic, "renamed"), netlink.LinkAddAltName(nic, "second")))
 		for _, name := range []string{"renamed", "second"} {
-			equal(t, ask(t, "", name), link.Interface{Name: "renamed", Kind: "veth"})
+			equal(t, read(t, "", name), link.Interface{Name: "renamed", Kind: "veth"})
 		}
 		if _, err := kernel().Interface("", "veth0"); !errors.Is(err, link.ErrNoInterface) {
 			t.Errorf("its old name: %v", err)

@@ -171,10 +171,10 @@ func TestLowerIsFoundInAnyNamespace(t *testing.T) {
 				return nil
 			}))
 			want := link.Interface{Name: name, Kind: "macvlan", Lower: &link.Interface{Name: nic, Kind: "veth"}}
-			equal(t, ask(t, pod, name), want)
+			equal(t, read(t, pod, name), want)
 			if of == pod { // also from inside the pod
 				must(t, linktest.InNetns(pod, func() error {
-					equal(t, ask(t, "", name), want)
+					equal(t, read(t, "", name), want)
 					return nil
 				}))
 			}
@@ -194,9 +194,9 @@ func TestLowerIsNotConfusedWithSameIndex(t *testing.T) {
 		linktest.AddMacvlan(t, "nic", "net1", pod)
 		linktest.AddMacvlan(t, "nic", "net2", other)
 		want := link.Interface{Name: "net1", Kind: "macvlan", Lower: &link.Interface{Name: "nic", Kind: "bridge", BusInfo: "N/A"}}
-		equal(t, ask(t, pod, "net1"), want)
+		equal(t, read(t, pod, "net1"), want)
 		want.Name = "net2"
-		equal(t, ask(t, other, "net2"), want)
+		equal(t, read(t, other, "net2"), want)
 	})
 }
 
@@ -212,7 +212,7 @@ func TestLowerOfStackedInterfaces(t *testing.T) {
 		}
 		must(t, err)
 		linktest.AddMacvlan(t, "nic.7", "net1", pod)
-		equal(t, ask(t, pod, "net1"), link.Interface{
+		equal(t, read(t, pod, "net1"), link.Interface{
 			Name: "net1", Kind: "macvlan", Lower: &link.Interface{
 				Name: "nic.7", Kind: "vlan", Lower: &link.Interface{
 					Name: "nic", Kind: "veth"}}})

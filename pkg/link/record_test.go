@@ -31,7 +31,7 @@ func TestRecordedHostEqualsKernel(t *testing.T) {
 			equal(t, got, want)
 		}
 		if host.HasNetns("/run/netns/other") {
-			t.Error("a namespace that was not asked for is there")
+			t.Error("a namespace that was not requested exists")
 		}
 	})
 }

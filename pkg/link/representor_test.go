@@ -72,8 +72,8 @@ func netdevs(list ...string) fstest.MapFS {
 	return sys
 }
 
-// asked checks the representors of functions, such as "VF 3: eth4".
-func asked(t *testing.T, e link.Eswitch, pf string, want ...string) {
+// wantRepresentors fails the test if a function has a different representor. want is a list such as "VF 3: eth4".
+func wantRepresentors(t *testing.T, e link.Eswitch, pf string, want ...string) {
 	t.Helper()
 	for _, w := range want {
 		var kind string
@@ -103,7 +103,7 @@ func TestRepresentorFromDevlinkPort(t *testing.T) {
 		&netlink.DevlinkPort{NetdeviceName: "nothing", PortFlavour: nl.DEVLINK_PORT_FLAVOUR_PCI_VF},
 		&netlink.DevlinkPort{NetdeviceName: "old", PortFlavour: nl.DEVLINK_PORT_FLAVOUR_PCI_VF, VfNumber: new(uint16(9))}, // Linux 5.6
 	)
-	asked(t, e, pf, "VF 0: dev0", "VF 1: dev1", "SF 1: sub1", "VF 2:", "SF 0:", "SF 4000000000: big", "VF 65536:", "VF 9: old")
+	wantRepresentors(t, e, pf, "VF 0: dev0", "VF 1: dev1", "SF 1: sub1", "VF 2:", "SF 0:", "SF 4000000000: big", "VF 65536:", "VF 9: old")
 	if got, ok, err := e.Representor(pf, link.VF, -1); ok || err == nil {
 		t.Errorf("VF -1: %q, %v, %v", got, ok, err)
 	}
@@ -117,7 +117,7 @@ func TestPCIDomainMayHaveFiveDigits(t *testing.T) {
 		requested = pf
 		return []*netlink.DevlinkPort{port("dev0 pf0vf0")}, nil
 	}
-	asked(t, e, wide, "VF 0: dev0", "VF 5: sys5", "VF 6:")
+	wantRepresentors(t, e, wide, "VF 0: dev0", "VF 5: sys5", "VF 6:")
 	if requested != wide {
 		t.Errorf("devlink request for %q", requested)
 	}
@@ -126,21 +126,21 @@ func TestPCIDomainMayHaveFiveDigits(t *testing.T) {
 func TestPortsOfOtherControllersAreIgnored(t *testing.T) {
 	e := on(netdevs("up p0 aa "+pf, "host5 c1pf0vf5 aa "+pf),
 		port("host0 c1pf0vf0 external"), port("host1 pf0vf1 external"), port("near2 c2pf0vf2"), port("host3 c1pf0vf3 external"), port("own3 pf0vf3"))
-	asked(t, e, pf, "VF 0:", "VF 1:", "VF 2:", "VF 3: own3", "VF 5:")
+	wantRepresentors(t, e, pf, "VF 0:", "VF 1:", "VF 2:", "VF 3: own3", "VF 5:")
 }
 
 func TestPFWithNumberOfFunctionIsPreferred(t *testing.T) {
 	e := on(netdevs("up p0 aa "+pf, "sys0 pf0vf4 aa "+pf, "sys1 pf1vf4 aa "+pf, "one pf3vf5 aa "+pf, "a pf2vf6 aa "+pf, "b pf3vf6 aa "+pf),
 		port("dev0 pf0vf0"), port("dev1 pf1vf0"), port("only pf1vf1"), port("a pf1vf2"), port("b pf2vf2"), port("a pf0vf3"), port("b pf0vf3"))
-	asked(t, e, pf, "VF 0: dev0", "VF 1: only", "VF 2: several", "VF 3: several", "VF 4: sys0", "VF 5: one", "VF 6: several")
+	wantRepresentors(t, e, pf, "VF 0: dev0", "VF 1: only", "VF 2: several", "VF 3: several", "VF 4: sys0", "VF 5: one", "VF 6: several")
 	e = on(netdevs(), port("dev0 pf0vf0"), port("dev1 pf1vf0"))
-	asked(t, e, "0000:01:00.1", "VF 0: dev1")
+	wantRepresentors(t, e, "0000:01:00.1", "VF 0: dev1")
 }
 
 func TestSysfsIsUsedIfDevlinkNamesNoInterface(t *testing.T) {
 	e := on(netdevs("up p0 aa "+pf, "sys0 pf0vf0 aa "+pf, "sys5 pf0vf5 aa "+pf, "sys6 pf0sf6 aa "+pf, "veth0 - -", "eth9 - - 0000:02:00.0"),
 		port("dev0 pf0vf0"), port(" pf0vf5"))
-	asked(t, e, pf, "VF 0: dev0", "VF 5: sys5", "VF 6:", "SF 6: sys6", "SF 5:")
+	wantRepresentors(t, e, pf, "VF 0: dev0", "VF 5: sys5", "VF 6:", "SF 6: sys6", "SF 5:")
 }
 
 func TestRepresentorIsRecognizedByPortNameInSysfs(t *testing.T) {
@@ -159,7 +159,7 @@ func TestRepresentorIsRecognizedByPortNameInSysfs(t *testing.T) {
 }
 
 func TestInterfacesOfOtherSwitchesAreIgnored(t *testing.T) {
-	asked(t, on(netdevs("a0 p0 aa "+pf,
+	wantRepresentors(t, on(netdevs("a0 p0 aa "+pf,
 		"free0 pf0vf0 aa",             // no parent, same switch
 		"free1 pf1vf1 aa",             // other PF on a card whose PFs share the ID
 		"free2 pf0vf2 bb",             // other card
@@ -169,7 +169,7 @@ func TestInterfacesOfOtherSwitchesAreIgnored(t *testing.T) {
 		"pci6 pf0vf6 - "+pf,           // same device, no switch
 		"free7 pf0vf7 aa", "pci7 pf0vf7 aa "+pf,
 	)), pf, "VF 0: free0", "VF 1:", "VF 2:", "VF 3:", "VF 4:", "VF 5:", "VF 6:", "VF 7: several")
-	asked(t, on(netdevs("up p0 - "+pf, "sys0 pf0vf0 - "+pf)), pf, "VF 0:")
+	wantRepresentors(t, on(netdevs("up p0 - "+pf, "sys0 pf0vf0 - "+pf)), pf, "VF 0:")
 }
 
 // If a file or the list of ports cannot be read, the function may still have a representor.
@@ -180,33 +180,33 @@ func TestReadErrorIsNotMissingRepresentor(t *testing.T) {
 		if got, ok, err := e.Representor(pf, link.VF, 0); ok || !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), pf) {
 			t.Errorf("%s: %q, %v, %v", name, got, ok, err)
 		}
-		asked(t, e, pf, "VF 1: sys1") // the interface in sysfs is still found
+		wantRepresentors(t, e, pf, "VF 1: sys1") // the interface in sysfs is still found
 	}
 	for _, gone := range []error{syscall.ENODEV, syscall.EOPNOTSUPP, syscall.EINVAL, fs.ErrNotExist} {
-		asked(t, on(broken(sys, "class/net/sys0/phys_port_name", gone)), pf, "VF 0:", "VF 1: sys1")
+		wantRepresentors(t, on(broken(sys, "class/net/sys0/phys_port_name", gone)), pf, "VF 0:", "VF 1: sys1")
 	}
 	e := on(sys)
 	e.Ports = func(string) ([]*netlink.DevlinkPort, error) { return nil, syscall.EMSGSIZE }
-	asked(t, e, pf, "VF 1: sys1")
+	wantRepresentors(t, e, pf, "VF 1: sys1")
 	if got, ok, err := e.Representor(pf, link.VF, 2); ok || !errors.Is(err, syscall.EMSGSIZE) {
 		t.Errorf("%q, %v, %v", got, ok, err)
 	}
 	e.Ports = func(string) ([]*netlink.DevlinkPort, error) { return nil, syscall.ENODEV }
-	asked(t, e, pf, "VF 2:")
-	asked(t, on(fstest.MapFS{}), pf, "VF 2:")
+	wantRepresentors(t, e, pf, "VF 2:")
+	wantRepresentors(t, on(fstest.MapFS{}), pf, "VF 2:")
 }
 
 func TestSysfsIsNotReadIfDevlinkNamesInterface(t *testing.T) {
 	listed, ports := false, 0
-	tree := capturetest.Tree{FS: netdevs("up p0 aa " + pf), Asked: func(name string) error { listed = listed || name == "class/net"; return nil }}
+	tree := capturetest.Tree{FS: netdevs("up p0 aa " + pf), BeforeCall: func(name string) error { listed = listed || name == "class/net"; return nil }}
 	e := on(tree, port("dev0 pf0vf0"))
 	answer := e.Ports
 	e.Ports = func(pf string) ([]*netlink.DevlinkPort, error) { ports++; return answer(pf) }
-	asked(t, e, pf, "VF 0: dev0")
+	wantRepresentors(t, e, pf, "VF 0: dev0")
 	if listed || ports != 1 {
 		t.Errorf("lists class/net: %v, %d devlink requests", listed, ports)
 	}
-	if asked(t, e, pf, "VF 1:"); !listed {
+	if wantRepresentors(t, e, pf, "VF 1:"); !listed {
 		t.Error("a VF without a port is not searched in sysfs")
 	}
 }

@@ -144,10 +144,10 @@ func parse(answer []byte, netnsid int) (found, error) {
 	}
 	f := found{netnsid: netnsid, linkNetns: netnsid}
 	f.Index = int(nl.DeserializeIfInfomsg(answer).Index)
-	asked := local
+	requested := local
 	for _, a := range attrs {
 		if a.kind == unix.IFLA_TARGET_NETNSID {
-			asked, err = a.integer()
+			requested, err = a.integer()
 		} else {
 			err = f.take(a)
 		}
@@ -156,7 +156,7 @@ func parse(answer []byte, netnsid int) (found, error) {
 		}
 	}
 	f.Child = IPoIBChild(f.Kind, f.link != 0)
-	if asked != netnsid {
+	if requested != netnsid {
 		// Linux before 4.15 ignores the attribute and returns an interface of the same name in the socket's network
 		// namespace.
 		return found{}, syscall.EOPNOTSUPP

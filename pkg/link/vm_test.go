@@ -27,7 +27,7 @@ func needs(t *testing.T, setups ...string) *Kernel {
 	return NewKernel(os.DirFS("/sys"))
 }
 
-func TestVMPortsOfDevice(t *testing.T) {
+func TestVMOnlyPortsOfDeviceAreReturned(t *testing.T) {
 	needs(t, "nsim")
 	if err := os.WriteFile("/sys/bus/netdevsim/new_device", []byte("7 3"), 0); err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func TestVMPortsOfDevice(t *testing.T) {
 	}
 }
 
-func TestVMRepresentor(t *testing.T) {
+func TestVMRepresentorComesFromPort(t *testing.T) {
 	e := needs(t, "nsim").Eswitch
 	e.Ports = func(string) ([]*netlink.DevlinkPort, error) { return Handle{"netdevsim", "netdevsim1"}.Ports() }
 	for number, want := range []string{"eni1npf0vf0", "eni1npf0vf1", ""} {
@@ -67,7 +67,7 @@ func TestVMRepresentor(t *testing.T) {
 	}
 }
 
-func TestVMLegacyPF(t *testing.T) {
+func TestVMLegacyPFHasNoRepresentor(t *testing.T) {
 	k := needs(t, "igb")
 	if on, err := k.Switchdev("0000:01:00.0"); on || err != nil {
 		t.Errorf("Switchdev: %v, %v", on, err)
@@ -77,7 +77,7 @@ func TestVMLegacyPF(t *testing.T) {
 	}
 }
 
-func TestVMInterfaces(t *testing.T) {
+func TestVMInterfacesHaveParents(t *testing.T) {
 	k := needs(t, "igb", "vdpasim")
 	pod := linktest.NewNetns(t)
 	linktest.AddMacvlan(t, "enp1s0", "net1", pod)
@@ -93,7 +93,7 @@ func TestVMInterfaces(t *testing.T) {
 	}
 }
 
-func TestVMVDPAMACs(t *testing.T) {
+func TestVMVDPADevicesHaveMACs(t *testing.T) {
 	k := needs(t, "vdpasim", "vpvdpa")
 	for name, want := range map[string]string{
 		"vdpa0": "02:00:00:00:0d:00", "vdpa1": "02:00:00:00:0d:01", "vpvdpa0": "52:54:00:00:02:01", "nosuch": "",

@@ -177,14 +177,14 @@ func TestCapturedHostsAreReadCompletely(t *testing.T) {
 func TestFailedReadIsErrorUnlessValueIsAbsent(t *testing.T) {
 	for _, host := range []string{"igb-sriov", "mlx5-vdpa", "vdpa-vf-virtio", "vdpa-sim"} {
 		tree, reads := capturetest.Tree{FS: load(t, host).Sys()}, map[string]bool{}
-		tree.Asked = func(name string) error { reads[name] = true; return nil }
+		tree.BeforeCall = func(name string) error { reads[name] = true; return nil }
 		if _, err := told(sysfs.New(tree)); err != nil || len(reads) < 50 {
 			t.Fatalf("%s: %d files, %v", host, len(reads), err)
 		}
 		for name := range reads {
 			for errno, absent := range map[syscall.Errno]bool{syscall.EIO: false, syscall.EOPNOTSUPP: true} {
 				failed := 0
-				tree.Asked = func(asked string) error {
+				tree.BeforeCall = func(asked string) error {
 					if asked != name {
 						return nil
 					}

@@ -109,7 +109,7 @@ func TestOrderOfDirectoriesDoesNotMatter(t *testing.T) {
 		for seed := range uint64(5) {
 			h := host(t, capturetest.Text(t, name))
 			random := rand.New(rand.NewPCG(seed, 0))
-			files := capturetest.Tree{FS: h.Sys.Files(), Lists: func(list []fs.DirEntry) []fs.DirEntry {
+			files := capturetest.Tree{FS: h.Sys.Files(), Listed: func(list []fs.DirEntry) []fs.DirEntry {
 				list = slices.Clone(list)
 				random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 				return list
