@@ -54,6 +54,7 @@ func installCommand(t *tool) *cobra.Command {
 	cmd.Flags().StringVar(&p.Dir, "cni-bin-dir", "", "`directory` of the CNI plugins")
 	cmd.Flags().StringVar(&p.From, "from", "", "the plugin's `file` (default: devinfo beside devinfoctl)")
 	cmd.Flags().BoolVar(&p.OverwriteForeign, "overwrite-foreign", false, "overwrite a file that is not a devinfo plugin")
+	cmd.Flags().BoolVar(&p.ForDriver, "for-driver", false, "mark an installed or replaced plugin, so that cni-dra-driver --uninstall removes it")
 	_ = cmd.MarkFlagDirname("cni-bin-dir")
 	return cmd
 }

@@ -93,7 +93,7 @@ func (i Installation) Uninstall(ctx context.Context, force bool) error {
 	for _, p := range problems {
 		onRecord[p.UID] = true
 	}
-	if err := errors.Join(removeSlices(ctx, i.Client, i.Driver, i.Node), i.releaseLeases(onRecord), i.removeSpecs(), i.removePrograms(ctx)); err != nil {
+	if err := errors.Join(removeSlices(ctx, i.Client, i.Driver, i.Node), i.releaseLeases(onRecord), i.removeSpecs(), i.removePrograms()); err != nil {
 		return err
 	}
 	return i.removeDirs(len(onRecord) > 0) // last, so that the records remain if an earlier part fails
@@ -140,25 +140,24 @@ func (i Installation) removeSpecs() error {
 	return err
 }
 
-// removePrograms removes cni-dra-gate and the plugin. It leaves the plugin if devinfo-agent has installed it or
-// if attachments need it for their DEL.
-func (i Installation) removePrograms(ctx context.Context) error {
+// removePrograms removes cni-dra-gate and the plugin. It leaves the plugin if the driver has not installed it, if
+// devinfo-agent keeps it, or if attachments need it for their DEL.
+func (i Installation) removePrograms() error {
 	if err := install.RemoveProgram(i.Gate); err != nil {
 		return err
-	}
-	if i.Plugin.Kept() {
-		i.Log.Info("left the plugin in place, because devinfo-agent has installed it")
-		return nil
 	}
 	attachments, err := i.Journal.All()
 	if err != nil {
 		return err
 	}
-	if len(attachments) > 0 {
+	if len(attachments) > 0 && !i.Plugin.Kept() {
 		i.Log.Warn("left the plugin in place, because attachments need it for their DEL", "attachments", len(attachments))
 		return nil
 	}
-	_, err = i.Plugin.Remove(ctx)
+	removed, err := i.Plugin.RemovePlaced()
+	if err == nil && !removed && i.Plugin.IsThere() {
+		i.Log.Info("left the plugin in place, because devinfo-agent or an administrator has installed it")
+	}
 	return err
 }
 

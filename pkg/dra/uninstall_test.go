@@ -1,6 +1,7 @@
 package dra_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -39,7 +40,7 @@ func newInstalled(t *testing.T, client *fake.Clientset) *installed {
 	undertest.Programs(t, filepath.Join(host, "devinfo"), "v1.2.0", "../../cmd/devinfo")
 	n := &installed{r, dra.Installation{
 		Driver: driverName, Node: "node1", Client: client, PluginDir: r.dir, RegistrarDir: filepath.Join(host, "registry"), Dirs: r.options.Dirs,
-		Gate: filepath.Join(host, "bin/cni-dra-gate"), Plugin: &install.Plugin{From: filepath.Join(host, "devinfo"), Dir: filepath.Join(host, "bin"), Newer: j.Newer},
+		Gate: filepath.Join(host, "bin/cni-dra-gate"), Plugin: &install.Plugin{From: filepath.Join(host, "devinfo"), Dir: filepath.Join(host, "bin"), Newer: j.Newer, ForDriver: true},
 		Journal: journalIn(filepath.Join(host, "journal"), "boot1"), Log: r.options.Log,
 	}, host}
 	r.options.Devices.Journal = n.Journal
@@ -137,8 +138,15 @@ func TestUninstallByForceKeepsRecordsAndLeasesOfClaims(t *testing.T) {
 	must(t, n.agent.InUse())
 }
 
-func TestUninstallLeavesThePluginToDevinfoAgentAndToAttachments(t *testing.T) {
+func TestUninstallLeavesThePluginToItsOwnerAndToAttachments(t *testing.T) {
 	for name, use := range map[string]func(*installed) error{
+		"an administrator": func(n *installed) error {
+			_, err := n.Plugin.RemovePlaced()
+			by := &install.Plugin{From: n.Plugin.From, Dir: n.Plugin.Dir, Newer: n.Plugin.Newer}
+			_, failed := by.Place(n.t.Context())
+			_, again := n.Plugin.Place(n.t.Context()) // the driver's init container
+			return errors.Join(err, failed, again)
+		},
 		"devinfo-agent": func(n *installed) error { _, err := n.Plugin.Keep(n.t.Context()); return err },
 		"an attachment": func(n *installed) error {
 			return n.Journal.Record(&journal.Entry{Key: journal.Key{Network: "n", ContainerID: "c", IfName: "net1"}, Complete: true}, nil)

@@ -30,9 +30,16 @@ func (f file) dir() string      { return filepath.Dir(string(f)) }
 func (f file) name() string     { return filepath.Base(string(f)) }
 func (f file) markPath() string { return filepath.Join(f.dir(), "."+f.name()+".sha256") }
 
+// driverMark returns the path of the mark of cni-dra-driver. It does not make an agent restore the file.
+func (f file) driverMark() file {
+	return file(filepath.Join(f.dir(), "."+f.name()+".cni-dra-driver.sha256"))
+}
+
 // sum returns the checksum in the mark, or "" if the mark is missing or invalid.
-func (f file) sum() string {
-	data, err := os.ReadFile(f.markPath())
+func (f file) sum() string { return sumIn(f.markPath()) }
+
+func sumIn(mark string) string {
+	data, err := os.ReadFile(mark)
 	sum, _, ok := strings.Cut(string(data), " ")
 	if err != nil || !ok || len(sum) != 2*sha256.Size {
 		return ""
@@ -48,7 +55,11 @@ func (f file) mark(sum string) error {
 	if f.sum() == sum {
 		return nil
 	}
-	_, err := file(f.markPath()).put([]byte(sum+"  "+f.name()+"\n"), 0o644)
+	return f.putSum(f.markPath(), sum)
+}
+
+func (f file) putSum(mark, sum string) error {
+	_, err := file(mark).put([]byte(sum+"  "+f.name()+"\n"), 0o644)
 	return err
 }
 

@@ -31,12 +31,16 @@ type Installation struct {
 }
 
 // Place installs the plugin once. It checks the node like Keep if From is a devinfo with --version, and
-// installs any other plugin without these checks. Place does not mark the file, so an agent does not
-// restore it.
+// installs any other plugin without these checks. Place does not mark the file for an agent, so an agent
+// does not restore it. With ForDriver it marks each file that it installs or replaces for
+// [Plugin.RemovePlaced].
 func (p *Plugin) Place(ctx context.Context) (*Installation, error) {
 	done, err := p.examine(ctx)
 	if err == nil && done.New.JournalFormat > 0 {
 		err = p.permit(done)
+	}
+	if err == nil && p.ForDriver && !same(done.Old, &done.New) { // an identical file may be an administrator's
+		err = p.at().putSum(string(p.at().driverMark()), done.New.SHA256)
 	}
 	if err != nil {
 		return nil, err
@@ -53,6 +57,7 @@ type Plugin struct {
 	Dir  string // existing directory where the runtime looks for plugins
 
 	OverwriteForeign bool
+	ForDriver        bool                                      // see Place
 	Newer            func(than int) (pods []string, err error) // [journal.Journal.Newer]
 
 	from, to memo
@@ -196,6 +201,24 @@ func (p *Plugin) Remove(ctx context.Context) (removed bool, err error) {
 		return false, nil
 	}
 	return true, p.at().remove()
+}
+
+// RemovePlaced removes the plugin if [Plugin.Place] has installed it for cni-dra-driver, unless an agent keeps it or
+// another program has replaced it. It always removes the mark of the driver.
+func (p *Plugin) RemovePlaced() (removed bool, err error) {
+	at := p.at()
+	sum := sumIn(string(at.driverMark()))
+	has, err := os.ReadFile(string(at))
+	switch {
+	case sum == "" || errors.Is(err, fs.ErrNotExist):
+		err = nil
+	case err == nil && checksum(has) == sum && !at.marked():
+		removed, err = true, at.remove()
+	}
+	if err != nil {
+		return false, err
+	}
+	return removed, at.driverMark().remove() // last, so that an interrupted removal can be repeated
 }
 
 // memo caches the description of an executable until its file changes.

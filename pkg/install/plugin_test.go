@@ -200,6 +200,44 @@ func TestPlaceFollowsTheRulesOfKeep(t *testing.T) {
 	place(t, p, install.Replaced, high)
 }
 
+func TestRemovePlacedRemovesOnlyThePluginOfTheDriver(t *testing.T) {
+	low, high := built(t, "v1.2.0"), built(t, "v1.3.0")
+	for name, c := range map[string]struct {
+		before, after func(*install.Plugin)
+		left          int
+	}{
+		"installed":      {},
+		"replaced":       {before: func(p *install.Plugin) { write(t, filepath.Join(p.Dir, install.Name), read(t, low), 0o755) }},
+		"removed since":  {after: func(p *install.Plugin) { must(t, os.Remove(filepath.Join(p.Dir, install.Name))) }},
+		"replaced since": {after: func(p *install.Plugin) { write(t, filepath.Join(p.Dir, install.Name), read(t, low), 0o755) }, left: 1},
+		"kept by an agent": {after: func(p *install.Plugin) {
+			_, err := (&install.Plugin{From: high, Dir: p.Dir, Newer: none}).Keep(t.Context())
+			must(t, err)
+		}, left: 2},
+		"of an administrator before": {before: func(p *install.Plugin) { write(t, filepath.Join(p.Dir, install.Name), read(t, high), 0o755) }, left: 1},
+	} {
+		p := keeper(t, high)
+		p.ForDriver = true
+		if c.before != nil {
+			c.before(p)
+		}
+		for range 2 { // the init container runs at each start
+			_, err := p.Place(t.Context())
+			must(t, err)
+		}
+		if c.after != nil {
+			c.after(p)
+		}
+		want := c.left == 0 && name != "removed since"
+		if removed, err := p.RemovePlaced(); removed != want || err != nil || len(listing(t, p.Dir)) != c.left {
+			t.Errorf("%s: removed %v, %v, left %d files", name, removed, err, len(listing(t, p.Dir)))
+		}
+		if removed, err := p.RemovePlaced(); removed || err != nil {
+			t.Errorf("%s, again: %v, %v", name, removed, err)
+		}
+	}
+}
+
 func TestPlaceInstallsFileWithoutVersionUnchecked(t *testing.T) {
 	other := script(t, t.TempDir())
 	p := keeper(t, other)
