@@ -74,7 +74,7 @@ func (i *Info) Device() Device {
 	return nil
 }
 
-// Texts returns the string values of the map that i's type requires, by key, Extra included.
+// Texts returns the string fields of i's Device by key, including strings in its Extra.
 func (i *Info) Texts() map[string]string {
 	texts, d := map[string]string{}, i.Device()
 	if d == nil {
@@ -95,7 +95,8 @@ func (i *Info) Texts() map[string]string {
 	return texts
 }
 
-// Maps returns the types whose map is present, in the specification's order. i's own type does not matter.
+// Maps returns the types whose map is present, in the specification's order, including maps that i's type does
+// not require.
 func (i *Info) Maps() (types []Type) {
 	t := i.table()
 	for n, f := range t.fields {

@@ -7,7 +7,7 @@ type PCI struct {
 	Address     string // "pci-address": required, "dddd:BB:DD.f", 3.1.3.1
 	VhostNet    string // "vhost-net": path of the vhost-net character device, 3.1.3.2
 	RDMADevice  string // "rdma-device": name in /sys/class/infiniband, or several joined by commas, 3.1.3.3
-	PFAddress   string // "pf-pci-address": the VF's physical function, "dddd:BB:DD.f", 3.1.3.4
+	PFAddress   string // "pf-pci-address": the VF's physical function (PF), "dddd:BB:DD.f", 3.1.3.4
 	Representor string // "representor-device": name of the VF's representor, since 1.1.0, 3.1.3.5
 
 	Extra     map[string]json.RawMessage // keys that the specification does not name
@@ -29,9 +29,9 @@ type VDPA struct {
 	ParentDevice string // "parent-device": required, name in /sys/bus/vdpa/devices, 3.1.4.1
 	Driver       string // "driver": required, "vhost" or "virtio", 3.1.4.2
 	Path         string // "path": required, absolute path of the vhost or virtio device, 3.1.4.3
-	Address      string // "pci-address": the PCI function behind it, "dddd:BB:DD.f", 3.1.4.4
-	PFAddress    string // "pf-pci-address": that VF's physical function, "dddd:BB:DD.f", 3.1.4.5
-	Representor  string // "representor-device": name of that VF's representor, since 1.1.0, 3.1.4.6
+	Address      string // "pci-address": the PCI function that carries it, "dddd:BB:DD.f", 3.1.4.4
+	PFAddress    string // "pf-pci-address": the PF, if that function is a VF, "dddd:BB:DD.f", 3.1.4.5
+	Representor  string // "representor-device": name of the VF's representor, since 1.1.0, 3.1.4.6
 
 	Extra     map[string]json.RawMessage // keys that the specification does not name
 	malformed map[string]json.RawMessage

@@ -21,9 +21,9 @@ func write(t *testing.T, data string) string {
 
 func TestReadFileNamesTheFileInItsErrors(t *testing.T) {
 	huge := write(t, "{")
-	must(t, os.Truncate(huge, 1<<30)) // sparse
+	must(t, os.Truncate(huge, 1<<30)) // a sparse file, so the test writes no data
 	dir := t.TempDir()
-	must(t, os.Chmod(dir, 0o755)) // independent of the umask
+	must(t, os.Chmod(dir, 0o755)) // TempDir applied the umask
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	must(t, syscall.Mkfifo(fifo, 0o600))
 	for path, want := range map[string]string{

@@ -26,7 +26,7 @@ type field struct {
 	sub func(create bool) *table // nil for a string; returns nil if the map is absent and create is false
 }
 
-// sub returns a field's sub function: p is where the map is stored, and describe returns its table.
+// sub returns the function sub of a field whose map is stored at p. describe returns the table of the map.
 func sub[T any](p **T, describe func(*T) *table) func(bool) *table {
 	return func(create bool) *table {
 		if *p == nil {

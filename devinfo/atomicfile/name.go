@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// A temporary file's name begins with a dot, as final names may not. The suffix marks it as a file of this
-// package, because SweepLeftovers removes every such file without a running writer.
+// A temporary file's name begins with a dot; the name of a final file must not. The suffix marks the files that
+// this package creates, because SweepLeftovers removes every file with that suffix that has no running writer.
 const tempPrefix, tempSuffix = ".", ".devinfo"
 
 // temporary returns the name of the temporary file. It shortens a name that would become too long and adds a
@@ -50,7 +50,7 @@ func CheckName(name string) error {
 	case strings.HasPrefix(name, tempPrefix):
 		return errors.New("a file name must not begin with a dot")
 	case strings.ContainsAny(name, "/\x00"):
-		return errors.New("a file name must not hold a slash or a NUL")
+		return errors.New("a file name must not contain a slash or a NUL")
 	case len(name) > maxName:
 		return fmt.Errorf("a file name must not have more than %d bytes", maxName)
 	}

@@ -24,8 +24,8 @@ type Files interface {
 // Writers of one name wait for each other on a lock (flock) of the temporary file. A temporary file without
 // that lock belongs to a killed writer, so Replace takes it over.
 //
-// The returned file is open and stays locked until it is closed. If it must not be open once it has its name,
-// such as a program that may be started, fill closes it.
+// The returned file is open and stays locked until it is closed. If the file is a program, fill must close it,
+// because the kernel does not start a program whose file is open for writing.
 func Replace(dir Files, name string, fill func(temp *os.File) error) (*os.File, error) {
 	temp, err := lock(dir, temporary(name))
 	if err != nil {
@@ -67,8 +67,8 @@ func RemoveLeftover(dir Files, name string) (removed bool, err error) {
 	return err == nil && inPlace, err
 }
 
-// SweepLeftovers calls RemoveLeftover for each temporary file among a directory's entries, and removed with the
-// name of each file that it removed. A failure does not stop it.
+// SweepLeftovers calls RemoveLeftover for each temporary file among a directory's entries. It calls removed with
+// the name of each file that it removes. It continues after a failure.
 func SweepLeftovers(dir Files, entries []fs.DirEntry, removed func(temp string)) error {
 	var errs []error
 	for _, e := range entries {
@@ -85,8 +85,9 @@ func SweepLeftovers(dir Files, entries []fs.DirEntry, removed func(temp string))
 	return errors.Join(errs...)
 }
 
-// lock creates the temporary file, or takes over and empties that of a killed process, and locks it. A process
-// must hold the lock to rename or remove the file, so a file that is locked and still has its name keeps it.
+// lock creates the temporary file and locks it. If a killed process has left the file, lock takes it over and
+// empties it. A process must hold the lock to rename or remove the file, so no other process can do so once lock
+// has checked that the locked file still has its name.
 func lock(dir Files, temp string) (*os.File, error) {
 	for {
 		// Without O_NONBLOCK, Go makes four more system calls to set it. Without O_EXCL, os.Root follows a link
@@ -119,9 +120,9 @@ func lock(dir Files, temp string) (*os.File, error) {
 	}
 }
 
-// reopen opens an existing temporary file. It removes anything else with that name: a link, also a hard one, a
-// FIFO, or the file of another user, who could hold its lock for ever. It returns fs.ErrNotExist if the name is
-// free.
+// reopen opens an existing temporary file. It removes a symbolic or hard link, a FIFO, or another user's file
+// with that name, because that user could hold its lock for ever. It returns fs.ErrNotExist if no file has the
+// name any more.
 func reopen(dir Files, temp string) (*os.File, error) {
 	stat, err := dir.Lstat(temp)
 	if err != nil {
@@ -137,7 +138,7 @@ func reopen(dir Files, temp string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if stat, err = f.Stat(); err == nil && !ownFile(stat) { // replaced since Lstat
+	if stat, err = f.Stat(); err == nil && !ownFile(stat) { // another process has replaced it since Lstat
 		err = fs.ErrNotExist
 	}
 	if err != nil {

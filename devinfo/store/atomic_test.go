@@ -43,7 +43,7 @@ func TestWriteAndMakeCreateAndRepairDirectories(t *testing.T) {
 				must(t, os.Chmod(top+dir, 0))
 			}
 		}
-		must(t, act(store.Open(top+"/k8s/devinfo/cni"))) // lets the test remove the directories
+		must(t, act(store.Open(top+"/k8s/devinfo/cni"))) // makes the directories removable at the end of the test
 	}
 }
 

@@ -132,8 +132,9 @@ func (d *Dir) openExisting() (*os.Root, error) {
 	return root, err
 }
 
-// Make creates the directory and its missing parents, and changes directories on the path from mode 000 to
-// 0755, as Write does. Call it before reading as a user that file modes apply to.
+// Make creates the directory and its missing parents, as Write does. It changes directories on the path that
+// have mode 000 to 0755. A process without root's rights must call it before it reads, because it cannot read
+// below a directory of mode 000.
 func (d *Dir) Make() error {
 	root, err := d.make()
 	if err != nil {
@@ -142,9 +143,9 @@ func (d *Dir) Make() error {
 	return root.Close()
 }
 
-// make creates the directory and its missing parents. It also repairs directories of mode 000, because some
-// programs create the tree with os.MkdirAll(dir, os.ModeDir), and then only root can read the files. It goes
-// from the top down, because the owner of such a tree cannot look below its top.
+// make creates the directory and its missing parents. It also repairs directories of mode 000: some programs
+// create the tree with os.MkdirAll(dir, os.ModeDir), and then only root can read the files. make begins at the
+// root directory, because the owner of such a tree cannot look below its top.
 func (d *Dir) make() (*os.Root, error) {
 	if err := atomicfile.CheckDir(d.dir); err != nil {
 		return nil, err

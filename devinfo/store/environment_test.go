@@ -170,7 +170,7 @@ func TestOwnerRepairsDirectoriesOfMode000(t *testing.T) {
 		return
 	}
 	dir := t.TempDir()
-	must(t, os.Chmod(dir, 0o755)) // independent of the umask
+	must(t, os.Chmod(dir, 0o755)) // TempDir applied the umask
 	mkdir(t, dir+"/k8s/cni")
 	for _, path := range []string{dir + "/k8s/cni", dir + "/k8s"} {
 		if os.Getuid() == 0 {

@@ -46,7 +46,7 @@ func (d *Dir) Name(path string) (string, error) {
 		return "", &NameError{path, errors.New("must be an absolute path")}
 	}
 	if slices.Contains(strings.Split(path, "/"), "..") {
-		return "", &NameError{path, errors.New(`must not hold ".."`)}
+		return "", &NameError{path, errors.New(`must not contain ".."`)}
 	}
 	slash := strings.LastIndexByte(path, '/')
 	parent, name := filepath.Clean("/"+path[:slash]), path[slash+1:]

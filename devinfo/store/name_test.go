@@ -48,9 +48,9 @@ func TestNameRejectsPathsNotDirectlyInDirectory(t *testing.T) {
 		dir + "/":              "a file name is missing",
 		dir + "/.":             "a file name must not begin with a dot",
 		dir + "/net1/":         "a file name is missing",
-		dir + "/..":            `must not hold ".."`,
-		dir + "/../net1":       `must not hold ".."`,
-		dir + "/sub/../net1":   `must not hold ".."`,
+		dir + "/..":            `must not contain ".."`,
+		dir + "/../net1":       `must not contain ".."`,
+		dir + "/sub/../net1":   `must not contain ".."`,
 		dir + "/sub/net1":      "must be directly in " + dir,
 		dir + "/etc/passwd":    "must be directly in " + dir,
 		dir + "x/net1":         "must be directly in " + dir,
@@ -59,7 +59,7 @@ func TestNameRejectsPathsNotDirectlyInDirectory(t *testing.T) {
 		"/net1":                "must be directly in " + dir,
 		dir + "/.net1.tmp":     "a file name must not begin with a dot",
 		dir + "/net1\x00/etc":  "must be directly in " + dir,
-		dir + "/net1\x00":      "a file name must not hold a slash or a NUL",
+		dir + "/net1\x00":      "a file name must not contain a slash or a NUL",
 		dir + "/net1\n":        "a file name must be UTF-8 without control characters",
 		dir + "/\x1b[2Jnet1":   "a file name must be UTF-8 without control characters",
 		dir + "/net1\x7f":      "a file name must be UTF-8 without control characters",
@@ -134,7 +134,7 @@ func TestUnreadablePathIsNotNameError(t *testing.T) {
 	dir := t.TempDir()
 	mkdir(t, dir+"/closed/cni")
 	must(t, os.Chmod(dir+"/closed", 0))
-	t.Cleanup(func() { _ = os.Chmod(dir+"/closed", 0o700) }) // lets the test remove the directory
+	t.Cleanup(func() { _ = os.Chmod(dir+"/closed", 0o700) }) // makes the directory removable at the end of the test
 	asUser(t, key+"="+dir, dir)
 }
 

@@ -63,7 +63,7 @@ func TestFilesOverTheLimitAreNeitherReadNorWritten(t *testing.T) {
 	if got, _ := d.Read("net1"); len(got) != limit {
 		t.Errorf("the refused Write left %d bytes", len(got))
 	}
-	must(t, os.Truncate(d.Path("net1"), 1<<30)) // sparse
+	must(t, os.Truncate(d.Path("net1"), 1<<30)) // a sparse file, so the test writes no data
 	if _, err := d.Read("net1"); !errors.Is(err, store.ErrTooLarge) {
 		t.Errorf("Read: got %v", err)
 	}

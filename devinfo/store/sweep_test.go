@@ -38,7 +38,7 @@ func TestSweepRemovesOnlyFilesOfDeadWriters(t *testing.T) {
 		t.Errorf("swept %v, want %v", got, want)
 	}
 	expectEntries(t, d.Path(""), "..devinfo", ".devinfo", ".dir.devinfo", ".link.devinfo", ".live.devinfo", ".multus", ".net1.tmp", "net1")
-	live.Close() // the writer dies
+	live.Close() // the kernel does the same when a writer dies
 	if got, want := swept(), []string{".live.devinfo"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("swept %v, want %v", got, want)
 	}
