@@ -117,7 +117,7 @@ func (s *search) rdma() string {
 }
 
 // representor returns the name of the representor of the VF or SF, if its PF's eswitch is in switchdev mode. It
-// reads the mode first, because in legacy mode, as on most nodes, it then needs nothing else.
+// reads the mode first. In legacy mode, which most nodes use, it then reads nothing else.
 func (s *search) representor(fn sysfs.Function) string {
 	uplink, flavour := fn.PF, link.VF
 	if s.where.aux != "" {

@@ -58,9 +58,13 @@ type Device struct {
 	// below it.
 	ReachedFromInterface bool
 
-	Virtual bool   // the interface is software without a device, such as veth
-	Shared  bool   // the interface shares the device: it belongs to a lower interface or a representor's PF, or has another port
-	SF      string // auxiliary device of the sub-function that the device is or is on; the PCI address is its parent's; "" = none
+	Virtual bool // the interface is software without a device, such as veth
+	// Shared is true if other interfaces use the device too: it belongs to a lower interface, is the PF of a
+	// representor, or has several ports.
+	Shared bool
+	// SF is the name on the auxiliary bus of the SF that is the device or carries it; "" = none. Info's pci-address
+	// is that of the SF's parent.
+	SF string
 
 	// IsInterface is true if the interface in the network namespace is this device. It is false if another
 	// source names the device and the interface is a different one.
@@ -127,7 +131,8 @@ func (f *Finder) Find(t Target) (*Device, error) {
 	}
 	followed := s.sharedDevice != nil && s.target.FollowLower
 	s.found.ReachedFromInterface = s.ownDevice || followed
-	s.found.Shared = followed || s.sharedDevice != nil && s.mayBeSame(*s.sharedDevice, s.where) // also if another source names the shared device
+	// Without FollowLower, another source may still name the shared device.
+	s.found.Shared = followed || s.sharedDevice != nil && s.mayBeSame(*s.sharedDevice, s.where)
 	s.found.IsInterface = s.isInterface()
 	return s.found, nil
 }
@@ -188,7 +193,7 @@ func IsSocket(t devinfo.Type) bool { return t == devinfo.TypeVhostUser || t == d
 // ref names a device on the PCI, auxiliary and vdpa buses.
 type ref struct {
 	pci  *pci.Address // the function itself, or the one that carries the SF or vDPA device
-	aux  string       // the SF, or the one below a vDPA device; or another auxiliary device that was named
+	aux  string       // the SF, the SF that carries the vDPA device, or another auxiliary device that a source names
 	vdpa string
 
 	// vdpaUnknown is true if only a virtio device is known, and it belongs to some vDPA device on pci or its

@@ -72,8 +72,8 @@ func (s *search) resolve(name string) (r ref, there bool, err error) {
 	return ref{}, false, nil
 }
 
-// resolveAuxiliary looks up an auxiliary device. If the auxiliary device is the part of a PCI function that
-// carries vDPA devices, it returns the function.
+// resolveAuxiliary looks up an auxiliary device. If it is not an SF and carries vDPA devices, resolveAuxiliary
+// returns its PCI function instead.
 func (s *search) resolveAuxiliary(name string) (r ref, there bool, err error) {
 	aux, ok, err := s.Sys.Auxiliary(name)
 	if err != nil || !ok {
@@ -181,8 +181,8 @@ func incomparable(a, b claim) bool {
 	return a.missing && a.ref.vdpa != "" && b.ref.vdpa == "" || b.missing && b.ref.vdpa != "" && a.ref.vdpa == ""
 }
 
-// mayBeSame reports whether two references can mean one device. They must agree in the most specific part that both
-// have. A function and an SF on it are different devices, unless the configuration sets subfunctionParent or
+// mayBeSame reports whether two references can mean one device. They must agree in the most specific field that
+// both have. A function and an SF on it are different devices, unless the configuration sets subfunctionParent or
 // one reference comes from a virtio device alone.
 func (s *search) mayBeSame(a, b ref) bool {
 	switch {

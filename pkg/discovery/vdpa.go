@@ -9,9 +9,9 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// lookForVDPA takes the vDPA device that the function or SF carries as the device. If the type must be vdpa it
-// accepts one without a driver, so that describeVDPA can report that problem. If there are several, it reports
-// them and takes none.
+// lookForVDPA sets the device to the vDPA device on the function or SF. It does nothing if no vDPA device there has
+// a driver, unless the type must be vdpa; describeVDPA then reports the missing driver. If there are several vDPA
+// devices and the pod's interface is not on one of them, it reports the problem and sets none.
 func (s *search) lookForVDPA() error {
 	var list []sysfs.VDPA
 	d, ok, err := s.device()
@@ -25,7 +25,8 @@ func (s *search) lookForVDPA() error {
 	if s.typ() != devinfo.TypeVDPA && !slices.ContainsFunc(list, bound) {
 		return nil
 	}
-	others := func(v sysfs.VDPA) bool { return !slices.Contains(v.Virtio, s.virtio) } // cannot be below the pod's interface
+	// others are vDPA devices that cannot be below the pod's interface.
+	others := func(v sysfs.VDPA) bool { return !slices.Contains(v.Virtio, s.virtio) }
 	if mine := slices.DeleteFunc(slices.Clone(list), others); len(mine) == 1 {
 		list = mine
 	}

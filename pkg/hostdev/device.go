@@ -12,7 +12,7 @@ const (
 	PF     Kind = "pf"     // a PCI function that can have VFs
 	VF     Kind = "vf"     // a PCI function whose PF is on this host
 	SF     Kind = "sf"     // a sub-function, on the auxiliary bus
-	Part   Kind = "aux"    // an auxiliary device other than an SF: a part of a function
+	Part   Kind = "aux"    // an auxiliary device other than an SF
 	VDPA   Kind = "vdpa"   // a vDPA device
 	NIC    Kind = "nic"    // any other NIC, such as a VF in a VM
 	Bond   Kind = "bond"   // a bond

@@ -33,7 +33,7 @@ func names(ports []sysfs.Port) (list []string) {
 	return list
 }
 
-// each calls look with the devices of every captured host, after change.
+// each reads every captured host, after change has modified it, and calls look with its devices.
 func each(t *testing.T, change func(*hostdev.Host), look func(t *testing.T, host hostdev.Host, links *linkhost.Kernel, devices []*hostdev.Device, warnings []string)) {
 	t.Helper()
 	files, err := filepath.Glob("../../testdata/hosts/*.txtar")
@@ -71,7 +71,7 @@ func TestPortsAndReadFindSameInterfaces(t *testing.T) {
 	}
 }
 
-// Assigned to the function, the interface would be missing in the pod that gets it.
+// If the interface were assigned to the function, a pod that gets the function would not have the interface.
 func TestInterfaceOfUnnamedVDPADeviceIsNotAssignedToFunction(t *testing.T) {
 	warned := 0
 	unnamed := func(h *hostdev.Host) {

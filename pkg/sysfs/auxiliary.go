@@ -8,7 +8,7 @@ import (
 )
 
 // Auxiliary is a device on the auxiliary bus, /sys/bus/auxiliary/devices/<name>. It is either a sub-function
-// (SF), such as mlx5_core.sf.4, or a part of a function that its driver created for other drivers, such as
+// (SF), such as mlx5_core.sf.4, or a device that the driver of a PCI function created for other drivers, such as
 // mlx5_core.vnet.0, ice.roce.1, idpf.8086.rdma.core.0 or pds_core.vDPA.1.
 type Auxiliary struct {
 	Name     string
@@ -33,7 +33,7 @@ func (f *FS) Auxiliary(name string) (aux Auxiliary, ok bool, err error) {
 	return aux, d.err == nil, d.err
 }
 
-// IsSF reports whether the device is an SF and not another part of its function. SFs of mlx5 have sfnum
+// IsSF reports whether the device is an SF. SFs of mlx5 have sfnum
 // (drivers/net/ethernet/mellanox/mlx5/core/sf/dev/dev.c). SFs of ice only have the name, <driver>.sf.<id>
 // (drivers/net/ethernet/intel/ice/ice_sf_eth.c).
 func (a Auxiliary) IsSF() bool {

@@ -62,12 +62,12 @@ func (d *dir) has(name string) bool {
 	return ok
 }
 
-// names lists the entries of a directory in numerical order. "" is the directory d itself.
+// names lists the entries of a directory, sorted by [ByNumber]. "" is the directory d itself.
 func (d *dir) names(name string) []string {
 	return d.entries(name, func(fs.DirEntry) bool { return true })
 }
 
-// dirs lists the subdirectories, except links, in numerical order.
+// dirs lists the subdirectories, except links, sorted by [ByNumber].
 func (d *dir) dirs(name string) []string { return d.entries(name, fs.DirEntry.IsDir) }
 
 func (d *dir) entries(name string, wanted func(fs.DirEntry) bool) (names []string) {

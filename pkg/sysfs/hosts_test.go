@@ -26,7 +26,7 @@ type teller struct {
 
 func (t *teller) failed(errs ...error) { t.errs = append(t.errs, errs...) }
 
-// line takes alternating keys and values.
+// line writes a line of alternating keys and values.
 func (t *teller) line(words ...any) {
 	fmt.Fprintf(t, "%s %s", words[0], words[1])
 	for n := 2; n < len(words); n += 2 {
@@ -93,7 +93,7 @@ func (t *teller) function(name string) {
 	for _, list := range [][]sysfs.Port{ports, portsOf} {
 		slices.SortFunc(list, func(p, q sysfs.Port) int { return p.Index - q.Index })
 	}
-	if slices.Equal(portsOf, ports) { // they differ for a virtio device
+	if slices.Equal(portsOf, ports) { // PortsOf differs from Ports only for a function driven by virtio-pci
 		portsOf = nil
 	}
 	group, members, e10 := t.IOMMUGroup(fn)

@@ -32,7 +32,7 @@ func (f *FS) Lineage(name string) (line []Object, err error) {
 			return nil, err
 		}
 		aux, isAux, err := f.Auxiliary(name)
-		if isAux { // a part stands for its function
+		if isAux { // an auxiliary device is traced through its PCI function
 			function = aux.PCI
 		}
 		if isAux && aux.IsSF() {

@@ -17,7 +17,7 @@ func (f *FS) Functions() ([]Function, error) {
 	return each(f, "bus/pci/devices", func(name string) (Function, bool, error) {
 		a, err := pci.Parse(name)
 		if err != nil {
-			return Function{}, false, nil // not a PCI address
+			return Function{}, false, nil // the entry is not a PCI function
 		}
 		d := f.in("bus/pci/devices/" + name)
 		if !strings.HasPrefix(d.text("class"), networkClass) {
@@ -36,13 +36,13 @@ func (f *FS) VFs(fn Function) (number, most int, ok bool, err error) {
 	return number, most, ok && d.err == nil, d.err
 }
 
-// Auxiliaries returns the devices on the auxiliary bus in numerical order: SFs and other parts of functions.
+// Auxiliaries returns all devices on the auxiliary bus, sorted by name as in [ByNumber].
 func (f *FS) Auxiliaries() ([]Auxiliary, error) { return each(f, "bus/auxiliary/devices", f.Auxiliary) }
 
-// VDPAs returns the vDPA devices in numerical order.
+// VDPAs returns the vDPA devices, sorted by name as in [ByNumber].
 func (f *FS) VDPAs() ([]VDPA, error) { return each(f, "bus/vdpa/devices", f.VDPA) }
 
-// each looks up every device in a directory. It skips a device that disappears meanwhile.
+// each looks up every device in a directory. It skips a device that disappears during the call.
 func each[D any](f *FS, at string, get func(name string) (D, bool, error)) (list []D, err error) {
 	in := f.in(at)
 	for _, name := range in.names("") {
@@ -66,7 +66,7 @@ type Netdev struct {
 	DevPort int    // dev_port, see [Port]
 }
 
-// Netdevs returns the network interfaces in numerical order.
+// Netdevs returns the network interfaces, sorted by name as in [ByNumber].
 func (f *FS) Netdevs() ([]Netdev, error) { return each(f, "class/net", f.Netdev) }
 
 // RDMADevice is an RDMA device, /sys/class/infiniband/<name>.
@@ -74,10 +74,10 @@ type RDMADevice struct {
 	Name   string
 	Bus    string // device/subsystem: "pci", "auxiliary"; "" for a software device
 	Device string // device: "0000:01:00.2"
-	Netdev string // ports/1/gid_attrs/ndevs/0: interface of the first port; "" = none, or in another namespace
+	Netdev string // ports/1/gid_attrs/ndevs/0: interface of the first port; "" = none, or not in this network namespace
 }
 
-// RDMADevices returns the RDMA devices in numerical order.
+// RDMADevices returns the RDMA devices, sorted by name as in [ByNumber].
 func (f *FS) RDMADevices() ([]RDMADevice, error) {
 	return each(f, "class/infiniband", func(name string) (RDMADevice, bool, error) {
 		d := f.in("class/infiniband/" + name)

@@ -62,8 +62,8 @@ func (f *FS) PortsOf(bus, name string) ([]Port, error) {
 	return f.ports(d.at, -1)
 }
 
-// HasPorts reports whether a device has network interfaces in any network namespace. The directory net exists
-// for all of them, but lists only the interfaces of the namespace in which sysfs was mounted.
+// HasPorts reports whether a device has network interfaces in any network namespace. It checks only whether the
+// directory net exists, because net lists only the interfaces of the namespace in which sysfs was mounted.
 func (f *FS) HasPorts(bus, name string) (bool, error) {
 	d := f.portsDir(bus, name)
 	return d.has("net"), d.err

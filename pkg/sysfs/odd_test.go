@@ -11,7 +11,8 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// odd are made-up hosts, with the expected lines of a teller. Lines about lineages and the host are left out.
+// odd maps names to made-up hosts and the lines that a teller must write about them, except the lines about lineages
+// and the host.
 var odd = map[string]struct{ host, want string }{
 	"auxiliary device without a function": {`
 -- sys/bus/auxiliary/devices/snd.0 -> ../../../devices/platform/snd/snd.0 --
@@ -72,8 +73,8 @@ mlx5_0
 -- sys/devices/pci0000:00/0000:01:00.0/infiniband/mlx5_2/ --
 -- sys/devices/pci0000:00/0000:01:00.0/infiniband/bnxt_re0/ --
 `, "function 0000:01:00.0 rdma=bnxt_re0,bnxt_re11,mlx5_2,mlx5_10,mlx5_100,mlx5_bond,mlx5_bond_0,rocep1s0f1"},
-	// Bound to a vendor's variant of vfio-pci, without an IOMMU. One kernel has iommufd, the other only the
-	// directory.
+	// The first function has a vendor's VFIO driver, no IOMMU and a device node for iommufd. The kernel of the second
+	// one has no such device nodes, but has the directory vfio-dev.
 	"VFIO": {`
 -- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/pci0000:00/0000:01:00.0 --
 -- sys/devices/pci0000:00/0000:01:00.0/driver -> ../../../bus/pci/drivers/mlx5_vfio_pci --

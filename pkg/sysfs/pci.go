@@ -71,9 +71,9 @@ func (f *FS) IDs(a pci.Address) (vendor, device string, err error) {
 	return d.text("vendor"), d.text("device"), d.err
 }
 
-// ByNumber sorts names by the number at their end: mlx5_9 before mlx5_10. It implements sort.Interface because
-// the netlink library also uses package sort; package slices would add a second sort implementation to the
-// plugin.
+// ByNumber sorts names, comparing numbers at their end by value: mlx5_9 before mlx5_10. It implements
+// sort.Interface because the netlink library also uses package sort; package slices would add a second sort
+// implementation to the plugin.
 type ByNumber []string
 
 func (n ByNumber) Len() int      { return len(n) }
@@ -83,7 +83,8 @@ func (n ByNumber) Less(i, j int) bool {
 	if a != b {
 		return a < b
 	}
-	return cmp.Or(cmp.Compare(len(n[i]), len(n[j])), cmp.Compare(n[i], n[j])) < 0 // compares numbers: kernel names have no leading zeros
+	// Numbers in kernel names have no leading zeros, so the longer one is greater.
+	return cmp.Or(cmp.Compare(len(n[i]), len(n[j])), cmp.Compare(n[i], n[j])) < 0
 }
 
 // prefix returns a name without the number at its end.

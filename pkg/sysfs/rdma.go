@@ -1,14 +1,14 @@
 package sysfs
 
-// RDMA returns the RDMA devices of a device, infiniband/*, in numerical order. The list may be empty because
-// they are in another network namespace.
+// RDMA returns the names of a device's RDMA devices, infiniband/*, sorted by [ByNumber]. The list does not contain
+// RDMA devices in other network namespaces.
 func (f *FS) RDMA(d Device) ([]string, error) {
 	in := f.in(d.at())
 	return in.names("infiniband"), in.err
 }
 
-// RDMANodes returns the device nodes, below /dev/infiniband, of the device's RDMA devices: uverbsN, then issmN
-// and umadN, each in numerical order. The list does not depend on the network namespace.
+// RDMANodes returns the names below /dev/infiniband of the device nodes of a device's RDMA devices: uverbsN, then
+// issmN and umadN, each sorted by N. The list does not depend on the network namespace.
 func (f *FS) RDMANodes(d Device) (nodes []string, err error) {
 	in := f.in(d.at())
 	return append(in.nodes("infiniband_verbs"), in.nodes("infiniband_mad")...), in.err

@@ -42,7 +42,7 @@ type host struct {
 	dir  string // directory of the files; "" = not unpacked
 }
 
-var hosts = map[string]*host{} // by text
+var hosts = map[string]*host{} // by the text of the capture, so that each is parsed only once
 
 func load(t *testing.T, name string) *host {
 	t.Helper()
@@ -66,7 +66,8 @@ func known(t *testing.T, text string) *host {
 	return hosts[text]
 }
 
-// refused matches attributes that return an error. Files on a disk cannot.
+// refused matches attributes whose read fails. Such hosts cannot be unpacked to disk, because plain files cannot
+// fail that way.
 var refused = regexp.MustCompile(`(?m)^-- .* !E[A-Z]+ --\n`)
 
 // each runs f twice on a host: on its text with New, and on files on the disk with Open.

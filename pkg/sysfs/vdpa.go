@@ -8,12 +8,12 @@ import (
 )
 
 // VDPA is a device on the vDPA bus, /sys/bus/vdpa/devices/<name>. Its directory is directly below the PCI function
-// or SF that carries it. With mlx5 too, it is not below the auxiliary device mlx5_core.vnet.N
-// (drivers/vdpa/mlx5/net/mlx5_vnet.c, mlx5_vdpa_dev_add). Only pds_vdpa puts it below a part of the function,
+// or SF that carries it. This includes mlx5, although its driver binds to the auxiliary device mlx5_core.vnet.N
+// (drivers/vdpa/mlx5/net/mlx5_vnet.c, mlx5_vdpa_dev_add). Only pds_vdpa puts it below another auxiliary device,
 // pds_core.vDPA.N (drivers/vdpa/pds/vdpa_dev.c, pds_vdpa_dev_add).
 type VDPA struct {
 	Name   string
-	Driver string       // "vhost" for vhost_vdpa, "virtio" for virtio_vdpa, else the driver's own name; "" = unbound
+	Driver string       // name of the driver without "_vdpa": "vhost", "virtio" or another; "" = unbound
 	PCI    *pci.Address // nearest PCI function above; nil for a simulator
 	Aux    string       // auxiliary device directly above; "" = none
 	SF     string       // same as Aux if that is an SF; "" = none
@@ -79,9 +79,9 @@ func onlyVirtio(names []string) (virtio []string) {
 	return virtio
 }
 
-// VDPAOn returns the vDPA devices directly below a device, or below a part of a PCI function, in numerical
-// order. It includes devices without a driver, but not the devices of the function's SFs. For a PF with VFs it
-// returns none, because listing the PF's directory takes longer with more VFs; look up such a device by name.
+// VDPAOn returns the vDPA devices directly below a device, or below one of its auxiliary devices, except those of
+// its SFs. They are sorted by [ByNumber] and may have no driver. For a PF with VFs VDPAOn returns none, because
+// listing the PF's directory takes longer with more VFs. Look up such a vDPA device by name.
 func (f *FS) VDPAOn(d Device) (list []VDPA, err error) {
 	in, bus := f.in(d.at()), f.in("bus/vdpa")
 	if _, part := d.(Auxiliary); !part {
@@ -102,8 +102,8 @@ func (f *FS) VDPAOn(d Device) (list []VDPA, err error) {
 	return list, in.err
 }
 
-// vdpaAt returns the vDPA device called name in the directory at, or the vDPA devices on that part of a
-// function.
+// vdpaAt looks at the device called name in the directory at. It returns that device if it is a vDPA device. If it
+// is an auxiliary device but not an SF, vdpaAt returns the vDPA devices on it.
 func (f *FS) vdpaAt(at, name string) ([]VDPA, error) {
 	at = path.Join(at, name)
 	if d := f.device("vdpa", name); d.err != nil {

@@ -31,7 +31,7 @@ func (f *FS) VFIO(fn Function) (v VFIO, ok bool, err error) {
 	return v, d.err == nil, d.err
 }
 
-// nodes lists the devices of a class that have a device node below /dev, and so the attribute dev.
+// nodes lists the devices of a class that have a device node below /dev; these have an attribute "dev" in sysfs.
 func (d *dir) nodes(class string) (names []string) {
 	for _, name := range d.dirs(class) {
 		if d.has(path.Join(class, name, "dev")) {

@@ -11,7 +11,7 @@ import (
 type Virtio struct {
 	Name string
 	PCI  *pci.Address // nearest PCI function above; nil = none (a vDPA simulator)
-	VDPA string       // vDPA device directly above, on virtio_vdpa; "" = none, or its driver put the virtio device elsewhere
+	VDPA string       // vDPA device directly above, on virtio_vdpa; "" = none, or not directly above
 }
 
 // Virtio returns the virtio device with the given name. ok is false if it does not exist.
