@@ -9,8 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Eswitch reads the eswitches of a running or captured host. It is the common part of Kernel and linkhost.Kernel,
-// which other packages use.
+// Eswitch reads the eswitches of a running or captured host. Kernel and
+// linkhost.Kernel embed it.
 type Eswitch struct {
 	Sys fs.FS // the tree below /sys
 

@@ -112,7 +112,7 @@ func within(path string, f func() error) error {
 	runtime.LockOSThread()
 	lost := false
 	defer func() {
-		if !lost { // otherwise the thread stays locked and ends with its goroutine
+		if !lost { // a lost thread stays locked and ends with its goroutine
 			runtime.UnlockOSThread()
 		}
 	}()

@@ -105,7 +105,7 @@ func TestSeesMountsDependsOnPropagation(t *testing.T) {
 		if _, err := link.SeesMounts("/run/none"); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("got %v", err)
 		}
-		must(t, errors.Join( // a container with HostToContainer propagation
+		must(t, errors.Join( // a slave mount, as in a container with HostToContainer propagation
 			unix.Mount("", "/run", "", unix.MS_SHARED, ""), os.Mkdir("/run/slave", 0o755),
 			unix.Mount("/run", "/run/slave", "", unix.MS_BIND, ""), unix.Mount("", "/run/slave", "", unix.MS_SLAVE, ""),
 		))
@@ -172,7 +172,7 @@ func TestLowerIsFoundInAnyNamespace(t *testing.T) {
 			}))
 			want := link.Interface{Name: name, Kind: "macvlan", Lower: &link.Interface{Name: nic, Kind: "veth"}}
 			equal(t, read(t, pod, name), want)
-			if of == pod { // also from inside the pod
+			if of == pod { // the pod's namespace can also be the current one
 				must(t, linktest.InNetns(pod, func() error {
 					equal(t, read(t, "", name), want)
 					return nil

@@ -25,12 +25,13 @@ func Sriovnet(pf string, flavour link.Flavour, number int) (string, error) {
 	return sriovnet.GetVfRepresentor(pf, number)
 }
 
-// A Reference answers as its Eswitches do, and compares each answer with sriovnet's. It must not be used concurrently.
+// A Reference returns the answers of its Eswitches and records how sriovnet's answers compare. It must not be used
+// concurrently.
 type Reference struct {
 	hostdev.Eswitches
 	Ask func(pf string, flavour link.Flavour, number int) (string, error) // [Sriovnet]; nil disables the comparison
 
-	Comparisons []Comparison // without functions for which neither found a representor
+	Comparisons []Comparison // one for each function for which package link or sriovnet found a representor
 }
 
 // A Comparison holds the representors that were found for one function.

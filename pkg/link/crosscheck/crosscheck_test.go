@@ -86,7 +86,8 @@ func TestSriovnetFindsNothingOnMissingPF(t *testing.T) {
 	}
 }
 
-// It compares all functions that a PCI device of a captured host has or may have, with and without devlink.
+// The test compares the representors of 100 VF and SF numbers on every PCI device of the captured hosts, with and
+// without devlink.
 func TestSriovnetAgreesOnCapturedHosts(t *testing.T) {
 	found := 0
 	for _, name := range capturetest.Names(t) {
@@ -107,7 +108,7 @@ func TestSriovnetAgreesOnCapturedHosts(t *testing.T) {
 	}
 }
 
-// agreed counts the representors on a PF.
+// agreed compares the representors on a PF with sriovnet's and returns how many there are.
 func agreed(t *testing.T, host string, e link.Eswitch, pf string) (found int) {
 	t.Helper()
 	for _, flavour := range []link.Flavour{link.VF, link.SF} {
@@ -143,7 +144,7 @@ func TestRdmamapAgreesOnCapturedHosts(t *testing.T) {
 	})
 }
 
-// sameRDMA counts the RDMA devices below /sys.
+// sameRDMA compares the RDMA devices below /sys with rdmamap's and returns how many there are.
 func sameRDMA(t *testing.T, host string) (found int) {
 	t.Helper()
 	sys, err := sysfs.Open("/sys")
@@ -168,8 +169,8 @@ func sameRDMA(t *testing.T, host string) (found int) {
 	return found
 }
 
-// compare compares RDMA devices and device nodes of one device, in any order. It leaves out rdma_cm, which all
-// devices share.
+// compare compares the RDMA devices and device nodes of one device, in any order, and returns the number of RDMA
+// devices. It ignores the device node rdma_cm, which all devices share.
 func compare(t *testing.T, device string, ours, theirs, nodes []string, errs ...error) int {
 	t.Helper()
 	var theirNodes []string

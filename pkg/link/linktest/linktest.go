@@ -61,9 +61,9 @@ func setUp() error {
 func unavailable(t *testing.T, err error) {
 	t.Helper()
 	for _, no := range []error{
-		syscall.EPERM, syscall.EACCES, // containers, kernel.apparmor_restrict_unprivileged_userns
-		syscall.EINVAL, // no CONFIG_USER_NS
-		syscall.ENOSPC, // user.max_user_namespaces
+		syscall.EPERM, syscall.EACCES, // in containers, or with kernel.apparmor_restrict_unprivileged_userns
+		syscall.EINVAL, // on a kernel without CONFIG_USER_NS
+		syscall.ENOSPC, // at the limit user.max_user_namespaces
 	} {
 		if errors.Is(err, no) && os.Getenv(must) != "must" {
 			t.Skipf("no namespaces: %v", err)
