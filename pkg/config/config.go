@@ -31,7 +31,7 @@ type Config struct {
 	Capabilities map[string]bool
 
 	InfoFile          string    // runtimeConfig.CNIDeviceInfoFile
-	DeviceIDs         []NamedID // runtimeConfig.deviceID, deviceID and pciBusID, in this order, as far as they are set
+	DeviceIDs         []NamedID // the IDs that are set, in this order: runtimeConfig.deviceID, deviceID, pciBusID
 	DeviceID          string    // the first of DeviceIDs
 	PCIBusID          string    // pciBusID, which delegates get
 	ResourceName      string
@@ -125,7 +125,7 @@ func Parse(data []byte) (*Config, error) {
 	c := &Config{FollowLower: true}
 	r := reader{raw: raw}
 	if _, levels := shape.Of(data); levels > shape.MostLevels {
-		r.problems = append(r.problems, &Problem{"network configuration", fmt.Sprintf("JSON of %d levels", levels), fmt.Sprintf("at most %d", shape.MostLevels)})
+		r.problems = append(r.problems, &Problem{"network configuration", fmt.Sprintf("JSON nested %d levels deep", levels), fmt.Sprintf("at most %d", shape.MostLevels)})
 	}
 	r.string("cniVersion", &c.CNIVersion)
 	if c.CNIVersion == "" {
@@ -185,7 +185,8 @@ func (c *Config) readDevice(r *reader) {
 		c.DeviceID = c.DeviceIDs[0].ID
 	}
 	c.PCIBusID = ids[2]
-	if r.string("resourceName", &c.ResourceName); strings.HasPrefix(c.ResourceName, ".") { // a file name may not begin with a dot either
+	// The name of the device plugin's file begins with the resource name, and a file name must not begin with a dot.
+	if r.string("resourceName", &c.ResourceName); strings.HasPrefix(c.ResourceName, ".") {
 		r.problem("resourceName", "a resource such as vendor.example/name")
 	}
 	c.DeviceInfo = r.object("deviceInfo")

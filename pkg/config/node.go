@@ -33,7 +33,7 @@ type Node struct {
 	CDIDir string `json:"cdiDir"` // directory of the CDI specs
 
 	// AllowedDevices are devices whose device nodes a container may get although they do not belong to one of
-	// its interfaces: PCI addresses (a PF stands for all its VFs), vDPA devices, management devices, or "*".
+	// its interfaces: PCI addresses (a PF allows all its VFs), vDPA devices, management devices, or "*".
 	AllowedDevices []string `json:"allowedDevices"`
 	SocketDirs     []string `json:"socketDirs"` // parent directories of permitted socket directories
 

@@ -12,7 +12,7 @@ import (
 	"devinfo-cni.io/pkg/config"
 )
 
-// The directories of the Device Information Specification, sections 4.1 and 4.2, and devinfo's own defaults.
+// defaults are the default settings. The specification defines the first two directories in sections 4.2 and 4.1.
 var defaults = config.Node{
 	DeviceInfoDir:   "/var/run/k8s.cni.cncf.io/devinfo/cni",
 	DevicePluginDir: "/var/run/k8s.cni.cncf.io/devinfo/dp",
