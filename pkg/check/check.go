@@ -66,12 +66,12 @@ func (f Item) Change() string {
 // Report is the comparison of one attachment.
 type Report struct {
 	Facts    []Item
-	Problem  *Error   // the first; nil = none
-	Warnings []string // without the changed facts
-	// ReadError is the first error that kept something from being read, usually missing permission. The other
-	// facts are compared in that case too.
+	Problem  *Error   // the first problem; nil = none
+	Warnings []string // all warnings except those about changed facts, which Changed returns
+	// ReadError is the first read error, usually missing permission. The facts that could be read are still
+	// compared.
 	ReadError   *Error
-	NotCompared []string // parts that were left out, and why
+	NotCompared []string // objects that were not compared, with the reason
 }
 
 // Changed returns the facts that have changed since ADD.

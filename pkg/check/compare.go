@@ -153,7 +153,8 @@ func (a *Checker) found(r *Report, e *journal.Entry, t *discovery.Target) (*disc
 	}
 	info, gone := device.Info, new(Error)
 	switch {
-	case (t.Existing != nil || e.Device.ID != "") && as[*discovery.MissingError](device.Problem): // before the interface, which disappears with its device
+	// A missing device comes before a changed interface, because an interface disappears with its device.
+	case (t.Existing != nil || e.Device.ID != "") && as[*discovery.MissingError](device.Problem):
 		return device, &Error{DeviceGone, device.Problem}
 	case info == nil && errors.As(a.checkDeviceExists(e.Device), &gone): // only the journal names the device
 		return device, gone

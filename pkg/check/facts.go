@@ -12,7 +12,8 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// known holds the device's facts from each side, with discovery's keys.
+// known holds the device's facts from the journal, the device-info file, the configuration and the kernel, with
+// discovery's keys.
 type known struct {
 	journal, file, declared map[string]string
 	now                     map[string]discovery.Fact
@@ -21,7 +22,7 @@ type known struct {
 	found, missing          bool   // whether the device was found, or is known to be missing
 }
 
-// facts adds an item for every fact that at least one side has.
+// facts adds an item for every fact that the journal, the file or the kernel has.
 func (r *Report) facts(e *journal.Entry, t discovery.Target, device, alone *discovery.Device) {
 	k := known{
 		journal: journalFacts(e), file: factsOf(t.Existing), declared: factsOf(t.Declared), now: kernelFacts(device, alone),

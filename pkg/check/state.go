@@ -29,7 +29,7 @@ const (
 	// States of attachments by cni-dra-driver. A Checker does not return them.
 	Prepared  State = "prepared"  // the pod has no sandbox yet
 	Deleting  State = "deleting"  // DEL is running, will be retried, or its device is being restored
-	Undeleted State = "undeleted" // DEL failed too often; the driver has given it up
+	Undeleted State = "undeleted" // DEL failed too often; the driver no longer retries it
 )
 
 var incomparableKinds = map[State]Kind{Stale: ContainerGone, Corrupt: EntryInvalid, Newer: EntryNewer, Adding: Unfinished}
@@ -57,7 +57,7 @@ func (a *Checker) State(e *journal.Entry, err error) (state State, why string) {
 	switch {
 	case why != "":
 		return Stale, why
-	case !e.Complete: // also if err is set, because an incomplete entry has nothing to compare yet
+	case !e.Complete: // err does not matter, because an incomplete entry has nothing to compare yet
 		return Adding, "ADD runs, or was killed; " + Unfinished.Remedy()
 	case err != nil:
 		return Unknown, err.Error()

@@ -18,7 +18,7 @@ import (
 	"devinfo-cni.io/pkg/safefile/safefiletest"
 )
 
-// lockedFile creates a file and locks it, like the caller of a plugin.
+// lockedFile creates a file and locks it, as the caller of a plugin does.
 func lockedFile(t *testing.T) *os.File {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "entry")
@@ -37,7 +37,7 @@ func free(t *testing.T, path string) bool {
 	return err == nil
 }
 
-// pluginEnv makes the test binary act as the caller of this plugin.
+// pluginEnv names a plugin. If it is set, the test binary runs that plugin instead of the tests.
 const pluginEnv = "CNIEXEC_TEST_PLUGIN"
 
 func TestMain(m *testing.M) {
@@ -90,7 +90,7 @@ func TestDaemonInheritsLock(t *testing.T) {
 	end, ended := fifo(t, plugin, "end"), fifo(t, plugin, "ended")
 	_, err := call(t, &cniexec.Exec{Inherit: lock}, plugin, "ADD")
 	must(t, err)
-	must(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_UN)) // like the caller after the plugin's end
+	must(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_UN)) // a caller does this after its plugin has ended
 	if !free(t, lock.Name()) {
 		t.Error("it is not free")
 	}

@@ -32,9 +32,12 @@ type Network struct {
 	// each ADD.
 	Cache string
 
-	Before  func() error                       // called before each plugin's ADD; an error stops Add; nil = none
-	After   func(plugin string, result []byte) // called after each plugin's successful ADD with the result for the next plugin; nil = none
-	Started int                                // set by Add: number of plugins that need a DEL, including a failed one that was started
+	// Before is called before each plugin's ADD. An error stops Add. nil = none.
+	Before func() error
+	// After is called after each plugin's successful ADD, with the result for the next plugin. nil = none.
+	After func(plugin string, result []byte)
+	// Started is set by Add: the number of plugins that need a DEL, including a failed one that was started.
+	Started int
 }
 
 // PluginError is the failure of one plugin.
@@ -76,7 +79,8 @@ func (n *Network) Add(prev json.RawMessage) (json.RawMessage, error) {
 	return prev, nil
 }
 
-// add runs ADD of the i-th plugin. It sets Started unless the plugin was not started.
+// add runs ADD of the i-th plugin. It counts the plugin in Started, even if ADD failed, unless the error shows that
+// the plugin was not started.
 func (n *Network) add(i int, prev json.RawMessage) (res types.Result, err error) {
 	err = n.run(i, prev, func(c call) (err error) {
 		res, err = c.AddNetworkList(context.Background(), c.one, n.Runtime)
@@ -90,7 +94,8 @@ func (n *Network) add(i int, prev json.RawMessage) (res types.Result, err error)
 }
 
 // Del runs DEL of the plugins in reverse order. result is the result of ADD, which plugins get since version
-// 0.4.0; nil = none. Del continues after an error unless stop is set and returns true for it.
+// 0.4.0; nil = none. Del continues after an error, unless stop returns true for it. A nil stop never stops
+// it.
 func (n *Network) Del(result json.RawMessage, stop func(error) bool) (errs []error) {
 	if has, err := version.GreaterThanOrEqualTo(n.List.CNIVersion, "0.4.0"); err != nil || !has {
 		result = nil

@@ -76,7 +76,7 @@ func (a address) handedOnBy(b address) bool {
 	return a.prefix == b.prefix && (b.of == nil || a.of.is(b.of))
 }
 
-// addresses returns the addresses of the result as it was given.
+// addresses returns the addresses in the original text.
 func (r *Result) addresses() (list []address) {
 	if r == nil {
 		return nil
