@@ -11,11 +11,11 @@ import (
 	"devinfo-cni.io/pkg/result"
 )
 
-// Add finds the device, writes the device-info file and, if asked, the CDI spec, and prints the CNI
+// Add finds the device, writes the device-info file and, if configured, the CDI spec, and prints the CNI
 // result. The doc comment of describe lists where the facts of the file come from.
 //
-// Add refuses everything it can before it changes anything, but it may clean up after a former ADD of
-// the attachment. A later failure undoes everything.
+// Add checks as much as it can before it changes anything. Only the cleanup after a former ADD of the attachment
+// may come earlier. If a later step fails, Add undoes all its changes.
 func (p *Plugin) Add(args *Args) (err error) {
 	r, err := p.request(args)
 	if err != nil {
@@ -62,8 +62,8 @@ type plan struct {
 	leases  []journal.DeviceLease
 }
 
-// decide finds the device and decides what to write about it, which device nodes and mounts the container
-// may have, and which devices the pod takes.
+// decide finds the device. It composes the content of the device-info file and of the CDI spec, and decides which
+// device nodes and mounts the container may have and which leases the attachment takes.
 func (r *request) decide(file infoFile, res *result.Result) (p plan, err error) {
 	if p.device, err = r.plugin.Finder.Find(r.target(r.declared, file.external, res)); err != nil {
 		return p, err
@@ -86,11 +86,11 @@ func (r *request) decide(file infoFile, res *result.Result) (p plan, err error) 
 //   - deviceInfo of the configuration ([request.declaredInfo]): any key but version.
 //   - The kernel, through [discovery.Finder.Find]: pci-address, pf-pci-address, rdma-device (not of vDPA) and
 //     representor-device; for vDPA also parent-device, driver and path.
-//   - The CNI result, through Find too: the path of a socket, which is its socketPath. The CNI result is the
-//     result of the last delegate, else the prevResult.
+//   - The CNI result, which Find reads too: its socketPath is the path of a socket. The CNI result is the result
+//     of the last delegate, else the prevResult.
 //   - The device-info file ([request.readInfoFile]): any key. The runtime or a delegate wrote it; if neither did,
-//     the device plugin's file counts. Content that devinfo itself wrote, in a former ADD or for the delegates, is
-//     laid over that as Find's facts are, if it is about the same device ([infoFile.facts]).
+//     the device plugin's file replaces it. Content that devinfo itself wrote, in a former ADD or for the delegates,
+//     is merged into it like Find's facts, if it is about the same device ([infoFile.facts]).
 //
 // [devinfo.Merge] decides which source wins, by key:
 //
@@ -145,8 +145,8 @@ func (r *request) nothingFound(device *discovery.Device) error {
 }
 
 // invalid returns the error, or logs the warning, of device information that breaks the specification.
-// For a socket it is always an error, because the configuration is to blame. For a device the kernel may lack
-// a fact.
+// For a socket it is always an error, because only the configuration can be wrong. For a device it is a warning
+// unless the configuration is strict, because the kernel may lack a fact.
 func (r *request) invalid(err error, info *devinfo.Info, problem error) error {
 	if problem != nil {
 		return r.unlessStrict(problem)
@@ -169,8 +169,8 @@ func (r *request) warnOfKept(info *devinfo.Info) {
 }
 
 // warnOfOrder logs a warning if devinfo runs before the plugin that creates the interface. In that case the
-// deviceID names a function whose interface is still on the host. The plugin then prints a result of its own, and
-// the pciID that devinfo adds is lost.
+// deviceID names a function whose interface is still on the host. The later plugin then prints a result of its
+// own, and the pciID that devinfo adds is lost.
 func (r *request) warnOfOrder(device *discovery.Device, info *devinfo.Info) error {
 	if device.InNetns || device.SF != "" || len(r.cfg.DeviceIDs) == 0 || len(r.delegates) > 0 || info.Type != devinfo.TypePCI {
 		return nil
@@ -192,8 +192,8 @@ func (r *request) warnOfOrder(device *discovery.Device, info *devinfo.Info) erro
 	return nil
 }
 
-// finalResult returns the CNI result: res with the device's identity and, if a device-info file describes the
-// device, with an interface that carries it.
+// finalResult returns the CNI result: res with the device's pciID or socketPath. If res is nil or a device-info file
+// describes the device, finalResult makes sure that the result has a sandboxed interface.
 func (r *request) finalResult(res *result.Result, plan plan) *result.Result {
 	first := res == nil
 	if first {

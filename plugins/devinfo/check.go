@@ -48,7 +48,7 @@ func (p *Plugin) Check(args *Args) error {
 	if name != "" {
 		now.File, now.Dir = name, c.plugin.Node.DeviceInfoDir
 	}
-	now.Wrote = now.File != "" && (now.Wrote || !journaled) // otherwise ADD wrote no file
+	now.Wrote = now.File != "" && (now.Wrote || !journaled) // without a journal entry, ADD must have written the file
 	return c.compare(a, &now)
 }
 

@@ -12,8 +12,8 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// cleanup removes an attachment that its journal entry describes. DEL, GC and a failed ADD use it, and an ADD
-// that follows a killed one.
+// cleanup removes an attachment that its journal entry describes. DEL and GC use it. ADD uses it to undo its own
+// changes after a failure, and to clean up after a former ADD.
 type cleanup struct {
 	*call
 	entry      *journal.Entry
@@ -61,8 +61,10 @@ func (c cleanup) delDelegates() (errs []error) {
 	case err != nil && unrecorded:
 		c.log.Warn("not running the delegates' DEL", "error", err)
 		return nil
-	case errors.As(err, &held) && held.Holder.Netns == "": // a lock of sriov-cni may be this attachment's own, by another path
-		c.log.Warn("running the delegates' DEL without a network namespace", "error", err) // the namespace was gone, or a DEL was killed
+	// If Holder.Netns is set, the holder is a lock of sriov-cni, which may be this attachment's own by another path.
+	// Otherwise another pod got the device after the namespace had ended or a DEL was killed.
+	case errors.As(err, &held) && held.Holder.Netns == "":
+		c.log.Warn("running the delegates' DEL without a network namespace", "error", err)
 		e.Netns = ""
 	}
 	n, err := c.plugin.delegates(&e, c.args.Path)
@@ -71,7 +73,8 @@ func (c cleanup) delDelegates() (errs []error) {
 	}
 	errs = append(errs, c.begin())
 	for _, err := range n.Del(e.Result, nil) {
-		if err = delegateError("DEL", err); err != nil && unrecorded && cannotExecute(err) { // its ADD failed and undid the other delegates
+		// The ADD of a delegate that cannot be executed failed, and that ADD has undone the other delegates.
+		if err = delegateError("DEL", err); err != nil && unrecorded && cannotExecute(err) {
 			c.log.Warn("not running a delegate's DEL", "error", err)
 			continue
 		}
@@ -80,7 +83,8 @@ func (c cleanup) delDelegates() (errs []error) {
 	return errs
 }
 
-// heldByAnother returns a [*journal.HeldError] if another pod has a device that the delegates were asked for.
+// heldByAnother returns a [*journal.HeldError] if another pod has a device that the configuration or a delegate's
+// configuration names.
 func (c cleanup) heldByAnother() error {
 	if c.plugin.Finder.Sys == nil {
 		return nil

@@ -29,7 +29,7 @@ func (p *Plugin) Del(args *Args) error {
 	}
 	recorded, corrupt, err := c.lock()
 	if as[*store.NameError](err) {
-		c.log.Warn("no journal entry", "error", err) // ADD refuses names this long
+		c.log.Warn("no journal entry", "error", err) // ADD refuses such long names, so it recorded no entry
 	} else if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (p *Plugin) Del(args *Args) error {
 // file, addNamed removes the named one.
 func (c cleanup) addNamed() error {
 	name, err := c.infoFileName()
-	if err != nil && codeOf(err) == codeConfig { // ADD refuses it
+	if err != nil && codeOf(err) == codeConfig { // ADD refuses such a path, so it wrote no file there
 		c.log.Warn("no device-info file removed", "error", err)
 		return nil
 	}
@@ -86,7 +86,7 @@ func (c *call) reconstruct(corrupt *journal.Entry) *journal.Entry {
 	}
 	spec, err := c.wantedSpec()
 	if err != nil {
-		c.log.Warn("ignoring the CDI spec", "error", err) // ADD refuses it
+		c.log.Warn("ignoring the CDI spec", "error", err) // ADD refuses such a spec, so it wrote none
 	}
 	e := cmp.Or(corrupt, &journal.Entry{Key: c.key})
 	e.Delegates, e.CNIVersion, e.Args = delegateConfigs(&runnable), c.cfg.CNIVersion, c.args.Args

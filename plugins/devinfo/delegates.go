@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	delegateLimit = 4 * time.Minute  // for one delegate; kubelets and runtimes give up sooner
-	lockWait      = 30 * time.Second // for another call of the attachment, or for a delegate whose devinfo was killed
+	delegateLimit = 4 * time.Minute  // time for one delegate; kubelets and runtimes give up sooner
+	lockWait      = 30 * time.Second // wait for another call of the attachment, or for a delegate whose devinfo was killed
 )
 
 // runDelegates runs the delegates, if any. Before that it records the attachment, takes leases of the devices
@@ -37,8 +37,8 @@ func (r *request) runDelegates(rollback *rollback, file infoFile) (*result.Resul
 	if len(r.delegates) == 0 {
 		return r.prev, file, nil
 	}
-	go r.plugin.listen()            // in parallel: begin waits for it
-	known, err := r.knownInfo(file) // finds a conflict before anything is changed
+	go r.plugin.listen()            // runs in parallel, and begin waits for it
+	known, err := r.knownInfo(file) // returns an error for a conflict before anything is changed
 	if err != nil {
 		return nil, file, err
 	}
@@ -202,8 +202,9 @@ func (c *call) capabilityArgs() map[string]json.RawMessage {
 	return all
 }
 
-// delegateError adds the delegate and its verb to an error. A delegate's CNI error keeps its code and message. If a
-// delegate died without one, the error is an I/O failure.
+// delegateError adds the delegate and its verb to an error. A delegate's CNI error keeps its code and message. If the
+// delegate printed no CNI result, the code is CNI's decoding failure (6). In all other cases it is CNI's I/O failure
+// (5), for example if the delegate died without printing an error.
 func delegateError(verb string, err error) error {
 	of, ok := errors.AsType[*cniexec.PluginError](err)
 	if !ok {
@@ -211,7 +212,7 @@ func delegateError(verb string, err error) error {
 	}
 	err = fmt.Errorf("delegates[%d] (%s): %s: %w", of.At, of.Plugin, verb, of.Err)
 	code, remedy, ran := codeIO, "", &cniexec.Error{Reason: cniexec.ReasonOutput}
-	errors.As(err, &ran) // otherwise libcni could not read the result
+	errors.As(err, &ran) // if err has no *cniexec.Error, libcni could not read the result
 	switch ran.Reason {
 	case cniexec.ReasonPlugin:
 		if own, ok := errors.AsType[*types.Error](err); ok && own.Code != 0 {

@@ -28,7 +28,7 @@ const (
 	codeNetns        = types.ErrInvalidNetNS                // 8: CNI_NETNS does not exist, or is this process's own namespace
 	codeTryAgain     = types.ErrTryAgainLater               // 11: interrupted by a signal
 	codeNotAvailable = uint(50)                             // STATUS: ADD could not succeed
-	codeLimited      = uint(51)                             // STATUS of a delegate: also, existing containers may lack connectivity
+	codeLimited      = uint(51)                             // a delegate's STATUS: as 50, and existing containers may lack connectivity
 
 	codeNotFound    = uint(100) // a required device or interface is missing
 	codeFileMissing = uint(101) // CHECK: a file that ADD wrote is missing, its journal entry is corrupt, or ADD was killed

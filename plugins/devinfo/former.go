@@ -11,12 +11,12 @@ import (
 // takeOver handles a former ADD of this attachment that had no DEL:
 //
 //   - If it is live and has no delegates, it stays until this ADD is recorded, which replaces it.
-//   - If it was killed while its delegates ran, belongs to an earlier boot, or has lost its network namespace,
-//     it is cleaned up.
+//   - If it was killed while its delegates ran, belongs to an earlier boot, has lost its network namespace, or has
+//     a corrupt entry, it is cleaned up.
 //   - If its delegates have created a pod's network, takeOver fails.
 //
 // takeOver returns the content that the former ADD wrote to the device-info file. It returns nil if another
-// program has replaced the content, or the former ADD was of another boot or network namespace.
+// program has replaced the content. It also returns nil after a cleanup, except after that of a killed ADD.
 func (r *request) takeOver(rollback *rollback) (written *devinfo.Info, err error) {
 	former, corrupt, err := r.lock()
 	if err != nil || former == nil {
@@ -50,7 +50,7 @@ func (r *request) takeOver(rollback *rollback) (written *devinfo.Info, err error
 	c := cleanup{call: r.call, entry: &ended}
 	c.removeInfo = func() error {
 		_, external, err := r.formerContent(&ended)
-		if err == nil && !external { // otherwise this ADD reads the file
+		if err == nil && !external { // this ADD reads a file of another program
 			err = c.removeFile()
 		}
 		return err

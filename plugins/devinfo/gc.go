@@ -72,7 +72,7 @@ func (p *Plugin) stale(key journal.Key, e *journal.Entry) bool {
 // Garbage is the result of CollectStale.
 type Garbage struct {
 	Collected int // stale attachments that were deleted
-	Left      int // stale attachments with delegates, left to the runtime
+	Left      int // stale attachments with delegates, which only the runtime can delete
 	Swept     int // leftover files that were removed
 }
 
@@ -90,7 +90,7 @@ func (p *Plugin) CollectStale(ctx context.Context, cniPath string, delegates boo
 		}
 		e, err := p.Journal.Get(key)
 		switch {
-		case as[*store.CorruptError](err), as[*journal.FormatError](err): // the entry does not show the attachment
+		case as[*store.CorruptError](err), as[*journal.FormatError](err): // the entry cannot be read, so it is kept
 		case err != nil:
 			errs = append(errs, fmt.Errorf("attachment %s: %w", key, err))
 		case !p.stale(key, e):
@@ -136,7 +136,7 @@ func (p *Plugin) collect(cfg *config.Config, key journal.Key, judged *journal.En
 		if corrupt {
 			now = *c.reconstruct(e)
 		} else if there, err := link.HasNetns(e.Netns); err != nil || !there || !e.OfBoot(p.BootID) || link.NetnsNamesProcess(e.Netns) {
-			now.Netns = "" // for the delegates: the path leads nowhere, or perhaps to another pod's namespace
+			now.Netns = "" // the delegates must not get the path: it leads nowhere, or perhaps to another pod's namespace
 		}
 		done, err = true, cleanup{call: c, entry: &now}.run()
 	}

@@ -25,14 +25,14 @@ type infoFile struct {
 
 	text     []byte        // content; nil = the file is missing
 	original []byte        // content from another program, perhaps replaced by devinfo since; nil = none
-	external *devinfo.Info // original decoded, else the device plugin's file; nil = neither
+	external *devinfo.Info // decoded from original, else from the device plugin's file; nil = neither is there and valid
 	own      *devinfo.Info // content that devinfo wrote, in a former ADD or for the delegates; nil = none
 }
 
 // readInfoFile reads the device-info file at the beginning of ADD. written is the content that a former ADD
-// wrote. It returns an error if the file belongs to another attachment or contradicts the configuration. If no
-// other program wrote the file, readInfoFile reads the device plugin's file, which the runtime should have
-// copied.
+// wrote. If no other program wrote a valid file, readInfoFile reads the device plugin's file, which the runtime
+// should have copied. It returns an error if the file belongs to another attachment or has another type than the
+// configuration declares, or if neither the file nor the configuration leads to a device.
 func (r *request) readInfoFile(written *devinfo.Info) (infoFile, error) {
 	f := infoFile{dir: r.plugin.Infos, name: r.fileName, log: r.log}
 	if f.name != "" {
@@ -119,8 +119,9 @@ func (f infoFile) reread(written *devinfo.Info) (infoFile, error) {
 	return f, err
 }
 
-// facts returns the file's facts, which ADD keeps if no better source has them: those of other programs, and
-// devinfo's own if they concern this device. Only the file may contain the path of a socket.
+// facts returns the facts that ADD keeps if no better source has them. They are the external facts, merged with
+// devinfo's own if these are about the same device. A socket whose path neither the kernel nor the configuration
+// names counts as the same device.
 func (f infoFile) facts(device *discovery.Device, declared *devinfo.Info) *devinfo.Info {
 	info := cmp.Or(device.Info, declared)
 	if f.own == nil || info == nil || info.Type != f.own.Type {

@@ -41,9 +41,9 @@ func mergeLeases(list []journal.DeviceLease, more ...journal.DeviceLease) []jour
 	return list
 }
 
-// askedLeases returns leases of the devices named in the configuration and the delegates' configurations,
-// because sriov-cni changes a VF before devinfo can find it. The leases are exclusive: a pod does not share a
-// device that it gets by deviceID.
+// askedLeases returns leases of the devices that the configuration and the delegates' configurations name. ADD takes
+// them before the delegates run, because sriov-cni changes a VF before devinfo can find it. The leases are exclusive,
+// because a pod does not share a device that it gets by deviceID.
 func (c *call) askedLeases(delegates []json.RawMessage) ([]journal.DeviceLease, error) {
 	var names []any // other plugins may use these keys with other types
 	for _, id := range c.cfg.DeviceIDs {
@@ -72,10 +72,10 @@ func (c *call) askedLeases(delegates []json.RawMessage) ([]journal.DeviceLease, 
 	return list, nil
 }
 
-// foundLeases returns leases of the device that Find has found. They are exclusive, unless the interface is one
-// of several on the device.
+// foundLeases returns leases of the device that Find has found, and of its IOMMU group if the container gets it. They
+// are exclusive, unless other interfaces use the device too.
 //
-// A device that is only described takes no lease, but it is an error if another pod has the device. It is only
+// A device that is only described gets no lease, but it is an error if another pod has the device. It is only
 // described if its interface is not in the pod, the network has no delegates, and the container gets none of
 // its device nodes.
 func (r *request) foundLeases(device *discovery.Device, info *devinfo.Info, granted grant.Grant) ([]journal.DeviceLease, error) {

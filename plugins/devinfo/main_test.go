@@ -104,7 +104,7 @@ func must(err error) {
 // A part is the behaviour of a child plugin for one verb, from its configuration: {"story": {"ADD": {"result":
 // {…}}, "DEL": {"error": {"code": 5, "msg": "…"}}}}.
 type part struct {
-	Unless  string            `json:"unless"`  // do nothing special if this file exists
+	Unless  string            `json:"unless"`  // if this file exists, behave as if there were no part
 	Write   map[string]string `json:"write"`   // path to content; empty content removes the file; a path that ends in / is a directory
 	Signal  string            `json:"signal"`  // signal to the plugin: TERM or KILL
 	Linger  string            `json:"linger"`  // run for another second, then write this file

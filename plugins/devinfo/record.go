@@ -69,10 +69,10 @@ func (r *request) commit(rollback *rollback, file infoFile, res *result.Result, 
 	return setContent(r.plugin.Specs, e.CDI.File, plan.spec) // avoids a write, because runtimes reread all specs when one changes
 }
 
-// rollback can return a failed ADD to the state before it.
+// rollback holds the state before an ADD, so that a failed ADD can restore it.
 type rollback struct {
 	call *call
-	file infoFile // at the beginning of ADD
+	file infoFile // the device-info file at the beginning of ADD
 
 	former       *journal.Entry // entry of an earlier ADD of this attachment, locked until it is replaced; nil = none
 	replaced     *journal.Entry // the former entry, once it is replaced
@@ -116,9 +116,9 @@ const (
 	sriovTries = 20
 )
 
-// record writes the entry to the journal and takes its leases. It replaces the entry that this ADD recorded
-// before, or the former entry. It first removes files that only the replaced entry has, once no lease can be
-// refused any more.
+// record writes the entry to the journal and takes its leases. It replaces the former entry, or the entry
+// that this ADD recorded before. In that case it first checks that no lease will be refused, and then removes the
+// files that only the replaced entry has. While sriov-cni has a lock of a device, it tries again.
 func (b *rollback) record(e *journal.Entry) (err error) {
 	j, last := b.call.plugin.Journal, cleanup{call: b.call, entry: cmp.Or(b.former, b.entry)}
 	for range sriovTries {

@@ -14,7 +14,7 @@ import (
 	"devinfo-cni.io/pkg/result"
 )
 
-// A request is a validated ADD, before anything on the disk is read.
+// A request is an ADD with validated arguments.
 type request struct {
 	*call
 	fileName  string            // name of the device-info file; "" = none
