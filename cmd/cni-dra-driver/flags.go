@@ -76,7 +76,7 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.StringVar(&o.nodeConfig, "node-config", config.NodeFile, "node settings `file` of the devinfo plugin, for deviceInfoDir, sysfs, allowedDevices and socketDirs; it need not exist")
 	f.StringVar(&o.cdiDir, "cdi-dir", "", "`directory` of the container runtime's CDI specs (default cdiDir of the node settings, else "+config.DefaultNode().CDIDir+")")
 	f.StringVar(&o.nriSocket, "nri-socket", "/var/run/nri/nri.sock", "NRI `socket` of the container runtime")
-	f.StringVar(&o.nriIndex, "nri-plugin-index", "50", "two `digits` that set the order of the runtime's NRI plugins")
+	f.StringVar(&o.nriIndex, "nri-plugin-index", "50", "two `digits`: this plugin's position among the runtime's NRI plugins")
 	f.StringVar(&o.pluginsDir, "kubelet-plugins-dir", kubeletplugin.KubeletPluginsDir, "`directory` of the kubelet's plugins; the driver keeps its state below it, in "+driver)
 	f.StringVar(&o.registrarDir, "kubelet-registrar-dir", kubeletplugin.KubeletRegistryDir, "`directory` where the kubelet looks for plugin registrations")
 	f.StringVar(&o.metricsAddress, "metrics-address", "", "`host:port` of /healthz and /metrics, served without authentication (default: not served)")

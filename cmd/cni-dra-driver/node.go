@@ -74,8 +74,8 @@ func (o *options) sysfs(node config.Node) (*sysfs.FS, error) {
 	return host.Sys, err
 }
 
-// givenAway lists the devices that device plugins have allocated to pods, as the kubelet reports them. Beside an
-// error it returns the devices of the last answer, so that no device counts as free by mistake.
+// givenAway lists the devices that device plugins have allocated to pods, as the kubelet reports them. If the kubelet
+// does not answer, it returns an error and the devices of the last answer, so that no device counts as free by mistake.
 func givenAway(ctx context.Context, socket string, memory *podresources.Memory) (map[string]string, error) {
 	answer, err := podresources.Ask(ctx, socket)
 	if err != nil {

@@ -1,7 +1,7 @@
 // Cni-dra-gate is the createRuntime hook (OCI runtime specification) of each container of a claim. cni-dra-driver
 // installs it on the node and names it in its CDI specs. The hook fails the container unless the container is in the
-// network namespace that was attached. A new sandbox of the pod, for example, is not in it until the driver has
-// attached the new one.
+// network namespace that was attached. For example, it fails the containers of the pod's next sandbox until the driver
+// has attached that sandbox.
 //
 //	cni-dra-gate NAMESPACE ATTACHMENT
 //

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Files stand for namespaces, which also differ by device and inode.
+// The test uses files as namespaces, because device and inode identify both.
 func TestGateAdmitsContainerOnlyToAttachedNetns(t *testing.T) {
 	dir := t.TempDir()
 	make := func(name string) string {

@@ -43,8 +43,8 @@ func New(o Options) (*Agent, error) {
 	return &Agent{engine}, nil
 }
 
-// ServeNRI keeps the agent connected to the NRI socket of the runtime until ctx ends. index is the two-digit
-// order of the plugin. ServeNRI reconnects if the runtime is not running.
+// ServeNRI keeps the agent connected to the NRI socket of the runtime until ctx ends. index is the plugin's position
+// among the runtime's NRI plugins, two digits. ServeNRI reconnects if the runtime is not running.
 func (a *Agent) ServeNRI(ctx context.Context, socket, index string) error {
 	return nri.Plugin{Handler: a, Name: a.Driver, Index: index, Socket: socket, FailRequests: true, Connected: a.SetConnected, Log: a.Log}.Serve(ctx)
 }

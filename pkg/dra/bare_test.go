@@ -16,7 +16,7 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// Multus attaches such a device: see inventory.ResourceName.
+// Multus attaches a device with a resourceName: see inventory.ResourceName.
 func TestDeviceWithResourceNameNeedsNoNetwork(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		n := newNode(t, "mlx5-switchdev")
@@ -154,7 +154,7 @@ func TestDriverDescribesDeviceThatNoPluginDescribes(t *testing.T) {
 	})
 }
 
-// An administrator may have changed the directory since.
+// An administrator may have changed the directory since the ADD.
 func TestDeviceInfoFileIsRemovedFromItsOriginalDirectory(t *testing.T) {
 	r := newRig(t)
 	r.start()

@@ -10,7 +10,7 @@ import (
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 )
 
-// cable is the carrier of the PF p0, and the publications that a change of it causes.
+// cable simulates the carrier of the PF p0 and records the slices that the agent publishes.
 type cable struct {
 	*node
 	agent     *dra.Agent
@@ -50,7 +50,7 @@ func (c *cable) set(up bool) {
 	c.text = []byte(strings.NewReplacer(from...).Replace(string(c.text)))
 }
 
-// lasts has the carrier up or down for some time, in which the driver publishes whenever it wants to.
+// lasts sets the carrier and lets the driver publish for the duration d.
 func (c *cable) lasts(up bool, d time.Duration) {
 	c.set(up)
 	c.agent.Node.Publish()
@@ -93,7 +93,7 @@ func TestFlappingCarrierWritesPoolFewTimes(t *testing.T) {
 	}
 }
 
-// Nothing but the driver's own timers has it publish after the carrier has changed.
+// After the carrier has changed, only the driver's timers cause further publications.
 func TestTaintFollowsStableCarrier(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		c := plug(t, r, true)

@@ -52,7 +52,7 @@ func TestClaimIsDeletedOnlyIfAPIServerReportsIt(t *testing.T) {
 	}
 }
 
-// No record has the sandbox of such a claim, so only the runtime can report it.
+// The record of a claim without a network does not name the sandbox, so only the runtime can report it.
 func TestClaimWithoutNetworkIsKeptUntilRuntimeListsSandboxes(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {

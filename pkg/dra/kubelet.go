@@ -54,7 +54,7 @@ type Kubelet struct {
 	helper     *kubeletplugin.Helper
 	publishing sync.WaitGroup
 	cancel     context.CancelFunc // ends publishing
-	last       []inventory.Slice  // slices that were published last; only for the publishing goroutine; nil = none
+	last       []inventory.Slice  // last published slices; nil = none; used only by the publishing goroutine
 	specs      metadataSpecs
 	node       atomic.Value // UID of the Node object, a types.UID; nil = not read yet
 }
@@ -227,7 +227,7 @@ func (k *Kubelet) UnprepareResourceClaims(ctx context.Context, claims []kubeletp
 // HandleError implements [kubeletplugin.DRAPlugin].
 func (k *Kubelet) HandleError(_ context.Context, err error, msg string) {
 	switch a := k.agent; {
-	case errors.Is(err, grpc.ErrServerStopped): // by Stop, before the library served the socket
+	case errors.Is(err, grpc.ErrServerStopped): // Stop was called before the library served the socket
 	case !errors.Is(err, kubeletplugin.ErrRecoverable):
 		k.options.Fatal(fmt.Errorf("%s: %w", msg, err))
 	case !dropsSharing(err):

@@ -178,7 +178,7 @@ func TestPrepareFailsIfMetadataCannotBeWritten(t *testing.T) {
 		r.plugins = newPlugins()
 		r.options.Exec = r.plugins
 		r.startKubelet(apiServer(nil, claim), 0)
-		must(t, os.WriteFile(filepath.Join(r.dir, full), nil, 0o644)) // stands for a full disk
+		must(t, os.WriteFile(filepath.Join(r.dir, full), nil, 0o644)) // fails the write, like a full disk
 		plugin := drapb.NewDRAPluginClient(dial(t, filepath.Join(r.dir, "dra.sock")))
 		request := &drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{{Namespace: "ns", Name: claim.Name, Uid: "u1"}}}
 		answer, err := plugin.NodePrepareResources(t.Context(), request)

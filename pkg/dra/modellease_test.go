@@ -91,8 +91,8 @@ func (m *model) expectLeases() {
 	}
 }
 
-// failDELsOf makes all DELs of some sandboxes fail, so that they are given up. It must be the last sandbox with
-// the device, because a later sandbox of the same claim would get the device unrestored.
+// failDELsOf makes all DELs of some sandboxes fail, so that they are given up. The sandbox must be the last one
+// with the device, because a later sandbox of the same claim would get the device unrestored.
 func (m *model) failDELsOf(sandbox string) {
 	if yes := m.oneIn(3); yes {
 		m.mu.Lock()

@@ -54,7 +54,7 @@ func TestEachGateListsAllRDMADevicesOfPod(t *testing.T) {
 	})
 }
 
-// Such a device has no interface name to sort by.
+// A device without a network has no interface name to sort by.
 func TestRDMADevicesWithoutNetworkAreListedLast(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		n := newNode(t, "mlx5-switchdev")

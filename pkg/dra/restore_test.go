@@ -180,7 +180,7 @@ func TestUnrestoredDeviceIsWithheldAndReported(t *testing.T) {
 	})
 }
 
-// The devinfo plugin must not give the device to another pod before.
+// The devinfo plugin must not give the device to another pod before the driver has restored it.
 func TestLeaseIsHeldUntilDeviceIsRestored(t *testing.T) {
 	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
 		b.restartWithLeases()

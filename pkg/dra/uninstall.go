@@ -66,9 +66,9 @@ func inUse(claims []*state.Claim, problems []state.Problem) error {
 	return &InUseError{holders}
 }
 
-// Uninstall removes the installation. The driver must not be running. If claims are on record, Uninstall
-// returns an [*InUseError] and removes nothing. With force it removes the rest, and keeps the records and
-// leases for the next driver.
+// Uninstall removes the installation. The driver must not be running. If claims are on record, Uninstall returns
+// an [*InUseError] and removes nothing. With force it removes everything except the records, their leases and
+// the cached results, which the next driver needs.
 func (i Installation) Uninstall(ctx context.Context, force bool) error {
 	files, err := state.Open(i.StateDir)
 	if err != nil {

@@ -105,7 +105,7 @@ func TestUninstallRemovesTheDriverFromTheNodeOnceNoClaimIsOnRecord(t *testing.T)
 	n.unprepare("u2")
 	must(t, n.agent.InUse())
 	n.stop()
-	must(t, os.WriteFile(filepath.Join(n.RegistrarDir, driverName+"-reg.sock"), nil, 0o600)) // of a killed driver
+	must(t, os.WriteFile(filepath.Join(n.RegistrarDir, driverName+"-reg.sock"), nil, 0o600)) // left by a killed driver
 	foreign := filepath.Join(n.CDIDir, "example.com-gpu.json")
 	must(t, os.WriteFile(foreign, nil, 0o600))
 	must(t, os.WriteFile(filepath.Join(n.CDIDir, driverName+"-claim_u9_r.json"), nil, 0o600)) // a leftover

@@ -67,7 +67,7 @@ func (s *steps) add(c *claim, indexes []int, sb *sandbox) error {
 
 // result is an attachment after its plugins have run.
 type result struct {
-	n   int // index in the record
+	n   int // index of the attachment in the record
 	at  state.Attachment
 	err error
 }
@@ -124,7 +124,7 @@ func (s *steps) addNetwork(uid types.UID, at *state.Attachment) (err error) {
 	return err
 }
 
-// recordAdd records the result of an ADD and opens the gate.
+// recordAdd records the result of an ADD. After a success it opens the gate.
 func (s *steps) recordAdd(c *claim, r result) error {
 	record := c.record.Clone()
 	if r.err != nil {
@@ -141,7 +141,8 @@ func (s *steps) recordAdd(c *claim, r result) error {
 	}
 	s.reports.queue.Add(c.ref.UID)
 	indexes := []int{r.n}
-	if before != rdmaVariable(record.Attachments) { // the other gates list the RDMA devices too, and a late ADD may still run
+	// The other gates list the RDMA devices too. Open them now, because the worker may be busy with a late ADD.
+	if before != rdmaVariable(record.Attachments) {
 		for n, at := range record.Attachments {
 			if n != r.n && at.Phase == state.Added {
 				indexes = append(indexes, n)
@@ -151,7 +152,8 @@ func (s *steps) recordAdd(c *claim, r result) error {
 	return s.gate.open(c, indexes)
 }
 
-// reportFailedAdd reports a failed ADD. It also fails the waiting sandbox, unless the network is attached late.
+// reportFailedAdd logs a failed ADD and sends a notice to the pod. If the sandbox waits for the network, it
+// fails the sandbox.
 func (s *steps) reportFailedAdd(c *claim, n int, sb *sandbox, err error) error {
 	at := &c.record.Attachments[n]
 	err = c.wrap(at, err)
@@ -190,9 +192,10 @@ func (s *steps) writeInitialInfo(at *state.Attachment) ([]byte, error) {
 	return info.Encode(), err
 }
 
-// finalInfo reads the device-info file after ADD. initial is the content from [steps.writeInitialInfo]; if no
-// plugin has changed it, finalInfo writes the facts that are known now. An invalid file is an error, because
-// the pod could not find its device. finalInfo returns nil for a file of another major version.
+// finalInfo reads the device-info file after ADD. If the file is missing or still has the initial content from
+// [steps.writeInitialInfo], finalInfo writes the facts that are known now, or removes the file if there are
+// none. An invalid file is an error, because the pod could not find its device. finalInfo returns nil for a file
+// of another major version.
 func (s *steps) finalInfo(at *state.Attachment, initial []byte) (*devinfo.Info, error) {
 	dir, name := infoFile(at)
 	data, err := dir.Read(name)
@@ -225,7 +228,7 @@ func (s *steps) metadata(at *state.Attachment, info *devinfo.Info) (*state.Metad
 	if err != nil {
 		return nil, wrapReason(err, "network %s", at.Network)
 	}
-	_, more := metadata.Data(at.Result, shown(at)) // the status is built from the same values
+	_, more := metadata.Data(at.Result, shown(at)) // only the warnings are needed: see reports.devices
 	for _, w := range append(warnings, more...) {
 		s.Log.Warn(w, "network", at.Network, "sandbox", at.Sandbox, "ifName", at.IfName)
 	}

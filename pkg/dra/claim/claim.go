@@ -17,9 +17,9 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// claim is a claim on record. After Unprepare it may remain for its undeleted attachments. The table's mutex
-// guards all fields except ref and mayStillRun. Only the claim's worker replaces record. A record is never
-// modified.
+// claim is a claim on record. After Unprepare it may remain for its undeleted attachments. The table's mutex guards all
+// fields except ref and mayStillRun. Only the claim's worker changes record: it replaces the record and never modifies
+// it.
 type claim struct {
 	ref    kubeletplugin.NamespacedObject
 	record *state.Claim
@@ -28,30 +28,30 @@ type claim struct {
 	resourceVersion string    // newest resource version that an event has seen; "" = unknown
 	pod             state.Pod // pod that holds the claim
 	forgotten       bool      // the kubelet has unprepared the claim
-	attachError     string    // why an ADD failed; "" = no failure, or the status has it already
+	attachError     string    // why an ADD failed; "" = no ADD failed, or the status already contains the error
 	rewriteMetadata bool      // kubeletplugin has overwritten the metadata of attached networks
 
 	// Set by the worker.
 	gatesOpen   map[int]bool // by attachment: whether its gate was open at the last check
-	gatesRDMA   string       // the pod's rdmaVariable at that check
+	gatesRDMA   string       // result of rdmaVariable for the pod at that check
 	neverSaved  bool         // no record has been written to disk yet
-	unsaved     bool         // the record on disk differs
+	unsaved     bool         // the record on disk differs from record
 	removed     bool         // the claim is no longer in the table
 	runningStep action       // the step that is running, or none
 	stepSandbox string       // the sandbox of that step
 	sentStatus  []resourceapi.AllocatedDeviceStatus
 
-	// Back-offs. DELs have their own, because failures of other steps must not delay them, and events must not
-	// end their back-off.
+	// Back-offs. DEL and restore have back-offs of their own, because failures of other steps must not delay them and
+	// events must not end their waits.
 	failure          retry
-	delBackOff       map[int]retry // of DEL and restore, by index of the attachment in the record
-	retryUndeletedAt time.Time     // next retry of the DELs that were given up
+	delBackOff       map[int]retry // for DEL and restore, by index of the attachment in the record
+	retryUndeletedAt time.Time     // time of the next retry of DELs that were given up
 
 	mayStillRun map[string]bool // interfaces whose plugins from an earlier process may still run; used by the worker only
 }
 
-// retry is a failed step and the time of its next try. err is nil while a missing device may still return
-// without help.
+// retry is a failed step and the time of its next try. err is nil if the step only waits for a device that may soon
+// return by itself.
 type retry struct {
 	step  action
 	err   error
@@ -234,7 +234,7 @@ func (r *records) setRecord(c *claim, record *state.Claim, saved bool) {
 	r.table.notifyWaiters()
 }
 
-// drop removes a claim from the table and puts left in its place, unless left is nil.
+// drop removes c from the table. If left is not nil, left replaces c.
 func (r *records) drop(c, left *claim) {
 	r.table.mu.Lock()
 	defer r.table.mu.Unlock()

@@ -20,7 +20,7 @@ func (s *steps) delete(c *claim, indexes []int) {
 	for _, n := range indexes {
 		record.Attachments[n].Phase = state.Deleting
 	}
-	s.records.putOrRetry(c, record, "deleting") // if the disk is full, the old record on disk still leads to DEL
+	s.records.putOrRetry(c, record, "deleting") // if this write fails, the older record on disk still leads to DEL
 	for r := range inParallel(record, indexes, func(at *state.Attachment) error {
 		if c.mayStillRun[at.IfName] {
 			s.cni.waitForOrphans(key(record.UID, at))
@@ -61,7 +61,7 @@ func (s *steps) detach(claim types.UID, at *state.Attachment) error {
 func (s *steps) recordDel(c *claim, r result) {
 	record := c.record.Clone()
 	at := &record.Attachments[r.n]
-	if r.err == nil && at.Note == nil { // otherwise restore releases them
+	if r.err == nil && at.Note == nil { // if there is a note, restore releases the leases
 		r.err = s.releaseLeases(record, at)
 	}
 	switch {
@@ -114,8 +114,8 @@ func (s *steps) releaseLeases(record *state.Claim, at *state.Attachment) error {
 }
 
 const (
-	restoreTries = 10 // failures before a restore is given up; the first pauses are fractions of a second
-	slowTries    = 4  // failures before a missing device is logged; the kernel may still be removing its namespace
+	restoreTries = 10 // failures after which a restore is given up; the first pauses are fractions of a second
+	slowTries    = 4  // failures after which a missing device is logged; the kernel needs time to remove its namespace
 )
 
 // restore restores devices to their settings before ADD. The worker calls it again for a device that has not

@@ -26,8 +26,7 @@ import (
 	"devinfo-cni.io/pkg/dra/status"
 )
 
-// Options configures an [Engine]. Fields are required, except where their comment says what their zero value
-// means.
+// Options configures an [Engine]. A field is required unless its comment explains the zero value.
 type Options struct {
 	Driver string           // name of the DRA driver, and vendor of its CDI devices
 	Policy cniconfig.Policy // CNI configurations that claims may contain
@@ -40,8 +39,8 @@ type Options struct {
 
 	Netns     func(path string) error      // normally [link.CheckNetns]
 	Unexposed func(root, dir string) error // normally [safefile.UnexposedBelow]
-	// Status writes the devices of a claim to the API server. The engine repeats the call if [status.Retry]
-	// reports true for the error.
+	// Status writes the status of a claim's devices to the API server. The engine repeats the call if
+	// [status.Retry] reports true for the error.
 	Status func(context.Context, status.Report) error
 	// Read reads a claim from the API server. It returns nil if no claim has this name and UID.
 	Read   func(ctx context.Context, claim kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error)
@@ -59,14 +58,14 @@ type Dirs struct {
 	CacheDir      string   // libcni's cache, used by this process only
 	CDIDir        string   // CDI specs of the container runtime, /var/run/cdi
 	DeviceInfoDir string   // device-info files, /var/run/k8s.cni.cncf.io/devinfo/cni
-	CNIBinDirs    []string // CNI plugins, below HostRoot
+	CNIBinDirs    []string // directories of CNI plugins, below HostRoot
 }
 
 // Retries are limits and intervals. 0 selects the default.
 type Retries struct {
 	DelMaxFailures  int           // failures after which a DEL is given up, if its network namespace no longer exists
 	DelMinRetryTime time.Duration // time over which these failures are spread
-	UndeletedEvery  time.Duration // interval between retries of DELs that were given up, and searches for leftover leases
+	UndeletedEvery  time.Duration // interval of retries of DELs that were given up, and of searches for leftover leases
 	Sweep           time.Duration // interval between checks of all claims
 }
 
@@ -138,7 +137,7 @@ func New(o Options) (*Engine, error) {
 	return e, nil
 }
 
-// SetMetadata enables device metadata. It must not be called after any other method.
+// SetMetadata enables device metadata. Call it before any other method.
 func (e *Engine) SetMetadata(m Metadata) { e.gate.metadata = m }
 
 // Ready returns an error if the state directory is not writable.
@@ -151,9 +150,9 @@ func (e *Engine) Close() error {
 	return e.records.files.Close()
 }
 
-// Run takes the pending steps of all claims, again after each event and every [Retries.Sweep], and writes the
-// status of claims. It returns after ctx has ended and all CNI plugins have exited. It must be called once
-// only.
+// Run executes the pending steps of all claims, and writes the status of claims. It checks a claim again after
+// each event, and all claims every [Retries.Sweep]. It returns after ctx has ended and all CNI plugins have
+// exited. Call it only once.
 func (e *Engine) Run(ctx context.Context) {
 	var background sync.WaitGroup
 	background.Go(func() { e.reports.run(ctx) })
@@ -172,7 +171,8 @@ func (e *Engine) Run(ctx context.Context) {
 	close(e.table.stopped)
 }
 
-// collect removes, until ctx ends, the records and leases of claims that the kubelet will not unprepare.
+// collect periodically removes the records and leases of claims that the kubelet will not unprepare. It returns
+// when ctx ends.
 func (e *Engine) collect(ctx context.Context) {
 	sweep, leases := time.Tick(e.Sweep), time.Tick(e.UndeletedEvery)
 	e.collectLeases()

@@ -207,10 +207,11 @@ func (g *gate) closeGate(record *state.Claim, at *state.Attachment) error {
 	return nil
 }
 
-// isOpen reports whether the gate of an attachment is open, and its spec is current. Reboots and other programs
-// remove specs, device-info files and leases. A spec may lack the hook if an earlier driver wrote it. It may
-// list device nodes that the pod cannot open if it was written before the sandbox was known. It must set rdma,
-// because the last of several specs sets the variable for the container.
+// isOpen reports whether the gate of an attachment is open and its spec is current. A reboot or another program
+// may have removed the spec. For a device without a network, its lease and its device plugin's file may also be
+// missing. A spec that was written before the sandbox was known may list device nodes that the pod cannot open.
+// Each spec must set rdma, because the last of several specs sets the variable for the container. A spec of an
+// earlier driver may lack the hook.
 func (g *gate) isOpen(record *state.Claim, at *state.Attachment, rdma string) bool {
 	if at.Bare() && !(g.Node.Leases.IsHeld(record) && g.Node.HasPluginFile(at)) {
 		return false
@@ -230,8 +231,8 @@ func (g *gate) isOpen(record *state.Claim, at *state.Attachment, rdma string) bo
 	return at.Bare() || bytes.Contains(spec, hook)
 }
 
-// hasRDMA reports whether a spec sets DEVINFO_RDMA_DEVICES as rdma does. If rdma is "", the spec must not set
-// the variable.
+// hasRDMA reports whether a spec sets DEVINFO_RDMA_DEVICES to the value that rdma has. If rdma is "", the spec
+// must not set the variable.
 func hasRDMA(spec []byte, rdma string) bool {
 	if rdma == "" {
 		return !bytes.Contains(spec, []byte(`"`+cdispec.RDMAVariable+`=`))

@@ -53,8 +53,8 @@ func (s *steps) reportGivenUp(c *claim, at *state.Attachment) {
 	s.notices.send(podOf(at), reason, fmt.Sprintf("claim %s, request %s: %s failed %d times and was given up: %s", c.name(), at.Request, what, at.Tries, at.DelError))
 }
 
-// deleteAgain retries undeleted DELs. It runs them one after the other, because two of them may concern the
-// same device.
+// deleteAgain retries the DELs of undeleted attachments. It runs them one after the other, because two of them may
+// concern the same device.
 func (s *steps) deleteAgain(c *claim, indexes []int) {
 	record := c.record.Clone()
 	for _, n := range slices.Backward(indexes) {
@@ -143,8 +143,8 @@ func sameDevice(a, b *state.Attachment) bool {
 	return one != "" && one == other && (a.Exclusive() || b.Exclusive())
 }
 
-// checkReleased returns an error if another claim still holds the device of an attachment. Its pod was deleted
-// by force, or its DEL was given up and is being retried.
+// checkReleased returns an error if another claim still holds the device of an attachment. In that case the other
+// claim's pod was deleted by force, or the other claim's DEL was given up and is being retried.
 func (t *table) checkReleased(c *claim, at *state.Attachment) error {
 	if at.NodeDevice.Shared() {
 		return nil
@@ -175,8 +175,8 @@ func (t *table) noteOfGivenUp(at *state.Attachment) devices.Note {
 	return nil
 }
 
-// isDeviceInUse reports whether another attachment has the device of an undeleted one, is about to get it, or
-// runs DEL for it. Another DEL would then take the device away. The mutex must be held.
+// isDeviceInUse reports whether another attachment has the device of an undeleted one, is about to get it, or runs DEL
+// for it. A retry of the DEL would then take the device away from that attachment. The mutex must be held.
 func (t *table) isDeviceInUse(c *claim, at *state.Attachment) bool {
 	for _, other := range t.claims {
 		busy := other.runningStep == doAdd || other.runningStep == doOpen

@@ -30,7 +30,7 @@ func (e *Engine) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 	if err != nil {
 		return nil, err
 	}
-	// The claim's worker may be retrying a DEL that was given up.
+	// Wait for the claim's worker, because it may be retrying a DEL that was given up.
 	if err := e.table.waitFor(ctx, func() (bool, error) {
 		c := e.table.claims[claim.UID]
 		return c == nil || !c.record.Unprepared() || c.runningStep == none, nil
@@ -80,7 +80,8 @@ func (e *Engine) forgetReallocated(asked *resourceapi.ResourceClaim) *claim {
 	return c
 }
 
-// addClaim adds a claim to the table. Another claim of its pod may be prepared at the same time.
+// addClaim adds a claim to the table. It checks the interface names with the mutex held, because another claim
+// of the pod may be prepared at the same time.
 func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim, own devices.Allocation) (*claim, error) {
 	pods, err := cniconfig.Pods(asked)
 	if err != nil {
@@ -90,7 +91,7 @@ func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim,
 	e.table.observe(pods, e.table.claimsWhere(func(c *claim) bool { return c.ref.UID == asked.UID })...)
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
-	if ctx.Err() != nil { // the kubelet may have unprepared the claim since
+	if ctx.Err() != nil { // the kubelet may already have unprepared the claim
 		return nil, fmt.Errorf("claim %s/%s: %w", asked.Namespace, asked.Name, context.Cause(ctx))
 	}
 	if newer, is := errors.AsType[*state.SchemaError](e.table.problems[asked.UID].Err); is {

@@ -11,9 +11,9 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// rdmaVariable returns the variable DEVINFO_RDMA_DEVICES of a pod, with the RDMA devices of all its claims.
-// They are ordered by interface name, net2 before net10, and devices without a network come last. The mutex
-// must be held.
+// rdmaVariable returns the variable DEVINFO_RDMA_DEVICES of a pod, with the RDMA devices of all its claims. The
+// devices are sorted by interface name, with numbers compared by value (net2 before net10). Devices without a
+// network come last. The mutex must be held.
 func (t *table) rdmaVariable(pod state.Pod) string {
 	var all []state.Attachment
 	for _, c := range t.claimsOf(pod) {
@@ -27,7 +27,7 @@ func rdmaVariable(all []state.Attachment) string {
 	for _, at := range all {
 		info, err := devinfo.Parse(at.Info)
 		switch {
-		case err != nil: // no device information, or of another version
+		case err != nil: // the device information is missing, or has another major version
 		case at.Bare():
 			bare = append(bare, info)
 		case at.Phase == state.Added:

@@ -70,7 +70,7 @@ const (
 type step struct {
 	do              action
 	at              []int // indexes in the record's Attachments, or in Undeleted
-	rewriteMetadata bool  // the metadata of all attachments was to be rewritten when this was decided
+	rewriteMetadata bool  // rewriteMetadata of the claim was set when the step was decided
 }
 
 // rule gives the action for an attachment. The first rule that fits applies.
@@ -168,7 +168,8 @@ func reconcile(record *state.Claim, g goal, now claimView) step {
 	return step{}
 }
 
-// recordStep returns the steps that come after each possible DEL and before any ADD.
+// recordStep returns the next step that writes or removes the record or opens gates. Such a step comes after
+// each possible DEL and before any ADD.
 func recordStep(record *state.Claim, g goal, now claimView, closed []int, owes bool) step {
 	switch {
 	case now.neverSaved: // no lease or gate may exist before the record is on disk

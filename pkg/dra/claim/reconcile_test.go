@@ -271,7 +271,7 @@ func TestFailureDoesNotAffectNewGoal(t *testing.T) {
 	}
 }
 
-// Otherwise open gates would keep the overwritten metadata.
+// If only closed gates were opened, the open gates would keep the overwritten metadata.
 func TestRewriteOpensAllGatesTogether(t *testing.T) {
 	e := newEngine(t)
 	c := newClaim(&state.Claim{UID: "u1", Attachments: []state.Attachment{{Phase: state.Added}, {Phase: state.Added}}})

@@ -31,7 +31,7 @@ func (r *reservations) checkClaims(ctx context.Context, sb *sandbox) error {
 	others := r.table.claimsWhere(func(c *claim) bool {
 		return c.record.Shared && !c.record.Unprepared() && c.ref.Namespace == sb.Pod.Namespace && !c.isFor(sb.Pod)
 	})
-	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond) // the sandbox waits
+	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond) // because the sandbox waits
 	defer cancel()
 	errs := make([]error, len(others))
 	var reads sync.WaitGroup
@@ -42,8 +42,8 @@ func (r *reservations) checkClaims(ctx context.Context, sb *sandbox) error {
 	return errors.Join(errs...)
 }
 
-// checkClaim reads one claim. If the read fails, the sandbox may start: the closed gates keep the claim's
-// containers out, and the next sweep reads the claim again.
+// checkClaim reads one claim. If the read fails, the sandbox may start, because closed gates keep out the
+// containers that use the claim. The next sweep reads the claim again.
 func (r *reservations) checkClaim(ctx context.Context, c *claim, sb *sandbox) error {
 	now, err := r.Read(ctx, c.ref)
 	if err != nil {
@@ -76,7 +76,8 @@ func (r *reservations) checkClaim(ctx context.Context, c *claim, sb *sandbox) er
 		c.name(), c.pod.Namespace, c.pod.Name)
 }
 
-// readIdle reads the idle claims. After a failed read it stops until the next sweep.
+// readIdle reads the idle claims and updates them: see isIdle. If a read fails, it leaves the remaining claims
+// to the next sweep.
 func (r *reservations) readIdle(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()

@@ -158,8 +158,8 @@ func (e *Engine) EndSandbox(ctx context.Context, event string, ended Sandbox) {
 	e.metrics.event(event, began, &err)
 }
 
-// markEnded marks a sandbox as ended and returns the claims to wait for. It omits claims whose ADD is still
-// running for a failed sandbox.
+// markEnded marks a sandbox as ended and returns the claims to wait for. If the sandbox has already failed, the
+// caller need not wait for claims whose ADD is still running, so markEnded omits them.
 func (e *Engine) markEnded(sb *sandbox) (list []*claim) {
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
@@ -182,8 +182,8 @@ func (e *Engine) markEnded(sb *sandbox) (list []*claim) {
 	return list
 }
 
-// Synchronize replaces the known sandboxes with those that the runtime lists. Others may exist, because a
-// runtime omits sandboxes whose state is uncertain.
+// Synchronize replaces the known sandboxes with those that the runtime lists. A sandbox that is not listed may
+// still exist, because a runtime omits sandboxes whose state is uncertain.
 func (e *Engine) Synchronize(all []Sandbox) {
 	e.table.do(func() {
 		listed := map[string]*sandbox{}

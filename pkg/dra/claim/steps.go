@@ -54,7 +54,8 @@ func (s *steps) execute(c *claim, next step, sb *sandbox) error {
 	return nil
 }
 
-// save writes the record. If the first write of a claim fails, it drops the claim, so that Prepare fails.
+// save writes the record. Before the first write it describes the devices without a network. If the first write
+// fails, it drops the claim, so that Prepare fails.
 func (s *steps) save(c *claim) error {
 	name, record, fresh := "saved", c.record.Clone(), c.neverSaved
 	if fresh {
@@ -111,8 +112,8 @@ func (s *steps) reopen(c *claim, indexes []int) error {
 	return err
 }
 
-// releaseAll closes gates and ends leases of attachments without pending work: devices without a network, and
-// leases for an ADD that never ran because the process was killed.
+// releaseAll closes the gates of devices without a network and ends all leases. It is called when no DEL is
+// pending, but a process that was killed before its ADD may have left leases.
 func (s *steps) releaseAll(c *claim) error {
 	for _, at := range c.record.Attachments {
 		var err error

@@ -24,7 +24,7 @@ type table struct {
 	netns   func(path string) error
 	bootID  string
 	queue   workqueue.TypedDelayingInterface[types.UID] // claims that the worker must check
-	backOff workqueue.TypedRateLimiter[types.UID]       // of claims, for all steps except DEL and restore
+	backOff workqueue.TypedRateLimiter[types.UID]       // back-offs of claims, for all steps except DEL and restore
 	stopped chan struct{}                               // closed when [Engine.Run] returns
 
 	mu        sync.Mutex
@@ -310,7 +310,8 @@ func (t *table) goalOf(c *claim) (goal, *sandbox) {
 	return goal{want: keep}, nil
 }
 
-// failSandbox ends a sandbox that cannot be attached, with the reason for its waiter. The mutex must be held.
+// failSandbox marks a sandbox as ended because attaching it failed. why is the error for the call that waits for
+// the sandbox. The mutex must be held.
 func (t *table) failSandbox(sb *sandbox, why error) {
 	for _, c := range t.claimsOf(sb.Pod) {
 		if _, its := t.goalOf(c); its == sb {

@@ -21,8 +21,8 @@ type worker struct {
 	waiting [lanes][]*claim // claims that wait for room in a lane; a claim may be listed twice
 }
 
-// run starts a goroutine for each queued claim, until the queue shuts down. The queue holds back a claim that
-// is being worked on.
+// run starts a goroutine for each queued claim, until the queue shuts down. The queue returns a claim again only
+// after its goroutine has ended.
 func (w *worker) run() {
 	var workers sync.WaitGroup
 	for uid, shutdown := w.table.queue.Get(); !shutdown; uid, shutdown = w.table.queue.Get() {
@@ -119,8 +119,8 @@ const (
 
 var widths = [lanes]int{fast: 1 << 30, lateAdd: 16, del: 32, delAgain: 4} // maximum number of running steps
 
-// laneOf returns the lane of a step. A step for a sandbox that waits is fast, so it never waits for DELs of
-// other claims.
+// laneOf returns the lane of a step. A step for a sandbox that the runtime waits for is fast, so DELs of other
+// claims never delay it.
 func laneOf(record *state.Claim, s step, sb *sandbox) lane {
 	isFirst := func(n int) bool { return record.Attachments[n].Tries == 0 }
 	switch {
@@ -136,8 +136,8 @@ func laneOf(record *state.Claim, s step, sb *sandbox) lane {
 	return fast
 }
 
-// begin marks a step as running, if its lane has room. Otherwise it arranges that the claim is queued again:
-// when the lane has room, or when a back-off ends.
+// begin marks a step as running, if its lane has room. Otherwise the claim is queued again when the lane has
+// room or a back-off ends.
 func (w *worker) begin(c *claim, s step, g goal) (lane, bool) {
 	w.table.mu.Lock()
 	defer w.table.mu.Unlock()

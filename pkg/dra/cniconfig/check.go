@@ -86,8 +86,8 @@ func isOurKind(raw []byte) bool {
 }
 
 // CheckClaim checks the spec of a claim. Paths of mistakes begin below its devices. If AllowClaimTypes is nil, all
-// plugin types are allowed, because the policy of the nodes is unknown. A request whose class is not in classes is
-// only checked if the claim has a config of the driver for it, and without the settings of its class.
+// plugin types are allowed, because the policy of the nodes is unknown. If a request's class is not in classes, the
+// request is checked only if the claim has a config of the driver for it. The settings of the class are then unknown.
 func (p Policy) CheckClaim(devices *resourceapi.DeviceClaim, classes map[string]*resourceapi.DeviceClassSpec) (all Checked) {
 	if all.tooMany("config", len(devices.Config), resourceapi.DeviceConfigMaxSize) || all.tooMany("requests", len(devices.Requests), resourceapi.DeviceRequestsMaxSize) {
 		return all

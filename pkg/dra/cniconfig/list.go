@@ -92,8 +92,8 @@ func numbered(ifName string, n int) string {
 	return strings.ReplaceAll(ifName, indexMark, strconv.Itoa(n))
 }
 
-// checkIfName refuses names that cannot be those of a new interface: names that the kernel rejects (dev_valid_name
-// in net/core/dev.c; "%" would be a template for numbers), that each pod already uses, or that cannot be printed.
+// checkIfName refuses names that a new interface of a pod cannot have: names that the kernel rejects (dev_valid_name in
+// net/core/dev.c; "%" would be a template for numbers), that each pod already uses, or that cannot be printed.
 func checkIfName(name string) *Refusal {
 	var why string
 	switch {

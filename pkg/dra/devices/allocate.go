@@ -75,9 +75,9 @@ func (n *Node) Allocated(ctx context.Context, claim *resourceapi.ResourceClaim, 
 	return own, nil
 }
 
-// surveyFor returns the last survey if it still offers all the devices. It is at most [inventory.Times.Poll] old,
-// and a new survey of a thousand VFs takes longer than the rest of Prepare. Otherwise surveyFor surveys the node. It
-// requires the devices allocated outside DRA, which may be unknown for a while, only for an exclusive device.
+// surveyFor returns the last survey if it still offers all the devices. Otherwise it surveys the node. The last survey
+// is at most [inventory.Times.Poll] old, and a new survey of a thousand VFs takes longer than the rest of Prepare. For
+// an exclusive device, surveyFor returns an error while the devices allocated outside DRA are unknown.
 func (n *Node) surveyFor(ctx context.Context, results []resourceapi.DeviceRequestAllocationResult) (survey, error) {
 	n.mu.Lock()
 	s := n.last
@@ -104,7 +104,7 @@ func (n *Node) surveyFor(ctx context.Context, results []resourceapi.DeviceReques
 // nodeDevice converts a device for a record.
 func nodeDevice(d inventory.Device, as resourceapi.Device) *state.NodeDevice {
 	n := &state.NodeDevice{Ref: d.Ref, Published: as}
-	n.IfName = cmp.Or(inventory.Text(as, inventory.AttrIfName), n.IfName) // also while the interface is in a pod
+	n.IfName = cmp.Or(inventory.Text(as, inventory.AttrIfName), n.IfName) // the published name is known even while the interface is in a pod
 	return n
 }
 
@@ -167,18 +167,18 @@ func configure(n *cniconfig.Network) error {
 	case unfit != "":
 		return &cniconfig.Refusal{
 			Rule:   fmt.Sprintf("driver: %s: device %s is allocated, %s", n.Driver, n.Device, unfit),
-			Remedy: "select an exclusive PCI function in the DeviceClass, or remove driver",
+			Remedy: "select an exclusive PCI function in the DeviceClass, or remove the key \"driver\"",
 		}
 	case n.NodeDevice == nil && len(keys) > 0:
 		return &cniconfig.Refusal{
 			Rule:   fmt.Sprintf("device: %s is allocated, which stands for networks without hardware and has no device", n.Device),
-			Remedy: "select a device of the node by its attributes in the DeviceClass, or remove device",
+			Remedy: "select a device of the node by its attributes in the DeviceClass, or remove the key \"device\"",
 		}
 	case n.NodeDevice == nil:
 		return nil
 	}
 	device := deviceOf(n.NodeDevice)
-	if n.Driver != "" { // it has no interface with a userspace driver
+	if n.Driver != "" { // with a userspace driver the device has no interface
 		device.IfName = ""
 	}
 	list, deviceID, err := binding.Bind(n.List, device, offeredAs(n.NodeDevice), keys)

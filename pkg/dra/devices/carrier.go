@@ -9,9 +9,9 @@ import (
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 )
 
-// A changed taint may rewrite all slices of the pool. Therefore a device gets the taint only after taintAfter
-// without carrier, and loses it only after its carrier was stable for a hold time. The hold time starts at minHold.
-// It doubles, up to maxHold, each time the device gets the taint again within quiet.
+// A changed taint may rewrite all slices of the pool. Therefore a device gets the taint only after taintAfter without
+// carrier, and loses it only after its carrier was stable for a hold time. The hold time starts at minHold. It doubles,
+// up to maxHold, each time the device gets the taint again within quiet after its removal.
 const (
 	taintAfter = 2 * time.Second
 	minHold    = 2 * time.Second
@@ -29,7 +29,7 @@ type carrier struct {
 	speed   *resourceapi.DeviceAttribute
 }
 
-// next returns the state after a reading. wait is the time after which the same reading changes the state again; 0 =
+// next returns the state after a reading. wait is the time after which the same reading would change the state; 0 =
 // never.
 func (c carrier) next(down bool, now time.Time) (_ carrier, wait time.Duration) {
 	if c.since.IsZero() { // the first reading is not a flap
@@ -60,8 +60,9 @@ func (c carrier) next(down bool, now time.Time) (_ carrier, wait time.Duration) 
 	return c, 0
 }
 
-// damp replaces carrier and speed of the devices by the values to publish. When a delay ends, it has the devices
-// published again. read is the time of the reading; a reading older than the last one is ignored.
+// damp replaces carrier and speed of the devices by the values to publish. It schedules a publication for the time when
+// the first delay ends. read is the time at which the devices were read; damp ignores the carriers of a reading that is
+// older than the last one.
 func (n *Node) damp(devices []inventory.Device, read time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -82,7 +83,7 @@ func (n *Node) damp(devices []inventory.Device, read time.Time) {
 		if wait > 0 && (first == 0 || wait < first) {
 			first = wait
 		}
-		if c.since.IsZero() { // an old reading of a device that is new since
+		if c.since.IsZero() { // the device is new, and the old reading does not count
 			continue
 		}
 		d.NoCarrier, all[d.Name] = c.tainted, c

@@ -13,8 +13,8 @@ const (
 	labelsRetry    = 10 * time.Second // wait after a failure
 )
 
-// readLabels reads the labels of the Node object if rules need them, at most once in half a poll interval. After a
-// failure it keeps the last known labels and publishes the node again soon.
+// readLabels reads the labels of the Node object if rules need them, at most once per half poll interval. After a
+// failure it keeps the last known labels and schedules another publication of the slices.
 func (n *Node) readLabels(ctx context.Context) {
 	if !n.Inventory.Rules.SelectNodes() {
 		return
@@ -39,9 +39,9 @@ func (n *Node) readLabels(ctx context.Context) {
 	n.labels = nodeLabels{known: true, next: time.Now().Add(n.Inventory.Times.Poll / 2), rules: n.Inventory.Rules.On(labels)}
 }
 
-// nodeLabels are the rules for the labels of the Node object.
+// nodeLabels contains the rules that apply to the labels of the Node object.
 type nodeLabels struct {
-	known bool
+	known bool      // the labels were read at least once
 	next  time.Time // time of the next read
 	rules inventory.Rules
 }

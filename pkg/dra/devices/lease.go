@@ -152,8 +152,8 @@ func (l *Leases) nameOf(h journal.Holder) string {
 }
 
 // CheckFree returns an error if the device of an attachment has had another holder since its sandbox ended. Then
-// neither a retried DEL nor a restore may touch the device. If only the network's configuration names the device,
-// CheckFree ignores shared leases, because a PF has many.
+// neither a retried DEL nor a restore may touch the device. If the claim has no device of the node, CheckFree checks
+// the PCI address in the device-info file. It then ignores shared leases, because a PF may have many.
 func (l *Leases) CheckFree(record *state.Claim, at *state.Attachment) error {
 	switch {
 	case l.journal == nil:
@@ -177,7 +177,7 @@ func (l *Leases) CheckFree(record *state.Claim, at *state.Attachment) error {
 	return err
 }
 
-// checkNamed is CheckFree for a device that only the device-info file names.
+// checkNamed is CheckFree for an attachment without a device of the node, whose device only the device-info file names.
 func (l *Leases) checkNamed(at *state.Attachment) error {
 	address := at.PCI()
 	if address == "" {

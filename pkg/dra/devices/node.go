@@ -67,8 +67,8 @@ type Inventory struct {
 	Events func(context.Context) (<-chan struct{}, error) // sends when the node may have changed, until the context ends
 	Times  inventory.Times
 	Labels func(context.Context) (map[string]string, error) // reads the labels of this Node object; required if Rules select nodes
-	// Others returns the devices that were allocated outside DRA: see [inventory.DecideInput]. Beside an error it
-	// returns the last known devices, and the driver prepares no exclusive device.
+	// Others returns the devices that were allocated outside DRA: see [inventory.DecideInput]. If it cannot determine
+	// them, it returns an error and the last known devices. The driver then prepares no exclusive device.
 	Others       func(context.Context) (map[string]string, error)
 	Waits        func() time.Duration // time until Others may return fewer devices; 0 = no change is expected
 	EvictLost    bool                 // evict pods whose device no longer exists on the node

@@ -29,14 +29,14 @@ type survey struct {
 	warnings  []string
 }
 
-// Slices reads the node and returns the slices of its devices. ok is false if the node or its claims cannot be read;
+// Slices reads the node and returns the slices of its devices. ok is false if ctx has ended or the node cannot be read;
 // keep the published slices then.
 func (n *Node) Slices(ctx context.Context) (list []inventory.Slice, ok bool) {
 	if n.Inventory == nil {
 		return nil, true
 	}
 	others, unknown := n.others(ctx)
-	if ctx.Err() != nil { // ctx has also ended Others
+	if ctx.Err() != nil { // the answer of Others may be incomplete
 		return nil, false
 	}
 	n.noteUnknown(unknown)
@@ -146,8 +146,8 @@ func (n *Node) note(s survey) {
 	n.last = s
 }
 
-// others returns the devices that were allocated outside DRA: see [inventory.DecideInput]. Beside an error the result
-// may be incomplete.
+// others returns the devices that were allocated outside DRA: see [inventory.DecideInput]. If it returns an error, the
+// devices may be incomplete.
 func (n *Node) others(ctx context.Context) (map[string]string, error) {
 	given, unknown := n.Inventory.Others(ctx)
 	all := map[string]string{}
@@ -169,8 +169,8 @@ func (n *Node) others(ctx context.Context) (map[string]string, error) {
 	return all, unknown
 }
 
-// noteUnknown logs a change in whether the devices allocated outside DRA are known. If some of them may become free,
-// it starts a timer that publishes the slices again.
+// noteUnknown records why the devices allocated outside DRA cannot be determined; nil = they are known. It logs a new
+// reason. It schedules another publication of the slices if such a device may become free or if the read failed.
 func (n *Node) noteUnknown(why error) {
 	wait := n.Inventory.Waits()
 	if wait == 0 && why != nil {
@@ -193,8 +193,8 @@ func (n *Node) noteUnknown(why error) {
 
 type holdings map[string]*state.Attachment // by device
 
-// held returns the attachments on record, by device. They contain the published devices, because the kubelet may
-// have deleted the slices.
+// held returns the attachments that hold devices of the node, by device. It reads their records, because the kubelet
+// may have deleted the published slices. It omits lost devices.
 func (n *Node) held() holdings {
 	all := holdings{}
 	for _, h := range n.claims.Holders() {
@@ -225,7 +225,7 @@ func (n *Node) leaveOffer(s survey) {
 		}
 		d := nodeDevice(c.Device, as)
 		one := state.Offered{Name: name, Ref: d.Ref, Sharing: string(c.Sharing), ResourceName: inventory.Text(as, inventory.ResourceName), Why: c.Why}
-		if published { // true also for a device that a claim has
+		if published { // a device that a claim holds stays published
 			one.Sharing, one.Why = string(offeredAs(d)), ""
 		}
 		if s.withheld[name] {
@@ -255,7 +255,7 @@ type health struct {
 
 func (n *Node) examine(s survey, now time.Time) {
 	n.mu.Lock()
-	carriers := n.carriers // damp replaces the map
+	carriers := n.carriers // never modified, because damp replaces the map
 	n.mu.Unlock()
 	attached := map[string]*state.Attachment{}
 	for _, h := range n.claims.Holders() {
@@ -300,8 +300,9 @@ func (n *Node) examine(s survey, now time.Time) {
 	}
 }
 
-// Health returns the health of the pool's devices. The first is [SoftwareDevice], which is always healthy. The
-// node's own devices follow by name, unless the last survey is too old. changed is closed when the health changes.
+// Health returns the health of the pool's devices. The first is [SoftwareDevice], which is always healthy. The devices
+// of the node follow, sorted by name; if the last survey is too old, they are missing. changed is closed when the
+// health changes.
 func (n *Node) Health(pool string) (list []kubeletplugin.DeviceHealth, changed <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

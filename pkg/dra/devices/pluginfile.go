@@ -14,9 +14,9 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// pluginFile returns the path and content of the device-info file that a device plugin would write for a device
-// without a network. Multus copies this file before its ADD. The path is "" if the device has no description or no
-// lease.
+// pluginFile returns the path and content of the device-info file that a device plugin would write for a device without
+// a network. Multus copies this file before its ADD. The path is "" if the driver writes no such file: the device has a
+// network or no description, or the driver has no journal or no directory of device plugins.
 func (l *Leases) pluginFile(at *state.Attachment) (path, content string) {
 	info, err := devinfo.Parse(at.Info) // the record contains it in compact form
 	if !at.Bare() || at.NodeDevice == nil || err != nil || l.journal == nil || l.pluginDir == "" {

@@ -22,9 +22,9 @@ import (
 // Note contains the settings that restore needs. Only this package reads it.
 type Note = json.RawMessage
 
-// Snapshot checks that the host does not use the device of an attachment, and returns its settings for [Node.Restore];
-// nil = nothing to restore. A device whose restore was given up may still have the settings of its former pod. Snapshot
-// then returns old, unless a different device is in its place.
+// Snapshot returns the settings of an attachment's device for [Node.Restore]; nil = nothing to restore. It returns an
+// error if the host uses the device. old is the note of a restore that was given up, or nil. The device may still have
+// the settings of its former pod then, so Snapshot returns old. It ignores old if a different device is in its place.
 func (n *Node) Snapshot(at *state.Attachment, old Note) (Note, error) {
 	if at.NodeDevice == nil || at.NodeDevice.Shared() {
 		return nil, nil
@@ -114,7 +114,7 @@ func (n *Node) State(at *state.Attachment) restore.State {
 	if !ok {
 		return ""
 	}
-	if at.BootID != n.BootID { // each boot creates all devices again
+	if at.BootID != n.BootID { // each boot creates all devices again, with other inodes
 		snapshot.Inode = 0
 	}
 	now, err := n.Custody.State(snapshot)

@@ -92,7 +92,7 @@ func TestDataHasAtMost10KiB(t *testing.T) {
 		"none":           {``, "", "data is left out: the CNI result is not a JSON object", cluster.Device{}},
 		"garbage":        {`{"a":1}}`, "", "data is left out: the CNI result is not a JSON object", cluster.Device{}},
 
-		// The device has priority.
+		// If the data is too long, the device is kept and parts of the result are left out.
 		"with a result":      {`{"ips":[]}`, `{` + vfText + `,"ips":[]}`, "", vf},
 		"with a long result": {`{"a":"` + long(10240) + `"}`, `{` + vfText + `}`, "the CNI result is left out of data: it has 10327 bytes, at most 10240 are allowed", vf},
 		"beside routes":      {`{"a":1,"routes":["` + long(10240) + `"]}`, `{"a":1,` + vfText + `}`, "routes and dns are left out of data: it has 10340 bytes, at most 10240 are allowed", vf},

@@ -222,8 +222,7 @@ func (a *attributes) address(name, text string) (pci.Address, bool) {
 	return address, err == nil
 }
 
-// standard sets an attribute from a helper of Kubernetes. It ignores a function that the kernel does not know, for
-// which the pod may only need the device of its driver.
+// standard sets an attribute from a helper of Kubernetes. It gives no warning for a function that is missing in sysfs.
 func (a *attributes) standard(attribute deviceattribute.DeviceAttribute, err error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

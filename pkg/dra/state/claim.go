@@ -103,7 +103,7 @@ func (r *Ready) Set(status metav1.ConditionStatus, now time.Time) {
 	}
 }
 
-// Execution has the parameters of an ADD, which DEL repeats, and its results.
+// Execution has the parameters and the results of an ADD. DEL gets the same parameters.
 type Execution struct {
 	Sandbox  string   `json:"sandbox,omitempty"`  // CNI_CONTAINERID
 	Netns    string   `json:"netns,omitempty"`    // CNI_NETNS
@@ -115,7 +115,7 @@ type Execution struct {
 	Lost bool            `json:"lost,omitempty"` // the device did not exist when its DEL was given up, so a new device at its place may be offered
 
 	Result   json.RawMessage `json:"result,omitempty"` // result of ADD, in CNIVersion
-	Info     json.RawMessage `json:"info,omitempty"`   // device-info file after ADD; for a device without a network, the driver's own
+	Info     json.RawMessage `json:"info,omitempty"`   // content of the device-info file after ADD; without a network, the content that the driver wrote itself
 	Metadata *Metadata       `json:"metadata,omitempty"`
 
 	Tries    int    `json:"tries,omitempty"`    // failed attempts of DEL or of restoring
@@ -143,8 +143,9 @@ func (e *Execution) PCI() string {
 // not attach it, for example because Multus does. The phase stays Prepared.
 func (a *Attachment) Bare() bool { return len(a.List) == 0 || string(a.List) == "null" }
 
-// Part returns the part of the claim's lease record in the journal that belongs to this attachment. It differs by
-// device, or by share of a device, because a claim may get another device while the DEL for this one is pending.
+// Part returns the name that tells the attachment's lease record in the journal from other lease records of the claim.
+// Each device, or share of a device, has a lease record of its own, because a claim may get another device while the
+// DEL for this one is pending. All devices without a network have one lease record, "".
 func (a *Attachment) Part() string {
 	switch {
 	case a.Bare():
@@ -155,7 +156,7 @@ func (a *Attachment) Part() string {
 	return a.Device
 }
 
-// Owes reports whether a DEL, or restoring the device, is pending.
+// Owes reports whether the attachment needs a DEL or a restore before it can be dropped, because its ADD may have run.
 func (a *Attachment) Owes() bool { return a.Phase != Prepared }
 
 // Exclusive reports whether the scheduler allocates the device to one claim at a time.
@@ -174,7 +175,7 @@ func (a *Attachment) Reset(why string) {
 // Unprepared reports whether the claim was unprepared and the record only contains undeleted attachments.
 func (c *Claim) Unprepared() bool { return len(c.Attachments) == 0 && len(c.Undeleted) > 0 }
 
-// Owes reports whether any attachment has a pending DEL or restore. Undeleted attachments do not count.
+// Owes reports whether any attachment still needs a DEL or a restore. Undeleted attachments do not count.
 func (c *Claim) Owes() bool {
 	return slices.ContainsFunc(c.Attachments, func(a Attachment) bool { return a.Owes() })
 }

@@ -129,7 +129,7 @@ func (s *Store) All() ([]*Claim, []Problem, error) {
 		if errors.As(err, new(*store.CorruptError)) {
 			var failed error
 			if aside, failed = s.putAside(name); failed != nil {
-				return nil, nil, fmt.Errorf("%w; set it aside: %w", err, failed)
+				return nil, nil, fmt.Errorf("%w; and the file could not be renamed: %w", err, failed)
 			}
 		}
 		switch {
@@ -197,13 +197,13 @@ func check(c *Claim, uid types.UID) error {
 			errs = append(errs, fmt.Errorf("request %q: phase %q: not allowed here", a.Request, a.Phase))
 		case a.Bare() && a.NodeDevice != nil && !a.Owes():
 		case a.Bare() || a.IfName == "" || a.Owes() && a.Sandbox == "":
-			errs = append(errs, fmt.Errorf("request %q: list and ifName are required, and from phase Adding on sandbox", a.Request))
+			errs = append(errs, fmt.Errorf("request %q: list and ifName are required; sandbox is also required from phase Adding onwards", a.Request))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// putAside renames a file to the first free name.
+// putAside renames a record, adding a suffix and, if that name exists, a number. It returns the new path.
 func (s *Store) putAside(name string) (string, error) {
 	from := s.dir.Path(name)
 	for n := range 100 {

@@ -24,9 +24,9 @@ import (
 
 type plugin map[string]json.RawMessage
 
-// Bind writes a device into a configuration list. as is the way in which the device is offered. keys selects the keys;
-// nil selects the default key of each plugin. deviceID is the capability argument (CNI CONVENTIONS.md), or "" if no
-// plugin in the list declares the capability. The error is a [*cniconfig.Refusal].
+// Bind writes a device into a configuration list. as is the way in which the device is offered. keys are the keys that
+// get the device; nil selects the default key of each plugin. The result deviceID is the capability argument (CNI
+// CONVENTIONS.md), or "" if no plugin in the list declares the capability. The error is a [*cniconfig.Refusal].
 func Bind(list json.RawMessage, d inventory.Device, as inventory.SharingMode, keys cniconfig.DeviceKeys) (bound json.RawMessage, deviceID string, err error) {
 	var fields map[string]json.RawMessage
 	var confs []plugin
@@ -52,7 +52,7 @@ func Bind(list json.RawMessage, d inventory.Device, as inventory.SharingMode, ke
 	return encode(fields), b.deviceID, nil
 }
 
-// encode encodes strings, and JSON that was decoded before. These cannot fail.
+// encode encodes a string or decoded JSON, which cannot fail.
 func encode(value any) json.RawMessage {
 	raw, _ := json.Marshal(value)
 	return raw
@@ -162,8 +162,8 @@ func (b *binder) conflict(name, key string, raw json.RawMessage) error {
 	return refuse(fmt.Sprintf("plugin %s: the config has %s: %s, but %s is allocated", name, key, raw, b), "remove "+key+" from the config, because the driver sets it")
 }
 
-// same reports whether a value of the configuration equals that of the device. A PCI address may have either of two
-// spellings.
+// same reports whether a value of the configuration equals that of the device. It accepts each spelling of a PCI
+// address.
 func same(raw json.RawMessage, value string) bool {
 	var text string
 	if json.Unmarshal(raw, &text) != nil {

@@ -18,9 +18,9 @@ import (
 // DecideInput is the state that [Decide] needs in addition to devices and rules.
 type DecideInput struct {
 	Driver   string                 // name of the DRA driver, for device.driver in CEL
-	Sharing  bool                   // the API server keeps allowMultipleAllocations, as since Kubernetes 1.36
+	Sharing  bool                   // the API server does not drop the field allowMultipleAllocations (true since Kubernetes 1.36)
 	Ours     map[string]SharingMode // how claims on record hold devices, by device name; these devices stay in the pool: see [Slices]
-	Last     Published              // the last published devices: a device in a pod lacks facts that rules need
+	Last     Published              // the last published devices, because a device in a pod lacks facts that rules need
 	Withheld map[string]bool        // devices of Ours that are not restored yet
 	Others   map[string]string      // holders outside DRA, by PCI address, auxiliary name or vDPA name
 	Unknown  bool                   // Others may be incomplete, so exclusive devices are tainted
@@ -62,7 +62,7 @@ func Decide(devices []Device, rules Rules, s DecideInput) []Decision {
 			c.Why = "pods share it, so it is offered as exclusive once no claim holds it"
 		case held == Exclusive && c.Sharing != Exclusive:
 			c.Why = "it is exclusive to a claim, so it is offered as shared once no claim holds it"
-		case held == Exclusive: // other checks would only find the claim itself
+		case held == Exclusive: // the other checks would only find this claim
 			c.Why = c.Device.UsedByHost()
 		default:
 			if c.Why = s.against(c, on[c.Device.Name]); c.Why == "" && c.Sharing == Exclusive {
@@ -101,8 +101,8 @@ func (s DecideInput) StillOffers(decisions map[string]Decision, name string) boo
 	return s.others(&c.Device) == ""
 }
 
-// asOffered returns a device that a claim holds exclusively with its last published attributes, because a device in
-// a pod lacks facts that rules need.
+// asOffered returns the device for which rules are checked. If a claim holds d exclusively, it is a copy of d with its
+// last published attributes, because a device in a pod lacks facts that rules need. Otherwise it is d.
 func (s DecideInput) asOffered(d *Device) *Device {
 	last, known := s.Last[d.Name]
 	if !known || s.Ours[d.Name] != Exclusive {
@@ -129,8 +129,8 @@ func (s DecideInput) isHeld(d *Device) bool {
 	return s.Withheld[d.Name] || s.Ours[d.Name] == Exclusive || s.Ours[d.Name] == "" && s.others(d) != ""
 }
 
-// tied returns the devices whose parent or child is held, each with the reason. It does not read facts that rules
-// need, because a device in a pod lacks them.
+// tied returns the devices that are on a held device or have one on them, each with the reason. It does not read facts
+// that rules need, because a device in a pod lacks them.
 func (s DecideInput) tied(decisions []Decision) map[string]string {
 	why := map[string]string{}
 	tie := func(c *Decision, to *Device, how string) {
@@ -152,7 +152,7 @@ func (s DecideInput) tied(decisions []Decision) map[string]string {
 	return why
 }
 
-// against returns why a device that a rule selects is not offered, or "". on are the devices on it.
+// against returns why a device that a rule selects is not offered, or "". on lists the devices on it.
 func (s DecideInput) against(c *Decision, on []string) string {
 	d := &c.Device
 	useless := d.moved() || d.Verbs && d.IfName == "" && len(on) > 0
@@ -247,7 +247,7 @@ func Slices(decisions []Decision, ours map[string]SharingMode, last Published) [
 	for name, as := range ours {
 		d, known := last[name]
 		_, isOffered := offered[name]
-		if !known || as == Shared && isOffered { // the interface of a shared device stays on the host
+		if !known || as == Shared && isOffered { // an offered shared device is still on the host, so its facts are current
 			continue
 		}
 		d = *d.DeepCopy()
@@ -322,7 +322,7 @@ func OnePerClaim(attachments int64) map[resourceapi.QualifiedName]resourceapi.De
 
 // place is the position of a device in the pool.
 type place struct {
-	part     int    // group of devices that fill one slice, or several
+	part     int    // number of the device's group; each group begins a new slice
 	number   int    // number of the VF that it is or is on; -1 = neither
 	function string // name of its PF, or ""
 	name     string
@@ -342,9 +342,9 @@ func arrange(devices Published) (list []Slice) {
 		}
 		places = append(places, p)
 	}
-	// The number of VFs of each PF in a slice. The first slice has half as many, because it also has the other
-	// devices. The number of PFs is rounded up to a power of two, so that a PF more or less seldom moves the VFs of
-	// other PFs.
+	// each is the number of VFs of each PF in a slice. The first slice has half as many, because it also has the other
+	// devices. The number of PFs is rounded up to a power of two, so that adding or removing a PF seldom moves the VFs
+	// of other PFs.
 	each := max(1, maxDevices>>bits.Len(uint(max(1, len(pfs))-1)))
 	for n := range places {
 		if number := places[n].number; number >= each/2 {

@@ -129,7 +129,7 @@ func TestFirstMatchingRuleApplies(t *testing.T) {
 	}
 }
 
-// The taint makes the scheduler wait. Devices that claims hold get none.
+// The taint makes the scheduler wait. Devices that claims hold get no taint.
 func TestDevicesWithUnknownAllocationAreTainted(t *testing.T) {
 	devices := read(t, changed(t, nil, nil))
 	configuration := rules(t, everything)
@@ -178,7 +178,7 @@ func TestResourceNamePublishesAttributesForMultus(t *testing.T) {
 	})
 }
 
-// A pod only needs its device nodes, if the network namespace of the pod may open them.
+// A pod needs only the device nodes, provided that its network namespace may open them.
 func TestRDMADeviceWithoutInterfaceIsOffered(t *testing.T) {
 	const vf = "0000:17:00.1"
 	text := string(capturetest.Text(t, "mlx5-infiniband"))

@@ -29,7 +29,7 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// Pods can share a NIC or a master. A master cannot be exclusive.
+// Pods can share a NIC or a master (bond, bridge or OVS bridge). A master cannot be exclusive.
 func isNIC(k hostdev.Kind) bool { return k == hostdev.PF || k == hostdev.NIC }
 func isMaster(k hostdev.Kind) bool {
 	return k == hostdev.Bond || k == hostdev.Bridge || k == hostdev.OVS
@@ -53,8 +53,8 @@ type Device struct {
 	Closed    bool   // only with Verbs: a pod's network namespace cannot open the RDMA devices
 }
 
-// ID returns the device ID for CNI plugins: the auxiliary name or the PCI address, which for a vDPA device on a VF
-// is the address of the VF. It returns "" if the device has neither.
+// ID returns the device ID for CNI plugins: the auxiliary name, or else the PCI address. A vDPA device on a VF has the
+// address of the VF. ID returns "" if the device has neither.
 func (d *Device) ID() string { return cmp.Or(d.Aux, d.PCI, d.text(PCIBusID)) }
 
 func (d *Device) text(name resourceapi.QualifiedName) string {

@@ -17,7 +17,7 @@ import (
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 )
 
-// full returns a configuration at all limits.
+// full returns a configuration that reaches every limit.
 func full() string {
 	var given []string
 	for n := range 8 {

@@ -97,7 +97,7 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 type reader struct {
 	host     Host
 	links    map[string]link.InterfaceRecord
-	roots    map[string]deviceattribute.DeviceAttribute // by address of a function that is not a VF
+	roots    map[string]deviceattribute.DeviceAttribute // root complexes, by address of a function that is not a VF
 	devices  []*device
 	named    map[string]*device // by published name
 	warnings []string
@@ -105,7 +105,7 @@ type reader struct {
 
 type device struct {
 	Device
-	found *hostdev.Device // nil for a further port of a device, and for a software device
+	found *hostdev.Device // nil for a software device, and for each port of a device after the first
 }
 
 func (r *reader) add(d *device) {
@@ -114,7 +114,7 @@ func (r *reader) add(d *device) {
 	r.devices, r.named[d.Name] = append(r.devices, d), d
 }
 
-// take adds a device if pods may have it, and a NIC for each further interface of the device.
+// take adds the device if pods may have it. It adds each other interface of the device as a NIC.
 func (r *reader) take(found *hostdev.Device) {
 	ports := found.Ports
 	if name := nameOf(found); name != "" {
@@ -224,8 +224,8 @@ func (r *reader) hardware(d *device) error {
 	return nil
 }
 
-// above sets the attributes that come from the PF of a device: root complex and eswitch mode. For a device on a PF
-// it also sets the PF's names and carrier, and the representor of the device.
+// above sets the root complex of a device and its PF's eswitch mode. If the device is not the PF itself, it also sets
+// the PF's interface name, PCI address and carrier, and the device's representor.
 func (r *reader) above(d *device, address string) {
 	root, known := r.roots[address]
 	if links, ok := r.host.Sys.Files().(fs.ReadLinkFS); ok && !known {

@@ -144,7 +144,7 @@ func TestRenamedInterfaceIsSameDevice(t *testing.T) {
 		for _, name := range slices.Sorted(maps.Keys(before)) {
 			after := interfaces(t, bytes.ReplaceAll(text, []byte(before[name]), []byte("z"+before[name])))
 			difftest.Same(t, where+": "+name, after[name], "z"+before[name])
-			// While it is in the pod, the neighbour does not take its place.
+			// While the interface is in a pod, no other interface becomes its device.
 			gone := interfaces(t, capturetest.Without(text, before[name]))
 			for other, ifName := range before {
 				if other != name && gone[other] != ifName {

@@ -172,7 +172,7 @@ func newRule(raw json.RawMessage) (r rule, err error) {
 	if err != nil {
 		return rule{}, err
 	}
-	if r.Select != "" { // compiled as in a DeviceClass
+	if r.Select != "" { // compile it as the scheduler compiles the expression of a DeviceClass
 		program := cel.GetCompiler(cel.Features{EnableConsumableCapacity: true}).CompileCELExpression(r.Select, cel.Options{})
 		if program.Error != nil {
 			return rule{}, fmt.Errorf("select: %s", program.Error.Detail)
@@ -296,8 +296,8 @@ var matchers = []struct {
 	{"drivers", func(r *Rule) []string { return r.Drivers }, func(d *Device) string { return d.Driver }},
 }
 
-// meets reports whether a device meets the rule. The error is that of the rule's expression, for example because the
-// device lacks an attribute in it.
+// meets reports whether a device meets the rule. It returns an error if the rule's expression has no result, for
+// example because the device lacks an attribute that the expression uses.
 func (r *rule) meets(d *Device, driver string) (bool, error) {
 	for _, m := range matchers {
 		if values := m.values(&r.Rule); len(values) > 0 && !slices.Contains(values, m.of(d)) {

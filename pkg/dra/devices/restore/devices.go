@@ -6,8 +6,8 @@
 // ends, the kernel moves the interface back with a delay (net/core/dev.c, default_device_exit_batch). The interface
 // is then down and keeps the name that it had in the pod.
 //
-// The package does not restore devices that pods share, snapshots of an earlier boot, because booting resets
-// devices, or a device that has replaced the recorded one.
+// The package does not restore devices that pods share, or a device that has replaced the recorded one. A snapshot of
+// an earlier boot must not be restored, because booting resets devices.
 package restore
 
 import (
@@ -112,7 +112,7 @@ func (h *Devices) Look(d hostdev.Ref) (Snapshot, error) {
 	return now.Snapshot, err
 }
 
-// State is the fate of a device after its snapshot.
+// State is whether a device still exists after its snapshot.
 type State string
 
 const (
@@ -121,7 +121,7 @@ const (
 	Gone     State = "gone"
 )
 
-// State returns whether a device still exists; "" beside an error.
+// State returns whether a device still exists. It returns "" with an error.
 func (h *Devices) State(f Snapshot) (State, error) {
 	inode, err := h.inode(f)
 	switch {
