@@ -83,8 +83,8 @@ func (s *search) otherPort(i *link.Interface, its ref) (bool, error) {
 	}), nil
 }
 
-// isInterface reports whether the interface's own device is the device that all sources name. It is not if, for
-// example, the interface's device is a function and another source names a vDPA device on it.
+// isInterface reports whether the interface's own device is the device that all sources name. It returns
+// false if, for example, that device is a function and another source names a vDPA device on it.
 func (s *search) isInterface() bool {
 	if !s.ownDevice || s.found.Info == nil {
 		return false

@@ -46,7 +46,7 @@ func OverVirtio(sys *sysfs.FS, virtio, busInfo string) (at Place, byEthtool bool
 	return Place{"virtio", virtio}, false, nil
 }
 
-// Ports returns the interfaces of a device, sorted by port, without representors. Only vDPA devices need links.
+// Ports returns the interfaces of a device, sorted by port, without representors. links is used only for vDPA devices.
 // The cost for a PF in switchdev mode grows with its VFs, see [sysfs.FS.PortsOf]. The result includes IPoIB
 // children, because sysfs does not distinguish them.
 func Ports(sys *sysfs.FS, links Interfaces, at Place) ([]sysfs.Port, error) {
@@ -59,7 +59,8 @@ func Ports(sys *sysfs.FS, links Interfaces, at Place) ([]sysfs.Port, error) {
 	return ports, err
 }
 
-// byPort orders the interfaces of a device. DevPort is 0 if the driver does not number its ports.
+// byPort compares the interfaces of a device by port, and then by name because DevPort is 0 if the driver does not
+// number its ports.
 func byPort(a, b sysfs.Port) int { return cmp.Or(a.DevPort-b.DevPort, cmp.Compare(a.Name, b.Name)) }
 
 // portsOfVDPA returns the interfaces for which [OverVirtio] finds the vDPA device.

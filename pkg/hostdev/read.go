@@ -136,7 +136,8 @@ func (r *reader) vdpas() error {
 	return err
 }
 
-// on adds a device that is on a PCI function. The function need not be a network controller, as with pds_core.
+// on adds a device and sets its Function to the PCI function that carries it. That function need not be a network
+// controller; it is not with pds_core.
 func (r *reader) on(d *Device, function *pci.Address) error {
 	r.add(d)
 	if function == nil {
@@ -175,7 +176,7 @@ func (r *reader) interfaces() error {
 	list, err := r.Sys.Netdevs()
 	for _, n := range list {
 		l, known := links[n.Name]
-		if !known || n.Device == "" || borrows(l) { // an unknown interface has just appeared and may be a representor
+		if !known || n.Device == "" || borrows(l) { // an unknown interface appeared after Links was read, and may be a representor
 			continue
 		}
 		d, err := r.owner(n, l)

@@ -57,8 +57,8 @@ func rename(l netlink.Link, name string) (err error) {
 	return netlink.LinkSetName(l, name)
 }
 
-// SetVF sets one setting of a VF to its value in to: see [VFSettings.Unlike]. pf is the interface of the PF. SetVF
-// needs CAP_NET_ADMIN.
+// SetVF sets one setting of a VF to its value in to. setting is a name that [VFSettings.Unlike] returns. pf is the
+// interface of the PF. SetVF needs CAP_NET_ADMIN.
 func (k *Kernel) SetVF(pf string, n int, setting string, to VFSettings) error {
 	l, err := netlink.LinkByName(pf)
 	if err != nil {
@@ -86,7 +86,7 @@ func (k *Kernel) SetVF(pf string, n int, setting string, to VFSettings) error {
 	return nil
 }
 
-// octets parses an address of a length. "" becomes all zeros, which removes the address.
+// octets parses an address. For "" it returns length zero bytes, which remove the address.
 func octets(text string, length int) net.HardwareAddr {
 	if a, err := net.ParseMAC(text); err == nil {
 		return a

@@ -62,10 +62,10 @@ func Represents(portName string) bool {
 	return strings.Contains(portName, "pf") || portName != "" && strings.Trim(portName, "0123456789") == ""
 }
 
-// IPoIBChild reports whether an interface is an IPoIB child. kind is its IFLA_INFO_KIND. linked is whether IFLA_LINK
-// names another interface: of the interfaces without a kind, only an IPoIB child has a link. If the child has the same
-// index as its parent in another network namespace, the kernel omits IFLA_LINK and IPoIBChild returns false. Then only
-// the missing parent device distinguishes the child.
+// IPoIBChild reports whether an interface is an IPoIB child. kind is its IFLA_INFO_KIND. linked is true if IFLA_LINK
+// names another interface. Among interfaces without a kind, only an IPoIB child has such a link. If the child has the
+// same index as its parent in another network namespace, the kernel omits IFLA_LINK and IPoIBChild returns false. In
+// that case only the missing parent device distinguishes the child.
 func IPoIBChild(kind string, linked bool) bool {
 	return linked && (kind == "" || kind == "ipoib") // "" until Linux 5.13
 }

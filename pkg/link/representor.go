@@ -97,8 +97,8 @@ func value[T uint16 | uint32](attribute *T) uint64 {
 	return uint64(*attribute)
 }
 
-// inSysfs searches /sys/class/net for drivers without devlink ports for representors, such as bnxt_en. Beside an
-// error the result may be incomplete.
+// inSysfs searches /sys/class/net for drivers without devlink ports for representors, such as bnxt_en. If it
+// returns an error, the result may be incomplete.
 func (e Eswitch) inSysfs(f function) (found []candidate, err error) {
 	id, err := e.switchID(f.pf.String())
 	if err != nil || id == "" {

@@ -11,7 +11,7 @@ import (
 )
 
 // Uses returns how the host uses the interfaces of the current network namespace. uplinks are the interfaces of
-// default routes, sorted: IPv4 and IPv6, in any routing table, with all next hops. others describes the use of each
+// all next hops of the IPv4 and IPv6 default routes in all routing tables, sorted. others describes the use of each
 // interface with an IP address or a route that is not a default route, such as "has the address 192.0.2.1/24".
 // Link-local addresses and routes do not count.
 func (Recorder) Uses() (uplinks []string, others map[string]string, err error) {

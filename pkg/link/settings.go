@@ -113,8 +113,8 @@ func settings(answer []byte) (s Settings, err error) {
 	return s, nil
 }
 
-// Set sets one setting of an interface to its value in to: see [Settings.Unlike]. Use [Kernel.SetAltName] for
-// altnames. Set needs CAP_NET_ADMIN.
+// Set sets one setting of an interface to its value in to. setting is a name that [Settings.Unlike] returns. Use
+// [Kernel.SetAltName] for altnames. Set needs CAP_NET_ADMIN.
 func (k *Kernel) Set(name, setting string, to Settings) error {
 	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	flag := func(f uint32, on bool) {

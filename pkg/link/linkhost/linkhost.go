@@ -1,5 +1,5 @@
-// Package linkhost implements package link for a captured host. It reads the netlink/ parts of the capture and,
-// where package link reads sysfs, the captured sysfs.
+// Package linkhost implements package link for a captured host. It reads the files below netlink/ in the capture
+// and, where package link reads sysfs, the captured sysfs.
 //
 // A capture has the interfaces of the host and, by path, of network namespaces. A capture of one pod instead has the
 // interfaces of the pod, which are returned for the path of any network namespace.
@@ -39,7 +39,7 @@ type Kernel struct {
 	vdpa  map[string]link.VDPARecord
 }
 
-// New reads the netlink/ parts of a host. The error names the part.
+// New reads the files below netlink/ of a host. The error names the file.
 func New(h *capturefile.Host) (*Kernel, error) {
 	var vdpa struct{ Config map[string]link.VDPARecord }
 	var eswitches struct{ Dev map[string]link.EswitchRecord }
