@@ -41,7 +41,7 @@ func (s State) Incomparable() (kind Kind, over bool) {
 	return kind, over
 }
 
-// State returns the state of an attachment as far as it is known without a comparison, and the reason unless it is
+// State returns the state of an attachment, determined without a comparison, and the reason unless the state is
 // OK. [Checker.Check] does the comparison. e and err are the results of [journal.Journal.Get]; e is nil only with
 // an error. The most serious state wins: a stale attachment may also lack its files.
 func (a *Checker) State(e *journal.Entry, err error) (state State, why string) {
@@ -94,7 +94,7 @@ func (a *Checker) checkDeviceExists(d journal.Identity) error {
 	if !named(devinfo.Type(bus)) || d.ID == "" {
 		return nil
 	}
-	if _, err := pci.Parse(d.ID); err == nil { // also a vDPA device known only by its PCI address
+	if _, err := pci.Parse(d.ID); err == nil { // only the PCI address of a vDPA device may be known
 		bus = string(devinfo.TypePCI)
 	}
 	there, err := a.Finder.Sys.HasDevice(bus, d.ID)

@@ -66,7 +66,7 @@ func TestNetworkIsAddedInOrderAndDeletedInReverse(t *testing.T) {
 	}
 }
 
-// Each started plugin needs a DEL, also the one that failed.
+// Each started plugin needs a DEL, including the one that failed.
 func TestFailedAddNamesPluginAndCountsStartedOnes(t *testing.T) {
 	fails := `echo '{"code": 11, "msg": "later"}'; exit 1`
 	stop := errors.New("a signal")

@@ -23,7 +23,7 @@ import (
 // keys.
 type Config struct {
 	CNIVersion   string // "0.1.0" if the configuration has none
-	Name         string // of the network
+	Name         string // name of the network
 	Type         string // name of this plugin
 	PrevResult   json.RawMessage
 	Runtime      map[string]json.RawMessage // runtimeConfig, which delegates get too
@@ -46,7 +46,7 @@ type Config struct {
 	// Valid is cni.dev/valid-attachments; nil if it is absent, null or malformed.
 	Valid []types.GCAttachment
 
-	Idle        []string     // keys that only have an effect in a delegate
+	Idle        []string     // keys without an effect, because the configuration has delegates
 	Unknown     []UnknownKey // at most the first 10
 	MoreUnknown int          // number of further unknown keys
 	Problems    []*Problem   // at most the first 10

@@ -94,8 +94,8 @@ type call struct {
 	reason string // last warning of unlessStrict, with its remedy
 }
 
-// parse reads the configuration, refuses one that is unusable for every verb, and logs a warning for each
-// unknown key.
+// parse reads the configuration and logs a warning for each unknown key. It returns an error if the name of the
+// network is invalid, or if the CNI version does not have the verb.
 func (p *Plugin) parse(args *Args) (*config.Config, error) {
 	cfg, err := config.Parse(args.StdinData)
 	if err != nil {
@@ -192,8 +192,8 @@ func (c *call) infoFileName() (string, error) {
 	return "", err
 }
 
-// foreignReason returns the reason why a device-info file or a CDI spec belongs to another attachment: the other one
-// holds a lease of it, or the name contains another container's ID. It returns "" if neither is true.
+// foreignReason returns the reason why a device-info file or a CDI spec belongs to another attachment: that attachment
+// holds a lease of it, or a device-info file is named after another container. It returns "" if neither is true.
 func (c *call) foreignReason(kind journal.Kind, name string) (why string, err error) {
 	owner, err := c.plugin.Journal.Owner(kind, name)
 	switch {
@@ -215,8 +215,8 @@ func (c *call) entry() (*journal.Entry, error) {
 	return e, err
 }
 
-// lock is like entry, for calls that modify the attachment. If the entry is corrupt, lock returns what
-// the leases still show, with corrupt set.
+// lock is like entry, for calls that modify the attachment. If the entry is corrupt, lock logs a warning and returns
+// an entry with the facts that the leases still show. corrupt is true in that case.
 func (c *call) lock() (e *journal.Entry, corrupt bool, err error) {
 	e, err = c.entry()
 	if !as[*store.CorruptError](err) {

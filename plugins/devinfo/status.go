@@ -5,7 +5,8 @@ import (
 	"io/fs"
 )
 
-// Status returns an error unless an ADD can succeed now.
+// Status returns an error if ADD could not succeed now. It checks the configuration, the directories, sysfs and the
+// delegates' own STATUS.
 func (p *Plugin) Status(args *Args) error {
 	cfg, err := p.parse(args)
 	if err != nil {
