@@ -103,7 +103,7 @@ func served(t *testing.T, socket string, kubelet podresourcesapi.PodResourcesLis
 	return server
 }
 
-// busyKubelet limits the rate: it serves only each third call.
+// busyKubelet serves only each third call, like a kubelet that limits the rate.
 type busyKubelet struct {
 	kubelet
 	calls int

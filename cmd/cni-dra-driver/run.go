@@ -34,7 +34,7 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// run runs the driver until ctx ends or an error occurs from which it cannot recover.
+// run runs the driver until ctx ends or a permanent error occurs.
 func run(ctx context.Context, o *options, log *slog.Logger) error {
 	log.Info("cni-dra-driver", "version", build.Read().Version, "node", o.nodeName, "allowClaimConfig", o.allowed)
 	client, err := connect(o)
@@ -47,8 +47,8 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 	return serve(ctx, o, client, log)
 }
 
-// serve runs the driver until ctx ends or an error occurs from which it cannot recover. With --uninstall it
-// offers no devices, and returns [errUnused] once no claim is on record.
+// serve runs the driver until ctx ends or a permanent error occurs. With --uninstall it offers no devices, and
+// returns [errUnused] once no claim is on record.
 func serve(ctx context.Context, o *options, client kubernetes.Interface, log *slog.Logger) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -59,7 +59,7 @@ func serve(ctx context.Context, o *options, client kubernetes.Interface, log *sl
 		return err
 	}
 	defer agent.Close()
-	const gateEvery = time.Minute // longest time for which the program is missing after it was removed
+	const gateEvery = time.Minute // interval of checks that cni-dra-gate is installed
 	var background sync.WaitGroup
 	background.Go(func() {
 		wait.UntilWithContext(ctx, func(context.Context) {

@@ -163,7 +163,7 @@ func (m *model) runContainers(sb *api.PodSandbox, claim *resourceapi.ResourceCla
 		m.setDevice(sb.Id, claim.UID, device)
 		defer m.setDevice(sb.Id, claim.UID, "")
 	}
-	// Do not count shared networks: they may be detached and attached again.
+	// Do not count shared networks, because they may be detached and attached again.
 	dels := func() int { return m.plugins.calls("DEL "+sb.Id+" net1") + m.plugins.calls("DEL "+sb.Id+" net2") }
 	if before := dels(); m.oneIn(3) {
 		m.call("Prepare again", func(ctx context.Context, a *dra.Agent) error { return m.prepare(ctx, a, claim) })

@@ -206,8 +206,8 @@ func TestTwoContainersWithLimitGetTwoInterfaces(t *testing.T) {
 	})
 }
 
-// A device whose DEL failed is not offered, so that the scheduler does not allocate it: neither while the claim
-// exists, nor after the DEL was given up, nor by the next process.
+// The scheduler must not allocate a device whose DEL failed. The driver does not offer the device while the
+// claim exists or after the DEL was given up. The next process does not offer it either.
 func TestDeviceWithFailedDELIsNotOffered(t *testing.T) {
 	t.Parallel()
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()

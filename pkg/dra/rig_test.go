@@ -324,7 +324,7 @@ var (
 	says = difftest.Says
 )
 
-// noError is must for any goroutine: it does not end the test.
+// noError is like must, but does not end the test. Therefore any goroutine may call it.
 func noError(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

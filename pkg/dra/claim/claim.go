@@ -18,8 +18,8 @@ import (
 )
 
 // claim is a claim on record. After Unprepare it may remain for its undeleted attachments. The table's mutex guards all
-// fields except ref and mayStillRun. Only the claim's worker changes record: it replaces the record and never modifies
-// it.
+// fields except ref and mayStillRun. Only the claim's worker replaces record. The worker modifies a clone, because
+// others may be reading the record.
 type claim struct {
 	ref    kubeletplugin.NamespacedObject
 	record *state.Claim

@@ -15,7 +15,7 @@ type goal struct {
 type want string
 
 const (
-	keep   want = "keep"   // no change: no sandbox is known, and none has ended
+	keep   want = "keep"   // no change, because no sandbox is known and none has ended
 	attach want = "attach" // attach it to a sandbox
 	detach want = "detach" // its sandbox has ended, or attaching it failed
 	forget want = "forget" // the kubelet has unprepared it

@@ -1,5 +1,5 @@
-// Package devices offers the devices of this node to the scheduler, and prepares allocated devices for pods: it
-// leases them, notes their settings, binds them to kernel drivers, and restores them after use.
+// Package devices offers the devices of this node to the scheduler, and prepares allocated devices for pods: it leases
+// them, records their settings, binds them to kernel drivers, and restores them after use.
 //
 // It does not know sandboxes and makes no decisions about claims. It reads the claims from the snapshot that
 // [Claims] returns.

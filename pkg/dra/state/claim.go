@@ -76,7 +76,7 @@ type Attachment struct {
 
 	// The next four are empty for a device without a network: see Bare.
 	Network    string          `json:"network"`        // "name" of the network configuration
-	CNIVersion string          `json:"cniVersion"`     // of the network configuration
+	CNIVersion string          `json:"cniVersion"`     // CNI version of the network configuration
 	IfName     string          `json:"ifName"`         // CNI_IFNAME
 	List       json.RawMessage `json:"list"`           // network configuration list as executed; null = see Bare
 	Late       bool            `json:"late,omitempty"` // only the containers that list the claim wait for this network, not the sandbox
@@ -87,7 +87,7 @@ type Attachment struct {
 	Error string `json:"error,omitempty"` // why the device is not attached; "" after a success
 	Ready Ready  `json:"ready,omitzero"`  // condition Ready, as sent or to be sent to the API server
 
-	Execution // of the current sandbox; empty while Prepared
+	Execution // ADD for the current sandbox; empty while Prepared
 }
 
 // Ready is the condition of type Ready.
@@ -143,9 +143,9 @@ func (e *Execution) PCI() string {
 // not attach it, for example because Multus does. The phase stays Prepared.
 func (a *Attachment) Bare() bool { return len(a.List) == 0 || string(a.List) == "null" }
 
-// Part returns the name that tells the attachment's lease record in the journal from other lease records of the claim.
-// Each device, or share of a device, has a lease record of its own, because a claim may get another device while the
-// DEL for this one is pending. All devices without a network have one lease record, "".
+// Part returns the name of the attachment's lease record in the journal among the lease records of the claim. Each
+// device, or share of a device, has a lease record of its own, because a claim may get another device while the DEL for
+// this one is pending. All devices without a network have one lease record, "".
 func (a *Attachment) Part() string {
 	switch {
 	case a.Bare():

@@ -51,7 +51,7 @@ type Store struct {
 type Problem struct {
 	UID   types.UID // from the name of the file
 	Err   error     // a [*SchemaError], or the mistake in the content
-	Aside string    // path to which a file with invalid content was renamed; "" = the file was not changed
+	Aside string    // new path of a file with invalid content; "" = the file was not renamed
 }
 
 // SchemaError is the error of a file that a newer driver wrote. The file is not changed.

@@ -248,8 +248,8 @@ func types() map[string]pluginType {
 	}
 }
 
-// key returns the key for a device, or "" if the plugin ignores it. why is the reason for which the plugin cannot
-// use the device; "" = it can.
+// key returns the key for a device, or "" if the plugin ignores it. why is the reason if the plugin cannot use the
+// device; "" = it can.
 func (p pluginType) key(d inventory.Device, shared, capable bool) (key, why string) {
 	known := slices.Contains(p.kinds, d.Kind)
 	switch {
