@@ -13,13 +13,14 @@ import (
 	"devinfo-cni.io/devinfo/store"
 )
 
-// Claim is the record of the leases that a ResourceClaim has for one of its devices. The claim's network may
-// run without the devinfo plugin, so the attachment may have no [Entry]. Only the driver ends these leases. A
-// missing network namespace does not mean that the device is free.
+// Claim is the record of leases that cni-dra-driver has taken for a ResourceClaim. A claim has one record for
+// each device that it attaches to a network, and one for all its other devices. The network may run without the
+// devinfo plugin, so the attachment may have no [Entry]. The leases continue after the network namespace is
+// removed, until the driver or "devinfoctl gc --claim" ends them.
 type Claim struct {
 	Format    int           `json:"format"` // set by Hold
 	UID       string        `json:"uid"`
-	Part      string        `json:"part,omitempty"` // the device; "" = all devices without an interface
+	Part      string        `json:"part,omitempty"` // names a device with a network; "" = all devices without a network
 	Namespace string        `json:"namespace"`
 	Name      string        `json:"name"`
 	BootID    string        `json:"bootID"` // set by Hold
@@ -33,7 +34,7 @@ type Claim struct {
 	Files map[string]string `json:"files,omitempty"`
 }
 
-// Record returns the name of the claim's record, <UID> or <UID>=<Part>, which no entry can have.
+// Record returns the name of the claim's record: <UID> or <UID>=<Part>. No entry can have such a name.
 func (c *Claim) Record() string {
 	if c.Part == "" {
 		return c.UID
@@ -43,7 +44,7 @@ func (c *Claim) Record() string {
 
 // EndCommand returns the command that ends all leases of the claim on a node without the driver.
 func (c *Claim) EndCommand() string {
-	uid, _, _ := strings.Cut(c.UID, "=") // UID is the record's name if a newer build wrote the claim
+	uid, _, _ := strings.Cut(c.UID, "=") // if a newer build wrote the claim, UID is the name of the record
 	return "devinfoctl gc --claim " + uid + " --yes"
 }
 
@@ -73,9 +74,10 @@ func (j *Journal) Claim(record string) (*Claim, error) {
 // Claims returns the names of all claim records.
 func (j *Journal) Claims() ([]string, error) { return j.claims.Names() }
 
-// Hold writes a claim's record, takes the leases that are new in it, and releases old ones that it no longer
-// names. If another holder has one of the new leases, Hold changes nothing and returns a [*HeldError]. After
-// another error the new record may remain, if the disk is full; then [Journal.Holding] returns false for it.
+// Hold writes a claim's record and takes its leases. It then removes the files and leases of the previous
+// record that the new one does not name. If another holder excludes one of the leases, Hold changes nothing and
+// returns a [*HeldError]. After another error, such as a full disk, the new record may remain on disk without
+// its leases. [Journal.Holding] then returns false.
 func (j *Journal) Hold(c *Claim) error {
 	c.Format, c.BootID = Format, j.bootID
 	return j.alone(func() error {
@@ -103,7 +105,7 @@ func (j *Journal) Hold(c *Claim) error {
 	})
 }
 
-// removeFiles removes the files whose content has not changed.
+// removeFiles removes the files that still have the given content.
 func removeFiles(files map[string]string) error {
 	for path, content := range files {
 		dir, name := store.Open(filepath.Dir(path)), filepath.Base(path)
@@ -125,9 +127,9 @@ func (c *Claim) encode() []byte {
 // some.
 func (j *Journal) Holding(c *Claim) bool { return len(j.Devices(c)) == len(c.Leases) }
 
-// ReleaseIf removes a claim's record, leases and files, unless allowed returns an error. No lease changes while
-// allowed runs. A missing record is not an error. If a power failure has torn the record, the next sweep
-// removes its leases.
+// ReleaseIf calls allowed and, if that returns no error, removes the claim's files, leases and record. No lease
+// changes while allowed runs. If the record is missing, ReleaseIf returns nil and does not call allowed. If the
+// record is corrupt, it removes only the record, and the next sweep removes the leases.
 func (j *Journal) ReleaseIf(record string, allowed func() error) error {
 	if atomicfile.CheckName(record) != nil || notThere(j.claims.Path(record)) {
 		return nil

@@ -35,7 +35,7 @@ func TestPodSharesDeviceWithItsClaim(t *testing.T) {
 	if err := j.Hold(other); err == nil {
 		t.Error("another claim got the device too")
 	}
-	c.Leases = c.Leases[1:] // release the VF
+	c.Leases = c.Leases[1:] // the next Hold releases the VF
 	must(t, j.Forget(e), j.Hold(c), j.Hold(other), release(j, c.Record()), release(j, c.Record()), release(j, other.Record()))
 	expectFiles(t, dir)
 }
@@ -101,7 +101,7 @@ func TestClaimStaysUnlessReleaseIsAllowed(t *testing.T) {
 	}
 }
 
-// The file "replaced" stands for one that a device plugin has overwritten.
+// A device plugin has overwritten the file "replaced", so the driver must keep it.
 func TestClaimFilesAreRemovedWithItsLeases(t *testing.T) {
 	j, dir := open(t)
 	at := t.TempDir()
@@ -136,8 +136,8 @@ func TestSweepKeepsClaimThatIsHeldAgain(t *testing.T) {
 	expectFiles(t, dir)
 }
 
-// The claim has two VFs of one PF. Both name the stale lease of the PF, whose pod has no network namespace any
-// more.
+// The claim has two VFs of one PF, so it finds the stale lease of the PF twice. The lease is stale because its
+// network namespace no longer exists.
 func TestHoldReplacesStaleLeaseListedTwice(t *testing.T) {
 	j, dir := open(t)
 	j.NetnsGone = func(string) (bool, error) { return true, nil }

@@ -11,8 +11,8 @@ import (
 	"devinfo-cni.io/pkg/safefile/safefiletest"
 )
 
-// roomFor calls do with more and more free inodes, and returns the number with which it succeeds. After each
-// failure the directory must be unchanged.
+// roomFor calls do with an increasing number of free inodes until it succeeds, and returns that number. After
+// each failure the directory must be unchanged.
 func roomFor(t *testing.T, disk safefiletest.Disk, do func() error) (room int) {
 	t.Helper()
 	before := files(t, disk.Dir)
@@ -46,13 +46,13 @@ func TestFailedRecordOnFullDiskLeavesNothing(t *testing.T) {
 				return err
 			}
 		}
-		if room := roomFor(t, disk, record(nil)); room < 10 { // an entry, five links and their directories
+		if room := roomFor(t, disk, record(nil)); room < 10 { // it creates an entry, five links and their directories
 			t.Errorf("%d free inodes were enough", room)
 		}
 		e.Unlock()
 		must(t, j.Forget(e))
 		c := claimOf("p", has("pci-vf", journal.Exclusive)[0], has("pci-pf", journal.Shared)[0])
-		if room := roomFor(t, disk, func() error { return j.Hold(c) }); room < 5 { // a record, two links and their directories
+		if room := roomFor(t, disk, func() error { return j.Hold(c) }); room < 5 { // it creates a record, two links and their directories
 			t.Errorf("a claim: %d free inodes were enough", room)
 		}
 		must(t, release(j, c.Record()))

@@ -31,8 +31,8 @@ func (k Key) String() string { return k.Network + "/" + k.ContainerID + "/" + k.
 // Path returns the path of the attachment's entry in a state directory.
 func (k Key) Path(stateDir string) string { return filepath.Join(stateDir, entriesDir, k.file()) }
 
-// file returns the name of the entry's file. Only the interface name may contain an "@", so the first two
-// separate the parts.
+// file returns the name of the entry's file. Only the interface name may contain an "@", so the first "@" ends
+// the network and the second one ends the container ID.
 func (k Key) file() string { return k.Network + "@" + k.ContainerID + "@" + k.IfName }
 
 // entry returns the name of the entry's file, or an error if a file cannot have that name. The interface name
@@ -46,7 +46,7 @@ func (k Key) entry() (string, error) {
 		return "", &store.NameError{Name: k.IfName, Err: errors.New("an interface name must be UTF-8")}
 	}
 	name := k.file()
-	const most = 255 - len(sharedMark) // the links of the leases have this name too, some with the mark
+	const most = 255 - len(sharedMark) // the links of shared leases have this name after the mark
 	err := atomicfile.CheckName(name)
 	if err == nil && len(name) > most {
 		err = fmt.Errorf("a file name must have at most %d bytes", most)
@@ -83,51 +83,51 @@ type Entry struct {
 	Key
 	Netns  string    `json:"netns,omitempty"`  // CNI_NETNS
 	BootID string    `json:"bootID,omitempty"` // set by Record
-	Time   time.Time `json:"time"`             // of ADD
+	Time   time.Time `json:"time"`             // time of ADD
 	Pod    string    `json:"pod,omitempty"`    // owner of the socket directory and the devices: K8S_POD_UID, else the container ID
 
 	Requested Requested `json:"requested,omitzero"`
 
 	File      string          `json:"file,omitempty"`      // name in the device-info directory; "" = none
 	Dir       string          `json:"dir,omitempty"`       // the device-info directory
-	Wrote     bool            `json:"wrote,omitempty"`     // ADD writes the file
+	Wrote     bool            `json:"wrote,omitempty"`     // ADD has written the file or is about to
 	Info      json.RawMessage `json:"info,omitempty"`      // the file's content
 	Kept      bool            `json:"kept,omitempty"`      // another program had already written the same content
 	InNetns   bool            `json:"inNetns,omitempty"`   // the interface was in Netns at the end of ADD
-	Interface string          `json:"interface,omitempty"` // set if it led ADD to the device: the interface's parent device, else its kind
-	Device    Identity        `json:"device,omitzero"`     // as ADD found it
-	Reason    string          `json:"reason,omitempty"`    // why ADD wrote no device information, with the remedy; "" = it did, or none is expected
-	CDI       CDI             `json:"cdi,omitzero"`        // the CDI spec that ADD writes
+	Interface string          `json:"interface,omitempty"` // its parent device, kind or bus address, if ADD found the device through it
+	Device    Identity        `json:"device,omitzero"`     // the device that ADD found
+	Reason    string          `json:"reason,omitempty"`    // why ADD found no device information, with the remedy; "" = no problem
+	CDI       CDI             `json:"cdi,omitzero"`        // the CDI spec that ADD has written or is about to write
 	SocketDir string          `json:"socketDir,omitempty"` // the host directory that the CDI spec mounts
-	Leases    []DeviceLease   `json:"leases,omitempty"`    // the devices that the pod has through this attachment
+	Leases    []DeviceLease   `json:"leases,omitempty"`    // leases of devices; File, CDI and SocketDir name the other leases
 
 	Delegates      []json.RawMessage          `json:"delegates,omitempty"`      // configurations as executed, with name and cniVersion
-	CNIVersion     string                     `json:"cniVersion,omitempty"`     // of the network configuration
+	CNIVersion     string                     `json:"cniVersion,omitempty"`     // cniVersion of the network configuration
 	Args           string                     `json:"args,omitempty"`           // CNI_ARGS
 	CapabilityArgs map[string]json.RawMessage `json:"capabilityArgs,omitempty"` // runtimeConfig for the delegates
-	PrevResult     json.RawMessage            `json:"prevResult,omitempty"`     // handed to the first delegate
-	Result         json.RawMessage            `json:"result,omitempty"`         // of the last delegate
+	PrevResult     json.RawMessage            `json:"prevResult,omitempty"`     // input of the first delegate
+	Result         json.RawMessage            `json:"result,omitempty"`         // output of the last delegate
 
-	Complete bool `json:"complete,omitempty"` // ADD succeeded, or only has to write the files
+	Complete bool `json:"complete,omitempty"` // ADD has only to write the files, or has succeeded
 
-	raw  []byte   // the content of the file
-	file *os.File // set while the entry is locked
+	raw  []byte   // content of the entry on disk
+	file *os.File // the open file of a locked entry; nil = not locked
 }
 
-// Requested holds the configuration's keys that select the device, placeholders filled in. CHECK and devinfoctl
-// compare the device with them.
+// Requested is the input of ADD that selects the device: keys of the configuration, with placeholders filled in,
+// and keys of the previous result. CHECK and devinfoctl compare it with the device.
 type Requested struct {
-	DeviceIDs         []config.NamedID `json:"deviceIDs,omitempty"` // in order of precedence
-	Declared          json.RawMessage  `json:"declared,omitempty"`  // a device-info object, maybe partial
-	PCIID             string           `json:"pciID,omitempty"`     // pciID and socketPath of the result before ADD
-	SocketPath        string           `json:"socketPath,omitempty"`
+	DeviceIDs         []config.NamedID `json:"deviceIDs,omitempty"`  // in order of precedence
+	Declared          json.RawMessage  `json:"declared,omitempty"`   // a device-info object, maybe partial
+	PCIID             string           `json:"pciID,omitempty"`      // pciID in the previous result
+	SocketPath        string           `json:"socketPath,omitempty"` // socketPath in the previous result
 	FollowLower       bool             `json:"followLower,omitempty"`
 	SubfunctionParent bool             `json:"subfunctionParent,omitempty"`
 }
 
 // PodName returns the namespace and the name of the pod, or "" for both if Kubernetes did not call the plugin.
 func (e *Entry) PodName() (namespace, name string) {
-	args, _ := pod.ParseArgs(e.Args) // args has the parts that could be parsed
+	args, _ := pod.ParseArgs(e.Args) // ignore the error: args contains all well-formed pairs
 	return args.Name()
 }
 
@@ -174,7 +174,7 @@ type Identity struct {
 	ID   string `json:"id"`   // PCI address, vDPA device or socket path
 }
 
-// encode keeps embedded JSON as it is, except for white space.
+// encode returns the JSON of an entry. It changes only the white space of embedded JSON.
 func encode(e *Entry) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -183,15 +183,15 @@ func encode(e *Entry) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// decode parses an entry. If a newer build wrote it, decode returns a FormatError, even if a key now has
-// another type.
+// decode parses an entry. If a newer build wrote it, decode returns a [*FormatError], even if that build has
+// changed the type of a key.
 func decode(data []byte) (*Entry, error) {
 	e := &Entry{raw: data}
 	err := json.Unmarshal(data, e)
 	if err != nil && !json.Valid(data) {
 		return nil, err
 	}
-	if err != nil { // a newer build may have changed the type of a key
+	if err != nil { // the entry may be valid in a newer format
 		var only struct {
 			Format int
 			Args   string

@@ -56,7 +56,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// isNewer parses only the format, if the key is unique.
+// isNewer reports whether data has a newer format. It parses no other key, and returns false if "format" occurs
+// more than once.
 func isNewer(data []byte) bool {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(data, &object) != nil || strings.Count(strings.ToLower(string(data)), "format") != 1 {

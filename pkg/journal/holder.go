@@ -10,7 +10,7 @@ import (
 // Holder is the attachment or claim that has a lease, or the network namespace that sriov-cni has allocated
 // the device to.
 type Holder struct {
-	Entry *Entry // nil = not an attachment; only the Key if a newer build wrote the entry
+	Entry *Entry // nil = not an attachment; has only the Key if a newer build wrote the entry
 	Claim *Claim // nil = not a claim
 	Netns string // from sriov-cni's allocation file
 	Mode  SharingMode
@@ -35,7 +35,7 @@ func (h Holder) String() string {
 type HeldError struct {
 	Kind   Kind
 	ID     string // file name, directory path or device ID
-	Part   string // requested device if it is a part of ID, else ""
+	Part   string // requested device if the device ID contains it, as a PF contains a VF; else ""
 	Holder Holder
 }
 
@@ -98,7 +98,7 @@ func (c *Claim) holderLinks() (holderLinks, error) {
 }
 
 // Free returns an error, such as a [*HeldError], if another holder excludes the record from a lease that it names. It
-// takes no lease, so it suits callers that only describe a device.
+// takes no lease. Callers that only describe a device use it.
 func (j *Journal) Free(of Record) error {
 	by, err := of.holderLinks()
 	if err == nil {
@@ -108,8 +108,8 @@ func (j *Journal) Free(of Record) error {
 }
 
 // Has reports whether the attachment has an exclusive lease of the device with that sysfs inode (0 = unknown).
-// The inode tells the device from a later one of the same name. Has looks at the links, because a killed ADD
-// may not have taken every lease that its entry names.
+// The inode distinguishes the device from a later one with the same name. Has reads the links, because an entry
+// also names leases that a killed ADD did not take.
 func (j *Journal) Has(e *Entry, id string, inode uint64) bool {
 	return slices.ContainsFunc(j.Devices(e), func(l DeviceLease) bool {
 		return l.ID == id && l.Mode == Exclusive && (l.Object == inode || l.Object == 0 || inode == 0)
@@ -127,17 +127,16 @@ func (j *Journal) Devices(of Record) (has []DeviceLease) {
 	return has
 }
 
-// Holds reports whether an attachment has a link to a thing, even if its entry is missing, invalid or of
-// another boot.
+// Holds reports whether an attachment has the link of an exclusive lease. It does not read the entry, which may
+// be missing, corrupt or of another boot.
 func (j *Journal) Holds(k Key, kind Kind, id string) bool {
 	name, err := k.entry()
 	return err == nil && !notThere(j.leases.path(lease{kind, DeviceLease{ID: id, Mode: Exclusive}}, name))
 }
 
-// Holders returns the holders of a thing's leases, the exclusive one first. It skips attachments of another
-// boot and attachments without an entry. A power failure may have torn an entry: Holders counts it if its
-// readable beginning names the current boot. For devices it also skips attachments whose network namespace no
-// longer exists.
+// Holders returns the holders of a thing's leases, the exclusive one first. It skips a holder whose record is
+// missing, is of another boot or does not name the lease. For devices it also skips attachments whose network
+// namespace no longer exists. It includes a corrupt entry if its readable beginning names the current boot.
 func (j *Journal) Holders(kind Kind, id string) (list []Holder, err error) {
 	l := lease{kind, DeviceLease{ID: id}}
 	links, err := j.leases.of(l)

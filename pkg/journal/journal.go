@@ -139,11 +139,13 @@ func parsed[T any](path string, data []byte, err error, decode func([]byte) (*T,
 	return record, nil
 }
 
-// Lock returns an entry like Get, and locks it until [Entry.Unlock], for a caller that will undo or replace
-// it. If another process has locked it, Lock waits, and after that time returns a [*safefile.BusyError]. An
-// ADD keeps its entry locked until it ends. A plugin that runs for the attachment inherits the lock and keeps
-// it until it ends, even if its caller was killed. For a corrupt entry Lock returns both a
-// [*store.CorruptError] and a locked entry with only the key.
+// Lock is like [Journal.Get], for callers that will undo or replace the entry. It locks the entry until
+// [Entry.Unlock]. While another process has the lock, Lock waits. After the time in wait it returns a
+// [*safefile.BusyError]. If the entry is corrupt, Lock returns a [*store.CorruptError] together with a locked
+// entry that has only the key.
+//
+// ADD keeps its entry locked until it ends. A delegate inherits the lock and keeps it until it ends, even if
+// devinfo was killed.
 func (j *Journal) Lock(ctx context.Context, k Key, wait time.Duration) (*Entry, error) {
 	name, err := k.entry()
 	if err != nil {
@@ -151,7 +153,7 @@ func (j *Journal) Lock(ctx context.Context, k Key, wait time.Duration) (*Entry, 
 	}
 	path := j.entries.Path(name)
 	f, err := safefile.Lock(ctx, path, wait)
-	if errors.Is(err, safefile.ErrNotRegular) { // a symbolic link, which plugins do not lock
+	if errors.Is(err, safefile.ErrNotRegular) { // a symbolic link; the journal writes none
 		err = j.entries.Remove(name)
 	}
 	if f == nil && err == nil {
@@ -212,7 +214,7 @@ func (j *Journal) Record(e, former *Entry) error {
 		var f *os.File
 		var back holderLinks // removed leases of former, to restore after a failure
 		err := j.take(by, func() (err error) {
-			if former != nil { // removed while the old entry still names them
+			if former != nil { // remove the links first: an entry must name each link
 				rest := without(former.leases(), by.leases)
 				back = holderLinks{link: by.link, target: by.target, leases: j.leases.existing(by.link, rest)}
 				err = j.leases.remove(by.link, rest)
@@ -230,7 +232,7 @@ func (j *Journal) Record(e, former *Entry) error {
 			former.Unlock()
 			former.file, former.raw = f, data
 			restored, err := j.entries.WriteLocked(by.link, was)
-			if err != nil { // the new entry stays on disk, and does not name these leases
+			if err != nil { // the new entry stays on disk and does not name these leases
 				back.leases = nil
 				return err
 			}
@@ -273,7 +275,7 @@ func inPlace(path string, k Key, ours *os.File) (err error) {
 // Same reports whether both entries have the same content on disk.
 func (e *Entry) Same(other *Entry) bool { return other != nil && bytes.Equal(e.raw, other.raw) }
 
-// Forget releases the leases of an entry, then removes its cache and the entry. The caller must have locked the
+// Forget releases the leases of an entry, then removes its libcni cache and the entry. The caller must have locked the
 // entry and removed its files. Missing files are not an error.
 func (j *Journal) Forget(e *Entry) error {
 	name, err := e.entry()
@@ -297,7 +299,7 @@ func (j *Journal) Forget(e *Entry) error {
 func (j *Journal) All() ([]Key, error) {
 	entries, err := j.entries.Entries()
 	var keys []Key
-	for _, e := range entries { // of any file type, because Get reports the wrong ones
+	for _, e := range entries { // of any file type, because Get returns an error for irregular files
 		if k, ok := parseKey(e.Name()); ok {
 			keys = append(keys, k)
 		}
@@ -345,7 +347,7 @@ func (j *Journal) Unrecorded(k Key, f func() error) error {
 		if err := j.leases.remove(name, left.leases()); err != nil {
 			return err
 		}
-		return j.entries.Remove(name) // the temporary file of a killed Record
+		return j.entries.Remove(name) // also removes the temporary file of a killed Record
 	})
 }
 

@@ -80,7 +80,7 @@ func TestTooLongNamesAreErrors(t *testing.T) {
 		{Key: long, File: "f"}, {Key: key1, File: "f", SocketDir: "/" + strings.Repeat("d", 253)}, {Key: key1, File: strings.Repeat("f", 256)},
 	} {
 		difftest.As[*store.NameError](t, j.Record(e, nil))
-		if err := j.Forget(e); err != nil { // a DEL still comes for it
+		if err := j.Forget(e); err != nil { // the runtime still sends a DEL for it
 			difftest.As[*store.NameError](t, err)
 		}
 	}
@@ -139,7 +139,7 @@ func TestEntryIsLockedForOneCall(t *testing.T) {
 	if adding.Locked() != nil || complete.Locked() == nil {
 		t.Error("the lock did not pass to the new entry")
 	}
-	must(t, os.Remove(filepath.Join(dir, "attachments/net-a@c0ffee@net1"))) // by a program that ignores the lock
+	must(t, os.Remove(filepath.Join(dir, "attachments/net-a@c0ffee@net1"))) // like a program that ignores the lock
 	difftest.As[*journal.ConcurrentChangeError](t, j.Record(&journal.Entry{Key: key1}, complete))
 	complete.Unlock()
 	must(t, j.Forget(complete))
@@ -162,7 +162,7 @@ func TestOfBootIsFalseOnlyForDifferentIDs(t *testing.T) {
 	}
 }
 
-// The entry may exist, and its ADD may be about to write the file.
+// An ADD may have written the entry and be about to write the file.
 func TestUnrecordedFailsIfEntryCannotBeChecked(t *testing.T) {
 	j, dir := open(t)
 	link(t, "attachments", filepath.Join(dir, "attachments")) // a symbolic link to itself

@@ -43,13 +43,13 @@ const (
 	Shared    SharingMode = "shared"
 )
 
-// DeviceLease is a holder's lease of a device. A holder of a part, such as a VF, has a shared lease of the
-// whole, its PF, too. An exclusive lease of a PF therefore excludes other holders from its VFs, and a lease of
-// a VF excludes other holders from exclusive use of the PF.
+// DeviceLease is a holder's lease of a device. A holder of a VF also has a shared lease of the PF, and likewise
+// for every device that belongs to another one. An exclusive lease of a PF therefore excludes other holders from
+// its VFs, and a lease of a VF excludes other holders from exclusive use of the PF.
 type DeviceLease struct {
 	ID     string      `json:"id"`               // "pci-0000:01:10.6", "iommu-15"
 	Mode   SharingMode `json:"mode"`             // always exclusive for files, specs and sockets
-	Object uint64      `json:"object,omitempty"` // sysfs.Object.Inode, which differs for a later device of the same name; 0 = unknown
+	Object uint64      `json:"object,omitempty"` // sysfs.Object.Inode, which changes if another device gets the same name; 0 = unknown
 }
 
 // lease is a lease of any kind.
@@ -211,9 +211,9 @@ func (j *Journal) allowed(by holderLinks) (stale []string, err error) {
 	return stale, nil
 }
 
-// take calls write to record a holder, unless another holder excludes it, and then creates the links of its
-// leases in place of stale ones. If it cannot create a link, it calls undo, so that after an error no lease
-// has changed. The caller must hold the lock of all leases.
+// take takes the leases of a holder. If another holder excludes one of them, take returns a [*HeldError].
+// Otherwise it calls write, which writes the record, removes stale links and creates the new ones. If it cannot
+// create a link, it removes the new links and calls undo. The caller must hold the lock of all leases.
 func (j *Journal) take(by holderLinks, write, undo func() error) error {
 	stale, err := j.allowed(by)
 	if err == nil {

@@ -35,7 +35,7 @@ func has(id string, mode journal.SharingMode) []journal.DeviceLease {
 	return []journal.DeviceLease{{ID: id, Mode: mode}}
 }
 
-// A lease of any kind that another attachment has makes Record fail as a whole.
+// If another attachment has one of the leases, whatever its kind, Record takes none of them.
 func TestRefusedLeaseChangesNothing(t *testing.T) {
 	for kind, theirs := range map[journal.Kind]*journal.Entry{
 		journal.OfFile: {File: "f"}, journal.OfSpec: {CDI: journal.CDI{File: "s"}}, journal.OfSocket: {SocketDir: "/d"},
@@ -50,7 +50,7 @@ func TestRefusedLeaseChangesNothing(t *testing.T) {
 			t.Errorf("%s: got %v", kind, held)
 		}
 		expectFiles(t, dir, before...)
-		must(t, j.Forget(everything(key1, "pod"))) // as a DEL after the failed ADD
+		must(t, j.Forget(everything(key1, "pod"))) // like the DEL after the failed ADD
 		expectFiles(t, dir, before...)
 		must(t, j.Forget(theirs))
 		record(t, j, everything(key1, "pod"))

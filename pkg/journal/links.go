@@ -11,9 +11,9 @@ import (
 	"devinfo-cni.io/pkg/safefile"
 )
 
-// sharedMark begins the name of a shared lease's link. The leases of a thing are links to their holders,
-// leases/<kind>/<id>/<holder> if exclusive and leases/<kind>/<id>/~<holder> if shared. The mark sorts after
-// every name of a holder.
+// sharedMark begins the name of a shared lease's link. A lease is a link to the record of its holder:
+// leases/<kind>/<id>/<holder> if it is exclusive, leases/<kind>/<id>/~<holder> if it is shared. The mark sorts
+// after every name of a holder, so a directory lists the exclusive lease first.
 const sharedMark = "~"
 
 // links is the directory of all leases, stale ones included. One lock guards all links: with separate locks,
@@ -105,8 +105,8 @@ func (d links) add(by holderLinks, stale []string) error {
 	return nil
 }
 
-// remove removes the links of leases and the directories that become empty. It ignores missing links, even on
-// a read-only disk, and IDs that are too long for a link. The caller must hold the lock of all leases.
+// remove removes the links of leases and the directories that become empty. A missing link is not an error, even
+// on a read-only disk or if the ID is too long for a link. The caller must hold the lock of all leases.
 func (d links) remove(holder string, leases []lease) error {
 	for _, l := range leases {
 		if path := d.path(l, holder); !notThere(path) {

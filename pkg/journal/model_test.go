@@ -35,7 +35,7 @@ type world struct {
 	next    int
 }
 
-// grasp is a holder's hold of a device and of the devices that contain it.
+// grasp is the model of one holder. Its leases cover a device and the devices that contain it.
 type grasp struct {
 	pods   []string
 	leases []journal.DeviceLease
@@ -88,12 +88,12 @@ func (w *world) take() {
 	g, netns := grasp{pods: []string{pod}, leases: leases, boot: w.boot}, fmt.Sprint("/run/netns/", pod, w.boot)
 	var owner journal.Record
 	var record func() error
-	if w.rand.IntN(3) == 0 { // a claim works without a network namespace
+	if w.rand.IntN(3) == 0 { // take the leases of a claim, whether or not its network namespace exists
 		g.claim = &journal.Claim{UID: name, Pods: g.pods, Netns: netns, Leases: leases}
 		owner, record = g.claim, func() error { return w.j.Hold(g.claim) }
 	} else {
 		if g.netns = netns; w.dead[netns] {
-			return // the runtime sends no ADD for it
+			return // the runtime sends no ADD for a missing network namespace
 		}
 		g.entry = &journal.Entry{Key: key(name, "net1"), Pod: pod, Netns: netns, Leases: leases}
 		owner, record = g.entry, func() error { return w.j.Record(g.entry, nil) }
@@ -112,7 +112,7 @@ func (w *world) take() {
 	}
 }
 
-// drop ends a grasp, or leaves the state of a process that was killed while it did.
+// drop releases the leases of one holder. At random it stops halfway, like a process that is killed.
 func (w *world) drop() {
 	for name, g := range w.holding {
 		switch killed := w.rand.IntN(4) == 0; {
@@ -167,7 +167,7 @@ func TestLeasesMatchModel(t *testing.T) {
 	}
 }
 
-// rounds returns a number of repetitions, a fifth of it with -short.
+// rounds returns the number of repetitions: all, or a fifth of all with -short.
 func rounds(all int) int {
 	if testing.Short() {
 		return all / 5

@@ -12,8 +12,8 @@ import (
 	"devinfo-cni.io/devinfo/store"
 )
 
-// EnsureDir creates the state directory if it does not exist, and returns an error if it cannot, as in a container
-// without that mount. Without this check All and Newer would see a journal without entries.
+// EnsureDir creates the state directory if it does not exist. It returns an error if it cannot, for example in a
+// container that does not mount the directory. All and Newer would return no entries there, and no error.
 func (j *Journal) EnsureDir() error {
 	stat, err := os.Stat(j.dir)
 	switch {

@@ -145,7 +145,7 @@ func TestEnsureDirCreatesStateDirectory(t *testing.T) {
 		}
 	}
 	must(t, os.Remove(filepath.Join(dir, "attachments")))
-	must(t, j.EnsureDir()) // a mounted directory, before the first ADD
+	must(t, j.EnsureDir()) // the directory exists but is empty, as before the first ADD
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o600))
 	for _, path := range []string{file, file + "/state", "/proc/none/state"} {

@@ -10,17 +10,17 @@ import (
 	"devinfo-cni.io/pkg/safefile"
 )
 
-// Sweep removes leases without a holder, claim records of another boot, libcni's caches of deleted
-// attachments, and temporary files of dead writers. It calls removed with each path, relative to the state
-// directory. It reads no entries, so it takes only the time of listing directories. After a failure it
-// continues with the rest.
+// Sweep removes leases whose record is missing, claim records that are corrupt or of another boot, libcni's
+// caches of deleted attachments, and temporary files of killed writers. It calls removed with each path,
+// relative to the state directory. It does not read entries, because that would take long on a node with many
+// attachments. After a failure it continues with the rest.
 func (j *Journal) Sweep(removed func(path string)) error {
 	in := func(dir string) func(string) { return func(name string) { removed(dir + "/" + name) } }
 	errs := []error{j.entries.Sweep(in(entriesDir)), j.claims.Sweep(in(claimsDir)), j.sweepCache(in("libcni"))}
 	return errors.Join(append(errs, j.sweepClaims(removed), j.sweepLeases(removed))...)
 }
 
-// sweepClaims removes claim records that are torn or of another boot.
+// sweepClaims removes claim records that are corrupt or of another boot.
 func (j *Journal) sweepClaims(removed func(path string)) error {
 	records, err := j.Claims()
 	errs := []error{err}
@@ -109,7 +109,7 @@ func (j *Journal) Stale() (list []string, err error) {
 // Cache returns the directory for libcni's files while it runs the attachment's delegates.
 func (j *Journal) Cache(k Key) string {
 	name, err := k.entry()
-	if err != nil { // GC and STATUS have no container, and libcni keeps no files for them
+	if err != nil { // GC and STATUS have no container, so libcni writes no files for them
 		name = "none"
 	}
 	return filepath.Join(j.dir, "libcni", name)

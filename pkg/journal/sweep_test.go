@@ -26,7 +26,7 @@ func swept(t *testing.T, j *journal.Journal, want ...string) {
 
 func TestSweepRemovesStateWithoutOwner(t *testing.T) {
 	j, dir := open(t)
-	swept(t, j) // in a missing directory
+	swept(t, j) // the state directory does not exist yet
 	record(t, j, everything(key1, "p"))
 	put(t, journal.Open(dir, "an older boot"), key("old", "net1"), "old") // DEL and GC remove this entry, not Sweep
 	must(t, j.Hold(claimOf("p", has("pci-pf", journal.Shared)...)))
