@@ -20,7 +20,7 @@ import (
 
 // options are the values of the command-line flags. The method agent completes the embedded agent.Options.
 type options struct {
-	agent.Options // an empty Settings.Dir leaves node.json alone; Injection.HostRoot defaults to HostRoot, else /
+	agent.Options // if Settings.Dir is "", the agent does not change node.json; Injection.HostRoot defaults to HostRoot, else /
 
 	inject         bool
 	runDir         string
@@ -59,7 +59,7 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.BoolVar(&o.inject, "inject", true, "give containers their device information through NRI")
 	f.StringVar(&injection.HostRoot, "device-root", "", "`directory` under which the host's /dev is mounted, such as /host for /host/dev (default --host-root, else /)")
 	f.StringVar(&injection.Socket, "nri-socket", "/var/run/nri/nri.sock", "NRI `socket` of the container runtime")
-	f.StringVar(&injection.Index, "nri-plugin-index", "60", "two `digits` that order the runtime's NRI plugins")
+	f.StringVar(&injection.Index, "nri-plugin-index", "60", "two `digits`: this plugin's position among the runtime's NRI plugins")
 	f.StringVar((*string)(&injection.MissingInfo), "missing-info", "allow", "allow or reject containers whose device-info files are missing; interfaces that the pod requires are always enforced")
 	f.StringSliceVar(&injection.Only, "inject-namespaces", nil, "comma-separated `namespaces` or patterns such as team-* whose pods get device information (default all)")
 	f.StringSliceVar(&injection.Except, "inject-exclude-namespaces", nil, "comma-separated `namespaces` or patterns whose pods get no device information")

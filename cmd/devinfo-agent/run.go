@@ -23,7 +23,7 @@ import (
 const (
 	checkInterval = 5 * time.Second // between checks of the plugin and the settings
 	lookInterval  = time.Minute     // between checks of the attachments, for /metrics
-	maxSeries     = 1000            // limit of the attachments with series of their own in /metrics
+	maxSeries     = 1000            // maximum number of attachments that have their own series in /metrics
 )
 
 // run runs the agent until ctx ends.
@@ -91,7 +91,8 @@ func (o *options) agent(log *slog.Logger) (*agent.Agent, error) {
 	return agent.New(o.Options), nil
 }
 
-// uninstall waits for an agent that is stopping, but returns an error if the agent continues to run.
+// uninstall waits up to a minute until no other agent runs, and then uninstalls. With --keep-running it serves
+// /healthz until ctx ends.
 func uninstall(ctx context.Context, a *agent.Agent, o *options, log *slog.Logger) error {
 	const patience = time.Minute
 	waiting, cancel := context.WithTimeout(ctx, patience)

@@ -40,8 +40,7 @@ func newNode(t testing.TB) *node {
 	return n
 }
 
-// settings writes the node's settings. more is JSON that is appended to the keys with the test's
-// directories.
+// settings writes the node's settings: the keys with the test's directories, then the JSON in more.
 func (n *node) settings(more string) {
 	n.t.Helper()
 	text := fmt.Sprintf(`{"stateDir": %q, "deviceInfoDir": %q, "cdiDir": %q%s}`, n.at("state"), n.at("info"), n.at("cdi"), more)
@@ -110,8 +109,8 @@ func free(t testing.TB) string {
 	return listener.Addr().String()
 }
 
-// After the uninstallation the pod stays and is ready. The flock on run-dir does not block the agents,
-// because every user who can read the directory can take it.
+// An agent with --keep-running stays ready after the uninstallation. The test also holds an flock on run-dir,
+// which must not block the agents, because every user who can read the directory can take that flock.
 func TestRollingUpdateAndUninstall(t *testing.T) {
 	n := newNode(t)
 	n.must(os.Mkdir(n.at("run"), 0o755))
@@ -144,7 +143,7 @@ func TestRollingUpdateAndUninstall(t *testing.T) {
 	n.must(n.command("--uninstall").Run()) // a second uninstallation succeeds
 }
 
-// If it were ready, a rollout of invalid settings would succeed, and new nodes would have the defaults.
+// If an agent with invalid settings were ready, their rollout would succeed, and new nodes would use the defaults.
 func TestAgentWithInvalidSettingsIsNotReady(t *testing.T) {
 	n := newNode(t)
 	difftest.Write(t, n.at("etc/node.json"), difftest.Read(t, n.at("settings/n1.json")), 0o644)
