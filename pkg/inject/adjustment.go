@@ -158,7 +158,7 @@ func (g *adjustment) node(n cdispec.Node) {
 		return
 	}
 	if user := g.container.GetUser(); user != nil { // nil with runtimes whose NRI predates this field
-		n.UID, n.GID = user.GetUid(), user.GetGid() // like CDI's library; otherwise only root could open it
+		n.UID, n.GID = user.GetUid(), user.GetGid() // the CDI library does the same; otherwise only root could open it
 	}
 	g.AddDevice(&api.LinuxDevice{
 		Path: n.Path, Type: n.Type, Major: n.Major, Minor: n.Minor,

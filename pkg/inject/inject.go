@@ -45,7 +45,7 @@ const (
 // Options configure a Plugin.
 type Options struct {
 	Socket string // path of the container runtime's NRI socket
-	Index  string // two digits that order the runtime's NRI plugins
+	Index  string // two digits: this plugin's position among the runtime's NRI plugins
 
 	// StageDir is the absolute path of the directory for the files that containers mount, preferably on a
 	// tmpfs. The host must have it at the same path. Only one agent may use it. Run creates it if it is
@@ -72,17 +72,17 @@ type Options struct {
 	Except      []string      // path.Match patterns of the namespaces whose pods get none
 	Interval    time.Duration // between comparisons of the copies with the journal; 0 = 2 s
 
-	Connected func(bool) // called with the state of the connection to the runtime, maybe repeatedly with the same state
+	Connected func(bool) // called with the state of the connection to the runtime, also if it has not changed
 	Metrics   Metrics
 	Log       *slog.Logger
 }
 
-// Metrics receives the events that the metrics count.
+// Metrics counts the events of a Plugin.
 type Metrics interface {
 	Decided(Decision, Reason, time.Duration) // one call for each container, with the time that the decision took
 	Withheld(Withheld)                       // one call for each withheld device node or mount
 	Disagrees(Disagreement)                  // one call for each variable of a device plugin that contradicts the pod's networks
-	Staged(sandboxes int)                    // the number of sandboxes that have a directory
+	Staged(sandboxes int)                    // called after each refresh with the number of staged sandboxes
 }
 
 // Decision is the result for one container.
@@ -91,7 +91,7 @@ type Decision string
 const (
 	Nothing  Decision = "nothing"  // the pod has no attachments
 	Off      Decision = "off"      // the pod's namespace or annotation disables injection
-	Injected Decision = "injected" // the container gets all information of its pod
+	Injected Decision = "injected" // the container gets the information of all its pod's attachments
 	Allowed  Decision = "allowed"  // the container is created although information is missing
 	Rejected Decision = "rejected" // the container is not created
 )
@@ -102,7 +102,7 @@ type Reason string
 const (
 	FileGone Reason = "file"     // a device-info file of ADD is missing or unreadable
 	Required Reason = "required" // an interface that the pod requires has no device information
-	Failed   Reason = "failed"   // reading the journal, settings or kernel failed, or writing the copies did
+	Failed   Reason = "failed"   // the agent could not read the journal, the settings or the kernel, or could not write the copies
 	Late     Reason = "late"     // the decision was not complete before the runtime's deadline
 )
 

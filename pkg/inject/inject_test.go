@@ -217,7 +217,8 @@ func TestPolicyDecidesAboutMissingInformation(t *testing.T) {
 	}
 }
 
-// An unreadable journal may be a fault of the node, which must not prevent every pod from starting.
+// The agent may be unable to read the journal because of a fault of the node. Pods without networks must start
+// nevertheless.
 func TestFailureOfTheAgentRejectsOnlyPodsWithNetworks(t *testing.T) {
 	for annotation, policies := range map[string][]inject.MissingInfo{
 		"": nil, "k8s.v1.cni.cncf.io/networks=sriov-net": {inject.Reject}, "devinfo-cni.io/require=net1": {inject.Allow, inject.Reject},
@@ -235,7 +236,7 @@ func TestFailureOfTheAgentRejectsOnlyPodsWithNetworks(t *testing.T) {
 	}
 }
 
-// Such a pod uses the node's network namespace and has no network of its own.
+// A pod with hostNetwork uses the node's network namespace and has no network of its own.
 func TestRequireFailsForHostNetworkPod(t *testing.T) {
 	r := newRig(t)
 	onHost := pod("devinfo-cni.io/require=net1")

@@ -57,9 +57,9 @@ func sharedAbove(mounts []*api.Mount, destination string) *api.Mount {
 	return nil
 }
 
-// reached returns the path of a socket in the container. declared is the path in the device information and
-// dir the socket's directory on the host, by default that of declared. reached prefers the declared path if
-// the container has the socket there, and returns "" if no mount contains the socket.
+// reached returns the path of a socket in the container, or "" if no mount contains the socket. It prefers the
+// declared path if the container has the socket there. declared is the path in the device information. dir is
+// the socket's directory on the host; "" = the directory of declared.
 func reached(mounts []*api.Mount, declared, dir string) (found string) {
 	declared = path.Clean(declared)
 	dir = canonical(cmp.Or(dir, path.Dir(declared)))
@@ -69,7 +69,7 @@ func reached(mounts []*api.Mount, declared, dir string) (found string) {
 			continue
 		}
 		is := path.Join(path.Clean(m.GetDestination()), strings.TrimPrefix(dir, source), path.Base(declared))
-		hidden := func(other *api.Mount) bool { // by a mount below m
+		hidden := func(other *api.Mount) bool { // whether other, which is mounted below m, hides the socket
 			on := canonical(other.GetDestination())
 			return below(on, canonical(m.GetDestination())) && below(canonical(is), on)
 		}

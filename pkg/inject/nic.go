@@ -20,7 +20,7 @@ type nic struct {
 
 	file []byte        // content of the device-info file; nil if it does not exist
 	info *devinfo.Info // parsed content; also nil if the file has an unknown major version
-	gone error         // why a file that ADD wrote is missing or unusable
+	gone error         // why the journal entry or the device-info file is missing or unusable; nil = it is not
 
 	socketDir string // directory of the socket on the host; "" if it has the same path in the container
 
@@ -29,9 +29,9 @@ type nic struct {
 	leased func(id string) bool
 }
 
-// networkInfo is the element that KubeVirt writes for its network binding plugins (pkg/network/downwardapi
-// in KubeVirt), with the interface added. The interface distinguishes two attachments of a pod to one
-// network.
+// networkInfo is one element of the file network-info.json. It has the format that KubeVirt writes for its
+// network binding plugins (pkg/network/downwardapi in KubeVirt), and an additional key "interface", which
+// distinguishes two attachments of a pod to one network.
 type networkInfo struct {
 	Network    string          `json:"network"`
 	DeviceInfo json.RawMessage `json:"deviceInfo,omitempty"`

@@ -61,9 +61,9 @@ func (a *Plugin) RemovePodSandbox(_ context.Context, p *api.PodSandbox) error {
 	return nil
 }
 
-// Orphaned reports whether a sandbox had a network before the runtime connected, and the runtime has not
-// named it since. Either the runtime is still creating the sandbox, or it was killed while creating it and
-// will never run its DEL.
+// Orphaned reports whether the runtime does not know a sandbox that was attached before the runtime connected.
+// Either the runtime is still creating the sandbox, or it was killed while creating it and will never run its
+// DEL. attached is the time of ADD.
 func (a *Plugin) Orphaned(sandbox string, attached time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -168,8 +168,8 @@ func (a *Plugin) decide(p *api.PodSandbox, c *api.Container) verdict {
 }
 
 // judge decides whether the container may be created. staged is the error of staging the files. If a
-// device-info file is missing, MissingInfo decides, but the container is rejected if its pod requires the
-// interface of that file.
+// device-info file is missing, MissingInfo decides. If the pod requires the interface of that file, the
+// container is always rejected.
 func (a *Plugin) judge(p *api.PodSandbox, nics []nic, staged error) verdict {
 	refuse, must := a.MissingInfo == Reject, required(p)
 	if staged != nil {
@@ -198,8 +198,8 @@ func (a *Plugin) judge(p *api.PodSandbox, nics []nic, staged error) verdict {
 	return verdict{Decision: Injected}
 }
 
-// prepare reads the attachments of a sandbox and, if there are any to inject, stages their files. It holds
-// the lock staging, so that an older reading cannot replace a newer one.
+// prepare reads the attachments of a sandbox. If the plugin injects one of them, prepare stages their files;
+// staged is the error of that. It holds the lock staging, so that older files cannot replace newer ones.
 func (a *Plugin) prepare(settings config.Node, id, netns string, points []string) (nics []nic, staged, err error) {
 	a.staging.Lock()
 	defer a.staging.Unlock()
@@ -219,9 +219,9 @@ func lacking(why Reason, problem error, refuse bool) verdict {
 	return v
 }
 
-// refuses reports whether a container is rejected if the plugin fails before it knows the pod's networks.
-// The container of a pod that requests no networks is created, because a fault of the plugin must not block
-// all pods of the node.
+// refuses reports whether to reject the container when the plugin fails before it has read the pod's
+// networks. Pods without networks are let through, so that a faulty plugin does not block every pod of the
+// node.
 func (a *Plugin) refuses(p *api.PodSandbox) bool {
 	return len(required(p)) > 0 || a.MissingInfo == Reject && p.GetAnnotations()[networksAnnotation] != ""
 }
@@ -251,8 +251,8 @@ func required(p *api.PodSandbox) (names []string) {
 	return names
 }
 
-// loggable makes a value from a pod safe for logs and events. The value may be 256 KiB long and contain
-// control characters.
+// loggable makes a value from a pod safe for logs and events. It shortens and quotes the value if it is long
+// or contains control characters. An annotation may have 256 KiB.
 func loggable(s string) string {
 	if clean := strings.ToValidUTF8(s, "?"); len(clean) <= 64 && !strings.ContainsFunc(clean, unicode.IsControl) {
 		return clean

@@ -31,15 +31,15 @@ func (a *Plugin) keep(ctx context.Context) {
 	}
 }
 
-// state is the input of the last refresh.
+// state is the input of a refresh.
 type state struct {
 	journal, files time.Time // times of the last change
 	settings       [2]string // stateDir and deviceInfoDir
 	at             time.Time // time of the last complete refresh; zero = refresh all sandboxes next time
 }
 
-// refresh removes the directories of sandboxes that have ended. If the input differs from seen, it also
-// updates the copies of the remaining sandboxes.
+// refresh removes the directories of sandboxes that have ended. If the input differs from seen, or a complete
+// refresh is due, it updates the copies of the remaining sandboxes. It returns the new input.
 func (a *Plugin) refresh(seen state) state {
 	settings, err := a.Node()
 	a.warn("settings", err)
@@ -106,7 +106,8 @@ func (a *Plugin) look(settings config.Node, seen state) (state, bool) {
 
 // removeEnded removes the directory of a sandbox that has ended. A sandbox has ended if the runtime removed
 // it or its network namespace no longer exists. If the path of the namespace contains a process ID, another
-// process may have that ID now. Such a sandbox has ended if it is missing from the runtime's list.
+// process may have that ID now. Such a sandbox has ended if it is missing from the runtime's list. A directory
+// without a netns link is removed too.
 func (a *Plugin) removeEnded(id string, ended bool) (gone bool, err error) {
 	a.staging.Lock() // a directory that is being created has no netns link yet
 	defer a.staging.Unlock()
@@ -127,9 +128,9 @@ func (a *Plugin) removeEnded(id string, ended bool) (gone bool, err error) {
 	return true, os.RemoveAll(filepath.Join(a.stage.root, id))
 }
 
-// RemoveEnded removes the directories of sandboxes that have ended, once. If free is true, the journal has
-// no attachments. A sandbox without device-info files then counts as ended too, because its DEL has run and
-// its network namespace is about to be removed.
+// RemoveEnded removes the directories of sandboxes that have ended. free is true if the journal has no
+// attachments. A sandbox without device-info files then counts as ended, because its DEL has run and the
+// runtime is about to remove its network namespace.
 func (a *Plugin) RemoveEnded(node config.Node, free bool) error {
 	ids, err := a.stage.sandboxes()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -145,8 +146,8 @@ func (a *Plugin) RemoveEnded(node config.Node, free bool) error {
 	return errors.Join(errs...)
 }
 
-// restage updates the directory of a sandbox. A missing device-info file is an error too, so that the next
-// refresh retries it: ADD may be writing the file.
+// restage updates the directory of a sandbox. It returns an error if a device-info file is missing, because ADD
+// may be about to write the file. The next refresh then retries.
 func (a *Plugin) restage(settings config.Node, id string) error {
 	a.staging.Lock()
 	defer a.staging.Unlock()

@@ -48,7 +48,7 @@ type rig struct {
 	journal *journal.Journal
 	options inject.Options
 	log     *lockedBuffer
-	looked  chan int // receives the number of staged sandboxes after each refresh, unless nil
+	looked  chan int // if not nil, receives the number of staged sandboxes after each refresh
 
 	mu    sync.Mutex
 	gone  map[string]bool // network namespaces that no longer exist
@@ -61,7 +61,7 @@ func newRig(t *testing.T) *rig {
 	r := &rig{t: t, dir: dir, gone: map[string]bool{}, log: &lockedBuffer{}}
 	r.node = config.Node{DeviceInfoDir: dir + "/infos", StateDir: dir + "/state", SocketDirs: []string{dir + "/sockets"}}
 	r.journal = journal.Open(r.node.StateDir, "boot")
-	for _, name := range []string{"infiniband/uverbs3", "infiniband/uverbs4", "infiniband/rdma_cm"} { // ordinary users cannot create device nodes
+	for _, name := range []string{"infiniband/uverbs3", "infiniband/uverbs4", "infiniband/rdma_cm"} { // links, because ordinary users cannot create device nodes
 		must(t, os.MkdirAll(filepath.Dir(dir+"/host/dev/"+name), 0o755))
 		must(t, os.Symlink("/dev/null", dir+"/host/dev/"+name))
 	}
@@ -150,7 +150,7 @@ func (r *rig) attach(network, id, ifName, info string, edits ...func(*journal.En
 		Key: journal.Key{Network: network, ContainerID: id, IfName: ifName}, Netns: netns, Complete: true,
 		Pod: podUID, File: file, Dir: r.node.DeviceInfoDir, Wrote: info != "",
 	}
-	if parsed, err := devinfo.Parse([]byte(info)); err == nil { // lease of the VF
+	if parsed, err := devinfo.Parse([]byte(info)); err == nil { // the pod has a lease of the VF
 		e.Leases = []journal.DeviceLease{{ID: sysfs.ID("pci", discovery.Identity(parsed)), Mode: journal.Exclusive}}
 	}
 	for _, edit := range edits {
@@ -235,13 +235,13 @@ func (r *rig) eventually(what string, is func() bool) {
 	difftest.Eventually(r.t, what, is)
 }
 
-// containerRuntime is the runtime's side of NRI.
+// containerRuntime simulates a container runtime with NRI.
 type containerRuntime struct {
 	*adaptation.Adaptation
 	r *rig
 }
 
-// serve starts the runtime's side. It lists no sandboxes.
+// serve starts a container runtime that lists no sandboxes.
 func (r *rig) serve(options ...adaptation.Option) containerRuntime {
 	r.t.Helper()
 	return containerRuntime{nritest.Serve(r.t, r.dir+"/nri", nil, options...), r}

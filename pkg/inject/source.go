@@ -22,9 +22,9 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// attachments returns the attachments of a sandbox. They come from the journal and from device-info files
-// that other programs, such as Multus, have written for the sandbox. They are sorted by interface, net2
-// before net10.
+// attachments returns the attachments of a sandbox, sorted by interface, net2 before net10. It reads them from
+// the journal and from the device-info files that other programs, such as Multus, have written for the
+// sandbox. It omits attachments whose ADD has not finished.
 func (a *Plugin) attachments(node config.Node, id, netns string) ([]nic, error) {
 	found := map[string]nic{}
 	if err := a.journaled(node, id, found); err != nil {
@@ -56,7 +56,8 @@ func (a *Plugin) attachments(node config.Node, id, netns string) ([]nic, error) 
 	return list, nil
 }
 
-// journaled adds the container's attachments in the journal to found.
+// journaled adds the container's attachments in the journal to found. If an interface has several entries, it
+// prefers a complete one with a device-info file.
 func (a *Plugin) journaled(node config.Node, id string, found map[string]nic) error {
 	j := journal.Open(node.StateDir, a.BootID)
 	keys, err := j.All()
@@ -78,7 +79,8 @@ func (a *Plugin) journaled(node config.Node, id string, found map[string]nic) er
 	return nil
 }
 
-// entry reads one journal entry and its device-info file. ok is false if the attachment no longer exists.
+// entry reads one journal entry and its device-info file. ok is false if the entry
+// is missing or of another boot.
 func (a *Plugin) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err error) {
 	n = nic{network: k.Network, ifName: k.IfName}
 	e, err := j.Get(k)
@@ -110,8 +112,8 @@ func (a *Plugin) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err e
 	return n, true, nil
 }
 
-// fromResult returns MAC address and MTU from the result of the last delegate. The result contains them
-// even if the pod has no kernel interface for the device.
+// fromResult returns the MAC address and MTU in the result of the last delegate, or zero values. The result may
+// contain them even if the device has no kernel interface.
 func fromResult(e *journal.Entry) (mac string, mtu int) {
 	var result struct{ Interfaces []types100.Interface }
 	_ = json.Unmarshal(e.Result, &result) // a missing result leaves it empty
@@ -151,14 +153,14 @@ func (a *Plugin) named(node config.Node, id string, found map[string]nic) error 
 		if n.file == nil && n.gone == nil {
 			n.read(node.DeviceInfoDir, name, false)
 		}
-		if there || n.file != nil || n.gone != nil { // else the file was removed after Names listed it
+		if there || n.file != nil || n.gone != nil { // the file may have been removed after Names listed it
 			found[ifName] = n
 		}
 	}
 	return nil
 }
 
-// read reads the device-info file of the attachment. If the file does not exist, read sets gone only if
+// read sets file, info and gone from the device-info file of the attachment. A missing file is an error only if
 // must is true.
 func (n *nic) read(dir, name string, must bool) {
 	d := store.Open(dir)
@@ -169,11 +171,11 @@ func (n *nic) read(dir, name string, must bool) {
 	if err == nil {
 		n.info, err = d.Parse(name, text)
 	}
-	if version := (*devinfo.VersionError)(nil); errors.As(err, &version) { // the pod may know the version
+	if version := (*devinfo.VersionError)(nil); errors.As(err, &version) { // a program in the pod may support the version
 		n.file = text
 	} else if err != nil {
 		n.info, n.gone = nil, fmt.Errorf("cannot use the device-info file: %w", err)
 	} else {
-		n.file = n.info.Encode() // readers then get the same values as the plugin
+		n.file = n.info.Encode() // so that every reader gets the same values as the plugin
 	}
 }

@@ -22,8 +22,8 @@ import (
 //	<sandbox>/devinfo/                      mounted by the containers of the sandbox
 //	.*.devinfo                              temporary files
 //
-// A file appears in devinfo complete, because it is written outside and renamed. A sandbox directory
-// without netns is incomplete, and no container has mounted it.
+// Files in devinfo are always complete, because each one is written in the root directory and then renamed.
+// A sandbox directory without netns is incomplete, and no container has mounted it.
 type stage struct {
 	root  string
 	label string // SELinux label of the files; "" = set none
@@ -57,9 +57,9 @@ func (s *stage) open() (err error) {
 // dir returns the directory that the containers of a sandbox mount.
 func (s stage) dir(sandbox string) string { return filepath.Join(s.root, sandbox, mounted) }
 
-// put writes the files of a sandbox, and an empty file for each mount point that is missing. It writes the
-// file of all networks after the files that it names, and prunes files only afterwards, so readers always
-// find each named file. It does not remove empty files, because containers may have mounts on them.
+// put writes the files of a sandbox, and an empty file for each missing mount point. It writes
+// network-info.json after the other files and then removes old files. A reader of network-info.json therefore
+// finds the file of each interface in it. put keeps empty files, because containers may have mounts on them.
 func (s stage) put(sandbox, netns string, files map[string][]byte, points []string) error {
 	if err := s.make(sandbox, netns); err != nil {
 		return err
@@ -105,8 +105,8 @@ func (s stage) make(sandbox, netns string) error {
 	return s.mkdir(s.dir(sandbox))
 }
 
-// mkdir creates a directory that all users can read. It also corrects a directory that a killed agent left
-// incomplete.
+// mkdir creates a directory that all users can read. It sets the mode and label of an existing directory too,
+// because a killed agent may have left it without them.
 func (s stage) mkdir(path string) error {
 	if err := os.Mkdir(path, forAll); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -149,8 +149,8 @@ func (o outside) Rename(from, to string) error {
 	return os.Rename(filepath.Join(string(o.Files), from), filepath.Join(o.dir, to))
 }
 
-// recall uses the staged copy for each device-info file that is missing. A program that rewrites a file in
-// place leaves it empty for a moment, and information that a container already has must not disappear.
+// recall uses the staged copy for each device-info file that is missing or unusable. A program that rewrites a
+// file in place leaves it empty for a moment. The information in containers must not disappear then.
 func (s stage) recall(sandbox string, nics []nic) {
 	for n := range nics {
 		if nics[n].gone == nil {
