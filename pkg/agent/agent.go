@@ -32,7 +32,7 @@ import (
 
 // Options configure an Agent.
 type Options struct {
-	Plugin     *install.Plugin   // New sets Newer
+	Plugin     *install.Plugin   // New sets its field Newer
 	Settings   *install.Settings // nil = do not change the node's settings
 	NodeConfig string            // the settings file that the plugin reads
 	BootID     string            // ID of the running kernel: see journal.BootID
@@ -42,12 +42,12 @@ type Options struct {
 	Injection *inject.Options
 
 	CNIPath  string // colon-separated directories of delegate plugins
-	HostRoot string // root directory of delegates; "" = cleanups cannot run their DEL
+	HostRoot string // root directory of delegates; "" = cleanups do not run delegates
 
 	CheckInterval time.Duration // between checks of the plugin and the settings
 	SweepInterval time.Duration // between cleanups; 0 = never
 	LookInterval  time.Duration // between checks of the attachments
-	MaxSeries     int           // limit of attachments with series of their own
+	MaxSeries     int           // maximum number of attachments that have their own series in the metrics
 
 	Log *slog.Logger
 }
@@ -67,8 +67,8 @@ type Agent struct {
 	Options
 	metrics   metrics
 	plugin    atomic.Pointer[install.Executable] // the installed plugin; nil = none
-	left      atomic.Int64                       // stale attachments whose delegates the last sweep could not run
-	summary   atomic.Pointer[summary]            // the last one; nil before the first
+	left      atomic.Int64                       // number of stale attachments whose delegates the last sweep could not run
+	summary   atomic.Pointer[summary]            // result of the last check of the attachments; nil before the first check
 	sandboxes atomic.Pointer[inject.Plugin]      // knows the runtime's sandboxes; nil before the first connection attempt
 
 	mu       sync.Mutex
@@ -100,9 +100,9 @@ func (a *Agent) Components() []string {
 	return components
 }
 
-// Checks returns the checks of /healthz. A node is ready if plugin and settings are in place. The
-// failure of another component, such as a runtime without NRI, would otherwise hold up every rollout.
-// Refused settings are meant to hold one up: until they are corrected new nodes have the defaults.
+// Checks returns the checks of /healthz. Only the components plugin and settings affect readiness. A failure of
+// another component, such as a runtime without NRI, must not stop a rollout. Invalid settings must stop it,
+// because new nodes would use the defaults.
 func (a *Agent) Checks() (checks []httpstatus.Check) {
 	for _, component := range a.Components() {
 		checks = append(checks, httpstatus.Check{Name: component, Optional: component != Plugin && component != Settings, Ask: func() error {
@@ -239,7 +239,7 @@ func (p *pace) rest(ctx context.Context) {
 	p.began = time.Now()
 }
 
-// Node returns the current settings of the node. While none are installed, such as after an uninstallation, it
+// Node returns the current settings of the node. If none are installed, for example after an uninstallation, it
 // returns the settings that the agent would install.
 func (a *Agent) Node() (config.Node, error) {
 	if _, err := os.Stat(a.NodeConfig); a.Options.Settings != nil && errors.Is(err, fs.ErrNotExist) {
@@ -254,7 +254,7 @@ func (a *Agent) journal() (*journal.Journal, error) {
 	return journal.Open(node.StateDir, a.BootID), err
 }
 
-// newer returns the holders of journal entries in a newer format than the given one.
+// newer returns the pods that have journal entries in a newer format than the given one.
 func (a *Agent) newer(than int) ([]string, error) {
 	j, err := a.journal()
 	if err == nil {

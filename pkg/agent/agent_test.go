@@ -213,8 +213,8 @@ func TestUninstallFailsWhileAttachmentsExist(t *testing.T) {
 	difftest.Says(t, a.Uninstall(t.Context(), false), refused)
 }
 
-// The runtime removes the network namespace a moment after DEL. The sandbox "told" is still in use,
-// because it has a device-info file of another program.
+// The runtime removes the network namespace of the sandbox "ends" a moment after DEL. The sandbox "told" is still
+// in use, because it has a device-info file of another program.
 func TestUninstallRemovesDirectoriesOfEndingPods(t *testing.T) {
 	r := newRig(t)
 	a := r.ranUntilHealthy()

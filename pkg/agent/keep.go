@@ -16,7 +16,7 @@ func (a *Agent) keep(ctx context.Context) {
 	if a.Settings != nil {
 		unlabelled, err = a.arrange()
 	}
-	node, broken := a.Node() // also checked if no agent installed them, because with broken settings the plugin refuses ADD
+	node, broken := a.Node() // check settings of any origin, because broken ones make every ADD fail
 	var blind error
 	if broken == nil {
 		// Multus creates a missing deviceInfoDir with mode 000. An agent that lacks CAP_DAC_OVERRIDE could
@@ -30,12 +30,12 @@ func (a *Agent) keep(ctx context.Context) {
 
 	done, err := a.Options.Plugin.Keep(ctx)
 	if ctx.Err() != nil {
-		return // the examination may be incomplete
+		return // Keep may have been interrupted
 	}
 	a.note(done, err)
 	if err == nil {
 		a.report(Label, errors.Join(done.Warning, unlabelled))
-		err = blind // if the agent cannot read the journal, it can neither update nor uninstall the plugin
+		err = blind // the agent must read the journal to update or uninstall the plugin
 	}
 	a.report(Plugin, err)
 }

@@ -18,12 +18,12 @@ import (
 	"devinfo-cni.io/pkg/link/linktest"
 )
 
-// The plugin works. A node that needs restorecon(8) must not block the rollout to other nodes.
+// The plugin works without the label. A node that needs restorecon(8) must not block the rollout to other nodes.
 func TestFailedLabelDoesNotAffectReadiness(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		r := newRig(t)
 		r.Options.Plugin.Dir = "/run"
-		err := unix.Setxattr("/run", "security.selinux", []byte(strings.Repeat("x", 5000)), 0) // more than any policy's
+		err := unix.Setxattr("/run", "security.selinux", []byte(strings.Repeat("x", 5000)), 0) // longer than the labels of any policy
 		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOTSUP) {
 			t.Skip("no label can be set here: ", err)
 		}
@@ -41,7 +41,7 @@ func TestFailedLabelDoesNotAffectReadiness(t *testing.T) {
 	})
 }
 
-// The directory in the settings is not mounted into the agent's container.
+// The agent cannot create stateDir, as if it were not mounted into the agent's container.
 func TestUnreachableJournalPreventsReadinessAndUninstall(t *testing.T) {
 	r := newRig(t)
 	a := r.ranUntilHealthy()

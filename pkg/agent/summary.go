@@ -22,7 +22,7 @@ type summary struct {
 	at       time.Time // when the check ended
 	states   map[string]int
 	series   []series // sorted
-	unnamed  int      // number of series beyond MaxSeries, which are omitted
+	unnamed  int      // number of omitted series, because of MaxSeries
 	orphaned []journal.Key
 }
 
@@ -53,9 +53,9 @@ func class(state check.State, r *check.Report) string {
 	return "changed"
 }
 
-// state returns the class of an attachment, or orphaned if the runtime does not know its sandbox. there is
-// true if ADD was complete and the attachment still has its device. Attachments made outside Kubernetes are
-// never orphaned.
+// state returns the class of an attachment, or orphaned if the runtime does not know its sandbox. Attachments
+// made outside Kubernetes are never orphaned. there is true if the metrics show the attachment: its ADD is
+// complete, and its class is ok, changed or unknown.
 func (a *Agent) state(checker *check.Checker, e *journal.Entry, err error) (state string, there bool) {
 	state = class(checker.Check(e, err))
 	there = slices.Contains([]string{"ok", "changed", "unknown"}, state) && e != nil && e.Complete
@@ -126,8 +126,7 @@ func (a *Agent) summarize(ctx context.Context) (summary, error) {
 	return c, nil
 }
 
-// describer finds the names of devices for the labels. It caches the interfaces and is used for one
-// summary.
+// describer finds the names of devices for the labels of one summary. It caches the names of interfaces.
 type describer struct {
 	*discovery.Finder
 	ports map[pci.Address]string
@@ -173,8 +172,8 @@ func (d *describer) function(a pci.Address) (pf, vf, own string) {
 	return pf, vf, d.port(a)
 }
 
-// port returns the interface of a PCI function in the node's network namespace, which also contains the PFs
-// of representors. It returns "" if the function has no interface or several.
+// port returns the name of a PCI function's interface in the node's network namespace. It returns "" if the
+// function has no interface or several.
 func (d *describer) port(a pci.Address) string {
 	if name, known := d.ports[a]; known {
 		return name

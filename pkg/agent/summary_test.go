@@ -92,7 +92,7 @@ func TestDocumentedMetricsMatchExposedMetrics(t *testing.T) {
 		documented[row[1]] = true
 		words, _, _ := strings.Cut(row[2], ";")
 		label, values, has := strings.Cut(words, ": ")
-		if label[0] != '`' { // it has none
+		if label[0] != '`' { // the metric has no label
 			continue
 		}
 		for _, found := range regexp.MustCompile("`([A-Za-z_]+)`").FindAllStringSubmatch(label, -1) {
