@@ -17,12 +17,13 @@ import (
 
 // Plugin is an NRI plugin and its connection settings.
 type Plugin struct {
-	Handler     any    // handles the events; see stub.Plugin
+	Handler     any    // its methods handle the events: see stub.Plugin
 	Name, Index string // the index is two digits
 	Socket      string // path of the runtime's socket
 
-	// FailRequests makes the runtime fail a request if the plugin hangs or dies in it. Otherwise the
-	// request continues without the plugin, which NRI before 0.12.4 always did.
+	// FailRequests makes the runtime fail a request if the plugin hangs or dies while it handles the
+	// request. If FailRequests is false, the runtime continues without the plugin. NRI before 0.12.4
+	// always continues.
 	FailRequests bool
 
 	Handshake time.Duration // limit for connecting; 0 = 20 s
@@ -50,7 +51,7 @@ func (p Plugin) Serve(ctx context.Context) error {
 		if connected && time.Since(began) > longestPause {
 			pause = firstPause
 		}
-		level := slog.LevelDebug // the same error again
+		level := slog.LevelDebug // log the same error as a warning only once
 		if connected || said != err.Error() {
 			level, said = slog.LevelWarn, err.Error()
 		}
@@ -64,15 +65,16 @@ func (p Plugin) Serve(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// serveOnce connects and waits until the connection ends. It also returns whether it was connected.
+// serveOnce connects and waits until the connection ends. connected is true if the handshake succeeded.
 func (p Plugin) serveOnce(ctx context.Context) (connected bool, err error) {
 	conn, err := net.Dial("unix", p.Socket)
 	if err != nil {
 		return false, err
 	}
-	defer conn.Close() // Start does not close it while it waits for the handshake
-	// A stub cannot be used again after some errors. The runtime disconnects a plugin that hangs, so that
-	// it does not stop the whole node.
+	defer conn.Close() // while Start waits for the handshake, only this ends it
+	// Use a new stub for each connection, because a stub cannot be reused after some errors. The failure
+	// policy does not set KeepConnected, so the runtime disconnects a plugin that hangs. If the runtime
+	// kept it, every request on the node would wait for it.
 	s, err := stub.New(p.Handler, stub.WithPluginName(p.Name), stub.WithPluginIdx(p.Index), stub.WithConnection(conn),
 		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: p.FailRequests}), stub.WithLogger(libraryLog{p.Log}))
 	if err != nil {
@@ -98,7 +100,7 @@ func (p Plugin) serveOnce(ctx context.Context) (connected bool, err error) {
 	return true, errors.New("connection closed")
 }
 
-// libraryLog passes on the log of the NRI library, with its information as debug messages.
+// libraryLog writes the log of the NRI library to another log. Its informational messages become debug messages.
 type libraryLog struct{ to *slog.Logger }
 
 func (l libraryLog) Debugf(ctx context.Context, format string, args ...any) {

@@ -1,4 +1,4 @@
-// Package nritest provides the runtime's side of NRI for tests of plugins.
+// Package nritest simulates a container runtime with NRI for tests of plugins.
 package nritest
 
 import (
@@ -10,7 +10,8 @@ import (
 	"github.com/containerd/nri/pkg/adaptation"
 )
 
-// Serve serves plugins at a socket until the test ends, like a container runtime with these sandboxes.
+// Serve serves NRI plugins at a socket until the test ends. It reports the given sandboxes to each plugin that
+// connects.
 func Serve(t testing.TB, socket string, pods []*adaptation.PodSandbox, options ...adaptation.Option) *adaptation.Adaptation {
 	t.Helper()
 	adaptation.SetPluginRequestTimeout(3 * time.Minute) // longer than any plugin takes in a test
