@@ -65,16 +65,16 @@ func (t *tool) topology(h *host, args []string) error {
 	if len(args) > 0 && !top.Only(cluster.Named(args[0])) {
 		return clierr.For(fmt.Errorf("topology: no device %s", args[0]), "devinfoctl topology shows all; one that is in a pod is found by its PCI address")
 	}
-	return t.print(top, func(w io.Writer) { // JSON and YAML have the warnings
-		_, _ = io.WriteString(w, top.Tree(t.state)) // to a buffer
+	return t.print(top, func(w io.Writer) { // JSON and YAML contain the warnings
+		_, _ = io.WriteString(w, top.Tree(t.state)) // w is a buffer, so writing cannot fail
 		for _, warning := range top.Warnings {
 			t.warn("%s", warning)
 		}
 	})
 }
 
-// held returns the attachments of the journal and of claims. Unreadable ones become warnings, because the
-// devices are useful without them.
+// held returns the attachments of the journal and of claims. If they cannot be read, it prints a warning. The tree
+// shows the devices anyway.
 func (t *tool) held(h *host) ([]node.Attachment, error) {
 	list, err := h.Attachments()
 	if errors.Is(err, fs.ErrPermission) {
@@ -92,11 +92,11 @@ func (t *tool) held(h *host) ([]node.Attachment, error) {
 	return append(more, list...), err
 }
 
-// offers returns the devices that rules of cni-dra-driver name. If they are unreadable it warns, because the
-// tree is useful without them.
+// offers returns the devices that rules of cni-dra-driver name. If they cannot be read, it prints a warning. The
+// tree shows the devices anyway.
 func (t *tool) offers(h *host) []state.Offered {
 	o, err := t.offer(h)
-	if err != nil && !errors.Is(err, fs.ErrPermission) { // held has warned of it
+	if err != nil && !errors.Is(err, fs.ErrPermission) { // held has printed this warning
 		t.warn("%v", err)
 	}
 	if o == nil {
@@ -108,8 +108,9 @@ func (t *tool) offers(h *host) []state.Offered {
 	return o.Devices
 }
 
-// offer returns the offer of cni-dra-driver. If its rules have changed since, it warns and leaves out their
-// state. If the driver does not run, it warns and returns none.
+// offer returns the offer of cni-dra-driver. If the rules file has changed since the driver read it, offer prints a
+// warning, and clears Problem and Unmatched, which are about the old rules. If the driver does not run, offer
+// prints a warning and returns nil.
 func (t *tool) offer(h *host) (*state.Offer, error) {
 	o, err := h.Offer()
 	if o != nil && o.Problem == "" && h.driverAway() {
@@ -123,7 +124,7 @@ func (t *tool) offer(h *host) (*state.Offer, error) {
 	return o, err
 }
 
-// driverAway is [node.Node.DriverAway], of a capture at its time.
+// driverAway is [node.Node.DriverAway]. For a capture it returns the value at the time of the capture.
 func (h *host) driverAway() bool {
 	if h.file == nil {
 		return h.DriverAway()
@@ -152,7 +153,7 @@ func offeredCommand(t *tool) *cobra.Command {
 			err = t.print(map[string]any{"devices": list}, func(w io.Writer) {
 				switch {
 				case !h.FileThere(h.ClaimDir):
-					fmt.Fprintf(w, "there is no %s: cni-dra-driver has not run on this node, or its state is elsewhere, below the kubelet's directory (--dra-state-dir)\n", h.ClaimDir)
+					fmt.Fprintf(w, "%s does not exist: either cni-dra-driver has never run on this node, or the kubelet's directory is a different one; then give the driver's state directory with --dra-state-dir\n", h.ClaimDir)
 					return
 				case len(list) == 0:
 					fmt.Fprintln(w, "cni-dra-driver offers no devices of this node")

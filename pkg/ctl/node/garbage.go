@@ -47,7 +47,7 @@ func (n *Node) Garbage() (*Garbage, error) {
 			o.Files = n.filesOf(a)
 			g.Stale = append(g.Stale, o)
 		case check.Corrupt:
-			o.Why += "; it may still be used, so only its DEL and the GC of the runtime remove it"
+			o.Why += "; the attachment may still be in use, so this command keeps it; its DEL or the runtime's GC removes it"
 			g.Skipped = append(g.Skipped, o)
 		case check.Unknown, check.Newer:
 			g.Skipped = append(g.Skipped, o)
@@ -87,7 +87,7 @@ func (n *Node) Unowned(list []Attachment) (paths []string, err error) {
 	owned := map[string]bool{}
 	for _, a := range list {
 		switch {
-		case a.entry != nil: // includes stale attachments
+		case a.entry != nil: // also for stale attachments
 			owned[a.entry.File] = true
 		case a.File != "": // cni-dra-driver wrote it for a claim
 			owned[filepath.Base(a.File)] = true
@@ -96,7 +96,7 @@ func (n *Node) Unowned(list []Attachment) (paths []string, err error) {
 		}
 	}
 	for _, name := range names {
-		if owned[name] { // without reading its leases
+		if owned[name] { // its leases need not be read
 			continue
 		}
 		if owner, err := n.journal.Owner(journal.OfFile, name); err != nil {
@@ -108,8 +108,8 @@ func (n *Node) Unowned(list []Attachment) (paths []string, err error) {
 	return paths, nil
 }
 
-// Collect removes a stale attachment by a function that makes the plugin delete the entry. It returns an error
-// if the attachment was added again.
+// Collect removes a stale attachment. remove must make the plugin delete the journal entry. Collect returns an
+// error if the attachment was added again.
 func (n *Node) Collect(o *Stale, remove func(*journal.Entry) (done bool, err error)) error {
 	done, err := remove(o.of.entry)
 	if err != nil {

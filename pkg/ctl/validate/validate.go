@@ -33,7 +33,7 @@ const (
 var Kinds = []Kind{DeviceInfo, CNIConfig, DRA, Settings}
 
 // NoKind is the reason for skipping a document of an unknown kind.
-const NoKind = "it is in none of the formats that validate knows"
+const NoKind = "validate does not support this kind of document"
 
 // Plugin is the type of our plugin in CNI configurations.
 const Plugin = "devinfo"
