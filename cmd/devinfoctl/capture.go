@@ -104,7 +104,7 @@ func (h *host) describe(s *capture.Source) {
 		captured := capture.Captured{Host: h.file}
 		s.Parts = captured.Parts
 		name, note, release = captured.Described()
-		s.Secrets = []string{name} // other texts of a captured host are not secret
+		s.Secrets = []string{name} // serial numbers of this machine do not occur in a capture
 	}
 	if s.Scrub {
 		name = "host"
@@ -131,7 +131,7 @@ func (t *tool) save(name string, text []byte) error {
 	if err != nil {
 		return clierr.For(fmt.Errorf("capture: %w", err), "name a file in a directory that exists and that you may write to")
 	}
-	defer os.Remove(temp.Name()) // it is gone when all went well
+	defer os.Remove(temp.Name()) // without effect after the rename
 	_, err = temp.Write(text)
 	if err = errors.Join(err, temp.Close()); err == nil {
 		err = os.Rename(temp.Name(), name)

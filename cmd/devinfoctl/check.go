@@ -80,8 +80,8 @@ func checkCommand(t *tool) *cobra.Command {
 	}
 }
 
-// worst returns the error with the higher priority: a problem, and then an unreadable offer, which becomes a
-// warning.
+// worst returns the error that check ends with: the error of the offer, else the error of the attachments. If the
+// attachments have a problem and the offer cannot be read, it prints the error of the offer as a warning.
 func (t *tool) worst(attachments, offer error) error {
 	e := new(clierr.Error)
 	if wrong := errors.As(offer, &e) && e.Code == clierr.Found; offer != nil && !wrong && errors.Is(attachments, clierr.ErrFound) {
@@ -128,7 +128,7 @@ func (t *tool) check(h *host, list []node.Attachment) error {
 	return nil
 }
 
-// verdictColour is "" for facts that are as they should be.
+// verdictColour returns the colour of a verdict; "" for a fact that is as expected.
 func verdictColour(v check.Verdict) colour {
 	switch v {
 	case check.Differs, check.Gone:

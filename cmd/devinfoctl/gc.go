@@ -150,7 +150,7 @@ func (t *tool) leasesTable(w io.Writer, uid string, list []node.ClaimLeases) {
 }
 
 // collect removes stale attachments and records each result. It checks each attachment again first, because a
-// runtime may have used it since. Then it sweeps.
+// runtime may have added it again. Finally it removes leftover files of killed calls of the plugin.
 func (t *tool) collect(ctx context.Context, h *host, stale []node.Stale) (failed bool) {
 	log := slog.New(slog.NewTextHandler(t.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	p := cniplugin.New(h.Settings, *h.Finder, h.BootID, t.stdout, log)

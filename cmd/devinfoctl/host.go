@@ -25,12 +25,12 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// host is the examined machine: this one or a capture.
+// host is the examined machine, which is this one or a capture.
 type host struct {
 	*node.Node
 	captured string            // file of the capture; "" = this machine
-	build    build.Info        // build of this program, or of the program that captured
-	now      time.Time         // time of opening or capturing
+	build    build.Info        // build of this program, or of the program that wrote the capture
+	now      time.Time         // time when the machine was opened or captured
 	file     *capturefile.Host // nil = this machine
 	devices  func() (hostdev.Host, error)
 }
@@ -100,7 +100,8 @@ func (t *tool) rules(path string) ([]byte, error) {
 	return t.own.ReadFile(strings.TrimPrefix(path, "/"))
 }
 
-// asRoot wraps an error that root may avoid. here is the remedy on this machine.
+// asRoot adds a remedy to an error that root does not get: here, or for a capture the advice to capture the host as
+// root.
 func (h *host) asRoot(err error, here string) error {
 	if h.captured != "" {
 		here = "capture the host as root"

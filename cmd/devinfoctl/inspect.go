@@ -45,7 +45,7 @@ func inspectCommand(t *tool) *cobra.Command {
 			if s.Netns != "" && s.As != "" && s.As != node.AsInterface {
 				return clierr.Misuse("remove --netns or --as", "--netns requires an interface, and --as is %s", s.As)
 			}
-			if s.Netns != "" && !strings.Contains(s.Netns, "/") { // as ip -n
+			if s.Netns != "" && !strings.Contains(s.Netns, "/") { // a name, as for ip -n
 				s.Netns = "/run/netns/" + s.Netns
 			}
 			return t.inspect(s)

@@ -91,7 +91,8 @@ func (t *tool) newer(than int) ([]string, error) {
 		return nil, err
 	}
 	j := journal.Open(node.StateDir, "")
-	if node.StateDir != config.DefaultNode().StateDir { // else nothing needs to have been attached here
+	// The default directory may be missing, because nothing was attached on this node yet.
+	if node.StateDir != config.DefaultNode().StateDir {
 		err = j.EnsureDir()
 	}
 	if err != nil {

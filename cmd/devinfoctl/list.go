@@ -148,16 +148,17 @@ func deviceOf(a node.Attachment) string {
 
 // shorten replaces a full container ID in a name by its short form.
 func shorten(id, name string) string {
-	if len(id) <= 16 { // nothing would be gained
+	if len(id) <= 16 { // it is short enough
 		return name
 	}
 	return strings.ReplaceAll(name, id, node.ShortID(id)+"…")
 }
 
-// state is one in its colour.
+// state returns s in its colour.
 func (t *tool) state(s check.State) string { return t.paint(colourOf(s), string(s)) }
 
-// colourOf returns yellow for attachments in transition and for unreadable ones.
+// colourOf returns green for OK, yellow for attachments whose ADD or DEL is not complete and for unknown states,
+// and red for all other states.
 func colourOf(s check.State) colour {
 	switch s {
 	case check.OK, "":

@@ -30,18 +30,18 @@ type tool struct {
 	inPod          bool // the program runs in the container of an agent
 
 	output      string   // -o: "table", "json" or "yaml"
-	captureFile string   // --capture; "" = the machine that we run on
+	captureFile string   // --capture; "" = this machine
 	hostRoot    string   // --host-root; "" = /
-	own         *os.Root // with --host-root: the former /
-	nodeFile    string   // --node-config; "" = the plugin's own
-	claimDir    string   // --dra-state-dir; "" = the node's usual one
+	own         *os.Root // root directory before --host-root was entered; nil without the flag
+	nodeFile    string   // --node-config; "" = the plugin's default
+	claimDir    string   // --dra-state-dir; "" = the driver's default
 	cniPath     string   // --cni-path: see pluginDirs
 
-	tolerant    bool // invalid node settings are noted in nodeProblem
+	tolerant    bool // invalid node settings set nodeProblem instead of failing
 	nodeProblem string
 
 	started bool  // the command line is valid
-	opened  *host // see host
+	opened  *host // nil until the method host is called
 }
 
 const rootHelp = `devinfoctl shows, checks and explains the device information of this node, or of a node that
@@ -104,7 +104,7 @@ func (t *tool) start(cmd *cobra.Command) {
 	body := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		cmd.Flags().Visit(func(f *pflag.Flag) {
-			if f.Value.String() == "" { // as with an unset variable in a script
+			if f.Value.String() == "" { // usually an unset variable in a script
 				err = cmp.Or(err, clierr.Misuse("give it a value, or leave the flag out", "--%s is empty", f.Name))
 			}
 		})

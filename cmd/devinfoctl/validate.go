@@ -93,7 +93,7 @@ func (t *tool) validate(ctx context.Context, args []string, checker validate.Che
 	}
 	checker.Find, checker.Versions = plugins(ctx, t.pluginDirs())
 	checker.Check(docs, kind)
-	checked := map[string]bool{} // files
+	checked := map[string]bool{} // files with a document of a known kind
 	for _, d := range docs {
 		checked[d.File] = checked[d.File] || d.Skipped != validate.NoKind
 		for n := range d.Findings {
