@@ -80,7 +80,7 @@ func (t *tool) holder(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	found := cluster.Holders(list, args[0])
-	t.allNamespaces = true // to show them
+	t.allNamespaces = true // the table needs the column of namespaces
 	switch {
 	case len(found) == 0 && t.partial:
 		return clierr.For(fmt.Errorf("no pod among the queried ones has %s", args[0]), "query one node with --node NODE, or all with --from-nodes=always")
@@ -90,7 +90,7 @@ func (t *tool) holder(cmd *cobra.Command, args []string) error {
 	return t.print(found)
 }
 
-// none prints a message that there is nothing to show, and with -o json or yaml also an empty list.
+// none prints a message that there is nothing to show. With -o json or yaml it also prints an empty list.
 func (t *tool) none(format string, args ...any) error {
 	fmt.Fprintf(t.ErrOut, format, args...)
 	if t.output == "json" || t.output == "yaml" {

@@ -19,7 +19,7 @@ func main() {
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
 	t := newTool(streams)
 	root := t.root()
-	if filepath.Base(os.Args[0]) == "kubectl_complete-devinfo" { // how kubectl completes plugins
+	if filepath.Base(os.Args[0]) == "kubectl_complete-devinfo" { // kubectl runs a plugin by this name to complete its arguments
 		root.SetArgs(append([]string{cobra.ShellCompRequestCmd}, os.Args[1:]...))
 	}
 	os.Exit(t.report(commandline.Run(root)))

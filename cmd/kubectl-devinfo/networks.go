@@ -19,8 +19,8 @@ import (
 // maxNetworks limits how many NetworkAttachmentDefinitions one command reads.
 const maxNetworks = 50
 
-// networks sets the problem of attachments without a device to the finding of devinfoctl validate in their network
-// and the reason that their node has on record.
+// networks explains attachments without a device. It sets the problem to the finding of devinfoctl validate in the
+// network, followed by the reason that the node has on record.
 func (t *tool) networks(ctx context.Context, list []cluster.Network) {
 	findings := map[types.NamespacedName]string{}
 	for n := range list {

@@ -86,13 +86,14 @@ func (t *tool) readClaims(ctx context.Context, view *cluster.View, namespace str
 
 func (t *tool) claimsByName(ctx context.Context, view *cluster.View, names []types.NamespacedName) error {
 	claims, errs := make([]*resourceapi.ResourceClaim, len(names)), make([]error, len(names))
-	workqueue.ParallelizeUntil(context.Background(), parallel, len(names), func(n int) { // ctx ends the requests themselves, so every one has a result
+	// If ctx ends, each request fails and sets its error. With ctx as the first argument some requests would not be made.
+	workqueue.ParallelizeUntil(context.Background(), parallel, len(names), func(n int) {
 		claims[n], errs[n] = t.api.ResourceV1().ResourceClaims(names[n].Namespace).Get(ctx, names[n].Name, metav1.GetOptions{})
 	})
 	for n, claim := range claims {
 		if errs[n] == nil {
 			view.Claim(claim)
-		} else if !apierrors.IsNotFound(errs[n]) { // else it was deleted meanwhile
+		} else if !apierrors.IsNotFound(errs[n]) { // a missing claim was deleted after its pod was listed
 			return errs[n]
 		}
 	}

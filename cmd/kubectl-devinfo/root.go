@@ -31,7 +31,7 @@ type tool struct {
 	agentNamespace string // "" = all namespaces
 	fromNodes      string // --from-nodes
 	partial        bool   // some data could not be read
-	unasked        bool   // nodes were not queried or did not answer, and --from-nodes=never is not set
+	unasked        bool   // without --from-nodes=never: nodes were not queried or did not answer
 
 	exec    func(ctx context.Context, pod *corev1.Pod, command []string, streams remotecommand.StreamOptions) error
 	started bool // the command line is valid

@@ -40,8 +40,8 @@ func DeviceOf(info *devinfo.Info) Device {
 	return of
 }
 
-// Attributes of a device in a ResourceSlice that correspond to keys of a device-info file. The first one is
-// Kubernetes' own, and any driver may set it. docs/dra/rules.md lists all attributes of cni-dra-driver.
+// Attributes of a device in a ResourceSlice that correspond to keys of a device-info file. Kubernetes defines the
+// first one, and any driver may set it. docs/dra/rules.md lists all attributes of cni-dra-driver.
 const (
 	busIDAttribute       = "resource.kubernetes.io/pciBusID"
 	pfAttribute          = "devinfo-cni.io/pfPCIBusID"
@@ -53,7 +53,7 @@ type deviceID struct{ driver, pool, name string }
 
 type offered struct {
 	Device
-	generation int64 // of the pool: the highest counts
+	generation int64 // generation of the pool; a higher generation replaces a lower one
 }
 
 // Published returns the Device that the attributes of a ResourceSlice describe.
@@ -71,8 +71,8 @@ func Published(d *resourceapi.Device) (of Device) {
 	return of
 }
 
-// Or returns d with its empty fields filled in from the published device. If both name different devices, it
-// returns d, because the CNI result is about the attachment itself.
+// Or returns d with its empty fields filled in from the published device. If the two are different devices, it
+// returns d unchanged, because the CNI result is about the attachment itself.
 func (d Device) Or(published Device) Device {
 	if d.Device != "" && d.Device != published.Device {
 		return d

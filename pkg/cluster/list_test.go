@@ -124,7 +124,7 @@ func TestListCombinesPodsAndClaims(t *testing.T) {
 func TestSlicesCompleteResult(t *testing.T) {
 	bare := ready
 	bare.Data = &runtime.RawExtension{Raw: []byte(`{"cniVersion": "1.0.0", "interfaces": [{"name": "net1", "sandbox": "/run/netns/a"}]}`)}
-	told := ready // names another device than the slice; the result is newer
+	told := ready // its result, which is newer than the slice, contains a different device
 	published := func(pool, name, address string, generation int64) resourceapi.ResourceSlice {
 		text := func(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{StringValue: &s} }
 		return resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{
@@ -136,8 +136,9 @@ func TestSlicesCompleteResult(t *testing.T) {
 		}}
 	}
 	slices := []resourceapi.ResourceSlice{
-		published("n2", "cni", "0000:ff:00.1", 9), published("n1", "other", "0000:ff:00.2", 9), // other devices
-		// The second belongs to an older generation.
+		// a device of the same name in a different pool, and a different device
+		published("n2", "cni", "0000:ff:00.1", 9), published("n1", "other", "0000:ff:00.2", 9),
+		// the device itself, in the newest and in an older generation
 		published("n1", "cni", "0000:3b:00.2", 2), published("n1", "cni", "0000:ff:00.3", 1),
 	}
 	for name, device := range map[string]resourceapi.AllocatedDeviceStatus{"0000:3b:00.2": bare, "0000:03:00.6": told} {
@@ -176,7 +177,7 @@ func TestClaimStatusNamesDevice(t *testing.T) {
 	equal(t, "by their claims", v.Attachments(), []cluster.Network{want, net}, cmpopts.IgnoreUnexported(cluster.Network{}))
 }
 
-// The status of a claim does not tell which of its pods has the network.
+// The status of a claim does not name the pod that has the network.
 func TestSharedClaimIsAProblem(t *testing.T) {
 	shared := claim("shop", "one", "a", ready)
 	shared.Status.ReservedFor = append(shared.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "b", UID: "uid-b"})

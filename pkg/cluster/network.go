@@ -21,7 +21,7 @@ type Network struct {
 	Interface  string          `json:"interface,omitempty"`
 	MAC        string          `json:"mac,omitempty"`
 	IPs        []string        `json:"ips,omitempty"`
-	Device                     // in JSON its keys are among these
+	Device                     // inlined in JSON
 	Claim      string          `json:"claim,omitempty"`      // ResourceClaim in the pod's namespace
 	Driver     string          `json:"driver,omitempty"`     // driver of the claim's device
 	DeviceInfo json.RawMessage `json:"deviceInfo,omitempty"` // from the network-status or the node's record

@@ -53,7 +53,8 @@ func Fill(list []Network, node string, records []Record) {
 	}
 }
 
-// Deviceless reports whether the API lacks the attachment's device without giving a problem as the reason.
+// Deviceless reports whether a node may know a device that the API does not contain: the pod is on a node, and the
+// attachment has no device, claim or problem.
 func (a *Network) Deviceless() bool {
 	return a.Device.Device == "" && a.Claim == "" && a.Problem == "" && a.Node != ""
 }

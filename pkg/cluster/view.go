@@ -16,7 +16,7 @@ import (
 type View struct {
 	list    []Network
 	pods    map[types.UID]place
-	claims  []types.NamespacedName // of the pods
+	claims  []types.NamespacedName // claims of the pods
 	devices map[deviceID]offered
 }
 
@@ -117,7 +117,7 @@ func (v *View) Slice(s *resourceapi.ResourceSlice) {
 // Attachments returns the attachments of the pods, ordered by namespace, pod and interface.
 func (v *View) Attachments() []Network {
 	if len(v.list) == 0 {
-		return []Network{} // in JSON it is not null
+		return []Network{} // [] in JSON, not null
 	}
 	for n := range v.list {
 		a := &v.list[n]

@@ -7,19 +7,20 @@ import (
 	"time"
 )
 
-// Memory combines the answers of a kubelet. A kubelet that has just started does not know all of its pods yet. So
-// a device counts as free only after two answers without it, and the first answer counts only if it has a pod.
+// Memory combines the answers of a kubelet. A kubelet that has just started does not know all of its pods yet. So a
+// device counts as free only after two answers without it. If the first answers contain no pod, they count only
+// after ten seconds.
 type Memory struct {
 	mu     sync.Mutex
 	given  map[string]string    // reason by device; nil before the first answer that counts
-	missed map[string]time.Time // first answer without the device; key "" is the first answer without pods
+	missed map[string]time.Time // time of the first answer without the device; the key "" is for the first answer without pods
 }
 
 // apart is the time between the two answers that free a device.
 const apart = 10 * time.Second
 
-// Take adds an answer and returns the allocated devices, each with the reason. known is false while answers may
-// lack pods.
+// Take adds an answer and returns the allocated devices, each with the reason. known is false if the answers may
+// lack pods; the devices are then nil.
 func (m *Memory) Take(answer Answer, now time.Time) (given map[string]string, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -27,7 +28,7 @@ func (m *Memory) Take(answer Answer, now time.Time) (given map[string]string, kn
 	for _, g := range answer.Given {
 		told[g.Device] = fmt.Sprintf("pod %s has it from device plugin %s", g.Pod, g.Resource)
 	}
-	isRecent := func(device string) bool { // the first answer without the device
+	isRecent := func(device string) bool { // the first answer without the device came less than apart ago
 		since, before := m.missed[device]
 		if !before {
 			since = now
@@ -57,7 +58,7 @@ func (m *Memory) Waits() time.Duration {
 	return apart
 }
 
-// Last returns the devices of the last call of Take that knew them.
+// Last returns the devices that the last call of Take with known = true returned.
 func (m *Memory) Last() map[string]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
