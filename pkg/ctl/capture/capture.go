@@ -39,7 +39,7 @@ type Source struct {
 	State State
 	Live  any // node/live.json, which devinfoctl doctor reads; nil = none
 
-	// Parts returns the parts below netlink/ by name, such as "ip-link.json". They include the
+	// Parts returns the content of the files below netlink/ by name, such as "ip-link.json". They include the
 	// interfaces of the network namespaces at the given paths.
 	Parts func(netns []string) (parts map[string][]byte, notes []string, err error)
 
@@ -96,10 +96,10 @@ func Take(h Source) (text []byte, notes []string, err error) {
 	return text, a.notes, err
 }
 
-// itself is the part of a capture that describes the capture.
+// itself is the entry of a capture that describes the capture.
 const itself = "node/node.json"
 
-// archive is a capture before it is text.
+// archive is the content of a capture before it is formatted as text.
 type archive struct {
 	title   string
 	notes   []string     // missing data, with reasons
@@ -157,8 +157,8 @@ func (a *archive) text(name string) ([]byte, error) {
 
 func isLink(f txtar.File) bool { return strings.Contains(f.Name, toTarget) }
 
-// plain reports whether an archive preserves data: it is text of whole lines, and no line looks like the start of an
-// entry.
+// plain reports whether txtar preserves data. The data must be text without carriage returns and NUL bytes that
+// ends in a newline, and no line may begin like the header of an entry.
 func plain(data []byte) bool {
 	return utf8.Valid(data) && bytes.HasSuffix(data, []byte("\n")) && !bytes.HasPrefix(data, []byte("-- ")) &&
 		!bytes.Contains(data, []byte("\n-- ")) && !bytes.ContainsAny(data, "\r\x00")

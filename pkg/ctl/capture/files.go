@@ -17,7 +17,7 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// files captures files of the host: those of the plugin, the agents and device plugins.
+// files captures the files of the plugin, the agents and the device plugins on the host.
 type files struct {
 	root    string // root directory of the host
 	scrub   *scrubber
@@ -38,7 +38,7 @@ func (f *files) capture(claimDir string, s config.Node) {
 	f.tree(filepath.Join(s.StateDir, "leases"))
 	f.dir(s.DeviceInfoDir, "*", nil)
 	f.dir(s.DevicePluginDir, "*", nil)
-	f.dir(s.CDIDir, "devinfo-cni.io*", nil) // the default kind; entries of the journal name specs of other kinds
+	f.dir(s.CDIDir, "devinfo-cni.io*", nil) // specs of the default kind; journal entries name specs of other kinds
 	f.dir(claimDir, "*.json", recorded(f, f.claim))
 	f.dir(claimDir, state.OfferFile, recorded(f, func(*state.Offer) {}))
 	slices.Sort(f.netns)

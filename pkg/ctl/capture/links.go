@@ -13,7 +13,7 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// Captured contains the parts of a host that was captured before.
+// Captured returns data of a host from an earlier capture of it.
 type Captured struct{ Host *capturefile.Host }
 
 // Parts returns the captured parts unchanged.
@@ -30,8 +30,8 @@ func (c Captured) Parts([]string) (map[string][]byte, []string, error) {
 	return parts, nil, nil
 }
 
-// KernelParts reads the parts from the kernel of this machine. A namespace that no longer exists has no part. The
-// part of a namespace that the caller may not enter is null.
+// KernelParts reads the files below netlink/ from the kernel of this machine. netns.json lacks namespaces that no
+// longer exist, and has null for a namespace that the caller may not enter.
 func KernelParts(netns []string) (parts map[string][]byte, notes []string, err error) {
 	var k link.Recorder
 	host, hostErr := k.Interfaces("")
@@ -41,7 +41,7 @@ func KernelParts(netns []string) (parts map[string][]byte, notes []string, err e
 	if err := cmp.Or(hostErr, usesErr, portsErr, eswitchesErr); err != nil {
 		return nil, nil, err
 	}
-	for name := range uses { // the capture must not contain the addresses
+	for name := range uses { // the capture must not contain IP addresses
 		uses[name] = "has an address or a route"
 	}
 	vdpas, err := k.VDPAs()

@@ -24,7 +24,7 @@ import (
 	"devinfo-cni.io/pkg/link/linkhost"
 )
 
-// parts are made-up netlink parts. They include the namespaces.
+// parts are made-up files below netlink/. Parts adds a file with the paths that it gets.
 type parts map[string][]byte
 
 func (p parts) Parts(netns []string) (map[string][]byte, []string, error) {
@@ -35,8 +35,8 @@ func (p parts) Parts(netns []string) (map[string][]byte, []string, error) {
 
 const secretMAC = "b8:ce:f6:3a:0b:1c"
 
-// said are all spellings of the secrets of revealing. The list is written by hand, so that it does not depend on the
-// scrubber.
+// said contains every spelling of the secrets in the host that revealing returns. The list is written by hand, so
+// that it does not depend on the scrubber.
 var said = []string{
 	// the hardware address, its EUI-64 in both forms, and an interface name with it
 	"b8:ce:f6:3a:0b:1c", "b8-ce-f6-3a-0b-1c", "b8ce.f63a.0b1c", "b8cef63a0b1c",

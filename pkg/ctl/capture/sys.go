@@ -108,9 +108,9 @@ func (t *tree) list(list string) {
 	}
 }
 
-// network reports whether a device belongs to a network controller. It excludes PCI functions of classes except
-// 02xxxx, unless they have auxiliary devices, and it excludes VFIO devices of these functions and virtio devices that
-// are not NICs.
+// network reports whether a device belongs to a network controller: a PCI function of class 02xxxx or with
+// auxiliary devices, a VFIO device of such a function, or a virtio device that is a NIC or is below such a
+// function. Devices of the other subsystems always do.
 func (t *tree) network(subsystem, dir string) bool {
 	switch subsystem {
 	case "pci":

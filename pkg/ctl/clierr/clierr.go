@@ -37,8 +37,8 @@ var ErrBlind = &Error{Err: errors.New("something could not be looked at"), Code:
 // For adds a remedy to an error, with exit code Blind.
 func For(err error, remedy string) error { return &Error{Err: err, Remedy: remedy} }
 
-// Rights returns the remedy for a lack of permission of an agent that runs as this user; "" if the error has
-// another cause. For user 0 it has no remedy.
+// Rights returns the remedy for a permission error of an agent that runs as the user uid. It returns "" for other
+// errors. For user 0 the remedy names the possible causes.
 func Rights(err error, uid int) string {
 	const daemonSet = "in its DaemonSet with the securityContext that deploy/ has"
 	switch {
@@ -55,8 +55,8 @@ func Misuse(remedy, format string, args ...any) error {
 	return &Error{fmt.Errorf(format, args...), remedy, Usage}
 }
 
-// Report prints an error with its remedy and returns the exit code. If the command line is not valid yet, an
-// error without a remedy comes from cobra.
+// Report prints an error with its remedy and returns the exit code. understood is false if the command line was not
+// valid yet; an error without a remedy is then a usage error from cobra.
 func Report(to io.Writer, program string, understood bool, err error) int {
 	if err == nil {
 		return 0

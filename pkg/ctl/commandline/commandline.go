@@ -22,7 +22,8 @@ import (
 	"devinfo-cni.io/pkg/ctl/clierr"
 )
 
-// Args returns a check for a command with these arguments, of which the first is required.
+// Args returns a check of a command's arguments. names are all arguments, and must is the number of required ones.
+// No argument may be empty.
 func Args(must int, names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		see := "see " + cmd.CommandPath() + " --help"
@@ -31,7 +32,7 @@ func Args(must int, names ...string) cobra.PositionalArgs {
 			return clierr.Misuse(see, "%s: %s is missing", cmd.Name(), names[len(args)])
 		case len(args) > len(names):
 			return clierr.Misuse(see, "%s: unexpected argument %q", cmd.Name(), args[len(names)])
-		case empty >= 0: // a variable of a script that is not set
+		case empty >= 0: // usually an unset variable in a script
 			return clierr.Misuse(see, "%s: %s is empty", cmd.Name(), names[empty])
 		}
 		return nil
@@ -48,7 +49,7 @@ func (w *FlagErrors) If(wrong bool, message string) {
 	}
 }
 
-// Value adds an error for the value of a flag unless err is nil.
+// Value adds an error for the value of a flag if wrong is true.
 func (w *FlagErrors) Value(wrong bool, flag string, value any, why string) {
 	w.If(wrong, fmt.Sprintf("--%s: %q %s", flag, fmt.Sprint(value), why))
 }
@@ -58,7 +59,7 @@ func (w *FlagErrors) Path(flag, value string) {
 	w.Value(!filepath.IsAbs(value), flag, value, "is not an absolute path")
 }
 
-// Given adds an error for an invalid value of an optional flag.
+// Given is like Path for an optional flag: "" is valid.
 func (w *FlagErrors) Given(flag, value string) {
 	if value != "" {
 		w.Path(flag, value)
@@ -100,8 +101,8 @@ func Run(root *cobra.Command) error {
 	return root.ExecuteContext(ctx)
 }
 
-// RunAgent runs the command line of an agent as the user with this number, prints the error, and returns the exit
-// code.
+// RunAgent runs the command line of an agent, prints the error, and returns the exit code. The remedy for a
+// permission error depends on the agent's user, uid.
 func RunAgent(root *cobra.Command, stderr io.Writer, uid int) (code int) {
 	err := Run(root)
 	if help := clierr.Rights(err, uid); help != "" && !errors.As(err, new(*clierr.Error)) {
@@ -123,7 +124,7 @@ func Logger(format string, verbosity int) *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, options))
 }
 
-// Choice adds a flag that takes one of these values.
+// Choice adds a flag that accepts only the allowed values.
 func Choice(cmd *cobra.Command, flags *pflag.FlagSet, to *string, name, short, preset, usage string, allowed ...string) {
 	*to = preset
 	flags.VarP(choice{to, name, allowed}, name, short, usage)
@@ -147,16 +148,16 @@ func (c choice) Set(value string) error {
 	return nil
 }
 
-// Finish completes a root command without arguments. It adds the flag --version. For an unknown command the
-// error suggests the nearest one, and for an unknown flag the error names the help. Its commands take no
-// arguments unless they set Args. Print the errors with [clierr.Report].
+// Finish completes a root command that takes no arguments. It adds the flag --version. The error for an unknown
+// command suggests similar commands, and the error for an unknown flag names the help. Commands without Args get a
+// check that they have no arguments. Print the errors with [clierr.Report].
 func Finish(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = build.Read().String()
-	root.Flags().Bool("version", false, "version for "+root.DisplayName()) // cobra's own has the shorthand -v
+	root.Flags().Bool("version", false, "version for "+root.DisplayName()) // cobra's flag has the shorthand -v
 	root.SuggestionsMinimumDistance = 2
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if e, ok := errors.AsType[*clierr.Error](err); ok { // a choice's
+		if e, ok := errors.AsType[*clierr.Error](err); ok { // from choice.Set
 			return e
 		}
 		return clierr.Misuse("see "+cmd.CommandPath()+" --help", "%w", err)

@@ -50,12 +50,12 @@ type Evidence struct {
 	VDPAs       []*hostdev.Device
 	NodeFile    string       // why the node settings cannot be used; "" = they can
 	NodeConfig  string       // path of the node settings
-	CDIDir      string       // of the node settings
+	CDIDir      string       // directory of CDI specs in the node settings
 	DRA         bool         // cni-dra-driver has a state directory here
 	Asking      build.Info   // build of this program; the plugin should have the same
 	Offer       *state.Offer // nil = cni-dra-driver offers no devices
 	Outdated    bool         // the rules have changed since the offer was made
-	Live        *Live        // nil = a capture without them
+	Live        *Live        // nil = a capture without live facts
 }
 
 // VF is a virtual function with the settings that its PF reports.
@@ -66,7 +66,8 @@ type VF struct {
 	link.VFRecord
 }
 
-// A probe is one check of the evidence. If look adds no finding the check passed, and well returns its text.
+// A probe is one check of the evidence. If look adds no finding, the check has passed, and its result is the text
+// that well returns.
 type probe struct {
 	name string
 	live string // name of the facts in [Live] that look needs; "" = none

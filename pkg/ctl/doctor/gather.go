@@ -30,14 +30,14 @@ import (
 // Paths are the paths of files, directories and sockets on the node. All are absolute.
 type Paths struct {
 	PluginDirs   []string // CNI_PATH
-	ConfDir      string   // of CNI's configurations
+	ConfDir      string   // directory of CNI configurations
 	Settings     config.Node
 	NRISocket    string
 	AgentDir     string // directory of devinfo-agent, on a file system that is created at boot
 	PodResources string // the kubelet's socket
-	SRIOVLocks   string // of sriov-cni
-	NodeConfig   string // the file of the Settings
-	Agent        string // host:port of devinfo-agent's /healthz; "" = it is not asked
+	SRIOVLocks   string // directory of sriov-cni's locks
+	NodeConfig   string // file with Settings
+	Agent        string // host:port of devinfo-agent's /healthz; "" = do not query it
 	InPod        bool   // this process runs in devinfo-agent's pod, which does not mount all of these paths
 }
 
@@ -193,7 +193,7 @@ func errorText(err error) string {
 func (l *Live) networks(dir string) (types []string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil // it is Missing
+		return nil // Gather has added the directory to Missing
 	}
 	for _, e := range entries {
 		if !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name())) {

@@ -69,8 +69,8 @@ func files(f *Evidence, list *findings) {
 	}
 }
 
-// A hold is a claim of ownership of a device: an exclusive lease, an allocation of a device plugin, or a lock
-// of sriov-cni.
+// A hold is the use of a device by one holder, as an exclusive lease, an allocation of a device plugin or a lock of
+// sriov-cni shows it.
 type hold struct {
 	pod string // namespace/name; "" = only the network namespace is known
 	by  string // "DRA", "CNI", "claim shop/net", "device plugin example.com/vf" or "sriov-cni's lock"
@@ -87,8 +87,8 @@ func (h hold) String() string {
 	return "pod " + h.pod + " (" + h.by + ")"
 }
 
-// holds returns the holders of VFs by address. A CNI attachment usually has its VF from a
-// device plugin, so the two are one holder if the pod is the same.
+// holds returns the holds of VFs by address. A pod in a CNI network usually has a VF from a device plugin, so it
+// has two holds of the VF, which do not contradict each other.
 func (f *Evidence) holds() map[string][]hold {
 	all := map[string][]hold{}
 	add := func(h hold, devices ...string) {

@@ -21,7 +21,7 @@ type Live struct {
 	PluginDirs []string             `json:"pluginDirs,omitempty"`
 	Networks   []Config             `json:"networks,omitempty"`   // configurations that contain devinfo
 	Modules    map[string]bool      `json:"modules,omitempty"`    // kernel modules, and whether each is loaded or built in
-	NRI        bool                 `json:"nri,omitempty"`        // the socket exists
+	NRI        bool                 `json:"nri,omitempty"`        // the NRI socket exists
 	Agent      bool                 `json:"agent,omitempty"`      // devinfo-agent has run since the node booted
 	ReadOnly   []string             `json:"readOnly,omitempty"`   // directories of the plugin on a read-only file system
 	NFS        bool                 `json:"nfs,omitempty"`        // stateDir is on NFS
@@ -72,7 +72,7 @@ func reduced(text []byte) (_ json.RawMessage, types []string, ok bool) {
 	}
 	for n, p := range plugins {
 		var kind string
-		_ = json.Unmarshal(p["type"], &kind) // no plugin has the type ""
+		_ = json.Unmarshal(p["type"], &kind) // kind stays "" on an error, and no plugin has this type
 		types = append(types, kind)
 		if kind == validate.Plugin {
 			ok = true

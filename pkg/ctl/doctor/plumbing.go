@@ -25,14 +25,15 @@ func plugin(f *Evidence, list *findings) {
 	}
 }
 
-// altered looks whether a file is as devinfo-agent put it in place.
+// altered adds a warning if the file was changed or removed after devinfo-agent installed it.
 func (a *findings) altered(f *Evidence, path string) {
 	if f.Live != nil && slices.Contains(f.Live.Altered, path) {
 		a.add(Warning, path+" was changed after devinfo-agent installed it", "check that devinfo-agent runs on this node, which restores the file; its /healthz shows why it cannot")
 	}
 }
 
-// settings looks at node.json, without which ADD fails.
+// settings reports node settings that cannot be used, and settings that devinfo-agent refuses. Every ADD needs
+// valid node settings.
 func settings(f *Evidence, list *findings) {
 	if f.NodeFile == "" {
 		list.altered(f, f.NodeConfig)
@@ -134,7 +135,7 @@ func offer(f *Evidence, list *findings) {
 	}
 }
 
-// DriverAway is the message in the place of an offer whose driver does not run.
+// DriverAway is the text of the check "offer" if cni-dra-driver does not run.
 const DriverAway = "cni-dra-driver does not run on this node, so it offers no devices"
 
 // Changed returns the message that the rules file has changed since the offer was made.
@@ -145,7 +146,7 @@ func Changed(o *state.Offer) string {
 // RestartDriver is the command that makes cni-dra-driver read its rules again.
 const RestartDriver = "kubectl -n NAMESPACE rollout restart daemonset cni-dra-driver"
 
-// offered counts the devices that rules offer; "" = there are no rules.
+// offered returns the number of offered devices as text; "" = there is no offer.
 func offered(f *Evidence) string {
 	if f.Offer == nil {
 		return ""
@@ -165,7 +166,7 @@ func sight(f *Evidence, list *findings) {
 			"run devinfoctl doctor on the node itself, or in cni-dra-driver's pod")
 	}
 	if f.Live == nil {
-		return // each check reports it
+		return // the checks report missing live facts
 	}
 	for _, note := range f.Live.Notes {
 		list.add(Unknown, note.Text, note.Remedy)

@@ -21,8 +21,8 @@ import (
 // Attachment is a journal entry or an attachment in a claim's record, with its present state.
 type Attachment struct {
 	Type   string              `json:"type,omitempty"`
-	Device string              `json:"device,omitempty"` // PCI address, vDPA device, SF or socket that it has a lease of, else that it names
-	Lease  journal.SharingMode `json:"lease,omitempty"`  // kind of its lease of the device; "" = none, so other pods may use it
+	Device string              `json:"device,omitempty"` // leased PCI address, vDPA device, SF or socket; without a lease, the one in the device information
+	Lease  journal.SharingMode `json:"lease,omitempty"`  // mode of the lease of Device; "" = no lease, so other pods may use the device
 	Facts
 	File  string     `json:"file,omitempty"` // path of the device-info file; "" = ADD wrote none
 	CDI   string     `json:"cdi,omitempty"`  // the CDI device, vendor/class=name
@@ -30,7 +30,7 @@ type Attachment struct {
 	Since *time.Time `json:"since,omitempty"` // time of ADD
 	Why   string     `json:"why,omitempty"`   // more about the state, or why ADD found no device
 
-	// MarshalJSON writes these as a subject.
+	// MarshalJSON writes the next four fields as a subject.
 	Pod         string `json:"-"` // namespace/name; "" = not created by Kubernetes
 	Claim       string `json:"-"` // namespace/name of the ResourceClaim; "" = not by DRA
 	journal.Key `json:"-"`
@@ -46,11 +46,11 @@ type Attachment struct {
 	node   *state.NodeDevice // the claim's device; nil = not a device of the node
 }
 
-// Facts are further names of the attachment's device, as ADD recorded them. "" means that there is none, or
-// that ADD wrote no file.
+// Facts are further names of the attachment's device, as ADD recorded them. "" means that the device has no such
+// name or that ADD wrote no file.
 type Facts struct {
 	PCI         string `json:"pci,omitempty"` // address behind a vDPA device
-	PF          string `json:"pf,omitempty"`  // its PCI address
+	PF          string `json:"pf,omitempty"`  // PCI address of the PF
 	Representor string `json:"representor,omitempty"`
 	RDMA        string `json:"rdma,omitempty"` // devices, comma-joined
 
@@ -71,17 +71,17 @@ func factsOf(raw json.RawMessage) Facts {
 type subject struct {
 	Namespace   string `json:"namespace,omitempty"` // "" = not created by Kubernetes
 	Pod         string `json:"pod,omitempty"`
-	Claim       string `json:"claim,omitempty"` // in that namespace
+	Claim       string `json:"claim,omitempty"` // ResourceClaim in Namespace
 	Network     string `json:"network,omitempty"`
 	ContainerID string `json:"containerID,omitempty"`
 	Interface   string `json:"interface,omitempty"`
-	State       string `json:"state,omitempty"` // in one word: "FileMissing"
+	State       string `json:"state,omitempty"` // state in one word, such as "FileMissing"
 }
 
 func (a *Attachment) subject() subject {
 	namespace, pod, _ := strings.Cut(a.Pod, "/")
 	of, claim, named := strings.Cut(a.Claim, "/")
-	if !named { // the claim's UID is all that is known
+	if !named { // a.Claim is the claim's UID, because the record cannot be read
 		of, claim = "", of
 	}
 	var state string
@@ -91,17 +91,17 @@ func (a *Attachment) subject() subject {
 	return subject{cmp.Or(namespace, of), pod, claim, a.Network, a.ContainerID, a.IfName, state}
 }
 
-// MarshalJSON gives what the node has of it.
+// MarshalJSON writes the keys of the subject before the other fields.
 func (a Attachment) MarshalJSON() ([]byte, error) {
-	type fields Attachment // without this method
+	type fields Attachment // a type without MarshalJSON
 	return json.Marshal(struct {
 		subject
 		fields
 	}{a.subject(), fields(a)})
 }
 
-// String returns the full name of the attachment. It contains the claim if there is no container yet, or if
-// nothing else is known.
+// String returns the full name of the attachment. If it has no container yet, the name contains the claim instead.
+// If its network is unknown too, the name is only the claim.
 func (a Attachment) String() string {
 	switch {
 	case a.Network == "":
@@ -121,7 +121,7 @@ func (a Attachment) Short() string {
 // ShortID returns the first twelve digits of a container ID, as container tools print it.
 func ShortID(id string) string { return id[:min(12, len(id))] }
 
-// Holder returns the pod, else the container, else the claim.
+// Holder returns the name of the pod, else the short ID of the container, else the name of the claim.
 func (a *Attachment) Holder() string {
 	return cmp.Or(a.Pod, ShortID(a.ContainerID), "claim "+a.Claim)
 }
@@ -218,7 +218,7 @@ func unread(what, is string, err error) error {
 // attachment reads one entry; nil = there is none.
 func (n *Node) attachment(key journal.Key) (*Attachment, error) {
 	e, err := n.journal.Get(key)
-	if e == nil && err == nil { // dropped since All
+	if e == nil && err == nil { // removed after All had listed it
 		return nil, nil
 	}
 	state, why := n.checker.State(e, err)

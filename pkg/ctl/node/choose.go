@@ -9,8 +9,8 @@ import (
 	"devinfo-cni.io/pkg/ctl/clierr"
 )
 
-// A naming is a way to name attachments on the command line. If one is set, the name must match only one such
-// object.
+// A naming is one of the ways to name attachments on the command line. If one is not nil, all matching attachments
+// must have the same value of one.
 type naming struct {
 	named func(a Attachment, name string) bool
 	one   func(a Attachment) string // nil = several may match
@@ -18,7 +18,7 @@ type naming struct {
 	more  string
 }
 
-// namings are tried in this order until one matches.
+// namings are tried in this order: pod, network, container, device. The first one that matches is used.
 var namings = []naming{
 	{named: byPod, one: func(a Attachment) string { return a.Pod }, what: "pods", more: "give the namespace too"},
 	{named: func(a Attachment, name string) bool { return name != "" && a.Network == name }},
@@ -39,8 +39,8 @@ func Holders(list []Attachment, device string) []Attachment {
 	return found
 }
 
-// Choose returns the attachments of a pod, a network, a container or a device, or one attachment. An error is
-// a [*clierr.Error].
+// Choose returns the attachments of the pod, network, container or device with this name, or the one attachment
+// that it names. All errors are a [*clierr.Error].
 func Choose(list []Attachment, name string) ([]Attachment, error) {
 	for _, n := range namings {
 		var found []Attachment

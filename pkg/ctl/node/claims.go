@@ -36,7 +36,7 @@ func (n *Node) claimed() (list []Attachment, err error) {
 			continue
 		}
 		text, err := dir.Read(name)
-		if errors.Is(err, fs.ErrNotExist) { // removed after Names
+		if errors.Is(err, fs.ErrNotExist) { // removed after Names had listed it
 			continue
 		} else if err != nil {
 			return nil, fmt.Errorf("claims: %w", err)
@@ -98,7 +98,7 @@ func (n *Node) claimAttachment(c *state.Claim, at state.Attachment) Attachment {
 	return a
 }
 
-// compareRecord is compare for an attachment that only a claim's record contains.
+// compareRecord is like compare, for an attachment that is only in a claim's record.
 func (a *Attachment) compareRecord(c *Comparison) {
 	switch a.State {
 	case check.OK:
@@ -110,7 +110,7 @@ func (a *Attachment) compareRecord(c *Comparison) {
 	case check.Unknown:
 		c.NotCompared = []string{a.Why}
 	default:
-		if a.Why != "" { // else DEL runs
+		if a.Why != "" { // without an error DEL still runs, which is not a problem
 			c.Problem, c.Remedy = a.Why, a.claimRemedy()
 		}
 	}
@@ -174,7 +174,7 @@ func (n *Node) Outdated(o *state.Offer) bool {
 type OfferedDevice struct {
 	state.Offered
 	Where   string   `json:"where"`             // PCI address, auxiliary or vDPA device, or interface
-	GivenTo []string `json:"givenTo,omitempty"` // pods, else claims
+	GivenTo []string `json:"givenTo,omitempty"` // holders of the device: pods, else short container IDs, else claims
 }
 
 // Offered returns the devices of an offer that rules name, sorted by name.

@@ -25,9 +25,9 @@ type Comparison struct {
 	NotCompared []string     `json:"notCompared,omitempty"`
 }
 
-// Judge compares each attachment as CHECK does, as far as the journal allows, and sets its Verdict. With
-// explain it adds the kernel's values even where sources contradict each other, and the representor that
-// sriovnet finds.
+// Judge compares each attachment as CHECK does, as far as the journal allows, and sets its Verdict. If explain is
+// true, it adds the values that the kernel reports, even if sources contradict each other. It also adds the
+// representor that sriovnet finds.
 func (n *Node) Judge(list []Attachment, explain bool) {
 	memo := hostdev.CacheEswitches(n.Finder.Eswitches)
 	each(len(list), func(i int) {
@@ -81,7 +81,7 @@ func (n *Node) compare(checker *check.Checker, a *Attachment) *Comparison {
 	return c
 }
 
-// lastAsked caches the last interface, because explaining an attachment reads it twice.
+// lastAsked caches the interface that was read last, because Judge reads each interface twice if explain is true.
 type lastAsked struct {
 	discovery.Interfaces
 	netns, name string
@@ -111,8 +111,8 @@ func each(n int, f func(i int)) {
 	all.Wait()
 }
 
-// secondOpinion adds the representor that sriovnet finds to the source of each shown representor. source
-// returns nil for a representor that is not shown; then a difference is a warning.
+// secondOpinion adds the representor that sriovnet finds to the source of each shown representor. For a representor
+// that is not shown, source returns nil; if sriovnet then finds another one, secondOpinion returns a warning.
 func secondOpinion(w *crosscheck.Reference, source func(representor string) *string) (warnings []string) {
 	for _, o := range w.Comparisons {
 		if s := source(o.Ours); s != nil && o.Ours != "" {

@@ -31,7 +31,7 @@ type Inspection struct {
 type Subject struct {
 	Name  string // a PCI address may lack the domain, 0000
 	As    string // one of Kinds; "" = any kind
-	Netns string // path of the interface's network namespace; "" = our own
+	Netns string // path of the interface's network namespace; "" = that of this process
 
 	FollowLower, SubfunctionParent bool
 }

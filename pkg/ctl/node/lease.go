@@ -42,8 +42,9 @@ func placeOfID(id string) (at hostdev.Place, ok bool) {
 	return hostdev.Place{Bus: bus, Name: name}, bus != "iommu"
 }
 
-// leasedByClaim is leased for an attachment of a claim. Devices without a bus have no leases, so the driver's
-// record counts.
+// leasedByClaim is like leased, for an attachment of a claim. part selects the attachment's record among the
+// claim's records in the journal. Bonds and bridges (bus "net") have no leases, so their mode comes from the
+// driver's record.
 func (n *Node) leasedByClaim(a *Attachment, uid, part string) error {
 	if at, ok := a.Place(); ok && at.Bus == "net" {
 		if a.Lease = journal.Exclusive; a.node.Shared() {
@@ -169,9 +170,9 @@ func (n *Node) EndLeases(l *ClaimLeases) error {
 	return err
 }
 
-// SeesDriver reports whether the records of cni-dra-driver are visible here. They are not in the pod of
-// devinfo-agent, which mounts nothing of the kubelet. The kubelet always creates the directory of its plugins,
-// so that directory decides.
+// SeesDriver reports whether this process can see the records of cni-dra-driver. The pod of devinfo-agent cannot,
+// because it does not mount the directory of the kubelet's plugins. The kubelet always creates that directory, so
+// SeesDriver looks whether it exists.
 func (n *Node) SeesDriver() bool {
 	return n.Root != "" || n.FileThere(filepath.Dir(filepath.Dir(n.ClaimDir)))
 }

@@ -44,7 +44,7 @@ type Node struct {
 	checker check.Checker
 }
 
-// Open opens a host; its finder gets the host's Sys.
+// Open opens a node, running or captured. It sets h.Finder.Sys to h.Sys.
 func Open(h Options) *Node {
 	h.Finder.Sys = h.Sys
 	n := &Node{Options: h}
@@ -55,8 +55,8 @@ func Open(h Options) *Node {
 	return n
 }
 
-// Path returns the path at which a file of the host can be read. For a captured host no name leads out of the
-// directory where it was unpacked.
+// Path returns the path at which a file of the host can be read. For a captured host the path is below the
+// directory where it was unpacked, even if name contains "..".
 func (n *Node) Path(name string) string {
 	return filepath.Join("/", n.Root, filepath.Clean("/"+name))
 }

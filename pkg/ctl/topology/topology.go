@@ -41,7 +41,7 @@ type Node struct {
 	Attachments []node.Attachment `json:"attachments,omitempty"`
 	Below       []*Node           `json:"below,omitempty"`
 
-	isFunction bool // of PCI
+	isFunction bool // the device is a PCI function
 }
 
 type VFs struct {
@@ -124,7 +124,7 @@ func (r *reader) put(d *hostdev.Device) {
 	up.Below = append(up.Below, n)
 }
 
-// drop removes the auxiliary devices that carry nothing.
+// drop removes the auxiliary devices without an interface, RDMA device, representor or device below them.
 func (r *reader) drop() {
 	idle := func(n *Node) bool {
 		return n.Kind == hostdev.Part && len(n.RDMA)+len(n.Interfaces)+len(n.Represents)+len(n.Below) == 0

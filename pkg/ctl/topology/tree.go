@@ -87,7 +87,7 @@ func relation(a node.Attachment) string {
 func name(a node.Attachment) string {
 	user := a.Short()
 	switch {
-	case a.Network == "": // not made by devinfo
+	case a.Network == "": // the attachment was not made by devinfo
 		user = a.Pod
 	case a.Pod != "":
 		user = a.Pod + " " + a.IfName + " (" + a.Network + ")"

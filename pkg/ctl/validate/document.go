@@ -16,8 +16,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/clierr"
 )
 
-// Limit is the size of the largest text that is read, in bytes: more than etcd stores for
-// one object.
+// Limit is the maximum size of a text in bytes. It is larger than any object in etcd.
 const Limit = 4 << 20
 
 // Document is one of the texts in a file: a YAML document, or an item of a List as kubectl

@@ -53,7 +53,8 @@ func (c Checker) parameters(d *Document) {
 	}
 }
 
-// decode decodes an object of Kubernetes, and reports whether it is as in the API.
+// decode decodes a Kubernetes object. If the object does not match the API's type, it adds a finding and returns
+// false.
 func (d *Document) decode(into any) bool {
 	err := json.Unmarshal(d.data, into)
 	if wrong, is := errors.AsType[*json.UnmarshalTypeError](err); is {
@@ -86,8 +87,8 @@ func (c Checker) claim(d *Document, path string, claim *resourceapi.DeviceClaim)
 	}
 }
 
-// refused adds what cniconfig refuses below path. Where nothing is for the driver it skips the
-// document with a reason.
+// refused adds the errors that cniconfig has found below path. If no configuration in the document is for our
+// driver, it skips the document with the reason skipped.
 func (d *Document) refused(path string, checked cniconfig.Checked, skipped string) {
 	for _, r := range checked.Wrong {
 		d.wrong(strings.TrimSuffix(path+"."+r.At, "."), nil, "%s; %s", r.Rule, r.Remedy)
@@ -97,7 +98,7 @@ func (d *Document) refused(path string, checked cniconfig.Checked, skipped strin
 	}
 }
 
-// missing returns a class of the requests that is not among the documents; "" = all are.
+// missing returns the name of a requested class that is not among the documents; "" = no class is missing.
 func (c Checker) missing(requests []resourceapi.DeviceRequest) string {
 	for _, r := range requests {
 		var names []string
@@ -116,7 +117,7 @@ func (c Checker) missing(requests []resourceapi.DeviceRequest) string {
 	return ""
 }
 
-// config checks the CNI configuration in our driver's parameters, and in a class the key "device".
+// config checks our driver's opaque parameters: the CNI configuration and, in a DeviceClass, the key "device".
 func (c Checker) config(d *Document, path string, opaque *resourceapi.OpaqueDeviceConfiguration, isClass bool) {
 	if opaque == nil || opaque.Driver != draDriver {
 		return
@@ -135,7 +136,7 @@ func (c Checker) config(d *Document, path string, opaque *resourceapi.OpaqueDevi
 	}
 	n := network{Checker: c, Document: d, path: path + ".config", dra: true}
 	if json.Unmarshal(parameters.Config, &n.object) != nil || n.object == nil {
-		return // ifName alone, or cniconfig has refused it
+		return // there is only ifName, or cniconfig has refused the configuration
 	}
 	if !isClass && c.ClaimTypes == nil {
 		d.warn(n.path, n.object["type"], "only nodes that run cni-dra-driver with --allow-claim-config take a config from a claim")

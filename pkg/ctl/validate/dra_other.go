@@ -2,7 +2,7 @@
 
 package validate
 
-// classes are not read: package cniconfig needs Linux, and kubectl devinfo checks networks only.
+// classes is unused here. Package cniconfig needs Linux, and kubectl devinfo checks only networks.
 type classes struct{}
 
 func classesIn([]Document) (none classes) { return none }

@@ -13,7 +13,7 @@ import (
 // messages collects the findings and errors for all invalid texts.
 type messages struct{ strings.Builder }
 
-// add adds the messages for one text. said alternates between a program and its list of messages.
+// add adds the messages for one text. In said the name of a program precedes the list of its messages.
 func (m *messages) add(title string, replace *strings.Replacer, said ...any) {
 	var lines string
 	for n := 0; n < len(said); n += 2 {

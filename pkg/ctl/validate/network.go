@@ -20,9 +20,9 @@ type network struct {
 	object   map[string]json.RawMessage // the configuration
 	name     json.RawMessage            // name of the list or the NetworkAttachmentDefinition; nil = none
 	version  json.RawMessage            // cniVersion of the list
-	multus   bool                       // it is in a NetworkAttachmentDefinition
-	resource bool                       // which has a resourceName, so that Multus passes a deviceID
-	dra      bool                       // it is in a DeviceClass or a claim
+	multus   bool                       // the network is in a NetworkAttachmentDefinition
+	resource bool                       // the definition has a resourceName, so Multus passes a deviceID
+	dra      bool                       // the network is in a DeviceClass or a claim
 }
 
 func (c Checker) network(d *Document) {
@@ -133,8 +133,7 @@ func (n *network) identity() {
 	}
 }
 
-// supported reports plugins of the node that refuse ADD because they do not know the version of
-// the list.
+// supported reports plugins of the node that do not support the CNI version of the list. They would refuse ADD.
 func (n *network) supported(plugins []map[string]json.RawMessage) {
 	if n.Versions == nil || n.version == nil {
 		return

@@ -68,7 +68,7 @@ func (p *plugin) keys() {
 	}
 	for _, u := range p.cfg.Unknown {
 		value := p.object[u.Key]
-		if parent, key, ok := strings.Cut(u.Key, "."); ok && value == nil { // a key of an object: "cdi.knd"
+		if parent, key, ok := strings.Cut(u.Key, "."); ok && value == nil { // a key in an object, such as "cdi.knd"
 			var inner map[string]json.RawMessage
 			_ = json.Unmarshal(p.object[parent], &inner) // config has read it
 			value = inner[key]
@@ -139,7 +139,8 @@ func (p *plugin) declared() (bad bool) {
 	return violations.Err() != nil
 }
 
-// devices reports a second PCI address, which ADD refuses unless a socket is declared.
+// devices reports a PCI address that differs from the first one, because ADD refuses two devices. It reports
+// nothing if a socket is declared, because ADD then accepts any number.
 func (p *plugin) devices(declared *devinfo.Info) {
 	ids := p.cfg.DeviceIDs
 	switch d := declared.Device().(type) {
@@ -158,11 +159,11 @@ func (p *plugin) devices(declared *devinfo.Info) {
 	}
 }
 
-// capability reports a configuration that makes the runtime pass no path of the file.
+// capability reports a configuration for which the runtime does not pass the path of the device-info file.
 func (p *plugin) capability() {
 	switch {
 	case p.cfg.AutoFile || p.cfg.InfoFile != "":
-	case !p.cfg.Capabilities[fileCapability] && p.multus && !p.resource: // to declare it alone would change nothing
+	case !p.cfg.Capabilities[fileCapability] && p.multus && !p.resource: // declaring the capability alone would have no effect
 		p.wrong(p.path+".deviceInfoFile", nil,
 			`must be "auto", or the %s have the annotation %s and this plugin "capabilities": {%q: true}: Multus passes a path only for a network with a device`,
 			definition, resourceAnnotation, fileCapability)
@@ -179,10 +180,10 @@ func (p *plugin) capability() {
 	}
 }
 
-// position reports a position in the chain where devinfo has nothing to find (idle), which ADD
-// refuses, or finds a device whose interface does not exist yet.
+// position reports a wrong position in the chain. If devinfo has no source of a device (idle), ADD refuses the
+// configuration. If the plugin that creates the interface runs after devinfo, the interface does not exist yet.
 func (p *plugin) position(idle bool) {
-	device := p.resource || !p.multus && p.cfg.Capabilities["deviceID"] // the runtime passes one
+	device := p.resource || !p.multus && p.cfg.Capabilities["deviceID"] // the runtime passes a deviceID
 	idle = idle && !p.after && !device
 	kind := p.object["type"]
 	switch {
@@ -204,7 +205,7 @@ func (p *plugin) position(idle bool) {
 // needs are the capabilities that a plugin needs to have any effect.
 var needs = map[string]string{"portmap": "portMappings"}
 
-// delegates checks the plugins that ours is to run.
+// delegates checks the plugins that devinfo runs as its delegates.
 func (p *plugin) delegates() {
 	taken := map[string]bool{fileCapability: true, "deviceID": true}
 	for _, d := range p.cfg.Delegates {
