@@ -142,9 +142,9 @@ func goList(t *testing.T, dir string, args ...string) []byte {
 	return out
 }
 
-// watch calls os.Stat on every source file. If one has changed, go test then runs the test again instead of
-// reporting its cached result, because a test's cache entry depends on the files that the test itself opens, not on
-// those that go list reads.
+// watch calls os.Stat on every source file. A cached test result depends on the files that the test itself opens,
+// but not on the files that go list reads. After this call go test runs the test again if a source file has
+// changed.
 func watch(t *testing.T) {
 	t.Helper()
 	err := filepath.WalkDir("..", func(path string, e fs.DirEntry, err error) error {

@@ -17,7 +17,7 @@ import (
 )
 
 // phrases are constructions that make a reader start a sentence again, each with the better way. CONTRIBUTING.md
-// says how to write. A few are right where they stand, so it is their number that is limited.
+// describes how to write. Some occurrences are correct, so the test limits their number.
 var phrases = []struct{ pattern, instead string }{
 	{`\b[Ww]hat (is|was|are|were|has|had|have|may|can|it|they|the|an?|no|nobody|others?|we|did|does|do|pods?|plugins?|containers?)\b`, "name the thing"},
 	{`\b[Ww]hoever\b|(^|[.;:,(] ?|\b(by|for|of|to|and|or|than|from|with) )[Ww]ho (has|have|is|was|may|can|wants?|owns?|holds?|reads?)\b`, "name the person, pod or program"},
@@ -36,10 +36,11 @@ var phrases = []struct{ pattern, instead string }{
 	{`\b(is|are|was) what\b`, "say it directly"},
 }
 
-// fine are matches that are good English.
+// fine contains matches that are good English.
 var fine = []string{"cannot tell", "can tell", "is no longer", "are no longer", "was no longer", "be no longer", "is no more", "are no more", "is no such"}
 
-// most is how many hits 10,000 words of a kind may have. A package may have two of a kind in any case.
+// most is the limit of hits in 10,000 words, by kind of text. In each package two hits of a kind are allowed in any
+// case.
 var most = map[string]int{"strings": 30, "comments": 50, "tests": 80, "docs": 40}
 
 // A text is one comment, string or paragraph.
@@ -80,7 +81,7 @@ func textsOf(fset *token.FileSet, folder string, file *ast.File) (list []text) {
 	return list
 }
 
-// paragraphs returns those of a Markdown file, without code.
+// paragraphs returns the paragraphs of a Markdown file, without code.
 func paragraphs(folder, path, markdown string) (list []text) {
 	code := regexp.MustCompile("(?ms)^ *```.*?^ *```|`[^`\n]*`|\\]\\([^)]*\\)")
 	blank := code.ReplaceAllStringFunc(markdown, func(s string) string { return "X" + strings.Repeat("\n", strings.Count(s, "\n")) })

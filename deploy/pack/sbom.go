@@ -22,11 +22,12 @@ func (r *release) sbom(name string, programs []program) ([]byte, error) {
 		sum.Write(p.sum[:])
 		id := list.program(p, r.version)
 		list.relate("DOCUMENT", "DESCRIBES", id)
-		// Experiments are not part of the version.
+		// Go experiments after "-X:" are not part of the version.
 		goVersion, _, _ := strings.Cut(strings.TrimPrefix(p.info.GoVersion, "go"), "-X:")
 		list.relate(id, "DEPENDS_ON", list.module("stdlib", goVersion, ""))
 		for _, dep := range p.info.Deps {
-			// "(devel)" is our own module, and the program's version stands for it.
+			// A module of this repository has the version "(devel)". The program, which has its own package,
+			// represents it.
 			if module := replaced(dep); module.Version != "(devel)" {
 				list.relate(id, "DEPENDS_ON", list.module(module.Path, module.Version, module.Sum))
 			}

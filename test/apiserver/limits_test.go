@@ -17,8 +17,8 @@ func addresses(n int) (list []string) {
 	return list
 }
 
-// The API server encodes the data again and measures the result. It refuses the whole status if one field is too
-// long.
+// The API server encodes the data again and measures the result. If one field is too long, it refuses the whole
+// status.
 func TestServerAcceptsLargestStatus(t *testing.T) {
 	p := server(t)
 	agent := p.agent(t)

@@ -76,7 +76,7 @@ func TestSharedDeviceIsPublished(t *testing.T) {
 	}
 }
 
-// The agent also cannot read objects that it does not need.
+// The test also checks that the agent cannot read objects that it does not need.
 func TestAgentWritesOnlySlicesOfItsNode(t *testing.T) {
 	p := server(t)
 	slice := func(name, driver, node string) *resourceapi.ResourceSlice {
@@ -132,7 +132,8 @@ func TestAgentWritesOnlySlicesOfItsNode(t *testing.T) {
 	}
 }
 
-// The metadata file uses the API's types, but only the API server checks the limits.
+// Pods get the attributes in a metadata file, which uses the types of the API. Only the API server checks the
+// limits of these types, so the test publishes the attributes in a slice.
 func TestServerAcceptsAllAttributes(t *testing.T) {
 	p := server(t)
 	host, err := capturefile.Load("../../testdata/hosts/igb-sriov.txtar")
@@ -168,8 +169,8 @@ func TestServerAcceptsAllAttributes(t *testing.T) {
 	}
 }
 
-// Before 1.36 devices cannot be shared, and the rights of the associated node have no effect. The server emulates an
-// older version, with its feature gates and APIs.
+// Before Kubernetes 1.36 devices cannot be shared, and an agent may write the status of every claim. The server
+// emulates an older version with its feature gates and APIs.
 func TestServersBefore136LackSharedDevices(t *testing.T) {
 	for _, version := range []string{"1.34", "1.35"} {
 		t.Run(version, func(t *testing.T) {
@@ -181,8 +182,8 @@ func TestServersBefore136LackSharedDevices(t *testing.T) {
 	}
 }
 
-// unshared checks that such a server drops the fields that make a device shared. It must accept exclusive devices,
-// and an empty slice from a node without exclusive devices.
+// unshared checks that the emulated server drops the fields that make a device shared. The server must accept
+// exclusive devices, and an empty slice from a node without exclusive devices.
 func (p *controlPlane) unshared(t *testing.T) {
 	t.Helper()
 	agent := p.agent(t)
@@ -197,8 +198,8 @@ func (p *controlPlane) unshared(t *testing.T) {
 	}
 }
 
-// everyStatus checks that an agent may write the status of its claims. On such a server it may also write the status
-// of another node's claims, and docs/dra/README.md warns of this.
+// everyStatus checks that an agent may write the status of its claims. On a server before 1.36 it may also write
+// the status of other nodes' claims. docs/dra/README.md warns of this.
 func (p *controlPlane) everyStatus(t *testing.T) {
 	t.Helper()
 	c := p.claim(t, "status", share{"net", driver, "pci-0000-03-00-2", ""})

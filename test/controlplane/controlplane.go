@@ -139,7 +139,7 @@ func (p *Plane) await() error {
 			default:
 			}
 		}
-		if p.Client, last = kubernetes.NewForConfig(p.Admin); last == nil { // the certificate must exist
+		if p.Client, last = kubernetes.NewForConfig(p.Admin); last == nil { // fails until the server has written its certificate
 			if _, last = p.Client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(context.Background()); last == nil {
 				return nil
 			}

@@ -22,8 +22,8 @@ var kinds = []kind{
 	delegating,
 }
 
-// Attachments of the same container as ours. elsewhere has another network namespace, as if a runtime had restarted
-// the container. The namespace of departed no longer exists.
+// Attachments of the same container and interface as ours. elsewhere is in another network namespace, as if a
+// runtime had restarted the container. The network namespace of departed no longer exists.
 var (
 	elsewhere = attachment{ours.container, ours.ifName, otherNetns}
 	departed  = attachment{ours.container, ours.ifName, "/run/netns/departed"}
@@ -31,7 +31,7 @@ var (
 
 const devinfoctl = "devinfoctl gc"
 
-// A step is one program in a part.
+// A step is one call of a program in a part.
 type step struct {
 	verb string
 	of   attachment // empty for GC and claims
@@ -44,10 +44,10 @@ func (s step) ends(container string) bool {
 	return s.verb == "DEL" && s.of.container == container || s.all
 }
 
-// A part is the sequence of steps of one side.
+// A part is the sequence of steps that one of the two competing programs runs.
 type part struct {
 	name  string
-	has   *attachment // attachment that exists before, if this part is stopped
+	has   *attachment // if this part is the stopped one: attachment that exists before it
 	steps func(*stage) []step
 }
 
@@ -57,7 +57,7 @@ var (
 	claimPart    = part{"claim", nil, func(s *stage) []step { return []step{s.claim()} }}
 )
 
-// stoppable returns the parts that are stopped.
+// stoppable returns the parts that are stopped before one of their calls.
 func stoppable(k kind) []part {
 	list := []part{
 		addPart,
@@ -102,7 +102,7 @@ func (s *stage) check(added act) step {
 	return step{verb: "CHECK", of: added.of, program: s.command("CHECK", added.of, c)}
 }
 
-// gc returns a GC with a list of valid attachments; nil is an empty list.
+// gc returns a GC with a list of valid attachments; nil = without a list.
 func (s *stage) gc(valid []attachment) step {
 	c := s.conf(ours).gc()
 	var list []any

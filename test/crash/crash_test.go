@@ -88,7 +88,7 @@ func seed(t *testing.T) uint64 {
 	return n
 }
 
-// points returns the number of calls of a verb without a fault: those of the plugin, and those of its delegates.
+// points returns how many calls a verb makes without a fault: calls of the plugin, and calls of its delegates.
 func (w *world) points(s scenario, verb string) (calls [2]int) {
 	w.t.Helper()
 	w.before(trial{scenario: s, verb: verb})
@@ -107,8 +107,8 @@ func (w *world) points(s scenario, verb string) (calls [2]int) {
 	return calls
 }
 
-// list returns all trials of a verb and a fault. The number of points may differ between runs, so it includes one
-// more. The last point is the plugin's exit, which cannot fail.
+// list returns all trials of a verb and a fault. It includes one point more than counted, because the number may
+// differ between runs. The last point is the plugin's exit, which cannot fail.
 func list(s scenario, verb string, f fault, points [2]int) (trials []trial) {
 	n := points[0]
 	switch {

@@ -84,7 +84,7 @@ func (s *stage) owned(text string) bool {
 	return false
 }
 
-// judgeHolders reports whether two hold the device, and whether a refused one has left state.
+// judgeHolders returns a problem if two acts have got the device, or if a refused ADD has left state.
 func (s *stage) judgeHolders(acts []act) (problems []string) {
 	s.t.Helper()
 	now := take(s.t)

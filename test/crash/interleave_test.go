@@ -15,8 +15,8 @@ import (
 	"devinfo-cni.io/test/undertest"
 )
 
-// An interleaving stops a part before one of its calls. Meanwhile an actor runs its part to the end, or until it
-// waits for the stopped one.
+// An interleaving stops a part before one of its calls. While the part is stopped, the actor runs to its end, or
+// until it waits for the stopped part.
 type interleaving struct {
 	kind    string
 	stopped part
@@ -98,8 +98,8 @@ func (s *stage) points(p part) (n int) {
 	return n
 }
 
-// watched reports whether a call reads or changes shared state, that is, any path except the programs, their settings
-// and the captured host.
+// watched reports whether a call reads or changes state that programs share: a path below /run or /var, except the
+// programs, their settings and the captured host. Standard output and calls without a path count too.
 func watched(c inject.Call) bool {
 	for _, not := range []string{"/run/sys/", "/run/netns/", cniDir, nodeFile} {
 		if strings.HasPrefix(c.Path, not) {
@@ -120,14 +120,14 @@ func (s *stage) try(tr interleaving, judge func(*stage, []act) []string) (duet, 
 	return d, slices.Compact(problems)
 }
 
-// before brings the world to the start of a part.
+// before prepares the state in which a part starts.
 func (s *stage) before(p part) {
 	s.t.Helper()
 	s.earlier = nil
 	if p.has == nil {
 		return
 	}
-	// departed is another path of the pod's namespace, which exists until ADD has ended.
+	// The path of departed is a second mount of the pod's namespace. It is removed after the ADD.
 	if path := departed.netns; *p.has == departed {
 		s.fine(os.WriteFile(path, nil, 0o444), unix.Mount(podNetns, path, "", unix.MS_BIND, ""))
 		defer func() { s.fine(unix.Unmount(path, 0), os.Remove(path)) }()
@@ -169,7 +169,7 @@ type duet struct {
 	acts   []act       // all acts, including earlier ones, in the order of their ends
 }
 
-// tick returns the next point in time.
+// tick returns a number that is higher than all earlier ones. It orders the starts and ends of acts.
 func (s *stage) tick() int { return int(s.clock.Add(1)) }
 
 func (s *stage) play(tr interleaving) duet {
@@ -208,7 +208,7 @@ func (s *stage) runAll(where *seat, p part, decide func(inject.Call) inject.Verd
 	return acts
 }
 
-// A stop is one watched call that is not made until goOn is closed. Calls of children are counted too.
+// A stop holds the at-th watched call until goOn is closed. Calls of child processes count too.
 type stop struct {
 	at, n   int
 	reached chan inject.Call
@@ -226,8 +226,8 @@ func (s *stop) decide(c inject.Call) inject.Verdict {
 	return inject.Verdict{Hold: s.goOn}
 }
 
-// waiting detects that a program waits for another one: it is about to wait for a lock that is taken, or has tried
-// several times to get one.
+// waiting detects that a program waits for the stopped one. The program is about to wait for a lock that is taken,
+// or has tried several times to get one.
 type waiting struct {
 	tries map[string]int // number of attempts by path
 	begun chan struct{}

@@ -18,8 +18,8 @@ const (
 	living            // complete
 )
 
-// dueOf returns the expected state of a container's attachment. The attachment lives if nothing has ended its last
-// successful ADD. An attachment whose namespace no longer exists does not live.
+// dueOf returns the expected state of a container's attachment. The attachment is alive if no call has ended its
+// last successful ADD. It is not alive if its network namespace no longer exists.
 func dueOf(acts []act, container string) (what due) {
 	for _, a := range acts {
 		if a.verb != "ADD" || a.exit != 0 || a.of.container != container || a.of == departed {
@@ -55,7 +55,7 @@ func (s *stage) judge(acts []act) (problems []string) {
 		case what == raced && len(there) > 0 && len(missing) > 0:
 			problems = append(problems, "half deleted while it was added, there: "+strings.Join(there, ", ")+"; not there: "+strings.Join(missing, ", "))
 		case what == gone && !owed(acts):
-			continue // state that exists is reported as left
+			continue // left reports state that still exists
 		}
 		maps.Copy(expected, s.owns[container])
 	}
@@ -121,7 +121,7 @@ func (s *stage) checked(acts []act, container string) (problems []string) {
 	return problems
 }
 
-// refusals returns the acts that failed and must not fail.
+// refusals returns the failures of acts that must not fail.
 func (s *stage) refusals(acts []act) (problems []string) {
 	for _, a := range acts {
 		why := a.failure()
@@ -146,8 +146,8 @@ func (s *stage) refusals(acts []act) (problems []string) {
 // tryAgain is CNI's error code for a temporary error.
 const tryAgain = 11
 
-// mayFail reports whether an act may fail: an ADD that is refused, a CHECK of a changed attachment, a DEL that the
-// runtime has to repeat, or a GC that overlapped an ADD.
+// mayFail reports whether an act may fail. An ADD may be refused, and a CHECK may find an attachment that was
+// changed. The runtime may have to repeat a DEL, or a GC that overlapped an ADD.
 func (a act) mayFail(acts []act) bool {
 	added := slices.ContainsFunc(acts, func(b act) bool {
 		return b.verb == "ADD" && b.ended > a.began && b.of.container == ours.container

@@ -30,7 +30,7 @@ const (
 )
 
 const (
-	killedIn = 15 // one of so many calls is killed
+	killedIn = 15 // one of this many calls is killed
 	tries    = 20 // attempts for a call that was killed or must be repeated
 )
 

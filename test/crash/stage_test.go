@@ -11,13 +11,13 @@ import (
 	"devinfo-cni.io/test/crash/inject"
 )
 
-// A stage is a world for two programs at a time.
+// A stage is a world in which two programs run at the same time.
 type stage struct {
 	*world
 	kind
 	first, second *seat
 	owns          map[string]snapshot // state of an attachment, by container
-	earlier       []act               // acts before the two programs
+	earlier       []act               // steps that ran before the two programs started
 	clock         atomic.Int64
 }
 
@@ -33,7 +33,7 @@ func newStage(w *world, k kind) *stage {
 	for _, b := range bystanders()[:2] { // one with a device, one with a socket
 		s.must("ADD", b.attachment, b.conf)
 	}
-	for range 2 { // the first time also creates files that are created only once
+	for range 2 { // the first round also creates files that stay
 		s.base = take(t)
 		for _, a := range []attachment{ours, neighbour} {
 			s.must("ADD", a, k.conf(a))

@@ -19,7 +19,7 @@ type fault struct {
 	name    string
 	verdict inject.Verdict
 	on      bool // also at all later points, like a full disk
-	orphan  bool // the points are the delegates' calls: the plugin is killed and they continue
+	orphan  bool // the points are calls of the delegates; the plugin is killed, and the delegates continue
 }
 
 const orphaned = "SIGKILL while a delegate runs"

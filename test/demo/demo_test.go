@@ -38,7 +38,8 @@ func TestDemoLeavesNoStateBehind(t *testing.T) {
 	}
 }
 
-// build compiles the demo. It returns a function that runs the demo, interrupts it, and checks what it leaves.
+// build compiles the demo. It returns a function that runs the demo, interrupts it, and checks that no process or
+// file of it remains.
 func build(t *testing.T) func(*testing.T, syscall.Signal, time.Duration) (int, string) {
 	t.Helper()
 	if testing.Short() {

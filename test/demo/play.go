@@ -114,7 +114,7 @@ func (s *scene) path() string {
 	if s.auto {
 		return dir + s.network + "-" + containerID + "_" + ifName
 	}
-	return dir + s.network + "_" + ifName // any name will do
+	return dir + s.network + "_" + ifName // the name does not matter
 }
 
 // capArgs returns the runtimeConfig that the runtime passes on.

@@ -31,7 +31,7 @@ type agent struct {
 	allows bool             // claims may contain macvlan networks
 	kill   func(*testing.T) // with SIGKILL; returns when the driver is ready again
 	stop   func(*testing.T) // with SIGTERM; returns when the driver has ended
-	crash  func(*testing.T) // with SIGKILL; nil = it would be restarted at once
+	crash  func(*testing.T) // with SIGKILL; nil = not possible, because the driver would be restarted at once
 	start  func(*testing.T) // after stop or crash; returns when the driver is ready
 	flags  func(...string)  // sets additional flags for the next start; nil = flags cannot be changed
 	log    func() string
@@ -43,7 +43,8 @@ func (a *agent) explain(t *testing.T) {
 	t.Logf("the driver's log:\n%s", strings.Join(lines[max(0, len(lines)-40):], "\n"))
 }
 
-// away stops the driver, and returns a function that starts it again. The end of the test starts it at the latest.
+// away stops the driver, and returns a function that starts it again. If the test does not call it, the end of the
+// test does.
 func (a *agent) away(t *testing.T, end func(*testing.T)) (back func()) {
 	t.Helper()
 	end(t)

@@ -11,9 +11,9 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// examples runs the files in deploy/examples that need no hardware except a network card. The image pod-view replaces
-// theirs, because it is not pulled and prints what the container has. The example host-device is left out, because it
-// would take the node's only card.
+// examples runs the files in deploy/examples that need no hardware except a network card. It replaces their images
+// by pod-view, which is not pulled, and which prints the device information in the container. It leaves out the
+// example host-device, which would take the node's only card.
 func examples(t *testing.T, _ *nodeAgent) {
 	for _, test := range []struct {
 		name, address string

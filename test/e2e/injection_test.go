@@ -74,7 +74,7 @@ func files(interfaces ...string) given {
 	return g
 }
 
-// has compares the device information of a container.
+// has compares the device information in the view of a container.
 func (s *space) has(of string, v *view, want given) {
 	s.Helper()
 	difftest.Same(s.T, of, v.given(), want, cmpopts.EquateEmpty())
@@ -142,7 +142,7 @@ func injected(t *testing.T, _ *nodeAgent) {
 	})
 }
 
-// tells compares a device-info file.
+// tells compares the device-info file of an interface in a view.
 func (s *space) tells(v *view, ifName string, want []byte) {
 	s.Helper()
 	var is, should any

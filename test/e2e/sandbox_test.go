@@ -54,7 +54,7 @@ func (s *space) replacement(old string) (id string) {
 	return id
 }
 
-// inside returns the present view of a sandbox's container.
+// inside returns a new view of a sandbox's container.
 func inside(sandbox string) (*view, error) {
 	container, err := tryOnNode("", "crictl", "ps", "--quiet", "--state", "running", "--pod", sandbox)
 	if err == nil && container == "" {
@@ -86,8 +86,8 @@ func stopped(t *testing.T, _ *agent) {
 	}
 }
 
-// unseen stops a sandbox while the driver is stopped. The kubelet creates no other one until the driver is back. If
-// it has not noticed the stop yet, it creates one without a container.
+// unseen stops a sandbox while the driver is stopped. If the kubelet has noticed the stop of the driver, it creates
+// the next sandbox only after the driver is back. Otherwise it creates one in which no container starts.
 func unseen(t *testing.T, a *agent) {
 	s, network := beginWith(t, "10.11.51.0/24")
 	back := a.away(t, a.stop)
@@ -98,9 +98,9 @@ func unseen(t *testing.T, a *agent) {
 	s.moved(network, "10.11.51.", s.replacement(old))
 }
 
-// unheard kills the driver, which the kubelet does not notice, so it creates the sandbox again. The gate is still
-// open for the first sandbox. The runtime refuses the container until the driver is back and has attached the second
-// sandbox.
+// unheard kills the driver, and then stops the sandbox. The kubelet does not notice the kill, so it creates another
+// sandbox. The claim's gate still admits only the first sandbox. So the runtime refuses the container until the
+// driver is back and has attached the second sandbox.
 func unheard(t *testing.T, a *agent) {
 	if a.crash == nil {
 		t.Skip("the kubelet starts the agent again at once")

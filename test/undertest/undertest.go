@@ -33,7 +33,8 @@ func Build(dir string) error {
 	return os.Setenv(Key, binary)
 }
 
-// Main creates a temporary directory, calls [Build] and run with it, and returns run's exit code.
+// Main creates a temporary directory, calls Build and then run, both with that directory, and returns run's exit
+// code.
 func Main(run func(dir string) int) int {
 	dir, err := os.MkdirTemp("", "devinfo-undertest-")
 	if err == nil {
@@ -62,8 +63,8 @@ func Temp(m *testing.M) {
 	os.Exit(code)
 }
 
-// Once is like [Programs] with a directory for each version that all tests of the package share. The package's
-// TestMain must call [Temp].
+// Once is like [Programs], but builds the programs of a version only once for all tests of the package. The
+// package's TestMain must call [Temp].
 func Once(t testing.TB, version string, packages ...string) (dir string) {
 	t.Helper()
 	dir = filepath.Join(once, version)

@@ -23,7 +23,7 @@ import (
 // of Multus. devinfo and host-device are real, and standin replaces sriov-cni, ovs-cni and rdma-cni. NRI then
 // requests a container from the agent. test/e2e runs the examples without a device in pods, with the real Multus.
 type example struct {
-	name     string // of the file, without .yaml
+	name     string // name of the file without .yaml
 	deviceID string
 	pool     string // device-info file of the device plugin; "" = none
 	settings string // node settings in JSON
@@ -44,7 +44,7 @@ type trial struct {
 		Interfaces []madeInterface
 		IPs        []struct{ Address string }
 	}
-	mac        string   // of the pod's interface
+	mac        string   // MAC of the pod's interface
 	command    []string // command of the example's container
 	nri        *adaptation.Adaptation
 	adjustment *api.ContainerAdjustment

@@ -23,7 +23,7 @@ import (
 type Call struct {
 	N     int    // number of the call from 1; children are counted separately
 	Name  string // such as "renameat"; the last call is "exit_group"
-	Path  string // absolute path that it changes or reads; of two paths the new one; "standard output"
+	Path  string // absolute path that the call changes or reads, or "standard output"; the new path if there are two
 	Child bool   // a child makes the call
 	Lock  Lock   // state of the lock for a "flock"
 }
