@@ -5,6 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
 
 	"devinfo-cni.io/pkg/difftest"
 )
@@ -67,4 +70,63 @@ func TestRDMADevicesWithoutNetworkAreListedLast(t *testing.T) {
 		waitIdle()
 		r.expectRDMA(1, "mlx5_2:1")
 	})
+}
+
+// expectRDMAAtOpening fails the test if a gate is opened while an open gate of the pod does not list the RDMA devices of
+// all open gates. devices maps the ends of gates' names to their devices.
+func (r *rig) expectRDMAAtOpening(devices map[string]string) {
+	r.step = func(name string) {
+		if name != "gate open" {
+			return
+		}
+		for _, file := range r.files("cdi") {
+			spec := difftest.Read(r.t, filepath.Join(r.options.CDIDir, file))
+			for _, other := range r.files("cdi") {
+				for gate, device := range devices {
+					if strings.HasSuffix(other, gate+".json") && !strings.Contains(spec, device) {
+						r.t.Errorf("%s does not list %s of %s", file, device, other)
+					}
+				}
+			}
+		}
+	}
+}
+
+// A sandbox does not wait for late networks, so its containers may start at any time.
+func TestNoGateListsFewerRDMADevicesThanAreAttached(t *testing.T) {
+	late := func(r request) request {
+		r.parameters = `"waitForAttach":false,` + r.parameters
+		return r
+	}
+	first, second := requestFor("r", vf0, "net10", "sriov", 0), requestFor("s", vf2, "net2", "sriov", 0)
+	for name, claims := range map[string]func() []*resourceapi.ResourceClaim{
+		"a late network of another claim": func() []*resourceapi.ResourceClaim {
+			return []*resourceapi.ResourceClaim{claimFor("u1", first), claimFor("u2", late(second))}
+		},
+		"a late network of the claim": func() []*resourceapi.ResourceClaim {
+			return []*resourceapi.ResourceClaim{claimFor("u1", first, late(second))}
+		},
+		"a late ADD that runs": func() []*resourceapi.ResourceClaim {
+			return []*resourceapi.ResourceClaim{claimFor("u1", first, late(requestFor("t", "cni", "net3", "x", 0))), claimFor("u2", second)}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+				n := newNode(t, "mlx5-switchdev")
+				r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
+				r.expectRDMAAtOpening(map[string]string{"_r": "mlx5_2:1", "_s": "mlx5_4:1"})
+				r.start()
+				p.setHook(func(command, _, ifName string) error {
+					if command == "ADD" {
+						time.Sleep(map[string]time.Duration{"net2": time.Second, "net3": time.Minute}[ifName])
+					}
+					return nil
+				})
+				r.attachPod(claims()...)
+				time.Sleep(2 * time.Minute)
+				waitIdle()
+				r.expectRDMA(len(r.files("cdi")), "mlx5_4:1,mlx5_2:1")
+			})
+		})
+	}
 }

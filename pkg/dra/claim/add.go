@@ -134,22 +134,12 @@ func (s *steps) recordAdd(c *claim, r result) error {
 	}
 	r.at.Phase = state.Added
 	r.at.Ready.Set(metav1.ConditionTrue, time.Now())
-	before := rdmaVariable(record.Attachments)
 	record.Attachments[r.n], record.StatusOwed = r.at, true
 	if err := s.records.put(c, record, "added"); err != nil {
 		return err
 	}
 	s.reports.queue.Add(c.ref.UID)
-	indexes := []int{r.n}
-	// The other gates list the RDMA devices too. Open them now, because the worker may be busy with a late ADD.
-	if before != rdmaVariable(record.Attachments) {
-		for n, at := range record.Attachments {
-			if n != r.n && at.Phase == state.Added {
-				indexes = append(indexes, n)
-			}
-		}
-	}
-	return s.gate.open(c, indexes)
+	return s.gate.open(c, []int{r.n})
 }
 
 // reportFailedAdd logs a failed ADD and sends a notice to the pod. If the sandbox waits for the network, it

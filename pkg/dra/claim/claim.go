@@ -33,7 +33,6 @@ type claim struct {
 
 	// Set by the worker.
 	gatesOpen   map[int]bool // by attachment: whether its gate was open at the last check
-	gatesRDMA   string       // result of rdmaVariable for the pod at that check
 	neverSaved  bool         // no record has been written to disk yet
 	unsaved     bool         // the record on disk differs from record
 	removed     bool         // the claim is no longer in the table

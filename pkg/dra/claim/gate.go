@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
@@ -31,7 +32,8 @@ type gate struct {
 	table    *table
 	kind     string // kind of the CDI devices
 	specs    *store.Dir
-	metadata Metadata // nil = metadata is disabled
+	writing  sync.Mutex // held while specs are written or removed; see writeSpec
+	metadata Metadata   // nil = metadata is disabled
 }
 
 // userNamespaceKey is an annotation of the CDI specs of pods with their own user namespace.
@@ -133,15 +135,10 @@ func (g *gate) openGate(c *claim, at *state.Attachment) error {
 	} else {
 		g.addHook(c, at, spec)
 	}
-	var all string
-	g.table.do(func() { all = g.table.rdmaVariable(c.pod) })
-	if all != "" {
-		spec.Devices[0].ContainerEdits.Env = append(spec.Devices[0].ContainerEdits.Env, all)
-	}
 	if spec.Version, err = specs.MinimumRequiredVersion(spec); err != nil {
 		return err
 	}
-	if err := g.specs.Write(g.file(c.record, at), cdispec.Encode(spec)); err != nil {
+	if err := g.writeSpec(c, g.file(c.record, at), spec); err != nil {
 		return err
 	}
 	g.Step("gate open")
@@ -200,7 +197,10 @@ func (g *gate) infoOf(at *state.Attachment) (*devinfo.Info, error) {
 
 // closeGate removes the CDI spec of an attachment.
 func (g *gate) closeGate(record *state.Claim, at *state.Attachment) error {
-	if err := g.specs.Remove(g.file(record, at)); err != nil {
+	g.writing.Lock()
+	err := g.specs.Remove(g.file(record, at))
+	g.writing.Unlock()
+	if err != nil {
 		return fmt.Errorf("remove the CDI spec: %w", err)
 	}
 	g.Step("gate closed")
@@ -229,16 +229,6 @@ func (g *gate) isOpen(record *state.Claim, at *state.Attachment, rdma string) bo
 	}
 	hook, _ := json.Marshal(g.Gate)
 	return at.Bare() || bytes.Contains(spec, hook)
-}
-
-// hasRDMA reports whether a spec sets DEVINFO_RDMA_DEVICES to the value that rdma has. If rdma is "", the spec
-// must not set the variable.
-func hasRDMA(spec []byte, rdma string) bool {
-	if rdma == "" {
-		return !bytes.Contains(spec, []byte(`"`+cdispec.RDMAVariable+`=`))
-	}
-	quoted, _ := json.Marshal(rdma)
-	return bytes.Contains(spec, quoted)
 }
 
 // device returns an attachment as the kubelet and the pod's metadata show it.

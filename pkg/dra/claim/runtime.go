@@ -115,14 +115,7 @@ func (e *Engine) isAttached(sb *sandbox, claims []*claim) (bool, error) {
 			return false, c.failure.err
 		}
 	}
-	if !all {
-		return false, nil
-	}
-	rdma := e.table.rdmaVariable(sb.Pod)
-	return !slices.ContainsFunc(claims, func(c *claim) bool {
-		isLate := slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return at.Late && at.Phase == state.Adding })
-		return c.gatesRDMA != rdma && !isLate // after a late ADD, the worker writes these gates again
-	}), nil
+	return all, nil
 }
 
 // waitDetached waits until a sandbox is detached, or a failed DEL is backing off.

@@ -64,9 +64,9 @@ func (w *worker) next(c *claim) (step, goal, *sandbox) {
 		around.cleared = w.steps.records.files.IsCleared(c.ref.UID, &at)
 		around.deviceInUse = around.deviceInUse || around.retryDue && w.steps.isHeldBare(&at)
 	}
-	if !maps.Equal(open, before) || rdma != c.gatesRDMA {
+	if !maps.Equal(open, before) {
 		w.table.do(func() {
-			c.gatesOpen, c.gatesRDMA = open, rdma
+			c.gatesOpen = open
 			w.table.notifyWaiters()
 		})
 	}
