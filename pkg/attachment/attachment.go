@@ -30,8 +30,8 @@ type Attachment struct {
 }
 
 // New joins a configuration and the parameters of a call. deviceInfoDir is the directory of the file if
-// deviceInfoFile is "auto". If CNI_ARGS cannot be parsed, New returns an error and an attachment with the
-// arguments that could be; a DEL continues with it.
+// deviceInfoFile is "auto". If CNI_ARGS has malformed pairs, New returns an error and an attachment with the
+// other pairs. DEL continues with that attachment.
 func New(cfg *config.Config, args Args, deviceInfoDir string) (*Attachment, error) {
 	pairs, err := pod.ParseArgs(args.CNIArgs)
 	a := &Attachment{

@@ -16,14 +16,14 @@ import (
 	"devinfo-cni.io/pkg/config"
 )
 
-// podArgs maps placeholders to CNI_ARGS, which may lack a value.
+// podArgs maps placeholders to keys of CNI_ARGS, which may be missing.
 var podArgs = map[string]string{
 	"podNamespace": "K8S_POD_NAMESPACE", "podName": "K8S_POD_NAME", "podUID": "K8S_POD_UID",
 }
 
 // Declared returns the deviceInfo object of the configuration with its placeholders filled in, or nil for
-// none. The object may be partial. A violation of the specification in it is an error of type
-// *[config.Problem], or a warning that Declared returns with the object.
+// none. The object may be partial. If it violates the specification, Declared returns a *[config.Problem], or the
+// object together with warnings.
 func (a *Attachment) Declared(cfg *config.Config) (*devinfo.Info, devinfo.Violations, error) {
 	if cfg.DeviceInfo == nil {
 		return nil, nil, nil
@@ -86,7 +86,8 @@ func problem(key, value, want string) *config.Problem {
 	return &config.Problem{Key: key, Value: strconv.Quote(value), Want: want}
 }
 
-// want makes what [config.Problem] wants of a rule: `"client" or "server"` of `must be "client" or "server"`.
+// want returns a rule without its verb, for [config.Problem]: from `must be "client" or "server"` it returns
+// `"client" or "server"`.
 func want(rule string) string {
 	for _, verb := range []string{"must be ", "should be ", "should hold "} {
 		if _, rest, ok := strings.Cut(rule, verb); ok {
@@ -96,8 +97,8 @@ func want(rule string) string {
 	return rule
 }
 
-// settleType sets a missing type to that of the only declared map. It returns an error for a map of another
-// type, which would be lost.
+// settleType sets a missing type to the type of the only declared map. It returns an error for a map of another
+// type, because that map would be lost.
 func settleType(info *devinfo.Info) error {
 	maps := info.Maps()
 	if info.Type == "" && len(maps) == 1 {

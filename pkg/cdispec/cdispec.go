@@ -104,7 +104,7 @@ func (a Device) edits() (specs.ContainerEdits, error) {
 	return edits, nil
 }
 
-// Options returns the mount options for a bind mount, which leaves out the mounts below it.
+// Options returns the options of a bind mount. It is not recursive, so mounts below the directory are left out.
 func (m Mount) Options() []string {
 	access := "rw"
 	if m.ReadOnly {

@@ -30,9 +30,9 @@ func Variable(ifName string) string {
 }
 
 // Variables returns environment variables with the device information of an interface, such as
-// DEVINFO_NET1_TYPE=pci. Suffixes do not begin with a hexadecimal digit, so no variable can belong to another
-// interface too. inside returns the container path of a declared socket, or "" if the container does not have
-// the socket. Variables leaves out empty and invalid values.
+// DEVINFO_NET1_TYPE=pci. It leaves out empty and invalid values. Suffixes do not begin with a hexadecimal digit, so
+// the variables of two interfaces never have the same name. inside returns the container path of a declared
+// socket, or "" if the container does not have the socket.
 func Variables(ifName string, info *devinfo.Info, inside func(socket string) string) (list []string) {
 	var pci, rdma, vdpa, socket, role, mode string
 	switch d := info.Device().(type) {

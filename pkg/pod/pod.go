@@ -1,5 +1,5 @@
 // Package pod identifies a pod on its node by its UID and container ID. The author of a pod or network cannot
-// choose these two, but can choose every other part of a name.
+// choose these IDs, so a name that contains one of them belongs to one pod.
 package pod
 
 import (
