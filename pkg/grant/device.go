@@ -13,8 +13,8 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// function adds the device nodes of a PCI function, which belong to VFIO, its RDMA devices or vhost-net. A
-// function with a kernel driver and no RDMA device needs none.
+// function adds the device nodes of a PCI function for VFIO, RDMA and vhost-net. A function with a kernel driver
+// and no RDMA device needs none.
 func (o *offer) function(p *devinfo.PCI) error {
 	address, err := pci.Parse(p.Address)
 	if err != nil {
@@ -125,8 +125,9 @@ func (o *offer) leased(device, id string) bool {
 	return false
 }
 
-// addVFIO adds the device node of the IOMMU group with /dev/vfio/vfio, and that of the device with /dev/iommu.
-// The host may have only one of the two pairs. The device node of a group gives access to all devices in it.
+// addVFIO adds /dev/vfio/vfio with the device node of the IOMMU group, and /dev/iommu with the device node of the
+// VFIO device. The host may have only one of the two pairs. The device node of a group gives access to all devices
+// in the group.
 func (o *offer) addVFIO(device string, v sysfs.VFIO) {
 	node, err := "its IOMMU group", fs.ErrNotExist
 	if v.Group != "" {

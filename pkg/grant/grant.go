@@ -20,7 +20,7 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// Refusal is a part of the device that the container does not get, with the reason.
+// Refusal gives the reason why the container does not get a device, device node or directory.
 type Refusal struct{ Device, Why, Remedy string }
 
 func (r Refusal) Error() string { return fmt.Sprintf("%s: withheld: %s", r.Device, r.Why) }
@@ -32,7 +32,8 @@ type Grant struct {
 	Refusals []Refusal
 
 	// SocketDir is the host directory in Mounts for the socket, symbolic links resolved; "" = none. Its
-	// base name contains the pod's UID or container ID, so the path identifies the pod's lease too.
+	// base name contains the pod's UID or container ID, so the path can be the ID of the
+	// pod's lease.
 	SocketDir string
 
 	IOMMUGroup string // group whose device node is in Nodes, such as "15"; "" = none
@@ -110,13 +111,13 @@ func (g Granter) For(found *discovery.Device, info *devinfo.Info) (Grant, error)
 	return o.Grant, err
 }
 
-// ForInterface is For after ADD. The interface is in the network namespace at the path netns, and info is the
-// content of the device-info file. If the file describes a device other than the interface's, only
-// AllowedDevices can allow it.
+// ForInterface is like [Granter.For], for an interface after ADD. The interface is in the network namespace at
+// the path netns, and info is the content of the device-info file. If the file describes a device other than the
+// interface's, only AllowedDevices can allow it.
 //
 // ForInterface returns link.ErrNoNetns, or an error if it cannot read the kernel's state.
 func (g Granter) ForInterface(finder *discovery.Finder, netns, ifName string, info *devinfo.Info) (Grant, error) {
-	// Search with all options, so that every sharing of the device is found.
+	// Search with all options, to find out whether other interfaces share the device.
 	search := *finder
 	search.Eswitches = nil // containers never get representors
 	found, err := search.Find(discovery.Target{Existing: info, Netns: netns, IfName: ifName, FollowLower: true, SubfunctionParent: true})
@@ -140,7 +141,8 @@ func (o *offer) refuse(device, why, remedy string) {
 	o.Refusals = append(o.Refusals, Refusal{device, why, remedy})
 }
 
-// add adds all device nodes, or returns the missing one and the error.
+// add adds the device nodes if it can read all of them. Otherwise it adds none, and returns the path of the first
+// failure and the error.
 func (o *offer) add(paths ...string) (missing string, err error) {
 	var nodes []cdispec.Node
 	for _, path := range paths {

@@ -45,7 +45,7 @@ func function(address string) *devinfo.Info {
 
 var must = difftest.Must
 
-// own is the pod's interface; other is a device without that property.
+// own is the device of the pod's interface. other is a device without an interface in the pod.
 var own, other = &discovery.Device{IsInterface: true}, &discovery.Device{}
 
 // show lists a grant, one item a line.

@@ -17,7 +17,7 @@ import (
 )
 
 // socket adds the directory of a socket, given by its path in the container. The socket need not exist yet,
-// because either side may create it.
+// because the container or its peer may create it later.
 //
 // The container runtime later mounts the directory by its path. Until then a user with write permission in the
 // parent directory could replace it by a link. The parent must therefore be one of socketDirs, which are not
