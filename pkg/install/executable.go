@@ -21,7 +21,7 @@ type Executable struct {
 	Size        int64    `json:"size"`   // bytes
 	SHA256      string   `json:"sha256"` // hexadecimal
 	CNIVersions []string `json:"cniVersions,omitempty"`
-	Version     string   `json:"version,omitempty"` // "" if the file is not a devinfo with --version
+	Version     string   `json:"version,omitempty"` // "" if the file is not a devinfo that supports --version
 	Problem     string   `json:"problem,omitempty"` // why CNIVersions is unknown
 
 	// JournalFormat is the newest format of journal entries that the plugin reads; 0 if unknown.

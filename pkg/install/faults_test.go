@@ -59,7 +59,7 @@ func TestReadOnlyDirectoryIsLeftUnchanged(t *testing.T) {
 	})
 }
 
-// The lock of package agent normally prevents this.
+// The lock of package agent normally prevents two installers at the same time.
 func TestConcurrentInstallersLeaveACompletePlugin(t *testing.T) {
 	versions := []string{built(t, "v1.2.0"), built(t, "v1.3.0")}
 	contents := []string{read(t, versions[0]), read(t, versions[1])}

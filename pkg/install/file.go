@@ -110,7 +110,7 @@ func (f file) locked(do func() error) error {
 		return f.denied(err)
 	}
 	defer lock.Close()
-	defer os.Remove(path) // a waiting installer then creates a new one
+	defer os.Remove(path) // a waiting installer then creates a new lock file
 	return f.denied(do())
 }
 

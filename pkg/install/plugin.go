@@ -30,8 +30,8 @@ type Installation struct {
 	Warning error       `json:"-"` // the error of setting the SELinux label
 }
 
-// Place installs the plugin once. It checks the node like Keep if From is a devinfo with --version, and
-// installs any other plugin without these checks. Place does not mark the file for an agent, so an agent
+// Place installs the plugin once. If From is a devinfo that supports --version, Place makes the same checks
+// as Keep. It installs any other plugin without them. Place does not mark the file for an agent, so an agent
 // does not restore it. With ForDriver it marks each file that it installs or replaces for
 // [Plugin.RemovePlaced].
 func (p *Plugin) Place(ctx context.Context) (*Installation, error) {
@@ -53,7 +53,7 @@ func (p *Plugin) Place(ctx context.Context) (*Installation, error) {
 // a plugin that cannot read all entries of the journal, because that plugin would treat devices in use as
 // free.
 type Plugin struct {
-	From string // the file to install, a devinfo with --version
+	From string // the plugin binary to install; Keep requires a devinfo that supports --version
 	Dir  string // existing directory where the runtime looks for plugins
 
 	OverwriteForeign bool

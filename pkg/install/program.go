@@ -42,7 +42,7 @@ func Program(from, path string) (warning, err error) {
 	return to.put(want, 0o755)
 }
 
-// RemoveProgram removes a program that [Program] has put there, and its mark. It leaves other programs alone.
+// RemoveProgram removes the program at path and its mark if [Program] installed it, else nothing.
 func RemoveProgram(path string) error {
 	if to := file(path); to.marked() {
 		return to.remove()

@@ -34,8 +34,8 @@ type Arrangement struct {
 // Removed is the state if an agent had installed settings that Dir no longer has.
 const Removed = "removed"
 
-// Keep installs the settings, or removes those that an agent has installed if Dir has no settings for the
-// node. If the plugin would refuse the new settings, Keep returns an error and leaves the existing ones.
+// Keep installs the settings. If Dir has no settings for the node, Keep removes the settings that an agent has
+// installed. If the plugin would refuse the new settings, Keep returns an error and leaves the existing ones.
 func (s *Settings) Keep() (done Arrangement, err error) {
 	data, from, err := s.wanted()
 	if err != nil {

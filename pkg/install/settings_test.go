@@ -120,7 +120,7 @@ func TestForeignSettingsAreLeftAlone(t *testing.T) {
 	arrangeNothing()
 	s.OverwriteForeign = true
 	arrange(t, s, "default.json", install.Replaced, quiet)
-	write(t, s.To, loud, 0o600) // changed by hand since
+	write(t, s.To, loud, 0o600) // an administrator changes the file
 	arrangeNothing()
 	write(t, s.To, quiet, 0o600)
 	if removed, err := s.Remove(); !removed || err != nil {
