@@ -113,7 +113,7 @@ func IsAt(f *os.File, path string) (bool, error) {
 // ErrNFS is the error of [Lockable] for a directory on NFS.
 var ErrNFS = errors.New("is on NFS, which does not support these locks")
 
-// Lockable returns an error if a directory, or its nearest existing ancestor, is on NFS. There flock(2) needs
+// Lockable returns an error if a directory, or its nearest existing ancestor, is on NFS. On NFS, flock(2) needs
 // files that are open for writing, but [Lock] and [Dir.Alone] open files and directories for reading. statfs
 // is syscall.Statfs.
 func Lockable(dir string, statfs func(string, *syscall.Statfs_t) error) error {

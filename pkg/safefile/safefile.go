@@ -55,7 +55,7 @@ func (d *Dir) check(name string) (string, error) {
 	return d.Path(name), nil
 }
 
-// Make creates the directory and missing parents. Parents have mode 0755, whatever the umask is.
+// Make creates the directory with mode 0700, and missing parents with mode 0755, whatever the umask is.
 func (d *Dir) Make() error {
 	if err := atomicfile.CheckDir(d.path); err != nil {
 		return err
