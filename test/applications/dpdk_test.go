@@ -31,7 +31,7 @@ func TestPacketsReachOtherEnd(t *testing.T) {
 			// restarted instead.
 			reconnect []string
 		}{
-			{"memif", "memif", byShell(t, "memif;"), byShell(t, "memif;"), []string{"port stop 0", "port start 0"}},
+			{"memif", "memif", byShell(t, "memif."), byShell(t, "memif."), []string{"port stop 0", "port start 0"}},
 			{"vhost-user, the guest listens", "vhost-user", byShell(t, guest), byShell(t, backEnd), nil},
 			{"vhost-user, the switch listens", "vhost-user", byShell(t, backEnd), byShell(t, guest), nil},
 		} {
@@ -80,12 +80,12 @@ func TestDocumentedCommandsPassDevices(t *testing.T) {
 		}
 		t.Setenv("PATH", "/run:"+os.Getenv("PATH"))
 		for _, c := range []struct{ after, file, want string }{
-			{"A VF on vfio-pci, whose", vf, "-a 0000:3b:00.3 -l 2"},
-			{"vDPA, `driver` vhost:", vdpa, "--no-pci --vdev=net_virtio_user0,path=/dev/vhost-vdpa-0 -l 2"},
+			{"A VF on vfio-pci. The", vf, "-a 0000:3b:00.3 -l 2"},
+			{"A vDPA device with the driver vhost_vdpa:", vdpa, "--no-pci --vdev=net_virtio_user0,path=/dev/vhost-vdpa-0 -l 2"},
 			{"A VF on vfio-pci:", vf, "-device vfio-pci,host=0000:3b:00.3 -l 2"},
-			{"vhost-user. The socket's", vhost, "-m 1G -object memory-backend-memfd,id=mem,size=1G,share=on -numa node,memdev=mem " +
+			{"vhost-user. If the VM", vhost, "-m 1G -object memory-backend-memfd,id=mem,size=1G,share=on -numa node,memdev=mem " +
 				"-chardev socket,id=net1,path=/run/vhost/s,server=on -netdev vhost-user,id=net1,chardev=net1 -device virtio-net-pci,netdev=net1 -l 2"},
-			{"vDPA, `driver` vhost, in a VM", vdpa, "-netdev vhost-vdpa,id=net1,vhostdev=/dev/vhost-vdpa-0 -device virtio-net-pci,netdev=net1 -l 2"},
+			{"A vDPA device with the driver vhost_vdpa, passed to a VM:", vdpa, "-netdev vhost-vdpa,id=net1,vhostdev=/dev/vhost-vdpa-0 -device virtio-net-pci,netdev=net1 -l 2"},
 			{"With libvirt", vf, attach + "<interface type='hostdev' managed='no'>" +
 				"<source><address type='pci' domain='0x0000' bus='0x3b' slot='0x00' function='0x3'/></source></interface>"},
 			{"With libvirt", vhost, attach + "<interface type='vhostuser'><source type='unix' path='/run/vhost/s' mode='server'/><model type='virtio'/></interface>"},

@@ -106,7 +106,7 @@ func (s *space) socketDir(pod string) (dir, name string) {
 // directories of all pods at another path. It is killed and comes back.
 func dpdkMemif(t *testing.T, _ *nodeAgent) {
 	needsPrograms(t, map[string]string{testpmdPath: "dpdk-dev"})
-	const lines = "memif;"
+	const lines = "memif."
 	s := begin(t)
 	s.exampleNetwork("memif")
 	s.create(s.application("client", "memif", lines))
