@@ -166,7 +166,7 @@ func (j *Journal) Lock(ctx context.Context, k Key, wait time.Duration) (*Entry, 
 	e, err := parseEntry(path, k, data, err)
 	switch {
 	case errors.As(err, new(*store.CorruptError)):
-		e = &Entry{Key: k}
+		e = &Entry{Key: k, raw: data}
 	case err != nil:
 		safefile.Unlock(f)
 		return nil, err

@@ -47,6 +47,22 @@ func TestUnknownKeysAreIgnored(t *testing.T) {
 	}
 }
 
+// The beginning of a corrupt entry still counts for its leases.
+func TestFailedRecordRestoresCorruptEntry(t *testing.T) {
+	j, dir := open(t)
+	put(t, j, key1, "f")
+	const content = `{"network": "net-a", "containerID": "c0ffee", "ifName": "net1", "file`
+	overwrite(t, dir, key1, content)
+	torn, err := j.Lock(t.Context(), key1, 0)
+	difftest.As[*store.CorruptError](t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "leases/spec"), nil, 0o600))
+	if err := j.Record(&journal.Entry{Key: key1, CDI: journal.CDI{File: "s"}}, torn); err == nil {
+		t.Error("recorded without a lease")
+	}
+	torn.Unlock()
+	difftest.Equal(t, difftest.Read(t, filepath.Join(dir, "attachments", "net-a@c0ffee@net1")), content)
+}
+
 // In practice only a power failure tears an entry.
 func TestCorruptEntryDoesNotKeepItsFile(t *testing.T) {
 	j, dir := open(t)
