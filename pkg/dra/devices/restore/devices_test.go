@@ -347,6 +347,20 @@ func TestAltNamesFromBeforeADDAreRestored(t *testing.T) {
 	difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
 }
 
+// The snapshot may have an altname that an earlier pod gave to the interface, and that is the name of another one.
+func TestAltNameIsNotRestoredWhileItNamesAnotherInterface(t *testing.T) {
+	k, h, _ := igb(t)
+	must(t, k.SetAltName("eth2", "eth9", true))
+	f := look(t, h, function(vf, "eth2"))
+	must(t, k.Move(vf, "", netns, "net1"), k.Configure(vf, link.Settings{TxQueue: 1000}), k.EndNetns(netns))
+	must(t, k.Change("eth3", link.Change{Name: "eth9"}))
+	did, err := h.Restore(f)
+	must(t, err)
+	difftest.Equal(t, did, []string{restore.Name})
+	f.Settings.AltNames = nil
+	difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
+}
+
 func TestSettingsWithoutSnapshotAreNotChanged(t *testing.T) {
 	k, h, f := igb(t)
 	f.Settings = nil

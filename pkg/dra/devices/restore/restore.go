@@ -127,10 +127,12 @@ func (h *Devices) left(f Snapshot) ([]setting, error) {
 		return nil, fmt.Errorf("%s, %s: %w", f.Device, f.IfName, ErrNotOnNode)
 	}
 	if f.Settings != nil {
-		for _, what := range f.Settings.Unlike(*now.Settings) {
-			set := func() error { return h.links.Set(now.IfName, what, *f.Settings) }
+		want := *f.Settings
+		want.AltNames = slices.DeleteFunc(slices.Clone(want.AltNames), h.isOtherName(now))
+		for _, what := range want.Unlike(*now.Settings) {
+			set := func() error { return h.links.Set(now.IfName, what, want) }
 			if what == link.AltNames { // an altname may be the interface name to restore
-				set = func() error { return h.setAltNames(now, f.Settings.AltNames) }
+				set = func() error { return h.setAltNames(now, want.AltNames) }
 			}
 			list = append(list, setting{what, false, set})
 		}
@@ -150,6 +152,18 @@ func (h *Devices) left(f Snapshot) ([]setting, error) {
 		}
 	}
 	return list, nil
+}
+
+// isOtherName returns a function that reports whether an altname is missing and names another interface. Such an
+// altname cannot be added: an earlier pod may have given the interface the name of another device.
+func (h *Devices) isOtherName(now present) func(altName string) bool {
+	return func(altName string) bool {
+		if slices.Contains(now.Settings.AltNames, altName) {
+			return false
+		}
+		i, err := h.links.Interface("", altName)
+		return err == nil && i.Name == altName && i.Name != now.IfName
+	}
 }
 
 // setAltNames removes unwanted altnames, and then adds missing ones.
