@@ -28,7 +28,7 @@ func TestLogFileMustBeRegularFileWithOneName(t *testing.T) {
 			for _, verb := range []string{"ADD", "CHECK", "DEL"} {
 				a := call(t, verb, pod, standalone(infoFile))
 				a.ok(t)
-				if !strings.Contains(a.warnings(), `"no log file" error="`+why+`"`) {
+				if !strings.Contains(a.warnings(), `"cannot open the log file" error="`+why+`"`) {
 					t.Errorf("%s: warnings: %s", verb, a.warnings())
 				}
 			}
