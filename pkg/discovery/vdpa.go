@@ -25,20 +25,19 @@ func (s *search) lookForVDPA() error {
 	if s.typ() != devinfo.TypeVDPA && !slices.ContainsFunc(list, bound) {
 		return nil
 	}
-	// others are vDPA devices that cannot be below the pod's interface.
-	others := func(v sysfs.VDPA) bool { return !slices.Contains(v.Virtio, s.virtio) }
-	if mine := slices.DeleteFunc(slices.Clone(list), others); len(mine) == 1 {
-		list = mine
-	}
-	switch len(list) {
-	case 0:
-	case 1:
-		s.where.vdpa = list[0].Name
-	default:
-		var names []string
-		for _, v := range list {
-			names = append(names, v.Name)
+	var names, below []string // below the pod's interface
+	for _, v := range list {
+		names = append(names, v.Name)
+		if slices.Contains(v.Virtio, s.virtio) {
+			below = append(below, v.Name)
 		}
+	}
+	switch {
+	case len(below) == 1:
+		s.where.vdpa = below[0]
+	case len(names) == 1:
+		s.where.vdpa = names[0]
+	case names != nil:
 		s.undescribable(fmt.Sprintf("it carries %d vDPA devices (%s), and no source names one of them; "+
 			"set deviceID, or parent-device in deviceInfo or the device-info file, to one of them", len(list), strings.Join(names, ", ")))
 	}

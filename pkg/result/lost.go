@@ -29,11 +29,15 @@ func (r *Result) Lost(later *Result) (lost []string) {
 		lost = append(lost, text)
 	}
 	for _, a := range before {
-		switch {
-		case a.of == nil && !slices.ContainsFunc(after, func(b address) bool { return a.prefix == b.prefix }):
-			lost = append(lost, "address "+a.prefix)
-		case a.of != nil && later.holds(a.of) && !slices.ContainsFunc(after, a.handedOnBy):
-			lost = append(lost, "address "+a.prefix+" of "+place(a.of))
+		owner := ""
+		if a.of != nil {
+			if !later.holds(a.of) {
+				continue // listed with its interface
+			}
+			owner = " of " + place(a.of)
+		}
+		if !slices.ContainsFunc(after, a.handedOnBy) {
+			lost = append(lost, "address "+a.prefix+owner)
 		}
 	}
 	return lost
@@ -73,7 +77,7 @@ type address struct {
 
 // handedOnBy reports whether b is the same address and does not belong to another interface.
 func (a address) handedOnBy(b address) bool {
-	return a.prefix == b.prefix && (b.of == nil || a.of.is(b.of))
+	return a.prefix == b.prefix && (a.of == nil || b.of == nil || a.of.is(b.of))
 }
 
 // addresses returns the addresses in the original text.
