@@ -159,7 +159,9 @@ func (s *search) numberOn(uplink pci.Address, flavour link.Flavour, fn sysfs.Fun
 	return *aux.SFNumber, true, nil
 }
 
-// addFact records the source of a value in Device.Info.
+// addFact records the source of a value in Device.Info. Inlined, it would take 3 KB of the plugin.
+//
+//go:noinline
 func (s *search) addFact(key, value, source string) {
 	s.found.Facts = append(s.found.Facts, Fact{string(s.found.Info.Type) + "." + key, value, source})
 }
