@@ -88,7 +88,7 @@ func TestPodCommandPrintsAllFields(t *testing.T) {
 func TestUnreadableDevicesAreNoted(t *testing.T) {
 	bad := dpdk()
 	bad.Annotations[cluster.StatusAnnotation] = `[{"name": "a", "interface": "net1", "device-info": {"type": "pci", "version": "9"}}]`
-	const note = "note: no device is known for default/dpdk-0; use -o wide to see the problem\n"
+	const note = "note: a network of default/dpdk-0 has no known device; use -o wide to see the problem\n"
 	if code, stdout, stderr := run(t, only(bad)); code != 0 || stdout == "" || stderr != note {
 		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 	}

@@ -33,7 +33,11 @@ func (t *tool) attachments(ctx context.Context, namespace, node string) ([]clust
 	if err := each(ctx, t.chosen(), t.api.CoreV1().Pods(namespace).List, view.Pod); err != nil {
 		return nil, err
 	}
-	return t.attachmentsOf(ctx, &view, namespace, node)
+	list, err := t.attachmentsOf(ctx, &view, namespace, node)
+	if unclear := problems(list); len(unclear) > 0 && (t.output == "" || t.output == "name") {
+		say(t.ErrOut, "a network of %s has no known device; use -o wide to see the problem", few(unclear))
+	}
+	return list, err
 }
 
 // attachmentsOf returns the attachments of the pods in the view. It adds data of their claims and, for the
@@ -53,9 +57,6 @@ func (t *tool) attachmentsOf(ctx context.Context, view *cluster.View, namespace,
 	t.ask(ctx, list, node)
 	t.partial = t.partial || len(problems(list)) > 0
 	t.networks(ctx, list)
-	if unclear := problems(list); len(unclear) > 0 {
-		say(t.ErrOut, "no device is known for %s; use -o wide to see the problem", few(unclear))
-	}
 	return list, ctx.Err()
 }
 
