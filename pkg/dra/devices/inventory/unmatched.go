@@ -1,0 +1,97 @@
+package inventory
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/link"
+)
+
+// Unmatched returns the rules that no device meets, in their order, each with the reason.
+func (r Rules) Unmatched(decisions []Decision, links []link.InterfaceRecord) (list []state.UnmatchedRule) {
+	if r.absent {
+		return []state.UnmatchedRule{{Rule: "devices", Why: "the file has no rules; write a rule such as devices: [{pfNames: [ens1f0np0], sharing: exclusive}], or devices: [] to offer no devices"}}
+	}
+	used, known := map[int]bool{}, map[string][]string{} // used by index; values of devices by key
+	for n := range decisions {
+		used[decisions[n].Rule] = true
+		for _, m := range matchers {
+			if value := m.of(&decisions[n].Device); value != "" {
+				known[m.key] = append(known[m.key], value)
+			}
+		}
+	}
+	for n := range r.list {
+		if !used[n] && !r.list[n].elsewhere {
+			list = append(list, explain(n, &r.list[n].Rule, known, links, failure(decisions, n)))
+		}
+	}
+	return list
+}
+
+// failure returns why the expression of a rule fails for each device that reaches the rule. It returns "" if the
+// expression has a result for one of them.
+func failure(decisions []Decision, rule int) (why string) {
+	for n := range decisions {
+		d := &decisions[n]
+		if err := d.failed[rule]; err != nil {
+			why = err.Error()
+		} else if d.Rule < 0 || d.Rule > rule {
+			return ""
+		}
+	}
+	return why
+}
+
+func explain(n int, r *Rule, known map[string][]string, links []link.InterfaceRecord, failure string) (unmatched state.UnmatchedRule) {
+	var names, why []string
+	for _, m := range matchers {
+		values := m.values(r)
+		if len(values) > 0 {
+			names = append(names, m.key+": "+strings.Join(values, ", "))
+		}
+		for _, value := range values {
+			if slices.Contains(known[m.key], value) {
+				continue
+			}
+			text := noDevice(value, links)
+			switch {
+			case m.key == "pciAddresses":
+				text = value + " is not on this node"
+			case m.key == "drivers":
+				text = "no device has the driver " + value
+			case m.key == "pfNames" && slices.Contains(known["ifNames"], value):
+				text = "no VF, SF or vDPA device is on " + value
+			}
+			if near := config.Nearest(value, known[m.key]); near != "" {
+				text += "; the nearest is " + near
+				unmatched.Nearest = cmp.Or(unmatched.Nearest, near)
+			}
+			why = append(why, text)
+		}
+	}
+	if r.Select != "" {
+		names = append(names, "select")
+	}
+	unmatched.Rule = fmt.Sprintf("devices[%d] (%s)", n, strings.Join(names, "; "))
+	unmatched.Why = cmp.Or(strings.Join(why, "; "), failure, "no device matches all of its keys, or an earlier rule already selects it")
+	return unmatched
+}
+
+// noDevice describes an interface that does not belong to a device.
+func noDevice(name string, links []link.InterfaceRecord) string {
+	n := slices.IndexFunc(links, func(l link.InterfaceRecord) bool { return l.Name == name })
+	switch {
+	case n < 0:
+		return "this node has no interface " + name
+	case link.Represents(links[n].PortName):
+		return name + " is a representor"
+	case links[n].Info.Kind != "":
+		return name + " is a " + links[n].Info.Kind
+	}
+	return name + " is not the interface of a device"
+}
