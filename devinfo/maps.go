@@ -8,7 +8,7 @@ type PCI struct {
 	VhostNet    string // "vhost-net": path of the vhost-net character device, 3.1.3.2
 	RDMADevice  string // "rdma-device": name in /sys/class/infiniband, or several joined by commas, 3.1.3.3
 	PFAddress   string // "pf-pci-address": the VF's physical function (PF), "dddd:BB:DD.f", 3.1.3.4
-	Representor string // "representor-device": name of the VF's representor, since 1.1.0, 3.1.3.5
+	Representor string // "representor-device": name of the VF's representor, 3.1.3.5, since specification 1.1.0
 
 	Extra     map[string]json.RawMessage // keys that the specification does not name
 	malformed map[string]json.RawMessage
@@ -31,7 +31,7 @@ type VDPA struct {
 	Path         string // "path": required, absolute path of the vhost or virtio device, 3.1.4.3
 	Address      string // "pci-address": the PCI function that carries it, "dddd:BB:DD.f", 3.1.4.4
 	PFAddress    string // "pf-pci-address": the PF, if that function is a VF, "dddd:BB:DD.f", 3.1.4.5
-	Representor  string // "representor-device": name of the VF's representor, since 1.1.0, 3.1.4.6
+	Representor  string // "representor-device": name of the VF's representor, 3.1.4.6, since specification 1.1.0
 
 	Extra     map[string]json.RawMessage // keys that the specification does not name
 	malformed map[string]json.RawMessage

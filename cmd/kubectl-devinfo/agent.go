@@ -133,7 +133,8 @@ func (t *tool) execute(ctx context.Context, pod *corev1.Pod, command []string, s
 	return session.StreamWithContext(ctx, streams)
 }
 
-// agentOn returns a running pod of an agent on the node. It prefers the agent whose name is first.
+// agentOn returns a running pod of an agent on the node. If there are several, it prefers
+// the agent that the argument first names.
 func (t *tool) agentOn(ctx context.Context, node, first string) (*corev1.Pod, error) {
 	pods, err := t.api.CoreV1().Pods(t.agentNamespace).List(ctx, metav1.ListOptions{
 		LabelSelector: agentsLabels, FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),

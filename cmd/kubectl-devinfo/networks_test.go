@@ -23,7 +23,7 @@ func definition(name, config string) *unstructured.Unstructured {
 }
 
 // The most frequent mistakes leave the pod running without an error in Kubernetes.
-func TestPodWithoutDeviceNamesTheProblem(t *testing.T) {
+func TestProblemIsShownForPodWithoutDevice(t *testing.T) {
 	chain := func(keys string) string {
 		return `{"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "macvlan"}, {"type": "devinfo"` + keys + `}]}`
 	}

@@ -39,7 +39,7 @@ func (s *search) lookForVDPA() error {
 		s.where.vdpa = names[0]
 	case names != nil:
 		s.undescribable(fmt.Sprintf("it carries %d vDPA devices (%s), and no source names one of them; "+
-			"set deviceID, or parent-device in deviceInfo or the device-info file, to one of them", len(list), strings.Join(names, ", ")))
+			"set deviceID to one of them, or name one as parent-device in deviceInfo or in the device-info file", len(list), strings.Join(names, ", ")))
 	}
 	return nil
 }

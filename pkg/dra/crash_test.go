@@ -151,7 +151,7 @@ func TestNextStartCleansUpAfterKillAtAnyStep(t *testing.T) {
 	turns := make(chan struct{}, 8) // the trials mostly wait for the disk and for processes
 	var all sync.WaitGroup
 	stride := 1
-	if os.Geteuid() != 0 { // the driver behaves the same, so a sample is enough
+	if os.Geteuid() != 0 { // without root the driver behaves as with root, so a sample is enough
 		stride = 5
 	}
 	for name, after := range restarts {

@@ -81,7 +81,7 @@ func (r *rig) unprepare(uid types.UID) time.Duration {
 	return 0
 }
 
-func TestMissingPluginLeavesNoDELAndNoLease(t *testing.T) {
+func TestMissingPluginLeavesNoPendingDELAndNoLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		p.missing["sriov"] = true
 		r.prepareVF0()

@@ -215,7 +215,7 @@ func TestSlowClaimReadDoesNotUndoNewerPrepare(t *testing.T) {
 	vf := network(`{"type":"sriov"}`)
 	for name, test := range map[string]struct {
 		device  string // device at the next Prepare; "" = Unprepare
-		refused string // part of the error of a sandbox that waits for the read
+		refused string // part of the error that the sandbox gets while the read of the claim runs
 		left    []string
 	}{
 		"prepared again": {vf0, "is held by pod ns/next", []string{"u1.json"}},

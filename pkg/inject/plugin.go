@@ -198,8 +198,8 @@ func (a *Plugin) judge(p *api.PodSandbox, nics []nic, staged error) verdict {
 	return verdict{Decision: Injected}
 }
 
-// prepare reads the attachments of a sandbox. If the plugin injects one of them, prepare stages their files;
-// staged is the error of that. It holds the lock staging, so that older files cannot replace newer ones.
+// prepare reads the attachments of a sandbox. If the plugin injects one of them, prepare also stages their files,
+// and staged is the error of the staging. It holds the mutex a.staging, so that older files cannot replace newer ones.
 func (a *Plugin) prepare(settings config.Node, id, netns string, points []string) (nics []nic, staged, err error) {
 	a.staging.Lock()
 	defer a.staging.Unlock()

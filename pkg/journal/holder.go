@@ -127,8 +127,8 @@ func (j *Journal) Devices(of Record) (has []DeviceLease) {
 	return has
 }
 
-// Holds reports whether an attachment has the link of an exclusive lease. It does not read the entry, which may
-// be missing, corrupt or of another boot.
+// Holds reports whether an attachment has an exclusive lease. It looks only for the lease's symbolic link, not at
+// the attachment's entry, which may be missing, corrupt or of another boot.
 func (j *Journal) Holds(k Key, kind Kind, id string) bool {
 	name, err := k.entry()
 	return err == nil && !notThere(j.leases.path(lease{kind, DeviceLease{ID: id, Mode: Exclusive}}, name))

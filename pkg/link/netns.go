@@ -36,7 +36,7 @@ func CheckNetns(path string) error {
 	return fmt.Errorf("%s: %w: not a mount of a network namespace", path, ErrNoNetns)
 }
 
-// beforeNSFS reports whether the kernel's namespaces are files of proc, as until Linux 3.19.
+// beforeNSFS reports whether namespaces are files of proc, as in kernels before Linux 3.19. Newer ones have nsfs.
 func beforeNSFS() bool {
 	var stat unix.Statfs_t
 	return unix.Statfs(ourNetns, &stat) == nil && int64(stat.Type) == unix.PROC_SUPER_MAGIC

@@ -56,8 +56,8 @@ func (r *Result) holds(i *Interface) bool {
 	return r != nil && slices.ContainsFunc(r.given, func(e entry) bool { return i.is(&e.Interface) })
 }
 
-// is compares the names, and whether both interfaces are in a sandbox. It ignores the path: there is only one
-// sandbox, but plugins spell its path differently.
+// is reports whether the interfaces have the same name and both or neither are in the sandbox. It ignores the path
+// of the sandbox, because plugins spell it differently.
 func (i *Interface) is(other *Interface) bool {
 	return i.Name == other.Name && (i.Sandbox == "") == (other.Sandbox == "")
 }

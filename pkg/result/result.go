@@ -227,7 +227,7 @@ func object(raw json.RawMessage) map[string]json.RawMessage {
 	return keys
 }
 
-// encoded encodes strings and results of object, which always succeeds.
+// encoded returns v as JSON. v is a string or a map that the function object returned, so encoding cannot fail.
 func encoded(v any) json.RawMessage {
 	text, _ := json.Marshal(v)
 	return text

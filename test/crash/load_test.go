@@ -57,7 +57,7 @@ type member struct {
 	collected chan struct{}
 }
 
-// loads are the kinds of members. Each kind has a network.
+// loads are the kinds of attachments that the load test makes. Each kind has its own network.
 var loads = []struct {
 	network   string
 	conf      func(attachment, string) conf

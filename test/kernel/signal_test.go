@@ -38,8 +38,8 @@ func releaseChild(t *testing.T) {
 	must(t, os.WriteFile(goFile, nil, 0o644))
 }
 
-// taken waits until a process that waits for its child has handled its signals: no signal is pending, and all threads
-// sleep (proc_pid_status(5)).
+// taken waits until the process has handled its signals: none is pending, and all its threads sleep
+// (proc_pid_status(5)). The process must be one that waits for its child.
 func taken(t *testing.T, pid int) {
 	t.Helper()
 	idle := regexp.MustCompile(`(?s)State:\tS.*SigPnd:\t0+\nShdPnd:\t0+\n`)

@@ -150,7 +150,7 @@ func (a *archive) text(name string) ([]byte, error) {
 	}
 	text := txtar.Format(ar)
 	if _, err := capturefile.Parse(text); err != nil {
-		return nil, fmt.Errorf("the capture cannot be read again: %w", err)
+		return nil, fmt.Errorf("cannot read back the capture just made: %w", err)
 	}
 	return text, nil
 }

@@ -56,7 +56,8 @@ func (g *gate) file(record *state.Claim, at *state.Attachment) string {
 	return cdispec.FileName(g.kind, gateName(record.UID, at))
 }
 
-// open writes the metadata of attachments, then the CDI specs of their gates.
+// open writes the metadata of the claim's attachments with these indexes, then the CDI specs that let their
+// containers start.
 func (g *gate) open(c *claim, indexes []int) error {
 	for _, n := range indexes {
 		at := &c.record.Attachments[n]

@@ -70,7 +70,7 @@ const (
 type step struct {
 	do              action
 	at              []int // indexes in the record's Attachments, or in Undeleted
-	rewriteMetadata bool  // rewriteMetadata of the claim was set when the step was decided
+	rewriteMetadata bool  // the claim's rewriteMetadata when the step was decided
 }
 
 // rule gives the action for an attachment. The first rule that fits applies.

@@ -59,7 +59,7 @@ func TestDevicesThatHostNeedsAreNotOffered(t *testing.T) {
 		"a VF of the uplink":            {changed(t, []string{"eth0"}, nil), giveAll, vf0, ""},
 		"a VF that is the uplink":       {changed(t, []string{"eth2"}, nil), giveAll, vf0, "the host needs it: eth2 has a default route"},
 		"the PF of a VF that is the uplink": {
-			changed(t, []string{"eth2"}, nil), giveAll, pf0, "the host needs it: eth2 has a default route; this is on " + pf0,
+			changed(t, []string{"eth2"}, nil), giveAll, pf0, "the host needs it: eth2 has a default route; " + vf0 + " is on " + pf0,
 		},
 		"a bond that is the uplink": {
 			changed(t, []string{"bond0"}, nil, of("bond", "bond0", "")), shareAll, "net-bond0",
@@ -80,7 +80,7 @@ func TestDevicesThatHostNeedsAreNotOffered(t *testing.T) {
 		},
 		"the PF of such a VF": {
 			changed(t, []string{"br-ex"}, map[string]string{"eth2": "ovs-system"}, of("openvswitch", "br-ex", ""), of("openvswitch", "ovs-system", "")),
-			giveAll, pf0, "the host needs it: eth2 is a port of br-ex, and br-ex has a default route; this is on " + pf0,
+			giveAll, pf0, "the host needs it: eth2 is a port of br-ex, and br-ex has a default route; " + vf0 + " is on " + pf0,
 		},
 		"an OVS bridge":                       {changed(t, nil, nil, of("openvswitch", "br-int", "")), shareAll, "net-br-int", ""},
 		"a PF with VFs":                       {changed(t, nil, nil), giveAll, pf1, "it has 2 devices on it, which would lose their parent"},

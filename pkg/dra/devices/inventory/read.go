@@ -83,7 +83,7 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 	}
 	for _, d := range r.devices { // the host also needs the parents of an uplink, such as its PF
 		for up := r.named[d.On]; d.Uplink != "" && up != nil; up = r.named[up.On] {
-			up.Uplink = cmp.Or(up.Uplink, d.Uplink+"; this is on "+up.Name)
+			up.Uplink = cmp.Or(up.Uplink, d.Uplink+"; "+d.Name+" is on "+up.Name)
 		}
 	}
 	for _, d := range r.devices {

@@ -203,7 +203,7 @@ func (r Rules) SelectNodes() bool {
 	return slices.ContainsFunc(r.list, func(r rule) bool { return r.nodes != nil })
 }
 
-// On returns the rules for the node with these labels. Their indexes do not change.
+// On disables the rules that do not apply to a node with these labels. Each rule keeps its index.
 func (r Rules) On(node map[string]string) Rules {
 	r.list = slices.Clone(r.list)
 	for n := range r.list {
