@@ -39,10 +39,10 @@ An error makes ADD, Prepare or devinfo-agent fail, or makes ADD and Prepare do n
 
 Without --kind, validate derives the kind of each document: from the kind of a Kubernetes object;
 cni-config from type or plugins with cniVersion or name; device-info from type with version;
-settings from one of their keys, or from the file name node.json. It lists documents without
-anything to check: networks without devinfo, claims of other drivers, and other kinds. Unless no
-directory of --cni-path exists on this machine, it also looks for the plugins there and runs them
-to get their CNI versions.
+settings from one of their keys, also if it is misspelt, or from the file name node.json or
+default.json. It lists documents without anything to check: networks without devinfo, claims of
+other drivers, and other kinds. Unless no directory of --cni-path exists on this machine, it also
+looks for the plugins there and runs them to get their CNI versions.
 
 Exits with 1 if there is an error, or with --strict a warning.`
 

@@ -6,15 +6,26 @@ import "strings"
 // first 64 bytes, more than any known key has, so that a long key from a hostile configuration does not cost
 // much time.
 func Nearest(key string, words []string) string {
+	best, _ := nearest(key, words)
+	return best
+}
+
+// Resembles reports whether a key becomes one of the words with at most one edit for each four bytes of the word.
+func Resembles(key string, words []string) bool {
+	best, least := nearest(key, words)
+	return best != "" && least <= len(best)/4
+}
+
+// nearest also returns the number of edits; -1 = there are no words.
+func nearest(key string, words []string) (best string, least int) {
 	const most = 64
-	key = strings.ToLower(key[:min(len(key), most)])
-	best, least := "", -1
+	key, least = strings.ToLower(key[:min(len(key), most)]), -1
 	for _, w := range words {
 		if n := edits(key, strings.ToLower(w[:min(len(w), most)])); least < 0 || n < least {
 			best, least = w, n
 		}
 	}
-	return best
+	return best, least
 }
 
 // edits returns the Levenshtein distance of two strings, in bytes.

@@ -14,7 +14,8 @@ import (
 // settingsName is part of the name of the ConfigMap with node settings, unless the chart's fullnameOverride is set.
 const settingsName = "devinfo-settings"
 
-// isSettings reports whether an object is node.json, or a ConfigMap with settings of nodes.
+// isSettings reports whether an object is a file with settings of nodes, or a ConfigMap with such files. It also
+// recognizes a file by a misspelt key.
 func isSettings(file string, object map[string]json.RawMessage) bool {
 	switch {
 	case text(object["kind"]) == configMap:
@@ -24,7 +25,12 @@ func isSettings(file string, object map[string]json.RawMessage) bool {
 	case object["apiVersion"] != nil || object["type"] != nil || object["plugins"] != nil:
 		return false
 	}
-	return filepath.Base(file) == filepath.Base(config.NodeFile) || slices.ContainsFunc(config.NodeKeys, func(key string) bool { return object[key] != nil })
+	for key := range object {
+		if config.Resembles(key, config.NodeKeys) {
+			return true
+		}
+	}
+	return slices.Contains([]string{filepath.Base(config.NodeFile), defaultFile}, filepath.Base(file))
 }
 
 // settings checks node.json, or each file in a ConfigMap of the agent.

@@ -94,6 +94,17 @@ func TestExamplesOfSpecificationsAreValid(t *testing.T) {
 	}
 }
 
+// No other key tells that a file of this name has settings.
+func TestSettingsAreRecognizedByFileName(t *testing.T) {
+	for file, want := range map[string]validate.Kind{"/etc/cni/devinfo/node.json": validate.Settings, "settings/default.json": validate.Settings, "x.json": ""} {
+		docs := validate.Parse(file, []byte(`{"colour": "red"}`))
+		checker.Check(docs, "")
+		if docs[0].Kind != want || (want != "") != (docs[0].Errors() == 1) {
+			t.Errorf("%s: %+v", file, docs)
+		}
+	}
+}
+
 // A finding has the line of its value. If the value is missing it has the line of the object that lacks it.
 func TestFindingsHaveLineOfTheirValue(t *testing.T) {
 	for text, want := range map[string]string{
