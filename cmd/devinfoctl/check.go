@@ -156,6 +156,7 @@ func (t *tool) comparisonTable(w io.Writer, a node.Attachment) {
 	}
 	t.say(w, "  ", red, "problem", c.Problem)
 	t.say(w, "  ", "", "remedy", c.Remedy)
+	t.say(w, "  ", "", "reason", c.Reason)
 	t.say(w, "  ", yellow, "warning", c.Warnings...)
 	t.say(w, "  ", "", "not compared", c.NotCompared...)
 }

@@ -68,6 +68,8 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 			[]string{"error attachments pod ns/p, n/c/i: stale: recorded before the last boot"}},
 		"adding": {doctor.Evidence{Attachments: []node.Attachment{{Key: key, State: check.Adding, Verdict: &node.Comparison{}}}},
 			[]string{"info attachments n/c/i: adding"}},
+		"no device": {doctor.Evidence{Attachments: []node.Attachment{{Key: key, State: check.OK, Why: "no device found", Verdict: &node.Comparison{Reason: "no device found"}}}},
+			[]string{"info attachments n/c/i: at ADD: no device found"}},
 		"file without attachment": {doctor.Evidence{Unowned: []string{"/run/x"}}, []string{"info files /run/x: no attachment owns it"}},
 		"lease without entry": {doctor.Evidence{Stale: []string{"/state/leases/file/x/n@c@i"}},
 			[]string{"warning files /state/leases/file/x/n@c@i: is a lease without a recorded holder"}},

@@ -26,7 +26,10 @@ func attachments(f *Evidence, list *findings) {
 		level := levelOf(a)
 		switch level {
 		case OK:
-			continue
+			if why == "" {
+				continue
+			}
+			level, state = Info, "at ADD" // found no device
 		case Warning:
 			state, why, remedy = "changed", a.Verdict.Warnings[0], "run devinfoctl check "+name
 		case Unknown:

@@ -21,7 +21,8 @@ type Comparison struct {
 	Facts       []check.Item `json:"facts"`
 	Problem     string       `json:"problem,omitempty"` // the error of CHECK
 	Remedy      string       `json:"remedy,omitempty"`
-	Warnings    []string     `json:"warnings,omitempty"` // the warnings of CHECK, and why ADD found no device
+	Reason      string       `json:"reason,omitempty"`   // why ADD found no device
+	Warnings    []string     `json:"warnings,omitempty"` // the warnings of CHECK
 	NotCompared []string     `json:"notCompared,omitempty"`
 }
 
@@ -60,8 +61,8 @@ func (n *Node) compare(checker *check.Checker, a *Attachment) *Comparison {
 	}
 	state, r := checker.Check(a.entry, a.unread)
 	c.Facts, c.Warnings, c.NotCompared = r.Facts, r.Warnings, r.NotCompared
-	if a.entry != nil && a.entry.Reason != "" {
-		c.Warnings = append(c.Warnings, a.entry.Reason)
+	if a.entry != nil {
+		c.Reason = a.entry.Reason
 	}
 	for _, f := range r.Changed() {
 		c.Warnings = append(c.Warnings, f.Change())
