@@ -21,16 +21,23 @@ func must(t testing.TB, err error) {
 	}
 }
 
+// childKey is an environment variable with the argument of a child process that runs a test again.
+const childKey = "STORE_TEST_CHILD"
+
+func child(t *testing.T, argument string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), childKey+"="+argument)
+	return cmd
+}
+
 // inNamespace runs the calling test in a child process, as root of new user and mount namespaces. It returns
 // true in the child.
 func inNamespace(t *testing.T) bool {
 	t.Helper()
-	const key = "STORE_TEST_IN_NAMESPACE"
-	if os.Getenv(key) != "" {
+	if os.Getenv(childKey) != "" {
 		return true
 	}
-	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), key+"=1")
+	cmd := child(t, "namespace")
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
 		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
@@ -137,7 +144,7 @@ func TestWritableChecksNearestAncestorAndCreatesNothing(t *testing.T) {
 		}
 	}
 	expectEntries(t, dir)
-	symlink(t, "nothing", dir+"/dangling")
+	must(t, os.Symlink("nothing", dir+"/dangling"))
 	err := store.Open(dir + "/dangling/cni").Writable()
 	if want := dir + "/dangling: symbolic link to nothing"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
@@ -146,8 +153,7 @@ func TestWritableChecksNearestAncestorAndCreatesNothing(t *testing.T) {
 
 // Root may write anywhere, so the test runs as an ordinary user in a child process.
 func TestDirectoryOfMode555IsNotWritableForUser(t *testing.T) {
-	const key = "STORE_TEST_READ_ONLY"
-	if dir := os.Getenv(key); dir != "" {
+	if dir := os.Getenv(childKey); dir != "" {
 		d := store.Open(dir + "/cni")
 		for method, err := range map[string]error{"Write": d.Write("net1", nil), "Writable": d.Writable()} {
 			if !errors.Is(err, syscall.EACCES) || !strings.Contains(err.Error(), dir) {
@@ -158,12 +164,11 @@ func TestDirectoryOfMode555IsNotWritableForUser(t *testing.T) {
 	}
 	dir := t.TempDir()
 	must(t, os.Chmod(dir, 0o555))
-	asUser(t, key+"="+dir, dir)
+	asUser(t, dir)
 }
 
 func TestOwnerRepairsDirectoriesOfMode000(t *testing.T) {
-	const key = "STORE_TEST_MODE_000"
-	if dir := os.Getenv(key); dir != "" {
+	if dir := os.Getenv(childKey); dir != "" {
 		d := store.Open(dir + "/k8s/cni")
 		must(t, d.Write("net1", []byte("x")))
 		expect(t, d, "net1", "x")
@@ -171,24 +176,23 @@ func TestOwnerRepairsDirectoriesOfMode000(t *testing.T) {
 	}
 	dir := t.TempDir()
 	must(t, os.Chmod(dir, 0o755)) // TempDir applied the umask
-	mkdir(t, dir+"/k8s/cni")
+	must(t, os.MkdirAll(dir+"/k8s/cni", 0o755))
 	for _, path := range []string{dir + "/k8s/cni", dir + "/k8s"} {
 		if os.Getuid() == 0 {
 			must(t, os.Chown(path, user, user))
 		}
 		must(t, os.Chmod(path, 0))
 	}
-	asUser(t, key+"="+dir, dir)
+	asUser(t, dir)
 }
 
 const user = 65534 // the user called nobody
 
-// asUser runs the calling test in a child process without root's rights. dir is a directory of t.TempDir that
-// the child may access.
-func asUser(t *testing.T, env, dir string) {
+// asUser runs the calling test in a child process without root's rights. The child's argument is dir, a directory of
+// t.TempDir that the child may access.
+func asUser(t *testing.T, dir string) {
 	t.Helper()
-	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), env)
+	cmd := child(t, dir)
 	cmd.Dir = "/"
 	if os.Getuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
@@ -202,16 +206,14 @@ func asUser(t *testing.T, env, dir string) {
 }
 
 func TestKilledWriterLeavesAtMostTemporaryFile(t *testing.T) {
-	const key = "STORE_TEST_KILLED"
-	if dir := os.Getenv(key); dir != "" {
+	if dir := os.Getenv(childKey); dir != "" {
 		for d := store.Open(dir); ; {
 			must(t, d.Write("net1", bytes.Repeat([]byte("x"), 1<<20)))
 		}
 	}
 	d := store.Open(t.TempDir())
 	for delay := range 10 {
-		cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
-		cmd.Env = append(os.Environ(), key+"="+d.Path(""))
+		cmd := child(t, d.Path(""))
 		must(t, cmd.Start())
 		for len(entries(t, d.Path(""))) == 0 {
 			time.Sleep(time.Millisecond)

@@ -37,18 +37,18 @@ func TestNameIsTheInverseOfPath(t *testing.T) {
 func TestNameRejectsPathsNotDirectlyInDirectory(t *testing.T) {
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "cni")
-	mkdir(t, filepath.Join(dir, "sub"))
-	symlink(t, "/etc", filepath.Join(dir, "etc"))
+	must(t, os.MkdirAll(filepath.Join(dir, "sub"), 0o755))
+	must(t, os.Symlink("/etc", filepath.Join(dir, "etc")))
+	must(t, os.Symlink("loop", filepath.Join(dir, "loop")))
+	put(t, filepath.Join(dir, "file"), "")
 	d := store.Open(dir)
 	for path, want := range map[string]string{
 		"":                     "must be an absolute path",
 		"net1":                 "must be an absolute path",
-		"cni/net1":             "must be an absolute path",
 		dir:                    "must be directly in " + dir,
 		dir + "/":              "a file name is missing",
 		dir + "/.":             "a file name must not begin with a dot",
 		dir + "/net1/":         "a file name is missing",
-		dir + "/..":            `must not contain ".."`,
 		dir + "/../net1":       `must not contain ".."`,
 		dir + "/sub/../net1":   `must not contain ".."`,
 		dir + "/sub/net1":      "must be directly in " + dir,
@@ -56,37 +56,39 @@ func TestNameRejectsPathsNotDirectlyInDirectory(t *testing.T) {
 		dir + "x/net1":         "must be directly in " + dir,
 		parent + "/net1":       "must be directly in " + dir,
 		"/etc/passwd":          "must be directly in " + dir,
-		"/net1":                "must be directly in " + dir,
 		dir + "/.net1.tmp":     "a file name must not begin with a dot",
-		dir + "/net1\x00/etc":  "must be directly in " + dir,
 		dir + "/net1\x00":      "a file name must not contain a slash or a NUL",
 		dir + "/net1\n":        "a file name must be UTF-8 without control characters",
-		dir + "/\x1b[2Jnet1":   "a file name must be UTF-8 without control characters",
 		dir + "/net1\x7f":      "a file name must be UTF-8 without control characters",
 		dir + "/net\u00851":    "a file name must be UTF-8 without control characters",
 		dir + "/net\xff":       "a file name must be UTF-8 without control characters",
 		dir + "/missing/net1":  "must be directly in " + dir,
-		parent + "/dp/a.json":  "must be directly in " + dir,
 		"/proc/self/root/net1": "must be directly in " + dir,
 
 		dir + "/" + strings.Repeat("x", 256): "a file name must not have more than 255 bytes",
+		// paths that cannot exist
+		dir + "/file/sub/net1":                         "not a directory",
+		dir + "/loop/net1":                             "too many links",
+		dir + "/" + strings.Repeat("x", 256) + "/net1": "file name too long",
+		dir + "/net1\x00/etc":                          "invalid argument",
 	} {
 		_, err := d.Name(path)
 		var bad *store.NameError
 		if !errors.As(err, &bad) || bad.Name != path {
 			t.Errorf("%q: got %v", path, err)
-		} else if got := bad.Err.Error(); got != want && !strings.Contains(path, "\x00/") {
-			t.Errorf("%q: got %q, want %q", path, got, want)
+		} else if !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q", path, err, want)
 		}
 	}
 }
 
 // The directories are linked like /var/run and /run.
 func TestNameAcceptsPathThroughLinkedParent(t *testing.T) {
-	parent := resolve(t, t.TempDir())
+	parent, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
 	run, varRun := filepath.Join(parent, "run"), filepath.Join(parent, "var-run")
-	mkdir(t, run)
-	symlink(t, run, varRun)
+	must(t, os.MkdirAll(run, 0o755))
+	must(t, os.Symlink(run, varRun))
 	for _, made := range []bool{false, true} {
 		for _, dirs := range [][2]string{{run, varRun}, {varRun, run}} {
 			d, other := store.Open(dirs[0]+"/devinfo/cni"), store.Open(dirs[1]+"/devinfo/cni")
@@ -107,23 +109,9 @@ func TestNameAcceptsPathThroughLinkedParent(t *testing.T) {
 	expect(t, store.Open(run+"/devinfo/cni"), "net1", "x")
 }
 
-func TestPathThatCannotExistIsNameError(t *testing.T) {
-	dir := t.TempDir()
-	put(t, dir+"/file", "")
-	symlink(t, "loop", dir+"/loop")
-	for _, path := range []string{dir + "/file/sub/net1", dir + "/loop/net1", dir + "/" + strings.Repeat("a", 256) + "/net1", dir + "/a\x00b/net1"} {
-		_, err := store.Open(dir + "/cni").Name(path)
-		var bad *store.NameError
-		if !errors.As(err, &bad) || bad.Name != path {
-			t.Errorf("got %v", err)
-		}
-	}
-}
-
 // DEL removes only files in the directory, so an unreadable path must not look like a path elsewhere.
 func TestUnreadablePathIsNotNameError(t *testing.T) {
-	const key = "STORE_TEST_CLOSED"
-	if dir := os.Getenv(key); dir != "" {
+	if dir := os.Getenv(childKey); dir != "" {
 		_, err := store.Open(dir + "/cni").Name(dir + "/closed/cni/net1")
 		var bad *store.NameError
 		if !errors.Is(err, syscall.EACCES) || errors.As(err, &bad) || !strings.Contains(err.Error(), dir+"/closed/cni") {
@@ -132,10 +120,10 @@ func TestUnreadablePathIsNotNameError(t *testing.T) {
 		return
 	}
 	dir := t.TempDir()
-	mkdir(t, dir+"/closed/cni")
+	must(t, os.MkdirAll(dir+"/closed/cni", 0o755))
 	must(t, os.Chmod(dir+"/closed", 0))
 	t.Cleanup(func() { _ = os.Chmod(dir+"/closed", 0o700) }) // makes the directory removable at the end of the test
-	asUser(t, key+"="+dir, dir)
+	asUser(t, dir)
 }
 
 // FuzzName checks that an invalid name never reaches the file system, and that a valid one affects only the
