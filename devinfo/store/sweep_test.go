@@ -1,13 +1,11 @@
 package store_test
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -27,12 +25,12 @@ func TestSweepRemovesOnlyFilesOfDeadWriters(t *testing.T) {
 	if got := swept(); got != nil { // the directory does not exist yet
 		t.Errorf("swept %v", got)
 	}
-	mkdir(t, d.Path(""))
+	must(t, os.MkdirAll(d.Path(""), 0o755))
 	for _, name := range []string{"net1", ".net1.devinfo", ".gone.devinfo", ".net1.tmp", "..devinfo", ".devinfo", ".multus"} {
 		put(t, d.Path(name), "x")
 	}
-	symlink(t, "net1", d.Path(".link.devinfo"))
-	mkdir(t, d.Path(".dir.devinfo"))
+	must(t, os.Symlink("net1", d.Path(".link.devinfo")))
+	must(t, os.MkdirAll(d.Path(".dir.devinfo"), 0o755))
 	live := lockTemporary(t, d, "live")
 	if got, want := swept(), []string{".gone.devinfo", ".net1.devinfo"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("swept %v, want %v", got, want)
@@ -42,22 +40,6 @@ func TestSweepRemovesOnlyFilesOfDeadWriters(t *testing.T) {
 	if got, want := swept(), []string{".live.devinfo"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("swept %v, want %v", got, want)
 	}
-}
-
-func TestWriteSucceedsDuringSweep(t *testing.T) {
-	d := store.Open(t.TempDir())
-	var all sync.WaitGroup
-	for w := range 4 {
-		all.Go(func() {
-			for range 200 {
-				if err := errors.Join(d.Write("net"+string(rune('a'+w)), []byte("x")), d.Sweep(func(string) {})); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	all.Wait()
-	expectEntries(t, d.Path(""), "neta", "netb", "netc", "netd")
 }
 
 // lockTemporary creates and locks the temporary file, like a writer in another process.
