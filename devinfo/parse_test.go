@@ -34,15 +34,11 @@ func TestParseFailsUnlessTextIsOneJSONObject(t *testing.T) {
 		"{":                                      "device-info is not JSON (Device Information Specification, 4): byte 1: unexpected end of JSON input",
 		"type: pci":                              "device-info is not JSON (Device Information Specification, 4): byte 2: invalid character 'y' in literal true (expecting 'r')",
 		`{"type":"pci"} x`:                       "device-info is not JSON (Device Information Specification, 4): byte 16: invalid character 'x' after top-level value",
-		`{}{}`:                                   "device-info is not JSON (Device Information Specification, 4): byte 3: invalid character '{' after top-level value",
 		"null":                                   "device-info is null: must be one JSON object (Device Information Specification, 4)",
 		`[{"type":"pci"}]`:                       "device-info is a JSON array: must be one JSON object (Device Information Specification, 4)",
 		`"pci"`:                                  "device-info is a JSON string: must be one JSON object (Device Information Specification, 4)",
-		"5":                                      "device-info is a JSON number: must be one JSON object (Device Information Specification, 4)",
-		"true":                                   "device-info is a JSON bool: must be one JSON object (Device Information Specification, 4)",
 		`{"version":"2.0.0"}`:                    `device-info version "2.0.0" is not supported: this package reads 1.x and implements 1.1.0 (Device Information Specification, 3.1.2)`,
 		`{"version":"0.9.0"}`:                    `device-info version "0.9.0" is not supported: this package reads 1.x and implements 1.1.0 (Device Information Specification, 3.1.2)`,
-		`{"version":"10.0.0"}`:                   `device-info version "10.0.0" is not supported: this package reads 1.x and implements 1.1.0 (Device Information Specification, 3.1.2)`,
 		`{"version":"99999999999999999999.0.0"}`: `device-info version "99999999999999999999.0.0" is not supported: this package reads 1.x and implements 1.1.0 (Device Information Specification, 3.1.2)`,
 		`{"x":"a,\"","x":{}}`:                    "device-info has a duplicate key: readers differ in which value they use",
 		deep(101):                                "device-info has more than 100 levels",
@@ -112,14 +108,6 @@ func TestInfoAsStructFieldIsEncodedAndParsed(t *testing.T) {
 	}
 }
 
-func TestParseKeepsVersionAsWritten(t *testing.T) {
-	for _, version := range []string{"1.0.0", "1.1.0", "1.7.3", "1.1", "1", "v2.0.0", "latest", "1.1.0-rc1", "01.1.0"} {
-		if got := parse(t, `{"version": "`+version+`"}`).Version; got != version {
-			t.Errorf("got %q, want %q", got, version)
-		}
-	}
-}
-
 func TestParseReadsAtMostOneMiB(t *testing.T) {
 	fill := func(size int) []byte { return []byte("{}" + strings.Repeat(" ", size-2)) }
 	if _, err := devinfo.Parse(fill(1 << 20)); err != nil {
@@ -127,21 +115,6 @@ func TestParseReadsAtMostOneMiB(t *testing.T) {
 	}
 	if _, err := devinfo.Parse(fill(1<<20 + 1)); err == nil || err.Error() != "device-info has more than 1 MiB" {
 		t.Errorf("got %v", err)
-	}
-}
-
-func TestParse(t *testing.T) {
-	for _, c := range []struct {
-		rule, text string
-		want       devinfo.Info
-	}{
-		{"null and empty known keys are absent", `{"type": "", "version": null, "pci": {"pci-address": null, "rdma-device": ""}, "vdpa": null}`,
-			devinfo.Info{PCI: &devinfo.PCI{}}},
-		{"punt is inject-punt", `{"memif": {"mode": "punt"}}`, devinfo.Info{Memif: &devinfo.Memif{Mode: "inject-punt"}}},
-	} {
-		if got := parse(t, c.text); !reflect.DeepEqual(got, &c.want) {
-			t.Errorf("%s: got\n%swant\n%s", c.rule, got.Encode(), c.want.Encode())
-		}
 	}
 }
 
@@ -263,19 +236,11 @@ func fill(v reflect.Value, text string) {
 	}
 }
 
-func TestEveryFieldIsEncodedAndReadBack(t *testing.T) {
+func TestEveryFieldIsEncodedReadBackAndCloned(t *testing.T) {
 	i := full()
-	if got := parse(t, string(i.Encode())); !reflect.DeepEqual(got, i) {
-		t.Errorf("got\n%swant\n%s", got.Encode(), i.Encode())
-	}
-}
-
-func TestCloneIsDeep(t *testing.T) {
-	i := full()
+	same(t, "original", i, i)
 	c := i.Clone()
-	if !reflect.DeepEqual(c, i) {
-		t.Fatalf("got\n%swant\n%s", c.Encode(), i.Encode())
-	}
+	same(t, "clone", c, i)
 	c.PCI.Address, c.VDPA.Path, c.VhostUser.Mode, c.Memif.Role = "", "", "", ""
 	c.Extra["v.Extra"][1] = '2'
 	c.PCI.Extra["new"] = nil
