@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -25,11 +24,7 @@ func isOld(version string) bool { return version < "0.3.0" }
 // parse parses a result, edits it with f and returns the new text.
 func parse(t *testing.T, text, version string, f func(*result.Result)) string {
 	t.Helper()
-	r, err := result.Parse(json.RawMessage(text), version)
-	if err != nil {
-		t.Fatalf("%s: %v", text, err)
-	}
-	return edit(r, f)
+	return edit(mustParse(t, text, version), f)
 }
 
 func edit(r *result.Result, f func(*result.Result)) string {
@@ -43,15 +38,8 @@ func edit(r *result.Result, f func(*result.Result)) string {
 func same(t *testing.T, what, got, want string) {
 	t.Helper()
 	var g, w any
-	if err := json.Unmarshal([]byte(got), &g); err != nil {
-		t.Errorf("%s: %v in %s", what, err, got)
-	}
-	if err := json.Unmarshal([]byte(want), &w); err != nil {
-		t.Fatalf("%s: %v in %s", what, err, want)
-	}
-	if !reflect.DeepEqual(g, w) {
-		t.Errorf("%s:\n got %s\nwant %s", what, got, want)
-	}
+	must(t, json.Unmarshal([]byte(got), &g), json.Unmarshal([]byte(want), &w))
+	difftest.Same(t, what, g, w)
 }
 
 // sample returns the same result in each version.
@@ -101,11 +89,7 @@ func TestResultOfSameVersionKeepsText(t *testing.T) {
 			`,"interfaces":[{"name":"a","sandbox":"/x","more":[1, 2]},null]`, "\n, \"é\":\t\"\\u00e9\" ", `,"dns":{}, "dns":{"x":1}`,
 		} {
 			text := ` { "cniVersion" :"` + version + `"` + rest + "}\n"
-			r, err := result.Parse(json.RawMessage(text), version)
-			if err != nil {
-				t.Errorf("%s: %v", text, err)
-				continue
-			}
+			r := mustParse(t, text, version)
 			if got := edit(r, nil); got != text {
 				t.Errorf("got  %q\nwant %q", got, text)
 			}
