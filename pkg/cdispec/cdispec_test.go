@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 	"tags.cncf.io/container-device-interface/specs-go"
 
@@ -25,20 +24,13 @@ var group = cdispec.Device{
 	Mounts: []cdispec.Mount{{Host: "/run/sockets/a", Container: "/run/vhost"}},
 }
 
-var must = difftest.Must
+var must, equal = difftest.Must, difftest.Same
 
 func spec(t *testing.T, a cdispec.Device) *specs.Spec {
 	t.Helper()
 	s, err := a.Spec()
 	must(t, err)
 	return s
-}
-
-func equal(t *testing.T, what string, got, want any) {
-	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
 }
 
 func TestSpecHasOneDevice(t *testing.T) {
