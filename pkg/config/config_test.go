@@ -204,9 +204,9 @@ func TestAtMostTenUnknownKeysAreListed(t *testing.T) {
 		first string
 		more  int
 	}{
-		`{` + many.String() + `"name": "n"}`:                     {"key 000000", keys - 10},
-		`{"cdi": {` + many.String() + `"name": ""}}`:             {"cdi.key 000000", keys - 10},
-		`{"a": 1, "b": 2, "cdi": {` + many.String() + `"c": 3}}`: {"a", keys + 3 - 10},
+		`{` + many.String() + `"name": "n"}`:                                                      {"key 000000", keys - 10},
+		`{"cdi": {` + many.String() + `"name": ""}}`:                                              {"cdi.key 000000", keys - 10},
+		`{"` + strings.Repeat("a", 2<<20) + `": 1, "b": 2, "cdi": {` + many.String() + `"c": 3}}`: {"a", keys + 3 - 10},
 	} {
 		c := parse(t, text)
 		lines := c.Warnings()

@@ -29,7 +29,7 @@ func TestOddBootIDKeepsAttachments(t *testing.T) {
 			"named pipe": "/proc/sys/kernel/random/boot_id: not a boot ID: \\\"\\\"",
 			"empty":      "/proc/sys/kernel/random/boot_id: not a boot ID: \\\"\\\"",
 		} {
-			for _, conf := range []string{standalone(infoFile), delegates(bridgeConf)} {
+			for _, conf := range []string{standalone, delegates(bridgeConf)} {
 				call(t, "ADD", pod, conf).ok(t)
 				undo := bootID(t, what)
 				livesOn(t, pod, conf, why)
@@ -55,13 +55,13 @@ func livesOn(t *testing.T, pod, conf, why string) {
 		t.Errorf("warnings: %s\nwant: %s", gc.warnings(), why)
 	}
 	same(t, "our files", files(t, infoDir, stateDir), before)
-	thief := bound(t, "ADD", pod, standalone(infoFile), "CNI_CONTAINERID=thief")
+	thief := bound(t, "ADD", pod, standalone, "CNI_CONTAINERID=thief")
 	if thief.exit == 0 || !strings.Contains(thief.stdout, "belongs to attachment net/c0ffee/net1") {
 		t.Errorf("another attachment's file: %s", thief.stdout)
 	}
 	bound(t, "CHECK", pod, conf).becomes(t, "CHECK", "ok")
 	again := bound(t, "ADD", pod, conf)
-	if conf != standalone(infoFile) && !strings.Contains(again.stdout, "exists, since") {
+	if conf != standalone && !strings.Contains(again.stdout, "exists, since") {
 		t.Errorf("ADD again: %s", again.stdout)
 	}
 }
@@ -84,7 +84,7 @@ func TestOddSysAllowsDEL(t *testing.T) {
 			"empty":      "ok", // the device is missing: a warning, unless the configuration is strict
 			"unreadable": denied,
 		} {
-			for _, conf := range []string{standalone(infoFile), delegates(bridgeConf)} {
+			for _, conf := range []string{standalone, delegates(bridgeConf)} {
 				call(t, "ADD", pod, conf).ok(t)
 				mend := keep(t)
 				must(t, os.RemoveAll(sys), odd[what]())

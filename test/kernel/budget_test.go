@@ -125,7 +125,7 @@ func TestSystemCallsAreListedInDocs(t *testing.T) {
 		wrapper := cniDir + "/traced"
 		text := "#!/bin/sh\nexec " + strace + " -f -qq -o " + traces + "/$$ " + cniDir + "/devinfo\n"
 		must(t, os.WriteFile(wrapper, []byte(text), 0o755))
-		for _, conf := range []string{standalone(infoFile), delegates(`{"type": "child"}`), chained(pod, "")} {
+		for _, conf := range []string{standalone, delegates(`{"type": "child"}`), chained(pod, "")} {
 			for _, netns := range []string{pod, process} {
 				for _, verb := range []string{"STATUS", "ADD", "CHECK", "DEL", "GC"} {
 					cmd := devinfo(verb, netns, conf)

@@ -79,8 +79,8 @@ func TestVerbsWorkWithSmallestSetsOfCapabilities(t *testing.T) {
 			netns, conf string
 			needs       []int
 		}{
-			"a VF":              {bound, standalone(infoFile), []int{unix.CAP_SYS_ADMIN}},
-			"a process":         {process, standalone(infoFile), []int{unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE}},
+			"a VF":              {bound, standalone, []int{unix.CAP_SYS_ADMIN}},
+			"a process":         {process, standalone, []int{unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE}},
 			"CDI and a socket":  {bound, memif, []int{unix.CAP_SYS_ADMIN}},
 			"a plain delegate":  {bound, delegates(`{"type": "child"}`), []int{unix.CAP_SYS_ADMIN}},
 			"macvlan delegated": {bound, delegates(`{"type": "macvlan", "master": "nic"}`), []int{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN}},
@@ -126,7 +126,7 @@ func lifeOf(t *testing.T, netns, conf string, capabilities ...int) string {
 func TestDELAndGCNeedNoCapability(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		stage(t, "igb-sriov")
-		conf := standalone(infoFile)
+		conf := standalone
 		for _, netns := range []string{linktest.NewNetns(t), ownProcess(t)} {
 			for verb, text := range map[string]string{"DEL": conf, "GC": strings.Replace(conf, "{", `{"cni.dev/valid-attachments": [], `, 1)} {
 				call(t, "ADD", netns, conf).ok(t)

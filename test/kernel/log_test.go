@@ -26,7 +26,7 @@ func TestLogFileMustBeRegularFileWithOneName(t *testing.T) {
 			must(t, os.RemoveAll("/run/log"))
 			must(t, oddities[what]("/run/log"))
 			for _, verb := range []string{"ADD", "CHECK", "DEL"} {
-				a := call(t, verb, pod, standalone(infoFile))
+				a := call(t, verb, pod, standalone)
 				a.ok(t)
 				if !strings.Contains(a.warnings(), `"cannot open the log file" error="`+why+`"`) {
 					t.Errorf("%s: warnings: %s", verb, a.warnings())
@@ -44,7 +44,7 @@ func TestFailedLogDoesNotSilenceOtherLog(t *testing.T) {
 		defer full.Close()
 		defer mount(t, "/run/full", "size=4096", 0)()
 		must(t, os.WriteFile("/run/full/filler", make([]byte, 4096), 0o600))
-		conf := strings.Replace(standalone(infoFile), "{", `{"devicID": "of which there is a warning", `, 1)
+		conf := strings.Replace(standalone, "{", `{"devicID": "of which there is a warning", `, 1)
 		for verb, logFile := range map[string]string{"ADD": "/run/full/log", "DEL": "/run/log"} {
 			nodeSettings(t, map[string]any{"logFile": logFile})
 			cmd := devinfo(verb, pod, conf)

@@ -61,7 +61,7 @@ func TestSwappedNamesInDeviceInfoDirectoryAreNotFollowed(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		state := valuables(t)
 		must(t, os.MkdirAll(infoDir, 0o755))
-		before, conf := state(), standalone(infoFile)
+		before, conf := state(), standalone
 		codes := map[string]int{}
 		stop := attack(t, attackNames, infoDir)
 		for range rounds(t) {

@@ -32,35 +32,6 @@ func asPrepared(t *testing.T, pod string) {
 	nothingLeft(t, pod)
 }
 
-// ADD returns the first error, whatever produced its code. It undoes the delegates also if a defect of the device
-// appears only after they have created the interface.
-func TestFailedADDUndoesDelegates(t *testing.T) {
-	onStage(t, func(t *testing.T, pod string) {
-		for _, c := range []struct {
-			children     []string // delegates after the bridge
-			code         uint
-			msg, details string
-			calls        string // calls of the child
-		}{
-			{[]string{`{"type": "tuning", "sysctl": {"net.ipv4.nonsense": "1"}}`, `{"type": "child"}`}, 999,
-				"delegates[1] (tuning): ADD: open /proc/sys/net/ipv4/nonsense: no such file or directory", "", ""},
-			{[]string{`{"type": "child", "play": {"error": {"cniVersion": "1.1.0", "code": 119, "msg": "no more cheese", "details": "stilton"}}}`}, 119,
-				"delegates[1] (child): ADD: no more cheese", "stilton", "ADD\nDEL\n"},
-			{[]string{`{"type": "child", "play": {"spoil": "` + infoFile + `"}}`}, 102,
-				"deviceID names the PCI function 0000:01:10.0, but the device-info file names the PCI function 0000:01:10.2; both must name the same device",
-				"correct the wrong source; if that is a leftover device-info file, remove it", "ADD\nDEL\n"},
-		} {
-			preparedInfo(t, prepared)
-			a := call(t, "ADD", pod, delegates(append([]string{bridgeConf}, c.children...)...))
-			a.fails(t, c.code, c.msg)
-			same(t, "details", a.failure(t).Details, c.details)
-			same(t, "calls of the child", childCalls(t), c.calls)
-			same(t, "interfaces beside the pod", hostLinks(t), "br0")
-			asPrepared(t, pod)
-		}
-	})
-}
-
 // mount mounts a tmpfs at dir until undo is called.
 func mount(t *testing.T, dir, options string, flags uintptr) (undo func()) {
 	t.Helper()
@@ -80,7 +51,7 @@ func TestFullOrReadOnlyDiskFailsSTATUSAndADD(t *testing.T) {
 			for why, flags := range map[string]uintptr{"no space left on device": 0, "read-only file system": unix.MS_RDONLY} {
 				undo := mount(t, c.dir, "nr_inodes=1", flags)
 				call(t, "STATUS", "", `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo"}`).fails(t, 50, c.status+": "+c.dir+": not writable: "+why)
-				for _, conf := range []string{standalone(infoFile), delegates(bridgeConf)} {
+				for _, conf := range []string{standalone, delegates(bridgeConf)} {
 					call(t, "ADD", pod, conf).fails(t, 5, c.add+": "+why)
 					nothingLeft(t, pod)
 					delLeavesNothing(t, pod, conf)

@@ -91,7 +91,7 @@ func unread(t *testing.T) *os.File {
 // The runtime has died and does not read the result.
 func TestClosedStandardOutputUndoesADD(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
-		for _, conf := range []string{delegates(bridgeConf, `{"type": "child"}`), standalone(infoFile)} {
+		for _, conf := range []string{delegates(bridgeConf, `{"type": "child"}`), standalone} {
 			preparedInfo(t, prepared)
 			cmd := devinfo("ADD", pod, conf)
 			cmd.Stdout = unread(t)
@@ -121,9 +121,7 @@ const childLog = "/run/child.log"
 // A play tells the child plugin what to do on ADD. It is part of the plugin's configuration: {"type": "child",
 // "play": {"until": "/run/go"}}.
 type play struct {
-	Until string          `json:"until"` // wait until this file exists
-	Spoil string          `json:"spoil"` // write another VF's device information to this file
-	Error json.RawMessage `json:"error"` // print this error and fail
+	Until string `json:"until"` // wait until this file exists
 }
 
 // playChild is the child plugin: the test binary under the name "child".
@@ -155,16 +153,9 @@ func playChild() {
 		}
 		must(note("ADD ends"))
 	}
-	if conf.Play.Spoil != "" {
-		must(os.WriteFile(conf.Play.Spoil, []byte(`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:01:10.2"}}`), 0o644))
-	}
-	switch {
-	case conf.Play.Error != nil:
-		fmt.Println(string(conf.Play.Error))
-		os.Exit(1)
-	case conf.PrevResult != nil:
+	if conf.PrevResult != nil {
 		fmt.Println(string(conf.PrevResult))
-	default:
+	} else {
 		fmt.Printf(`{"cniVersion": %q, "interfaces": [{"name": %q, "sandbox": %q}]}`+"\n",
 			conf.CNIVersion, os.Getenv("CNI_IFNAME"), os.Getenv("CNI_NETNS"))
 	}

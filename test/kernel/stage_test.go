@@ -101,28 +101,23 @@ func nodeSettings(t *testing.T, more map[string]any) {
 // binDir returns the directory of the reference plugins.
 func binDir(t *testing.T) string {
 	t.Helper()
-	return undertest.Peers(t, "cnitool", "macvlan", "bridge", "host-device", "host-local", "tuning")
-}
-
-// hostLinks returns the names of the interfaces in the present namespace, except lo.
-func hostLinks(t *testing.T) string {
-	t.Helper()
-	links, err := netlink.LinkList()
-	must(t, err)
-	var names []string
-	for _, l := range links {
-		if l.Attrs().Name != "lo" {
-			names = append(names, l.Attrs().Name)
-		}
-	}
-	return strings.Join(names, " ")
+	return undertest.Peers(t, "macvlan", "bridge", "host-device", "host-local", "tuning")
 }
 
 // podLinks returns the names of the interfaces in a pod, except lo.
-func podLinks(t *testing.T, netns string) (names string) {
+func podLinks(t *testing.T, netns string) string {
 	t.Helper()
-	must(t, linktest.InNetns(netns, func() error { names = hostLinks(t); return nil }))
-	return names
+	var names []string
+	must(t, linktest.InNetns(netns, func() error {
+		links, err := netlink.LinkList()
+		for _, l := range links {
+			if l.Attrs().Name != "lo" {
+				names = append(names, l.Attrs().Name)
+			}
+		}
+		return err
+	}))
+	return strings.Join(names, " ")
 }
 
 // An answer is the result of one call of the plugin.

@@ -108,30 +108,6 @@ func TestNetnsRemovedBetweenTwoStepsFailsADD(t *testing.T) {
 	})
 }
 
-// A delegate that was removed must be installed again before DEL can undo it.
-func TestDelegateUninstalledBetweenTwoStepsFailsNextCall(t *testing.T) {
-	onStage(t, func(t *testing.T, pod string) {
-		const child, kept = cniDir + "/child", "/run/child"
-		missing := `CNI plugin "child": not installed in ` + cniDir + ` or ` + binDir(t)
-		for at := range 3 {
-			script(t, "mv "+child+" "+kept+"\n"+result)
-			conf := delegates(slices.Insert([]string{bridgeConf, `{"type": "child"}`}, at, scripted)...)
-			add := call(t, "ADD", pod, conf)
-			if at == 2 { // the child has run
-				add.ok(t)
-				call(t, "DEL", pod, conf).fails(t, 5, "delegates[1] (child): DEL: "+missing)
-			} else {
-				add.fails(t, 5, "delegates[2] (child): ADD: "+missing)
-				nothingLeft(t)
-				call(t, "DEL", pod, conf).ok(t)
-			}
-			same(t, "interfaces in the pod", podLinks(t, pod), "")
-			must(t, os.Rename(kept, child))
-			delLeavesNothing(t, pod, conf)
-		}
-	})
-}
-
 // A user who controls the path in CNI_NETNS may redirect it to the plugin's own namespace.
 func TestRedirectedNetnsGivesOneResult(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
