@@ -95,14 +95,17 @@ func (n *Node) read(data []byte) error {
 		if at < 0 {
 			return fmt.Errorf("%s: the key is not known; did you mean %s?", key, Nearest(key, NodeKeys))
 		}
-		if json.Unmarshal(raw[key], n.settings()[at]) != nil {
-			want := `text, "..."`
-			switch key {
-			case "allowedDevices", "socketDirs":
-				want = `a list, ["..."]`
-			case "injectDeviceNodes":
-				want = "true or false"
+		null, to, want := string(raw[key]) == "null", n.settings()[at], `text, "..."`
+		switch to := to.(type) {
+		case *[]string:
+			*to, want = nil, `a list, ["..."]` // json leaves an element as it is if its new value is null
+			if null {
+				continue
 			}
+		case *bool:
+			want = "true or false"
+		}
+		if null || json.Unmarshal(raw[key], to) != nil {
 			return fmt.Errorf("%s: %s must be %s", key, clip(raw[key]), want)
 		}
 	}
@@ -134,6 +137,9 @@ func (n *Node) check() error {
 	for _, dir := range dirs {
 		if !filepath.IsAbs(dir.value) {
 			return fmt.Errorf("%s: %q is not an absolute path", dir.key, dir.value)
+		}
+		if slices.Contains(strings.Split(dir.value, "/"), "..") { // Kubernetes refuses to mount it
+			return fmt.Errorf("%s: %q must not contain \"..\"", dir.key, dir.value)
 		}
 	}
 	if filepath.Clean(n.DeviceInfoDir) == filepath.Clean(n.DevicePluginDir) {

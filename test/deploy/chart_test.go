@@ -397,6 +397,8 @@ func TestInvalidValuesAreRefused(t *testing.T) {
 		`{agent: {settings: {default.json: {logLevel: verbose}}}}`:      "logLevel",
 		`{agent: {settings: {default.json: {cdiDir: [/var/run/cdi]}}}}`: "cdiDir",
 		`{agent: {settings: {default.json: {stateDir: var/lib}}}}`:      "stateDir",
+		`{agent: {settings: {n1.json: {allowedDevices: ["03:00.0"]}}}}`: "allowedDevices",
+		`{cniBinDir: /opt/../cni}`:                                      "cniBinDir",
 		`{enabled: false}`:                                              "enabled", // a parent chart may set it
 		`{openshift: "yes"}`:                                            "openshift",
 		`{agent: {updateStrategy: {rollingUpdate: {maxSurge: 1}}}}`:     "maxSurge",

@@ -58,9 +58,9 @@ func TestManifestsAreGeneratedFromChart(t *testing.T) {
 // The chart refuses settings that the agent would refuse, because its schema contains docs/schema/node.json.
 func TestChartSchemaContainsNodeSchema(t *testing.T) {
 	_, node, _ := strings.Cut(read(t, "../../docs/schema/node.json"), "  \"type\": \"object\",\n")
-	node, _, _ = strings.Cut(node, "\n  },\n  \"$defs\"")
-	node = strings.ReplaceAll("\n  \"type\": \"object\",\n"+node+"\n  }", "\n", "\n    ")
-	node = "\n    \"node\": {" + strings.ReplaceAll(node, "#/$defs/directory", "#/$defs/path") + "\n    }"
+	node, defs, _ := strings.Cut(node, "\n  },\n  \"$defs\": {")
+	node = "\n    \"node\": {" + strings.ReplaceAll("\n  \"type\": \"object\",\n"+node+"\n  }", "\n", "\n    ") + "\n    }"
+	defs, _, _ = strings.Cut(defs, "\n  }")
 	path := filepath.Join(chart, "values.schema.json")
 	has := read(t, path)
 	place := regexp.MustCompile(`(?s)\n    "node": \{.*?\n    \}`)
@@ -68,8 +68,8 @@ func TestChartSchemaContainsNodeSchema(t *testing.T) {
 	if *write {
 		must(t, os.WriteFile(path, []byte(text), 0o644))
 	}
-	if !place.MatchString(has) || !strings.Contains(node, `"stateDir"`) {
-		t.Errorf("no settings in the schema of the chart, or none in\n%s", node)
+	if !place.MatchString(has) || !strings.Contains(node, `"stateDir"`) || !strings.Contains(has, defs) {
+		t.Errorf("no settings in the schema of the chart, or not the same $defs, or none in\n%s%s", node, defs)
 	}
 	same(t, "values.schema.json: run make generate", read(t, path), text)
 }

@@ -143,10 +143,13 @@ func TestSchemasAndParsersAgree(t *testing.T) {
 			`{"type": "memif", "version": "1.1.0", "memif": {"role": "slave", "path": "/run/m"}}`, `{"type": "usb", "version": "1.1.0"}`,
 		}},
 		"node.json": {validate.Settings, node, []string{
-			`{}`, `{"logLevel": "debug", "stateDir": "/s", "allowedDevices": ["*", "0000:03:00.0"], "socketDirs": ["/run/s"], "logFile": "", "injectDeviceNodes": true}`, `{"logFile": "/var/log/x", "allowedDevices": null}`,
+			`{}`, `{"logLevel": "debug", "stateDir": "/s", "allowedDevices": ["*", "0000:03:00.0"], "socketDirs": ["/run/s"], "logFile": "", "injectDeviceNodes": true}`, `{"logFile": "/var/log/x\ny", "allowedDevices": null}`,
+			`{"allowedDevices": ["pci/0000:03:00.0", "vdpa:0000:65:00.3", "auxiliary/mlx5_core.sf.4", "00010000:3B:1f.7", "face"], "stateDir": "/a..b/..c/.d", "socketDirs": null, "logLevel": "Warn-1"}`,
 		}, []string{
 			`{"logLevel": "loud"}`, `{"stateDir": "s"}`, `{"sysfs": 1}`, `{"stateDirectory": "/s"}`, `{"socketDirs": ["run"]}`, `{"socketDirs": "/run"}`, `{"logFile": "x"}`,
-			`{"allowedDevices": [""]}`, `{"injectDeviceNodes": "true"}`, `[]`,
+			`{"allowedDevices": [""]}`, `{"injectDeviceNodes": "true"}`, `[]`, `{"allowedDevices": ["0000:03:00"]}`, `{"allowedDevices": ["03:00.0"]}`, `{"allowedDevices": ["pci/vdpa0"]}`,
+			`{"allowedDevices": ["0000:03:20.0"]}`, `{"allowedDevices": [null]}`, `{"socketDirs": [null]}`, `{"stateDir": "/var/../x"}`, `{"cdiDir": "/var/run/.."}`, `{"socketDirs": ["/.."]}`,
+			`{"stateDir": null}`, `{"injectDeviceNodes": null}`, `{"logLevel": null}`, `{"logLevel": ""}`, `{"logLevel": "info+99999999999999999999"}`, `{"logLevel": "info+"}`,
 		}},
 		"plugin.json": {validate.CNIConfig, plugin, []string{
 			`{"type": "devinfo", "deviceID": "0000:3b:00.2", "pciBusID": "gpu-1"}`, `{"type": "devinfo"}`, `{"type": "devinfo", "strict": true, "cdi": true, "deviceInfoFile": "auto", "capabilities": {"CNIDeviceInfoFile": true}}`,
