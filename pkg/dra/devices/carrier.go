@@ -1,7 +1,6 @@
 package devices
 
 import (
-	"maps"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -29,73 +28,52 @@ type carrier struct {
 	speed   *resourceapi.DeviceAttribute
 }
 
-// next returns the state after a reading. wait is the time after which the same reading would change the state; 0 =
-// never.
+// next returns the state after a reading. wait is the time after which the same reading would change the state.
 func (c carrier) next(down bool, now time.Time) (_ carrier, wait time.Duration) {
 	if c.since.IsZero() { // the first reading is not a flap
-		return carrier{down: down, since: now, tainted: down, hold: minHold}, 0
+		return carrier{down: down, since: now, tainted: down, hold: minHold}, never
 	}
 	if down != c.down {
 		c.down, c.since = down, now
 	}
-	if down == c.tainted {
-		return c, 0
-	}
 	delay := taintAfter
-	if !down {
+	if c.tainted {
 		delay = c.hold
 	}
-	if wait = c.since.Add(delay).Sub(now); wait > 0 {
-		return c, wait
-	}
-	c.tainted = down
+	wait = delay - now.Sub(c.since)
 	switch {
-	case !down:
+	case down == c.tainted:
+		return c, never
+	case wait > 0:
+		return c, wait
+	case c.tainted:
 		c.cleared = now
-	case !c.cleared.IsZero() && now.Sub(c.cleared) < quiet:
+	case now.Sub(c.cleared) < quiet:
 		c.hold = min(2*c.hold, maxHold)
 	default:
 		c.hold = minHold
 	}
-	return c, 0
+	c.tainted = down
+	return c, never
 }
 
-// damp replaces carrier and speed of the devices by the values to publish. It schedules a publication for the time when
-// the first delay ends. read is the time at which the devices were read; damp ignores the carriers of a reading that is
-// older than the last one.
-func (n *Node) damp(devices []inventory.Device, read time.Time) {
+// damp replaces carrier and speed of the devices by the values to publish. wait is the time until the first delay ends.
+func (n *Node) damp(devices []inventory.Device) (wait time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	old := read.Before(n.carriersRead)
-	all, first := map[string]carrier{}, time.Duration(0)
+	wait = never
+	all, now := map[string]carrier{}, time.Now()
 	for i := range devices {
 		d := &devices[i]
-		c, wait := n.carriers[d.Name], time.Duration(0)
-		if !old {
-			c, wait = c.next(d.NoCarrier, read)
-		}
+		c, left := n.carriers[d.Name].next(d.NoCarrier, now)
 		if speed, known := d.Attributes[inventory.AttrSpeed]; known {
 			c.speed = &speed
 		} else if c.speed != nil && d.IfName != "" {
-			d.Attributes = maps.Clone(d.Attributes)
 			d.Attributes[inventory.AttrSpeed] = *c.speed
 		}
-		if wait > 0 && (first == 0 || wait < first) {
-			first = wait
-		}
-		if c.since.IsZero() { // the device is new, and the old reading does not count
-			continue
-		}
 		d.NoCarrier, all[d.Name] = c.tainted, c
+		wait = min(wait, left)
 	}
-	if old {
-		return
-	}
-	n.carriers, n.carriersRead = all, read
-	if n.damped != nil {
-		n.damped.Stop()
-	}
-	if first > 0 {
-		n.damped = time.AfterFunc(first, n.Publish)
-	}
+	n.carriers = all
+	return wait
 }

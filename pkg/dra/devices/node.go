@@ -10,6 +10,7 @@ package devices
 import (
 	"context"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -88,7 +89,7 @@ type Claims interface {
 	PodIn(netns string) string   // namespace/name of the pod with this network namespace; "" = unknown
 }
 
-// Node represents the devices of this node. Its methods may be called concurrently.
+// Node represents the devices of this node. Its methods may be called concurrently, except [Node.Slices].
 type Node struct {
 	Options
 	Leases   Leases
@@ -98,17 +99,21 @@ type Node struct {
 	left     atomic.Pointer[state.Offer] // last offer that was written
 	unshared atomic.Bool                 // the API server drops the fields for shared devices
 
-	mu      sync.Mutex
-	last    survey      // last published survey
-	unknown error       // why the result of Others is incomplete; nil = it is complete
-	again   *time.Timer // timer of the next call of Others; nil = the poll calls it
-	health  health
+	// Only Slices uses the next two.
+	again      *time.Timer // requests the next publication, if it cannot wait for the poll
+	nextLabels time.Time   // earliest time of the next read of the Node object's labels
 
-	labels       nodeLabels
-	carriers     map[string]carrier // by device
-	carriersRead time.Time
-	damped       *time.Timer // publishes when the first delay in carriers ends
+	selected atomic.Pointer[inventory.Rules] // rules for the labels of the Node object; nil = not known yet
+
+	mu       sync.Mutex
+	last     survey // last published survey
+	unknown  error  // why the result of Others is incomplete; nil = it is complete
+	health   health
+	carriers map[string]carrier // by device
 }
+
+// never is the wait for a publication that is not needed.
+const never = time.Duration(math.MaxInt64)
 
 // New returns a Node. Call [Node.Use] before any other method.
 func New(o Options) *Node {

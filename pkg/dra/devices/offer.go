@@ -27,10 +27,11 @@ type survey struct {
 	withheld  map[string]bool
 	unmatched []state.UnmatchedRule
 	warnings  []string
+	wait      time.Duration // time until the published carriers may change
 }
 
 // Slices reads the node and returns the slices of its devices. ok is false if ctx has ended or the node cannot be read;
-// keep the published slices then.
+// keep the published slices then. Slices requests another publication for the time when its result may change.
 func (n *Node) Slices(ctx context.Context) (list []inventory.Slice, ok bool) {
 	if n.Inventory == nil {
 		return nil, true
@@ -39,9 +40,13 @@ func (n *Node) Slices(ctx context.Context) (list []inventory.Slice, ok bool) {
 	if ctx.Err() != nil { // the answer of Others may be incomplete
 		return nil, false
 	}
-	n.noteUnknown(unknown)
+	wait := n.noteUnknown(unknown)
 	n.readLabels(ctx)
 	s, err := n.survey(others, unknown)
+	if n.again != nil {
+		n.again.Stop()
+	}
+	n.again = time.AfterFunc(min(wait, s.wait), n.Publish)
 	if err != nil {
 		n.Log.Error("cannot read the node's devices: keeping the published ones", "error", err)
 		return nil, false
@@ -71,7 +76,8 @@ func (n *Node) Withheld() map[string]bool {
 
 // survey reads the node. others and unknown are the results of [Node.others].
 func (n *Node) survey(others map[string]string, unknown error) (s survey, err error) {
-	before, began := n.held(), time.Now()
+	before := n.held()
+	s.wait = never
 	rules, err := n.rules()
 	if err != nil {
 		return s, err
@@ -84,7 +90,7 @@ func (n *Node) survey(others map[string]string, unknown error) (s survey, err er
 	if err != nil {
 		return s, err
 	}
-	n.damp(devices, began)
+	wait := n.damp(devices)
 	held := n.held()
 	for name, at := range before {
 		if held[name] == nil { // the device may have been read while a pod still had it
@@ -112,7 +118,7 @@ func (n *Node) survey(others map[string]string, unknown error) (s survey, err er
 	})
 	s = survey{
 		decisions: make(map[string]inventory.Decision, len(decisions)), slices: inventory.Slices(decisions, ours, last),
-		withheld: withheld, unmatched: rules.Unmatched(decisions, host.Links), warnings: warnings,
+		withheld: withheld, unmatched: rules.Unmatched(decisions, host.Links), warnings: warnings, wait: wait,
 	}
 	for _, d := range decisions {
 		s.decisions[d.Device.Name] = d
@@ -170,12 +176,8 @@ func (n *Node) others(ctx context.Context) (map[string]string, error) {
 }
 
 // noteUnknown records why the devices allocated outside DRA cannot be determined; nil = they are known. It logs a new
-// reason. It schedules another publication of the slices if such a device may become free or if the read failed.
-func (n *Node) noteUnknown(why error) {
-	wait := n.Inventory.Waits()
-	if wait == 0 && why != nil {
-		wait = 10 * time.Second // Others may succeed then
-	}
+// reason. wait is the time until such a device may become free, or until a failed read is repeated.
+func (n *Node) noteUnknown(why error) (wait time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.metrics.known.Set(map[bool]float64{true: 1}[why == nil])
@@ -183,12 +185,13 @@ func (n *Node) noteUnknown(why error) {
 		n.Log.Error("cannot tell which devices are allocated outside DRA: exclusive devices are tainted and will not be prepared", "error", why)
 	}
 	n.unknown = why
-	if n.again != nil {
-		n.again.Stop()
+	switch wait = n.Inventory.Waits(); {
+	case wait > 0:
+		return wait
+	case why != nil:
+		return 10 * time.Second // Others may succeed then
 	}
-	if wait > 0 {
-		n.again = time.AfterFunc(wait, n.Publish)
-	}
+	return never
 }
 
 type holdings map[string]*state.Attachment // by device
