@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -203,22 +204,11 @@ func check(c *Claim, uid types.UID) error {
 	return errors.Join(errs...)
 }
 
-// putAside renames a record, adding a suffix and, if that name exists, a number. It returns the new path.
+// putAside renames a record to an unused name. It returns the new path.
 func (s *Store) putAside(name string) (string, error) {
 	from := s.dir.Path(name)
-	for n := range 100 {
-		to := from + setAside
-		if n > 0 {
-			to = fmt.Sprintf("%s%s-%d", from, setAside, n)
-		}
-		if err := os.Link(from, to); errors.Is(err, fs.ErrExist) {
-			continue
-		} else if err != nil {
-			return "", err
-		}
-		return to, os.Remove(from)
-	}
-	return "", fmt.Errorf("%s: 100 corrupt records exist already: remove some of them", filepath.Dir(from))
+	to := fmt.Sprintf("%s%s-%d", from, setAside, time.Now().UnixNano())
+	return to, os.Rename(from, to)
 }
 
 // clearedName returns the name of the file that requests the driver to drop the record of an undeleted attachment.
