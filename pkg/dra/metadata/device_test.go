@@ -213,9 +213,3 @@ func TestFieldsBeyondAPILimitsAreLeftOutWithWarning(t *testing.T) {
 		})
 	}
 }
-
-func TestNoAttributesWithoutDeviceInfo(t *testing.T) {
-	if got := metadata.Attributes(nil, nil, nil); got != nil {
-		t.Error(got)
-	}
-}

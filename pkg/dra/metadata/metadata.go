@@ -131,7 +131,7 @@ func RDMAList(names string) resourceapi.DeviceAttribute {
 	return resourceapi.DeviceAttribute{StringValues: strings.Split(names, ",")}
 }
 
-// Attributes returns the attributes of a device, from its device information and sysfs. info may be nil. pciBusID,
+// Attributes returns the attributes of a device, from its device information and sysfs. pciBusID,
 // pcieRoot and numaNode describe the function behind the device and have the names that Kubernetes defines. The
 // names of the other attributes begin with [Prefix]. vhost-user also has [VhostUserPath].
 //
@@ -139,9 +139,6 @@ func RDMAList(names string) resourceapi.DeviceAttribute {
 // list of names. ResourceSlices must not contain it, because API servers take lists only with the feature gate
 // DRAListTypeAttributes. rdmaDevice has the same names, separated by commas as in the device information.
 func Attributes(info *devinfo.Info, sys *sysfs.FS, warn func(string)) map[string]resourceapi.DeviceAttribute {
-	if info == nil {
-		return nil
-	}
 	a := attributes{sys, func(format string, args ...any) { warn(fmt.Sprintf(format, args...)) }, map[string]resourceapi.DeviceAttribute{}}
 	a.set("type", string(info.Type))
 	switch d := info.Device().(type) {
