@@ -82,12 +82,12 @@ func (n *Node) surveyFor(ctx context.Context, results []resourceapi.DeviceReques
 	n.mu.Lock()
 	s := n.last
 	n.mu.Unlock()
-	now := inventory.DecideInput{Ours: n.held().as(), Withheld: n.Withheld()}
+	now := inventory.DecideInput{Ours: n.held().as()}
 	some := func(is func(device string) bool) bool {
 		return slices.ContainsFunc(results, func(r resourceapi.DeviceRequestAllocationResult) bool { return is(r.Device) })
 	}
 	exclusive := func(device string) bool { return s.decisions[device].Sharing == inventory.Exclusive }
-	refused := func(device string) bool { return !now.StillOffers(s.decisions, device) }
+	refused := func(device string) bool { return !now.StillOffers(s.list, device) }
 	if !some(refused) && !some(exclusive) {
 		return s, nil
 	}

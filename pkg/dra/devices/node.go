@@ -96,12 +96,12 @@ type Node struct {
 	claims   Claims
 	changed  chan struct{} // has a value when the slices may need publishing again
 	metrics  *metrics
-	left     atomic.Pointer[state.Offer] // last offer that was written
-	unshared atomic.Bool                 // the API server drops the fields for shared devices
+	unshared atomic.Bool // the API server drops the fields for shared devices
 
-	// Only Slices uses the next two.
-	again      *time.Timer // requests the next publication, if it cannot wait for the poll
-	nextLabels time.Time   // earliest time of the next read of the Node object's labels
+	// Only Slices uses the next three.
+	left       *state.Offer // last offer that was written
+	again      *time.Timer  // requests the next publication, if it cannot wait for the poll
+	nextLabels time.Time    // earliest time of the next read of the Node object's labels
 
 	selected atomic.Pointer[inventory.Rules] // rules for the labels of the Node object; nil = not known yet
 

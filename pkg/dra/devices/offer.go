@@ -21,7 +21,8 @@ import (
 
 // survey is the result of reading the node. It is never modified.
 type survey struct {
-	decisions map[string]inventory.Decision // by device
+	list      []inventory.Decision
+	decisions map[string]inventory.Decision // the same, by device
 	slices    []inventory.Slice             // includes the withheld devices
 	published inventory.Published           // the devices in slices
 	withheld  map[string]bool
@@ -111,14 +112,14 @@ func (n *Node) survey(others map[string]string, unknown error) (s survey, err er
 	n.mu.Lock()
 	maps.Copy(last, n.last.published)
 	n.mu.Unlock()
-	ours, withheld := held.as(), n.Withheld()
+	ours := held.as()
 	decisions := inventory.Decide(devices, rules, inventory.DecideInput{
 		Driver: n.Driver, Sharing: n.Sharing(),
-		Ours: ours, Last: last, Withheld: withheld, Others: others, Unknown: unknown != nil,
+		Ours: ours, Last: last, Others: others, Unknown: unknown != nil,
 	})
 	s = survey{
-		decisions: make(map[string]inventory.Decision, len(decisions)), slices: inventory.Slices(decisions, ours, last),
-		withheld: withheld, unmatched: rules.Unmatched(decisions, host.Links), warnings: warnings, wait: wait,
+		list: decisions, decisions: make(map[string]inventory.Decision, len(decisions)), slices: inventory.Slices(decisions, ours, last),
+		withheld: n.Withheld(), unmatched: rules.Unmatched(decisions, host.Links), warnings: warnings, wait: wait,
 	}
 	for _, d := range decisions {
 		s.decisions[d.Device.Name] = d
@@ -236,14 +237,14 @@ func (n *Node) leaveOffer(s survey) {
 		}
 		offer.Devices = append(offer.Devices, one)
 	}
-	if reflect.DeepEqual(n.left.Load(), offer) {
+	if reflect.DeepEqual(n.left, offer) {
 		return
 	}
 	if err := state.WriteOffer(n.StateDir, offer); err != nil {
 		n.Log.Warn("devinfoctl cannot show which devices are offered", "error", err)
 		return
 	}
-	n.left.Store(offer)
+	n.left = offer
 }
 
 // healthLasts is how long the result of a survey is valid. Surveys are a minute apart.

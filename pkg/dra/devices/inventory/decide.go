@@ -17,13 +17,12 @@ import (
 
 // DecideInput is the state that [Decide] needs in addition to devices and rules.
 type DecideInput struct {
-	Driver   string                 // name of the DRA driver, for device.driver in CEL
-	Sharing  bool                   // the API server does not drop the field allowMultipleAllocations (true since Kubernetes 1.36)
-	Ours     map[string]SharingMode // how claims on record hold devices, by device name; these devices stay in the pool: see [Slices]
-	Last     Published              // the last published devices, because a device in a pod lacks facts that rules need
-	Withheld map[string]bool        // devices of Ours that are not restored yet
-	Others   map[string]string      // holders outside DRA, by PCI address, auxiliary name or vDPA name
-	Unknown  bool                   // Others may be incomplete, so exclusive devices are tainted
+	Driver  string                 // name of the DRA driver, for device.driver in CEL
+	Sharing bool                   // the API server does not drop the field allowMultipleAllocations (true since Kubernetes 1.36)
+	Ours    map[string]SharingMode // how claims on record hold devices, by device name; these devices stay in the pool: see [Slices]
+	Last    Published              // the last published devices, because a device in a pod lacks facts that rules need
+	Others  map[string]string      // holders outside DRA, by PCI address, auxiliary name or vDPA name
+	Unknown bool                   // Others may be incomplete, so exclusive devices are tainted
 }
 
 // Decision is whether and how a device is offered.
@@ -83,22 +82,12 @@ func Decide(devices []Device, rules Rules, s DecideInput) []Decision {
 
 // StillOffers reports whether recent decisions are still valid for a device that they offer. It returns false if it
 // cannot tell.
-func (s DecideInput) StillOffers(decisions map[string]Decision, name string) bool {
-	c, there := decisions[name]
-	if !there || c.Why != "" {
+func (s DecideInput) StillOffers(decisions []Decision, name string) bool {
+	n := slices.IndexFunc(decisions, func(c Decision) bool { return c.Device.Name == name })
+	if n < 0 || decisions[n].Why != "" {
 		return false
 	}
-	if c.Sharing != Exclusive {
-		return true
-	}
-	for other, d := range decisions {
-		for up := d.on; up != nil; up = up.on {
-			if other == name && s.isHeld(&up.Device) || up.Device.Name == name && s.isHeld(&d.Device) {
-				return false
-			}
-		}
-	}
-	return s.others(&c.Device) == ""
+	return decisions[n].Sharing != Exclusive || s.tied(decisions)[name] == "" && s.others(&decisions[n].Device) == ""
 }
 
 // asOffered returns the device for which rules are checked. If a claim holds d exclusively, it is a copy of d with its
@@ -126,7 +115,7 @@ func (s DecideInput) others(d *Device) string {
 
 // isHeld reports whether a device is held exclusively.
 func (s DecideInput) isHeld(d *Device) bool {
-	return s.Withheld[d.Name] || s.Ours[d.Name] == Exclusive || s.Ours[d.Name] == "" && s.others(d) != ""
+	return s.Ours[d.Name] == Exclusive || s.Ours[d.Name] == "" && s.others(d) != ""
 }
 
 // tied returns the devices that are on a held device or have one on them, each with the reason. It does not read facts
