@@ -167,18 +167,6 @@ func (l *refusals) oneOf(fields map[string]json.RawMessage, key string, values [
 	l.add(key, key+" "+have, fmt.Sprintf("use %q or %q", values[0], values[1]))
 }
 
-// optional returns value if the key exists, and "" if it is missing. It refuses other values of the key.
-func (l *refusals) optional(fields map[string]json.RawMessage, key, value string) string {
-	v, given := fields[key]
-	if !given {
-		return ""
-	}
-	if string(v) != `"`+value+`"` {
-		l.add(key, fmt.Sprintf("%s %s is not known", key, bare(v)), fmt.Sprintf("write %q, or remove it", value))
-	}
-	return value
-}
-
 // bare returns a JSON value in quotes. A string does not get a second pair.
 func bare(v json.RawMessage) string { return quote(strings.Trim(string(v), `"`)) }
 
@@ -189,7 +177,11 @@ func (p *parameters) extend(fields map[string]json.RawMessage, wrong *refusals) 
 		wrong.add("waitForAttach", "waitForAttach "+bare(v)+" is not a boolean", "write true or false")
 	}
 	p.late = !wait
-	p.driver = wrong.optional(fields, "driver", "vfio-pci")
+	if v, ok := fields["driver"]; ok {
+		if p.driver = "vfio-pci"; string(v) != `"vfio-pci"` {
+			wrong.add("driver", "driver "+bare(v)+" is not known", `write "vfio-pci", or remove it`)
+		}
+	}
 	if v, ok := fields["allowedClaimArgs"]; ok && json.Unmarshal(v, &p.allowedClaimArgs) != nil {
 		wrong.add("allowedClaimArgs", "allowedClaimArgs is not a list of strings", `write it as ["ips", "mac"]`)
 	}
