@@ -113,19 +113,13 @@ func TestDeviceIsWrittenToDefaultKeyOfPlugin(t *testing.T) {
 		{"vf", `{"type":"new"` + capable, "", "0000:3b:00.2"},
 		{"uplink", `{"type":"macvlan"}|{"type":"devinfo"` + capable, "macvlan.master=eth2", ""},
 		{"vf", `{"type":"sriov"}|{"type":"tuning"}`, "sriov.deviceID=0000:3b:00.2", ""},
+		{"vf", `{"type":"sriov"}|{"type":"rdma"}|{"type":"devinfo"` + capable,
+			"sriov.deviceID=0000:3b:00.2 rdma.deviceID=0000:3b:00.2 devinfo.deviceID=0000:3b:00.2", "0000:3b:00.2"},
 	} {
 		added, id, err := bind(t, test.device, nil, strings.Split(test.plugins, "|")...)
 		if added != test.added || id != test.deviceID || err != nil {
 			t.Errorf("%s in %s: added %q, deviceID %q, %v", test.device, test.plugins, added, id, err)
 		}
-	}
-}
-
-func TestEachKnownPluginOfChainGetsDevice(t *testing.T) {
-	added, id, err := bind(t, "vf", nil, `{"type":"sriov"}`, `{"type":"rdma"}`, `{"type":"devinfo"`+capable)
-	want := "sriov.deviceID=0000:3b:00.2 rdma.deviceID=0000:3b:00.2 devinfo.deviceID=0000:3b:00.2"
-	if added != want || id != "0000:3b:00.2" || err != nil {
-		t.Errorf("added %q, deviceID %q, %v", added, id, err)
 	}
 }
 
