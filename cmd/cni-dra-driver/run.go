@@ -131,21 +131,27 @@ func connect(o *options) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(c)
 }
 
-func newAgent(o *options, client kubernetes.Interface, registry prometheus.Registerer, log *slog.Logger) (*dra.Agent, error) {
-	node, err := config.LoadNode(o.nodeConfig)
-	if err != nil {
-		return nil, fmt.Errorf("--node-config: %w", err)
+// node returns the settings and the boot ID of the node. It returns an error if a directory of the host is missing.
+func (o *options) node() (node config.Node, bootID string, err error) {
+	if node, err = config.LoadNode(o.nodeConfig); err != nil {
+		return node, "", fmt.Errorf("--node-config: %w", err)
 	}
-	if err := o.checkHost(cmp.Or(o.cdiDir, node.CDIDir)); err != nil {
+	node.CDIDir = cmp.Or(o.cdiDir, node.CDIDir)
+	if err = o.checkHost(node.CDIDir); err != nil {
+		return node, "", err
+	}
+	bootID, err = journal.BootID()
+	return node, bootID, err
+}
+
+func newAgent(o *options, client kubernetes.Interface, registry prometheus.Registerer, log *slog.Logger) (*dra.Agent, error) {
+	node, bootID, err := o.node()
+	if err != nil {
 		return nil, err
 	}
 	sys, err := o.sysfs(node)
 	if err != nil {
 		return nil, err
-	}
-	bootID, err := journal.BootID()
-	if err != nil {
-		return nil, fmt.Errorf("boot ID: %w", err)
 	}
 	if err := errors.Join(o.checkMounts(netnsDir), o.keepGate(log)); err != nil {
 		return nil, err
@@ -184,7 +190,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 func (o *options) dirs(node config.Node) claim.Dirs {
 	return claim.Dirs{
 		StateDir: o.stateDir(), CacheDir: filepath.Join(o.pluginDir(), "cni"),
-		CDIDir: cmp.Or(o.cdiDir, node.CDIDir), DeviceInfoDir: node.DeviceInfoDir, CNIBinDirs: filepath.SplitList(cmp.Or(o.cniPath, o.cniBinDir)),
+		CDIDir: node.CDIDir, DeviceInfoDir: node.DeviceInfoDir, CNIBinDirs: filepath.SplitList(cmp.Or(o.cniPath, o.cniBinDir)),
 	}
 }
 

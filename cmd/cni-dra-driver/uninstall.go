@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,11 +11,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/kubernetes"
 
-	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/httpstatus"
 	"devinfo-cni.io/pkg/install"
-	"devinfo-cni.io/pkg/journal"
 )
 
 // errUnused ends a driver that is to be uninstalled.
@@ -51,14 +48,7 @@ func uninstall(ctx context.Context, o *options, client kubernetes.Interface, log
 }
 
 func (o *options) installation(client kubernetes.Interface, log *slog.Logger) (i dra.Installation, err error) {
-	node, err := config.LoadNode(o.nodeConfig)
-	if err != nil {
-		return i, fmt.Errorf("--node-config: %w", err)
-	}
-	if err := o.checkHost(cmp.Or(o.cdiDir, node.CDIDir)); err != nil {
-		return i, err
-	}
-	bootID, err := journal.BootID()
+	node, bootID, err := o.node()
 	bin := filepath.Join("/", o.hostRoot, o.cniBinDir)
 	return dra.Installation{
 		Driver: driver, Node: o.nodeName, Client: client,
