@@ -32,16 +32,26 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// kubelet serves the PodResources API.
+// kubelet serves the PodResources API. It serves only each third call of List, like a kubelet that limits the rate.
 type kubelet struct {
 	podresourcesapi.UnimplementedPodResourcesListerServer
+	lists int
 }
 
-func (kubelet) List(context.Context, *podresourcesapi.ListPodResourcesRequest) (*podresourcesapi.ListPodResourcesResponse, error) {
+func (k *kubelet) List(context.Context, *podresourcesapi.ListPodResourcesRequest) (*podresourcesapi.ListPodResourcesResponse, error) {
+	if k.lists++; k.lists%3 != 0 {
+		return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
+	}
 	devices := []*podresourcesapi.ContainerDevices{{ResourceName: "example.com/vf", DeviceIds: []string{"0000:03:00.4"}}}
 	return &podresourcesapi.ListPodResourcesResponse{PodResources: []*podresourcesapi.PodResources{{
 		Namespace: "ns", Name: "pod", Containers: []*podresourcesapi.ContainerResources{{Devices: devices}},
 	}}}, nil
+}
+
+func (*kubelet) GetAllocatableResources(context.Context, *podresourcesapi.AllocatableResourcesRequest) (*podresourcesapi.AllocatableResourcesResponse, error) {
+	return &podresourcesapi.AllocatableResourcesResponse{Devices: []*podresourcesapi.ContainerDevices{
+		{ResourceName: "example.com/vf", DeviceIds: []string{"0000:03:00.4", "0000:03:00.5"}}, {ResourceName: "example.com/other", DeviceIds: []string{"0000:03:00.6"}},
+	}}, nil
 }
 
 func TestExternalAllocationsComeFromKubeletAndSRIOVCNI(t *testing.T) {
@@ -61,67 +71,27 @@ func TestExternalAllocationsComeFromKubeletAndSRIOVCNI(t *testing.T) {
 	_, err = offered.Others(t.Context())
 	difftest.Says(t, err, "--pod-resources-socket") // the allocations of device plugins are unknown
 	socket := filepath.Join(o.hostRoot, o.podResources)
-	server := served(t, socket, kubelet{})
+	_, err = podresources.Advertised(t.Context(), socket, "example.com/vf", "0000:03:00.4")
+	difftest.Says(t, err, "kubelet.sock")
+	listener, err := net.Listen("unix", socket)
+	must(t, err)
+	server := grpc.NewServer()
+	podresourcesapi.RegisterPodResourcesListerServer(server, &kubelet{})
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
 	got, err := offered.Others(t.Context())
 	must(t, err)
 	difftest.Equal(t, got, map[string]string{"0000:03:00.4": "pod ns/pod has it from device plugin example.com/vf", "0000:03:00.5": locked})
+	for device, want := range map[string]bool{"0000:03:00.4": true, "0000:03:00.5": true, "0000:03:00.6": false} {
+		if got, err := podresources.Advertised(t.Context(), socket, "example.com/vf", device); got != want || err != nil {
+			t.Errorf("a plugin offers %s: %v, %v; want %v", device, got, err, want)
+		}
+	}
 	server.Stop() // removes the socket
 	difftest.Write(t, socket, "", 0o600)
 	got, err = offered.Others(t.Context())
 	difftest.Says(t, err, "--pod-resources-socket") // the kubelet does not answer
 	difftest.Equal(t, len(got), 2)
-}
-
-func (kubelet) GetAllocatableResources(context.Context, *podresourcesapi.AllocatableResourcesRequest) (*podresourcesapi.AllocatableResourcesResponse, error) {
-	return &podresourcesapi.AllocatableResourcesResponse{Devices: []*podresourcesapi.ContainerDevices{
-		{ResourceName: "example.com/vf", DeviceIds: []string{"0000:03:00.4", "0000:03:00.5"}}, {ResourceName: "example.com/other", DeviceIds: []string{"0000:03:00.6"}},
-	}}, nil
-}
-
-func TestKubeletListsDevicesOfRunningPlugins(t *testing.T) {
-	socket := filepath.Join(t.TempDir(), "kubelet.sock")
-	if _, err := podresources.Advertised(t.Context(), socket, "example.com/vf", "0000:03:00.4"); err == nil {
-		t.Error("no error without a kubelet")
-	}
-	served(t, socket, kubelet{})
-	for device, want := range map[string]bool{"0000:03:00.4": true, "0000:03:00.5": true, "0000:03:00.6": false} {
-		if got, err := podresources.Advertised(t.Context(), socket, "example.com/vf", device); got != want || err != nil {
-			t.Errorf("%s: %v, %v; want %v", device, got, err, want)
-		}
-	}
-}
-
-// served starts a kubelet that serves at a socket.
-func served(t *testing.T, socket string, kubelet podresourcesapi.PodResourcesListerServer) *grpc.Server {
-	t.Helper()
-	listener, err := net.Listen("unix", socket)
-	must(t, err)
-	server := grpc.NewServer()
-	podresourcesapi.RegisterPodResourcesListerServer(server, kubelet)
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(server.Stop)
-	return server
-}
-
-// busyKubelet serves only each third call, like a kubelet that limits the rate.
-type busyKubelet struct {
-	kubelet
-	calls int
-}
-
-func (k *busyKubelet) List(ctx context.Context, r *podresourcesapi.ListPodResourcesRequest) (*podresourcesapi.ListPodResourcesResponse, error) {
-	if k.calls++; k.calls%3 != 0 {
-		return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
-	}
-	return k.kubelet.List(ctx, r)
-}
-
-func TestRequestIsRepeatedIfKubeletLimitsRate(t *testing.T) {
-	socket := filepath.Join(t.TempDir(), "kubelet.sock")
-	served(t, socket, &busyKubelet{})
-	if given, err := givenAway(t.Context(), socket, new(podresources.Memory)); err != nil || len(given) != 1 {
-		t.Errorf("%q, %v", given, err)
-	}
 }
 
 // The capture is read each time, because users change it while they try rules.

@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -74,18 +72,7 @@ func TestDriverWaitsForKubeletRuntimeServerAndAddress(t *testing.T) {
 		return len(sockets) > 0
 	})
 	must(t, taken.Close())
-	var text string
-	difftest.Eventually(t, "/healthz answers", func() bool {
-		answer, err := http.Get("http://" + o.metricsAddress + "/healthz")
-		if err != nil {
-			return false
-		}
-		defer answer.Body.Close()
-		data, err := io.ReadAll(answer.Body)
-		text = answer.Status + "\n" + string(data)
-		return err == nil
-	})
-	difftest.Contains(t, text, "503 ", "[-] kubelet: the kubelet has not registered the driver", "[-] nri: not connected to "+o.nriSocket, "[+] state")
+	healthy(t, o, "503 ", "[-] kubelet: the kubelet has not registered the driver", "[-] nri: not connected to "+o.nriSocket, "[+] state")
 	difftest.Is(t, run(t.Context(), o, slog.New(slog.DiscardHandler)), state.ErrLocked)
 	must(t, end())
 	if sockets, _ := filepath.Glob(filepath.Join(o.pluginsDir, "*.sock")); len(sockets) > 0 {
@@ -106,7 +93,6 @@ func TestDriverDoesNotStartWithMissingPrerequisites(t *testing.T) {
 		"--gate-binary: stat /nonexistent: ":                                func(o *options) { o.gate = "/nonexistent" },
 		"--gate-binary: / is no program (mode d":                            func(o *options) { o.gate = "/" },
 		"is no program (mode -rw":                                           func(o *options) { o.gate = o.kubeconfig },
-		"devices[1].sharing:":                                               func(o *options) { o.devices = wrong(t) },
 		"--devices":                                                         func(o *options) { o.devices = "/nonexistent" },
 		"--node-config":                                                     func(o *options) { o.nodeConfig = o.kubeconfig },
 		"--kubelet-registrar-dir: stat /nonexistent: ":                      func(o *options) { o.registrarDir = "/nonexistent" },
@@ -118,14 +104,6 @@ func TestDriverDoesNotStartWithMissingPrerequisites(t *testing.T) {
 		spoil(o)
 		difftest.Says(t, run(ctx, o, slog.New(slog.DiscardHandler)), want)
 	}
-}
-
-// wrong is a file whose second rule is invalid.
-func wrong(t *testing.T) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "devices.yaml")
-	must(t, os.WriteFile(file, []byte("devices:\n- {ifNames: [eth1], sharing: shared}\n- {ifNames: [eth2]}\n"), 0o600))
-	return file
 }
 
 func TestDriverDoesNotStartWithoutHostMounts(t *testing.T) {

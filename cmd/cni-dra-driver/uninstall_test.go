@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -51,7 +52,6 @@ func slicesServer(t *testing.T, o *options) (gone func() bool) {
 // healthy returns when /healthz lists all parts.
 func healthy(t *testing.T, o *options, parts ...string) {
 	t.Helper()
-	text := ""
 	difftest.Eventually(t, "/healthz has "+strings.Join(parts, ", "), func() bool {
 		answer, err := http.Get("http://" + o.metricsAddress + "/healthz")
 		if err != nil {
@@ -59,13 +59,9 @@ func healthy(t *testing.T, o *options, parts ...string) {
 		}
 		defer answer.Body.Close()
 		data, err := io.ReadAll(answer.Body)
-		text = answer.Status + "\n" + string(data)
-		for _, part := range parts {
-			if !strings.Contains(text, part) {
-				return false
-			}
-		}
-		return err == nil
+		text := answer.Status + "\n" + string(data)
+		lacks := func(part string) bool { return !strings.Contains(text, part) }
+		return err == nil && !slices.ContainsFunc(parts, lacks)
 	})
 }
 
