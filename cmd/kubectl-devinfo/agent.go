@@ -52,7 +52,7 @@ func (t *tool) nodeCommands() (all []*cobra.Command) {
 	} {
 		var scrub bool
 		cmd := &cobra.Command{
-			Use: c.name + " NODE [-- ARGUMENTS]", Short: c.short, Example: c.example, Args: node, ValidArgsFunction: t.completeNodes,
+			Use: c.name + " NODE [-- ARGUMENTS]", Short: c.short, Example: c.example, Args: node, ValidArgsFunction: t.complete("nodes", false),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				command := slices.Concat(c.args, args[1:])
 				if scrub {

@@ -106,7 +106,7 @@ func (t *tool) podCommand() *cobra.Command {
 		Args:  commandline.Args(1, "NAME"),
 		RunE:  t.pod,
 
-		ValidArgsFunction: t.completePods,
+		ValidArgsFunction: t.complete("pods", false),
 	}
 	t.printFlags(cmd)
 	return cmd
@@ -134,8 +134,6 @@ func (t *tool) pod(cmd *cobra.Command, args []string) error {
 	if len(list) == 0 {
 		return t.none("Pod %s has no attachments: no network-status with secondary networks, and no claim with network data.\n", name)
 	}
-	if t.output == "" {
-		return whole(t.details(list), t.unasked)
-	}
+	t.output = cmp.Or(t.output, "paragraphs")
 	return t.print(list)
 }

@@ -3,12 +3,19 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
 
 	"devinfo-cni.io/pkg/ctl/clierr"
@@ -32,4 +39,108 @@ func (t *tool) report(err error) int {
 		return remote.Code
 	}
 	return clierr.Report(t.ErrOut, "kubectl devinfo", t.started, err)
+}
+
+// A tool has the state that the commands share.
+type tool struct {
+	genericiooptions.IOStreams
+	config *genericclioptions.ConfigFlags // kubectl's flags: --kubeconfig, --context, -n, ...
+	api    kubernetes.Interface           // set when a command starts
+
+	output         string // -o; "" = table, or for one pod "paragraphs"
+	noHeaders      bool
+	allNamespaces  bool
+	selector       string
+	node           string
+	agentNamespace string // "" = all namespaces
+	fromNodes      string // --from-nodes
+	partial        bool   // some data could not be read
+	unasked        bool   // without --from-nodes=never: nodes were not queried or did not answer
+
+	exec    func(ctx context.Context, pod *corev1.Pod, command []string, streams remotecommand.StreamOptions) error
+	started bool // the command line is valid
+}
+
+const rootHelp = `Shows the device behind each network interface of pods: PCI address, PF, representor, RDMA
+device, vDPA device or socket.
+
+The devices come from the network-status of pods, which Multus writes, and from the status of
+resource claims, which DRA drivers write. Multus writes only devices of networks with a
+resourceName. Other devices, such as memif and vhost-user sockets, are recorded on the nodes only.
+"pod" and "holder --node" query that one node, --from-nodes=always makes every command query all
+nodes, and --from-nodes=never prevents all queries. A query needs the right to exec into the pods of
+devinfo-agent, which is as good as root on their nodes. "-" stands for no device, and "?" for a
+node that was not queried.
+
+"capture", "doctor", "offered" and "topology" run devinfoctl on a node, in the pod of
+cni-dra-driver, or else in the pod of devinfo-agent.
+
+Exit codes:
+  0  success, and no problem found
+  1  the pod has no attachments, no pod has the device, or doctor or offered found a problem
+  2  the command line is invalid
+  3  a query failed, the named object does not exist, or devices of some nodes are unknown because
+     they were not queried (success with --from-nodes=never)`
+
+const rootExample = `  kubectl devinfo -A                             # all pods
+  kubectl devinfo pod dpdk-0                     # all that is known of one
+  kubectl devinfo holder 0000:03:00.5 --node n1  # whose device it is
+  kubectl devinfo doctor n1                      # problems of a node`
+
+func newTool(streams genericiooptions.IOStreams) *tool {
+	t := &tool{IOStreams: streams, config: genericclioptions.NewConfigFlags(true)}
+	t.exec = t.execute
+	return t
+}
+
+// connect creates the API client, with kubectl's rate limits.
+func (t *tool) connect() error {
+	config, err := t.config.ToRESTConfig()
+	if err != nil {
+		return err
+	}
+	config.QPS, config.Burst = 50, 300
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+	t.api, err = kubernetes.NewForConfig(config)
+	return err
+}
+
+func (t *tool) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:         "kubectl-devinfo",
+		Short:       "the devices behind the network interfaces of pods",
+		Long:        rootHelp,
+		Example:     rootExample,
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl devinfo"},
+		RunE:        t.list,
+	}
+	root.SetIn(t.In)
+	root.SetOut(t.Out)
+	root.SetErr(t.ErrOut)
+	t.config.AddFlags(root.PersistentFlags())
+	t.listFlags(root)
+	cobra.EnableCommandSorting = false
+	root.AddCommand(t.listCommand(), t.podCommand(), t.holderCommand())
+	root.AddCommand(t.nodeCommands()...)
+	_ = root.RegisterFlagCompletionFunc("namespace", t.complete("namespaces", true))
+	for _, cmd := range append(root.Commands(), root) {
+		t.start(cmd)
+	}
+	commandline.Finish(root)
+	return root
+}
+
+// start makes a command check its flags before it sends requests.
+func (t *tool) start(cmd *cobra.Command) {
+	body := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if _, err := labels.Parse(t.selector); err != nil {
+			return clierr.Misuse("give labels such as app=dpdk", "--selector: %q: %v", t.selector, err)
+		}
+		t.started = true
+		if err := t.connect(); err != nil {
+			return err
+		}
+		return body(cmd, args)
+	}
 }

@@ -25,11 +25,10 @@ func (t *tool) printFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&t.noHeaders, "no-headers", false, "leave the headers out")
 }
 
-func (t *tool) print(list []cluster.Network) error { return whole(t.write(list), t.unasked) }
-
-// whole returns [clierr.ErrBlind] after the output if a node was not queried.
-func whole(err error, unasked bool) error {
-	if err == nil && unasked {
+// print returns [clierr.ErrBlind] after the output if a node was not queried.
+func (t *tool) print(list []cluster.Network) error {
+	err := t.write(list)
+	if err == nil && t.unasked {
 		return clierr.ErrBlind
 	}
 	return err
@@ -39,6 +38,8 @@ func (t *tool) write(list []cluster.Network) error {
 	switch t.output {
 	case "", "wide":
 		return t.table(list)
+	case "paragraphs":
+		return t.paragraphs(list)
 	case "json", "yaml":
 		text, err := json.MarshalIndent(map[string]any{"attachments": list}, "", "    ")
 		if err == nil && t.output == "yaml" {
@@ -131,8 +132,8 @@ func (t *tool) table(list []cluster.Network) error {
 	return cmp.Or(printers.NewTablePrinter(options).PrintObj(table, w), w.Flush())
 }
 
-// details prints each attachment as a paragraph with the columns of the table and the device information.
-func (t *tool) details(list []cluster.Network) error {
+// paragraphs prints each attachment as a paragraph with the columns of the table and the device information.
+func (t *tool) paragraphs(list []cluster.Network) error {
 	w := printers.GetNewTabWriter(t.Out)
 	defer w.Flush()
 	for n := range list {

@@ -7,8 +7,10 @@ import (
 	"io"
 	"slices"
 
+	"github.com/spf13/cobra"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -30,7 +32,11 @@ const (
 // See attachmentsOf for node.
 func (t *tool) attachments(ctx context.Context, namespace, node string) ([]cluster.Network, error) {
 	var view cluster.View
-	if err := each(ctx, t.chosen(), t.api.CoreV1().Pods(namespace).List, view.Pod); err != nil {
+	chosen := metav1.ListOptions{LabelSelector: t.selector}
+	if t.node != "" {
+		chosen.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", t.node).String()
+	}
+	if err := each(ctx, chosen, t.api.CoreV1().Pods(namespace).List, view.Pod); err != nil {
 		return nil, err
 	}
 	list, err := t.attachmentsOf(ctx, &view, namespace, node)
@@ -101,15 +107,6 @@ func (t *tool) claimsByName(ctx context.Context, view *cluster.View, names []typ
 	return nil
 }
 
-// chosen returns the list options for the pods that the flags select.
-func (t *tool) chosen() metav1.ListOptions {
-	options := metav1.ListOptions{LabelSelector: t.selector}
-	if t.node != "" {
-		options.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", t.node).String()
-	}
-	return options
-}
-
 // readSlices reads the ResourceSlices of a node.
 func (t *tool) readSlices(ctx context.Context, view *cluster.View, node string) error {
 	ofNode := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(resourceapi.ResourceSliceSelectorNodeName, node).String()}
@@ -155,4 +152,34 @@ func each[L runtime.Object, T any](
 		take(item)
 		return nil
 	})
+}
+
+func (t *tool) nodeFlag(cmd *cobra.Command, usage string) {
+	cmd.Flags().StringVar(&t.node, "node", "", usage)
+	_ = cmd.RegisterFlagCompletionFunc("node", t.complete("nodes", true))
+}
+
+// complete returns a completion of the names of a resource, for a flag or for the first argument.
+func (t *tool) complete(resource string, flag bool) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+		if len(args) > 0 && !flag {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		namespace, err := "", t.connect()
+		if err == nil && resource == "pods" {
+			namespace, err = t.namespace()
+		}
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		objects, err := t.api.CoreV1().RESTClient().Get().Resource(resource).Namespace(namespace).Do(cmd.Context()).Get()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		_ = meta.EachListItem(objects, func(o runtime.Object) error {
+			names = append(names, o.(metav1.Object).GetName())
+			return nil
+		})
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
 }
