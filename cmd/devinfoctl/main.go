@@ -3,11 +3,26 @@
 package main
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/commandline"
+	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/safefile"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
@@ -32,4 +47,217 @@ func (t *tool) run(args []string) int {
 	root.SetErr(t.stderr)
 	err := commandline.Run(root)
 	return clierr.Report(t.stderr, "devinfoctl", t.started, err)
+}
+
+// tool has the state that the commands share.
+type tool struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	inPod          bool // the program runs in the container of an agent
+
+	output      string   // -o: "table", "json" or "yaml"
+	captureFile string   // --capture; "" = this machine
+	hostRoot    string   // --host-root; "" = /
+	own         *os.Root // root directory before --host-root was entered; nil without the flag
+	nodeFile    string   // --node-config; "" = the plugin's default
+	claimDir    string   // --dra-state-dir; "" = the driver's default
+	cniPath     string   // --cni-path: see pluginDirs
+
+	tolerant    bool // invalid node settings set nodeProblem instead of failing
+	nodeProblem string
+
+	started bool  // the command line is valid
+	opened  *host // nil until the method host is called
+}
+
+const rootHelp = `devinfoctl shows, checks and explains the device information of this node, or of a node that
+was captured to a file.
+
+Exit codes:
+  0  success, and no problem found
+  1  check, doctor, offered, validate or gc --dry-run found a problem, or holder found no
+     attachment
+  2  the command line is invalid
+  3  the command failed, could not read everything, or found nothing with that name`
+
+// commands create the subcommands, in the order of the help.
+var commands = []func(*tool) *cobra.Command{
+	inspectCommand,
+	listCommand,
+	holderCommand,
+	checkCommand,
+	doctorCommand,
+	validateCommand,
+	gcCommand,
+	topologyCommand,
+	offeredCommand,
+	captureCommand,
+	installCommand,
+}
+
+func newRoot(t *tool) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "devinfoctl",
+		Short: "see, check and explain device information on a node",
+		Long:  rootHelp,
+		Example: `  devinfoctl list                           # the attachments of this node
+  devinfoctl inspect 0000:3b:02.1           # the device information of a device, with sources
+  devinfoctl doctor                         # problems and remedies
+  devinfoctl topology                       # the devices, as a tree
+  devinfoctl capture --scrub -o node.txtar  # for a problem report
+  devinfoctl --capture node.txtar topology  # the same tree, somewhere else`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	flags := root.PersistentFlags()
+	commandline.Choice(root, flags, &t.output, "output", "o", "table", "how to print: table, wide (list and holder), json or yaml", "table", "wide", "json", "yaml")
+	flags.StringVar(&t.captureFile, "capture", "", "examine the capture in this `file`, not this machine")
+	flags.StringVar(&t.hostRoot, "host-root", "", "examine the node whose root filesystem is mounted at this `directory` (in cni-dra-driver's container: /host)")
+	flags.StringVar(&t.nodeFile, "node-config", "", "node settings `file` (default $DEVINFO_NODE_CONFIG, else "+config.NodeFile+")")
+	flags.StringVar(&t.claimDir, "dra-state-dir", "", "`directory` of cni-dra-driver's records (default $"+state.DirVariable+", else "+state.DefaultDir+")")
+	_ = root.MarkPersistentFlagFilename("capture", "txtar")
+	cobra.EnableCommandSorting = false
+	for _, command := range commands {
+		cmd := command(t)
+		t.start(cmd)
+		root.AddCommand(cmd)
+	}
+	commandline.Finish(root)
+	return root
+}
+
+// start makes a command refuse flags with an empty value, and record that it has started.
+func (t *tool) start(cmd *cobra.Command) {
+	body := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		cmd.Flags().Visit(func(f *pflag.Flag) {
+			if f.Value.String() == "" { // usually an unset variable in a script
+				err = cmp.Or(err, clierr.Misuse("give it a value, or leave the flag out", "--%s is empty", f.Name))
+			}
+		})
+		if t.output == "wide" && cmd.Name() != "list" && cmd.Name() != "holder" {
+			err = cmp.Or(err, clierr.Misuse("leave it out: list and holder print more with it", "%s has no -o wide", cmd.Name()))
+		}
+		if err != nil {
+			return err
+		}
+		t.started = true
+		if err := t.enter(); err != nil {
+			return err
+		}
+		if err := t.exposed(); err != nil {
+			return err
+		}
+		return body(cmd, args)
+	}
+}
+
+// exposed refuses a --cni-path in an agent's pod if users other than root can write there, because doctor runs
+// the programs in it as root. The pod also mounts directories that users of the node can write.
+func (t *tool) exposed() error {
+	if !t.inPod {
+		return nil
+	}
+	for _, dir := range filepath.SplitList(t.cniPath) {
+		if err := safefile.Unexposed(dir); err != nil {
+			return clierr.Misuse("name the directory of the container runtime's CNI plugins", "--cni-path: %w", err)
+		}
+	}
+	return nil
+}
+
+// onHost returns the body of a command that examines a host.
+func (t *tool) onHost(look func(h *host, args []string) error) func(*cobra.Command, []string) error {
+	return func(_ *cobra.Command, args []string) error {
+		h, err := t.host()
+		if err != nil {
+			return err
+		}
+		return look(h, args)
+	}
+}
+
+// enter changes the root directory to --host-root, so that paths and links resolve as on the node.
+func (t *tool) enter() error {
+	if t.hostRoot == "" {
+		return nil
+	}
+	if t.captureFile != "" {
+		return clierr.Misuse("leave one of the two out", "--host-root: cannot be combined with --capture")
+	}
+	own, err := os.OpenRoot("/")
+	if err == nil {
+		t.own = own
+		err = syscall.Chroot(t.hostRoot)
+	}
+	if err == nil {
+		err = os.Chdir("/")
+	}
+	if err != nil {
+		return clierr.For(fmt.Errorf("--host-root: %s: %w", t.hostRoot, err), "name the directory where the node's root is mounted, and run as root in a privileged container")
+	}
+	return nil
+}
+
+func (t *tool) settingsPath() string {
+	return cmp.Or(t.nodeFile, os.Getenv("DEVINFO_NODE_CONFIG"), config.NodeFile)
+}
+
+// settings returns the settings of the node or of the captured host.
+func (t *tool) settings() (config.Node, error) {
+	path := t.settingsPath()
+	if _, err := os.Stat(path); err != nil && t.nodeFile != "" {
+		return config.Node{}, clierr.For(fmt.Errorf("--node-config: %w", err), "name a file that exists, or leave the flag out to use the defaults")
+	}
+	node, err := config.LoadNode(path)
+	if errors.Is(err, fs.ErrPermission) && t.nodeFile == "" {
+		t.warn("%v; the defaults are used", err)
+		return node, nil
+	}
+	if err != nil && t.tolerant {
+		t.nodeProblem = err.Error()
+		return node, nil
+	}
+	if err != nil {
+		return node, clierr.For(err, "correct the file; the plugin refuses ADD with it too")
+	}
+	return node, nil
+}
+
+func (t *tool) completeAttachments(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return t.complete(args, func(a node.Attachment) []string {
+		if a.ContainerID == "" {
+			return []string{a.Pod, a.Network}
+		}
+		return []string{a.Pod, a.Network, a.String()}
+	})
+}
+
+func (t *tool) completeNamespaces(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return t.complete(args, func(a node.Attachment) []string {
+		namespace, _, _ := strings.Cut(a.Pod, "/")
+		return []string{namespace}
+	})
+}
+
+// complete returns the sorted names of all attachments that can be read.
+func (t *tool) complete(args []string, names func(node.Attachment) []string) (all []string, _ cobra.ShellCompDirective) {
+	h, err := t.host()
+	if err != nil || len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	list, _ := h.Recorded()
+	for _, a := range list {
+		all = append(all, names(a)...)
+	}
+	slices.Sort(all)
+	all = slices.DeleteFunc(slices.Compact(all), func(name string) bool { return name == "" })
+	return all, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (t *tool) completeDevices(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	h, err := t.host()
+	if err != nil || len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return h.DeviceNames(), cobra.ShellCompDirectiveNoFileComp
 }
