@@ -11,7 +11,10 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
+	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -27,6 +30,7 @@ import (
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/safefile"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -78,33 +82,24 @@ type Agent struct {
 // New returns an agent with the given options. It has no side effects on the node.
 func New(o Options) *Agent {
 	a := &Agent{Options: o, metrics: newMetrics(), troubles: map[string]error{}}
-	for _, component := range a.Components() {
-		a.troubles[component] = errNotYet
+	for component, enabled := range map[string]bool{
+		Attachments: true, Label: true, Plugin: true, Settings: true, GC: o.SweepInterval > 0, NRI: o.Injection != nil,
+	} {
+		if enabled {
+			a.troubles[component] = errors.New("has not started yet")
+		}
 	}
 	a.Plugin.Newer = a.newer
 	return a
-}
-
-var errNotYet = errors.New("has not started yet")
-
-// Components returns the sorted names of the enabled components.
-func (a *Agent) Components() []string {
-	components := []string{Attachments, Label, Plugin, Settings}
-	if a.SweepInterval > 0 {
-		components = append(components, GC)
-	}
-	if a.Injection != nil {
-		components = append(components, NRI)
-	}
-	slices.Sort(components)
-	return components
 }
 
 // Checks returns the checks of /healthz. Only the components plugin and settings affect readiness. A failure of
 // another component, such as a runtime without NRI, must not stop a rollout. Invalid settings must stop it,
 // because new nodes would use the defaults.
 func (a *Agent) Checks() (checks []httpstatus.Check) {
-	for _, component := range a.Components() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, component := range slices.Sorted(maps.Keys(a.troubles)) {
 		checks = append(checks, httpstatus.Check{Name: component, Optional: component != Plugin && component != Settings, Ask: func() error {
 			a.mu.Lock()
 			defer a.mu.Unlock()
@@ -281,4 +276,28 @@ func (a *Agent) checker() (config.Node, *check.Checker, error) {
 		Finder: &discovery.Finder{Sys: sys, Interfaces: kernel, Eswitches: kernel},
 		Dir:    func(path string) *store.Dir { return store.Open(path) }, NetnsGone: link.NetnsGone, BootID: a.BootID,
 	}, nil
+}
+
+// ErrNotAlone is the error of an agent on a node where another agent runs. Use errors.Is to match it.
+var ErrNotAlone = errors.New("another devinfo-agent runs on this node")
+
+// Alone waits until no other agent runs on the node and takes a lock in dir, which it creates if necessary.
+// Later agents wait until release is called or the process ends. Two agents at once, as in a rolling
+// update, would overwrite the plugin in turn, and containers would fail because both NRI plugins have the
+// same name.
+func Alone(ctx context.Context, dir string, log *slog.Logger) (release func(), err error) {
+	err = os.MkdirAll(dir, 0o755) // #nosec G301 -- pods in user namespaces must pass it
+	if err != nil {
+		return nil, err
+	}
+	path, busy := filepath.Join(dir, "lock"), new(safefile.BusyError)
+	lock, err := safefile.LockFile(ctx, path, 0)
+	if errors.As(err, &busy) {
+		log.Info("waiting for the lock", "error", ErrNotAlone, "lock", path)
+		lock, err = safefile.LockFile(ctx, path, math.MaxInt64)
+	}
+	if errors.As(err, &busy) {
+		err = fmt.Errorf("%w: it holds the lock %s", ErrNotAlone, path)
+	}
+	return func() { safefile.Unlock(lock) }, err
 }
