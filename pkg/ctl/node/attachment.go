@@ -204,15 +204,19 @@ func (n *Node) journaled() ([]Attachment, error) {
 }
 
 func (n *Node) journalError(err error) error {
-	return unread("journal", "the journal in "+n.Settings.StateDir, err)
+	return n.unread("journal", "the journal in "+n.Settings.StateDir, err)
 }
 
-// unread wraps the error of a failed read. Its remedy for a lack of permission is to run as root.
-func unread(what, is string, err error) error {
-	if err = fmt.Errorf("%s: %w", what, err); errors.Is(err, fs.ErrPermission) {
-		return clierr.For(err, "run as root, because only root can read "+is)
+// unread describes the error of a failed read, if err is not nil. Its remedy for a lack of permission is to run as
+// root.
+func (n *Node) unread(what, is string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrPermission):
+		return clierr.For(fmt.Errorf("%s: %w", what, err), "run as root, because only root can read "+is)
 	}
-	return err
+	return errors.New(what + ": " + n.text(err.Error()))
 }
 
 // attachment reads one entry; nil = there is none.

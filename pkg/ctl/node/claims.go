@@ -14,7 +14,6 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/check"
-	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/hostdev"
@@ -28,7 +27,7 @@ func (n *Node) claimed() (list []Attachment, err error) {
 	dir := safefile.Open(n.Path(n.ClaimDir))
 	names, err := dir.Names()
 	if err != nil {
-		return nil, unread("claims", "the records in "+n.ClaimDir, err)
+		return nil, n.unread("claims", "the records in "+n.ClaimDir, err)
 	}
 	for _, name := range names {
 		uid, ok := state.RecordOf(name)
@@ -39,7 +38,7 @@ func (n *Node) claimed() (list []Attachment, err error) {
 		if errors.Is(err, fs.ErrNotExist) { // removed after Names had listed it
 			continue
 		} else if err != nil {
-			return nil, fmt.Errorf("claims: %w", err)
+			return nil, n.unread("claims", "the records in "+n.ClaimDir, err)
 		}
 		more, err := n.recorded(uid, filepath.Join(n.ClaimDir, name), text)
 		if err != nil {
@@ -151,13 +150,7 @@ func (n *Node) DriverAway() bool {
 // rules are invalid, and the driver does not start.
 func (n *Node) Offer() (*state.Offer, error) {
 	o, err := state.ReadOffer(n.Path(n.ClaimDir))
-	if err == nil {
-		return o, nil
-	}
-	if errors.Is(err, fs.ErrPermission) {
-		return nil, clierr.For(fmt.Errorf("offered devices: %w", err), "run as root, because only root can read "+n.ClaimDir)
-	}
-	return nil, errors.New("offered devices: " + n.text(err.Error()))
+	return o, n.unread("offered devices", n.ClaimDir, err)
 }
 
 // Outdated reports whether the rules file has changed since cni-dra-driver read it, which makes the offer's
