@@ -8,6 +8,7 @@
 package install
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -19,6 +20,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/pkg/safefile"
 )
@@ -26,20 +29,19 @@ import (
 // file is the absolute path of a file on the node.
 type file string
 
-func (f file) dir() string      { return filepath.Dir(string(f)) }
-func (f file) name() string     { return filepath.Base(string(f)) }
-func (f file) markPath() string { return filepath.Join(f.dir(), "."+f.name()+".sha256") }
+func (f file) dir() string  { return filepath.Dir(string(f)) }
+func (f file) name() string { return filepath.Base(string(f)) }
 
-// driverMark returns the path of the mark of cni-dra-driver. It does not make an agent restore the file.
+// agentMark is the mark of an agent. driverMark is the mark of cni-dra-driver; it does not make an agent restore the
+// file.
+func (f file) agentMark() file { return file(filepath.Join(f.dir(), "."+f.name()+".sha256")) }
 func (f file) driverMark() file {
 	return file(filepath.Join(f.dir(), "."+f.name()+".cni-dra-driver.sha256"))
 }
 
-// sum returns the checksum in the mark, or "" if the mark is missing or invalid.
-func (f file) sum() string { return sumIn(f.markPath()) }
-
-func sumIn(mark string) string {
-	data, err := os.ReadFile(mark)
+// sum returns the checksum in a mark, or "" if the mark is missing or invalid.
+func (f file) sum() string {
+	data, err := os.ReadFile(string(f))
 	sum, _, ok := strings.Cut(string(data), " ")
 	if err != nil || !ok || len(sum) != 2*sha256.Size {
 		return ""
@@ -48,18 +50,14 @@ func sumIn(mark string) string {
 }
 
 // marked reports whether an agent has installed the file.
-func (f file) marked() bool { return f.sum() != "" }
+func (f file) marked() bool { return f.agentMark().sum() != "" }
 
-// mark records that an agent has installed the file with this checksum, or is about to.
-func (f file) mark(sum string) error {
-	if f.sum() == sum {
+// mark records in a mark that the file was installed with this checksum, or is about to be.
+func (f file) mark(mark file, sum string) error {
+	if mark.sum() == sum {
 		return nil
 	}
-	return f.putSum(f.markPath(), sum)
-}
-
-func (f file) putSum(mark, sum string) error {
-	_, err := file(mark).put([]byte(sum+"  "+f.name()+"\n"), 0o644)
+	_, err := mark.put([]byte(sum+"  "+f.name()+"\n"), 0o644)
 	return err
 }
 
@@ -105,7 +103,8 @@ func (f file) locked(do func() error) error {
 		return err
 	}
 	path := filepath.Join(f.dir(), ".devinfo.lock")
-	lock, err := safefile.LockFile(context.Background(), path, lockLimit)
+	const limit = 10 * time.Second // for another installer
+	lock, err := safefile.LockFile(context.Background(), path, limit)
 	if err != nil {
 		return f.denied(err)
 	}
@@ -113,9 +112,6 @@ func (f file) locked(do func() error) error {
 	defer os.Remove(path) // a waiting installer then creates a new lock file
 	return f.denied(do())
 }
-
-// lockLimit is the longest wait for another installer.
-const lockLimit = 10 * time.Second
 
 // beside gives access to the files in the file's directory.
 func (f file) beside() safefile.Files { return safefile.Files(f.dir()) }
@@ -128,7 +124,7 @@ func (f file) remove() error {
 		return nil
 	}
 	return f.locked(func() error {
-		for _, name := range []string{f.name(), filepath.Base(f.markPath())} {
+		for _, name := range []string{f.name(), f.agentMark().name()} {
 			if _, err := atomicfile.RemoveLeftover(f.beside(), name); err != nil {
 				return err
 			}
@@ -144,7 +140,7 @@ func checksum(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)
 
 // Intact reports whether a file matches the checksum in its mark. An unmarked file is intact.
 func Intact(path string) (bool, error) {
-	sum := file(path).sum()
+	sum := file(path).agentMark().sum()
 	if sum == "" {
 		return true, nil
 	}
@@ -168,4 +164,81 @@ func (f file) denied(err error) error {
 	}
 	return fmt.Errorf("%v: %s belongs to user %d: make root its owner, or give this program CAP_DAC_OVERRIDE (agent.dacOverride=true in the chart)",
 		err, f.dir(), stat.Sys().(*syscall.Stat_t).Uid)
+}
+
+// selinux is the extended attribute that contains the SELinux label of a file, see selinux(8).
+const selinux = "security.selinux"
+
+// inherit sets the SELinux label of a file to that of dir, if dir has one. Otherwise a file that a
+// container creates may get the label of the container, and the runtime may not be allowed to run it.
+func inherit(f *os.File, dir string) error {
+	want, err := label(func(to []byte) (int, error) { return unix.Getxattr(dir, selinux, to) })
+	if err == nil && want != nil {
+		var has []byte
+		has, err = label(func(to []byte) (int, error) { return unix.Fgetxattr(int(f.Fd()), selinux, to) })
+		if err == nil && !bytes.Equal(has, want) {
+			err = unix.Fsetxattr(int(f.Fd()), selinux, want, 0)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s: cannot set the SELinux label of %s, %q: %w: allow the agent to relabel, or run restorecon on the node",
+			f.Name(), dir, bytes.TrimRight(want, "\x00"), err)
+	}
+	return nil
+}
+
+// label reads a label. It returns nil if the file or the kernel has none.
+func label(read func(to []byte) (int, error)) ([]byte, error) {
+	text := make([]byte, 4096) // longer than the labels of any policy
+	n, err := read(text)
+	switch {
+	case errors.Is(err, unix.ENODATA), errors.Is(err, unix.ENOTSUP):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return text[:n], nil
+}
+
+// isOne reports whether two paths lead to the same file.
+func isOne(a, b string) bool {
+	one, err := os.Stat(a)
+	other, failed := os.Stat(b)
+	return err == nil && failed == nil && os.SameFile(one, other)
+}
+
+// Program copies an executable that is not a plugin to a path of the node. It may be called often, because
+// it does not write if the file exists with the same content and mode. It returns an error if path is an
+// unmarked file with other content. The warning is an error of setting the SELinux label.
+func Program(from, path string) (warning, err error) {
+	want, err := os.ReadFile(from)
+	if err != nil {
+		return nil, err
+	}
+	to, sum := file(path), checksum(want)
+	has, err := os.ReadFile(path)
+	same := err == nil && checksum(has) == sum
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	case err == nil && isOne(from, path):
+		return nil, nil
+	case err == nil && !same && !to.marked():
+		return nil, fmt.Errorf("%s is a different program: move it away", path)
+	}
+	if err := to.mark(to.agentMark(), sum); err != nil {
+		return nil, err
+	}
+	if stat, err := os.Lstat(path); same && err == nil && stat.Mode().IsRegular() && safeMode(stat) {
+		return nil, nil
+	}
+	return to.put(want, 0o755)
+}
+
+// RemoveProgram removes the program at path and its mark if [Program] installed it, else nothing.
+func RemoveProgram(path string) error {
+	if to := file(path); to.marked() {
+		return to.remove()
+	}
+	return nil
 }

@@ -40,7 +40,7 @@ func (p *Plugin) Place(ctx context.Context) (*Installation, error) {
 		err = p.permit(done)
 	}
 	if err == nil && p.ForDriver && !same(done.Old, &done.New) { // an identical file may be an administrator's
-		err = p.at().putSum(string(p.at().driverMark()), done.New.SHA256)
+		err = p.at().mark(p.at().driverMark(), done.New.SHA256)
 	}
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func (p *Plugin) Keep(ctx context.Context) (*Installation, error) {
 		err = p.permit(done)
 	}
 	if err == nil {
-		err = p.at().mark(done.New.SHA256)
+		err = p.at().mark(p.at().agentMark(), done.New.SHA256)
 	}
 	if err == nil {
 		err = p.replace(done)
@@ -197,7 +197,7 @@ func (p *Plugin) Remove(ctx context.Context) (removed bool, err error) {
 		return false, p.at().remove()
 	case err != nil:
 		return false, err
-	case !e.IsDevinfo && e.SHA256 != p.at().sum():
+	case !e.IsDevinfo && e.SHA256 != p.at().agentMark().sum():
 		return false, nil
 	}
 	return true, p.at().remove()
@@ -207,7 +207,7 @@ func (p *Plugin) Remove(ctx context.Context) (removed bool, err error) {
 // another program has replaced it. It always removes the mark of the driver.
 func (p *Plugin) RemovePlaced() (removed bool, err error) {
 	at := p.at()
-	sum := sumIn(string(at.driverMark()))
+	sum := at.driverMark().sum()
 	has, err := os.ReadFile(string(at))
 	switch {
 	case sum == "" || errors.Is(err, fs.ErrNotExist):

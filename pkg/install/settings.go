@@ -62,7 +62,7 @@ func (s *Settings) put(done *Arrangement, data []byte) error {
 	switch {
 	case err == nil && bytes.Equal(has, data):
 		done.State = AlreadyThere
-		return to.mark(sum)
+		return to.mark(to.agentMark(), sum)
 	case !absent && !to.marked() && !s.OverwriteForeign:
 		return fmt.Errorf("%s was not installed by an agent: remove it, or overwrite it with --overwrite-foreign", s.To)
 	}
@@ -70,7 +70,7 @@ func (s *Settings) put(done *Arrangement, data []byte) error {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	if err := to.mark(sum); err != nil {
+	if err := to.mark(to.agentMark(), sum); err != nil {
 		return err
 	}
 	if done.Warning, err = to.put(data, 0o644); err != nil {
@@ -112,7 +112,7 @@ func (s *Settings) wanted() (data []byte, from string, err error) {
 // leaves them, and removed is false.
 func (s *Settings) Remove() (removed bool, err error) {
 	to := file(s.To)
-	sum := to.sum()
+	sum := to.agentMark().sum()
 	if sum == "" {
 		return false, nil
 	}
