@@ -6,8 +6,8 @@
 // The files, in the order of a request:
 //
 //   - plugin.go handles the runtime's requests and decides about each container.
-//   - source.go reads the pod's attachments from the journal, the device-info files and the kernel.
-//   - nic.go encodes the files for containers. It has no side effects.
+//   - source.go reads the pod's attachments from the journal, the device-info files and the kernel, and encodes
+//     the files for containers.
 //   - stage.go writes the copies that containers mount, one directory for each sandbox.
 //   - adjustment.go and mounts.go collect the additions to a container and skip those that it already has.
 //   - disagree.go compares the variables of device plugins with the pod's networks. It has no side effects.
