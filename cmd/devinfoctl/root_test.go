@@ -21,11 +21,13 @@ import (
 func TestUsageErrorsExitWithTwoAndPrintHint(t *testing.T) {
 	i40e := hosts + "i40e.txtar"
 	for args, want := range map[string]string{
-		"lst":        "unknown command \"lst\"\n  did you mean list? See devinfoctl --help\n",
-		"inspect":    "inspect: DEVICE is missing\n  see devinfoctl inspect --help\n",
-		"validate":   "validate: FILE is missing\n  see devinfoctl validate --help\n",
-		"list all":   "list: unexpected argument \"all\"\n  see devinfoctl list --help\n",
-		"--nonsense": "", "inspect a b": "", "topology a b": "", "topology -o svg": "", "inspect -o svg eno1 --capture " + i40e: "",
+		"lst":          "unknown command \"lst\"\n  did you mean list? See devinfoctl --help\n",
+		"inspect":      "inspect: DEVICE is missing\n  see devinfoctl inspect --help\n",
+		"validate":     "validate: FILE is missing\n  see devinfoctl validate --help\n",
+		"list all":     "list: unexpected argument \"all\"\n  see devinfoctl list --help\n",
+		"nothing":      "unknown command \"nothing\"\n  see devinfoctl --help\n",
+		"topology --x": "unknown flag: --x\n  see devinfoctl topology --help\n",
+		"inspect a b":  "", "topology a b": "", "topology -o svg": "", "inspect -o svg eno1 --capture " + i40e: "",
 		"capture": "", "capture -o": "", "install": "", "inspect --as": "", "check a b": "", "-v": "",
 		"--capture= list": "--capture is empty\n  give it a value, or leave the flag out\n", "list --namespace=": "", "gc --dry-run --claim=": "",
 	} {

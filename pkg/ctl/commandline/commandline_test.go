@@ -2,48 +2,16 @@ package commandline_test
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
 
-	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/commandline"
 )
-
-func TestUnknownFlagGetsSuggestion(t *testing.T) {
-	for line, want := range map[string][2]string{
-		"":               {"", ""},
-		"topology":       {"", ""},
-		"help topology":  {"", ""},
-		"topologi":       {`unknown command "topologi"`, "did you mean topology? See tool --help"},
-		"nothing of all": {`unknown command "nothing"`, "see tool --help"},
-		"topology --x":   {"unknown flag: --x", "see tool topology --help"},
-	} {
-		var out bytes.Buffer
-		root := &cobra.Command{Use: "tool", RunE: func(*cobra.Command, []string) error { return nil }}
-		root.AddCommand(&cobra.Command{Use: "topology", Run: func(*cobra.Command, []string) {}})
-		commandline.Finish(root)
-		root.SetOut(&out)
-		root.SetErr(&out)
-		root.SetArgs(strings.Fields(line))
-		err := root.Execute()
-		var got [2]string
-		if refused := new(clierr.Error); errors.As(err, &refused) {
-			got = [2]string{err.Error(), refused.Remedy}
-		} else if err != nil {
-			t.Errorf("%q: not refused by us: %v", line, err)
-		}
-		if got != want {
-			t.Errorf("%q: got %q, want %q", line, got, want)
-		}
-	}
-}
 
 // EPERM and EACCES can have several causes for root: a user namespace, missing capabilities, or a security module.
 // The hint cannot tell them apart.
@@ -69,22 +37,6 @@ func TestPermissionErrorHasHint(t *testing.T) {
 		root.SetArgs([]string{})
 		if code := commandline.RunAgent(root, &out, test.uid); code != test.code || out.String() != want {
 			t.Errorf("exit code %d: %s; want %d: %s", code, &out, test.code, want)
-		}
-	}
-}
-
-func TestVersionIsAFlag(t *testing.T) {
-	for line, want := range map[string]string{"": "ran\n", "--version": "tool version " + build.Read().String() + "\n"} {
-		var out bytes.Buffer
-		root := &cobra.Command{Use: "tool", RunE: func(*cobra.Command, []string) error {
-			_, err := out.WriteString("ran\n")
-			return err
-		}}
-		commandline.Finish(root)
-		root.SetOut(&out)
-		root.SetArgs(strings.Fields(line))
-		if err := root.Execute(); err != nil || out.String() != want || root.Flags().ShorthandLookup("v") != nil {
-			t.Errorf("%q: %q, %v; want %q", line, out.String(), err, want)
 		}
 	}
 }
