@@ -75,14 +75,14 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 			in.Problem = strings.ReplaceAll(in.Problem, `"subfunctionParent": true`, "--subfunction-parent")
 		}
 	case device.Info == nil:
-		in.Problem = n.deviceless(s)
+		in.Problem = deviceless(n.Finder.Interfaces, s)
 	}
 	return in, nil
 }
 
 // deviceless explains why an interface has no device.
-func (n *Node) deviceless(s Subject) string {
-	i, err := n.Finder.Interfaces.Interface(s.Netns, s.Name)
+func deviceless(interfaces discovery.Interfaces, s Subject) string {
+	i, err := interfaces.Interface(s.Netns, s.Name)
 	text, lower := "interface "+s.Name, "; leave --follow-lower=false out to see the device below it"
 	switch {
 	case err == nil && link.Represents(i.PortName):
