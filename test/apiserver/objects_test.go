@@ -187,11 +187,6 @@ func (p *controlPlane) claim(t *testing.T, name string, shares ...share) *resour
 	must(t, err)
 	// The test may have deleted it.
 	t.Cleanup(func() { _ = claims.Delete(context.Background(), name, metav1.DeleteOptions{}) })
-	return p.allocate(t, c, shares...)
-}
-
-func (p *controlPlane) allocate(t *testing.T, c *resourceapi.ResourceClaim, shares ...share) *resourceapi.ResourceClaim {
-	t.Helper()
 	allocation := &resourceapi.AllocationResult{NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 		MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
 	}}}}
@@ -202,14 +197,9 @@ func (p *controlPlane) allocate(t *testing.T, c *resourceapi.ResourceClaim, shar
 		}
 		allocation.Devices.Results = append(allocation.Devices.Results, result)
 	}
-	for _, config := range c.Spec.Devices.Config {
-		allocation.Devices.Config = append(allocation.Devices.Config, resourceapi.DeviceAllocationConfiguration{
-			Source: resourceapi.AllocationConfigSourceClaim, Requests: config.Requests, DeviceConfiguration: config.DeviceConfiguration,
-		})
-	}
 	c.Status.Allocation = allocation
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "demo", UID: "680f0a77-8d0b-4e21-8599-62581e335ed6"}}
-	c, err := p.Client.ResourceV1().ResourceClaims(c.Namespace).UpdateStatus(t.Context(), c, metav1.UpdateOptions{})
+	c, err = claims.UpdateStatus(t.Context(), c, metav1.UpdateOptions{})
 	must(t, err)
 	return c
 }

@@ -67,15 +67,6 @@ func published(t *testing.T, client kubernetes.Interface) []resourceapi.Device {
 	return list.Items[0].Spec.Devices
 }
 
-func TestSharedDeviceIsPublished(t *testing.T) {
-	agent := server(t).agent(t)
-	for _, limit := range []int{0, 500} {
-		devices := dra.Shared(limit)
-		must(t, offer(t, agent, devices))
-		difftest.Equal(t, published(t, agent), devices)
-	}
-}
-
 // The test also checks that the agent cannot read objects that it does not need.
 func TestAgentWritesOnlySlicesOfItsNode(t *testing.T) {
 	p := server(t)
