@@ -63,7 +63,7 @@ func startProcess(t *testing.T) *agent {
 	}
 	onNode(t, binary(t, "devinfoctl"), "install", "--cni-bin-dir", "/opt/cni/bin")
 	node := onlyNode(t)
-	dir := newDir(t, "")
+	dir := newDir(t)
 	p := &process{log: filepath.Join(dir, "log"), health: fmt.Sprintf("http://%s:9809/healthz", address(node))}
 	p.command = []string{binary(t, "cni-dra-driver"), "--node-name=" + node.Name, "--enable-device-metadata", "-v4",
 		"--kubeconfig=" + credentials(t, dir, node), "--metrics-address=" + address(node) + ":9809", "--allow-claim-config=macvlan,host-local"}

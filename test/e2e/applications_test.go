@@ -43,7 +43,7 @@ func (s *space) application(name, network, after string) *corev1.Pod {
 	s.Helper()
 	pod := withNetworks(name, nil, network)
 	c := &pod.Spec.Containers[0]
-	c.Command = []string{"stdbuf", "-oL", "sh", "-c", page(s.T, "applications.md", "\n"+after, "sh"), "sh"}
+	c.Command = []string{"stdbuf", "-oL", "sh", "-c", page(s.T, "applications.md", "\n"+after), "sh"}
 	c.Args = testpmd.Arguments(s.T)
 	c.Env = []corev1.EnvVar{{Name: "PATH", Value: "/usr/bin"}}
 	c.Stdin = true
@@ -173,7 +173,7 @@ func (v *vswitch) database() string { return "unix:" + v.dir + "/db.sock" }
 // newVSwitch runs the switch's database until the end of the test.
 func newVSwitch(t *testing.T) *vswitch {
 	t.Helper()
-	dir := newDir(t, "")
+	dir := newDir(t)
 	log, err := os.Create(filepath.Join(dir, "log"))
 	must(t, err)
 	v := &vswitch{dir: dir, log: log}

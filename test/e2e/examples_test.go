@@ -73,11 +73,11 @@ func content(t *testing.T, path string) string {
 	return difftest.Read(t, filepath.Join(root, path))
 }
 
-// newDir creates a directory in another one ("" = /tmp) until the end of the test. The node sees directories in /tmp
-// too. t.TempDir is not used, because its path contains the test's name.
-func newDir(t *testing.T, in string) string {
+// newDir creates a directory in /tmp until the end of the test. The node sees directories in /tmp too. t.TempDir is not
+// used, because its path contains the test's name.
+func newDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp(in, "e2e-")
+	dir, err := os.MkdirTemp("", "e2e-")
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
@@ -94,11 +94,11 @@ func binary(t *testing.T, name string) string {
 // documented returns the first commands after a heading of a file in docs.
 func documented(t *testing.T, file, heading string) string {
 	t.Helper()
-	return page(t, file, "\n"+heading+"\n", "sh")
+	return page(t, file, "\n"+heading+"\n")
 }
 
-// page returns the first code block in a language after a text in a file of docs.
-func page(t *testing.T, file, after, language string) string {
+// page returns the first commands after a text in a file of docs.
+func page(t *testing.T, file, after string) string {
 	t.Helper()
-	return difftest.Block(t, filepath.Join(root, "docs", file), after, language)
+	return difftest.Block(t, filepath.Join(root, "docs", file), after, "sh")
 }

@@ -200,7 +200,7 @@ const newerVersion = "v99.0.0"
 // newerAgent builds an image of the same programs with a higher version.
 func newerAgent(t *testing.T) string {
 	t.Helper()
-	dir := newDir(t, "")
+	dir := newDir(t)
 	shell(t, "CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X devinfo-cni.io/pkg/build.version="+newerVersion+"' -o "+dir+"/ ./cmd/devinfo-agent ./cmd/devinfo ./cmd/devinfoctl")
 	shell(t, "cd "+dir+" && $E2E_CLUSTER image devinfo-agent-newer devinfo-agent devinfo devinfoctl")
 	return "cluster.local/devinfo-agent-newer:1"

@@ -17,10 +17,6 @@ const (
 	bluePrefix = "10.57.1."
 )
 
-func blueVFs() []string {
-	return []string{firstVF, "0000:01:10.2", "0000:01:10.4", "0000:01:10.6"}
-}
-
 // step returns the block of docs/dra/from-device-plugin.md whose first line contains the name.
 func step(t *testing.T, name string) string {
 	t.Helper()
@@ -80,7 +76,7 @@ func fromDevicePlugin(t *testing.T, _ *nodeDevices) {
 // plugin.
 func today(t *testing.T) {
 	withMultus(t)
-	devicePlugin(t, pool{blue, blueVFs(), ""})
+	devicePlugin(t, pool{blue, []string{"0000:01:10.0", "0000:01:10.2", "0000:01:10.4", "0000:01:10.6"}, ""})
 	s := begin(t)
 	s.applyPage("class.yaml")
 	s.applyPage("before.yaml")

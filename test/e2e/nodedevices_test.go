@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -23,11 +24,7 @@ func TestDriverOffersCapturedDevices(t *testing.T) {
 	n := offerDevices(t)
 	play(t, n, n.explain, []scenario[*nodeDevices]{
 		{"InventoryCommandPrintsPublishedDevices", published},
-		{"ServerAcceptsSlicesOfAllCapturedHosts", anyHost},
-		{"FifthPodWaitsForFreeVF", fifthPod},
 		{"VhostUserSocketNeedsNoDevice", vhostUserPort},
-		{"DevicesWithoutNetworkAreNotAttached", bareTwo},
-		{"DeviceAllocatedElsewhereIsNotOffered", givenAway},
 		{"FromDevicePluginPageWorks", fromDevicePlugin},
 	})
 }
@@ -35,7 +32,6 @@ func TestDriverOffersCapturedDevices(t *testing.T) {
 // nodeDevices is the node with a driver that offers devices.
 type nodeDevices struct {
 	*agent
-	dir   string
 	rules string // file
 	host  string // file
 }
@@ -44,15 +40,14 @@ type nodeDevices struct {
 // has two VFs.
 const (
 	pagesPF = "ens1f0np0"
-	firstVF = "0000:01:10.0"
 
 	maxAttachments = 500 // of software networks
 )
 
 func offerDevices(t *testing.T) *nodeDevices {
 	t.Helper()
-	dir := newDir(t, "")
-	n := &nodeDevices{dir: dir, rules: filepath.Join(dir, "devices.yaml"), host: filepath.Join(dir, "host.txtar")}
+	dir := newDir(t)
+	n := &nodeDevices{rules: filepath.Join(dir, "devices.yaml"), host: filepath.Join(dir, "host.txtar")}
 	rules := replaced(t, "the page's rules", step(t, "devices.yaml"), [2]string{"ifNames: [eth0]", "ifNames: [" + cluster.master + "]"})
 	difftest.Write(t, n.rules, rules+"- pfNames: ["+cluster.master+"]\n  sharing: exclusive\n  attributes: {physicalNetwork: red}\n", 0o600)
 	difftest.Write(t, n.host, hostText(t), 0o600)
@@ -87,13 +82,6 @@ func replaced(t *testing.T, what, text string, changes ...[2]string) string {
 		text = strings.ReplaceAll(text, change[0], change[1])
 	}
 	return text
-}
-
-// look makes the driver read the node's devices again, by adding and removing an interface.
-func look(t *testing.T) {
-	t.Helper()
-	onNode(t, "ip", "link", "add", "e2e-look", "type", "bridge")
-	onNode(t, "ip", "link", "del", "e2e-look")
 }
 
 // devices waits until the node's offered devices pass a check.
@@ -131,37 +119,26 @@ func isOffered(t *testing.T, want bool, names ...string) {
 	})
 }
 
-// classWhere creates a DeviceClass for our devices that match an expression.
+// classWhere creates a DeviceClass for our devices that match an expression, until the end of the test. It returns the
+// name.
 func (s *space) classWhere(expression string, config ...resourceapi.DeviceConfiguration) string {
 	s.Helper()
-	return s.makeClass(s.where(expression, config...))
-}
-
-func (s *space) where(expression string, config ...resourceapi.DeviceConfiguration) *resourceapi.DeviceClass {
 	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{GenerateName: s.name + "-"}}
 	class.Spec.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: "device.driver == '" + driver + "' && " + expression}}}
 	for _, c := range config {
 		class.Spec.Config = append(class.Spec.Config, resourceapi.DeviceClassConfiguration{DeviceConfiguration: c})
 	}
-	return class
-}
-
-// extendedClass creates a class that pods can also use through resource limits.
-func (s *space) extendedClass(resource, expression string, config ...resourceapi.DeviceConfiguration) {
-	s.Helper()
-	class := s.where(expression, config...)
-	class.Spec.ExtendedResourceName = &resource
-	s.makeClass(class)
+	class, err := cluster.client.ResourceV1().DeviceClasses().Create(s.ctx, class, metav1.CreateOptions{})
+	must(s.T, err)
+	s.Cleanup(func() {
+		_ = cluster.client.ResourceV1().DeviceClasses().Delete(context.Background(), class.Name, metav1.DeleteOptions{})
+	})
+	return class.Name
 }
 
 // ours returns a condition on a string attribute of ours.
 func ours(name, value string) string {
 	return fmt.Sprintf(`device.attributes["devinfo-cni.io"].?%s.orValue("") == %q`, name, value)
-}
-
-// onVF returns a network with sriov-cni.
-func (s *space) onVF(subnet string) resourceapi.DeviceConfiguration {
-	return opaque("net1", s.on(subnet, map[string]any{"type": "sriov"}))
 }
 
 // allocation waits for the allocation of a request, and returns it.
@@ -190,44 +167,4 @@ func (s *space) waits(pod string) {
 	s.Helper()
 	s.event(pod, "FailedScheduling", "cannot allocate all claims")
 	s.notRunning(pod)
-}
-
-// TestDaemonSetOffersNodeDevices gives rules to the DaemonSet. The devices must be the node's own, and the node
-// may not have any, so the test adds a bridge while the agents run.
-func TestDaemonSetOffersNodeDevices(t *testing.T) {
-	needsKit(t, "they change the DaemonSet")
-	a := daemonSet(t)
-	dir := newDir(t, root) // docs/dra/rules.md refers to ../deploy
-	difftest.Write(t, filepath.Join(dir, "kustomization.yaml"), page(t, "dra/rules.md", "\nWith kustomize they are ", "yaml"), 0o600)
-	difftest.Write(t, filepath.Join(dir, "devices.yaml"), "devices:\n- ifNames: ["+pluggedBridge+"]\n  sharing: shared\n", 0o600)
-	shell(t, "kubectl apply -k "+filepath.Base(dir))
-	ready(t, system, system)
-	t.Run("HotPlug", hotPlug)
-	if log := a.log(); strings.Contains(log, "--pod-resources-socket") || strings.Contains(log, "level=ERROR") {
-		t.Errorf("the agent's log:\n%s", log)
-	}
-}
-
-const pluggedBridge = "e2e-hotplug0"
-
-func hotPlug(t *testing.T) {
-	s := begin(t)
-	const device = "net-" + pluggedBridge
-	isOffered(t, false, device)
-	onNode(t, "ip", "link", "add", pluggedBridge, "type", "bridge")
-	// In case the test fails before it removes the bridge.
-	t.Cleanup(func() { _, _ = tryOnNode("", "ip", "link", "del", pluggedBridge) })
-	isOffered(t, true, device)
-	class := s.classWhere(ours("ifName", pluggedBridge), opaque("net1", s.on("10.11.83.0/24", map[string]any{"type": "bridge"})))
-	s.pod("a", s.template(requests(request("lan", class))))
-	s.in("a", "net1", "10.11.83.")
-	if ports := onNode(t, "ip", "-o", "link", "show", "master", pluggedBridge); len(strings.Split(ports, "\n")) != 1 || ports == "" {
-		t.Errorf("ports of %s:\n%s", pluggedBridge, ports)
-	}
-	s.delete("a")
-	if ports := onNode(t, "ip", "-o", "link", "show", "master", pluggedBridge); ports != "" {
-		t.Errorf("ports of %s are left:\n%s", pluggedBridge, ports)
-	}
-	onNode(t, "ip", "link", "del", pluggedBridge)
-	isOffered(t, false, device)
 }

@@ -88,17 +88,6 @@ func (s *space) class(ifName string, config map[string]any) string {
 	return s.classWhere("true", opaque(ifName, config))
 }
 
-// makeClass creates a DeviceClass until the end of the test, and returns its name.
-func (s *space) makeClass(class *resourceapi.DeviceClass) string {
-	s.Helper()
-	class, err := cluster.client.ResourceV1().DeviceClasses().Create(s.ctx, class, metav1.CreateOptions{})
-	must(s.T, err)
-	s.Cleanup(func() {
-		_ = cluster.client.ResourceV1().DeviceClasses().Delete(context.Background(), class.Name, metav1.DeleteOptions{})
-	})
-	return class.Name
-}
-
 // opaque returns the configuration {ifName, config} for a class or a claim. It leaves out an empty ifName and a nil
 // config.
 func opaque(ifName string, config map[string]any) resourceapi.DeviceConfiguration {

@@ -44,7 +44,7 @@ func validate(t *testing.T, a *nodeAgent) {
 		t.Fatalf("docs/injection.md has no %s", section)
 	}
 	config := configurationOf(t, runtime)
-	file := filepath.Join(newDir(t, ""), "runtime")
+	file := filepath.Join(newDir(t), "runtime")
 	difftest.Write(t, file, onNode(t, "cat", config)+"\n"+section+lines, 0o600)
 	onNode(t, "mount", "--bind", file, config)
 	t.Cleanup(func() {

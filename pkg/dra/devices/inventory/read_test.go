@@ -27,7 +27,9 @@ func TestSlicesOfCapturedHostsMatchFiles(t *testing.T) {
 	for _, name := range capturetest.Names(t) {
 		h := host(t, capturetest.Text(t, name))
 		decisions := inventory.Decide(read(t, h), rules(t, everything), input())
-		got := text(inventory.Slices(decisions, nil, nil))
+		made := inventory.Slices(decisions, nil, nil)
+		valid(t, made)
+		got := text(made)
 		for _, c := range decisions {
 			if c.Why != "" {
 				got += fmt.Sprintf("left out %s: %s\n", c.Device.Name, c.Why)
