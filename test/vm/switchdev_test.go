@@ -4,12 +4,9 @@ package vm_test
 
 import (
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/containernetworking/cni/libcni"
@@ -44,21 +41,11 @@ func devinfo() int {
 		Mode:  func(string) (string, error) { return handle.EswitchMode() },
 		Ports: func(string) ([]*netlink.DevlinkPort, error) { return handle.Ports() },
 	}
-	if os.Getenv(silent) != "" {
-		eswitch = link.Eswitch{
-			Sys:   withPorts{sys.Files()},
-			Mode:  func(string) (string, error) { return "", syscall.ENODEV },
-			Ports: func(string) ([]*netlink.DevlinkPort, error) { return nil, syscall.ENODEV },
-		}
-	}
 	node, nodeErr := config.LoadNode(os.Getenv("DEVINFO_NODE_CONFIG"))
 	p := plugin.New(node, discovery.Finder{Sys: sys, Interfaces: link.NewKernel(sys.Files()), Eswitches: eswitch}, bootID, os.Stdout, log)
 	p.NodeError, p.Listen, p.Within = nodeErr, plugin.TakeSignals, os.Getenv(plugin.WithinEnv)
 	return p.Run(os.Getenv, os.Stdin, os.Stderr)
 }
-
-// silent is the environment variable that makes devlink return errors.
-const silent = "DEVINFO_VM_NO_DEVLINK"
 
 // withSwitch returns a directory with that program, to be first in CNI_PATH.
 func withSwitch(t *testing.T) (dir string) {
@@ -106,24 +93,3 @@ func TestLegacyModeHasNoRepresentors(t *testing.T) {
 	})
 	represented(t, 0, pciInfo("0000:01:10.0", "0000:01:00.0"))
 }
-
-// If devlink returns neither the mode nor the ports, the plugin uses sysfs: phys_switch_id and phys_port_name of the
-// PF's interfaces.
-func TestRepresentorsAreFoundWithoutDevlink(t *testing.T) {
-	needs(t, "igb", "nsim")
-	t.Setenv(silent, "1")
-	represented(t, 1, representedInfo("0000:01:10.2", "eni1npf0vf1"))
-}
-
-// withPorts is /sys with netdevsim's interfaces as interfaces of igb's PF.
-type withPorts struct{ fs.FS }
-
-func (f withPorts) in(name string) string {
-	return strings.Replace(name, "bus/pci/devices/0000:01:00.0/net", "bus/netdevsim/devices/netdevsim1/net", 1)
-}
-
-func (f withPorts) Open(name string) (fs.File, error)          { return f.FS.Open(f.in(name)) }
-func (f withPorts) ReadLink(name string) (string, error)       { return fs.ReadLink(f.FS, f.in(name)) }
-func (f withPorts) Lstat(name string) (fs.FileInfo, error)     { return fs.Lstat(f.FS, f.in(name)) }
-func (f withPorts) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(f.FS, f.in(name)) }
-func (f withPorts) ReadFile(name string) ([]byte, error)       { return fs.ReadFile(f.FS, f.in(name)) }
