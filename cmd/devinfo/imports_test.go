@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"devinfo-cni.io/pkg/difftest"
 )
 
 // largest is the limit for the stripped executable in bytes. The executable is started for every verb of every
@@ -56,27 +58,19 @@ func reason(path string) string {
 }
 
 func TestExecutableHasNoDeniedPackage(t *testing.T) {
-	for _, path := range imports(t) {
-		if why := reason(path); why != "" {
-			t.Errorf("%s is denied: %s", path, why)
-		}
-	}
-}
-
-// imports returns the packages of the executable.
-func imports(t *testing.T) []string {
-	t.Helper()
 	cmd := exec.Command("go", "list", "-deps", ".")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, err)
 	all := strings.Fields(string(out))
 	if len(all) < 50 {
 		t.Fatalf("go list gives %q", out)
 	}
-	return all
+	for _, path := range all {
+		if why := reason(path); why != "" {
+			t.Errorf("%s is denied: %s", path, why)
+		}
+	}
 }
 
 // The test uses the Makefile's build flags. The linker rounds each segment up to 32 KiB.
@@ -91,10 +85,7 @@ func TestExecutableIsSmall(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	info, err := os.Stat(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("%d bytes", info.Size())
+	difftest.Must(t, err)
 	if info.Size() > largest {
 		t.Errorf("the executable has %d bytes, %d too many: run go tool nm -size -sort size on an unstripped build to find the largest symbols", info.Size(), info.Size()-largest)
 	}

@@ -1,7 +1,6 @@
 package attachment_test
 
 import (
-	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -186,10 +185,9 @@ func TestCDIRejectsBadNames(t *testing.T) {
 		`{"name": "{network}"}`:                         `cdi.name: "net-a" is not supported: want a name with the pod's UID`,
 		`{"name": "0123456789a"}`:                       `cdi.name: "0123456789a" is not supported: want a name with the pod's UID`,
 	} {
-		got, err := cdi(t, text)
-		var problem *config.Problem
-		if !errors.As(err, &problem) || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%s: got %+v, %v, want %s", text, got, err, want)
+		_, err := cdi(t, text)
+		if problem := difftest.As[*config.Problem](t, err); !strings.HasPrefix(problem.Error(), want) {
+			t.Errorf("%s: got %v, want %s", text, err, want)
 		}
 	}
 }

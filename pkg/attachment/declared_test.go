@@ -2,8 +2,6 @@ package attachment_test
 
 import (
 	"encoding/json"
-	"errors"
-	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -66,12 +64,9 @@ func TestPlaceholdersAreFilledIn(t *testing.T) {
 func TestPlaceholdersAreFilledInEverywhere(t *testing.T) {
 	info, _, err := declared(t, `{"type": "pci", "pci": {"pci-address": "0000:01:00.2", "note": ["{ifName}"]}, "{network}": {"x": "{podName}"}}`, podArgs)
 	must(t, err)
-	want := &devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{
-		Address: "0000:01:00.2", Extra: map[string]json.RawMessage{"note": json.RawMessage(`["net1"]`)},
-	}, Extra: map[string]json.RawMessage{"net-a": json.RawMessage(`{"x": "dpdk-0"}`)}}
-	if !reflect.DeepEqual(info, want) {
-		t.Errorf("got\n%swant\n%s", info.Encode(), want.Encode())
-	}
+	want, err := devinfo.Parse([]byte(`{"type": "pci", "pci": {"pci-address": "0000:01:00.2", "note": ["net1"]}, "net-a": {"x": "dpdk-0"}}`))
+	must(t, err)
+	difftest.Equal(t, string(info.Encode()), string(want.Encode()))
 }
 
 func TestShortContainerIDIsNotCut(t *testing.T) {
@@ -92,17 +87,6 @@ func TestPlaceholderValueCannotLeaveItsString(t *testing.T) {
 			t.Errorf("%q: %q, %v", value, info.Extra, err)
 		}
 	}
-}
-
-// problem returns err as a *config.Problem, the only type of error that Declared may return.
-func problem(t *testing.T, what string, err error) *config.Problem {
-	t.Helper()
-	var p *config.Problem
-	if !errors.As(err, &p) {
-		t.Errorf("%s: error %v is not a *config.Problem", what, err)
-		return &config.Problem{}
-	}
-	return p
 }
 
 // The story vhostuser-bad-values tests more values of socket paths.
@@ -138,13 +122,13 @@ func TestDeclaredRejectsBadValues(t *testing.T) {
 	for _, r := range rows {
 		want := config.Problem{Key: strings.TrimSuffix("deviceInfo."+r.key, "."), Value: r.value, Want: r.want}
 		info, _, err := declared(t, r.text, r.cniArgs)
-		difftest.Same(t, r.text+", "+r.cniArgs, *problem(t, r.text, err), want)
+		difftest.Same(t, r.text+", "+r.cniArgs, *difftest.As[*config.Problem](t, err), want)
 		if info != nil {
 			t.Errorf("%s: %+v", r.text, info)
 		}
 	}
 	_, _, err := declared(t, `{"note": "`+strings.Repeat("x", 1<<20)+`"}`, "")
-	if p := problem(t, "huge", err); p.Key != "deviceInfo" || len(p.Error()) > 200 {
+	if p := difftest.As[*config.Problem](t, err); p.Key != "deviceInfo" || len(p.Error()) > 200 {
 		t.Errorf("%.300s", p)
 	}
 }
@@ -187,7 +171,7 @@ func FuzzDeclared(f *testing.F) {
 		a, _ := attachment.New(cfg, attachment.Args{ContainerID: "c", IfName: "i", CNIArgs: cniArgs}, "/infos")
 		info, warnings, err := a.Declared(cfg)
 		if err != nil {
-			problem(t, "fuzz", err)
+			difftest.As[*config.Problem](t, err)
 			return
 		}
 		if info == nil || warnings.Err() != nil || len(info.ValidateDeclared().Errors()) > 0 {
