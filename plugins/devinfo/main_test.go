@@ -128,7 +128,7 @@ func playChild(name string) {
 	var conf childConf
 	must(json.Unmarshal(stdin, &conf))
 	verb := os.Getenv("CNI_COMMAND")
-	must(logCall(name, verb, stdin, conf))
+	logCall(name, verb, stdin, conf)
 	p := conf.Story[verb]
 	if _, err := os.Stat(p.Unless); p.Unless != "" && err == nil {
 		p = part{}
@@ -151,7 +151,7 @@ func playChild(name string) {
 	if p.Linger != "" {
 		time.Sleep(time.Second)
 		must(os.WriteFile(p.Linger, []byte("late"), 0o644))
-		must(logLine(name + " " + verb + " ends"))
+		logLine(name + " " + verb + " ends")
 	}
 	switch {
 	case p.Die:
@@ -175,7 +175,7 @@ func playChild(name string) {
 
 // logCall writes one line: the name, the verb, the CNI parameters that are set, whether the device-info file
 // exists and its content, and the configuration without the story.
-func logCall(name, verb string, stdin []byte, conf childConf) error {
+func logCall(name, verb string, stdin []byte, conf childConf) {
 	words := []string{name, verb}
 	for _, key := range []string{"CONTAINERID", "IFNAME", "NETNS", "ARGS"} {
 		if value := os.Getenv("CNI_" + key); value != "" {
@@ -190,24 +190,18 @@ func logCall(name, verb string, stdin []byte, conf childConf) error {
 		words = append(words, what)
 	}
 	var all map[string]json.RawMessage
-	if err := json.Unmarshal(stdin, &all); err != nil {
-		return err
-	}
+	must(json.Unmarshal(stdin, &all))
 	delete(all, "story")
 	delete(all, "type")
 	text, err := json.Marshal(all)
-	if err != nil {
-		return err
-	}
-	return logLine(fmt.Sprintf("%s %s", strings.Join(words, " "), text))
+	must(err)
+	logLine(fmt.Sprintf("%s %s", strings.Join(words, " "), text))
 }
 
-func logLine(line string) error {
+func logLine(line string) {
 	log, err := os.OpenFile(os.Getenv(storyLog), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
+	must(err)
 	defer log.Close()
 	_, err = fmt.Fprintln(log, line)
-	return err
+	must(err)
 }

@@ -13,12 +13,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 
 	"github.com/containernetworking/cni/pkg/types"
 	"golang.org/x/tools/txtar"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
 	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/journal"
 )
 
@@ -43,27 +45,22 @@ func section(text string) string {
 }
 
 // cniError parses standard output, which must be exactly one CNI error.
-func cniError(stdout []byte) (string, error) {
+func cniError(t *testing.T, stdout []byte) string {
 	dec := json.NewDecoder(bytes.NewReader(stdout))
 	dec.DisallowUnknownFields()
 	var e struct {
 		CNIVersion string
 		types.Error
 	}
-	if err := dec.Decode(&e); err != nil {
-		return "", fmt.Errorf("standard output is no CNI error: %w\n%s", err, stdout)
-	}
-	if _, err := dec.Token(); err != io.EOF {
-		return "", fmt.Errorf("more than a CNI error on standard output:\n%s", stdout)
-	}
-	if e.CNIVersion == "" {
-		return "", fmt.Errorf("the error has no cniVersion:\n%s", stdout)
+	err := dec.Decode(&e)
+	if _, more := dec.Token(); err != nil || more != io.EOF || e.CNIVersion == "" {
+		t.Fatalf("standard output is not one CNI error with a cniVersion: %v\n%s", err, stdout)
 	}
 	text := fmt.Sprintf("code %d\nmsg %s\n", e.Code, e.Msg)
 	if e.Details != "" {
 		text += "details " + e.Details + "\n"
 	}
-	return clock.ReplaceAllString(text, "<time>"), nil
+	return clock.ReplaceAllString(text, "<time>")
 }
 
 var (
@@ -102,46 +99,34 @@ func readFiles(into map[string]string) error {
 }
 
 // readJournal writes one line for each journal entry and for every other file in the state directory.
-func readJournal(into map[string]string) error {
+func readJournal(t *testing.T, into map[string]string) {
 	if stat, err := os.Stat(stateDir); err != nil || !stat.IsDir() {
-		return nil
+		return
 	}
 	var lines []string
-	err := filepath.WalkDir(stateDir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		line, err := journalLine(path)
-		if line != "" {
+	for _, path := range difftest.Files(t, stateDir) {
+		if line := journalLine(t, path); line != "" {
 			lines = append(lines, line)
 		}
-		return err
-	})
+	}
 	if len(lines) > 0 {
 		into["journal"] = strings.Join(lines, "\n") + "\n"
 	}
-	return err
 }
 
 // journalLine returns the line of one file, or "" for a link to an existing entry.
-func journalLine(path string) (string, error) {
-	name, err := filepath.Rel(stateDir, path)
-	if err != nil {
-		return "", err
-	}
+func journalLine(t *testing.T, path string) string {
+	name := strings.TrimPrefix(path, stateDir+"/")
 	if target, err := os.Readlink(path); err == nil {
 		if _, err := os.Stat(path); err != nil {
-			return name + " -> " + target + " (dangling)", nil
+			return name + " -> " + target + " (dangling)"
 		}
-		return "", nil
+		return ""
 	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return "", err
-	}
+	data := difftest.Read(t, path)
 	var e journal.Entry
-	if filepath.Dir(name) != "attachments" || json.Unmarshal(data, &e) != nil {
-		return name, nil
+	if filepath.Dir(name) != "attachments" || json.Unmarshal([]byte(data), &e) != nil {
+		return name
 	}
 	words := []string{e.Key.String() + ":"}
 	for _, word := range []struct {
@@ -161,7 +146,7 @@ func journalLine(path string) (string, error) {
 			words = append(words, word.text)
 		}
 	}
-	return strings.Join(words, " "), nil
+	return strings.Join(words, " ")
 }
 
 // leases formats device leases.
@@ -177,36 +162,28 @@ func leases(of []journal.DeviceLease) string {
 }
 
 // changes adds sections for the files and the journal that the step has changed.
-func (w *world) changes(got *sections) error {
-	now := map[string]string{}
-	if err := readFiles(now); err != nil {
-		return err
-	}
-	if err := readJournal(now); err != nil {
-		return err
-	}
+func (w *world) changes(got *sections) {
 	before := w.state
-	w.state = now
-	for _, name := range slices.Sorted(maps.Keys(now)) {
-		if old, there := before[name]; !there || old != now[name] {
-			got.add(name, now[name])
+	w.state = map[string]string{}
+	check(w.t, readFiles(w.state))
+	readJournal(w.t, w.state)
+	for _, name := range slices.Sorted(maps.Keys(w.state)) {
+		if before[name] != w.state[name] {
+			got.add(name, w.state[name])
 		}
+		delete(before, name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(before)) {
-		if _, there := now[name]; !there {
-			got.add(name, "(gone)\n")
-		}
+		got.add(name, "(gone)\n")
 	}
-	return nil
 }
 
-// forget removes path and everything below it from the recorded state.
-func (w *world) forget(path string) {
-	for name := range w.state {
-		if name == path || strings.HasPrefix(name, path+" ") || strings.HasPrefix(name, path+"/") {
-			delete(w.state, name)
-		}
-	}
+// remove removes path and everything below it, and forgets its recorded state.
+func (w *world) remove(path string) {
+	check(w.t, os.RemoveAll(path))
+	maps.DeleteFunc(w.state, func(name, _ string) bool {
+		return name == path || strings.HasPrefix(name, path+" ") || strings.HasPrefix(name, path+"/")
+	})
 }
 
 // specText formats a CDI spec that devinfo wrote: version and device, then one edit per line. It checks that

@@ -47,7 +47,12 @@ func play(t *testing.T, archive *txtar.Archive) {
 	if len(bytes.TrimSpace(archive.Comment)) == 0 || len(archive.Files) == 0 || !begins(archive.Files[0]) {
 		t.Fatal("a story begins with a comment that gives the rule, and a step")
 	}
-	w := newWorld(t)
+	w, at := newWorld(t), ""
+	defer func() {
+		if t.Failed() {
+			t.Log("the last step was", at)
+		}
+	}()
 	var played []txtar.File
 	for rest := archive.Files; len(rest) > 0; {
 		head, end := rest[0], 1
@@ -57,10 +62,8 @@ func play(t *testing.T, archive *txtar.Archive) {
 		words := strings.Fields(head.Name)
 		s := step{words[0], words[1:], string(head.Data), rest[1:end]}
 		rest = rest[end:]
-		got, err := w.do(s)
-		if err != nil {
-			t.Fatalf("%s: %v", head.Name, err)
-		}
+		at = head.Name
+		got := w.do(s)
 		if s.verb == "HOST" {
 			got = s.mods
 		}

@@ -40,6 +40,7 @@ const defaultNode = `{"deviceInfoDir": "/run/infos", "devicePluginDir": "/run/po
 
 // world is the node that a story runs on.
 type world struct {
+	t      *testing.T
 	config map[string]json.RawMessage
 	boot   int
 	state  map[string]string // sections for files and journal after the last step
@@ -47,7 +48,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{state: map[string]string{}, cache: map[string]string{}}
+	w := &world{t: t, state: map[string]string{}, cache: map[string]string{}}
 	for _, dir := range []string{binDir, filepath.Dir(podNetns)} {
 		check(t, os.MkdirAll(dir, 0o755))
 	}
@@ -68,58 +69,48 @@ func newWorld(t *testing.T) *world {
 var check = difftest.Must
 
 // do runs one step and returns the resulting sections.
-func (w *world) do(s step) ([]txtar.File, error) {
+func (w *world) do(s step) sections {
 	arg := ""
 	if len(s.args) > 0 {
 		arg = s.args[0]
 	}
 	switch s.verb {
 	case "HOST":
-		return nil, w.host(arg, s.body, s.mods)
+		w.host(arg, s.body, s.mods)
 	case "CONFIG":
 		w.config = nil
-		return nil, json.Unmarshal([]byte(s.body), &w.config)
+		check(w.t, json.Unmarshal([]byte(s.body), &w.config))
 	case "NODE":
-		return nil, os.WriteFile(nodeFile, []byte(s.body), 0o644)
+		check(w.t, os.WriteFile(nodeFile, []byte(s.body), 0o644))
 	case "REBOOT":
 		w.boot++
-		w.forget(infoDir)
-		w.forget(cdiDir)
-		return nil, errors.Join(os.RemoveAll(infoDir), os.RemoveAll(cdiDir)) // these directories are usually on a tmpfs
+		w.remove(infoDir) // usually on a tmpfs, like cdiDir
+		w.remove(cdiDir)
 	case "WRITE":
 		text := strings.TrimSuffix(s.body, "\\\n")
 		w.state[arg] = section(text)
-		if err := os.MkdirAll(filepath.Dir(arg), 0o755); err != nil {
-			return nil, err
-		}
-		return nil, os.WriteFile(arg, []byte(text), 0o644)
+		check(w.t, os.MkdirAll(filepath.Dir(arg), 0o755), os.WriteFile(arg, []byte(text), 0o644))
 	case "LINK":
 		if len(s.args) != 3 {
-			return nil, errors.New("want LINK name -> target")
-		}
-		if err := os.MkdirAll(filepath.Dir(arg), 0o755); err != nil {
-			return nil, err
+			w.t.Fatal("want LINK name -> target")
 		}
 		w.state[arg+" -> "+s.args[2]] = section("")
-		return nil, os.Symlink(s.args[2], arg)
+		check(w.t, os.MkdirAll(filepath.Dir(arg), 0o755), os.Symlink(s.args[2], arg))
 	case "CHMOD":
 		mode, err := strconv.ParseUint(strings.Join(s.args[1:], " "), 8, 32)
-		return nil, errors.Join(err, os.MkdirAll(arg, 0o755), unix.Chmod(arg, uint32(mode)))
+		check(w.t, err, os.MkdirAll(arg, 0o755), unix.Chmod(arg, uint32(mode)))
 	case "REMOVE":
-		w.forget(arg)
-		return nil, os.RemoveAll(arg)
+		w.remove(arg)
+	default:
+		return w.run(s)
 	}
-	return w.run(s)
+	return nil
 }
 
 // host writes the captured host. It leaves out the entries listed in body and everything below them, and adds
 // or replaces those in mods. A pod without a capture has no interfaces.
-func (w *world) host(name, body string, mods []txtar.File) error {
-	data, err := os.ReadFile(filepath.Join("../../testdata/hosts", name+".txtar"))
-	if err != nil {
-		return err
-	}
-	archive := txtar.Parse(data)
+func (w *world) host(name, body string, mods []txtar.File) {
+	archive := txtar.Parse([]byte(difftest.Read(w.t, filepath.Join("../../testdata/hosts", name+".txtar"))))
 	entry := func(name string) string {
 		name, _, _ = strings.Cut(name, " -> ")
 		name, _, _ = strings.Cut(name, " !")
@@ -135,7 +126,7 @@ func (w *world) host(name, body string, mods []txtar.File) error {
 			return entry(f.Name) == g || strings.HasPrefix(f.Name, g+"/")
 		})
 		if len(archive.Files) == before && strings.Contains(body, g) {
-			return fmt.Errorf("host %s has no %s", name, g)
+			w.t.Fatalf("host %s has no %s", name, g)
 		}
 	}
 	archive.Files = append(archive.Files, mods...)
@@ -143,21 +134,15 @@ func (w *world) host(name, body string, mods []txtar.File) error {
 	if !slices.ContainsFunc(archive.Files, func(f txtar.File) bool { return f.Name == pod }) {
 		archive.Files = append(archive.Files, txtar.File{Name: pod, Data: []byte("[]\n")})
 	}
-	return os.WriteFile(hostFile, txtar.Format(archive), 0o644)
+	check(w.t, os.WriteFile(hostFile, txtar.Format(archive), 0o644))
 }
 
 // run calls the plugin.
-func (w *world) run(s step) ([]txtar.File, error) {
-	if err := os.Remove(childrenLog); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	stdin, err := w.stdin(s)
-	if err != nil {
-		return nil, err
-	}
+func (w *world) run(s step) (got sections) {
+	check(w.t, os.WriteFile(childrenLog, nil, 0o644))
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command(filepath.Join(binDir, "devinfo"))
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(w.stdin(s)), &stdout, &stderr
 	cmd.Env = append(os.Environ(),
 		storyHost+"="+hostFile, storyLog+"="+childrenLog, fmt.Sprint(storyBoot, "=boot-", w.boot),
 		"DEVINFO_NODE_CONFIG="+nodeFile, "CNI_COMMAND="+s.verb, "CNI_PATH="+binDir,
@@ -166,15 +151,14 @@ func (w *world) run(s step) ([]txtar.File, error) {
 		cmd.Env = append(cmd.Env, "CNI_CONTAINERID=c0ffee", "CNI_IFNAME=net1", "CNI_NETNS="+podNetns)
 	}
 	cmd.Env = append(cmd.Env, s.args...)
-	err = cmd.Run()
+	err := cmd.Run()
 	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		return nil, err
+	if !errors.As(err, &exit) {
+		check(w.t, err)
 	}
 	if s.verb == "ADD" {
 		delete(w.cache, attachment(s))
 	}
-	var got sections
 	switch {
 	case err == nil:
 		got.add("stdout", stdout.String())
@@ -182,21 +166,14 @@ func (w *world) run(s step) ([]txtar.File, error) {
 			w.cache[attachment(s)] = stdout.String()
 		}
 	case exit.ExitCode() == 1:
-		text, err := cniError(stdout.Bytes())
-		if err != nil {
-			return nil, err
-		}
-		got.add("error", text)
+		got.add("error", cniError(w.t, stdout.Bytes()))
 	default:
 		got.add("exit", exit.Error()+"\n"+stdout.String())
 	}
 	got.add("stderr", warnings(stderr.String()))
-	children, err := os.ReadFile(childrenLog)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	got.add("children", string(children))
-	return got, w.changes(&got)
+	got.add("children", difftest.Read(w.t, childrenLog))
+	w.changes(&got)
+	return got
 }
 
 // attachment returns the part of a call's arguments that identifies the attachment.
@@ -209,9 +186,9 @@ func attachment(s step) string {
 // stdin returns the configuration with the keys of the step added or replaced, in the spelling of the step. A
 // step that is not an object is used unchanged. Like a runtime, it passes the result of ADD to CHECK and DEL
 // since version 0.4.0.
-func (w *world) stdin(s step) (string, error) {
+func (w *world) stdin(s step) string {
 	if strings.TrimSpace(s.body) != "" && !strings.HasPrefix(s.body, "{") {
-		return s.body, nil
+		return s.body
 	}
 	keys := map[string]json.RawMessage{}
 	maps.Copy(keys, w.config)
@@ -223,13 +200,11 @@ func (w *world) stdin(s step) (string, error) {
 		}
 	}
 	if strings.TrimSpace(s.body) != "" {
-		if err := json.Unmarshal([]byte(s.body), &keys); err != nil {
-			return "", err
-		}
+		check(w.t, json.Unmarshal([]byte(s.body), &keys))
 	}
 	var lines []string
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		lines = append(lines, fmt.Sprintf("%q: %s", key, keys[key]))
 	}
-	return "{" + strings.Join(lines, ",\n") + "}", nil
+	return "{" + strings.Join(lines, ",\n") + "}"
 }
