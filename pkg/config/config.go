@@ -170,21 +170,21 @@ func (c *Config) readValid(r *reader) {
 func (c *Config) readDevice(r *reader) {
 	runtime := reader{raw: c.Runtime, prefix: "runtimeConfig."}
 	runtime.string("CNIDeviceInfoFile", &c.InfoFile)
-	var ids [3]string
-	runtime.string("deviceID", &ids[0])
-	r.problems = append(r.problems, runtime.problems...)
-	r.string("deviceID", &ids[1])
-	r.string("pciBusID", &ids[2])
-	for n, key := range []string{"runtimeConfig.deviceID", "deviceID", "pciBusID"} {
-		if ids[n] != "" {
-			c.DeviceIDs = append(c.DeviceIDs, NamedID{key, ids[n]})
-			r.problems = append(r.problems, shortAddress(key, ids[n])...)
+	id := func(r *reader, key string) (id string) {
+		if r.string(key, &id); id == "" {
+			return ""
 		}
-	}
-	if len(c.DeviceIDs) > 0 {
+		c.DeviceIDs = append(c.DeviceIDs, NamedID{r.prefix + key, id})
 		c.DeviceID = c.DeviceIDs[0].ID
+		if _, err := pci.Parse("0000:" + id); err == nil { // without its domain, the address would count as an opaque ID
+			r.problem(key, fmt.Sprintf("a PCI address with its domain, such as %q", "0000:"+id))
+		}
+		return id
 	}
-	c.PCIBusID = ids[2]
+	id(&runtime, "deviceID")
+	r.problems = append(r.problems, runtime.problems...)
+	id(r, "deviceID")
+	c.PCIBusID = id(r, "pciBusID")
 	// The name of the device plugin's file begins with the resource name, and a file name must not begin with a dot.
 	if r.string("resourceName", &c.ResourceName); strings.HasPrefix(c.ResourceName, ".") {
 		r.problem("resourceName", "a resource such as vendor.example/name")
@@ -192,22 +192,9 @@ func (c *Config) readDevice(r *reader) {
 	c.DeviceInfo = r.object("deviceInfo")
 	var where string
 	r.string("deviceInfoFile", &where)
-	switch where {
-	case "":
-	case "auto":
-		c.AutoFile = true
-	default:
+	if c.AutoFile = where == "auto"; where != "" && !c.AutoFile {
 		r.problem("deviceInfoFile", `"auto"`)
 	}
-}
-
-// shortAddress returns a problem for a PCI address without a domain, which would otherwise count as an opaque
-// ID.
-func shortAddress(key, id string) []*Problem {
-	if _, err := pci.Parse("0000:" + id); err != nil {
-		return nil
-	}
-	return []*Problem{{key, fmt.Sprintf("%q", id), fmt.Sprintf("a PCI address with its domain, such as %q", "0000:"+id)}}
 }
 
 func (c *Config) readDelegates(r *reader) {
