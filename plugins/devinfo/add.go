@@ -83,7 +83,7 @@ func (r *request) decide(file infoFile, res *result.Result) (p plan, err error) 
 
 // describe composes the content of the device-info file. Each fact comes from one of these sources:
 //
-//   - deviceInfo of the configuration ([request.declaredInfo]): any key but version.
+//   - deviceInfo of the configuration ([attachment.Attachment.Declared]): any key but version.
 //   - The kernel, through [discovery.Finder.Find]: pci-address, pf-pci-address, rdma-device (not of vDPA) and
 //     representor-device; for vDPA also parent-device, driver and path.
 //   - The CNI result, which Find reads too: its socketPath is the path of a socket. The CNI result is the result

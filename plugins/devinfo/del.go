@@ -89,7 +89,7 @@ func (c *call) reconstruct(corrupt *journal.Entry) *journal.Entry {
 		c.log.Warn("ignoring the CDI spec", "error", err) // ADD refuses such a spec, so it wrote none
 	}
 	e := cmp.Or(corrupt, &journal.Entry{Key: c.key})
-	e.Delegates, e.CNIVersion, e.Args = delegateConfigs(&runnable), c.cfg.CNIVersion, c.args.Args
+	e.Delegates, e.CNIVersion, e.Args = delegateConfigs(&runnable), c.cfg.CNIVersion, c.args.CNIArgs
 	e.CapabilityArgs, e.Result = c.capabilityArgs(), c.cfg.PrevResult
 	if e.CDI.File == "" {
 		e.CDI = spec.file

@@ -251,7 +251,11 @@ func delegateConfigs(cfg *config.Config) (list []json.RawMessage) {
 		set("cniVersion", cfg.CNIVersion)
 		if keys["deviceID"] == nil && keys["pciBusID"] == nil { // otherwise the delegate has its own device
 			set("deviceID", cfg.DeviceID)
-			set("pciBusID", pciBusID(cfg))
+			busID := cfg.PCIBusID
+			if _, err := pci.Parse(cfg.DeviceID); busID == "" && err == nil {
+				busID = cfg.DeviceID
+			}
+			set("pciBusID", busID)
 		}
 		if len(cfg.Args) > 0 {
 			args := object(keys["args"])
@@ -278,16 +282,4 @@ func object(text json.RawMessage) map[string]json.RawMessage {
 		return map[string]json.RawMessage{}
 	}
 	return keys
-}
-
-// pciBusID returns the pciBusID as Multus would set it: the configured one, else the deviceID if it is a PCI
-// address, else "".
-func pciBusID(cfg *config.Config) string {
-	if cfg.PCIBusID != "" {
-		return cfg.PCIBusID
-	}
-	if _, err := pci.Parse(cfg.DeviceID); err != nil {
-		return ""
-	}
-	return cfg.DeviceID
 }

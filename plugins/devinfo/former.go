@@ -69,7 +69,7 @@ func (r *request) formerContent(former *journal.Entry) (info *devinfo.Info, exte
 	if former.File == "" || former.File != r.fileName {
 		return nil, false, nil
 	}
-	_, info, err = readInfo(r.log, store.Open(former.Dir), former.File)
+	_, info, err = r.readInfo(store.Open(former.Dir), former.File)
 	if info == nil || !former.Kept && sameInfo(former.Info, info) {
 		return info, false, err
 	}

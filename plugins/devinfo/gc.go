@@ -8,6 +8,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/attachment"
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/journal"
@@ -124,7 +125,7 @@ func (p *Plugin) Sweep() error { return translate(p.sweep(func() {})) }
 // delete. The lock on the entry prevents an ADD or DEL of the attachment meanwhile.
 func (p *Plugin) collect(cfg *config.Config, key journal.Key, judged *journal.Entry, cniPath string) (done bool, err error) {
 	cfg = &config.Config{Name: key.Network, Type: cfg.Type, CNIVersion: cfg.CNIVersion, Delegates: cfg.Delegates}
-	c, _ := p.open(cfg, &Args{ContainerID: key.ContainerID, IfName: key.IfName, Path: cniPath}) // no error, because CNI_ARGS are empty
+	c, _ := p.open(cfg, &Args{Args: attachment.Args{ContainerID: key.ContainerID, IfName: key.IfName}, Path: cniPath}) // no error, because CNI_ARGS are empty
 	e, corrupt, err := c.lock()
 	defer e.Unlock()
 	switch {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
@@ -19,9 +18,8 @@ import (
 
 // infoFile is the attachment's device-info file at one point of an ADD: before or after the delegates run.
 type infoFile struct {
-	dir  *store.Dir
+	*call
 	name string // "" = the attachment has no file
-	log  *slog.Logger
 
 	text     []byte        // content; nil = the file is missing
 	original []byte        // content from another program, perhaps replaced by devinfo since; nil = none
@@ -34,7 +32,7 @@ type infoFile struct {
 // should have copied. It returns an error if the file belongs to another attachment or has another type than the
 // configuration declares, or if neither the file nor the configuration leads to a device.
 func (r *request) readInfoFile(written *devinfo.Info) (infoFile, error) {
-	f := infoFile{dir: r.plugin.Infos, name: r.fileName, log: r.log}
+	f := infoFile{call: r.call, name: r.fileName}
 	if f.name != "" {
 		foreign, err := r.foreignReason(journal.OfFile, f.name)
 		if foreign != "" {
@@ -43,7 +41,7 @@ func (r *request) readInfoFile(written *devinfo.Info) (infoFile, error) {
 		if err != nil {
 			return f, err
 		}
-		if f.text, f.external, err = readInfo(r.log, f.dir, f.name); err != nil {
+		if f.text, f.external, err = r.readInfo(r.plugin.Infos, f.name); err != nil {
 			return f, err
 		}
 		if written != nil && (f.text == nil || sameInfo(f.text, written)) {
@@ -71,7 +69,7 @@ func (r *request) devicePluginInfo() (*devinfo.Info, error) {
 	if r.cfg.ResourceName == "" || r.cfg.DeviceID == "" {
 		return nil, nil
 	}
-	_, info, err := readInfo(r.log, r.plugin.Pool, devinfo.DevicePluginFile(r.cfg.ResourceName, r.cfg.DeviceID))
+	_, info, err := r.readInfo(r.plugin.Pool, devinfo.DevicePluginFile(r.cfg.ResourceName, r.cfg.DeviceID))
 	if as[*store.NameError](err) {
 		return nil, &config.Problem{Key: "resourceName", Value: fmt.Sprintf("%q", r.cfg.ResourceName), Want: "a resource such as vendor.example/name: " + err.Error()}
 	}
@@ -89,7 +87,7 @@ func (r *request) checkType(file *devinfo.Info) error {
 
 // readInfo returns the content of a device-info file, raw and decoded. Both are nil if the file is missing. If
 // the file is invalid, info is nil and a warning is logged.
-func readInfo(log *slog.Logger, dir *store.Dir, name string) (text []byte, info *devinfo.Info, err error) {
+func (c *call) readInfo(dir *store.Dir, name string) (text []byte, info *devinfo.Info, err error) {
 	text, err = dir.Read(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
@@ -98,7 +96,7 @@ func readInfo(log *slog.Logger, dir *store.Dir, name string) (text []byte, info 
 	}
 	info, err = dir.Parse(name, text)
 	if as[*store.CorruptError](err) {
-		log.Warn("ignoring the device-info file", "error", err)
+		c.log.Warn("ignoring the device-info file", "error", err)
 		return text, nil, nil
 	}
 	return text, info, err
@@ -111,7 +109,7 @@ func (f infoFile) reread(written *devinfo.Info) (infoFile, error) {
 	if f.name == "" {
 		return f, nil
 	}
-	text, now, err := readInfo(f.log, f.dir, f.name)
+	text, now, err := f.readInfo(f.plugin.Infos, f.name)
 	f.text = text
 	if now != nil && (written == nil || !bytes.Equal(now.Encode(), written.Encode())) {
 		f.external, f.own, f.original = now, nil, text
@@ -141,11 +139,11 @@ func (f infoFile) write(info *devinfo.Info) error {
 	case info == nil:
 		return f.restore()
 	}
-	return f.dir.Write(f.name, info.Encode())
+	return f.plugin.Infos.Write(f.name, info.Encode())
 }
 
 // restore undoes write.
-func (f infoFile) restore() error { return setContent(f.dir, f.name, f.original) }
+func (f infoFile) restore() error { return setContent(f.plugin.Infos, f.name, f.original) }
 
 // setContent writes a file unless it already has that content. A nil text removes the file.
 func setContent(dir *store.Dir, name string, text []byte) error {

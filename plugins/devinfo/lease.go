@@ -116,6 +116,6 @@ func (c *call) heldError(err error) error {
 	case held.Holder.Entry == nil:
 		remedy = "the kubelet retries until sriov-cni's DEL; if no pod has the device, remove sriov-cni's lock file"
 	}
-	asker := journal.Holder{Entry: &journal.Entry{Key: c.key, Args: c.args.Args}}.String()
+	asker := journal.Holder{Entry: &journal.Entry{Key: c.key, Args: c.args.CNIArgs}}.String()
 	return fail(codeHeld, fmt.Errorf("%w: %s cannot have it too", err, asker), remedy)
 }

@@ -122,9 +122,7 @@ func (p *Plugin) parse(args *Args) (*config.Config, error) {
 
 // open begins a call. If CNI_ARGS cannot be parsed, it returns an error and a call that is usable without them.
 func (p *Plugin) open(cfg *config.Config, args *Args) (*call, error) {
-	att, err := attachment.New(cfg, attachment.Args{
-		ContainerID: args.ContainerID, Netns: args.Netns, IfName: args.IfName, CNIArgs: args.Args,
-	}, p.Node.DeviceInfoDir)
+	att, err := attachment.New(cfg, args.Args, p.Node.DeviceInfoDir)
 	key := journal.Key{Network: att.Network, ContainerID: att.ContainerID, IfName: att.IfName}
 	if err != nil {
 		err = fail(codeEnvironment, err, "")

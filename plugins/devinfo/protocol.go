@@ -12,6 +12,7 @@ import (
 	"github.com/containernetworking/cni/pkg/utils"
 	"github.com/containernetworking/cni/pkg/version"
 
+	"devinfo-cni.io/pkg/attachment"
 	"devinfo-cni.io/pkg/journal"
 )
 
@@ -28,10 +29,7 @@ const (
 
 // Args are the parameters of one call (CNI SPEC.md section 2, "Parameters").
 type Args struct {
-	ContainerID   string // CNI_CONTAINERID
-	Netns         string // CNI_NETNS
-	IfName        string // CNI_IFNAME
-	Args          string // CNI_ARGS
+	attachment.Args
 	Path          string // CNI_PATH
 	NetnsOverride string // CNI_NETNS_OVERRIDE
 	StdinData     []byte // the network configuration
@@ -67,8 +65,10 @@ func (p *Plugin) Run(getenv func(string) string, stdin io.Reader, stderr io.Writ
 
 func (p *Plugin) dispatch(command string, getenv func(string) string, stdin io.Reader) error {
 	args := &Args{
-		ContainerID: getenv("CNI_CONTAINERID"), Netns: getenv("CNI_NETNS"), IfName: getenv("CNI_IFNAME"),
-		Args: getenv("CNI_ARGS"), Path: getenv("CNI_PATH"), NetnsOverride: getenv("CNI_NETNS_OVERRIDE"), Command: command,
+		Args: attachment.Args{
+			ContainerID: getenv("CNI_CONTAINERID"), Netns: getenv("CNI_NETNS"), IfName: getenv("CNI_IFNAME"), CNIArgs: getenv("CNI_ARGS"),
+		},
+		Path: getenv("CNI_PATH"), NetnsOverride: getenv("CNI_NETNS_OVERRIDE"), Command: command,
 	}
 	run, required, limit := p.Add, "CNI_CONTAINERID CNI_NETNS CNI_IFNAME CNI_PATH", maxConfig
 	switch command {

@@ -21,7 +21,7 @@ func (r *request) newEntry(res *result.Result) *journal.Entry {
 			DeviceIDs: t.DeviceIDs, PCIID: t.PCIID, SocketPath: t.SocketPath, FollowLower: t.FollowLower, SubfunctionParent: t.SubfunctionParent,
 		},
 		File: r.fileName, Dir: r.plugin.Node.DeviceInfoDir,
-		CDI: r.cdi.file, Delegates: r.delegates, CNIVersion: r.cfg.CNIVersion, Args: r.args.Args,
+		CDI: r.cdi.file, Delegates: r.delegates, CNIVersion: r.cfg.CNIVersion, Args: r.args.CNIArgs,
 	}
 	if r.declared != nil {
 		e.Requested.Declared = r.declared.Encode()

@@ -37,8 +37,12 @@ func (p *Plugin) request(args *Args) (*request, error) {
 		return nil, err
 	}
 	r := &request{call: c}
-	if r.declared, err = c.declaredInfo(); err != nil {
+	var warnings devinfo.Violations
+	if r.declared, warnings, err = c.att.Declared(c.cfg); err != nil {
 		return nil, err
+	}
+	for _, w := range warnings {
+		c.log.Warn("deviceInfo: " + w.String())
 	}
 	if r.fileName, err = r.wantedFile(); err != nil {
 		return nil, err
@@ -82,18 +86,6 @@ func ownNetns(args *Args) error {
 			"pass the container's network namespace, or set CNI_NETNS_OVERRIDE=1")
 	}
 	return nil
-}
-
-// declaredInfo returns the configuration's deviceInfo with placeholders expanded.
-func (c *call) declaredInfo() (*devinfo.Info, error) {
-	info, warnings, err := c.att.Declared(c.cfg)
-	if err != nil {
-		return nil, err
-	}
-	for _, w := range warnings {
-		c.log.Warn("deviceInfo: " + w.String())
-	}
-	return info, nil
 }
 
 // wantedFile returns the name of the device-info file. If the runtime passes no path, it returns "" and logs a
