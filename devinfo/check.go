@@ -1,8 +1,10 @@
 package devinfo
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -72,4 +74,59 @@ func isText(value string) (faults []fault) {
 		faults = append(faults, fault{risky, "should hold no control characters"})
 	}
 	return faults
+}
+
+// SpecVersion is the version of the specification that this package implements. New files carry it (section
+// 3.1.2).
+const SpecVersion = "1.1.0"
+
+// VersionError is the error of [Parse] for an unsupported major version.
+type VersionError struct {
+	Version string // as written in the file
+}
+
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("device-info version %.40q is not supported: this package reads 1.x and implements %s (Device Information Specification, 3.1.2)", e.Version, SpecVersion)
+}
+
+// parseVersion accepts exactly "MAJOR.MINOR.PATCH": no leading zeros, no "v" prefix, no suffix.
+func parseVersion(s string) (v [3]uint64, ok bool) {
+	parts := strings.Split(s, ".")
+	if len(parts) != len(v) {
+		return v, false
+	}
+	for n, p := range parts {
+		number, err := strconv.ParseUint(p, 10, 64)
+		if err != nil || len(p) > 1 && p[0] == '0' {
+			return v, false
+		}
+		v[n] = number
+	}
+	return v, true
+}
+
+func compareWithSpec(v [3]uint64) int {
+	spec, _ := parseVersion(SpecVersion)
+	return slices.Compare(v[:], spec[:])
+}
+
+// foreignMajor reports whether the version begins with a number other than 1. Only that number counts, so "2"
+// and "2.x" are foreign although they are malformed.
+func foreignMajor(version string) bool {
+	major, _, _ := strings.Cut(version, ".")
+	n, err := strconv.ParseUint(major, 10, 64)
+	return n != 1 && !errors.Is(err, strconv.ErrSyntax)
+}
+
+func isVersion(value string) []fault {
+	v, ok := parseVersion(value)
+	switch {
+	case !ok:
+		return []fault{{wrong, "must be a version MAJOR.MINOR.PATCH"}}
+	case v[0] != 1:
+		return []fault{{wrong, "must be a version 1.x"}}
+	case compareWithSpec(v) > 0:
+		return []fault{{notable, "is newer than " + SpecVersion + ", the version it was checked against"}}
+	}
+	return nil
 }

@@ -2,9 +2,12 @@ package cdispec
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"tags.cncf.io/container-device-interface/pkg/parser"
+
+	"devinfo-cni.io/devinfo"
 )
 
 // FileName returns the file name of a spec in a CDI directory. It is the CDI library's name for specs that
@@ -54,4 +57,85 @@ func CheckName(name string) error {
 			"beginning and ending with a letter or digit", name)
 	}
 	return nil
+}
+
+const variable = "DEVINFO_"
+
+// Variable returns the name of the environment variable with the path of an interface's device-info file:
+// DEVINFO_ and the interface in capitals. It replaces every byte except lower-case letters and digits by _ and
+// two hexadecimal digits, so that "net-1", "net_1" and "NET1" have different variables: DEVINFO_NET_2D1,
+// DEVINFO_NET_5F1, DEVINFO__4E_45_541.
+func Variable(ifName string) string {
+	name := []byte(variable)
+	for _, c := range []byte(ifName) {
+		switch {
+		case c >= 'a' && c <= 'z':
+			name = append(name, c-'a'+'A')
+		case c >= '0' && c <= '9':
+			name = append(name, c)
+		default:
+			name = fmt.Appendf(name, "_%02X", c)
+		}
+	}
+	return string(name)
+}
+
+// Variables returns environment variables with the device information of an interface, such as
+// DEVINFO_NET1_TYPE=pci. It leaves out empty and invalid values. Suffixes do not begin with a hexadecimal digit, so
+// the variables of two interfaces never have the same name. inside returns the container path of a declared
+// socket, or "" if the container does not have the socket.
+func Variables(ifName string, info *devinfo.Info, inside func(socket string) string) (list []string) {
+	var pci, rdma, vdpa, socket, role, mode string
+	switch d := info.Device().(type) {
+	case nil:
+		return nil
+	case *devinfo.PCI:
+		pci, rdma = d.Address, d.RDMADevice
+	case *devinfo.VDPA:
+		pci, vdpa = d.Address, d.Path
+	case *devinfo.VhostUser:
+		socket, mode = d.Path, d.Mode
+	case *devinfo.Memif:
+		socket, role, mode = d.Path, d.Role, d.Mode
+	}
+	if socket != "" {
+		socket = inside(socket)
+	}
+	names := strings.Fields("TYPE PCI_ADDRESS RDMA_DEVICE VDPA_PATH SOCKET ROLE MODE")
+	for n, value := range []string{string(info.Type), pci, rdma, vdpa, socket, role, mode} {
+		if isValue(value) {
+			list = append(list, Variable(ifName)+"_"+names[n]+"="+value)
+		}
+	}
+	return list
+}
+
+func isValue(s string) bool {
+	const longest = 4096 // the limit for a path; a process cannot start with a variable of 128 KiB
+	return s != "" && len(s) <= longest && strings.IndexByte(s, 0) < 0
+}
+
+// RDMAVariable is the name of the variable that [RDMADevices] returns.
+const RDMAVariable = variable + "RDMA_DEVICES"
+
+// RDMADevices returns the variable DEVINFO_RDMA_DEVICES, which lists each RDMA device of several interfaces
+// once as device:port, or "" if there are none. NCCL_IB_HCA and UCX_NET_DEVICES take that format. The port is
+// always 1, because only devices of the driver mlx4 have a second port.
+func RDMADevices(infos []*devinfo.Info) string {
+	var list []string
+	for _, info := range infos {
+		d, ok := info.Device().(*devinfo.PCI)
+		if !ok || d.RDMADevice == "" {
+			continue
+		}
+		for name := range strings.SplitSeq(d.RDMADevice, ",") {
+			if port := name + ":1"; !slices.Contains(list, port) {
+				list = append(list, port)
+			}
+		}
+	}
+	if value := strings.Join(list, ","); isValue(value) {
+		return RDMAVariable + "=" + value
+	}
+	return ""
 }
