@@ -2,7 +2,6 @@ package safefile_test
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/pkg/safefile"
 	"devinfo-cni.io/pkg/safefile/safefiletest"
@@ -59,13 +59,8 @@ func TestUnexposedBelowFollowsLinksInRoot(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		must(t, os.MkdirAll("/run/host/run/infos", 0o755), os.MkdirAll("/run/host/var", 0o755), os.Mkdir("/run/open", 0), syscall.Chmod("/run/open", 0o777))
 		must(t, os.Symlink("/run", "/run/host/var/run"), os.Symlink("../../../run/open", "/run/host/out"))
-		if err := safefile.UnexposedBelow("/run/host", "/var/run/infos"); err != nil {
-			t.Error(err)
-		}
-		must(t, os.Mkdir("/run/host/run/open", 0), syscall.Chmod("/run/host/run/open", 0o777))
-		if err := safefile.UnexposedBelow("/run/host", "/out"); err == nil || !strings.HasPrefix(err.Error(), "/run/open has mode") {
-			t.Errorf("got %v", err)
-		}
+		must(t, safefile.UnexposedBelow("/run/host", "/var/run/infos"), os.Mkdir("/run/host/run/open", 0), syscall.Chmod("/run/host/run/open", 0o777))
+		difftest.Says(t, safefile.UnexposedBelow("/run/host", "/out"), "/run/open has mode")
 	})
 }
 
@@ -77,27 +72,19 @@ func TestUnexposedRejectsOtherOwner(t *testing.T) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		if err := safefile.Unexposed("/run/theirs/infos"); fmt.Sprint(err) != "/run/theirs belongs to user 1: users other than root can replace its contents" {
-			t.Error(err)
-		}
+		difftest.Says(t, safefile.Unexposed("/run/theirs/infos"), "/run/theirs belongs to user 1: users other than root can replace its contents")
 	})
 }
 
 func TestAloneWaitsForLock(t *testing.T) {
 	d := safefile.Open(t.TempDir())
-	if err := safefile.Open(d.Path("none")).Alone(time.Minute, func() error { return nil }); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("got %v", err)
-	}
+	difftest.Is(t, safefile.Open(d.Path("none")).Alone(time.Minute, func() error { return nil }), fs.ErrNotExist)
 	lock := safefiletest.Lock(t, d.Path(""))
-	if err := d.Alone(0, func() error { return d.Link("a", "b") }); !errors.As(err, new(*safefile.BusyError)) {
-		t.Errorf("got %v", err)
-	}
-	expectEntries(t, d)
+	difftest.As[*safefile.BusyError](t, d.Alone(0, func() error { return d.Link("a", "b") }))
+	difftest.Holds(t, d.Path(""))
 	synctest.Test(t, func(t *testing.T) {
 		time.AfterFunc(time.Second, func() { lock.Close() })
-		if err := d.Alone(time.Minute, func() error { return os.ErrInvalid }); err != os.ErrInvalid {
-			t.Errorf("got %v", err)
-		}
+		difftest.Is(t, d.Alone(time.Minute, func() error { return os.ErrInvalid }), os.ErrInvalid)
 	})
 	safefiletest.Lock(t, d.Path("")) // succeeds because Alone has released its lock
 }
@@ -108,20 +95,15 @@ func TestFullDiskKeepsFilesAndAllowsRemoval(t *testing.T) {
 		d := safefile.Open(disk.Dir + "/state")
 		must(t, d.Write("a", []byte("old")), d.Link("b", "a"))
 		disk.Fill(0)
-		for method, err := range map[string]error{"Write": d.Write("a", []byte("new")), "Link": d.Link("c", "a")} {
-			if !errors.Is(err, syscall.ENOSPC) {
-				t.Errorf("%s: got %v", method, err)
-			}
-		}
+		difftest.Is(t, d.Write("a", []byte("new")), syscall.ENOSPC)
+		difftest.Is(t, d.Link("c", "a"), syscall.ENOSPC)
 		expect(t, d, "a", "old")
-		expectEntries(t, d, "a", "b")
+		difftest.Holds(t, d.Path(""), "a", "b")
 		must(t, d.Alone(time.Minute, func() error { return d.Remove("b") }), d.Remove("a"), d.Sweep(nil))
-		expectEntries(t, d)
-		must(t, d.Write("a", make([]byte, 1000))) // a write needs two free inodes
-		if err := d.Write("b", make([]byte, 2<<20)); !errors.Is(err, syscall.ENOSPC) {
-			t.Errorf("no blocks: got %v", err)
-		}
-		expectEntries(t, d, "a")
+		difftest.Holds(t, d.Path(""))
+		must(t, d.Write("a", make([]byte, 1000)))                         // a write needs two free inodes
+		difftest.Is(t, d.Write("b", make([]byte, 2<<20)), syscall.ENOSPC) // more than the disk's blocks
+		difftest.Holds(t, d.Path(""), "a")
 	})
 }
 
@@ -134,13 +116,9 @@ func TestReadOnlyDiskAllowsCallsWithoutChanges(t *testing.T) {
 		disk.ReadOnly(true)
 		for _, d := range []*safefile.Dir{d, none} {
 			must(t, d.Remove("b"), d.Sweep(nil))
-			if err := d.Write("a", nil); !errors.Is(err, syscall.EROFS) {
-				t.Errorf("Write: got %v", err)
-			}
+			difftest.Is(t, d.Write("a", nil), syscall.EROFS)
 		}
-		if err := d.Remove("a"); !errors.Is(err, syscall.EROFS) {
-			t.Errorf("Remove: got %v", err)
-		}
+		difftest.Is(t, d.Remove("a"), syscall.EROFS)
 		must(t, d.Alone(time.Minute, func() error { return nil }))
 		expect(t, d, "a", "x")
 		disk.ReadOnly(false)

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/safefile"
 	"devinfo-cni.io/pkg/safefile/safefiletest"
 )
@@ -69,11 +70,7 @@ func TestLockReturnsWhenLockIsFree(t *testing.T) {
 			lock := safefiletest.Lock(t, path)
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				time.AfterFunc(time.Minute, func() {
-					if err := end(path, lock); err != nil {
-						t.Error(err)
-					}
-				})
+				time.AfterFunc(time.Minute, func() { difftest.Is(t, end(path, lock), nil) })
 				must(t, locked(t.Context(), path, patience))
 				if took := time.Since(began); took < time.Minute || took > time.Minute+time.Second {
 					t.Errorf("after %v", took)
@@ -89,9 +86,7 @@ func TestLockNeedsExistingFile(t *testing.T) {
 	}
 	loop := filepath.Join(t.TempDir(), "loop")
 	must(t, os.Symlink(loop, loop))
-	if err := locked(t.Context(), loop, patience); !errors.Is(err, safefile.ErrNotRegular) {
-		t.Errorf("got %v", err)
-	}
+	difftest.Is(t, locked(t.Context(), loop, patience), safefile.ErrNotRegular)
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	must(t, syscall.Mkfifo(pipe, 0o600))
 	must(t, locked(t.Context(), pipe, 0)) // must not block
@@ -102,12 +97,7 @@ func TestWriteLockedLocksNewFile(t *testing.T) {
 	d := safefile.Open(t.TempDir())
 	f, err := d.WriteLocked("a", []byte("x"))
 	must(t, err)
-	if err := locked(t.Context(), d.Path("a"), 0); !errors.As(err, new(*safefile.BusyError)) {
-		t.Errorf("got %v", err)
-	}
-	if text, err := safefile.Content(f); err != nil || len(text) > 1 {
-		t.Errorf("%q, %v", text, err)
-	}
+	difftest.As[*safefile.BusyError](t, locked(t.Context(), d.Path("a"), 0))
 	safefile.Unlock(f)
 	must(t, locked(t.Context(), d.Path("a"), 0))
 	expect(t, d, "a", "x")
@@ -115,39 +105,27 @@ func TestWriteLockedLocksNewFile(t *testing.T) {
 
 func TestLockedFileMayBeReplaced(t *testing.T) {
 	path := lockFile(t)
+	lock := func() error { return locked(t.Context(), path, patience) }
 	done := make(chan error)
-	for range 2 {
+	for _, do := range []func() error{lock, lock, func() error { return replace(path) }} {
 		go func() {
 			var err error
 			for range 500 {
-				err = errors.Join(err, locked(t.Context(), path, patience))
+				err = errors.Join(err, do())
 			}
 			done <- err
 		}()
 	}
-	go func() {
-		var err error
-		for range 500 {
-			err = errors.Join(err, replace(path))
-		}
-		done <- err
-	}()
-	for range 3 {
-		must(t, <-done)
-	}
+	must(t, <-done, <-done, <-done)
 }
 
 func TestDirectoryOnNFSIsNotLockable(t *testing.T) {
 	dir := t.TempDir()
-	if err := safefile.Lockable(dir+"/a/b", syscall.Statfs); err != nil {
-		t.Error(err)
-	}
+	must(t, safefile.Lockable(dir+"/a/b", syscall.Statfs))
 	mounted := func(path string, on *syscall.Statfs_t) error {
 		err := syscall.Statfs(path, on)
 		on.Type = 0x6969
 		return err
 	}
-	if err := safefile.Lockable(dir+"/a/b", mounted); err == nil || err.Error() != dir+": is on NFS, which does not support these locks" {
-		t.Errorf("got %v", err)
-	}
+	difftest.Says(t, safefile.Lockable(dir+"/a/b", mounted), dir+": is on NFS, which does not support these locks")
 }

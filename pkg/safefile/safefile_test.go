@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"reflect"
 	"syscall"
 	"testing"
 
@@ -21,34 +20,16 @@ func both(t *testing.T) map[string]*safefile.Dir {
 	return map[string]*safefile.Dir{"plain": safefile.Open(dir + "/plain/state"), "durable": safefile.OpenDurable(dir + "/durable/state")}
 }
 
-const noDirectory = "(no directory)"
-
-func entries(t *testing.T, d *safefile.Dir) []string {
-	t.Helper()
-	list, err := os.ReadDir(d.Path(""))
-	if errors.Is(err, fs.ErrNotExist) {
-		return []string{noDirectory}
-	}
-	must(t, err)
-	var names []string
-	for _, e := range list {
-		names = append(names, e.Name())
-	}
-	return names
-}
-
-func expectEntries(t *testing.T, d *safefile.Dir, want ...string) {
-	t.Helper()
-	if got := entries(t, d); !reflect.DeepEqual(got, want) {
-		t.Errorf("the directory holds %q, want %q", got, want)
-	}
-}
-
 func expect(t *testing.T, d *safefile.Dir, name, want string) {
 	t.Helper()
-	if got, err := d.Read(name); err != nil || string(got) != want {
-		t.Errorf("%s: got %.40q, %v, want %.40q", name, got, err, want)
-	}
+	got, err := d.Read(name)
+	must(t, err)
+	difftest.Same(t, name, string(got), want)
+}
+
+func readError(d *safefile.Dir, name string) error {
+	_, err := d.Read(name)
+	return err
 }
 
 var must = difftest.Must
@@ -56,31 +37,26 @@ var must = difftest.Must
 func TestWriteReplacesAndRemoveLeavesNothing(t *testing.T) {
 	for kind, d := range both(t) {
 		t.Run(kind, func(t *testing.T) {
-			if _, err := d.Read("a"); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("before: got %v", err)
-			}
+			difftest.Is(t, readError(d, "a"), fs.ErrNotExist)
 			must(t, d.Remove("a"), d.Sweep(nil))
-			expectEntries(t, d, noDirectory)
+			if _, err := os.Lstat(d.Path("")); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("the directory exists: %v", err)
+			}
 			for _, content := range []string{"a longer first content", "short", ""} {
 				must(t, d.Write("a", []byte(content)))
 				expect(t, d, "a", content)
 			}
 			must(t, d.Link("b", "a"))
-			if err := d.Link("b", "c"); !errors.Is(err, fs.ErrExist) {
-				t.Errorf("a second link: got %v", err)
-			}
-			if target, err := os.Readlink(d.Path("b")); target != "a" || err != nil {
-				t.Errorf("got %q, %v", target, err)
-			}
-			if names, err := d.Names(); !reflect.DeepEqual(names, []string{"a"}) || err != nil {
-				t.Errorf("names: got %q, %v", names, err)
-			}
+			difftest.Is(t, d.Link("b", "c"), fs.ErrExist)
+			names, err := d.Names()
+			must(t, err)
+			difftest.Equal(t, names, []string{"a"})
 			must(t, d.Remove("a"), d.Remove("a"))
 			if target, err := os.Readlink(d.Path("b")); target != "a" || err != nil {
 				t.Errorf("the link of a file that is gone: got %q, %v", target, err)
 			}
 			must(t, d.Remove("b"), d.Remove("b"))
-			expectEntries(t, d)
+			difftest.Holds(t, d.Path(""))
 		})
 	}
 }
@@ -110,45 +86,33 @@ func expectMode(t *testing.T, path string, want fs.FileMode) {
 func TestMethodsRejectBadNames(t *testing.T) {
 	d := safefile.Open(t.TempDir() + "/state")
 	for _, name := range []string{"", "..", "../a", "/etc/passwd"} { // as in atomicfile.CheckName
-		_, read := d.Read(name)
-		for method, err := range map[string]error{"Read": read, "Write": d.Write(name, nil),
-			"Link": d.Link(name, "a"), "Remove": d.Remove(name)} {
-			var bad *store.NameError
-			if !errors.As(err, &bad) || bad.Name != name {
-				t.Errorf("%s(%.20q): got %v", method, name, err)
-			}
+		for _, err := range []error{readError(d, name), d.Write(name, nil), d.Link(name, "a"), d.Remove(name)} {
+			difftest.Equal(t, difftest.As[*store.NameError](t, err).Name, name)
 		}
 	}
-	expectEntries(t, safefile.Open(filepath.Dir(d.Path(""))))
+	difftest.Holds(t, filepath.Dir(d.Path("")))
 }
 
 func TestRelativeDirectoryIsAnError(t *testing.T) {
 	t.Chdir(t.TempDir())
 	d := safefile.Open("state")
-	_, read := d.Read("a")
-	for method, err := range map[string]error{"Read": read, "Write": d.Write("a", nil), "Remove": d.Remove("a"), "Make": d.Make()} {
-		if err == nil || err.Error() != `directory "state": must be an absolute path` {
-			t.Errorf("%s: got %v", method, err)
-		}
+	for _, err := range []error{readError(d, "a"), d.Write("a", nil), d.Remove("a"), d.Make()} {
+		difftest.Says(t, err, `directory "state": must be an absolute path`)
 	}
-	expectEntries(t, d, noDirectory)
+	difftest.Holds(t, ".")
 }
 
 func TestTooLargeFileIsAnError(t *testing.T) {
 	const limit = 64 << 20
 	d := safefile.Open(t.TempDir())
-	if err := d.Write("a", make([]byte, limit+1)); !errors.Is(err, store.ErrTooLarge) {
-		t.Errorf("Write: got %v", err)
-	}
+	difftest.Is(t, d.Write("a", make([]byte, limit+1)), store.ErrTooLarge)
 	must(t, d.Write("a", nil), os.Truncate(d.Path("a"), limit)) // a sparse file
 	if got, err := d.Read("a"); len(got) != limit || err != nil {
 		t.Errorf("got %d bytes, %v", len(got), err)
 	}
 	must(t, os.Truncate(d.Path("a"), limit+1))
-	if _, err := d.Read("a"); !errors.Is(err, store.ErrTooLarge) {
-		t.Errorf("Read: got %v", err)
-	}
-	expectEntries(t, d, "a")
+	difftest.Is(t, readError(d, "a"), store.ErrTooLarge)
+	difftest.Holds(t, d.Path(""), "a")
 }
 
 // The methods must not follow a link or block on a FIFO.
@@ -165,40 +129,27 @@ func TestWriteReplacesIrregularFile(t *testing.T) {
 		expect(t, d, name, "new")
 	}
 	must(t, os.Mkdir(d.Path("dir"), 0o700))
-	for method, err := range map[string]error{"Read": second(d.Read("dir")), "Write": d.Write("dir", nil)} {
-		if err == nil {
-			t.Errorf("%s of a directory: no error", method)
-		}
+	if read, write := readError(d, "dir"), d.Write("dir", nil); read == nil || write == nil {
+		t.Errorf("a directory: %v, %v", read, write)
 	}
 	must(t, os.Symlink("../victim", d.Path(".link.devinfo")), d.Write("link", []byte("x")))
 	expect(t, d, "link", "x")
 	must(t, syscall.Mkfifo(d.Path(".fifo.devinfo"), 0o600), d.Remove("fifo"))
-	expectEntries(t, d, "dangling", "dir", "link")
-	if got, err := os.ReadFile(parent + "/victim"); string(got) != "v" || err != nil {
-		t.Errorf("the link's target: got %q, %v", got, err)
-	}
+	difftest.Holds(t, d.Path(""), "dangling", "dir", "link")
+	difftest.Equal(t, difftest.Read(t, parent+"/victim"), "v")
 }
-
-func second[T any](_ T, err error) error { return err }
 
 func TestImpossibleDirectoryIsEmptyForReaders(t *testing.T) {
 	top := t.TempDir()
 	must(t, os.WriteFile(top+"/file", nil, 0o600), os.Symlink("nothing", top+"/dangling"))
 	for _, path := range []string{"/file", "/file/sub", "/dangling", "/dangling/sub"} {
 		for kind, d := range map[string]*safefile.Dir{"plain": safefile.Open(top + path), "durable": safefile.OpenDurable(top + path)} {
-			if err := d.Write("a", nil); err == nil {
-				t.Errorf("%s: Write: no error", path)
-			}
-			if err := d.Link("a", "b"); err == nil {
-				t.Errorf("%s: Link: no error", path)
+			if write, link := d.Write("a", nil), d.Link("a", "b"); write == nil || link == nil {
+				t.Errorf("%s, %s: %v, %v", path, kind, write, link)
 			}
 			_, entries := d.Entries()
-			if err := errors.Join(entries, d.Remove("a"), d.Sweep(nil)); err != nil {
-				t.Errorf("%s, %s: %v", path, kind, err)
-			}
-			if _, err := d.Read("a"); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("%s, %s: got %v", path, kind, err)
-			}
+			must(t, entries, d.Remove("a"), d.Sweep(nil))
+			difftest.Is(t, readError(d, "a"), fs.ErrNotExist)
 		}
 	}
 }
