@@ -214,16 +214,7 @@ func ErrorName(err error) (name string, ok bool) {
 
 // errnos are the errors that device attributes return.
 var errnos = map[string]syscall.Errno{
-	"EACCES":     syscall.EACCES,
-	"EAGAIN":     syscall.EAGAIN,
-	"EBUSY":      syscall.EBUSY,
-	"EINVAL":     syscall.EINVAL,
-	"EIO":        syscall.EIO,
-	"ENODATA":    syscall.ENODATA,
-	"ENODEV":     syscall.ENODEV,
-	"ENOENT":     syscall.ENOENT,
-	"ENXIO":      syscall.ENXIO,
-	"EOPNOTSUPP": syscall.EOPNOTSUPP,
-	"EPERM":      syscall.EPERM,
-	"ETIMEDOUT":  syscall.ETIMEDOUT,
+	"EACCES": syscall.EACCES, "EAGAIN": syscall.EAGAIN, "EBUSY": syscall.EBUSY, "EINVAL": syscall.EINVAL,
+	"EIO": syscall.EIO, "ENODATA": syscall.ENODATA, "ENODEV": syscall.ENODEV, "ENOENT": syscall.ENOENT,
+	"ENXIO": syscall.ENXIO, "EOPNOTSUPP": syscall.EOPNOTSUPP, "EPERM": syscall.EPERM, "ETIMEDOUT": syscall.ETIMEDOUT,
 }
