@@ -81,6 +81,16 @@ func (d *dir) entries(name string, wanted func(fs.DirEntry) bool) (names []strin
 	return names
 }
 
+// nodes lists the devices of a class that have a device node below /dev; these have an attribute "dev" in sysfs.
+func (d *dir) nodes(class string) (names []string) {
+	for _, name := range d.dirs(class) {
+		if d.has(path.Join(class, name, "dev")) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // parent returns the device that a class device, such as a network interface, belongs to.
 func (d *dir) parent() (bus, device string) {
 	if device = d.link("device"); device != "" {

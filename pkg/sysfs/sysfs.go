@@ -1,5 +1,5 @@
-// Package sysfs reads facts about PCI functions, VFs, auxiliary devices (SFs), vDPA and virtio devices from
-// /sys. Each source file covers one kernel directory. Only [Writer] writes.
+// Package sysfs reads facts about PCI functions, VFs, auxiliary devices (SFs), vDPA and virtio devices from /sys.
+// Only [Writer] writes.
 //
 // A lookup by name takes the same time for any number of VFs on the node, unless its comment says otherwise. A
 // missing value is reported by a nil pointer or a false ok, see [Absent]; an error means that reading failed.
