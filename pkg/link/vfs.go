@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -179,4 +180,57 @@ func hardware(address net.HardwareAddr) string {
 // guid formats the GUID in a struct ifla_vf_guid, a number in host byte order.
 func guid(value []byte) string {
 	return hardware(binary.BigEndian.AppendUint64(nil, binary.NativeEndian.Uint64(value[8:])))
+}
+
+// SetVF sets one setting of a VF to its value in to. setting is a name that [VFSettings.Unlike] returns. pf is the
+// interface of the PF. SetVF needs CAP_NET_ADMIN.
+func (k *Kernel) SetVF(pf string, n int, setting string, to VFSettings) error {
+	l, err := netlink.LinkByName(pf)
+	if err != nil {
+		return fmt.Errorf("interface %q: %w", pf, err)
+	}
+	switch setting {
+	case VFMAC:
+		err = netlink.LinkSetVfHardwareAddr(l, n, octets(to.MAC, 6))
+	case VFVLAN:
+		err = netlink.LinkSetVfVlanQosProto(l, n, to.VLAN, to.QoS, cmp.Or(to.VLANProto, unix.ETH_P_8021Q))
+	case VFTrust:
+		err = netlink.LinkSetVfTrust(l, n, to.Trust)
+	case VFSpoofCheck:
+		err = netlink.LinkSetVfSpoofchk(l, n, to.SpoofCheck)
+	case VFLinkState:
+		err = netlink.LinkSetVfState(l, n, to.LinkState)
+	case VFRate:
+		err = netlink.LinkSetVfRate(l, n, int(to.MinRate), int(to.MaxRate))
+	case VFGUID:
+		err = errors.Join(netlink.LinkSetVfNodeGUID(l, n, octets(to.NodeGUID, 8)), netlink.LinkSetVfPortGUID(l, n, octets(to.PortGUID, 8)))
+	}
+	if err != nil {
+		return fmt.Errorf("interface %q: set %s of VF %d: %w", pf, setting, n, err)
+	}
+	return nil
+}
+
+// octets parses an address. For "" it returns length zero bytes, which remove the address.
+func octets(text string, length int) net.HardwareAddr {
+	if a, err := net.ParseMAC(text); err == nil {
+		return a
+	}
+	return make(net.HardwareAddr, length)
+}
+
+// VF returns the settings of a VF on its PF. pf is the interface of the PF. ok is false if the driver does not
+// report them. If the interface does not exist, the error is [ErrNoInterface].
+func (k *Kernel) VF(pf string, index int) (vf VFRecord, ok bool, err error) {
+	list, err := vfsOf(0, nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(pf)))
+	if errors.Is(err, syscall.ENODEV) {
+		err = ErrNoInterface
+	}
+	if err != nil {
+		return VFRecord{}, false, fmt.Errorf("interface %q: %w", pf, err)
+	}
+	if at := slices.IndexFunc(list, func(vf VFRecord) bool { return vf.Index == index }); at >= 0 {
+		return list[at], true, nil
+	}
+	return VFRecord{}, false, nil
 }
