@@ -1,4 +1,4 @@
-package link_test
+package link
 
 import (
 	"bytes"
@@ -13,19 +13,19 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/link/linktest"
 )
 
 func TestAddedAndRemovedInterfacesAreEvents(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
-		changed, err := link.Events(ctx)
-		must(t, err)
+		changed, err := Events(ctx)
+		difftest.Must(t, err)
 		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
-		must(t, netlink.LinkAdd(bridge))
+		difftest.Must(t, netlink.LinkAdd(bridge))
 		wait(t, changed, true)
-		must(t, netlink.LinkDel(bridge))
+		difftest.Must(t, netlink.LinkDel(bridge))
 		wait(t, changed, true)
 		stop()
 		for open := true; open; { // drain earlier events
@@ -37,24 +37,24 @@ func TestAddedAndRemovedInterfacesAreEvents(t *testing.T) {
 // A busy node adds and removes interfaces of pods every second, and each event would cause a read of the whole node.
 func TestPodInterfacesAreNotEvents(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		links, err := link.ListenToLinks()
-		must(t, err)
+		links, err := listen(unix.NETLINK_ROUTE, groups(unix.RTNLGRP_LINK))
+		difftest.Must(t, err)
 		defer links.Close()
 		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
-		must(t, netlink.LinkAdd(bridge))
+		difftest.Must(t, netlink.LinkAdd(bridge))
 		linktest.AddVeth(t, "veth0", "veth1", "/proc/self/ns/net")
 		veth, err := netlink.LinkByName("veth0")
-		must(t, err)
-		must(t, netlink.LinkSetMaster(veth, bridge)) // the bridge also sends messages about its port
-		must(t, netlink.LinkDel(veth))
-		must(t, netlink.LinkDel(bridge))
+		difftest.Must(t, err)
+		difftest.Must(t, netlink.LinkSetMaster(veth, bridge)) // the bridge also sends messages about its port
+		difftest.Must(t, netlink.LinkDel(veth))
+		difftest.Must(t, netlink.LinkDel(bridge))
 		heard := map[bool]int{}
 		message := make([]byte, 64<<10)
 		for deleted := false; !deleted; {
 			n, err := links.Read(message)
-			must(t, err)
+			difftest.Must(t, err)
 			about := bytes.Contains(message[:n], []byte("veth"))
-			if link.Matters(message[:n]) == about {
+			if matters(message[:n]) == about {
 				t.Errorf("matters: %v: %q", !about, message[:n])
 			}
 			heard[about]++
@@ -70,7 +70,7 @@ func TestPodInterfacesAreNotEvents(t *testing.T) {
 		"bind@/devices/pci0000:00/0000:00:03.0\x00ACTION=bind\x00DEVPATH=/devices/pci0000:00/0000:00:03.0\x00SUBSYSTEM=pci\x00":                 true,
 		"add@/devices/virtual/block/loop0\x00ACTION=add\x00DEVPATH=/devices/virtual/block/loop0\x00SUBSYSTEM=block\x00":                         false,
 	} {
-		if got := link.Concerns([]byte(uevent)); got != want {
+		if got := concerns([]byte(uevent)); got != want {
 			t.Errorf("%q: %v", uevent, got)
 		}
 	}
@@ -94,7 +94,7 @@ func wait(t *testing.T, changed <-chan struct{}, must bool) bool {
 // The first default route has two next hops, the second is in a separate table, and the third is an IPv6 route.
 func TestUsesListsInterfacesWithRoutesAndAddresses(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		if uplinks, others, err := (link.Recorder{}).Uses(); len(uplinks)+len(others) > 0 || err != nil {
+		if uplinks, others, err := (Recorder{}).Uses(); len(uplinks)+len(others) > 0 || err != nil {
 			t.Fatalf("without routes: %v, %v, %v", uplinks, others, err)
 		}
 		index := map[string]int{}
@@ -118,7 +118,7 @@ func TestUsesListsInterfacesWithRoutesAndAddresses(t *testing.T) {
 				t.Fatalf("%s: %v", what, err)
 			}
 		}
-		uplinks, others, err := link.Recorder{}.Uses()
+		uplinks, others, err := Recorder{}.Uses()
 		want := map[string]string{
 			"up0": "has the address 10.0.0.1/24", "up1": "has the address 10.1.0.1/24", "up2": "has the address 10.2.0.1/24", "nic1": "has a route to 10.99.0.0/16",
 		}
@@ -131,10 +131,10 @@ func TestUsesListsInterfacesWithRoutesAndAddresses(t *testing.T) {
 func up(t *testing.T, name, address string) (index int) {
 	t.Helper()
 	l, err := netlink.LinkByName(name)
-	must(t, err)
+	difftest.Must(t, err)
 	a, err := netlink.ParseAddr(address)
-	must(t, err)
-	must(t, netlink.AddrAdd(l, a))
-	must(t, netlink.LinkSetUp(l))
+	difftest.Must(t, err)
+	difftest.Must(t, netlink.AddrAdd(l, a))
+	difftest.Must(t, netlink.LinkSetUp(l))
 	return l.Attrs().Index
 }

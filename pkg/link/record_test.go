@@ -2,11 +2,11 @@ package link_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"testing"
 
 	"devinfo-cni.io/pkg/capturefile"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/link/linktest"
@@ -68,7 +68,6 @@ func recorded(t *testing.T, pod string) *linkhost.Kernel {
 }
 
 func TestRecordOfMissingNamespaceIsAnError(t *testing.T) {
-	if _, err := (link.Recorder{}).Interfaces("/nowhere"); !errors.Is(err, link.ErrNoNetns) {
-		t.Error(err)
-	}
+	_, err := link.Recorder{}.Interfaces("/nowhere")
+	difftest.Is(t, err, link.ErrNoNetns)
 }
