@@ -176,7 +176,7 @@ func TestCapturedHostsAreReadCompletely(t *testing.T) {
 // is absent. The error must name the file.
 func TestFailedReadIsErrorUnlessValueIsAbsent(t *testing.T) {
 	for _, host := range []string{"igb-sriov", "mlx5-vdpa", "vdpa-vf-virtio", "vdpa-sim"} {
-		tree, reads := capturetest.Tree{FS: load(t, host).Sys()}, map[string]bool{}
+		tree, reads := capturetest.Tree{FS: parse(t, load(t, host)).Sys()}, map[string]bool{}
 		tree.BeforeCall = func(name string) error { reads[name] = true; return nil }
 		if _, err := told(sysfs.New(tree)); err != nil || len(reads) < 50 {
 			t.Fatalf("%s: %d files, %v", host, len(reads), err)

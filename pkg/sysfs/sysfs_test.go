@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log"
 	"os"
 	"path"
 	"path/filepath"
@@ -22,66 +21,28 @@ import (
 
 var must = difftest.Must
 
-// scratch is the directory for unpacked hosts.
-var scratch string
+// load returns the capture of a host.
+func load(t *testing.T, name string) string { return string(capturetest.Text(t, name)) }
 
-func TestMain(m *testing.M) {
-	var err error
-	if scratch, err = os.MkdirTemp("", "sysfs"); err != nil {
-		log.Fatal(err)
-	}
-	code := m.Run()
-	_ = os.RemoveAll(scratch)
-	os.Exit(code)
-}
-
-// A host is a captured or made-up host, as text and as files.
-type host struct {
-	*capturefile.Host
-	text string
-	dir  string // directory of the files; "" = not unpacked
-}
-
-var hosts = map[string]*host{} // by the text of the capture, so that each is parsed only once
-
-func load(t *testing.T, name string) *host {
+func parse(t *testing.T, capture string) *capturefile.Host {
 	t.Helper()
-	return known(t, difftest.Read(t, "../../testdata/hosts/"+name+".txtar"))
-}
-
-func made(t *testing.T, text string) *host { return known(t, "made up\n"+text) }
-
-func parse(t *testing.T, text string) *capturefile.Host {
-	t.Helper()
-	h, err := capturefile.Parse([]byte(text))
+	h, err := capturefile.Parse([]byte(capture))
 	must(t, err)
 	return h
-}
-
-func known(t *testing.T, text string) *host {
-	t.Helper()
-	if hosts[text] == nil {
-		hosts[text] = &host{Host: parse(t, text), text: text}
-	}
-	return hosts[text]
 }
 
 // refused matches attributes whose read fails. Such hosts cannot be unpacked to disk, because plain files cannot
 // fail that way.
 var refused = regexp.MustCompile(`(?m)^-- .* !E[A-Z]+ --\n`)
 
-// each runs f twice on a host: on its text with New, and on files on the disk with Open.
-func each(t *testing.T, h *host, f func(t *testing.T, sys *sysfs.FS)) {
+// each runs f twice on a captured or made-up host: on its text with New, and on files on the disk with Open.
+func each(t *testing.T, capture string, f func(t *testing.T, sys *sysfs.FS)) {
 	t.Helper()
-	t.Run("text", func(t *testing.T) { f(t, sysfs.New(h.Sys())) })
+	t.Run("text", func(t *testing.T) { f(t, sysfs.New(parse(t, capture).Sys())) })
 	t.Run("disk", func(t *testing.T) {
-		if h.dir == "" {
-			dir, err := os.MkdirTemp(scratch, "")
-			must(t, err)
-			must(t, parse(t, refused.ReplaceAllString(h.text, "")).Unpack(dir))
-			h.dir = dir
-		}
-		sys, err := sysfs.Open(h.dir)
+		dir := t.TempDir()
+		must(t, parse(t, refused.ReplaceAllString(capture, "")).Unpack(dir))
+		sys, err := sysfs.Open(dir)
 		must(t, err)
 		f(t, sys)
 	})
@@ -145,16 +106,14 @@ func TestAbsentErrorsMeanMissingValue(t *testing.T) {
 }
 
 func TestOpenFailsUnlessPathIsDirectory(t *testing.T) {
-	if _, err := sysfs.Open(t.TempDir() + "/sys"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("error %v, want one that says it does not exist", err)
-	}
-	if _, err := sysfs.Open("/dev/null"); err == nil {
-		t.Error("no error")
-	}
+	_, err := sysfs.Open(t.TempDir() + "/sys")
+	difftest.Is(t, err, fs.ErrNotExist)
+	_, err = sysfs.Open("/dev/null")
+	difftest.Is(t, err, syscall.ENOTDIR)
 }
 
-func TestErrorNamesAttributeThatIsNotNumber(t *testing.T) {
-	h := made(t, `
+func TestErrorNamesInvalidAttribute(t *testing.T) {
+	const host = `made up
 -- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/pci0000:00/0000:01:00.0 --
 -- sys/devices/pci0000:00/0000:01:00.0/sriov_offset --
 many
@@ -165,8 +124,10 @@ near
 -- sys/bus/auxiliary/devices/x.sf.1 -> ../../../devices/pci0000:00/0000:01:00.0/x.sf.1 --
 -- sys/devices/pci0000:00/0000:01:00.0/x.sf.1/sfnum --
 0x1
-`)
-	each(t, h, func(t *testing.T, sys *sysfs.FS) {
+-- sys/bus/pci/devices/0000:01:00.1 -> ../../../devices/pci0000:00/0000:01:00.1 --
+-- sys/devices/pci0000:00/0000:01:00.1/physfn -> ../parent --
+`
+	each(t, host, func(t *testing.T, sys *sysfs.FS) {
 		_, _, offset := sys.VFIndex(addr(t, "0000:01:00.0"), addr(t, "0000:01:00.1"))
 		_, _, sfnum := sys.Auxiliary("x.sf.1")
 		_, numvfs := sys.VDPAOn(function(t, sys, "0000:01:00.0"))
@@ -174,6 +135,9 @@ near
 		for name, err := range map[string]error{"numa_node": node, "sriov_offset": offset, "x.sf.1/sfnum": sfnum, "sriov_numvfs": numvfs} {
 			difftest.Says(t, err, path.Join("/sys/devices/pci0000:00/0000:01:00.0", name))
 		}
+		_, ok, physfn := sys.PCI(addr(t, "0000:01:00.1"))
+		difftest.Says(t, physfn, `0000:01:00.1: physfn: "parent"`)
+		difftest.Equal(t, ok, false)
 	})
 }
 
@@ -200,9 +164,8 @@ func TestReadNodeReturnsTypeAndNumbers(t *testing.T) {
 			t.Errorf("%q: %+v", path, got)
 		}
 	}
-	if _, err := sysfs.ReadNode(filepath.Join(t.TempDir(), "vfio")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("absent: %v", err)
-	}
+	_, err := sysfs.ReadNode(filepath.Join(dir, "vfio"))
+	difftest.Is(t, err, fs.ErrNotExist)
 }
 
 func TestWriterWritesOnlyExistingAttributes(t *testing.T) {
@@ -212,21 +175,7 @@ func TestWriterWritesOnlyExistingAttributes(t *testing.T) {
 	write := sysfs.Writer(dir)
 	must(t, write("a", "x\n"))
 	difftest.Equal(t, difftest.Read(t, at), "x\n")
-	if err := write("b", "x"); !os.IsNotExist(err) {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestInvalidPhysfnIsError(t *testing.T) {
-	h := made(t, `
--- sys/bus/pci/devices/0000:01:00.1 -> ../../../devices/pci0000:00/0000:01:00.1 --
--- sys/devices/pci0000:00/0000:01:00.1/physfn -> ../parent --
-`)
-	each(t, h, func(t *testing.T, sys *sysfs.FS) {
-		_, ok, err := sys.PCI(addr(t, "0000:01:00.1"))
-		difftest.Says(t, err, `0000:01:00.1: physfn: "parent"`)
-		difftest.Equal(t, ok, false)
-	})
+	difftest.Is(t, write("b", "x"), fs.ErrNotExist)
 }
 
 func TestVFIndexWorksAcrossBuses(t *testing.T) {
@@ -243,22 +192,25 @@ func TestVFIndexWorksAcrossBuses(t *testing.T) {
 }
 
 func TestVFIndexOfUnrelatedFunctionIsAbsent(t *testing.T) {
-	for _, test := range []struct{ why, host, pf, vf string }{
-		{"another PF's VF", "igb-sriov", "0000:01:00.0", "0000:41:10.0"},
-		{"another PF's VF, before the first", "igb-sriov", "0000:41:00.0", "0000:01:10.0"},
-		{"between two VFs", "igb-sriov", "0000:01:00.0", "0000:01:10.1"},
-		{"behind the last VF", "igb-sriov", "0000:01:00.0", "0000:01:11.0"},
-		{"same place in another domain", "igb-sriov", "0000:01:00.0", "0001:01:10.0"},
-		{"PF of itself", "igb-sriov", "0000:01:00.0", "0000:01:00.0"},
-		{"a VF for the PF", "igb-sriov", "0000:01:10.0", "0000:01:10.2"},
-		{"PF that is not there", "igb-sriov", "0000:07:00.0", "0000:01:10.0"},
-		{"PF without VFs", "mlx5-legacy", "0000:3b:00.1", "0000:3b:01.2"},
-		{"the other port's VF", "mlx5-legacy", "0000:3b:00.1", "0000:3b:00.2"},
-		{"VF in a machine that has no PF", "virtio-vm", "0000:00:03.0", "0000:00:05.0"},
+	for host, tests := range map[string][]struct{ why, pf, vf string }{
+		"igb-sriov": {
+			{"another PF's VF", "0000:01:00.0", "0000:41:10.0"},
+			{"another PF's VF, before the first", "0000:41:00.0", "0000:01:10.0"},
+			{"between two VFs", "0000:01:00.0", "0000:01:10.1"},
+			{"behind the last VF", "0000:01:00.0", "0000:01:11.0"},
+			{"same place in another domain", "0000:01:00.0", "0001:01:10.0"},
+			{"PF of itself", "0000:01:00.0", "0000:01:00.0"},
+			{"a VF for the PF", "0000:01:10.0", "0000:01:10.2"},
+			{"PF that does not exist", "0000:07:00.0", "0000:01:10.0"},
+		},
+		"mlx5-legacy": {{"the other port's VF", "0000:3b:00.1", "0000:3b:00.2"}},
+		"virtio-vm":   {{"VF in a machine that has no PF", "0000:00:03.0", "0000:00:05.0"}},
 	} {
-		each(t, load(t, test.host), func(t *testing.T, sys *sysfs.FS) {
-			if n, ok, err := sys.VFIndex(addr(t, test.pf), addr(t, test.vf)); ok || n != 0 || err != nil {
-				t.Errorf("%s: %d, %v, %v", test.why, n, ok, err)
+		each(t, load(t, host), func(t *testing.T, sys *sysfs.FS) {
+			for _, test := range tests {
+				if n, ok, err := sys.VFIndex(addr(t, test.pf), addr(t, test.vf)); ok || n != 0 || err != nil {
+					t.Errorf("%s: %d, %v, %v", test.why, n, ok, err)
+				}
 			}
 		})
 	}
