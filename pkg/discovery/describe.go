@@ -118,7 +118,7 @@ func (s *search) rdma() string {
 
 // representor returns the name of the representor of the VF or SF, if its PF's eswitch is in switchdev mode. It
 // reads the mode first. In legacy mode, which most nodes use, it then reads nothing else.
-func (s *search) representor(fn sysfs.Function) string {
+func (s *search) representor(fn sysfs.Function) (name string) {
 	uplink, flavour := fn.PF, link.VF
 	if s.where.aux != "" {
 		uplink, flavour = &fn.Address, link.SF
@@ -126,7 +126,14 @@ func (s *search) representor(fn sysfs.Function) string {
 	if uplink == nil || s.Eswitches == nil {
 		return ""
 	}
-	name, err := s.representorOn(*uplink, flavour, fn)
+	on, err := s.Eswitches.Switchdev(uplink.String())
+	number, ok := 0, false
+	if on {
+		number, ok, err = s.numberOn(*uplink, flavour, fn)
+	}
+	if ok {
+		name, _, err = s.Eswitches.Representor(uplink.String(), flavour, number)
+	}
 	if err != nil {
 		s.warn("%s: representor: %v", s.where, err)
 	}
@@ -134,18 +141,6 @@ func (s *search) representor(fn sysfs.Function) string {
 		s.addFact("representor-device", name, "devlink ports of pci/"+uplink.String())
 	}
 	return name
-}
-
-func (s *search) representorOn(uplink pci.Address, flavour link.Flavour, fn sysfs.Function) (string, error) {
-	if on, err := s.Eswitches.Switchdev(uplink.String()); err != nil || !on {
-		return "", err
-	}
-	number, ok, err := s.numberOn(uplink, flavour, fn)
-	if err != nil || !ok {
-		return "", err
-	}
-	name, _, err := s.Eswitches.Representor(uplink.String(), flavour, number)
-	return name, err
 }
 
 func (s *search) numberOn(uplink pci.Address, flavour link.Flavour, fn sysfs.Function) (int, bool, error) {
