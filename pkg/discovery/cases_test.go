@@ -9,8 +9,10 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/goldentest"
 	"devinfo-cni.io/pkg/link"
@@ -35,6 +37,7 @@ func testCase(t testing.TB, text string) (*discovery.Finder, discovery.Target) {
 	words := strings.Fields(text)
 	host, target := words[0], discovery.Target{FollowLower: true}
 	captured, hostnet, silent, broken := load(t, host), false, false, ""
+	var err error
 	for _, word := range words[1:] {
 		key, value, _ := strings.Cut(word, "=")
 		switch key {
@@ -51,7 +54,8 @@ func testCase(t testing.TB, text string) (*discovery.Finder, discovery.Target) {
 		case "hostnet":
 			hostnet = true
 		case "old":
-			captured = before514(t, host)
+			captured, err = capturefile.Parse(parents.ReplaceAll(capturetest.Text(t, host), nil))
+			must(t, err)
 		case "nofollow":
 			target.FollowLower = false
 		case "parent":
@@ -142,7 +146,7 @@ func FuzzDeviceIDs(f *testing.F) {
 		target := discovery.Target{DeviceIDs: []config.NamedID{{Key: "deviceID", ID: a}, {Key: "pciBusID", ID: b}}, SubfunctionParent: parent}
 		device, err := finder.Find(target)
 		if err != nil {
-			if conflict := (*discovery.ConflictError)(nil); !errors.As(err, &conflict) || conflict.DeviceA == conflict.DeviceB {
+			if conflict := difftest.As[*discovery.ConflictError](t, err); conflict.DeviceA == conflict.DeviceB {
 				t.Errorf("%q, %q: %v", a, b, err)
 			}
 			return

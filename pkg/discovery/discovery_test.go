@@ -13,6 +13,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/capturefile"
+	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/check/checktest"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/difftest"
@@ -24,25 +25,20 @@ var must = difftest.Must
 
 const pod = "/run/netns/pod"
 
+// load reads a host of this package's testdata, or else a captured host.
 func load(t testing.TB, name string) *capturefile.Host {
 	t.Helper()
-	h, err := capturefile.Load("../../testdata/hosts/" + name + ".txtar")
-	if errors.Is(err, fs.ErrNotExist) { // a host of this package's testdata
-		h, err = capturefile.Load("testdata/" + name + ".txtar")
+	h, err := capturefile.Load("testdata/" + name + ".txtar")
+	if errors.Is(err, fs.ErrNotExist) {
+		return capturetest.Load(t, name)
 	}
 	must(t, err)
 	return h
 }
 
-// before514 loads a host as a kernel before 5.14 shows it: netlink reports no parent devices, and only
-// ethtool's bus-info remains.
-func before514(t testing.TB, name string) *capturefile.Host {
-	t.Helper()
-	text := difftest.Read(t, "../../testdata/hosts/"+name+".txtar")
-	h, err := capturefile.Parse([]byte(regexp.MustCompile(`,"parent(bus|dev)":"[^"]*"`).ReplaceAllString(text, "")))
-	must(t, err)
-	return h
-}
+// parents matches the attributes of an interface that kernels before 5.14 do not have. Only ethtool's bus-info
+// remains.
+var parents = regexp.MustCompile(`,"parent(bus|dev)":"[^"]*"`)
 
 var on = checktest.Finder
 
@@ -96,14 +92,13 @@ func show(t testing.TB, d *discovery.Device, err error) string {
 	if held := flat(t, d.Info); len(sourced) != len(d.Facts) || !reflect.DeepEqual(held, sourced) {
 		t.Errorf("Info has  %v,\nFacts have %v", held, sourced)
 	}
-	if d.InNetns {
-		lines = append(lines, "in netns")
-	}
-	if d.Shared {
-		lines = append(lines, "shared")
-	}
-	if d.IsInterface {
-		lines = append(lines, "own")
+	for _, flag := range []struct {
+		set  bool
+		name string
+	}{{d.InNetns, "in netns"}, {d.Shared, "shared"}, {d.IsInterface, "own"}} {
+		if flag.set {
+			lines = append(lines, flag.name)
+		}
 	}
 	if d.SF != "" {
 		lines = append(lines, "on "+d.SF)

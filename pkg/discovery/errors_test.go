@@ -7,6 +7,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/link"
@@ -36,26 +38,6 @@ func (s switches) Representor(string, link.Flavour, int) (string, bool, error) {
 	return "", false, s.representor
 }
 
-func TestPFHasNoRepresentor(t *testing.T) {
-	f := on(t, load(t, "mlx5-switchdev"))
-	f.Eswitches = asked{t}
-	find(t, f, byID("0000:03:00.0"), `
-		pci.pci-address 0000:03:00.0 < deviceID
-		pci.rdma-device mlx5_0 < /sys/bus/pci/devices/0000:03:00.0/infiniband`)
-}
-
-type asked struct{ t *testing.T }
-
-func (a asked) Switchdev(pf string) (bool, error) {
-	a.t.Errorf("asked for the mode of %s", pf)
-	return false, nil
-}
-
-func (a asked) Representor(pf string, f link.Flavour, n int) (string, bool, error) {
-	a.t.Errorf("asked for representor %d.%d of %s", f, n, pf)
-	return "", false, nil
-}
-
 // The VFs of one PF share its mode and ports.
 func TestCacheReadsDevlinkOncePerPF(t *testing.T) {
 	modes, ports := 0, 0
@@ -80,17 +62,15 @@ func TestSocketPathWithMangledCharactersIsUndescribable(t *testing.T) {
 	for _, path := range []string{"/run/a b", "/run/a=b", `/run/a\b`, "/run/a\nb", "run/s"} {
 		for _, typ := range []string{"vhost-user", "memif"} {
 			device, err := on(t, load(t, "i40e")).Find(discovery.Target{Declared: info(t, `{"type": "`+typ+`"}`), SocketPath: path})
-			if undescribable := (*discovery.UndescribableError)(nil); err != nil || device.Info != nil || !errors.As(device.Problem, &undescribable) {
-				t.Errorf("%q: %s", path, show(t, device, err))
-			}
+			must(t, err)
+			difftest.As[*discovery.UndescribableError](t, device.Problem)
+			difftest.Same(t, path, device.Info, (*devinfo.Info)(nil))
 		}
 	}
 }
 
 func TestIdentityReturnsValueThatNamesDevice(t *testing.T) {
-	if got := discovery.Identity(nil); got != "" {
-		t.Errorf("of nothing: %q", got)
-	}
+	difftest.Equal(t, discovery.Identity(nil), "")
 	for text, want := range map[string]string{
 		`{}`:              "",
 		`{"type": "pci"}`: "",
@@ -104,8 +84,6 @@ func TestIdentityReturnsValueThatNamesDevice(t *testing.T) {
 		`{"type": "memif", "memif": {"path": "/run/m"}}`:                                      "/run/m",
 		`{"type": "memif"}`: "",
 	} {
-		if got := discovery.Identity(info(t, text)); got != want {
-			t.Errorf("of %s: %q, want %q", text, got, want)
-		}
+		difftest.Same(t, text, discovery.Identity(info(t, text)), want)
 	}
 }

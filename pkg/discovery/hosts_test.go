@@ -107,6 +107,7 @@ func (q query) work(t *testing.T, n int) work {
 func TestWorkOfFindDoesNotGrowWithVFs(t *testing.T) {
 	legacy := func(string) (string, error) { return "legacy", nil }
 	silent := func(string) (string, error) { return "", syscall.EOPNOTSUPP }
+	unread := func(string) (string, error) { t.Error("the eswitch mode was read for a PF"); return "legacy", nil }
 	last := func(n int) discovery.Target { return byID(capturetest.VF(n - 1)) }
 	pf := func(int) discovery.Target { return byID("0000:3b:00.0") }
 	all := func(n int) discovery.Target {
@@ -119,7 +120,7 @@ func TestWorkOfFindDoesNotGrowWithVFs(t *testing.T) {
 		"the last VF":                      {legacy, last},
 		"the last VF, devlink has no mode": {silent, last},
 		"the last VF, by four sources":     {legacy, all},
-		"the PF":                           {legacy, pf},
+		"the PF":                           {unread, pf},
 	} {
 		few, many := q.work(t, 4), q.work(t, 1024)
 		if few != many {
