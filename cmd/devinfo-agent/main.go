@@ -83,7 +83,7 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 			return agent.ErrNotAlone
 		}
 		return nil
-	}}}, a.Checks()...)
+	}}, {Name: "settings-dir", Optional: true, Ask: a.IgnoredSettings}}, a.Checks()...)
 	if o.metricsAddress != "" {
 		stop := httpstatus.Serve(ctx, "--metrics-address", o.metricsAddress, registry, httpstatus.Health(checks...), log)
 		defer stop()

@@ -77,6 +77,7 @@ type Agent struct {
 
 	mu       sync.Mutex
 	troubles map[string]error // by component; nil = healthy
+	ignored  error            // see IgnoredSettings
 }
 
 // New returns an agent with the given options. It has no side effects on the node.
@@ -107,6 +108,14 @@ func (a *Agent) Checks() (checks []httpstatus.Check) {
 		}})
 	}
 	return checks
+}
+
+// IgnoredSettings returns an error that names the files of the settings directory if none of them applies to this
+// node. The plugin works with its default settings, so this does not affect the agent's health.
+func (a *Agent) IgnoredSettings() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.ignored
 }
 
 // report sets the health of a component and logs changes.

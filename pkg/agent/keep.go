@@ -46,6 +46,13 @@ func (a *Agent) arrange() (unlabelled, err error) {
 	if err == nil && done.State != "" && done.State != install.AlreadyThere {
 		a.Log.Info("node settings changed", "state", done.State, "path", a.Options.Settings.To, "from", done.From)
 	}
+	a.mu.Lock()
+	before := a.ignored
+	a.ignored = done.Ignored
+	a.mu.Unlock()
+	if done.Ignored != nil && (before == nil || before.Error() != done.Ignored.Error()) {
+		a.Log.Warn("settings ignored", "error", done.Ignored)
+	}
 	return done.Warning, err
 }
 

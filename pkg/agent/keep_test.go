@@ -1,7 +1,9 @@
 package agent_test
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,6 +41,28 @@ func TestFailedLabelDoesNotAffectReadiness(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestIgnoredSettingsAreLoggedAtEachChange(t *testing.T) {
+	r := newRig(t)
+	var log bytes.Buffer
+	r.Log = slog.New(slog.NewTextHandler(&log, nil))
+	settings, plugin := filepath.Join(r.dir, "settings"), filepath.Join(r.Options.Plugin.Dir, install.Name)
+	difftest.Write(t, r.NodeConfig, difftest.Read(t, filepath.Join(settings, "default.json")), 0o644)
+	r.must(os.Rename(filepath.Join(settings, "default.json"), filepath.Join(settings, "defaults.json")))
+	a, end := r.started()
+	for _, file := range []string{"defaults.json", "n2.json", "n3.json"} {
+		difftest.Write(t, filepath.Join(settings, file), "{}", 0o644)
+		eventually(t, "reported", func() bool { err := a.IgnoredSettings(); return err != nil && strings.Contains(err.Error(), file) })
+		for range 2 { // the second time by another check
+			_ = os.Remove(plugin)
+			eventually(t, "restored", func() bool { _, err := os.Stat(plugin); return err == nil })
+		}
+	}
+	end()
+	if n := strings.Count(log.String(), "settings ignored"); n != 3 {
+		t.Errorf("%d warnings:\n%s", n, log.String())
+	}
 }
 
 // The agent cannot create stateDir, as if it were not mounted into the agent's container.

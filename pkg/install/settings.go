@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"devinfo-cni.io/pkg/config"
 )
@@ -29,6 +30,7 @@ type Arrangement struct {
 	From    string // the file in Dir that applies; "" if Dir has no settings for this node
 	State   string // Installed, Replaced, AlreadyThere or Removed; "" if nothing was done
 	Warning error  // the error of setting the SELinux label
+	Ignored error  // names the files in Dir if none of them applies; nil = one applies, or Dir is empty
 }
 
 // Removed is the state if an agent had installed settings that Dir no longer has.
@@ -47,6 +49,7 @@ func (s *Settings) Keep() (done Arrangement, err error) {
 		if removed {
 			done.State = Removed
 		}
+		done.Ignored = s.ignored()
 		return done, err
 	}
 	if _, err := config.ParseNode(data, from); err != nil {
@@ -106,6 +109,25 @@ func (s *Settings) wanted() (data []byte, from string, err error) {
 		}
 	}
 	return nil, "", nil
+}
+
+// ignored returns an error that names the files of Dir, none of which applies to the node.
+func (s *Settings) ignored() error {
+	entries, err := os.ReadDir(s.Dir)
+	var names []string
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") { // a mounted ConfigMap has hidden directories
+			names = append(names, e.Name())
+		}
+	}
+	if names == nil {
+		return err
+	}
+	if most := 3; len(names) > most {
+		names = append(names[:most], fmt.Sprintf("%d more", len(names)-most))
+	}
+	return fmt.Errorf("%s has no settings for this node (%s.json or %s), only %s: name the file for all nodes %[3]s, or add %[3]s with {}",
+		s.Dir, s.Node, fallback, strings.Join(names, ", "))
 }
 
 // Remove removes the settings if an agent has installed them and they have not changed since. Otherwise it

@@ -68,6 +68,24 @@ func TestSettingsOfTheNodePrecedeTheDefault(t *testing.T) {
 	arrange(t, s, "", "", "")
 }
 
+// A ConfigMap with defaults.json in place of default.json has no effect.
+func TestFilesOfOtherNodesAreIgnored(t *testing.T) {
+	s := arranger(t)
+	for _, test := range []struct{ adds, only string }{
+		{"..data", ""}, {"defaults.json", "defaults.json"}, {"n2.json", "defaults.json, n2.json"}, {"a", "a, defaults.json, n2.json"},
+		{"b", "a, b, defaults.json, 1 more"}, {"default.json", ""},
+	} {
+		write(t, filepath.Join(s.Dir, test.adds), quiet, 0o644)
+		done, err := s.Keep()
+		must(t, err)
+		if test.only != "" {
+			expect(t, done.Ignored, s.Dir+" has no settings for this node (n1.json or default.json), only "+test.only+": name the file for all nodes default.json, or add default.json with {}")
+		} else if done.Ignored != nil {
+			t.Errorf("%s: %v", test.adds, done.Ignored)
+		}
+	}
+}
+
 func TestInvalidSettingsAreRefused(t *testing.T) {
 	for text, says := range map[string]string{
 		`{"logLevel": "loud"}`:          `default.json: logLevel: "loud" is not one of debug, info, warn, error; the settings were not installed`,

@@ -95,8 +95,7 @@ func Gather(ctx context.Context, p Paths, gone func(netns string) (bool, error))
 	return l
 }
 
-// health reads the settings error in devinfo-agent's /healthz. The refused settings themselves are not visible
-// here.
+// health reads in devinfo-agent's /healthz why the agent refuses or ignores settings, which are not visible here.
 func (l *Live) health(ctx context.Context, address string) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -114,6 +113,9 @@ func (l *Live) health(ctx context.Context, address string) {
 	for line := range strings.Lines(string(text)) {
 		if why, failed := strings.CutPrefix(line, "[-] settings: "); failed {
 			l.Refused = strings.TrimSpace(why)
+		}
+		if why, failed := strings.CutPrefix(line, "[-] settings-dir: "); failed {
+			l.Ignored = strings.TrimSpace(why)
 		}
 	}
 }

@@ -245,6 +245,10 @@ func TestRejectedAgentSettingsAreAnError(t *testing.T) {
 	if got, notes := settings(address); got != "ok: the node settings can be used" || len(notes) > 0 {
 		t.Error(got, notes)
 	}
+	health = "[-] settings-dir: /settings has no settings for this node, only defaults.json\n[+] settings\n"
+	if got, _ := settings(address); got != "warning: /settings has no settings for this node, only defaults.json" {
+		t.Error(got)
+	}
 	agent.Close()
 	if got, notes := settings(address); got != "ok: the node settings can be used" || len(notes) != 1 {
 		t.Error(got, notes)

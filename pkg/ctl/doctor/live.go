@@ -30,6 +30,7 @@ type Live struct {
 	Gate       string               `json:"gate,omitempty"`       // path of cni-dra-gate, if the records of its driver are not visible in the agent's pod
 	DriverAway bool                 `json:"driverAway,omitempty"` // see [node.Node.DriverAway]
 	Refused    string               `json:"refused,omitempty"`    // why devinfo-agent refuses the node settings
+	Ignored    string               `json:"ignored,omitempty"`    // why devinfo-agent ignores files with node settings
 	Altered    []string             `json:"altered,omitempty"`    // paths of files that were changed after devinfo-agent had installed them
 	Notes      []Note               `json:"notes,omitempty"`
 }

@@ -32,8 +32,8 @@ func (a *findings) altered(f *Evidence, path string) {
 	}
 }
 
-// settings reports node settings that cannot be used, and settings that devinfo-agent refuses. Every ADD needs
-// valid node settings.
+// settings reports node settings that cannot be used, and settings that devinfo-agent refuses or ignores. Every ADD
+// needs valid node settings.
 func settings(f *Evidence, list *findings) {
 	if f.NodeFile == "" {
 		list.altered(f, f.NodeConfig)
@@ -42,6 +42,9 @@ func settings(f *Evidence, list *findings) {
 	}
 	if f.Live != nil && f.Live.Refused != "" {
 		list.add(Error, "devinfo-agent keeps the former settings: "+f.Live.Refused, "correct the agent's ConfigMap; devinfoctl validate lists its errors")
+	}
+	if f.Live != nil && f.Live.Ignored != "" {
+		list.add(Warning, f.Live.Ignored, "correct the name in the agent's ConfigMap")
 	}
 }
 
