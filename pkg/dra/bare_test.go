@@ -19,8 +19,7 @@ import (
 // Multus attaches a device with a resourceName: see inventory.ResourceName.
 func TestDeviceWithResourceNameNeedsNoNetwork(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		n := newNode(t, "mlx5-switchdev")
-		r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
+		r.offer("mlx5-switchdev", "")
 		agent := r.start()
 		devices, err := agent.Prepare(t.Context(), ownClaim("u1", vf3, ""))
 		must(t, err)
@@ -61,7 +60,7 @@ func TestStatusShowsDeviceOfClaim(t *testing.T) {
 		"shared":            {pf, network(`{"type":"macvlan"}`), cluster.Device{Type: "pci", Device: "0000:03:00.0", RDMA: "mlx5_0"}},
 	} {
 		inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-			r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
+			r.offer("mlx5-switchdev", "")
 			r.start()
 			r.attachPod(ownClaim("u1", test.device, test.parameters))
 			waitIdle()
@@ -82,9 +81,7 @@ func TestStatusShowsDeviceOfClaim(t *testing.T) {
 // Multus assigns the devices to its networks by position, so a pod with two VFs has count: 2.
 func TestRequestMayHaveSeveralDevicesWithoutNetwork(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		n := newNode(t, "mlx5-switchdev")
-		n.rules = strings.Replace(ownRules, `.vfIndex == 3`, `.vfIndex >= 0`, 1)
-		r.useJournal(n)
+		r.useJournal("mlx5-switchdev", strings.Replace(ownRules, `.vfIndex == 3`, `.vfIndex >= 0`, 1))
 		agent := r.start()
 		former := ownClaim("u0", vf0, "")
 		former.Status.ReservedFor[0].UID = "uid-former"
@@ -131,8 +128,7 @@ func TestPrepareWritesMetadataOfDeviceWithoutNetwork(t *testing.T) {
 // No plugin of the chain writes device information.
 func TestDriverDescribesDeviceThatNoPluginDescribes(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		n := newNode(t, "mlx5-switchdev")
-		r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
+		r.offer("mlx5-switchdev", "")
 		agent := r.start()
 		claim := ownClaim("u1", vf3, network(`{"type":"sriov"}`)) // the VF is bound to vfio-pci
 		setIfName(claim, "net2")                                  // the captured pod has no net2
@@ -170,8 +166,7 @@ func TestDeviceInfoFileIsRemovedFromItsOriginalDirectory(t *testing.T) {
 // A user who can replace the file with a link chooses the file that the runtime mounts.
 func TestDeviceInfoFileThatNonRootCanReplaceIsNotMounted(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		n := newNode(t, "mlx5-switchdev")
-		r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
+		r.offer("mlx5-switchdev", "")
 		var asked []string
 		r.options.Unexposed = func(root, dir string) error {
 			asked = append(asked, root+" "+dir)
@@ -198,7 +193,7 @@ func (r *rig) spec() string {
 // Multus may have attached the device of a claim without a network.
 func TestDELIsNotRetriedWhileClaimWithoutNetworkHasDevice(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		r.useJournal(newNode(t, "mlx5-switchdev"))
+		r.useJournal("mlx5-switchdev", "")
 		r.start()
 		p.setHook(failAll)
 		r.giveUpDEL(ownClaim("u1", vf3, network(`{"type":"sriov"}`)))
@@ -225,8 +220,7 @@ func TestDELIsNotRetriedWhileClaimWithoutNetworkHasDevice(t *testing.T) {
 // Device nodes and metadata need no network namespace.
 func TestHostNetworkPodMayHaveDeviceWithoutNetwork(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		n := newNode(t, "mlx5-switchdev")
-		r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
+		r.offer("mlx5-switchdev", "")
 		r.start()
 		r.prepare(ownClaim("u1", vf3, ""))
 		sb := r.sandbox("s1", "pod")

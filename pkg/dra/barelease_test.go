@@ -19,10 +19,9 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// useJournal makes the agent grant device nodes and lease devices. It returns the journal.
-func (r *rig) useJournal(n *node) *journal.Journal {
-	r.options.Devices.Journal, r.options.Devices.Lineage = journalIn(r.dir, "boot1"), n.lineage
-	r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
+// useJournal is offer for an agent that grants device nodes and leases devices. It returns the journal.
+func (r *rig) useJournal(host, rules string) *journal.Journal {
+	r.options.Devices.Journal, r.options.Devices.Lineage = journalIn(r.dir, "boot1"), r.offer(host, rules).lineage
 	r.options.Devices.Granter = &grant.Granter{Sys: r.options.Devices.Finder.Sys, Settings: config.Node{AllowedDevices: []string{"*"}}, Nodes: func(path string) (cdispec.Node, error) {
 		return cdispec.Node{Path: path, Type: "c"}, nil
 	}}
@@ -49,7 +48,7 @@ func (r *rig) expectHolders(id string, holders ...string) {
 // A pod that was deleted by force still runs and uses its device nodes.
 func TestClaimWithoutNetworkHoldsDeviceExclusively(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		r.useJournal(newNode(t, "mlx5-switchdev"))
+		r.useJournal("mlx5-switchdev", "")
 		r.start()
 		r.prepare(ownClaim("u1", vf3, ""))
 		for _, id := range []string{"pci-0000:03:00.5", "iommu-57"} {
@@ -72,20 +71,15 @@ func TestClaimWithoutNetworkHoldsDeviceExclusively(t *testing.T) {
 
 // The driver may have been killed after it wrote the record and before it had all leases.
 func TestPreparedClaimTakesMissingLeases(t *testing.T) {
-	const infiniband = `devices: [{select: 'device.attributes["devinfo-cni.io"].linkType == "infiniband"', sharing: exclusive, resourceName: example.com/ib}]`
 	for _, test := range []struct {
 		host, rules, device string
 		leases              []string
 	}{
 		{"mlx5-switchdev", "", vf3, []string{"pci-0000:03:00.5", "iommu-57"}},
-		{"mlx5-infiniband", infiniband, "pci-0000-17-00-1", []string{"pci-0000:17:00.1"}},
+		{"mlx5-infiniband", infinibandRules, "pci-0000-17-00-1", []string{"pci-0000:17:00.1"}},
 	} {
 		inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-			n := newNode(t, test.host)
-			if test.rules != "" {
-				n.rules = test.rules
-			}
-			r.useJournal(n)
+			r.useJournal(test.host, test.rules)
 			r.start()
 			r.prepare(ownClaim("u1", test.device, ""))
 			waitIdle()
@@ -104,7 +98,7 @@ func TestPreparedClaimTakesMissingLeases(t *testing.T) {
 // The kubelet does not unprepare a claim that was never prepared.
 func TestClaimThatCannotBeRecordedHasNeitherGateNorLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		j := r.useJournal(newNode(t, "mlx5-switchdev"))
+		j := r.useJournal("mlx5-switchdev", "")
 		r.start()
 		must(t, os.MkdirAll(filepath.Join(r.options.StateDir, "u1.json", "busy"), 0o700))
 		r.prepareFails(ownClaim("u1", vf3, ""), "record claim")
@@ -118,7 +112,7 @@ func TestClaimThatCannotBeRecordedHasNeitherGateNorLease(t *testing.T) {
 // Multus may give the device to the pod of the claim, but not to another pod.
 func TestClaimWithoutNetworkIsNotPreparedWhileMultusHoldsItsDevice(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		j := r.useJournal(newNode(t, "mlx5-switchdev"))
+		j := r.useJournal("mlx5-switchdev", "")
 		r.start()
 		r.sandbox("s0", "other")
 		group := multusEntry("other", "s0", r.netns("s0"), exclusiveLease("iommu-57"))
@@ -134,7 +128,7 @@ func TestClaimWithoutNetworkIsNotPreparedWhileMultusHoldsItsDevice(t *testing.T)
 // A device node of an IOMMU group gives access to all devices of the group.
 func TestAttachmentWithVFIONodeLeasesIOMMUGroup(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		r.useJournal(newNode(t, "mlx5-switchdev"))
+		r.useJournal("mlx5-switchdev", "")
 		r.start()
 		claim := ownClaim("u1", vf3, network(`{"type":"sriov"}`))
 		setIfName(claim, "net2") // the captured pod has no net2
@@ -152,7 +146,7 @@ func TestUserNamespaceGetsOnlyWorldAccessibleDeviceNodes(t *testing.T) {
 	for parameters, opened := range map[string]int{"": 2, network(`{"type":"sriov"}`): 1} { // number of times that the gate is opened; without a network it opens before the sandbox is known
 		for _, hostUsers := range []bool{true, false} {
 			inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-				r.useJournal(newNode(t, "mlx5-switchdev"))
+				r.useJournal("mlx5-switchdev", "")
 				r.options.Devices.Granter.Nodes = func(path string) (cdispec.Node, error) {
 					return cdispec.Node{Path: path, Type: "c", Perm: map[string]fs.FileMode{"/dev/vfio/57": 0o600, "/dev/vfio/vfio": 0o666}[path]}, nil
 				}
@@ -194,9 +188,7 @@ func TestUserNamespaceGetsOnlyWorldAccessibleDeviceNodes(t *testing.T) {
 func TestClaimOfRDMADeviceWithoutInterfaceGetsDeviceNodes(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		const vf = "pci-0000-17-00-1"
-		n := newNode(t, "mlx5-infiniband")
-		n.rules = `devices: [{select: 'device.attributes["devinfo-cni.io"].linkType == "infiniband"', sharing: exclusive, resourceName: example.com/ib}]`
-		r.useJournal(n)
+		r.useJournal("mlx5-infiniband", infinibandRules)
 		agent := r.start()
 		devices, err := agent.Prepare(t.Context(), ownClaim("u1", vf, ""))
 		must(t, err)

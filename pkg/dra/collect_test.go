@@ -58,7 +58,7 @@ func TestClaimWithoutNetworkIsKeptUntilRuntimeListsSandboxes(t *testing.T) {
 		r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
 			return nil, nil
 		}
-		r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
+		r.offer("mlx5-switchdev", "")
 		r.start()
 		r.prepare(ownClaim("u1", vf3, ""))
 		sb := r.sandbox("s1", "pod")

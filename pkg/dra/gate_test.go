@@ -132,7 +132,7 @@ func TestEachAllocationIsAttachedOrRejected(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-				r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
+				r.offer("mlx5-switchdev", "")
 				agent := r.start()
 				_, err := agent.Prepare(t.Context(), test.claim)
 				if test.why != "" {

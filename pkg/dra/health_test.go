@@ -93,8 +93,7 @@ func TestHealthReportsProblemsOfDevices(t *testing.T) {
 func TestLostDeviceEvictsItsPodOnlyIfConfigured(t *testing.T) {
 	for _, evict := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-			n := newNode(t, "mlx5-switchdev")
-			r.options.Devices.Inventory = n.inventory()
+			n := r.offer("mlx5-switchdev", "")
 			r.options.Devices.Inventory.EvictLost = evict
 			agent := r.start()
 			dra.Survey(agent)

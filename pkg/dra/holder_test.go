@@ -73,7 +73,7 @@ func TestDeviceHeldThroughMultusIsNotAttached(t *testing.T) {
 				r.options.Notify = func(n claim.Notice) { told = append(told, n) }
 				r.options.Devices.Journal = journalIn(r.dir, "boot1")
 				r.options.Devices.Journal.SRIOVLocks = t.TempDir()
-				r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
+				r.offer("mlx5-switchdev", "")
 				r.start()
 				r.prepare(ownClaim("u1", test.device, network(`{"type":"`+test.plugin+`"}`)))
 				must(t, r.runPod(r.sandbox("s0", "other")))
@@ -113,7 +113,7 @@ func (r *rig) netns(sandbox string) string { return filepath.Join(r.dir, "netns"
 func (r *rig) prepareVF0() *dra.Agent {
 	r.t.Helper()
 	r.options.Devices.Journal = journalIn(r.dir, "boot1")
-	r.options.Devices.Inventory = newNode(r.t, "mlx5-switchdev").inventory()
+	r.offer("mlx5-switchdev", "")
 	agent := r.start()
 	r.prepare(ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
 	return agent
@@ -151,9 +151,7 @@ func TestPrepareAgainChecksCurrentOffer(t *testing.T) {
 		r.removeNetns(r.sandbox("s1", "pod"))
 		r.unprepare("u1")
 		r.expectPhase("Undeleted", 1)
-		n := newNode(t, "mlx5-switchdev")
-		n.rules = "devices: []"
-		r.options.Devices.Inventory = n.inventory()
+		r.offer("mlx5-switchdev", "devices: []")
 		r.start()
 		waitIdle()
 		r.prepareFails(ownClaim("u1", vf0, network(`{"type":"sriov"}`)), vf0, "does not offer it")

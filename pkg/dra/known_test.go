@@ -27,9 +27,7 @@ func TestADDFindsKnownFactsInDeviceInfoFile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-				n := newNode(t, "mlx5-vdpa")
-				n.rules = `devices: [{select: 'true', sharing: exclusive}]`
-				r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
+				r.offer("mlx5-vdpa", `devices: [{select: 'true', sharing: exclusive}]`)
 				r.options.Devices.Finder.Interfaces = newNode(t, "mlx5-switchdev").finder().Interfaces // the captured pod of this host has no net9
 				agent := r.start()
 				p.setHook(func(command, _, _ string) error {

@@ -12,10 +12,8 @@ import (
 
 func TestRulesFollowLabelsOfNode(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		n := newNode(t, "mlx5-switchdev")
-		n.rules = "devices: [{nodes: {matchLabels: {rack: a}}, pfNames: [p0], sharing: exclusive}, {ifNames: [p0], sharing: shared}]"
 		labels, broken := map[string]string{"rack": "a"}, errors.New("no API server")
-		r.options.Devices.Inventory = n.inventory()
+		r.offer("mlx5-switchdev", "devices: [{nodes: {matchLabels: {rack: a}}, pfNames: [p0], sharing: exclusive}, {ifNames: [p0], sharing: shared}]")
 		r.options.Devices.Inventory.Times.Poll = time.Minute
 		r.options.Devices.Inventory.Labels = func(context.Context) (map[string]string, error) { return labels, broken }
 		agent := r.start()
@@ -45,9 +43,8 @@ func TestRulesFollowLabelsOfNode(t *testing.T) {
 
 func TestFailedReadsOfLabelsDoNotMultiply(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		n, reads := newNode(t, "mlx5-switchdev"), 0
-		n.rules = "devices: [{nodes: {matchLabels: {rack: a}}, ifNames: [p0], sharing: shared}]"
-		r.options.Devices.Inventory = n.inventory()
+		reads := 0
+		r.offer("mlx5-switchdev", "devices: [{nodes: {matchLabels: {rack: a}}, ifNames: [p0], sharing: shared}]")
 		r.options.Devices.Inventory.Labels = func(context.Context) (map[string]string, error) {
 			reads++
 			return nil, errors.New("no API server")

@@ -149,9 +149,8 @@ func TestMetadataEqualsTestdataOfKubeVirt(t *testing.T) {
 
 // A metadata file has the same content in each version of the format.
 func TestKubernetesReadsRDMADevicesAsList(t *testing.T) {
-	r, n, claim := newRig(t), newNode(t, "mlx5-infiniband"), ownClaim("u1", "pci-0000-17-00-1", "")
-	n.rules = `devices: [{select: 'device.attributes["devinfo-cni.io"].linkType == "infiniband"', sharing: exclusive, resourceName: example.com/ib}]`
-	r.useJournal(n)
+	r, claim := newRig(t), ownClaim("u1", "pci-0000-17-00-1", "")
+	r.useJournal("mlx5-infiniband", infinibandRules)
 	r.startKubelet(apiServer(nil, claim), 0)
 	r.prepareByKubelet(claim)
 	text := difftest.Read(t, filepath.Join(r.dir, "dra-device-metadata", "ns_"+claim.Name, "r", "metadata.json"))
@@ -186,13 +185,13 @@ func TestVhostUserSocketHasMTUEvenIfResultHasNone(t *testing.T) {
 // configuration.
 func metadataOf(t *testing.T, device, cniVersion, plugin string) string {
 	t.Helper()
-	r, n := newRig(t), newNode(t, "mlx5-switchdev")
+	r := newRig(t)
+	r.offer("mlx5-switchdev", "")
 	config := fmt.Sprintf(`"config":{"cniVersion":%q,"name":"net","plugins":[{"type":"fake","dir":%q%s,"capabilities":{"CNIDeviceInfoFile":true}}]}`, cniVersion, r.dir, plugin)
 	if device != "cni" {
 		config = `"device":[],` + config
 	}
 	claim := ownClaim("u1", device, config)
-	r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
 	r.startKubelet(apiServer(nil, claim), 0)
 	r.prepareByKubelet(claim)
 	must(t, r.runPod(r.sandbox("s1", "pod")))

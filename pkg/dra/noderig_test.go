@@ -40,6 +40,12 @@ const ownRules = `devices:
   attachments: 7
 `
 
+const infinibandRules = `devices:
+- select: device.attributes["devinfo-cni.io"].linkType == "infiniband"
+  sharing: exclusive
+  resourceName: example.com/ib
+`
+
 // node is a captured host whose devices an agent offers. Tests change it.
 type node struct {
 	t           testing.TB
@@ -135,6 +141,15 @@ const (
 	sf4, sf7      = "auxx-mlx5-5fcore-2esf-2e4", "auxx-mlx5-5fcore-2esf-2e7"
 	pf            = "pci-0000-03-00-0"
 )
+
+// offer makes the agent offer the devices of a captured host. Rules "" are ownRules.
+func (r *rig) offer(host, rules string) *node {
+	r.t.Helper()
+	n := newNode(r.t, host)
+	n.rules = rules
+	r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
+	return n
+}
 
 // startOffering starts the rig's agent as a DRA plugin that offers the devices of a node.
 func (r *rig) startOffering(client *fake.Clientset, n *node, p *plugins) *dra.Agent {

@@ -117,7 +117,7 @@ func TestPreparePutsDeviceIntoConfiguration(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-				r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
+				r.offer("mlx5-switchdev", "")
 				agent := r.start()
 				_, err := agent.Prepare(t.Context(), ownClaim("u1", test.device, test.parameters))
 				var refusal *cniconfig.Refusal
@@ -153,7 +153,7 @@ func TestEachDeviceOfRequestIsAttached(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-				r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
+				r.offer("mlx5-switchdev", "")
 				agent := r.start()
 				claim := ownClaim("u1", vf0, network(`{"type":"sriov"}`))
 				another := claim.Status.Allocation.Devices.Results[0]

@@ -44,7 +44,7 @@ func (r *rig) pluginFile() string {
 // network has a device-info file instead.
 func TestDevicePluginFileIsWrittenForDeviceWithoutNetwork(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		j := r.useJournal(newNode(t, "mlx5-switchdev"))
+		j := r.useJournal("mlx5-switchdev", "")
 		r.start()
 		r.prepare(ownClaim("u1", vf3, ""))
 		want := difftest.Read(t, "../../test/peers/testdata/device-of-claim.json")
@@ -89,7 +89,7 @@ func TestFileOfLiveDevicePluginIsKept(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-				r.useJournal(newNode(t, "mlx5-switchdev"))
+				r.useJournal("mlx5-switchdev", "")
 				unknown := test.unknown
 				r.setAdvertised(func() (bool, error) { return test.live, unknown })
 				r.writePluginFile(test.file)
@@ -126,7 +126,7 @@ func TestFileOfLiveDevicePluginIsKept(t *testing.T) {
 // A record may be lost or unreadable, but the lease names the file.
 func TestPluginFileWithoutRecordIsRemovedWithLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		j := r.useJournal(newNode(t, "mlx5-switchdev"))
+		j := r.useJournal("mlx5-switchdev", "")
 		r.start()
 		r.prepare(ownClaim("u1", vf3, ""))
 		r.expectFiles("dp", 1)
@@ -146,7 +146,7 @@ func TestPluginFileWithoutRecordIsRemovedWithLease(t *testing.T) {
 // After it has written the file, the driver finds that another pod has the IOMMU group.
 func TestPluginFileIsRemovedIfPrepareFails(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		r.useJournal(newNode(t, "mlx5-switchdev"))
+		r.useJournal("mlx5-switchdev", "")
 		r.start()
 		r.sandbox("s0", "other")
 		r.recordMultus(multusEntry("other", "s0", r.netns("s0"), exclusiveLease("iommu-57")))
@@ -159,8 +159,7 @@ func TestPluginFileIsRemovedIfPrepareFails(t *testing.T) {
 // A capture may be of another node.
 func TestNoPluginFileIsWrittenForCapturedDevice(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		n := newNode(t, "mlx5-switchdev")
-		r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
+		r.offer("mlx5-switchdev", "")
 		r.start()
 		r.prepare(ownClaim("u1", vf3, ""))
 		if !strings.Contains(string(r.attachment("u1").Info), "0000:03:00.5") {

@@ -29,8 +29,7 @@ func (r *rig) expectRDMA(gates int, want string) {
 func TestEachGateListsAllRDMADevicesOfPod(t *testing.T) {
 	const all = "mlx5_4:1,mlx5_2:1"
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		n := newNode(t, "mlx5-switchdev")
-		r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
+		r.offer("mlx5-switchdev", "")
 		r.start()
 		sb := r.attachPod(claimFor("u1", requestFor("r", vf0, "net10", "sriov", 0)), claimFor("u2", requestFor("r", vf2, "net2", "sriov", 0)),
 			r.claimOf("z", "u3", "pod", netRequest{"x", "net3", ""}))
@@ -60,9 +59,7 @@ func TestEachGateListsAllRDMADevicesOfPod(t *testing.T) {
 // A device without a network has no interface name to sort by.
 func TestRDMADevicesWithoutNetworkAreListedLast(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		n := newNode(t, "mlx5-switchdev")
-		n.rules = strings.Replace(ownRules, "vfIndex == 3", "vfIndex == 0", 1)
-		r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
+		r.offer("mlx5-switchdev", strings.Replace(ownRules, "vfIndex == 3", "vfIndex == 0", 1))
 		r.start()
 		sb := r.attachPod(ownClaim("u1", vf0, ""), claimFor("u2", requestFor("r", vf2, "net2", "sriov", 0)))
 		r.expectRDMA(2, "mlx5_4:1,mlx5_2:1")
@@ -112,8 +109,7 @@ func TestNoGateListsFewerRDMADevicesThanAreAttached(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-				n := newNode(t, "mlx5-switchdev")
-				r.options.Devices.Inventory, r.options.Devices.Finder = n.inventory(), n.finder()
+				r.offer("mlx5-switchdev", "")
 				r.expectRDMAAtOpening(map[string]string{"_r": "mlx5_2:1", "_s": "mlx5_4:1"})
 				r.start()
 				p.setHook(func(command, _, ifName string) error {

@@ -49,7 +49,7 @@ func TestClaimBelongsToOnePodUntilItsSandboxEnds(t *testing.T) {
 			{{"one", "two"}, {"one", "two"}}, {{"one"}, {"one", "two"}}, {{"one"}, {"two"}},
 		} {
 			inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-				r.useJournal(newNode(t, "mlx5-switchdev"))
+				r.useJournal("mlx5-switchdev", "")
 				claim := makeExclusive(ownClaim("u1", vf3, of.parameters))
 				claim.Status.ReservedFor = nil
 				now := r.reserveFor(claim, pods[0]...)
@@ -86,7 +86,7 @@ func TestClaimBelongsToOnePodUntilItsSandboxEnds(t *testing.T) {
 // Multus attaches before the runtime reports the sandbox, so the lease must name the next pod early.
 func TestLeaseOfClaimWithoutNetworkFollowsItsPod(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		j := r.useJournal(newNode(t, "mlx5-switchdev"))
+		j := r.useJournal("mlx5-switchdev", "")
 		claim := ownClaim("u1", vf3, "")
 		now := claim
 		r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
@@ -170,7 +170,7 @@ func TestSandboxStartsWithoutAPIServer(t *testing.T) {
 // A claim keeps its UID when it is deallocated, and may keep its pod.
 func TestReallocatedClaimIsAttachedWithNewDevice(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
+		r.offer("mlx5-switchdev", "")
 		r.start()
 		of := func(device, version string) *resourceapi.ResourceClaim {
 			claim := ownClaim("u1", device, network(`{"type":"sriov"}`))
@@ -197,7 +197,7 @@ func TestReallocatedClaimIsAttachedWithNewDevice(t *testing.T) {
 // The kubelet considers the claim prepared, because a pod that was deleted by force still has it.
 func TestPodIsRejectedIfClaimWasPreparedWithOtherDevices(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
+		r.offer("mlx5-switchdev", "")
 		now := claimFor("u1", requestFor("r", vf0, "net1", "sriov", 0))
 		r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
 			return now, nil
@@ -224,7 +224,7 @@ func TestSlowClaimReadDoesNotUndoNewerPrepare(t *testing.T) {
 	} {
 		for _, sweep := range []bool{true, false} {
 			inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-				r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
+				r.offer("mlx5-switchdev", "")
 				claim, anew := ownClaim("u1", vf0, vf), ownClaim("u1", test.device, vf)
 				claim.ResourceVersion, anew.ResourceVersion = "9", "10"
 				anew.Status.ReservedFor = r.claimOf("", "", "next").Status.ReservedFor

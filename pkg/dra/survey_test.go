@@ -21,8 +21,7 @@ func TestDeviceThatHostNeedsIsNotAttached(t *testing.T) {
 		"": "",
 	} {
 		inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-			n := newNode(t, "mlx5-switchdev")
-			r.options.Devices.Inventory = n.inventory()
+			n := r.offer("mlx5-switchdev", "")
 			agent := r.start()
 			r.prepare(ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
 			n.text = append(n.text, change...)
@@ -107,8 +106,7 @@ func TestDeviceStaysPublishedIfPodTakesOrReturnsItDuringRead(t *testing.T) {
 // The last survey may date from the time when the earlier pod had the device.
 func TestDeviceReturnedByPodKeepsItsInterfaceName(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		n := newNode(t, "mlx5-switchdev")
-		r.options.Devices.Inventory = n.inventory()
+		n := r.offer("mlx5-switchdev", "")
 		agent := r.start()
 		dra.Survey(agent)
 		for _, uid := range []types.UID{"u1", "u2"} {
@@ -129,7 +127,7 @@ func TestDeviceReturnedByPodKeepsItsInterfaceName(t *testing.T) {
 // survey.
 func TestSharedDeviceIsPreparedWithoutExternalAllocations(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
+		r.offer("mlx5-switchdev", "")
 		r.options.Devices.Inventory.Others = func(context.Context) (map[string]string, error) {
 			time.Sleep(10 * time.Second)
 			return nil, errors.New("the kubelet does not answer")
@@ -151,7 +149,7 @@ func TestSharedDeviceIsPreparedWithoutExternalAllocations(t *testing.T) {
 // The canceled context ends the request, which does not mean that the kubelet is unreachable.
 func TestCanceledSurveyDoesNotReportKubeletUnreachable(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		r.options.Devices.Inventory = newNode(t, "mlx5-switchdev").inventory()
+		r.offer("mlx5-switchdev", "")
 		r.options.Devices.Inventory.Others = func(ctx context.Context) (map[string]string, error) { return nil, ctx.Err() }
 		agent := r.start()
 		dra.Survey(agent)

@@ -87,9 +87,7 @@ func TestDeviceWithGivenUpDELStaysWithItsClaim(t *testing.T) {
 func TestNonPCIPortStaysWithClaimUntilReleased(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		const port = "dev-netdevsim-netdevsim1-p1" // the interface eth0
-		n := newNode(t, "netdevsim-switchdev")
-		n.rules = "devices: [{ifNames: [eth0, net1], sharing: exclusive}]"
-		r.options.Devices.Inventory = n.inventory()
+		n := r.offer("netdevsim-switchdev", "devices: [{ifNames: [eth0, net1], sharing: exclusive}]")
 		r.options.Devices.Journal = journalIn(r.dir, "boot1")
 		agent := r.start()
 		p.setHook(failDEL(""))

@@ -35,7 +35,7 @@ func newInstalled(t *testing.T, client *fake.Clientset) *installed {
 	}
 	r.plugins = newPlugins()
 	r.options.Exec = r.plugins
-	j := r.useJournal(newNode(t, "mlx5-switchdev"))
+	j := r.useJournal("mlx5-switchdev", "")
 	r.options.CDIDir, r.options.Devices.DevicePluginDir = filepath.Join(host, "cdi"), filepath.Join(host, "dp")
 	undertest.Programs(t, filepath.Join(host, "devinfo"), "v1.2.0", "../../cmd/devinfo")
 	n := &installed{r, dra.Installation{
