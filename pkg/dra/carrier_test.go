@@ -75,21 +75,19 @@ func TestFlappingCarrierWritesPoolFewTimes(t *testing.T) {
 		"with long pauses":          {3 * time.Second, 100 * time.Second, 200, 15},
 		"seldom, as by maintenance": {time.Minute, time.Hour, 3, 6},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-				c := plug(t, r, true)
-				before := c.published
-				for range test.flaps {
-					c.lasts(false, test.down)
-					c.lasts(true, test.up)
-				}
-				if got := c.writes - 1; got > test.most {
-					t.Errorf("%d flaps wrote the pool %d times, want at most %d", test.flaps, got, test.most)
-				}
-				c.lasts(true, time.Hour)
-				difftest.Same(t, "pool, after the carrier was stable for long", c.published, before)
-			})
-		})
+		t.Run(name, bubble(func(t *testing.T, r *rig, _ *plugins) {
+			c := plug(t, r, true)
+			before := c.published
+			for range test.flaps {
+				c.lasts(false, test.down)
+				c.lasts(true, test.up)
+			}
+			if got := c.writes - 1; got > test.most {
+				t.Errorf("%d flaps wrote the pool %d times, want at most %d", test.flaps, got, test.most)
+			}
+			c.lasts(true, time.Hour)
+			difftest.Same(t, "pool, after the carrier was stable for long", c.published, before)
+		}))
 	}
 }
 

@@ -126,9 +126,8 @@ func TestClaimIsCollectedOnlyWhenUnusedAndNotAllocated(t *testing.T) {
 // The kubelet cancels Prepare and calls Unprepare while Prepare still runs.
 func TestCanceledPrepareLeavesNothingAfterUnprepare(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		n := newNode(t, "mlx5-switchdev")
+		n := r.offer("mlx5-switchdev", "")
 		looks, goOn := make(chan struct{}), make(chan struct{})
-		r.options.Devices.Inventory = n.inventory()
 		r.options.Devices.Inventory.Host = func() (inventory.Host, error) {
 			close(looks)
 			<-goOn

@@ -95,19 +95,17 @@ func TestOnlyVFPluginsGetPathOfMissingNamespace(t *testing.T) {
 			r.start()
 		}, func(string) (string, string) { return "", "" }},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-				r.start()
-				sb := r.attachPod(ownClaim("u1", "cni", network(`{"type":"sriov"},{"type":"ib-sriov"},{"type":"host-device"}`)))
-				test.ends(r, sb)
-				r.unprepare("u1")
-				vf, other := test.want(netnsOf(sb))
-				want := map[string]string{"sriov": vf, "ib-sriov": vf, "host-device": other}
-				p.mu.Lock()
-				defer p.mu.Unlock()
-				difftest.Equal(t, p.netns, want)
-			})
-		})
+		t.Run(name, bubble(func(t *testing.T, r *rig, p *plugins) {
+			r.start()
+			sb := r.attachPod(ownClaim("u1", "cni", network(`{"type":"sriov"},{"type":"ib-sriov"},{"type":"host-device"}`)))
+			test.ends(r, sb)
+			r.unprepare("u1")
+			vf, other := test.want(netnsOf(sb))
+			want := map[string]string{"sriov": vf, "ib-sriov": vf, "host-device": other}
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			difftest.Equal(t, p.netns, want)
+		}))
 	}
 }
 
@@ -130,30 +128,28 @@ func TestEachAllocationIsAttachedOrRejected(t *testing.T) {
 		"two alternatives at once":    {claimFor("u1", requestFor("r/vf", vf0, "net1", "sriov", 2)), nil, "may have several devices"},
 		"two of one interface name":   {claimFor("u1", requestFor("a", vf0, "net1", "sriov", 0), requestFor("b", vf2, "net1", "sriov", 0)), nil, "net1"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-				r.offer("mlx5-switchdev", "")
-				agent := r.start()
-				_, err := agent.Prepare(t.Context(), test.claim)
-				if test.why != "" {
-					says(t, err, test.why)
-					must(t, r.runPod(r.sandbox("s1", "pod")))
-					r.expectCalls("", 0)
-					return
-				}
-				must(t, err)
+		t.Run(name, bubble(func(t *testing.T, r *rig, p *plugins) {
+			r.offer("mlx5-switchdev", "")
+			agent := r.start()
+			_, err := agent.Prepare(t.Context(), test.claim)
+			if test.why != "" {
+				says(t, err, test.why)
 				must(t, r.runPod(r.sandbox("s1", "pod")))
-				r.expectCalls("ADD", len(test.want))
-				record := r.record("u1")
-				for n, want := range test.want {
-					request, device, _ := strings.Cut(want, " ")
-					if at := record.Attachments[n]; at.Request != request || !strings.Contains(string(at.List), device) {
-						t.Errorf("got %s, %s, want %s", at.Request, at.List, want)
-					}
+				r.expectCalls("", 0)
+				return
+			}
+			must(t, err)
+			must(t, r.runPod(r.sandbox("s1", "pod")))
+			r.expectCalls("ADD", len(test.want))
+			record := r.record("u1")
+			for n, want := range test.want {
+				request, device, _ := strings.Cut(want, " ")
+				if at := record.Attachments[n]; at.Request != request || !strings.Contains(string(at.List), device) {
+					t.Errorf("got %s, %s, want %s", at.Request, at.List, want)
 				}
-				r.expectFiles("cdi", len(test.want))
-			})
-		})
+			}
+			r.expectFiles("cdi", len(test.want))
+		}))
 	}
 }
 

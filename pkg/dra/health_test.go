@@ -61,9 +61,8 @@ func TestHealthReportsProblemsOfDevices(t *testing.T) {
 		}},
 	} {
 		inBubbleWithDevices(t, func(t *testing.T, b *rig) {
-			n := newNode(t, "mlx5-switchdev")
 			b.stop()
-			b.options.Devices.Inventory = n.inventory()
+			n := b.offer("mlx5-switchdev", "")
 			b.options.Devices.Inventory.CarrierGrace = time.Minute
 			b.start()
 			dra.Survey(b.agent)

@@ -67,29 +67,27 @@ func TestDeviceHeldThroughMultusIsNotAttached(t *testing.T) {
 		}, nil},
 		"no device": {vf0, "sriov", func(*rig) {}, nil},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-				var told []claim.Notice
-				r.options.Notify = func(n claim.Notice) { told = append(told, n) }
-				r.options.Devices.Journal = journalIn(r.dir, "boot1")
-				r.options.Devices.Journal.SRIOVLocks = t.TempDir()
-				r.offer("mlx5-switchdev", "")
-				r.start()
-				r.prepare(ownClaim("u1", test.device, network(`{"type":"`+test.plugin+`"}`)))
-				must(t, r.runPod(r.sandbox("s0", "other")))
-				test.held(r)
-				err := r.runPod(r.sandbox("s1", "pod"))
-				if test.want == nil {
-					must(t, err)
-					return
-				}
-				says(t, err, test.want...)
-				if len(told) != 1 || !strings.Contains(told[0].Text, test.want[0]) {
-					t.Errorf("notices: %+v", told)
-				}
-				r.expectCalls("", 0)
-			})
-		})
+		t.Run(name, bubble(func(t *testing.T, r *rig, p *plugins) {
+			var told []claim.Notice
+			r.options.Notify = func(n claim.Notice) { told = append(told, n) }
+			r.options.Devices.Journal = journalIn(r.dir, "boot1")
+			r.options.Devices.Journal.SRIOVLocks = t.TempDir()
+			r.offer("mlx5-switchdev", "")
+			r.start()
+			r.prepare(ownClaim("u1", test.device, network(`{"type":"`+test.plugin+`"}`)))
+			must(t, r.runPod(r.sandbox("s0", "other")))
+			test.held(r)
+			err := r.runPod(r.sandbox("s1", "pod"))
+			if test.want == nil {
+				must(t, err)
+				return
+			}
+			says(t, err, test.want...)
+			if len(told) != 1 || !strings.Contains(told[0].Text, test.want[0]) {
+				t.Errorf("notices: %+v", told)
+			}
+			r.expectCalls("", 0)
+		}))
 	}
 }
 

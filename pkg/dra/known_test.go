@@ -25,45 +25,43 @@ func TestADDFindsKnownFactsInDeviceInfoFile(t *testing.T) {
 		"a plugin that fails":                 {func(string) error { return errNoMaster }, ""},
 		"a plugin that fails after it writes": {func(path string) error { return errors.Join(os.WriteFile(path, []byte(written), 0o644), errNoMaster) }, ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-				r.offer("mlx5-vdpa", `devices: [{select: 'true', sharing: exclusive}]`)
-				r.options.Devices.Finder.Interfaces = newNode(t, "mlx5-switchdev").finder().Interfaces // the captured pod of this host has no net9
-				agent := r.start()
-				p.setHook(func(command, _, _ string) error {
-					if command != "ADD" {
-						return nil
-					}
-					path := filepath.Join(r.options.DeviceInfoDir, "net.s1_net9")
-					text, err := os.ReadFile(path)
-					if err != nil {
-						return err
-					}
-					if !strings.Contains(string(text), function) {
-						t.Errorf("the plugin reads %s", text)
-					}
-					return test.plugin(path)
-				})
-				claim := ownClaim("u1", vdpa, network(`{"type":"ovs"}`))
-				setIfName(claim, "net9")
-				r.prepare(claim)
-				sb := r.sandbox("s1", "pod")
-				err := r.runPod(sb)
-				waitIdle()
-				if test.want == "" {
-					if err == nil || len(r.files("info")) > 0 {
-						t.Errorf("%v, files %q", err, r.files("info"))
-					}
-				} else {
-					must(t, err)
-					text := difftest.Read(t, filepath.Join(r.options.DeviceInfoDir, "net.s1_net9"))
-					difftest.Contains(t, text, test.want)
-					difftest.Contains(t, string(r.attachment("u1").Info), function)
+		t.Run(name, bubble(func(t *testing.T, r *rig, p *plugins) {
+			r.offer("mlx5-vdpa", `devices: [{select: 'true', sharing: exclusive}]`)
+			r.options.Devices.Finder.Interfaces = newNode(t, "mlx5-switchdev").finder().Interfaces // the captured pod of this host has no net9
+			agent := r.start()
+			p.setHook(func(command, _, _ string) error {
+				if command != "ADD" {
+					return nil
 				}
-				r.endPod(sb)
-				must(t, agent.Unprepare(t.Context(), "u1"))
-				r.expectNothing()
+				path := filepath.Join(r.options.DeviceInfoDir, "net.s1_net9")
+				text, err := os.ReadFile(path)
+				if err != nil {
+					return err
+				}
+				if !strings.Contains(string(text), function) {
+					t.Errorf("the plugin reads %s", text)
+				}
+				return test.plugin(path)
 			})
-		})
+			claim := ownClaim("u1", vdpa, network(`{"type":"ovs"}`))
+			setIfName(claim, "net9")
+			r.prepare(claim)
+			sb := r.sandbox("s1", "pod")
+			err := r.runPod(sb)
+			waitIdle()
+			if test.want == "" {
+				if err == nil || len(r.files("info")) > 0 {
+					t.Errorf("%v, files %q", err, r.files("info"))
+				}
+			} else {
+				must(t, err)
+				text := difftest.Read(t, filepath.Join(r.options.DeviceInfoDir, "net.s1_net9"))
+				difftest.Contains(t, text, test.want)
+				difftest.Contains(t, string(r.attachment("u1").Info), function)
+			}
+			r.endPod(sb)
+			must(t, agent.Unprepare(t.Context(), "u1"))
+			r.expectNothing()
+		}))
 	}
 }

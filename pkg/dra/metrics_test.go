@@ -45,9 +45,7 @@ func (r *rig) samples() map[string]float64 {
 
 func TestMetricsShowStateAndCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		n := newNode(t, "igb-sriov")
-		n.rules = "devices: [{ifNames: [eth77], sharing: exclusive}]"
-		r.options.Devices.Inventory, n.othersError = n.inventory(), errors.New("no answer")
+		r.offer("igb-sriov", "devices: [{ifNames: [eth77], sharing: exclusive}]").othersError = errors.New("no answer")
 		r.options.Status = func(context.Context, status.Report) error { return errors.New("no answer") }
 		dra.Survey(r.start())
 		r.attachPod(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), r.claimOf("b", "u2", "other", netRequest{"x", "net1", ""}))

@@ -115,26 +115,24 @@ func TestPreparePutsDeviceIntoConfiguration(t *testing.T) {
 		"another driver":       {vf0, `"driver":"uio_pci_generic",` + network(`{"type":"x"}`), "", "", []string{`driver "uio_pci_generic" is not known`, `"vfio-pci"`}},
 		"no driver":            {vf0, `"driver":"",` + network(`{"type":"x"}`), "", "", []string{"driver"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-				r.offer("mlx5-switchdev", "")
-				agent := r.start()
-				_, err := agent.Prepare(t.Context(), ownClaim("u1", test.device, test.parameters))
-				var refusal *cniconfig.Refusal
-				if errors.As(err, &refusal) != (test.refusal != nil) {
-					t.Fatalf("got %v", err)
-				}
-				if test.refusal != nil {
-					says(t, err, test.refusal...)
-					r.expectNothing()
-					return
-				}
-				at := r.attachment("u1")
-				if !strings.Contains(string(at.List), test.list) || string(at.Capabilities["deviceID"]) != test.capability {
-					t.Errorf("got %s, %s", at.List, at.Capabilities)
-				}
-			})
-		})
+		t.Run(name, bubble(func(t *testing.T, r *rig, _ *plugins) {
+			r.offer("mlx5-switchdev", "")
+			agent := r.start()
+			_, err := agent.Prepare(t.Context(), ownClaim("u1", test.device, test.parameters))
+			var refusal *cniconfig.Refusal
+			if errors.As(err, &refusal) != (test.refusal != nil) {
+				t.Fatalf("got %v", err)
+			}
+			if test.refusal != nil {
+				says(t, err, test.refusal...)
+				r.expectNothing()
+				return
+			}
+			at := r.attachment("u1")
+			if !strings.Contains(string(at.List), test.list) || string(at.Capabilities["deviceID"]) != test.capability {
+				t.Errorf("got %s, %s", at.List, at.Capabilities)
+			}
+		}))
 	}
 }
 
@@ -151,43 +149,41 @@ func TestEachDeviceOfRequestIsAttached(t *testing.T) {
 		"count": func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.Count = 2 },
 		"all":   func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.AllocationMode = "All" },
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-				r.offer("mlx5-switchdev", "")
-				agent := r.start()
-				claim := ownClaim("u1", vf0, network(`{"type":"sriov"}`))
-				another := claim.Status.Allocation.Devices.Results[0]
-				another.Device = vf2
-				claim.Status.Allocation.Devices.Results = append(claim.Status.Allocation.Devices.Results, another)
-				change(claim)
-				r.prepareFails(claim, `ifName "net1"`, `"net{index}"`)
-				setIfName(claim, "net{index}")
-				devices, err := agent.Prepare(t.Context(), claim)
-				must(t, err)
-				sb := r.runSandbox("s1", "pod")
-				slices.Sort(p.started)
-				difftest.Equal(t, p.started, []string{"ADD s1 net0", "ADD s1 net1"})
-				gates := map[string]bool{}
-				for n, at := range r.record("u1").Attachments {
-					if want := []string{"0000:03:00.2", "0000:03:00.4"}[n]; !strings.Contains(string(at.List), want) {
-						t.Errorf("device %d: %s", n, at.List)
-					}
-					gates[devices[n].CDIDeviceIDs[0]] = true
+		t.Run(name, bubble(func(t *testing.T, r *rig, p *plugins) {
+			r.offer("mlx5-switchdev", "")
+			agent := r.start()
+			claim := ownClaim("u1", vf0, network(`{"type":"sriov"}`))
+			another := claim.Status.Allocation.Devices.Results[0]
+			another.Device = vf2
+			claim.Status.Allocation.Devices.Results = append(claim.Status.Allocation.Devices.Results, another)
+			change(claim)
+			r.prepareFails(claim, `ifName "net1"`, `"net{index}"`)
+			setIfName(claim, "net{index}")
+			devices, err := agent.Prepare(t.Context(), claim)
+			must(t, err)
+			sb := r.runSandbox("s1", "pod")
+			slices.Sort(p.started)
+			difftest.Equal(t, p.started, []string{"ADD s1 net0", "ADD s1 net1"})
+			gates := map[string]bool{}
+			for n, at := range r.record("u1").Attachments {
+				if want := []string{"0000:03:00.2", "0000:03:00.4"}[n]; !strings.Contains(string(at.List), want) {
+					t.Errorf("device %d: %s", n, at.List)
 				}
-				must(t, r.createContainer(sb, "u1_r", "u1_r_1"))
-				last := r.metadata[len(r.metadata)-2:] // the devices of a request are written together
-				for n, d := range last {
-					if d.Metadata.NetworkData == nil || d.Metadata.NetworkData.InterfaceName != []string{"net0", "net1"}[n] {
-						t.Errorf("metadata of device %d: %+v", n, d.Metadata)
-					}
+				gates[devices[n].CDIDeviceIDs[0]] = true
+			}
+			must(t, r.createContainer(sb, "u1_r", "u1_r_1"))
+			last := r.metadata[len(r.metadata)-2:] // the devices of a request are written together
+			for n, d := range last {
+				if d.Metadata.NetworkData == nil || d.Metadata.NetworkData.InterfaceName != []string{"net0", "net1"}[n] {
+					t.Errorf("metadata of device %d: %+v", n, d.Metadata)
 				}
-				r.eventually("the status of both", func() bool { return len(r.lastReport().Devices) == 2 })
-				if len(gates) != 2 {
-					t.Errorf("gates %v", gates)
-				}
-				r.endAndUnprepare(sb, "u1")
-			})
-		})
+			}
+			r.eventually("the status of both", func() bool { return len(r.lastReport().Devices) == 2 })
+			if len(gates) != 2 {
+				t.Errorf("gates %v", gates)
+			}
+			r.endAndUnprepare(sb, "u1")
+		}))
 	}
 }
 

@@ -87,39 +87,37 @@ func TestFileOfLiveDevicePluginIsKept(t *testing.T) {
 		"a kubelet that is silent":       {false, errors.New("the kubelet does not answer"), pluginFileText, false},
 		"a live plugin with a dash":      {true, nil, "-", false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-				r.useJournal("mlx5-switchdev", "")
-				unknown := test.unknown
-				r.setAdvertised(func() (bool, error) { return test.live, unknown })
+		t.Run(name, bubble(func(t *testing.T, r *rig, p *plugins) {
+			r.useJournal("mlx5-switchdev", "")
+			unknown := test.unknown
+			r.setAdvertised(func() (bool, error) { return test.live, unknown })
+			r.writePluginFile(test.file)
+			r.start()
+			if unknown != nil {
+				r.prepareFails(ownClaim("u1", vf3, ""), "the kubelet does not answer", vf3File)
+				difftest.Equal(t, r.pluginFile(), test.file)
+				r.expectFiles("cdi", 0)
+				unknown = nil
+				time.Sleep(10 * time.Minute)
+				waitIdle()
+			}
+			r.prepare(ownClaim("u1", vf3, ""))
+			info, err := devinfo.Parse([]byte(r.pluginFile()))
+			is := err == nil && info.PCI != nil && info.PCI.Representor == "eth7"
+			if want := test.replaced || test.unknown != nil; is != want {
+				t.Errorf("replaced: %v, want %v: %s", is, want, r.pluginFile())
+			}
+			if test.live { // a device plugin removes its files when it exits
+				must(t, os.Remove(filepath.Join(r.dir, "dp", vf3File)))
+				time.Sleep(2 * time.Minute)
+				r.expectFiles("dp", 1)
 				r.writePluginFile(test.file)
-				r.start()
-				if unknown != nil {
-					r.prepareFails(ownClaim("u1", vf3, ""), "the kubelet does not answer", vf3File)
-					difftest.Equal(t, r.pluginFile(), test.file)
-					r.expectFiles("cdi", 0)
-					unknown = nil
-					time.Sleep(10 * time.Minute)
-					waitIdle()
-				}
-				r.prepare(ownClaim("u1", vf3, ""))
-				info, err := devinfo.Parse([]byte(r.pluginFile()))
-				is := err == nil && info.PCI != nil && info.PCI.Representor == "eth7"
-				if want := test.replaced || test.unknown != nil; is != want {
-					t.Errorf("replaced: %v, want %v: %s", is, want, r.pluginFile())
-				}
-				if test.live { // a device plugin removes its files when it exits
-					must(t, os.Remove(filepath.Join(r.dir, "dp", vf3File)))
-					time.Sleep(2 * time.Minute)
-					r.expectFiles("dp", 1)
-					r.writePluginFile(test.file)
-				}
-				r.unprepare("u1")
-				if left := len(r.files("dp")) > 0; left != test.live {
-					t.Errorf("files of the device plugin: %q", r.files("dp"))
-				}
-			})
-		})
+			}
+			r.unprepare("u1")
+			if left := len(r.files("dp")) > 0; left != test.live {
+				t.Errorf("files of the device plugin: %q", r.files("dp"))
+			}
+		}))
 	}
 }
 

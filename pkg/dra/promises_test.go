@@ -32,6 +32,11 @@ func inBubble(t *testing.T, test func(t *testing.T, r *rig, p *plugins)) {
 	})
 }
 
+// bubble returns a subtest that runs in a bubble.
+func bubble(test func(t *testing.T, r *rig, p *plugins)) func(*testing.T) {
+	return func(t *testing.T) { inBubble(t, test) }
+}
+
 // waitIdle waits until all goroutines wait. It first sleeps, because a goroutine may be waiting for a lock with
 // a timer.
 func waitIdle() {

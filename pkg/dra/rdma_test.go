@@ -107,22 +107,20 @@ func TestNoGateListsFewerRDMADevicesThanAreAttached(t *testing.T) {
 			return []*resourceapi.ResourceClaim{claimFor("u1", first, late(requestFor("t", "cni", "net3", "x", 0))), claimFor("u2", second)}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-				r.offer("mlx5-switchdev", "")
-				r.expectRDMAAtOpening(map[string]string{"_r": "mlx5_2:1", "_s": "mlx5_4:1"})
-				r.start()
-				p.setHook(func(command, _, ifName string) error {
-					if command == "ADD" {
-						time.Sleep(map[string]time.Duration{"net2": time.Second, "net3": time.Minute}[ifName])
-					}
-					return nil
-				})
-				r.attachPod(claims()...)
-				time.Sleep(2 * time.Minute)
-				waitIdle()
-				r.expectRDMA(len(r.files("cdi")), "mlx5_4:1,mlx5_2:1")
+		t.Run(name, bubble(func(t *testing.T, r *rig, p *plugins) {
+			r.offer("mlx5-switchdev", "")
+			r.expectRDMAAtOpening(map[string]string{"_r": "mlx5_2:1", "_s": "mlx5_4:1"})
+			r.start()
+			p.setHook(func(command, _, ifName string) error {
+				if command == "ADD" {
+					time.Sleep(map[string]time.Duration{"net2": time.Second, "net3": time.Minute}[ifName])
+				}
+				return nil
 			})
-		})
+			r.attachPod(claims()...)
+			time.Sleep(2 * time.Minute)
+			waitIdle()
+			r.expectRDMA(len(r.files("cdi")), "mlx5_4:1,mlx5_2:1")
+		}))
 	}
 }

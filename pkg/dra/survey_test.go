@@ -40,8 +40,7 @@ func TestDeviceThatHostNeedsIsNotAttached(t *testing.T) {
 // Publishing reads the node. Prepare reads it again only if the published slices are not enough.
 func TestPrepareReadsNodeOnlyIfNecessary(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		n, reads := newNode(t, "mlx5-switchdev"), 0
-		r.options.Devices.Inventory = n.inventory()
+		n, reads := r.offer("mlx5-switchdev", ""), 0
 		read := r.options.Devices.Inventory.Host
 		r.options.Devices.Inventory.Host = func() (inventory.Host, error) { reads++; return read() }
 		agent := r.start()
@@ -70,10 +69,9 @@ func TestPrepareReadsNodeOnlyIfNecessary(t *testing.T) {
 // While the driver reads the node, a pod may take its device or return it.
 func TestDeviceStaysPublishedIfPodTakesOrReturnsItDuringRead(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		n := newNode(t, "mlx5-switchdev")
+		n := r.offer("mlx5-switchdev", "")
 		whole := n.text
 		before, after := func() {}, func() {}
-		r.options.Devices.Inventory = n.inventory()
 		r.options.Devices.Inventory.Host = func() (inventory.Host, error) {
 			before()
 			host, err := n.host()
@@ -174,8 +172,7 @@ func TestExternalAllocationsAreReadAgainOnce(t *testing.T) {
 		"either": {3 * time.Second, noAnswer, 3 * time.Second}, "all known": {0, nil, time.Hour},
 	} {
 		inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-			n := newNode(t, "mlx5-switchdev")
-			r.options.Devices.Inventory, n.othersError = n.inventory(), test.broken
+			r.offer("mlx5-switchdev", "").othersError = test.broken
 			r.options.Devices.Inventory.Waits = func() time.Duration { return test.waits }
 			agent := r.start()
 			for range 20 { // changes of the node
