@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/link/linktest"
@@ -138,7 +137,7 @@ func TestUnreadableRecordAffectsOnlyItsClaim(t *testing.T) {
 	difftest.Write(t, filepath.Join(r.options.StateDir, "u1.json"), `{"schema":99}`, 0o600)
 	difftest.Write(t, filepath.Join(r.options.StateDir, "u2.json"), `{"sch`, 0o600)
 	agent := r.start()
-	difftest.Equal(t, dra.Problems(agent), 2)
+	difftest.Equal(t, agent.Census().Unreadable, 2)
 	_, err := agent.Prepare(t.Context(), r.claimOf("a", "u1", "pod1", netRequest{"x", "net1", ""}))
 	difftest.As[*state.SchemaError](t, err)
 	difftest.As[*state.SchemaError](t, agent.Unprepare(t.Context(), "u1"))

@@ -56,7 +56,7 @@ func (c *cable) lasts(up bool, d time.Duration) {
 	c.agent.Node.Publish()
 	for end := time.After(d); ; {
 		select {
-		case <-dra.ToOffer(c.agent):
+		case <-c.agent.Node.Changed():
 			c.publish()
 		case <-end:
 			return

@@ -16,6 +16,8 @@ import (
 	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/claim"
+	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/devices/restore/restoretest"
 )
@@ -23,7 +25,7 @@ import (
 // unhealthy returns the messages of the unhealthy devices.
 func unhealthy(t testing.TB, agent *dra.Agent, pool string) map[string]string {
 	t.Helper()
-	list, _ := dra.Health(agent, pool)
+	list, _ := agent.Node.Health(pool)
 	if len(list) == 0 {
 		t.Error("no device has a health status")
 	}
@@ -67,7 +69,7 @@ func TestHealthReportsProblemsOfDevices(t *testing.T) {
 			b.start()
 			dra.Survey(b.agent)
 			b.attachDevice(t, test.device, test.driver)
-			_, news := dra.Health(b.agent, "node1")
+			_, news := b.agent.Node.Health("node1")
 			test.happens(b, n)
 			dra.Survey(b.agent)
 			got := unhealthy(t, b.agent, "node1")
@@ -82,7 +84,7 @@ func TestHealthReportsProblemsOfDevices(t *testing.T) {
 				}
 			}
 			time.Sleep(4 * time.Minute) // health expires if the node is not read
-			if list, _ := dra.Health(b.agent, "node1"); len(list) != 1 || list[0].DeviceName != "cni" {
+			if list, _ := b.agent.Node.Health("node1"); len(list) != 1 || list[0].DeviceName != "cni" {
 				t.Errorf("expired health is still reported: %v", list)
 			}
 		})
@@ -143,7 +145,9 @@ func TestHealthStreamReportsPeriodicallyUntilCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		reports, done := make(chan kubeletplugin.DeviceHealthReport), make(chan error, 1)
-		go func() { done <- dra.HealthOf(dra.WithoutDevices(), "node1").WatchHealthStatus(ctx, reports) }()
+		agent := &dra.Agent{Engine: &claim.Engine{Options: claim.Options{Node: devices.New(devices.Options{})}}}
+		k := dra.Unstarted(agent, dra.KubeletOptions{Node: "node1"})
+		go func() { done <- k.WatchHealthStatus(ctx, reports) }()
 		began := time.Now()
 		for range 20 {
 			last := time.Now()

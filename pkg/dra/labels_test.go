@@ -28,10 +28,10 @@ func TestRulesFollowLabelsOfNode(t *testing.T) {
 				t.Errorf("%s: offered %v, want %v", when, got, want)
 			}
 		}
-		for len(dra.ToOffer(agent)) > 0 {
-			<-dra.ToOffer(agent)
+		for len(agent.Node.Changed()) > 0 {
+			<-agent.Node.Changed()
 		}
-		<-dra.ToOffer(agent) // the driver tries again by itself
+		<-agent.Node.Changed() // the driver tries again by itself
 		broken = nil
 		expect("labels are known", true)
 		broken = errors.New("no API server")
@@ -56,7 +56,7 @@ func TestFailedReadsOfLabelsDoNotMultiply(t *testing.T) {
 		}
 		for end := time.After(time.Minute); ; {
 			select {
-			case <-dra.ToOffer(agent):
+			case <-agent.Node.Changed():
 				dra.Survey(agent)
 				continue
 			case <-end:

@@ -10,7 +10,6 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
-	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/state"
 )
 
@@ -49,7 +48,7 @@ func TestNextProcessReadsAndRemovesRecordOfAnyStep(t *testing.T) {
 				must(t, os.WriteFile(filepath.Join(r.options.StateDir, name), record, 0o600))
 			}
 			agent := r.start()
-			if problems := dra.Problems(agent); problems > 0 {
+			if problems := agent.Census().Unreadable; problems > 0 {
 				t.Errorf("after %q: %d problems", step, problems)
 			}
 			must(t, agent.Unprepare(t.Context(), "u1"))

@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -149,11 +148,11 @@ func TestUnrestoredDeviceIsWithheldAndReported(t *testing.T) {
 		b.prepareFails(onDevice(b.claimOf("a", "u1", "next", netRequest{"x", "net1", ""}), 0, vf2, ""), "firmware says no", "mtu, mac, name", vf0)
 		waitIdle()
 		withheld := map[string]bool{vf0: true} // a device whose DEL failed is withheld from the slices
-		difftest.Equal(t, dra.Withheld(b.agent), withheld)
+		difftest.Equal(t, b.agent.Node.Withheld(), withheld)
 		time.Sleep(10 * time.Minute)
 		waitIdle()
 		b.expectPhase("Undeleted", 1)
-		difftest.Equal(t, dra.Withheld(b.agent), withheld)
+		difftest.Equal(t, b.agent.Node.Withheld(), withheld)
 		difftest.Equal(t, b.mismatches(), []string{"restored=false setting=mac", "restored=false setting=mtu", "restored=false setting=name"})
 		if !slices.Contains(b.notices, claim.NoticeDevice) {
 			t.Errorf("told %q", b.notices)
@@ -176,7 +175,7 @@ func TestUnrestoredDeviceIsWithheldAndReported(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		waitIdle()
 		expectRestored(t, b.kernel)
-		difftest.Equal(t, dra.Withheld(b.agent), map[string]bool{})
+		difftest.Equal(t, b.agent.Node.Withheld(), map[string]bool{})
 	})
 }
 

@@ -153,7 +153,7 @@ func TestCanceledSurveyDoesNotReportKubeletUnreachable(t *testing.T) {
 		dra.Survey(agent)
 		ended, end := context.WithCancel(t.Context())
 		end()
-		if list := dra.SurveyUntil(ended, agent); list != nil || agent.Node.OthersKnown() != nil {
+		if list, _ := agent.Node.Slices(ended); list != nil || agent.Node.OthersKnown() != nil {
 			t.Errorf("%d slices, %v", len(list), agent.Node.OthersKnown())
 		}
 	})
@@ -181,13 +181,13 @@ func TestExternalAllocationsAreReadAgainOnce(t *testing.T) {
 			}
 			asked := false
 			select {
-			case <-dra.ToOffer(agent):
+			case <-agent.Node.Changed():
 				asked = true
 			case <-time.After(test.within):
 			}
 			time.Sleep(time.Minute)
-			if asked != (test.within < time.Hour) || len(dra.ToOffer(agent)) > 0 {
-				t.Errorf("%s: read again %v, and then %d times", name, asked, len(dra.ToOffer(agent)))
+			if asked != (test.within < time.Hour) || len(agent.Node.Changed()) > 0 {
+				t.Errorf("%s: read again %v, and then %d times", name, asked, len(agent.Node.Changed()))
 			}
 		})
 	}

@@ -98,7 +98,7 @@ func TestNonPCIPortStaysWithClaimUntilReleased(t *testing.T) {
 		waitIdle() // calls return before everything is on record
 		n.text = bytes.ReplaceAll(n.text, []byte("eth0"), []byte("net1"))
 		for name := range inventory.PublishedIn(dra.Survey(agent)) {
-			if !dra.Withheld(agent)[name] {
+			if !agent.Node.Withheld()[name] {
 				t.Errorf("%s is offered", name)
 			}
 		}
