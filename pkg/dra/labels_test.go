@@ -40,31 +40,3 @@ func TestRulesFollowLabelsOfNode(t *testing.T) {
 		expect("labels have changed", false)
 	})
 }
-
-func TestFailedReadsOfLabelsDoNotMultiply(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		reads := 0
-		r.offer("mlx5-switchdev", "devices: [{nodes: {matchLabels: {rack: a}}, ifNames: [p0], sharing: shared}]")
-		r.options.Devices.Inventory.Labels = func(context.Context) (map[string]string, error) {
-			reads++
-			return nil, errors.New("no API server")
-		}
-		agent := r.start()
-		for range 10 { // events of the node
-			dra.Survey(agent)
-			time.Sleep(time.Second)
-		}
-		for end := time.After(time.Minute); ; {
-			select {
-			case <-agent.Node.Changed():
-				dra.Survey(agent)
-				continue
-			case <-end:
-			}
-			break
-		}
-		if reads < 6 || reads > 8 {
-			t.Errorf("the labels were read %d times in 70 s, want once in 10 s", reads)
-		}
-	})
-}

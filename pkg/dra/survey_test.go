@@ -159,20 +159,23 @@ func TestCanceledSurveyDoesNotReportKubeletUnreachable(t *testing.T) {
 	})
 }
 
-// If external allocations are unknown, or will soon end, they are read again before the next poll. They are
-// read only once, even if the node changes often.
-func TestExternalAllocationsAreReadAgainOnce(t *testing.T) {
+// If external allocations or the labels of the Node object are unknown, or allocations will soon end, they are read
+// again before the next poll. They are read only once, even if the node changes often.
+func TestExternalAllocationsAndLabelsAreReadAgainOnce(t *testing.T) {
 	noAnswer := errors.New("rate limited")
 	for name, test := range map[string]struct {
 		waits  time.Duration
-		broken error
+		others error
+		labels error
 		within time.Duration
 	}{
-		"soon released": {7 * time.Second, nil, 7 * time.Second}, "not known": {0, noAnswer, 10 * time.Second},
-		"either": {3 * time.Second, noAnswer, 3 * time.Second}, "all known": {0, nil, time.Hour},
+		"soon released": {7 * time.Second, nil, nil, 7 * time.Second}, "not known": {0, noAnswer, nil, 10 * time.Second},
+		"either": {3 * time.Second, noAnswer, nil, 3 * time.Second}, "all known": {0, nil, nil, time.Hour},
+		"no labels": {0, nil, noAnswer, 10 * time.Second},
 	} {
 		inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-			r.offer("mlx5-switchdev", "").othersError = test.broken
+			r.offer("mlx5-switchdev", "devices: [{nodes: {matchLabels: {rack: a}}, ifNames: [p0], sharing: shared}]").othersError = test.others
+			r.options.Devices.Inventory.Labels = func(context.Context) (map[string]string, error) { return nil, test.labels }
 			r.options.Devices.Inventory.Waits = func() time.Duration { return test.waits }
 			agent := r.start()
 			for range 20 { // changes of the node
