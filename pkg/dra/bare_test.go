@@ -106,25 +106,6 @@ func TestRequestMayHaveSeveralDevicesWithoutNetwork(t *testing.T) {
 	})
 }
 
-// Prepare writes both versions of the metadata, because KubeVirt reads the older one.
-func TestPrepareWritesMetadataOfDeviceWithoutNetwork(t *testing.T) {
-	t.Parallel()
-	r, p := newRig(t), newPlugins()
-	claim := ownClaim("u1", vf3, "")
-	r.startOffering(apiServer(nil, claim), newNode(t, "mlx5-switchdev"), p)
-	if answer := r.prepareByKubelet(claim)["u1"]; len(answer.GetDevices()) != 1 || len(answer.Devices[0].CdiDeviceIds) != 2 {
-		t.Fatal(answer)
-	}
-	all := ""
-	for _, path := range difftest.Files(t, r.dir) {
-		if filepath.Base(path) == "metadata.json" {
-			all += difftest.Read(t, path)
-		}
-	}
-	difftest.Contains(t, all, "metadata.resource.k8s.io/v1alpha1", "metadata.resource.k8s.io/v1beta1", "k8s.cni.cncf.io/deviceID", "resource.kubernetes.io/pciBusID")
-	r.eventually("its gate is open", func() bool { return len(r.files("cdi")) > 0 })
-}
-
 // No plugin of the chain writes device information.
 func TestDriverDescribesDeviceThatNoPluginDescribes(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {

@@ -7,11 +7,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
@@ -95,33 +93,19 @@ func dial(t testing.TB, socket string) *grpc.ClientConn {
 	return conn
 }
 
-// waitPublished waits for a ResourceSlice with these devices.
-func waitPublished(t *testing.T, client *fake.Clientset, want []resourceapi.Device) {
-	t.Helper()
-	waitUntil(t, func() string {
-		list, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
-		must(t, err)
-		if len(list.Items) != 1 {
-			return fmt.Sprintf("%d slices", len(list.Items))
-		}
-		return cmp.Diff("node1", list.Items[0].Spec.Pool.Name) + cmp.Diff(want, list.Items[0].Spec.Devices)
-	})
-}
-
 func TestNodePublishesSharedSoftwareDevice(t *testing.T) {
 	t.Parallel()
-	yes := true
 	for _, limit := range []int{0, 7} {
 		client := apiServer(nil)
 		newRig(t).startKubelet(client, limit)
-		want := []resourceapi.Device{{Name: "cni", AllowMultipleAllocations: &yes}}
+		want := resourceapi.Device{Name: "cni", AllowMultipleAllocations: new(true)}
 		if limit > 0 {
 			one := resource.MustParse("1")
-			want[0].Capacity = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"attachments": {
+			want.Capacity = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"attachments": {
 				Value: resource.MustParse("7"), RequestPolicy: &resourceapi.CapacityRequestPolicy{Default: &one, ValidValues: []resource.Quantity{one}},
 			}}
 		}
-		waitPublished(t, client, want)
+		difftest.Equal(t, waitDevices(t, client, "cni")["cni"], want)
 	}
 }
 
@@ -226,39 +210,6 @@ func TestDriverStartsDespiteUnreadableMetadataSpecs(t *testing.T) {
 	must(t, os.Symlink("nowhere", spec("link")))
 	must(t, os.WriteFile(spec("large"), make([]byte, 2<<20), 0o644))
 	r.startKubelet(apiServer(nil), 0)
-}
-
-// The slices of a deleted node have an owner that does not exist. The garbage collector removes them each time.
-func TestNewNodeObjectEndsProcess(t *testing.T) {
-	client, r := apiServer(nil), newRig(t)
-	fatal := make(chan error, 1)
-	r.fatal = func(err error) { fatal <- err }
-	r.startKubelet(client, 0)
-	waitPublished(t, client, dra.Shared(0))
-	registration := registerapi.NewRegistrationClient(dial(t, filepath.Join(r.dir, driverName+"-reg.sock")))
-	register := func() {
-		_, err := registration.NotifyRegistrationStatus(t.Context(), &registerapi.RegistrationStatus{PluginRegistered: true})
-		must(t, err)
-	}
-	nodes := client.CoreV1().Nodes()
-	register()
-	register()
-	r.eventually("the node was read twice", func() bool {
-		return len(slices.DeleteFunc(client.Actions(), func(a clienttesting.Action) bool { return !a.Matches("get", "nodes") })) >= 2
-	})
-	select {
-	case err := <-fatal:
-		t.Errorf("the same node: %v", err)
-	default:
-	}
-	node, err := nodes.Get(t.Context(), "node1", metav1.GetOptions{})
-	must(t, err)
-	must(t, nodes.Delete(t.Context(), "node1", metav1.DeleteOptions{}))
-	node.UID, node.ResourceVersion = "second", ""
-	_, err = nodes.Create(t.Context(), node, metav1.CreateOptions{})
-	must(t, err)
-	register()
-	says(t, <-fatal, "node1", "registered again")
 }
 
 // The library serves the sockets in goroutines, which may run only after Stop.
