@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -22,32 +21,22 @@ import (
 )
 
 func TestStatusIsSentUntilAPIServerAcceptsItAlsoAfterRestart(t *testing.T) {
-	r := newRig(t)
-	take := r.options.Status
-	var away atomic.Bool
-	away.Store(true)
-	var asked atomic.Int32
-	r.options.Status = func(ctx context.Context, report status.Report) error {
-		asked.Add(1)
-		if away.Load() {
-			return errors.New("connection refused")
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
+		take := r.options.Status
+		r.options.Status = func(context.Context, status.Report) error { return errors.New("connection refused") }
+		r.start()
+		r.attachPod(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
+		waitIdle()
+		difftest.Equal(t, r.agent.Census().PendingStatus, 1)
+		r.stop()
+		r.options.Status = take
+		r.start()
+		waitIdle()
+		difftest.Equal(t, r.agent.Census().PendingStatus, 0)
+		if got := r.lastReport(); got.UID != "u1" || len(got.Devices) != 1 {
+			t.Errorf("got %v", got)
 		}
-		return take(ctx, report)
-	}
-	agent := r.start()
-	stop := r.stop
-	r.attachPod(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
-	r.eventually("the status was sent", func() bool { return asked.Load() > 0 })
-	if agent.Census().PendingStatus != 1 {
-		t.Errorf("got %v", agent.Census())
-	}
-	stop()
-	agent = r.start()
-	away.Store(false)
-	r.eventually("the status was accepted", func() bool { return agent.Census().PendingStatus == 0 })
-	if got := r.lastReport(); got.UID != "u1" || len(got.Devices) != 1 {
-		t.Errorf("got %v", got)
-	}
+	})
 }
 
 // A status that the API server rejects, or accepts slowly, must not delay the status of other claims. A status
@@ -146,43 +135,6 @@ func TestUnreadableRecordAffectsOnlyItsClaim(t *testing.T) {
 		must(t, agent.Unprepare(t.Context(), uid))
 	}
 	difftest.Equal(t, r.files("state"), []string{"u1.json", "u2.json.corrupt"})
-}
-
-func TestManyPodsInSequenceLeaveNothing(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: it takes many seconds")
-	}
-	const pods = 60
-	r := newRig(t)
-	agent := r.start()
-	stop := r.stop
-	life := func(n int) {
-		pod, uid := fmt.Sprint("pod", n), types.UID(fmt.Sprint("u", n))
-		r.prepare(r.claimOf("claim", uid, pod, netRequest{"x", "net1", "info"}))
-		sb := r.runSandbox(fmt.Sprint("s", n), pod)
-		must(t, agent.StopPodSandbox(t.Context(), sb))
-		r.removeNetns(sb)
-		must(t, agent.RemovePodSandbox(t.Context(), sb))
-		must(t, agent.Unprepare(t.Context(), uid))
-	}
-	life(0)
-	files, goroutines := len(difftest.Names(t, "/proc/self/fd")), runtime.NumGoroutine()
-	for n := range pods {
-		life(n + 1)
-	}
-	r.eventually("all goroutines have ended", func() bool { return runtime.NumGoroutine() <= goroutines })
-	if now := len(difftest.Names(t, "/proc/self/fd")); now > files {
-		t.Errorf("open files: %d, before: %d", now, files)
-	}
-	stop()
-	r.expectNothing()
-	count := map[string]int{}
-	for _, c := range r.calls() {
-		count[c.Command]++
-	}
-	if count["ADD"] != pods+1 || count["DEL"] != pods+1 {
-		t.Errorf("got %v", count)
-	}
 }
 
 // onSmallDisk mounts a file system of 64 KiB for the state directory. remount changes its mount flags.
