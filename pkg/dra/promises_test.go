@@ -110,8 +110,10 @@ func TestDELThatNeverSucceedsIsGivenUp(t *testing.T) {
 		r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
 		for n := range 4 { // the kubelet retries with a new sandbox
 			sb := r.sandbox(fmt.Sprint("s", n), "pod")
-			if r.runPod(sb) == nil {
-				t.Error("no error")
+			err := r.runPod(sb)
+			says(t, err, "link not found")
+			if n > 0 {
+				says(t, err, "an earlier sandbox is not detached yet")
 			}
 			r.endPod(sb)
 			time.Sleep(time.Second)

@@ -2,7 +2,6 @@ package dra_test
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -163,31 +162,4 @@ func TestInterfaceNameIsUniqueInPod(t *testing.T) {
 	r.start()
 	r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), r.claimOf("a", "u2", "pod2", netRequest{"x", "net1", ""}))
 	r.prepareFails(r.claimOf("b", "u3", "pod", netRequest{"x", "net1", ""}), `request "x": claim ns/a already uses ifName "net1"; give each request a different ifName, by parameters in the claim that apply to this request only`)
-}
-
-func TestClaimsWithSameNameAndOtherUIDAreDistinct(t *testing.T) {
-	r := newRig(t)
-	agent := r.start()
-	r.attachPod(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
-	r.prepare(r.claimOf("a", "u2", "pod2", netRequest{"x", "net1", ""})) // the first pod was deleted by force
-	must(t, agent.RunPodSandbox(t.Context(), r.sandbox("s2", "pod2")))
-	must(t, agent.Unprepare(t.Context(), "u1"))
-	r.expectInterfaces("s2_net1")
-	if got := r.files("cdi"); len(got) != 1 || !strings.Contains(got[0], "u2_x") {
-		t.Errorf("gates: %q", got)
-	}
-}
-
-func TestFailedDELIsRetriedAndBlocksUnprepare(t *testing.T) {
-	r := newRig(t)
-	agent := r.start()
-	sb := r.attachPod(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
-	refuse := filepath.Join(r.dir, "no-del")
-	must(t, os.WriteFile(refuse, nil, 0o644))
-	must(t, agent.StopPodSandbox(t.Context(), sb))
-	says(t, agent.RunPodSandbox(t.Context(), r.sandbox("s2", "pod")), "an earlier sandbox is not detached yet")
-	says(t, agent.Unprepare(t.Context(), "u1"), "DEL is refused")
-	must(t, os.Remove(refuse))
-	r.eventually("the DEL succeeded", func() bool { return len(r.files("there")) == 0 })
-	r.eventually("the claim is unprepared", func() bool { return agent.Unprepare(t.Context(), "u1") == nil })
 }
