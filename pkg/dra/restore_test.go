@@ -13,7 +13,6 @@ import (
 
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/claim"
-	"devinfo-cni.io/pkg/journal"
 )
 
 // inBubbleWithDevices is inBubble on a node with devices, with a started agent.
@@ -113,9 +112,11 @@ func TestDriverWithoutRulesRestoresDevicesOfPods(t *testing.T) {
 	})
 }
 
-// The kernel removes a namespace asynchronously, so DEL may come first.
+// The kernel removes a namespace asynchronously, so DEL may come first. Until the device is restored, the lease keeps
+// the devinfo plugin from giving it to another pod.
 func TestRestoreWaitsForDeviceOfRemovedNamespace(t *testing.T) {
 	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
+		b.restartWithLeases()
 		b.attachDevice(t, vf0, "")
 		go b.endNetns(3 * time.Second)
 		time.Sleep(time.Millisecond)
@@ -127,10 +128,12 @@ func TestRestoreWaitsForDeviceOfRemovedNamespace(t *testing.T) {
 			t.Errorf("StopPodSandbox took %v", took)
 		}
 		b.expectPhase("Restoring", 1)
+		b.expectHolders("pci-0000:03:00.2", "claim ns/a")
 		if took := b.unprepare("u1"); took < 2*time.Second || took > 10*time.Second {
 			t.Errorf("unprepared after %v", took)
 		}
 		expectRestored(t, b.kernel)
+		b.expectHolders("pci-0000:03:00.2")
 		b.expectNothing()
 		if n := b.plugins.calls("DEL"); n != 1 || len(b.notices) > 0 {
 			t.Errorf("%d DELs, %q", n, b.notices)
@@ -176,29 +179,6 @@ func TestUnrestoredDeviceIsWithheldAndReported(t *testing.T) {
 		waitIdle()
 		expectRestored(t, b.kernel)
 		difftest.Equal(t, b.agent.Node.Withheld(), map[string]bool{})
-	})
-}
-
-// The devinfo plugin must not give the device to another pod before the driver has restored it.
-func TestLeaseIsHeldUntilDeviceIsRestored(t *testing.T) {
-	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
-		b.restartWithLeases()
-		b.attachDevice(t, vf0, "")
-		b.kernel.Fault = func() error { return errors.New("firmware says no") }
-		must(t, b.agent.StopPodSandbox(t.Context(), b.sandbox("s1", "pod")))
-		must(t, b.kernel.EndNetns(filepath.Join(b.dir, "netns/s1")))
-		waitIdle()
-		b.expectPhase("Restoring", 1)
-		h, err := b.options.Devices.Journal.Holders(journal.OfDevice, "pci-0000:03:00.2")
-		if err != nil || len(h) != 1 || h[0].String() != "claim ns/a" || h[0].Mode != journal.Exclusive {
-			t.Errorf("while it is restored: %+v, %v", h, err)
-		}
-		b.kernel.Fault = nil
-		b.endPod(b.sandbox("s1", "pod"))
-		b.unprepare("u1")
-		b.expectHolders("pci-0000:03:00.2")
-		expectRestored(t, b.kernel)
-		b.expectNothing()
 	})
 }
 
