@@ -55,9 +55,7 @@ func TestClaimIsDeletedOnlyIfAPIServerReportsIt(t *testing.T) {
 // The record of a claim without a network does not name the sandbox, so only the runtime can report it.
 func TestClaimWithoutNetworkIsKeptUntilRuntimeListsSandboxes(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
-			return nil, nil
-		}
+		r.readClaims(func() (*resourceapi.ResourceClaim, error) { return nil, nil })
 		r.offer("mlx5-switchdev", "")
 		r.start()
 		r.prepare(ownClaim("u1", vf3, ""))
@@ -86,9 +84,7 @@ func TestClaimIsCollectedOnlyWhenUnusedAndNotAllocated(t *testing.T) {
 	for name, last := range map[string]*resourceapi.ResourceClaim{"deleted": nil, "deallocated": deallocated, "reallocated": ownClaim("u1", vf2, vf)} {
 		inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 			now, answer := last, error(nil)
-			r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
-				return now, answer
-			}
+			r.readClaims(func() (*resourceapi.ResourceClaim, error) { return now, answer })
 			r.options.UndeletedEvery = time.Minute
 			r.prepareVF0()
 			kept := func(when string, leases int) {

@@ -68,18 +68,42 @@ func (r *rig) startKubelet(client *fake.Clientset, limit int) *dra.Kubelet {
 // prepareByKubelet prepares claims through the kubelet's API and returns the responses by UID.
 func (r *rig) prepareByKubelet(claims ...*resourceapi.ResourceClaim) map[string]*drapb.NodePrepareResourceResponse {
 	r.t.Helper()
-	request := new(drapb.NodePrepareResourcesRequest)
-	for _, c := range claims {
-		request.Claims = append(request.Claims, &drapb.Claim{Namespace: c.Namespace, Name: c.Name, Uid: string(c.UID)})
-	}
-	answer, err := drapb.NewDRAPluginClient(dial(r.t, filepath.Join(r.dir, "dra.sock"))).NodePrepareResources(r.t.Context(), request)
-	must(r.t, err)
-	for uid, a := range answer.Claims {
+	all := r.askToPrepare(claims...)
+	for uid, a := range all {
 		if a.GetError() != "" {
 			r.t.Fatalf("%s: %s", uid, a.Error)
 		}
 	}
+	return all
+}
+
+// askToPrepare is prepareByKubelet, but the responses may have errors.
+func (r *rig) askToPrepare(claims ...*resourceapi.ResourceClaim) map[string]*drapb.NodePrepareResourceResponse {
+	r.t.Helper()
+	plugin, references := r.callAsKubelet(claims)
+	answer, err := plugin.NodePrepareResources(r.t.Context(), &drapb.NodePrepareResourcesRequest{Claims: references})
+	must(r.t, err)
 	return answer.Claims
+}
+
+// unprepareByKubelet unprepares claims through the kubelet's API.
+func (r *rig) unprepareByKubelet(claims ...*resourceapi.ResourceClaim) {
+	r.t.Helper()
+	plugin, references := r.callAsKubelet(claims)
+	answer, err := plugin.NodeUnprepareResources(r.t.Context(), &drapb.NodeUnprepareResourcesRequest{Claims: references})
+	must(r.t, err)
+	for uid, a := range answer.Claims {
+		difftest.Same(r.t, uid, a.GetError(), "")
+	}
+}
+
+// callAsKubelet returns the plugin of the kubelet's API, and references to claims.
+func (r *rig) callAsKubelet(claims []*resourceapi.ResourceClaim) (plugin drapb.DRAPluginClient, references []*drapb.Claim) {
+	r.t.Helper()
+	for _, c := range claims {
+		references = append(references, &drapb.Claim{Namespace: c.Namespace, Name: c.Name, Uid: string(c.UID)})
+	}
+	return drapb.NewDRAPluginClient(dial(r.t, filepath.Join(r.dir, "dra.sock"))), references
 }
 
 func dial(t testing.TB, socket string) *grpc.ClientConn {
@@ -141,33 +165,22 @@ func TestRejectedClaimDoesNotAffectAnother(t *testing.T) {
 	raw := &bad.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw
 	*raw = bytes.Replace(*raw, []byte("cni.networking.x-k8s.io/v1alpha1"), []byte("no-such-group/v1"), 1)
 	r.startKubelet(apiServer(nil, good, bad), 0)
-	plugin := drapb.NewDRAPluginClient(dial(t, filepath.Join(r.dir, "dra.sock")))
-	claims := []*drapb.Claim{{Namespace: "ns", Name: bad.Name, Uid: "bad"}, {Namespace: "ns", Name: good.Name, Uid: "good"}}
-	answer, err := plugin.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: claims})
-	must(t, err)
-	difftest.Contains(t, answer.Claims["bad"].Error, "no-such-group")
-	if a := answer.Claims["good"]; a.Error != "" || len(a.Devices) != 1 || len(a.Devices[0].CdiDeviceIds) != 2 { // the gate and the metadata
+	all := r.askToPrepare(bad, good)
+	difftest.Contains(t, all["bad"].Error, "no-such-group")
+	if a := all["good"]; a.Error != "" || len(a.Devices) != 1 || len(a.Devices[0].CdiDeviceIds) != 2 { // the gate and the metadata
 		t.Errorf("got %v", a)
 	}
-	gone, err := plugin.NodeUnprepareResources(t.Context(), &drapb.NodeUnprepareResourcesRequest{Claims: claims})
-	if err != nil || gone.Claims["bad"].Error+gone.Claims["good"].Error != "" {
-		t.Errorf("got %v, %v", gone, err)
-	}
+	r.unprepareByKubelet(bad, good)
 }
 
 // The kubelet does not prepare a prepared claim again, so its response must have the error.
 func TestPrepareFailsIfMetadataCannotBeWritten(t *testing.T) {
 	for _, full := range []string{"dra-device-metadata", "cdi"} {
 		r, claim := newRig(t), claimIn("", "net", "u1", "pod", netRequest{"r", "net1", ""})
-		r.plugins = newPlugins()
-		r.options.Exec = r.plugins
+		r.options.Exec = newPlugins()
 		r.startKubelet(apiServer(nil, claim), 0)
 		must(t, os.WriteFile(filepath.Join(r.dir, full), nil, 0o644)) // fails the write, like a full disk
-		plugin := drapb.NewDRAPluginClient(dial(t, filepath.Join(r.dir, "dra.sock")))
-		request := &drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{{Namespace: "ns", Name: claim.Name, Uid: "u1"}}}
-		answer, err := plugin.NodePrepareResources(t.Context(), request)
-		must(t, err)
-		difftest.Contains(t, answer.Claims["u1"].GetError(), filepath.Join(r.dir, full))
+		difftest.Contains(t, r.askToPrepare(claim)["u1"].GetError(), filepath.Join(r.dir, full))
 		must(t, os.Remove(filepath.Join(r.dir, full)))
 		if ids := r.prepareByKubelet(claim)["u1"].Devices[0].CdiDeviceIds; len(ids) != 2 {
 			t.Errorf("%s: got %q", full, ids)
@@ -178,8 +191,7 @@ func TestPrepareFailsIfMetadataCannotBeWritten(t *testing.T) {
 
 func TestRemovedCDISpecsOfMetadataAreRestored(t *testing.T) {
 	r, claim := newRig(t), claimIn("", "net", "u1", "pod", netRequest{"r", "net1", ""})
-	r.plugins = newPlugins()
-	r.options.Exec = r.plugins
+	r.options.Exec = newPlugins()
 	clear := func() {
 		for _, name := range r.files("cdi") {
 			must(t, os.Remove(filepath.Join(r.dir, "cdi", name)))
@@ -194,11 +206,8 @@ func TestRemovedCDISpecsOfMetadataAreRestored(t *testing.T) {
 	r.startKubelet(apiServer(nil, claim), 0) // the next process first has to read the specs
 	clear()
 	r.eventually("both specs are written again by the next process", both)
-	plugin := drapb.NewDRAPluginClient(dial(t, filepath.Join(r.dir, "dra.sock")))
-	request := &drapb.NodeUnprepareResourcesRequest{Claims: []*drapb.Claim{{Namespace: "ns", Name: claim.Name, Uid: "u1"}}}
 	clear()
-	_, err := plugin.NodeUnprepareResources(t.Context(), request)
-	must(t, err)
+	r.unprepareByKubelet(claim)
 	time.Sleep(10 * r.options.Sweep)
 	r.expectFiles("cdi", 0)
 }

@@ -27,6 +27,13 @@ func (r *rig) reserveFor(claim *resourceapi.ResourceClaim, pods ...string) *reso
 	return claim
 }
 
+// readClaims makes reads of claims from the API server call read.
+func (r *rig) readClaims(read func() (*resourceapi.ResourceClaim, error)) {
+	r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
+		return read()
+	}
+}
+
 // startSynchronized starts an agent and lists all sandboxes.
 func (r *rig) startSynchronized(sandboxes ...*api.PodSandbox) {
 	r.t.Helper()
@@ -53,9 +60,7 @@ func TestClaimBelongsToOnePodUntilItsSandboxEnds(t *testing.T) {
 				claim := makeExclusive(ownClaim("u1", vf3, of.parameters))
 				claim.Status.ReservedFor = nil
 				now := r.reserveFor(claim, pods[0]...)
-				r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
-					return now, nil
-				}
+				r.readClaims(func() (*resourceapi.ResourceClaim, error) { return now, nil })
 				r.startSynchronized()
 				r.prepare(now)
 				first := r.runSandbox("s1", "one")
@@ -89,9 +94,7 @@ func TestLeaseOfClaimWithoutNetworkFollowsItsPod(t *testing.T) {
 		j := r.useJournal("mlx5-switchdev", "")
 		claim := ownClaim("u1", vf3, "")
 		now := claim
-		r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
-			return now, nil
-		}
+		r.readClaims(func() (*resourceapi.ResourceClaim, error) { return now, nil })
 		r.startSynchronized()
 		r.prepare(claim)
 		sb := r.runSandbox("s1", "pod")
@@ -199,9 +202,7 @@ func TestPodIsRejectedIfClaimWasPreparedWithOtherDevices(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		r.offer("mlx5-switchdev", "")
 		now := claimFor("u1", requestFor("r", vf0, "net1", "sriov", 0))
-		r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
-			return now, nil
-		}
+		r.readClaims(func() (*resourceapi.ResourceClaim, error) { return now, nil })
 		r.startSynchronized()
 		sb := r.attachPod(now)
 		now = allocated("claim-u1", "u1", "next", requestFor("r", vf2, "net1", "sriov", 0))
@@ -268,10 +269,7 @@ func TestSlowClaimReadDoesNotUndoNewerPrepare(t *testing.T) {
 func TestUnpreparedClaimIsNotReadForNewPods(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		reads := 0
-		r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
-			reads++
-			return nil, nil
-		}
+		r.readClaims(func() (*resourceapi.ResourceClaim, error) { reads++; return nil, nil })
 		r.start()
 		claim := r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""})
 		claim.OwnerReferences = nil

@@ -10,7 +10,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
-	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
@@ -33,8 +32,7 @@ func newInstalled(t *testing.T, client *fake.Clientset) *installed {
 	for _, dir := range []string{"bin", "cdi", "dp", "registry"} {
 		must(t, os.Mkdir(filepath.Join(host, dir), 0o755))
 	}
-	r.plugins = newPlugins()
-	r.options.Exec = r.plugins
+	r.options.Exec = newPlugins()
 	j := r.useJournal("mlx5-switchdev", "")
 	r.options.CDIDir, r.options.Devices.DevicePluginDir = filepath.Join(host, "cdi"), filepath.Join(host, "dp")
 	undertest.Programs(t, filepath.Join(host, "devinfo"), "v1.2.0", "../../cmd/devinfo")
@@ -57,15 +55,6 @@ func (n *installed) left(dirs ...string) []string {
 		dirs[i] = filepath.Join(n.host, dirs[i])
 	}
 	return difftest.Files(n.t, dirs...)
-}
-
-// unprepare unprepares a claim through the kubelet's API.
-func (n *installed) unprepare(uid string) {
-	n.t.Helper()
-	claims := []*drapb.Claim{{Namespace: "ns", Name: "claim-" + uid, Uid: uid}}
-	answer, err := drapb.NewDRAPluginClient(dial(n.t, filepath.Join(n.dir, "dra.sock"))).NodeUnprepareResources(n.t.Context(), &drapb.NodeUnprepareResourcesRequest{Claims: claims})
-	must(n.t, err)
-	difftest.Same(n.t, "error", answer.Claims[uid].GetError(), "")
 }
 
 func sliceOf(name string) *resourceapi.ResourceSlice {
@@ -101,8 +90,7 @@ func TestUninstallRemovesTheDriverFromTheNodeOnceNoClaimIsOnRecord(t *testing.T)
 	difftest.Equal(t, n.left("bin", "cdi", "dp", "journal"), before)
 
 	n.startKubelet(client, 0)
-	n.unprepare("u1")
-	n.unprepare("u2")
+	n.unprepareByKubelet(bare, networked)
 	must(t, n.agent.InUse())
 	n.stop()
 	must(t, os.WriteFile(filepath.Join(n.RegistrarDir, driverName+"-reg.sock"), nil, 0o600)) // left by a killed driver
@@ -134,7 +122,7 @@ func TestUninstallByForceKeepsRecordsAndLeasesOfClaims(t *testing.T) {
 		t.Errorf("the offer stays: %+v, %v", offer, err)
 	}
 	n.startKubelet(client, 0) // the next driver
-	n.unprepare("u1")
+	n.unprepareByKubelet(claim)
 	must(t, n.agent.InUse())
 }
 
