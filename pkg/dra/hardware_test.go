@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/google/go-cmp/cmp"
@@ -18,7 +17,6 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/dra"
-	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/dra/devices/restore/restoretest"
@@ -47,18 +45,13 @@ func addDevices(o *dra.Options, dir string) *restoretest.Kernel {
 		k, err = restoretest.Make(dir, text)
 		check(err)
 	}
-	rules, err := inventory.ParseRules([]byte(ownRules))
-	check(err)
 	file, err := capturefile.Parse(text)
 	check(err)
 	links, err := linkhost.New(file)
 	check(err)
 	captured, err := inventory.Captured(file)
 	check(err)
-	o.Devices.Inventory = &devices.Inventory{
-		Rules: rules, Host: func() (inventory.Host, error) { return captured, nil }, Times: inventory.Times{Settle: time.Millisecond, Poll: time.Hour},
-		Events: noEvents, Others: noOthers, Waits: noChange,
-	}
+	o.Devices.Inventory = inventoryOf(captured, ownRules)
 	o.Devices.Finder = &discovery.Finder{Sys: captured.Sys, Interfaces: links, Eswitches: links}
 	o.Devices.Custody, o.Devices.Lineage = k.Host(), captured.Sys.Lineage
 	return k

@@ -63,24 +63,27 @@ func newNode(t testing.TB, name string) *node {
 }
 
 func (n *node) inventory() *devices.Inventory {
-	rules, err := inventory.ParseRules([]byte(cmp.Or(n.rules, ownRules)))
-	must(n.t, err)
-	return &devices.Inventory{
-		Rules: rules, Host: n.host, Times: inventory.Times{Settle: time.Millisecond, Poll: time.Hour},
-		Events: func(context.Context) (<-chan struct{}, error) { return n.events, nil },
-		Others: func(context.Context) (map[string]string, error) {
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			return n.others, n.othersError
-		},
-		Waits: noChange,
+	of := inventoryOf(inventory.Host{}, cmp.Or(n.rules, ownRules))
+	of.Host = n.host
+	of.Events = func(context.Context) (<-chan struct{}, error) { return n.events, nil }
+	of.Others = func(context.Context) (map[string]string, error) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.others, n.othersError
 	}
+	return of
 }
 
-// noChange, noEvents and noOthers are for nodes whose devices do not change.
-func noChange() time.Duration                             { return 0 }
-func noEvents(context.Context) (<-chan struct{}, error)   { return nil, nil }
-func noOthers(context.Context) (map[string]string, error) { return nil, nil }
+// inventoryOf returns an inventory of a host that does not change.
+func inventoryOf(host inventory.Host, rules string) *devices.Inventory {
+	parsed, err := inventory.ParseRules([]byte(rules))
+	check(err)
+	return &devices.Inventory{
+		Rules: parsed, Host: func() (inventory.Host, error) { return host, nil }, Times: inventory.Times{Settle: time.Millisecond, Poll: time.Hour},
+		Events: func(context.Context) (<-chan struct{}, error) { return nil, nil },
+		Others: func(context.Context) (map[string]string, error) { return nil, nil }, Waits: func() time.Duration { return 0 },
+	}
+}
 
 func (n *node) lineage(device string) ([]sysfs.Object, error) {
 	h, err := n.host()
