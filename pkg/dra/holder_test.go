@@ -30,42 +30,29 @@ func exclusiveLease(id string) journal.DeviceLease {
 // If Multus has attached the device, to the claim's pod or to another pod, no plugin of the claim runs. The
 // error names both pods.
 func TestDeviceHeldThroughMultusIsNotAttached(t *testing.T) {
+	const other, pfLease, vfLease = "is held by pod ns/other", "pci-0000:03:00.0", "pci-0000:03:00.2"
+	multus := func(pod, sandbox string, lease journal.DeviceLease) func(*rig) {
+		return func(r *rig) { r.recordMultus(multusEntry(pod, sandbox, r.netns(sandbox), lease)) }
+	}
 	for name, test := range map[string]struct {
 		device, plugin string
 		held           func(r *rig) // records the other holder
 		want           []string     // parts of the error; nil = attached
 	}{
-		"to another pod": {vf0, "sriov", func(r *rig) {
-			r.recordMultus(multusEntry("other", "s0", r.netns("s0"), exclusiveLease("pci-0000:03:00.2")))
-		},
-			[]string{"claim ns/claim-u1", "pci-0000-03-00-2 (0000:03:00.2) is held by pod ns/other (net7, network sriov-net)", "pod ns/pod (net1) cannot have it too"}},
-		"its PF, to another pod": {vf0, "sriov", func(r *rig) {
-			r.recordMultus(multusEntry("other", "s0", r.netns("s0"), exclusiveLease("pci-0000:03:00.0")))
-		},
-			[]string{"is held by pod ns/other (net7"}},
-		"an SF": {sf4, `host-device","capabilities":{"deviceID":true},"x":"`, func(r *rig) {
-			r.recordMultus(multusEntry("other", "s0", r.netns("s0"), exclusiveLease("auxiliary-mlx5_core.sf.4")))
-		}, []string{"mlx5_core.sf.4) is held by pod ns/other"}},
+		"to another pod": {vf0, "sriov", multus("other", "s0", exclusiveLease(vfLease)), []string{
+			"claim ns/claim-u1", "pci-0000-03-00-2 (0000:03:00.2) " + other + " (net7, network sriov-net)", "pod ns/pod (net1) cannot have it too"}},
+		"its PF, to another pod": {vf0, "sriov", multus("other", "s0", exclusiveLease(pfLease)), []string{other + " (net7"}},
+		"an SF": {sf4, `host-device","capabilities":{"deviceID":true},"x":"`, multus("other", "s0", exclusiveLease("auxiliary-mlx5_core.sf.4")),
+			[]string{"mlx5_core.sf.4) " + other}},
 		"by sriov-cni alone": {vf0, "sriov", func(r *rig) {
 			must(r.t, os.WriteFile(filepath.Join(r.options.Devices.Journal.SRIOVLocks, "0000:03:00.2"), []byte(r.netns("s0")), 0o600))
-		}, []string{"is held by pod ns/other (by sriov-cni)"}},
-		"shared master, exclusively to another pod": {pf, "macvlan", func(r *rig) {
-			r.recordMultus(multusEntry("other", "s0", r.netns("s0"), exclusiveLease("pci-0000:03:00.0")))
-		},
-			[]string{"is held by pod ns/other"}},
-		"to the pod itself": {vf0, "sriov", func(r *rig) {
-			r.recordMultus(multusEntry("pod", "s1", r.netns("s1"), exclusiveLease("pci-0000:03:00.2")))
-		}, nil},
-		"to a deleted pod": {vf0, "sriov", func(r *rig) {
-			r.recordMultus(multusEntry("other", "s9", filepath.Join(r.dir, "netns", "s9"), exclusiveLease("pci-0000:03:00.2")))
-		}, nil},
-		"another device": {vf0, "sriov", func(r *rig) {
-			r.recordMultus(multusEntry("other", "s0", r.netns("s0"), exclusiveLease("pci-0000:03:00.4")))
-		}, nil},
-		"shared master": {pf, "macvlan", func(r *rig) {
-			r.recordMultus(multusEntry("other", "s0", r.netns("s0"), journal.DeviceLease{ID: "pci-0000:03:00.0", Mode: journal.Shared}))
-		}, nil},
-		"no device": {vf0, "sriov", func(*rig) {}, nil},
+		}, []string{other + " (by sriov-cni)"}},
+		"shared master, exclusively to another pod": {pf, "macvlan", multus("other", "s0", exclusiveLease(pfLease)), []string{other}},
+		"to the pod itself":                         {vf0, "sriov", multus("pod", "s1", exclusiveLease(vfLease)), nil},
+		"to a deleted pod":                          {vf0, "sriov", multus("other", "s9", exclusiveLease(vfLease)), nil},
+		"another device":                            {vf0, "sriov", multus("other", "s0", exclusiveLease("pci-0000:03:00.4")), nil},
+		"shared master":                             {pf, "macvlan", multus("other", "s0", journal.DeviceLease{ID: pfLease, Mode: journal.Shared}), nil},
+		"no device":                                 {vf0, "sriov", func(*rig) {}, nil},
 	} {
 		t.Run(name, bubble(func(t *testing.T, r *rig, p *plugins) {
 			var told []claim.Notice
