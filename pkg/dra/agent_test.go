@@ -44,12 +44,13 @@ func TestStatusIsSentUntilAPIServerAcceptsItAlsoAfterRestart(t *testing.T) {
 func TestEachClaimStatusHasItsOwnBackOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		var mu sync.Mutex
-		sent, down := map[string][]float64{}, true
+		sent := map[string][]float64{}
+		var down atomic.Bool
+		down.Store(true)
 		began := time.Now()
 		r.options.Status = func(ctx context.Context, report status.Report) error {
 			mu.Lock()
 			sent[report.Name] = append(sent[report.Name], time.Since(began).Seconds())
-			refused := down && report.Name == "bad"
 			mu.Unlock()
 			switch {
 			case report.Name == "slow":
@@ -57,7 +58,7 @@ func TestEachClaimStatusHasItsOwnBackOff(t *testing.T) {
 				return ctx.Err()
 			case report.Name == "gone":
 				return status.ErrGone
-			case refused:
+			case down.Load() && report.Name == "bad":
 				return errors.New("connection refused")
 			}
 			return nil
@@ -68,16 +69,12 @@ func TestEachClaimStatusHasItsOwnBackOff(t *testing.T) {
 			must(t, r.runPod(r.sandbox(name, name)))
 		}
 		time.Sleep(1000 * time.Second)
-		mu.Lock()
-		down = false
-		mu.Unlock()
+		down.Store(false)
 		time.Sleep(300 * time.Second)
 		if now := agent.Census(); now.PendingStatus != 1 || now.Phases["Added"] != 4 { // the status of claim slow
 			t.Errorf("got %v", now)
 		}
-		mu.Lock()
-		down = true
-		mu.Unlock()
+		down.Store(true)
 		must(t, r.runPod(r.sandbox("again", "bad"))) // a new status starts a new back-off
 		time.Sleep(time.Second)
 		must(t, r.runPod(r.sandbox("third", "bad"))) // sent immediately, despite the back-off
