@@ -1,30 +1,15 @@
 package hostdev_test
 
 import (
-	"path/filepath"
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
-	"devinfo-cni.io/pkg/capturefile"
+	"devinfo-cni.io/pkg/capturefile/capturetest"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/sysfs"
 )
-
-func captured(t *testing.T, name string) (hostdev.Host, *linkhost.Kernel) {
-	t.Helper()
-	file, err := capturefile.Load(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	links, err := linkhost.New(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return hostdev.Host{Sys: sysfs.New(file.Sys()), Links: links.Links, Eswitches: links}, links
-}
 
 func names(ports []sysfs.Port) (list []string) {
 	for _, p := range ports {
@@ -36,18 +21,15 @@ func names(ports []sysfs.Port) (list []string) {
 // each reads every captured host, after change has modified it, and calls look with its devices.
 func each(t *testing.T, change func(*hostdev.Host), look func(t *testing.T, host hostdev.Host, links *linkhost.Kernel, devices []*hostdev.Device, warnings []string)) {
 	t.Helper()
-	files, err := filepath.Glob("../../testdata/hosts/*.txtar")
-	if err != nil || len(files) < 10 {
-		t.Fatalf("%d captured hosts, %v", len(files), err)
-	}
-	for _, file := range files {
-		host, links := captured(t, file)
+	for _, name := range capturetest.Names(t) {
+		file := capturetest.Load(t, name)
+		links, err := linkhost.New(file)
+		difftest.Must(t, err)
+		host := hostdev.Host{Sys: sysfs.New(file.Sys()), Links: links.Links, Eswitches: links}
 		change(&host)
 		devices, warnings, err := hostdev.Read(host)
-		if err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
-		t.Run(filepath.Base(file), func(t *testing.T) { look(t, host, links, devices, warnings) })
+		difftest.Must(t, err)
+		t.Run(name, func(t *testing.T) { look(t, host, links, devices, warnings) })
 	}
 }
 
@@ -60,9 +42,8 @@ func TestPortsAndReadFindSameInterfaces(t *testing.T) {
 				i, err := links.Interface("", p.Name)
 				return err != nil || i.Child
 			})
-			if diff := cmp.Diff(names(d.Ports), names(ports)); diff != "" || err != nil {
-				t.Errorf("%s: %v %s", d.At.Name, err, diff)
-			}
+			difftest.Must(t, err)
+			difftest.Same(t, d.At.Name, names(d.Ports), names(ports))
 			seen += len(ports)
 		}
 	})
