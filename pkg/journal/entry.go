@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -75,6 +77,17 @@ func IsIdentifier(s string) bool { return utils.ValidateNetworkName(s) == nil }
 // Format is the format of the entries and claims that this build writes. It grows when an older build would
 // misread a newer record.
 const Format = 3
+
+// FormatError reports an entry or claim that a newer build has written. The caller must leave it alone.
+type FormatError struct {
+	Path   string
+	Format int
+	Pod    string // namespace/name; "" = unknown
+}
+
+func (e *FormatError) Error() string {
+	return fmt.Sprintf("%s: has format %d, but this devinfo reads formats up to %d", e.Path, e.Format, Format)
+}
 
 // Entry is the record of one attachment: the arguments of ADD, and the files, devices and delegates that the
 // attachment owns or may own. Unknown keys are ignored.
@@ -145,6 +158,25 @@ func (e *Entry) pod() string {
 func (e *Entry) ByClaim() bool {
 	args, _ := pod.ParseArgs(e.Args)
 	return args.Claim() != ""
+}
+
+// BootID returns the kernel's ID of the current boot.
+func BootID() (string, error) {
+	const path = "/proc/sys/kernel/random/boot_id"
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a sandbox may have a FIFO at this path
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, 65))
+	if err != nil {
+		return "", err
+	}
+	id := strings.TrimSpace(string(data))
+	if id == "" || len(data) > 64 || strings.ContainsRune(id, 0) {
+		return "", fmt.Errorf("%s: not a boot ID: %.20q", path, id)
+	}
+	return id, nil
 }
 
 // OfBoot reports whether the entry was written in the boot with that ID. It returns true if either ID is

@@ -19,14 +19,14 @@ package journal
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 	"syscall"
 	"time"
 
@@ -64,36 +64,6 @@ func ClaimPath(stateDir, record string) string { return filepath.Join(stateDir, 
 func Open(stateDir, bootID string) *Journal {
 	in := func(name string) *safefile.Dir { return safefile.Open(filepath.Join(stateDir, name)) }
 	return &Journal{NetnsGone: link.NetnsGone, bootID: bootID, dir: filepath.Clean(stateDir), entries: in(entriesDir), claims: in(claimsDir), leases: links{in("leases")}}
-}
-
-// BootID returns the kernel's ID of the current boot.
-func BootID() (string, error) {
-	const path = "/proc/sys/kernel/random/boot_id"
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a sandbox may have a FIFO at this path
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, 65))
-	if err != nil {
-		return "", err
-	}
-	id := strings.TrimSpace(string(data))
-	if id == "" || len(data) > 64 || strings.ContainsRune(id, 0) {
-		return "", fmt.Errorf("%s: not a boot ID: %.20q", path, id)
-	}
-	return id, nil
-}
-
-// FormatError reports an entry or claim that a newer build has written. The caller must leave it alone.
-type FormatError struct {
-	Path   string
-	Format int
-	Pod    string // namespace/name; "" = unknown
-}
-
-func (e *FormatError) Error() string {
-	return fmt.Sprintf("%s: has format %d, but this devinfo reads formats up to %d", e.Path, e.Format, Format)
 }
 
 // Get returns the entry of an attachment, or nil if the entry does not exist. If its content is unusable, Get
@@ -307,21 +277,52 @@ func (j *Journal) All() ([]Key, error) {
 	return keys, err
 }
 
+// Newer returns the pods, as namespace/name, whose entries have a format above the given one. If an entry does
+// not name its pod, the list contains the attachment's key. Newer ignores corrupt entries.
+func (j *Journal) Newer(than int) (pods []string, err error) {
+	keys, err := j.All()
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range keys {
+		e, err := j.Get(k)
+		newer, ok := errors.AsType[*FormatError](err)
+		switch {
+		case ok && newer.Format > than:
+			pods = append(pods, cmp.Or(newer.Pod, k.String()))
+		case ok, errors.As(err, new(*store.CorruptError)):
+		case err != nil:
+			return nil, err
+		case e != nil && e.Format > than:
+			pods = append(pods, cmp.Or(e.pod(), k.String()))
+		}
+	}
+	slices.Sort(pods)
+	return slices.Compact(pods), nil
+}
+
+// EnsureDir creates the state directory if it does not exist. It returns an error if it cannot, for example in a
+// container that does not mount the directory. All and Newer would return no entries there, and no error.
+func (j *Journal) EnsureDir() error {
+	stat, err := os.Stat(j.dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = j.entries.Make()
+	case err == nil && !stat.IsDir():
+		err = syscall.ENOTDIR
+	}
+	if err != nil {
+		return fmt.Errorf("stateDir: %s does not exist and cannot be created: %v: mount it into the container at that path, or make it a directory that root can write to", j.dir, err)
+	}
+	return nil
+}
+
 // Writable returns an error if Record could not write to the disk. It changes nothing.
 func (j *Journal) Writable() error {
 	if err := safefile.Lockable(j.dir, syscall.Statfs); err != nil {
 		return err
 	}
 	return store.Open(j.entries.Path("")).Writable()
-}
-
-// Alone calls f under the lock of all leases, so no ADD is recorded while f runs. If the lease directory does
-// not exist, Alone calls f and creates nothing.
-func (j *Journal) Alone(f func() error) error {
-	if notThere(j.leases.Path("")) {
-		return f()
-	}
-	return j.leases.Alone(lockLimit, f)
 }
 
 // Unrecorded calls f if the attachment has no entry. It holds the lock of all leases, so no ADD writes one

@@ -110,6 +110,15 @@ func (j *Journal) alone(f func() error) error {
 	return j.leases.Alone(lockLimit, f)
 }
 
+// Alone calls f under the lock of all leases, so no ADD is recorded while f runs. If the lease directory does
+// not exist, Alone calls f and creates nothing.
+func (j *Journal) Alone(f func() error) error {
+	if notThere(j.leases.Path("")) {
+		return f()
+	}
+	return j.leases.Alone(lockLimit, f)
+}
+
 // refusal returns the holder that excludes by from a lease, or nil. stale are the paths of links that do not
 // count.
 func (j *Journal) refusal(l lease, by holderLinks) (h *Holder, stale []string, err error) {
