@@ -2,7 +2,6 @@ package pkg_test
 
 import (
 	"go/ast"
-	"go/parser"
 	"go/token"
 	"os"
 	"os/exec"
@@ -11,16 +10,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"devinfo-cni.io/pkg/difftest"
 )
 
 // declared returns the names of a file's types and functions. A method is "Type.Method".
 func declared(t *testing.T, path string) (names []string) {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, decl := range file.Decls {
+	for _, decl := range parsed(t, token.NewFileSet(), path).Decls {
 		switch d := decl.(type) {
 		case *ast.FuncDecl:
 			names = append(names, receiver(d)+d.Name.Name)
@@ -46,17 +43,10 @@ func receiver(f *ast.FuncDecl) string {
 	return of.(*ast.Ident).Name + "."
 }
 
-func architecture(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile("../docs/architecture.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
+const architecture = "../docs/architecture.md"
 
 func TestArchitectureLinksToFilesThatDeclareTheFunction(t *testing.T) {
-	links := regexp.MustCompile(`\[([\w.]+)\]\(\.\./([\w/-]+\.go)\)`).FindAllStringSubmatch(architecture(t), -1)
+	links := regexp.MustCompile(`\[([\w.]+)\]\(\.\./([\w/-]+\.go)\)`).FindAllStringSubmatch(difftest.Read(t, architecture), -1)
 	count := 0
 	for _, link := range links {
 		name, path := link[1], link[2]
@@ -84,11 +74,7 @@ var opens = map[string][]string{
 // opensFiles reports whether a source file uses a function in opens.
 func opensFiles(t *testing.T, path string) (does bool) {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ast.Inspect(file, func(n ast.Node) bool {
+	ast.Inspect(parsed(t, token.NewFileSet(), path), func(n ast.Node) bool {
 		if s, ok := n.(*ast.SelectorExpr); ok {
 			if x, ok := s.X.(*ast.Ident); ok && slices.Contains(opens[x.Name], s.Sel.Name) {
 				does = true
@@ -101,25 +87,17 @@ func opensFiles(t *testing.T, path string) (does bool) {
 
 func TestArchitectureListsExactlyThePackagesThatOpenFiles(t *testing.T) {
 	var table []string
-	for _, row := range regexp.MustCompile("(?m)^\\| `([\\w/-]+)` \\|").FindAllStringSubmatch(architecture(t), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `([\\w/-]+)` \\|").FindAllStringSubmatch(difftest.Read(t, architecture), -1) {
 		if slices.Contains(table, row[1]) {
 			t.Errorf("%s is in the table of docs/architecture.md twice", row[1])
 		}
 		table = append(table, row[1])
 	}
 	found := map[string]bool{}
-	for _, root := range []string{"../pkg", "../plugins", "../devinfo"} {
-		err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
-			name := filepath.ToSlash(strings.TrimPrefix(filepath.Dir(path), "../"))
-			isTest := strings.HasSuffix(path, "_test.go") || strings.HasSuffix(name, "test") || // a kit for tests
-				strings.Contains(name, "/testdata/")
-			if err == nil && !d.IsDir() && filepath.Ext(path) == ".go" && !isTest && opensFiles(t, path) {
-				found[name] = true
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
+	for _, path := range sources(t, ".go") {
+		root, _, _ := strings.Cut(folder(path), "/")
+		if slices.Contains([]string{"pkg", "plugins", "devinfo"}, root) && !isTest(path) && opensFiles(t, path) {
+			found[folder(path)] = true
 		}
 	}
 	for name := range found {
@@ -136,18 +114,14 @@ func TestArchitectureListsExactlyThePackagesThatOpenFiles(t *testing.T) {
 
 func TestPagesOfBothAgentsListExactlyTheirFlags(t *testing.T) {
 	for source, page := range map[string]string{"devinfo-agent/flags.go": "agent.md", "cni-dra-driver/flags.go": "dra/README.md"} {
-		code, err := os.ReadFile("../cmd/" + source)
-		text, failed := os.ReadFile("../docs/" + page)
-		if err != nil || failed != nil {
-			t.Fatal(err, failed)
-		}
+		code, text := difftest.Read(t, "../cmd/"+source), difftest.Read(t, "../docs/"+page)
 		var flags, documented []string
-		for _, defined := range regexp.MustCompile(`\tf\.\w+Var\w*\([^"]*"([a-z-]+)"`).FindAllSubmatch(code, -1) {
-			flags = append(flags, string(defined[1]))
+		for _, defined := range regexp.MustCompile(`\tf\.\w+Var\w*\([^"]*"([a-z-]+)"`).FindAllStringSubmatch(code, -1) {
+			flags = append(flags, defined[1])
 		}
-		for _, row := range regexp.MustCompile("(?m)^\\| `-.*?` \\|").FindAll(text, -1) {
-			for _, named := range regexp.MustCompile("`--?([a-z-]+)`").FindAllSubmatch(row, -1) {
-				documented = append(documented, string(named[1]))
+		for _, row := range regexp.MustCompile("(?m)^\\| `-.*?` \\|").FindAllString(text, -1) {
+			for _, named := range regexp.MustCompile("`--?([a-z-]+)`").FindAllStringSubmatch(row, -1) {
+				documented = append(documented, named[1])
 			}
 		}
 		slices.Sort(flags)
@@ -163,23 +137,16 @@ func TestProgramInLibraryPageCompiles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: it builds a program")
 	}
-	page, err := os.ReadFile("../docs/library.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := difftest.Read(t, "../docs/library.md")
 	clone, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, err)
 	dir := t.TempDir()
 	for name, begin := range map[string]string{"go.mod": "```\nmodule ", "main.go": "```go\npackage "} {
-		_, text, _ := strings.Cut(string(page), begin)
+		_, text, _ := strings.Cut(page, begin)
 		text, _, _ = strings.Cut(text, "```")
 		_, word, _ := strings.Cut(begin, "\n")
 		text = strings.Replace(word+text, "=> ../devinfo/", "=> "+clone+"/", 1)
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		difftest.Write(t, filepath.Join(dir, name), text, 0o600)
 	}
 	for _, line := range []string{"go build -o program .", "go mod vendor", "go build -mod=vendor -o program ."} {
 		cmd := exec.Command("go", strings.Fields(line)[1:]...)
@@ -191,16 +158,14 @@ func TestProgramInLibraryPageCompiles(t *testing.T) {
 }
 
 func TestDocumentsNameExistingTests(t *testing.T) {
-	watch(t)
 	named, declared := map[string]string{}, map[string]bool{"TestDelRemovesFileOfFailedAdd": true} // CONTRIBUTING's example
 	name := regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w{5,}`)
-	err := filepath.WalkDir("..", func(path string, entry os.DirEntry, err error) error {
-		isDocument, isTest := strings.HasSuffix(path, ".md"), strings.HasSuffix(path, "_test.go")
-		if err != nil || !isDocument && !isTest {
-			return err
+	for _, path := range sources(t, ".md", ".go") {
+		isDocument := strings.HasSuffix(path, ".md")
+		if !isDocument && !strings.HasSuffix(path, "_test.go") {
+			continue
 		}
-		data, err := os.ReadFile(path)
-		for line := range strings.Lines(string(data)) {
+		for line := range strings.Lines(difftest.Read(t, path)) {
 			for _, found := range name.FindAllString(line, -1) {
 				if isDocument {
 					named[found] = path
@@ -209,10 +174,6 @@ func TestDocumentsNameExistingTests(t *testing.T) {
 				}
 			}
 		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	for test, path := range named {
 		if !declared[test] {

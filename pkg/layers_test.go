@@ -5,6 +5,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -14,6 +17,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"devinfo-cni.io/pkg/difftest"
 )
 
 const module = "devinfo-cni.io/"
@@ -119,9 +124,7 @@ func listed(t *testing.T) (packs []pack) {
 	dec := json.NewDecoder(bytes.NewReader(goList(t, "..", "-json=ImportPath,GoFiles,Imports", "./...", library)))
 	for dec.More() {
 		var p pack
-		if err := dec.Decode(&p); err != nil {
-			t.Fatal(err)
-		}
+		difftest.Must(t, dec.Decode(&p))
 		packs = append(packs, p)
 	}
 	if len(packs) < 10 {
@@ -136,9 +139,7 @@ func goList(t *testing.T, dir string, args ...string) []byte {
 	cmd.Dir = dir
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go list: %v", err)
-	}
+	difftest.Must(t, err)
 	return out
 }
 
@@ -147,18 +148,39 @@ func goList(t *testing.T, dir string, args ...string) []byte {
 // changed.
 func watch(t *testing.T) {
 	t.Helper()
-	err := filepath.WalkDir("..", func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() && e.Name() == ".git" {
+	for _, path := range sources(t, ".go", ".mod") {
+		_, _ = os.Stat(path)
+	}
+}
+
+// sources returns the paths of the repository's files with one of the extensions.
+func sources(t *testing.T, extensions ...string) (paths []string) {
+	t.Helper()
+	difftest.Must(t, filepath.WalkDir("..", func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil, e.IsDir() && path != ".." && (e.Name()[0] == '.' || e.Name() == "testdata" || path == "../bin"):
 			return filepath.SkipDir // also skip a directory that a test has removed during the walk
-		}
-		if strings.HasSuffix(path, ".go") || e.Name() == "go.mod" {
-			_, _ = os.Stat(path)
+		case slices.Contains(extensions, filepath.Ext(path)):
+			paths = append(paths, path)
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
+	return paths
+}
+
+// folder returns the directory of a source file, relative to the repository.
+func folder(path string) string { return strings.TrimPrefix(filepath.Dir(path), "../") }
+
+// isTest reports whether a source file belongs to tests. The names of kits for tests end in "test".
+func isTest(path string) bool {
+	return strings.HasSuffix(path, "_test.go") || strings.HasSuffix(folder(path), "test") || strings.HasPrefix(folder(path), outside)
+}
+
+func parsed(t *testing.T, fset *token.FileSet, path string) *ast.File {
+	t.Helper()
+	file, err := parser.ParseFile(fset, path, nil, parser.ParseComments|parser.SkipObjectResolution)
+	difftest.Must(t, err)
+	return file
 }
 
 func TestBreachesAreFound(t *testing.T) {
@@ -225,12 +247,9 @@ func TestLibraryNeedsStandardLibraryOnly(t *testing.T) {
 }
 
 func TestContributingNamesEveryPackageAndNoOther(t *testing.T) {
-	text, err := os.ReadFile("../CONTRIBUTING.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := difftest.Read(t, "../CONTRIBUTING.md")
 	named := map[string]bool{}
-	for _, m := range regexp.MustCompile("`((?:cmd|pkg|plugins|devinfo)(?:/[a-z0-9/-]+)?)`").FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile("`((?:cmd|pkg|plugins|devinfo)(?:/[a-z0-9/-]+)?)`").FindAllStringSubmatch(text, -1) {
 		named[m[1]] = true
 	}
 	exists := map[string]bool{"pkg": true}

@@ -6,9 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"go/types"
-	"io/fs"
 	"maps"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -63,20 +61,10 @@ func large(path string, fset *token.FileSet, files []*ast.File) map[string]int {
 }
 
 func TestTypesHaveFewMethodsAndFields(t *testing.T) {
-	watch(t)
 	fset, packages := token.NewFileSet(), map[string][]*ast.File{}
-	for _, root := range []string{"cmd", "pkg", "plugins", "devinfo"} {
-		err := filepath.WalkDir(filepath.Join("..", root), func(path string, _ fs.DirEntry, err error) error {
-			dir := strings.TrimPrefix(filepath.Dir(path), "../")
-			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.HasSuffix(dir, "test") {
-				return err
-			}
-			file, err := parser.ParseFile(fset, path, nil, 0)
-			packages[dir] = append(packages[dir], file)
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
+	for _, path := range sources(t, ".go") {
+		if !isTest(path) {
+			packages[folder(path)] = append(packages[folder(path)], parsed(t, fset, path))
 		}
 	}
 	unused := maps.Clone(tooLarge)

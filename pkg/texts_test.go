@@ -5,15 +5,14 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"devinfo-cni.io/pkg/difftest"
 )
 
 // phrases are constructions that make a reader start a sentence again, each with the better way. CONTRIBUTING.md
@@ -58,11 +57,11 @@ func (x text) hits() (list []string) {
 }
 
 // textsOf returns the comments and strings of a Go file. A string with fewer than three words is a name.
-func textsOf(fset *token.FileSet, folder string, file *ast.File) (list []text) {
+func textsOf(fset *token.FileSet, file *ast.File) (list []text) {
 	path := fset.Position(file.Package).Filename
-	isTest := strings.HasSuffix(path, "_test.go") || strings.HasPrefix(folder, "test")
+	isTest := strings.HasSuffix(path, "_test.go") || strings.HasPrefix(folder(path), "test")
 	add := func(kind string, at token.Pos, words string) {
-		list = append(list, text{kind, folder, strings.TrimPrefix(fset.Position(at).String(), "../"), words})
+		list = append(list, text{kind, folder(path), strings.TrimPrefix(fset.Position(at).String(), "../"), words})
 	}
 	for _, group := range file.Comments {
 		add(map[bool]string{true: "tests", false: "comments"}[isTest], group.Pos(), strings.ReplaceAll(strings.TrimSpace(group.Text()), "\n", " "))
@@ -94,31 +93,15 @@ func paragraphs(folder, path, markdown string) (list []text) {
 }
 
 func TestTextsArePlain(t *testing.T) {
-	watch(t)
 	var all []text
 	fset := token.NewFileSet()
-	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
-		folder := strings.TrimPrefix(filepath.Dir(path), "../")
-		switch {
-		case err != nil:
-			return err
-		case entry.IsDir() && path != ".." && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata" || path == "../bin"):
-			return filepath.SkipDir
-		case strings.HasSuffix(path, ".md"):
-			data, err := os.ReadFile(path)
-			all = append(all, paragraphs("docs", strings.TrimPrefix(path, "../"), string(data))...)
-			return err
-		case strings.HasSuffix(path, ".go"):
-			file, err := parser.ParseFile(fset, path, nil, parser.ParseComments|parser.SkipObjectResolution)
-			if err == nil && !ast.IsGenerated(file) {
-				all = append(all, textsOf(fset, folder, file)...)
-			}
-			return err
+	for _, path := range sources(t, ".md") {
+		all = append(all, paragraphs("docs", strings.TrimPrefix(path, "../"), difftest.Read(t, path))...)
+	}
+	for _, path := range sources(t, ".go") {
+		if file := parsed(t, fset, path); !ast.IsGenerated(file) {
+			all = append(all, textsOf(fset, file)...)
 		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	words, hits := map[string]int{}, map[string][]string{}
 	for _, x := range all {
@@ -138,11 +121,9 @@ func TestPhrasesAreFound(t *testing.T) {
 	source := "package p\n\n// F tells what is there.\n// It is no longer used.\nfunc F() string { return \"a file that nobody has\" }\n"
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, "p.go", source, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, err)
 	var got []string
-	for _, x := range append(textsOf(fset, "p", file), paragraphs("docs", "a.md", "A line.\n\n```\nwhat is\n```\n\nWhat is `said` anew.\n")...) {
+	for _, x := range append(textsOf(fset, file), paragraphs("docs", "a.md", "A line.\n\n```\nwhat is\n```\n\nWhat is `said` anew.\n")...) {
 		got = append(got, x.hits()...)
 	}
 	want := []string{
