@@ -2,9 +2,8 @@
 // ovs or rdma) selects the plugin. It has the effects of the plugin that a caller, a chained plugin and the kernel can
 // see, including known defects. It is only for the tests in this folder, and says nothing about the real plugins.
 //
-//   - sriov (v2.10) moves the VF of deviceID into the pod, and restores it. The real PF sets VLAN, MAC, spoof checking,
-//     trust and rates. A VF on vfio-pci is not moved, and its first DEL fails. /var/lib/cni/sriov has a cache and a
-//     lock of the VF.
+//   - sriov (v2.10) moves the VF of deviceID into the pod, and restores it. The real PF sets the VLAN. A VF on vfio-pci
+//     is not moved, and its first DEL fails. /var/lib/cni/sriov has a cache and a lock of the VF.
 //   - ovs also moves the VF, and adds its representor to the bridge of Open vSwitch. A VF with a vDPA device is not
 //     moved. It reads the device-info file at the path that it gets, and fails if the file is missing.
 //   - rdma removes the RDMA device from the VF's directory, as in exclusive mode. It only works on a tree that replaces

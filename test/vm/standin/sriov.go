@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,22 +17,15 @@ const sriovDir = "/var/lib/cni/sriov"
 
 type sriovConf struct {
 	common
-	Vlan     *int   `json:"vlan,omitempty"`
-	VlanQoS  int    `json:"vlanQoS,omitempty"`
-	MAC      string `json:"mac,omitempty"`
-	SpoofChk string `json:"spoofchk,omitempty"` // "on" or "off"
-	Trust    string `json:"trust,omitempty"`    // "on" or "off"
-	MinRate  int    `json:"min_tx_rate,omitempty"`
-	MaxRate  *int   `json:"max_tx_rate,omitempty"`
+	Vlan *int `json:"vlan,omitempty"`
 }
 
 // sriovCache is the data that DEL needs. It does not record that the VF was on vfio-pci, so DEL looks for an
 // interface and fails.
 type sriovCache struct {
 	Conf sriovConf
-	Link string // the VF's interface, with its earlier settings
-	MAC  net.HardwareAddr
-	MTU  int
+	Link string         // the VF's interface
+	MTU  int            // its earlier MTU
 	VF   netlink.VfInfo // the PF's earlier settings
 }
 
@@ -49,9 +41,6 @@ func sriovAdd(args *skel.CmdArgs) error {
 	var c sriovCache
 	if err := parse(args.StdinData, &c.Conf); err != nil {
 		return err
-	}
-	if mac := c.Conf.runtime("mac"); mac != "" {
-		c.Conf.MAC = mac
 	}
 	f, err := vf(c.Conf.DeviceID)
 	switch {
@@ -73,40 +62,19 @@ func sriovAdd(args *skel.CmdArgs) error {
 
 // attach configures the VF, moves it, saves the data for DEL, and prints the result.
 func (c *sriovCache) attach(args *skel.CmdArgs, f function) error {
-	var mac net.HardwareAddr
-	if c.Conf.MAC != "" {
-		var err error
-		if mac, err = net.ParseMAC(c.Conf.MAC); err != nil {
-			return err
-		}
-	}
-	to := netlink.VfInfo{Mac: mac, Qos: c.Conf.VlanQoS, Spoofchk: c.Conf.SpoofChk == "on", MinTxRate: uint32(c.Conf.MinRate)}
+	var to netlink.VfInfo
 	if c.Conf.Vlan != nil {
 		to.Vlan = *c.Conf.Vlan
 	}
-	if c.Conf.Trust == "on" {
-		to.Trust = 1
-	}
-	if c.Conf.MaxRate != nil {
-		to.MaxTxRate = uint32(*c.Conf.MaxRate)
-	}
 	if err := c.set(f, to); err != nil {
 		return err
-	}
-	if f.link != "" {
-		if err := c.change(mac, c.MTU); err != nil {
-			return err
-		}
 	}
 	result, err := c.Conf.move(args, f.link)
 	if err != nil {
 		return err
 	}
-	if f.link == "" {
-		if mac == nil && slices.ContainsFunc(c.VF.Mac, func(b byte) bool { return b != 0 }) {
-			mac = c.VF.Mac
-		}
-		result.Interfaces[0].Mac = mac.String()
+	if f.link == "" && slices.ContainsFunc(c.VF.Mac, func(b byte) bool { return b != 0 }) {
+		result.Interfaces[0].Mac = c.VF.Mac.String()
 	}
 	result.Interfaces[0].Mtu = c.MTU
 	err = errors.Join(os.MkdirAll(filepath.Join(sriovDir, "pci"), 0o700), save(sriovDir, args, c),
@@ -138,12 +106,12 @@ func (c *sriovCache) look(f function) error {
 	}
 	link, err := h.LinkByName(f.link)
 	if err == nil {
-		c.Link, c.MAC, c.MTU = f.link, link.Attrs().HardwareAddr, link.Attrs().MTU
+		c.Link, c.MTU = f.link, link.Attrs().MTU
 	}
 	return err
 }
 
-// set sets the VF's settings in the configuration with the PF. It always sets the MAC.
+// set sets the VF's VLAN, if the configuration has one, and its MAC, if it is known, with the PF.
 func (c *sriovCache) set(f function, to netlink.VfInfo) error {
 	pf, err := netlink.LinkByName(f.uplink)
 	if err == nil && c.Conf.Vlan != nil {
@@ -152,31 +120,10 @@ func (c *sriovCache) set(f function, to netlink.VfInfo) error {
 	if err == nil && to.Mac != nil {
 		err = netlink.LinkSetVfHardwareAddr(pf, f.index, to.Mac)
 	}
-	if err == nil && c.Conf.SpoofChk != "" {
-		err = netlink.LinkSetVfSpoofchk(pf, f.index, to.Spoofchk)
-	}
-	if err == nil && c.Conf.Trust != "" {
-		err = netlink.LinkSetVfTrust(pf, f.index, to.Trust == 1)
-	}
-	if err == nil && c.Conf.MaxRate != nil {
-		err = netlink.LinkSetVfRate(pf, f.index, int(to.MinTxRate), int(to.MaxTxRate))
-	}
 	if err != nil {
 		return fmt.Errorf("%s: configure VF %d: %w", f.uplink, f.index, err)
 	}
 	return nil
-}
-
-// change sets the MAC (unless it is nil) and the MTU of the VF's interface on the host.
-func (c *sriovCache) change(mac net.HardwareAddr, mtu int) error {
-	link, err := netlink.LinkByName(c.Link)
-	if err == nil && mac != nil {
-		err = netlink.LinkSetHardwareAddr(link, mac)
-	}
-	if err == nil {
-		err = netlink.LinkSetMTU(link, mtu)
-	}
-	return err
 }
 
 // sriovDel removes the cache even if it fails, so the second DEL does nothing. It also does nothing if the cache
@@ -207,8 +154,10 @@ func (c *sriovCache) del(args *skel.CmdArgs) error {
 		return err
 	case link == "":
 		return fmt.Errorf("failed to get netlink device with name %s: Link not found", args.IfName)
-	case c.Conf.MAC == "":
-		c.MAC = nil
 	}
-	return errors.Join(c.change(c.MAC, c.MTU), os.Remove(sriovLockPath(c.Conf.DeviceID)))
+	moved, err := netlink.LinkByName(c.Link)
+	if err == nil {
+		err = netlink.LinkSetMTU(moved, c.MTU)
+	}
+	return errors.Join(err, os.Remove(sriovLockPath(c.Conf.DeviceID)))
 }
