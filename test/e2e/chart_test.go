@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,14 +19,14 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// TestChartInstallation installs devinfo-agent with Helm as docs/install.md describes, changes values, adds
-// cni-dra-driver, and removes everything. bin/helm has the version that test/deploy uses.
+// TestChartInstallation installs devinfo-agent with Helm as docs/install.md describes, changes values, and removes
+// everything. bin/helm has the version that test/deploy uses.
 func TestChartInstallation(t *testing.T) {
 	needsKit(t, "they put Multus and device plugins on the node")
 	findCard(t)
 	startMultus(t)
 	userspace(t)
-	onNode(t, slices.Concat([]string{"rm", "-f"}, agentFiles(), gateFiles)...) // files of earlier tests
+	onNode(t, append([]string{"rm", "-f"}, agentFiles()...)...) // files of earlier tests
 	before, node := objectsOfOurs(t), listing(t)
 	a := installChart(t, nil)
 	play(t, a, a.explain, []scenario[*nodeAgent]{
@@ -36,7 +35,6 @@ func TestChartInstallation(t *testing.T) {
 		{"ContainersGetFilesVariablesAndDeviceNodes", injected},
 		{"KubectlDevinfoShowsPodsAndNodeState", kubectlDevinfo},
 		{"RollbackRestoresValues", rolledBack},
-		{"ReleaseCanIncludeDriver", withDriver},
 		{"PluginInUseIsNotRemoved", inUse},
 		{"DocumentedCommandsRemoveAgent", removedByHelm},
 	})
@@ -45,9 +43,6 @@ func TestChartInstallation(t *testing.T) {
 	difftest.Same(t, "objects of the cluster", objectsOfOurs(t), before)
 	asBefore(t, node)
 }
-
-// gateFiles are the files that cni-dra-driver leaves on the node according to docs/dra/README.md.
-var gateFiles = []string{"/opt/cni/bin/cni-dra-gate", "/opt/cni/bin/.cni-dra-gate.sha256"}
 
 func helm(t *testing.T, commands string) string {
 	t.Helper()
@@ -138,20 +133,6 @@ func rolledBack(t *testing.T, a *nodeAgent) {
 	s.create(requiring("b"))
 	s.event("b", "interface net2, required by the annotation devinfo-cni.io/require, has no device information")
 	s.notRunning("b")
-}
-
-// withDriver adds cni-dra-driver to the release, and attaches a pod through a claim.
-func withDriver(t *testing.T, a *nodeAgent) {
-	s := begin(t)
-	a.upgrade(t, map[string]any{"dra": map[string]any{"enabled": true}})
-	ready(t, agentNamespace, system)
-	s.pod("a", s.template(requests(request("lan", s.class("net1", s.macvlan("10.11.96.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))))))
-	s.attached("a", "net0", "lan", "net1", "10.11.96.")
-	s.delete("a")
-	clean(t)
-	a.upgrade(t, map[string]any{"dra": map[string]any{"enabled": false}})
-	shell(t, "kubectl delete resourceslices --field-selector spec.driver="+driver)
-	onNode(t, append([]string{"rm"}, gateFiles...)...)
 }
 
 // inUse follows "Remove" in docs/install.md while a pod has a network with devinfo. The agent removes nothing and

@@ -22,7 +22,7 @@
 //	    multus; deviceplugin
 //	TestAgentInstallation            devinfo-agent, installed by the manifests and commands in docs/install.md
 //	    nodeagent; injection, runtimerequires, examples, applications, fiftypods
-//	TestChartInstallation            both agents, installed with Helm
+//	TestChartInstallation            devinfo-agent, installed with Helm
 //	    chart
 //	TestRealDevices                  both agents with Helm, on the machine of test/vm: make test-vm-e2e
 //	    realdevices; realfaults
