@@ -23,20 +23,30 @@ import (
 )
 
 func TestChartAndKustomizeCreateSameObjects(t *testing.T) {
-	for name, test := range map[string]struct{ dir, namespace, values string }{
-		"agent":     {"devinfo", "devinfo", ``},
-		"openshift": {"devinfo/overlays/openshift", "devinfo", `{openshift: true, cniBinDir: /var/lib/cni/bin}`},
-		"microk8s":  {"devinfo/overlays/microk8s", "devinfo", `{cniBinDir: /var/snap/microk8s/current/opt/cni/bin}`},
-		"k3s":       {"devinfo/overlays/k3s", "devinfo", `{cniBinDir: /var/lib/rancher/k3s/data/cni}`},
-		"kubespray": {"devinfo/overlays/kubespray", "devinfo", `{agent: {dacOverride: true}}`},
-		"metrics":   {"devinfo/overlays/metrics", "devinfo", `{metrics: {enabled: true}}`},
-		"driver":    {"cni-dra-driver", "cni-dra-driver", `{agent: {enabled: false}, dra: {enabled: true}}`},
+	for dir, values := range map[string]string{
+		"devinfo":                             ``,
+		"devinfo/overlays/openshift":          `{openshift: true, cniBinDir: /var/lib/cni/bin}`,
+		"devinfo/overlays/microk8s":           `{cniBinDir: /var/snap/microk8s/current/opt/cni/bin}`,
+		"devinfo/overlays/k3s":                `{cniBinDir: /var/lib/rancher/k3s/data/cni}`,
+		"devinfo/overlays/kubespray":          `{agent: {dacOverride: true}}`,
+		"devinfo/overlays/metrics":            `{metrics: {enabled: true}}`,
+		"devinfo/components/doctor":           `{agent: {doctor: true}}`,
+		"devinfo/components/dac-override":     `{agent: {dacOverride: true}}`,
+		"devinfo/components/uninstall":        `{agent: {uninstall: true}}`,
+		"cni-dra-driver":                      `{agent: {enabled: false}, dra: {enabled: true}}`,
+		"cni-dra-driver/components/metrics":   `{metrics: {enabled: true}, agent: {enabled: false}, dra: {enabled: true}}`,
+		"cni-dra-driver/components/uninstall": `{agent: {enabled: false}, dra: {enabled: true, uninstall: true}}`,
+		"cni-dra-driver/components/openshift": `{openshift: true, agent: {enabled: false}, dra: {enabled: true}}`,
 	} {
-		t.Run(name, func(t *testing.T) {
-			want := kustomize(t, test.dir)
-			delete(want, "Namespace "+test.namespace) // Helm's users create it
-			got := plain(template(t, test.namespace, test.values))
-			same(t, "objects of Helm, beside those of kustomize", got, want, unordered)
+		t.Run(dir, func(t *testing.T) {
+			base, _, _ := strings.Cut(dir, "/")
+			kustomization := "resources: [../deploy/" + dir + "]\n"
+			if strings.Contains(dir, "/components/") {
+				kustomization = "resources: [../deploy/" + base + "]\ncomponents: [../deploy/" + dir + "]\n"
+			}
+			want := kustomizeHere(t, map[string]string{"kustomization.yaml": kustomization})
+			delete(want, "Namespace "+base) // Helm's users create it
+			same(t, "objects of Helm, beside those of kustomize", plain(template(t, base, values)), want, unordered)
 		})
 	}
 }
@@ -57,23 +67,6 @@ func plain(list objects) objects {
 
 // unordered compares lists as sets, because kustomize puts the elements of a patch first.
 var unordered = cmpopts.SortSlices(func(a, b any) bool { return fmt.Sprint(a) < fmt.Sprint(b) })
-
-func TestChartHasValueForEachKustomizeComponent(t *testing.T) {
-	for component, values := range map[string]string{
-		"devinfo/components/doctor":           `{agent: {doctor: true}}`,
-		"devinfo/components/dac-override":     `{agent: {dacOverride: true}}`,
-		"devinfo/components/uninstall":        `{agent: {uninstall: true}}`,
-		"devinfo/components/metrics":          `{metrics: {enabled: true}}`,
-		"cni-dra-driver/components/metrics":   `{metrics: {enabled: true}, agent: {enabled: false}, dra: {enabled: true}}`,
-		"cni-dra-driver/components/uninstall": `{agent: {enabled: false}, dra: {enabled: true, uninstall: true}}`,
-		"cni-dra-driver/components/openshift": `{openshift: true, agent: {enabled: false}, dra: {enabled: true}}`,
-	} {
-		base, _, _ := strings.Cut(component, "/")
-		want := kustomizeHere(t, map[string]string{"kustomization.yaml": "resources: [../deploy/" + base + "]\ncomponents: [../deploy/" + component + "]\n"})
-		delete(want, "Namespace "+base)
-		same(t, component+" of Helm, beside that of kustomize", plain(template(t, base, values)), want, unordered)
-	}
-}
 
 // The documentation shows the rules in a kustomization and in chart values, with the same content.
 func TestChartAndKustomizeCreateSameObjectsWithDevices(t *testing.T) {
@@ -112,8 +105,7 @@ func devicesKustomization(t *testing.T) (values, kustomization string) {
 	return values, kustomization
 }
 
-// The driver reads the rules when it starts, so a change must replace its pods: a tenth of the nodes at a time, so
-// that refused rules stop at the first nodes.
+// The driver reads the rules when it starts, so a change must replace its pods.
 func TestChangedRuleReplacesDriverPods(t *testing.T) {
 	_, kustomization := devicesKustomization(t)
 	rules := func(rack string) string {
@@ -121,9 +113,6 @@ func TestChangedRuleReplacesDriverPods(t *testing.T) {
 	}
 	mark := func(list objects) string {
 		set := daemonSet(t, list["DaemonSet cni-dra-driver"])
-		if r := set.Spec.UpdateStrategy.RollingUpdate; r == nil || r.MaxUnavailable.String() != "10%" {
-			t.Errorf("the update strategy is %v", set.Spec.UpdateStrategy)
-		}
 		mark := set.Spec.Template.Annotations["checksum/devices"] // of Helm
 		for _, v := range set.Spec.Template.Spec.Volumes {
 			if v.Name == "devices" {
