@@ -69,11 +69,10 @@ func TestVerbsWorkWithSmallestSetsOfCapabilities(t *testing.T) {
 	const memif = `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "deviceInfo": {"type": "memif", "memif": {"role": "slave", "mode": "ip",
 		"path": "/run/memif/m.sock"}}, "cdi": {"name": "{podUID}-{ifName}", "socketDir": "/run/sockets/6e0c"},
 		"capabilities": {"CNIDeviceInfoFile": true}, "runtimeConfig": {"CNIDeviceInfoFile": "` + infoFile + `"}}`
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
+	onStage(t, func(t *testing.T, bound string) {
 		nodeSettings(t, map[string]any{"cdiDir": cdiDir, "socketDirs": []string{"/run/sockets"}})
 		must(t, os.MkdirAll("/run/sockets/6e0c", 0o755))
-		bound, process := linktest.NewNetns(t), ownProcess(t)
+		process := ownProcess(t)
 		linktest.AddVeth(t, "nic", "peer", linktest.NewNetns(t))
 		for name, c := range map[string]struct {
 			netns, conf string
@@ -124,13 +123,11 @@ func lifeOf(t *testing.T, netns, conf string, capabilities ...int) string {
 }
 
 func TestDELAndGCNeedNoCapability(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		conf := standalone
-		for _, netns := range []string{linktest.NewNetns(t), ownProcess(t)} {
-			for verb, text := range map[string]string{"DEL": conf, "GC": strings.Replace(conf, "{", `{"cni.dev/valid-attachments": [], `, 1)} {
-				call(t, "ADD", netns, conf).ok(t)
-				finish(t, confined(t, devinfo("STATUS", "", conf))).ok(t)
+	onStage(t, func(t *testing.T, pod string) {
+		for _, netns := range []string{pod, ownProcess(t)} {
+			for verb, text := range map[string]string{"DEL": standalone, "GC": gcAll} {
+				call(t, "ADD", netns, standalone).ok(t)
+				finish(t, confined(t, devinfo("STATUS", "", standalone))).ok(t)
 				finish(t, confined(t, devinfo(verb, netns, text))).ok(t)
 				nothingLeft(t)
 			}

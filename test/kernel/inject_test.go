@@ -22,7 +22,6 @@ import (
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -30,6 +29,7 @@ const (
 	stageDir  = "/run/agent/stage"
 	injected  = "/var/run/k8s.cni.cncf.io/devinfo/"
 	sandboxID = "c0ffee"
+	withSpec  = `"cdi": {"name": "{podUID}-{ifName}"},` // keys of a configuration with a CDI spec
 )
 
 // uncounted discards the agent's metrics.
@@ -136,14 +136,16 @@ func inContainer(t *testing.T, dir string, spec oci.Spec, meanwhile func()) stri
 	return said.String()
 }
 
-// injection prepares the stage and a pod for a test of injection.
-func injection(t *testing.T) (*inject.Plugin, string) {
-	t.Helper()
-	stage(t, "igb-sriov")
-	nodeSettings(t, map[string]any{"cdiDir": cdiDir, "allowedDevices": []string{"0000:01:00.0"}, "injectDeviceNodes": true})
-	pod := linktest.NewNetns(t)
-	devices(t)
-	return injector(t), pod
+// injection runs a test of injection on the stage, with a pod that has the interface net1. more are keys of net1's
+// configuration.
+func injection(t *testing.T, more string, f func(t *testing.T, a *inject.Plugin, pod string)) {
+	needRunc(t)
+	onStage(t, func(t *testing.T, pod string) {
+		nodeSettings(t, map[string]any{"cdiDir": cdiDir, "allowedDevices": []string{"0000:01:00.0"}, "injectDeviceNodes": true})
+		devices(t)
+		add(t, pod, "net1", more)
+		f(t, injector(t), pod)
+	})
 }
 
 // Output of the probe for device nodes, and for a directory without write permission.
@@ -156,10 +158,7 @@ const (
 )
 
 func TestInjectedContainerReadsFilesAndOpensDeviceNodes(t *testing.T) {
-	needRunc(t)
-	linktest.Run(t, func(t *testing.T) {
-		a, pod := injection(t)
-		add(t, pod, "net1", "")
+	injection(t, "", func(t *testing.T, a *inject.Plugin, pod string) {
 		dir, spec := ociSpec(t, pod, "DEVINFO_NET1", "/dev/vfio/vfio", "/dev/vfio/15", injected, "-", injected)
 		adjust(t, a, pod, &spec)
 		got := inContainer(t, dir, spec, func() { // another container of the pod, with a network that was attached later
@@ -172,10 +171,7 @@ func TestInjectedContainerReadsFilesAndOpensDeviceNodes(t *testing.T) {
 }
 
 func TestInjectedContainerWithoutRootOpensDeviceNodes(t *testing.T) {
-	needRunc(t)
-	linktest.Run(t, func(t *testing.T) {
-		a, pod := injection(t)
-		add(t, pod, "net1", "")
+	injection(t, "", func(t *testing.T, a *inject.Plugin, pod string) {
 		must(t, os.Chmod("/dev/vfio/15", 0o600))
 		dir, spec := ociSpec(t, pod, "DEVINFO_NET1", "/dev/vfio/vfio", "/dev/vfio/15", injected)
 		spec.Process.User = oci.User{UID: 107, GID: 108}
@@ -188,12 +184,8 @@ func TestInjectedContainerWithoutRootOpensDeviceNodes(t *testing.T) {
 // The runtime mounts the directory read-only before it mounts CDI's files below it. The journal may lack these files,
 // because the DRA driver may have attached net1 with another plugin.
 func TestInjectionAndCDIWorkTogether(t *testing.T) {
-	needRunc(t)
-	linktest.Run(t, func(t *testing.T) {
-		_, pod := injection(t)
-		for _, ifName := range []string{"net1", "net2"} {
-			add(t, pod, ifName, `"cdi": {"name": "{podUID}-{ifName}"},`)
-		}
+	injection(t, withSpec, func(t *testing.T, _ *inject.Plugin, pod string) {
+		add(t, pod, "net2", withSpec)
 		const elsewhere = infoDir + "/of-another-name"
 		for _, info := range []string{infoDir + "/net-" + sandboxID + "_net1", elsewhere} {
 			must(t, os.RemoveAll(stageDir))
@@ -213,10 +205,7 @@ func TestInjectionAndCDIWorkTogether(t *testing.T) {
 
 // The replacement of a file detaches CDI's mount on it, so the container sees the newer file.
 func TestContainerSeesFileReplacedBelowCDIMount(t *testing.T) {
-	needRunc(t)
-	linktest.Run(t, func(t *testing.T) {
-		a, pod := injection(t)
-		add(t, pod, "net1", `"cdi": {"name": "{podUID}-{ifName}"},`)
+	injection(t, withSpec, func(t *testing.T, a *inject.Plugin, pod string) {
 		dir, spec := ociSpec(t, pod, "DEVINFO_NET1", "-", injected+"net1.json")
 		withCDI(t, &spec, cdiDevice)
 		adjust(t, a, pod, &spec)
@@ -234,10 +223,7 @@ func TestContainerSeesFileReplacedBelowCDIMount(t *testing.T) {
 // In a user namespace the container has only the permissions of other users, so it can use the copies of files, and
 // device nodes with mode 0666.
 func TestUserNamespaceCanUseFilesForOtherUsers(t *testing.T) {
-	needRunc(t)
-	linktest.Run(t, func(t *testing.T) {
-		a, pod := injection(t)
-		add(t, pod, "net1", "")
+	injection(t, "", func(t *testing.T, a *inject.Plugin, pod string) {
 		must(t, os.Chmod("/dev/vfio/15", 0o600))
 		dir, spec := ociSpec(t, pod, "DEVINFO_NET1", "/dev/vfio/vfio", "/dev/vfio/15", injected)
 		const first = 100_000

@@ -8,29 +8,15 @@ import (
 	oci "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/link/linktest"
 )
-
-// shortLived returns a pod whose namespace and its path disappear when vanish is called.
-func shortLived(t *testing.T) (pod string, vanish func()) {
-	t.Helper()
-	pod = t.TempDir() + "/netns"
-	must(t, os.WriteFile(pod, nil, 0o444))
-	must(t, unix.Mount(linktest.NewNetns(t), pod, "", unix.MS_BIND, ""))
-	return pod, func() {
-		must(t, unix.Unmount(pod, 0))
-		must(t, os.Remove(pod))
-	}
-}
 
 // A pod may mount the node's /run with mountPropagation Bidirectional. The runtime's mounts below it in the container
 // then appear on the node, over the files of all pods.
 func TestInjectedMountDoesNotAppearOnNode(t *testing.T) {
-	needRunc(t)
-	linktest.Run(t, func(t *testing.T) {
-		a, pod := injection(t)
+	injection(t, "", func(t *testing.T, a *inject.Plugin, pod string) {
 		must(t, unix.Mount("", "/run", "", unix.MS_SHARED|unix.MS_REC, ""))
-		add(t, pod, "net1", "")
 		dir, spec := ociSpec(t, pod, "DEVINFO_NET1", "-")
 		must(t, os.Mkdir(dir+"/rootfs/var", 0o755))
 		must(t, os.Symlink("../run", dir+"/rootfs/var/run")) // like in most images

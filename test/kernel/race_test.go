@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/link/linktest"
 )
 
 // rounds returns the number of repetitions of a race: DEVINFO_ROUNDS, or a small number.
@@ -85,11 +84,10 @@ func TestSwappedNamesInDeviceInfoDirectoryAreNotFollowed(t *testing.T) {
 // A user who can create names in a directory of sockets can replace a pod's directory by a link. The CDI spec must
 // not contain the target of the link.
 func TestSwappedSocketDirectoryIsNotMountedFromElsewhere(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
+	onStage(t, func(t *testing.T, pod string) {
 		const sockets = "/run/sockets"
 		nodeSettings(t, map[string]any{"cdiDir": cdiDir, "socketDirs": []string{sockets}})
-		pod, state := linktest.NewNetns(t), valuables(t)
+		state := valuables(t)
 		must(t, os.Mkdir(sockets, 0o755))
 		before := state()
 		conf := `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "cdi": {"name": "{podUID}-{ifName}", "socketDir": "` + sockets + `/{podUID}"},

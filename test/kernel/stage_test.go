@@ -49,38 +49,28 @@ const (
 `
 )
 
-// onStage runs a test on the stage of the host igb-sriov with a pod.
-func onStage(t *testing.T, f func(t *testing.T, pod string)) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		f(t, linktest.NewNetns(t))
-	})
-}
-
 var (
 	must       = difftest.Must
 	same       = difftest.Same
 	eventually = difftest.Eventually
 )
 
-// stage prepares the namespaces of linktest.Run: node settings, an empty /var/lib, programs, and the captured host's
-// /sys ("" = this machine's).
-func stage(t *testing.T, host string) {
-	t.Helper()
-	must(t, unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, "mode=0755"))
-	must(t, os.Mkdir(cniDir, 0o755))
-	self, err := os.Executable()
-	must(t, err)
-	must(t, os.Symlink(self, cniDir+"/child"))
-	must(t, os.Symlink(os.Getenv(undertest.Key), cniDir+"/devinfo"))
-	settings := map[string]any{"deviceInfoDir": infoDir, "stateDir": stateDir}
-	if host != "" {
-		undertest.Sys(t, host, "/run/sys")
-		settings["sysfs"] = "/run/sys"
-	}
-	writeJSON(t, nodeFile, settings)
-	t.Setenv("DEVINFO_NODE_CONFIG", nodeFile)
-	t.Setenv("CNI_PATH", cniDir+":"+binDir(t))
+// onStage runs a test with a pod in its own namespaces. They have node settings, an empty /var/lib, programs, and the /sys
+// of the captured host igb-sriov.
+func onStage(t *testing.T, f func(t *testing.T, pod string)) {
+	linktest.Run(t, func(t *testing.T) {
+		must(t, unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, "mode=0755"))
+		must(t, os.Mkdir(cniDir, 0o755))
+		self, err := os.Executable()
+		must(t, err)
+		must(t, os.Symlink(self, cniDir+"/child"))
+		must(t, os.Symlink(os.Getenv(undertest.Key), cniDir+"/devinfo"))
+		undertest.Sys(t, "igb-sriov", "/run/sys")
+		writeJSON(t, nodeFile, map[string]any{"deviceInfoDir": infoDir, "stateDir": stateDir, "sysfs": "/run/sys"})
+		t.Setenv("DEVINFO_NODE_CONFIG", nodeFile)
+		t.Setenv("CNI_PATH", cniDir+":"+binDir(t))
+		f(t, linktest.NewNetns(t))
+	})
 }
 
 func writeJSON(t *testing.T, path string, value any) {

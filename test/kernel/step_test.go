@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"devinfo-cni.io/pkg/link/linktest"
 )
 
@@ -92,11 +94,12 @@ func keep(t *testing.T) (mend func()) {
 
 // A runtime that gives up on a pod may remove its namespace during an ADD.
 func TestNetnsRemovedBetweenTwoStepsFailsADD(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
+	onStage(t, func(t *testing.T, _ string) {
 		const gone = `8: interface "net1" in NETNS: no such network namespace: no such file or directory`
 		for at, want := range []string{`999: delegates[1] (bridge): ADD: failed to open netns "NETNS"`, gone, gone} {
-			pod, _ := shortLived(t)
+			pod := t.TempDir() + "/netns"
+			must(t, os.WriteFile(pod, nil, 0o444))
+			must(t, unix.Mount(linktest.NewNetns(t), pod, "", unix.MS_BIND, ""))
 			script(t, `umount -l $CNI_NETNS; rm $CNI_NETNS`+"\n"+result)
 			conf := delegates(slices.Insert([]string{bridgeConf, `{"type": "child"}`}, at, scripted)...)
 			call(t, "ADD", pod, conf).failsLike(t, want)
