@@ -18,18 +18,22 @@ import (
 )
 
 func TestDemoLeavesNoStateBehind(t *testing.T) {
-	demo := build(t)
-	t.Run("undisturbed", func(t *testing.T) {
-		if code, output := demo(t, 0, 0); code != 0 {
-			t.Errorf("exit code %d\n%s", code, output)
-		}
-	})
+	demo := filepath.Join(t.TempDir(), "demo")
+	undertest.Programs(t, demo, "", ".")
+	undertest.Peers(t, "cnitool", "macvlan")
+	code, output := run(t, demo, 0, 0)
+	if strings.Contains(output, "no namespaces") && os.Getenv("DEVINFO_NETNS") != "must" {
+		t.Skip(strings.TrimSpace(output))
+	}
+	if code != 0 {
+		t.Errorf("exit code %d\n%s", code, output)
+	}
 	for sig, delays := range map[syscall.Signal][]time.Duration{
 		syscall.SIGINT: {2, 20, 60, 100}, syscall.SIGTERM: {5, 40, 80}, syscall.SIGKILL: {30, 70},
 	} {
 		for _, after := range delays {
 			t.Run(fmt.Sprintf("%v after %d ms", sig, after), func(t *testing.T) {
-				code, output := demo(t, sig, after*time.Millisecond)
+				code, output := run(t, demo, sig, after*time.Millisecond)
 				if code == 0 && !strings.Contains(output, "nothing of it is left") { // the demo ended before the signal
 					t.Errorf("exit code 0\n%s", output)
 				}
@@ -38,62 +42,29 @@ func TestDemoLeavesNoStateBehind(t *testing.T) {
 	}
 }
 
-// build compiles the demo. It returns a function that runs the demo, interrupts it, and checks that no process or
-// file of it remains.
-func build(t *testing.T) func(*testing.T, syscall.Signal, time.Duration) (int, string) {
+// run runs the demo, interrupts it, and checks that no process or file of it remains.
+func run(t *testing.T, demo string, sig syscall.Signal, after time.Duration) (code int, output string) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("-short: the test needs its own namespaces")
-	}
-	for _, program := range []string{"devinfo", "cnitool", "macvlan"} {
-		if _, err := os.Stat(filepath.Join("../../bin", program)); err != nil {
-			t.Fatalf("%v: run make build peers", err)
-		}
-	}
-	demo := filepath.Join(t.TempDir(), "demo")
-	undertest.Programs(t, demo, "", ".")
-	namespaces(t, demo)
-	return func(t *testing.T, sig syscall.Signal, after time.Duration) (int, string) {
-		tmp := t.TempDir()
-		var output bytes.Buffer
-		cmd := command(demo, &output)
-		cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
-		difftest.Must(t, cmd.Start())
-		if sig != 0 {
-			time.AfterFunc(after, func() { _ = cmd.Process.Signal(sig) })
-		}
-		_ = cmd.Wait() // the exit code is checked instead
-		gone(t, cmd.Process.Pid, tmp)
-		return cmd.ProcessState.ExitCode(), output.String()
-	}
-}
-
-func command(demo string, output *bytes.Buffer) *exec.Cmd {
-	cmd := exec.Command(demo, "-bin", "../../bin", "-hosts", "../../testdata/hosts")
-	cmd.Stdout, cmd.Stderr = output, output
+	tmp := t.TempDir()
+	var text bytes.Buffer
+	cmd := exec.Command(demo, "-bin", undertest.Peers(t), "-hosts", "../../testdata/hosts")
+	cmd.Stdout, cmd.Stderr = &text, &text
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // to find its processes by session
-	return cmd
-}
-
-// namespaces skips the test if the machine does not permit namespaces.
-func namespaces(t *testing.T, demo string) {
-	t.Helper()
-	var output bytes.Buffer
-	if err := command(demo, &output).Run(); err != nil && strings.Contains(output.String(), "no namespaces") && os.Getenv("DEVINFO_NETNS") != "must" {
-		t.Skip(strings.TrimSpace(output.String()))
+	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
+	difftest.Must(t, cmd.Start())
+	if sig != 0 {
+		time.AfterFunc(after, func() { _ = cmd.Process.Signal(sig) })
 	}
-}
-
-func gone(t *testing.T, session int, tmp string) {
-	t.Helper()
-	var last []string // things that are left behind
+	_ = cmd.Wait()    // the exit code is returned
+	var left []string // things that are left behind
 	defer func() {
-		if len(last) > 0 {
-			t.Logf("left behind: %q", last)
+		if len(left) > 0 {
+			t.Logf("left behind: %q", left)
 		}
 	}()
 	// Killed processes may take a moment to end.
-	difftest.Eventually(t, "gone", func() bool { last = leftovers(t, session, tmp); return len(last) == 0 })
+	difftest.Eventually(t, "gone", func() bool { left = leftovers(t, cmd.Process.Pid, tmp); return len(left) == 0 })
+	return cmd.ProcessState.ExitCode(), text.String()
 }
 
 // leftovers returns the names that the demo uses and that still exist.
