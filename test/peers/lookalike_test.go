@@ -14,6 +14,11 @@ import (
 // that devinfo accepts, and from the text that devinfo writes for it.
 func FuzzReaders(f *testing.F) {
 	for _, text := range []string{
+		`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:03:00.2", "vhost-net": "/dev/vhost-net", "rdma-device": "mlx5_2",
+			"pf-pci-address": "0000:03:00.0", "representor-device": "eth4"}}`,
+		`{"type": "vdpa", "version": "1.1.0", "vdpa": {"parent-device": "vdpa0", "driver": "vhost", "path": "/dev/vhost-vdpa-0",
+			"pci-address": "0000:65:00.3", "pf-pci-address": "0000:65:00.0", "representor-device": "eth4"}}`,
+		`{"type": "memif", "version": "1.1.0", "memif": {"role": "master", "path": "/run/m.sock", "mode": "ethernet"}}`,
 		`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:3b:00.2", "PCI-Address": "0000:3b:00.7"}}`,
 		`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:3b:00.2", "pci-addre\u017fs": "0000:3b:00.7"}}`,
 		`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:3b:00.2"}, "pci": {"rdma-device": "a"}}`,

@@ -20,27 +20,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/devinfo/store"
 )
-
-// Multus reads our files with this library, and puts them into network-status.
-func TestMultusReadsOurFiles(t *testing.T) {
-	for _, info := range []devinfo.Info{
-		{Type: devinfo.TypePCI, Version: "1.1.0", PCI: &devinfo.PCI{
-			Address: "0000:03:00.2", VhostNet: "/dev/vhost-net", RDMADevice: "mlx5_2", PFAddress: "0000:03:00.0", Representor: "eth4"}},
-		{Type: devinfo.TypeVDPA, Version: "1.1.0", VDPA: &devinfo.VDPA{
-			ParentDevice: "vdpa0", Driver: "vhost", Path: "/dev/vhost-vdpa-0", Address: "0000:65:00.3", PFAddress: "0000:65:00.0", Representor: "eth4"}},
-		{Type: devinfo.TypeVhostUser, Version: "1.1.0", VhostUser: &devinfo.VhostUser{Mode: "client", Path: "/run/s.sock"}},
-		{Type: devinfo.TypeMemif, Version: "1.1.0", Memif: &devinfo.Memif{Role: "master", Path: "/run/m.sock", Mode: "ethernet"}},
-	} {
-		dir := t.TempDir()
-		must(t, store.Open(dir).Write("net-abc_net1", info.Encode()))
-		got, err := nadutils.LoadDeviceInfoFromCNI(filepath.Join(dir, "net-abc_net1"))
-		if want := lookalike(&info); err != nil || !reflect.DeepEqual(*got, want) {
-			t.Errorf("%s: read %+v (%v), want %+v", info.Type, got, err, want)
-		}
-	}
-}
 
 func must(t *testing.T, err error) {
 	t.Helper()
