@@ -160,11 +160,7 @@ func prepare(claim *resourceapi.ResourceClaim) error {
 		if n.DeviceKeys == nil {
 			continue
 		}
-		how, refusal := cniconfig.ParseDeviceKeys(n.DeviceKeys)
-		if refusal != nil {
-			return refusal
-		}
-		_, _, err = binding.Bind(n.List, inventory.Device{Name: "vf", Ref: hostdev.Ref{Kind: hostdev.VF, PCI: "0000:03:00.0"}}, inventory.Exclusive, how)
+		_, _, err = binding.Bind(n.List, inventory.Device{Name: "vf", Ref: hostdev.Ref{Kind: hostdev.VF, PCI: "0000:03:00.0"}}, inventory.Exclusive, n.DeviceKeys)
 	}
 	return err
 }

@@ -91,7 +91,7 @@ func (c Checker) claim(d *Document, path string, claim *resourceapi.DeviceClaim)
 // driver, it skips the document with the reason skipped.
 func (d *Document) refused(path string, checked cniconfig.Checked, skipped string) {
 	for _, r := range checked.Wrong {
-		d.wrong(strings.TrimSuffix(path+"."+r.At, "."), nil, "%s; %s", r.Rule, r.Remedy)
+		d.wrong(strings.TrimSuffix(path+"."+r.At, "."), nil, "%s; %s", strings.TrimPrefix(r.Rule, "device: "), r.Remedy)
 	}
 	if !checked.Ours {
 		d.Skipped = skipped
@@ -117,23 +117,14 @@ func (c Checker) missing(requests []resourceapi.DeviceRequest) string {
 	return ""
 }
 
-// config checks our driver's opaque parameters: the CNI configuration and, in a DeviceClass, the key "device".
+// config checks the CNI configuration in our driver's opaque parameters.
 func (c Checker) config(d *Document, path string, opaque *resourceapi.OpaqueDeviceConfiguration, isClass bool) {
 	if opaque == nil || opaque.Driver != draDriver {
 		return
 	}
 	path += ".opaque.parameters"
-	var parameters struct{ Config, Device json.RawMessage }
+	var parameters struct{ Config json.RawMessage }
 	_ = json.Unmarshal(opaque.Parameters.Raw, &parameters) // cniconfig has refused other values
-	if isClass && parameters.Device != nil {
-		how, refusal := cniconfig.ParseDeviceKeys(parameters.Device)
-		if refusal == nil && parameters.Config != nil {
-			refusal = how.Check(parameters.Config)
-		}
-		if refusal != nil {
-			d.wrong(path+".device", nil, "%s; %s", strings.TrimPrefix(refusal.Rule, "device: "), refusal.Remedy)
-		}
-	}
 	n := network{Checker: c, Document: d, path: path + ".config", dra: true}
 	if json.Unmarshal(parameters.Config, &n.object) != nil || n.object == nil {
 		return // there is only ifName, or cniconfig has refused the configuration

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/containernetworking/cni/libcni"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 )
@@ -72,10 +73,14 @@ func (p Policy) checkConfig(all *Checked, path string, c resourceapi.DeviceConfi
 	if params.ifName != "" {
 		wrong = append(wrong, checkIfName(numbered(params.ifName, 0))) // add ignores nil
 	}
+	var parsed *libcni.NetworkConfigList
 	if params.config != nil {
-		_, more := list(params.config)
+		var more refusals
+		parsed, more = list(params.config)
 		wrong = append(wrong, more...)
 	}
+	_, refusal := deviceKeys(params.device, parsed)
+	wrong = append(wrong, refusal)
 	all.add(path+".opaque.parameters", wrong...)
 	return true
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/containernetworking/cni/libcni"
 	resourceapi "k8s.io/api/resource/v1"
 )
 
@@ -217,62 +218,42 @@ const RuntimeDeviceID = "runtimeConfig.deviceID"
 // keys are the keys that can contain a device.
 var keys = []string{"deviceID", "pciBusID", "device", "master", "bridge", RuntimeDeviceID}
 
-// DeviceKeys is the key "device" of the parameters: the places in the configuration that get the device.
+// DeviceKeys is the key "device" of the parameters: the places in the configuration that get the device. nil selects the
+// default key of each plugin. If it is empty, no plugin gets the device.
 type DeviceKeys []Place
 
 // Place is a plugin type and one of the keys of that plugin.
 type Place struct{ Plugin, Key string }
 
-// ParseDeviceKeys parses the key "device" of the parameters. With an empty list, no plugin gets the device.
-func ParseDeviceKeys(raw json.RawMessage) (DeviceKeys, *Refusal) {
+// deviceKeys parses the key "device" of a class, or returns nil if it is missing. It refuses places that do not exist in
+// the configuration, which is nil if only the claim has one.
+func deviceKeys(raw json.RawMessage, config *libcni.NetworkConfigList) (DeviceKeys, *Refusal) {
+	if raw == nil {
+		return nil, nil
+	}
 	var list []map[string]string
 	if err := json.Unmarshal(raw, &list); err != nil || list == nil {
-		return nil, refuse("", fmt.Sprintf("device: %.80s is not a list of places", raw), "write it as [{plugin: TYPE, key: deviceID}]")
+		return nil, refuse("device", fmt.Sprintf("device: %.80s is not a list of places", raw), "write it as [{plugin: TYPE, key: deviceID}]")
 	}
 	places := DeviceKeys{}
 	for n, fields := range list {
 		p := Place{fields["plugin"], fields["key"]}
+		is := func(plugin *libcni.PluginConfig) bool { return plugin.Network.Type == p.Plugin }
+		mute := func(plugin *libcni.PluginConfig) bool { return is(plugin) && !plugin.Network.Capabilities["deviceID"] }
 		switch {
 		case len(fields) != 2 || p.Plugin == "" || p.Key == "":
-			return nil, refuse("", fmt.Sprintf("device[%d]: plugin and key are required, and no other keys are allowed", n), "write it as {plugin: TYPE, key: deviceID}")
+			return nil, refuse("device", fmt.Sprintf("device[%d]: plugin and key are required, and no other keys are allowed", n), "write it as {plugin: TYPE, key: deviceID}")
 		case !slices.Contains(keys, p.Key):
-			return nil, refuse("", fmt.Sprintf("device[%d].key: %q is not known", n, p.Key), "use "+strings.Join(keys, ", "))
+			return nil, refuse("device", fmt.Sprintf("device[%d].key: %q is not known", n, p.Key), "use "+strings.Join(keys, ", "))
+		case config != nil && !slices.ContainsFunc(config.Plugins, is):
+			return nil, refuse("device", fmt.Sprintf("device: the network has no plugin %q", p.Plugin), "give the type of a plugin in the config")
+		case config != nil && p.Key == RuntimeDeviceID && slices.ContainsFunc(config.Plugins, mute):
+			return nil, refuse("device", fmt.Sprintf("device: plugin %s does not declare the capability deviceID", p.Plugin),
+				`give it "capabilities": {"deviceID": true}, or use a different key`)
 		}
 		places = append(places, p)
 	}
 	return places, nil
-}
-
-// Check refuses places that do not exist in a CNI configuration, which is a list or a single plugin. It does not
-// depend on the device.
-func (places DeviceKeys) Check(config json.RawMessage) *Refusal {
-	type plugin struct {
-		Type         string
-		Capabilities map[string]bool
-	}
-	var list struct {
-		plugin
-		Plugins []plugin
-	}
-	err := json.Unmarshal(config, &list)
-	if wrong := (*json.UnmarshalTypeError)(nil); err != nil && (!errors.As(err, &wrong) || wrong.Field == "") {
-		return refuse("", "config is not a CNI configuration", "give an object")
-	}
-	if list.Plugins == nil {
-		list.Plugins = []plugin{list.plugin}
-	}
-	for _, place := range places {
-		is := func(p plugin) bool { return p.Type == place.Plugin }
-		mute := func(p plugin) bool { return is(p) && !p.Capabilities["deviceID"] }
-		switch {
-		case !slices.ContainsFunc(list.Plugins, is):
-			return refuse("", fmt.Sprintf("device: the network has no plugin %q", place.Plugin), "give the type of a plugin in the config")
-		case place.Key == RuntimeDeviceID && slices.ContainsFunc(list.Plugins, mute):
-			return refuse("", fmt.Sprintf("device: plugin %s does not declare the capability deviceID", place.Plugin),
-				`give it "capabilities": {"deviceID": true}, or use a different key`)
-		}
-	}
-	return nil
 }
 
 // A capability is a CNI capability argument (CONVENTIONS.md, "Dynamic Plugin specific fields") that a claim may set

@@ -18,6 +18,11 @@ func of(plugin string) string {
 	return with(`"ifName":"net1","config":{"cniVersion":"1.0.0","name":"lan","plugins":[` + plugin + `]}`)
 }
 
+// withDevice returns parameters with the key "device".
+func withDevice(places string) string {
+	return with(`"ifName":"net1","config":` + macvlan + `,"device":` + places)
+}
+
 func TestInvalidParametersAreRefused(t *testing.T) {
 	for name, test := range map[string]struct{ params, rule, remedy string }{
 		"empty":              {"", "parameters are empty", "apiVersion"},
@@ -65,6 +70,14 @@ func TestInvalidParametersAreRefused(t *testing.T) {
 		"args no list":       {with(`"config":{},"allowedClaimArgs":"ips"`), "allowedClaimArgs is not a list", `["ips", "mac"]`},
 		"an unknown arg":     {with(`"config":{},"allowedClaimArgs":["ips","x"]`), `allowedClaimArgs: "x" is not known`, "infinibandGUID"},
 		"an arg":             {with(`"config":{},"ips":["10.1.0.7/24"]`), `unknown key "ips"`, "allowedClaimArgs"},
+		"places no list":     {withDevice(`"None"`), `device: "None" is not a list of places`, "key: deviceID"},
+		"null places":        {withDevice(`null`), "device: null is not a list of places", "key: deviceID"},
+		"place without key":  {withDevice(`[{"plugin":"macvlan"}]`), "device[0]: plugin and key are required", "key: deviceID"},
+		"place with a value": {withDevice(`[{"plugin":"macvlan","key":"deviceID","value":"x"}]`), "device[0]: plugin and key are required", "key: deviceID"},
+		"an unknown place":   {withDevice(`[{"plugin":"macvlan","key":"hwaddr"}]`), `device[0].key: "hwaddr" is not known`, "pciBusID"},
+		"place no string":    {withDevice(`[{"plugin":"macvlan","key":7}]`), `device: [{"plugin":"macvlan","key":7}] is not a list of places`, "key: deviceID"},
+		"place elsewhere":    {withDevice(`[{"plugin":"other","key":"deviceID"}]`), `device: the network has no plugin "other"`, "type of a plugin"},
+		"place not capable":  {withDevice(`[{"plugin":"macvlan","key":"runtimeConfig.deviceID"}]`), "device: plugin macvlan does not declare the capability deviceID", "capabilities"},
 		"a later version":    {with(`"ifName":"net1","config":{"cniVersion":"2.0.0","name":"lan","type":"macvlan"}`), `config.cniVersion "2.0.0" is not known`, "1.1.0"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -194,19 +207,6 @@ func pluginTypes(tree any) (list []string) {
 		}
 	}
 	return list
-}
-
-func TestInvalidDeviceKeysAreRefused(t *testing.T) {
-	for text, rule := range map[string]string{
-		`"None"`: `device: "None" is not a list of places`, `null`: `device: null is not a list of places`, `[{"plugin":"a"}]`: `device[0]: plugin and key are required`,
-		`[{"plugin":"a","key":"deviceID","value":"x"}]`: `device[0]: plugin and key are required`,
-		`[{"plugin":"a","key":"hwaddr"}]`:               `device[0].key: "hwaddr" is not known`,
-		`[{"plugin":"a","key":7}]`:                      `device: [{"plugin":"a","key":7}] is not a list of places`,
-	} {
-		if _, err := cniconfig.ParseDeviceKeys([]byte(text)); err == nil || !strings.HasPrefix(err.Rule, rule) {
-			t.Errorf("%s: got %v, want %s", text, err, rule)
-		}
-	}
 }
 
 const static = `{"cniVersion":"1.0.0","name":"lan","plugins":[{"type":"macvlan","capabilities":{"ips":true,"mac":true}},` +

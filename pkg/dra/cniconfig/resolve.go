@@ -16,7 +16,6 @@
 package cniconfig
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -48,8 +47,7 @@ type Policy struct {
 // if the request has no configuration: see [Policy].Bare.
 type Network struct {
 	state.Attachment
-	// DeviceKeys is the key "device" of the class: see [ParseDeviceKeys].
-	DeviceKeys json.RawMessage
+	DeviceKeys DeviceKeys
 }
 
 // Resolve returns a network for each device that the driver allocated to a claim, in the order of the allocation.
@@ -152,9 +150,13 @@ func (p Policy) attach(configs []resourceapi.DeviceAllocationConfiguration, resu
 				fmt.Sprintf(`remove it, or give a plugin "capabilities": {%q: true} in the DeviceClass`, key))
 		}
 	}
+	places, err := deviceKeys(params.device, parsed)
+	if err != nil {
+		return Network{}, err
+	}
 	n := allocated(result, index)
 	n.IfName, n.Network, n.CNIVersion, n.List = ifName, parsed.Name, parsed.CNIVersion, parsed.Bytes
-	n.Late, n.Capabilities, n.DeviceKeys, n.Driver = params.late, params.values, params.device, params.driver
+	n.Late, n.Capabilities, n.DeviceKeys, n.Driver = params.late, params.values, places, params.driver
 	return n, nil
 }
 

@@ -146,13 +146,6 @@ func configure(n *cniconfig.Network) error {
 	if n.Bare() {
 		return nil
 	}
-	var keys cniconfig.DeviceKeys
-	if n.DeviceKeys != nil {
-		var refusal *cniconfig.Refusal
-		if keys, refusal = cniconfig.ParseDeviceKeys(n.DeviceKeys); refusal != nil {
-			return refusal
-		}
-	}
 	unfit := ""
 	switch {
 	case n.Driver == "":
@@ -169,7 +162,7 @@ func configure(n *cniconfig.Network) error {
 			Rule:   fmt.Sprintf("driver: %s: device %s is allocated, %s", n.Driver, n.Device, unfit),
 			Remedy: "select an exclusive PCI function in the DeviceClass, or remove the key \"driver\"",
 		}
-	case n.NodeDevice == nil && len(keys) > 0:
+	case n.NodeDevice == nil && len(n.DeviceKeys) > 0:
 		return &cniconfig.Refusal{
 			Rule:   fmt.Sprintf("device: %s is allocated, which stands for networks without hardware and has no device", n.Device),
 			Remedy: "select a device of the node by its attributes in the DeviceClass, or remove the key \"device\"",
@@ -181,7 +174,7 @@ func configure(n *cniconfig.Network) error {
 	if n.Driver != "" { // with a userspace driver the device has no interface
 		device.IfName = ""
 	}
-	list, deviceID, err := binding.Bind(n.List, device, offeredAs(n.NodeDevice), keys)
+	list, deviceID, err := binding.Bind(n.List, device, offeredAs(n.NodeDevice), n.DeviceKeys)
 	if err != nil {
 		return err
 	}

@@ -30,18 +30,11 @@ type plugin map[string]json.RawMessage
 func Bind(list json.RawMessage, d inventory.Device, as inventory.SharingMode, keys cniconfig.DeviceKeys) (bound json.RawMessage, deviceID string, err error) {
 	var fields map[string]json.RawMessage
 	var confs []plugin
-	err = json.Unmarshal(list, &fields)
-	if err == nil {
-		err = json.Unmarshal(fields["plugins"], &confs)
-	}
-	if err != nil {
-		return nil, "", refuse(fmt.Sprintf("config: %v", err), "give a list of plugins")
-	}
+	_ = json.Unmarshal(list, &fields) // cniconfig has checked the list
+	_ = json.Unmarshal(fields["plugins"], &confs)
 	b := binder{device: d, shared: as == inventory.Shared}
 	if keys == nil {
 		err = b.usual(confs)
-	} else if refusal := keys.Check(list); refusal != nil {
-		err = refusal
 	} else {
 		err = b.as(keys, confs)
 	}
@@ -139,13 +132,6 @@ func (b *binder) put(conf plugin, key string) error {
 	}
 	if key == cniconfig.RuntimeDeviceID {
 		b.deviceID = value
-		var runtime map[string]json.RawMessage
-		_ = json.Unmarshal(conf["runtimeConfig"], &runtime)
-		for other, raw := range runtime {
-			if strings.EqualFold(other, "deviceID") && !same(raw, value) {
-				return b.conflict(name, key, raw)
-			}
-		}
 		return nil
 	}
 	if raw, there := conf[key]; there && string(raw) != `""` && string(raw) != "null" {

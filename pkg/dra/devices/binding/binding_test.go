@@ -138,7 +138,6 @@ func TestRefusalNamesBothDevices(t *testing.T) {
 		{"vf", `{"type":"host-device","hwaddr":"02:00:00:00:00:01"}`, `plugin host-device: the config has hwaddr: "02:00:00:00:00:01", but device`},
 		{"vf", `{"type":"host-device","device":"eth9"}`, `plugin host-device: the config has device: "eth9", but device`},
 		{"sf", `{"type":"host-device","pciBusID":"0000:3b:00.2"` + capable, `plugin host-device: the config has pciBusID: "0000:3b:00.2", but device aux-sf4 (sf, mlx5_core.sf.4, enp3s0f0s88) is allocated`},
-		{"vf", `{"type":"host-device","runtimeConfig":{"deviceID":"0000:3b:00.9"}` + capable, `plugin host-device: the config has runtimeConfig.deviceID: "0000:3b:00.9", but device`},
 		{"bond", `{"type":"macvlan","master":"eth9"}`, `plugin macvlan: the config has master: "eth9", but device net-bond0 (bond, bond0) is allocated`},
 		{"bond", `{"type":"macvlan","master":7}`, `plugin macvlan: the config has master: 7, but device`},
 		{"bridge", `{"type":"bridge","bridge":"br1"}`, `plugin bridge: the config has bridge: "br1", but device net-br0 (bridge, br0) is allocated`},
@@ -168,29 +167,28 @@ func TestRefusalNamesBothDevices(t *testing.T) {
 
 func TestDeviceKeysOverrideDefaultKeys(t *testing.T) {
 	for _, test := range []struct {
-		device, how, plugins string
-		added, deviceID      string
-		rule                 string
+		device, plugin, key string // plugin "" = no plugin gets the device
+		plugins             string
+		added, deviceID     string
+		rule                string
 	}{
-		{"vf", `[{"plugin":"new","key":"deviceID"}]`, `{"type":"new"}`, "new.deviceID=0000:3b:00.2", "", ""},
-		{"vf", `[{"plugin":"new","key":"runtimeConfig.deviceID"}]`, `{"type":"new"` + capable, "", "0000:3b:00.2", ""},
-		{"sf", `[{"plugin":"new","key":"deviceID"}]`, `{"type":"new"}`, "new.deviceID=mlx5_core.sf.4", "", ""},
-		{"bond", `[{"plugin":"new","key":"master"}]`, `{"type":"new"}`, "new.master=bond0", "", ""},
-		{"vf", `[]`, `{"type":"ptp"}`, "", "", ""},
-		{"vf", `[{"plugin":"other","key":"deviceID"}]`, `{"type":"new"}`, "", "", `device: the network has no plugin "other"`},
-		{"vf", `[{"plugin":"new","key":"runtimeConfig.deviceID"}]`, `{"type":"new"}`, "", "", `device: plugin new does not declare the capability deviceID`},
-		{"sf", `[{"plugin":"new","key":"pciBusID"}]`, `{"type":"new"}`, "", "", `plugin new: device aux-sf4 (sf, mlx5_core.sf.4, enp3s0f0s88) is allocated, which has no value for pciBusID`},
-		{"sf", `[{"plugin":"sriov","key":"deviceID"}]`, `{"type":"sriov"}`, "", "", `plugin sriov needs a PCI address, but device aux-sf4`},
-		{"uplink", `[{"plugin":"new","key":"deviceID"}]`, `{"type":"new"}`, "", "", `plugin new: deviceID would give it device pci-0000-02-00-0 (pf, 0000:02:00.0, eth2), which other pods share`},
-		{"vf", `[{"plugin":"new","key":"deviceID"}]`, `{"type":"new","deviceID":"x"}`, "", "", `plugin new: the config has deviceID: "x", but device pci-0000-3b-00-2`},
+		{"vf", "new", "deviceID", `{"type":"new"}`, "new.deviceID=0000:3b:00.2", "", ""},
+		{"vf", "new", "runtimeConfig.deviceID", `{"type":"new"` + capable, "", "0000:3b:00.2", ""},
+		{"sf", "new", "deviceID", `{"type":"new"}`, "new.deviceID=mlx5_core.sf.4", "", ""},
+		{"bond", "new", "master", `{"type":"new"}`, "new.master=bond0", "", ""},
+		{"vf", "", "", `{"type":"ptp"}`, "", "", ""},
+		{"sf", "new", "pciBusID", `{"type":"new"}`, "", "", `plugin new: device aux-sf4 (sf, mlx5_core.sf.4, enp3s0f0s88) is allocated, which has no value for pciBusID`},
+		{"sf", "sriov", "deviceID", `{"type":"sriov"}`, "", "", `plugin sriov needs a PCI address, but device aux-sf4`},
+		{"uplink", "new", "deviceID", `{"type":"new"}`, "", "", `plugin new: deviceID would give it device pci-0000-02-00-0 (pf, 0000:02:00.0, eth2), which other pods share`},
+		{"vf", "new", "deviceID", `{"type":"new","deviceID":"x"}`, "", "", `plugin new: the config has deviceID: "x", but device pci-0000-3b-00-2`},
 	} {
-		how, refused := cniconfig.ParseDeviceKeys([]byte(test.how))
-		if refused != nil {
-			t.Fatal(refused)
+		keys := cniconfig.DeviceKeys{{Plugin: test.plugin, Key: test.key}}
+		if test.plugin == "" {
+			keys = cniconfig.DeviceKeys{}
 		}
-		added, id, err := bind(t, test.device, how, test.plugins)
+		added, id, err := bind(t, test.device, keys, test.plugins)
 		if added != test.added || id != test.deviceID || (err == nil) != (test.rule == "") || err != nil && !strings.HasPrefix(err.Error(), test.rule) {
-			t.Errorf("%s %s in %s: added %q, deviceID %q, %v", test.device, test.how, test.plugins, added, id, err)
+			t.Errorf("%s %s in %s: added %q, deviceID %q, %v", test.device, keys, test.plugins, added, id, err)
 		}
 	}
 }
