@@ -79,9 +79,7 @@ func (n *Node) Allocated(ctx context.Context, claim *resourceapi.ResourceClaim, 
 // is at most [inventory.Times.Poll] old, and a new survey of a thousand VFs takes longer than the rest of Prepare. For
 // an exclusive device, surveyFor returns an error while the devices allocated outside DRA are unknown.
 func (n *Node) surveyFor(ctx context.Context, results []resourceapi.DeviceRequestAllocationResult) (survey, error) {
-	n.mu.Lock()
-	s := n.last
-	n.mu.Unlock()
+	s := *n.last.Load()
 	now := inventory.DecideInput{Ours: n.held().as()}
 	some := func(is func(device string) bool) bool {
 		return slices.ContainsFunc(results, func(r resourceapi.DeviceRequestAllocationResult) bool { return is(r.Device) })

@@ -57,15 +57,14 @@ func (c carrier) next(down bool, now time.Time) (_ carrier, wait time.Duration) 
 	return c, never
 }
 
-// damp replaces carrier and speed of the devices by the values to publish. wait is the time until the first delay ends.
-func (n *Node) damp(devices []inventory.Device) (wait time.Duration) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+// damp replaces carrier and speed of the devices by the values to publish. It returns the carriers after this reading.
+// wait is the time until the first delay ends.
+func damp(devices []inventory.Device, carriers map[string]carrier) (_ map[string]carrier, wait time.Duration) {
 	wait = never
 	all, now := map[string]carrier{}, time.Now()
 	for i := range devices {
 		d := &devices[i]
-		c, left := n.carriers[d.Name].next(d.NoCarrier, now)
+		c, left := carriers[d.Name].next(d.NoCarrier, now)
 		if speed, known := d.Attributes[inventory.AttrSpeed]; known {
 			c.speed = &speed
 		} else if c.speed != nil && d.IfName != "" {
@@ -74,6 +73,5 @@ func (n *Node) damp(devices []inventory.Device) (wait time.Duration) {
 		d.NoCarrier, all[d.Name] = c.tainted, c
 		wait = min(wait, left)
 	}
-	n.carriers = all
-	return wait
+	return all, wait
 }

@@ -104,12 +104,11 @@ type Node struct {
 	nextLabels time.Time    // earliest time of the next read of the Node object's labels
 
 	selected atomic.Pointer[inventory.Rules] // rules for the labels of the Node object; nil = not known yet
+	last     atomic.Pointer[survey]          // last published survey
 
-	mu       sync.Mutex
-	last     survey // last published survey
-	unknown  error  // why the result of Others is incomplete; nil = it is complete
-	health   health
-	carriers map[string]carrier // by device
+	mu      sync.Mutex
+	unknown error // why the result of Others is incomplete; nil = it is complete
+	health  health
 }
 
 // never is the wait for a publication that is not needed.
@@ -120,10 +119,12 @@ func New(o Options) *Node {
 	if o.Step == nil {
 		o.Step = func(string) {}
 	}
-	return &Node{
-		Options: o, Leases: Leases{journal: o.Journal, lineage: o.Lineage, pluginDir: o.DevicePluginDir}, metrics: newMetrics(o.Metrics), changed: make(chan struct{}, 1),
-		health: health{changed: make(chan struct{})},
+	n := &Node{
+		Options: o, Leases: Leases{journal: o.Journal, lineage: o.Lineage, pluginDir: o.DevicePluginDir},
+		metrics: newMetrics(o.Metrics), changed: make(chan struct{}, 1), health: health{changed: make(chan struct{})},
 	}
+	n.last.Store(&survey{})
+	return n
 }
 
 // Use sets the source of claims.

@@ -28,7 +28,8 @@ type survey struct {
 	withheld  map[string]bool
 	unmatched []state.UnmatchedRule
 	warnings  []string
-	wait      time.Duration // time until the published carriers may change
+	carriers  map[string]carrier // by device
+	wait      time.Duration      // time until the published carriers may change
 }
 
 // Slices reads the node and returns the slices of its devices. ok is false if ctx has ended or the node cannot be read;
@@ -52,7 +53,7 @@ func (n *Node) Slices(ctx context.Context) (list []inventory.Slice, ok bool) {
 		n.Log.Error("cannot read the node's devices: keeping the published ones", "error", err)
 		return nil, false
 	}
-	n.note(s)
+	n.note(&s)
 	n.leaveOffer(s)
 	n.examine(s, time.Now())
 	// Keep slices without devices. Each slice contains the number of slices in the pool, so a changed number would
@@ -91,7 +92,8 @@ func (n *Node) survey(others map[string]string, unknown error) (s survey, err er
 	if err != nil {
 		return s, err
 	}
-	wait := n.damp(devices)
+	previous := n.last.Load()
+	carriers, wait := damp(devices, previous.carriers)
 	held := n.held()
 	for name, at := range before {
 		if held[name] == nil { // the device may have been read while a pod still had it
@@ -109,9 +111,7 @@ func (n *Node) survey(others map[string]string, unknown error) (s survey, err er
 			devices = append(devices, deviceOf(at.NodeDevice))
 		}
 	}
-	n.mu.Lock()
-	maps.Copy(last, n.last.published)
-	n.mu.Unlock()
+	maps.Copy(last, previous.published)
 	ours := held.as()
 	decisions := inventory.Decide(devices, rules, inventory.DecideInput{
 		Driver: n.Driver, Sharing: n.Sharing(),
@@ -119,7 +119,8 @@ func (n *Node) survey(others map[string]string, unknown error) (s survey, err er
 	})
 	s = survey{
 		list: decisions, decisions: make(map[string]inventory.Decision, len(decisions)), slices: inventory.Slices(decisions, ours, last),
-		withheld: n.Withheld(), unmatched: rules.Unmatched(decisions, host.Links), warnings: warnings, wait: wait,
+		withheld: n.Withheld(), unmatched: rules.Unmatched(decisions, host.Links), warnings: warnings,
+		carriers: carriers, wait: wait,
 	}
 	for _, d := range decisions {
 		s.decisions[d.Device.Name] = d
@@ -137,20 +138,18 @@ func (n *Node) survey(others map[string]string, unknown error) (s survey, err er
 
 // note stores a survey as the last one. It logs warnings and unmatched rules when they change, because pods that
 // need such a device stay Pending.
-func (n *Node) note(s survey) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if !slices.Equal(s.warnings, n.last.warnings) {
+func (n *Node) note(s *survey) {
+	last := n.last.Swap(s)
+	if !slices.Equal(s.warnings, last.warnings) {
 		n.Log.Warn("problems with the node's devices", "warnings", s.warnings)
 	}
-	if !slices.Equal(s.unmatched, n.last.unmatched) {
+	if !slices.Equal(s.unmatched, last.unmatched) {
 		n.metrics.unmatched.Reset()
 		for _, rule := range s.unmatched {
 			n.metrics.unmatched.WithLabelValues(rule.Rule, rule.Nearest).Set(1)
 			n.Log.Warn("a rule selects no device of this node: correct it, unless it is meant for other nodes", "file", n.Inventory.File, "rule", rule.Rule, "reason", rule.Why)
 		}
 	}
-	n.last = s
 }
 
 // others returns the devices that were allocated outside DRA: see [inventory.DecideInput]. If it returns an error, the
@@ -258,9 +257,6 @@ type health struct {
 }
 
 func (n *Node) examine(s survey, now time.Time) {
-	n.mu.Lock()
-	carriers := n.carriers // never modified, because damp replaces the map
-	n.mu.Unlock()
 	attached := map[string]*state.Attachment{}
 	for _, h := range n.claims.Holders() {
 		if h.Attachment.NodeDevice != nil && h.Attachment.Phase == state.Added {
@@ -270,7 +266,7 @@ func (n *Node) examine(s survey, now time.Time) {
 	of := map[string]string{}
 	for name := range s.published {
 		c, here := s.decisions[name]
-		carrier := carriers[name]
+		carrier := s.carriers[name]
 		switch at := attached[name]; {
 		case !here:
 			of[name] = "the node has lost it"

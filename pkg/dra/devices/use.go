@@ -29,9 +29,7 @@ func (n *Node) Snapshot(at *state.Attachment, old Note) (Note, error) {
 	if at.NodeDevice == nil || at.NodeDevice.Shared() {
 		return nil, nil
 	}
-	n.mu.Lock()
-	d := n.last.decisions[at.Device].Device // the device may have got a default route since Prepare
-	n.mu.Unlock()
+	d := n.last.Load().decisions[at.Device].Device // the device may have got a default route since Prepare
 	if why := d.UsedByHost(); why != "" {
 		return nil, fmt.Errorf("device %s: %s: delete the pod, so that it gets a different device", at.Device, why)
 	}
