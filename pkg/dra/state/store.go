@@ -204,11 +204,13 @@ func check(c *Claim, uid types.UID) error {
 	return errors.Join(errs...)
 }
 
-// putAside renames a record to an unused name. It returns the new path.
+// putAside renames a record, adding a suffix and, if that name exists, the time. It returns the new path.
 func (s *Store) putAside(name string) (string, error) {
-	from := s.dir.Path(name)
-	to := fmt.Sprintf("%s%s-%d", from, setAside, time.Now().UnixNano())
-	return to, os.Rename(from, to)
+	to := s.dir.Path(name + setAside)
+	if _, err := os.Lstat(to); err == nil {
+		to += fmt.Sprintf("-%d", time.Now().UnixNano())
+	}
+	return to, os.Rename(s.dir.Path(name), to)
 }
 
 // clearedName returns the name of the file that requests the driver to drop the record of an undeleted attachment.
