@@ -157,7 +157,7 @@ func (o *inventoryOptions) host() (host inventory.Host, taken map[string]string,
 }
 
 func (o *inventoryOptions) print(out io.Writer, decisions []inventory.Decision, warnings []string) error {
-	all := offering{Slices: append([]inventory.Slice{}, inventory.Slices(decisions, nil, nil)...), LeftOut: []leftOut{}, Warnings: warnings}
+	all := offering{Slices: append([]inventory.Slice{}, inventory.Slices(decisions, nil)...), LeftOut: []leftOut{}, Warnings: warnings}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "DEVICE\tKIND\tINTERFACE\tOFFERED\tRULE\tWHY NOT")
 	for _, c := range decisions {

@@ -42,7 +42,7 @@ func slices(t *testing.T, devices []inventory.Device, configuration string, s in
 	t.Helper()
 	rules, err := inventory.ParseRules([]byte(configuration))
 	must(t, err)
-	return inventory.Slices(inventory.Decide(devices, rules, s), nil, nil)
+	return inventory.Slices(inventory.Decide(devices, rules, s), nil)
 }
 
 // resourceSlices returns a node's pool. The names are in order, as package resourceslice generates them.

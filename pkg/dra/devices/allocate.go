@@ -80,7 +80,10 @@ func (n *Node) Allocated(ctx context.Context, claim *resourceapi.ResourceClaim, 
 // an exclusive device, surveyFor returns an error while the devices allocated outside DRA are unknown.
 func (n *Node) surveyFor(ctx context.Context, results []resourceapi.DeviceRequestAllocationResult) (survey, error) {
 	s := *n.last.Load()
-	now := inventory.DecideInput{Ours: n.held().as()}
+	now := inventory.DecideInput{Ours: inventory.Published{}}
+	for name, at := range n.held() {
+		now.Ours[name] = at.NodeDevice.Published
+	}
 	some := func(is func(device string) bool) bool {
 		return slices.ContainsFunc(results, func(r resourceapi.DeviceRequestAllocationResult) bool { return is(r.Device) })
 	}
@@ -109,13 +112,6 @@ func nodeDevice(d inventory.Device, as resourceapi.Device) *state.NodeDevice {
 // deviceOf is the reverse of nodeDevice. It sets the fields that CNI configurations need.
 func deviceOf(n *state.NodeDevice) inventory.Device {
 	return inventory.Device{Name: n.Published.Name, Ref: n.Ref, Attributes: n.Published.Attributes}
-}
-
-func offeredAs(n *state.NodeDevice) inventory.SharingMode {
-	if n.Shared() {
-		return inventory.Shared
-	}
-	return inventory.Exclusive
 }
 
 // Networks returns the networks of a claim, with the allocated devices in their configurations.
@@ -172,7 +168,7 @@ func configure(n *cniconfig.Network) error {
 	if n.Driver != "" { // with a userspace driver the device has no interface
 		device.IfName = ""
 	}
-	list, deviceID, err := binding.Bind(n.List, device, offeredAs(n.NodeDevice), n.DeviceKeys)
+	list, deviceID, err := binding.Bind(n.List, device, inventory.Sharing(n.NodeDevice.Published), n.DeviceKeys)
 	if err != nil {
 		return err
 	}

@@ -101,9 +101,12 @@ func (n *Node) survey(others map[string]string, unknown error) (s survey, err er
 			n.Publish()
 		}
 	}
-	last := inventory.Published{}
+	ours := inventory.Published{}
 	for name, at := range held {
-		last[name] = at.NodeDevice.Published
+		ours[name] = at.NodeDevice.Published
+		if d, published := previous.published[name]; published {
+			ours[name] = d
+		}
 		// The second port of a NIC, and a NIC without a PCI device, do not appear on the node while their interface
 		// is in a pod.
 		shown := slices.ContainsFunc(devices, func(d inventory.Device) bool { return d.Name == name })
@@ -111,14 +114,11 @@ func (n *Node) survey(others map[string]string, unknown error) (s survey, err er
 			devices = append(devices, deviceOf(at.NodeDevice))
 		}
 	}
-	maps.Copy(last, previous.published)
-	ours := held.as()
 	decisions := inventory.Decide(devices, rules, inventory.DecideInput{
-		Driver: n.Driver, Sharing: n.Sharing(),
-		Ours: ours, Last: last, Others: others, Unknown: unknown != nil,
+		Driver: n.Driver, Sharing: n.Sharing(), Ours: ours, Others: others, Unknown: unknown != nil,
 	})
 	s = survey{
-		list: decisions, decisions: make(map[string]inventory.Decision, len(decisions)), slices: inventory.Slices(decisions, ours, last),
+		list: decisions, decisions: make(map[string]inventory.Decision, len(decisions)), slices: inventory.Slices(decisions, ours),
 		withheld: n.Withheld(), unmatched: rules.Unmatched(decisions, host.Links), warnings: warnings,
 		carriers: carriers, wait: wait,
 	}
@@ -194,25 +194,15 @@ func (n *Node) noteUnknown(why error) (wait time.Duration) {
 	return never
 }
 
-type holdings map[string]*state.Attachment // by device
-
 // held returns the attachments that hold devices of the node, by device. It reads their records, because the kubelet
 // may have deleted the published slices. It omits lost devices.
-func (n *Node) held() holdings {
-	all := holdings{}
+func (n *Node) held() map[string]*state.Attachment {
+	all := map[string]*state.Attachment{}
 	for _, h := range n.claims.Holders() {
 		at := h.Attachment
 		if at.NodeDevice != nil && !at.Lost && (all[at.Device] == nil || at.Note != nil) {
 			all[at.Device] = at
 		}
-	}
-	return all
-}
-
-func (h holdings) as() map[string]inventory.SharingMode {
-	all := map[string]inventory.SharingMode{}
-	for name, at := range h {
-		all[name] = offeredAs(at.NodeDevice)
 	}
 	return all
 }
@@ -229,7 +219,7 @@ func (n *Node) leaveOffer(s survey) {
 		d := nodeDevice(c.Device, as)
 		one := state.Offered{Name: name, Ref: d.Ref, Sharing: string(c.Sharing), ResourceName: inventory.Text(as, inventory.ResourceName), Why: c.Why}
 		if published { // a device that a claim holds stays published
-			one.Sharing, one.Why = string(offeredAs(d)), ""
+			one.Sharing, one.Why = string(inventory.Sharing(as)), ""
 		}
 		if s.withheld[name] {
 			one.Why = "its last DEL failed, or it is not restored yet"

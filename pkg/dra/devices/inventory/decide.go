@@ -17,12 +17,11 @@ import (
 
 // DecideInput is the state that [Decide] needs in addition to devices and rules.
 type DecideInput struct {
-	Driver  string                 // name of the DRA driver, for device.driver in CEL
-	Sharing bool                   // the API server does not drop the field allowMultipleAllocations (true since Kubernetes 1.36)
-	Ours    map[string]SharingMode // how claims on record hold devices, by device name; these devices stay in the pool: see [Slices]
-	Last    Published              // the last published devices, because a device in a pod lacks facts that rules need
-	Others  map[string]string      // holders outside DRA, by PCI address, auxiliary name or vDPA name
-	Unknown bool                   // Others may be incomplete, so exclusive devices are tainted
+	Driver  string            // name of the DRA driver, for device.driver in CEL
+	Sharing bool              // the API server does not drop the field allowMultipleAllocations (true since Kubernetes 1.36)
+	Ours    Published         // devices that claims hold, as last published; these devices stay in the pool: see [Slices]
+	Others  map[string]string // holders outside DRA, by PCI address, auxiliary name or vDPA name
+	Unknown bool              // Others may be incomplete, so exclusive devices are tainted
 }
 
 // Decision is whether and how a device is offered.
@@ -55,7 +54,7 @@ func Decide(devices []Device, rules Rules, s DecideInput) []Decision {
 	tied := s.tied(decisions)
 	for n := range decisions {
 		c := &decisions[n]
-		switch held := s.Ours[c.Device.Name]; {
+		switch held := s.Ours.sharing(c.Device.Name); {
 		case c.Why != "":
 		case held == Shared && c.Sharing != Shared:
 			c.Why = "pods share it, so it is offered as exclusive once no claim holds it"
@@ -72,7 +71,7 @@ func Decide(devices []Device, rules Rules, s DecideInput) []Decision {
 	for n := range decisions { // a device and its parent are the same hardware
 		c := &decisions[n]
 		for up := c.on; up != nil && c.Why == "" && c.Sharing == Exclusive; up = up.on {
-			if up.Why == "" && up.Sharing == Exclusive && s.Ours[up.Device.Name] == "" {
+			if up.Why == "" && up.Sharing == Exclusive && s.Ours.sharing(up.Device.Name) == "" {
 				up.Why = fmt.Sprintf("%s on it is offered", c.Device.Name)
 			}
 		}
@@ -93,14 +92,13 @@ func (s DecideInput) StillOffers(decisions []Decision, name string) bool {
 // asOffered returns the device for which rules are checked. If a claim holds d exclusively, it is a copy of d with its
 // last published attributes, because a device in a pod lacks facts that rules need. Otherwise it is d.
 func (s DecideInput) asOffered(d *Device) *Device {
-	last, known := s.Last[d.Name]
-	if !known || s.Ours[d.Name] != Exclusive {
+	if s.Ours.sharing(d.Name) != Exclusive {
 		return d
 	}
 	was := *d
 	was.Attributes = maps.Clone(d.Attributes)
 	for _, name := range AttributeNames() {
-		if v, has := last.Attributes[name]; has && name != DeviceID && name != ResourceName {
+		if v, has := s.Ours[d.Name].Attributes[name]; has && name != DeviceID && name != ResourceName {
 			was.Attributes[name] = v
 		}
 	}
@@ -115,7 +113,8 @@ func (s DecideInput) others(d *Device) string {
 
 // isHeld reports whether a device is held exclusively.
 func (s DecideInput) isHeld(d *Device) bool {
-	return s.Ours[d.Name] == Exclusive || s.Ours[d.Name] == "" && s.others(d) != ""
+	held := s.Ours.sharing(d.Name)
+	return held == Exclusive || held == "" && s.others(d) != ""
 }
 
 // tied returns the devices that are on a held device or have one on them, each with the reason. It does not read facts
@@ -205,6 +204,22 @@ const maxDevices = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
 // Published are the devices in ResourceSlices, by name.
 type Published map[string]resourceapi.Device
 
+// Sharing returns how a published device is offered.
+func Sharing(d resourceapi.Device) SharingMode {
+	if d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations {
+		return Shared
+	}
+	return Exclusive
+}
+
+// sharing returns how the device of that name is offered, or "" if there is none.
+func (p Published) sharing(name string) SharingMode {
+	if d, there := p[name]; there {
+		return Sharing(d)
+	}
+	return ""
+}
+
 // PublishedIn returns the devices in slices.
 func PublishedIn(list []Slice) Published {
 	all := Published{}
@@ -224,7 +239,7 @@ func PublishedIn(list []Slice) Published {
 // costs the scheduler little more than a class for all PFs. VFs with the same numbers share a slice, so that one
 // more or one less VF rewrites only that slice. The first slice also has all devices that are neither a VF nor on a
 // VF.
-func Slices(decisions []Decision, ours map[string]SharingMode, last Published) []Slice {
+func Slices(decisions []Decision, ours Published) []Slice {
 	offered, taints := Published{}, map[string][]resourceapi.DeviceTaint{}
 	for n := range decisions {
 		c := &decisions[n]
@@ -233,10 +248,9 @@ func Slices(decisions []Decision, ours map[string]SharingMode, last Published) [
 			offered[c.Device.Name] = c.device()
 		}
 	}
-	for name, as := range ours {
-		d, known := last[name]
+	for name, d := range ours {
 		_, isOffered := offered[name]
-		if !known || as == Shared && isOffered { // an offered shared device is still on the host, so its facts are current
+		if isOffered && Sharing(d) == Shared { // an offered shared device is still on the host, so its facts are current
 			continue
 		}
 		d = *d.DeepCopy()

@@ -134,9 +134,9 @@ func TestDevicesWithUnknownAllocationAreTainted(t *testing.T) {
 	devices := read(t, changed(t, nil, nil))
 	configuration := rules(t, everything)
 	s := input()
-	s.Last = inventory.PublishedIn(inventory.Slices(inventory.Decide(devices, configuration, s), nil, nil))
-	s.Unknown, s.Ours = true, map[string]inventory.SharingMode{vf0: inventory.Exclusive}
-	now := inventory.PublishedIn(inventory.Slices(inventory.Decide(devices, configuration, s), s.Ours, s.Last))
+	before := inventory.PublishedIn(inventory.Slices(inventory.Decide(devices, configuration, s), nil))
+	s.Unknown, s.Ours = true, inventory.Published{vf0: before[vf0]}
+	now := inventory.PublishedIn(inventory.Slices(inventory.Decide(devices, configuration, s), s.Ours))
 	for name, tainted := range map[string]bool{vf0: false, "pci-0000-01-10-2": true, pf0: false} {
 		d, published := now[name]
 		if is := len(d.Taints) == 1 && d.Taints[0].Key == inventory.TaintAllocationUnknown; is != tainted || !published {

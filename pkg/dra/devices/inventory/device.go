@@ -4,7 +4,7 @@
 //	list  := Read(host)                      // all devices, with their attributes
 //	rules := ParseRules(configuration)       // the devices that the administrator offers
 //	all   := Decide(list, rules, input)  // each device: offered, or why not
-//	pool  := Slices(all, held, last)         // the content of the ResourceSlices
+//	pool  := Slices(all, held)               // the content of the ResourceSlices
 //
 // A device that a claim holds keeps its published state, so that the start and end of pods do not change the
 // ResourceSlices.

@@ -74,11 +74,11 @@ func TestThousandVFsStayWithinAPILimits(t *testing.T) {
 func TestRemovedVFRewritesOneSlice(t *testing.T) {
 	h := many(t, 1000)
 	devices := read(t, h)
-	before := inventory.Slices(inventory.Decide(devices, rules(t, everything), input()), nil, nil)
+	before := inventory.Slices(inventory.Decide(devices, rules(t, everything), input()), nil)
 	for _, index := range []int{0, 31, 32, 500, 999} {
 		s := input()
 		s.Others = map[string]string{capturetest.VF(index): "a pod has it"}
-		after := inventory.Slices(inventory.Decide(devices, rules(t, everything), s), nil, nil)
+		after := inventory.Slices(inventory.Decide(devices, rules(t, everything), s), nil)
 		if len(after) != len(before) {
 			t.Fatalf("VF %d: %d slices, %d before", index, len(after), len(before))
 		}
@@ -128,7 +128,7 @@ func BenchmarkSlices(b *testing.B) {
 	b.ReportAllocs()
 	began := processorTime(b)
 	for b.Loop() {
-		if list := inventory.Slices(inventory.Decide(devices, all, input()), nil, nil); len(list) < 16 {
+		if list := inventory.Slices(inventory.Decide(devices, all, input()), nil); len(list) < 16 {
 			b.Fatal(len(list))
 		}
 	}

@@ -27,7 +27,7 @@ func TestSlicesOfCapturedHostsMatchFiles(t *testing.T) {
 	for _, name := range capturetest.Names(t) {
 		h := host(t, capturetest.Text(t, name))
 		decisions := inventory.Decide(read(t, h), rules(t, everything), input())
-		made := inventory.Slices(decisions, nil, nil)
+		made := inventory.Slices(decisions, nil)
 		valid(t, made)
 		got := text(made)
 		for _, c := range decisions {
@@ -165,14 +165,13 @@ func deviceNames(list []inventory.Slice) (names [][]string) {
 
 func TestHeldDeviceIsTaintedWhenNodeLosesIt(t *testing.T) {
 	before := pool(t, host(t, capturetest.Text(t, "mlx5-legacy")), everything)
-	s := input()
-	s.Ours = map[string]inventory.SharingMode{"pci-0000-3b-00-2": inventory.Exclusive}
-	after := inventory.Slices(nil, s.Ours, inventory.PublishedIn(before))
+	const vf = "pci-0000-3b-00-2"
+	after := inventory.Slices(nil, inventory.Published{vf: inventory.PublishedIn(before)[vf]})
 	if len(after) != 1 || len(after[0].Devices) != 1 {
 		t.Fatalf("got %v", deviceNames(after))
 	}
 	difftest.Equal(t, after[0].Devices[0].Taints, []resourceapi.DeviceTaint{{Key: "devinfo-cni.io/gone", Effect: "NoSchedule"}})
-	if len(inventory.PublishedIn(before)["pci-0000-3b-00-2"].Taints) != 0 {
+	if len(inventory.PublishedIn(before)[vf].Taints) != 0 {
 		t.Error("what was published has changed, too")
 	}
 }

@@ -29,7 +29,7 @@ func TestDeviceIsNotOfferedWhileRelatedDeviceIsHeld(t *testing.T) {
 	}
 	held := func(name string, as inventory.SharingMode, others ...string) inventory.DecideInput {
 		s := input()
-		s.Ours, s.Others = map[string]inventory.SharingMode{name: as}, map[string]string{}
+		s.Ours, s.Others = inventory.Published{name: {AllowMultipleAllocations: new(as == inventory.Shared)}}, map[string]string{}
 		for _, id := range others {
 			s.Others[id] = "pod ns/x has it"
 		}
@@ -64,17 +64,17 @@ func TestDeviceIsNotOfferedWhileRelatedDeviceIsHeld(t *testing.T) {
 
 // stays checks that a device that claims hold keeps its published state. If it is no longer offered, the device is
 // tainted and the reason begins with why; "" = it is offered.
-func stays(t *testing.T, what, name string, decisions []inventory.Decision, s inventory.DecideInput, last inventory.Published, why string) {
+func stays(t *testing.T, what, name string, decisions []inventory.Decision, s inventory.DecideInput, why string) {
 	t.Helper()
 	if got := decision(t, decisions, name).Why; !strings.HasPrefix(got, why) || got != "" && why == "" {
 		t.Errorf("%s: got %q", what, got)
 	}
-	now := inventory.PublishedIn(inventory.Slices(decisions, s.Ours, last))[name]
+	now := inventory.PublishedIn(inventory.Slices(decisions, s.Ours))[name]
 	if tainted := len(now.Taints) == 1 && now.Taints[0].Key == inventory.TaintNotOffered; tainted != (why != "") {
 		t.Errorf("%s: taints %v", what, now.Taints)
 	}
 	now.Taints = nil
-	difftest.Same(t, what+": it does not stay as it was", describe(now), describe(last[name]))
+	difftest.Same(t, what+": it does not stay as it was", describe(now), describe(s.Ours[name]))
 }
 
 // Pods keep a shared device, but no further pod gets it, regardless of the change.
@@ -82,7 +82,7 @@ func TestHeldSharedDeviceIsNotOfferedAfterChange(t *testing.T) {
 	h := host(t, capturetest.Text(t, "igb-sriov"))
 	last := inventory.PublishedIn(pool(t, h, "devices: [{ifNames: [eth1], sharing: shared}]"))
 	s := input()
-	s.Ours = map[string]inventory.SharingMode{pf1: inventory.Shared}
+	s.Ours = inventory.Published{pf1: last[pf1]}
 	for name, test := range map[string]struct {
 		host  inventory.Host
 		rules string
@@ -94,7 +94,7 @@ func TestHeldSharedDeviceIsNotOfferedAfterChange(t *testing.T) {
 		"a bond's port": {changed(t, nil, map[string]string{"eth1": "bond0"}, of("bond", "bond0", "")), "devices: [{ifNames: [eth1], sharing: shared}]", "eth1 is a port of bond0"},
 		"default route": {changed(t, []string{"eth1"}, nil), "devices: [{select: 'true', sharing: shared}]", "the host needs it"},
 	} {
-		stays(t, name, pf1, inventory.Decide(read(t, test.host), rules(t, test.rules), s), s, last, test.why)
+		stays(t, name, pf1, inventory.Decide(read(t, test.host), rules(t, test.rules), s), s, test.why)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestHeldExclusiveDeviceIsTaintedWhenNotOffered(t *testing.T) {
 		t.Fatalf("published: %v", last)
 	}
 	s := input()
-	s.Ours, s.Last = map[string]inventory.SharingMode{nic: inventory.Exclusive}, last
+	s.Ours = inventory.Published{nic: last[nic]}
 	for name, test := range map[string]struct {
 		host       inventory.Host
 		rules, why string // "" = it is offered
@@ -133,7 +133,7 @@ func TestHeldExclusiveDeviceIsTaintedWhenNotOffered(t *testing.T) {
 		"a bond's port":     {port, byName, "eth0 is a port of bond0"},
 		"default route":     {uplink, byName, "the host needs it: eth0 has a default route"},
 	} {
-		stays(t, name, nic, inventory.Decide(read(t, test.host), rules(t, test.rules), s), s, last, test.why)
+		stays(t, name, nic, inventory.Decide(read(t, test.host), rules(t, test.rules), s), s, test.why)
 	}
 }
 

@@ -53,7 +53,7 @@ func input() inventory.DecideInput { return inventory.DecideInput{Driver: driver
 // pool returns the published devices of a host.
 func pool(t testing.TB, h inventory.Host, configuration string) []inventory.Slice {
 	t.Helper()
-	return inventory.Slices(inventory.Decide(read(t, h), rules(t, configuration), input()), nil, nil)
+	return inventory.Slices(inventory.Decide(read(t, h), rules(t, configuration), input()), nil)
 }
 
 // decision returns the decision about a device.
