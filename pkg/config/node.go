@@ -59,15 +59,13 @@ func DefaultNode() Node {
 // error it also returns the defaults, for callers that must continue.
 func LoadNode(path string) (Node, error) {
 	data, err := ReadFile(path)
-	switch {
-	case err == nil:
-		return ParseNode(data, path)
-	case errors.Is(err, fs.ErrNotExist):
-		err = nil
-	default:
-		err = fmt.Errorf("node settings: %w", err)
+	if errors.Is(err, fs.ErrNotExist) {
+		return DefaultNode(), nil
 	}
-	return DefaultNode(), err
+	if err != nil {
+		return DefaultNode(), fmt.Errorf("node settings: %w", err)
+	}
+	return ParseNode(data, path)
 }
 
 // ParseNode parses settings. path names the file in errors.
