@@ -26,19 +26,7 @@ type cleanup struct {
 func (c cleanup) run() error {
 	e := c.entry
 	errs := c.delDelegates()
-	files := func() error {
-		err := c.removeSpec()
-		if e.File == "" {
-			return err
-		}
-		ours, failed := c.mayRemove(journal.OfFile, e.File)
-		if ours && c.removeInfo != nil {
-			failed = c.removeInfo()
-		} else if ours {
-			failed = c.removeFile()
-		}
-		return followedBy(nil, err, failed)
-	}
+	files := func() error { return followedBy(nil, c.removeSpec(), c.removeFile()) }
 	if e.Locked() == nil {
 		return followedBy(nil, append(errs, c.plugin.Journal.Unrecorded(e.Key, files))...)
 	}
@@ -113,9 +101,19 @@ func (c cleanup) mayRemove(kind journal.Kind, name string) (bool, error) {
 	return err == nil && foreign == "", err
 }
 
-// removeFile removes the device-info file from the directory that was deviceInfoDir at ADD.
+// removeFile removes the device-info file, by removeInfo or from the directory that was deviceInfoDir at ADD.
 func (c cleanup) removeFile() error {
-	err := store.Open(c.entry.Dir).Remove(c.entry.File)
+	if c.entry.File == "" {
+		return nil
+	}
+	ours, err := c.mayRemove(journal.OfFile, c.entry.File)
+	if err != nil || !ours {
+		return err
+	}
+	if c.removeInfo != nil {
+		return c.removeInfo()
+	}
+	err = store.Open(c.entry.Dir).Remove(c.entry.File)
 	if errors.Is(err, syscall.EISDIR) { // ADD refuses a directory too
 		c.log.Warn("device-info file not removed", "error", err)
 		return nil
@@ -168,7 +166,7 @@ func (c cleanup) removeReplaced(by *journal.Entry) (err error) {
 	if c.entry.CDI != by.CDI {
 		err = c.removeSpec()
 	}
-	if c.entry.File != "" && c.entry.Path() != by.Path() {
+	if c.entry.Path() != by.Path() {
 		err = followedBy(nil, err, c.removeFile())
 	}
 	return err

@@ -62,14 +62,8 @@ func (c cleanup) addNamed() error {
 		c.entry.File, c.entry.Dir = name, c.plugin.Node.DeviceInfoDir
 		return nil
 	}
-	return c.plugin.Journal.Alone(func() error {
-		ours, err := c.mayRemove(journal.OfFile, name)
-		if err == nil && ours {
-			c.entry = &journal.Entry{Dir: c.plugin.Node.DeviceInfoDir, File: name}
-			err = c.removeFile()
-		}
-		return err
-	})
+	c.entry = &journal.Entry{Dir: c.plugin.Node.DeviceInfoDir, File: name}
+	return c.plugin.Journal.Alone(c.removeFile)
 }
 
 // reconstruct returns the entry that ADD would have written, for a missing or corrupt entry. corrupt has the

@@ -48,10 +48,11 @@ func (r *request) takeOver(rollback *rollback) (written *devinfo.Info, err error
 		}
 	}
 	c := cleanup{call: r.call, entry: &ended}
+	remove := c.removeFile // a copy of c, without removeInfo
 	c.removeInfo = func() error {
 		_, external, err := r.formerContent(&ended)
 		if err == nil && !external { // this ADD reads a file of another program
-			err = c.removeFile()
+			err = remove()
 		}
 		return err
 	}

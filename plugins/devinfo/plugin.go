@@ -16,7 +16,6 @@ import (
 	"log/slog"
 	"os"
 	"sync"
-	"time"
 
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/attachment"
@@ -46,7 +45,6 @@ type Plugin struct {
 
 	Stdout io.Writer
 	Log    *slog.Logger
-	Now    func() time.Time
 
 	// Listen starts to receive the signals that would otherwise end the process. It is called before the first
 	// delegate. After a signal, ADD stops once the running delegate has ended; the other verbs finish.
@@ -79,7 +77,6 @@ func New(node config.Node, finder discovery.Finder, bootID string, stdout io.Wri
 		BootID:  bootID,
 		Stdout:  stdout,
 		Log:     log,
-		Now:     time.Now,
 	}
 }
 

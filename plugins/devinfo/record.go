@@ -16,7 +16,7 @@ import (
 func (r *request) newEntry(res *result.Result) *journal.Entry {
 	t := r.target(r.declared, nil, res)
 	e := &journal.Entry{
-		Key: r.key, Netns: r.args.Netns, Time: r.plugin.Now().UTC(), Pod: r.att.Pod().String(),
+		Key: r.key, Netns: r.args.Netns, Time: time.Now().UTC(), Pod: r.att.Pod().String(),
 		Requested: journal.Requested{
 			DeviceIDs: t.DeviceIDs, PCIID: t.PCIID, SocketPath: t.SocketPath, FollowLower: t.FollowLower, SubfunctionParent: t.SubfunctionParent,
 		},
