@@ -5,8 +5,9 @@
 // delegating (it runs the plugins in "delegates"), or standalone. [Plugin] has everything that it knows
 // about the node, including all paths.
 //
-// Each CNI verb has a file, which reads from top to bottom. The steps of ADD are in request.go, former.go, infofile.go,
-// delegates.go, cdi.go, lease.go and record.go, in this order. cleanup.go ends an attachment, for ADD, DEL and GC.
+// Each CNI verb has a file, which reads from top to bottom. The steps of ADD are in request.go, infofile.go,
+// delegates.go, cdi.go, lease.go and record.go, in this order. takeOver, the step after request.go, is in record.go too.
+// cleanup.go ends an attachment, for ADD, DEL and GC.
 package plugin
 
 import (
