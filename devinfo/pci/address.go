@@ -4,6 +4,7 @@ package pci
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -23,14 +24,14 @@ func Parse(s string) (Address, error) {
 	if n < len("dddd:BB:DD.f") || n > len("dddddddd:BB:DD.f") || s[n-2] != '.' || s[n-5] != ':' || s[n-8] != ':' {
 		return Address{}, syntax(s)
 	}
-	domain, ok1 := hex(s[:n-8])
-	bus, ok2 := hex(s[n-7 : n-5])
-	device, ok3 := hex(s[n-4 : n-2])
-	function := s[n-1] - '0'
-	if !ok1 || !ok2 || !ok3 || device > 0x1f || function > 7 {
+	domain, err1 := strconv.ParseUint(s[:n-8], 16, 32)
+	bus, err2 := strconv.ParseUint(s[n-7:n-5], 16, 8)
+	device, err3 := strconv.ParseUint(s[n-4:n-2], 16, 5)
+	function, err4 := strconv.ParseUint(s[n-1:], 16, 3)
+	if err1 != nil || err2 != nil || err3 != nil || err4 != nil {
 		return Address{}, syntax(s)
 	}
-	return Address{domain, uint8(bus), uint8(device), function}, nil
+	return Address{uint32(domain), uint8(bus), uint8(device), uint8(function)}, nil
 }
 
 func syntax(s string) error {
@@ -39,23 +40,6 @@ func syntax(s string) error {
 		hint = fmt.Sprintf("; did you mean %q?", "0000:"+s)
 	}
 	return fmt.Errorf("%q is not a PCI address of the form dddd:BB:DD.f%s", s, hint)
-}
-
-// hex is like strconv.ParseUint in base 16, but accepts no sign or underscore and does not allocate.
-func hex(s string) (uint32, bool) {
-	var v uint32
-	for i := range len(s) {
-		c := s[i] | 0x20
-		switch {
-		case s[i] >= '0' && s[i] <= '9':
-			v = v<<4 | uint32(s[i]-'0')
-		case c >= 'a' && c <= 'f':
-			v = v<<4 | uint32(c-'a'+10)
-		default:
-			return 0, false
-		}
-	}
-	return v, true
 }
 
 // String returns the kernel's spelling, as in the names below /sys/bus/pci/devices: lower case, at least four
