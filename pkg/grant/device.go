@@ -13,8 +13,7 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// function adds the device nodes of a PCI function for VFIO, RDMA and vhost-net. A function with a kernel driver
-// and no RDMA device needs none.
+// function adds the device nodes of a PCI function for VFIO, RDMA and vhost-net.
 func (o *offer) function(p *devinfo.PCI) error {
 	address, err := pci.Parse(p.Address)
 	if err != nil {
@@ -58,8 +57,13 @@ func (o *offer) function(p *devinfo.PCI) error {
 	if len(rdma) > 0 {
 		o.addAll(device, "load the module ib_uverbs, ib_umad or rdma_ucm", append(rdma, "rdma_cm"), "/dev/infiniband/")
 	}
-	if p.VhostNet != "" {
-		o.addVhostNet(device, p.VhostNet)
+	switch p.VhostNet {
+	case "":
+	case cdispec.VhostNet:
+		o.addAll(device, "load the modules vhost_net and tun", []string{"vhost-net", "net/tun"}, "/dev/")
+	default: // the network's author could name any device node
+		o.refuse(device, "its vhost-net is "+p.VhostNet,
+			"only "+cdispec.VhostNet+" is allowed: correct vhost-net in deviceInfo")
 	}
 	return nil
 }
@@ -99,8 +103,7 @@ func (o *offer) named(names ...string) bool {
 	return slices.ContainsFunc(o.Settings.AllowedDevices, func(d string) bool { return slices.Contains(names, strings.ToLower(d)) })
 }
 
-// allows reports whether the device is the pod's interface, or allowedDevices contains one of its names or
-// "*". Otherwise it refuses the device.
+// allows refuses the device unless it is the pod's interface, or allowedDevices contains one of its names or "*".
 func (o *offer) allows(device string, names ...string) bool {
 	if o.found.Shared {
 		o.refuse(device, "other interfaces use it too", "attach a device that only this pod uses; no setting allows a shared device")
@@ -115,8 +118,7 @@ func (o *offer) allows(device string, names ...string) bool {
 	return false
 }
 
-// leased reports whether the pod has a lease of the device, and refuses the device otherwise. allowedDevices
-// alone would allow it to every pod.
+// leased refuses a device that the pod has no lease of, because allowedDevices alone would allow it to every pod.
 func (o *offer) leased(device, id string) bool {
 	if o.Leased == nil || o.Leased(id) {
 		return true
@@ -146,14 +148,6 @@ func (o *offer) addVFIO(device string, v sysfs.VFIO) {
 	if err != nil {
 		o.refuse(device, absent(node, err), "load the modules vfio and vfio_iommu_type1, and make sure that /dev is a devtmpfs")
 	}
-}
-
-func (o *offer) addVhostNet(device, path string) {
-	if path != cdispec.VhostNet { // the network's author could name any device node
-		o.refuse(device, fmt.Sprintf("its vhost-net is %s", path), "only "+cdispec.VhostNet+" is allowed: correct vhost-net in deviceInfo")
-		return
-	}
-	o.addAll(device, "load the modules vhost_net and tun", []string{"vhost-net", "net/tun"}, "/dev/")
 }
 
 // vdpa adds the device node of a vDPA device on the driver vhost_vdpa. A device on virtio_vdpa has none.

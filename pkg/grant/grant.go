@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cdispec"
@@ -31,9 +32,8 @@ type Grant struct {
 	Mounts   []cdispec.Mount
 	Refusals []Refusal
 
-	// SocketDir is the host directory in Mounts for the socket, symbolic links resolved; "" = none. Its
-	// base name contains the pod's UID or container ID, so the path can be the ID of the
-	// pod's lease.
+	// SocketDir is the host directory in Mounts for the socket, symbolic links resolved; "" = none. Its base name
+	// contains the pod's UID or container ID, so the path can be the ID of the pod's lease.
 	SocketDir string
 
 	IOMMUGroup string // group whose device node is in Nodes, such as "15"; "" = none
@@ -41,15 +41,13 @@ type Grant struct {
 
 // InUserNamespace moves device nodes that a container in a user namespace cannot open to the refusals.
 func (g *Grant) InUserNamespace() {
-	var nodes []cdispec.Node
-	for _, n := range g.Nodes {
-		if r := RefuseInUserNamespace(n); r != nil {
+	g.Nodes = slices.DeleteFunc(g.Nodes, func(n cdispec.Node) bool {
+		r := RefuseInUserNamespace(n)
+		if r != nil {
 			g.Refusals = append(g.Refusals, *r)
-		} else {
-			nodes = append(nodes, n)
 		}
-	}
-	g.Nodes = nodes
+		return r != nil
+	})
 }
 
 // RefuseInUserNamespace returns a refusal if a container in a user namespace cannot open the device node, else
