@@ -92,13 +92,8 @@ func (r *request) decide(file infoFile, res *result.Result) (p plan, err error) 
 //     the device plugin's file replaces it. Content that devinfo itself wrote, in a former ADD or for the delegates,
 //     is merged into it like Find's facts, if it is about the same device ([infoFile.facts]).
 //
-// [devinfo.Merge] decides which source wins, by key:
-//
-//   - most keys: deviceInfo, then Find, then the file.
-//   - type, and the path of a socket: deviceInfo, then the file, then Find.
-//   - mode and role: the file, then deviceInfo.
-//   - version: the file, else [devinfo.SpecVersion].
-//   - vhost-net and unknown keys: deviceInfo, then the file, because Find has none.
+// [devinfo.Merge] decides by key which source wins. deviceInfo is its declared layer, Find's facts are the found one,
+// and the file's facts are the existing one.
 //
 // Sources that name different devices are an error: Find compares deviceInfo, the deviceIDs, the file unless
 // devinfo wrote it, the pciID of the CNI result, and the interface in the pod. Different types in deviceInfo

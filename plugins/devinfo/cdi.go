@@ -23,7 +23,6 @@ type cdiSpec struct {
 	file journal.CDI
 }
 
-// wantedSpec returns the CDI spec of the configuration.
 func (c *call) wantedSpec() (cdiSpec, error) {
 	want, err := c.att.CDI(c.cfg)
 	if err != nil || want == nil {

@@ -71,8 +71,7 @@ func (c cleanup) delDelegates() (errs []error) {
 	return errs
 }
 
-// heldByAnother returns a [*journal.HeldError] if another pod has a device that the configuration or a delegate's
-// configuration names.
+// heldByAnother returns a [*journal.HeldError] if another pod has a device that askedLeases finds.
 func (c cleanup) heldByAnother() error {
 	if c.plugin.Finder.Sys == nil {
 		return nil
@@ -88,8 +87,7 @@ func (c cleanup) heldByAnother() error {
 	return nil
 }
 
-// mayRemove reports whether a device-info file or a CDI spec belongs to this attachment. If another one has it,
-// mayRemove logs a warning.
+// mayRemove reports whether a file belongs to this attachment. If it belongs to another one, mayRemove logs a warning.
 func (c cleanup) mayRemove(kind journal.Kind, name string) (bool, error) {
 	if c.plugin.Journal.Holds(c.key, kind, name) {
 		return true, nil
@@ -121,8 +119,7 @@ func (c cleanup) removeFile() error {
 	return err
 }
 
-// removeSpec removes the CDI spec, unless another program wrote it, from the directory that was cdiDir
-// at ADD.
+// removeSpec removes the CDI spec from the directory that was cdiDir at ADD, unless another program wrote it.
 func (c cleanup) removeSpec() error {
 	spec := c.entry.CDI
 	if spec.File == "" {

@@ -119,12 +119,6 @@ func (r *request) addDelegates(e *journal.Entry) (*result.Result, error) {
 	return last, r.plugin.interrupted()
 }
 
-// exec returns an executor for the plugins of an entry's attachment. The plugins inherit the entry's lock, so
-// later calls wait for plugins that outlive this process.
-func (p *Plugin) exec(e *journal.Entry) *cniexec.Exec {
-	return &cniexec.Exec{Root: p.Root, Limit: delegateLimit, Inherit: e.Locked(), Stderr: os.Stderr}
-}
-
 // KeepBrokenPipes turns a write to a runtime that no longer reads into an error. The default is to kill the
 // process, perhaps during an ADD.
 func KeepBrokenPipes() { signal.Ignore(syscall.SIGPIPE) }
@@ -138,8 +132,7 @@ func TakeSignals() <-chan os.Signal {
 	return signals
 }
 
-// listen starts to receive signals, once. It is called only if there are delegates, because it takes a tenth of
-// the time of a chained ADD.
+// listen starts to receive signals, once and only if there are delegates: it takes a tenth of a chained ADD's time.
 func (p *Plugin) listen() {
 	p.once.Do(func() {
 		if p.Listen != nil {
@@ -148,8 +141,7 @@ func (p *Plugin) listen() {
 	})
 }
 
-// begin starts to receive signals and marks the delegates as running within the attachment, see
-// [Plugin.Within].
+// begin starts to receive signals and marks the delegates as running within the attachment, see [Plugin.Within].
 func (c *call) begin() error {
 	c.plugin.listen()
 	return os.Setenv(WithinEnv, c.key.String()) // the delegates inherit this environment
@@ -180,8 +172,10 @@ func (p *Plugin) delegates(e *journal.Entry, cniPath string) (*cniexec.Network, 
 	for key, value := range e.CapabilityArgs {
 		rt.CapabilityArgs[key] = value
 	}
+	// The delegates inherit the entry's lock, so later calls wait for delegates that outlive this process.
+	exec := &cniexec.Exec{Root: p.Root, Limit: delegateLimit, Inherit: e.Locked(), Stderr: os.Stderr}
 	return &cniexec.Network{
-		List: list, Runtime: rt, Dirs: filepath.SplitList(cniPath), Exec: p.exec(e), Cache: p.Journal.Cache(e.Key),
+		List: list, Runtime: rt, Dirs: filepath.SplitList(cniPath), Exec: exec, Cache: p.Journal.Cache(e.Key),
 	}, nil
 }
 
@@ -190,8 +184,7 @@ func (p *Plugin) network(cfg *config.Config, cniPath string) (*cniexec.Network, 
 	return p.delegates(&journal.Entry{Key: journal.Key{Network: cfg.Name}, CNIVersion: cfg.CNIVersion, Delegates: delegateConfigs(cfg)}, cniPath)
 }
 
-// capabilityArgs returns the runtimeConfig for the delegates, including the path of the device-info file that
-// deviceInfoFile "auto" generates.
+// capabilityArgs returns the runtimeConfig for the delegates, with the path of an automatic device-info file.
 func (c *call) capabilityArgs() map[string]json.RawMessage {
 	if c.att.Path == "" || c.att.Path == c.cfg.InfoFile {
 		return c.cfg.Runtime
@@ -202,9 +195,8 @@ func (c *call) capabilityArgs() map[string]json.RawMessage {
 	return all
 }
 
-// delegateError adds the delegate and its verb to an error. A delegate's CNI error keeps its code and message. If the
-// delegate printed no CNI result, the code is CNI's decoding failure (6). In all other cases it is CNI's I/O failure
-// (5), for example if the delegate died without printing an error.
+// delegateError adds the delegate and its verb to an error. A delegate's CNI error keeps its code and message. In other
+// cases the code is CNI's I/O failure (5), or its decoding failure (6) if the delegate printed no CNI result.
 func delegateError(verb string, err error) error {
 	of, ok := errors.AsType[*cniexec.PluginError](err)
 	if !ok {

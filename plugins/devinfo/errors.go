@@ -108,8 +108,7 @@ func remedyOf(err error) string {
 	return ""
 }
 
-// codeOf returns the code of an error: the outermost failure's, else a delegate's, else that of its kind, else
-// codeIO.
+// codeOf returns the code of the outermost failure, else a delegate's code, else that of the error's kind, else codeIO.
 func codeOf(err error) uint {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f.code

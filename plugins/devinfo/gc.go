@@ -56,8 +56,7 @@ func (p *Plugin) GC(args *Args) error {
 	return followedBy(nil, errs...)
 }
 
-// stale reports whether an attachment can no longer be in use. It returns false if that is unknown or the entry
-// is invalid.
+// stale reports whether an attachment can no longer be in use. It returns false if that is unknown or e is nil.
 func (p *Plugin) stale(key journal.Key, e *journal.Entry) bool {
 	if e == nil {
 		return false
@@ -162,7 +161,6 @@ func (p *Plugin) sweep(removed func()) error {
 		p.Specs.Sweep(swept(p.Node.CDIDir)))
 }
 
-// gcDelegates runs the delegates' GC.
 func (p *Plugin) gcDelegates(cfg *config.Config, cniPath string) error {
 	if len(cfg.Delegates) == 0 {
 		return nil

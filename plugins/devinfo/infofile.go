@@ -102,8 +102,7 @@ func (c *call) readInfo(dir *store.Dir, name string) (text []byte, info *devinfo
 	return text, info, err
 }
 
-// reread reads the file after the delegates. written is the content that devinfo wrote before; if the file now
-// differs, a delegate has written it.
+// reread reads the file after the delegates. If it differs from written, devinfo's content, a delegate has written it.
 func (f infoFile) reread(written *devinfo.Info) (infoFile, error) {
 	f.own = written
 	if f.name == "" {
@@ -142,7 +141,6 @@ func (f infoFile) write(info *devinfo.Info) error {
 	return f.plugin.Infos.Write(f.name, info.Encode())
 }
 
-// restore undoes write.
 func (f infoFile) restore() error { return setContent(f.plugin.Infos, f.name, f.original) }
 
 // setContent writes a file unless it already has that content. A nil text removes the file.

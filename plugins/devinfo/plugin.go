@@ -40,8 +40,7 @@ type Plugin struct {
 	Journal *journal.Journal
 	BootID  string
 
-	// Root is the root directory of the delegates, such as the host's root mounted in a container. "" means
-	// this process's root.
+	// Root is the root directory of the delegates, such as the host's in a container; "" = this process's root.
 	Root string
 
 	Stdout io.Writer
@@ -59,13 +58,11 @@ type Plugin struct {
 	Within string
 }
 
-// WithinEnv is an environment variable for delegates. It contains the attachment's key. A delegate that is
-// devinfo itself, under another name or inside another plugin, recognizes the attachment by it. Without it, the
-// delegate would mistake the journal entry for that of a killed ADD, and call itself for ever.
+// WithinEnv is an environment variable with the attachment's key for delegates. Without it, a delegate that is devinfo
+// itself, under another name or inside another plugin, would take the ADD for a killed one and call itself for ever.
 const WithinEnv = "DEVINFO_WITHIN"
 
 // New returns a plugin for the node's settings and the device nodes below /dev. It opens and creates nothing.
-// The finder may be that of a captured host.
 func New(node config.Node, finder discovery.Finder, bootID string, stdout io.Writer, log *slog.Logger) *Plugin {
 	return &Plugin{
 		Node:    node,
@@ -167,8 +164,7 @@ func (p *Plugin) lenient(cfg *config.Config) {
 	}
 }
 
-// infoFileName returns the name of the attachment's device-info file in its directory, or "" if the runtime
-// passed no path.
+// infoFileName returns the name of the device-info file in its directory, or "" if the runtime passed no path.
 func (c *call) infoFileName() (string, error) {
 	if c.att.Path == "" {
 		return "", nil

@@ -100,8 +100,7 @@ func (p *Plugin) dispatch(command string, getenv func(string) string, stdin io.R
 	return run(args)
 }
 
-// checkEnvironment returns an error if a variable that the verb needs is missing or malformed. It ignores the other
-// variables.
+// checkEnvironment returns an error if a variable that the verb needs is missing or malformed.
 func checkEnvironment(getenv func(string) string, required []string) error {
 	var missing []string
 	for _, name := range required {

@@ -83,8 +83,7 @@ func (r *request) formerContent(former *journal.Entry) (info *devinfo.Info, exte
 	return nil, true, err
 }
 
-// newEntry returns the journal entry of the attachment before ADD changes anything. It names everything that
-// ADD may create. res is the CNI result so far.
+// newEntry returns the journal entry, with everything that ADD may create. res is the CNI result so far.
 func (r *request) newEntry(res *result.Result) *journal.Entry {
 	t := r.target(r.declared, nil, res)
 	e := &journal.Entry{
@@ -181,8 +180,7 @@ func (b *rollback) end(err error) error {
 	return followedBy(err, failed, c.run())
 }
 
-// sriovPause and sriovTries limit the wait for sriov-cni's lock. In a chain, sriov-cni's DEL runs after
-// devinfo's and releases the lock later.
+// sriovPause and sriovTries limit the wait for sriov-cni's lock. In a chain, sriov-cni's DEL runs after devinfo's.
 const (
 	sriovPause = 50 * time.Millisecond
 	sriovTries = 20

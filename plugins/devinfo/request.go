@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/cniexec"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/link"
@@ -71,8 +72,7 @@ func checkNetns(args *Args) error {
 	return ownNetns(args)
 }
 
-// ownNetns returns an error if CNI_NETNS is this process's own namespace, unless CNI_NETNS_OVERRIDE allows
-// that.
+// ownNetns returns an error if CNI_NETNS is this process's own namespace, unless CNI_NETNS_OVERRIDE allows it.
 func ownNetns(args *Args) error {
 	if args.NetnsOverride == "1" || strings.EqualFold(args.NetnsOverride, "TRUE") {
 		return nil
@@ -111,7 +111,7 @@ func (p *Plugin) checkRunnable(cfg *config.Config, n int, cniPath string) error 
 	if problem := cfg.DelegateProblem(n); problem != nil {
 		return problem
 	}
-	if _, err := p.exec(nil).FindInPath(cfg.Delegates[n].Type, filepath.SplitList(cniPath)); err != nil {
+	if _, err := (&cniexec.Exec{Root: p.Root}).FindInPath(cfg.Delegates[n].Type, filepath.SplitList(cniPath)); err != nil {
 		return fail(codeConfig, fmt.Errorf("delegates[%d]: %w", n, err), "install the plugin in a directory of CNI_PATH")
 	}
 	return nil
@@ -144,8 +144,7 @@ func (c *call) unlessStrict(err error) error {
 	return nil
 }
 
-// target returns everything known about the device before [discovery.Finder.Find] searches for it. existing is
-// the content of the device-info file, and res is the CNI result so far.
+// target returns all facts for [discovery.Finder.Find]. existing is from the device-info file, res the result so far.
 func (c *call) target(declared, existing *devinfo.Info, res *result.Result) discovery.Target {
 	prev, _ := res.Find(c.att.IfName, c.att.Netns)
 	return discovery.Target{
