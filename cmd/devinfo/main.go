@@ -20,7 +20,8 @@ import (
 
 func main() {
 	growStack(0)
-	if askedForVersion() {
+	if len(os.Args) == 2 && (os.Args[1] == "--version" || os.Args[1] == "version") { // runtimes pass no arguments
+		fmt.Print(build.Plugin{Info: build.Read(), JournalFormat: journal.Format})
 		return
 	}
 	os.Exit(machine().Run(os.Getenv, os.Stdin, os.Stderr))
@@ -68,8 +69,7 @@ func logger(node config.Node) *slog.Logger {
 	return slog.New(slog.NewMultiHandler(log.Handler(), slog.NewTextHandler(file, options)))
 }
 
-// logFile opens a log file. It refuses links, because in a directory that users can write to, a link could lead
-// to any file of root's.
+// logFile opens a log file. It refuses links: in a directory that users can write to, one could lead to any file.
 func logFile(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600) // O_NONBLOCK for a named pipe
 	if err != nil {
@@ -84,16 +84,6 @@ func logFile(path string) (*os.File, error) {
 		return nil, err
 	}
 	return file, nil
-}
-
-// askedForVersion prints the version if it is requested by an argument, as by a person or by an installer
-// before it replaces this build. Runtimes set CNI_COMMAND and pass no arguments.
-func askedForVersion() bool {
-	if len(os.Args) != 2 || os.Args[1] != "--version" && os.Args[1] != "version" {
-		return false
-	}
-	fmt.Print(build.Plugin{Info: build.Read(), JournalFormat: journal.Format})
-	return true
 }
 
 // growStack grows the main goroutine's stack once, before a call, while the stack is almost empty. Otherwise
