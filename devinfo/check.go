@@ -110,8 +110,7 @@ func compareWithSpec(v [3]uint64) int {
 	return slices.Compare(v[:], spec[:])
 }
 
-// foreignMajor reports whether the version begins with a number other than 1. Only that number counts, so "2"
-// and "2.x" are foreign although they are malformed.
+// foreignMajor reports whether the version begins with a number other than 1, even if it is malformed, as "2" is.
 func foreignMajor(version string) bool {
 	major, _, _ := strings.Cut(version, ".")
 	n, err := strconv.ParseUint(major, 10, 64)

@@ -107,8 +107,7 @@ func setRaw(dst *map[string]json.RawMessage, key string, value json.RawMessage) 
 	(*dst)[key] = value
 }
 
-// dropRaw removes a key. It replaces an empty map by nil, so that reflect.DeepEqual finds equal information
-// equal.
+// dropRaw removes a key. It replaces an empty map by nil, for reflect.DeepEqual.
 func dropRaw(dst *map[string]json.RawMessage, key string) {
 	delete(*dst, key)
 	if len(*dst) == 0 {

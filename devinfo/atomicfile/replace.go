@@ -1,6 +1,5 @@
-// Package atomicfile reads files, and replaces them so that readers see either the old or the new content. It
-// is internal to devinfo/store and the programs of this project, and its interface may change. Other programs
-// should use devinfo/store.
+// Package atomicfile reads files, and replaces them so that readers see either the old or the new content. It is
+// internal to this project, and its interface may change. Other programs should use devinfo/store.
 package atomicfile
 
 import (
@@ -124,9 +123,8 @@ func lock(dir Files, temp string) (*os.File, error) {
 	}
 }
 
-// reopen opens an existing temporary file. It removes a symbolic or hard link, a FIFO, or another user's file
-// with that name, because that user could hold its lock for ever. It returns fs.ErrNotExist if no file has the
-// name any more.
+// reopen opens an existing temporary file. It removes a link, a FIFO, or another user's file, whose owner could hold
+// its lock for ever. It returns fs.ErrNotExist if no file has the name any more.
 func reopen(dir Files, temp string) (*os.File, error) {
 	stat, err := dir.Lstat(temp)
 	if err != nil {
@@ -152,15 +150,13 @@ func reopen(dir Files, temp string) (*os.File, error) {
 	return f, nil
 }
 
-// ownFile reports whether a writer can have created the file: it is regular, belongs to this user, and has at
-// most one name.
+// ownFile reports whether a file is regular, belongs to this user, and has at most one name.
 func ownFile(stat fs.FileInfo) bool {
 	s, ok := stat.Sys().(*syscall.Stat_t)
 	return ok && stat.Mode().IsRegular() && int(s.Uid) == os.Geteuid() && s.Nlink <= 1
 }
 
-// IsAt reports whether f is still the file called name, that is, neither renamed nor removed. size is the size
-// of f.
+// IsAt reports whether f is still the file called name, neither renamed nor removed. size is the size of f.
 func IsAt(dir Files, name string, f *os.File) (is bool, size int64, err error) {
 	open, err := f.Stat()
 	if err != nil {
@@ -190,8 +186,7 @@ func Flock(f *os.File, how int) error {
 // this package creates, because SweepLeftovers removes every file with that suffix that has no running writer.
 const tempPrefix, tempSuffix = ".", ".devinfo"
 
-// temporary returns the name of the temporary file. It shortens a name that would become too long and adds a
-// hash.
+// temporary returns the name of the temporary file. In place of the end of a long name it has a hash.
 func temporary(name string) string {
 	const part = 200
 	if len(name) > maxName-len(tempPrefix)-len(tempSuffix) {
@@ -202,8 +197,7 @@ func temporary(name string) string {
 	return tempPrefix + name + tempSuffix
 }
 
-// finalName returns the name of the file that a temporary file is for. ok is false if temp is not the name of a
-// temporary file.
+// finalName is the inverse of temporary, except for long names. ok is false if temp is not a temporary file's name.
 func finalName(temp string) (name string, ok bool) {
 	name, prefixed := strings.CutPrefix(temp, tempPrefix)
 	name, suffixed := strings.CutSuffix(name, tempSuffix)

@@ -1,6 +1,5 @@
-// Package attachment joins a network configuration and the parameters of one CNI call: network, container,
-// interface, and the declared device information with its placeholders filled in. It reads nothing from the
-// system.
+// Package attachment joins a network configuration and the parameters of one CNI call, and fills in the placeholders of
+// the configuration. It reads nothing from the system.
 package attachment
 
 import (
@@ -89,9 +88,8 @@ func (a *Attachment) Pod() pod.Identity {
 	return pod.Identity{UID: a.Args.UID(), ContainerID: a.ContainerID}
 }
 
-// LeadsToNoDevice reports whether a configuration cannot lead to a device: it has no previous plugin, no
-// delegate, no device ID and no declared type. declared comes from [Attachment.Declared]. ADD rejects such a
-// configuration, unless the device-info file already exists.
+// LeadsToNoDevice reports whether a configuration cannot lead to a device. declared comes from [Attachment.Declared].
+// ADD rejects such a configuration, unless the device-info file already exists.
 func LeadsToNoDevice(cfg *config.Config, declared *devinfo.Info) bool {
 	return cfg.PrevResult == nil && len(cfg.Delegates) == 0 && cfg.DeviceID == "" && (declared == nil || declared.Type == "")
 }

@@ -21,9 +21,8 @@ var podArgs = map[string]string{
 	"podNamespace": "K8S_POD_NAMESPACE", "podName": "K8S_POD_NAME", "podUID": "K8S_POD_UID",
 }
 
-// Declared returns the deviceInfo object of the configuration with its placeholders filled in, or nil for
-// none. The object may be partial. If it violates the specification, Declared returns a *[config.Problem], or the
-// object together with warnings.
+// Declared returns the deviceInfo object of the configuration, which may be partial, with its placeholders filled in.
+// It returns nil for none, and a *[config.Problem] or warnings if the object violates the specification.
 func (a *Attachment) Declared(cfg *config.Config) (*devinfo.Info, devinfo.Violations, error) {
 	if cfg.DeviceInfo == nil {
 		return nil, nil, nil
@@ -52,8 +51,7 @@ func (a *Attachment) Declared(cfg *config.Config) (*devinfo.Info, devinfo.Violat
 	return info, violations.Warnings(), nil
 }
 
-// CDI returns the "cdi" object of the configuration, with placeholders and defaults filled in, or nil for
-// none. An error is a *[config.Problem].
+// CDI is like [Attachment.Declared], for the "cdi" object of the configuration. It also fills in the defaults.
 func (a *Attachment) CDI(cfg *config.Config) (*config.CDI, error) {
 	if cfg.CDI == nil {
 		return nil, nil
@@ -81,13 +79,11 @@ func (a *Attachment) CDI(cfg *config.Config) (*config.CDI, error) {
 	return c, nil
 }
 
-// problem returns the problem of a string value.
 func problem(key, value, want string) *config.Problem {
 	return &config.Problem{Key: key, Value: strconv.Quote(value), Want: want}
 }
 
-// want returns a rule without its verb, for [config.Problem]: from `must be "client" or "server"` it returns
-// `"client" or "server"`.
+// want returns a rule without its verb, for [config.Problem]: `a string` from `must be a string`.
 func want(rule string) string {
 	for _, verb := range []string{"must be ", "should be ", "should hold "} {
 		if _, rest, ok := strings.Cut(rule, verb); ok {
@@ -145,8 +141,7 @@ func (a *Attachment) expand(key string, text json.RawMessage) (json.RawMessage, 
 	}
 }
 
-// placeholder returns the name of the placeholder at the beginning of text, such as podName for {podName} or
-// containerID:12 for {containerID:12}.
+// placeholder returns the name of the placeholder at the beginning of text, such as containerID:12.
 func placeholder(text []byte) (name string, ok bool) {
 	span := func(from int, in func(c byte) bool) int {
 		for from < len(text) && in(text[from]) {

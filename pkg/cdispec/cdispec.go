@@ -1,6 +1,5 @@
-// Package cdispec builds the CDI (Container Device Interface) spec of a network attachment. Its one device
-// gives a container the attachment's device nodes, socket directory, device-info file and environment
-// variables.
+// Package cdispec builds the CDI (Container Device Interface) spec of a network attachment. Its one device gives a
+// container the attachment's device nodes, socket directory, device-info file and environment variables.
 //
 // The package does no I/O. Package grant decides which device nodes and directories a container may have.
 package cdispec
@@ -127,8 +126,7 @@ func Encode(spec *specs.Spec) []byte {
 	return append(text, '\n')
 }
 
-// IsDevinfoSpec reports whether this package built the spec in a file of that name. Other programs have specs
-// in the same directory.
+// IsDevinfoSpec reports whether this package built the spec in a file of that name, and not another program.
 func IsDevinfoSpec(text []byte, file string) bool {
 	var spec specs.Spec
 	if json.Unmarshal(text, &spec) != nil || len(spec.Devices) != 1 || FileName(spec.Kind, spec.Devices[0].Name) != file {

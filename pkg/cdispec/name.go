@@ -10,9 +10,8 @@ import (
 	"devinfo-cni.io/devinfo"
 )
 
-// FileName returns the file name of a spec in a CDI directory. It is the CDI library's name for specs that
-// live as long as a container, <vendor>-<class>_<name>.json. FileName does not check its length, because
-// writing a file with too long a name fails.
+// FileName returns the CDI library's name for the file of a spec that lives as long as a container,
+// <vendor>-<class>_<name>.json. It may be too long for a file.
 func FileName(kind, name string) string {
 	return strings.ReplaceAll(kind, "/", "-") + "_" + name + ".json"
 }
@@ -20,10 +19,9 @@ func FileName(kind, name string) string {
 // Qualified returns the name that a container uses to request the device.
 func Qualified(kind, name string) string { return kind + "=" + name }
 
-// DeviceName returns the device name of an attachment, <containerID>:<ifName>. In the interface name it
-// replaces a byte that CDI does not allow by a colon and two hexadecimal digits. A container ID contains no
-// colon, so the names of two attachments always differ. The name is valid in CDI if the container ID is valid
-// in CNI.
+// DeviceName returns the device name of an attachment, <containerID>:<ifName>. In the interface name it replaces a byte
+// that CDI does not allow by a colon and two hexadecimal digits. A container ID contains no colon, so the names of two
+// attachments always differ.
 func DeviceName(containerID, ifName string) string {
 	name := []byte(containerID + ":")
 	for n, c := range []byte(ifName) {

@@ -49,8 +49,8 @@ const usualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 type Exec struct {
 	version.PluginDecoder // for the method Decode
 
-	// Root is the plugins' root directory, such as the host's root mounted in a container. Plugin paths are
-	// relative to it. "" means this process's root. A Root needs CAP_SYS_CHROOT.
+	// Root is the root directory of the plugins and their paths, such as the host's root mounted in a container. It
+	// needs CAP_SYS_CHROOT; "" = this process's root.
 	Root string
 	// Limit is the time that one plugin may run; 0 = no limit. At the limit the plugin and its children get
 	// SIGTERM, and SIGKILL 10 s later. With a limit the plugin runs in a process group of its own, so signals
@@ -176,8 +176,7 @@ type output struct {
 	over bool
 }
 
-// Write fails once the output exceeds the limit. The plugin's writes then fail too, so the rest need not be
-// read.
+// Write fails once the output exceeds the limit. The plugin's writes then fail too.
 func (o *output) Write(p []byte) (int, error) {
 	if len(o.text)+len(p) > MaxOutput {
 		o.over = true
@@ -264,8 +263,7 @@ func (e *Exec) FindInPath(plugin string, dirs []string) (string, error) {
 	return "", failed(ReasonMissing, "CNI plugin %q: not installed in %s", plugin, strings.Join(dirs, " or "))
 }
 
-// stat returns the file at a path below Root. It resolves symbolic links relative to Root, because the
-// host's plugin directory may be one.
+// stat resolves symbolic links relative to Root, because the host's plugin directory may be one.
 func (e *Exec) stat(path string) (fs.FileInfo, error) {
 	if e.Root == "" {
 		return os.Stat(path)

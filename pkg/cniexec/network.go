@@ -27,9 +27,8 @@ type Network struct {
 	Dirs    []string    // directories of the plugins, CNI_PATH
 	Exec    invoke.Exec // an *Exec, or a substitute in tests
 
-	// Cache is a directory for libcni's cache of results and configurations. libcni trusts the cache, but the
-	// caller's own record is authoritative. So the directory is emptied before each verb, and removed after
-	// each ADD.
+	// Cache is a directory for libcni's cache. It is removed before each verb and after each ADD, because libcni trusts
+	// the cache, although the caller's own record is authoritative.
 	Cache string
 
 	// Before is called before each plugin's ADD. An error stops Add. nil = none.
@@ -50,9 +49,8 @@ type PluginError struct {
 func (e *PluginError) Error() string { return e.Plugin + ": " + e.Err.Error() }
 func (e *PluginError) Unwrap() error { return e.Err }
 
-// Add runs ADD of the plugins in order and returns the last result. prev is the first plugin's prevResult; nil
-// = none. The result has the network's version if it can be converted. Versions before 0.3.0 cannot express a
-// result without addresses.
+// Add runs ADD of the plugins in order and returns the last result, in the network's version if it can be converted.
+// prev is the first plugin's prevResult; nil = none.
 func (n *Network) Add(prev json.RawMessage) (json.RawMessage, error) {
 	n.Started = 0
 	n.emptyCache()
@@ -79,8 +77,7 @@ func (n *Network) Add(prev json.RawMessage) (json.RawMessage, error) {
 	return prev, nil
 }
 
-// add runs ADD of the i-th plugin. It counts the plugin in Started, even if ADD failed, unless the error shows that
-// the plugin was not started.
+// add runs ADD of the i-th plugin, and counts it in Started unless the error shows that it was not started.
 func (n *Network) add(i int, prev json.RawMessage) (res types.Result, err error) {
 	err = n.run(i, prev, func(c call) (err error) {
 		res, err = c.AddNetworkList(context.Background(), c.one, n.Runtime)
@@ -93,9 +90,8 @@ func (n *Network) add(i int, prev json.RawMessage) (res types.Result, err error)
 	return res, err
 }
 
-// Del runs DEL of the plugins in reverse order. result is the result of ADD, which plugins get since version
-// 0.4.0; nil = none. Del continues after an error, unless stop returns true for it. A nil stop never stops
-// it.
+// Del runs DEL of the plugins in reverse order. result is the result of ADD, which plugins get since version 0.4.0; nil
+// = none. Del continues after an error, unless stop is set and returns true for it.
 func (n *Network) Del(result json.RawMessage, stop func(error) bool) (errs []error) {
 	if has, err := version.GreaterThanOrEqualTo(n.List.CNIVersion, "0.4.0"); err != nil || !has {
 		result = nil
@@ -105,8 +101,7 @@ func (n *Network) Del(result json.RawMessage, stop func(error) bool) (errs []err
 	})
 }
 
-// Check runs CHECK of the plugins in order and stops at the first error (SPEC.md section 4, "Lifecycle &
-// Ordering"). prev is the runtime's prevResult.
+// Check runs CHECK of the plugins in order and stops at the first error. prev is the runtime's prevResult.
 func (n *Network) Check(prev json.RawMessage) error {
 	return errors.Join(n.each(slices.All(n.List.Plugins), prev, atOnce, func(c call) error {
 		return c.CheckNetworkList(context.Background(), c.one, n.Runtime)

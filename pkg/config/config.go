@@ -19,8 +19,7 @@ import (
 	"devinfo-cni.io/devinfo/shape"
 )
 
-// Config is one plugin configuration (CNI SPEC.md section 1, "Plugin configuration objects") with devinfo's own
-// keys.
+// Config is one plugin configuration (CNI SPEC.md section 1) with devinfo's own keys.
 type Config struct {
 	CNIVersion   string // "0.1.0" if the configuration has none
 	Name         string // name of the network
@@ -151,8 +150,7 @@ func Parse(data []byte) (*Config, error) {
 	return c, nil
 }
 
-// readValid sets Valid only if the whole list is valid, because GC deletes every attachment that is not in the
-// list.
+// readValid sets Valid only if the whole list is valid, because GC deletes every attachment that is not in it.
 func (c *Config) readValid(r *reader) {
 	const key, want = "cni.dev/valid-attachments", `a list of {"containerID": "…", "ifname": "…"}`
 	var list []types.GCAttachment
@@ -244,8 +242,7 @@ func (c *Config) readCDI(r *reader) (object reader) {
 	return object
 }
 
-// A reader reads typed values from a JSON object. It records the keys that were read, and a problem for each
-// value of the wrong type.
+// A reader reads typed values from a JSON object. It records the keys, and a problem for each value of a wrong type.
 type reader struct {
 	raw      map[string]json.RawMessage
 	prefix   string

@@ -2,9 +2,8 @@ package config
 
 import "strings"
 
-// Nearest returns the first of the words with the fewest edits to key, ignoring case. It compares only the
-// first 64 bytes, more than any known key has, so that a long key from a hostile configuration does not cost
-// much time.
+// Nearest returns the first of the words with the fewest edits to key, ignoring case. It compares only 64 bytes, so
+// that a long key from a hostile configuration does not cost much time. No known key is longer.
 func Nearest(key string, words []string) string {
 	best, _ := nearest(key, words)
 	return best

@@ -16,8 +16,7 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 )
 
-// NodeFile is the default path of the node's settings. The environment variable DEVINFO_NODE_CONFIG overrides
-// it.
+// NodeFile is the path of the node's settings, unless the environment variable DEVINFO_NODE_CONFIG is set.
 const NodeFile = "/etc/cni/devinfo/node.json"
 
 // Node holds the node's settings. They are not keys of the network configuration, because authors of
@@ -41,8 +40,7 @@ type Node struct {
 	InjectDeviceNodes bool `json:"injectDeviceNodes"`
 }
 
-// DefaultNode returns the default settings. The directories of device-info files are those of the Device
-// Information Specification, sections 4.1 and 4.2.
+// DefaultNode returns the default settings.
 func DefaultNode() Node {
 	return Node{
 		DeviceInfoDir:   devinfo.CNIDir,
@@ -55,8 +53,7 @@ func DefaultNode() Node {
 	}
 }
 
-// LoadNode reads the settings from the file at path. If the file is missing it returns the defaults. With an
-// error it also returns the defaults, for callers that must continue.
+// LoadNode reads the settings from a file. It returns the defaults if the file is missing, and with an error.
 func LoadNode(path string) (Node, error) {
 	data, err := ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -81,8 +78,7 @@ func ParseNode(data []byte, path string) (Node, error) {
 	return n, nil
 }
 
-// read sets n from JSON. It decodes each key by itself, because decoding into the struct by reflection takes 3
-// % of a plugin call's time.
+// read decodes each key by itself, because decoding into the struct by reflection takes 3 % of a plugin call's time.
 func (n *Node) read(data []byte) error {
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(data, &raw); err != nil {

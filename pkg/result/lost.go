@@ -6,11 +6,9 @@ import (
 	"slices"
 )
 
-// Lost returns the parts of r that later does not pass on. A plugin must pass on everything in its prevResult
-// (SPEC.md section 5, "ADD Success"). Lost lists missing interfaces, by name and sandbox and with their
-// addresses, and missing addresses of other interfaces. An item is a text such as "interface eth0 in
-// /run/netns/pod with 10.0.0.2/24" or "address 10.0.0.2/24 of eth0 in /run/netns/pod". The result is nil if r
-// is nil.
+// Lost returns the interfaces and addresses of r that later does not pass on, although a plugin must pass on everything
+// in its prevResult (SPEC.md section 5, "ADD Success"). An item is a text such as "interface eth0 in /run/netns/pod
+// with 10.0.0.2/24", or "address 10.0.0.2/24 of eth0 in /run/netns/pod". A nil result loses nothing.
 func (r *Result) Lost(later *Result) (lost []string) {
 	if r == nil {
 		return nil

@@ -71,9 +71,8 @@ func Parse(raw json.RawMessage, cniVersion string) (*Result, error) {
 	return r, nil
 }
 
-// convert converts a result of another version. It returns an error in two cases that the library mishandles: a
-// route without dst, which the library writes but cannot read again, and a null in a list, which makes it
-// panic.
+// convert converts a result of another version. It returns an error in two cases that the library mishandles: it
+// writes a route without dst but cannot read it again, and a null in a list makes it panic.
 func (r *Result) convert(typed types.Result) (err error) {
 	defer func() {
 		if recover() != nil {
