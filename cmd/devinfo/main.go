@@ -69,7 +69,7 @@ func logger(node config.Node) *slog.Logger {
 	return slog.New(slog.NewMultiHandler(log.Handler(), slog.NewTextHandler(file, options)))
 }
 
-// logFile opens a log file. It refuses links: in a directory that users can write to, one could lead to any file.
+// logFile opens a log file. It refuses links, because a user's link in a shared directory could lead to any file.
 func logFile(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600) // O_NONBLOCK for a named pipe
 	if err != nil {

@@ -71,8 +71,8 @@ func Parse(raw json.RawMessage, cniVersion string) (*Result, error) {
 	return r, nil
 }
 
-// convert converts a result of another version. It returns an error in two cases that the library mishandles: it
-// writes a route without dst but cannot read it again, and a null in a list makes it panic.
+// convert converts a result of another version. The library writes a route without dst but cannot read it again, and
+// panics at a null in a list; convert returns an error for both.
 func (r *Result) convert(typed types.Result) (err error) {
 	defer func() {
 		if recover() != nil {

@@ -132,7 +132,7 @@ func TakeSignals() <-chan os.Signal {
 	return signals
 }
 
-// listen starts to receive signals, once and only if there are delegates: it takes a tenth of a chained ADD's time.
+// listen starts to receive signals, once and only for delegates, because it takes a tenth of the time of a chained ADD.
 func (p *Plugin) listen() {
 	p.once.Do(func() {
 		if p.Listen != nil {
