@@ -166,6 +166,9 @@ func TestPolicyDecidesAboutMissingInformation(t *testing.T) {
 		}, "file", "interface net1: cannot use the journal entry: DIR/state/attachments/sriov-net@" + sandbox + "@net1: corrupt"},
 		"information of a required interface": {[]string{"devinfo-cni.io/require=net1, net2"}, func(r *rig) { r.attach("bridge", sandbox, "net2", "") },
 			"required", "interface net2, required by the annotation devinfo-cni.io/require, has no device information: add"},
+		"the device of a required interface": {[]string{"devinfo-cni.io/require=net2"}, func(r *rig) {
+			r.attach("lan", sandbox, "net2", "", func(e *journal.Entry) { e.Reason = "no device found for interface net2: set deviceID" })
+		}, "required", "interface net2, required by the annotation devinfo-cni.io/require, has no device information: no device found for interface net2: set deviceID; remove the interface"},
 		"the entry of a required interface": {[]string{"devinfo-cni.io/require=net2"}, func(*rig) {}, "required", "interface net2, required by"},
 		"a required interface": {[]string{"devinfo-cni.io/require=net3,net1"}, func(*rig) {}, "required",
 			"the pod has no interface net3 (it has net1): correct the annotation devinfo-cni.io/require, or attach the network"},

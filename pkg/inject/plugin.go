@@ -229,16 +229,20 @@ func (a *Plugin) refuses(p *api.PodSandbox) bool {
 // uninformed returns the error for a required interface without device information.
 func (a *Plugin) uninformed(ifName, netns string, nics []nic) error {
 	var has []string
+	why := "add the plugin devinfo to its network, or set resourceName in the network"
 	for _, n := range nics {
 		has = append(has, n.ifName)
+		if n.ifName == ifName && n.why != "" {
+			why = n.why
+		}
 	}
 	_, err := a.Finder.Interfaces.Interface(netns, ifName)
 	if !slices.Contains(has, ifName) && (errors.Is(err, link.ErrNoInterface) || errors.Is(err, link.ErrNoNetns)) {
 		return fmt.Errorf("the pod has no interface %s (it has %s): correct the annotation %s, or attach the network",
 			loggable(ifName), cmp.Or(strings.Join(has, ", "), "none"), requireAnnotation)
 	}
-	return fmt.Errorf("interface %s, required by the annotation %s, has no device information: add the plugin devinfo to its network, "+
-		"or set resourceName in the network; remove the interface from the annotation if it has no device, such as a bridge or veth", loggable(ifName), requireAnnotation)
+	return fmt.Errorf("interface %s, required by the annotation %s, has no device information: %s; "+
+		"remove the interface from the annotation if it has no device, such as a bridge or veth", loggable(ifName), requireAnnotation, why)
 }
 
 // required returns the interfaces that the pod requires.

@@ -106,6 +106,7 @@ func (a *Plugin) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err e
 		inode, err := a.Finder.Sys.Inode(bus, name) // IOMMU groups have no inode
 		return err == nil && j.Has(e, id, inode)
 	}
+	n.why = e.Reason
 	n.mac, n.mtu = fromResult(e)
 	if e.File != "" {
 		n.read(e.Dir, e.File, e.Wrote)
@@ -192,6 +193,7 @@ type nic struct {
 
 	file []byte        // content of the device-info file; nil if it does not exist
 	info *devinfo.Info // parsed content; also nil if the file has an unknown major version
+	why  string        // why ADD found no device; "" = it did, or has not recorded the reason
 	gone error         // why the journal entry or the device-info file is missing or unusable; nil = it is not
 
 	socketDir string // directory of the socket on the host; "" if it has the same path in the container

@@ -96,6 +96,9 @@ func (r *request) wantedFile() (string, error) {
 		return name, err
 	}
 	err = errors.New("the runtime passed no runtimeConfig.CNIDeviceInfoFile: no device-info file is written")
+	if len(r.cfg.Unknown) > 0 { // it may be a misspelt deviceInfoFile or capabilities
+		err = fmt.Errorf("%w; %s", err, r.cfg.Unknown[0])
+	}
 	remedy := `set "deviceInfoFile": "auto"`
 	switch {
 	case !r.cfg.Capabilities["CNIDeviceInfoFile"]:

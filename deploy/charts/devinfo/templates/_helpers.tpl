@@ -35,7 +35,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- $repository := .own.repository -}}
 {{- if not $repository -}}
   {{- if not .root.Values.image.registry -}}
-    {{- fail "image.registry is not set, and there is no public image: run \"make push REGISTRY=registry.example.com/net TAG=v0.1.0\", then give --set image.registry=registry.example.com/net,image.tag=v0.1.0" -}}
+    {{- fail "image.registry is not set, and there is no public image: run \"make push REGISTRY=registry.example.com/net TAG=v0.1.0\", then give --set image.registry=registry.example.com/net,image.tag=v0.1.0; if you load the images on the nodes, the registry is cluster.local" -}}
   {{- end -}}
   {{- $repository = printf "%s/%s" .root.Values.image.registry .program -}}
 {{- end -}}
