@@ -127,7 +127,7 @@ func replay(text string) (string, int) {
 }
 
 // cnitool's gc passes an empty list of valid attachments, so libcni deletes every attachment in its cache, live ones
-// too (TestCnitoolGCDeletesOnlyItsOwn). The documentation must not recommend it.
+// too. The documentation must not recommend it.
 func TestDocumentationWarnsOfCnitoolGC(t *testing.T) {
 	paths, err := filepath.Glob("../../docs/*.md")
 	must(t, err)
