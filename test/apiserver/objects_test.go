@@ -99,25 +99,30 @@ func (p *controlPlane) agent(t *testing.T) kubernetes.Interface {
 	return p.account(t, namespace, namespace, node)
 }
 
+// bound creates a service account with the rights of a ClusterRole. It returns a client with a token of the account that
+// is bound to the agent's node.
+func (p *controlPlane) bound(t *testing.T, namespace, name, role string) kubernetes.Interface {
+	t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	_, err := p.Client.CoreV1().ServiceAccounts(namespace).Create(t.Context(), account, metav1.CreateOptions{})
+	must(t, err)
+	_, err = p.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: name}},
+	}, metav1.CreateOptions{})
+	must(t, err)
+	return p.account(t, namespace, name, node)
+}
+
 // elsewhere returns a client with the rights of the agent on node. Its account has another name and namespace, as
 // kustomize can give it.
 func (p *controlPlane) elsewhere(t *testing.T, name string) kubernetes.Interface {
 	t.Helper()
 	const namespace = "elsewhere"
 	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
-	if _, err := p.Client.CoreV1().Namespaces().Create(t.Context(), space, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if _, err := p.Client.CoreV1().ServiceAccounts(namespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	_, err := p.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cni-dra-driver"},
-		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: name}},
-	}, metav1.CreateOptions{})
+	_, err := p.Client.CoreV1().Namespaces().Create(t.Context(), space, metav1.CreateOptions{})
 	must(t, err)
-	return p.account(t, namespace, name, node)
+	return p.bound(t, namespace, name, "cni-dra-driver")
 }
 
 // without returns a client with the agent's rights except one verb on one resource.
@@ -140,17 +145,7 @@ func (p *controlPlane) without(t *testing.T, verb, resource string) kubernetes.I
 	}
 	less, err = p.Client.RbacV1().ClusterRoles().Create(t.Context(), less, metav1.CreateOptions{})
 	must(t, err)
-	name := less.Name
-	_, err = p.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: name}},
-	}, metav1.CreateOptions{})
-	must(t, err)
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if _, err := p.Client.CoreV1().ServiceAccounts(namespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	client := p.account(t, namespace, name, node)
+	client := p.bound(t, namespace, less.Name, less.Name)
 	for { // until the role is in effect
 		_, err := client.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 		if err == nil {
