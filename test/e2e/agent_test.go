@@ -170,6 +170,8 @@ func (p *process) signal(t *testing.T, signal string) {
 // daemonSet installs the driver as docs/dra/README.md describes. On an existing cluster it uses the installed one.
 func daemonSet(t *testing.T) *agent {
 	if cluster.kit != "" {
+		// The driver uninstalls only a plugin that it has installed, so remove the plugin of earlier tests.
+		onNode(t, append([]string{"rm", "-f"}, agentFiles()...)...)
 		readme(t)
 		t.Cleanup(func() { uninstall(t) })
 	}
@@ -193,6 +195,25 @@ func daemonSet(t *testing.T) *agent {
 func uninstall(t *testing.T) {
 	shell(t, "kubectl delete --ignore-not-found -k deploy/cni-dra-driver")
 	shell(t, "kubectl delete resourceslices --field-selector spec.driver="+driver)
+}
+
+// driverRemoved follows the section "Removing it" of docs/dra/README.md for kustomize, while a pod has a claim. The
+// driver removes nothing before the pod has been deleted.
+func driverRemoved(t *testing.T, _ *agent) {
+	s, _ := beginWith(t, "10.11.55.0/24")
+	out := applyWith(t, "cni-dra-driver", "cni-dra-driver/components/uninstall")
+	logged(t, system, system, "claims are on record, 1 in all: delete their pods while the driver runs: pod "+s.name+"/a ")
+	onNode(t, "test", "-x", "/opt/cni/bin/cni-dra-gate")
+	s.in("a", "net1", "10.11.55.")
+	s.delete("a")
+	out += shell(t, "kubectl -n cni-dra-driver rollout status daemonset/cni-dra-driver --timeout=15m")
+	left := feedOnNode(t, `find /opt/cni/bin -name 'devinfo' -o -name 'cni-dra-gate*' -o -name '.*.sha256'
+find /var/run/cdi/ /var/lib/kubelet/plugins /var/lib/kubelet/plugins_registry -name '`+driver+`*'
+true`, "sh")
+	left += shell(t, "kubectl get resourceslices --field-selector spec.driver="+driver+" -o name")
+	if left != "" {
+		t.Errorf("not removed:\n%s\n%s", left, out)
+	}
 }
 
 // ready waits until all expected pods of a DaemonSet are ready and no other pods exist.

@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -147,20 +146,26 @@ func inUse(t *testing.T, _ *nodeAgent) {
 		t.Fatal("docs/install.md has no roll-out to wait for")
 	}
 	helm(t, uninstall)
-	eventually(t, limit, func() error {
-		out, err := exec.Command("kubectl", "--kubeconfig", cluster.kubeconfig, "-n", agentNamespace, "logs", "daemonset/"+agentName).CombinedOutput()
-		if err == nil && !strings.Contains(string(out), "the journal has 1 attachments") {
-			err = errors.New("the log does not name the attachment that blocks the removal")
-		}
-		if err != nil {
-			err = fmt.Errorf("%w: %s", err, out)
-		}
-		return err
-	})
+	logged(t, agentNamespace, agentName, "the journal has 1 attachments")
 	onNode(t, "test", "-x", "/opt/cni/bin/devinfo")
 	s.delete("a")
 	eventually(t, 10*time.Minute, func() error { // the kubelet waits up to five minutes before it restarts a container
 		_, err := tryOnNode("", "test", "!", "-e", "/opt/cni/bin/devinfo")
+		return err
+	})
+}
+
+// logged waits until the log of a DaemonSet's pod contains a text.
+func logged(t *testing.T, namespace, name, text string) {
+	t.Helper()
+	eventually(t, limit, func() error {
+		out, err := exec.Command("kubectl", "--kubeconfig", cluster.kubeconfig, "-n", namespace, "logs", "daemonset/"+name).CombinedOutput()
+		if err == nil && !strings.Contains(string(out), text) {
+			err = fmt.Errorf("the log does not contain %q", text)
+		}
+		if err != nil {
+			err = fmt.Errorf("%w: %s", err, out)
+		}
 		return err
 	})
 }

@@ -122,7 +122,11 @@ func TestDriverAsProcess(t *testing.T) {
 }
 
 func TestDriverAsDaemonSet(t *testing.T) {
-	runAll(t, daemonSet(t), cluster.kit != "") // only these tests run in an existing cluster
+	a := daemonSet(t)
+	runAll(t, a, cluster.kit != "") // only these tests run in an existing cluster
+	if cluster.kit != "" {
+		play(t, a, a.explain, []scenario[*agent]{{"DriverIsRemovedAfterPodsWithClaims", driverRemoved}})
+	}
 }
 
 func runAll(t *testing.T, a *agent, short bool) {

@@ -152,12 +152,18 @@ func installed(t *testing.T, a *nodeAgent) {
 
 // removed follows the section "Remove" of docs/install.md for kustomize.
 func removed(t *testing.T, _ *nodeAgent) {
-	leavesNothing(t, shell(t, `dir=$(mktemp -d)
-to() { realpath --relative-to="$dir" "deploy/devinfo/$1"; }
-printf 'resources: [%s]\ncomponents: [%s]\n' "$(to overlays/metrics)" "$(to components/uninstall)" >"$dir/kustomization.yaml"
+	leavesNothing(t, applyWith(t, "devinfo/overlays/metrics", "devinfo/components/uninstall")+
+		shell(t, "kubectl -n devinfo rollout status daemonset/devinfo-agent --timeout=15m"))
+}
+
+// applyWith applies manifests below deploy/ with a component, from a kustomization in a directory of its own.
+func applyWith(t *testing.T, manifests, component string) string {
+	t.Helper()
+	return shell(t, `dir=$(mktemp -d)
+to() { realpath --relative-to="$dir" "deploy/$1"; }
+printf 'resources: [%s]\ncomponents: [%s]\n' "$(to `+manifests+`)" "$(to `+component+`)" >"$dir/kustomization.yaml"
 kubectl apply -k "$dir"
-rm -r "$dir"
-kubectl -n devinfo rollout status daemonset/devinfo-agent --timeout=15m`))
+rm -r "$dir"`)
 }
 
 // leavesNothing checks that the agent's files no longer exist on the node. out is the output of the removal.
