@@ -99,8 +99,8 @@ func (p *controlPlane) agent(t *testing.T) kubernetes.Interface {
 	return p.account(t, namespace, namespace, node)
 }
 
-// bound creates a service account with the rights of a ClusterRole. It returns a client with a token of the account that
-// is bound to the agent's node.
+// bound creates a service account with the rights of a ClusterRole. It returns a client with a token of this account
+// that is bound to the agent's node.
 func (p *controlPlane) bound(t *testing.T, namespace, name, role string) kubernetes.Interface {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}

@@ -2,8 +2,8 @@
 // reference plugins in bin/ are its delegates, or run before it. The tests kill and signal the plugin, fill its disk,
 // and corrupt its files.
 //
-// Each test has its own namespaces and an empty /run (package linktest), as root and as an ordinary user. If a test
-// needs a device that this machine lacks, /sys is a captured one.
+// Each test has its own namespaces and an empty /run (package linktest), as root and as an ordinary user. /sys is that of
+// a captured host.
 package kernel_test
 
 import (

@@ -55,8 +55,8 @@ var (
 	eventually = difftest.Eventually
 )
 
-// onStage runs a test with a pod in its own namespaces. They have node settings, an empty /var/lib, programs, and the /sys
-// of the captured host igb-sriov.
+// onStage runs a test with a pod in namespaces of its own. They have node settings, an empty /var/lib, programs, and
+// the /sys of the captured host igb-sriov.
 func onStage(t *testing.T, f func(t *testing.T, pod string)) {
 	linktest.Run(t, func(t *testing.T) {
 		must(t, unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, "mode=0755"))
