@@ -4,9 +4,6 @@
 //
 // The package needs no privilege in its own network namespace, except CAP_NET_ADMIN for the eswitch mode. Entering
 // another network namespace needs CAP_SYS_ADMIN in both.
-//
-// Package sysfs reads the part of sysfs that is the same in every network namespace. Package linkhost reads a captured
-// host.
 package link
 
 import (
@@ -63,9 +60,8 @@ func Represents(portName string) bool {
 }
 
 // IPoIBChild reports whether an interface is an IPoIB child. kind is its IFLA_INFO_KIND. linked is true if IFLA_LINK
-// names another interface. Among interfaces without a kind, only an IPoIB child has such a link. If the child has the
-// same index as its parent in another network namespace, the kernel omits IFLA_LINK and IPoIBChild returns false. In
-// that case only the missing parent device distinguishes the child.
+// names another interface. If the child has the same index as its parent in another network namespace, the kernel
+// omits IFLA_LINK and IPoIBChild returns false.
 func IPoIBChild(kind string, linked bool) bool {
 	return linked && (kind == "" || kind == "ipoib") // "" until Linux 5.13
 }
@@ -116,12 +112,8 @@ func (k *Kernel) VDPAMAC(name string) (mac net.HardwareAddr, ok bool, err error)
 	if err != nil {
 		return nil, false, fmt.Errorf("vdpa device %s: read configuration: %w", name, err)
 	}
-	for _, b := range config.Net.Cfg.MACAddr {
-		if b != 0 {
-			return config.Net.Cfg.MACAddr, true, nil
-		}
-	}
-	return nil, false, nil
+	mac = config.Net.Cfg.MACAddr
+	return mac, hardware(mac) != "", nil
 }
 
 // absent reports whether an error means that an object does not exist: no such file, device or generic netlink

@@ -81,9 +81,6 @@ func (r route) get(netnsid, index int, attrs ...*nl.RtAttr) (found, error) {
 	if err != nil {
 		return found{}, err
 	}
-	if len(answers) != 1 {
-		return found{}, fmt.Errorf("%d answers to a request for one interface", len(answers))
-	}
 	return parse(answers[0], netnsid)
 }
 
@@ -92,15 +89,15 @@ func (r route) links(flags uint16, index int, filter uint32, attrs ...*nl.RtAttr
 	return retryInterrupted(func() ([][]byte, error) {
 		msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
 		msg.Index = int32(index)
-		req := r.request(unix.RTM_GETLINK, msg)
+		req := r.request(unix.RTM_GETLINK, msg, append(attrs, nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(filter)))...)
 		req.Flags |= flags
-		req.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(filter)))
-		for _, a := range attrs {
-			req.AddData(a)
-		}
 		answers, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
-		if errors.Is(err, syscall.EINVAL) && flags&unix.NLM_F_DUMP == 0 {
-			return r.long(req)
+		dump := flags&unix.NLM_F_DUMP != 0
+		if errors.Is(err, syscall.EINVAL) && !dump {
+			answers, err = r.long(req)
+		}
+		if err == nil && !dump && len(answers) != 1 {
+			err = fmt.Errorf("%d answers to a request for one interface", len(answers))
 		}
 		return answers, err
 	})
@@ -129,10 +126,13 @@ func (r route) long(req *nl.NetlinkRequest) (answers [][]byte, err error) {
 	return answers, err
 }
 
-func (r route) request(command int, header nl.NetlinkRequestData) *nl.NetlinkRequest {
+func (r route) request(command int, header nl.NetlinkRequestData, attrs ...*nl.RtAttr) *nl.NetlinkRequest {
 	req := nl.NewNetlinkRequest(command, 0)
 	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: r.socket}
 	req.AddData(header)
+	for _, a := range attrs {
+		req.AddData(a)
+	}
 	return req
 }
 
@@ -251,8 +251,7 @@ func (r route) isOurs(netnsid int) bool {
 		return false
 	}
 	defer unix.Close(fd)
-	req := r.request(unix.RTM_GETNSID, nl.NewRtGenMsg())
-	req.AddData(nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(fd))))
+	req := r.request(unix.RTM_GETNSID, nl.NewRtGenMsg(), nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(fd))))
 	answers, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNSID)
 	if err != nil || len(answers) != 1 {
 		return false

@@ -68,9 +68,6 @@ func (k *Kernel) Settings(name string) (s Settings, err error) {
 	if errors.Is(err, syscall.ENODEV) {
 		err = ErrNoInterface
 	}
-	if err == nil && len(answers) != 1 {
-		err = fmt.Errorf("%d answers to a request for one interface", len(answers))
-	}
 	if err == nil {
 		s, err = settings(answers[0])
 	}
@@ -141,11 +138,8 @@ func (k *Kernel) Set(name, setting string, to Settings) error {
 		return err
 	}
 	defer r.close()
-	req := r.request(unix.RTM_SETLINK, msg)
+	req := r.request(unix.RTM_SETLINK, msg, attrs...)
 	req.Flags |= unix.NLM_F_ACK
-	for _, a := range attrs {
-		req.AddData(a)
-	}
 	if _, err := req.Execute(unix.NETLINK_ROUTE, 0); err != nil {
 		return fmt.Errorf("interface %q: set %s: %w", name, setting, err)
 	}
