@@ -1,10 +1,6 @@
 // Package discovery finds the device behind an attachment and describes it in the terms of the Device
 // Information Specification.
 //
-// Several sources may name the device: the network configuration, the runtime, an existing device-info file,
-// the result of the previous plugins, and the interface in the pod's network namespace. If two sources name
-// different devices, discovery fails with a [*ConflictError]. The result lists the source of every fact.
-//
 // The cost of a lookup does not grow with the number of VFs or interfaces on the node, except for two lookups
 // described in packages sysfs and link.
 package discovery
@@ -106,21 +102,9 @@ func (e *UndescribableError) Error() string { return e.Device + " cannot be desc
 // a [*ConflictError] if two sources name different devices. It also fails if the network namespace does not
 // exist, or if the kernel cannot be read. A missing device is not an error, but a Problem of [Device].
 //
-// Sources name a device in this order (identify.go): deviceInfo, the deviceIDs, the device-info file, the pciID
-// of the result, the interface in the network namespace. The type is deviceInfo's type, else the file's, else
-// vdpa if a vDPA device was named or found, else pci.
-//
-// Info contains these facts, each with its source in Facts:
-//
-//   - pci (describe.go): pci-address, the name of the device; pf-pci-address, from the link physfn;
-//     rdma-device, from the directory infiniband; representor-device, from devlink, or the names of the PF's
-//     ports, if the PF is in switchdev mode.
-//   - vdpa (vdpa.go): parent-device, the name of the vDPA device; driver and path, from its directory in
-//     /sys/bus/vdpa; pci-address, pf-pci-address and representor-device of the function below. The path is the
-//     character device of vhost_vdpa, or the virtio device of virtio_vdpa.
-//   - vhost-user and memif (describe.go): path, the socketPath of the result.
-//
-// [devinfo.Merge] combines these facts with the file and deviceInfo.
+// Sources name a device in this order: deviceInfo, the deviceIDs, the device-info file, the pciID of the result, the
+// interface in the network namespace. The type is deviceInfo's type, else the file's, else vdpa if a vDPA device was
+// named or found, else pci. [devinfo.Merge] combines the facts with the file and deviceInfo.
 func (f *Finder) Find(t Target) (*Device, error) {
 	s := &search{Finder: f, target: t, found: &Device{}, seen: map[pci.Address]sysfs.Function{}}
 	if err := s.identify(); err != nil {

@@ -63,11 +63,10 @@ func (s *search) resolve(name string) (r ref, there bool, err error) {
 		_, there, err := s.function(a)
 		return ref{pci: &a}, there, err
 	}
-	if r, there, err := s.resolveAuxiliary(name); err != nil || there {
-		return r, there, err
-	}
-	if r, there, err := s.resolveVDPA(name); err != nil || there {
-		return r, there, err
+	for _, resolve := range []func(string) (ref, bool, error){s.resolveAuxiliary, s.resolveVDPA} {
+		if r, there, err := resolve(name); err != nil || there {
+			return r, there, err
+		}
 	}
 	return ref{}, false, nil
 }
@@ -161,15 +160,9 @@ func (s *search) join() error {
 				return &ConflictError{earlier.source, earlier.ref.String(), c.source, c.ref.String()}
 			}
 		}
-		if s.where.pci == nil {
-			s.where.pci = c.ref.pci
-		}
-		if s.where.aux == "" {
-			s.where.aux = c.ref.aux
-		}
-		if s.where.vdpa == "" {
-			s.where.vdpa = c.ref.vdpa
-		}
+		s.where.pci = cmp.Or(s.where.pci, c.ref.pci)
+		s.where.aux = cmp.Or(s.where.aux, c.ref.aux)
+		s.where.vdpa = cmp.Or(s.where.vdpa, c.ref.vdpa)
 	}
 	s.found.SF = s.where.aux
 	return nil
