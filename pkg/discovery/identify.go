@@ -63,12 +63,13 @@ func (s *search) resolve(name string) (r ref, there bool, err error) {
 		_, there, err := s.function(a)
 		return ref{pci: &a}, there, err
 	}
-	for _, resolve := range []func(string) (ref, bool, error){s.resolveAuxiliary, s.resolveVDPA} {
-		if r, there, err := resolve(name); err != nil || there {
-			return r, there, err
-		}
+	if r, there, err = s.resolveAuxiliary(name); err == nil && !there {
+		r, there, err = s.resolveVDPA(name)
 	}
-	return ref{}, false, nil
+	if !there {
+		r = ref{}
+	}
+	return r, there, err
 }
 
 // resolveAuxiliary looks up an auxiliary device. If it is not an SF and carries vDPA devices, resolveAuxiliary
