@@ -186,7 +186,12 @@ func (j *Journal) Record(e, former *Entry) error {
 		err := j.take(by, func() (err error) {
 			if former != nil { // remove the links first: an entry must name each link
 				rest := without(former.leases(), by.leases)
-				back = holderLinks{link: by.link, target: by.target, leases: j.leases.existing(by.link, rest)}
+				back = holderLinks{link: by.link, target: by.target}
+				for _, l := range rest {
+					if !notThere(j.leases.path(l, by.link)) {
+						back.leases = append(back.leases, l)
+					}
+				}
 				err = j.leases.remove(by.link, rest)
 			}
 			if err == nil {

@@ -139,7 +139,7 @@ func (j *Journal) refusal(l lease, by holderLinks) (h *Holder, stale []string, e
 			return nil, nil, err
 		case h == nil:
 			stale = append(stale, link.path)
-		case !l.kind.pods() || !common(pods, by.pods):
+		case !l.kind.pods() || !slices.ContainsFunc(pods, func(pod string) bool { return slices.Contains(by.pods, pod) }):
 			return h, nil, nil
 		}
 	}
@@ -152,10 +152,6 @@ func sameContainer(a, b string) bool {
 	k, ok := parseKey(a)
 	l, both := parseKey(b)
 	return ok && both && k.ContainerID == l.ContainerID
-}
-
-func common(a, b []string) bool {
-	return slices.ContainsFunc(a, func(pod string) bool { return slices.Contains(b, pod) })
 }
 
 // counts returns the holder that a link leads to and its pods, or nil if the link does not count. A link to a

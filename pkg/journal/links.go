@@ -121,16 +121,6 @@ func (d links) remove(holder string, leases []lease) error {
 	return nil
 }
 
-// existing returns the leases for which the holder has a link.
-func (d links) existing(holder string, leases []lease) (list []lease) {
-	for _, l := range leases {
-		if !notThere(d.path(l, holder)) {
-			list = append(list, l)
-		}
-	}
-	return list
-}
-
 // escape turns an ID, which may be a path, into one path element.
 func escape(id string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(id, "%", "%25"), "/", "%2F")

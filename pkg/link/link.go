@@ -112,8 +112,12 @@ func (k *Kernel) VDPAMAC(name string) (mac net.HardwareAddr, ok bool, err error)
 	if err != nil {
 		return nil, false, fmt.Errorf("vdpa device %s: read configuration: %w", name, err)
 	}
-	mac = config.Net.Cfg.MACAddr
-	return mac, hardware(mac) != "", nil
+	for _, b := range config.Net.Cfg.MACAddr {
+		if b != 0 {
+			return config.Net.Cfg.MACAddr, true, nil
+		}
+	}
+	return nil, false, nil
 }
 
 // absent reports whether an error means that an object does not exist: no such file, device or generic netlink

@@ -2,6 +2,7 @@ package sysfs
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"devinfo-cni.io/devinfo/pci"
@@ -70,13 +71,8 @@ func (v VDPA) Management() string {
 	return ""
 }
 
-func onlyVirtio(names []string) (virtio []string) {
-	for _, n := range names {
-		if strings.HasPrefix(n, "virtio") {
-			virtio = append(virtio, n)
-		}
-	}
-	return virtio
+func onlyVirtio(names []string) []string {
+	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, "virtio") })
 }
 
 // VDPAOn returns the vDPA devices directly below a device, or below one of its auxiliary devices, except those of
