@@ -20,15 +20,11 @@ type Interfaces interface {
 // belongs to a vDPA device on virtio_vdpa.
 const VirtioNIC = "virtio-pci"
 
-// OverVirtio returns the place of the device behind a virtio device. It returns the first of these that exists:
-//
-//   - the vDPA device directly above the virtio device;
-//   - the vDPA device in ethtool's bus_info, for drivers that do not put the virtio device below it;
-//   - the PCI function above. If its driver is not [VirtioNIC], the interface belongs to a vDPA device on the
-//     function, and the kernel does not report which one;
-//   - the virtio device itself.
-//
-// The zero Place means that the virtio device does not exist.
+// OverVirtio returns the place of the device behind a virtio device: the vDPA device directly above, else the vDPA
+// device in ethtool's bus_info (for drivers that do not put the virtio device below it), else the PCI function above,
+// else the virtio device itself. If the driver of the function is not [VirtioNIC], the interface belongs to a vDPA
+// device on the function, and the kernel does not report which one. The zero Place means that the virtio device does
+// not exist.
 func OverVirtio(sys *sysfs.FS, virtio, busInfo string) (at Place, byEthtool bool, err error) {
 	v, ok, err := sys.Virtio(virtio)
 	if err != nil || !ok {
@@ -47,8 +43,7 @@ func OverVirtio(sys *sysfs.FS, virtio, busInfo string) (at Place, byEthtool bool
 }
 
 // Ports returns the interfaces of a device, sorted by port, without representors. links is used only for vDPA devices.
-// The cost for a PF in switchdev mode grows with its VFs, see [sysfs.FS.PortsOf]. The result includes IPoIB
-// children, because sysfs does not distinguish them.
+// The cost for a PF in switchdev mode grows with its VFs, see [sysfs.FS.PortsOf]. IPoIB children are included.
 func Ports(sys *sysfs.FS, links Interfaces, at Place) ([]sysfs.Port, error) {
 	if at.Bus == "vdpa" {
 		return portsOfVDPA(sys, links, at.Name)

@@ -134,9 +134,9 @@ func (j *Journal) Holds(k Key, kind Kind, id string) bool {
 	return err == nil && !notThere(j.leases.path(lease{kind, DeviceLease{ID: id, Mode: Exclusive}}, name))
 }
 
-// Holders returns the holders of a thing's leases, the exclusive one first. It skips a holder whose record is
-// missing, is of another boot or does not name the lease. For devices it also skips attachments whose network
-// namespace no longer exists. It includes a corrupt entry if its readable beginning names the current boot.
+// Holders returns the holders of a thing's leases that count, the exclusive one first. For devices it skips
+// attachments whose network namespace no longer exists. It includes a corrupt entry if the entry's readable beginning
+// names the current boot.
 func (j *Journal) Holders(kind Kind, id string) (list []Holder, err error) {
 	l := lease{kind, DeviceLease{ID: id}}
 	links, err := j.leases.of(l)

@@ -2,10 +2,8 @@
 // any of its files and leases exist, and removed after them. DEL, GC, devinfoctl and the ADD after a killed
 // one can therefore finish or undo the work without prevResult, the network namespace or the runtime.
 //
-// The journal also decides who owns a file or device, by leases. A device-info file and a CDI spec belong to
-// one attachment, whatever path the runtime passes (section 4.2 of the Device Information Specification 1.1.0
-// demands a unique name for each attachment). A socket directory belongs to a pod. A device belongs to a pod
-// or a ResourceClaim.
+// Leases record who owns a file or device. A lease counts while the record of its holder exists, is of the current
+// boot and names the lease.
 //
 //	attachments/<network>@<containerID>@<ifName>   entry of an attachment, JSON
 //	claims/<UID>                                   leases of the DRA driver's claim, JSON
@@ -13,8 +11,7 @@
 //	leases/{file,spec,socket,device}/<id>/<holder> -> ../../../attachments/... or claims/...
 //	leases/device/<id>/~<holder>                   the same, shared
 //
-// A lease counts while the record of its holder exists, is of the current boot and names the lease. Reading,
-// releasing and forgetting create no file on disk, not even a lock, so a full disk does not stop a DEL.
+// Reading, releasing and forgetting create no file on disk, not even a lock, so a full disk does not stop a DEL.
 package journal
 
 import (

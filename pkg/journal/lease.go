@@ -15,8 +15,9 @@ import (
 // Kind is the kind of thing that a lease covers.
 type Kind string
 
-// The kinds of leases. A file or spec belongs to one attachment. A socket directory or device belongs to a
-// pod, whose attachments and claims may each have a lease of it.
+// The kinds of leases. A file or spec belongs to one attachment, because the Device Information Specification 1.1.0
+// (4.2) requires unique names. A socket directory or device belongs to a pod, whose attachments and claims may each
+// have a lease of it.
 const (
 	OfFile   Kind = "file"   // in the device-info directory
 	OfSpec   Kind = "spec"   // in the CDI directory
@@ -43,9 +44,9 @@ const (
 	Shared    SharingMode = "shared"
 )
 
-// DeviceLease is a holder's lease of a device. A holder of a VF also has a shared lease of the PF, and likewise
-// for every device that belongs to another one. An exclusive lease of a PF therefore excludes other holders from
-// its VFs, and a lease of a VF excludes other holders from exclusive use of the PF.
+// DeviceLease is a holder's lease of a device. A holder of a part, such as a VF, also has a shared lease of the whole
+// device, such as the PF. An exclusive lease of a PF therefore excludes other holders from its VFs, and a lease of a VF
+// excludes other holders from exclusive use of the PF.
 type DeviceLease struct {
 	ID     string      `json:"id"`               // "pci-0000:01:10.6", "iommu-15"
 	Mode   SharingMode `json:"mode"`             // always exclusive for files, specs and sockets

@@ -10,8 +10,8 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 )
 
-// SRIOVLocks is the directory where sriov-cni keeps a file for each allocated VF, named by the PCI address.
-// The file contains the path of the pod's network namespace (sriov-cni, pkg/utils/pci_allocator.go).
+// SRIOVLocks is the directory where sriov-cni keeps a file for each allocated VF, named by the PCI address. The file
+// contains the path of the pod's network namespace (sriov-cni, pkg/utils/pci_allocator.go).
 const SRIOVLocks = "/var/lib/cni/sriov/pci"
 
 // SRIOVLock is sriov-cni's allocation of a VF.
@@ -65,8 +65,7 @@ func sriovLock(dir fs.FS, address string) (netns string, err error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// lockedBySRIOV returns sriov-cni's holder of a VF, or nil if there is none or the VF is allocated to the pod
-// of by.
+// lockedBySRIOV returns sriov-cni's holder of a VF, or nil if the VF is free or allocated to the pod of by.
 func (j *Journal) lockedBySRIOV(l lease, by holderLinks) (*Holder, error) {
 	address, ok := strings.CutPrefix(l.ID, "pci-")
 	if !ok || l.kind != OfDevice || j.SRIOVLocks == "" {

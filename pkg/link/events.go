@@ -19,11 +19,11 @@ import (
 //
 // The channel buffers one event. It is closed when ctx ends or a socket fails.
 func Events(ctx context.Context) (<-chan struct{}, error) {
-	routes, err := listen(unix.NETLINK_ROUTE, groups(unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE))
+	routes, err := listen(unix.NETLINK_ROUTE, 1<<(unix.RTNLGRP_LINK-1)|1<<(unix.RTNLGRP_IPV4_ROUTE-1)|1<<(unix.RTNLGRP_IPV6_ROUTE-1))
 	if err != nil {
 		return nil, fmt.Errorf("listen to rtnetlink: %w", err)
 	}
-	devices, err := listen(unix.NETLINK_KOBJECT_UEVENT, groups(1)) // group 1: events from the kernel; group 2: from udev
+	devices, err := listen(unix.NETLINK_KOBJECT_UEVENT, 1) // group 1: events from the kernel; group 2: from udev
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen to uevents: %w", err), routes.Close())
 	}
@@ -45,15 +45,7 @@ func Events(ctx context.Context) (<-chan struct{}, error) {
 	return changed, nil
 }
 
-// groups returns a mask of multicast groups, which are numbered from 1.
-func groups(numbers ...uint) (mask uint32) {
-	for _, n := range numbers {
-		mask |= 1 << (n - 1)
-	}
-	return mask
-}
-
-// listen opens a socket. Reads block until a message arrives or the socket is closed.
+// listen opens a socket for a mask of multicast groups. Reads block until a message arrives or the socket is closed.
 func listen(protocol int, groups uint32) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, protocol)
 	if err != nil {

@@ -68,10 +68,9 @@ type candidate struct {
 // among returns the devlink ports of the function, by the attributes DEVLINK_ATTR_PORT_*
 // (include/uapi/linux/devlink.h).
 //
-// The PF with the eswitch is on controller 0. External ports and, with newer kernels, ports of other controllers
-// belong to another PF, which may be in the server of a DPU (Documentation/networking/devlink/devlink-port.rst).
-// Kernels before 5.10 report neither. A port has no interface name if its interface is in another network namespace
-// or does not exist yet.
+// External ports and ports of a controller other than 0 belong to another PF, which may be in the server of a DPU
+// (Documentation/networking/devlink/devlink-port.rst, Linux 5.10). A port has no interface name if its interface is in
+// another network namespace or does not exist yet.
 func (f function) among(ports []*netlink.DevlinkPort) (found []candidate) {
 	for _, p := range ports {
 		external := p.External != nil && *p.External || value(p.ControllerNumber) != 0

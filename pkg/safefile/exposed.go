@@ -12,11 +12,10 @@ import (
 	"devinfo-cni.io/devinfo/atomicfile"
 )
 
-// Unexposed returns an error if users other than root can replace a directory or its contents. Each directory
-// on the path, and on the targets of links in it, must belong to root and must not be writable for group or
-// other users. The error names the first directory that violates this. The sticky bit is not enough: if an element
-// of the path is deleted, as in a reboot, any user can create it. A missing element is not an error, because
-// only root can create it.
+// Unexposed returns an error if users other than root can replace a directory or its contents. Each directory on the
+// path, and on the targets of links in it, must belong to root and must not be writable for group or other users. The
+// sticky bit is not enough: after an element of the path is deleted, as in a reboot, any user can create it. A missing
+// element is not an error, because only root can create it.
 func Unexposed(dir string) error { return UnexposedBelow("/", dir) }
 
 // UnexposedBelow is Unexposed for a root directory that is mounted at root. dir, links and the error are

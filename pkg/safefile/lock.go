@@ -44,10 +44,10 @@ func (e *BusyError) Error() string {
 
 func (e *BusyError) Unwrap() error { return e.Cause }
 
-// Lock opens path for reading and takes an exclusive flock on it. It returns nil if the file does not exist.
-// The locked file is at path when Lock returns. The error is a [*BusyError] after the limit or the end of the
-// context, and [ErrNotRegular] for a symbolic link. The caller must call [Unlock]. A process that inherits the
-// file keeps the lock after the caller's death.
+// Lock opens path for reading and takes an exclusive flock on it. It returns nil if the file does not exist. The
+// locked file is at path when Lock returns. The error is a [*BusyError] after the limit or the end of the context, and
+// [ErrNotRegular] for a symbolic link. The caller must call [Unlock]. A process that inherits the file keeps the lock
+// after the caller's death.
 func Lock(ctx context.Context, path string, limit time.Duration) (*os.File, error) {
 	var f *os.File
 	err := await(ctx, path, limit, longestPause, func() (err error) {

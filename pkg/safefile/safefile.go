@@ -1,9 +1,8 @@
 // Package safefile keeps small files and symbolic links that only root may access, such as the journal of
 // attachments and the state of claims. Directories have mode 0700 and files 0600. Writes are atomic.
 //
-// Unlike devinfo/store, whose directory other programs and users may write to, it trusts its directory and
-// needs fewer system calls. Existing files can be read, locked and removed on a full disk. Operations that
-// change nothing also succeed on a read-only disk.
+// Unlike devinfo/store, it trusts its directory and needs fewer system calls. Existing files can be read, locked and
+// removed on a full disk. Operations that change nothing also succeed on a read-only disk.
 package safefile
 
 import (
@@ -23,9 +22,8 @@ import (
 // ErrNotRegular is the error for a path that is not a regular file: a directory, a symbolic link or a FIFO.
 var ErrNotRegular = atomicfile.ErrNotRegular
 
-// limit is the maximum size of a file in bytes. The largest file is the journal entry of an ADD. It contains a
-// configuration of up to 8 MiB (encoding may make its delegates six times as large), a result of 10 MB and two
-// device-info files of 1 MiB.
+// limit is the maximum size of a file in bytes. The largest file is a journal entry, with a configuration of 8 MiB
+// (encoding may make its delegates six times as large), a result of 10 MB and two device-info files of 1 MiB.
 const limit = 64 << 20
 
 // Dir is a directory. Its methods may be called concurrently, also from several processes.

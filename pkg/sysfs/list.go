@@ -57,8 +57,7 @@ func each[D any](f *FS, at string, get func(name string) (D, bool, error)) (list
 	return list, in.err
 }
 
-// Netdev is a network interface, /sys/class/net/<name>. sysfs shows only interfaces of the network namespace in
-// which it was mounted.
+// Netdev is a network interface, /sys/class/net/<name>.
 type Netdev struct {
 	Name    string
 	Bus     string // device/subsystem: "pci", "virtio", "auxiliary", "netdevsim"; "" without a device

@@ -9,8 +9,7 @@ import (
 	"syscall"
 )
 
-// Port is a network interface directly below a device, net/<name>. sysfs shows only interfaces of the network
-// namespace in which it was mounted.
+// Port is a network interface directly below a device, net/<name>.
 type Port struct {
 	Name     string
 	Index    int    // ifindex

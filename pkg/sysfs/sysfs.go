@@ -4,9 +4,8 @@
 // A lookup by name takes the same time for any number of VFs on the node, unless its comment says otherwise. A
 // missing value is reported by a nil pointer or a false ok, see [Absent]; an error means that reading failed.
 //
-// Directories below bus/ do not depend on the network namespace. The net/ entries of a device, and infiniband/
-// in RDMA's exclusive mode, show only the namespace in which sysfs was mounted. If they are empty, the device
-// may still have interfaces in another namespace.
+// Of the directories of a device, net/, and infiniband/ in RDMA's exclusive mode, show only the network namespace in
+// which sysfs was mounted. If they are empty, the device may still have interfaces in another namespace.
 package sysfs
 
 import (

@@ -9,9 +9,8 @@ import (
 )
 
 // VDPA is a device on the vDPA bus, /sys/bus/vdpa/devices/<name>. Its directory is directly below the PCI function
-// or SF that carries it. This includes mlx5, although its driver binds to the auxiliary device mlx5_core.vnet.N
-// (drivers/vdpa/mlx5/net/mlx5_vnet.c, mlx5_vdpa_dev_add). Only pds_vdpa puts it below another auxiliary device,
-// pds_core.vDPA.N (drivers/vdpa/pds/vdpa_dev.c, pds_vdpa_dev_add).
+// or SF that carries it, also with mlx5 (drivers/vdpa/mlx5/net/mlx5_vnet.c, mlx5_vdpa_dev_add). Only pds_vdpa puts it
+// below another auxiliary device, pds_core.vDPA.N (drivers/vdpa/pds/vdpa_dev.c, pds_vdpa_dev_add).
 type VDPA struct {
 	Name   string
 	Driver string       // name of the driver without "_vdpa": "vhost", "virtio" or another; "" = unbound

@@ -105,6 +105,7 @@ func portsByDevice(ports map[string]link.PortRecord) (map[string][]*netlink.Devl
 
 // Interface implements [link.Kernel.Interface].
 func (h *Kernel) Interface(netns, name string) (link.Interface, error) {
+	const maxDepth = 8 // as in package link
 	links, err := h.in(netns)
 	for _, l := range links {
 		if l.Name == name {
@@ -147,9 +148,6 @@ func (h *Kernel) in(netns string) (links []link.InterfaceRecord, err error) {
 	}
 	return links, nil
 }
-
-// maxDepth is the limit of package link.
-const maxDepth = 8
 
 func (h *Kernel) describe(l link.InterfaceRecord, netns string, depth int) *link.Interface {
 	mac, _ := net.ParseMAC(l.Address) // the address of a tunnel is an IP address
