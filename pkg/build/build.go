@@ -34,8 +34,7 @@ func Read() Info {
 	return i
 }
 
-// Of describes an executable by its Go build information, which does not contain the linker's
-// version and revision.
+// Of describes an executable by its Go build information, which does not contain the linker's version and revision.
 func Of(noted *debug.BuildInfo) Info {
 	i := Info{Version: noted.Main.Version, Go: noted.GoVersion}
 	for _, s := range noted.Settings {

@@ -88,8 +88,7 @@ func borrows(l link.InterfaceRecord) bool {
 	return l.Info.Kind != "" && l.Info.Kind != "ipoib" || link.IPoIBChild(l.Info.Kind, l.Link != "")
 }
 
-// Eswitches looks up representors on the eswitch of a PF, by the PF's PCI address. [*link.Kernel] implements
-// it.
+// Eswitches looks up representors on the eswitch of a PF, by the PF's PCI address. [*link.Kernel] implements it.
 type Eswitches interface {
 	Switchdev(pf string) (bool, error)
 	Representor(pf string, flavour link.Flavour, number int) (string, bool, error)

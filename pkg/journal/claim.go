@@ -123,8 +123,7 @@ func (c *Claim) encode() []byte {
 	return append(data, '\n')
 }
 
-// Holding reports whether a claim has all leases that its record names. After a killed Hold it may have only
-// some.
+// Holding reports whether a claim has all leases that its record names. After a killed Hold it may have only some.
 func (j *Journal) Holding(c *Claim) bool { return len(j.Devices(c)) == len(c.Leases) }
 
 // ReleaseIf calls allowed and, if that returns no error, removes the claim's files, leases and record. No lease

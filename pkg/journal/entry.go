@@ -70,8 +70,7 @@ func parseKey(entry string) (Key, bool) {
 	return k, err == nil
 }
 
-// IsIdentifier reports whether s is a valid network name or container ID in CNI:
-// ^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$.
+// IsIdentifier reports whether s is a valid network name or container ID in CNI: ^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$.
 func IsIdentifier(s string) bool { return utils.ValidateNetworkName(s) == nil }
 
 // Format is the format of the entries and claims that this build writes. It grows when an older build would

@@ -61,8 +61,7 @@ func (e *HeldError) Error() string {
 	return text + ", since " + since.UTC().Format("2006-01-02 15:04:05 MST")
 }
 
-// DeviceName returns the name of a device for display: the PCI address, the name on its bus, or the IOMMU
-// group.
+// DeviceName returns the name of a device for display: the PCI address, the name on its bus, or the IOMMU group.
 func DeviceName(id string) string {
 	if bus, name, ok := strings.Cut(id, "-"); ok && bus != "iommu" {
 		return name

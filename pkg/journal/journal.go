@@ -32,8 +32,7 @@ import (
 	"devinfo-cni.io/pkg/safefile"
 )
 
-// Journal is the state directory of one node. Its methods may be called concurrently,
-// also from several processes.
+// Journal is the state directory of one node. Its methods may be called concurrently, also from several processes.
 type Journal struct {
 	// SRIOVLocks is the directory of sriov-cni's allocation files; "" = ignore sriov-cni.
 	SRIOVLocks string
@@ -158,9 +157,8 @@ func (e *Entry) Locked() *os.File {
 	return e.file
 }
 
-// Record writes an attachment's entry and takes all leases that it names. If another holder has one of them,
-// Record changes nothing and returns a [*HeldError]. It sets e.Format and e.BootID, and locks e like
-// [Journal.Lock].
+// Record writes an attachment's entry and takes all leases that it names. If another holder has one of them, Record
+// changes nothing and returns a [*HeldError]. It sets e.Format and e.BootID, and locks e like [Journal.Lock].
 //
 // former is the locked entry that e replaces, or nil. Record releases the leases of former that e does
 // not name, and unlocks former. If the entry on disk is not former, Record returns a [*ConcurrentChangeError].

@@ -120,8 +120,7 @@ func (j *Journal) Alone(f func() error) error {
 	return j.leases.Alone(lockLimit, f)
 }
 
-// refusal returns the holder that excludes by from a lease, or nil. stale are the paths of links that do not
-// count.
+// refusal returns the holder that excludes by from a lease, or nil. stale are the paths of links that do not count.
 func (j *Journal) refusal(l lease, by holderLinks) (h *Holder, stale []string, err error) {
 	if err := atomicfile.CheckName(escape(l.ID)); err != nil {
 		return nil, nil, &store.NameError{Name: l.ID, Err: err}

@@ -12,8 +12,7 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 )
 
-// Eswitch reads the eswitches of a running or captured host. Kernel and
-// linkhost.Kernel embed it.
+// Eswitch reads the eswitches of a running or captured host. Kernel and linkhost.Kernel embed it.
 type Eswitch struct {
 	Sys fs.FS // the tree below /sys
 
@@ -26,8 +25,7 @@ type Eswitch struct {
 	known func(pf string) (bool, error) // cached Switchdev, set by Once; else nil
 }
 
-// Once returns an Eswitch that reads the mode and the ports of each PF only once, for callers that read many
-// devices.
+// Once returns an Eswitch that reads the mode and the ports of each PF only once, for callers that read many devices.
 func (e Eswitch) Once() Eswitch {
 	return Eswitch{Sys: e.Sys, Mode: e.Mode, Ports: once(e.Ports), known: once(e.Switchdev)}
 }

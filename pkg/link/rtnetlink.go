@@ -221,8 +221,7 @@ func (r route) describe(f found, depth int) (Interface, error) {
 }
 
 // lower returns the lower interface. If it is in the current network namespace and the kernel refused the request or
-// returned no parent, lower requests it again on a socket of that namespace, which ethtool and further netnsids
-// need.
+// returned no parent, lower requests it again on a socket of that namespace, which ethtool and further netnsids need.
 func (r route) lower(upper found, depth int) (*Interface, error) {
 	f, err := r.get(upper.linkNetns, upper.link)
 	if (err != nil || f.Parent == "") && r.isOurs(upper.linkNetns) {

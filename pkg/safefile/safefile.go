@@ -134,8 +134,7 @@ func (d *Dir) inside(f func() error) error {
 	return err
 }
 
-// Entries returns the directory entries whose names do not begin with a dot, sorted. A missing directory has
-// none.
+// Entries returns the directory entries whose names do not begin with a dot, sorted. A missing directory has none.
 func (d *Dir) Entries() ([]fs.DirEntry, error) {
 	entries, err := os.ReadDir(d.path)
 	if errors.Is(atomicfile.AsNotExist(err), fs.ErrNotExist) {

@@ -65,8 +65,7 @@ func (f *FS) NUMANode(a pci.Address) (node int, ok bool, err error) {
 	return node, true, nil
 }
 
-// IDs returns the vendor and device IDs of a function as the kernel prints them, such as "0x15b3". "" means
-// none.
+// IDs returns the vendor and device IDs of a function as the kernel prints them, such as "0x15b3". "" means none.
 func (f *FS) IDs(a pci.Address) (vendor, device string, err error) {
 	d := f.device("pci", a.String())
 	return d.text("vendor"), d.text("device"), d.err
