@@ -157,12 +157,11 @@ func (l *refusals) checkKeys(fields map[string]json.RawMessage, source resourcea
 func (l *refusals) oneOf(fields map[string]json.RawMessage, key string, values []string) {
 	var have string
 	v, given := fields[key]
-	switch err := json.Unmarshal(v, &have); {
-	case !given:
-		have = "is missing"
-	case err == nil && slices.Contains(values, have):
+	if given && json.Unmarshal(v, &have) == nil && slices.Contains(values, have) {
 		return
-	default:
+	}
+	have = "is missing"
+	if given {
 		have = bare(v) + " is not known"
 	}
 	l.add(key, key+" "+have, fmt.Sprintf("use %q or %q", values[0], values[1]))

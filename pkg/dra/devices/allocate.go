@@ -44,9 +44,6 @@ func (n *Node) Allocated(ctx context.Context, claim *resourceapi.ResourceClaim, 
 			unknown = append(unknown, r)
 		}
 	}
-	if unknown == nil {
-		return own, nil
-	}
 	var s survey
 	if n.Inventory != nil {
 		var err error

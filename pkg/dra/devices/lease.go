@@ -20,18 +20,13 @@ import (
 
 // Leases leases the devices of claims in the journal of the devinfo plugin, so that the plugin does not give them to
 // other pods. Without a journal, Leases does nothing and reports each device as held.
-type Leases struct {
-	journal   *journal.Journal // may be nil
-	lineage   func(device string) ([]sysfs.Object, error)
-	pluginDir string // [Options.DevicePluginDir]
-	claims    Claims
-}
+type Leases struct{ node *Node }
 
 // Lease leases the device of an attachment to a pod, so that the devinfo plugin refuses the device to other pods. The
 // error names the current holder and ends with advice for the author of the pod. Each device of a claim has a
 // separate lease record: see [state.Attachment.Part].
 func (l *Leases) Lease(record *state.Claim, at *state.Attachment, netns string, pod types.UID, advice string) error {
-	if l.journal == nil || deviceID(at) == "" {
+	if l.node.Journal == nil || deviceID(at) == "" {
 		return nil
 	}
 	of, err := l.need(record.UID, at)
@@ -64,28 +59,28 @@ func (l *Leases) LeaseBare(record *state.Claim) error {
 
 // IsHeld reports whether the devices without a network are leased to the pod of their claim.
 func (l *Leases) IsHeld(record *state.Claim) bool {
-	if l.journal == nil {
+	if l.node.Journal == nil {
 		return true
 	}
-	of, err := l.journal.Claim(string(record.UID))
-	return err == nil && of != nil && slices.Equal(of.Pods, []string{string(record.Pod.UID)}) && l.journal.Holding(of) &&
+	of, err := l.node.Journal.Claim(string(record.UID))
+	return err == nil && of != nil && slices.Equal(of.Pods, []string{string(record.Pod.UID)}) && l.node.Journal.Holding(of) &&
 		maps.Equal(of.Files, l.pluginFiles(record))
 }
 
 // leaseGroup leases the IOMMU group of a device node that a container gets, because the device node gives access to
 // all devices in the group.
 func (l *Leases) leaseGroup(record *state.Claim, at *state.Attachment, group string) error {
-	if l.journal == nil || group == "" {
+	if l.node.Journal == nil || group == "" {
 		return nil
 	}
-	of, err := l.journal.Claim(leaseRecord(record.UID, at))
+	of, err := l.node.Journal.Claim(leaseRecord(record.UID, at))
 	lease := journal.DeviceLease{ID: sysfs.ID("iommu", group), Mode: journal.Exclusive}
 	if err != nil || of == nil {
 		return err
 	}
 	if !slices.Contains(of.Leases, lease) {
 		of.Leases = append(of.Leases, lease)
-	} else if l.journal.Holding(of) {
+	} else if l.node.Journal.Holding(of) {
 		return nil
 	}
 	return l.take(record, []*state.Attachment{at}, of, "")
@@ -100,7 +95,7 @@ func leaseRecord(claim types.UID, at *state.Attachment) string {
 func (l *Leases) need(claim types.UID, attachments ...*state.Attachment) (*journal.Claim, error) {
 	of := &journal.Claim{UID: string(claim), Part: attachments[0].Part(), Netns: attachments[0].Netns}
 	for _, at := range attachments {
-		line, err := l.lineage(deviceID(at))
+		line, err := l.node.Lineage(deviceID(at))
 		if err != nil {
 			return nil, err
 		}
@@ -118,7 +113,7 @@ func (l *Leases) need(claim types.UID, attachments ...*state.Attachment) (*journ
 // take writes a lease record for attachments. The error names the first device that has a different holder.
 func (l *Leases) take(record *state.Claim, attachments []*state.Attachment, of *journal.Claim, advice string) error {
 	of.Namespace, of.Name, of.Time = record.Namespace, record.Name, time.Now().UTC()
-	err := l.journal.Hold(of)
+	err := l.node.Journal.Hold(of)
 	held, is := errors.AsType[*journal.HeldError](err)
 	if !is {
 		return err
@@ -133,7 +128,7 @@ func (l *Leases) take(record *state.Claim, attachments []*state.Attachment, of *
 	if strings.HasPrefix(held.ID, sysfs.ID("iommu", "")) {
 		what += ", in " + journal.DeviceName(held.ID) + ","
 	}
-	for _, h := range l.claims.Holders() {
+	for _, h := range l.node.claims.Holders() {
 		if by := held.Holder.Claim; by != nil && types.UID(by.UID) == h.Claim && h.Attachment.Phase == state.Undeleted {
 			advice = ", but its DEL was given up: clean up its leftovers, then run cni-dra-driver clear " + by.UID
 		}
@@ -144,7 +139,7 @@ func (l *Leases) take(record *state.Claim, attachments []*state.Attachment, of *
 // nameOf describes a holder. A lock of sriov-cni only contains a network namespace, so nameOf looks up its pod.
 func (l *Leases) nameOf(h journal.Holder) string {
 	if h.Netns != "" {
-		if pod := l.claims.PodIn(h.Netns); pod != "" {
+		if pod := l.node.claims.PodIn(h.Netns); pod != "" {
 			return fmt.Sprintf("pod %s (by sriov-cni)", pod)
 		}
 	}
@@ -156,7 +151,7 @@ func (l *Leases) nameOf(h journal.Holder) string {
 // the PCI address in the device-info file. It then ignores shared leases, because a PF may have many.
 func (l *Leases) CheckFree(record *state.Claim, at *state.Attachment) error {
 	switch {
-	case l.journal == nil:
+	case l.node.Journal == nil:
 		return nil
 	case at.NodeDevice == nil:
 		return l.checkNamed(at)
@@ -169,7 +164,7 @@ func (l *Leases) CheckFree(record *state.Claim, at *state.Attachment) error {
 		if at.Phase != state.Undeleted {
 			of.Pods = append(of.Pods, string(record.Pod.UID))
 		}
-		err = l.journal.Free(of)
+		err = l.node.Journal.Free(of)
 	}
 	if held, is := errors.AsType[*journal.HeldError](err); is {
 		return l.leftAlone(at, deviceID(at), held.Holder)
@@ -183,7 +178,7 @@ func (l *Leases) checkNamed(at *state.Attachment) error {
 	if address == "" {
 		return nil
 	}
-	holders, err := l.journal.Holders(journal.OfDevice, sysfs.ID("pci", address))
+	holders, err := l.node.Journal.Holders(journal.OfDevice, sysfs.ID("pci", address))
 	for _, h := range holders {
 		own := h.Entry != nil && h.Entry.ContainerID == at.Sandbox || h.Netns != "" && h.Netns == at.Netns
 		if h.Mode == journal.Exclusive && !own {
@@ -199,28 +194,28 @@ func (l *Leases) leftAlone(at *state.Attachment, id string, by journal.Holder) e
 
 // Release ends the leases of an attachment after its DEL and restore.
 func (l *Leases) Release(claim types.UID, at *state.Attachment) error {
-	if l.journal == nil {
+	if l.node.Journal == nil {
 		return nil
 	}
-	return l.journal.ReleaseIf(leaseRecord(claim, at), func() error { return nil })
+	return l.node.Journal.ReleaseIf(leaseRecord(claim, at), func() error { return nil })
 }
 
 // Collect releases the leases of claims without a record. It never holds the lock of the journal and the mutex of
 // the claims at the same time. A claim may therefore get a record and a lease during Collect. Collect detects this
 // by comparing the lease record before and after.
 func (l *Leases) Collect() error {
-	if l.journal == nil {
+	if l.node.Journal == nil {
 		return nil
 	}
 	errTaken := errors.New("the claim has a new lease")
-	records, failed := l.journal.Claims()
+	records, failed := l.node.Journal.Claims()
 	for _, record := range records {
-		before, _ := l.journal.Claim(record)
-		if uid, _, _ := strings.Cut(record, "="); l.claims.OnRecord(types.UID(uid)) {
+		before, _ := l.node.Journal.Claim(record)
+		if uid, _, _ := strings.Cut(record, "="); l.node.claims.OnRecord(types.UID(uid)) {
 			continue
 		}
-		err := l.journal.ReleaseIf(record, func() error {
-			if now, _ := l.journal.Claim(record); !reflect.DeepEqual(before, now) {
+		err := l.node.Journal.ReleaseIf(record, func() error {
+			if now, _ := l.node.Journal.Claim(record); !reflect.DeepEqual(before, now) {
 				return errTaken
 			}
 			return nil

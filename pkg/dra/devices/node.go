@@ -119,16 +119,14 @@ func New(o Options) *Node {
 	if o.Step == nil {
 		o.Step = func(string) {}
 	}
-	n := &Node{
-		Options: o, Leases: Leases{journal: o.Journal, lineage: o.Lineage, pluginDir: o.DevicePluginDir},
-		metrics: newMetrics(o.Metrics), changed: make(chan struct{}, 1), health: health{changed: make(chan struct{})},
-	}
+	n := &Node{Options: o, metrics: newMetrics(o.Metrics), changed: make(chan struct{}, 1), health: health{changed: make(chan struct{})}}
+	n.Leases.node = n
 	n.last.Store(&survey{})
 	return n
 }
 
 // Use sets the source of claims.
-func (n *Node) Use(claims Claims) { n.claims, n.Leases.claims = claims, claims }
+func (n *Node) Use(claims Claims) { n.claims = claims }
 
 // Changed returns a channel that has a value when the slices may need publishing again.
 func (n *Node) Changed() <-chan struct{} { return n.changed }

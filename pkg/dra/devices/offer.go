@@ -76,6 +76,42 @@ func (n *Node) Withheld() map[string]bool {
 	return devices
 }
 
+const (
+	labelsPatience = 10 * time.Second // timeout of the request to the API server
+	labelsRetry    = 10 * time.Second // wait after a failure
+)
+
+// readLabels reads the labels of the Node object if rules need them, at most once per half poll interval. After a
+// failure it keeps the last known labels and schedules another publication of the slices.
+func (n *Node) readLabels(ctx context.Context) {
+	if !n.Inventory.Rules.SelectNodes() || time.Now().Before(n.nextLabels) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, labelsPatience)
+	defer cancel()
+	labels, err := n.Inventory.Labels(ctx)
+	if err != nil {
+		n.Log.Error("cannot read the labels of the Node object: using the last known ones", "known", n.selected.Load() != nil, "error", err)
+		n.nextLabels = time.Now().Add(labelsRetry)
+		time.AfterFunc(labelsRetry, n.Publish)
+		return
+	}
+	n.nextLabels = time.Now().Add(n.Inventory.Times.Poll / 2)
+	rules := n.Inventory.Rules.On(labels)
+	n.selected.Store(&rules)
+}
+
+// rules returns the rules that apply to this node, or an error while the labels that they need are unknown.
+func (n *Node) rules() (inventory.Rules, error) {
+	if !n.Inventory.Rules.SelectNodes() {
+		return n.Inventory.Rules, nil
+	}
+	if rules := n.selected.Load(); rules != nil {
+		return *rules, nil
+	}
+	return inventory.Rules{}, fmt.Errorf("%s: rules select nodes, but the labels of this Node object are not known yet", n.Inventory.File)
+}
+
 // survey reads the node. others and unknown are the results of [Node.others].
 func (n *Node) survey(others map[string]string, unknown error) (s survey, err error) {
 	before := n.held()
@@ -194,13 +230,18 @@ func (n *Node) noteUnknown(why error) (wait time.Duration) {
 	return never
 }
 
-// held returns the attachments that hold devices of the node, by device. It reads their records, because the kubelet
-// may have deleted the published slices. It omits lost devices.
+// held returns the attachments that hold devices of the node, by device. It omits lost devices.
 func (n *Node) held() map[string]*state.Attachment {
+	return n.having(func(at *state.Attachment) bool { return !at.Lost })
+}
+
+// having returns the attachments that have devices of the node and pass the test, by device. It reads their records,
+// because the kubelet may have deleted the published slices.
+func (n *Node) having(test func(*state.Attachment) bool) map[string]*state.Attachment {
 	all := map[string]*state.Attachment{}
 	for _, h := range n.claims.Holders() {
 		at := h.Attachment
-		if at.NodeDevice != nil && !at.Lost && (all[at.Device] == nil || at.Note != nil) {
+		if at.NodeDevice != nil && test(at) && (all[at.Device] == nil || at.Note != nil) {
 			all[at.Device] = at
 		}
 	}
@@ -247,12 +288,7 @@ type health struct {
 }
 
 func (n *Node) examine(s survey, now time.Time) {
-	attached := map[string]*state.Attachment{}
-	for _, h := range n.claims.Holders() {
-		if h.Attachment.NodeDevice != nil && h.Attachment.Phase == state.Added {
-			attached[h.Attachment.Device] = h.Attachment
-		}
-	}
+	attached := n.having(func(at *state.Attachment) bool { return at.Phase == state.Added })
 	of := map[string]string{}
 	for name := range s.published {
 		c, here := s.decisions[name]

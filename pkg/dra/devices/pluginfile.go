@@ -19,11 +19,11 @@ import (
 // network or no description, or the driver has no journal or no directory of device plugins.
 func (l *Leases) pluginFile(at *state.Attachment) (path, content string) {
 	info, err := devinfo.Parse(at.Info) // the record contains it in compact form
-	if !at.Bare() || at.NodeDevice == nil || err != nil || l.journal == nil || l.pluginDir == "" {
+	if !at.Bare() || at.NodeDevice == nil || err != nil || l.node.Journal == nil || l.node.DevicePluginDir == "" {
 		return "", ""
 	}
 	resource, id := namesForMultus(at)
-	return filepath.Join(l.pluginDir, devinfo.DevicePluginFile(resource, id)), string(info.Encode())
+	return filepath.Join(l.node.DevicePluginDir, devinfo.DevicePluginFile(resource, id)), string(info.Encode())
 }
 
 // pluginFiles returns the content of all such files of a claim, by path.

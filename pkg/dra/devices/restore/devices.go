@@ -183,13 +183,11 @@ func (h *Devices) read(f Snapshot, tests ...func(sysfs.Port) bool) (now present,
 			continue
 		}
 		i, err := h.links.Interface("", ports[n].Name)
-		if errors.Is(err, link.ErrNoInterface) { // the interface was just removed
-			return now, nil
-		} else if err != nil {
-			return now, err
+		var settings link.Settings
+		if err == nil {
+			settings, err = h.links.Settings(i.Name)
 		}
-		settings, err := h.links.Settings(i.Name)
-		if errors.Is(err, link.ErrNoInterface) {
+		if errors.Is(err, link.ErrNoInterface) { // the interface was just removed
 			return now, nil
 		} else if err != nil {
 			return now, err
