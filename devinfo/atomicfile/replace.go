@@ -75,8 +75,8 @@ func RemoveLeftover(dir Files, name string) (removed bool, err error) {
 func SweepLeftovers(dir Files, entries []fs.DirEntry, removed func(temp string)) error {
 	var errs []error
 	for _, e := range entries {
-		name, ours := finalName(e.Name())
-		if !ours || !e.Type().IsRegular() {
+		name := strings.TrimSuffix(strings.TrimPrefix(e.Name(), tempPrefix), tempSuffix)
+		if name == "" || e.Name() != tempPrefix+name+tempSuffix || !e.Type().IsRegular() {
 			continue
 		}
 		gone, err := RemoveLeftover(dir, name)
@@ -195,13 +195,6 @@ func temporary(name string) string {
 		name = fmt.Sprintf("%s-%016x", name[:part], hash.Sum64())
 	}
 	return tempPrefix + name + tempSuffix
-}
-
-// finalName is the inverse of temporary, except for long names. ok is false if temp is not a temporary file's name.
-func finalName(temp string) (name string, ok bool) {
-	name, prefixed := strings.CutPrefix(temp, tempPrefix)
-	name, suffixed := strings.CutSuffix(name, tempSuffix)
-	return name, prefixed && suffixed && name != ""
 }
 
 const maxName = 255 // the kernel's limit, in bytes

@@ -60,7 +60,15 @@ func (n *Network) Add(prev json.RawMessage) (json.RawMessage, error) {
 				return nil, err
 			}
 		}
-		res, err := n.add(i, prev)
+		var res types.Result
+		err := n.run(i, prev, func(c call) (err error) {
+			res, err = c.AddNetworkList(context.Background(), c.one, n.Runtime)
+			return err
+		})
+		n.emptyCache()
+		if failed := (*Error)(nil); !errors.As(err, &failed) || !failed.NotRun() {
+			n.Started = i + 1
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -75,19 +83,6 @@ func (n *Network) Add(prev json.RawMessage) (json.RawMessage, error) {
 		}
 	}
 	return prev, nil
-}
-
-// add runs ADD of the i-th plugin, and counts it in Started unless the error shows that it was not started.
-func (n *Network) add(i int, prev json.RawMessage) (res types.Result, err error) {
-	err = n.run(i, prev, func(c call) (err error) {
-		res, err = c.AddNetworkList(context.Background(), c.one, n.Runtime)
-		return err
-	})
-	n.emptyCache()
-	if failed := (*Error)(nil); !errors.As(err, &failed) || !failed.NotRun() {
-		n.Started = i + 1
-	}
-	return res, err
 }
 
 // Del runs DEL of the plugins in reverse order. result is the result of ADD, which plugins get since version 0.4.0; nil
