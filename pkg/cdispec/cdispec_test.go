@@ -93,25 +93,20 @@ func TestCDILibraryFindsEveryDevice(t *testing.T) {
 	}
 }
 
-func TestSpecRejectsPathsThatJSONAlters(t *testing.T) {
-	for name, a := range map[string]cdispec.Device{
-		"interface": {IfName: "\xff", InfoFile: "/run/f"},
-		"file":      {IfName: "net1", InfoFile: "/run/\xff"},
-		"node":      {IfName: "net1", Nodes: []cdispec.Node{{Path: "/dev/\xff", Type: "c"}}},
-		"relative":  {IfName: "net1", Nodes: []cdispec.Node{{Path: "dev/null", Type: "c"}}},
-		"mount":     {IfName: "net1", Mounts: []cdispec.Mount{{Host: "/a", Container: "/b\x00"}}},
+func TestSpecRejectsBadNamesAndPathsThatJSONAlters(t *testing.T) {
+	for what, change := range map[string]func(*cdispec.Device){
+		"kind":      func(d *cdispec.Device) { d.Kind = "vendor" },
+		"name":      func(d *cdispec.Device) { d.Name = "a/b" },
+		"interface": func(d *cdispec.Device) { d.IfName = "\xff" },
+		"file":      func(d *cdispec.Device) { d.InfoFile = "/run/\xff" },
+		"node":      func(d *cdispec.Device) { d.Nodes = []cdispec.Node{{Path: "/dev/\xff", Type: "c"}} },
+		"relative":  func(d *cdispec.Device) { d.Nodes = []cdispec.Node{{Path: "dev/null", Type: "c"}} },
+		"mount":     func(d *cdispec.Device) { d.Mounts = []cdispec.Mount{{Host: "/a", Container: "/b\x00"}} },
 	} {
-		a.Kind, a.Name = cdispec.DefaultKind, "a"
-		if s, err := a.Spec(); err == nil {
-			t.Errorf("%s: %s", name, cdispec.Encode(s))
-		}
-	}
-}
-
-func TestSpecRejectsBadNames(t *testing.T) {
-	for _, a := range []cdispec.Device{{Kind: "vendor", Name: "a"}, {Kind: cdispec.DefaultKind, Name: "a/b"}, {}} {
-		if s, err := a.Spec(); err == nil {
-			t.Errorf("%+v: %s", a, cdispec.Encode(s))
+		d := group
+		change(&d)
+		if s, err := d.Spec(); err == nil {
+			t.Errorf("%s: %s", what, cdispec.Encode(s))
 		}
 	}
 }
