@@ -112,8 +112,7 @@ func (s cdiSpec) mountablePath(name string) (string, error) {
 	return s.plugin.Infos.Path(name), nil
 }
 
-// socketDir returns the socket's directory on the host: the configured one, else that of the result's
-// socketPath. "" means the same path as in the container.
+// socketDir returns the socket's directory on the host, as configured or else from the result; "" = as in the container.
 func (s cdiSpec) socketDir(res *result.Result) string {
 	if s.want.SocketDir != "" {
 		return s.want.SocketDir

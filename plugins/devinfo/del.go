@@ -66,8 +66,7 @@ func (c cleanup) addNamed() error {
 	return c.plugin.Journal.Alone(c.removeFile)
 }
 
-// reconstruct returns the entry that ADD would have written, for a missing or corrupt entry. corrupt has the
-// facts that the leases still show; nil = the entry is missing.
+// reconstruct returns the entry that ADD would have written. corrupt has the facts of the leases; nil = no entry.
 func (c *call) reconstruct(corrupt *journal.Entry) *journal.Entry {
 	runnable := *c.cfg
 	runnable.Delegates = nil

@@ -34,7 +34,6 @@ type Plugin struct {
 
 	Finder  discovery.Finder
 	Infos   *store.Dir // the device-info files
-	Pool    *store.Dir // the device plugins' files, read-only
 	Specs   *store.Dir // the CDI specs
 	Nodes   grant.Nodes
 	Journal *journal.Journal
@@ -68,7 +67,6 @@ func New(node config.Node, finder discovery.Finder, bootID string, stdout io.Wri
 		Node:    node,
 		Finder:  finder,
 		Infos:   store.Open(node.DeviceInfoDir),
-		Pool:    store.Open(node.DevicePluginDir),
 		Specs:   store.Open(node.CDIDir),
 		Nodes:   grant.NodesBelow(""),
 		Journal: journal.Open(node.StateDir, bootID),
