@@ -122,7 +122,7 @@ func decide(phase state.Phase, w want, a attachmentView) action {
 	return none
 }
 
-// reconcile returns the next step of a claim. It depends on its arguments only.
+// reconcile returns the next step of a claim: the first one of which the condition holds. It depends on its arguments only.
 func reconcile(record *state.Claim, g goal, now claimView) step {
 	needs := map[action][]int{}
 	for n := range record.Attachments {
@@ -133,55 +133,31 @@ func reconcile(record *state.Claim, g goal, now claimView) step {
 		need := decide(state.Undeleted, g.want, now.undeleted[n])
 		needs[need] = append(needs[need], n)
 	}
-	owes := record.Owes()
-	pick := func(do action) step { return step{do: do, at: needs[do]} }
-	switch {
-	case needs[doGiveUp] != nil && now.mayRetry:
-		return pick(doGiveUp)
-	case needs[doDel] != nil:
-		return pick(doDel)
-	case needs[doRestore] != nil:
-		return pick(doRestore)
-	case now.attachError && g.want != forget:
-		return step{do: doRecordError}
-	}
-	if now.mayRetry {
-		if needs[doClear] != nil && !now.neverSaved {
-			return pick(doClear)
-		}
-		if s := recordStep(record, g, now, needs[doOpen], owes); s.do != none {
-			return s
-		}
-		if needs[doAdd] != nil && needs[wait] == nil {
-			return pick(doAdd)
-		}
-		if record.StatusOwed && now.reported && !now.unsaved {
-			return step{do: doMarkReported}
+	has := func(do action) bool { return needs[do] != nil }
+	done := !record.Owes() && g.want == forget || len(record.Attachments)+len(record.Undeleted) == 0
+	for _, next := range []struct {
+		do   action
+		when bool
+	}{
+		{doGiveUp, now.mayRetry && has(doGiveUp)},
+		{doDel, has(doDel)},
+		{doRestore, has(doRestore)},
+		{doRecordError, now.attachError && g.want != forget},
+		{doClear, now.mayRetry && has(doClear) && !now.neverSaved},
+		{doSave, now.mayRetry && now.neverSaved}, // no lease or gate may exist before the record is on disk
+		{doOpen, now.mayRetry && has(doOpen)},
+		{doForget, now.mayRetry && done},
+		{doSave, now.mayRetry && now.unsaved},
+		{doAdd, now.mayRetry && has(doAdd) && !has(wait)},
+		{doMarkReported, now.mayRetry && record.StatusOwed && now.reported && !now.unsaved},
+		{doDelAgain, has(doDelAgain)}, // the claim may be waiting for the device that this releases
+	} {
+		if next.when {
+			return step{do: next.do, at: needs[next.do]}
 		}
 	}
-	if needs[doDelAgain] != nil { // the claim may be waiting for the device that this releases
-		return pick(doDelAgain)
-	}
-	if len(needs[wait])+len(needs[doAdd])+len(needs[doDelAgain])+len(needs[waitToRetry]) > 0 || !now.mayRetry {
+	if has(wait) || has(doAdd) || has(waitToRetry) || !now.mayRetry {
 		return step{do: wait}
-	}
-	return step{}
-}
-
-// recordStep returns the next step that writes or removes the record or opens gates. Such a step comes after
-// each possible DEL and before any ADD.
-func recordStep(record *state.Claim, g goal, now claimView, closed []int, owes bool) step {
-	switch {
-	case now.neverSaved: // no lease or gate may exist before the record is on disk
-		return step{do: doSave}
-	case closed != nil:
-		return step{do: doOpen, at: closed}
-	case !owes && g.want == forget:
-		return step{do: doForget}
-	case len(record.Attachments)+len(record.Undeleted) == 0: // the last undeleted attachment is done
-		return step{do: doForget}
-	case now.unsaved:
-		return step{do: doSave}
 	}
 	return step{}
 }
