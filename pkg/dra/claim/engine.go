@@ -83,15 +83,14 @@ const PluginLimit = 4 * time.Minute
 // Engine attaches the pods of this node to the networks of their claims. It is safe for concurrent use.
 type Engine struct {
 	Options
-	table    *table
-	records  *records
-	gate     *gate
-	reports  *reports
-	notices  *notices
-	steps    *steps
-	worker   *worker
-	reserved *reservations
-	metrics  *metrics
+	table   *table
+	records *records
+	gate    *gate
+	reports *reports
+	notices *notices
+	steps   *steps
+	worker  *worker
+	metrics *metrics
 }
 
 // Metadata writes the device metadata of a request (KEP-5304). [kubeletplugin.Helper] implements it.
@@ -130,7 +129,6 @@ func New(o Options) (*Engine, error) {
 		cni: plugins{o},
 	}
 	e.worker = &worker{Options: o, table: e.table, steps: e.steps}
-	e.reserved = &reservations{Options: o, table: e.table}
 	if err := e.records.load(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
@@ -177,7 +175,7 @@ func (e *Engine) collect(ctx context.Context) {
 	sweep, leases := time.Tick(e.Sweep), time.Tick(e.UndeletedEvery)
 	e.collectLeases()
 	for ctx.Err() == nil {
-		e.reserved.readIdle(ctx)
+		e.readIdle(ctx)
 		select {
 		case <-sweep:
 		case <-leases:

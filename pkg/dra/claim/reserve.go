@@ -18,17 +18,11 @@ import (
 // from a template. The kubelet prepares it for the first of them only. Therefore the driver reads the claim
 // when a sandbox of another pod starts.
 
-// reservations finds out which pod a claim belongs to.
-type reservations struct {
-	Options
-	table *table
-}
-
 // checkClaims reads the claims of other pods that the pod of a new sandbox may also use. It returns an error if
 // the sandbox must not start.
-func (r *reservations) checkClaims(ctx context.Context, sb *sandbox) error {
-	r.table.do(func() { r.table.addSandbox(sb) })
-	others := r.table.claimsWhere(func(c *claim) bool {
+func (e *Engine) checkClaims(ctx context.Context, sb *sandbox) error {
+	e.table.do(func() { e.table.addSandbox(sb) })
+	others := e.table.claimsWhere(func(c *claim) bool {
 		return c.record.Shared && !c.record.Unprepared() && c.ref.Namespace == sb.Pod.Namespace && !c.isFor(sb.Pod)
 	})
 	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond) // because the sandbox waits
@@ -36,7 +30,7 @@ func (r *reservations) checkClaims(ctx context.Context, sb *sandbox) error {
 	errs := make([]error, len(others))
 	var reads sync.WaitGroup
 	for n, c := range others {
-		reads.Go(func() { errs[n] = r.checkClaim(ctx, c, sb) })
+		reads.Go(func() { errs[n] = e.checkClaim(ctx, c, sb) })
 	}
 	reads.Wait()
 	return errors.Join(errs...)
@@ -44,10 +38,10 @@ func (r *reservations) checkClaims(ctx context.Context, sb *sandbox) error {
 
 // checkClaim reads one claim. If the read fails, the sandbox may start, because closed gates keep out the
 // containers that use the claim. The next sweep reads the claim again.
-func (r *reservations) checkClaim(ctx context.Context, c *claim, sb *sandbox) error {
-	now, err := r.Read(ctx, c.ref)
+func (e *Engine) checkClaim(ctx context.Context, c *claim, sb *sandbox) error {
+	now, err := e.Read(ctx, c.ref)
 	if err != nil {
-		r.Log.Warn("cannot read a claim; if it is reserved for this pod, the pod's containers wait", "claim", c.ref, "pod", sb.Pod, "error", err)
+		e.Log.Warn("cannot read a claim; if it is reserved for this pod, the pod's containers wait", "claim", c.ref, "pod", sb.Pod, "error", err)
 	}
 	if now == nil {
 		return nil
@@ -55,18 +49,18 @@ func (r *reservations) checkClaim(ctx context.Context, c *claim, sb *sandbox) er
 	if pods, err := cniconfig.Pods(now); err != nil || !slices.ContainsFunc(pods, sb.isOf) {
 		return nil
 	}
-	r.table.observe(nil, c)
-	r.table.mu.Lock()
-	defer r.table.mu.Unlock()
+	e.table.observe(nil, c)
+	e.table.mu.Lock()
+	defer e.table.mu.Unlock()
 	switch {
 	case c.removed || c.forgotten:
 		return c.unpreparedError()
 	case isOlder(now.ResourceVersion, c.resourceVersion): // Prepare got a newer version
-	case !isAllocated(c.record, now, r.Driver):
+	case !isAllocated(c.record, now, e.Driver):
 		return fmt.Errorf("claim %s was allocated again after the kubelet prepared it; delete this pod, so that the kubelet prepares the claim again", c.name())
-	case !r.table.isInUse(c):
+	case !e.table.isInUse(c):
 		c.resourceVersion = now.ResourceVersion
-		r.table.assign(c, sb.Pod)
+		e.table.assign(c, sb.Pod)
 	}
 	if c.isFor(sb.Pod) {
 		return nil
@@ -78,39 +72,39 @@ func (r *reservations) checkClaim(ctx context.Context, c *claim, sb *sandbox) er
 
 // readIdle reads the idle claims and updates them: see isIdle. If a read fails, it leaves the remaining claims
 // to the next sweep.
-func (r *reservations) readIdle(ctx context.Context) {
+func (e *Engine) readIdle(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	r.table.observe(nil, r.table.claimsWhere(func(*claim) bool { return true })...)
-	for _, c := range r.table.claimsWhere(r.table.isIdle) {
-		now, err := r.Read(limited, c.ref)
+	e.table.observe(nil, e.table.claimsWhere(func(*claim) bool { return true })...)
+	for _, c := range e.table.claimsWhere(e.table.isIdle) {
+		now, err := e.Read(limited, c.ref)
 		if err != nil {
 			if ctx.Err() == nil {
-				r.Log.Error("cannot read an idle claim", "claim", c.ref, "error", err)
+				e.Log.Error("cannot read an idle claim", "claim", c.ref, "error", err)
 			}
 			return
 		}
-		r.update(c, now)
+		e.updateIdle(c, now)
 	}
 }
 
-// update updates an idle claim from the API server's copy; nil means that the claim was deleted.
-func (r *reservations) update(c *claim, now *resourceapi.ResourceClaim) {
+// updateIdle updates an idle claim from the API server's copy; nil means that the claim was deleted.
+func (e *Engine) updateIdle(c *claim, now *resourceapi.ResourceClaim) {
 	var pods []state.Pod
 	if now != nil {
 		pods, _ = cniconfig.Pods(now)
 	}
-	r.table.observe(pods, c)
-	r.table.mu.Lock()
-	defer r.table.mu.Unlock()
+	e.table.observe(pods, c)
+	e.table.mu.Lock()
+	defer e.table.mu.Unlock()
 	switch {
-	case c.removed || c.forgotten || !r.table.isIdle(c) || now != nil && isOlder(now.ResourceVersion, c.resourceVersion):
-	case now == nil || !isAllocated(c.record, now, r.Driver):
-		r.Log.Warn("claim was deleted or allocated again without Unprepare; unpreparing it now", "claim", c.ref)
-		r.table.forget(c)
+	case c.removed || c.forgotten || !e.table.isIdle(c) || now != nil && isOlder(now.ResourceVersion, c.resourceVersion):
+	case now == nil || !isAllocated(c.record, now, e.Driver):
+		e.Log.Warn("claim was deleted or allocated again without Unprepare; unpreparing it now", "claim", c.ref)
+		e.table.forget(c)
 	case pods != nil:
 		c.resourceVersion = now.ResourceVersion
-		r.table.reserve(c, pods)
+		e.table.reserve(c, pods)
 	}
 }
 

@@ -59,7 +59,7 @@ func (e *Engine) StartSandbox(ctx context.Context, started Sandbox) (err error) 
 
 // addSandbox registers a sandbox and returns the claims to attach to it.
 func (e *Engine) addSandbox(ctx context.Context, sb *sandbox) (list []*claim, err error) {
-	refused := e.reserved.checkClaims(ctx, sb)
+	refused := e.checkClaims(ctx, sb)
 	e.table.observe([]state.Pod{sb.Pod})
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
