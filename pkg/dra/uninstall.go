@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -135,7 +134,7 @@ func (i Installation) releaseLeases(onRecord recorded) error {
 func (i Installation) removeSpecs() error {
 	paths, err := filepath.Glob(filepath.Join(i.CDIDir, i.Driver+`[\-_]*.json`))
 	for _, path := range paths {
-		err = errors.Join(err, removed(os.Remove(path)))
+		err = errors.Join(err, os.RemoveAll(path))
 	}
 	return err
 }
@@ -164,7 +163,7 @@ func (i Installation) removePrograms() error {
 // removeDirs removes the driver's directory and registration socket. If keep is true, it leaves the records and
 // the cached results, because DEL needs them.
 func (i Installation) removeDirs(keep bool) error {
-	err := removed(os.Remove(filepath.Join(i.RegistrarDir, i.Driver+"-reg.sock")))
+	err := os.RemoveAll(filepath.Join(i.RegistrarDir, i.Driver+"-reg.sock"))
 	if !keep {
 		return errors.Join(err, os.RemoveAll(i.PluginDir))
 	}
@@ -174,14 +173,6 @@ func (i Installation) removeDirs(keep bool) error {
 		if path := filepath.Join(i.PluginDir, e.Name()); path != i.StateDir && path != i.CacheDir {
 			err = errors.Join(err, os.RemoveAll(path))
 		}
-	}
-	return err
-}
-
-// removed returns err, or nil if err means that the file does not exist.
-func removed(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
 	}
 	return err
 }
