@@ -32,38 +32,34 @@ const timeout = 10 * time.Second
 const retries = `{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 5, "initialBackoff": "0.1s", "maxBackoff": "2s",
 	"backoffMultiplier": 2, "retryableStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`
 
-// ask calls the kubelet on its socket.
-func ask(ctx context.Context, socket string, call func(context.Context, podresourcesapi.PodResourcesListerClient) error) error {
+// method is a method of the kubelet's API.
+type method[Request, Response any] = func(podresourcesapi.PodResourcesListerClient, context.Context, *Request, ...grpc.CallOption) (*Response, error)
+
+// ask calls a method of the kubelet on its socket.
+func ask[Request, Response any](ctx context.Context, socket string, call method[Request, Response]) (*Response, error) {
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultServiceConfig(retries))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return call(ctx, podresourcesapi.NewPodResourcesListerClient(conn))
+	return call(podresourcesapi.NewPodResourcesListerClient(conn), ctx, new(Request))
 }
 
 // Advertised reports whether a running device plugin offers a device under a resource name. It calls
 // GetAllocatableResources, from which the kubelet drops the devices of a plugin that has disconnected.
 func Advertised(ctx context.Context, socket, resource, device string) (is bool, err error) {
-	err = ask(ctx, socket, func(ctx context.Context, kubelet podresourcesapi.PodResourcesListerClient) error {
-		all, err := kubelet.GetAllocatableResources(ctx, &podresourcesapi.AllocatableResourcesRequest{})
-		for _, d := range all.GetDevices() {
-			is = is || d.GetResourceName() == resource && slices.Contains(d.GetDeviceIds(), device)
-		}
-		return err
-	})
+	all, err := ask(ctx, socket, podresourcesapi.PodResourcesListerClient.GetAllocatableResources)
+	for _, d := range all.GetDevices() {
+		is = is || d.GetResourceName() == resource && slices.Contains(d.GetDeviceIds(), device)
+	}
 	return is, err
 }
 
 // Ask calls List of podresources/v1 on the kubelet's socket.
 func Ask(ctx context.Context, socket string) (a Answer, err error) {
-	var list *podresourcesapi.ListPodResourcesResponse
-	err = ask(ctx, socket, func(ctx context.Context, kubelet podresourcesapi.PodResourcesListerClient) (err error) {
-		list, err = kubelet.List(ctx, &podresourcesapi.ListPodResourcesRequest{})
-		return err
-	})
+	list, err := ask(ctx, socket, podresourcesapi.PodResourcesListerClient.List)
 	for _, p := range list.GetPodResources() {
 		a.Pods++
 		for _, c := range p.GetContainers() {
