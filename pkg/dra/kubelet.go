@@ -64,9 +64,6 @@ type Kubelet struct {
 // [Kubelet.Stop] is called.
 func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet, error) {
 	k := &Kubelet{agent: agent, options: o, started: make(chan struct{}), specs: metadataSpecs{dir: agent.CDIDir}}
-	if o.Metadata {
-		agent.SetMetadata(k)
-	}
 	options := []kubeletplugin.Option{
 		kubeletplugin.DriverName(agent.Driver), kubeletplugin.NodeName(o.Node), kubeletplugin.KubeClient(o.Client),
 		kubeletplugin.PluginDataDirectoryPath(o.PluginDir), kubeletplugin.RegistrarDirectoryPath(o.RegistrarDir),
@@ -75,6 +72,7 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 		kubeletplugin.Serialize(false),
 	}
 	if o.Metadata {
+		agent.SetMetadata(k)
 		versions := []schema.GroupVersion{v1beta1.SchemeGroupVersion, v1alpha1.SchemeGroupVersion}
 		options = append(options, kubeletplugin.EnableDeviceMetadata(true, versions),
 			kubeletplugin.MetadataFileOps(kubeletplugin.MetadataFileOperations{WriteFile: k.specs.write, Glob: k.specs.glob}))
@@ -171,16 +169,14 @@ func (k *Kubelet) intercept(ctx context.Context, request any, _ *grpc.UnaryServe
 
 // hasMetadata reports whether each request of a prepared claim has the CDI device of its metadata.
 func (k *Kubelet) hasMetadata(claim *drapb.NodePrepareResourceResponse) bool {
-	lacks := map[string]bool{}
+	has := map[string]bool{} // by request
 	for _, device := range claim.Devices {
-		has := slices.ContainsFunc(device.CdiDeviceIds, func(id string) bool { return strings.HasPrefix(id, k.agent.Driver+"/metadata=") })
+		its := slices.ContainsFunc(device.CdiDeviceIds, func(id string) bool { return strings.HasPrefix(id, k.agent.Driver+"/metadata=") })
 		for _, request := range device.RequestNames {
-			if _, known := lacks[request]; !known || has {
-				lacks[request] = !has
-			}
+			has[request] = has[request] || its
 		}
 	}
-	return !slices.Contains(slices.Collect(maps.Values(lacks)), true)
+	return !slices.Contains(slices.Collect(maps.Values(has)), false)
 }
 
 // checkNode ends the process if the Node object was deleted and created again. kubeletplugin would keep
