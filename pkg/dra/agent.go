@@ -23,8 +23,7 @@ import (
 // Options configures an [Agent].
 type Options struct {
 	claim.Options // New sets Node
-	// Driver, StateDir, BootID, Metrics, Log and Step of Devices are ignored; New copies them from the embedded
-	// Options.
+	// New sets Driver, StateDir, BootID, Metrics, Log and Step of Devices from the embedded Options.
 	Devices devices.Options
 }
 
@@ -70,8 +69,7 @@ func (a *Agent) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	return a.StartSandbox(ctx, sandboxOf(pod))
 }
 
-// StopPodSandbox implements [stub.StopPodInterface]. It always returns nil, because the runtime cannot act on
-// an error.
+// StopPodSandbox implements [stub.StopPodInterface]. It always returns nil, because the runtime cannot act on an error.
 func (a *Agent) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	a.EndSandbox(ctx, "StopPodSandbox", sandboxOf(pod))
 	return nil

@@ -80,8 +80,7 @@ func onDevice(claim *resourceapi.ResourceClaim, n int, device, driver string) *r
 	return claim
 }
 
-// useDevice moves the device into the pod, as a plugin does at ADD, and changes its settings, as the pod does
-// later.
+// useDevice moves the device into the pod, as a plugin does at ADD, and changes its settings, as the pod does later.
 func (conf pluginConf) useDevice(k *restoretest.Kernel, netns, ifName string) error {
 	if conf.DeviceID == "" {
 		return nil

@@ -139,8 +139,7 @@ func TestDeviceInsidePodIsNotLost(t *testing.T) {
 	})
 }
 
-// kubeletplugin logs an error if a stream is silent for 30 s. If a stream ends, the kubelet starts another
-// after 5 s.
+// kubeletplugin logs an error if a stream is silent for 30 s. If a stream ends, the kubelet starts another after 5 s.
 func TestHealthStreamReportsPeriodicallyUntilCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -234,8 +234,7 @@ func (k *Kubelet) HandleError(_ context.Context, err error, msg string) {
 	}
 }
 
-// UpdateRequestMetadata implements [claim.Metadata]. The engine may call it before the plugin has started; it
-// then waits.
+// UpdateRequestMetadata implements [claim.Metadata]. It waits until the plugin has started.
 func (k *Kubelet) UpdateRequestMetadata(ctx context.Context, namespace, claim string, uid types.UID, request string, devices []kubeletplugin.Device) error {
 	select {
 	case <-k.started:

@@ -28,8 +28,7 @@ import (
 
 const driverName = "cni.dra.networking.x-k8s.io"
 
-// apiServer returns a fake API server with these objects. mutate changes each ResourceSlice before it is
-// stored.
+// apiServer returns a fake API server with these objects. mutate changes each ResourceSlice before it is stored.
 func apiServer(mutate func(*resourceapi.ResourceSlice), objects ...runtime.Object) *fake.Clientset {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", UID: "node-uid"}}
 	client := fake.NewClientset(append(objects, node)...)

@@ -211,8 +211,7 @@ func (p *plugins) ExecPlugin(_ context.Context, path string, stdin []byte, env [
 		conf.CNIVersion, ifName, get("CNI_NETNS")), nil
 }
 
-// useDevice runs [pluginConf.useDevice]. It records a violation if the device is not restored, or has the wrong
-// driver.
+// useDevice runs [pluginConf.useDevice]. It records a violation if the device is not restored, or has the wrong driver.
 func (p *plugins) useDevice(conf pluginConf, netns, ifName string) {
 	if conf.DeviceID == "" || p.kernel == nil {
 		return

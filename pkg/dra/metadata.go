@@ -45,8 +45,7 @@ func (m *metadataSpecs) write(path string, data []byte, _ os.FileMode) error {
 	return err
 }
 
-// glob returns the specs that match a pattern, and stops keeping them. kubeletplugin calls it to remove the
-// specs of an unprepared claim.
+// glob returns the specs that match a pattern, and stops keeping them. kubeletplugin then removes them.
 func (m *metadataSpecs) glob(pattern string) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

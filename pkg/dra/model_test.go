@@ -207,9 +207,8 @@ func (m *model) agentNow() *dra.Agent {
 	return m.running
 }
 
-// call repeats f until it succeeds, like the kubelet. A pod that was deleted by force may have to wait for its
-// device until the last pod of the simulated hour releases it. If that pod's DEL was given up, its retry comes
-// an hour later.
+// call repeats f until it succeeds, like the kubelet. A pod that was deleted by force may have to wait for its device
+// until the last pod of the simulated hour releases it. If that pod's DEL was given up, its retry comes an hour later.
 func (m *model) call(what string, f func(context.Context, *dra.Agent) error) {
 	var last error
 	for began := time.Now(); time.Since(began) < 4*time.Hour; time.Sleep(3 * time.Second) {

@@ -121,8 +121,7 @@ func TestDeviceReturnedByPodKeepsItsInterfaceName(t *testing.T) {
 	})
 }
 
-// Pods can share the device with any other user, so Prepare needs no external allocations after the first
-// survey.
+// Pods can share the device with any other user, so Prepare needs no external allocations after the first survey.
 func TestSharedDeviceIsPreparedWithoutExternalAllocations(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		r.offer("mlx5-switchdev", "")

@@ -122,8 +122,7 @@ func (recorded) Holders() []devices.Holder     { return nil }
 func (r recorded) OnRecord(uid types.UID) bool { return r[uid] }
 func (recorded) PodIn(string) string           { return "" }
 
-// releaseLeases ends the leases of claims without a record, and removes the device-info files of device plugins
-// that the driver wrote.
+// releaseLeases ends the leases of claims without a record, and removes the device-plugin files of the driver.
 func (i Installation) releaseLeases(onRecord recorded) error {
 	node := devices.New(devices.Options{Journal: i.Journal})
 	node.Use(onRecord)

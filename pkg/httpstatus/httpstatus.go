@@ -22,9 +22,8 @@ type Check struct {
 	Optional bool // a failure is shown but does not make the agent unhealthy
 }
 
-// Health returns a handler that replies with one line for each check. The status is 503 if a check that is
-// not optional fails, else 200. Do not use it as a liveness probe: the agent retries by itself, so a restart does
-// not help.
+// Health returns a handler that replies with one line for each check. The status is 503 if a check that is not optional
+// fails, else 200. Do not use it as a liveness probe: the agent retries by itself, so a restart does not help.
 func Health(checks ...Check) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		var text strings.Builder

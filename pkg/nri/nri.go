@@ -1,5 +1,4 @@
-// Package nri connects a plugin to a container runtime by NRI, the Node Resource Interface, and reconnects
-// when the runtime restarts.
+// Package nri connects a plugin to a container runtime by NRI, the Node Resource Interface, and reconnects it.
 package nri
 
 import (
@@ -21,9 +20,8 @@ type Plugin struct {
 	Name, Index string // the index is two digits
 	Socket      string // path of the runtime's socket
 
-	// FailRequests makes the runtime fail a request if the plugin hangs or dies while it handles the
-	// request. If FailRequests is false, the runtime continues without the plugin. NRI before 0.12.4
-	// always continues.
+	// FailRequests makes the runtime fail a request if the plugin hangs or dies while it handles the request. If
+	// FailRequests is false, the runtime continues without the plugin. NRI before 0.12.4 always continues.
 	FailRequests bool
 
 	Handshake time.Duration // limit for connecting; 0 = 20 s

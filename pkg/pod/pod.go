@@ -14,19 +14,14 @@ type Identity struct {
 	ContainerID string // CNI_CONTAINERID: ID of the sandbox; a pod may have several in its life
 }
 
-// idPrefix is the length of a container ID's prefix that distinguishes containers. Tools show IDs with this
-// length.
-const idPrefix = 12
-
 // Owns reports whether a name can belong only to this pod. It must contain the UID, the first 12 characters of the
 // container ID, or all of a shorter container ID.
 func (i Identity) Owns(name string) bool {
 	holds := func(s string) bool { return s != "" && strings.Contains(name, s) }
-	return holds(i.UID) || holds(i.ContainerID[:min(idPrefix, len(i.ContainerID))])
+	return holds(i.UID) || holds(i.ContainerID[:min(12, len(i.ContainerID))])
 }
 
-// String returns the name under which a pod owns objects that outlive its sandbox: the UID, else the container
-// ID.
+// String returns the name under which a pod owns objects that outlive its sandbox: the UID, else the container ID.
 func (i Identity) String() string { return cmp.Or(i.UID, i.ContainerID) }
 
 // Args are the pairs of CNI_ARGS, in order.

@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// Memory combines the answers of a kubelet. A kubelet that has just started does not know all of its pods yet. So a
-// device counts as free only after two answers without it. If the first answers contain no pod, they count only
-// after ten seconds.
+// Memory combines the answers of a kubelet. A kubelet that has just started does not know all of its pods, so a device
+// is free only after two answers without it. If the first answers contain no pod, they count only after ten seconds.
 type Memory struct {
 	mu     sync.Mutex
 	given  map[string]string    // reason by device; nil before the first answer that counts
@@ -19,8 +18,7 @@ type Memory struct {
 // apart is the time between the two answers that free a device.
 const apart = 10 * time.Second
 
-// Take adds an answer and returns the allocated devices, each with the reason. known is false if the answers may
-// lack pods; the devices are then nil.
+// Take adds an answer and returns the allocated devices with reasons. known is false if the answers may lack pods.
 func (m *Memory) Take(answer Answer, now time.Time) (given map[string]string, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -20,8 +20,7 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// add attaches a sandbox to networks of a claim, in parallel. The record says Adding before the first plugin
-// runs.
+// add attaches a sandbox to networks of a claim, in parallel. The record says Adding before the first plugin runs.
 func (s *steps) add(c *claim, indexes []int, sb *sandbox) error {
 	refused := func(n int, err error) error { // before any plugin has run, so no DEL is needed
 		for _, n := range indexes {
@@ -72,8 +71,7 @@ type result struct {
 	err error
 }
 
-// inParallel calls run for a copy of each attachment, all at the same time, and returns the results in order of
-// completion.
+// inParallel calls run for copies of the attachments at the same time, and returns the results as they complete.
 func inParallel(record *state.Claim, indexes []int, run func(*state.Attachment) error) <-chan result {
 	results := make(chan result)
 	var runs sync.WaitGroup
@@ -142,8 +140,7 @@ func (s *steps) recordAdd(c *claim, r result) error {
 	return s.gate.open(c, []int{r.n})
 }
 
-// reportFailedAdd logs a failed ADD and sends a notice to the pod. If the sandbox waits for the network, it
-// fails the sandbox.
+// reportFailedAdd logs a failed ADD, sends a notice to the pod, and fails a sandbox that waits for the network.
 func (s *steps) reportFailedAdd(c *claim, n int, sb *sandbox, err error) error {
 	at := &c.record.Attachments[n]
 	err = c.wrap(at, err)
@@ -160,15 +157,13 @@ func (s *steps) reportFailedAdd(c *claim, n int, sb *sandbox, err error) error {
 	return err
 }
 
-// infoFile returns the device-info file of an attachment. The record names it, because the node's settings may
-// have changed.
+// infoFile returns the device-info file of an attachment from the record, because node settings may have changed.
 func infoFile(at *state.Attachment) (dir *store.Dir, name string) {
 	return store.Open(filepath.Dir(at.InfoFile)), filepath.Base(at.InfoFile)
 }
 
-// writeInitialInfo writes the device-info file before ADD, for plugins such as ovs-cni that read it, and
-// returns its content. It returns nil if nothing is known about the device. DEL removes the file, because the
-// record already names it.
+// writeInitialInfo writes the device-info file before ADD, for plugins such as ovs-cni that read it, and returns its
+// content, or nil if nothing is known about the device. DEL removes the file, because the record already names it.
 func (s *steps) writeInitialInfo(at *state.Attachment) ([]byte, error) {
 	outside := *at
 	outside.Netns = "" // the pod's interface does not exist yet

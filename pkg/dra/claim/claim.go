@@ -40,8 +40,7 @@ type claim struct {
 	stepSandbox string       // the sandbox of that step
 	sentStatus  []resourceapi.AllocatedDeviceStatus
 
-	// Back-offs. DEL and restore have back-offs of their own, because failures of other steps must not delay them and
-	// events must not end their waits.
+	// DEL and restore have back-offs of their own, which neither failures of other steps nor events change.
 	failure          retry
 	delBackOff       map[int]retry // for DEL and restore, by index of the attachment in the record
 	retryUndeletedAt time.Time     // time of the next retry of DELs that were given up
@@ -49,8 +48,7 @@ type claim struct {
 	mayStillRun map[string]bool // interfaces whose plugins from an earlier process may still run; used by the worker only
 }
 
-// retry is a failed step and the time of its next try. err is nil if the step only waits for a device that may soon
-// return by itself.
+// retry is a failed step and the time of its next try. err is nil if it only waits for a device to return.
 type retry struct {
 	step  action
 	err   error
@@ -147,8 +145,7 @@ func isOlder(a, b string) bool {
 	return err == nil && order < 0
 }
 
-// isAllocated reports whether the record has exactly the devices of this driver that are allocated to the
-// claim.
+// isAllocated reports whether the record has exactly the devices of this driver that are allocated to the claim.
 func isAllocated(record *state.Claim, claim *resourceapi.ResourceClaim, driver string) bool {
 	if claim.Status.Allocation == nil {
 		return false

@@ -118,8 +118,7 @@ const (
 	slowTries    = 4  // failures after which a missing device is logged; the kernel needs time to remove its namespace
 )
 
-// restore restores devices to their settings before ADD. The worker calls it again for a device that has not
-// returned yet.
+// restore restores devices to their settings before ADD. It is called again for a device that has not returned.
 func (s *steps) restore(c *claim, indexes []int) {
 	record := c.record.Clone()
 	for _, n := range indexes {

@@ -98,8 +98,7 @@ type Metadata interface {
 	UpdateRequestMetadata(ctx context.Context, namespace, claim string, uid types.UID, request string, devices []kubeletplugin.Device) error
 }
 
-// New locks the state directory for this process and reads the claim records. No CNI plugin runs before
-// [Engine.Run].
+// New locks the state directory for this process and reads the claim records. No CNI plugin runs before [Engine.Run].
 func New(o Options) (*Engine, error) {
 	o.DelMaxFailures = cmp.Or(o.DelMaxFailures, DefaultDelMaxFailures)
 	o.DelMinRetryTime = cmp.Or(o.DelMinRetryTime, DefaultDelMinRetryTime)
@@ -148,9 +147,8 @@ func (e *Engine) Close() error {
 	return e.records.files.Close()
 }
 
-// Run executes the pending steps of all claims, and writes the status of claims. It checks a claim again after
-// each event, and all claims every [Retries.Sweep]. It returns after ctx has ended and all CNI plugins have
-// exited. Call it only once.
+// Run executes the pending steps of all claims, after events and every [Retries.Sweep], and writes their status. It
+// returns after ctx has ended and all CNI plugins have exited. Call it only once.
 func (e *Engine) Run(ctx context.Context) {
 	var background sync.WaitGroup
 	background.Go(func() { e.reports.run(ctx) })
@@ -169,8 +167,7 @@ func (e *Engine) Run(ctx context.Context) {
 	close(e.table.stopped)
 }
 
-// collect periodically removes the records and leases of claims that the kubelet will not unprepare. It returns
-// when ctx ends.
+// collect periodically removes records and leases of claims that the kubelet will not unprepare, until ctx ends.
 func (e *Engine) collect(ctx context.Context) {
 	sweep, leases := time.Tick(e.Sweep), time.Tick(e.UndeletedEvery)
 	e.collectLeases()

@@ -39,8 +39,7 @@ type gate struct {
 // userNamespaceKey is an annotation of the CDI specs of pods with their own user namespace.
 const userNamespaceKey = "devinfo-cni.io/user-namespace"
 
-// gateName returns a name that is valid for CDI devices and files: it contains only letters, digits, '-' and
-// '_'.
+// gateName returns a name that is valid for CDI devices and files: it contains only letters, digits, '-' and '_'.
 func gateName(uid types.UID, at *state.Attachment) string {
 	name := string(uid) + "_" + strings.ReplaceAll(resourceclaim.BaseRequestRef(at.Request), "/", "_")
 	switch {
@@ -56,8 +55,7 @@ func (g *gate) file(record *state.Claim, at *state.Attachment) string {
 	return cdispec.FileName(g.kind, gateName(record.UID, at))
 }
 
-// open writes the metadata of the claim's attachments with these indexes, then the CDI specs that let their
-// containers start.
+// open writes the metadata of attachments, then the CDI specs that let their containers start.
 func (g *gate) open(c *claim, indexes []int) error {
 	for _, n := range indexes {
 		at := &c.record.Attachments[n]
@@ -180,8 +178,7 @@ func (g *gate) mountableInfoFile(c *claim, at *state.Attachment) string {
 	return at.InfoFile
 }
 
-// infoOf returns the device information of an attachment. It returns nil if there is none, or if it has another
-// major version.
+// infoOf returns the device information of an attachment, or nil if it has none or one of another major version.
 func (g *gate) infoOf(at *state.Attachment) (*devinfo.Info, error) {
 	switch {
 	case at.Bare():
@@ -208,11 +205,10 @@ func (g *gate) closeGate(record *state.Claim, at *state.Attachment) error {
 	return nil
 }
 
-// isOpen reports whether the gate of an attachment is open and its spec is current. A reboot or another program
-// may have removed the spec. For a device without a network, its lease and its device plugin's file may also be
-// missing. A spec that was written before the sandbox was known may list device nodes that the pod cannot open.
-// Each spec must set rdma, because the last of several specs sets the variable for the container. A spec of an
-// earlier driver may lack the hook.
+// isOpen reports whether the gate of an attachment is open and its spec is current. A reboot or another program may
+// have removed the spec, the lease, or the file of a device plugin. A spec from before the sandbox was known may list
+// device nodes that the pod cannot open. Each spec must set rdma, because the last of several specs sets the variable
+// for the container. A spec of an earlier driver may lack the hook.
 func (g *gate) isOpen(record *state.Claim, at *state.Attachment, rdma string) bool {
 	if at.Bare() && !(g.Node.Leases.IsHeld(record) && g.Node.HasPluginFile(at)) {
 		return false

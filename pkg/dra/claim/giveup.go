@@ -53,8 +53,7 @@ func (s *steps) reportGivenUp(c *claim, at *state.Attachment) {
 	s.notices.send(podOf(at), reason, fmt.Sprintf("claim %s, request %s: %s failed %d times and was given up: %s", c.name(), at.Request, what, at.Tries, at.DelError))
 }
 
-// deleteAgain retries the DELs of undeleted attachments. It runs them one after the other, because two of them may
-// concern the same device.
+// deleteAgain retries the DELs of undeleted attachments one by one, because two may concern the same device.
 func (s *steps) deleteAgain(c *claim, indexes []int) {
 	record := c.record.Clone()
 	for _, n := range slices.Backward(indexes) {

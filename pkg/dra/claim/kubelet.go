@@ -67,8 +67,7 @@ func (e *Engine) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 	return devices, nil
 }
 
-// forgetReallocated marks the claim as unprepared if its record differs from the current allocation, and
-// returns it. It returns nil if they agree.
+// forgetReallocated returns the claim, marked as unprepared, if its record differs from the allocation, else nil.
 func (e *Engine) forgetReallocated(asked *resourceapi.ResourceClaim) *claim {
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()

@@ -9,8 +9,7 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// Census counts attachments by phase, claims whose status is not yet written to the API server, and unreadable
-// records.
+// Census counts attachments by phase, claims whose status is not yet written to the API server, and unreadable records.
 type Census struct {
 	Phases        map[string]int
 	PendingStatus int
@@ -63,8 +62,7 @@ func (m *metrics) exec(verb string, took time.Duration, err error) {
 	}
 }
 
-// event counts one call by the runtime or the kubelet. Use it as defer e.metrics.event("Name", time.Now(),
-// &err).
+// event counts one call by the runtime or the kubelet. Use it as defer e.metrics.event("Name", time.Now(), &err).
 func (m *metrics) event(name string, began time.Time, err *error) {
 	m.events.WithLabelValues(name).Observe(time.Since(began).Seconds())
 	if *err != nil {

@@ -26,8 +26,7 @@ import (
 // record holds the configuration and the result of ADD, so run removes libcni's cached copies.
 type plugins struct{ Options }
 
-// add runs ADD and returns the result. It never kills the plugins when a caller gives up, because the state
-// that a killed plugin leaves is unknown.
+// add runs ADD and returns the result. It never kills plugins, because the state that they would leave is unknown.
 func (p *plugins) add(key string, at *state.Attachment) (result json.RawMessage, err error) {
 	err = p.run("ADD", key, at, at.Netns, func(n *cniexec.Network) (err error) {
 		result, err = n.Add(nil)
@@ -62,8 +61,7 @@ func (p *plugins) del(key string, at *state.Attachment, netns, gone string) erro
 	})
 }
 
-// run recreates the attachment's directory and calls f. While f runs, a file in the directory is locked; the
-// plugins inherit the lock.
+// run recreates the attachment's directory and calls f. The plugins inherit the lock on a file in the directory.
 func (p *plugins) run(verb, key string, at *state.Attachment, netns string, f func(*cniexec.Network) error) error {
 	list, err := libcni.NetworkConfFromBytes(at.List)
 	if err != nil {
@@ -95,9 +93,8 @@ func (p *plugins) runner(lock *os.File) invoke.Exec {
 	return &loggedExec{cniexec.Exec{Root: p.HostRoot, Limit: PluginLimit, Inherit: lock}, p.Log}
 }
 
-// waitForOrphans waits for plugins that a killed driver process left running, because they may still create
-// state that DEL must remove. A plugin may have started a daemon that never exits, so the wait is limited to
-// PluginLimit.
+// waitForOrphans waits for plugins that a killed driver process left running, because they may still create state that
+// DEL must remove. A plugin may have started a daemon that never exits, so the wait is limited to PluginLimit.
 func (p *plugins) waitForOrphans(key string) {
 	lock, err := safefile.Lock(context.Background(), filepath.Join(p.dir(key), lockFile), PluginLimit)
 	if err != nil {
@@ -141,9 +138,8 @@ func (e *loggedExec) ExecPlugin(ctx context.Context, path string, stdin []byte, 
 	return stdout, err
 }
 
-// withGoneNetns passes the path of a network namespace that no longer exists to plugins for VFs. Without
-// CNI_NETNS these plugins return before they reset the VF. All other plugins get no path, because they fail if
-// it does not exist.
+// withGoneNetns passes the path of a network namespace that no longer exists to plugins for VFs. Without CNI_NETNS
+// these plugins return before they reset the VF. All other plugins get no path, because they fail if it does not exist.
 type withGoneNetns struct {
 	invoke.Exec
 	path string // "" = the namespace exists

@@ -16,9 +16,8 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// rdmaVariable returns the variable DEVINFO_RDMA_DEVICES of a pod, with the RDMA devices of all its claims. The
-// devices are sorted by interface name, with numbers compared by value (net2 before net10). Devices without a
-// network come last. The mutex must be held.
+// rdmaVariable returns the variable DEVINFO_RDMA_DEVICES of a pod: the RDMA devices of all its claims, sorted by
+// interface name (net2 before net10), then those without a network. The mutex must be held.
 func (t *table) rdmaVariable(pod state.Pod) string {
 	var all []state.Attachment
 	for _, c := range t.claimsOf(pod) {
@@ -93,8 +92,7 @@ func setRDMA(spec *specs.Spec, rdma string) {
 	}
 }
 
-// hasRDMA reports whether a spec sets DEVINFO_RDMA_DEVICES to the value that rdma has. If rdma is "", the spec
-// must not set the variable.
+// hasRDMA reports whether a spec sets DEVINFO_RDMA_DEVICES as rdma does, or does not set it if rdma is "".
 func hasRDMA(spec []byte, rdma string) bool {
 	if rdma == "" {
 		return !bytes.Contains(spec, []byte(`"`+cdispec.RDMAVariable+`=`))

@@ -14,12 +14,10 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// A claim belongs to one pod (Device Configuration API), but several pods may name a claim that was not created
-// from a template. The kubelet prepares it for the first of them only. Therefore the driver reads the claim
-// when a sandbox of another pod starts.
+// A claim belongs to one pod (Device Configuration API), but pods can share a claim that is not made from a template.
+// The kubelet prepares it only for the first. Therefore the driver reads it when a sandbox of another pod starts.
 
-// checkClaims reads the claims of other pods that the pod of a new sandbox may also use. It returns an error if
-// the sandbox must not start.
+// checkClaims reads the claims of other pods that the pod of a new sandbox may use. An error rejects the sandbox.
 func (e *Engine) checkClaims(ctx context.Context, sb *sandbox) error {
 	e.table.do(func() { e.table.addSandbox(sb) })
 	others := e.table.claimsWhere(func(c *claim) bool {
@@ -70,8 +68,7 @@ func (e *Engine) checkClaim(ctx context.Context, c *claim, sb *sandbox) error {
 		c.name(), c.pod.Namespace, c.pod.Name)
 }
 
-// readIdle reads the idle claims and updates them: see isIdle. If a read fails, it leaves the remaining claims
-// to the next sweep.
+// readIdle reads the idle claims (see isIdle) and updates them. After an error, the next sweep reads the others.
 func (e *Engine) readIdle(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -108,8 +105,7 @@ func (e *Engine) updateIdle(c *claim, now *resourceapi.ResourceClaim) {
 	}
 }
 
-// isIdle reports whether no sandbox has a claim, and the runtime has listed all sandboxes. The mutex must be
-// held.
+// isIdle reports whether no sandbox has a claim, and the runtime has listed all sandboxes. The mutex must be held.
 func (t *table) isIdle(c *claim) bool {
 	return t.synced && !c.record.Unprepared() && t.sandboxOf(c.pod.UID) == nil &&
 		!slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return t.runs(t.sandboxes[at.Sandbox]) })

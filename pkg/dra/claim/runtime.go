@@ -10,8 +10,7 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// budget returns a context that ends shortly before the deadline of ctx. At that deadline the runtime starts
-// the pod without waiting for an error.
+// budget returns a context that ends shortly before the deadline of ctx, when the runtime starts the pod anyway.
 func budget(ctx context.Context) (context.Context, context.CancelFunc) {
 	if end, ok := ctx.Deadline(); ok {
 		return context.WithDeadline(ctx, end.Add(-300*time.Millisecond))

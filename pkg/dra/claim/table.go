@@ -98,8 +98,7 @@ func (t *table) waitFor(ctx context.Context, holds func() (bool, error)) error {
 	}
 }
 
-// observe updates goneNetns for the network namespaces of claims and pods. Call it before decisions that depend
-// on them.
+// observe updates goneNetns for claims and pods. Call it before decisions that depend on network namespaces.
 func (t *table) observe(pods []state.Pod, claims ...*claim) {
 	gone := map[string]bool{}
 	t.do(func() {
@@ -122,8 +121,7 @@ func (t *table) observe(pods []state.Pod, claims ...*claim) {
 	t.do(func() { maps.Copy(t.goneNetns, gone) })
 }
 
-// isGone reports whether a network namespace does not exist. If netns fails for another reason, the namespace
-// counts as existing.
+// isGone reports whether a network namespace does not exist. After other errors of netns it counts as existing.
 func isGone(netns func(string) error, path string) bool {
 	return errors.Is(netns(path), link.ErrNoNetns)
 }
@@ -186,8 +184,7 @@ func (t *table) claimsOf(pod state.Pod) (list []*claim) {
 	return list
 }
 
-// usedIfNames returns the interface names that the claims of pods use, each with the claim. The mutex must be
-// held.
+// usedIfNames returns the interface names that the claims of pods use, each with the claim. The mutex must be held.
 func (t *table) usedIfNames(pods []state.Pod) map[string]string {
 	taken := map[string]string{}
 	for _, c := range t.claims {
@@ -310,8 +307,7 @@ func (t *table) goalOf(c *claim) (goal, *sandbox) {
 	return goal{want: keep}, nil
 }
 
-// failSandbox marks a sandbox as ended because attaching it failed. why is the error for the call that waits for
-// the sandbox. The mutex must be held.
+// failSandbox ends a sandbox that could not be attached. Its waiting call returns why. The mutex must be held.
 func (t *table) failSandbox(sb *sandbox, why error) {
 	for _, c := range t.claimsOf(sb.Pod) {
 		if _, its := t.goalOf(c); its == sb {

@@ -21,8 +21,7 @@ type worker struct {
 	waiting [lanes][]*claim // claims that wait for room in a lane; a claim may be listed twice
 }
 
-// run starts a goroutine for each queued claim, until the queue shuts down. The queue returns a claim again only
-// after its goroutine has ended.
+// run starts a goroutine for each queued claim, one at a time for a claim, until the queue shuts down.
 func (w *worker) run() {
 	var workers sync.WaitGroup
 	for uid, shutdown := w.table.queue.Get(); !shutdown; uid, shutdown = w.table.queue.Get() {
@@ -119,8 +118,7 @@ const (
 
 var widths = [lanes]int{fast: 1 << 30, lateAdd: 16, del: 32, delAgain: 4} // maximum number of running steps
 
-// laneOf returns the lane of a step. A step for a sandbox that the runtime waits for is fast, so DELs of other
-// claims never delay it.
+// laneOf returns the lane of a step. A step for a waiting sandbox is fast, so that no DEL delays it.
 func laneOf(record *state.Claim, s step, sb *sandbox) lane {
 	isFirst := func(n int) bool { return record.Attachments[n].Tries == 0 }
 	switch {
@@ -136,8 +134,7 @@ func laneOf(record *state.Claim, s step, sb *sandbox) lane {
 	return fast
 }
 
-// begin marks a step as running, if its lane has room. Otherwise the claim is queued again when the lane has
-// room or a back-off ends.
+// begin marks a step as running if its lane has room. Otherwise it queues the claim again for later.
 func (w *worker) begin(c *claim, s step, g goal) (lane, bool) {
 	w.table.mu.Lock()
 	defer w.table.mu.Unlock()
