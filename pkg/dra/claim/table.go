@@ -66,6 +66,13 @@ func (t *table) wakeNow(c *claim) {
 	t.wake(c)
 }
 
+// wakePod queues the claims of a pod. The mutex must be held.
+func (t *table) wakePod(pod state.Pod) {
+	for _, c := range t.claimsOf(pod) {
+		t.wake(c)
+	}
+}
+
 // forget marks the claim as unprepared and queues it. The mutex must be held.
 func (t *table) forget(c *claim) {
 	c.forgotten = true
