@@ -59,9 +59,8 @@ type Kubelet struct {
 	node       atomic.Value // UID of the Node object, a types.UID; nil = not read yet
 }
 
-// StartKubelet creates the sockets and publishes the devices of the node in the background. It does not wait
-// for the kubelet or the API server. Call it before [claim.Engine.Run]. The Kubelet runs until ctx ends or
-// [Kubelet.Stop] is called.
+// StartKubelet creates the sockets and publishes the node's devices in the background, until ctx ends or [Kubelet.Stop]
+// is called. Call it before [claim.Engine.Run]. It waits neither for the kubelet nor for the API server.
 func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet, error) {
 	k := &Kubelet{agent: agent, options: o, started: make(chan struct{}), specs: metadataSpecs{dir: agent.CDIDir}}
 	options := []kubeletplugin.Option{

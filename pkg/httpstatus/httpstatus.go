@@ -58,9 +58,8 @@ func Valid(address string) bool {
 	return err == nil && noPort == nil
 }
 
-// Serve serves /healthz and /metrics at host:port until stop is called. It logs an error and retries if the
-// server fails, for example because the previous agent still uses the address. flag is the name of the flag
-// with the address, for the log.
+// Serve serves /healthz and /metrics at host:port until stop is called. If the server fails, for example because the
+// previous agent still uses the address, it logs an error with flag, the name of the address's flag, and retries.
 func Serve(ctx context.Context, flag, address string, metrics prometheus.Gatherer, health http.Handler, log *slog.Logger) (stop func()) {
 	const retry = 2 * time.Second
 	ctx, cancel := context.WithCancel(ctx)

@@ -17,9 +17,8 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// claim is a claim on record. After Unprepare it may remain for its undeleted attachments. The table's mutex guards all
-// fields except ref and mayStillRun. Only the claim's worker replaces record. The worker modifies a clone, because
-// others may be reading the record.
+// claim is a claim on record. After Unprepare it may remain for undeleted attachments. The table's mutex guards all
+// fields except ref and mayStillRun. Only the worker replaces record, by a clone, because others may read it.
 type claim struct {
 	ref    kubeletplugin.NamespacedObject
 	record *state.Claim

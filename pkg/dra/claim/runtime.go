@@ -89,8 +89,7 @@ func (e *Engine) addSandbox(ctx context.Context, sb *sandbox) (list []*claim, er
 	return list, nil
 }
 
-// isAttached reports whether a sandbox has all networks that it waits for. It returns an error if it cannot get
-// them. The mutex must be held.
+// isAttached reports whether a sandbox has all networks that it waits for, or why it cannot. The mutex must be held.
 func (e *Engine) isAttached(sb *sandbox, claims []*claim) (bool, error) {
 	all := true
 	for _, c := range claims {

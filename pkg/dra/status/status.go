@@ -50,8 +50,7 @@ func Apply(ctx context.Context, client kubernetes.Interface, r Report) error {
 	if !apierrors.IsConflict(err) {
 		return err
 	}
-	// The claim was changed at the same time, or was replaced during the request. The two errors differ in their
-	// text only, so read the claim.
+	// Read the claim, because the errors for a changed and a replaced claim differ only in their text.
 	claim, getErr := claims.Get(ctx, r.Name, metav1.GetOptions{})
 	if Missing(getErr) || getErr == nil && claim.UID != r.UID {
 		return fmt.Errorf("%w: %w", ErrGone, err)
@@ -82,9 +81,8 @@ func (r Report) configuration() (*resourceac.ResourceClaimApplyConfiguration, er
 // Retry reports whether the same report may succeed later, after an error of [Apply]. That is the case if time or an
 // administrator can remove the cause: no connection, a timeout, a server that starts, is overloaded or does not
 // serve the API, a concurrent change, or a missing permission (Forbidden, Unauthorized, or Invalid if the permission
-// on resourceclaims/driver is missing). It is not the case if the claim no longer exists or the report is invalid.
-// For example, the server refuses devices of a claim that was deallocated ("must be an allocated device in the
-// claim"). A new allocation gets a new Prepare and report.
+// on resourceclaims/driver is missing). It is not the case if the claim no longer exists or the report is invalid,
+// for example because the claim was deallocated ("must be an allocated device in the claim").
 func Retry(err error) bool {
 	switch {
 	case err == nil, errors.Is(err, ErrGone), Missing(err):
