@@ -222,10 +222,7 @@ func (g *gate) isOpen(record *state.Claim, at *state.Attachment, rdma string) bo
 		return !errors.Is(err, fs.ErrNotExist)
 	}
 	own, known := g.table.userNamespace(record.Pod.UID)
-	if known && own != bytes.Contains(spec, []byte(userNamespaceKey)) {
-		return false
-	}
-	if !hasRDMA(spec, rdma) {
+	if known && own != bytes.Contains(spec, []byte(userNamespaceKey)) || !hasRDMA(spec, rdma) {
 		return false
 	}
 	hook, _ := json.Marshal(g.Gate)

@@ -26,7 +26,13 @@ func (e *Engine) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 			return nil, err
 		}
 	}
-	own, err := e.Node.Allocated(ctx, claim, e.table.recordOf(claim.UID))
+	var former *state.Claim
+	e.table.do(func() {
+		if c := e.table.claims[claim.UID]; c != nil {
+			former = c.record
+		}
+	})
+	own, err := e.Node.Allocated(ctx, claim, former)
 	if err != nil {
 		return nil, err
 	}

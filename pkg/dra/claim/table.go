@@ -171,15 +171,6 @@ func (t *table) claimsWhere(match func(*claim) bool) (list []*claim) {
 	return list
 }
 
-func (t *table) recordOf(uid types.UID) *state.Claim {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if c := t.claims[uid]; c != nil {
-		return c.record
-	}
-	return nil
-}
-
 // claimsOf returns the claims of a pod, sorted by name. The mutex must be held.
 func (t *table) claimsOf(pod state.Pod) (list []*claim) {
 	for _, c := range t.claims {
