@@ -110,24 +110,17 @@ func TestNonPCIPortStaysWithClaimUntilReleased(t *testing.T) {
 // The DEL of host-device fails if its function was unplugged, although nothing is left to do. A function that
 // appears in its place is a new device.
 func TestLostDeviceIsOfferedAfterItReturns(t *testing.T) {
-	t.Parallel()
-	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
-	r.plugins = p
-	r.addDevices()
-	claim := onDevice(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), 0, vf0, "")
-	client := apiServer(nil, claim)
-	agent := r.startOffering(client, n, p)
-	r.prepareByKubelet(claim)
-	sb := r.runSandbox("s1", "pod")
-	function := filepath.Join(r.dir, "kernel/sys/bus/pci/devices/0000:03:00.2")
-	must(t, os.Rename(function, filepath.Join(r.dir, "aside")))
-	p.setHook(failAll)
-	r.endPod(sb)
-	r.unprepare("u1")
-	r.eventually("its DEL is given up", func() bool { return agent.Census().Phases["Undeleted"] == 1 })
-	must(t, os.Rename(filepath.Join(r.dir, "aside"), function))
-	n.change(func() {})
-	waitDevices(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
+	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
+		b.attachDevice(t, vf0, "")
+		function, aside := filepath.Join(b.dir, "kernel/sys/bus/pci/devices/0000:03:00.2"), filepath.Join(b.dir, "aside")
+		must(t, os.Rename(function, aside))
+		b.plugins.setHook(failAll)
+		b.endPod(b.sandbox("s1", "pod"))
+		b.unprepare("u1")
+		b.expectPhase("Undeleted", 1)
+		must(t, os.Rename(aside, function))
+		difftest.Equal(t, b.agent.Node.Withheld(), map[string]bool{})
+	})
 }
 
 // replaceVF0 replaces vf0 with another device at the same address.
