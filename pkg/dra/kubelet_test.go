@@ -57,7 +57,7 @@ func (r *rig) startKubelet(client *fake.Clientset, limit int) *dra.Kubelet {
 	agent, t := r.newAgent(), r.t
 	k, err := dra.StartKubelet(context.Background(), agent, dra.KubeletOptions{
 		Node: "node1", Client: client, PluginDir: r.dir, RegistrarDir: r.dir, Limit: limit, Metadata: true,
-		Withdraw: r.withdraw, Fatal: r.fatal,
+		Withdraw: r.withdraw, Fatal: func(err error) { t.Error(err) },
 	})
 	must(t, err)
 	r.run(agent, k.Stop)

@@ -18,16 +18,6 @@ const (
 	pluginFileText = `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:03:00.5"}}`
 )
 
-// setAdvertised replaces the function that reports whether a device plugin advertises vf3.
-func (r *rig) setAdvertised(answer func() (bool, error)) {
-	r.options.Devices.Advertised = func(_ context.Context, resource, device string) (bool, error) {
-		if resource != "example.com/vf" || device != "0000:03:00.5" {
-			r.t.Errorf("asked for %s of %s", device, resource)
-		}
-		return answer()
-	}
-}
-
 // writePluginFile writes the device plugin's file of vf3.
 func (r *rig) writePluginFile(text string) {
 	r.t.Helper()
@@ -90,7 +80,10 @@ func TestFileOfLiveDevicePluginIsKept(t *testing.T) {
 		t.Run(name, bubble(func(t *testing.T, r *rig, p *plugins) {
 			r.useJournal("mlx5-switchdev", "")
 			unknown := test.unknown
-			r.setAdvertised(func() (bool, error) { return test.live, unknown })
+			r.options.Devices.Advertised = func(_ context.Context, resource, device string) (bool, error) {
+				difftest.Equal(t, []string{resource, device}, []string{"example.com/vf", "0000:03:00.5"})
+				return test.live, unknown
+			}
 			r.writePluginFile(test.file)
 			r.start()
 			if unknown != nil {

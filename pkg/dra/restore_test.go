@@ -57,15 +57,6 @@ func (b *rig) attachDevice(t *testing.T, device, driver string) {
 	b.attachPod(onDevice(b.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), 0, device, driver))
 }
 
-// endNetns removes the network namespace of s1. Its devices return later.
-func (b *rig) endNetns(after time.Duration) {
-	b.t.Helper()
-	netns := filepath.Join(b.dir, "netns/s1")
-	noError(b.t, os.Remove(netns))
-	time.Sleep(after)
-	noError(b.t, b.kernel.EndNetns(netns))
-}
-
 func TestDeviceIsRestoredAfterDEL(t *testing.T) {
 	t.Parallel()
 	for name, device := range map[string][2]string{"VF": {vf0, ""}, "SF": {sf4, ""}, "vfio-pci": {vf2, "vfio-pci"}} {
@@ -118,10 +109,9 @@ func TestRestoreWaitsForDeviceOfRemovedNamespace(t *testing.T) {
 	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
 		b.restartWithLeases()
 		b.attachDevice(t, vf0, "")
-		go b.endNetns(3 * time.Second)
-		time.Sleep(time.Millisecond)
 		sb := b.sandbox("s1", "pod")
-		must(t, os.Remove(filepath.Join(b.dir, "netns/s1")))
+		b.removeNetns(sb)
+		time.AfterFunc(3*time.Second, func() { noError(t, b.kernel.EndNetns(netnsOf(sb))) })
 		began := time.Now()
 		must(t, b.agent.StopPodSandbox(t.Context(), sb))
 		if took := time.Since(began); took > time.Second {

@@ -52,7 +52,6 @@ type rig struct {
 	reports        []status.Report
 	metadata       []kubeletplugin.Device
 	outsideCalls   map[string]bool // see withLockCheck
-	fatal          func(error)     // see dra.KubeletOptions
 	withdraw       bool            // see dra.KubeletOptions
 	metadataWriter claim.Metadata  // by default the rig
 }
@@ -62,7 +61,7 @@ func newRig(t testing.TB) *rig {
 	dir, err := os.MkdirTemp("", "dra-")
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	r := &rig{t: t, dir: dir, options: optionsIn(dir), runtimeWaits: 3 * time.Minute, fatal: func(err error) { t.Error(err) }}
+	r := &rig{t: t, dir: dir, options: optionsIn(dir), runtimeWaits: 3 * time.Minute}
 	r.metadataWriter = r
 	r.options.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	r.options.Devices.Lineage = newNode(t, "mlx5-switchdev").lineage

@@ -123,15 +123,6 @@ func TestLostDeviceIsOfferedAfterItReturns(t *testing.T) {
 	})
 }
 
-// replaceVF0 replaces vf0 with another device at the same address.
-func (b *rig) replaceVF0(t *testing.T) {
-	t.Helper()
-	at, err := filepath.EvalSymlinks(filepath.Join(b.dir, "kernel/sys/bus/pci/devices/0000:03:00.2"))
-	must(t, err)
-	must(t, os.Rename(at, at+".old"))
-	must(t, os.CopyFS(at, os.DirFS(at+".old")))
-}
-
 // Multus may have given the new device to a pod.
 func TestDELOfLostDeviceWaitsWhileMultusHoldsItsReplacement(t *testing.T) {
 	t.Parallel()
@@ -141,7 +132,8 @@ func TestDELOfLostDeviceWaitsWhileMultusHoldsItsReplacement(t *testing.T) {
 		b.options.Devices.Lineage = sys.Lineage
 		b.restartWithLeases()
 		b.attachDevice(t, vf0, "")
-		b.replaceVF0(t)
+		function, err := filepath.EvalSymlinks(filepath.Join(b.dir, "kernel/sys/bus/pci/devices/0000:03:00.2"))
+		must(t, err, os.Rename(function, function+".old"), os.CopyFS(function, os.DirFS(function+".old")))
 		b.plugins.setHook(failAll)
 		b.endPod(b.sandbox("s1", "pod"))
 		b.unprepare("u1")
