@@ -5,26 +5,21 @@ import "strings"
 // Nearest returns the first of the words with the fewest edits to key, ignoring case. It compares only 64 bytes, so
 // that a long key from a hostile configuration does not cost much time. No known key is longer.
 func Nearest(key string, words []string) string {
-	best, _ := nearest(key, words)
-	return best
-}
-
-// Resembles reports whether a key becomes one of the words with at most one edit for each four bytes of the word.
-func Resembles(key string, words []string) bool {
-	best, least := nearest(key, words)
-	return best != "" && least <= len(best)/4
-}
-
-// nearest also returns the number of edits; -1 = there are no words.
-func nearest(key string, words []string) (best string, least int) {
 	const most = 64
-	key, least = strings.ToLower(key[:min(len(key), most)]), -1
+	key = strings.ToLower(key[:min(len(key), most)])
+	best, least := "", -1
 	for _, w := range words {
 		if n := edits(key, strings.ToLower(w[:min(len(w), most)])); least < 0 || n < least {
 			best, least = w, n
 		}
 	}
-	return best, least
+	return best
+}
+
+// Resembles reports whether a key becomes one of the words with at most one edit for each four bytes of the word.
+func Resembles(key string, words []string) bool {
+	near := Nearest(key, words)
+	return edits(strings.ToLower(key), strings.ToLower(near)) <= len(near)/4
 }
 
 // edits returns the Levenshtein distance of two strings, in bytes.

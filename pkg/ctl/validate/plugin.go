@@ -202,9 +202,6 @@ func (p *plugin) position(idle bool) {
 	}
 }
 
-// needs are the capabilities that a plugin needs to have any effect.
-var needs = map[string]string{"portmap": "portMappings"}
-
 // delegates checks the plugins that devinfo runs as its delegates.
 func (p *plugin) delegates() {
 	taken := map[string]bool{fileCapability: true, "deviceID": true}
@@ -216,8 +213,8 @@ func (p *plugin) delegates() {
 			}
 		}
 		wanted := wanted(d.Raw)
-		if need := needs[d.Type]; need != "" && !slices.Contains(wanted, need) {
-			p.warn(here+".capabilities", nil, "should declare {%q: true}, because %[2]s does nothing if the runtime passes no value", need, d.Type)
+		if d.Type == "portmap" && !slices.Contains(wanted, "portMappings") {
+			p.warn(here+".capabilities", nil, `should declare {"portMappings": true}, because portmap does nothing if the runtime passes no value`)
 		}
 		for _, name := range wanted {
 			if taken[name] = true; !p.cfg.Capabilities[name] {

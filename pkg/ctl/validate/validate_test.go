@@ -126,13 +126,6 @@ func TestFindingsHaveLineOfTheirValue(t *testing.T) {
 	}
 }
 
-func TestYAMLIsReadLikeKubernetesDoes(t *testing.T) {
-	text := "type: devinfo\nname: yes-is-true\ncniVersion: 1.0.0\nstrict: yes\ndeviceID: gpu-1\ndeviceInfoFile: auto\n"
-	if d := one(t, checker, text, ""); d.Kind != validate.CNIConfig || len(d.Findings) > 0 {
-		t.Errorf("%+v", d)
-	}
-}
-
 // FuzzCheck checks that a terminal can show the findings of any text. A device-info file must be valid exactly if the
 // library accepts it and no key is repeated.
 func FuzzCheck(f *testing.F) {
