@@ -230,13 +230,11 @@ func (l *Live) altered(paths ...string) {
 
 // Executable runs a plugin to get its CNI versions and its build.
 func Executable(ctx context.Context, path string) Plugin {
-	p := Plugin{Path: path}
-	if e, err := install.Examine(ctx, path); err != nil {
-		p.Problem = err.Error()
-	} else {
-		p.CNIVersions, p.Problem, p.Build = e.CNIVersions, e.Problem, e.Build
+	e, err := install.Examine(ctx, path)
+	if err != nil {
+		return Plugin{Path: path, Problem: err.Error()}
 	}
-	return p
+	return Plugin{path, e.CNIVersions, e.Problem, e.Build}
 }
 
 // devices reads the devices of pods from the kubelet's pod resources API.
