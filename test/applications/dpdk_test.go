@@ -23,7 +23,7 @@ func TestPacketsReachOtherEnd(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		needs(t, map[string]string{"dpdk-testpmd": "dpdk-dev", "nsenter": "util-linux"})
 		stage(t)
-		const guest, backEnd = "vhost-user, where the switch", "vhost-user, where the container"
+		const guest, backEnd = "For vhost-user where the switch", "For vhost-user where the container"
 		for n, c := range []struct {
 			name, example        string
 			listener, connecting []string
@@ -31,7 +31,7 @@ func TestPacketsReachOtherEnd(t *testing.T) {
 			// restarted instead.
 			reconnect []string
 		}{
-			{"memif", "memif", byShell(t, "memif."), byShell(t, "memif."), []string{"port stop 0", "port start 0"}},
+			{"memif", "memif", byShell(t, "For memif,"), byShell(t, "For memif,"), []string{"port stop 0", "port start 0"}},
 			{"vhost-user, the guest listens", "vhost-user", byShell(t, guest), byShell(t, backEnd), nil},
 			{"vhost-user, the switch listens", "vhost-user", byShell(t, backEnd), byShell(t, guest), nil},
 		} {
@@ -80,19 +80,19 @@ func TestDocumentedCommandsPassDevices(t *testing.T) {
 		}
 		t.Setenv("PATH", "/run:"+os.Getenv("PATH"))
 		for _, c := range []struct{ after, file, want string }{
-			{"A VF on vfio-pci. The", vf, "-a 0000:3b:00.3 -l 2"},
-			{"A vDPA device with the driver vhost_vdpa:", vdpa, "--no-pci --vdev=net_virtio_user0,path=/dev/vhost-vdpa-0 -l 2"},
-			{"A VF on vfio-pci:", vf, "-device vfio-pci,host=0000:3b:00.3 -l 2"},
-			{"vhost-user. If the VM", vhost, "-m 1G -object memory-backend-memfd,id=mem,size=1G,share=on -numa node,memdev=mem " +
+			{"This command uses a VF on vfio-pci.", vf, "-a 0000:3b:00.3 -l 2"},
+			{"For a vDPA device with the driver vhost_vdpa, use:", vdpa, "--no-pci --vdev=net_virtio_user0,path=/dev/vhost-vdpa-0 -l 2"},
+			{"For a VF on vfio-pci, use:", vf, "-device vfio-pci,host=0000:3b:00.3 -l 2"},
+			{"For vhost-user, the VM's memory", vhost, "-m 1G -object memory-backend-memfd,id=mem,size=1G,share=on -numa node,memdev=mem " +
 				"-chardev socket,id=net1,path=/run/vhost/s,server=on -netdev vhost-user,id=net1,chardev=net1 -device virtio-net-pci,netdev=net1 -l 2"},
-			{"A vDPA device with the driver vhost_vdpa, passed to a VM:", vdpa, "-netdev vhost-vdpa,id=net1,vhostdev=/dev/vhost-vdpa-0 -device virtio-net-pci,netdev=net1 -l 2"},
-			{"With libvirt", vf, attach + "<interface type='hostdev' managed='no'>" +
+			{"To pass a vDPA device", vdpa, "-netdev vhost-vdpa,id=net1,vhostdev=/dev/vhost-vdpa-0 -device virtio-net-pci,netdev=net1 -l 2"},
+			{"For libvirt,", vf, attach + "<interface type='hostdev' managed='no'>" +
 				"<source><address type='pci' domain='0x0000' bus='0x3b' slot='0x00' function='0x3'/></source></interface>"},
-			{"With libvirt", vhost, attach + "<interface type='vhostuser'><source type='unix' path='/run/vhost/s' mode='server'/><model type='virtio'/></interface>"},
-			{"With libvirt", vdpa, attach + "<interface type='vdpa'><source dev='/dev/vhost-vdpa-0'/></interface>"},
-			{"memif with VPP", memif, "create memif socket id 1 filename /run/memif/s\ncreate interface memif id 0 socket-id 1 slave"},
-			{"vhost-user with VPP", vhost, "create vhost-user socket /run/vhost/s server"},
-			{"`rdma-device`", vf, "-d mlx5_2 -l 2"},
+			{"For libvirt,", vhost, attach + "<interface type='vhostuser'><source type='unix' path='/run/vhost/s' mode='server'/><model type='virtio'/></interface>"},
+			{"For libvirt,", vdpa, attach + "<interface type='vdpa'><source dev='/dev/vhost-vdpa-0'/></interface>"},
+			{"To connect VPP by memif,", memif, "create memif socket id 1 filename /run/memif/s\ncreate interface memif id 0 socket-id 1 slave"},
+			{"To connect VPP by vhost-user,", vhost, "create vhost-user socket /run/vhost/s server"},
+			{"`DEVINFO_NET1_RDMA_DEVICE`", vf, "-d mlx5_2 -l 2"},
 		} {
 			p := pod{linktest.NewNetns(t), t.TempDir()}
 			must(t, os.WriteFile(p.dir+"/net1.json", []byte(c.file), 0o644))

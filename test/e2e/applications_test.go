@@ -106,7 +106,7 @@ func (s *space) socketDir(pod string) (dir, name string) {
 // directories of all pods at another path. It is killed and comes back.
 func dpdkMemif(t *testing.T, _ *nodeAgent) {
 	needsPrograms(t, map[string]string{testpmdPath: "dpdk-dev"})
-	const lines = "memif."
+	const lines = "For memif,"
 	s := begin(t)
 	s.exampleNetwork("memif")
 	s.create(s.application("client", "memif", lines))
@@ -136,7 +136,7 @@ func dpdkVhostUser(t *testing.T, _ *nodeAgent) {
 	needsPrograms(t, map[string]string{testpmdPath: "dpdk-dev", vswitchPath: "openvswitch-switch-dpdk"})
 	s := begin(t)
 	s.exampleNetwork("vhost-user")
-	s.create(s.application("guest", "vhost-user", "vhost-user, where the switch"))
+	s.create(s.application("guest", "vhost-user", "For vhost-user where the switch"))
 	dir, id := s.socketDir("guest")
 	ovs := newVSwitch(t)
 	ovs.start(t)
