@@ -63,6 +63,21 @@ func TestFailedRecordRestoresCorruptEntry(t *testing.T) {
 	difftest.Equal(t, difftest.Read(t, filepath.Join(dir, "attachments", "net-a@c0ffee@net1")), content)
 }
 
+// A killed ADD may not have taken all leases that its entry names, so another attachment may have one of them.
+func TestFailedRecordTakesNoLeaseOfAnotherAttachment(t *testing.T) {
+	j, dir := open(t)
+	put(t, j, key1, "f")
+	must(t, os.Remove(filepath.Join(dir, "leases/file/f/net-a@c0ffee@net1")))
+	put(t, j, key2, "f")
+	killed, err := j.Lock(t.Context(), key1, 0)
+	must(t, err, os.WriteFile(filepath.Join(dir, "leases/spec"), nil, 0o600))
+	if err := j.Record(&journal.Entry{Key: key1, CDI: journal.CDI{File: "s"}}, killed); err == nil {
+		t.Error("recorded without a lease")
+	}
+	killed.Unlock()
+	expectOwner(t, j, "f", &key2)
+}
+
 // In practice only a power failure tears an entry.
 func TestCorruptEntryDoesNotKeepItsFile(t *testing.T) {
 	j, dir := open(t)
