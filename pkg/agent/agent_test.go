@@ -11,12 +11,19 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/agent"
+	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link/linktest"
 )
 
 func TestAgentInstallsRestoresAndCounts(t *testing.T) {
@@ -227,4 +234,96 @@ func TestUninstallRemovesDirectoriesOfEndingPods(t *testing.T) {
 	a.Options.Injection = &inject.Options{StageDir: staged}
 	r.must(a.Uninstall(t.Context(), false), a.Uninstall(t.Context(), false))
 	difftest.Holds(t, staged, "told")
+}
+
+// The plugin works without the label. A node that needs restorecon(8) must not block the rollout to other nodes.
+func TestFailedLabelDoesNotAffectReadiness(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		r := newRig(t)
+		r.Options.Plugin.Dir = "/run"
+		err := unix.Setxattr("/run", "security.selinux", []byte(strings.Repeat("x", 5000)), 0) // longer than the labels of any policy
+		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOTSUP) {
+			t.Skip("no label can be set here: ", err)
+		}
+		r.must(err)
+		a, _ := r.started()
+		eventually(t, "reported", func() bool {
+			return strings.Contains(errorOf(a, agent.Label), "run restorecon on the node") && metrics(t, a)[`devinfo_agent_component_healthy{component="label"}`] == 0 &&
+				errorOf(a, agent.Plugin) == ""
+		})
+		for _, c := range a.Checks() {
+			if !c.Optional && c.Ask() != nil {
+				t.Errorf("not ready: %s", c.Name)
+			}
+		}
+	})
+}
+
+func TestIgnoredSettingsAreLoggedAtEachChange(t *testing.T) {
+	r := newRig(t)
+	var log bytes.Buffer
+	r.Log = slog.New(slog.NewTextHandler(&log, nil))
+	settings, plugin := filepath.Join(r.dir, "settings"), filepath.Join(r.Options.Plugin.Dir, install.Name)
+	difftest.Write(t, r.NodeConfig, difftest.Read(t, filepath.Join(settings, "default.json")), 0o644)
+	r.must(os.Rename(filepath.Join(settings, "default.json"), filepath.Join(settings, "defaults.json")))
+	a, end := r.started()
+	for _, file := range []string{"defaults.json", "n2.json", "n3.json"} {
+		difftest.Write(t, filepath.Join(settings, file), "{}", 0o644)
+		eventually(t, "reported", func() bool { err := a.IgnoredSettings(); return err != nil && strings.Contains(err.Error(), file) })
+		for range 2 { // the second time by another check
+			_ = os.Remove(plugin)
+			eventually(t, "restored", func() bool { _, err := os.Stat(plugin); return err == nil })
+		}
+	}
+	end()
+	if n := strings.Count(log.String(), "settings ignored"); n != 3 {
+		t.Errorf("%d warnings:\n%s", n, log.String())
+	}
+}
+
+// The agent cannot create stateDir, as if it were not mounted into the agent's container.
+func TestUnreachableJournalPreventsReadinessAndUninstall(t *testing.T) {
+	r := newRig(t)
+	a := r.ranUntilHealthy()
+	r.StateDir = "/proc/none/state"
+	r.settle()
+	const blind = "stateDir: /proc/none/state does not exist and cannot be created"
+	a, end := r.started()
+	eventually(t, "not ready", func() bool { return strings.Contains(errorOf(a, agent.Plugin), blind) })
+	end()
+	plugin := filepath.Join(r.Options.Plugin.Dir, install.Name)
+	difftest.Says(t, a.Uninstall(t.Context(), false), blind)
+	_, err := os.Stat(plugin)
+	r.must(err, os.WriteFile(plugin, []byte("#!/bin/sh\n"), 0o755))
+	a, end = r.started()
+	eventually(t, "not installed", func() bool {
+		return strings.Contains(errorOf(a, agent.Plugin), "can read the journal's entries: "+blind)
+	})
+	end()
+	r.must(a.Uninstall(t.Context(), true))
+
+	r.must(os.Remove(plugin))
+	difftest.Write(t, r.NodeConfig, difftest.Read(t, filepath.Join(r.dir, "settings/default.json")), 0o644)
+	r.must(a.Uninstall(t.Context(), false)) // succeeds, because the plugin does not exist
+}
+
+// The agent examines the file again after each change, including a change of its times.
+func TestScrapeAlwaysIncludesThePlugin(t *testing.T) {
+	r := newRig(t)
+	r.CheckInterval = time.Millisecond
+	a, end := r.started()
+	defer end()
+	eventually(t, "healthy", func() bool { return healthy(a) })
+	registry := prometheus.NewRegistry()
+	a.Register(registry, build.Info{})
+	for n, began := 0, time.Now(); time.Since(began) < time.Second; n++ {
+		if n%100 == 0 {
+			r.must(os.Chtimes(filepath.Join(r.Options.Plugin.Dir, install.Name), time.Time{}, time.Now()))
+		}
+		families, err := registry.Gather()
+		r.must(err)
+		if !slices.ContainsFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == "devinfo_plugin_info" }) {
+			t.Fatalf("scrape %d has no plugin", n)
+		}
+	}
 }
