@@ -155,17 +155,6 @@ func TestAgentWithInvalidSettingsIsNotReady(t *testing.T) {
 	n.health(address, "200 ", "[+] settings")
 }
 
-func TestAgentServesMetricsOnceTheAddressIsFree(t *testing.T) {
-	n := newNode(t)
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	n.must(err)
-	address := taken.Addr().String()
-	n.start("--metrics-address=" + address)
-	difftest.Eventually(t, "the plugin is there", func() bool { _, err := os.Stat(n.at("bin/devinfo")); return err == nil })
-	n.must(taken.Close())
-	n.health(address, "[+] plugin")
-}
-
 func TestExitCodeDistinguishesInvalidFlags(t *testing.T) {
 	n := newNode(t)
 	const see = "\n  see devinfo-agent --help\n"

@@ -129,20 +129,12 @@ func replay(text string) (string, int) {
 // cnitool's gc passes an empty list of valid attachments, so libcni deletes every attachment in its cache, live ones
 // too. The documentation must not recommend it.
 func TestDocumentationWarnsOfCnitoolGC(t *testing.T) {
-	paths, err := filepath.Glob("../../docs/*.md")
-	must(t, err)
-	warned := false
-	for _, path := range append(paths, "../../README.md") {
+	difftest.Contains(t, difftest.Read(t, "../../docs/debugging.md"), "cnitool gc")
+	for _, path := range append(difftest.Files(t, "../../docs"), "../../README.md") {
 		for paragraph := range strings.SplitSeq(difftest.Read(t, path), "\n\n") {
-			if !strings.Contains(paragraph, "cnitool gc") {
-				continue
-			}
-			if warned = strings.Contains(paragraph, "**Do not run `cnitool gc`"); !warned {
-				t.Errorf("%s offers cnitool gc:\n%s", path, paragraph)
+			if strings.Contains(paragraph, "cnitool gc") {
+				difftest.Contains(t, paragraph, "**Do not run `cnitool gc`")
 			}
 		}
-	}
-	if !warned {
-		t.Error("no document warns of cnitool gc")
 	}
 }
