@@ -11,10 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/remotecommand"
-
-	"devinfo-cni.io/pkg/cluster"
 )
 
 // agent returns a running agent pod with this label on node n1.
@@ -24,6 +21,17 @@ func agent(label, namespace, name string) *corev1.Pod {
 		Spec:       corev1.PodSpec{NodeName: "n1", Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/run"}}}}},
 		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
 	}
+}
+
+// answer makes the agents' pods print the text for each command. It returns the commands.
+func (t *tool) answer(text string) (calls *[]string) {
+	calls = new([]string)
+	t.exec = func(_ context.Context, pod *corev1.Pod, command []string, streams remotecommand.StreamOptions) error {
+		*calls = append(*calls, pod.Namespace+"/"+pod.Name+" "+strings.Join(command, " "))
+		_, err := fmt.Fprint(streams.Stdout, text)
+		return err
+	}
+	return calls
 }
 
 // Any user may give a pod the agents' label, but few may mount directories of the node.
@@ -52,15 +60,9 @@ func TestOnlyPodThatMountsTheNodeIsUsed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tool, _, errOut := newAPIServer(t, append(test.pods, node)...).tool(t)
-			got := ""
-			tool.exec = func(_ context.Context, pod *corev1.Pod, command []string, _ remotecommand.StreamOptions) error {
-				got = pod.Namespace + "/" + pod.Name + " " + strings.Join(command, " ")
-				return nil
-			}
-			if code := tool.run(t.Context(), strings.Fields(test.args)...); code != 0 {
-				got = errOut.String()
-			}
-			if !strings.Contains(got, test.want) {
+			calls := tool.answer("")
+			tool.run(t.Context(), strings.Fields(test.args)...)
+			if got := strings.Join(*calls, "\n") + errOut.String(); !strings.Contains(got, test.want) {
 				t.Errorf("got %s", got)
 			}
 		})
@@ -86,10 +88,7 @@ func TestControlCharactersFromNodeAreReplaced(t *testing.T) {
 // on its node, so the default is to query only a node that the command line names.
 func TestOnlyTheNamedNodeIsQueried(t *testing.T) {
 	memif := func(node string) *corev1.Pod {
-		return &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "vpp-" + node, UID: types.UID(node), Annotations: map[string]string{cluster.StatusAnnotation: `[{"name": "mem", "interface": "net1", "dns": {}}]`}},
-			Spec:       corev1.PodSpec{NodeName: node},
-		}
+		return pod("shop", "vpp-"+node, node, `[{"name": "mem", "interface": "net1", "dns": {}}]`)
 	}
 	objects := []runtime.Object{agent("devinfo-agent", "devinfo", "agent"), memif("n1"), memif("n2"), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}}
 	var many []runtime.Object
@@ -120,15 +119,10 @@ func TestOnlyTheNamedNodeIsQueried(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := newAPIServer(t, test.objects...)
 			tool, stdout, stderr := server.tool(t)
-			asked := 0
-			tool.exec = func(_ context.Context, _ *corev1.Pod, _ []string, streams remotecommand.StreamOptions) error {
-				asked++
-				_, err := fmt.Fprint(streams.Stdout, `{"attachments": [{"namespace": "shop", "pod": "vpp-n1", "network": "mem", "containerID": "c", "interface": "net1", "type": "memif", "device": "/run/m", "state": "Ok", "deviceInfo": {"type": "memif", "version": "1.1.0", "memif": {"role": "master", "path": "/run/m", "mode": "ip"}}}]}`)
-				return err
-			}
+			asked := tool.answer(`{"attachments": [{"namespace": "shop", "pod": "vpp-n1", "network": "mem", "containerID": "c", "interface": "net1", "type": "memif", "device": "/run/m", "state": "Ok", "deviceInfo": {"type": "memif", "version": "1.1.0", "memif": {"role": "master", "path": "/run/m", "mode": "ip"}}}]}`)
 			code := tool.run(t.Context(), strings.Fields(test.args)...)
-			if code != test.code || !strings.Contains(stdout.String(), test.out) || !strings.Contains(stderr.String(), test.says) || (test.says == "") != (stderr.Len() == 0) || asked != test.asked {
-				t.Errorf("exit code %d, %d asked: %s%s", code, asked, stdout, stderr)
+			if code != test.code || !strings.Contains(stdout.String(), test.out) || !strings.Contains(stderr.String(), test.says) || (test.says == "") != (stderr.Len() == 0) || len(*asked) != test.asked {
+				t.Errorf("exit code %d, asked: %q: %s%s", code, *asked, stdout, stderr)
 			}
 		})
 	}
@@ -169,19 +163,11 @@ func TestProblemIsShownForPodWithoutDevice(t *testing.T) {
 		"no name":             {"shop/../../secrets/lan", chain(``), "pod a -n shop", "", 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pod := &corev1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a", UID: "a", Annotations: map[string]string{
-					cluster.StatusAnnotation: `[{"name": "` + test.network + `", "interface": "net1", "dns": {}}]`,
-				}},
-				Spec: corev1.PodSpec{NodeName: "n1"},
-			}
-			server := newAPIServer(t, pod, agent("devinfo-agent", "devinfo", "agent"))
+			status := `[{"name": "` + test.network + `", "interface": "net1", "dns": {}}]`
+			server := newAPIServer(t, pod("shop", "a", "n1", status), agent("devinfo-agent", "devinfo", "agent"))
 			server.objects["network-attachment-definitions"] = append(server.objects["network-attachment-definitions"], definition("lan", test.config))
 			tool, stdout, stderr := server.tool(t)
-			tool.exec = func(_ context.Context, _ *corev1.Pod, _ []string, streams remotecommand.StreamOptions) error {
-				_, err := fmt.Fprint(streams.Stdout, `{"attachments": [`+test.records+`]}`)
-				return err
-			}
+			tool.answer(`{"attachments": [` + test.records + `]}`)
 			code := tool.run(t.Context(), strings.Fields(test.args)...)
 			// A note would repeat the problem, which both outputs show.
 			if code != test.code || !strings.Contains(stdout.String(), test.want) || strings.Contains(stderr.String(), "to see the problem") {

@@ -33,15 +33,20 @@ func run(t *testing.T, objects []runtime.Object, args ...string) (code int, stdo
 
 func only(object runtime.Object) []runtime.Object { return []runtime.Object{object} }
 
-func dpdk() *corev1.Pod {
+// pod returns a pod on a node with this network-status.
+func pod(namespace, name, node, status string) *corev1.Pod {
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "dpdk-0", UID: "1", Annotations: map[string]string{
-			cluster.StatusAnnotation: `[{"name": "sriov-net", "interface": "net1", "mac": "02:00:00:00:00:01", "dns": {},
-				"device-info": {"type": "pci", "version": "1.1.0",
-				"pci": {"pci-address": "0000:03:00.5", "pf-pci-address": "0000:03:00.0", "representor-device": "eth7"}}}]`,
-		}},
-		Spec: corev1.PodSpec{NodeName: "n1"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: name, UID: types.UID(namespace + name), Annotations: map[string]string{cluster.StatusAnnotation: status},
+		},
+		Spec: corev1.PodSpec{NodeName: node},
 	}
+}
+
+func dpdk() *corev1.Pod {
+	return pod("default", "dpdk-0", "n1", `[{"name": "sriov-net", "interface": "net1", "mac": "02:00:00:00:00:01", "dns": {},
+		"device-info": {"type": "pci", "version": "1.1.0",
+		"pci": {"pci-address": "0000:03:00.5", "pf-pci-address": "0000:03:00.0", "representor-device": "eth7"}}}]`)
 }
 
 // The expected table is the example in the documentation.
@@ -143,13 +148,8 @@ func TestShellCompletesPodsNodesAndFlags(t *testing.T) {
 
 // Pods of the same name may exist in several namespaces.
 func TestNamesArePrintedOnceForEachPod(t *testing.T) {
-	pod := func(namespace string) *corev1.Pod {
-		p := dpdk()
-		p.Namespace, p.Name, p.UID = namespace, "web", types.UID(namespace)
-		p.Annotations = map[string]string{cluster.StatusAnnotation: `[{"name": "b", "interface": "net1"}, {"name": "a", "interface": "net2"}]`}
-		return p
-	}
-	objects := []runtime.Object{dpdk(), pod("y"), pod("x")}
+	const two = `[{"name": "b", "interface": "net1"}, {"name": "a", "interface": "net2"}]`
+	objects := []runtime.Object{dpdk(), pod("y", "web", "n1", two), pod("x", "web", "n1", two)}
 	for args, want := range map[string]string{"-n x": "pod/web\n", "-A": "pod/dpdk-0\npod/web\npod/web\n"} {
 		code, stdout, stderr := run(t, objects, append(strings.Fields(args), "-o", "name", "--from-nodes=never")...)
 		if code != 0 || stdout != want || stderr != "" {
