@@ -56,12 +56,12 @@ func TestCopyStaysWhileItsFileIsMissing(t *testing.T) {
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
 	nri.make(pod(), container())
 	must(t, os.Remove(r.node.DeviceInfoDir+"/sriov-net-"+sandbox+"_net1"))
-	r.eventually("noticed", func() bool { return strings.Contains(r.log.text(), "cannot use the device-info file") })
+	r.eventually("noticed", func() bool { return strings.Contains(r.logged(), "cannot use the device-info file") })
 	r.attach("macvlan-net", sandbox, "net2", "")
 	r.eventually("lists net2", func() bool { return strings.Contains(r.staged(sandbox)["network-info.json"], "net2") })
 	difftest.Equal(t, compact(t, r.staged(sandbox)["net1.json"]), vfInfo)
-	if n := strings.Count(r.log.text(), "may be outdated"); n != 1 {
-		t.Errorf("logged %d times:\n%s", n, r.log.text())
+	if n := strings.Count(r.logged(), "may be outdated"); n != 1 {
+		t.Errorf("logged %d times:\n%s", n, r.logged())
 	}
 }
 
@@ -237,8 +237,8 @@ func TestCopiesHaveTheConfiguredLabel(t *testing.T) {
 	if err := unix.Lsetxattr(r.options.StageDir, "security.selinux", []byte("x\x00"), 0); err != nil {
 		r.attach("sriov-net", sandbox, "net1", vfInfo)
 		r.make(r.agent(), pod(), container())
-		if !slices.Contains(r.decisions(), "allowed failed") || !strings.Contains(r.log.text(), "cannot set SELinux label system_u:object_r:container_file_t:s0") {
-			t.Errorf("decided %q\n%s", r.decisions(), r.log.text())
+		if !slices.Contains(r.decisions(), "allowed failed") || !strings.Contains(r.logged(), "cannot set SELinux label system_u:object_r:container_file_t:s0") {
+			t.Errorf("decided %q\n%s", r.decisions(), r.logged())
 		}
 		t.Skipf("security.selinux cannot be set by this user: %v", err)
 	}

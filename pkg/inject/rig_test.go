@@ -47,7 +47,6 @@ type rig struct {
 	node    config.Node
 	journal *journal.Journal
 	options inject.Options
-	log     *lockedBuffer
 	looked  chan int // if not nil, receives the number of staged sandboxes after each refresh
 
 	mu    sync.Mutex
@@ -58,7 +57,9 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	dir := t.TempDir()
-	r := &rig{t: t, dir: dir, gone: map[string]bool{}, log: &lockedBuffer{}}
+	r := &rig{t: t, dir: dir, gone: map[string]bool{}}
+	log, err := os.Create(dir + "/log")
+	must(t, err)
 	r.node = config.Node{DeviceInfoDir: dir + "/infos", StateDir: dir + "/state", SocketDirs: []string{dir + "/sockets"}}
 	r.journal = journal.Open(r.node.StateDir, "boot")
 	for _, name := range []string{"infiniband/uverbs3", "infiniband/uverbs4", "infiniband/rdma_cm"} { // links, because ordinary users cannot create device nodes
@@ -70,12 +71,12 @@ func newRig(t *testing.T) *rig {
 		Node:      func() (config.Node, error) { return r.node, nil },
 		Finder:    checktest.Finder(t, capturetest.Load(t, "mlx5-legacy")),
 		NetnsGone: func(path string) (bool, error) { r.mu.Lock(); defer r.mu.Unlock(); return r.gone[path], nil },
-		Connected: func(bool) {}, Metrics: r, Log: slog.New(slog.NewTextHandler(r.log, nil)),
+		Connected: func(bool) {}, Metrics: r, Log: slog.New(slog.NewTextHandler(log, nil)),
 	}
 	r.journal.NetnsGone = r.options.NetnsGone
 	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(r.log.text())
+		if log.Close(); t.Failed() {
+			t.Log(r.logged())
 		}
 	})
 	return r
@@ -83,22 +84,8 @@ func newRig(t *testing.T) *rig {
 
 var must = difftest.Must
 
-type lockedBuffer struct {
-	mu sync.Mutex
-	bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.Buffer.Write(p)
-}
-
-func (b *lockedBuffer) text() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.String()
-}
+// logged returns the log so far.
+func (r *rig) logged() string { return difftest.Read(r.t, r.dir+"/log") }
 
 func (r *rig) record(what string) {
 	r.mu.Lock()
