@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -148,5 +149,77 @@ func TestStatesHaveOneColourInAllCommands(t *testing.T) {
 				t.Errorf("%s: no %q, or an escape without a colour, in %q", command, text, got)
 			}
 		}
+	}
+}
+
+// endless is an input without an end.
+type endless struct{ read int }
+
+func (e *endless) Read(p []byte) (int, error) {
+	e.read += len(p)
+	return copy(p, bytes.Repeat([]byte("["), len(p))), nil
+}
+
+func TestValidateStopsReadingStandardInputAtLimit(t *testing.T) {
+	input := &endless{}
+	for name, test := range map[string]struct {
+		stdin io.Reader
+		exit  int
+		want  string
+	}{
+		"good":    {strings.NewReader(`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:03:00.3"}}`), 0, "-: device-info: valid\n"},
+		"endless": {input, clierr.Found, "-: unreadable: 1 error, 0 warnings\n  error: the text has more than 4 MiB\n"},
+		"deep":    {strings.NewReader(strings.Repeat("[", 1<<20)), clierr.Found, "-: unreadable: 1 error, 0 warnings\n  error: the text is not JSON: line 1, byte 10001: invalid character '[' exceeded max depth\n"},
+	} {
+		var stdout, stderr bytes.Buffer
+		exit := run([]string{"validate", "-"}, test.stdin, &stdout, &stderr)
+		if exit != test.exit || stdout.String() != test.want || stderr.Len() > 0 {
+			t.Errorf("%s: exit %d\n%s%s", name, exit, &stdout, &stderr)
+		}
+	}
+	if input.read > 8<<20 {
+		t.Errorf("it has read %d bytes", input.read)
+	}
+}
+
+// One Ctrl-C must end validate when it reads from a terminal.
+func TestSignalEndsValidateThatWaitsForInput(t *testing.T) {
+	cmd := newNode(t).command("validate", "-")
+	r, w, err := os.Pipe()
+	must(t, err)
+	defer w.Close()
+	cmd.Stdin = r
+	must(t, cmd.Start())
+	_, err = w.Write([]byte(" "))
+	must(t, err)
+	for left := 1; left > 0; time.Sleep(time.Millisecond) { // until validate reads
+		left, err = unix.IoctlGetInt(int(r.Fd()), unix.TIOCINQ)
+		must(t, err)
+	}
+	kill := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
+	must(t, cmd.Process.Signal(os.Interrupt))
+	if _ = cmd.Wait(); !kill.Stop() {
+		t.Errorf("it ended with %v", cmd.ProcessState)
+	}
+}
+
+// The example for CI in the help text reports no errors in deploy/, and finds devinfo in each network of the
+// examples.
+func TestValidateAcceptsOurManifests(t *testing.T) {
+	t.Chdir("../..") // the example is run in the repository's root
+	_, command, _ := strings.Cut(validateCommand(&tool{}).Example, "devinfoctl validate --strict ")
+	command, _, _ = strings.Cut(command, "\n")
+	got := ctl(append([]string{"validate", "--strict", "--cni-path=/nowhere"}, strings.Fields(command)...)...)
+	networks := 0
+	for line := range strings.Lines(got.stdout) {
+		if strings.Contains(line, ": NetworkAttachmentDefinition ") {
+			networks++
+			if !strings.HasSuffix(line, ": valid\n") {
+				t.Error(line)
+			}
+		}
+	}
+	if got.exit != 0 || networks < 11 || !strings.HasSuffix(command, " deploy/") {
+		t.Errorf("validate --strict %s: exit %d, %d networks\n%s", command, got.exit, networks, got.stdout)
 	}
 }
