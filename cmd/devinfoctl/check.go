@@ -58,8 +58,13 @@ func checkCommand(t *tool) *cobra.Command {
   devinfoctl check 3f1c2d
   devinfoctl check sriov-net/3f1c2d/net1 -o json
   devinfoctl --capture node.txtar check`,
-		Args:              commandline.Args(0, "ATTACHMENT"),
-		ValidArgsFunction: t.completeAttachments,
+		Args: commandline.Args(0, "ATTACHMENT"),
+		ValidArgsFunction: t.complete(func(a node.Attachment) []string {
+			if a.ContainerID == "" {
+				return []string{a.Pod, a.Network}
+			}
+			return []string{a.Pod, a.Network, a.String()}
+		}),
 		RunE: t.onHost(func(h *host, args []string) error {
 			list, err := h.Recorded()
 			if err != nil {
@@ -91,7 +96,6 @@ func (t *tool) worst(attachments, offer error) error {
 	return cmp.Or(offer, attachments)
 }
 
-// checkOffer fails if the rules of the node's devices are invalid.
 func checkOffer(o *state.Offer) error {
 	if o == nil || o.Problem == "" {
 		return nil

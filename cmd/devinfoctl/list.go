@@ -71,7 +71,10 @@ func listCommand(t *tool) *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only the pods of this `namespace`")
 	cmd.Flags().BoolVar(&undeleted, "undeleted", false, "list only attachments that cni-dra-driver could not delete")
-	_ = cmd.RegisterFlagCompletionFunc("namespace", t.completeNamespaces)
+	_ = cmd.RegisterFlagCompletionFunc("namespace", t.complete(func(a node.Attachment) []string {
+		namespace, _, _ := strings.Cut(a.Pod, "/")
+		return []string{namespace}
+	}))
 	return cmd
 }
 
@@ -154,7 +157,6 @@ func shorten(id, name string) string {
 	return strings.ReplaceAll(name, id, node.ShortID(id)+"…")
 }
 
-// state returns s in its colour.
 func (t *tool) state(s check.State) string { return t.paint(colourOf(s), string(s)) }
 
 // colourOf returns green for OK, yellow for attachments whose ADD or DEL is not complete and for unknown states,

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -223,35 +222,21 @@ func (t *tool) settings() (config.Node, error) {
 	return node, nil
 }
 
-func (t *tool) completeAttachments(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return t.complete(args, func(a node.Attachment) []string {
-		if a.ContainerID == "" {
-			return []string{a.Pod, a.Network}
+// complete returns a completion with the sorted names of all attachments that can be read.
+func (t *tool) complete(names func(node.Attachment) []string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) (all []string, _ cobra.ShellCompDirective) {
+		h, err := t.host()
+		if err != nil || len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return []string{a.Pod, a.Network, a.String()}
-	})
-}
-
-func (t *tool) completeNamespaces(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return t.complete(args, func(a node.Attachment) []string {
-		namespace, _, _ := strings.Cut(a.Pod, "/")
-		return []string{namespace}
-	})
-}
-
-// complete returns the sorted names of all attachments that can be read.
-func (t *tool) complete(args []string, names func(node.Attachment) []string) (all []string, _ cobra.ShellCompDirective) {
-	h, err := t.host()
-	if err != nil || len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+		list, _ := h.Recorded()
+		for _, a := range list {
+			all = append(all, names(a)...)
+		}
+		slices.Sort(all)
+		all = slices.DeleteFunc(slices.Compact(all), func(name string) bool { return name == "" })
+		return all, cobra.ShellCompDirectiveNoFileComp
 	}
-	list, _ := h.Recorded()
-	for _, a := range list {
-		all = append(all, names(a)...)
-	}
-	slices.Sort(all)
-	all = slices.DeleteFunc(slices.Compact(all), func(name string) bool { return name == "" })
-	return all, cobra.ShellCompDirectiveNoFileComp
 }
 
 func (t *tool) completeDevices(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {

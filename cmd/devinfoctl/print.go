@@ -76,22 +76,16 @@ const (
 
 // paint colours a text on a terminal. The text must be clear without colour.
 func (t *tool) paint(c colour, text string) string {
-	if text == "" || c == "" || !isTerminal(t.stdout) || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+	file, ok := t.stdout.(*os.File)
+	if !ok || text == "" || c == "" || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return text
+	}
+	if _, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS); err != nil { // not a terminal
 		return text
 	}
 	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
 }
 
-func isTerminal(w io.Writer) bool {
-	file, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
-	return err == nil
-}
-
-// warn prints a warning to standard error.
 func (t *tool) warn(format string, args ...any) {
 	fmt.Fprintf(t.stderr, "devinfoctl: warning: %s\n", clierr.Lines(fmt.Sprintf(format, args...)))
 }

@@ -153,7 +153,6 @@ func isTemplates(dir string) bool {
 	return err == nil && filepath.Base(dir) == "templates"
 }
 
-// read reads a file up to the limit plus one byte.
 func (t *tool) read(name string) ([]byte, error) {
 	from := t.stdin
 	if name != "-" {

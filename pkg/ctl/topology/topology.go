@@ -135,7 +135,6 @@ func (r *reader) drop() {
 	}
 }
 
-// hold adds attachments to the devices that they hold, share or name.
 func (r *reader) hold(attachments []node.Attachment) {
 	for _, a := range attachments {
 		a.DeviceInfo = nil // the tree has the devices themselves

@@ -24,7 +24,24 @@ func (t *Topology) Tree(paint func(check.State) string) string {
 	if len(t.Devices) == 0 {
 		d.line("no network device", "")
 	}
-	for _, g := range t.elsewhere() {
+	groups := []struct {
+		title string
+		list  []node.Attachment
+	}{{title: "sockets"}, {title: "devices that are gone"}, {title: "attachments without a device"}}
+	for _, a := range t.Elsewhere {
+		n := 1
+		switch {
+		case a.Device == "":
+			n = 2
+		case a.Type == "vhost-user" || a.Type == "memif":
+			n = 0
+		}
+		groups[n].list = append(groups[n].list, a)
+	}
+	for _, g := range groups {
+		if len(g.list) == 0 {
+			continue
+		}
 		d.line(g.title, "")
 		for n, a := range g.list {
 			d.line(strings.TrimRight(branch(n, len(g.list))+name(a)+"  "+a.Type+" "+a.Device, " "), a.State)
@@ -70,7 +87,6 @@ func branch(i, of int) string {
 	return "├─ "
 }
 
-// relation describes how an attachment uses a device.
 func relation(a node.Attachment) string {
 	switch {
 	case a.Left():
@@ -98,28 +114,6 @@ func name(a node.Attachment) string {
 		return user
 	}
 	return strings.TrimPrefix(user+", claim "+a.Claim, ", ")
-}
-
-// A group lists the attachments in Elsewhere of one kind.
-type group struct {
-	title string
-	list  []node.Attachment
-}
-
-// elsewhere returns the groups that are not empty.
-func (t *Topology) elsewhere() []group {
-	all := []group{{title: "sockets"}, {title: "devices that are gone"}, {title: "attachments without a device"}}
-	for _, a := range t.Elsewhere {
-		n := 1
-		switch {
-		case a.Device == "":
-			n = 2
-		case a.Type == "vhost-user" || a.Type == "memif":
-			n = 0
-		}
-		all[n].list = append(all[n].list, a)
-	}
-	return slices.DeleteFunc(all, func(g group) bool { return len(g.list) == 0 })
 }
 
 // facts returns the description that follows a device's name.
