@@ -209,7 +209,6 @@ func (t *tool) ask(ctx context.Context, list []cluster.Network, named string) {
 	}
 }
 
-// recordsOf returns the attachments that a node has on record.
 func (t *tool) recordsOf(ctx context.Context, node string) ([]cluster.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -95,7 +95,6 @@ func known(a *cluster.Network, fact string) string {
 	return fact
 }
 
-// source returns the origin of the device: node, claim or network-status.
 func source(a *cluster.Network) string {
 	switch {
 	case a.FromNode:

@@ -9,7 +9,7 @@
 //   - source.go reads the pod's attachments from the journal, the device-info files and the kernel, and encodes
 //     the files for containers.
 //   - stage.go writes the copies that containers mount, one directory for each sandbox.
-//   - adjustment.go and mounts.go collect the additions to a container and skip those that it already has.
+//   - adjustment.go collects the additions to a container and skips those that it already has.
 //   - disagree.go compares the variables of device plugins with the pod's networks. It has no side effects.
 //   - refresh.go updates the copies when the journal changes and removes them with the sandbox.
 //     It needs only the state on disk, so it continues after a crash.

@@ -245,7 +245,6 @@ func (a *Plugin) uninformed(ifName, netns string, nics []nic) error {
 		"remove the interface from the annotation if it has no device, such as a bridge or veth", loggable(ifName), requireAnnotation, why)
 }
 
-// required returns the interfaces that the pod requires.
 func required(p *api.PodSandbox) (names []string) {
 	for name := range strings.SplitSeq(p.GetAnnotations()[requireAnnotation], ",") {
 		if name = strings.TrimSpace(name); name != "" {
@@ -264,7 +263,6 @@ func loggable(s string) string {
 	return fmt.Sprintf("%.64q...", s)
 }
 
-// isOff reports whether injection is disabled for a pod.
 func (a *Plugin) isOff(p *api.PodSandbox) bool {
 	in := func(patterns []string) bool {
 		return slices.ContainsFunc(patterns, func(pattern string) bool { ok, _ := path.Match(pattern, p.GetNamespace()); return ok })

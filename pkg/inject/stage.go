@@ -87,7 +87,6 @@ func (s stage) put(sandbox, netns string, files map[string][]byte, points []stri
 	return prune(dir, files)
 }
 
-// make creates the directories of a sandbox.
 func (s stage) make(sandbox, netns string) error {
 	if sandbox == "" || sandbox[0] == '.' || strings.ContainsRune(sandbox, '/') {
 		return fmt.Errorf("sandbox %q: its ID is not valid as a directory name", sandbox)
@@ -179,7 +178,6 @@ func prune(dir string, files map[string][]byte) error {
 	return err
 }
 
-// sandboxes returns the sandboxes that have a directory.
 func (s stage) sandboxes() (ids []string, err error) {
 	entries, err := os.ReadDir(s.root)
 	for _, e := range entries {

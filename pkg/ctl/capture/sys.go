@@ -88,7 +88,6 @@ func (t *tree) dir(name string) []fs.DirEntry {
 	return entries
 }
 
-// list captures the network devices of a bus or class.
 func (t *tree) list(list string) {
 	subsystem := path.Base(list)
 	if strings.HasPrefix(list, "bus/") {
