@@ -40,7 +40,6 @@ const (
 	foreignHelp = "overwrite a file named devinfo that is not a devinfo plugin, and node settings that no agent has installed"
 )
 
-// add defines the flags.
 func (o *options) add(f *pflag.FlagSet) {
 	f.SortFlags = false
 	plugin, settings, injection := &install.Plugin{}, &install.Settings{}, &inject.Options{}

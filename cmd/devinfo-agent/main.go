@@ -61,7 +61,6 @@ const (
 	maxSeries     = 1000            // maximum number of attachments that have their own series in /metrics
 )
 
-// run runs the agent until ctx ends.
 func run(ctx context.Context, o *options, log *slog.Logger) error {
 	log.Info("starting devinfo-agent", "version", build.Read(), "node", o.Settings.Node)
 	if err := o.checkHost(); err != nil {

@@ -222,7 +222,6 @@ func within(limit time.Duration, group *sync.WaitGroup) bool {
 	}
 }
 
-// sleep waits for the pause or until ctx ends.
 func sleep(ctx context.Context, pause time.Duration) {
 	select {
 	case <-time.After(pause):
@@ -252,7 +251,6 @@ func (a *Agent) Node() (config.Node, error) {
 	return config.LoadNode(a.NodeConfig)
 }
 
-// journal opens the journal in the stateDir of the node's settings.
 func (a *Agent) journal() (*journal.Journal, error) {
 	node, err := a.Node()
 	return journal.Open(node.StateDir, a.BootID), err

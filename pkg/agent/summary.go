@@ -84,7 +84,6 @@ func (a *Agent) look(ctx context.Context) {
 	}
 }
 
-// summarize checks all attachments in the journal.
 func (a *Agent) summarize(ctx context.Context) (summary, error) {
 	c := summary{states: map[string]int{}}
 	node, checker, err := a.checker()

@@ -49,7 +49,6 @@ func Delegates(e *journal.Entry) (types []string) {
 	return types
 }
 
-// file reads the device-info file if ADD wrote one.
 func (a *Checker) file(r *Report, e *journal.Entry) *devinfo.Info {
 	if !e.Wrote {
 		return nil
@@ -255,7 +254,6 @@ func ReadSpec(dir *store.Dir, file string) ([]byte, error) {
 	return text, nil
 }
 
-// spec checks the CDI spec, if ADD wrote one.
 func (a *Checker) spec(r *Report, cdi journal.CDI) {
 	if cdi.File == "" {
 		return

@@ -22,7 +22,6 @@ type known struct {
 	found, missing          bool   // whether the device was found, or is known to be missing
 }
 
-// facts adds an item for every fact that the journal, the file or the kernel has.
 func (r *Report) facts(e *journal.Entry, t discovery.Target, device, alone *discovery.Device) {
 	k := known{
 		journal: journalFacts(e), file: factsOf(t.Existing), declared: factsOf(t.Declared), now: kernelFacts(device, alone),

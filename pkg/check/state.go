@@ -133,7 +133,6 @@ const (
 	renew = again + ", to write the file again"
 )
 
-// kinds maps each kind to the attachment's state and the remedy.
 var kinds = map[Kind]struct {
 	state  State
 	remedy string

@@ -88,7 +88,6 @@ func (f file) put(data []byte, mode fs.FileMode) (warning, err error) {
 	return warning, err
 }
 
-// owned reports whether the file belongs to the current user.
 func owned(stat fs.FileInfo) bool {
 	s, ok := stat.Sys().(*syscall.Stat_t)
 	return !ok || int(s.Uid) == os.Geteuid()

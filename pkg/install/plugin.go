@@ -94,7 +94,6 @@ func (p *Plugin) Keep(ctx context.Context) (*Installation, error) {
 	return done, err
 }
 
-// examine examines the installed plugin and the one to install.
 func (p *Plugin) examine(ctx context.Context) (*Installation, error) {
 	done := &Installation{Path: string(p.at())}
 	if _, err := os.Stat(p.Dir); err != nil {
@@ -178,7 +177,6 @@ func (p *Plugin) replace(done *Installation) error {
 	return nil
 }
 
-// relabel corrects the SELinux label of the installed plugin.
 func (p *Plugin) relabel() error {
 	f, err := os.Open(string(p.at()))
 	if err != nil {

@@ -57,7 +57,6 @@ type Facts struct {
 	DeviceInfo json.RawMessage `json:"deviceInfo,omitempty"` // as ADD wrote it
 }
 
-// factsOf returns the facts in device information.
 func factsOf(raw json.RawMessage) Facts {
 	info, err := devinfo.Parse(raw)
 	if err != nil {

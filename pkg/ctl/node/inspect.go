@@ -80,7 +80,6 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 	return in, nil
 }
 
-// deviceless explains why an interface has no device.
 func deviceless(interfaces discovery.Interfaces, s Subject) string {
 	i, err := interfaces.Interface(s.Netns, s.Name)
 	text, lower := "interface "+s.Name, "; leave --follow-lower=false out to see the device below it"
