@@ -72,17 +72,7 @@ func (t *tool) inspect(s node.Subject) error {
 	case err != nil:
 		return err
 	}
-	if err := t.print(in, t.inspectionTable(in)); err != nil {
-		return err
-	}
-	if in.Problem != "" {
-		return clierr.ErrFound
-	}
-	return nil
-}
-
-func (t *tool) inspectionTable(in *node.Inspection) func(io.Writer) {
-	return func(w io.Writer) {
+	err = t.print(in, func(w io.Writer) {
 		if in.DeviceInfo != nil {
 			fmt.Fprintf(w, "%s\n", in.DeviceInfo)
 		}
@@ -98,5 +88,9 @@ func (t *tool) inspectionTable(in *node.Inspection) func(io.Writer) {
 		}
 		t.say(w, "", red, "problem", in.Problem)
 		t.say(w, "", yellow, "warning", in.Warnings...)
+	})
+	if err == nil && in.Problem != "" {
+		return clierr.ErrFound
 	}
+	return err
 }

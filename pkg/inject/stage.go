@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -65,16 +67,11 @@ func (s stage) put(sandbox, netns string, files map[string][]byte, points []stri
 		return err
 	}
 	dir := s.dir(sandbox)
-	for name, data := range files {
-		if name == networkInfoFile {
-			continue
-		}
-		if err := s.write(dir, name, data); err != nil {
+	names := slices.DeleteFunc(slices.Collect(maps.Keys(files)), func(name string) bool { return name == networkInfoFile })
+	for _, name := range append(names, networkInfoFile) {
+		if err := s.write(dir, name, files[name]); err != nil {
 			return err
 		}
-	}
-	if err := s.write(dir, networkInfoFile, files[networkInfoFile]); err != nil {
-		return err
 	}
 	for _, name := range points {
 		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {

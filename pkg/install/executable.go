@@ -1,6 +1,7 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"debug/buildinfo"
@@ -35,11 +36,7 @@ type Executable struct {
 }
 
 func (e *Executable) String() string {
-	says := e.Problem
-	if says == "" {
-		says = fmt.Sprintf("CNI %s", e.CNIVersions)
-	}
-	return fmt.Sprintf("%d bytes\tsha256:%.16s\t%s", e.Size, e.SHA256, says)
+	return fmt.Sprintf("%d bytes\tsha256:%.16s\t%s", e.Size, e.SHA256, cmp.Or(e.Problem, fmt.Sprintf("CNI %s", e.CNIVersions)))
 }
 
 // program is the main package of devinfo. The linker records it in every build, stripped or not.

@@ -142,7 +142,7 @@ func (a *archive) text(name string) ([]byte, error) {
 	}
 	ar := &txtar.Archive{Comment: []byte(comment)}
 	for _, f := range a.entries {
-		if strings.HasPrefix(f.Name, "root/") && !isLink(f) && !plain(f.Data) {
+		if strings.HasPrefix(f.Name, "root/") && !strings.Contains(f.Name, toTarget) && !plain(f.Data) {
 			f.Name += " base64"
 			f.Data = []byte(base64.StdEncoding.EncodeToString(f.Data) + "\n")
 		}
@@ -154,8 +154,6 @@ func (a *archive) text(name string) ([]byte, error) {
 	}
 	return text, nil
 }
-
-func isLink(f txtar.File) bool { return strings.Contains(f.Name, toTarget) }
 
 // plain reports whether txtar preserves data. The data must be text without carriage returns and NUL bytes that
 // ends in a newline, and no line may begin like the header of an entry.

@@ -10,7 +10,6 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/link/crosscheck"
 )
@@ -44,7 +43,18 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 		return nil, err
 	}
 	reference := &crosscheck.Reference{Eswitches: n.Finder.Eswitches, Ask: n.Sriovnet}
-	device, err := n.find(s, reference)
+	finder, target := *n.Finder, discovery.Target{FollowLower: s.FollowLower, SubfunctionParent: s.SubfunctionParent}
+	finder.Eswitches = reference
+	switch {
+	case s.As != AsInterface:
+		target.DeviceIDs = []config.NamedID{{Key: "/sys/bus/" + s.As + "/devices/" + s.Name, ID: s.Name}}
+	case s.Netns == "":
+		target.Netns, target.IfName = "our own", s.Name // the finder takes "" as no namespace
+		finder.Interfaces = ownNetns{finder.Interfaces}
+	default:
+		target.Netns, target.IfName = s.Netns, s.Name
+	}
+	device, err := finder.Find(target)
 	if err != nil {
 		return nil, err
 	}
@@ -102,23 +112,6 @@ func fullAddress(name string) string {
 		}
 	}
 	return name
-}
-
-// find runs discovery as ADD does.
-func (n *Node) find(s Subject, switches hostdev.Eswitches) (*discovery.Device, error) {
-	target := discovery.Target{FollowLower: s.FollowLower, SubfunctionParent: s.SubfunctionParent}
-	finder := *n.Finder
-	finder.Eswitches = switches
-	if s.As == AsInterface {
-		target.Netns, target.IfName = s.Netns, s.Name
-		if s.Netns == "" {
-			target.Netns = "our own" // the finder takes "" as no namespace
-			finder.Interfaces = ownNetns{finder.Interfaces}
-		}
-	} else {
-		target.DeviceIDs = []config.NamedID{{Key: "/sys/bus/" + s.As + "/devices/" + s.Name, ID: s.Name}}
-	}
-	return finder.Find(target)
 }
 
 // ownNetns returns interfaces of our own network namespace, whatever the namespace argument is.
