@@ -196,6 +196,17 @@ func TestSweepLeavesAttachmentsWhoseDelegatesItCannotRun(t *testing.T) {
 	}
 }
 
+// stage makes the directories of sandboxes, each with its network namespace, and returns their parent directory.
+func (r *rig) stage(a *agent.Agent, sandboxes map[string]string) (staged string) {
+	r.t.Helper()
+	staged = filepath.Join(r.dir, "containers")
+	for sandbox, netns := range sandboxes {
+		r.must(os.MkdirAll(filepath.Join(staged, sandbox, "devinfo"), 0o755), os.Symlink(netns, filepath.Join(staged, sandbox, "netns")))
+	}
+	a.Options.Injection = &inject.Options{StageDir: staged}
+	return staged
+}
+
 // The runtime could not delete a pod if the plugin were missing.
 func TestUninstallFailsWhileAttachmentsExist(t *testing.T) {
 	r := newRig(t)
@@ -204,11 +215,7 @@ func TestUninstallFailsWhileAttachmentsExist(t *testing.T) {
 	nameless.Args = ""
 	r.put(vf("alive", "0000:03:00.2", "", ""), nameless, r.dead("stale", "0000:03:00.3"))
 	r.must(os.WriteFile(filepath.Join(r.StateDir, "attachments/net-a@torn@net1"), []byte("torn"), 0o600))
-	staged := filepath.Join(r.dir, "containers")
-	for sandbox, netns := range map[string]string{"ended": r.noNetns(), "runs": "/proc/self/ns/net"} {
-		r.must(os.MkdirAll(filepath.Join(staged, sandbox, "devinfo"), 0o755), os.Symlink(netns, filepath.Join(staged, sandbox, "netns")))
-	}
-	a.Options.Injection = &inject.Options{StageDir: staged}
+	staged := r.stage(a, map[string]string{"ended": r.noNetns(), "runs": aliveNetns})
 	files := []string{filepath.Join(r.dir, "bin/devinfo"), r.NodeConfig}
 	refused := "the journal has 3 attachments: delete their pods first: pod shop/web-alive (net1, network net-a), " +
 		"container nameless (net1, network net-a), attachment net-a/torn/net1 (or uninstall anyway with --force)"
@@ -231,13 +238,9 @@ func TestUninstallFailsWhileAttachmentsExist(t *testing.T) {
 func TestUninstallRemovesDirectoriesOfEndingPods(t *testing.T) {
 	r := newRig(t)
 	a := r.ranUntilHealthy()
-	staged := filepath.Join(r.dir, "containers")
-	for _, sandbox := range []string{"ends", "told"} {
-		r.must(os.MkdirAll(filepath.Join(staged, sandbox, "devinfo"), 0o755), os.Symlink("/proc/self/ns/net", filepath.Join(staged, sandbox, "netns")))
-	}
+	staged := r.stage(a, map[string]string{"ends": aliveNetns, "told": aliveNetns})
 	node, err := a.Node()
 	r.must(err, os.MkdirAll(node.DeviceInfoDir, 0o755), os.WriteFile(filepath.Join(node.DeviceInfoDir, "net-a-told_net1"), []byte(`{"type":"pci"}`), 0o644))
-	a.Options.Injection = &inject.Options{StageDir: staged}
 	r.must(a.Uninstall(t.Context(), false), a.Uninstall(t.Context(), false))
 	difftest.Holds(t, staged, "told")
 }

@@ -332,14 +332,6 @@ func TestRemovePlacedRemovesOnlyThePluginOfTheDriver(t *testing.T) {
 	}
 }
 
-func TestPlaceInstallsFileWithoutVersionUnchecked(t *testing.T) {
-	other := script(t, t.TempDir())
-	p := keeper(t, other)
-	script(t, p.Dir)
-	write(t, filepath.Join(p.Dir, install.Name), read(t, other)+"# another\n", 0o755)
-	place(t, p, install.Replaced, other)
-}
-
 func TestProgramIsRestored(t *testing.T) {
 	dir := t.TempDir()
 	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "program")
