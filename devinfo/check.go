@@ -76,8 +76,7 @@ func isText(value string) (faults []fault) {
 	return faults
 }
 
-// SpecVersion is the version of the specification that this package implements. New files carry it (section
-// 3.1.2).
+// SpecVersion is the version of the specification that this package implements. New files carry it (section 3.1.2).
 const SpecVersion = "1.1.0"
 
 // VersionError is the error of [Parse] for an unsupported major version.

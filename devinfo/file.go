@@ -22,9 +22,8 @@ func DevicePluginFile(resourceName, deviceID string) string {
 // ReadFile reads and validates the device-info file at path (section 4). A CNI plugin gets the path in
 // runtimeConfig.CNIDeviceInfoFile (section 5.1).
 //
-// The error matches fs.ErrNotExist if the file is missing. It is an [*InvalidError] with all violations if the
-// file breaks the specification, or an error of [Parse]. Warnings do not make ReadFile fail; [Info.Validate]
-// returns them.
+// The error matches fs.ErrNotExist if the file is missing. It is an [*InvalidError] with all violations if the file
+// breaks the specification, or an error of [Parse]. Warnings do not make ReadFile fail; [Info.Validate] returns them.
 //
 // ReadFile reads only regular files of at most 1 MiB, so a FIFO cannot block it.
 func ReadFile(path string) (*Info, error) {

@@ -9,8 +9,7 @@ import (
 	"devinfo-cni.io/devinfo"
 )
 
-// FuzzParse checks that encoding and parsing again gives the same information, and that no input makes a method
-// panic.
+// FuzzParse checks that encoding and parsing again gives the same information, and that no input makes a method panic.
 func FuzzParse(f *testing.F) {
 	for name := range examples {
 		data, err := os.ReadFile(npwg + name)

@@ -2,10 +2,9 @@ package devinfo
 
 import "cmp"
 
-// Merge combines three layers of device information. In a CNI ADD, existing is the content of the device-info
-// file, found holds the facts read from the node, and declared is deviceInfo of the network configuration. Any
-// layer may be nil; if all are nil, Merge returns nil. The arguments stay unchanged, and the result shares no
-// memory with them.
+// Merge combines three layers of device information. In a CNI ADD, existing is the content of the device-info file,
+// found holds the facts read from the node, and declared is deviceInfo of the network configuration. Any layer may be
+// nil; if all are nil, Merge returns nil. The arguments stay unchanged, and the result shares no memory with them.
 //
 // Merge decides key by key: a declared value wins over a found value, and a found value wins over an existing
 // one. The exceptions are:

@@ -1,6 +1,5 @@
 // Package store reads, writes and removes device-info files by name in one directory (section 4 of the Device
-// Information Specification 1.1.0). The specification's directories are [devinfo.CNIDir] and
-// [devinfo.DevicePluginDir].
+// Information Specification 1.1.0). The specification's directories are [devinfo.CNIDir] and [devinfo.DevicePluginDir].
 //
 // Readers see either the old or the new content of a file. A name is one path element. Below the directory the
 // package works through an [os.Root] and refuses symbolic links, so it cannot touch anything outside. The path
@@ -33,9 +32,8 @@ const (
 	limit                = 1 << 20 // size of a file in bytes
 )
 
-// Open returns the Dir for a path without touching the disk. If dir is not absolute, every method fails.
-// Directories are created with mode 0755 and files with mode 0644, whatever the umask. A file may have at most
-// 1 MiB.
+// Open returns the Dir for a path without touching the disk. If dir is not absolute, every method fails. Directories
+// are created with mode 0755 and files with mode 0644, whatever the umask. A file may have at most 1 MiB.
 func Open(dir string) *Dir { return &Dir{filepath.Clean(dir)} }
 
 // Path returns the path of the file with that name. It does not check the name.

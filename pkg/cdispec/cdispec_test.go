@@ -63,8 +63,7 @@ func TestSpecHasOldestSufficientVersion(t *testing.T) {
 	}
 }
 
-// attachments are devices that the CDI library must accept too, from an empty one to one with all allowed
-// characters.
+// attachments are devices that the CDI library must accept too, from an empty one to one with all allowed characters.
 var attachments = map[string]cdispec.Device{
 	"nothing to give": {Kind: cdispec.DefaultKind, Name: "c0ffee:net1", IfName: "net1"},
 	"a group":         group,

@@ -55,8 +55,7 @@ func TestVariableDiffersForEveryInterface(t *testing.T) {
 	}
 }
 
-// FuzzNames checks that the CDI library accepts every device name, and that two attachments have different
-// names.
+// FuzzNames checks that the CDI library accepts every device name, and that two attachments have different names.
 func FuzzNames(f *testing.F) {
 	f.Add("c0ffee", "net1", "c0ffee", "net:1")
 	f.Add("c0-", "net_", "c0", "-net_")

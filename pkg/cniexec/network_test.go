@@ -13,8 +13,7 @@ import (
 	"devinfo-cni.io/pkg/cniexec"
 )
 
-// network returns a network of scripts. Each script appends its name, verb and configuration to the file
-// "calls".
+// network returns a network of scripts. Each script appends its name, verb and configuration to the file "calls".
 func network(t *testing.T, cniVersion string, bodies map[string]string, order ...string) (n *cniexec.Network, calls func() string) {
 	t.Helper()
 	dir := t.TempDir()

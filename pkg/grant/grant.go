@@ -1,5 +1,4 @@
-// Package grant decides which device nodes and host directories a container may have for its network
-// attachment.
+// Package grant decides which device nodes and host directories a container may have for its network attachment.
 //
 // The author of a NetworkAttachmentDefinition can declare any device and any path, so the package does not
 // trust the device nodes in the device information. It finds device nodes in /sys, and grants them

@@ -1,6 +1,5 @@
-// Package result edits CNI results (SPEC.md section 5). It passes on the text of the previous plugin's result,
-// unknown keys included, and changes only the necessary keys. The CNI library converts the result only if the
-// versions differ.
+// Package result edits CNI results (SPEC.md section 5). It passes on the text of the previous plugin's result, unknown
+// keys included, and changes only the necessary keys. The CNI library converts the result only if the versions differ.
 package result
 
 import (

@@ -75,9 +75,8 @@ func (c *call) askedLeases(delegates []json.RawMessage) ([]journal.DeviceLease, 
 // foundLeases returns leases of the device that Find has found, and of its IOMMU group if the container gets it. They
 // are exclusive, unless other interfaces use the device too.
 //
-// A device that is only described gets no lease, but it is an error if another pod has the device. It is only
-// described if its interface is not in the pod, the network has no delegates, and the container gets none of
-// its device nodes.
+// A device that is only described gets no lease, but it is an error if another pod has the device. It is only described
+// if its interface is not in the pod, the network has no delegates, and the container gets none of its device nodes.
 func (r *request) foundLeases(device *discovery.Device, info *devinfo.Info, granted grant.Grant) ([]journal.DeviceLease, error) {
 	mode := journal.Exclusive
 	if device.Shared {

@@ -23,8 +23,7 @@ import (
 	"devinfo-cni.io/pkg/link/linktest"
 )
 
-// The paths of a story. They can be fixed, because linktest.Run mounts an empty tmpfs of this process's own on
-// /run.
+// The paths of a story. They can be fixed, because linktest.Run mounts an empty tmpfs of this process's own on /run.
 const (
 	binDir      = "/run/bin"       // CNI_PATH: devinfo and its children
 	infoDir     = "/run/infos"     // deviceInfoDir
@@ -183,9 +182,8 @@ func attachment(s step) string {
 	}), " ")
 }
 
-// stdin returns the configuration with the keys of the step added or replaced, in the spelling of the step. A
-// step that is not an object is used unchanged. Like a runtime, it passes the result of ADD to CHECK and DEL
-// since version 0.4.0.
+// stdin returns the configuration with the keys of the step added or replaced, in the spelling of the step. A step that
+// is not an object is used unchanged. Like a runtime, it passes the result of ADD to CHECK and DEL since version 0.4.0.
 func (w *world) stdin(s step) string {
 	if strings.TrimSpace(s.body) != "" && !strings.HasPrefix(s.body, "{") {
 		return s.body
