@@ -79,7 +79,8 @@ func TestInvalidInfoIsCorruptErrorExceptForeignMajorVersion(t *testing.T) {
 		info, err := d.Info("net1")
 		var corrupt *store.CorruptError
 		if info != nil || err == nil || !strings.HasPrefix(err.Error(), d.Path("net1")+": "+want) ||
-			errors.As(err, &corrupt) == errors.As(err, new(*devinfo.VersionError)) || corrupt != nil && corrupt.Path != d.Path("net1") {
+			errors.As(err, &corrupt) == errors.As(err, new(*devinfo.VersionError)) ||
+			corrupt != nil && corrupt.Path != d.Path("net1") {
 			t.Errorf("%q: got %v, %#v", content, info, err)
 		}
 	}

@@ -64,7 +64,8 @@ func TestPlaceholdersAreFilledIn(t *testing.T) {
 func TestPlaceholdersAreFilledInEverywhere(t *testing.T) {
 	info, _, err := declared(t, `{"type": "pci", "pci": {"pci-address": "0000:01:00.2", "note": ["{ifName}"]}, "{network}": {"x": "{podName}"}}`, podArgs)
 	must(t, err)
-	want, err := devinfo.Parse([]byte(`{"type": "pci", "pci": {"pci-address": "0000:01:00.2", "note": ["net1"]}, "net-a": {"x": "dpdk-0"}}`))
+	want, err := devinfo.Parse([]byte(
+		`{"type": "pci", "pci": {"pci-address": "0000:01:00.2", "note": ["net1"]}, "net-a": {"x": "dpdk-0"}}`))
 	must(t, err)
 	difftest.Equal(t, string(info.Encode()), string(want.Encode()))
 }

@@ -174,7 +174,7 @@ func (c *Config) readDevice(r *reader) {
 		}
 		c.DeviceIDs = append(c.DeviceIDs, NamedID{r.prefix + key, id})
 		c.DeviceID = c.DeviceIDs[0].ID
-		if _, err := pci.Parse("0000:" + id); err == nil { // without its domain, the address would count as an opaque ID
+		if _, err := pci.Parse("0000:" + id); err == nil { // without a domain it would count as an opaque ID
 			r.problem(key, fmt.Sprintf("a PCI address with its domain, such as %q", "0000:"+id))
 		}
 		return id

@@ -112,7 +112,7 @@ func (s cdiSpec) mountablePath(name string) (string, error) {
 	return s.plugin.Infos.Path(name), nil
 }
 
-// socketDir returns the socket's directory on the host, as configured or else from the result; "" = as in the container.
+// socketDir returns the socket's directory on the host, from the configuration or the result; "" = as in the container.
 func (s cdiSpec) socketDir(res *result.Result) string {
 	if s.want.SocketDir != "" {
 		return s.want.SocketDir

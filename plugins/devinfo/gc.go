@@ -124,7 +124,8 @@ func (p *Plugin) Sweep() error { return translate(p.sweep(func() {})) }
 // delete. The lock on the entry prevents an ADD or DEL of the attachment meanwhile.
 func (p *Plugin) collect(cfg *config.Config, key journal.Key, judged *journal.Entry, cniPath string) (done bool, err error) {
 	cfg = &config.Config{Name: key.Network, Type: cfg.Type, CNIVersion: cfg.CNIVersion, Delegates: cfg.Delegates}
-	c, _ := p.open(cfg, &Args{Args: attachment.Args{ContainerID: key.ContainerID, IfName: key.IfName}, Path: cniPath}) // no error, because CNI_ARGS are empty
+	args := &Args{Args: attachment.Args{ContainerID: key.ContainerID, IfName: key.IfName}, Path: cniPath}
+	c, _ := p.open(cfg, args) // no error, because CNI_ARGS are empty
 	e, corrupt, err := c.lock()
 	defer e.Unlock()
 	switch {

@@ -69,7 +69,8 @@ func (r *request) devicePluginInfo() (*devinfo.Info, error) {
 	if r.cfg.ResourceName == "" || r.cfg.DeviceID == "" {
 		return nil, nil
 	}
-	_, info, err := r.readInfo(store.Open(r.plugin.Node.DevicePluginDir), devinfo.DevicePluginFile(r.cfg.ResourceName, r.cfg.DeviceID))
+	dir := store.Open(r.plugin.Node.DevicePluginDir)
+	_, info, err := r.readInfo(dir, devinfo.DevicePluginFile(r.cfg.ResourceName, r.cfg.DeviceID))
 	if as[*store.NameError](err) {
 		return nil, &config.Problem{Key: "resourceName", Value: fmt.Sprintf("%q", r.cfg.ResourceName), Want: "a resource such as vendor.example/name: " + err.Error()}
 	}

@@ -6,8 +6,8 @@
 // about the node, including all paths.
 //
 // Each CNI verb has a file, which reads from top to bottom. The steps of ADD are in request.go, infofile.go,
-// delegates.go, cdi.go, lease.go and record.go, in this order. takeOver, the step after request.go, is in record.go too.
-// cleanup.go ends an attachment, for ADD, DEL and GC.
+// delegates.go, cdi.go, lease.go and record.go, in this order, except takeOver, the step after request.go, which is in
+// record.go. cleanup.go ends an attachment, for ADD, DEL and GC.
 package plugin
 
 import (

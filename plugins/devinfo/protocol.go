@@ -66,7 +66,8 @@ func (p *Plugin) Run(getenv func(string) string, stdin io.Reader, stderr io.Writ
 func (p *Plugin) dispatch(command string, getenv func(string) string, stdin io.Reader) error {
 	args := &Args{
 		Args: attachment.Args{
-			ContainerID: getenv("CNI_CONTAINERID"), Netns: getenv("CNI_NETNS"), IfName: getenv("CNI_IFNAME"), CNIArgs: getenv("CNI_ARGS"),
+			ContainerID: getenv("CNI_CONTAINERID"), Netns: getenv("CNI_NETNS"),
+			IfName: getenv("CNI_IFNAME"), CNIArgs: getenv("CNI_ARGS"),
 		},
 		Path: getenv("CNI_PATH"), NetnsOverride: getenv("CNI_NETNS_OVERRIDE"), Command: command,
 	}

@@ -215,8 +215,8 @@ func protocol(t *testing.T, name, verb string, f fault) (code uint) {
 	return own.Code
 }
 
-// The codes are in the comments of CNI's constants in errors.go, and in the values of devinfo's own constants. Code 1, an
-// unsupported cniVersion, has no constant.
+// The codes are in the comments of CNI's constants in errors.go, and in the values of devinfo's own constants. Code 1,
+// an unsupported cniVersion, has no constant.
 func TestReferenceListsErrorCodes(t *testing.T) {
 	codes := append(find(t, `(?m)^\tcode\w+ += (?:types\.\w+ +// |uint\()(\d+)`, "errors.go"), "1")
 	slices.SortFunc(codes, func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })

@@ -114,7 +114,8 @@ func (p *Plugin) checkRunnable(cfg *config.Config, n int, cniPath string) error 
 	if problem := cfg.DelegateProblem(n); problem != nil {
 		return problem
 	}
-	if _, err := (&cniexec.Exec{Root: p.Root}).FindInPath(cfg.Delegates[n].Type, filepath.SplitList(cniPath)); err != nil {
+	exec := cniexec.Exec{Root: p.Root}
+	if _, err := exec.FindInPath(cfg.Delegates[n].Type, filepath.SplitList(cniPath)); err != nil {
 		return fail(codeConfig, fmt.Errorf("delegates[%d]: %w", n, err), "install the plugin in a directory of CNI_PATH")
 	}
 	return nil
