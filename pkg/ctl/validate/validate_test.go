@@ -11,7 +11,6 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/goldentest"
@@ -155,42 +154,6 @@ func FuzzCheck(f *testing.F) {
 		info, err := devinfo.Parse(text)
 		if good := err == nil && len(info.Validate().Errors()) == 0; good != (docs[0].Errors() == 0) {
 			t.Errorf("the library says %v, and here it is %+v", err, docs[0])
-		}
-	})
-}
-
-// FuzzDefinition checks that a configuration has the same errors alone and in a NetworkAttachmentDefinition, and that
-// these include the plugin's error.
-func FuzzDefinition(f *testing.F) {
-	archive, err := txtar.ParseFile("testdata/config.txtar")
-	must(f, err)
-	for _, file := range archive.Files {
-		f.Add(file.Data)
-	}
-	f.Fuzz(func(t *testing.T, text []byte) {
-		var object map[string]json.RawMessage
-		if json.Unmarshal(text, &object) != nil || object == nil {
-			return
-		}
-		delete(object, "plugins")
-		delete(object, "kind")
-		for key, value := range map[string]string{"type": `"devinfo"`, "name": `"n"`, "cniVersion": `"1.0.0"`} {
-			object[key] = json.RawMessage(value)
-		}
-		text = marshal(t, object)
-		cfg, err := config.Parse(text)
-		must(t, err)
-		nad := marshal(t, map[string]any{"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
-			"metadata": map[string]string{"name": "n"}, "spec": map[string]string{"config": string(text)}})
-		for below, text := range map[string][]byte{"": text, "spec.config.": nad} {
-			found := one(t, checker, string(text), validate.CNIConfig).Findings
-			for _, problem := range cfg.Problems {
-				if !slices.ContainsFunc(found, func(f validate.Finding) bool {
-					return !f.Warning && (f.Path == below+problem.Key || strings.Contains(f.Rule, "more than once"))
-				}) {
-					t.Errorf("%s is not found wrong in %s: %v", problem.Key, text, problem)
-				}
-			}
 		}
 	})
 }
