@@ -60,7 +60,7 @@ type Kubelet struct {
 }
 
 // StartKubelet creates the sockets and publishes the node's devices in the background, until ctx ends or [Kubelet.Stop]
-// is called. Call it before [claim.Engine.Run]. It waits neither for the kubelet nor for the API server.
+// is called. Call it before [claim.Engine.Run]. It does not wait for the kubelet or the API server.
 func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet, error) {
 	k := &Kubelet{agent: agent, options: o, started: make(chan struct{}), specs: metadataSpecs{dir: agent.CDIDir}}
 	options := []kubeletplugin.Option{

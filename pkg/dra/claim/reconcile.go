@@ -122,7 +122,7 @@ func decide(phase state.Phase, w want, a attachmentView) action {
 	return none
 }
 
-// reconcile returns the next step of a claim: the first one of which the condition holds. It depends on its arguments only.
+// reconcile returns the next step of a claim: the first in a list whose condition is true. Only its arguments matter.
 func reconcile(record *state.Claim, g goal, now claimView) step {
 	needs := map[action][]int{}
 	for n := range record.Attachments {

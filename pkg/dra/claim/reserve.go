@@ -68,7 +68,7 @@ func (e *Engine) checkClaim(ctx context.Context, c *claim, sb *sandbox) error {
 		c.name(), c.pod.Namespace, c.pod.Name)
 }
 
-// readIdle reads the idle claims (see isIdle) and updates them. After an error, the next sweep reads the others.
+// readIdle reads and updates the idle claims: see isIdle. It leaves claims after a failed read to the next sweep.
 func (e *Engine) readIdle(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
