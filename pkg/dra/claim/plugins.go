@@ -121,7 +121,7 @@ func cniArgs(sb Sandbox, claim string) [][2]string {
 	}
 }
 
-// loggedExec runs the plugins of one attachment and logs their standard error.
+// loggedExec runs the plugins of one attachment, one after another, and logs their standard error.
 type loggedExec struct {
 	cniexec.Exec
 	log *slog.Logger
@@ -129,9 +129,8 @@ type loggedExec struct {
 
 func (e *loggedExec) ExecPlugin(ctx context.Context, path string, stdin []byte, env []string) ([]byte, error) {
 	said := new(cappedBuffer)
-	run := e.Exec
-	run.Stderr = said
-	stdout, err := run.ExecPlugin(ctx, path, stdin, env)
+	e.Stderr = said
+	stdout, err := e.Exec.ExecPlugin(ctx, path, stdin, env)
 	if said.Len() > 0 {
 		e.log.Info("CNI plugin wrote to stderr", "plugin", filepath.Base(path), "stderr", said.String())
 	}
