@@ -37,9 +37,7 @@ func TestConfigAndNameComeFromClassOrClaim(t *testing.T) {
 		{"the name from the class", node, []string{"class " + with(`"ifName":"net1"`), "claim " + with(`"ifName":"","config":`+macvlan)}, ours()},
 		{"white space", node, []string{"claim " + with("\n \"ifName\" : \"net1\",\n\t\"config\": "+strings.ReplaceAll(macvlan, ",", " ,\n"))}, ours()},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			difftest.Equal(t, resolve(t, claim(t, test.configs...), test.policy), []cniconfig.Network{test.want})
-		})
+		difftest.Same(t, test.name, resolve(t, claim(t, test.configs...), test.policy), []cniconfig.Network{test.want})
 	}
 }
 

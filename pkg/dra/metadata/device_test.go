@@ -99,15 +99,13 @@ func TestDataHasAtMost10KiB(t *testing.T) {
 		"with garbage":       {`[]`, `{` + vfText + `}`, "data is left out: the CNI result is not a JSON object", vf},
 		"lengthy itself":     {`{}`, "", "data is left out: it has 10314 bytes, at most 10240 are allowed", lengthy},
 	} {
-		t.Run(name, func(t *testing.T) {
-			data, warnings := metadata.Data(json.RawMessage(test.result), test.of)
-			got := ""
-			if data != nil {
-				got = string(data.Raw)
-			}
-			difftest.Equal(t, got, test.want)
-			difftest.Equal(t, strings.Join(warnings, "; "), test.warning)
-		})
+		data, warnings := metadata.Data(json.RawMessage(test.result), test.of)
+		got := ""
+		if data != nil {
+			got = string(data.Raw)
+		}
+		difftest.Same(t, name, got, test.want)
+		difftest.Same(t, name+": warnings", strings.Join(warnings, "; "), test.warning)
 	}
 }
 
@@ -173,11 +171,9 @@ func TestAttributesComeFromDeviceInfoAndSysfs(t *testing.T) {
 		}},
 		"without its map": {"virtio-vm", devinfo.Info{Type: devinfo.TypePCI}, map[string]any{"devinfo-cni.io/type": "pci"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			got, warnings := attributes(t, test.host, &test.info)
-			difftest.Equal(t, got, test.want)
-			difftest.Equal(t, warnings, []string(nil))
-		})
+		got, warnings := attributes(t, test.host, &test.info)
+		difftest.Same(t, name, got, test.want)
+		difftest.Same(t, name+": warnings", warnings, []string(nil))
 	}
 }
 

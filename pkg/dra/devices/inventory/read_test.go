@@ -3,6 +3,7 @@ package inventory_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -55,19 +56,17 @@ func describe(d resourceapi.Device) string {
 		fmt.Fprintf(&b, "    capacity %s %s default %s\n", name, c.Value.String(), c.RequestPolicy.Default.String())
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Attributes)) {
-		a := d.Attributes[name]
-		switch {
-		case a.StringValue != nil:
-			fmt.Fprintf(&b, "    %s %q\n", name, *a.StringValue)
-		case a.IntValue != nil:
-			fmt.Fprintf(&b, "    %s %d\n", name, *a.IntValue)
-		case a.BoolValue != nil:
-			fmt.Fprintf(&b, "    %s %v\n", name, *a.BoolValue)
-		default:
-			fmt.Fprintf(&b, "    %s has no value\n", name)
-		}
+		_, value := content(d.Attributes[name])
+		fmt.Fprintf(&b, "    %s %s\n", name, value)
 	}
 	return b.String()
+}
+
+// content returns the type and the JSON of an attribute's value.
+func content(a resourceapi.DeviceAttribute) (kind, value string) {
+	raw, _ := json.Marshal(a) // {"string":"vf"}
+	kind, value, _ = strings.Cut(strings.Trim(string(raw), "{}"), ":")
+	return strings.Trim(kind, `"`), value
 }
 
 func TestEachDocumentedAttributeIsSet(t *testing.T) {
@@ -84,14 +83,8 @@ func TestEachDocumentedAttributeIsSet(t *testing.T) {
 		for _, s := range pool(t, h, configuration) {
 			for _, d := range s.Devices {
 				for attribute, a := range d.Attributes {
-					have := "string"
-					if a.IntValue != nil {
-						have = "int"
-					} else if a.BoolValue != nil {
-						have = "bool"
-					}
-					if have != types[attribute] {
-						t.Errorf("%s: %s: %s is %q in the table, and a %s here", name, d.Name, attribute, types[attribute], have)
+					if kind, _ := content(a); kind != types[attribute] {
+						t.Errorf("%s: %s: %s is %q in the table, and a %s here", name, d.Name, attribute, types[attribute], kind)
 					}
 					seen[attribute] = true
 				}

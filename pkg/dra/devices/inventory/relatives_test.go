@@ -189,10 +189,8 @@ func TestBusyDeviceKeepsItsDriver(t *testing.T) {
 		"gone":                 {plain(), "pci-0000-09-00-0", "the node has lost it"},
 		"address":              {used, vf0, "the host uses it: eth2 has the address 10.1.2.3/24"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			if why, err := inventory.Busy(test.host, test.device); err != nil || why != test.why {
-				t.Errorf("got %q, %v", why, err)
-			}
-		})
+		if why, err := inventory.Busy(test.host, test.device); err != nil || why != test.why {
+			t.Errorf("%s: got %q, %v", name, why, err)
+		}
 	}
 }

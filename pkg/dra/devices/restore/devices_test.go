@@ -23,12 +23,7 @@ const (
 	podsMAC = "02:00:00:00:00:99"
 )
 
-func kernel(t *testing.T, host string) *restoretest.Kernel {
-	t.Helper()
-	return kernelIn(t, t.TempDir(), host)
-}
-
-func kernelIn(t *testing.T, dir, host string) *restoretest.Kernel {
+func kernel(t *testing.T, dir, host string) *restoretest.Kernel {
 	t.Helper()
 	k, err := restoretest.Make(dir, capturetest.Text(t, host))
 	must(t, err)
@@ -51,7 +46,7 @@ func look(t *testing.T, h *restore.Devices, d hostdev.Ref) restore.Snapshot {
 // igb returns the kernel of the host igb-sriov and the state of its vf.
 func igb(t *testing.T) (*restoretest.Kernel, *restore.Devices, restore.Snapshot) {
 	t.Helper()
-	k := kernel(t, "igb-sriov")
+	k := kernel(t, t.TempDir(), "igb-sriov")
 	return k, k.Host(), look(t, k.Host(), function(vf, "eth2"))
 }
 
@@ -83,7 +78,7 @@ func TestLookFindsDeviceByBusAndName(t *testing.T) {
 			Bus: "pci", Device: "0000:03:00.4", Driver: "mlx5_core", IfName: "enp3s0f0v2", MTU: 1500, MAC: "02:03:00:00:00:02", VF: untouched()}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := look(t, kernel(t, test.host).Host(), test.device)
+			got := look(t, kernel(t, t.TempDir(), test.host).Host(), test.device)
 			if got.Inode == 0 {
 				t.Error("a device made anew cannot be told from this one")
 			}
@@ -185,7 +180,7 @@ func TestRestoreFailsWhilePFIsAway(t *testing.T) {
 // The PF has no interface while its driver is bound again. Its VFs may remain during this time.
 func TestRestoreFailsWhilePFHasNoInterface(t *testing.T) {
 	dir := t.TempDir()
-	k := kernelIn(t, dir, "igb-sriov")
+	k := kernel(t, dir, "igb-sriov")
 	h := k.Host()
 	f := look(t, h, function(vf, "eth2"))
 	must(t, k.ConfigureVF(vf, link.VFSettings{VLAN: 7, VLANProto: 0x8100, SpoofCheck: true}))
@@ -279,7 +274,7 @@ func TestMismatchNamesSettings(t *testing.T) {
 // While a port is in a pod, the other port keeps its settings.
 func TestRestoreDoesNotChangeOtherPort(t *testing.T) {
 	dir := t.TempDir()
-	h := kernelIn(t, dir, "netdevsim-switchdev").Host()
+	h := kernel(t, dir, "netdevsim-switchdev").Host()
 	f, neighbour := look(t, h, hostdev.Ref{IfName: "eth1"}), look(t, h, hostdev.Ref{IfName: "eth0"})
 	for _, of := range []string{"class/net/eth1", "devices/netdevsim1/net/eth1"} {
 		must(t, os.RemoveAll(filepath.Join(dir, "kernel/sys", of)))

@@ -44,7 +44,7 @@ func TestDriverIsRefusedWithoutIsolationOfFunction(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			k := kernelIn(t, dir, "igb-sriov")
+			k := kernel(t, dir, "igb-sriov")
 			if test.change != nil {
 				must(t, test.change(filepath.Join(dir, "kernel")))
 			}
@@ -77,7 +77,7 @@ func (l locked) Open(name string) (fs.File, error) {
 // lock wait too: reads and writes of driver_override, and probing.
 func TestBlockedUnbindDoesNotBlockOtherDevices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := kernel(t, "igb-sriov")
+		k := kernel(t, t.TempDir(), "igb-sriov")
 		f := look(t, k.Host(), function(vf, "eth2"))
 		must(t, k.Host().Bind(f, "vfio-pci"))
 		var calls atomic.Int32
