@@ -36,10 +36,11 @@ func uninstall(ctx context.Context, o *options, client kubernetes.Interface, log
 	if err != nil {
 		return fmt.Errorf("--uninstall: %w", err)
 	}
-	if ctx.Err() == nil {
-		log.Info("uninstalled")
+	if ctx.Err() != nil {
+		return nil
 	}
-	if o.keepRunning && ctx.Err() == nil {
+	log.Info("uninstalled")
+	if o.keepRunning {
 		done := httpstatus.Check{Name: "uninstalled", Ask: func() error { return nil }}
 		defer httpstatus.Serve(ctx, "--metrics-address", o.metricsAddress, prometheus.NewRegistry(), httpstatus.Health(done), log)()
 		<-ctx.Done()

@@ -106,9 +106,11 @@ type Node struct {
 	selected atomic.Pointer[inventory.Rules] // rules for the labels of the Node object; nil = not known yet
 	last     atomic.Pointer[survey]          // last published survey
 
-	mu      sync.Mutex
-	unknown error // why the result of Others is incomplete; nil = it is complete
-	health  health
+	mu            sync.Mutex
+	unknown       error             // why the result of Others is incomplete; nil = it is complete
+	problems      map[string]string // by device, for the author of its pod; "" = healthy
+	examined      time.Time         // time of problems
+	healthChanged chan struct{}     // closed and replaced when problems changes
 }
 
 // never is the wait for a publication that is not needed.
@@ -119,7 +121,7 @@ func New(o Options) *Node {
 	if o.Step == nil {
 		o.Step = func(string) {}
 	}
-	n := &Node{Options: o, metrics: newMetrics(o.Metrics), changed: make(chan struct{}, 1), health: health{changed: make(chan struct{})}}
+	n := &Node{Options: o, metrics: newMetrics(o.Metrics), changed: make(chan struct{}, 1), healthChanged: make(chan struct{})}
 	n.Leases.node = n
 	n.last.Store(&survey{})
 	return n

@@ -280,13 +280,7 @@ func (n *Node) leaveOffer(s survey) {
 // healthLasts is how long the result of a survey is valid. Surveys are a minute apart.
 const healthLasts = 3 * time.Minute
 
-// health is the result of the last survey. The node's mutex guards it.
-type health struct {
-	of      map[string]string // by device, the problem, for the author of its pod; "" = healthy
-	when    time.Time
-	changed chan struct{} // closed and replaced when of changes
-}
-
+// examine finds the problems of the devices in a survey.
 func (n *Node) examine(s survey, now time.Time) {
 	attached := n.having(func(at *state.Attachment) bool { return at.Phase == state.Added })
 	of := map[string]string{}
@@ -317,12 +311,11 @@ func (n *Node) examine(s survey, now time.Time) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	h := &n.health
-	h.when = now
-	if !maps.Equal(h.of, of) {
-		h.of = of
-		close(h.changed)
-		h.changed = make(chan struct{})
+	n.examined = now
+	if !maps.Equal(n.problems, of) {
+		n.problems = of
+		close(n.healthChanged)
+		n.healthChanged = make(chan struct{})
 	}
 }
 
@@ -332,19 +325,18 @@ func (n *Node) examine(s survey, now time.Time) {
 func (n *Node) Health(pool string) (list []kubeletplugin.DeviceHealth, changed <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	h := &n.health
 	if n.Sharing() {
 		list = append(list, kubeletplugin.DeviceHealth{PoolName: pool, DeviceName: SoftwareDevice, Health: kubeletplugin.HealthStatusHealthy, LastUpdated: time.Now()})
 	}
-	if time.Since(h.when) > healthLasts {
-		return list, h.changed
+	if time.Since(n.examined) > healthLasts {
+		return list, n.healthChanged
 	}
-	for _, name := range slices.Sorted(maps.Keys(h.of)) {
-		d := kubeletplugin.DeviceHealth{PoolName: pool, DeviceName: name, Health: kubeletplugin.HealthStatusHealthy, LastUpdated: h.when, Message: h.of[name]}
+	for _, name := range slices.Sorted(maps.Keys(n.problems)) {
+		d := kubeletplugin.DeviceHealth{PoolName: pool, DeviceName: name, Health: kubeletplugin.HealthStatusHealthy, LastUpdated: n.examined, Message: n.problems[name]}
 		if d.Message != "" {
 			d.Health = kubeletplugin.HealthStatusUnhealthy
 		}
 		list = append(list, d)
 	}
-	return list, h.changed
+	return list, n.healthChanged
 }
