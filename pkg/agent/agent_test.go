@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -379,23 +378,17 @@ func BenchmarkCrowd(b *testing.B) {
 	checktest.Crowd(b, r.Node, boot, aliveNetns, 1000, 10000)
 	var used time.Duration
 	for b.Loop() {
-		before := processorTime(b)
+		before := difftest.ProcessorTime(b)
 		a, end := r.started()
 		eventually(b, "swept and checked", func() bool { return healthy(a) })
 		end()
-		used += processorTime(b) - before
+		used += difftest.ProcessorTime(b) - before
 	}
 	used /= time.Duration(b.N)
 	b.ReportMetric(used.Seconds(), "cpu-s/op")
 	if used > gate {
 		b.Errorf("%v of processor time, more than %v", used, gate)
 	}
-}
-
-func processorTime(b *testing.B) time.Duration {
-	var used syscall.Rusage
-	difftest.Must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 // The table in docs/agent.md lists the metrics. A metric with a label has a row that begins with `label`:

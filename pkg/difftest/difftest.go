@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -146,4 +147,12 @@ func Block(t testing.TB, file, after, language string) string {
 func Holds(t testing.TB, dir string, names ...string) {
 	t.Helper()
 	Same(t, "in "+dir, Names(t, dir), names)
+}
+
+// ProcessorTime returns the processor time of this process, which other load on the machine does not increase.
+func ProcessorTime(t testing.TB) time.Duration {
+	t.Helper()
+	var used syscall.Rusage
+	Must(t, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

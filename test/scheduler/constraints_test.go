@@ -3,7 +3,6 @@ package scheduler_test
 import (
 	"fmt"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 
 	"devinfo-cni.io/pkg/capturefile/capturetest"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/hostdev"
 )
@@ -153,7 +153,7 @@ func TestClassOfOnePFCostsSchedulerLittle(t *testing.T) {
 		}
 		best := time.Hour
 		for range 5 {
-			start := processorTime()
+			start := difftest.ProcessorTime(t)
 			allocator := allocator(t, state, classOf(class), published, cache)
 			for n := range nodes {
 				results, err := allocator.Allocate(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("node", n)}}, []*resourceapi.ResourceClaim{claim("true")})
@@ -161,7 +161,7 @@ func TestClassOfOnePFCostsSchedulerLittle(t *testing.T) {
 					t.Fatalf("%s: %d results, %v", class, len(results), err)
 				}
 			}
-			best = min(best, processorTime()-start)
+			best = min(best, difftest.ProcessorTime(t)-start)
 		}
 		return best
 	}
@@ -175,13 +175,4 @@ func TestClassOfOnePFCostsSchedulerLittle(t *testing.T) {
 			}
 		}
 	}
-}
-
-// processorTime returns the processor time of this process, which other processes do not affect.
-func processorTime() time.Duration {
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		panic(err)
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
