@@ -162,32 +162,30 @@ func TestGateIsInstalledBesidePlugins(t *testing.T) {
 }
 
 func TestSocketDirectoryIsMountedIfNodeSettingsAllow(t *testing.T) {
-	linktest.Run(t, giveSocketDirectories) // an ordinary user can only enter own namespaces
-}
-
-func giveSocketDirectories(t *testing.T) {
-	sys, err := sysfs.Open("/sys")
-	must(t, err)
-	allowed, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
-	dir := filepath.Join(allowed, "6e0c")
-	must(t, os.Mkdir(dir, 0o700))
-	info := &devinfo.Info{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Mode: "client", Path: dir + "/sock"}}
-	for _, test := range []struct {
-		socketDirs []string
-		of         pod.Identity
-		want       []cdispec.Mount
-	}{
-		{[]string{allowed}, pod.Identity{UID: "6e0c"}, []cdispec.Mount{{Host: dir, Container: dir}}},
-		{[]string{allowed}, pod.Identity{UID: "77aa"}, nil},
-		{[]string{"/var/run/vhost-user"}, pod.Identity{UID: "6e0c"}, nil},
-	} {
-		g := granter(config.Node{SocketDirs: test.socketDirs}, sys, "")
-		g.Pod = test.of
-		got, err := g.ForInterface(finderOf(sys), "/proc/self/ns/net", "net1", info)
+	linktest.Run(t, func(t *testing.T) { // an ordinary user can only enter own namespaces
+		sys, err := sysfs.Open("/sys")
 		must(t, err)
-		if diff := cmp.Diff(test.want, got.Mounts); diff != "" || (test.want == nil) != (len(got.Refusals) == 1) {
-			t.Errorf("%s, %s: refused %v\n%s", test.socketDirs, test.of, got.Refusals, diff)
+		allowed, err := filepath.EvalSymlinks(t.TempDir())
+		must(t, err)
+		dir := filepath.Join(allowed, "6e0c")
+		must(t, os.Mkdir(dir, 0o700))
+		info := &devinfo.Info{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Mode: "client", Path: dir + "/sock"}}
+		for _, test := range []struct {
+			socketDirs []string
+			of         pod.Identity
+			want       []cdispec.Mount
+		}{
+			{[]string{allowed}, pod.Identity{UID: "6e0c"}, []cdispec.Mount{{Host: dir, Container: dir}}},
+			{[]string{allowed}, pod.Identity{UID: "77aa"}, nil},
+			{[]string{"/var/run/vhost-user"}, pod.Identity{UID: "6e0c"}, nil},
+		} {
+			g := granter(config.Node{SocketDirs: test.socketDirs}, sys, "")
+			g.Pod = test.of
+			got, err := g.ForInterface(finderOf(sys), "/proc/self/ns/net", "net1", info)
+			must(t, err)
+			if diff := cmp.Diff(test.want, got.Mounts); diff != "" || (test.want == nil) != (len(got.Refusals) == 1) {
+				t.Errorf("%s, %s: refused %v\n%s", test.socketDirs, test.of, got.Refusals, diff)
+			}
 		}
-	}
+	})
 }

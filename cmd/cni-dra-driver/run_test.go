@@ -92,7 +92,6 @@ func TestDriverDoesNotStartWithMissingPrerequisites(t *testing.T) {
 		"--cdi-dir: ":                                                       func(o *options) { o.cdiDir = o.kubeconfig },
 		"--gate-binary: stat /nonexistent: ":                                func(o *options) { o.gate = "/nonexistent" },
 		"--gate-binary: / is no program (mode d":                            func(o *options) { o.gate = "/" },
-		"is no program (mode -rw":                                           func(o *options) { o.gate = o.kubeconfig },
 		"--devices":                                                         func(o *options) { o.devices = "/nonexistent" },
 		"--node-config":                                                     func(o *options) { o.nodeConfig = o.kubeconfig },
 		"--kubelet-registrar-dir: stat /nonexistent: ":                      func(o *options) { o.registrarDir = "/nonexistent" },

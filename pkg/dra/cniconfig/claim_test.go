@@ -27,10 +27,7 @@ func claim(t testing.TB, configs ...string) *resourceapi.ResourceClaim {
 	request(c, "net")
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "demo", UID: "p1"}}
 	for _, config := range configs {
-		source, params, ok := strings.Cut(config, " ")
-		if !ok {
-			t.Fatalf("%q has no source", config)
-		}
+		source, params, _ := strings.Cut(config, " ")
 		configure(t, c, source, params)
 	}
 	return c
@@ -39,12 +36,9 @@ func claim(t testing.TB, configs ...string) *resourceapi.ResourceClaim {
 // configure adds a config for the requests, or for all requests.
 func configure(t testing.TB, c *resourceapi.ResourceClaim, source, params string, requests ...string) {
 	t.Helper()
-	from, ok := map[string]resourceapi.AllocationConfigSource{
+	from := map[string]resourceapi.AllocationConfigSource{
 		"class": resourceapi.AllocationConfigSourceClass, "claim": resourceapi.AllocationConfigSourceClaim,
 	}[source]
-	if !ok {
-		from = resourceapi.AllocationConfigSource(source)
-	}
 	config := resourceapi.DeviceAllocationConfiguration{Source: from, Requests: requests}
 	config.Opaque = &resourceapi.OpaqueDeviceConfiguration{Driver: driver}
 	config.Opaque.Parameters.Raw = []byte(params)

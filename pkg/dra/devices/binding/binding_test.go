@@ -64,9 +64,10 @@ func bind(t *testing.T, device string, how cniconfig.DeviceKeys, plugins ...stri
 	var all []string
 	for n, p := range after.Plugins {
 		for key, v := range p {
-			if _, there := before.Plugins[n][key]; !there {
+			if had, there := before.Plugins[n][key]; !there || had == "" {
 				all = append(all, fmt.Sprintf("%s.%s=%v", p["type"], key, v))
 				delete(p, key)
+				delete(before.Plugins[n], key)
 			}
 		}
 	}
@@ -97,6 +98,7 @@ func TestDeviceIsWrittenToDefaultKeyOfPlugin(t *testing.T) {
 		{"bridge", `{"type":"bridge"}`, "bridge.bridge=br0", ""},
 		{"uplink", `{"type":"macvlan","mode":"bridge"}`, "macvlan.master=eth2", ""},
 		{"bond", `{"type":"vlan","master":"bond0","vlanId":7}`, "", ""},
+		{"bond", `{"type":"ipvlan","master":""}`, "ipvlan.master=bond0", ""},
 		{"ovs", `{"type":"macvlan"}`, "macvlan.master=br-ex", ""},
 		{"nic", `{"type":"macvlan"}`, "macvlan.master=eth1", ""},
 		{"vf", `{"type":"sriov","deviceID":"0000:3B:00.2"}`, "", ""},
@@ -111,14 +113,6 @@ func TestDeviceIsWrittenToDefaultKeyOfPlugin(t *testing.T) {
 		if added != test.added || id != test.deviceID || err != nil {
 			t.Errorf("%s in %s: added %q, deviceID %q, %v", test.device, test.plugins, added, id, err)
 		}
-	}
-}
-
-func TestEmptyKeyIsSet(t *testing.T) {
-	d := devices()["bond"]
-	got, _, err := binding.Bind([]byte(`{"plugins":[{"type":"ipvlan","master":""}]}`), d.Device, d.as, nil)
-	if err != nil || string(got) != `{"plugins":[{"master":"bond0","type":"ipvlan"}]}` {
-		t.Errorf("got %s, %v", got, err)
 	}
 }
 

@@ -6,19 +6,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/difftest"
 )
 
-func TestFunctionIsNamedByAddress(t *testing.T) {
-	for text, want := range map[string]string{"0000:8a:00.2": "pci-0000-8a-00-2", "10000:E1:00.0": "pci-10000-e1-00-0"} {
-		a, err := pci.Parse(text)
-		difftest.Must(t, err)
-		difftest.Same(t, text, functionName(a.String()), want)
-	}
-}
-
-func TestOtherNamesAreDNSLabels(t *testing.T) {
+func TestNamesAreDNSLabels(t *testing.T) {
 	for name, want := range map[string]string{
 		"eth0": "net-eth0", "br-ex": "net-br-ex", "bond0.100": "netx-bond0-2e100", "br_ex": "netx-br-5fex", "Br": "netx--42r",
 		"br-": "netx-br-2d", "-": "netx--2d", "br-A": "netx-br---41",
