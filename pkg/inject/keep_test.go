@@ -71,7 +71,7 @@ func TestDirectoryIsRemovedWithTheSandbox(t *testing.T) {
 	stop := nri.run()
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
 	nri.make(pod(), container())
-	nri.remove(pod())
+	must(t, nri.RemovePodSandbox(t.Context(), &adaptation.RemovePodSandboxRequest{Pod: pod()}))
 	r.eventually("removed", func() bool { return len(r.left()) == 0 })
 
 	nri.make(pod(), container())
@@ -94,12 +94,9 @@ func TestUnlistedSandboxWithNetnsOfAProcessHasEnded(t *testing.T) {
 	other.Id = "other"
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
 	r.attach("sriov-net", "other", "net1", vfInfo)
-	for _, p := range []*api.PodSandbox{byProcess, other} {
-		_, _, err := a.CreateContainer(t.Context(), p, container())
-		if err != nil || r.decisions()[0] == "nothing" {
-			t.Fatalf("%v, %q", err, r.decisions())
-		}
-	}
+	r.make(a, byProcess, container())
+	r.make(a, other, container())
+	r.expect("injected", "injected")
 	nri := r.serve() // lists no sandboxes
 	nri.run()
 	r.eventually("removed", func() bool { return slices.Equal(r.left(), []string{"other"}) })

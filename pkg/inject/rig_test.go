@@ -280,11 +280,6 @@ func (n containerRuntime) make(p *api.PodSandbox, c *api.Container) *api.Contain
 	return got
 }
 
-func (n containerRuntime) remove(p *api.PodSandbox) {
-	n.r.t.Helper()
-	must(n.r.t, n.RemovePodSandbox(n.r.t.Context(), &adaptation.RemovePodSandboxRequest{Pod: p}))
-}
-
 func compact(t *testing.T, text string) string {
 	t.Helper()
 	var b bytes.Buffer
