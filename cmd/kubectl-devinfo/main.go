@@ -47,7 +47,7 @@ type tool struct {
 	config *genericclioptions.ConfigFlags // kubectl's flags: --kubeconfig, --context, -n, ...
 	api    kubernetes.Interface           // set when a command starts
 
-	output         string // -o; "" = table, or for one pod "paragraphs"
+	output         string // -o; "" = table; pod NAME without -o sets "paragraphs"
 	noHeaders      bool
 	allNamespaces  bool
 	selector       string
