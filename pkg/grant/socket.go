@@ -13,7 +13,6 @@ import (
 	"syscall"
 
 	"devinfo-cni.io/pkg/cdispec"
-	"devinfo-cni.io/pkg/pod"
 )
 
 // socket adds the directory of a socket, given by its path in the container. The socket need not exist yet,
@@ -32,7 +31,8 @@ func (o *offer) socket(socket string) {
 	}
 	outside := path.Clean(cmp.Or(o.Granter.SocketDir, inside))
 	roots := socketRoots(o.Settings.SocketDirs)
-	if !owns(o.Pod, outside, roots) {
+	owns := func(dir string) bool { return slices.Contains(roots, path.Dir(dir)) && o.Pod.Owns(path.Base(dir)) }
+	if !owns(outside) {
 		o.refuse(device, fmt.Sprintf("%s is not directly below one of socketDirs (%s), or its name does not contain this pod's ID", outside, strings.Join(o.Settings.SocketDirs, ", ")),
 			`use a directory with {podUID} or {containerID:12} in its name; if the host's path differs from the container's, set it in "cdi": {"socketDir": …}`)
 		return
@@ -42,17 +42,12 @@ func (o *offer) socket(socket string) {
 		o.refuse(device, fmt.Sprintf("the host's directory %s: %v", outside, err), `let a plugin in "delegates" create it, or mount the switch's directory into the pod as a volume`)
 		return
 	}
-	if !owns(o.Pod, dir, roots) || path.Base(dir) != path.Base(outside) {
+	if !owns(dir) || path.Base(dir) != path.Base(outside) {
 		o.refuse(device, outside+" is a symbolic link to another directory", "replace it by a directory")
 		return
 	}
 	o.Mounts = append(o.Mounts, cdispec.Mount{Host: dir, Container: inside})
 	o.Grant.SocketDir = dir
-}
-
-// owns reports whether a clean path is directly in one of roots and its base name contains the pod's ID.
-func owns(p pod.Identity, dir string, roots []string) bool {
-	return slices.Contains(roots, path.Dir(dir)) && p.Owns(path.Base(dir))
 }
 
 // socketRoots returns the cleaned socketDirs, and the targets of links among them, such as /var/run.
