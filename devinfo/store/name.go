@@ -69,8 +69,7 @@ func (d *Dir) Name(path string) (string, error) {
 	return "", &NameError{path, err}
 }
 
-// pathErrors are errors that the path itself causes, as opposed to the machine. The kernel returns EINVAL for a
-// path with a NUL.
+// pathErrors are errors of the path itself, not of the machine. The kernel returns EINVAL for a path with a NUL.
 var pathErrors = []syscall.Errno{syscall.ENOTDIR, syscall.ENAMETOOLONG, syscall.ELOOP, syscall.EINVAL}
 
 // is reports whether two clean paths lead to the same directory.

@@ -44,8 +44,7 @@ const (
 // usualPath is the PATH for plugins that start programs such as iptables.
 const usualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Exec runs plugins. It implements invoke.Exec, and its methods may be called concurrently. The zero value sets
-// no time limit and discards standard error.
+// Exec runs plugins. It implements invoke.Exec, and its methods may be called concurrently.
 type Exec struct {
 	version.PluginDecoder // for the method Decode
 
@@ -59,8 +58,7 @@ type Exec struct {
 	// Inherit is an open file that plugins and their children inherit; nil = none. A lock on it (flock) is held
 	// until all of them have ended, even if the caller is killed.
 	Inherit *os.File
-	// Stderr receives the plugins' standard error as they write it; nil = discard. Write errors are ignored, so
-	// that a failing log does not kill a plugin.
+	// Stderr receives the plugins' standard error; nil = discard. If it fails, the plugins do not notice.
 	Stderr io.Writer
 }
 

@@ -7,6 +7,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -127,9 +128,7 @@ func Parse(data []byte) (*Config, error) {
 		r.problems = append(r.problems, &Problem{"network configuration", fmt.Sprintf("JSON nested %d levels deep", levels), fmt.Sprintf("at most %d", shape.MostLevels)})
 	}
 	r.string("cniVersion", &c.CNIVersion)
-	if c.CNIVersion == "" {
-		c.CNIVersion = "0.1.0"
-	}
+	c.CNIVersion = cmp.Or(c.CNIVersion, "0.1.0")
 	r.string("name", &c.Name)
 	r.string("type", &c.Type)
 	c.PrevResult = r.object("prevResult")

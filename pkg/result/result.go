@@ -145,8 +145,7 @@ func find(list []entry, name, sandbox string) int {
 	return first
 }
 
-// Identify sets pciID and socketPath on an interface if they are empty. It does nothing before version 1.1.0,
-// which introduced these keys.
+// Identify sets pciID and socketPath on an interface if they are empty. Versions before 1.1.0 have neither key.
 func (r *Result) Identify(name, sandbox, pciID, socketPath string) {
 	n := find(r.interfaces, name, sandbox)
 	if n < 0 || !r.atLeast("1.1.0") {

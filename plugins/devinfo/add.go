@@ -62,8 +62,7 @@ type plan struct {
 	leases  []journal.DeviceLease
 }
 
-// decide finds the device. It composes the content of the device-info file and of the CDI spec, and decides which
-// device nodes and mounts the container may have and which leases the attachment takes.
+// decide finds the device and returns the plan for it.
 func (r *request) decide(file infoFile, res *result.Result) (p plan, err error) {
 	if p.device, err = r.plugin.Finder.Find(r.target(r.declared, file.external, res)); err != nil {
 		return p, err

@@ -52,9 +52,8 @@ func (s cdiSpec) refuseOwned() error {
 	return err
 }
 
-// grantFor returns the device nodes and mounts that the container may have, by CDI or later by NRI. They are empty
-// if the device has no description. They are also empty without a CDI spec if the device is the pod's interface or
-// no node setting allows devices.
+// grantFor returns the device nodes and mounts that the container may have, by CDI or later by NRI. Without a CDI spec
+// they are empty if the device is the pod's interface, or if no node setting allows devices.
 func (r *request) grantFor(device *discovery.Device, info *devinfo.Info, res *result.Result) (grant.Grant, error) {
 	if info == nil || r.cdi.want == nil && (device.IsInterface || len(r.plugin.Node.AllowedDevices) == 0) {
 		return grant.Grant{}, nil

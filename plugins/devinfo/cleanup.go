@@ -12,8 +12,7 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// cleanup removes an attachment that its journal entry describes. DEL and GC use it. ADD uses it to undo its own
-// changes after a failure, and to clean up after a former ADD.
+// cleanup removes the attachment of a journal entry, for DEL and GC, and for an ADD that fails or follows a former one.
 type cleanup struct {
 	*call
 	entry      *journal.Entry

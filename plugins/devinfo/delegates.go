@@ -67,8 +67,7 @@ func (r *request) runDelegates(rollback *rollback, file infoFile) (*result.Resul
 	return last, now, r.checkType(now.external)
 }
 
-// knownInfo returns the device information known before the delegates create the interface. It returns nil if
-// the information is incomplete, or the attachment has no file.
+// knownInfo returns the device information known before the delegates run, or nil if it is incomplete or has no file.
 func (r *request) knownInfo(file infoFile) (*devinfo.Info, error) {
 	target := r.target(r.declared, file.external, r.prev)
 	target.Netns = ""

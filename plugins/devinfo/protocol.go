@@ -19,9 +19,8 @@ import (
 // versions are the CNI versions that the plugin supports.
 var versions = version.PluginSupports("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 
-// Limits for the size of a configuration. maxAdd leaves room for the journal's record of an ADD (package
-// safefile). maxConfig has room for a DEL with the result that the runtime adds (cniexec.MaxOutput), and for a
-// GC with 100,000 attachments.
+// Limits for the size of a configuration. maxAdd leaves room for the journal's record of an ADD (package safefile).
+// maxConfig has room for a DEL with a result of cniexec.MaxOutput, and for a GC with 100,000 attachments.
 const (
 	maxAdd    = 8 << 20
 	maxConfig = 20 << 20

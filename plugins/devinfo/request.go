@@ -88,8 +88,7 @@ func ownNetns(args *Args) error {
 	return nil
 }
 
-// wantedFile returns the name of the device-info file. If the runtime passes no path, it returns "" and logs a
-// warning, or fails if the configuration is strict.
+// wantedFile returns the name of the device-info file. Without a path it logs a warning, or fails if strict is set.
 func (r *request) wantedFile() (string, error) {
 	name, err := r.infoFileName()
 	if err != nil || name != "" {
