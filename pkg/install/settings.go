@@ -111,7 +111,7 @@ func (s *Settings) wanted() (data []byte, from string, err error) {
 	return nil, "", nil
 }
 
-// ignored returns an error that names the files of Dir, none of which applies to the node.
+// ignored returns an error that lists the files of Dir. The caller has found no settings for the node among them.
 func (s *Settings) ignored() error {
 	entries, err := os.ReadDir(s.Dir)
 	var names []string

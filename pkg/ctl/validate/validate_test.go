@@ -93,7 +93,7 @@ func TestExamplesOfSpecificationsAreValid(t *testing.T) {
 	}
 }
 
-// No other key tells that a file of this name has settings.
+// The file has no known key, so validate must use its name.
 func TestSettingsAreRecognizedByFileName(t *testing.T) {
 	for file, want := range map[string]validate.Kind{"/etc/cni/devinfo/node.json": validate.Settings, "settings/default.json": validate.Settings, "x.json": ""} {
 		docs := validate.Parse(file, []byte(`{"colour": "red"}`))
