@@ -26,9 +26,6 @@ func main() {
 	}
 }
 
-// largest limits the size of a container's state, in bytes.
-const largest = 1 << 20
-
 // check returns an error unless the container is in the attached network namespace.
 func check(args []string, state io.Reader, proc string) error {
 	if len(args) != 2 {
@@ -37,7 +34,7 @@ func check(args []string, state io.Reader, proc string) error {
 	var container struct {
 		Pid int `json:"pid"`
 	}
-	if err := json.NewDecoder(io.LimitReader(state, largest)).Decode(&container); err != nil {
+	if err := json.NewDecoder(io.LimitReader(state, 1<<20)).Decode(&container); err != nil {
 		return errors.New(args[1] + ": cannot read the runtime's state of the container: " + err.Error())
 	}
 	has, err := os.Stat(proc + "/" + strconv.Itoa(container.Pid) + "/ns/net")

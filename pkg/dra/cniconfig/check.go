@@ -63,7 +63,9 @@ func (p Policy) checkConfig(all *Checked, path string, c resourceapi.DeviceConfi
 		return false
 	}
 	if c.Opaque.Driver != p.Driver {
-		if isOurKind(c.Opaque.Parameters.Raw) {
+		var is struct{ APIVersion, Kind string }
+		_ = json.Unmarshal(c.Opaque.Parameters.Raw, &is) // parameters of another driver have any content
+		if slices.Contains(apiVersions, is.APIVersion) && slices.Contains(kinds, is.Kind) {
 			all.add(path, refuse("opaque.driver", fmt.Sprintf("driver %s is not %s, but these are parameters of %[2]s", quote(c.Opaque.Driver), p.Driver),
 				fmt.Sprintf("write %q", p.Driver)))
 		}
@@ -71,7 +73,7 @@ func (p Policy) checkConfig(all *Checked, path string, c resourceapi.DeviceConfi
 	}
 	params, wrong := p.decode(c.Opaque.Parameters.Raw, source)
 	if params.ifName != "" {
-		wrong = append(wrong, checkIfName(numbered(params.ifName, 0))) // add ignores nil
+		wrong = append(wrong, checkIfName(numbering{}.next(params.ifName))) // add ignores nil
 	}
 	var parsed *libcni.NetworkConfigList
 	if params.config != nil {
@@ -83,11 +85,6 @@ func (p Policy) checkConfig(all *Checked, path string, c resourceapi.DeviceConfi
 	wrong = append(wrong, refusal)
 	all.add(path+".opaque.parameters", wrong...)
 	return true
-}
-
-func isOurKind(raw []byte) bool {
-	var is struct{ APIVersion, Kind string }
-	return json.Unmarshal(raw, &is) == nil && slices.Contains(apiVersions, is.APIVersion) && slices.Contains(kinds, is.Kind)
 }
 
 // CheckClaim checks the spec of a claim. Paths of mistakes begin below its devices. If AllowClaimTypes is nil, all

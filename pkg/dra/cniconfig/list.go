@@ -84,12 +84,7 @@ type numbering map[string]int
 func (n numbering) next(ifName string) string {
 	number := n[ifName]
 	n[ifName]++
-	return numbered(ifName, number)
-}
-
-// numbered returns ifName with number n.
-func numbered(ifName string, n int) string {
-	return strings.ReplaceAll(ifName, indexMark, strconv.Itoa(n))
+	return strings.ReplaceAll(ifName, indexMark, strconv.Itoa(number))
 }
 
 // checkIfName refuses names that a new interface of a pod cannot have: names that the kernel rejects (dev_valid_name in

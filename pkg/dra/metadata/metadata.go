@@ -242,8 +242,13 @@ func NetworkData(result json.RawMessage, ifName, netns string) (*resourceapi.Net
 	data := &resourceapi.NetworkDeviceData{InterfaceName: ifName}
 	var warnings []string
 	if own >= 0 {
-		if data.HardwareAddress, err = hardwareAddress(r.Interfaces[own].Mac); err != nil {
-			warnings = append(warnings, err.Error())
+		const limit = resourceapi.NetworkDeviceDataHardwareAddressMaxLength
+		data.HardwareAddress = r.Interfaces[own].Mac
+		if mac, err := net.ParseMAC(data.HardwareAddress); err == nil {
+			data.HardwareAddress = mac.String() // the kernel's spelling
+		} else if length := len(data.HardwareAddress); length > limit {
+			data.HardwareAddress = ""
+			warnings = append(warnings, fmt.Sprintf("hardwareAddress is left out: it has %d bytes, at most %d are allowed", length, limit))
 		}
 	}
 	for _, ip := range r.IPs {
@@ -281,19 +286,6 @@ func MTUOf(result, list json.RawMessage, ifName, netns string) int64 {
 		}
 	}
 	return 1500
-}
-
-// hardwareAddress returns the kernel's spelling of a hardware address, if its length is usual. Otherwise it returns
-// text.
-func hardwareAddress(text string) (string, error) {
-	if mac, err := net.ParseMAC(text); err == nil {
-		return mac.String(), nil
-	}
-	const limit = resourceapi.NetworkDeviceDataHardwareAddressMaxLength
-	if len(text) > limit {
-		return "", fmt.Errorf("hardwareAddress is left out: it has %d bytes, at most %d are allowed", len(text), limit)
-	}
-	return text, nil
 }
 
 // parse parses a CNI result and returns the index of the pod's interface in it; -1 = it is missing. Interfaces
