@@ -22,7 +22,6 @@ const maxName = 128
 // list converts the configuration of decoded parameters into a configuration list without white space. A single
 // plugin becomes a list with one entry. The refusals are all mistakes in the configuration.
 func list(config json.RawMessage) (*libcni.NetworkConfigList, refusals) {
-	var wrong refusals
 	var fields map[string]json.RawMessage
 	_ = json.Unmarshal(config, &fields) // decode has checked that it is an object
 	_, single := fields["type"]
@@ -30,8 +29,7 @@ func list(config json.RawMessage) (*libcni.NetworkConfigList, refusals) {
 	const remedy = "give a plugin, or a list of plugins"
 	switch {
 	case single && many:
-		wrong.add("config", `config has both "type" and "plugins"`, remedy)
-		return nil, wrong
+		return nil, refusals{refuse("config", `config has both "type" and "plugins"`, remedy)}
 	case single:
 		wrapped := map[string]any{"plugins": []json.RawMessage{config}}
 		for _, key := range []string{"cniVersion", "name"} {
@@ -41,16 +39,15 @@ func list(config json.RawMessage) (*libcni.NetworkConfigList, refusals) {
 		}
 		config, _ = json.Marshal(wrapped)
 	case !many:
-		wrong.add("config", `config must have the key "type" or "plugins"`, remedy)
-		return nil, wrong
+		return nil, refusals{refuse("config", `config must have the key "type" or "plugins"`, remedy)}
 	}
 	var text bytes.Buffer
 	_ = json.Compact(&text, config)
 	l, err := libcni.ConfListFromBytes(text.Bytes())
 	if err != nil {
-		wrong.add("config", fmt.Sprintf("config: %v", err), "write it as CNI SPEC.md section 1 defines; in YAML, quote versions")
-		return nil, wrong
+		return nil, refusals{refuse("config", fmt.Sprintf("config: %v", err), "write it as CNI SPEC.md section 1 defines; in YAML, quote versions")}
 	}
+	var wrong refusals
 	// libcni accepts these mistakes, but ADD or DEL would fail.
 	if err := utils.ValidateNetworkName(l.Name); err != nil || len(l.Name) > maxName {
 		wrong.add("config.name", fmt.Sprintf("config.name %s is not a network name", quote(l.Name)),

@@ -100,7 +100,7 @@ type Node struct {
 
 	// Only Slices uses the next three.
 	left       *state.Offer // last offer that was written
-	again      *time.Timer  // requests the next publication, if it cannot wait for the poll
+	again      *time.Timer  // requests the next publication
 	nextLabels time.Time    // earliest time of the next read of the Node object's labels
 
 	selected atomic.Pointer[inventory.Rules] // rules for the labels of the Node object; nil = not known yet
@@ -123,6 +123,7 @@ func New(o Options) *Node {
 	}
 	n := &Node{Options: o, metrics: newMetrics(o.Metrics), changed: make(chan struct{}, 1), healthChanged: make(chan struct{})}
 	n.Leases.node = n
+	n.again = time.AfterFunc(never, n.Publish)
 	n.last.Store(&survey{})
 	return n
 }

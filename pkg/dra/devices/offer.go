@@ -45,10 +45,7 @@ func (n *Node) Slices(ctx context.Context) (list []inventory.Slice, ok bool) {
 	wait := n.noteUnknown(unknown)
 	n.readLabels(ctx)
 	s, err := n.survey(others, unknown)
-	if n.again != nil {
-		n.again.Stop()
-	}
-	n.again = time.AfterFunc(min(wait, s.wait), n.Publish)
+	n.again.Reset(min(wait, s.wait))
 	if err != nil {
 		n.Log.Error("cannot read the node's devices: keeping the published ones", "error", err)
 		return nil, false
