@@ -91,39 +91,48 @@ func (r route) links(flags uint16, index int, filter uint32, attrs ...*nl.RtAttr
 		msg.Index = int32(index)
 		req := r.request(unix.RTM_GETLINK, msg, append(attrs, nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(filter)))...)
 		req.Flags |= flags
-		answers, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
-		dump := flags&unix.NLM_F_DUMP != 0
-		if errors.Is(err, syscall.EINVAL) && !dump {
-			answers, err = r.long(req)
+		if flags&unix.NLM_F_DUMP == 0 {
+			return r.one(req)
 		}
-		if err == nil && !dump && len(answers) != 1 {
-			err = fmt.Errorf("%d answers to a request for one interface", len(answers))
-		}
-		return answers, err
+		return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
 	})
 }
 
-// long requests one interface whose answer may exceed the library's buffer of 64 KiB, because the kernel allows
-// almost as much for the altnames alone. The answer is in the socket's queue when Send returns.
-func (r route) long(req *nl.NetlinkRequest) (answers [][]byte, err error) {
+// one requests one interface. The answer can be too large for the library's buffer of 64 KiB, because the kernel
+// allows almost as much for the altnames alone. The answer is in the socket's queue when Send returns.
+func (r route) one(req *nl.NetlinkRequest) ([][]byte, error) {
 	if err := r.socket.Socket.Send(req); err != nil {
 		return nil, err
 	}
-	buffer := make([]byte, 1<<17)
+	for {
+		messages, err := r.receive()
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range messages {
+			switch {
+			case m.Header.Seq != req.Seq: // the rest of a dump that failed
+			case m.Header.Type == unix.RTM_NEWLINK:
+				return [][]byte{m.Data}, nil
+			case m.Header.Type == unix.NLMSG_ERROR && len(m.Data) >= 4:
+				return nil, syscall.Errno(-int32(binary.NativeEndian.Uint32(m.Data)))
+			}
+		}
+	}
+}
+
+// receive returns the messages of the next datagram in the socket's queue.
+func (r route) receive() ([]syscall.NetlinkMessage, error) {
+	size, _, err := unix.Recvfrom(r.socket.Socket.GetFd(), nil, unix.MSG_PEEK|unix.MSG_TRUNC)
+	if err != nil {
+		return nil, err
+	}
+	buffer := make([]byte, size)
 	n, _, err := unix.Recvfrom(r.socket.Socket.GetFd(), buffer, 0)
 	if err != nil {
 		return nil, err
 	}
-	messages, err := syscall.ParseNetlinkMessage(buffer[:n])
-	for _, m := range messages {
-		switch {
-		case m.Header.Type == unix.RTM_NEWLINK:
-			answers = append(answers, m.Data)
-		case m.Header.Type == unix.NLMSG_ERROR && len(m.Data) >= 4:
-			return nil, syscall.Errno(-int32(binary.NativeEndian.Uint32(m.Data)))
-		}
-	}
-	return answers, err
+	return syscall.ParseNetlinkMessage(buffer[:n])
 }
 
 func (r route) request(command int, header nl.NetlinkRequestData, attrs ...*nl.RtAttr) *nl.NetlinkRequest {
