@@ -18,7 +18,7 @@ import (
 // Pauses between two attempts to lock. A blocking flock is not used, because it cannot be cancelled and could
 // lock the file after the caller has given up.
 const (
-	firstPause   = 200 * time.Microsecond
+	firstPause   = 50 * time.Microsecond
 	longestPause = 100 * time.Millisecond
 	shortPause   = time.Millisecond // the maximum for locks that are held only briefly
 )
@@ -144,10 +144,16 @@ func await(ctx context.Context, path string, limit, longest time.Duration, try f
 		if left <= 0 {
 			return &BusyError{Path: path, Waited: limit, Holders: holders(path)}
 		}
-		select {
-		case <-ctx.Done():
+		if pause < shortPause { // a timer would wake a second thread, which costs more than the pause
+			_ = syscall.Nanosleep(&syscall.Timespec{Nsec: int64(min(pause, left))}, nil)
+		} else {
+			select {
+			case <-ctx.Done():
+			case <-time.After(min(pause, left)):
+			}
+		}
+		if ctx.Err() != nil {
 			return &BusyError{Path: path, Waited: time.Since(began), Cause: context.Cause(ctx)}
-		case <-time.After(min(pause, left)):
 		}
 	}
 }
