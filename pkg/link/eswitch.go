@@ -43,9 +43,11 @@ func once[V any](read func(pf string) (V, error)) func(pf string) (V, error) {
 	}
 }
 
-// Switchdev reports whether the eswitch of the PF at a PCI address is in switchdev mode. If devlink returns no mode,
-// because the driver or the kernel does not support it or CAP_NET_ADMIN is missing, it depends on whether an
-// interface of the PF has a phys_switch_id.
+// Switchdev reports whether the eswitch of the PF at a PCI address is in switchdev mode. It first reads sysfs, which is
+// faster than devlink: a PF whose interfaces have no phys_switch_id is in legacy mode, because in switchdev mode each
+// port must have one (Documentation/networking/switchdev.rst). Otherwise devlink's mode decides. If devlink returns no
+// mode, because the driver or the kernel does not support it or CAP_NET_ADMIN is missing, a phys_switch_id means
+// switchdev mode.
 func (e Eswitch) Switchdev(pf string) (bool, error) {
 	if e.known != nil {
 		return e.known(pf)
@@ -53,6 +55,10 @@ func (e Eswitch) Switchdev(pf string) (bool, error) {
 	address, err := pci.Parse(pf)
 	if err != nil {
 		return false, err
+	}
+	interfaces, id, unread := e.switchID(address.String())
+	if interfaces > 0 && id == "" && unread == nil {
+		return false, nil
 	}
 	mode, err := e.Mode(address.String())
 	if err != nil && !absent(err) {
@@ -64,38 +70,37 @@ func (e Eswitch) Switchdev(pf string) (bool, error) {
 	case "legacy":
 		return false, nil
 	}
-	id, err := e.switchID(address.String())
-	if err != nil {
-		return false, fmt.Errorf("%s: read phys_switch_id: %w", pf, err)
+	if unread != nil {
+		return false, fmt.Errorf("%s: read phys_switch_id: %w", pf, unread)
 	}
 	return id != "", nil
 }
 
-// switchID returns the phys_switch_id of the PF, or "". It reads at most four interfaces of the PF. In switchdev
-// mode each interface has the ID, even with a thousand representors. In legacy mode there are one or two interfaces,
-// and reading the ID fails with EOPNOTSUPP. Some drivers have an ID in legacy mode too (bnxt_en), so prefer
-// devlink's mode.
-func (e Eswitch) switchID(pf string) (string, error) {
+// switchID returns the number of interfaces that it has read, at most four of the PF's, and their phys_switch_id or
+// "". In switchdev mode each interface has the ID, even with a thousand representors. In legacy mode there are one or
+// two interfaces, and reading the ID fails with EOPNOTSUPP. Some drivers have an ID in legacy mode too (bnxt_en), so
+// prefer devlink's mode.
+func (e Eswitch) switchID(pf string) (interfaces int, id string, err error) {
 	net := "bus/pci/devices/" + pf + "/net"
 	dir, err := e.Sys.Open(net)
 	if absent(err) {
-		return "", nil
+		return 0, "", nil
 	}
 	if err != nil {
-		return "", err
+		return 0, "", err
 	}
 	defer dir.Close()
 	list, ok := dir.(fs.ReadDirFile)
 	if !ok {
-		return "", fmt.Errorf("%s: not a directory", net)
+		return 0, "", fmt.Errorf("%s: not a directory", net)
 	}
 	entries, _ := list.ReadDir(4) // an empty directory returns io.EOF
 	for _, entry := range entries {
-		if id, err := e.attribute(net + "/" + entry.Name() + "/phys_switch_id"); err != nil || id != "" {
-			return id, err
+		if id, err = e.attribute(net + "/" + entry.Name() + "/phys_switch_id"); err != nil || id != "" {
+			break
 		}
 	}
-	return "", nil
+	return len(entries), id, err
 }
 
 // A Handle is devlink's name of a device: the bus "pci" and the address for a PF. netdevsim also has eswitches.

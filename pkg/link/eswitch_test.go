@@ -46,7 +46,9 @@ func TestSwitchdevPrefersModeToSwitchID(t *testing.T) {
 		want    bool
 		err     error
 	}{
-		"mode without id":            {eswitch(without, "switchdev", nil), true, nil},
+		"mode without interface":     {eswitch(fstest.MapFS{}, "switchdev", nil), true, nil},
+		"mode, id unreadable":        {eswitch(broken(withID, "", syscall.EIO), "switchdev", nil), true, nil},
+		"no id, devlink broken":      {eswitch(without, "", syscall.EMSGSIZE), false, nil},
 		"legacy mode, id":            {eswitch(withID, "legacy", nil), false, nil},
 		"no devlink, id":             {eswitch(withID, "", syscall.ENOENT), true, nil},
 		"PF without devlink, id":     {eswitch(withID, "", syscall.ENODEV), true, nil},

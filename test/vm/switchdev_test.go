@@ -4,8 +4,10 @@ package vm_test
 
 import (
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
+	"path"
 	"path/filepath"
 	"testing"
 
@@ -37,7 +39,7 @@ func devinfo() int {
 	}
 	handle := link.Handle{Bus: "netdevsim", Device: "netdevsim1"}
 	eswitch := link.Eswitch{
-		Sys:   sys.Files(),
+		Sys:   withoutInterfaces{sys.Files()},
 		Mode:  func(string) (string, error) { return handle.EswitchMode() },
 		Ports: func(string) ([]*netlink.DevlinkPort, error) { return handle.Ports() },
 	}
@@ -45,6 +47,16 @@ func devinfo() int {
 	p := plugin.New(node, discovery.Finder{Sys: sys, Interfaces: link.NewKernel(sys.Files()), Eswitches: eswitch}, bootID, os.Stdout, log)
 	p.NodeError, p.Listen, p.Within = nodeErr, plugin.TakeSignals, os.Getenv(plugin.WithinEnv)
 	return p.Run(os.Getenv, os.Stdin, os.Stderr)
+}
+
+// withoutInterfaces hides the interfaces of PCI devices. They have no phys_switch_id, so the PF would be in legacy mode.
+type withoutInterfaces struct{ fs.FS }
+
+func (w withoutInterfaces) Open(name string) (fs.File, error) {
+	if ok, _ := path.Match("bus/pci/devices/*/net", name); ok {
+		return nil, fs.ErrNotExist
+	}
+	return w.FS.Open(name)
 }
 
 // withSwitch returns a directory with that program, to be first in CNI_PATH.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"testing/fstest"
 
 	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/check/checktest"
@@ -94,7 +95,10 @@ func TestEachDeviceIsQueriedOnce(t *testing.T) {
 	dir, asked := t.TempDir(), &counting{}
 	settings := config.Node{StateDir: dir + "/state", DeviceInfoDir: dir + "/infos"}
 	checktest.Crowd(t, settings, "boot", "/netns", vfs, attachments)
-	switches := &link.Kernel{Eswitch: link.Eswitch{Mode: func(string) (string, error) { asked.modes.Add(1); return "legacy", nil }}}
+	switches := &link.Kernel{Eswitch: link.Eswitch{
+		Sys:  fstest.MapFS{}, // the PF has no interface, so devlink knows the mode
+		Mode: func(string) (string, error) { asked.modes.Add(1); return "legacy", nil },
+	}}
 	n := node.Open(node.Options{
 		Settings: settings, BootID: "boot", ClaimDir: dir + "/claims",
 		Sys: sysfs.New(capturetest.ManyVFs(vfs).Sys()), Finder: &discovery.Finder{Interfaces: asked, Eswitches: switches},
