@@ -73,10 +73,8 @@ func (n *Node) Withheld() map[string]bool {
 	return devices
 }
 
-const (
-	labelsPatience = 10 * time.Second // timeout of the request to the API server
-	labelsRetry    = 10 * time.Second // wait after a failure
-)
+// labelsPatience limits a request for the labels of the Node object, and is the wait after a failure.
+const labelsPatience = 10 * time.Second
 
 // readLabels reads the labels of the Node object if rules need them, at most once per half poll interval. After a
 // failure it keeps the last known labels and schedules another publication of the slices.
@@ -89,8 +87,8 @@ func (n *Node) readLabels(ctx context.Context) {
 	labels, err := n.Inventory.Labels(ctx)
 	if err != nil {
 		n.Log.Error("cannot read the labels of the Node object: using the last known ones", "known", n.selected.Load() != nil, "error", err)
-		n.nextLabels = time.Now().Add(labelsRetry)
-		time.AfterFunc(labelsRetry, n.Publish)
+		n.nextLabels = time.Now().Add(labelsPatience)
+		time.AfterFunc(labelsPatience, n.Publish)
 		return
 	}
 	n.nextLabels = time.Now().Add(n.Inventory.Times.Poll / 2)

@@ -192,8 +192,6 @@ func (a *attributes) function(address, pf, representor string) {
 		a.standard(deviceattribute.GetPCIBusIDAttribute(own.String()))
 		if links, ok := a.sys.Files().(fs.ReadLinkFS); ok {
 			a.standard(deviceattribute.GetPCIeRootAttributeByPCIBusID(own.String(), deviceattribute.WithFS(links)))
-		} else {
-			a.warn("attribute %s is left out: sysfs has no links here", deviceattribute.StandardDeviceAttributePCIeRoot)
 		}
 		switch node, ok, err := a.sys.NUMANode(own); {
 		case err != nil:

@@ -139,19 +139,19 @@ func Busy(h Host, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	var d Device
 	var on []string
-	for _, d := range devices {
-		if d.On == name {
-			on = append(on, d.Name)
+	for _, other := range devices {
+		if other.Name == name {
+			d = other
+		} else if other.On == name {
+			on = append(on, other.Name)
 		}
 	}
-	n := slices.IndexFunc(devices, func(d Device) bool { return d.Name == name })
-	if n < 0 {
-		return "the node has lost it", nil
-	}
-	d := devices[n]
 	upper := slices.IndexFunc(h.Links, func(l link.InterfaceRecord) bool { return d.IfName != "" && l.Link == d.IfName })
 	switch {
+	case d.Name == "":
+		return "the node has lost it", nil
 	case d.UsedByHost() != "":
 		return d.UsedByHost(), nil
 	case len(on) > 0:
