@@ -288,17 +288,13 @@ func MTUOf(result, list json.RawMessage, ifName, netns string) int64 {
 
 // parse parses a CNI result and returns the index of the pod's interface in it; -1 = it is missing. Interfaces
 // without a sandbox belong to the host. If no interface of the name has exactly this netns, parse takes one with a
-// different sandbox, because plugins spell the path differently. Results before version 0.3.0 have no interfaces. In
-// these versions, an invalid result without addresses counts as an empty result.
+// different sandbox, because plugins spell the path differently. Results before version 0.3.0 have no interfaces.
 func parse(raw json.RawMessage, ifName, netns string) (r *types100.Result, own int, err error) {
 	result, err := create.CreateFromBytes(raw)
 	if err != nil {
 		return nil, 0, err
 	}
-	r, err = types100.NewResultFromResult(result)
-	if err != nil && slices.Contains([]string{"0.1.0", "0.2.0"}, result.Version()) { // includes results without a version
-		return &types100.Result{}, -1, nil
-	} else if err != nil {
+	if r, err = types100.NewResultFromResult(result); err != nil {
 		return nil, 0, err
 	}
 	own = -1
@@ -317,11 +313,8 @@ func parse(raw json.RawMessage, ifName, netns string) (r *types100.Result, own i
 // canonical returns the one spelling of an address that the API accepts. ok is false if the address has none, such
 // as ::ffff:10.0.0.1/64, whose family is ambiguous.
 func canonical(n net.IPNet) (text string, ok bool) {
-	address, ok := netip.AddrFromSlice(n.IP)
+	address, _ := netip.AddrFromSlice(n.IP)
 	ones, bits := n.Mask.Size()
-	if !ok || bits == 0 {
-		return "", false
-	}
 	address = address.Unmap()
 	if address.Is4() && bits == net.IPv6len*8 {
 		ones -= (net.IPv6len - net.IPv4len) * 8
