@@ -137,20 +137,15 @@ func (h *Devices) left(f Snapshot) ([]setting, error) {
 			list = append(list, setting{what, false, set})
 		}
 	}
-	mac, _ := net.ParseMAC(f.MAC)
-	for _, s := range []struct {
-		what    string
-		differs bool
-		to      link.Change
-	}{
-		{MTU, f.MTU != now.MTU, link.Change{MTU: f.MTU}},
-		{MAC, f.MAC != "" && f.MAC != now.MAC, link.Change{MAC: mac}},
-		{Name, f.IfName != now.IfName, link.Change{Name: f.IfName}},
-	} {
-		if s.differs {
-			list = append(list, setting{s.what, false, func() error { return h.taken(s.to.Name, h.links.Change(now.IfName, s.to)) }})
+	change := func(what string, differs bool, to link.Change) {
+		if differs {
+			list = append(list, setting{what, false, func() error { return h.taken(to.Name, h.links.Change(now.IfName, to)) }})
 		}
 	}
+	mac, _ := net.ParseMAC(f.MAC)
+	change(MTU, f.MTU != now.MTU, link.Change{MTU: f.MTU})
+	change(MAC, f.MAC != "" && f.MAC != now.MAC, link.Change{MAC: mac})
+	change(Name, f.IfName != now.IfName, link.Change{Name: f.IfName})
 	return list, nil
 }
 
