@@ -232,6 +232,21 @@ func TestUninstallFailsWhileAttachmentsExist(t *testing.T) {
 	difftest.Says(t, a.Uninstall(t.Context(), false), refused)
 }
 
+// The plugin then runs with the default settings, and thus with the journal in /var/lib/cni.
+func TestUninstallIgnoresSettingsThatWereNotInstalled(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		r := newRig(t)
+		a := r.ranUntilHealthy()
+		entries := "/var/lib/cni/devinfo/attachments/"
+		r.must(unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, ""), os.Remove(r.NodeConfig), os.MkdirAll(entries, 0o700))
+		difftest.Write(t, filepath.Join(r.dir, "settings/default.json"), `{"logLevl": "info"}`, 0o644)
+		difftest.Write(t, entries+"net-a@torn@net1", "torn", 0o600)
+		difftest.Says(t, a.Uninstall(t.Context(), false), "the journal has 1 attachment")
+		r.must(os.Remove(entries+"net-a@torn@net1"), a.Uninstall(t.Context(), false))
+		difftest.Holds(t, filepath.Join(r.dir, "bin"))
+	})
+}
+
 // The runtime removes the network namespace of the sandbox "ends" a moment after DEL. The sandbox "told" is still
 // in use, because it has a device-info file of another program.
 func TestUninstallRemovesDirectoriesOfEndingPods(t *testing.T) {

@@ -2,8 +2,11 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"time"
 
 	"devinfo-cni.io/pkg/inject"
@@ -49,14 +52,22 @@ func (a *Agent) collect(ctx context.Context) (plugin.Garbage, error) {
 // Uninstall cleans up and then removes the plugin, the node's settings and the directories of ended
 // sandboxes. It removes only files that an agent has installed, and any devinfo executable. If the journal
 // has attachments, or is unreadable, Uninstall returns an error and removes nothing, because the runtime
-// could not delete their pods without the plugin. If force is set, it logs a warning instead.
+// could not delete their pods without the plugin. If force is set, it logs a warning instead. Settings that the agent
+// has refused to install do not stop it.
 func (a *Agent) Uninstall(ctx context.Context, force bool) error {
 	warn := func(what string, err error) {
 		if err != nil {
 			a.Log.Warn(what, "error", err)
 		}
 	}
-	_, err := a.collect(ctx)
+	settings := a.Options.Settings
+	_, err := a.Node()
+	if _, missing := os.Stat(a.NodeConfig); err != nil && errors.Is(missing, fs.ErrNotExist) {
+		// The agent has not installed the settings that it refuses, so the plugin runs with the defaults.
+		warn("settings ignored", err)
+		a.Options.Settings = nil // [Agent.Node] then returns the defaults
+	}
+	_, err = a.collect(ctx)
 	warn("cleanup incomplete", err)
 	err = a.unused()
 	if err != nil && !force {
@@ -77,10 +88,10 @@ func (a *Agent) Uninstall(ctx context.Context, force bool) error {
 		return err
 	}
 	a.Log.Info("plugin", "removed", removed)
-	if a.Options.Settings == nil {
+	if settings == nil {
 		return nil
 	}
-	removed, err = a.Options.Settings.Remove()
+	removed, err = settings.Remove()
 	if err == nil {
 		a.Log.Info("node settings", "removed", removed)
 	}
