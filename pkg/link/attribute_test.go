@@ -10,9 +10,11 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/link/linktest"
 )
 
 // portAnswer is the answer for a port of 10000:e1:00.0, a PF in a PCI domain with five digits. It has all attributes
@@ -259,4 +261,29 @@ func TestUnlikeComparesEachVFSetting(t *testing.T) {
 			t.Errorf("%+v: %q", s, got)
 		}
 	}
+}
+
+// A program in the pod's network namespace with CAP_NET_ADMIN can send messages to other sockets there.
+func TestAnswersOfOtherProgramsAreIgnored(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		r, err := dial("")
+		difftest.Must(t, err)
+		defer r.close()
+		msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
+		msg.Index = 1
+		req := r.request(unix.RTM_GETLINK, msg)
+		pid, err := r.socket.Socket.GetPid()
+		difftest.Must(t, err)
+		forger, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_ROUTE)
+		difftest.Must(t, err)
+		defer forger.Close()
+		forged := *req
+		forged.Type, forged.Data = unix.RTM_NEWLINK, []nl.NetlinkRequestData{nl.NewIfInfomsg(unix.AF_UNSPEC), nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated("forged"))}
+		difftest.Must(t, unix.Sendto(forger.GetFd(), forged.Serialize(), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: pid}))
+		answers, err := r.one(req)
+		difftest.Must(t, err)
+		if f, err := parse(answers[0], local); err != nil || f.Name != "lo" {
+			t.Errorf("got %+v, %v", f, err)
+		}
+	})
 }

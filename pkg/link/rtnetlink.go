@@ -121,16 +121,20 @@ func (r route) one(req *nl.NetlinkRequest) ([][]byte, error) {
 	}
 }
 
-// receive returns the messages of the next datagram in the socket's queue.
+// receive returns the messages of the next datagram in the socket's queue, or none if it is not from the kernel: a
+// program with CAP_NET_ADMIN in the pod's network namespace can send to this socket too.
 func (r route) receive() ([]syscall.NetlinkMessage, error) {
 	size, _, err := unix.Recvfrom(r.socket.Socket.GetFd(), nil, unix.MSG_PEEK|unix.MSG_TRUNC)
 	if err != nil {
 		return nil, err
 	}
 	buffer := make([]byte, size)
-	n, _, err := unix.Recvfrom(r.socket.Socket.GetFd(), buffer, 0)
+	n, from, err := unix.Recvfrom(r.socket.Socket.GetFd(), buffer, 0)
 	if err != nil {
 		return nil, err
+	}
+	if sender, ok := from.(*unix.SockaddrNetlink); !ok || sender.Pid != nl.PidKernel {
+		return nil, nil
 	}
 	return syscall.ParseNetlinkMessage(buffer[:n])
 }
