@@ -11,11 +11,9 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
@@ -103,14 +101,4 @@ func (o *options) keepGate(log *slog.Logger) error {
 		log.Warn("the runtime may not be allowed to run the gate program", "program", gateName, "error", warning)
 	}
 	return nil
-}
-
-func finderOf(sys *sysfs.FS) *discovery.Finder {
-	kernel := link.NewKernel(sys.Files())
-	return &discovery.Finder{Sys: sys, Interfaces: kernel, Eswitches: kernel}
-}
-
-// granter chooses the device nodes and mounts for containers of a claim, by the node settings of the devinfo plugin.
-func granter(node config.Node, sys *sysfs.FS, hostRoot string) *grant.Granter {
-	return &grant.Granter{Sys: sys, Nodes: grant.NodesBelow(hostRoot), Settings: node}
 }

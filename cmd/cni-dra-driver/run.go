@@ -20,12 +20,14 @@ import (
 
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/dra/status"
+	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/httpstatus"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
@@ -164,6 +166,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 		offered.Labels = dra.ReadLabels(client, o.nodeName)
 	}
 	own, held := o.own(node, sys, bootID)
+	kernel := link.NewKernel(sys.Files())
 	return dra.New(dra.Options{
 		Options: claim.Options{
 			Driver: driver, Policy: cniconfig.Policy{Driver: driver, Pool: o.nodeName, AllowClaimTypes: o.allowed},
@@ -177,7 +180,9 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 			Metrics: registry, Log: log,
 		},
 		Devices: devices.Options{
-			Inventory: offered, Finder: finderOf(sys), Granter: granter(node, sys, o.hostRoot), Custody: own, Journal: held, Lineage: sys.Lineage,
+			Inventory: offered, Custody: own, Journal: held, Lineage: sys.Lineage,
+			Finder:          &discovery.Finder{Sys: sys, Interfaces: kernel, Eswitches: kernel},
+			Granter:         &grant.Granter{Sys: sys, Nodes: grant.NodesBelow(o.hostRoot), Settings: node},
 			DevicePluginDir: node.DevicePluginDir,
 			Advertised: func(ctx context.Context, resource, device string) (bool, error) {
 				return podresources.Advertised(ctx, o.podResourcesSocket(), resource, device)

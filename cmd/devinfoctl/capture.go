@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,10 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/ctl/capture"
 	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/doctor"
+	"devinfo-cni.io/pkg/safefile"
 )
 
 const captureHelp = `Writes a description of this machine, a capture, to one text file. devinfoctl --capture and
@@ -127,17 +128,12 @@ func (t *tool) save(name string, text []byte) error {
 			return clierr.Misuse("name another file", "capture: %s exists and is not a capture", name)
 		}
 	}
-	temp, err := os.CreateTemp(filepath.Dir(name), ".devinfoctl-*")
+	file, err := atomicfile.Replace(safefile.Files(filepath.Dir(name)), filepath.Base(name), func(temp *os.File) error {
+		_, err := temp.Write(text)
+		return err
+	})
 	if err != nil {
 		return clierr.For(fmt.Errorf("capture: %w", err), "name a file in a directory that exists and that you may write to")
 	}
-	defer os.Remove(temp.Name()) // without effect after the rename
-	_, err = temp.Write(text)
-	if err = errors.Join(err, temp.Close()); err == nil {
-		err = os.Rename(temp.Name(), name)
-	}
-	if err != nil {
-		return fmt.Errorf("capture: %w", err)
-	}
-	return nil
+	return file.Close()
 }

@@ -132,8 +132,8 @@ func filesIn(args []string) (files []string, many bool, err error) {
 		}
 		many = true
 		err = filepath.WalkDir(arg, func(path string, e fs.DirEntry, err error) error {
-			if err == nil && e.IsDir() && isTemplates(path) {
-				return fs.SkipDir
+			if _, noChart := os.Stat(filepath.Join(path, "../Chart.yaml")); err == nil && e.IsDir() && e.Name() == "templates" && noChart == nil {
+				return fs.SkipDir // templates of a Helm chart are not YAML
 			}
 			if err == nil && !e.IsDir() && slices.Contains([]string{".json", ".yaml", ".yml", ".conf", ".conflist"}, filepath.Ext(path)) {
 				files = append(files, path)
@@ -145,12 +145,6 @@ func filesIn(args []string) (files []string, many bool, err error) {
 		}
 	}
 	return files, many, nil
-}
-
-// isTemplates reports whether a directory contains templates of a Helm chart, which are not YAML.
-func isTemplates(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, "../Chart.yaml"))
-	return err == nil && filepath.Base(dir) == "templates"
 }
 
 func (t *tool) read(name string) ([]byte, error) {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/utils/ptr"
 
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/state"
@@ -152,7 +153,7 @@ func isAllocated(record *state.Claim, claim *resourceapi.ResourceClaim, driver s
 	n := 0
 	for _, r := range claim.Status.Allocation.Devices.Results {
 		has := func(at state.Attachment) bool {
-			return at.Request == r.Request && at.Pool == r.Pool && at.Device == r.Device && cniconfig.SameShare(at.ShareID, r.ShareID)
+			return at.Request == r.Request && at.Pool == r.Pool && at.Device == r.Device && ptr.Equal(at.ShareID, r.ShareID)
 		}
 		if r.Driver == driver {
 			n++

@@ -23,7 +23,6 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"devinfo-cni.io/pkg/dra/state"
@@ -121,9 +120,6 @@ func allocated(result resourceapi.DeviceRequestAllocationResult, index int) (n N
 	n.Phase = state.Prepared
 	return n
 }
-
-// SameShare reports whether a and b are the same share of a device. nil means that the device is not shared.
-func SameShare(a, b *types.UID) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
 
 // attach returns the network for the index-th device of a request, with the configuration in configs. several
 // reports whether the request may have several devices.

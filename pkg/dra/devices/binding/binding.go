@@ -122,7 +122,7 @@ func (b *binder) put(conf plugin, key string) error {
 		return refuse(fmt.Sprintf("plugin %s: %s is allocated, which has no value for %s", name, b, key), "allocate a different device, or set device to a different key")
 	}
 	for other, raw := range conf {
-		alike := strings.EqualFold(other, key) || name == "host-device" && slices.Contains(hostDeviceKeys(), other)
+		alike := strings.EqualFold(other, key) || name == "host-device" && slices.Contains([]string{"device", "hwaddr", "kernelpath", "pciBusID"}, other)
 		if other != key && alike && !same(raw, b.value(other)) {
 			return b.conflict(name, other, raw)
 		}
@@ -198,9 +198,6 @@ func (b *binder) value(key string) string {
 	}
 	return ""
 }
-
-// hostDeviceKeys returns the keys of host-device that name its device.
-func hostDeviceKeys() []string { return []string{"device", "hwaddr", "kernelpath", "pciBusID"} }
 
 // pluginType describes a type of CNI plugin.
 type pluginType struct {
