@@ -114,7 +114,7 @@ func (t *tool) check(h *host, list []node.Attachment) error {
 			if n > 0 {
 				fmt.Fprintln(w)
 			}
-			t.comparisonTable(w, a)
+			comparisonTable(w, a)
 		}
 		if len(list) == 0 {
 			fmt.Fprintln(w, "no attachments")
@@ -132,35 +132,23 @@ func (t *tool) check(h *host, list []node.Attachment) error {
 	return nil
 }
 
-// verdictColour returns the colour of a verdict; "" for a fact that is as expected.
-func verdictColour(v check.Verdict) colour {
-	switch v {
-	case check.Differs, check.Gone:
-		return red
-	case check.Changed, check.Unseen:
-		return yellow
-	}
-	return ""
-}
-
-func (t *tool) comparisonTable(w io.Writer, a node.Attachment) {
+func comparisonTable(w io.Writer, a node.Attachment) {
 	name, c := a.Short(), a.Verdict
 	if a.Pod != "" {
 		name = "pod " + a.Pod + ": " + name
 	}
-	fmt.Fprintf(w, "%s: %s\n", printable(name), t.state(a.State))
-	t.say(w, "  ", "", "file", c.File)
+	fmt.Fprintf(w, "%s: %s\n", printable(name), a.State)
+	say(w, "  ", "file", c.File)
 	if len(c.Facts) > 0 {
 		rows := [][]string{{"  FACT", "JOURNAL", "FILE", "NOW", "SOURCE", "VERDICT"}}
-		var verdicts []colour
 		for _, f := range c.Facts {
-			rows, verdicts = append(rows, []string{"  " + f.Fact, f.Journal, f.File, f.Now, f.Source, string(f.Verdict)}), append(verdicts, verdictColour(f.Verdict))
+			rows = append(rows, []string{"  " + f.Fact, f.Journal, f.File, f.Now, f.Source, string(f.Verdict)})
 		}
-		t.printRows(w, rows, verdicts...)
+		printRows(w, rows)
 	}
-	t.say(w, "  ", red, "problem", c.Problem)
-	t.say(w, "  ", "", "remedy", c.Remedy)
-	t.say(w, "  ", "", "reason", c.Reason)
-	t.say(w, "  ", yellow, "warning", c.Warnings...)
-	t.say(w, "  ", "", "not compared", c.NotCompared...)
+	say(w, "  ", "problem", c.Problem)
+	say(w, "  ", "remedy", c.Remedy)
+	say(w, "  ", "reason", c.Reason)
+	say(w, "  ", "warning", c.Warnings...)
+	say(w, "  ", "not compared", c.NotCompared...)
 }

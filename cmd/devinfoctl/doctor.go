@@ -89,8 +89,7 @@ func (t *tool) diagnose(f *doctor.Evidence) error {
 			if a.Remedy != "" {
 				line += ". Remedy: " + a.Remedy
 			}
-			level := fmt.Sprintf("%-7s", a.Level)
-			fmt.Fprintf(w, "%s  %-11s  %s\n", t.paint(levelColours[a.Level], level), a.Check, printable(line))
+			fmt.Fprintf(w, "%-7s  %-11s  %s\n", a.Level, a.Check, printable(line))
 		}
 	})
 	if err == nil && slices.ContainsFunc(findings, func(a doctor.Finding) bool { return a.Level == doctor.Error }) {
@@ -98,8 +97,6 @@ func (t *tool) diagnose(f *doctor.Evidence) error {
 	}
 	return err
 }
-
-var levelColours = map[doctor.Level]colour{doctor.OK: green, doctor.Unknown: yellow, doctor.Warning: yellow, doctor.Error: red}
 
 // live returns the live facts of this node or of the capture.
 func (t *tool) live(ctx context.Context, h *host, paths doctor.Paths) (*doctor.Live, error) {

@@ -94,7 +94,7 @@ func (t *tool) gc(ctx context.Context, h *host, remove bool) error {
 	if remove {
 		failed = t.collect(ctx, h, g.Stale)
 	}
-	if err := t.print(g, func(w io.Writer) { t.garbageTable(w, g) }); err != nil {
+	if err := t.print(g, func(w io.Writer) { garbageTable(w, g) }); err != nil {
 		return err
 	}
 	return collected(failed, remove, len(g.Stale))
@@ -122,13 +122,13 @@ func (t *tool) endLeases(h *host, uid string, remove bool) error {
 			failed = true
 		}
 	}
-	if err := t.print(map[string]any{"claims": list}, func(w io.Writer) { t.leasesTable(w, uid, list) }); err != nil {
+	if err := t.print(map[string]any{"claims": list}, func(w io.Writer) { leasesTable(w, uid, list) }); err != nil {
 		return err
 	}
 	return collected(failed, remove, len(list))
 }
 
-func (t *tool) leasesTable(w io.Writer, uid string, list []node.ClaimLeases) {
+func leasesTable(w io.Writer, uid string, list []node.ClaimLeases) {
 	if len(list) == 0 {
 		fmt.Fprintf(w, "claim %s has no leases\n", printable(uid))
 	}
@@ -138,14 +138,14 @@ func (t *tool) leasesTable(w io.Writer, uid string, list []node.ClaimLeases) {
 		case l.Ended:
 			ended, removed = "ended", "removed"
 		case l.Error != "":
-			ended, removed = t.paint(red, "may be left"), t.paint(red, "not removed")
+			ended, removed = "may be left", "not removed"
 		}
 		fmt.Fprintf(w, "claim %s\n", printable(cmp.Or(l.Claim, uid)))
 		for _, d := range l.Devices {
 			fmt.Fprintf(w, "  %s: lease of %s\n", ended, printable(d))
 		}
 		fmt.Fprintf(w, "  %s: %s\n", removed, printable(l.Record))
-		t.say(w, "  ", red, "error", l.Error)
+		say(w, "  ", "error", l.Error)
 	}
 }
 
@@ -173,14 +173,14 @@ func (t *tool) collect(ctx context.Context, h *host, stale []node.Stale) (failed
 	return failed
 }
 
-func (t *tool) garbageTable(w io.Writer, g *node.Garbage) {
+func garbageTable(w io.Writer, g *node.Garbage) {
 	for _, o := range g.Stale {
-		made, file, left := "would remove", "would remove", t.paint(red, "not removed")
+		made, file, left := "would remove", "would remove", "not removed"
 		switch {
 		case o.Removed:
 			made, file = "removed", "removed"
 		case o.Error != "":
-			made, file = t.paint(red, "may be left"), "removed"
+			made, file = "may be left", "removed"
 		}
 		fmt.Fprintf(w, "%s: %s\n", printable(o.Title), printable(o.Why))
 		for _, d := range o.Delegates {
@@ -193,7 +193,7 @@ func (t *tool) garbageTable(w io.Writer, g *node.Garbage) {
 			}
 			fmt.Fprintf(w, "  %s: %s\n", verb, printable(f))
 		}
-		t.say(w, "  ", red, "error", o.Error)
+		say(w, "  ", "error", o.Error)
 	}
 	if len(g.Stale) == 0 {
 		fmt.Fprintln(w, "nothing to remove")

@@ -81,13 +81,13 @@ func (t *tool) inspect(s node.Subject) error {
 			for _, f := range in.Facts {
 				rows = append(rows, []string{f.Key, f.Value, f.Source})
 			}
-			t.printRows(w, rows)
+			printRows(w, rows)
 		}
 		if in.Shared {
 			fmt.Fprintln(w, "\nOther interfaces use the device too.")
 		}
-		t.say(w, "", red, "problem", in.Problem)
-		t.say(w, "", yellow, "warning", in.Warnings...)
+		say(w, "", "problem", in.Problem)
+		say(w, "", "warning", in.Warnings...)
 	})
 	if err == nil && in.Problem != "" {
 		return clierr.ErrFound

@@ -112,11 +112,7 @@ func (t *tool) list(h *host, list []node.Attachment) error {
 			fmt.Fprintln(w, "no attachments")
 			return
 		}
-		var states []colour
-		for _, a := range list {
-			states = append(states, colourOf(a.State))
-		}
-		t.printRows(w, t.listRows(h, list), states...)
+		printRows(w, t.listRows(h, list))
 	})
 }
 
@@ -155,18 +151,4 @@ func shorten(id, name string) string {
 		return name
 	}
 	return strings.ReplaceAll(name, id, node.ShortID(id)+"…")
-}
-
-func (t *tool) state(s check.State) string { return t.paint(colourOf(s), string(s)) }
-
-// colourOf returns green for OK, yellow for attachments whose ADD or DEL is not complete and for unknown states,
-// and red for all other states.
-func colourOf(s check.State) colour {
-	switch s {
-	case check.OK, "":
-		return green
-	case check.Adding, check.Prepared, check.Deleting, check.Unknown:
-		return yellow
-	}
-	return red
 }

@@ -2,13 +2,11 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -107,50 +105,6 @@ func TestUnreadableSettingsAreReplacedByDefaults(t *testing.T) {
 }
 
 var must, equal = difftest.Must, difftest.Same
-
-// onTerminal returns the output of devinfoctl on a terminal.
-func onTerminal(t *testing.T, args ...string) string {
-	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Skipf("no pseudo terminals: %v", err)
-	}
-	defer master.Close()
-	must(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
-	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	must(t, err)
-	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
-	must(t, err)
-	written := make(chan string)
-	go func() {
-		var text bytes.Buffer
-		_, _ = io.Copy(&text, master) // the read ends with EIO when the slave closes
-		written <- text.String()
-	}()
-	run(args, slave, slave, slave)
-	must(t, slave.Close())
-	return <-written
-}
-
-// Every command shows a state in the same colour. Text without a state has no escape sequences.
-func TestStatesHaveOneColourInAllCommands(t *testing.T) {
-	t.Setenv("TERM", "xterm")
-	t.Setenv("NO_COLOR", "")
-	const good, bad = "\x1b[32mok\x1b[0m", "\x1b[31mstale\x1b[0m"
-	for command, want := range map[string][]string{
-		"list":     {good + "\r\n", bad + "\r\n"},
-		"check":    {": " + good + "\r\n", ": " + bad + "\r\n"},
-		"topology": {": " + bad + "\r\n"},
-		"doctor":   {"\x1b[32mok     \x1b[0m  holders", "\x1b[31merror  \x1b[0m  attachments", "\r\ninfo     files"},
-	} {
-		got := onTerminal(t, "--capture", nodeHost, command)
-		for _, text := range want {
-			if !strings.Contains(got, text) || strings.Contains(got, "\x1b[m") {
-				t.Errorf("%s: no %q, or an escape without a colour, in %q", command, text, got)
-			}
-		}
-	}
-}
 
 // endless is an input without an end.
 type endless struct{ read int }

@@ -66,7 +66,7 @@ func (t *tool) topology(h *host, args []string) error {
 		return clierr.For(fmt.Errorf("topology: no device %s", args[0]), "devinfoctl topology shows all; one that is in a pod is found by its PCI address")
 	}
 	return t.print(top, func(w io.Writer) { // JSON and YAML contain the warnings
-		_, _ = io.WriteString(w, top.Tree(t.state)) // w is a buffer, so writing cannot fail
+		_, _ = io.WriteString(w, top.Tree()) // w is a buffer, so writing cannot fail
 		for _, warning := range top.Warnings {
 			t.warn("%s", warning)
 		}
@@ -172,7 +172,7 @@ func offeredCommand(t *tool) *cobra.Command {
 					}
 					rows = append(rows, []string{d.Name, string(d.Kind), d.Where, sharing, strings.Join(d.GivenTo, ", "), d.Why})
 				}
-				t.printRows(w, rows)
+				printRows(w, rows)
 			})
 			return cmp.Or(err, checkOffer(offer))
 		}),

@@ -109,7 +109,7 @@ func (t *tool) validate(ctx context.Context, args []string, checker validate.Che
 	}
 	err = t.print(map[string]any{"documents": docs}, func(w io.Writer) {
 		for _, d := range docs {
-			t.validationTable(w, d)
+			validationTable(w, d)
 		}
 		if len(docs) == 0 {
 			fmt.Fprintln(w, "nothing to check")
@@ -185,7 +185,7 @@ func plugins(ctx context.Context, cniPath string) (find func(string) error, vers
 		}
 }
 
-func (t *tool) validationTable(w io.Writer, d validate.Document) {
+func validationTable(w io.Writer, d validate.Document) {
 	name, errs := d.File, d.Errors()
 	if d.Name != "" {
 		name += ": " + d.Name
@@ -198,12 +198,12 @@ func (t *tool) validationTable(w io.Writer, d validate.Document) {
 	case d.Skipped != "":
 		fmt.Fprintf(w, "%s: not checked: %s\n", name, d.Skipped)
 	default:
-		fmt.Fprintf(w, "%s: %s: %s\n", name, kind, t.paint(green, "valid"))
+		fmt.Fprintf(w, "%s: %s: valid\n", name, kind)
 	}
 	for _, f := range d.Findings {
-		level := t.paint(red, "error")
+		level := "error"
 		if f.Warning {
-			level = t.paint(yellow, "warning")
+			level = "warning"
 		}
 		if f.Line > 0 {
 			level = fmt.Sprintf("line %d: %s", f.Line, level)

@@ -34,7 +34,7 @@ func tree(t *testing.T, host hostdev.Host, held ...node.Attachment) string {
 	t.Helper()
 	top, err := topology.Read(host, nil, held)
 	must(t, err)
-	return top.Tree(func(s check.State) string { return string(s) })
+	return top.Tree()
 }
 
 // broken are switches that return an error.

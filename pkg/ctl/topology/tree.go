@@ -14,10 +14,9 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// Tree returns the topology as indented UTF-8 text that is safe for a terminal. paint formats states other
-// than ok.
-func (t *Topology) Tree(paint func(check.State) string) string {
-	d := drawing{paint: paint}
+// Tree returns the topology as indented UTF-8 text that is safe for a terminal.
+func (t *Topology) Tree() string {
+	var d drawing
 	for _, n := range t.Devices {
 		d.tree(n, "", "")
 	}
@@ -50,15 +49,12 @@ func (t *Topology) Tree(paint func(check.State) string) string {
 	return d.text.String()
 }
 
-type drawing struct {
-	text  strings.Builder
-	paint func(check.State) string
-}
+type drawing struct{ text strings.Builder }
 
 func (d *drawing) line(text string, s check.State) {
 	d.text.WriteString(clierr.Printable(text))
 	if s != check.OK && s != "" { // "" = attached by another program
-		d.text.WriteString(": " + d.paint(s))
+		d.text.WriteString(": " + string(s))
 	}
 	d.text.WriteByte('\n')
 }
