@@ -23,9 +23,12 @@ import (
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/pkg/pod"
 	"devinfo-cni.io/pkg/podresources"
@@ -170,6 +173,7 @@ func TestSocketDirectoryIsMountedIfNodeSettingsAllow(t *testing.T) {
 		dir := filepath.Join(allowed, "6e0c")
 		must(t, os.Mkdir(dir, 0o700))
 		info := &devinfo.Info{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Mode: "client", Path: dir + "/sock"}}
+		kernel := link.NewKernel(sys.Files())
 		for _, test := range []struct {
 			socketDirs []string
 			of         pod.Identity
@@ -179,9 +183,8 @@ func TestSocketDirectoryIsMountedIfNodeSettingsAllow(t *testing.T) {
 			{[]string{allowed}, pod.Identity{UID: "77aa"}, nil},
 			{[]string{"/var/run/vhost-user"}, pod.Identity{UID: "6e0c"}, nil},
 		} {
-			g := granter(config.Node{SocketDirs: test.socketDirs}, sys, "")
-			g.Pod = test.of
-			got, err := g.ForInterface(finderOf(sys), "/proc/self/ns/net", "net1", info)
+			g := grant.Granter{Sys: sys, Nodes: grant.NodesBelow(""), Settings: config.Node{SocketDirs: test.socketDirs}, Pod: test.of}
+			got, err := g.ForInterface(&discovery.Finder{Sys: sys, Interfaces: kernel, Eswitches: kernel}, "/proc/self/ns/net", "net1", info)
 			must(t, err)
 			if diff := cmp.Diff(test.want, got.Mounts); diff != "" || (test.want == nil) != (len(got.Refusals) == 1) {
 				t.Errorf("%s, %s: refused %v\n%s", test.socketDirs, test.of, got.Refusals, diff)

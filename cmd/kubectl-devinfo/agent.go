@@ -174,8 +174,10 @@ const (
 	fromAlways = "always"
 )
 
-// patience is the timeout of a query to one node.
-const patience = 15 * time.Second
+const (
+	patience = 15 * time.Second // timeout of a query to one node
+	shown    = 5                // number of names in a note
+)
 
 // ask adds devices that are not in the API. It runs devinfoctl list once on each node, in an agent's pod. By
 // default it queries only the node on the command line ("" = none), because exec into such a pod is root on
@@ -203,9 +205,9 @@ func (t *tool) ask(ctx context.Context, list []cluster.Network, named string) {
 	t.unasked = len(unknown) > 0 && t.fromNodes != fromNever
 	switch {
 	case len(silent) > 0:
-		t.note("the devices shown as ? are unknown, because these nodes did not answer: %s: %v", few(silent), why)
+		t.note("the devices shown as ? are unknown, because these nodes did not answer: %s: %v", clierr.Few(silent, shown), why)
 	case t.unasked:
-		t.note("the devices shown as ? are not in the API, and these nodes were not queried: %s; use --from-nodes=always to query all nodes, or pod NAME or holder DEVICE --node NODE to query one", few(unknown))
+		t.note("the devices shown as ? are not in the API, and these nodes were not queried: %s; use --from-nodes=always to query all nodes, or pod NAME or holder DEVICE --node NODE to query one", clierr.Few(unknown, shown))
 	}
 }
 
@@ -224,13 +226,4 @@ func (t *tool) recordsOf(ctx context.Context, node string) ([]cluster.Record, er
 		return nil, errors.New("devinfoctl on the node did not print a list of attachments: install the same version of devinfo on the node and on this machine")
 	}
 	return list.Attachments, nil
-}
-
-func few(names []string) string {
-	const shown = 5
-	text := strings.Join(names[:min(shown, len(names))], ", ")
-	if len(names) > shown {
-		text += fmt.Sprintf(" and %d more", len(names)-shown)
-	}
-	return text
 }

@@ -45,7 +45,7 @@ func (t *tool) attachments(ctx context.Context, namespace, node string) ([]clust
 	}
 	list, err := t.attachmentsOf(ctx, &view, namespace, node)
 	if unclear := problems(list); len(unclear) > 0 && (t.output == "" || t.output == "name") {
-		say(t.ErrOut, "a network of %s has no known device; use -o wide to see the problem", few(unclear))
+		say(t.ErrOut, "a network of %s has no known device; use -o wide to see the problem", clierr.Few(unclear, shown))
 	}
 	return list, err
 }
@@ -57,7 +57,7 @@ func (t *tool) attachmentsOf(ctx context.Context, view *cluster.View, namespace,
 		return nil, err
 	}
 	if drivers := view.Unnamed(); len(drivers) > 0 && node == "" {
-		t.note("the status of claims of %s does not name the device; use pod NAME or holder DEVICE --node NODE to look it up", few(drivers))
+		t.note("the status of claims of %s does not name the device; use pod NAME or holder DEVICE --node NODE to look it up", clierr.Few(drivers, shown))
 	} else if len(drivers) > 0 {
 		if err := t.readSlices(ctx, view, node); err != nil {
 			return nil, err

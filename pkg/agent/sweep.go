@@ -9,8 +9,8 @@ import (
 	"os"
 	"time"
 
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/inject"
-	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
 	plugin "devinfo-cni.io/plugins/devinfo"
 )
@@ -121,7 +121,7 @@ func (a *Agent) unused() error {
 		holders = append(holders, holder)
 	}
 	if holders != nil {
-		return fmt.Errorf("the journal has %d attachments: delete their pods first: %s", len(holders), install.Some(holders))
+		return fmt.Errorf("the journal has %d attachments: delete their pods first: %s", len(holders), clierr.Few(holders, 20))
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/state"
@@ -40,7 +41,7 @@ type Installation struct {
 type InUseError struct{ holders []string }
 
 func (e *InUseError) Error() string {
-	return fmt.Sprintf("claims are on record, %d in all: delete their pods while the driver runs: %s", len(e.holders), install.Some(e.holders))
+	return fmt.Sprintf("claims are on record, %d in all: delete their pods while the driver runs: %s", len(e.holders), clierr.Few(e.holders, 20))
 }
 
 // InUse returns an [*InUseError] if claims are on record, else nil.

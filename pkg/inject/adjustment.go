@@ -217,17 +217,14 @@ func canonical(p string) string {
 // below reports whether a clean path is below dir.
 func below(p, dir string) bool { return strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/") }
 
-func isReadOnly(m *api.Mount) bool {
-	return slices.Contains(m.GetOptions(), "ro") || slices.Contains(m.GetOptions(), "rro")
-}
-
 // inTheWay returns a mount that prevents a mount at destination: one at or below destination, or a
 // read-only one above it. It returns nil if destination is free.
 func inTheWay(mounts []*api.Mount, destination string) *api.Mount {
 	want := canonical(destination)
 	for _, m := range mounts {
 		is := canonical(m.GetDestination())
-		if is == want || below(is, want) || below(want, is) && isReadOnly(m) && is != "/" {
+		readOnly := slices.Contains(m.GetOptions(), "ro") || slices.Contains(m.GetOptions(), "rro")
+		if is == want || below(is, want) || below(want, is) && readOnly && is != "/" {
 			return m
 		}
 	}

@@ -7,8 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
+
+	"devinfo-cni.io/pkg/ctl/clierr"
 )
 
 // Name is the plugin's file name and its "type" in network configurations.
@@ -135,18 +136,9 @@ func (p *Plugin) permit(done *Installation) error {
 	}
 	if len(pods) > 0 {
 		return fmt.Errorf("the journal has entries in a newer format than %d, the newest that devinfo %s reads: install the devinfo that wrote them, or delete these first: %s",
-			now.JournalFormat, now.Version, Some(pods))
+			now.JournalFormat, now.Version, clierr.Few(pods, 20))
 	}
 	return nil
-}
-
-// Some joins the first 20 names and appends the number of the remaining ones.
-func Some(names []string) string {
-	const enough = 20
-	if more := len(names) - enough; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:enough], ", "), more)
-	}
-	return strings.Join(names, ", ")
 }
 
 func same(old, now *Executable) bool {

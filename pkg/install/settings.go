@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/ctl/clierr"
 )
 
 // fallback is the file with the settings of nodes without a file of their own.
@@ -123,11 +124,8 @@ func (s *Settings) ignored() error {
 	if names == nil {
 		return err
 	}
-	if most := 3; len(names) > most {
-		names = append(names[:most], fmt.Sprintf("%d more", len(names)-most))
-	}
 	return fmt.Errorf("%s has no settings for this node (%s.json or %s), only %s: name the file for all nodes %[3]s, or add %[3]s with {}",
-		s.Dir, s.Node, fallback, strings.Join(names, ", "))
+		s.Dir, s.Node, fallback, clierr.Few(names, 3))
 }
 
 // Remove removes the settings if an agent has installed them and they have not changed since. Otherwise it

@@ -75,6 +75,14 @@ func Report(to io.Writer, program string, understood bool, err error) int {
 	return cmp.Or(e.Code, Blind)
 }
 
+// Few joins the first names, at most most, and appends the number of the other ones.
+func Few(names []string, most int) string {
+	if more := len(names) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
+
 // Lines makes text of several lines safe for a terminal.
 func Lines(text string) string { return safe(text, "\n") }
 
