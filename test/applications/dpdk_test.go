@@ -23,7 +23,7 @@ func TestPacketsReachOtherEnd(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		needs(t, map[string]string{"dpdk-testpmd": "dpdk-dev", "nsenter": "util-linux"})
 		stage(t)
-		const guest, backEnd = "For vhost-user where the switch", "For vhost-user where the container"
+		const guest, backEnd = "If the switch (for example OVS-DPDK)", "If the container is the vhost-user back end"
 		for n, c := range []struct {
 			name, example        string
 			listener, connecting []string
@@ -81,9 +81,9 @@ func TestDocumentedCommandsPassDevices(t *testing.T) {
 		t.Setenv("PATH", "/run:"+os.Getenv("PATH"))
 		for _, c := range []struct{ after, file, want string }{
 			{"This command uses a VF on vfio-pci.", vf, "-a 0000:3b:00.3 -l 2"},
-			{"For a vDPA device with the driver vhost_vdpa, use:", vdpa, "--no-pci --vdev=net_virtio_user0,path=/dev/vhost-vdpa-0 -l 2"},
-			{"For a VF on vfio-pci, use:", vf, "-device vfio-pci,host=0000:3b:00.3 -l 2"},
-			{"For vhost-user, the VM's memory", vhost, "-m 1G -object memory-backend-memfd,id=mem,size=1G,share=on -numa node,memdev=mem " +
+			{"For a vDPA device with the driver vhost_vdpa, use this command:", vdpa, "--no-pci --vdev=net_virtio_user0,path=/dev/vhost-vdpa-0 -l 2"},
+			{"For a VF on vfio-pci, use this command:", vf, "-device vfio-pci,host=0000:3b:00.3 -l 2"},
+			{"For vhost-user, the memory of the VM", vhost, "-m 1G -object memory-backend-memfd,id=mem,size=1G,share=on -numa node,memdev=mem " +
 				"-chardev socket,id=net1,path=/run/vhost/s,server=on -netdev vhost-user,id=net1,chardev=net1 -device virtio-net-pci,netdev=net1 -l 2"},
 			{"To pass a vDPA device", vdpa, "-netdev vhost-vdpa,id=net1,vhostdev=/dev/vhost-vdpa-0 -device virtio-net-pci,netdev=net1 -l 2"},
 			{"For libvirt,", vf, attach + "<interface type='hostdev' managed='no'>" +

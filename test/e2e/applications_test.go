@@ -136,7 +136,7 @@ func dpdkVhostUser(t *testing.T, _ *nodeAgent) {
 	needsPrograms(t, map[string]string{testpmdPath: "dpdk-dev", vswitchPath: "openvswitch-switch-dpdk"})
 	s := begin(t)
 	s.exampleNetwork("vhost-user")
-	s.create(s.application("guest", "vhost-user", "For vhost-user where the switch"))
+	s.create(s.application("guest", "vhost-user", "If the switch (for example OVS-DPDK)"))
 	dir, id := s.socketDir("guest")
 	ovs := newVSwitch(t)
 	ovs.start(t)
