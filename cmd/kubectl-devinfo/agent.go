@@ -96,9 +96,12 @@ func (t *tool) onNode(ctx context.Context, node string, args []string, out, errO
 	if args[0] == "list" {
 		first = agentName
 	}
-	pod, err := t.agentOn(ctx, node, first)
+	pod, down, err := t.agentOn(ctx, node, first)
 	if err != nil {
 		return err
+	}
+	if down != nil {
+		fmt.Fprintf(errOut, "note: %v; this is the answer of pod %s/%s\n", down, pod.Namespace, pod.Name)
 	}
 	command := []string{"/devinfoctl"}
 	if pod.Labels[nameLabel] == driverName {
@@ -133,9 +136,10 @@ func (t *tool) execute(ctx context.Context, pod *corev1.Pod, command []string, s
 	return session.StreamWithContext(ctx, streams)
 }
 
-// agentOn returns a running pod of an agent on the node. If there are several, it prefers
-// the agent that the argument first names.
-func (t *tool) agentOn(ctx context.Context, node, first string) (*corev1.Pod, error) {
+// agentOn returns a running pod of an agent on the node. If there are several, it prefers a pod whose container
+// runs, because exec fails while the kubelet waits to restart it, and then the agent that the argument first names.
+// The error down names another pod whose container does not run.
+func (t *tool) agentOn(ctx context.Context, node, first string) (found *corev1.Pod, down, err error) {
 	pods, err := t.api.CoreV1().Pods(t.agentNamespace).List(ctx, metav1.ListOptions{
 		LabelSelector: agentsLabels, FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
 	})
@@ -143,22 +147,33 @@ func (t *tool) agentOn(ctx context.Context, node, first string) (*corev1.Pod, er
 		err = clierr.For(err, "with --agent-namespace NAMESPACE the right to list pods in that namespace suffices")
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var found *corev1.Pod
 	for n := range pods.Items {
 		pod := &pods.Items[n]
-		if pod.Status.Phase == corev1.PodRunning && hasNode(pod) && (found == nil || pod.Labels[nameLabel] == first && found.Labels[nameLabel] != first) {
+		switch {
+		case pod.Status.Phase != corev1.PodRunning || !hasNode(pod):
+		case waits(pod):
+			down = fmt.Errorf("the container of pod %[1]s/%[2]s on node %[3]s does not run: kubectl -n %[1]s logs %[2]s shows why", pod.Namespace, pod.Name, node)
+		case found == nil || pod.Labels[nameLabel] == first && found.Labels[nameLabel] != first:
 			found = pod
 		}
 	}
 	if found != nil {
-		return found, nil
+		return found, down, nil
+	}
+	if down != nil {
+		return nil, nil, down
 	}
 	if _, err := t.api.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{}); apierrors.IsNotFound(err) {
-		return nil, err
+		return nil, nil, err
 	}
-	return nil, fmt.Errorf("no pod of %s or %s runs on node %s: install one of them, or run devinfoctl on the node", agentName, driverName, node)
+	return nil, nil, fmt.Errorf("no pod of %s or %s runs on node %s: install one of them, or run devinfoctl on the node", agentName, driverName, node)
+}
+
+// waits reports whether the container of an agent's pod does not run, for example in a CrashLoopBackOff.
+func waits(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.Name == "agent" && c.State.Running == nil })
 }
 
 // hasNode reports whether a pod mounts directories of its node, as the agents do. Any user can give a pod the

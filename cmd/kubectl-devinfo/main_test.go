@@ -272,6 +272,8 @@ func TestOnlyPodThatMountsTheNodeIsUsed(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	stopped := agent("devinfo-agent", "devinfo", "stopped")
 	stopped.Status.Phase = corev1.PodFailed
+	crashed := agent("cni-dra-driver", "devinfo", "a")
+	crashed.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "agent", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}}}
 	for name, test := range map[string]struct {
 		pods []runtime.Object
 		args string
@@ -287,6 +289,8 @@ func TestOnlyPodThatMountsTheNodeIsUsed(t *testing.T) {
 		"offered devices":  {[]runtime.Object{agent("devinfo-agent", "devinfo", "a"), agent("cni-dra-driver", "cni-dra-driver", "b")}, "offered n1", "cni-dra-driver/b /devinfoctl --host-root /host offered"},
 		"the tree":         {[]runtime.Object{agent("devinfo-agent", "devinfo", "a")}, "topology n1 -- eth0", "devinfo/a /devinfoctl topology eth0"},
 		"scrubbed":         {[]runtime.Object{agent("devinfo-agent", "devinfo", "a")}, "capture n1 --scrub", "devinfo/a /devinfoctl capture -o - --scrub"},
+		"driver crashes":   {[]runtime.Object{crashed, agent("devinfo-agent", "devinfo", "b")}, "doctor n1", "devinfo/b /devinfoctl doctornote: the container of pod devinfo/a on node n1 does not run: kubectl -n devinfo logs a "},
+		"only it, crashes": {[]runtime.Object{crashed}, "doctor n1", "does not run: kubectl -n devinfo logs a "},
 		"in one release":   {[]runtime.Object{agent("cni-dra-driver", "devinfo", "a"), stopped}, "doctor n1", "devinfo/a /devinfoctl --host-root /host doctor"},
 	} {
 		t.Run(name, func(t *testing.T) {
