@@ -174,6 +174,19 @@ func TestEachContainerHasFewRightsAndRequestsResources(t *testing.T) {
 	}
 }
 
+// The API server drops an empty value and adds a missing scope, so each kubectl apply would report a change.
+func TestSecondApplyChangesNothing(t *testing.T) {
+	for _, dir := range []string{"devinfo", "cni-dra-driver"} {
+		for name, object := range kustomize(t, dir) {
+			text, err := yaml.Marshal(object)
+			must(t, err)
+			if s := string(text); strings.Contains(s, `value: ""`) || strings.Contains(s, "resourceRules:") && !strings.Contains(s, "scope:") {
+				t.Errorf("%s: %s", name, s)
+			}
+		}
+	}
+}
+
 // A cluster may have a different default level for each of enforce, warn and audit.
 func TestNamespacesAllowPodsWithoutWarnings(t *testing.T) {
 	for _, dir := range []string{"devinfo", "cni-dra-driver"} {
