@@ -30,16 +30,10 @@ func CheckNetns(path string) error {
 		return fmt.Errorf("%s: %w: %w", path, ErrNoNetns, err)
 	case err != nil:
 		return &fs.PathError{Op: "statfs", Path: path, Err: err}
-	case int64(stat.Type) == unix.NSFS_MAGIC, int64(stat.Type) == unix.PROC_SUPER_MAGIC && beforeNSFS():
+	case int64(stat.Type) == unix.NSFS_MAGIC:
 		return nil
 	}
 	return fmt.Errorf("%s: %w: not a mount of a network namespace", path, ErrNoNetns)
-}
-
-// beforeNSFS reports whether namespaces are files of proc, as in kernels before Linux 3.19. Newer ones have nsfs.
-func beforeNSFS() bool {
-	var stat unix.Statfs_t
-	return unix.Statfs(ourNetns, &stat) == nil && int64(stat.Type) == unix.PROC_SUPER_MAGIC
 }
 
 // HasNetns reports whether path is a network namespace. It returns no error if [CheckNetns] returns ErrNoNetns.
