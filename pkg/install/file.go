@@ -199,13 +199,6 @@ func label(read func(to []byte) (int, error)) ([]byte, error) {
 	return text[:n], nil
 }
 
-// isOne reports whether two paths lead to the same file.
-func isOne(a, b string) bool {
-	one, err := os.Stat(a)
-	other, failed := os.Stat(b)
-	return err == nil && failed == nil && os.SameFile(one, other)
-}
-
 // Program copies an executable that is not a plugin to a path of the node. It may be called often, because
 // it does not write if the file exists with the same content and mode. It returns an error if path is an
 // unmarked file with other content. The warning is an error of setting the SELinux label.
@@ -217,10 +210,12 @@ func Program(from, path string) (warning, err error) {
 	to, sum := file(path), checksum(want)
 	has, err := os.ReadFile(path)
 	same := err == nil && checksum(has) == sum
+	fromStat, _ := os.Stat(from)
+	toStat, _ := os.Stat(path) // nil is not the same file as any other
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, err
-	case err == nil && isOne(from, path):
+	case os.SameFile(fromStat, toStat):
 		return nil, nil
 	case err == nil && !same && !to.marked():
 		return nil, fmt.Errorf("%s is a different program: move it away", path)
