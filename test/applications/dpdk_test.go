@@ -80,7 +80,7 @@ func TestDocumentedCommandsPassDevices(t *testing.T) {
 		}
 		t.Setenv("PATH", "/run:"+os.Getenv("PATH"))
 		for _, c := range []struct{ after, file, want string }{
-			{"This command uses a VF on vfio-pci.", vf, "-a 0000:3b:00.3 -l 2"},
+			{"This command starts testpmd with a VF on vfio-pci:", vf, "-a 0000:3b:00.3 -l 2"},
 			{"For a vDPA device with the driver vhost_vdpa, use this command:", vdpa, "--no-pci --vdev=net_virtio_user0,path=/dev/vhost-vdpa-0 -l 2"},
 			{"For a VF on vfio-pci, use this command:", vf, "-device vfio-pci,host=0000:3b:00.3 -l 2"},
 			{"For vhost-user, the memory of the VM", vhost, "-m 1G -object memory-backend-memfd,id=mem,size=1G,share=on -numa node,memdev=mem " +
@@ -90,8 +90,8 @@ func TestDocumentedCommandsPassDevices(t *testing.T) {
 				"<source><address type='pci' domain='0x0000' bus='0x3b' slot='0x00' function='0x3'/></source></interface>"},
 			{"For libvirt,", vhost, attach + "<interface type='vhostuser'><source type='unix' path='/run/vhost/s' mode='server'/><model type='virtio'/></interface>"},
 			{"For libvirt,", vdpa, attach + "<interface type='vdpa'><source dev='/dev/vhost-vdpa-0'/></interface>"},
-			{"To connect VPP by memif,", memif, "create memif socket id 1 filename /run/memif/s\ncreate interface memif id 0 socket-id 1 slave"},
-			{"To connect VPP by vhost-user,", vhost, "create vhost-user socket /run/vhost/s server"},
+			{"To connect VPP through memif,", memif, "create memif socket id 1 filename /run/memif/s\ncreate interface memif id 0 socket-id 1 slave"},
+			{"To connect VPP through vhost-user,", vhost, "create vhost-user socket /run/vhost/s server"},
 			{"`DEVINFO_NET1_RDMA_DEVICE`", vf, "-d mlx5_2 -l 2"},
 		} {
 			p := pod{linktest.NewNetns(t), t.TempDir()}
