@@ -406,8 +406,8 @@ func BenchmarkCrowd(b *testing.B) {
 	}
 }
 
-// The table in docs/agent.md lists the metrics. A metric with a label has a row that begins with `label`:
-// value, value;
+// The table in docs/agent.md lists the metrics. The second cell of a metric with a label contains `label`:
+// value, value.
 func TestDocumentedMetricsMatchExposedMetrics(t *testing.T) {
 	r := newRig(t)
 	r.put(vf("ok", "0000:03:00.2", "eth4", "mlx5_2"))
@@ -416,7 +416,7 @@ func TestDocumentedMetricsMatchExposedMetrics(t *testing.T) {
 	exposed, documented, listed := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, row := range regexp.MustCompile("(?m)^\\| `(devinfo_[a-z_]+)` \\| (.*) \\|$").FindAllStringSubmatch(text, -1) {
 		documented[row[1]] = true
-		words, _, _ := strings.Cut(row[2], ";")
+		words, _, _ := strings.Cut(row[2], " | ")
 		label, values, has := strings.Cut(words, ": ")
 		if label[0] != '`' { // the metric has no label
 			continue
