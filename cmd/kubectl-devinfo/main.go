@@ -67,10 +67,10 @@ device, vDPA device or socket.
 The devices come from the network-status of pods, which Multus writes, and from the status of
 resource claims, which DRA drivers write. Multus writes only devices of networks with a
 resourceName. Other devices, such as memif and vhost-user sockets, are recorded on the nodes only.
-"pod" and "holder --node" query that one node, --from-nodes=always makes every command query all
-nodes, and --from-nodes=never prevents all queries. A query needs the right to exec into the pods of
-devinfo-agent, which is as good as root on their nodes. "-" stands for no device, and "?" for a
-node that was not queried.
+"pod" and "holder --node" query that one node, --from-nodes=always makes every command query each
+node with such a device, and --from-nodes=never prevents all queries. A query needs the right to
+exec into the pods of devinfo-agent, which is as good as root on their nodes. "-" stands for no
+device, and "?" for a node that was not queried.
 
 "capture", "doctor", "offered" and "topology" run devinfoctl on a node, in the pod of
 cni-dra-driver, or else in the pod of devinfo-agent.
