@@ -243,10 +243,13 @@ func (p *pace) rest(ctx context.Context) {
 }
 
 // Node returns the current settings of the node. If none are installed, for example after an uninstallation, it
-// returns the settings that the agent would install.
+// returns the settings that the agent would install. If the agent refuses these, and the plugin is installed, it
+// returns the defaults, which the plugin uses.
 func (a *Agent) Node() (config.Node, error) {
 	if _, err := os.Stat(a.NodeConfig); a.Options.Settings != nil && errors.Is(err, fs.ErrNotExist) {
-		return a.Options.Settings.Wanted()
+		if node, err := a.Options.Settings.Wanted(); err == nil || !a.Plugin.IsThere() {
+			return node, err
+		}
 	}
 	return config.LoadNode(a.NodeConfig)
 }

@@ -23,6 +23,7 @@ import (
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/check/checktest"
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/install"
@@ -230,6 +231,29 @@ func TestUninstallFailsWhileAttachmentsExist(t *testing.T) {
 	difftest.Holds(t, staged, "runs")
 	// Without node.json, the agent finds the journal through the settings in the ConfigMap.
 	difftest.Says(t, a.Uninstall(t.Context(), false), refused)
+}
+
+// A new node gets no plugin. A plugin that was installed without settings keeps the defaults, and the agent uses them too.
+func TestFirstSettingsThatAreRefusedChangeNothing(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		r := newRig(t)
+		r.must(unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, ""), unix.Mount("tmpfs", "/run", "tmpfs", 0, ""))
+		settings := filepath.Join(r.dir, "settings/default.json")
+		difftest.Write(t, settings, `{"logLevl": "info"}`, 0o644)
+		a, _ := r.started()
+		refused := func() bool { return strings.Count(errorOf(a, agent.Settings), "logLevl") > 0 }
+		eventually(t, "refused", func() bool { return refused() && strings.Contains(errorOf(a, agent.Plugin), "logLevl") })
+		r.must(os.Remove(settings))
+		eventually(t, "healthy", func() bool { return healthy(a) })
+		difftest.Write(t, settings, `{"logLevl": "info"}`, 0o644)
+		eventually(t, "refused again", refused)
+		r.Node = config.DefaultNode()
+		r.put(r.dead("stale", "0000:03:00.2"))
+		eventually(t, "swept", func() bool { return len(r.left()) == 0 })
+		if errorOf(a, agent.Attachments) != "" || errorOf(a, agent.Plugin) != "" || strings.Count(errorOf(a, agent.Settings), "logLevl") != 1 {
+			t.Errorf("%q, %q, %q", errorOf(a, agent.Attachments), errorOf(a, agent.Plugin), errorOf(a, agent.Settings))
+		}
+	})
 }
 
 // The plugin then runs with the default settings, and thus with the journal in /var/lib/cni.
