@@ -33,8 +33,13 @@ func (o *offer) socket(socket string) {
 	roots := socketRoots(o.Settings.SocketDirs)
 	owns := func(dir string) bool { return slices.Contains(roots, path.Dir(dir)) && o.Pod.Owns(path.Base(dir)) }
 	if !owns(outside) {
-		o.refuse(device, fmt.Sprintf("%s is not directly below one of socketDirs (%s), or its name does not contain this pod's ID", outside, strings.Join(o.Settings.SocketDirs, ", ")),
-			`use a directory with {podUID} or {containerID:12} in its name; if the host's path differs from the container's, set it in "cdi": {"socketDir": …}`)
+		remedy := `use a directory with {podUID} or {containerID:12} in its name; if the host's path differs from the container's, set it in "cdi": {"socketDir": …}`
+		parent := path.Dir(outside)
+		below := func(root string) bool { return strings.HasPrefix(parent+"/", root+"/") }
+		if path.IsAbs(parent) && parent != "/" && o.Pod.Owns(path.Base(outside)) && !slices.ContainsFunc(roots, below) {
+			remedy = fmt.Sprintf("add %s to socketDirs in the node's settings, if no container can write to it; or use a directory directly below one of socketDirs", parent)
+		}
+		o.refuse(device, fmt.Sprintf("%s is not directly below one of socketDirs (%s), or its name does not contain this pod's ID", outside, strings.Join(o.Settings.SocketDirs, ", ")), remedy)
 		return
 	}
 	dir, err := resolve(outside)

@@ -104,6 +104,22 @@ func TestForeignSocketDirIsRefusedUnread(t *testing.T) {
 	}
 }
 
+// The name of the directory decides which setting is wrong.
+func TestRefusedSocketDirHasFittingRemedy(t *testing.T) {
+	g := socketsOf("", web, "/sockets")
+	for dir, want := range map[string]string{
+		"/elsewhere/6e0c2d4f":        "add /elsewhere to socketDirs",
+		"/sockets/6e0c2d4f/6e0c2d4f": "use a directory with {podUID}", // a pod may write to the parent
+		"/sockets/77aa01bc":          "use a directory with {podUID}",
+	} {
+		got, err := g.For(own, vhostUser(dir+"/s"))
+		must(t, err)
+		if len(got.Refusals) != 1 || !strings.Contains(got.Refusals[0].Remedy, want) {
+			t.Errorf("%s: got %+v, want %q", dir, got.Refusals, want)
+		}
+	}
+}
+
 func TestSocketDirMustBeDirectory(t *testing.T) {
 	root := tree(t, "sockets/real-6e0c2d4f", "sockets/a-6e0c2d4f -> /etc", "sockets/b-6e0c2d4f -> real-6e0c2d4f", "sockets/c-6e0c2d4f -> 77aa01bc", "sockets/77aa01bc",
 		"sockets/d-6e0c2d4f -> 77aa01bc/d-6e0c2d4f", "sockets/77aa01bc/d-6e0c2d4f", "sockets/e-6e0c2d4f -> e-6e0c2d4f", "sockets/f-6e0c2d4f -> ../sockets")
