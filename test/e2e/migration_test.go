@@ -53,6 +53,7 @@ func fromDevicePlugin(t *testing.T, _ *nodeDevices) {
 			t.Errorf("the container has no device-info file: %v", v.Environment)
 		}
 	})
+	t.Run("3WithMultus4.2", limitsWithOlderMultus)
 	t.Run("4", func(t *testing.T) {
 		s := begin(t)
 		s.applyPage("class.yaml")
@@ -83,6 +84,19 @@ func today(t *testing.T) {
 	s.in("before", "net1", bluePrefix)
 	if claim := s.get("before").Status.ExtendedResourceClaimStatus; claim != nil {
 		t.Errorf("the pod has a claim: %+v", claim)
+	}
+}
+
+// limitsWithOlderMultus shows why the page warns of step 3 with Multus 4.2. Multus removes the field of the pod's status
+// that it does not know.
+func limitsWithOlderMultus(t *testing.T) {
+	withMultus(t)
+	s := begin(t)
+	s.applyPage("class.yaml")
+	s.applyPage("limits.yaml")
+	s.in("limits", "net1", bluePrefix)
+	if claim := s.get("limits").Status.ExtendedResourceClaimStatus; claim != nil {
+		t.Errorf("Multus has kept %+v", claim)
 	}
 }
 
