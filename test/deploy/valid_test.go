@@ -192,7 +192,7 @@ func TestFlagsInManifestsExist(t *testing.T) {
 
 func TestAgentRequestsDocumentedCPU(t *testing.T) {
 	text := read(t, "../../docs/operate.md")
-	said := regexp.MustCompile(`The CPU request of\s+the agent is\s+([0-9]+m)\.`).FindStringSubmatch(text)
+	said := regexp.MustCompile(`The\s+CPU\s+request\s+of\s+the\s+agent\s+is\s+([0-9]+m)\.`).FindStringSubmatch(text)
 	agent := pods(t)["devinfo"].Containers[0]
 	if said == nil || agent.Resources.Requests.Cpu().String() != said[1] {
 		t.Errorf("docs/operate.md says %q, and the agent requests %s", said, agent.Resources.Requests.Cpu())
