@@ -222,7 +222,7 @@ func (t *tool) ask(ctx context.Context, list []cluster.Network, named string) {
 	case len(silent) > 0:
 		t.note("the devices shown as ? are unknown, because these nodes did not answer: %s: %v", clierr.Few(silent, shown), why)
 	case t.unasked:
-		t.note("the devices shown as ? are not in the API, and these nodes were not queried: %s; use --from-nodes=always to query all nodes, or pod NAME or holder DEVICE --node NODE to query one", clierr.Few(unknown, shown))
+		t.note("the devices shown as ? are not in the API, and these nodes were not queried: %s; use --from-nodes=always to query them, or pod NAME or holder DEVICE --node NODE to query one", clierr.Few(unknown, shown))
 	}
 }
 
