@@ -164,7 +164,7 @@ lint: ## run gofmt, vet, staticcheck, gosec and shellcheck (if installed), and c
 	go test -count=1 -run '^TestTextsArePlain$$' ./pkg
 	@if command -v shellcheck >/dev/null; then shellcheck -S warning .ci/run .ci/nightly deploy/pack/check test/arm64 test/vm/vm test/vm/image test/vm/guest-init test/vm/test test/vm/cluster test/vm/node; \
 	else echo "shellcheck is not installed, so the shell scripts are not checked"; fi
-	go tool -modfile=test/lint/go.mod gosec -quiet -exclude=$(GOSEC_NOT) -exclude-dir=test -exclude-dir=deploy/pack -exclude-dir=pkg/link/linktest ./...
+	go tool -modfile=test/lint/go.mod gosec -quiet -exclude=$(GOSEC_NOT) -exclude-dir=test -exclude-dir=deploy/pack -exclude-dir=pkg/host/link/linktest ./...
 	@go list -deps -f '{{with .Module}}{{if and .Version (not .Replace)}}{{.Path}} {{.Version}}{{end}}{{end}}' ./cmd/... | sort -u | diff <(grep -v '^#' test/lint/modules.txt) - || \
 	{ echo "the modules of the programs differ from test/lint/modules.txt: review them as described there"; exit 1; }
 	@$(MAKE) --no-print-directory vulnerabilities

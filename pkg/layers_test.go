@@ -32,14 +32,14 @@ var layers = [][]string{
 	{"devinfo", "pkg/ctl/commandline", "pkg/goldentest"},
 	// Each package reads or writes one thing: sysfs, netlink, the store, a configuration, a capture, an API. pkg/cniexec
 	// runs other plugins.
-	{"devinfo/store", "pkg/sysfs", "pkg/link", "pkg/config", "pkg/capturefile", "pkg/cdispec", "pkg/cniexec", "pkg/nri", "pkg/cluster", "pkg/podresources"},
+	{"devinfo/store", "pkg/host/sysfs", "pkg/host/link", "pkg/config", "pkg/host/capturefile", "pkg/cdispec", "pkg/cniexec", "pkg/nri", "pkg/cluster", "pkg/podresources"},
 	// Root's own files; the devices of a host.
-	{"pkg/safefile", "pkg/safefile/safefiletest", "pkg/hostdev"},
+	{"pkg/safefile", "pkg/safefile/safefiletest", "pkg/host/hostdev"},
 	// The steps of an ADD, which plugins/devinfo combines; the records of cni-dra-driver; kits for tests.
 	{
 		"pkg/journal", "pkg/install", "pkg/attachment", "pkg/discovery", "pkg/result",
 		"pkg/dra/metadata", "pkg/dra/state", "pkg/dra/status",
-		"pkg/link/linkhost", "pkg/link/linktest", "pkg/link/crosscheck", "pkg/capturefile/capturetest",
+		"pkg/host/link/linkhost", "pkg/host/link/linktest", "pkg/host/link/crosscheck", "pkg/host/capturefile/capturetest",
 	},
 	// What a container may access of a device; the check of an ADD's result; the devices of a node.
 	{"pkg/grant", "pkg/check", "pkg/check/checktest", "pkg/dra/devices/inventory", "pkg/dra/devices/restore", "pkg/dra/cniconfig"},
@@ -49,7 +49,7 @@ var layers = [][]string{
 	{"pkg/dra/devices"},
 	// The life of a claim. It uses devices through pkg/dra/devices.
 	{"pkg/dra/claim"},
-	{"plugins/devinfo", "pkg/dra", "pkg/inject", "pkg/ctl/validate", "pkg/ctl/capture", "pkg/ctl/node", "pkg/link/crosscheck/crosschecktest"},
+	{"plugins/devinfo", "pkg/dra", "pkg/inject", "pkg/ctl/validate", "pkg/ctl/capture", "pkg/ctl/node", "pkg/host/link/crosscheck/crosschecktest"},
 	// devinfo-agent; the reports of devinfoctl.
 	{"pkg/agent", "pkg/ctl/doctor", "pkg/ctl/topology"},
 	{"cmd/devinfo", "cmd/devinfoctl", "cmd/cni-dra-driver", "cmd/cni-dra-gate", "cmd/devinfo-agent", "cmd/kubectl-devinfo"},

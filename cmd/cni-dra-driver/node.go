@@ -14,11 +14,11 @@ import (
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/podresources"
-	"devinfo-cni.io/pkg/sysfs"
 )
 
 // inventory returns the inventory that --devices selects, or nil without the flag. It also records the offer for

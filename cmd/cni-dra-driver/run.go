@@ -28,12 +28,12 @@ import (
 	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/grant"
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/pkg/httpstatus"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/podresources"
 	"devinfo-cni.io/pkg/safefile"
-	"devinfo-cni.io/pkg/sysfs"
 )
 
 // run runs the driver until ctx ends or a permanent error occurs.

@@ -11,11 +11,11 @@ import (
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
 
-	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/check/checktest"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/pkg/nri/nritest"
 )
 

@@ -12,9 +12,9 @@ import (
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/sysfs"
 	plugin "devinfo-cni.io/plugins/devinfo"
 )
 

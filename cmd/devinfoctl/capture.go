@@ -11,10 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/devinfo/atomicfile"
-	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/ctl/capture"
 	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/doctor"
+	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/safefile"
 )
 

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/journal"
 )
 

@@ -15,8 +15,8 @@ import (
 	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/link/linktest"
 )
 
 // doctor prints a line for each check, and a problem only for the broken parts.

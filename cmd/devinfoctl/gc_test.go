@@ -14,8 +14,8 @@ import (
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/check/checktest"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/link/linktest"
 )
 
 func container(id string) journal.Key { return journal.Key{ContainerID: id} }

@@ -12,11 +12,11 @@ import (
 
 	"golang.org/x/tools/txtar"
 
-	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/check/checktest"
 	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/goldentest"
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/journal"
 )
 

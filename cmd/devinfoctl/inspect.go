@@ -12,7 +12,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/node"
-	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/host/link"
 )
 
 const inspectHelp = `Shows the device information that ADD would write for a device with the default configuration,

@@ -9,14 +9,14 @@ import (
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/hostdev"
-	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/link/crosscheck/crosschecktest"
-	"devinfo-cni.io/pkg/link/linkhost"
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/link/crosscheck/crosschecktest"
+	"devinfo-cni.io/pkg/host/link/linkhost"
 )
 
 func TestInspectOfCapturedHosts(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/hostdev"
+	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/journal"
 )
 

@@ -15,14 +15,14 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/goldentest"
+	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/pkg/host/link/linkhost"
+	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/link/linkhost"
-	"devinfo-cni.io/pkg/sysfs"
 )
 
 // Each file of testdata shows one rule. A section in capital letters is a step:

@@ -13,8 +13,8 @@ import (
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/link"
 )
 
 // Compare compares an attachment's journal entry with its device-info file (e.Path(), if e.Wrote), its CDI spec

@@ -9,14 +9,14 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/capturefile"
-	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/goldentest"
-	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/sysfs"
+	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 // testCase parses a test case such as "mlx5-vdpa deviceID=vdpa4 file=pci:0000:65:00.4 # comment". The first

@@ -5,8 +5,8 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
-	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/sysfs"
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 // describe fills in Device.Info for the device's type. It returns an error only if the kernel cannot be read

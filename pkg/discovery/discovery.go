@@ -12,8 +12,8 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/hostdev"
-	"devinfo-cni.io/pkg/sysfs"
+	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 // Interfaces reads one network interface from the kernel or from a captured host.

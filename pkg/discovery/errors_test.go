@@ -10,8 +10,8 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/hostdev"
-	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/pkg/host/link"
 )
 
 func TestRepresentorErrorIsWarning(t *testing.T) {

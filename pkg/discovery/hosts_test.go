@@ -11,12 +11,12 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/tools/txtar"
 
-	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/goldentest"
-	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/link/linkhost"
-	"devinfo-cni.io/pkg/sysfs"
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/link/linkhost"
+	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 func TestEveryDeviceOfEveryHostIsDescribed(t *testing.T) {

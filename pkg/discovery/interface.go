@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"slices"
 
-	"devinfo-cni.io/pkg/hostdev"
-	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/sysfs"
+	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 // fromInterface claims the device of the interface in the pod's namespace, or of the first interface below it

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/pkg/host/link"
 )
 
 func TestFindFollowsLowerInterfacesToDevice(t *testing.T) {

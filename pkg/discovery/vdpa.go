@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/sysfs"
+	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 // lookForVDPA sets the device to the vDPA device on the function or SF. It does nothing if no vDPA device there has

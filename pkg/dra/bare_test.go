@@ -13,7 +13,7 @@ import (
 
 	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/sysfs"
+	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 // Multus attaches a device with a resourceName: see inventory.ResourceName.

@@ -16,7 +16,7 @@ import (
 
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/host/link"
 )
 
 // pod simulates pods, one after another.

@@ -6,7 +6,7 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/hostdev"
+	"devinfo-cni.io/pkg/host/hostdev"
 )
 
 // devinfoctl compares the digest with the rules file, which may have changed since the driver read it.

@@ -27,7 +27,7 @@ import (
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/restore/restoretest"
 	"devinfo-cni.io/pkg/dra/status"
-	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/host/link"
 )
 
 // rig is a node with an agent: its directories, and the calls to the API server.

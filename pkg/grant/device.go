@@ -10,7 +10,7 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/cdispec"
-	"devinfo-cni.io/pkg/sysfs"
+	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 // function adds the device nodes of a PCI function for VFIO, RDMA and vhost-net.

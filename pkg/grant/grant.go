@@ -16,8 +16,8 @@ import (
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/pkg/pod"
-	"devinfo-cni.io/pkg/sysfs"
 )
 
 // Refusal gives the reason why the container does not get a device, device node or directory.

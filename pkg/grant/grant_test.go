@@ -9,14 +9,14 @@ import (
 	"testing"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/capturefile"
-	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/grant"
-	"devinfo-cni.io/pkg/sysfs"
+	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 // nodes returns a host's device nodes below /dev. All have major 1; the minor is the index in the list.

@@ -25,7 +25,7 @@ import (
 
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/nri"
 )
 

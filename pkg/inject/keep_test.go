@@ -22,9 +22,9 @@ import (
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/pkg/inject"
-	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/pkg/safefile/safefiletest"
 )
 

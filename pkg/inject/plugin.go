@@ -18,7 +18,7 @@ import (
 
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/pod"
 )
 

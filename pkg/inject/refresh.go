@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/link"
 )
 
 // everything is the interval between complete refreshes. Rewriting a file in place does not change the

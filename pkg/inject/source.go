@@ -18,9 +18,9 @@ import (
 	"devinfo-cni.io/pkg/attachment"
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/sysfs"
 )
 
 // attachments returns the attachments of a sandbox, sorted by interface, net2 before net10. It reads them from

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/pkg/install"
-	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/pkg/safefile/safefiletest"
 )
 

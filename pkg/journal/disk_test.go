@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/pkg/safefile/safefiletest"
 )
 

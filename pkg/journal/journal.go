@@ -28,7 +28,7 @@ import (
 	"time"
 
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/safefile"
 )
 

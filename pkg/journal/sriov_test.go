@@ -7,8 +7,8 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/journal"
 )
 

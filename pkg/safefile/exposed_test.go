@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/link/linktest"
+	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/pkg/safefile"
 	"devinfo-cni.io/pkg/safefile/safefiletest"
 )

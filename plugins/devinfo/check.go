@@ -5,8 +5,8 @@ import (
 
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/check"
+	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/link"
 )
 
 // Check compares the attachment with its journal entry. The delegates run their own CHECK. The device-info

@@ -11,8 +11,8 @@ import (
 	"devinfo-cni.io/pkg/attachment"
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/link"
 )
 
 // GC deletes the attachments of this network that the runtime does not list, as DEL does. It also runs the

@@ -9,8 +9,8 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/grant"
+	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/sysfs"
 )
 
 // deviceLeases returns a lease of the named device with the given mode, and shared leases of the devices that

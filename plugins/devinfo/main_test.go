@@ -16,13 +16,13 @@ import (
 	"testing"
 	"time"
 
-	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/grant"
-	"devinfo-cni.io/pkg/link/linkhost"
-	"devinfo-cni.io/pkg/sysfs"
+	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/pkg/host/link/linkhost"
+	"devinfo-cni.io/pkg/host/sysfs"
 	plugin "devinfo-cni.io/plugins/devinfo"
 )
 

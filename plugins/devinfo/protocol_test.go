@@ -21,7 +21,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/link/linktest"
+	"devinfo-cni.io/pkg/host/link/linktest"
 	plugin "devinfo-cni.io/plugins/devinfo"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/goldentest"
-	"devinfo-cni.io/pkg/link/linktest"
+	"devinfo-cni.io/pkg/host/link/linktest"
 )
 
 // storyUpdate passes the flag -update to the process with its own namespaces.

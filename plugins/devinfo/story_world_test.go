@@ -20,7 +20,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/link/linktest"
+	"devinfo-cni.io/pkg/host/link/linktest"
 )
 
 // The paths of a story. They can be fixed, because linktest.Run mounts an empty tmpfs of this process's own on /run.

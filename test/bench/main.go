@@ -17,7 +17,7 @@ import (
 	"slices"
 	"strings"
 
-	"devinfo-cni.io/pkg/capturefile"
+	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/test/sandbox"
 )
 

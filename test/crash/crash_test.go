@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/link/linktest"
+	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/test/crash/inject"
 	"devinfo-cni.io/test/undertest"
 )

@@ -9,9 +9,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/link/linktest"
-	"devinfo-cni.io/pkg/sysfs"
 	"devinfo-cni.io/test/undertest"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"devinfo-cni.io/pkg/link/linktest"
+	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/test/undertest"
 )
 

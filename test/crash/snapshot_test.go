@@ -17,7 +17,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/link/linktest"
+	"devinfo-cni.io/pkg/host/link/linktest"
 )
 
 // A snapshot contains everything that a plugin could leave: the files below /run and /var/lib by path, and interfaces

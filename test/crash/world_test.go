@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/test/crash/inject"
 	"devinfo-cni.io/test/undertest"
 )

@@ -14,8 +14,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"devinfo-cni.io/pkg/capturefile"
-	"devinfo-cni.io/pkg/link/linktest"
+	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/test/sandbox"
 )
 

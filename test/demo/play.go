@@ -16,9 +16,9 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/link/linktest"
+	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/test/sandbox"
 	"devinfo-cni.io/test/undertest"
 )

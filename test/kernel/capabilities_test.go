@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"devinfo-cni.io/pkg/link/linktest"
+	"devinfo-cni.io/pkg/host/link/linktest"
 )
 
 // playConfined executes its second argument with the capabilities in its first, a mask. It is the test binary under

@@ -7,7 +7,7 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"github.com/vishvananda/netlink"
 
-	"devinfo-cni.io/pkg/link/linktest"
+	"devinfo-cni.io/pkg/host/link/linktest"
 )
 
 // The runtime is libcni with its own cache, as in CRI-O or Multus. Each delegate gets only the runtime's keys for its

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/link/linktest"
+	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/test/undertest"
 )
 

@@ -13,8 +13,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
 
-	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/host/capturefile"
 )
 
 const driver = "cni.dra.networking.x-k8s.io"

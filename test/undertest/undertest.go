@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/host/capturefile"
 )
 
 // Key is the environment variable with the path of the plugin's executable.

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/capturefile"
+	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/test/undertest"
 )
 

@@ -21,11 +21,11 @@ import (
 
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/nri/nritest"
-	"devinfo-cni.io/pkg/sysfs"
 )
 
 const inside = "/var/run/k8s.cni.cncf.io/devinfo"

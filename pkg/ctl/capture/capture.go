@@ -26,8 +26,8 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/pkg/build"
-	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/host/capturefile"
 )
 
 // A Source describes the host to capture.

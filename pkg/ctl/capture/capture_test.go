@@ -20,17 +20,17 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/tools/txtar"
 
-	"devinfo-cni.io/pkg/capturefile"
-	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/capture"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/link/linkhost"
+	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/link/linkhost"
-	"devinfo-cni.io/pkg/link/linktest"
-	"devinfo-cni.io/pkg/sysfs"
 )
 
 // parts are made-up files below netlink/. Parts adds a file with the paths that it gets.

@@ -15,10 +15,10 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/pod"
 )

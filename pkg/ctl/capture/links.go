@@ -9,8 +9,8 @@ import (
 	"maps"
 	"slices"
 
-	"devinfo-cni.io/pkg/capturefile"
-	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/pkg/host/link"
 )
 
 // Captured returns data of a host from an earlier capture of it.

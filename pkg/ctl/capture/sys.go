@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/tools/txtar"
 
-	"devinfo-cni.io/pkg/capturefile"
+	"devinfo-cni.io/pkg/host/capturefile"
 )
 
 // attributes matches the captured attributes of a device by subsystem.

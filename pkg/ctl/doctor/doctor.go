@@ -15,8 +15,8 @@ import (
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/hostdev"
-	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/pkg/host/link"
 )
 
 // Level is the severity of a finding.

@@ -9,9 +9,9 @@ import (
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/hostdev"
+	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/podresources"
 )
 

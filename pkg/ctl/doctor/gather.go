@@ -20,9 +20,9 @@ import (
 
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/validate"
+	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/podresources"
 	"devinfo-cni.io/pkg/safefile"
 )

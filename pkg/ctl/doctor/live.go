@@ -7,8 +7,8 @@ import (
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/validate"
+	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/podresources"
 )
 

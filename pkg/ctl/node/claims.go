@@ -16,7 +16,7 @@ import (
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/hostdev"
+	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/safefile"
 )

@@ -9,9 +9,9 @@ import (
 
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/hostdev"
-	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/link/crosscheck"
+	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/link/crosscheck"
 )
 
 // Comparison compares the state after ADD of one attachment with its present state.

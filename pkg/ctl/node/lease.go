@@ -10,9 +10,9 @@ import (
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/hostdev"
+	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/sysfs"
 )
 
 // leased sets the devices of an attachment from its leases. The attachment's device becomes the leased one,

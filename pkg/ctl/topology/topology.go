@@ -11,7 +11,7 @@ import (
 
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/hostdev"
+	"devinfo-cni.io/pkg/host/hostdev"
 )
 
 // Topology contains the devices of a host.

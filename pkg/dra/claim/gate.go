@@ -25,7 +25,7 @@ import (
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/sysfs"
+	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 // gate opens and closes the gates of attachments. A gate is a CDI device whose name the kubelet gets in

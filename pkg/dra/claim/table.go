@@ -15,7 +15,7 @@ import (
 
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/host/link"
 )
 
 // table is the engine's knowledge of claims and sandboxes. Its mutex is never held while a file or the journal

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/pod"
-	"devinfo-cni.io/pkg/sysfs"
 )
 
 // Leases leases the devices of claims in the journal of the devinfo plugin, so that the plugin does not give them to

@@ -24,8 +24,8 @@ import (
 	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/grant"
+	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/sysfs"
 )
 
 // SoftwareDevice is the device of networks without hardware. All claims of a node share it.

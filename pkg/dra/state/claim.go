@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/hostdev"
+	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/pod"
 )
 

@@ -19,7 +19,7 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
-	"devinfo-cni.io/pkg/hostdev"
+	"devinfo-cni.io/pkg/host/hostdev"
 )
 
 type plugin map[string]json.RawMessage

@@ -25,8 +25,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
 	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/hostdev"
-	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/pkg/host/link"
 )
 
 // Pods can share a NIC or a master (bond, bridge or OVS bridge). A master cannot be exclusive.

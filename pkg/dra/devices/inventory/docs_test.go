@@ -14,9 +14,9 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 	"sigs.k8s.io/yaml"
 
-	"devinfo-cni.io/pkg/capturefile/capturetest"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 )
 
 // documented returns the attributes in the table of the documentation, with the types of their values.

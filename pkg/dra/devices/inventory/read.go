@@ -13,11 +13,11 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
-	"devinfo-cni.io/pkg/capturefile"
-	"devinfo-cni.io/pkg/hostdev"
-	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/link/linkhost"
-	"devinfo-cni.io/pkg/sysfs"
+	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/link/linkhost"
+	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 // Host is the data of a machine.

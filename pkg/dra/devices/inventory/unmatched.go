@@ -8,7 +8,7 @@ import (
 
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/host/link"
 )
 
 // Unmatched returns the rules that no device meets, in their order, each with the reason.

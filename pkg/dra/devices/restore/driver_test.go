@@ -14,7 +14,7 @@ import (
 
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices/restore"
-	"devinfo-cni.io/pkg/sysfs"
+	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 func TestDriverIsRefusedWithoutIsolationOfFunction(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"syscall"
 
-	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/host/link"
 )
 
 // The settings that Restore restores, in addition to [link.VFSettings] and [link.Settings].

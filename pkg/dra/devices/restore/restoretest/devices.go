@@ -10,7 +10,7 @@ import (
 	"strings"
 	"syscall"
 
-	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/host/link"
 )
 
 // unbind simulates a write to drivers/*/unbind. It removes the interface, even from a pod.

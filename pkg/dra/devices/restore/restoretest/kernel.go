@@ -16,10 +16,10 @@ import (
 	"strings"
 	"syscall"
 
-	"devinfo-cni.io/pkg/capturefile"
 	"devinfo-cni.io/pkg/dra/devices/restore"
-	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/sysfs"
+	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 // Kernel is the simulated kernel of one node.

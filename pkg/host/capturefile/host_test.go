@@ -1,0 +1,198 @@
+package capturefile_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/devinfo/atomicfile"
+	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+)
+
+func parse(t *testing.T, text string) *capturefile.Host {
+	t.Helper()
+	h, err := capturefile.Parse([]byte(text))
+	difftest.Must(t, err)
+	return h
+}
+
+func TestFixturesNameMachineAndKernel(t *testing.T) {
+	form := regexp.MustCompile(`^[a-z0-9-]+: (from documentation: .+|.+, Linux \d+\.\d+\.\S+)$`)
+	for _, name := range capturetest.Names(t) {
+		first, _, _ := strings.Cut(capturetest.Load(t, name).Comment, "\n")
+		if !strings.HasPrefix(first, name+": ") || !form.MatchString(first) {
+			t.Errorf("%s: first line %q", name, first)
+		}
+	}
+}
+
+func TestParseSeparatesCommentAndNetlinkParts(t *testing.T) {
+	h := parse(t, "box: Linux 6.12\nmore of it\n\n-- netlink/ip-link.json --\n[]\n-- sys/a --\n1\n")
+	difftest.Equal(t, h.Comment, "box: Linux 6.12\nmore of it")
+	difftest.Equal(t, string(h.File("netlink/ip-link.json")), "[]\n")
+	for _, absent := range []string{"netlink/netns.json", "sys/a", "netlink", ""} {
+		if got := h.File(absent); got != nil {
+			t.Errorf("File(%q) is %q, want nil", absent, got)
+		}
+	}
+}
+
+func TestParseErrorsNameLineAndEntry(t *testing.T) {
+	for name, test := range map[string]struct{ text, want string }{
+		"empty":               {"", "line 1: does not name a machine"},
+		"no first line":       {"-- sys/a --\n1\n", "line 1: does not name a machine"},
+		"blank first line":    {"\nbox\n-- sys/a --\n1\n", "line 1: does not name a machine"},
+		"bad base64":          {"box\n-- root/a/b base64 --\n***\n", "illegal base64"},
+		"node not json":       {"box\n-- node/node.txt --\n", "must be below sys/"},
+		"outside":             {"box\n-- proc/a --\n", `line 2: entry "proc/a": must be below sys/`},
+		"sys itself":          {"box\n-- sys --\n", `line 2: entry "sys": must be below sys/`},
+		"netlink not json":    {"box\n-- netlink/ip-link.txt --\n", "must be below sys/"},
+		"netlink link":        {"box\n-- netlink/a.json -> b --\n", "must be below sys/"},
+		"netlink failing":     {"box\n-- netlink/a.json !EIO --\n", "must be below sys/"},
+		"dots":                {"box\n-- sys/../etc/passwd --\n", `"sys/../etc/passwd" is not a clean relative path`},
+		"dots of a link":      {"box\n-- sys/../x -> y --\n", `"sys/../x" is not a clean relative path`},
+		"absolute":            {"box\n-- /sys/a --\n", "not a clean relative path"},
+		"two slashes":         {"box\n-- sys/a// --\n", "not a clean relative path"},
+		"failing directory":   {"box\n-- sys/a/ !EIO --\n", "not a clean relative path"},
+		"unknown error":       {"box\n-- sys/a !EFOO --\n", "a failing file needs a known error"},
+		"content of failing":  {"box\n-- sys/a !EIO --\n1\n", "a failing file needs"},
+		"content of link":     {"box\n-- sys/a -> b --\n1\n", "a link needs a target and no content"},
+		"content of dir":      {"box\n-- sys/a/ --\n1\n", "a directory has no content"},
+		"file twice":          {"box\n-- sys/a --\n1\n\n-- sys/a --\n1\n", `line 5: entry "sys/a": appears twice`},
+		"file and dir":        {"box\n-- sys/a --\n-- sys/a/ --\n", "line 3: entry \"sys/a/\": appears twice"},
+		"dir and link":        {"box\n-- sys/a/b --\n-- sys/a -> c --\n", "appears twice"},
+		"file as dir":         {"box\n-- sys/a --\n-- sys/a/b --\n", `line 3: entry "sys/a/b": "a" is not a directory`},
+		"link as dir":         {"box\n-- sys/a -> b --\n-- sys/a/b/c --\n", `"a" is not a directory`},
+		"part twice":          {"box\n-- netlink/a.json --\n1\n-- netlink/a.json --\n1\n", "line 4: entry \"netlink/a.json\": appears twice"},
+		"bad JSON":            {"box\n-- netlink/a.json --\n[\n1,\n]\n", `line 2: entry "netlink/a.json": line 3 of the entry: invalid character`},
+		"no JSON":             {"box\n-- netlink/a.json --\n", "unexpected end of JSON"},
+		"broken first marker": {"box\n-- sys/a\n1\n", "line 2: starts like an entry"},
+		"broken marker":       {"box\n-- sys/a --\n1\n-- sys/b -\n2\n", "line 4: starts like an entry"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := capturefile.Parse([]byte(test.text))
+			difftest.Says(t, err, test.want)
+		})
+	}
+	parse(t, "box\n-- sys/ --\n-- sys/a/ --\n-- sys/a/b --\n1\n-- sys/a/ --\n") // a directory may appear twice
+}
+
+func TestErrorOfLoadNamesFile(t *testing.T) {
+	_, err := capturefile.Load("/dev/zero")
+	difftest.Is(t, err, atomicfile.ErrNotRegular)
+	difftest.Says(t, err, "/dev/zero")
+	name := filepath.Join(t.TempDir(), "box.txtar")
+	_, err = capturefile.Load(name)
+	difftest.Is(t, err, fs.ErrNotExist)
+	difftest.Write(t, name, "box\n-- a --\n", 0o644)
+	_, err = capturefile.Load(name)
+	difftest.Says(t, err, name+": line 2: ")
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(box))
+	f.Add([]byte("box\n-- netlink/ip-link.json --\n[{\"ifindex\":1}]\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		h, err := capturefile.Parse(data)
+		if err != nil {
+			return
+		}
+		err = fs.WalkDir(h.Sys(), ".", func(name string, e fs.DirEntry, err error) error {
+			if err == nil {
+				fs.ReadFile(h.Sys(), name)
+				fs.Stat(h.Sys(), name+"/..")
+			}
+			return err
+		})
+		if err != nil {
+			t.Errorf("walking what was parsed: %v", err)
+		}
+	})
+}
+
+func TestUnpackRootWritesFilesOfHost(t *testing.T) {
+	h := parse(t, `box: a host
+-- node/node.json --
+{"bootID": "b"}
+-- root/var/lib/a/one --
+text
+-- root/var/lib/b/two -> ../a/one --
+-- root/var/lib/b/three base64 --
+LS0gAP8=
+`)
+	dir := filepath.Join(t.TempDir(), "new")
+	difftest.Must(t, h.UnpackRoot(dir))
+	for name, want := range map[string]string{"var/lib/a/one": "text\n", "var/lib/b/two": "text\n", "var/lib/b/three": "-- \x00\xff"} {
+		difftest.Same(t, name, difftest.Read(t, filepath.Join(dir, name)), want)
+	}
+	difftest.Equal(t, string(h.File("node/node.json")), "{\"bootID\": \"b\"}\n")
+}
+
+// A capture may come from an untrusted source, so an unpacked link must not lead to files outside.
+func TestLinksOutOfRootAreRefused(t *testing.T) {
+	for entry, says := range map[string]string{
+		"root/a/b -> /etc/passwd":    "leads out",
+		"root/a/b -> ../../etc":      "leads out",
+		"root/a/b -> ../x/../../etc": "leads out",
+		"root/b -> etc":              "leads out",
+		"root/a/../../b":             "not a clean",
+		"root/a/b !EIO":              "must be below sys/",
+		"root/":                      "must be below sys/",
+		"root/a/b -> x/../y":         "leads out",
+	} {
+		_, err := capturefile.Parse([]byte("box: a host\n-- " + entry + " --\n"))
+		difftest.Says(t, err, says)
+	}
+}
+
+func TestErrorNamesMatchEntries(t *testing.T) {
+	for entry := range strings.SplitSeq("EACCES EINVAL EOPNOTSUPP", " ") {
+		_, err := fs.ReadFile(parse(t, "box: a host\n-- sys/a !"+entry+" --\n").Sys(), "a")
+		if name, ok := capturefile.ErrorName(err); !ok || name != entry {
+			t.Errorf("%v: %q, %v", err, name, ok)
+		}
+	}
+	if name, ok := capturefile.ErrorName(os.ErrClosed); ok {
+		t.Errorf("a name %q for an error that no attribute has", name)
+	}
+}
+
+// An unpacked capture has no links to files outside, and no file is lost.
+func FuzzUnpackRoot(f *testing.F) {
+	for _, name := range capturetest.Names(f) {
+		text := difftest.Read(f, "../../../testdata/hosts/"+name+".txtar")
+		f.Add([]byte(strings.ReplaceAll(text, "-- sys/", "-- root/sys/")))
+	}
+	f.Add([]byte("box\n-- root/a/b -> ../../x --\n-- root/a/c/ --\n-- root/a/d -> c/../.. --\n-- root/a/c/e base64 --\nAA==\n"))
+	f.Add([]byte("box\n-- root/a/b -> ../c/d --\n-- root/c/d -> ../a/b --\n-- root/a/b/e --\n"))
+	top := f.TempDir()
+	f.Fuzz(func(t *testing.T, text []byte) {
+		h, err := capturefile.Parse(text)
+		if err != nil {
+			return
+		}
+		parent, err := os.MkdirTemp(top, "")
+		difftest.Must(t, err)
+		defer os.RemoveAll(parent)
+		dir := filepath.Join(parent, "dir")
+		if err := h.UnpackRoot(dir); err != nil {
+			return // for example a name that is too long
+		}
+		err = filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+			if err != nil || e.Type().IsRegular() || e.IsDir() {
+				return err
+			}
+			if to, err := filepath.EvalSymlinks(path); err == nil && to != dir && !strings.HasPrefix(to, dir+"/") {
+				t.Errorf("%s leads to %s", path, to)
+			}
+			return nil
+		})
+		difftest.Must(t, err)
+		difftest.Holds(t, parent, "dir")
+	})
+}

@@ -1,0 +1,270 @@
+package hostdev
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/sysfs"
+)
+
+// Host is the input of [Read].
+type Host struct {
+	Sys       *sysfs.FS
+	Links     []link.InterfaceRecord // interfaces of the host's network namespace
+	Eswitches Eswitches
+}
+
+// Live returns the running machine as a Host. Call it in the host's network namespace. Read needs CAP_NET_ADMIN
+// to read eswitch modes.
+func Live(sys *sysfs.FS) (Host, error) {
+	links, err := link.Recorder{}.Interfaces("")
+	return Host{Sys: sys, Links: links, Eswitches: link.NewKernel(sys.Files())}, err
+}
+
+// List returns the devices in sysfs, PFs first and each device after its parent. If it returns an error, the
+// list is incomplete.
+func List(sys *sysfs.FS) ([]*Device, error) {
+	r := &reader{Host: Host{Sys: sys}, at: map[Place]*Device{}, virtio: map[string]*Device{}}
+	err := cmp.Or(r.functions(), r.auxiliaries(), r.vdpas())
+	return r.devices, err
+}
+
+// Read returns the devices of [List] with their interfaces, RDMA devices and representors. It adds a NIC for
+// each device on another bus that has an interface. It fails if sysfs cannot be read; an eswitch that cannot be
+// read is a warning.
+func Read(h Host) (devices []*Device, warnings []string, err error) {
+	h.Eswitches = CacheEswitches(h.Eswitches)
+	r := &reader{Host: h, at: map[Place]*Device{}, virtio: map[string]*Device{}}
+	if err := cmp.Or(r.functions(), r.auxiliaries(), r.vdpas(), r.rdma(), r.interfaces()); err != nil {
+		return nil, nil, err
+	}
+	r.eswitches()
+	for _, d := range r.devices {
+		slices.SortFunc(d.Ports, byPort)
+		if len(d.Ports) > 0 && d.Ports[0].DevPort == 0 {
+			d.IfName = d.Ports[0].Name
+		}
+	}
+	return r.devices, r.warnings, nil
+}
+
+type reader struct {
+	Host
+	devices  []*Device
+	at       map[Place]*Device
+	virtio   map[string]*Device // vDPA devices by the name of their only virtio device
+	warnings []string
+}
+
+func (r *reader) add(d *Device) { r.devices, r.at[d.At] = append(r.devices, d), d }
+
+// function returns the device of a PCI function, or nil if the function is not a network controller.
+func (r *reader) function(a *pci.Address) *Device {
+	if a == nil {
+		return nil
+	}
+	return r.at[Place{"pci", a.String()}]
+}
+
+func (r *reader) functions() error {
+	list, err := r.Sys.Functions()
+	// PFs first. A VF may have a smaller address than its PF, on a bus of its own.
+	rank := map[bool]int{true: 1}
+	slices.SortStableFunc(list, func(a, b sysfs.Function) int { return rank[a.PF != nil] - rank[b.PF != nil] })
+	for _, fn := range list {
+		d := &Device{Ref: Ref{Kind: NIC, PCI: fn.Address.String()}, Function: &fn, Parent: r.function(fn.PF), Driver: fn.Driver}
+		d.At = d.Place()
+		number, most, isPF, err := r.Sys.VFs(fn)
+		if err != nil {
+			return err
+		}
+		if isPF {
+			d.Kind, d.VFs, d.MaxVFs = PF, number, most
+		}
+		if d.Parent != nil {
+			d.Kind = VF
+			index, ok, err := r.Sys.VFIndex(*fn.PF, fn.Address)
+			if err != nil {
+				return err
+			}
+			if ok {
+				d.Number = &index
+			}
+		}
+		r.add(d)
+	}
+	return err
+}
+
+func (r *reader) auxiliaries() error {
+	list, err := r.Sys.Auxiliaries()
+	for _, aux := range list {
+		d := &Device{Ref: Ref{Kind: Part, Aux: aux.Name}, Parent: r.function(aux.PCI), Number: aux.SFNumber}
+		d.At = d.Place()
+		if aux.IsSF() {
+			d.Kind = SF
+		}
+		if err := r.on(d, aux.PCI); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+func (r *reader) vdpas() error {
+	list, err := r.Sys.VDPAs()
+	for _, v := range list {
+		d := &Device{Ref: Ref{Kind: VDPA, VDPA: v.Name, Aux: v.SF}, Parent: r.function(v.PCI), Driver: v.Driver}
+		d.At = d.Place()
+		if v.Aux != "" {
+			d.Parent = r.at[Place{"auxiliary", v.Aux}]
+		}
+		if v.Vhost != "" {
+			d.Path = "/dev/" + v.Vhost
+		}
+		if len(v.Virtio) == 1 {
+			d.Path = v.Virtio[0]
+			r.virtio[v.Virtio[0]] = d
+		}
+		if err := r.on(d, v.PCI); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// on adds a device and sets its Function to the PCI function that carries it. That function need not be a network
+// controller; it is not with pds_core.
+func (r *reader) on(d *Device, function *pci.Address) error {
+	r.add(d)
+	if function == nil {
+		return nil
+	}
+	if f := r.function(function); f != nil {
+		d.Function = f.Function
+		return nil
+	}
+	fn, ok, err := r.Sys.PCI(*function)
+	if ok {
+		d.Function = &fn
+	}
+	return err
+}
+
+func (r *reader) rdma() (err error) {
+	for _, d := range r.devices {
+		if d.Kind == VDPA {
+			continue
+		}
+		if d.RDMA, err = r.Sys.RDMABelow(d.At.Bus, d.At.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// interfaces assigns the host's interfaces to their devices by place. Names do not identify them, because an
+// interface that returns from a pod keeps its name from there.
+func (r *reader) interfaces() error {
+	links := make(map[string]link.InterfaceRecord, len(r.Links))
+	for _, l := range r.Links {
+		links[l.Name] = l
+	}
+	list, err := r.Sys.Netdevs()
+	for _, n := range list {
+		l, known := links[n.Name]
+		if !known || n.Device == "" || borrows(l) { // an unknown interface appeared after Links was read, and may be a representor
+			continue
+		}
+		d, err := r.owner(n, l)
+		switch {
+		case err != nil:
+			return err
+		case d == nil:
+		case link.Represents(l.PortName):
+			d.Represents = append(d.Represents, n.Name)
+		default:
+			d.Ports = append(d.Ports, sysfs.Port{Name: n.Name, Index: l.Index, DevPort: n.DevPort, PortName: l.PortName})
+		}
+	}
+	return err
+}
+
+// owner returns the device of an interface, or nil if it is unknown.
+func (r *reader) owner(n sysfs.Netdev, l link.InterfaceRecord) (*Device, error) {
+	at := Place{n.Bus, n.Device}
+	if n.Bus == "virtio" {
+		if d := r.virtio[n.Device]; d != nil {
+			return d, nil
+		}
+		var err error
+		if at, _, err = OverVirtio(r.Sys, n.Device, l.BusInfo); err != nil {
+			return nil, err
+		}
+		switch d := r.at[at]; {
+		case at.Bus == "pci" && (d == nil || d.Driver != VirtioNIC):
+			r.warn("interface %s: cannot tell which vDPA device on %s it belongs to", n.Name, at.Name)
+			return nil, nil
+		case at.Bus != "virtio":
+			return d, nil
+		}
+	}
+	if r.at[at] == nil {
+		r.add(&Device{Ref: Ref{Kind: NIC}, At: at})
+	}
+	return r.at[at], nil
+}
+
+// eswitches reads the eswitch modes, and the representors of eswitches in switchdev mode.
+func (r *reader) eswitches() {
+	if r.Eswitches == nil {
+		return
+	}
+	for _, d := range r.devices {
+		if d.Kind == PF {
+			r.mode(d)
+		}
+	}
+	for _, d := range r.devices {
+		pf, flavour := d.Parent, link.VF
+		if pf == nil || d.Number == nil {
+			continue
+		}
+		if d.Kind == SF {
+			flavour = link.SF
+			r.mode(pf)
+		}
+		if pf.Eswitch != "switchdev" {
+			continue
+		}
+		name, ok, err := r.Eswitches.Representor(pf.PCI, flavour, *d.Number)
+		if err != nil {
+			r.warn("%s: %v", d.At.Name, err)
+		}
+		if ok {
+			d.Representor = name
+			pf.Represents = slices.DeleteFunc(pf.Represents, func(i string) bool { return i == name })
+			pf.Ports = slices.DeleteFunc(pf.Ports, func(p sysfs.Port) bool { return p.Name == name })
+		}
+	}
+}
+
+func (r *reader) mode(d *Device) {
+	switch on, err := r.Eswitches.Switchdev(d.PCI); {
+	case err != nil:
+		r.warn("%v", err)
+	case on:
+		d.Eswitch = "switchdev"
+	default:
+		d.Eswitch = "legacy"
+	}
+}
+
+func (r *reader) warn(format string, args ...any) {
+	if w := fmt.Sprintf(format, args...); !slices.Contains(r.warnings, w) {
+		r.warnings = append(r.warnings, w)
+	}
+}

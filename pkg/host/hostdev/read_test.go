@@ -1,0 +1,77 @@
+package hostdev_test
+
+import (
+	"slices"
+	"testing"
+
+	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/pkg/host/link/linkhost"
+	"devinfo-cni.io/pkg/host/sysfs"
+)
+
+func names(ports []sysfs.Port) (list []string) {
+	for _, p := range ports {
+		list = append(list, p.Name)
+	}
+	return list
+}
+
+// each reads every captured host, after change has modified it, and calls look with its devices.
+func each(t *testing.T, change func(*hostdev.Host), look func(t *testing.T, host hostdev.Host, links *linkhost.Kernel, devices []*hostdev.Device, warnings []string)) {
+	t.Helper()
+	for _, name := range capturetest.Names(t) {
+		file := capturetest.Load(t, name)
+		links, err := linkhost.New(file)
+		difftest.Must(t, err)
+		host := hostdev.Host{Sys: sysfs.New(file.Sys()), Links: links.Links, Eswitches: links}
+		change(&host)
+		devices, warnings, err := hostdev.Read(host)
+		difftest.Must(t, err)
+		t.Run(name, func(t *testing.T) { look(t, host, links, devices, warnings) })
+	}
+}
+
+func TestPortsAndReadFindSameInterfaces(t *testing.T) {
+	seen := 0
+	each(t, func(*hostdev.Host) {}, func(t *testing.T, host hostdev.Host, links *linkhost.Kernel, devices []*hostdev.Device, _ []string) {
+		for _, d := range devices {
+			ports, err := hostdev.Ports(host.Sys, links, d.At)
+			ports = slices.DeleteFunc(ports, func(p sysfs.Port) bool { // only netlink shows them
+				i, err := links.Interface("", p.Name)
+				return err != nil || i.Child
+			})
+			difftest.Must(t, err)
+			difftest.Same(t, d.At.Name, names(d.Ports), names(ports))
+			seen += len(ports)
+		}
+	})
+	if seen < 40 {
+		t.Errorf("only %d interfaces were compared", seen)
+	}
+}
+
+// If the interface were assigned to the function, a pod that gets the function would not have the interface.
+func TestInterfaceOfUnnamedVDPADeviceIsNotAssignedToFunction(t *testing.T) {
+	warned := 0
+	unnamed := func(h *hostdev.Host) {
+		for n := range h.Links {
+			h.Links[n].BusInfo = ""
+		}
+	}
+	each(t, unnamed, func(t *testing.T, host hostdev.Host, _ *linkhost.Kernel, devices []*hostdev.Device, warnings []string) {
+		warned += len(warnings)
+		for _, d := range devices {
+			for _, p := range d.Ports {
+				n, _, err := host.Sys.Netdev(p.Name)
+				if n.Bus == "virtio" && d.PCI != "" && d.Driver != hostdev.VirtioNIC || err != nil {
+					t.Errorf("%s, on driver %q, has %s on %s: %v", d.PCI, d.Driver, p.Name, n.Device, err)
+				}
+			}
+		}
+	})
+	if warned == 0 {
+		t.Error("no host has such an interface")
+	}
+}

@@ -1,0 +1,182 @@
+package crosscheck_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/Mellanox/rdmamap"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/link/crosscheck"
+	"devinfo-cni.io/pkg/host/link/crosscheck/crosschecktest"
+	"devinfo-cni.io/pkg/host/link/linkhost"
+	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/pkg/host/sysfs"
+)
+
+// even finds the representor eth<number> of each function with an even number.
+type even struct{}
+
+func (even) Switchdev(string) (bool, error) { return true, nil }
+
+func (even) Representor(_ string, _ link.Flavour, number int) (string, bool, error) {
+	if number%2 != 0 {
+		return "", false, nil
+	}
+	return fmt.Sprint("eth", number), true, nil
+}
+
+func TestComparisonsAreListedOnce(t *testing.T) {
+	none := errors.New("representor not found")
+	w := &crosscheck.Reference{Eswitches: even{}, Ask: func(_ string, flavour link.Flavour, number int) (string, error) {
+		if theirs, ok := map[int]string{0: "eth0", 1: "eth0", 4: "eth5"}[number]; ok && flavour == link.VF {
+			return theirs, nil
+		}
+		return "", none
+	}}
+	for _, n := range []int{0, 1, 2, 3, 4, 0} {
+		if on, err := w.Switchdev("0000:03:00.0"); !on || err != nil {
+			t.Error(on, err)
+		}
+		name, ok, err := w.Representor("0000:03:00.0", link.VF, n)
+		if want, wantOK, _ := (even{}).Representor("", link.VF, n); name != want || ok != wantOK || err != nil {
+			t.Errorf("VF %d: %q, %v, %v", n, name, ok, err)
+		}
+	}
+	w.Representor("0000:03:00.0", link.SF, 0)
+	want := []crosscheck.Comparison{
+		{Function: "VF 0 of 0000:03:00.0", Ours: "eth0", Theirs: "eth0"},
+		{Function: "VF 1 of 0000:03:00.0", Theirs: "eth0"},
+		{Function: "VF 2 of 0000:03:00.0", Ours: "eth2", Err: none},
+		{Function: "VF 4 of 0000:03:00.0", Ours: "eth4", Theirs: "eth5"},
+		{Function: "SF 0 of 0000:03:00.0", Ours: "eth0", Err: none},
+	}
+	got := w.Comparisons
+	if !reflect.DeepEqual(got, want) {
+		t.Fatalf("got %+v, want %+v", got, want)
+	}
+	for n, text := range []string{"sriovnet agrees", "sriovnet finds eth0", "sriovnet finds nothing: representor not found", "sriovnet finds eth5"} {
+		if got[n].String() != text {
+			t.Errorf("%s, want %s", got[n], text)
+		}
+	}
+}
+
+// The test compares the representors of 100 VF and SF numbers on every PCI device of the captured hosts, with and
+// without devlink.
+func TestSriovnetAgreesOnCapturedHosts(t *testing.T) {
+	found := 0
+	for _, name := range capturetest.Names(t) {
+		file := capturetest.Load(t, name)
+		host, err := linkhost.New(file)
+		must(t, err)
+		devices, err := fs.Glob(file.Sys(), "bus/pci/devices/*")
+		must(t, err)
+		without := host.Eswitch
+		without.Ports = func(string) ([]*netlink.DevlinkPort, error) { return nil, syscall.ENODEV }
+		for _, device := range devices {
+			found += agreed(t, name, host.Eswitch, path.Base(device))
+			found += agreed(t, name+" without devlink", without, path.Base(device))
+		}
+	}
+	if found < 20 {
+		t.Errorf("only %d representors", found)
+	}
+}
+
+// agreed compares the representors on a PF with sriovnet's and returns how many there are.
+func agreed(t *testing.T, host string, e link.Eswitch, pf string) (found int) {
+	t.Helper()
+	for _, flavour := range []link.Flavour{link.VF, link.SF} {
+		for number := range 100 {
+			ours, ok, err := e.Representor(pf, flavour, number)
+			theirs, theirErr := crosschecktest.Sriovnet(e, pf, flavour, number)
+			if ours != theirs {
+				t.Errorf("%s: flavour %d, number %d of %s: %q, %v; sriovnet: %q, %v", host, flavour, number, pf, ours, err, theirs, theirErr)
+			}
+			if ok {
+				found++
+			}
+		}
+	}
+	return found
+}
+
+var must = difftest.Must
+
+// The SR-IOV device plugin and rdma-cni use rdmamap. It must find the same RDMA devices and device nodes as package
+// sysfs for every PCI function and auxiliary device of a captured host.
+func TestRdmamapAgreesOnCapturedHosts(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) { // rdmamap reads /sys only
+		found := 0
+		for _, name := range capturetest.Names(t) {
+			must(t, capturetest.Load(t, name).Unpack("/run/"+name))
+			must(t, unix.Mount("/run/"+name, "/sys", "", unix.MS_BIND, ""))
+			found += sameRDMA(t, name)
+		}
+		if found < 15 {
+			t.Errorf("only %d RDMA devices", found)
+		}
+	})
+}
+
+// sameRDMA compares the RDMA devices below /sys with rdmamap's and returns how many there are.
+func sameRDMA(t *testing.T, host string) (found int) {
+	t.Helper()
+	sys, err := sysfs.Open("/sys")
+	must(t, err)
+	addresses, _ := filepath.Glob("/sys/bus/pci/devices/*")
+	for _, path := range addresses {
+		a, err := pci.Parse(filepath.Base(path))
+		must(t, err)
+		fn, _, err := sys.PCI(a)
+		must(t, err)
+		devices, err := sys.RDMA(fn)
+		nodes, nodesErr := sys.RDMANodes(fn)
+		found += compare(t, host+": "+a.String(), devices, rdmamap.GetRdmaDevicesForPcidev(a.String()), nodes, err, nodesErr)
+	}
+	parts, err := sys.Auxiliaries()
+	must(t, err)
+	for _, aux := range parts {
+		devices, err := sys.RDMA(aux)
+		nodes, nodesErr := sys.RDMANodes(aux)
+		found += compare(t, host+": "+aux.Name, devices, rdmamap.GetRdmaDevicesForAuxdev(aux.Name), nodes, err, nodesErr)
+	}
+	return found
+}
+
+// compare compares the RDMA devices and device nodes of one device, in any order, and returns the number of RDMA
+// devices. It ignores the device node rdma_cm, which all devices share.
+func compare(t *testing.T, device string, ours, theirs, nodes []string, errs ...error) int {
+	t.Helper()
+	var theirNodes []string
+	for _, name := range theirs {
+		for _, path := range rdmamap.GetRdmaCharDevices(name) {
+			if path != rdmamap.RdmaUcmDevice {
+				theirNodes = append(theirNodes, strings.TrimPrefix(path, rdmamap.RdmaDeviceDir+"/"))
+			}
+		}
+	}
+	for _, lists := range [][2][]string{{ours, theirs}, {nodes, theirNodes}} {
+		slices.Sort(lists[0])
+		slices.Sort(lists[1])
+		if !slices.Equal(lists[0], lists[1]) {
+			t.Errorf("%s: %q; rdmamap: %q", device, lists[0], lists[1])
+		}
+	}
+	must(t, errs...)
+	return len(ours)
+}

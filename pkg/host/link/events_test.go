@@ -1,0 +1,140 @@
+package link
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/host/link/linktest"
+)
+
+func TestAddedAndRemovedInterfacesAreEvents(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		changed, err := Events(ctx)
+		difftest.Must(t, err)
+		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
+		difftest.Must(t, netlink.LinkAdd(bridge))
+		wait(t, changed, true)
+		difftest.Must(t, netlink.LinkDel(bridge))
+		wait(t, changed, true)
+		stop()
+		for open := true; open; { // drain earlier events
+			open = wait(t, changed, false)
+		}
+	})
+}
+
+// A busy node adds and removes interfaces of pods every second, and each event would cause a read of the whole node.
+func TestPodInterfacesAreNotEvents(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		links, err := listen(unix.NETLINK_ROUTE, 1<<(unix.RTNLGRP_LINK-1))
+		difftest.Must(t, err)
+		defer links.Close()
+		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
+		difftest.Must(t, netlink.LinkAdd(bridge))
+		linktest.AddVeth(t, "veth0", "veth1", "/proc/self/ns/net")
+		veth, err := netlink.LinkByName("veth0")
+		difftest.Must(t, err)
+		difftest.Must(t, netlink.LinkSetMaster(veth, bridge)) // the bridge also sends messages about its port
+		difftest.Must(t, netlink.LinkDel(veth))
+		difftest.Must(t, netlink.LinkDel(bridge))
+		heard := map[bool]int{}
+		message := make([]byte, 64<<10)
+		for deleted := false; !deleted; {
+			n, err := links.Read(message)
+			difftest.Must(t, err)
+			about := bytes.Contains(message[:n], []byte("veth"))
+			if matters(message[:n]) == about {
+				t.Errorf("matters: %v: %q", !about, message[:n])
+			}
+			heard[about]++
+			deleted = !about && nl.NativeEndian().Uint16(message[4:]) == unix.RTM_DELLINK
+		}
+		if heard[true] < 4 || heard[false] < 2 {
+			t.Errorf("messages about the veth, the bridge: %v", heard)
+		}
+	})
+	for uevent, want := range map[string]bool{
+		"add@/devices/virtual/net/veth0\x00ACTION=add\x00DEVPATH=/devices/virtual/net/veth0\x00SUBSYSTEM=net\x00":                               false,
+		"add@/devices/pci0000:00/0000:00:03.0/net/eth1\x00ACTION=add\x00DEVPATH=/devices/pci0000:00/0000:00:03.0/net/eth1\x00SUBSYSTEM=net\x00": true,
+		"bind@/devices/pci0000:00/0000:00:03.0\x00ACTION=bind\x00DEVPATH=/devices/pci0000:00/0000:00:03.0\x00SUBSYSTEM=pci\x00":                 true,
+		"add@/devices/virtual/block/loop0\x00ACTION=add\x00DEVPATH=/devices/virtual/block/loop0\x00SUBSYSTEM=block\x00":                         false,
+	} {
+		if got := concerns([]byte(uevent)); got != want {
+			t.Errorf("%q: %v", uevent, got)
+		}
+	}
+}
+
+// wait waits for an event, and reports whether the channel was open.
+func wait(t *testing.T, changed <-chan struct{}, must bool) bool {
+	t.Helper()
+	select {
+	case _, open := <-changed:
+		if must && !open {
+			t.Fatal("the events have ended")
+		}
+		return open
+	case <-time.After(2 * time.Minute):
+		t.Fatal("there is no event")
+		return false
+	}
+}
+
+// The first default route has two next hops, the second is in a separate table, and the third is an IPv6 route.
+func TestUsesListsInterfacesWithRoutesAndAddresses(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		if uplinks, others, err := (Recorder{}).Uses(); len(uplinks)+len(others) > 0 || err != nil {
+			t.Fatalf("without routes: %v, %v, %v", uplinks, others, err)
+		}
+		index := map[string]int{}
+		for name, address := range map[string]string{
+			"up0": "10.0.0.1/24", "up1": "10.1.0.1/24", "up2": "10.2.0.1/24", "up3": "169.254.3.1/16", "nic0": "169.254.1.1/16", "nic1": "169.254.2.1/16", "nic2": "",
+		} {
+			linktest.AddVeth(t, name, "p"+name, "/proc/self/ns/net")
+			if address != "" {
+				index[name] = up(t, name, address)
+			}
+		}
+		all4, all6 := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}, &net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}
+		for what, r := range map[string]netlink.Route{
+			"two next hops":    {Dst: all4, MultiPath: []*netlink.NexthopInfo{{LinkIndex: index["up0"]}, {LinkIndex: index["up1"]}}},
+			"a table":          {Dst: all4, LinkIndex: index["up2"], Table: 1000, Scope: netlink.SCOPE_LINK},
+			"IPv6":             {Dst: all6, LinkIndex: index["up3"]},
+			"no default route": {Dst: &net.IPNet{IP: net.IPv4(10, 99, 0, 0), Mask: net.CIDRMask(16, 32)}, LinkIndex: index["nic1"], Scope: netlink.SCOPE_LINK},
+			"unreachable":      {Dst: all4, Type: unix.RTN_UNREACHABLE, Table: 1001},
+		} {
+			if err := netlink.RouteAdd(&r); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+		uplinks, others, err := Recorder{}.Uses()
+		want := map[string]string{
+			"up0": "has the address 10.0.0.1/24", "up1": "has the address 10.1.0.1/24", "up2": "has the address 10.2.0.1/24", "nic1": "has a route to 10.99.0.0/16",
+		}
+		if err != nil || !slices.Equal(uplinks, []string{"up0", "up1", "up2", "up3"}) || !maps.Equal(others, want) {
+			t.Errorf("got %v, %v, %v", uplinks, others, err)
+		}
+	})
+}
+
+func up(t *testing.T, name, address string) (index int) {
+	t.Helper()
+	l, err := netlink.LinkByName(name)
+	difftest.Must(t, err)
+	a, err := netlink.ParseAddr(address)
+	difftest.Must(t, err)
+	difftest.Must(t, netlink.AddrAdd(l, a))
+	difftest.Must(t, netlink.LinkSetUp(l))
+	return l.Attrs().Index
+}

@@ -1,0 +1,185 @@
+package link_test
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/vishvananda/netlink"
+
+	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/link/linktest"
+)
+
+var must, equal = difftest.Must, difftest.Equal
+
+func kernel() *link.Kernel { return link.NewKernel(os.DirFS("/sys")) }
+
+// read returns an interface without the fields that differ from run to run.
+func read(t *testing.T, netns, name string) link.Interface {
+	t.Helper()
+	i, err := kernel().Interface(netns, name)
+	must(t, err)
+	for l := &i; l != nil; l = l.Lower {
+		if l.Index <= 0 || len(l.MAC) != 6 || l.MTU < 1500 {
+			t.Errorf("%s: index %d, MAC %q, MTU %d", l.Name, l.Index, l.MAC, l.MTU)
+		}
+		l.Index, l.MAC, l.MTU = 0, nil, 0
+	}
+	return i
+}
+
+func TestInterfacesOfNamespace(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		pod := linktest.NewNetns(t)
+		linktest.AddVeth(t, "veth0", "eth0", pod)
+		must(t, linktest.InNetns(pod, func() error {
+			return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}})
+		}))
+		equal(t, read(t, pod, "eth0"), link.Interface{Name: "eth0", Kind: "veth"})
+		equal(t, read(t, "", "veth0"), link.Interface{Name: "veth0", Kind: "veth"})
+		equal(t, read(t, pod, "lo"), link.Interface{Name: "lo"})
+		// BusInfo comes from ethtool, which must read in the pod's network namespace.
+		equal(t, read(t, pod, "br0"), link.Interface{Name: "br0", Kind: "bridge", BusInfo: "N/A"})
+		for _, netns := range []string{"", pod} {
+			for _, name := range []string{"net1", "", "sixteen-is-too-long", "a/b"} {
+				_, err := kernel().Interface(netns, name)
+				if !errors.Is(err, link.ErrNoInterface) || !strings.Contains(err.Error(), `"`+name+`"`) || !strings.Contains(err.Error(), netns) {
+					t.Errorf("%q in %q: %v", name, netns, err)
+				}
+			}
+		}
+	})
+}
+
+func TestRepresentorIsRecognizedByPortName(t *testing.T) {
+	for name, want := range map[string]bool{
+		"": false, "p0": false, "p1s2": false, "l1p2": false, "n0": false,
+		"pf0": true, "pf0vf3": true, "pf0sf88": true, "c1pf0": true, "c1pf0vf3": true, "p0pf0vf1": true, "p0if1pf0vf1": true, "2": true,
+	} {
+		if got := link.Represents(name); got != want {
+			t.Errorf("%q: %v", name, got)
+		}
+	}
+}
+
+func TestThreadReturnsToItsNamespace(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		pod := linktest.NewNetns(t)
+		before, err := os.Readlink("/proc/thread-self/ns/net")
+		must(t, err)
+		for range 100 {
+			kernel().Interface(pod, "lo")
+			threads, err := filepath.Glob("/proc/self/task/*/ns/net")
+			if err != nil || len(threads) == 0 {
+				t.Fatalf("%d threads, %v", len(threads), err)
+			}
+			for _, thread := range threads {
+				if now, err := os.Readlink(thread); err == nil && now != before {
+					t.Fatalf("%s is in %s, not in %s", thread, now, before)
+				}
+			}
+		}
+	})
+}
+
+func TestInterfaceIsFoundAfterRename(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		pod := linktest.NewNetns(t)
+		linktest.AddVeth(t, "veth0", "eth0", pod)
+		nic, err := netlink.LinkByName("veth0")
+		must(t, err)
+		must(t, errors.Join(netlink.LinkSetDown(nic), netlink.LinkSetName(nic, "renamed"), netlink.LinkAddAltName(nic, "second")))
+		for _, name := range []string{"renamed", "second"} {
+			equal(t, read(t, "", name), link.Interface{Name: "renamed", Kind: "veth"})
+		}
+		_, err = kernel().Interface("", "veth0")
+		difftest.Is(t, err, link.ErrNoInterface)
+	})
+}
+
+func TestPathThatIsNotNetnsIsErrNoNetns(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		plain := filepath.Join(t.TempDir(), "plain")
+		must(t, os.WriteFile(plain, nil, 0o644))
+		for _, path := range []string{plain, plain + "/below", plain + "-absent", filepath.Dir(plain), "/proc/self/ns/mnt", "/proc/0/ns/net"} {
+			_, err := kernel().Interface(path, "lo")
+			if !errors.Is(err, link.ErrNoNetns) || errors.Is(err, link.ErrNoInterface) || !strings.Contains(err.Error(), path) {
+				t.Errorf("%s: %v", path, err)
+			}
+		}
+	})
+}
+
+func TestParentsEqualSysfsOfThisMachine(t *testing.T) {
+	devices, _ := filepath.Glob("/sys/class/net/*/device")
+	if len(devices) == 0 {
+		t.Skip("no interface of this machine has a device")
+	}
+	for _, device := range devices {
+		name := filepath.Base(filepath.Dir(device))
+		i, err := kernel().Interface("", name)
+		if errors.Is(err, link.ErrNoInterface) {
+			t.Skip("/sys belongs to another network namespace")
+		}
+		must(t, err)
+		parent, err := os.Readlink(device)
+		must(t, err)
+		bus, err := os.Readlink(device + "/subsystem")
+		must(t, err)
+		if i.Parent != filepath.Base(parent) || i.Bus != filepath.Base(bus) || (i.BusInfo != "") != (i.Bus == "virtio") {
+			t.Errorf("%s: %+v, want %s on %s", name, i, parent, bus)
+		}
+	}
+}
+
+// The kernel of this machine may lack devlink and vDPA.
+func TestMissingKernelFeaturesAreNotErrors(t *testing.T) {
+	k := link.NewKernel(fstest.MapFS{})
+	if mac, ok, err := k.VDPAMAC("nosuch"); ok || err != nil {
+		t.Errorf("VDPAMAC: %v, %v, %v", mac, ok, err)
+	}
+	if on, err := k.Switchdev("ffff:ff:1f.7"); on || err != nil {
+		t.Errorf("Switchdev: %v, %v", on, err)
+	}
+	for _, f := range []link.Flavour{link.VF, link.SF} {
+		if name, ok, err := k.Representor("ffff:ff:1f.7", f, 0); ok || err != nil {
+			t.Errorf("Representor: %q, %v, %v", name, ok, err)
+		}
+	}
+}
+
+func TestChangeSetsNameMTUAndMAC(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		linktest.AddVeth(t, "net1", "peer", linktest.NewNetns(t)) // the interface is up
+		k := kernel()
+		mac, _ := net.ParseMAC("02:00:00:00:00:07")
+		must(t, k.Change("net1", link.Change{Name: "nic", MTU: 1400, MAC: mac}))
+		got, err := k.Interface("", "nic")
+		if err != nil || got.MTU != 1400 || got.MAC.String() != mac.String() {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		l, err := netlink.LinkByName("nic")
+		if err != nil || l.Attrs().Flags&net.FlagUp == 0 {
+			t.Errorf("it stays up: %+v, %v", l, err)
+		}
+		must(t, k.Change("nic", link.Change{}))
+		if err := k.Change("net1", link.Change{MTU: 1500}); err == nil {
+			t.Error("there is no net1 any more")
+		}
+		if err := k.Change("nic", link.Change{Name: "lo"}); err == nil {
+			t.Error("lo is taken")
+		}
+		if _, ok, err := k.VF("nic", 0); ok || err != nil {
+			t.Errorf("it has no VFs: %v, %v", ok, err)
+		}
+		if _, ok, err := k.VF("none", 0); ok || !errors.Is(err, link.ErrNoInterface) {
+			t.Errorf("there is no such interface: %v, %v", ok, err)
+		}
+	})
+}

@@ -1,0 +1,196 @@
+// Package linkhost implements package link for a captured host. It reads the files below netlink/ in the capture
+// and, where package link reads sysfs, the captured sysfs.
+//
+// A capture has the interfaces of the host and, by path, of network namespaces. A capture of one pod instead has the
+// interfaces of the pod, which are returned for the path of any network namespace.
+package linkhost
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+
+	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/pkg/host/link"
+)
+
+// Kernel is the [link.Kernel] of a captured host. It may be used concurrently.
+type Kernel struct {
+	link.Eswitch
+
+	// The lists of [link.Recorder] for the host's network namespace. Uplinks and Uses are nil if the capture does
+	// not have them.
+	Links   []link.InterfaceRecord
+	Uplinks []string
+	Uses    map[string]string
+
+	pod   []link.InterfaceRecord            // nil if the capture has no pod
+	netns map[string][]link.InterfaceRecord // by path; nil if the capture has pod instead
+	vdpa  map[string]link.VDPARecord
+}
+
+// New reads the files below netlink/ of a host. The error names the file.
+func New(h *capturefile.Host) (*Kernel, error) {
+	var vdpa struct{ Config map[string]link.VDPARecord }
+	var eswitches struct{ Dev map[string]link.EswitchRecord }
+	var ports struct{ Port map[string]link.PortRecord }
+	host := new(Kernel)
+	for name, to := range map[string]any{
+		"netlink/ip-link.json":         &host.Links,
+		"netlink/uplinks.json":         &host.Uplinks,
+		"netlink/uses.json":            &host.Uses,
+		"netlink/pod-ip-link.json":     &host.pod,
+		"netlink/netns.json":           &host.netns,
+		"netlink/vdpa-config.json":     &vdpa,
+		"netlink/devlink-eswitch.json": &eswitches,
+		"netlink/devlink-port.json":    &ports,
+	} {
+		data := h.File(name)
+		if data == nil {
+			continue
+		}
+		if err := json.Unmarshal(data, to); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	byDevice, err := portsByDevice(ports.Port)
+	if err != nil {
+		return nil, fmt.Errorf("netlink/devlink-port.json: %w", err)
+	}
+	mode := func(pf string) (string, error) {
+		dev, ok := eswitches.Dev["pci/"+pf]
+		if !ok {
+			return "", syscall.ENODEV
+		}
+		return dev.Mode, nil
+	}
+	host.vdpa = vdpa.Config
+	host.Eswitch = link.Eswitch{Sys: h.Sys(), Mode: mode, Ports: func(pf string) ([]*netlink.DevlinkPort, error) {
+		list, ok := byDevice["pci/"+pf]
+		if !ok {
+			return nil, syscall.ENODEV
+		}
+		return list, nil
+	}}
+	return host, nil
+}
+
+// portsByDevice converts the ports by handle, such as "pci/0000:03:00.0/65535", into lists by device, such as
+// "pci/0000:03:00.0".
+func portsByDevice(ports map[string]link.PortRecord) (map[string][]*netlink.DevlinkPort, error) {
+	all := make(map[string][]*netlink.DevlinkPort)
+	for _, handle := range slices.Sorted(maps.Keys(ports)) {
+		device, number := path.Split(handle)
+		bus, name, _ := strings.Cut(strings.TrimSuffix(device, "/"), "/")
+		index, err := strconv.ParseUint(number, 10, 32)
+		if err != nil || name == "" {
+			return nil, fmt.Errorf("port %q is not bus/device/index", handle)
+		}
+		if p, ok := ports[handle].Port(bus, name, uint32(index)); ok {
+			all[bus+"/"+name] = append(all[bus+"/"+name], p)
+		}
+	}
+	return all, nil
+}
+
+// Interface implements [link.Kernel.Interface].
+func (h *Kernel) Interface(netns, name string) (link.Interface, error) {
+	const maxDepth = 8 // as in package link
+	links, err := h.in(netns)
+	for _, l := range links {
+		if l.Name == name {
+			return *h.describe(l, netns, maxDepth), nil
+		}
+	}
+	if err == nil {
+		err = link.ErrNoInterface
+	}
+	if netns != "" {
+		return link.Interface{}, fmt.Errorf("interface %q in %s: %w", name, netns, err)
+	}
+	return link.Interface{}, fmt.Errorf("interface %q: %w", name, err)
+}
+
+// HasNetns reports whether the host has the network namespace, even if it could not be entered for the capture.
+func (h *Kernel) HasNetns(path string) bool {
+	_, err := h.in(path)
+	return !errors.Is(err, link.ErrNoNetns)
+}
+
+// in returns the interfaces of the network namespace at a path, or of the host for "".
+func (h *Kernel) in(netns string) (links []link.InterfaceRecord, err error) {
+	there := h.pod != nil
+	switch {
+	case netns == "":
+		return h.Links, nil
+	case h.netns == nil:
+		links = h.pod
+	default:
+		if links, there = h.netns[netns]; !there { // the capture may have /var/run instead of /run
+			links, there = h.netns["/var"+netns]
+		}
+	}
+	switch {
+	case !there:
+		return nil, fmt.Errorf("%w in the capture", link.ErrNoNetns)
+	case links == nil:
+		return nil, fmt.Errorf("the network namespace could not be entered when the host was captured: %w", fs.ErrPermission)
+	}
+	return links, nil
+}
+
+func (h *Kernel) describe(l link.InterfaceRecord, netns string, depth int) *link.Interface {
+	mac, _ := net.ParseMAC(l.Address) // the address of a tunnel is an IP address
+	i := &link.Interface{
+		Name: l.Name, Index: l.Index, Kind: l.Info.Kind, MAC: mac, MTU: l.MTU, Bus: l.Bus, Parent: l.Parent, PortName: l.PortName,
+		Child: link.IPoIBChild(l.Info.Kind, l.Link != "" || l.LinkIndex != 0),
+	}
+	if i.Parent == "" || i.Bus == "virtio" {
+		i.BusInfo = l.BusInfo
+	}
+	if i.Stacked() && depth > 0 {
+		i.Lower = h.lower(l, netns, depth-1)
+	}
+	return i
+}
+
+// lower returns the lower interface of l. If an interface in a pod has its lower interface in a different network
+// namespace, lower searches the host's interfaces, because the capture does not name the namespace.
+func (h *Kernel) lower(l link.InterfaceRecord, netns string, depth int) *link.Interface {
+	away := l.LinkNetns != nil
+	if away && netns == "" {
+		return nil
+	} else if away {
+		netns = ""
+	}
+	links, _ := h.in(netns)
+	for _, m := range links {
+		if away && m.Index == l.LinkIndex || !away && m.Name == l.Link {
+			return h.describe(m, netns, depth)
+		}
+	}
+	return nil
+}
+
+// VDPAMAC implements [link.Kernel.VDPAMAC].
+func (h *Kernel) VDPAMAC(name string) (mac net.HardwareAddr, ok bool, err error) {
+	text := h.vdpa[name].MAC
+	if text == "" || text == "00:00:00:00:00:00" {
+		return nil, false, nil
+	}
+	mac, err = net.ParseMAC(text)
+	if err != nil {
+		return nil, false, fmt.Errorf("vdpa device %s: %w", name, err)
+	}
+	return mac, true, nil
+}

@@ -1,0 +1,212 @@
+package link_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/fstest"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/link"
+)
+
+// on returns an eswitch with devlink ports. sys comes from netdevs.
+func on(sys fs.FS, ports ...*netlink.DevlinkPort) link.Eswitch {
+	e := eswitch(sys, "switchdev", nil)
+	e.Ports = func(string) ([]*netlink.DevlinkPort, error) { return ports, nil }
+	return e
+}
+
+// port returns the devlink port of VF or SF n, from a description such as "eth4 pf0vf2". "c1" before the PF is
+// another controller, and "external" may follow.
+func port(text string) *netlink.DevlinkPort {
+	name, rest, _ := strings.Cut(text, " ")
+	rest, external := strings.CutSuffix(rest, " external")
+	p := &netlink.DevlinkPort{NetdeviceName: name, External: &external, ControllerNumber: new(uint32), PfNumber: new(uint16)}
+	if strings.HasPrefix(rest, "c") {
+		scan(rest, "c%d", p.ControllerNumber)
+		rest = rest[strings.Index(rest, "p"):]
+	}
+	if strings.Contains(rest, "vf") {
+		p.PortFlavour, p.VfNumber = nl.DEVLINK_PORT_FLAVOUR_PCI_VF, new(uint16)
+		scan(rest, "pf%dvf%d", p.PfNumber, p.VfNumber)
+	} else {
+		p.PortFlavour, p.SfNumber = nl.DEVLINK_PORT_FLAVOUR_PCI_SF, new(uint32)
+		scan(rest, "pf%dsf%d", p.PfNumber, p.SfNumber)
+	}
+	return p
+}
+
+func scan(text, format string, to ...any) {
+	if _, err := fmt.Sscanf(text, format, to...); err != nil {
+		panic(fmt.Sprintf("%q is no %s: %v", text, format, err))
+	}
+}
+
+// netdevs returns a /sys with interfaces, described as "eth4 pf0vf2 ID PARENT". PARENT is a PCI address and may be
+// missing. "-" is a value that the driver does not report.
+func netdevs(list ...string) fstest.MapFS {
+	sys := fstest.MapFS{"class/net": {Mode: fs.ModeDir}}
+	for _, text := range list {
+		words := append(strings.Fields(text), "")
+		dir := "devices/virtual/net/" + words[0]
+		if parent := words[3]; parent != "" {
+			dir = "devices/" + parent + "/net/" + words[0]
+			sys["bus/pci/devices/"+parent] = &fstest.MapFile{Data: []byte("../../../devices/" + parent), Mode: fs.ModeSymlink}
+			sys[dir+"/device"] = &fstest.MapFile{Data: []byte("../../../" + parent), Mode: fs.ModeSymlink}
+		}
+		sys["class/net/"+words[0]] = &fstest.MapFile{Data: []byte("../../" + dir), Mode: fs.ModeSymlink}
+		sys[dir+"/mtu"] = file("1500\n")
+		for n, name := range []string{"phys_port_name", "phys_switch_id"} {
+			if words[n+1] != "-" {
+				sys[dir+"/"+name] = file(words[n+1] + "\n")
+			}
+		}
+	}
+	return sys
+}
+
+// wantRepresentors fails the test if a function has a different representor. want is a list such as "VF 3: eth4".
+func wantRepresentors(t *testing.T, e link.Eswitch, pf string, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		var kind string
+		var number int
+		function, interf, _ := strings.Cut(w, ":")
+		scan(function, "%s %d", &kind, &number)
+		flavour := map[string]link.Flavour{"VF": link.VF, "SF": link.SF}[kind]
+		got, ok, err := e.Representor(pf, flavour, number)
+		if ok != (got != "") {
+			t.Errorf("%s: %q, %v", function, got, ok)
+		}
+		if errors.Is(err, link.ErrSeveralRepresentors) {
+			got = "several"
+		} else if err != nil {
+			got = err.Error()
+		}
+		if got != strings.TrimSpace(interf) {
+			t.Errorf("%s has %q, want %q", function, got, interf)
+		}
+	}
+}
+
+func TestRepresentorFromDevlinkPort(t *testing.T) {
+	e := on(netdevs(),
+		port("dev0 pf0vf0"), port("dev1 pf0vf1"), port("sub1 pf0sf1"), port("big pf0sf4000000000"),
+		&netlink.DevlinkPort{NetdeviceName: "up", PortFlavour: nl.DEVLINK_PORT_FLAVOUR_PHYSICAL},
+		&netlink.DevlinkPort{NetdeviceName: "nothing", PortFlavour: nl.DEVLINK_PORT_FLAVOUR_PCI_VF},
+		&netlink.DevlinkPort{NetdeviceName: "old", PortFlavour: nl.DEVLINK_PORT_FLAVOUR_PCI_VF, VfNumber: new(uint16(9))}, // Linux 5.6
+	)
+	wantRepresentors(t, e, pf, "VF 0: dev0", "VF 1: dev1", "SF 1: sub1", "VF 2:", "SF 0:", "SF 4000000000: big", "VF 65536:", "VF 9: old")
+	if got, ok, err := e.Representor(pf, link.VF, -1); ok || err == nil {
+		t.Errorf("VF -1: %q, %v, %v", got, ok, err)
+	}
+}
+
+func TestPCIDomainMayHaveFiveDigits(t *testing.T) {
+	const wide = "10000:e1:00.0"
+	requested := ""
+	e := on(netdevs("up p0 aa "+wide, "sys5 pf0vf5 aa "+wide))
+	e.Ports = func(pf string) ([]*netlink.DevlinkPort, error) {
+		requested = pf
+		return []*netlink.DevlinkPort{port("dev0 pf0vf0")}, nil
+	}
+	wantRepresentors(t, e, wide, "VF 0: dev0", "VF 5: sys5", "VF 6:")
+	if requested != wide {
+		t.Errorf("devlink request for %q", requested)
+	}
+}
+
+func TestPortsOfOtherControllersAreIgnored(t *testing.T) {
+	e := on(netdevs("up p0 aa "+pf, "host5 c1pf0vf5 aa "+pf),
+		port("host0 c1pf0vf0 external"), port("host1 pf0vf1 external"), port("near2 c2pf0vf2"), port("host3 c1pf0vf3 external"), port("own3 pf0vf3"))
+	wantRepresentors(t, e, pf, "VF 0:", "VF 1:", "VF 2:", "VF 3: own3", "VF 5:")
+}
+
+func TestPFWithNumberOfFunctionIsPreferred(t *testing.T) {
+	e := on(netdevs("up p0 aa "+pf, "sys0 pf0vf4 aa "+pf, "sys1 pf1vf4 aa "+pf, "one pf3vf5 aa "+pf, "a pf2vf6 aa "+pf, "b pf3vf6 aa "+pf),
+		port("dev0 pf0vf0"), port("dev1 pf1vf0"), port("only pf1vf1"), port("a pf1vf2"), port("b pf2vf2"), port("a pf0vf3"), port("b pf0vf3"))
+	wantRepresentors(t, e, pf, "VF 0: dev0", "VF 1: only", "VF 2: several", "VF 3: several", "VF 4: sys0", "VF 5: one", "VF 6: several")
+	e = on(netdevs(), port("dev0 pf0vf0"), port("dev1 pf1vf0"))
+	wantRepresentors(t, e, "0000:01:00.1", "VF 0: dev1")
+}
+
+func TestSysfsIsUsedIfDevlinkNamesNoInterface(t *testing.T) {
+	e := on(netdevs("up p0 aa "+pf, "sys0 pf0vf0 aa "+pf, "sys5 pf0vf5 aa "+pf, "sys6 pf0sf6 aa "+pf, "veth0 - -", "eth9 - - 0000:02:00.0"),
+		port("dev0 pf0vf0"), port(" pf0vf5"))
+	wantRepresentors(t, e, pf, "VF 0: dev0", "VF 5: sys5", "VF 6:", "SF 6: sys6", "SF 5:")
+}
+
+func TestRepresentorIsRecognizedByPortNameInSysfs(t *testing.T) {
+	for name, want := range map[string]string{
+		"pf0vf7": "rep", "pf3vf7": "rep", "pf65535vf7": "rep", // a single candidate, so its PF number does not matter
+		"pf0vf07": "rep", "pf0vf70": "", "pf0sf7": "", "pf0vf7s0": "", "c1pf0vf7": "", "c0pf0vf7": "", "pf0vf": "", "pfvf7": "", "vf7": "",
+		"pf0vf-7": "", "pf0vf+7": "", "pf0 vf7": "", "PF0VF7": "", "pf0vf7vf7": "", "pf65536vf7": "", "pf0vf4294967303": "", "7": "", "p7": "", "": "",
+	} {
+		sys := netdevs("up p0 aa "+pf, "rep - aa "+pf)
+		sys["devices/"+pf+"/net/rep/phys_port_name"] = file(name + "\n")
+		got, _, err := on(sys).Representor(pf, link.VF, 7)
+		if got != want || err != nil {
+			t.Errorf("phys_port_name %q: %q, %v; want %q", name, got, err, want)
+		}
+	}
+}
+
+func TestInterfacesOfOtherSwitchesAreIgnored(t *testing.T) {
+	wantRepresentors(t, on(netdevs("a0 p0 aa "+pf,
+		"free0 pf0vf0 aa",             // no parent, same switch
+		"free1 pf1vf1 aa",             // other PF on a card whose PFs share the ID
+		"free2 pf0vf2 bb",             // other card
+		"free3 pf0vf3 -",              // no switch
+		"pci4 pf0vf4 aa 0000:01:00.1", // other PF by its parent
+		"pci5 pf0vf5 bb "+pf,          // same device, but other switch
+		"pci6 pf0vf6 - "+pf,           // same device, no switch
+		"free7 pf0vf7 aa", "pci7 pf0vf7 aa "+pf,
+	)), pf, "VF 0: free0", "VF 1:", "VF 2:", "VF 3:", "VF 4:", "VF 5:", "VF 6:", "VF 7: several")
+	wantRepresentors(t, on(netdevs("up p0 - "+pf, "sys0 pf0vf0 - "+pf)), pf, "VF 0:")
+}
+
+// If a file or the list of ports cannot be read, the function may still have a representor.
+func TestReadErrorIsNotMissingRepresentor(t *testing.T) {
+	sys := netdevs("up p0 aa "+pf, "sys0 pf0vf0 aa "+pf, "sys1 pf0vf1 aa "+pf)
+	for name, err := range map[string]error{"class/net/sys0/phys_port_name": syscall.EIO, "class/net/sys0/phys_switch_id": syscall.EIO} {
+		e := on(broken(sys, name, err))
+		if got, ok, err := e.Representor(pf, link.VF, 0); ok || !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), pf) {
+			t.Errorf("%s: %q, %v, %v", name, got, ok, err)
+		}
+		wantRepresentors(t, e, pf, "VF 1: sys1") // the interface in sysfs is still found
+	}
+	for _, gone := range []error{syscall.ENODEV, syscall.EOPNOTSUPP, syscall.EINVAL, fs.ErrNotExist} {
+		wantRepresentors(t, on(broken(sys, "class/net/sys0/phys_port_name", gone)), pf, "VF 0:", "VF 1: sys1")
+	}
+	e := on(sys)
+	e.Ports = func(string) ([]*netlink.DevlinkPort, error) { return nil, syscall.EMSGSIZE }
+	wantRepresentors(t, e, pf, "VF 1: sys1")
+	if got, ok, err := e.Representor(pf, link.VF, 2); ok || !errors.Is(err, syscall.EMSGSIZE) {
+		t.Errorf("%q, %v, %v", got, ok, err)
+	}
+	e.Ports = func(string) ([]*netlink.DevlinkPort, error) { return nil, syscall.ENODEV }
+	wantRepresentors(t, e, pf, "VF 2:")
+	wantRepresentors(t, on(fstest.MapFS{}), pf, "VF 2:")
+}
+
+func TestSysfsIsNotReadIfDevlinkNamesInterface(t *testing.T) {
+	listed, ports := false, 0
+	tree := capturetest.Tree{FS: netdevs("up p0 aa " + pf), BeforeCall: func(name string) error { listed = listed || name == "class/net"; return nil }}
+	e := on(tree, port("dev0 pf0vf0"))
+	answer := e.Ports
+	e.Ports = func(pf string) ([]*netlink.DevlinkPort, error) { ports++; return answer(pf) }
+	wantRepresentors(t, e, pf, "VF 0: dev0")
+	if listed || ports != 1 {
+		t.Errorf("lists class/net: %v, %d devlink requests", listed, ports)
+	}
+	if wantRepresentors(t, e, pf, "VF 1:"); !listed {
+		t.Error("a VF without a port is not searched in sysfs")
+	}
+}

@@ -1,0 +1,214 @@
+package sysfs_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/goldentest"
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/sysfs"
+)
+
+// A teller calls every method of a sysfs and writes a line for each device, without zero values. It only checks
+// that HasDevice, HasDriver and Inode return no error.
+type teller struct {
+	*sysfs.FS
+	strings.Builder
+	errs []error
+}
+
+func (t *teller) failed(errs ...error) { t.errs = append(t.errs, errs...) }
+
+// line writes a line of alternating keys and values.
+func (t *teller) line(words ...any) {
+	fmt.Fprintf(t, "%s %s", words[0], words[1])
+	for n := 2; n < len(words); n += 2 {
+		parts := strings.FieldsFunc(fmt.Sprint(words[n+1]), func(r rune) bool { return strings.ContainsRune(" []{}", r) })
+		if text := strings.Join(parts, ","); text != "" && text != "0" && text != "<nil>" && text != "false" {
+			fmt.Fprintf(t, " %s=%s", words[n], text)
+		}
+	}
+	fmt.Fprintln(t)
+}
+
+func (t *teller) names(bus string) []fs.DirEntry {
+	list, err := fs.ReadDir(t.Files(), path.Join("bus", bus, "devices"))
+	if !sysfs.Absent(err) {
+		t.failed(err)
+	}
+	return list
+}
+
+// ids returns the IDs of a device's lineage.
+func (t *teller) ids(name string) (ids []string) {
+	line, err := t.Lineage(name)
+	t.failed(err)
+	for _, o := range line {
+		ids = append(ids, o.ID)
+	}
+	return ids
+}
+
+func (t *teller) carried(d sysfs.Device) (names []string) {
+	list, err := t.VDPAOn(d)
+	t.failed(err)
+	for _, v := range list {
+		names = append(names, v.Name)
+	}
+	return names
+}
+
+func (t *teller) function(name string) {
+	a, err := pci.Parse(name)
+	fn, ok, readErr := t.PCI(a)
+	if t.failed(err, readErr); !ok {
+		return
+	}
+	vfs, most, _, e1 := t.VFs(fn)
+	number := ""
+	if fn.PF != nil {
+		n, ok, err := t.VFIndex(*fn.PF, a)
+		t.failed(err)
+		if ok {
+			number = fmt.Sprint("no.", n)
+		}
+	}
+	vendor, device, e2 := t.IDs(a)
+	numa, _, e3 := t.NUMANode(a)
+	rdma, e4 := t.RDMA(fn)
+	nodes, e5 := t.RDMANodes(fn)
+	vfio, onVFIO, e6 := t.VFIO(fn)
+	ports, e7 := t.Ports(fn)
+	portsOf, e9 := t.PortsOf("pci", name)
+	if len(ports) == 8 { // Ports lists at most eight, in any order
+		ports = slices.Clone(portsOf)
+	}
+	for _, list := range [][]sysfs.Port{ports, portsOf} {
+		slices.SortFunc(list, func(p, q sysfs.Port) int { return p.Index - q.Index })
+	}
+	if slices.Equal(portsOf, ports) { // PortsOf differs from Ports only for a function driven by virtio-pci
+		portsOf = nil
+	}
+	group, members, e10 := t.IOMMUGroup(fn)
+	override, e11 := t.Override(fn)
+	below, e12 := t.RDMABelow("pci", name)
+	_, e13 := t.HasDevice("pci", name)
+	_, e14 := t.HasDriver(fn.Driver)
+	_, e15 := t.Inode("pci", name)
+	t.failed(e1, e2, e3, e4, e5, e6, e7, e9, e10, e11, e12, e13, e14, e15)
+	t.line("function", fn.Address, "driver", fn.Driver, "pf", fn.PF, "vf", number, "vfs", vfs, "most", most, "vendor", vendor, "device", device, "numa", numa,
+		"rdma", rdma, "nodes", nodes, "layer", below.LinkLayer, "netdev", below.Netdev, "vfio", []any{onVFIO, vfio}, "ports", ports, "portsof", portsOf, "vdpa", t.carried(fn),
+		"group", group, "members", members, "override", override, "line", t.ids(name))
+}
+
+func (t *teller) devices() {
+	for _, at := range t.names("pci") {
+		t.function(at.Name())
+	}
+	functions, e1 := t.Functions()
+	auxiliaries, e2 := t.Auxiliaries()
+	for _, a := range auxiliaries {
+		rdma, err := t.RDMA(a)
+		nodes, nodesErr := t.RDMANodes(a)
+		t.failed(err, nodesErr)
+		number := ""
+		if a.SFNumber != nil {
+			number = fmt.Sprint("no.", *a.SFNumber)
+		}
+		t.line("auxiliary", a.Name, "sfnum", number, "sf", a.IsSF(), "pci", a.PCI, "rdma", rdma, "nodes", nodes, "vdpa", t.carried(a), "line", t.ids(a.Name))
+	}
+	vdpas, e3 := t.VDPAs()
+	for _, v := range vdpas {
+		t.line("vdpa", v.Name, "driver", v.Driver, "pci", v.PCI, "aux", v.Aux, "sf", v.SF, "vhost", v.Vhost, "virtio", v.Virtio, "by", v.Management(), "line", t.ids(v.Name))
+	}
+	for _, at := range t.names("virtio") {
+		v, _, err := t.Virtio(at.Name())
+		mac, _, macErr := t.VirtioMAC(at.Name())
+		t.failed(err, macErr)
+		t.line("virtio", at.Name(), "pci", v.PCI, "vdpa", v.VDPA, "mac", mac)
+	}
+	netdevs, e4 := t.Netdevs()
+	for _, n := range netdevs {
+		medium, err := t.Medium(n.Name)
+		t.failed(err)
+		kind := ""
+		if medium.Type != nil {
+			kind = fmt.Sprint(*medium.Type)
+		}
+		t.line("interface", n.Name, "bus", n.Bus, "device", n.Device, "port", n.DevPort, "type", kind, "speed", medium.Speed != nil)
+	}
+	rdmas, e5 := t.RDMADevices()
+	for _, d := range rdmas {
+		t.line("rdma", d.Name, "bus", d.Bus, "device", d.Device, "netdev", d.Netdev)
+	}
+	free, e6 := t.WithoutIOMMU()
+	shared, e7 := t.IsRDMAShared()
+	t.failed(e1, e2, e3, e4, e5, e6, e7)
+	t.line("host", "of", "controllers", len(functions), "noiommu", free, "rdmashared", shared)
+}
+
+func told(sys *sysfs.FS) (string, error) {
+	t := &teller{FS: sys}
+	t.devices()
+	return t.String(), errors.Join(t.errs...)
+}
+
+func TestCapturedHostsAreReadCompletely(t *testing.T) {
+	for _, name := range capturetest.Names(t) {
+		t.Run(name, func(t *testing.T) {
+			each(t, load(t, name), func(t *testing.T, sys *sysfs.FS) {
+				got, err := told(sys)
+				must(t, err)
+				goldentest.File(t, "testdata/"+name+".txt", got)
+			})
+		})
+	}
+}
+
+// A failed read must cause an error in each method that reads the file, unless the error means that the value
+// is absent. The error must name the file.
+func TestFailedReadIsErrorUnlessValueIsAbsent(t *testing.T) {
+	for _, host := range []string{"igb-sriov", "mlx5-vdpa", "vdpa-vf-virtio", "vdpa-sim"} {
+		tree, reads := capturetest.Tree{FS: parse(t, load(t, host)).Sys()}, map[string]bool{}
+		tree.BeforeCall = func(name string) error { reads[name] = true; return nil }
+		if _, err := told(sysfs.New(tree)); err != nil || len(reads) < 50 {
+			t.Fatalf("%s: %d files, %v", host, len(reads), err)
+		}
+		for name := range reads {
+			for errno, absent := range map[syscall.Errno]bool{syscall.EIO: false, syscall.EOPNOTSUPP: true} {
+				failed := 0
+				tree.BeforeCall = func(asked string) error {
+					if asked != name {
+						return nil
+					}
+					failed++
+					return errno
+				}
+				_, err := told(sysfs.New(tree))
+				errs, want := joined(err), failed
+				if absent {
+					want = 0
+				}
+				strange := slices.ContainsFunc(errs, func(err error) bool { return !errors.Is(err, errno) || !strings.Contains(err.Error(), name) })
+				if len(errs) != want || strange {
+					t.Errorf("%s, %s fails with %v in %d reads: %d errors: %v", host, name, errno, failed, len(errs), err)
+				}
+			}
+		}
+	}
+}
+
+// joined returns the errors that errors.Join combined.
+func joined(err error) []error {
+	if err == nil {
+		return nil
+	}
+	return err.(interface{ Unwrap() []error }).Unwrap()
+}

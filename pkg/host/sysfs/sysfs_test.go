@@ -1,0 +1,217 @@
+package sysfs_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/sysfs"
+)
+
+var must = difftest.Must
+
+// load returns the capture of a host.
+func load(t *testing.T, name string) string { return string(capturetest.Text(t, name)) }
+
+func parse(t *testing.T, capture string) *capturefile.Host {
+	t.Helper()
+	h, err := capturefile.Parse([]byte(capture))
+	must(t, err)
+	return h
+}
+
+// refused matches attributes whose read fails. Such hosts cannot be unpacked to disk, because plain files cannot
+// fail that way.
+var refused = regexp.MustCompile(`(?m)^-- .* !E[A-Z]+ --\n`)
+
+// each runs f twice on a captured or made-up host: on its text with New, and on files on the disk with Open.
+func each(t *testing.T, capture string, f func(t *testing.T, sys *sysfs.FS)) {
+	t.Helper()
+	t.Run("text", func(t *testing.T) { f(t, sysfs.New(parse(t, capture).Sys())) })
+	t.Run("disk", func(t *testing.T) {
+		dir := t.TempDir()
+		must(t, parse(t, refused.ReplaceAllString(capture, "")).Unpack(dir))
+		sys, err := sysfs.Open(dir)
+		must(t, err)
+		f(t, sys)
+	})
+}
+
+func addr(t *testing.T, s string) pci.Address {
+	t.Helper()
+	a, err := pci.Parse(s)
+	must(t, err)
+	return a
+}
+
+func function(t *testing.T, sys *sysfs.FS, s string) sysfs.Function {
+	t.Helper()
+	fn, ok, err := sys.PCI(addr(t, s))
+	if !ok || err != nil {
+		t.Fatalf("PCI(%s): %v, %v", s, ok, err)
+	}
+	return fn
+}
+
+// The second host has none of these buses.
+func TestInvalidDeviceNamesAreAbsent(t *testing.T) {
+	for _, host := range []string{"mlx5-vdpa", "i40e"} {
+		each(t, load(t, host), func(t *testing.T, sys *sysfs.FS) {
+			for _, name := range []string{
+				"", ".", "..", "/", "../vdpa", "devices/vdpa4", "vdpa4/", "/vdpa4", "../../vdpa/devices/vdpa4", "vdpa4/..", "0000:09:00.0", "ffffffff:ff:1f.7",
+				"\x00", "a\x00b", "\xff", "vdpa", "nothing", strings.Repeat("x", 255), strings.Repeat("x", 256), strings.Repeat("x", 5000),
+				"../../pci/devices/0000:65:00.2", "virtio7/../virtio7", // these paths lead to existing directories that are not virtio devices
+			} {
+				_, isAux, e1 := sys.Auxiliary(name)
+				_, isVDPA, e2 := sys.VDPA(name)
+				_, isVirtio, e3 := sys.Virtio(name)
+				_, hasMAC, e4 := sys.VirtioMAC(name)
+				isPCI, e5 := sys.HasDevice("pci", name)
+				line, e6 := sys.Lineage(name)
+				if err := errors.Join(e1, e2, e3, e4, e5, e6); isAux || isVDPA || isVirtio || hasMAC || isPCI || len(line) > 0 || err != nil {
+					t.Errorf("%.20q: %v %v %v %v %v %v, %v", name, isAux, isVDPA, isVirtio, hasMAC, isPCI, line, err)
+				}
+			}
+			if fn, ok, err := sys.PCI(pci.Address{}); ok || err != nil {
+				t.Errorf("%+v, %v", fn, err)
+			}
+		})
+	}
+}
+
+func TestAbsentErrorsMeanMissingValue(t *testing.T) {
+	for err, want := range map[error]bool{
+		nil: false, syscall.ENOENT: true, syscall.ENOTDIR: true, syscall.ENODEV: true, syscall.EINVAL: true, syscall.EOPNOTSUPP: true,
+		fs.ErrNotExist: true, syscall.EIO: false, syscall.EACCES: false, syscall.EPERM: false, syscall.ELOOP: false,
+		errors.New("made up"): false,
+	} {
+		if got := sysfs.Absent(err); got != want {
+			t.Errorf("%v: %v", err, got)
+		}
+		if got := sysfs.Absent(fmt.Errorf("wrapped: %w", err)); got != want {
+			t.Errorf("wrapped %v: %v", err, got)
+		}
+	}
+}
+
+func TestOpenFailsUnlessPathIsDirectory(t *testing.T) {
+	_, err := sysfs.Open(t.TempDir() + "/sys")
+	difftest.Is(t, err, fs.ErrNotExist)
+	_, err = sysfs.Open("/dev/null")
+	difftest.Is(t, err, syscall.ENOTDIR)
+}
+
+func TestErrorNamesInvalidAttribute(t *testing.T) {
+	const host = `made up
+-- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/pci0000:00/0000:01:00.0 --
+-- sys/devices/pci0000:00/0000:01:00.0/sriov_offset --
+many
+-- sys/devices/pci0000:00/0000:01:00.0/sriov_numvfs --
+
+-- sys/devices/pci0000:00/0000:01:00.0/numa_node --
+near
+-- sys/bus/auxiliary/devices/x.sf.1 -> ../../../devices/pci0000:00/0000:01:00.0/x.sf.1 --
+-- sys/devices/pci0000:00/0000:01:00.0/x.sf.1/sfnum --
+0x1
+-- sys/bus/pci/devices/0000:01:00.1 -> ../../../devices/pci0000:00/0000:01:00.1 --
+-- sys/devices/pci0000:00/0000:01:00.1/physfn -> ../parent --
+`
+	each(t, host, func(t *testing.T, sys *sysfs.FS) {
+		_, _, offset := sys.VFIndex(addr(t, "0000:01:00.0"), addr(t, "0000:01:00.1"))
+		_, _, sfnum := sys.Auxiliary("x.sf.1")
+		_, numvfs := sys.VDPAOn(function(t, sys, "0000:01:00.0"))
+		_, _, node := sys.NUMANode(addr(t, "0000:01:00.0"))
+		for name, err := range map[string]error{"numa_node": node, "sriov_offset": offset, "x.sf.1/sfnum": sfnum, "sriov_numvfs": numvfs} {
+			difftest.Says(t, err, path.Join("/sys/devices/pci0000:00/0000:01:00.0", name))
+		}
+		_, ok, physfn := sys.PCI(addr(t, "0000:01:00.1"))
+		difftest.Says(t, physfn, `0000:01:00.1: physfn: "parent"`)
+		difftest.Equal(t, ok, false)
+	})
+}
+
+func TestReadNodeReturnsTypeAndNumbers(t *testing.T) {
+	for path, want := range map[string]sysfs.Node{
+		"/dev/null": {Type: "c", Major: 1, Minor: 3}, "/dev/zero": {Type: "c", Major: 1, Minor: 5}, "/dev/tty": {Type: "c", Major: 5},
+	} {
+		stat, err := os.Stat(path)
+		must(t, err)
+		raw := stat.Sys().(*syscall.Stat_t)
+		want.Perm, want.UID, want.GID = stat.Mode().Perm(), raw.Uid, raw.Gid
+		if got, err := sysfs.ReadNode(path); err != nil || got != want {
+			t.Errorf("%s: %+v, %v", path, got, err)
+		}
+	}
+	dir := t.TempDir()
+	link := filepath.Join(dir, "link")
+	must(t, os.Symlink("/dev/null", link))
+	if got, err := sysfs.ReadNode(link); err != nil || got.Type != "c" {
+		t.Errorf("a link to one: %+v, %v", got, err)
+	}
+	for _, path := range []string{dir, "", "/proc/self/status"} {
+		if got, err := sysfs.ReadNode(path); err == nil {
+			t.Errorf("%q: %+v", path, got)
+		}
+	}
+	_, err := sysfs.ReadNode(filepath.Join(dir, "vfio"))
+	difftest.Is(t, err, fs.ErrNotExist)
+}
+
+func TestWriterWritesOnlyExistingAttributes(t *testing.T) {
+	dir := t.TempDir()
+	at := filepath.Join(dir, "a")
+	must(t, os.WriteFile(at, nil, 0o600))
+	write := sysfs.Writer(dir)
+	must(t, write("a", "x\n"))
+	difftest.Equal(t, difftest.Read(t, at), "x\n")
+	difftest.Is(t, write("b", "x"), fs.ErrNotExist)
+}
+
+func TestVFIndexWorksAcrossBuses(t *testing.T) {
+	const n = 1024
+	sys, pf := sysfs.New(capturetest.ManyVFs(n).Sys()), addr(t, "0000:3b:00.0")
+	for want := range n {
+		if got, ok, err := sys.VFIndex(pf, addr(t, capturetest.VF(want))); got != want || !ok || err != nil {
+			t.Fatalf("%s: %d, %v, %v; want %d", capturetest.VF(want), got, ok, err, want)
+		}
+	}
+	if got, ok, err := sys.VFIndex(pf, addr(t, capturetest.VF(n))); ok || err != nil {
+		t.Errorf("one too many: %d, %v, %v", got, ok, err)
+	}
+}
+
+func TestVFIndexOfUnrelatedFunctionIsAbsent(t *testing.T) {
+	for host, tests := range map[string][]struct{ why, pf, vf string }{
+		"igb-sriov": {
+			{"another PF's VF", "0000:01:00.0", "0000:41:10.0"},
+			{"another PF's VF, before the first", "0000:41:00.0", "0000:01:10.0"},
+			{"between two VFs", "0000:01:00.0", "0000:01:10.1"},
+			{"behind the last VF", "0000:01:00.0", "0000:01:11.0"},
+			{"same place in another domain", "0000:01:00.0", "0001:01:10.0"},
+			{"PF of itself", "0000:01:00.0", "0000:01:00.0"},
+			{"a VF for the PF", "0000:01:10.0", "0000:01:10.2"},
+			{"PF that does not exist", "0000:07:00.0", "0000:01:10.0"},
+		},
+		"mlx5-legacy": {{"the other port's VF", "0000:3b:00.1", "0000:3b:00.2"}},
+		"virtio-vm":   {{"VF in a machine that has no PF", "0000:00:03.0", "0000:00:05.0"}},
+	} {
+		each(t, load(t, host), func(t *testing.T, sys *sysfs.FS) {
+			for _, test := range tests {
+				if n, ok, err := sys.VFIndex(addr(t, test.pf), addr(t, test.vf)); ok || n != 0 || err != nil {
+					t.Errorf("%s: %d, %v, %v", test.why, n, ok, err)
+				}
+			}
+		})
+	}
+}
