@@ -43,7 +43,7 @@ export CGO_ENABLED := 0
 export GOFLAGS := $(strip $(filter-out -trimpath -buildvcs=% -tags=%,$(shell go env GOFLAGS)) -trimpath -buildvcs=false -tags=grpcnotrace)
 export GOEXPERIMENT := $(shell GOEXPERIMENT=nogreenteagc go env GOVERSION >/dev/null 2>&1 && echo nogreenteagc)
 
-GO_BUILD := go build -ldflags '-s -w -X devinfo-cni.io/pkg/build.version=$(VERSION) -X devinfo-cni.io/pkg/build.revision=$(REVISION)'
+GO_BUILD := go build -ldflags '-s -w -X devinfo-cni.io/pkg/core/build.version=$(VERSION) -X devinfo-cni.io/pkg/core/build.revision=$(REVISION)'
 
 # Segments are aligned to 32 KiB. Aligned to pages, 80 more pages of the file are mapped (peak RSS in make bench).
 # With 128 KiB the number is the same as with 32, but the file is up to 0.3 MB longer.

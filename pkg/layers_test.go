@@ -27,22 +27,22 @@ const module = "devinfo-cni.io/"
 // packages of one layer do not import each other. Put a new package into the lowest layer above all its imports.
 var layers = [][]string{
 	// No imports from this repository.
-	{"devinfo/pci", "devinfo/atomicfile", "devinfo/shape", "pkg/pod", "pkg/build", "pkg/httpstatus", "pkg/ctl/clierr", "pkg/difftest", "pkg/nri/nritest"},
+	{"devinfo/pci", "devinfo/atomicfile", "devinfo/shape", "pkg/core/pod", "pkg/core/build", "pkg/core/httpstatus", "pkg/core/clierr", "pkg/difftest", "pkg/core/nri/nritest"},
 	// The device-info format; helpers for command lines and golden files.
 	{"devinfo", "pkg/ctl/commandline", "pkg/goldentest"},
-	// Each package reads or writes one thing: sysfs, netlink, the store, a configuration, a capture, an API. pkg/cniexec
+	// Each package reads or writes one thing: sysfs, netlink, the store, a configuration, a capture, an API. pkg/core/cniexec
 	// runs other plugins.
-	{"devinfo/store", "pkg/host/sysfs", "pkg/host/link", "pkg/config", "pkg/host/capturefile", "pkg/cdispec", "pkg/cniexec", "pkg/nri", "pkg/cluster", "pkg/podresources"},
+	{"devinfo/store", "pkg/host/sysfs", "pkg/host/link", "pkg/core/config", "pkg/host/capturefile", "pkg/core/cdispec", "pkg/core/cniexec", "pkg/core/nri", "pkg/cluster", "pkg/core/podresources"},
 	// Root's own files; the devices of a host.
-	{"pkg/safefile", "pkg/safefile/safefiletest", "pkg/host/hostdev"},
+	{"pkg/core/safefile", "pkg/core/safefile/safefiletest", "pkg/host/hostdev"},
 	// The steps of an ADD, which plugins/devinfo combines; the records of cni-dra-driver; kits for tests.
 	{
-		"pkg/journal", "pkg/install", "pkg/attachment", "pkg/discovery", "pkg/result",
+		"pkg/core/journal", "pkg/core/install", "pkg/core/config/attachment", "pkg/core/discovery", "pkg/core/result",
 		"pkg/dra/metadata", "pkg/dra/state", "pkg/dra/status",
 		"pkg/host/link/linkhost", "pkg/host/link/linktest", "pkg/host/link/crosscheck", "pkg/host/capturefile/capturetest",
 	},
 	// What a container may access of a device; the check of an ADD's result; the devices of a node.
-	{"pkg/grant", "pkg/check", "pkg/check/checktest", "pkg/dra/devices/inventory", "pkg/dra/devices/restore", "pkg/dra/cniconfig"},
+	{"pkg/core/grant", "pkg/core/check", "pkg/core/check/checktest", "pkg/dra/devices/inventory", "pkg/dra/devices/restore", "pkg/dra/cniconfig"},
 	// The configuration for a node's device.
 	{"pkg/dra/devices/binding", "pkg/dra/devices/restore/restoretest"},
 	// The life of an allocated device, without sandboxes.

@@ -19,8 +19,8 @@ var tooLarge = map[string]string{
 	"methods of cmd/devinfoctl.tool":       "each command is a method; the functions that print for a command count too",
 	"methods of pkg/host/sysfs.FS":         "each method reads one fact of sysfs",
 	"fields of cmd/cni-dra-driver.options": "each flag sets a field",
-	"fields of pkg/config.Config":          "a field for each key of the network configuration",
-	"fields of pkg/journal.Entry":          "a field for each key of an attachment's record",
+	"fields of pkg/core/config.Config":     "a field for each key of the network configuration",
+	"fields of pkg/core/journal.Entry":     "a field for each key of an attachment's record",
 }
 
 // large returns the sizes that exceed a limit, by "methods of TYPE" or "fields of TYPE". Methods promoted from embedded

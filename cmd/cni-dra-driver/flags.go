@@ -11,10 +11,10 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
-	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/httpstatus"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/dra/claim"
-	"devinfo-cni.io/pkg/httpstatus"
 )
 
 // options holds the values of the flags.

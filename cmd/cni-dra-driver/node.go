@@ -10,15 +10,15 @@ import (
 	"path/filepath"
 	"time"
 
-	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/install"
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/podresources"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/sysfs"
-	"devinfo-cni.io/pkg/install"
-	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/podresources"
 )
 
 // inventory returns the inventory that --devices selects, or nil without the flag. It also records the offer for

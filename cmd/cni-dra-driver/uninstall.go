@@ -11,9 +11,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/kubernetes"
 
+	"devinfo-cni.io/pkg/core/httpstatus"
+	"devinfo-cni.io/pkg/core/install"
 	"devinfo-cni.io/pkg/dra"
-	"devinfo-cni.io/pkg/httpstatus"
-	"devinfo-cni.io/pkg/install"
 )
 
 // errUnused ends a driver that is to be uninstalled.

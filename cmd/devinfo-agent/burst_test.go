@@ -11,12 +11,12 @@ import (
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
 
-	"devinfo-cni.io/pkg/check/checktest"
-	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/core/check/checktest"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/nri/nritest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/link/linktest"
-	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/nri/nritest"
 )
 
 const (

@@ -19,12 +19,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/agent"
-	"devinfo-cni.io/pkg/build"
-	"devinfo-cni.io/pkg/ctl/clierr"
+	"devinfo-cni.io/pkg/core/build"
+	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/core/httpstatus"
+	"devinfo-cni.io/pkg/core/install"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/ctl/commandline"
-	"devinfo-cni.io/pkg/httpstatus"
-	"devinfo-cni.io/pkg/install"
-	"devinfo-cni.io/pkg/journal"
 )
 
 func main() { os.Exit(commandline.RunAgent(command(), os.Stderr, os.Geteuid())) }

@@ -18,10 +18,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"devinfo-cni.io/pkg/ctl/clierr"
+	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/core/safefile/safefiletest"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/safefile/safefiletest"
 	"devinfo-cni.io/test/undertest"
 )
 

@@ -11,11 +11,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/devinfo/atomicfile"
+	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/ctl/capture"
-	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/host/capturefile"
-	"devinfo-cni.io/pkg/safefile"
 )
 
 const captureHelp = `Writes a description of this machine, a capture, to one text file. devinfoctl --capture and

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/ctl/clierr"
+	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/capturefile"
-	"devinfo-cni.io/pkg/journal"
 )
 
 func TestCaptureOfCaptureKeepsContent(t *testing.T) {

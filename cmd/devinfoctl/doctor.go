@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"devinfo-cni.io/pkg/ctl/clierr"
+	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/ctl/doctor"
-	"devinfo-cni.io/pkg/journal"
 )
 
 const doctorHelp = `Examines the whole node. For each problem it prints one line and the remedy. The checks are

@@ -12,11 +12,11 @@ import (
 
 	"golang.org/x/tools/txtar"
 
-	"devinfo-cni.io/pkg/ctl/clierr"
+	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/host/link/linktest"
-	"devinfo-cni.io/pkg/journal"
 )
 
 // doctor prints a line for each check, and a problem only for the broken parts.

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/check/checktest"
+	"devinfo-cni.io/pkg/core/check/checktest"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/host/link/linktest"
-	"devinfo-cni.io/pkg/journal"
 )
 
 func container(id string) journal.Key { return journal.Key{ContainerID: id} }

@@ -12,12 +12,12 @@ import (
 
 	"golang.org/x/tools/txtar"
 
-	"devinfo-cni.io/pkg/check/checktest"
-	"devinfo-cni.io/pkg/ctl/clierr"
+	"devinfo-cni.io/pkg/core/check/checktest"
+	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/goldentest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
-	"devinfo-cni.io/pkg/journal"
 )
 
 const hosts = "../../testdata/hosts/"

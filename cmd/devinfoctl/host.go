@@ -9,12 +9,13 @@ import (
 	"strings"
 	"time"
 
-	"devinfo-cni.io/pkg/build"
-	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/core/build"
+	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/ctl/capture"
-	"devinfo-cni.io/pkg/ctl/clierr"
 	"devinfo-cni.io/pkg/ctl/node"
-	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/hostdev"
@@ -22,7 +23,6 @@ import (
 	"devinfo-cni.io/pkg/host/link/crosscheck"
 	"devinfo-cni.io/pkg/host/link/linkhost"
 	"devinfo-cni.io/pkg/host/sysfs"
-	"devinfo-cni.io/pkg/journal"
 )
 
 // host is the examined machine, which is this one or a capture.

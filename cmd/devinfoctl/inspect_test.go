@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/ctl/clierr"
+	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"

@@ -12,10 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/ctl/clierr"
-	"devinfo-cni.io/pkg/install"
-	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/install"
+	"devinfo-cni.io/pkg/core/journal"
 )
 
 const installHelp = `Installs the plugin in the directory from which the container runtime runs plugins.

@@ -9,11 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"devinfo-cni.io/pkg/check"
-	"devinfo-cni.io/pkg/ctl/clierr"
+	"devinfo-cni.io/pkg/core/check"
+	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/node"
-	"devinfo-cni.io/pkg/journal"
 )
 
 const listHelp = `Lists the attachments of the node from the plugin's journal and the records of cni-dra-driver,

@@ -16,12 +16,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/ctl/clierr"
+	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/safefile"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"devinfo-cni.io/pkg/ctl/clierr"
+	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/difftest"
 )
 

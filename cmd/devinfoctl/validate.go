@@ -15,8 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"devinfo-cni.io/pkg/cniexec"
-	"devinfo-cni.io/pkg/ctl/clierr"
+	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/core/cniexec"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/validate"

@@ -23,7 +23,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 
 	"devinfo-cni.io/pkg/cluster"
-	"devinfo-cni.io/pkg/ctl/clierr"
+	"devinfo-cni.io/pkg/core/clierr"
 )
 
 // Labels of the agents' pods.

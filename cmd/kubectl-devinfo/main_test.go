@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 
 	"devinfo-cni.io/pkg/cluster"
-	"devinfo-cni.io/pkg/ctl/clierr"
+	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/difftest"
 )
 

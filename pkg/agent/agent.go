@@ -21,17 +21,17 @@ import (
 	"time"
 
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/check"
-	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/ctl/clierr"
-	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/core/check"
+	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/core/httpstatus"
+	"devinfo-cni.io/pkg/core/install"
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/sysfs"
-	"devinfo-cni.io/pkg/httpstatus"
 	"devinfo-cni.io/pkg/inject"
-	"devinfo-cni.io/pkg/install"
-	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/safefile"
 )
 
 // Options configure an Agent.

@@ -20,16 +20,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/agent"
-	"devinfo-cni.io/pkg/build"
-	"devinfo-cni.io/pkg/check/checktest"
-	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/core/build"
+	"devinfo-cni.io/pkg/core/check/checktest"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/install"
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/nri/nritest"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/pkg/inject"
-	"devinfo-cni.io/pkg/install"
-	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/nri/nritest"
 )
 
 func TestAgentInstallsRestoresAndCounts(t *testing.T) {

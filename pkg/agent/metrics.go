@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/core/build"
 	"devinfo-cni.io/pkg/inject"
 )
 

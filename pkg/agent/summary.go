@@ -11,10 +11,10 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
-	"devinfo-cni.io/pkg/check"
-	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/core/check"
+	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/hostdev"
-	"devinfo-cni.io/pkg/journal"
 )
 
 // summary is the result of one check of all attachments, for the metrics.

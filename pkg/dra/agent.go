@@ -14,10 +14,10 @@ import (
 	"github.com/containerd/nri/pkg/stub"
 	"k8s.io/apimachinery/pkg/types"
 
+	"devinfo-cni.io/pkg/core/nri"
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/nri"
 )
 
 // Options configures an [Agent].

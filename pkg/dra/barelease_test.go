@@ -12,11 +12,11 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
-	"devinfo-cni.io/pkg/cdispec"
-	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/grant"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/grant"
-	"devinfo-cni.io/pkg/journal"
 )
 
 // useJournal is offer for an agent that grants device nodes and leases devices. It returns the journal.

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"tags.cncf.io/container-device-interface/specs-go"
 
-	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/core/cdispec"
 	"devinfo-cni.io/pkg/difftest"
 )
 

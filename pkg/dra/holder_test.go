@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/journal"
 )
 
 // multusEntry returns the journal entry of an ADD by Multus.

@@ -9,9 +9,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/host/sysfs"
-	"devinfo-cni.io/pkg/journal"
 )
 
 // IDs of a PF and of one of its VFs in the journal.

@@ -16,10 +16,10 @@ import (
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
 
+	"devinfo-cni.io/pkg/core/nri/nritest"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/claim"
-	"devinfo-cni.io/pkg/nri/nritest"
 )
 
 // containerRuntime is the NRI server of a container runtime.

@@ -13,12 +13,12 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/cdispec"
-	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/grant"
+	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/core/grant"
+	"devinfo-cni.io/pkg/core/pod"
 	"devinfo-cni.io/pkg/host/link"
-	"devinfo-cni.io/pkg/pod"
 )
 
 // adjustment collects the additions to one container. It skips mounts, variables and device nodes that the

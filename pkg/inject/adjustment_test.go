@@ -13,9 +13,9 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/core/grant"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/grant"
 )
 
 const infoDir = "/var/run/k8s.cni.cncf.io/devinfo/cni"

@@ -23,10 +23,10 @@ import (
 	"sync"
 	"time"
 
-	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/core/nri"
 	"devinfo-cni.io/pkg/host/link"
-	"devinfo-cni.io/pkg/nri"
 )
 
 // PluginName is the plugin's name in NRI, without the index. The runtime's list of required plugins and the

@@ -19,13 +19,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/core/safefile/safefiletest"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/pkg/inject"
-	"devinfo-cni.io/pkg/safefile/safefiletest"
 )
 
 func TestCopiesFollowLaterAttachmentsAndDetachments(t *testing.T) {

@@ -16,10 +16,10 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
 
-	"devinfo-cni.io/pkg/cdispec"
-	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/pod"
 	"devinfo-cni.io/pkg/host/link"
-	"devinfo-cni.io/pkg/pod"
 )
 
 // Annotations of a pod. The runtime passes the values from the creation of the sandbox.

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/link"
-	"devinfo-cni.io/pkg/journal"
 )
 
 // everything is the interval between complete refreshes. Rewriting a file in place does not change the

@@ -21,15 +21,15 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/check/checktest"
-	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/core/check/checktest"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/nri/nritest"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/pkg/inject"
-	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/nri/nritest"
 )
 
 // The pod of the captured host. Its net1 is a VF with RDMA, and its net2 is a macvlan.

@@ -15,12 +15,12 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/attachment"
-	"devinfo-cni.io/pkg/cdispec"
-	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/config/attachment"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/sysfs"
-	"devinfo-cni.io/pkg/journal"
 )
 
 // attachments returns the attachments of a sandbox, sorted by interface, net2 before net10. It reads them from

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/devinfo/atomicfile"
-	"devinfo-cni.io/pkg/cdispec"
-	"devinfo-cni.io/pkg/safefile"
+	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/core/safefile"
 )
 
 // stage is the directory with the files that containers mount:

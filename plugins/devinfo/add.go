@@ -5,10 +5,10 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
-	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/grant"
-	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/result"
+	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/core/grant"
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/result"
 )
 
 // Add finds the device, writes the device-info file and, if configured, the CDI spec, and prints the CNI

@@ -6,14 +6,14 @@ import (
 	"path"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/cdispec"
-	"devinfo-cni.io/pkg/check"
-	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/grant"
-	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/result"
-	"devinfo-cni.io/pkg/safefile"
+	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/core/check"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/core/grant"
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/result"
+	"devinfo-cni.io/pkg/core/safefile"
 )
 
 // cdiSpec is the CDI spec of an attachment.

@@ -4,9 +4,9 @@ import (
 	"fmt"
 
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/check"
+	"devinfo-cni.io/pkg/core/check"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/link"
-	"devinfo-cni.io/pkg/journal"
 )
 
 // Check compares the attachment with its journal entry. The delegates run their own CHECK. The device-info

@@ -8,8 +8,8 @@ import (
 	"syscall"
 
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/check"
-	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/core/check"
+	"devinfo-cni.io/pkg/core/journal"
 )
 
 // cleanup removes the attachment of a journal entry, for DEL and GC, and for an ADD that fails or follows a former one.

@@ -4,7 +4,7 @@ import (
 	"cmp"
 
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/core/journal"
 )
 
 // Del undoes ADD according to the journal entry, see cleanup. It succeeds if the attachment does not exist, and

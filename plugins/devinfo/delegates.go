@@ -18,11 +18,11 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
-	"devinfo-cni.io/pkg/cniexec"
-	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/pod"
-	"devinfo-cni.io/pkg/result"
+	"devinfo-cni.io/pkg/core/cniexec"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/pod"
+	"devinfo-cni.io/pkg/core/result"
 )
 
 const (

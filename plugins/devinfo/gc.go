@@ -8,11 +8,11 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/attachment"
-	"devinfo-cni.io/pkg/check"
-	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/core/check"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/config/attachment"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/link"
-	"devinfo-cni.io/pkg/journal"
 )
 
 // GC deletes the attachments of this network that the runtime does not list, as DEL does. It also runs the

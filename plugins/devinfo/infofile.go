@@ -10,10 +10,10 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/attachment"
-	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/config/attachment"
+	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/core/journal"
 )
 
 // infoFile is the attachment's device-info file at one point of an ADD: before or after the delegates run.

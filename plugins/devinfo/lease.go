@@ -7,10 +7,10 @@ import (
 	"slices"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/grant"
+	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/core/grant"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/sysfs"
-	"devinfo-cni.io/pkg/journal"
 )
 
 // deviceLeases returns a lease of the named device with the given mode, and shared leases of the devices that

@@ -19,12 +19,12 @@ import (
 	"sync"
 
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/attachment"
-	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/grant"
-	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/safefile"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/config/attachment"
+	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/core/grant"
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/safefile"
 )
 
 // Plugin is the plugin on one node.

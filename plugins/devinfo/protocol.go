@@ -12,8 +12,8 @@ import (
 	"github.com/containernetworking/cni/pkg/utils"
 	"github.com/containernetworking/cni/pkg/version"
 
-	"devinfo-cni.io/pkg/attachment"
-	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/core/config/attachment"
+	"devinfo-cni.io/pkg/core/journal"
 )
 
 // versions are the CNI versions that the plugin supports.

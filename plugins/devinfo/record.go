@@ -9,9 +9,9 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/result"
+	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/result"
 )
 
 // takeOver handles a former ADD of this attachment that had no DEL:

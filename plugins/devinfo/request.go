@@ -8,11 +8,11 @@ import (
 	"strings"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/cniexec"
-	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/core/cniexec"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/core/result"
 	"devinfo-cni.io/pkg/host/link"
-	"devinfo-cni.io/pkg/result"
 )
 
 // A request is an ADD with validated arguments.

@@ -19,9 +19,9 @@ import (
 	"golang.org/x/tools/txtar"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
-	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/journal"
 )
 
 // sections are the sections that a step is expected to produce. Empty ones are left out.

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/core/cdispec"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/test/undertest"

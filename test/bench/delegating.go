@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 
-	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/core/journal"
 )
 
 // added is the interface that macvlan creates on the host's end of the veth pair.

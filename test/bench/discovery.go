@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/link/linkhost"
 	"devinfo-cni.io/pkg/host/sysfs"

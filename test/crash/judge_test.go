@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/core/journal"
 )
 
 // due is the expected state of an attachment at the end.

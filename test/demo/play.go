@@ -16,7 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/test/sandbox"

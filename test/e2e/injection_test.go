@@ -16,7 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/core/cdispec"
 	"devinfo-cni.io/pkg/difftest"
 )
 

@@ -16,7 +16,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 )

@@ -125,7 +125,7 @@ func Programs(t testing.TB, to, version string, packages ...string) {
 func build(to, version string, packages ...string) error {
 	args := []string{"build", "-buildvcs=false", "-o", to}
 	if version != "" {
-		args = append(args, "-ldflags", "-s -w -X devinfo-cni.io/pkg/build.version="+version)
+		args = append(args, "-ldflags", "-s -w -X devinfo-cni.io/pkg/core/build.version="+version)
 	}
 	cmd := exec.Command("go", append(args, packages...)...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -25,8 +25,8 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/tools/txtar"
 
-	"devinfo-cni.io/pkg/build"
-	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/core/build"
+	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/host/capturefile"
 )
 

@@ -15,12 +15,12 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"devinfo-cni.io/pkg/check"
-	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/core/check"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/pod"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/host/capturefile"
-	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/pod"
 )
 
 // files captures the files of the plugin, the agents and the device plugins on the host.

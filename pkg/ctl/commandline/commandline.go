@@ -18,8 +18,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"devinfo-cni.io/pkg/build"
-	"devinfo-cni.io/pkg/ctl/clierr"
+	"devinfo-cni.io/pkg/core/build"
+	"devinfo-cni.io/pkg/core/clierr"
 )
 
 // Args returns a check of a command's arguments. names are all arguments, and must is the number of required ones.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"devinfo-cni.io/pkg/ctl/clierr"
+	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/ctl/commandline"
 )
 

@@ -12,7 +12,7 @@ import (
 	"fmt"
 	"slices"
 
-	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/core/build"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/host/hostdev"

@@ -4,15 +4,15 @@ import (
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/build"
-	"devinfo-cni.io/pkg/check"
+	"devinfo-cni.io/pkg/core/build"
+	"devinfo-cni.io/pkg/core/check"
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/podresources"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
-	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/podresources"
 )
 
 // vf returns a VF without a holder.

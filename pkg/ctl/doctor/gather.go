@@ -18,13 +18,13 @@ import (
 	"github.com/containernetworking/cni/pkg/invoke"
 	"golang.org/x/sys/unix"
 
-	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/install"
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/podresources"
+	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/host/link"
-	"devinfo-cni.io/pkg/install"
-	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/podresources"
-	"devinfo-cni.io/pkg/safefile"
 )
 
 // Paths are the paths of files, directories and sockets on the node. All are absolute.

@@ -15,12 +15,12 @@ import (
 	"google.golang.org/grpc"
 	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/podresources"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/link/linktest"
-	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/podresources"
 )
 
 type kubelet struct {

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"devinfo-cni.io/pkg/check"
+	"devinfo-cni.io/pkg/core/check"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/ctl/node"
-	"devinfo-cni.io/pkg/journal"
 )
 
 func attachments(f *Evidence, list *findings) {

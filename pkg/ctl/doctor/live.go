@@ -4,12 +4,12 @@ import (
 	"encoding/json"
 	"slices"
 
-	"devinfo-cni.io/pkg/build"
-	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/core/build"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/podresources"
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/host/link"
-	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/podresources"
 )
 
 // Live contains the facts that are only available on the node itself.

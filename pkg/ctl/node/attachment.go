@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/cluster"
-	"devinfo-cni.io/pkg/ctl/clierr"
+	"devinfo-cni.io/pkg/core/check"
+	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/journal"
 )
 
 // Attachment is a journal entry or an attachment in a claim's record, with its present state.

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"devinfo-cni.io/pkg/cluster"
-	"devinfo-cni.io/pkg/ctl/clierr"
+	"devinfo-cni.io/pkg/core/clierr"
 )
 
 // A naming is one of the ways to name attachments on the command line. If one is not nil, all matching attachments

@@ -13,12 +13,12 @@ import (
 	"time"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/check"
-	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/core/check"
+	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/host/hostdev"
-	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/safefile"
 )
 
 // claimed returns the attachments in cni-dra-driver's records. It takes no lock, because the driver writes

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"sync"
 
-	"devinfo-cni.io/pkg/check"
-	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/core/check"
+	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/link/crosscheck"

@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 	"slices"
 
-	"devinfo-cni.io/pkg/attachment"
-	"devinfo-cni.io/pkg/check"
-	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/core/check"
+	"devinfo-cni.io/pkg/core/config/attachment"
+	"devinfo-cni.io/pkg/core/journal"
 )
 
 // Garbage contains the stale attachments of a node and their leftovers.

@@ -11,12 +11,12 @@ import (
 	"strings"
 
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/check"
-	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/core/check"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/sysfs"
-	"devinfo-cni.io/pkg/journal"
 )
 
 // Options are the paths of a node and the functions that examine it.

@@ -8,16 +8,16 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"devinfo-cni.io/pkg/check/checktest"
-	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/ctl/clierr"
+	"devinfo-cni.io/pkg/core/check/checktest"
+	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/sysfs"
-	"devinfo-cni.io/pkg/journal"
 )
 
 var must = difftest.Must

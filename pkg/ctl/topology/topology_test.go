@@ -8,7 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"devinfo-cni.io/pkg/check"
+	"devinfo-cni.io/pkg/core/check"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/topology"
 	"devinfo-cni.io/pkg/difftest"
@@ -17,7 +18,6 @@ import (
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/link/linkhost"
 	"devinfo-cni.io/pkg/host/sysfs"
-	"devinfo-cni.io/pkg/journal"
 )
 
 var must = difftest.Must

@@ -6,12 +6,12 @@ import (
 	"strconv"
 	"strings"
 
-	"devinfo-cni.io/pkg/check"
-	"devinfo-cni.io/pkg/ctl/clierr"
+	"devinfo-cni.io/pkg/core/check"
+	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/host/hostdev"
-	"devinfo-cni.io/pkg/journal"
 )
 
 // Tree returns the topology as indented UTF-8 text that is safe for a terminal.

@@ -13,11 +13,11 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
-	"devinfo-cni.io/pkg/check/checktest"
-	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/core/check/checktest"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	plugin "devinfo-cni.io/plugins/devinfo"
 )

@@ -8,7 +8,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
-	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 )
 

@@ -10,9 +10,9 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
-	"devinfo-cni.io/pkg/attachment"
-	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/result"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/config/attachment"
+	"devinfo-cni.io/pkg/core/result"
 )
 
 // fileCapability makes the runtime pass the path of the device-info file (Device Information Specification, section

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/core/config"
 )
 
 // settingsName is part of the name of the ConfigMap with node settings, unless the chart's fullnameOverride is set.

@@ -16,7 +16,7 @@ import (
 	"strings"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/core/config"
 )
 
 // Kind is a format.

@@ -23,7 +23,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/core/cdispec"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/host/sysfs"
 )

@@ -16,10 +16,10 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/invoke"
 
-	"devinfo-cni.io/pkg/cniexec"
+	"devinfo-cni.io/pkg/core/cniexec"
+	"devinfo-cni.io/pkg/core/pod"
+	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/pod"
-	"devinfo-cni.io/pkg/safefile"
 )
 
 // plugins runs CNI plugins through libcni. Each attachment has its own directory below CacheDir. The claim's

@@ -12,10 +12,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/pod"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/host/sysfs"
-	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/pod"
 )
 
 // Leases leases the devices of claims in the journal of the devinfo plugin, so that the plugin does not give them to

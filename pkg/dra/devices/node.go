@@ -19,13 +19,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/apimachinery/pkg/types"
 
-	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/core/grant"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/host/sysfs"
-	"devinfo-cni.io/pkg/journal"
 )
 
 // SoftwareDevice is the device of networks without hardware. All claims of a node share it.

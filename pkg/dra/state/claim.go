@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/core/pod"
 	"devinfo-cni.io/pkg/host/hostdev"
-	"devinfo-cni.io/pkg/pod"
 )
 
 // Schema is the version of the file format.

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/host/hostdev"
-	"devinfo-cni.io/pkg/safefile"
 )
 
 const (

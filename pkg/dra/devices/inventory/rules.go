@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/devinfo/pci"
-	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/journal"
 )
 
 // SharingMode is the way in which a device is offered: shared or exclusive.

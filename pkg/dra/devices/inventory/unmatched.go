@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/host/link"
 )

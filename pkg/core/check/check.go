@@ -1,0 +1,153 @@
+// Package check compares the journal's record of an attachment with its current state: the device-info file,
+// the CDI spec, the device, and the interface in the pod's network namespace. The plugin's CHECK and devinfoctl
+// use the same comparison. It only reads, and does not run the delegated plugins.
+package check
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/core/journal"
+)
+
+// Checker checks attachments on one host, which may be a captured one.
+type Checker struct {
+	Finder *discovery.Finder
+
+	// Dir opens a directory of device-info files or CDI specs by its absolute path on the host.
+	Dir func(path string) *store.Dir
+
+	// NetnsGone reports whether path no longer leads to a network namespace. Only State, StaleReason and Check
+	// use NetnsGone and BootID.
+	NetnsGone func(path string) (bool, error)
+	BootID    string // ID of the current boot; "" = unknown
+
+	// Explain makes Check search again without the device-info file, first by the interface alone and then by
+	// the recorded request. Fact.Now and Fact.Source then show the kernel's facts even if sources conflict.
+	Explain bool
+}
+
+// A Verdict is the outcome of comparing one fact.
+type Verdict string
+
+// For Differs and Gone, Report.Problem is set.
+const (
+	Same        Verdict = "same"         // journal, file and kernel agree, as far as they have a value
+	Changed     Verdict = "changed"      // an optional fact differs from ADD's value, in the file or in the kernel
+	Declared    Verdict = "declared"     // the kernel has another value, which the configuration overrides
+	Differs     Verdict = "differs"      // the value belongs to another device
+	Gone        Verdict = "gone"         // it existed at ADD and is missing now
+	NotStated   Verdict = "not stated"   // the kernel has no value
+	NotRecorded Verdict = "not recorded" // the file has no value
+	Unseen      Verdict = "unknown"      // no permission to read it
+)
+
+// An Item is one compared fact. Unknown values are empty.
+type Item struct {
+	Fact    string  `json:"fact"` // "interface", or a key of the file: "pci.rdma-device"
+	Journal string  `json:"journal,omitempty"`
+	File    string  `json:"file,omitempty"`
+	Now     string  `json:"now,omitempty"`    // from the kernel, or from the previous plugins' result
+	Source  string  `json:"source,omitempty"` // of Now
+	Verdict Verdict `json:"verdict"`
+}
+
+// Change describes the change of a fact whose verdict is Changed.
+func (f Item) Change() string {
+	if f.Now == "" || f.Journal != "" && !differ(f.Fact, f.Journal, f.Now) {
+		return fmt.Sprintf("%s: the device-info file has %q, but ADD wrote %q", f.Fact, f.File, f.Journal)
+	}
+	return fmt.Sprintf("%s has changed since ADD, from %q to %q", f.Fact, f.File, f.Now)
+}
+
+// Report is the comparison of one attachment.
+type Report struct {
+	Facts    []Item
+	Problem  *Error   // the first problem; nil = none
+	Warnings []string // all warnings except those about changed facts, which Changed returns
+	// ReadError is the first read error, usually missing permission. The facts that could be read are still
+	// compared.
+	ReadError   *Error
+	NotCompared []string // objects that were not compared, with the reason
+}
+
+// Changed returns the facts that have changed since ADD.
+func (r *Report) Changed() (list []Item) {
+	for _, f := range r.Facts {
+		if f.Verdict == Changed {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// Err returns the error of CHECK: the problem, else the first read error, else nil.
+func (r *Report) Err() *Error {
+	if r.Problem != nil {
+		return r.Problem
+	}
+	return r.ReadError
+}
+
+func (r *Report) row(f Item) { r.Facts = append(r.Facts, f) }
+
+func (r *Report) fail(err *Error) {
+	if r.Problem == nil {
+		r.Problem = err
+	}
+}
+
+// skipNetns removes the network namespace from the target and records why.
+func (r *Report) skipNetns(t *discovery.Target, err error) {
+	why := err.Error()
+	if errors.Is(err, fs.ErrPermission) {
+		why = "entering the network namespace takes root"
+	}
+	r.row(Item{Fact: "interface", Journal: t.IfName, Source: t.Netns, Verdict: Unseen})
+	r.couldNotRead(err, "the interface in "+t.Netns+": "+why)
+	t.Netns = ""
+}
+
+func (r *Report) couldNotRead(err error, what string) {
+	if r.ReadError == nil {
+		r.ReadError = &Error{Unreadable, err}
+	}
+	r.NotCompared = append(r.NotCompared, what)
+}
+
+// Check returns the state of an attachment and the comparison with its ADD request. The comparison is empty if
+// the state rules it out. e and err are the results of [journal.Journal.Get].
+func (a *Checker) Check(e *journal.Entry, err error) (State, *Report) {
+	state, why := a.State(e, err)
+	r := &Report{Facts: []Item{}}
+	kind, over := state.Incomparable()
+	switch {
+	case state == Adding:
+		r.Warnings = []string{why}
+	case over:
+		r.Problem = &Error{kind, errors.New(why)}
+	case e == nil:
+		r.couldNotRead(err, why)
+	default:
+		t, err := Target(e)
+		if err != nil {
+			r.Warnings = append(r.Warnings, err.Error())
+		}
+		if t.Netns != "" && state == Unknown { // the namespace may be the reason
+			if _, err := a.NetnsGone(t.Netns); err != nil {
+				r.skipNetns(&t, err)
+			}
+		}
+		a.compare(r, e, t)
+		switch {
+		case r.Problem != nil:
+			state = kinds[r.Problem.Kind].state
+		case r.ReadError != nil:
+			state = Unknown
+		}
+	}
+	return state, r
+}

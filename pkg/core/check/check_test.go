@@ -1,0 +1,242 @@
+package check_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/tools/txtar"
+
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/core/check"
+	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/goldentest"
+	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/pkg/host/link/linkhost"
+	"devinfo-cni.io/pkg/host/sysfs"
+)
+
+// Each file of testdata shows one rule. A section in capital letters is a step:
+//
+//	HOST name      loads a captured host, without the entries listed in the body and everything below them
+//	NETNS          replaces the pod's interfaces; null is a namespace that may not be entered
+//	ENTRY          sets the journal entry; by default it is of this boot
+//	FILE, CDI      writes the device-info file or the CDI spec; the body "gone" removes it
+//	REPORT         compares as devinfoctl does
+//	CHECK          compares without Explain
+func TestReportsMatchGoldenFiles(t *testing.T) {
+	goldentest.Archives(t, "testdata/*.txtar", func(t *testing.T, archive *txtar.Archive) {
+		w := &world{t: t, dir: t.TempDir()}
+		for n := range archive.Files {
+			w.step(&archive.Files[n])
+		}
+	})
+}
+
+const (
+	boot    = "this-boot"
+	infoDir = "/run/infos"
+	cdiDir  = "/run/cdi"
+)
+
+// world is the state of one test: a host, a journal entry and files.
+type world struct {
+	t     *testing.T
+	dir   string // root directory of the files
+	host  *txtar.Archive
+	entry journal.Entry
+}
+
+func (w *world) step(f *txtar.File) {
+	w.t.Helper()
+	word, arg, _ := strings.Cut(f.Name, " ")
+	body := string(f.Data)
+	switch word {
+	case "HOST":
+		w.captured(arg, strings.Fields(body)...)
+	case "NETNS":
+		w.without("netlink/netns.json")
+		w.host.Files = append(w.host.Files, txtar.File{Name: "netlink/netns.json", Data: []byte(`{"/run/netns/pod": ` + body + `}`)})
+	case "ENTRY":
+		w.entry = journal.Entry{
+			Key: journal.Key{Network: "net-a", ContainerID: "c0ffee", IfName: "net1"}, BootID: boot,
+			Netns: "/run/netns/pod", Complete: true, Dir: infoDir,
+		}
+		w.must(json.Unmarshal(f.Data, &w.entry))
+	case "FILE":
+		w.write(infoDir, w.entry.File, body)
+	case "CDI":
+		w.write(cdiDir, w.entry.CDI.File, body)
+	case "REPORT", "CHECK":
+		goldentest.Section(w.t, f, w.report(word == "REPORT"))
+	default:
+		w.t.Fatalf("%s: no such step", f.Name)
+	}
+}
+
+// captured loads a host of testdata/hosts, without some entries.
+func (w *world) captured(name string, less ...string) {
+	w.t.Helper()
+	var err error
+	w.host, err = txtar.ParseFile("../../../testdata/hosts/" + name + ".txtar")
+	w.must(err)
+	for _, entry := range less {
+		w.without(entry)
+	}
+}
+
+// without removes an entry of the host with everything below it.
+func (w *world) without(entry string) {
+	w.host.Files = slices.DeleteFunc(w.host.Files, func(f txtar.File) bool {
+		return f.Name == entry || strings.HasPrefix(f.Name, entry+"/") || strings.HasPrefix(f.Name, entry+" ")
+	})
+}
+
+func (w *world) write(dir, name, text string) {
+	w.t.Helper()
+	if text == "gone\n" {
+		w.must(os.Remove(filepath.Join(w.dir, dir, name)))
+		return
+	}
+	difftest.Write(w.t, filepath.Join(w.dir, dir, name), text, 0o644)
+}
+
+func (w *world) must(errs ...error) {
+	w.t.Helper()
+	difftest.Must(w.t, errs...)
+}
+
+func (w *world) checker() *check.Checker {
+	w.t.Helper()
+	host, err := capturefile.Parse(txtar.Format(w.host))
+	w.must(err)
+	links, err := linkhost.New(host)
+	w.must(err)
+	return &check.Checker{
+		Finder:    &discovery.Finder{Sys: sysfs.New(host.Sys()), Interfaces: links, Eswitches: links},
+		Dir:       func(path string) *store.Dir { return store.Open(filepath.Join(w.dir, path)) },
+		NetnsGone: func(path string) (bool, error) { return !links.HasNetns(path), nil },
+		BootID:    boot,
+	}
+}
+
+// report formats the result of a comparison. It also checks that the state fits the facts.
+func (w *world) report(explain bool) string {
+	w.t.Helper()
+	a := w.checker()
+	a.Explain = explain
+	state, r := a.Check(&w.entry, nil)
+	var b strings.Builder
+	fmt.Fprintf(&b, "state: %s\n", state)
+	bad := false
+	for _, f := range r.Facts {
+		fmt.Fprintf(&b, "%s | %s | %s | %s | %s | %s\n", f.Fact, cmp.Or(f.Journal, "-"), cmp.Or(f.File, "-"), cmp.Or(f.Now, "-"), cmp.Or(f.Source, "-"), f.Verdict)
+		bad = bad || f.Verdict == check.Differs || f.Verdict == check.Gone
+	}
+	if bad && r.Problem == nil {
+		w.t.Error("a fact differs, and there is no problem")
+	}
+	if r.Problem != nil && state == check.OK {
+		w.t.Errorf("state %s, problem %v", state, r.Problem)
+	}
+	if p := r.Problem; p != nil {
+		fmt.Fprintf(&b, "problem: %v\nremedy: %s\n", p, p.Remedy())
+	}
+	for _, warning := range r.Warnings {
+		fmt.Fprintf(&b, "warning: %s\n", warning)
+	}
+	for _, f := range r.Changed() {
+		fmt.Fprintf(&b, "changed: %s\n", f.Change())
+	}
+	if r.ReadError != nil {
+		fmt.Fprintf(&b, "read error: %v\n", r.ReadError)
+	}
+	for _, what := range r.NotCompared {
+		fmt.Fprintf(&b, "not compared: %s\n", what)
+	}
+	return strings.ReplaceAll(b.String(), w.dir, "")
+}
+
+func TestUnreadableEntryIsNotCompared(t *testing.T) {
+	for _, test := range []struct {
+		err    error
+		state  check.State
+		remedy string
+	}{
+		{&store.CorruptError{Path: "/a", Err: errors.New("x")}, check.Corrupt, "the runtime's DEL or GC removes it"},
+		{fmt.Errorf("/a: %w", store.ErrTooLarge), check.Corrupt, "the runtime's DEL or GC removes it"},
+		{&journal.FormatError{Path: "/a", Format: 9}, check.Newer, "install the newer devinfo that wrote it, or a later one"},
+		{fs.ErrPermission, check.Unknown, ""},
+	} {
+		state, r := new(check.Checker).Check(nil, test.err)
+		if state != test.state || r.Err() == nil || r.Err().Error() != test.err.Error() || len(r.Facts) > 0 {
+			t.Errorf("%v: %s, %+v", test.err, state, r)
+		}
+		if test.remedy != "" && r.Problem.Remedy() != test.remedy {
+			t.Errorf("%v: %s", test.err, r.Problem.Remedy())
+		}
+	}
+}
+
+func TestNetnsOfUnknownStateIsNotGone(t *testing.T) {
+	w := &world{t: t, dir: t.TempDir()}
+	w.captured("igb-sriov") // has no pod
+	a, unseen := w.checker(), errors.New("not seen from here")
+	a.NetnsGone = func(string) (bool, error) { return false, unseen }
+	e := &journal.Entry{
+		Key: journal.Key{IfName: "net1"}, BootID: boot, Netns: "/run/netns/pod", InNetns: true, Complete: true,
+		Device: journal.Identity{Type: "pci", ID: "0000:01:10.0"},
+	}
+	if state, why := a.State(e, nil); state != check.Unknown || why != "not seen from here" {
+		t.Errorf("%s, %s", state, why)
+	}
+	_, r := a.Check(e, nil)
+	want := []check.Item{
+		{Fact: "interface", Journal: "net1", Source: "/run/netns/pod", Verdict: check.Unseen},
+		{Fact: "pci.pci-address", Journal: "0000:01:10.0", Verdict: check.NotStated},
+	}
+	difftest.Equal(t, r.Facts, want)
+	if r.Problem != nil || !errors.Is(r.Err(), unseen) {
+		t.Errorf("%+v", r)
+	}
+	target, err := check.Target(e)
+	w.must(err)
+	if r := a.Compare(e, target); r.Problem == nil || r.Problem.Kind != check.ContainerGone { // the host has no such namespace
+		t.Errorf("to enter it: %+v", r.Problem)
+	}
+	e.Complete, e.File, e.Wrote = false, "net1", true // ADD runs and has not written its file yet
+	if state, r := a.Check(e, nil); state != check.Adding || r.Err() != nil {
+		t.Errorf("%s, %+v", state, r)
+	}
+}
+
+func TestUnreadableFileIsReportedAsUnreadable(t *testing.T) {
+	w := &world{t: t, dir: t.TempDir()}
+	w.captured("mlx5-legacy")
+	w.must(os.MkdirAll(filepath.Join(w.dir, infoDir, "pod1"), 0o755), os.MkdirAll(filepath.Join(w.dir, cdiDir, "spec"), 0o755))
+	e := &journal.Entry{File: "pod1", Dir: infoDir, Wrote: true, Complete: true}
+	if r := w.checker().Compare(e, discovery.Target{}); r.Problem == nil || r.Problem.Kind != check.FileUnreadable {
+		t.Errorf("file: %+v", r.Problem)
+	}
+	e = &journal.Entry{CDI: journal.CDI{Dir: cdiDir, File: "spec"}}
+	if r := w.checker().Compare(e, discovery.Target{}); r.Problem == nil || r.Problem.Kind != check.Unreadable {
+		t.Errorf("spec: %+v", r.Problem)
+	}
+}
+
+func TestEveryKindHasRemedy(t *testing.T) {
+	for k := check.FileGone; k <= check.EntryNewer; k++ {
+		if k.Remedy() == "" {
+			t.Errorf("kind %d has none", k)
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package cniexec_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+
+	"devinfo-cni.io/pkg/core/cniexec"
+)
+
+// network returns a network of scripts. Each script appends its name, verb and configuration to the file "calls".
+func network(t *testing.T, cniVersion string, bodies map[string]string, order ...string) (n *cniexec.Network, calls func() string) {
+	t.Helper()
+	dir := t.TempDir()
+	list := &libcni.NetworkConfigList{Name: "net", CNIVersion: cniVersion}
+	for _, name := range order {
+		text := "#!/bin/sh\necho \"" + name + " $CNI_COMMAND $(cat)\" >>" + dir + "/calls\n" + bodies[name] + "\n"
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755))
+		conf, err := libcni.NetworkPluginConfFromBytes([]byte(`{"type": "` + name + `"}`))
+		must(t, err)
+		list.Plugins = append(list.Plugins, conf)
+	}
+	n = &cniexec.Network{
+		List: list, Runtime: &libcni.RuntimeConf{ContainerID: "c", IfName: "net1"}, Dirs: []string{dir}, Exec: &cniexec.Exec{}, Cache: dir + "/cache",
+	}
+	return n, func() string {
+		text, _ := os.ReadFile(dir + "/calls")
+		_ = os.Remove(dir + "/calls")
+		if _, err := os.Stat(n.Cache); !errors.Is(err, os.ErrNotExist) {
+			t.Error("libcni's cache is left")
+		}
+		return string(text)
+	}
+}
+
+const says = `[ $CNI_COMMAND = ADD ] && echo '{"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.1/8"}]}' || true`
+
+func TestNetworkIsAddedInOrderAndDeletedInReverse(t *testing.T) {
+	n, calls := network(t, "1.0.0", map[string]string{"a": says, "b": says}, "a", "b")
+	var after []string
+	n.After = func(plugin string, _ []byte) { after = append(after, plugin) }
+	result, err := n.Add(json.RawMessage(`{"cniVersion": "1.0.0", "dns": {"domain": "first"}}`))
+	must(t, err)
+	if n.Started != 2 || strings.Join(after, " ") != "a b" || !strings.Contains(string(result), "10.0.0.1/8") {
+		t.Errorf("%d started, %q ended, result %s", n.Started, after, result)
+	}
+	if got := strings.Split(calls(), "\n"); len(got) != 3 || !strings.HasPrefix(got[0], "a ADD ") || !strings.Contains(got[0], `"domain":"first"`) ||
+		!strings.HasPrefix(got[1], "b ADD ") || !strings.Contains(got[1], "10.0.0.1/8") {
+		t.Errorf("got %q", got)
+	}
+	must(t, n.Check(json.RawMessage(`{"cniVersion": "1.0.0", "dns": {"domain": "runtime"}}`)))
+	if got := calls(); strings.Count(got, `CHECK`) != 2 || strings.Count(got, `"domain":"runtime"`) != 2 {
+		t.Errorf("got %q", got)
+	}
+	if errs := n.Del(result, nil); len(errs) > 0 {
+		t.Error(errs)
+	}
+	if got := strings.Split(calls(), "\n"); len(got) != 3 || !strings.HasPrefix(got[0], "b DEL ") || !strings.Contains(got[0], "10.0.0.1/8") || !strings.HasPrefix(got[1], "a DEL ") {
+		t.Errorf("got %q", got)
+	}
+}
+
+// Each started plugin needs a DEL, including the one that failed.
+func TestFailedAddNamesPluginAndCountsStartedOnes(t *testing.T) {
+	fails := `echo '{"code": 11, "msg": "later"}'; exit 1`
+	stop := errors.New("a signal")
+	for name, c := range map[string]struct {
+		order   []string
+		before  error
+		started int
+		want    string
+	}{
+		"the second": {[]string{"a", "fails"}, nil, 2, "fails: later"},
+		"missing":    {[]string{"a", "none"}, nil, 1, `none: CNI plugin "none": not installed`},
+		"stopped":    {[]string{"a"}, stop, 0, "a signal"},
+		"garbage":    {[]string{"garbage"}, nil, 1, "garbage: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, calls := network(t, "1.0.0", map[string]string{"a": says, "fails": fails, "garbage": "echo garbage"}, c.order...)
+			_ = os.Remove(n.Dirs[0] + "/none")
+			n.Before = func() error { return c.before }
+			_, err := n.Add(nil)
+			if err == nil || !strings.HasPrefix(err.Error(), c.want) || n.Started != c.started {
+				t.Errorf("%d started: %v", n.Started, err)
+			}
+			calls()
+		})
+	}
+}
+
+func TestDelRunsEveryPluginUnlessCallerStops(t *testing.T) {
+	n, calls := network(t, "1.0.0", map[string]string{"b": "exit 1"}, "a", "b", "c")
+	errs := n.Del(nil, nil)
+	if got := calls(); len(errs) != 1 || !strings.HasPrefix(errs[0].Error(), "b: ") || strings.Count(got, "DEL") != 3 {
+		t.Errorf("%v; %q", errs, got)
+	}
+	errs = n.Del(nil, func(error) bool { return true })
+	if got := calls(); len(errs) != 1 || strings.Count(got, "DEL") != 2 {
+		t.Errorf("%v; %q", errs, got)
+	}
+}
+
+func TestFindInPathSearchesBelowRoot(t *testing.T) {
+	root := t.TempDir()
+	must(t, os.MkdirAll(root+"/a/plugin", 0o755)) // a directory is not a plugin
+	must(t, os.MkdirAll(root+"/b", 0o755))
+	must(t, os.WriteFile(root+"/b/plugin", nil, 0o755))
+	must(t, os.Symlink("/b", root+"/link")) // resolved below the root
+	must(t, os.Symlink("../../b", root+"/far"))
+	must(t, os.Symlink("/etc", root+"/ours"))
+	for _, test := range []struct {
+		root, want string
+		dirs       []string
+	}{
+		{root, "/b/plugin", []string{"/none", "/a", "/b"}},
+		{root, "/link/plugin", []string{"/link"}},
+		{root, "/far/plugin", []string{"/far"}},
+		{"", root + "/b/plugin", []string{root + "/a", root + "/b"}},
+	} {
+		e := &cniexec.Exec{Root: test.root}
+		if got, err := e.FindInPath("plugin", test.dirs); got != test.want || err != nil {
+			t.Errorf("got %q, %v", got, err)
+		}
+	}
+	e := &cniexec.Exec{Root: root}
+	for plugin, want := range map[string]string{
+		"macvaln": `CNI plugin "macvaln": not installed in /opt/cni/bin or /b or /ours`,
+		"passwd":  `CNI plugin "passwd": not installed`,
+		"":        `CNI plugin "": type must be the name of an executable`,
+		"../b/x":  `CNI plugin "../b/x": type must be the name of an executable`,
+	} {
+		_, err := e.FindInPath(plugin, []string{"/opt/cni/bin", "/b", "/ours"})
+		expect(t, err, cniexec.ReasonMissing, want)
+		if strings.Contains(err.Error(), root) {
+			t.Errorf("%v: the operator does not know %s", err, root)
+		}
+	}
+}

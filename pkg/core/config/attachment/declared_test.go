@@ -1,0 +1,182 @@
+package attachment_test
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/config/attachment"
+	"devinfo-cni.io/pkg/difftest"
+)
+
+// declared returns the declared device information of a pod's interface net1 on net-a.
+func declared(t *testing.T, deviceInfo, cniArgs string) (*devinfo.Info, devinfo.Violations, error) {
+	t.Helper()
+	cfg := parse(t, `{"name": "net-a", "deviceInfo": `+deviceInfo+`}`)
+	a, err := attachment.New(cfg, attachment.Args{ContainerID: container, IfName: "net1", CNIArgs: cniArgs}, "/infos")
+	must(t, err)
+	return a.Declared(cfg)
+}
+
+func socket(path string) string {
+	raw, _ := json.Marshal(path)
+	return `{"type": "vhost-user", "vhost-user": {"path": ` + string(raw) + `}}`
+}
+
+func TestNothingDeclaredIsNil(t *testing.T) {
+	for _, text := range []string{`{}`, `{"deviceInfo": null}`} {
+		cfg := parse(t, text)
+		a, _ := attachment.New(cfg, attachment.Args{}, "")
+		if info, warnings, err := a.Declared(cfg); info != nil || warnings != nil || err != nil {
+			t.Errorf("%s: %+v, %v, %v", text, info, warnings, err)
+		}
+	}
+}
+
+func TestPlaceholdersAreFilledIn(t *testing.T) {
+	for text, want := range map[string]string{
+		"/s/{containerID}":                 "/s/" + container,
+		"/s/{containerID:12}":              "/s/0123456789ab",
+		"/s/{ifName}":                      "/s/net1",
+		"/s/{network}":                     "/s/net-a",
+		"/s/{podNamespace}":                "/s/prod",
+		"/s/{podName}":                     "/s/dpdk-0",
+		"/s/{podUID}":                      "/s/6a4c-11",
+		"/s/{podUID}/{ifName}-{ifName}":    "/s/6a4c-11/net1-net1",
+		"/s/{{ifName}}":                    "/s/{net1}",
+		"/s/{":                             "/s/{",
+		"/s/{}":                            "/s/{}",
+		"/s/{if-Name}":                     "/s/{if-Name}", // not the form of a placeholder
+		"/s/{12}":                          "/s/{12}",
+		"/s/{containerID:}{containerID:x}": "/s/{containerID:}{containerID:x}",
+	} {
+		info, warnings, err := declared(t, socket(text), podArgs+";K8S_POD_NAME=second") // the first value counts
+		must(t, err)
+		if len(warnings) > 0 || info.VhostUser.Path != want {
+			t.Errorf("%s: %q, %v, want %q", text, info.VhostUser.Path, warnings, want)
+		}
+	}
+}
+
+func TestPlaceholdersAreFilledInEverywhere(t *testing.T) {
+	info, _, err := declared(t, `{"type": "pci", "pci": {"pci-address": "0000:01:00.2", "note": ["{ifName}"]}, "{network}": {"x": "{podName}"}}`, podArgs)
+	must(t, err)
+	want, err := devinfo.Parse([]byte(
+		`{"type": "pci", "pci": {"pci-address": "0000:01:00.2", "note": ["net1"]}, "net-a": {"x": "dpdk-0"}}`))
+	must(t, err)
+	difftest.Equal(t, string(info.Encode()), string(want.Encode()))
+}
+
+func TestShortContainerIDIsNotCut(t *testing.T) {
+	cfg := parse(t, `{"name": "n", "deviceInfo": `+socket("/s/{containerID:12}")+`}`)
+	a, err := attachment.New(cfg, attachment.Args{ContainerID: "c1"}, "")
+	must(t, err)
+	if info, _, err := a.Declared(cfg); err != nil || info.VhostUser.Path != "/s/c1" {
+		t.Errorf("%+v, %v", info, err)
+	}
+}
+
+func TestPlaceholderValueCannotLeaveItsString(t *testing.T) {
+	for _, value := range []string{`"`, `\`, `","path":"/etc/x`, `"}}`, "\n", "\t", "<&>", "é€😀", `\u0041`, `{ifName}`, `{podName}`, "$1", "%s"} {
+		info, _, err := declared(t, `{"note": "<{podName}>"}`, "K8S_POD_NAME="+value)
+		must(t, err)
+		var got string
+		if err := json.Unmarshal(info.Extra["note"], &got); err != nil || got != "<"+value+">" || len(info.Extra) != 1 {
+			t.Errorf("%q: %q, %v", value, info.Extra, err)
+		}
+	}
+}
+
+// The story vhostuser-bad-values tests more values of socket paths.
+func TestDeclaredRejectsBadValues(t *testing.T) {
+	const spec, others = " (Device Information Specification, ", "the type of the only map that is declared, but there is also a map "
+	type row struct{ text, cniArgs, key, value, want string }
+	rows := []row{
+		{`{"type": "sriov"}`, podArgs, "type", `"sriov"`, `"pci", "vdpa", "vhost-user" or "memif"` + spec + "3.1.1)"},
+		{`{"type": 5}`, podArgs, "type", `5`, "a string" + spec + "3.1.1)"},
+		{`{"pci": "x"}`, podArgs, "pci", `"x"`, "a map" + spec + "3.1.3)"},
+		{`{"type": "pci", "pci": {"pci-address": "01:00.2"}}`, podArgs, "pci.pci-address", `"01:00.2"`, "a PCI address dddd:BB:DD.f" + spec + "3.1.3.1)"},
+		{`{"type": "vdpa", "vdpa": {"driver": "vfio"}}`, podArgs, "vdpa.driver", `"vfio"`, `"vhost" or "virtio"` + spec + "3.1.4.2)"},
+		{`{"type": "memif", "memif": {"path": "run/m"}}`, podArgs, "memif.path", `"run/m"`, "an absolute path" + spec + "3.1.6.2)"},
+		{`{"version": "2.0.0"}`, "", "version", `"2.0.0"`, "version 1.x, or no version"},
+		{`{"type": "pci", "vdpa": {}}`, "", "type", `"pci"`, others + `"vdpa"`},
+		{`{"type": "pci", "pci": {}, "memif": {}}`, "", "type", `"pci"`, others + `"memif"`},
+		{`{"pci": {}, "vdpa": {}}`, "", "type", `""`, others + `"pci"`},
+	}
+	for name, nearest := range map[string]string{
+		"ifname": "ifName", "containerId": "containerID", "containerID:13": "containerID:12", "podname": "podName", "uid": "podUID", "namespace": "podNamespace",
+	} {
+		rows = append(rows, row{socket("/s/{" + name + "}"), podArgs, "", "{" + name + "}",
+			"one of the placeholders {containerID}, {containerID:12}, {ifName}, {network}, {podName}, {podNamespace}, {podUID}; the nearest is {" + nearest + "}"})
+	}
+	for name, arg := range map[string]string{"podNamespace": "K8S_POD_NAMESPACE", "podName": "K8S_POD_NAME", "podUID": "K8S_POD_UID"} {
+		for _, cniArgs := range []string{"", "IgnoreUnknown=1", arg + "="} {
+			rows = append(rows, row{socket("/s/{" + name + "}"), cniArgs, "", "{" + name + "}", "a placeholder with a value: CNI_ARGS has no " + arg})
+		}
+	}
+	for _, path := range []string{"/dev/null", "/dev", "/etc/shadow", "/none", "/dev/../dev/vhost-net", "vhost-net", "a b"} { // the message must not depend on whether the path exists
+		rows = append(rows, row{`{"pci": {"vhost-net": "` + path + `"}}`, "", "pci.vhost-net", strconv.Quote(path), `"/dev/vhost-net"`})
+	}
+	for _, r := range rows {
+		want := config.Problem{Key: strings.TrimSuffix("deviceInfo."+r.key, "."), Value: r.value, Want: r.want}
+		info, _, err := declared(t, r.text, r.cniArgs)
+		difftest.Same(t, r.text+", "+r.cniArgs, *difftest.As[*config.Problem](t, err), want)
+		if info != nil {
+			t.Errorf("%s: %+v", r.text, info)
+		}
+	}
+	_, _, err := declared(t, `{"note": "`+strings.Repeat("x", 1<<20)+`"}`, "")
+	if p := difftest.As[*config.Problem](t, err); p.Key != "deviceInfo" || len(p.Error()) > 200 {
+		t.Errorf("%.300s", p)
+	}
+}
+
+func TestDeclaredReturnsWarnings(t *testing.T) {
+	_, warnings, err := declared(t, `{"type": "pci", "pci": {"pci-address": "10000:e1:00.1"}}`, "")
+	if err != nil || len(warnings) != 1 || warnings[0].Path != "$.pci.pci-address" || !warnings[0].Warning {
+		t.Errorf("%v, %v", warnings, err)
+	}
+}
+
+func TestDeclaredTakesTypeFromOnlyMap(t *testing.T) {
+	for text, want := range map[string]devinfo.Type{
+		`{}`:                                   "",
+		`{"type": "vdpa"}`:                     devinfo.TypeVDPA,
+		`{"pci": {}}`:                          devinfo.TypePCI,
+		`{"vdpa": {"parent-device": "vdpa0"}}`: devinfo.TypeVDPA,
+		`{"pci": {"vhost-net": "/dev/vhost-net"}}`: devinfo.TypePCI,
+		`{"vhost-user": {"path": "/s"}}`:           devinfo.TypeVhostUser,
+		`{"memif": {"role": "master"}}`:            devinfo.TypeMemif,
+		`{"type": "memif", "memif": {}}`:           devinfo.TypeMemif,
+		`{"type": "", "pci": {}}`:                  devinfo.TypePCI,
+		`{"type": null, "pci": {}, "vdpa": null}`:  devinfo.TypePCI,
+	} {
+		if info, _, err := declared(t, text, ""); err != nil || info == nil || info.Type != want {
+			t.Errorf("%s: %+v, %v", text, info, err)
+		}
+	}
+}
+
+func FuzzDeclared(f *testing.F) {
+	f.Add([]byte(`{"type": "vhost-user", "vhost-user": {"path": "/s/{podUID}{x}{containerID:12}"}}`), podArgs)
+	f.Add([]byte(`{"a": "{podName}"}`), `K8S_POD_NAME="\`)
+	f.Add([]byte(`{"type": "pci", "pci": {}, "memif": {}}`), ";;=")
+	f.Fuzz(func(t *testing.T, deviceInfo []byte, cniArgs string) {
+		if !json.Valid(deviceInfo) || len(deviceInfo) == 0 || deviceInfo[0] != '{' {
+			return // config.Parse accepts only objects
+		}
+		cfg := &config.Config{Name: "n", DeviceInfo: deviceInfo}
+		a, _ := attachment.New(cfg, attachment.Args{ContainerID: "c", IfName: "i", CNIArgs: cniArgs}, "/infos")
+		info, warnings, err := a.Declared(cfg)
+		if err != nil {
+			difftest.As[*config.Problem](t, err)
+			return
+		}
+		if info == nil || warnings.Err() != nil || len(info.ValidateDeclared().Errors()) > 0 {
+			t.Errorf("%s: %+v, %v", deviceInfo, info, warnings)
+		}
+	})
+}

@@ -1,0 +1,358 @@
+package config_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/difftest"
+)
+
+func parse(t *testing.T, text string) *config.Config {
+	t.Helper()
+	c, err := config.Parse([]byte(text))
+	must(t, err)
+	return c
+}
+
+var must, equal = difftest.Must, difftest.Same
+
+func TestEveryKeyIsRead(t *testing.T) {
+	got := parse(t, `{
+		"cniVersion": "1.1.0", "name": "net-a", "type": "devinfo",
+		"args": {"cni": {}}, "ipMasq": true, "ipam": {"type": "static"}, "dns": {}, "disableCheck": true, "disableGC": false, "cniVersions": ["1.0.0", "1.1.0"],
+		"prevResult": {"cniVersion": "1.1.0"},
+		"capabilities": {"CNIDeviceInfoFile": true, "deviceID": false},
+		"runtimeConfig": {"CNIDeviceInfoFile": "/run/x", "deviceID": "0000:01:00.1", "mac": "02:00:00:00:00:01"},
+		"deviceID": "0000:01:00.2", "pciBusID": "0000:01:00.3",
+		"resourceName": "example.com/vf",
+		"deviceInfo": {"type": "pci"},
+		"deviceInfoFile": "auto",
+		"delegates": [{"type": "macvlan", "master": "eth0"}, {"type": "tuning"}],
+		"strict": true, "followLower": false, "subfunctionParent": true,
+		"cdi": {"kind": "vendor.example/class", "name": "{podUID}", "socketDir": "/run/s"},
+		"cni.dev/valid-attachments": [{"containerID": "c", "ifname": "net1"}],
+		"cni.dev/attachments": []
+	}`)
+	equal(t, "configuration", got, &config.Config{
+		CNIVersion: "1.1.0", Name: "net-a", Type: "devinfo",
+		PrevResult: json.RawMessage(`{"cniVersion": "1.1.0"}`),
+		Args:       map[string]json.RawMessage{"cni": json.RawMessage("{}")},
+		Idle:       []string{"ipam", "ipMasq"},
+		Runtime: map[string]json.RawMessage{
+			"CNIDeviceInfoFile": json.RawMessage(`"/run/x"`), "deviceID": json.RawMessage(`"0000:01:00.1"`), "mac": json.RawMessage(`"02:00:00:00:00:01"`),
+		},
+		Capabilities: map[string]bool{"CNIDeviceInfoFile": true, "deviceID": false},
+		InfoFile:     "/run/x",
+		DeviceIDs:    []config.NamedID{{Key: "runtimeConfig.deviceID", ID: "0000:01:00.1"}, {Key: "deviceID", ID: "0000:01:00.2"}, {Key: "pciBusID", ID: "0000:01:00.3"}},
+		DeviceID:     "0000:01:00.1", PCIBusID: "0000:01:00.3",
+		ResourceName: "example.com/vf",
+		DeviceInfo:   json.RawMessage(`{"type": "pci"}`),
+		AutoFile:     true,
+		Delegates: []config.Delegate{
+			{Key: "delegates[0]", Type: "macvlan", Raw: json.RawMessage(`{"type": "macvlan", "master": "eth0"}`)}, {Key: "delegates[1]", Type: "tuning", Raw: json.RawMessage(`{"type": "tuning"}`)},
+		},
+		Strict: true, FollowLower: false, SubfunctionParent: true,
+		CDI:   &config.CDI{Kind: "vendor.example/class", Name: "{podUID}", SocketDir: "/run/s"},
+		Valid: []types.GCAttachment{{ContainerID: "c", IfName: "net1"}},
+	})
+}
+
+func TestEveryKeyIsOptional(t *testing.T) {
+	want := &config.Config{CNIVersion: "0.1.0", FollowLower: true}
+	equal(t, "{}", parse(t, `{}`), want)
+	equal(t, "nulls", parse(t, `{
+		"cniVersion": null, "name": null, "type": null, "prevResult": null, "capabilities": null, "runtimeConfig": null,
+		"deviceID": null, "pciBusID": null, "resourceName": null, "deviceInfo": null, "deviceInfoFile": null, "delegates": null,
+		"strict": null, "cdi": null, "followLower": null, "subfunctionParent": null, "cni.dev/valid-attachments": null
+	}`), want)
+	got := parse(t, `{"runtimeConfig": {"CNIDeviceInfoFile": null, "deviceID": null}}`)
+	if got.InfoFile != "" || got.DeviceID != "" || len(got.Problems) > 0 {
+		t.Errorf("nulls in runtimeConfig: %+v", got)
+	}
+}
+
+func TestConfigurationMustBeObject(t *testing.T) {
+	for _, text := range []string{``, ` `, `null`, `5`, `"x"`, `[]`, `true`, `{`, `{"a"}`, `{} {}`, "\xff"} {
+		if c, err := config.Parse([]byte(text)); err == nil || !strings.HasPrefix(err.Error(), "network configuration: ") {
+			t.Errorf("%q: %+v, %v", text, c, err)
+		}
+	}
+}
+
+func TestDeviceIDIsFirstOfDeviceIDs(t *testing.T) {
+	for text, want := range map[string][3]string{
+		`{}`: {"", "", ""},
+		`{"runtimeConfig": {"deviceID": "a"}, "deviceID": "b", "pciBusID": "c"}`: {"a", "runtimeConfig.deviceID", "c"},
+		`{"deviceID": "b", "pciBusID": "c"}`:                                     {"b", "deviceID", "c"},
+		`{"pciBusID": "c"}`:                                                      {"c", "pciBusID", "c"},
+		`{"deviceID": "a", "deviceID": "b"}`:                                     {"b", "deviceID", ""}, // JSON decoders use the last of two equal keys
+		`{"runtimeConfig": {"deviceID": ""}, "deviceID": "b"}`:                   {"b", "deviceID", ""},
+		`{"runtimeConfig": {"deviceID": "a"}, "deviceID": ""}`:                   {"a", "runtimeConfig.deviceID", ""},
+		`{"runtimeConfig": {"deviceID": 5}, "pciBusID": "c"}`:                    {"c", "pciBusID", "c"},
+	} {
+		c := parse(t, text)
+		first := append(c.DeviceIDs, config.NamedID{})[0]
+		equal(t, text, [3]string{first.ID, first.Key, c.PCIBusID}, want)
+	}
+}
+
+func TestProblemNamesKeyAndUnsupportedValue(t *testing.T) {
+	const entry = `a list of {"containerID": "…", "ifname": "…"}`
+	const cdi = `true, or an object {"kind": "vendor.example/class", "name": "{podUID}-{ifName}", "socketDir": "/run/vhost-user/{podUID}"}`
+	for text, want := range map[string]config.Problem{
+		`{"cniVersion": 1}`:                                     {Key: "cniVersion", Value: "1", Want: "a string"},
+		`{"name": ["x"]}`:                                       {Key: "name", Value: `["x"]`, Want: "a string"},
+		`{"type": {}}`:                                          {Key: "type", Value: "{}", Want: "a string"},
+		`{"prevResult": []}`:                                    {Key: "prevResult", Value: "[]", Want: "an object"},
+		`{"capabilities": {"deviceID": "yes"}}`:                 {Key: "capabilities", Value: `{"deviceID": "yes"}`, Want: `an object of booleans, {"CNIDeviceInfoFile": true}`},
+		`{"runtimeConfig": "x"}`:                                {Key: "runtimeConfig", Value: `"x"`, Want: "an object"},
+		`{"runtimeConfig": {"CNIDeviceInfoFile": 5}}`:           {Key: "runtimeConfig.CNIDeviceInfoFile", Value: "5", Want: "a string"},
+		`{"runtimeConfig": {"deviceID": ["a"]}}`:                {Key: "runtimeConfig.deviceID", Value: `["a"]`, Want: "a string"},
+		`{"deviceID": 5}`:                                       {Key: "deviceID", Value: "5", Want: "a string"},
+		`{"pciBusID": false}`:                                   {Key: "pciBusID", Value: "false", Want: "a string"},
+		`{"deviceID": "3b:00.2"}`:                               {Key: "deviceID", Value: `"3b:00.2"`, Want: `a PCI address with its domain, such as "0000:3b:00.2"`},
+		`{"runtimeConfig": {"deviceID": "3b:00.2"}}`:            {Key: "runtimeConfig.deviceID", Value: `"3b:00.2"`, Want: `a PCI address with its domain, such as "0000:3b:00.2"`},
+		`{"resourceName": {}}`:                                  {Key: "resourceName", Value: "{}", Want: "a string"},
+		`{"deviceInfo": "pci"}`:                                 {Key: "deviceInfo", Value: `"pci"`, Want: "an object"},
+		`{"deviceInfoFile": "/run/x"}`:                          {Key: "deviceInfoFile", Value: `"/run/x"`, Want: `"auto"`},
+		`{"deviceInfoFile": "Auto"}`:                            {Key: "deviceInfoFile", Value: `"Auto"`, Want: `"auto"`},
+		`{"deviceInfoFile": true}`:                              {Key: "deviceInfoFile", Value: "true", Want: "a string"},
+		`{"delegates": {"type": "macvlan"}}`:                    {Key: "delegates", Value: `{"type": "macvlan"}`, Want: "a list of plugin configurations"},
+		`{"delegates": [{"type": "a"}, "b"]}`:                   {Key: "delegates[1]", Value: `"b"`, Want: "a plugin configuration, an object"},
+		`{"delegates": [null]}`:                                 {Key: "delegates[0]", Value: `null`, Want: "a plugin configuration, an object"},
+		`{"delegates": [{}]}`:                                   {Key: "delegates[0].type", Value: `""`, Want: "the name of a CNI plugin"},
+		`{"delegates": [{"type": "../sh"}]}`:                    {Key: "delegates[0].type", Value: `"../sh"`, Want: "the name of a CNI plugin"},
+		`{"delegates": [{"type": 5}]}`:                          {Key: "delegates[0].type", Value: `5`, Want: "a string"},
+		`{"delegates": [{"type": "a", "Type": "b"}]}`:           {Key: "delegates[0].Type", Value: `"b"`, Want: `the key "type", in this spelling only`},
+		`{"delegates": [{"TYPE": "b"}]}`:                        {Key: "delegates[0].TYPE", Value: `"b"`, Want: `the key "type", in this spelling only`},
+		`{"delegates": [{"type": "a", "cniversion": "1.0.0"}]}`: {Key: "delegates[0].cniversion", Value: `"1.0.0"`, Want: `the key "cniVersion", in this spelling only`},
+		`{"strict": "true"}`:                                    {Key: "strict", Value: `"true"`, Want: "true or false"},
+		`{"followLower": 0}`:                                    {Key: "followLower", Value: "0", Want: "true or false"},
+		`{"subfunctionParent": {}}`:                             {Key: "subfunctionParent", Value: "{}", Want: "true or false"},
+		`{"cdi": "true"}`:                                       {Key: "cdi", Value: `"true"`, Want: cdi},
+		`{"cdi": []}`:                                           {Key: "cdi", Value: "[]", Want: cdi},
+		`{"cdi": {"kind": true}}`:                               {Key: "cdi.kind", Value: "true", Want: "a string"},
+		`{"cni.dev/valid-attachments": {}}`:                     {Key: "cni.dev/valid-attachments", Value: "{}", Want: entry},
+		`{"cni.dev/valid-attachments": [5]}`:                    {Key: "cni.dev/valid-attachments", Value: "[5]", Want: entry},
+		`{"cni.dev/valid-attachments": [{"ifname": "net1"}]}`:   {Key: "cni.dev/valid-attachments", Value: `[{"ifname": "net1"}]`, Want: entry},
+	} {
+		c := parse(t, text)
+		equal(t, text, c.Problems, []*config.Problem{&want})
+		if got := c.Problems; len(got) == 1 && got[0].Error() != want.Key+": "+want.Value+" is not supported: want "+want.Want {
+			t.Errorf("message %q", got[0])
+		}
+		if !c.FollowLower || c.Strict || c.SubfunctionParent || c.AutoFile {
+			t.Errorf("%s: what is not understood leaves the default: %+v", text, c)
+		}
+	}
+}
+
+func TestProblemsDoNotStopParsing(t *testing.T) {
+	c := parse(t, `{"name": "n", "strict": 1, "deviceID": "d", "delegates": [{"type": "a"}, 5, {"type": ""}, {"type": "b"}], "runtimeConfig": {"deviceID": 7}}`)
+	var keys []string
+	for _, p := range c.Problems {
+		keys = append(keys, p.Key)
+	}
+	equal(t, "problems", keys, []string{"runtimeConfig.deviceID", "strict", "delegates[1]", "delegates[2].type"})
+	if c.Name != "n" || c.DeviceID != "d" || len(c.Delegates) != 2 || c.Delegates[1].Type != "b" {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestLongValueIsCutAtCharacterBoundary(t *testing.T) {
+	for n := range 4 {
+		value := strings.Repeat("x", n) + strings.Repeat("é€", 100)
+		for _, text := range []string{`{"deviceInfoFile": "` + value + `"}`, `{"delegates": ["` + value + `"]}`} {
+			got := parse(t, text).Problems[0].Value
+			if len(got) > 125 || !utf8.ValidString(got) || !strings.HasSuffix(got, "…") || !strings.HasPrefix(`"`+value, strings.TrimSuffix(got, "…")) {
+				t.Errorf("%q", got)
+			}
+		}
+	}
+}
+
+func TestUnknownKeyIsListedWithNearestKnownKey(t *testing.T) {
+	c := parse(t, `{"name": "n", "Strict": true, "devicedID": "x", "delegate": [], "subFunctionParent": true, "vlan": 5, "runtimeConfig": {"ips": []}, "cdi": {"knd": "a/b"}}`)
+	equal(t, "unknown", c.Unknown, []config.UnknownKey{
+		{Key: "Strict", Nearest: "strict"}, {Key: "delegate", Nearest: "delegates"}, {Key: "devicedID", Nearest: "deviceID"},
+		{Key: "subFunctionParent", Nearest: "subfunctionParent"}, {Key: "vlan", Nearest: "ipam"}, {Key: "cdi.knd", Nearest: "cdi.kind"},
+	})
+	if c.Strict || c.SubfunctionParent || len(c.Problems) > 0 {
+		t.Errorf("an unknown key has an effect: %+v", c)
+	}
+	const want = `key "Strict" of the network configuration is not known; the nearest known one is "strict"`
+	if got := c.Unknown[0].String(); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// The author of a network could otherwise slow down every plugin call and fill the node's log.
+func TestAtMostTenUnknownKeysAreListed(t *testing.T) {
+	const keys = 140_000
+	var many strings.Builder
+	for n := range keys {
+		fmt.Fprintf(&many, `"key %06d": 0, `, n)
+	}
+	for text, want := range map[string]struct {
+		first string
+		more  int
+	}{
+		`{` + many.String() + `"name": "n"}`:                                                      {"key 000000", keys - 10},
+		`{"cdi": {` + many.String() + `"name": ""}}`:                                              {"cdi.key 000000", keys - 10},
+		`{"` + strings.Repeat("a", 2<<20) + `": 1, "b": 2, "cdi": {` + many.String() + `"c": 3}}`: {"a", keys + 3 - 10},
+	} {
+		c := parse(t, text)
+		lines := c.Warnings()
+		size := len(strings.Join(lines, "\n"))
+		if len(c.Unknown) != 10 || len(lines) != 11 || size > 4096 || !strings.HasPrefix(c.Unknown[0].Key, want.first) || c.MoreUnknown != want.more {
+			t.Errorf("%.40s: %d keys, %d more, %d lines of %d bytes, the first %q", text, len(c.Unknown), c.MoreUnknown, len(lines), size, c.Unknown[0].Key)
+		}
+		if want := fmt.Sprintf("%d more keys of the network configuration are not known", want.more); lines[len(lines)-1] != want {
+			t.Errorf("got %q, want %q", lines[len(lines)-1], want)
+		}
+	}
+}
+
+func TestAtMostTenProblemsAreListed(t *testing.T) {
+	c := parse(t, `{"name": "n", "delegates": [`+strings.Repeat(`{"Type": 1, "tYPE": 2}, `, 20_000)+`{"type": "b"}], "strict": 5, "cni.dev/valid-attachments": 5}`)
+	if len(c.Problems) != 10 || len(c.Delegates) != 1 || !slices.ContainsFunc(c.Problems, func(p *config.Problem) bool { return p.Key == "cni.dev/valid-attachments" }) {
+		t.Errorf("%d problems, %d delegates", len(c.Problems), len(c.Delegates))
+	}
+}
+
+// GC removes attachments that are not in the list, so it must not use an incomplete list.
+func TestInvalidListOfValidAttachmentsIsIgnored(t *testing.T) {
+	const key = "cni.dev/valid-attachments"
+	one := types.GCAttachment{ContainerID: "a", IfName: "net1"}
+	for value, want := range map[string][]types.GCAttachment{
+		`null`: nil,
+		`[]`:   {},
+		`[{"containerID": "a", "ifname": "net1"}]`:                                   {one},
+		`[{"containerID": "a", "ifname": "net1", "more": 1}]`:                        {one},
+		`[{"containerID": "a", "ifname": "net1"}, {"containerID": "b", "ifname":5}]`: nil,
+		`[{"containerID": "a", "ifname": "net1"}, null]`:                             nil,
+		`[{"containerID": "a", "ifname": "net1"}, {"containerID": "b"}]`:             nil,
+		`[{"containerID": "", "ifname": "net1"}]`:                                    nil,
+		`[[]]`: nil, `"[]"`: nil, `{}`: nil, `5`: nil,
+	} {
+		c := parse(t, `{"`+key+`": `+value+`}`)
+		equal(t, value, c.Valid, want)
+		if (c.Valid == nil) != (value == "null" || len(c.Problems) == 1) {
+			t.Errorf("%s: %v", value, c.Problems)
+		}
+	}
+	if c := parse(t, `{}`); c.Valid != nil {
+		t.Errorf("absent: %v", c.Valid)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, text := range []string{
+		`{}`, `null`, `{"name": "n", "delegates": [{"type": "a"}, null, 5], "strict": 1, "unknown": "x"}`,
+		`{"runtimeConfig": {"CNIDeviceInfoFile": "/x", "deviceID": 5}, "deviceInfo": {"type": "pci"}}`,
+		`{"cni.dev/valid-attachments": [{"containerID": "a", "ifname": "b"}], "prevResult": {}, "deviceInfoFile": "auto"}`,
+		`{"deviceInfo":   5, "é": "€"}`,
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := config.Parse(data)
+		if (c == nil) != (err != nil) {
+			t.Fatalf("%+v, %v", c, err)
+		}
+		if err != nil {
+			return
+		}
+		for _, p := range c.Problems {
+			if p.Key == "" || p.Want == "" || p.Value == "" || p.Error() == "" {
+				t.Errorf("problem %+v", p)
+			}
+		}
+		for _, u := range c.Unknown {
+			if u.Nearest == "" {
+				t.Errorf("unknown %+v", u)
+			}
+		}
+		for _, d := range c.Delegates {
+			if d.Type == "" || !json.Valid(d.Raw) {
+				t.Errorf("delegate %+v", d)
+			}
+		}
+		first := append(c.DeviceIDs, config.NamedID{})[0]
+		if first.ID != c.DeviceID || slices.ContainsFunc(c.DeviceIDs, func(n config.NamedID) bool { return n.ID == "" || n.Key == "" }) {
+			t.Errorf("device %q of %q", c.DeviceID, c.DeviceIDs)
+		}
+	})
+}
+
+func TestUnusableDelegateIsProblem(t *testing.T) {
+	c := parse(t, `{"type": "devinfo", "delegates": [
+ {"type": "a", "ipam": "dhcp"}, {"type": "b", "dns": {"search": "x"}}, {"type": "c", "capabilities": ["mac"]}, {"type": "d", "capabilities": {"mac": 1}},
+ {"type": "devinfo"}, {"type": "e", "ipam": {"type": "dhcp"}, "anything": []}]}`)
+	equal(t, "delegates", c.DelegateProblems(), []*config.Problem{
+		{Key: "delegates[0].ipam", Value: `"dhcp"`, Want: "an object"},
+		{Key: "delegates[1].dns.search", Value: `{"search": "x"}`, Want: "a list"},
+		{Key: "delegates[2].capabilities", Value: `["mac"]`, Want: `an object of booleans, {"mac": true}`},
+		{Key: "delegates[3].capabilities", Value: `{"mac": 1}`, Want: `true or false`},
+		{Key: "delegates[4].type", Value: `"devinfo"`, Want: "a plugin other than devinfo itself"},
+	})
+	equal(t, "they are no problem of DEL's", c.Problems, []*config.Problem(nil))
+}
+
+func TestCDIAcceptsTrueOrObject(t *testing.T) {
+	for text, want := range map[string]*config.CDI{
+		`{}`:                                 nil,
+		`{"cdi": false}`:                     nil,
+		`{"cdi": null}`:                      nil,
+		`{"cdi": true}`:                      {},
+		`{"cdi": {}}`:                        {},
+		`{"cdi": {"kind": null}}`:            {},
+		`{"cdi": {"kind": "a.example/b"}}`:   {Kind: "a.example/b"},
+		`{"cdi": {"name": "{podUID}"}}`:      {Name: "{podUID}"},
+		`{"cdi": {"socketDir": "/run/{x}"}}`: {SocketDir: "/run/{x}"},
+	} {
+		got := parse(t, text)
+		equal(t, text, got.CDI, want)
+		if len(got.Problems) > 0 || len(got.Unknown) > 0 {
+			t.Errorf("%s: %v, %v", text, got.Problems, got.Unknown)
+		}
+	}
+}
+
+func TestNearestHasFewestEdits(t *testing.T) {
+	words := []string{"deviceID", "deviceInfo", "deviceInfoFile", "strict", "delegates", "name"}
+	for key, want := range map[string]string{
+		"deviceID": "deviceID", "deviceid": "deviceID", "DEVICEID": "deviceID", "devicID": "deviceID", "evidceID": "deviceID",
+		"deviceInf": "deviceInfo", "device_info": "deviceInfo", "deviceinfofil": "deviceInfoFile", "delegate": "delegates",
+		"strikt": "strict", "nam": "name", "mane": "name", "": "name",
+	} {
+		if got := config.Nearest(key, words); got != want {
+			t.Errorf("%q: %q, want %q", key, got, want)
+		}
+	}
+}
+
+// Nearest does not compare bytes after the 64th, so a key of a megabyte costs no more than one of 64 bytes.
+// Words that differ only after the 64th byte are equal, and the first wins.
+func TestNearestComparesOnlyFirst64Bytes(t *testing.T) {
+	const most = 64
+	same := strings.Repeat("x", most-1)
+	for _, test := range []struct{ first, second, want string }{
+		{same + "xa", same + "xb", same + "xa"},
+		{same + "a", same + "b", same + "b"},
+	} {
+		if got := config.Nearest(test.second, []string{test.first, test.second}); got != test.want {
+			t.Errorf("%q: got %q", test.second, got)
+		}
+	}
+	if got := config.Nearest("strict"+strings.Repeat("x", 1<<20), []string{"name", "strict"}); got != "strict" {
+		t.Errorf("got %q", got)
+	}
+}

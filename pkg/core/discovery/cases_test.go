@@ -1,0 +1,171 @@
+package discovery_test
+
+import (
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/tools/txtar"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/goldentest"
+	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/sysfs"
+)
+
+// testCase parses a test case such as "mlx5-vdpa deviceID=vdpa4 file=pci:0000:65:00.4 # comment". The first
+// word is the host. The other words set sources: deviceID, runtimeConfig.deviceID, pciBusID, pciID, socket,
+// declared and file. The values of declared and file are a type, a colon, and the name of the device; "@"
+// instead of the colon gives only the pci-address of a vDPA device. The remaining words are:
+//
+//	pod=net1   the interface in the pod's network namespace
+//	hostnet    the pod is in the host's network namespace
+//	old        the kernel is older than 5.14
+//	silent     the driver does not report ethtool's bus-info
+//	nofollow   followLower is off
+//	parent     subfunctionParent is on
+//	EIO=path   this path below /sys cannot be read
+func testCase(t testing.TB, text string) (*discovery.Finder, discovery.Target) {
+	t.Helper()
+	text, _, _ = strings.Cut(text, " #")
+	words := strings.Fields(text)
+	host, target := words[0], discovery.Target{FollowLower: true}
+	captured, hostnet, silent, broken := load(t, host), false, false, ""
+	var err error
+	for _, word := range words[1:] {
+		key, value, _ := strings.Cut(word, "=")
+		switch key {
+		case "declared":
+			target.Declared = described(t, value)
+		case "file":
+			target.Existing = described(t, value)
+		case "pciID":
+			target.PCIID = value
+		case "socket":
+			target.SocketPath = value
+		case "pod":
+			target.Netns, target.IfName = pod, value
+		case "hostnet":
+			hostnet = true
+		case "old":
+			captured, err = capturefile.Parse(parents.ReplaceAll(capturetest.Text(t, host), nil))
+			must(t, err)
+		case "nofollow":
+			target.FollowLower = false
+		case "parent":
+			target.SubfunctionParent = true
+		case "silent":
+			silent = true
+		case "EIO":
+			broken = value
+		case "deviceID", "runtimeConfig.deviceID", "pciBusID":
+			target.DeviceIDs = append(target.DeviceIDs, config.NamedID{Key: key, ID: value})
+		default:
+			t.Fatalf("%s: %q is not a known word", text, word)
+		}
+	}
+	f := on(t, captured)
+	f.Sys = sysfs.New(capturetest.Tree{FS: f.Sys.Files(), BeforeCall: func(name string) error {
+		if name == broken {
+			return syscall.EIO
+		}
+		return nil
+	}})
+	if hostnet {
+		f.Interfaces = hostNetwork{f.Interfaces}
+	}
+	if silent {
+		f.Interfaces = withoutBusInfo{f.Interfaces}
+	}
+	return f, target
+}
+
+// described returns the description in a word such as "pci:0000:65:00.4".
+func described(t testing.TB, text string) *devinfo.Info {
+	typ, device, _ := strings.Cut(text, ":")
+	key := map[string]string{"pci": "pci-address", "vdpa": "parent-device"}[typ]
+	if function, address, ok := strings.Cut(text, "@"); ok {
+		typ, device, key = function, address, "pci-address"
+	}
+	switch {
+	case device == "":
+		return info(t, `{"type": "`+typ+`"}`)
+	case key == "":
+		key = "path"
+	}
+	return info(t, `{"type": "`+typ+`", "`+typ+`": {"`+key+`": "`+device+`"}}`)
+}
+
+// withoutBusInfo is a driver that does not report ethtool's bus-info.
+type withoutBusInfo struct{ discovery.Interfaces }
+
+func (w withoutBusInfo) Interface(netns, name string) (link.Interface, error) {
+	i, err := w.Interfaces.Interface(netns, name)
+	i.BusInfo = ""
+	return i, err
+}
+
+// Each file of the archive is a test case with the output of show.
+func TestFindReturnsExpectedResults(t *testing.T) {
+	goldentest.Archives(t, "testdata/cases.txtar", func(t *testing.T, archive *txtar.Archive) {
+		if len(archive.Files) < 100 {
+			t.Fatalf("only %d cases", len(archive.Files))
+		}
+		for n := range archive.Files {
+			q := &archive.Files[n]
+			f, target := testCase(t, q.Name)
+			device, err := f.Find(target)
+			if err != nil && strings.Contains(q.Name, " EIO=") && !errors.Is(err, syscall.EIO) {
+				t.Errorf("%s: %v is not EIO", q.Name, err)
+			}
+			goldentest.Section(t, q, strings.TrimPrefix(show(t, device, err)+"\n", "\n"))
+		}
+	})
+}
+
+// The description of a device that was found must lead to the same device again, and sources in conflict must
+// name two devices.
+func FuzzDeviceIDs(f *testing.F) {
+	hosts := []*discovery.Finder{on(f, load(f, "mlx5-vdpa")), on(f, load(f, "mlx5-switchdev")), on(f, load(f, "vdpa-sim"))}
+	for _, ids := range [][2]string{
+		{"0000:65:00.4", "vdpa4"}, {"mlx5_core.sf.2", "0000:65:00.0"}, {"vdpa:0000:65:00.3", "0000:65:00.3"}, {"", "../../x"},
+		{"mlx5_core.sf.4", ""}, {"vdpa0", "vdpa1"}, {"gpu-1", "0000:03:00.2"}, {"0000:99:00.0", "0000:03:00.2"},
+	} {
+		for n := range hosts {
+			f.Add(ids[0], ids[1], uint8(n), true)
+		}
+	}
+	f.Fuzz(func(t *testing.T, a, b string, host uint8, parent bool) {
+		finder := hosts[int(host)%len(hosts)]
+		target := discovery.Target{DeviceIDs: []config.NamedID{{Key: "deviceID", ID: a}, {Key: "pciBusID", ID: b}}, SubfunctionParent: parent}
+		device, err := finder.Find(target)
+		if err != nil {
+			if conflict := difftest.As[*discovery.ConflictError](t, err); conflict.DeviceA == conflict.DeviceB {
+				t.Errorf("%q, %q: %v", a, b, err)
+			}
+			return
+		}
+		text := show(t, device, nil) // also checks that Info and Facts agree
+		if device.IsInterface || device.Shared || device.Info == nil {
+			if device.IsInterface || device.Shared {
+				t.Errorf("%q, %q: without an interface:\n%s", a, b, text)
+			}
+			return
+		}
+		written, err := devinfo.Parse(device.Info.Encode())
+		if err != nil || string(written.Encode()) != string(device.Info.Encode()) {
+			t.Fatalf("%q, %q: %s: %v", a, b, device.Info.Encode(), err)
+		}
+		target.Existing = written
+		again, err := finder.Find(target)
+		if err != nil || string(again.Info.Encode()) != string(device.Info.Encode()) {
+			t.Errorf("%q, %q: with its file it is\n%s, %v", a, b, show(t, again, err), err)
+		}
+	})
+}

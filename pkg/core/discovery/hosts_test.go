@@ -1,0 +1,134 @@
+package discovery_test
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/tools/txtar"
+
+	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/goldentest"
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/link/linkhost"
+	"devinfo-cni.io/pkg/host/sysfs"
+)
+
+func TestEveryDeviceOfEveryHostIsDescribed(t *testing.T) {
+	const name = "testdata/devices.txtar"
+	want, err := txtar.ParseFile(name)
+	must(t, err)
+	got := &txtar.Archive{Comment: want.Comment}
+	for _, host := range capturetest.Names(t) {
+		text := ""
+		for _, bus := range []string{"pci", "auxiliary", "vdpa"} {
+			devices, err := fs.Glob(load(t, host).Sys(), "bus/"+bus+"/devices/*")
+			must(t, err)
+			for _, d := range devices {
+				text += line(t, on(t, load(t, host)), path.Base(d)) + "\n"
+			}
+		}
+		got.Files = append(got.Files, txtar.File{Name: host, Data: []byte(text)})
+	}
+	goldentest.File(t, name, string(txtar.Format(got)))
+}
+
+func line(t *testing.T, f *discovery.Finder, name string) string {
+	t.Helper()
+	device, err := f.Find(byID(name))
+	if err != nil || len(device.Warnings) > 0 || device.InNetns || device.Shared {
+		t.Errorf("%s: %v, %v", name, show(t, device, err), err)
+		return ""
+	}
+	words := []string{name + ":"}
+	if device.Info != nil {
+		words = append(words, string(device.Info.Type))
+	}
+	values := flat(t, device.Info)
+	for _, f := range [][2]string{
+		{"vdpa.parent-device", "parent"}, {"vdpa.driver", "driver"}, {"vdpa.path", "path"}, {"vdpa.pci-address", "addr"},
+		{"vdpa.pf-pci-address", "pf"}, {"vdpa.representor-device", "rep"},
+		{"pci.pf-pci-address", "pf"}, {"pci.rdma-device", "rdma"}, {"pci.representor-device", "rep"},
+	} {
+		if v := values[f[0]]; v != "" {
+			words = append(words, f[1]+"="+v)
+		}
+	}
+	if a := values["pci.pci-address"]; a != "" && a != name {
+		t.Errorf("%s is described as %s", name, a)
+	}
+	if device.Problem != nil {
+		words = append(words, "not describable")
+	}
+	return strings.Join(words, " ")
+}
+
+type work struct {
+	calls   int
+	entries int // directory entries read
+}
+
+// A query is a search for one device among n VFs.
+type query struct {
+	mode   func(string) (string, error) // devlink's answer
+	target func(n int) discovery.Target
+}
+
+func (q query) work(t *testing.T, n int) work {
+	t.Helper()
+	host := capturetest.ManyVFs(n)
+	links, err := linkhost.New(host)
+	must(t, err)
+	var w work
+	sys := capturetest.Tree{
+		FS:         host.Sys(),
+		BeforeCall: func(string) error { w.calls++; return nil },
+		Listed:     func(part []fs.DirEntry) []fs.DirEntry { w.entries += len(part); return part },
+	}
+	f := &discovery.Finder{
+		Sys: sysfs.New(sys), Interfaces: hostNetwork{links},
+		Eswitches: link.Eswitch{Sys: sys, Mode: q.mode, Ports: func(string) ([]*netlink.DevlinkPort, error) {
+			t.Error("the devlink ports of a PF in legacy mode were asked for")
+			return nil, syscall.ENODEV
+		}},
+	}
+	device, err := f.Find(q.target(n))
+	if err != nil || device.Info == nil || device.Info.PCI.RDMADevice == "" || device.Problem != nil || len(device.Warnings) > 0 {
+		t.Fatal(show(t, device, err))
+	}
+	return w
+}
+
+func TestWorkOfFindDoesNotGrowWithVFs(t *testing.T) {
+	legacy := func(string) (string, error) { return "legacy", nil }
+	silent := func(string) (string, error) { return "", syscall.EOPNOTSUPP }
+	unread := func(string) (string, error) { t.Error("the eswitch mode was read for a PF"); return "legacy", nil }
+	last := func(n int) discovery.Target { return byID(capturetest.VF(n - 1)) }
+	pf := func(int) discovery.Target { return byID("0000:3b:00.0") }
+	all := func(n int) discovery.Target {
+		target, vf := inPod(fmt.Sprint("ens1f0v", n-1)), capturetest.VF(n-1)
+		target.DeviceIDs, target.PCIID = ids("deviceID", vf), vf
+		target.Existing = described(t, "pci:"+vf)
+		return target
+	}
+	for name, q := range map[string]query{
+		"the last VF":                      {legacy, last},
+		"the last VF, devlink has no mode": {silent, last},
+		"the last VF, by four sources":     {legacy, all},
+		"the PF":                           {unread, pf},
+	} {
+		few, many := q.work(t, 4), q.work(t, 1024)
+		if few != many {
+			t.Errorf("%s: 4 VFs take %+v, 1024 take %+v", name, few, many)
+		}
+		if few.calls == 0 || few.calls > 60 {
+			t.Errorf("%s: %d calls", name, few.calls)
+		}
+		t.Logf("%s: %+v", name, many)
+	}
+}

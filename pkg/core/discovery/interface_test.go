@@ -1,0 +1,168 @@
+package discovery_test
+
+import (
+	"errors"
+	"net"
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/pkg/host/link"
+)
+
+func TestFindFollowsLowerInterfacesToDevice(t *testing.T) {
+	h := load(t, "igb-sriov")
+	f := on(t, h)
+	card := link.Interface{Name: "eth0", Bus: "pci", Parent: "0000:01:00.0"}
+	vlan := link.Interface{Name: "eth0.5", Kind: "vlan", Lower: &card}
+	odd := link.Interface{Name: "usb0", Bus: "usb", Parent: "1-1:1.0", Lower: &vlan}
+	f.Interfaces = interfaces{
+		"net1": {Name: "net1", Kind: "macvlan", Lower: &vlan},
+		"net2": {Name: "net2", Kind: "macvlan", Lower: &odd}, // the specification has no type for this bus
+		"net3": {Name: "net3", Kind: "ipvlan"},               // the kernel does not report the lower interface
+		"net4": {Name: "net4", BusInfo: "N/A"},
+		"net5": {Name: "net5", BusInfo: "tap"},
+		"net6": {Name: "net6", Bus: "pci", Parent: "0000:99:00.0"},
+	}
+	for name, want := range map[string]string{
+		"net1": "pci.pci-address 0000:01:00.0 < interface eth0 (netlink)\nin netns\nshared",
+		"net2": "pci.pci-address 0000:01:00.0 < interface eth0 (netlink)\nin netns\nshared",
+		"net3": "in netns", "net4": "in netns", "net5": "in netns",
+		"net6": "in netns\nmissing: interface net6 (netlink) names the PCI function 0000:99:00.0, which is not on this node",
+	} {
+		find(t, f, inPod(name), want)
+	}
+}
+
+// The VF's vDPA device may belong to another pod.
+func TestVFWithVDPADeviceIsNotInterfacesOwnDevice(t *testing.T) {
+	f := on(t, load(t, "mlx5-vdpa"))
+	f.Interfaces = interfaces{"net1": {Name: "net1", Bus: "pci", Parent: "0000:65:00.3"}}
+	target := inPod("net1")
+	for _, target.DeviceIDs = range [][]config.NamedID{nil, ids("deviceID", "vdpa:0000:65:00.3")} {
+		if device, err := f.Find(target); err != nil || device.IsInterface {
+			t.Error(show(t, device, err))
+		}
+	}
+}
+
+// twoPorts is a function with two ports, like those of mlx4. /sys does not show a port that is in a pod.
+const twoPorts = `made up
+-- sys/bus/pci/devices/0000:05:00.0 -> ../../../devices/pci0000:00/0000:05:00.0 --
+-- sys/devices/pci0000:00/0000:05:00.0/infiniband/mlx4_0/ --
+-- sys/devices/pci0000:00/0000:05:00.0/net/ens5/ifindex --
+4
+-- sys/devices/pci0000:00/0000:05:00.0/net/ens5/dev_port --
+0
+-- sys/devices/pci0000:00/0000:05:00.0/net/ens5d1/ifindex --
+5
+-- sys/devices/pci0000:00/0000:05:00.0/net/ens5d1/dev_port --
+1
+`
+
+func TestDeviceWithSeveralPortsIsShared(t *testing.T) {
+	for name, test := range map[string]struct {
+		without string // port in the pod, which /sys does not show
+		link    link.Interface
+		shared  bool
+	}{
+		"port":              {"ens5", link.Interface{Index: 4, Bus: "pci", Parent: "0000:05:00.0"}, true},
+		"second port":       {"ens5d1", link.Interface{Index: 5, Bus: "pci", Parent: "0000:05:00.0"}, true},
+		"port in our sight": {"", link.Interface{Name: "ens5", Index: 4, Bus: "pci", Parent: "0000:05:00.0"}, true},
+		"before Linux 5.14": {"ens5", link.Interface{Index: 4, BusInfo: "0000:05:00.0"}, true},
+		"only port":         {"ens5", link.Interface{Index: 4, Bus: "pci", Parent: "0000:05:00.0"}, false},
+		"same port":         {"", link.Interface{Name: "ens5", Index: 4, Bus: "pci", Parent: "0000:05:00.0"}, false},
+
+		"uplink":             {"ens5", link.Interface{Bus: "pci", Parent: "0000:05:00.0", PortName: "p0"}, false},
+		"representor":        {"ens5", link.Interface{Bus: "pci", Parent: "0000:05:00.0", PortName: "pf0vf2"}, true},
+		"IPoIB":              {"ens5", link.Interface{Kind: "ipoib", Bus: "pci", Parent: "0000:05:00.0"}, false},
+		"IPoIB before 5.13":  {"ens5", link.Interface{BusInfo: "0000:05:00.0"}, false},
+		"IPoIB child":        {"ens5", link.Interface{Kind: "ipoib", Child: true, Bus: "pci", Parent: "0000:05:00.0"}, true},
+		"its bus-info":       {"ens5", link.Interface{Kind: "ipoib", Child: true, BusInfo: "0000:05:00.0"}, true},
+		"its parent's index": {"ens5", link.Interface{Kind: "ipoib", BusInfo: "0000:05:00.0"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := twoPorts
+			if !test.shared || test.link.PortName != "" || test.link.Kind != "" {
+				text, _, _ = strings.Cut(text, "-- sys/devices/pci0000:00/0000:05:00.0/net/ens5d1/") // keep one port only
+			}
+			if test.without != "" {
+				text = strings.ReplaceAll(text, "/net/"+test.without+"/", "/elsewhere/")
+			}
+			h, err := capturefile.Parse([]byte(text))
+			must(t, err)
+			f, target := on(t, h), inPod("net1")
+			if test.link.Name == "" {
+				test.link.Name = "net1"
+			}
+			f.Interfaces = interfaces{"net1": test.link}
+			source := "netlink"
+			if test.link.Parent == "" {
+				source = "ethtool bus-info"
+			}
+			want := "pci.pci-address 0000:05:00.0 < interface " + test.link.Name + " (" + source + `)
+				pci.rdma-device mlx4_0 < /sys/bus/pci/devices/0000:05:00.0/infiniband
+				in netns`
+			if !test.shared {
+				find(t, f, target, want+"\nown")
+				target.FollowLower = false
+				find(t, f, target, want+"\nown")
+				return
+			}
+			find(t, f, target, want+"\nshared")
+			target.FollowLower = false
+			find(t, f, target, "in netns")
+		})
+	}
+}
+
+// The author of a network may turn off followLower and name the device. The device is still shared.
+func TestNamedDeviceIsSharedWithoutFollowLower(t *testing.T) {
+	f := on(t, load(t, "mlx5-switchdev"))
+	f.Interfaces = interfaces{
+		"net1": {Name: "net1", Bus: "pci", Parent: "0000:03:00.0", PortName: "pf0vf2"},
+		"net2": {Name: "net2", Kind: "macvlan", Lower: &link.Interface{Name: "p0", Bus: "pci", Parent: "0000:03:00.0", PortName: "p0"}},
+	}
+	for _, name := range []string{"net1", "net2"} {
+		for id, shared := range map[string]bool{"0000:03:00.0": true, "0000:03:00.4": false, "mlx5_core.sf.4": false} {
+			target := inPod(name)
+			target.FollowLower, target.DeviceIDs = false, ids("deviceID", id)
+			device, err := f.Find(target)
+			if err != nil || device.Shared != shared || device.IsInterface {
+				t.Errorf("%s, %s: %s", name, id, show(t, device, err))
+			}
+		}
+	}
+}
+
+func TestAmbiguousVirtioDeviceIsWarning(t *testing.T) {
+	f := on(t, load(t, "mlx5-vdpa"))
+	for m, more := range map[vdpaMAC]string{
+		{}: "", {ok: true, mac: "02:00:00:00:00:01"}: "", {err: errors.New("made up")}: "warning: vdpa vdpa6: hardware address: made up",
+	} {
+		f.Interfaces = m
+		find(t, f, byID("vdpa6"), `
+			vdpa.parent-device vdpa6 < deviceID
+			vdpa.driver virtio < /sys/bus/vdpa/devices/vdpa6/driver
+			vdpa.pci-address 0000:65:00.0 < /sys/bus/vdpa/devices/vdpa6
+			vdpa.representor-device eth8 < devlink ports of pci/0000:65:00.0
+			on mlx5_core.sf.2
+			`+more+`
+			warning: /sys/bus/vdpa/devices/vdpa6: cannot tell which virtio device belongs to it (virtio8, virtio9)`)
+	}
+}
+
+// vdpaMAC returns the same hardware address or error for every vDPA device.
+type vdpaMAC struct {
+	discovery.Interfaces
+	mac string
+	ok  bool
+	err error
+}
+
+func (m vdpaMAC) VDPAMAC(string) (net.HardwareAddr, bool, error) {
+	mac, _ := net.ParseMAC(m.mac)
+	return mac, m.ok, m.err
+}

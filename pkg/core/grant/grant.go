@@ -1,0 +1,154 @@
+// Package grant decides which device nodes and host directories a container may have for its network attachment.
+//
+// The author of a NetworkAttachmentDefinition can declare any device and any path, so the package does not
+// trust the device nodes in the device information. It finds device nodes in /sys, and grants them
+// only if their device is the attachment's own interface or the node's settings allow it. It grants a directory
+// only if the node's settings allow it and its name contains the ID of the pod.
+package grant
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/core/pod"
+	"devinfo-cni.io/pkg/host/sysfs"
+)
+
+// Refusal gives the reason why the container does not get a device, device node or directory.
+type Refusal struct{ Device, Why, Remedy string }
+
+func (r Refusal) Error() string { return fmt.Sprintf("%s: withheld: %s", r.Device, r.Why) }
+
+// Grant is the set of device nodes and mounts that the container may have.
+type Grant struct {
+	Nodes    []cdispec.Node
+	Mounts   []cdispec.Mount
+	Refusals []Refusal
+
+	// SocketDir is the host directory in Mounts for the socket, symbolic links resolved; "" = none. Its base name
+	// contains the pod's UID or container ID, so the path can be the ID of the pod's lease.
+	SocketDir string
+
+	IOMMUGroup string // group whose device node is in Nodes, such as "15"; "" = none
+}
+
+// InUserNamespace moves device nodes that a container in a user namespace cannot open to the refusals.
+func (g *Grant) InUserNamespace() {
+	g.Nodes = slices.DeleteFunc(g.Nodes, func(n cdispec.Node) bool {
+		r := RefuseInUserNamespace(n)
+		if r != nil {
+			g.Refusals = append(g.Refusals, *r)
+		}
+		return r != nil
+	})
+}
+
+// RefuseInUserNamespace returns a refusal if a container in a user namespace cannot open the device node, else
+// nil. The node's owner has no user ID in the namespace, so the permissions for other users decide.
+func RefuseInUserNamespace(n cdispec.Node) *Refusal {
+	const forOthers = 0o006
+	if n.Perm&forOthers == forOthers {
+		return nil
+	}
+	return &Refusal{n.Path, fmt.Sprintf("it has mode %04o on the host; a pod in a user namespace needs read and write permission for other users", n.Perm),
+		"set its mode to 0666 on the host, or set hostUsers: true in the pod"}
+}
+
+// Nodes returns the device node at a path below /dev, or fs.ErrNotExist.
+type Nodes func(path string) (cdispec.Node, error)
+
+// NodesBelow returns Nodes for the host whose root is mounted at a path; "" = this mount namespace. The /dev
+// of a container lacks device nodes that were created after its start.
+func NodesBelow(root string) Nodes {
+	return func(path string) (cdispec.Node, error) {
+		n, err := sysfs.ReadNode(filepath.Join("/", root, path))
+		return cdispec.Node{Path: path, Type: n.Type, Major: n.Major, Minor: n.Minor, Perm: n.Perm, UID: n.UID, GID: n.GID}, err
+	}
+}
+
+// Granter decides for one pod, using the host's /sys and the node's settings.
+type Granter struct {
+	Sys      *sysfs.FS
+	Nodes    Nodes
+	Settings config.Node // AllowedDevices and SocketDirs are the policy
+
+	// Pod is the pod of the containers. The name of a socket directory must contain its ID.
+	Pod pod.Identity
+	// SocketDir is the host directory of a socket; "" = same path as in the container.
+	SocketDir string
+	// Leased reports whether the pod has an exclusive lease of a device: a sysfs.Object.ID or an ID such
+	// as "iommu-15". nil = the caller will take leases of the granted devices.
+	Leased func(id string) bool
+	// Unrequested is true if the container did not request the device by its CDI name. The device nodes of
+	// subnet managers, umad and issm, are then granted only if AllowedDevices names the device.
+	Unrequested bool
+}
+
+// For returns the grant for a device that a Finder has found. info is the description from the Finder, or one
+// that agrees with it. For returns an error only if it cannot read the kernel's state.
+func (g Granter) For(found *discovery.Device, info *devinfo.Info) (Grant, error) {
+	o := &offer{Granter: g, found: found}
+	var err error
+	switch d := info.Device().(type) {
+	case *devinfo.PCI:
+		err = o.function(d)
+	case *devinfo.VDPA:
+		err = o.vdpa(d)
+	case *devinfo.VhostUser:
+		o.socket(d.Path)
+	case *devinfo.Memif:
+		o.socket(d.Path)
+	}
+	return o.Grant, err
+}
+
+// ForInterface is like [Granter.For], for an interface after ADD. The interface is in the network namespace at
+// the path netns, and info is the content of the device-info file. If the file describes a device other than the
+// interface's, only AllowedDevices can allow it.
+//
+// ForInterface returns link.ErrNoNetns, or an error if it cannot read the kernel's state.
+func (g Granter) ForInterface(finder *discovery.Finder, netns, ifName string, info *devinfo.Info) (Grant, error) {
+	// Search with all options, to find out whether other interfaces share the device.
+	search := *finder
+	search.Eswitches = nil // containers never get representors
+	found, err := search.Find(discovery.Target{Existing: info, Netns: netns, IfName: ifName, FollowLower: true, SubfunctionParent: true})
+	if _, conflict := errors.AsType[*discovery.ConflictError](err); conflict {
+		found, err = &discovery.Device{}, nil
+	}
+	if err != nil {
+		return Grant{}, err
+	}
+	return g.For(found, info)
+}
+
+// offer is the state of one call of For.
+type offer struct {
+	Granter
+	Grant
+	found *discovery.Device
+}
+
+func (o *offer) refuse(device, why, remedy string) {
+	o.Refusals = append(o.Refusals, Refusal{device, why, remedy})
+}
+
+// add adds the device nodes if it can read all of them. Otherwise it adds none, and returns the path of the first
+// failure and the error.
+func (o *offer) add(paths ...string) (missing string, err error) {
+	var nodes []cdispec.Node
+	for _, path := range paths {
+		n, err := o.Granter.Nodes(path)
+		if err != nil {
+			return path, err
+		}
+		nodes = append(nodes, n)
+	}
+	o.Grant.Nodes = append(o.Grant.Nodes, nodes...)
+	return "", nil
+}

@@ -1,0 +1,171 @@
+package grant_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/core/grant"
+	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/sysfs"
+)
+
+// nodes returns a host's device nodes below /dev. All have major 1; the minor is the index in the list.
+func nodes(names ...string) grant.Nodes {
+	return func(path string) (cdispec.Node, error) {
+		for n, name := range names {
+			if path == "/dev/"+name {
+				return cdispec.Node{Path: path, Type: "c", Major: 1, Minor: int64(n)}, nil
+			}
+		}
+		return cdispec.Node{}, &fs.PathError{Op: "stat", Path: path, Err: fs.ErrNotExist}
+	}
+}
+
+func on(t *testing.T, host string, devices ...string) grant.Granter {
+	t.Helper()
+	return grant.Granter{
+		Sys: sysfs.New(capturetest.Load(t, host).Sys()), Settings: config.Node{AllowedDevices: devices},
+		Nodes: nodes("vfio/vfio", "vfio/42", "infiniband/uverbs1", "infiniband/uverbs3", "infiniband/uverbs4", "infiniband/rdma_cm", "vhost-vdpa-1", "vhost-net", "net/tun"),
+	}
+}
+
+func function(address string) *devinfo.Info {
+	return &devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: address}}
+}
+
+var must = difftest.Must
+
+// own is the device of the pod's interface. other is a device without an interface in the pod.
+var own, other = &discovery.Device{IsInterface: true}, &discovery.Device{}
+
+// show lists a grant, one item a line.
+func show(g grant.Grant) string {
+	var lines []string
+	for _, n := range g.Nodes {
+		lines = append(lines, fmt.Sprintf("%s %s %d:%d", n.Path, n.Type, n.Major, n.Minor))
+	}
+	for _, m := range g.Mounts {
+		lines = append(lines, fmt.Sprintf("%s on %s, read-only %v", m.Host, m.Container, m.ReadOnly))
+	}
+	for _, r := range g.Refusals {
+		lines = append(lines, fmt.Sprintf("%s; %s", r.Error(), r.Remedy))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func expect(t *testing.T, what string, g grant.Granter, info *devinfo.Info, found *discovery.Device, want ...string) {
+	t.Helper()
+	got, err := g.For(found, info)
+	must(t, err)
+	difftest.Same(t, what, show(got), strings.Join(want, "\n"))
+}
+
+const notOurs = ": withheld: it has no interface in the pod's network namespace, and the node setting allowedDevices does not contain it; add "
+
+func TestFunctionWithoutRDMANeedsNoDeviceNodes(t *testing.T) {
+	expect(t, "own", on(t, "i40e"), function("0000:18:02.1"), own)
+	expect(t, "not own", on(t, "i40e"), function("0000:18:02.1"), other)
+}
+
+func TestDeviceOfAnotherNodeGetsNothing(t *testing.T) {
+	for what, info := range map[string]*devinfo.Info{
+		"nothing": nil, "no type": {}, "no map": {Type: devinfo.TypePCI}, "no address": function("mlx5_core.sf.4"), "no function": function("0000:ff:00.0"),
+		"no vDPA device": {Type: devinfo.TypeVDPA, VDPA: &devinfo.VDPA{ParentDevice: "vdpa99"}},
+	} {
+		expect(t, what, on(t, "mlx5-vdpa", "*"), info, own)
+	}
+}
+
+func TestDeviceMustBeOwnOrAllowed(t *testing.T) {
+	rdma := []string{"/dev/infiniband/uverbs3 c 1:3", "/dev/infiniband/uverbs4 c 1:4", "/dev/infiniband/rdma_cm c 1:5"}
+	const vf = "0000:3b:00.3"
+	expect(t, "own", on(t, "mlx5-legacy"), function(vf), own, rdma...)
+	for _, devices := range [][]string{{vf}, {"0000:3B:00.3"}, {"0000:3b:00.0"}, {"*"}, {"0000:3b:00.1", "*"}} {
+		expect(t, fmt.Sprint(devices), on(t, "mlx5-legacy", devices...), function(vf), other, rdma...)
+	}
+	for _, devices := range [][]string{nil, {"0000:3b:00.1"}, {"0000:3b:00.2"}, {""}} {
+		expect(t, fmt.Sprint(devices), on(t, "mlx5-legacy", devices...), function(vf), other,
+			"the PCI function "+vf+notOurs+`"0000:3b:00.3" or "0000:3b:00.0" or "*" to allowedDevices in the node settings`)
+	}
+}
+
+// A process with umad or issm can manage the fabric. A container requests a CDI device explicitly; injection
+// is unrequested.
+func TestSubnetManagerNodesNeedNamedDevice(t *testing.T) {
+	const mad = "-- sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.3/infiniband_mad/%s3/dev --\n231:3\n"
+	h, err := capturefile.Parse([]byte(difftest.Read(t, "../../../testdata/hosts/mlx5-legacy.txtar") + fmt.Sprintf(mad+mad, "umad", "issm")))
+	must(t, err)
+	uverbs, cm := []string{"/dev/infiniband/uverbs3 c 1:0", "/dev/infiniband/uverbs4 c 1:1"}, "/dev/infiniband/rdma_cm c 1:4"
+	with := append(slices.Clone(uverbs), "/dev/infiniband/issm3 c 1:3", "/dev/infiniband/umad3 c 1:2", cm)
+	for what, test := range map[string]struct {
+		unrequested bool
+		devices     []string
+		want        []string
+	}{
+		"by CDI": {false, nil, with}, "own": {true, nil, append(uverbs, cm)}, "any": {true, []string{"*"}, append(uverbs, cm)}, "another": {true, []string{"0000:3b:00.2"}, append(uverbs, cm)},
+		"named": {true, []string{"0000:3B:00.3"}, with}, "its PF is": {true, []string{"0000:3b:00.0"}, with},
+	} {
+		g := grant.Granter{
+			Sys: sysfs.New(h.Sys()), Settings: config.Node{AllowedDevices: test.devices}, Unrequested: test.unrequested,
+			Nodes: nodes("infiniband/uverbs3", "infiniband/uverbs4", "infiniband/umad3", "infiniband/issm3", "infiniband/rdma_cm"),
+		}
+		expect(t, what, g, function("0000:3b:00.3"), own, test.want...)
+	}
+}
+
+func TestAddressDoesNotAllowPFWithVFs(t *testing.T) {
+	expect(t, "with", on(t, "mlx5-legacy", "0000:3b:00.0"), function("0000:3b:00.0"), other,
+		"the PCI function 0000:3b:00.0, a PF with VFs"+notOurs+`"*" to allowedDevices in the node settings`)
+	expect(t, "without", on(t, "mlx5-legacy", "0000:3b:00.1"), function("0000:3b:00.1"), other,
+		"/dev/infiniband/uverbs1 c 1:2", "/dev/infiniband/rdma_cm c 1:5")
+}
+
+func TestSharedDeviceIsRefused(t *testing.T) {
+	expect(t, "shared", on(t, "mlx5-legacy", "*", "0000:3b:00.1"), function("0000:3b:00.1"), &discovery.Device{IsInterface: true, Shared: true},
+		"the PCI function 0000:3b:00.1: withheld: other interfaces use it too; attach a device that only this pod uses; no setting allows a shared device")
+}
+
+func TestVFIONeedsBothDeviceNodes(t *testing.T) {
+	const remedy = "; load the modules vfio and vfio_iommu_type1, and make sure that /dev is a devtmpfs"
+	g := on(t, "mlx5-legacy", "*")
+	expect(t, "group", g, function("0000:3b:00.4"), other, "/dev/vfio/vfio c 1:0", "/dev/vfio/42 c 1:1")
+	g.Nodes = nodes("vfio/vfio")
+	expect(t, "no group", g, function("0000:3b:00.4"), other, "the PCI function 0000:3b:00.4: withheld: /dev/vfio/42 does not exist"+remedy)
+	g.Nodes = nodes("vfio/42")
+	expect(t, "no container", g, function("0000:3b:00.4"), other, "the PCI function 0000:3b:00.4: withheld: /dev/vfio/vfio does not exist"+remedy)
+	g.Nodes = func(string) (cdispec.Node, error) { return cdispec.Node{}, errors.New("it has mode -rw-r--r--") }
+	expect(t, "a file", g, function("0000:3b:00.4"), other, "the PCI function 0000:3b:00.4: withheld: /dev/vfio/vfio: it has mode -rw-r--r--"+remedy)
+}
+
+func TestVhostNetMustBeItsOwnNode(t *testing.T) {
+	g := on(t, "i40e")
+	info := function("0000:18:02.1")
+	info.PCI.VhostNet = "/dev/vhost-net"
+	expect(t, "it", g, info, own, "/dev/vhost-net c 1:7", "/dev/net/tun c 1:8")
+	expect(t, "not own", g, info, other, "the PCI function 0000:18:02.1"+notOurs+`"0000:18:02.1" or "0000:18:00.0" or "*" to allowedDevices in the node settings`)
+	info.PCI.VhostNet = "/dev/mem"
+	expect(t, "another", g, info, own,
+		"the PCI function 0000:18:02.1: withheld: its vhost-net is /dev/mem; only /dev/vhost-net is allowed: correct vhost-net in deviceInfo")
+}
+
+func TestVDPANodeComesFromSysfs(t *testing.T) {
+	info := &devinfo.Info{Type: devinfo.TypeVDPA, VDPA: &devinfo.VDPA{ParentDevice: "vdpa:0000:65:00.3", Path: "/dev/mem", Address: "0000:ff:00.0"}}
+	for _, device := range []string{"vdpa:0000:65:00.3", "pci/0000:65:00.3", "0000:65:00.3", "0000:65:00.0", "*"} {
+		expect(t, device, on(t, "mlx5-vdpa", device), info, other, "/dev/vhost-vdpa-1 c 1:6")
+	}
+	expect(t, "another", on(t, "mlx5-vdpa", "pci/0000:65:00.0", "0000:ff:00.0", "0000:65:00.2"), info, other,
+		"the vDPA device vdpa:0000:65:00.3"+notOurs+
+			`"vdpa:0000:65:00.3" or "pci/0000:65:00.3" or "0000:65:00.3" or "0000:65:00.0" or "*" to allowedDevices in the node settings`)
+	info.VDPA.ParentDevice = "vdpa4"
+	expect(t, "on virtio", on(t, "mlx5-vdpa"), info, other)
+}

@@ -1,0 +1,203 @@
+package install_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/core/install"
+	"devinfo-cni.io/pkg/core/safefile/safefiletest"
+	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/host/link/linktest"
+)
+
+func TestFullDiskLeavesTheOldPlugin(t *testing.T) {
+	old, now := built(t, "v1.2.0"), built(t, "v1.3.0")
+	linktest.Run(t, func(t *testing.T) {
+		p := keeper(t, old)
+		must(t, syscall.Mount("tmpfs", p.Dir, "tmpfs", 0, "size=7m")) // enough for one plugin, but not for two
+		defer func() { must(t, syscall.Unmount(p.Dir, 0)) }()
+		keep(t, p, install.Installed)
+		p.From = now
+		_, err := p.Keep(context.Background())
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("got %v", err)
+		}
+		if got := listing(t, p.Dir); got[install.Name] != read(t, old) || len(got) != 2 {
+			t.Errorf("%d files", len(got))
+		}
+		must(t, syscall.Mount("", p.Dir, "tmpfs", syscall.MS_REMOUNT, "size=64m"))
+		keep(t, p, install.Replaced)
+	})
+}
+
+func TestReadOnlyDirectoryIsLeftUnchanged(t *testing.T) {
+	from := built(t, "v1.2.0")
+	linktest.Run(t, func(t *testing.T) {
+		disk := safefiletest.Mount(t, 10)
+		s := arranger(t)
+		s.To = filepath.Join(disk.Dir, "node.json")
+		write(t, filepath.Join(s.Dir, "default.json"), quiet, 0o644)
+		p := &install.Plugin{From: from, Dir: disk.Dir, Newer: none}
+		disk.ReadOnly(true)
+		_, err := p.Keep(context.Background())
+		_, again := s.Keep()
+		if !errors.Is(err, syscall.EROFS) || !errors.Is(again, syscall.EROFS) || len(listing(t, disk.Dir)) != 0 {
+			t.Errorf("plugin: %v, settings: %v", err, again)
+		}
+		disk.ReadOnly(false)
+		arrange(t, s, "default.json", install.Installed, quiet)
+	})
+}
+
+// The lock of package agent normally prevents two installers at the same time.
+func TestConcurrentInstallersLeaveACompletePlugin(t *testing.T) {
+	versions := []string{built(t, "v1.2.0"), built(t, "v1.3.0")}
+	contents := []string{read(t, versions[0]), read(t, versions[1])}
+	dir := t.TempDir()
+	var installers sync.WaitGroup
+	for n := range 6 {
+		installers.Go(func() {
+			p := &install.Plugin{From: versions[n%2], Dir: dir, Newer: none}
+			for range 5 {
+				if _, err := p.Keep(context.Background()); err != nil {
+					t.Error(err)
+				}
+				data, err := os.ReadFile(filepath.Join(dir, install.Name))
+				if err != nil || !slices.Contains(contents, string(data)) {
+					t.Errorf("%d bytes, %v", len(data), err)
+				}
+			}
+		})
+	}
+	installers.Wait()
+	_, err := (&install.Plugin{From: versions[1], Dir: dir, Newer: none}).Keep(context.Background())
+	must(t, err)
+	holds(t, dir, versions[1])
+}
+
+// Every user who can read a directory can take an flock on it.
+func TestOrdinaryUserCannotBlockInstallers(t *testing.T) {
+	p := keeper(t, built(t, "v1.2.0"))
+	safefiletest.Lock(t, p.Dir)
+	keep(t, p, install.Installed)
+	_, err := p.Remove(t.Context())
+	must(t, err)
+	difftest.Holds(t, p.Dir)
+}
+
+const selinux = "security.selinux"
+
+// labelled sets the SELinux label of a directory. If the kernel has no SELinux, the label is an ordinary
+// extended attribute.
+func labelled(t *testing.T, dir, label string) {
+	t.Helper()
+	err := unix.Setxattr(dir, selinux, []byte(label), 0)
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EINVAL) {
+		t.Skipf("the label %s of %s cannot be set here, as CAP_SYS_ADMIN and a file system that has labels would allow: %v", label, dir, err)
+	}
+	must(t, err)
+}
+
+func labelOf(t *testing.T, path string) string {
+	t.Helper()
+	text := make([]byte, 200)
+	n, err := unix.Lgetxattr(path, selinux, text)
+	must(t, err)
+	return string(text[:n])
+}
+
+func TestFilesHaveTheLabelOfTheirDirectory(t *testing.T) {
+	const bin, etc = "system_u:object_r:bin_t:s0\x00", "system_u:object_r:etc_t:s0\x00"
+	p, s := keeper(t, built(t, "v1.2.0")), arranger(t)
+	labelled(t, p.Dir, bin)
+	must(t, os.Mkdir(filepath.Dir(s.To), 0o755))
+	labelled(t, filepath.Dir(s.To), etc)
+	write(t, filepath.Join(s.Dir, "default.json"), quiet, 0o644)
+	keep(t, p, install.Installed)
+	arrange(t, s, "default.json", install.Installed, quiet)
+	plugin := filepath.Join(p.Dir, install.Name)
+	if got := labelOf(t, plugin); got != bin {
+		t.Errorf("the plugin has %q", got)
+	}
+	if got := labelOf(t, s.To); got != etc {
+		t.Errorf("the settings have %q", got)
+	}
+	must(t, unix.Setxattr(plugin, selinux, []byte("system_u:object_r:container_file_t:s0:c1,c2\x00"), 0))
+	keep(t, p, install.AlreadyThere)
+	if got := labelOf(t, plugin); got != bin {
+		t.Errorf("after another label: %q", got)
+	}
+}
+
+// Setting a label requires CAP_SYS_ADMIN if SELinux is disabled, and ownership of the file if SELinux
+// is enabled without a policy.
+func TestFailedLabelIsAWarning(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("requires root, because an ordinary user owns the plugin and may label it if SELinux has no policy")
+	}
+	const bin = "system_u:object_r:bin_t:s0"
+	p := keeper(t, built(t, "v1.2.0"))
+	keep(t, p, install.Installed)
+	labelled(t, p.Dir, bin)
+	unprivileged(t, func() {
+		done, err := p.Keep(context.Background())
+		if err != nil || done.State != install.AlreadyThere {
+			t.Errorf("got %+v, %v", done, err)
+		}
+		expect(t, done.Warning, `cannot set the SELinux label of `+p.Dir+`, "`+bin+`": operation not permitted`)
+	})
+	holds(t, p.Dir, p.From)
+}
+
+// Kubespray's /opt/cni/bin belongs to the user kube. Root needs CAP_DAC_OVERRIDE to write to it.
+func TestErrorForDirectoryOfAnotherUserNamesTheRemedy(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("requires root, to change the owner of a directory")
+	}
+	p, s := keeper(t, built(t, "v1.2.0")), arranger(t)
+	write(t, filepath.Join(s.Dir, "default.json"), quiet, 0o644)
+	must(t, os.Mkdir(filepath.Dir(s.To), 0o755))
+	for _, dir := range []string{p.Dir, filepath.Dir(s.To)} {
+		must(t, os.Chown(dir, 1000, 1000))
+	}
+	unprivileged(t, func() {
+		_, err := p.Keep(context.Background())
+		_, again := s.Keep()
+		const remedy = ": permission denied: %s belongs to user 1000: make root its owner, or give this program CAP_DAC_OVERRIDE (agent.dacOverride=true in the chart)"
+		expect(t, err, fmt.Sprintf(remedy, p.Dir))
+		expect(t, again, fmt.Sprintf(remedy, filepath.Dir(s.To)))
+		if errors.Is(err, os.ErrPermission) {
+			t.Error("the error matches os.ErrPermission, so callers would add another hint")
+		}
+	})
+}
+
+// unprivileged calls f on a thread that has neither CAP_SYS_ADMIN nor CAP_DAC_OVERRIDE and does not own the
+// files. The thread ends afterwards. f must not call t.FailNow.
+func unprivileged(t *testing.T, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		header, sets := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
+		err := unix.Capget(header, &sets[0])
+		sets[0].Effective &^= 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_FOWNER | 1<<unix.CAP_DAC_OVERRIDE
+		if err = errors.Join(err, unix.Setfsuid(65534), unix.Capset(header, &sets[0])); err != nil {
+			t.Error(err)
+			return
+		}
+		f()
+	}()
+	<-done
+}

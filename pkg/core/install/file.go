@@ -1,0 +1,238 @@
+// Package install keeps two files on a node: the plugin's executable, in the directory where the container
+// runtime looks for plugins, and the node's settings. Each file is replaced atomically. If an installation
+// is refused, the existing file remains and the error contains the reason.
+//
+// An agent marks each file that it installs with a checksum file beside it, .<name>.sha256, in the format
+// of sha256sum(1). The agent restores a marked file after any change and may remove it. [Plugin] and
+// [Settings] document how they treat unmarked files.
+package install
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/devinfo/atomicfile"
+	"devinfo-cni.io/pkg/core/safefile"
+)
+
+// file is the absolute path of a file on the node.
+type file string
+
+func (f file) dir() string  { return filepath.Dir(string(f)) }
+func (f file) name() string { return filepath.Base(string(f)) }
+
+// agentMark is the mark of an agent. driverMark is the mark of cni-dra-driver; it does not make an agent restore the
+// file.
+func (f file) agentMark() file { return file(filepath.Join(f.dir(), "."+f.name()+".sha256")) }
+func (f file) driverMark() file {
+	return file(filepath.Join(f.dir(), "."+f.name()+".cni-dra-driver.sha256"))
+}
+
+// sum returns the checksum in a mark, or "" if the mark is missing or invalid.
+func (f file) sum() string {
+	data, err := os.ReadFile(string(f))
+	sum, _, ok := strings.Cut(string(data), " ")
+	if err != nil || !ok || len(sum) != 2*sha256.Size {
+		return ""
+	}
+	return sum
+}
+
+// marked reports whether an agent has installed the file.
+func (f file) marked() bool { return f.agentMark().sum() != "" }
+
+// mark records in a mark that the file was installed with this checksum, or is about to be.
+func (f file) mark(mark file, sum string) error {
+	if mark.sum() == sum {
+		return nil
+	}
+	_, err := mark.put([]byte(sum+"  "+f.name()+"\n"), 0o644)
+	return err
+}
+
+// put atomically replaces the file, and syncs the new file before the rename, because a power failure must
+// not leave an incomplete file under the final name. The warning is an error of setting the SELinux label.
+// put holds syscall.ForkLock, because a forked process would inherit the open file, and running the plugin
+// would fail with ETXTBSY until that process calls exec.
+func (f file) put(data []byte, mode fs.FileMode) (warning, err error) {
+	err = f.locked(func() error {
+		syscall.ForkLock.RLock()
+		defer syscall.ForkLock.RUnlock()
+		_, err := atomicfile.Replace(f.beside(), f.name(), func(temp *os.File) error {
+			defer temp.Close()
+			if _, err := temp.Write(data); err != nil {
+				return err
+			}
+			if err := temp.Chmod(mode); err != nil {
+				return err
+			}
+			warning = inherit(temp, f.dir())
+			return temp.Sync()
+		})
+		if err != nil {
+			return err
+		}
+		return f.beside().Sync()
+	})
+	return warning, err
+}
+
+func owned(stat fs.FileInfo) bool {
+	s, ok := stat.Sys().(*syscall.Stat_t)
+	return !ok || int(s.Uid) == os.Geteuid()
+}
+
+// safeMode reports whether all users can run the file and only its owner, the current user, can write to it.
+func safeMode(stat fs.FileInfo) bool { return stat.Mode().Perm() == 0o755 && owned(stat) }
+
+// locked calls do with an exclusive lock on the file's directory, which must exist.
+func (f file) locked(do func() error) error {
+	if _, err := os.Stat(f.dir()); err != nil {
+		return err
+	}
+	path := filepath.Join(f.dir(), ".devinfo.lock")
+	const limit = 10 * time.Second // for another installer
+	lock, err := safefile.LockFile(context.Background(), path, limit)
+	if err != nil {
+		return f.denied(err)
+	}
+	defer lock.Close()
+	defer os.Remove(path) // a waiting installer then creates a new lock file
+	return f.denied(do())
+}
+
+// beside gives access to the files in the file's directory.
+func (f file) beside() safefile.Files { return safefile.Files(f.dir()) }
+
+// remove removes the file, its mark and temporary files of killed writers. Missing files, or a missing
+// directory, are not an error. The mark is removed last, so that a removal that was interrupted can be
+// repeated.
+func (f file) remove() error {
+	if _, err := os.Stat(f.dir()); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return f.locked(func() error {
+		for _, name := range []string{f.name(), f.agentMark().name()} {
+			if _, err := atomicfile.RemoveLeftover(f.beside(), name); err != nil {
+				return err
+			}
+			if err := f.beside().Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+		return f.beside().Sync()
+	})
+}
+
+func checksum(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }
+
+// Intact reports whether a file matches the checksum in its mark. An unmarked file is intact.
+func Intact(path string) (bool, error) {
+	sum := file(path).agentMark().sum()
+	if sum == "" {
+		return true, nil
+	}
+	has, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return checksum(has) == sum, err
+}
+
+// denied adds a remedy to the permission error that root gets in a directory of another user, such as
+// Kubespray's /opt/cni/bin, if it lacks CAP_DAC_OVERRIDE. The new error does not match fs.ErrPermission,
+// because callers would add a less specific hint to such an error.
+func (f file) denied(err error) error {
+	if !errors.Is(err, syscall.EACCES) || os.Geteuid() != 0 {
+		return err
+	}
+	stat, statErr := os.Stat(f.dir())
+	if statErr != nil || owned(stat) {
+		return err
+	}
+	return fmt.Errorf("%v: %s belongs to user %d: make root its owner, or give this program CAP_DAC_OVERRIDE (agent.dacOverride=true in the chart)",
+		err, f.dir(), stat.Sys().(*syscall.Stat_t).Uid)
+}
+
+// selinux is the extended attribute that contains the SELinux label of a file, see selinux(8).
+const selinux = "security.selinux"
+
+// inherit sets the SELinux label of a file to that of dir, if dir has one. Otherwise a file that a
+// container creates may get the label of the container, and the runtime may not be allowed to run it.
+func inherit(f *os.File, dir string) error {
+	want, err := label(func(to []byte) (int, error) { return unix.Getxattr(dir, selinux, to) })
+	if err == nil && want != nil {
+		var has []byte
+		has, err = label(func(to []byte) (int, error) { return unix.Fgetxattr(int(f.Fd()), selinux, to) })
+		if err == nil && !bytes.Equal(has, want) {
+			err = unix.Fsetxattr(int(f.Fd()), selinux, want, 0)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s: cannot set the SELinux label of %s, %q: %w: allow the agent to relabel, or run restorecon on the node",
+			f.Name(), dir, bytes.TrimRight(want, "\x00"), err)
+	}
+	return nil
+}
+
+// label reads a label. It returns nil if the file or the kernel has none.
+func label(read func(to []byte) (int, error)) ([]byte, error) {
+	text := make([]byte, 4096) // longer than the labels of any policy
+	n, err := read(text)
+	switch {
+	case errors.Is(err, unix.ENODATA), errors.Is(err, unix.ENOTSUP):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return text[:n], nil
+}
+
+// Program copies an executable that is not a plugin to a path of the node. It may be called often, because
+// it does not write if the file exists with the same content and mode. It returns an error if path is an
+// unmarked file with other content. The warning is an error of setting the SELinux label.
+func Program(from, path string) (warning, err error) {
+	want, err := os.ReadFile(from)
+	if err != nil {
+		return nil, err
+	}
+	to, sum := file(path), checksum(want)
+	has, err := os.ReadFile(path)
+	same := err == nil && checksum(has) == sum
+	fromStat, _ := os.Stat(from)
+	toStat, _ := os.Stat(path) // nil is not the same file as any other
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	case os.SameFile(fromStat, toStat):
+		return nil, nil
+	case err == nil && !same && !to.marked():
+		return nil, fmt.Errorf("%s is a different program: move it away", path)
+	}
+	if err := to.mark(to.agentMark(), sum); err != nil {
+		return nil, err
+	}
+	if stat, err := os.Lstat(path); same && err == nil && stat.Mode().IsRegular() && safeMode(stat) {
+		return nil, nil
+	}
+	return to.put(want, 0o755)
+}
+
+// RemoveProgram removes the program at path and its mark if [Program] installed it, else nothing.
+func RemoveProgram(path string) error {
+	if to := file(path); to.marked() {
+		return to.remove()
+	}
+	return nil
+}

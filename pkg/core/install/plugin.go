@@ -1,0 +1,255 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"devinfo-cni.io/pkg/core/clierr"
+)
+
+// Name is the plugin's file name and its "type" in network configurations.
+const Name = "devinfo"
+
+// Results of an installation.
+const (
+	Installed    = "installed"
+	Replaced     = "replaced"
+	AlreadyThere = "already there"
+)
+
+// Installation is the result of installing the plugin.
+type Installation struct {
+	Path    string      `json:"path"`
+	State   string      `json:"state"`         // "" if the installation was refused or failed
+	Old     *Executable `json:"old,omitempty"` // nil if the plugin did not exist
+	New     Executable  `json:"new"`
+	Warning error       `json:"-"` // the error of setting the SELinux label
+}
+
+// Place installs the plugin once. If From is a devinfo that supports --version, Place makes the same checks
+// as Keep. It installs any other plugin without them. Place does not mark the file for an agent, so an agent
+// does not restore it. With ForDriver it marks each file that it installs or replaces for
+// [Plugin.RemovePlaced].
+func (p *Plugin) Place(ctx context.Context) (*Installation, error) {
+	done, err := p.examine(ctx)
+	if err == nil && done.New.JournalFormat > 0 {
+		err = p.permit(done)
+	}
+	if err == nil && p.ForDriver && !same(done.Old, &done.New) { // an identical file may be an administrator's
+		err = p.at().mark(p.at().driverMark(), done.New.SHA256)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return done, p.replace(done)
+}
+
+// Plugin is the installation of the plugin in a directory. It replaces any version of devinfo, newer or
+// older. It replaces another file only if OverwriteForeign is set or the file is marked. It never installs
+// a plugin that cannot read all entries of the journal, because that plugin would treat devices in use as
+// free.
+type Plugin struct {
+	From string // the plugin binary to install; Keep requires a devinfo that supports --version
+	Dir  string // existing directory where the runtime looks for plugins
+
+	OverwriteForeign bool
+	ForDriver        bool                                      // see Place
+	Newer            func(than int) (pods []string, err error) // [journal.Journal.Newer]
+
+	from, to memo
+}
+
+func (p *Plugin) at() file { return file(filepath.Join(p.Dir, Name)) }
+
+// IsThere reports whether a file with the plugin's name exists.
+func (p *Plugin) IsThere() bool {
+	_, err := os.Lstat(string(p.at()))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// Kept reports whether [Plugin.Keep] has installed the plugin.
+func (p *Plugin) Kept() bool { return p.at().marked() }
+
+// Keep installs the plugin if it is missing or differs from From. It may be called often, because it
+// examines unchanged files only once. The Installation is never nil: if there is an error, it contains the
+// executables as far as they are known.
+func (p *Plugin) Keep(ctx context.Context) (*Installation, error) {
+	done, err := p.examine(ctx)
+	if err == nil {
+		err = p.permit(done)
+	}
+	if err == nil {
+		err = p.at().mark(p.at().agentMark(), done.New.SHA256)
+	}
+	if err == nil {
+		err = p.replace(done)
+	}
+	if done.State == AlreadyThere {
+		done.Warning = p.relabel()
+	}
+	return done, err
+}
+
+func (p *Plugin) examine(ctx context.Context) (*Installation, error) {
+	done := &Installation{Path: string(p.at())}
+	if _, err := os.Stat(p.Dir); err != nil {
+		return done, fmt.Errorf("--cni-bin-dir: %w: set it to the directory where the container runtime looks for plugins", err)
+	}
+	want, err := p.from.examine(ctx, p.From)
+	if err != nil {
+		return done, err
+	}
+	done.New = *want
+	if want.Problem != "" {
+		return done, fmt.Errorf("%s does not run here: %s; nothing was changed", p.From, want.Problem)
+	}
+	done.Old, err = p.to.examine(ctx, string(p.at()))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = nil
+	case errors.Is(err, errIrregular):
+		err = fmt.Errorf("%w: move it away", err)
+	}
+	return done, p.at().denied(err)
+}
+
+// permit returns the reason why the plugin must not be installed, or nil.
+func (p *Plugin) permit(done *Installation) error {
+	old, now := done.Old, &done.New
+	if !now.IsDevinfo || now.JournalFormat == 0 {
+		return fmt.Errorf("%s is not a devinfo plugin with --version: use the agent and the plugin of one build", p.From)
+	}
+	if same(old, now) {
+		return nil
+	}
+	if old != nil && !old.IsDevinfo && !p.at().marked() && !p.OverwriteForeign {
+		return fmt.Errorf("%s is not a devinfo plugin: remove it, or overwrite it with --overwrite-foreign", p.at())
+	}
+	pods, err := p.Newer(now.JournalFormat)
+	if err != nil {
+		return fmt.Errorf("cannot check that devinfo %s can read the journal's entries: %w", now.Version, err)
+	}
+	if len(pods) > 0 {
+		return fmt.Errorf("the journal has entries in a newer format than %d, the newest that devinfo %s reads: install the devinfo that wrote them, or delete these first: %s",
+			now.JournalFormat, now.Version, clierr.Few(pods, 20))
+	}
+	return nil
+}
+
+func same(old, now *Executable) bool {
+	return old != nil && old.SHA256 == now.SHA256 && old.Problem == ""
+}
+
+// replace installs the new plugin, unless the installed one is identical.
+func (p *Plugin) replace(done *Installation) error {
+	if same(done.Old, &done.New) && done.Old.usable {
+		done.State = AlreadyThere
+		return nil
+	}
+	data, err := os.ReadFile(p.From)
+	if err != nil {
+		return err
+	}
+	if checksum(data) != done.New.SHA256 {
+		return fmt.Errorf("%s: the source file changed while it was being copied", p.at())
+	}
+	if done.Warning, err = p.at().put(data, 0o755); err != nil {
+		return err
+	}
+	done.State = Replaced
+	if done.Old == nil {
+		done.State = Installed
+	}
+	p.to.settle(string(p.at()), done.New)
+	return nil
+}
+
+func (p *Plugin) relabel() error {
+	f, err := os.Open(string(p.at()))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return inherit(f, p.Dir)
+}
+
+// Remove removes the plugin if it is devinfo or a file that an agent has installed. It does not remove
+// another file, and removed is false.
+func (p *Plugin) Remove(ctx context.Context) (removed bool, err error) {
+	e, err := Examine(ctx, string(p.at()))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, p.at().remove()
+	case err != nil:
+		return false, err
+	case !e.IsDevinfo && e.SHA256 != p.at().agentMark().sum():
+		return false, nil
+	}
+	return true, p.at().remove()
+}
+
+// RemovePlaced removes the plugin if [Plugin.Place] has installed it for cni-dra-driver, unless an agent keeps it or
+// another program has replaced it. It always removes the mark of the driver.
+func (p *Plugin) RemovePlaced() (removed bool, err error) {
+	at := p.at()
+	sum := at.driverMark().sum()
+	has, err := os.ReadFile(string(at))
+	switch {
+	case sum == "" || errors.Is(err, fs.ErrNotExist):
+		err = nil
+	case err == nil && checksum(has) == sum && !at.marked():
+		removed, err = true, at.remove()
+	}
+	if err != nil {
+		return false, err
+	}
+	return removed, at.driverMark().remove() // last, so that an interrupted removal can be repeated
+}
+
+// memo caches the description of an executable until its file changes.
+type memo struct {
+	stamp syscall.Stat_t
+	known *Executable
+}
+
+// stampOf returns the attributes of a file without its access time. They change when the file is written or
+// its mode or owner changes.
+func stampOf(path string) (syscall.Stat_t, error) {
+	stat, err := os.Stat(path)
+	if err != nil {
+		return syscall.Stat_t{}, err
+	}
+	stamp := *stat.Sys().(*syscall.Stat_t)
+	stamp.Atim = syscall.Timespec{}
+	return stamp, nil
+}
+
+func (m *memo) examine(ctx context.Context, path string) (*Executable, error) {
+	now, err := stampOf(path)
+	if err == nil && m.known != nil && m.stamp == now {
+		return m.known, nil
+	}
+	*m = memo{}
+	if err != nil {
+		return nil, err
+	}
+	e, err := Examine(ctx, path)
+	if err == nil && ctx.Err() == nil {
+		*m = memo{now, e}
+	}
+	return e, err
+}
+
+// settle stores the description of a file that was just installed. The file counts as usable even if its
+// owner and mode are wrong, because another installation could not improve them.
+func (m *memo) settle(path string, e Executable) {
+	*m, e.usable = memo{}, true
+	if now, err := stampOf(path); err == nil {
+		*m = memo{now, &e}
+	}
+}

@@ -1,0 +1,512 @@
+package install_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/pkg/core/install"
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/undertest"
+)
+
+func TestMain(m *testing.M) { undertest.Temp(m) }
+
+// built returns the path of a devinfo plugin that was built with the given version.
+func built(t *testing.T, version string) string {
+	t.Helper()
+	return filepath.Join(undertest.Once(t, version, "../../../cmd/devinfo"), install.Name)
+}
+
+// script writes a plugin that is not devinfo.
+func script(t *testing.T, dir string) string {
+	t.Helper()
+	path := filepath.Join(dir, install.Name)
+	write(t, path, "#!/bin/sh\necho '{\"cniVersion\": \"1.1.0\", \"supportedVersions\": [\"1.0.0\"]}'\n", 0o755)
+	return path
+}
+
+var must, expect, read, write = difftest.Must, difftest.Says, difftest.Read, difftest.Write
+
+// none reports no entries in a newer format.
+func none(int) ([]string, error) { return nil, nil }
+
+// keeper returns an installation of the plugin from in a new directory.
+func keeper(t *testing.T, from string) *install.Plugin {
+	t.Helper()
+	return &install.Plugin{From: from, Dir: t.TempDir(), Newer: none}
+}
+
+// keep expects that Keep succeeds with the given state.
+func keep(t *testing.T, p *install.Plugin, state string) *install.Installation {
+	t.Helper()
+	done, err := p.Keep(context.Background())
+	if err != nil || done.State != state || done.Warning != nil {
+		t.Fatalf("got %+v, %v; want %q", done, err, state)
+	}
+	holds(t, p.Dir, p.From)
+	return done
+}
+
+// refuse expects that Keep returns an error with the given text and changes no file.
+func refuse(t *testing.T, p *install.Plugin, says string) {
+	t.Helper()
+	before := fmt.Sprint(listing(t, p.Dir))
+	done, err := p.Keep(context.Background())
+	expect(t, err, says)
+	if done.State != "" {
+		t.Errorf("state %q", done.State)
+	}
+	if after := fmt.Sprint(listing(t, p.Dir)); after != before {
+		t.Errorf("the directory was\n%s\nand is\n%s", before, after)
+	}
+}
+
+// holds expects that dir contains the plugin from and its mark, and no other file.
+func holds(t *testing.T, dir, from string) {
+	t.Helper()
+	to := filepath.Join(dir, install.Name)
+	stat, err := os.Lstat(to)
+	if err != nil || stat.Mode() != 0o755 {
+		t.Fatalf("%v, %v", stat, err)
+	}
+	if read(t, to) != read(t, from) {
+		t.Fatalf("%s has other content than %s", to, from)
+	}
+	if names := listing(t, dir); len(names) != 2 || names[".devinfo.sha256"] == "" {
+		t.Errorf("in the directory: %q", names)
+	}
+}
+
+// listing returns the content of the files in a directory by name.
+func listing(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	must(t, err)
+	all := map[string]string{}
+	for _, e := range entries {
+		if data, err := os.ReadFile(filepath.Join(dir, e.Name())); err == nil {
+			all[e.Name()] = string(data)
+		} else {
+			all[e.Name()] = e.Type().String()
+		}
+	}
+	return all
+}
+
+// entries returns the method Newer of a journal that contains the given entries.
+func entries(t *testing.T, texts ...string) func(int) ([]string, error) {
+	t.Helper()
+	dir := t.TempDir()
+	for n, text := range texts {
+		key := fmt.Sprintf(`{"network": "net", "containerID": "c%d", "ifName": "net1", `, n)
+		write(t, filepath.Join(dir, "attachments", fmt.Sprintf("net@c%d@net1", n)), strings.Replace(text, "{", key, 1), 0o600)
+	}
+	return journal.Open(dir, "").Newer
+}
+
+func TestPluginIsInstalledAndRestored(t *testing.T) {
+	p := keeper(t, built(t, "v1.2.0"))
+	to := filepath.Join(p.Dir, install.Name)
+	first := keep(t, p, install.Installed)
+	if first.Old != nil || first.New.Version != "v1.2.0" || len(first.New.CNIVersions) != 7 || first.Path != to {
+		t.Errorf("%+v", first)
+	}
+	keep(t, p, install.AlreadyThere)
+	another := &install.Plugin{From: p.From, Dir: p.Dir, Newer: none} // has an empty cache, like an agent after a restart
+	keep(t, another, install.AlreadyThere)
+
+	for name, spoil := range map[string]func() error{
+		"removed":  func() error { return os.Remove(to) },
+		"cut":      func() error { return os.Truncate(to, 1<<20) },
+		"emptied":  func() error { return os.Truncate(to, 0) },
+		"writable": func() error { return os.Chmod(to, 0o777) },
+		"not run":  func() error { return os.Chmod(to, 0o644) },
+		"a script": func() error { return os.WriteFile(to, []byte("#!/bin/sh\n"), 0o755) },
+		"a link":   func() error { return errors.Join(os.Remove(to), os.Symlink("/nowhere", to)) },
+		"unmarked": func() error { return os.Remove(filepath.Join(p.Dir, ".devinfo.sha256")) },
+		"left over": func() error {
+			return errors.Join(os.Remove(to), os.WriteFile(filepath.Join(p.Dir, ".devinfo.devinfo"), nil, 0o600))
+		},
+	} {
+		for _, p := range []*install.Plugin{p, another} {
+			must(t, spoil())
+			if done, err := p.Keep(context.Background()); err != nil {
+				t.Errorf("%s: %+v, %v", name, done, err)
+			}
+			holds(t, p.Dir, p.From)
+		}
+	}
+	if out, err := exec.Command(to, "--version").Output(); err != nil || !strings.HasPrefix(string(out), "devinfo v1.2.0, ") {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
+// The cases are an update, a downgrade, and a plugin that Place has installed.
+func TestAgentReplacesDevinfoOfAnyVersion(t *testing.T) {
+	old, now := built(t, "v1.2.0"), built(t, "v1.3.0")
+	p := keeper(t, old)
+	keep(t, p, install.Installed)
+	for _, p.From = range []string{now, old, built(t, "c0ffee0"), old} {
+		keep(t, p, install.Replaced)
+	}
+	by := keeper(t, now)
+	_, err := by.Place(t.Context())
+	must(t, err)
+	by.From = old
+	if done := keep(t, by, install.Replaced); done.Old.Version != "v1.3.0" || done.New.Version != "v1.2.0" {
+		t.Errorf("%+v", done)
+	}
+}
+
+func TestUnreadableEntriesPreventInstallation(t *testing.T) {
+	p := keeper(t, built(t, "v1.2.0"))
+	p.OverwriteForeign, p.Newer = true, entries(t, `{"format": 4, "args": "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web"}`, `{"format": 9}`)
+	says := "the journal has entries in a newer format than 3, the newest that devinfo v1.2.0 reads: install the devinfo that wrote them, or delete these first: net/c1/net1, shop/web"
+	refuse(t, p, says)
+	script(t, p.Dir)
+	refuse(t, p, says)
+	p.Newer = func(int) ([]string, error) { return strings.Fields(strings.Repeat("shop/db ", 23)), nil }
+	refuse(t, p, "shop/db and 3 more")
+	p.Newer = func(int) ([]string, error) { return nil, errors.New("unreadable") }
+	refuse(t, p, "cannot check that devinfo v1.2.0 can read the journal's entries: unreadable")
+	p.Newer = entries(t, `{"format": 2}`, `{}`)
+	keep(t, p, install.Replaced)
+}
+
+// A devinfo that does not support --version is identified by the linker's build information.
+func TestBuildWithoutVersionFlagIsReplaced(t *testing.T) {
+	p := keeper(t, built(t, "v1.2.0"))
+	old, module := filepath.Join(p.Dir, install.Name), t.TempDir()
+	write(t, filepath.Join(module, "main.go"), "package main\n\nfunc main() {}\n", 0o644)
+	write(t, filepath.Join(module, "go.mod"), "module devinfo-cni.io/cmd/devinfo\n\ngo 1.24\n", 0o644)
+	cmd := exec.Command("go", "build", "-o", old, ".")
+	cmd.Dir, cmd.Env = module, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=mod -trimpath")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if done := keep(t, p, install.Replaced); done.Old.Version != "" || done.Old.Problem == "" {
+		t.Errorf("%+v", done.Old)
+	}
+}
+
+func TestForeignFileIsLeftAlone(t *testing.T) {
+	p := keeper(t, built(t, "v1.2.0"))
+	to := script(t, p.Dir)
+	refuse(t, p, to+" is not a devinfo plugin: remove it, or overwrite it with --overwrite-foreign")
+	if removed, err := p.Remove(context.Background()); removed || err != nil || len(listing(t, p.Dir)) != 1 {
+		t.Errorf("removed %v, %v, %v", removed, err, listing(t, p.Dir))
+	}
+	p.OverwriteForeign = true
+	keep(t, p, install.Replaced)
+
+	must(t, os.Remove(to), os.Mkdir(to, 0o755))
+	refuse(t, p, "is not a regular file (mode drwxr-xr-x): move it away")
+}
+
+func TestForeignPluginIsNotInstalled(t *testing.T) {
+	p := keeper(t, script(t, t.TempDir()))
+	refuse(t, p, "is not a devinfo plugin with --version")
+	p.From = filepath.Join(t.TempDir(), "other")
+	for _, body := range []string{"", "exit 3", "echo 1.1.0", "echo '{}'", "exec /nowhere/devinfo"} {
+		write(t, p.From, "#!/bin/sh\n"+body+"\n", 0o755)
+		refuse(t, p, "does not run here: VERSION")
+	}
+	p.From += "-gone"
+	refuse(t, p, "no such file")
+}
+
+func TestRemoveRemovesDevinfoAndItsLeftovers(t *testing.T) {
+	for name, make := range map[string]func(p *install.Plugin){
+		"kept":      func(p *install.Plugin) { keep(t, p, install.Installed) },
+		"by hand":   func(p *install.Plugin) { write(t, filepath.Join(p.Dir, install.Name), read(t, p.From), 0o755) },
+		"half gone": func(p *install.Plugin) { write(t, filepath.Join(p.Dir, ".devinfo.sha256"), "", 0o644) },
+		"cut short": func(p *install.Plugin) { write(t, filepath.Join(p.Dir, ".devinfo.devinfo"), "half", 0o600) },
+		"nothing":   func(*install.Plugin) {},
+	} {
+		p := keeper(t, built(t, "v1.2.0"))
+		make(p)
+		_, before := os.Stat(filepath.Join(p.Dir, install.Name))
+		if removed, err := p.Remove(context.Background()); removed != (before == nil) || err != nil || len(listing(t, p.Dir)) != 0 {
+			t.Errorf("%s: removed %v, %v, left %q", name, removed, err, listing(t, p.Dir))
+		}
+		if removed, err := p.Remove(context.Background()); removed || err != nil {
+			t.Errorf("%s, again: %v, %v", name, removed, err)
+		}
+	}
+	p := keeper(t, "")
+	p.Dir += "/none"
+	if removed, err := p.Remove(context.Background()); removed || err != nil {
+		t.Errorf("no directory: %v, %v", removed, err)
+	}
+}
+
+func TestPluginDirectoryMayBeALink(t *testing.T) {
+	p := keeper(t, built(t, "v1.2.0"))
+	real := p.Dir
+	link := filepath.Join(t.TempDir(), "bin")
+	must(t, os.Symlink(real, link))
+	p.Dir = link
+	keep(t, p, install.Installed)
+	holds(t, real, p.From)
+}
+
+// place expects that Place succeeds with the given state and installs the file from.
+func place(t *testing.T, p *install.Plugin, state, from string) {
+	t.Helper()
+	done, err := p.Place(t.Context())
+	if err != nil || done.State != state {
+		t.Fatalf("got %+v, %v; want %q", done, err, state)
+	}
+	if read(t, filepath.Join(p.Dir, install.Name)) != read(t, from) {
+		t.Errorf("%s: the plugin is not from %s", state, from)
+	}
+	if names := listing(t, p.Dir); len(names) != 1 {
+		t.Errorf("in the directory: %d files", len(names))
+	}
+}
+
+func TestPlaceFollowsTheRulesOfKeep(t *testing.T) {
+	low, high := built(t, "v1.2.0"), built(t, "v1.3.0")
+	p := keeper(t, low)
+	place(t, p, install.Installed, low)
+	place(t, p, install.AlreadyThere, low)
+	p.From = high
+	place(t, p, install.Replaced, high)
+	p.From = low
+	place(t, p, install.Replaced, low)
+
+	p.Newer, p.From = entries(t, `{"format": 99}`), high
+	if _, err := p.Place(t.Context()); err == nil {
+		t.Error("the journal has entries that it cannot read")
+	}
+	script(t, p.Dir)
+	p.Newer = none
+	_, err := p.Place(t.Context())
+	expect(t, err, "is not a devinfo plugin: remove it, or overwrite it with --overwrite-foreign")
+	p.OverwriteForeign = true
+	place(t, p, install.Replaced, high)
+}
+
+func TestRemovePlacedRemovesOnlyThePluginOfTheDriver(t *testing.T) {
+	low, high := built(t, "v1.2.0"), built(t, "v1.3.0")
+	for name, c := range map[string]struct {
+		before, after func(*install.Plugin)
+		left          int
+	}{
+		"installed":      {},
+		"replaced":       {before: func(p *install.Plugin) { write(t, filepath.Join(p.Dir, install.Name), read(t, low), 0o755) }},
+		"removed since":  {after: func(p *install.Plugin) { must(t, os.Remove(filepath.Join(p.Dir, install.Name))) }},
+		"replaced since": {after: func(p *install.Plugin) { write(t, filepath.Join(p.Dir, install.Name), read(t, low), 0o755) }, left: 1},
+		"kept by an agent": {after: func(p *install.Plugin) {
+			_, err := (&install.Plugin{From: high, Dir: p.Dir, Newer: none}).Keep(t.Context())
+			must(t, err)
+		}, left: 2},
+		"of an administrator before": {before: func(p *install.Plugin) { write(t, filepath.Join(p.Dir, install.Name), read(t, high), 0o755) }, left: 1},
+	} {
+		p := keeper(t, high)
+		p.ForDriver = true
+		if c.before != nil {
+			c.before(p)
+		}
+		for range 2 { // the init container runs at each start
+			_, err := p.Place(t.Context())
+			must(t, err)
+		}
+		if c.after != nil {
+			c.after(p)
+		}
+		want := c.left == 0 && name != "removed since"
+		if removed, err := p.RemovePlaced(); removed != want || err != nil || len(listing(t, p.Dir)) != c.left {
+			t.Errorf("%s: removed %v, %v, left %d files", name, removed, err, len(listing(t, p.Dir)))
+		}
+		if removed, err := p.RemovePlaced(); removed || err != nil {
+			t.Errorf("%s, again: %v, %v", name, removed, err)
+		}
+	}
+}
+
+func TestProgramIsRestored(t *testing.T) {
+	dir := t.TempDir()
+	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "program")
+	keep := func(when string) {
+		t.Helper()
+		if _, err := install.Program(from, to); err != nil {
+			t.Fatalf("%s: %v", when, err)
+		}
+		if stat, err := os.Lstat(to); err != nil || stat.Mode() != 0o755 || read(t, to) != read(t, from) {
+			t.Errorf("%s: %v, %v", when, stat, err)
+		}
+	}
+	write(t, from, "one", 0o755)
+	keep("none")
+	before, err := os.Stat(to)
+	must(t, err)
+	keep("the same")
+	if after, err := os.Stat(to); err != nil || !os.SameFile(before, after) {
+		t.Errorf("an unchanged program was written again: %v", err)
+	}
+	write(t, from, "two", 0o755)
+	keep("another version")
+	write(t, to, "broken", 0o755)
+	keep("one that was altered")
+	must(t, os.Chmod(to, 0o777))
+	keep("one that all users may write to")
+	must(t, os.Remove(to))
+	keep("one that was removed")
+	other := filepath.Join(dir, "other")
+	write(t, other, "somebody's", 0o755)
+	_, err = install.Program(from, other)
+	expect(t, err, "is a different program: move it away")
+	must(t, install.RemoveProgram(other))
+	must(t, install.RemoveProgram(to))
+	must(t, install.RemoveProgram(to))
+	if names, err := filepath.Glob(filepath.Join(dir, "[.po]*")); err != nil || len(names) != 1 || names[0] != other {
+		t.Errorf("left after the removal: %q, %v", names, err)
+	}
+}
+
+const (
+	quiet = `{"logLevel": "error"}` + "\n"
+	loud  = `{"logLevel": "debug"}` + "\n"
+)
+
+// arranger returns an installation of the settings of node n1.
+func arranger(t *testing.T) *install.Settings {
+	t.Helper()
+	return &install.Settings{Dir: t.TempDir(), Node: "n1", To: filepath.Join(t.TempDir(), "devinfo", "node.json")}
+}
+
+// arrange expects the results of Keep and the content of the settings afterwards; "" = the file does not
+// exist.
+func arrange(t *testing.T, s *install.Settings, from, state, holds string) {
+	t.Helper()
+	done, err := s.Keep()
+	if from != "" {
+		from = filepath.Join(s.Dir, from)
+	}
+	if err != nil || done.Warning != nil || done.From != from || done.State != state {
+		t.Fatalf("got %+v, %v", done, err)
+	}
+	settled(t, s, holds)
+}
+
+func settled(t *testing.T, s *install.Settings, holds string) {
+	t.Helper()
+	list := map[string]string{}
+	if _, err := os.Stat(filepath.Dir(s.To)); err == nil {
+		list = listing(t, filepath.Dir(s.To))
+	}
+	switch {
+	case list["node.json"] != holds:
+		t.Errorf("the settings are %q, want %q", list["node.json"], holds)
+	case holds == "" && len(list) > 0, holds != "" && len(list) != 2:
+		t.Errorf("in the directory: %q", list)
+	}
+}
+
+func TestSettingsOfTheNodePrecedeTheDefault(t *testing.T) {
+	s := arranger(t)
+	arrange(t, s, "", "", "")
+	write(t, filepath.Join(s.Dir, "default.json"), quiet, 0o644)
+	write(t, filepath.Join(s.Dir, "n2.json"), "nonsense", 0o644)
+	arrange(t, s, "default.json", install.Installed, quiet)
+	arrange(t, s, "default.json", install.AlreadyThere, quiet)
+	write(t, filepath.Join(s.Dir, "n1.json"), loud, 0o644)
+	arrange(t, s, "n1.json", install.Replaced, loud)
+	if stat, err := os.Stat(s.To); err != nil || stat.Mode() != 0o644 {
+		t.Errorf("%v, %v", stat, err)
+	}
+	write(t, s.To, "by hand", 0o644)
+	arrange(t, s, "n1.json", install.Replaced, loud)
+	must(t, os.Remove(s.To))
+	arrange(t, s, "n1.json", install.Installed, loud)
+	must(t, os.Remove(filepath.Join(s.Dir, "n1.json")), os.Remove(filepath.Join(s.Dir, "default.json")))
+	arrange(t, s, "", install.Removed, "")
+	arrange(t, s, "", "", "")
+}
+
+// A ConfigMap with defaults.json in place of default.json has no effect.
+func TestFilesOfOtherNodesAreIgnored(t *testing.T) {
+	s := arranger(t)
+	for _, test := range []struct{ adds, only string }{
+		{"..data", ""}, {"defaults.json", "defaults.json"}, {"n2.json", "defaults.json, n2.json"}, {"a", "a, defaults.json, n2.json"},
+		{"b", "a, b, defaults.json and 1 more"}, {"default.json", ""},
+	} {
+		write(t, filepath.Join(s.Dir, test.adds), quiet, 0o644)
+		done, err := s.Keep()
+		must(t, err)
+		if test.only != "" {
+			expect(t, done.Ignored, s.Dir+" has no settings for this node (n1.json or default.json), only "+test.only+": name the file for all nodes default.json, or add default.json with {}")
+		} else if done.Ignored != nil {
+			t.Errorf("%s: %v", test.adds, done.Ignored)
+		}
+	}
+}
+
+func TestInvalidSettingsAreRefused(t *testing.T) {
+	for text, says := range map[string]string{
+		`{"logLevel": "loud"}`:          `default.json: logLevel: "loud" is not one of debug, info, warn, error; the settings were not installed`,
+		`{"logLevl": "warn"}`:           `logLevl: the key is not known`,
+		`{"stateDir": "var"}`:           "is not an absolute path",
+		`{"allowedDevices": ["1:2:3"]}`: "allowedDevices",
+		``:                              "unexpected end of JSON input",
+		quiet + loud:                    "after top-level value",
+	} {
+		s := arranger(t)
+		from := filepath.Join(s.Dir, "default.json")
+		write(t, from, text, 0o644)
+		_, err := s.Keep()
+		expect(t, err, says)
+		settled(t, s, "")
+		write(t, from, quiet, 0o644)
+		arrange(t, s, "default.json", install.Installed, quiet)
+		write(t, from, text, 0o644)
+		_, err = s.Keep()
+		expect(t, err, says)
+		settled(t, s, quiet)
+	}
+}
+
+// A missing volume must not be mistaken for a volume without settings.
+func TestSettingsStayWhileTheirDirectoryIsMissing(t *testing.T) {
+	s := arranger(t)
+	write(t, filepath.Join(s.Dir, "default.json"), quiet, 0o644)
+	arrange(t, s, "default.json", install.Installed, quiet)
+	must(t, os.RemoveAll(s.Dir))
+	_, err := s.Keep()
+	expect(t, err, "--settings-dir: stat ")
+	settled(t, s, quiet)
+}
+
+func TestForeignSettingsAreLeftAlone(t *testing.T) {
+	s := arranger(t)
+	must(t, os.Mkdir(filepath.Dir(s.To), 0o755))
+	write(t, s.To, loud, 0o600)
+	arrangeNothing := func() {
+		t.Helper()
+		if removed, err := s.Remove(); removed || err != nil || read(t, s.To) != loud {
+			t.Errorf("removed %v, %v", removed, err)
+		}
+	}
+	arrangeNothing()
+	write(t, filepath.Join(s.Dir, "default.json"), quiet, 0o644)
+	_, err := s.Keep()
+	expect(t, err, s.To+" was not installed by an agent: remove it, or overwrite it with --overwrite-foreign")
+	arrangeNothing()
+	s.OverwriteForeign = true
+	arrange(t, s, "default.json", install.Replaced, quiet)
+	write(t, s.To, loud, 0o600) // an administrator changes the file
+	arrangeNothing()
+	write(t, s.To, quiet, 0o600)
+	if removed, err := s.Remove(); !removed || err != nil {
+		t.Errorf("removed %v, %v", removed, err)
+	}
+	settled(t, s, "")
+}

@@ -1,0 +1,173 @@
+package journal_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/difftest"
+)
+
+func claimOf(pod string, leases ...journal.DeviceLease) *journal.Claim {
+	return &journal.Claim{UID: "7d2f", Part: "net1", Namespace: "shop", Name: "vf", Pods: []string{pod}, Leases: leases}
+}
+
+func TestPodSharesDeviceWithItsClaim(t *testing.T) {
+	j, dir := open(t)
+	vf, pf := has("pci-vf", journal.Exclusive)[0], has("pci-pf", journal.Shared)[0]
+	c := claimOf("pod", vf, pf)
+	must(t, j.Hold(c), j.Hold(c))
+	got, err := j.Claim(c.Record())
+	must(t, err)
+	difftest.Equal(t, got, c)
+	wants := func(pod string) *journal.Entry {
+		return &journal.Entry{Key: key1, Pod: pod, Leases: []journal.DeviceLease{vf}}
+	}
+	difftest.Equal(t, refuse(t, j, wants("other")).Error(), "device vf: is held by claim shop/vf")
+	e := record(t, j, wants("pod")) // for the pod's own network
+	other := claimOf("other", vf)
+	other.UID = "8e3a"
+	if err := j.Free(other); err == nil {
+		t.Error("Free allows another claim the device")
+	}
+	if err := j.Hold(other); err == nil {
+		t.Error("another claim got the device too")
+	}
+	c.Leases = c.Leases[1:] // the next Hold releases the VF
+	must(t, j.Forget(e), j.Hold(c), j.Hold(other), release(j, c.Record()), release(j, c.Record()), release(j, other.Record()))
+	expectFiles(t, dir)
+}
+
+func TestStaleClaimHoldsNothing(t *testing.T) {
+	for name, spoil := range map[string]func(dir string){
+		"torn": func(dir string) { must(t, os.WriteFile(dir+"/claims/7d2f=net1", []byte("{"), 0o600)) },
+		"gone": func(dir string) { must(t, os.Remove(dir+"/claims/7d2f=net1")) },
+		"reboot": func(dir string) {
+			must(t, journal.Open(dir, "older").Hold(claimOf("pod", has("pci-vf", journal.Exclusive)...)))
+		},
+	} {
+		j, dir := open(t)
+		must(t, j.Hold(claimOf("pod", has("pci-vf", journal.Exclusive)...)))
+		spoil(dir)
+		e := record(t, j, &journal.Entry{Key: key1, Pod: "other", Leases: has("pci-vf", journal.Exclusive)})
+		must(t, release(j, "7d2f=net1"))
+		if !j.Has(e, "pci-vf", 0) {
+			t.Errorf("%s: the entry lost its lease", name)
+		}
+		must(t, j.Forget(e))
+		expectFiles(t, dir)
+	}
+}
+
+func TestClaimOfNewerBuildStays(t *testing.T) {
+	j, dir := open(t)
+	must(t, j.Hold(claimOf("pod", has("pci-vf", journal.Exclusive)...)))
+	must(t, os.WriteFile(dir+"/claims/7d2f=net1", []byte(`{"format": 99}`), 0o600))
+	refuse(t, j, &journal.Entry{Key: key1, Pod: "pod", Leases: has("pci-vf", journal.Exclusive)})
+	if err := release(j, "7d2f=net1"); err == nil {
+		t.Error("the claim was released")
+	}
+}
+
+// A killed ADD may have taken none of the leases that its entry names.
+func TestDevicesReturnsOnlyTakenLeases(t *testing.T) {
+	j, dir := open(t)
+	leases := []journal.DeviceLease{{ID: "pci-vf", Mode: journal.Exclusive}, {ID: "pci-pf", Mode: journal.Shared}}
+	e := record(t, j, &journal.Entry{Key: key1, Pod: "a", Leases: leases})
+	c := &journal.Claim{UID: "u", Pods: []string{"a"}, Leases: leases}
+	must(t, j.Hold(c))
+	difftest.Same(t, "of the entry", j.Devices(e), leases)
+	difftest.Same(t, "of the claim", j.Devices(c), leases)
+	links, err := filepath.Glob(dir + "/leases/device/*/~*")
+	must(t, err)
+	must(t, os.Remove(links[0]), os.Remove(links[1])) // the links of the entry and of the claim
+	difftest.Same(t, "of the entry", j.Devices(e), leases[:1])
+	difftest.Same(t, "of the claim", j.Devices(c), leases[:1])
+}
+
+func TestClaimStaysUnlessReleaseIsAllowed(t *testing.T) {
+	j, dir := open(t)
+	c := &journal.Claim{UID: "u", Leases: has("pci-vf", journal.Exclusive)}
+	must(t, j.Hold(c))
+	before, kept := files(t, dir), errors.New("the driver has it")
+	difftest.Is(t, j.ReleaseIf("u", func() error { return kept }), kept)
+	expectFiles(t, dir, before...)
+	must(t, j.ReleaseIf("u", func() error { return nil }))
+	expectFiles(t, dir)
+	for _, of := range []*journal.Claim{c, {UID: "u=net1"}} {
+		difftest.Equal(t, of.EndCommand(), "devinfoctl gc --claim u --yes")
+	}
+}
+
+// A device plugin has overwritten the file "replaced", so the driver must keep it.
+func TestClaimFilesAreRemovedWithItsLeases(t *testing.T) {
+	j, dir := open(t)
+	at := t.TempDir()
+	path := func(name string) string { return filepath.Join(at, name) }
+	c := &journal.Claim{UID: "u", Leases: has("pci-vf", journal.Exclusive), Files: map[string]string{path("kept"): "ours", path("former"): "ours", path("replaced"): "ours"}}
+	must(t, j.Hold(c))
+	for name, text := range map[string]string{"kept": "ours", "former": "ours", "replaced": "of a plugin", "other": "ours"} {
+		must(t, os.WriteFile(path(name), []byte(text), 0o600))
+	}
+	c.Files = map[string]string{path("kept"): "ours", path("replaced"): "ours", path("missing"): "ours"}
+	must(t, j.Hold(c))
+	difftest.Same(t, "after Hold with fewer files", difftest.Names(t, at), []string{"kept", "other", "replaced"})
+	must(t, release(j, "u"))
+	difftest.Same(t, "after the release", difftest.Names(t, at), []string{"other", "replaced"})
+	expectFiles(t, dir)
+}
+
+// The sweep may have read the record of the previous boot just before the driver replaces it.
+func TestSweepKeepsClaimThatIsHeldAgain(t *testing.T) {
+	j, dir := open(t)
+	vf := has("pci-vf", journal.Exclusive)
+	for range 100 {
+		must(t, journal.Open(dir, "older").Hold(claimOf("pod", vf...)))
+		done := make(chan error)
+		go func() { done <- j.Sweep(func(string) {}) }()
+		must(t, j.Hold(claimOf("pod", vf...)), <-done)
+		if holders, err := j.Holders(journal.OfDevice, "pci-vf"); err != nil || len(holders) != 1 {
+			t.Fatalf("holders: %v, %v", holders, err)
+		}
+		must(t, release(j, "7d2f=net1"))
+	}
+	expectFiles(t, dir)
+}
+
+// The claim has two VFs of one PF, so it finds the stale lease of the PF twice. The lease is stale because its
+// network namespace no longer exists.
+func TestHoldReplacesStaleLeaseListedTwice(t *testing.T) {
+	j, dir := open(t)
+	j.NetnsGone = func(string) (bool, error) { return true, nil }
+	record(t, j, &journal.Entry{Key: key1, Pod: "other", Netns: "/run/netns/gone", Leases: has("pci-pf", journal.Exclusive)})
+	pf := has("pci-pf", journal.Shared)[0]
+	c := claimOf("pod", has("pci-vf1", journal.Exclusive)[0], pf, has("pci-vf2", journal.Exclusive)[0], pf)
+	must(t, j.Hold(c))
+	if !j.Holding(c) {
+		t.Errorf("leases: %v", j.Devices(c))
+	}
+	must(t, os.Remove(dir+"/leases/device/pci-vf2/7d2f=net1"))
+	if j.Holding(c) {
+		t.Error("Holding reports a missing lease as held")
+	}
+	must(t, j.Hold(c))
+	if !j.Holding(c) {
+		t.Errorf("held again: leases: %v", j.Devices(c))
+	}
+}
+
+func TestFailedHoldRestoresPreviousClaim(t *testing.T) {
+	j, dir := open(t)
+	vf := has("pci-vf", journal.Exclusive)[0]
+	must(t, j.Hold(claimOf("pod", vf)), os.WriteFile(dir+"/leases/device/pci-bad", nil, 0o600))
+	before := files(t, dir)
+	if err := j.Hold(claimOf("pod", vf, has("pci-more", journal.Exclusive)[0], has("pci-bad", journal.Exclusive)[0])); err == nil {
+		t.Error("a file in place of the lease directory is not an error")
+	}
+	expectFiles(t, dir, before...)
+	got, err := j.Claim("7d2f=net1")
+	must(t, err)
+	difftest.Equal(t, got.Leases, []journal.DeviceLease{vf})
+}

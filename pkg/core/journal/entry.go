@@ -1,0 +1,255 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"github.com/containernetworking/cni/pkg/utils"
+
+	"devinfo-cni.io/devinfo/atomicfile"
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/pod"
+)
+
+// Key identifies an attachment: one interface of one container in one network.
+type Key struct {
+	Network     string `json:"network"`     // "name" of the network configuration
+	ContainerID string `json:"containerID"` // CNI_CONTAINERID
+	IfName      string `json:"ifName"`      // CNI_IFNAME
+}
+
+func (k Key) String() string { return k.Network + "/" + k.ContainerID + "/" + k.IfName }
+
+// Path returns the path of the attachment's entry in a state directory.
+func (k Key) Path(stateDir string) string { return filepath.Join(stateDir, entriesDir, k.file()) }
+
+// file returns the name of the entry's file. Only the interface name may contain an "@", so the first "@" ends
+// the network and the second one ends the container ID.
+func (k Key) file() string { return k.Network + "@" + k.ContainerID + "@" + k.IfName }
+
+// entry returns the name of the entry's file, or an error if a file cannot have that name. The interface name
+// must be UTF-8 because the entry is JSON.
+func (k Key) entry() (string, error) {
+	if !IsIdentifier(k.Network) || !IsIdentifier(k.ContainerID) || k.IfName == "" || strings.ContainsAny(k.IfName, "/\x00") {
+		return "", fmt.Errorf("attachment %q: must be network/containerID/ifName; the network and the container ID consist of "+
+			"letters, digits, '_', '.' and '-' and begin with a letter or digit; the interface name has no slash", k)
+	}
+	if !utf8.ValidString(k.IfName) {
+		return "", &store.NameError{Name: k.IfName, Err: errors.New("an interface name must be UTF-8")}
+	}
+	name := k.file()
+	const most = 255 - len(sharedMark) // the links of shared leases have this name after the mark
+	err := atomicfile.CheckName(name)
+	if err == nil && len(name) > most {
+		err = fmt.Errorf("a file name must have at most %d bytes", most)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w, but has %d (network name: %d, container ID: %d): give the network a shorter name",
+			&store.NameError{Name: name, Err: err}, len(name), len(k.Network), len(k.ContainerID))
+	}
+	return name, nil
+}
+
+func parseKey(entry string) (Key, bool) {
+	parts := strings.SplitN(entry, "@", 3)
+	if len(parts) < 3 {
+		return Key{}, false
+	}
+	k := Key{parts[0], parts[1], parts[2]}
+	_, err := k.entry()
+	return k, err == nil
+}
+
+// IsIdentifier reports whether s is a valid network name or container ID in CNI: ^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$.
+func IsIdentifier(s string) bool { return utils.ValidateNetworkName(s) == nil }
+
+// Format is the format of the entries and claims that this build writes. It grows when an older build would
+// misread a newer record.
+const Format = 3
+
+// FormatError reports an entry or claim that a newer build has written. The caller must leave it alone.
+type FormatError struct {
+	Path   string
+	Format int
+	Pod    string // namespace/name; "" = unknown
+}
+
+func (e *FormatError) Error() string {
+	return fmt.Sprintf("%s: has format %d, but this devinfo reads formats up to %d", e.Path, e.Format, Format)
+}
+
+// Entry is the record of one attachment: the arguments of ADD, and the files, devices and delegates that the
+// attachment owns or may own. Unknown keys are ignored.
+type Entry struct {
+	Format int `json:"format,omitempty"` // set by Record
+	Key
+	Netns  string    `json:"netns,omitempty"`  // CNI_NETNS
+	BootID string    `json:"bootID,omitempty"` // set by Record
+	Time   time.Time `json:"time"`             // time of ADD
+	Pod    string    `json:"pod,omitempty"`    // owner of the socket directory and the devices: K8S_POD_UID, else the container ID
+
+	Requested Requested `json:"requested,omitzero"`
+
+	File      string          `json:"file,omitempty"`      // name in the device-info directory; "" = none
+	Dir       string          `json:"dir,omitempty"`       // the device-info directory
+	Wrote     bool            `json:"wrote,omitempty"`     // ADD has written the file or is about to
+	Info      json.RawMessage `json:"info,omitempty"`      // the file's content
+	Kept      bool            `json:"kept,omitempty"`      // another program had already written the same content
+	InNetns   bool            `json:"inNetns,omitempty"`   // the interface was in Netns at the end of ADD
+	Interface string          `json:"interface,omitempty"` // its parent device, kind or bus address, if ADD found the device through it
+	Device    Identity        `json:"device,omitzero"`     // the device that ADD found
+	Reason    string          `json:"reason,omitempty"`    // why ADD found no device information, with the remedy; "" = no problem
+	CDI       CDI             `json:"cdi,omitzero"`        // the CDI spec that ADD has written or is about to write
+	SocketDir string          `json:"socketDir,omitempty"` // the host directory that the CDI spec mounts
+	Leases    []DeviceLease   `json:"leases,omitempty"`    // leases of devices; File, CDI and SocketDir name the other leases
+
+	Delegates      []json.RawMessage          `json:"delegates,omitempty"`      // configurations as executed, with name and cniVersion
+	CNIVersion     string                     `json:"cniVersion,omitempty"`     // cniVersion of the network configuration
+	Args           string                     `json:"args,omitempty"`           // CNI_ARGS
+	CapabilityArgs map[string]json.RawMessage `json:"capabilityArgs,omitempty"` // runtimeConfig for the delegates
+	PrevResult     json.RawMessage            `json:"prevResult,omitempty"`     // input of the first delegate
+	Result         json.RawMessage            `json:"result,omitempty"`         // output of the last delegate
+
+	Complete bool `json:"complete,omitempty"` // ADD has only to write the files, or has succeeded
+
+	raw  []byte   // content of the entry on disk
+	file *os.File // the open file of a locked entry; nil = not locked
+}
+
+// Requested is the input of ADD that selects the device: keys of the configuration, with placeholders filled in,
+// and keys of the previous result. CHECK and devinfoctl compare it with the device.
+type Requested struct {
+	DeviceIDs         []config.NamedID `json:"deviceIDs,omitempty"`  // in order of precedence
+	Declared          json.RawMessage  `json:"declared,omitempty"`   // a device-info object, maybe partial
+	PCIID             string           `json:"pciID,omitempty"`      // pciID in the previous result
+	SocketPath        string           `json:"socketPath,omitempty"` // socketPath in the previous result
+	FollowLower       bool             `json:"followLower,omitempty"`
+	SubfunctionParent bool             `json:"subfunctionParent,omitempty"`
+}
+
+// PodName returns the namespace and the name of the pod, or "" for both if Kubernetes did not call the plugin.
+func (e *Entry) PodName() (namespace, name string) {
+	args, _ := pod.ParseArgs(e.Args) // ignore the error: args contains all well-formed pairs
+	return args.Name()
+}
+
+// pod returns namespace/name, or "" if the pod is unknown.
+func (e *Entry) pod() string {
+	namespace, name := e.PodName()
+	if name == "" {
+		return ""
+	}
+	return namespace + "/" + name
+}
+
+// ByClaim reports whether the pod has the attachment through a ResourceClaim. Only containers that list the
+// claim get its devices.
+func (e *Entry) ByClaim() bool {
+	args, _ := pod.ParseArgs(e.Args)
+	return args.Claim() != ""
+}
+
+// BootID returns the kernel's ID of the current boot.
+func BootID() (string, error) {
+	const path = "/proc/sys/kernel/random/boot_id"
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a sandbox may have a FIFO at this path
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, 65))
+	if err != nil {
+		return "", err
+	}
+	id := strings.TrimSpace(string(data))
+	if id == "" || len(data) > 64 || strings.ContainsRune(id, 0) {
+		return "", fmt.Errorf("%s: not a boot ID: %.20q", path, id)
+	}
+	return id, nil
+}
+
+// OfBoot reports whether the entry was written in the boot with that ID. It returns true if either ID is
+// unknown, because dropping a live attachment does more harm than keeping a stale one.
+func (e *Entry) OfBoot(bootID string) bool { return ofBoot(e.BootID, bootID) }
+
+func ofBoot(is, now string) bool { return is == now || is == "" || now == "" }
+
+// Path returns the full path of the device-info file, or "" for none.
+func (e *Entry) Path() string {
+	if e.File == "" {
+		return ""
+	}
+	return filepath.Join(e.Dir, e.File)
+}
+
+// CDI describes the CDI spec of an attachment. The zero value means none.
+type CDI struct {
+	Dir    string `json:"dir"`    // the CDI directory
+	File   string `json:"file"`   // name in the CDI directory
+	Device string `json:"device"` // name in container requests: vendor/class=name
+}
+
+// Identity names a device for display.
+type Identity struct {
+	Type string `json:"type"` // "pci", "vdpa", "vhost-user" or "memif"
+	ID   string `json:"id"`   // PCI address, vDPA device or socket path
+}
+
+// encode returns the JSON of an entry. It changes only the white space of embedded JSON.
+func encode(e *Entry) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(e)
+	return b.Bytes(), err
+}
+
+// decode parses an entry. If a newer build wrote it, decode returns a [*FormatError], even if that build has
+// changed the type of a key.
+func decode(data []byte) (*Entry, error) {
+	e := &Entry{raw: data}
+	err := json.Unmarshal(data, e)
+	if err != nil && !json.Valid(data) {
+		return nil, err
+	}
+	if err != nil { // the entry may be valid in a newer format
+		var only struct {
+			Format int
+			Args   string
+		}
+		_ = json.Unmarshal(data, &only)
+		e.Format, e.Args = only.Format, only.Args
+	}
+	if e.Format > Format {
+		return nil, &FormatError{Format: e.Format, Pod: e.pod()}
+	}
+	return e, err
+}
+
+// head parses a corrupt entry up to its first list or object. A power failure may have torn the rest.
+func head(data []byte) *Entry {
+	d, end := json.NewDecoder(bytes.NewReader(data)), 0
+	for _, err := d.Token(); err == nil; end = int(d.InputOffset()) {
+		var value json.Token
+		_, noKey := d.Token()
+		value, err = d.Token()
+		if _, nested := value.(json.Delim); nested || noKey != nil || err != nil {
+			break
+		}
+	}
+	e := new(Entry)
+	if json.Unmarshal(append(data[:end:end], '}'), e) != nil {
+		return new(Entry)
+	}
+	return e
+}

@@ -1,0 +1,366 @@
+// Package journal keeps a record on disk of what each attachment owns or may own. A record is written before
+// any of its files and leases exist, and removed after them. DEL, GC, devinfoctl and the ADD after a killed
+// one can therefore finish or undo the work without prevResult, the network namespace or the runtime.
+//
+// Leases record who owns a file or device. A lease counts while the record of its holder exists, is of the current
+// boot and names the lease.
+//
+//	attachments/<network>@<containerID>@<ifName>   entry of an attachment, JSON
+//	claims/<UID>                                   leases of the DRA driver's claim, JSON
+//	libcni/<entry>/                                cache of libcni while an attachment's delegates run
+//	leases/{file,spec,socket,device}/<id>/<holder> -> ../../../attachments/... or claims/...
+//	leases/device/<id>/~<holder>                   the same, shared
+//
+// Reading, releasing and forgetting create no file on disk, not even a lock, so a full disk does not stop a DEL.
+package journal
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/core/safefile"
+	"devinfo-cni.io/pkg/host/link"
+)
+
+// Journal is the state directory of one node. Its methods may be called concurrently, also from several processes.
+type Journal struct {
+	// SRIOVLocks is the directory of sriov-cni's allocation files; "" = ignore sriov-cni.
+	SRIOVLocks string
+	// NetnsGone reports whether a network namespace no longer exists; an error means unknown.
+	NetnsGone func(path string) (bool, error)
+
+	bootID  string
+	dir     string
+	entries *safefile.Dir
+	claims  *safefile.Dir
+	leases  links
+}
+
+// Directories in the state directory.
+const (
+	entriesDir = "attachments"
+	claimsDir  = "claims"
+)
+
+// ClaimPath returns the path of a claim's record in a state directory.
+func ClaimPath(stateDir, record string) string { return filepath.Join(stateDir, claimsDir, record) }
+
+// Open returns the journal in a state directory, which must be an absolute path. It touches no file. The boot
+// ID separates entries of this boot from older ones; see [BootID].
+func Open(stateDir, bootID string) *Journal {
+	in := func(name string) *safefile.Dir { return safefile.Open(filepath.Join(stateDir, name)) }
+	return &Journal{NetnsGone: link.NetnsGone, bootID: bootID, dir: filepath.Clean(stateDir), entries: in(entriesDir), claims: in(claimsDir), leases: links{in("leases")}}
+}
+
+// Get returns the entry of an attachment, or nil if the entry does not exist. If its content is unusable, Get
+// returns a [*store.CorruptError]; callers warn and continue as if the entry did not exist. If a newer build
+// wrote the entry, Get returns a [*FormatError].
+func (j *Journal) Get(k Key) (*Entry, error) {
+	name, err := k.entry()
+	if err != nil {
+		return nil, err
+	}
+	data, err := j.entries.Read(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return parseEntry(j.entries.Path(name), k, data, err)
+}
+
+func parseEntry(path string, k Key, data []byte, err error) (*Entry, error) {
+	return parsed(path, data, err, func(data []byte) (*Entry, error) {
+		e, err := decode(data)
+		if err == nil && e.Key != k {
+			err = fmt.Errorf("belongs to attachment %s", e.Key)
+		}
+		return e, err
+	})
+}
+
+// parsed decodes a record whose read returned data and err. Unusable content is a [*store.CorruptError]; a
+// record of a newer build is a [*FormatError].
+func parsed[T any](path string, data []byte, err error, decode func([]byte) (*T, error)) (record *T, _ error) {
+	if err == nil {
+		record, err = decode(data)
+	} else if !errors.Is(err, store.ErrTooLarge) && !errors.Is(err, safefile.ErrNotRegular) {
+		return nil, err
+	}
+	if newer, ok := errors.AsType[*FormatError](err); ok {
+		newer.Path = path
+		return nil, newer
+	}
+	if err != nil {
+		return nil, &store.CorruptError{Path: path, Err: err}
+	}
+	return record, nil
+}
+
+// Lock is like [Journal.Get], for callers that will undo or replace the entry. It locks the entry until
+// [Entry.Unlock]. While another process has the lock, Lock waits. After the time in wait it returns a
+// [*safefile.BusyError]. If the entry is corrupt, Lock returns a [*store.CorruptError] together with a locked
+// entry that has only the key.
+//
+// ADD keeps its entry locked until it ends. A delegate inherits the lock and keeps it until it ends, even if
+// devinfo was killed.
+func (j *Journal) Lock(ctx context.Context, k Key, wait time.Duration) (*Entry, error) {
+	name, err := k.entry()
+	if err != nil {
+		return nil, err
+	}
+	path := j.entries.Path(name)
+	f, err := safefile.Lock(ctx, path, wait)
+	if errors.Is(err, safefile.ErrNotRegular) { // a symbolic link; the journal writes none
+		err = j.entries.Remove(name)
+	}
+	if f == nil && err == nil {
+		return nil, nil
+	}
+	var data []byte
+	if err == nil {
+		data, err = safefile.Content(f)
+	}
+	e, err := parseEntry(path, k, data, err)
+	switch {
+	case errors.As(err, new(*store.CorruptError)):
+		e = &Entry{Key: k, raw: data}
+	case err != nil:
+		safefile.Unlock(f)
+		return nil, err
+	}
+	e.file = f
+	return e, err
+}
+
+// Unlock ends the lock of an entry. It ignores nil and entries without a lock.
+func (e *Entry) Unlock() {
+	if e != nil {
+		safefile.Unlock(e.file)
+		e.file = nil
+	}
+}
+
+// Locked returns the open file of a locked entry, for plugins to inherit, or nil.
+func (e *Entry) Locked() *os.File {
+	if e == nil {
+		return nil
+	}
+	return e.file
+}
+
+// Record writes an attachment's entry and takes all leases that it names. If another holder has one of them, Record
+// changes nothing and returns a [*HeldError]. It sets e.Format and e.BootID, and locks e like [Journal.Lock].
+//
+// former is the locked entry that e replaces, or nil. Record releases the leases of former that e does
+// not name, and unlocks former. If the entry on disk is not former, Record returns a [*ConcurrentChangeError].
+func (j *Journal) Record(e, former *Entry) error {
+	e.Format, e.BootID = Format, j.bootID
+	by, err := e.holderLinks()
+	if err != nil {
+		return err
+	}
+	data, err := encode(e)
+	if err != nil {
+		return fmt.Errorf("journal entry of %s: %w", e.Key, err)
+	}
+	return j.alone(func() error {
+		if err := inPlace(j.entries.Path(by.link), e.Key, former.Locked()); err != nil {
+			return err
+		}
+		var f *os.File
+		var back holderLinks // removed leases of former, to restore after a failure
+		err := j.take(by, func() (err error) {
+			if former != nil { // remove the links first: an entry must name each link
+				rest := without(former.leases(), by.leases)
+				back = holderLinks{link: by.link, target: by.target}
+				for _, l := range rest {
+					if !notThere(j.leases.path(l, by.link)) {
+						back.leases = append(back.leases, l)
+					}
+				}
+				err = j.leases.remove(by.link, rest)
+			}
+			if err == nil {
+				f, err = j.entries.WriteLocked(by.link, data)
+			}
+			return err
+		}, func() error {
+			if former == nil {
+				defer safefile.Unlock(f)
+				return j.entries.Remove(by.link)
+			}
+			was := former.raw
+			former.Unlock()
+			former.file, former.raw = f, data
+			restored, err := j.entries.WriteLocked(by.link, was)
+			if err != nil { // the new entry stays on disk and does not name these leases
+				back.leases = nil
+				return err
+			}
+			former.Unlock()
+			former.file, former.raw = restored, was
+			return nil
+		})
+		if err != nil {
+			_ = j.leases.add(back, nil) // report the first error
+			return err
+		}
+		e.file, e.raw = f, data
+		former.Unlock()
+		return nil
+	})
+}
+
+// ConcurrentChangeError reports that another call has added or deleted the attachment since the caller read its entry.
+type ConcurrentChangeError struct{ Key Key }
+
+func (e *ConcurrentChangeError) Error() string {
+	return fmt.Sprintf("attachment %s: another call has added or deleted it at the same time", e.Key)
+}
+
+// inPlace returns a [*ConcurrentChangeError] unless the file at an entry's path is ours. If ours is nil, the path must
+// not exist.
+func inPlace(path string, k Key, ours *os.File) (err error) {
+	is := false
+	if ours != nil {
+		is, err = safefile.IsAt(ours, path)
+	} else if _, err = os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		is, err = true, nil
+	}
+	if err == nil && !is {
+		err = &ConcurrentChangeError{k}
+	}
+	return err
+}
+
+// Same reports whether both entries have the same content on disk.
+func (e *Entry) Same(other *Entry) bool { return other != nil && bytes.Equal(e.raw, other.raw) }
+
+// Forget releases the leases of an entry, then removes its libcni cache and the entry. The caller must have locked the
+// entry and removed its files. Missing files are not an error.
+func (j *Journal) Forget(e *Entry) error {
+	name, err := e.entry()
+	if err != nil {
+		return err
+	}
+	if leases := e.leases(); len(leases) > 0 {
+		if err := j.Alone(func() error { return j.leases.remove(name, leases) }); err != nil {
+			return err
+		}
+	}
+	if len(e.Delegates) > 0 {
+		if err := os.RemoveAll(j.Cache(e.Key)); err != nil {
+			return err
+		}
+	}
+	return j.entries.Remove(name)
+}
+
+// All returns the keys of all entries, sorted by network.
+func (j *Journal) All() ([]Key, error) {
+	entries, err := j.entries.Entries()
+	var keys []Key
+	for _, e := range entries { // of any file type, because Get returns an error for irregular files
+		if k, ok := parseKey(e.Name()); ok {
+			keys = append(keys, k)
+		}
+	}
+	return keys, err
+}
+
+// Newer returns the pods, as namespace/name, whose entries have a format above the given one. If an entry does
+// not name its pod, the list contains the attachment's key. Newer ignores corrupt entries.
+func (j *Journal) Newer(than int) (pods []string, err error) {
+	keys, err := j.All()
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range keys {
+		e, err := j.Get(k)
+		newer, ok := errors.AsType[*FormatError](err)
+		switch {
+		case ok && newer.Format > than:
+			pods = append(pods, cmp.Or(newer.Pod, k.String()))
+		case ok, errors.As(err, new(*store.CorruptError)):
+		case err != nil:
+			return nil, err
+		case e != nil && e.Format > than:
+			pods = append(pods, cmp.Or(e.pod(), k.String()))
+		}
+	}
+	slices.Sort(pods)
+	return slices.Compact(pods), nil
+}
+
+// EnsureDir creates the state directory if it does not exist. It returns an error if it cannot, for example in a
+// container that does not mount the directory. All and Newer would return no entries there, and no error.
+func (j *Journal) EnsureDir() error {
+	stat, err := os.Stat(j.dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = j.entries.Make()
+	case err == nil && !stat.IsDir():
+		err = syscall.ENOTDIR
+	}
+	if err != nil {
+		return fmt.Errorf("stateDir: %s does not exist and cannot be created: %v: mount it into the container at that path, or make it a directory that root can write to", j.dir, err)
+	}
+	return nil
+}
+
+// Writable returns an error if Record could not write to the disk. It changes nothing.
+func (j *Journal) Writable() error {
+	if err := safefile.Lockable(j.dir, syscall.Statfs); err != nil {
+		return err
+	}
+	return store.Open(j.entries.Path("")).Writable()
+}
+
+// Unrecorded calls f if the attachment has no entry. It holds the lock of all leases, so no ADD writes one
+// while f runs. It then removes leases that a power failure has left without an entry.
+func (j *Journal) Unrecorded(k Key, f func() error) error {
+	name, err := k.entry()
+	if err != nil { // no entry can have this key
+		return f()
+	}
+	return j.Alone(func() error {
+		if _, err := os.Lstat(j.entries.Path(name)); err == nil { // another ADD has recorded it
+			return nil
+		} else if !absent(err) {
+			return err
+		}
+		if err := f(); err != nil {
+			return err
+		}
+		left := &Entry{Key: k}
+		if err := j.FillFromLeases(left); err != nil {
+			return err
+		}
+		if err := j.leases.remove(name, left.leases()); err != nil {
+			return err
+		}
+		return j.entries.Remove(name) // also removes the temporary file of a killed Record
+	})
+}
+
+// Changed returns the time when an entry was last written or removed, so a caller can detect changes. It is
+// zero if the journal does not exist.
+func (j *Journal) Changed() (time.Time, error) {
+	stat, err := os.Stat(j.entries.Path(""))
+	if errors.Is(err, fs.ErrNotExist) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	return stat.ModTime(), nil
+}

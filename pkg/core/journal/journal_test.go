@@ -1,0 +1,201 @@
+package journal_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/safefile"
+	"devinfo-cni.io/pkg/difftest"
+)
+
+func TestGetReturnsRecordedEntry(t *testing.T) {
+	j, dir := open(t)
+	want := journal.Complete()
+	record(t, j, want)
+	if want.BootID != boot || want.Format != journal.Format {
+		t.Errorf("boot ID %q, format %d", want.BootID, want.Format)
+	}
+	if got := former(t, j, want.Key); !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	const name, to = "net@c0ffee@net1", " -> ../../../attachments/net@c0ffee@net1"
+	expectFiles(t, dir, "attachments/"+name,
+		"leases/device/pci-0000:01:00.0/", "leases/device/pci-0000:01:00.0/~"+name+to,
+		"leases/device/pci-0000:01:10.0/", "leases/device/pci-0000:01:10.0/"+name+to,
+		"leases/file/net-c0ffee_net1/", "leases/file/net-c0ffee_net1/"+name+to,
+		"leases/socket/%2Frun%2Fsockets%2F6e0c/", "leases/socket/%2Frun%2Fsockets%2F6e0c/"+name+to,
+		"leases/spec/a_b.json/", "leases/spec/a_b.json/"+name+to)
+	must(t, j.Forget(want), j.Forget(want))
+	expectFiles(t, dir)
+}
+
+func TestUnknownKeysAreIgnored(t *testing.T) {
+	j, dir := open(t)
+	put(t, j, key1, "")
+	overwrite(t, dir, key1, `{"network": "net-a", "containerID": "c0ffee", "ifName": "net1", "args": "x", "new": {"a": [1]}}`)
+	if got := former(t, j, key1); got.Key != key1 || got.Args != "x" || got.Format != 0 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// The beginning of a corrupt entry still counts for its leases.
+func TestFailedRecordRestoresCorruptEntry(t *testing.T) {
+	j, dir := open(t)
+	put(t, j, key1, "f")
+	const content = `{"network": "net-a", "containerID": "c0ffee", "ifName": "net1", "file`
+	overwrite(t, dir, key1, content)
+	torn, err := j.Lock(t.Context(), key1, 0)
+	difftest.As[*store.CorruptError](t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "leases/spec"), nil, 0o600))
+	if err := j.Record(&journal.Entry{Key: key1, CDI: journal.CDI{File: "s"}}, torn); err == nil {
+		t.Error("recorded without a lease")
+	}
+	torn.Unlock()
+	difftest.Equal(t, difftest.Read(t, filepath.Join(dir, "attachments", "net-a@c0ffee@net1")), content)
+}
+
+// A killed ADD may not have taken all leases that its entry names, so another attachment may have one of them.
+func TestFailedRecordTakesNoLeaseOfAnotherAttachment(t *testing.T) {
+	j, dir := open(t)
+	put(t, j, key1, "f")
+	must(t, os.Remove(filepath.Join(dir, "leases/file/f/net-a@c0ffee@net1")))
+	put(t, j, key2, "f")
+	killed, err := j.Lock(t.Context(), key1, 0)
+	must(t, err, os.WriteFile(filepath.Join(dir, "leases/spec"), nil, 0o600))
+	if err := j.Record(&journal.Entry{Key: key1, CDI: journal.CDI{File: "s"}}, killed); err == nil {
+		t.Error("recorded without a lease")
+	}
+	killed.Unlock()
+	expectOwner(t, j, "f", &key2)
+}
+
+// In practice only a power failure tears an entry.
+func TestCorruptEntryDoesNotKeepItsFile(t *testing.T) {
+	j, dir := open(t)
+	for _, content := range []string{"", "null", "{}", "[]", `{"network": "net-a"`, "\x00\x00", `{"network": "b", "containerID": "c", "ifName": "d"}`,
+		`{"network": "net-a", "containerID": "c0ffee", "ifName": "net1", "wrote": 1}`} {
+		put(t, j, key1, "f")
+		overwrite(t, dir, key1, content)
+		var corrupt *store.CorruptError
+		if e, err := j.Get(key1); e != nil || !errors.As(err, &corrupt) || corrupt.Path != filepath.Join(dir, "attachments", "net-a@c0ffee@net1") {
+			t.Errorf("%q: got %v, %v", content, e, err)
+		}
+		torn, err := j.Lock(t.Context(), key1, 0)
+		if !errors.As(err, &corrupt) || torn == nil || torn.Locked() == nil {
+			t.Fatalf("%q: locked: %+v, %v", content, torn, err)
+		}
+		must(t, j.FillFromLeases(torn))
+		if torn.File != "f" {
+			t.Errorf("%q: filled in %+v", content, torn)
+		}
+		put(t, j, key2, "f") // possible because the first lease is stale
+		must(t, j.Forget(torn), j.Forget(former(t, j, key2)))
+		torn.Unlock()
+	}
+	expectFiles(t, dir)
+}
+
+func TestTooLongNamesAreErrors(t *testing.T) {
+	j, dir := open(t)
+	long := journal.Key{Network: strings.Repeat("n", 185), ContainerID: strings.Repeat("c", 64), IfName: "net1"}
+	for _, e := range []*journal.Entry{
+		{Key: long, File: "f"}, {Key: key1, File: "f", SocketDir: "/" + strings.Repeat("d", 253)}, {Key: key1, File: strings.Repeat("f", 256)},
+	} {
+		difftest.As[*store.NameError](t, j.Record(e, nil))
+		if err := j.Forget(e); err != nil { // the runtime still sends a DEL for it
+			difftest.As[*store.NameError](t, err)
+		}
+	}
+	expectFiles(t, dir)
+}
+
+func TestAllSortsByNetwork(t *testing.T) {
+	j, dir := open(t)
+	if keys, err := j.All(); len(keys) != 0 || former(t, j, key1) != nil || err != nil {
+		t.Errorf("empty journal: got %v, %v", keys, err)
+	}
+	expectFiles(t, dir)
+	other := journal.Key{Network: "net-a.b", ContainerID: "c0ffee", IfName: "net1"}
+	for _, k := range []journal.Key{other, key2, key1} {
+		put(t, j, k, "")
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "attachments", "README"), nil, 0o600))
+	got, err := j.All()
+	must(t, err)
+	difftest.Equal(t, got, []journal.Key{other, key1, key2})
+}
+
+func TestBootIDStaysTheSame(t *testing.T) {
+	first, err := journal.BootID()
+	second, _ := journal.BootID()
+	if err != nil || len(first) != 36 || first != second {
+		t.Errorf("got %q, %q, %v", first, second, err)
+	}
+}
+
+func TestSameDetectsRewrittenEntry(t *testing.T) {
+	j, _ := open(t)
+	put(t, j, key1, "f")
+	before := former(t, j, key1)
+	same := func() bool { return former(t, j, key1).Same(before) }
+	if !same() {
+		t.Error("an unchanged entry differs")
+	}
+	record(t, j, &journal.Entry{Key: key1, File: "f", Time: time.Unix(1, 0)})
+	if same() || before.Same(nil) {
+		t.Error("a rewritten entry is the same")
+	}
+}
+
+// A call keeps its entry locked until it ends, so that a concurrent call fails.
+func TestEntryIsLockedForOneCall(t *testing.T) {
+	j, dir := open(t)
+	adding := &journal.Entry{Key: key1, File: "f"}
+	must(t, j.Record(adding, nil))
+	_, err := j.Lock(t.Context(), key1, 0) // as a DEL would
+	difftest.As[*safefile.BusyError](t, err)
+	changed := difftest.As[*journal.ConcurrentChangeError](t, j.Record(&journal.Entry{Key: key1}, nil))
+	difftest.Equal(t, changed.Key, key1)
+	complete := &journal.Entry{Key: key1, File: "f", Complete: true}
+	must(t, j.Record(complete, adding))
+	if adding.Locked() != nil || complete.Locked() == nil {
+		t.Error("the lock did not pass to the new entry")
+	}
+	must(t, os.Remove(filepath.Join(dir, "attachments/net-a@c0ffee@net1"))) // like a program that ignores the lock
+	difftest.As[*journal.ConcurrentChangeError](t, j.Record(&journal.Entry{Key: key1}, complete))
+	complete.Unlock()
+	must(t, j.Forget(complete))
+	expectFiles(t, dir)
+}
+
+func link(t *testing.T, target, path string) {
+	t.Helper()
+	must(t, os.MkdirAll(filepath.Dir(path), 0o700), os.Symlink(target, path))
+}
+
+func TestOfBootIsFalseOnlyForDifferentIDs(t *testing.T) {
+	for _, c := range []struct {
+		entry, now string
+		want       bool
+	}{
+		{"a", "a", true}, {"a", "b", false}, {"", "b", true}, {"a", "", true}, {"", "", true},
+	} {
+		difftest.Same(t, fmt.Sprintf("entry of boot %q in boot %q", c.entry, c.now), (&journal.Entry{BootID: c.entry}).OfBoot(c.now), c.want)
+	}
+}
+
+// An ADD may have written the entry and be about to write the file.
+func TestUnrecordedFailsIfEntryCannotBeChecked(t *testing.T) {
+	j, dir := open(t)
+	link(t, "attachments", filepath.Join(dir, "attachments")) // a symbolic link to itself
+	difftest.Is(t, j.Unrecorded(key1, func() error { t.Error("called"); return nil }), syscall.ELOOP)
+}

@@ -1,0 +1,188 @@
+package journal_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/difftest"
+)
+
+func key(id, ifName string) journal.Key {
+	return journal.Key{Network: "n", ContainerID: id, IfName: ifName}
+}
+
+func expectOwner(t *testing.T, j *journal.Journal, file string, want *journal.Key) {
+	t.Helper()
+	got, err := j.Owner(journal.OfFile, file)
+	must(t, err)
+	difftest.Same(t, "owner of "+file, got, want)
+}
+
+// everything returns a pod's entry that names one thing of each kind.
+func everything(k journal.Key, pod string) *journal.Entry {
+	return &journal.Entry{
+		Key: k, Pod: pod, File: "f", CDI: journal.CDI{File: "s"}, SocketDir: "/d",
+		Leases: []journal.DeviceLease{{ID: "pci-vf", Mode: journal.Exclusive}, {ID: "pci-pf", Mode: journal.Shared}},
+	}
+}
+
+func has(id string, mode journal.SharingMode) []journal.DeviceLease {
+	return []journal.DeviceLease{{ID: id, Mode: mode}}
+}
+
+// If another attachment has one of the leases, whatever its kind, Record takes none of them.
+func TestRefusedLeaseChangesNothing(t *testing.T) {
+	for kind, theirs := range map[journal.Kind]*journal.Entry{
+		journal.OfFile: {File: "f"}, journal.OfSpec: {CDI: journal.CDI{File: "s"}}, journal.OfSocket: {SocketDir: "/d"},
+		journal.OfDevice: {Leases: has("pci-vf", journal.Exclusive)},
+	} {
+		j, dir := open(t)
+		theirs.Key, theirs.Pod = key2, "other"
+		record(t, j, theirs)
+		before := files(t, dir)
+		held := refuse(t, j, everything(key1, "pod"))
+		if held.Kind != kind || held.Holder.Entry.Key != key2 {
+			t.Errorf("%s: got %v", kind, held)
+		}
+		expectFiles(t, dir, before...)
+		must(t, j.Forget(everything(key1, "pod"))) // like the DEL after the failed ADD
+		expectFiles(t, dir, before...)
+		must(t, j.Forget(theirs))
+		record(t, j, everything(key1, "pod"))
+	}
+}
+
+// A file or spec belongs to one attachment. A socket directory or device belongs to a pod.
+func TestAttachmentsOfPodShareSocketsAndDevices(t *testing.T) {
+	j, dir := open(t)
+	for kind, e := range map[journal.Kind]*journal.Entry{
+		journal.OfFile: {File: "f"}, journal.OfSpec: {CDI: journal.CDI{File: "s"}}, journal.OfSocket: {SocketDir: "/d"},
+		journal.OfDevice: {Leases: has("pci-vf", journal.Exclusive)},
+	} {
+		first, second := *e, *e
+		first.Key, first.Pod = key("a", "net1"), "pod"
+		second.Key, second.Pod = key("b", "net2"), "pod"
+		record(t, j, &first)
+		record(t, j, &first) // the same attachment may record again
+		if err := tryRecord(t, j, &second); (err == nil) != (kind == journal.OfSocket || kind == journal.OfDevice) {
+			t.Errorf("%s: got %v", kind, err)
+		}
+		must(t, j.Forget(&first), j.Forget(&second))
+	}
+	expectFiles(t, dir)
+	nameless := &journal.Entry{Key: key1, Leases: has("pci-vf", journal.Exclusive)}
+	record(t, j, nameless)
+	refuse(t, j, &journal.Entry{Key: key2, Leases: has("pci-vf", journal.Exclusive)})
+}
+
+func TestHeldErrorNamesHolderOfWholeDevice(t *testing.T) {
+	j, _ := open(t)
+	record(t, j, &journal.Entry{
+		Key: key1, Pod: "a", Args: "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web", Time: time.Unix(0, 0), Leases: has("pci-0000:01:00.0", journal.Exclusive),
+	})
+	held := refuse(t, j, &journal.Entry{Key: key2, Pod: "b", Leases: []journal.DeviceLease{
+		{ID: "pci-0000:01:10.0", Mode: journal.Exclusive}, {ID: "pci-0000:01:00.0", Mode: journal.Shared},
+	}})
+	const want = "device 0000:01:00.0, which 0000:01:10.0 is a part of: is held by pod shop/web (net1, network net-a), since 1970-01-01 00:00:00 UTC"
+	difftest.Equal(t, held.Error(), want)
+}
+
+// Each case leaves leases on disk that must not count.
+func TestStaleLeaseExcludesNoHolder(t *testing.T) {
+	gone := filepath.Join(t.TempDir(), "gone") // path of a network namespace
+	for name, leave := range map[string]func(j *journal.Journal, dir string){
+		"killed": func(j *journal.Journal, dir string) {
+			record(t, j, everything(key1, "a"))
+			must(t, os.Remove(filepath.Join(dir, "attachments/net-a@c0ffee@net1")))
+		},
+		"of another boot": func(_ *journal.Journal, dir string) {
+			record(t, journal.Open(dir, "another boot"), everything(key1, "a"))
+		},
+		"torn": func(j *journal.Journal, dir string) {
+			record(t, j, everything(key1, "a"))
+			overwrite(t, dir, key1, "{")
+		},
+		"of an entry that does not name it": func(j *journal.Journal, dir string) {
+			record(t, j, everything(key1, "a"))
+			overwrite(t, dir, key1, `{"format":3,"network":"net-a","containerID":"c0ffee","ifName":"net1","bootID":"`+boot+`","file":"g"}`)
+		},
+		"to elsewhere": func(_ *journal.Journal, dir string) {
+			for _, thing := range []string{"file/f", "spec/s", "socket/%2Fd", "device/pci-vf", "device/pci-pf"} {
+				link(t, "/etc/passwd", filepath.Join(dir, "leases", thing, "x"))
+				link(t, "/etc/passwd", filepath.Join(dir, "leases", thing, "~x"))
+			}
+		},
+		"of a pod that is gone": func(j *journal.Journal, _ string) {
+			e := everything(key1, "a")
+			e.Netns, e.File, e.CDI, e.SocketDir = gone, "", journal.CDI{}, ""
+			record(t, j, e)
+		},
+		"of the device that was there before": func(j *journal.Journal, _ string) {
+			record(t, j, &journal.Entry{Key: key1, Pod: "a", Leases: []journal.DeviceLease{{ID: "pci-vf", Mode: journal.Exclusive, Object: 41}}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j, dir := open(t)
+			leave(j, dir)
+			e := everything(key2, "b")
+			e.Leases[0].Object = 42
+			record(t, j, e)
+			expectOwner(t, j, "f", &key2)
+			if holders, err := j.Holders(journal.OfDevice, "pci-vf"); err != nil || len(holders) != 1 || holders[0].Entry.Key != key2 {
+				t.Errorf("holders: %v, %v", holders, err)
+			}
+			if left := former(t, j, key1); left != nil {
+				must(t, j.Forget(left)) // a DEL must not remove the new lease
+			}
+			expectOwner(t, j, "f", &key2)
+			if !j.Has(former(t, j, key2), "pci-vf", 42) || j.Holds(key1, journal.OfFile, "f") {
+				t.Error("DEL has removed the new lease")
+			}
+		})
+	}
+}
+
+func TestFileInPlaceOfLeaseIsAnError(t *testing.T) {
+	j, dir := open(t)
+	must(t, os.MkdirAll(filepath.Join(dir, "leases/file/f"), 0o700), os.WriteFile(filepath.Join(dir, "leases/file/f/x"), nil, 0o600))
+	difftest.Says(t, tryRecord(t, j, &journal.Entry{Key: key1, File: "f"}), "leases/file/f/x: not a lease (must be a symbolic link): remove it")
+}
+
+func TestSimilarPathsHaveSeparateLeases(t *testing.T) {
+	j, dir := open(t)
+	paths := []string{"/a/b", "/a%2Fb", "/a%252Fb", "/a", "/.", "/..", "/../a", "/.a", "/%2Ea"}
+	for n, path := range paths {
+		k := key(string(rune('a'+n)), "net1")
+		e := record(t, j, &journal.Entry{Key: k, Pod: k.ContainerID, SocketDir: path})
+		torn := &journal.Entry{Key: k}
+		must(t, j.FillFromLeases(torn))
+		difftest.Equal(t, torn.SocketDir, path)
+		defer func() { must(t, j.Forget(e)); expectFiles(t, dir, files(t, dir)...) }()
+	}
+	long := "/run/" + strings.Repeat("d/", 120)
+	err := tryRecord(t, j, &journal.Entry{Key: key1, Pod: "p", SocketDir: long})
+	difftest.Equal(t, difftest.As[*store.NameError](t, err).Name, long)
+}
+
+// An allocation of sriov-cni counts if its network namespace exists and belongs to another pod.
+func TestSRIOVCNILockExcludesOtherPods(t *testing.T) {
+	j, dir := open(t)
+	locks := t.TempDir()
+	j.SRIOVLocks = locks
+	j.NetnsGone = func(path string) (bool, error) { return path == "/run/netns/gone", nil }
+	for netns, want := range map[string]bool{"/run/netns/theirs": false, "/run/netns/mine\n": true, "/run/netns/gone": true, "": true} {
+		must(t, os.WriteFile(filepath.Join(locks, "0000:01:10.0"), []byte(netns), 0o600))
+		e := &journal.Entry{Key: key1, Netns: "/run/netns/mine", Leases: has("pci-0000:01:10.0", journal.Exclusive)}
+		err := tryRecord(t, j, e)
+		if (err == nil) != want || err != nil && err.Error() != "device 0000:01:10.0: is held by network namespace /run/netns/theirs (by sriov-cni)" {
+			t.Errorf("%q: got %v", netns, err)
+		}
+		must(t, j.Forget(e))
+	}
+	expectFiles(t, dir)
+}

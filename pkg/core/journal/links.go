@@ -1,0 +1,155 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+
+	"devinfo-cni.io/pkg/core/safefile"
+)
+
+// sharedMark begins the name of a shared lease's link. A lease is a link to the record of its holder:
+// leases/<kind>/<id>/<holder> if it is exclusive, leases/<kind>/<id>/~<holder> if it is shared. The mark sorts
+// after every name of a holder, so a directory lists the exclusive lease first.
+const sharedMark = "~"
+
+// links is the directory of all leases, stale ones included. One lock guards all links: with separate locks,
+// one process could lease a PF while another leases its VF.
+type links struct{ *safefile.Dir }
+
+// leaseLink is a link to the record of a holder.
+type leaseLink struct {
+	Mode         SharingMode
+	path, holder string
+}
+
+// place returns the directory of a thing's links.
+func (d links) place(l lease) string { return d.Path(string(l.kind) + "/" + escape(l.ID)) }
+
+// name returns the name of a holder's link.
+func (l lease) name(holder string) string {
+	if l.Mode == Shared {
+		return sharedMark + holder
+	}
+	return holder
+}
+
+func (d links) path(l lease, holder string) string { return d.place(l) + "/" + l.name(holder) }
+
+// of returns the links of a thing, the exclusive one first.
+func (d links) of(l lease) (list []leaseLink, err error) {
+	entries, err := os.ReadDir(d.place(l))
+	if err != nil && !absent(err) {
+		return nil, err
+	}
+	for _, e := range entries {
+		link := leaseLink{Exclusive, d.place(l) + "/" + e.Name(), e.Name()}
+		if holder, shared := strings.CutPrefix(e.Name(), sharedMark); shared {
+			link.Mode, link.holder = Shared, holder
+		}
+		if e.Type() != fs.ModeSymlink {
+			return nil, fmt.Errorf("%s: not a lease (must be a symbolic link): remove it", link.path)
+		}
+		list = append(list, link)
+	}
+	return list, nil
+}
+
+// ids returns the IDs of all things of a kind.
+func (d links) ids(kind Kind) (ids []string, err error) {
+	entries, err := os.ReadDir(d.Path(string(kind)))
+	if absent(err) {
+		err = nil
+	}
+	for _, e := range entries {
+		ids = append(ids, unescape(e.Name()))
+	}
+	return ids, err
+}
+
+// things returns the things of all kinds, each as a lease without a mode. It skips a kind that it cannot read
+// and returns the error.
+func (d links) things() (list []lease, err error) {
+	for _, kind := range kinds {
+		ids, unread := d.ids(kind)
+		err = errors.Join(err, unread)
+		for _, id := range ids {
+			list = append(list, lease{kind, DeviceLease{ID: id}})
+		}
+	}
+	return list, err
+}
+
+// add creates the links of a holder's leases after it has removed stale ones.
+func (d links) add(by holderLinks, stale []string) error {
+	for _, path := range stale {
+		if err := os.Remove(path); err != nil && !absent(err) { // two leases may have listed the same link
+			return err
+		}
+	}
+	var made []lease
+	for _, l := range by.leases {
+		made = append(made, l)
+		err := safefile.Open(d.place(l)).Link(l.name(by.link), "../../../"+by.target)
+		if errors.Is(err, fs.ErrExist) {
+			made, err = made[:len(made)-1], nil
+		}
+		if err != nil {
+			_ = d.remove(by.link, made) // report the first error
+			return fmt.Errorf("lease of %s %s: %w", l.kind, l.ID, err)
+		}
+	}
+	return nil
+}
+
+// remove removes the links of leases and the directories that become empty. A missing link is not an error, even
+// on a read-only disk or if the ID is too long for a link. The caller must hold the lock of all leases.
+func (d links) remove(holder string, leases []lease) error {
+	for _, l := range leases {
+		if path := d.path(l, holder); !notThere(path) {
+			if err := os.Remove(path); err != nil {
+				return err
+			}
+		}
+		if err := rmdir(d.place(l)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// escape turns an ID, which may be a path, into one path element.
+func escape(id string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(id, "%", "%25"), "/", "%2F")
+}
+
+func unescape(name string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(name, "%2F", "/"), "%25", "%")
+}
+
+// rmdir removes a directory if it exists and is empty.
+func rmdir(path string) error {
+	err := syscall.Rmdir(path)
+	if errors.Is(err, syscall.EROFS) {
+		if there, err := os.ReadDir(path); err != nil || len(there) > 0 {
+			return nil
+		}
+	}
+	if err == nil || absent(err) || errors.Is(err, syscall.ENOTEMPTY) {
+		return nil
+	}
+	return &fs.PathError{Op: "rmdir", Path: path, Err: err}
+}
+
+func notThere(path string) bool {
+	_, err := os.Lstat(path)
+	return absent(err)
+}
+
+// absent reports whether err means that a path does not or cannot exist.
+func absent(err error) bool {
+	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG)
+}

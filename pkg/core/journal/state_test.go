@@ -1,0 +1,217 @@
+package journal_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/difftest"
+)
+
+const boot = "5d0a2b6c-boot"
+
+var (
+	key1 = journal.Key{Network: "net-a", ContainerID: "c0ffee", IfName: "net1"}
+	key2 = journal.Key{Network: "net-a", ContainerID: "decade", IfName: "net1"}
+)
+
+func open(t *testing.T) (*journal.Journal, string) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "devinfo")
+	return journal.Open(dir, boot), dir
+}
+
+func release(j *journal.Journal, record string) error {
+	return j.ReleaseIf(record, func() error { return nil })
+}
+
+var must = difftest.Must
+
+// former returns the entry on disk, or nil if it is missing or corrupt.
+func former(t *testing.T, j *journal.Journal, k journal.Key) *journal.Entry {
+	t.Helper()
+	e, err := j.Get(k)
+	if corrupt := new(store.CorruptError); err != nil && !errors.As(err, &corrupt) {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// put records an attachment with a device-info file, in place of its previous entry.
+func put(t *testing.T, j *journal.Journal, k journal.Key, file string) *journal.Entry {
+	t.Helper()
+	return record(t, j, &journal.Entry{Key: k, File: file})
+}
+
+// record writes an entry as ADD does, in place of the previous entry.
+func record(t *testing.T, j *journal.Journal, e *journal.Entry) *journal.Entry {
+	t.Helper()
+	must(t, tryRecord(t, j, e))
+	return e
+}
+
+func tryRecord(t *testing.T, j *journal.Journal, e *journal.Entry) error {
+	t.Helper()
+	former, err := j.Lock(t.Context(), e.Key, 0)
+	must(t, err)
+	defer former.Unlock()
+	err = j.Record(e, former)
+	e.Unlock()
+	return err
+}
+
+// refuse records e, which must fail, and returns the error with the holder.
+func refuse(t *testing.T, j *journal.Journal, e *journal.Entry) *journal.HeldError {
+	t.Helper()
+	return difftest.As[*journal.HeldError](t, tryRecord(t, j, e))
+}
+
+// files returns all paths in the state directory, temporary files included. The target of a link follows its
+// path.
+func files(t *testing.T, dir string) []string {
+	t.Helper()
+	var got []string
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		name, _ := filepath.Rel(dir, path)
+		switch depth := strings.Count(name, "/"); {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return err
+		case depth == 0, strings.HasPrefix(name, "leases/") && depth == 1: // attachments, claims, leases and the directories of kinds stay
+			return nil
+		}
+		if target, err := os.Readlink(path); err == nil {
+			name += " -> " + target
+		}
+		if e.IsDir() {
+			name += "/"
+		}
+		got = append(got, name)
+		return nil
+	})
+	must(t, err)
+	return got
+}
+
+func expectFiles(t *testing.T, dir string, want ...string) {
+	t.Helper()
+	difftest.Same(t, "in the state directory", files(t, dir), want)
+}
+
+func overwrite(t *testing.T, dir string, k journal.Key, content string) {
+	t.Helper()
+	path := filepath.Join(dir, "attachments", strings.ReplaceAll(k.String(), "/", "@"))
+	must(t, os.WriteFile(path, []byte(content), 0o600))
+}
+
+func TestChangedDetectsWritesAndRemovals(t *testing.T) {
+	j, dir := open(t)
+	if at, err := j.Changed(); err != nil || !at.IsZero() {
+		t.Errorf("without a journal: %v, %v", at, err)
+	}
+	long := time.Date(2000, 1, 2, 3, 4, 5, 0, time.UTC)
+	put(t, j, key2, "other")
+	for _, test := range []struct {
+		what    string
+		do      func()
+		changes bool
+	}{
+		{"written", func() { put(t, j, key1, "file") }, true},
+		{"read", func() { former(t, j, key1) }, false},
+		{"written again", func() { put(t, j, key1, "another") }, true},
+		{"removed", func() { must(t, j.Forget(former(t, j, key1))) }, true},
+	} {
+		must(t, os.Chtimes(filepath.Join(dir, "attachments"), long, long))
+		test.do()
+		if at, err := j.Changed(); err != nil || at.Equal(long) == test.changes {
+			t.Errorf("%s: %v, %v", test.what, at, err)
+		}
+	}
+}
+
+func TestEnsureDirCreatesStateDirectory(t *testing.T) {
+	j, dir := open(t)
+	for range 2 {
+		must(t, j.EnsureDir())
+		if stat, err := os.Stat(dir); err != nil || stat.Mode().Perm() != 0o755 {
+			t.Errorf("%v, %v", stat, err)
+		}
+	}
+	must(t, os.Remove(filepath.Join(dir, "attachments")))
+	must(t, j.EnsureDir()) // the directory exists but is empty, as before the first ADD
+	file := filepath.Join(t.TempDir(), "file")
+	must(t, os.WriteFile(file, nil, 0o600))
+	for _, path := range []string{file, file + "/state", "/proc/none/state"} {
+		difftest.Says(t, journal.Open(path, boot).EnsureDir(), "stateDir: "+path+" does not exist and cannot be created: ")
+	}
+}
+
+// In an entry of a newer format, keys may be missing or have other types.
+func TestEntryOfNewerFormatStays(t *testing.T) {
+	for _, content := range []string{
+		`{"format":99,"network":"net-a","containerID":"c0ffee","ifName":"net1","bootID":"` + boot + `","file":"f"}`,
+		`{"format":99}`,
+		`{"network":["net-a"],"time":7,"before":{},"former":"x","requested":[],"netns":1,"format":99,"delegates":{"a":1}}`,
+		`{"time":"yesterday","format":99}`,
+	} {
+		j, dir := open(t)
+		record(t, j, everything(key1, "p"))
+		overwrite(t, dir, key1, content)
+		before := files(t, dir)
+		_, get := j.Get(key1)
+		_, lock := j.Lock(t.Context(), key1, 0)
+		for method, err := range map[string]error{"Get": get, "Lock": lock} {
+			path := filepath.Join(dir, "attachments/net-a@c0ffee@net1")
+			difftest.Same(t, method, *difftest.As[*journal.FormatError](t, err), journal.FormatError{Path: path, Format: 99})
+			difftest.Same(t, method, err.Error(), path+": has format 99, but this devinfo reads formats up to 3")
+		}
+		must(t, j.Sweep(func(path string) { t.Errorf("swept %s", path) }))
+		difftest.As[*journal.ConcurrentChangeError](t, j.Record(&journal.Entry{Key: key1, File: "f"}, nil))
+		expectOwner(t, j, "f", &key1)
+		for _, e := range []*journal.Entry{{File: "f"}, {CDI: journal.CDI{File: "s"}}, {SocketDir: "/d", Pod: "p"}, {Leases: has("pci-vf", journal.Shared)}} {
+			e.Key = key2
+			if held := refuse(t, j, e); held.Holder.Entry.Key != key1 {
+				t.Errorf("%+v: got %v", e, held)
+			}
+		}
+		expectFiles(t, dir, before...)
+		difftest.Equal(t, difftest.Read(t, filepath.Join(dir, "attachments/net-a@c0ffee@net1")), content)
+		all, err := j.All()
+		must(t, err)
+		difftest.Equal(t, all, []journal.Key{key1})
+	}
+}
+
+func TestNewerReturnsPodNames(t *testing.T) {
+	dir := t.TempDir()
+	j := journal.Open(dir, boot)
+	newer := func(than int, want ...string) {
+		t.Helper()
+		got, err := j.Newer(than)
+		must(t, err)
+		difftest.Equal(t, got, want)
+	}
+	newer(0)
+	e := everything(key1, "p")
+	e.Args = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web"
+	record(t, j, e)
+	newer(journal.Format)
+	newer(journal.Format-1, "shop/web")
+	for text, want := range map[string]string{
+		`{"format": 9, "network": 7}`: key2.String(),
+		`{"format": 9, "time": "soon", "args": "K8S_POD_NAMESPACE=a;K8S_POD_NAME=b"}`: "a/b",
+	} {
+		overwrite(t, dir, key2, text)
+		newer(journal.Format, want)
+		newer(9)
+	}
+	overwrite(t, dir, key2, `torn`)
+	newer(journal.Format)
+}

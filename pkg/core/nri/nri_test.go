@@ -1,0 +1,102 @@
+package nri_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"devinfo-cni.io/pkg/core/nri"
+	"devinfo-cni.io/pkg/difftest"
+)
+
+var must = difftest.Must
+
+type handler struct{}
+
+func (handler) RemovePodSandbox(context.Context, *api.PodSandbox) error { return nil }
+
+// A runtime without NRI must not cause a warning every 15 seconds.
+func TestMissingRuntimeIsLoggedOnce(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "nri.sock")
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		tries := 0
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		err := nri.Plugin{
+			Handler: handler{}, Name: "test", Index: "60", Socket: socket, Log: slog.New(slog.NewTextHandler(&log, nil)),
+			Connected: func(bool) { tries++ },
+		}.Serve(ctx)
+		if err != context.DeadlineExceeded || tries < 40 {
+			t.Errorf("%v after %d tries", err, tries)
+		}
+		if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "not connected to the container runtime") || !strings.Contains(text, socket) {
+			t.Errorf("logged:\n%s", text)
+		}
+	})
+}
+
+// If the plugin kept its connection after a timeout, a slow runtime would have the plugin twice. NRI rejects a
+// container if two plugins add the same thing to it.
+func TestHandshakeTimeoutClosesConnection(t *testing.T) {
+	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "nri.sock"))
+	must(t, err)
+	defer listener.Close()
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	log, err := os.Create(filepath.Join(t.TempDir(), "log")) // a file, because the library may still write to it at the end
+	must(t, err)
+	defer log.Close()
+	go func() {
+		ended <- nri.Plugin{
+			Handler: handler{}, Name: "test", Index: "60", Socket: listener.Addr().String(), Handshake: 100 * time.Millisecond,
+			Connected: func(bool) {}, Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		}.Serve(ctx)
+	}()
+	must(t, listener.(*net.UnixListener).SetDeadline(time.Now().Add(2*time.Minute)))
+	var last net.Conn
+	for range 3 {
+		plugin, err := listener.Accept()
+		must(t, err)
+		defer plugin.Close()
+		if last != nil && isOpen(t, last) { // the library would close it only after 5 s
+			t.Error("it connects again, and keeps its last connection")
+		}
+		last = plugin
+	}
+	end()
+	<-ended
+	text, err := os.ReadFile(log.Name())
+	must(t, err)
+	if pauses := regexp.MustCompile(`retryIn=(\w+)`).FindAllString(string(text), 2); !slices.Equal(pauses, []string{"retryIn=500ms", "retryIn=1s"}) {
+		t.Errorf("it pauses %q:\n%s", pauses, text)
+	}
+}
+
+// isOpen reports, without blocking, whether the other end of a connection is open.
+func isOpen(t *testing.T, c net.Conn) (open bool) {
+	t.Helper()
+	raw, err := c.(*net.UnixConn).SyscallConn()
+	must(t, err)
+	must(t, raw.Read(func(fd uintptr) bool {
+		n, err := 1, error(nil)
+		for n > 0 {
+			n, err = syscall.Read(int(fd), make([]byte, 4096))
+		}
+		open = err == syscall.EAGAIN
+		return true
+	}))
+	return open
+}

@@ -1,0 +1,254 @@
+package result_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/pkg/types/create"
+
+	"devinfo-cni.io/pkg/core/result"
+	"devinfo-cni.io/pkg/difftest"
+)
+
+var must = difftest.Must
+
+var versions = []string{"0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
+
+func isOld(version string) bool { return version < "0.3.0" }
+
+// parse parses a result, edits it with f and returns the new text.
+func parse(t *testing.T, text, version string, f func(*result.Result)) string {
+	t.Helper()
+	return edit(mustParse(t, text, version), f)
+}
+
+func edit(r *result.Result, f func(*result.Result)) string {
+	if f != nil {
+		f(r)
+	}
+	return string(r.JSON())
+}
+
+// same compares the meaning of two JSON texts.
+func same(t *testing.T, what, got, want string) {
+	t.Helper()
+	var g, w any
+	must(t, json.Unmarshal([]byte(got), &g), json.Unmarshal([]byte(want), &w))
+	difftest.Same(t, what, g, w)
+}
+
+// sample returns the same result in each version.
+func sample(version string) string {
+	switch {
+	case isOld(version):
+		return `{"cniVersion": "` + version + `", "ip4": {"ip": "10.0.0.2/24", "gateway": "10.0.0.1", "routes": [{"dst": "0.0.0.0/0"}]}, "dns": {"search": ["x"]}}`
+	case version < "1.0.0":
+		return `{"cniVersion": "` + version + `", "interfaces": [{"name": "net1", "mac": "02:00:00:00:00:01", "sandbox": "/ns"}],
+			"ips": [{"version": "4", "interface": 0, "address": "10.0.0.2/24", "gateway": "10.0.0.1"}], "routes": [{"dst": "0.0.0.0/0"}], "dns": {"search": ["x"]}}`
+	}
+	return `{"cniVersion": "` + version + `", "interfaces": [{"name": "net1", "mac": "02:00:00:00:00:01", "sandbox": "/ns"}],
+		"ips": [{"interface": 0, "address": "10.0.0.2/24", "gateway": "10.0.0.1"}], "routes": [{"dst": "0.0.0.0/0"}], "dns": {"search": ["x"]}}`
+}
+
+// converted returns the expected conversion of the sample. Old versions have no interfaces.
+func converted(from, to string) string {
+	text := sample(to)
+	if isOld(from) && !isOld(to) {
+		text = strings.ReplaceAll(text, `"interface": 0, `, ``)
+		before, after, _ := strings.Cut(text, `"interfaces": [`)
+		_, after, _ = strings.Cut(after, `],`)
+		text = before + after
+	}
+	return text
+}
+
+func TestResultIsConvertedBetweenAllVersions(t *testing.T) {
+	for _, from := range versions {
+		for _, to := range versions {
+			got := parse(t, sample(from), to, nil)
+			same(t, from+" to "+to, got, converted(from, to))
+			if _, err := create.Create(to, []byte(got)); err != nil {
+				t.Errorf("%s to %s: the library refuses it: %v", from, to, err)
+			}
+			if from == to && got != sample(from) {
+				t.Errorf("%s: changed to %s", from, got)
+			}
+		}
+	}
+}
+
+func TestResultOfSameVersionKeepsText(t *testing.T) {
+	for _, version := range versions {
+		for _, rest := range []string{
+			``, ` , "unknown" : {"<a>": 1e400, "z":1, "a":2 } `, `,"interfaces":[]`, `,"interfaces":null`,
+			`,"interfaces":[{"name":"a","sandbox":"/x","more":[1, 2]},null]`, "\n, \"é\":\t\"\\u00e9\" ", `,"dns":{}, "dns":{"x":1}`,
+		} {
+			text := ` { "cniVersion" :"` + version + `"` + rest + "}\n"
+			r := mustParse(t, text, version)
+			if got := edit(r, nil); got != text {
+				t.Errorf("got  %q\nwant %q", got, text)
+			}
+			var printed bytes.Buffer
+			if err := r.PrintTo(&printed); err != nil || printed.String() != text+"\n" {
+				t.Errorf("printed %q, %v", printed.String(), err)
+			}
+		}
+	}
+}
+
+func TestPrintToDoesNotModifyPrevResult(t *testing.T) {
+	stdin := []byte(`{"cniVersion": "1.1.0"}, "after": 1`)
+	r, err := result.Parse(stdin[:23:30], "1.1.0")
+	must(t, err)
+	if err := r.PrintTo(&bytes.Buffer{}); err != nil || string(stdin) != `{"cniVersion": "1.1.0"}, "after": 1` {
+		t.Errorf("%s, %v", stdin, err)
+	}
+}
+
+func TestPrintToReturnsWriterError(t *testing.T) {
+	nobody, pipe := io.Pipe()
+	nobody.Close()
+	if err := result.New("1.1.0").PrintTo(pipe); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestNewResultHasVersionAndRequiredKeys(t *testing.T) {
+	for _, version := range versions {
+		want := `{"cniVersion": "` + version + `"}`
+		if isOld(version) {
+			want = `{"cniVersion": "` + version + `", "dns": {}}`
+		}
+		got := edit(result.New(version), nil)
+		same(t, version, got, want)
+		if strings.Contains(got, "\n") {
+			t.Errorf("%s: %q", version, got)
+		}
+		same(t, version, parse(t, `{"dns": {}, "unknown": 5}`, version, nil), `{"cniVersion": "`+version+`", "dns": {}, "unknown": 5}`)
+	}
+}
+
+func TestResultWithoutAddressIsEmptyInOldVersions(t *testing.T) {
+	for _, from := range versions[2:] {
+		for _, to := range versions[:2] {
+			text := `{"cniVersion": "` + from + `", "interfaces": [{"name": "net1", "sandbox": "/ns"}]}`
+			same(t, from+" to "+to, parse(t, text, to, nil), `{"cniVersion": "`+to+`", "dns": {}}`)
+		}
+	}
+}
+
+func TestOldVersionsGetNoInterfaces(t *testing.T) {
+	for _, version := range versions[:2] {
+		for _, r := range []*result.Result{result.New(version), mustParse(t, sample(version), version)} {
+			before := edit(r, nil)
+			after := edit(r, func(r *result.Result) {
+				r.EnsureSandboxed("net1", "/ns")
+				r.Identify("net1", "/ns", "0000:01:00.2", "/s")
+			})
+			if after != before {
+				t.Errorf("%s: %s became %s", version, before, after)
+			}
+		}
+	}
+}
+
+func mustParse(t *testing.T, text, version string) *result.Result {
+	t.Helper()
+	r, err := result.Parse(json.RawMessage(text), version)
+	must(t, err)
+	return r
+}
+
+func TestInvalidResultIsErrorInEveryVersion(t *testing.T) {
+	for _, version := range versions {
+		keys := []string{`"ips": "x"`, `"ips": [{"address": "10.0.0.2"}]`, `"routes": [{"dst": 5}]`, `"dns": []`}
+		if isOld(version) {
+			keys = []string{`"ip4": "x"`, `"ip6": {"ip": 5}`, `"dns": []`}
+		}
+		for _, key := range keys {
+			for _, text := range []string{`{"cniVersion": "` + version + `", ` + key + `}`, `{` + key + `}`} {
+				for _, to := range []string{version, "1.1.0"} {
+					if !strings.Contains(text, "cniVersion") && to != version {
+						continue // ambiguous: it is read as version to
+					}
+					if r, err := result.Parse(json.RawMessage(text), to); err == nil || !strings.HasPrefix(err.Error(), "result of version "+version) {
+						t.Errorf("%s as %s: %+v, %v", text, to, r, err)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestErrorOfInvalidResultNamesEntryOrVersions(t *testing.T) {
+	for want, texts := range map[string][]string{
+		"result: ":                           {``, ` `, `null`, `5`, `"x"`, `[]`, `{`, `{} {}`, `{"cniVersion": 5}`, `{"cniVersion": "1.1.0", "interfaces": 5}`, `{"interfaces": {}}`},
+		"result: interfaces[0]: ":            {`{"cniVersion": "1.1.0", "interfaces": [5]}`, `{"cniVersion": "1.1.0", "interfaces": [{"name": 5}]}`},
+		"result: interfaces[1]: ":            {`{"cniVersion": "1.1.0", "interfaces": [{}, {"sandbox": 5}]}`},
+		"result of version 9.9.9: ":          {`{"cniVersion": "9.9.9"}`},
+		"result of version x: ":              {`{"cniVersion": "x"}`},
+		"result of version 1.0.0: ":          {`{"cniVersion": "1.0.0", "ips": "x"}`},
+		"result of version 1.0.0 as 1.1.0: ": {`{"cniVersion": "1.0.0", "routes": [{}]}`},
+		"result of version 0.4.0 as 1.1.0: interfaces, ips or routes has a null": {`{"cniVersion": "0.4.0", "ips": [null]}`, `{"cniVersion": "0.4.0", "interfaces": [null]}`},
+	} {
+		for _, text := range texts {
+			if r, err := result.Parse(json.RawMessage(text), "1.1.0"); err == nil || !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("%s: %+v, %v, want %s", text, r, err, want)
+			}
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, version := range versions {
+		f.Add([]byte(sample(version)), "1.1.0")
+		f.Add([]byte(sample("1.1.0")), version)
+	}
+	f.Add([]byte(`null`), "1.1.0")
+	f.Add([]byte(`{"interfaces": [null, {"name": "net1", "sandbox": "/ns"}]}`), "1.1.0")
+	f.Add([]byte(`{"cniVersion": "0.2.0", "ip4": null}`), "0.3.1")
+	f.Add([]byte(chain), "0.4.0")
+	f.Add([]byte(`{"cniVersion": "1.0.0", "interfaces": [{}], "ips": [{"address": "fd00::0:1/64", "interface": 0}, {"interface": -1}]}`), "1.0.0")
+	f.Fuzz(func(t *testing.T, data []byte, version string) {
+		if !slices.Contains(versions, version) {
+			return // refused before parsing
+		}
+		r, err := result.Parse(data, version)
+		r.Find("net1", "/ns")
+		r.Has("net1", "/ns")
+		if err != nil {
+			return
+		}
+		if lost := r.Lost(r); lost != nil {
+			t.Errorf("lost from itself: %q", lost)
+		}
+		before := rewrite(t, r)
+		r.EnsureSandboxed("net1", "/ns")
+		r.Identify("net1", "/ns", "0000:01:00.2", "/s")
+		after := rewrite(t, r)
+		if lost := before.Lost(after); lost != nil {
+			t.Errorf("lost by an edit: %q", lost)
+		}
+	})
+}
+
+// rewrite writes and parses a result. Writing it again must give the same text.
+func rewrite(t *testing.T, r *result.Result) *result.Result {
+	t.Helper()
+	text := r.JSON()
+	var v struct{ CNIVersion string }
+	must(t, json.Unmarshal(text, &v))
+	again, err := result.Parse(text, v.CNIVersion)
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	if other := again.JSON(); !bytes.Equal(other, text) {
+		t.Errorf("%s became %s", text, other)
+	}
+	return again
+}

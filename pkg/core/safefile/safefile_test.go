@@ -1,0 +1,155 @@
+package safefile_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/core/safefile"
+	"devinfo-cni.io/pkg/difftest"
+)
+
+// both returns a plain and a durable directory, neither of which exists.
+func both(t *testing.T) map[string]*safefile.Dir {
+	t.Helper()
+	dir := t.TempDir()
+	return map[string]*safefile.Dir{"plain": safefile.Open(dir + "/plain/state"), "durable": safefile.OpenDurable(dir + "/durable/state")}
+}
+
+func expect(t *testing.T, d *safefile.Dir, name, want string) {
+	t.Helper()
+	got, err := d.Read(name)
+	must(t, err)
+	difftest.Same(t, name, string(got), want)
+}
+
+func readError(d *safefile.Dir, name string) error {
+	_, err := d.Read(name)
+	return err
+}
+
+var must = difftest.Must
+
+func TestWriteReplacesAndRemoveLeavesNothing(t *testing.T) {
+	for kind, d := range both(t) {
+		t.Run(kind, func(t *testing.T) {
+			difftest.Is(t, readError(d, "a"), fs.ErrNotExist)
+			must(t, d.Remove("a"), d.Sweep(nil))
+			if _, err := os.Lstat(d.Path("")); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("the directory exists: %v", err)
+			}
+			for _, content := range []string{"a longer first content", "short", ""} {
+				must(t, d.Write("a", []byte(content)))
+				expect(t, d, "a", content)
+			}
+			must(t, d.Link("b", "a"))
+			difftest.Is(t, d.Link("b", "c"), fs.ErrExist)
+			names, err := d.Names()
+			must(t, err)
+			difftest.Equal(t, names, []string{"a"})
+			must(t, d.Remove("a"), d.Remove("a"))
+			if target, err := os.Readlink(d.Path("b")); target != "a" || err != nil {
+				t.Errorf("the link of a file that is gone: got %q, %v", target, err)
+			}
+			must(t, d.Remove("b"), d.Remove("b"))
+			difftest.Holds(t, d.Path(""))
+		})
+	}
+}
+
+func TestModesDoNotDependOnUmask(t *testing.T) {
+	for _, umask := range []int{0, 0o022, 0o077} {
+		top := t.TempDir()
+		old := syscall.Umask(umask)
+		err := safefile.Open(top+"/a/b/state").Write("file", nil)
+		syscall.Umask(old)
+		must(t, err)
+		for path, want := range map[string]fs.FileMode{"/a": 0o755, "/a/b": 0o755, "/a/b/state": 0o700, "/a/b/state/file": 0o600} {
+			expectMode(t, top+path, want)
+		}
+		must(t, os.Chmod(top, 0o750), safefile.Open(top).Make()) // Make keeps the mode of an existing directory
+		expectMode(t, top, 0o750)
+	}
+}
+
+func expectMode(t *testing.T, path string, want fs.FileMode) {
+	t.Helper()
+	if stat, err := os.Stat(path); err != nil || stat.Mode().Perm() != want {
+		t.Errorf("%s: got %v, %v, want %v", path, stat, err, want)
+	}
+}
+
+func TestMethodsRejectBadNames(t *testing.T) {
+	d := safefile.Open(t.TempDir() + "/state")
+	for _, name := range []string{"", "..", "../a", "/etc/passwd"} { // as in atomicfile.CheckName
+		for _, err := range []error{readError(d, name), d.Write(name, nil), d.Link(name, "a"), d.Remove(name)} {
+			difftest.Equal(t, difftest.As[*store.NameError](t, err).Name, name)
+		}
+	}
+	difftest.Holds(t, filepath.Dir(d.Path("")))
+}
+
+func TestRelativeDirectoryIsAnError(t *testing.T) {
+	t.Chdir(t.TempDir())
+	d := safefile.Open("state")
+	for _, err := range []error{readError(d, "a"), d.Write("a", nil), d.Remove("a"), d.Make()} {
+		difftest.Says(t, err, `directory "state": must be an absolute path`)
+	}
+	difftest.Holds(t, ".")
+}
+
+func TestTooLargeFileIsAnError(t *testing.T) {
+	const limit = 64 << 20
+	d := safefile.Open(t.TempDir())
+	difftest.Is(t, d.Write("a", make([]byte, limit+1)), store.ErrTooLarge)
+	must(t, d.Write("a", nil), os.Truncate(d.Path("a"), limit)) // a sparse file
+	if got, err := d.Read("a"); len(got) != limit || err != nil {
+		t.Errorf("got %d bytes, %v", len(got), err)
+	}
+	must(t, os.Truncate(d.Path("a"), limit+1))
+	difftest.Is(t, readError(d, "a"), store.ErrTooLarge)
+	difftest.Holds(t, d.Path(""), "a")
+}
+
+// The methods must not follow a link or block on a FIFO.
+func TestWriteReplacesIrregularFile(t *testing.T) {
+	parent := t.TempDir()
+	d := safefile.Open(parent + "/state")
+	must(t, d.Make(), os.WriteFile(parent+"/victim", []byte("v"), 0o600))
+	must(t, d.Link("link", "../victim"), d.Link("dangling", "../nothing"), syscall.Mkfifo(d.Path("fifo"), 0o600))
+	for _, name := range []string{"link", "dangling", "fifo"} {
+		if got, err := d.Read(name); err == nil {
+			t.Errorf("%s: read %q", name, got)
+		}
+		must(t, d.Write(name, []byte("new")))
+		expect(t, d, name, "new")
+	}
+	must(t, os.Mkdir(d.Path("dir"), 0o700))
+	if read, write := readError(d, "dir"), d.Write("dir", nil); read == nil || write == nil {
+		t.Errorf("a directory: %v, %v", read, write)
+	}
+	must(t, os.Symlink("../victim", d.Path(".link.devinfo")), d.Write("link", []byte("x")))
+	expect(t, d, "link", "x")
+	must(t, syscall.Mkfifo(d.Path(".fifo.devinfo"), 0o600), d.Remove("fifo"))
+	difftest.Holds(t, d.Path(""), "dangling", "dir", "link")
+	difftest.Equal(t, difftest.Read(t, parent+"/victim"), "v")
+}
+
+func TestImpossibleDirectoryIsEmptyForReaders(t *testing.T) {
+	top := t.TempDir()
+	must(t, os.WriteFile(top+"/file", nil, 0o600), os.Symlink("nothing", top+"/dangling"))
+	for _, path := range []string{"/file", "/file/sub", "/dangling", "/dangling/sub"} {
+		for kind, d := range map[string]*safefile.Dir{"plain": safefile.Open(top + path), "durable": safefile.OpenDurable(top + path)} {
+			if write, link := d.Write("a", nil), d.Link("a", "b"); write == nil || link == nil {
+				t.Errorf("%s, %s: %v, %v", path, kind, write, link)
+			}
+			_, entries := d.Entries()
+			must(t, entries, d.Remove("a"), d.Sweep(nil))
+			difftest.Is(t, readError(d, "a"), fs.ErrNotExist)
+		}
+	}
+}
