@@ -49,7 +49,7 @@ var layers = [][]string{
 	{"pkg/dra/devices"},
 	// The life of a claim. It uses devices through pkg/dra/devices.
 	{"pkg/dra/claim"},
-	{"plugins/devinfo", "pkg/dra", "pkg/inject", "pkg/ctl/validate", "pkg/ctl/capture", "pkg/ctl/node", "pkg/host/link/crosscheck/crosschecktest"},
+	{"plugins/devinfo", "pkg/dra", "pkg/agent/inject", "pkg/ctl/validate", "pkg/ctl/capture", "pkg/ctl/node", "pkg/host/link/crosscheck/crosschecktest"},
 	// devinfo-agent; the reports of devinfoctl.
 	{"pkg/agent", "pkg/ctl/doctor", "pkg/ctl/topology"},
 	{"cmd/devinfo", "cmd/devinfoctl", "cmd/cni-dra-driver", "cmd/cni-dra-gate", "cmd/devinfo-agent", "cmd/kubectl-devinfo"},

@@ -11,11 +11,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"devinfo-cni.io/pkg/agent"
+	"devinfo-cni.io/pkg/agent/inject"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/httpstatus"
 	"devinfo-cni.io/pkg/core/install"
 	"devinfo-cni.io/pkg/ctl/commandline"
-	"devinfo-cni.io/pkg/inject"
 )
 
 // options are the values of the command-line flags. The method agent completes the embedded agent.Options.

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/agent/inject"
 	"devinfo-cni.io/pkg/core/check"
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/config"
@@ -31,7 +32,6 @@ import (
 	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/sysfs"
-	"devinfo-cni.io/pkg/inject"
 )
 
 // Options configure an Agent.

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/agent"
+	"devinfo-cni.io/pkg/agent/inject"
 	"devinfo-cni.io/pkg/core/build"
 	"devinfo-cni.io/pkg/core/check/checktest"
 	"devinfo-cni.io/pkg/core/config"
@@ -29,7 +30,6 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/link/linktest"
-	"devinfo-cni.io/pkg/inject"
 )
 
 func TestAgentInstallsRestoresAndCounts(t *testing.T) {

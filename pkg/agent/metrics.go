@@ -6,8 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"devinfo-cni.io/pkg/agent/inject"
 	"devinfo-cni.io/pkg/core/build"
-	"devinfo-cni.io/pkg/inject"
 )
 
 // metrics are updated when an event happens. [Agent.facts] computes the remaining metrics for each scrape.

@@ -16,6 +16,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/agent"
+	"devinfo-cni.io/pkg/agent/inject"
 	"devinfo-cni.io/pkg/core/build"
 	"devinfo-cni.io/pkg/core/check/checktest"
 	"devinfo-cni.io/pkg/core/config"
@@ -23,7 +24,6 @@ import (
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
-	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/test/undertest"
 )
 

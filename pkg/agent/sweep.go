@@ -9,9 +9,9 @@ import (
 	"os"
 	"time"
 
+	"devinfo-cni.io/pkg/agent/inject"
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/inject"
 	plugin "devinfo-cni.io/plugins/devinfo"
 )
 

@@ -17,12 +17,12 @@ import (
 	"github.com/containerd/nri/pkg/runtime-tools/generate"
 	oci "github.com/opencontainers/runtime-spec/specs-go"
 
+	"devinfo-cni.io/pkg/agent/inject"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/sysfs"
-	"devinfo-cni.io/pkg/inject"
 )
 
 const (

@@ -8,8 +8,8 @@ import (
 	oci "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"devinfo-cni.io/pkg/agent/inject"
 	"devinfo-cni.io/pkg/host/link/linktest"
-	"devinfo-cni.io/pkg/inject"
 )
 
 // A pod may mount the node's /run with mountPropagation Bidirectional. The runtime's mounts below it in the container

@@ -19,13 +19,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/agent/inject"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/safefile/safefiletest"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/link/linktest"
-	"devinfo-cni.io/pkg/inject"
 )
 
 func TestCopiesFollowLaterAttachmentsAndDetachments(t *testing.T) {
@@ -355,7 +355,7 @@ func TestDocumentationShowsTheInjectedItems(t *testing.T) {
 		_, _, err := r.opened().CreateContainer(t.Context(), pod("devinfo-cni.io/require="+required), container())
 		refusals = append(refusals, fmt.Sprint(err))
 	}
-	difftest.Contains(t, difftest.Read(t, "../../docs/injection.md"),
+	difftest.Contains(t, difftest.Read(t, "../../../docs/injection.md"),
 		"```\n"+strings.Join(seen, "\n")+"\n```", "```json\n"+r.staged(sandbox)["network-info.json"]+"```", "```\n"+strings.Join(refusals, "\n")+"\n```")
 }
 

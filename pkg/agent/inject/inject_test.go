@@ -13,10 +13,10 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/agent/inject"
 	"devinfo-cni.io/pkg/core/config/attachment"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/inject"
 )
 
 const theDirectory = "/stage/" + sandbox + "/devinfo on /var/run/k8s.cni.cncf.io/devinfo bind bind,ro,nosuid,nodev,noexec"
