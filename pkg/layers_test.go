@@ -32,7 +32,7 @@ var layers = [][]string{
 	{"devinfo", "pkg/ctl/commandline", "pkg/goldentest"},
 	// Each package reads or writes one thing: sysfs, netlink, the store, a configuration, a capture, an API. pkg/core/cniexec
 	// runs other plugins.
-	{"devinfo/store", "pkg/host/sysfs", "pkg/host/link", "pkg/core/config", "pkg/host/capturefile", "pkg/core/cdispec", "pkg/core/cniexec", "pkg/core/nri", "pkg/cluster", "pkg/core/podresources"},
+	{"devinfo/store", "pkg/host/sysfs", "pkg/host/link", "pkg/core/config", "pkg/host/capturefile", "pkg/core/cdispec", "pkg/core/cniexec", "pkg/core/nri", "pkg/ctl/cluster", "pkg/core/podresources"},
 	// Root's own files; the devices of a host.
 	{"pkg/core/safefile", "pkg/core/safefile/safefiletest", "pkg/host/hostdev"},
 	// The steps of an ADD, which plugins/devinfo combines; the records of cni-dra-driver; kits for tests.

@@ -22,8 +22,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/streaming/pkg/httpstream"
 
-	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/ctl/cluster"
 )
 
 // Labels of the agents' pods.

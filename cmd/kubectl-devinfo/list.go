@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/ctl/cluster"
 	"devinfo-cni.io/pkg/ctl/commandline"
 )
 

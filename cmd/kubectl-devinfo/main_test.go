@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/remotecommand"
 
-	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/ctl/cluster"
 	"devinfo-cni.io/pkg/difftest"
 )
 

@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/client-go/util/workqueue"
 
-	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/ctl/cluster"
 	"devinfo-cni.io/pkg/ctl/validate"
 )
 

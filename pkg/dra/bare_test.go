@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"devinfo-cni.io/pkg/cluster"
+	"devinfo-cni.io/pkg/ctl/cluster"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/sysfs"
 )

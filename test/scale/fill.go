@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/workqueue"
 
-	"devinfo-cni.io/pkg/cluster"
+	"devinfo-cni.io/pkg/ctl/cluster"
 )
 
 const (

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/core/check"
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/ctl/cluster"
 	"devinfo-cni.io/pkg/dra/state"
 )
 

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/ctl/cluster"
 )
 
 // A naming is one of the ways to name attachments on the command line. If one is not nil, all matching attachments

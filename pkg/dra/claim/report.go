@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/cluster"
+	"devinfo-cni.io/pkg/ctl/cluster"
 	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/dra/status"

@@ -27,7 +27,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
-	"devinfo-cni.io/pkg/cluster"
+	"devinfo-cni.io/pkg/ctl/cluster"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
-	"devinfo-cni.io/pkg/cluster"
+	"devinfo-cni.io/pkg/ctl/cluster"
 	"devinfo-cni.io/pkg/difftest"
 )
 
