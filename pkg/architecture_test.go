@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // declared returns the names of a file's types and functions. A method is "Type.Method".

@@ -18,7 +18,7 @@ import (
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 const module = "devinfo-cni.io/"
@@ -27,9 +27,9 @@ const module = "devinfo-cni.io/"
 // packages of one layer do not import each other. Put a new package into the lowest layer above all its imports.
 var layers = [][]string{
 	// No imports from this repository.
-	{"devinfo/pci", "devinfo/atomicfile", "devinfo/shape", "pkg/core/pod", "pkg/core/build", "pkg/core/httpstatus", "pkg/core/clierr", "pkg/difftest", "pkg/core/nri/nritest"},
+	{"devinfo/pci", "devinfo/atomicfile", "devinfo/shape", "pkg/core/pod", "pkg/core/build", "pkg/core/httpstatus", "pkg/core/clierr", "test/difftest", "pkg/core/nri/nritest"},
 	// The device-info format; helpers for command lines and golden files.
-	{"devinfo", "pkg/ctl/commandline", "pkg/goldentest"},
+	{"devinfo", "pkg/ctl/commandline", "test/goldentest"},
 	// Each package reads or writes one thing: sysfs, netlink, the store, a configuration, a capture, an API. pkg/core/cniexec
 	// runs other plugins.
 	{"devinfo/store", "pkg/host/sysfs", "pkg/host/link", "pkg/core/config", "pkg/host/capturefile", "pkg/core/cdispec", "pkg/core/cniexec", "pkg/core/nri", "pkg/ctl/cluster", "pkg/core/podresources"},

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // phrases are constructions that make a reader start a sentence again, each with the better way. CONTRIBUTING.md

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"devinfo-cni.io/pkg/core/clierr"
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // parse parses and checks a command line.

@@ -10,8 +10,8 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/test/difftest"
 )
 
 const igb = "../../testdata/hosts/igb-sriov.txtar"

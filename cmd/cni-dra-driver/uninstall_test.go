@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/test/difftest"
 )
 
 // slicesServer is an API server with one ResourceSlice of the node. gone reports whether it was deleted.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // largest is the limit for the stripped executable in bytes. The executable is started for every verb of every

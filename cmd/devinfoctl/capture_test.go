@@ -9,8 +9,8 @@ import (
 
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/test/difftest"
 )
 
 func TestCaptureOfCaptureKeepsContent(t *testing.T) {

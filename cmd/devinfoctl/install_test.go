@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"devinfo-cni.io/pkg/core/clierr"
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/undertest"
 )
 

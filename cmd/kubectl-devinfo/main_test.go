@@ -18,7 +18,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/ctl/cluster"
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 func (t *tool) run(ctx context.Context, args ...string) (code int) {

@@ -14,10 +14,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/test/difftest"
 )
 
 func TestStatusIsSentUntilAPIServerAcceptsItAlsoAfterRestart(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/ctl/cluster"
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/sysfs"
+	"devinfo-cni.io/test/difftest"
 )
 
 // Multus attaches a device with a resourceName: see inventory.ResourceName.

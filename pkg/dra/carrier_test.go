@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/test/difftest"
 )
 
 // cable simulates the carrier of the PF p0 and records the slices that the agent publishes.

@@ -16,9 +16,9 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/test/difftest"
 )
 
 func TestClaimIsDeletedOnlyIfAPIServerReportsIt(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"devinfo-cni.io/pkg/core/cdispec"
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // createContainer returns the error of a runtime that creates a container with these gates. It resolves each

@@ -14,7 +14,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"devinfo-cni.io/pkg/core/discovery"
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/devices/restore"
@@ -22,6 +21,7 @@ import (
 	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link/linkhost"
+	"devinfo-cni.io/test/difftest"
 )
 
 const hardware = "../../testdata/hosts/mlx5-switchdev.txtar"

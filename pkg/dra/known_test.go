@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // ovs-cni reads the file of a vDPA device at the start of ADD.

@@ -22,8 +22,8 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/test/difftest"
 )
 
 const driverName = "cni.dra.networking.x-k8s.io"

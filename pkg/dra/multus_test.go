@@ -18,7 +18,7 @@ import (
 	metadataapi "k8s.io/dynamic-resource-allocation/api/metadata"
 	"k8s.io/dynamic-resource-allocation/devicemetadata"
 
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // readAsMultus does what Multus' pkg/draclient does (main branch of 2026, not released). For each claim in the

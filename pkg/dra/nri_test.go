@@ -17,9 +17,9 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"devinfo-cni.io/pkg/core/nri/nritest"
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/claim"
+	"devinfo-cni.io/test/difftest"
 )
 
 // containerRuntime is the NRI server of a container runtime.

@@ -3,10 +3,10 @@ package dra_test
 import (
 	"testing"
 
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/test/difftest"
 )
 
 // devinfoctl compares the digest with the rules file, which may have changed since the driver read it.

@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/test/difftest"
 )
 
 // reserveFor returns a copy of a claim that is reserved for more pods.

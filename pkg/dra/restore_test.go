@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/claim"
+	"devinfo-cni.io/test/difftest"
 )
 
 // inBubbleWithDevices is inBubble on a node with devices, with a started agent.

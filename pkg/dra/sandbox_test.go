@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/status"
+	"devinfo-cni.io/test/difftest"
 )
 
 func TestPodIsAttachedAndDetachedOnce(t *testing.T) {

@@ -20,9 +20,9 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
 
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/link/linktest"
 	plugin "devinfo-cni.io/plugins/devinfo"
+	"devinfo-cni.io/test/difftest"
 )
 
 // answer calls the plugin in a made-up environment and returns its output.

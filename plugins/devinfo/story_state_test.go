@@ -21,7 +21,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/cdispec"
 	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // sections are the sections that a step is expected to produce. Empty ones are left out.

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/tools/txtar"
 
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // The paths of a story. They can be fixed, because linktest.Run mounts an empty tmpfs of this process's own on /run.

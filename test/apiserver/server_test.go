@@ -5,8 +5,8 @@ import (
 	"sync"
 	"testing"
 
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/test/controlplane"
+	"devinfo-cni.io/test/difftest"
 )
 
 // bin is the directory where make deps-apiserver puts the programs.

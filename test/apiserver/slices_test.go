@@ -15,11 +15,11 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/sysfs"
+	"devinfo-cni.io/test/difftest"
 )
 
 // offer publishes devices with the controller of the kubelet plugin library. It returns when all devices are in the

@@ -16,8 +16,8 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/cdispec"
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/undertest"
 )
 

@@ -14,8 +14,8 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/test/crash/inject"
+	"devinfo-cni.io/test/difftest"
 )
 
 // hangs is the time limit of a call.

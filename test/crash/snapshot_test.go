@@ -16,8 +16,8 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // A snapshot contains everything that a plugin could leave: the files below /run and /var/lib by path, and interfaces

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/undertest"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // examples runs the files in deploy/examples that need no hardware except a network card. It replaces their images

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // TestWithMultus checks that devinfo writes device information for pods of Multus. network-status must contain it for

@@ -20,8 +20,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/test/difftest"
 )
 
 // offers waits until each node offers the device for software networks.

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // onNode runs a command on the node. Its words must not need quotes.

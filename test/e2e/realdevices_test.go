@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // TestRealDevices runs both agents, installed with Helm, on the machine of test/vm. Its README.md lists the

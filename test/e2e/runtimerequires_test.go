@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // agentRequired configures the runtime's validator (docs/injection.md). It refuses a container without the agent if

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // oddities replace a file by another one. The calls run as root without CAP_DAC_OVERRIDE, as in a container, so

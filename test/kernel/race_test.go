@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // rounds returns the number of repetitions of a race: DEVINFO_ROUNDS, or a small number.

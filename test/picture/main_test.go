@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 func TestPictureInDocsIsCurrent(t *testing.T) {

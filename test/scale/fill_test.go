@@ -7,7 +7,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"devinfo-cni.io/pkg/ctl/cluster"
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // The benchmark must use pods like those in a real cluster.

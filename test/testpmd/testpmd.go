@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // Patience is the time limit on a machine that is busy with more than two programs.

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/test/difftest"
 )
 
 // Key is the environment variable with the path of the plugin's executable.

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // TestMain runs the plugins from memory, because the machine fetches a page of a file below /host from the host each

@@ -16,7 +16,7 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"sigs.k8s.io/yaml"
 
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // An example is a file in deploy/examples that needs a device. Libcni runs its network unchanged, with the additions

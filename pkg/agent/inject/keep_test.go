@@ -23,9 +23,9 @@ import (
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/safefile/safefiletest"
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/test/difftest"
 )
 
 func TestCopiesFollowLaterAttachmentsAndDetachments(t *testing.T) {

@@ -27,9 +27,9 @@ import (
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/nri/nritest"
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/sysfs"
+	"devinfo-cni.io/test/difftest"
 )
 
 // The pod of the captured host. Its net1 is a VF with RDMA, and its net2 is a macvlan.

@@ -17,7 +17,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"devinfo-cni.io/pkg/core/cniexec"
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/undertest"
 )
 

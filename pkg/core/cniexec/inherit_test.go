@@ -15,7 +15,7 @@ import (
 	"devinfo-cni.io/pkg/core/cniexec"
 	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/core/safefile/safefiletest"
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // lockedFile creates a file and locks it, as the caller of a plugin does.

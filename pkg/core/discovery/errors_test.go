@@ -9,9 +9,9 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/discovery"
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/test/difftest"
 )
 
 func TestRepresentorErrorIsWarning(t *testing.T) {

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/pkg/core/discovery"
-	"devinfo-cni.io/pkg/goldentest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/link/linkhost"
 	"devinfo-cni.io/pkg/host/sysfs"
+	"devinfo-cni.io/test/goldentest"
 )
 
 func TestEveryDeviceOfEveryHostIsDescribed(t *testing.T) {

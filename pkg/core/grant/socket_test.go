@@ -10,7 +10,7 @@ import (
 	"devinfo-cni.io/pkg/core/cdispec"
 	"devinfo-cni.io/pkg/core/grant"
 	"devinfo-cni.io/pkg/core/pod"
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 var web = pod.Identity{UID: "6e0c2d4f", ContainerID: "0123456789abcdef9876"}

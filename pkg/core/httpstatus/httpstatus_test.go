@@ -17,7 +17,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"devinfo-cni.io/pkg/core/httpstatus"
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 func TestHealthReportsEveryCheck(t *testing.T) {

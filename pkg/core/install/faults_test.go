@@ -16,8 +16,8 @@ import (
 
 	"devinfo-cni.io/pkg/core/install"
 	"devinfo-cni.io/pkg/core/safefile/safefiletest"
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/test/difftest"
 )
 
 func TestFullDiskLeavesTheOldPlugin(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/install"
 	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/undertest"
 )
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 func claimOf(pod string, leases ...journal.DeviceLease) *journal.Claim {

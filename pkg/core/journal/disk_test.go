@@ -7,8 +7,8 @@ import (
 
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/safefile/safefiletest"
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // roomFor calls do with an increasing number of free inodes until it succeeds, and returns that number. After

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/core/config"
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // FuzzDecode checks that encode and decode are inverse, and that decode reports an entry of a newer build as

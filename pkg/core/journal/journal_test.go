@@ -14,7 +14,7 @@ import (
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/safefile"
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 func TestGetReturnsRecordedEntry(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"testing/fstest"
 
 	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/test/difftest"
 )
 
 func TestLockedBySRIOVReturnsLiveLocks(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/safefile/safefiletest"
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // swept runs a sweep, which must remove exactly these paths.

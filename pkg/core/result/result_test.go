@@ -12,7 +12,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types/create"
 
 	"devinfo-cni.io/pkg/core/result"
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 var must = difftest.Must

@@ -12,8 +12,8 @@ import (
 
 	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/core/safefile/safefiletest"
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/test/difftest"
 )
 
 func TestUnexposedNeedsRootOwnedPath(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/core/safefile/safefiletest"
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 const patience = 5 * time.Minute

@@ -10,9 +10,9 @@ import (
 	"devinfo-cni.io/pkg/core/podresources"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/node"
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/test/difftest"
 )
 
 // vf returns a VF without a holder.

@@ -17,9 +17,9 @@ import (
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/ctl/validate"
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	plugin "devinfo-cni.io/plugins/devinfo"
+	"devinfo-cni.io/test/difftest"
 )
 
 // A node runs the plugin's ADD on a captured host.

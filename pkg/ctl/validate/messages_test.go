@@ -7,7 +7,7 @@ import (
 
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
-	"devinfo-cni.io/pkg/goldentest"
+	"devinfo-cni.io/test/goldentest"
 )
 
 // messages collects the findings and errors for all invalid texts.

@@ -12,8 +12,8 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/ctl/validate"
-	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/goldentest"
+	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/goldentest"
 )
 
 // checker checks texts for a node that has three plugins.

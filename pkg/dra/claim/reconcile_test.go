@@ -10,9 +10,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/test/difftest"
 )
 
 func allWants() []want { return []want{keep, attach, detach, forget} }

@@ -9,8 +9,8 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/test/difftest"
 )
 
 // of returns parameters with a config of one plugin.

@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/status"
+	"devinfo-cni.io/test/difftest"
 )
 
 func TestReportIsRepeatedAfterTemporaryErrors(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // box has the relevant forms of sysfs: a device in the list of its bus, a link through a directory that is itself a

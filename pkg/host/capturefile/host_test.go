@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"devinfo-cni.io/devinfo/atomicfile"
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/test/difftest"
 )
 
 func parse(t *testing.T, text string) *capturefile.Host {

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"testing"
 
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/link/linkhost"
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/test/difftest"
 )
 
 func TestRecordedHostEqualsKernel(t *testing.T) {

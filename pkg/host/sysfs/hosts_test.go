@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"devinfo-cni.io/devinfo/pci"
-	"devinfo-cni.io/pkg/goldentest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/sysfs"
+	"devinfo-cni.io/test/goldentest"
 )
 
 // A teller calls every method of a sysfs and writes a line for each device, without zero values. It only checks

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/sysfs"
+	"devinfo-cni.io/test/difftest"
 )
 
 // odd maps names to made-up hosts and the lines that a teller must write about them, except the lines about lineages

@@ -13,10 +13,10 @@ import (
 	"testing"
 
 	"devinfo-cni.io/devinfo/pci"
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/sysfs"
+	"devinfo-cni.io/test/difftest"
 )
 
 var must = difftest.Must

@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/test/crash/inject"
+	"devinfo-cni.io/test/difftest"
 )
 
 // With this environment variable the test binary is the tested program: it creates files in the directory and prints

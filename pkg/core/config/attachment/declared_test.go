@@ -9,7 +9,7 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/config/attachment"
-	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // declared returns the declared device information of a pod's interface net1 on net-a.

@@ -9,11 +9,11 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices/binding"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/test/difftest"
 )
 
 func on(address string) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {

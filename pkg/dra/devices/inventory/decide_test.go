@@ -4,10 +4,10 @@ import (
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/test/difftest"
 )
 
 // The PFs of the host igb-sriov, a VF of each, and rules for all devices.

@@ -14,9 +14,9 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 	"sigs.k8s.io/yaml"
 
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // documented returns the attributes in the table of the documentation, with the types of their values.

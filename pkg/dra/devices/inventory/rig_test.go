@@ -3,9 +3,9 @@ package inventory_test
 import (
 	"testing"
 
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/test/difftest"
 )
 
 const driver = "cni.dra.networking.x-k8s.io"

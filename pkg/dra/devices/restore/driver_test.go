@@ -12,9 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/host/sysfs"
+	"devinfo-cni.io/test/difftest"
 )
 
 func TestDriverIsRefusedWithoutIsolationOfFunction(t *testing.T) {

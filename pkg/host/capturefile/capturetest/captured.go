@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/test/difftest"
 )
 
 // captured returns the paths of captured hosts. Tests run in the directory of their package, at any depth.
