@@ -12,7 +12,7 @@ import (
 
 // largest is the limit for the stripped executable in bytes. The executable is started for every verb of every
 // attachment.
-const largest = 4_200_000
+const largest = 4_400_000
 
 // denied lists packages that must not be in the executable, with the packages below them. Numbers in the
 // reasons are start-up times of a plugin relative to a Go program that prints one line.
@@ -26,7 +26,8 @@ var denied = []struct{ path, why string }{
 	{"google.golang.org/protobuf", "part of grpc"},
 	{"github.com/containernetworking/cni/pkg/skel", "reads standard input without a limit, and checks the namespace after printing; protocol.go replaces it"},
 	{"go.opentelemetry.io", "cni/pkg/invoke imports it since 1.3.1, which adds 0.25 and 0.8 ms of init: stay with 1.3.0"},
-	{"github.com/containernetworking/plugins/pkg/ip", "1.57, because of knftables"},
+	{"github.com/containernetworking/plugins/pkg/ip", "1.57, because of knftables; of this module, pkg/ns costs nothing"},
+	{"sigs.k8s.io/knftables", "part of plugins/pkg/ip"},
 	{"github.com/containernetworking/plugins/pkg/ipam", "1.76; delegates do IPAM"},
 	{"github.com/k8snetworkplumbingwg/sriovnet", "1.66, because of net/http and regular expressions, and 1.5 MB; pkg/host/link replaces it"},
 	{"github.com/Mellanox/rdmamap", "for comparison in tests only; reads all of /sys/class/infiniband for one device"},

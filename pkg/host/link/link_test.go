@@ -103,19 +103,6 @@ func TestInterfaceIsFoundAfterRename(t *testing.T) {
 	})
 }
 
-func TestPathThatIsNotNetnsIsErrNoNetns(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		plain := filepath.Join(t.TempDir(), "plain")
-		must(t, os.WriteFile(plain, nil, 0o644))
-		for _, path := range []string{plain, plain + "/below", plain + "-absent", filepath.Dir(plain), "/proc/self/ns/mnt", "/proc/0/ns/net"} {
-			_, err := kernel().Interface(path, "lo")
-			if !errors.Is(err, link.ErrNoNetns) || errors.Is(err, link.ErrNoInterface) || !strings.Contains(err.Error(), path) {
-				t.Errorf("%s: %v", path, err)
-			}
-		}
-	})
-}
-
 func TestParentsEqualSysfsOfThisMachine(t *testing.T) {
 	devices, _ := filepath.Glob("/sys/class/net/*/device")
 	if len(devices) == 0 {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/containernetworking/plugins/pkg/ns"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,17 +24,25 @@ const ourNetns = "/proc/thread-self/ns/net"
 // After a network namespace ends, its mount point remains as a plain file. A plain file may also be a network
 // namespace that is not mounted yet, or whose mount is not visible in this mount namespace: see [SeesMounts].
 func CheckNetns(path string) error {
+	if err := checkNetns(path); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// checkNetns is CheckNetns without the path in its errors.
+func checkNetns(path string) error {
 	var stat unix.Statfs_t
 	err := unix.Statfs(path, &stat)
 	switch {
 	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ENOTDIR):
-		return fmt.Errorf("%s: %w: %w", path, ErrNoNetns, err)
+		return fmt.Errorf("%w: %w", ErrNoNetns, err)
 	case err != nil:
-		return &fs.PathError{Op: "statfs", Path: path, Err: err}
+		return fmt.Errorf("statfs: %w", err)
 	case int64(stat.Type) == unix.NSFS_MAGIC:
 		return nil
 	}
-	return fmt.Errorf("%s: %w: not a mount of a network namespace", path, ErrNoNetns)
+	return fmt.Errorf("%w: not a mount of a network namespace", ErrNoNetns)
 }
 
 // HasNetns reports whether path is a network namespace. It returns no error if [CheckNetns] returns ErrNoNetns.
@@ -88,53 +97,56 @@ func IsOwnNetns(path string) (bool, error) {
 	return err == nil && its.Dev == ours.Dev && its.Ino == ours.Ino, nil
 }
 
-// within calls f in the network namespace at path, or in the current one if path is "".
-//
-// It does not use github.com/containernetworking/plugins/pkg/ns. That package makes ADD 2.9 % slower, with 24 more
-// system calls. Its errors do not wrap the system's, so [netnsError] could not recognize EINVAL and ENOTDIR.
+// within calls f in the network namespace at path, or in the current one if path is "", and returns the error of f.
 func within(path string, f func() error) error {
-	if path == "" {
-		return f()
+	own := path == ""
+	if !own {
+		own, _ = IsOwnNetns(path)
 	}
-	there, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return netnsError(err)
+	if own {
+		return f() // setns(2) needs CAP_SYS_ADMIN even for the current network namespace
 	}
-	defer unix.Close(there)
-
-	runtime.LockOSThread()
-	lost := false
-	defer func() {
-		if !lost { // a lost thread stays locked and ends with its goroutine
-			runtime.UnlockOSThread()
-		}
-	}()
-	here, err := unix.Open(ourNetns, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("open %s: %w", ourNetns, err)
-	}
-	defer unix.Close(here)
-	if err := unix.Setns(there, unix.CLONE_NEWNET); err != nil {
-		if own, _ := IsOwnNetns(path); own { // setns needs CAP_SYS_ADMIN even for the current network namespace
-			return f()
-		}
-		return netnsError(err)
-	}
-	err = f()
-	if back := unix.Setns(here, unix.CLONE_NEWNET); back != nil {
-		lost = true
-		err = errors.Join(err, fmt.Errorf("leave the network namespace: %w", back))
+	var err error
+	called := false
+	refused := ns.WithNetNSPath(path, func(ns.NetNS) error {
+		called, err = true, f()
+		return nil
+	})
+	if !called {
+		err = entryError(path, refused)
 	}
 	return err
 }
 
-// netnsError classifies an error of opening a path or of setns(2). setns returns EINVAL for a path that is not a
-// network namespace.
-func netnsError(err error) error {
-	if absent(err) || errors.Is(err, syscall.ENOTDIR) {
+// entryError returns the reason why package ns refused to enter the network namespace at path. The package only
+// prints the errors of the system, so entryError asks again.
+func entryError(path string, refused error) error {
+	if err := checkNetns(path); err != nil {
+		return err
+	}
+	err := tryNetns(path)
+	switch {
+	case absent(err): // a namespace of another kind, or one that has just ended
 		return fmt.Errorf("%w: %w", ErrNoNetns, err)
+	case err == nil:
+		err = refused
 	}
 	return fmt.Errorf("enter the network namespace: %w", err)
+}
+
+// tryNetns enters the network namespace at path in a thread that ends immediately.
+func tryNetns(path string) error {
+	there, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer there.Close()
+	tried := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		tried <- unix.Setns(int(there.Fd()), unix.CLONE_NEWNET)
+	}()
+	return <-tried
 }
 
 // NetnsGone reports whether a network namespace no longer exists, so that the caller may delete its resources. In a
