@@ -38,7 +38,7 @@ var layers = [][]string{
 	// The steps of an ADD, which plugins/devinfo combines; the records of cni-dra-driver; kits for tests.
 	{
 		"pkg/core/journal", "pkg/core/install", "pkg/core/config/attachment", "pkg/core/discovery", "pkg/core/result",
-		"pkg/dra/metadata", "pkg/dra/state", "pkg/dra/status",
+		"pkg/dra/metadata", "pkg/core/state", "pkg/dra/status",
 		"pkg/host/link/linkhost", "pkg/host/link/linktest", "pkg/host/link/crosscheck", "pkg/host/capturefile/capturetest",
 	},
 	// What a container may access of a device; the check of an ADD's result; the devices of a node.

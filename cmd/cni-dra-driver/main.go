@@ -11,12 +11,11 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/ctl/commandline"
-	"devinfo-cni.io/pkg/dra/state"
 )
 
 // driver is the name of the DRA driver. It is not configurable, because DeviceClasses, claims and RBAC rules contain
@@ -85,7 +84,7 @@ func clearCommand() *cobra.Command {
 			}
 			var errs []error
 			for _, uid := range uids {
-				c, err := state.Clear(dir, types.UID(uid))
+				c, err := state.Clear(dir, uid)
 				errs = append(errs, err)
 				if c == nil {
 					continue

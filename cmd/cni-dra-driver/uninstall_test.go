@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
-	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/test/difftest"
 )
 

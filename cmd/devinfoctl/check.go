@@ -11,9 +11,9 @@ import (
 
 	"devinfo-cni.io/pkg/core/check"
 	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/node"
-	"devinfo-cni.io/pkg/dra/state"
 )
 
 const checkHelp = `Compares each attachment with its state after ADD, as the plugin's CHECK does. For each fact it

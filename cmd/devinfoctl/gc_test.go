@@ -14,7 +14,7 @@ import (
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/check/checktest"
 	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/host/link/linktest"
 )
 

@@ -12,12 +12,11 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
-	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/pkg/core/nri"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/devices"
-	"devinfo-cni.io/pkg/dra/state"
 )
 
 // Options configures an [Agent].
@@ -82,7 +81,7 @@ func (a *Agent) RemovePodSandbox(ctx context.Context, pod *api.PodSandbox) error
 }
 
 func sandboxOf(p *api.PodSandbox) claim.Sandbox {
-	sb := claim.Sandbox{ID: p.GetId(), Pod: state.Pod{Namespace: p.GetNamespace(), Name: p.GetName(), UID: types.UID(p.GetUid())}}
+	sb := claim.Sandbox{ID: p.GetId(), Pod: state.Pod{Namespace: p.GetNamespace(), Name: p.GetName(), UID: p.GetUid()}}
 	for _, ns := range p.GetLinux().GetNamespaces() {
 		switch ns.GetType() {
 		case "network":

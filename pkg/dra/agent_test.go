@@ -12,9 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
-	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/test/difftest"
@@ -65,7 +63,7 @@ func TestEachClaimStatusHasItsOwnBackOff(t *testing.T) {
 		}
 		agent := r.start()
 		for _, name := range []string{"slow", "bad", "good", "gone"} {
-			r.prepare(r.claimOf(name, types.UID(name), name, netRequest{"x", "net1", ""}))
+			r.prepare(r.claimOf(name, name, name, netRequest{"x", "net1", ""}))
 			must(t, r.runPod(r.sandbox(name, name)))
 		}
 		time.Sleep(1000 * time.Second)
@@ -106,7 +104,7 @@ func TestStatusThatChangesDuringSendIsSentAgain(t *testing.T) {
 		r.start()
 		for n := range 9 { // four are sent at a time
 			name := fmt.Sprint(n)
-			r.prepare(r.claimOf(name, types.UID(name), name, netRequest{"x", "net1", ""}))
+			r.prepare(r.claimOf(name, name, name, netRequest{"x", "net1", ""}))
 			must(t, r.runPod(r.sandbox(name, name)))
 		}
 		time.Sleep(time.Second / 2)
@@ -127,7 +125,7 @@ func TestUnreadableRecordAffectsOnlyItsClaim(t *testing.T) {
 	_, err := agent.Prepare(t.Context(), r.claimOf("a", "u1", "pod1", netRequest{"x", "net1", ""}))
 	difftest.As[*state.SchemaError](t, err)
 	difftest.As[*state.SchemaError](t, agent.Unprepare(t.Context(), "u1"))
-	for _, uid := range []types.UID{"u2", "u3"} {
+	for _, uid := range []string{"u2", "u3"} {
 		r.prepare(r.claimOf("a", uid, "pod"+string(uid), netRequest{"x", "net1", ""}))
 		must(t, agent.Unprepare(t.Context(), uid))
 	}

@@ -10,6 +10,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
@@ -54,7 +55,7 @@ func PostNotices(client kubernetes.Interface, driver, node string, log *slog.Log
 			ObjectMeta: metav1.ObjectMeta{Namespace: n.Pod.Namespace, GenerateName: n.Pod.Name + "-"},
 			EventTime:  metav1.NowMicro(), ReportingController: driver, ReportingInstance: node,
 			Type: corev1.EventTypeWarning, Reason: n.Reason, Action: "AttachNetworks", Note: n.Text,
-			Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: n.Pod.Namespace, Name: n.Pod.Name, UID: n.Pod.UID},
+			Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: n.Pod.Namespace, Name: n.Pod.Name, UID: types.UID(n.Pod.UID)},
 		}
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)

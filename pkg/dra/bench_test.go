@@ -16,7 +16,6 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containernetworking/cni/libcni"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/core/safefile"
@@ -54,7 +53,7 @@ func timed(f func()) time.Duration {
 
 // benchClaim returns the n-th claim, of the n-th pod.
 func (r *rig) benchClaim(n int) *resourceapi.ResourceClaim {
-	return r.claimOf("claim", types.UID(fmt.Sprint("u", n)), fmt.Sprint("pod", n), netRequest{"x", "net1", ""})
+	return r.claimOf("claim", fmt.Sprint("u", n), fmt.Sprint("pod", n), netRequest{"x", "net1", ""})
 }
 
 // bareNetwork returns libcni and the network of the rig's claims.
@@ -75,7 +74,7 @@ func BenchmarkRunPodSandbox(b *testing.B) {
 		claim, sb := r.benchClaim(n), r.sandbox(fmt.Sprint("s", n), fmt.Sprint("pod", n))
 		r.prepare(claim)
 		all.ours = append(all.ours, timed(func() { must(b, agent.RunPodSandbox(b.Context(), sb)) }))
-		must(b, agent.StopPodSandbox(b.Context(), sb), agent.Unprepare(b.Context(), claim.UID))
+		must(b, agent.StopPodSandbox(b.Context(), sb), agent.Unprepare(b.Context(), string(claim.UID)))
 		rt := &libcni.RuntimeConf{ContainerID: fmt.Sprint("bare", n), NetNS: netnsOf(sb), IfName: "net1"}
 		all.theirs = append(all.theirs, timed(func() {
 			_, err := bare.AddNetworkList(b.Context(), list, rt)
@@ -110,7 +109,7 @@ func BenchmarkAHundredPodsAtOnce(b *testing.B) {
 		sandbox := func(n int) *api.PodSandbox { return r.sandbox(fmt.Sprint("s", n), fmt.Sprint("pod", n)) }
 		all.ours = append(all.ours, each(func(n int) error { return agent.RunPodSandbox(b.Context(), sandbox(n)) })...)
 		each(func(n int) error { return agent.StopPodSandbox(b.Context(), sandbox(n)) })
-		each(func(n int) error { return agent.Unprepare(b.Context(), types.UID(fmt.Sprint("u", n))) })
+		each(func(n int) error { return agent.Unprepare(b.Context(), fmt.Sprint("u", n)) })
 		rt := func(n int) *libcni.RuntimeConf {
 			return &libcni.RuntimeConf{ContainerID: fmt.Sprint("bare", n), NetNS: r.netns("s0"), IfName: "net1"}
 		}
@@ -139,7 +138,7 @@ func BenchmarkPrepare(b *testing.B) {
 		file := string(claim.UID) + ".json"
 		all.ours = append(all.ours, timed(func() { r.prepare(claim) }))
 		record, err := os.ReadFile(filepath.Join(r.options.StateDir, file))
-		must(b, err, agent.Unprepare(b.Context(), claim.UID))
+		must(b, err, agent.Unprepare(b.Context(), string(claim.UID)))
 		all.theirs = append(all.theirs, timed(func() { must(b, disk.Write(file, record)) }))
 		must(b, disk.Remove(file))
 	}
@@ -198,7 +197,7 @@ func BenchmarkPrepareOfAVF(b *testing.B) {
 	must(b, err)
 	free, software := devices[len(devices)-1].Name, network(`{"type":"fake"}`)
 	prepare := func(claim *resourceapi.ResourceClaim) time.Duration {
-		defer func() { must(b, agent.Unprepare(b.Context(), claim.UID)) }()
+		defer func() { must(b, agent.Unprepare(b.Context(), string(claim.UID))) }()
 		return timed(func() { r.prepare(claim) })
 	}
 	var all comparison

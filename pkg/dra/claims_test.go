@@ -14,18 +14,18 @@ import (
 type netRequest struct{ request, ifName, behave string }
 
 // claimOf returns an allocated claim of a pod, whose networks use the plugin "fake".
-func (r *rig) claimOf(name string, uid types.UID, pod string, wants ...netRequest) *resourceapi.ResourceClaim {
+func (r *rig) claimOf(name, uid, pod string, wants ...netRequest) *resourceapi.ResourceClaim {
 	return claimIn(r.dir, name, uid, pod, wants...)
 }
 
-func claimIn(dir, name string, uid types.UID, pod string, wants ...netRequest) *resourceapi.ResourceClaim {
+func claimIn(dir, name, uid, pod string, wants ...netRequest) *resourceapi.ResourceClaim {
 	var all []request
 	for _, w := range wants {
 		late := ""
 		if behave, ok := strings.CutPrefix(w.behave, "late "); ok {
 			w.behave, late = behave, `"waitForAttach":false,`
 		}
-		all = append(all, request{name: w.request, device: "cni", share: types.UID("share-" + string(uid) + w.request), ifName: w.ifName, parameters: late +
+		all = append(all, request{name: w.request, device: "cni", share: "share-" + uid + w.request, ifName: w.ifName, parameters: late +
 			network(fmt.Sprintf(`{"type":"fake","dir":%q,"behave":%q,"capabilities":{"CNIDeviceInfoFile":true}}`, dir, w.behave))})
 	}
 	return allocated(name, uid, pod, all...)
@@ -35,15 +35,15 @@ func claimIn(dir, name string, uid types.UID, pod string, wants ...netRequest) *
 type request struct {
 	name       string // "request/subrequest" for an alternative of firstAvailable
 	device     string
-	share      types.UID // "" = the device is allocated exclusively
+	share      string // "" = the device is allocated exclusively
 	count      int64
 	ifName     string
 	parameters string // parameters of its class, except ifName; "" = no parameters
 }
 
 // allocated returns a claim with these requests, reserved for a pod.
-func allocated(name string, uid types.UID, pod string, requests ...request) *resourceapi.ResourceClaim {
-	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid}}
+func allocated(name, uid, pod string, requests ...request) *resourceapi.ResourceClaim {
+	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(uid)}}
 	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod, UID: types.UID("uid-" + pod)}}
 	claim.Status.Allocation = &resourceapi.AllocationResult{}
 	devices := &claim.Status.Allocation.Devices
@@ -56,7 +56,7 @@ func allocated(name string, uid types.UID, pod string, requests ...request) *res
 		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, asked)
 		result := resourceapi.DeviceRequestAllocationResult{Request: r.name, Driver: driverName, Pool: "node1", Device: r.device}
 		if r.share != "" {
-			result.ShareID = &r.share
+			result.ShareID = (*types.UID)(&r.share)
 		}
 		devices.Results = append(devices.Results, result)
 		if r.parameters == "" {
@@ -72,8 +72,8 @@ func allocated(name string, uid types.UID, pod string, requests ...request) *res
 }
 
 // ownClaim returns a claim of one device, with these parameters of its class.
-func ownClaim(uid types.UID, device, parameters string) *resourceapi.ResourceClaim {
-	return allocated("claim-"+string(uid), uid, "pod", request{name: "r", device: device, ifName: "net1", parameters: parameters})
+func ownClaim(uid string, device, parameters string) *resourceapi.ResourceClaim {
+	return allocated("claim-"+uid, uid, "pod", request{name: "r", device: device, ifName: "net1", parameters: parameters})
 }
 
 // setIfName replaces net1 in the configuration of a claim's first request.
@@ -91,14 +91,14 @@ func network(plugins string) string {
 func requestFor(name, device, ifName, plugin string, count int64) request {
 	r := request{name: name, device: device, ifName: ifName, parameters: network(`{"type":"` + plugin + `"}`), count: count}
 	if device == pf {
-		r.share = types.UID("share-" + name)
+		r.share = "share-" + name
 	}
 	return r
 }
 
 // claimFor returns a claim of the pod "pod" with these requests.
-func claimFor(uid types.UID, all ...request) *resourceapi.ResourceClaim {
-	return allocated("claim-"+string(uid), uid, "pod", all...)
+func claimFor(uid string, all ...request) *resourceapi.ResourceClaim {
+	return allocated("claim-"+uid, uid, "pod", all...)
 }
 
 // makeExclusive allocates the devices of a claim exclusively.

@@ -69,7 +69,7 @@ func runVictim() {
 	check(agent.RunPodSandbox(ctx, sb))
 	check(agent.StopPodSandbox(ctx, sb))
 	for _, claim := range claims {
-		check(agent.Unprepare(ctx, claim.UID))
+		check(agent.Unprepare(ctx, string(claim.UID)))
 	}
 	fmt.Println(steps.Load())
 }
@@ -213,7 +213,7 @@ func expectCleanRestart(t *testing.T, r *rig, d victim, sb *api.PodSandbox, list
 		return len(r.files("there")) == attached && census.Phases["Added"] == attached && census.Phases["Adding"]+census.Phases["Deleting"]+census.Phases["Restoring"] == 0 && len(r.files("cdi")) == gates && len(r.files("dp")) == bare
 	})
 	for _, claim := range victimClaims(d) {
-		must(t, agent.Unprepare(t.Context(), claim.UID))
+		must(t, agent.Unprepare(t.Context(), string(claim.UID)))
 	}
 	r.expectNothing()
 	expectRestored(t, restoretest.Open(r.dir))

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/claim"
-	"devinfo-cni.io/pkg/dra/state"
 )
 
 // multusEntry returns the journal entry of an ADD by Multus.

@@ -152,7 +152,7 @@ func (k *Kubelet) intercept(ctx context.Context, request any, _ *grpc.UnaryServe
 	}
 	for uid, claim := range prepared.Claims {
 		if claim.Error == "" {
-			err = errors.Join(err, k.agent.RewriteMetadata(ctx, types.UID(uid)))
+			err = errors.Join(err, k.agent.RewriteMetadata(ctx, uid))
 		}
 		if claim.Error == "" && k.options.Metadata && !k.hasMetadata(claim) {
 			claim.Error = fmt.Sprintf("cannot write the device metadata; free disk space in %s and %s, and the kubelet prepares the claim again",
@@ -210,7 +210,7 @@ func (k *Kubelet) PrepareResourceClaims(ctx context.Context, claims []*resourcea
 func (k *Kubelet) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
 	results := map[types.UID]error{}
 	for _, claim := range claims {
-		err := k.agent.Unprepare(ctx, claim.UID)
+		err := k.agent.Unprepare(ctx, string(claim.UID))
 		if err != nil {
 			k.agent.Log.Error("cannot unprepare a claim", "claim", claim.String(), "error", err)
 		}

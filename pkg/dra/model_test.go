@@ -19,13 +19,12 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/claim"
-	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -68,10 +67,10 @@ type model struct {
 	live          map[string]*api.PodSandbox
 	holding       map[string]string // by sandbox: device that its containers use
 	failingDELs   map[string]bool
-	claims        map[types.UID]*resourceapi.ResourceClaim // claims that the API server has
-	changes       int                                      // number of changes of claims
-	described     map[types.UID]bool                       // claims with metadata from kubeletplugin
-	sharedHolders map[string]string                        // by pod: the sandbox that started with the shared claim
+	claims        map[string]*resourceapi.ResourceClaim // claims that the API server has
+	changes       int                                   // number of changes of claims
+	described     map[string]bool                       // claims with metadata from kubeletplugin
+	sharedHolders map[string]string                     // by pod: the sandbox that started with the shared claim
 	faults        bool
 	over          bool
 	lives         int
@@ -95,7 +94,7 @@ func runModel(t *testing.T, seed uint64) {
 	p.vlan = 7
 	r.options.Devices.Journal = journalIn(r.dir, "boot1")
 	m := &model{rig: r, random: rand.New(rand.NewPCG(seed, 0)), live: map[string]*api.PodSandbox{}, holding: map[string]string{}, failingDELs: map[string]bool{}, faults: true,
-		claims: map[types.UID]*resourceapi.ResourceClaim{}, sharedHolders: map[string]string{}, described: map[types.UID]bool{}, client: modelServer(), kubelet: make(chan struct{}, 1)}
+		claims: map[string]*resourceapi.ResourceClaim{}, sharedHolders: map[string]string{}, described: map[string]bool{}, client: modelServer(), kubelet: make(chan struct{}, 1)}
 	r.options.Read, r.metadataWriter, p.givenUp = m.read, m, func(device string) bool { return m.isGivenUp(modelNames()[device]) }
 	p.setHook(m.fault)
 	p.kernel.Fault = func() error { return m.kernelFault() }
@@ -260,7 +259,7 @@ func (m *model) read(ctx context.Context, ref kubeletplugin.NamespacedObject) (*
 	time.Sleep(m.randomUpTo(10 * time.Millisecond))
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.claims[ref.UID].DeepCopy(), nil
+	return m.claims[string(ref.UID)].DeepCopy(), nil
 }
 
 // nri calls the agent like the runtime, which continues if the agent is not running.

@@ -39,7 +39,7 @@ func (m *model) prepare(ctx context.Context, a *dra.Agent, claim *resourceapi.Re
 		for _, d := range devices {
 			ids := d.CDIDeviceIDs
 			if !fails {
-				m.described[claim.UID] = true
+				m.described[string(claim.UID)] = true
 				ids = append(ids, driverName+"/metadata="+string(claim.UID))
 			}
 			prepared.Devices = append(prepared.Devices, &drapb.Device{RequestNames: d.Requests, CdiDeviceIds: ids})
@@ -59,7 +59,7 @@ func (m *model) prepare(ctx context.Context, a *dra.Agent, claim *resourceapi.Re
 // UpdateRequestMetadata simulates kubeletplugin, which can update a file only after Prepare has written it.
 func (m *model) UpdateRequestMetadata(ctx context.Context, namespace, name string, uid types.UID, request string, devices []kubeletplugin.Device) error {
 	m.mu.Lock()
-	described := m.described[uid]
+	described := m.described[string(uid)]
 	m.mu.Unlock()
 	switch {
 	case !described:

@@ -7,10 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
@@ -108,7 +106,7 @@ func (m *model) failsDELs(sandbox string) bool {
 }
 
 // setDevice records which device the containers of a sandbox use; "" = none.
-func (m *model) setDevice(sandbox string, claim types.UID, device string) {
+func (m *model) setDevice(sandbox, claim, device string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if device == "" {

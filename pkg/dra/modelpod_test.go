@@ -12,10 +12,9 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/types"
 
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra"
-	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/host/link"
 )
 
@@ -36,7 +35,7 @@ func (m *model) pod(n int) {
 // life simulates a pod. Its claim may get another device for the pod's next sandbox. The pod may be deleted by
 // force, so that the next pod gets the same device while this one still runs.
 func (m *model) life(n int, name string) {
-	own := types.UID(name)
+	own := name
 	unprepare := func() {
 		m.call("Unprepare", func(ctx context.Context, a *dra.Agent) error { return a.Unprepare(ctx, own) })
 		m.store(own, nil)
@@ -160,8 +159,8 @@ func (m *model) runContainers(sb *api.PodSandbox, claim *resourceapi.ResourceCla
 	}
 	if device != "" {
 		m.configureInterface(device)
-		m.setDevice(sb.Id, claim.UID, device)
-		defer m.setDevice(sb.Id, claim.UID, "")
+		m.setDevice(sb.Id, string(claim.UID), device)
+		defer m.setDevice(sb.Id, string(claim.UID), "")
 	}
 	// Do not count shared networks, because they may be detached and attached again.
 	dels := func() int { return m.plugins.calls("DEL "+sb.Id+" net1") + m.plugins.calls("DEL "+sb.Id+" net2") }
@@ -233,7 +232,7 @@ func (m *model) endSandbox(sb *api.PodSandbox) {
 }
 
 // store updates a claim in the API server; nil deletes it.
-func (m *model) store(uid types.UID, claim *resourceapi.ResourceClaim) {
+func (m *model) store(uid string, claim *resourceapi.ResourceClaim) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if claim == nil {

@@ -3,8 +3,8 @@ package dra_test
 import (
 	"testing"
 
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra"
-	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/test/difftest"
 )

@@ -10,10 +10,9 @@ import (
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/types"
 
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/cniconfig"
-	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -192,7 +191,7 @@ func TestTwoContainersWithLimitGetTwoInterfaces(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		r.start()
 		of := func(container string) request {
-			return request{name: container + "-request-0", device: "cni", share: types.UID("share-" + container), count: 1, ifName: "net{index}", parameters: network(`{"type":"x"}`)}
+			return request{name: container + "-request-0", device: "cni", share: "share-" + container, count: 1, ifName: "net{index}", parameters: network(`{"type":"x"}`)}
 		}
 		sb := r.attachPod(allocated("pod-extended-resources-abcde", "u1", "pod", of("container-0"), of("container-1")))
 		slices.Sort(p.started)
@@ -237,7 +236,7 @@ func TestRetriedDELDoesNotTakeDeviceFromAnotherClaim(t *testing.T) {
 		r.start()
 		p.setHook(failSandbox("s1"))
 		r.giveUpDEL(makeExclusive(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""})))
-		r.prepare(makeExclusive(r.claimOf("b", types.UID("u2"), "next", netRequest{"x", "net1", ""})))
+		r.prepare(makeExclusive(r.claimOf("b", "u2", "next", netRequest{"x", "net1", ""})))
 		next := r.runSandbox("s2", "next")
 		tried := p.calls("DEL s1")
 		time.Sleep(5 * time.Hour)

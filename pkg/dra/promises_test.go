@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
-	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/pkg/dra/claim"
 )
@@ -62,7 +61,7 @@ func (r *rig) endPod(sb *api.PodSandbox) {
 }
 
 // endAndUnprepare ends a pod and its claim, and checks that nothing is left.
-func (r *rig) endAndUnprepare(sb *api.PodSandbox, uid types.UID) {
+func (r *rig) endAndUnprepare(sb *api.PodSandbox, uid string) {
 	r.t.Helper()
 	r.endPod(sb)
 	r.unprepare(uid)
@@ -70,7 +69,7 @@ func (r *rig) endAndUnprepare(sb *api.PodSandbox, uid types.UID) {
 }
 
 // unprepare repeats Unprepare like the kubelet, and returns how long it took to succeed.
-func (r *rig) unprepare(uid types.UID) time.Duration {
+func (r *rig) unprepare(uid string) time.Duration {
 	r.t.Helper()
 	began := time.Now()
 	for time.Since(began) < time.Hour {
@@ -197,7 +196,7 @@ func TestHangingDELsDoNotDelayADDs(t *testing.T) {
 		const hung = 60 // more than the lane has room for
 		for n := range hung {
 			pod := fmt.Sprint("hung", n)
-			r.prepare(r.claimOf("a", types.UID(pod), pod, netRequest{"x", "net1", ""}))
+			r.prepare(r.claimOf("a", pod, pod, netRequest{"x", "net1", ""}))
 			sb := r.runSandbox(pod, pod)
 			go r.endPod(sb)
 		}

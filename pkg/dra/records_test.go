@@ -10,7 +10,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
-	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/core/state"
 )
 
 // recordSnapshots returns the records on disk after each step, by name of the step.
@@ -66,7 +66,7 @@ func (r *rig) giveUpDEL(claim *resourceapi.ResourceClaim) {
 	sb := r.sandbox("s1", "pod")
 	_ = r.runPod(sb)
 	r.endPod(sb)
-	r.unprepare(claim.UID)
+	r.unprepare(string(claim.UID))
 	waitIdle() // calls return before everything is on disk
 }
 

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
-	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -118,7 +118,7 @@ func TestOnlyClaimsThatPodMayUseAreRead(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			read = append(read, ref.Name)
-			return r.claimOf(ref.Name, ref.UID, "another"), nil
+			return r.claimOf(ref.Name, string(ref.UID), "another"), nil
 		}
 		r.start()
 		made := r.claimOf("made", "u1", "one", netRequest{"x", "net1", ""})

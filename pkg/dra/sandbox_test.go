@@ -39,7 +39,7 @@ func TestPodIsAttachedAndDetachedOnce(t *testing.T) {
 	}
 	want := []string{"ADD s1 net1", "ADD s1 net2", "ADD s1 net3", "DEL s1 net1", "DEL s1 net2", "DEL s1 net3"}
 	difftest.Equal(t, slices.Sorted(slices.Values(r.callNames())), want)
-	for _, uid := range []types.UID{"u1", "u2", "u1", "never"} {
+	for _, uid := range []string{"u1", "u2", "u1", "never"} {
 		must(t, agent.Unprepare(t.Context(), uid))
 	}
 	r.expectNothing()
@@ -137,8 +137,8 @@ func TestPrepareAgainReturnsNetworkMetadata(t *testing.T) {
 	r := newRig(t)
 	agent := r.start()
 	claim := r.claimOf("a", "u1", "pod", netRequest{"x", "net1", "info"})
-	share := types.UID("share-u1x")
-	want := []kubeletplugin.Device{{Requests: []string{"x"}, PoolName: "node1", DeviceName: "cni", ShareID: &share,
+	share := "share-u1x"
+	want := []kubeletplugin.Device{{Requests: []string{"x"}, PoolName: "node1", DeviceName: "cni", ShareID: (*types.UID)(&share),
 		CDIDeviceIDs: []string{driverName + "/claim=u1_x"}}}
 	got, err := agent.Prepare(t.Context(), claim)
 	must(t, err)

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/test/difftest"
@@ -47,7 +45,7 @@ func TestPrepareReadsNodeOnlyIfNecessary(t *testing.T) {
 		dra.Survey(agent)
 		prepare := func(claim, device, parameters, why string, want int) {
 			t.Helper()
-			asked := ownClaim(types.UID(claim), device, parameters)
+			asked := ownClaim(claim, device, parameters)
 			setIfName(asked, "if-"+claim)
 			_, err := agent.Prepare(t.Context(), asked)
 			if why == "" && err != nil || why != "" && (err == nil || !strings.Contains(err.Error(), why)) {
@@ -107,7 +105,7 @@ func TestDeviceReturnedByPodKeepsItsInterfaceName(t *testing.T) {
 		n := r.offer("mlx5-switchdev", "")
 		agent := r.start()
 		dra.Survey(agent)
-		for _, uid := range []types.UID{"u1", "u2"} {
+		for _, uid := range []string{"u1", "u2"} {
 			r.prepare(ownClaim(uid, vf2, network(`{"type":"sriov"}`)))
 			if got := r.attachment(string(uid)).NodeDevice.IfName; got != "enp3s0f0v2" {
 				t.Errorf("%s: the interface is %q", uid, got)
@@ -130,7 +128,7 @@ func TestSharedDeviceIsPreparedWithoutExternalAllocations(t *testing.T) {
 			return nil, errors.New("the kubelet does not answer")
 		}
 		agent := r.start()
-		for n, uid := range []types.UID{"u1", "u2"} {
+		for n, uid := range []string{"u1", "u2"} {
 			began := time.Now()
 			r.prepare(ownClaim(uid, pf, network(`{"type":"macvlan"}`)))
 			if took := time.Since(began); n > 0 && took > time.Second {

@@ -11,15 +11,14 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/install"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/devices"
-	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/dra/status"
 )
 
@@ -75,7 +74,7 @@ func (i Installation) Uninstall(ctx context.Context, force bool) error {
 		return err
 	}
 	defer files.Close()
-	claims, problems, err := files.All()
+	claims, problems, err := files.All(devices.CheckRecord)
 	if err != nil {
 		return err
 	}
@@ -117,11 +116,11 @@ func removeSlices(ctx context.Context, client kubernetes.Interface, driver, node
 }
 
 // recorded is the set of claims on record, for [devices.Leases.Collect].
-type recorded map[types.UID]bool
+type recorded map[string]bool
 
-func (recorded) Holders() []devices.Holder     { return nil }
-func (r recorded) OnRecord(uid types.UID) bool { return r[uid] }
-func (recorded) PodIn(string) string           { return "" }
+func (recorded) Holders() []devices.Holder  { return nil }
+func (r recorded) OnRecord(uid string) bool { return r[uid] }
+func (recorded) PodIn(string) string        { return "" }
 
 // releaseLeases ends the leases of claims without a record, and removes the device-plugin files of the driver.
 func (i Installation) releaseLeases(onRecord recorded) error {

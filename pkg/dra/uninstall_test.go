@@ -13,8 +13,8 @@ import (
 
 	"devinfo-cni.io/pkg/core/install"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra"
-	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/undertest"
 )

@@ -98,8 +98,8 @@ func TestEachClaimNeedsOneReadAndOnePatch(t *testing.T) {
 	r.eventually("the slices are published", func() bool { return asked()["create resourceslices"] == 2 })
 	for i := range claims {
 		name := fmt.Sprint("pod", i)
-		claim := r.claimOf(name, types.UID(name), name, netRequest{"x", "net1", ""})
-		claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: name, UID: "uid-" + types.UID(name), Controller: new(true)}}
+		claim := r.claimOf(name, name, name, netRequest{"x", "net1", ""})
+		claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: name, UID: types.UID("uid-" + name), Controller: new(true)}}
 		must(t, client.Tracker().Add(claim))
 		r.prepareByKubelet(claim)
 		must(t, r.runPod(r.sandbox(name, name)))

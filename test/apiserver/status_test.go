@@ -42,7 +42,7 @@ func attached(t *testing.T, id types.UID) resourceapi.AllocatedDeviceStatus {
 func deviceOf(id types.UID) metadata.Device {
 	d := metadata.Device{Driver: driver, Pool: node, Name: "cni", Since: since}
 	if id != "" {
-		d.ShareID = &id
+		d.ShareID = (*string)(&id)
 	}
 	return d
 }

@@ -22,9 +22,9 @@ import (
 
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/ctl/capture"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
-	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/link/linkhost"

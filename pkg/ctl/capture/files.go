@@ -12,14 +12,12 @@ import (
 	"strings"
 
 	"golang.org/x/tools/txtar"
-	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/pkg/core/check"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/pod"
-	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/host/capturefile"
 )
 
@@ -209,7 +207,7 @@ func (f *files) held(c *journal.Claim) {
 func (f *files) claim(c *state.Claim) {
 	c.Namespace, c.Name = f.scrub.word(c.Namespace, "namespace"), f.scrub.word(c.Name, "claim")
 	c.Pod.Namespace, c.Pod.Name = f.scrub.word(c.Pod.Namespace, "namespace"), f.scrub.word(c.Pod.Name, "pod")
-	c.Pod.UID = types.UID(f.scrub.word(string(c.Pod.UID), "uid"))
+	c.Pod.UID = f.scrub.word(c.Pod.UID, "uid")
 	for n := range c.Attachments {
 		f.attachment(&c.Attachments[n])
 	}
@@ -224,7 +222,7 @@ func (f *files) attachment(at *state.Attachment) {
 		at.List = json.RawMessage("{}")
 	}
 	if at.NodeDevice != nil {
-		at.NodeDevice.Published = resourceapi.Device{AllowMultipleAllocations: at.NodeDevice.Published.AllowMultipleAllocations}
+		at.NodeDevice.Published = line(map[string]bool{"allowMultipleAllocations": at.NodeDevice.Shared()})
 	}
 	at.Args = f.args(at.Args)
 	at.Capabilities, at.Note, at.Result, at.Metadata = nil, nil, nil, nil

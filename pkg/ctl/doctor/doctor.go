@@ -13,8 +13,8 @@ import (
 	"slices"
 
 	"devinfo-cni.io/pkg/core/build"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/ctl/node"
-	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
 )

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/ctl/validate"
-	"devinfo-cni.io/pkg/dra/state"
 )
 
 func plugin(f *Evidence, list *findings) {

@@ -14,8 +14,8 @@ import (
 	"devinfo-cni.io/pkg/core/check"
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/ctl/cluster"
-	"devinfo-cni.io/pkg/dra/state"
 )
 
 // Attachment is a journal entry or an attachment in a claim's record, with its present state.

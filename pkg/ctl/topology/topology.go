@@ -9,8 +9,8 @@ package topology
 import (
 	"slices"
 
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/ctl/node"
-	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/host/hostdev"
 )
 

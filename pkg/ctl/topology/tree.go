@@ -9,8 +9,8 @@ import (
 	"devinfo-cni.io/pkg/core/check"
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/ctl/node"
-	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/host/hostdev"
 )
 

@@ -2,6 +2,7 @@ package claim
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,14 +11,14 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/cniexec"
 	"devinfo-cni.io/pkg/core/config/attachment"
+	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/metadata"
-	"devinfo-cni.io/pkg/dra/state"
 )
 
 // add attaches a sandbox to networks of a claim, in parallel. The record says Adding before the first plugin runs.
@@ -100,7 +101,7 @@ func (s *steps) leaseDevice(c *claim, at *state.Attachment, sb *sandbox) error {
 }
 
 // addNetwork runs ADD and stores its results in the attachment.
-func (s *steps) addNetwork(uid types.UID, at *state.Attachment) (err error) {
+func (s *steps) addNetwork(uid string, at *state.Attachment) (err error) {
 	defer func(began time.Time) { s.metrics.exec("ADD", time.Since(began), err) }(time.Now())
 	if err := s.Node.Bind(at); err != nil {
 		return nodeError(err)
@@ -131,12 +132,12 @@ func (s *steps) recordAdd(c *claim, r result) error {
 		return r.err
 	}
 	r.at.Phase = state.Added
-	r.at.Ready.Set(metav1.ConditionTrue, time.Now())
+	r.at.Ready.Set(string(metav1.ConditionTrue), time.Now())
 	record.Attachments[r.n], record.StatusOwed = r.at, true
 	if err := s.records.put(c, record, "added"); err != nil {
 		return err
 	}
-	s.reports.queue.Add(c.ref.UID)
+	s.reports.queue.Add(c.uid())
 	return s.gate.open(c, []int{r.n})
 }
 
@@ -208,7 +209,7 @@ func (s *steps) finalInfo(at *state.Attachment, initial []byte) (*devinfo.Info, 
 }
 
 // metadata returns the pod's metadata for an attachment.
-func (s *steps) metadata(at *state.Attachment, info *devinfo.Info) (*state.Metadata, error) {
+func (s *steps) metadata(at *state.Attachment, info *devinfo.Info) (json.RawMessage, error) {
 	data, warnings, err := metadata.NetworkData(at.Result, at.IfName, at.Netns)
 	if err != nil {
 		return nil, wrapReason(err, "network %s", at.Network)
@@ -217,10 +218,10 @@ func (s *steps) metadata(at *state.Attachment, info *devinfo.Info) (*state.Metad
 	for _, w := range append(warnings, more...) {
 		s.Log.Warn(w, "network", at.Network, "sandbox", at.Sandbox, "ifName", at.IfName)
 	}
-	return &state.Metadata{NetworkData: data, Attributes: s.Node.Attributes(at, info)}, nil
+	return devices.Encoded(devices.Metadata{NetworkData: data, Attributes: s.Node.Attributes(at, info)}), nil
 }
 
 // key returns the name of an attachment's cache directory.
-func key(claim types.UID, at *state.Attachment) string {
-	return string(claim) + "@" + at.IfName + "@" + at.Sandbox
+func key(claim string, at *state.Attachment) string {
+	return claim + "@" + at.IfName + "@" + at.Sandbox
 }

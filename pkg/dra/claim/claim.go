@@ -14,8 +14,9 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/utils/ptr"
 
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/cniconfig"
-	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/dra/devices"
 )
 
 // claim is a claim on record. After Unprepare it may remain for undeleted attachments. The table's mutex guards all
@@ -57,7 +58,7 @@ type retry struct {
 
 func newClaim(record *state.Claim) *claim {
 	c := &claim{record: record, pod: record.Pod, gatesOpen: map[int]bool{}, mayStillRun: map[string]bool{}, delBackOff: map[int]retry{}}
-	c.ref.Namespace, c.ref.Name, c.ref.UID = record.Namespace, record.Name, record.UID
+	c.ref.Namespace, c.ref.Name, c.ref.UID = record.Namespace, record.Name, types.UID(record.UID)
 	for _, at := range record.Attachments {
 		c.mayStillRun[at.IfName] = at.Phase == state.Adding || at.Phase == state.Deleting
 	}
@@ -116,8 +117,10 @@ func (c *claim) unpreparedError() error {
 
 func (c *claim) name() string { return c.ref.Namespace + "/" + c.ref.Name }
 
+func (c *claim) uid() string { return string(c.ref.UID) }
+
 func newRecord(claim *resourceapi.ResourceClaim, pod state.Pod, networks []cniconfig.Network) *state.Claim {
-	record := &state.Claim{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, Pod: pod, Shared: metav1.GetControllerOf(claim) == nil}
+	record := &state.Claim{Namespace: claim.Namespace, Name: claim.Name, UID: string(claim.UID), Pod: pod, Shared: metav1.GetControllerOf(claim) == nil}
 	for _, n := range networks {
 		record.Attachments = append(record.Attachments, n.Attachment)
 	}
@@ -136,7 +139,7 @@ func withheldDevices(record *state.Claim) (devices []string) {
 
 func podOf(at *state.Attachment) state.Pod {
 	namespace, name := at.Args.Name()
-	return state.Pod{Namespace: namespace, Name: name, UID: types.UID(at.Args.UID())}
+	return state.Pod{Namespace: namespace, Name: name, UID: at.Args.UID()}
 }
 
 // isOlder reports whether resource version a is older than b. It returns false if it cannot compare them.
@@ -153,7 +156,7 @@ func isAllocated(record *state.Claim, claim *resourceapi.ResourceClaim, driver s
 	n := 0
 	for _, r := range claim.Status.Allocation.Devices.Results {
 		has := func(at state.Attachment) bool {
-			return at.Request == r.Request && at.Pool == r.Pool && at.Device == r.Device && ptr.Equal(at.ShareID, r.ShareID)
+			return at.Request == r.Request && at.Pool == r.Pool && at.Device == r.Device && ptr.Equal(at.ShareID, (*string)(r.ShareID))
 		}
 		if r.Driver == driver {
 			n++
@@ -175,7 +178,7 @@ type records struct {
 
 // load reads the records that an earlier process wrote.
 func (r *records) load() error {
-	records, problems, err := r.files.All()
+	records, problems, err := r.files.All(devices.CheckRecord)
 	if err != nil {
 		return err
 	}
@@ -235,12 +238,12 @@ func (r *records) drop(c, left *claim) {
 	r.table.mu.Lock()
 	defer r.table.mu.Unlock()
 	c.removed = true
-	delete(r.table.claims, c.ref.UID)
+	delete(r.table.claims, c.uid())
 	if left != nil {
-		r.table.claims[c.ref.UID] = left
+		r.table.claims[c.uid()] = left
 	}
 	r.table.wakePod(c.pod)
-	r.table.backOff.Forget(c.ref.UID)
-	r.reports.queue.Forget(c.ref.UID)
+	r.table.backOff.Forget(c.uid())
+	r.reports.queue.Forget(c.uid())
 	r.table.notifyWaiters()
 }

@@ -7,10 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/devices"
-	"devinfo-cni.io/pkg/dra/state"
 )
 
 // delete detaches attachments, in parallel. It is safe to repeat, because DEL of a deleted network succeeds.
@@ -38,7 +36,7 @@ func (s *steps) delete(c *claim, indexes []int) {
 }
 
 // detach runs DEL with the configuration of ADD, then removes the device-info file and the cache directory.
-func (s *steps) detach(claim types.UID, at *state.Attachment) error {
+func (s *steps) detach(claim string, at *state.Attachment) error {
 	key := key(claim, at)
 	netns, gone := at.Netns, ""
 	switch {

@@ -20,9 +20,9 @@ import (
 
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices"
-	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/dra/status"
 )
 
@@ -120,7 +120,7 @@ func New(o Options) (*Engine, error) {
 	e.metrics = newMetrics(o.Metrics, e.Census)
 	e.notices = &notices{notify: o.Notify, sentAt: map[Notice]time.Time{}}
 	e.reports = &reports{o, e.table, workqueue.NewTypedRateLimitingQueue(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](500*time.Millisecond, 5*time.Minute))}
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](500*time.Millisecond, 5*time.Minute))}
 	e.records = &records{Options: o, table: e.table, files: files, reports: e.reports}
 	e.gate = &gate{Options: o, table: e.table, kind: kind, specs: store.Open(o.CDIDir)}
 	e.steps = &steps{

@@ -24,7 +24,8 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/cdispec"
-	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
@@ -44,8 +45,8 @@ type gate struct {
 const userNamespaceKey = "devinfo-cni.io/user-namespace"
 
 // gateName returns a name that is valid for CDI devices and files: it contains only letters, digits, '-' and '_'.
-func gateName(uid types.UID, at *state.Attachment) string {
-	name := string(uid) + "_" + strings.ReplaceAll(resourceclaim.BaseRequestRef(at.Request), "/", "_")
+func gateName(uid string, at *state.Attachment) string {
+	name := uid + "_" + strings.ReplaceAll(resourceclaim.BaseRequestRef(at.Request), "/", "_")
 	switch {
 	case at.Bare():
 		name += "_" + at.Device
@@ -97,7 +98,7 @@ func (g *gate) writeMetadata(c *claim, at *state.Attachment) error {
 }
 
 func (g *gate) openGate(c *claim, at *state.Attachment) error {
-	name := gateName(c.ref.UID, at)
+	name := gateName(c.uid(), at)
 	edits := cdispec.Device{Kind: g.kind, Name: name, IfName: at.IfName}
 	if at.Bare() {
 		if err := g.leaseBare(c); err != nil {
@@ -232,12 +233,13 @@ func (g *gate) isOpen(record *state.Claim, at *state.Attachment, rdma string) bo
 // device returns an attachment as the kubelet and the pod's metadata show it.
 func (g *gate) device(record *state.Claim, at *state.Attachment) kubeletplugin.Device {
 	d := kubeletplugin.Device{
-		Requests: []string{at.Request}, PoolName: at.Pool, DeviceName: at.Device, ShareID: at.ShareID,
+		Requests: []string{at.Request}, PoolName: at.Pool, DeviceName: at.Device, ShareID: (*types.UID)(at.ShareID),
 		CDIDeviceIDs: []string{cdispec.Qualified(g.kind, gateName(record.UID, at))},
 	}
 	switch {
 	case at.Metadata != nil:
-		d.Metadata = &kubeletplugin.DeviceMetadata{Attributes: at.Metadata.Attributes, NetworkData: at.Metadata.NetworkData}
+		recorded := devices.MetadataOf(at)
+		d.Metadata = &kubeletplugin.DeviceMetadata{Attributes: recorded.Attributes, NetworkData: recorded.NetworkData}
 	case at.NodeDevice != nil:
 		d.Metadata = &kubeletplugin.DeviceMetadata{Attributes: g.Node.Attributes(at, nil)}
 	}

@@ -6,10 +6,8 @@ import (
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/devices"
-	"devinfo-cni.io/pkg/dra/state"
 )
 
 // giveUp moves attachments to the record's undeleted ones, so that the claim can end or be attached again.
@@ -18,7 +16,7 @@ func (s *steps) giveUp(c *claim, indexes []int) error {
 	record := c.record.Clone()
 	for _, n := range indexes {
 		given := record.Attachments[n]
-		given.Phase, given.GivenUp = state.Undeleted, metav1.NewTime(time.Now().UTC().Truncate(time.Second))
+		given.Phase, given.GivenUp = state.Undeleted, time.Now().UTC().Truncate(time.Second)
 		// A device that appears in place of a lost one is another device, and does not belong to this attachment.
 		if now := s.Node.State(&given); now == devices.Gone || now == devices.Replaced {
 			given.Lost, given.Note = true, nil
@@ -95,7 +93,7 @@ func (s *steps) clear(c *claim, indexes []int) error {
 	for _, n := range slices.Backward(indexes) {
 		at := record.Undeleted[n]
 		s.Log.Warn("clearing an undeleted attachment, as the administrator requested", "claim", c.ref, "sandbox", at.Sandbox)
-		if err := errors.Join(removeInfo(&at), s.cni.removeDir(key(c.ref.UID, &at)), s.dropUndeleted(record, n)); err != nil {
+		if err := errors.Join(removeInfo(&at), s.cni.removeDir(key(c.uid(), &at)), s.dropUndeleted(record, n)); err != nil {
 			return fmt.Errorf("claim %s: clear an undeleted attachment: %w", c.ref, err)
 		}
 	}

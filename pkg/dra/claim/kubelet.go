@@ -8,12 +8,11 @@ import (
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices"
-	"devinfo-cni.io/pkg/dra/state"
 )
 
 // Prepare records a claim and returns its devices. It rejects claims that cannot be attached. It runs no CNI
@@ -28,7 +27,7 @@ func (e *Engine) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 	}
 	var former *state.Claim
 	e.table.do(func() {
-		if c := e.table.claims[claim.UID]; c != nil {
+		if c := e.table.claims[string(claim.UID)]; c != nil {
 			former = c.record
 		}
 	})
@@ -38,7 +37,7 @@ func (e *Engine) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 	}
 	// Wait for the claim's worker, because it may be retrying a DEL that was given up.
 	if err := e.table.waitFor(ctx, func() (bool, error) {
-		c := e.table.claims[claim.UID]
+		c := e.table.claims[string(claim.UID)]
 		return c == nil || !c.record.Unprepared() || c.runningStep == none, nil
 	}); err != nil {
 		return nil, err
@@ -77,7 +76,7 @@ func (e *Engine) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 func (e *Engine) forgetReallocated(asked *resourceapi.ResourceClaim) *claim {
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
-	c := e.table.claims[asked.UID]
+	c := e.table.claims[string(asked.UID)]
 	if c == nil || c.record.Unprepared() || isOlder(asked.ResourceVersion, c.resourceVersion) || isAllocated(c.record, asked, e.Driver) {
 		return nil
 	}
@@ -99,10 +98,10 @@ func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim,
 	if ctx.Err() != nil { // the kubelet may already have unprepared the claim
 		return nil, fmt.Errorf("claim %s/%s: %w", asked.Namespace, asked.Name, context.Cause(ctx))
 	}
-	if newer, is := errors.AsType[*state.SchemaError](e.table.problems[asked.UID].Err); is {
+	if newer, is := errors.AsType[*state.SchemaError](e.table.problems[string(asked.UID)].Err); is {
 		return nil, newer
 	}
-	c := e.table.claims[asked.UID]
+	c := e.table.claims[string(asked.UID)]
 	switch {
 	case c != nil && c.record.Unprepared() && c.runningStep != none:
 		return nil, fmt.Errorf("claim %s: the driver is retrying a DEL that it had given up; the kubelet prepares the claim again later", c.ref)
@@ -119,7 +118,7 @@ func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim,
 		if left != nil {
 			left.removed, c.record.Undeleted, c.retryUndeletedAt = true, left.record.Undeleted, left.retryUndeletedAt
 		}
-		e.table.claims[asked.UID] = c
+		e.table.claims[string(asked.UID)] = c
 	case isOlder(asked.ResourceVersion, c.resourceVersion), !isAllocated(c.record, asked, e.Driver):
 		return nil, fmt.Errorf("claim %s changed while it was being prepared; the kubelet prepares it again", c.ref)
 	}
@@ -131,7 +130,7 @@ func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim,
 }
 
 // Unprepare removes the record of a claim, after any pending DEL. It returns nil for an unknown claim.
-func (e *Engine) Unprepare(ctx context.Context, uid types.UID) (err error) {
+func (e *Engine) Unprepare(ctx context.Context, uid string) (err error) {
 	defer e.metrics.event("Unprepare", time.Now(), &err)
 	var c *claim
 	var problem state.Problem
@@ -169,7 +168,7 @@ func (e *Engine) unprepare(ctx context.Context, c *claim) error {
 
 // RewriteMetadata writes the device metadata of attached networks again. Call it after Prepare has returned,
 // because kubeletplugin then overwrites the metadata.
-func (e *Engine) RewriteMetadata(ctx context.Context, uid types.UID) error {
+func (e *Engine) RewriteMetadata(ctx context.Context, uid string) error {
 	c := e.table.find(uid)
 	if c == nil || e.gate.metadata == nil {
 		return nil

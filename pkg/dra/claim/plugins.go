@@ -19,7 +19,7 @@ import (
 	"devinfo-cni.io/pkg/core/cniexec"
 	"devinfo-cni.io/pkg/core/pod"
 	"devinfo-cni.io/pkg/core/safefile"
-	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/core/state"
 )
 
 // plugins runs CNI plugins through libcni. Each attachment has its own directory below CacheDir. The claim's

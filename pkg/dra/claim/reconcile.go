@@ -3,7 +3,7 @@ package claim
 import (
 	"slices"
 
-	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/core/state"
 )
 
 // goal is the state that events want for a claim.

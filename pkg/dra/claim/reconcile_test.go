@@ -10,8 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/devices"
-	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/test/difftest"
 )
 

@@ -8,13 +8,13 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/ctl/cluster"
+	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/metadata"
-	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/dra/status"
 )
 
@@ -22,7 +22,7 @@ import (
 type reports struct {
 	Options
 	table *table
-	queue workqueue.TypedRateLimitingInterface[types.UID] // claims whose status may have to be written
+	queue workqueue.TypedRateLimitingInterface[string] // claims whose status may have to be written
 }
 
 // run writes the status of queued claims until ctx ends. Each claim has its own back-off.
@@ -41,7 +41,7 @@ func (r *reports) run(ctx context.Context) {
 }
 
 // send writes the status of a claim if that is pending, and wakes the claim's worker to record it.
-func (r *reports) send(ctx context.Context, uid types.UID) {
+func (r *reports) send(ctx context.Context, uid string) {
 	defer r.queue.Done(uid)
 	var c *claim
 	var devices []resourceapi.AllocatedDeviceStatus
@@ -78,11 +78,11 @@ func (r *reports) send(ctx context.Context, uid types.UID) {
 func (r *reports) devices(c *claim) []resourceapi.AllocatedDeviceStatus {
 	list := []resourceapi.AllocatedDeviceStatus{}
 	for _, at := range c.record.Attachments {
-		d := metadata.Device{Driver: r.Driver, Pool: at.Pool, Name: at.Device, ShareID: at.ShareID, Since: at.Ready.Since, Shown: shown(&at)}
+		d := metadata.Device{Driver: r.Driver, Pool: at.Pool, Name: at.Device, ShareID: at.ShareID, Since: metav1.NewTime(at.Ready.Since), Shown: shown(&at)}
 		switch {
 		case at.Phase == state.Added && at.Metadata != nil:
-			list = append(list, d.Attached(at.Result, at.Metadata.NetworkData)) // steps.metadata has logged the warnings
-		case at.Ready.Status == metav1.ConditionFalse:
+			list = append(list, d.Attached(at.Result, devices.MetadataOf(&at).NetworkData)) // steps.metadata has logged the warnings
+		case at.Ready.Status == string(metav1.ConditionFalse):
 			list = append(list, d.Failed(at.Error))
 		case at.Bare():
 			list = append(list, d.Bare())
@@ -97,7 +97,8 @@ func shown(at *state.Attachment) (d cluster.Device) {
 		d = cluster.DeviceOf(info)
 	}
 	if at.NodeDevice != nil {
-		d = d.Or(cluster.Published(&at.NodeDevice.Published))
+		published := devices.Published(at.NodeDevice)
+		d = d.Or(cluster.Published(&published))
 	}
 	return d
 }

@@ -10,8 +10,8 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/cniconfig"
-	"devinfo-cni.io/pkg/dra/state"
 )
 
 // A claim belongs to one pod (Device Configuration API), but pods can share a claim that is not made from a template.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/core/state"
 )
 
 // budget returns a context that ends shortly before the deadline of ctx, when the runtime starts the pod anyway.

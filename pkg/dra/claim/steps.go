@@ -7,7 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/core/state"
 )
 
 // steps executes the steps that [reconcile] returns. Their results are on record when execute returns.
@@ -72,7 +72,7 @@ func (s *steps) save(c *claim) error {
 	err := s.records.put(c, record, name)
 	switch {
 	case err == nil && record.StatusOwed:
-		s.reports.queue.Add(c.ref.UID)
+		s.reports.queue.Add(c.uid())
 	case err != nil && fresh:
 		s.table.do(func() { c.failure.err = err })
 		s.records.drop(c, c.remainder())
@@ -88,7 +88,7 @@ func (s *steps) recordAttachError(c *claim) {
 	for n := range record.Attachments {
 		if at := &record.Attachments[n]; at.Phase != state.Added && !at.Bare() {
 			at.Error = cmp.Or(at.Error, blame)
-			at.Ready.Set(metav1.ConditionFalse, time.Now())
+			at.Ready.Set(string(metav1.ConditionFalse), time.Now())
 		}
 	}
 	record.StatusOwed = true
@@ -98,7 +98,7 @@ func (s *steps) recordAttachError(c *claim) {
 			c.attachError = ""
 		}
 	})
-	s.reports.queue.Add(c.ref.UID)
+	s.reports.queue.Add(c.uid())
 }
 
 // reopen writes the gates of attachments again, because they are closed or their metadata was overwritten.
@@ -137,7 +137,7 @@ func (s *steps) forget(c *claim) error {
 	}
 	left, err := c.remainder(), error(nil)
 	if left == nil {
-		err = s.records.files.Remove(c.ref.UID)
+		err = s.records.files.Remove(c.uid())
 	} else {
 		err = s.records.files.Put(left.record)
 	}

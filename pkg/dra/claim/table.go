@@ -10,11 +10,10 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/devices"
-	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/host/link"
 )
 
@@ -23,29 +22,29 @@ import (
 type table struct {
 	netns   func(path string) error
 	bootID  string
-	queue   workqueue.TypedDelayingInterface[types.UID] // claims that the worker must check
-	backOff workqueue.TypedRateLimiter[types.UID]       // back-offs of claims, for all steps except DEL and restore
-	stopped chan struct{}                               // closed when [Engine.Run] returns
+	queue   workqueue.TypedDelayingInterface[string] // claims that the worker must check
+	backOff workqueue.TypedRateLimiter[string]       // back-offs of claims, for all steps except DEL and restore
+	stopped chan struct{}                            // closed when [Engine.Run] returns
 
 	mu        sync.Mutex
-	claims    map[types.UID]*claim
-	problems  map[types.UID]state.Problem // unreadable records
-	sandboxes map[string]*sandbox         // by ID, as reported by the runtime
-	goneNetns map[string]bool             // by path; see observe
-	lastOrder int                         // order of the newest sandbox
-	connected bool                        // NRI is connected
-	synced    bool                        // the runtime has listed all its sandboxes since it connected
-	changed   chan struct{}               // closed and replaced at each change
-	stopping  bool                        // no new ADD may start
+	claims    map[string]*claim
+	problems  map[string]state.Problem // unreadable records
+	sandboxes map[string]*sandbox      // by ID, as reported by the runtime
+	goneNetns map[string]bool          // by path; see observe
+	lastOrder int                      // order of the newest sandbox
+	connected bool                     // NRI is connected
+	synced    bool                     // the runtime has listed all its sandboxes since it connected
+	changed   chan struct{}            // closed and replaced at each change
+	stopping  bool                     // no new ADD may start
 }
 
 func newTable(netns func(string) error, bootID string) *table {
 	return &table{
 		netns: netns, bootID: bootID,
-		queue:   workqueue.NewTypedDelayingQueue[types.UID](),
-		backOff: workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](time.Second, time.Minute),
+		queue:   workqueue.NewTypedDelayingQueue[string](),
+		backOff: workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute),
 		stopped: make(chan struct{}), changed: make(chan struct{}),
-		claims: map[types.UID]*claim{}, problems: map[types.UID]state.Problem{}, sandboxes: map[string]*sandbox{}, goneNetns: map[string]bool{},
+		claims: map[string]*claim{}, problems: map[string]state.Problem{}, sandboxes: map[string]*sandbox{}, goneNetns: map[string]bool{},
 	}
 }
 
@@ -57,12 +56,12 @@ func (t *table) do(f func()) {
 }
 
 // wake queues the claim for its worker. The mutex may be held.
-func (t *table) wake(c *claim) { t.queue.Add(c.ref.UID) }
+func (t *table) wake(c *claim) { t.queue.Add(c.uid()) }
 
 // wakeNow queues the claim and ends its back-off. It does not end the back-off of DELs. The mutex must be held.
 func (t *table) wakeNow(c *claim) {
 	c.failure = retry{}
-	t.backOff.Forget(c.ref.UID)
+	t.backOff.Forget(c.uid())
 	t.wake(c)
 }
 
@@ -154,7 +153,7 @@ func (t *table) sweep() {
 	maps.DeleteFunc(t.goneNetns, func(path string, _ bool) bool { return !paths[path] })
 }
 
-func (t *table) find(uid types.UID) (c *claim) {
+func (t *table) find(uid string) (c *claim) {
 	t.do(func() { c = t.claims[uid] })
 	return c
 }
@@ -208,7 +207,7 @@ func (t *table) Holders() (list []devices.Holder) {
 }
 
 // OnRecord implements [devices.Claims].
-func (t *table) OnRecord(uid types.UID) bool {
+func (t *table) OnRecord(uid string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	_, unreadable := t.problems[uid]
@@ -272,7 +271,7 @@ func (t *table) runs(sb *sandbox) bool {
 }
 
 // sandboxOf returns the pod's newest running sandbox, or nil. The mutex must be held.
-func (t *table) sandboxOf(pod types.UID) (newest *sandbox) {
+func (t *table) sandboxOf(pod string) (newest *sandbox) {
 	for _, sb := range t.sandboxes {
 		if sb.Pod.UID == pod && t.runs(sb) && (newest == nil || sb.order > newest.order) {
 			newest = sb
@@ -282,7 +281,7 @@ func (t *table) sandboxOf(pod types.UID) (newest *sandbox) {
 }
 
 // userNamespace reports whether a pod has its own user namespace. known is false if no sandbox of the pod runs.
-func (t *table) userNamespace(pod types.UID) (own, known bool) {
+func (t *table) userNamespace(pod string) (own, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	sb := t.sandboxOf(pod)

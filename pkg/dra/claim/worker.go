@@ -7,9 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
-	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/core/state"
 )
 
 // worker runs the steps of claims. A claim has at most one running step; different claims run in parallel.
@@ -34,7 +32,7 @@ func (w *worker) run() {
 }
 
 // work runs steps of a claim until it needs none now.
-func (w *worker) work(uid types.UID) {
+func (w *worker) work(uid string) {
 	for c := w.table.find(uid); c != nil; c = w.table.find(uid) {
 		s, g, sb := w.next(c)
 		lane, ok := w.begin(c, s, g)
@@ -60,7 +58,7 @@ func (w *worker) next(c *claim) (step, goal, *sandbox) {
 	}
 	for n, at := range record.Undeleted {
 		around := &now.undeleted[n]
-		around.cleared = w.steps.records.files.IsCleared(c.ref.UID, &at)
+		around.cleared = w.steps.records.files.IsCleared(c.uid(), &at)
 		around.deviceInUse = around.deviceInUse || around.retryDue && w.steps.isHeldBare(&at)
 	}
 	if !maps.Equal(open, before) {
@@ -144,7 +142,7 @@ func (w *worker) begin(c *claim, s step, g goal) (lane, bool) {
 	case s.do == wait:
 		for _, r := range append(slices.Collect(maps.Values(c.delBackOff)), c.failure, retry{after: c.retryUndeletedAt}) {
 			if pause := time.Until(r.after); pause > 0 {
-				w.table.queue.AddAfter(c.ref.UID, pause)
+				w.table.queue.AddAfter(c.uid(), pause)
 			}
 		}
 		return 0, false
@@ -183,9 +181,9 @@ func (w *worker) end(c *claim, s step, g goal, l lane, err error) {
 		w.Log.Warn("step failed, and is no longer needed", "step", s.do, "claim", c.ref, "error", err)
 	case err == nil && s.do == c.failure.step:
 		c.failure = retry{}
-		w.table.backOff.Forget(c.ref.UID)
+		w.table.backOff.Forget(c.uid())
 	case err != nil:
-		c.failure = retry{s.do, err, time.Now().Add(w.table.backOff.When(c.ref.UID))}
+		c.failure = retry{s.do, err, time.Now().Add(w.table.backOff.When(c.uid()))}
 		w.Log.Error("step failed; retrying", "step", s.do, "claim", c.ref, "error", err)
 	}
 	w.table.notifyWaiters()

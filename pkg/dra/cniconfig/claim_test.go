@@ -9,14 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/cniconfig"
-	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/test/difftest"
 )
 
 const driver = "cni.dra.networking.x-k8s.io"
 
-var share = types.UID("7d1c3a2f-6f3e-4b8f-9d0a-3c5f3f0e7a11")
+var share = "7d1c3a2f-6f3e-4b8f-9d0a-3c5f3f0e7a11"
 
 // claim returns an allocated claim with one request, "net", for the driver. It is reserved for the pod default/demo.
 // Each config is "SOURCE PARAMETERS" with source "class" or "claim".
@@ -54,7 +54,7 @@ func request(c *resourceapi.ResourceClaim, name string) {
 		c.Status.Allocation = &resourceapi.AllocationResult{}
 	}
 	c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, resourceapi.DeviceRequestAllocationResult{
-		Request: name, Driver: driver, Pool: "node-a", Device: "cni", ShareID: &share,
+		Request: name, Driver: driver, Pool: "node-a", Device: "cni", ShareID: (*types.UID)(&share),
 	})
 }
 

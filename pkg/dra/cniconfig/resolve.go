@@ -25,7 +25,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
-	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/core/state"
 )
 
 // Policy holds the rules of a node for claims.
@@ -89,7 +89,7 @@ func Pods(claim *resourceapi.ResourceClaim) ([]state.Pod, error) {
 			return nil, refuse("", fmt.Sprintf("the claim is reserved for %q of API group %q, which is not a pod", r.Resource, r.APIGroup),
 				"use a ResourceClaimTemplate, which makes a claim for each pod")
 		}
-		pods = append(pods, state.Pod{Namespace: claim.Namespace, Name: r.Name, UID: r.UID})
+		pods = append(pods, state.Pod{Namespace: claim.Namespace, Name: r.Name, UID: string(r.UID)})
 	}
 	if pods == nil {
 		return nil, refuse("", "the claim is not reserved for a pod", "wait for the scheduler to reserve it")
@@ -116,7 +116,7 @@ func (p Policy) network(claim *resourceapi.ResourceClaim, result resourceapi.Dev
 
 // allocated returns a network without a configuration for the index-th device of a request.
 func allocated(result resourceapi.DeviceRequestAllocationResult, index int) (n Network) {
-	n.Request, n.Index, n.Pool, n.Device, n.ShareID = result.Request, index, result.Pool, result.Device, result.ShareID
+	n.Request, n.Index, n.Pool, n.Device, n.ShareID = result.Request, index, result.Pool, result.Device, (*string)(result.ShareID)
 	n.Phase = state.Prepared
 	return n
 }

@@ -8,8 +8,8 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/cniconfig"
-	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/test/difftest"
 )
 

@@ -11,10 +11,10 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices/binding"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
-	"devinfo-cni.io/pkg/dra/state"
 )
 
 // Allocation contains the node's devices that are allocated to a claim, by name.
@@ -79,7 +79,7 @@ func (n *Node) surveyFor(ctx context.Context, results []resourceapi.DeviceReques
 	s := *n.last.Load()
 	now := inventory.DecideInput{Ours: inventory.Published{}}
 	for name, at := range n.held() {
-		now.Ours[name] = at.NodeDevice.Published
+		now.Ours[name] = Published(at.NodeDevice)
 	}
 	some := func(is func(device string) bool) bool {
 		return slices.ContainsFunc(results, func(r resourceapi.DeviceRequestAllocationResult) bool { return is(r.Device) })
@@ -101,21 +101,22 @@ func (n *Node) surveyFor(ctx context.Context, results []resourceapi.DeviceReques
 
 // nodeDevice converts a device for a record.
 func nodeDevice(d inventory.Device, as resourceapi.Device) *state.NodeDevice {
-	n := &state.NodeDevice{Ref: d.Ref, Published: as}
+	n := &state.NodeDevice{Ref: d.Ref, Published: Encoded(as)}
 	n.IfName = cmp.Or(inventory.Text(as, inventory.AttrIfName), n.IfName) // the published name is known even while the interface is in a pod
 	return n
 }
 
 // deviceOf is the reverse of nodeDevice. It sets the fields that CNI configurations need.
 func deviceOf(n *state.NodeDevice) inventory.Device {
-	return inventory.Device{Name: n.Published.Name, Ref: n.Ref, Attributes: n.Published.Attributes}
+	published := Published(n)
+	return inventory.Device{Name: published.Name, Ref: n.Ref, Attributes: published.Attributes}
 }
 
 // Networks returns the networks of a claim, with the allocated devices in their configurations.
 func (own Allocation) Networks(claim *resourceapi.ResourceClaim, p cniconfig.Policy) ([]cniconfig.Network, error) {
 	p.Bare = func(device string) bool {
 		d := own[device]
-		return d != nil && inventory.Text(d.Published, inventory.ResourceName) != ""
+		return d != nil && inventory.Text(Published(d), inventory.ResourceName) != ""
 	}
 	networks, err := cniconfig.Resolve(claim, p)
 	if err != nil {
@@ -165,7 +166,7 @@ func configure(n *cniconfig.Network) error {
 	if n.Driver != "" { // with a userspace driver the device has no interface
 		device.IfName = ""
 	}
-	list, deviceID, err := binding.Bind(n.List, device, inventory.Sharing(n.NodeDevice.Published), n.DeviceKeys)
+	list, deviceID, err := binding.Bind(n.List, device, inventory.Sharing(Published(n.NodeDevice)), n.DeviceKeys)
 	if err != nil {
 		return err
 	}

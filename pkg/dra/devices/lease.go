@@ -10,11 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/pod"
-	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
@@ -25,7 +23,7 @@ type Leases struct{ node *Node }
 // Lease leases the device of an attachment to a pod, so that the devinfo plugin refuses the device to other pods. The
 // error names the current holder and ends with advice for the author of the pod. Each device of a claim has a
 // separate lease record: see [state.Attachment.Part].
-func (l *Leases) Lease(record *state.Claim, at *state.Attachment, netns string, pod types.UID, advice string) error {
+func (l *Leases) Lease(record *state.Claim, at *state.Attachment, netns string, pod string, advice string) error {
 	if l.node.Journal == nil || deviceID(at) == "" {
 		return nil
 	}
@@ -53,7 +51,7 @@ func (l *Leases) LeaseBare(record *state.Claim) error {
 	if err != nil {
 		return err
 	}
-	of.Pods, of.Files = []string{string(record.Pod.UID)}, l.pluginFiles(record)
+	of.Pods, of.Files = []string{record.Pod.UID}, l.pluginFiles(record)
 	return l.take(record, bare, of, "")
 }
 
@@ -62,8 +60,8 @@ func (l *Leases) IsHeld(record *state.Claim) bool {
 	if l.node.Journal == nil {
 		return true
 	}
-	of, err := l.node.Journal.Claim(string(record.UID))
-	return err == nil && of != nil && slices.Equal(of.Pods, []string{string(record.Pod.UID)}) && l.node.Journal.Holding(of) &&
+	of, err := l.node.Journal.Claim(record.UID)
+	return err == nil && of != nil && slices.Equal(of.Pods, []string{record.Pod.UID}) && l.node.Journal.Holding(of) &&
 		maps.Equal(of.Files, l.pluginFiles(record))
 }
 
@@ -86,14 +84,14 @@ func (l *Leases) leaseGroup(record *state.Claim, at *state.Attachment, group str
 	return l.take(record, []*state.Attachment{at}, of, "")
 }
 
-func leaseRecord(claim types.UID, at *state.Attachment) string {
-	return (&journal.Claim{UID: string(claim), Part: at.Part()}).Record()
+func leaseRecord(claim string, at *state.Attachment) string {
+	return (&journal.Claim{UID: claim, Part: at.Part()}).Record()
 }
 
 // need returns the lease record for attachments of one [state.Attachment.Part]. It contains their devices and the
 // parents of these devices.
-func (l *Leases) need(claim types.UID, attachments ...*state.Attachment) (*journal.Claim, error) {
-	of := &journal.Claim{UID: string(claim), Part: attachments[0].Part(), Netns: attachments[0].Netns}
+func (l *Leases) need(claim string, attachments ...*state.Attachment) (*journal.Claim, error) {
+	of := &journal.Claim{UID: claim, Part: attachments[0].Part(), Netns: attachments[0].Netns}
 	for _, at := range attachments {
 		line, err := l.node.Lineage(deviceID(at))
 		if err != nil {
@@ -129,7 +127,7 @@ func (l *Leases) take(record *state.Claim, attachments []*state.Attachment, of *
 		what += ", in " + journal.DeviceName(held.ID) + ","
 	}
 	for _, h := range l.node.claims.Holders() {
-		if by := held.Holder.Claim; by != nil && types.UID(by.UID) == h.Claim && h.Attachment.Phase == state.Undeleted {
+		if by := held.Holder.Claim; by != nil && by.UID == h.Claim && h.Attachment.Phase == state.Undeleted {
 			advice = ", but its DEL was given up: clean up its leftovers, then run cni-dra-driver clear " + by.UID
 		}
 	}
@@ -162,7 +160,7 @@ func (l *Leases) CheckFree(record *state.Claim, at *state.Attachment) error {
 	if err == nil {
 		of.Pods = []string{identity(at).UID}
 		if at.Phase != state.Undeleted {
-			of.Pods = append(of.Pods, string(record.Pod.UID))
+			of.Pods = append(of.Pods, record.Pod.UID)
 		}
 		err = l.node.Journal.Free(of)
 	}
@@ -193,7 +191,7 @@ func (l *Leases) leftAlone(at *state.Attachment, id string, by journal.Holder) e
 }
 
 // Release ends the leases of an attachment after its DEL and restore.
-func (l *Leases) Release(claim types.UID, at *state.Attachment) error {
+func (l *Leases) Release(claim string, at *state.Attachment) error {
 	if l.node.Journal == nil {
 		return nil
 	}
@@ -211,7 +209,7 @@ func (l *Leases) Collect() error {
 	records, failed := l.node.Journal.Claims()
 	for _, record := range records {
 		before, _ := l.node.Journal.Claim(record)
-		if uid, _, _ := strings.Cut(record, "="); l.node.claims.OnRecord(types.UID(uid)) {
+		if uid, _, _ := strings.Cut(record, "="); l.node.claims.OnRecord(uid) {
 			continue
 		}
 		err := l.node.Journal.ReleaseIf(record, func() error {

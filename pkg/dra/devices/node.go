@@ -17,14 +17,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/grant"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/devices/restore"
-	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
@@ -78,15 +77,15 @@ type Inventory struct {
 
 // Holder is an attachment in the record of a claim.
 type Holder struct {
-	Claim      types.UID
+	Claim      string
 	Attachment *state.Attachment
 }
 
 // Claims gives access to the records of claims.
 type Claims interface {
-	Holders() []Holder           // attachments of all claims, including undeleted ones
-	OnRecord(uid types.UID) bool // whether a claim has a record, even an unreadable one
-	PodIn(netns string) string   // namespace/name of the pod with this network namespace; "" = unknown
+	Holders() []Holder         // attachments of all claims, including undeleted ones
+	OnRecord(uid string) bool  // whether a claim has a record, even an unreadable one
+	PodIn(netns string) string // namespace/name of the pod with this network namespace; "" = unknown
 }
 
 // Node represents the devices of this node. Its methods may be called concurrently, except [Node.Slices].

@@ -14,9 +14,9 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/devices/restore"
-	"devinfo-cni.io/pkg/dra/state"
 )
 
 // survey is the result of reading the node. It is never modified.
@@ -134,7 +134,7 @@ func (n *Node) survey(others map[string]string, unknown error) (s survey, err er
 	}
 	ours := inventory.Published{}
 	for name, at := range held {
-		ours[name] = at.NodeDevice.Published
+		ours[name] = Published(at.NodeDevice)
 		if d, published := previous.published[name]; published {
 			ours[name] = d
 		}

@@ -10,8 +10,8 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
-	"devinfo-cni.io/pkg/dra/state"
 )
 
 // pluginFile returns the path and content of the device-info file that a device plugin would write for a device without
@@ -38,7 +38,8 @@ func (l *Leases) pluginFiles(record *state.Claim) map[string]string {
 }
 
 func namesForMultus(at *state.Attachment) (resource, id string) {
-	return inventory.Text(at.NodeDevice.Published, inventory.ResourceName), inventory.Text(at.NodeDevice.Published, inventory.DeviceID)
+	published := Published(at.NodeDevice)
+	return inventory.Text(published, inventory.ResourceName), inventory.Text(published, inventory.DeviceID)
 }
 
 // HasPluginFile reports whether the file of [Node.WritePluginFile] exists. A device plugin may have written it.

@@ -13,10 +13,10 @@ import (
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/grant"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/dra/metadata"
-	"devinfo-cni.io/pkg/dra/state"
 )
 
 // Note contains the settings that restore needs. Only this package reads it.
@@ -196,10 +196,11 @@ func (n *Node) Describe(at *state.Attachment) *devinfo.Info {
 func (n *Node) Attributes(at *state.Attachment, info *devinfo.Info) map[string]resourceapi.DeviceAttribute {
 	all := map[string]resourceapi.DeviceAttribute{}
 	if at.NodeDevice != nil {
-		for name, value := range at.NodeDevice.Published.Attributes {
+		published := Published(at.NodeDevice)
+		for name, value := range published.Attributes {
 			all[string(name)] = value
 		}
-		if names := at.NodeDevice.Published.Attributes[inventory.AttrRDMADevice].StringValue; names != nil {
+		if names := published.Attributes[inventory.AttrRDMADevice].StringValue; names != nil {
 			all[metadata.RDMADevices] = metadata.RDMAList(*names)
 		}
 	}

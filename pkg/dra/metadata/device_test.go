@@ -11,7 +11,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/ctl/cluster"
@@ -22,7 +21,7 @@ import (
 )
 
 var (
-	share  = types.UID("7d1c3a2f-6f3e-4b8f-9d0a-3c5f3f0e7a11")
+	share  = "7d1c3a2f-6f3e-4b8f-9d0a-3c5f3f0e7a11"
 	since  = metav1.NewTime(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	vf     = cluster.Device{Type: "pci", Device: "0000:03:00.2", RDMA: "mlx5_2"}
 	device = metadata.Device{Driver: "cni.dra.networking.x-k8s.io", Pool: "node-a", Name: "cni", ShareID: &share, Since: since}

@@ -21,7 +21,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
@@ -34,7 +33,7 @@ import (
 // Device is a device that the driver has allocated.
 type Device struct {
 	Driver, Pool, Name string
-	ShareID            *types.UID  // share of the allocation; nil = the device is not shared
+	ShareID            *string     // share of the allocation; nil = the device is not shared
 	Since              metav1.Time // time of the last change of the condition
 	Shown              cluster.Device
 }
@@ -68,7 +67,7 @@ func (d Device) status(result json.RawMessage, conditions ...metav1.Condition) r
 	}
 	data, _ := Data(result, d.Shown)
 	return resourceapi.AllocatedDeviceStatus{
-		Driver: d.Driver, Pool: d.Pool, Device: d.Name, ShareID: (*string)(d.ShareID), Conditions: conditions, Data: data,
+		Driver: d.Driver, Pool: d.Pool, Device: d.Name, ShareID: d.ShareID, Conditions: conditions, Data: data,
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"devinfo-cni.io/pkg/core/config"
-	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/host/link"
 )
 

@@ -14,8 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/host/hostdev"
@@ -50,9 +48,9 @@ type Store struct {
 
 // Problem is a record that cannot be used.
 type Problem struct {
-	UID   types.UID // from the name of the file
-	Err   error     // a [*SchemaError], or the mistake in the content
-	Aside string    // new path of a file with invalid content; "" = the file was not renamed
+	UID   string // from the name of the file
+	Err   error  // a [*SchemaError], or the mistake in the content
+	Aside string // new path of a file with invalid content; "" = the file was not renamed
 }
 
 // SchemaError is the error of a file that a newer driver wrote. The file is not changed.
@@ -99,18 +97,19 @@ func (s *Store) Put(c *Claim) error {
 	if err != nil {
 		return fmt.Errorf("state of claim %s/%s: %w", c.Namespace, c.Name, err)
 	}
-	return s.dir.Write(string(c.UID)+suffix, append(data, '\n'))
+	return s.dir.Write(c.UID+suffix, append(data, '\n'))
 }
 
 // Remove removes a record, if it exists.
-func (s *Store) Remove(uid types.UID) error { return s.dir.Remove(string(uid) + suffix) }
+func (s *Store) Remove(uid string) error { return s.dir.Remove(uid + suffix) }
 
 // Writable returns the error that Put would return for the directory. It changes nothing.
 func (s *Store) Writable() error { return store.Open(s.dir.Path("")).Writable() }
 
 // All reads all records, sorted by UID. It renames a file with invalid content, so that the claim can be prepared
-// again, and returns a Problem for it. It also returns a Problem for each file that was renamed earlier.
-func (s *Store) All() ([]*Claim, []Problem, error) {
+// again, and returns a Problem for it. It also returns a Problem for each file that was renamed earlier. valid returns
+// the error of a record whose parts for the Kubernetes API are invalid.
+func (s *Store) All(valid func(*Claim) error) ([]*Claim, []Problem, error) {
 	names, err := s.dir.Names()
 	if err != nil {
 		return nil, nil, err
@@ -121,11 +120,16 @@ func (s *Store) All() ([]*Claim, []Problem, error) {
 		uid, isRecord := RecordOf(name)
 		if !isRecord {
 			if uid, _, isAside := strings.Cut(name, suffix+setAside); isAside {
-				problems = append(problems, Problem{types.UID(uid), errors.New("the record was set aside at an earlier start"), s.dir.Path(name)})
+				problems = append(problems, Problem{uid, errors.New("the record was set aside at an earlier start"), s.dir.Path(name)})
 			}
 			continue
 		}
-		c, err := read(s.dir, types.UID(uid))
+		c, err := read(s.dir, uid)
+		if err == nil {
+			if invalid := valid(c); invalid != nil {
+				err = &store.CorruptError{Path: s.dir.Path(name), Err: invalid}
+			}
+		}
 		aside := ""
 		if errors.As(err, new(*store.CorruptError)) {
 			var failed error
@@ -137,7 +141,7 @@ func (s *Store) All() ([]*Claim, []Problem, error) {
 		case err == nil:
 			claims = append(claims, c)
 		case aside != "" || errors.As(err, new(*SchemaError)):
-			problems = append(problems, Problem{types.UID(uid), err, aside})
+			problems = append(problems, Problem{uid, err, aside})
 		default:
 			return nil, nil, err
 		}
@@ -147,8 +151,8 @@ func (s *Store) All() ([]*Claim, []Problem, error) {
 
 // read reads a record. The error is a [*SchemaError], a [*store.CorruptError] for invalid content, or a system
 // error.
-func read(dir *safefile.Dir, uid types.UID) (*Claim, error) {
-	name := string(uid) + suffix
+func read(dir *safefile.Dir, uid string) (*Claim, error) {
+	name := uid + suffix
 	path := dir.Path(name)
 	data, err := dir.Read(name)
 	if errors.Is(err, store.ErrTooLarge) {
@@ -183,7 +187,7 @@ func Parse(path string, data []byte) (*Claim, error) {
 	return c, nil
 }
 
-func check(c *Claim, uid types.UID) error {
+func check(c *Claim, uid string) error {
 	switch {
 	case c.Schema < 1:
 		return fmt.Errorf("schema %d: must be 1 or more", c.Schema)
@@ -215,13 +219,13 @@ func (s *Store) putAside(name string) (string, error) {
 
 // clearedName returns the name of the file that requests the driver to drop the record of an undeleted attachment.
 // The command clear writes this file, because only the driver may change records.
-func clearedName(uid types.UID, at *Attachment) string {
-	return string(uid) + "=" + at.Sandbox + "=" + at.IfName + ".cleared"
+func clearedName(uid string, at *Attachment) string {
+	return uid + "=" + at.Sandbox + "=" + at.IfName + ".cleared"
 }
 
 // Clear makes the driver drop the records of a claim's undeleted attachments without another DEL. A running driver
 // does so within a minute. Clear returns the record, and an error if it has no undeleted attachments.
-func Clear(dir string, uid types.UID) (*Claim, error) {
+func Clear(dir string, uid string) (*Claim, error) {
 	d := safefile.OpenDurable(dir)
 	c, err := read(d, uid)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(c.Undeleted) == 0 {
@@ -239,14 +243,14 @@ func Clear(dir string, uid types.UID) (*Claim, error) {
 }
 
 // IsCleared reports whether [Clear] was called for an undeleted attachment of a claim.
-func (s *Store) IsCleared(uid types.UID, at *Attachment) bool {
+func (s *Store) IsCleared(uid string, at *Attachment) bool {
 	_, err := s.dir.Read(clearedName(uid, at))
 	return err == nil
 }
 
 // Cleared removes the file that [Clear] wrote. Call it when the record no longer contains the attachment. After a
 // power failure the file may exist again, but without an attachment it has no effect.
-func (s *Store) Cleared(uid types.UID, at *Attachment) error {
+func (s *Store) Cleared(uid string, at *Attachment) error {
 	return safefile.Open(s.dir.Path("")).Remove(clearedName(uid, at))
 }
 

@@ -9,12 +9,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"time"
 
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -32,8 +30,8 @@ func reopen(t *testing.T, dir string) *state.Store {
 	return s
 }
 
-func full(uid types.UID) *state.Claim {
-	share, bus := types.UID("f00"), "0000:01:00.2"
+func full(uid string) *state.Claim {
+	share := "f00"
 	return &state.Claim{
 		Schema: state.Schema, Namespace: "ns", Name: "claim", UID: uid, StatusOwed: true,
 		Pod: state.Pod{Namespace: "ns", Name: "pod", UID: "p1"},
@@ -42,10 +40,8 @@ func full(uid types.UID) *state.Claim {
 				List: json.RawMessage(`{"name":"net"}`), Phase: state.Added, Execution: state.Execution{
 					Sandbox: "s1", Netns: "/var/run/netns/x", BootID: "b", Args: [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAME", "pod"}},
 					InfoFile: "/run/f", Result: json.RawMessage(`{"ips":[]}`), Info: json.RawMessage(`{"type":"pci"}`),
-					Metadata: &state.Metadata{
-						Attributes:  map[string]resourceapi.DeviceAttribute{"resource.kubernetes.io/pciBusID": {StringValue: &bus}},
-						NetworkData: &resourceapi.NetworkDeviceData{InterfaceName: "net1"},
-					}}},
+					Metadata: json.RawMessage(`{"attributes":{"resource.kubernetes.io/pciBusID":{"string":"0000:01:00.2"}}}`),
+				}},
 			{Request: "b", Pool: "node", Device: "cni", Network: "net", IfName: "net2", List: json.RawMessage(`{}`), Phase: state.Prepared, Error: "why"},
 		},
 	}
@@ -53,9 +49,36 @@ func full(uid types.UID) *state.Claim {
 
 func all(t *testing.T, s *state.Store) ([]*state.Claim, []state.Problem) {
 	t.Helper()
-	claims, problems, err := s.All()
+	claims, problems, err := s.All(valid)
 	must(t, err)
 	return claims, problems
+}
+
+// valid refuses a record like a driver that cannot decode its parts for the Kubernetes API.
+func valid(c *state.Claim) error {
+	if c.Name == "undecodable" {
+		return errors.New(c.Name)
+	}
+	return nil
+}
+
+// A driver of an earlier commit wrote testdata/record.json, with types of the Kubernetes API.
+func TestFormatIsUnchanged(t *testing.T) {
+	s, dir := open(t)
+	want := difftest.Read(t, "testdata/record.json")
+	difftest.Write(t, filepath.Join(dir, "u1.json"), want, 0o600)
+	claims, problems := all(t, s)
+	if len(claims) != 1 || problems != nil {
+		t.Fatalf("got %v, %v", claims, problems)
+	}
+	if at := claims[0].Attachments[0]; !at.NodeDevice.Shared() || at.Ready.Since.IsZero() || claims[0].Undeleted[0].GivenUp.IsZero() {
+		t.Errorf("got %+v", at)
+	}
+	must(t, s.Put(claims[0]))
+	difftest.Same(t, "the record", difftest.Read(t, filepath.Join(dir, "u1.json")), want)
+	claims[0].Attachments[0].Ready.Set("False", time.Date(2026, 11, 28, 6, 41, 9, 999, time.FixedZone("east", 3600)))
+	must(t, s.Put(claims[0]))
+	difftest.Contains(t, difftest.Read(t, filepath.Join(dir, "u1.json")), `"ready":{"status":"False","since":"2026-11-28T05:41:09Z"}`)
 }
 
 func TestRecordSurvivesRestart(t *testing.T) {
@@ -101,9 +124,10 @@ func TestCorruptFileIsSetAsideAndReportedAtEachStart(t *testing.T) {
 	text := func(c *state.Claim) string { data, _ := json.Marshal(c); return string(data) }
 	contents := map[string]string{
 		"empty": "", "torn": text(full("torn"))[:100], "other": text(full("u1")), "zero": `{"uid":"zero"}`,
-		"phase": strings.Replace(text(full("phase")), `"Added"`, `"Addled"`, 1),
-		"bare":  strings.Replace(text(full("bare")), `"sandbox":"s1",`, "", 1),
-		"large": strings.Repeat(" ", 5<<20),
+		"phase":       strings.Replace(text(full("phase")), `"Added"`, `"Addled"`, 1),
+		"bare":        strings.Replace(text(full("bare")), `"sandbox":"s1",`, "", 1),
+		"undecodable": strings.Replace(text(full("undecodable")), `"claim"`, `"undecodable"`, 1),
+		"large":       strings.Repeat(" ", 5<<20),
 	}
 	for uid, content := range contents {
 		difftest.Write(t, filepath.Join(dir, uid+".json"), content, 0o600)
@@ -116,7 +140,7 @@ func TestCorruptFileIsSetAsideAndReportedAtEachStart(t *testing.T) {
 			t.Errorf("got %v", problems)
 		}
 		for _, p := range problems {
-			difftest.Same(t, "of "+string(p.UID), difftest.Read(t, p.Aside), contents[string(p.UID)])
+			difftest.Same(t, "of "+p.UID, difftest.Read(t, p.Aside), contents[p.UID])
 		}
 	}
 	difftest.Write(t, filepath.Join(dir, "empty.json"), "again", 0o600)
@@ -149,13 +173,13 @@ func TestUnreadableFileIsAnErrorAndKept(t *testing.T) {
 	}
 	must(t, s.Put(full("u1")))
 	must(t, os.Chmod(filepath.Join(dir, "u1.json"), 0))
-	_, _, err := s.All()
+	_, _, err := s.All(valid)
 	difftest.Is(t, err, os.ErrPermission)
 }
 
 func TestUIDIsNotAPath(t *testing.T) {
 	s, _ := open(t)
-	for _, uid := range []types.UID{"../x", "a/b", ".hidden"} {
+	for _, uid := range []string{"../x", "a/b", ".hidden"} {
 		difftest.As[*store.NameError](t, s.Put(full(uid)))
 	}
 }
@@ -187,10 +211,10 @@ func TestClearRefusesAClaimWithoutUndeletedAttachments(t *testing.T) {
 	torn := filepath.Join(dir, "torn.json")
 	difftest.Write(t, torn, "{", 0o600)
 	const none = "has no attachment of the claim whose DEL was given up"
-	for uid, want := range map[types.UID]string{"u1": none, "u2": none, "torn": torn + ": ", "../u1": `"../u1"`} {
+	for uid, want := range map[string]string{"u1": none, "u2": none, "torn": torn + ": ", "../u1": `"../u1"`} {
 		c, err := state.Clear(dir, uid)
 		difftest.Says(t, err, want)
-		difftest.Same(t, string(uid), c, (*state.Claim)(nil))
+		difftest.Same(t, uid, c, (*state.Claim)(nil))
 	}
 	difftest.Equal(t, difftest.Read(t, torn), "{") // only the driver sets it aside
 }

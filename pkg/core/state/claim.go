@@ -12,10 +12,6 @@ import (
 	"slices"
 	"time"
 
-	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/pod"
 	"devinfo-cni.io/pkg/host/hostdev"
@@ -46,7 +42,7 @@ type Claim struct {
 	Schema      int          `json:"schema"` // set by Put
 	Namespace   string       `json:"namespace"`
 	Name        string       `json:"name"`
-	UID         types.UID    `json:"uid"`
+	UID         string       `json:"uid"`
 	Pod         Pod          `json:"pod,omitzero"`          // the pod that uses the claim; empty after Unprepare
 	Shared      bool         `json:"shared,omitempty"`      // the claim is not made from a template, so several pods may use it
 	Attachments []Attachment `json:"attachments,omitempty"` // allocated devices, in any phase except Undeleted
@@ -56,9 +52,9 @@ type Claim struct {
 
 // Pod is a Kubernetes pod.
 type Pod struct {
-	Namespace string    `json:"namespace"`
-	Name      string    `json:"name"`
-	UID       types.UID `json:"uid"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid"`
 }
 
 // LogValue logs the pod as namespace/name.
@@ -70,7 +66,7 @@ type Attachment struct {
 	Index      int         `json:"index,omitempty"` // number of the device within the request
 	Pool       string      `json:"pool"`
 	Device     string      `json:"device"`
-	ShareID    *types.UID  `json:"shareID,omitempty"`
+	ShareID    *string     `json:"shareID,omitempty"`
 	NodeDevice *NodeDevice `json:"node,omitempty"`   // nil = the shared device for networks without hardware
 	Driver     string      `json:"driver,omitempty"` // kernel driver of the device while the sandbox has it; "" = keep its driver
 
@@ -92,14 +88,14 @@ type Attachment struct {
 
 // Ready is the condition of type Ready.
 type Ready struct {
-	Status metav1.ConditionStatus `json:"status,omitempty"` // "" = not set yet
-	Since  metav1.Time            `json:"since,omitzero"`   // time of the last change of Status
+	Status string    `json:"status,omitempty"` // "" = not set yet
+	Since  time.Time `json:"since,omitzero"`   // time of the last change of Status
 }
 
 // Set sets the status. It sets Since only if the status changes.
-func (r *Ready) Set(status metav1.ConditionStatus, now time.Time) {
+func (r *Ready) Set(status string, now time.Time) {
 	if r.Status != status {
-		*r = Ready{status, metav1.NewTime(now.UTC().Truncate(time.Second))} // the precision of the API
+		*r = Ready{status, now.UTC().Truncate(time.Second)} // the precision of the API
 	}
 }
 
@@ -114,20 +110,14 @@ type Execution struct {
 	Note json.RawMessage `json:"note,omitempty"` // settings to restore after DEL, written by package devices; nil = none
 	Lost bool            `json:"lost,omitempty"` // the device did not exist when its DEL was given up, so a new device at its place may be offered
 
-	Result   json.RawMessage `json:"result,omitempty"` // result of ADD, in CNIVersion
-	Info     json.RawMessage `json:"info,omitempty"`   // content of the device-info file after ADD; without a network, the content that the driver wrote itself
-	Metadata *Metadata       `json:"metadata,omitempty"`
+	Result   json.RawMessage `json:"result,omitempty"`   // result of ADD, in CNIVersion
+	Info     json.RawMessage `json:"info,omitempty"`     // content of the device-info file after ADD; without a network, the content that the driver wrote itself
+	Metadata json.RawMessage `json:"metadata,omitempty"` // metadata of the device for the pod, as package devices of the driver encodes it
 
 	Tries    int    `json:"tries,omitempty"`    // failed attempts of DEL or of restoring
 	DelError string `json:"delError,omitempty"` // error of the last attempt; "" while the driver waits for a device that may come back
 
-	GivenUp metav1.Time `json:"givenUp,omitzero"` // time at which DEL was given up
-}
-
-// Metadata has the metadata of the device for the pod, once ADD has succeeded.
-type Metadata struct {
-	Attributes  map[string]resourceapi.DeviceAttribute `json:"attributes,omitempty"`
-	NetworkData *resourceapi.NetworkDeviceData         `json:"networkData,omitempty"`
+	GivenUp time.Time `json:"givenUp,omitzero"` // time at which DEL was given up
 }
 
 // PCI returns the address of the device behind the interface; "" = no PCI device, or unknown.
@@ -191,10 +181,11 @@ func (c *Claim) Clone() *Claim {
 // cannot read most of it.
 type NodeDevice struct {
 	hostdev.Ref
-	Published resourceapi.Device `json:"published"` // the device in the ResourceSlice
+	Published json.RawMessage `json:"published"` // the device in the ResourceSlice, as the Kubernetes API encodes it
 }
 
 // Shared reports whether several pods may have the device at the same time.
 func (d *NodeDevice) Shared() bool {
-	return d.Published.AllowMultipleAllocations != nil && *d.Published.AllowMultipleAllocations
+	var published struct{ AllowMultipleAllocations bool }
+	return json.Unmarshal(d.Published, &published) == nil && published.AllowMultipleAllocations
 }
