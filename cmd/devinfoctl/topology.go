@@ -12,7 +12,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/state"
-	"devinfo-cni.io/pkg/ctl/cluster"
+	"devinfo-cni.io/pkg/core/view"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/node"
@@ -62,7 +62,7 @@ func (t *tool) topology(h *host, args []string) error {
 	if err != nil {
 		return fmt.Errorf("topology: %w", err)
 	}
-	if len(args) > 0 && !top.Only(cluster.Named(args[0])) {
+	if len(args) > 0 && !top.Only(view.Named(args[0])) {
 		return clierr.For(fmt.Errorf("topology: no device %s", args[0]), "devinfoctl topology shows all; one that is in a pod is found by its PCI address")
 	}
 	return t.print(top, func(w io.Writer) { // JSON and YAML contain the warnings

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"devinfo-cni.io/pkg/ctl/cluster"
+	"devinfo-cni.io/pkg/core/view"
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
 )
@@ -49,15 +49,15 @@ func TestDeviceWithResourceNameNeedsNoNetwork(t *testing.T) {
 
 // Readers of the status need not read ResourceSlices.
 func TestStatusShowsDeviceOfClaim(t *testing.T) {
-	vf := cluster.Device{Type: "pci", Device: "0000:03:00.2", PF: "0000:03:00.0", Representor: "eth4", RDMA: "mlx5_2"}
+	vf := view.Device{Type: "pci", Device: "0000:03:00.2", PF: "0000:03:00.0", Representor: "eth4", RDMA: "mlx5_2"}
 	for name, test := range map[string]struct {
 		device, parameters string
-		want               cluster.Device
+		want               view.Device
 	}{
 		"a VF":              {vf0, network(`{"type":"sriov"}`), vf},
-		"without a network": {vf3, "", cluster.Device{Type: "pci", Device: "0000:03:00.5", PF: "0000:03:00.0", Representor: "eth7"}},
-		"an SF":             {sf4, network(`{"type":"host-device","capabilities":{"deviceID":true}}`), cluster.Device{PF: "0000:03:00.0", Representor: "en3f0pf0sf88", RDMA: "mlx5_7"}},
-		"shared":            {pf, network(`{"type":"macvlan"}`), cluster.Device{Type: "pci", Device: "0000:03:00.0", RDMA: "mlx5_0"}},
+		"without a network": {vf3, "", view.Device{Type: "pci", Device: "0000:03:00.5", PF: "0000:03:00.0", Representor: "eth7"}},
+		"an SF":             {sf4, network(`{"type":"host-device","capabilities":{"deviceID":true}}`), view.Device{PF: "0000:03:00.0", Representor: "en3f0pf0sf88", RDMA: "mlx5_7"}},
+		"shared":            {pf, network(`{"type":"macvlan"}`), view.Device{Type: "pci", Device: "0000:03:00.0", RDMA: "mlx5_0"}},
 	} {
 		inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 			r.offer("mlx5-switchdev", "")
@@ -68,9 +68,9 @@ func TestStatusShowsDeviceOfClaim(t *testing.T) {
 			if len(report.Devices) != 1 || report.Devices[0].Data == nil {
 				t.Fatalf("%s: %+v", name, report)
 			}
-			var data map[string]cluster.Device
+			var data map[string]view.Device
 			_ = json.Unmarshal(report.Devices[0].Data.Raw, &data) // data also has the keys of the CNI result
-			difftest.Same(t, name, data[cluster.DeviceKey], test.want)
+			difftest.Same(t, name, data[view.Key], test.want)
 			if r.record("u1").StatusOwed {
 				t.Errorf("%s: the status is still pending", name)
 			}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/workqueue"
 
+	"devinfo-cni.io/pkg/core/view"
 	"devinfo-cni.io/pkg/ctl/cluster"
 )
 
@@ -117,7 +118,7 @@ func claim(n int, pod *corev1.Pod) *resourceapi.ResourceClaim {
 		Driver: driver, Pool: node(n), Device: device,
 		NetworkData: &resourceapi.NetworkDeviceData{InterfaceName: "net2", HardwareAddress: mac(n, 1), IPs: []string{"10.9.0.2/24"}},
 		Data: &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"cniVersion": "1.1.0", %q: {"type": "pci", "device": %q, "pf": "0000:3b:00.0", "rdma": "mlx5_%d"}}`,
-			cluster.DeviceKey, vf(n, 1), n)},
+			view.Key, vf(n, 1), n)},
 	}}
 	return c
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"devinfo-cni.io/pkg/core/view"
 	"devinfo-cni.io/pkg/ctl/cluster"
 	"devinfo-cni.io/test/difftest"
 )
@@ -99,14 +100,14 @@ func TestListCombinesPodsAndClaims(t *testing.T) {
 		{Namespace: "lab", Pod: "bad", Node: "n1", Network: "x", Interface: "net1", Problem: "any"},
 		{Namespace: "lab", Pod: "broken", Node: "n1", Problem: "any"},
 		{Namespace: "shop", Pod: "dpdk", Node: "n1", Network: "shop/sriov", Interface: "net1", MAC: "02:00:00:00:00:01",
-			Device: cluster.Device{Type: "pci", Device: "0000:03:00.5", PF: "0000:03:00.0", Representor: "eth7", RDMA: "mlx5_5,mlx5_6"}},
+			Device: view.Device{Type: "pci", Device: "0000:03:00.5", PF: "0000:03:00.0", Representor: "eth7", RDMA: "mlx5_5,mlx5_6"}},
 		{Namespace: "shop", Pod: "dpdk", Node: "n1", Network: "shop/vdpa", Interface: "net2",
-			Device: cluster.Device{Type: "vdpa", Device: "vdpa0", Path: "/dev/vhost-vdpa-0", PCI: "0000:65:00.3"}},
-		{Namespace: "shop", Pod: "dpdk", Node: "n1", Network: "shop/sock", Interface: "net3", Device: cluster.Device{Type: "vhost-user", Device: "/run/vhost/net3"}},
+			Device: view.Device{Type: "vdpa", Device: "vdpa0", Path: "/dev/vhost-vdpa-0", PCI: "0000:65:00.3"}},
+		{Namespace: "shop", Pod: "dpdk", Node: "n1", Network: "shop/sock", Interface: "net3", Device: view.Device{Type: "vhost-user", Device: "/run/vhost/net3"}},
 		{Namespace: "shop", Pod: "web", Node: "n1", Network: "sriov-b", Claim: "web-typo", Driver: driver,
 			Problem: "NetworkInterfaceNotReady: macvaln: not installed"},
 		{Namespace: "shop", Pod: "web", Node: "n1", Network: "sriov-b", Interface: "net1", MAC: "02:00:00:00:00:02",
-			IPs: []string{"10.9.0.2/24"}, Device: cluster.Device{Type: "pci", Device: "0000:03:00.6"}, Claim: "web-net", Driver: driver},
+			IPs: []string{"10.9.0.2/24"}, Device: view.Device{Type: "pci", Device: "0000:03:00.6"}, Claim: "web-net", Driver: driver},
 	}
 	got := all()
 	for n := range got {
@@ -145,7 +146,7 @@ func TestSlicesCompleteResult(t *testing.T) {
 		got := list([]corev1.Pod{pod("shop", "web", "")}, []resourceapi.ResourceClaim{claim("shop", "web-net", "web", device)}, slices)
 		want := []cluster.Network{{
 			Namespace: "shop", Pod: "web", Node: "n1", Network: "sriov-b", Interface: "net1", MAC: "02:00:00:00:00:02", IPs: []string{"10.9.0.2/24"},
-			Device: cluster.Device{Type: "pci", Device: name, PF: "0000:3b:00.0", Representor: "eth4", RDMA: "mlx5_2"}, Claim: "web-net", Driver: driver,
+			Device: view.Device{Type: "pci", Device: name, PF: "0000:3b:00.0", Representor: "eth4", RDMA: "mlx5_2"}, Claim: "web-net", Driver: driver,
 		}}
 		if name == "0000:03:00.6" {
 			want[0].PF, want[0].Representor, want[0].RDMA = "", "", ""
@@ -171,7 +172,7 @@ func TestClaimStatusNamesDevice(t *testing.T) {
 		t.Errorf("slices of %q are needed", drivers)
 	}
 	want := cluster.Network{Namespace: "shop", Pod: "web", Node: "n1", Driver: driver, Claim: "nodes",
-		Device: cluster.Device{Type: "pci", Device: "0000:03:00.6", PF: "0000:03:00.0", Representor: "eth8", RDMA: "mlx5_6"}}
+		Device: view.Device{Type: "pci", Device: "0000:03:00.6", PF: "0000:03:00.0", Representor: "eth8", RDMA: "mlx5_6"}}
 	net := want
 	net.Claim, net.Network, net.Interface, net.MAC, net.IPs = "web-net", "sriov-b", "net1", "02:00:00:00:00:02", []string{"10.9.0.2/24"}
 	equal(t, "by their claims", v.Attachments(), []cluster.Network{want, net}, cmpopts.IgnoreUnexported(cluster.Network{}))
@@ -253,9 +254,9 @@ func TestNodeCompletesDevicesMissingInAPI(t *testing.T) {
 		t.Errorf("%q", nodes)
 	}
 	records := []cluster.Record{
-		{Network: cluster.Network{Namespace: "shop", Pod: "memif", Interface: "net1", Device: cluster.Device{Type: "pci", Device: "0000:3b:00.2", PF: "0000:3b:00.0"}}, Why: "the file is gone"},
+		{Network: cluster.Network{Namespace: "shop", Pod: "memif", Interface: "net1", Device: view.Device{Type: "pci", Device: "0000:3b:00.2", PF: "0000:3b:00.0"}}, Why: "the file is gone"},
 		{Network: cluster.Network{Namespace: "shop", Pod: "memif", Interface: "net2"}, Why: "corrupt"},
-		{Network: cluster.Network{Namespace: "shop", Pod: "dpdk", Interface: "net1", Device: cluster.Device{Type: "pci", Device: "0000:ff:00.0"}}},
+		{Network: cluster.Network{Namespace: "shop", Pod: "dpdk", Interface: "net1", Device: view.Device{Type: "pci", Device: "0000:ff:00.0"}}},
 	}
 	cluster.Fill(all, "n2", records) // a pod of the same name on another node
 	cluster.Fill(all, "n1", records)

@@ -10,25 +10,25 @@ import (
 	"strings"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/core/view"
 )
 
 // A Network is one attachment of a pod: a network interface, or a socket.
 type Network struct {
-	Namespace  string          `json:"namespace"`
-	Pod        string          `json:"pod"`
-	Node       string          `json:"node,omitempty"` // "" = not scheduled yet
-	Network    string          `json:"network,omitempty"`
-	Interface  string          `json:"interface,omitempty"`
-	MAC        string          `json:"mac,omitempty"`
-	IPs        []string        `json:"ips,omitempty"`
-	Device                     // inlined in JSON
-	Claim      string          `json:"claim,omitempty"`      // ResourceClaim in the pod's namespace
-	Driver     string          `json:"driver,omitempty"`     // driver of the claim's device
-	DeviceInfo json.RawMessage `json:"deviceInfo,omitempty"` // from the network-status or the node's record
-	FromNode   bool            `json:"fromNode,omitempty"`   // device or problem come from the node's own record
-	NotAsked   bool            `json:"notAsked,omitempty"`   // the API has no device, and the node was not queried or did not answer
-	Problem    string          `json:"problem,omitempty"`    // why information is missing
+	Namespace   string          `json:"namespace"`
+	Pod         string          `json:"pod"`
+	Node        string          `json:"node,omitempty"` // "" = not scheduled yet
+	Network     string          `json:"network,omitempty"`
+	Interface   string          `json:"interface,omitempty"`
+	MAC         string          `json:"mac,omitempty"`
+	IPs         []string        `json:"ips,omitempty"`
+	view.Device                 // inlined in JSON
+	Claim       string          `json:"claim,omitempty"`      // ResourceClaim in the pod's namespace
+	Driver      string          `json:"driver,omitempty"`     // driver of the claim's device
+	DeviceInfo  json.RawMessage `json:"deviceInfo,omitempty"` // from the network-status or the node's record
+	FromNode    bool            `json:"fromNode,omitempty"`   // device or problem come from the node's own record
+	NotAsked    bool            `json:"notAsked,omitempty"`   // the API has no device, and the node was not queried or did not answer
+	Problem     string          `json:"problem,omitempty"`    // why information is missing
 
 	published deviceID // device in a ResourceSlice, if the claim status does not describe it
 }
@@ -40,13 +40,13 @@ func (a *Network) describe(text json.RawMessage) {
 		a.Problem = "device-info: " + err.Error()
 		return
 	}
-	a.DeviceInfo, a.Device = text, DeviceOf(info)
+	a.DeviceInfo, a.Device = text, view.Of(info)
 }
 
 // Holders returns the attachments that have a device. The name is a PCI address with or without domain, a vDPA
 // or RDMA device, a representor, a socket, or a MAC or IP address. The address of a PF also finds its VFs.
 func Holders(list []Network, device string) []Network {
-	is := Named(device)
+	is := view.Named(device)
 	found := []Network{}
 	for _, a := range list {
 		ips := slices.ContainsFunc(a.IPs, func(ip string) bool { address, _, _ := strings.Cut(ip, "/"); return is(address, ip) })
@@ -55,22 +55,6 @@ func Holders(list []Network, device string) []Network {
 		}
 	}
 	return found
-}
-
-// Named returns a function that reports whether one of its arguments names the device, in any letter case. A PCI
-// address may lack its domain.
-func Named(device string) func(names ...string) bool {
-	names := []string{device}
-	for _, full := range []string{device, "0000:" + device} {
-		if address, err := pci.Parse(full); err == nil {
-			names = append(names, address.String())
-		}
-	}
-	return func(of ...string) bool {
-		return slices.ContainsFunc(of, func(s string) bool {
-			return s != "" && slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(s, name) })
-		})
-	}
 }
 
 // Deviceless returns the sorted nodes of attachments without a device in the API. Multus writes device information

@@ -110,7 +110,7 @@ func (v *View) Slice(s *resourceapi.ResourceSlice) {
 	for n := range s.Spec.Devices {
 		id := deviceID{s.Spec.Driver, s.Spec.Pool.Name, s.Spec.Devices[n].Name}
 		if s.Spec.Pool.Generation >= v.devices[id].generation {
-			v.devices[id] = offered{Published(&s.Spec.Devices[n]), s.Spec.Pool.Generation}
+			v.devices[id] = offered{viewOf(&s.Spec.Devices[n]), s.Spec.Pool.Generation}
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/state"
-	"devinfo-cni.io/pkg/ctl/cluster"
+	"devinfo-cni.io/pkg/core/view"
 )
 
 // Attachment is a journal entry or an attachment in a claim's record, with its present state.
@@ -62,7 +62,7 @@ func factsOf(raw json.RawMessage) Facts {
 	if err != nil {
 		return Facts{}
 	}
-	of := cluster.DeviceOf(info)
+	of := view.Of(info)
 	return Facts{of.PCI, of.PF, of.Representor, of.RDMA, raw}
 }
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"devinfo-cni.io/pkg/core/clierr"
-	"devinfo-cni.io/pkg/ctl/cluster"
+	"devinfo-cni.io/pkg/core/view"
 )
 
 // A naming is one of the ways to name attachments on the command line. If one is not nil, all matching attachments
@@ -26,10 +26,10 @@ var namings = []naming{
 	{named: func(a Attachment, name string) bool { return len(Holders([]Attachment{a}, name)) > 0 }},
 }
 
-// Holders returns the attachments that have, share or name a device: see [cluster.Named]. A PF's address also finds
+// Holders returns the attachments that have, share or name a device: see [view.Named]. A PF's address also finds
 // its VFs.
 func Holders(list []Attachment, device string) []Attachment {
-	is := cluster.Named(device)
+	is := view.Named(device)
 	found := []Attachment{}
 	for _, a := range list {
 		if is(slices.Concat(a.Has, a.Shares, strings.Split(a.RDMA, ","), []string{a.Device, a.PCI, a.PF, a.Representor})...) {

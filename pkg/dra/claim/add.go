@@ -214,7 +214,7 @@ func (s *steps) metadata(at *state.Attachment, info *devinfo.Info) (json.RawMess
 	if err != nil {
 		return nil, wrapReason(err, "network %s", at.Network)
 	}
-	_, more := metadata.Data(at.Result, shown(at)) // only the warnings are needed: see reports.devices
+	_, more := metadata.Data(at.Result, devices.Shown(at)) // only the warnings are needed: see reports.devices
 	for _, w := range append(warnings, more...) {
 		s.Log.Warn(w, "network", at.Network, "sandbox", at.Sandbox, "ifName", at.IfName)
 	}

@@ -10,9 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 
-	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/state"
-	"devinfo-cni.io/pkg/ctl/cluster"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/dra/status"
@@ -78,7 +76,7 @@ func (r *reports) send(ctx context.Context, uid string) {
 func (r *reports) devices(c *claim) []resourceapi.AllocatedDeviceStatus {
 	list := []resourceapi.AllocatedDeviceStatus{}
 	for _, at := range c.record.Attachments {
-		d := metadata.Device{Driver: r.Driver, Pool: at.Pool, Name: at.Device, ShareID: at.ShareID, Since: metav1.NewTime(at.Ready.Since), Shown: shown(&at)}
+		d := metadata.Device{Driver: r.Driver, Pool: at.Pool, Name: at.Device, ShareID: at.ShareID, Since: metav1.NewTime(at.Ready.Since), Shown: devices.Shown(&at)}
 		switch {
 		case at.Phase == state.Added && at.Metadata != nil:
 			list = append(list, d.Attached(at.Result, devices.MetadataOf(&at).NetworkData)) // steps.metadata has logged the warnings
@@ -89,18 +87,6 @@ func (r *reports) devices(c *claim) []resourceapi.AllocatedDeviceStatus {
 		}
 	}
 	return list
-}
-
-// shown returns the facts to show for a device. Facts from the device information replace the published ones.
-func shown(at *state.Attachment) (d cluster.Device) {
-	if info, err := devinfo.Parse(at.Info); err == nil {
-		d = cluster.DeviceOf(info)
-	}
-	if at.NodeDevice != nil {
-		published := devices.Published(at.NodeDevice)
-		d = d.Or(cluster.Published(&published))
-	}
-	return d
 }
 
 // Notice is a problem of a pod, reported to its author as an Event.

@@ -8,7 +8,10 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
+	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/core/view"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
 )
 
 // Metadata is the metadata of an attached device for its pod. [state.Execution] contains it in JSON.
@@ -23,6 +26,18 @@ func MetadataOf(at *state.Attachment) (m Metadata) { return decoded[Metadata](at
 // Published returns the device in the ResourceSlice, as recorded.
 func Published(n *state.NodeDevice) resourceapi.Device {
 	return decoded[resourceapi.Device](n.Published)
+}
+
+// Shown returns the facts to show for a device. Facts from the device information replace the published ones.
+func Shown(at *state.Attachment) (d view.Device) {
+	if info, err := devinfo.Parse(at.Info); err == nil {
+		d = view.Of(info)
+	}
+	if at.NodeDevice != nil {
+		published := Published(at.NodeDevice)
+		d = d.Or(view.Published(func(name string) string { return inventory.Text(published, resourceapi.QualifiedName(name)) }))
+	}
+	return d
 }
 
 // CheckRecord returns the error of a record that is valid but for its parts in types of the Kubernetes API.

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/ctl/cluster"
+	"devinfo-cni.io/pkg/core/view"
 	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/sysfs"
@@ -23,7 +23,7 @@ import (
 var (
 	share  = "7d1c3a2f-6f3e-4b8f-9d0a-3c5f3f0e7a11"
 	since  = metav1.NewTime(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
-	vf     = cluster.Device{Type: "pci", Device: "0000:03:00.2", RDMA: "mlx5_2"}
+	vf     = view.Device{Type: "pci", Device: "0000:03:00.2", RDMA: "mlx5_2"}
 	device = metadata.Device{Driver: "cni.dra.networking.x-k8s.io", Pool: "node-a", Name: "cni", ShareID: &share, Since: since}
 )
 
@@ -77,19 +77,19 @@ func TestDataHasAtMost10KiB(t *testing.T) {
 	lengthy.RDMA = long(10240)
 	for name, test := range map[string]struct {
 		result, want, warning string
-		of                    cluster.Device
+		of                    view.Device
 	}{
-		"short":          {`{"b":1,"a":12345678901}`, `{"a":12345678901,"b":1}`, "", cluster.Device{}},
-		"at the limit":   {`{"a":"` + long(10240-8) + `"}`, `{"a":"` + long(10240-8) + `"}`, "", cluster.Device{}},
-		"one too many":   {`{"a":"` + long(10240-7) + `"}`, "", "data is left out: it has 10241 bytes, at most 10240 are allowed", cluster.Device{}},
-		"white space":    {`{"a":` + strings.Repeat(" ", 10240) + `1}`, `{"a":1}`, "", cluster.Device{}},
-		"routes and dns": {`{"a":1,"routes":["` + long(9000) + `"],"dns":{"domain":"` + long(9000) + `"}}`, `{"a":1}`, "routes and dns are left out of data: it has 18041 bytes, at most 10240 are allowed", cluster.Device{}},
-		"even then":      {`{"a":"` + long(11000) + `","dns":{}}`, "", "data is left out: it has 11017 bytes, at most 10240 are allowed", cluster.Device{}},
-		"escapes":        {`{"a":"` + strings.Repeat("<", 2000) + `"}`, "", "data is left out: it has 12008 bytes, at most 10240 are allowed", cluster.Device{}},
-		"a list":         {`[1]`, "", "data is left out: the CNI result is not a JSON object", cluster.Device{}},
-		"null":           {`null`, "", "data is left out: the CNI result is not a JSON object", cluster.Device{}},
-		"none":           {``, "", "data is left out: the CNI result is not a JSON object", cluster.Device{}},
-		"garbage":        {`{"a":1}}`, "", "data is left out: the CNI result is not a JSON object", cluster.Device{}},
+		"short":          {`{"b":1,"a":12345678901}`, `{"a":12345678901,"b":1}`, "", view.Device{}},
+		"at the limit":   {`{"a":"` + long(10240-8) + `"}`, `{"a":"` + long(10240-8) + `"}`, "", view.Device{}},
+		"one too many":   {`{"a":"` + long(10240-7) + `"}`, "", "data is left out: it has 10241 bytes, at most 10240 are allowed", view.Device{}},
+		"white space":    {`{"a":` + strings.Repeat(" ", 10240) + `1}`, `{"a":1}`, "", view.Device{}},
+		"routes and dns": {`{"a":1,"routes":["` + long(9000) + `"],"dns":{"domain":"` + long(9000) + `"}}`, `{"a":1}`, "routes and dns are left out of data: it has 18041 bytes, at most 10240 are allowed", view.Device{}},
+		"even then":      {`{"a":"` + long(11000) + `","dns":{}}`, "", "data is left out: it has 11017 bytes, at most 10240 are allowed", view.Device{}},
+		"escapes":        {`{"a":"` + strings.Repeat("<", 2000) + `"}`, "", "data is left out: it has 12008 bytes, at most 10240 are allowed", view.Device{}},
+		"a list":         {`[1]`, "", "data is left out: the CNI result is not a JSON object", view.Device{}},
+		"null":           {`null`, "", "data is left out: the CNI result is not a JSON object", view.Device{}},
+		"none":           {``, "", "data is left out: the CNI result is not a JSON object", view.Device{}},
+		"garbage":        {`{"a":1}}`, "", "data is left out: the CNI result is not a JSON object", view.Device{}},
 
 		// If the data is too long, the device is kept and parts of the result are left out.
 		"with a result":      {`{"ips":[]}`, `{` + vfText + `,"ips":[]}`, "", vf},

@@ -26,7 +26,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
-	"devinfo-cni.io/pkg/ctl/cluster"
+	"devinfo-cni.io/pkg/core/view"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
@@ -35,7 +35,7 @@ type Device struct {
 	Driver, Pool, Name string
 	ShareID            *string     // share of the allocation; nil = the device is not shared
 	Since              metav1.Time // time of the last change of the condition
-	Shown              cluster.Device
+	Shown              view.Device
 }
 
 // Attached returns the status of a device after ADD, with the condition that the Device Configuration API defines.
@@ -71,20 +71,20 @@ func (d Device) status(result json.RawMessage, conditions ...metav1.Condition) r
 	}
 }
 
-// Data returns the data field of the status: the CNI result, with the device under the key [cluster.DeviceKey]. It
+// Data returns the data field of the status: the CNI result, with the device under the key [view.Key]. It
 // returns nil if there is neither. If the data exceeds the API's limit of 10 KiB, Data leaves out routes and DNS
 // settings, then the whole result, and then the device. The warnings describe the missing parts.
 //
 // Data encodes the result again, because the API server does so before it checks the length.
-func Data(result json.RawMessage, of cluster.Device) (data *runtime.RawExtension, warnings []string) {
+func Data(result json.RawMessage, of view.Device) (data *runtime.RawExtension, warnings []string) {
 	const limit = resourceapi.AllocatedDeviceStatusDataMaxLength
 	device, whole := map[string]any{}, map[string]any{}
 	if err := utiljson.Unmarshal(result, &whole); result != nil && (err != nil || whole == nil) {
 		warnings = []string{"data is left out: the CNI result is not a JSON object"}
 		whole = map[string]any{}
 	}
-	if of != (cluster.Device{}) {
-		device[cluster.DeviceKey], whole[cluster.DeviceKey] = of, of
+	if of != (view.Device{}) {
+		device[view.Key], whole[view.Key] = of, of
 	}
 	if len(whole) == 0 {
 		return nil, warnings

@@ -1,0 +1,91 @@
+// Package view describes a device in the few fields that the commands and the status of a claim show.
+package view
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/pci"
+)
+
+// Key is the key of the [Device] in the data that cni-dra-driver writes into the claim status. It stands
+// beside the keys of the CNI result. For a device without a network it is the only key.
+const Key = "devinfo-cni.io/device"
+
+// A Device is the description of a device in a claim status. It has every field that the commands show, so
+// that they need not read ResourceSlices.
+type Device struct {
+	Type        string `json:"type,omitempty"`        // "pci", "vdpa", "vhost-user" or "memif"
+	Device      string `json:"device,omitempty"`      // PCI address, vDPA device or path of a socket
+	Path        string `json:"path,omitempty"`        // path of the device node of a vDPA device
+	PCI         string `json:"pci,omitempty"`         // PCI address behind a vDPA device
+	PF          string `json:"pf,omitempty"`          // PCI address of the PF
+	Representor string `json:"representor,omitempty"` // interface
+	RDMA        string `json:"rdma,omitempty"`        // devices, comma-joined
+}
+
+// Of returns the Device that device information describes.
+func Of(info *devinfo.Info) Device {
+	of := Device{Type: string(info.Type)}
+	switch d := info.Device().(type) {
+	case *devinfo.PCI:
+		of.Device, of.PF, of.Representor, of.RDMA = d.Address, d.PFAddress, d.Representor, d.RDMADevice
+	case *devinfo.VDPA:
+		of.Device, of.Path, of.PCI, of.PF, of.Representor = cmp.Or(d.ParentDevice, d.Path), d.Path, d.Address, d.PFAddress, d.Representor
+	case *devinfo.VhostUser:
+		of.Device = d.Path
+	case *devinfo.Memif:
+		of.Device = d.Path
+	}
+	return of
+}
+
+// Attributes of a device in a ResourceSlice that correspond to keys of a device-info file. Kubernetes defines the
+// first one, and any driver may set it. docs/dra/rules.md lists all attributes of cni-dra-driver.
+const (
+	busIDAttribute       = "resource.kubernetes.io/pciBusID"
+	pfAttribute          = "devinfo-cni.io/pfPCIBusID"
+	representorAttribute = "devinfo-cni.io/representor"
+	rdmaAttribute        = "devinfo-cni.io/rdmaDevice"
+)
+
+// Published returns the Device that the attributes of a ResourceSlice describe. text returns an attribute; "" = the
+// device does not have it.
+func Published(text func(attribute string) string) (of Device) {
+	if of.Device = text(busIDAttribute); of.Device != "" {
+		of.Type = string(devinfo.TypePCI)
+	}
+	of.PF, of.Representor, of.RDMA = text(pfAttribute), text(representorAttribute), text(rdmaAttribute)
+	return of
+}
+
+// Or returns d with its empty fields filled in from the published device. If the two are different devices, it
+// returns d unchanged, because the CNI result is about the attachment itself.
+func (d Device) Or(published Device) Device {
+	if d.Device != "" && d.Device != published.Device {
+		return d
+	}
+	if published.Device != "" {
+		d.Type, d.Device = published.Type, published.Device
+	}
+	d.PF, d.Representor, d.RDMA = cmp.Or(d.PF, published.PF), cmp.Or(d.Representor, published.Representor), cmp.Or(d.RDMA, published.RDMA)
+	return d
+}
+
+// Named returns a function that reports whether one of its arguments names the device, in any letter case. A PCI
+// address may lack its domain.
+func Named(device string) func(names ...string) bool {
+	names := []string{device}
+	for _, full := range []string{device, "0000:" + device} {
+		if address, err := pci.Parse(full); err == nil {
+			names = append(names, address.String())
+		}
+	}
+	return func(of ...string) bool {
+		return slices.ContainsFunc(of, func(s string) bool {
+			return s != "" && slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(s, name) })
+		})
+	}
+}
