@@ -1,0 +1,39 @@
+# Tests and checks that take long, or need programs that few machines have. The Makefile includes this file.
+
+ATTACHMENTS := 1000
+WORKERS := 50
+SCALE := 1
+SOAK := 1h
+FUZZTIME := 30s
+.PHONY: deps-peers test-load test-soak test-attacker test-fuzz test-arm64 test-schemas bench-scale vulnerabilities
+
+deps-peers: ## build cnitool and the reference plugins into bin/, for demo, test and bench
+	cd test/peers && $(GO_BUILD) -o $(BIN)/ tool
+
+test-load: deps-peers ## run ATTACHMENTS (1000) on one node with WORKERS (50), with random kills and GCs; SEED repeats a run
+	@DEVINFO_CRASH_ATTACHMENTS=$(ATTACHMENTS) DEVINFO_CRASH_WORKERS=$(WORKERS) DEVINFO_CRASH_SEED=$(SEED) $(GO_TEST) -run '^TestLoadLosesNoState$$' ./test/crash | go run ./test/report
+
+test-soak: ## run random events and faults against cni-dra-driver for SOAK (1h)
+	MODEL_TIME=$(SOAK) go test -count=1 -timeout 0 -v -run TestPodsGetNetworksAndLeaveNothingDespiteFaults ./pkg/dra
+
+test-attacker: deps-peers ## run 10,000 rounds against an attacker who swaps links, FIFOs and directories while the plugin runs
+	DEVINFO_ROUNDS=10000 go test -count=1 -timeout 2h -v -run 'Swapped' ./test/kernel
+
+test-fuzz: ## run each fuzz target for FUZZTIME (30s)
+	@test/fuzz $(FUZZTIME)
+
+test-arm64: ## run the tests for arm64 that qemu-user can run, and list the others
+	test/arm64
+
+# Without a version, ajv-cli would use the newest ajv, which may be stricter.
+AJV := npx --yes -p ajv-cli@5.0.0 -p ajv@8.20.0 ajv compile --spec=draft2020 --strict=true
+
+test-schemas: ## compile docs/schema with ajv in strict mode, as editors and CI do; needs npm
+	@cd docs/schema && $(AJV) -s plugin.json && $(AJV) -s '!(plugin).json' -r plugin.json
+
+bench-scale: build ## compare kubectl devinfo with kubectl get on an API server with 3,000 pods and 1,000 claims, and fail if a limit is exceeded; SCALE=10 takes 12 GB; needs make deps-apiserver and kubectl
+	@$(GO_BUILD) -o $(BIN)/scale ./test/scale
+	@$(BIN)/scale -bin $(BIN) -scale $(SCALE)
+
+vulnerabilities: ## check the functions that the programs call for known vulnerabilities of Go and the modules; skipped if VULNDB (https://vuln.go.dev) cannot be reached
+	@test/lint/vulnerabilities '$(VULNDB)'
