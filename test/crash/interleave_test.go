@@ -24,8 +24,8 @@ type interleaving struct {
 	actor   part
 }
 
-func (tr interleaving) String() string {
-	return fmt.Sprintf("%s: %s stopped at %d, %s", tr.kind, tr.stopped.name, tr.at, tr.actor.name)
+func (i interleaving) String() string {
+	return fmt.Sprintf("%s: %s stopped at %d, %s", i.kind, i.stopped.name, i.at, i.actor.name)
 }
 
 func TestInterleavedCallsLoseNoState(t *testing.T) {

@@ -46,11 +46,11 @@ func scraped(t *testing.T, targets ...target) []storage.Series {
 	return all
 }
 
-func (f target) label(p textparse.Parser) labels.Labels {
+func (t target) label(p textparse.Parser) labels.Labels {
 	var own labels.Labels
 	p.Labels(&own)
 	b := labels.NewBuilder(own)
-	for name, value := range f.labels {
+	for name, value := range t.labels {
 		if !own.Has(name) {
 			b.Set(name, value)
 		}

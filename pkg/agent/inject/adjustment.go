@@ -43,21 +43,21 @@ type withheld struct {
 	grant.Refusal
 }
 
-func (g *adjustment) withhold(cause Withheld, what, why, remedy string) {
-	g.withheld = append(g.withheld, withheld{cause, grant.Refusal{Device: what, Why: why, Remedy: remedy}})
+func (a *adjustment) withhold(cause Withheld, what, why, remedy string) {
+	a.withheld = append(a.withheld, withheld{cause, grant.Refusal{Device: what, Why: why, Remedy: remedy}})
 }
 
 // grants adds the device nodes and socket directories that package grant allows for the attachments of a
 // sandbox.
-func (a *Plugin) grants(g *adjustment, settings config.Node, of pod.Identity, netns string, nics []nic) error {
-	by := grant.Granter{Sys: a.Finder.Sys, Nodes: grant.NodesBelow(a.HostRoot), Settings: settings, Pod: of, Unrequested: true}
+func (p *Plugin) grants(g *adjustment, settings config.Node, of pod.Identity, netns string, nics []nic) error {
+	by := grant.Granter{Sys: p.Finder.Sys, Nodes: grant.NodesBelow(p.HostRoot), Settings: settings, Pod: of, Unrequested: true}
 	for _, n := range nics {
 		if n.info == nil || !settings.InjectDeviceNodes && !discovery.IsSocket(n.info.Type) {
 			continue
 		}
 		by.SocketDir = n.socketDir
 		by.Leased = func(id string) bool { return n.leased != nil && n.leased(id) }
-		granted, err := by.ForInterface(a.Finder, netns, n.ifName, n.info)
+		granted, err := by.ForInterface(p.Finder, netns, n.ifName, n.info)
 		if errors.Is(err, link.ErrNoNetns) {
 			err = fmt.Errorf("%w: mount the node's network namespaces into the agent", err)
 		}
@@ -75,38 +75,38 @@ func (a *Plugin) grants(g *adjustment, settings config.Node, of pod.Identity, ne
 }
 
 // granted adds the device nodes and directories of one grant, and records its refusals.
-func (g *adjustment) granted(by grant.Grant, makesSocket bool) error {
+func (a *adjustment) granted(by grant.Grant, makesSocket bool) error {
 	for _, r := range by.Refusals {
-		g.withheld = append(g.withheld, withheld{ByPolicy, r})
+		a.withheld = append(a.withheld, withheld{ByPolicy, r})
 	}
 	for _, n := range by.Nodes {
-		g.node(n)
+		a.node(n)
 	}
 	for _, m := range by.Mounts {
 		stat, err := os.Stat(m.Host)
 		if err != nil {
 			return err
 		}
-		g.directory(m, stat.Mode().Perm(), makesSocket)
+		a.directory(m, stat.Mode().Perm(), makesSocket)
 	}
 	return nil
 }
 
 // variables adds the variables of all attachments. If mounted is false, it omits the variables with paths
 // of device-info files.
-func (g *adjustment) variables(nics []nic, mounted bool) {
+func (a *adjustment) variables(nics []nic, mounted bool) {
 	var infos []*devinfo.Info
 	for _, n := range nics {
 		infos = append(infos, n.info)
 		if mounted && n.file != nil {
-			g.variable(cdispec.Variable(n.ifName) + "=" + cdispec.InfoFile(n.ifName))
+			a.variable(cdispec.Variable(n.ifName) + "=" + cdispec.InfoFile(n.ifName))
 		}
-		for _, fact := range cdispec.Variables(n.ifName, n.info, func(socket string) string { return reached(g.mounts, socket, n.socketDir) }) {
-			g.variable(fact)
+		for _, fact := range cdispec.Variables(n.ifName, n.info, func(socket string) string { return reached(a.mounts, socket, n.socketDir) }) {
+			a.variable(fact)
 		}
 	}
 	if all := cdispec.RDMADevices(infos); all != "" {
-		g.variable(all)
+		a.variable(all)
 	}
 }
 
@@ -123,45 +123,45 @@ func makesSocket(info *devinfo.Info) bool {
 
 // mount adds a mount. It returns false and records the reason if another mount of the container prevents
 // it.
-func (g *adjustment) mount(m cdispec.Mount) bool {
+func (a *adjustment) mount(m cdispec.Mount) bool {
 	what := "the directory " + m.Container
-	if other := sharedAbove(g.mounts, m.Container); other != nil {
-		g.withhold(ByPropagation, what,
+	if other := sharedAbove(a.mounts, m.Container); other != nil {
+		a.withhold(ByPropagation, what,
 			"the container's mount at "+other.GetDestination()+" has mountPropagation Bidirectional, so the directory would also be mounted on the node, over other pods' files",
 			"set mountPropagation HostToContainer on that mount, or mount a smaller directory")
 		return false
 	}
-	if other := inTheWay(g.mounts, m.Container); other != nil {
-		g.withhold(ByMount, what, "the container has a mount at "+other.GetDestination(), "remove that mount")
+	if other := inTheWay(a.mounts, m.Container); other != nil {
+		a.withhold(ByMount, what, "the container has a mount at "+other.GetDestination(), "remove that mount")
 		return false
 	}
 	given := &api.Mount{Destination: m.Container, Type: "bind", Source: m.Host, Options: m.Options()}
-	g.AddMount(given)
-	g.mounts = append(g.mounts, given)
+	a.AddMount(given)
+	a.mounts = append(a.mounts, given)
 	return true
 }
 
 // variable adds a variable, given as KEY=VALUE, unless the container has the key.
-func (g *adjustment) variable(v string) {
+func (a *adjustment) variable(v string) {
 	key, value, _ := strings.Cut(v, "=")
-	if !slices.ContainsFunc(g.container.GetEnv(), func(has string) bool { return strings.HasPrefix(has, key+"=") }) {
-		g.AddEnv(key, value)
+	if !slices.ContainsFunc(a.container.GetEnv(), func(has string) bool { return strings.HasPrefix(has, key+"=") }) {
+		a.AddEnv(key, value)
 	}
 }
 
-func (g *adjustment) node(n cdispec.Node) {
+func (a *adjustment) node(n cdispec.Node) {
 	has := func(d *api.LinuxDevice) bool { return d.GetPath() == n.Path }
-	if slices.ContainsFunc(g.container.GetLinux().GetDevices(), has) || slices.ContainsFunc(g.GetLinux().GetDevices(), has) {
+	if slices.ContainsFunc(a.container.GetLinux().GetDevices(), has) || slices.ContainsFunc(a.GetLinux().GetDevices(), has) {
 		return
 	}
-	if refused := grant.RefuseInUserNamespace(n); g.userns && refused != nil {
-		g.withheld = append(g.withheld, withheld{ByUserNamespace, *refused})
+	if refused := grant.RefuseInUserNamespace(n); a.userns && refused != nil {
+		a.withheld = append(a.withheld, withheld{ByUserNamespace, *refused})
 		return
 	}
-	if user := g.container.GetUser(); user != nil { // nil with runtimes whose NRI predates this field
+	if user := a.container.GetUser(); user != nil { // nil with runtimes whose NRI predates this field
 		n.UID, n.GID = user.GetUid(), user.GetGid() // the CDI library does the same; otherwise only root could open it
 	}
-	g.AddDevice(&api.LinuxDevice{
+	a.AddDevice(&api.LinuxDevice{
 		Path: n.Path, Type: n.Type, Major: n.Major, Minor: n.Minor,
 		FileMode: api.FileMode(n.Perm), Uid: api.UInt32(n.UID), Gid: api.UInt32(n.GID),
 	})
@@ -169,20 +169,20 @@ func (g *adjustment) node(n cdispec.Node) {
 
 // directory adds the directory of a socket. perm is the directory's mode on the host; makesSocket is true
 // if the container creates the socket.
-func (g *adjustment) directory(d cdispec.Mount, perm fs.FileMode, makesSocket bool) {
-	if slices.ContainsFunc(g.mounts, func(m *api.Mount) bool { return m.GetDestination() == d.Container && m.GetSource() == d.Host }) {
+func (a *adjustment) directory(d cdispec.Mount, perm fs.FileMode, makesSocket bool) {
+	if slices.ContainsFunc(a.mounts, func(m *api.Mount) bool { return m.GetDestination() == d.Container && m.GetSource() == d.Host }) {
 		return // already mounted, for another socket or by CDI
 	}
 	needs := fs.FileMode(0o001)
 	if makesSocket {
 		needs = 0o003
 	}
-	if g.userns && perm&needs != needs {
-		g.withhold(ByUserNamespace, "the directory "+d.Host, fmt.Sprintf("it has mode %04o; in the pod's user namespace only its permissions for other users apply", perm),
+	if a.userns && perm&needs != needs {
+		a.withhold(ByUserNamespace, "the directory "+d.Host, fmt.Sprintf("it has mode %04o; in the pod's user namespace only its permissions for other users apply", perm),
 			fmt.Sprintf("add mode %04o to the directory, or set hostUsers: true in the pod", needs))
 		return
 	}
-	g.mount(d)
+	a.mount(d)
 }
 
 // hasUserNamespace reports whether the container has a user namespace different from the host's.

@@ -155,15 +155,15 @@ func New(o Options) *Plugin {
 // Run connects to the runtime and keeps the staged copies up to date until ctx ends. If the runtime is not
 // running, Run tries again and does not return. When Run returns, the directories that containers have
 // mounted remain.
-func (a *Plugin) Run(ctx context.Context) error {
-	if err := a.stage.open(); err != nil {
+func (p *Plugin) Run(ctx context.Context) error {
+	if err := p.stage.open(); err != nil {
 		return err
 	}
 	var keeping sync.WaitGroup
-	keeping.Go(func() { a.keep(ctx) })
+	keeping.Go(func() { p.keep(ctx) })
 	defer keeping.Wait()
 	_ = nri.Plugin{ // returns only when ctx ends
-		Handler: a, Name: PluginName, Index: a.Index, Socket: a.Socket, FailRequests: a.MissingInfo == Reject, Connected: a.Connected, Log: a.Log,
+		Handler: p, Name: PluginName, Index: p.Index, Socket: p.Socket, FailRequests: p.MissingInfo == Reject, Connected: p.Connected, Log: p.Log,
 	}.Serve(ctx)
 	return nil
 }

@@ -32,48 +32,48 @@ const (
 
 // Configure subscribes only to the events that the plugin needs, because the runtime waits for the plugin
 // at each event.
-func (a *Plugin) Configure(_ context.Context, _, runtime, version string) (stub.EventMask, error) {
-	a.Log.Info("container runtime connected", "runtime", runtime, "version", version)
+func (p *Plugin) Configure(_ context.Context, _, runtime, version string) (stub.EventMask, error) {
+	p.Log.Info("container runtime connected", "runtime", runtime, "version", version)
 	return api.MustParseEventMask("CreateContainer,RemovePodSandbox"), nil
 }
 
 // Synchronize records the runtime's sandboxes. A refresh then removes the directories of sandboxes that
 // ended while the plugin was not connected.
-func (a *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.Container) ([]*api.ContainerUpdate, error) {
+func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.Container) ([]*api.ContainerUpdate, error) {
 	known := make(map[string]bool, len(pods))
-	for _, p := range pods {
-		known[p.GetId()] = true
+	for _, pod := range pods {
+		known[pod.GetId()] = true
 	}
-	a.mu.Lock()
-	a.known, a.since = known, time.Now()
-	a.mu.Unlock()
-	a.wake()
+	p.mu.Lock()
+	p.known, p.since = known, time.Now()
+	p.mu.Unlock()
+	p.wake()
 	return nil, nil
 }
 
 // RemovePodSandbox starts a refresh that removes the directory of the sandbox.
-func (a *Plugin) RemovePodSandbox(_ context.Context, p *api.PodSandbox) error {
-	a.mu.Lock()
-	a.ended[p.GetId()] = true
-	delete(a.known, p.GetId())
-	a.mu.Unlock()
-	a.wake()
+func (p *Plugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) error {
+	p.mu.Lock()
+	p.ended[pod.GetId()] = true
+	delete(p.known, pod.GetId())
+	p.mu.Unlock()
+	p.wake()
 	return nil
 }
 
 // Orphaned reports whether the runtime does not know a sandbox that was attached before the runtime connected.
 // Either the runtime is still creating the sandbox, or it was killed while creating it and will never run its
 // DEL. attached is the time of ADD.
-func (a *Plugin) Orphaned(sandbox string, attached time.Time) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.known != nil && attached.Before(a.since) && !a.known[sandbox]
+func (p *Plugin) Orphaned(sandbox string, attached time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.known != nil && attached.Before(p.since) && !p.known[sandbox]
 }
 
 // wake makes keep refresh the copies immediately.
-func (a *Plugin) wake() {
+func (p *Plugin) wake() {
 	select {
-	case a.woken <- struct{}{}:
+	case p.woken <- struct{}{}:
 	default:
 	}
 }
@@ -90,37 +90,37 @@ type verdict struct {
 
 // CreateContainer returns the mounts, variables and device nodes for a container. The runtime calls it for
 // every container, including init containers, sidecars and containers that restart.
-func (a *Plugin) CreateContainer(ctx context.Context, p *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	began := time.Now()
-	a.mu.Lock()
-	if a.known != nil {
-		a.known[p.GetId()] = true
+	p.mu.Lock()
+	if p.known != nil {
+		p.known[pod.GetId()] = true
 	}
-	a.mu.Unlock()
-	v := a.decideInTime(ctx, p, c)
-	a.logDecision(p, c, v, time.Since(began))
+	p.mu.Unlock()
+	v := p.decideInTime(ctx, pod, c)
+	p.logDecision(pod, c, v, time.Since(began))
 	if v.Decision == Rejected {
-		return nil, nil, fmt.Errorf("pod %s/%s, container %s: %w", p.GetNamespace(), p.GetName(), c.GetName(), v.problem)
+		return nil, nil, fmt.Errorf("pod %s/%s, container %s: %w", pod.GetNamespace(), pod.GetName(), c.GetName(), v.problem)
 	}
 	return v.adjustment, nil, nil
 }
 
 // decideInTime returns the verdict of decide, or one with the reason Late shortly before the runtime's
 // deadline.
-func (a *Plugin) decideInTime(ctx context.Context, p *api.PodSandbox, c *api.Container) verdict {
+func (p *Plugin) decideInTime(ctx context.Context, pod *api.PodSandbox, c *api.Container) verdict {
 	switch {
-	case netnsOf(p) == "" && len(required(p)) == 0:
+	case netnsOf(pod) == "" && len(required(pod)) == 0:
 		return verdict{Decision: Nothing}
-	case a.isOff(p):
+	case p.isOff(pod):
 		return verdict{Decision: Off}
 	}
 	decided := make(chan verdict, 1)
-	go func() { decided <- a.decide(p, c) }()
+	go func() { decided <- p.decide(pod, c) }()
 	select {
 	case v := <-decided:
 		return v
 	case <-late(ctx):
-		return lacking(Late, errors.New("no decision before the container runtime's deadline: check the node for slow disks and kernel calls"), a.refuses(p))
+		return lacking(Late, errors.New("no decision before the container runtime's deadline: check the node for slow disks and kernel calls"), p.refuses(pod))
 	}
 }
 
@@ -139,39 +139,39 @@ func late(ctx context.Context) <-chan time.Time {
 
 // decide reads the state of the pod's attachments, stages their files and collects the container's
 // adjustment.
-func (a *Plugin) decide(p *api.PodSandbox, c *api.Container) verdict {
-	settings, err := a.Node()
+func (p *Plugin) decide(sandbox *api.PodSandbox, c *api.Container) verdict {
+	settings, err := p.Node()
 	if err != nil {
-		return lacking(Failed, err, a.refuses(p))
+		return lacking(Failed, err, p.refuses(sandbox))
 	}
-	netns := netnsOf(p)
+	netns := netnsOf(sandbox)
 	points, others := mountPoints(c.GetMounts(), settings.DeviceInfoDir)
-	nics, staged, err := a.prepare(settings, p.GetId(), netns, points)
+	nics, staged, err := p.prepare(settings, sandbox.GetId(), netns, points)
 	if err != nil {
-		return lacking(Failed, err, a.refuses(p))
+		return lacking(Failed, err, p.refuses(sandbox))
 	}
-	v := a.judge(p, nics, staged)
+	v := p.judge(sandbox, nics, staged)
 	if v.Decision == Rejected || !injectable(nics) {
 		return v
 	}
-	g := newAdjustment(p, c, others)
-	mounted := staged == nil && g.mount(cdispec.Mount{Host: a.stage.dir(p.GetId()), Container: cdispec.InfoDir, ReadOnly: true})
-	of := pod.Identity{UID: p.GetUid(), ContainerID: p.GetId()}
-	if err := a.grants(g, settings, of, netns, nics); err != nil {
-		if v = lacking(Failed, err, a.MissingInfo == Reject || len(required(p)) > 0); v.Decision == Rejected {
+	a := newAdjustment(sandbox, c, others)
+	mounted := staged == nil && a.mount(cdispec.Mount{Host: p.stage.dir(sandbox.GetId()), Container: cdispec.InfoDir, ReadOnly: true})
+	of := pod.Identity{UID: sandbox.GetUid(), ContainerID: sandbox.GetId()}
+	if err := p.grants(a, settings, of, netns, nics); err != nil {
+		if v = lacking(Failed, err, p.MissingInfo == Reject || len(required(sandbox)) > 0); v.Decision == Rejected {
 			return v
 		}
 	}
-	g.variables(nics, mounted)
-	v.adjustment, v.withheld, v.disagree = g.ContainerAdjustment, g.withheld, disagreements(c.GetEnv(), nics)
+	a.variables(nics, mounted)
+	v.adjustment, v.withheld, v.disagree = a.ContainerAdjustment, a.withheld, disagreements(c.GetEnv(), nics)
 	return v
 }
 
 // judge decides whether the container may be created. staged is the error of staging the files. If a
 // device-info file is missing, MissingInfo decides. If the pod requires the interface of that file, the
 // container is always rejected.
-func (a *Plugin) judge(p *api.PodSandbox, nics []nic, staged error) verdict {
-	refuse, must := a.MissingInfo == Reject, required(p)
+func (p *Plugin) judge(pod *api.PodSandbox, nics []nic, staged error) verdict {
+	refuse, must := p.MissingInfo == Reject, required(pod)
 	if staged != nil {
 		return lacking(Failed, staged, refuse || len(must) > 0)
 	}
@@ -186,7 +186,7 @@ func (a *Plugin) judge(p *api.PodSandbox, nics []nic, staged error) verdict {
 	}
 	for _, ifName := range must {
 		if !informed[ifName] {
-			return lacking(Required, a.uninformed(ifName, netnsOf(p), nics), true)
+			return lacking(Required, p.uninformed(ifName, netnsOf(pod), nics), true)
 		}
 	}
 	switch {
@@ -200,14 +200,14 @@ func (a *Plugin) judge(p *api.PodSandbox, nics []nic, staged error) verdict {
 
 // prepare reads the attachments of a sandbox. If the plugin injects one of them, prepare also stages their files,
 // and staged is the error of the staging. It holds the mutex a.staging, so that older files cannot replace newer ones.
-func (a *Plugin) prepare(settings config.Node, id, netns string, points []string) (nics []nic, staged, err error) {
-	a.staging.Lock()
-	defer a.staging.Unlock()
-	if nics, err = a.attachments(settings, id, netns); err != nil || !injectable(nics) {
+func (p *Plugin) prepare(settings config.Node, id, netns string, points []string) (nics []nic, staged, err error) {
+	p.staging.Lock()
+	defer p.staging.Unlock()
+	if nics, err = p.attachments(settings, id, netns); err != nil || !injectable(nics) {
 		return nics, nil, err
 	}
-	a.stage.recall(id, nics)
-	return nics, a.stage.put(id, netns, files(nics), points), nil
+	p.stage.recall(id, nics)
+	return nics, p.stage.put(id, netns, files(nics), points), nil
 }
 
 // lacking returns the verdict for a container whose device information is missing.
@@ -222,12 +222,12 @@ func lacking(why Reason, problem error, refuse bool) verdict {
 // refuses reports whether to reject the container when the plugin fails before it has read the pod's
 // networks. Pods without networks are let through, so that a faulty plugin does not block every pod of the
 // node.
-func (a *Plugin) refuses(p *api.PodSandbox) bool {
-	return len(required(p)) > 0 || a.MissingInfo == Reject && p.GetAnnotations()[networksAnnotation] != ""
+func (p *Plugin) refuses(pod *api.PodSandbox) bool {
+	return len(required(pod)) > 0 || p.MissingInfo == Reject && pod.GetAnnotations()[networksAnnotation] != ""
 }
 
 // uninformed returns the error for a required interface without device information.
-func (a *Plugin) uninformed(ifName, netns string, nics []nic) error {
+func (p *Plugin) uninformed(ifName, netns string, nics []nic) error {
 	var has []string
 	why := "add the plugin devinfo to its network, or set resourceName in the network"
 	for _, n := range nics {
@@ -236,7 +236,7 @@ func (a *Plugin) uninformed(ifName, netns string, nics []nic) error {
 			why = n.why
 		}
 	}
-	_, err := a.Finder.Interfaces.Interface(netns, ifName)
+	_, err := p.Finder.Interfaces.Interface(netns, ifName)
 	if !slices.Contains(has, ifName) && (errors.Is(err, link.ErrNoInterface) || errors.Is(err, link.ErrNoNetns)) {
 		return fmt.Errorf("the pod has no interface %s (it has %s): correct the annotation %s, or attach the network",
 			loggable(ifName), cmp.Or(strings.Join(has, ", "), "none"), requireAnnotation)
@@ -263,26 +263,26 @@ func loggable(s string) string {
 	return fmt.Sprintf("%.64q...", s)
 }
 
-func (a *Plugin) isOff(p *api.PodSandbox) bool {
+func (p *Plugin) isOff(pod *api.PodSandbox) bool {
 	in := func(patterns []string) bool {
-		return slices.ContainsFunc(patterns, func(pattern string) bool { ok, _ := path.Match(pattern, p.GetNamespace()); return ok })
+		return slices.ContainsFunc(patterns, func(pattern string) bool { ok, _ := path.Match(pattern, pod.GetNamespace()); return ok })
 	}
-	if len(a.Only) > 0 && !in(a.Only) || in(a.Except) {
+	if len(p.Only) > 0 && !in(p.Only) || in(p.Except) {
 		return true
 	}
-	value, ok := p.GetAnnotations()[injectAnnotation]
+	value, ok := pod.GetAnnotations()[injectAnnotation]
 	if !ok {
 		return false
 	}
 	on, err := strconv.ParseBool(value)
 	if err != nil {
-		a.Log.Warn("annotation ignored: its value must be true or false", "pod", p.GetNamespace()+"/"+p.GetName(), injectAnnotation, loggable(value))
+		p.Log.Warn("annotation ignored: its value must be true or false", "pod", pod.GetNamespace()+"/"+pod.GetName(), injectAnnotation, loggable(value))
 	}
 	return err == nil && !on
 }
 
-func (a *Plugin) logDecision(p *api.PodSandbox, c *api.Container, v verdict, took time.Duration) {
-	log := a.Log.With("pod", p.GetNamespace()+"/"+p.GetName(), "container", c.GetName())
+func (p *Plugin) logDecision(pod *api.PodSandbox, c *api.Container, v verdict, took time.Duration) {
+	log := p.Log.With("pod", pod.GetNamespace()+"/"+pod.GetName(), "container", c.GetName())
 	if v.problem != nil {
 		log.Warn("container "+string(v.Decision), "reason", v.Reason, "error", v.problem)
 	} else {
@@ -294,12 +294,12 @@ func (a *Plugin) logDecision(p *api.PodSandbox, c *api.Container, v verdict, too
 			level = slog.LevelInfo
 		}
 		log.Log(context.Background(), level, "withheld from the container", "device", w.Device, "why", w.Why, "remedy", w.Remedy)
-		a.Metrics.Withheld(w.cause)
+		p.Metrics.Withheld(w.cause)
 	}
 	for _, d := range v.disagree {
 		log.Warn("container's devices disagree with its pod's networks", "problem", d.what, "networks", d.networks,
 			"remedy", "look up devices by DEVINFO_<interface>_PCI_ADDRESS, not by position; use one resource per network, and request one device of it for each attachment")
-		a.Metrics.Disagrees(d.kind)
+		p.Metrics.Disagrees(d.kind)
 	}
-	a.Metrics.Decided(v.Decision, v.Reason, took)
+	p.Metrics.Decided(v.Decision, v.Reason, took)
 }

@@ -18,15 +18,15 @@ import (
 const everything = time.Minute
 
 // keep refreshes the staged copies until ctx ends.
-func (a *Plugin) keep(ctx context.Context) {
+func (p *Plugin) keep(ctx context.Context) {
 	var seen state
 	for {
-		seen = a.refresh(seen)
+		seen = p.refresh(seen)
 		select {
 		case <-ctx.Done():
 			return
-		case <-a.woken:
-		case <-time.After(a.Interval):
+		case <-p.woken:
+		case <-time.After(p.Interval):
 		}
 	}
 }
@@ -40,55 +40,55 @@ type state struct {
 
 // refresh removes the directories of sandboxes that have ended. If the input differs from seen, or a complete
 // refresh is due, it updates the copies of the remaining sandboxes. It returns the new input.
-func (a *Plugin) refresh(seen state) state {
-	settings, err := a.Node()
-	a.warn("settings", err)
+func (p *Plugin) refresh(seen state) state {
+	settings, err := p.Node()
+	p.warn("settings", err)
 	now, changed := state{}, false
 	if err == nil {
-		now, changed = a.look(settings, seen)
+		now, changed = p.look(settings, seen)
 	}
-	a.mu.Lock()
-	ended := a.ended
-	a.ended = map[string]bool{}
-	a.mu.Unlock()
-	ids, err := a.stage.sandboxes()
-	a.warn(a.StageDir, err)
+	p.mu.Lock()
+	ended := p.ended
+	p.ended = map[string]bool{}
+	p.mu.Unlock()
+	ids, err := p.stage.sandboxes()
+	p.warn(p.StageDir, err)
 	left := 0
 	for _, id := range ids {
-		gone, err := a.removeEnded(id, ended[id])
+		gone, err := p.removeEnded(id, ended[id])
 		if err == nil && !gone && changed {
-			err = a.restage(settings, id)
+			err = p.restage(settings, id)
 		}
-		if a.warn(id, err); err != nil {
+		if p.warn(id, err); err != nil {
 			now.at = time.Time{}
 		}
 		if !gone {
 			left++
 		}
 	}
-	a.Metrics.Staged(left)
+	p.Metrics.Staged(left)
 	return now
 }
 
 // warn logs an error of a source once, until the error changes or ends. A source is a sandbox, a directory
 // or the settings.
-func (a *Plugin) warn(of string, err error) {
+func (p *Plugin) warn(of string, err error) {
 	if err == nil {
-		delete(a.warned, of)
+		delete(p.warned, of)
 		return
 	}
-	if a.warned[of] != err.Error() {
-		a.warned[of] = err.Error()
-		a.Log.Warn("device information in containers may be outdated", "source", of, "error", err)
+	if p.warned[of] != err.Error() {
+		p.warned[of] = err.Error()
+		p.Log.Warn("device information in containers may be outdated", "source", of, "error", err)
 	}
 }
 
 // look returns the present state, and whether the copies must be refreshed.
-func (a *Plugin) look(settings config.Node, seen state) (state, bool) {
+func (p *Plugin) look(settings config.Node, seen state) (state, bool) {
 	now := state{settings: [2]string{settings.StateDir, settings.DeviceInfoDir}, at: seen.at}
 	var err error
-	now.journal, err = journal.Open(settings.StateDir, a.BootID).Changed()
-	a.warn(settings.StateDir, err)
+	now.journal, err = journal.Open(settings.StateDir, p.BootID).Changed()
+	p.warn(settings.StateDir, err)
 	stat, err := os.Stat(settings.DeviceInfoDir)
 	switch {
 	case err == nil:
@@ -96,7 +96,7 @@ func (a *Plugin) look(settings config.Node, seen state) (state, bool) {
 	case errors.Is(err, fs.ErrNotExist):
 		err = nil
 	}
-	a.warn(settings.DeviceInfoDir, err)
+	p.warn(settings.DeviceInfoDir, err)
 	if now == seen && !seen.at.IsZero() && time.Since(seen.at) < everything {
 		return seen, false
 	}
@@ -108,39 +108,39 @@ func (a *Plugin) look(settings config.Node, seen state) (state, bool) {
 // it or its network namespace no longer exists. If the path of the namespace contains a process ID, another
 // process may have that ID now. Such a sandbox has ended if it is missing from the runtime's list. A directory
 // without a netns link is removed too.
-func (a *Plugin) removeEnded(id string, ended bool) (gone bool, err error) {
-	a.staging.Lock() // a directory that is being created has no netns link yet
-	defer a.staging.Unlock()
-	netns, err := a.stage.netns(id)
+func (p *Plugin) removeEnded(id string, ended bool) (gone bool, err error) {
+	p.staging.Lock() // a directory that is being created has no netns link yet
+	defer p.staging.Unlock()
+	netns, err := p.stage.netns(id)
 	if err != nil {
 		return false, err
 	}
-	gone = ended || netns == "" || a.Orphaned(id, time.Time{}) && link.NetnsNamesProcess(netns)
+	gone = ended || netns == "" || p.Orphaned(id, time.Time{}) && link.NetnsNamesProcess(netns)
 	if !gone {
-		if gone, err = a.NetnsGone(netns); err != nil {
-			a.Log.Debug("cannot determine whether the sandbox has ended", "sandbox", id, "error", err)
+		if gone, err = p.NetnsGone(netns); err != nil {
+			p.Log.Debug("cannot determine whether the sandbox has ended", "sandbox", id, "error", err)
 			return false, nil
 		}
 	}
 	if !gone {
 		return false, nil
 	}
-	return true, os.RemoveAll(filepath.Join(a.stage.root, id))
+	return true, os.RemoveAll(filepath.Join(p.stage.root, id))
 }
 
 // RemoveEnded removes the directories of sandboxes that have ended. free is true if the journal has no
 // attachments. A sandbox without device-info files then counts as ended, because its DEL has run and the
 // runtime is about to remove its network namespace.
-func (a *Plugin) RemoveEnded(node config.Node, free bool) error {
-	ids, err := a.stage.sandboxes()
+func (p *Plugin) RemoveEnded(node config.Node, free bool) error {
+	ids, err := p.stage.sandboxes()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	errs := []error{err}
 	for _, id := range ids {
 		found := map[string]nic{}
-		err := a.named(node, id, found)
-		_, left := a.removeEnded(id, free && err == nil && len(found) == 0)
+		err := p.named(node, id, found)
+		_, left := p.removeEnded(id, free && err == nil && len(found) == 0)
 		errs = append(errs, err, left)
 	}
 	return errors.Join(errs...)
@@ -148,19 +148,19 @@ func (a *Plugin) RemoveEnded(node config.Node, free bool) error {
 
 // restage updates the directory of a sandbox. It returns an error if a device-info file is missing, because ADD
 // may be about to write the file. The next refresh then retries.
-func (a *Plugin) restage(settings config.Node, id string) error {
-	a.staging.Lock()
-	defer a.staging.Unlock()
-	netns, err := a.stage.netns(id)
+func (p *Plugin) restage(settings config.Node, id string) error {
+	p.staging.Lock()
+	defer p.staging.Unlock()
+	netns, err := p.stage.netns(id)
 	if err != nil {
 		return err
 	}
-	nics, err := a.attachments(settings, id, netns)
+	nics, err := p.attachments(settings, id, netns)
 	if err != nil {
 		return err
 	}
-	a.stage.recall(id, nics)
-	errs := []error{a.stage.put(id, netns, files(nics), nil)}
+	p.stage.recall(id, nics)
+	errs := []error{p.stage.put(id, netns, files(nics), nil)}
 	for _, n := range nics {
 		errs = append(errs, n.gone)
 	}

@@ -26,12 +26,12 @@ import (
 // attachments returns the attachments of a sandbox, sorted by interface, net2 before net10. It reads them from
 // the journal and from the device-info files that other programs, such as Multus, have written for the
 // sandbox. It omits attachments whose ADD has not finished.
-func (a *Plugin) attachments(node config.Node, id, netns string) ([]nic, error) {
+func (p *Plugin) attachments(node config.Node, id, netns string) ([]nic, error) {
 	found := map[string]nic{}
-	if err := a.journaled(node, id, found); err != nil {
+	if err := p.journaled(node, id, found); err != nil {
 		return nil, err
 	}
-	if err := a.named(node, id, found); err != nil {
+	if err := p.named(node, id, found); err != nil {
 		return nil, err
 	}
 	names := sysfs.ByNumber(slices.Collect(maps.Keys(found)))
@@ -43,7 +43,7 @@ func (a *Plugin) attachments(node config.Node, id, netns string) ([]nic, error) 
 			continue
 		}
 		if !n.byClaim {
-			i, err := a.Finder.Interfaces.Interface(netns, n.ifName)
+			i, err := p.Finder.Interfaces.Interface(netns, n.ifName)
 			switch {
 			case errors.Is(err, link.ErrNoInterface), errors.Is(err, link.ErrNoNetns): // a socket, or a device on vfio-pci
 			case err != nil:
@@ -59,8 +59,8 @@ func (a *Plugin) attachments(node config.Node, id, netns string) ([]nic, error) 
 
 // journaled adds the container's attachments in the journal to found. If an interface has several entries, it
 // prefers a complete one with a device-info file.
-func (a *Plugin) journaled(node config.Node, id string, found map[string]nic) error {
-	j := journal.Open(node.StateDir, a.BootID)
+func (p *Plugin) journaled(node config.Node, id string, found map[string]nic) error {
+	j := journal.Open(node.StateDir, p.BootID)
 	keys, err := j.All()
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func (a *Plugin) journaled(node config.Node, id string, found map[string]nic) er
 		if k.ContainerID != id {
 			continue
 		}
-		n, ok, err := a.entry(j, k)
+		n, ok, err := p.entry(j, k)
 		if err != nil {
 			return err
 		}
@@ -82,7 +82,7 @@ func (a *Plugin) journaled(node config.Node, id string, found map[string]nic) er
 
 // entry reads one journal entry and its device-info file. ok is false if the entry
 // is missing or of another boot.
-func (a *Plugin) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err error) {
+func (p *Plugin) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err error) {
 	n = nic{network: k.Network, ifName: k.IfName}
 	e, err := j.Get(k)
 	newer, corrupt := (*journal.FormatError)(nil), (*store.CorruptError)(nil)
@@ -90,7 +90,7 @@ func (a *Plugin) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err e
 		n.gone = fmt.Errorf("cannot use the journal entry: %w", err)
 		return n, true, nil
 	}
-	if err != nil || e == nil || !e.OfBoot(a.BootID) {
+	if err != nil || e == nil || !e.OfBoot(p.BootID) {
 		return n, false, err
 	}
 	n.byClaim = e.ByClaim()
@@ -103,7 +103,7 @@ func (a *Plugin) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err e
 	}
 	n.leased = func(id string) bool {
 		bus, name, _ := strings.Cut(id, "-")
-		inode, err := a.Finder.Sys.Inode(bus, name) // IOMMU groups have no inode
+		inode, err := p.Finder.Sys.Inode(bus, name) // IOMMU groups have no inode
 		return err == nil && j.Has(e, id, inode)
 	}
 	n.why = e.Reason
@@ -129,12 +129,12 @@ func fromResult(e *journal.Entry) (mac string, mtu int) {
 
 // named adds the device-info files that are named after the container to found, except files that the
 // journal assigns to other containers.
-func (a *Plugin) named(node config.Node, id string, found map[string]nic) error {
+func (p *Plugin) named(node config.Node, id string, found map[string]nic) error {
 	names, err := store.Open(node.DeviceInfoDir).Names()
 	if err != nil {
 		return err
 	}
-	j := journal.Open(node.StateDir, a.BootID)
+	j := journal.Open(node.StateDir, p.BootID)
 	for _, name := range names {
 		network, ifName, ok := attachment.ParseFileName(name, id)
 		if !ok {

@@ -58,35 +58,35 @@ type Device struct {
 
 // Spec returns the spec, in the oldest CDI version that has all its fields. It returns an error if CDI does
 // not allow the kind or the name, or if JSON cannot represent a path.
-func (a Device) Spec() (*specs.Spec, error) {
-	if err := errors.Join(CheckKind(a.Kind), CheckName(a.Name)); err != nil {
+func (d Device) Spec() (*specs.Spec, error) {
+	if err := errors.Join(CheckKind(d.Kind), CheckName(d.Name)); err != nil {
 		return nil, err
 	}
-	edits, err := a.edits()
+	edits, err := d.edits()
 	if err != nil {
 		return nil, err
 	}
-	spec := &specs.Spec{Kind: a.Kind, Devices: []specs.Device{{Name: a.Name, ContainerEdits: edits}}}
+	spec := &specs.Spec{Kind: d.Kind, Devices: []specs.Device{{Name: d.Name, ContainerEdits: edits}}}
 	spec.Version, err = specs.MinimumRequiredVersion(spec)
 	return spec, err
 }
 
 // edits returns the container edits. They always set the variable of the interface, which may be empty,
 // because CDI rejects a device without edits.
-func (a Device) edits() (specs.ContainerEdits, error) {
-	mounts, inside := a.Mounts, ""
-	if a.InfoFile != "" {
-		inside = InfoFile(a.IfName)
-		mounts = append([]Mount{{Host: a.InfoFile, Container: inside, ReadOnly: true}}, mounts...)
+func (d Device) edits() (specs.ContainerEdits, error) {
+	mounts, inside := d.Mounts, ""
+	if d.InfoFile != "" {
+		inside = InfoFile(d.IfName)
+		mounts = append([]Mount{{Host: d.InfoFile, Container: inside, ReadOnly: true}}, mounts...)
 	}
 	socket := func(declared string) string {
-		if len(a.Mounts) == 0 {
+		if len(d.Mounts) == 0 {
 			return ""
 		}
 		return declared
 	}
-	edits := specs.ContainerEdits{Env: append([]string{Variable(a.IfName) + "=" + inside}, Variables(a.IfName, a.Info, socket)...)}
-	for _, n := range a.Nodes {
+	edits := specs.ContainerEdits{Env: append([]string{Variable(d.IfName) + "=" + inside}, Variables(d.IfName, d.Info, socket)...)}
+	for _, n := range d.Nodes {
 		if err := checkPath(n.Path); err != nil {
 			return edits, err
 		}

@@ -56,11 +56,11 @@ type Item struct {
 }
 
 // Change describes the change of a fact whose verdict is Changed.
-func (f Item) Change() string {
-	if f.Now == "" || f.Journal != "" && !differ(f.Fact, f.Journal, f.Now) {
-		return fmt.Sprintf("%s: the device-info file has %q, but ADD wrote %q", f.Fact, f.File, f.Journal)
+func (i Item) Change() string {
+	if i.Now == "" || i.Journal != "" && !differ(i.Fact, i.Journal, i.Now) {
+		return fmt.Sprintf("%s: the device-info file has %q, but ADD wrote %q", i.Fact, i.File, i.Journal)
 	}
-	return fmt.Sprintf("%s has changed since ADD, from %q to %q", f.Fact, f.File, f.Now)
+	return fmt.Sprintf("%s has changed since ADD, from %q to %q", i.Fact, i.File, i.Now)
 }
 
 // Report is the comparison of one attachment.
@@ -120,8 +120,8 @@ func (r *Report) couldNotRead(err error, what string) {
 
 // Check returns the state of an attachment and the comparison with its ADD request. The comparison is empty if
 // the state rules it out. e and err are the results of [journal.Journal.Get].
-func (a *Checker) Check(e *journal.Entry, err error) (State, *Report) {
-	state, why := a.State(e, err)
+func (c *Checker) Check(e *journal.Entry, err error) (State, *Report) {
+	state, why := c.State(e, err)
 	r := &Report{Facts: []Item{}}
 	kind, over := state.Incomparable()
 	switch {
@@ -137,11 +137,11 @@ func (a *Checker) Check(e *journal.Entry, err error) (State, *Report) {
 			r.Warnings = append(r.Warnings, err.Error())
 		}
 		if t.Netns != "" && state == Unknown { // the namespace may be the reason
-			if _, err := a.NetnsGone(t.Netns); err != nil {
+			if _, err := c.NetnsGone(t.Netns); err != nil {
 				r.skipNetns(&t, err)
 			}
 		}
-		a.compare(r, e, t)
+		c.compare(r, e, t)
 		switch {
 		case r.Problem != nil:
 			state = kinds[r.Problem.Kind].state

@@ -20,16 +20,16 @@ import (
 // Compare compares an attachment's journal entry with its device-info file (e.Path(), if e.Wrote), its CDI spec
 // and the host. The target is the requested device: CHECK builds it from the configuration, other callers use
 // [Target]. Compare fills in Target.Existing.
-func (a *Checker) Compare(e *journal.Entry, t discovery.Target) *Report {
+func (c *Checker) Compare(e *journal.Entry, t discovery.Target) *Report {
 	r := &Report{Facts: []Item{}}
-	a.compare(r, e, t)
+	c.compare(r, e, t)
 	return r
 }
 
-func (a *Checker) compare(r *Report, e *journal.Entry, t discovery.Target) {
-	t.Existing = a.file(r, e)
-	device, alone := a.device(r, e, t)
-	a.spec(r, e.CDI)
+func (c *Checker) compare(r *Report, e *journal.Entry, t discovery.Target) {
+	t.Existing = c.file(r, e)
+	device, alone := c.device(r, e, t)
+	c.spec(r, e.CDI)
 	r.facts(e, t, device, alone)
 	if names := Delegates(e); len(names) > 0 {
 		r.NotCompared = append(r.NotCompared, "interfaces made by the delegates ("+strings.Join(names, ", ")+"); their own CHECK compares them")
@@ -49,13 +49,13 @@ func Delegates(e *journal.Entry) (types []string) {
 	return types
 }
 
-func (a *Checker) file(r *Report, e *journal.Entry) *devinfo.Info {
+func (c *Checker) file(r *Report, e *journal.Entry) *devinfo.Info {
 	if !e.Wrote {
 		return nil
 	}
 	row := Item{Fact: "device-info file", Journal: "written", File: "there", Verdict: Same}
 	defer func() { r.row(row) }()
-	info, err := a.Dir(e.Dir).Info(e.File)
+	info, err := c.Dir(e.Dir).Info(e.File)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		row.File, row.Verdict = "gone", Gone
@@ -89,29 +89,29 @@ func (a *Checker) file(r *Report, e *journal.Entry) *devinfo.Info {
 // device searches for the device again, with the file as a source, so a file that names another device causes a
 // conflict. device is nil if the search failed. alone is the result without the file; it is nil unless Explain
 // is set.
-func (a *Checker) device(r *Report, e *journal.Entry, t discovery.Target) (device, alone *discovery.Device) {
+func (c *Checker) device(r *Report, e *journal.Entry, t discovery.Target) (device, alone *discovery.Device) {
 	problem := checkRecorded(e, t)
 	if problem == nil {
-		device, problem = a.found(r, e, &t)
+		device, problem = c.found(r, e, &t)
 	}
 	if problem != nil {
 		r.fail(problem)
 	}
-	if a.Explain {
-		alone = a.findWithoutFile(r, t)
+	if c.Explain {
+		alone = c.findWithoutFile(r, t)
 	}
 	return device, alone
 }
 
 // findWithoutFile searches for the device by the interface, else by the recorded request. It ignores errors, because the
 // search with the file has reported them.
-func (a *Checker) findWithoutFile(r *Report, t discovery.Target) *discovery.Device {
+func (c *Checker) findWithoutFile(r *Report, t discovery.Target) *discovery.Device {
 	bare := discovery.Target{Netns: t.Netns, IfName: t.IfName, FollowLower: t.FollowLower, SubfunctionParent: t.SubfunctionParent}
-	if device, err := a.find(r, &bare); err == nil && device.Info != nil {
+	if device, err := c.find(r, &bare); err == nil && device.Info != nil {
 		return device
 	}
 	t.Netns, t.Existing = bare.Netns, nil
-	device, _ := a.Finder.Find(t)
+	device, _ := c.Finder.Find(t)
 	return device
 }
 
@@ -138,8 +138,8 @@ func named(t devinfo.Type) bool { return t == devinfo.TypePCI || t == devinfo.Ty
 
 // found searches for the device and compares it with the device that ADD found. If the network namespace may
 // not be entered, found removes it from the target.
-func (a *Checker) found(r *Report, e *journal.Entry, t *discovery.Target) (*discovery.Device, *Error) {
-	device, err := a.find(r, t)
+func (c *Checker) found(r *Report, e *journal.Entry, t *discovery.Target) (*discovery.Device, *Error) {
+	device, err := c.find(r, t)
 	switch {
 	case as[*discovery.ConflictError](err):
 		return nil, &Error{Conflict, err}
@@ -151,14 +151,14 @@ func (a *Checker) found(r *Report, e *journal.Entry, t *discovery.Target) (*disc
 	r.Warnings = append(r.Warnings, device.Warnings...)
 	var changed *Error
 	if e.InNetns && t.Netns != "" || device.InNetns {
-		changed = a.compareInterface(r, e, t, device)
+		changed = c.compareInterface(r, e, t, device)
 	}
 	info, gone := device.Info, new(Error)
 	switch {
 	// A missing device comes before a changed interface, because an interface disappears with its device.
 	case (t.Existing != nil || e.Device.ID != "") && as[*discovery.MissingError](device.Problem):
 		return device, &Error{DeviceGone, device.Problem}
-	case info == nil && errors.As(a.checkDeviceExists(e.Device), &gone): // only the journal names the device
+	case info == nil && errors.As(c.checkDeviceExists(e.Device), &gone): // only the journal names the device
 		return device, gone
 	case changed != nil:
 		return device, changed
@@ -173,13 +173,13 @@ func (a *Checker) found(r *Report, e *journal.Entry, t *discovery.Target) (*disc
 }
 
 // find calls Finder.Find. If the network namespace may not be entered, it repeats the search without it.
-func (a *Checker) find(r *Report, t *discovery.Target) (*discovery.Device, error) {
-	device, err := a.Finder.Find(*t)
+func (c *Checker) find(r *Report, t *discovery.Target) (*discovery.Device, error) {
+	device, err := c.Finder.Find(*t)
 	if t.Netns == "" || !errors.Is(err, fs.ErrPermission) {
 		return device, err
 	}
 	r.skipNetns(t, err)
-	return a.Finder.Find(*t)
+	return c.Finder.Find(*t)
 }
 
 // compareInterface adds the fact "interface". The interface must exist if ADD found it.
@@ -188,7 +188,7 @@ func (a *Checker) find(r *Report, t *discovery.Target) (*discovery.Device, error
 // or kind. It does not count as replaced in three cases: while the kernel reports neither, as during a driver
 // reset; if it is still a macvlan, whose lower interface may be invisible; and if it is a dummy while the node
 // has no interface of the device, because KubeVirt renames the pod's interface and puts a dummy in its place.
-func (a *Checker) compareInterface(r *Report, e *journal.Entry, t *discovery.Target, device *discovery.Device) (problem *Error) {
+func (c *Checker) compareInterface(r *Report, e *journal.Entry, t *discovery.Target, device *discovery.Device) (problem *Error) {
 	row := Item{Fact: "interface", Now: t.IfName, Source: t.Netns, Verdict: Same}
 	if e.InNetns {
 		row.Journal = t.IfName
@@ -198,7 +198,7 @@ func (a *Checker) compareInterface(r *Report, e *journal.Entry, t *discovery.Tar
 		row.Now, row.Verdict = "", Gone
 		problem = &Error{InterfaceGone, fmt.Errorf("interface %s is no longer in %s, where ADD found it", t.IfName, t.Netns)}
 	case !device.ReachedFromInterface && e.Interface != "" && is != "" && is != e.Interface:
-		ports, _ := a.Finder.Sys.PortsOf("pci", e.Interface)
+		ports, _ := c.Finder.Sys.PortsOf("pci", e.Interface)
 		if is == "dummy" && len(ports) == 0 {
 			break
 		}
@@ -254,13 +254,13 @@ func ReadSpec(dir *store.Dir, file string) ([]byte, error) {
 	return text, nil
 }
 
-func (a *Checker) spec(r *Report, cdi journal.CDI) {
+func (c *Checker) spec(r *Report, cdi journal.CDI) {
 	if cdi.File == "" {
 		return
 	}
 	path := filepath.Join(cdi.Dir, cdi.File)
 	row := Item{Fact: "CDI spec", Journal: cdi.Device, File: "there", Source: path, Verdict: Same}
-	text, err := ReadSpec(a.Dir(cdi.Dir), cdi.File)
+	text, err := ReadSpec(c.Dir(cdi.Dir), cdi.File)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		row.File, row.Verdict = "not readable", Unseen

@@ -44,7 +44,7 @@ func (s State) Incomparable() (kind Kind, over bool) {
 // State returns the state of an attachment, determined without a comparison, and the reason unless the state is
 // OK. [Checker.Check] does the comparison. e and err are the results of [journal.Journal.Get]; e is nil only with
 // an error. The most serious state wins: a stale attachment may also lack its files.
-func (a *Checker) State(e *journal.Entry, err error) (state State, why string) {
+func (c *Checker) State(e *journal.Entry, err error) (state State, why string) {
 	switch {
 	case as[*journal.FormatError](err):
 		return Newer, err.Error()
@@ -53,7 +53,7 @@ func (a *Checker) State(e *journal.Entry, err error) (state State, why string) {
 	case err != nil:
 		return Unknown, err.Error()
 	}
-	why, err = a.StaleReason(e)
+	why, err = c.StaleReason(e)
 	switch {
 	case why != "":
 		return Stale, why
@@ -62,7 +62,7 @@ func (a *Checker) State(e *journal.Entry, err error) (state State, why string) {
 	case err != nil:
 		return Unknown, err.Error()
 	}
-	switch err := a.checkDeviceExists(e.Device); {
+	switch err := c.checkDeviceExists(e.Device); {
 	case as[*Error](err):
 		return DeviceLost, err.Error()
 	case err != nil:
@@ -73,14 +73,14 @@ func (a *Checker) State(e *journal.Entry, err error) (state State, why string) {
 
 // StaleReason returns why an attachment can no longer be in use, or "" if it can. It returns an error if that
 // is unknown. Leftovers may be removed without a DEL only if StaleReason returns a reason.
-func (a *Checker) StaleReason(e *journal.Entry) (why string, err error) {
-	if !e.OfBoot(a.BootID) {
+func (c *Checker) StaleReason(e *journal.Entry) (why string, err error) {
+	if !e.OfBoot(c.BootID) {
 		return "recorded before the last boot", nil
 	}
 	if e.Netns == "" {
 		return "", nil
 	}
-	gone, err := a.NetnsGone(e.Netns)
+	gone, err := c.NetnsGone(e.Netns)
 	if err != nil || !gone {
 		return "", err
 	}
@@ -89,7 +89,7 @@ func (a *Checker) StaleReason(e *journal.Entry) (why string, err error) {
 
 // checkDeviceExists returns an [*Error] if the device is not on the node. It accepts any socket, whose path is valid
 // only in the container.
-func (a *Checker) checkDeviceExists(d journal.Identity) error {
+func (c *Checker) checkDeviceExists(d journal.Identity) error {
 	bus := d.Type
 	if !named(devinfo.Type(bus)) || d.ID == "" {
 		return nil
@@ -97,7 +97,7 @@ func (a *Checker) checkDeviceExists(d journal.Identity) error {
 	if _, err := pci.Parse(d.ID); err == nil { // only the PCI address of a vDPA device may be known
 		bus = string(devinfo.TypePCI)
 	}
-	there, err := a.Finder.Sys.HasDevice(bus, d.ID)
+	there, err := c.Finder.Sys.HasDevice(bus, d.ID)
 	if err == nil && !there {
 		err = &Error{DeviceGone, fmt.Errorf("%s device %s is not on the node", d.Type, d.ID)}
 	}

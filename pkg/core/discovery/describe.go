@@ -12,7 +12,7 @@ import (
 // describe fills in Device.Info for the device's type. It returns an error only if the kernel cannot be read
 // about the device itself; optional facts that it cannot read become warnings.
 func (s *search) describe() error {
-	for _, c := range s.claims {
+	for _, c := range s.statements {
 		if c.missing {
 			s.found.Problem = &MissingError{c.source, c.ref.String()}
 			return nil
@@ -80,7 +80,7 @@ func (s *search) describePCI() error {
 	}
 	d := &devinfo.PCI{Address: fn.Address.String()}
 	s.found.Info = &devinfo.Info{Type: devinfo.TypePCI, PCI: d}
-	s.addFact("pci-address", d.Address, s.claims[0].source)
+	s.addFact("pci-address", d.Address, s.statements[0].source)
 	d.PFAddress = s.pf(fn)
 	d.RDMADevice = s.rdma()
 	d.Representor = s.representor(fn)

@@ -126,11 +126,11 @@ type search struct {
 	*Finder
 	target       Target
 	found        *Device
-	claims       []claim
-	where        ref                            // the device that all claims together name
+	statements   []statement
+	where        ref                            // the device that all statements together name
 	seen         map[pci.Address]sysfs.Function // functions read so far
 	virtio       string                         // virtio device (virtioN) below the interface; "" = none
-	ownDevice    bool                           // the last claim is the interface's own device
+	ownDevice    bool                           // the last statement names the interface's own device
 	sharedDevice *ref                           // device below the interface that other interfaces use too; nil = none
 }
 

@@ -9,14 +9,14 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 )
 
-// A claim is a source's statement that it names the device.
-type claim struct {
+// A statement is a source's answer to which device it names.
+type statement struct {
 	source  string
 	ref     ref
 	missing bool // no such device on this node
 }
 
-// identify collects the claims of all sources and joins them.
+// identify collects the statements of all sources and joins them.
 func (s *search) identify() error {
 	for _, source := range []func() error{
 		func() error { return s.fromInfo("the configuration's deviceInfo", s.target.Declared) },
@@ -34,17 +34,17 @@ func (s *search) identify() error {
 
 const notHere = "is not a device on this node"
 
-// claimOrWarn is claim, but adds a warning if no device has the name. otherwise is the text of that warning.
-func (s *search) claimOrWarn(source, name string, resolve func(string) (ref, bool, error), otherwise string) error {
-	ok, err := s.claim(source, name, resolve)
+// stateOrWarn is state, but adds a warning if no device has the name. otherwise is the text of that warning.
+func (s *search) stateOrWarn(source, name string, resolve func(string) (ref, bool, error), otherwise string) error {
+	ok, err := s.state(source, name, resolve)
 	if err == nil && !ok {
 		s.warn("%s: %q %s", source, name, otherwise)
 	}
 	return err
 }
 
-// claim records the device that a source names. It returns false if no device can have that name.
-func (s *search) claim(source, name string, resolve func(string) (ref, bool, error)) (ok bool, err error) {
+// state records the device that a source names. It returns false if no device can have that name.
+func (s *search) state(source, name string, resolve func(string) (ref, bool, error)) (ok bool, err error) {
 	r, there, err := resolve(name)
 	if err != nil {
 		return false, fmt.Errorf("%s: %s: %w", source, name, err)
@@ -52,7 +52,7 @@ func (s *search) claim(source, name string, resolve func(string) (ref, bool, err
 	if r == (ref{}) {
 		return false, nil
 	}
-	s.claims = append(s.claims, claim{source, r, !there})
+	s.statements = append(s.statements, statement{source, r, !there})
 	return true, nil
 }
 
@@ -105,7 +105,7 @@ func (s *search) fromInfo(source string, info *devinfo.Info) error {
 	if info.Type == devinfo.TypeVDPA && info.VDPA.ParentDevice != "" {
 		resolve = s.resolveVDPA
 	}
-	return s.claimOrWarn(source, name, resolve, notHere)
+	return s.stateOrWarn(source, name, resolve, notHere)
 }
 
 // Identity returns the value that names the device in info: pci-address for pci, parent-device or else
@@ -124,7 +124,7 @@ func Identity(info *devinfo.Info) string {
 	return ""
 }
 
-// fromDeviceIDs claims each distinct ID once, under the first key that contains it.
+// fromDeviceIDs states each distinct ID once, under the first key that contains it.
 func (s *search) fromDeviceIDs() error {
 	if IsSocket(s.typ()) {
 		return nil
@@ -136,7 +136,7 @@ func (s *search) fromDeviceIDs() error {
 		}
 		seen[named.ID] = true
 		const opaque = "is not a PCI address, auxiliary device or vDPA device on this node; treating it as opaque"
-		if err := s.claimOrWarn(named.Key, named.ID, s.resolve, opaque); err != nil {
+		if err := s.stateOrWarn(named.Key, named.ID, s.resolve, opaque); err != nil {
 			return err
 		}
 	}
@@ -147,16 +147,16 @@ func (s *search) fromResult() error {
 	if s.target.PCIID == "" || IsSocket(s.typ()) {
 		return nil
 	}
-	return s.claimOrWarn("the result's pciID", s.target.PCIID, s.resolve, notHere)
+	return s.stateOrWarn("the result's pciID", s.target.PCIID, s.resolve, notHere)
 }
 
-// join merges all claims into one device, or fails if two contradict each other. The most specific claim wins,
+// join merges all statements into one device, or fails if two contradict each other. The most specific one wins,
 // such as a vDPA device over the function that carries it.
 func (s *search) join() error {
-	s.where.vdpaUnknown = len(s.claims) > 0
-	for n, c := range s.claims {
+	s.where.vdpaUnknown = len(s.statements) > 0
+	for n, c := range s.statements {
 		s.where.vdpaUnknown = s.where.vdpaUnknown && c.ref.vdpaUnknown
-		for _, earlier := range s.claims[:n] {
+		for _, earlier := range s.statements[:n] {
 			if !incomparable(earlier, c) && !s.mayBeSame(earlier.ref, c.ref) {
 				return &ConflictError{earlier.source, earlier.ref.String(), c.source, c.ref.String()}
 			}
@@ -169,9 +169,9 @@ func (s *search) join() error {
 	return nil
 }
 
-// incomparable reports whether one claim names a missing vDPA device and the other names none. Only the kernel
+// incomparable reports whether one statement names a missing vDPA device and the other names none. Only the kernel
 // could tell whether they agree.
-func incomparable(a, b claim) bool {
+func incomparable(a, b statement) bool {
 	return a.missing && a.ref.vdpa != "" && b.ref.vdpa == "" || b.missing && b.ref.vdpa != "" && a.ref.vdpa == ""
 }
 

@@ -11,7 +11,7 @@ import (
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
-// fromInterface claims the device of the interface in the pod's namespace, or of the first interface below it
+// fromInterface states the device of the interface in the pod's namespace, or of the first interface below it
 // that has a device.
 func (s *search) fromInterface() error {
 	if s.target.Netns == "" {
@@ -38,11 +38,11 @@ func (s *search) fromInterface() error {
 	return nil
 }
 
-// classify decides whether the last claim, from interface i, is the pod's own device or one that other interfaces
-// share. Without FollowLower it drops the claim of a shared device.
+// classify decides whether the device of the last statement, from interface i, is the pod's own device or one that
+// other interfaces share. Without FollowLower it drops the statement about a shared device.
 func (s *search) classify(i *link.Interface, lower bool) error {
-	last := len(s.claims) - 1
-	its := s.claims[last].ref
+	last := len(s.statements) - 1
+	its := s.statements[last].ref
 	if !lower && !i.Borrows() {
 		if several, err := s.otherPort(i, its); err != nil || !several {
 			s.ownDevice = err == nil
@@ -51,7 +51,7 @@ func (s *search) classify(i *link.Interface, lower bool) error {
 	}
 	s.sharedDevice = &its
 	if !s.target.FollowLower {
-		s.claims, s.virtio = s.claims[:last], ""
+		s.statements, s.virtio = s.statements[:last], ""
 	}
 	return nil
 }
@@ -89,21 +89,21 @@ func (s *search) isInterface() bool {
 	if !s.ownDevice || s.found.Info == nil {
 		return false
 	}
-	its := s.claims[len(s.claims)-1].ref
+	its := s.statements[len(s.statements)-1].ref
 	return !its.vdpaUnknown && its.vdpa == s.where.vdpa && its.aux == s.where.aux
 }
 
-// fromLink claims the parent device of an interface. It returns false if the interface has none.
+// fromLink states the parent device of an interface. It returns false if the interface has none.
 func (s *search) fromLink(i *link.Interface) (ok bool, err error) {
 	source := fmt.Sprintf("interface %s (netlink)", i.Name)
 	if i.Parent == "" {
 		if i.BusInfo == "" {
 			return false, nil
 		}
-		return s.claim(fmt.Sprintf("interface %s (ethtool bus-info)", i.Name), i.BusInfo, s.resolve)
+		return s.state(fmt.Sprintf("interface %s (ethtool bus-info)", i.Name), i.BusInfo, s.resolve)
 	}
 	if i.Bus != "virtio" {
-		return s.claim(source, i.Parent, s.resolve)
+		return s.state(source, i.Parent, s.resolve)
 	}
 	at, byEthtool, err := hostdev.OverVirtio(s.Sys, i.Parent, i.BusInfo)
 	if err != nil {
@@ -115,9 +115,9 @@ func (s *search) fromLink(i *link.Interface) (ok bool, err error) {
 	s.virtio = i.Parent
 	switch at.Bus {
 	case "vdpa":
-		return s.claim(source, at.Name, s.resolveVDPA)
+		return s.state(source, at.Name, s.resolveVDPA)
 	case "pci":
-		return s.claim(source, at.Name, s.resolveVirtio)
+		return s.state(source, at.Name, s.resolveVirtio)
 	}
 	return false, nil
 }

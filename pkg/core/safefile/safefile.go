@@ -178,21 +178,21 @@ func (d *Dir) Alone(limit time.Duration, f func() error) error {
 // Files is the path of a directory, with methods for [atomicfile.Replace].
 type Files string
 
-func (d Files) at(name string) string { return filepath.Join(string(d), name) }
+func (f Files) at(name string) string { return filepath.Join(string(f), name) }
 
 // OpenFile is like [os.OpenFile], but does not follow a symbolic link.
-func (d Files) OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
-	return os.OpenFile(d.at(name), flag|syscall.O_NOFOLLOW, perm)
+func (f Files) OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
+	return os.OpenFile(f.at(name), flag|syscall.O_NOFOLLOW, perm)
 }
 
 // Lstat, Rename and Remove work like the functions of package os.
-func (d Files) Lstat(name string) (fs.FileInfo, error) { return os.Lstat(d.at(name)) }
-func (d Files) Rename(from, to string) error           { return os.Rename(d.at(from), d.at(to)) }
-func (d Files) Remove(name string) error               { return os.Remove(d.at(name)) }
+func (f Files) Lstat(name string) (fs.FileInfo, error) { return os.Lstat(f.at(name)) }
+func (f Files) Rename(from, to string) error           { return os.Rename(f.at(from), f.at(to)) }
+func (f Files) Remove(name string) error               { return os.Remove(f.at(name)) }
 
 // Sync writes the directory to the disk.
-func (d Files) Sync() error {
-	dir, err := os.Open(string(d))
+func (f Files) Sync() error {
+	dir, err := os.Open(string(f))
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func byDevice(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceSt
 
 // identify sets the device from the device data that cni-dra-driver writes into the claim status: the key
 // [view.Key], else a CNI result (SPEC.md 1.1.0, section 5). It ignores data of other drivers.
-func (a *Network) identify(data []byte) {
+func (n *Network) identify(data []byte) {
 	var result struct {
 		Device     view.Device `json:"devinfo-cni.io/device"`
 		CNIVersion string
@@ -68,21 +68,21 @@ func (a *Network) identify(data []byte) {
 		return
 	}
 	if result.Device.Device != "" {
-		a.Device, a.published = result.Device, deviceID{}
+		n.Device, n.published = result.Device, deviceID{}
 		return
 	}
 	if result.CNIVersion == "" {
 		return
 	}
 	for _, i := range result.Interfaces {
-		if i.Sandbox == "" || i.Name != a.Interface {
+		if i.Sandbox == "" || i.Name != n.Interface {
 			continue
 		}
 		switch {
 		case i.PCIID != "":
-			a.Type, a.Device.Device = "pci", i.PCIID
+			n.Type, n.Device.Device = "pci", i.PCIID
 		case i.SocketPath != "":
-			a.Device.Device = i.SocketPath
+			n.Device.Device = i.SocketPath
 		}
 	}
 }

@@ -34,13 +34,13 @@ type Network struct {
 }
 
 // describe sets the device from device information in JSON.
-func (a *Network) describe(text json.RawMessage) {
+func (n *Network) describe(text json.RawMessage) {
 	info, err := devinfo.Parse(text)
 	if err != nil {
-		a.Problem = "device-info: " + err.Error()
+		n.Problem = "device-info: " + err.Error()
 		return
 	}
-	a.DeviceInfo, a.Device = text, view.Of(info)
+	n.DeviceInfo, n.Device = text, view.Of(info)
 }
 
 // Holders returns the attachments that have a device. The name is a PCI address with or without domain, a vDPA
@@ -107,6 +107,6 @@ func Fill(list []Network, node string, records []Record) {
 
 // Deviceless reports whether a node may know a device that the API does not contain: the pod is on a node, and the
 // attachment has no device, claim or problem.
-func (a *Network) Deviceless() bool {
-	return a.Device.Device == "" && a.Claim == "" && a.Problem == "" && a.Node != ""
+func (n *Network) Deviceless() bool {
+	return n.Device.Device == "" && n.Claim == "" && n.Problem == "" && n.Node != ""
 }

@@ -43,26 +43,26 @@ func Args(must int, names ...string) cobra.PositionalArgs {
 type FlagErrors []error
 
 // If adds an error if the condition is true.
-func (w *FlagErrors) If(wrong bool, message string) {
+func (f *FlagErrors) If(wrong bool, message string) {
 	if wrong {
-		*w = append(*w, errors.New(message))
+		*f = append(*f, errors.New(message))
 	}
 }
 
 // Value adds an error for the value of a flag if wrong is true.
-func (w *FlagErrors) Value(wrong bool, flag string, value any, why string) {
-	w.If(wrong, fmt.Sprintf("--%s: %q %s", flag, fmt.Sprint(value), why))
+func (f *FlagErrors) Value(wrong bool, flag string, value any, why string) {
+	f.If(wrong, fmt.Sprintf("--%s: %q %s", flag, fmt.Sprint(value), why))
 }
 
 // Path adds an error for a value that is not an absolute path.
-func (w *FlagErrors) Path(flag, value string) {
-	w.Value(!filepath.IsAbs(value), flag, value, "is not an absolute path")
+func (f *FlagErrors) Path(flag, value string) {
+	f.Value(!filepath.IsAbs(value), flag, value, "is not an absolute path")
 }
 
 // Given is like Path for an optional flag: "" is valid.
-func (w *FlagErrors) Given(flag, value string) {
+func (f *FlagErrors) Given(flag, value string) {
 	if value != "" {
-		w.Path(flag, value)
+		f.Path(flag, value)
 	}
 }
 

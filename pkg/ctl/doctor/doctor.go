@@ -78,13 +78,13 @@ type probe struct {
 // findings collects the findings of one probe.
 type findings []Finding
 
-func (a *findings) add(level Level, text, remedy string) {
-	*a = append(*a, Finding{Level: level, Text: text, Remedy: remedy})
+func (f *findings) add(level Level, text, remedy string) {
+	*f = append(*f, Finding{Level: level, Text: text, Remedy: remedy})
 }
 
 // unseen adds a finding for facts that the capture does not contain.
-func (a *findings) unseen(what string) {
-	a.add(Unknown, what+": not in the capture", "capture the host with this devinfoctl")
+func (f *findings) unseen(what string) {
+	f.add(Unknown, what+": not in the capture", "capture the host with this devinfoctl")
 }
 
 func probes() []probe {
@@ -163,21 +163,21 @@ func FactsOf(n *node.Node, live *Live) (*Evidence, error) {
 }
 
 // devicesOf adds VFs and vDPA devices, with the settings that netlink reports.
-func (f *Evidence) devicesOf(n *node.Node) error {
+func (e *Evidence) devicesOf(n *node.Node) error {
 	devices, err := hostdev.List(n.Sys)
 	for _, d := range devices {
 		switch d.Kind {
 		case hostdev.VDPA:
-			f.VDPAs = append(f.VDPAs, d)
+			e.VDPAs = append(e.VDPAs, d)
 		case hostdev.VF:
 			vf := VF{Address: d.PCI, Driver: d.Driver, VFRecord: link.VFRecord{PF: d.Parent.PCI}}
-			if d.Number != nil && f.Live != nil {
+			if d.Number != nil && e.Live != nil {
 				is := func(v link.VFRecord) bool { return v.PF == vf.PF && v.Index == *d.Number }
-				if at := slices.IndexFunc(f.Live.VFs, is); at >= 0 {
-					vf.Known, vf.VFRecord = true, f.Live.VFs[at]
+				if at := slices.IndexFunc(e.Live.VFs, is); at >= 0 {
+					vf.Known, vf.VFRecord = true, e.Live.VFs[at]
 				}
 			}
-			f.VFs = append(f.VFs, vf)
+			e.VFs = append(e.VFs, vf)
 		}
 	}
 	return err

@@ -42,7 +42,7 @@ func attachments(f *Evidence, list *findings) {
 	}
 }
 
-func (f *Evidence) driverAway() bool { return f.Live != nil && f.Live.DriverAway }
+func (e *Evidence) driverAway() bool { return e.Live != nil && e.Live.DriverAway }
 
 // levelOf returns the level of an attachment's state. It is Info while ADD or DEL runs.
 func levelOf(a node.Attachment) Level {
@@ -92,32 +92,32 @@ func (h hold) String() string {
 
 // holds returns the holds of VFs by address. A pod in a CNI network usually has a VF from a device plugin, so it
 // has two holds of the VF, which do not contradict each other.
-func (f *Evidence) holds() map[string][]hold {
+func (e *Evidence) holds() map[string][]hold {
 	all := map[string][]hold{}
 	add := func(h hold, devices ...string) {
 		for _, device := range devices {
-			if f.isVF(device) {
+			if e.isVF(device) {
 				all[device] = append(all[device], h)
 			}
 		}
 	}
-	for _, a := range f.Attachments {
+	for _, a := range e.Attachments {
 		by := "CNI"
 		if a.Claim != "" {
 			by = "DRA"
 		}
 		add(hold{a.Pod, by, a.Netns}, a.Has...)
 	}
-	for _, c := range f.Unrecorded {
+	for _, c := range e.Unrecorded {
 		add(hold{"", "claim " + c.Claim, c.Of.Netns}, c.Has...)
 	}
-	if f.Live == nil {
+	if e.Live == nil {
 		return all
 	}
-	for _, d := range f.Live.Devices {
+	for _, d := range e.Live.Devices {
 		add(hold{pod: d.Pod, by: "device plugin " + d.Resource}, d.Device)
 	}
-	for _, l := range f.Live.Locks {
+	for _, l := range e.Live.Locks {
 		if !l.Gone {
 			add(hold{by: "sriov-cni's lock", ns: l.Netns}, l.Device)
 		}
@@ -172,8 +172,8 @@ func given(f *Evidence, list *findings) {
 	}
 }
 
-func (f *Evidence) isVF(address string) bool {
-	return slices.ContainsFunc(f.VFs, func(v VF) bool { return v.Address == address })
+func (e *Evidence) isVF(address string) bool {
+	return slices.ContainsFunc(e.VFs, func(v VF) bool { return v.Address == address })
 }
 
 // leftovers finds settings of earlier pods on free VFs. A MAC address counts only if another free VF of the PF
@@ -208,11 +208,11 @@ func leftovers(f *Evidence, list *findings) {
 }
 
 // unsettled reports whether the settings of all VFs are unknown, and adds a finding in that case.
-func (f *Evidence) unsettled(list *findings) bool {
+func (e *Evidence) unsettled(list *findings) bool {
 	switch {
-	case len(f.VFs) == 0 || slices.ContainsFunc(f.VFs, func(v VF) bool { return v.Known }):
+	case len(e.VFs) == 0 || slices.ContainsFunc(e.VFs, func(v VF) bool { return v.Known }):
 		return false
-	case f.Live == nil:
+	case e.Live == nil:
 		list.unseen("the settings of VFs")
 	default:
 		list.add(Unknown, "the PFs do not report the settings of their VFs", "run devinfoctl doctor in the host's network namespace")
@@ -259,16 +259,16 @@ func drivers(f *Evidence, list *findings) {
 }
 
 // module reports whether a kernel module is loaded or built in.
-func (f *Evidence) module(name string) (there, known bool) {
-	if f.Live != nil {
-		there, known = f.Live.Modules[name]
+func (e *Evidence) module(name string) (there, known bool) {
+	if e.Live != nil {
+		there, known = e.Live.Modules[name]
 	}
 	return there, known
 }
 
 // loaded returns a note whether a module is loaded, or "" if that is unknown.
-func (f *Evidence) loaded(module string) string {
-	there, known := f.module(module)
+func (e *Evidence) loaded(module string) string {
+	there, known := e.module(module)
 	switch {
 	case !known:
 		return ""

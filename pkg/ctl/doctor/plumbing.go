@@ -26,9 +26,9 @@ func plugin(f *Evidence, list *findings) {
 }
 
 // altered adds a warning if the file was changed or removed after devinfo-agent installed it.
-func (a *findings) altered(f *Evidence, path string) {
-	if f.Live != nil && slices.Contains(f.Live.Altered, path) {
-		a.add(Warning, path+" was changed after devinfo-agent installed it", "check that devinfo-agent runs on this node, which restores the file; its /healthz shows why it cannot")
+func (f *findings) altered(e *Evidence, path string) {
+	if e.Live != nil && slices.Contains(e.Live.Altered, path) {
+		f.add(Warning, path+" was changed after devinfo-agent installed it", "check that devinfo-agent runs on this node, which restores the file; its /healthz shows why it cannot")
 	}
 }
 

@@ -41,26 +41,26 @@ type Comparison struct {
 	Err          error  // sriovnet's error
 }
 
-func (w *Reference) Representor(pf string, flavour link.Flavour, number int) (string, bool, error) {
-	name, ok, err := w.Eswitches.Representor(pf, flavour, number)
+func (r *Reference) Representor(pf string, flavour link.Flavour, number int) (string, bool, error) {
+	name, ok, err := r.Eswitches.Representor(pf, flavour, number)
 	o := Comparison{Function: fmt.Sprintf("%s %d of %s", map[link.Flavour]string{link.VF: "VF", link.SF: "SF"}[flavour], number, pf), Ours: name}
 	known := func(other Comparison) bool { return other.Function == o.Function && other.Ours == o.Ours }
-	if w.Ask == nil || slices.ContainsFunc(w.Comparisons, known) {
+	if r.Ask == nil || slices.ContainsFunc(r.Comparisons, known) {
 		return name, ok, err
 	}
-	if o.Theirs, o.Err = w.Ask(pf, flavour, number); o.Ours != "" || o.Theirs != "" {
-		w.Comparisons = append(w.Comparisons, o)
+	if o.Theirs, o.Err = r.Ask(pf, flavour, number); o.Ours != "" || o.Theirs != "" {
+		r.Comparisons = append(r.Comparisons, o)
 	}
 	return name, ok, err
 }
 
 // String returns "sriovnet agrees" or, for example, "sriovnet finds nothing: no such device".
-func (o Comparison) String() string {
+func (c Comparison) String() string {
 	switch {
-	case o.Err != nil:
-		return "sriovnet finds nothing: " + o.Err.Error()
-	case o.Theirs == o.Ours:
+	case c.Err != nil:
+		return "sriovnet finds nothing: " + c.Err.Error()
+	case c.Theirs == c.Ours:
 		return "sriovnet agrees"
 	}
-	return "sriovnet finds " + o.Theirs
+	return "sriovnet finds " + c.Theirs
 }

@@ -104,12 +104,12 @@ func portsByDevice(ports map[string]link.PortRecord) (map[string][]*netlink.Devl
 }
 
 // Interface implements [link.Kernel.Interface].
-func (h *Kernel) Interface(netns, name string) (link.Interface, error) {
+func (k *Kernel) Interface(netns, name string) (link.Interface, error) {
 	const maxDepth = 8 // as in package link
-	links, err := h.in(netns)
+	links, err := k.in(netns)
 	for _, l := range links {
 		if l.Name == name {
-			return *h.describe(l, netns, maxDepth), nil
+			return *k.describe(l, netns, maxDepth), nil
 		}
 	}
 	if err == nil {
@@ -122,22 +122,22 @@ func (h *Kernel) Interface(netns, name string) (link.Interface, error) {
 }
 
 // HasNetns reports whether the host has the network namespace, even if it could not be entered for the capture.
-func (h *Kernel) HasNetns(path string) bool {
-	_, err := h.in(path)
+func (k *Kernel) HasNetns(path string) bool {
+	_, err := k.in(path)
 	return !errors.Is(err, link.ErrNoNetns)
 }
 
 // in returns the interfaces of the network namespace at a path, or of the host for "".
-func (h *Kernel) in(netns string) (links []link.InterfaceRecord, err error) {
-	there := h.pod != nil
+func (k *Kernel) in(netns string) (links []link.InterfaceRecord, err error) {
+	there := k.pod != nil
 	switch {
 	case netns == "":
-		return h.Links, nil
-	case h.netns == nil:
-		links = h.pod
+		return k.Links, nil
+	case k.netns == nil:
+		links = k.pod
 	default:
-		if links, there = h.netns[netns]; !there { // the capture may have /var/run instead of /run
-			links, there = h.netns["/var"+netns]
+		if links, there = k.netns[netns]; !there { // the capture may have /var/run instead of /run
+			links, there = k.netns["/var"+netns]
 		}
 	}
 	switch {
@@ -149,7 +149,7 @@ func (h *Kernel) in(netns string) (links []link.InterfaceRecord, err error) {
 	return links, nil
 }
 
-func (h *Kernel) describe(l link.InterfaceRecord, netns string, depth int) *link.Interface {
+func (k *Kernel) describe(l link.InterfaceRecord, netns string, depth int) *link.Interface {
 	mac, _ := net.ParseMAC(l.Address) // the address of a tunnel is an IP address
 	i := &link.Interface{
 		Name: l.Name, Index: l.Index, Kind: l.Info.Kind, MAC: mac, MTU: l.MTU, Bus: l.Bus, Parent: l.Parent, PortName: l.PortName,
@@ -159,32 +159,32 @@ func (h *Kernel) describe(l link.InterfaceRecord, netns string, depth int) *link
 		i.BusInfo = l.BusInfo
 	}
 	if i.Stacked() && depth > 0 {
-		i.Lower = h.lower(l, netns, depth-1)
+		i.Lower = k.lower(l, netns, depth-1)
 	}
 	return i
 }
 
 // lower returns the lower interface of l. If an interface in a pod has its lower interface in a different network
 // namespace, lower searches the host's interfaces, because the capture does not name the namespace.
-func (h *Kernel) lower(l link.InterfaceRecord, netns string, depth int) *link.Interface {
+func (k *Kernel) lower(l link.InterfaceRecord, netns string, depth int) *link.Interface {
 	away := l.LinkNetns != nil
 	if away && netns == "" {
 		return nil
 	} else if away {
 		netns = ""
 	}
-	links, _ := h.in(netns)
+	links, _ := k.in(netns)
 	for _, m := range links {
 		if away && m.Index == l.LinkIndex || !away && m.Name == l.Link {
-			return h.describe(m, netns, depth)
+			return k.describe(m, netns, depth)
 		}
 	}
 	return nil
 }
 
 // VDPAMAC implements [link.Kernel.VDPAMAC].
-func (h *Kernel) VDPAMAC(name string) (mac net.HardwareAddr, ok bool, err error) {
-	text := h.vdpa[name].MAC
+func (k *Kernel) VDPAMAC(name string) (mac net.HardwareAddr, ok bool, err error) {
+	text := k.vdpa[name].MAC
 	if text == "" || text == "00:00:00:00:00:00" {
 		return nil, false, nil
 	}
