@@ -31,7 +31,7 @@ var denied = []struct{ path, why string }{
 	{"github.com/containernetworking/plugins/pkg/ipam", "1.76; delegates do IPAM"},
 	{"github.com/k8snetworkplumbingwg/sriovnet", "1.66, because of net/http and regular expressions, and 1.5 MB; pkg/host/link replaces it"},
 	{"github.com/Mellanox/rdmamap", "for comparison in tests only; reads all of /sys/class/infiniband for one device"},
-	{"devinfo-cni.io/pkg/host/link/crosscheck", "calls sriovnet; for devinfoctl only"},
+	{"devinfo-cni.io/pkg/ctl/crosscheck", "calls sriovnet; for devinfoctl only"},
 	{"github.com/spf13/afero", "part of sriovnet; imports net/http"},
 	{"net/http", "most of the cost of sriovnet; the plugin is not a client of any server"},
 	{"crypto/tls", "part of net/http"},

@@ -10,11 +10,11 @@ import (
 	"testing"
 
 	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/ctl/crosscheck/crosschecktest"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
-	"devinfo-cni.io/pkg/host/link/crosscheck/crosschecktest"
 	"devinfo-cni.io/pkg/host/link/linkhost"
 	"devinfo-cni.io/test/difftest"
 )

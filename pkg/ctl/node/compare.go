@@ -9,9 +9,9 @@ import (
 
 	"devinfo-cni.io/pkg/core/check"
 	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/ctl/crosscheck"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
-	"devinfo-cni.io/pkg/host/link/crosscheck"
 )
 
 // Comparison compares the state after ADD of one attachment with its present state.

@@ -10,8 +10,8 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/ctl/crosscheck"
 	"devinfo-cni.io/pkg/host/link"
-	"devinfo-cni.io/pkg/host/link/crosscheck"
 )
 
 // Inspection is the device information that ADD would write for a device, with sources.

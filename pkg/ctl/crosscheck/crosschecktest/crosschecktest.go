@@ -15,8 +15,8 @@ import (
 	"github.com/k8snetworkplumbingwg/sriovnet/pkg/utils/netlinkops"
 	"github.com/vishvananda/netlink"
 
+	"devinfo-cni.io/pkg/ctl/crosscheck"
 	"devinfo-cni.io/pkg/host/link"
-	"devinfo-cni.io/pkg/host/link/crosscheck"
 )
 
 // swapped guards sriovnet's package variables: its file system and its netlink client.

@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/ctl/crosscheck"
+	"devinfo-cni.io/pkg/ctl/crosscheck/crosschecktest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/link"
-	"devinfo-cni.io/pkg/host/link/crosscheck"
-	"devinfo-cni.io/pkg/host/link/crosscheck/crosschecktest"
 	"devinfo-cni.io/pkg/host/link/linkhost"
 	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/pkg/host/sysfs"
