@@ -139,6 +139,26 @@ func TestPackagesImportAlongArrowsOnly(t *testing.T) {
 	}
 }
 
+func TestRoofsSayWhereToBegin(t *testing.T) {
+	for roof := range roofs {
+		switch roof {
+		case "cmd", "test":
+			continue
+		case "plugins":
+			roof = "plugins/devinfo"
+		}
+		for _, name := range []string{"doc.go", "README.md"} {
+			text, err := os.ReadFile(filepath.Join("..", roof, name))
+			if lines := bytes.Count(text, []byte("\n")); err == nil && lines <= 16 { // with the package clause
+				roof = ""
+			}
+		}
+		if roof != "" {
+			t.Errorf("%s has no doc.go or README.md of at most 15 lines, which says what lives there and where to begin", roof)
+		}
+	}
+}
+
 // library matches the packages of the library, a separate module that ./... does not match.
 const library = module + "devinfo/..."
 
