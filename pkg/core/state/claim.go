@@ -2,8 +2,8 @@
 // to attach, the attached devices, and the pending DELs. It is written before a CNI plugin runs. After a crash, the
 // driver therefore knows which networks may still hold resources of the claim.
 //
-// Each claim has a file that is named after its UID. Only the driver may write it. The files have mode 0600, because
-// the configurations in them may contain secrets.
+// Each claim has a file that is named after its UID. Only the driver may write it; devinfoctl reads it. The files have
+// mode 0600, because the configurations in them may contain secrets.
 package state
 
 import (
