@@ -68,7 +68,7 @@ func (c *Checker) file(r *Report, e *journal.Entry) *devinfo.Info {
 	case err != nil:
 		row.File, row.Verdict = "not valid", Differs
 		kind := FileUnreadable
-		if as[*store.CorruptError](err) || as[*devinfo.VersionError](err) || as[*devinfo.InvalidError](err) {
+		if errors.As(err, new(*store.CorruptError)) || errors.As(err, new(*devinfo.VersionError)) || errors.As(err, new(*devinfo.InvalidError)) {
 			kind = FileInvalid
 		}
 		r.fail(&Error{kind, err})
@@ -141,7 +141,7 @@ func named(t devinfo.Type) bool { return t == devinfo.TypePCI || t == devinfo.Ty
 func (c *Checker) found(r *Report, e *journal.Entry, t *discovery.Target) (*discovery.Device, *Error) {
 	device, err := c.find(r, t)
 	switch {
-	case as[*discovery.ConflictError](err):
+	case errors.As(err, new(*discovery.ConflictError)):
 		return nil, &Error{Conflict, err}
 	case errors.Is(err, link.ErrNoNetns):
 		return nil, &Error{ContainerGone, err}
@@ -156,7 +156,7 @@ func (c *Checker) found(r *Report, e *journal.Entry, t *discovery.Target) (*disc
 	info, gone := device.Info, new(Error)
 	switch {
 	// A missing device comes before a changed interface, because an interface disappears with its device.
-	case (t.Existing != nil || e.Device.ID != "") && as[*discovery.MissingError](device.Problem):
+	case (t.Existing != nil || e.Device.ID != "") && errors.As(device.Problem, new(*discovery.MissingError)):
 		return device, &Error{DeviceGone, device.Problem}
 	case info == nil && errors.As(c.checkDeviceExists(e.Device), &gone): // only the journal names the device
 		return device, gone
@@ -265,7 +265,7 @@ func (c *Checker) spec(r *Report, cdi journal.CDI) {
 	case errors.Is(err, fs.ErrPermission):
 		row.File, row.Verdict = "not readable", Unseen
 		r.couldNotRead(err, "CDI spec "+path+": reading it takes root")
-	case as[*ForeignSpecError](err):
+	case errors.As(err, new(*ForeignSpecError)):
 		row.File, row.Verdict = "not devinfo's", Differs
 		r.fail(&Error{SpecForeign, err})
 	case err != nil:

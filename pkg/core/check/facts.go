@@ -2,6 +2,7 @@ package check
 
 import (
 	"cmp"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -26,7 +27,7 @@ func (r *Report) facts(e *journal.Entry, t discovery.Target, device, alone *disc
 	k := known{
 		journal: journalFacts(e), file: factsOf(t.Existing), declared: factsOf(t.Declared), now: kernelFacts(device, alone),
 		recorded: t.Existing != nil, found: device != nil,
-		missing: device != nil && as[*discovery.MissingError](device.Problem),
+		missing: device != nil && errors.As(device.Problem, new(*discovery.MissingError)),
 	}
 	k.identity = cmp.Or(identityKey(k.file), identityKey(k.journal), identityKey(k.now))
 	if k.recorded {

@@ -46,9 +46,9 @@ func (s State) Incomparable() (kind Kind, over bool) {
 // an error. The most serious state wins: a stale attachment may also lack its files.
 func (c *Checker) State(e *journal.Entry, err error) (state State, why string) {
 	switch {
-	case as[*journal.FormatError](err):
+	case errors.As(err, new(*journal.FormatError)):
 		return Newer, err.Error()
-	case as[*store.CorruptError](err), errors.Is(err, store.ErrTooLarge):
+	case errors.As(err, new(*store.CorruptError)), errors.Is(err, store.ErrTooLarge):
 		return Corrupt, err.Error()
 	case err != nil:
 		return Unknown, err.Error()
@@ -63,7 +63,7 @@ func (c *Checker) State(e *journal.Entry, err error) (state State, why string) {
 		return Unknown, err.Error()
 	}
 	switch err := c.checkDeviceExists(e.Device); {
-	case as[*Error](err):
+	case errors.As(err, new(*Error)):
 		return DeviceLost, err.Error()
 	case err != nil:
 		return Unknown, err.Error()
@@ -164,8 +164,3 @@ type Error struct {
 func (e *Error) Error() string  { return e.Err.Error() }
 func (e *Error) Unwrap() error  { return e.Err }
 func (e *Error) Remedy() string { return e.Kind.Remedy() }
-
-func as[T error](err error) bool {
-	_, is := errors.AsType[T](err)
-	return is
-}

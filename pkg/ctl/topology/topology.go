@@ -127,7 +127,7 @@ func (r *reader) put(d *hostdev.Device) {
 // drop removes the auxiliary devices without an interface, RDMA device, representor or device below them.
 func (r *reader) drop() {
 	idle := func(n *Node) bool {
-		return n.Kind == hostdev.Part && len(n.RDMA)+len(n.Interfaces)+len(n.Represents)+len(n.Below) == 0
+		return n.Kind == hostdev.Auxiliary && len(n.RDMA)+len(n.Interfaces)+len(n.Represents)+len(n.Below) == 0
 	}
 	r.top.Devices = slices.DeleteFunc(r.top.Devices, idle)
 	for _, n := range r.at {

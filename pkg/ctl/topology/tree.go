@@ -144,7 +144,7 @@ func (n *Node) facts() []string {
 
 func (n *Node) title() string {
 	title := map[hostdev.Kind]string{
-		hostdev.PF: "PF", hostdev.VF: "VF", hostdev.NIC: "device", hostdev.SF: "SF", hostdev.Part: "auxiliary device", hostdev.VDPA: "vDPA device",
+		hostdev.PF: "PF", hostdev.VF: "VF", hostdev.NIC: "device", hostdev.SF: "SF", hostdev.Auxiliary: "auxiliary device", hostdev.VDPA: "vDPA device",
 		hostdev.RDMA: "RDMA device", hostdev.Bond: "bond", hostdev.Bridge: "bridge", hostdev.OVS: "Open vSwitch bridge or port",
 	}[n.Kind]
 	if n.Kind == hostdev.NIC && n.isFunction {

@@ -9,16 +9,16 @@ type Kind string
 
 // The kinds of devices.
 const (
-	PF     Kind = "pf"     // a PCI function that can have VFs
-	VF     Kind = "vf"     // a PCI function whose PF is on this host
-	SF     Kind = "sf"     // a sub-function, on the auxiliary bus
-	Part   Kind = "aux"    // an auxiliary device other than an SF
-	VDPA   Kind = "vdpa"   // a vDPA device
-	NIC    Kind = "nic"    // any other NIC, such as a VF in a VM
-	Bond   Kind = "bond"   // a bond
-	Bridge Kind = "bridge" // a Linux bridge
-	OVS    Kind = "ovs"    // a bridge, or another internal port, of Open vSwitch
-	RDMA   Kind = "rdma"   // an RDMA device in software
+	PF        Kind = "pf"     // a PCI function that can have VFs
+	VF        Kind = "vf"     // a PCI function whose PF is on this host
+	SF        Kind = "sf"     // a sub-function, on the auxiliary bus
+	Auxiliary Kind = "aux"    // an auxiliary device other than an SF
+	VDPA      Kind = "vdpa"   // a vDPA device
+	NIC       Kind = "nic"    // any other NIC, such as a VF in a VM
+	Bond      Kind = "bond"   // a bond
+	Bridge    Kind = "bridge" // a Linux bridge
+	OVS       Kind = "ovs"    // a bridge, or another internal port, of Open vSwitch
+	RDMA      Kind = "rdma"   // an RDMA device in software
 )
 
 // Ref is the name of a device, in memory and in records.

@@ -102,7 +102,7 @@ func (r *reader) functions() error {
 func (r *reader) auxiliaries() error {
 	list, err := r.Sys.Auxiliaries()
 	for _, aux := range list {
-		d := &Device{Ref: Ref{Kind: Part, Aux: aux.Name}, Parent: r.function(aux.PCI), Number: aux.SFNumber}
+		d := &Device{Ref: Ref{Kind: Auxiliary, Aux: aux.Name}, Parent: r.function(aux.PCI), Number: aux.SFNumber}
 		d.At = d.Place()
 		if aux.IsSF() {
 			d.Kind = SF

@@ -64,8 +64,6 @@ func number[T uint8 | uint16 | uint32](a attribute) (n T, err error) {
 	return n, nil
 }
 
-func pointer[T any](to T, err error) (*T, error) { return &to, err }
-
 // maxTries is the number of requests before retryInterrupted returns EINTR.
 const maxTries = 4
 

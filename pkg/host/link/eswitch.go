@@ -174,13 +174,13 @@ func parsePort(answer []byte) (*netlink.DevlinkPort, error) {
 		case nl.DEVLINK_ATTR_PORT_NETDEV_NAME:
 			port.NetdeviceName = a.text()
 		case nl.DEVLINK_ATTR_PORT_PCI_PF_NUMBER:
-			port.PfNumber, err = pointer(number[uint16](a))
+			port.PfNumber, err = present(number[uint16](a))
 		case nl.DEVLINK_ATTR_PORT_PCI_VF_NUMBER:
-			port.VfNumber, err = pointer(number[uint16](a))
+			port.VfNumber, err = present(number[uint16](a))
 		case nl.DEVLINK_ATTR_PORT_PCI_SF_NUMBER:
-			port.SfNumber, err = pointer(number[uint32](a))
+			port.SfNumber, err = present(number[uint32](a))
 		case nl.DEVLINK_ATTR_PORT_CONTROLLER_NUMBER:
-			port.ControllerNumber, err = pointer(number[uint32](a))
+			port.ControllerNumber, err = present(number[uint32](a))
 		case nl.DEVLINK_ATTR_PORT_EXTERNAL:
 			var flag uint8
 			flag, err = number[uint8](a)
@@ -193,3 +193,6 @@ func parsePort(answer []byte) (*netlink.DevlinkPort, error) {
 	}
 	return port, nil
 }
+
+// present returns a value that the kernel reported. The field of an absent value stays nil.
+func present[T any](value T, err error) (*T, error) { return &value, err }
