@@ -137,12 +137,12 @@ func TestErrorsOfTheLogDoNotReachPlugin(t *testing.T) {
 }
 
 func TestHangingPluginIsKilledWithItsChildren(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: it takes the plugin's limit of 5 s, and 10 s between SIGTERM and SIGKILL")
+	}
 	t.Parallel()
 	for name, deaf := range map[string]string{"by SIGTERM": "", "by SIGKILL": "trap '' TERM; "} {
 		t.Run(name, func(t *testing.T) {
-			if testing.Short() && deaf != "" {
-				t.Skip("-short: it takes the 10 s between SIGTERM and SIGKILL")
-			}
 			t.Parallel()
 			plugin := script(t, deaf+"exec 4>alive; sleep 3600 & wait; sleep 3600")
 			alive := fifo(t, plugin, "alive")
