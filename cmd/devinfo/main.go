@@ -19,7 +19,6 @@ import (
 )
 
 func main() {
-	growStack(0)
 	if len(os.Args) == 2 && (os.Args[1] == "--version" || os.Args[1] == "version") { // runtimes pass no arguments
 		fmt.Print(build.Plugin{Info: build.Read(), JournalFormat: journal.Format})
 		return
@@ -84,20 +83,4 @@ func logFile(path string) (*os.File, error) {
 		return nil, err
 	}
 	return file, nil
-}
-
-// growStack grows the main goroutine's stack once, before a call, while the stack is almost empty. Otherwise
-// the stack doubles up to five times during a call, and each time the Go runtime reads the tables of all
-// functions on it. That costs 14 of 360 page faults.
-//
-//go:noinline
-func growStack(touched int) (last byte) {
-	if touched == 0 {
-		return 0
-	}
-	var frame [80 << 10]byte // the netlink library receives into 64 KiB
-	for n := range touched {
-		frame[n%len(frame)] = byte(n)
-	}
-	return frame[len(frame)-1]
 }
