@@ -5,7 +5,7 @@ WORKERS := 50
 SCALE := 1
 SOAK := 1h
 FUZZTIME := 30s
-.PHONY: deps-peers test-load test-soak test-attacker test-fuzz test-arm64 test-schemas bench-scale vulnerabilities
+.PHONY: deps-peers test-load test-soak test-attacker test-fuzz test-arm64 test-schemas bench-driver bench-scale vulnerabilities
 
 deps-peers: ## build cnitool and the reference plugins into bin/, for demo, test and bench
 	cd test/peers && $(GO_BUILD) -o $(BIN)/ tool
@@ -30,6 +30,9 @@ AJV := npx --yes -p ajv-cli@5.0.0 -p ajv@8.20.0 ajv compile --spec=draft2020 --s
 
 test-schemas: ## compile docs/schema with ajv in strict mode, as editors and CI do; needs npm
 	@cd docs/schema && $(AJV) -s plugin.json && $(AJV) -s '!(plugin).json' -r plugin.json
+
+bench-driver: ## measure cni-dra-driver: sandboxes, claims, slices; fail if a limit is exceeded
+	@test/bench/driver
 
 bench-scale: build ## compare kubectl devinfo with kubectl get on an API server with 3,000 pods and 1,000 claims, and fail if a limit is exceeded; SCALE=10 takes 12 GB; needs make deps-apiserver and kubectl
 	@$(GO_BUILD) -o $(BIN)/scale ./test/scale

@@ -11,7 +11,7 @@ PACK = cd deploy/pack && go run . $(1) -bin $(BIN) -version '$(VERSION)' -revisi
 
 programs:
 	@rm -rf $(BIN)/linux_*
-	@for arch in $(ARCHES); do GOOS=linux GOARCH=$$arch $(OURS) -o $(BIN)/linux_$$arch/ ./cmd/...; done
+	@for arch in $(ARCHES); do GOOS=linux GOARCH=$$arch $(GO_BUILD) -o $(BIN)/linux_$$arch/ ./cmd/...; done
 
 # Users run kubectl-devinfo on their own machines.
 kubectl: programs

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"devinfo-cni.io/pkg/core/config"
@@ -19,7 +21,7 @@ func discoveries(t *table) error {
 	for n, vfs := range counts {
 		host := capturetest.ManyVFs(vfs)
 		dir := fmt.Sprint(own, "/vfs-", vfs)
-		if err := undertest.Unpack(host, dir); err != nil {
+		if err := errors.Join(os.RemoveAll(dir), undertest.Unpack(host, dir)); err != nil {
 			return err
 		}
 		sys, err := sysfs.Open(dir)

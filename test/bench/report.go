@@ -23,9 +23,10 @@ func (t *table) save(dir string) error {
 	}
 	text, err := json.MarshalIndent(struct {
 		Machine string `json:"machine"`
-		Rounds  int    `json:"rounds"`
+		Runs    int    `json:"runs"`
+		Rounds  int    `json:"rounds"` // of each run
 		Rows    []row  `json:"rows"`
-	}{machine, *rounds, t.rows}, "", "  ")
+	}{machine, *runs, *rounds, t.rows}, "", "  ")
 	if err != nil {
 		return err
 	}
