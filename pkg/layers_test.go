@@ -54,8 +54,8 @@ var exceptions = []exception{
 	{"pkg/ctl/validate" + testSuffix, "pkg/dra/devices/binding", "validate and the driver must agree about each configuration"},
 	{"pkg/ctl/validate" + testSuffix, "pkg/dra/devices/inventory", "validate and the driver must agree about each configuration"},
 	{"pkg/ctl/validate" + testSuffix, "plugins/devinfo", "validate and the plugin must agree about each configuration"},
+	{"pkg/ctl/validate" + testSuffix, "plugins/devinfo/delegate", "validate and the plugin must agree about each configuration"},
 	{"pkg/ctl/capture" + testSuffix, "pkg/dra/devices/inventory", "the driver must find the same devices in a capture as on the host"},
-	{"pkg/agent", "plugins/devinfo", "the sweep of the agent collects garbage like the plugin's GC; the code for both is not in core yet"},
 }
 
 // A pack is a package in the output of go list.

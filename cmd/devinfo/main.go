@@ -1,5 +1,6 @@
 // Devinfo is a CNI plugin that finds the device of a network attachment and writes its device-info file. A
-// container runtime, Multus or cnitool runs it. Package plugins/devinfo implements it.
+// container runtime, Multus or cnitool runs it. Package plugins/devinfo implements it, and
+// plugins/devinfo/delegate adds networks with delegates.
 package main
 
 import (
@@ -10,12 +11,14 @@ import (
 	"syscall"
 
 	"devinfo-cni.io/pkg/core/build"
+	"devinfo-cni.io/pkg/core/cleanup"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/sysfs"
 	plugin "devinfo-cni.io/plugins/devinfo"
+	"devinfo-cni.io/plugins/devinfo/delegate"
 )
 
 func main() {
@@ -23,7 +26,9 @@ func main() {
 		fmt.Print(build.Plugin{Info: build.Read(), JournalFormat: journal.Format})
 		return
 	}
-	os.Exit(machine().Run(os.Getenv, os.Stdin, os.Stderr))
+	delegate.KeepBrokenPipes()
+	delegates := delegate.Delegates{Within: os.Getenv(cleanup.WithinEnv), Signals: delegate.TakeSignals}
+	os.Exit(delegates.Run(machine(), os.Getenv, os.Stdin, os.Stderr))
 }
 
 // machine returns the plugin for this machine.
@@ -46,9 +51,6 @@ func machine() *plugin.Plugin {
 	p := plugin.New(node, finder, bootID, os.Stdout, log)
 	p.NodeError = nodeErr
 	p.Journal.SRIOVLocks = journal.SRIOVLocks
-	plugin.KeepBrokenPipes()
-	p.Listen = plugin.TakeSignals
-	p.Within = os.Getenv(plugin.WithinEnv)
 	return p
 }
 

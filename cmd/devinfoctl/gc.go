@@ -13,11 +13,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"devinfo-cni.io/pkg/core/cleanup"
 	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/node"
-	cniplugin "devinfo-cni.io/plugins/devinfo"
 )
 
 const gcHelp = `Removes stale attachments: the network namespace no longer exists, or the attachment is from an
@@ -153,21 +154,24 @@ func leasesTable(w io.Writer, uid string, list []node.ClaimLeases) {
 // runtime may have added it again. Finally it removes leftover files of killed calls of the plugin.
 func (t *tool) collect(ctx context.Context, h *host, stale []node.Stale) (failed bool) {
 	log := slog.New(slog.NewTextHandler(t.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	p := cniplugin.New(h.Settings, *h.Finder, h.BootID, t.stdout, log)
-	dirs := t.pluginDirs()
+	c := cleanup.New(h.Settings, h.Finder.Sys, h.BootID, log)
+	c.CNIPath = t.pluginDirs()
 	for n := range stale {
 		o := &stale[n]
 		err := ctx.Err()
 		if err == nil {
-			err = h.Collect(o, func(e *journal.Entry) (bool, error) { return p.Collect(e, dirs) })
+			err = h.Collect(o, func(e *journal.Entry) (bool, error) {
+				done, err := c.Collect(e.Key, e, nil)
+				return done, failure.Translate(err)
+			})
 		}
 		if err != nil {
 			o.Error, failed = err.Error(), true
 		}
 		o.Left = slices.DeleteFunc(slices.Clone(o.Files), func(f string) bool { return !h.FileThere(f) })
 	}
-	if err := p.Sweep(); err != nil {
-		t.warn("sweep: %v", err)
+	if err := c.Sweep(func() {}); err != nil {
+		t.warn("sweep: %v", failure.Translate(err))
 		failed = true
 	}
 	return failed

@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"time"
 
 	"devinfo-cni.io/pkg/agent/inject"
+	"devinfo-cni.io/pkg/core/cleanup"
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/journal"
-	plugin "devinfo-cni.io/plugins/devinfo"
 )
 
 // sweep removes the state left by dead sandboxes and previous boots, and updates the metrics.
@@ -36,17 +35,18 @@ func (a *Agent) sweep(ctx context.Context) {
 }
 
 // collect removes stale attachments and reports the number of removed and remaining ones.
-func (a *Agent) collect(ctx context.Context) (plugin.Garbage, error) {
+func (a *Agent) collect(ctx context.Context) (cleanup.Garbage, error) {
 	node, checker, err := a.checker()
 	if err != nil {
-		return plugin.Garbage{}, err
+		return cleanup.Garbage{}, err
 	}
-	p := plugin.New(node, *checker.Finder, a.BootID, io.Discard, a.Log)
+	c := cleanup.New(node, checker.Finder.Sys, a.BootID, a.Log)
+	c.CNIPath = a.CNIPath
 	if a.HostRoot != "/" {
-		p.Root = a.HostRoot
+		c.Root = a.HostRoot
 	}
 	spread := pace{time.Now()}
-	return p.CollectStale(ctx, a.CNIPath, a.HostRoot != "", spread.rest)
+	return c.CollectStale(ctx, a.HostRoot != "", spread.rest)
 }
 
 // Uninstall cleans up and then removes the plugin, the node's settings and the directories of ended

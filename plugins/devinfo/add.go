@@ -1,54 +1,80 @@
 package plugin
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/grant"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/result"
 )
+
+// An Addition is one ADD. Its steps are Prepare, Attach and Print.
+type Addition struct {
+	*Call
+	Declared *devinfo.Info  // deviceInfo of the configuration, with placeholders expanded
+	Result   *result.Result // the CNI result so far: first the prevResult; nil = none
+	File     InfoFile
+	wantCDI  *config.CDI // cdi of the configuration; nil = no spec
+	spec     journal.CDI
+
+	// Entry is the entry that this ADD recorded last, locked; nil = none.
+	Entry *journal.Entry
+	// Ran lists the plugins that this ADD has run and that need a DEL if it fails, and Output is the last one's result.
+	// They are only set if the network has delegates.
+	Ran    []json.RawMessage
+	Output json.RawMessage
+
+	former       *journal.Entry // entry of an earlier ADD of this attachment, locked until it is replaced; nil = none
+	replaced     *journal.Entry // the former entry, once it is replaced
+	restoreFiles func() error   // restores the files of the former entry; nil = none was removed
+	original     []byte         // content of the device-info file before this ADD, unless devinfo wrote it; nil = none
+}
 
 // Add finds the device, writes the device-info file and, if configured, the CDI spec, and prints the CNI
 // result. The doc comment of describe lists where the facts of the file come from.
 //
 // Add checks as much as it can before it changes anything. Only the cleanup after a former ADD of the attachment
 // may come earlier. If a later step fails, Add undoes all its changes.
-func (p *Plugin) Add(args *Args) (err error) {
-	r, err := p.request(args)
-	if err != nil {
+func Add(c *Call) error {
+	a := &Addition{Call: c}
+	return a.Do(a.Prepare, a.Attach, a.Print)
+}
+
+// Attach finds the device, records the attachment and writes its files.
+func (a *Addition) Attach() (err error) {
+	var p plan
+	if p.device, err = a.Finder.Find(a.Target(a.Declared, a.File.External, a.Result)); err != nil {
 		return err
 	}
-	undo := &rollback{call: r.call}
-	defer func() { err = undo.end(err) }()
-	written, err := r.takeOver(undo)
-	if err != nil {
+	if p.info, err = a.describe(p.device); err != nil {
 		return err
 	}
-	if undo.file, err = r.readInfoFile(written); err != nil {
+	if p.granted, err = a.grantFor(p.device, p.info); err != nil {
 		return err
 	}
-	if err := r.cdi.refuseOwned(); err != nil {
+	if p.leases, err = a.foundLeases(p.device, p.info, p.granted); err != nil {
 		return err
 	}
-	res, file, err := r.runDelegates(undo, undo.file)
-	if err != nil {
+	if p.spec, err = a.encodeSpec(p.granted, p.info); err != nil {
 		return err
 	}
-	plan, err := r.decide(file, res)
-	if err != nil {
+	if err := a.commit(p); err != nil {
 		return err
 	}
-	if err := r.commit(undo, file, res, plan); err != nil {
-		return err
-	}
-	if err := p.interrupted(); err != nil {
-		return err
-	}
-	if err := r.finalResult(res, plan).PrintTo(p.Stdout); err != nil {
-		return fail(codeIO, fmt.Errorf("print the result: %w", err), "")
+	a.complete(p)
+	return nil
+}
+
+// Print prints the CNI result.
+func (a *Addition) Print() error {
+	if err := a.Result.PrintTo(a.Stdout); err != nil {
+		return failure.New(failure.IO, fmt.Errorf("print the result: %w", err), "")
 	}
 	return nil
 }
@@ -62,24 +88,6 @@ type plan struct {
 	leases  []journal.DeviceLease
 }
 
-// decide finds the device and returns the plan for it.
-func (r *request) decide(file infoFile, res *result.Result) (p plan, err error) {
-	if p.device, err = r.plugin.Finder.Find(r.target(r.declared, file.external, res)); err != nil {
-		return p, err
-	}
-	if p.info, err = r.describe(p.device, file); err != nil {
-		return p, err
-	}
-	if p.granted, err = r.grantFor(p.device, p.info, res); err != nil {
-		return p, err
-	}
-	if p.leases, err = r.foundLeases(p.device, p.info, p.granted); err != nil {
-		return p, err
-	}
-	p.spec, err = r.cdi.encode(p.granted, p.info, r.fileName)
-	return p, err
-}
-
 // describe composes the content of the device-info file. Each fact comes from one of these sources:
 //
 //   - deviceInfo of the configuration ([attachment.Attachment.Declared]): any key but version.
@@ -87,122 +95,121 @@ func (r *request) decide(file infoFile, res *result.Result) (p plan, err error) 
 //     representor-device; for vDPA also parent-device, driver and path.
 //   - The CNI result, which Find reads too: its socketPath is the path of a socket. The CNI result is the result
 //     of the last delegate, else the prevResult.
-//   - The device-info file ([request.readInfoFile]): any key. The runtime or a delegate wrote it; if neither did,
+//   - The device-info file ([Addition.readInfoFile]): any key. The runtime or a delegate wrote it; if neither did,
 //     the device plugin's file replaces it. Content that devinfo itself wrote, in a former ADD or for the delegates,
-//     is merged into it like Find's facts, if it is about the same device ([infoFile.facts]).
+//     is merged into it like Find's facts, if it is about the same device ([InfoFile.Facts]).
 //
 // [devinfo.Merge] decides by key which source wins. deviceInfo is its declared layer, Find's facts are the found one,
 // and the file's facts are the existing one.
 //
 // Sources that name different devices are an error: Find compares deviceInfo, the deviceIDs, the file unless
 // devinfo wrote it, the pciID of the CNI result, and the interface in the pod. Different types in deviceInfo
-// and the file are an error too ([request.checkType]). A device that cannot be described is a warning
+// and the file are an error too ([Addition.CheckType]). A device that cannot be described is a warning
 // with a remedy, or an error if the configuration is strict.
-func (r *request) describe(device *discovery.Device, file infoFile) (*devinfo.Info, error) {
+func (a *Addition) describe(device *discovery.Device) (*devinfo.Info, error) {
 	for _, w := range device.Warnings {
-		r.log.Warn(w)
+		a.Log.Warn(w)
 	}
 	if device.Shared {
-		r.log.Info("the device belongs to the lower interface and is shared with other interfaces")
+		a.Log.Info("the device belongs to the lower interface and is shared with other interfaces")
 	}
-	info := devinfo.Merge(file.facts(device, r.declared), device.Info, r.declared)
+	info := devinfo.Merge(a.File.Facts(device, a.Declared), device.Info, a.Declared)
 	if info == nil || discovery.Identity(info) == "" && device.Problem != nil {
-		return nil, r.nothingFound(device)
+		return nil, a.nothingFound(device)
 	}
 	violations := info.Validate()
 	if err := violations.Err(); err != nil {
-		return nil, r.invalid(err, info, device.Problem)
+		return nil, a.invalid(err, info, device.Problem)
 	}
 	for _, v := range violations {
-		r.log.Warn(v.String())
+		a.Log.Warn(v.String())
 	}
-	if err := r.unlessStrict(device.Problem); err != nil {
+	if err := a.unlessStrict(device.Problem); err != nil {
 		return nil, err
 	}
-	r.warnOfKept(info)
-	return info, r.warnOfOrder(device, info)
+	a.warnOfKept(info)
+	return info, a.warnOfOrder(device, info)
 }
 
 // nothingFound returns the error of an ADD without a device, or logs it as a warning.
-func (r *request) nothingFound(device *discovery.Device) error {
+func (a *Addition) nothingFound(device *discovery.Device) error {
 	problem := device.Problem
-	if problem == nil && device.Virtual && !r.cfg.Strict && len(r.cfg.DeviceIDs) == 0 {
-		r.reason = "interface " + r.att.IfName + " is virtual and has no device: not writing a device-info file"
-		r.log.Info(r.reason)
+	if problem == nil && device.Virtual && !a.Config.Strict && len(a.Config.DeviceIDs) == 0 {
+		a.reason = "interface " + a.Attachment.IfName + " is virtual and has no device: not writing a device-info file"
+		a.Log.Info(a.reason)
 		return nil
 	}
 	if problem == nil {
-		problem = fail(codeNotFound, fmt.Errorf("no device found for interface %s", r.att.IfName),
+		problem = failure.New(failure.NotFound, fmt.Errorf("no device found for interface %s", a.Attachment.IfName),
 			`set deviceID (Multus sets it if the network has a k8s.v1.cni.cncf.io/resourceName), or declare the device in deviceInfo`)
 	}
-	return r.unlessStrict(problem)
+	return a.unlessStrict(problem)
 }
 
 // invalid returns the error, or logs the warning, of device information that breaks the specification.
 // For a socket it is always an error, because only the configuration can be wrong. For a device it is a warning
 // unless the configuration is strict, because the kernel may lack a fact.
-func (r *request) invalid(err error, info *devinfo.Info, problem error) error {
+func (a *Addition) invalid(err error, info *devinfo.Info, problem error) error {
 	if problem != nil {
-		return r.unlessStrict(problem)
+		return a.unlessStrict(problem)
 	}
-	err = fail(codeInvalidInfo, err, "correct it with deviceInfo in the configuration; no file was written")
+	err = failure.New(failure.InvalidInfo, err, "correct it with deviceInfo in the configuration; no file was written")
 	if discovery.IsSocket(info.Type) {
 		return err
 	}
-	return r.unlessStrict(err)
+	return a.unlessStrict(err)
 }
 
 // warnOfKept warns if a declared mode or role has no effect because the file already has another one.
-func (r *request) warnOfKept(info *devinfo.Info) {
-	declared, merged := r.declared.Texts(), info.Texts()
+func (a *Addition) warnOfKept(info *devinfo.Info) {
+	declared, merged := a.Declared.Texts(), info.Texts()
 	for _, key := range []string{"mode", "role"} {
 		if declared[key] != "" && declared[key] != merged[key] {
-			r.log.Warn("keeping the device-info file's value instead of the declared one", "key", string(info.Type)+"."+key, "file", merged[key], "declared", declared[key])
+			a.Log.Warn("keeping the device-info file's value instead of the declared one", "key", string(info.Type)+"."+key, "file", merged[key], "declared", declared[key])
 		}
 	}
 }
 
 // warnOfOrder logs a warning if devinfo runs before the plugin that creates the interface. In that case the
 // deviceID names a function whose interface is still on the host. The later plugin then prints a result of its
-// own, and the pciID that devinfo adds is lost.
-func (r *request) warnOfOrder(device *discovery.Device, info *devinfo.Info) error {
-	if device.InNetns || device.SF != "" || len(r.cfg.DeviceIDs) == 0 || len(r.delegates) > 0 || info.Type != devinfo.TypePCI {
+// own, and the pciID that devinfo adds is lost. An ADD that has recorded its attachment before runs plugins itself.
+func (a *Addition) warnOfOrder(device *discovery.Device, info *devinfo.Info) error {
+	if device.InNetns || device.SF != "" || len(a.Config.DeviceIDs) == 0 || a.Entry != nil || info.Type != devinfo.TypePCI {
 		return nil
 	}
-	if has, known := r.prev.Has(r.att.IfName, r.att.Netns); has || !known {
+	if has, known := a.Result.Has(a.Attachment.IfName, a.Attachment.Netns); has || !known {
 		return nil
 	}
 	address, _ := pci.Parse(info.PCI.Address) // Validate has parsed it
-	fn, ok, err := r.plugin.Finder.Sys.PCI(address)
+	fn, ok, err := a.Finder.Sys.PCI(address)
 	if err != nil || !ok {
 		return err
 	}
-	ports, err := r.plugin.Finder.Sys.Ports(fn)
+	ports, err := a.Finder.Sys.Ports(fn)
 	if err != nil || len(ports) == 0 { // no interface, for example on vfio-pci
 		return err
 	}
-	r.log.Warn("interface "+r.att.IfName+" does not exist yet, and "+ports[0].Name+" of "+info.PCI.Address+" is still in the host network namespace",
+	a.Log.Warn("interface "+a.Attachment.IfName+" does not exist yet, and "+ports[0].Name+" of "+info.PCI.Address+" is still in the host network namespace",
 		"remedy", "put devinfo after the plugin that creates the interface; otherwise the final result has no pciID")
 	return nil
 }
 
-// finalResult returns the CNI result: res with the device's pciID or socketPath. If res is nil or a device-info file
-// describes the device, finalResult makes sure that the result has a sandboxed interface.
-func (r *request) finalResult(res *result.Result, plan plan) *result.Result {
-	first := res == nil
+// complete adds the device's pciID or socketPath to the CNI result. If there is no result yet or a device-info file
+// describes the device, complete makes sure that the result has a sandboxed interface.
+func (a *Addition) complete(plan plan) {
+	first := a.Result == nil
 	if first {
-		res = result.New(r.cfg.CNIVersion)
+		a.Result = result.New(a.Config.CNIVersion)
 	}
-	if first || r.fileName != "" && plan.info != nil {
-		res.EnsureSandboxed(r.att.IfName, r.att.Netns)
+	if first || a.File.Name != "" && plan.info != nil {
+		a.Result.EnsureSandboxed(a.Attachment.IfName, a.Attachment.Netns)
 	}
 	texts := plan.info.Texts()
 	pciID, socket := texts["pci-address"], ""
 	if plan.info != nil && discovery.IsSocket(plan.info.Type) {
 		pciID, socket = "", texts["path"]
-	} else if plan.device.SF != "" && !r.cfg.SubfunctionParent {
+	} else if plan.device.SF != "" && !a.Config.SubfunctionParent {
 		pciID = "" // the parent's address, which does not identify the sub-function
 	}
-	res.Identify(r.att.IfName, r.att.Netns, pciID, socket)
-	return res
+	a.Result.Identify(a.Attachment.IfName, a.Attachment.Netns, pciID, socket)
 }

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -10,57 +11,52 @@ import (
 	"devinfo-cni.io/pkg/core/check"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/grant"
 	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/core/result"
 	"devinfo-cni.io/pkg/core/safefile"
 )
 
-// cdiSpec is the CDI spec of an attachment.
-type cdiSpec struct {
-	*call
-	want *config.CDI // cdi of the configuration; nil = no spec
-	file journal.CDI
-}
-
-func (c *call) wantedSpec() (cdiSpec, error) {
-	want, err := c.att.CDI(c.cfg)
+// wantedSpec returns the configuration and the place of the CDI spec, or nil and nothing if there is none.
+func (c *Call) wantedSpec() (*config.CDI, journal.CDI, error) {
+	want, err := c.Attachment.CDI(c.Config)
 	if err != nil || want == nil {
-		return cdiSpec{}, err
+		return nil, journal.CDI{}, err
 	}
-	return cdiSpec{c, want, journal.CDI{
-		Dir: c.plugin.Node.CDIDir, File: cdispec.FileName(want.Kind, want.Name), Device: cdispec.Qualified(want.Kind, want.Name),
-	}}, nil
+	return want, journal.CDI{Dir: c.Node.CDIDir, File: cdispec.FileName(want.Kind, want.Name), Device: cdispec.Qualified(want.Kind, want.Name)}, nil
 }
 
 // refuseOwned refuses a CDI spec whose file belongs to another attachment or another program.
-func (s cdiSpec) refuseOwned() error {
-	if s.want == nil {
+func (a *Addition) refuseOwned() error {
+	if a.wantCDI == nil {
 		return nil
 	}
 	const remedy = `set "name" in "cdi" to a unique name such as "{podUID}-{ifName}", or omit it`
-	foreign, err := s.foreignReason(journal.OfSpec, s.file.File)
+	foreign, err := a.Foreign(a.Key, journal.OfSpec, a.spec.File)
 	if foreign != "" {
-		return fail(codeConfig, fmt.Errorf("CDI spec %s: %s", s.file.File, foreign), remedy)
+		return failure.New(failure.Config, fmt.Errorf("CDI spec %s: %s", a.spec.File, foreign), remedy)
 	}
 	if err == nil {
-		_, err = check.ReadSpec(s.plugin.Specs, s.file.File)
+		_, err = check.ReadSpec(a.Specs, a.spec.File)
 	}
-	if as[*check.ForeignSpecError](err) {
-		return fail(codeConfig, err, remedy)
+	if errors.As(err, new(*check.ForeignSpecError)) {
+		return failure.New(failure.Config, err, remedy)
 	}
 	return err
 }
 
 // grantFor returns the device nodes and mounts that the container may have, by CDI or later by NRI. Without a CDI spec
 // they are empty if the device is the pod's interface, or if no node setting allows devices.
-func (r *request) grantFor(device *discovery.Device, info *devinfo.Info, res *result.Result) (grant.Grant, error) {
-	if info == nil || r.cdi.want == nil && (device.IsInterface || len(r.plugin.Node.AllowedDevices) == 0) {
+func (a *Addition) grantFor(device *discovery.Device, info *devinfo.Info) (grant.Grant, error) {
+	if info == nil || a.wantCDI == nil && (device.IsInterface || len(a.Node.AllowedDevices) == 0) {
 		return grant.Grant{}, nil
 	}
-	g := grant.Granter{Sys: r.plugin.Finder.Sys, Nodes: r.plugin.Nodes, Settings: r.plugin.Node, Pod: r.att.Pod()}
-	if r.cdi.want != nil {
-		g.SocketDir = r.cdi.socketDir(res)
+	g := grant.Granter{Sys: a.Finder.Sys, Nodes: a.Nodes, Settings: a.Node, Pod: a.Attachment.Pod()}
+	if a.wantCDI != nil {
+		g.SocketDir = a.wantCDI.SocketDir
+		if own, _ := a.Result.Find(a.Attachment.IfName, a.Attachment.Netns); g.SocketDir == "" && own.SocketPath != "" {
+			g.SocketDir = path.Dir(own.SocketPath)
+		}
 	}
 	granted, err := g.For(device, info)
 	if err != nil {
@@ -69,55 +65,44 @@ func (r *request) grantFor(device *discovery.Device, info *devinfo.Info, res *re
 	return granted, err
 }
 
-// encode returns the content of the CDI spec, or nil if there is no spec. A refused device node or mount is a
+// encodeSpec returns the content of the CDI spec, or nil if there is no spec. A refused device node or mount is a
 // warning, or an error if the configuration is strict.
-func (s cdiSpec) encode(granted grant.Grant, info *devinfo.Info, file string) ([]byte, error) {
-	if s.want == nil {
+func (a *Addition) encodeSpec(granted grant.Grant, info *devinfo.Info) ([]byte, error) {
+	if a.wantCDI == nil {
 		return nil, nil
 	}
 	if info == nil {
-		s.log.Warn("not writing a CDI spec, because no device was found", "cdi", s.file.Device)
+		a.Log.Warn("not writing a CDI spec, because no device was found", "cdi", a.spec.Device)
 		return nil, nil
 	}
 	for _, refusal := range granted.Refusals {
-		if err := s.unlessStrict(fail(codeConfig, refusal, refusal.Remedy)); err != nil {
+		if err := a.unlessStrict(failure.New(failure.Config, refusal, refusal.Remedy)); err != nil {
 			return nil, err
 		}
 	}
-	device := cdispec.Device{Kind: s.want.Kind, Name: s.want.Name, IfName: s.att.IfName, Info: info, Nodes: granted.Nodes, Mounts: granted.Mounts}
+	device := cdispec.Device{Kind: a.wantCDI.Kind, Name: a.wantCDI.Name, IfName: a.Attachment.IfName, Info: info, Nodes: granted.Nodes, Mounts: granted.Mounts}
 	var err error
-	if device.InfoFile, err = s.mountablePath(file); err != nil {
+	if device.InfoFile, err = a.mountablePath(); err != nil {
 		return nil, err
 	}
 	spec, err := device.Spec()
 	if err != nil {
-		return nil, fail(codeConfig, err, "CDI specs are JSON")
+		return nil, failure.New(failure.Config, err, "CDI specs are JSON")
 	}
 	return cdispec.Encode(spec), nil
 }
 
 // mountablePath returns the path of the device-info file for the runtime to mount. It returns "" if the attachment
 // has no file, or if a user other than root could replace the file first.
-func (s cdiSpec) mountablePath(name string) (string, error) {
-	if name == "" {
+func (a *Addition) mountablePath() (string, error) {
+	if a.File.Name == "" {
 		return "", nil
 	}
-	if err := safefile.Unexposed(s.plugin.Node.DeviceInfoDir); as[*fs.PathError](err) {
+	if err := safefile.Unexposed(a.Node.DeviceInfoDir); errors.As(err, new(*fs.PathError)) {
 		return "", err
 	} else if err != nil {
-		return "", s.unlessStrict(fail(codeConfig, fmt.Errorf("containers do not get the device-info file: %w", err),
-			"see \"namei -l "+s.plugin.Node.DeviceInfoDir+"\"; chown each directory to root with mode 0755, or set deviceInfoDir to a directory where that holds"))
+		return "", a.unlessStrict(failure.New(failure.Config, fmt.Errorf("containers do not get the device-info file: %w", err),
+			"see \"namei -l "+a.Node.DeviceInfoDir+"\"; chown each directory to root with mode 0755, or set deviceInfoDir to a directory where that holds"))
 	}
-	return s.plugin.Infos.Path(name), nil
-}
-
-// socketDir returns the socket's directory on the host, from the configuration or the result; "" = as in the container.
-func (s cdiSpec) socketDir(res *result.Result) string {
-	if s.want.SocketDir != "" {
-		return s.want.SocketDir
-	}
-	if own, _ := res.Find(s.att.IfName, s.att.Netns); own.SocketPath != "" {
-		return path.Dir(own.SocketPath)
-	}
-	return ""
+	return a.Infos.Path(a.File.Name), nil
 }

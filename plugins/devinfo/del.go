@@ -2,90 +2,68 @@ package plugin
 
 import (
 	"cmp"
+	"errors"
 
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/core/cleanup"
+	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
 )
 
-// Del undoes ADD according to the journal entry, see cleanup. It succeeds if the attachment does not exist, and
-// accepts arguments that ADD refuses.
-func (p *Plugin) Del(args *Args) error {
-	cfg, err := p.parse(args)
-	if err != nil {
-		return err
+// Del undoes ADD according to the journal entry, see package cleanup. It succeeds if the attachment does not exist, and
+// accepts arguments that ADD refuses. If the entry is missing or corrupt, complete fills in what ADD would have written.
+func Del(c *Call, complete func(*Call, *journal.Entry)) error {
+	if err := ownNetns(c.Args); err != nil { // delegates would look for the pod's interface in the host's namespace
+		c.Plugin.Log.Warn("treating the network namespace as gone", "error", err)
+		c.Args.Netns = ""
 	}
-	p.lenient(cfg)
-	if err := ownNetns(args); err != nil { // the delegates would look for the pod's interface in the host's namespace
-		p.Log.Warn("treating the network namespace as gone", "error", err)
-		args.Netns = ""
-	}
-	c, err := p.open(cfg, args)
-	if err != nil {
-		c.log.Warn("CNI_ARGS ignored", "error", err)
-	}
-	if c.nested() {
-		c.log.Warn("nothing done: devinfo runs as its own delegate")
-		return nil
-	}
-	recorded, corrupt, err := c.lock()
-	if as[*store.NameError](err) {
-		c.log.Warn("no journal entry", "error", err) // ADD refuses such long names, so it recorded no entry
+	e, corrupt, err := c.LockAnyway(c.Key)
+	if errors.As(err, new(*store.NameError)) {
+		c.Log.Warn("no journal entry", "error", err) // ADD refuses such long names, so it recorded no entry
 	} else if err != nil {
 		return err
 	}
-	defer recorded.Unlock()
-	e := recorded
-	if recorded == nil || corrupt {
-		e = c.reconstruct(recorded)
+	defer e.Unlock()
+	if e == nil || corrupt {
+		e = cmp.Or(e, &journal.Entry{Key: c.Key})
+		complete(c, e)
 	}
-	now := *e
-	now.Netns = args.Netns // the runtime's path is current; it is empty if the namespace is gone
-	clean := cleanup{call: c, entry: &now}
-	if err := clean.addNamed(); err != nil {
+	r := c.Removal(e)
+	r.Netns = c.Args.Netns // the runtime's path is current; it is empty if the namespace is gone
+	if err := addNamed(c, r); err != nil {
 		return err
 	}
-	return clean.run()
+	return r.Run()
 }
 
-// addNamed adds the device-info file that the runtime names to the entry. If the entry already has a different
-// file, addNamed removes the named one.
-func (c cleanup) addNamed() error {
+// addNamed adds the device-info file that the runtime names to a removal. If the entry already has a different file,
+// addNamed removes the named one.
+func addNamed(c *Call, r *cleanup.Removal) error {
 	name, err := c.infoFileName()
-	if err != nil && codeOf(err) == codeConfig { // ADD refuses such a path, so it wrote no file there
-		c.log.Warn("no device-info file removed", "error", err)
+	if err != nil && failure.Code(err) == failure.Config { // ADD refuses such a path, so it wrote no file there
+		c.Log.Warn("no device-info file removed", "error", err)
 		return nil
 	}
-	if err != nil || name == "" || name == c.entry.File {
+	if err != nil || name == "" || name == r.File {
 		return err
 	}
-	if c.entry.File == "" {
-		c.entry.File, c.entry.Dir = name, c.plugin.Node.DeviceInfoDir
+	if r.File == "" {
+		r.Dir, r.File = c.Node.DeviceInfoDir, name
 		return nil
 	}
-	c.entry = &journal.Entry{Dir: c.plugin.Node.DeviceInfoDir, File: name}
-	return c.plugin.Journal.Alone(c.removeFile)
+	named := c.Removal(&journal.Entry{Key: c.Key, Dir: c.Node.DeviceInfoDir, File: name})
+	return c.Journal.Alone(named.RemoveFile)
 }
 
-// reconstruct returns the entry that ADD would have written. corrupt has the facts of the leases; nil = no entry.
-func (c *call) reconstruct(corrupt *journal.Entry) *journal.Entry {
-	runnable := *c.cfg
-	runnable.Delegates = nil
-	for n, d := range c.cfg.Delegates { // ADD refuses delegates that cannot run, so they have not run
-		if err := c.plugin.checkRunnable(c.cfg, n, c.args.Path); err != nil {
-			c.log.Warn("not running a delegate's DEL", "error", err)
-		} else {
-			runnable.Delegates = append(runnable.Delegates, d)
-		}
-	}
-	spec, err := c.wantedSpec()
+// Complete fills in a missing or corrupt entry as ADD of a network without delegates would have written it.
+func Complete(c *Call, e *journal.Entry) {
+	_, spec, err := c.wantedSpec()
 	if err != nil {
-		c.log.Warn("ignoring the CDI spec", "error", err) // ADD refuses such a spec, so it wrote none
+		c.Log.Warn("ignoring the CDI spec", "error", err) // ADD refuses such a spec, so it wrote none
 	}
-	e := cmp.Or(corrupt, &journal.Entry{Key: c.key})
-	e.Delegates, e.CNIVersion, e.Args = delegateConfigs(&runnable), c.cfg.CNIVersion, c.args.CNIArgs
-	e.CapabilityArgs, e.Result = c.capabilityArgs(), c.cfg.PrevResult
 	if e.CDI.File == "" {
-		e.CDI = spec.file
+		e.CDI = spec
 	}
-	return e
+	e.Pod, e.Requested.DeviceIDs = cmp.Or(e.Pod, c.Attachment.Pod().String()), c.Config.DeviceIDs
+	e.CNIVersion, e.Args, e.Result = c.Config.CNIVersion, c.Args.CNIArgs, c.Config.PrevResult
 }

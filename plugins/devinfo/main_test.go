@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/core/cleanup"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/grant"
@@ -24,6 +25,7 @@ import (
 	"devinfo-cni.io/pkg/host/link/linkhost"
 	"devinfo-cni.io/pkg/host/sysfs"
 	plugin "devinfo-cni.io/plugins/devinfo"
+	"devinfo-cni.io/plugins/devinfo/delegate"
 )
 
 // Environment variables with which a story controls the test binary. If storyHost is set, the binary is the
@@ -41,7 +43,9 @@ func TestMain(m *testing.M) {
 		must(os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0"))
 		os.Exit(m.Run())
 	case filepath.Base(os.Args[0]) == "devinfo":
-		os.Exit(storyMachine().Run(os.Getenv, os.Stdin, os.Stderr))
+		delegate.KeepBrokenPipes()
+		delegates := delegate.Delegates{Within: os.Getenv(cleanup.WithinEnv), Signals: delegate.TakeSignals}
+		os.Exit(delegates.Run(storyMachine(), os.Getenv, os.Stdin, os.Stderr))
 	case filepath.Base(os.Args[0]) == "skel":
 		bySkel()
 	default:
@@ -65,9 +69,6 @@ func storyMachine() *plugin.Plugin {
 	}
 	p := plugin.New(node, finder, os.Getenv(storyBoot), os.Stdout, log)
 	p.NodeError, p.Nodes = nodeErr, storyNodes(host.Sys())
-	plugin.KeepBrokenPipes()
-	p.Listen = plugin.TakeSignals
-	p.Within = os.Getenv(plugin.WithinEnv)
 	return p
 }
 

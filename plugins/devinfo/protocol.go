@@ -13,6 +13,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 
 	"devinfo-cni.io/pkg/core/config/attachment"
+	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
 )
 
@@ -35,20 +36,23 @@ type Args struct {
 	Command       string // CNI_COMMAND, the verb
 }
 
-// Run executes one CNI call: it takes the parameters from the environment and the configuration from stdin, and
+// A Verb is a CNI command after its configuration has been read.
+type Verb func(*Call) error
+
+// Run executes one CNI call by its verb: it takes the parameters from the environment and the configuration from stdin, and
 // prints the result or the error as JSON to p.Stdout. It returns the exit code. Without CNI_COMMAND it prints the
 // supported versions to stderr.
 //
 // Run replaces CNI's pkg/skel. That package compiles regular expressions and decodes the configuration twice,
 // which takes a tenth of the time of a call. It may also print an error after the result of ADD.
-func (p *Plugin) Run(getenv func(string) string, stdin io.Reader, stderr io.Writer) (exit int) {
+func (p *Plugin) Run(verbs map[string]Verb, getenv func(string) string, stdin io.Reader, stderr io.Writer) (exit int) {
 	command := getenv("CNI_COMMAND")
 	if command == "" {
 		fmt.Fprintf(stderr, "CNI plugin devinfo: device information for network attachments\n"+
 			"CNI protocol versions supported: %s\n", strings.Join(versions.SupportedVersions(), ", "))
 		return 0
 	}
-	err, failed := errors.AsType[*types.Error](translate(p.dispatch(command, getenv, stdin)))
+	err, failed := errors.AsType[*types.Error](failure.Translate(p.dispatch(verbs[command], command, getenv, stdin)))
 	if !failed {
 		return 0
 	}
@@ -62,42 +66,51 @@ func (p *Plugin) Run(getenv func(string) string, stdin io.Reader, stderr io.Writ
 	return 1
 }
 
-func (p *Plugin) dispatch(command string, getenv func(string) string, stdin io.Reader) error {
-	args := &Args{
-		Args: attachment.Args{
-			ContainerID: getenv("CNI_CONTAINERID"), Netns: getenv("CNI_NETNS"),
-			IfName: getenv("CNI_IFNAME"), CNIArgs: getenv("CNI_ARGS"),
-		},
-		Path: getenv("CNI_PATH"), NetnsOverride: getenv("CNI_NETNS_OVERRIDE"), Command: command,
+func (p *Plugin) dispatch(run Verb, command string, getenv func(string) string, stdin io.Reader) error {
+	if command == "VERSION" {
+		return versions.Encode(p.Stdout)
 	}
-	run, required, limit := p.Add, "CNI_CONTAINERID CNI_NETNS CNI_IFNAME CNI_PATH", maxConfig
+	if run == nil {
+		return failure.New(failure.Environment, fmt.Errorf("unknown CNI_COMMAND: %q", command), "it must be ADD, DEL, CHECK, GC, STATUS or VERSION")
+	}
+	args := &Args{Path: getenv("CNI_PATH"), NetnsOverride: getenv("CNI_NETNS_OVERRIDE"), Command: command}
+	required, limit := "CNI_CONTAINERID CNI_NETNS CNI_IFNAME CNI_PATH", maxConfig
 	switch command {
 	case "ADD":
 		limit = maxAdd
-	case "CHECK":
-		run = p.Check
 	case "DEL":
-		run, required = p.Del, "CNI_CONTAINERID CNI_IFNAME CNI_PATH"
-	case "GC":
-		run, required = p.GC, "CNI_PATH"
-	case "STATUS":
-		run, required = p.Status, "CNI_PATH"
-	case "VERSION":
-		return versions.Encode(p.Stdout)
-	default:
-		return fail(codeEnvironment, fmt.Errorf("unknown CNI_COMMAND: %q", command), "it must be ADD, DEL, CHECK, GC, STATUS or VERSION")
+		required = "CNI_CONTAINERID CNI_IFNAME CNI_PATH"
+	case "GC", "STATUS":
+		required = "CNI_PATH"
+	}
+	if required != "CNI_PATH" {
+		args.Args = attachment.Args{
+			ContainerID: getenv("CNI_CONTAINERID"), Netns: getenv("CNI_NETNS"),
+			IfName: getenv("CNI_IFNAME"), CNIArgs: getenv("CNI_ARGS"),
+		}
 	}
 	if err := checkEnvironment(getenv, strings.Fields(required)); err != nil {
-		return fail(codeEnvironment, err, "the runtime must set it")
+		return failure.New(failure.Environment, err, "the runtime must set it")
 	}
 	var err error
 	if args.StdinData, err = io.ReadAll(io.LimitReader(stdin, int64(limit)+1)); err != nil {
-		return fail(codeIO, fmt.Errorf("read the configuration from standard input: %w", err), "")
+		return failure.New(failure.IO, fmt.Errorf("read the configuration from standard input: %w", err), "")
 	}
 	if len(args.StdinData) > limit {
-		return fail(codeConfig, fmt.Errorf("network configuration: has more than %d MiB", limit>>20), "make it smaller")
+		return failure.New(failure.Config, fmt.Errorf("network configuration: has more than %d MiB", limit>>20), "make it smaller")
 	}
-	return run(args)
+	c, err := p.parse(args)
+	if err != nil {
+		return err
+	}
+	if command == "DEL" || command == "GC" {
+		c.lenient()
+	} else if err := c.strict(); err != nil && command == "STATUS" {
+		return NotReady(err, "")
+	} else if err != nil {
+		return err
+	}
+	return run(c)
 }
 
 // checkEnvironment returns an error if a variable that the verb needs is missing or malformed.
@@ -130,7 +143,7 @@ func checkVersion(cniVersion, verb string) error {
 		return nil
 	}
 	if has, err := version.GreaterThanOrEqualTo(cniVersion, since); err != nil || !has {
-		return fail(types.ErrIncompatibleCNIVersion, fmt.Errorf("cniVersion %s has no %s", cniVersion, verb), "set cniVersion to "+since+" or later")
+		return failure.New(types.ErrIncompatibleCNIVersion, fmt.Errorf("cniVersion %s has no %s", cniVersion, verb), "set cniVersion to "+since+" or later")
 	}
 	return nil
 }

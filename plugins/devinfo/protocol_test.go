@@ -22,6 +22,7 @@ import (
 
 	"devinfo-cni.io/pkg/host/link/linktest"
 	plugin "devinfo-cni.io/plugins/devinfo"
+	"devinfo-cni.io/plugins/devinfo/delegate"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -37,7 +38,7 @@ func answer(t *testing.T, env string, stdin io.Reader) (exit int, stdout, stderr
 		}
 		return ""
 	}
-	exit = (&plugin.Plugin{Stdout: &out}).Run(getenv, stdin, &messages)
+	exit = new(delegate.Delegates).Run(&plugin.Plugin{Stdout: &out}, getenv, stdin, &messages)
 	return exit, out.String(), messages.String()
 }
 
@@ -215,10 +216,10 @@ func protocol(t *testing.T, name, verb string, f fault) (code uint) {
 	return own.Code
 }
 
-// The codes are in the comments of CNI's constants in errors.go, and in the values of devinfo's own constants. Code 1,
+// The codes are in the comments of CNI's constants in package failure, and in the values of devinfo's own constants. Code 1,
 // an unsupported cniVersion, has no constant.
 func TestReferenceListsErrorCodes(t *testing.T) {
-	codes := append(find(t, `(?m)^\tcode\w+ += (?:types\.\w+ +// |uint\()(\d+)`, "errors.go"), "1")
+	codes := append(find(t, `(?m)^\t\w+ += (?:types\.\w+ +// |uint\()(\d+)`, "../../pkg/core/failure/failure.go"), "1")
 	slices.SortFunc(codes, func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
 	difftest.Same(t, "codes in docs/reference.md", find(t, `(?m)^\| (\d+) \| `, "../../docs/reference.md"), codes)
 }

@@ -4,14 +4,16 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
+	"path/filepath"
 	"slices"
 	"time"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/core/result"
 )
 
 // takeOver handles a former ADD of this attachment that had no DEL:
@@ -23,161 +25,148 @@ import (
 //
 // takeOver returns the content that the former ADD wrote to the device-info file. It returns nil if another
 // program has replaced the content. It also returns nil after a cleanup, except after that of a killed ADD.
-func (r *request) takeOver(rollback *rollback) (written *devinfo.Info, err error) {
-	former, corrupt, err := r.lock()
+func (a *Addition) takeOver() (*devinfo.Info, error) {
+	former, corrupt, err := a.LockAnyway(a.Key)
 	if err != nil || former == nil {
 		return nil, err
 	}
-	rollback.former = former
-	ended := *former
+	a.former = former
+	ended, unfinished := a.Removal(former), false
 	switch {
-	case corrupt: // lock has logged a warning; only the leases show what to clean up
-	case !former.OfBoot(r.plugin.BootID):
-		r.log.Warn("cleaning up an attachment from an earlier boot", "since", former.Time)
+	case corrupt: // only the leases show what to clean up
+	case !former.OfBoot(a.BootID):
+		a.Log.Warn("cleaning up an attachment from an earlier boot", "since", former.Time)
 		ended.Netns = "" // its path may now lead to another pod's namespace
-	case r.plugin.stale(r.key, former):
-		r.log.Warn("cleaning up an attachment whose network namespace is gone", "since", former.Time)
+	case a.Stale(former):
+		a.Log.Warn("cleaning up an attachment whose network namespace is gone", "since", former.Time)
 		ended.Netns = ""
 	case len(former.Delegates) == 0:
-		written, _, err = r.formerContent(former)
+		written, _, err := a.formerContent()
 		return written, err
 	case former.Complete:
 		remedy := "run DEL first: adding it again would tear down the network that its delegates made"
-		if len(r.delegates) == 0 || r.cfg.PrevResult != nil && former.PrevResult == nil {
+		if len(a.Config.Delegates) == 0 || a.Config.PrevResult != nil && former.PrevResult == nil {
 			remedy = "devinfo appears twice in this chain: remove one of the two"
 		}
-		return nil, fail(codeConfig, fmt.Errorf("attachment %s exists, since %s", r.key, former.Time.Format("2006-01-02 15:04:05 MST")), remedy)
+		return nil, failure.New(failure.Config, fmt.Errorf("attachment %s exists, since %s", a.Key, former.Time.Format("2006-01-02 15:04:05 MST")), remedy)
 	default:
-		r.log.Warn("cleaning up after an unfinished ADD", "since", former.Time)
-		if written, _, err = r.formerContent(former); err != nil {
-			return nil, err
-		}
+		a.Log.Warn("cleaning up after an unfinished ADD", "since", former.Time)
+		unfinished = true
 	}
-	c := cleanup{call: r.call, entry: &ended}
-	remove := c.removeFile // a copy of c, without removeInfo
-	c.removeInfo = func() error {
-		_, external, err := r.formerContent(&ended)
-		if err == nil && !external { // this ADD reads a file of another program
-			err = remove()
-		}
-		return err
+	written, external, err := a.formerContent()
+	if external {
+		ended.File = "" // this ADD reads a file of another program
 	}
-	if err := c.run(); err != nil {
+	if err == nil {
+		err = ended.Run()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("clean up after an earlier ADD: %w", err)
 	}
 	former.Unlock()
-	rollback.former = nil
+	a.former = nil
+	if !unfinished {
+		return nil, nil
+	}
 	return written, nil
 }
 
 // formerContent returns the content of the device-info file if a former ADD wrote it. external is true if another
 // program, such as a delegate or the runtime, wrote the content before that ADD or since.
-func (r *request) formerContent(former *journal.Entry) (info *devinfo.Info, external bool, err error) {
-	if former.File == "" || former.File != r.fileName {
+func (a *Addition) formerContent() (info *devinfo.Info, external bool, err error) {
+	if a.former.File == "" || a.former.File != a.File.Name {
 		return nil, false, nil
 	}
-	_, info, err = r.readInfo(store.Open(former.Dir), former.File)
-	if info == nil || !former.Kept && sameInfo(former.Info, info) {
+	_, info, err = a.ReadInfo(store.Open(a.former.Dir), a.former.File)
+	if info == nil || !a.former.Kept && SameInfo(a.former.Info, info) {
 		return info, false, err
 	}
 	return nil, true, err
 }
 
-// newEntry returns the journal entry, with everything that ADD may create. res is the CNI result so far.
-func (r *request) newEntry(res *result.Result) *journal.Entry {
-	t := r.target(r.declared, nil, res)
+// NewEntry returns the journal entry, with everything that ADD may create. info is the content for the device-info
+// file; nil = none.
+func (a *Addition) NewEntry(info *devinfo.Info) *journal.Entry {
+	t := a.Target(a.Declared, nil, a.Result)
 	e := &journal.Entry{
-		Key: r.key, Netns: r.args.Netns, Time: time.Now().UTC(), Pod: r.att.Pod().String(),
+		Key: a.Key, Netns: a.Args.Netns, Time: time.Now().UTC(), Pod: a.Attachment.Pod().String(),
 		Requested: journal.Requested{
 			DeviceIDs: t.DeviceIDs, PCIID: t.PCIID, SocketPath: t.SocketPath, FollowLower: t.FollowLower, SubfunctionParent: t.SubfunctionParent,
 		},
-		File: r.fileName, Dir: r.plugin.Node.DeviceInfoDir,
-		CDI: r.cdi.file, Delegates: r.delegates, CNIVersion: r.cfg.CNIVersion, Args: r.args.CNIArgs,
+		File: a.File.Name, Dir: a.Node.DeviceInfoDir, CDI: a.spec, CNIVersion: a.Config.CNIVersion, Args: a.Args.CNIArgs,
 	}
-	if r.declared != nil {
-		e.Requested.Declared = r.declared.Encode()
+	if a.Declared != nil {
+		e.Requested.Declared = a.Declared.Encode()
 	}
-	if len(r.delegates) > 0 {
-		e.CapabilityArgs, e.PrevResult = r.capabilityArgs(), r.cfg.PrevResult
+	if info != nil && e.File != "" {
+		e.Wrote, e.Info, e.Kept = true, info.Encode(), SameInfo(a.File.Original, info)
 	}
 	return e
 }
 
 // commit records the plan, takes leases of the devices, and writes the files.
-func (r *request) commit(rollback *rollback, file infoFile, res *result.Result, plan plan) error {
-	e := r.newEntry(res)
-	if last := rollback.entry; last != nil {
-		e.Leases, e.Result = slices.Clone(last.Leases), last.Result
+func (a *Addition) commit(plan plan) error {
+	e := a.NewEntry(plan.info)
+	if last := a.Entry; last != nil { // this ADD has run plugins
+		e.Delegates, e.CapabilityArgs, e.PrevResult, e.Result = last.Delegates, last.CapabilityArgs, last.PrevResult, a.Output
+		e.Leases = slices.Clone(last.Leases)
 	}
-	e.Leases = mergeLeases(e.Leases, plan.leases...)
+	e.Leases = journal.MergeLeases(e.Leases, plan.leases...)
 	e.Complete, e.InNetns = true, plan.device.InNetns
 	if plan.device.ReachedFromInterface {
 		e.Interface = plan.device.Interface
 	}
 	if plan.info == nil {
-		e.Reason = r.reason
+		e.Reason = a.reason
 	} else {
 		e.Device = journal.Identity{Type: string(plan.info.Type), ID: discovery.Identity(plan.info)}
-		if e.Wrote = file.name != ""; e.Wrote {
-			e.Info, e.Kept = plan.info.Encode(), sameInfo(file.original, plan.info)
-		}
 	}
 	if e.SocketDir = plan.granted.SocketDir; plan.spec == nil {
 		e.CDI, e.SocketDir = journal.CDI{}, ""
 	}
-	if file.name == "" && len(e.Delegates) == 0 && plan.spec == nil && len(e.Leases) == 0 {
-		if rollback.former == nil {
+	if e.File == "" && a.Entry == nil && plan.spec == nil && len(e.Leases) == 0 {
+		if a.former == nil {
 			return nil
 		}
-		return cleanup{call: r.call, entry: rollback.former}.run()
+		return a.Removal(a.former).Run()
 	}
-	if err := rollback.record(e); err != nil {
+	if err := a.Record(e); err != nil {
 		return err
 	}
-	if err := file.write(plan.info); err != nil || plan.spec == nil {
+	if err := a.WriteInfo(plan.info); err != nil || plan.spec == nil {
 		return err
 	}
-	return setContent(r.plugin.Specs, e.CDI.File, plan.spec) // avoids a write, because runtimes reread all specs when one changes
+	return setContent(a.Specs, e.CDI.File, plan.spec) // avoids a write, because runtimes reread all specs when one changes
 }
 
-// rollback holds the state before an ADD, so that a failed ADD can restore it.
-type rollback struct {
-	call *call
-	file infoFile // the device-info file at the beginning of ADD
-
-	former       *journal.Entry // entry of an earlier ADD of this attachment, locked until it is replaced; nil = none
-	replaced     *journal.Entry // the former entry, once it is replaced
-	restoreFiles func() error   // restores the files of the former entry; nil = none was removed
-
-	// entry is the entry that this ADD recorded last, locked; nil = none. In memory, it contains only the
-	// delegates that need a DEL, and the result for that DEL.
-	entry *journal.Entry
-}
-
-// end undoes an ADD that failed with err, and unlocks its entries. A repeated ADD returns to the former
-// attachment, unless delegates have run, because their DEL may remove its interface. In all other cases the
-// attachment is cleaned up. If cleanup fails too, the entry stays, and DEL, GC or the next ADD finish the work.
-func (b *rollback) end(err error) error {
-	defer func() { b.former.Unlock(); b.entry.Unlock() }()
-	if err != nil && b.entry == nil && b.restoreFiles != nil { // the former entry is still recorded
-		return followedBy(err, b.restoreFiles())
+// Do runs the steps of an ADD. If one fails, Do undoes all of them. A repeated ADD returns to the former attachment,
+// unless delegates have run, because their DEL may remove its interface. In all other cases the attachment is cleaned
+// up. If cleanup fails too, the entry stays, and DEL, GC or the next ADD finish the work.
+func (a *Addition) Do(steps ...func() error) (err error) {
+	defer func() { a.former.Unlock(); a.Entry.Unlock() }()
+	for n := 0; n < len(steps) && err == nil; n++ {
+		err = steps[n]()
 	}
-	if err == nil || b.entry == nil {
+	if err != nil && a.Entry == nil && a.restoreFiles != nil { // the former entry is still recorded
+		return failure.Join(err, a.restoreFiles())
+	}
+	if err == nil || a.Entry == nil {
 		return err
 	}
 	var failed error
-	c := cleanup{call: b.call, removeInfo: b.file.restore}
-	if b.replaced != nil && len(b.entry.Delegates) == 0 {
-		if failed = b.record(b.replaced); failed == nil {
-			c.removeInfo = nil // the file belongs to the former attachment again
-			failed = b.restoreFiles()
+	restore := func() error { return setContent(a.Infos, a.File.Name, a.original) }
+	if a.replaced != nil && len(a.Ran) == 0 {
+		if failed = a.Record(a.replaced); failed == nil {
+			restore = nil // the file belongs to the former attachment again
+			failed = a.restoreFiles()
 		}
 		if failed == nil {
 			return err
 		}
 	}
-	c.entry = b.entry
-	return followedBy(err, failed, c.run())
+	r := a.Removal(a.Entry)
+	r.Delegates, r.Result, r.RestoreFile = a.Ran, a.Output, restore
+	return failure.Join(err, failed, r.Run())
 }
 
 // sriovPause and sriovTries limit the wait for sriov-cni's lock. In a chain, sriov-cni's DEL runs after devinfo's.
@@ -186,23 +175,14 @@ const (
 	sriovTries = 20
 )
 
-// record writes the entry to the journal and takes its leases. It replaces the former entry, or the entry
+// Record writes the entry to the journal and takes its leases. It replaces the former entry, or the entry
 // that this ADD recorded before. In that case it first checks that no lease will be refused, and then removes the
 // files that only the replaced entry has. While sriov-cni has a lock of a device, it tries again.
-func (b *rollback) record(e *journal.Entry) (err error) {
-	j, last := b.call.plugin.Journal, cleanup{call: b.call, entry: cmp.Or(b.former, b.entry)}
+func (a *Addition) Record(e *journal.Entry) (err error) {
+	last := cmp.Or(a.former, a.Entry)
 	for range sriovTries {
-		err = nil
-		if last.entry != nil {
-			if err = j.Free(e); err == nil {
-				if b.restoreFiles == nil {
-					b.restoreFiles = last.saveFiles()
-				}
-				err = last.removeReplaced(e)
-			}
-		}
-		if err == nil {
-			err = j.Record(e, last.entry)
+		if err = a.removeReplaced(last, e); err == nil {
+			err = a.Journal.Record(e, last)
 		}
 		if held, ok := errors.AsType[*journal.HeldError](err); !ok || held.Holder.Entry != nil || held.Holder.Claim != nil {
 			break
@@ -211,11 +191,50 @@ func (b *rollback) record(e *journal.Entry) (err error) {
 	}
 	switch {
 	case err == nil:
-		b.replaced, b.former, b.entry = cmp.Or(b.former, b.replaced), nil, e
-	case as[*journal.HeldError](err):
-		return b.call.heldError(err)
-	case codeOf(err) == codeIO:
-		return fail(codeIO, err, "check the journal's directory "+b.call.plugin.Node.StateDir+" (node setting stateDir)")
+		a.replaced, a.former, a.Entry = cmp.Or(a.former, a.replaced), nil, e
+	case errors.As(err, new(*journal.HeldError)):
+		return a.heldError(err)
+	case failure.Code(err) == failure.IO:
+		return failure.New(failure.IO, err, "check the journal's directory "+a.Node.StateDir+" (node setting stateDir)")
 	}
 	return err
+}
+
+// removeReplaced removes the files of the last entry, if there is one, that the new entry does not have.
+func (a *Addition) removeReplaced(last, e *journal.Entry) error {
+	if last == nil {
+		return nil
+	}
+	if err := a.Journal.Free(e); err != nil {
+		return err
+	}
+	if a.restoreFiles == nil {
+		a.restoreFiles = saveFiles(last)
+	}
+	var err error
+	r := a.Removal(last)
+	if last.CDI != e.CDI {
+		err = r.RemoveSpec()
+	}
+	if last.Path() != e.Path() {
+		err = failure.Join(err, r.RemoveFile())
+	}
+	return err
+}
+
+// saveFiles reads the files of the entry, and returns a function that writes the same content again.
+func saveFiles(e *journal.Entry) (restore func() error) {
+	var restores []func() error
+	for _, path := range []string{e.Path(), filepath.Join(e.CDI.Dir, e.CDI.File)} {
+		dir, name := store.Open(filepath.Dir(path)), filepath.Base(path)
+		if text, err := dir.Read(name); err == nil || errors.Is(err, fs.ErrNotExist) {
+			restores = append(restores, func() error { return setContent(dir, name, text) })
+		}
+	}
+	return func() (err error) {
+		for _, restore := range restores {
+			err = failure.Join(err, restore())
+		}
+		return err
+	}
 }

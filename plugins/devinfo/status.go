@@ -3,50 +3,28 @@ package plugin
 import (
 	"fmt"
 	"io/fs"
+
+	"devinfo-cni.io/pkg/core/failure"
 )
 
-// Status returns an error if ADD could not succeed now. It checks the configuration, the directories, sysfs and the
-// delegates' own STATUS.
-func (p *Plugin) Status(args *Args) error {
-	cfg, err := p.parse(args)
-	if err != nil {
-		return err
+// Status returns an error if ADD could not succeed now. It checks the directories and sysfs.
+func Status(c *Call) error {
+	if err := c.Infos.Writable(); err != nil {
+		return NotReady(fmt.Errorf("device-info directory: %w", err), "make it writable, or set deviceInfoDir in the node settings")
 	}
-	if err := p.strict(cfg); err != nil {
-		return notReady(err, "")
+	if err := c.Journal.Writable(); err != nil {
+		return NotReady(fmt.Errorf("state directory: %w", err), "make it writable, on a local disk, or set stateDir in the node settings")
 	}
-	if err := p.Infos.Writable(); err != nil {
-		return notReady(fmt.Errorf("device-info directory: %w", err), "make it writable, or set deviceInfoDir in the node settings")
-	}
-	if err := p.Journal.Writable(); err != nil {
-		return notReady(fmt.Errorf("state directory: %w", err), "make it writable, on a local disk, or set stateDir in the node settings")
-	}
-	if cfg.CDI != nil {
-		if err := p.Specs.Writable(); err != nil {
-			return notReady(fmt.Errorf("CDI directory: %w", err), "make it writable, or set cdiDir in the node settings")
+	if c.Config.CDI != nil {
+		if err := c.Specs.Writable(); err != nil {
+			return NotReady(fmt.Errorf("CDI directory: %w", err), "make it writable, or set cdiDir in the node settings")
 		}
 	}
-	if _, err := fs.Stat(p.Finder.Sys.Files(), "bus"); err != nil {
-		return notReady(fmt.Errorf("%s is not a sysfs: %w", p.Node.Sysfs, err), "mount sysfs there, or set sysfs in the node settings")
+	if _, err := fs.Stat(c.Finder.Sys.Files(), "bus"); err != nil {
+		return NotReady(fmt.Errorf("%s is not a sysfs: %w", c.Node.Sysfs, err), "mount sysfs there, or set sysfs in the node settings")
 	}
-	if len(cfg.Delegates) == 0 {
-		return nil
-	}
-	for n := range cfg.Delegates {
-		if err := p.checkRunnable(cfg, n, args.Path); err != nil {
-			return notReady(err, "")
-		}
-	}
-	n, err := p.network(cfg, args.Path)
-	if err != nil {
-		return notReady(err, "")
-	}
-	p.listen()
-	err = delegateError("STATUS", n.Status())
-	if err == nil || codeOf(err) == codeLimited {
-		return err
-	}
-	return notReady(err, "")
+	return nil
 }
 
-func notReady(err error, remedy string) error { return fail(codeNotAvailable, err, remedy) }
+// NotReady returns the error of a STATUS.
+func NotReady(err error, remedy string) error { return failure.New(failure.NotAvailable, err, remedy) }

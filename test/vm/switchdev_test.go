@@ -14,12 +14,14 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"github.com/vishvananda/netlink"
 
+	"devinfo-cni.io/pkg/core/cleanup"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/sysfs"
 	plugin "devinfo-cni.io/plugins/devinfo"
+	"devinfo-cni.io/plugins/devinfo/delegate"
 )
 
 // devinfo is the plugin as cmd/devinfo assembles it. No emulated PCI device has a switch, so netdevsim is the switch
@@ -45,8 +47,9 @@ func devinfo() int {
 	}
 	node, nodeErr := config.LoadNode(os.Getenv("DEVINFO_NODE_CONFIG"))
 	p := plugin.New(node, discovery.Finder{Sys: sys, Interfaces: link.NewKernel(sys.Files()), Eswitches: eswitch}, bootID, os.Stdout, log)
-	p.NodeError, p.Listen, p.Within = nodeErr, plugin.TakeSignals, os.Getenv(plugin.WithinEnv)
-	return p.Run(os.Getenv, os.Stdin, os.Stderr)
+	p.NodeError = nodeErr
+	d := delegate.Delegates{Within: os.Getenv(cleanup.WithinEnv), Signals: delegate.TakeSignals}
+	return d.Run(p, os.Getenv, os.Stdin, os.Stderr)
 }
 
 // withoutInterfaces hides the interfaces of PCI devices. They have no phys_switch_id, so the PF would be in legacy mode.

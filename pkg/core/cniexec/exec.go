@@ -58,6 +58,8 @@ type Exec struct {
 	// Inherit is an open file that plugins and their children inherit; nil = none. A lock on it (flock) is held
 	// until all of them have ended, even if the caller is killed.
 	Inherit *os.File
+	// Env is added to the environment of the plugins.
+	Env []string
 	// Stderr receives the plugins' standard error; nil = discard. If it fails, the plugins do not notice.
 	Stderr io.Writer
 }
@@ -68,7 +70,7 @@ type Exec struct {
 // Ending ctx ends the wait for an executable that is being replaced. It does not end a running plugin, because
 // a killed plugin may leave work half done.
 func (e *Exec) ExecPlugin(ctx context.Context, path string, stdin []byte, env []string) ([]byte, error) {
-	env = withPath(env)
+	env = append(withPath(env), e.Env...)
 	for tries := 1; ; tries++ {
 		stdout, err := e.run(path, stdin, env)
 		if !errors.Is(err, syscall.ETXTBSY) || tries == replaceTries {
@@ -147,7 +149,7 @@ func withPath(env []string) []string {
 		}
 	}
 	if path != "" && path != "/" {
-		return env
+		return slices.Clip(env)
 	}
 	return append(slices.Clip(env), "PATH="+usualPath) // the last of two values wins
 }

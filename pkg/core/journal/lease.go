@@ -10,6 +10,7 @@ import (
 
 	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 // Kind is the kind of thing that a lease covers.
@@ -51,6 +52,34 @@ type DeviceLease struct {
 	ID     string      `json:"id"`               // "pci-0000:01:10.6", "iommu-15"
 	Mode   SharingMode `json:"mode"`             // always exclusive for files, specs and sockets
 	Object uint64      `json:"object,omitempty"` // sysfs.Object.Inode, which changes if another device gets the same name; 0 = unknown
+}
+
+// LeasesOf returns a lease of the named device with the given mode, and shared leases of the devices that
+// contain it. It returns none if no such device exists.
+func LeasesOf(sys *sysfs.FS, mode SharingMode, name string) (list []DeviceLease, err error) {
+	line, err := sys.Lineage(name)
+	if err != nil {
+		return nil, fmt.Errorf("device %s: %w", name, err)
+	}
+	for _, device := range line {
+		list = MergeLeases(list, DeviceLease{ID: device.ID, Mode: mode, Object: device.Inode})
+		mode = Shared
+	}
+	return list, nil
+}
+
+// MergeLeases adds leases to a list. If a device is in both, the exclusive lease stays.
+func MergeLeases(list []DeviceLease, more ...DeviceLease) []DeviceLease {
+	for _, l := range more {
+		n := slices.IndexFunc(list, func(has DeviceLease) bool { return has.ID == l.ID })
+		switch {
+		case n < 0:
+			list = append(list, l)
+		case l.Mode == Exclusive:
+			list[n] = l
+		}
+	}
+	return list
 }
 
 // lease is a lease of any kind.

@@ -19,6 +19,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	plugin "devinfo-cni.io/plugins/devinfo"
+	"devinfo-cni.io/plugins/devinfo/delegate"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -61,7 +62,7 @@ func (n *node) add(t *testing.T, conf map[string]json.RawMessage) string {
 	}
 	var stdout, stderr bytes.Buffer
 	p := plugin.New(settings, n.finder, "boot", &stdout, slog.New(slog.DiscardHandler))
-	if exit := p.Run(func(key string) string { return env[key] }, bytes.NewReader(stdin), &stderr); exit == 0 {
+	if exit := new(delegate.Delegates).Run(p, func(key string) string { return env[key] }, bytes.NewReader(stdin), &stderr); exit == 0 {
 		return ""
 	}
 	var e types.Error

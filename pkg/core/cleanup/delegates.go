@@ -1,0 +1,145 @@
+package cleanup
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+
+	"devinfo-cni.io/pkg/core/cniexec"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/failure"
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/pod"
+	"devinfo-cni.io/pkg/host/sysfs"
+)
+
+const delegateLimit = 4 * time.Minute // time for one delegate; kubelets and runtimes give up sooner
+
+// WithinEnv is an environment variable with the attachment's key for delegates. Without it, a delegate that is devinfo
+// itself, under another name or inside another plugin, would take the ADD for a killed one and call itself for ever.
+const WithinEnv = "DEVINFO_WITHIN"
+
+// Network returns delegates of an entry as a network, for calls with this network namespace.
+func (c *Cleaner) Network(e *journal.Entry, delegates []json.RawMessage, netns string) (*cniexec.Network, error) {
+	list := &libcni.NetworkConfigList{Name: e.Network, CNIVersion: cmp.Or(e.CNIVersion, "0.1.0")}
+	for n, raw := range delegates {
+		plugin, err := libcni.NetworkPluginConfFromBytes(raw)
+		if err != nil {
+			return nil, failure.New(failure.Config, fmt.Errorf("delegates[%d]: %w", n, err), "correct this plugin configuration")
+		}
+		list.Plugins = append(list.Plugins, plugin)
+	}
+	args, _ := pod.ParseArgs(e.Args) // ADD has refused malformed pairs, and DEL has logged a warning
+	rt := &libcni.RuntimeConf{ContainerID: e.ContainerID, NetNS: netns, IfName: e.IfName, Args: args, CapabilityArgs: map[string]any{}}
+	for key, value := range e.CapabilityArgs {
+		rt.CapabilityArgs[key] = value
+	}
+	// The delegates inherit the entry's lock, so later calls wait for delegates that outlive this process.
+	exec := &cniexec.Exec{Root: c.Root, Limit: delegateLimit, Inherit: e.Locked(), Stderr: os.Stderr}
+	if e.ContainerID != "" { // GC and STATUS do not concern one attachment
+		exec.Env = []string{WithinEnv + "=" + e.Key.String()}
+	}
+	return &cniexec.Network{
+		List: list, Runtime: rt, Dirs: filepath.SplitList(c.CNIPath), Exec: exec, Cache: c.Journal.Cache(e.Key),
+	}, nil
+}
+
+// delDelegates runs the DEL of all delegates, even if some fail. They must not take a device away from another pod
+// that has got the device since ADD. If another pod has it, the delegates get no network namespace, or do not run at
+// all if the journal has no record of this ADD.
+func (r *Removal) delDelegates() (errs []error) {
+	if len(r.Delegates) == 0 {
+		return nil
+	}
+	netns, held := r.Netns, new(journal.HeldError)
+	unrecorded := r.Entry.Locked() == nil
+	switch err := r.heldByAnother(); {
+	case err != nil && unrecorded:
+		r.Log.Warn("not running the delegates' DEL", "error", err)
+		return nil
+	// If Holder.Netns is set, the holder is a lock of sriov-cni, which may be this attachment's own by another path.
+	// Otherwise another pod got the device after the namespace had ended or a DEL was killed.
+	case errors.As(err, &held) && held.Holder.Netns == "":
+		r.Log.Warn("running the delegates' DEL without a network namespace", "error", err)
+		netns = ""
+	}
+	n, err := r.Network(r.Entry, r.Delegates, netns)
+	if err != nil {
+		return []error{err}
+	}
+	if r.Listen != nil {
+		r.Listen()
+	}
+	for _, err := range n.Del(r.Result, nil) {
+		// The ADD of a delegate that cannot be executed failed, and that ADD has undone the other delegates.
+		if err = failure.OfDelegate("DEL", err); err != nil && unrecorded && cannotExecute(err) {
+			r.Log.Warn("not running a delegate's DEL", "error", err)
+			continue
+		}
+		errs = append(errs, err)
+	}
+	return errs
+}
+
+// heldByAnother returns a [*journal.HeldError] if another pod has a device that AskedLeases finds.
+func (r *Removal) heldByAnother() error {
+	if r.Sys == nil {
+		return nil
+	}
+	asked, err := AskedLeases(r.Sys, r.Entry.Requested.DeviceIDs, r.Delegates)
+	if err != nil {
+		return err
+	}
+	err = r.Journal.Free(&journal.Entry{Key: r.Entry.Key, Netns: r.Netns, Pod: r.Entry.Pod, Leases: asked})
+	if errors.As(err, new(*journal.HeldError)) {
+		return err
+	}
+	return nil
+}
+
+// cannotExecute reports whether the kernel cannot run the delegate because it is not a program.
+func cannotExecute(err error) bool {
+	ran, ok := errors.AsType[*cniexec.Error](err)
+	return ok && ran.NotRun() &&
+		(errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOEXEC))
+}
+
+// AskedLeases returns leases of the devices that the network's and the delegates' configurations name. ADD takes them
+// before the delegates run, because sriov-cni changes a VF before devinfo can find it. The leases are exclusive,
+// because a pod does not share a device that it gets by deviceID.
+func AskedLeases(sys *sysfs.FS, ids []config.NamedID, delegates []json.RawMessage) ([]journal.DeviceLease, error) {
+	var names []any // other plugins may use these keys with other types
+	for _, id := range ids {
+		names = append(names, id.ID)
+	}
+	for _, raw := range delegates {
+		var child struct {
+			DeviceID, PCIBusID any
+			RuntimeConfig      struct{ DeviceID any } // takes precedence in host-device
+		}
+		_ = json.Unmarshal(raw, &child) // delegates refuse anything except an object
+		names = append(names, child.DeviceID, child.PCIBusID, child.RuntimeConfig.DeviceID)
+	}
+	var list []journal.DeviceLease
+	for n, name := range names {
+		id, _ := name.(string)
+		if id == "" || slices.Contains(names[:n], name) {
+			continue
+		}
+		more, err := journal.LeasesOf(sys, journal.Exclusive, id)
+		if err != nil {
+			return nil, err
+		}
+		list = journal.MergeLeases(list, more...)
+	}
+	return list, nil
+}

@@ -1,0 +1,73 @@
+// Package delegate wraps the verbs of package plugin for networks with delegates: plugins that devinfo runs itself. ADD
+// records the attachment, runs the delegates, and is then the ADD of a network whose prevResult is their result.
+package delegate
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"devinfo-cni.io/pkg/core/failure"
+	plugin "devinfo-cni.io/plugins/devinfo"
+)
+
+// Delegates runs the delegates of one process of the plugin.
+type Delegates struct {
+	// Within is the value of the environment variable [cleanup.WithinEnv]: the attachment that this process runs in as a
+	// delegate.
+	Within string
+	// Signals starts to receive the signals that would otherwise end the process. It is called before the first
+	// delegate. After a signal, ADD stops once the running delegate has ended; the other verbs finish.
+	Signals func() <-chan os.Signal
+
+	once     sync.Once // for Signals
+	received <-chan os.Signal
+}
+
+// Run executes one CNI call of the plugin, see [plugin.Plugin.Run].
+func (d *Delegates) Run(p *plugin.Plugin, getenv func(string) string, stdin io.Reader, stderr io.Writer) (exit int) {
+	if p.Cleaner != nil { // it is not needed for VERSION
+		p.Listen = d.listen
+	}
+	return p.Run(map[string]plugin.Verb{
+		"ADD": d.add, "CHECK": d.check, "DEL": d.del, "GC": d.gc, "STATUS": d.status,
+	}, getenv, stdin, stderr)
+}
+
+// nested reports whether this process runs as a delegate of the attachment that the call is about.
+func (d *Delegates) nested(c *plugin.Call) bool { return d.Within != "" && d.Within == c.Key.String() }
+
+// KeepBrokenPipes turns a write to a runtime that no longer reads into an error. The default is to kill the
+// process, perhaps during an ADD.
+func KeepBrokenPipes() { signal.Ignore(syscall.SIGPIPE) }
+
+// TakeSignals implements [Delegates.Signals] for a process. SIGTERM and SIGINT no longer end the process. SIGPIPE
+// is received instead of ignored, because delegates would inherit an ignored signal.
+func TakeSignals() <-chan os.Signal {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	return signals
+}
+
+// listen starts to receive signals, once and only for delegates, because it takes a tenth of the time of a chained ADD.
+func (d *Delegates) listen() {
+	d.once.Do(func() {
+		if d.Signals != nil {
+			d.received = d.Signals()
+		}
+	})
+}
+
+// interrupted returns an error if a signal has arrived, so that no further delegate starts.
+func (d *Delegates) interrupted() error {
+	select {
+	case sig := <-d.received:
+		return failure.New(failure.TryAgain, fmt.Errorf("interrupted by signal %q", sig), "everything done so far was undone")
+	default:
+		return nil
+	}
+}

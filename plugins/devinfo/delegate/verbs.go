@@ -1,0 +1,93 @@
+package delegate
+
+import (
+	"devinfo-cni.io/pkg/core/failure"
+	"devinfo-cni.io/pkg/core/journal"
+	plugin "devinfo-cni.io/plugins/devinfo"
+)
+
+// check is CHECK. The delegates of the entry run their own CHECK first, with the runtime's result.
+func (d *Delegates) check(c *plugin.Call) error {
+	if d.nested(c) {
+		return nil
+	}
+	return plugin.Check(c, complete, func(e *journal.Entry) error {
+		if len(e.Delegates) == 0 {
+			return nil
+		}
+		n, err := c.Network(e, e.Delegates, e.Netns)
+		if err != nil {
+			return err
+		}
+		d.listen()
+		prev := c.Config.PrevResult
+		if prev == nil {
+			prev = e.Result
+		}
+		return failure.OfDelegate("CHECK", n.Check(prev))
+	})
+}
+
+// del is DEL. Package cleanup runs the DEL of the entry's delegates.
+func (d *Delegates) del(c *plugin.Call) error {
+	if d.nested(c) {
+		c.Log.Warn("nothing done: devinfo runs as its own delegate")
+		return nil
+	}
+	return plugin.Del(c, complete)
+}
+
+// complete fills in a missing or corrupt entry as ADD would have written it, with the delegates.
+func complete(c *plugin.Call, e *journal.Entry) {
+	able := *c.Config
+	able.Delegates = nil
+	for n, delegate := range c.Config.Delegates { // ADD refuses delegates that cannot run, so they have not run
+		if err := runnable(c, n); err != nil {
+			c.Log.Warn("not running a delegate's DEL", "error", err)
+		} else {
+			able.Delegates = append(able.Delegates, delegate)
+		}
+	}
+	e.Delegates, e.CapabilityArgs = configs(&able), capabilityArgs(c)
+	plugin.Complete(c, e)
+}
+
+// gc is GC: it deletes the attachments that the runtime does not list, runs the delegates' GC, and sweeps leftover
+// files. If the runtime passes no list, the delegates' GC does not run, because a delegate might take a missing list
+// for an empty one. A failure does not stop the rest; all errors are reported.
+func (d *Delegates) gc(c *plugin.Call) error {
+	errs := plugin.Collect(c, complete)
+	if c.Config.Valid != nil && len(c.Config.Delegates) > 0 {
+		n, err := network(c)
+		errs = append(errs, err)
+		if err == nil {
+			d.listen()
+			for _, err := range n.GC(c.Config.Valid) {
+				errs = append(errs, failure.OfDelegate("GC", err))
+			}
+		}
+	}
+	return failure.Join(append(errs, c.Sweep(func() {}))...)
+}
+
+// status is STATUS. It includes the delegates' own STATUS.
+func (d *Delegates) status(c *plugin.Call) error {
+	if err := plugin.Status(c); err != nil || len(c.Config.Delegates) == 0 {
+		return err
+	}
+	for n := range c.Config.Delegates {
+		if err := runnable(c, n); err != nil {
+			return plugin.NotReady(err, "")
+		}
+	}
+	n, err := network(c)
+	if err != nil {
+		return plugin.NotReady(err, "")
+	}
+	d.listen()
+	err = failure.OfDelegate("STATUS", n.Status())
+	if err == nil || failure.Code(err) == failure.Limited {
+		return err
+	}
+	return plugin.NotReady(err, "")
+}
