@@ -1,6 +1,7 @@
 // Bench compares the cost of the plugin with Multus and with simple reference plugins. A run measures the plugins in
 // turn, and divides the medians of their times, because absolute times vary from hour to hour. Bench fails if the
-// median of a ratio over all runs exceeds its gate, because ratios vary from run to run. With -out it writes bench.json and bench.svg into a directory.
+// median of a ratio over all runs exceeds its gate, because ratios vary from run to run. With -out it writes
+// bench.json and bench.svg into a directory.
 //
 //	make bench
 //
