@@ -90,13 +90,13 @@ func journalIn(dir, bootID string) *journal.Journal {
 
 // run returns the output of the process: the step after which it was killed, or the number of steps. It waits
 // until the plugins have exited too; they inherit the pipe.
-func (d victim) run(t *testing.T) string {
+func (v victim) run(t *testing.T) string {
 	t.Helper()
 	ended, pipe, err := os.Pipe()
 	must(t, err)
 	defer ended.Close()
-	d.Pipe = true
-	cmd := d.command(t)
+	v.Pipe = true
+	cmd := v.command(t)
 	cmd.ExtraFiles = []*os.File{pipe}
 	out, err := cmd.Output()
 	pipe.Close()
@@ -108,9 +108,9 @@ func (d victim) run(t *testing.T) string {
 	return strings.TrimSpace(string(out))
 }
 
-func (d victim) command(t *testing.T) *exec.Cmd {
+func (v victim) command(t *testing.T) *exec.Cmd {
 	t.Helper()
-	text, err := json.Marshal(d)
+	text, err := json.Marshal(v)
 	must(t, err)
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), agentEnv+"="+string(text))

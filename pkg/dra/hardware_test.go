@@ -81,35 +81,35 @@ func onDevice(claim *resourceapi.ResourceClaim, n int, device, driver string) *r
 }
 
 // useDevice moves the device into the pod, as a plugin does at ADD, and changes its settings, as the pod does later.
-func (conf pluginConf) useDevice(k *restoretest.Kernel, netns, ifName string) error {
-	if conf.DeviceID == "" {
+func (p pluginConf) useDevice(k *restoretest.Kernel, netns, ifName string) error {
+	if p.DeviceID == "" {
 		return nil
 	}
-	if err := k.Move(conf.DeviceID, "", netns, ifName); err != nil {
+	if err := k.Move(p.DeviceID, "", netns, ifName); err != nil {
 		return err
 	}
-	return k.Use(conf.DeviceID, 9000, "02:00:00:00:00:99")
+	return k.Use(p.DeviceID, 9000, "02:00:00:00:00:99")
 }
 
 // returnDevice moves the device back with its changed settings, as a plugin does at DEL.
-func (conf pluginConf) returnDevice(k *restoretest.Kernel, netns, ifName string) error {
-	if conf.DeviceID == "" || netns == "" || k == nil {
+func (p pluginConf) returnDevice(k *restoretest.Kernel, netns, ifName string) error {
+	if p.DeviceID == "" || netns == "" || k == nil {
 		return nil
 	}
-	return k.Move(conf.DeviceID, netns, "", ifName)
+	return k.Move(p.DeviceID, netns, "", ifName)
 }
 
 // checkDevice returns an error if the device has neither its captured settings nor the configured driver.
-func (conf pluginConf) checkDevice(k *restoretest.Kernel) error {
-	now, err := k.Host().Look(hardwareDevices()[conf.DeviceID])
+func (p pluginConf) checkDevice(k *restoretest.Kernel) error {
+	now, err := k.Host().Look(hardwareDevices()[p.DeviceID])
 	if err != nil {
 		return err
 	}
 	now.Inode = 0
-	if conf.Driver != "" && (now.Driver != conf.Driver || now.Override != conf.Driver) {
-		return fmt.Errorf("driver %q, override %q: want %s", now.Driver, now.Override, conf.Driver)
+	if p.Driver != "" && (now.Driver != p.Driver || now.Override != p.Driver) {
+		return fmt.Errorf("driver %q, override %q: want %s", now.Driver, now.Override, p.Driver)
 	}
-	if was := capturedDevices()[conf.DeviceID]; conf.Driver == "" && !cmp.Equal(was, now) {
+	if was := capturedDevices()[p.DeviceID]; p.Driver == "" && !cmp.Equal(was, now) {
 		return fmt.Errorf("not as it was: %s", cmp.Diff(was, now))
 	}
 	return nil

@@ -71,10 +71,10 @@ func newProxy(t *testing.T, from, to string) *proxy {
 	return l
 }
 
-func (l *proxy) disconnect() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, c := range l.conns {
+func (p *proxy) disconnect() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
 		c.Close()
 	}
 }
@@ -99,16 +99,16 @@ func (r *rig) connect(t *testing.T, socket string) *dra.Agent {
 }
 
 // runPod waits until connected plugins are synchronized, like a runtime, and then starts a sandbox.
-func (n containerRuntime) runPod(sb *api.PodSandbox) error {
-	defer n.BlockPluginSync().Unblock()
-	return n.RunPodSandbox(n.t.Context(), &adaptation.RunPodSandboxRequest{Pod: sb})
+func (c containerRuntime) runPod(sb *api.PodSandbox) error {
+	defer c.BlockPluginSync().Unblock()
+	return c.RunPodSandbox(c.t.Context(), &adaptation.RunPodSandboxRequest{Pod: sb})
 }
 
 // end stops and removes a sandbox.
-func (n containerRuntime) end(sb *api.PodSandbox) {
-	n.t.Helper()
-	must(n.t, n.StopPodSandbox(n.t.Context(), &adaptation.StopPodSandboxRequest{Pod: sb}))
-	must(n.t, n.RemovePodSandbox(n.t.Context(), &adaptation.RemovePodSandboxRequest{Pod: sb}))
+func (c containerRuntime) end(sb *api.PodSandbox) {
+	c.t.Helper()
+	must(c.t, c.StopPodSandbox(c.t.Context(), &adaptation.StopPodSandboxRequest{Pod: sb}))
+	must(c.t, c.RemovePodSandbox(c.t.Context(), &adaptation.RemovePodSandboxRequest{Pod: sb}))
 }
 
 func TestPluginErrorReachesRuntime(t *testing.T) {

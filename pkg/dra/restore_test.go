@@ -34,8 +34,8 @@ func inBubbleWithDevices(t *testing.T, test func(t *testing.T, b *rig)) {
 }
 
 // mismatches returns the labels of the mismatches that the agent has counted once.
-func (b *rig) mismatches() (all []string) {
-	for name, n := range b.samples() {
+func (r *rig) mismatches() (all []string) {
+	for name, n := range r.samples() {
 		if labels, is := strings.CutPrefix(name, "devinfo_dra_device_mismatches_total "); is && n == 1 {
 			all = append(all, labels)
 		}
@@ -45,16 +45,16 @@ func (b *rig) mismatches() (all []string) {
 }
 
 // restartWithLeases restarts the agent with a journal.
-func (b *rig) restartWithLeases() {
-	b.stop()
-	b.options.Devices.Journal = journalIn(b.dir, "boot1")
-	b.start()
+func (r *rig) restartWithLeases() {
+	r.stop()
+	r.options.Devices.Journal = journalIn(r.dir, "boot1")
+	r.start()
 }
 
 // attachDevice attaches sandbox s1 to a claim of a device.
-func (b *rig) attachDevice(t *testing.T, device, driver string) {
+func (r *rig) attachDevice(t *testing.T, device, driver string) {
 	t.Helper()
-	b.attachPod(onDevice(b.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), 0, device, driver))
+	r.attachPod(onDevice(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), 0, device, driver))
 }
 
 func TestDeviceIsRestoredAfterDEL(t *testing.T) {

@@ -44,13 +44,13 @@ func TestDeviceStaysWithClaimUntilReleased(t *testing.T) {
 }
 
 // giveUpVF2 attaches vf2 to claim u1 and waits until its failing DEL is given up.
-func (b *rig) giveUpVF2(t *testing.T) {
+func (r *rig) giveUpVF2(t *testing.T) {
 	t.Helper()
-	b.attachDevice(t, vf2, "vfio-pci")
-	b.plugins.setHook(failDEL("s1"))
-	b.endPod(b.sandbox("s1", "pod"))
-	b.unprepare("u1")
-	b.expectPhase("Undeleted", 1)
+	r.attachDevice(t, vf2, "vfio-pci")
+	r.plugins.setHook(failDEL("s1"))
+	r.endPod(r.sandbox("s1", "pod"))
+	r.unprepare("u1")
+	r.expectPhase("Undeleted", 1)
 }
 
 // The device stays with the claim until it is restored. Neither Multus nor another claim gets it, even if the

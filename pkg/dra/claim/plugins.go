@@ -127,12 +127,12 @@ type loggedExec struct {
 	log *slog.Logger
 }
 
-func (e *loggedExec) ExecPlugin(ctx context.Context, path string, stdin []byte, env []string) ([]byte, error) {
+func (l *loggedExec) ExecPlugin(ctx context.Context, path string, stdin []byte, env []string) ([]byte, error) {
 	said := new(cappedBuffer)
-	e.Stderr = said
-	stdout, err := e.Exec.ExecPlugin(ctx, path, stdin, env)
+	l.Stderr = said
+	stdout, err := l.Exec.ExecPlugin(ctx, path, stdin, env)
 	if said.Len() > 0 {
-		e.log.Info("CNI plugin wrote to stderr", "plugin", filepath.Base(path), "stderr", said.String())
+		l.log.Info("CNI plugin wrote to stderr", "plugin", filepath.Base(path), "stderr", said.String())
 	}
 	return stdout, err
 }
@@ -144,11 +144,11 @@ type withGoneNetns struct {
 	path string // "" = the namespace exists
 }
 
-func (r withGoneNetns) ExecPlugin(ctx context.Context, path string, stdin []byte, env []string) ([]byte, error) {
-	if name := filepath.Base(path); r.path != "" && (name == "sriov" || name == "ib-sriov") {
-		env = append(slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, "CNI_NETNS=") }), "CNI_NETNS="+r.path)
+func (w withGoneNetns) ExecPlugin(ctx context.Context, path string, stdin []byte, env []string) ([]byte, error) {
+	if name := filepath.Base(path); w.path != "" && (name == "sriov" || name == "ib-sriov") {
+		env = append(slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, "CNI_NETNS=") }), "CNI_NETNS="+w.path)
 	}
-	return r.Exec.ExecPlugin(ctx, path, stdin, env)
+	return w.Exec.ExecPlugin(ctx, path, stdin, env)
 }
 
 // cappedBuffer keeps the first MiB that is written to it.

@@ -139,7 +139,7 @@ func (p Policy) decode(raw []byte, source resourceapi.AllocationConfigSource) (o
 	return out, wrong
 }
 
-func (l *refusals) checkKeys(fields map[string]json.RawMessage, source resourceapi.AllocationConfigSource) {
+func (r *refusals) checkKeys(fields map[string]json.RawMessage, source resourceapi.AllocationConfigSource) {
 	known := []string{"apiVersion", "kind", "ifName", "config"}
 	if source == fromClass {
 		known = append(known, "allowedClaimArgs", "device", "driver", "waitForAttach")
@@ -148,13 +148,13 @@ func (l *refusals) checkKeys(fields map[string]json.RawMessage, source resourcea
 	}
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		if !slices.Contains(known, key) {
-			l.add(key, "unknown key "+quote(key), fmt.Sprintf("use only %s, in this spelling", strings.Join(known, ", ")))
+			r.add(key, "unknown key "+quote(key), fmt.Sprintf("use only %s, in this spelling", strings.Join(known, ", ")))
 		}
 	}
 }
 
 // oneOf refuses a key that is missing or that has neither of two values.
-func (l *refusals) oneOf(fields map[string]json.RawMessage, key string, values []string) {
+func (r *refusals) oneOf(fields map[string]json.RawMessage, key string, values []string) {
 	var have string
 	v, given := fields[key]
 	if given && json.Unmarshal(v, &have) == nil && slices.Contains(values, have) {
@@ -164,7 +164,7 @@ func (l *refusals) oneOf(fields map[string]json.RawMessage, key string, values [
 	if given {
 		have = bare(v) + " is not known"
 	}
-	l.add(key, key+" "+have, fmt.Sprintf("use %q or %q", values[0], values[1]))
+	r.add(key, key+" "+have, fmt.Sprintf("use %q or %q", values[0], values[1]))
 }
 
 // bare returns a JSON value in quotes. A string does not get a second pair.

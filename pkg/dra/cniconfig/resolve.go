@@ -212,7 +212,7 @@ func refuse(at, rule, remedy string) *Refusal { return &Refusal{At: at, Rule: ru
 // refusals are all mistakes in an object.
 type refusals []*Refusal
 
-func (l *refusals) add(at, rule, remedy string) { *l = append(*l, refuse(at, rule, remedy)) }
+func (r *refusals) add(at, rule, remedy string) { *r = append(*r, refuse(at, rule, remedy)) }
 
 // quote quotes a part of the configuration for a message, and shortens it.
 func quote(s string) string { return fmt.Sprintf("%q", clip(s)) }

@@ -113,9 +113,9 @@ func deviceOf(n *state.NodeDevice) inventory.Device {
 }
 
 // Networks returns the networks of a claim, with the allocated devices in their configurations.
-func (own Allocation) Networks(claim *resourceapi.ResourceClaim, p cniconfig.Policy) ([]cniconfig.Network, error) {
+func (a Allocation) Networks(claim *resourceapi.ResourceClaim, p cniconfig.Policy) ([]cniconfig.Network, error) {
 	p.Bare = func(device string) bool {
-		d := own[device]
+		d := a[device]
 		return d != nil && inventory.Text(Published(d), inventory.ResourceName) != ""
 	}
 	networks, err := cniconfig.Resolve(claim, p)
@@ -123,7 +123,7 @@ func (own Allocation) Networks(claim *resourceapi.ResourceClaim, p cniconfig.Pol
 		return nil, err
 	}
 	for n := range networks {
-		networks[n].NodeDevice = own[networks[n].Device]
+		networks[n].NodeDevice = a[networks[n].Device]
 		if err := configure(&networks[n]); err != nil {
 			if refusal, is := errors.AsType[*cniconfig.Refusal](err); is {
 				refusal.Request = networks[n].Request

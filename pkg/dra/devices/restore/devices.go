@@ -79,8 +79,8 @@ type Snapshot struct {
 
 // IsReplaced reports whether now is a different device at the same place, because VFs were created again or a card
 // was exchanged.
-func (f Snapshot) IsReplaced(now Snapshot) bool {
-	return f.Inode != 0 && now.Inode != 0 && f.Inode != now.Inode
+func (s Snapshot) IsReplaced(now Snapshot) bool {
+	return s.Inode != 0 && now.Inode != 0 && s.Inode != now.Inode
 }
 
 // present is the current state of a device.
@@ -92,22 +92,22 @@ type present struct {
 
 // Look returns the state of a device. The error is [ErrGone] if the device does not exist, and [ErrNotOnNode] if its
 // interface is not on the node.
-func (h *Devices) Look(d hostdev.Ref) (Snapshot, error) {
-	at := d.Place()
+func (d *Devices) Look(ref hostdev.Ref) (Snapshot, error) {
+	at := ref.Place()
 	f := Snapshot{Bus: at.Bus, Device: at.Name}
 	if at.Bus == "net" {
-		n, ok, err := h.sys.Netdev(d.IfName)
+		n, ok, err := d.sys.Netdev(ref.IfName)
 		if err != nil {
 			return f, err
 		}
 		if !ok {
-			return f, fmt.Errorf("interface %s: %w", d.IfName, ErrGone)
+			return f, fmt.Errorf("interface %s: %w", ref.IfName, ErrGone)
 		}
 		f.Bus, f.Device = n.Bus, n.Device
 	}
-	now, err := h.read(f, func(p sysfs.Port) bool { return p.Name == d.IfName }, func(p sysfs.Port) bool { return p.DevPort == 0 })
-	if err == nil && d.IfName != "" && now.IfName == "" && !strings.Contains(now.Driver, "vfio") {
-		err = fmt.Errorf("%s, %s: %w", now.Device, d.IfName, ErrNotOnNode)
+	now, err := d.read(f, func(p sysfs.Port) bool { return p.Name == ref.IfName }, func(p sysfs.Port) bool { return p.DevPort == 0 })
+	if err == nil && ref.IfName != "" && now.IfName == "" && !strings.Contains(now.Driver, "vfio") {
+		err = fmt.Errorf("%s, %s: %w", now.Device, ref.IfName, ErrNotOnNode)
 	}
 	return now.Snapshot, err
 }
@@ -122,8 +122,8 @@ const (
 )
 
 // State returns whether a device still exists. It returns "" with an error.
-func (h *Devices) State(f Snapshot) (State, error) {
-	inode, err := h.inode(f)
+func (d *Devices) State(f Snapshot) (State, error) {
+	inode, err := d.inode(f)
 	switch {
 	case errors.Is(err, ErrGone):
 		return Gone, nil
@@ -135,20 +135,20 @@ func (h *Devices) State(f Snapshot) (State, error) {
 	return Here, nil
 }
 
-func (h *Devices) inode(f Snapshot) (uint64, error) {
-	there, err := h.sys.HasDevice(f.Bus, f.Device)
+func (d *Devices) inode(f Snapshot) (uint64, error) {
+	there, err := d.sys.HasDevice(f.Bus, f.Device)
 	if err == nil && !there {
 		err = fmt.Errorf("%s: %w", f.Device, ErrGone)
 	}
 	if err != nil {
 		return 0, err
 	}
-	return h.sys.Inode(f.Bus, f.Device)
+	return d.sys.Inode(f.Bus, f.Device)
 }
 
 // now returns the current state of the device in a snapshot.
-func (h *Devices) now(f Snapshot) (present, error) {
-	now, err := h.read(f, func(p sysfs.Port) bool {
+func (d *Devices) now(f Snapshot) (present, error) {
+	now, err := d.read(f, func(p sysfs.Port) bool {
 		return p.DevPort == f.Port && (p.PortName == f.PortName || p.PortName == "" || f.PortName == "")
 	})
 	switch {
@@ -163,17 +163,17 @@ func (h *Devices) now(f Snapshot) (present, error) {
 
 // read returns the current state of the device in f. If the device has several interfaces, read takes the first that
 // passes tests[0], or else the first that passes tests[1], and so on. The other interfaces are separate devices.
-func (h *Devices) read(f Snapshot, tests ...func(sysfs.Port) bool) (now present, err error) {
+func (d *Devices) read(f Snapshot, tests ...func(sysfs.Port) bool) (now present, err error) {
 	now.Bus, now.Device = f.Bus, f.Device
-	if now.Inode, err = h.inode(f); err != nil {
+	if now.Inode, err = d.inode(f); err != nil {
 		return now, err
 	}
 	if f.Bus == "pci" {
-		if err := h.function(&now); err != nil {
+		if err := d.function(&now); err != nil {
 			return now, err
 		}
 	}
-	ports, err := hostdev.Ports(h.sys, h.links, hostdev.Place{Bus: f.Bus, Name: f.Device})
+	ports, err := hostdev.Ports(d.sys, d.links, hostdev.Place{Bus: f.Bus, Name: f.Device})
 	if err != nil {
 		return now, err
 	}
@@ -182,10 +182,10 @@ func (h *Devices) read(f Snapshot, tests ...func(sysfs.Port) bool) (now present,
 		if n < 0 {
 			continue
 		}
-		i, err := h.links.Interface("", ports[n].Name)
+		i, err := d.links.Interface("", ports[n].Name)
 		var settings link.Settings
 		if err == nil {
-			settings, err = h.links.Settings(i.Name)
+			settings, err = d.links.Settings(i.Name)
 		}
 		if errors.Is(err, link.ErrNoInterface) { // the interface was just removed
 			return now, nil
@@ -204,33 +204,33 @@ func (h *Devices) read(f Snapshot, tests ...func(sysfs.Port) bool) (now present,
 
 // function reads the settings that only a PCI function has. It returns an error if the PF of a VF cannot be read,
 // because the settings of the VF would be neither recorded nor restored.
-func (h *Devices) function(now *present) error {
-	fn, err := h.fn(now.Device)
+func (d *Devices) function(now *present) error {
+	fn, err := d.fn(now.Device)
 	if err != nil {
 		return err
 	}
 	now.Driver = fn.Driver
-	if now.Override, err = h.sys.Override(fn); err != nil || fn.PF == nil {
+	if now.Override, err = d.sys.Override(fn); err != nil || fn.PF == nil {
 		return err
 	}
 	away := fmt.Errorf("PF %s of %s: %w", fn.PF, fn.Address, ErrNotOnNode)
 	pf := hostdev.Place{Bus: "pci", Name: fn.PF.String()}
-	ports, err := hostdev.Ports(h.sys, h.links, pf)
+	ports, err := hostdev.Ports(d.sys, d.links, pf)
 	if err != nil {
 		return err
 	}
 	if len(ports) == 0 { // a PF without a network driver has no interface
-		has, err := h.sys.HasPorts(pf.Bus, pf.Name)
+		has, err := d.sys.HasPorts(pf.Bus, pf.Name)
 		if has {
 			return away
 		}
 		return err
 	}
-	index, ok, err := h.sys.VFIndex(*fn.PF, fn.Address)
+	index, ok, err := d.sys.VFIndex(*fn.PF, fn.Address)
 	if !ok {
 		return err
 	}
-	vf, ok, err := h.links.VF(ports[0].Name, index)
+	vf, ok, err := d.links.VF(ports[0].Name, index)
 	if errors.Is(err, link.ErrNoInterface) {
 		return away
 	}
@@ -241,15 +241,15 @@ func (h *Devices) function(now *present) error {
 }
 
 // fn reads a function. It first waits until unbind no longer holds the lock of the function: see unbound.
-func (h *Devices) fn(address string) (sysfs.Function, error) {
+func (d *Devices) fn(address string) (sysfs.Function, error) {
 	a, err := pci.Parse(address)
 	if err == nil {
-		err = h.unbound(address)
+		err = d.unbound(address)
 	}
 	if err != nil {
 		return sysfs.Function{}, err
 	}
-	fn, ok, err := h.sys.PCI(a)
+	fn, ok, err := d.sys.PCI(a)
 	if err == nil && !ok {
 		err = fmt.Errorf("%s: %w", address, ErrGone)
 	}
@@ -258,20 +258,20 @@ func (h *Devices) fn(address string) (sysfs.Function, error) {
 
 // MayBind returns an error if the kernel has no such driver, or if the function is not isolated from devices of the
 // host by an IOMMU. The IOMMU group of the function may only contain bridges and functions on the same driver.
-func (h *Devices) MayBind(f Snapshot, driver string) error {
-	has, err := h.sys.HasDriver(driver)
+func (d *Devices) MayBind(f Snapshot, driver string) error {
+	has, err := d.sys.HasDriver(driver)
 	if err == nil && !has {
 		err = fmt.Errorf("driver: %s: the kernel has no such driver: load the module %s on the node", driver, driver)
 	}
 	if err != nil {
 		return err
 	}
-	group, others, err := h.Beside(f, driver)
+	group, others, err := d.Beside(f, driver)
 	switch {
 	case err != nil:
 		return err
 	case group == "":
-		free, err := h.sys.WithoutIOMMU()
+		free, err := d.sys.WithoutIOMMU()
 		if err == nil && !free {
 			err = fmt.Errorf("driver: %s: no IOMMU isolates %s: enable it in the firmware and by a kernel parameter such as intel_iommu=on", driver, f.Device)
 		}
@@ -284,12 +284,12 @@ func (h *Devices) MayBind(f Snapshot, driver string) error {
 }
 
 // Beside returns the IOMMU group of a function, and the other members that are neither bridges nor on driver.
-func (h *Devices) Beside(f Snapshot, driver string) (group string, others []string, err error) {
-	fn, err := h.fn(f.Device)
+func (d *Devices) Beside(f Snapshot, driver string) (group string, others []string, err error) {
+	fn, err := d.fn(f.Device)
 	if err != nil {
 		return "", nil, err
 	}
-	group, members, err := h.sys.IOMMUGroup(fn)
+	group, members, err := d.sys.IOMMUGroup(fn)
 	for _, m := range members {
 		if m.Name != f.Device && !m.Bridge && m.Driver != driver {
 			others = append(others, fmt.Sprintf("%s (driver %q)", m.Name, m.Driver))
@@ -299,25 +299,25 @@ func (h *Devices) Beside(f Snapshot, driver string) (group string, others []stri
 }
 
 // Bind binds a function to a driver and reserves it for this driver until [Devices.Restore].
-func (h *Devices) Bind(f Snapshot, driver string) error { return h.bind(f.Device, driver, driver) }
+func (d *Devices) Bind(f Snapshot, driver string) error { return d.bind(f.Device, driver, driver) }
 
 // bind binds a function to a driver, or unbinds it if driver is "". It leaves driver_override set to override.
 // driver_override has priority over the order of drivers and over sriov_drivers_autoprobe.
-func (h *Devices) bind(device, driver, override string) error {
+func (d *Devices) bind(device, driver, override string) error {
 	attribute := "bus/pci/devices/" + device + "/driver_override"
-	fn, err := h.fn(device)
+	fn, err := d.fn(device)
 	if err != nil {
 		return err
 	}
 	set := func(name, text string) {
 		if err == nil {
-			err = h.set(name, text)
+			err = d.set(name, text)
 		}
 	}
 	if fn.Driver != driver {
 		set(attribute, driver)
 		if err == nil && fn.Driver != "" {
-			err = h.unbind(device, fn.Driver)
+			err = d.unbind(device, fn.Driver)
 		}
 		if driver != "" {
 			set("bus/pci/drivers_probe", device)
@@ -326,7 +326,7 @@ func (h *Devices) bind(device, driver, override string) error {
 	if set(attribute, override); err != nil {
 		return err
 	}
-	fn, err = h.fn(device)
+	fn, err = d.fn(device)
 	if err == nil && fn.Driver != driver {
 		err = fmt.Errorf("%s: bound to driver %q, not to %q: see the kernel's log on the node", device, fn.Driver, driver)
 	}
@@ -334,8 +334,8 @@ func (h *Devices) bind(device, driver, override string) error {
 }
 
 // set writes an attribute. An empty text clears the attribute.
-func (h *Devices) set(name, text string) error {
-	if err := h.write(name, text+"\n"); err != nil {
+func (d *Devices) set(name, text string) error {
+	if err := d.write(name, text+"\n"); err != nil {
 		return fmt.Errorf("write %q: %w", text, err)
 	}
 	return nil
@@ -345,23 +345,23 @@ func (h *Devices) set(name, text string) error {
 // (drivers/vfio/vfio_main.c, vfio_unregister_group_dev).
 const patience = 5 * time.Second
 
-func (h *Devices) unbind(device, driver string) error {
+func (d *Devices) unbind(device, driver string) error {
 	done := make(chan error, 1)
-	h.unbinding.Store(device, done)
-	go func() { done <- h.set("bus/pci/drivers/"+driver+"/unbind", device) }()
-	return h.unbound(device)
+	d.unbinding.Store(device, done)
+	go func() { done <- d.set("bus/pci/drivers/"+driver+"/unbind", device) }()
+	return d.unbound(device)
 }
 
 // unbound waits for the end of an unbind call, which an earlier attempt may have begun. During the call the kernel
 // holds the lock of the device, so reading or writing driver_override or probing the device would block.
-func (h *Devices) unbound(device string) error {
-	done, ok := h.unbinding.Load(device)
+func (d *Devices) unbound(device string) error {
+	done, ok := d.unbinding.Load(device)
 	if !ok {
 		return nil
 	}
 	select {
 	case err := <-done.(chan error):
-		h.unbinding.Delete(device)
+		d.unbinding.Delete(device)
 		return err
 	case <-time.After(patience):
 		return fmt.Errorf("%s: its driver does not release it: a process still has it open", device)

@@ -40,18 +40,18 @@ func (m *Mismatch) Unwrap() error { return m.Err }
 
 // Restore restores a device, and returns the settings that it changed. It makes one attempt: repeat it on [ErrNotOnNode]
 // and on a [*Mismatch]. [ErrGone] means that there is nothing left to restore.
-func (h *Devices) Restore(f Snapshot) (did []string, err error) {
-	if err := h.unbound(f.Device); err != nil {
+func (d *Devices) Restore(f Snapshot) (did []string, err error) {
+	if err := d.unbound(f.Device); err != nil {
 		return nil, &Mismatch{[]string{Driver}, err}
 	}
-	now, err := h.now(f)
+	now, err := d.now(f)
 	if err != nil {
 		return nil, err
 	}
 	if f.Bus == "pci" && (now.Driver != f.Driver || now.Override != f.Override) {
 		// An igbvf interface that was bound while its PF had a MAC for it cannot change its own MAC until it is
 		// bound again. So restore the MAC on the PF first.
-		for _, s := range h.leftOnPF(f, now) {
+		for _, s := range d.leftOnPF(f, now) {
 			if s.what == link.VFMAC {
 				if err := s.set(); err != nil {
 					return nil, &Mismatch{[]string{s.what}, err}
@@ -59,7 +59,7 @@ func (h *Devices) Restore(f Snapshot) (did []string, err error) {
 				did = append(did, s.what)
 			}
 		}
-		if err := h.bind(f.Device, f.Driver, f.Override); err != nil {
+		if err := d.bind(f.Device, f.Driver, f.Override); err != nil {
 			return did, &Mismatch{[]string{Driver}, err}
 		}
 		did = append(did, Driver)
@@ -68,7 +68,7 @@ func (h *Devices) Restore(f Snapshot) (did []string, err error) {
 	// A VF may be unable to change its MAC while its PF has a MAC for it, and a PF may take the VF's current MAC as
 	// the configured one. So set the VF first, then the PF, then the VF again.
 	for pass := range 3 {
-		left, err := h.left(f)
+		left, err := d.left(f)
 		if err != nil {
 			return did, err
 		}
@@ -78,7 +78,7 @@ func (h *Devices) Restore(f Snapshot) (did []string, err error) {
 			}
 		}
 	}
-	left, err := h.left(f)
+	left, err := d.left(f)
 	if err != nil {
 		return did, err
 	}
@@ -114,12 +114,12 @@ type setting struct {
 }
 
 // left returns the settings that differ from the snapshot, altnames first and the name last.
-func (h *Devices) left(f Snapshot) ([]setting, error) {
-	now, err := h.now(f)
+func (d *Devices) left(f Snapshot) ([]setting, error) {
+	now, err := d.now(f)
 	if err != nil {
 		return nil, err
 	}
-	list := h.leftOnPF(f, now)
+	list := d.leftOnPF(f, now)
 	if f.IfName == "" {
 		return list, nil
 	}
@@ -128,18 +128,18 @@ func (h *Devices) left(f Snapshot) ([]setting, error) {
 	}
 	if f.Settings != nil {
 		want := *f.Settings
-		want.AltNames = slices.DeleteFunc(slices.Clone(want.AltNames), h.isOtherName(now))
+		want.AltNames = slices.DeleteFunc(slices.Clone(want.AltNames), d.isOtherName(now))
 		for _, what := range want.Unlike(*now.Settings) {
-			set := func() error { return h.links.Set(now.IfName, what, want) }
+			set := func() error { return d.links.Set(now.IfName, what, want) }
 			if what == link.AltNames { // an altname may be the interface name to restore
-				set = func() error { return h.setAltNames(now, want.AltNames) }
+				set = func() error { return d.setAltNames(now, want.AltNames) }
 			}
 			list = append(list, setting{what, false, set})
 		}
 	}
 	change := func(what string, differs bool, to link.Change) {
 		if differs {
-			list = append(list, setting{what, false, func() error { return h.taken(to.Name, h.links.Change(now.IfName, to)) }})
+			list = append(list, setting{what, false, func() error { return d.taken(to.Name, d.links.Change(now.IfName, to)) }})
 		}
 	}
 	mac, _ := net.ParseMAC(f.MAC)
@@ -151,27 +151,27 @@ func (h *Devices) left(f Snapshot) ([]setting, error) {
 
 // isOtherName returns a function that reports whether an altname is missing and names another interface. Such an
 // altname cannot be added: an earlier pod may have given the interface the name of another device.
-func (h *Devices) isOtherName(now present) func(altName string) bool {
+func (d *Devices) isOtherName(now present) func(altName string) bool {
 	return func(altName string) bool {
 		if slices.Contains(now.Settings.AltNames, altName) {
 			return false
 		}
-		i, err := h.links.Interface("", altName)
+		i, err := d.links.Interface("", altName)
 		return err == nil && i.Name == altName && i.Name != now.IfName
 	}
 }
 
 // setAltNames removes unwanted altnames, and then adds missing ones.
-func (h *Devices) setAltNames(now present, want []string) error {
+func (d *Devices) setAltNames(now present, want []string) error {
 	var errs []error
 	for _, name := range now.Settings.AltNames {
 		if !slices.Contains(want, name) {
-			errs = append(errs, h.links.SetAltName(now.IfName, name, false))
+			errs = append(errs, d.links.SetAltName(now.IfName, name, false))
 		}
 	}
 	for _, name := range want {
 		if !slices.Contains(now.Settings.AltNames, name) {
-			errs = append(errs, h.taken(name, h.links.SetAltName(now.IfName, name, true)))
+			errs = append(errs, d.taken(name, d.links.SetAltName(now.IfName, name, true)))
 		}
 	}
 	return errors.Join(errs...)
@@ -179,11 +179,11 @@ func (h *Devices) setAltNames(now present, want []string) error {
 
 // taken adds the current owner of a name to an EEXIST error. If a pod gave the name to another device, restoring
 // that device frees it.
-func (h *Devices) taken(name string, err error) error {
+func (d *Devices) taken(name string, err error) error {
 	if !errors.Is(err, syscall.EEXIST) {
 		return err
 	}
-	i, asked := h.links.Interface("", name)
+	i, asked := d.links.Interface("", name)
 	if asked != nil {
 		return err
 	}
@@ -198,12 +198,12 @@ func (h *Devices) taken(name string, err error) error {
 }
 
 // leftOnPF returns the settings on the PF that differ from the snapshot. It ignores settings without a snapshot.
-func (h *Devices) leftOnPF(f Snapshot, now present) (list []setting) {
+func (d *Devices) leftOnPF(f Snapshot, now present) (list []setting) {
 	if f.VF == nil {
 		return nil
 	}
 	for _, what := range f.VF.Unlike(*now.VF) {
-		list = append(list, setting{what, true, func() error { return h.links.SetVF(now.pf, now.index, what, *f.VF) }})
+		list = append(list, setting{what, true, func() error { return d.links.SetVF(now.pf, now.index, what, *f.VF) }})
 	}
 	return list
 }
