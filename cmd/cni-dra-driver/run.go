@@ -167,18 +167,16 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 	}
 	own, held := o.own(node, sys, bootID)
 	kernel := link.NewKernel(sys.Files())
-	return dra.New(dra.Options{
-		Options: claim.Options{
-			Driver: driver, Policy: cniconfig.Policy{Driver: driver, Pool: o.nodeName, AllowClaimTypes: o.allowed},
-			Dirs:     o.dirs(node),
-			Retries:  claim.Retries{DelMaxFailures: o.delMaxFailures, DelMinRetryTime: o.delMinRetryTime},
-			HostRoot: o.hostRoot, Gate: filepath.Join(o.cniBinDir, gateName), BootID: bootID,
-			Netns: link.CheckNetns, Unexposed: safefile.UnexposedBelow,
-			Status:  func(ctx context.Context, r status.Report) error { return status.Apply(ctx, client, r) },
-			Read:    dra.ReadClaim(client),
-			Notify:  dra.PostNotices(client, driver, o.nodeName, log),
-			Metrics: registry, Log: log,
-		},
+	return dra.New(claim.Options{
+		Driver: driver, Policy: cniconfig.Policy{Driver: driver, Pool: o.nodeName, AllowClaimTypes: o.allowed},
+		Dirs:     o.dirs(node),
+		Retries:  claim.Retries{DelMaxFailures: o.delMaxFailures, DelMinRetryTime: o.delMinRetryTime},
+		HostRoot: o.hostRoot, Gate: filepath.Join(o.cniBinDir, gateName), BootID: bootID,
+		Netns: link.CheckNetns, Unexposed: safefile.UnexposedBelow,
+		Status:  func(ctx context.Context, r status.Report) error { return status.Apply(ctx, client, r) },
+		Read:    dra.ReadClaim(client),
+		Notify:  dra.PostNotices(client, driver, o.nodeName, log),
+		Metrics: registry, Log: log,
 		Devices: devices.Options{
 			Inventory: offered, Custody: own, Journal: held, Lineage: sys.Lineage,
 			Finder:          &discovery.Finder{Sys: sys, Interfaces: kernel, Eswitches: kernel},

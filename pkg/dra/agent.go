@@ -9,25 +9,14 @@ import (
 	"devinfo-cni.io/pkg/core/nri"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/claim"
-	"devinfo-cni.io/pkg/dra/devices"
 )
-
-// Options configures an [Agent].
-type Options struct {
-	claim.Options // New sets Node
-	// New sets Driver, StateDir, BootID, Metrics, Log and Step of Devices from the embedded Options.
-	Devices devices.Options
-}
 
 // Agent connects the engine to the container runtime as an NRI plugin.
 type Agent struct{ *claim.Engine }
 
 // New creates an Agent. It locks the state directory and reads it, like [claim.New].
-func New(o Options) (*Agent, error) {
-	o.Devices.Driver, o.Devices.StateDir, o.Devices.BootID = o.Driver, o.StateDir, o.BootID
-	o.Devices.Metrics, o.Devices.Log, o.Devices.Step = o.Metrics, o.Log, o.Step
-	o.Node = devices.New(o.Devices)
-	engine, err := claim.New(o.Options)
+func New(o claim.Options) (*Agent, error) {
+	engine, err := claim.New(o)
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"devinfo-cni.io/pkg/core/discovery"
-	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/dra/devices/restore/restoretest"
@@ -37,7 +37,7 @@ func hardwareDevices() map[string]hostdev.Ref {
 
 // addDevices adds the captured host's devices to the options. They are in the state of the capture, unless dir
 // has a kernel already.
-func addDevices(o *dra.Options, dir string) *restoretest.Kernel {
+func addDevices(o *claim.Options, dir string) *restoretest.Kernel {
 	text, err := os.ReadFile(hardware)
 	check(err)
 	k := restoretest.Open(dir)

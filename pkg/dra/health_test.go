@@ -144,7 +144,7 @@ func TestHealthStreamReportsPeriodicallyUntilCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		reports, done := make(chan kubeletplugin.DeviceHealthReport), make(chan error, 1)
-		agent := &dra.Agent{Engine: &claim.Engine{Options: claim.Options{Node: devices.New(devices.Options{})}}}
+		agent := &dra.Agent{Engine: &claim.Engine{Node: devices.New(devices.Options{}, nil)}}
 		k := dra.Unstarted(agent, dra.KubeletOptions{Node: "node1"})
 		go func() { done <- k.WatchHealthStatus(ctx, reports) }()
 		began := time.Now()

@@ -19,7 +19,7 @@ import (
 
 // withLockCheck returns the rig's options, with functions that call locks first. locks takes both mutexes, so
 // the test hangs if the agent holds one of them during a read or a call.
-func (r *rig) withLockCheck(locks func()) dra.Options {
+func (r *rig) withLockCheck(locks func()) claim.Options {
 	ask := func(what string) {
 		locks()
 		r.mu.Lock()

@@ -34,7 +34,7 @@ import (
 type rig struct {
 	t       testing.TB
 	dir     string
-	options dra.Options
+	options claim.Options
 	agent   *dra.Agent
 	// registry has the metrics of agent.
 	registry *prometheus.Registry
@@ -75,7 +75,7 @@ func newRig(t testing.TB) *rig {
 }
 
 // optionsIn returns the options of an agent whose directories are below dir.
-func optionsIn(dir string) dra.Options {
+func optionsIn(dir string) claim.Options {
 	check(os.MkdirAll(filepath.Join(dir, "netns"), 0o755))
 	check(os.MkdirAll(filepath.Join(dir, "bin"), 0o755))
 	self, err := os.Executable()
@@ -83,7 +83,7 @@ func optionsIn(dir string) dra.Options {
 	if err := os.Symlink(self, filepath.Join(dir, "bin/fake")); !os.IsExist(err) {
 		check(err)
 	}
-	return dra.Options{Options: claim.Options{
+	return claim.Options{
 		Driver: driverName, Policy: cniconfig.Policy{Driver: driverName, Pool: "node1"},
 		Dirs: claim.Dirs{
 			StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cache"), CDIDir: filepath.Join(dir, "cdi"),
@@ -96,9 +96,9 @@ func optionsIn(dir string) dra.Options {
 			return nil, errors.New("no API server")
 		},
 		Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
-	}, Devices: devices.Options{
-		DevicePluginDir: filepath.Join(dir, "dp"), Advertised: func(context.Context, string, string) (bool, error) { return false, nil },
-	}}
+		Devices: devices.Options{
+			DevicePluginDir: filepath.Join(dir, "dp"), Advertised: func(context.Context, string, string) (bool, error) { return false, nil },
+		}}
 }
 
 // fileIsNetns accepts any file as a network namespace, because creating a namespace needs root.

@@ -124,9 +124,7 @@ func (recorded) PodIn(string) string        { return "" }
 
 // releaseLeases ends the leases of claims without a record, and removes the device-plugin files of the driver.
 func (i Installation) releaseLeases(onRecord recorded) error {
-	node := devices.New(devices.Options{Journal: i.Journal})
-	node.Use(onRecord)
-	return node.Leases.Collect()
+	return devices.New(devices.Options{Journal: i.Journal}, onRecord).Leases.Collect()
 }
 
 // removeSpecs removes the CDI specs of gates and of metadata.

@@ -26,36 +26,42 @@ func (s *steps) add(c *claim, indexes []int, sb *sandbox) error {
 	refused := func(n int, err error) error { // before any plugin has run, so no DEL is needed
 		for _, n := range indexes {
 			if err := s.releaseLeases(c.record, &c.record.Attachments[n]); err != nil {
-				s.Log.Warn("cannot release leases of a claim; retrying at Unprepare", "claim", c.ref, "error", err)
+				s.log.Warn("cannot release leases of a claim; retrying at Unprepare", "claim", c.ref, "error", err)
 			}
 		}
 		s.metrics.exec("ADD", 0, err)
 		return s.reportFailedAdd(c, n, sb, err)
 	}
+
+	// Lease the devices, so that nobody else may change them.
 	for _, n := range indexes {
 		if err := s.leaseDevice(c, &c.record.Attachments[n], sb); err != nil {
 			return refused(n, nodeError(err))
 		}
 	}
+
+	// Record what DEL and restore will need, before anything changes.
 	record := c.record.Clone()
 	for _, n := range indexes {
 		at := &record.Attachments[n]
 		if err := s.cni.check(at); err != nil {
 			return refused(n, err)
 		}
-		note, err := s.Node.Snapshot(at, s.table.noteOfGivenUp(at))
+		note, err := s.node.Snapshot(at, s.table.noteOfGivenUp(at))
 		if err != nil {
 			return refused(n, nodeError(err))
 		}
 		at.Phase, at.Error = state.Adding, ""
 		at.Execution = state.Execution{
-			Sandbox: sb.ID, Netns: sb.Netns, BootID: s.BootID, Args: cniArgs(sb.Sandbox, c.ref.Name),
-			InfoFile: filepath.Join(s.DeviceInfoDir, attachment.ClaimFileName(at.Network, sb.ID, at.IfName)), Note: note,
+			Sandbox: sb.ID, Netns: sb.Netns, BootID: s.bootID, Args: cniArgs(sb.Sandbox, c.ref.Name),
+			InfoFile: filepath.Join(s.deviceInfoDir, attachment.ClaimFileName(at.Network, sb.ID, at.IfName)), Note: note,
 		}
 	}
 	if err := s.records.put(c, record, "adding"); err != nil {
 		return refused(indexes[0], nodeError(err))
 	}
+
+	// Run the plugins. Each network is recorded, and its gate opened, as soon as its plugins have succeeded.
 	var errs []error
 	for r := range inParallel(record, indexes, func(at *state.Attachment) error { return s.addNetwork(record.UID, at) }) {
 		if err := s.recordAdd(c, r); err != nil {
@@ -96,14 +102,14 @@ func (s *steps) leaseDevice(c *claim, at *state.Attachment, sb *sandbox) error {
 	if err := s.table.checkReleased(c, at); err != nil {
 		return err
 	}
-	return s.Node.Leases.Lease(c.record, at, sb.Netns, sb.Pod.UID, fmt.Sprintf(": pod %s/%s (%s) cannot have it too; request a device by a claim or by Multus, not by both",
+	return s.node.Leases.Lease(c.record, at, sb.Netns, sb.Pod.UID, fmt.Sprintf(": pod %s/%s (%s) cannot have it too; request a device by a claim or by Multus, not by both",
 		sb.Pod.Namespace, sb.Pod.Name, at.IfName))
 }
 
 // addNetwork runs ADD and stores its results in the attachment.
 func (s *steps) addNetwork(uid string, at *state.Attachment) (err error) {
 	defer func(began time.Time) { s.metrics.exec("ADD", time.Since(began), err) }(time.Now())
-	if err := s.Node.Bind(at); err != nil {
+	if err := s.node.Bind(at); err != nil {
 		return nodeError(err)
 	}
 	initial, err := s.writeInitialInfo(at)
@@ -111,7 +117,7 @@ func (s *steps) addNetwork(uid string, at *state.Attachment) (err error) {
 		return nodeError(err)
 	}
 	at.Result, err = s.cni.add(key(uid, at), at)
-	s.Step("exec ADD")
+	s.step("exec ADD")
 	if err != nil {
 		return err
 	}
@@ -145,7 +151,7 @@ func (s *steps) recordAdd(c *claim, r result) error {
 func (s *steps) reportFailedAdd(c *claim, n int, sb *sandbox, err error) error {
 	at := &c.record.Attachments[n]
 	err = c.wrap(at, err)
-	s.Log.Error("cannot attach a pod", "pod", sb.Pod, "sandbox", sb.ID, "error", err)
+	s.log.Error("cannot attach a pod", "pod", sb.Pod, "sandbox", sb.ID, "error", err)
 	s.notices.send(sb.Pod, NoticeFailed, err.Error())
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
@@ -168,13 +174,13 @@ func infoFile(at *state.Attachment) (dir *store.Dir, name string) {
 func (s *steps) writeInitialInfo(at *state.Attachment) ([]byte, error) {
 	outside := *at
 	outside.Netns = "" // the pod's interface does not exist yet
-	info := s.Node.Describe(&outside)
+	info := s.node.Describe(&outside)
 	if info == nil {
 		return nil, nil
 	}
 	dir, name := infoFile(at)
 	err := dir.Write(name, info.Encode())
-	s.Step("device-info file")
+	s.step("device-info file")
 	return info.Encode(), err
 }
 
@@ -186,7 +192,7 @@ func (s *steps) finalInfo(at *state.Attachment, initial []byte) (*devinfo.Info, 
 	dir, name := infoFile(at)
 	data, err := dir.Read(name)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && initial != nil && bytes.Equal(data, initial) {
-		info := s.Node.Describe(at)
+		info := s.node.Describe(at)
 		if info == nil { // for example, the interface belongs to another device
 			return nil, dir.Remove(name)
 		}
@@ -200,7 +206,7 @@ func (s *steps) finalInfo(at *state.Attachment, initial []byte) (*devinfo.Info, 
 	info, err := dir.Parse(name, data)
 	switch {
 	case errors.As(err, new(*devinfo.VersionError)):
-		s.Log.Warn("device-info file has an unknown version", "network", at.Network, "error", err)
+		s.log.Warn("device-info file has an unknown version", "network", at.Network, "error", err)
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("%w; fix the CNI plugin that wrote it", err)
@@ -216,9 +222,9 @@ func (s *steps) metadata(at *state.Attachment, info *devinfo.Info) (json.RawMess
 	}
 	_, more := metadata.Data(at.Result, devices.Shown(at)) // only the warnings are needed: see reports.devices
 	for _, w := range append(warnings, more...) {
-		s.Log.Warn(w, "network", at.Network, "sandbox", at.Sandbox, "ifName", at.IfName)
+		s.log.Warn(w, "network", at.Network, "sandbox", at.Sandbox, "ifName", at.IfName)
 	}
-	return devices.Encoded(devices.Metadata{NetworkData: data, Attributes: s.Node.Attributes(at, info)}), nil
+	return devices.Encoded(devices.Metadata{NetworkData: data, Attributes: s.node.Attributes(at, info)}), nil
 }
 
 // key returns the name of an attachment's cache directory.

@@ -3,6 +3,7 @@ package claim
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -170,10 +171,12 @@ func isAllocated(record *state.Claim, claim *resourceapi.ResourceClaim, driver s
 
 // records writes the records of claims to disk.
 type records struct {
-	Options
 	table   *table
 	files   *state.Store
 	reports *reports
+	node    *devices.Node
+	step    func(name string)
+	log     *slog.Logger
 }
 
 // load reads the records that an earlier process wrote.
@@ -190,28 +193,28 @@ func (r *records) load() error {
 	}
 	for _, p := range problems {
 		r.table.problems[p.UID] = p
-		r.Log.Error("unreadable claim record; the networks and devices of the claim stay attached until an administrator detaches them",
+		r.log.Error("unreadable claim record; the networks and devices of the claim stay attached until an administrator detaches them",
 			"claimUID", p.UID, "error", p.Err, "setAside", p.Aside)
 	}
 	return nil
 }
 
 // put writes a record to disk, then makes it the claim's record.
-func (r *records) put(c *claim, record *state.Claim, step string) error {
+func (r *records) put(c *claim, record *state.Claim, name string) error {
 	r.table.do(func() { record.Pod = c.pod })
 	if err := r.files.Put(record); err != nil {
 		return fmt.Errorf("record claim %s: %w", c.ref, err)
 	}
-	r.Step(step)
+	r.step(name)
 	r.setRecord(c, record, true)
 	return nil
 }
 
 // putOrRetry is put for a step that is already done. If the write fails, the new record is used anyway, and the
 // worker writes it later. After a crash the step is repeated.
-func (r *records) putOrRetry(c *claim, record *state.Claim, step string) {
-	if err := r.put(c, record, step); err != nil {
-		r.Log.Warn("cannot write a claim record; retrying", "error", err)
+func (r *records) putOrRetry(c *claim, record *state.Claim, name string) {
+	if err := r.put(c, record, name); err != nil {
+		r.log.Warn("cannot write a claim record; retrying", "error", err)
 		r.setRecord(c, record, false)
 	}
 }
@@ -219,7 +222,7 @@ func (r *records) putOrRetry(c *claim, record *state.Claim, step string) {
 // setRecord replaces the claim's record. saved reports whether the new record is on disk.
 func (r *records) setRecord(c *claim, record *state.Claim, saved bool) {
 	if !slices.Equal(withheldDevices(c.record), withheldDevices(record)) {
-		defer r.Node.Publish()
+		defer r.node.Publish()
 	}
 	r.table.mu.Lock()
 	defer r.table.mu.Unlock()

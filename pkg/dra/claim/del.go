@@ -40,14 +40,14 @@ func (s *steps) detach(claim string, at *state.Attachment) error {
 	key := key(claim, at)
 	netns, gone := at.Netns, ""
 	switch {
-	case at.BootID != s.BootID: // the path may belong to another namespace now, and the reboot has reset the devices
+	case at.BootID != s.bootID: // the path may belong to another namespace now, and the reboot has reset the devices
 		netns = ""
-	case isGone(s.Netns, at.Netns):
+	case isGone(s.table.netns, at.Netns):
 		netns, gone = "", at.Netns
 	}
 	began := time.Now()
 	err := s.cni.del(key, at, netns, gone)
-	s.Step("exec DEL")
+	s.step("exec DEL")
 	s.metrics.exec("DEL", time.Since(began), err)
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func (s *steps) recordDel(c *claim, r result) {
 	case r.err != nil:
 		at.Tries, at.DelError = at.Tries+1, r.err.Error()
 		err := c.wrap(at, r.err)
-		s.Log.Error("cannot detach a pod; retrying", "pod", podOf(at), "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
+		s.log.Error("cannot detach a pod; retrying", "pod", podOf(at), "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
 		s.backOff(c, r.n, at, err)
 		s.records.putOrRetry(c, record, "not deleted")
 		return
@@ -81,13 +81,13 @@ func (s *steps) recordDel(c *claim, r result) {
 
 // backOff starts the back-off of an attachment after a failed DEL or restore. err may be nil; see [retry].
 func (s *steps) backOff(c *claim, place int, at *state.Attachment, err error) {
-	what, limit := "DEL", s.DelMaxFailures
+	what, limit := "DEL", s.retries.DelMaxFailures
 	if at.Phase == state.Restoring {
 		what, limit = "restoring the device", restoreTries
 	}
 	// Each pause is twice as long as the one before, and all tries together take DelMinRetryTime.
 	n := max(1, min(at.Tries, limit-1))
-	first := float64(s.DelMinRetryTime) / max(1, math.Exp2(float64(limit-1))-1)
+	first := float64(s.retries.DelMinRetryTime) / max(1, math.Exp2(float64(limit-1))-1)
 	pause := time.Duration(first * math.Exp2(float64(n-1)))
 	if err != nil {
 		err = fmt.Errorf("%w; %s is retried in %v; after %d failures (%d so far) it is given up, if the network namespace no longer exists",
@@ -108,7 +108,7 @@ func (s *steps) releaseLeases(record *state.Claim, at *state.Attachment) error {
 	}) {
 		return nil
 	}
-	return s.Node.Leases.Release(record.UID, at)
+	return s.node.Leases.Release(record.UID, at)
 }
 
 const (
@@ -121,11 +121,11 @@ func (s *steps) restore(c *claim, indexes []int) {
 	record := c.record.Clone()
 	for _, n := range indexes {
 		at := &record.Attachments[n]
-		err := s.Node.Restore(record, at)
+		err := s.node.Restore(record, at)
 		if err == nil {
 			err = s.releaseLeases(record, at)
 		}
-		s.Step("restored")
+		s.step("restored")
 		if err == nil {
 			at.Reset(at.Error)
 			s.table.do(func() { delete(c.delBackOff, n) })
@@ -133,14 +133,14 @@ func (s *steps) restore(c *claim, indexes []int) {
 		}
 		at.Tries++
 		if at.Tries == restoreTries {
-			s.Node.CountMismatches(err)
+			s.node.CountMismatches(err)
 		}
 		if devices.IsNotOnNode(err) && at.Tries < slowTries {
 			s.backOff(c, n, at, nil)
 			continue
 		}
 		at.DelError = err.Error()
-		s.Log.Warn("cannot restore a device; retrying", "pod", record.Pod, "device", at.Device, "tries", at.Tries, "error", err)
+		s.log.Warn("cannot restore a device; retrying", "pod", record.Pod, "device", at.Device, "tries", at.Tries, "error", err)
 		s.backOff(c, n, at, c.wrap(at, err))
 	}
 	s.records.putOrRetry(c, record, "restored or not")

@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/devinfo/store"
@@ -35,7 +34,8 @@ type Options struct {
 	Gate     string // path of cni-dra-gate on the host; the program keeps containers of other sandboxes out
 	HostRoot string // root directory of CNI plugins; "" = the root of this process
 	BootID   string // boot ID of the kernel, from [journal.BootID]
-	Node     *devices.Node
+	// Devices configures the devices of the node. New sets its Driver, StateDir, BootID, Metrics, Log and Step.
+	Devices devices.Options
 
 	Netns     func(path string) error      // normally [link.CheckNetns]
 	Unexposed func(root, dir string) error // normally [safefile.UnexposedBelow]
@@ -83,6 +83,7 @@ const PluginLimit = 4 * time.Minute
 // Engine attaches the pods of this node to the networks of their claims. It is safe for concurrent use.
 type Engine struct {
 	Options
+	Node    *devices.Node
 	table   *table
 	records *records
 	gate    *gate
@@ -115,19 +116,24 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{Options: o, table: newTable(o.Netns, o.BootID)}
-	o.Node.Use(e.table)
+	t := newTable(o.Netns, o.BootID)
+	o.Devices.Driver, o.Devices.StateDir, o.Devices.BootID = o.Driver, o.StateDir, o.BootID
+	o.Devices.Metrics, o.Devices.Log, o.Devices.Step = o.Metrics, o.Log, o.Step
+	e := &Engine{Options: o, Node: devices.New(o.Devices, t), table: t}
 	e.metrics = newMetrics(o.Metrics, e.Census)
-	e.notices = &notices{notify: o.Notify, sentAt: map[Notice]time.Time{}}
-	e.reports = &reports{o, e.table, workqueue.NewTypedRateLimitingQueue(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[string](500*time.Millisecond, 5*time.Minute))}
-	e.records = &records{Options: o, table: e.table, files: files, reports: e.reports}
-	e.gate = &gate{Options: o, table: e.table, kind: kind, specs: store.Open(o.CDIDir)}
-	e.steps = &steps{
-		Options: o, table: e.table, records: e.records, gate: e.gate, reports: e.reports, notices: e.notices, metrics: e.metrics,
-		cni: plugins{o},
+	e.reports = newReports(o.Driver, o.Status, t, o.Log)
+	e.records = &records{table: t, files: files, reports: e.reports, node: e.Node, step: o.Step, log: o.Log}
+	e.gate = &gate{
+		table: t, kind: kind, specs: store.Open(o.CDIDir), node: e.Node, hook: o.Gate, hostRoot: o.HostRoot,
+		unexposed: o.Unexposed, step: o.Step, log: o.Log,
 	}
-	e.worker = &worker{Options: o, table: e.table, steps: e.steps}
+	e.notices = &notices{notify: o.Notify, sentAt: map[Notice]time.Time{}}
+	e.steps = &steps{
+		table: t, records: e.records, gate: e.gate, reports: e.reports, notices: e.notices, metrics: e.metrics, node: e.Node,
+		cni:     plugins{exec: o.Exec, hostRoot: o.HostRoot, binDirs: o.CNIBinDirs, cacheDir: o.CacheDir, log: o.Log},
+		retries: o.Retries, bootID: o.BootID, deviceInfoDir: o.DeviceInfoDir, step: o.Step, log: o.Log,
+	}
+	e.worker = &worker{table: t, steps: e.steps, delMaxFailures: o.DelMaxFailures, log: o.Log}
 	if err := e.records.load(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}

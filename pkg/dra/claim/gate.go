@@ -8,10 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
+	"log/slog"
 	"path/filepath"
-	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,19 +24,23 @@ import (
 	"devinfo-cni.io/pkg/core/cdispec"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/devices"
-	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 // gate opens and closes the gates of attachments. A gate is a CDI device whose name the kubelet gets in
 // Prepare. Its spec exists only while the network is attached. Without the spec, the runtime refuses to create
 // containers that use the claim, so that none starts without its network.
 type gate struct {
-	Options
-	table    *table
-	kind     string // kind of the CDI devices
-	specs    *store.Dir
-	writing  sync.Mutex // held while specs are written or removed; see writeSpec
-	metadata Metadata   // nil = metadata is disabled
+	table     *table
+	kind      string // kind of the CDI devices
+	specs     *store.Dir
+	writing   sync.Mutex // held while specs are written or removed; see writeSpec
+	metadata  Metadata   // nil = metadata is disabled
+	node      *devices.Node
+	hook      string // path of cni-dra-gate on the host
+	hostRoot  string
+	unexposed func(root, dir string) error
+	step      func(name string)
+	log       *slog.Logger
 }
 
 // userNamespaceKey is an annotation of the CDI specs of pods with their own user namespace.
@@ -92,7 +94,7 @@ func (g *gate) writeMetadata(c *claim, at *state.Attachment) error {
 	}
 	err := g.metadata.UpdateRequestMetadata(context.Background(), c.ref.Namespace, c.ref.Name, c.ref.UID, at.Request, all)
 	if err == nil {
-		g.Step("metadata")
+		g.step("metadata")
 	}
 	return err
 }
@@ -104,7 +106,7 @@ func (g *gate) openGate(c *claim, at *state.Attachment) error {
 		if err := g.leaseBare(c); err != nil {
 			return err
 		}
-		if err := g.Node.WritePluginFile(at); err != nil {
+		if err := g.node.WritePluginFile(at); err != nil {
 			return err
 		}
 	} else if at.Info != nil {
@@ -114,7 +116,7 @@ func (g *gate) openGate(c *claim, at *state.Attachment) error {
 	if err != nil {
 		return err
 	}
-	given, err := g.Node.Grant(c.record, at, info)
+	given, err := g.node.Grant(c.record, at, info)
 	if err != nil {
 		return err
 	}
@@ -123,7 +125,7 @@ func (g *gate) openGate(c *claim, at *state.Attachment) error {
 		given.InUserNamespace()
 	}
 	for _, r := range given.Refusals {
-		g.Log.Warn("device withheld from containers", "claim", c.ref, "request", at.Request, "device", r.Device, "reason", r.Why, "remedy", r.Remedy)
+		g.log.Warn("device withheld from containers", "claim", c.ref, "request", at.Request, "device", r.Device, "reason", r.Why, "remedy", r.Remedy)
 	}
 	edits.Info, edits.Nodes, edits.Mounts = info, given.Nodes, given.Mounts
 	spec, err := edits.Spec()
@@ -145,7 +147,7 @@ func (g *gate) openGate(c *claim, at *state.Attachment) error {
 	if err := g.writeSpec(c, g.file(c.record, at), spec); err != nil {
 		return err
 	}
-	g.Step("gate open")
+	g.step("gate open")
 	return nil
 }
 
@@ -158,7 +160,7 @@ func (g *gate) leaseBare(c *claim) error {
 			}
 		}
 	}
-	return g.Node.Leases.LeaseBare(c.record)
+	return g.node.Leases.LeaseBare(c.record)
 }
 
 // addHook adds a hook that fails containers in any network namespace except the attached one, such as
@@ -167,7 +169,7 @@ func (g *gate) addHook(c *claim, at *state.Attachment, spec *specs.Spec) {
 	pod := podOf(at)
 	what := fmt.Sprintf("claim %s, request %s, is held by pod %s/%s (%s)", c.name(), at.Request, pod.Namespace, pod.Name, at.IfName)
 	spec.Devices[0].ContainerEdits.Hooks = []*specs.Hook{{
-		HookName: "createRuntime", Path: g.Gate, Args: []string{filepath.Base(g.Gate), at.Netns, what},
+		HookName: "createRuntime", Path: g.hook, Args: []string{filepath.Base(g.hook), at.Netns, what},
 		Timeout: new(10), // seconds; the hook takes milliseconds
 	}}
 }
@@ -175,8 +177,8 @@ func (g *gate) addHook(c *claim, at *state.Attachment, spec *specs.Spec) {
 // mountableInfoFile returns the path of the device-info file, or "" if a user other than root could replace it
 // before the runtime mounts it.
 func (g *gate) mountableInfoFile(c *claim, at *state.Attachment) string {
-	if err := g.Unexposed(cmp.Or(g.HostRoot, "/"), filepath.Dir(at.InfoFile)); err != nil {
-		g.Log.Warn("device-info file withheld from containers", "claim", c.ref, "request", at.Request, "file", at.InfoFile, "reason", err,
+	if err := g.unexposed(cmp.Or(g.hostRoot, "/"), filepath.Dir(at.InfoFile)); err != nil {
+		g.log.Warn("device-info file withheld from containers", "claim", c.ref, "request", at.Request, "file", at.InfoFile, "reason", err,
 			"remedy", "chown each directory on the path to root and set its mode to 0755")
 		return ""
 	}
@@ -187,7 +189,7 @@ func (g *gate) mountableInfoFile(c *claim, at *state.Attachment) string {
 func (g *gate) infoOf(at *state.Attachment) (*devinfo.Info, error) {
 	switch {
 	case at.Bare():
-		return g.Node.Describe(at), nil
+		return g.node.Describe(at), nil
 	case at.Info == nil:
 		return nil, nil
 	}
@@ -206,7 +208,7 @@ func (g *gate) closeGate(record *state.Claim, at *state.Attachment) error {
 	if err != nil {
 		return fmt.Errorf("remove the CDI spec: %w", err)
 	}
-	g.Step("gate closed")
+	g.step("gate closed")
 	return nil
 }
 
@@ -215,7 +217,7 @@ func (g *gate) closeGate(record *state.Claim, at *state.Attachment) error {
 // device nodes that the pod cannot open. Each spec must set rdma, because the last of several specs sets the variable
 // for the container. A spec of an earlier driver may lack the hook.
 func (g *gate) isOpen(record *state.Claim, at *state.Attachment, rdma string) bool {
-	if at.Bare() && !(g.Node.Leases.IsHeld(record) && g.Node.HasPluginFile(at)) {
+	if at.Bare() && !(g.node.Leases.IsHeld(record) && g.node.HasPluginFile(at)) {
 		return false
 	}
 	spec, err := g.specs.Read(g.file(record, at))
@@ -226,7 +228,7 @@ func (g *gate) isOpen(record *state.Claim, at *state.Attachment, rdma string) bo
 	if known && own != bytes.Contains(spec, []byte(userNamespaceKey)) || !hasRDMA(spec, rdma) {
 		return false
 	}
-	hook, _ := json.Marshal(g.Gate)
+	hook, _ := json.Marshal(g.hook)
 	return at.Bare() || bytes.Contains(spec, hook)
 }
 
@@ -241,92 +243,7 @@ func (g *gate) device(record *state.Claim, at *state.Attachment) kubeletplugin.D
 		recorded := devices.MetadataOf(at)
 		d.Metadata = &kubeletplugin.DeviceMetadata{Attributes: recorded.Attributes, NetworkData: recorded.NetworkData}
 	case at.NodeDevice != nil:
-		d.Metadata = &kubeletplugin.DeviceMetadata{Attributes: g.Node.Attributes(at, nil)}
+		d.Metadata = &kubeletplugin.DeviceMetadata{Attributes: g.node.Attributes(at, nil)}
 	}
 	return d
-}
-
-// rdmaVariable returns the variable DEVINFO_RDMA_DEVICES of a pod: the RDMA devices of all its claims, sorted by
-// interface name (net2 before net10), then those without a network. The mutex must be held.
-func (t *table) rdmaVariable(pod state.Pod) string {
-	var all []state.Attachment
-	for _, c := range t.claimsOf(pod) {
-		all = append(all, c.record.Attachments...)
-	}
-	return rdmaVariable(all)
-}
-
-func rdmaVariable(all []state.Attachment) string {
-	attached, bare := map[string]*devinfo.Info{}, []*devinfo.Info(nil)
-	for _, at := range all {
-		info, err := devinfo.Parse(at.Info)
-		switch {
-		case err != nil: // the device information is missing, or has another major version
-		case at.Bare():
-			bare = append(bare, info)
-		case at.Phase == state.Added:
-			attached[at.IfName] = info
-		}
-	}
-	names := sysfs.ByNumber(slices.Collect(maps.Keys(attached)))
-	sort.Sort(names)
-	var infos []*devinfo.Info
-	for _, name := range names {
-		infos = append(infos, attached[name])
-	}
-	return cdispec.RDMADevices(append(infos, bare...))
-}
-
-// writeSpec writes the CDI spec of a gate, with the pod's RDMA devices. It first updates the specs of the pod's other
-// gates, because a container may start as soon as its gates are open, and its last spec sets the variable.
-func (g *gate) writeSpec(c *claim, file string, spec *specs.Spec) error {
-	g.writing.Lock() // so that a closed gate is not written again, and no older list replaces this one
-	defer g.writing.Unlock()
-	var rdma string
-	var files []string
-	g.table.do(func() {
-		rdma = g.table.rdmaVariable(c.pod)
-		for _, of := range g.table.claimsOf(c.pod) {
-			for n := range of.record.Attachments {
-				files = append(files, g.file(of.record, &of.record.Attachments[n]))
-			}
-		}
-	})
-	for _, other := range files {
-		if other == file {
-			continue
-		}
-		text, err := g.specs.Read(other)
-		if err != nil || hasRDMA(text, rdma) {
-			continue // the gate is closed, or the worker of its claim opens it again
-		}
-		var old specs.Spec
-		if json.Unmarshal(text, &old) != nil || len(old.Devices) != 1 {
-			continue
-		}
-		setRDMA(&old, rdma)
-		if err := g.specs.Write(other, cdispec.Encode(&old)); err != nil {
-			return err
-		}
-	}
-	setRDMA(spec, rdma)
-	return g.specs.Write(file, cdispec.Encode(spec))
-}
-
-// setRDMA sets DEVINFO_RDMA_DEVICES in a spec of one device to rdma; "" removes it.
-func setRDMA(spec *specs.Spec, rdma string) {
-	edits := &spec.Devices[0].ContainerEdits
-	edits.Env = slices.DeleteFunc(edits.Env, func(env string) bool { return strings.HasPrefix(env, cdispec.RDMAVariable+"=") })
-	if rdma != "" {
-		edits.Env = append(edits.Env, rdma)
-	}
-}
-
-// hasRDMA reports whether a spec sets DEVINFO_RDMA_DEVICES as rdma does, or does not set it if rdma is "".
-func hasRDMA(spec []byte, rdma string) bool {
-	if rdma == "" {
-		return !bytes.Contains(spec, []byte(`"`+cdispec.RDMAVariable+`=`))
-	}
-	quoted, _ := json.Marshal(rdma)
-	return bytes.Contains(spec, quoted)
 }

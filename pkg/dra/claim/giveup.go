@@ -18,7 +18,7 @@ func (s *steps) giveUp(c *claim, indexes []int) error {
 		given := record.Attachments[n]
 		given.Phase, given.GivenUp = state.Undeleted, time.Now().UTC().Truncate(time.Second)
 		// A device that appears in place of a lost one is another device, and does not belong to this attachment.
-		if now := s.Node.State(&given); now == devices.Gone || now == devices.Replaced {
+		if now := s.node.State(&given); now == devices.Gone || now == devices.Replaced {
 			given.Lost, given.Note = true, nil
 		}
 		record.Undeleted = append(record.Undeleted, given)
@@ -34,7 +34,7 @@ func (s *steps) giveUp(c *claim, indexes []int) error {
 	}
 	s.table.do(func() {
 		if now := time.Now(); !now.Before(c.retryUndeletedAt) {
-			c.retryUndeletedAt = now.Add(s.UndeletedEvery)
+			c.retryUndeletedAt = now.Add(s.retries.UndeletedEvery)
 		}
 	})
 	return nil
@@ -46,7 +46,7 @@ func (s *steps) reportGivenUp(c *claim, at *state.Attachment) {
 	if at.Phase == state.Restoring {
 		what, reason = fmt.Sprintf("restoring device %s", at.Device), NoticeDevice
 	}
-	s.Log.Error("gave up detaching a pod; retrying periodically", "operation", what,
+	s.log.Error("gave up detaching a pod; retrying periodically", "operation", what,
 		"claim", c.ref, "network", at.Network, "device", at.Device, "sandbox", at.Sandbox, "ifName", at.IfName, "error", at.DelError)
 	s.notices.send(podOf(at), reason, fmt.Sprintf("claim %s, request %s: %s failed %d times and was given up: %s", c.name(), at.Request, what, at.Tries, at.DelError))
 }
@@ -56,12 +56,12 @@ func (s *steps) deleteAgain(c *claim, indexes []int) {
 	record := c.record.Clone()
 	for _, n := range slices.Backward(indexes) {
 		at := record.Undeleted[n]
-		err := s.Node.Leases.CheckFree(record, &at)
+		err := s.node.Leases.CheckFree(record, &at)
 		if err == nil {
 			err = s.detach(record.UID, &at)
 		}
 		if err == nil {
-			err = s.Node.Restore(record, &at)
+			err = s.node.Restore(record, &at)
 		}
 		if err == nil {
 			err = s.dropUndeleted(record, n)
@@ -69,10 +69,10 @@ func (s *steps) deleteAgain(c *claim, indexes []int) {
 		if err != nil {
 			at := &record.Undeleted[n]
 			at.Tries, at.DelError = at.Tries+1, err.Error()
-			s.Log.Error("retry of a DEL that was given up failed", "claim", c.ref, "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
+			s.log.Error("retry of a DEL that was given up failed", "claim", c.ref, "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
 		}
 	}
-	s.table.do(func() { c.retryUndeletedAt = time.Now().Add(s.UndeletedEvery) })
+	s.table.do(func() { c.retryUndeletedAt = time.Now().Add(s.retries.UndeletedEvery) })
 	former := c.record
 	s.records.putOrRetry(c, record, "deleted again")
 	s.removeClearMarks(former, record)
@@ -92,7 +92,7 @@ func (s *steps) clear(c *claim, indexes []int) error {
 	record := c.record.Clone()
 	for _, n := range slices.Backward(indexes) {
 		at := record.Undeleted[n]
-		s.Log.Warn("clearing an undeleted attachment, as the administrator requested", "claim", c.ref, "sandbox", at.Sandbox)
+		s.log.Warn("clearing an undeleted attachment, as the administrator requested", "claim", c.ref, "sandbox", at.Sandbox)
 		if err := errors.Join(removeInfo(&at), s.cni.removeDir(key(c.uid(), &at)), s.dropUndeleted(record, n)); err != nil {
 			return fmt.Errorf("claim %s: clear an undeleted attachment: %w", c.ref, err)
 		}
@@ -110,7 +110,7 @@ func (s *steps) removeClearMarks(former, record *state.Claim) {
 	for _, at := range former.Undeleted {
 		if !slices.ContainsFunc(record.Undeleted, func(other state.Attachment) bool { return other.Sandbox == at.Sandbox && other.IfName == at.IfName }) {
 			if err := s.records.files.Cleared(record.UID, &at); err != nil {
-				s.Log.Warn("cannot remove the mark of a cleared attachment", "claim", record.Name, "error", err)
+				s.log.Warn("cannot remove the mark of a cleared attachment", "claim", record.Name, "error", err)
 			}
 		}
 	}
@@ -126,7 +126,7 @@ func (s *steps) isHeldBare(at *state.Attachment) bool {
 			}
 		}
 	})
-	return slices.ContainsFunc(records, s.Node.Leases.IsHeld)
+	return slices.ContainsFunc(records, s.node.Leases.IsHeld)
 }
 
 // sameDevice reports whether two attachments have the same device and at least one of them has it exclusively.

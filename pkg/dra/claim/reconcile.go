@@ -68,9 +68,8 @@ const (
 
 // step is an action and the attachments that it is for.
 type step struct {
-	do              action
-	at              []int // indexes in the record's Attachments, or in Undeleted
-	rewriteMetadata bool  // the claim's rewriteMetadata when the step was decided
+	do action
+	at []int // indexes in the record's Attachments, or in Undeleted
 }
 
 // rule gives the action for an attachment. The first rule that fits applies.

@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"devinfo-cni.io/pkg/core/state"
-	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -257,7 +256,7 @@ func TestFailureDoesNotAffectNewGoal(t *testing.T) {
 		c := newClaim(&state.Claim{UID: "u1"})
 		e.table.claims["u1"] = c
 		save, before := step{do: doSave}, goal{want: keep}
-		lane, ok := e.worker.begin(c, save, before)
+		lane, ok := e.worker.begin(c, save, observation{goal: before})
 		if !ok {
 			t.Fatal("the step does not begin")
 		}
@@ -277,9 +276,9 @@ func TestRewriteOpensAllGatesTogether(t *testing.T) {
 	c := newClaim(&state.Claim{UID: "u1", Attachments: []state.Attachment{{Phase: state.Added}, {Phase: state.Added}}})
 	e.table.claims["u1"] = c
 	c.rewriteMetadata = true
-	for _, s := range []step{{do: doOpen, at: []int{0}}, {do: doOpen, at: []int{0, 1}, rewriteMetadata: true}} {
-		if _, ok := e.worker.begin(c, s, goal{want: keep}); ok != s.rewriteMetadata {
-			t.Errorf("%+v begins: %t", s, ok)
+	for _, all := range []bool{false, true} {
+		if _, ok := e.worker.begin(c, step{do: doOpen}, observation{goal: goal{want: keep}, rewriteMetadata: all}); ok != all {
+			t.Errorf("all gates %t: the step begins: %t", all, ok)
 		}
 	}
 }
@@ -289,7 +288,7 @@ func newEngine(t *testing.T) *Engine {
 	dir := t.TempDir()
 	e, err := New(Options{
 		Driver: "d.example.com", Dirs: Dirs{StateDir: dir, CacheDir: dir, CDIDir: dir, DeviceInfoDir: dir},
-		Node: devices.New(devices.Options{}), Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 	})
 	difftest.Must(t, err)
 	t.Cleanup(func() { e.Close() })

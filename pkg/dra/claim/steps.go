@@ -3,23 +3,30 @@ package claim
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/dra/devices"
 )
 
 // steps executes the steps that [reconcile] returns. Their results are on record when execute returns.
 type steps struct {
-	Options
-	table   *table
-	records *records
-	gate    *gate
-	reports *reports
-	notices *notices
-	metrics *metrics
-	cni     plugins
+	table         *table
+	records       *records
+	gate          *gate
+	reports       *reports
+	notices       *notices
+	metrics       *metrics
+	node          *devices.Node
+	cni           plugins
+	retries       Retries
+	bootID        string
+	deviceInfoDir string
+	step          func(name string)
+	log           *slog.Logger
 }
 
 func (s *steps) execute(c *claim, next step, sb *sandbox) error {
@@ -63,7 +70,7 @@ func (s *steps) save(c *claim) error {
 		for n := range record.Attachments {
 			if at := &record.Attachments[n]; at.Bare() { // no plugin will describe it
 				record.StatusOwed = true
-				if info := s.Node.Describe(at); info != nil {
+				if info := s.node.Describe(at); info != nil {
 					at.Info = info.Encode()
 				}
 			}
@@ -144,7 +151,7 @@ func (s *steps) forget(c *claim) error {
 	if err != nil {
 		return fmt.Errorf("claim %s: %w", c.ref, err)
 	}
-	s.Step("forgotten")
+	s.step("forgotten")
 	s.records.drop(c, left)
 	return nil
 }

@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"log/slog"
 	"maps"
 	"reflect"
 	"slices"
@@ -12,11 +13,12 @@ import (
 
 // worker runs the steps of claims. A claim has at most one running step; different claims run in parallel.
 type worker struct {
-	Options
-	table   *table
-	steps   *steps
-	used    [lanes]int      // number of running steps; the table's mutex guards used and waiting
-	waiting [lanes][]*claim // claims that wait for room in a lane; a claim may be listed twice
+	table          *table
+	steps          *steps
+	delMaxFailures int
+	log            *slog.Logger
+	used           [lanes]int      // number of running steps; the table's mutex guards used and waiting
+	waiting        [lanes][]*claim // claims that wait for room in a lane; a claim may be listed twice
 }
 
 // run starts a goroutine for each queued claim, one at a time for a claim, until the queue shuts down.
@@ -34,42 +36,52 @@ func (w *worker) run() {
 // work runs steps of a claim until it needs none now.
 func (w *worker) work(uid string) {
 	for c := w.table.find(uid); c != nil; c = w.table.find(uid) {
-		s, g, sb := w.next(c)
-		lane, ok := w.begin(c, s, g)
+		seen := w.observe(c)
+		s := reconcile(seen.record, seen.goal, seen.view)
+		lane, ok := w.begin(c, s, seen)
 		if !ok {
 			return
 		}
-		w.end(c, s, g, lane, w.steps.execute(c, s, sb))
+		w.end(c, s, seen.goal, lane, w.steps.execute(c, s, seen.sandbox))
 	}
 }
 
-// next observes the node and decides the next step of a claim.
-func (w *worker) next(c *claim) (step, goal, *sandbox) {
+// observation is the state of a claim and of the node on which a decision is based.
+type observation struct {
+	record          *state.Claim
+	goal            goal
+	sandbox         *sandbox // the sandbox to attach the claim to, or nil
+	view            claimView
+	rewriteMetadata bool // the claim's rewriteMetadata
+}
+
+// observe reads the table, the network namespaces, the gates and the marks of administrators. It decides nothing.
+func (w *worker) observe(c *claim) (seen observation) {
 	w.table.observe(nil, c)
-	w.table.mu.Lock()
-	g, sb := w.table.goalOf(c)
-	now, record, stale, before := w.viewOf(c, g), c.record, c.rewriteMetadata, c.gatesOpen
-	rdma := w.table.rdmaVariable(c.pod)
-	w.table.mu.Unlock()
+	var gatesBefore map[int]bool
+	var rdma string
+	w.table.do(func() {
+		seen.record, seen.rewriteMetadata, gatesBefore = c.record, c.rewriteMetadata, c.gatesOpen
+		seen.goal, seen.sandbox = w.table.goalOf(c)
+		seen.view, rdma = w.viewOf(c, seen.goal), w.table.rdmaVariable(c.pod)
+	})
 	open := map[int]bool{}
-	for n, at := range record.Attachments {
-		open[n] = (at.Phase == state.Added || at.Bare()) && w.steps.gate.isOpen(record, &at, rdma)
-		now.attachments[n].gateOpen = open[n] && !stale
+	for n, at := range seen.record.Attachments {
+		open[n] = (at.Phase == state.Added || at.Bare()) && w.steps.gate.isOpen(seen.record, &at, rdma)
+		seen.view.attachments[n].gateOpen = open[n] && !seen.rewriteMetadata
 	}
-	for n, at := range record.Undeleted {
-		around := &now.undeleted[n]
+	for n, at := range seen.record.Undeleted {
+		around := &seen.view.undeleted[n]
 		around.cleared = w.steps.records.files.IsCleared(c.uid(), &at)
 		around.deviceInUse = around.deviceInUse || around.retryDue && w.steps.isHeldBare(&at)
 	}
-	if !maps.Equal(open, before) {
+	if !maps.Equal(open, gatesBefore) {
 		w.table.do(func() {
 			c.gatesOpen = open
 			w.table.notifyWaiters()
 		})
 	}
-	s := reconcile(record, g, now)
-	s.rewriteMetadata = stale
-	return s, g, sb
+	return seen
 }
 
 // viewOf returns the part of the view that needs no files. The mutex must be held.
@@ -93,13 +105,13 @@ func (w *worker) viewOfAttachment(at *state.Attachment, g goal, due bool) attach
 	if at.Phase == state.Prepared {
 		return attachmentView{bare: at.Bare()}
 	}
-	lost, tries := at.BootID != w.BootID || w.table.goneNetns[at.Netns], w.DelMaxFailures
+	lost, tries := at.BootID != w.table.bootID || w.table.goneNetns[at.Netns], w.delMaxFailures
 	if at.Phase == state.Restoring {
 		tries = restoreTries
 	}
 	return attachmentView{
 		sameSandbox: at.Sandbox == g.sandbox, netnsGone: lost, retryDue: due, triesExhausted: at.Tries >= tries,
-		sandboxGone: at.BootID != w.BootID || w.table.synced && lost && !w.table.isListed(at.Sandbox),
+		sandboxGone: at.BootID != w.table.bootID || w.table.synced && lost && !w.table.isListed(at.Sandbox),
 	}
 }
 
@@ -132,8 +144,9 @@ func laneOf(record *state.Claim, s step, sb *sandbox) lane {
 	return fast
 }
 
-// begin marks a step as running if its lane has room. Otherwise it queues the claim again for later.
-func (w *worker) begin(c *claim, s step, g goal) (lane, bool) {
+// begin marks a step as running if the decision still holds and its lane has room. Otherwise it queues the claim again
+// for later.
+func (w *worker) begin(c *claim, s step, seen observation) (lane, bool) {
 	w.table.mu.Lock()
 	defer w.table.mu.Unlock()
 	switch {
@@ -149,7 +162,7 @@ func (w *worker) begin(c *claim, s step, g goal) (lane, bool) {
 	}
 	now, sb := w.table.goalOf(c)
 	isInUse := func(n int) bool { return w.table.isDeviceInUse(c, &c.record.Undeleted[n]) }
-	changed := now != g || s.do == doOpen && s.rewriteMetadata != c.rewriteMetadata || s.do == doDelAgain && slices.ContainsFunc(s.at, isInUse)
+	changed := now != seen.goal || s.do == doOpen && seen.rewriteMetadata != c.rewriteMetadata || s.do == doDelAgain && slices.ContainsFunc(s.at, isInUse)
 	if c.removed || changed {
 		w.table.wake(c)
 		return 0, false
@@ -160,7 +173,7 @@ func (w *worker) begin(c *claim, s step, g goal) (lane, bool) {
 		return 0, false
 	}
 	w.used[l]++
-	c.runningStep, c.stepSandbox = s.do, g.sandbox
+	c.runningStep, c.stepSandbox = s.do, seen.goal.sandbox
 	return l, true
 }
 
@@ -178,13 +191,13 @@ func (w *worker) end(c *claim, s step, g goal, l lane, err error) {
 	switch {
 	case s.do == doDel || s.do == doDelAgain || s.do == doRestore || c.removed: // these steps have their own back-off
 	case err != nil && now != g: // the goal has changed, so the failure does not concern the new goal
-		w.Log.Warn("step failed, and is no longer needed", "step", s.do, "claim", c.ref, "error", err)
+		w.log.Warn("step failed, and is no longer needed", "step", s.do, "claim", c.ref, "error", err)
 	case err == nil && s.do == c.failure.step:
 		c.failure = retry{}
 		w.table.backOff.Forget(c.uid())
 	case err != nil:
 		c.failure = retry{s.do, err, time.Now().Add(w.table.backOff.When(c.uid()))}
-		w.Log.Error("step failed; retrying", "step", s.do, "claim", c.ref, "error", err)
+		w.log.Error("step failed; retrying", "step", s.do, "claim", c.ref, "error", err)
 	}
 	w.table.notifyWaiters()
 }

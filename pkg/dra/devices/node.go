@@ -115,20 +115,17 @@ type Node struct {
 // never is the wait for a publication that is not needed.
 const never = time.Duration(math.MaxInt64)
 
-// New returns a Node. Call [Node.Use] before any other method.
-func New(o Options) *Node {
+// New returns a Node of the devices that claims hold.
+func New(o Options, claims Claims) *Node {
 	if o.Step == nil {
 		o.Step = func(string) {}
 	}
-	n := &Node{Options: o, metrics: newMetrics(o.Metrics), changed: make(chan struct{}, 1), healthChanged: make(chan struct{})}
+	n := &Node{Options: o, claims: claims, metrics: newMetrics(o.Metrics), changed: make(chan struct{}, 1), healthChanged: make(chan struct{})}
 	n.Leases.node = n
 	n.again = time.AfterFunc(never, n.Publish)
 	n.last.Store(&survey{})
 	return n
 }
-
-// Use sets the source of claims.
-func (n *Node) Use(claims Claims) { n.claims = claims }
 
 // Changed returns a channel that has a value when the slices may need publishing again.
 func (n *Node) Changed() <-chan struct{} { return n.changed }

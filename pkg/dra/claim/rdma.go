@@ -1,0 +1,102 @@
+package claim
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+	"sort"
+	"strings"
+
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/host/sysfs"
+)
+
+// rdmaVariable returns the variable DEVINFO_RDMA_DEVICES of a pod: the RDMA devices of all its claims, sorted by
+// interface name (net2 before net10), then those without a network. The mutex must be held.
+func (t *table) rdmaVariable(pod state.Pod) string {
+	var all []state.Attachment
+	for _, c := range t.claimsOf(pod) {
+		all = append(all, c.record.Attachments...)
+	}
+	return rdmaVariable(all)
+}
+
+func rdmaVariable(all []state.Attachment) string {
+	attached, bare := map[string]*devinfo.Info{}, []*devinfo.Info(nil)
+	for _, at := range all {
+		info, err := devinfo.Parse(at.Info)
+		switch {
+		case err != nil: // the device information is missing, or has another major version
+		case at.Bare():
+			bare = append(bare, info)
+		case at.Phase == state.Added:
+			attached[at.IfName] = info
+		}
+	}
+	names := sysfs.ByNumber(slices.Collect(maps.Keys(attached)))
+	sort.Sort(names)
+	var infos []*devinfo.Info
+	for _, name := range names {
+		infos = append(infos, attached[name])
+	}
+	return cdispec.RDMADevices(append(infos, bare...))
+}
+
+// writeSpec writes the CDI spec of a gate, with the pod's RDMA devices. It first updates the specs of the pod's other
+// gates, because a container may start as soon as its gates are open, and its last spec sets the variable.
+func (g *gate) writeSpec(c *claim, file string, spec *specs.Spec) error {
+	g.writing.Lock() // so that a closed gate is not written again, and no older list replaces this one
+	defer g.writing.Unlock()
+	var rdma string
+	var files []string
+	g.table.do(func() {
+		rdma = g.table.rdmaVariable(c.pod)
+		for _, of := range g.table.claimsOf(c.pod) {
+			for n := range of.record.Attachments {
+				files = append(files, g.file(of.record, &of.record.Attachments[n]))
+			}
+		}
+	})
+	for _, other := range files {
+		if other == file {
+			continue
+		}
+		text, err := g.specs.Read(other)
+		if err != nil || hasRDMA(text, rdma) {
+			continue // the gate is closed, or the worker of its claim opens it again
+		}
+		var old specs.Spec
+		if json.Unmarshal(text, &old) != nil || len(old.Devices) != 1 {
+			continue
+		}
+		setRDMA(&old, rdma)
+		if err := g.specs.Write(other, cdispec.Encode(&old)); err != nil {
+			return err
+		}
+	}
+	setRDMA(spec, rdma)
+	return g.specs.Write(file, cdispec.Encode(spec))
+}
+
+// setRDMA sets DEVINFO_RDMA_DEVICES in a spec of one device to rdma; "" removes it.
+func setRDMA(spec *specs.Spec, rdma string) {
+	edits := &spec.Devices[0].ContainerEdits
+	edits.Env = slices.DeleteFunc(edits.Env, func(env string) bool { return strings.HasPrefix(env, cdispec.RDMAVariable+"=") })
+	if rdma != "" {
+		edits.Env = append(edits.Env, rdma)
+	}
+}
+
+// hasRDMA reports whether a spec sets DEVINFO_RDMA_DEVICES as rdma does, or does not set it if rdma is "".
+func hasRDMA(spec []byte, rdma string) bool {
+	if rdma == "" {
+		return !bytes.Contains(spec, []byte(`"`+cdispec.RDMAVariable+`=`))
+	}
+	quoted, _ := json.Marshal(rdma)
+	return bytes.Contains(spec, quoted)
+}
