@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
-	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"devinfo-cni.io/pkg/core/cdispec"
@@ -107,64 +105,4 @@ func TestOnlyVFPluginsGetPathOfMissingNamespace(t *testing.T) {
 			difftest.Equal(t, p.netns, want)
 		}))
 	}
-}
-
-// All kinds of requests that the scheduler can allocate.
-func TestEachAllocationIsAttachedOrRejected(t *testing.T) {
-	apart, alike := resourceapi.FullyQualifiedName("devinfo-cni.io/pfName"), resourceapi.FullyQualifiedName("resource.kubernetes.io/pcieRoot")
-	for name, test := range map[string]struct {
-		claim *resourceapi.ResourceClaim
-		want  []string // request, and part of the configuration on record
-		why   string   // part of the error; "" = attached
-	}{
-		"firstAvailable, the VF":        {claimFor("u1", requestFor("r/vf", vf0, "net1", "sriov", 0)), []string{`r/vf "deviceID":"0000:03:00.2"`}, ""},
-		"firstAvailable, else a master": {claimFor("u1", requestFor("r/lan", pf, "net1", "macvlan", 0)), []string{`r/lan "master":"p0"`}, ""},
-		"matchAttribute": {withConstraint(&resourceapi.DeviceConstraint{Requests: []string{"a", "b"}, MatchAttribute: &alike},
-			requestFor("a", vf0, "net1", "sriov", 0), requestFor("b", vf2, "net2", "sriov", 1)), []string{`a "deviceID":"0000:03:00.2"`, `b "deviceID":"0000:03:00.4"`}, ""},
-		"distinctAttribute": {withConstraint(&resourceapi.DeviceConstraint{Requests: []string{"a", "b"}, DistinctAttribute: &apart},
-			requestFor("a", pf, "net1", "macvlan", 0), requestFor("b", vf2, "net2", "sriov", 0)), []string{`a "master":"p0"`, `b "deviceID":"0000:03:00.4"`}, ""},
-		"an extended resource":        {asExtendedResource(claimFor("u1", requestFor("container-0-request-0", vf0, "net1", "sriov", 1))), []string{`container-0-request-0 "deviceID":"0000:03:00.2"`}, ""},
-		"two of an extended resource": {asExtendedResource(claimFor("u1", requestFor("container-0-request-0", vf0, "net1", "sriov", 2))), nil, "may have several devices"},
-		"two alternatives at once":    {claimFor("u1", requestFor("r/vf", vf0, "net1", "sriov", 2)), nil, "may have several devices"},
-		"two of one interface name":   {claimFor("u1", requestFor("a", vf0, "net1", "sriov", 0), requestFor("b", vf2, "net1", "sriov", 0)), nil, "net1"},
-	} {
-		t.Run(name, bubble(func(t *testing.T, r *rig, p *plugins) {
-			r.offer("mlx5-switchdev", "")
-			agent := r.start()
-			_, err := agent.Prepare(t.Context(), test.claim)
-			if test.why != "" {
-				says(t, err, test.why)
-				must(t, r.runPod(r.sandbox("s1", "pod")))
-				r.expectCalls("", 0)
-				return
-			}
-			must(t, err)
-			must(t, r.runPod(r.sandbox("s1", "pod")))
-			r.expectCalls("ADD", len(test.want))
-			record := r.record("u1")
-			for n, want := range test.want {
-				request, device, _ := strings.Cut(want, " ")
-				if at := record.Attachments[n]; at.Request != request || !strings.Contains(string(at.List), device) {
-					t.Errorf("got %s, %s, want %s", at.Request, at.List, want)
-				}
-			}
-			r.expectFiles("cdi", len(test.want))
-		}))
-	}
-}
-
-func withConstraint(c *resourceapi.DeviceConstraint, all ...request) *resourceapi.ResourceClaim {
-	claim := claimFor("u1", all...)
-	claim.Spec.Devices.Constraints = []resourceapi.DeviceConstraint{*c}
-	return claim
-}
-
-// asExtendedResource makes a claim look like the claims that the scheduler creates for the extended resources
-// of a pod. The pod owns it, and it has no template.
-func asExtendedResource(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
-	yes := true
-	claim.Name = "pod-extended-resources-x"
-	claim.Annotations = map[string]string{"resource.kubernetes.io/extended-resource-claim": "true"}
-	claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "pod", UID: "uid-pod", Controller: &yes}}
-	return claim
 }

@@ -1,13 +1,51 @@
 package dra_test
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
 	"testing"
+	"time"
 
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/test/difftest"
 )
+
+func TestRulesFollowLabelsOfNode(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
+		labels, broken := map[string]string{"rack": "a"}, errors.New("no API server")
+		r.offer("mlx5-switchdev", "devices: [{nodes: {matchLabels: {rack: a}}, pfNames: [p0], sharing: exclusive}, {ifNames: [p0], sharing: shared}]")
+		r.options.Devices.Inventory.Times.Poll = time.Minute
+		r.options.Devices.Inventory.Labels = func(context.Context) (map[string]string, error) { return labels, broken }
+		agent := r.start()
+		if list, ok := agent.Node.Slices(t.Context()); ok {
+			t.Fatalf("published without labels: %v", list)
+		}
+		expect := func(when string, want bool) {
+			t.Helper()
+			time.Sleep(time.Minute)
+			all := inventory.PublishedIn(dra.Survey(agent))
+			if _, got := all[vf0]; got != want || len(all) == 0 {
+				t.Errorf("%s: offered %v, want %v", when, got, want)
+			}
+		}
+		for len(agent.Node.Changed()) > 0 {
+			<-agent.Node.Changed()
+		}
+		<-agent.Node.Changed() // the driver tries again by itself
+		broken = nil
+		expect("labels are known", true)
+		broken = errors.New("no API server")
+		expect("labels cannot be read any more", true)
+		broken, labels = nil, map[string]string{"rack": "b"}
+		expect("labels have changed", false)
+	})
+}
 
 // devinfoctl compares the digest with the rules file, which may have changed since the driver read it.
 func TestStateDirectoryListsRulesAndOfferedDevices(t *testing.T) {
@@ -54,4 +92,183 @@ func TestVFsOfPFHeldThroughMultusAreNotPrepared(t *testing.T) {
 		r.recordMultus(multusEntry("other", "s0", r.netns("s0"), exclusiveLease("pci-0000:41:00.0")))
 		r.prepareFails(ownClaim("u1", "pci-0000-41-10-0", network(`{"type":"sriov"}`)), "pci-0000-41-00-0, its parent: pod ns/other (net7, network sriov-net) has it")
 	})
+}
+
+func TestOfferFollowsRulesAndNode(t *testing.T) {
+	t.Parallel()
+	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
+	client := apiServer(nil)
+	agent := r.startOffering(client, n, p)
+	all := waitDevices(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
+	if got := all[vf2].Attributes["devinfo-cni.io/physicalNetwork"].StringValue; got == nil || *got != "blue" {
+		t.Errorf("got %v", all[vf2])
+	}
+	if share := all[pf].AllowMultipleAllocations; share == nil || !*share || all[vf0].AllowMultipleAllocations != nil {
+		t.Errorf("shared is what the rules say: %v", all[pf])
+	}
+	n.change(func() { n.others = map[string]string{"0000:03:00.4": "pod ns/x has it"} })
+	waitDevices(t, client, sf4, sf7, "cni", pf, vf0, vf3)
+	n.change(func() { n.othersError = errors.New("the kubelet does not answer") })
+	r.eventually("free devices are tainted", func() bool {
+		all := waitDevices(t, client, sf4, sf7, "cni", pf, vf0, vf3)
+		return len(all[vf0].Taints) == 1 && all[vf0].Taints[0].Key == "devinfo-cni.io/allocation-unknown" && all[pf].Taints == nil && agent.Node.OthersKnown() != nil
+	})
+	r.prepareFails(ownClaim("u1", vf0, network(`{"type":"sriov"}`)), "the kubelet does not answer")
+	n.change(func() { n.others, n.othersError = nil, nil })
+	r.eventually("external allocations are known again", func() bool { return agent.Node.OthersKnown() == nil })
+	waitDevices(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
+}
+
+func TestOnlyExclusiveDevicesAreOfferedWithoutConsumableCapacity(t *testing.T) {
+	t.Parallel()
+	client := apiServer(dropSharingFields)
+	r, n := newRig(t), newNode(t, "mlx5-switchdev")
+	var log bytes.Buffer
+	r.options.Log = slog.New(slog.NewTextHandler(&log, nil))
+	r.startOffering(client, n, newPlugins())
+	waitDevices(t, client, sf4, sf7, vf0, vf2, vf3)
+	if got := r.samples()["devinfo_dra_sharing_supported"]; got != 0 {
+		t.Errorf("the metric is %v", got)
+	}
+	n.change(func() { n.remove("enp3s0f0v2") })
+	waitDevices(t, client, sf4, sf7, vf0, vf3)
+	r.stop()
+	if text := log.String(); strings.Count(text, "need Kubernetes 1.36") != 1 {
+		t.Errorf("the log:\n%s", text)
+	}
+}
+
+// A VF moves into a pod and stays published unchanged, also by the next process after the kubelet has removed
+// the slices.
+func TestHeldDeviceStaysPublishedUnchanged(t *testing.T) {
+	t.Parallel()
+	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
+	claim := ownClaim("u1", vf2, network(`{"type":"sriov"}`))
+	client := apiServer(nil, claim)
+	r.startOffering(client, n, p)
+	before := waitDevices(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
+	r.prepareByKubelet(claim)
+	must(t, r.runPod(r.sandbox("s1", "pod")))
+	if got := string(r.attachment("u1").List); !strings.Contains(got, `"deviceID":"0000:03:00.4"`) {
+		t.Errorf("the plugin gets %s", got)
+	}
+	n.change(func() { n.remove("enp3s0f0v2") })
+	n.change(func() { n.others = map[string]string{"0000:03:00.2": "pod ns/x has it"} }) // shows that the node was read
+	difftest.Equal(t, waitDevices(t, client, sf4, sf7, "cni", pf, vf2, vf3)[vf2], before[vf2])
+	next := apiServer(nil)
+	agent := r.startOffering(next, n, p)
+	after := waitDevices(t, next, sf4, sf7, "cni", pf, vf2, vf3)[vf2]
+	if got := after.Attributes["devinfo-cni.io/ifName"].StringValue; got == nil || *got != "enp3s0f0v2" {
+		t.Errorf("got %v", after)
+	}
+	must(t, agent.Unprepare(t.Context(), "u1"))
+	n.change(func() {})
+	waitDevices(t, next, sf4, sf7, "cni", pf, vf3)
+}
+
+// While the driver reads the node, a pod may take its device or return it.
+func TestDeviceStaysPublishedIfPodTakesOrReturnsItDuringRead(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
+		n := r.offer("mlx5-switchdev", "")
+		whole := n.text
+		before, after := func() {}, func() {}
+		r.options.Devices.Inventory.Host = func() (inventory.Host, error) {
+			before()
+			host, err := n.host()
+			after()
+			return host, err
+		}
+		agent := r.start()
+		was := dra.Survey(agent)
+		wanted := func(when string) {
+			t.Helper()
+			before, after = func() {}, func() {}
+			difftest.Same(t, when, dra.Survey(agent), was)
+		}
+		before = func() {
+			before, after = func() {}, func() {}
+			r.prepare(ownClaim("u1", vf2, network(`{"type":"sriov"}`)))
+			n.remove("enp3s0f0v2")
+		}
+		difftest.Same(t, "the device moves into a pod before the read", dra.Survey(agent), was)
+		wanted("the pod has it")
+		after = func() {
+			must(t, agent.Unprepare(t.Context(), "u1"))
+			n.text = whole
+		}
+		difftest.Same(t, "the device returns after the read", dra.Survey(agent), was)
+		wanted("the node has the device again")
+	})
+}
+
+// The last survey may date from the time when the earlier pod had the device.
+func TestDeviceReturnedByPodKeepsItsInterfaceName(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
+		n := r.offer("mlx5-switchdev", "")
+		agent := r.start()
+		dra.Survey(agent)
+		for _, uid := range []string{"u1", "u2"} {
+			r.prepare(ownClaim(uid, vf2, network(`{"type":"sriov"}`)))
+			if got := r.attachment(string(uid)).NodeDevice.IfName; got != "enp3s0f0v2" {
+				t.Errorf("%s: the interface is %q", uid, got)
+			}
+			whole := n.text
+			n.remove("enp3s0f0v2")
+			dra.Survey(agent)
+			n.text = whole
+			must(t, agent.Unprepare(t.Context(), uid))
+		}
+	})
+}
+
+// The canceled context ends the request, which does not mean that the kubelet is unreachable.
+func TestCanceledSurveyDoesNotReportKubeletUnreachable(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
+		r.offer("mlx5-switchdev", "")
+		r.options.Devices.Inventory.Others = func(ctx context.Context) (map[string]string, error) { return nil, ctx.Err() }
+		agent := r.start()
+		dra.Survey(agent)
+		ended, end := context.WithCancel(t.Context())
+		end()
+		if list, _ := agent.Node.Slices(ended); list != nil || agent.Node.OthersKnown() != nil {
+			t.Errorf("%d slices, %v", len(list), agent.Node.OthersKnown())
+		}
+	})
+}
+
+// If external allocations or the labels of the Node object are unknown, or allocations will soon end, they are read
+// again before the next poll. They are read only once, even if the node changes often.
+func TestExternalAllocationsAndLabelsAreReadAgainOnce(t *testing.T) {
+	noAnswer := errors.New("rate limited")
+	for name, test := range map[string]struct {
+		waits  time.Duration
+		others error
+		labels error
+		within time.Duration
+	}{
+		"soon released": {7 * time.Second, nil, nil, 7 * time.Second}, "not known": {0, noAnswer, nil, 10 * time.Second},
+		"either": {3 * time.Second, noAnswer, nil, 3 * time.Second}, "all known": {0, nil, nil, time.Hour},
+		"no labels": {0, nil, noAnswer, 10 * time.Second},
+	} {
+		inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
+			r.offer("mlx5-switchdev", "devices: [{nodes: {matchLabels: {rack: a}}, ifNames: [p0], sharing: shared}]").othersError = test.others
+			r.options.Devices.Inventory.Labels = func(context.Context) (map[string]string, error) { return nil, test.labels }
+			r.options.Devices.Inventory.Waits = func() time.Duration { return test.waits }
+			agent := r.start()
+			for range 20 { // changes of the node
+				dra.Survey(agent)
+				time.Sleep(100 * time.Millisecond)
+			}
+			asked := false
+			select {
+			case <-agent.Node.Changed():
+				asked = true
+			case <-time.After(test.within):
+			}
+			time.Sleep(time.Minute)
+			if asked != (test.within < time.Hour) || len(agent.Node.Changed()) > 0 {
+				t.Errorf("%s: read again %v, and then %d times", name, asked, len(agent.Node.Changed()))
+			}
+		})
+	}
 }

@@ -1,17 +1,110 @@
 package dra_test
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
-	"strings"
+	"syscall"
 	"testing"
 	"time"
 
-	resourceapi "k8s.io/api/resource/v1"
-
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/test/difftest"
 )
+
+func TestUnreadableRecordAffectsOnlyItsClaim(t *testing.T) {
+	r := newRig(t)
+	difftest.Write(t, filepath.Join(r.options.StateDir, "u1.json"), `{"schema":99}`, 0o600)
+	difftest.Write(t, filepath.Join(r.options.StateDir, "u2.json"), `{"sch`, 0o600)
+	agent := r.start()
+	difftest.Equal(t, agent.Census().Unreadable, 2)
+	_, err := agent.Prepare(t.Context(), r.claimOf("a", "u1", "pod1", netRequest{"x", "net1", ""}))
+	difftest.As[*state.SchemaError](t, err)
+	difftest.As[*state.SchemaError](t, agent.Unprepare(t.Context(), "u1"))
+	for _, uid := range []string{"u2", "u3"} {
+		r.prepare(r.claimOf("a", uid, "pod"+string(uid), netRequest{"x", "net1", ""}))
+		must(t, agent.Unprepare(t.Context(), uid))
+	}
+	difftest.Equal(t, r.files("state"), []string{"u1.json", "u2.json.corrupt"})
+}
+
+// onSmallDisk mounts a file system of 64 KiB for the state directory. remount changes its mount flags.
+func (r *rig) onSmallDisk(t *testing.T) (remount func(flags uintptr)) {
+	t.Helper()
+	must(t, os.Mkdir(r.options.StateDir, 0o700))
+	must(t, syscall.Mount("tmpfs", r.options.StateDir, "tmpfs", 0, "size=64k"))
+	t.Cleanup(func() {
+		if r.agent != nil {
+			r.stop()
+		}
+		must(t, syscall.Unmount(r.options.StateDir, 0)) // fails if a file is still open
+	})
+	return func(flags uintptr) {
+		var err error
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			// Remounting fails with EBUSY while a worker writes: calls return before everything is on record.
+			if err = syscall.Mount("", r.options.StateDir, "", syscall.MS_REMOUNT|flags, ""); !errors.Is(err, syscall.EBUSY) {
+				break
+			}
+		}
+		must(t, err)
+	}
+}
+
+func TestFullDiskRejectsNewClaimsButAllowsDetach(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		r := newRig(t)
+		r.onSmallDisk(t)
+		agent := r.start()
+		old, next := r.sandbox("s1", "pod"), r.sandbox("s2", "pod2")
+		r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), r.claimOf("b", "u2", "pod2", netRequest{"x", "net1", ""}))
+		must(t, agent.RunPodSandbox(t.Context(), old))
+
+		fill := filepath.Join(r.options.StateDir, "fill")
+		if err := os.WriteFile(fill, make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("got %v", err)
+		}
+		_, err := agent.Prepare(t.Context(), r.claimOf("c", "u3", "pod3", netRequest{"x", "net1", ""}))
+		difftest.Is(t, err, syscall.ENOSPC)
+		difftest.Is(t, agent.RunPodSandbox(t.Context(), next), syscall.ENOSPC)
+		must(t, agent.StopPodSandbox(t.Context(), old))
+		difftest.Equal(t, r.callNames(), []string{"ADD s1 net1", "DEL s1 net1"})
+		// A worker retries the failed write at the same time, and Unprepare may return that error.
+		r.eventually("the claim is unprepared", func() bool { return agent.Unprepare(t.Context(), "u1") == nil })
+		must(t, agent.Unprepare(t.Context(), "u3"))
+
+		must(t, os.Remove(fill))
+		must(t, agent.RunPodSandbox(t.Context(), next))
+		r.expectInterfaces("s2_net1")
+	})
+}
+
+func TestReadOnlyDiskRejectsNewClaimsAndKeepsPendingDELs(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		r := newRig(t)
+		remount := r.onSmallDisk(t)
+		agent := r.start()
+		sb := r.sandbox("s1", "pod")
+		r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
+		must(t, agent.RunPodSandbox(t.Context(), sb))
+
+		remount(syscall.MS_RDONLY)
+		difftest.Is(t, agent.Ready(), syscall.EROFS)
+		_, err := agent.Prepare(t.Context(), r.claimOf("c", "u3", "pod3", netRequest{"x", "net1", ""}))
+		difftest.Is(t, err, syscall.EROFS)
+		must(t, agent.StopPodSandbox(t.Context(), sb))
+		r.expectInterfaces()
+		difftest.Is(t, agent.Unprepare(t.Context(), "u1"), syscall.EROFS)
+
+		remount(0)
+		agent = r.start() // the record on disk still leads to DEL
+		r.expectPhase("Added", 1)
+		must(t, agent.Unprepare(t.Context(), "u1"))
+		r.expectNothing()
+	})
+}
 
 // recordSnapshots returns the records on disk after each step, by name of the step.
 func (r *rig) recordSnapshots() map[string]map[string][]byte {
@@ -59,17 +152,6 @@ func TestNextProcessReadsAndRemovesRecordOfAnyStep(t *testing.T) {
 	})
 }
 
-// giveUpDEL attaches a claim to sandbox s1 and waits until its failing DEL is given up.
-func (r *rig) giveUpDEL(claim *resourceapi.ResourceClaim) {
-	r.t.Helper()
-	r.prepare(claim)
-	sb := r.sandbox("s1", "pod")
-	_ = r.runPod(sb)
-	r.endPod(sb)
-	r.unprepare(string(claim.UID))
-	waitIdle() // calls return before everything is on disk
-}
-
 // Undeleted attachments outlive the claim. They also remain if a claim with the same UID is prepared.
 func TestClaimPreparedAgainKeepsUndeletedAttachments(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
@@ -93,59 +175,4 @@ func TestClaimPreparedAgainKeepsUndeletedAttachments(t *testing.T) {
 		r.expectPhase("Undeleted", 0)
 		r.expectNothing()
 	})
-}
-
-// A process that is killed before the record is written must clear the attachment again.
-func TestClearMarkStaysUntilRecordIsWritten(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		r.start()
-		if _, err := state.Clear(r.options.StateDir, "u1"); err == nil {
-			t.Error("an attachment was cleared before it was given up")
-		}
-		p.setHook(failAll)
-		r.giveUpDEL(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
-		tried := p.calls("DEL")
-		left, err := state.Clear(r.options.StateDir, "u1")
-		if err != nil || len(left.Undeleted) != 1 || left.Undeleted[0].Sandbox != "s1" {
-			t.Errorf("got %v, %v", left, err)
-		}
-		record, mark := filepath.Join(r.options.StateDir, "u1.json"), filepath.Join(r.options.StateDir, "u1=s1=net1.cleared")
-		must(t, os.Remove(record))
-		must(t, os.MkdirAll(filepath.Join(record, "busy"), 0o700))
-		time.Sleep(2 * time.Minute)
-		if _, err := os.Stat(mark); err != nil {
-			t.Error(err)
-		}
-		must(t, os.RemoveAll(record))
-		time.Sleep(time.Hour / 4)
-		r.expectPhase("Undeleted", 0)
-		r.expectCalls("DEL", tried)
-		r.expectNothing()
-	})
-}
-
-// Pods with a macvlan have their master's PCI address in common, but this must not prevent DEL. Only an
-// exclusive lease of the device does.
-func TestGivenUpDELIsRetriedWhileAnotherPodSharesNIC(t *testing.T) {
-	r := newRig(t)
-	r.options.UndeletedEvery, r.options.DelMaxFailures, r.options.DelMinRetryTime = 20*time.Millisecond, 2, 10*time.Millisecond
-	r.options.Devices.Journal = journalIn(r.dir, "boot1")
-	r.start()
-	r.prepare(r.claimOf("a", "a", "pod", netRequest{"r", "net1", "info"}), r.claimOf("b", "b", "other", netRequest{"r", "net1", "info"}))
-	one := r.runSandbox("s1", "pod")
-	r.runSandbox("s2", "other")
-	noDel := filepath.Join(r.dir, "no-del")
-	must(t, os.WriteFile(noDel, nil, 0o644), r.agent.StopPodSandbox(t.Context(), one))
-	r.removeNetns(one)
-	r.eventually("given up", func() bool { return r.agent.Census().Phases["Undeleted"] == 1 })
-	third := r.sandbox("s3", "third")
-	r.recordMultus(multusEntry("third", "s3", r.netns("s3"), exclusiveLease("pci-0000:01:00.2")))
-	r.eventually("left alone", func() bool { return strings.Contains(r.record("a").Undeleted[0].DelError, "is held by pod ns/third") })
-	must(t, os.Remove(noDel))
-	tries := r.record("a").Undeleted[0].Tries
-	r.eventually("left alone again", func() bool { return r.record("a").Undeleted[0].Tries > tries+1 })
-	r.expectInterfaces("s1_net1", "s2_net1")
-	r.removeNetns(third)
-	r.eventually("deleted", func() bool { return r.agent.Census().Phases["Undeleted"] == 0 })
-	r.expectInterfaces("s2_net1")
 }

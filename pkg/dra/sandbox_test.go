@@ -1,23 +1,76 @@
 package dra_test
 
 import (
-	"encoding/json"
+	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
-	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/test/difftest"
 )
+
+func TestMissingPluginLeavesNoPendingDELAndNoLease(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+		p.missing["sriov"] = true
+		r.prepareVF0()
+		sb := r.sandbox("s1", "pod")
+		says(t, r.runPod(sb), "not installed")
+		r.expectHolders("pci-0000:03:00.2")
+		r.endPod(sb)
+		if took := r.unprepare("u1"); took > 0 || p.calls("") > 0 {
+			t.Errorf("after %v, with %q", took, p.started)
+		}
+		r.expectNothing()
+	})
+}
+
+func TestLateNetworkDelaysContainersButNotSandbox(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+		r.start()
+		failures := 2
+		p.setHook(func(command, _, ifName string) error {
+			if command == "ADD" && ifName == "net2" && failures > 0 {
+				failures--
+				return errors.New("no lease")
+			}
+			return nil
+		})
+		r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}, netRequest{"y", "net2", "late 10s"}))
+		sb := r.sandbox("s1", "pod")
+		began := time.Now()
+		must(t, r.runPod(sb))
+		if took := time.Since(began); took > 0 {
+			t.Errorf("the sandbox waited for %v", took)
+		}
+		must(t, r.createContainer(sb, "u1_x"))
+		says(t, r.createContainer(sb, "u1_y"), "unresolvable CDI device")
+		time.Sleep(time.Minute)
+		if err := r.createContainer(sb, "u1_y"); err != nil || p.calls("ADD s1 net2") != 3 || p.calls("DEL s1 net2") != 2 || p.calls("DEL s1 net1") != 0 {
+			t.Errorf("%v, %q", err, p.started)
+		}
+		r.endAndUnprepare(sb, "u1")
+	})
+}
+
+func TestPodWithInvisibleNamespaceDoesNotStart(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+		r.start()
+		r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
+		sb := r.sandbox("s1", "pod")
+		r.removeNetns(sb)
+		says(t, r.runPod(sb), "HostToContainer")
+		r.unprepare("u1")
+		r.expectNothing()
+	})
+}
 
 func TestPodIsAttachedAndDetachedOnce(t *testing.T) {
 	r := newRig(t)
@@ -109,28 +162,6 @@ func TestFailingPluginFailsPodAndLeavesNothing(t *testing.T) {
 			r.expectNothing()
 		})
 	}
-}
-
-func TestStatusHasConditionAndNetworkData(t *testing.T) {
-	r := newRig(t)
-	agent := r.start()
-	r.attachPod(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
-	r.eventually("a status", func() bool { return len(r.lastReport().Devices) == 1 })
-	share := "share-u1x"
-	got := r.lastReport()
-	got.Devices = slices.Clone(got.Devices) // the agent compares its own copy
-	data := got.Devices[0].Data
-	got.Devices[0].Data = nil
-	difftest.Same(t, "report", got, status.Report{Driver: driverName, Namespace: "ns", Name: "a", UID: "u1", Devices: []resourceapi.AllocatedDeviceStatus{{
-		Driver: driverName, Pool: "node1", Device: "cni", ShareID: &share,
-		Conditions:  []metav1.Condition{{Type: "Ready", Status: "True", Reason: "NetworkInterfaceReady", Message: "CNI-DRA-Driver has configured the device."}},
-		NetworkData: &resourceapi.NetworkDeviceData{InterfaceName: "net1", IPs: []string{"10.0.0.2/24"}, HardwareAddress: "02:00:00:00:00:01"},
-	}}}, cmpopts.IgnoreFields(metav1.Condition{}, "LastTransitionTime"), cmpopts.IgnoreTypes(runtime.RawExtension{}))
-	var result struct{ CNIVersion string }
-	if data == nil || json.Unmarshal(data.Raw, &result) != nil || result.CNIVersion != "1.0.0" {
-		t.Errorf("data: %v", data)
-	}
-	r.eventually("the status is not pending any more", func() bool { return agent.Census().PendingStatus == 0 })
 }
 
 func TestPrepareAgainReturnsNetworkMetadata(t *testing.T) {

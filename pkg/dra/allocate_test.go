@@ -1,0 +1,282 @@
+package dra_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/test/difftest"
+)
+
+// All kinds of requests that the scheduler can allocate.
+func TestEachAllocationIsAttachedOrRejected(t *testing.T) {
+	apart, alike := resourceapi.FullyQualifiedName("devinfo-cni.io/pfName"), resourceapi.FullyQualifiedName("resource.kubernetes.io/pcieRoot")
+	for name, test := range map[string]struct {
+		claim *resourceapi.ResourceClaim
+		want  []string // request, and part of the configuration on record
+		why   string   // part of the error; "" = attached
+	}{
+		"firstAvailable, the VF":        {claimFor("u1", requestFor("r/vf", vf0, "net1", "sriov", 0)), []string{`r/vf "deviceID":"0000:03:00.2"`}, ""},
+		"firstAvailable, else a master": {claimFor("u1", requestFor("r/lan", pf, "net1", "macvlan", 0)), []string{`r/lan "master":"p0"`}, ""},
+		"matchAttribute": {withConstraint(&resourceapi.DeviceConstraint{Requests: []string{"a", "b"}, MatchAttribute: &alike},
+			requestFor("a", vf0, "net1", "sriov", 0), requestFor("b", vf2, "net2", "sriov", 1)), []string{`a "deviceID":"0000:03:00.2"`, `b "deviceID":"0000:03:00.4"`}, ""},
+		"distinctAttribute": {withConstraint(&resourceapi.DeviceConstraint{Requests: []string{"a", "b"}, DistinctAttribute: &apart},
+			requestFor("a", pf, "net1", "macvlan", 0), requestFor("b", vf2, "net2", "sriov", 0)), []string{`a "master":"p0"`, `b "deviceID":"0000:03:00.4"`}, ""},
+		"an extended resource":        {asExtendedResource(claimFor("u1", requestFor("container-0-request-0", vf0, "net1", "sriov", 1))), []string{`container-0-request-0 "deviceID":"0000:03:00.2"`}, ""},
+		"two of an extended resource": {asExtendedResource(claimFor("u1", requestFor("container-0-request-0", vf0, "net1", "sriov", 2))), nil, "may have several devices"},
+		"two alternatives at once":    {claimFor("u1", requestFor("r/vf", vf0, "net1", "sriov", 2)), nil, "may have several devices"},
+		"two of one interface name":   {claimFor("u1", requestFor("a", vf0, "net1", "sriov", 0), requestFor("b", vf2, "net1", "sriov", 0)), nil, "net1"},
+	} {
+		t.Run(name, bubble(func(t *testing.T, r *rig, p *plugins) {
+			r.offer("mlx5-switchdev", "")
+			agent := r.start()
+			_, err := agent.Prepare(t.Context(), test.claim)
+			if test.why != "" {
+				says(t, err, test.why)
+				must(t, r.runPod(r.sandbox("s1", "pod")))
+				r.expectCalls("", 0)
+				return
+			}
+			must(t, err)
+			must(t, r.runPod(r.sandbox("s1", "pod")))
+			r.expectCalls("ADD", len(test.want))
+			record := r.record("u1")
+			for n, want := range test.want {
+				request, device, _ := strings.Cut(want, " ")
+				if at := record.Attachments[n]; at.Request != request || !strings.Contains(string(at.List), device) {
+					t.Errorf("got %s, %s, want %s", at.Request, at.List, want)
+				}
+			}
+			r.expectFiles("cdi", len(test.want))
+		}))
+	}
+}
+
+func withConstraint(c *resourceapi.DeviceConstraint, all ...request) *resourceapi.ResourceClaim {
+	claim := claimFor("u1", all...)
+	claim.Spec.Devices.Constraints = []resourceapi.DeviceConstraint{*c}
+	return claim
+}
+
+// asExtendedResource makes a claim look like the claims that the scheduler creates for the extended resources
+// of a pod. The pod owns it, and it has no template.
+func asExtendedResource(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+	yes := true
+	claim.Name = "pod-extended-resources-x"
+	claim.Annotations = map[string]string{"resource.kubernetes.io/extended-resource-claim": "true"}
+	claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "pod", UID: "uid-pod", Controller: &yes}}
+	return claim
+}
+
+// Several pods may use one claim after another. The device and the rules may change between two pods.
+func TestPrepareAgainChecksCurrentOffer(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+		r.prepareVF0()
+		p.setHook(failAll)
+		_ = r.runPod(r.sandbox("s1", "pod"))
+		r.endPod(r.sandbox("s1", "pod"))
+		r.removeNetns(r.sandbox("s1", "pod"))
+		r.unprepare("u1")
+		r.expectPhase("Undeleted", 1)
+		r.offer("mlx5-switchdev", "devices: []")
+		r.start()
+		waitIdle()
+		r.prepareFails(ownClaim("u1", vf0, network(`{"type":"sriov"}`)), vf0, "does not offer it")
+	})
+}
+
+func TestPreparePutsDeviceIntoConfiguration(t *testing.T) {
+	const vfio = `"driver":"vfio-pci",`
+	for name, test := range map[string]struct {
+		device, parameters string
+		list, capability   string // parts of the configuration on record
+		refusal            []string
+	}{
+		"VF":                 {vf0, network(`{"type":"sriov"}`), `"deviceID":"0000:03:00.2"`, "", nil},
+		"SF":                 {sf4, network(`{"type":"host-device","capabilities":{"deviceID":true}}`), `"host-device"`, `"mlx5_core.sf.4"`, nil},
+		"shared master":      {pf, network(`{"type":"macvlan"}`), `"master":"p0"`, "", nil},
+		"as the class says":  {vf0, `"device":[{"plugin":"x","key":"device"}],` + network(`{"type":"x"}`), `"device":"enp3s0f0v0"`, "", nil},
+		"nowhere":            {vf0, `"device":[],` + network(`{"type":"x"}`), `{"type":"x"}`, "", nil},
+		"another device":     {vf0, network(`{"type":"sriov","deviceID":"0000:03:00.4"}`), "", "", []string{"0000:03:00.4", "0000:03:00.2", `request "r"`}},
+		"not on the node":    {"pci-0000-09-00-0", network(`{"type":"sriov"}`), "", "", []string{"pci-0000-09-00-0", "has no device of that name"}},
+		"not offered":        {"pci-0000-03-00-3", network(`{"type":"sriov"}`), "", "", []string{"does not offer it: it has no interface here, but " + sf7}},
+		"software":           {"cni", `"device":[{"plugin":"x","key":"device"}],` + network(`{"type":"x"}`), "", "", []string{"cni is allocated"}},
+		"without a network":  {vf0, "", "", "", []string{"has a config for driver"}},
+		"a network of sorts": {"cni", network(`{"type":"x"}`), `{"type":"x"}`, "", nil},
+		// Only exclusively allocated functions can have a driver.
+		"driver, shared":       {pf, vfio + `"device":[],` + network(`{"type":"x"}`), "", "", []string{"driver: vfio-pci", pf, "which other pods share"}},
+		"driver, SF":           {sf4, vfio + `"device":[],` + network(`{"type":"x"}`), "", "", []string{sf4, "not a PCI function"}},
+		"driver, software":     {"cni", vfio + network(`{"type":"x"}`), "", "", []string{"networks without hardware"}},
+		"driver, by interface": {vf0, vfio + `"device":[{"plugin":"x","key":"device"}],` + network(`{"type":"x"}`), "", "", []string{"has no value for device"}},
+		"another driver":       {vf0, `"driver":"uio_pci_generic",` + network(`{"type":"x"}`), "", "", []string{`driver "uio_pci_generic" is not known`, `"vfio-pci"`}},
+		"no driver":            {vf0, `"driver":"",` + network(`{"type":"x"}`), "", "", []string{"driver"}},
+	} {
+		t.Run(name, bubble(func(t *testing.T, r *rig, _ *plugins) {
+			r.offer("mlx5-switchdev", "")
+			agent := r.start()
+			_, err := agent.Prepare(t.Context(), ownClaim("u1", test.device, test.parameters))
+			var refusal *cniconfig.Refusal
+			if errors.As(err, &refusal) != (test.refusal != nil) {
+				t.Fatalf("got %v", err)
+			}
+			if test.refusal != nil {
+				says(t, err, test.refusal...)
+				r.expectNothing()
+				return
+			}
+			at := r.attachment("u1")
+			if !strings.Contains(string(at.List), test.list) || string(at.Capabilities["deviceID"]) != test.capability {
+				t.Errorf("got %s, %s", at.List, at.Capabilities)
+			}
+		}))
+	}
+}
+
+func TestNodeDeviceIsRejectedIfNoneIsOffered(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
+		r.start()
+		r.prepareFails(ownClaim("u1", vf0, network(`{"type":"sriov"}`)), "this node offers no devices of its own")
+	})
+}
+
+// Each device of a request becomes an interface with its own gate, metadata and status.
+func TestEachDeviceOfRequestIsAttached(t *testing.T) {
+	for name, change := range map[string]func(*resourceapi.ResourceClaim){
+		"count": func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.Count = 2 },
+		"all":   func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.AllocationMode = "All" },
+	} {
+		t.Run(name, bubble(func(t *testing.T, r *rig, p *plugins) {
+			r.offer("mlx5-switchdev", "")
+			agent := r.start()
+			claim := ownClaim("u1", vf0, network(`{"type":"sriov"}`))
+			another := claim.Status.Allocation.Devices.Results[0]
+			another.Device = vf2
+			claim.Status.Allocation.Devices.Results = append(claim.Status.Allocation.Devices.Results, another)
+			change(claim)
+			r.prepareFails(claim, `ifName "net1"`, `"net{index}"`)
+			setIfName(claim, "net{index}")
+			devices, err := agent.Prepare(t.Context(), claim)
+			must(t, err)
+			sb := r.runSandbox("s1", "pod")
+			slices.Sort(p.started)
+			difftest.Equal(t, p.started, []string{"ADD s1 net0", "ADD s1 net1"})
+			gates := map[string]bool{}
+			for n, at := range r.record("u1").Attachments {
+				if want := []string{"0000:03:00.2", "0000:03:00.4"}[n]; !strings.Contains(string(at.List), want) {
+					t.Errorf("device %d: %s", n, at.List)
+				}
+				gates[devices[n].CDIDeviceIDs[0]] = true
+			}
+			must(t, r.createContainer(sb, "u1_r", "u1_r_1"))
+			last := r.metadata[len(r.metadata)-2:] // the devices of a request are written together
+			for n, d := range last {
+				if d.Metadata.NetworkData == nil || d.Metadata.NetworkData.InterfaceName != []string{"net0", "net1"}[n] {
+					t.Errorf("metadata of device %d: %+v", n, d.Metadata)
+				}
+			}
+			r.eventually("the status of both", func() bool { return len(r.lastReport().Devices) == 2 })
+			if len(gates) != 2 {
+				t.Errorf("gates %v", gates)
+			}
+			r.endAndUnprepare(sb, "u1")
+		}))
+	}
+}
+
+// The scheduler creates the claim of a pod with extended resources: one request for each container.
+func TestTwoContainersWithLimitGetTwoInterfaces(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+		r.start()
+		of := func(container string) request {
+			return request{name: container + "-request-0", device: "cni", share: "share-" + container, count: 1, ifName: "net{index}", parameters: network(`{"type":"x"}`)}
+		}
+		sb := r.attachPod(allocated("pod-extended-resources-abcde", "u1", "pod", of("container-0"), of("container-1")))
+		slices.Sort(p.started)
+		difftest.Equal(t, p.started, []string{"ADD s1 net0", "ADD s1 net1"})
+		must(t, r.createContainer(sb, "u1_container-0-request-0", "u1_container-1-request-0"))
+		r.endAndUnprepare(sb, "u1")
+	})
+}
+
+// Attaching a device that the host has begun to use would cut off the node.
+func TestDeviceThatHostNeedsIsNotAttached(t *testing.T) {
+	for why, change := range map[string]string{
+		"the host needs it: enp3s0f0v0 has a default route": "\n-- netlink/uplinks.json --\n[\"enp3s0f0v0\"]\n",
+		"": "",
+	} {
+		inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+			n := r.offer("mlx5-switchdev", "")
+			agent := r.start()
+			r.prepare(ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
+			n.text = append(n.text, change...)
+			dra.Survey(agent)
+			err := r.runPod(r.sandbox("s1", "pod"))
+			if why == "" {
+				must(t, err)
+				return
+			}
+			says(t, err, vf0, why)
+			r.expectCalls("", 0)
+		})
+	}
+}
+
+// Publishing reads the node. Prepare reads it again only if the published slices are not enough.
+func TestPrepareReadsNodeOnlyIfNecessary(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
+		n, reads := r.offer("mlx5-switchdev", ""), 0
+		read := r.options.Devices.Inventory.Host
+		r.options.Devices.Inventory.Host = func() (inventory.Host, error) { reads++; return read() }
+		agent := r.start()
+		dra.Survey(agent)
+		prepare := func(claim, device, parameters, why string, want int) {
+			t.Helper()
+			asked := ownClaim(claim, device, parameters)
+			setIfName(asked, "if-"+claim)
+			_, err := agent.Prepare(t.Context(), asked)
+			if why == "" && err != nil || why != "" && (err == nil || !strings.Contains(err.Error(), why)) {
+				t.Errorf("%s: got %v, want %q", device, err, why)
+			}
+			if reads != want {
+				t.Errorf("%s: the node was read %d times, not %d", device, reads, want)
+			}
+		}
+		prepare("u1", vf0, network(`{"type":"sriov"}`), "", 1)
+		prepare("u2", sf7, network(`{"type":"host-device","capabilities":{"deviceID":true}}`), "", 1)
+		prepare("u3", "pci-0000-03-00-3", network(`{"type":"sriov"}`), "does not offer it", 2)
+		n.others = map[string]string{"0000:03:00.4": "pod ns/x has it"}
+		prepare("u4", vf2, network(`{"type":"sriov"}`), "pod ns/x has it", 3)
+		prepare("u5", "pci-0000-09-00-0", network(`{"type":"sriov"}`), "no device of that name", 4)
+	})
+}
+
+// Pods can share the device with any other user, so Prepare needs no external allocations after the first survey.
+func TestSharedDeviceIsPreparedWithoutExternalAllocations(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
+		r.offer("mlx5-switchdev", "")
+		r.options.Devices.Inventory.Others = func(context.Context) (map[string]string, error) {
+			time.Sleep(10 * time.Second)
+			return nil, errors.New("the kubelet does not answer")
+		}
+		agent := r.start()
+		for n, uid := range []string{"u1", "u2"} {
+			began := time.Now()
+			r.prepare(ownClaim(uid, pf, network(`{"type":"macvlan"}`)))
+			if took := time.Since(began); n > 0 && took > time.Second {
+				t.Errorf("it takes %v", took)
+			}
+			r.prepareFails(ownClaim("u3", vf0, network(`{"type":"sriov"}`)), "the kubelet does not answer")
+			must(t, agent.Unprepare(t.Context(), uid))
+			dra.Survey(agent)
+		}
+	})
+}

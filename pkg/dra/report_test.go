@@ -1,0 +1,173 @@
+package dra_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp/cmpopts"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"devinfo-cni.io/pkg/core/view"
+	"devinfo-cni.io/pkg/dra/status"
+	"devinfo-cni.io/test/difftest"
+)
+
+func TestStatusIsSentUntilAPIServerAcceptsItAlsoAfterRestart(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
+		take := r.options.Status
+		r.options.Status = func(context.Context, status.Report) error { return errors.New("connection refused") }
+		r.start()
+		r.attachPod(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
+		waitIdle()
+		difftest.Equal(t, r.agent.Census().PendingStatus, 1)
+		r.stop()
+		r.options.Status = take
+		r.start()
+		waitIdle()
+		difftest.Equal(t, r.agent.Census().PendingStatus, 0)
+		if got := r.lastReport(); got.UID != "u1" || len(got.Devices) != 1 {
+			t.Errorf("got %v", got)
+		}
+	})
+}
+
+// A status that the API server rejects, or accepts slowly, must not delay the status of other claims. A status
+// that can never succeed is dropped.
+func TestEachClaimStatusHasItsOwnBackOff(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
+		var mu sync.Mutex
+		sent := map[string][]float64{}
+		var down atomic.Bool
+		down.Store(true)
+		began := time.Now()
+		r.options.Status = func(ctx context.Context, report status.Report) error {
+			mu.Lock()
+			sent[report.Name] = append(sent[report.Name], time.Since(began).Seconds())
+			mu.Unlock()
+			switch {
+			case report.Name == "slow":
+				<-ctx.Done()
+				return ctx.Err()
+			case report.Name == "gone":
+				return status.ErrGone
+			case down.Load() && report.Name == "bad":
+				return errors.New("connection refused")
+			}
+			return nil
+		}
+		agent := r.start()
+		for _, name := range []string{"slow", "bad", "good", "gone"} {
+			r.prepare(r.claimOf(name, name, name, netRequest{"x", "net1", ""}))
+			must(t, r.runPod(r.sandbox(name, name)))
+		}
+		time.Sleep(1000 * time.Second)
+		down.Store(false)
+		time.Sleep(300 * time.Second)
+		if now := agent.Census(); now.PendingStatus != 1 || now.Phases["Added"] != 4 { // the status of claim slow
+			t.Errorf("got %v", now)
+		}
+		down.Store(true)
+		must(t, r.runPod(r.sandbox("again", "bad"))) // a new status starts a new back-off
+		time.Sleep(time.Second)
+		must(t, r.runPod(r.sandbox("third", "bad"))) // sent immediately, despite the back-off
+		waitIdle()
+		r.unprepare("bad") // the status of a removed claim is not sent
+		time.Sleep(time.Hour)
+		mu.Lock()
+		defer mu.Unlock()
+		want := map[string][]float64{
+			"bad":  {0, .5, 1.5, 3.5, 7.5, 15.5, 31.5, 63.5, 127.5, 255.5, 511.5, 811.5, 1111.5, 1300, 1300.5, 1301},
+			"good": {0}, "gone": {0}, "slow": {0, 30.5, 61.5},
+		}
+		sent["slow"] = sent["slow"][:min(3, len(sent["slow"]))]
+		difftest.Equal(t, sent, want)
+	})
+}
+
+// The API server may have accepted a status that is already out of date.
+func TestStatusThatChangesDuringSendIsSentAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
+		var sent atomic.Int32
+		r.options.Status = func(_ context.Context, report status.Report) error {
+			if report.Name == "0" {
+				sent.Add(1)
+			}
+			time.Sleep(time.Second)
+			return nil
+		}
+		r.start()
+		for n := range 9 { // four are sent at a time
+			name := fmt.Sprint(n)
+			r.prepare(r.claimOf(name, name, name, netRequest{"x", "net1", ""}))
+			must(t, r.runPod(r.sandbox(name, name)))
+		}
+		time.Sleep(time.Second / 2)
+		must(t, r.runPod(r.sandbox("again", "0")))
+		time.Sleep(time.Minute)
+		if n := sent.Load(); n != 2 {
+			t.Errorf("sent %d times", n)
+		}
+	})
+}
+
+// Readers of the status need not read ResourceSlices.
+func TestStatusShowsDeviceOfClaim(t *testing.T) {
+	vf := view.Device{Type: "pci", Device: "0000:03:00.2", PF: "0000:03:00.0", Representor: "eth4", RDMA: "mlx5_2"}
+	for name, test := range map[string]struct {
+		device, parameters string
+		want               view.Device
+	}{
+		"a VF":              {vf0, network(`{"type":"sriov"}`), vf},
+		"without a network": {vf3, "", view.Device{Type: "pci", Device: "0000:03:00.5", PF: "0000:03:00.0", Representor: "eth7"}},
+		"an SF":             {sf4, network(`{"type":"host-device","capabilities":{"deviceID":true}}`), view.Device{PF: "0000:03:00.0", Representor: "en3f0pf0sf88", RDMA: "mlx5_7"}},
+		"shared":            {pf, network(`{"type":"macvlan"}`), view.Device{Type: "pci", Device: "0000:03:00.0", RDMA: "mlx5_0"}},
+	} {
+		inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+			r.offer("mlx5-switchdev", "")
+			r.start()
+			r.attachPod(ownClaim("u1", test.device, test.parameters))
+			waitIdle()
+			report := r.lastReport()
+			if len(report.Devices) != 1 || report.Devices[0].Data == nil {
+				t.Fatalf("%s: %+v", name, report)
+			}
+			var data map[string]view.Device
+			_ = json.Unmarshal(report.Devices[0].Data.Raw, &data) // data also has the keys of the CNI result
+			difftest.Same(t, name, data[view.Key], test.want)
+			if r.record("u1").StatusOwed {
+				t.Errorf("%s: the status is still pending", name)
+			}
+		})
+	}
+}
+
+func TestStatusHasConditionAndNetworkData(t *testing.T) {
+	r := newRig(t)
+	agent := r.start()
+	r.attachPod(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
+	r.eventually("a status", func() bool { return len(r.lastReport().Devices) == 1 })
+	share := "share-u1x"
+	got := r.lastReport()
+	got.Devices = slices.Clone(got.Devices) // the agent compares its own copy
+	data := got.Devices[0].Data
+	got.Devices[0].Data = nil
+	difftest.Same(t, "report", got, status.Report{Driver: driverName, Namespace: "ns", Name: "a", UID: "u1", Devices: []resourceapi.AllocatedDeviceStatus{{
+		Driver: driverName, Pool: "node1", Device: "cni", ShareID: &share,
+		Conditions:  []metav1.Condition{{Type: "Ready", Status: "True", Reason: "NetworkInterfaceReady", Message: "CNI-DRA-Driver has configured the device."}},
+		NetworkData: &resourceapi.NetworkDeviceData{InterfaceName: "net1", IPs: []string{"10.0.0.2/24"}, HardwareAddress: "02:00:00:00:00:01"},
+	}}}, cmpopts.IgnoreFields(metav1.Condition{}, "LastTransitionTime"), cmpopts.IgnoreTypes(runtime.RawExtension{}))
+	var result struct{ CNIVersion string }
+	if data == nil || json.Unmarshal(data.Raw, &result) != nil || result.CNIVersion != "1.0.0" {
+		t.Errorf("data: %v", data)
+	}
+	r.eventually("the status is not pending any more", func() bool { return agent.Census().PendingStatus == 0 })
+}
