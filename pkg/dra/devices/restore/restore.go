@@ -49,20 +49,9 @@ func (d *Devices) Restore(f Snapshot) (did []string, err error) {
 		return nil, err
 	}
 	if f.Bus == "pci" && (now.Driver != f.Driver || now.Override != f.Override) {
-		// An igbvf interface that was bound while its PF had a MAC for it cannot change its own MAC until it is
-		// bound again. So restore the MAC on the PF first.
-		for _, s := range d.leftOnPF(f, now) {
-			if s.what == link.VFMAC {
-				if err := s.set(); err != nil {
-					return nil, &Mismatch{[]string{s.what}, err}
-				}
-				did = append(did, s.what)
-			}
+		if did, err = d.rebind(f, now); err != nil {
+			return did, err
 		}
-		if err := d.bind(f.Device, f.Driver, f.Override); err != nil {
-			return did, &Mismatch{[]string{Driver}, err}
-		}
-		did = append(did, Driver)
 	}
 	tried := map[string]error{}
 	// A VF may be unable to change its MAC while its PF has a MAC for it, and a PF may take the VF's current MAC as
@@ -104,6 +93,24 @@ func (d *Devices) Restore(f Snapshot) (did []string, err error) {
 		m.Err = errors.New("the kernel accepted the change, but the value is still wrong")
 	}
 	return did, m
+}
+
+// rebind binds the device to its driver in the snapshot.
+func (d *Devices) rebind(f Snapshot, now present) (did []string, err error) {
+	// An igbvf interface that was bound while its PF had a MAC for it cannot change its own MAC until it is bound again.
+	// So restore the MAC on the PF first.
+	for _, s := range d.leftOnPF(f, now) {
+		if s.what == link.VFMAC {
+			if err := s.set(); err != nil {
+				return nil, &Mismatch{[]string{s.what}, err}
+			}
+			did = append(did, s.what)
+		}
+	}
+	if err := d.bind(f.Device, f.Driver, f.Override); err != nil {
+		return did, &Mismatch{[]string{Driver}, err}
+	}
+	return append(did, Driver), nil
 }
 
 // setting is a setting that differs from the snapshot.
