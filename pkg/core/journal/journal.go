@@ -172,52 +172,65 @@ func (j *Journal) Record(e, former *Entry) error {
 	if err != nil {
 		return fmt.Errorf("journal entry of %s: %w", e.Key, err)
 	}
-	return j.alone(func() error {
-		if err := inPlace(j.entries.Path(by.link), e.Key, former.Locked()); err != nil {
-			return err
+	return j.alone(func() error { return j.replace(e, former, by, data) })
+}
+
+// replace writes e's record over that of former, and exchanges their leases. The caller must hold the lock of all
+// leases.
+func (j *Journal) replace(e, former *Entry, by holderLinks, data []byte) error {
+	if err := inPlace(j.entries.Path(by.link), e.Key, former.Locked()); err != nil {
+		return err
+	}
+	stale, err := j.allowed(by)
+	if err != nil {
+		return err
+	}
+	released := holderLinks{link: by.link, target: by.target} // links of former, to restore after a failure
+	if former != nil {                                        // remove the links first: an entry must name each link
+		rest := without(former.leases(), by.leases)
+		for _, l := range rest {
+			if !notThere(j.leases.path(l, by.link)) {
+				released.leases = append(released.leases, l)
+			}
 		}
-		var f *os.File
-		var back holderLinks // removed leases of former, to restore after a failure
-		err := j.take(by, func() (err error) {
-			if former != nil { // remove the links first: an entry must name each link
-				rest := without(former.leases(), by.leases)
-				back = holderLinks{link: by.link, target: by.target}
-				for _, l := range rest {
-					if !notThere(j.leases.path(l, by.link)) {
-						back.leases = append(back.leases, l)
-					}
-				}
-				err = j.leases.remove(by.link, rest)
-			}
-			if err == nil {
-				f, err = j.entries.WriteLocked(by.link, data)
-			}
-			return err
-		}, func() error {
-			if former == nil {
-				defer safefile.Unlock(f)
-				return j.entries.Remove(by.link)
-			}
-			was := former.raw
-			former.Unlock()
-			former.file, former.raw = f, data
-			restored, err := j.entries.WriteLocked(by.link, was)
-			if err != nil { // the new entry stays on disk and does not name these leases
-				back.leases = nil
-				return err
-			}
-			former.Unlock()
-			former.file, former.raw = restored, was
-			return nil
-		})
-		if err != nil {
-			_ = j.leases.add(back, nil) // report the first error
-			return err
+		err = j.leases.remove(by.link, rest)
+	}
+	var f *os.File
+	if err == nil {
+		f, err = j.entries.WriteLocked(by.link, data)
+	}
+	if err != nil {
+		_ = j.leases.add(released, nil) // report the first error
+		return err
+	}
+	if err := j.leases.add(by, stale); err != nil {
+		if j.restore(former, by.link, f, data) == nil { // otherwise the new entry, which does not name them, stays
+			_ = j.leases.add(released, nil)
 		}
-		e.file, e.raw = f, data
-		former.Unlock()
-		return nil
-	})
+		return err
+	}
+	e.file, e.raw = f, data
+	former.Unlock()
+	return nil
+}
+
+// restore replaces a new entry, whose open file and content are given, by former's record, or removes it if former is
+// nil.
+func (j *Journal) restore(former *Entry, name string, f *os.File, data []byte) error {
+	if former == nil {
+		defer safefile.Unlock(f)
+		return j.entries.Remove(name)
+	}
+	was := former.raw
+	former.Unlock()
+	former.file, former.raw = f, data
+	restored, err := j.entries.WriteLocked(name, was)
+	if err != nil {
+		return err
+	}
+	former.Unlock()
+	former.file, former.raw = restored, was
+	return nil
 }
 
 // ConcurrentChangeError reports that another call has added or deleted the attachment since the caller read its entry.
