@@ -26,7 +26,6 @@ func main() {
 		fmt.Print(build.Plugin{Info: build.Read(), JournalFormat: journal.Format})
 		return
 	}
-	delegate.KeepBrokenPipes()
 	delegates := delegate.Delegates{Within: os.Getenv(cleanup.WithinEnv), Signals: delegate.TakeSignals}
 	os.Exit(delegates.Run(machine(), os.Getenv, os.Stdin, os.Stderr))
 }

@@ -52,6 +52,9 @@ func (a *Addition) grantFor(device *discovery.Device, info *devinfo.Info) (grant
 		return grant.Grant{}, nil
 	}
 	g := grant.Granter{Sys: a.Finder.Sys, Nodes: a.Nodes, Settings: a.Node, Pod: a.Attachment.Pod()}
+	if g.Nodes == nil {
+		g.Nodes = grant.NodesBelow("")
+	}
 	if a.wantCDI != nil {
 		g.SocketDir = a.wantCDI.SocketDir
 		if own, _ := a.Result.Find(a.Attachment.IfName, a.Attachment.Netns); g.SocketDir == "" && own.SocketPath != "" {

@@ -43,7 +43,6 @@ func TestMain(m *testing.M) {
 		must(os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0"))
 		os.Exit(m.Run())
 	case filepath.Base(os.Args[0]) == "devinfo":
-		delegate.KeepBrokenPipes()
 		delegates := delegate.Delegates{Within: os.Getenv(cleanup.WithinEnv), Signals: delegate.TakeSignals}
 		os.Exit(delegates.Run(storyMachine(), os.Getenv, os.Stdin, os.Stderr))
 	case filepath.Base(os.Args[0]) == "skel":

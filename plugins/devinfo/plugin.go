@@ -22,22 +22,21 @@ type Plugin struct {
 	NodeError error // error from reading the settings; Node has the defaults then
 
 	Finder discovery.Finder
-	Infos  *store.Dir // the device-info files
-	Specs  *store.Dir // the CDI specs
-	Nodes  grant.Nodes
+	Infos  *store.Dir  // the device-info files
+	Specs  *store.Dir  // the CDI specs
+	Nodes  grant.Nodes // the device nodes; nil = those below /dev
 	Stdout io.Writer
 
 	cniVersion string // cniVersion of the configuration; "" before it is parsed
 }
 
-// New returns a plugin for the node's settings and the device nodes below /dev. It opens and creates nothing.
+// New returns a plugin for the node's settings. It opens and creates nothing.
 func New(node config.Node, finder discovery.Finder, bootID string, stdout io.Writer, log *slog.Logger) *Plugin {
 	return &Plugin{
 		Cleaner: cleanup.New(node, finder.Sys, bootID, log),
 		Finder:  finder,
 		Infos:   store.Open(node.DeviceInfoDir),
 		Specs:   store.Open(node.CDIDir),
-		Nodes:   grant.NodesBelow(""),
 		Stdout:  stdout,
 	}
 }

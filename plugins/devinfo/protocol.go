@@ -52,10 +52,11 @@ func (p *Plugin) Run(verbs map[string]Verb, getenv func(string) string, stdin io
 			"CNI protocol versions supported: %s\n", strings.Join(versions.SupportedVersions(), ", "))
 		return 0
 	}
-	err, failed := errors.AsType[*types.Error](failure.Translate(p.dispatch(verbs[command], command, getenv, stdin)))
-	if !failed {
+	failed := p.dispatch(verbs[command], command, getenv, stdin)
+	if failed == nil {
 		return 0
 	}
+	err, _ := errors.AsType[*types.Error](failure.Translate(failed))
 	text, _ := json.MarshalIndent(struct { // strings and a number always encode
 		CNIVersion string `json:"cniVersion"`
 		*types.Error

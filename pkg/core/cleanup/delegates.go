@@ -57,9 +57,6 @@ func (c *Cleaner) Network(e *journal.Entry, delegates []json.RawMessage, netns s
 // that has got the device since ADD. If another pod has it, the delegates get no network namespace, or do not run at
 // all if the journal has no record of this ADD.
 func (r *Removal) delDelegates() (errs []error) {
-	if len(r.Delegates) == 0 {
-		return nil
-	}
 	netns, held := r.Netns, new(journal.HeldError)
 	unrecorded := r.Entry.Locked() == nil
 	switch err := r.heldByAnother(); {

@@ -40,7 +40,10 @@ func (c *Cleaner) Removal(e *journal.Entry) *Removal {
 // leases and removes the entry. Missing files and leases count as removed. A failure does not stop the rest, but
 // keeps the entry.
 func (r *Removal) Run() error {
-	errs := r.delDelegates()
+	var errs []error
+	if len(r.Delegates) > 0 {
+		errs = r.delDelegates()
+	}
 	files := func() error { return failure.Join(r.RemoveSpec(), r.RemoveFile()) }
 	if r.Entry.Locked() == nil {
 		return failure.Join(append(errs, r.Journal.Unrecorded(r.Entry.Key, files))...)

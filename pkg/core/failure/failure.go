@@ -99,7 +99,7 @@ func Remedy(err error) string {
 			return f.remedy
 		}
 	}
-	for _, kind := range kinds {
+	for _, kind := range kinds() {
 		if kind.is(err) {
 			return kind.remedy
 		}
@@ -115,7 +115,7 @@ func Code(err error) uint {
 	if delegate, ok := errors.AsType[*types.Error](err); ok && delegate.Code != 0 {
 		return delegate.Code
 	}
-	for _, kind := range kinds {
+	for _, kind := range kinds() {
 		if kind.is(err) {
 			return kind.code
 		}
@@ -123,26 +123,30 @@ func Code(err error) uint {
 	return IO
 }
 
-// kinds are errors of other packages, with their codes and, if the message does not contain one, a remedy.
-var kinds = []struct {
+type kind struct {
 	is     func(error) bool
 	code   uint
 	remedy string
-}{
-	{is[*config.Problem], Unsupported, ""},
-	{is[*discovery.ConflictError], Mismatch, check.Conflict.Remedy()},
-	{is[*discovery.MissingError], NotFound, "check that it is plugged in and that its name is right (lspci -D, vdpa dev show, /sys/bus/auxiliary/devices)"},
-	{is[*discovery.UndescribableError], NotFound, ""},
-	{is[*devinfo.InvalidError], InvalidInfo, ""},
-	{is[*devinfo.VersionError], InvalidInfo, "install a devinfo that supports this version, or remove the file"},
-	{is[*store.CorruptError], InvalidInfo, ""},
-	{is[*store.NameError], Config, ""},
-	{is[*journal.HeldError], Config, "choose one that no other attachment uses; only attachments of one pod may share a socket directory"},
-	{is[*journal.ConcurrentChangeError], TryAgain, "try again; a runtime must not run two calls for one attachment at the same time"},
-	{is[*safefile.BusyError], TryAgain, "try again"},
-	{is[*journal.FormatError], Config, check.EntryNewer.Remedy()},
-	{is[*check.ForeignSpecError], Mismatch, check.SpecForeign.Remedy()},
-	{func(err error) bool { return errors.Is(err, link.ErrNoNetns) }, Netns, ""},
+}
+
+// kinds returns the errors of other packages, with their codes and, if the message does not contain one, a remedy.
+func kinds() []kind {
+	return []kind{
+		{is[*config.Problem], Unsupported, ""},
+		{is[*discovery.ConflictError], Mismatch, check.Conflict.Remedy()},
+		{is[*discovery.MissingError], NotFound, "check that it is plugged in and that its name is right (lspci -D, vdpa dev show, /sys/bus/auxiliary/devices)"},
+		{is[*discovery.UndescribableError], NotFound, ""},
+		{is[*devinfo.InvalidError], InvalidInfo, ""},
+		{is[*devinfo.VersionError], InvalidInfo, "install a devinfo that supports this version, or remove the file"},
+		{is[*store.CorruptError], InvalidInfo, ""},
+		{is[*store.NameError], Config, ""},
+		{is[*journal.HeldError], Config, "choose one that no other attachment uses; only attachments of one pod may share a socket directory"},
+		{is[*journal.ConcurrentChangeError], TryAgain, "try again; a runtime must not run two calls for one attachment at the same time"},
+		{is[*safefile.BusyError], TryAgain, "try again"},
+		{is[*journal.FormatError], Config, check.EntryNewer.Remedy()},
+		{is[*check.ForeignSpecError], Mismatch, check.SpecForeign.Remedy()},
+		{func(err error) bool { return errors.Is(err, link.ErrNoNetns) }, Netns, ""},
+	}
 }
 
 // checkCodes are the codes of CHECK's problems. Other problems have the code of their cause.

@@ -2,7 +2,6 @@ package delegate
 
 import (
 	"bytes"
-	"fmt"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/cleanup"
@@ -11,23 +10,6 @@ import (
 	"devinfo-cni.io/pkg/core/result"
 	plugin "devinfo-cni.io/plugins/devinfo"
 )
-
-// add is ADD. With delegates, it records the attachment a first time and runs them between Prepare and Attach.
-func (d *Delegates) add(c *plugin.Call) error {
-	if d.nested(c) {
-		return failure.New(failure.Config, fmt.Errorf("attachment %s: devinfo runs as its own delegate", c.Key), "remove devinfo from delegates")
-	}
-	if len(c.Config.Delegates) == 0 {
-		return plugin.Add(c)
-	}
-	for n := range c.Config.Delegates {
-		if err := runnable(c, n); err != nil {
-			return err
-		}
-	}
-	a := &plugin.Addition{Call: c}
-	return a.Do(a.Prepare, func() error { return d.run(a) }, a.Attach, d.interrupted, a.Print)
-}
 
 // run runs the delegates. Before that it records the attachment, takes leases of the devices that the delegates will
 // take, and writes the facts known so far to the device-info file for them. It replaces the result by the last

@@ -27,8 +27,10 @@ type Delegates struct {
 	received <-chan os.Signal
 }
 
-// Run executes one CNI call of the plugin, see [plugin.Plugin.Run].
+// Run executes one CNI call of the plugin, see [plugin.Plugin.Run]. A write to a runtime that no longer reads becomes an
+// error; the default is to kill the process, perhaps during an ADD.
 func (d *Delegates) Run(p *plugin.Plugin, getenv func(string) string, stdin io.Reader, stderr io.Writer) (exit int) {
+	signal.Ignore(syscall.SIGPIPE)
 	if p.Cleaner != nil { // it is not needed for VERSION
 		p.Listen = d.listen
 	}
@@ -37,12 +39,31 @@ func (d *Delegates) Run(p *plugin.Plugin, getenv func(string) string, stdin io.R
 	}, getenv, stdin, stderr)
 }
 
-// nested reports whether this process runs as a delegate of the attachment that the call is about.
-func (d *Delegates) nested(c *plugin.Call) bool { return d.Within != "" && d.Within == c.Key.String() }
+// add is ADD. With delegates, it records the attachment a first time and runs them between Prepare and Attach.
+func (d *Delegates) add(c *plugin.Call) error {
+	if d.Within == c.Key.String() {
+		return failure.New(failure.Config, fmt.Errorf("attachment %s: devinfo runs as its own delegate", c.Key), "remove devinfo from delegates")
+	}
+	if len(c.Config.Delegates) == 0 {
+		return plugin.Add(c)
+	}
+	for n := range c.Config.Delegates {
+		if err := runnable(c, n); err != nil {
+			return err
+		}
+	}
+	a := &plugin.Addition{Call: c}
+	return a.Do(a.Prepare, func() error { return d.run(a) }, a.Attach, d.interrupted, a.Print)
+}
 
-// KeepBrokenPipes turns a write to a runtime that no longer reads into an error. The default is to kill the
-// process, perhaps during an ADD.
-func KeepBrokenPipes() { signal.Ignore(syscall.SIGPIPE) }
+// del is DEL. Package cleanup runs the DEL of the entry's delegates.
+func (d *Delegates) del(c *plugin.Call) error {
+	if d.Within == c.Key.String() {
+		c.Log.Warn("nothing done: devinfo runs as its own delegate")
+		return nil
+	}
+	return plugin.Del(c, complete)
+}
 
 // TakeSignals implements [Delegates.Signals] for a process. SIGTERM and SIGINT no longer end the process. SIGPIPE
 // is received instead of ignored, because delegates would inherit an ignored signal.

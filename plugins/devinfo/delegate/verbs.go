@@ -8,7 +8,7 @@ import (
 
 // check is CHECK. The delegates of the entry run their own CHECK first, with the runtime's result.
 func (d *Delegates) check(c *plugin.Call) error {
-	if d.nested(c) {
+	if d.Within == c.Key.String() {
 		return nil
 	}
 	return plugin.Check(c, complete, func(e *journal.Entry) error {
@@ -26,15 +26,6 @@ func (d *Delegates) check(c *plugin.Call) error {
 		}
 		return failure.OfDelegate("CHECK", n.Check(prev))
 	})
-}
-
-// del is DEL. Package cleanup runs the DEL of the entry's delegates.
-func (d *Delegates) del(c *plugin.Call) error {
-	if d.nested(c) {
-		c.Log.Warn("nothing done: devinfo runs as its own delegate")
-		return nil
-	}
-	return plugin.Del(c, complete)
 }
 
 // complete fills in a missing or corrupt entry as ADD would have written it, with the delegates.
