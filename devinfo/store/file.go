@@ -5,7 +5,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
+	"unicode"
+	"unicode/utf8"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/atomicfile"
@@ -138,4 +143,89 @@ func (d *Dir) Sweep(removed func(name string)) error {
 	defer root.Close()
 	entries, err := fs.ReadDir(root.FS(), ".")
 	return errors.Join(err, atomicfile.SweepLeftovers(root, entries, removed))
+}
+
+// NameError is the error for a name or path that does not name a file directly in the directory.
+type NameError struct {
+	Name string // the name or path
+	Err  error  // the reason
+}
+
+func (e *NameError) Error() string { return fmt.Sprintf("%q: %v", e.Name, e.Err) }
+
+func (e *NameError) Unwrap() error { return e.Err }
+
+func check(name string) error {
+	if err := atomicfile.CheckName(name); err != nil {
+		return &NameError{name, err}
+	}
+	return nil
+}
+
+// Name is the inverse of [Dir.Path] for a path that another program has chosen. It returns the name of the file
+// at path, which must be absolute and lead to a file directly in the directory. The file need not exist. Links
+// are resolved: if /var/run links to /run, both spellings work.
+//
+// Any other path is a [*NameError]. So is a name with control characters or invalid UTF-8, although the other
+// methods accept such names so that these files can be removed. If a link on the path cannot be followed, Name
+// returns the system's error.
+func (d *Dir) Name(path string) (string, error) {
+	if err := atomicfile.CheckDir(d.dir); err != nil {
+		return "", err
+	}
+	if !filepath.IsAbs(path) {
+		return "", &NameError{path, errors.New("must be an absolute path")}
+	}
+	if slices.Contains(strings.Split(path, "/"), "..") {
+		return "", &NameError{path, errors.New(`must not contain ".."`)}
+	}
+	slash := strings.LastIndexByte(path, '/')
+	parent, name := filepath.Clean("/"+path[:slash]), path[slash+1:]
+	if err := atomicfile.CheckName(name); err != nil {
+		return "", &NameError{path, err}
+	}
+	if strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name) {
+		return "", &NameError{path, errors.New("a file name must be UTF-8 without control characters")}
+	}
+	same, err := d.is(parent)
+	if err == nil && !same {
+		err = fmt.Errorf("must be directly in %s", d.dir)
+	}
+	switch errno := syscall.Errno(0); {
+	case err == nil:
+		return name, nil
+	case errors.As(err, &errno) && !slices.Contains(pathErrors, errno):
+		return "", fmt.Errorf("%q: %w", path, err)
+	}
+	return "", &NameError{path, err}
+}
+
+// pathErrors are errors of the path itself, not of the machine. The kernel returns EINVAL for a path with a NUL.
+var pathErrors = []syscall.Errno{syscall.ENOTDIR, syscall.ENAMETOOLONG, syscall.ELOOP, syscall.EINVAL}
+
+// is reports whether two clean paths lead to the same directory.
+func (d *Dir) is(dir string) (bool, error) {
+	if dir == d.dir {
+		return true, nil
+	}
+	ours, err := canonical(d.dir)
+	if err != nil {
+		return false, err
+	}
+	theirs, err := canonical(dir)
+	return ours == theirs, err
+}
+
+// canonical resolves the links in the existing part of path.
+func canonical(path string) (string, error) {
+	for rest := ""; ; path = filepath.Dir(path) {
+		found, err := filepath.EvalSymlinks(path)
+		if err == nil {
+			return filepath.Join(found, rest), nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		rest = filepath.Join(filepath.Base(path), rest)
+	}
 }

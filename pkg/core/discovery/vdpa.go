@@ -9,41 +9,6 @@ import (
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
-// lookForVDPA sets the device to the vDPA device on the function or SF. It does nothing if no vDPA device there has
-// a driver, unless the type must be vdpa; describeVDPA then reports the missing driver. If there are several vDPA
-// devices and the pod's interface is not on one of them, it reports the problem and sets none.
-func (s *search) lookForVDPA() error {
-	var list []sysfs.VDPA
-	d, ok, err := s.device()
-	if ok {
-		list, err = s.Sys.VDPAOn(d)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", s.where, err)
-	}
-	bound := func(v sysfs.VDPA) bool { return v.Driver != "" }
-	if s.typ() != devinfo.TypeVDPA && !slices.ContainsFunc(list, bound) {
-		return nil
-	}
-	var names, below []string // below the pod's interface
-	for _, v := range list {
-		names = append(names, v.Name)
-		if slices.Contains(v.Virtio, s.virtio) {
-			below = append(below, v.Name)
-		}
-	}
-	switch {
-	case len(below) == 1:
-		s.where.vdpa = below[0]
-	case len(names) == 1:
-		s.where.vdpa = names[0]
-	case names != nil:
-		s.undescribable(fmt.Sprintf("it carries %d vDPA devices (%s), and no source names one of them; "+
-			"set deviceID to one of them, or name one as parent-device in deviceInfo or in the device-info file", len(list), strings.Join(names, ", ")))
-	}
-	return nil
-}
-
 func (s *search) describeVDPA() error {
 	if s.where.vdpa == "" {
 		s.undescribable("the type is vdpa, but it carries no vDPA device; create one with \"vdpa dev add\"")

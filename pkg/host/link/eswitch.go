@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bytes"
 	"fmt"
 	"io/fs"
 	"sync"
@@ -196,3 +197,12 @@ func parsePort(answer []byte) (*netlink.DevlinkPort, error) {
 
 // present returns a value that the kernel reported. The field of an absent value stays nil.
 func present[T any](value T, err error) (*T, error) { return &value, err }
+
+// attribute reads a file of sysfs. It returns "" if the file does not exist or the driver does not support it.
+func (e Eswitch) attribute(name string) (string, error) {
+	text, err := fs.ReadFile(e.Sys, name)
+	if err != nil && !absent(err) {
+		return "", err
+	}
+	return string(bytes.TrimSpace(text)), nil
+}

@@ -1,7 +1,6 @@
 package link
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -163,15 +162,6 @@ func (f function) choose(found []candidate) (string, error) {
 		return "", fmt.Errorf("%w: %s and %s", ErrSeveralRepresentors, found[0].name, found[1].name)
 	}
 	return found[0].name, nil
-}
-
-// attribute reads a file of sysfs. It returns "" if the file does not exist or the driver does not support it.
-func (e Eswitch) attribute(name string) (string, error) {
-	text, err := fs.ReadFile(e.Sys, name)
-	if err != nil && !absent(err) {
-		return "", err
-	}
-	return string(bytes.TrimSpace(text)), nil
 }
 
 func (e Eswitch) there(name string) bool {

@@ -7,6 +7,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // A dir reads the files of one sysfs directory. After a failed read, err is set and later reads find nothing,
@@ -97,4 +98,13 @@ func (d *dir) parent() (bus, device string) {
 		bus = d.link("device/subsystem")
 	}
 	return bus, device
+}
+
+func (d *dir) inode() uint64 {
+	if info, ok := read(d, fs.Stat, ""); ok {
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+			return stat.Ino
+		}
+	}
+	return 0
 }

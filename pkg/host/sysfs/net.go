@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"path"
-	"syscall"
 )
 
 // Port is a network interface directly below a device, net/<name>.
@@ -103,15 +102,6 @@ func (f *FS) HasDevice(bus, name string) (bool, error) {
 func (f *FS) Inode(bus, name string) (uint64, error) {
 	d := f.device(bus, name)
 	return d.inode(), d.err
-}
-
-func (d *dir) inode() uint64 {
-	if info, ok := read(d, fs.Stat, ""); ok {
-		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-			return stat.Ino
-		}
-	}
-	return 0
 }
 
 // port reads an interface. ok is false if it has disappeared.
