@@ -27,7 +27,7 @@ MODULES := test/peers test/schema
 PROJECTS := test/peers/multus test/scheduler test/kubevirt test/deploy deploy/pack
 
 # Programs, tests, and programs that tests build have the same flags, so that shared packages are compiled once.
-# nogreenteagc: most of our programs run for a moment and need no garbage collection. Go 1.26's collector adds 5 % to
+# nogreenteagc: most of our programs run for a moment and need no garbage collection. Go 1.26's collector adds 2 to 5 % to
 # the peak RSS of an ADD. A Go version without another collector uses its default.
 # grpcnotrace: gRPC's traces, which we do not use, import html/template. It may call any method of any type, so
 # the linker would keep all methods, a third of cni-dra-driver.
