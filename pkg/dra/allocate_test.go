@@ -3,13 +3,11 @@ package dra_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/cniconfig"
@@ -17,64 +15,19 @@ import (
 	"devinfo-cni.io/test/difftest"
 )
 
-// All kinds of requests that the scheduler can allocate.
-func TestEachAllocationIsAttachedOrRejected(t *testing.T) {
-	apart, alike := resourceapi.FullyQualifiedName("devinfo-cni.io/pfName"), resourceapi.FullyQualifiedName("resource.kubernetes.io/pcieRoot")
-	for name, test := range map[string]struct {
-		claim *resourceapi.ResourceClaim
-		want  []string // request, and part of the configuration on record
-		why   string   // part of the error; "" = attached
-	}{
-		"firstAvailable, the VF":        {claimFor("u1", requestFor("r/vf", vf0, "net1", "sriov", 0)), []string{`r/vf "deviceID":"0000:03:00.2"`}, ""},
-		"firstAvailable, else a master": {claimFor("u1", requestFor("r/lan", pf, "net1", "macvlan", 0)), []string{`r/lan "master":"p0"`}, ""},
-		"matchAttribute": {withConstraint(&resourceapi.DeviceConstraint{Requests: []string{"a", "b"}, MatchAttribute: &alike},
-			requestFor("a", vf0, "net1", "sriov", 0), requestFor("b", vf2, "net2", "sriov", 1)), []string{`a "deviceID":"0000:03:00.2"`, `b "deviceID":"0000:03:00.4"`}, ""},
-		"distinctAttribute": {withConstraint(&resourceapi.DeviceConstraint{Requests: []string{"a", "b"}, DistinctAttribute: &apart},
-			requestFor("a", pf, "net1", "macvlan", 0), requestFor("b", vf2, "net2", "sriov", 0)), []string{`a "master":"p0"`, `b "deviceID":"0000:03:00.4"`}, ""},
-		"an extended resource":        {asExtendedResource(claimFor("u1", requestFor("container-0-request-0", vf0, "net1", "sriov", 1))), []string{`container-0-request-0 "deviceID":"0000:03:00.2"`}, ""},
-		"two of an extended resource": {asExtendedResource(claimFor("u1", requestFor("container-0-request-0", vf0, "net1", "sriov", 2))), nil, "may have several devices"},
-		"two alternatives at once":    {claimFor("u1", requestFor("r/vf", vf0, "net1", "sriov", 2)), nil, "may have several devices"},
-		"two of one interface name":   {claimFor("u1", requestFor("a", vf0, "net1", "sriov", 0), requestFor("b", vf2, "net1", "sriov", 0)), nil, "net1"},
-	} {
-		t.Run(name, bubble(func(t *testing.T, r *rig, p *plugins) {
-			r.offer("mlx5-switchdev", "")
-			agent := r.start()
-			_, err := agent.Prepare(t.Context(), test.claim)
-			if test.why != "" {
-				says(t, err, test.why)
-				must(t, r.runPod(r.sandbox("s1", "pod")))
-				r.expectCalls("", 0)
-				return
-			}
-			must(t, err)
-			must(t, r.runPod(r.sandbox("s1", "pod")))
-			r.expectCalls("ADD", len(test.want))
-			record := r.record("u1")
-			for n, want := range test.want {
-				request, device, _ := strings.Cut(want, " ")
-				if at := record.Attachments[n]; at.Request != request || !strings.Contains(string(at.List), device) {
-					t.Errorf("got %s, %s, want %s", at.Request, at.List, want)
-				}
-			}
-			r.expectFiles("cdi", len(test.want))
-		}))
-	}
-}
-
-func withConstraint(c *resourceapi.DeviceConstraint, all ...request) *resourceapi.ResourceClaim {
-	claim := claimFor("u1", all...)
-	claim.Spec.Devices.Constraints = []resourceapi.DeviceConstraint{*c}
-	return claim
-}
-
-// asExtendedResource makes a claim look like the claims that the scheduler creates for the extended resources
-// of a pod. The pod owns it, and it has no template.
-func asExtendedResource(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
-	yes := true
-	claim.Name = "pod-extended-resources-x"
-	claim.Annotations = map[string]string{"resource.kubernetes.io/extended-resource-claim": "true"}
-	claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "pod", UID: "uid-pod", Controller: &yes}}
-	return claim
+// The names of the gates are those of the requests.
+func TestAlternativesOfRequestsAreAttached(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+		r.offer("mlx5-switchdev", "")
+		r.start()
+		sb := r.attachPod(claimFor("u1", requestFor("r/vf", vf0, "net1", "sriov", 0), requestFor("s/lan", pf, "net2", "macvlan", 0)))
+		r.expectFiles("cdi", 2)
+		must(t, r.createContainer(sb, "u1_r", "u1_s"))
+		for n, want := range []string{`r/vf "deviceID":"0000:03:00.2"`, `s/lan "master":"p0"`} {
+			at := r.record("u1").Attachments[n]
+			difftest.Contains(t, at.Request+" "+string(at.List), strings.Split(want, " ")...)
+		}
+	})
 }
 
 // Several pods may use one claim after another. The device and the rules may change between two pods.
@@ -82,10 +35,7 @@ func TestPrepareAgainChecksCurrentOffer(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		r.prepareVF0()
 		p.setHook(failAll)
-		_ = r.runPod(r.sandbox("s1", "pod"))
-		r.endPod(r.sandbox("s1", "pod"))
-		r.removeNetns(r.sandbox("s1", "pod"))
-		r.unprepare("u1")
+		r.giveUpDEL(ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
 		r.expectPhase("Undeleted", 1)
 		r.offer("mlx5-switchdev", "devices: []")
 		r.start()
@@ -103,9 +53,7 @@ func TestPreparePutsDeviceIntoConfiguration(t *testing.T) {
 	}{
 		"VF":                 {vf0, network(`{"type":"sriov"}`), `"deviceID":"0000:03:00.2"`, "", nil},
 		"SF":                 {sf4, network(`{"type":"host-device","capabilities":{"deviceID":true}}`), `"host-device"`, `"mlx5_core.sf.4"`, nil},
-		"shared master":      {pf, network(`{"type":"macvlan"}`), `"master":"p0"`, "", nil},
 		"as the class says":  {vf0, `"device":[{"plugin":"x","key":"device"}],` + network(`{"type":"x"}`), `"device":"enp3s0f0v0"`, "", nil},
-		"nowhere":            {vf0, `"device":[],` + network(`{"type":"x"}`), `{"type":"x"}`, "", nil},
 		"another device":     {vf0, network(`{"type":"sriov","deviceID":"0000:03:00.4"}`), "", "", []string{"0000:03:00.4", "0000:03:00.2", `request "r"`}},
 		"not on the node":    {"pci-0000-09-00-0", network(`{"type":"sriov"}`), "", "", []string{"pci-0000-09-00-0", "has no device of that name"}},
 		"not offered":        {"pci-0000-03-00-3", network(`{"type":"sriov"}`), "", "", []string{"does not offer it: it has no interface here, but " + sf7}},
@@ -150,46 +98,31 @@ func TestNodeDeviceIsRejectedIfNoneIsOffered(t *testing.T) {
 
 // Each device of a request becomes an interface with its own gate, metadata and status.
 func TestEachDeviceOfRequestIsAttached(t *testing.T) {
-	for name, change := range map[string]func(*resourceapi.ResourceClaim){
-		"count": func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.Count = 2 },
-		"all":   func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.AllocationMode = "All" },
-	} {
-		t.Run(name, bubble(func(t *testing.T, r *rig, p *plugins) {
-			r.offer("mlx5-switchdev", "")
-			agent := r.start()
-			claim := ownClaim("u1", vf0, network(`{"type":"sriov"}`))
-			another := claim.Status.Allocation.Devices.Results[0]
-			another.Device = vf2
-			claim.Status.Allocation.Devices.Results = append(claim.Status.Allocation.Devices.Results, another)
-			change(claim)
-			r.prepareFails(claim, `ifName "net1"`, `"net{index}"`)
-			setIfName(claim, "net{index}")
-			devices, err := agent.Prepare(t.Context(), claim)
-			must(t, err)
-			sb := r.runSandbox("s1", "pod")
-			slices.Sort(p.started)
-			difftest.Equal(t, p.started, []string{"ADD s1 net0", "ADD s1 net1"})
-			gates := map[string]bool{}
-			for n, at := range r.record("u1").Attachments {
-				if want := []string{"0000:03:00.2", "0000:03:00.4"}[n]; !strings.Contains(string(at.List), want) {
-					t.Errorf("device %d: %s", n, at.List)
-				}
-				gates[devices[n].CDIDeviceIDs[0]] = true
-			}
-			must(t, r.createContainer(sb, "u1_r", "u1_r_1"))
-			last := r.metadata[len(r.metadata)-2:] // the devices of a request are written together
-			for n, d := range last {
-				if d.Metadata.NetworkData == nil || d.Metadata.NetworkData.InterfaceName != []string{"net0", "net1"}[n] {
-					t.Errorf("metadata of device %d: %+v", n, d.Metadata)
-				}
-			}
-			r.eventually("the status of both", func() bool { return len(r.lastReport().Devices) == 2 })
-			if len(gates) != 2 {
-				t.Errorf("gates %v", gates)
-			}
-			r.endAndUnprepare(sb, "u1")
-		}))
-	}
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+		r.offer("mlx5-switchdev", "")
+		agent := r.start()
+		claim := ownClaim("u1", vf0, network(`{"type":"sriov"}`))
+		another := claim.Status.Allocation.Devices.Results[0]
+		another.Device = vf2
+		claim.Status.Allocation.Devices.Results = append(claim.Status.Allocation.Devices.Results, another)
+		claim.Spec.Devices.Requests[0].Exactly.AllocationMode = "All"
+		r.prepareFails(claim, `ifName "net1"`, `"net{index}"`)
+		setIfName(claim, "net{index}")
+		devices, err := agent.Prepare(t.Context(), claim)
+		must(t, err)
+		sb := r.runSandbox("s1", "pod")
+		slices.Sort(p.started)
+		difftest.Equal(t, p.started, []string{"ADD s1 net0", "ADD s1 net1"})
+		must(t, r.createContainer(sb, "u1_r", "u1_r_1"))
+		last := r.metadata[len(r.metadata)-2:] // the devices of a request are written together
+		for n, address := range []string{"0000:03:00.2", "0000:03:00.4"} {
+			difftest.Contains(t, string(r.record("u1").Attachments[n].List), address)
+			difftest.Equal(t, devices[n].CDIDeviceIDs, []string{driverName + "/claim=" + []string{"u1_r", "u1_r_1"}[n]})
+			difftest.Equal(t, last[n].Metadata.NetworkData.InterfaceName, fmt.Sprint("net", n))
+		}
+		r.eventually("the status of both", func() bool { return len(r.lastReport().Devices) == 2 })
+		r.endAndUnprepare(sb, "u1")
+	})
 }
 
 // The scheduler creates the claim of a pod with extended resources: one request for each container.
@@ -209,25 +142,15 @@ func TestTwoContainersWithLimitGetTwoInterfaces(t *testing.T) {
 
 // Attaching a device that the host has begun to use would cut off the node.
 func TestDeviceThatHostNeedsIsNotAttached(t *testing.T) {
-	for why, change := range map[string]string{
-		"the host needs it: enp3s0f0v0 has a default route": "\n-- netlink/uplinks.json --\n[\"enp3s0f0v0\"]\n",
-		"": "",
-	} {
-		inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-			n := r.offer("mlx5-switchdev", "")
-			agent := r.start()
-			r.prepare(ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
-			n.text = append(n.text, change...)
-			dra.Survey(agent)
-			err := r.runPod(r.sandbox("s1", "pod"))
-			if why == "" {
-				must(t, err)
-				return
-			}
-			says(t, err, vf0, why)
-			r.expectCalls("", 0)
-		})
-	}
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+		n := r.offer("mlx5-switchdev", "")
+		agent := r.start()
+		r.prepare(ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
+		n.text = append(n.text, "\n-- netlink/uplinks.json --\n[\"enp3s0f0v0\"]\n"...)
+		dra.Survey(agent)
+		says(t, r.runPod(r.sandbox("s1", "pod")), vf0, "the host needs it: enp3s0f0v0 has a default route")
+		r.expectCalls("", 0)
+	})
 }
 
 // Publishing reads the node. Prepare reads it again only if the published slices are not enough.

@@ -10,29 +10,37 @@ import (
 	"devinfo-cni.io/test/difftest"
 )
 
-// No plugin of the chain writes device information.
+// No plugin of the chain writes device information. A user who can replace the file with a link would choose the file
+// that the runtime mounts.
 func TestDriverDescribesDeviceThatNoPluginDescribes(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		r.offer("mlx5-switchdev", "")
-		agent := r.start()
-		claim := ownClaim("u1", vf3, network(`{"type":"sriov"}`)) // the VF is bound to vfio-pci
-		setIfName(claim, "net2")                                  // the captured pod has no net2
-		sb := r.attachPod(claim)
-		if at := r.attachment("u1"); at.PCI() != "0000:03:00.5" || len(r.files("info")) != 1 {
-			t.Errorf("got %s, files %q", at.Info, r.files("info"))
-		}
-		file := filepath.Join(r.options.DeviceInfoDir, r.files("info")[0])
-		difftest.Contains(t, r.spec(), file)
-		r.mu.Lock()
-		told := r.metadata[0].Metadata.Attributes
-		r.mu.Unlock()
-		if n := told["devinfo-cni.io/vfIndex"].IntValue; n == nil || *n != 3 || told["devinfo-cni.io/type"].StringValue == nil {
-			t.Errorf("attributes of the slice or of the device information are missing: %v", told)
-		}
-		r.endPod(sb)
-		must(t, agent.Unprepare(t.Context(), "u1"))
-		r.expectNothing()
-	})
+	for _, exposed := range []error{nil, errors.New("it is theirs")} {
+		inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+			r.offer("mlx5-switchdev", "")
+			var asked []string
+			r.options.Unexposed = func(root, dir string) error {
+				asked = append(asked, root+" "+dir)
+				return exposed
+			}
+			r.start()
+			claim := ownClaim("u1", vf3, network(`{"type":"sriov"}`)) // the VF is bound to vfio-pci
+			setIfName(claim, "net2")                                  // the captured pod has no net2
+			sb := r.attachPod(claim)
+			if at := r.attachment("u1"); at.PCI() != "0000:03:00.5" || len(r.files("info")) != 1 {
+				t.Errorf("got %s, files %q", at.Info, r.files("info"))
+			}
+			mounted := strings.Contains(r.spec(), filepath.Join(r.options.DeviceInfoDir, r.files("info")[0]))
+			difftest.Equal(t, mounted, exposed == nil)
+			difftest.Contains(t, r.spec(), `"DEVINFO_NET2_PCI_ADDRESS=0000:03:00.5"`) // variables do not need the file
+			difftest.Equal(t, asked, []string{"/ " + r.options.DeviceInfoDir})
+			r.mu.Lock()
+			told := r.metadata[0].Metadata.Attributes
+			r.mu.Unlock()
+			if n := told["devinfo-cni.io/vfIndex"].IntValue; n == nil || *n != 3 || told["devinfo-cni.io/type"].StringValue == nil {
+				t.Errorf("attributes of the slice or of the device information are missing: %v", told)
+			}
+			r.endAndUnprepare(sb, "u1")
+		})
+	}
 }
 
 // An administrator may have changed the directory since the ADD.
@@ -46,27 +54,6 @@ func TestDeviceInfoFileIsRemovedFromItsOriginalDirectory(t *testing.T) {
 	r.options.DeviceInfoDir = filepath.Join(r.dir, "elsewhere")
 	r.start()
 	r.endAndUnprepare(sb, "u1")
-}
-
-// A user who can replace the file with a link chooses the file that the runtime mounts.
-func TestDeviceInfoFileThatNonRootCanReplaceIsNotMounted(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		r.offer("mlx5-switchdev", "")
-		var asked []string
-		r.options.Unexposed = func(root, dir string) error {
-			asked = append(asked, root+" "+dir)
-			return errors.New("it is theirs")
-		}
-		r.start()
-		claim := ownClaim("u1", vf3, network(`{"type":"sriov"}`))
-		setIfName(claim, "net2")
-		r.attachPod(claim)
-		const fact = `"DEVINFO_NET2_PCI_ADDRESS=0000:03:00.5"` // variables do not need the file
-		if text := r.spec(); strings.Contains(text, r.options.DeviceInfoDir) || len(r.files("info")) != 1 || !strings.Contains(text, fact) {
-			t.Error(text)
-		}
-		difftest.Equal(t, asked, []string{"/ " + r.options.DeviceInfoDir})
-	})
 }
 
 // ovs-cni reads the file of a vDPA device at the start of ADD.

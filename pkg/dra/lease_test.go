@@ -9,12 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"devinfo-cni.io/pkg/host/sysfs"
-
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -93,65 +92,37 @@ func TestReallocatedClaimKeepsLeaseOfUndeletedDevice(t *testing.T) {
 }
 
 // After a pod was deleted by force, the scheduler allocates its device to the next pod while the first pod or
-// its DEL still runs.
-func TestDeviceStaysWithClaimUntilReleased(t *testing.T) {
-	t.Parallel()
-	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
-		b.attachDevice(t, vf2, "vfio-pci")
-		first := b.sandbox("s1", "pod")
-		b.prepare(onDevice(b.claimOf("b", "u2", "next", netRequest{"x", "net1", ""}), 0, vf2, "vfio-pci"))
-		refused := func(sandbox, when string) {
-			t.Helper()
-			says(t, b.runPod(b.sandbox(sandbox, "next")), vf2, "is still held by claim ns/a")
-			b.expectCalls("ADD "+sandbox, 0)
-		}
-		refused("s2", "while the first pod runs")
-		b.plugins.setHook(failDEL(""))
-		b.endPod(first)
-		refused("s3", "while its DEL fails")
-		b.plugins.setHook(nil)
-		b.unprepare("u1")
-		expectRestored(t, b.kernel)
-		next := b.runSandbox("s4", "next")
-		b.endPod(next)
-		b.unprepare("u2")
-		expectRestored(t, b.kernel)
-		b.expectNothing()
-	})
-}
-
-// giveUpVF2 attaches vf2 to claim u1 and waits until its failing DEL is given up.
-func (r *rig) giveUpVF2(t *testing.T) {
-	t.Helper()
-	r.attachDevice(t, vf2, "vfio-pci")
-	r.plugins.setHook(failDEL("s1"))
-	r.endPod(r.sandbox("s1", "pod"))
-	r.unprepare("u1")
-	r.expectPhase("Undeleted", 1)
-}
-
-// The device stays with the claim until it is restored. Neither Multus nor another claim gets it, even if the
-// scheduler allocated it just before the driver withheld it.
-func TestDeviceWithGivenUpDELStaysWithItsClaim(t *testing.T) {
+// its DEL still runs, or just before the driver withheld the device of a DEL that was given up. Neither that claim nor
+// Multus gets the device before it is restored.
+func TestDeviceStaysWithClaimUntilRestored(t *testing.T) {
 	t.Parallel()
 	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
 		b.restartWithLeases()
-		b.giveUpVF2(t)
-		difftest.As[*journal.HeldError](t, b.options.Devices.Journal.Record(multusEntry("other", "s9", b.netns("s9"), exclusiveLease("pci-0000:03:00.4")), nil))
+		b.attachDevice(t, vf2, "vfio-pci")
 		b.prepare(onDevice(b.claimOf("b", "u2", "next", netRequest{"x", "net1", ""}), 0, vf2, "vfio-pci"))
-		added := b.plugins.calls("ADD")
-		err := b.runPod(b.sandbox("s2", "next"))
-		says(t, err, vf2, "claim ns/a", "was given up", "cni-dra-driver clear u1")
-		if err != nil && strings.Contains(err.Error(), "request a device by a claim or by Multus") {
-			t.Errorf("the device was requested only once: %v", err)
+		refused := func(sandbox string, parts ...string) {
+			t.Helper()
+			err := b.runPod(b.sandbox(sandbox, "next"))
+			says(t, err, append(parts, vf2, "claim ns/a")...)
+			if err != nil && strings.Contains(err.Error(), "request a device by a claim or by Multus") {
+				t.Errorf("the device was requested only once: %v", err)
+			}
+			b.expectCalls("ADD "+sandbox, 0)
+			b.endPod(b.sandbox(sandbox, "next"))
 		}
-		b.expectCalls("ADD", added)
-		b.endPod(b.sandbox("s2", "next"))
+		refused("s2", "is still held by")
+		b.plugins.setHook(failDEL("s1"))
+		b.endPod(b.sandbox("s1", "pod"))
+		refused("s3", "is still held by")
+		b.unprepare("u1")
+		b.expectPhase("Undeleted", 1)
+		refused("s4", "was given up", "cni-dra-driver clear u1")
+		difftest.As[*journal.HeldError](t, b.options.Devices.Journal.Record(multusEntry("other", "s9", b.netns("s9"), exclusiveLease("pci-0000:03:00.4")), nil))
 		b.plugins.setHook(nil)
 		time.Sleep(2 * time.Hour) // the hourly retry
 		waitIdle()
-		must(t, b.runPod(b.sandbox("s3", "next")))
-		b.endPod(b.sandbox("s3", "next"))
+		expectRestored(t, b.kernel)
+		b.endPod(b.runSandbox("s5", "next"))
 		b.unprepare("u2")
 		waitIdle()
 		expectRestored(t, b.kernel)

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	resourceapi "k8s.io/api/resource/v1"
+	clienttesting "k8s.io/client-go/testing"
+
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
@@ -100,14 +103,21 @@ func TestOfferFollowsRulesAndNode(t *testing.T) {
 	client := apiServer(nil)
 	agent := r.startOffering(client, n, p)
 	all := waitDevices(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
-	if got := all[vf2].Attributes["devinfo-cni.io/physicalNetwork"].StringValue; got == nil || *got != "blue" {
-		t.Errorf("got %v", all[vf2])
-	}
-	if share := all[pf].AllowMultipleAllocations; share == nil || !*share || all[vf0].AllowMultipleAllocations != nil {
-		t.Errorf("shared is what the rules say: %v", all[pf])
-	}
+	difftest.Equal(t, all[vf2].Attributes["devinfo-cni.io/physicalNetwork"].StringValue, new("blue"))
+	difftest.Equal(t, []*bool{all[pf].AllowMultipleAllocations, all[vf0].AllowMultipleAllocations}, []*bool{new(true), nil})
+	client.ClearActions()
 	n.change(func() { n.others = map[string]string{"0000:03:00.4": "pod ns/x has it"} })
 	waitDevices(t, client, sf4, sf7, "cni", pf, vf0, vf3)
+	written := map[string]bool{} // kubeletplugin may write a slice twice before it sees its own update
+	for _, a := range client.Actions() {
+		switch a := a.(type) {
+		case clienttesting.UpdateActionImpl:
+			written[a.GetObject().(*resourceapi.ResourceSlice).Name] = true
+		case clienttesting.CreateActionImpl, clienttesting.DeleteActionImpl:
+			t.Errorf("%s of a slice", a.GetVerb())
+		}
+	}
+	difftest.Same(t, "slices of the pool's two that were written for one VF", len(written), 1)
 	n.change(func() { n.othersError = errors.New("the kubelet does not answer") })
 	r.eventually("free devices are tainted", func() bool {
 		all := waitDevices(t, client, sf4, sf7, "cni", pf, vf0, vf3)
@@ -143,24 +153,20 @@ func TestOnlyExclusiveDevicesAreOfferedWithoutConsumableCapacity(t *testing.T) {
 func TestHeldDeviceStaysPublishedUnchanged(t *testing.T) {
 	t.Parallel()
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
-	claim := ownClaim("u1", vf2, network(`{"type":"sriov"}`))
-	client := apiServer(nil, claim)
+	claim, bare := ownClaim("u1", vf2, network(`{"type":"sriov"}`)), ownClaim("u2", vf3, "") // Multus reads deviceID and resourceName of vf3
+	client := apiServer(nil, claim, bare)
 	r.startOffering(client, n, p)
 	before := waitDevices(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
-	r.prepareByKubelet(claim)
+	r.prepareByKubelet(claim, bare)
 	must(t, r.runPod(r.sandbox("s1", "pod")))
-	if got := string(r.attachment("u1").List); !strings.Contains(got, `"deviceID":"0000:03:00.4"`) {
-		t.Errorf("the plugin gets %s", got)
-	}
 	n.change(func() { n.remove("enp3s0f0v2") })
 	n.change(func() { n.others = map[string]string{"0000:03:00.2": "pod ns/x has it"} }) // shows that the node was read
-	difftest.Equal(t, waitDevices(t, client, sf4, sf7, "cni", pf, vf2, vf3)[vf2], before[vf2])
+	held := waitDevices(t, client, sf4, sf7, "cni", pf, vf2, vf3)
+	difftest.Equal(t, []resourceapi.Device{held[vf2], held[vf3]}, []resourceapi.Device{before[vf2], before[vf3]})
 	next := apiServer(nil)
 	agent := r.startOffering(next, n, p)
 	after := waitDevices(t, next, sf4, sf7, "cni", pf, vf2, vf3)[vf2]
-	if got := after.Attributes["devinfo-cni.io/ifName"].StringValue; got == nil || *got != "enp3s0f0v2" {
-		t.Errorf("got %v", after)
-	}
+	difftest.Equal(t, after.Attributes["devinfo-cni.io/ifName"].StringValue, new("enp3s0f0v2"))
 	must(t, agent.Unprepare(t.Context(), "u1"))
 	n.change(func() {})
 	waitDevices(t, next, sf4, sf7, "cni", pf, vf3)
@@ -197,27 +203,10 @@ func TestDeviceStaysPublishedIfPodTakesOrReturnsItDuringRead(t *testing.T) {
 			n.text = whole
 		}
 		difftest.Same(t, "the device returns after the read", dra.Survey(agent), was)
+		r.prepare(ownClaim("u2", vf2, network(`{"type":"sriov"}`)))
+		difftest.Equal(t, r.attachment("u2").NodeDevice.IfName, "enp3s0f0v2") // although the last survey did not see the interface
+		must(t, agent.Unprepare(t.Context(), "u2"))
 		wanted("the node has the device again")
-	})
-}
-
-// The last survey may date from the time when the earlier pod had the device.
-func TestDeviceReturnedByPodKeepsItsInterfaceName(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		n := r.offer("mlx5-switchdev", "")
-		agent := r.start()
-		dra.Survey(agent)
-		for _, uid := range []string{"u1", "u2"} {
-			r.prepare(ownClaim(uid, vf2, network(`{"type":"sriov"}`)))
-			if got := r.attachment(string(uid)).NodeDevice.IfName; got != "enp3s0f0v2" {
-				t.Errorf("%s: the interface is %q", uid, got)
-			}
-			whole := n.text
-			n.remove("enp3s0f0v2")
-			dra.Survey(agent)
-			n.text = whole
-			must(t, agent.Unprepare(t.Context(), uid))
-		}
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -131,32 +130,5 @@ func TestPluginFileWithoutRecordIsRemovedWithLease(t *testing.T) {
 		leases, err := j.Claims()
 		must(t, err)
 		difftest.Equal(t, len(leases), 0)
-	})
-}
-
-// After it has written the file, the driver finds that another pod has the IOMMU group.
-func TestPluginFileIsRemovedIfPrepareFails(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		r.useJournal("mlx5-switchdev", "")
-		r.start()
-		r.sandbox("s0", "other")
-		r.recordMultus(multusEntry("other", "s0", r.netns("s0"), exclusiveLease("iommu-57")))
-		r.prepareFails(ownClaim("u1", vf3, ""), "is held by")
-		r.unprepare("u1")
-		r.expectNothing()
-	})
-}
-
-// A capture may be of another node.
-func TestNoPluginFileIsWrittenForCapturedDevice(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		r.offer("mlx5-switchdev", "")
-		r.start()
-		r.prepare(ownClaim("u1", vf3, ""))
-		if !strings.Contains(string(r.attachment("u1").Info), "0000:03:00.5") {
-			t.Errorf("got %s", r.attachment("u1").Info)
-		}
-		r.expectFiles("dp", 0)
-		r.unprepare("u1")
 	})
 }

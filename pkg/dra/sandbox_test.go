@@ -60,16 +60,31 @@ func TestLateNetworkDelaysContainersButNotSandbox(t *testing.T) {
 	})
 }
 
-func TestPodWithInvisibleNamespaceDoesNotStart(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		r.start()
-		r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
-		sb := r.sandbox("s1", "pod")
-		r.removeNetns(sb)
-		says(t, r.runPod(sb), "HostToContainer")
-		r.unprepare("u1")
-		r.expectNothing()
-	})
+// Device nodes and metadata need no network namespace.
+func TestOnlyPodWithNetworkNeedsVisibleNamespace(t *testing.T) {
+	const hostNetwork = "pod ns/pod: it is in the host's network namespace, and its claim of driver cni.dra.networking.x-k8s.io has a network; " +
+		"remove spec.hostNetwork from the pod, or the network from the claim"
+	for why, change := range map[string]func(*rig, *api.PodSandbox){
+		hostNetwork:       func(_ *rig, sb *api.PodSandbox) { sb.Linux.Namespaces = sb.Linux.Namespaces[:1] },
+		"HostToContainer": (*rig).removeNetns,
+	} {
+		inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+			r.offer("mlx5-switchdev", "")
+			r.start()
+			r.prepare(ownClaim("u1", vf3, ""))
+			sb := r.sandbox("s1", "pod")
+			change(r, sb)
+			if why == hostNetwork {
+				must(t, r.runPod(sb), r.createContainer(sb, "u1_r_"+vf3))
+			}
+			r.prepare(r.claimOf("a", "u2", "pod", netRequest{"x", "net1", ""}))
+			says(t, r.runPod(sb), why)
+			r.expectCalls("", 0)
+			r.unprepare("u1")
+			r.unprepare("u2")
+			r.expectNothing()
+		})
+	}
 }
 
 func TestPodIsAttachedAndDetachedOnce(t *testing.T) {
@@ -117,19 +132,6 @@ func TestDELRepeatsArgumentsOfADDBeforeNextADD(t *testing.T) {
 		{"ADD", "s2", "net1", netns + "/s2", args("s2"), false},
 		{"DEL", "s2", "net1", "", args("s2"), true},
 	})
-}
-
-func TestHostNetworkPodIsRejected(t *testing.T) {
-	r := newRig(t)
-	agent := r.start()
-	r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
-	sb := r.sandbox("s1", "pod")
-	sb.Linux.Namespaces = sb.Linux.Namespaces[:1]
-	err := agent.RunPodSandbox(t.Context(), sb)
-	if want := "pod ns/pod: it is in the host's network namespace, and its claim of driver cni.dra.networking.x-k8s.io has a network; " +
-		"remove spec.hostNetwork from the pod, or the network from the claim"; err == nil || err.Error() != want {
-		t.Errorf("got %v", err)
-	}
 }
 
 func TestFailingPluginFailsPodAndLeavesNothing(t *testing.T) {

@@ -14,61 +14,9 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"devinfo-cni.io/pkg/dra"
-	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/status"
-	"devinfo-cni.io/pkg/host/capturefile"
-	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/test/difftest"
 )
-
-// One VF more or less changes only one of the pool's six slices.
-func TestOnlyChangedSliceIsWritten(t *testing.T) {
-	t.Parallel()
-	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
-	n.rules = `devices: [{select: 'device.attributes["devinfo-cni.io"].kind == "vf"', sharing: exclusive}]`
-	var host atomic.Pointer[capturefile.Host]
-	host.Store(capturetest.ManyVFs(256))
-	client := apiServer(nil)
-	r.options.Exec, r.options.Devices.Inventory = p, n.inventory()
-	r.options.Devices.Inventory.Host = func() (inventory.Host, error) { return inventory.Captured(host.Load()) }
-	r.startKubelet(client, 0)
-	await := func(vfs int) {
-		r.eventually("the VFs are published", func() bool {
-			list, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
-			must(t, err)
-			devices := 0
-			for _, s := range list.Items {
-				devices += len(s.Spec.Devices)
-			}
-			return len(list.Items) == 6 && devices == vfs+1 // one for the software device
-		})
-	}
-	await(256)
-	client.ClearActions()
-	for _, step := range []struct {
-		change func()
-		vfs    int
-	}{
-		{func() { n.others = map[string]string{capturetest.VF(100): "pod ns/x has it"} }, 255},
-		{func() { n.others = nil }, 256},
-		{func() { host.Store(capturetest.ManyVFs(257)) }, 257},
-	} {
-		n.change(step.change)
-		await(step.vfs)
-	}
-	written := map[string]bool{} // kubeletplugin may write a slice twice before it sees its own update
-	for _, a := range client.Actions() {
-		switch a := a.(type) {
-		case clienttesting.UpdateActionImpl:
-			written[a.GetObject().(*resourceapi.ResourceSlice).Name] = true
-		case clienttesting.CreateActionImpl, clienttesting.DeleteActionImpl:
-			t.Errorf("%s of a slice", a.GetVerb())
-		}
-	}
-	if len(written) != 2 { // the slices of VF 100 and of VF 256
-		t.Errorf("written: %v", written)
-	}
-}
 
 // The driver watches its own slices. A claim from a template costs one GET and one PATCH. The driver sends no
 // requests while nothing happens on the node.
