@@ -5,7 +5,7 @@ WORKERS := 50
 SCALE := 1
 SOAK := 1h
 FUZZTIME := 30s
-.PHONY: deps-peers test-load test-soak test-attacker test-fuzz test-arm64 test-schemas bench-driver bench-scale vulnerabilities
+.PHONY: deps-peers test-load test-soak test-attacker test-fuzz test-arm64 test-schemas bench-driver bench-pods bench-scale vulnerabilities
 
 deps-peers: ## build cnitool and the reference plugins into bin/, for demo, test and bench
 	cd test/peers && $(GO_BUILD) -o $(BIN)/ tool
@@ -33,6 +33,11 @@ test-schemas: ## compile docs/schema with ajv in strict mode, as editors and CI 
 
 bench-driver: ## measure cni-dra-driver: sandboxes, claims, slices; fail if a limit is exceeded
 	@test/bench/driver
+
+bench-pods: export E2E_CLUSTER ?= $(wildcard $(CURDIR)/../shared/cluster/cluster.sh)
+bench-pods: build ## measure how long pods take to start with and without our programs, in a new cluster, and fail if a limit is exceeded; E2E_CLUSTER as in test-e2e
+	@$(GO_BUILD) -o $(BIN)/ ./test/e2e/pod-view
+	@E2E_MEASURE=starts go test -tags e2e,grpcnotrace -count=1 -timeout 1h -v -run '^TestPodsStartWithinLimits$$' ./test/e2e
 
 bench-scale: build ## compare kubectl devinfo with kubectl get on an API server with 3,000 pods and 1,000 claims, and fail if a limit is exceeded; SCALE=10 takes 12 GB; needs make deps-apiserver and kubectl
 	@$(GO_BUILD) -o $(BIN)/scale ./test/scale

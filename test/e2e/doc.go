@@ -28,6 +28,8 @@
 //	    realdevices; realfaults
 //	TestDevinfoInDefaultNetwork      devinfo in the network of all pods
 //	    defaultnetwork
+//	TestPodsStartWithinLimits        times of pods with and without our programs: make bench-pods
+//	    podstart
 //
 // All tests use these files: node (commands on the node), objects (objects in the cluster), examples (those, and
 // commands in the documentation). E2E_PATIENCE multiplies the time limits, for an emulated node. With E2E_MEASURE=1
