@@ -37,6 +37,12 @@ func (k Key) Path(stateDir string) string { return filepath.Join(stateDir, entri
 // the network and the second one ends the container ID.
 func (k Key) file() string { return k.Network + "@" + k.ContainerID + "@" + k.IfName }
 
+// Check returns an error if the journal can have no entry for the attachment.
+func (k Key) Check() error {
+	_, err := k.entry()
+	return err
+}
+
 // entry returns the name of the entry's file, or an error if a file cannot have that name. The interface name
 // must be UTF-8 because the entry is JSON.
 func (k Key) entry() (string, error) {

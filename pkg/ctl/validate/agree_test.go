@@ -2,16 +2,23 @@ package validate_test
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/version"
 
 	"devinfo-cni.io/pkg/core/check/checktest"
 	"devinfo-cni.io/pkg/core/config"
@@ -23,13 +30,18 @@ import (
 	"devinfo-cni.io/test/difftest"
 )
 
-// A node runs the plugin's ADD on a captured host.
+// A node attaches networks as a container runtime with libcni does. It runs the plugin devinfo on a captured host.
+// Other plugins of a chain return an interface; delegates are programs in bin.
 type node struct {
-	bin    string // CNI_PATH
-	state  string // directory
-	finder discovery.Finder
-	netns  string
-	adds   int
+	version.PluginDecoder
+	bin      string // CNI_PATH
+	state    string // directory
+	finder   discovery.Finder
+	netns    string
+	adds     int
+	ran      bool // the last network has a devinfo that was called
+	pathless bool // one that was called without a path for the device-info file
+	fileless bool // one that wrote no device-info file although it got a path, and its configuration declares a device
 }
 
 const device = "0000:3b:00.2" // a VF of that host
@@ -49,67 +61,111 @@ func (n *node) checker() validate.Checker {
 	}}
 }
 
-// add returns the reason why ADD refuses a plugin's configuration; "" = ADD accepts it.
-func (n *node) add(t *testing.T, conf map[string]json.RawMessage) string {
-	t.Helper()
-	stdin, err := json.Marshal(conf)
-	must(t, err)
+func (n *node) FindInPath(name string, _ []string) (string, error) {
+	if name == "" || strings.Contains(name, "/") {
+		return "", fmt.Errorf("invalid plugin name %q", name)
+	}
+	return name, nil
+}
+
+func (n *node) ExecPlugin(_ context.Context, name string, stdin []byte, environ []string) ([]byte, error) {
+	conf, err := config.Parse(stdin)
+	if err != nil {
+		return nil, err
+	}
+	if name != validate.Plugin {
+		made := &types100.Result{CNIVersion: "1.0.0", Interfaces: []*types100.Interface{{Name: "net7", Sandbox: n.netns}},
+			IPs: []*types100.IPConfig{{Address: net.IPNet{IP: net.IPv4(10, 0, 0, 9), Mask: net.CIDRMask(24, 32)}}}}
+		result, err := made.GetAsVersion(conf.CNIVersion)
+		if err != nil {
+			return nil, types.NewError(types.ErrIncompatibleCNIVersion, "incompatible CNI versions", err.Error())
+		}
+		return json.Marshal(result)
+	}
+	files := func() int {
+		list, _ := os.ReadDir(n.state + "/infos")
+		return len(list)
+	}
+	before := files()
 	settings := config.DefaultNode()
 	settings.DeviceInfoDir, settings.DevicePluginDir, settings.StateDir, settings.CDIDir = n.state+"/infos", n.state+"/pool", n.state+"/state", n.state+"/cdi"
-	env := map[string]string{
-		"CNI_COMMAND": "ADD", "CNI_CONTAINERID": fmt.Sprintf("container%d", n.adds), "CNI_NETNS": n.netns, "CNI_NETNS_OVERRIDE": "1",
-		"CNI_IFNAME": "net7", "CNI_PATH": n.bin, "CNI_ARGS": "K8S_POD_NAMESPACE=a;K8S_POD_NAME=b;K8S_POD_UID=c",
-	}
 	var stdout, stderr bytes.Buffer
 	p := plugin.New(settings, n.finder, "boot", &stdout, slog.New(slog.DiscardHandler))
-	if exit := new(delegate.Delegates).Run(p, func(key string) string { return env[key] }, bytes.NewReader(stdin), &stderr); exit == 0 {
-		return ""
+	environ = append(environ, "CNI_NETNS_OVERRIDE=1")
+	getenv := func(key string) string {
+		at := slices.IndexFunc(environ, func(pair string) bool { return strings.HasPrefix(pair, key+"=") })
+		if at < 0 {
+			return ""
+		}
+		return environ[at][len(key)+1:]
 	}
-	var e types.Error
-	must(t, json.Unmarshal(stdout.Bytes(), &e))
-	return strings.TrimSuffix(fmt.Sprintf("%d: %s; %s", e.Code, e.Msg, e.Details), "; ")
+	if exit := new(delegate.Delegates).Run(p, getenv, bytes.NewReader(stdin), &stderr); exit != 0 {
+		e := new(types.Error)
+		return nil, cmp.Or[error](json.Unmarshal(stdout.Bytes(), e), e)
+	}
+	pathless := conf.InfoFile == "" && !conf.AutoFile
+	n.ran, n.pathless = true, n.pathless || pathless
+	n.fileless = n.fileless || !pathless && len(conf.DeviceInfo) > len("{}") && files() == before
+	return stdout.Bytes(), nil
 }
 
-// handed returns the configurations that a runtime passes to each devinfo of a network. resource means that Multus
-// has a device for the network.
-func (n *node) handed(t *testing.T, network string, multus, resource bool) (confs []map[string]json.RawMessage) {
+// attach returns the reason why no pod gets a network; "" = it gets it. resource means that Multus has a device for
+// the network.
+func (n *node) attach(t *testing.T, network string, multus, resource bool) string {
 	t.Helper()
-	var list map[string]json.RawMessage
-	plugins := []map[string]json.RawMessage{{}}
-	must(t, json.Unmarshal([]byte(network), &list))
-	if list["plugins"] != nil {
-		must(t, json.Unmarshal(list["plugins"], &plugins))
-	} else {
-		must(t, json.Unmarshal([]byte(network), &plugins[0]))
+	n.adds++
+	n.ran, n.pathless, n.fileless = false, false, false
+	var keys map[string]any
+	must(t, json.Unmarshal([]byte(network), &keys))
+	plugins, _ := keys["plugins"].([]any)
+	if keys["plugins"] == nil {
+		plugins = []any{keys}
 	}
-	for at, conf := range plugins {
-		if string(conf["type"]) != `"devinfo"` {
-			continue
-		}
-		conf["name"], conf["cniVersion"] = list["name"], list["cniVersion"]
-		if at > 0 {
-			conf["prevResult"] = json.RawMessage(`{"cniVersion": "1.0.0", "interfaces": [{"name": "net7", "sandbox": "` + n.netns + `"}]}`)
-		}
-		if multus && resource && conf["deviceID"] == nil && conf["pciBusID"] == nil {
-			conf["deviceID"], conf["pciBusID"] = quoted(device), quoted(device)
-		}
-		var capabilities map[string]bool
-		_ = json.Unmarshal(conf["capabilities"], &capabilities) // ADD reports an error
-		runtime := map[string]json.RawMessage{}
-		n.adds++
-		if capabilities["CNIDeviceInfoFile"] && (!multus || resource) {
-			runtime["CNIDeviceInfoFile"] = quoted(fmt.Sprintf("%s/infos/file%d", n.state, n.adds))
-		}
-		if capabilities["deviceID"] && (!multus || resource) {
-			runtime["deviceID"] = quoted(device)
-		}
-		conf["runtimeConfig"], _ = json.Marshal(runtime)
-		confs = append(confs, conf)
+	if name, has := keys["name"]; multus && (!has || name == "") { // GetCNIConfigFromSpec of NAD-client
+		keys["name"] = "n"
 	}
-	return confs
+	for _, p := range plugins {
+		if conf, is := p.(map[string]any); is && multus && resource {
+			conf["deviceID"], conf["pciBusID"] = device, device // addDeviceIDInConfList of Multus
+		}
+	}
+	list, err := libcni.NetworkConfFromBytes(marshal(t, keys))
+	if _, has := keys["plugins"]; !has {
+		single, wrong := libcni.NetworkPluginConfFromBytes(marshal(t, keys))
+		if list, err = nil, wrong; err == nil {
+			list, err = libcni.ConfListFromConf(single) //nolint:staticcheck // containerd and CRI-O call it for files .conf
+		}
+	}
+	if err != nil {
+		return "libcni: " + err.Error()
+	}
+	rt := &libcni.RuntimeConf{ContainerID: fmt.Sprintf("%064x", n.adds), NetNS: n.netns, IfName: "net7", CapabilityArgs: map[string]any{},
+		Args: [][2]string{{"K8S_POD_NAMESPACE", "a"}, {"K8S_POD_NAME", "b"}, {"K8S_POD_UID", "c"}}}
+	if !multus || resource {
+		rt.CapabilityArgs["CNIDeviceInfoFile"], rt.CapabilityArgs["deviceID"] = fmt.Sprintf("%s/infos/file%d", n.state, n.adds), device
+	}
+	_, err = libcni.NewCNIConfigWithCacheDir([]string{n.bin}, n.state+"/cache", n).AddNetworkList(t.Context(), list, rt)
+	if e, is := errors.AsType[*types.Error](err); is {
+		return strings.TrimSuffix(fmt.Sprintf("%d: %s; %s", e.Code, e.Msg, e.Details), "; ")
+	} else if err != nil {
+		return "libcni: " + err.Error()
+	}
+	return ""
 }
 
-func quoted(s string) json.RawMessage { return json.RawMessage(`"` + s + `"`) }
+// document returns the file with a network, or its NetworkAttachmentDefinition.
+func (n *node) document(t *testing.T, network string, multus, resource bool) string {
+	t.Helper()
+	if !multus {
+		return network
+	}
+	annotations := map[string]string{}
+	if resource {
+		annotations["k8s.v1.cni.cncf.io/resourceName"] = "example.com/vf"
+	}
+	return string(marshal(t, map[string]any{"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+		"metadata": map[string]any{"name": "n", "annotations": annotations}, "spec": map[string]string{"config": network}}))
+}
 
 var must = difftest.Must
 
@@ -146,7 +202,7 @@ var networks = []string{
 	`strict, and no path is asked for: {"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "macvlan"}, {"type": "devinfo", "strict": true}]}`,
 	`strict, and no path but by Multus: {"cniVersion": "1.0.0", "name": "n", @, "deviceID": "0000:3b:00.2", "strict": true}`,
 	`two devices: {"cniVersion": "1.0.0", "name": "n", @, "deviceID": "0000:3b:00.2", "pciBusID": "0000:3b:00.3"}`,
-	`two devices, one of them declared: {"cniVersion": "1.0.0", "name": "n", @, "deviceID": "0000:3b:00.2", "deviceInfo": {"pci": {"pci-address": "0000:ff:00.3"}}}`,
+	`no device but the declared one, and another ID: {"cniVersion": "1.0.0", "name": "n", @, "deviceID": "0000:3b:00.2", "deviceInfo": {"pci": {"pci-address": "0000:ff:00.3"}}}`,
 	`one device, spelt twice: {"cniVersion": "1.0.0", "name": "n", @, "deviceID": "0000:3b:00.2", "deviceInfo": {"pci": {"pci-address": "0000:3B:00.2"}}}`,
 	`a device beside a socket: {"cniVersion": "1.0.0", "name": "n", @, "deviceID": "0000:3b:00.2", "pciBusID": "0000:3b:00.3", "deviceInfo": {"vhost-user": {"mode": "client", "path": "/run/s"}}}`,
 	`a resource that no file can be named after: {"cniVersion": "1.0.0", "name": "n", @, "deviceID": "0000:3b:00.2", "resourceName": "../vf"}`,
@@ -172,21 +228,11 @@ func validateFindsWhatADDRefuses(t *testing.T, said *messages) {
 				continue
 			}
 			t.Run(name+"/"+form.name, func(t *testing.T) {
-				text := network
-				if form.multus {
-					annotations := map[string]string{}
-					if form.resource {
-						annotations["k8s.v1.cni.cncf.io/resourceName"] = "example.com/vf"
-					}
-					text = string(marshal(t, map[string]any{"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
-						"metadata": map[string]any{"name": "n", "annotations": annotations}, "spec": map[string]string{"config": network}}))
-				}
+				text := n.document(t, network, form.multus, form.resource)
 				report := one(t, n.checker(), text, "")
 				var refused []string
-				for _, conf := range n.handed(t, network, form.multus, form.resource) {
-					if why := n.add(t, conf); why != "" {
-						refused = append(refused, why)
-					}
+				if why := n.attach(t, network, form.multus, form.resource); why != "" {
+					refused = []string{why}
 				}
 				if title := name + ", " + form.name; !form.multus || strings.HasPrefix(name, "alone") || name == "chained" {
 					said.add(title, strings.NewReplacer(n.bin, "CNI_PATH", n.state, "STATE"), "ADD", refused, "validate", foundIn(report))

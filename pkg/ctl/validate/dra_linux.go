@@ -9,10 +9,21 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 )
 
 const draDriver = "cni.dra.networking.x-k8s.io"
+
+// tooLong returns why no ADD can record an attachment to the network; "" = one can. A file is named after the network, after a
+// container ID of 64 digits, as containerd and CRI-O have them, and after an interface such as eth0 or net1.
+func tooLong(network string) (why string) {
+	err := journal.Key{Network: network, ContainerID: strings.Repeat("0", 64), IfName: "net1"}.Check()
+	if err != nil {
+		_, why, _ = strings.Cut(err.Error(), ": ") // without the name of the file
+	}
+	return why
+}
 
 type classes map[string]*resourceapi.DeviceClassSpec
 

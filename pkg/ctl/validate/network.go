@@ -3,6 +3,7 @@ package validate
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -19,7 +20,7 @@ type network struct {
 	path     string                     // in the document
 	object   map[string]json.RawMessage // the configuration
 	name     json.RawMessage            // name of the list or the NetworkAttachmentDefinition; nil = none
-	version  json.RawMessage            // cniVersion of the list
+	version  string                     // CNI version that the runtime passes to the plugins; "" = 0.1.0
 	multus   bool                       // the network is in a NetworkAttachmentDefinition
 	resource bool                       // the definition has a resourceName, so Multus passes a deviceID
 	dra      bool                       // the network is in a DeviceClass or a claim
@@ -87,75 +88,69 @@ func (n *network) check() {
 			return
 		}
 	}
-	isOurs := func(p map[string]json.RawMessage) bool { return text(p["type"]) == Plugin }
+	isOurs := func(p map[string]json.RawMessage) bool { return decoded(p).Type == Plugin }
 	if !n.dra && !slices.ContainsFunc(plugins, isOurs) { // in a DeviceClass or a claim other plugins are checked too
 		n.Skipped = fmt.Sprintf("it has no plugin of type %q", Plugin)
 	}
 	if !isList && !isOurs(n.object) {
 		return
 	}
-	if n.object["name"] != nil {
-		n.name = n.object["name"]
+	if name := n.object["name"]; name != nil && (!n.multus || string(name) != `""`) { // Multus replaces an empty name
+		n.name = name
+	} else if !isList && !n.multus {
+		n.name = quote(decoded(n.object).Name)
 	}
-	n.version = n.object["cniVersion"]
-	n.identity()
+	n.identity(n.versions(isList))
 	if isList {
 		n.supported(plugins)
 	}
 	for i, object := range plugins {
-		if !isOurs(object) {
-			continue
-		}
-		p := plugin{network: n, path: n.path, object: object}
+		path := n.path
 		if isList {
-			p.path, p.after, p.maker = fmt.Sprintf("%s.plugins[%d]", n.path, i), i > 0, maker(plugins[i+1:])
+			path = fmt.Sprintf("%s.plugins[%d]", n.path, i)
 		}
-		if slices.ContainsFunc(plugins[:i], isOurs) {
-			n.warn(p.path, object["type"], "is in the chain twice, and the second removes the file of the first: remove one of them")
+		if isOurs(object) {
+			p := plugin{network: n, path: path, object: maps.Clone(object), after: i > 0}
+			p.maker, p.mover = order(plugins[:i], plugins[i+1:])
+			if slices.ContainsFunc(plugins[:i], isOurs) {
+				n.warn(p.path, object["type"], "is in the chain twice, and the second removes the file of the first: remove one of them")
+			}
+			p.check()
 		}
-		p.check()
+		n.decodable(path, object)
 	}
+	n.parsable(isList)
 }
 
-// identity checks name and cniVersion, which the runtime copies into the configuration of each
-// plugin. In a DeviceClass or a claim package cniconfig does that.
-func (n *network) identity() {
+// identity checks name and cniVersion, which the runtime copies into the configuration of each plugin. readable reports
+// whether it can read the version. In a DeviceClass or a claim package cniconfig does that.
+func (n *network) identity(readable bool) {
 	if n.dra {
 		return
 	}
 	if err := utils.ValidateNetworkName(text(n.name)); err != nil {
 		n.wrong(n.path+".name", n.name, `must be the network's name: letters, digits, "_", "." and "-", a letter or digit first`)
+	} else if why := tooLong(text(n.name)); why != "" {
+		n.wrong(n.path+".name", n.name, "ADD refuses it: %s", why)
 	}
-	if n.version == nil {
-		n.warn(n.path+".cniVersion", nil, "is 0.1.0 where it is missing, which has neither chains (0.3.0) nor CHECK (0.4.0)")
-	} else if versions := version.All.SupportedVersions(); !slices.Contains(versions, text(n.version)) {
-		n.wrong(n.path+".cniVersion", n.version, "must be one of %s", strings.Join(versions, ", "))
+	own := n.object["cniVersion"]
+	if known := version.All.SupportedVersions(); !readable || n.version != "" && !slices.Contains(known, n.version) {
+		n.wrong(n.path+".cniVersion", own, "must be one of %s", strings.Join(known, ", "))
+	} else if n.version == "" {
+		n.warn(n.path+".cniVersion", own, "is 0.1.0 where it is missing, which has neither chains (0.3.0) nor CHECK (0.4.0)")
 	}
 }
 
 // supported reports plugins of the node that do not support the CNI version of the list. They would refuse ADD.
 func (n *network) supported(plugins []map[string]json.RawMessage) {
-	if n.Versions == nil || n.version == nil {
+	if n.Versions == nil || n.version == "" {
 		return
 	}
 	for i, p := range plugins {
-		kind, now := text(p["type"]), text(n.version)
+		kind, now := decoded(p).Type, n.version
 		if known := n.Versions(kind); len(known) > 0 && !slices.Contains(known, now) {
 			n.wrong(fmt.Sprintf("%s.plugins[%d].type", n.path, i), p["type"],
 				"the %s of this node knows CNI %s only, not %s: set one of those as cniVersion, or update the plugin", kind, strings.Join(known, ", "), now)
 		}
 	}
-}
-
-// chained are well-known plugins that change an existing interface. All other plugins are assumed to create one.
-var chained = []string{"bandwidth", "firewall", "portmap", "sbr", "tuning", "vrf", "rdma", "istio-cni", "route-override", "cilium-cni"}
-
-// maker returns the type of the first plugin that makes an interface; "" = there is none.
-func maker(plugins []map[string]json.RawMessage) string {
-	for _, p := range plugins {
-		if kind := text(p["type"]); kind != "" && kind != Plugin && !slices.Contains(chained, kind) {
-			return kind
-		}
-	}
-	return ""
 }

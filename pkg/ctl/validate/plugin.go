@@ -26,13 +26,19 @@ type plugin struct {
 	object map[string]json.RawMessage
 	after  bool   // other plugins run before this one
 	maker  string // the type of the first later plugin that makes an interface; "" = none does
+	mover  string // the type of an earlier plugin that moves the RDMA device; "" = none does
 	cfg    *config.Config
 }
 
 func (p *plugin) check() {
-	for key, value := range map[string]json.RawMessage{"name": p.name, "cniVersion": p.version} {
-		if delete(p.object, key); value != nil {
-			p.object[key] = value
+	p.object["cniVersion"] = quote(p.version)
+	if delete(p.object, "name"); p.name != nil {
+		p.object["name"] = p.name
+	}
+	for _, key := range []string{"deviceID", "pciBusID"} {
+		if p.resource && p.object[key] != nil {
+			p.warn(p.path+"."+key, p.object[key], "has no effect: Multus replaces it by the device that the pod got of the resource")
+			delete(p.object, key)
 		}
 	}
 	raw, err := json.Marshal(p.object)
@@ -180,12 +186,15 @@ func (p *plugin) capability() {
 	}
 }
 
-// position reports a wrong position in the chain. If devinfo has no source of a device (idle), ADD refuses the
+// position reports a wrong position in the chain, where devinfo looks for the device too early or too late. If devinfo has no source of a device (idle), ADD refuses the
 // configuration. If the plugin that creates the interface runs after devinfo, the interface does not exist yet.
 func (p *plugin) position(idle bool) {
 	device := p.resource || !p.multus && p.cfg.Capabilities["deviceID"] // the runtime passes a deviceID
 	idle = idle && !p.after && !device
 	kind := p.object["type"]
+	if p.mover != "" {
+		p.warn(p.path, kind, "runs after %s, which in the RDMA mode exclusive has moved the RDMA device into the pod, where devinfo may not find it: put it before %[1]s", p.mover)
+	}
 	switch {
 	case idle && p.maker != "":
 		p.wrong(p.path, kind, "runs before %s, which makes the interface, so ADD fails: put it after that plugin", p.maker)
@@ -207,7 +216,7 @@ func (p *plugin) delegates() {
 	taken := map[string]bool{fileCapability: true, "deviceID": true}
 	for _, d := range p.cfg.Delegates {
 		here := p.path + "." + d.Key
-		if p.Find != nil && d.Type != Plugin {
+		if p.Find != nil && d.Type != p.cfg.Type { // keys has reported devinfo itself
 			if err := p.Find(d.Type); err != nil {
 				p.wrong(here+".type", quote(d.Type), "ADD refuses it: %v", err)
 			}
@@ -216,10 +225,13 @@ func (p *plugin) delegates() {
 		if d.Type == "portmap" && !slices.Contains(wanted, "portMappings") {
 			p.warn(here+".capabilities", nil, `should declare {"portMappings": true}, because portmap does nothing if the runtime passes no value`)
 		}
+		if roles[d.Type] == mover {
+			p.warn(here+".type", quote(d.Type), "moves the RDMA device into the pod in the RDMA mode exclusive, where devinfo may not find it: chain %s after devinfo", d.Type)
+		}
 		for _, name := range wanted {
-			if taken[name] = true; !p.cfg.Capabilities[name] {
-				p.wrong(here+".capabilities."+name, json.RawMessage("true"),
-					"must be declared in %s too: a runtime looks no deeper, and would pass no value", strings.TrimPrefix(p.path+".capabilities", "."))
+			if taken[name] = true; !p.cfg.Capabilities[name] && (name != fileCapability || !p.cfg.AutoFile) { // ADD passes an automatic path
+				p.warn(here+".capabilities."+name, json.RawMessage("true"),
+					"should be declared in %s too: a runtime looks no deeper, and passes no value", strings.TrimPrefix(p.path+".capabilities", "."))
 			}
 		}
 	}

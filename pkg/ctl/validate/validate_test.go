@@ -125,6 +125,26 @@ func TestFindingsHaveLineOfTheirValue(t *testing.T) {
 	}
 }
 
+func TestOrderOfPlugins(t *testing.T) {
+	const before, after, fails = "runs before %s, which makes the interface: put", "runs after %s, which in the RDMA mode exclusive", "runs before %s, which makes the interface, so ADD fails"
+	for chain, want := range map[string]string{
+		"sriov devinfo": "", "sriov tuning devinfo vrf": "", "unheard-of devinfo": "", "unheard-of devinfo unknown-too": "", "sriov devinfo unheard-of": "",
+		"sriov devinfo rdma coordinator": "", "macvlan devinfo coordinator linkerd-cni": "", "sriov devinfo kuma-cni egress-cni dnsname": "", "ifacer macvlan devinfo": "",
+		"tuning devinfo unheard-of": fmt.Sprintf(before, "unheard-of"), "rdma devinfo sriov": fmt.Sprintf(after, "rdma"), "tuning devinfo sriov": fmt.Sprintf(before, "sriov"),
+		"devinfo sriov rdma": fmt.Sprintf(fails, "sriov"), "devinfo tuning unheard-of": fmt.Sprintf(fails, "unheard-of"),
+		"sriov rdma devinfo": fmt.Sprintf(after, "rdma"), "macvlan devinfo bond": fmt.Sprintf(before, "bond"),
+	} {
+		var plugins []string
+		for kind := range strings.FieldsSeq(chain) {
+			plugins = append(plugins, fmt.Sprintf(`{"type": %q, "deviceInfoFile": "auto"}`, kind))
+		}
+		d := one(t, checker, `{"cniVersion": "1.0.0", "name": "n", "plugins": [`+strings.Join(plugins, ", ")+"]}", "")
+		if found := fmt.Sprint(d.Findings); want == "" && len(d.Findings) > 0 || !strings.Contains(found, want) {
+			t.Errorf("%s: want %q, got %s", chain, want, found)
+		}
+	}
+}
+
 // FuzzCheck checks that a terminal can show the findings of any text. A device-info file must be valid exactly if the
 // library accepts it and no key is repeated.
 func FuzzCheck(f *testing.F) {
