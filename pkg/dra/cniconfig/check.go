@@ -104,7 +104,6 @@ func (p Policy) CheckClaim(devices *resourceapi.DeviceClaim, classes map[string]
 			d.configs = append(d.configs, resourceapi.DeviceAllocationConfiguration{Source: fromClaim, Requests: c.Requests, DeviceConfiguration: c.DeviceConfiguration})
 		}
 	}
-	d.clean = all.Wrong == nil
 	var networks []Network
 	for n, r := range devices.Requests {
 		path := fmt.Sprintf("requests[%d]", n)
@@ -152,8 +151,10 @@ type draft struct {
 	requests []resourceapi.DeviceRequest
 	configs  []resourceapi.DeviceAllocationConfiguration // the claim's configs for the driver
 	classes  map[string]*resourceapi.DeviceClassSpec
-	clean    bool // configs has no mistakes
 }
+
+// apiClass is the class of the Device Configuration API. Its devices are no hardware, so that they need a configuration.
+const apiClass = "cni.networking.x-k8s.io"
 
 // request checks a request, or an alternative of a request, as if a device were allocated to it. It returns the
 // network if the class is known and nothing is wrong.
@@ -161,9 +162,11 @@ func (d *draft) request(all *Checked, path, ref, className string, numbers numbe
 	result := resourceapi.DeviceRequestAllocationResult{Request: ref, Driver: d.Driver}
 	configs := resourceclaim.ConfigForResult(d.configs, result)
 	class := d.classes[className]
-	var of Checked
+	of := Checked{Ours: className == apiClass}
 	if class != nil {
 		of = d.CheckClass(class)
+	} else if of.Ours {
+		class = &resourceapi.DeviceClassSpec{}
 	}
 	named := slices.ContainsFunc(configs, func(c resourceapi.DeviceAllocationConfiguration) bool {
 		return len(c.Requests) > 0 || class == nil && len(d.requests) == 1
@@ -171,26 +174,35 @@ func (d *draft) request(all *Checked, path, ref, className string, numbers numbe
 	if !of.Ours && !named {
 		return nil
 	}
+	reported := slices.Concat(all.Wrong, of.Wrong) // the mistakes below may be the same, or a consequence
+	add := func(wrong ...*Refusal) {
+		for _, r := range wrong {
+			same := func(k *Refusal) bool {
+				return strings.HasSuffix(r.Rule, k.Rule) || strings.HasPrefix(r.Rule, noConfig) || of.Wrong != nil && strings.Contains(r.Rule, string(fromClass))
+			}
+			if r != nil && !slices.ContainsFunc(reported, same) {
+				all.add(path, r)
+			}
+		}
+	}
 	several, wrong := checkRequest(d.requests, result)
-	all.add(path, wrong)
-	switch {
-	case !d.clean || of.Wrong != nil || wrong != nil:
-		return nil
-	case !of.Ours:
-		_, _, refusal := d.both(configs)
-		all.add(path, refusal)
+	add(wrong)
+	if !of.Ours {
+		_, _, refused := d.both(configs)
+		add(refused...)
 		return nil
 	}
 	for _, c := range class.Config {
 		configs = append(configs, resourceapi.DeviceAllocationConfiguration{Source: fromClass, DeviceConfiguration: c.DeviceConfiguration})
 	}
-	if !slices.ContainsFunc(configs, d.isOurs) { // whether it needs a configuration depends on the device
+	if className != apiClass && !slices.ContainsFunc(configs, d.isOurs) { // whether it needs a configuration depends on the device
 		return nil
 	}
-	n, refusal := d.attach(configs, result, 0, several, numbers)
-	if refusal != nil {
-		refusal.At = "" // the mistake may be in any of configs
-		all.add(path, refusal)
+	n, refused := d.attach(configs, result, 0, several, numbers)
+	for _, r := range refused {
+		r.At = "" // the mistake may be in any of configs
+	}
+	if add(refused...); refused != nil || wrong != nil {
 		return nil
 	}
 	return []Network{n}

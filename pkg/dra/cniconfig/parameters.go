@@ -36,21 +36,21 @@ const (
 	fromClaim = resourceapi.AllocationConfigSourceClaim
 )
 
-// parameters combines the driver's parameters of a class and of a claim.
-func (p Policy) parameters(configs []resourceapi.DeviceAllocationConfiguration) (parameters, *Refusal) {
-	class, claim, err := p.both(configs)
+const noConfig = "neither the DeviceClass nor the claim has a config"
+
+// parameters combines the driver's parameters of a class and of a claim. The refusals are all mistakes.
+func (p Policy) parameters(configs []resourceapi.DeviceAllocationConfiguration) (parameters, refusals) {
+	class, claim, wrong := p.both(configs)
 	switch {
-	case err != nil:
-		return parameters{}, err
 	case class.config != nil && claim.config != nil:
-		return parameters{}, refuse("", "both the DeviceClass and the claim have a config", "remove config from the claim; its ifName still overrides that of the class")
-	case class.config == nil && claim.config == nil:
-		return parameters{}, refuse("", fmt.Sprintf("neither the DeviceClass nor the claim has a config for driver %s", p.Driver),
+		wrong.add("", "both the DeviceClass and the claim have a config", "remove config from the claim; its ifName still overrides that of the class")
+	case class.config == nil && claim.config == nil && wrong == nil:
+		wrong.add("", noConfig+" for driver "+p.Driver,
 			"use a DeviceClass with a config, or add one to the claim if the node allows this")
 	}
 	for _, key := range slices.Sorted(maps.Keys(claim.values)) {
 		if !slices.Contains(class.allowedClaimArgs, key) {
-			return parameters{}, refuse(key, fmt.Sprintf("parameters (FromClaim): %s %s: the DeviceClass does not allow claims to set it", key, clip(string(claim.values[key]))),
+			wrong.add(key, fmt.Sprintf("parameters (FromClaim): %s %s: the DeviceClass does not allow claims to set it", key, clip(string(claim.values[key]))),
 				fmt.Sprintf("remove it, or add it to the DeviceClass: allowedClaimArgs: [%s]", key))
 		}
 	}
@@ -61,11 +61,11 @@ func (p Policy) parameters(configs []resourceapi.DeviceAllocationConfiguration) 
 	if claim.ifName != "" {
 		class.ifName = claim.ifName
 	}
-	return class, nil
+	return class, wrong
 }
 
-// both returns the driver's parameters of the class and of the claim. Missing parameters are the zero value.
-func (p Policy) both(configs []resourceapi.DeviceAllocationConfiguration) (class, claim parameters, refusal *Refusal) {
+// both returns the driver's parameters of the class and of the claim. Missing and wrong parameters are the zero value.
+func (p Policy) both(configs []resourceapi.DeviceAllocationConfiguration) (class, claim parameters, wrong refusals) {
 	found := map[resourceapi.AllocationConfigSource]parameters{}
 	for _, c := range configs {
 		if !p.isOurs(c) {
@@ -74,18 +74,19 @@ func (p Policy) both(configs []resourceapi.DeviceAllocationConfiguration) (class
 		_, again := found[c.Source]
 		switch {
 		case c.Source != fromClass && c.Source != fromClaim:
-			return class, claim, refuse("", fmt.Sprintf("a config has source %q, instead of a class or a claim", c.Source), "update the driver, which does not support this source")
+			wrong.add("", fmt.Sprintf("a config has source %q, instead of a class or a claim", c.Source), "update the driver, which does not support this source")
+			continue
 		case again:
-			return class, claim, refuse("", fmt.Sprintf("more than one config of driver %s (%s)", p.Driver, c.Source), "give each request a config of its own, with the request's name in requests")
+			wrong.add("", fmt.Sprintf("more than one config of driver %s (%s)", p.Driver, c.Source), "give each request a config of its own, with the request's name in requests")
+			continue
 		}
-		params, wrong := p.decode(c.Opaque.Parameters.Raw, c.Source)
-		if wrong != nil {
-			wrong[0].Rule = fmt.Sprintf("parameters (%s): %s", c.Source, wrong[0].Rule)
-			return class, claim, wrong[0]
+		params, mistakes := p.decode(c.Opaque.Parameters.Raw, c.Source)
+		for _, m := range mistakes {
+			wrong.add(m.At, fmt.Sprintf("parameters (%s): %s", c.Source, m.Rule), m.Remedy)
 		}
 		found[c.Source] = params
 	}
-	return found[fromClass], found[fromClaim], nil
+	return found[fromClass], found[fromClaim], wrong
 }
 
 // decode decodes parameters and refuses unknown keys and values. The refusals are all mistakes.

@@ -111,7 +111,11 @@ func (p Policy) network(claim *resourceapi.ResourceClaim, result resourceapi.Dev
 	if p.Bare != nil && p.Bare(result.Device) && !slices.ContainsFunc(configs, p.isOurs) {
 		return allocated(result, index), nil
 	}
-	return p.attach(configs, result, index, several || index > 0, numbers)
+	n, wrong := p.attach(configs, result, index, several || index > 0, numbers)
+	if wrong != nil {
+		return Network{}, wrong[0]
+	}
+	return n, nil
 }
 
 // allocated returns a network without a configuration for the index-th device of a request.
@@ -122,33 +126,40 @@ func allocated(result resourceapi.DeviceRequestAllocationResult, index int) (n N
 }
 
 // attach returns the network for the index-th device of a request, with the configuration in configs. several
-// reports whether the request may have several devices.
-func (p Policy) attach(configs []resourceapi.DeviceAllocationConfiguration, result resourceapi.DeviceRequestAllocationResult, index int, several bool, numbers numbering) (Network, *Refusal) {
-	params, err := p.parameters(configs)
-	if err != nil {
-		return Network{}, err
-	}
-	if several && !strings.Contains(params.ifName, indexMark) {
-		return Network{}, refuse("ifName", fmt.Sprintf("ifName %s: the request may have several devices, and each becomes an interface", quote(params.ifName)),
-			`write `+indexMark+` for the number of the interface, such as "net`+indexMark+`", or use ExactCount with count: 1`)
-	}
+// reports whether the request may have several devices. The refusals are all mistakes.
+func (p Policy) attach(configs []resourceapi.DeviceAllocationConfiguration, result resourceapi.DeviceRequestAllocationResult, index int, several bool, numbers numbering) (Network, refusals) {
+	params, wrong := p.parameters(configs)
 	ifName := numbers.next(params.ifName)
-	if err := checkIfName(ifName); err != nil {
-		return Network{}, err
+	switch {
+	case params.ifName == "" && wrong != nil: // it may be one of the mistakes
+	case several && !strings.Contains(params.ifName, indexMark):
+		wrong.add("ifName", fmt.Sprintf("ifName %s: the request may have several devices, and each becomes an interface", quote(params.ifName)),
+			`write `+indexMark+` for the number of the interface, such as "net`+indexMark+`", or use ExactCount with count: 1`)
+	default:
+		if err := checkIfName(ifName); err != nil {
+			wrong = append(wrong, err)
+		}
 	}
-	parsed, wrong := list(params.config)
-	if wrong != nil {
-		return Network{}, wrong[0]
+	if params.config == nil {
+		return Network{}, wrong
+	}
+	parsed, more := list(params.config)
+	if wrong = append(wrong, more...); parsed == nil {
+		return Network{}, wrong
 	}
 	for _, key := range slices.Sorted(maps.Keys(params.values)) {
-		if !slices.ContainsFunc(parsed.Plugins, func(p *libcni.PluginConfig) bool { return p.Network.Capabilities[key] }) {
-			return Network{}, refuse(key, fmt.Sprintf("%s %s: no plugin of network %s supports it", key, clip(string(params.values[key])), parsed.Name),
+		supported := slices.ContainsFunc(parsed.Plugins, func(p *libcni.PluginConfig) bool { return p.Network.Capabilities[key] })
+		if !supported && slices.Contains(params.allowedClaimArgs, key) {
+			wrong.add(key, fmt.Sprintf("%s %s: no plugin of network %s supports it", key, clip(string(params.values[key])), parsed.Name),
 				fmt.Sprintf(`remove it, or give a plugin "capabilities": {%q: true} in the DeviceClass`, key))
 		}
 	}
 	places, err := deviceKeys(params.device, parsed)
 	if err != nil {
-		return Network{}, err
+		wrong = append(wrong, err)
+	}
+	if wrong != nil {
+		return Network{}, wrong
 	}
 	n := allocated(result, index)
 	n.IfName, n.Network, n.CNIVersion, n.List = ifName, parsed.Name, parsed.CNIVersion, parsed.Bytes
