@@ -60,9 +60,10 @@ type Evidence struct {
 
 // VF is a virtual function with the settings that its PF reports.
 type VF struct {
-	Address string // PCI address
-	Driver  string // "" = unbound
-	Known   bool   // the PF reports the settings
+	Address  string // PCI address
+	Driver   string // "" = unbound
+	PFDriver string // "" = the PF is unbound
+	Known    bool   // the PF reports the settings
 	link.VFRecord
 }
 
@@ -170,7 +171,7 @@ func (e *Evidence) devicesOf(n *node.Node) error {
 		case hostdev.VDPA:
 			e.VDPAs = append(e.VDPAs, d)
 		case hostdev.VF:
-			vf := VF{Address: d.PCI, Driver: d.Driver, VFRecord: link.VFRecord{PF: d.Parent.PCI}}
+			vf := VF{Address: d.PCI, Driver: d.Driver, PFDriver: d.Parent.Driver, VFRecord: link.VFRecord{PF: d.Parent.PCI}}
 			if d.Number != nil && e.Live != nil {
 				is := func(v link.VFRecord) bool { return v.PF == vf.PF && v.Index == *d.Number }
 				if at := slices.IndexFunc(e.Live.VFs, is); at >= 0 {

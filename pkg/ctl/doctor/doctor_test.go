@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,7 +19,19 @@ import (
 // vf returns a VF without a holder.
 func vf(function string, s link.VFSettings) doctor.VF {
 	pf := link.VFRecord{PF: "0000:03:00.0", PFName: "ens1", VFSettings: s}
-	return doctor.VF{Address: "0000:03:00." + function, Driver: "iavf", Known: true, VFRecord: pf}
+	return doctor.VF{Address: "0000:03:00." + function, Driver: "iavf", PFDriver: "ice", Known: true, VFRecord: pf}
+}
+
+// by changes the driver of a VF's PF.
+func by(pfDriver string, v doctor.VF) doctor.VF {
+	v.PFDriver = pfDriver
+	return v
+}
+
+// of changes the PF of a VF.
+func of(pf string, v doctor.VF) doctor.VF {
+	v.PF = pf
+	return v
 }
 
 func held(function, pod, claim, netns string) node.Attachment {
@@ -100,13 +113,27 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 		"a lock of the dead": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
 			l.Locks = []journal.SRIOVLock{{Device: "0000:03:00.2", Netns: "/n2", Gone: true}}
 		})}, nil},
-		"left trust and VLAN": {doctor.Evidence{VFs: []doctor.VF{vf("3", link.VFSettings{VLAN: 7, Trust: true, MAC: mac})}},
+		"left trust and VLAN": {doctor.Evidence{VFs: []doctor.VF{by("mlx5_core", vf("3", link.VFSettings{VLAN: 7, Trust: true, MAC: mac}))}},
 			[]string{"warning leftovers 0000:03:00.3: the VF is free, but still has VLAN 7, trust, MAC 02:00:00:00:00:01"}},
-		"left MAC": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{}), vf("3", link.VFSettings{MAC: mac})}},
+		"left VLAN, and the VF's own MAC": {doctor.Evidence{VFs: []doctor.VF{vf("3", link.VFSettings{VLAN: 7, MAC: mac})}},
+			[]string{"warning leftovers 0000:03:00.3: the VF is free, but still has VLAN 7"}},
+		"no VLAN of mlx4":       {doctor.Evidence{VFs: []doctor.VF{by("mlx4_core", vf("3", link.VFSettings{VLAN: 4095, MAC: mac}))}}, nil},
+		"MACs that the VFs set": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{}), vf("3", link.VFSettings{MAC: mac})}}, nil},
+		"left MAC": {doctor.Evidence{VFs: []doctor.VF{by("mlx5_core", vf("2", link.VFSettings{})), by("mlx5_core", vf("3", link.VFSettings{MAC: mac}))}},
 			[]string{"warning leftovers 0000:03:00.3: the VF is free, but still has MAC 02:00:00:00:00:01"}},
 		"MACs for all":      {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{MAC: "02:00:00:00:00:02"}), vf("3", link.VFSettings{MAC: mac})}}, nil},
 		"settings of a pod": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{VLAN: 7, Trust: true})}, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}}, nil},
 		"same MAC": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{MAC: mac}), vf("3", link.VFSettings{MAC: mac})}},
+			[]string{"error addresses 0000:03:00.2 and 0000:03:00.3 have the same MAC, 02:00:00:00:00:01"}},
+		"same MAC in a bond": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{MAC: mac}), of("0000:04:00.0", vf("3", link.VFSettings{MAC: mac}))},
+			Attachments: []node.Attachment{held("2", "ns/a", "", "/n1"), held("3", "ns/a", "", "/n1")}}, nil},
+		"same MAC in a bond of one PF": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{MAC: mac}), vf("3", link.VFSettings{MAC: mac})},
+			Attachments: []node.Attachment{held("2", "ns/a", "", "/n1"), held("3", "ns/a", "", "/n1")}},
+			[]string{"error addresses 0000:03:00.2 and 0000:03:00.3 have the same MAC, 02:00:00:00:00:01"}},
+		"same MAC in two pods": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{MAC: mac}), of("0000:04:00.0", vf("3", link.VFSettings{MAC: mac}))},
+			Attachments: []node.Attachment{held("2", "ns/a", "", "/n1"), held("3", "ns/b", "", "/n2")}},
+			[]string{"error addresses 0000:03:00.2 and 0000:03:00.3 have the same MAC, 02:00:00:00:00:01"}},
+		"same MAC on two PFs, free": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{MAC: mac}), of("0000:04:00.0", vf("3", link.VFSettings{MAC: mac}))}},
 			[]string{"error addresses 0000:03:00.2 and 0000:03:00.3 have the same MAC, 02:00:00:00:00:01"}},
 		"no driver": {doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2", Known: true}}, VDPAs: []*hostdev.Device{{Ref: hostdev.Ref{VDPA: "vdpa0"}}}},
 			[]string{"warning drivers 0000:03:00.2: the VF has no driver", "warning drivers vdpa0: the vDPA device has no driver"}},
@@ -154,6 +181,38 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 			}
 		}
 		difftest.Same(t, name, got, test.want)
+	}
+}
+
+// Each word of a remedy for leftovers changes a setting of the VF, and afterwards there is no finding.
+func TestRemedyOfLeftoversChangesTheVF(t *testing.T) {
+	for _, driver := range []string{"mlx5_core", "hns3", "mlx4_core", "ice", "i40e", ""} {
+		for _, vlan := range []int{0, 7, 4095} {
+			for _, s := range []link.VFSettings{{VLAN: vlan}, {VLAN: vlan, Trust: true}, {VLAN: vlan, MAC: "02:00:00:00:00:01"}, {VLAN: vlan, Trust: true, MAC: "02:00:00:00:00:01"}} {
+				vfs := []doctor.VF{by(driver, vf("2", link.VFSettings{})), by(driver, vf("3", s))}
+				for n := range 2 {
+					for _, a := range doctor.Diagnose(&doctor.Evidence{VFs: vfs, Live: live(nil)}) {
+						if a.Check != "leftovers" || a.Level != doctor.Warning {
+							continue
+						}
+						for change := range slices.Chunk(strings.Fields(a.Remedy)[6:], 2) { // after ip link set PF vf N
+							before := vfs[1]
+							switch strings.Join(change, " ") {
+							case "vlan 0":
+								vfs[1].VLAN = 0
+							case "trust off":
+								vfs[1].Trust = false
+							case "mac 00:00:00:00:00:00":
+								vfs[1].MAC = ""
+							}
+							if vfs[1] == before || n > 0 || before.VLAN == 4095 && vfs[1].VLAN == 0 {
+								t.Errorf("%s, %+v: %s of %q changes nothing", driver, s, change, a.Remedy)
+							}
+						}
+					}
+				}
+			}
+		}
 	}
 }
 

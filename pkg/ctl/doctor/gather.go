@@ -69,8 +69,9 @@ func Gather(ctx context.Context, p Paths, gone func(netns string) (bool, error))
 	l.ask(ctx, append([]string{validate.Plugin}, l.networks(p.ConfDir)...))
 	l.altered(p.NodeConfig, l.Plugins[validate.Plugin].Path)
 	l.Agent, l.NRI = exists(p.AgentDir), exists(p.NRISocket)
-	for _, m := range []string{"vfio_pci", "vhost_vdpa", "mlx5_ib"} {
-		l.Modules[m] = exists(filepath.Join(s.Sysfs, "module", m))
+	// A built-in module without parameters has no directory in /sys/module (param_sysfs_builtin in kernel/params.c), but its driver has one.
+	for m, driver := range map[string]string{"vfio_pci": "pci/drivers/vfio-pci", "vhost_vdpa": "vdpa/drivers/vhost_vdpa", "mlx5_ib": "auxiliary/drivers/mlx5_ib.rdma"} {
+		l.Modules[m] = exists(filepath.Join(s.Sysfs, "module", m)) || exists(filepath.Join(s.Sysfs, "bus", driver))
 	}
 	var err error
 	if l.Locks, err = journal.ReadSRIOVLocks(os.DirFS(p.SRIOVLocks), gone); err != nil {

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -176,8 +177,20 @@ func (e *Evidence) isVF(address string) bool {
 	return slices.ContainsFunc(e.VFs, func(v VF) bool { return v.Address == address })
 }
 
-// leftovers finds settings of earlier pods on free VFs. A MAC address counts only if another free VF of the PF
-// has none, because administrators set one on all VFs or on none.
+// noVLAN is the VLAN ID that IEEE 802.1Q reserves, so that no VF has it. mlx4 reports it for a VF without a VLAN: MLX4_VGT in
+// include/linux/mlx4/device.h, mlx4_get_vf_config in drivers/net/ethernet/mellanox/mlx4/cmd.c.
+const noVLAN = 4095
+
+// setsMAC are the drivers of PFs that report only a MAC which was set on the PF, and take the zero MAC for none. Other drivers
+// report the VF's own MAC (ice_get_vf_cfg in drivers/net/ethernet/intel/ice/ice_sriov.c, i40e_ndo_get_vf_config, ixgbe_ndo_get_vf_config,
+// igb_ndo_get_vf_config, bnxt_get_vf_config) or give each VF one (mlx4, be2net, cxgb4).
+var setsMAC = []string{
+	"mlx5_core", // mlx5_eswitch_get_vport_config in drivers/net/ethernet/mellanox/mlx5/core/eswitch.c
+	"hns3",      // hclge_get_vf_config in drivers/net/ethernet/hisilicon/hns3/hns3pf/hclge_main.c
+}
+
+// leftovers finds settings of earlier pods on free VFs, which PFs report in IFLA_VF_INFO (rtnl_fill_vfinfo in
+// net/core/rtnetlink.c). A MAC address counts only for the drivers in setsMAC, and if another free VF of the PF has none.
 func leftovers(f *Evidence, list *findings) {
 	if f.unsettled(list) {
 		return
@@ -192,13 +205,13 @@ func leftovers(f *Evidence, list *findings) {
 		}
 		var left, undo []string
 		add := func(what, how string) { left, undo = append(left, what), append(undo, how) }
-		if v.VLAN != 0 {
+		if v.VLAN != 0 && v.VLAN != noVLAN {
 			add(fmt.Sprintf("VLAN %d", v.VLAN), "vlan 0")
 		}
 		if v.Trust {
 			add("trust", "trust off")
 		}
-		if v.MAC != "" && (bare[v.PF] || len(left) > 0) {
+		if v.MAC != "" && slices.Contains(setsMAC, v.PFDriver) && (bare[v.PF] || len(left) > 0) {
 			add("MAC "+v.MAC, "mac 00:00:00:00:00:00")
 		}
 		if len(left) > 0 {
@@ -220,31 +233,55 @@ func (e *Evidence) unsettled(list *findings) bool {
 	return true
 }
 
+// addresses finds VFs with one MAC. The switch in a NIC forwards a frame by its MAC to one of its VFs (such as esw_add_uc_addr
+// in drivers/net/ethernet/mellanox/mlx5/core/eswitch.c). A bond of a pod gives all its ports one MAC
+// (bond_enslave in drivers/net/bonding/bond_main.c, unless fail_over_mac is set), so that its VFs must be of different PFs.
 func addresses(f *Evidence, list *findings) {
 	if f.unsettled(list) {
 		return
 	}
-	by := map[string][]string{}
+	held, by := f.holds(), map[string][]VF{}
 	for _, v := range f.VFs {
 		if v.MAC != "" {
-			by[v.MAC] = append(by[v.MAC], v.Address)
+			by[v.MAC] = append(by[v.MAC], v)
 		}
 	}
 	for _, mac := range slices.Sorted(maps.Keys(by)) {
-		if len(by[mac]) > 1 {
-			list.add(Error, strings.Join(by[mac], " and ")+" have the same MAC, "+mac,
-				"give one VF its own MAC: ip link set PF vf N mac MAC")
+		var names []string
+		pfs, pods := map[string]bool{}, map[string]bool{}
+		for _, v := range by[mac] {
+			names, pfs[v.PF] = append(names, v.Address), true
+			pods[podOf(held[v.Address])] = true
+		}
+		last := by[mac][len(names)-1]
+		if isBond := len(pfs) == len(names) && len(pods) == 1 && !pods[""]; len(names) > 1 && !isBond {
+			list.add(Error, strings.Join(names, " and ")+" have the same MAC, "+mac,
+				fmt.Sprintf("give one VF its own MAC: ip link set %s vf %d mac MAC", last.PFName, last.Index))
 		}
 	}
 }
 
+// podOf returns the pod of a device's holds, or its network namespace; "" = no pod holds the device.
+func podOf(holds []hold) (pod string) {
+	for _, h := range holds {
+		pod = cmp.Or(pod, h.pod)
+	}
+	for _, h := range holds {
+		pod = cmp.Or(pod, h.ns)
+	}
+	return pod
+}
+
+// drivers finds devices without a driver. The kernel binds a VF to a loaded driver unless sriov_drivers_autoprobe of its PF
+// is 0 (pci_device_can_probe in drivers/pci/pci-driver.c), and a vDPA device when a driver is loaded (drivers/vdpa/vdpa.c).
 func drivers(f *Evidence, list *findings) {
 	for _, v := range f.VFs {
 		if v.Driver == "" {
-			list.add(Warning, v.Address+": the VF has no driver",
-				"load the module of its driver and bind it: echo "+v.Address+" > /sys/bus/pci/drivers_probe; for DPDK bind vfio-pci")
+			list.add(Warning, v.Address+": the VF has no driver", fmt.Sprintf("load the module of its driver and bind it: "+
+				"echo 1 > /sys/bus/pci/devices/%s/sriov_drivers_autoprobe; echo %s > /sys/bus/pci/drivers_probe; for DPDK bind vfio-pci", v.PF, v.Address))
 		}
 	}
+	// drivers/infiniband/hw/mlx5/main.c makes the RDMA devices, drivers/vfio/pci/vfio_pci.c gives VFs to user space.
 	if there, known := f.module("mlx5_ib"); known && !there && slices.ContainsFunc(f.VFs, func(v VF) bool { return v.Driver == "mlx5_core" }) {
 		list.add(Info, "the module mlx5_ib is not loaded: VFs of mlx5_core have no RDMA device", "modprobe mlx5_ib, if pods need RDMA")
 	}
@@ -253,7 +290,11 @@ func drivers(f *Evidence, list *findings) {
 	}
 	for _, v := range f.VDPAs {
 		if v.Driver == "" {
-			list.add(Warning, v.VDPA+": the vDPA device has no driver", "modprobe vhost_vdpa for VMs and DPDK, virtio_vdpa for an interface"+f.loaded("vhost_vdpa"))
+			remedy := "modprobe vhost_vdpa for VMs and DPDK, virtio_vdpa for an interface"
+			if there, _ := f.module("vhost_vdpa"); there {
+				remedy = "vhost_vdpa is loaded: echo " + v.VDPA + " > /sys/bus/vdpa/drivers/vhost_vdpa/bind; or modprobe virtio_vdpa for an interface"
+			}
+			list.add(Warning, v.VDPA+": the vDPA device has no driver", remedy)
 		}
 	}
 }
@@ -264,16 +305,4 @@ func (e *Evidence) module(name string) (there, known bool) {
 		there, known = e.Live.Modules[name]
 	}
 	return there, known
-}
-
-// loaded returns a note whether a module is loaded, or "" if that is unknown.
-func (e *Evidence) loaded(module string) string {
-	there, known := e.module(module)
-	switch {
-	case !known:
-		return ""
-	case there:
-		return " (" + module + " is loaded: bind it in /sys/bus/vdpa)"
-	}
-	return " (" + module + " is not loaded)"
 }
