@@ -120,7 +120,7 @@ func (h *host) describe(s *capture.Source) {
 // save writes a file atomically, with permissions for its owner only.
 func (t *tool) save(name string, text []byte) error {
 	if name == "-" {
-		_, err := t.stdout.Write(text)
+		_, err := t.raw.Write(text)
 		return err
 	}
 	if stat, err := os.Stat(name); err == nil && (!stat.Mode().IsRegular() || stat.Size() > 0) {

@@ -28,7 +28,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
 // run runs the program and returns its exit code. A signal ends the command and removes unpacked files.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	t := &tool{stdin: stdin, stdout: stdout, stderr: stderr}
+	t := &tool{stdin: stdin, raw: stdout, stdout: clierr.Terminal(stdout), stderr: clierr.Terminal(stderr)}
 	self, err := os.Executable()
 	t.inPod = err == nil && self == inImage
 	return t.run(args)
@@ -51,8 +51,9 @@ func (t *tool) run(args []string) int {
 // tool has the state that the commands share.
 type tool struct {
 	stdin          io.Reader
-	stdout, stderr io.Writer
-	inPod          bool // the program runs in the container of an agent
+	stdout, stderr io.Writer // safe for a terminal
+	raw            io.Writer // standard output for files
+	inPod          bool      // the program runs in the container of an agent
 
 	output      string   // -o: "table", "json" or "yaml"
 	captureFile string   // --capture; "" = this machine

@@ -60,5 +60,5 @@ func printRows(w io.Writer, rows [][]string) {
 func printable(text string) string { return clierr.Printable(cmp.Or(text, "-")) }
 
 func (t *tool) warn(format string, args ...any) {
-	fmt.Fprintf(t.stderr, "devinfoctl: warning: %s\n", clierr.Lines(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(t.stderr, "devinfoctl: warning: %s\n", fmt.Sprintf(format, args...))
 }

@@ -208,6 +208,6 @@ func validationTable(w io.Writer, d validate.Document) {
 		if f.Line > 0 {
 			level = fmt.Sprintf("line %d: %s", f.Line, level)
 		}
-		fmt.Fprintf(w, "  %s: %s\n", level, f)
+		fmt.Fprintf(w, "  %s: %s\n", level, printable(f.String()))
 	}
 }

@@ -34,7 +34,7 @@ const (
 	agentsLabels = nameLabel + " in (" + agentName + "," + driverName + ")"
 )
 
-// nodeCommands returns the commands that run devinfoctl on a node. They filter control characters, because the
+// nodeCommands returns the commands that run devinfoctl on a node. The
 // pod may be an older agent's or another program's.
 func (t *tool) nodeCommands() (all []*cobra.Command) {
 	for _, c := range []struct {
@@ -60,12 +60,12 @@ func (t *tool) nodeCommands() (all []*cobra.Command) {
 				}
 				var out, errOut bytes.Buffer
 				err := t.onNode(cmd.Context(), args[0], command, &out, &errOut)
-				fmt.Fprint(t.ErrOut, clierr.Lines(errOut.String()))
-				text := out.String()
-				if c.name != "capture" { // a capture is a file and may contain tabs
-					text = clierr.Lines(text)
+				fmt.Fprint(t.ErrOut, errOut.String())
+				to := t.Out
+				if c.name == "capture" { // it is a file
+					to = t.raw
 				}
-				_, writeErr := io.WriteString(t.Out, text)
+				_, writeErr := to.Write(out.Bytes())
 				return cmp.Or(err, writeErr)
 			},
 		}

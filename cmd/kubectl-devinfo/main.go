@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -43,9 +44,10 @@ func (t *tool) report(err error) int {
 
 // A tool has the state that the commands share.
 type tool struct {
-	genericiooptions.IOStreams
-	config *genericclioptions.ConfigFlags // kubectl's flags: --kubeconfig, --context, -n, ...
-	api    kubernetes.Interface           // set when a command starts
+	genericiooptions.IOStreams                                // safe for a terminal
+	raw                        io.Writer                      // standard output for files
+	config                     *genericclioptions.ConfigFlags // kubectl's flags: --kubeconfig, --context, -n, ...
+	api                        kubernetes.Interface           // set when a command starts
 
 	output         string // -o; "" = table; pod NAME without -o sets "paragraphs"
 	noHeaders      bool
@@ -88,7 +90,8 @@ const rootExample = `  kubectl devinfo -A                             # all pods
   kubectl devinfo doctor n1                      # problems of a node`
 
 func newTool(streams genericiooptions.IOStreams) *tool {
-	t := &tool{IOStreams: streams, config: genericclioptions.NewConfigFlags(true)}
+	safe := genericiooptions.IOStreams{In: streams.In, Out: clierr.Terminal(streams.Out), ErrOut: clierr.Terminal(streams.ErrOut)}
+	t := &tool{IOStreams: safe, raw: streams.Out, config: genericclioptions.NewConfigFlags(true)}
 	t.exec = t.execute
 	return t
 }

@@ -106,15 +106,24 @@ func TestUnreadableDevicesAreNoted(t *testing.T) {
 	}
 }
 
-// The author of a pod controls its annotations.
-func TestControlCharactersInPodAreReplaced(t *testing.T) {
-	evil := dpdk()
-	evil.Annotations[cluster.StatusAnnotation] = `[{"name": "a\u001b\u0007\nb", "interface": "net\n1", "device-info": {"type": "memif", "version": "1.1.0", "memif": {"role": "\u001b", "path": "/a\u0007"}}}]`
-	for _, args := range []string{"-o wide", "pod dpdk-0"} {
-		code, stdout, _ := run(t, only(evil), strings.Fields(args)...)
-		if code != 0 || strings.ContainsAny(stdout, "\a\x1b") || !strings.Contains(stdout, "a���b") || !strings.Contains(stdout, "net�1") {
-			t.Errorf("%s: exit code %d: %q", args, code, stdout)
+// The author of a pod controls its annotations, and a node may be another's.
+func TestTextsFromOutsideDoNotReachTerminalRaw(t *testing.T) {
+	const evil = difftest.Unprintable
+	status, _ := json.Marshal([]any{map[string]any{"name": "a" + evil, "interface": "net\n1" + evil, "mac": evil, "ips": []string{evil},
+		"device-info": map[string]any{"type": "memif", "version": "1.1.0", "memif": map[string]string{"role": evil, "path": "/a" + evil}}}})
+	objects := []runtime.Object{pod("default", "dpdk-0", "n1", string(status)), pod("default", "dpdk-1", "n1", "no JSON: "+evil)}
+	for _, line := range []string{"", "-o wide", "-A -o json", "-o yaml", "-o name", "pod dpdk-0", "pod dpdk-1", "pod X", "holder X", "holder a --node X", "-l X", "X", "--X", "-n X", "doctor X", "__complete pod X"} {
+		args := strings.Fields(strings.ReplaceAll(line, "X", evil))
+		_, stdout, stderr := run(t, objects, args...)
+		if raw := difftest.Raw(stdout + stderr); raw != "" {
+			t.Errorf("%q prints %q in %q", line, raw, stdout+stderr)
 		}
+		if strings.HasSuffix(line, "json") && !json.Valid([]byte(stdout)) {
+			t.Errorf("%q prints invalid JSON: %q", line, stdout)
+		}
+	}
+	if _, stdout, _ := run(t, objects, "-o", "wide"); !strings.Contains(stdout, `net\u000a1\u001b[31m\u0007\u009b31m\u202e`) {
+		t.Errorf("the characters are not escaped: %q", stdout)
 	}
 }
 

@@ -149,7 +149,7 @@ func (t *tool) paragraphs(list []cluster.Network) error {
 		if len(a.DeviceInfo) > 0 {
 			var text bytes.Buffer
 			if json.Indent(&text, a.DeviceInfo, "    ", "  ") == nil {
-				fmt.Fprintf(w, "  device information:\n    %s\n", clierr.Lines(text.String()))
+				fmt.Fprintf(w, "  device information:\n    %s\n", text.String())
 			}
 		}
 	}

@@ -125,7 +125,7 @@ func (t *tool) readable(without string, err error) error {
 		return nil
 	case apierrors.IsForbidden(err):
 		t.partial = true
-		fmt.Fprintf(t.ErrOut, "warning: %s: %s\n", without, clierr.Lines(err.Error()))
+		fmt.Fprintf(t.ErrOut, "warning: %s: %s\n", without, err.Error())
 		return nil
 	}
 	return err
@@ -138,7 +138,7 @@ func (t *tool) note(format string, args ...any) {
 }
 
 func say(to io.Writer, format string, args ...any) {
-	fmt.Fprintf(to, "note: %s\n", clierr.Lines(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(to, "note: %s\n", fmt.Sprintf(format, args...))
 }
 
 // each lists page by page and keeps at most three pages in memory.
@@ -206,7 +206,7 @@ func (t *tool) networks(ctx context.Context, list []cluster.Network) {
 		if _, known := findings[name]; !known && len(findings) < maxNetworks {
 			finding, err := validated(ctx, t.api, name)
 			if apierrors.IsForbidden(err) {
-				fmt.Fprintf(t.ErrOut, "warning: cannot validate networks: %s\n", clierr.Lines(err.Error()))
+				fmt.Fprintf(t.ErrOut, "warning: cannot validate networks: %s\n", err.Error())
 				return
 			}
 			findings[name] = finding

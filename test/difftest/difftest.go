@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -155,4 +156,18 @@ func ProcessorTime(t testing.TB) time.Duration {
 	var used syscall.Rusage
 	Must(t, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// Unprintable has characters that a terminal or a reader obeys: escape sequences of 7 and 8 bits, control characters, and
+// characters that change the writing direction or the line.
+const Unprintable = "\x1b[31m\x07\u009b31m\u202e\u2066\u200f\u2028\u0085\x7f"
+
+// Raw returns the first character of an output that must not reach a terminal; "" = none.
+func Raw(output string) string {
+	for _, r := range output {
+		if !unicode.IsPrint(r) && r != '\n' && r != '\t' {
+			return string(r)
+		}
+	}
+	return ""
 }

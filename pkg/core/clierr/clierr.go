@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 )
 
 // The exit codes of devinfoctl and kubectl devinfo. The help of both contains them too.
@@ -68,9 +69,9 @@ func Report(to io.Writer, program string, understood bool, err error) int {
 	if e.Err == nil && !understood {
 		e = &Error{Remedy: "see " + program + " --help", Code: Usage}
 	}
-	fmt.Fprintf(to, "%s: %s\n", program, Lines(err.Error()))
+	fmt.Fprintf(Terminal(to), "%s: %s\n", program, err.Error())
 	if e.Remedy != "" {
-		fmt.Fprintf(to, "  %s\n", Printable(e.Remedy))
+		fmt.Fprintf(Terminal(to), "  %s\n", e.Remedy)
 	}
 	return cmp.Or(e.Code, Blind)
 }
@@ -83,18 +84,33 @@ func Few(names []string, most int) string {
 	return strings.Join(names, ", ")
 }
 
-// Lines makes text of several lines safe for a terminal.
-func Lines(text string) string { return safe(text, "\n") }
-
-// Printable makes text of one line safe for a terminal.
+// Printable makes text of one line safe for a terminal. It replaces each unprintable character, such as an escape, a control
+// character of 8 bits or an override of the writing direction, by its escape in JSON: "\u009b".
 func Printable(text string) string { return safe(text, "") }
 
-// safe replaces unprintable characters except the kept ones.
+// Terminal returns a writer for a terminal: Printable for text of several lines. JSON stays the same value.
+func Terminal(to io.Writer) io.Writer { return terminal{to} }
+
+type terminal struct{ to io.Writer }
+
+func (t terminal) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(t.to, safe(string(p), "\n\t")); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// safe escapes unprintable characters except the kept ones. Bytes that are not UTF-8 become U+FFFD.
 func safe(text, kept string) string {
-	return strings.Map(func(r rune) rune {
+	var b strings.Builder
+	for _, r := range text {
 		if unicode.IsPrint(r) || strings.ContainsRune(kept, r) {
-			return r
+			b.WriteRune(r)
+			continue
 		}
-		return unicode.ReplacementChar
-	}, text)
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, `\u%04x`, unit)
+		}
+	}
+	return b.String()
 }

@@ -98,6 +98,8 @@ func Run(root *cobra.Command) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
+	root.SetOut(clierr.Terminal(root.OutOrStdout())) // texts of files, captures and the API pass no other place
+	root.SetErr(clierr.Terminal(root.ErrOrStderr()))
 	return root.ExecuteContext(ctx)
 }
 

@@ -12,8 +12,6 @@ import (
 	yamlnode "go.yaml.in/yaml/v3"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
-
-	"devinfo-cni.io/pkg/core/clierr"
 )
 
 // Limit is the maximum size of a text in bytes. It is larger than any object in etcd.
@@ -209,7 +207,6 @@ func (d *Document) add(f Finding) {
 	if d.node != nil {
 		f.Line = lineOf(d.node, strings.Trim(d.path+"."+f.Path, "."), d.node.Line)
 	}
-	f.Path, f.Rule = clierr.Printable(f.Path), clierr.Printable(f.Rule)
 	d.Findings = append(d.Findings, f)
 }
 
@@ -239,13 +236,13 @@ func text(raw json.RawMessage) (s string) {
 // longest is the number of runes of a value that a finding quotes.
 const longest = 120
 
-// show returns JSON on one line, safe for a terminal.
+// show returns JSON on one line.
 func show(raw json.RawMessage) string {
 	var b bytes.Buffer
 	if json.Compact(&b, raw) != nil {
 		return ""
 	}
-	shown := []rune(clierr.Printable(b.String()))
+	shown := []rune(b.String())
 	if len(shown) > longest {
 		return string(shown[:longest]) + "…"
 	}
