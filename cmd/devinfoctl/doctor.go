@@ -23,7 +23,7 @@ const doctorHelp = `Examines the whole node. For each problem it prints one line
   holders      no VF has two holders: exclusive leases, device plugins, sriov-cni
   given        a VF that a device plugin allocated to a pod is used by one of the pod's networks
   leftovers    a free VF has no VLAN, trust or MAC address of an earlier pod
-  addresses    no two VFs have the same MAC
+  addresses    no two VFs have the same MAC, except in the bond of a pod
   drivers      each VF and vDPA device has a driver
   plugin       the devinfo plugin is installed, of this program's build, and as
                devinfo-agent put it there

@@ -35,7 +35,8 @@ prints them. In a directory it reads all files whose name ends in .json, .yaml, 
                the files
   settings     node.json, or the ConfigMap with the settings of devinfo-agent
 
-An error makes ADD, Prepare or devinfo-agent fail, or makes ADD and Prepare do nothing.
+An error makes ADD, Prepare or devinfo-agent fail, makes ADD and Prepare do nothing, or makes the
+container runtime refuse the network.
 
 Without --kind, validate derives the kind of each document: from the kind of a Kubernetes object;
 cni-config from type or plugins with cniVersion or name; device-info from type with version;

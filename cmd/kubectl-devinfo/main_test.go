@@ -314,15 +314,15 @@ func TestOnlyPodThatMountsTheNodeIsUsed(t *testing.T) {
 }
 
 // Another user may control the pod, and so its output.
-func TestControlCharactersFromNodeAreReplaced(t *testing.T) {
-	for args, want := range map[string]string{"doctor n1": "ok\n\ufffd[31m\ufffd", "capture n1": "ok\n\x1b[31m\a"} { // a capture is a file
+func TestControlCharactersFromNodeAreEscaped(t *testing.T) {
+	for args, want := range map[string]string{"doctor n1": "ok\n\\u001b[31m\\u0007", "capture n1": "ok\n\x1b[31m\a"} { // a capture is a file
 		tool, stdout, stderr := newAPIServer(t, agent("devinfo-agent", "devinfo", "a")).tool(t)
 		tool.exec = func(_ context.Context, _ *corev1.Pod, _ []string, streams remotecommand.StreamOptions) error {
 			_, errOut := fmt.Fprint(streams.Stderr, "warning\a\n")
 			_, err := fmt.Fprint(streams.Stdout, "ok\n\x1b[31m\a")
 			return errors.Join(errOut, err)
 		}
-		if code := tool.run(t.Context(), strings.Fields(args)...); code != 0 || stdout.String() != want || stderr.String() != "warning\ufffd\n" {
+		if code := tool.run(t.Context(), strings.Fields(args)...); code != 0 || stdout.String() != want || stderr.String() != "warning\\u0007\n" {
 			t.Errorf("%s: exit code %d: %q %q", args, code, stdout, stderr)
 		}
 	}

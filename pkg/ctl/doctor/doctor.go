@@ -96,7 +96,7 @@ func probes() []probe {
 		{"holders", "", holders, func(f *Evidence) string { return Count(len(f.VFs), "VF") + ", none with two holders" }},
 		{"given", "", given, nil},
 		{"leftovers", "", leftovers, is("no free VF has a VLAN, trust or MAC address of an earlier pod")},
-		{"addresses", "", addresses, is("no two VFs have the same MAC")},
+		{"addresses", "", addresses, is("no two VFs have the same MAC, except in a bond")},
 		{"drivers", "", drivers, is("each VF and vDPA device has a driver")},
 		{"plugin", "which plugins are installed", plugin, is("the devinfo plugin is installed, and is of this build")},
 		{"settings", "", settings, is("the node settings can be used")},

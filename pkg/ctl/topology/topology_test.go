@@ -66,5 +66,5 @@ func TestContainerIDsAreShortened(t *testing.T) {
 	memif := a
 	memif.Type, memif.Device = "memif", "/run/x"
 	difftest.Contains(t, tree(t, load(t, "mlx5-vdpa"), a, memif),
-		"interface eth14\n│     └─ named by n/0123456789ab/net\ufffd5\n", "sockets\n└─ n/0123456789ab/net\ufffd5  memif /run/x\n")
+		"interface eth14\n│     └─ named by n/0123456789ab/net\\u001b5\n", "sockets\n└─ n/0123456789ab/net\\u001b5  memif /run/x\n")
 }
