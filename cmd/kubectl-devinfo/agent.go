@@ -34,8 +34,7 @@ const (
 	agentsLabels = nameLabel + " in (" + agentName + "," + driverName + ")"
 )
 
-// nodeCommands returns the commands that run devinfoctl on a node. The
-// pod may be an older agent's or another program's.
+// nodeCommands returns the commands that run devinfoctl on a node, in a pod that may be another program's.
 func (t *tool) nodeCommands() (all []*cobra.Command) {
 	for _, c := range []struct {
 		name, short, example string

@@ -186,8 +186,9 @@ func (p *plugin) capability() {
 	}
 }
 
-// position reports a wrong position in the chain, where devinfo looks for the device too early or too late. If devinfo has no source of a device (idle), ADD refuses the
-// configuration. If the plugin that creates the interface runs after devinfo, the interface does not exist yet.
+// position reports a wrong position in the chain, where devinfo looks for the device too early or too late. If devinfo has
+// no source of a device (idle), ADD refuses the configuration. If the plugin that creates the interface runs after devinfo,
+// the interface does not exist yet.
 func (p *plugin) position(idle bool) {
 	device := p.resource || !p.multus && p.cfg.Capabilities["deviceID"] // the runtime passes a deviceID
 	idle = idle && !p.after && !device

@@ -1,0 +1,141 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// noVLAN is the VLAN ID that IEEE 802.1Q reserves, so that no VF has it. mlx4 reports it for a VF without a VLAN: MLX4_VGT in
+// include/linux/mlx4/device.h, mlx4_get_vf_config in drivers/net/ethernet/mellanox/mlx4/cmd.c.
+const noVLAN = 4095
+
+// setsMAC are the drivers of PFs that report only a MAC which was set on the PF, and take the zero MAC for none. Other drivers
+// report the VF's own MAC (ice_get_vf_cfg in drivers/net/ethernet/intel/ice/ice_sriov.c, i40e_ndo_get_vf_config in
+// intel/i40e/i40e_virtchnl_pf.c, ixgbe_ndo_get_vf_config in intel/ixgbe/ixgbe_sriov.c) or give each VF one (mlx4_get_vf_config).
+var setsMAC = []string{
+	// mlx5_eswitch_get_vport_config in drivers/net/ethernet/mellanox/mlx5/core/eswitch.c; in later kernels (2025) it asks the
+	// device for the permanent address, which the VF cannot change.
+	"mlx5_core",
+	"hns3", // hclge_get_vf_config and hns3_nic_set_vf_mac in drivers/net/ethernet/hisilicon/hns3
+}
+
+// leftovers finds settings of earlier pods on free VFs, which PFs report in IFLA_VF_INFO (rtnl_fill_vfinfo in
+// net/core/rtnetlink.c). A MAC address counts only for the drivers in setsMAC, and if another free VF of the PF has none.
+func leftovers(f *Evidence, list *findings) {
+	if f.unsettled(list) {
+		return
+	}
+	held, bare := f.holds(), map[string]bool{}
+	for _, v := range f.VFs {
+		bare[v.PF] = bare[v.PF] || v.Known && v.MAC == "" && len(held[v.Address]) == 0
+	}
+	for _, v := range f.VFs {
+		if len(held[v.Address]) > 0 || !v.Known {
+			continue
+		}
+		var left, undo []string
+		add := func(what, how string) { left, undo = append(left, what), append(undo, how) }
+		if v.VLAN != 0 && v.VLAN != noVLAN {
+			add(fmt.Sprintf("VLAN %d", v.VLAN), "vlan 0")
+		}
+		if v.Trust {
+			add("trust", "trust off")
+		}
+		if v.MAC != "" && slices.Contains(setsMAC, v.PFDriver) && (bare[v.PF] || len(left) > 0) {
+			add("MAC "+v.MAC, "mac 00:00:00:00:00:00")
+		}
+		if len(left) > 0 {
+			list.add(Warning, v.Address+": the VF is free, but still has "+strings.Join(left, ", "), fmt.Sprintf("ip link set %s vf %d %s", v.PFName, v.Index, strings.Join(undo, " ")))
+		}
+	}
+}
+
+// unsettled reports whether the settings of all VFs are unknown, and adds a finding in that case.
+func (e *Evidence) unsettled(list *findings) bool {
+	switch {
+	case len(e.VFs) == 0 || slices.ContainsFunc(e.VFs, func(v VF) bool { return v.Known }):
+		return false
+	case e.Live == nil:
+		list.unseen("the settings of VFs")
+	default:
+		list.add(Unknown, "the PFs do not report the settings of their VFs", "run devinfoctl doctor in the host's network namespace")
+	}
+	return true
+}
+
+// addresses finds VFs with one MAC. The switch in a NIC forwards a frame by its MAC to one of its VFs (such as esw_add_uc_addr
+// in drivers/net/ethernet/mellanox/mlx5/core/eswitch.c). A bond of a pod gives all its ports one MAC
+// (bond_enslave in drivers/net/bonding/bond_main.c, unless fail_over_mac is set), so that its VFs must be of different PFs.
+func addresses(f *Evidence, list *findings) {
+	if f.unsettled(list) {
+		return
+	}
+	held, by := f.holds(), map[string][]VF{}
+	for _, v := range f.VFs {
+		if v.MAC != "" {
+			by[v.MAC] = append(by[v.MAC], v)
+		}
+	}
+	for _, mac := range slices.Sorted(maps.Keys(by)) {
+		var names []string
+		pfs, pods := map[string]bool{}, map[string]bool{}
+		for _, v := range by[mac] {
+			names, pfs[v.PF] = append(names, v.Address), true
+			pods[podOf(held[v.Address])] = true
+		}
+		last := by[mac][len(names)-1]
+		if isBond := len(pfs) == len(names) && len(pods) == 1 && !pods[""]; len(names) > 1 && !isBond {
+			list.add(Error, strings.Join(names, " and ")+" have the same MAC, "+mac,
+				fmt.Sprintf("give one VF its own MAC: ip link set %s vf %d mac MAC", last.PFName, last.Index))
+		}
+	}
+}
+
+// podOf returns the pod of a device's holds, or its network namespace; "" = no pod holds the device.
+func podOf(holds []hold) (pod string) {
+	for _, h := range holds {
+		pod = cmp.Or(pod, h.pod)
+	}
+	for _, h := range holds {
+		pod = cmp.Or(pod, h.ns)
+	}
+	return pod
+}
+
+// drivers finds devices without a driver. The kernel binds a VF to a loaded driver unless sriov_drivers_autoprobe of its PF
+// is 0 (pci_device_can_probe in drivers/pci/pci-driver.c), and a vDPA device when a driver is loaded (drivers/vdpa/vdpa.c).
+func drivers(f *Evidence, list *findings) {
+	for _, v := range f.VFs {
+		if v.Driver == "" {
+			list.add(Warning, v.Address+": the VF has no driver", fmt.Sprintf("load the module of its driver and bind it: "+
+				"echo 1 > /sys/bus/pci/devices/%s/sriov_drivers_autoprobe; echo %s > /sys/bus/pci/drivers_probe; for DPDK bind vfio-pci", v.PF, v.Address))
+		}
+	}
+	// drivers/infiniband/hw/mlx5/main.c makes the RDMA devices, drivers/vfio/pci/vfio_pci.c gives VFs to user space.
+	if there, known := f.module("mlx5_ib"); known && !there && slices.ContainsFunc(f.VFs, func(v VF) bool { return v.Driver == "mlx5_core" }) {
+		list.add(Info, "the module mlx5_ib is not loaded: VFs of mlx5_core have no RDMA device", "modprobe mlx5_ib, if pods need RDMA")
+	}
+	if there, known := f.module("vfio_pci"); known && !there && len(f.VFs) > 0 {
+		list.add(Info, "the module vfio_pci is not loaded: no VF can be given to DPDK or a VM", "modprobe vfio_pci, if pods need that")
+	}
+	for _, v := range f.VDPAs {
+		if v.Driver == "" {
+			remedy := "modprobe vhost_vdpa for VMs and DPDK, virtio_vdpa for an interface"
+			if there, _ := f.module("vhost_vdpa"); there {
+				remedy = "vhost_vdpa is loaded: echo " + v.VDPA + " > /sys/bus/vdpa/drivers/vhost_vdpa/bind; or modprobe virtio_vdpa for an interface"
+			}
+			list.add(Warning, v.VDPA+": the vDPA device has no driver", remedy)
+		}
+	}
+}
+
+// module reports whether a kernel module is loaded or built in.
+func (e *Evidence) module(name string) (there, known bool) {
+	if e.Live != nil {
+		there, known = e.Live.Modules[name]
+	}
+	return there, known
+}
