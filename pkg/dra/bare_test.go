@@ -20,9 +20,7 @@ func TestDeviceWithResourceNameNeedsNoNetwork(t *testing.T) {
 		must(t, err)
 		attributes := devices[0].Metadata.Attributes
 		for name, want := range map[string]string{"k8s.cni.cncf.io/deviceID": "0000:03:00.5", "k8s.cni.cncf.io/resourceName": "example.com/vf", "resource.kubernetes.io/pciBusID": "0000:03:00.5"} {
-			if got := attributes[name].StringValue; got == nil || *got != want {
-				t.Errorf("%s: got %v", name, attributes[name])
-			}
+			difftest.Same(t, name, attributes[name].StringValue, &want)
 		}
 		difftest.Contains(t, string(r.attachment("u1").Info), "0000:03:00.5")
 		r.expectFiles("dp", 0) // the device plugin's file is written only if the host is no capture, which may be of another node

@@ -195,9 +195,7 @@ func TestClaimOfRDMADeviceWithoutInterfaceGetsDeviceNodes(t *testing.T) {
 		agent := r.start()
 		devices, err := agent.Prepare(t.Context(), ownClaim("u1", vf, ""))
 		must(t, err)
-		if name := devices[0].Metadata.Attributes["devinfo-cni.io/rdmaDevice"].StringValue; name == nil || *name != "mlx5_1" {
-			t.Errorf("metadata: %+v", devices[0].Metadata)
-		}
+		difftest.Equal(t, devices[0].Metadata.Attributes["devinfo-cni.io/rdmaDevice"].StringValue, new("mlx5_1"))
 		var nodes []string
 		for _, word := range strings.Split(r.spec(), `"`) {
 			if strings.HasPrefix(word, "/dev/") {

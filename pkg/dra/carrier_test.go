@@ -99,12 +99,9 @@ func TestTaintFollowsStableCarrier(t *testing.T) {
 		c := plug(t, r)
 		expect := func(when string, want bool) {
 			t.Helper()
-			if got := len(inventory.PublishedIn(c.published)[vf0].Taints) > 0; got != want {
-				t.Errorf("%s: taint %v, want %v", when, got, want)
-			}
-			if _, known := inventory.PublishedIn(c.published)[pf].Attributes[inventory.AttrSpeed]; !known {
-				t.Errorf("%s: no speed", when)
-			}
+			all := inventory.PublishedIn(c.published)
+			_, speed := all[pf].Attributes[inventory.AttrSpeed]
+			difftest.Same(t, when+": a taint, and a speed", []bool{len(all[vf0].Taints) > 0, speed}, []bool{want, true})
 		}
 		c.lasts(false, time.Second)
 		expect("down for a second", false)
@@ -125,8 +122,6 @@ func TestTaintFollowsStableCarrier(t *testing.T) {
 		expect("up again after a quiet hour", false)
 		c.set(false)
 		c.start(r)
-		if len(inventory.PublishedIn(c.published)[vf0].Taints) == 0 {
-			t.Error("no taint after a start without a carrier")
-		}
+		difftest.Same(t, "taints after a start without a carrier", len(inventory.PublishedIn(c.published)[vf0].Taints), 1)
 	})
 }

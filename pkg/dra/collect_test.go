@@ -63,9 +63,7 @@ func TestClaimWithoutNetworkIsKeptUntilRuntimeListsSandboxes(t *testing.T) {
 		kept := func(when string, want int) {
 			t.Helper()
 			time.Sleep(5 * time.Minute)
-			if got := r.files("state"); len(got) != want {
-				t.Errorf("%s: %q", when, got)
-			}
+			difftest.Same(t, "records: "+when, len(r.files("state")), want)
 		}
 		kept("the runtime has listed no sandboxes", 1)
 		r.listSandboxes(sb)
@@ -90,13 +88,10 @@ func TestClaimIsCollectedOnlyWhenUnusedAndNotAllocated(t *testing.T) {
 			kept := func(when string, leases int) {
 				t.Helper()
 				time.Sleep(5 * time.Minute)
-				if got, held := r.files("state"), r.holders("pci-0000:03:00.2"); len(got) != 1 || len(held) != leases {
-					t.Errorf("%s, %s: %q, leases of %q", name, when, got, held)
-				}
+				difftest.Same(t, name+", records and leases: "+when, []int{len(r.files("state")), len(r.holders("pci-0000:03:00.2"))}, []int{1, leases})
 			}
 			must(t, r.runPod(r.sandbox("s1", "pod")))
 			kept("its pod runs", 1)
-			r.stop()
 			r.start() // the new process does not know the sandbox yet
 			kept("the runtime has listed no sandboxes", 1)
 			now, answer = nil, errors.New("no answer")
@@ -111,9 +106,7 @@ func TestClaimIsCollectedOnlyWhenUnusedAndNotAllocated(t *testing.T) {
 			time.Sleep(5 * time.Minute)
 			records, err := r.options.Devices.Journal.Claims()
 			must(t, err)
-			if len(records) > 0 {
-				t.Errorf("%s: leases of %q", name, records)
-			}
+			difftest.Same(t, name+": leases", records, []string(nil))
 			r.expectNothing()
 		})
 	}

@@ -24,6 +24,7 @@ import (
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/devices/restore/restoretest"
 	"devinfo-cni.io/pkg/dra/status"
+	"devinfo-cni.io/test/difftest"
 )
 
 const agentEnv = "DRA_TEST_AGENT"
@@ -248,9 +249,7 @@ func TestDELWaitsForPluginsOfKilledDriver(t *testing.T) {
 	_, err := agent.Synchronize(t.Context(), nil, nil)
 	must(t, err)
 	time.Sleep(200 * time.Millisecond)
-	if got := r.callNames(); len(got) != 3 {
-		t.Errorf("got %q", got)
-	}
+	difftest.Equal(t, len(r.callNames()), 3)
 	must(t, os.WriteFile(filepath.Join(r.dir, "go-on"), nil, 0o644))
 	r.eventually("the DELs were run", func() bool { return len(r.calls()) == 6 && agent.Census().Phases["Prepared"] == 3 })
 	r.expectInterfaces()

@@ -21,7 +21,7 @@ import (
 // The administrator clears the attachment to the earlier sandbox only.
 func TestClearKeepsDeviceAndInterfaceOfLaterSandbox(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		agent := r.prepareVF0()
+		r.prepareVF0()
 		p.setHook(failSandbox("s1"))
 		_ = r.runPod(r.sandbox("s1", "pod"))
 		r.endPod(r.sandbox("s1", "pod"))
@@ -32,9 +32,8 @@ func TestClearKeepsDeviceAndInterfaceOfLaterSandbox(t *testing.T) {
 		must(t, err)
 		time.Sleep(2 * time.Minute) // longer than a sweep
 		waitIdle()
-		if got := agent.Census().Phases; got["Undeleted"] != 0 || got["Added"] != 1 {
-			t.Errorf("got %v", got)
-		}
+		r.expectPhase("Undeleted", 0)
+		r.expectPhase("Added", 1)
 		r.expectHolders("pci-0000:03:00.2", "claim ns/claim-u1")
 		r.expectFiles("cache", 1)
 	})
@@ -52,9 +51,7 @@ func TestDeviceWithFailedDELIsNotOffered(t *testing.T) {
 	p.setHook(failAll)
 	r.prepare(ownClaim("u1", vf2, network(`{"type":"sriov"}`)))
 	sb := r.sandbox("s1", "pod")
-	if r.runPod(sb) == nil {
-		t.Fatal("no error")
-	}
+	says(t, r.runPod(sb), errNoMaster.Error())
 	waitDevices(t, client, fewer...)
 	r.endPod(sb)
 	r.unprepare("u1")
@@ -93,8 +90,8 @@ func TestRetriedDELDoesNotTakeDeviceFromAnotherClaim(t *testing.T) {
 
 func TestDELThatNeverSucceedsIsGivenUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		var told []claim.Notice
-		r.options.Notify = func(n claim.Notice) { told = append(told, n) }
+		reasons := map[string]int{}
+		r.options.Notify = func(n claim.Notice) { reasons[n.Reason]++ }
 		agent := r.start()
 		p.setHook(failAll)
 		r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
@@ -115,13 +112,7 @@ func TestDELThatNeverSucceedsIsGivenUp(t *testing.T) {
 		}
 		r.expectCalls("DEL", claim.DefaultDelMaxFailures)
 		r.expectPhase("Undeleted", 1)
-		reasons := map[string]int{}
-		for _, n := range told {
-			reasons[n.Reason]++
-		}
-		if reasons[claim.NoticeUndeleted] != 1 || reasons[claim.NoticeFailed] != 1 {
-			t.Errorf("told %v", told)
-		}
+		difftest.Equal(t, reasons, map[string]int{claim.NoticeUndeleted: 1, claim.NoticeFailed: 1})
 		time.Sleep(90 * time.Minute)
 		r.expectCalls("DEL", claim.DefaultDelMaxFailures+1)
 		r.start() // the next process retries immediately
@@ -188,9 +179,8 @@ func (r *rig) giveUpDEL(claim *resourceapi.ResourceClaim) {
 func TestClearMarkStaysUntilRecordIsWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
 		r.start()
-		if _, err := state.Clear(r.options.StateDir, "u1"); err == nil {
-			t.Error("an attachment was cleared before it was given up")
-		}
+		_, err := state.Clear(r.options.StateDir, "u1")
+		says(t, err, "u1") // it is not given up yet
 		p.setHook(failAll)
 		r.giveUpDEL(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
 		tried := p.calls("DEL")
@@ -202,9 +192,8 @@ func TestClearMarkStaysUntilRecordIsWritten(t *testing.T) {
 		must(t, os.Remove(record))
 		must(t, os.MkdirAll(filepath.Join(record, "busy"), 0o700))
 		time.Sleep(2 * time.Minute)
-		if _, err := os.Stat(mark); err != nil {
-			t.Error(err)
-		}
+		_, err = os.Stat(mark)
+		must(t, err)
 		must(t, os.RemoveAll(record))
 		time.Sleep(time.Hour / 4)
 		r.expectPhase("Undeleted", 0)

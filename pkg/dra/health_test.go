@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/dra"
@@ -53,9 +54,7 @@ func TestHealthReportsProblemsOfDevices(t *testing.T) {
 		"no carrier for more than 1m0s": {vf0, "", func(b *rig, n *node) {
 			n.text = []byte(strings.Replace(string(n.text), `"ifname":"p0","flags":["BROADCAST","MULTICAST","UP","LOWER_UP"]`, `"ifname":"p0","flags":["NO-CARRIER","UP"]`, 1))
 			dra.Survey(b.agent)
-			if got := unhealthy(b.t, b.agent, "node1"); len(got) > 0 {
-				b.t.Errorf("at once: %q", got)
-			}
+			difftest.Same(b.t, "at once", unhealthy(b.t, b.agent, "node1"), map[string]string{})
 			time.Sleep(time.Minute)
 		}},
 		"IOMMU group 56 is no longer its own, because it also contains 0000:03:00.2": {vf2, "vfio-pci", func(b *rig, _ *node) {
@@ -102,9 +101,7 @@ func TestLostDeviceEvictsItsPodOnlyIfConfigured(t *testing.T) {
 			n.remove("0000:03:00.2")
 			taints := inventory.PublishedIn(dra.Survey(agent))[vf0].Taints
 			want := map[bool]string{false: "NoSchedule", true: "NoExecute"}[evict]
-			if len(taints) != 1 || string(taints[0].Effect) != want || taints[0].Key != inventory.TaintGone {
-				t.Errorf("evict %v: %v", evict, taints)
-			}
+			difftest.Equal(t, taints, []resourceapi.DeviceTaint{{Key: inventory.TaintGone, Effect: resourceapi.DeviceTaintEffect(want)}})
 		})
 	}
 }
@@ -128,14 +125,11 @@ func TestDeviceInsidePodIsNotLost(t *testing.T) {
 		r.attachPod(ownClaim("u1", port[0], `"device":[],`+network(`{"type":"x"}`)))
 		n.remove("eno2")
 		difftest.Equal(t, inventory.PublishedIn(dra.Survey(agent)), before)
-		if got := unhealthy(t, agent, "node1"); len(got) > 0 {
-			t.Errorf("got %q", got)
-		}
+		difftest.Equal(t, unhealthy(t, agent, "node1"), map[string]string{})
 		must(t, os.Remove(filepath.Join(r.dir, "kernel/sys/bus/pci/devices/0000:18:00.0")))
 		lost := inventory.PublishedIn(dra.Survey(agent))[port[0]].Taints
-		if got := unhealthy(t, agent, "node1"); len(lost) != 1 || lost[0].Key != inventory.TaintGone || got[port[0]] != "the node has lost it" {
-			t.Errorf("%v, %q", lost, got)
-		}
+		difftest.Equal(t, lost, []resourceapi.DeviceTaint{{Key: inventory.TaintGone, Effect: "NoExecute"}})
+		difftest.Equal(t, unhealthy(t, agent, "node1"), map[string]string{port[0]: "the node has lost it"})
 	})
 }
 
@@ -167,8 +161,6 @@ func TestHealthStreamReportsPeriodicallyUntilCanceled(t *testing.T) {
 			t.Errorf("20 reports within %v", took)
 		}
 		cancel() // while no reader receives the next report
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		must(t, <-done)
 	})
 }

@@ -48,9 +48,7 @@ func TestDeviceInfoFileIsRemovedFromItsOriginalDirectory(t *testing.T) {
 	r := newRig(t)
 	r.start()
 	sb := r.attachPod(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", "info"}))
-	if n := len(r.files("info")); n != 1 {
-		t.Fatalf("%d files", n)
-	}
+	r.expectFiles("info", 1)
 	r.options.DeviceInfoDir = filepath.Join(r.dir, "elsewhere")
 	r.start()
 	r.endAndUnprepare(sb, "u1")

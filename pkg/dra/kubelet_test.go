@@ -181,9 +181,7 @@ func TestPrepareFailsIfMetadataCannotBeWritten(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(r.dir, full), nil, 0o644)) // fails the write, like a full disk
 		difftest.Contains(t, r.askToPrepare(claim)["u1"].GetError(), filepath.Join(r.dir, full))
 		must(t, os.Remove(filepath.Join(r.dir, full)))
-		if ids := r.prepareByKubelet(claim)["u1"].Devices[0].CdiDeviceIds; len(ids) != 2 {
-			t.Errorf("%s: got %q", full, ids)
-		}
+		difftest.Same(t, full, len(r.prepareByKubelet(claim)["u1"].Devices[0].CdiDeviceIds), 2)
 		must(t, r.runPod(r.sandbox("s1", "pod")))
 	}
 }

@@ -123,9 +123,7 @@ func runModel(t *testing.T, seed uint64) {
 	r.expectNothing()
 	expectRestored(t, p.kernel)
 	m.expectLeases()
-	if left := p.interfaceNames(); len(left) > 0 {
-		t.Errorf("left: %q", left)
-	}
+	difftest.Same(t, "interfaces", p.interfaceNames(), []string(nil))
 	if now := runtime.NumGoroutine(); now > goroutines {
 		t.Errorf("goroutines: %d, before: %d", now, goroutines)
 	}

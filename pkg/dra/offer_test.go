@@ -26,16 +26,14 @@ func TestRulesFollowLabelsOfNode(t *testing.T) {
 		r.options.Devices.Inventory.Times.Poll = time.Minute
 		r.options.Devices.Inventory.Labels = func(context.Context) (map[string]string, error) { return labels, broken }
 		agent := r.start()
-		if list, ok := agent.Node.Slices(t.Context()); ok {
-			t.Fatalf("published without labels: %v", list)
-		}
+		_, ok := agent.Node.Slices(t.Context())
+		difftest.Same(t, "published without labels", ok, false)
 		expect := func(when string, want bool) {
 			t.Helper()
 			time.Sleep(time.Minute)
 			all := inventory.PublishedIn(dra.Survey(agent))
-			if _, got := all[vf0]; got != want || len(all) == 0 {
-				t.Errorf("%s: offered %v, want %v", when, got, want)
-			}
+			_, got := all[vf0]
+			difftest.Same(t, when+": vf0 and others are offered", []bool{got, len(all) > 0}, []bool{want, true})
 		}
 		for len(agent.Node.Changed()) > 0 {
 			<-agent.Node.Changed()
@@ -137,15 +135,11 @@ func TestOnlyExclusiveDevicesAreOfferedWithoutConsumableCapacity(t *testing.T) {
 	r.options.Log = slog.New(slog.NewTextHandler(&log, nil))
 	r.startOffering(client, n, newPlugins())
 	waitDevices(t, client, sf4, sf7, vf0, vf2, vf3)
-	if got := r.samples()["devinfo_dra_sharing_supported"]; got != 0 {
-		t.Errorf("the metric is %v", got)
-	}
+	difftest.Equal(t, r.samples()["devinfo_dra_sharing_supported"], 0.0)
 	n.change(func() { n.remove("enp3s0f0v2") })
 	waitDevices(t, client, sf4, sf7, vf0, vf3)
 	r.stop()
-	if text := log.String(); strings.Count(text, "need Kubernetes 1.36") != 1 {
-		t.Errorf("the log:\n%s", text)
-	}
+	difftest.Same(t, "warnings in the log", strings.Count(log.String(), "need Kubernetes 1.36"), 1)
 }
 
 // A VF moves into a pod and stays published unchanged, also by the next process after the kubelet has removed

@@ -96,9 +96,7 @@ func TestFileOfLiveDevicePluginIsKept(t *testing.T) {
 			r.prepare(ownClaim("u1", vf3, ""))
 			info, err := devinfo.Parse([]byte(r.pluginFile()))
 			is := err == nil && info.PCI != nil && info.PCI.Representor == "eth7"
-			if want := test.replaced || test.unknown != nil; is != want {
-				t.Errorf("replaced: %v, want %v: %s", is, want, r.pluginFile())
-			}
+			difftest.Same(t, "the file is replaced", is, test.replaced || test.unknown != nil)
 			if test.live { // a device plugin removes its files when it exits
 				must(t, os.Remove(filepath.Join(r.dir, "dp", vf3File)))
 				time.Sleep(2 * time.Minute)
@@ -106,9 +104,7 @@ func TestFileOfLiveDevicePluginIsKept(t *testing.T) {
 				r.writePluginFile(test.file)
 			}
 			r.unprepare("u1")
-			if left := len(r.files("dp")) > 0; left != test.live {
-				t.Errorf("files of the device plugin: %q", r.files("dp"))
-			}
+			difftest.Same(t, "the device plugin's file stays", len(r.files("dp")) > 0, test.live)
 		}))
 	}
 }

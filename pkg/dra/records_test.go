@@ -63,9 +63,7 @@ func TestFullDiskRejectsNewClaimsButAllowsDetach(t *testing.T) {
 		must(t, agent.RunPodSandbox(t.Context(), old))
 
 		fill := filepath.Join(r.options.StateDir, "fill")
-		if err := os.WriteFile(fill, make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
-			t.Fatalf("got %v", err)
-		}
+		difftest.Is(t, os.WriteFile(fill, make([]byte, 1<<20), 0o600), syscall.ENOSPC)
 		_, err := agent.Prepare(t.Context(), r.claimOf("c", "u3", "pod3", netRequest{"x", "net1", ""}))
 		difftest.Is(t, err, syscall.ENOSPC)
 		difftest.Is(t, agent.RunPodSandbox(t.Context(), next), syscall.ENOSPC)
@@ -141,9 +139,7 @@ func TestNextProcessReadsAndRemovesRecordOfAnyStep(t *testing.T) {
 				must(t, os.WriteFile(filepath.Join(r.options.StateDir, name), record, 0o600))
 			}
 			agent := r.start()
-			if problems := agent.Census().Unreadable; problems > 0 {
-				t.Errorf("after %q: %d problems", step, problems)
-			}
+			difftest.Same(t, "unreadable records after "+step, agent.Census().Unreadable, 0)
 			must(t, agent.Unprepare(t.Context(), "u1"))
 			time.Sleep(2 * time.Hour)
 			r.stop()

@@ -27,7 +27,7 @@ func TestStatusIsSentUntilAPIServerAcceptsItAlsoAfterRestart(t *testing.T) {
 		r.attachPod(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
 		waitIdle()
 		difftest.Equal(t, r.agent.Census().PendingStatus, 1)
-		r.stop()
+		r.stop() // the options of a running agent must not change
 		r.options.Status = take
 		r.start()
 		waitIdle()
@@ -115,9 +115,7 @@ func TestStatusThatChangesDuringSendIsSentAgain(t *testing.T) {
 		time.Sleep(time.Second / 2)
 		must(t, r.runPod(r.sandbox("again", "0")))
 		time.Sleep(time.Minute)
-		if n := sent.Load(); n != 2 {
-			t.Errorf("sent %d times", n)
-		}
+		difftest.Same(t, "times that it is sent", sent.Load(), int32(2))
 	})
 }
 
@@ -145,9 +143,7 @@ func TestStatusShowsDeviceOfClaim(t *testing.T) {
 			var data map[string]view.Device
 			_ = json.Unmarshal(report.Devices[0].Data.Raw, &data) // data also has the keys of the CNI result
 			difftest.Same(t, name, data[view.Key], test.want)
-			if r.record("u1").StatusOwed {
-				t.Errorf("%s: the status is still pending", name)
-			}
+			difftest.Same(t, name+": the status is pending", r.record("u1").StatusOwed, false)
 		})
 	}
 }

@@ -44,12 +44,9 @@ func TestLateNetworkDelaysContainersButNotSandbox(t *testing.T) {
 			return nil
 		})
 		r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}, netRequest{"y", "net2", "late 10s"}))
-		sb := r.sandbox("s1", "pod")
 		began := time.Now()
-		must(t, r.runPod(sb))
-		if took := time.Since(began); took > 0 {
-			t.Errorf("the sandbox waited for %v", took)
-		}
+		sb := r.runSandbox("s1", "pod")
+		difftest.Same(t, "the sandbox waits", time.Since(began), time.Duration(0))
 		must(t, r.createContainer(sb, "u1_x"))
 		says(t, r.createContainer(sb, "u1_y"), "unresolvable CDI device")
 		time.Sleep(time.Minute)
@@ -138,9 +135,6 @@ func TestFailingPluginFailsPodAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for behave, part := range map[string]string{
 		"refuse":       "no address left",
-		"die":          "exit status 7, without a CNI error",
-		"garbage":      "no JSON",
-		"flood":        "printed more than 10000000 bytes",
 		"corrupt info": "fix the CNI plugin that wrote it",
 	} {
 		t.Run(behave, func(t *testing.T) {

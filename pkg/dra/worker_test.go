@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/dra/claim"
+	"devinfo-cni.io/test/difftest"
 )
 
 func TestHangingDELsDoNotDelayADDs(t *testing.T) {
@@ -50,8 +51,7 @@ func TestNetworksOfPodAreAttachedInParallel(t *testing.T) {
 			r.claimOf("b", "u2", "pod", netRequest{"y", "net4", "350ms"}, netRequest{"z", "net5", "350ms"}))
 		began := time.Now()
 		must(t, r.runPod(r.sandbox("s1", "pod")))
-		if took, got := time.Since(began), len(p.interfaceNames()); took != 350*time.Millisecond || got != 5 {
-			t.Errorf("after %v: %q", took, p.interfaceNames())
-		}
+		difftest.Equal(t, time.Since(began), 350*time.Millisecond)
+		difftest.Equal(t, len(p.interfaceNames()), 5)
 	})
 }
