@@ -58,6 +58,8 @@ type Device struct {
 	// Shared is true if other interfaces use the device too: it belongs to a lower interface, is the PF of a
 	// representor, or has several ports.
 	Shared bool
+	// MaybeShared is true if nothing shows whether the function has other ports, see [hostdev.CountPorts].
+	MaybeShared bool
 	// SF is the name on the auxiliary bus of the SF that is the device or carries it; "" = none. Info's pci-address
 	// is that of the SF's parent.
 	SF string

@@ -95,7 +95,7 @@ func show(t testing.TB, d *discovery.Device, err error) string {
 	for _, flag := range []struct {
 		set  bool
 		name string
-	}{{d.InNetns, "in netns"}, {d.Shared, "shared"}, {d.IsInterface, "own"}} {
+	}{{d.InNetns, "in netns"}, {d.Shared, "shared"}, {d.MaybeShared, "may be shared"}, {d.IsInterface, "own"}} {
 		if flag.set {
 			lines = append(lines, flag.name)
 		}

@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
-	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 // fromInterface states the device of the interface in the pod's namespace, or of the first interface below it
@@ -44,9 +42,13 @@ func (s *search) classify(i *link.Interface, lower bool) error {
 	last := len(s.statements) - 1
 	its := s.statements[last].ref
 	if !lower && !i.Borrows() {
-		if several, err := s.otherPort(i, its); err != nil || !several {
-			s.ownDevice = err == nil
+		ports, err := s.ports(i, its)
+		if err != nil {
 			return err
+		}
+		if ports != hostdev.SeveralPorts {
+			s.ownDevice, s.found.MaybeShared = true, ports == hostdev.PortsUnknown
+			return nil
 		}
 	}
 	s.sharedDevice = &its
@@ -56,31 +58,20 @@ func (s *search) classify(i *link.Interface, lower bool) error {
 	return nil
 }
 
-// otherPort reports whether the interface is one of several ports of its function, which share its device nodes
-// and RDMA devices. /sys does not show interfaces in a pod's network namespace; in that case, every port whose
-// name is unknown or different counts as another port.
-func (s *search) otherPort(i *link.Interface, its ref) (bool, error) {
+// ports counts the ports of the interface's function, which share its device nodes and RDMA devices.
+func (s *search) ports(i *link.Interface, its ref) (hostdev.PortCount, error) {
 	if its.pci == nil || its.aux != "" || its.vdpa != "" || its.vdpaUnknown {
-		return false, nil
+		return hostdev.AtMostOnePort, nil
 	}
 	fn, ok, err := s.function(*its.pci)
 	if err != nil || !ok {
-		return false, err
+		return hostdev.AtMostOnePort, err
 	}
-	ports, err := s.Sys.Ports(fn)
+	ports, err := hostdev.CountPorts(s.Sys, fn, i)
 	if err != nil {
-		return false, fmt.Errorf("%s: list its network interfaces: %w", its, err)
+		return ports, fmt.Errorf("%s: count its ports: %w", its, err)
 	}
-	self := slices.IndexFunc(ports, func(p sysfs.Port) bool { return p.Name == i.Name && p.Index == i.Index })
-	return slices.ContainsFunc(ports, func(p sysfs.Port) bool {
-		switch {
-		case link.Represents(p.PortName):
-			return false
-		case self >= 0:
-			return p.DevPort != ports[self].DevPort
-		}
-		return p.PortName == "" || p.PortName != i.PortName
-	}), nil
+	return ports, nil
 }
 
 // isInterface reports whether the interface's own device is the device that all sources name. It returns

@@ -51,6 +51,7 @@ func TestVFWithVDPADeviceIsNotInterfacesOwnDevice(t *testing.T) {
 // twoPorts is a function with two ports, like those of mlx4. /sys does not show a port that is in a pod.
 const twoPorts = `made up
 -- sys/bus/pci/devices/0000:05:00.0 -> ../../../devices/pci0000:00/0000:05:00.0 --
+-- sys/devices/pci0000:00/0000:05:00.0/driver -> ../../../bus/pci/drivers/mlx4_core --
 -- sys/devices/pci0000:00/0000:05:00.0/infiniband/mlx4_0/ --
 -- sys/devices/pci0000:00/0000:05:00.0/net/ens5/ifindex --
 4
@@ -72,7 +73,7 @@ func TestDeviceWithSeveralPortsIsShared(t *testing.T) {
 		"second port":       {"ens5d1", link.Interface{Index: 5, Bus: "pci", Parent: "0000:05:00.0"}, true},
 		"port in our sight": {"", link.Interface{Name: "ens5", Index: 4, Bus: "pci", Parent: "0000:05:00.0"}, true},
 		"before Linux 5.14": {"ens5", link.Interface{Index: 4, BusInfo: "0000:05:00.0"}, true},
-		"only port":         {"ens5", link.Interface{Index: 4, Bus: "pci", Parent: "0000:05:00.0"}, false},
+		"only port":         {"ens5", link.Interface{Index: 4, Bus: "pci", Parent: "0000:05:00.0"}, false}, // of a driver with one port
 		"same port":         {"", link.Interface{Name: "ens5", Index: 4, Bus: "pci", Parent: "0000:05:00.0"}, false},
 
 		"uplink":             {"ens5", link.Interface{Bus: "pci", Parent: "0000:05:00.0", PortName: "p0"}, false},
@@ -87,6 +88,7 @@ func TestDeviceWithSeveralPortsIsShared(t *testing.T) {
 			text := twoPorts
 			if !test.shared || test.link.PortName != "" || test.link.Kind != "" {
 				text, _, _ = strings.Cut(text, "-- sys/devices/pci0000:00/0000:05:00.0/net/ens5d1/") // keep one port only
+				text = strings.ReplaceAll(text, "mlx4_core", "mlx5_core")
 			}
 			if test.without != "" {
 				text = strings.ReplaceAll(text, "/net/"+test.without+"/", "/elsewhere/")

@@ -10,6 +10,7 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
@@ -95,8 +96,36 @@ func (o *offer) allowsFunction(device string, fn sysfs.Function) (allowed, named
 	if vfs > 0 && o.found.SF == "" {
 		device, names = device+", a PF with VFs", nil
 	}
+	if alone, err := o.alone(device, fn); err != nil || !alone {
+		return false, false, err
+	}
 	return o.allows(device, names...), o.named(names...), nil
 }
+
+// alone refuses a function that has another port, or may have one, because its device nodes reach all its ports. The
+// Finder has counted the ports of the pod's interface.
+func (o *offer) alone(device string, fn sysfs.Function) (bool, error) {
+	ports := hostdev.AtMostOnePort
+	switch {
+	case o.found.MaybeShared:
+		ports = hostdev.PortsUnknown
+	case !o.found.IsInterface && !o.found.Shared && o.found.SF == "":
+		var err error
+		if ports, err = hostdev.CountPorts(o.Sys, fn, nil); err != nil {
+			return false, fmt.Errorf("%s: count its ports: %w", device, err)
+		}
+	}
+	switch ports {
+	case hostdev.SeveralPorts:
+		o.refuse(device, "other interfaces use it too", withoutOthers)
+	case hostdev.PortsUnknown:
+		o.refuse(device, "it may have another port in another network namespace: the driver "+fn.Driver+" is not known to have one port, and no RDMA device in sight shows the number",
+			withoutOthers+"; \"rdma system set netns shared\" shows the RDMA device")
+	}
+	return ports == hostdev.AtMostOnePort, nil
+}
+
+const withoutOthers = "attach a device that only this pod uses; no setting allows a shared device"
 
 // named reports whether allowedDevices contains one of the names.
 func (o *offer) named(names ...string) bool {
@@ -106,7 +135,7 @@ func (o *offer) named(names ...string) bool {
 // allows refuses the device unless it is the pod's interface, or allowedDevices contains one of its names or "*".
 func (o *offer) allows(device string, names ...string) bool {
 	if o.found.Shared {
-		o.refuse(device, "other interfaces use it too", "attach a device that only this pod uses; no setting allows a shared device")
+		o.refuse(device, "other interfaces use it too", withoutOthers)
 		return false
 	}
 	names = append(names, "*")

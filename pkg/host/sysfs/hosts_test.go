@@ -93,8 +93,8 @@ func (t *teller) function(name string) {
 	for _, list := range [][]sysfs.Port{ports, portsOf} {
 		slices.SortFunc(list, func(p, q sysfs.Port) int { return p.Index - q.Index })
 	}
-	if slices.Equal(portsOf, ports) { // PortsOf differs from Ports only for a function driven by virtio-pci
-		portsOf = nil
+	if !slices.Equal(portsOf, ports) {
+		t.failed(fmt.Errorf("%s: Ports returns %v, PortsOf %v", name, ports, portsOf))
 	}
 	group, members, e10 := t.IOMMUGroup(fn)
 	override, e11 := t.Override(fn)
@@ -104,7 +104,7 @@ func (t *teller) function(name string) {
 	_, e15 := t.Inode("pci", name)
 	t.failed(e1, e2, e3, e4, e5, e6, e7, e9, e10, e11, e12, e13, e14, e15)
 	t.line("function", fn.Address, "driver", fn.Driver, "pf", fn.PF, "vf", number, "vfs", vfs, "most", most, "vendor", vendor, "device", device, "numa", numa,
-		"rdma", rdma, "nodes", nodes, "layer", below.LinkLayer, "netdev", below.Netdev, "vfio", []any{onVFIO, vfio}, "ports", ports, "portsof", portsOf, "vdpa", t.carried(fn),
+		"rdma", rdma, "nodes", nodes, "layer", below.LinkLayer, "netdev", below.Netdev, "vfio", []any{onVFIO, vfio}, "ports", ports, "vdpa", t.carried(fn),
 		"group", group, "members", members, "override", override, "line", t.ids(name))
 }
 

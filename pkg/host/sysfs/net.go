@@ -19,8 +19,18 @@ type Port struct {
 // maxPorts limits Ports, because a PF in switchdev mode has an interface for each of its VFs.
 const maxPorts = 8
 
-// Ports returns up to eight of a function's network interfaces, unsorted.
-func (f *FS) Ports(fn Function) ([]Port, error) { return f.ports(fn.dir, maxPorts) }
+// Ports returns up to eight of a function's network interfaces in this network namespace, unsorted. Do not conclude
+// from the list that there is no other interface.
+func (f *FS) Ports(fn Function) ([]Port, error) {
+	if fn.Driver != "virtio-pci" {
+		return f.ports(fn.dir, maxPorts)
+	}
+	d := f.portsDir("pci", fn.Address.String())
+	if d.err != nil {
+		return nil, d.err
+	}
+	return f.ports(d.at, maxPorts)
+}
 
 func (f *FS) ports(at string, limit int) ([]Port, error) {
 	net := path.Join(at, "net")

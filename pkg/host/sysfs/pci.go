@@ -138,3 +138,15 @@ func (f *FS) Auxiliary(name string) (aux Auxiliary, ok bool, err error) {
 func (a Auxiliary) IsSF() bool {
 	return a.SFNumber != nil || path.Ext(strings.TrimSuffix(a.Name, path.Ext(a.Name))) == ".sf"
 }
+
+// HasSFs reports whether a function carries SFs. It looks at each auxiliary device of the node.
+func (f *FS) HasSFs(fn Function) (bool, error) {
+	bus := f.in("bus/auxiliary/devices")
+	for _, name := range bus.names("") {
+		d := f.device("auxiliary", name)
+		if d.err != nil || path.Dir(d.at) == fn.dir && (Auxiliary{Name: name}).IsSF() {
+			return d.err == nil, d.err
+		}
+	}
+	return false, bus.err
+}

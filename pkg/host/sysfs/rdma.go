@@ -1,10 +1,48 @@
 package sysfs
 
-// RDMA returns the names of a device's RDMA devices, infiniband/*, sorted by [ByNumber]. The list does not contain
-// RDMA devices in other network namespaces.
+import (
+	"sort"
+	"strings"
+)
+
+// RDMA returns the names of a device's RDMA devices, sorted by [ByNumber]. They come from infiniband/*, which shows
+// one network namespace in RDMA's exclusive mode. If it shows none, they come from infiniband_verbs/*/ibdev, which
+// shows all (drivers/infiniband/core/uverbs_main.c, ibdev_show) but needs the module ib_uverbs.
 func (f *FS) RDMA(d Device) ([]string, error) {
 	in := f.in(d.at())
-	return in.names("infiniband"), in.err
+	return in.rdma(), in.err
+}
+
+func (d *dir) rdma() []string {
+	names := d.names("infiniband")
+	if len(names) > 0 {
+		return names
+	}
+	for _, uverbs := range d.dirs("infiniband_verbs") {
+		if name := d.text("infiniband_verbs/" + uverbs + "/ibdev"); name != "" {
+			names = append(names, name)
+		}
+	}
+	sort.Sort(ByNumber(names))
+	return names
+}
+
+// RDMAPorts returns the number of ports that the RDMA devices of a device have. all is false if there may be more. RDMA
+// devices in other network namespaces are counted by their device nodes: uverbsN, one for each device, and umadN, one
+// for each port that has management datagrams, as all ports of InfiniBand and RoCE have.
+func (f *FS) RDMAPorts(d Device) (number int, all bool, err error) {
+	in := f.in(d.at())
+	for _, name := range in.names("infiniband") {
+		number += len(in.names("infiniband/" + name + "/ports"))
+	}
+	uverbs, umads := len(in.dirs("infiniband_verbs")), 0
+	for _, name := range in.dirs("infiniband_mad") {
+		if strings.HasPrefix(name, "umad") {
+			umads++
+		}
+	}
+	all = max(number, umads) >= max(uverbs, 1)
+	return max(number, umads, uverbs), all, in.err
 }
 
 // RDMANodes returns the names below /dev/infiniband of the device nodes of a device's RDMA devices: uverbsN, then
@@ -16,7 +54,7 @@ func (f *FS) RDMANodes(d Device) (nodes []string, err error) {
 
 // RDMA describes the RDMA devices of a device on a bus.
 type RDMA struct {
-	Devices   []string // infiniband/*, see [FS.RDMA]
+	Devices   []string // see [FS.RDMA]
 	Nodes     []string // device nodes, see [FS.RDMANodes]
 	LinkLayer string   // ports/1/link_layer of the first device: "InfiniBand", "Ethernet"; "" = unknown
 	// Netdev is true if the device has a network interface in any network namespace. The directory net exists
@@ -27,7 +65,7 @@ type RDMA struct {
 // RDMABelow returns the RDMA devices of a device on a bus. The result is empty if the device does not exist.
 func (f *FS) RDMABelow(bus, name string) (r RDMA, err error) {
 	d := f.device(bus, name)
-	r.Devices = d.names("infiniband")
+	r.Devices = d.rdma()
 	r.Nodes = append(d.nodes("infiniband_verbs"), d.nodes("infiniband_mad")...)
 	if len(r.Devices) > 0 {
 		r.LinkLayer = d.text("infiniband/" + r.Devices[0] + "/ports/1/link_layer")
