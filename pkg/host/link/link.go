@@ -14,7 +14,6 @@ import (
 	"math/bits"
 	"net"
 	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
@@ -56,12 +55,8 @@ func (i Interface) Borrows() bool {
 	return i.Child || Represents(i.PortName) || i.Kind != "" && i.Parent == ""
 }
 
-// Represents reports whether a port name belongs to a representor: "pf0vf3" or "pf0sf88", "c1pf0vf3" on a DPU for
-// its server (net/devlink/port.c), "p0pf0vf3" of sfc, or a number, of mlx5 until Linux 4.20. The port name of an
-// uplink is "p0", that of a split port "p0s1".
-func Represents(portName string) bool {
-	return strings.Contains(portName, "pf") || portName != "" && strings.Trim(portName, "0123456789") == ""
-}
+// Represents reports whether a port name, phys_port_name, belongs to a representor.
+func Represents(portName string) bool { return parsePortName(portName).represents }
 
 // IPoIBChild reports whether an interface is an IPoIB child. kind is its IFLA_INFO_KIND. linked is true if IFLA_LINK
 // names another interface. If the child has the same index as its parent in another network namespace, the kernel

@@ -57,17 +57,6 @@ func TestInterfacesOfNamespace(t *testing.T) {
 	})
 }
 
-func TestRepresentorIsRecognizedByPortName(t *testing.T) {
-	for name, want := range map[string]bool{
-		"": false, "p0": false, "p1s2": false, "l1p2": false, "n0": false,
-		"pf0": true, "pf0vf3": true, "pf0sf88": true, "c1pf0": true, "c1pf0vf3": true, "p0pf0vf1": true, "p0if1pf0vf1": true, "2": true,
-	} {
-		if got := link.Represents(name); got != want {
-			t.Errorf("%q: %v", name, got)
-		}
-	}
-}
-
 func TestThreadReturnsToItsNamespace(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		pod := linktest.NewNetns(t)

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"strconv"
-	"strings"
 
 	"devinfo-cni.io/devinfo/pci"
 	"github.com/vishvananda/netlink"
@@ -108,12 +106,13 @@ func (e Eswitch) inSysfs(f function) (found []candidate, err error) {
 	}
 	for _, entry := range all {
 		port, unread := e.attribute("class/net/" + entry.Name() + "/phys_port_name")
-		pf, ok := f.named(port)
+		p := parsePortName(port)
+		ok := p.known && p.flavour == f.flavour && p.number == f.number
 		if ok {
-			ok, unread = e.onSwitch(entry.Name(), id, f.pf, pf)
+			ok, unread = e.onSwitch(entry.Name(), id, f.pf, p.pf)
 		}
 		if ok {
-			found = append(found, candidate{entry.Name(), pf})
+			found = append(found, candidate{entry.Name(), p.pf})
 		}
 		err = cmp.Or(err, unread)
 	}
@@ -132,20 +131,6 @@ func (e Eswitch) onSwitch(name, id string, address pci.Address, pf uint64) (bool
 		return true, nil
 	}
 	return !e.there("class/net/"+name+"/device") && pf == uint64(address.Function), nil
-}
-
-// named parses a phys_port_name such as "pf0vf3" or "pf0sf88", which __devlink_port_phys_port_name_get writes
-// (net/devlink/port.c). Names for another controller begin with "c" and its number.
-func (f function) named(port string) (pf uint64, ok bool) {
-	kind := "vf"
-	if f.flavour == SF {
-		kind = "sf"
-	}
-	rest, ok := strings.CutPrefix(port, "pf")
-	first, second, cut := strings.Cut(rest, kind)
-	pf, err := strconv.ParseUint(first, 10, 16)
-	number, err2 := strconv.ParseUint(second, 10, 32)
-	return pf, ok && cut && err == nil && err2 == nil && number == f.number
 }
 
 // choose returns one of the candidates. If several PFs of a device have a port with this number, it takes the PF

@@ -143,17 +143,26 @@ func TestSysfsIsUsedIfDevlinkNamesNoInterface(t *testing.T) {
 	wantRepresentors(t, e, pf, "VF 0: dev0", "VF 5: sys5", "VF 6:", "SF 6: sys6", "SF 5:")
 }
 
-func TestRepresentorIsRecognizedByPortNameInSysfs(t *testing.T) {
-	for name, want := range map[string]string{
-		"pf0vf7": "rep", "pf3vf7": "rep", "pf65535vf7": "rep", // a single candidate, so its PF number does not matter
-		"pf0vf07": "rep", "pf0vf70": "", "pf0sf7": "", "pf0vf7s0": "", "c1pf0vf7": "", "c0pf0vf7": "", "pf0vf": "", "pfvf7": "", "vf7": "",
-		"pf0vf-7": "", "pf0vf+7": "", "pf0 vf7": "", "PF0VF7": "", "pf0vf7vf7": "", "pf65536vf7": "", "pf0vf4294967303": "", "7": "", "p7": "", "": "",
+// The names are those of kernel drivers, see portName, and some that none prints.
+func TestPortNameIdentifiesRepresentor(t *testing.T) {
+	for names, want := range map[string]struct {
+		represents bool
+		vf, sf     string // representor of VF 7, of SF 7
+	}{
+		" p7 p7s7 l1p7 l1p7s0 n7 sby vf7 eth":                {},
+		"pf0vf7 pf3vf7 pf65535vf7 p0pf0vf7 p1pf0vf7 pf0vf07": {true, "rep", ""}, // a single candidate, so its PF number does not matter
+		"pf0sf7 p0pf0sf7": {true, "", "rep"},
+		"7 pf7 c1pf0 pf0s7 pf0vf70 pf0sf70 pf0vf7s0 pf0vfr7 c1pf0vf7 c0pf0vf7 c1pf0sf7 p0if1pf0 p0if1pf0vf7": {true, "", ""},
+		"pf0vf pfvf7 pf0vf-7 pf0vf+7 pf0vf7vf7 pf65536vf7 pf0vf4294967303 xpf0vf7 pf0xvf7":                   {true, "", ""},
+		"PF0VF7": {},
 	} {
-		sys := netdevs("up p0 aa "+pf, "rep - aa "+pf)
-		sys["devices/"+pf+"/net/rep/phys_port_name"] = file(name + "\n")
-		got, _, err := on(sys).Representor(pf, link.VF, 7)
-		if got != want || err != nil {
-			t.Errorf("phys_port_name %q: %q, %v; want %q", name, got, err, want)
+		for name := range strings.SplitSeq(names, " ") {
+			sys := netdevs("up p0 aa "+pf, "rep - aa "+pf)
+			sys["devices/"+pf+"/net/rep/phys_port_name"] = file(name + "\n")
+			wantRepresentors(t, on(sys), pf, "VF 7: "+want.vf, "SF 7: "+want.sf)
+			if link.Represents(name) != want.represents {
+				t.Errorf("%q: %v", name, !want.represents)
+			}
 		}
 	}
 }
