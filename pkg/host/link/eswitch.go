@@ -45,7 +45,7 @@ func once[V any](read func(pf string) (V, error)) func(pf string) (V, error) {
 }
 
 // Switchdev reports whether the eswitch of the PF at a PCI address is in switchdev mode. It first reads sysfs, which is
-// faster than devlink: a PF whose interfaces have no phys_switch_id is in legacy mode, because in switchdev mode each
+// faster than devlink: a PF with few interfaces and no phys_switch_id is in legacy mode, because in switchdev mode each
 // port must have one (Documentation/networking/switchdev.rst). Otherwise devlink's mode decides. If devlink returns no
 // mode, because the driver or the kernel does not support it or CAP_NET_ADMIN is missing, a phys_switch_id means
 // switchdev mode.
@@ -57,8 +57,8 @@ func (e Eswitch) Switchdev(pf string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	interfaces, id, unread := e.switchID(address.String())
-	if interfaces > 0 && id == "" && unread == nil {
+	interfaces, id, unread := e.switchID(address.String(), someInterfaces)
+	if interfaces > 0 && interfaces < someInterfaces && id == "" && unread == nil {
 		return false, nil
 	}
 	mode, err := e.Mode(address.String())
@@ -77,11 +77,15 @@ func (e Eswitch) Switchdev(pf string) (bool, error) {
 	return id != "", nil
 }
 
-// switchID returns the number of interfaces that it has read, at most four of the PF's, and their phys_switch_id or
-// "". In switchdev mode each interface has the ID, even with a thousand representors. In legacy mode there are one or
-// two interfaces, and reading the ID fails with EOPNOTSUPP. Some drivers have an ID in legacy mode too (bnxt_en), so
+// someInterfaces is the number of interfaces that Switchdev reads. In switchdev mode each port has the ID, even with a
+// thousand representors; only SFs of ice have interfaces of the PF without it. In legacy mode there are one or two
+// interfaces.
+const someInterfaces = 4
+
+// switchID returns the number of the PF's interfaces that it has read, at most the given one, and their phys_switch_id
+// or "". In legacy mode reading the ID fails with EOPNOTSUPP. Some drivers have an ID in legacy mode too (bnxt_en), so
 // prefer devlink's mode.
-func (e Eswitch) switchID(pf string) (interfaces int, id string, err error) {
+func (e Eswitch) switchID(pf string, most int) (interfaces int, id string, err error) {
 	net := "bus/pci/devices/" + pf + "/net"
 	dir, err := e.Sys.Open(net)
 	if absent(err) {
@@ -95,7 +99,7 @@ func (e Eswitch) switchID(pf string) (interfaces int, id string, err error) {
 	if !ok {
 		return 0, "", fmt.Errorf("%s: not a directory", net)
 	}
-	entries, _ := list.ReadDir(4) // an empty directory returns io.EOF
+	entries, _ := list.ReadDir(most) // an empty directory returns io.EOF
 	for _, entry := range entries {
 		if id, err = e.attribute(net + "/" + entry.Name() + "/phys_switch_id"); err != nil || id != "" {
 			break

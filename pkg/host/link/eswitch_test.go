@@ -77,9 +77,12 @@ func TestSwitchdevReadsFourInterfacesAtMost(t *testing.T) {
 	}
 	read := 0
 	tree := capturetest.Tree{FS: sys, BeforeCall: func(string) error { read++; return nil }}
-	on, err := eswitch(tree, "", nil).Switchdev(pf)
-	if on || err != nil || read != 1+4 { // the directory and four files
-		t.Errorf("%v, %v after %d files", on, err, read)
+	for mode, want := range map[string]bool{"": false, "switchdev": true} { // other interfaces may have an ID
+		read = 0
+		on, err := eswitch(tree, mode, nil).Switchdev(pf)
+		if on != want || err != nil || read != 1+4 { // the directory and four files
+			t.Errorf("%q: %v, %v after %d files", mode, on, err, read)
+		}
 	}
 }
 

@@ -96,7 +96,7 @@ func value[T uint16 | uint32](attribute *T) uint64 {
 // inSysfs searches /sys/class/net for drivers without devlink ports for representors, such as bnxt_en. If it
 // returns an error, the result may be incomplete.
 func (e Eswitch) inSysfs(f function) (found []candidate, err error) {
-	_, id, err := e.switchID(f.pf.String())
+	_, id, err := e.switchID(f.pf.String(), -1)
 	if err != nil || id == "" {
 		return nil, err
 	}

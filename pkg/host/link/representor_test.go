@@ -179,6 +179,10 @@ func TestInterfacesOfOtherSwitchesAreIgnored(t *testing.T) {
 		"free7 pf0vf7 aa", "pci7 pf0vf7 aa "+pf,
 	)), pf, "VF 0: free0", "VF 1:", "VF 2:", "VF 3:", "VF 4:", "VF 5:", "VF 6:", "VF 7: several")
 	wantRepresentors(t, on(netdevs("up p0 - "+pf, "sys0 pf0vf0 - "+pf)), pf, "VF 0:")
+	sfs := []string{"a - - " + pf, "b - - " + pf, "c - - " + pf, "d - - " + pf} // interfaces of SFs of ice
+	wantRepresentors(t, on(netdevs(append(sfs, "up p0 aa "+pf, "z pf0vf0 aa "+pf)...)), pf, "VF 0: z")
+	// The representors of octeontx2 are on another function with its own eswitch (marvell/octeontx2/nic/rep.c).
+	wantRepresentors(t, on(netdevs("up - - "+pf, "r p1 aa 0000:01:1c.0", "r0 pf1vf1 aa 0000:01:1c.0")), pf, "VF 0:", "VF 1:")
 }
 
 // If a file or the list of ports cannot be read, the function may still have a representor.
