@@ -19,19 +19,12 @@ import (
 // are exclusive, unless other interfaces use the device too, or may do so and no deviceID names it.
 //
 // A device that is only described gets no lease, but it is an error if another pod has the device. It is only described
-<<<<<<< HEAD
 // if its interface is not in the pod, this ADD has run no plugin that may use it, and the container gets none of its device
 // nodes.
 func (a *Addition) foundLeases(device *discovery.Device, info *devinfo.Info, granted grant.Grant) ([]journal.DeviceLease, error) {
-	mode := journal.Exclusive
-	if device.Shared {
-=======
-// if its interface is not in the pod, the network has no delegates, and the container gets none of its device nodes.
-func (r *request) foundLeases(device *discovery.Device, info *devinfo.Info, granted grant.Grant) ([]journal.DeviceLease, error) {
 	mode, name := journal.Exclusive, discovery.Identity(info)
-	named := slices.ContainsFunc(r.cfg.DeviceIDs, func(id config.NamedID) bool { return strings.EqualFold(id.ID, name) })
+	named := slices.ContainsFunc(a.Config.DeviceIDs, func(id config.NamedID) bool { return strings.EqualFold(id.ID, name) })
 	if device.Shared || device.MaybeShared && !named {
->>>>>>> 276ea4bf (link: recognize representors by all port names that drivers print)
 		mode = journal.Shared
 	}
 	if device.SF != "" && (info == nil || info.Type != devinfo.TypeVDPA) {

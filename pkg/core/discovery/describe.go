@@ -30,6 +30,8 @@ func (s *search) describe() error {
 				"the socket " + s.target.SocketPath + " (the result's socketPath)",
 				`its type (vhost-user or memif) is unknown; declare "deviceInfo": {"type": …}`,
 			}
+		} else if s.several != "" && Identity(s.target.Declared) == "" && Identity(s.target.Existing) == "" {
+			s.found.Problem = &UndescribableError{"interface " + s.target.IfName, s.several + "; name one device in deviceID or deviceInfo"}
 		}
 		return nil
 	case t == "" || t == devinfo.TypeVDPA && s.where.vdpa == "":
@@ -171,8 +173,13 @@ func (s *search) representor(fn sysfs.Function) (name string) {
 	if ok {
 		name, _, err = s.Eswitches.Representor(uplink.String(), flavour, number)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		s.warn("%s: representor: %v", s.where, err)
+	case on && !ok:
+		s.warn("%s: cannot find its representor, because /sys does not show its number", s.where)
+	case on && name == "":
+		s.warn("%s: %s is in switchdev mode, but has no representor of it in this network namespace", s.where, uplink)
 	}
 	if name != "" {
 		s.addFact("representor-device", name, "devlink ports of pci/"+uplink.String())

@@ -133,6 +133,7 @@ type search struct {
 	seen         map[pci.Address]sysfs.Function // functions read so far
 	virtio       string                         // virtio device (virtioN) below the interface; "" = none
 	ownDevice    bool                           // the last statement names the interface's own device
+	several      string                         // why the interface has no device of its own but some below it; "" = none
 	sharedDevice *ref                           // device below the interface that other interfaces use too; nil = none
 }
 

@@ -26,7 +26,7 @@ func TestRepresentorErrorIsWarning(t *testing.T) {
 	}
 	f := on(t, load(t, "mlx5-vdpa"))
 	f.Eswitches = switches{} // switchdev mode, but the VF has no port
-	find(t, f, byID("0000:65:00.2"), facts+"\n"+rdma)
+	find(t, f, byID("0000:65:00.2"), facts+"\n"+rdma+"\nwarning: the PCI function 0000:65:00.2: 0000:65:00.0 is in switchdev mode, but has no representor of it in this network namespace")
 }
 
 // switches are in switchdev mode, unless reading it fails, and have no representors.

@@ -26,12 +26,19 @@ func (s *search) fromInterface() error {
 	if IsSocket(s.typ()) {
 		return nil
 	}
-	for i := &found; i != nil; i = i.Lower {
+	last := &found
+	for i := &found; i != nil; last, i = i, i.Lower {
 		if ok, err := s.fromLink(i); err != nil {
 			return err
 		} else if ok {
 			return s.classify(i, i != &found)
 		}
+	}
+	switch {
+	case last.Bus == "vmbus": // drivers/net/hyperv/netvsc_drv.c
+		s.several = last.Name + " has a device on Hyper-V's vmbus, and a VF that may come and go"
+	case last != &found && (last.Kind == "bond" || last.Kind == "team"): // one that is itself in the pod is only virtual
+		s.several = "it is on " + last.Name + ", which has several devices"
 	}
 	return nil
 }
@@ -50,6 +57,7 @@ func (s *search) classify(i *link.Interface, lower bool) error {
 			s.ownDevice, s.found.MaybeShared = true, ports == hostdev.PortsUnknown
 			return nil
 		}
+		s.several = "it is one port of " + its.String() + ", which has several, and followLower is false"
 	}
 	s.sharedDevice = &its
 	if !s.target.FollowLower {

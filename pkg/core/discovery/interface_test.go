@@ -25,11 +25,16 @@ func TestFindFollowsLowerInterfacesToDevice(t *testing.T) {
 		"net4": {Name: "net4", BusInfo: "N/A"},
 		"net5": {Name: "net5", BusInfo: "tap"},
 		"net6": {Name: "net6", Bus: "pci", Parent: "0000:99:00.0"},
+		"net7": {Name: "net7", Kind: "macvlan", Lower: &link.Interface{Name: "bond0.5", Kind: "vlan", Lower: &link.Interface{Name: "bond0", Kind: "bond"}}},
+		"net8": {Name: "net8", Kind: "ipvlan", Lower: &link.Interface{Name: "eth1", Bus: "vmbus", Parent: "f8615163-df3e-46c5-913f-f2d2f965ed0e"}},
+		"net9": {Name: "net9", Kind: "bond", BusInfo: "N/A"},
 	}
 	for name, want := range map[string]string{
 		"net1": "pci.pci-address 0000:01:00.0 < interface eth0 (netlink)\nin netns\nshared",
 		"net2": "pci.pci-address 0000:01:00.0 < interface eth0 (netlink)\nin netns\nshared",
-		"net3": "in netns", "net4": "in netns", "net5": "in netns",
+		"net7": "in netns\nundescribable: interface net7 cannot be described: it is on bond0, which has several devices; name one device in deviceID or deviceInfo",
+		"net8": "in netns\nundescribable: interface net8 cannot be described: eth1 has a device on Hyper-V's vmbus, and a VF that may come and go; name one device in deviceID or deviceInfo",
+		"net3": "in netns", "net9": "in netns", "net4": "in netns", "net5": "in netns",
 		"net6": "in netns\nmissing: interface net6 (netlink) names the PCI function 0000:99:00.0, which is not on this node",
 	} {
 		find(t, f, inPod(name), want)
@@ -115,7 +120,11 @@ func TestDeviceWithSeveralPortsIsShared(t *testing.T) {
 			}
 			find(t, f, target, want+"\nshared")
 			target.FollowLower = false
-			find(t, f, target, "in netns")
+			want = "in netns"
+			if !test.link.Borrows() {
+				want += "\nundescribable: interface net1 cannot be described: it is one port of the PCI function 0000:05:00.0, which has several, and followLower is false; name one device in deviceID or deviceInfo"
+			}
+			find(t, f, target, strings.ReplaceAll(want, "interface net1 ", "interface "+target.IfName+" "))
 		})
 	}
 }

@@ -8,23 +8,19 @@ import (
 // RDMA returns the names of a device's RDMA devices, sorted by [ByNumber]. They come from infiniband/*, which shows
 // one network namespace in RDMA's exclusive mode. If it shows none, they come from infiniband_verbs/*/ibdev, which
 // shows all (drivers/infiniband/core/uverbs_main.c, ibdev_show) but needs the module ib_uverbs.
-func (f *FS) RDMA(d Device) ([]string, error) {
+func (f *FS) RDMA(d Device) (names []string, err error) {
 	in := f.in(d.at())
-	return in.rdma(), in.err
-}
-
-func (d *dir) rdma() []string {
-	names := d.names("infiniband")
+	names = in.names("infiniband")
 	if len(names) > 0 {
-		return names
+		return names, in.err
 	}
-	for _, uverbs := range d.dirs("infiniband_verbs") {
-		if name := d.text("infiniband_verbs/" + uverbs + "/ibdev"); name != "" {
+	for _, uverbs := range in.dirs("infiniband_verbs") {
+		if name := in.text("infiniband_verbs/" + uverbs + "/ibdev"); name != "" {
 			names = append(names, name)
 		}
 	}
 	sort.Sort(ByNumber(names))
-	return names
+	return names, in.err
 }
 
 // RDMAPorts returns the number of ports that the RDMA devices of a device have. all is false if there may be more. RDMA
@@ -54,7 +50,7 @@ func (f *FS) RDMANodes(d Device) (nodes []string, err error) {
 
 // RDMA describes the RDMA devices of a device on a bus.
 type RDMA struct {
-	Devices   []string // see [FS.RDMA]
+	Devices   []string // infiniband/*: those of this network namespace
 	Nodes     []string // device nodes, see [FS.RDMANodes]
 	LinkLayer string   // ports/1/link_layer of the first device: "InfiniBand", "Ethernet"; "" = unknown
 	// Netdev is true if the device has a network interface in any network namespace. The directory net exists
@@ -65,7 +61,7 @@ type RDMA struct {
 // RDMABelow returns the RDMA devices of a device on a bus. The result is empty if the device does not exist.
 func (f *FS) RDMABelow(bus, name string) (r RDMA, err error) {
 	d := f.device(bus, name)
-	r.Devices = d.rdma()
+	r.Devices = d.names("infiniband")
 	r.Nodes = append(d.nodes("infiniband_verbs"), d.nodes("infiniband_mad")...)
 	if len(r.Devices) > 0 {
 		r.LinkLayer = d.text("infiniband/" + r.Devices[0] + "/ports/1/link_layer")
