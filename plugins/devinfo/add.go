@@ -3,6 +3,7 @@ package plugin
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
@@ -12,6 +13,8 @@ import (
 	"devinfo-cni.io/pkg/core/grant"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/result"
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 // An Addition is one ADD. Its steps are Prepare, Attach and Print.
@@ -186,10 +189,11 @@ func (a *Addition) warnOfOrder(device *discovery.Device, info *devinfo.Info) err
 		return err
 	}
 	ports, err := a.Finder.Sys.Ports(fn)
-	if err != nil || len(ports) == 0 { // no interface, for example on vfio-pci
+	own := slices.IndexFunc(ports, func(p sysfs.Port) bool { return !link.Represents(p.PortName) })
+	if own < 0 { // no interface, for example on vfio-pci
 		return err
 	}
-	a.Log.Warn("interface "+a.Attachment.IfName+" does not exist yet, and "+ports[0].Name+" of "+info.PCI.Address+" is still in the host network namespace",
+	a.Log.Warn("interface "+a.Attachment.IfName+" does not exist yet, and "+ports[own].Name+" of "+info.PCI.Address+" is still in the host network namespace",
 		"remedy", "put devinfo after the plugin that creates the interface; otherwise the final result has no pciID")
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/test/difftest"
@@ -27,6 +28,20 @@ func TestRepresentorErrorIsWarning(t *testing.T) {
 	f := on(t, load(t, "mlx5-vdpa"))
 	f.Eswitches = switches{} // switchdev mode, but the VF has no port
 	find(t, f, byID("0000:65:00.2"), facts+"\n"+rdma+"\nwarning: the PCI function 0000:65:00.2: 0000:65:00.0 is in switchdev mode, but has no representor of it in this network namespace")
+}
+
+// SFs of ice have no sfnum.
+func TestMissingNumberOfSFIsWarning(t *testing.T) {
+	const pf = "sys/devices/pci0000:00/0000:05:00.0/"
+	h, err := capturefile.Parse([]byte("made up\n-- sys/bus/pci/devices/0000:05:00.0 -> ../../../devices/pci0000:00/0000:05:00.0 --\n" +
+		"-- " + pf + "class --\n0x020000\n-- sys/bus/auxiliary/devices/ice.sf.1 -> ../../../devices/pci0000:00/0000:05:00.0/ice.sf.1 --\n-- " + pf + "ice.sf.1/ --\n"))
+	must(t, err)
+	f, target := on(t, h), byID("ice.sf.1")
+	f.Eswitches, target.SubfunctionParent = switches{}, true
+	find(t, f, target, `
+		pci.pci-address 0000:05:00.0 < deviceID
+		on ice.sf.1
+		warning: the auxiliary device ice.sf.1: cannot find its representor, because /sys does not show its number`)
 }
 
 // switches are in switchdev mode, unless reading it fails, and have no representors.

@@ -151,7 +151,7 @@ func TestNamedDeviceIsSharedWithoutFollowLower(t *testing.T) {
 func TestAmbiguousVirtioDeviceIsWarning(t *testing.T) {
 	f := on(t, load(t, "mlx5-vdpa"))
 	for m, more := range map[vdpaMAC]string{
-		{}: "", {ok: true, mac: "02:00:00:00:00:01"}: "", {err: errors.New("made up")}: "warning: vdpa vdpa6: hardware address: made up",
+		{}: "", {ok: true, mac: "02:00:00:00:00:01"}: "", {ok: true, mac: "02:65:00:00:00:10"}: "", {err: errors.New("made up")}: "warning: vdpa vdpa6: hardware address: made up",
 	} {
 		f.Interfaces = m
 		find(t, f, byID("vdpa6"), `

@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 
@@ -77,7 +78,7 @@ func (s *search) vdpaPath(v sysfs.VDPA, dir string) string {
 }
 
 // virtioOf returns the vDPA device's virtio device: the only one, the one below the pod's interface, or the one
-// with the same hardware address.
+// with the same hardware address. Several vDPA devices on a function may have one address.
 func (s *search) virtioOf(v sysfs.VDPA) (name, source string) {
 	if len(v.Virtio) == 1 {
 		return v.Virtio[0], "/sys/bus/virtio/devices/" + v.Virtio[0]
@@ -92,12 +93,28 @@ func (s *search) virtioOf(v sysfs.VDPA) (name, source string) {
 	if !ok {
 		return "", ""
 	}
-	for _, name := range v.Virtio {
-		if its, seen, err := s.Sys.VirtioMAC(name); err != nil {
-			s.warn("%s: hardware address: %v", name, err)
-		} else if seen && strings.EqualFold(its, mac.String()) {
-			return name, "the hardware address " + its
+	for _, virtio := range v.Virtio {
+		its, seen, err := s.Sys.VirtioMAC(virtio)
+		if err != nil {
+			s.warn("%s: hardware address: %v", virtio, err)
+		}
+		switch {
+		case !seen || !strings.EqualFold(its, mac.String()):
+		case name != "" || s.hasTwin(v, mac):
+			return "", "" // another vDPA device has the same address
+		default:
+			name, source = virtio, "the hardware address "+its
 		}
 	}
-	return "", ""
+	return name, source
+}
+
+// hasTwin reports whether another vDPA device on the function has the hardware address. Its interface may be in another
+// network namespace.
+func (s *search) hasTwin(v sysfs.VDPA, mac net.HardwareAddr) bool {
+	all, err := s.Sys.VDPAs()
+	return err != nil || slices.ContainsFunc(all, func(other sysfs.VDPA) bool {
+		its, _, err := s.Interfaces.VDPAMAC(other.Name)
+		return other.Name != v.Name && slices.Equal(other.Virtio, v.Virtio) && (err != nil || slices.Equal(its, mac))
+	})
 }

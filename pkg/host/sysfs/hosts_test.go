@@ -1,6 +1,7 @@
 package sysfs_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +14,7 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/sysfs"
+	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/goldentest"
 )
 
@@ -174,6 +176,50 @@ func TestCapturedHostsAreReadCompletely(t *testing.T) {
 
 // A failed read must cause an error in each method that reads the file, unless the error means that the value
 // is absent. The error must name the file.
+// In RDMA's exclusive mode, infiniband/* does not show the RDMA devices of other network namespaces. A PF with VFs has too
+// many entries to list.
+func TestHiddenListsAreNotTakenForEmpty(t *testing.T) {
+	rdma, vdpa := 0, 0
+	for _, name := range capturetest.Names(t) {
+		file := capturetest.Load(t, name)
+		seen, hidden := sysfs.New(file.Sys()), sysfs.New(capturetest.Tree{FS: file.Sys(), BeforeCall: func(name string) error {
+			if path.Base(name) == "infiniband" {
+				return fs.ErrNotExist
+			}
+			return nil
+		}})
+		busy := sysfs.New(withVFs{capturetest.Tree{FS: file.Sys()}})
+		functions, err := seen.Functions()
+		must(t, err)
+		for _, fn := range functions {
+			devices, err := seen.RDMA(fn)
+			others, err2 := hidden.RDMA(fn)
+			must(t, cmp.Or(err, err2))
+			difftest.Same(t, name+" "+fn.Address.String(), others, devices)
+			rdma += len(devices)
+			carried, err := seen.VDPAOn(fn)
+			must(t, err)
+			onBusy, err := busy.VDPAOn(fn)
+			must(t, err)
+			difftest.Same(t, name+" "+fn.Address.String(), fmt.Sprint(onBusy), fmt.Sprint(carried))
+			vdpa += len(carried)
+		}
+	}
+	if rdma == 0 || vdpa == 0 {
+		t.Errorf("%d RDMA devices and %d vDPA devices were compared", rdma, vdpa)
+	}
+}
+
+// withVFs is a host all of whose functions have VFs.
+type withVFs struct{ capturetest.Tree }
+
+func (h withVFs) ReadFile(name string) ([]byte, error) {
+	if path.Base(name) == "sriov_numvfs" {
+		return []byte("4\n"), nil
+	}
+	return h.Tree.ReadFile(name)
+}
+
 func TestFailedReadIsErrorUnlessValueIsAbsent(t *testing.T) {
 	for _, host := range []string{"igb-sriov", "mlx5-vdpa", "vdpa-vf-virtio", "vdpa-sim"} {
 		tree, reads := capturetest.Tree{FS: parse(t, load(t, host)).Sys()}, map[string]bool{}

@@ -1,6 +1,7 @@
 package sysfs
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -74,17 +75,23 @@ func onlyVirtio(names []string) []string {
 }
 
 // VDPAOn returns the vDPA devices directly below a device, or below one of its auxiliary devices, except those of
-// its SFs. They are sorted by [ByNumber] and may have no driver. For a PF with VFs VDPAOn returns none, because
-// listing the PF's directory takes longer with more VFs. Look up such a vDPA device by name.
+// its SFs. They are sorted by [ByNumber] and may have no driver. For a PF with VFs VDPAOn looks at all vDPA devices of
+// the node, because listing the PF's directory takes longer with more VFs.
 func (f *FS) VDPAOn(d Device) (list []VDPA, err error) {
 	in, bus := f.in(d.at()), f.in("bus/vdpa")
+	vfs := 0
 	if _, part := d.(Auxiliary); !part {
-		if vfs, _ := in.number("sriov_numvfs"); vfs > 0 || in.err != nil {
-			return nil, in.err
-		}
+		vfs, _ = in.number("sriov_numvfs")
 	}
-	if !bus.has("") {
-		return nil, bus.err
+	if in.err != nil || !bus.has("") {
+		return nil, cmp.Or(in.err, bus.err)
+	}
+	if vfs > 0 {
+		list, err = f.VDPAs()
+		return slices.DeleteFunc(list, func(v VDPA) bool {
+			above := path.Dir(v.dir)
+			return v.SF != "" || above != in.at && path.Dir(above) != in.at
+		}), err
 	}
 	for _, name := range in.dirs("") {
 		below, err := f.vdpaAt(in.at, name)
