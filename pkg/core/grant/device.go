@@ -119,8 +119,8 @@ func (o *offer) alone(device string, fn sysfs.Function) (bool, error) {
 	case hostdev.SeveralPorts:
 		o.refuse(device, "other interfaces use it too", withoutOthers)
 	case hostdev.PortsUnknown:
-		o.refuse(device, "it may have another port in another network namespace: the driver "+fn.Driver+" is not known to have one port, and no RDMA device in sight shows the number",
-			withoutOthers+"; \"rdma system set netns shared\" shows the RDMA device")
+		o.refuse(device, "it may have another port, in another network namespace: neither its driver "+fn.Driver+" nor an RDMA device in sight shows that it has one only",
+			withoutOthers+"; \"rdma system set netns shared\" brings the RDMA device into sight")
 	}
 	return ports == hostdev.AtMostOnePort, nil
 }
