@@ -75,11 +75,7 @@ func (s *search) ports(i *link.Interface, its ref) (hostdev.PortCount, error) {
 	if err != nil || !ok {
 		return hostdev.AtMostOnePort, err
 	}
-	ports, err := hostdev.CountPorts(s.Sys, fn, i)
-	if err != nil {
-		return ports, fmt.Errorf("%s: count its ports: %w", its, err)
-	}
-	return ports, nil
+	return hostdev.CountPorts(s.Sys, fn, i)
 }
 
 // isInterface reports whether the interface's own device is the device that all sources name. It returns

@@ -105,15 +105,15 @@ func (o *offer) allowsFunction(device string, fn sysfs.Function) (allowed, named
 // alone refuses a function that has another port, or may have one, because its device nodes reach all its ports. The
 // Finder has counted the ports of the pod's interface.
 func (o *offer) alone(device string, fn sysfs.Function) (bool, error) {
-	ports := hostdev.AtMostOnePort
+	ports, err := hostdev.AtMostOnePort, error(nil)
 	switch {
 	case o.found.MaybeShared:
 		ports = hostdev.PortsUnknown
 	case !o.found.IsInterface && !o.found.Shared && o.found.SF == "":
-		var err error
-		if ports, err = hostdev.CountPorts(o.Sys, fn, nil); err != nil {
-			return false, fmt.Errorf("%s: count its ports: %w", device, err)
-		}
+		ports, err = hostdev.CountPorts(o.Sys, fn, nil)
+	}
+	if err != nil {
+		return false, err
 	}
 	switch ports {
 	case hostdev.SeveralPorts:

@@ -1,6 +1,7 @@
 package hostdev
 
 import (
+	"fmt"
 	"slices"
 
 	"devinfo-cni.io/pkg/host/link"
@@ -45,7 +46,7 @@ func CountPorts(sys *sysfs.FS, fn sysfs.Function, own *link.Interface) (PortCoun
 	}
 	ports, err := sys.Ports(fn)
 	if err != nil {
-		return PortsUnknown, err
+		return PortsUnknown, fmt.Errorf("the PCI function %s: list its network interfaces: %w", fn.Address, err)
 	}
 	ports = slices.DeleteFunc(ports, func(p sysfs.Port) bool { return link.Represents(p.PortName) })
 	if severalOf(ports, own) {

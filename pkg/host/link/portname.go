@@ -46,14 +46,13 @@ func parsePortName(name string) (p portName) {
 func tokens(name string) (words []string, numbers []uint64) {
 	const digits = "0123456789"
 	for name != "" {
-		rest := strings.TrimLeft(strings.TrimLeftFunc(name, func(r rune) bool { return !strings.ContainsRune(digits, r) }), digits)
-		token := name[:len(name)-len(rest)]
-		word := strings.TrimRight(token, digits)
-		n, err := strconv.ParseUint(token[len(word):], 10, 32)
+		start := max(strings.IndexAny(name, digits), 0)
+		rest := strings.TrimLeft(name[start:], digits)
+		n, err := strconv.ParseUint(name[start:len(name)-len(rest)], 10, 32)
 		if err != nil {
 			return nil, nil
 		}
-		words, numbers, name = append(words, word), append(numbers, n), rest
+		words, numbers, name = append(words, name[:start]), append(numbers, n), rest
 	}
 	return words, numbers
 }
