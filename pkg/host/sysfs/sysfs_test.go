@@ -117,6 +117,7 @@ func TestErrorNamesInvalidAttribute(t *testing.T) {
 -- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/pci0000:00/0000:01:00.0 --
 -- sys/devices/pci0000:00/0000:01:00.0/sriov_offset --
 many
+-- sys/bus/vdpa/ --
 -- sys/devices/pci0000:00/0000:01:00.0/sriov_numvfs --
 
 -- sys/devices/pci0000:00/0000:01:00.0/numa_node --

@@ -1,7 +1,6 @@
 package sysfs
 
 import (
-	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -79,14 +78,11 @@ func onlyVirtio(names []string) []string {
 // the node, because listing the PF's directory takes longer with more VFs.
 func (f *FS) VDPAOn(d Device) (list []VDPA, err error) {
 	in, bus := f.in(d.at()), f.in("bus/vdpa")
-	vfs := 0
-	if _, part := d.(Auxiliary); !part {
-		vfs, _ = in.number("sriov_numvfs")
+	if !bus.has("") {
+		return nil, bus.err
 	}
-	if in.err != nil || !bus.has("") {
-		return nil, cmp.Or(in.err, bus.err)
-	}
-	if vfs > 0 {
+	_, part := d.(Auxiliary)
+	if vfs, _ := in.number("sriov_numvfs"); vfs > 0 && !part {
 		list, err = f.VDPAs()
 		return slices.DeleteFunc(list, func(v VDPA) bool {
 			above := path.Dir(v.dir)
