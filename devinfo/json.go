@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
+	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/devinfo/shape"
 )
 
@@ -140,4 +142,38 @@ func quote(s string) []byte {
 	e.SetEscapeHTML(false)
 	_ = e.Encode(s) // encoding a string into memory cannot fail
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// The directories of device-info files written by device plugins (section 4.1) and by CNI plugins (4.2).
+const (
+	DevicePluginDir = "/var/run/k8s.cni.cncf.io/devinfo/dp"
+	CNIDir          = "/var/run/k8s.cni.cncf.io/devinfo/cni"
+)
+
+// DevicePluginFile returns the file name, in [DevicePluginDir], for a device of a device plugin's resource,
+// such as vendor.example/name (section 4.1). It replaces "/" with "-", as Multus does.
+func DevicePluginFile(resourceName, deviceID string) string {
+	return strings.ReplaceAll(resourceName+"-"+deviceID+"-device.json", "/", "-")
+}
+
+// ReadFile reads and validates the device-info file at path (section 4). A CNI plugin gets the path in
+// runtimeConfig.CNIDeviceInfoFile (section 5.1).
+//
+// The error matches fs.ErrNotExist if the file is missing. It is an [*InvalidError] with all violations if the file
+// breaks the specification, or an error of [Parse]. Warnings do not make ReadFile fail; [Info.Validate] returns them.
+//
+// ReadFile reads only regular files of at most 1 MiB, so a FIFO cannot block it.
+func ReadFile(path string) (*Info, error) {
+	data, err := atomicfile.ReadFile(path, maxSize)
+	if err != nil {
+		return nil, err
+	}
+	info, err := Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if bad := info.Validate().Errors(); len(bad) > 0 {
+		return nil, &InvalidError{Path: path, Violations: bad}
+	}
+	return info, nil
 }

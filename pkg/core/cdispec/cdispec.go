@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
+	"tags.cncf.io/container-device-interface/pkg/parser"
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"devinfo-cni.io/devinfo"
@@ -134,4 +136,132 @@ func IsDevinfoSpec(text []byte, file string) bool {
 	}
 	env := spec.Devices[0].ContainerEdits.Env
 	return len(env) > 0 && strings.HasPrefix(env[0], variable)
+}
+
+// FileName returns the CDI library's name for the file of a spec that lives as long as a container,
+// <vendor>-<class>_<name>.json. It may be too long for a file.
+func FileName(kind, name string) string {
+	return strings.ReplaceAll(kind, "/", "-") + "_" + name + ".json"
+}
+
+// Qualified returns the name that a container uses to request the device.
+func Qualified(kind, name string) string { return kind + "=" + name }
+
+// DeviceName returns the device name of an attachment, <containerID>:<ifName>. In the interface name it replaces a byte
+// that CDI does not allow by a colon and two hexadecimal digits. A container ID contains no colon, so the names of two
+// attachments always differ.
+func DeviceName(containerID, ifName string) string {
+	name := []byte(containerID + ":")
+	for n, c := range []byte(ifName) {
+		last := n == len(ifName)-1
+		if parser.IsAlphaNumeric(rune(c)) || !last && strings.IndexByte("_-.", c) >= 0 {
+			name = append(name, c)
+		} else {
+			name = fmt.Appendf(name, ":%02x", c)
+		}
+	}
+	return string(name)
+}
+
+// CheckKind returns an error unless a container runtime accepts the kind (CDI SPEC.md, "Kind"). The library
+// checks the characters; CheckKind also checks the lengths.
+func CheckKind(kind string) error {
+	const longestVendor, longestClass = 253, 63
+	vendor, class, _ := strings.Cut(kind, "/")
+	if parser.ValidateVendorName(vendor) != nil || parser.ValidateClassName(class) != nil ||
+		len(vendor) > longestVendor || len(class) > longestClass {
+		return fmt.Errorf("CDI kind %q: must be vendor/class, such as %s: letters, digits, '_', '-' and '.', "+
+			"each beginning with a letter and ending with a letter or digit, of at most %d and %d bytes", kind, DefaultKind, longestVendor, longestClass)
+	}
+	return nil
+}
+
+// CheckName returns an error unless CDI allows the name for a device.
+func CheckName(name string) error {
+	if parser.ValidateDeviceName(name) != nil {
+		return fmt.Errorf("CDI device name %q: must be letters, digits, '_', '-', '.' and ':', "+
+			"beginning and ending with a letter or digit", name)
+	}
+	return nil
+}
+
+const variable = "DEVINFO_"
+
+// Variable returns the name of the environment variable with the path of an interface's device-info file:
+// DEVINFO_ and the interface in capitals. It replaces every byte except lower-case letters and digits by _ and
+// two hexadecimal digits, so that "net-1", "net_1" and "NET1" have different variables: DEVINFO_NET_2D1,
+// DEVINFO_NET_5F1, DEVINFO__4E_45_541.
+func Variable(ifName string) string {
+	name := []byte(variable)
+	for _, c := range []byte(ifName) {
+		switch {
+		case c >= 'a' && c <= 'z':
+			name = append(name, c-'a'+'A')
+		case c >= '0' && c <= '9':
+			name = append(name, c)
+		default:
+			name = fmt.Appendf(name, "_%02X", c)
+		}
+	}
+	return string(name)
+}
+
+// Variables returns environment variables with the device information of an interface, such as
+// DEVINFO_NET1_TYPE=pci. It leaves out empty and invalid values. Suffixes do not begin with a hexadecimal digit, so
+// the variables of two interfaces never have the same name. inside returns the container path of a declared
+// socket, or "" if the container does not have the socket.
+func Variables(ifName string, info *devinfo.Info, inside func(socket string) string) (list []string) {
+	var pci, rdma, vdpa, socket, role, mode string
+	switch d := info.Device().(type) {
+	case nil:
+		return nil
+	case *devinfo.PCI:
+		pci, rdma = d.Address, d.RDMADevice
+	case *devinfo.VDPA:
+		pci, vdpa = d.Address, d.Path
+	case *devinfo.VhostUser:
+		socket, mode = d.Path, d.Mode
+	case *devinfo.Memif:
+		socket, role, mode = d.Path, d.Role, d.Mode
+	}
+	if socket != "" {
+		socket = inside(socket)
+	}
+	names := strings.Fields("TYPE PCI_ADDRESS RDMA_DEVICE VDPA_PATH SOCKET ROLE MODE")
+	for n, value := range []string{string(info.Type), pci, rdma, vdpa, socket, role, mode} {
+		if isValue(value) {
+			list = append(list, Variable(ifName)+"_"+names[n]+"="+value)
+		}
+	}
+	return list
+}
+
+func isValue(s string) bool {
+	const longest = 4096 // the limit for a path; a process cannot start with a variable of 128 KiB
+	return s != "" && len(s) <= longest && strings.IndexByte(s, 0) < 0
+}
+
+// RDMAVariable is the name of the variable that [RDMADevices] returns.
+const RDMAVariable = variable + "RDMA_DEVICES"
+
+// RDMADevices returns the variable DEVINFO_RDMA_DEVICES, which lists each RDMA device of several interfaces
+// once as device:port, or "" if there are none. NCCL_IB_HCA and UCX_NET_DEVICES take that format. The port is
+// always 1, because only devices of the driver mlx4 have a second port.
+func RDMADevices(infos []*devinfo.Info) string {
+	var list []string
+	for _, info := range infos {
+		d, ok := info.Device().(*devinfo.PCI)
+		if !ok || d.RDMADevice == "" {
+			continue
+		}
+		for name := range strings.SplitSeq(d.RDMADevice, ",") {
+			if port := name + ":1"; !slices.Contains(list, port) {
+				list = append(list, port)
+			}
+		}
+	}
+	if value := strings.Join(list, ","); isValue(value) {
+		return RDMAVariable + "=" + value
+	}
+	return ""
 }

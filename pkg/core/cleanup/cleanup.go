@@ -4,9 +4,11 @@ package cleanup
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"syscall"
 	"time"
 
 	"devinfo-cni.io/devinfo/store"
@@ -91,4 +93,180 @@ func (c *Cleaner) Foreign(key journal.Key, kind journal.Kind, name string) (why 
 		why = "is named after another container"
 	}
 	return why, err
+}
+
+// Garbage is the result of CollectStale.
+type Garbage struct {
+	Collected int // stale attachments that were deleted
+	Left      int // stale attachments with delegates, which only the runtime can delete
+	Swept     int // leftover files that were removed
+}
+
+// CollectStale deletes the stale attachments of all networks, and then sweeps. It is for a long-running caller
+// other than a runtime. If delegates is false, attachments with delegates are kept, because the caller cannot
+// run delegates. CollectStale calls rest before each attachment. It stops early, without an error, when ctx
+// ends. A CNI error, of type *types.Error, contains all failures.
+func (c *Cleaner) CollectStale(ctx context.Context, delegates bool, rest func(context.Context)) (g Garbage, err error) {
+	keys, err := c.Journal.All()
+	errs := []error{err}
+	for _, key := range keys {
+		rest(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		e, err := c.Journal.Get(key)
+		switch {
+		case errors.As(err, new(*store.CorruptError)), errors.As(err, new(*journal.FormatError)): // the entry cannot be read, so it is kept
+		case err != nil:
+			errs = append(errs, fmt.Errorf("attachment %s: %w", key, err))
+		case !c.Stale(e):
+		case len(e.Delegates) > 0 && !delegates:
+			g.Left++
+		default:
+			done, err := c.Collect(key, e, nil)
+			errs = append(errs, err)
+			if done {
+				g.Collected++
+			}
+		}
+	}
+	errs = append(errs, c.Sweep(func() { g.Swept++ }))
+	return g, failure.Translate(failure.Join(errs...))
+}
+
+// Collect deletes one attachment by its journal entry, and returns true, unless the entry has changed since the caller
+// read it. judged is the entry that the caller read. If judged is nil, the entry is corrupt, and complete adds
+// what the leases do not show. The lock on the entry prevents an ADD or DEL of the attachment meanwhile.
+func (c *Cleaner) Collect(key journal.Key, judged *journal.Entry, complete func(*journal.Entry)) (done bool, err error) {
+	e, corrupt, err := c.LockAnyway(key)
+	defer e.Unlock()
+	switch {
+	case err != nil || e == nil: // DEL has removed it
+	case corrupt != (judged == nil) || !corrupt && !e.Same(judged):
+		c.Log.Info("not collected, because the attachment was added again", "attachment", key.String())
+	default:
+		if corrupt {
+			complete(e)
+		}
+		r := c.Removal(e)
+		if there, err := link.HasNetns(e.Netns); err != nil || !there || !e.OfBoot(c.BootID) || link.NetnsNamesProcess(e.Netns) {
+			r.Netns = "" // the delegates must not get the path: it leads nowhere, or perhaps to another pod's namespace
+		}
+		done, err = true, r.Run()
+	}
+	if err != nil {
+		return false, fmt.Errorf("attachment %s: %w", key, err)
+	}
+	return done, nil
+}
+
+// Sweep removes files that killed calls left and that no journal entry mentions: leases, records, caches and
+// temporary files. It calls removed for each.
+func (c *Cleaner) Sweep(removed func()) error {
+	swept := func(dir string) func(string) {
+		return func(name string) {
+			c.Log.Info("removed a leftover file", "directory", dir, "name", name)
+			removed()
+		}
+	}
+	return errors.Join(
+		c.Journal.Sweep(swept(c.Node.StateDir)),
+		store.Open(c.Node.DeviceInfoDir).Sweep(swept(c.Node.DeviceInfoDir)),
+		store.Open(c.Node.CDIDir).Sweep(swept(c.Node.CDIDir)))
+}
+
+// A Removal ends one attachment. [Cleaner.Removal] fills its fields from the journal entry; the caller replaces
+// those that it knows better.
+type Removal struct {
+	*Cleaner
+	Log *slog.Logger
+
+	Entry *journal.Entry // locked, or not in the journal but reconstructed
+
+	Netns     string            // network namespace for the delegates' DEL; "" = gone
+	Delegates []json.RawMessage // the delegates that need a DEL
+	Result    json.RawMessage   // the last delegate's result
+	Dir, File string            // the device-info file
+
+	RestoreFile func() error // called instead of removing the device-info file; nil = remove it
+}
+
+// Removal returns the removal of an entry's attachment.
+func (c *Cleaner) Removal(e *journal.Entry) *Removal {
+	return &Removal{
+		Cleaner: c, Log: c.Log.With("attachment", e.Key.String()), Entry: e,
+		Netns: e.Netns, Delegates: e.Delegates, Result: e.Result, Dir: e.Dir, File: e.File,
+	}
+}
+
+// Run runs the delegates' DEL in reverse order, removes the CDI spec and the device-info file, and then releases the
+// leases and removes the entry. Missing files and leases count as removed. A failure does not stop the rest, but
+// keeps the entry.
+func (r *Removal) Run() error {
+	var errs []error
+	if len(r.Delegates) > 0 {
+		errs = r.delDelegates()
+	}
+	files := func() error { return failure.Join(r.RemoveSpec(), r.RemoveFile()) }
+	if r.Entry.Locked() == nil {
+		return failure.Join(append(errs, r.Journal.Unrecorded(r.Entry.Key, files))...)
+	}
+	if err := failure.Join(append(errs, files())...); err != nil {
+		return err
+	}
+	return r.Journal.Forget(r.Entry)
+}
+
+// mayRemove reports whether a file belongs to this attachment. If it belongs to another one, mayRemove logs a warning.
+func (r *Removal) mayRemove(kind journal.Kind, name string) (bool, error) {
+	if r.Journal.Holds(r.Entry.Key, kind, name) {
+		return true, nil
+	}
+	foreign, err := r.Foreign(r.Entry.Key, kind, name)
+	if foreign != "" {
+		r.Log.Warn("not removed: the "+kind.String()+" "+foreign, "file", name)
+	}
+	return err == nil && foreign == "", err
+}
+
+// RemoveFile removes the device-info file from the directory that was deviceInfoDir at ADD, or restores it.
+func (r *Removal) RemoveFile() error {
+	if r.File == "" {
+		return nil
+	}
+	ours, err := r.mayRemove(journal.OfFile, r.File)
+	if err != nil || !ours {
+		return err
+	}
+	if r.RestoreFile != nil {
+		return r.RestoreFile()
+	}
+	err = store.Open(r.Dir).Remove(r.File)
+	if errors.Is(err, syscall.EISDIR) { // ADD refuses a directory too
+		r.Log.Warn("device-info file not removed", "error", err)
+		return nil
+	}
+	return err
+}
+
+// RemoveSpec removes the CDI spec from the directory that was cdiDir at ADD, unless another program wrote it.
+func (r *Removal) RemoveSpec() error {
+	spec := r.Entry.CDI
+	if spec.File == "" {
+		return nil
+	}
+	ours, err := r.mayRemove(journal.OfSpec, spec.File)
+	if err != nil || !ours {
+		return err
+	}
+	dir := store.Open(spec.Dir)
+	_, err = check.ReadSpec(dir, spec.File)
+	switch {
+	case errors.As(err, new(syscall.Errno)):
+		return err
+	case err != nil: // ADD refuses it too
+		r.Log.Warn("CDI spec not removed: devinfo did not write it", "error", err)
+		return nil
+	}
+	return dir.Remove(spec.File)
 }

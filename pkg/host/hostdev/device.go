@@ -2,7 +2,14 @@
 // and representors. [Read] reads all devices. [OverVirtio] and [Ports] apply the same rules to one device.
 package hostdev
 
-import "devinfo-cni.io/pkg/host/sysfs"
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/sysfs"
+)
 
 // Kind is the kind of a device.
 type Kind string
@@ -64,4 +71,98 @@ type Device struct {
 	Representor string       // the device's own representor
 	Eswitch     string       // mode of the function's eswitch: "legacy" or "switchdev"; "" = none or unknown
 	RDMA        sysfs.RDMA
+}
+
+// Interfaces looks up one network interface. [*link.Kernel] implements it.
+type Interfaces interface {
+	// Interface returns an interface of the network namespace at path netns. It returns link.ErrNoInterface or
+	// link.ErrNoNetns if one of them does not exist.
+	Interface(netns, name string) (link.Interface, error)
+}
+
+// VirtioNIC is the driver of a virtio network card. A virtio device below a function with another driver
+// belongs to a vDPA device on virtio_vdpa.
+const VirtioNIC = "virtio-pci"
+
+// OverVirtio returns the place of the device behind a virtio device: the vDPA device directly above, else the vDPA
+// device in ethtool's bus_info (for drivers that do not put the virtio device below it), else the PCI function above,
+// else the virtio device itself. If the driver of the function is not [VirtioNIC], the interface belongs to a vDPA
+// device on the function, and the kernel does not report which one. The zero Place means that the virtio device does
+// not exist.
+func OverVirtio(sys *sysfs.FS, virtio, busInfo string) (at Place, byEthtool bool, err error) {
+	v, ok, err := sys.Virtio(virtio)
+	if err != nil || !ok {
+		return Place{}, false, err
+	}
+	if v.VDPA != "" {
+		return Place{"vdpa", v.VDPA}, false, nil
+	}
+	if _, ok, err := sys.VDPA(busInfo); err != nil || ok {
+		return Place{"vdpa", busInfo}, true, err
+	}
+	if v.PCI != nil {
+		return Place{"pci", v.PCI.String()}, false, nil
+	}
+	return Place{"virtio", virtio}, false, nil
+}
+
+// Ports returns the interfaces of a device, sorted by port, without representors. links is used only for vDPA devices.
+// The cost for a PF in switchdev mode grows with its VFs, see [sysfs.FS.PortsOf]. IPoIB children are included.
+func Ports(sys *sysfs.FS, links Interfaces, at Place) ([]sysfs.Port, error) {
+	if at.Bus == "vdpa" {
+		return portsOfVDPA(sys, links, at.Name)
+	}
+	ports, err := sys.PortsOf(at.Bus, at.Name)
+	ports = slices.DeleteFunc(ports, func(p sysfs.Port) bool { return link.Represents(p.PortName) })
+	slices.SortFunc(ports, byPort)
+	return ports, err
+}
+
+// byPort compares the interfaces of a device by port, and then by name because DevPort is 0 if the driver does not
+// number its ports.
+func byPort(a, b sysfs.Port) int { return cmp.Or(a.DevPort-b.DevPort, cmp.Compare(a.Name, b.Name)) }
+
+// portsOfVDPA returns the interfaces for which [OverVirtio] finds the vDPA device.
+func portsOfVDPA(sys *sysfs.FS, links Interfaces, name string) (list []sysfs.Port, err error) {
+	v, _, err := sys.VDPA(name)
+	if err != nil || v.Driver != "virtio" {
+		return nil, err
+	}
+	for _, virtio := range v.Virtio {
+		ports, err := sys.PortsOf("virtio", virtio)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range ports {
+			i, err := links.Interface("", p.Name)
+			if err != nil && !errors.Is(err, link.ErrNoInterface) {
+				return nil, err
+			}
+			if err == nil && (len(v.Virtio) == 1 || i.BusInfo == name) {
+				list = append(list, p)
+			}
+		}
+	}
+	return list, nil
+}
+
+// borrows reports whether an interface shows the device of another interface: an IPoIB child, or software such
+// as a port of a switch.
+func borrows(l link.InterfaceRecord) bool {
+	return l.Info.Kind != "" && l.Info.Kind != "ipoib" || link.IPoIBChild(l.Info.Kind, l.Link != "")
+}
+
+// Eswitches looks up representors on the eswitch of a PF, by the PF's PCI address. [*link.Kernel] implements it.
+type Eswitches interface {
+	Switchdev(pf string) (bool, error)
+	Representor(pf string, flavour link.Flavour, number int) (string, bool, error)
+}
+
+// CacheEswitches returns an Eswitches that reads the mode and the devlink ports of each PF only once, for
+// callers that look at many devices. It returns s itself if package link does not implement s.
+func CacheEswitches(s Eswitches) Eswitches {
+	if e, ok := s.(interface{ Once() link.Eswitch }); ok {
+		return e.Once()
+	}
+	return s
 }
