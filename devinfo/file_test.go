@@ -2,7 +2,9 @@ package devinfo_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
+	"log"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,4 +56,20 @@ func TestReadFileAcceptsWarnings(t *testing.T) {
 	if err != nil || i.VhostUser.Path != "a.sock" || len(i.Validate().Warnings()) != 2 {
 		t.Errorf("got %v, %v", i, err)
 	}
+}
+
+func Example() {
+	info, err := devinfo.ReadFile("testdata/npwg/4.3-pci.json")
+	if err != nil {
+		log.Fatal(err)
+	}
+	if info.Type == devinfo.TypePCI {
+		fmt.Println("VF", info.PCI.Address, "of", info.PCI.PFAddress)
+	}
+	// Output: VF 0000:01:02.2 of 0000:01:02.0
+}
+
+func ExampleDevicePluginFile() {
+	fmt.Println(devinfo.DevicePluginDir + "/" + devinfo.DevicePluginFile("vendor.example/vf", "0000:03:00.2"))
+	// Output: /var/run/k8s.cni.cncf.io/devinfo/dp/vendor.example-vf-0000:03:00.2-device.json
 }

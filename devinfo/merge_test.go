@@ -1,11 +1,110 @@
 package devinfo_test
 
 import (
+	"os"
 	"reflect"
+	"strings"
 	"testing"
 
 	"devinfo-cni.io/devinfo"
 )
+
+// FuzzParse checks that encoding and parsing again gives the same information, and that no input makes a method panic.
+func FuzzParse(f *testing.F) {
+	for name := range examples {
+		data, err := os.ReadFile(npwg + name)
+		must(f, err)
+		f.Add(data)
+	}
+	violations, err := os.ReadFile(npwg + "violations.txtar")
+	must(f, err)
+	for line := range strings.Lines(string(violations)) {
+		if strings.HasPrefix(line, "{") {
+			f.Add([]byte(line))
+		}
+	}
+	f.Add(full().Encode())
+	f.Add([]byte("{\"x\" : 1e400, \"pci\":{\"y\":\"<\xff\\ud800\"}, \"memif\": [ ], \"Memif\":{\"mode\":\"punt\"}}"))
+
+	f.Fuzz(func(t *testing.T, data []byte) {
+		i, err := devinfo.Parse(data)
+		if err != nil {
+			return
+		}
+		kept := true // whether Encode writes every key that Parse read
+		for _, v := range append(i.Validate(), i.ValidateDeclared()...) {
+			if s := v.String(); v.Path == "" || v.Rule == "" || strings.Contains(s, "\n") {
+				t.Errorf("violation %q", s)
+			}
+			kept = kept && !strings.HasPrefix(v.Rule, "must be spelled")
+		}
+		if kept {
+			same(t, "encoded", i, i)
+			same(t, "cloned", i.Clone(), i)
+		}
+	})
+}
+
+// same compares i with j, and then i encoded and parsed again with j.
+func same(t *testing.T, what string, i, j *devinfo.Info) {
+	t.Helper()
+	if !reflect.DeepEqual(i, j) {
+		t.Fatalf("%s: got\n%swant\n%s", what, i.Encode(), j.Encode())
+	}
+	data := i.Encode()
+	if len(data) > 1<<20 {
+		return
+	}
+	back, err := devinfo.Parse(data)
+	if err != nil {
+		t.Fatalf("%s: %v:\n%s", what, err, data)
+	}
+	if !reflect.DeepEqual(back, j) {
+		t.Fatalf("%s: read back\n%swant\n%s", what, back.Encode(), j.Encode())
+	}
+}
+
+// FuzzMerge merges three unrelated layers. It checks that the result survives encoding and parsing, that
+// merging again changes nothing, and that Merge does not change its arguments.
+func FuzzMerge(f *testing.F) {
+	layers := []string{"", "{}", string(full().Encode()), `{"type": "vdpa", "vdpa": {"path": 5, "driver": "vhost"}}`,
+		`{"type": "memif", "version": "1.0.0", "memif": {"mode": "punt", "role": ""}, "pci": []}`}
+	for name := range examples {
+		data, err := os.ReadFile(npwg + name)
+		must(f, err)
+		layers = append(layers, string(data))
+	}
+	for _, c := range merges {
+		f.Add(c.existing, c.found, c.declared)
+	}
+	for n := range layers {
+		f.Add(layers[n], layers[(n+1)%len(layers)], layers[(n+2)%len(layers)])
+		f.Add(layers[n], layers[n], "")
+	}
+	f.Fuzz(func(t *testing.T, existing, found, declared string) {
+		var i [3]*devinfo.Info
+		for n, text := range []string{existing, found, declared} {
+			i[n], _ = devinfo.Parse([]byte(text)) // an invalid text is an absent layer
+		}
+		var before [3]*devinfo.Info
+		for n := range i {
+			before[n] = i[n].Clone()
+		}
+		m := devinfo.Merge(i[0], i[1], i[2])
+		if !reflect.DeepEqual(i, before) {
+			t.Error("the layers have changed")
+		}
+		if m == nil {
+			if i != ([3]*devinfo.Info{}) {
+				t.Error("the layers are lost")
+			}
+			return
+		}
+		same(t, "merged", m, m)
+		same(t, "merged again", devinfo.Merge(m, i[1], i[2]), m)
+		same(t, "merged with what it is", devinfo.Merge(m, m, m), m)
+	})
+}
 
 // Layers are JSON; "" is a nil layer.
 var merges = []struct{ rule, existing, found, declared, want string }{

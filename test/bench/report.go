@@ -4,10 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"html"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"text/tabwriter"
 
 	"golang.org/x/sys/unix"
 )
@@ -88,4 +91,81 @@ func (t *table) picture(machine string) []byte {
 <text x="12" y="%d" fill="#555">%s</text>
 </svg>
 `, width, y+36, b.String(), left+gate, left+gate, y+4, y+24, html.EscapeString(machine))
+}
+
+// A row is one measurement. A row without a gate is only for comparison.
+type row struct {
+	Metric   string  `json:"metric"`
+	Measured float64 `json:"measured"` // in Unit
+	Unit     string  `json:"unit"`
+	Gate     float64 `json:"gate,omitzero"`
+	Stretch  float64 `json:"stretch,omitzero"`
+}
+
+// A table collects the measurements of several runs.
+type table struct {
+	rows []row
+	runs map[string][]float64 // by key
+}
+
+// key identifies a row: the last row of discoveries is a ratio and a time.
+func (r row) key() string { return r.Metric + " in " + r.Unit }
+
+func (t *table) add(r row) {
+	if t.runs == nil {
+		t.runs = map[string][]float64{}
+	}
+	if t.runs[r.key()] == nil {
+		t.rows = append(t.rows, r)
+	}
+	t.runs[r.key()] = append(t.runs[r.key()], r.Measured)
+}
+
+// settle sets each row to the median of its runs, and returns the number of rows above their gate.
+func (t *table) settle() (missed int) {
+	for n := range t.rows {
+		r := &t.rows[n]
+		r.Measured = median(t.runs[r.key()])
+		if r.Gate > 0 && r.Measured > r.Gate {
+			missed++
+		}
+	}
+	return missed
+}
+
+func (t *table) print(out io.Writer) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "metric\tmedian\truns\tgate\tstretch\t\n")
+	for _, gated := range []bool{true, false} {
+		for _, r := range t.rows {
+			if (r.Gate > 0) == gated {
+				runs := t.runs[r.key()]
+				fmt.Fprintf(w, "%s\t%.2f %s\t%.2f-%.2f\t%s\n", r.Metric, r.Measured, r.Unit, slices.Min(runs), slices.Max(runs), r.verdict())
+			}
+		}
+	}
+	w.Flush()
+}
+
+// verdict returns the gate, the stretch goal and the result, as columns.
+func (r row) verdict() string {
+	verdict := "ok"
+	switch {
+	case r.Gate == 0:
+		return "\t\t"
+	case r.Measured > r.Gate:
+		verdict = "MISS"
+	case r.Measured <= r.Stretch:
+		verdict = "ok, stretch too"
+	}
+	stretch := ""
+	if r.Stretch > 0 {
+		stretch = fmt.Sprintf("%.2f", r.Stretch)
+	}
+	return fmt.Sprintf("<= %.2f\t%s\t%s", r.Gate, stretch, verdict)
+}
+
+func median(list []float64) float64 {
+	list = slices.Sorted(slices.Values(list))
+	return (list[(len(list)-1)/2] + list[len(list)/2]) / 2
 }

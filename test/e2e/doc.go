@@ -17,7 +17,7 @@
 //	TestDriverAsDaemonSet            installed by docs/dra/README.md: scenarios that depend on the installation
 //	    main, agent; network, promises, sandbox
 //	TestDriverOffersCapturedDevices  offers a captured host's devices: docs/dra/from-device-plugin.md
-//	    nodedevices; scheduled, migration
+//	    nodedevices; migration
 //	TestWithMultus                   the devinfo plugin, with Multus and a device plugin
 //	    multus; deviceplugin
 //	TestAgentInstallation            devinfo-agent, installed by the manifests and commands in docs/install.md

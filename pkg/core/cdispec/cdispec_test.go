@@ -1,11 +1,18 @@
 package cdispec_test
 
 import (
+	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/containernetworking/cni/pkg/utils"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
+	"tags.cncf.io/container-device-interface/pkg/parser"
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"devinfo-cni.io/devinfo"
@@ -132,4 +139,148 @@ func TestIsDevinfoSpecChecksNameAndVariable(t *testing.T) {
 	if cdispec.IsDevinfoSpec(ours, cdispec.FileName(group.Kind, "other")) {
 		t.Error("recognized in a file of another name")
 	}
+}
+
+func TestFileNameMatchesCDILibrary(t *testing.T) {
+	for _, test := range [][3]string{{"devinfo-cni.io", "attachment", "c0ffee:net1"}, {"a.b", "c_d", "0"}} {
+		want := cdi.GenerateTransientSpecName(test[0], test[1], test[2]) + ".json"
+		if got := cdispec.FileName(test[0]+"/"+test[1], test[2]); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		if got, want := cdispec.Qualified(test[0]+"/"+test[1], test[2]), parser.QualifiedName(test[0], test[1], test[2]); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+func TestDeviceNameEscapesOnlyInvalidBytes(t *testing.T) {
+	for _, test := range [][3]string{
+		{"c0ffee", "net1", "c0ffee:net1"},
+		{"c0ffee", "eth0.100", "c0ffee:eth0.100"},
+		{"c0ffee", "net-1_a", "c0ffee:net-1_a"},
+		{"c0ffee", "-", "c0ffee::2d"},
+		{"c0ffee", "net_", "c0ffee:net:5f"},
+		{"c0ffee", "a@b:c", "c0ffee:a:40b:3ac"},
+		{"c0ffee", "é", "c0ffee::c3:a9"},
+	} {
+		if got := cdispec.DeviceName(test[0], test[1]); got != test[2] {
+			t.Errorf("%s, %s: got %s, want %s", test[0], test[1], got, test[2])
+		}
+	}
+}
+
+func TestVariableDiffersForEveryInterface(t *testing.T) {
+	for name, want := range map[string]string{
+		"net1": "DEVINFO_NET1", "net-1": "DEVINFO_NET_2D1", "net_1": "DEVINFO_NET_5F1", "NET1": "DEVINFO__4E_45_541", "eth0.100": "DEVINFO_ETH0_2E100", "é": "DEVINFO__C3_A9",
+	} {
+		if got := cdispec.Variable(name); got != want {
+			t.Errorf("%s: got %s, want %s", name, got, want)
+		}
+	}
+}
+
+// FuzzNames checks that the CDI library accepts every device name, and that two attachments have different names.
+func FuzzNames(f *testing.F) {
+	f.Add("c0ffee", "net1", "c0ffee", "net:1")
+	f.Add("c0-", "net_", "c0", "-net_")
+	f.Add("a", ":2d", "a", "-")
+	f.Add("A", "net1", "a", "NET1")
+	f.Fuzz(func(t *testing.T, id1, name1, id2, name2 string) {
+		if utils.ValidateContainerID(id1) != nil || utils.ValidateContainerID(id2) != nil || name1 == "" || name2 == "" {
+			return // invalid in CNI
+		}
+		one, two := cdispec.DeviceName(id1, name1), cdispec.DeviceName(id2, name2)
+		if err := parser.ValidateDeviceName(one); err != nil || cdispec.CheckName(one) != nil {
+			t.Errorf("%q, %q: %v", id1, name1, err)
+		}
+		if same := id1 == id2 && name1 == name2; (one == two) != same {
+			t.Errorf("%q, %q and %q, %q: %s and %s", id1, name1, id2, name2, one, two)
+		}
+		if a, b := cdispec.Variable(name1), cdispec.Variable(name2); (a == b) != (name1 == name2) || strings.Trim(a, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != "" {
+			t.Errorf("%q and %q: %s and %s", name1, name2, a, b)
+		}
+	})
+}
+
+// FuzzCheck checks that CheckKind and CheckName accept the same texts as the CDI library, except for the
+// maximum lengths.
+func FuzzCheck(f *testing.F) {
+	long := func(n int) string { return strings.Repeat("a", n) }
+	for _, s := range []string{"", "a", "0", "a-", "-a", "a:b", "a/b", "a.b/c", "0/a", "a/b/c", "a=b", "a b", "aé", "A_z.9", "a/", "/a",
+		long(253) + "/" + long(63), long(254) + "/a", "a/" + long(64)} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		vendor, class := parser.ParseQualifier(s)
+		kind := cdispec.CheckKind(s) == nil
+		want := parser.IsQualifiedName(s+"=a") && len(vendor) <= 253 && len(class) <= 63
+		if kind != want {
+			t.Errorf("kind %q: accepted: %t, want %t", s, kind, want)
+		}
+		if name := cdispec.CheckName(s) == nil; name != parser.IsQualifiedName("a/b="+s) {
+			t.Errorf("name %q: accepted: %t", s, name)
+		}
+	})
+}
+
+// facts returns the values of net1's variables by suffix.
+func facts(a cdispec.Device, t *testing.T) map[string]string {
+	a.Kind, a.Name, a.IfName = cdispec.DefaultKind, "a", "net1"
+	list := map[string]string{}
+	for _, v := range spec(t, a).Devices[0].ContainerEdits.Env[1:] {
+		name, value, _ := strings.Cut(v, "=")
+		list[strings.TrimPrefix(name, "DEVINFO_NET1_")] = value
+	}
+	return list
+}
+
+// The table in docs/reference.md lists the keys that each variable takes its value from. A device with all
+// keys must have exactly the variables of its type.
+func TestVariablesMatchReferenceTable(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/reference.md")
+	schema, err2 := os.ReadFile("../../../docs/schema/device-info.json")
+	if err != nil || err2 != nil {
+		t.Fatal(err, err2)
+	}
+	var format struct {
+		Properties map[devinfo.Type]struct{ Properties map[string]any }
+	}
+	must(t, json.Unmarshal(schema, &format))
+	rows := regexp.MustCompile("(?m)^\\| `DEVINFO_NET1_([A-Z_]+)` \\| (.*?) \\|").FindAllStringSubmatch(string(text), -1)
+	for _, of := range []devinfo.Type{devinfo.TypePCI, devinfo.TypeVDPA, devinfo.TypeVhostUser, devinfo.TypeMemif} {
+		device, want := map[string]string{}, map[string]string{}
+		for key := range format.Properties[of].Properties {
+			device[key] = "/dir/" + key
+		}
+		for _, row := range rows {
+			for _, m := range regexp.MustCompile("`([a-z-]+)(?:\\.([a-z-]+))?`").FindAllStringSubmatch(row[2], -1) {
+				if m[1] == "type" {
+					want[row[1]] = string(of)
+				} else if value := device[m[2]]; m[1] == string(of) {
+					want[row[1]] = value // "" = the schema has no such key
+				}
+			}
+		}
+		encoded, err := json.Marshal(map[string]any{"type": of, "version": devinfo.SpecVersion, string(of): device})
+		must(t, err)
+		info, err := devinfo.Parse(encoded)
+		must(t, err)
+		equal(t, string(of), facts(cdispec.Device{Info: info, Mounts: []cdispec.Mount{{Host: "/x", Container: "/dir"}}}, t), want)
+	}
+}
+
+func TestVariablesLeaveOutInvalidValues(t *testing.T) {
+	for _, test := range []struct {
+		pci  devinfo.PCI
+		want []string
+	}{
+		{devinfo.PCI{}, []string{"TYPE"}},
+		{devinfo.PCI{Address: "0000:3b:00.3", RDMADevice: "a\x00b"}, []string{"PCI_ADDRESS", "TYPE"}},
+		{devinfo.PCI{Address: strings.Repeat("x", 5000), RDMADevice: "mlx5_2"}, []string{"RDMA_DEVICE", "TYPE"}},
+	} {
+		got := slices.Sorted(maps.Keys(facts(cdispec.Device{Info: &devinfo.Info{Type: devinfo.TypePCI, PCI: &test.pci}}, t)))
+		equal(t, "names", got, test.want)
+	}
+	socket := &devinfo.Info{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Path: "/not/given"}}
+	equal(t, "socket", facts(cdispec.Device{Info: socket}, t), map[string]string{"TYPE": "vhost-user"})
 }
