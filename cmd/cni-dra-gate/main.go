@@ -1,13 +1,14 @@
 // Cni-dra-gate is the createRuntime hook (OCI runtime specification) of each container of a claim. cni-dra-driver
 // installs it on the node and names it in its CDI specs. The hook fails the container unless the container is in the
-// network namespace that was attached. For example, it fails the containers of the pod's next sandbox until the driver
-// has attached that sandbox.
+// network namespace that was attached, or, if the claim has no network, in the pod that holds the claim. For example,
+// it fails the containers of the pod's next sandbox until the driver has attached that sandbox.
 //
-//	cni-dra-gate NAMESPACE ATTACHMENT
+//	cni-dra-gate NAMESPACE CLAIM
+//	cni-dra-gate pod/UID CLAIM
 //
-// NAMESPACE is the path of the attached network namespace. ATTACHMENT is the first part of the error message, for
-// the pod's author. Standard input has the state of the container. The program imports little, because it starts for
-// each container.
+// NAMESPACE is the path of the attached network namespace. CLAIM is the first part of the error message, for the pod's
+// author. Standard input has the state of the container. The program imports little, because it starts for each
+// container.
 package main
 
 import (
@@ -17,6 +18,7 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"strings"
 )
 
 func main() {
@@ -26,32 +28,67 @@ func main() {
 	}
 }
 
-// check returns an error unless the container is in the attached network namespace.
+// check returns an error unless the container may start.
 func check(args []string, state io.Reader, proc string) error {
 	if len(args) != 2 {
-		return errors.New("cni-dra-gate: want two arguments, the path of a network namespace and the name of its attachment: cni-dra-driver and this program are of different versions")
+		return errors.New("cni-dra-gate: want two arguments, what to admit and the name of the claim: cni-dra-driver and this program are of different versions")
 	}
-	var container struct {
-		Pid int `json:"pid"`
-	}
+	var container container
 	if err := json.NewDecoder(io.LimitReader(state, 1<<20)).Decode(&container); err != nil {
 		return errors.New(args[1] + ": cannot read the runtime's state of the container: " + err.Error())
 	}
-	has, err := os.Stat(proc + "/" + strconv.Itoa(container.Pid) + "/ns/net")
-	if err != nil {
-		return errors.New(args[1] + ": cannot read the container's network namespace: " + err.Error())
+	err := error(nil)
+	if pod, is := strings.CutPrefix(args[0], "pod/"); is {
+		err = container.isOf(pod)
+	} else {
+		err = container.isIn(args[0], proc)
 	}
-	attached, err := os.Stat(args[0])
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return errors.New(args[1] + ", in a sandbox that has ended, not in the sandbox of this container: " + remedy)
-	case err != nil:
-		return errors.New(args[1] + ": cannot read the attached network namespace: " + err.Error())
-	case !os.SameFile(has, attached):
-		return errors.New(args[1] + ", in a different sandbox, not in the sandbox of this container: " + remedy)
+	if err != nil {
+		return errors.New(args[1] + err.Error())
 	}
 	return nil
 }
 
-const remedy = "the runtime creates the container again once the driver has attached this sandbox; a claim belongs to one pod " +
+// container is the runtime's state of a container.
+type container struct {
+	Pid         int               `json:"pid"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+// isIn returns an error unless the container is in a network namespace.
+func (c container) isIn(netns, proc string) error {
+	has, err := os.Stat(proc + "/" + strconv.Itoa(c.Pid) + "/ns/net")
+	if err != nil {
+		return errors.New(": cannot read the container's network namespace: " + err.Error())
+	}
+	attached, err := os.Stat(netns)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return errors.New(", in a sandbox that has ended, not in the sandbox of this container: " + remedy)
+	case err != nil:
+		return errors.New(": cannot read the attached network namespace: " + err.Error())
+	case !os.SameFile(has, attached):
+		return errors.New(", in a different sandbox, not in the sandbox of this container: " + remedy)
+	}
+	return nil
+}
+
+// isOf returns an error unless the container is of a pod. The runtimes' own annotations name its pod; those of the pod
+// cannot replace them.
+func (c container) isOf(pod string) error {
+	known := false
+	for _, key := range []string{"io.kubernetes.cri.sandbox-uid", "io.kubernetes.pod.uid"} { // of containerd, and of CRI-O
+		if uid, has := c.Annotations[key]; has && uid != pod {
+			return errors.New(", not by the pod of this container: " + remedy)
+		} else if has {
+			known = true
+		}
+	}
+	if !known {
+		return errors.New(": the runtime does not tell the pod of this container by an annotation: use containerd or CRI-O")
+	}
+	return nil
+}
+
+const remedy = "the runtime creates the container again once the driver has given the claim to this sandbox; a claim belongs to one pod " +
 	"(a Deployment whose pods share a claim needs strategy Recreate, or maxSurge: 0); if it takes more than a minute, check that cni-dra-driver runs on the node"

@@ -8,7 +8,7 @@ import (
 )
 
 // The test uses files as namespaces, because device and inode identify both.
-func TestGateAdmitsContainerOnlyToAttachedNetns(t *testing.T) {
+func TestGateAdmitsOnlyContainersOfItsPod(t *testing.T) {
 	dir := t.TempDir()
 	make := func(name string) string {
 		t.Helper()
@@ -30,18 +30,29 @@ func TestGateAdmitsContainerOnlyToAttachedNetns(t *testing.T) {
 		t.Fatal(err)
 	}
 	const state = `{"ociVersion":"1.0.2","id":"c1","annotations":{"pid":"8"},"pid":7,"status":"creating"}`
+	annotated := func(annotations string) string { return `{"pid":7,"annotations":{` + annotations + `}}` }
+	const containerd, crio = `"io.kubernetes.cri.sandbox-uid":`, `"io.kubernetes.pod.uid":`
+	of := []string{"pod/6e0c", "claim ns/a"}
 	for name, test := range map[string]struct {
 		args  []string
 		state string
 		says  string // "" = the container may start
 	}{
-		"its own":       {[]string{pod, "claim ns/a"}, state, ""},
-		"another's":     {[]string{other, "claim ns/a"}, state, "claim ns/a, in a different sandbox"},
-		"one that went": {[]string{filepath.Join(dir, "netns/gone"), "claim ns/a"}, state, "claim ns/a, in a sandbox that has ended"},
-		"no process":    {[]string{pod, "claim ns/a"}, `{"pid":8}`, "claim ns/a: cannot read the container's network namespace"},
-		"no pid":        {[]string{pod, "claim ns/a"}, `{}`, "cannot read the container's network namespace"},
-		"no state":      {[]string{pod, "claim ns/a"}, "", "cannot read the runtime's state"},
-		"no arguments":  {nil, state, "different versions"},
+		"its own":                      {[]string{pod, "claim ns/a"}, state, ""},
+		"another's":                    {[]string{other, "claim ns/a"}, state, "claim ns/a, in a different sandbox"},
+		"one that went":                {[]string{filepath.Join(dir, "netns/gone"), "claim ns/a"}, state, "claim ns/a, in a sandbox that has ended"},
+		"no process":                   {[]string{pod, "claim ns/a"}, `{"pid":8}`, "claim ns/a: cannot read the container's network namespace"},
+		"no pid":                       {[]string{pod, "claim ns/a"}, `{}`, "cannot read the container's network namespace"},
+		"no state":                     {[]string{pod, "claim ns/a"}, "", "cannot read the runtime's state"},
+		"its pod's, by containerd":     {of, annotated(containerd + `"6e0c"`), ""},
+		"its pod's, by CRI-O":          {of, annotated(crio + `"6e0c"`), ""},
+		"another pod's, by containerd": {of, annotated(containerd + `"6e0d"`), "claim ns/a, not by the pod of this container"},
+		"another pod's, by CRI-O":      {of, annotated(crio + `"6e0d"`), "claim ns/a, not by the pod of this container"},
+		"a pod that adds CRI-O's":      {of, annotated(containerd + `"6e0d",` + crio + `"6e0c"`), "claim ns/a, not by the pod of this container"},
+		"a pod that adds containerd's": {of, annotated(containerd + `"6e0c",` + crio + `"6e0d"`), "claim ns/a, not by the pod of this container"},
+		"no pod":                       {of, state, "claim ns/a: the runtime does not tell the pod"},
+		"an empty pod":                 {of, annotated(containerd + `""`), "claim ns/a, not by the pod of this container"},
+		"no arguments":                 {nil, state, "different versions"},
 	} {
 		err := check(test.args, strings.NewReader(test.state), filepath.Join(dir, "proc"))
 		if test.says == "" && err != nil || test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)) {

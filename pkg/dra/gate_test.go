@@ -17,7 +17,7 @@ import (
 )
 
 // createContainer returns the error of a runtime that creates a container with these gates. It resolves each
-// CDI spec and runs its hook, which compares network namespaces: see cmd/cni-dra-gate.
+// CDI spec and runs its hook, which compares network namespaces or pods: see cmd/cni-dra-gate.
 func (r *rig) createContainer(sb *api.PodSandbox, gates ...string) error {
 	for _, gate := range gates {
 		data, err := os.ReadFile(filepath.Join(r.options.CDIDir, cdispec.FileName(driverName+"/claim", gate)))
@@ -32,7 +32,7 @@ func (r *rig) createContainer(sb *api.PodSandbox, gates ...string) error {
 			if hook.HookName != "createRuntime" || hook.Path != r.options.Gate || len(hook.Args) != 3 {
 				return fmt.Errorf("hook %+v", hook)
 			}
-			if hook.Args[1] != netnsOf(sb) {
+			if hook.Args[1] != "pod/"+sb.Uid && hook.Args[1] != netnsOf(sb) {
 				return errors.New(hook.Args[2])
 			}
 		}
@@ -40,18 +40,56 @@ func (r *rig) createContainer(sb *api.PodSandbox, gates ...string) error {
 	return nil
 }
 
-// The driver may not be running when a pod gets another sandbox.
-func TestGateOfSandboxRejectsOtherSandboxes(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
+// variant is a kind of claims and pods. A promise about claims is tested for all variants.
+type variant struct {
+	name, parameters string
+	gate             string // of request r
+	hostNetwork      bool
+}
+
+func variants() []variant {
+	return []variant{
+		{"with a network", network(`{"type":"sriov"}`), "u1_r", false},
+		{"for device nodes", "", "u1_r_" + vf3, false},
+		{"for device nodes, in a pod on the host's network", "", "u1_r_" + vf3, true},
+	}
+}
+
+// inBubbles runs a test for each variant.
+func inBubbles(t *testing.T, test func(t *testing.T, r *rig, p *plugins, of variant)) {
+	for _, of := range variants() {
+		t.Run(of.name, bubble(func(t *testing.T, r *rig, p *plugins) {
+			r.useJournal("mlx5-switchdev", strings.Replace(ownRules, `.vfIndex == 3`, `.vfIndex >= 0`, 1))
+			test(t, r, p, of)
+		}))
+	}
+}
+
+// sandboxOf returns a sandbox of a pod of this variant.
+func (r *rig) sandboxOf(of variant, id, pod string) *api.PodSandbox {
+	sb := r.sandbox(id, pod)
+	if of.hostNetwork {
+		sb.Linux.Namespaces = sb.Linux.Namespaces[:1]
+	}
+	return sb
+}
+
+// The driver may not be running when a pod gets another sandbox, or when another pod has the claim.
+func TestGateRejectsContainersOutsideItsPod(t *testing.T) {
+	inBubbles(t, func(t *testing.T, r *rig, _ *plugins, of variant) {
 		r.start()
-		r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
-		first, second := r.sandbox("s1", "pod"), r.sandbox("s2", "pod")
-		says(t, r.createContainer(first, "u1_x"), "unresolvable CDI device")
+		r.prepare(ownClaim("u1", vf3, of.parameters))
+		first, second := r.sandboxOf(of, "s1", "pod"), r.sandboxOf(of, "s2", "pod")
+		if hasNetwork := of.parameters != ""; hasNetwork {
+			says(t, r.createContainer(first, of.gate), "unresolvable CDI device")
+		} else { // the pod's next sandbox may have the device too
+			second = r.sandboxOf(of, "s2", "other")
+		}
 		must(t, r.runPod(first))
-		must(t, r.createContainer(first, "u1_x"))
-		says(t, r.createContainer(second, "u1_x"), "claim ns/a, request x, is held by pod ns/pod (net1)")
+		must(t, r.createContainer(first, of.gate))
+		says(t, r.createContainer(second, of.gate), "claim ns/claim-u1, request r, is held by pod ns/pod")
 		// A spec without the hook, from an earlier driver, still opens. The driver adds the hook.
-		file := filepath.Join(r.options.CDIDir, cdispec.FileName(driverName+"/claim", "u1_x"))
+		file := filepath.Join(r.options.CDIDir, cdispec.FileName(driverName+"/claim", of.gate))
 		var spec map[string]any
 		must(t, json.Unmarshal([]byte(difftest.Read(t, file)), &spec))
 		delete(spec["devices"].([]any)[0].(map[string]any)["containerEdits"].(map[string]any), "hooks")
@@ -59,15 +97,16 @@ func TestGateOfSandboxRejectsOtherSandboxes(t *testing.T) {
 		must(t, err)
 		r.stop()
 		must(t, os.WriteFile(file, old, 0o644))
-		must(t, r.createContainer(second, "u1_x"))
+		must(t, r.createContainer(second, of.gate))
 		r.start()
 		r.listSandboxes(first)
 		waitIdle()
-		must(t, r.createContainer(first, "u1_x"))
-		says(t, r.createContainer(second, "u1_x"), "claim ns/a")
+		must(t, r.createContainer(first, of.gate))
+		says(t, r.createContainer(second, of.gate), "claim ns/claim-u1")
 		difftest.Equal(t, strings.Count(difftest.Read(t, file), r.options.Gate), 1)
 		r.endPod(first)
-		says(t, r.createContainer(second, "u1_x"), "unresolvable CDI device")
+		r.unprepare("u1")
+		says(t, r.createContainer(second, of.gate), "unresolvable CDI device")
 	})
 }
 

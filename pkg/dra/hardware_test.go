@@ -63,7 +63,15 @@ func (r *rig) addDevices() {
 	r.plugins.kernel = r.kernel
 }
 
-func netnsOf(sb *api.PodSandbox) string { return sb.Linux.Namespaces[1].Path }
+// netnsOf returns the network namespace of a sandbox, or "" for the host's.
+func netnsOf(sb *api.PodSandbox) string {
+	for _, ns := range sb.GetLinux().GetNamespaces() {
+		if ns.Type == "network" {
+			return ns.Path
+		}
+	}
+	return ""
+}
 
 // onDevice allocates a device to the n-th request of a claim. The plugin moves it into the pod. If driver is
 // not "", the class requests it.

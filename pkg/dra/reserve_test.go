@@ -49,9 +49,7 @@ func (r *rig) expectRejected(sb *api.PodSandbox, by string) {
 }
 
 func TestClaimBelongsToOnePodUntilItsSandboxEnds(t *testing.T) {
-	for _, of := range map[string]struct {
-		parameters, gate string
-	}{"with a network": {network(`{"type":"sriov"}`), "u1_r"}, "for device nodes": {"", "u1_r_" + vf3}} {
+	for _, of := range variants() {
 		for _, pods := range [][2][]string{ // in status.reservedFor at Prepare, and later
 			{{"one", "two"}, {"one", "two"}}, {{"one"}, {"one", "two"}}, {{"one"}, {"two"}},
 		} {
@@ -63,24 +61,26 @@ func TestClaimBelongsToOnePodUntilItsSandboxEnds(t *testing.T) {
 				r.readClaims(func() (*resourceapi.ResourceClaim, error) { return now, nil })
 				r.startSynchronized()
 				r.prepare(now)
-				first := r.runSandbox("s1", "one")
+				first := r.sandboxOf(of, "s1", "one")
+				must(t, r.runPod(first))
 				now = r.reserveFor(claim, pods[1]...)
 				must(t, r.createContainer(first, of.gate))
 				adds := p.calls("")
-				r.expectRejected(r.sandbox("s2", "two"), "one")
+				r.expectRejected(r.sandboxOf(of, "s2", "two"), "one")
 				r.prepare(now) // the kubelet restarts
-				r.expectRejected(r.sandbox("s3", "two"), "one")
+				r.expectRejected(r.sandboxOf(of, "s3", "two"), "one")
 				must(t, r.createContainer(first, of.gate))
 				r.expectCalls("", adds)
 				r.endPod(first)
-				second := r.runSandbox("s4", "two")
+				second := r.sandboxOf(of, "s4", "two")
+				must(t, r.runPod(second))
 				must(t, r.createContainer(second, of.gate))
 				now = r.reserveFor(claim, "two", "one")
-				r.expectRejected(r.sandbox("s5", "one"), "two")
+				r.expectRejected(r.sandboxOf(of, "s5", "one"), "two")
 				r.startSynchronized(second)
 				waitIdle()
 				must(t, r.createContainer(second, of.gate))
-				r.expectRejected(r.sandbox("s6", "one"), "two")
+				r.expectRejected(r.sandboxOf(of, "s6", "one"), "two")
 				r.expectHolders("pci-0000:03:00.5", "claim ns/claim-u1")
 				r.endAndUnprepare(second, "u1")
 			})
@@ -139,8 +139,9 @@ func TestSandboxStartsWithoutAPIServer(t *testing.T) {
 		"no answer": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
 		"refused":   func(context.Context) error { return errors.New("connection refused") },
 	} {
-		inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-			claim := r.claimOf("a", "u1", "one", netRequest{"x", "net1", ""})
+		inBubbles(t, func(t *testing.T, r *rig, _ *plugins, of variant) {
+			claim := r.reserveFor(ownClaim("u1", vf3, of.parameters), "one")
+			claim.Status.ReservedFor = claim.Status.ReservedFor[1:]
 			now, isAway := r.reserveFor(claim, "two"), true
 			r.options.Read = func(ctx context.Context, _ kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
 				if isAway {
@@ -150,21 +151,27 @@ func TestSandboxStartsWithoutAPIServer(t *testing.T) {
 			}
 			r.startSynchronized()
 			r.prepare(claim)
-			first := r.runSandbox("s1", "one")
+			first, second := r.sandboxOf(of, "s1", "one"), r.sandboxOf(of, "s2", "two")
+			must(t, r.runPod(first))
 			began := time.Now()
-			second := r.runSandbox("s2", "two")
+			must(t, r.runPod(second))
 			if took := time.Since(began); took > time.Second {
 				t.Errorf("%s: it took %v", name, took)
 			}
-			says(t, r.createContainer(second, "u1_x"), "is held by pod ns/one")
+			says(t, r.createContainer(second, of.gate), "is held by pod ns/one")
 			isAway = false
 			time.Sleep(5 * time.Minute)
-			says(t, r.createContainer(second, "u1_x"), "is held by pod ns/one")
+			says(t, r.createContainer(second, of.gate), "is held by pod ns/one")
+			must(t, r.createContainer(first, of.gate))
 			r.endPod(first)
-			says(t, r.createContainer(second, "u1_x"), "unresolvable CDI device")
+			if r.createContainer(second, of.gate) == nil {
+				t.Errorf("%s: a container starts before its pod has the claim", name)
+			}
 			time.Sleep(2 * time.Minute)
-			must(t, r.createContainer(second, "u1_x"))
-			difftest.Equal(t, p.interfaceNames(), []string{"s2 net1"})
+			must(t, r.createContainer(second, of.gate))
+			if r.createContainer(first, of.gate) == nil {
+				t.Errorf("%s: a container of the former pod starts", name)
+			}
 			r.endAndUnprepare(second, "u1")
 		})
 	}

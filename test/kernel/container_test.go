@@ -139,10 +139,13 @@ func TestGateRefusesContainerInOtherNetworkNamespace(t *testing.T) {
 			{"another's, in a user namespace", gate, other, true, "cni-dra-driver: claim ns/a, in a different sandbox"},
 			{"one that has ended", gate, "/run/netns/gone", false, "cni-dra-driver: claim ns/a, in a sandbox that has ended"},
 			{"no program", gate + "-that-is-gone", pod, false, "no such file or directory"},
+			{"its pod's", gate, "pod/6e0c", false, ""},
+			{"another pod's", gate, "pod/6e0d", true, "cni-dra-driver: claim ns/a, not by the pod of this container"},
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				must(t, os.WriteFile(cdiDir+"/gate.json", []byte(gateSpec(c.program, c.attached)), 0o644))
 				dir, config := ociSpec(t, pod, "A")
+				config.Annotations = map[string]string{"io.kubernetes.cri.sandbox-uid": "6e0c"}
 				if c.users { // a user namespace cannot mount the sysfs of the pod's network namespace
 					inUserNamespace(&config, 0)
 					config.Mounts = slices.DeleteFunc(config.Mounts, func(m oci.Mount) bool { return m.Type == "sysfs" || m.Type == "cgroup" })

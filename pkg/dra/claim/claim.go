@@ -229,6 +229,9 @@ func (r *records) setRecord(c *claim, record *state.Claim, saved bool) {
 	if rdmaVariable(c.record.Attachments) != rdmaVariable(record.Attachments) {
 		r.table.wakePod(c.pod) // the gates of the pod's other claims list its RDMA devices too
 	}
+	if record.Pod != c.record.Pod {
+		c.gatesOpen = map[int]bool{} // the gates of devices without a network still admit the former pod
+	}
 	c.record, c.unsaved = record, !saved || record.Pod != c.pod
 	if saved {
 		c.neverSaved = false

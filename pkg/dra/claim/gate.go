@@ -135,12 +135,7 @@ func (g *gate) openGate(c *claim, at *state.Attachment) error {
 	if userns {
 		spec.Devices[0].Annotations = map[string]string{userNamespaceKey: "true"}
 	}
-	if at.Bare() { // a CDI device must have an edit, and there is no interface name to derive a variable from
-		variable := "CNI_DRA_GATE_" + strings.NewReplacer("-", "_", ".", "_").Replace(name)
-		spec.Devices[0].ContainerEdits.Env = []string{variable + "=" + name}
-	} else {
-		g.addHook(c, at, spec)
-	}
+	g.addHook(c, at, spec)
 	if spec.Version, err = specs.MinimumRequiredVersion(spec); err != nil {
 		return err
 	}
@@ -163,15 +158,27 @@ func (g *gate) leaseBare(c *claim) error {
 	return g.node.Leases.LeaseBare(c.record)
 }
 
-// addHook adds a hook that fails containers in any network namespace except the attached one, such as
-// containers of the pod's next sandbox. The hook needs neither the driver nor its NRI connection.
+// addHook adds a hook that fails containers for which the gate was not opened, such as those of another pod, or of the
+// pod's next sandbox. The hook needs neither the driver nor its NRI connection.
 func (g *gate) addHook(c *claim, at *state.Attachment, spec *specs.Spec) {
-	pod := podOf(at)
-	what := fmt.Sprintf("claim %s, request %s, is held by pod %s/%s (%s)", c.name(), at.Request, pod.Namespace, pod.Name, at.IfName)
+	pod, ifName := c.record.Pod, ""
+	if !at.Bare() {
+		pod, ifName = podOf(at), " ("+at.IfName+")"
+	}
+	what := fmt.Sprintf("claim %s, request %s, is held by pod %s/%s%s", c.name(), at.Request, pod.Namespace, pod.Name, ifName)
 	spec.Devices[0].ContainerEdits.Hooks = []*specs.Hook{{
-		HookName: "createRuntime", Path: g.hook, Args: []string{filepath.Base(g.hook), at.Netns, what},
+		HookName: "createRuntime", Path: g.hook, Args: []string{filepath.Base(g.hook), admitted(c.record, at), what},
 		Timeout: new(10), // seconds; the hook takes milliseconds
 	}}
+}
+
+// admitted returns the argument of cni-dra-gate that names the containers for which the gate is open. A gate without
+// a network opens before the sandbox exists, and its pod may be on the host's network.
+func admitted(record *state.Claim, at *state.Attachment) string {
+	if at.Bare() {
+		return "pod/" + record.Pod.UID
+	}
+	return at.Netns
 }
 
 // mountableInfoFile returns the path of the device-info file, or "" if a user other than root could replace it
@@ -215,7 +222,7 @@ func (g *gate) closeGate(record *state.Claim, at *state.Attachment) error {
 // isOpen reports whether the gate of an attachment is open and its spec is current. A reboot or another program may
 // have removed the spec, the lease, or the file of a device plugin. A spec from before the sandbox was known may list
 // device nodes that the pod cannot open. Each spec must set rdma, because the last of several specs sets the variable
-// for the container. A spec of an earlier driver may lack the hook.
+// for the container. A spec of an earlier driver may lack the hook, and the claim may have changed its pod.
 func (g *gate) isOpen(record *state.Claim, at *state.Attachment, rdma string) bool {
 	if at.Bare() && !(g.node.Leases.IsHeld(record) && g.node.HasPluginFile(at)) {
 		return false
@@ -229,7 +236,8 @@ func (g *gate) isOpen(record *state.Claim, at *state.Attachment, rdma string) bo
 		return false
 	}
 	hook, _ := json.Marshal(g.hook)
-	return at.Bare() || bytes.Contains(spec, hook)
+	its, _ := json.Marshal(admitted(record, at))
+	return bytes.Contains(spec, hook) && bytes.Contains(spec, its)
 }
 
 // device returns an attachment as the kubelet and the pod's metadata show it.
