@@ -176,6 +176,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 		Netns: link.CheckNetns, Unexposed: safefile.UnexposedBelow,
 		Status:  func(ctx context.Context, r status.Report) error { return status.Apply(ctx, client, r) },
 		Read:    dra.ReadClaim(client),
+		List:    dra.ListClaims(client),
 		Notify:  dra.PostNotices(client, driver, o.nodeName, log),
 		Metrics: registry, Log: log,
 		Devices: devices.Options{

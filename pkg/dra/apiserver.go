@@ -37,6 +37,17 @@ func ReadClaim(client kubernetes.Interface) func(context.Context, kubeletplugin.
 	}
 }
 
+// ListClaims returns a function for [claim.Options.List] that reads claims from the API server.
+func ListClaims(client kubernetes.Interface) func(context.Context, string) ([]resourceapi.ResourceClaim, error) {
+	return func(ctx context.Context, namespace string) ([]resourceapi.ResourceClaim, error) {
+		list, err := client.ResourceV1().ResourceClaims(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, err
+		}
+		return list.Items, nil
+	}
+}
+
 // ReadLabels returns a function that reads the labels of a Node object from the API server's cache.
 func ReadLabels(client kubernetes.Interface, name string) func(context.Context) (map[string]string, error) {
 	return func(ctx context.Context) (map[string]string, error) {
@@ -52,6 +63,7 @@ func ReadLabels(client kubernetes.Interface, name string) func(context.Context) 
 // Failures are only logged, because the claim's status has the same information.
 func PostNotices(client kubernetes.Interface, driver, node string, log *slog.Logger) func(claim.Notice) {
 	const patience, longest, rest = 30 * time.Second, 1024, "..." // an Event's note has at most 1024 bytes
+	node = node[:min(len(node), 128)]                             // an Event's reportingInstance has at most 128
 	return func(n claim.Notice) {
 		if len(n.Text) > longest {
 			n.Text = strings.ToValidUTF8(n.Text[:longest-len(rest)], "") + rest // do not split a character

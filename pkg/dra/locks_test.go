@@ -41,6 +41,10 @@ func (r *rig) withLockCheck(locks func()) claim.Options {
 		ask("claim")
 		return r.options.Read(ctx, ref)
 	}
+	o.List = func(ctx context.Context, namespace string) ([]resourceapi.ResourceClaim, error) {
+		ask("claims")
+		return r.options.List(ctx, namespace)
+	}
 	o.Step = func(name string) {
 		ask("write or exec")
 		if r.options.Step != nil {
@@ -81,6 +85,6 @@ func TestNoMutexIsHeldDuringOutsideCalls(t *testing.T) {
 		b.recordMultus(multusEntry("other", "s0", b.dir, exclusiveLease("pci-0000:03:00.4")))
 		says(t, b.runPod(b.sandbox("s2", "pod2")), "is held by")
 		asked := slices.Sorted(maps.Keys(b.outsideCalls))
-		difftest.Equal(t, asked, []string{"claim", "device plugins", "host", "lineage", "netns", "netns, with the journal locked", "notice", "others", "status", "write or exec"})
+		difftest.Equal(t, asked, []string{"claims", "device plugins", "host", "lineage", "netns", "netns, with the journal locked", "notice", "others", "status", "write or exec"})
 	})
 }

@@ -95,6 +95,7 @@ func runModel(t *testing.T, seed uint64) {
 	r.options.Devices.Journal = journalIn(r.dir, "boot1")
 	m := &model{rig: r, random: rand.New(rand.NewPCG(seed, 0)), live: map[string]*api.PodSandbox{}, holding: map[string]string{}, failingDELs: map[string]bool{}, faults: true,
 		claims: map[string]*resourceapi.ResourceClaim{}, sharedHolders: map[string]string{}, described: map[string]bool{}, client: modelServer(), kubelet: make(chan struct{}, 1)}
+	r.options.List = m.list
 	r.options.Read, r.metadataWriter, p.givenUp = m.read, m, func(device string) bool { return m.isGivenUp(modelNames()[device]) }
 	p.setHook(m.fault)
 	p.kernel.Fault = func() error { return m.kernelFault() }
@@ -236,11 +237,33 @@ func (m *model) onRecord() (list string) {
 	return list
 }
 
-// failedRead is the context key of a flag. read sets it if it fails.
+// failedRead is the context key of a flag. serve sets it if it fails.
 type failedRead struct{}
 
 // read simulates an API server that is slow or unreachable now and then.
 func (m *model) read(ctx context.Context, ref kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
+	if err := m.serve(ctx); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.claims[string(ref.UID)].DeepCopy(), nil
+}
+
+func (m *model) list(ctx context.Context, _ string) (all []resourceapi.ResourceClaim, err error) {
+	if err := m.serve(ctx); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, claim := range m.claims {
+		all = append(all, *claim.DeepCopy())
+	}
+	return all, nil
+}
+
+// serve returns the error of a request to the API server.
+func (m *model) serve(ctx context.Context) error {
 	switch {
 	case m.oneIn(6):
 		select {
@@ -252,12 +275,10 @@ func (m *model) read(ctx context.Context, ref kubeletplugin.NamespacedObject) (*
 		if is, ok := ctx.Value(failedRead{}).(*atomic.Bool); ok {
 			is.Store(true)
 		}
-		return nil, errors.New("the API server is away")
+		return errors.New("the API server is away")
 	}
 	time.Sleep(m.randomUpTo(10 * time.Millisecond))
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.claims[string(ref.UID)].DeepCopy(), nil
+	return nil
 }
 
 // nri calls the agent like the runtime, which continues if the agent is not running.

@@ -1,20 +1,25 @@
 package dra_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -108,29 +113,61 @@ func TestLeaseOfClaimWithoutNetworkFollowsItsPod(t *testing.T) {
 	})
 }
 
-// A new pod costs one GET for each claim that it may use. Its own claims are known, and claims from templates
-// belong to other pods.
-func TestOnlyClaimsThatPodMayUseAreRead(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		var mu sync.Mutex
-		var read []string
-		r.options.Read = func(_ context.Context, ref kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			read = append(read, ref.Name)
-			return r.claimOf(ref.Name, string(ref.UID), "another"), nil
+// A sandbox costs at most one request, and none if no claim that its pod may use is prepared. Its own claims are
+// known, and claims from templates belong to other pods. If the request fails, one line is logged.
+func TestSandboxCostsOneReadAtMost(t *testing.T) {
+	for named, verb := range map[int]string{0: "", 1: "get", 100: "list"} {
+		for _, away := range []bool{false, true} {
+			inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+				const pods = 10
+				var log bytes.Buffer
+				r.options.Log = slog.New(slog.NewTextHandler(&log, nil))
+				client := fake.NewClientset()
+				if away {
+					client.PrependReactor("*", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
+				}
+				r.options.Read = dra.ReadClaim(client)
+				r.options.List = dra.ListClaims(client)
+				r.startSynchronized()
+				made := r.claimOf("made", "u1", "one", netRequest{"x", "net1", ""})
+				made.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "one", UID: "uid-one", Controller: new(true)}}
+				elsewhere := r.claimOf("elsewhere", "u2", "two", netRequest{"x", "net1", ""})
+				elsewhere.Namespace = "other"
+				all := []*resourceapi.ResourceClaim{made, elsewhere}
+				for n := range named {
+					all = append(all, r.claimOf(fmt.Sprint("named", n), fmt.Sprint("v", n), fmt.Sprint("holder", n), netRequest{"x", "net1", ""}))
+				}
+				for _, c := range all {
+					must(t, client.Tracker().Add(c))
+					r.prepare(c)
+				}
+				holder := r.runSandbox("s0", "holder0")
+				client.ClearActions()
+				log.Reset()
+				for n := range pods {
+					r.runSandbox(fmt.Sprint("s", n+1), fmt.Sprint("without", n))
+				}
+				requests := map[string]int{}
+				for _, a := range client.Actions() {
+					requests[a.GetVerb()]++
+				}
+				want, lines := map[string]int{}, 0
+				if verb != "" {
+					want[verb] = pods
+				}
+				if verb != "" && away {
+					lines = pods
+				}
+				difftest.Same(t, fmt.Sprint(named, away), requests, want)
+				difftest.Same(t, log.String(), strings.Count(log.String(), "\n"), lines)
+				if named > 0 && !away {
+					must(t, client.Tracker().Update(resourceapi.SchemeGroupVersion.WithResource("resourceclaims"), r.reserveFor(all[2], "next"), "ns"))
+					r.expectRejected(r.sandbox("s20", "next"), "holder0")
+				}
+				r.endPod(holder)
+			})
 		}
-		r.start()
-		made := r.claimOf("made", "u1", "one", netRequest{"x", "net1", ""})
-		made.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "one", UID: "uid-one", Controller: new(true)}}
-		elsewhere := r.claimOf("elsewhere", "u2", "two", netRequest{"x", "net1", ""})
-		elsewhere.Namespace = "other"
-		r.prepare(made, elsewhere, r.claimOf("named", "u3", "three", netRequest{"x", "net1", ""}))
-		for n, pod := range []string{"one", "three", "four", "four"} {
-			r.runSandbox(fmt.Sprint("s", n), pod)
-		}
-		difftest.Equal(t, read, []string{"named", "named", "named"}) // once for pod one, and once for each sandbox of pod four
-	})
+	}
 }
 
 // Pods without claims start as usual. The gate keeps other pods away from the network.

@@ -95,6 +95,9 @@ func optionsIn(dir string) claim.Options {
 		Read: func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
 			return nil, errors.New("no API server")
 		},
+		List: func(context.Context, string) ([]resourceapi.ResourceClaim, error) {
+			return nil, errors.New("no API server")
+		},
 		Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 		Devices: devices.Options{
 			DevicePluginDir: filepath.Join(dir, "dp"), Advertised: func(context.Context, string, string) (bool, error) { return false, nil },

@@ -43,7 +43,9 @@ type Options struct {
 	// [status.Retry] reports true for the error.
 	Status func(context.Context, status.Report) error
 	// Read reads a claim from the API server. It returns nil if no claim has this name and UID.
-	Read   func(ctx context.Context, claim kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error)
+	Read func(ctx context.Context, claim kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error)
+	// List reads the claims of a namespace.
+	List   func(ctx context.Context, namespace string) ([]resourceapi.ResourceClaim, error)
 	Notify func(Notice)
 
 	Exec    invoke.Exec       // runs CNI plugins; nil = run them with package cniexec

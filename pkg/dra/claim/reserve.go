@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/cniconfig"
@@ -17,33 +17,51 @@ import (
 // A claim belongs to one pod (Device Configuration API), but pods can share a claim that is not made from a template.
 // The kubelet prepares it only for the first. Therefore the driver reads it when a sandbox of another pod starts.
 
-// checkClaims reads the claims of other pods that the pod of a new sandbox may use. An error rejects the sandbox.
+// checkClaims reads the claims of other pods that the pod of a new sandbox may use. An error rejects the sandbox. If the
+// read fails, the sandbox may start, because gates keep out the containers that use the claims. The next sweep reads the
+// claims again.
 func (e *Engine) checkClaims(ctx context.Context, sb *sandbox) error {
 	e.table.do(func() { e.table.addSandbox(sb) })
 	others := e.table.claimsWhere(func(c *claim) bool {
 		return c.record.Shared && !c.record.Unprepared() && c.ref.Namespace == sb.Pod.Namespace && !c.isFor(sb.Pod)
 	})
+	if len(others) == 0 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond) // because the sandbox waits
 	defer cancel()
-	errs := make([]error, len(others))
-	var reads sync.WaitGroup
-	for n, c := range others {
-		reads.Go(func() { errs[n] = e.checkClaim(ctx, c, sb) })
+	current, err := e.readAll(ctx, others)
+	if err != nil {
+		e.Log.Warn("cannot read the claims of a namespace; if one of them is reserved for this pod, the containers that use it wait",
+			"pod", sb.Pod, "claims", len(others), "error", err)
+		return nil
 	}
-	reads.Wait()
+	var errs []error
+	for _, c := range others {
+		if now := current[c.ref.UID]; now != nil {
+			errs = append(errs, e.checkClaim(c, now, sb))
+		}
+	}
 	return errors.Join(errs...)
 }
 
-// checkClaim reads one claim. If the read fails, the sandbox may start, because closed gates keep out the
-// containers that use the claim. The next sweep reads the claim again.
-func (e *Engine) checkClaim(ctx context.Context, c *claim, sb *sandbox) error {
-	now, err := e.Read(ctx, c.ref)
-	if err != nil {
-		e.Log.Warn("cannot read a claim; if it is reserved for this pod, the pod's containers wait", "claim", c.ref, "pod", sb.Pod, "error", err)
+// readAll reads claims of one namespace with one request, because each new pod costs it. A GET is smaller than a LIST,
+// and suffices for most namespaces.
+func (e *Engine) readAll(ctx context.Context, claims []*claim) (map[types.UID]*resourceapi.ResourceClaim, error) {
+	if len(claims) == 1 {
+		now, err := e.Read(ctx, claims[0].ref)
+		return map[types.UID]*resourceapi.ResourceClaim{claims[0].ref.UID: now}, err
 	}
-	if now == nil {
-		return nil
+	list, err := e.List(ctx, claims[0].ref.Namespace)
+	current := map[types.UID]*resourceapi.ResourceClaim{}
+	for n := range list {
+		current[list[n].UID] = &list[n]
 	}
+	return current, err
+}
+
+// checkClaim compares a claim with the API server's copy. An error rejects the sandbox.
+func (e *Engine) checkClaim(c *claim, now *resourceapi.ResourceClaim, sb *sandbox) error {
 	if pods, err := cniconfig.Pods(now); err != nil || !slices.ContainsFunc(pods, sb.isOf) {
 		return nil
 	}
