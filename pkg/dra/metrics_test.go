@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
@@ -149,22 +150,28 @@ func TestDocumentationListsAllEventReasons(t *testing.T) {
 	difftest.Same(t, "notices in docs/dra/README.md", documented, literals(t, `(?m)^\tNotice\w+ .*= "(\w+)"`, "claim/report.go"))
 }
 
+// Names have up to 253 characters, more than some fields of an Event.
 func TestNoticeBecomesEventOfPod(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
-		post := dra.PostNotices(client, driverName, "node1", slog.New(slog.DiscardHandler))
-		post(claim.Notice{Pod: state.Pod{Namespace: "ns", Name: "pod", UID: "uid"}, Reason: claim.NoticeFailed, Text: strings.Repeat("é", 1000)})
-		waitIdle()
-		list, err := client.EventsV1().Events("ns").List(t.Context(), metav1.ListOptions{})
-		must(t, err)
-		if len(list.Items) != 1 {
-			t.Fatalf("%d events", len(list.Items))
-		}
-		e := list.Items[0]
-		if e.Regarding.Name != "pod" || e.Regarding.UID != "uid" || e.Reason != claim.NoticeFailed || len(e.Note) > 1024 || !complete(e) {
-			t.Errorf("got %+v", e)
-		}
-	})
+	for _, size := range []int{4, 253} {
+		synctest.Test(t, func(t *testing.T) {
+			client, pod, node := fake.NewClientset(), strings.Repeat("p", size), strings.Repeat("n", size)
+			post := dra.PostNotices(client, driverName, node, slog.New(slog.DiscardHandler))
+			post(claim.Notice{Pod: state.Pod{Namespace: "ns", Name: pod, UID: "uid"}, Reason: claim.NoticeFailed, Text: strings.Repeat("é", 1000)})
+			waitIdle()
+			list, err := client.EventsV1().Events("ns").List(t.Context(), metav1.ListOptions{})
+			must(t, err)
+			if len(list.Items) != 1 {
+				t.Fatalf("%d events", len(list.Items))
+			}
+			e := list.Items[0]
+			if e.Regarding.Name != pod || e.Regarding.UID != "uid" || e.Reason != claim.NoticeFailed || !complete(e) {
+				t.Errorf("got %+v", e)
+			}
+			if problems := validation.NameIsDNSSubdomain(e.GenerateName, true); len(e.Note) > 1024 || len(e.ReportingInstance) > 128 || problems != nil {
+				t.Errorf("%d characters: the API server refuses %+v: %q", size, e, problems)
+			}
+		})
+	}
 }
 
 // complete reports whether an Event has the fields that the API server requires.
