@@ -149,17 +149,16 @@ func (k *Kubelet) intercept(ctx context.Context, request any, _ *grpc.UnaryServe
 		return answer, err
 	}
 	for uid, claim := range prepared.Claims {
-		if claim.Error == "" {
-			err = errors.Join(err, k.agent.RewriteMetadata(ctx, uid))
+		if claim.Error != "" {
+			continue
 		}
-		if claim.Error == "" && k.options.Metadata && !k.hasMetadata(claim) {
+		if err := k.agent.RewriteMetadata(uid); err != nil {
+			claim.Error, claim.Devices = err.Error(), nil
+		} else if k.options.Metadata && !k.hasMetadata(claim) {
 			claim.Error = fmt.Sprintf("cannot write the device metadata; free disk space in %s and %s, and the kubelet prepares the claim again",
 				filepath.Join(k.options.PluginDir, "dra-device-metadata"), k.agent.CDIDir)
 			claim.Devices = nil
 		}
-	}
-	if err != nil {
-		return nil, err
 	}
 	return answer, nil
 }
@@ -193,28 +192,46 @@ func (k *Kubelet) checkNode() {
 
 // PrepareResourceClaims implements [kubeletplugin.DRAPlugin].
 func (k *Kubelet) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
-	results := map[types.UID]kubeletplugin.PrepareResult{}
-	for _, claim := range claims {
+	return forEach(ctx, claims, func(ctx context.Context, claim *resourceapi.ResourceClaim) (types.UID, kubeletplugin.PrepareResult) {
 		devices, err := k.agent.Prepare(ctx, claim)
 		if err != nil {
 			k.agent.Log.Error("cannot prepare a claim", "claim", filepath.Join(claim.Namespace, claim.Name), "claimUID", claim.UID, "error", err)
 		}
-		results[claim.UID] = kubeletplugin.PrepareResult{Devices: devices, Err: err}
-	}
-	return results, nil
+		return claim.UID, kubeletplugin.PrepareResult{Devices: devices, Err: err}
+	}), nil
 }
 
 // UnprepareResourceClaims implements [kubeletplugin.DRAPlugin].
 func (k *Kubelet) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
-	results := map[types.UID]error{}
-	for _, claim := range claims {
+	return forEach(ctx, claims, func(ctx context.Context, claim kubeletplugin.NamespacedObject) (types.UID, error) {
 		err := k.agent.Unprepare(ctx, string(claim.UID))
 		if err != nil {
 			k.agent.Log.Error("cannot unprepare a claim", "claim", claim.String(), "error", err)
 		}
-		results[claim.UID] = err
+		return claim.UID, err
+	}), nil
+}
+
+// forEach calls f for all claims of a call of the kubelet at the same time, and returns the results by UID. The time of
+// f ends before that of the call, so that a claim that waits is answered by itself and does not fail the others.
+func forEach[C, R any](ctx context.Context, claims []C, f func(context.Context, C) (types.UID, R)) map[types.UID]R {
+	if end, ok := ctx.Deadline(); ok {
+		earlier, cancel := context.WithDeadline(ctx, end.Add(-time.Until(end)/10)) // the kubelet waits 45 s
+		defer cancel()
+		ctx = earlier
 	}
-	return results, nil
+	results, mu := map[types.UID]R{}, sync.Mutex{}
+	var calls sync.WaitGroup
+	for _, claim := range claims {
+		calls.Go(func() {
+			uid, result := f(ctx, claim)
+			mu.Lock()
+			defer mu.Unlock()
+			results[uid] = result
+		})
+	}
+	calls.Wait()
+	return results
 }
 
 // HandleError implements [kubeletplugin.DRAPlugin].

@@ -31,7 +31,6 @@ type claim struct {
 	pod             state.Pod // pod that holds the claim
 	forgotten       bool      // the kubelet has unprepared the claim
 	attachError     string    // why an ADD failed; "" = no ADD failed, or the status already contains the error
-	rewriteMetadata bool      // kubeletplugin has overwritten the metadata of attached networks
 
 	// Set by the worker.
 	gatesOpen   map[int]bool // by attachment: whether its gate was open at the last check

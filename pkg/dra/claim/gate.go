@@ -30,17 +30,18 @@ import (
 // Prepare. Its spec exists only while the network is attached. Without the spec, the runtime refuses to create
 // containers that use the claim, so that none starts without its network.
 type gate struct {
-	table     *table
-	kind      string // kind of the CDI devices
-	specs     *store.Dir
-	writing   sync.Mutex // held while specs are written or removed; see writeSpec
-	metadata  Metadata   // nil = metadata is disabled
-	node      *devices.Node
-	hook      string // path of cni-dra-gate on the host
-	hostRoot  string
-	unexposed func(root, dir string) error
-	step      func(name string)
-	log       *slog.Logger
+	table      *table
+	kind       string // kind of the CDI devices
+	specs      *store.Dir
+	writing    sync.Mutex // held while specs are written or removed; see writeSpec
+	metadata   Metadata   // nil = metadata is disabled
+	describing sync.Mutex // held while metadata is read from the record and written, so that the newest stays
+	node       *devices.Node
+	hook       string // path of cni-dra-gate on the host
+	hostRoot   string
+	unexposed  func(root, dir string) error
+	step       func(name string)
+	log        *slog.Logger
 }
 
 // userNamespaceKey is an annotation of the CDI specs of pods with their own user namespace.
@@ -66,8 +67,10 @@ func (g *gate) file(record *state.Claim, at *state.Attachment) string {
 func (g *gate) open(c *claim, indexes []int) error {
 	for _, n := range indexes {
 		at := &c.record.Attachments[n]
-		if err := g.writeMetadata(c, at); err != nil {
-			return fmt.Errorf("claim %s, request %s: write device metadata: %w", c.ref, at.Request, err)
+		if !at.Bare() { // Prepare returned the complete metadata of a bare device
+			if err := g.writeMetadata(c, at.Request); err != nil {
+				return err
+			}
 		}
 		if err := g.openGate(c, at); err != nil {
 			return fmt.Errorf("claim %s, request %s: open the gate: %w", c.ref, at.Request, err)
@@ -82,21 +85,27 @@ func (g *gate) open(c *claim, indexes []int) error {
 	return nil
 }
 
-func (g *gate) writeMetadata(c *claim, at *state.Attachment) error {
-	if g.metadata == nil || at.Bare() { // Prepare returned the complete metadata of a bare device
+// writeMetadata writes the device metadata of a request.
+func (g *gate) writeMetadata(c *claim, request string) error {
+	if g.metadata == nil {
 		return nil
 	}
+	g.describing.Lock()
+	defer g.describing.Unlock()
+	var record *state.Claim
+	g.table.do(func() { record = c.record })
 	var all []kubeletplugin.Device // UpdateRequestMetadata replaces all devices of the request
-	for n := range c.record.Attachments {
-		if other := &c.record.Attachments[n]; resourceclaim.BaseRequestRef(other.Request) == resourceclaim.BaseRequestRef(at.Request) {
-			all = append(all, g.device(c.record, other))
+	for n := range record.Attachments {
+		if at := &record.Attachments[n]; resourceclaim.BaseRequestRef(at.Request) == resourceclaim.BaseRequestRef(request) {
+			all = append(all, g.device(record, at))
 		}
 	}
-	err := g.metadata.UpdateRequestMetadata(context.Background(), c.ref.Namespace, c.ref.Name, c.ref.UID, at.Request, all)
-	if err == nil {
-		g.step("metadata")
+	err := g.metadata.UpdateRequestMetadata(context.Background(), c.ref.Namespace, c.ref.Name, c.ref.UID, request, all)
+	if err != nil {
+		return fmt.Errorf("claim %s, request %s: write device metadata: %w", c.ref, request, err)
 	}
-	return err
+	g.step("metadata")
+	return nil
 }
 
 func (g *gate) openGate(c *claim, at *state.Attachment) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -167,26 +166,21 @@ func (e *Engine) unprepare(ctx context.Context, c *claim) error {
 }
 
 // RewriteMetadata writes the device metadata of attached networks again. Call it after Prepare has returned,
-// because kubeletplugin then overwrites the metadata.
-func (e *Engine) RewriteMetadata(ctx context.Context, uid string) error {
+// because kubeletplugin then overwrites the metadata. RewriteMetadata does not wait for the steps of the claim, such as
+// the ADD of a late network.
+func (e *Engine) RewriteMetadata(uid string) error {
 	c := e.table.find(uid)
-	if c == nil || e.gate.metadata == nil {
+	if c == nil {
 		return nil
 	}
-	isAttached := func() bool {
-		return slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return at.Phase == state.Added })
-	}
-	needed := false
-	e.table.do(func() {
-		if needed = isAttached(); needed {
-			c.rewriteMetadata = true
-			e.table.wakeNow(c)
+	var record *state.Claim
+	e.table.do(func() { record = c.record })
+	for n := range record.Attachments {
+		if at := &record.Attachments[n]; at.Phase == state.Added {
+			if err := e.gate.writeMetadata(c, at.Request); err != nil {
+				return err
+			}
 		}
-	})
-	if !needed {
-		return nil
 	}
-	return e.table.waitFor(ctx, func() (bool, error) {
-		return !c.rewriteMetadata && c.runningStep != doOpen || c.removed || !isAttached(), c.failure.err
-	})
+	return nil
 }

@@ -39,7 +39,7 @@ type attachmentView struct {
 	sameSandbox    bool // it was attached to the sandbox of the goal
 	sandboxGone    bool // its sandbox certainly no longer exists, though the runtime has reported no end
 	netnsGone      bool // its network namespace no longer exists, or the node has rebooted; DEL cannot clean up everything
-	gateOpen       bool // its gate is open and current, its metadata is written, and its device plugin's file exists
+	gateOpen       bool // its gate is open and current, and its device plugin's file exists
 	retryDue       bool // the back-off after its last DEL or restore is over
 	triesExhausted bool // DEL or restore failed as often as allowed
 	deviceInUse    bool // another attachment has its device

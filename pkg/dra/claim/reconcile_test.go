@@ -270,19 +270,6 @@ func TestFailureDoesNotAffectNewGoal(t *testing.T) {
 	}
 }
 
-// If only closed gates were opened, the open gates would keep the overwritten metadata.
-func TestRewriteOpensAllGatesTogether(t *testing.T) {
-	e := newEngine(t)
-	c := newClaim(&state.Claim{UID: "u1", Attachments: []state.Attachment{{Phase: state.Added}, {Phase: state.Added}}})
-	e.table.claims["u1"] = c
-	c.rewriteMetadata = true
-	for _, all := range []bool{false, true} {
-		if _, ok := e.worker.begin(c, step{do: doOpen}, observation{goal: goal{want: keep}, rewriteMetadata: all}); ok != all {
-			t.Errorf("all gates %t: the step begins: %t", all, ok)
-		}
-	}
-}
-
 func newEngine(t *testing.T) *Engine {
 	t.Helper()
 	dir := t.TempDir()

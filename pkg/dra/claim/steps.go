@@ -40,7 +40,7 @@ func (s *steps) execute(c *claim, next step, sb *sandbox) error {
 	case doRestore:
 		s.restore(c, next.at)
 	case doOpen:
-		return s.reopen(c, next.at)
+		return s.gate.open(c, next.at)
 	case doGiveUp:
 		return s.giveUp(c, next.at)
 	case doSave:
@@ -106,17 +106,6 @@ func (s *steps) recordAttachError(c *claim) {
 		}
 	})
 	s.reports.queue.Add(c.uid())
-}
-
-// reopen writes the gates of attachments again, because they are closed or their metadata was overwritten.
-func (s *steps) reopen(c *claim, indexes []int) error {
-	var rewrite bool
-	s.table.do(func() { rewrite, c.rewriteMetadata = c.rewriteMetadata, false })
-	err := s.gate.open(c, indexes)
-	if err != nil {
-		s.table.do(func() { c.rewriteMetadata = c.rewriteMetadata || rewrite })
-	}
-	return err
 }
 
 // releaseAll closes the gates of devices without a network and ends all leases. It is called when no DEL is

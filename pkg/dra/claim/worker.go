@@ -48,11 +48,10 @@ func (w *worker) work(uid string) {
 
 // observation is the state of a claim and of the node on which a decision is based.
 type observation struct {
-	record          *state.Claim
-	goal            goal
-	sandbox         *sandbox // the sandbox to attach the claim to, or nil
-	view            claimView
-	rewriteMetadata bool // the claim's rewriteMetadata
+	record  *state.Claim
+	goal    goal
+	sandbox *sandbox // the sandbox to attach the claim to, or nil
+	view    claimView
 }
 
 // observe reads the table, the network namespaces, the gates and the marks of administrators. It decides nothing.
@@ -61,14 +60,14 @@ func (w *worker) observe(c *claim) (seen observation) {
 	var gatesBefore map[int]bool
 	var rdma string
 	w.table.do(func() {
-		seen.record, seen.rewriteMetadata, gatesBefore = c.record, c.rewriteMetadata, c.gatesOpen
+		seen.record, gatesBefore = c.record, c.gatesOpen
 		seen.goal, seen.sandbox = w.table.goalOf(c)
 		seen.view, rdma = w.viewOf(c, seen.goal), w.table.rdmaVariable(c.pod)
 	})
 	open := map[int]bool{}
 	for n, at := range seen.record.Attachments {
 		open[n] = (at.Phase == state.Added || at.Bare()) && w.steps.gate.isOpen(seen.record, &at, rdma)
-		seen.view.attachments[n].gateOpen = open[n] && !seen.rewriteMetadata
+		seen.view.attachments[n].gateOpen = open[n]
 	}
 	for n, at := range seen.record.Undeleted {
 		around := &seen.view.undeleted[n]
@@ -162,7 +161,7 @@ func (w *worker) begin(c *claim, s step, seen observation) (lane, bool) {
 	}
 	now, sb := w.table.goalOf(c)
 	isInUse := func(n int) bool { return w.table.isDeviceInUse(c, &c.record.Undeleted[n]) }
-	changed := now != seen.goal || s.do == doOpen && seen.rewriteMetadata != c.rewriteMetadata || s.do == doDelAgain && slices.ContainsFunc(s.at, isInUse)
+	changed := now != seen.goal || s.do == doDelAgain && slices.ContainsFunc(s.at, isInUse)
 	if c.removed || changed {
 		w.table.wake(c)
 		return 0, false
