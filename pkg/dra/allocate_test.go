@@ -17,9 +17,7 @@ import (
 
 // The names of the gates are those of the requests.
 func TestAlternativesOfRequestsAreAttached(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		r.offer("mlx5-switchdev", "")
-		r.start()
+	onNode(t, func(t *testing.T, r *rig, p *plugins) {
 		sb := r.attachPod(claimFor("u1", requestFor("r/vf", vf0, "net1", "sriov", 0), requestFor("s/lan", pf, "net2", "macvlan", 0)))
 		r.expectFiles("cdi", 2)
 		must(t, r.createContainer(sb, "u1_r", "u1_s"))
@@ -98,9 +96,7 @@ func TestNodeDeviceIsRejectedIfNoneIsOffered(t *testing.T) {
 
 // Each device of a request becomes an interface with its own gate, metadata and status.
 func TestEachDeviceOfRequestIsAttached(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		r.offer("mlx5-switchdev", "")
-		agent := r.start()
+	onNode(t, func(t *testing.T, r *rig, p *plugins) {
 		claim := ownClaim("u1", vf0, network(`{"type":"sriov"}`))
 		another := claim.Status.Allocation.Devices.Results[0]
 		another.Device = vf2
@@ -108,7 +104,7 @@ func TestEachDeviceOfRequestIsAttached(t *testing.T) {
 		claim.Spec.Devices.Requests[0].Exactly.AllocationMode = "All"
 		r.prepareFails(claim, `ifName "net1"`, `"net{index}"`)
 		setIfName(claim, "net{index}")
-		devices, err := agent.Prepare(t.Context(), claim)
+		devices, err := r.agent.Prepare(t.Context(), claim)
 		must(t, err)
 		sb := r.runSandbox("s1", "pod")
 		slices.Sort(p.started)

@@ -47,9 +47,7 @@ func (r *rig) expectHolders(id string, holders ...string) {
 
 // A pod that was deleted by force still runs and uses its device nodes.
 func TestClaimWithoutNetworkHoldsDeviceExclusively(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		r.useJournal("mlx5-switchdev", "")
-		r.start()
+	onNode(t, func(t *testing.T, r *rig, _ *plugins) {
 		r.prepare(ownClaim("u1", vf3, ""))
 		for _, id := range []string{"pci-0000:03:00.5", "iommu-57"} {
 			r.expectHolders(id, "claim ns/claim-u1")
@@ -97,12 +95,10 @@ func TestPreparedClaimTakesMissingLeases(t *testing.T) {
 
 // The kubelet does not unprepare a claim that was never prepared.
 func TestClaimThatCannotBeRecordedHasNeitherGateNorLease(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		j := r.useJournal("mlx5-switchdev", "")
-		r.start()
+	onNode(t, func(t *testing.T, r *rig, _ *plugins) {
 		must(t, os.MkdirAll(filepath.Join(r.options.StateDir, "u1.json", "busy"), 0o700))
 		r.prepareFails(ownClaim("u1", vf3, ""), "record claim")
-		leases, err := j.Claims()
+		leases, err := r.options.Devices.Journal.Claims()
 		must(t, err)
 		difftest.Equal(t, len(leases), 0)
 		r.expectFiles("cdi", 0)
@@ -111,9 +107,7 @@ func TestClaimThatCannotBeRecordedHasNeitherGateNorLease(t *testing.T) {
 
 // Multus may give the device to the pod of the claim, but not to another pod.
 func TestClaimWithoutNetworkIsNotPreparedWhileMultusHoldsItsDevice(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		j := r.useJournal("mlx5-switchdev", "")
-		r.start()
+	onNode(t, func(t *testing.T, r *rig, _ *plugins) {
 		r.sandbox("s0", "other")
 		group := multusEntry("other", "s0", r.netns("s0"), exclusiveLease("iommu-57"))
 		r.recordMultus(group)
@@ -121,7 +115,7 @@ func TestClaimWithoutNetworkIsNotPreparedWhileMultusHoldsItsDevice(t *testing.T)
 		r.unprepare("u1")
 		r.expectNothing() // also no device plugin's file, which is written before the lease
 		r.prepareFails(ownClaim("u1", vf3, ""), "IOMMU group 57", "is held by pod ns/other")
-		must(t, j.Forget(group))
+		must(t, r.options.Devices.Journal.Forget(group))
 		r.sandbox("s1", "pod")
 		r.recordMultus(multusEntry("pod", "s1", r.netns("s1"), exclusiveLease("pci-0000:03:00.5")))
 		r.prepare(ownClaim("u1", vf3, ""))
@@ -130,9 +124,7 @@ func TestClaimWithoutNetworkIsNotPreparedWhileMultusHoldsItsDevice(t *testing.T)
 
 // A device node of an IOMMU group gives access to all devices of the group.
 func TestAttachmentWithVFIONodeLeasesIOMMUGroup(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		r.useJournal("mlx5-switchdev", "")
-		r.start()
+	onNode(t, func(t *testing.T, r *rig, _ *plugins) {
 		claim := ownClaim("u1", vf3, network(`{"type":"sriov"}`))
 		setIfName(claim, "net2") // the captured pod has no net2
 		sb := r.attachPod(claim)

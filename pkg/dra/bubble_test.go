@@ -25,6 +25,16 @@ func inBubble(t *testing.T, test func(t *testing.T, r *rig, p *plugins)) {
 	})
 }
 
+// onNode is inBubble with a started agent that offers devices, grants device nodes and leases devices.
+func onNode(t *testing.T, test func(t *testing.T, r *rig, p *plugins)) {
+	t.Helper()
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+		r.useJournal("mlx5-switchdev", "")
+		r.start()
+		test(t, r, p)
+	})
+}
+
 // bubble returns a subtest that runs in a bubble.
 func bubble(test func(t *testing.T, r *rig, p *plugins)) func(*testing.T) {
 	return func(t *testing.T) { inBubble(t, test) }

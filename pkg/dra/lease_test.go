@@ -157,9 +157,7 @@ func TestNonPCIPortStaysWithClaimUntilReleased(t *testing.T) {
 
 // Multus may have attached the device of a claim without a network.
 func TestDELIsNotRetriedWhileClaimWithoutNetworkHasDevice(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		r.useJournal("mlx5-switchdev", "")
-		r.start()
+	onNode(t, func(t *testing.T, r *rig, p *plugins) {
 		p.setHook(failAll)
 		r.giveUpDEL(ownClaim("u1", vf3, network(`{"type":"sriov"}`)))
 		var met atomic.Bool

@@ -32,13 +32,11 @@ func (r *rig) pluginFile() string {
 // Multus copies the file before ADD. test/peers does so with Multus' own code and this file. A claim with a
 // network has a device-info file instead.
 func TestDevicePluginFileIsWrittenForDeviceWithoutNetwork(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		j := r.useJournal("mlx5-switchdev", "")
-		r.start()
+	onNode(t, func(t *testing.T, r *rig, p *plugins) {
 		r.prepare(ownClaim("u1", vf3, ""))
 		want := difftest.Read(t, "../../test/peers/testdata/device-of-claim.json")
 		difftest.Equal(t, r.pluginFile(), want)
-		if of, err := j.Claim("u1"); err != nil || of == nil || of.Files[filepath.Join(r.dir, "dp", vf3File)] != want {
+		if of, err := r.options.Devices.Journal.Claim("u1"); err != nil || of == nil || of.Files[filepath.Join(r.dir, "dp", vf3File)] != want {
 			t.Errorf("the lease has %+v, %v", of, err)
 		}
 		other := ownClaim("u2", vf0, network(`{"type":"sriov"}`))
@@ -111,9 +109,7 @@ func TestFileOfLiveDevicePluginIsKept(t *testing.T) {
 
 // A record may be lost or unreadable, but the lease names the file.
 func TestPluginFileWithoutRecordIsRemovedWithLease(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		j := r.useJournal("mlx5-switchdev", "")
-		r.start()
+	onNode(t, func(t *testing.T, r *rig, p *plugins) {
 		r.prepare(ownClaim("u1", vf3, ""))
 		r.expectFiles("dp", 1)
 		waitIdle()
@@ -123,7 +119,7 @@ func TestPluginFileWithoutRecordIsRemovedWithLease(t *testing.T) {
 		r.start()
 		waitIdle()
 		r.expectFiles("dp", 0)
-		leases, err := j.Claims()
+		leases, err := r.options.Devices.Journal.Claims()
 		must(t, err)
 		difftest.Equal(t, len(leases), 0)
 	})

@@ -28,9 +28,7 @@ func (r *rig) expectRDMA(gates int, want string) {
 // A container may have several of the claims, and the last of its CDI specs sets the variable.
 func TestEachGateListsAllRDMADevicesOfPod(t *testing.T) {
 	const all = "mlx5_4:1,mlx5_2:1"
-	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		r.offer("mlx5-switchdev", "")
-		r.start()
+	onNode(t, func(t *testing.T, r *rig, _ *plugins) {
 		sb := r.attachPod(claimFor("u1", requestFor("r", vf0, "net10", "sriov", 0)), claimFor("u2", requestFor("r", vf2, "net2", "sriov", 0)),
 			r.claimOf("z", "u3", "pod", netRequest{"x", "net3", ""}))
 		r.expectRDMA(3, all)

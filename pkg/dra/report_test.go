@@ -131,9 +131,7 @@ func TestStatusShowsDeviceOfClaim(t *testing.T) {
 		"an SF":             {sf4, network(`{"type":"host-device","capabilities":{"deviceID":true}}`), view.Device{PF: "0000:03:00.0", Representor: "en3f0pf0sf88", RDMA: "mlx5_7"}},
 		"shared":            {pf, network(`{"type":"macvlan"}`), view.Device{Type: "pci", Device: "0000:03:00.0", RDMA: "mlx5_0"}},
 	} {
-		inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-			r.offer("mlx5-switchdev", "")
-			r.start()
+		onNode(t, func(t *testing.T, r *rig, p *plugins) {
 			r.attachPod(ownClaim("u1", test.device, test.parameters))
 			waitIdle()
 			report := r.lastReport()

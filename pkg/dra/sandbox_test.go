@@ -65,9 +65,7 @@ func TestOnlyPodWithNetworkNeedsVisibleNamespace(t *testing.T) {
 		hostNetwork:       func(_ *rig, sb *api.PodSandbox) { sb.Linux.Namespaces = sb.Linux.Namespaces[:1] },
 		"HostToContainer": (*rig).removeNetns,
 	} {
-		inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-			r.offer("mlx5-switchdev", "")
-			r.start()
+		onNode(t, func(t *testing.T, r *rig, p *plugins) {
 			r.prepare(ownClaim("u1", vf3, ""))
 			sb := r.sandbox("s1", "pod")
 			change(r, sb)
