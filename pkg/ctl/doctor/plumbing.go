@@ -95,13 +95,15 @@ func directories(f *Evidence, list *findings) {
 	if f.Live.NFS {
 		list.add(Error, "stateDir is on NFS, where files cannot be locked, so every DEL fails", "set stateDir in the node settings to a directory on a local disk")
 	}
+	// The defaults of cdi_spec_dirs in containerd (docs/cri/config.md) and of CRI-O (docs/crio.conf.5.md).
 	if usual := []string{"/etc/cdi", "/var/run/cdi", "/run/cdi"}; f.CDIDir != "" && !slices.Contains(usual, f.CDIDir) {
 		list.add(Warning, f.CDIDir+": is not a directory where container runtimes look for CDI specs by default",
 			"add it to cdi_spec_dirs of the runtime, or set cdiDir in the node settings to /var/run/cdi")
 	}
 }
 
-// runtime checks for NRI, because cni-dra-driver and devinfo-agent learn of pods only through it.
+// runtime checks for NRI, because cni-dra-driver and devinfo-agent learn of pods only through it. Its defaults are in docs/NRI.md
+// of containerd and in docs/crio.conf.5.md of CRI-O.
 func runtime(f *Evidence, list *findings) {
 	const enable = "enable NRI: containerd has it on from 2.0, CRI-O from 1.30; in containerd 1.7 set disable = false in plugins.\"io.containerd.nri.v1.nri\""
 	switch {

@@ -133,7 +133,8 @@ func (n *node) attach(t *testing.T, network string, multus, resource bool) strin
 	if _, has := keys["plugins"]; !has {
 		single, wrong := libcni.NetworkPluginConfFromBytes(marshal(t, keys))
 		if list, err = nil, wrong; err == nil {
-			list, err = libcni.ConfListFromConf(single) //nolint:staticcheck // containerd and CRI-O call it for files .conf
+			//lint:ignore SA1019 containerd and CRI-O call it for files .conf
+			list, err = libcni.ConfListFromConf(single)
 		}
 	}
 	if err != nil {
