@@ -81,28 +81,40 @@ func (j *Journal) Claims() ([]string, error) { return j.claims.Names() }
 func (j *Journal) Hold(c *Claim) error {
 	c.Format, c.BootID = Format, j.bootID
 	return j.alone(func() error {
-		var had []lease
-		undo := func() error { return j.claims.Remove(c.Record()) }
 		before, err := j.Claim(c.Record())
-		if before != nil {
-			had = devices(before.Leases)
-			undo = func() error { return j.claims.Write(c.Record(), before.encode()) }
-		} else if err != nil && !errors.As(err, new(*store.CorruptError)) {
+		if err != nil && !errors.As(err, new(*store.CorruptError)) {
 			return err
 		}
 		by, _ := c.holderLinks()
-		if err := j.take(by, func() error { return j.claims.Write(c.Record(), c.encode()) }, undo); err != nil {
+		stale, err := j.allowed(by)
+		if err == nil {
+			err = j.claims.Write(c.Record(), c.encode())
+		}
+		if err != nil {
 			return err
 		}
-		if before != nil {
-			files := maps.Clone(before.Files)
-			maps.DeleteFunc(files, func(path, _ string) bool { return c.Files[path] != "" })
-			if err := removeFiles(files); err != nil {
-				return err
-			}
+		if err := j.leases.add(by, stale); err != nil {
+			_ = j.restoreClaim(c.Record(), before) // report the first error
+			return err
 		}
-		return j.leases.remove(by.link, without(had, by.leases))
+		if before == nil {
+			return nil
+		}
+		files := maps.Clone(before.Files)
+		maps.DeleteFunc(files, func(path, _ string) bool { return c.Files[path] != "" })
+		if err := removeFiles(files); err != nil {
+			return err
+		}
+		return j.leases.remove(by.link, without(devices(before.Leases), by.leases))
 	})
+}
+
+// restoreClaim writes a claim's former record again, or removes the record if former is nil.
+func (j *Journal) restoreClaim(record string, former *Claim) error {
+	if former == nil {
+		return j.claims.Remove(record)
+	}
+	return j.claims.Write(record, former.encode())
 }
 
 // removeFiles removes the files that still have the given content.

@@ -245,23 +245,6 @@ func (j *Journal) allowed(by holderLinks) (stale []string, err error) {
 	return stale, nil
 }
 
-// take takes the leases of a holder. If another holder excludes one of them, take returns a [*HeldError].
-// Otherwise it calls write, which writes the record, removes stale links and creates the new ones. If it cannot
-// create a link, it removes the new links and calls undo. The caller must hold the lock of all leases.
-func (j *Journal) take(by holderLinks, write, undo func() error) error {
-	stale, err := j.allowed(by)
-	if err == nil {
-		err = write()
-	}
-	if err != nil {
-		return err
-	}
-	if err = j.leases.add(by, stale); err != nil {
-		_ = undo() // report the first error
-	}
-	return err
-}
-
 // without returns the leases in list that share no link with a lease in the other list.
 func without(list, others []lease) (rest []lease) {
 	for _, l := range list {
