@@ -37,20 +37,26 @@ const (
 )
 
 // Unlike returns the names of the settings that differ.
-func (s Settings) Unlike(other Settings) (names []string) {
-	for _, c := range []struct {
-		name    string
-		differs bool
-	}{
-		{AltNames, !slices.Equal(s.AltNames, other.AltNames)},
-		{Alias, s.Alias != other.Alias},
-		{Group, s.Group != other.Group},
-		{TxQueue, s.TxQueue != other.TxQueue},
-		{Promisc, s.Promisc != other.Promisc},
-		{AllMulti, s.AllMulti != other.AllMulti},
-	} {
-		if c.differs {
-			names = append(names, c.name)
+func (s Settings) Unlike(other Settings) []string {
+	return differing(
+		difference{AltNames, !slices.Equal(s.AltNames, other.AltNames)},
+		difference{Alias, s.Alias != other.Alias},
+		difference{Group, s.Group != other.Group},
+		difference{TxQueue, s.TxQueue != other.TxQueue},
+		difference{Promisc, s.Promisc != other.Promisc},
+		difference{AllMulti, s.AllMulti != other.AllMulti})
+}
+
+// A difference is the name of a setting, and whether its values differ.
+type difference struct {
+	name    string
+	differs bool
+}
+
+func differing(all ...difference) (names []string) {
+	for _, d := range all {
+		if d.differs {
+			names = append(names, d.name)
 		}
 	}
 	return names
