@@ -59,12 +59,12 @@ func checkCommand(t *tool) *cobra.Command {
   devinfoctl check sriov-net/3f1c2d/net1 -o json
   devinfoctl --capture node.txtar check`,
 		Args: commandline.Args(0, "ATTACHMENT"),
-		ValidArgsFunction: t.complete(func(a node.Attachment) []string {
+		ValidArgsFunction: t.complete(ofAttachments(func(a node.Attachment) []string {
 			if a.ContainerID == "" {
 				return []string{a.Pod, a.Network}
 			}
 			return []string{a.Pod, a.Network, a.String()}
-		}),
+		})),
 		RunE: t.onHost(func(h *host, args []string) error {
 			list, err := h.Recorded()
 			if err != nil {

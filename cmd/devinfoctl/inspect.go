@@ -39,7 +39,7 @@ func inspectCommand(t *tool) *cobra.Command {
   devinfoctl inspect net1 --netns /var/run/netns/cni-5f0d2c9a
   devinfoctl --capture node.txtar inspect ens1f0v2`,
 		Args:              commandline.Args(1, "DEVICE"),
-		ValidArgsFunction: t.completeDevices,
+		ValidArgsFunction: t.complete((*host).DeviceNames),
 		RunE: func(_ *cobra.Command, args []string) error {
 			s.Name = args[0]
 			if s.Netns != "" && s.As != "" && s.As != node.AsInterface {

@@ -71,10 +71,10 @@ func listCommand(t *tool) *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only the pods of this `namespace`")
 	cmd.Flags().BoolVar(&undeleted, "undeleted", false, "list only attachments that cni-dra-driver could not delete")
-	_ = cmd.RegisterFlagCompletionFunc("namespace", t.complete(func(a node.Attachment) []string {
+	_ = cmd.RegisterFlagCompletionFunc("namespace", t.complete(ofAttachments(func(a node.Attachment) []string {
 		namespace, _, _ := strings.Cut(a.Pod, "/")
 		return []string{namespace}
-	}))
+	})))
 	return cmd
 }
 
@@ -87,7 +87,7 @@ address (that of a PF finds its VFs too), a vDPA or RDMA device, a representor o
 
 Exits with 1 if no attachment has it.`,
 		Example: "  devinfoctl holder 03:00.5\n  devinfoctl holder eth7 -o wide",
-		Args:    commandline.Args(1, "DEVICE"), ValidArgsFunction: t.completeDevices,
+		Args:    commandline.Args(1, "DEVICE"), ValidArgsFunction: t.complete((*host).DeviceNames),
 		RunE: t.onHost(func(h *host, args []string) error {
 			list, err := h.Attachments()
 			if err != nil {

@@ -223,27 +223,25 @@ func (t *tool) settings() (config.Node, error) {
 	return node, nil
 }
 
-// complete returns a completion with the sorted names of all attachments that can be read.
-func (t *tool) complete(names func(node.Attachment) []string) cobra.CompletionFunc {
-	return func(_ *cobra.Command, args []string, _ string) (all []string, _ cobra.ShellCompDirective) {
+// complete returns a completion of the first argument.
+func (t *tool) complete(names func(*host) []string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		h, err := t.host()
 		if err != nil || len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
+		return names(h), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// ofAttachments returns a function that returns the sorted names of all attachments that can be read.
+func ofAttachments(names func(node.Attachment) []string) func(*host) []string {
+	return func(h *host) (all []string) {
 		list, _ := h.Recorded()
 		for _, a := range list {
 			all = append(all, names(a)...)
 		}
 		slices.Sort(all)
-		all = slices.DeleteFunc(slices.Compact(all), func(name string) bool { return name == "" })
-		return all, cobra.ShellCompDirectiveNoFileComp
+		return slices.DeleteFunc(slices.Compact(all), func(name string) bool { return name == "" })
 	}
-}
-
-func (t *tool) completeDevices(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	h, err := t.host()
-	if err != nil || len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return h.DeviceNames(), cobra.ShellCompDirectiveNoFileComp
 }

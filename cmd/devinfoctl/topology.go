@@ -44,7 +44,7 @@ func topologyCommand(t *tool) *cobra.Command {
   devinfoctl topology 0000:3b:00.0
   devinfoctl --capture node.txtar topology -o json`,
 		Args:              commandline.Args(0, "DEVICE"),
-		ValidArgsFunction: t.completeDevices,
+		ValidArgsFunction: t.complete((*host).DeviceNames),
 		RunE:              t.onHost(t.topology),
 	}
 }
