@@ -3,9 +3,11 @@ package plugin
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/core/config/attachment"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/result"
@@ -18,11 +20,15 @@ func (a *Addition) Prepare() (err error) {
 	if err := checkNetns(a.Args); err != nil {
 		return err
 	}
+	doubts, err := attachment.Vet(a.Config)
+	if err != nil {
+		return err
+	}
 	var warnings devinfo.Violations
 	if a.Declared, warnings, err = a.Attachment.Declared(a.Config); err != nil {
 		return err
 	}
-	for _, w := range warnings {
+	for _, w := range slices.Concat(doubts, warnings) {
 		a.Log.Warn("deviceInfo: " + w.String())
 	}
 	if a.File.Name, err = a.wantedFile(); err != nil {

@@ -93,9 +93,11 @@ func (p *plugin) problem(err error) {
 	}
 }
 
-// sample is the attachment for checking placeholders. Each placeholder is replaced by its own name in capitals.
+// sample is the attachment for checking placeholders. Each placeholder is replaced by its own name in capitals, and the
+// IDs have the length that they have in Kubernetes, for the length of a socket's path.
 var sample = attachment.Args{
-	ContainerID: "CONTAINERID", IfName: "IFNAME", CNIArgs: "K8S_POD_NAMESPACE=PODNAMESPACE;K8S_POD_NAME=PODNAME;K8S_POD_UID=PODUID",
+	ContainerID: strings.Repeat("CONTAINERID-", 6)[:64], IfName: "IFNAME",
+	CNIArgs: "K8S_POD_NAMESPACE=PODNAMESPACE;K8S_POD_NAME=PODNAME;K8S_POD_UID=" + strings.Repeat("PODUID-", 6)[:36],
 }
 
 // placeholders checks deviceInfo and cdi, whose values may have placeholders, and returns the
@@ -105,14 +107,20 @@ func (p *plugin) placeholders() (declared *devinfo.Info, ok bool) {
 	if err != nil {
 		return nil, false // cannot happen, because sample's CNI_ARGS are valid
 	}
+	doubts, wrong := attachment.Vet(p.cfg)
+	p.problem(wrong)
 	_, err = a.CDI(p.cfg)
 	p.problem(err)
-	if p.declared() {
+	if p.declared() || wrong != nil {
 		return nil, false
 	}
-	if declared, _, err = a.Declared(p.cfg); err != nil {
+	declared, warnings, err := a.Declared(p.cfg)
+	if err != nil {
 		p.problem(err)
 		return nil, false
+	}
+	for _, v := range slices.Concat(doubts, warnings) {
+		p.violation(p.path+".deviceInfo", v)
 	}
 	whole := devinfo.Merge(nil, nil, declared)
 	if whole == nil || p.after || p.resource || p.cfg.PrevResult != nil || len(p.cfg.Delegates) > 0 {
@@ -138,11 +146,11 @@ func (p *plugin) declared() (bad bool) {
 	if err != nil {
 		return false // Declared returns it
 	}
-	violations := info.ValidateDeclared()
-	for _, v := range violations {
+	for _, v := range info.ValidateDeclared().Errors() {
 		p.violation(p.path+".deviceInfo", v)
+		bad = true
 	}
-	return violations.Err() != nil
+	return bad
 }
 
 // devices reports a PCI address that differs from the first one, because ADD refuses two devices. It reports

@@ -171,9 +171,6 @@ func TestCDIRejectsBadNames(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"kind": "vendor"}`:                            `cdi.kind: "vendor" is not supported: want vendor/class, such as devinfo-cni.io/attachment`,
 		`{"name": "a/b"}`:                               `cdi.name: "a/b" is not supported: want letters, digits`,
-		`{"name": "{podID}"}`:                           `cdi.name: {podID} is not supported: want one of the placeholders`,
-		`{"socketDir": "{uid}"}`:                        `cdi.socketDir: {uid} is not supported: want one of the placeholders`,
-		`{"name": "{containerID:1}"}`:                   `cdi.name: {containerID:1} is not supported: want one of the placeholders`,
 		`{"kind": "nvidia.com/gpu", "name": "0"}`:       `cdi.name: "0" is not supported: want a name with the pod's UID or the first 12 characters of the container ID in it`,
 		`{"kind": "a/b", "name": "{podName}-{ifName}"}`: `cdi.name: "dpdk-0-net1" is not supported: want a name with the pod's UID`,
 		`{"name": "static"}`:                            `cdi.name: "static" is not supported: want a name with the pod's UID`,

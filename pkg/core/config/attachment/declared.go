@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -16,13 +14,16 @@ import (
 	"devinfo-cni.io/pkg/core/config"
 )
 
+var placeholders = []string{"containerID", "containerID:12", "ifName", "network", "podName", "podNamespace", "podUID"}
+
 // podArgs maps placeholders to keys of CNI_ARGS, which may be missing.
 var podArgs = map[string]string{
 	"podNamespace": "K8S_POD_NAMESPACE", "podName": "K8S_POD_NAME", "podUID": "K8S_POD_UID",
 }
 
 // Declared returns the deviceInfo object of the configuration, which may be partial, with its placeholders filled in.
-// It returns nil for none, and a *[config.Problem] or warnings if the object violates the specification.
+// It returns nil for none, and a *[config.Problem] or warnings if the object violates the specification. [Vet] checks the
+// same keys more strictly.
 func (a *Attachment) Declared(cfg *config.Config) (*devinfo.Info, devinfo.Violations, error) {
 	if cfg.DeviceInfo == nil {
 		return nil, nil, nil
@@ -48,7 +49,7 @@ func (a *Attachment) Declared(cfg *config.Config) (*devinfo.Info, devinfo.Violat
 	if err := settleType(info); err != nil {
 		return nil, nil, err
 	}
-	return info, violations.Warnings(), nil
+	return info, append(violations.Warnings(), tooLong(info)...), nil
 }
 
 // CDI is like [Attachment.Declared], for the "cdi" object of the configuration. It also fills in the defaults.
@@ -60,13 +61,14 @@ func (a *Attachment) CDI(cfg *config.Config) (*config.CDI, error) {
 	if err := cdispec.CheckKind(c.Kind); err != nil {
 		return nil, problem("cdi.kind", c.Kind, want(err.Error()))
 	}
-	if err := a.fill("cdi.socketDir", cfg.CDI.SocketDir, &c.SocketDir); err != nil {
+	var err error
+	if c.SocketDir, err = a.fill("cdi.socketDir", cfg.CDI.SocketDir); err != nil {
 		return nil, err
 	}
 	if cfg.CDI.Name == "" {
 		return c, nil
 	}
-	if err := a.fill("cdi.name", cfg.CDI.Name, &c.Name); err != nil {
+	if c.Name, err = a.fill("cdi.name", cfg.CDI.Name); err != nil {
 		return nil, err
 	}
 	if err := cdispec.CheckName(c.Name); err != nil {
@@ -108,73 +110,90 @@ func settleType(info *devinfo.Info) error {
 	return nil
 }
 
-func (a *Attachment) fill(key, text string, into *string) error {
-	quoted, _ := json.Marshal(text) // a string always encodes
-	filled, err := a.expand(key, quoted)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(filled, into)
-}
-
-// expand fills in the placeholders of a JSON text, which is the value of key. It searches the raw text.
-// Outside a string a placeholder would be invalid JSON, so it only finds placeholders in strings.
-func (a *Attachment) expand(key string, text json.RawMessage) (json.RawMessage, error) {
-	var out json.RawMessage
-	for rest := text; ; {
-		start := bytes.IndexByte(rest, '{')
+// expand fills in the placeholders in the strings of a JSON text, which is the value of key. It reads the text of each
+// string, in which a brace may be escaped, and leaves a string without placeholders byte for byte.
+func (a *Attachment) expand(key string, text json.RawMessage) (out json.RawMessage, err error) {
+	for {
+		start := bytes.IndexByte(text, '"')
 		if start < 0 {
-			return append(out, rest...), nil
+			return append(out, text...), nil
 		}
-		out, rest = append(out, rest[:start]...), rest[start:]
-		name, ok := placeholder(rest)
-		if !ok {
-			out, rest = append(out, '{'), rest[1:]
-			continue
+		end := start + 1
+		for ; text[end] != '"'; end++ {
+			if text[end] == '\\' {
+				end++
+			}
 		}
-		value, err := a.value(key, name)
-		if err != nil {
-			return nil, err
+		end++
+		quoted, before, after := text[start:end], "", ""
+		if bytes.ContainsAny(quoted, `{\`) {
+			_ = json.Unmarshal(quoted, &before) // the text is valid JSON
+			if after, err = a.fill(key, before); err != nil {
+				return nil, err
+			}
 		}
-		quoted, _ := json.Marshal(value) // a string always encodes
-		out, rest = append(out, quoted[1:len(quoted)-1]...), rest[len(name)+len("{}"):]
+		if out, text = append(out, text[:start]...), text[end:]; len(out)+len(after) > 2*mostFilled {
+			return nil, tooLarge(key)
+		}
+		if after != before {
+			quoted, _ = json.Marshal(after) // a string always encodes
+		}
+		out = append(out, quoted...)
 	}
 }
 
-// placeholder returns the name of the placeholder at the beginning of text, such as containerID:12.
-func placeholder(text []byte) (name string, ok bool) {
-	span := func(from int, in func(c byte) bool) int {
-		for from < len(text) && in(text[from]) {
-			from++
+// placeholder returns the name of the placeholder at the beginning of text, such as containerID:12; "" = none.
+func placeholder(text string) (name string) {
+	for _, name := range placeholders {
+		if rest, ok := strings.CutPrefix(text[1:], name); ok && strings.HasPrefix(rest, "}") {
+			return name
 		}
-		return from
 	}
-	end := span(1, func(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' })
-	ok = end > 1
-	if end < len(text) && text[end] == ':' {
-		digits := span(end+1, func(c byte) bool { return c >= '0' && c <= '9' })
-		end, ok = digits, ok && digits > end+1
+	return ""
+}
+
+// mostFilled is the number of bytes of a value with its placeholders filled in. The name of a network has no limit.
+const mostFilled = 1 << 20
+
+func tooLarge(key string) error {
+	return &config.Problem{Key: key, Value: "a value that grows with its placeholders", Want: "at most 1 MiB"}
+}
+
+// fill fills in the placeholders of a text, which is in the value of key. All other texts stay, see [Vet].
+func (a *Attachment) fill(key, text string) (string, error) {
+	var out strings.Builder
+	for {
+		start := strings.IndexByte(text, '{')
+		if start < 0 {
+			out.WriteString(text)
+			return out.String(), nil
+		}
+		out.WriteString(text[:start])
+		value, end := "{", start+1
+		if name := placeholder(text[start:]); name != "" {
+			var err error
+			if value, err = a.value(key, name); err != nil {
+				return "", err
+			}
+			end += len(name) + len("}")
+		}
+		if out.Len()+len(value) > mostFilled {
+			return "", tooLarge(key)
+		}
+		out.WriteString(value)
+		text = text[end:]
 	}
-	return string(text[1:end]), ok && end < len(text) && text[end] == '}'
 }
 
 func (a *Attachment) value(key, name string) (string, error) {
 	values := map[string]string{
 		"containerID": a.ContainerID, "containerID:12": a.ContainerID[:min(12, len(a.ContainerID))], "ifName": a.IfName, "network": a.Network,
 	}
-	for placeholder, arg := range podArgs {
-		values[placeholder] = a.Args.Get(arg)
+	if arg := podArgs[name]; arg != "" {
+		values[name] = a.Args.Get(arg)
 	}
-	value, ok := values[name]
-	switch {
-	case !ok:
-		known := slices.Sorted(maps.Keys(values))
-		return "", &config.Problem{
-			Key: key, Value: "{" + name + "}",
-			Want: fmt.Sprintf("one of the placeholders {%s}; the nearest is {%s}", strings.Join(known, "}, {"), config.Nearest(name, known)),
-		}
-	case value == "":
+	if values[name] == "" {
 		return "", &config.Problem{Key: key, Value: "{" + name + "}", Want: "a placeholder with a value: CNI_ARGS has no " + podArgs[name]}
 	}
-	return value, nil
+	return values[name], nil
 }

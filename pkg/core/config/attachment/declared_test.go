@@ -38,20 +38,15 @@ func TestNothingDeclaredIsNil(t *testing.T) {
 
 func TestPlaceholdersAreFilledIn(t *testing.T) {
 	for text, want := range map[string]string{
-		"/s/{containerID}":                 "/s/" + container,
-		"/s/{containerID:12}":              "/s/0123456789ab",
-		"/s/{ifName}":                      "/s/net1",
-		"/s/{network}":                     "/s/net-a",
-		"/s/{podNamespace}":                "/s/prod",
-		"/s/{podName}":                     "/s/dpdk-0",
-		"/s/{podUID}":                      "/s/6a4c-11",
-		"/s/{podUID}/{ifName}-{ifName}":    "/s/6a4c-11/net1-net1",
-		"/s/{{ifName}}":                    "/s/{net1}",
-		"/s/{":                             "/s/{",
-		"/s/{}":                            "/s/{}",
-		"/s/{if-Name}":                     "/s/{if-Name}", // not the form of a placeholder
-		"/s/{12}":                          "/s/{12}",
-		"/s/{containerID:}{containerID:x}": "/s/{containerID:}{containerID:x}",
+		"/s/{containerID}":              "/s/" + container,
+		"/s/{containerID:12}":           "/s/0123456789ab",
+		"/s/{ifName}":                   "/s/net1",
+		"/s/{network}":                  "/s/net-a",
+		"/s/{podNamespace}":             "/s/prod",
+		"/s/{podName}":                  "/s/dpdk-0",
+		"/s/{podUID}":                   "/s/6a4c-11",
+		"/s/{containerId}{$x}":          "/s/{containerId}{$x}", // see Vet
+		"/s/{podUID}/{ifName}-{ifName}": "/s/6a4c-11/net1-net1",
 	} {
 		info, warnings, err := declared(t, socket(text), podArgs+";K8S_POD_NAME=second") // the first value counts
 		must(t, err)
@@ -62,10 +57,10 @@ func TestPlaceholdersAreFilledIn(t *testing.T) {
 }
 
 func TestPlaceholdersAreFilledInEverywhere(t *testing.T) {
-	info, _, err := declared(t, `{"type": "pci", "pci": {"pci-address": "0000:01:00.2", "note": ["{ifName}"]}, "{network}": {"x": "{podName}"}}`, podArgs)
+	info, _, err := declared(t, `{"type": "pci", "pci": {"pci-address": "0000:01:00.2", "note": ["{ifName}", "{ifName}\\{ifName}", "\\{\u00e9\/"]}, "{network}": {"x": "\u007bpodName\u007D"}}`, podArgs)
 	must(t, err)
 	want, err := devinfo.Parse([]byte(
-		`{"type": "pci", "pci": {"pci-address": "0000:01:00.2", "note": ["net1"]}, "net-a": {"x": "dpdk-0"}}`))
+		`{"type": "pci", "pci": {"pci-address": "0000:01:00.2", "note": ["net1", "net1\\net1", "\\{\u00e9\/"]}, "net-a": {"x": "dpdk-0"}}`))
 	must(t, err)
 	difftest.Equal(t, string(info.Encode()), string(want.Encode()))
 }
@@ -106,12 +101,6 @@ func TestDeclaredRejectsBadValues(t *testing.T) {
 		{`{"type": "pci", "pci": {}, "memif": {}}`, "", "type", `"pci"`, others + `"memif"`},
 		{`{"pci": {}, "vdpa": {}}`, "", "type", `""`, others + `"pci"`},
 	}
-	for name, nearest := range map[string]string{
-		"ifname": "ifName", "containerId": "containerID", "containerID:13": "containerID:12", "podname": "podName", "uid": "podUID", "namespace": "podNamespace",
-	} {
-		rows = append(rows, row{socket("/s/{" + name + "}"), podArgs, "", "{" + name + "}",
-			"one of the placeholders {containerID}, {containerID:12}, {ifName}, {network}, {podName}, {podNamespace}, {podUID}; the nearest is {" + nearest + "}"})
-	}
 	for name, arg := range map[string]string{"podNamespace": "K8S_POD_NAMESPACE", "podName": "K8S_POD_NAME", "podUID": "K8S_POD_UID"} {
 		for _, cniArgs := range []string{"", "IgnoreUnknown=1", arg + "="} {
 			rows = append(rows, row{socket("/s/{" + name + "}"), cniArgs, "", "{" + name + "}", "a placeholder with a value: CNI_ARGS has no " + arg})
@@ -131,6 +120,22 @@ func TestDeclaredRejectsBadValues(t *testing.T) {
 	_, _, err := declared(t, `{"note": "`+strings.Repeat("x", 1<<20)+`"}`, "")
 	if p := difftest.As[*config.Problem](t, err); p.Key != "deviceInfo" || len(p.Error()) > 200 {
 		t.Errorf("%.300s", p)
+	}
+}
+
+// A name of a megabyte for each of many placeholders would otherwise take all memory of the node.
+func TestPlaceholdersFillAtMostOneMegabyte(t *testing.T) {
+	name, many := strings.Repeat("n", 300_000), strings.Repeat("{network}", 100)
+	for key, text := range map[string]string{
+		"deviceInfo": `"deviceInfo": ` + socket("/"+many), "deviceInfo ": `"deviceInfo": {"x": ["` + strings.Repeat(`{network}", "`, 100) + `"]}`, "cdi.name": `"cdi": {"name": "` + many + `"}`,
+	} {
+		cfg := parse(t, `{"name": "`+name+`", `+text+`}`)
+		a, _ := attachment.New(cfg, attachment.Args{}, "")
+		_, _, err := a.Declared(cfg)
+		if err == nil {
+			_, err = a.CDI(cfg)
+		}
+		difftest.Same(t, key, *difftest.As[*config.Problem](t, err), config.Problem{Key: strings.TrimSpace(key), Value: "a value that grows with its placeholders", Want: "at most 1 MiB"})
 	}
 }
 
@@ -162,7 +167,8 @@ func TestDeclaredTakesTypeFromOnlyMap(t *testing.T) {
 
 func FuzzDeclared(f *testing.F) {
 	f.Add([]byte(`{"type": "vhost-user", "vhost-user": {"path": "/s/{podUID}{x}{containerID:12}"}}`), podArgs)
-	f.Add([]byte(`{"a": "{podName}"}`), `K8S_POD_NAME="\`)
+	f.Add([]byte(`{"a": "{podName}\u007bifName}\\"}`), `K8S_POD_NAME="\`)
+	f.Add([]byte(`{"pci": {"rdma_device": "${x"}}`), "")
 	f.Add([]byte(`{"type": "pci", "pci": {}, "memif": {}}`), ";;=")
 	f.Fuzz(func(t *testing.T, deviceInfo []byte, cniArgs string) {
 		if !json.Valid(deviceInfo) || len(deviceInfo) == 0 || deviceInfo[0] != '{' {
@@ -170,6 +176,9 @@ func FuzzDeclared(f *testing.F) {
 		}
 		cfg := &config.Config{Name: "n", DeviceInfo: deviceInfo}
 		a, _ := attachment.New(cfg, attachment.Args{ContainerID: "c", IfName: "i", CNIArgs: cniArgs}, "/infos")
+		if _, err := attachment.Vet(cfg); err != nil {
+			difftest.As[*config.Problem](t, err)
+		}
 		info, warnings, err := a.Declared(cfg)
 		if err != nil {
 			difftest.As[*config.Problem](t, err)

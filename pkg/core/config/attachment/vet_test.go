@@ -1,0 +1,118 @@
+package attachment_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/config/attachment"
+	"devinfo-cni.io/test/difftest"
+)
+
+const places = "{containerID}, {containerID:12}, {ifName}, {network}, {podName}, {podNamespace}, {podUID}"
+
+// Two pods would share the path that contains such a text.
+func TestTextThatIsNearlyPlaceholderIsError(t *testing.T) {
+	for text, want := range map[string]struct{ value, nearest string }{
+		"{ifname}": {nearest: "ifName"}, "{containerId}": {nearest: "containerID"}, "{containerID:13}": {nearest: "containerID:12"}, "{podname}": {nearest: "podName"},
+		"{uid}": {nearest: "podUID"}, "{namespace}": {nearest: "podNamespace"}, "{pod_uid}": {nearest: "podUID"}, "{POD_UID}": {nearest: "podUID"}, "{pod-uid}": {nearest: "podUID"},
+		"{K8S_POD_UID}": {nearest: "podUID"}, "{K8S_POD_NAME}": {nearest: "podName"}, "$(podUID)": {nearest: "podUID"}, "{{podUID}}": {nearest: "podUID"},
+		"${podUID}": {nearest: "podUID"}, "{pod.uid}": {nearest: "podUID"}, "{container_id}": {nearest: "containerID"}, "{containerId12}": {nearest: "containerID:12"},
+		"{podUID:-x}": {nearest: "podUID"}, "{containerID:12:}": {nearest: "containerID:12"}, "{containerID:}": {nearest: "containerID"}, "{podUID }": {nearest: "podUID"},
+		"{ podUID}": {nearest: "podUID"}, "{if-Name}": {nearest: "ifName"}, "{pödUID}": {nearest: "podUID"}, "{podUID": {nearest: "podUID"}, "{podUID)": {nearest: "podUID"},
+		"$podUID": {nearest: "podUID"}, "podUID}": {nearest: "podUID"}, "{{{podUID}}}": {nearest: "podUID"}, "{ifName}{ifname}": {"{ifname}", "ifName"},
+		"{ifName}-{Network}.sock": {"{Network}", "network"}, "{podUID}}": {"}", ""}, "{{ifName}": {"{{ifName}", "ifName"}, "{": {}, "{}": {}, "$": {}, "$$": {}, "a}": {"a}", "ifName"},
+		`\u007bpod_uid\u007d`: {"{pod_uid}", "podUID"},
+	} {
+		problem := config.Problem{Value: want.value, Want: "one of the placeholders " + places}
+		if problem.Value == "" {
+			problem.Value = text
+		}
+		if want.nearest != "" {
+			problem.Want += "; the nearest is {" + want.nearest + "}"
+		}
+		for key, form := range map[string]string{
+			"deviceInfo": `{"deviceInfo": {"type": "vhost-user", "vhost-user": {"path": "/s/%s/x"}}}`, "deviceInfo ": `{"deviceInfo": {"note": [{"%s": "{ifName}"}]}}`,
+			"cdi.name": `{"cdi": {"name": "%s"}}`, "cdi.socketDir": `{"cdi": {"socketDir": "/s/%s/{ifName}"}}`,
+		} {
+			problem.Key = strings.TrimSpace(key)
+			_, err := attachment.Vet(parse(t, fmt.Sprintf(form, text)))
+			if err == nil {
+				t.Errorf("%s: no error for %s", key, text)
+			} else {
+				difftest.Same(t, key+" "+text, *difftest.As[*config.Problem](t, err), problem)
+			}
+		}
+	}
+}
+
+func TestVetAcceptsPlaceholders(t *testing.T) {
+	for _, text := range []string{
+		`{}`, `{"deviceInfo": {}}`, `{"cdi": true}`, `{"name": "{x}", "resourceName": "$", "cdi": {"name": "{podUID}-{ifName}", "socketDir": "/{network}/{podUID}/{containerID}{containerID:12}"}}`,
+		`{"deviceInfo": {"{podName}": {"note": ["{podNamespace}", {"(": "[a]"}]}}}`,
+	} {
+		if warnings, err := attachment.Vet(parse(t, text)); err != nil || warnings != nil {
+			t.Errorf("%s: %v, %v", text, warnings, err)
+		}
+	}
+}
+
+func TestKeyThatResemblesKeyOfSpecificationIsWarning(t *testing.T) {
+	for _, test := range []struct{ typ, key, nearest string }{
+		{"pci", "rdma_device", "rdma-device"}, {"pci", "rdmaDevice", "rdma-device"}, {"pci", "rdma-devices", "rdma-device"}, {"pci", "pciAddress", "pci-address"},
+		{"vdpa", "parent_device", "parent-device"}, {"vdpa", "representorDevice", "representor-device"}, {"vhost-user", "paths", "path"}, {"memif", "rolle", "role"},
+		{"", "vhostuser", "vhost-user"}, {"", "vhost_user", "vhost-user"}, {"", "versions", "version"}, {"", "memifs", "memif"},
+	} {
+		text, path := fmt.Sprintf(`{%q: "x"}`, test.key), "$."+test.key
+		if test.typ != "" {
+			text, path = fmt.Sprintf(`{%q: %s}`, test.typ, text), "$."+test.typ+"."+test.key
+		}
+		warnings, err := attachment.Vet(parse(t, `{"deviceInfo": `+text+`}`))
+		rule := "is not a key of the Device Information Specification; the nearest one is " + strconv.Quote(test.nearest)
+		difftest.Same(t, text, warnings, devinfo.Violations{{Path: path, Value: `"x"`, Rule: rule, Warning: true}})
+		must(t, err)
+		_, err = attachment.Vet(parse(t, `{"strict": true, "deviceInfo": `+text+`}`))
+		difftest.Same(t, text, *difftest.As[*config.Problem](t, err), config.Problem{
+			Key: "deviceInfo" + strings.TrimPrefix(path, "$"), Value: `"x"`, Want: "a key of the Device Information Specification; the nearest one is " + strconv.Quote(test.nearest)})
+	}
+	for _, text := range []string{`{"note": 1, "x": {"rdma_device": 1}, "pci": {"pci": 1, "vendor": 1, "numa": 1}}`, `{"type": "x", "pci": 5}`, `{"a": 1, "a": 2}`} { // unlike keys, and errors of Declared
+		if warnings, err := attachment.Vet(parse(t, `{"strict": true, "deviceInfo": `+text+`}`)); err != nil || warnings != nil {
+			t.Errorf("%s: %v, %v", text, warnings, err)
+		}
+	}
+}
+
+// The author of a network could otherwise fill the node's log.
+func TestAtMostTenKeysAreReported(t *testing.T) {
+	var many strings.Builder
+	for n := range 5_000 {
+		fmt.Fprintf(&many, `"version%d": 1, `, n%10)
+		fmt.Fprintf(&many, `"rdma-device%c": 1, `, 'a'+n%26)
+	}
+	warnings, err := attachment.Vet(parse(t, `{"deviceInfo": {"pci": {`+many.String()+`"x": 1}}}`))
+	must(t, err)
+	if len(warnings) > 10 {
+		t.Errorf("%d warnings", len(warnings))
+	}
+}
+
+func TestSocketPathLongerThanKernelAllowsIsWarning(t *testing.T) {
+	for n, text := range map[int]string{
+		107: `{"type": "vhost-user", "vhost-user": {"path": "/%s"}}`, 108: `{"type": "vhost-user", "vhost-user": {"path": "/%s"}}`, 109: `{"memif": {"path": "/%s"}}`,
+	} {
+		info, warnings, err := declared(t, fmt.Sprintf(text, strings.Repeat("x", n-len("/net1"))+"{ifName}"), "")
+		must(t, err)
+		typ := string(info.Type)
+		var want devinfo.Violations
+		if n > 107 {
+			want = devinfo.Violations{{
+				Path: "$." + typ + ".path", Value: strconv.Quote("/" + strings.Repeat("x", n-5) + "net1"), Warning: true,
+				Rule: fmt.Sprintf("has %d bytes; the path of a socket has at most 107 (sun_path, unix(7))", n),
+			}}
+		}
+		difftest.Same(t, text, warnings, want)
+	}
+}
