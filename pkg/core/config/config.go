@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/containernetworking/cni/pkg/types"
 
@@ -173,8 +174,8 @@ func (c *Config) readDevice(r *reader) {
 		}
 		c.DeviceIDs = append(c.DeviceIDs, NamedID{r.prefix + key, id})
 		c.DeviceID = c.DeviceIDs[0].ID
-		if _, err := pci.Parse("0000:" + id); err == nil { // without a domain it would count as an opaque ID
-			r.problem(key, fmt.Sprintf("a PCI address with its domain, such as %q", "0000:"+id))
+		if want := wantID(id); want != "" {
+			r.problem(key, want)
 		}
 		return id
 	}
@@ -194,9 +195,35 @@ func (c *Config) readDevice(r *reader) {
 	}
 }
 
+// wantID describes the right spelling of a device ID that is nearly a name or an address; "" = the ID is right. It would
+// otherwise count as an opaque ID, and ADD would find no device.
+func wantID(id string) string {
+	trimmed := strings.TrimFunc(id, isBlank)
+	_, err := pci.Parse(id)
+	_, short := pci.Parse("0000:" + id)
+	switch {
+	case trimmed != id:
+		return fmt.Sprintf("no blank at the beginning or the end, such as %q", trimmed)
+	case short == nil:
+		return fmt.Sprintf("a PCI address with its domain, such as %q", "0000:"+id)
+	case err != nil && strings.Contains(id, ":") && strings.Contains(id, ".") && strings.Trim(id, "0123456789abcdefABCDEF:.") == "":
+		return "a PCI address dddd:BB:DD.f, in which DD is at most 1f and f at most 7"
+	}
+	return ""
+}
+
+func isBlank(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
+
+// mostDelegates limits the plugins that one configuration runs.
+const mostDelegates = 32
+
 func (c *Config) readDelegates(r *reader) {
 	var list []json.RawMessage
 	r.decode("delegates", &list, "a list of plugin configurations")
+	if len(list) > mostDelegates {
+		r.problems = append(r.problems, &Problem{"delegates", fmt.Sprintf("a list of %d plugin configurations", len(list)), fmt.Sprintf("at most %d", mostDelegates)})
+		list = list[:mostDelegates]
+	}
 	for n, raw := range list {
 		key := fmt.Sprintf("delegates[%d]", n)
 		child := reader{prefix: key + "."}
@@ -206,7 +233,7 @@ func (c *Config) readDelegates(r *reader) {
 		}
 		var name string
 		child.string("type", &name)
-		child.refuseLookalikes("type", "name", "cniVersion", "runtimeConfig")
+		child.refuseLookalikes(given...)
 		if len(child.problems) == 0 && (name == "" || strings.Contains(name, "/")) {
 			child.problems = []*Problem{{key + ".type", fmt.Sprintf("%q", name), "the name of a CNI plugin"}}
 		}
@@ -281,7 +308,7 @@ func (r *reader) object(key string) json.RawMessage {
 func (r *reader) refuseLookalikes(keys ...string) {
 	for have := range r.raw {
 		for _, key := range keys {
-			if have != key && strings.EqualFold(have, key) {
+			if have != key && strings.EqualFold(have, key) && len(r.problems) < most {
 				r.problem(have, fmt.Sprintf("the key %q, in this spelling only", key))
 			}
 		}

@@ -4,11 +4,20 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
+
+	"devinfo-cni.io/devinfo/pci"
 )
+
+// given are the keys of a delegate's configuration that devinfo and libcni set.
+var given = []string{"type", "name", "cniVersion", "runtimeConfig", "prevResult", "args", "cni.dev/valid-attachments", "cni.dev/attachments"}
+
+// mostGiven limits what all delegates together get of the network's configuration, which is a copy for each of them.
+const mostGiven = 1 << 20
 
 // DelegateProblem returns the reason why the n-th delegate cannot run on any node, or nil. It is not in
 // Problems, because DEL still runs the other delegates.
@@ -17,15 +26,95 @@ func (c *Config) DelegateProblem(n int) *Problem {
 	if d.Type == c.Type {
 		return &Problem{d.Key + ".type", fmt.Sprintf("%q", d.Type), "a plugin other than devinfo itself"}
 	}
+	if p := c.givenProblem(); p != nil {
+		return p
+	}
 	var conf types.PluginConf
 	wrong, ok := errors.AsType[*json.UnmarshalTypeError](json.Unmarshal(d.Raw, &conf))
-	if !ok {
-		return nil
+	if ok {
+		var fields map[string]json.RawMessage
+		_ = json.Unmarshal(d.Raw, &fields) // Parse has accepted it
+		key, _, _ := strings.Cut(wrong.Field, ".")
+		return &Problem{d.Key + "." + wrong.Field, clip(fields[key]), TypeInWords(wrong.Type)}
 	}
-	var fields map[string]json.RawMessage
-	_ = json.Unmarshal(d.Raw, &fields) // Parse has accepted it
-	key, _, _ := strings.Cut(wrong.Field, ".")
-	return &Problem{d.Key + "." + wrong.Field, clip(fields[key]), TypeInWords(wrong.Type)}
+	_, problem := DelegateDevices(d.Key, c.DelegateConfig(n), c.Runtime)
+	return problem
+}
+
+// DelegateConfig returns the configuration of the n-th delegate as ADD passes it on. It contains the network's name and
+// version, and devinfo's args, such as the pod's. A delegate without a device of its own also gets devinfo's deviceID and,
+// as with Multus, pciBusID.
+func (c *Config) DelegateConfig(n int) json.RawMessage {
+	keys := object(c.Delegates[n].Raw)
+	set := func(key, value string) {
+		if value != "" {
+			keys[key], _ = json.Marshal(value) // a string always encodes
+		}
+	}
+	set("name", c.Name)
+	set("cniVersion", c.CNIVersion)
+	hasDevice := false
+	for key := range keys {
+		hasDevice = hasDevice || strings.EqualFold(key, "deviceID") || strings.EqualFold(key, "pciBusID")
+	}
+	if !hasDevice {
+		set("deviceID", c.DeviceID)
+		busID := c.PCIBusID
+		if _, err := pci.Parse(c.DeviceID); busID == "" && err == nil {
+			busID = c.DeviceID
+		}
+		set("pciBusID", busID)
+	}
+	if len(c.Args) > 0 {
+		args := object(keys["args"])
+		for key, value := range c.Args {
+			if key == "cni" { // contains the pod's cni-args
+				cni := object(args[key])
+				maps.Copy(cni, object(value))
+				value, _ = json.Marshal(cni)
+			}
+			args[key] = value
+		}
+		keys["args"], _ = json.Marshal(args)
+	}
+	raw, _ := json.Marshal(keys)
+	return raw
+}
+
+// DelegateConfigs returns the configurations of all delegates.
+func (c *Config) DelegateConfigs() (list []json.RawMessage) {
+	for n := range c.Delegates {
+		list = append(list, c.DelegateConfig(n))
+	}
+	return list
+}
+
+// object returns the keys of a JSON object, and none for any other text.
+func object(text json.RawMessage) map[string]json.RawMessage {
+	keys := map[string]json.RawMessage{}
+	if json.Unmarshal(text, &keys) != nil || keys == nil {
+		return map[string]json.RawMessage{}
+	}
+	return keys
+}
+
+// givenProblem returns an error if the delegates together get too many bytes, or a device ID that is no name for them.
+func (c *Config) givenProblem() *Problem {
+	each := len(c.Name) + len(c.CNIVersion) + len(c.DeviceID) + max(len(c.DeviceID), len(c.PCIBusID))
+	for _, object := range []map[string]json.RawMessage{c.Args, c.Runtime} {
+		for key, value := range object {
+			each += len(key) + len(value)
+		}
+	}
+	if each*len(c.Delegates) > mostGiven {
+		return &Problem{"delegates", fmt.Sprintf("a list of %d plugins, which get %d bytes of args and runtimeConfig each", len(c.Delegates), each), "at most 1 MiB for all plugins together"}
+	}
+	for _, id := range c.DeviceIDs {
+		if p := (DeviceKey{id.Key, AsID, id.ID}).problem(); p != nil {
+			return p
+		}
+	}
+	return nil
 }
 
 // DelegateProblems returns the problems of all delegates.

@@ -1,0 +1,131 @@
+package config_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/pkg/core/config"
+)
+
+const vf = "0000:3b:00.2"
+
+// delegateDevices returns the devices of the first delegate.
+func delegateDevices(c *config.Config) ([]config.DeviceKey, *config.Problem) {
+	return config.DelegateDevices("delegates[0]", c.DelegateConfig(0), c.Runtime)
+}
+
+// TestLeasesCoverDevicesThatHostDeviceReads in test/peers compares the same rules with another program.
+func TestDelegateDevicesAreFound(t *testing.T) {
+	key := func(key string, as config.As, value string) config.DeviceKey {
+		return config.DeviceKey{Key: key, As: as, Value: value}
+	}
+	for text, want := range map[string][]config.DeviceKey{
+		`"delegates": [{"type": "a", "deviceID": "x", "pciBusID": "y"}]`: {key("delegates[0].deviceID", config.AsID, "x"), key("delegates[0].pciBusID", config.AsID, "y")},
+		`"delegates": [{"type": "a", "DeviceId": "x"}]`:                  {key("delegates[0].DeviceId", config.AsID, "x")},
+		`"delegates": [{"type": "a", "pciBu\u017fID": "x"}]`:             {key("delegates[0].pciBuſID", config.AsID, "x")},
+		`"delegates": [{"type": "a", "deviceID": "x", "deviceID": "y"}]`: {key("delegates[0].deviceID", config.AsID, "y")},
+		`"delegates": [{"type": "a", "device": "eth1", "HWAddr": "02:00:00:00:00:01", "kernelPath": "/sys/devices/x", "deviceID": null}]`: {
+			key("delegates[0].HWAddr", config.AsMAC, "02:00:00:00:00:01"), key("delegates[0].device", config.AsInterface, "eth1"), key("delegates[0].kernelPath", config.AsKernelPath, "/sys/devices/x")},
+		`"delegates": [{"type": "a", "deviceID": "x", "runtimeConfig": {"DEVICEID": "y", "device": "no", "pciBusID": "no"}}]`: {
+			key("delegates[0].deviceID", config.AsID, "x"), key("delegates[0].runtimeConfig.DEVICEID", config.AsID, "y")},
+		`"delegates": [{"type": "a", "deviceID": "", "delegate": {"pciBusID": "x"}, "Delegates": [{"runtimeConfig": {"deviceID": "y"}, "plugins": [{"device": "z"}]}]}]`: {
+			key("delegates[0].Delegates.runtimeConfig.deviceID", config.AsID, "y"), key("delegates[0].Delegates.plugins.device", config.AsInterface, "z"), key("delegates[0].delegate.pciBusID", config.AsID, "x")},
+		`"delegates": [{"type": "a", "deviceID": 5, "ipam": {"device": "no", "deviceID": "no"}, "x": [{"deviceID": "no"}], "runtimeConfig": [{"x": {"deviceID": "no"}}]}]`: nil,
+		`"deviceID": "` + vf + `", "delegates": [{"type": "a"}]`:                                                           {key("delegates[0].deviceID", config.AsID, vf), key("delegates[0].pciBusID", config.AsID, vf)},
+		`"runtimeConfig": {"deviceid": "x", "mac": "m"}, "delegates": [{"type": "a", "capabilities": {"deviceid": true}}]`: {key("runtimeConfig.deviceid", config.AsID, "x")},
+	} {
+		c := parse(t, `{"name": "n", `+text+`}`)
+		got, problem := delegateDevices(c)
+		equal(t, text, got, want)
+		if problem != nil || c.DelegateProblem(0) != nil {
+			t.Errorf("%s: %v, %v", text, problem, c.DelegateProblem(0))
+		}
+	}
+}
+
+// A key has lookalikes in other letter case, and with a letter of Unicode that folds to s or k.
+func TestKeysThatDifferInLetterCaseAreRefusedAtAnyDepth(t *testing.T) {
+	lookalikes := map[string][]string{
+		"device": {"Device", "DEVICE", "devicE"}, "pciBusID": {"pcibusid", "PCIBusID", `pciBu\u017fID`}, "dns": {"DNS", `dn\u017f`}, "kind": {"Kind", `\u212aind`}, "é": {"É", `\u00c9`},
+	}
+	problem := func(keys string) *config.Problem {
+		return parse(t, `{"name": "n", "delegates": [{"type": "a", `+keys+`}]}`).DelegateProblem(0)
+	}
+	for _, form := range []string{`%s`, `"a": {%s}`, `"a": [1, {%s}]`, `"runtimeConfig": {"x": 1, %s}`, `"ipam": {"ranges": [[{%s}]]}`, `"delegates": [{"delegate": {%s}}]`} {
+		for key, others := range lookalikes {
+			for _, other := range others {
+				for _, pair := range []string{`"1": null, "2": null`, `"2": null, "1": null`, `"1": null, "y": {}, "2": null`, `"1": null, "y": [], "1": null, "2": {}`} {
+					if key == "dns" {
+						pair = strings.ReplaceAll(pair, "null", "{}")
+					}
+					text := fmt.Sprintf(form, strings.NewReplacer("1", key, "2", other).Replace(pair))
+					if p := problem(text); p == nil || p.Want != "one of the two keys: other parsers ignore the letter case" {
+						t.Errorf("%s: %v", text, p)
+					}
+				}
+			}
+			text := fmt.Sprintf(form, fmt.Sprintf(`"%s": {}, "%[1]s": null`, key)) // libcni passes on one of them
+			if p := problem(text); p != nil {
+				t.Errorf("%s: %v", text, p)
+			}
+		}
+	}
+}
+
+func TestNameThatIsPathIsRefused(t *testing.T) {
+	const name, dir = `a name without "/", blanks and control characters`, "a directory of a device below /sys/devices"
+	for _, bad := range []string{"./X", "X/", "X/.", "../devices/X", "/X", "/", ".", "..", "X ", " X", "X\t", "X\n", "a b", "X\x00", "X\x7f", "X\u00a0", "X\u2028", "X\u0085"} {
+		quoted, _ := json.Marshal(bad)
+		value := fmt.Sprintf("%q", bad)
+		for text, key := range map[string]string{
+			`"delegates": [{"type": "a", "pciBusID": %s}]`: "delegates[0].pciBusID", `"delegates": [{"type": "a", "DEVICEID": %s}]`: "delegates[0].DEVICEID",
+			`"delegates": [{"type": "a", "runtimeConfig": {"deviceID": %s}}]`: "delegates[0].runtimeConfig.deviceID", `"delegates": [{"type": "a", "device": %s}]`: "delegates[0].device",
+			`"delegates": [{"type": "a", "hwaddr": %s}]`: "delegates[0].hwaddr", `"delegates": [{"type": "a", "delegates": [{"deviceID": %s}]}]`: "delegates[0].delegates.deviceID",
+			`"runtimeConfig": {"deviceid": %s}, "delegates": [{"type": "a"}]`: "runtimeConfig.deviceid",
+		} {
+			equal(t, text+bad, parse(t, `{"name": "n", `+fmt.Sprintf(text, quoted)+`}`).DelegateProblem(0), &config.Problem{Key: key, Value: value, Want: name})
+		}
+		c := parse(t, `{"name": "n", "deviceID": "x", "delegates": [{"type": "a", "pciBusID": "y"}]}`)
+		c.DeviceIDs = []config.NamedID{{Key: "deviceID", ID: bad}} // that of another delegate
+		equal(t, bad, c.DelegateProblem(0), &config.Problem{Key: "deviceID", Value: value, Want: name})
+	}
+	for path, ok := range map[string]bool{
+		"/sys/devices/x": true, "/sys/devices/../bus/pci/devices/x": true, "/sys/devices/x/../../../tmp": false, "x": false, "/sys": false, "/sys/": false, "/sys/a\x00": false, "/system/x": false,
+		"/run/x": false, "/sys/x y": true,
+	} {
+		quoted, _ := json.Marshal(path)
+		p := parse(t, `{"delegates": [{"type": "a", "kernelpath": `+string(quoted)+`}]}`).DelegateProblem(0)
+		if ok != (p == nil) || !ok && p.Want != dir {
+			t.Errorf("%s: %v", path, p)
+		}
+	}
+	opaque := parse(t, `{"deviceID": "/dev/x y"}`) // without delegates it is no path
+	if len(opaque.Problems) > 0 {
+		t.Error(opaque.Problems[0])
+	}
+}
+
+// Each delegate gets a copy of args, runtimeConfig, and the network's name and device.
+func TestDelegatesTogetherGetAtMostOneMegabyte(t *testing.T) {
+	for _, delegates := range []int{1, 2, 32} {
+		size := 1 << 20 / delegates
+		list := strings.Repeat(`{"type": "a"},`, delegates-1) + `{"type": "a"}`
+		for _, form := range []string{
+			`{"args": {"%s": 1}, "delegates": [%s]}`, `{"args": {"a": "%s"}, "delegates": [%s]}`, `{"runtimeConfig": {"x": ["%s"]}, "delegates": [%s]}`, `{"name": "%s", "delegates": [%s]}`,
+			`{"pciBusID": "%s", "delegates": [%s]}`,
+		} {
+			for room, ok := range map[int]bool{1: false, -20: true} {
+				n := size + room
+				if strings.Contains(form, "pciBusID") {
+					n = (size + room) / 2 // also the deviceID
+				}
+				p := parse(t, fmt.Sprintf(form, strings.Repeat("x", n), list)).DelegateProblem(0)
+				if (p == nil) != ok || p != nil && (p.Key != "delegates" || p.Want != "at most 1 MiB for all plugins together" || len(p.Error()) > 300) {
+					t.Errorf("%d delegates, %.30s: %v", delegates, form, p)
+				}
+			}
+		}
+	}
+}
