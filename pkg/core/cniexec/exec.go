@@ -126,15 +126,16 @@ func (e *Exec) run(path string, stdin []byte, env []string) ([]byte, error) {
 // answer returns the output or the error of a plugin that has ended. After ADD the output must be a result.
 func answer(path string, add bool, state *os.ProcessState, stdout *output, stderr *messages) ([]byte, error) {
 	own := new(types.Error)
+	isError := json.Unmarshal(stdout.text, own) == nil && (own.Code != 0 || own.Msg != "" && !state.Success())
 	switch {
 	case stdout.over:
 		return nil, failed(ReasonOutput, "%s: printed more than %d bytes: report this to the plugin's authors", path, MaxOutput)
+	case isError: // whatever the exit status
+		return nil, &Error{ReasonPlugin, own}
 	case state.Success() && add && !isResult(stdout.text):
 		return nil, failed(ReasonOutput, "%s: printed no CNI result: %q", path, abridged(stdout.text))
 	case state.Success():
 		return stdout.text, nil
-	case json.Unmarshal(stdout.text, own) == nil && (own.Msg != "" || own.Code != 0):
-		return nil, &Error{ReasonPlugin, own}
 	}
 	return nil, failed(ReasonDied, "%s: %v, without a CNI error; standard output %q, standard error %q",
 		path, state, abridged(stdout.text), abridged(stderr.beginning))
@@ -158,7 +159,7 @@ func withPath(env []string) []string {
 // library panic, and more levels than the journal can store.
 func isResult(text []byte) bool {
 	var object map[string]json.RawMessage
-	if _, levels := shape.Of(text); json.Unmarshal(text, &object) != nil || levels > shape.MostLevels {
+	if _, levels := shape.Of(text); json.Unmarshal(text, &object) != nil || object == nil || levels > shape.MostLevels {
 		return false
 	}
 	var has struct {

@@ -86,6 +86,16 @@ func TestCNIErrorOfPluginIsKept(t *testing.T) {
 	}
 }
 
+// An interpreter's plugin may print its error and forget the exit status.
+func TestCNIErrorIsFailureWhateverExitStatus(t *testing.T) {
+	for _, verb := range []string{"ADD", "DEL", "CHECK", "GC", "STATUS"} {
+		_, err := call(t, &cniexec.Exec{}, script(t, `echo '{"cniVersion":"1.1.0","code":7,"msg":"no","details":"why"}'`), verb)
+		expect(t, err, cniexec.ReasonPlugin, "no; why")
+		_, err = call(t, &cniexec.Exec{}, script(t, `echo '{"cniVersion":"1.1.0","msg":"hello","code":0,"interfaces":[]}'`), verb) // no error without a code
+		must(t, err)
+	}
+}
+
 func TestErrorOfDiedPluginHasItsOutput(t *testing.T) {
 	_, err := call(t, &cniexec.Exec{}, script(t, "echo out; echo err >&2; exit 9"), "ADD")
 	expect(t, err, cniexec.ReasonDied, "/plugin: exit status 9", `standard output "out"`, `standard error "err"`)
@@ -99,7 +109,7 @@ func TestErrorOfDiedPluginHasItsOutput(t *testing.T) {
 }
 
 func TestOnlyAddMustPrintResult(t *testing.T) {
-	for _, text := range []string{"", "echo hello", "echo 5", `echo '{"a":'`, `echo '{"ips": [null]}'`, `echo '{"ip6": {"routes": [null]}}'`, `echo '{"interfaces": [{}, null], "dns": 5}'`} {
+	for _, text := range []string{"", "echo hello", "echo 5", "echo null", `echo '{"a":'`, `echo '{"ips": [null]}'`, `echo '{"ip6": {"routes": [null]}}'`, `echo '{"interfaces": [{}, null], "dns": 5}'`} {
 		plugin := script(t, text)
 		_, err := call(t, &cniexec.Exec{}, plugin, "ADD")
 		expect(t, err, cniexec.ReasonOutput, plugin+": printed no CNI result")
