@@ -14,7 +14,7 @@ import "cmp"
 //     side a mode names, so Merge keeps a file's value.
 //   - path of vhost-user and memif: declared, else existing, else found.
 //   - version: existing if it is well-formed, else [SpecVersion]. An older version becomes SpecVersion only if
-//     the result gains a representor-device, the one key that 1.1.0 added.
+//     the result has a representor-device, the one key that 1.1.0 added.
 //   - a map that does not belong to the resulting type: existing alone.
 //   - a value of the wrong JSON type: existing alone, unless another layer has a valid one.
 //   - an unknown key that equals a known one except for letter case: dropped.
@@ -39,7 +39,7 @@ func Merge(existing, found, declared *Info) *Info {
 		}
 	}
 	t.dropLikes()
-	if v, ok := parseVersion(out.Version); ok && compareWithSpec(v) < 0 && gainsRepresentor(existing, out) {
+	if v, ok := parseVersion(out.Version); ok && compareWithSpec(v) < 0 && out.hasRepresentor() {
 		out.Version = SpecVersion
 	}
 	return out
@@ -83,9 +83,6 @@ func pickVersion(existing, _, _ string) string {
 	return SpecVersion
 }
 
-func gainsRepresentor(before, after *Info) bool {
-	hadPCI := before != nil && before.PCI != nil && before.PCI.Representor != ""
-	hadVDPA := before != nil && before.VDPA != nil && before.VDPA.Representor != ""
-	return !hadPCI && after.PCI != nil && after.PCI.Representor != "" ||
-		!hadVDPA && after.VDPA != nil && after.VDPA.Representor != ""
+func (i *Info) hasRepresentor() bool {
+	return i.PCI != nil && i.PCI.Representor != "" || i.VDPA != nil && i.VDPA.Representor != ""
 }

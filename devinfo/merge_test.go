@@ -183,12 +183,15 @@ func layer(t *testing.T, data string) *devinfo.Info {
 	return parse(t, data)
 }
 
-func TestMergeRaisesTheVersionOnlyForANewRepresentor(t *testing.T) {
+func TestVersionIsAtLeastThatOfNewestKey(t *testing.T) {
 	const representor = `{"pci":{"representor-device":"eth3"}}`
 	for _, c := range []struct{ existing, found, want string }{
 		{`{"type":"pci","version":"1.0.0"}`, representor, "1.1.0"},
 		{`{"type":"pci","version":"1.0.0"}`, `{"pci":{"rdma-device":"mlx5_0"}}`, "1.0.0"},
-		{`{"type":"pci","version":"1.0.0","pci":{"representor-device":"eth2"}}`, representor, "1.0.0"},
+		{`{"type":"pci","version":"1.0.0","pci":{"representor-device":"eth2"}}`, representor, "1.1.0"},
+		{`{"type":"pci","version":"1.0.0","pci":{"representor-device":"eth2"}}`, ``, "1.1.0"},
+		{`{"type":"pci","version":"1.0.0","vdpa":{"representor-device":"eth2"}}`, ``, "1.1.0"},
+		{`{"type":"pci","version":"1.0.0","representor-device":"eth2"}`, ``, "1.0.0"},
 		{`{"type":"pci","version":"1.0.0","pci":{"representor-device":5}}`, representor, "1.1.0"},
 		{`{"type":"pci","version":"1.0.0","vdpa":{"representor-device":"eth2"}}`, representor, "1.1.0"},
 		{`{"type":"vdpa","version":"1.0.0"}`, `{"vdpa":{"representor-device":"eth3"}}`, "1.1.0"},
