@@ -39,7 +39,11 @@ func TestFailedRecordOnFullDiskLeavesNothing(t *testing.T) {
 		record := func(former *journal.Entry) func() error {
 			return func() error {
 				e = everything(key1, "p")
+				ready := j.Writable()
 				err := j.Record(e, former)
+				if err != nil && ready == nil {
+					t.Errorf("Writable reports no error, but Record fails: %v", err)
+				}
 				if err != nil && e.Locked() != nil {
 					t.Error("the failed entry is locked")
 				}

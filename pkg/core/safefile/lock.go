@@ -118,16 +118,31 @@ var ErrNFS = errors.New("is on NFS, which does not support these locks")
 // is syscall.Statfs.
 func Lockable(dir string, statfs func(string, *syscall.Statfs_t) error) error {
 	const nfs = 0x6969
-	var on syscall.Statfs_t
-	err := statfs(dir, &on)
-	for errors.Is(atomicfile.AsNotExist(err), fs.ErrNotExist) && dir != filepath.Dir(dir) {
-		dir = filepath.Dir(dir)
-		err = statfs(dir, &on)
-	}
+	dir, on, err := disk(dir, statfs)
 	if err == nil && on.Type == nfs {
 		return fmt.Errorf("%s: %w", dir, ErrNFS)
 	}
 	return err
+}
+
+// Room returns an error unless the disk of a directory, or of its nearest existing ancestor, has room for that number of
+// small files. Some file systems, such as Btrfs, have no limit on files and report none.
+func Room(dir string, files uint64) error {
+	dir, on, err := disk(dir, syscall.Statfs)
+	if err == nil && (on.Files > 0 && on.Ffree < files || on.Blocks > 0 && on.Bfree < files) {
+		return fmt.Errorf("%s: no room for %d files (%d inodes and %d blocks are free): %w", dir, files, on.Ffree, on.Bfree, syscall.ENOSPC)
+	}
+	return err
+}
+
+// disk returns the nearest existing ancestor of a directory, and its file system.
+func disk(dir string, statfs func(string, *syscall.Statfs_t) error) (_ string, on syscall.Statfs_t, err error) {
+	err = statfs(dir, &on)
+	for errors.Is(atomicfile.AsNotExist(err), fs.ErrNotExist) && dir != filepath.Dir(dir) {
+		dir = filepath.Dir(dir)
+		err = statfs(dir, &on)
+	}
+	return dir, on, err
 }
 
 func lock(f *os.File) error { return atomicfile.Flock(f, syscall.LOCK_EX|syscall.LOCK_NB) }
