@@ -44,7 +44,7 @@ var parts = []struct {
 	run  func(*table) error
 }{
 	{"version", version}, {"addDel", addDel}, {"many", many}, {"memory", memory}, {"size", size},
-	{"delegating", delegating}, {"journal", journals}, {"discovery", discoveries}, {"switchdev", switchdev},
+	{"delegating", delegating}, {"journal", journals}, {"discovery", discoveries}, {"switchdev", switchdev}, {"shapes", shapesOf},
 }
 
 func bench(signals <-chan os.Signal, _ bool) error {

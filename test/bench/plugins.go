@@ -10,8 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -257,17 +255,11 @@ func memory(t *table) error {
 			if err != nil {
 				return err
 			}
-			cmd := exec.Command(filepath.Join(sandbox.Bin, "bench/peak"), add.stdin, add.program)
-			cmd.Env = add.env
-			out, err := cmd.Output()
+			mb, _, err := peak(add)
 			if err != nil {
 				return fmt.Errorf("peak %s: %w", p.name, err)
 			}
-			kib, err := strconv.Atoi(strings.TrimSpace(string(out)))
-			if err != nil {
-				return err
-			}
-			peaks = append(peaks, float64(kib)*1024/1e6)
+			peaks = append(peaks, mb)
 			del, err := p.call("DEL", fmt.Sprint("m", n))
 			if err != nil {
 				return err

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,7 +49,7 @@ func (c *Config) DelegateConfig(n int) json.RawMessage {
 	keys := object(c.Delegates[n].Raw)
 	set := func(key, value string) {
 		if value != "" {
-			keys[key], _ = json.Marshal(value) // a string always encodes
+			keys[key] = encode(value)
 		}
 	}
 	set("name", c.Name)
@@ -71,14 +72,23 @@ func (c *Config) DelegateConfig(n int) json.RawMessage {
 			if key == "cni" { // contains the pod's cni-args
 				cni := object(args[key])
 				maps.Copy(cni, object(value))
-				value, _ = json.Marshal(cni)
+				value = encode(cni)
 			}
 			args[key] = value
 		}
-		keys["args"], _ = json.Marshal(args)
+		keys["args"] = encode(args)
 	}
-	raw, _ := json.Marshal(keys)
-	return raw
+	return encode(keys)
+}
+
+// encode returns the JSON of a string or of an object's keys, which always encode. It leaves "<", ">" and "&" as they are,
+// because six bytes for each would take much of a node's memory.
+func encode(v any) json.RawMessage {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
 // DelegateConfigs returns the configurations of all delegates.
@@ -100,14 +110,14 @@ func object(text json.RawMessage) map[string]json.RawMessage {
 
 // givenProblem returns an error if the delegates together get too many bytes, or a device ID that is no name for them.
 func (c *Config) givenProblem() *Problem {
-	each := len(c.Name) + len(c.CNIVersion) + len(c.DeviceID) + max(len(c.DeviceID), len(c.PCIBusID))
+	each := len(c.Name) + len(c.CNIVersion) + len(c.DeviceID) + max(len(c.DeviceID), len(c.PCIBusID)) + len(c.PrevResult)
 	for _, object := range []map[string]json.RawMessage{c.Args, c.Runtime} {
 		for key, value := range object {
 			each += len(key) + len(value)
 		}
 	}
 	if each*len(c.Delegates) > mostGiven {
-		return &Problem{"delegates", fmt.Sprintf("a list of %d plugins, which get %d bytes of args and runtimeConfig each", len(c.Delegates), each), "at most 1 MiB for all plugins together"}
+		return &Problem{"delegates", fmt.Sprintf("a list of %d plugins, which get %d bytes of args, runtimeConfig and prevResult each", len(c.Delegates), each), "at most 1 MiB for all plugins together"}
 	}
 	for _, id := range c.DeviceIDs {
 		if p := (DeviceKey{id.Key, AsID, id.ID}).problem(); p != nil {

@@ -107,14 +107,14 @@ func TestNameThatIsPathIsRefused(t *testing.T) {
 	}
 }
 
-// Each delegate gets a copy of args, runtimeConfig, and the network's name and device.
+// Each delegate gets a copy of args, runtimeConfig, prevResult, and the network's name and device.
 func TestDelegatesTogetherGetAtMostOneMegabyte(t *testing.T) {
 	for _, delegates := range []int{1, 2, 32} {
 		size := 1 << 20 / delegates
 		list := strings.Repeat(`{"type": "a"},`, delegates-1) + `{"type": "a"}`
 		for _, form := range []string{
 			`{"args": {"%s": 1}, "delegates": [%s]}`, `{"args": {"a": "%s"}, "delegates": [%s]}`, `{"runtimeConfig": {"x": ["%s"]}, "delegates": [%s]}`, `{"name": "%s", "delegates": [%s]}`,
-			`{"pciBusID": "%s", "delegates": [%s]}`,
+			`{"pciBusID": "%s", "delegates": [%s]}`, `{"prevResult": {"x": "%s"}, "delegates": [%s]}`,
 		} {
 			for room, ok := range map[int]bool{1: false, -20: true} {
 				n := size + room

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/containernetworking/cni/pkg/types/create"
 	"github.com/google/go-cmp/cmp"
@@ -131,6 +132,15 @@ func TestSandboxedInterfaceIsAddedIfMissing(t *testing.T) {
 const chain = `{"cniVersion": "1.0.0",
 	"interfaces": [{"name": "veth1"}, {"name": "eth0", "sandbox": "/run/netns/pod"}, {"name": "eth1", "sandbox": "/run/netns/pod"}],
 	"ips": [{"address": "10.0.0.2/24", "interface": 1}, {"address": "fd00::0:2/64", "interface": 1}, {"address": "10.9.0.2/24"}]}`
+
+// A delegate's author could otherwise fill the node's log.
+func TestLostListsAtMostTenItems(t *testing.T) {
+	text := `{"interfaces": [{"name": "` + strings.Repeat("é", 1000) + `"}` + strings.Repeat(`, {"name": "a"}`, 500) + `]}`
+	lost := mustParse(t, text, "1.1.0").Lost(result.New("1.1.0"))
+	if len(lost) != 11 || lost[10] != "491 more" || len(lost[0]) > 304 || !utf8.ValidString(lost[0]) {
+		t.Errorf("%.400q", lost)
+	}
+}
 
 func TestLostListsMissingInterfacesAndAddresses(t *testing.T) {
 	const eth0 = `{"name": "eth0", "sandbox": "/run/netns/pod"}`

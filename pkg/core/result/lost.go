@@ -2,13 +2,16 @@ package result
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // Lost returns the interfaces and addresses of r that later does not pass on, although a plugin must pass on everything
 // in its prevResult (SPEC.md section 5, "ADD Success"). An item is a text such as "interface eth0 in /run/netns/pod
-// with 10.0.0.2/24", or "address 10.0.0.2/24 of eth0 in /run/netns/pod". A nil result loses nothing.
+// with 10.0.0.2/24", or "address 10.0.0.2/24 of eth0 in /run/netns/pod". It lists ten items, and the number of the others.
+// A nil result loses nothing.
 func (r *Result) Lost(later *Result) (lost []string) {
 	if r == nil {
 		return nil
@@ -36,6 +39,15 @@ func (r *Result) Lost(later *Result) (lost []string) {
 		}
 		if !slices.ContainsFunc(after, a.handedOnBy) {
 			lost = append(lost, "address "+a.prefix+owner)
+		}
+	}
+	const most, longest = 10, 300
+	if more := len(lost) - most; more > 0 {
+		lost = append(lost[:most], fmt.Sprintf("%d more", more))
+	}
+	for n, text := range lost {
+		if len(text) > longest {
+			lost[n] = strings.ToValidUTF8(text[:longest], "") + "…"
 		}
 	}
 	return lost

@@ -97,17 +97,26 @@ func (r *Result) convert(typed types.Result) (err error) {
 	return err
 }
 
+// most limits the interfaces of a result and its addresses. Lost compares those of two results.
+const most = 1024
+
 // decode reads the version and the interfaces of a result.
 func decode(raw json.RawMessage) (cniVersion string, list []entry, err error) {
 	var v *struct {
 		CNIVersion string            `json:"cniVersion"`
 		Interfaces []json.RawMessage `json:"interfaces"`
+		IPs        json.RawMessage   `json:"ips"`
 	}
 	if err := json.Unmarshal(raw, &v); err != nil {
 		return "", nil, fmt.Errorf("result: %w", err)
 	}
 	if v == nil {
 		return "", nil, errors.New("result: null instead of an object")
+	}
+	var ips []json.RawMessage
+	_ = json.Unmarshal(v.IPs, &ips) // the CNI library reports another type
+	if max(len(v.Interfaces), len(ips)) > most {
+		return "", nil, fmt.Errorf("result: %d interfaces and %d ips, at most %d of each are supported", len(v.Interfaces), len(ips), most)
 	}
 	for n, raw := range v.Interfaces {
 		e := entry{raw: raw}

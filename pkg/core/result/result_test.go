@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -180,6 +181,19 @@ func TestInvalidResultIsErrorInEveryVersion(t *testing.T) {
 						t.Errorf("%s as %s: %+v, %v", text, to, r, err)
 					}
 				}
+			}
+		}
+	}
+}
+
+// Lost compares the lists of two results.
+func TestResultHasAtMost1024InterfacesAndAddresses(t *testing.T) {
+	for _, text := range []string{`{"interfaces": [%s]}`, `{"ips": [%s]}`} {
+		for n, ok := range map[int]bool{1024: true, 1025: false} {
+			entry := `{"name": "a", "address": "10.0.0.1/8"},`
+			_, err := result.Parse(fmt.Appendf(nil, text, strings.TrimSuffix(strings.Repeat(entry, n), ",")), "1.0.0")
+			if ok != (err == nil) || !ok && !strings.Contains(err.Error(), "at most 1024 of each are supported") {
+				t.Errorf("%s: %d: %v", text, n, err)
 			}
 		}
 	}

@@ -21,7 +21,7 @@ func (d *Delegates) run(a *plugin.Addition) error {
 		return err
 	}
 	e := a.NewEntry(known)
-	e.Delegates, e.CapabilityArgs, e.PrevResult = configs(a.Config), capabilityArgs(a.Call), a.Config.PrevResult
+	e.Delegates, e.CapabilityArgs, e.PrevResult = a.Config.DelegateConfigs(), capabilityArgs(a.Call), a.Config.PrevResult
 	if e.Leases, err = cleanup.AskedLeases(a.Sys, a.Config.DeviceIDs, e.Delegates); err != nil {
 		return err
 	}

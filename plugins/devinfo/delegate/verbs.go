@@ -39,7 +39,7 @@ func complete(c *plugin.Call, e *journal.Entry) {
 			able.Delegates = append(able.Delegates, delegate)
 		}
 	}
-	e.Delegates, e.CapabilityArgs = configs(&able), capabilityArgs(c)
+	e.Delegates, e.CapabilityArgs = able.DelegateConfigs(), capabilityArgs(c)
 	plugin.Complete(c, e)
 }
 

@@ -1,4 +1,4 @@
-// Peak runs a program and prints its peak resident memory in KiB:
+// Peak runs a program and prints its peak resident memory in KiB and its processor time in ms:
 //
 //	peak STDIN-FILE PROGRAM
 //
@@ -24,7 +24,8 @@ func main() {
 	var used syscall.Rusage
 	_, err = syscall.Wait4(pid, &status, 0, &used)
 	exitOn(err)
-	os.Stdout.WriteString(strconv.FormatInt(used.Maxrss, 10) + "\n")
+	ms := (used.Utime.Nano() + used.Stime.Nano()) / 1e6
+	os.Stdout.WriteString(strconv.FormatInt(used.Maxrss, 10) + " " + strconv.FormatInt(ms, 10) + "\n")
 	os.Exit(status.ExitStatus())
 }
 
