@@ -92,7 +92,7 @@ func (r *Removal) heldByAnother() error {
 	if r.Sys == nil {
 		return nil
 	}
-	asked, err := AskedLeases(r.Sys, r.Entry.Requested.DeviceIDs, r.Delegates)
+	asked, err := AskedLeases(r.Sys, r.Entry.Requested.DeviceIDs, r.Delegates, r.Entry.CapabilityArgs)
 	if err != nil {
 		return err
 	}
@@ -110,29 +110,37 @@ func cannotExecute(err error) bool {
 		(errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOEXEC))
 }
 
-// AskedLeases returns leases of the devices that the network's and the delegates' configurations name. ADD takes them
-// before the delegates run, because sriov-cni changes a VF before devinfo can find it. The leases are exclusive,
-// because a pod does not share a device that it gets by deviceID.
-func AskedLeases(sys *sysfs.FS, ids []config.NamedID, delegates []json.RawMessage) ([]journal.DeviceLease, error) {
-	var names []any // other plugins may use these keys with other types
+// AskedLeases returns leases of the devices that the network's and the delegates' configurations name, apart from those
+// that they name by an interface. runtime is the runtimeConfig for the delegates. ADD takes the leases before the delegates
+// run, because sriov-cni changes a VF before devinfo can find it. The leases are exclusive, because a pod does not share a
+// device that it gets by deviceID.
+func AskedLeases(sys *sysfs.FS, ids []config.NamedID, delegates []json.RawMessage, runtime map[string]json.RawMessage) (list []journal.DeviceLease, err error) {
+	var names []string
 	for _, id := range ids {
 		names = append(names, id.ID)
 	}
-	for _, raw := range delegates {
-		var child struct {
-			DeviceID, PCIBusID any
-			RuntimeConfig      struct{ DeviceID any } // takes precedence in host-device
+	for n, raw := range delegates {
+		devices, _ := config.DelegateDevices(fmt.Sprintf("delegates[%d]", n), raw, runtime) // ADD has refused problems
+		for _, d := range devices {
+			name := d.Value
+			if d.As == config.AsKernelPath {
+				var ok bool
+				if name, ok, err = sys.DeviceAt(name); err != nil {
+					return nil, err
+				} else if !ok {
+					return nil, d.Problem("the directory of a device below /sys/devices")
+				}
+			}
+			if d.As == config.AsKernelPath || d.As == config.AsID {
+				names = append(names, name)
+			}
 		}
-		_ = json.Unmarshal(raw, &child) // delegates refuse anything except an object
-		names = append(names, child.DeviceID, child.PCIBusID, child.RuntimeConfig.DeviceID)
 	}
-	var list []journal.DeviceLease
 	for n, name := range names {
-		id, _ := name.(string)
-		if id == "" || slices.Contains(names[:n], name) {
+		if slices.Contains(names[:n], name) {
 			continue
 		}
-		more, err := journal.LeasesOf(sys, journal.Exclusive, id)
+		more, err := journal.LeasesOf(sys, journal.Exclusive, name)
 		if err != nil {
 			return nil, err
 		}

@@ -43,18 +43,23 @@ func DelegateDevices(key string, raw json.RawMessage, runtime map[string]json.Ra
 	return s.devices, s.problem
 }
 
+// Problem returns the problem of a name that is not as wanted.
+func (d DeviceKey) Problem(want string) *Problem {
+	return &Problem{d.Key, clip(fmt.Appendf(nil, "%q", d.Value)), want}
+}
+
 // problem returns the problem of a name that a delegate could read as another one.
 func (d DeviceKey) problem() *Problem {
 	want := ""
 	switch {
 	case d.As == AsKernelPath && (strings.ContainsFunc(d.Value, unicode.IsControl) || !strings.HasPrefix(path.Clean(d.Value), "/sys/")):
-		want = "a directory of a device below /sys/devices"
+		want = "the directory of a device below /sys/devices"
 	case d.As != AsKernelPath && (d.Value == "." || d.Value == ".." || strings.Contains(d.Value, "/") || strings.ContainsFunc(d.Value, isBlank)):
 		want = `a name without "/", blanks and control characters`
 	default:
 		return nil
 	}
-	return &Problem{d.Key, clip(fmt.Appendf(nil, "%q", d.Value)), want}
+	return d.Problem(want)
 }
 
 // A scan reads the tokens of a delegate's configuration.

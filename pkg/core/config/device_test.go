@@ -75,7 +75,7 @@ func TestKeysThatDifferInLetterCaseAreRefusedAtAnyDepth(t *testing.T) {
 }
 
 func TestNameThatIsPathIsRefused(t *testing.T) {
-	const name, dir = `a name without "/", blanks and control characters`, "a directory of a device below /sys/devices"
+	const name, dir = `a name without "/", blanks and control characters`, "the directory of a device below /sys/devices"
 	for _, bad := range []string{"./X", "X/", "X/.", "../devices/X", "/X", "/", ".", "..", "X ", " X", "X\t", "X\n", "a b", "X\x00", "X\x7f", "X\u00a0", "X\u2028", "X\u0085"} {
 		quoted, _ := json.Marshal(bad)
 		value := fmt.Sprintf("%q", bad)

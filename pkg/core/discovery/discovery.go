@@ -21,6 +21,8 @@ type Interfaces interface {
 	hostdev.Interfaces
 	// VDPAMAC returns the hardware address of a vDPA device.
 	VDPAMAC(name string) (net.HardwareAddr, bool, error)
+	// WithMAC returns the names of the interfaces in this process's network namespace that have a hardware address.
+	WithMAC(mac net.HardwareAddr) ([]string, error)
 }
 
 // Finder finds devices on one host.

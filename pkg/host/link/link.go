@@ -7,6 +7,7 @@
 package link
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -99,6 +100,25 @@ func (k *Kernel) Interface(netns, name string) (Interface, error) {
 		err = fmt.Errorf("interface %q: %w", name, err)
 	}
 	return i, err
+}
+
+// WithMAC returns the names of the interfaces in the current network namespace that have a hardware address. It lists all
+// interfaces.
+func (k *Kernel) WithMAC(mac net.HardwareAddr) (names []string, err error) {
+	r, err := dial("")
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	answers, err := r.links(unix.NLM_F_DUMP, 0, rtextFilterSkipStats)
+	for _, answer := range answers {
+		if f, err := parse(answer, local); err != nil {
+			return nil, fmt.Errorf("list interfaces: %w", err)
+		} else if bytes.Equal(f.MAC, mac) {
+			names = append(names, f.Name)
+		}
+	}
+	return names, err
 }
 
 // VDPAMAC returns the MAC address in the configuration of a vDPA network device. ok is false if the device does not

@@ -16,6 +16,9 @@ const (
 	// maxDepth is the maximum number of nested lower interfaces, as in the kernel (MAX_NEST_DEV).
 	maxDepth = 8
 
+	// maxAltName is the size of an altname with its NUL (ALTIFNAMSIZ, include/uapi/linux/if.h).
+	maxAltName = 128
+
 	// local is our netnsid for the socket's own network namespace. The kernel uses netnsids from 0 for other
 	// namespaces and -1 for none.
 	local = -2
@@ -53,7 +56,11 @@ type found struct {
 
 // find implements Kernel.Interface.
 func find(path, name string) (Interface, error) {
-	if name == "" || len(name) >= unix.IFNAMSIZ {
+	attribute := unix.IFLA_IFNAME // also finds short altnames (Linux 5.5)
+	if len(name) >= unix.IFNAMSIZ {
+		attribute = unix.IFLA_ALT_IFNAME
+	}
+	if name == "" || len(name) >= maxAltName {
 		return Interface{}, ErrNoInterface // invalid name
 	}
 	r, err := dial(path)
@@ -61,8 +68,8 @@ func find(path, name string) (Interface, error) {
 		return Interface{}, err
 	}
 	defer r.close()
-	f, err := r.get(local, 0, nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
-	if errors.Is(err, syscall.ENODEV) {
+	f, err := r.get(local, 0, nl.NewRtAttr(attribute, nl.ZeroTerminated(name)))
+	if errors.Is(err, syscall.ENODEV) || attribute == unix.IFLA_ALT_IFNAME && errors.Is(err, syscall.EINVAL) { // EINVAL before Linux 5.5
 		return Interface{}, ErrNoInterface
 	}
 	if err != nil {

@@ -128,3 +128,39 @@ func (f *FS) Lineage(name string) (line []Object, err error) {
 	}
 	return line, nil
 }
+
+// DeviceAt returns the name, for [FS.Lineage], of the innermost device that an absolute path below /sys leads into. It
+// removes ".." as text first, as package filepath does, and then follows links. The name is "" if the path does not exist,
+// or belongs to no such device. ok is false if the path leads to something else than the devices of /sys/devices.
+func (f *FS) DeviceAt(name string) (device string, ok bool, err error) {
+	below, ok := strings.CutPrefix(path.Clean(name), "/sys/")
+	at, links := "", 0
+	const mostLinks = 40 // the kernel's limit
+	for rest := strings.Split(below, "/"); ok && len(rest) > 0; {
+		next := path.Join(at, rest[0])
+		target, isLink, err := known(fs.ReadLink(f.fsys, next))
+		if err != nil {
+			return "", false, err
+		}
+		if at, rest = next, rest[1:]; isLink {
+			links++
+			ok = links <= mostLinks
+			at, rest = "", append(strings.Split(path.Join(path.Dir(next), target), "/"), rest...)
+		}
+	}
+	if !ok {
+		return "", false, nil
+	}
+	if _, exists, err := known(fs.Stat(f.fsys, at)); !exists || err != nil {
+		return "", true, err
+	}
+	if !strings.HasPrefix(at, "devices/") {
+		return "", false, nil
+	}
+	for ; at != "."; at = path.Dir(at) {
+		if line, err := f.Lineage(path.Base(at)); len(line) > 0 || err != nil {
+			return path.Base(at), true, err
+		}
+	}
+	return "", true, nil
+}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/core/cleanup"
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/result"
@@ -22,7 +21,7 @@ func (d *Delegates) run(a *plugin.Addition) error {
 	}
 	e := a.NewEntry(known)
 	e.Delegates, e.CapabilityArgs, e.PrevResult = a.Config.DelegateConfigs(), capabilityArgs(a.Call), a.Config.PrevResult
-	if e.Leases, err = cleanup.AskedLeases(a.Sys, a.Config.DeviceIDs, e.Delegates); err != nil {
+	if e.Leases, err = askedLeases(a, e); err != nil {
 		return err
 	}
 	if err := a.Record(e); err != nil {

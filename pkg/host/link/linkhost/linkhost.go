@@ -6,6 +6,7 @@
 package linkhost
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -119,6 +120,16 @@ func (k *Kernel) Interface(netns, name string) (link.Interface, error) {
 		return link.Interface{}, fmt.Errorf("interface %q in %s: %w", name, netns, err)
 	}
 	return link.Interface{}, fmt.Errorf("interface %q: %w", name, err)
+}
+
+// WithMAC implements [link.Kernel.WithMAC].
+func (k *Kernel) WithMAC(mac net.HardwareAddr) (names []string, err error) {
+	for _, l := range k.Links {
+		if own, err := net.ParseMAC(l.Address); err == nil && bytes.Equal(own, mac) {
+			names = append(names, l.Name)
+		}
+	}
+	return names, nil
 }
 
 // HasNetns reports whether the host has the network namespace, even if it could not be entered for the capture.
