@@ -139,8 +139,7 @@ func (j *Journal) Holds(k Key, kind Kind, id string) bool {
 }
 
 // Holders returns the holders of a thing's leases that count, the exclusive one first. For devices it skips
-// attachments whose network namespace no longer exists. It includes a corrupt entry if the entry's readable beginning
-// names the current boot.
+// attachments whose network namespace no longer exists. It includes a corrupt entry of the current boot.
 func (j *Journal) Holders(kind Kind, id string) (list []Holder, err error) {
 	l := lease{kind, DeviceLease{ID: id}}
 	links, err := j.leases.of(l)

@@ -104,6 +104,44 @@ func TestCorruptEntryDoesNotKeepItsFile(t *testing.T) {
 	expectFiles(t, dir)
 }
 
+// Damage of this boot cannot be told from the entry alone: whichever part of it is lost, its pod may run.
+func TestCorruptEntryOfThisBootKeepsDevice(t *testing.T) {
+	j, dir := open(t)
+	e := record(t, j, &journal.Entry{Key: key1, Pod: "p", Netns: "/proc/self/ns/net", Leases: has("pci-vf", journal.Exclusive)})
+	path := filepath.Join(dir, "attachments", "net-a@c0ffee@net1")
+	whole := difftest.Read(t, path)
+	e.Unlock()
+	asked := &journal.Entry{Key: key2, Pod: "q", Leases: has("pci-vf", journal.Exclusive)}
+	for n := range len(whole) - 1 {
+		for _, content := range []string{whole[:n], whole[:n] + strings.Repeat("\x00", len(whole)-n), strings.Repeat("\x00", n+1) + whole[n+1:], whole[:n] + "\xff{" + whole[n:]} {
+			overwrite(t, dir, key1, content)
+			if _, err := j.Get(key1); !errors.As(err, new(*store.CorruptError)) {
+				continue // nobody can tell
+			}
+			if held := difftest.As[*journal.HeldError](t, j.Free(asked)); held.Holder.Entry.Key != key1 {
+				t.Errorf("%q: got %v", content, held)
+			}
+			before := time.Now().Add(-uptime(t) - time.Hour)
+			must(t, os.Chtimes(path, before, before))
+			if err := j.Free(asked); err != nil && !strings.Contains(content, boot) {
+				t.Errorf("%q of an earlier boot: %v", content, err)
+			}
+		}
+	}
+	overwrite(t, dir, key1, whole[:strings.Index(whole, boot)]+`another-boot", "x`)
+	must(t, j.Free(asked))
+	overwrite(t, dir, key1, "")
+	must(t, j.Forget(&journal.Entry{Key: key1, Leases: has("pci-vf", journal.Exclusive)}), j.Free(asked))
+}
+
+func uptime(t *testing.T) (up time.Duration) {
+	t.Helper()
+	seconds, _, _ := strings.Cut(difftest.Read(t, "/proc/uptime"), ".")
+	up, err := time.ParseDuration(seconds + "s")
+	must(t, err)
+	return up
+}
+
 func TestTooLongNamesAreErrors(t *testing.T) {
 	j, dir := open(t)
 	long := journal.Key{Network: strings.Repeat("n", 185), ContainerID: strings.Repeat("c", 64), IfName: "net1"}

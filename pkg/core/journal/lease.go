@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/devinfo/store"
@@ -194,8 +197,7 @@ func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err
 			of, _ = h.Entry.holderLinks()
 		}
 		if errors.As(err, new(*store.CorruptError)) {
-			data, _ := j.entries.Read(k.file())
-			if e := head(data); e.Key == k && e.BootID != "" && e.BootID == j.bootID {
+			if e := j.damaged(k, l.kind); e != nil {
 				h.Entry, err = e, nil
 				of = holderLinks{pods: []string{e.Pod}, leases: []lease{l}} // assume that the unreadable part names l
 			}
@@ -222,11 +224,34 @@ func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err
 	return h, of.pods, nil
 }
 
+// damaged returns the readable beginning of a corrupt entry, or nil if the entry does not count for a lease of that kind.
+// A pod keeps its devices whatever part is damaged, unless the beginning names another boot. If it names none, the time of
+// the file tells the boot. The clock may have been behind when the file was written, but then both the clock and the disk
+// have failed.
+func (j *Journal) damaged(k Key, kind Kind) *Entry {
+	data, _ := j.entries.Read(k.file())
+	e := head(data)
+	counts := e.Key == k && e.BootID != "" && e.BootID == j.bootID
+	if kind.pods() {
+		counts = ofBoot(e.BootID, j.bootID)
+		if stat, err := os.Stat(j.entries.Path(k.file())); e.BootID == "" && err == nil {
+			var up unix.Timespec
+			_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) // the arguments are valid
+			counts = !stat.ModTime().Before(time.Now().Add(-time.Duration(up.Nano())))
+		}
+	}
+	if !counts {
+		return nil
+	}
+	e.Key = k
+	return e
+}
+
 // allowed returns an error if another holder excludes by from one of its leases.
 func (j *Journal) allowed(by holderLinks) (stale []string, err error) {
 	asked := ""
 	for _, l := range by.leases {
-		if l.Mode == Exclusive {
+		if l.kind == OfDevice && l.Mode == Exclusive {
 			asked = l.ID
 		}
 		h, more, err := j.refusal(l, by)

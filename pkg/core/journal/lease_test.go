@@ -107,9 +107,11 @@ func TestStaleLeaseExcludesNoHolder(t *testing.T) {
 		"of another boot": func(_ *journal.Journal, dir string) {
 			record(t, journal.Open(dir, "another boot"), everything(key1, "a"))
 		},
-		"torn": func(j *journal.Journal, dir string) {
+		"torn in an earlier boot": func(j *journal.Journal, dir string) {
 			record(t, j, everything(key1, "a"))
 			overwrite(t, dir, key1, "{")
+			before := time.Now().Add(-uptime(t) - time.Hour)
+			must(t, os.Chtimes(filepath.Join(dir, "attachments/net-a@c0ffee@net1"), before, before))
 		},
 		"of an entry that does not name it": func(j *journal.Journal, dir string) {
 			record(t, j, everything(key1, "a"))
