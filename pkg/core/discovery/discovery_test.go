@@ -61,6 +61,7 @@ func (m interfaces) Interface(_, name string) (link.Interface, error) {
 }
 
 func (interfaces) VDPAMAC(string) (net.HardwareAddr, bool, error) { return nil, false, nil }
+func (interfaces) WithMAC(net.HardwareAddr) ([]string, error)     { return nil, nil }
 
 func info(t testing.TB, text string) *devinfo.Info {
 	t.Helper()
