@@ -14,6 +14,7 @@ import (
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/grant"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/safefile"
 )
 
 // Plugin is the plugin on one node.
@@ -96,6 +97,9 @@ func (c *Call) strict() error {
 		return failure.New(failure.IO, fmt.Errorf("no sysfs at %s", c.Node.Sysfs), "mount it there, or set sysfs in the node settings")
 	case c.argsError != nil:
 		return failure.New(failure.Environment, c.argsError, "")
+	}
+	if err := safefile.Own(c.Node.StateDir); err != nil { // root runs what the journal says
+		return failure.New(failure.Config, fmt.Errorf("state directory: %w", err), "delete the directory, or chown it to root and chmod it to 0700 if you know all its files; or set stateDir in the node settings")
 	}
 	return nil
 }

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/containernetworking/cni/pkg/types"
 
@@ -198,7 +197,7 @@ func (c *Config) readDevice(r *reader) {
 // wantID describes the right spelling of a device ID that is nearly a name or an address; "" = the ID is right. It would
 // otherwise count as an opaque ID, and ADD would find no device.
 func wantID(id string) string {
-	trimmed := strings.TrimFunc(id, isBlank)
+	trimmed := strings.TrimSpace(id)
 	_, err := pci.Parse(id)
 	_, short := pci.Parse("0000:" + id)
 	switch {
@@ -211,8 +210,6 @@ func wantID(id string) string {
 	}
 	return ""
 }
-
-func isBlank(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
 
 // mostDelegates limits the plugins that one configuration runs.
 const mostDelegates = 32

@@ -54,13 +54,15 @@ func (d DeviceKey) problem() *Problem {
 	switch {
 	case d.As == AsKernelPath && (strings.ContainsFunc(d.Value, unicode.IsControl) || !strings.HasPrefix(path.Clean(d.Value), "/sys/")):
 		want = "the directory of a device below /sys/devices"
-	case d.As != AsKernelPath && (d.Value == "." || d.Value == ".." || strings.Contains(d.Value, "/") || strings.ContainsFunc(d.Value, isBlank)):
+	case d.As != AsKernelPath && (d.Value == "." || d.Value == ".." || strings.Contains(d.Value, "/") || strings.ContainsFunc(d.Value, blank)):
 		want = `a name without "/", blanks and control characters`
 	default:
 		return nil
 	}
 	return d.Problem(want)
 }
+
+func blank(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
 
 // A scan reads the tokens of a delegate's configuration.
 type scan struct {

@@ -55,6 +55,16 @@ func UnexposedBelow(root, dir string) error {
 	return fmt.Errorf("%s: %w", dir, syscall.ELOOP)
 }
 
+// Own returns an error if users other than root and this process's can change the contents of a directory. It follows
+// links, and does not examine the directories above. It returns nil if there is no directory.
+func Own(dir string) error {
+	stat, err := os.Stat(dir)
+	if err != nil || !stat.IsDir() {
+		return nil
+	}
+	return unexposed(dir, stat)
+}
+
 func elements(path string) []string {
 	return strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 }
@@ -69,7 +79,7 @@ func unexposed(dir string, stat fs.FileInfo) error {
 		return fmt.Errorf("%s: %w", dir, syscall.ENOTDIR)
 	case stat.Mode().Perm()&0o022 != 0:
 		return fmt.Errorf("%s has mode %s: %s", dir, stat.Mode(), others)
-	case ok && raw.Uid != 0 && dir != "/":
+	case ok && raw.Uid != 0 && int(raw.Uid) != os.Geteuid() && dir != "/":
 		return fmt.Errorf("%s belongs to user %d: %s", dir, raw.Uid, others)
 	}
 	return nil
