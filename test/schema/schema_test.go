@@ -157,7 +157,10 @@ func TestSchemasAndParsersAgree(t *testing.T) {
 		"plugin.json": {validate.CNIConfig, plugin, []string{
 			`{"type": "devinfo", "deviceID": "0000:3b:00.2", "pciBusID": "gpu-1"}`, `{"type": "devinfo"}`, `{"type": "devinfo", "strict": true, "cdi": true, "deviceInfoFile": "auto", "capabilities": {"CNIDeviceInfoFile": true}}`,
 			`{"type": "devinfo", "cdi": {"kind": "a.b/c", "name": "n"}, "delegates": [{"type": "macvlan"}], "deviceInfo": {}, "followLower": false}`,
+			`{"type": "devinfo", "deviceID": "mlx5_core.sf.4", "pciBusID": "10000:E1:00.1"}`, `{"type": "devinfo", "deviceID": "02:00:00:00:00:01"}`,
 		}, []string{
+			`{"type": "devinfo", "deviceID": "0000:3b:00.8"}`, `{"type": "devinfo", "deviceID": "000:3b:00.2"}`, `{"type": "devinfo", "pciBusID": "0000:3b:20.2"}`, `{"type": "devinfo", "deviceID": "x "}`, `{"type": "devinfo", "deviceID": "3b:00.9"}`,
+			`{"type": "devinfo", "delegates": [` + strings.Repeat(`{"type": "a"},`, 32) + `{"type": "a"}]}`,
 			`{"type": "devinfo", "strict": "yes"}`, `{"type": "devinfo", "capabilities": {"mac": 1}}`, `{"type": "devinfo", "deviceInfo": []}`, `{"type": "devinfo", "deviceInfoFile": "/run/x"}`,
 			`{"type": "devinfo", "capabilites": {"CNIDeviceInfoFile": true}}`, `{"type": "devinfo", "delegates": {}}`, `{"type": "devinfo", "delegates": [{}]}`, `{"type": "devinfo", "delegates": [{"type": "../x"}]}`,
 			`{"type": "devinfo", "cdi": "yes"}`, `{"type": "devinfo", "deviceID": 3}`, `{"type": "devinfo", "deviceID": "3b:00.2"}`, `{"type": "devinfo", "pciBusID": "3b:00.2"}`, `{"type": "devinfo", "subfunctionParent": 1}`, `{"type": "devinfo", "runtimeConfig": {"deviceID": 1}}`,

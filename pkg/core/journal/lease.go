@@ -197,7 +197,7 @@ func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err
 			of, _ = h.Entry.holderLinks()
 		}
 		if errors.As(err, new(*store.CorruptError)) {
-			if e := j.damaged(k, l.kind); e != nil {
+			if e := damaged(k, l.kind, j); e != nil {
 				h.Entry, err = e, nil
 				of = holderLinks{pods: []string{e.Pod}, leases: []lease{l}} // assume that the unreadable part names l
 			}
@@ -228,7 +228,7 @@ func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err
 // A pod keeps its devices whatever part is damaged, unless the beginning names another boot. If it names none, the time of
 // the file tells the boot. The clock may have been behind when the file was written, but then both the clock and the disk
 // have failed.
-func (j *Journal) damaged(k Key, kind Kind) *Entry {
+func damaged(k Key, kind Kind, j *Journal) *Entry {
 	data, _ := j.entries.Read(k.file())
 	e := head(data)
 	counts := e.Key == k && e.BootID != "" && e.BootID == j.bootID
