@@ -104,6 +104,7 @@ func (h portsHost) Interface(_, name string) (link.Interface, error) {
 }
 
 func (portsHost) VDPAMAC(string) (net.HardwareAddr, bool, error) { return nil, false, nil }
+func (portsHost) WithMAC(net.HardwareAddr) ([]string, error)     { return nil, nil }
 
 func randomPorts(r *rand.Rand) portsHost {
 	pick := func(list ...string) string { return list[r.IntN(len(list))] }
