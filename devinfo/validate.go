@@ -69,9 +69,13 @@ type InvalidError struct {
 }
 
 func (e *InvalidError) Error() string {
+	const most = 10 // of a file with thousands, in an error that the kubelet repeats
 	var lines []string
-	for _, v := range e.Violations {
+	for _, v := range e.Violations[:min(most, len(e.Violations))] {
 		lines = append(lines, v.String())
+	}
+	if more := len(e.Violations) - most; more > 0 {
+		lines = append(lines, fmt.Sprintf("%d more", more))
 	}
 	text := "invalid device-info: " + strings.Join(lines, "; ")
 	if e.Path != "" {

@@ -1,7 +1,9 @@
 package devinfo_test
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -194,5 +196,26 @@ func TestExamplesOfSpecificationAreValid(t *testing.T) {
 		if v := got.ValidateDeclared(); len(v) > 0 {
 			t.Errorf("%s, declared: %v", name, v)
 		}
+	}
+}
+
+// The kubelet repeats the error of an ADD in the events of a pod.
+func TestErrorListsAtMostTenViolations(t *testing.T) {
+	i := parse(t, `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:03:00.2"}}`)
+	i.PCI.Extra = map[string]json.RawMessage{}
+	for n := range 1 << 10 { // one key in each upper and lower case of its letters
+		key := []byte("rdma-device")
+		for at := range key {
+			if n>>at&1 == 1 && key[at] != '-' {
+				key[at] -= 'a' - 'A'
+			}
+		}
+		i.PCI.Extra[string(key)] = json.RawMessage(`"` + strings.Repeat("x", 1000) + `"`)
+	}
+	delete(i.PCI.Extra, "rdma-device")
+	violations := i.Validate()
+	text := violations.Err().Error()
+	if want := fmt.Sprintf("; %d more", len(violations)-10); len(violations) < 500 || len(text) > 4000 || !strings.HasSuffix(text, want) {
+		t.Errorf("%d violations in %d bytes: %.300s", len(violations), len(text), text)
 	}
 }

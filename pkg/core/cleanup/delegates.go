@@ -87,7 +87,8 @@ func (r *Removal) delDelegates() (errs []error) {
 	return errs
 }
 
-// heldByAnother returns a [*journal.HeldError] if another pod has a device that AskedLeases finds.
+// heldByAnother returns a [*journal.HeldError] if another pod, or a later sandbox of this pod, has a device that AskedLeases
+// finds.
 func (r *Removal) heldByAnother() error {
 	if r.Sys == nil {
 		return nil
@@ -99,6 +100,17 @@ func (r *Removal) heldByAnother() error {
 	err = r.Journal.Free(&journal.Entry{Key: r.Entry.Key, Netns: r.Netns, Pod: r.Entry.Pod, Leases: asked})
 	if errors.As(err, new(*journal.HeldError)) {
 		return err
+	}
+	for _, l := range asked {
+		holders, err := r.Journal.Holders(journal.OfDevice, l.ID)
+		if err != nil {
+			return err
+		}
+		for _, h := range holders {
+			if e := h.Entry; l.Mode == journal.Exclusive && h.Mode == l.Mode && e != nil && e.ContainerID != r.Entry.ContainerID && e.Time.After(r.Entry.Time) {
+				return &journal.HeldError{Kind: journal.OfDevice, ID: l.ID, Holder: h} // a later sandbox of the same pod
+			}
+		}
 	}
 	return nil
 }
