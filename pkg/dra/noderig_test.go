@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -16,7 +19,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/core/grant"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/devices"
@@ -171,4 +178,68 @@ func (r *rig) record(uid string) state.Claim {
 	var record state.Claim
 	must(r.t, json.Unmarshal([]byte(difftest.Read(r.t, filepath.Join(r.options.StateDir, uid+".json"))), &record))
 	return record
+}
+
+// multusEntry returns the journal entry of an ADD by Multus.
+func multusEntry(pod, sandbox, netns string, leases ...journal.DeviceLease) *journal.Entry {
+	return &journal.Entry{
+		Key: journal.Key{Network: "sriov-net", ContainerID: sandbox, IfName: "net7"}, Netns: netns, Complete: true, Time: time.Now(),
+		Args: "K8S_POD_NAMESPACE=ns;K8S_POD_NAME=" + pod, Pod: "uid-" + pod, Leases: leases,
+	}
+}
+
+func exclusiveLease(id string) journal.DeviceLease {
+	return journal.DeviceLease{ID: id, Mode: journal.Exclusive}
+}
+
+// isNetnsMissing reports whether a sandbox's network namespace does not exist.
+func isNetnsMissing(netns string) (bool, error) {
+	_, err := os.Stat(netns)
+	return errors.Is(err, fs.ErrNotExist), nil
+}
+
+// recordMultus writes an entry to the journal.
+func (r *rig) recordMultus(e *journal.Entry) {
+	r.t.Helper()
+	must(r.t, r.options.Devices.Journal.Record(e, nil))
+	e.Unlock()
+}
+
+// netns returns the path of a sandbox's network namespace.
+func (r *rig) netns(sandbox string) string { return filepath.Join(r.dir, "netns", sandbox) }
+
+// prepareVF0 starts an agent with a journal and prepares a claim of vf0.
+func (r *rig) prepareVF0() *dra.Agent {
+	r.t.Helper()
+	r.options.Devices.Journal = journalIn(r.dir, "boot1")
+	r.offer("mlx5-switchdev", "")
+	agent := r.start()
+	r.prepare(ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
+	return agent
+}
+
+// useJournal is offer for an agent that grants device nodes and leases devices. It returns the journal.
+func (r *rig) useJournal(host, rules string) *journal.Journal {
+	r.options.Devices.Journal, r.options.Devices.Lineage = journalIn(r.dir, "boot1"), r.offer(host, rules).lineage
+	r.options.Devices.Granter = &grant.Granter{Sys: r.options.Devices.Finder.Sys, Settings: config.Node{AllowedDevices: []string{"*"}}, Nodes: func(path string) (cdispec.Node, error) {
+		return cdispec.Node{Path: path, Type: "c"}, nil
+	}}
+	return r.options.Devices.Journal
+}
+
+// holders returns the holders of a device.
+func (r *rig) holders(id string) (list []string) {
+	r.t.Helper()
+	all, err := r.options.Devices.Journal.Holders(journal.OfDevice, id)
+	must(r.t, err)
+	for _, h := range all {
+		list = append(list, h.String())
+	}
+	return list
+}
+
+// expectHolders checks that a device has exactly these holders.
+func (r *rig) expectHolders(id string, holders ...string) {
+	r.t.Helper()
+	difftest.Same(r.t, "holders of "+id, r.holders(id), holders)
 }

@@ -2,6 +2,7 @@ package dra_test
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -187,4 +189,49 @@ func TestInterfaceNameIsUniqueInPod(t *testing.T) {
 	r.start()
 	r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), r.claimOf("a", "u2", "pod2", netRequest{"x", "net1", ""}))
 	r.prepareFails(r.claimOf("b", "u3", "pod", netRequest{"x", "net1", ""}), `request "x": claim ns/a already uses ifName "net1"; give each request a different ifName, by parameters in the claim that apply to this request only`)
+}
+
+func TestHangingDELsDoNotDelayADDs(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+		agent := r.start()
+		p.setHook(func(command, sandbox, _ string) error {
+			if command == "DEL" && strings.HasPrefix(sandbox, "hung") {
+				time.Sleep(claim.PluginLimit)
+				return errors.New("ended")
+			}
+			return nil
+		})
+		const hung = 60 // more than the lane has room for
+		for n := range hung {
+			pod := fmt.Sprint("hung", n)
+			r.prepare(r.claimOf("a", pod, pod, netRequest{"x", "net1", ""}))
+			sb := r.runSandbox(pod, pod)
+			go r.endPod(sb)
+		}
+		time.Sleep(10 * time.Second)
+		r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), r.claimOf("a", "u2", "late", netRequest{"x", "net1", ""}))
+		began := time.Now()
+		must(t, r.runPod(r.sandbox("s1", "pod")))
+		must(t, r.runPod(r.sandbox("s2", "late")))
+		if took := time.Since(began); took > 0 || p.calls("ADD s2") != 1 {
+			t.Errorf("after %v: %q", took, p.interfaceNames())
+		}
+		time.Sleep(time.Hour)
+		if agent.Census().Phases["Deleting"]+agent.Census().Phases["Undeleted"] != hung {
+			t.Errorf("got %v", agent.Census())
+		}
+	})
+}
+
+func TestNetworksOfPodAreAttachedInParallel(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+		r.start()
+		r.prepare(r.claimOf("a", "u1", "pod", netRequest{"v", "net1", "350ms"}, netRequest{"w", "net2", "350ms"}, netRequest{"x", "net3", "350ms"}),
+			r.claimOf("b", "u2", "pod", netRequest{"y", "net4", "350ms"}, netRequest{"z", "net5", "350ms"}))
+		began := time.Now()
+		must(t, r.runPod(r.sandbox("s1", "pod")))
+		difftest.Equal(t, time.Since(began), 350*time.Millisecond)
+		difftest.Equal(t, len(p.interfaceNames()), 5)
+	})
 }
