@@ -156,6 +156,8 @@ func (s DecideInput) against(c *Decision, on []string) string {
 		return fmt.Sprintf("it has %s on it, which would lose their parent", count(on))
 	case s.others(d) != "":
 		return s.others(d)
+	case d.onUIO(): // DMA without an IOMMU
+		return fmt.Sprintf("it is on %s, whose users can write to all memory, so no container gets /dev/uioN: bind it to vfio-pci", d.Driver)
 	case d.Kind == hostdev.VDPA && d.text(AttrVDPADriver) == "":
 		return "it has no driver: bind vhost_vdpa or virtio_vdpa"
 	case useless && len(on) > 0:

@@ -202,3 +202,22 @@ func TestRDMADeviceWithoutInterfaceIsOffered(t *testing.T) {
 		difftest.Same(t, name, got.Why, test.why)
 	}
 }
+
+// Whoever has a function on a driver of uio can write to all memory, and no container gets /dev/uioN.
+func TestFunctionsOnUIOAreNotOffered(t *testing.T) {
+	const remedy = ", whose users can write to all memory, so no container gets /dev/uioN: bind it to vfio-pci"
+	for driver, why := range map[string]string{
+		"vfio-pci": "", "mlx5_vfio_pci": "",
+		"igb_uio": "it is on igb_uio" + remedy, "uio_pci_generic": "it is on uio_pci_generic" + remedy,
+	} {
+		devices := read(t, changed(t, nil, nil))
+		for n := range devices {
+			if devices[n].Name == "pci-0000-01-10-6" {
+				devices[n].Driver = driver
+			}
+		}
+		if got := decision(t, inventory.Decide(devices, rules(t, giveAll), input()), "pci-0000-01-10-6"); got.Why != why {
+			t.Errorf("%s: got %q, want %q", driver, got.Why, why)
+		}
+	}
+}
