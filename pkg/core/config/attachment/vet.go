@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/config"
@@ -75,7 +74,7 @@ func nearly(key, text string, at int) error {
 	}
 	want := "one of the placeholders {" + strings.Join(placeholders, "}, {") + "}"
 	word := strings.Map(func(r rune) rune {
-		if unicode.IsLetter(r) || unicode.IsDigit(r) || r == ':' {
+		if r|0x20 >= 'a' && r|0x20 <= 'z' || r >= '0' && r <= ':' {
 			return r
 		}
 		return -1
