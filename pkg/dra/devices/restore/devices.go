@@ -186,7 +186,8 @@ func (d *Devices) read(f Snapshot, tests ...func(sysfs.Port) bool) (now present,
 		if err == nil {
 			settings, err = d.links.Settings(i.Name)
 		}
-		if errors.Is(err, link.ErrNoInterface) { // the interface was just removed
+		// The interface may just have been removed or renamed, and its name may be the name or altname of another one.
+		if errors.Is(err, link.ErrNoInterface) || err == nil && i.Index != ports[n].Index {
 			return now, nil
 		} else if err != nil {
 			return now, err

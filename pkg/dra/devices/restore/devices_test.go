@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -347,6 +348,60 @@ func TestAltNameIsNotRestoredWhileItNamesAnotherInterface(t *testing.T) {
 	difftest.Equal(t, did, []string{restore.Name})
 	f.Settings.AltNames = nil
 	difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
+}
+
+// overtaken runs before the look-up of an interface whose name the caller has read in /sys.
+type overtaken struct {
+	*restoretest.Kernel
+	calls  int // look-ups before it runs
+	before func() error
+}
+
+func (o *overtaken) Interface(netns, name string) (link.Interface, error) {
+	if o.calls--; o.calls == -1 {
+		if err := o.before(); err != nil {
+			return link.Interface{}, err
+		}
+	}
+	return o.Kernel.Interface(netns, name)
+}
+
+func TestInterfaceThatTookNameIsNotMistakenForDevice(t *testing.T) {
+	const other = "0000:01:10.2" // eth3
+	for name, take := range map[string]func(*restoretest.Kernel) error{
+		"name":    func(k *restoretest.Kernel) error { return k.Change("eth3", link.Change{Name: "eth2"}) },
+		"altname": func(k *restoretest.Kernel) error { return k.SetAltName("eth3", "eth2", true) },
+	} {
+		for calls := range 6 {
+			k, _, f := igb(t)
+			must(t, k.Use(vf, 1400, podsMAC), k.Use(other, 9000, podsMAC))
+			h := restore.New(k.Sys(), k.Write, &overtaken{k, calls, func() error {
+				return errors.Join(k.Change("eth2", link.Change{Name: "away"}), take(k))
+			}})
+			if calls == 0 {
+				got, err := h.Look(function(vf, "eth2"))
+				difftest.Is(t, err, restore.ErrNotOnNode)
+				difftest.Equal(t, got.MTU, 0)
+				continue
+			}
+			_, err := h.Restore(f)
+			if g := look(t, k.Host(), function(other, "")); g.MTU != 9000 || g.MAC != podsMAC {
+				t.Errorf("%s, call %d: the other interface has MTU %d and MAC %s: %v", name, calls, g.MTU, g.MAC, err)
+			}
+		}
+	}
+}
+
+// DEL cannot move an interface to the node while another one has the altname that the pod gave to it.
+func TestInterfaceWithTakenAltNameStaysInNetns(t *testing.T) {
+	k, h, f := igb(t)
+	must(t, k.Move(vf, "", netns, "net1"))
+	must(t, k.Configure(vf, link.Settings{AltNames: []string{"eth3"}, TxQueue: 1000}))
+	difftest.Is(t, k.Move(vf, netns, "", "net1"), syscall.EEXIST)
+	must(t, k.EndNetns(netns))
+	did, err := h.Restore(f)
+	must(t, err)
+	difftest.Equal(t, did, []string{restore.Name})
 }
 
 func TestSettingsWithoutSnapshotAreNotChanged(t *testing.T) {

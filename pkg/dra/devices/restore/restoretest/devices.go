@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -65,7 +66,8 @@ func (k *Kernel) probe(w *world, device string) error {
 }
 
 // Move simulates how a CNI plugin moves the interface of a device at ADD or, with netns "", at DEL. It only changes
-// the name. It does nothing if the interface is not in the network namespace from.
+// the name. It does nothing if the interface is not in the network namespace from. Moving it to the host fails if the
+// host has one of its altnames (net/core/dev.c, __dev_change_net_namespace).
 func (k *Kernel) Move(device, from, netns, name string) error {
 	return k.change(func(w *world) error {
 		i := w.of(device)
@@ -74,6 +76,8 @@ func (k *Kernel) Move(device, from, netns, name string) error {
 			return nil
 		case w.Ended[netns]:
 			return fmt.Errorf("%s: %w", netns, link.ErrNoNetns)
+		case netns == "" && slices.ContainsFunc(i.AltNames, func(a string) bool { return w.holder(a) != nil }):
+			return syscall.EEXIST
 		case i.Netns == "":
 			if err := k.hide(i); err != nil {
 				return err
@@ -218,7 +222,11 @@ func (k *Kernel) Interface(_, name string) (found link.Interface, err error) {
 		}
 		mac, _ := net.ParseMAC(i.MAC)
 		found = link.Interface{Name: i.Name, MTU: i.MTU, MAC: mac, Parent: i.Device}
-		return nil
+		text, err := os.ReadFile(k.path("sys/class/net", i.Name, "ifindex"))
+		if err == nil {
+			found.Index, err = strconv.Atoi(strings.TrimSpace(string(text)))
+		}
+		return err
 	})
 	return found, err
 }
