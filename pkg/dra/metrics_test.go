@@ -131,7 +131,7 @@ func TestDocumentationListsAllMetrics(t *testing.T) {
 		{"devinfo_dra_device_mismatches_total", "setting", texts(restore.SettingNames())},
 	} {
 		var documented []string
-		if found := regexp.MustCompile("`" + test.label + "`: ([A-Za-z, -]*[a-z])").FindStringSubmatch(rows[test.metric]); found != nil {
+		if found := regexp.MustCompile("`" + test.label + "`: ([A-Za-z0-9_, -]*[a-z])").FindStringSubmatch(rows[test.metric]); found != nil {
 			documented = strings.Split(found[1], ", ")
 		}
 		slices.Sort(documented)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -206,7 +207,14 @@ func (m *model) configureInterface(device string) {
 				altNames = append(altNames, d.IfName)
 			}
 		}
-		noError(m.t, m.plugins.kernel.Configure(id, link.Settings{AltNames: altNames, Alias: "a pod's", Group: 7, Promisc: true, AllMulti: true}))
+		slices.Sort(altNames)
+		left := link.Settings{link.AltNames: strings.Join(altNames, " ")}
+		for _, setting := range append(link.Names(), "rings", "ethtool-99") {
+			if setting != link.AltNames && m.oneIn(2) {
+				left[setting] = "07"
+			}
+		}
+		noError(m.t, m.plugins.kernel.Configure(id, left))
 	}
 }
 

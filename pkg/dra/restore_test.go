@@ -11,7 +11,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/claim"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -170,6 +174,48 @@ func TestUnrestoredDeviceIsWithheldAndReported(t *testing.T) {
 		expectRestored(t, b.kernel)
 		difftest.Equal(t, b.agent.Node.Withheld(), map[string]bool{})
 	})
+}
+
+// A setting of a newer kernel must not take the devices of all nodes away, but an administrator may ask for that.
+func TestDeviceWithHarmlessDifferenceIsOffered(t *testing.T) {
+	t.Parallel()
+	for _, rule := range []string{"", "onDifference: withhold"} {
+		t.Run(rule, func(t *testing.T) {
+			inBubbleWithDevices(t, func(t *testing.T, b *rig) {
+				b.stop()
+				rules, err := inventory.ParseRules([]byte("devices: [{ifNames: [enp3s0f0v0], sharing: exclusive, " + rule + "}]"))
+				must(t, err)
+				b.options.Devices.Inventory.Rules = rules
+				b.start()
+				dra.Survey(b.agent)
+				b.attachDevice(t, vf0, "")
+				must(t, b.kernel.Configure("0000:03:00.2", link.Settings{"rtnetlink-99": "07000000", "rings": "07", "xdp": "program 9"}))
+				b.endPod(b.sandbox("s1", "pod"))
+				must(t, b.kernel.EndNetns(filepath.Join(b.dir, "netns/s1")))
+				time.Sleep(10 * time.Minute)
+				waitIdle()
+				withheld := map[string]bool{}
+				notice, phase := claim.NoticeDiffers, "Prepared"
+				if rule != "" {
+					withheld[vf0], notice, phase = true, claim.NoticeDevice, "Undeleted"
+				}
+				b.expectPhase(phase, 1)
+				difftest.Equal(t, b.agent.Node.Withheld(), withheld)
+				if n := len(b.notices); n == 0 || b.notices[n-1] != notice {
+					t.Errorf("told %q", b.notices)
+				}
+				if got := b.mismatches(); !slices.Contains(got, "restored=false setting=rtnetlink-99") || !slices.Contains(got, "restored=true setting=xdp") {
+					t.Errorf("counted %q", got)
+				}
+				dra.Survey(b.agent)
+				offer, err := state.ReadOffer(b.options.StateDir)
+				must(t, err)
+				if why := offer.Devices[0].Why; strings.Contains(why, "rtnetlink-99 is 7, was none") != (rule != "") {
+					t.Errorf("offered? %q", why)
+				}
+			})
+		})
+	}
 }
 
 // The new boot may have configured the device.

@@ -179,9 +179,6 @@ func portrait(t *testing.T, address, pf string, vf int) string {
 	more, _ := filepath.Glob(dir + "/virtio*/net/*")
 	for _, net := range append(nets, more...) {
 		text += fmt.Sprintf(", interface %s %s mtu %s", filepath.Base(net), read(t, net+"/address"), read(t, net+"/mtu"))
-		settings, err := link.NewKernel(os.DirFS("/sys")).Settings(filepath.Base(net))
-		must(t, err)
-		text += fmt.Sprintf(" %+v", settings)
 	}
 	for line := range strings.Lines(run(t, "ip", "link", "show", "dev", pf)) {
 		if strings.HasPrefix(strings.TrimSpace(line), fmt.Sprintf("vf %d ", vf)) {
@@ -209,6 +206,11 @@ func kept(t *testing.T, address, ifName, pf string, vf int) (node *restore.Devic
 			return err == nil
 		})
 		same(t, address, portrait(t, address, pf, vf), before)
+		now, err := node.Look(hostdev.Ref{PCI: address, IfName: ifName})
+		must(t, err)
+		if left := was.Settings.Unlike(now.Settings); left != nil {
+			t.Errorf("%s: %q differ", address, left)
+		}
 	}
 }
 
@@ -234,7 +236,7 @@ func TestVFIsRestoredAfterPod(t *testing.T) {
 			if test.ifName != "" {
 				run(t, "ip", "netns", "add", "spoils")
 				run(t, strings.Fields("ip link set "+test.ifName+" netns spoils name net1")...)
-				for _, change := range []string{"address 02:00:00:00:00:66", "mtu 1400", "promisc on", "allmulticast on", "alias spoilt", "group 7", "txqueuelen 3", "up"} {
+				for _, change := range []string{"address 02:00:00:00:00:66", "mtu 1400", "promisc on", "allmulticast on", "alias spoilt", "group 7", "txqueuelen 3", "arp off", "multicast off", "mode dormant", "gso_max_size 2000", "up"} {
 					run(t, strings.Fields("ip -n spoils link set net1 "+change)...)
 				}
 				run(t, strings.Fields("ip -n spoils link property add dev net1 altname "+test.ifName+" altname spoilt0")...)
@@ -243,6 +245,21 @@ func TestVFIsRestoredAfterPod(t *testing.T) {
 			undo()
 		})
 	}
+}
+
+// What nobody can set ends with the interface. The name and the MAC are as before, also after udev's rules.
+func TestVFIsReset(t *testing.T) {
+	needs(t, "igb")
+	t.Cleanup(func() { vfsBack(t) })
+	node, was, undo := kept(t, "0000:41:10.0", "enp65s0v0", "enp65s0", 0)
+	of := was
+	of.MayReset, of.Settings = true, maps.Clone(was.Settings)
+	of.Settings["rtnetlink-9999"] = "07" // no kernel reports it
+	did, err := node.Restore(of)
+	if !slices.Contains(did, restore.Driver) || err == nil {
+		t.Errorf("did %q: %v", did, err)
+	}
+	undo()
 }
 
 // A VF is bound to vfio-pci for a pod, whose DPDK returns the PF's frames. Then it is bound to its network driver

@@ -121,7 +121,13 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 		"MACs that the VFs set": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{}), vf("3", link.VFSettings{MAC: mac})}}, nil},
 		"left MAC": {doctor.Evidence{VFs: []doctor.VF{by("mlx5_core", vf("2", link.VFSettings{})), by("mlx5_core", vf("3", link.VFSettings{MAC: mac}))}},
 			[]string{"warning leftovers 0000:03:00.3: the VF is free, but still has MAC 02:00:00:00:00:01"}},
-		"MACs for all":      {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{MAC: "02:00:00:00:00:02"}), vf("3", link.VFSettings{MAC: mac})}}, nil},
+		"MACs for all": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{MAC: "02:00:00:00:00:02"}), vf("3", link.VFSettings{MAC: mac})}}, nil},
+		"spoilt interface of a free VF": {doctor.Evidence{VFs: []doctor.VF{vf("3", link.VFSettings{})}, Live: live(func(l *doctor.Live) {
+			l.Spoilt = []link.Spoilt{{Device: "0000:03:00.3", Name: "eth3", Left: []string{"ARP off", "xdp program 7"}, Undo: []string{"arp on", "xdp off"}}, {Device: "0000:03:00.0", Name: "p0", Left: []string{"ARP off"}}}
+		})}, []string{"warning leftovers 0000:03:00.3: the VF is free, but its interface eth3 has ARP off, xdp program 7"}},
+		"spoilt interface of a pod's VF": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{})}, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
+			l.Spoilt = []link.Spoilt{{Device: "0000:03:00.2", Name: "eth2", Left: []string{"ARP off"}}}
+		})}, nil},
 		"settings of a pod": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{VLAN: 7, Trust: true})}, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}}, nil},
 		"same MAC": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{MAC: mac}), vf("3", link.VFSettings{MAC: mac})}},
 			[]string{"error addresses 0000:03:00.2 and 0000:03:00.3 have the same MAC, 02:00:00:00:00:01"}},

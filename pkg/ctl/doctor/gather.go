@@ -80,6 +80,9 @@ func Gather(ctx context.Context, p Paths, gone func(netns string) (bool, error))
 	if l.VFs, err = (link.Recorder{}).VFs(); err != nil {
 		l.note("", fmt.Sprintf("settings of VFs: %v", err))
 	}
+	if l.Spoilt, err = (link.Recorder{}).Spoilt(); err != nil {
+		l.note("", fmt.Sprintf("settings of interfaces: %v", err))
+	}
 	for _, dir := range p.PluginDirs {
 		if gate := filepath.Join(dir, "cni-dra-gate"); p.InPod && exists(gate) {
 			l.Gate = gate

@@ -15,6 +15,7 @@ import (
 // Live contains the facts that are only available on the node itself.
 type Live struct {
 	VFs        []link.VFRecord      `json:"vfs,omitempty"`     // VFs whose PFs report the settings
+	Spoilt     []link.Spoilt        `json:"spoilt,omitempty"`  // interfaces with settings that stop traffic
 	Devices    []podresources.Given `json:"devices,omitempty"` // allocations of device plugins to pods
 	Locks      []journal.SRIOVLock  `json:"locks,omitempty"`   // locks of sriov-cni
 	Plugins    map[string]Plugin    `json:"plugins,omitempty"` // CNI plugins by type: the configured ones and devinfo

@@ -25,10 +25,11 @@ var setsMAC = []string{
 // leftovers finds settings of earlier pods on free VFs, which PFs report in IFLA_VF_INFO (rtnl_fill_vfinfo in
 // net/core/rtnetlink.c). A MAC address counts only for the drivers in setsMAC, and if another free VF of the PF has none.
 func leftovers(f *Evidence, list *findings) {
+	held, bare := f.holds(), map[string]bool{}
+	f.spoilt(held, list)
 	if f.unsettled(list) {
 		return
 	}
-	held, bare := f.holds(), map[string]bool{}
 	for _, v := range f.VFs {
 		bare[v.PF] = bare[v.PF] || v.Known && v.MAC == "" && len(held[v.Address]) == 0
 	}
@@ -49,6 +50,20 @@ func leftovers(f *Evidence, list *findings) {
 		}
 		if len(left) > 0 {
 			list.add(Warning, v.Address+": the VF is free, but still has "+strings.Join(left, ", "), fmt.Sprintf("ip link set %s vf %d %s", v.PFName, v.Index, strings.Join(undo, " ")))
+		}
+	}
+}
+
+// spoilt finds free VFs whose interfaces have settings that stop traffic. sriov-cni does not restore them, and neither
+// does the kernel when it moves an interface back. Without a record of before, an administrator may have wanted them.
+func (e *Evidence) spoilt(held map[string][]hold, list *findings) {
+	if e.Live == nil {
+		return
+	}
+	for _, s := range e.Live.Spoilt {
+		if e.isVF(s.Device) && len(held[s.Device]) == 0 {
+			list.add(Warning, fmt.Sprintf("%s: the VF is free, but its interface %s has %s", s.Device, s.Name, strings.Join(s.Left, ", ")),
+				fmt.Sprintf("unless an administrator wants this, ip link set %s %s", s.Name, strings.Join(s.Undo, fmt.Sprintf("; ip link set %s ", s.Name))))
 		}
 	}
 }

@@ -49,6 +49,7 @@ var wrongRules = []string{
 	"{ifNames: [eth1, 'eth*'], sharing: shared}", "{pfNames: [''], sharing: shared}", "{pfNames: ['ens1f0np0#0-3'], sharing: exclusive}", "{drivers: [a], sharing: shared, resourceName: a/b}", "{drivers: [a], sharing: exclusive, resourceName: vf}",
 	"{drivers: [a], sharing: exclusive, resourceName: a/" + long + "}", "{drivers: [a], sharing: exclusive, attachments: 2}", "{drivers: [a], sharing: shared, attachments: -2}",
 	"{drivers: [a], sharing: shared, attachments: many}", "{drivers: [a], sharing: shared, bandwidth: 25X}", "{drivers: [a], sharing: shared, bandwidth: 0.5}", "{drivers: [a], sharing: shared, allowHostUse: true}",
+	"{drivers: [a], sharing: exclusive, onDifference: refuse}", "{drivers: [a], sharing: exclusive, reset: always}", "{drivers: [a], sharing: shared, reset: auto}",
 	"{drivers: [a], sharing: shared, attributes: {a-b: 1}}", "{drivers: [a], sharing: shared, attributes: {A_/b: 1}}", "{drivers: [a], sharing: shared, attributes: {kind: x}}",
 	"{drivers: [a], sharing: shared, attributes: {resource.kubernetes.io/x: x}}", "{drivers: [a], sharing: shared, attributes: {x: 1, devinfo-cni.io/x: 1}}", "{drivers: [a], sharing: shared, attributes: {x: 1.5}}",
 	"{drivers: [a], sharing: shared, publish: [pfname]}", "{drivers: [a], sharing: shared, publish: all}",

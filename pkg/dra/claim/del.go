@@ -121,7 +121,10 @@ func (s *steps) restore(c *claim, indexes []int) {
 	record := c.record.Clone()
 	for _, n := range indexes {
 		at := &record.Attachments[n]
-		err := s.node.Restore(record, at)
+		different, err := s.node.Restore(record, at)
+		if different != "" {
+			s.notices.send(podOf(at), NoticeDiffers, fmt.Sprintf("claim %s, request %s: %s", c.name(), at.Request, different))
+		}
 		if err == nil {
 			err = s.releaseLeases(record, at)
 		}
@@ -135,7 +138,7 @@ func (s *steps) restore(c *claim, indexes []int) {
 		if at.Tries == restoreTries {
 			s.node.CountMismatches(err)
 		}
-		if devices.IsNotOnNode(err) && at.Tries < slowTries {
+		if devices.IsOnItsWay(err) && at.Tries < slowTries {
 			s.backOff(c, n, at, nil)
 			continue
 		}

@@ -61,7 +61,7 @@ func (s *steps) deleteAgain(c *claim, indexes []int) {
 			err = s.detach(record.UID, &at)
 		}
 		if err == nil {
-			err = s.node.Restore(record, &at)
+			_, err = s.node.Restore(record, &at)
 		}
 		if err == nil {
 			err = s.dropUndeleted(record, n)

@@ -110,6 +110,7 @@ const (
 	NoticeLate      = "NetworkAttachTimeout"     // the ADDs took longer than the runtime waits
 	NoticeUndeleted = "NetworkNotDeleted"        // a DEL was given up
 	NoticeDevice    = "NetworkDeviceNotRestored" // restoring a device was given up
+	NoticeDiffers   = "NetworkDeviceDiffers"     // a device is offered again although settings differ from before the ADD
 )
 
 type notices struct {

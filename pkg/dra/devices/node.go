@@ -97,6 +97,8 @@ type Node struct {
 	metrics  *metrics
 	unshared atomic.Bool // the API server drops the fields for shared devices
 
+	oldKernel sync.Once // the first device on a kernel without ethtool's netlink interface
+
 	// Only Slices uses the next three.
 	left       *state.Offer // last offer that was written
 	again      *time.Timer  // requests the next publication

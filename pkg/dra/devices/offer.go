@@ -244,6 +244,7 @@ func (n *Node) having(test func(*state.Attachment) bool) map[string]*state.Attac
 // leaveOffer writes the offer for devinfoctl: see [state.Offer].
 func (n *Node) leaveOffer(s survey) {
 	offer := &state.Offer{Rules: n.Inventory.File, Digest: n.Inventory.Digest, Unmatched: s.unmatched}
+	withheld := n.having(func(at *state.Attachment) bool { return at.Withheld() })
 	for _, name := range slices.Sorted(maps.Keys(s.decisions)) {
 		c := s.decisions[name]
 		as, published := s.published[name]
@@ -255,8 +256,8 @@ func (n *Node) leaveOffer(s survey) {
 		if published { // a device that a claim holds stays published
 			one.Sharing, one.Why = string(inventory.Sharing(as)), ""
 		}
-		if s.withheld[name] {
-			one.Why = "its last DEL failed, or it is not restored yet"
+		if at := withheld[name]; s.withheld[name] && at != nil { // else it has just been restored
+			one.Why = "its last DEL failed, or it is not restored yet: " + at.DelError
 		}
 		offer.Devices = append(offer.Devices, one)
 	}

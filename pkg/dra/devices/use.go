@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
 
@@ -17,6 +18,7 @@ import (
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/dra/metadata"
+	"devinfo-cni.io/pkg/host/link"
 )
 
 // Note contains the settings that restore needs. Only this package reads it.
@@ -29,8 +31,8 @@ func (n *Node) Snapshot(at *state.Attachment, old Note) (Note, error) {
 	if at.NodeDevice == nil || at.NodeDevice.Shared() {
 		return nil, nil
 	}
-	d := n.last.Load().decisions[at.Device].Device // the device may have got a default route since Prepare
-	if why := d.UsedByHost(); why != "" {
+	decision := n.last.Load().decisions[at.Device] // the device may have got a default route since Prepare
+	if why := decision.Device.UsedByHost(); why != "" {
 		return nil, fmt.Errorf("device %s: %s: delete the pod, so that it gets a different device", at.Device, why)
 	}
 	if n.Custody == nil {
@@ -52,6 +54,12 @@ func (n *Node) Snapshot(at *state.Attachment, old Note) (Note, error) {
 	if err != nil {
 		return nil, fmt.Errorf("device %s: %w", at.Device, err)
 	}
+	if snapshot.Settings[link.Ethtool] != "" {
+		n.oldKernel.Do(func() {
+			n.Log.Warn("the kernel is older than 5.6: what pods change with ethtool is neither seen nor restored")
+		})
+	}
+	snapshot.MayReset, snapshot.Withhold = decision.Resets(), decision.Withholds()
 	return json.Marshal(snapshot)
 }
 
@@ -123,17 +131,18 @@ func (n *Node) State(at *state.Attachment) restore.State {
 }
 
 // Restore restores the device of an attachment after its DEL. It ignores notes of an earlier boot, because booting
-// resets devices. Repeat it after an error. If [IsNotOnNode] reports true, the interface may still be on its way back.
-func (n *Node) Restore(record *state.Claim, at *state.Attachment) error {
+// resets devices. Repeat it after an error. If [IsOnItsWay] reports true, the error may end by itself. different
+// describes settings that remain different although the device may be offered again; "" = none.
+func (n *Node) Restore(record *state.Claim, at *state.Attachment) (different string, err error) {
 	if at.Note == nil || at.BootID != n.BootID || n.Custody == nil {
-		return nil
+		return "", nil
 	}
 	if err := n.Leases.CheckFree(record, at); err != nil {
-		return err
+		return "", err
 	}
 	var snapshot restore.Snapshot
 	if err := json.Unmarshal(at.Note, &snapshot); err != nil {
-		return fmt.Errorf("device %s: note: %w", at.Device, err)
+		return "", fmt.Errorf("device %s: note: %w", at.Device, err)
 	}
 	did, err := n.Custody.Restore(snapshot)
 	for _, what := range did {
@@ -142,18 +151,36 @@ func (n *Node) Restore(record *state.Claim, at *state.Attachment) error {
 	if did != nil {
 		n.Log.Info("restored device settings that the CNI plugins left changed", "device", at.Device, "what", did)
 	}
+	m, differs := errors.AsType[*restore.Mismatch](err)
+	if slices.Contains(did, restore.Driver) {
+		snapshot.MayReset = false // once is enough
+		at.Note, _ = json.Marshal(snapshot)
+	}
 	switch {
+	case slices.Contains(did, restore.Driver) && at.Phase != state.Undeleted && (err == nil || differs && m.Harmless):
+		return "", fmt.Errorf("device %s: %w", at.Device, errUnsettled)
 	case errors.Is(err, restore.ErrGone):
 		n.Log.Warn("a device that a pod had no longer exists", "device", at.Device, "error", err)
-		return nil
+		return "", nil
+	case differs && m.Harmless:
+		n.CountMismatches(err)
+		n.Log.Warn("a pod left a device different from before; it is offered again", "device", at.Device, "error", err)
+		different = fmt.Sprintf("device %s is offered again, but %v; to withhold such devices, set onDifference: withhold in their rule", at.Device, m)
 	case err != nil:
-		return fmt.Errorf("device %s: %w", at.Device, err)
+		return "", fmt.Errorf("device %s: %w", at.Device, err)
 	}
-	return nil
+	return different, nil
 }
 
-// IsNotOnNode reports whether an error of [Node.Restore] means that the interface is not on the node.
-func IsNotOnNode(err error) bool { return errors.Is(err, restore.ErrNotOnNode) }
+// errUnsettled makes [Node.Restore] look at the name and the MAC of an interface again some time after its driver was
+// bound.
+var errUnsettled = errors.New("its driver has just been bound, so that udev may still set its name and MAC")
+
+// IsOnItsWay reports whether an error of [Node.Restore] means that the interface is not on the node, or that udev may
+// still configure it.
+func IsOnItsWay(err error) bool {
+	return errors.Is(err, restore.ErrNotOnNode) || errors.Is(err, errUnsettled)
+}
 
 // CountMismatches counts the settings in an error of [Node.Restore]. Call it when the restore is given up.
 func (n *Node) CountMismatches(err error) {

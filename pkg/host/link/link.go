@@ -150,6 +150,7 @@ func absent(err error) bool {
 type attribute struct {
 	kind  uint16 // without NLA_F_NESTED and NLA_F_NET_BYTEORDER
 	value []byte // part of the message's memory
+	raw   []byte // the attribute with its header
 }
 
 // attributes parses the attributes after the header of a message. Use header 0 for nested attributes. The error
@@ -167,7 +168,7 @@ func attributes(message []byte, header int) (list []attribute, err error) {
 		if size < unix.SizeofRtAttr || size > len(rest) {
 			return nil, fmt.Errorf("netlink attribute %d has %d bytes, of %d: %w", kind, size, len(rest), syscall.EBADMSG)
 		}
-		list = append(list, attribute{kind, rest[unix.SizeofRtAttr:size]})
+		list = append(list, attribute{kind, rest[unix.SizeofRtAttr:size], rest[:size]})
 		rest = rest[min((size+unix.NLA_ALIGNTO-1)&^(unix.NLA_ALIGNTO-1), len(rest)):]
 	}
 	return list, nil

@@ -1,65 +1,119 @@
 package link
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
-	"net"
+	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 
-	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
-// Settings are the settings of an interface that remain when it moves to another network namespace, without its
-// name, MTU and MAC.
-type Settings struct {
-	AltNames []string `json:"altNames,omitempty"` // sorted; nil before Linux 5.5
-	Alias    string   `json:"alias,omitempty"`
-	Group    int      `json:"group,omitempty"`
-	TxQueue  int      `json:"txQueueLen,omitempty"` // packets
+// Settings are everything that the kernel reports of an interface and that remains when it moves to another network
+// namespace, without its name, MTU and MAC. The keys are names of settings: see [Settings.Unlike]. The values are the
+// netlink attributes in hexadecimal, so that a setting that this package does not know, such as one of a newer
+// kernel, is compared too.
+type Settings map[string]string
 
-	// Promisc and AllMulti are the flags that a user has set, for example with ip link. The kernel separately counts
-	// requests of bridges, macvtaps and packet sockets, and changing these flags does not change this count.
-	Promisc  bool `json:"promisc,omitempty"`
-	AllMulti bool `json:"allMulti,omitempty"`
-}
-
-// The names of these settings.
+// The names of settings with a rule of their own.
 const (
-	AltNames = "altnames"
-	Alias    = "alias"
-	Group    = "group"
-	TxQueue  = "txqueuelen"
-	Promisc  = "promisc"
-	AllMulti = "allmulti"
+	AltNames = "altnames" // the value is a sorted list with spaces
+	Ethtool  = "ethtool"  // missing, but for kernels without its netlink interface (before Linux 5.6): "none"
 )
 
-// Unlike returns the names of the settings that differ.
-func (s Settings) Unlike(other Settings) []string {
-	return differing(
-		difference{AltNames, !slices.Equal(s.AltNames, other.AltNames)},
-		difference{Alias, s.Alias != other.Alias},
-		difference{Group, s.Group != other.Group},
-		difference{TxQueue, s.TxQueue != other.TxQueue},
-		difference{Promisc, s.Promisc != other.Promisc},
-		difference{AllMulti, s.AllMulti != other.AllMulti})
+// userFlags are the flags that a user can set. The kernel separately counts requests of bridges, macvtaps and packet
+// sockets for promisc and allmulti, and changing these flags does not change this count.
+var userFlags = map[uint32]string{
+	unix.IFF_DEBUG: "debug", unix.IFF_NOTRAILERS: "notrailers", unix.IFF_NOARP: "noarp", unix.IFF_PROMISC: "promisc", unix.IFF_ALLMULTI: "allmulti",
+	unix.IFF_MULTICAST: "multicast", unix.IFF_PORTSEL: "portsel", unix.IFF_AUTOMEDIA: "automedia", unix.IFF_DYNAMIC: "dynamic",
 }
 
-// A difference is the name of a setting, and whether its values differ.
-type difference struct {
-	name    string
-	differs bool
+// settable are the attributes of RTM_NEWLINK that RTM_SETLINK sets.
+var settable = map[uint16]string{
+	unix.IFLA_BROADCAST: "broadcast", unix.IFLA_TXQLEN: "txqueuelen", unix.IFLA_LINKMODE: "mode", unix.IFLA_IFALIAS: "alias", unix.IFLA_GROUP: "group",
+	unix.IFLA_PROTO_DOWN: "protodown", unix.IFLA_GSO_MAX_SEGS: "gso_max_segs", unix.IFLA_GSO_MAX_SIZE: "gso_max_size", unix.IFLA_GRO_MAX_SIZE: "gro_max_size",
+	unix.IFLA_GSO_IPV4_MAX_SIZE: "gso_ipv4_max_size", unix.IFLA_GRO_IPV4_MAX_SIZE: "gro_ipv4_max_size",
 }
 
-func differing(all ...difference) (names []string) {
-	for _, d := range all {
-		if d.differs {
-			names = append(names, d.name)
+// leftOut are the attributes of RTM_NEWLINK that are no settings, with the reason.
+var leftOut = map[uint16]string{
+	unix.IFLA_ADDRESS: own, unix.IFLA_IFNAME: own, unix.IFLA_MTU: own, unix.IFLA_ALT_IFNAME: own, unix.IFLA_VFINFO_LIST: own,
+	unix.IFLA_STATS: counts, unix.IFLA_STATS64: counts, unix.IFLA_CARRIER_CHANGES: counts, unix.IFLA_CARRIER_UP_COUNT: counts, unix.IFLA_CARRIER_DOWN_COUNT: counts,
+	unix.IFLA_PROMISCUITY: counts, iflaAllMulti: counts,
+	unix.IFLA_LINK: place, unix.IFLA_LINK_NETNSID: place, unix.IFLA_NEW_NETNSID: place, unix.IFLA_NEW_IFINDEX: place, unix.IFLA_TARGET_NETNSID: place,
+	unix.IFLA_EVENT: place, unix.IFLA_QDISC: anew, unix.IFLA_AF_SPEC: anew,
+	unix.IFLA_OPERSTATE: "follows from carrier and mode", unix.IFLA_CARRIER: "follows from the link partner",
+	unix.IFLA_NUM_TX_QUEUES: fixed, unix.IFLA_NUM_RX_QUEUES: fixed, unix.IFLA_MAP: fixed, unix.IFLA_MIN_MTU: fixed, unix.IFLA_MAX_MTU: fixed,
+	unix.IFLA_TSO_MAX_SIZE: fixed, unix.IFLA_TSO_MAX_SEGS: fixed, iflaPacing: fixed, iflaNetnsImmutable: fixed, iflaHeadroom: fixed, iflaTailroom: fixed,
+	unix.IFLA_PHYS_PORT_ID: fixed, unix.IFLA_PHYS_SWITCH_ID: fixed, unix.IFLA_PHYS_PORT_NAME: fixed, unix.IFLA_PERM_ADDRESS: fixed,
+	unix.IFLA_PARENT_DEV_NAME: fixed, unix.IFLA_PARENT_DEV_BUS_NAME: fixed, iflaDevlinkPort: fixed, iflaDPLLPin: fixed,
+}
+
+const (
+	own    = "restored by itself"
+	counts = "counts events, or users in other programs"
+	place  = "where the interface or its lower interface is"
+	anew   = "the kernel makes it anew when the interface moves (net/core/dev.c, dev_change_net_namespace)"
+	fixed  = "the driver sets it"
+
+	// Attributes that golang.org/x/sys/unix lacks.
+	iflaAllMulti       = 61
+	iflaDevlinkPort    = 62
+	iflaDPLLPin        = 65
+	iflaPacing         = 66
+	iflaNetnsImmutable = 67
+	iflaHeadroom       = 68
+	iflaTailroom       = 69
+)
+
+// Unlike returns the names of the settings that differ, sorted. Requests of ethtool that the driver has answered only
+// once do not count, because some drivers refuse them while the interface is down.
+func (s Settings) Unlike(other Settings) (names []string) {
+	for _, a := range []Settings{s, other} {
+		for name := range a {
+			if s[name] == other[name] || slices.Contains(names, name) {
+				continue
+			}
+			if ethtoolCommand(name) == 0 || s[name] != "" && other[name] != "" {
+				names = append(names, name)
+			}
 		}
 	}
+	slices.Sort(names)
 	return names
+}
+
+// Harmful reports whether a setting may break the network of the next pod, or let the former pod read its frames.
+func Harmful(setting string) bool { return slices.Contains(Names(), setting) }
+
+// Names returns the names of the settings that this package knows and that may harm the next pod, sorted.
+func Names() []string {
+	return slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Values(userFlags)), slices.Collect(maps.Values(settable)),
+		slices.Collect(maps.Keys(xdpModes())), slices.Collect(maps.Keys(tcxPoints())), []string{AltNames, ethtool[features].name})))
+}
+
+// Text returns the value of a setting for people; "none" = it has none.
+func (s Settings) Text(setting string) string {
+	value := s[setting]
+	raw, err := hex.DecodeString(value)
+	switch {
+	case value == "":
+		return "none"
+	case err == nil && len(raw) == 1:
+		return strconv.Itoa(int(raw[0]))
+	case err == nil && len(raw) == 4:
+		return strconv.Itoa(int(binary.NativeEndian.Uint32(raw)))
+	case err == nil && setting == "alias":
+		return strconv.Quote(string(raw))
+	}
+	return value
 }
 
 // Settings reads the settings of an interface in the current network namespace. If it does not exist, the error is
@@ -77,6 +131,11 @@ func (k *Kernel) Settings(name string) (s Settings, err error) {
 	if err == nil {
 		s, err = settings(answers[0])
 	}
+	if err == nil {
+		index := int(nl.DeserializeIfInfomsg(answers[0]).Index)
+		readPrograms(index, s)
+		err = readEthtool(index, s)
+	}
 	if err != nil {
 		return s, fmt.Errorf("interface %q: read settings: %w", name, err)
 	}
@@ -90,117 +149,105 @@ func settings(answer []byte) (s Settings, err error) {
 	if err != nil {
 		return s, err
 	}
-	flags := nl.DeserializeIfInfomsg(answer).Flags
-	s.Promisc, s.AllMulti = flags&unix.IFF_PROMISC != 0, flags&unix.IFF_ALLMULTI != 0
+	s = Settings{}
+	for flag, name := range userFlags {
+		if nl.DeserializeIfInfomsg(answer).Flags&flag != 0 {
+			s[name] = "on"
+		}
+	}
 	for _, a := range attrs {
-		switch a.kind {
-		case unix.IFLA_IFALIAS:
-			s.Alias = a.text()
-		case unix.IFLA_GROUP:
-			s.Group, err = a.integer()
-		case unix.IFLA_TXQLEN:
-			s.TxQueue, err = a.integer()
-		case unix.IFLA_PROP_LIST:
-			var list []attribute
-			list, err = attributes(a.value, 0)
-			for _, p := range list {
-				if p.kind == unix.IFLA_ALT_IFNAME {
-					s.AltNames = append(s.AltNames, p.text())
-				}
-			}
+		name, known := settable[a.kind]
+		switch {
+		case known:
+			s[name] = hex.EncodeToString(a.value)
+		case a.kind == unix.IFLA_PROP_LIST:
+			err = readAltNames(a, s)
+		case a.kind == unix.IFLA_XDP:
+			err = readXDP(a, s)
+		case leftOut[a.kind] == "":
+			s[fmt.Sprintf("rtnetlink-%d", a.kind)] = short(a.value)
 		}
 		if err != nil {
 			return s, err
 		}
 	}
-	slices.Sort(s.AltNames)
 	return s, nil
+}
+
+func readAltNames(a attribute, s Settings) error {
+	list, err := attributes(a.value, 0)
+	var names []string
+	for _, p := range list {
+		if p.kind == unix.IFLA_ALT_IFNAME {
+			names = append(names, p.text())
+		}
+	}
+	if slices.Sort(names); names != nil {
+		s[AltNames] = strings.Join(names, " ")
+	}
+	return err
+}
+
+// short encodes a value, or its hash if it is long.
+func short(value []byte) string {
+	if len(value) > 128 {
+		sum := sha256.Sum256(value)
+		return "sha256:" + hex.EncodeToString(sum[:])
+	}
+	return hex.EncodeToString(value)
 }
 
 // Set sets one setting of an interface to its value in to. setting is a name that [Settings.Unlike] returns. Use
 // [Kernel.SetAltName] for altnames. Set needs CAP_NET_ADMIN.
 func (k *Kernel) Set(name, setting string, to Settings) error {
-	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	flag := func(f uint32, on bool) {
-		if msg.Change = f; on {
-			msg.Flags = f
-		}
-	}
-	attrs := []*nl.RtAttr{nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name))}
-	switch setting {
-	case Alias:
-		attrs = append(attrs, nl.NewRtAttr(unix.IFLA_IFALIAS, []byte(to.Alias)))
-	case Group:
-		attrs = append(attrs, nl.NewRtAttr(unix.IFLA_GROUP, nl.Uint32Attr(uint32(to.Group))))
-	case TxQueue:
-		attrs = append(attrs, nl.NewRtAttr(unix.IFLA_TXQLEN, nl.Uint32Attr(uint32(to.TxQueue))))
-	case Promisc:
-		flag(unix.IFF_PROMISC, to.Promisc)
-	case AllMulti:
-		flag(unix.IFF_ALLMULTI, to.AllMulti)
-	}
 	r, err := dial("")
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	req := r.request(unix.RTM_SETLINK, msg, attrs...)
-	req.Flags |= unix.NLM_F_ACK
-	if _, err := req.Execute(unix.NETLINK_ROUTE, 0); err != nil {
+	if err = r.set(name, setting, to); err != nil {
 		return fmt.Errorf("interface %q: set %s: %w", name, setting, err)
 	}
 	return nil
 }
 
-// SetAltName adds or removes an altname of an interface in the current network namespace. It needs CAP_NET_ADMIN.
-func (k *Kernel) SetAltName(name, altName string, present bool) error {
-	i, err := k.Interface("", name)
+func (r route) set(name, setting string, to Settings) error {
+	l, err := find("", name)
 	if err != nil {
 		return err
 	}
-	set := netlink.LinkDelAltName
-	if present {
-		set = netlink.LinkAddAltName
+	switch mode, is := xdpModes()[setting]; {
+	case is:
+		return r.detachXDP(name, mode, to[setting])
+	case tcxPoints()[setting] != 0:
+		return detach(l.Index, tcxPoints()[setting], to[setting])
+	case ethtoolCommand(setting) != 0:
+		return setEthtool(l.Index, ethtoolCommand(setting), to[setting])
 	}
-	if err := set(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: i.Index}}, altName); err != nil {
-		return fmt.Errorf("interface %q: set altname %q, %v: %w", name, altName, present, err)
-	}
-	return nil
-}
-
-// Change contains new values for an interface in the current network namespace. Zero values keep the current ones.
-type Change struct {
-	Name string // renaming sets the interface down for a moment
-	MTU  int    // bytes
-	MAC  net.HardwareAddr
-}
-
-// Change changes an interface, the name last. It stops at the first error. It needs CAP_NET_ADMIN.
-func (k *Kernel) Change(name string, to Change) error {
-	l, err := netlink.LinkByName(name)
-	if err != nil {
-		return fmt.Errorf("interface %q: %w", name, err)
-	}
-	set := func(what string, wanted bool, do func() error) {
-		if wanted && err == nil {
-			if err = do(); err != nil {
-				err = fmt.Errorf("interface %q: set %s: %w", name, what, err)
+	for flag, of := range userFlags {
+		if of == setting {
+			msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
+			if msg.Change = flag; to[setting] != "" {
+				msg.Flags = flag
 			}
+			return r.setlink(name, msg)
 		}
 	}
-	set("mtu", to.MTU != 0, func() error { return netlink.LinkSetMTU(l, to.MTU) })
-	set("address", to.MAC != nil, func() error { return netlink.LinkSetHardwareAddr(l, to.MAC) })
-	set("name", to.Name != "", func() error { return rename(l, to.Name) })
-	return err
+	for kind, of := range settable {
+		if of == setting {
+			value, err := hex.DecodeString(to[setting])
+			if err != nil {
+				return err
+			}
+			return r.setlink(name, nl.NewIfInfomsg(unix.AF_UNSPEC), nl.NewRtAttr(int(kind), value))
+		}
+	}
+	return errors.New("devinfo does not know how")
 }
 
-// rename sets an interface down, because most kernels cannot rename one that is up, and then up again.
-func rename(l netlink.Link, name string) (err error) {
-	if l.Attrs().Flags&net.FlagUp != 0 {
-		if err := netlink.LinkSetDown(l); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, netlink.LinkSetUp(l)) }()
-	}
-	return netlink.LinkSetName(l, name)
+func (r route) setlink(name string, msg *nl.IfInfomsg, attrs ...*nl.RtAttr) error {
+	req := r.request(unix.RTM_SETLINK, msg, append(attrs, nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))...)
+	req.Flags |= unix.NLM_F_ACK
+	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
+	return err
 }

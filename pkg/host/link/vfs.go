@@ -50,15 +50,24 @@ const (
 )
 
 // Unlike returns the names of the settings that differ.
-func (s VFSettings) Unlike(other VFSettings) []string {
-	return differing(
-		difference{VFMAC, s.MAC != other.MAC},
-		difference{VFVLAN, s.VLAN != other.VLAN || s.QoS != other.QoS || s.VLANProto != other.VLANProto},
-		difference{VFTrust, s.Trust != other.Trust},
-		difference{VFSpoofCheck, s.SpoofCheck != other.SpoofCheck},
-		difference{VFLinkState, s.LinkState != other.LinkState},
-		difference{VFRate, s.MinRate != other.MinRate || s.MaxRate != other.MaxRate},
-		difference{VFGUID, s.NodeGUID != other.NodeGUID || s.PortGUID != other.PortGUID})
+func (s VFSettings) Unlike(other VFSettings) (names []string) {
+	for _, c := range []struct {
+		name    string
+		differs bool
+	}{
+		{VFMAC, s.MAC != other.MAC},
+		{VFVLAN, s.VLAN != other.VLAN || s.QoS != other.QoS || s.VLANProto != other.VLANProto},
+		{VFTrust, s.Trust != other.Trust},
+		{VFSpoofCheck, s.SpoofCheck != other.SpoofCheck},
+		{VFLinkState, s.LinkState != other.LinkState},
+		{VFRate, s.MinRate != other.MinRate || s.MaxRate != other.MaxRate},
+		{VFGUID, s.NodeGUID != other.NodeGUID || s.PortGUID != other.PortGUID},
+	} {
+		if c.differs {
+			names = append(names, c.name)
+		}
+	}
+	return names
 }
 
 // VFs lists the VFs of all PFs with an interface in the current network namespace. Drivers that configure VFs in

@@ -34,6 +34,12 @@ type Decision struct {
 	failed  map[int]error // by rule: why its select has no result
 }
 
+// Withholds reports whether the rule withholds a device that differs from before its last pod, even harmlessly.
+func (c Decision) Withholds() bool { return c.rule != nil && c.rule.OnDifference == "withhold" }
+
+// Resets reports whether the rule allows to bind the driver of a device again.
+func (c Decision) Resets() bool { return c.rule != nil && c.rule.Reset != "never" }
+
 // Decide returns for each device whether it is offered and, if not, why.
 func Decide(devices []Device, rules Rules, s DecideInput) []Decision {
 	decisions := make([]Decision, len(devices))

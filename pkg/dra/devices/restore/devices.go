@@ -55,6 +55,10 @@ func New(sys *sysfs.FS, write func(name, text string) error, links Links) *Devic
 // Snapshot is the state of a device before an ADD, and its wanted state after the DEL. It is valid during the boot in
 // which it was taken.
 type Snapshot struct {
+	// The caller sets these from the rule of the device.
+	MayReset bool `json:"mayReset,omitempty"` // bind the driver again if a setting cannot be restored otherwise
+	Withhold bool `json:"withhold,omitempty"` // no difference is harmless
+
 	Bus    string `json:"bus"`             // bus of the device: "pci", "auxiliary", "vdpa", ...
 	Device string `json:"device"`          // name on the bus
 	Inode  uint64 `json:"inode,omitempty"` // inode of its directory in /sys; 0 = unknown
@@ -71,7 +75,7 @@ type Snapshot struct {
 	MTU    int    `json:"mtu,omitempty"`
 	MAC    string `json:"mac,omitempty"` // "" = its MAC does not have six bytes
 
-	Settings *link.Settings `json:"settings,omitempty"` // nil = not recorded
+	Settings link.Settings `json:"dump,omitempty"` // nil = not recorded
 
 	VF *link.VFSettings `json:"vf,omitempty"` // settings of a VF on its PF; nil = the driver of the PF does not report them
 }
@@ -192,7 +196,7 @@ func (d *Devices) read(f Snapshot, tests ...func(sysfs.Port) bool) (now present,
 		} else if err != nil {
 			return now, err
 		}
-		now.Settings = &settings
+		now.Settings = settings
 		now.Port, now.PortName, now.IfName, now.MTU = ports[n].DevPort, ports[n].PortName, i.Name, i.MTU
 		if len(i.MAC) == 6 {
 			now.MAC = i.MAC.String()

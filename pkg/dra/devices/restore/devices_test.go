@@ -85,11 +85,27 @@ func TestLookFindsDeviceByBusAndName(t *testing.T) {
 			}
 			got.Inode = 0
 			if test.want.IfName != "" {
-				test.want.Settings = &link.Settings{TxQueue: 1000}
+				test.want.Settings = made()
 			}
 			difftest.Equal(t, got, test.want)
 		})
 	}
+}
+
+// made returns the settings of a new interface.
+func made() link.Settings {
+	return link.Settings{"txqueuelen": "e8030000", "multicast": "on", "features": "05", "rings": "05", "ethtool-99": "05"}
+}
+
+// spoilt returns other settings than a new interface has, and their names.
+func spoilt() (all link.Settings, names []string) {
+	names = []string{restore.Name, link.AltNames, "features", "noarp", "xdp", "ethtool-99", "rings"}
+	all = link.Settings{}
+	for _, name := range names[2:] {
+		all[name] = "07"
+	}
+	all[link.AltNames] = "eth2 eth3.100"
+	return all, names
 }
 
 // A life is a sequence of events for a device between ADD and the end of DEL.
@@ -103,14 +119,15 @@ func lives() []life {
 	gone := func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
 		must(t, k.Move(vf, "", netns, "net1"), k.Use(vf, 9000, podsMAC), k.EndNetns(netns))
 	}
+	all, names := spoilt()
 	return []life{
 		{"nothing", func(*testing.T, *restoretest.Kernel, restore.Snapshot) {}, nil},
 		{"its namespace ended", gone, []string{restore.Name, restore.MTU, restore.MAC}},
 		{"the pod took names and set all else", func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
 			must(t, k.Move(vf, "", netns, "net1"))
-			must(t, k.Configure(vf, link.Settings{AltNames: []string{"eth2", "eth3.100"}, Alias: "mine", Group: 7, TxQueue: 1, Promisc: true, AllMulti: true}))
+			must(t, k.Configure(vf, all))
 			must(t, k.EndNetns(netns))
-		}, []string{restore.Name, link.AltNames, link.Alias, link.Group, link.TxQueue, link.Promisc, link.AllMulti}},
+		}, names},
 		{"a plugin restored the name", func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
 			must(t, k.Move(vf, "", netns, "net1"), k.Use(vf, 1400, podsMAC), k.Move(vf, netns, "", "eth2"))
 		}, []string{restore.MTU, restore.MAC}},
@@ -288,15 +305,13 @@ func TestRestoreDoesNotChangeOtherPort(t *testing.T) {
 
 // A new version reads records of an older version.
 func TestSnapshotHasKeysOfSettings(t *testing.T) {
-	got, err := json.Marshal(restore.Snapshot{Bus: "pci", Device: "0000:03:00.2", Settings: &link.Settings{
-		AltNames: []string{"a"}, Alias: "b", Group: 1, TxQueue: 2, Promisc: true, AllMulti: true,
-	}, VF: &link.VFSettings{
+	got, err := json.Marshal(restore.Snapshot{Bus: "pci", Device: "0000:03:00.2", Settings: link.Settings{link.AltNames: "a", "group": "01000000"}, VF: &link.VFSettings{
 		MAC: "02:00:00:00:00:01", VLAN: 7, QoS: 3, VLANProto: 0x88a8, Trust: true, SpoofCheck: true, LinkState: 2, MinRate: 10, MaxRate: 200,
 		NodeGUID: "00:11:22:33:44:55:66:77", PortGUID: "00:11:22:33:44:55:66:78",
 	}})
 	must(t, err)
 	difftest.Equal(t, string(got), `{"bus":"pci","device":"0000:03:00.2",`+
-		`"settings":{"altNames":["a"],"alias":"b","group":1,"txQueueLen":2,"promisc":true,"allMulti":true},`+
+		`"dump":{"altnames":"a","group":"01000000"},`+
 		`"vf":{"mac":"02:00:00:00:00:01","vlan":7,"qos":3,"vlanProto":34984,"trust":true,"spoofCheck":true,"linkState":2,"minRate":10,"maxRate":200,`+
 		`"nodeGUID":"00:11:22:33:44:55:66:77","portGUID":"00:11:22:33:44:55:66:78"}}`)
 }
@@ -307,7 +322,7 @@ func TestNameIsRestoredAfterOtherDeviceLosesAltName(t *testing.T) {
 	k, h, f := igb(t)
 	g := look(t, h, function(other, "eth3"))
 	must(t, k.Move(vf, "", netns, "net1"), k.Move(other, "", netns+"2", "net2"))
-	must(t, k.Configure(vf, link.Settings{AltNames: []string{"eth3"}, TxQueue: 1000}))
+	must(t, k.Configure(vf, link.Settings{link.AltNames: "eth3"}))
 	must(t, k.EndNetns(netns), k.EndNetns(netns+"2"))
 	did, err := h.Restore(g)
 	difftest.Equal(t, difftest.As[*restore.Mismatch](t, err).Settings, []string{restore.Name})
@@ -341,12 +356,12 @@ func TestAltNameIsNotRestoredWhileItNamesAnotherInterface(t *testing.T) {
 	k, h, _ := igb(t)
 	must(t, k.SetAltName("eth2", "eth9", true))
 	f := look(t, h, function(vf, "eth2"))
-	must(t, k.Move(vf, "", netns, "net1"), k.Configure(vf, link.Settings{TxQueue: 1000}), k.EndNetns(netns))
+	must(t, k.Move(vf, "", netns, "net1"), k.Configure(vf, link.Settings{link.AltNames: ""}), k.EndNetns(netns))
 	must(t, k.Change("eth3", link.Change{Name: "eth9"}))
 	did, err := h.Restore(f)
 	must(t, err)
 	difftest.Equal(t, did, []string{restore.Name})
-	f.Settings.AltNames = nil
+	delete(f.Settings, link.AltNames)
 	difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
 }
 
@@ -396,7 +411,7 @@ func TestInterfaceThatTookNameIsNotMistakenForDevice(t *testing.T) {
 func TestInterfaceWithTakenAltNameStaysInNetns(t *testing.T) {
 	k, h, f := igb(t)
 	must(t, k.Move(vf, "", netns, "net1"))
-	must(t, k.Configure(vf, link.Settings{AltNames: []string{"eth3"}, TxQueue: 1000}))
+	must(t, k.Configure(vf, link.Settings{link.AltNames: "eth3"}))
 	difftest.Is(t, k.Move(vf, netns, "", "net1"), syscall.EEXIST)
 	must(t, k.EndNetns(netns))
 	did, err := h.Restore(f)
@@ -407,8 +422,81 @@ func TestInterfaceWithTakenAltNameStaysInNetns(t *testing.T) {
 func TestSettingsWithoutSnapshotAreNotChanged(t *testing.T) {
 	k, h, f := igb(t)
 	f.Settings = nil
-	must(t, k.Move(vf, "", netns, "eth2"), k.Configure(vf, link.Settings{AltNames: []string{"x"}, Promisc: true}), k.EndNetns(netns))
+	must(t, k.Move(vf, "", netns, "eth2"), k.Configure(vf, link.Settings{link.AltNames: "x", "promisc": "on"}), k.EndNetns(netns))
 	did, err := h.Restore(f)
 	must(t, err)
 	difftest.Equal(t, did, []string(nil))
+}
+
+// A newer kernel may have settings that this package cannot set. They do not take the node's VFs away, unless their
+// rule says so.
+func TestUnknownDifferenceIsHarmless(t *testing.T) {
+	for name, test := range map[string]struct {
+		setting            string
+		withhold, harmless bool
+	}{
+		"unknown":           {"rtnetlink-99", false, true},
+		"unknown, withheld": {"rtnetlink-99", true, false},
+		"known":             {"xdpoffload", false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, h, f := igb(t)
+			f.Withhold = test.withhold
+			must(t, k.Move(vf, "", netns, "eth2"), k.Configure(vf, link.Settings{"rtnetlink-99": "07000000", test.setting: "07000000"}), k.EndNetns(netns))
+			if test.setting == "xdpoffload" {
+				k.Fault = func() error { return errors.New("firmware says no") }
+			}
+			_, err := h.Restore(f)
+			if m := difftest.As[*restore.Mismatch](t, err); m.Harmless != test.harmless {
+				t.Errorf("got %+v", m)
+			}
+			difftest.Says(t, err, test.setting+" is 7, was none")
+		})
+	}
+}
+
+// Binding the driver again removes what nobody can set. After a crash, the next attempt finishes it.
+func TestResetRemovesWhatCannotBeRestored(t *testing.T) {
+	const changes = 5 // unbind, driver_override, probe, driver_override, name; then the MAC
+	for killedAt := range changes + 2 {
+		k, h, f := igb(t)
+		f.MayReset = true
+		must(t, k.Move(vf, "", netns, "eth2"), k.Configure(vf, link.Settings{"rtnetlink-99": "07000000"}), k.EndNetns(netns))
+		n := -2 // two attempts to set it
+		k.Fault = func() error {
+			if n++; n > killedAt {
+				return errKilled
+			}
+			return nil
+		}
+		_, err := h.Restore(f)
+		if (err == nil) != (killedAt > changes) {
+			t.Errorf("killed at change %d: %v", killedAt, err)
+		}
+		k.Fault = nil
+		_, err = k.Host().Restore(f)
+		must(t, err)
+		difftest.Equal(t, look(t, h, function(vf, "eth2")).Settings, f.Settings)
+		difftest.Equal(t, look(t, h, function(vf, "eth2")).MAC, f.MAC)
+	}
+}
+
+func TestOnlyMeasuredDriversAreReset(t *testing.T) {
+	for name, test := range map[string]struct {
+		host, device, ifName string
+		mayReset             bool
+	}{
+		"the rule says never": {"igb-sriov", vf, "eth2", false},
+		"not measured":        {"mlx5-switchdev", "0000:03:00.4", "enp3s0f0v2", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := kernel(t, t.TempDir(), test.host)
+			f := look(t, k.Host(), function(test.device, test.ifName))
+			f.MayReset = test.mayReset
+			must(t, k.Move(test.device, "", netns, test.ifName), k.Configure(test.device, link.Settings{"rtnetlink-99": "07000000"}), k.EndNetns(netns))
+			did, err := k.Host().Restore(f)
+			difftest.Equal(t, difftest.As[*restore.Mismatch](t, err).Settings, []string{"rtnetlink-99"})
+			difftest.Equal(t, did, []string(nil))
+		})
+	}
 }

@@ -3,6 +3,7 @@ package restore
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -20,29 +21,57 @@ const (
 	MAC    = "mac"
 )
 
-// SettingNames returns all settings, in the order of reports.
+// SettingNames returns the settings that must be restored before the next pod may get the device, in the order of
+// reports.
 func SettingNames() []string {
-	return []string{Away, Driver, Name, MTU, MAC, link.AltNames, link.Alias, link.Group, link.TxQueue, link.Promisc, link.AllMulti,
-		link.VFMAC, link.VFVLAN, link.VFTrust, link.VFSpoofCheck, link.VFLinkState, link.VFRate, link.VFGUID}
+	return slices.Concat([]string{Away, Driver, Name, MTU, MAC}, link.Names(),
+		[]string{link.VFMAC, link.VFVLAN, link.VFTrust, link.VFSpoofCheck, link.VFLinkState, link.VFRate, link.VFGUID})
 }
 
 // Mismatch is the error for settings that could not be restored.
 type Mismatch struct {
-	Settings []string // see [SettingNames]
+	Settings []string // see [SettingNames] and [link.Settings]
+	Values   []string // "gso_max_size is 2000, was 65536", of the settings of the interface
 	Err      error    // reason of the failure
+
+	// Harmless is true if the next pod may have the device, because none of the settings is in [SettingNames].
+	Harmless bool
 }
 
 func (m *Mismatch) Error() string {
-	return fmt.Sprintf("%s: different from before the ADD: %v", strings.Join(m.Settings, ", "), m.Err)
+	text := strings.Join(m.Settings, ", ") + ": different from before the ADD"
+	if m.Values != nil {
+		text += " (" + strings.Join(m.Values, "; ") + ")"
+	}
+	return fmt.Sprintf("%s: %v", text, m.Err)
 }
 
 func (m *Mismatch) Unwrap() error { return m.Err }
 
+// resettable are the drivers that tests have unbound from VFs and bound again. None of them makes RDMA, vDPA or
+// auxiliary devices, which would lose their parent.
+var resettable = []string{"igbvf"}
+
 // Restore restores a device, and returns the settings that it changed. It makes one attempt: repeat it on [ErrNotOnNode]
-// and on a [*Mismatch]. [ErrGone] means that there is nothing left to restore.
+// and on a [*Mismatch], unless it is harmless. [ErrGone] means that there is nothing left to restore. If settings
+// cannot be restored, Restore may bind the driver again, which removes all of them. The next attempt binds a driver
+// that was left unbound.
 func (d *Devices) Restore(f Snapshot) (did []string, err error) {
+	did, err = d.restore(f)
+	m, is := errors.AsType[*Mismatch](err)
+	if !is || slices.Contains(m.Settings, Driver) || !f.MayReset || !slices.Contains(resettable, f.Driver) {
+		return did, err
+	}
+	if err := d.unbind(f.Device, f.Driver); err != nil {
+		return did, &Mismatch{Settings: append(m.Settings, Driver), Values: m.Values, Err: errors.Join(m.Err, err)}
+	}
+	more, err := d.restore(f)
+	return append(did, slices.DeleteFunc(more, func(s string) bool { return slices.Contains(did, s) })...), err
+}
+
+func (d *Devices) restore(f Snapshot) (did []string, err error) {
 	if err := d.unbound(f.Device); err != nil {
-		return nil, &Mismatch{[]string{Driver}, err}
+		return nil, &Mismatch{Settings: []string{Driver}, Err: err}
 	}
 	now, err := d.now(f)
 	if err != nil {
@@ -71,9 +100,12 @@ func (d *Devices) Restore(f Snapshot) (did []string, err error) {
 	if err != nil {
 		return did, err
 	}
-	m := &Mismatch{}
+	m := &Mismatch{Harmless: !f.Withhold}
 	for _, s := range left {
-		m.Settings = append(m.Settings, s.what)
+		m.Settings, m.Harmless = append(m.Settings, s.what), m.Harmless && !slices.Contains(SettingNames(), s.what)
+		if s.values != "" {
+			m.Values = append(m.Values, s.values)
+		}
 		if err := tried[s.what]; m.Err == nil {
 			m.Err = err
 		} else if err != nil {
@@ -81,8 +113,8 @@ func (d *Devices) Restore(f Snapshot) (did []string, err error) {
 		}
 		delete(tried, s.what)
 	}
-	for _, what := range SettingNames() {
-		if _, ok := tried[what]; ok {
+	for _, what := range append(SettingNames(), slices.Sorted(maps.Keys(tried))...) {
+		if _, ok := tried[what]; ok && !slices.Contains(did, what) {
 			did = append(did, what)
 		}
 	}
@@ -102,22 +134,23 @@ func (d *Devices) rebind(f Snapshot, now present) (did []string, err error) {
 	for _, s := range d.leftOnPF(f, now) {
 		if s.what == link.VFMAC {
 			if err := s.set(); err != nil {
-				return nil, &Mismatch{[]string{s.what}, err}
+				return nil, &Mismatch{Settings: []string{s.what}, Err: err}
 			}
 			did = append(did, s.what)
 		}
 	}
 	if err := d.bind(f.Device, f.Driver, f.Override); err != nil {
-		return did, &Mismatch{[]string{Driver}, err}
+		return did, &Mismatch{Settings: []string{Driver}, Err: err}
 	}
 	return append(did, Driver), nil
 }
 
 // setting is a setting that differs from the snapshot.
 type setting struct {
-	what string
-	onPF bool
-	set  func() error
+	what   string
+	values string // see [Mismatch]
+	onPF   bool
+	set    func() error
 }
 
 // left returns the settings that differ from the snapshot, altnames first and the name last.
@@ -134,19 +167,22 @@ func (d *Devices) left(f Snapshot) ([]setting, error) {
 		return nil, fmt.Errorf("%s, %s: %w", f.Device, f.IfName, ErrNotOnNode)
 	}
 	if f.Settings != nil {
-		want := *f.Settings
-		want.AltNames = slices.DeleteFunc(slices.Clone(want.AltNames), d.isOtherName(now))
-		for _, what := range want.Unlike(*now.Settings) {
+		want := maps.Clone(f.Settings)
+		names := slices.DeleteFunc(strings.Fields(want[link.AltNames]), d.isOtherName(now))
+		if want[link.AltNames] = strings.Join(names, " "); names == nil {
+			delete(want, link.AltNames)
+		}
+		for _, what := range want.Unlike(now.Settings) {
 			set := func() error { return d.links.Set(now.IfName, what, want) }
 			if what == link.AltNames { // an altname may be the interface name to restore
-				set = func() error { return d.setAltNames(now, want.AltNames) }
+				set = func() error { return d.setAltNames(now, names) }
 			}
-			list = append(list, setting{what, false, set})
+			list = append(list, setting{what, fmt.Sprintf("%s is %s, was %s", what, now.Settings.Text(what), want.Text(what)), false, set})
 		}
 	}
 	change := func(what string, differs bool, to link.Change) {
 		if differs {
-			list = append(list, setting{what, false, func() error { return d.taken(to.Name, d.links.Change(now.IfName, to)) }})
+			list = append(list, setting{what, "", false, func() error { return d.taken(to.Name, d.links.Change(now.IfName, to)) }})
 		}
 	}
 	mac, _ := net.ParseMAC(f.MAC)
@@ -160,7 +196,7 @@ func (d *Devices) left(f Snapshot) ([]setting, error) {
 // altname cannot be added: an earlier pod may have given the interface the name of another device.
 func (d *Devices) isOtherName(now present) func(altName string) bool {
 	return func(altName string) bool {
-		if slices.Contains(now.Settings.AltNames, altName) {
+		if slices.Contains(strings.Fields(now.Settings[link.AltNames]), altName) {
 			return false
 		}
 		i, err := d.links.Interface("", altName)
@@ -171,13 +207,14 @@ func (d *Devices) isOtherName(now present) func(altName string) bool {
 // setAltNames removes unwanted altnames, and then adds missing ones.
 func (d *Devices) setAltNames(now present, want []string) error {
 	var errs []error
-	for _, name := range now.Settings.AltNames {
+	names := strings.Fields(now.Settings[link.AltNames])
+	for _, name := range names {
 		if !slices.Contains(want, name) {
 			errs = append(errs, d.links.SetAltName(now.IfName, name, false))
 		}
 	}
 	for _, name := range want {
-		if !slices.Contains(now.Settings.AltNames, name) {
+		if !slices.Contains(names, name) {
 			errs = append(errs, d.taken(name, d.links.SetAltName(now.IfName, name, true)))
 		}
 	}
@@ -210,7 +247,7 @@ func (d *Devices) leftOnPF(f Snapshot, now present) (list []setting) {
 		return nil
 	}
 	for _, what := range f.VF.Unlike(*now.VF) {
-		list = append(list, setting{what, true, func() error { return d.links.SetVF(now.pf, now.index, what, *f.VF) }})
+		list = append(list, setting{what, "", true, func() error { return d.links.SetVF(now.pf, now.index, what, *f.VF) }})
 	}
 	return list
 }

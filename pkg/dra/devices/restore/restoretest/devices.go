@@ -3,6 +3,7 @@ package restoretest
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -57,7 +58,7 @@ func (k *Kernel) probe(w *world, device string) error {
 		return nil
 	}
 	w.Made++
-	i.Settings = madeSettings
+	i.Settings = madeSettings()
 	i.Name, i.MTU, i.Netns, i.MAC, i.PFMAC = w.freeName(fmt.Sprintf("new%d", w.Made)), 1500, "", fmt.Sprintf("0e:00:00:00:00:%02x", w.Made%256), ""
 	if vf := w.VFs[device]; vf != nil && vf.MAC != "" {
 		i.MAC, i.PFMAC = vf.MAC, vf.MAC
@@ -76,7 +77,7 @@ func (k *Kernel) Move(device, from, netns, name string) error {
 			return nil
 		case w.Ended[netns]:
 			return fmt.Errorf("%s: %w", netns, link.ErrNoNetns)
-		case netns == "" && slices.ContainsFunc(i.AltNames, func(a string) bool { return w.holder(a) != nil }):
+		case netns == "" && slices.ContainsFunc(i.altNames(), func(a string) bool { return w.holder(a) != nil }):
 			return syscall.EEXIST
 		case i.Netns == "":
 			if err := k.hide(i); err != nil {
@@ -98,10 +99,7 @@ func (k *Kernel) EndNetns(netns string) error {
 		w.Ended[netns] = true
 		for _, i := range w.Links {
 			if i.Netns == netns {
-				i.AltNames = slices.DeleteFunc(i.AltNames, func(a string) bool { return w.holder(a) != nil })
-				if len(i.AltNames) == 0 {
-					i.AltNames = nil
-				}
+				i.setAltNames(slices.DeleteFunc(i.altNames(), func(a string) bool { return w.holder(a) != nil }))
 				i.Name, i.Netns = w.freeName(i.Name), ""
 				err = errors.Join(err, k.show(i))
 			}
@@ -137,12 +135,12 @@ func (w *world) set(device string, to link.VFSettings) {
 	}
 }
 
-// Configure simulates a pod that changes the settings of its interface. Altnames are names in the pod's namespace.
+// Configure simulates a pod that changes settings of its interface; "" removes one. Altnames are names in the pod's namespace.
 func (k *Kernel) Configure(device string, to link.Settings) error {
 	return k.change(func(w *world) error {
 		if i := w.of(device); i != nil && i.Netns != unmade && i.Netns != "" {
-			slices.Sort(to.AltNames)
-			i.Settings = to
+			maps.Copy(i.Settings, to)
+			maps.DeleteFunc(i.Settings, func(_, value string) bool { return value == "" })
 		}
 		return nil
 	})
@@ -155,26 +153,22 @@ func (k *Kernel) Settings(name string) (s link.Settings, err error) {
 		if i == nil {
 			return link.ErrNoInterface
 		}
-		s = i.Settings
+		s = maps.Clone(i.Settings)
 		return nil
 	})
 	return s, err
 }
 
-// Set implements restore.Links.
+// Set implements restore.Links. Nobody can set the settings of a newer kernel.
 func (k *Kernel) Set(name, setting string, to link.Settings) error {
 	return k.set(name, func(_ *world, i *iface) error {
-		switch setting {
-		case link.Alias:
-			i.Alias = to.Alias
-		case link.Group:
-			i.Group = to.Group
-		case link.TxQueue:
-			i.TxQueue = to.TxQueue
-		case link.Promisc:
-			i.Promisc = to.Promisc
-		case link.AllMulti:
-			i.AllMulti = to.AllMulti
+		switch value := to[setting]; {
+		case strings.HasPrefix(setting, "rtnetlink-"):
+			return syscall.EOPNOTSUPP
+		case value == "":
+			delete(i.Settings, setting)
+		default:
+			i.Settings[setting] = value
 		}
 		return nil
 	})
@@ -183,18 +177,16 @@ func (k *Kernel) Set(name, setting string, to link.Settings) error {
 // SetAltName implements restore.Links.
 func (k *Kernel) SetAltName(name, altName string, present bool) error {
 	return k.set(name, func(w *world, i *iface) error {
+		names := i.altNames()
 		switch {
 		case present && w.holder(altName) != nil:
 			return syscall.EEXIST
 		case present:
-			i.AltNames = append(i.AltNames, altName)
-			slices.Sort(i.AltNames)
-		case !slices.Contains(i.AltNames, altName):
+			i.setAltNames(append(names, altName))
+		case !slices.Contains(names, altName):
 			return syscall.ENOENT
-		case len(i.AltNames) == 1:
-			i.AltNames = nil
 		default:
-			i.AltNames = slices.DeleteFunc(i.AltNames, func(a string) bool { return a == altName })
+			i.setAltNames(slices.DeleteFunc(names, func(a string) bool { return a == altName }))
 		}
 		return nil
 	})

@@ -46,11 +46,22 @@ type iface struct {
 	Device           string // "0000:01:10.0", "mlx5_core.sf.4"; "" = no hardware
 	Dir              string // directory of its interfaces below /sys, "devices/.../net"; "" = it never moves
 	PFMAC            string // MAC on its PF when the driver was bound; "" = none
-	link.Settings
+	Settings         link.Settings
+}
+
+func (i *iface) altNames() []string { return strings.Fields(i.Settings[link.AltNames]) }
+
+func (i *iface) setAltNames(names []string) {
+	slices.Sort(names)
+	if i.Settings[link.AltNames] = strings.Join(names, " "); len(names) == 0 {
+		delete(i.Settings, link.AltNames)
+	}
 }
 
 // madeSettings are the settings of a new interface.
-var madeSettings = link.Settings{TxQueue: 1000}
+func madeSettings() link.Settings {
+	return link.Settings{"txqueuelen": "e8030000", "multicast": "on", "features": "05", "rings": "05", "ethtool-99": "05"}
+}
 
 // Make creates a kernel with a captured host, such as one in testdata/hosts, in a directory. It creates the
 // directory if necessary.
@@ -134,7 +145,7 @@ func (w *world) read(sys *sysfs.FS, links []byte, k *Kernel) error {
 		}
 	}
 	for _, r := range records {
-		i := &iface{Name: r.Name, MAC: r.Address, MTU: r.MTU, Settings: madeSettings}
+		i := &iface{Name: r.Name, MAC: r.Address, MTU: r.MTU, Settings: madeSettings()}
 		if err := w.place(i, sys, k); err != nil {
 			return err
 		}
@@ -227,7 +238,7 @@ func (w *world) named(name string) *iface {
 // holder returns the interface on the host with that name or altname, or nil.
 func (w *world) holder(name string) *iface {
 	for _, i := range w.Links {
-		if i.Netns == "" && (i.Name == name || slices.Contains(i.AltNames, name)) {
+		if i.Netns == "" && (i.Name == name || slices.Contains(i.altNames(), name)) {
 			return i
 		}
 	}

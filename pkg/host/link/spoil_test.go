@@ -1,0 +1,307 @@
+package link_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/test/difftest"
+)
+
+// A spoiler changes something of the interface in the pod. spoil reports whether the kernel accepted any change.
+type spoiler struct {
+	name  string
+	spoil func(index int) bool
+}
+
+// try sends a request, and reports whether the kernel accepted it.
+func try(req *nl.NetlinkRequest, protocol int) bool {
+	_, err := req.Execute(protocol, 0)
+	return err == nil
+}
+
+// values are the values that spoilers try for each attribute of the kernel.
+func values() [][]byte {
+	list := [][]byte{{0}, {1}, {2, 0, 0, 0, 0, 9}, []byte("spoilt\x00")}
+	for _, n := range []uint32{0, 1, 2, 3, 7, 2000, 1 << 31} {
+		list = append(list, binary.NativeEndian.AppendUint32(nil, n))
+	}
+	return list
+}
+
+// spoilers try each flag and each attribute of RTM_SETLINK, and each attribute of each request of ethtool.
+func spoilers(t *testing.T) (list []spoiler) {
+	for bit := range 32 {
+		list = append(list, spoiler{fmt.Sprintf("flag %d", bit), func(index int) bool {
+			l, err := netlink.LinkByIndex(index)
+			must(t, err)
+			msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
+			msg.Index, msg.Change, msg.Flags = int32(index), 1<<bit, ^l.Attrs().RawFlags&(1<<bit)
+			req := nl.NewNetlinkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK)
+			req.AddData(msg)
+			return try(req, unix.NETLINK_ROUTE)
+		}})
+	}
+	moves := []int{unix.IFLA_IFNAME, unix.IFLA_NET_NS_PID, unix.IFLA_NET_NS_FD, unix.IFLA_TARGET_NETNSID, unix.IFLA_NEW_IFINDEX}
+	for kind := 1; kind < 128; kind++ {
+		if slices.Contains(moves, kind) { // the interface would not be found afterwards
+			continue
+		}
+		for _, value := range values() {
+			list = append(list, spoiler{fmt.Sprintf("rtnetlink %d", kind), func(index int) bool {
+				msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
+				msg.Index = int32(index)
+				req := nl.NewNetlinkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK)
+				req.AddData(msg)
+				req.AddData(nl.NewRtAttr(kind, value))
+				return try(req, unix.NETLINK_ROUTE)
+			}})
+		}
+	}
+	family, err := netlink.GenlFamilyGet("ethtool")
+	must(t, err)
+	for _, op := range family.Ops {
+		const isDump, needsAdmin = 4, 16 // GENL_CMD_CAP_DUMP, GENL_UNS_ADMIN_PERM
+		if op.Flags&isDump != 0 || op.Flags&needsAdmin == 0 {
+			continue
+		}
+		for kind := 2; kind < 32; kind++ {
+			bitset := nl.NewRtAttr(kind|unix.NLA_F_NESTED, nil)
+			bitset.AddRtAttr(2, nl.Uint32Attr(32))      // ETHTOOL_A_BITSET_SIZE
+			bitset.AddRtAttr(4, nl.Uint32Attr(0))       // ETHTOOL_A_BITSET_VALUE
+			bitset.AddRtAttr(5, nl.Uint32Attr(1<<14|1)) // ETHTOOL_A_BITSET_MASK: GRO and scatter-gather, of the features
+			attrs := []*nl.RtAttr{bitset}
+			for _, value := range values() {
+				attrs = append(attrs, nl.NewRtAttr(kind, value))
+			}
+			for _, a := range attrs {
+				list = append(list, spoiler{fmt.Sprintf("ethtool %d.%d", op.ID, kind), func(index int) bool {
+					req := nl.NewNetlinkRequest(int(family.ID), unix.NLM_F_ACK)
+					req.AddData(&nl.Genlmsg{Command: uint8(op.ID), Version: 1})
+					header := nl.NewRtAttr(1|unix.NLA_F_NESTED, nil)
+					header.AddRtAttr(1, nl.Uint32Attr(uint32(index)))
+					header.AddRtAttr(3, nl.Uint32Attr(2)) // no answer
+					req.AddData(header)
+					req.AddData(a)
+					return try(req, unix.NETLINK_GENERIC)
+				}})
+			}
+		}
+	}
+	return append(list, programs()...)
+}
+
+// programs attach a BPF program that drops all packets.
+func programs() (list []spoiler) {
+	instructions := []byte{0xb7, 0, 0, 0, 1, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0} // r0 = XDP_DROP; exit
+	load := func(kind uint32) int {
+		license := []byte("GPL\x00")
+		attr := struct {
+			kind, n               uint32
+			instructions, license uint64
+			rest                  [96]byte
+		}{kind, 2, uint64(uintptr(unsafe.Pointer(&instructions[0]))), uint64(uintptr(unsafe.Pointer(&license[0]))), [96]byte{}}
+		fd, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_LOAD, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
+		if errno != 0 {
+			return -1
+		}
+		return int(fd)
+	}
+	for name, flags := range map[string]int{"xdp generic": nl.XDP_FLAGS_SKB_MODE, "xdp native": nl.XDP_FLAGS_DRV_MODE} {
+		list = append(list, spoiler{name, func(index int) bool {
+			l, err := netlink.LinkByIndex(index)
+			return err == nil && netlink.LinkSetXdpFdWithFlags(l, load(unix.BPF_PROG_TYPE_XDP), flags) == nil
+		}})
+	}
+	const ingress = 46 // BPF_TCX_INGRESS
+	call := func(command int, attr ...uint32) bool {
+		attr = append(attr, make([]uint32, 28)...)
+		_, _, errno := unix.Syscall(unix.SYS_BPF, uintptr(command), uintptr(unsafe.Pointer(&attr[0])), 64)
+		return errno == 0
+	}
+	return append(list, spoiler{"tcx", func(index int) bool {
+		return call(unix.BPF_PROG_ATTACH, uint32(index), uint32(load(unix.BPF_PROG_TYPE_SCHED_CLS)), ingress)
+	}}, spoiler{"tcx link", func(index int) bool {
+		return call(unix.BPF_LINK_CREATE, uint32(load(unix.BPF_PROG_TYPE_SCHED_CLS)), uint32(index), ingress)
+	}}, spoiler{"qdisc", func(index int) bool {
+		return netlink.QdiscAdd(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Parent: netlink.HANDLE_CLSACT, Handle: netlink.MakeHandle(0xffff, 0)}}) == nil
+	}}, spoiler{"/proc/sys/net", func(index int) (done bool) {
+		for name, text := range sysctls("nic") {
+			if name := filepath.Join("/proc/sys/net", name); os.WriteFile(name, []byte("1"+strings.TrimSpace(text)), 0) == nil || os.WriteFile(name, []byte("1"), 0) == nil {
+				done = true
+			}
+		}
+		return done
+	}})
+}
+
+// sysctls reads the parameters of an interface below /proc/sys/net.
+func sysctls(name string) map[string]string {
+	all := map[string]string{}
+	files, _ := filepath.Glob("/proc/sys/net/ipv[46]/*/" + name + "/*")
+	for _, file := range files {
+		if text, err := os.ReadFile(file); err == nil {
+			all[strings.TrimPrefix(file, "/proc/sys/net/")] = string(text)
+		}
+	}
+	return all
+}
+
+// observe returns everything that the kernel reports of an interface, independently of [link.Settings].
+func observe(t *testing.T, index int) map[string]string {
+	t.Helper()
+	l, err := netlink.LinkByIndex(index)
+	must(t, err)
+	all := sysctls(l.Attrs().Name)
+	req := nl.NewNetlinkRequest(unix.RTM_GETLINK, 0)
+	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	msg.Index = int32(index)
+	req.AddData(msg)
+	req.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(8))) // RTEXT_FILTER_SKIP_STATS
+	answers, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+	must(t, err)
+	for bit := range 32 {
+		all[fmt.Sprintf("flag %d", bit)] = fmt.Sprint(nl.DeserializeIfInfomsg(answers[0]).Flags >> bit & 1)
+	}
+	attrs, err := nl.ParseRouteAttr(answers[0][unix.SizeofIfInfomsg:])
+	must(t, err)
+	for _, a := range attrs {
+		if kind := a.Attr.Type & nl.NLA_TYPE_MASK; kind != unix.IFLA_STATS && kind != unix.IFLA_STATS64 {
+			all[fmt.Sprintf("rtnetlink %d", kind)] = fmt.Sprintf("%x", a.Value)
+		}
+	}
+	family, err := netlink.GenlFamilyGet("ethtool")
+	must(t, err)
+	for _, op := range family.Ops {
+		if op.Flags&4 == 0 {
+			continue
+		}
+		req := nl.NewNetlinkRequest(int(family.ID), 0)
+		req.AddData(&nl.Genlmsg{Command: uint8(op.ID), Version: 1})
+		header := nl.NewRtAttr(1|unix.NLA_F_NESTED, nil)
+		header.AddRtAttr(1, nl.Uint32Attr(uint32(index)))
+		req.AddData(header)
+		if answers, err := req.Execute(unix.NETLINK_GENERIC, 0); err == nil {
+			all[fmt.Sprintf("ethtool %d", op.ID)] = fmt.Sprintf("%x", answers)
+		}
+	}
+	qdiscs, err := netlink.QdiscList(l)
+	must(t, err)
+	for _, q := range qdiscs {
+		all["qdisc "+q.Type()] = q.Attrs().String()
+	}
+	query := struct {
+		target, attach uint32
+		rest           [120]byte
+	}{uint32(index), 46, [120]byte{}}
+	if _, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_QUERY, uintptr(unsafe.Pointer(&query)), unsafe.Sizeof(query)); errno == 0 {
+		all["tcx"] = fmt.Sprint(binary.NativeEndian.Uint32(query.rest[16:]))
+	}
+	return all
+}
+
+// putBack restores an interface as package restore does.
+func putBack(t *testing.T, before link.Settings, mtu int, mac []byte) {
+	t.Helper()
+	k := kernel()
+	must(t, k.Change("nic", link.Change{MTU: mtu, MAC: mac}))
+	for _, what := range before.Unlike(settings(t, "nic")) {
+		if err := k.Set("nic", what, before); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A kernel may have attributes that no table of this package has.
+func TestNextPodSeesNothingOfWhatAPodSet(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		pod := linktest.NewNetns(t)
+		linktest.AddVeth(t, "nic", "peer", linktest.NewNetns(t))
+		host, err := os.Open("/proc/thread-self/ns/net")
+		must(t, err)
+		defer host.Close()
+		inside, err := os.Open(pod)
+		must(t, err)
+		defer inside.Close()
+		nic, err := netlink.LinkByName("nic")
+		must(t, err)
+		index := nic.Attrs().Index
+		// trip gives the interface to a pod, which calls the spoilers until one has an effect.
+		trip := func(spoil ...spoiler) (done int) {
+			t.Helper()
+			must(t, netlink.LinkSetNsFd(nic, int(inside.Fd())))
+			must(t, linktest.InNetns(pod, func() error {
+				l, err := netlink.LinkByName("nic")
+				must(t, err)
+				must(t, netlink.LinkSetUp(l))
+				before := observe(t, l.Attrs().Index)
+				for done = range spoil {
+					if spoil[done].spoil(l.Attrs().Index) && !maps.Equal(observe(t, l.Attrs().Index), before) {
+						break
+					}
+				}
+				return netlink.LinkSetNsFd(l, int(host.Fd()))
+			}))
+			nic, err = netlink.LinkByName("nic")
+			must(t, err)
+			index = nic.Attrs().Index
+			return done
+		}
+		trip()
+		mtu, mac := nic.Attrs().MTU, nic.Attrs().HardwareAddr
+		want, before := observe(t, index), settings(t, "nic")
+		volatile := map[string]bool{} // what a pod that does nothing leaves different
+		for range 2 {
+			trip()
+			for name, value := range observe(t, index) {
+				volatile[name] = volatile[name] || value != want[name]
+			}
+		}
+		if left := before.Unlike(settings(t, "nic")); left != nil {
+			t.Fatalf("a pod that changed nothing left %q", left)
+		}
+		changed, spoilt := map[string]bool{}, []string(nil)
+		for list := spoilers(t); len(list) > 0; {
+			n := trip(list...)
+			name := list[n].name
+			left, _ := settings(t, "nic").Spoilt()
+			spoilt = append(spoilt, left...)
+			list = slices.DeleteFunc(list[n+1:], func(s spoiler) bool { return s.name == name })
+			for name, value := range observe(t, index) {
+				if value != want[name] && !volatile[name] {
+					changed[name] = true
+				}
+			}
+			putBack(t, before, mtu, mac)
+			trip() // the kernel makes some settings anew when the interface moves
+			for what, value := range observe(t, index) {
+				if value != want[what] && !volatile[what] {
+					t.Errorf("after %s, the next pod sees %s: %s, before %q", name, what, value, want[what])
+					want[what] = value
+				}
+			}
+		}
+		if got := slices.Sorted(maps.Keys(changed)); len(got) < 12 {
+			t.Errorf("the pods could only change %q", got)
+		} else {
+			t.Logf("pods changed %q", got)
+		}
+		difftest.Equal(t, slices.Compact(spoilt)[:3], []string{"ARP off", "multicast off", "mode 1"})
+		if diff := cmp.Diff(before, settings(t, "nic")); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
