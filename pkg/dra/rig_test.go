@@ -134,7 +134,7 @@ func (r *rig) newAgent() *dra.Agent {
 	var agent *dra.Agent
 	o := r.withLockCheck(func() {
 		if agent != nil {
-			agent.Census()               // takes the mutex of package claim
+			noError(r.t, agent.Check())  // takes the mutex of package claim
 			_ = agent.Node.OthersKnown() // takes the mutex of package devices
 		}
 	})

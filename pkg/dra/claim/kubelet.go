@@ -108,11 +108,13 @@ func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim,
 		if refusal != nil {
 			return nil, refusal
 		}
-		if err := cniconfig.Distinct(networks, e.table.usedIfNames(pods)); err != nil {
-			return nil, err
-		}
 		left := c
 		c = newClaim(newRecord(asked, pods[0], networks))
+		for _, pod := range pods {
+			if err := e.table.check(c, pod); err != nil {
+				return nil, err
+			}
+		}
 		c.neverSaved, c.unsaved = true, true
 		if left != nil {
 			left.removed, c.record.Undeleted, c.retryUndeletedAt = true, left.record.Undeleted, left.retryUndeletedAt

@@ -76,7 +76,9 @@ func (e *Engine) checkClaim(c *claim, now *resourceapi.ResourceClaim, sb *sandbo
 		return fmt.Errorf("claim %s was allocated again after the kubelet prepared it; delete this pod, so that the kubelet prepares the claim again", c.name())
 	case !e.table.isInUse(c):
 		c.resourceVersion = now.ResourceVersion
-		e.table.assign(c, sb.Pod)
+		if err := e.table.assign(c, sb.Pod); err != nil {
+			return err
+		}
 	}
 	if c.isFor(sb.Pod) {
 		return nil
@@ -135,18 +137,23 @@ func (t *table) reserve(c *claim, pods []state.Pod) {
 	switch {
 	case t.isInUse(c):
 	case running >= 0:
-		t.assign(c, pods[running])
+		_ = t.assign(c, pods[running]) // otherwise the pod's sandbox is rejected with the reason
 	case !slices.ContainsFunc(pods, c.isFor):
-		t.assign(c, pods[0])
+		_ = t.assign(c, pods[0])
 	}
 }
 
-// assign makes pod the owner of a claim. The mutex must be held.
-func (t *table) assign(c *claim, pod state.Pod) {
-	if !c.isFor(pod) {
-		c.pod, c.unsaved = pod, true
-		t.wakeNow(c)
+// assign makes pod the owner of a claim, unless that breaks a rule. The mutex must be held.
+func (t *table) assign(c *claim, pod state.Pod) error {
+	if c.isFor(pod) {
+		return nil
 	}
+	if err := t.check(c, pod); err != nil {
+		return err
+	}
+	c.pod, c.unsaved = pod, true
+	t.wakeNow(c)
+	return nil
 }
 
 // isInUse reports whether a sandbox may have a claim. If in doubt, it returns true. The mutex must be held.

@@ -72,6 +72,9 @@ func (e *Engine) addSandbox(ctx context.Context, sb *sandbox) (list []*claim, er
 		return nil, refused
 	}
 	for _, c := range e.table.claimsOf(sb.Pod) {
+		if err := e.table.check(c, sb.Pod); err != nil {
+			return nil, err
+		}
 		needs := slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return !at.Bare() })
 		switch {
 		case sb.Netns != "" && e.table.goneNetns[sb.Netns]:

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/host/link"
 )
@@ -181,17 +182,28 @@ func (t *table) claimsOf(pod state.Pod) (list []*claim) {
 	return list
 }
 
-// usedIfNames returns the interface names that the claims of pods use, each with the claim. The mutex must be held.
-func (t *table) usedIfNames(pods []state.Pod) map[string]string {
+// check returns the rule that is broken if pod holds c, or nil. Prepare, the start of a sandbox and the sweep all
+// check it. The mutex must be held.
+func (t *table) check(c *claim, pod state.Pod) error {
+	var networks []cniconfig.Network
+	for _, at := range c.record.Attachments {
+		networks = append(networks, cniconfig.Network{Attachment: at})
+		if sb := t.sandboxes[at.Sandbox]; at.Phase == state.Added && t.runs(sb) && !sb.isOf(pod) {
+			return fmt.Errorf("claim %s is attached to sandbox %s of pod %s/%s", c.name(), sb.ID, sb.Pod.Namespace, sb.Pod.Name)
+		}
+	}
 	taken := map[string]string{}
-	for _, c := range t.claims {
-		if slices.ContainsFunc(pods, c.isFor) {
-			for _, at := range c.record.Attachments {
-				taken[at.IfName] = "claim " + c.name()
+	for _, other := range t.claims {
+		for _, at := range other.record.Attachments {
+			if other.uid() != c.uid() && other.isFor(pod) {
+				taken[at.IfName] = "claim " + other.name()
 			}
 		}
 	}
-	return taken
+	if refusal := cniconfig.Distinct(networks, taken); refusal != nil {
+		return fmt.Errorf("claim %s: %w", c.name(), refusal)
+	}
+	return nil
 }
 
 // Holders implements [devices.Claims].
