@@ -9,17 +9,13 @@ import (
 )
 
 // SetAltName adds or removes an altname of an interface in the current network namespace. It needs CAP_NET_ADMIN.
-func (k *Kernel) SetAltName(name, altName string, present bool) error {
-	i, err := k.Interface("", name)
-	if err != nil {
-		return err
-	}
+func (k *Kernel) SetAltName(i Interface, altName string, present bool) error {
 	set := netlink.LinkDelAltName
 	if present {
 		set = netlink.LinkAddAltName
 	}
 	if err := set(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: i.Index}}, altName); err != nil {
-		return fmt.Errorf("interface %q: set altname %q, %v: %w", name, altName, present, err)
+		return fmt.Errorf("interface %q: set altname %q, %v: %w", i.Name, altName, present, err)
 	}
 	return nil
 }
@@ -32,15 +28,15 @@ type Change struct {
 }
 
 // Change changes an interface, the name last. It stops at the first error. It needs CAP_NET_ADMIN.
-func (k *Kernel) Change(name string, to Change) error {
-	l, err := netlink.LinkByName(name)
+func (k *Kernel) Change(i Interface, to Change) error {
+	l, err := netlink.LinkByIndex(i.Index)
 	if err != nil {
-		return fmt.Errorf("interface %q: %w", name, err)
+		return fmt.Errorf("interface %q: %w", i.Name, err)
 	}
 	set := func(what string, wanted bool, do func() error) {
 		if wanted && err == nil {
 			if err = do(); err != nil {
-				err = fmt.Errorf("interface %q: set %s: %w", name, what, err)
+				err = fmt.Errorf("interface %q: set %s: %w", i.Name, what, err)
 			}
 		}
 	}

@@ -33,7 +33,7 @@ func readXDP(xdp attribute, s Settings) error {
 
 var errForeign = errors.New("the program that was attached before cannot be attached again")
 
-func (r route) detachXDP(name string, mode uint32, before string) error {
+func (r route) detachXDP(index int, mode uint32, before string) error {
 	if before != "" {
 		return errForeign
 	}
@@ -41,7 +41,7 @@ func (r route) detachXDP(name string, mode uint32, before string) error {
 	xdp := nl.NewRtAttr(unix.IFLA_XDP|unix.NLA_F_NESTED, nil)
 	xdp.AddRtAttr(nl.IFLA_XDP_FD, nl.Uint32Attr(uint32(none)))
 	xdp.AddRtAttr(nl.IFLA_XDP_FLAGS, nl.Uint32Attr(mode))
-	return r.setlink(name, nl.NewIfInfomsg(unix.AF_UNSPEC), xdp)
+	return r.setlink(index, nl.NewIfInfomsg(unix.AF_UNSPEC), xdp)
 }
 
 // tcxPoints are the attach types of tc programs that belong to no qdisc (Linux 6.6, BPF_TCX_INGRESS, BPF_TCX_EGRESS).

@@ -118,13 +118,13 @@ func (s Settings) Text(setting string) string {
 
 // Settings reads the settings of an interface in the current network namespace. If it does not exist, the error is
 // [ErrNoInterface].
-func (k *Kernel) Settings(name string) (s Settings, err error) {
+func (k *Kernel) Settings(i Interface) (s Settings, err error) {
 	r, err := dial("")
 	if err != nil {
 		return s, err
 	}
 	defer r.close()
-	answers, err := r.links(0, 0, rtextFilterSkipStats, nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
+	answers, err := r.links(0, i.Index, rtextFilterSkipStats)
 	if errors.Is(err, syscall.ENODEV) {
 		err = ErrNoInterface
 	}
@@ -132,12 +132,11 @@ func (k *Kernel) Settings(name string) (s Settings, err error) {
 		s, err = settings(answers[0])
 	}
 	if err == nil {
-		index := int(nl.DeserializeIfInfomsg(answers[0]).Index)
-		readPrograms(index, s)
-		err = readEthtool(index, s)
+		readPrograms(i.Index, s)
+		err = readEthtool(i.Index, s)
 	}
 	if err != nil {
-		return s, fmt.Errorf("interface %q: read settings: %w", name, err)
+		return s, fmt.Errorf("interface %q: read settings: %w", i.Name, err)
 	}
 	return s, nil
 }
@@ -199,30 +198,26 @@ func short(value []byte) string {
 
 // Set sets one setting of an interface to its value in to. setting is a name that [Settings.Unlike] returns. Use
 // [Kernel.SetAltName] for altnames. Set needs CAP_NET_ADMIN.
-func (k *Kernel) Set(name, setting string, to Settings) error {
+func (k *Kernel) Set(i Interface, setting string, to Settings) error {
 	r, err := dial("")
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	if err = r.set(name, setting, to); err != nil {
-		return fmt.Errorf("interface %q: set %s: %w", name, setting, err)
+	if err = r.set(i.Index, setting, to); err != nil {
+		return fmt.Errorf("interface %q: set %s: %w", i.Name, setting, err)
 	}
 	return nil
 }
 
-func (r route) set(name, setting string, to Settings) error {
-	l, err := find("", name)
-	if err != nil {
-		return err
-	}
+func (r route) set(index int, setting string, to Settings) error {
 	switch mode, is := xdpModes()[setting]; {
 	case is:
-		return r.detachXDP(name, mode, to[setting])
+		return r.detachXDP(index, mode, to[setting])
 	case tcxPoints()[setting] != 0:
-		return detach(l.Index, tcxPoints()[setting], to[setting])
+		return detach(index, tcxPoints()[setting], to[setting])
 	case ethtoolCommand(setting) != 0:
-		return setEthtool(l.Index, ethtoolCommand(setting), to[setting])
+		return setEthtool(index, ethtoolCommand(setting), to[setting])
 	}
 	for flag, of := range userFlags {
 		if of == setting {
@@ -230,7 +225,7 @@ func (r route) set(name, setting string, to Settings) error {
 			if msg.Change = flag; to[setting] != "" {
 				msg.Flags = flag
 			}
-			return r.setlink(name, msg)
+			return r.setlink(index, msg)
 		}
 	}
 	for kind, of := range settable {
@@ -239,14 +234,15 @@ func (r route) set(name, setting string, to Settings) error {
 			if err != nil {
 				return err
 			}
-			return r.setlink(name, nl.NewIfInfomsg(unix.AF_UNSPEC), nl.NewRtAttr(int(kind), value))
+			return r.setlink(index, nl.NewIfInfomsg(unix.AF_UNSPEC), nl.NewRtAttr(int(kind), value))
 		}
 	}
 	return errors.New("devinfo does not know how")
 }
 
-func (r route) setlink(name string, msg *nl.IfInfomsg, attrs ...*nl.RtAttr) error {
-	req := r.request(unix.RTM_SETLINK, msg, append(attrs, nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))...)
+func (r route) setlink(index int, msg *nl.IfInfomsg, attrs ...*nl.RtAttr) error {
+	msg.Index = int32(index)
+	req := r.request(unix.RTM_SETLINK, msg, attrs...)
 	req.Flags |= unix.NLM_F_ACK
 	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
 	return err

@@ -19,9 +19,16 @@ import (
 
 func settings(t *testing.T, name string) link.Settings {
 	t.Helper()
-	s, err := kernel().Settings(name)
+	s, err := kernel().Settings(named(t, name))
 	must(t, err)
 	return s
+}
+
+func named(t *testing.T, name string) link.Interface {
+	t.Helper()
+	i, err := kernel().Interface("", name)
+	must(t, err)
+	return i
 }
 
 // A bridge makes its ports promiscuous without setting the user's flag.
@@ -47,11 +54,11 @@ func TestPromiscIsOnlyTheUsersFlag(t *testing.T) {
 		if before == 0 || settings(t, "nic")["promisc"] != "" {
 			t.Fatalf("promiscuity %d, %+v", before, settings(t, "nic"))
 		}
-		must(t, kernel().Set("nic", "promisc", link.Settings{"promisc": "on"}))
+		must(t, kernel().Set(named(t, "nic"), "promisc", link.Settings{"promisc": "on"}))
 		if settings(t, "nic")["promisc"] == "" || promiscuity() != before+1 {
 			t.Errorf("set: promiscuity %d, before %d", promiscuity(), before)
 		}
-		must(t, kernel().Set("nic", "promisc", link.Settings{}))
+		must(t, kernel().Set(named(t, "nic"), "promisc", link.Settings{}))
 		if settings(t, "nic")["promisc"] != "" || promiscuity() != before {
 			t.Errorf("cleared: promiscuity %d, before %d", promiscuity(), before)
 		}
@@ -64,7 +71,7 @@ func TestHundredsOfAltNamesAreReadAndRemoved(t *testing.T) {
 		linktest.AddVeth(t, "nic", "peer", linktest.NewNetns(t))
 		k := kernel()
 		for n := range 490 {
-			must(t, k.SetAltName("nic", fmt.Sprintf("%0127d", n), true))
+			must(t, k.SetAltName(named(t, "nic"), fmt.Sprintf("%0127d", n), true))
 		}
 		names := strings.Fields(settings(t, "nic")[link.AltNames])
 		if len(names) != 490 {
@@ -74,7 +81,7 @@ func TestHundredsOfAltNamesAreReadAndRemoved(t *testing.T) {
 			t.Errorf("got %+v, %v", i, err)
 		}
 		for _, name := range names {
-			must(t, k.SetAltName("nic", name, false))
+			must(t, k.SetAltName(named(t, "nic"), name, false))
 		}
 		difftest.Equal(t, settings(t, "nic")[link.AltNames], "")
 	})

@@ -217,9 +217,9 @@ func observe(t *testing.T, index int) map[string]string {
 func putBack(t *testing.T, before link.Settings, mtu int, mac []byte) {
 	t.Helper()
 	k := kernel()
-	must(t, k.Change("nic", link.Change{MTU: mtu, MAC: mac}))
+	must(t, k.Change(named(t, "nic"), link.Change{MTU: mtu, MAC: mac}))
 	for _, what := range before.Unlike(settings(t, "nic")) {
-		if err := k.Set("nic", what, before); err != nil {
+		if err := k.Set(named(t, "nic"), what, before); err != nil {
 			t.Error(err)
 		}
 	}

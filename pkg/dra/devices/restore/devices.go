@@ -32,10 +32,12 @@ var (
 type Links interface {
 	hostdev.Interfaces
 	VF(pf string, index int) (vf link.VFRecord, ok bool, err error)
-	Change(name string, to link.Change) error
-	Settings(name string) (link.Settings, error)
-	Set(name, setting string, to link.Settings) error
-	SetAltName(name, altName string, present bool) error
+	// The next methods address the interface by its index.
+	Change(i link.Interface, to link.Change) error
+	Settings(i link.Interface) (link.Settings, error)
+	Set(i link.Interface, setting string, to link.Settings) error
+	SetAltName(i link.Interface, altName string, present bool) error
+
 	SetVF(pf string, index int, setting string, to link.VFSettings) error
 }
 
@@ -89,8 +91,9 @@ func (s Snapshot) IsReplaced(now Snapshot) bool {
 // present is the current state of a device.
 type present struct {
 	Snapshot
-	pf    string // interface of the PF, which has the settings VF
-	index int    // index of the VF on the PF
+	is    link.Interface // the interface IfName
+	pf    string         // interface of the PF, which has the settings VF
+	index int            // index of the VF on the PF
 }
 
 // Look returns the state of a device. The error is [ErrGone] if the device does not exist, and [ErrNotOnNode] if its
@@ -188,7 +191,7 @@ func (d *Devices) read(f Snapshot, tests ...func(sysfs.Port) bool) (now present,
 		i, err := d.links.Interface("", ports[n].Name)
 		var settings link.Settings
 		if err == nil {
-			settings, err = d.links.Settings(i.Name)
+			settings, err = d.links.Settings(i)
 		}
 		// The interface may just have been removed or renamed, and its name may be the name or altname of another one.
 		if errors.Is(err, link.ErrNoInterface) || err == nil && i.Index != ports[n].Index {
@@ -196,7 +199,7 @@ func (d *Devices) read(f Snapshot, tests ...func(sysfs.Port) bool) (now present,
 		} else if err != nil {
 			return now, err
 		}
-		now.Settings = settings
+		now.is, now.Settings = i, settings
 		now.Port, now.PortName, now.IfName, now.MTU = ports[n].DevPort, ports[n].PortName, i.Name, i.MTU
 		if len(i.MAC) == 6 {
 			now.MAC = i.MAC.String()

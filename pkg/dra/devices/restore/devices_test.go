@@ -51,6 +51,15 @@ func igb(t *testing.T) (*restoretest.Kernel, *restore.Devices, restore.Snapshot)
 	return k, k.Host(), look(t, k.Host(), function(vf, "eth2"))
 }
 
+// named returns an interface of the host.
+func named(k *restoretest.Kernel, name string) link.Interface {
+	i, err := k.Interface("", name)
+	if err != nil {
+		panic(err)
+	}
+	return i
+}
+
 // untouched are the initial settings of a VF on its PF.
 func untouched() *link.VFSettings {
 	return &link.VFSettings{VLANProto: 0x8100, SpoofCheck: true}
@@ -339,7 +348,7 @@ func TestNameIsRestoredAfterOtherDeviceLosesAltName(t *testing.T) {
 // An interface has no altnames after its driver was bound again.
 func TestAltNamesFromBeforeADDAreRestored(t *testing.T) {
 	k, h, _ := igb(t)
-	must(t, k.SetAltName("eth2", "enp1s0f0v0", true))
+	must(t, k.SetAltName(named(k, "eth2"), "enp1s0f0v0", true))
 	f := look(t, h, function(vf, "eth2"))
 	must(t, k.Move(vf, "", netns, "net1"), k.EndNetns(netns))
 	did, err := h.Restore(f)
@@ -354,10 +363,10 @@ func TestAltNamesFromBeforeADDAreRestored(t *testing.T) {
 // The snapshot may have an altname that an earlier pod gave to the interface, and that is the name of another one.
 func TestAltNameIsNotRestoredWhileItNamesAnotherInterface(t *testing.T) {
 	k, h, _ := igb(t)
-	must(t, k.SetAltName("eth2", "eth9", true))
+	must(t, k.SetAltName(named(k, "eth2"), "eth9", true))
 	f := look(t, h, function(vf, "eth2"))
 	must(t, k.Move(vf, "", netns, "net1"), k.Configure(vf, link.Settings{link.AltNames: ""}), k.EndNetns(netns))
-	must(t, k.Change("eth3", link.Change{Name: "eth9"}))
+	must(t, k.Change(named(k, "eth3"), link.Change{Name: "eth9"}))
 	did, err := h.Restore(f)
 	must(t, err)
 	difftest.Equal(t, did, []string{restore.Name})
@@ -365,40 +374,55 @@ func TestAltNameIsNotRestoredWhileItNamesAnotherInterface(t *testing.T) {
 	difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
 }
 
-// overtaken runs before the look-up of an interface whose name the caller has read in /sys.
+// overtaken calls before ahead of a call for an interface, whose name the caller has read.
 type overtaken struct {
 	*restoretest.Kernel
-	calls  int // look-ups before it runs
-	before func() error
+	calls  int // calls ahead of that one
+	before func()
+}
+
+func (o *overtaken) next() {
+	if o.calls--; o.calls == -1 {
+		o.before()
+	}
 }
 
 func (o *overtaken) Interface(netns, name string) (link.Interface, error) {
-	if o.calls--; o.calls == -1 {
-		if err := o.before(); err != nil {
-			return link.Interface{}, err
-		}
-	}
+	o.next()
 	return o.Kernel.Interface(netns, name)
+}
+
+func (o *overtaken) Settings(i link.Interface) (link.Settings, error) {
+	o.next()
+	return o.Kernel.Settings(i)
+}
+
+func (o *overtaken) Change(i link.Interface, to link.Change) error {
+	o.next()
+	return o.Kernel.Change(i, to)
 }
 
 func TestInterfaceThatTookNameIsNotMistakenForDevice(t *testing.T) {
 	const other = "0000:01:10.2" // eth3
 	for name, take := range map[string]func(*restoretest.Kernel) error{
-		"name":    func(k *restoretest.Kernel) error { return k.Change("eth3", link.Change{Name: "eth2"}) },
-		"altname": func(k *restoretest.Kernel) error { return k.SetAltName("eth3", "eth2", true) },
+		"name":    func(k *restoretest.Kernel) error { return k.Change(named(k, "eth3"), link.Change{Name: "eth2"}) },
+		"altname": func(k *restoretest.Kernel) error { return k.SetAltName(named(k, "eth3"), "eth2", true) },
 	} {
-		for calls := range 6 {
+		overtakenAfter := func(calls int) (*restoretest.Kernel, *restore.Devices, restore.Snapshot) {
 			k, _, f := igb(t)
 			must(t, k.Use(vf, 1400, podsMAC), k.Use(other, 9000, podsMAC))
-			h := restore.New(k.Sys(), k.Write, &overtaken{k, calls, func() error {
-				return errors.Join(k.Change("eth2", link.Change{Name: "away"}), take(k))
-			}})
-			if calls == 0 {
-				got, err := h.Look(function(vf, "eth2"))
-				difftest.Is(t, err, restore.ErrNotOnNode)
-				difftest.Equal(t, got.MTU, 0)
-				continue
+			return k, restore.New(k.Sys(), k.Write, &overtaken{k, calls, func() {
+				must(t, k.Change(named(k, "eth2"), link.Change{Name: "away"}), take(k))
+			}}), f
+		}
+		for calls := range 2 {
+			_, h, _ := overtakenAfter(calls)
+			if got, err := h.Look(function(vf, "eth2")); got.MTU == 9000 {
+				t.Errorf("%s, call %d: got the other interface %+v, %v", name, calls, got, err)
 			}
+		}
+		for calls := range 12 {
+			k, h, f := overtakenAfter(calls)
 			_, err := h.Restore(f)
 			if g := look(t, k.Host(), function(other, "")); g.MTU != 9000 || g.MAC != podsMAC {
 				t.Errorf("%s, call %d: the other interface has MTU %d and MAC %s: %v", name, calls, g.MTU, g.MAC, err)

@@ -173,7 +173,7 @@ func (d *Devices) left(f Snapshot) ([]setting, error) {
 			delete(want, link.AltNames)
 		}
 		for _, what := range want.Unlike(now.Settings) {
-			set := func() error { return d.links.Set(now.IfName, what, want) }
+			set := func() error { return d.links.Set(now.is, what, want) }
 			if what == link.AltNames { // an altname may be the interface name to restore
 				set = func() error { return d.setAltNames(now, names) }
 			}
@@ -182,7 +182,7 @@ func (d *Devices) left(f Snapshot) ([]setting, error) {
 	}
 	change := func(what string, differs bool, to link.Change) {
 		if differs {
-			list = append(list, setting{what, "", false, func() error { return d.taken(to.Name, d.links.Change(now.IfName, to)) }})
+			list = append(list, setting{what, "", false, func() error { return d.taken(to.Name, d.links.Change(now.is, to)) }})
 		}
 	}
 	mac, _ := net.ParseMAC(f.MAC)
@@ -210,12 +210,12 @@ func (d *Devices) setAltNames(now present, want []string) error {
 	names := strings.Fields(now.Settings[link.AltNames])
 	for _, name := range names {
 		if !slices.Contains(want, name) {
-			errs = append(errs, d.links.SetAltName(now.IfName, name, false))
+			errs = append(errs, d.links.SetAltName(now.is, name, false))
 		}
 	}
 	for _, name := range want {
 		if !slices.Contains(names, name) {
-			errs = append(errs, d.taken(name, d.links.SetAltName(now.IfName, name, true)))
+			errs = append(errs, d.taken(name, d.links.SetAltName(now.is, name, true)))
 		}
 	}
 	return errors.Join(errs...)

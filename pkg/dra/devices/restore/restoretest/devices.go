@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -147,9 +146,9 @@ func (k *Kernel) Configure(device string, to link.Settings) error {
 }
 
 // Settings implements restore.Links.
-func (k *Kernel) Settings(name string) (s link.Settings, err error) {
+func (k *Kernel) Settings(of link.Interface) (s link.Settings, err error) {
 	err = k.change(func(w *world) error {
-		i := w.named(name)
+		i := w.on(of)
 		if i == nil {
 			return link.ErrNoInterface
 		}
@@ -160,8 +159,8 @@ func (k *Kernel) Settings(name string) (s link.Settings, err error) {
 }
 
 // Set implements restore.Links. Nobody can set the settings of a newer kernel.
-func (k *Kernel) Set(name, setting string, to link.Settings) error {
-	return k.set(name, func(_ *world, i *iface) error {
+func (k *Kernel) Set(of link.Interface, setting string, to link.Settings) error {
+	return k.set(of, func(_ *world, i *iface) error {
 		switch value := to[setting]; {
 		case strings.HasPrefix(setting, "rtnetlink-"):
 			return syscall.EOPNOTSUPP
@@ -175,8 +174,8 @@ func (k *Kernel) Set(name, setting string, to link.Settings) error {
 }
 
 // SetAltName implements restore.Links.
-func (k *Kernel) SetAltName(name, altName string, present bool) error {
-	return k.set(name, func(w *world, i *iface) error {
+func (k *Kernel) SetAltName(of link.Interface, altName string, present bool) error {
+	return k.set(of, func(w *world, i *iface) error {
 		names := i.altNames()
 		switch {
 		case present && w.holder(altName) != nil:
@@ -192,12 +191,12 @@ func (k *Kernel) SetAltName(name, altName string, present bool) error {
 	})
 }
 
-func (k *Kernel) set(name string, f func(w *world, i *iface) error) error {
+func (k *Kernel) set(of link.Interface, f func(w *world, i *iface) error) error {
 	if err := k.fault(); err != nil {
 		return err
 	}
 	return k.change(func(w *world) error {
-		i := w.named(name)
+		i := w.on(of)
 		if i == nil {
 			return link.ErrNoInterface
 		}
@@ -213,12 +212,8 @@ func (k *Kernel) Interface(_, name string) (found link.Interface, err error) {
 			return fmt.Errorf("interface %q: %w", name, link.ErrNoInterface)
 		}
 		mac, _ := net.ParseMAC(i.MAC)
-		found = link.Interface{Name: i.Name, MTU: i.MTU, MAC: mac, Parent: i.Device}
-		text, err := os.ReadFile(k.path("sys/class/net", i.Name, "ifindex"))
-		if err == nil {
-			found.Index, err = strconv.Atoi(strings.TrimSpace(string(text)))
-		}
-		return err
+		found = link.Interface{Name: i.Name, Index: i.Index, MTU: i.MTU, MAC: mac, Parent: i.Device}
+		return nil
 	})
 	return found, err
 }
@@ -243,12 +238,12 @@ func (k *Kernel) virtfn(w *world, pf string, index int) (string, error) {
 }
 
 // Change implements restore.Links.
-func (k *Kernel) Change(name string, to link.Change) error {
+func (k *Kernel) Change(of link.Interface, to link.Change) error {
 	if err := k.fault(); err != nil {
 		return err
 	}
 	return k.change(func(w *world) error {
-		i := w.named(name)
+		i := w.on(of)
 		switch {
 		case i == nil:
 			return link.ErrNoInterface

@@ -42,7 +42,7 @@ type world struct {
 // iface is an interface in any network namespace.
 type iface struct {
 	Name, MAC, Netns string // Netns "" = the host
-	MTU              int
+	MTU, Index       int
 	Device           string // "0000:01:10.0", "mlx5_core.sf.4"; "" = no hardware
 	Dir              string // directory of its interfaces below /sys, "devices/.../net"; "" = it never moves
 	PFMAC            string // MAC on its PF when the driver was bound; "" = none
@@ -145,7 +145,7 @@ func (w *world) read(sys *sysfs.FS, links []byte, k *Kernel) error {
 		}
 	}
 	for _, r := range records {
-		i := &iface{Name: r.Name, MAC: r.Address, MTU: r.MTU, Settings: madeSettings()}
+		i := &iface{Name: r.Name, MAC: r.Address, MTU: r.MTU, Index: r.Index, Settings: madeSettings()}
 		if err := w.place(i, sys, k); err != nil {
 			return err
 		}
@@ -225,10 +225,10 @@ func (k *Kernel) save(w *world) error {
 	return os.Rename(temporary, k.path("world.json"))
 }
 
-// named returns the interface of that name on the host, or nil.
-func (w *world) named(name string) *iface {
+// on returns an interface on the host, or nil.
+func (w *world) on(host link.Interface) *iface {
 	for _, i := range w.Links {
-		if i.Name == name && i.Netns == "" {
+		if i.Index == host.Index && i.Netns == "" {
 			return i
 		}
 	}
