@@ -154,7 +154,7 @@ func (s DecideInput) against(c *Decision, on []string) string {
 		return s.againstShared(c)
 	case isMaster(d.Kind):
 		return fmt.Sprintf("a %s cannot be exclusive", d.Kind)
-	case d.Uplink != "":
+	case d.Uplink != "" || d.OtherPort != "":
 		return d.UsedByHost()
 	case d.HostUse != "" && !c.rule.AllowHostUse && !c.rule.names(d):
 		return fmt.Sprintf("the host uses it: %s; to offer it anyway, list it in ifNames or pciAddresses, or set allowHostUse", d.HostUse)

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
+	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
@@ -47,6 +48,7 @@ type Device struct {
 
 	Port      string // the master whose port its interface is; "" = none
 	Uplink    string // why the host needs it; "" = the host does not need it
+	OtherPort string // how the host uses another port of the function; "" = it does not
 	HostUse   string // other uses of the device by the host; "" = none
 	NoCarrier bool   // the device or its PF is up but has no carrier
 	Verbs     bool   // it has RDMA devices here, and no interface in any network namespace
@@ -86,6 +88,8 @@ func (d *Device) UsedByHost() string {
 		return fmt.Sprintf("%s is a port of %s", d.IfName, d.Port)
 	case d.Uplink != "":
 		return "the host needs it: " + d.Uplink
+	case d.OtherPort != "":
+		return "its other port is in use: " + d.OtherPort
 	}
 	return ""
 }
@@ -162,10 +166,22 @@ func Busy(h Host, name string) (string, error) {
 		return noInterface, nil
 	case upper >= 0:
 		return fmt.Sprintf("%s is on %s", h.Links[upper].Name, d.IfName), nil
-	case d.IfName != "" && d.HostUse != "":
+	case d.HostUse != "":
 		return "the host uses it: " + d.HostUse, nil
 	}
-	return "", nil
+	address, err := pci.Parse(d.PCI)
+	if err != nil {
+		return "", nil // not a function, so it has no ports
+	}
+	fn, ok, err := h.Sys.PCI(address)
+	if err != nil || !ok {
+		return "", err
+	}
+	count, err := hostdev.CountPorts(h.Sys, fn, nil)
+	if err == nil && count == hostdev.SeveralPorts {
+		return "it has several ports, which would all lose their driver", nil
+	}
+	return "", err
 }
 
 func count(names []string) string {

@@ -84,6 +84,17 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 			up.Uplink = cmp.Or(up.Uplink, d.Uplink+"; "+d.Name+" is on "+up.Name)
 		}
 	}
+	for _, port := range r.devices { // a function is moved and unbound with all its ports
+		if d := port.of; d != nil {
+			d.HostUse = cmp.Or(d.HostUse, port.HostUse)
+			switch {
+			case port.Uplink != "":
+				d.OtherPort = cmp.Or(d.OtherPort, port.Uplink)
+			case port.Port != "":
+				d.OtherPort = cmp.Or(d.OtherPort, port.UsedByHost())
+			}
+		}
+	}
 	for _, d := range r.devices {
 		devices = append(devices, d.Device)
 	}
@@ -104,6 +115,7 @@ type reader struct {
 type device struct {
 	Device
 	found *hostdev.Device // nil for a software device, and for each port of a device after the first
+	of    *device         // the function of a port after the first; nil = none, or not named
 }
 
 func (r *reader) add(d *device) {
@@ -114,9 +126,10 @@ func (r *reader) add(d *device) {
 
 // take adds the device if pods may have it. It adds each other interface of the device as a NIC.
 func (r *reader) take(found *hostdev.Device) {
-	ports := found.Ports
+	ports, function := found.Ports, (*device)(nil)
 	if name := nameOf(found); name != "" {
-		d := &device{Device{Name: name, Ref: found.Ref}, found}
+		d := &device{Device{Name: name, Ref: found.Ref}, found, nil}
+		function = d
 		for up := found.Parent; up != nil && d.On == ""; up = up.Parent {
 			d.On = nameOf(up)
 		}
@@ -132,7 +145,7 @@ func (r *reader) take(found *hostdev.Device) {
 		}
 	}
 	for _, p := range ports {
-		r.add(&device{Device: Device{Name: r.portName(found.At, p), Ref: hostdev.Ref{Kind: hostdev.NIC, IfName: p.Name}}})
+		r.add(&device{Device: Device{Name: r.portName(found.At, p), Ref: hostdev.Ref{Kind: hostdev.NIC, IfName: p.Name}}, of: function})
 	}
 }
 
