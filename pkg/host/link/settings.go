@@ -1,11 +1,11 @@
 package link
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"strconv"
@@ -187,11 +187,13 @@ func readAltNames(a attribute, s Settings) error {
 	return err
 }
 
-// short encodes a value, or its hash if it is long.
+// short encodes a value, or its hash if it is long. A cryptographic hash would add 150 KB to the plugin, which imports
+// this package. No long value is one that harms the next pod.
 func short(value []byte) string {
 	if len(value) > 128 {
-		sum := sha256.Sum256(value)
-		return "sha256:" + hex.EncodeToString(sum[:])
+		hash := fnv.New128a()
+		_, _ = hash.Write(value) // never fails
+		return "fnv128a:" + hex.EncodeToString(hash.Sum(nil))
 	}
 	return hex.EncodeToString(value)
 }
