@@ -60,9 +60,9 @@ type query struct {
 
 // attached returns the IDs of the programs at an attach point, and the IDs of their links; 0 = no link.
 func attached(index int, point uint32) (ids, links []uint32, err error) {
-	ids, links = make([]uint32, 64), make([]uint32, 64) // 64 = BPF_MPROG_MAX
-	q := query{index: uint32(index), point: point, ids: unsafe.Pointer(&ids[0]), n: 64, links: unsafe.Pointer(&links[0])}
-	_, err = bpf(unix.BPF_PROG_QUERY, unsafe.Pointer(&q), unsafe.Sizeof(q))
+	ids, links = make([]uint32, 64), make([]uint32, 64)                                                                   // 64 = BPF_MPROG_MAX
+	q := query{index: uint32(index), point: point, ids: unsafe.Pointer(&ids[0]), n: 64, links: unsafe.Pointer(&links[0])} // #nosec G103 -- bpf(2) takes pointers
+	_, err = bpf(unix.BPF_PROG_QUERY, unsafe.Pointer(&q), unsafe.Sizeof(q))                                               // #nosec G103
 	if err != nil {
 		return nil, nil, err
 	}
@@ -97,15 +97,15 @@ func detach(index int, point uint32, before string) error {
 		if links[n] != 0 {
 			open, id = unix.BPF_LINK_GET_FD_BY_ID, [4]uint32{links[n]}
 		}
-		fd, opened := bpf(open, unsafe.Pointer(&id), unsafe.Sizeof(id))
+		fd, opened := bpf(open, unsafe.Pointer(&id), unsafe.Sizeof(id)) // #nosec G103
 		if opened != nil {
 			err = errors.Join(err, opened)
 			continue
 		}
 		if links[n] != 0 {
-			_, opened = bpf(unix.BPF_LINK_DETACH, unsafe.Pointer(&[4]uint32{uint32(fd)}), 16)
+			_, opened = bpf(unix.BPF_LINK_DETACH, unsafe.Pointer(&[4]uint32{uint32(fd)}), 16) // #nosec G103
 		} else {
-			_, opened = bpf(unix.BPF_PROG_DETACH, unsafe.Pointer(&[4]uint32{uint32(index), uint32(fd), point}), 16)
+			_, opened = bpf(unix.BPF_PROG_DETACH, unsafe.Pointer(&[4]uint32{uint32(index), uint32(fd), point}), 16) // #nosec G103
 		}
 		err = errors.Join(err, opened, unix.Close(fd))
 	}
