@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -179,14 +180,23 @@ func withSwitch(t *testing.T) (dir string) {
 	return dir
 }
 
-// represented attaches a VF of the first PF by number, and compares its device-info file.
-func represented(t *testing.T, n int, want string) {
+// represented attaches a VF of the first PF by number, and compares its device-info file. ADD and CHECK must print the
+// warning; "" = none.
+func represented(t *testing.T, n int, want, warning string) {
 	t.Helper()
 	host, vf := fmt.Sprint("enp1s0v", n), fmt.Sprint("0000:01:10.", 2*n)
 	t.Run(host, func(t *testing.T) {
 		n := newNetwork(t, "switch", `[{"type": "host-device", "capabilities": {"deviceID": true}}, `+devinfoLast+`]`)
 		n.cni = libcni.NewCNIConfigWithCacheDir([]string{withSwitch(t), plugins}, t.TempDir(), n.exec())
-		n.attachment("pod1", "net1", vf).passes(moved(t, host, "net1", "/run/netns/pod1", vf), want)
+		n.attachment("pod1", "net1", vf).warns(moved(t, host, "net1", "/run/netns/pod1", vf), want)
+		var lines []string
+		for line := range strings.Lines(n.warnings()) {
+			message, _, _ := strings.Cut(strings.TrimPrefix(line, `level=WARN msg="`), `" attachment=`)
+			lines = append(lines, message)
+		}
+		if lines = slices.Compact(lines); strings.Join(lines, "\n") != warning {
+			t.Errorf("warnings %q, want %q", lines, warning)
+		}
 	})
 }
 
@@ -197,9 +207,10 @@ func representedInfo(address, representor string) string {
 // The third VF has no representor.
 func TestVFHasRepresentorOfItsNumber(t *testing.T) {
 	needs(t, "igb", "nsim")
-	represented(t, 0, representedInfo("0000:01:10.0", "eni1npf0vf0"))
-	represented(t, 1, representedInfo("0000:01:10.2", "eni1npf0vf1"))
-	represented(t, 2, pciInfo("0000:01:10.4", "0000:01:00.0"))
+	represented(t, 0, representedInfo("0000:01:10.0", "eni1npf0vf0"), "")
+	represented(t, 1, representedInfo("0000:01:10.2", "eni1npf0vf1"), "")
+	represented(t, 2, pciInfo("0000:01:10.4", "0000:01:00.0"),
+		"the PCI function 0000:01:10.4: 0000:01:00.0 is in switchdev mode, but has no representor of it in this network namespace")
 }
 
 // In legacy mode netdevsim removes its representors, like a NIC.
@@ -213,5 +224,5 @@ func TestLegacyModeHasNoRepresentors(t *testing.T) {
 			run(t, "ip", "link", "set", filepath.Base(net), "name", "eni1n"+read(t, net+"/phys_port_name"))
 		}
 	})
-	represented(t, 0, pciInfo("0000:01:10.0", "0000:01:00.0"))
+	represented(t, 0, pciInfo("0000:01:10.0", "0000:01:00.0"), "")
 }
