@@ -75,6 +75,9 @@ func (r *rig) expectRDMAAtOpening(devices map[string]string) {
 			return
 		}
 		for _, file := range r.files("cdi") {
+			if file[0] == '.' { // another claim's write has begun; runtimes do not read this file
+				continue
+			}
 			spec := difftest.Read(r.t, filepath.Join(r.options.CDIDir, file))
 			for _, other := range r.files("cdi") {
 				for gate, device := range devices {
