@@ -45,8 +45,9 @@ func TestLeasesCoverDevicesThatDelegatesRead(t *testing.T) {
 	n := node{links: links, root: dir + "/sys"}
 	n.sys, err = sysfs.Open(n.root)
 	must(t, err)
-	n.plugin = plugin.New(config.DefaultNode(), discovery.Finder{Sys: n.sys, Interfaces: links}, "", io.Discard, slog.New(slog.DiscardHandler))
-	n.plugin.Node.StateDir = dir
+	settings := config.DefaultNode()
+	settings.StateDir = dir + "/state"
+	n.plugin = plugin.New(settings, discovery.Finder{Sys: n.sys, Interfaces: links}, "", io.Discard, slog.New(slog.DiscardHandler))
 
 	var asked []asking
 	for mutate, tries := (mutator{rand.New(rand.NewPCG(46, 1)), n}), 10_000; tries > 0; tries-- {
