@@ -82,10 +82,8 @@ func TestDoctorLeavesOutFindingsAboutChangedRules(t *testing.T) {
 // The records and the offer of a driver stay on the node after its removal. The kubelet unprepares claims only while it
 // runs.
 func TestDoctorReportsAbsentDriver(t *testing.T) {
-	dir, err := os.MkdirTemp("", "dra-") // t.TempDir is too long for a socket
-	difftest.Must(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	claims := filepath.Join(dir, "state")
+	n := newNode(t)
+	claims := filepath.Join(t.TempDir(), "state")
 	difftest.Write(t, filepath.Join(claims, "u1.json"), `{"schema": 1, "namespace": "shop", "name": "net", "uid": "u1", "pod": {"namespace": "shop", "name": "web", "uid": "p1"},
 		"attachments": [{"request": "r", "pool": "n1", "device": "cni", "ifName": "net1", "list": {}, "phase": "Prepared"}]}`, 0o600)
 	difftest.Write(t, filepath.Join(claims, "offer"), `{"rules": "/r", "devices": [{"name": "net-cni0", "kind": "bridge", "ifName": "cni0", "sharing": "shared"}]}`, 0o600)
@@ -98,9 +96,9 @@ func TestDoctorReportsAbsentDriver(t *testing.T) {
 			"doctor":  "error    attachments  cni-dra-driver does not run on this node: claims of its pods cannot be unprepared, so that these pods stay in Terminating. Remedy: start it",
 			"offered": "devinfoctl: warning: cni-dra-driver does not run on this node, so it offers no devices",
 		} {
-			got := ctl("--dra-state-dir", claims, command)
-			if has := strings.Contains(got.stdout+got.stderr, text); has != away || strings.Contains(got.stdout, "net-cni0") != (!away && command == "offered") {
-				t.Errorf("%s, away %t: %+v", command, away, got)
+			got := n.ctl("--dra-state-dir", claims, command)
+			if strings.Contains(got, text) != away || strings.Contains(got, "net-cni0") != (!away && command == "offered") {
+				t.Errorf("%s, away %t: %s", command, away, got)
 			}
 		}
 	}
