@@ -5,37 +5,37 @@ go 1.26.0
 toolchain go1.26.8
 
 require (
-	devinfo-cni.io/devinfo v0.0.0
-	github.com/Mellanox/rdmamap v1.1.0
-	github.com/containerd/nri v0.12.5
-	github.com/containernetworking/cni v1.3.0
-	github.com/containernetworking/plugins v1.9.1
-	github.com/google/go-cmp v0.7.0
-	github.com/k8snetworkplumbingwg/sriovnet v1.3.0
-	github.com/opencontainers/runtime-spec v1.3.0
-	github.com/prometheus/client_golang v1.24.1
-	github.com/prometheus/client_model v0.6.2
-	github.com/spf13/cobra v1.10.2
-	github.com/spf13/pflag v1.0.10
-	github.com/vishvananda/netlink v1.3.2-0.20251101063711-6e61cd407d1d
-	github.com/vishvananda/netns v0.0.5
-	go.yaml.in/yaml/v3 v3.0.5
-	golang.org/x/sys v0.47.0
-	golang.org/x/tools v0.47.0
-	google.golang.org/grpc v1.82.1
-	k8s.io/api v0.37.2
-	k8s.io/apimachinery v0.37.2
-	k8s.io/cli-runtime v0.37.2
-	k8s.io/client-go v0.37.2
-	k8s.io/dynamic-resource-allocation v0.37.2
-	k8s.io/klog/v2 v2.140.0
-	k8s.io/kubelet v0.37.2
-	k8s.io/streaming v0.37.2
-	k8s.io/utils v0.0.0-20260626114624-be93311217bd
-	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730
-	sigs.k8s.io/yaml v1.6.0
-	tags.cncf.io/container-device-interface v1.1.2
-	tags.cncf.io/container-device-interface/specs-go v1.1.1
+	devinfo-cni.io/devinfo v0.0.0 // the library, in this repository
+	github.com/Mellanox/rdmamap v1.1.0 // tests: the RDMA devices that the SR-IOV device plugin and rdma-cni find
+	github.com/containerd/nri v0.12.5 // events of the runtime, for both agents
+	github.com/containernetworking/cni v1.3.0 // libcni, results and versions; v1.3.1 imports OpenTelemetry and net/http, which slows the start of the plugin
+	github.com/containernetworking/plugins v1.9.1 // pkg/ns: enters network namespaces
+	github.com/google/go-cmp v0.7.0 // tests
+	github.com/k8snetworkplumbingwg/sriovnet v1.3.0 // devinfoctl and tests: the representors that OVN-Kubernetes, ovs-cni and the SR-IOV operators find
+	github.com/opencontainers/runtime-spec v1.3.0 // tests: containers with and without what is injected
+	github.com/prometheus/client_golang v1.24.1 // metrics of both agents
+	github.com/prometheus/client_model v0.6.2 // tests: read metrics
+	github.com/spf13/cobra v1.10.2 // command lines
+	github.com/spf13/pflag v1.0.10 // command lines
+	github.com/vishvananda/netlink v1.3.2-0.20251101063711-6e61cd407d1d // interfaces, devlink and vDPA
+	github.com/vishvananda/netns v0.0.5 // network namespaces for netlink
+	go.yaml.in/yaml/v3 v3.0.5 // line numbers of errors in YAML
+	golang.org/x/sys v0.47.0 // system calls
+	golang.org/x/tools v0.47.0 // txtar, the format of captures and stories
+	google.golang.org/grpc v1.82.1 // the API of the kubelet
+	k8s.io/api v0.37.2 // claims and ResourceSlices
+	k8s.io/apimachinery v0.37.2 // objects of the API
+	k8s.io/cli-runtime v0.37.2 // flags and tables of kubectl devinfo
+	k8s.io/client-go v0.37.2 // the API server, for cni-dra-driver and kubectl devinfo
+	k8s.io/dynamic-resource-allocation v0.37.2 // kubeletplugin and resourceslice, for cni-dra-driver
+	k8s.io/klog/v2 v2.140.0 // the log of the Kubernetes libraries
+	k8s.io/kubelet v0.37.2 // DRA and PodResources APIs
+	k8s.io/streaming v0.37.2 // SPDY, where kubectl devinfo cannot use WebSockets
+	k8s.io/utils v0.0.0-20260626114624-be93311217bd // pointers in objects of the API
+	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // strict reading of Kubernetes objects
+	sigs.k8s.io/yaml v1.6.0 // YAML of Kubernetes objects
+	tags.cncf.io/container-device-interface v1.1.2 // rules for CDI names; tests: the reader of container runtimes
+	tags.cncf.io/container-device-interface/specs-go v1.1.1 // CDI specs
 )
 
 require (
