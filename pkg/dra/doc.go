@@ -4,7 +4,7 @@
 //
 // Package claim is the engine; it does not depend on kinds of devices. Package devices manages the devices of
 // the node; it does not depend on sandboxes. This package connects both to the kubelet, the container runtime
-// and the API server. README.md follows one claim through all three.
+// and the API server. docs/architecture.md follows one claim through all three.
 //
 // Packages here may import each other, pkg/core, pkg/host and the library devinfo. Begin reading with README.md.
 package dra
