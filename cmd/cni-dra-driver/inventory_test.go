@@ -203,14 +203,10 @@ func TestInventoryAppliesRulesToNodeLabels(t *testing.T) {
 }
 
 func TestDocumentationShowsTheOutputOfInventory(t *testing.T) {
-	const page, heading = "../../docs/dra/rules.md", "## Try the rules\n"
-	command, want, _ := strings.Cut(difftest.Block(t, page, heading, "console"), "\n")
-	args, isCommand := strings.CutPrefix(command, "$ cni-dra-driver inventory --config devices.yaml ")
-	if !isCommand {
-		t.Fatalf("the page has the command %q", command)
-	}
-	args = strings.Replace(args, "--capture ", "--capture ../../", 1)
-	got, _, err := inventoryOf(t, difftest.Block(t, page, heading, "yaml"), strings.Fields(args)...)
+	const docs, prompt = "../../docs/dra", "$ cni-dra-driver inventory --config devices.yaml "
+	command, want, _ := strings.Cut(difftest.Block(t, docs, "console", prompt), "\n")
+	args := strings.Replace(strings.TrimPrefix(command, prompt), "--capture ", "--capture ../../", 1)
+	got, _, err := inventoryOf(t, difftest.Block(t, docs, "yaml", "physicalNetwork: red"), strings.Fields(args)...)
 	must(t, err)
 	difftest.Equal(t, got, want)
 }

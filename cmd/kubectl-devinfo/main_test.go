@@ -55,8 +55,8 @@ func dpdk() *corev1.Pod {
 
 // The expected table is the example in the documentation.
 func TestTableNamesDeviceOfEachAttachment(t *testing.T) {
-	_, want, _ := strings.Cut(difftest.Read(t, "../../docs/debugging.md"), "$ kubectl devinfo -A\n")
-	want, _, _ = strings.Cut(want, "```")
+	const prompt = "$ kubectl devinfo -A\n"
+	want := strings.TrimPrefix(difftest.Block(t, "../../docs", "console", prompt), prompt)
 	objects := append(byClaim(), dpdk())
 	status := &objects[1].(*resourceapi.ResourceClaim).Status.Devices[0]
 	status.Data = &runtime.RawExtension{Raw: []byte(`{"devinfo-cni.io/device": {"type": "pci", "device": "0000:3b:00.2"}}`)}

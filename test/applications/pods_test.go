@@ -1,5 +1,5 @@
 // Package applications_test runs applications in pods without a cluster. A pod is a network namespace. The application
-// gets only the file and the variables that devinfo provides, and starts with the commands in docs/applications.md.
+// gets only the file and the variables that devinfo provides, and starts with the documented commands.
 package applications_test
 
 import (
@@ -89,10 +89,10 @@ func (p pod) inside(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// byShell returns the shell command that follows a text in docs/applications.md.
-func byShell(t *testing.T, after string) []string {
+// byShell returns the documented shell command that contains a text.
+func byShell(t *testing.T, text string) []string {
 	t.Helper()
-	return []string{"sh", "-c", difftest.Block(t, "../../docs/applications.md", "\n"+after, "sh"), "sh"}
+	return []string{"sh", "-c", difftest.Block(t, "../../docs", "sh", text), "sh"}
 }
 
 var must = difftest.Must
@@ -108,7 +108,7 @@ func TestPacketsReachOtherEnd(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		needs(t, map[string]string{"dpdk-testpmd": "dpdk-dev", "nsenter": "util-linux"})
 		stage(t)
-		const guest, backEnd = "If the switch (for example OVS-DPDK)", "If the container is the vhost-user back end"
+		const guest, backEnd = "net_virtio_user0,path=$DEVINFO_NET1_SOCKET", "net_vhost0"
 		for n, c := range []struct {
 			name, example        string
 			listener, connecting []string
@@ -116,7 +116,7 @@ func TestPacketsReachOtherEnd(t *testing.T) {
 			// restarted instead.
 			reconnect []string
 		}{
-			{"memif", "memif", byShell(t, "For memif,"), byShell(t, "For memif,"), []string{"port stop 0", "port start 0"}},
+			{"memif", "memif", byShell(t, "net_memif0"), byShell(t, "net_memif0"), []string{"port stop 0", "port start 0"}},
 			{"vhost-user, the guest listens", "vhost-user", byShell(t, guest), byShell(t, backEnd), nil},
 			{"vhost-user, the switch listens", "vhost-user", byShell(t, backEnd), byShell(t, guest), nil},
 		} {
@@ -164,26 +164,26 @@ func TestDocumentedCommandsPassDevices(t *testing.T) {
 			must(t, os.WriteFile("/run/"+name, []byte("#!/bin/sh\necho \"$@\"\n"+script), 0o755))
 		}
 		t.Setenv("PATH", "/run:"+os.Getenv("PATH"))
-		for _, c := range []struct{ after, file, want string }{
-			{"This command starts testpmd with a VF on vfio-pci:", vf, "-a 0000:3b:00.3 -l 2"},
-			{"For a vDPA device with the driver vhost_vdpa, use this command:", vdpa, "--no-pci --vdev=net_virtio_user0,path=/dev/vhost-vdpa-0 -l 2"},
-			{"For a VF on vfio-pci, use this command:", vf, "-device vfio-pci,host=0000:3b:00.3 -l 2"},
-			{"For vhost-user, the memory of the VM", vhost, "-m 1G -object memory-backend-memfd,id=mem,size=1G,share=on -numa node,memdev=mem " +
+		for _, c := range []struct{ text, file, want string }{
+			{"dpdk-testpmd -a", vf, "-a 0000:3b:00.3 -l 2"},
+			{"net_virtio_user0,path=$DEVINFO_NET1_VDPA_PATH", vdpa, "--no-pci --vdev=net_virtio_user0,path=/dev/vhost-vdpa-0 -l 2"},
+			{"vfio-pci,host=", vf, "-device vfio-pci,host=0000:3b:00.3 -l 2"},
+			{"memory-backend-memfd", vhost, "-m 1G -object memory-backend-memfd,id=mem,size=1G,share=on -numa node,memdev=mem " +
 				"-chardev socket,id=net1,path=/run/vhost/s,server=on -netdev vhost-user,id=net1,chardev=net1 -device virtio-net-pci,netdev=net1 -l 2"},
-			{"To pass a vDPA device", vdpa, "-netdev vhost-vdpa,id=net1,vhostdev=/dev/vhost-vdpa-0 -device virtio-net-pci,netdev=net1 -l 2"},
-			{"For libvirt,", vf, attach + "<interface type='hostdev' managed='no'>" +
+			{"vhost-vdpa,id=", vdpa, "-netdev vhost-vdpa,id=net1,vhostdev=/dev/vhost-vdpa-0 -device virtio-net-pci,netdev=net1 -l 2"},
+			{"virsh attach-device", vf, attach + "<interface type='hostdev' managed='no'>" +
 				"<source><address type='pci' domain='0x0000' bus='0x3b' slot='0x00' function='0x3'/></source></interface>"},
-			{"For libvirt,", vhost, attach + "<interface type='vhostuser'><source type='unix' path='/run/vhost/s' mode='server'/><model type='virtio'/></interface>"},
-			{"For libvirt,", vdpa, attach + "<interface type='vdpa'><source dev='/dev/vhost-vdpa-0'/></interface>"},
-			{"To connect VPP through memif,", memif, "create memif socket id 1 filename /run/memif/s\ncreate interface memif id 0 socket-id 1 slave"},
-			{"To connect VPP through vhost-user,", vhost, "create vhost-user socket /run/vhost/s server"},
-			{"`DEVINFO_NET1_RDMA_DEVICE`", vf, "-d mlx5_2 -l 2"},
+			{"virsh attach-device", vhost, attach + "<interface type='vhostuser'><source type='unix' path='/run/vhost/s' mode='server'/><model type='virtio'/></interface>"},
+			{"virsh attach-device", vdpa, attach + "<interface type='vdpa'><source dev='/dev/vhost-vdpa-0'/></interface>"},
+			{"create memif socket", memif, "create memif socket id 1 filename /run/memif/s\ncreate interface memif id 0 socket-id 1 slave"},
+			{"create vhost-user socket", vhost, "create vhost-user socket /run/vhost/s server"},
+			{"ibv_rc_pingpong", vf, "-d mlx5_2 -l 2"},
 		} {
 			p := pod{linktest.NewNetns(t), t.TempDir()}
 			must(t, os.WriteFile(p.dir+"/net1.json", []byte(c.file), 0o644))
-			got, err := p.inside(t, append(byShell(t, c.after), "-l", "2")...).CombinedOutput()
+			got, err := p.inside(t, append(byShell(t, c.text), "-l", "2")...).CombinedOutput()
 			if err != nil || string(got) != c.want+"\n" {
-				t.Errorf("%s: %q (%v), want %q", c.after, got, err, c.want)
+				t.Errorf("%s: %q (%v), want %q", c.text, got, err, c.want)
 			}
 		}
 	})

@@ -115,20 +115,14 @@ func holder(t *testing.T, text string) (namespace, pod string) {
 // joins returns the documented expressions that join our metric with one of an exporter, by the exporter's metric.
 func joins(t *testing.T) map[string]string {
 	t.Helper()
-	doc := read(t, "../../docs/agent.md")
-	_, block, ok := strings.Cut(doc, "```promql\n")
-	block, _, closed := strings.Cut(block, "```")
-	if !ok || !closed {
-		t.Fatal("docs/agent.md has no queries")
-	}
 	found, theirs := map[string]string{}, regexp.MustCompile(`(?:sriov|node)_[a-z_]+`)
 	add := func(expr, where string) {
 		if name := theirs.FindString(expr); name != "" && strings.Contains(expr, "devinfo_attachment_info") {
 			found[name+where] = expr
 		}
 	}
-	for _, expr := range strings.Split(block, "\n\n") {
-		add(expr, " in docs/agent.md")
+	for _, expr := range strings.Split(block(t, "promql", "devinfo_attachment_info"), "\n\n") {
+		add(expr, " in docs")
 	}
 	variables := strings.NewReplacer("$__rate_interval", "5m", "$instance", ".*", "$namespace", ".*")
 	for _, p := range grafana(t).Panels {
@@ -154,11 +148,11 @@ func TestDocumentedJoinsFindPodOfDevice(t *testing.T) {
 	}
 	of := namespace + "/" + pod + "/net1"
 	want := map[string]map[string]float64{
-		"sriov_vf_rx_bytes in docs/agent.md":                 {of: 600 * 30},
-		"node_network_transmit_bytes_total in docs/agent.md": {of: 20},
-		"sriov_vf_rx_bytes":                                  {of: 10},
-		"node_infiniband_port_data_received_bytes_total":     {of: 30},
-		"node_network_receive_drop_total":                    {of: 2},
+		"sriov_vf_rx_bytes in docs":                      {of: 600 * 30},
+		"node_network_transmit_bytes_total in docs":      {of: 20},
+		"sriov_vf_rx_bytes":                              {of: 10},
+		"node_infiniband_port_data_received_bytes_total": {of: 30},
+		"node_network_receive_drop_total":                {of: 2},
 	}
 	same(t, "joins", got, want)
 }

@@ -4,6 +4,7 @@ package deploy
 
 import (
 	"errors"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -46,6 +47,34 @@ func read(t *testing.T, path string) string {
 	text, err := os.ReadFile(path)
 	must(t, err)
 	return string(text)
+}
+
+// blocks returns the code blocks of a language in the documentation.
+func blocks(t *testing.T, language string) (list []string) {
+	t.Helper()
+	must(t, filepath.WalkDir("../../docs", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".md" {
+			return err
+		}
+		for n, part := range strings.Split(read(t, path), "```") {
+			if block, ok := strings.CutPrefix(part, language+"\n"); ok && n%2 == 1 {
+				list = append(list, block)
+			}
+		}
+		return nil
+	}))
+	return list
+}
+
+// block returns the first code block that contains a text.
+func block(t *testing.T, language, text string) string {
+	t.Helper()
+	list := blocks(t, language)
+	n := slices.IndexFunc(list, func(block string) bool { return strings.Contains(block, text) })
+	if n < 0 {
+		t.Fatalf("the documentation has no block of %s with %q", language, text)
+	}
+	return list[n]
 }
 
 // objects are parsed manifests by kind and name.

@@ -191,10 +191,9 @@ func TestSecondApplyChangesNothing(t *testing.T) {
 func TestNamespacesAllowPodsWithoutWarnings(t *testing.T) {
 	for _, dir := range []string{"devinfo", "cni-dra-driver"} {
 		labels := kustomize(t, dir)["Namespace "+dir]["metadata"].(map[string]any)["labels"].(map[string]any)
-		page := read(t, "../../docs/install.md")
 		for _, mode := range []string{"enforce", "warn", "audit"} {
-			if labels["pod-security.kubernetes.io/"+mode] != "privileged" || !strings.Contains(page, "pod-security.kubernetes.io/"+mode+"=privileged") {
-				t.Errorf("%s: %s is %v in the namespace, and not in docs/install.md", dir, mode, labels)
+			if labels["pod-security.kubernetes.io/"+mode] != "privileged" {
+				t.Errorf("%s: %s is %v in the namespace", dir, mode, labels)
 			}
 		}
 	}

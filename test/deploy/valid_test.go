@@ -190,15 +190,6 @@ func TestFlagsInManifestsExist(t *testing.T) {
 	}
 }
 
-func TestAgentRequestsDocumentedCPU(t *testing.T) {
-	text := read(t, "../../docs/operate.md")
-	said := regexp.MustCompile(`The\s+CPU\s+request\s+of\s+the\s+agent\s+is\s+([0-9]+m)\.`).FindStringSubmatch(text)
-	agent := pods(t)["devinfo"].Containers[0]
-	if said == nil || agent.Resources.Requests.Cpu().String() != said[1] {
-		t.Errorf("docs/operate.md says %q, and the agent requests %s", said, agent.Resources.Requests.Cpu())
-	}
-}
-
 // One agent that does not become ready must not block the roll-out on more than ten nodes.
 func TestRollOutReplacesTenPercentOfAgentsAtATime(t *testing.T) {
 	for _, made := range []objects{kustomize(t, "devinfo"), kustomize(t, "cni-dra-driver"), template(t, "devinfo", `{dra: {enabled: true}}`)} {

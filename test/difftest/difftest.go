@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -131,17 +132,39 @@ func Files(t testing.TB, dirs ...string) (paths []string) {
 	return paths
 }
 
-// Block returns the first code block of a language, such as sh, after a text in a Markdown file.
-func Block(t testing.TB, file, after, language string) string {
+// Pages returns the texts of Markdown files. Each path is a file, or a directory with its subdirectories.
+func Pages(t testing.TB, paths ...string) (texts []string) {
 	t.Helper()
-	const fence = "```"
-	_, section, found := strings.Cut(Read(t, file), after)
-	_, section, opened := strings.Cut(section, fence+language+"\n")
-	block, _, closed := strings.Cut(section, fence)
-	if !found || !opened || !closed {
-		t.Fatalf("%s has no block of %s after %q", file, language, after)
+	for _, file := range Files(t, paths...) {
+		if filepath.Ext(file) == ".md" {
+			texts = append(texts, Read(t, file))
+		}
 	}
-	return block
+	return texts
+}
+
+// Blocks returns the code blocks of a language, such as sh, in pages.
+func Blocks(t testing.TB, path, language string) (blocks []string) {
+	t.Helper()
+	for _, page := range Pages(t, path) {
+		for n, part := range strings.Split(page, "```") {
+			if block, ok := strings.CutPrefix(part, language+"\n"); ok && n%2 == 1 {
+				blocks = append(blocks, block)
+			}
+		}
+	}
+	return blocks
+}
+
+// Block returns the first code block of a language that contains a text. It ends the test if the pages have none.
+func Block(t testing.TB, path, language, text string) string {
+	t.Helper()
+	blocks := Blocks(t, path, language)
+	n := slices.IndexFunc(blocks, func(block string) bool { return strings.Contains(block, text) })
+	if n < 0 {
+		t.Fatalf("%s has no code block %s with %q", path, language, text)
+	}
+	return blocks[n]
 }
 
 // Holds fails the test unless the directory contains exactly these names.

@@ -236,10 +236,10 @@ func ready(t *testing.T, namespace, name string) {
 
 // readme runs the documented commands for a test cluster.
 func readme(t *testing.T) {
-	out := shell(t, documented(t, "dra/README.md", "### On a test cluster"))
+	out := shell(t, documented(t, "docs", "$E2E_CLUSTER up"))
 	for _, want := range []string{`"name": "net1"`, `"interfaceName": "net1"`, "10.10.1."} {
 		if !strings.Contains(out, want) {
-			t.Errorf("the commands of docs/dra/README.md do not print %s:\n%s", want, out)
+			t.Errorf("the documented commands do not print %s:\n%s", want, out)
 		}
 	}
 	shell(t, "kubectl delete -f deploy/cni-dra-driver/examples/macvlan-class.yaml")

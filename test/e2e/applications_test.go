@@ -37,13 +37,13 @@ func (s *space) exampleNetwork(name string) {
 	s.apply(network)
 }
 
-// application returns a pod in one network that runs testpmd of the node. The command is the one that follows a text
-// in docs/applications.md.
-func (s *space) application(name, network, after string) *corev1.Pod {
+// application returns a pod in one network that runs testpmd of the node. The command is the
+// documented one that contains a text.
+func (s *space) application(name, network, text string) *corev1.Pod {
 	s.Helper()
 	pod := withNetworks(name, nil, network)
 	c := &pod.Spec.Containers[0]
-	c.Command = []string{"stdbuf", "-oL", "sh", "-c", page(s.T, "applications.md", "\n"+after), "sh"}
+	c.Command = []string{"stdbuf", "-oL", "sh", "-c", documented(s.T, "docs", text), "sh"}
 	c.Args = testpmd.Arguments(s.T)
 	c.Env = []corev1.EnvVar{{Name: "PATH", Value: "/usr/bin"}}
 	c.Stdin = true
@@ -106,7 +106,7 @@ func (s *space) socketDir(pod string) (dir, name string) {
 // directories of all pods at another path. It is killed and comes back.
 func dpdkMemif(t *testing.T, _ *nodeAgent) {
 	needsPrograms(t, map[string]string{testpmdPath: "dpdk-dev"})
-	const lines = "For memif,"
+	const lines = "net_memif0"
 	s := begin(t)
 	s.exampleNetwork("memif")
 	s.create(s.application("client", "memif", lines))
@@ -136,7 +136,7 @@ func dpdkVhostUser(t *testing.T, _ *nodeAgent) {
 	needsPrograms(t, map[string]string{testpmdPath: "dpdk-dev", vswitchPath: "openvswitch-switch-dpdk"})
 	s := begin(t)
 	s.exampleNetwork("vhost-user")
-	s.create(s.application("guest", "vhost-user", "If the switch (for example OVS-DPDK)"))
+	s.create(s.application("guest", "vhost-user", "net_virtio_user0,path=$DEVINFO_NET1_SOCKET"))
 	dir, id := s.socketDir("guest")
 	ovs := newVSwitch(t)
 	ovs.start(t)

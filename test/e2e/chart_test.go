@@ -134,14 +134,14 @@ func rolledBack(t *testing.T, a *nodeAgent) {
 	s.notRunning("b")
 }
 
-// inUse follows "Remove" in docs/install.md while a pod has a network with devinfo. The agent removes nothing and
+// inUse removes the plugin as docs/install.md describes while a pod has a network with devinfo. The agent removes nothing and
 // reports the reason. When the pod has been deleted, it removes the plugin.
 func inUse(t *testing.T, _ *nodeAgent) {
 	s := begin(t)
 	s.lan("lan", "10.11.97.0/24")
 	s.create(withNetworks("a", nil, "lan"))
 	s.running("a")
-	uninstall, _, found := strings.Cut(documented(t, "install.md", "## Remove"), "kubectl -n devinfo rollout status")
+	uninstall, _, found := strings.Cut(documented(t, "docs/install.md", "agent.uninstall=true"), "kubectl -n devinfo rollout status")
 	if !found {
 		t.Fatal("docs/install.md has no roll-out to wait for")
 	}
@@ -170,7 +170,7 @@ func logged(t *testing.T, namespace, name, text string) {
 	})
 }
 
-// removedByHelm follows the section "Remove" of docs/install.md.
+// removedByHelm removes the plugin as docs/install.md describes.
 func removedByHelm(t *testing.T, _ *nodeAgent) {
-	leavesNothing(t, helm(t, documented(t, "install.md", "## Remove")))
+	leavesNothing(t, helm(t, documented(t, "docs/install.md", "agent.uninstall=true")))
 }

@@ -91,14 +91,8 @@ func binary(t *testing.T, name string) string {
 	return path
 }
 
-// documented returns the first commands after a heading of a file in docs.
-func documented(t *testing.T, file, heading string) string {
+// documented returns the commands that contain a text, of a page or of all pages in a directory.
+func documented(t *testing.T, path, text string) string {
 	t.Helper()
-	return page(t, file, "\n"+heading+"\n")
-}
-
-// page returns the first commands after a text in a file of docs.
-func page(t *testing.T, file, after string) string {
-	t.Helper()
-	return difftest.Block(t, filepath.Join(root, "docs", file), after, "sh")
+	return difftest.Block(t, filepath.Join(root, path), "sh", text)
 }

@@ -5,10 +5,13 @@ package e2e
 import (
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"devinfo-cni.io/test/difftest"
 )
 
 // The page's resource, its VFs, and the addresses of its network.
@@ -17,15 +20,10 @@ const (
 	bluePrefix = "10.57.1."
 )
 
-// step returns the block of docs/dra/from-device-plugin.md whose first line contains the name.
+// step returns the documented block whose first line contains the name.
 func step(t *testing.T, name string) string {
 	t.Helper()
-	_, block, found := strings.Cut(content(t, "docs/dra/from-device-plugin.md"), "```yaml\n# "+name+"\n")
-	block, _, closed := strings.Cut(block, "```\n")
-	if !found || !closed {
-		t.Fatalf("the page has no block %s", name)
-	}
-	return block
+	return difftest.Block(t, filepath.Join(root, "docs/dra"), "yaml", "# "+name+"\n")
 }
 
 // applyPage applies a block of the page with pod-view as the image. The end of the test deletes DeviceClasses.

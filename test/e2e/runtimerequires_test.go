@@ -38,14 +38,10 @@ func validate(t *testing.T, a *nodeAgent) {
 	if runtime == "crio" {
 		section = "[crio.nri.default_validator]"
 	}
-	_, lines, ok := strings.Cut(content(t, "docs/injection.md"), section)
-	lines, _, closed := strings.Cut(lines, "```")
-	if !ok || !closed {
-		t.Fatalf("docs/injection.md has no %s", section)
-	}
+	lines := difftest.Block(t, filepath.Join(root, "docs"), "toml", section)
 	config := configurationOf(t, runtime)
 	file := filepath.Join(newDir(t), "runtime")
-	difftest.Write(t, file, onNode(t, "cat", config)+"\n"+section+lines, 0o600)
+	difftest.Write(t, file, onNode(t, "cat", config)+"\n"+lines, 0o600)
 	onNode(t, "mount", "--bind", file, config)
 	t.Cleanup(func() {
 		onNode(t, "umount", config)

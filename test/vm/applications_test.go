@@ -81,10 +81,10 @@ func (c container) start(t *testing.T, args ...string) *testpmd.Application {
 	return testpmd.Run(t, c.command(args...))
 }
 
-// shown returns the shell command after a text in docs/applications.md.
-func shown(t *testing.T, after string) []string {
+// shown returns the documented shell command that contains a text.
+func shown(t *testing.T, text string) []string {
 	t.Helper()
-	return []string{"sh", "-c", difftest.Block(t, "applications.md", "\n"+after, "sh"), "sh"}
+	return []string{"sh", "-c", difftest.Block(t, "docs", "sh", text), "sh"}
 }
 
 // swaps are testpmd's arguments for sending all packets back with few buffers.
@@ -146,7 +146,7 @@ func TestDPDKSendsPacketsOnVDPA(t *testing.T) {
 	needs(t, "vdpasim")
 	hugepages(t)
 	pod := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", "vdpa0").injected(injecting(t, "vdpa0"))
-	dpdk := pod.start(t, append(shown(t, "For a vDPA device with the driver vhost_vdpa, use this command:"), "--", "--forward-mode=io", "--tx-first", "--eth-peer=0,02:00:00:00:0d:00",
+	dpdk := pod.start(t, append(shown(t, "net_virtio_user0,path=$DEVINFO_NET1_VDPA_PATH"), "--", "--forward-mode=io", "--tx-first", "--eth-peer=0,02:00:00:00:0d:00",
 		"--stats-period=1", "--total-num-mbufs=2048")...)
 	arrived := regexp.MustCompile(`RX-packets: [1-9]`)
 	eventually(t, "packets arrive", func() bool { return arrived.MatchString(dpdk.Said()) })
@@ -173,7 +173,7 @@ func TestRDMAWorksBetweenTwoPods(t *testing.T) {
 		run(t, "ip", "-n", pods[i].pod, "addr", "add", fmt.Sprintf("192.0.2.%d/24", i+1), "dev", "eth0")
 		run(t, "ip", "-n", pods[i].pod, "link", "set", "eth0", "up")
 	}
-	pingpong := append(shown(t, "`DEVINFO_NET1_RDMA_DEVICE`"), "-g", "0", "-n", "20")
+	pingpong := append(shown(t, "ibv_rc_pingpong"), "-g", "0", "-n", "20")
 	pods[0].start(t, pingpong...)
 	connect := append(pingpong, "192.0.2.1")
 	bare := pods[1]

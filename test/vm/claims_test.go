@@ -277,7 +277,7 @@ func TestVFIsBoundToVFIOForItsPod(t *testing.T) {
 	}
 	run(t, "ip", "link", "set", "enp65s0", "vf", "0", "mac", podsMAC)
 	agent := injecting(t, "0000:41:00.0")
-	dpdk := newNetwork(t, "dpdk", `[`+devinfoLast+`]`).attachment("pod1", "net1", address).injected(agent).start(t, append(shown(t, "This command starts testpmd with a VF on vfio-pci:"), swaps...)...)
+	dpdk := newNetwork(t, "dpdk", `[`+devinfoLast+`]`).attachment("pod1", "net1", address).injected(agent).start(t, append(shown(t, "dpdk-testpmd -a"), swaps...)...)
 	answers(t, "enp65s0", podsMAC)
 	dpdk.End()
 	undo()

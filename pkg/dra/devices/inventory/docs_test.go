@@ -23,38 +23,46 @@ import (
 func documented(t *testing.T) map[resourceapi.QualifiedName]string {
 	t.Helper()
 	types := map[resourceapi.QualifiedName]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `([\\w./-]+)` \\| (string|int|bool) \\| [^|]+ \\| [^|]+ \\|$").FindAllStringSubmatch(difftest.Read(t, docs+"rules.md"), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `([\\w./-]+)` \\| (string|int|bool) \\| [^|]+ \\| [^|]+ \\|$").FindAllStringSubmatch(strings.Join(difftest.Pages(t, docs), "\n"), -1) {
 		types[resourceapi.QualifiedName(row[1])] = row[2]
 	}
 	return types
 }
 
-const docs = "../../../../docs/dra/"
+const docs = "../../../../docs/dra"
 
 func TestDocumentationListsAttributes(t *testing.T) {
 	names := inventory.AttributeNames()
 	slices.Sort(names)
-	difftest.Same(t, "attributes in docs/dra/rules.md", slices.Sorted(maps.Keys(documented(t))), names)
+	difftest.Same(t, "attributes in docs/dra", slices.Sorted(maps.Keys(documented(t))), names)
 }
 
-func TestExampleInDocumentationIsValid(t *testing.T) {
-	rules(t, difftest.Block(t, docs+"rules.md", "## Rules\n", "yaml"))
-}
-
-// One class selects the device for networks without hardware, the other a VF on its network.
-func TestClassesInDocumentationSelectDevices(t *testing.T) {
-	want := []string{"0", "1"}
-	blocks := strings.Split(difftest.Read(t, docs+"rules.md"), "```yaml\nselectors:\n")[1:]
-	if len(blocks) != len(want) {
-		t.Fatalf("%d classes", len(blocks))
-	}
-	for n, block := range blocks {
-		block, _, _ = strings.Cut(block, "```")
-		var class struct {
-			Selectors []struct{ CEL struct{ Expression string } }
+func TestExamplesOfRulesAreValid(t *testing.T) {
+	seen := 0
+	for _, block := range difftest.Blocks(t, docs, "yaml") {
+		if strings.Contains("\n"+block, "\ndevices:") {
+			rules(t, block)
+			seen++
 		}
-		must(t, yaml.Unmarshal([]byte("selectors:\n"+block), &class))
-		difftest.Same(t, fmt.Sprintf("devices of class %d", n), selected(t, class.Selectors[0].CEL.Expression), want[n])
+	}
+	if seen == 0 {
+		t.Error("no rules")
+	}
+}
+
+// Each class has a text that no other example contains. The first selects the device for networks without hardware.
+func TestClassesInDocumentationSelectDevices(t *testing.T) {
+	for text, want := range map[string]string{
+		`!("kind" in `: "0", `physicalNetwork == "blue"`: "1", "# class.yaml\n": "1", "# otherwise.yaml\n": "4", "# multus.yaml\n": "1",
+	} {
+		first, _, _ := strings.Cut(difftest.Block(t, docs, "yaml", text), "\n---\n")
+		var class struct {
+			resourceapi.DeviceClassSpec // without the object around it
+			Spec                        resourceapi.DeviceClassSpec
+		}
+		must(t, yaml.Unmarshal([]byte(first), &class))
+		selectors := append(class.Selectors, class.Spec.Selectors...)
+		difftest.Same(t, text, selected(t, selectors[0].CEL.Expression), want)
 	}
 }
 
@@ -86,21 +94,6 @@ func selected(t *testing.T, expression string) (got string) {
 		}
 	}
 	return got
-}
-
-// The page's rules are valid, and its classes select the devices that the rules offer. test/e2e runs them.
-func TestClassesOfMigrationSelectOfferedDevices(t *testing.T) {
-	block := func(name string) string {
-		t.Helper()
-		return difftest.Block(t, docs+"from-device-plugin.md", "", "yaml\n# "+name) // the block begins with its name
-	}
-	rules(t, block("devices.yaml"))
-	for name, want := range map[string]string{"class.yaml": "1", "otherwise.yaml": "4", "multus.yaml": "1"} {
-		first, _, _ := strings.Cut(block(name), "\n---\n")
-		var class resourceapi.DeviceClass
-		must(t, yaml.UnmarshalStrict([]byte(first), &class))
-		difftest.Same(t, "devices of "+name, selected(t, class.Spec.Selectors[0].CEL.Expression), want)
-	}
 }
 
 func TestErrorNamesEachWrongRule(t *testing.T) {
