@@ -8,7 +8,6 @@ REGISTRY := cluster.local
 TAG := 1
 CRASH := all
 SEED := 0
-BENCH := $(BIN)
 FORMER :=
 VULNDB := https://vuln.go.dev
 VERSION := $(if $(filter command,$(origin TAG)),$(TAG),$(shell git describe --tags --always --dirty 2>/dev/null))
@@ -77,7 +76,7 @@ bench: build ## compare with other plugins; FORMER=file: also an older build
 	@$(GO_BUILD) -o $(BIN)/bench/ ./test/bench/...
 	@cd test/peers && GOEXPERIMENT= $(GO_BUILD) -o $(BIN)/ tool # with Go's default collector
 	@cd test/peers/multus && GOEXPERIMENT= $(GO_BUILD) -o $(BIN)/bench/ tool
-	@$(BIN)/bench/bench -bin $(BIN) -out $(BENCH) -former '$(FORMER)'
+	@$(BIN)/bench/bench -bin $(BIN) -former '$(FORMER)'
 
 # Without KUBECONFIG the program E2E_CLUSTER creates the cluster.
 test-e2e: export E2E_CLUSTER ?= $(wildcard $(CURDIR)/../shared/cluster/cluster.sh)

@@ -1,7 +1,6 @@
 // Bench compares the cost of the plugin with Multus and with simple reference plugins. A run measures the plugins in
 // turn, and divides the medians of their times, because absolute times vary from hour to hour. Bench fails if the
-// median of a ratio over all runs exceeds its gate, because ratios vary from run to run. With -out it writes
-// bench.json and bench.svg into a directory.
+// median of a ratio over all runs exceeds its gate, because ratios vary from run to run.
 //
 //	make bench
 //
@@ -27,7 +26,6 @@ var (
 	hosts  = flag.String("hosts", "testdata/hosts", "`directory` of captured hosts")
 	runs   = flag.Int("runs", 5, "how often everything is measured")
 	rounds = flag.Int("rounds", 200, "how often each program starts in a run; at least 100")
-	out    = flag.String("out", "", "`directory` for bench.json and bench.svg")
 	former = flag.String("former", "", "an older build of the plugin, below -bin, to compare with; \"\" = none")
 	only   = flag.String("only", "", "the parts to run, such as version,addDel; all if empty")
 )
@@ -64,11 +62,6 @@ func bench(signals <-chan os.Signal, _ bool) error {
 	}
 	missed := t.settle()
 	t.print(os.Stdout)
-	if *out != "" {
-		if err := t.save(*out); err != nil {
-			return err
-		}
-	}
 	if missed > 0 {
 		return errors.New("gates missed")
 	}
