@@ -489,25 +489,6 @@ func TestDocumentedKustomizationAndValuesCanBeApplied(t *testing.T) {
 	}
 }
 
-func TestEveryValueIsInREADME(t *testing.T) {
-	readme := read(t, filepath.Join(chart, "README.md"))
-	text := read(t, filepath.Join(chart, "values.yaml"))
-	var values map[string]any
-	must(t, yaml.Unmarshal([]byte(text), &values))
-	var walk func(values map[string]any)
-	walk = func(values map[string]any) {
-		for name, value := range values {
-			if !regexp.MustCompile("[`.]" + name + "[`.]").MatchString(readme) {
-				t.Errorf("README.md does not have %s", name)
-			}
-			if below, ok := value.(map[string]any); ok && name != "updateStrategy" && name != "resources" && name != "labels" {
-				walk(below)
-			}
-		}
-	}
-	walk(values)
-}
-
 // The agents uninstall in their DaemonSet, with its mounts. An agent that waits for pods is not ready, but must not
 // block the roll-out on other nodes. The driver's init container would install the plugin again.
 func TestUninstallValueUninstallsOnEveryNode(t *testing.T) {

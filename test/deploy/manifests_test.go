@@ -74,6 +74,17 @@ func TestChartSchemaContainsNodeSchema(t *testing.T) {
 	same(t, "values.schema.json: run make generate", read(t, path), text)
 }
 
+// The comments of the values are their documentation, which Helm repositories show from README.md.
+func TestReadmeContainsValues(t *testing.T) {
+	path := filepath.Join(chart, "README.md")
+	before, _, _ := strings.Cut(read(t, path), "```yaml\n")
+	text := before + "```yaml\n" + read(t, filepath.Join(chart, "values.yaml")) + "```\n"
+	if *write {
+		must(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+	same(t, "README.md: run make generate", read(t, path), text)
+}
+
 // A directory that the settings name must be mounted. Otherwise the agent would see an empty journal, and replace or
 // remove any plugin.
 func TestDirectoriesInSettingsAreMounted(t *testing.T) {
