@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/remotecommand"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/streaming/pkg/httpstream"
 
 	"devinfo-cni.io/pkg/core/clierr"
@@ -181,47 +180,28 @@ func hasNode(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.HostPath != nil })
 }
 
-// The values of --from-nodes.
 const (
-	fromAuto   = "auto"
-	fromNever  = "never"
-	fromAlways = "always"
-)
-
-const (
-	patience = 15 * time.Second // timeout of a query to one node
+	patience = 15 * time.Second // timeout of a query to a node
 	shown    = 5                // number of names in a note
 )
 
-// ask adds devices that are not in the API. It runs devinfoctl list once on each node, in an agent's pod. By
-// default it queries only the node on the command line ("" = none), because exec into such a pod is root on
-// its node. It prints which nodes it did not query, and which did not answer.
-func (t *tool) ask(ctx context.Context, list []cluster.Network, named string) {
-	nodes := cluster.Deviceless(list)
-	if t.fromNodes != fromAlways {
-		nodes = slices.DeleteFunc(nodes, func(node string) bool { return t.fromNodes == fromNever || node != named })
-	}
-	records, errs := make([][]cluster.Record, len(nodes)), make([]error, len(nodes))
-	workqueue.ParallelizeUntil(context.Background(), parallel, len(nodes), func(n int) { records[n], errs[n] = t.recordsOf(ctx, nodes[n]) })
-	var silent []string
-	var why error
-	var answered []string
-	for n, node := range nodes {
-		if errs[n] != nil {
-			silent, why = append(silent, node), errs[n]
+// ask adds devices that are not in the API. It runs devinfoctl list in an agent's pod, but only on the node that the
+// command line names ("" = none), because exec into such a pod is root on its node. It prints which nodes it did not
+// query, and whether the node did not answer.
+func (t *tool) ask(ctx context.Context, list []cluster.Network, node string) {
+	answered := ""
+	if slices.ContainsFunc(list, func(a cluster.Network) bool { return a.Deviceless() && a.Node == node }) {
+		records, err := t.recordsOf(ctx, node)
+		if err != nil {
+			t.silent = true
+			t.note("the devices shown as ? are unknown, because node %s did not answer: %v", node, err)
 		} else {
-			cluster.Fill(list, node, records[n])
-			answered = append(answered, node)
+			cluster.Fill(list, node, records)
+			answered = node
 		}
 	}
-	unknown := cluster.NotAsked(list, answered)
-	t.partial = t.partial || len(unknown) > 0
-	t.unasked = len(unknown) > 0 && t.fromNodes != fromNever
-	switch {
-	case len(silent) > 0:
-		t.note("the devices shown as ? are unknown, because these nodes did not answer: %s: %v", clierr.Few(silent, shown), why)
-	case t.unasked:
-		t.note("the devices shown as ? are not in the API, and these nodes were not queried: %s; use --from-nodes=always to query them, or pod NAME or holder DEVICE --node NODE to query one", clierr.Few(unknown, shown))
+	if unknown := cluster.NotAsked(list, answered); len(unknown) > 0 && !t.silent {
+		t.note("the devices shown as ? are not in the API, and these nodes were not queried: %s; pod NAME or holder DEVICE --node NODE queries one", clierr.Few(unknown, shown))
 	}
 }
 

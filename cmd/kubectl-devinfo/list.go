@@ -62,7 +62,8 @@ func (t *tool) holderCommand() *cobra.Command {
 		Short: "find the pods that have a device: a PCI address, representor, RDMA or vDPA device, socket, MAC or IP",
 		Long: `Lists the attachments of all namespaces that have a device. DEVICE is a PCI address (the address of a PF
 also finds its VFs), a representor, an RDMA or vDPA device, a socket, a MAC or IP address. Use --node with a PCI
-address, because most nodes have a device with that address.
+address, because most nodes have a device with that address. Only that node is queried for devices that are
+not in the API.
 
 Exit code 1: no pod has the device. Exit code 3: no pod has it, and some nodes were not queried.`,
 		Example: "  kubectl devinfo holder 03:00.5 --node n1\n  kubectl devinfo holder eth4",
@@ -83,7 +84,7 @@ func (t *tool) holder(cmd *cobra.Command, args []string) error {
 	t.allNamespaces = true // the table needs the column of namespaces
 	switch {
 	case len(found) == 0 && t.partial:
-		return clierr.For(fmt.Errorf("no pod among the queried ones has %s", args[0]), "query one node with --node NODE, or all with --from-nodes=always")
+		return clierr.For(fmt.Errorf("no pod among the queried ones has %s", args[0]), "query the node that may have it with --node NODE")
 	case len(found) == 0:
 		return t.none("No pod has %s, except perhaps a pod whose network does not use devinfo.\n", args[0])
 	}

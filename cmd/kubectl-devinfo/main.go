@@ -55,9 +55,8 @@ type tool struct {
 	selector       string
 	node           string
 	agentNamespace string // "" = all namespaces
-	fromNodes      string // --from-nodes
 	partial        bool   // some data could not be read
-	unasked        bool   // without --from-nodes=never: nodes were not queried or did not answer
+	silent         bool   // the node on the command line did not answer
 
 	exec    func(ctx context.Context, pod *corev1.Pod, command []string, streams remotecommand.StreamOptions) error
 	started bool // the command line is valid
@@ -69,10 +68,9 @@ device, vDPA device or socket.
 The devices come from the network-status of pods, which Multus writes, and from the status of
 resource claims, which DRA drivers write. Multus writes only devices of networks with a
 resourceName. Other devices, such as memif and vhost-user sockets, are recorded on the nodes only.
-"pod" and "holder --node" query that one node, --from-nodes=always makes every command query each
-node with such a device, and --from-nodes=never prevents all queries. A query needs the right to
-exec into the pods of devinfo-agent, which is as good as root on their nodes. "-" stands for no
-device, and "?" for a node that was not queried.
+"pod" and "holder --node" query that one node. A query needs the right to exec into the pods of
+devinfo-agent, which is as good as root on their nodes. "-" stands for no device, and "?" for a
+device on a node that was not queried.
 
 "capture", "doctor", "offered" and "topology" run devinfoctl on a node, in the pod of
 cni-dra-driver, or else in the pod of devinfo-agent.
@@ -81,8 +79,8 @@ Exit codes:
   0  success, and no problem found
   1  the pod has no attachments, no pod has the device, or doctor or offered found a problem
   2  the command line is invalid
-  3  a query failed, the named object does not exist, or devices of some nodes are unknown because
-     they were not queried (success with --from-nodes=never)`
+  3  a query failed, the named object does not exist, or no pod has the device and not all nodes
+     were queried`
 
 const rootExample = `  kubectl devinfo -A                             # all pods
   kubectl devinfo pod dpdk-0                     # all that is known of one

@@ -18,17 +18,15 @@ import (
 )
 
 func (t *tool) printFlags(cmd *cobra.Command) {
-	commandline.Choice(cmd, cmd.Flags(), &t.output, "output", "o", "", "wide, json, yaml or name", "wide", "json", "yaml", "name")
-	commandline.Choice(cmd, cmd.Flags(), &t.fromNodes, "from-nodes", "", fromAuto,
-		"query nodes for devices that are not in the API: auto (only the node of pod NAME or holder --node), never, always (all nodes)", fromAuto, fromNever, fromAlways)
+	commandline.Choice(cmd, cmd.Flags(), &t.output, "output", "o", "", "wide, json or yaml", "wide", "json", "yaml")
 	t.agentFlags(cmd)
 	cmd.Flags().BoolVar(&t.noHeaders, "no-headers", false, "leave the headers out")
 }
 
-// print returns [clierr.ErrBlind] after the output if a node was not queried.
+// print returns [clierr.ErrBlind] after the output if a node did not answer.
 func (t *tool) print(list []cluster.Network) error {
 	err := t.write(list)
-	if err == nil && t.unasked {
+	if err == nil && t.silent {
 		return clierr.ErrBlind
 	}
 	return err
@@ -36,8 +34,6 @@ func (t *tool) print(list []cluster.Network) error {
 
 func (t *tool) write(list []cluster.Network) error {
 	switch t.output {
-	case "", "wide":
-		return t.table(list)
 	case "paragraphs":
 		return t.paragraphs(list)
 	case "json", "yaml":
@@ -51,15 +47,7 @@ func (t *tool) write(list []cluster.Network) error {
 		_, err = fmt.Fprintln(t.Out, string(bytes.TrimSpace(text)))
 		return err
 	}
-	for n, a := range list {
-		if n > 0 && a.Namespace == list[n-1].Namespace && a.Pod == list[n-1].Pod {
-			continue
-		}
-		if _, err := fmt.Fprintln(t.Out, "pod/"+a.Pod); err != nil {
-			return err
-		}
-	}
-	return nil
+	return t.table(list)
 }
 
 // columns are the columns of the table. The first is for --all-namespaces only, and the wide ones are for -o

@@ -44,24 +44,17 @@ func (t *tool) attachments(ctx context.Context, namespace, node string) ([]clust
 		return nil, err
 	}
 	list, err := t.attachmentsOf(ctx, &view, namespace, node)
-	if unclear := problems(list); len(unclear) > 0 && (t.output == "" || t.output == "name") {
+	if unclear := problems(list); len(unclear) > 0 && t.output == "" {
 		say(t.ErrOut, "a network of %s has no known device; use -o wide to see the problem", clierr.Few(unclear, shown))
 	}
 	return list, err
 }
 
-// attachmentsOf returns the attachments of the pods in the view. It adds data of their claims and, for the
-// node on the command line ("" = none), of its ResourceSlices and agent. It prints notes about missing data.
+// attachmentsOf returns the attachments of the pods in the view. It adds data of their claims and of the agent on the
+// node that the command line names ("" = none). It prints notes about missing data.
 func (t *tool) attachmentsOf(ctx context.Context, view *cluster.View, namespace, node string) ([]cluster.Network, error) {
 	if err := t.readClaims(ctx, view, namespace); err != nil {
 		return nil, err
-	}
-	if drivers := view.Unnamed(); len(drivers) > 0 && node == "" {
-		t.note("the status of claims of %s does not name the device; use pod NAME or holder DEVICE --node NODE to look it up", clierr.Few(drivers, shown))
-	} else if len(drivers) > 0 {
-		if err := t.readSlices(ctx, view, node); err != nil {
-			return nil, err
-		}
 	}
 	list := view.Attachments()
 	t.ask(ctx, list, node)
@@ -109,12 +102,6 @@ func (t *tool) claimsByName(ctx context.Context, view *cluster.View, names []typ
 		}
 	}
 	return nil
-}
-
-func (t *tool) readSlices(ctx context.Context, view *cluster.View, node string) error {
-	ofNode := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(resourceapi.ResourceSliceSelectorNodeName, node).String()}
-	err := each(ctx, ofNode, t.api.ResourceV1().ResourceSlices().List, view.Slice)
-	return t.readable("cannot read ResourceSlices: for claims, only devices in the claim status are shown", err)
 }
 
 // readable turns a lack of permission into a warning. It ignores resources that the cluster does not have,

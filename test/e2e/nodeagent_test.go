@@ -207,13 +207,11 @@ func kubectlDevinfo(t *testing.T, a *nodeAgent) {
 	s.running("a")
 	node := onlyNode(t).Name
 	row := "a " + s.name + "/lan net1 pci " + cluster.card + " - - - - " + node
-	fromNode := "a " + s.name + "/from-node net2 pci " + cluster.card + " - - - - " + node
 	for _, ask := range []struct{ args, want []string }{ // want has words with one space between them
-		{[]string{"-n", s.name, "--from-nodes=always"}, []string{row, fromNode}},
-		{[]string{"-n", s.name, "--from-nodes=never"}, []string{row, "net2 ? ? "}},
-		{[]string{"list", "-A", "--node", node, "--from-nodes=never"}, []string{s.name + " " + row}},
+		{[]string{"-n", s.name}, []string{row, "net2 ? ? "}},
+		{[]string{"list", "-A", "--node", node}, []string{s.name + " " + row}},
 		{[]string{"holder", cluster.card, "--node", node, "--no-headers"}, []string{s.name + " " + row}},
-		{[]string{"pod", "a", "-n", s.name}, []string{"net1", "device " + cluster.card, `"pci-address": "` + cluster.card + `"`}},
+		{[]string{"pod", "a", "-n", s.name}, []string{"net1", "device " + cluster.card, "net2", "source node", `"pci-address": "` + cluster.card + `"`}},
 		{[]string{"capture", node}, []string{"sys/bus/pci/devices/" + cluster.card, `"pod": "` + s.name + "/a\",\n" + `"resource": "` + nicResource + "\",\n" + `"device": "` + cluster.card + `"`}},
 	} {
 		out := asKubectl(t, ask.args...)

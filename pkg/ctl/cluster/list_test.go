@@ -69,16 +69,13 @@ var ready = resourceapi.AllocatedDeviceStatus{
 }
 
 // list returns the attachments in these objects.
-func list(pods []corev1.Pod, claims []resourceapi.ResourceClaim, slices []resourceapi.ResourceSlice) []cluster.Network {
+func list(pods []corev1.Pod, claims []resourceapi.ResourceClaim) []cluster.Network {
 	v := new(cluster.View)
 	for n := range pods {
 		v.Pod(&pods[n])
 	}
 	for n := range claims {
 		v.Claim(&claims[n])
-	}
-	for n := range slices {
-		v.Slice(&slices[n])
 	}
 	return v.Attachments()
 }
@@ -92,7 +89,7 @@ func all() []cluster.Network {
 		[]resourceapi.ResourceClaim{
 			claim("shop", "web-net", "web", ready), claim("shop", "web-typo", "web", failed),
 			claim("lab", "of-another-namespace", "web", ready), claim("shop", "of-nobody", "gone", ready),
-		}, nil)
+		})
 }
 
 func TestListCombinesPodsAndClaims(t *testing.T) {
@@ -118,44 +115,10 @@ func TestListCombinesPodsAndClaims(t *testing.T) {
 			got[n].Problem = "any"
 		}
 	}
-	equal(t, "the list", got, want, cmpopts.IgnoreFields(cluster.Network{}, "DeviceInfo"), cmpopts.IgnoreUnexported(cluster.Network{}))
+	equal(t, "the list", got, want, cmpopts.IgnoreFields(cluster.Network{}, "DeviceInfo"))
 }
 
-// The CNI result of sriov-cni does not name the VF, but the node's ResourceSlice does.
-func TestSlicesCompleteResult(t *testing.T) {
-	bare := ready
-	bare.Data = &runtime.RawExtension{Raw: []byte(`{"cniVersion": "1.0.0", "interfaces": [{"name": "net1", "sandbox": "/run/netns/a"}]}`)}
-	told := ready // its result, which is newer than the slice, contains a different device
-	published := func(pool, name, address string, generation int64) resourceapi.ResourceSlice {
-		text := func(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{StringValue: &s} }
-		return resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{
-			Driver: driver, Pool: resourceapi.ResourcePool{Name: pool, Generation: generation},
-			Devices: []resourceapi.Device{{Name: name, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
-				"resource.kubernetes.io/pciBusID": text(address), "devinfo-cni.io/pfPCIBusID": text("0000:3b:00.0"),
-				"devinfo-cni.io/representor": text("eth4"), "devinfo-cni.io/rdmaDevice": text("mlx5_2"),
-			}}},
-		}}
-	}
-	slices := []resourceapi.ResourceSlice{
-		// a device of the same name in a different pool, and a different device
-		published("n2", "cni", "0000:ff:00.1", 9), published("n1", "other", "0000:ff:00.2", 9),
-		// the device itself, in the newest and in an older generation
-		published("n1", "cni", "0000:3b:00.2", 2), published("n1", "cni", "0000:ff:00.3", 1),
-	}
-	for name, device := range map[string]resourceapi.AllocatedDeviceStatus{"0000:3b:00.2": bare, "0000:03:00.6": told} {
-		got := list([]corev1.Pod{pod("shop", "web", "")}, []resourceapi.ResourceClaim{claim("shop", "web-net", "web", device)}, slices)
-		want := []cluster.Network{{
-			Namespace: "shop", Pod: "web", Node: "n1", Network: "sriov-b", Interface: "net1", MAC: "02:00:00:00:00:02", IPs: []string{"10.9.0.2/24"},
-			Device: view.Device{Type: "pci", Device: name, PF: "0000:3b:00.0", Representor: "eth4", RDMA: "mlx5_2"}, Claim: "web-net", Driver: driver,
-		}}
-		if name == "0000:03:00.6" {
-			want[0].PF, want[0].Representor, want[0].RDMA = "", "", ""
-		}
-		equal(t, name, got, want, cmpopts.IgnoreUnexported(cluster.Network{}))
-	}
-}
-
-// The status that cni-dra-driver writes makes the slices unnecessary, also for a claim without a network.
+// cni-dra-driver writes the device into the status, also for a claim without a network.
 func TestClaimStatusNamesDevice(t *testing.T) {
 	said := `"devinfo-cni.io/device": {"type": "pci", "device": "0000:03:00.6", "pf": "0000:03:00.0", "representor": "eth8", "rdma": "mlx5_6"}`
 	attached := ready
@@ -168,21 +131,18 @@ func TestClaimStatusNamesDevice(t *testing.T) {
 	for _, c := range []resourceapi.ResourceClaim{claim("shop", "web-net", "web", attached), bare} {
 		v.Claim(&c)
 	}
-	if drivers := v.Unnamed(); len(drivers) > 0 {
-		t.Errorf("slices of %q are needed", drivers)
-	}
 	want := cluster.Network{Namespace: "shop", Pod: "web", Node: "n1", Driver: driver, Claim: "nodes",
 		Device: view.Device{Type: "pci", Device: "0000:03:00.6", PF: "0000:03:00.0", Representor: "eth8", RDMA: "mlx5_6"}}
 	net := want
 	net.Claim, net.Network, net.Interface, net.MAC, net.IPs = "web-net", "sriov-b", "net1", "02:00:00:00:00:02", []string{"10.9.0.2/24"}
-	equal(t, "by their claims", v.Attachments(), []cluster.Network{want, net}, cmpopts.IgnoreUnexported(cluster.Network{}))
+	equal(t, "by their claims", v.Attachments(), []cluster.Network{want, net})
 }
 
 // The status of a claim does not name the pod that has the network.
 func TestSharedClaimIsAProblem(t *testing.T) {
 	shared := claim("shop", "one", "a", ready)
 	shared.Status.ReservedFor = append(shared.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "b", UID: "uid-b"})
-	got := list([]corev1.Pod{pod("shop", "a", ""), pod("shop", "b", "")}, []resourceapi.ResourceClaim{shared}, nil)
+	got := list([]corev1.Pod{pod("shop", "a", ""), pod("shop", "b", "")}, []resourceapi.ResourceClaim{shared})
 	if len(got) != 2 || got[0].Problem != "claim one is reserved for 2 pods, and only one at a time has its network" || got[1].Problem != got[0].Problem {
 		t.Errorf("%+v", got)
 	}
@@ -192,7 +152,7 @@ func TestEndedPodHasNoAttachments(t *testing.T) {
 	for phase, want := range map[corev1.PodPhase]int{corev1.PodPending: 4, corev1.PodRunning: 4, corev1.PodUnknown: 4, corev1.PodSucceeded: 0, corev1.PodFailed: 0} {
 		p := pod("shop", "dpdk", dpdkStatus)
 		p.Status.Phase = phase
-		if got := list([]corev1.Pod{p}, []resourceapi.ResourceClaim{claim("shop", "net", "dpdk", ready)}, nil); len(got) != want {
+		if got := list([]corev1.Pod{p}, []resourceapi.ResourceClaim{claim("shop", "net", "dpdk", ready)}); len(got) != want {
 			t.Errorf("%s: %+v", phase, got)
 		}
 	}
@@ -240,7 +200,7 @@ func TestClaimsAreNamedInPod(t *testing.T) {
 func TestPodWaitingForNetworksIsListed(t *testing.T) {
 	waits := pod("shop", "web", "")
 	waits.Annotations = map[string]string{"k8s.v1.cni.cncf.io/networks": "sriov"}
-	got := list([]corev1.Pod{waits, pod("shop", "plain", "")}, nil, nil)
+	got := list([]corev1.Pod{waits, pod("shop", "plain", "")}, nil)
 	if len(got) != 1 || got[0].Pod != "web" || got[0].Network != "sriov" || got[0].Problem == "" {
 		t.Errorf("%+v", got)
 	}
@@ -249,10 +209,7 @@ func TestPodWaitingForNetworksIsListed(t *testing.T) {
 // Multus does not record the device of a network without a resourceName, but the node does.
 func TestNodeCompletesDevicesMissingInAPI(t *testing.T) {
 	const status = `[{"name": "mem", "interface": "net1", "dns": {}}, {"name": "lan", "interface": "net2", "dns": {}}]`
-	all := append(list([]corev1.Pod{pod("shop", "memif", status)}, nil, nil), list([]corev1.Pod{pod("shop", "dpdk", dpdkStatus)}, nil, nil)...)
-	if nodes := cluster.Deviceless(all); len(nodes) != 1 || nodes[0] != "n1" {
-		t.Errorf("%q", nodes)
-	}
+	all := append(list([]corev1.Pod{pod("shop", "memif", status)}, nil), list([]corev1.Pod{pod("shop", "dpdk", dpdkStatus)}, nil)...)
 	records := []cluster.Record{
 		{Network: cluster.Network{Namespace: "shop", Pod: "memif", Interface: "net1", Device: view.Device{Type: "pci", Device: "0000:3b:00.2", PF: "0000:3b:00.0"}}, Why: "the file is gone"},
 		{Network: cluster.Network{Namespace: "shop", Pod: "memif", Interface: "net2"}, Why: "corrupt"},

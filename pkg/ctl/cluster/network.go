@@ -5,7 +5,6 @@ package cluster
 
 import (
 	"encoding/json"
-	"maps"
 	"slices"
 	"strings"
 
@@ -32,8 +31,6 @@ type Network struct {
 	FromNode    bool            `json:"fromNode,omitempty"`   // device or problem come from the node's own record
 	NotAsked    bool            `json:"notAsked,omitempty"`   // the API has no device, and the node was not queried or did not answer
 	Problem     string          `json:"problem,omitempty"`    // why information is missing
-
-	published deviceID // device in a ResourceSlice, if the claim status does not describe it
 }
 
 // describe sets the device from device information in JSON.
@@ -60,24 +57,12 @@ func Holders(list []Network, device string) []Network {
 	return found
 }
 
-// Deviceless returns the sorted nodes of attachments without a device in the API. Multus writes device information
-// only for networks with a resourceName.
-func Deviceless(list []Network) []string {
-	nodes := map[string]bool{}
-	for n := range list {
-		if list[n].Deviceless() {
-			nodes[list[n].Node] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(nodes))
-}
-
-// NotAsked marks attachments without a device in the API if their node did not answer. It returns the sorted nodes of
-// the marked attachments.
-func NotAsked(list []Network, answered []string) (nodes []string) {
+// NotAsked marks attachments without a device in the API, except those of the node that answered. It returns the sorted
+// nodes of the marked attachments.
+func NotAsked(list []Network, answered string) (nodes []string) {
 	for n := range list {
 		a := &list[n]
-		if a.NotAsked = a.Deviceless() && !slices.Contains(answered, a.Node); a.NotAsked {
+		if a.NotAsked = a.Deviceless() && a.Node != answered; a.NotAsked {
 			nodes = append(nodes, a.Node)
 		}
 	}
@@ -114,22 +99,6 @@ func (n *Network) Deviceless() bool {
 	return n.Device.Device == "" && n.Claim == "" && n.Problem == "" && n.Node != ""
 }
 
-type deviceID struct{ driver, pool, name string }
-
-type offered struct {
-	view.Device
-	generation int64 // generation of the pool; a higher generation replaces a lower one
-}
-
-func viewOf(d *resourceapi.Device) view.Device {
-	return view.Published(func(name string) string {
-		if value := d.Attributes[resourceapi.QualifiedName(name)].StringValue; value != nil {
-			return *value
-		}
-		return ""
-	})
-}
-
 // byClaim returns the attachments in a claim's status (KEP-4817): devices with networkData, with a configured
 // network, or with identified device data. A device whose network is not attached yet is included with the
 // reason. The caller sets the pod.
@@ -146,7 +115,7 @@ func byClaim(claim *resourceapi.ResourceClaim) (list []Network) {
 func byDevice(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceStatus) Network {
 	a := Network{
 		Namespace: claim.Namespace, Claim: claim.Name, Driver: d.Driver,
-		Network: networkOf(claim, d), published: deviceID{d.Driver, d.Pool, d.Device},
+		Network: networkOf(claim, d),
 	}
 	if data := d.NetworkData; data != nil {
 		a.Interface, a.MAC, a.IPs = data.InterfaceName, data.HardwareAddress, data.IPs
@@ -172,7 +141,7 @@ func (n *Network) identify(data []byte) {
 		return
 	}
 	if result.Device.Device != "" {
-		n.Device, n.published = result.Device, deviceID{}
+		n.Device = result.Device
 		return
 	}
 	if result.CNIVersion == "" {

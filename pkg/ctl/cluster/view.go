@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,13 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A View collects attachments from API objects: pods, then their claims, then the ResourceSlices of a node. It
-// keeps only the shown fields, not the objects.
+// A View collects attachments from API objects: pods, then their claims. It keeps only the shown fields, not the objects.
 type View struct {
-	list    []Network
-	pods    map[types.UID]place
-	claims  []types.NamespacedName // claims of the pods
-	devices map[deviceID]offered
+	list   []Network
+	pods   map[types.UID]place
+	claims []types.NamespacedName // claims of the pods
 }
 
 type place struct{ namespace, pod, node string }
@@ -90,41 +87,10 @@ func (v *View) Claim(claim *resourceapi.ResourceClaim) {
 	}
 }
 
-// Unnamed returns the sorted drivers of claims whose status does not describe the device. The ResourceSlices
-// of the node describe it.
-func (v *View) Unnamed() []string {
-	drivers := map[string]bool{}
-	for n := range v.list {
-		if v.list[n].published != (deviceID{}) {
-			drivers[v.list[n].Driver] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(drivers))
-}
-
-// Slice adds the devices of a ResourceSlice.
-func (v *View) Slice(s *resourceapi.ResourceSlice) {
-	if v.devices == nil {
-		v.devices = map[deviceID]offered{}
-	}
-	for n := range s.Spec.Devices {
-		id := deviceID{s.Spec.Driver, s.Spec.Pool.Name, s.Spec.Devices[n].Name}
-		if s.Spec.Pool.Generation >= v.devices[id].generation {
-			v.devices[id] = offered{viewOf(&s.Spec.Devices[n]), s.Spec.Pool.Generation}
-		}
-	}
-}
-
 // Attachments returns the attachments of the pods, ordered by namespace, pod and interface.
 func (v *View) Attachments() []Network {
 	if len(v.list) == 0 {
 		return []Network{} // [] in JSON, not null
-	}
-	for n := range v.list {
-		a := &v.list[n]
-		if published, known := v.devices[a.published]; known {
-			a.Device = a.Or(published.Device)
-		}
 	}
 	slices.SortStableFunc(v.list, func(a, b Network) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod),
