@@ -25,10 +25,8 @@ const doctorHelp = `Examines the whole node. For each problem it prints one line
   leftovers    a free VF has no VLAN, trust or MAC address of an earlier pod
   addresses    no two VFs have the same MAC, except in the bond of a pod
   drivers      each VF and vDPA device has a driver
-  plugin       the devinfo plugin is installed, of this program's build, and as
-               devinfo-agent put it there
-  settings     the node settings can be used, are as devinfo-agent put them there, and it
-               does not refuse newer ones
+  plugin       the devinfo plugin is installed, and is of this program's build
+  settings     the node settings can be used
   networks     the network configurations with devinfo on this node are right: order,
                versions, capabilities
   directories  the directories of CNI, CDI and the plugin exist, and ADD can write to its own
@@ -44,7 +42,6 @@ func (t *tool) placeFlags(cmd *cobra.Command, p *doctor.Paths) {
 	p.AgentDir = "/var/run/devinfo-agent"
 	t.cniPathFlag(cmd)
 	cmd.Flags().StringVar(&p.ConfDir, "cni-conf-dir", "", "`directory` of CNI's network configurations (default /etc/cni/net.d, or the directory of K3s, OpenShift or MicroK8s)")
-	cmd.Flags().StringVar(&p.Agent, "agent-address", "127.0.0.1:9810", "`host:port` of devinfo-agent's /healthz, which reports settings that the agent refuses")
 	cmd.Flags().StringVar(&p.NRISocket, "nri-socket", "/var/run/nri/nri.sock", "NRI `socket` of the container runtime")
 	cmd.Flags().StringVar(&p.PodResources, "pod-resources", "/var/lib/kubelet/pod-resources/kubelet.sock", "`socket` of the kubelet's pod resources API")
 	cmd.Flags().StringVar(&p.SRIOVLocks, "sriov-locks", journal.SRIOVLocks, "`directory` of sriov-cni's locks")
@@ -73,7 +70,7 @@ func doctorCommand(t *tool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			f.NodeFile, f.NodeConfig, f.Asking = t.nodeProblem, t.settingsPath(), h.build
+			f.NodeFile, f.Asking = t.nodeProblem, h.build
 			return t.diagnose(f)
 		},
 	}
@@ -101,7 +98,7 @@ func (t *tool) diagnose(f *doctor.Evidence) error {
 // live returns the live facts of this node or of the capture.
 func (t *tool) live(ctx context.Context, h *host, paths doctor.Paths) (*doctor.Live, error) {
 	if h.file == nil {
-		paths.Settings, paths.PluginDirs, paths.NodeConfig = h.Settings, filepath.SplitList(t.pluginDirs()), t.settingsPath()
+		paths.Settings, paths.PluginDirs = h.Settings, filepath.SplitList(t.pluginDirs())
 		paths.InPod = t.inPod && t.hostRoot == ""
 		if paths.ConfDir == "" {
 			_, paths.ConfDir = doctor.UsualDirs("")

@@ -137,19 +137,6 @@ func (f file) remove() error {
 
 func checksum(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }
 
-// Intact reports whether a file matches the checksum in its mark. An unmarked file is intact.
-func Intact(path string) (bool, error) {
-	sum := file(path).agentMark().sum()
-	if sum == "" {
-		return true, nil
-	}
-	has, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return checksum(has) == sum, err
-}
-
 // denied adds a remedy to the permission error that root gets in a directory of another user, such as
 // Kubespray's /opt/cni/bin, if it lacks CAP_DAC_OVERRIDE. The new error does not match fs.ErrPermission,
 // because callers would add a less specific hint to such an error.

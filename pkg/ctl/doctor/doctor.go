@@ -49,7 +49,6 @@ type Evidence struct {
 	VFs         []VF
 	VDPAs       []*hostdev.Device
 	NodeFile    string       // why the node settings cannot be used; "" = they can
-	NodeConfig  string       // path of the node settings
 	CDIDir      string       // directory of CDI specs in the node settings
 	DRA         bool         // cni-dra-driver has a state directory here
 	Asking      build.Info   // build of this program; the plugin should have the same

@@ -143,9 +143,6 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 			[]string{"error addresses 0000:03:00.2 and 0000:03:00.3 have the same MAC, 02:00:00:00:00:01"}},
 		"no driver": {doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2", Known: true}}, VDPAs: []*hostdev.Device{{Ref: hostdev.Ref{VDPA: "vdpa0"}}}},
 			[]string{"warning drivers 0000:03:00.2: the VF has no driver", "warning drivers vdpa0: the vDPA device has no driver"}},
-		"modules": {doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2", Driver: "mlx5_core", Known: true}}, Live: live(func(l *doctor.Live) {
-			l.Modules = map[string]bool{"mlx5_ib": false, "vfio_pci": false}
-		})}, []string{"info drivers the module mlx5_ib is not loaded: VFs of mlx5_core have no RDMA device", "info drivers the module vfio_pci is not loaded: no VF can be given to DPDK or a VM"}},
 		"PFs out of sight": {doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2", Driver: "iavf"}}},
 			[]string{"unknown leftovers the PFs do not report the settings of their VFs", "unknown addresses the PFs do not report the settings of their VFs"}},
 		"no plugin": {doctor.Evidence{Live: live(func(l *doctor.Live) { l.Plugins = nil })},
@@ -155,9 +152,6 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 		})}, []string{"error plugin /opt/cni/bin/devinfo: exec format error"}},
 		"other plugin": {doctor.Evidence{Asking: build.Info{Version: "v0.2.0", Revision: "fedcba9876543210", Dirty: true}},
 			[]string{"warning plugin /opt/cni/bin/devinfo is unknown version, commit 0123456789ab, and this program is v0.2.0, commit fedcba987654 (dirty)"}},
-		"altered": {doctor.Evidence{NodeConfig: "/etc/cni/devinfo/node.json", Live: live(func(l *doctor.Live) {
-			l.Altered = []string{"/etc/cni/devinfo/node.json", "/opt/cni/bin/devinfo"}
-		})}, []string{"warning plugin /opt/cni/bin/devinfo was changed after devinfo-agent installed it", "warning settings /etc/cni/devinfo/node.json was changed after devinfo-agent installed it"}},
 		"node settings": {doctor.Evidence{NodeFile: "node settings /etc/x: logLevel: \"loud\""}, []string{`error settings node settings /etc/x: logLevel: "loud"`}},
 		"network": {doctor.Evidence{Live: live(func(l *doctor.Live) {
 			l.Networks = []doctor.Config{network(`"deviceInfoFile": "auto", "strict": 5, "strct": true`)}

@@ -4,16 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	"golang.org/x/sys/unix"
@@ -36,8 +33,6 @@ type Paths struct {
 	AgentDir     string // directory of devinfo-agent, on a file system that is created at boot
 	PodResources string // the kubelet's socket
 	SRIOVLocks   string // directory of sriov-cni's locks
-	NodeConfig   string // file with Settings
-	Agent        string // host:port of devinfo-agent's /healthz; "" = do not query it
 	InPod        bool   // this process runs in devinfo-agent's pod, which does not mount all of these paths
 }
 
@@ -47,7 +42,7 @@ const MountMore = "agent.doctor=true of the chart, or the kustomize component do
 // Gather collects the live facts of this node. Live.Notes lists the facts that it cannot read. It runs the
 // configured plugins with VERSION, which changes nothing (CNI specification 1.1.0).
 func Gather(ctx context.Context, p Paths, gone func(netns string) (bool, error)) *Live {
-	l := &Live{PluginDirs: p.PluginDirs, Missing: map[string]string{}, Plugins: map[string]Plugin{}, Modules: map[string]bool{}}
+	l := &Live{PluginDirs: p.PluginDirs, Missing: map[string]string{}, Plugins: map[string]Plugin{}}
 	s := p.Settings
 	for _, dir := range append([]string{p.ConfDir, s.CDIDir}, p.PluginDirs...) {
 		if p.InPod && dir == p.ConfDir && !exists(dir) {
@@ -67,12 +62,7 @@ func Gather(ctx context.Context, p Paths, gone func(netns string) (bool, error))
 	}
 	l.NFS = errors.Is(safefile.Lockable(s.StateDir, syscall.Statfs), safefile.ErrNFS)
 	l.ask(ctx, append([]string{validate.Plugin}, l.networks(p.ConfDir)...))
-	l.altered(p.NodeConfig, l.Plugins[validate.Plugin].Path)
 	l.Agent, l.NRI = exists(p.AgentDir), exists(p.NRISocket)
-	// A built-in module without parameters has no directory in /sys/module (param_sysfs_builtin in kernel/params.c), but its driver has one.
-	for m, driver := range map[string]string{"vfio_pci": "pci/drivers/vfio-pci", "vhost_vdpa": "vdpa/drivers/vhost_vdpa", "mlx5_ib": "auxiliary/drivers/mlx5_ib.rdma"} {
-		l.Modules[m] = exists(filepath.Join(s.Sysfs, "module", m)) || exists(filepath.Join(s.Sysfs, "bus", driver))
-	}
 	var err error
 	if l.Locks, err = journal.ReadSRIOVLocks(os.DirFS(p.SRIOVLocks), gone); err != nil {
 		l.note("run as root", "sriov-cni's locks in "+p.SRIOVLocks+": "+errorText(err))
@@ -88,40 +78,12 @@ func Gather(ctx context.Context, p Paths, gone func(netns string) (bool, error))
 			l.Gate = gate
 		}
 	}
-	if l.Agent && p.Agent != "" {
-		l.health(ctx, p.Agent)
-	}
 	if p.InPod && !exists(p.PodResources) {
 		l.note(MountMore, "devices of pods: "+p.PodResources+" is not mounted here")
 	} else {
 		l.devices(ctx, p.PodResources)
 	}
 	return l
-}
-
-// health reads in devinfo-agent's /healthz why the agent refuses or ignores settings, which are not visible here.
-func (l *Live) health(ctx context.Context, address string) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/healthz", nil)
-	var answer *http.Response
-	if err == nil {
-		answer, err = http.DefaultClient.Do(request)
-	}
-	if err != nil {
-		l.note("check that devinfo-agent runs, or give the address of its /healthz with --agent-address", "cannot ask devinfo-agent whether it accepts the node settings: "+err.Error())
-		return
-	}
-	defer answer.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(answer.Body, 64<<10)) // a truncated answer suffices
-	for line := range strings.Lines(string(text)) {
-		if why, failed := strings.CutPrefix(line, "[-] settings: "); failed {
-			l.Refused = strings.TrimSpace(why)
-		}
-		if why, failed := strings.CutPrefix(line, "[-] settings-dir: "); failed {
-			l.Ignored = strings.TrimSpace(why)
-		}
-	}
 }
 
 // ask runs plugins with VERSION, all in parallel, so that a plugin that hangs does not use up the time of the
@@ -216,20 +178,6 @@ func (l *Live) networks(dir string) (types []string) {
 		}
 	}
 	return types
-}
-
-// altered records which files were changed or removed after devinfo-agent had installed them.
-func (l *Live) altered(paths ...string) {
-	for _, path := range paths {
-		if path == "" {
-			continue
-		}
-		if intact, err := install.Intact(path); err != nil {
-			l.note("run as root", path+": "+errorText(err))
-		} else if !intact {
-			l.Altered = append(l.Altered, path)
-		}
-	}
 }
 
 // Executable runs a plugin to get its CNI versions and its build.

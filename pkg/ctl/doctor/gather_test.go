@@ -3,8 +3,6 @@ package doctor_test
 import (
 	"context"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -40,7 +38,7 @@ func paths(t *testing.T) (doctor.Paths, string) {
 	p := doctor.Paths{
 		PluginDirs: []string{filepath.Join(dir, "bin")}, ConfDir: filepath.Join(dir, "net.d"),
 		NRISocket: filepath.Join(dir, "nri.sock"), PodResources: filepath.Join(dir, "kubelet.sock"), SRIOVLocks: filepath.Join(dir, "pci"),
-		Settings: config.Node{CDIDir: filepath.Join(dir, "cdi"), Sysfs: filepath.Join(dir, "sys")}, NodeConfig: filepath.Join(dir, "node.json"), AgentDir: filepath.Join(dir, "agent"),
+		Settings: config.Node{CDIDir: filepath.Join(dir, "cdi"), Sysfs: filepath.Join(dir, "sys")}, AgentDir: filepath.Join(dir, "agent"),
 	}
 	return p, dir
 }
@@ -68,7 +66,6 @@ func TestGatherCollectsLiveFacts(t *testing.T) {
 	write(t, filepath.Join(dir, "pci/0000:03:00.3"), "/run/netns/b", 0o600)
 	write(t, p.NRISocket, "", 0o600)
 	write(t, filepath.Join(p.AgentDir, "lock"), "", 0o600)
-	write(t, filepath.Join(dir, "sys/module/vhost_vdpa/refcnt"), "0", 0o600)
 
 	l := doctor.Gather(t.Context(), p, func(netns string) (bool, error) { return netns == "/run/netns/b", nil })
 	l.VFs, l.Spoilt = nil, nil // of the machine that runs the test
@@ -79,7 +76,7 @@ func TestGatherCollectsLiveFacts(t *testing.T) {
 		Plugins: map[string]doctor.Plugin{
 			"devinfo": {Path: filepath.Join(dir, "bin/devinfo"), CNIVersions: versions}, "sriov": {Path: filepath.Join(dir, "bin/sriov"), CNIVersions: versions},
 		},
-		PluginDirs: p.PluginDirs, NRI: true, Agent: true, Modules: map[string]bool{"vhost_vdpa": true, "vfio_pci": false, "mlx5_ib": false}, Missing: map[string]string{p.Settings.CDIDir: "no such file or directory"},
+		PluginDirs: p.PluginDirs, NRI: true, Agent: true, Missing: map[string]string{p.Settings.CDIDir: "no such file or directory"},
 		Networks: []doctor.Config{{
 			Path: filepath.Join(dir, "net.d/10.conflist"), Text: []byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"sriov"},{"strict":true,"type":"devinfo"}]}`),
 		}},
@@ -171,22 +168,6 @@ func TestUsualDirsIncludeThoseOfDistributions(t *testing.T) {
 	}
 }
 
-func TestPluginIsComparedWithInstalledChecksum(t *testing.T) {
-	const sum = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" // of "abc"
-	for text, altered := range map[string]bool{"abc": false, "abd": true, "": true} {
-		p, dir := paths(t)
-		for name, content := range map[string]string{"node.json": text, ".node.json.sha256": sum + "  node.json\n"} {
-			if content != "" { // "" = the program was removed
-				write(t, filepath.Join(dir, name), content, 0o644)
-			}
-		}
-		l := doctor.Gather(t.Context(), p, func(string) (bool, error) { return false, nil })
-		if got := len(l.Altered) == 1 && l.Altered[0] == p.NodeConfig; got != altered || len(l.Altered) > 1 {
-			t.Errorf("%q: altered are %q", text, l.Altered)
-		}
-	}
-}
-
 // A healthy node without agent.doctor=true gets no warnings.
 func TestInPodUnmountedDirectoriesAreUnknown(t *testing.T) {
 	p, dir := paths(t)
@@ -212,45 +193,5 @@ func TestInPodUnmountedDirectoriesAreUnknown(t *testing.T) {
 				t.Errorf("in the pod %t: %+v", inPod, got[check])
 			}
 		}
-	}
-}
-
-// The agent keeps the previous valid node.json if it rejects the new settings.
-func TestRejectedAgentSettingsAreAnError(t *testing.T) {
-	p, _ := paths(t)
-	write(t, filepath.Join(p.AgentDir, "lock"), "", 0o600)
-	health := "[+] plugin\n[-] settings: /settings/default.json: logLevl: the key is not known\n"
-	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/healthz" {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = w.Write([]byte(health))
-		}
-	}))
-	defer agent.Close()
-	settings := func(address string) (text string, notes []doctor.Note) {
-		p.Agent = address
-		l := doctor.Gather(t.Context(), p, nil)
-		for _, a := range doctor.Diagnose(&doctor.Evidence{Live: l}) {
-			if a.Check == "settings" {
-				text += string(a.Level) + ": " + a.Text
-			}
-		}
-		return text, slices.DeleteFunc(l.Notes, func(n doctor.Note) bool { return !strings.Contains(n.Text, "devinfo-agent") })
-	}
-	address := strings.TrimPrefix(agent.URL, "http://")
-	if got, _ := settings(address); got != "error: devinfo-agent keeps the former settings: /settings/default.json: logLevl: the key is not known" {
-		t.Error(got)
-	}
-	health = "[+] plugin\n[+] settings\n"
-	if got, notes := settings(address); got != "ok: the node settings can be used" || len(notes) > 0 {
-		t.Error(got, notes)
-	}
-	health = "[-] settings-dir: /settings has no settings for this node, only defaults.json\n[+] settings\n"
-	if got, _ := settings(address); got != "warning: /settings has no settings for this node, only defaults.json" {
-		t.Error(got)
-	}
-	agent.Close()
-	if got, notes := settings(address); got != "ok: the node settings can be used" || len(notes) != 1 {
-		t.Error(got, notes)
 	}
 }

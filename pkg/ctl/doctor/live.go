@@ -21,7 +21,6 @@ type Live struct {
 	Plugins    map[string]Plugin    `json:"plugins,omitempty"` // CNI plugins by type: the configured ones and devinfo
 	PluginDirs []string             `json:"pluginDirs,omitempty"`
 	Networks   []Config             `json:"networks,omitempty"`   // configurations that contain devinfo
-	Modules    map[string]bool      `json:"modules,omitempty"`    // kernel modules, and whether each is loaded or built in
 	NRI        bool                 `json:"nri,omitempty"`        // the NRI socket exists
 	Agent      bool                 `json:"agent,omitempty"`      // devinfo-agent has run since the node booted
 	ReadOnly   []string             `json:"readOnly,omitempty"`   // directories of the plugin on a read-only file system
@@ -30,9 +29,6 @@ type Live struct {
 	Unmounted  string               `json:"unmounted,omitempty"`  // directory of the network configurations, if the agent's pod does not mount it
 	Gate       string               `json:"gate,omitempty"`       // path of cni-dra-gate, if the records of its driver are not visible in the agent's pod
 	DriverAway bool                 `json:"driverAway,omitempty"` // see [node.Node.DriverAway]
-	Refused    string               `json:"refused,omitempty"`    // why devinfo-agent refuses the node settings
-	Ignored    string               `json:"ignored,omitempty"`    // why devinfo-agent ignores files with node settings
-	Altered    []string             `json:"altered,omitempty"`    // paths of files that were changed after devinfo-agent had installed them
 	Notes      []Note               `json:"notes,omitempty"`
 }
 

@@ -20,31 +20,13 @@ func plugin(f *Evidence, list *findings) {
 		list.add(Error, p.Path+": "+p.Problem, install)
 	case !p.Build.Same(f.Asking):
 		list.add(Warning, fmt.Sprintf("%s is %s, and this program is %s", p.Path, p.Build, f.Asking), install+", so that both have the same version")
-	default:
-		list.altered(f, p.Path)
 	}
 }
 
-// altered adds a warning if the file was changed or removed after devinfo-agent installed it.
-func (f *findings) altered(e *Evidence, path string) {
-	if e.Live != nil && slices.Contains(e.Live.Altered, path) {
-		f.add(Warning, path+" was changed after devinfo-agent installed it", "check that devinfo-agent runs on this node, which restores the file; its /healthz shows why it cannot")
-	}
-}
-
-// settings reports node settings that cannot be used, and settings that devinfo-agent refuses or ignores. Every ADD
-// needs valid node settings.
+// settings reports node settings that cannot be used. Every ADD needs valid node settings.
 func settings(f *Evidence, list *findings) {
-	if f.NodeFile == "" {
-		list.altered(f, f.NodeConfig)
-	} else {
+	if f.NodeFile != "" {
 		list.add(Error, f.NodeFile, "correct the file, because every ADD fails")
-	}
-	if f.Live != nil && f.Live.Refused != "" {
-		list.add(Error, "devinfo-agent keeps the former settings: "+f.Live.Refused, "correct the agent's ConfigMap; devinfoctl validate lists its errors")
-	}
-	if f.Live != nil && f.Live.Ignored != "" {
-		list.add(Warning, f.Live.Ignored, "correct the name in the agent's ConfigMap")
 	}
 }
 

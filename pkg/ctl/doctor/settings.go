@@ -129,28 +129,10 @@ func drivers(f *Evidence, list *findings) {
 				"echo 1 > /sys/bus/pci/devices/%s/sriov_drivers_autoprobe; echo %s > /sys/bus/pci/drivers_probe; for DPDK bind vfio-pci", v.PF, v.Address))
 		}
 	}
-	// drivers/infiniband/hw/mlx5/main.c makes the RDMA devices, drivers/vfio/pci/vfio_pci.c gives VFs to user space.
-	if there, known := f.module("mlx5_ib"); known && !there && slices.ContainsFunc(f.VFs, func(v VF) bool { return v.Driver == "mlx5_core" }) {
-		list.add(Info, "the module mlx5_ib is not loaded: VFs of mlx5_core have no RDMA device", "modprobe mlx5_ib, if pods need RDMA")
-	}
-	if there, known := f.module("vfio_pci"); known && !there && len(f.VFs) > 0 {
-		list.add(Info, "the module vfio_pci is not loaded: no VF can be given to DPDK or a VM", "modprobe vfio_pci, if pods need that")
-	}
 	for _, v := range f.VDPAs {
 		if v.Driver == "" {
-			remedy := "modprobe vhost_vdpa for VMs and DPDK, virtio_vdpa for an interface"
-			if there, _ := f.module("vhost_vdpa"); there {
-				remedy = "vhost_vdpa is loaded: echo " + v.VDPA + " > /sys/bus/vdpa/drivers/vhost_vdpa/bind; or modprobe virtio_vdpa for an interface"
-			}
-			list.add(Warning, v.VDPA+": the vDPA device has no driver", remedy)
+			list.add(Warning, v.VDPA+": the vDPA device has no driver", "modprobe vhost_vdpa for VMs and DPDK, virtio_vdpa for an interface; "+
+				"if vhost_vdpa is loaded: echo "+v.VDPA+" > /sys/bus/vdpa/drivers/vhost_vdpa/bind")
 		}
 	}
-}
-
-// module reports whether a kernel module is loaded or built in.
-func (e *Evidence) module(name string) (there, known bool) {
-	if e.Live != nil {
-		there, known = e.Live.Modules[name]
-	}
-	return there, known
 }
