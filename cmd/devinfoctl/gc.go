@@ -3,34 +3,28 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/core/cleanup"
 	"devinfo-cni.io/pkg/core/clierr"
-	"devinfo-cni.io/pkg/core/failure"
-	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/ctl/doctor"
-	"devinfo-cni.io/pkg/ctl/node"
 )
 
 const gcHelp = `Removes stale attachments: the network namespace no longer exists, or the attachment is from an
 earlier boot. Like the plugin's GC, it runs the delegates' DEL in reverse order, and removes the
 device-info file, the CDI spec and the journal entry. If a step fails, gc continues with the next
 one and keeps the entry. Then it sweeps files of killed plugins that no attachment owns, such as
-temporary files.
+temporary files. devinfo-agent does the same every few minutes.
 
 Run it on the node itself, because network namespaces of the node may be invisible in a container
 and would count as missing. gc skips attachments whose network namespace exists, even if ADD is
-incomplete, and entries that cannot be read. It shows files in the device-info directory that no
-attachment owns, and keeps them, because other plugins write to that directory too.
+incomplete. It keeps entries that cannot be read or judged, and shows them with --dry-run.
 
 Container runtimes that call GC (CNI 1.1.0) do the same by themselves.
 
@@ -87,29 +81,39 @@ func (t *tool) pluginDirs() string {
 }
 
 func (t *tool) gc(ctx context.Context, h *host, remove bool) error {
-	g, err := h.Garbage()
+	found, err := h.Garbage()
 	if err != nil {
 		return err
 	}
-	failed := false
+	var done cleanup.Garbage
 	if remove {
-		failed = t.collect(ctx, h, g.Stale)
+		c := cleanup.New(h.Settings, h.Finder.Sys, h.BootID, slog.New(slog.NewTextHandler(t.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+		c.CNIPath = t.pluginDirs()
+		done, err = c.CollectStale(ctx, true, func(context.Context) {})
+		err = cmp.Or(err, ctx.Err())
 	}
-	if err := t.print(g, func(w io.Writer) { garbageTable(w, g) }); err != nil {
-		return err
-	}
-	return collected(failed, remove, len(g.Stale))
-}
-
-// collected returns the error of a gc that has printed its findings.
-func collected(failed, remove bool, found int) error {
+	printed := t.print(found, func(w io.Writer) {
+		for _, a := range found.Stale {
+			fmt.Fprintln(w, printable(a.Short()+": "+a.Why))
+		}
+		if remove {
+			fmt.Fprintf(w, "removed %s and %s\n", doctor.Count(done.Collected, "attachment"), doctor.Count(done.Swept, "leftover file"))
+			return
+		}
+		for _, a := range found.Kept {
+			fmt.Fprintln(w, printable(a.Short()+": kept: "+a.Why))
+		}
+		if len(found.Stale) == 0 {
+			fmt.Fprintln(w, "nothing to remove")
+		}
+	})
 	switch {
-	case failed:
-		return clierr.For(errors.New("gc: not everything could be removed"), "fix the errors above, and run it again")
-	case !remove && found > 0:
+	case err != nil:
+		return clierr.For(fmt.Errorf("gc: %w", err), "fix the errors, and run it again")
+	case printed == nil && !remove && len(found.Stale) > 0:
 		return clierr.ErrFound
 	}
-	return nil
+	return printed
 }
 
 func (t *tool) endLeases(h *host, uid string, remove bool) error {
@@ -117,95 +121,26 @@ func (t *tool) endLeases(h *host, uid string, remove bool) error {
 	if err != nil {
 		return err
 	}
-	failed := false
-	for n := range list {
-		if remove && h.EndLeases(&list[n]) != nil {
-			failed = true
-		}
-	}
-	if err := t.print(map[string]any{"claims": list}, func(w io.Writer) { leasesTable(w, uid, list) }); err != nil {
-		return err
-	}
-	return collected(failed, remove, len(list))
-}
-
-func leasesTable(w io.Writer, uid string, list []node.ClaimLeases) {
-	if len(list) == 0 {
-		fmt.Fprintf(w, "claim %s has no leases\n", printable(uid))
-	}
-	for _, l := range list {
-		ended, removed := "would end", "would remove"
-		switch {
-		case l.Ended:
-			ended, removed = "ended", "removed"
-		case l.Error != "":
-			ended, removed = "may be left", "not removed"
-		}
-		fmt.Fprintf(w, "claim %s\n", printable(cmp.Or(l.Claim, uid)))
-		for _, d := range l.Devices {
-			fmt.Fprintf(w, "  %s: lease of %s\n", ended, printable(d))
-		}
-		fmt.Fprintf(w, "  %s: %s\n", removed, printable(l.Record))
-		say(w, "  ", "error", l.Error)
-	}
-}
-
-// collect removes stale attachments and records each result. It checks each attachment again first, because a
-// runtime may have added it again. Finally it removes leftover files of killed calls of the plugin.
-func (t *tool) collect(ctx context.Context, h *host, stale []node.Stale) (failed bool) {
-	log := slog.New(slog.NewTextHandler(t.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	c := cleanup.New(h.Settings, h.Finder.Sys, h.BootID, log)
-	c.CNIPath = t.pluginDirs()
-	for n := range stale {
-		o := &stale[n]
-		err := ctx.Err()
-		if err == nil {
-			err = h.Collect(o, func(e *journal.Entry) (bool, error) {
-				done, err := c.Collect(e.Key, e, nil)
-				return done, failure.Translate(err)
-			})
-		}
-		if err != nil {
-			o.Error, failed = err.Error(), true
-		}
-		o.Left = slices.DeleteFunc(slices.Clone(o.Files), func(f string) bool { return !h.FileThere(f) })
-	}
-	if err := c.Sweep(func() {}); err != nil {
-		t.warn("sweep: %v", failure.Translate(err))
-		failed = true
-	}
-	return failed
-}
-
-func garbageTable(w io.Writer, g *node.Garbage) {
-	for _, o := range g.Stale {
-		made, file, left := "would remove", "would remove", "not removed"
-		switch {
-		case o.Removed:
-			made, file = "removed", "removed"
-		case o.Error != "":
-			made, file = "may be left", "removed"
-		}
-		fmt.Fprintf(w, "%s: %s\n", printable(o.Title), printable(o.Why))
-		for _, d := range o.Delegates {
-			fmt.Fprintf(w, "  %s: results of delegate %s\n", made, printable(d))
-		}
-		for _, f := range o.Files {
-			verb := file
-			if slices.Contains(o.Left, f) {
-				verb = left
+	ends := "would end"
+	if remove {
+		ends = "ended"
+		for n := range list {
+			if err = h.EndLeases(&list[n]); err != nil {
+				list = list[:n]
+				break
 			}
-			fmt.Fprintf(w, "  %s: %s\n", verb, printable(f))
 		}
-		say(w, "  ", "error", o.Error)
 	}
-	if len(g.Stale) == 0 {
-		fmt.Fprintln(w, "nothing to remove")
+	printed := t.print(map[string]any{"claims": list}, func(w io.Writer) {
+		for _, l := range list {
+			fmt.Fprintln(w, printable("claim "+cmp.Or(l.Claim, uid)+": "+ends+" the leases of "+strings.Join(l.Devices, ", ")))
+		}
+		if len(list) == 0 && err == nil {
+			fmt.Fprintf(w, "claim %s has no leases\n", printable(uid))
+		}
+	})
+	if err == nil && printed == nil && !remove && len(list) > 0 {
+		return clierr.ErrFound
 	}
-	for _, o := range g.Skipped {
-		fmt.Fprintf(w, "%s: kept: %s\n", printable(o.Title), printable(o.Why))
-	}
-	for _, path := range g.Unowned {
-		fmt.Fprintf(w, "%s: kept: no attachment owns it; another plugin may use it\n", printable(path))
-	}
+	return cmp.Or(err, printed)
 }

@@ -1,80 +1,32 @@
 package node
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 
 	"devinfo-cni.io/pkg/core/check"
 	"devinfo-cni.io/pkg/core/config/attachment"
 	"devinfo-cni.io/pkg/core/journal"
 )
 
-// Garbage contains the stale attachments of a node and their leftovers.
+// Garbage contains the stale attachments of a node.
 type Garbage struct {
-	Stale   []Stale  `json:"stale"`
-	Skipped []Stale  `json:"skipped,omitempty"` // possibly stale, but must stay
-	Unowned []string `json:"unowned,omitempty"` // device-info files that no attachment owns
-}
-
-// Stale is a stale attachment and its leftovers.
-type Stale struct {
-	Attachment string   `json:"attachment"`
-	Why        string   `json:"why"`
-	Delegates  []string `json:"delegates,omitempty"` // delegates, in the order of their DELs
-	Files      []string `json:"files,omitempty"`
-	Removed    bool     `json:"removed,omitempty"`
-	Error      string   `json:"error,omitempty"`
-	Left       []string `json:"left,omitempty"` // files that --yes could not remove
-
-	Title string `json:"-"` // the attachment, for people
-	of    Attachment
+	Stale []Attachment `json:"stale"`
+	Kept  []Attachment `json:"kept,omitempty"` // perhaps stale, but they cannot be read or judged
 }
 
 func (n *Node) Garbage() (*Garbage, error) {
 	list, err := n.journaled()
-	if err != nil {
-		return nil, err
-	}
-	g := &Garbage{Stale: []Stale{}}
+	g := &Garbage{Stale: []Attachment{}}
 	for _, a := range list {
-		o := Stale{Title: a.Short(), Attachment: a.String(), Why: a.Why, of: a}
 		switch a.State {
 		case check.Stale:
-			o.Delegates = check.Delegates(a.entry)
-			slices.Reverse(o.Delegates)
-			o.Files = n.filesOf(a)
-			g.Stale = append(g.Stale, o)
-		case check.Corrupt:
-			o.Why += "; the attachment may still be in use, so this command keeps it; its DEL or the runtime's GC removes it"
-			g.Skipped = append(g.Skipped, o)
-		case check.Unknown, check.Newer:
-			g.Skipped = append(g.Skipped, o)
+			g.Stale = append(g.Stale, a)
+		case check.Corrupt, check.Unknown, check.Newer:
+			g.Kept = append(g.Kept, a)
 		}
 	}
-	claimed, err := n.claimed()
-	if err != nil {
-		return nil, err
-	}
-	g.Unowned, err = n.Unowned(append(list, claimed...))
 	return g, err
-}
-
-// filesOf returns the existing files that the plugin would remove.
-func (n *Node) filesOf(a Attachment) (files []string) {
-	e := a.entry
-	add := func(kind journal.Kind, name, path string) {
-		if name == "" || !n.FileThere(path) {
-			return
-		}
-		if owner, err := n.journal.Owner(kind, name); err == nil && (owner == nil || *owner == a.Key) {
-			files = append(files, path)
-		}
-	}
-	add(journal.OfFile, e.File, e.Path())
-	add(journal.OfSpec, e.CDI.File, filepath.Join(e.CDI.Dir, e.CDI.File))
-	return append(files, a.Key.Path(n.Settings.StateDir))
 }
 
 // Unowned returns the node's device-info files that belong to none of the attachments in the list, which must
@@ -106,18 +58,4 @@ func (n *Node) Unowned(list []Attachment) (paths []string, err error) {
 		}
 	}
 	return paths, nil
-}
-
-// Collect removes a stale attachment. remove must make the plugin delete the journal entry. Collect returns an
-// error if the attachment was added again.
-func (n *Node) Collect(o *Stale, remove func(*journal.Entry) (done bool, err error)) error {
-	done, err := remove(o.of.entry)
-	if err != nil {
-		return err
-	}
-	if now, err := n.journal.Get(o.of.Key); err == nil && now != nil && !done {
-		return errors.New("not collected, because the attachment was added again")
-	}
-	o.Removed = true
-	return nil
 }

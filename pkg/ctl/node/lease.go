@@ -77,8 +77,6 @@ type ClaimLeases struct {
 	Record  string   `json:"record"`            // path of the record
 	Claim   string   `json:"claim,omitempty"`   // namespace/name; "" = unknown
 	Devices []string `json:"devices,omitempty"` // names with their kind of lease, for messages
-	Ended   bool     `json:"ended,omitempty"`
-	Error   string   `json:"error,omitempty"`
 
 	UID    string         `json:"-"`
 	Has    []string       `json:"-"` // devices with an exclusive lease
@@ -163,11 +161,7 @@ func (n *Node) LeasesOf(uid string) ([]ClaimLeases, error) {
 
 // EndLeases ends the leases of a claim, unless cni-dra-driver has recorded it since.
 func (n *Node) EndLeases(l *ClaimLeases) error {
-	err := n.journal.ReleaseIf(l.key, func() error { return n.unrecorded(l.UID) })
-	if l.Ended = err == nil; err != nil {
-		l.Error = err.Error()
-	}
-	return err
+	return n.journal.ReleaseIf(l.key, func() error { return n.unrecorded(l.UID) })
 }
 
 // SeesDriver reports whether this process can see the records of cni-dra-driver. The pod of devinfo-agent cannot,

@@ -1,6 +1,5 @@
 // Package node reads the state of a node, running or captured: the attachments in the plugin's journal and in
-// cni-dra-driver's records, their present states, and leftovers of stale attachments. Only [Node.Collect] and
-// [Node.EndLeases] write. Packages above format the output.
+// cni-dra-driver's records, and their present states. Only [Node.EndLeases] writes. Packages above format the output.
 package node
 
 import (
