@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 
 	"devinfo-cni.io/pkg/core/check"
 	"devinfo-cni.io/pkg/core/clierr"
-	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/node"
 )
@@ -22,11 +20,8 @@ kernel's value.
 
 The argument selects the attachments of a pod (NAME or NAMESPACE/NAME), a network, a container or
 a device, or one attachment: NETWORK/CONTAINER/INTERFACE, NETWORK/CONTAINER or
-NAMESPACE/POD/INTERFACE. An unambiguous prefix of a container ID suffices. For a device, check
-selects the same attachments as holder. Without an argument it checks all of them.
-
-For attachments of cni-dra-driver, check also shows the error of a failed DEL. Without an argument
-it also shows the error that cni-dra-driver found in its rules (--devices) at its last start.
+NAMESPACE/POD/INTERFACE. A prefix of a container ID suffices. Without an argument it checks all of
+them. For attachments of cni-dra-driver, check also shows the error of a failed DEL.
 
 The verdicts are
   same          journal, file and kernel agree
@@ -41,11 +36,9 @@ The verdicts are
 CHECK fails if check shows a problem. It also fails for an ADD that was killed. check does not wait
 for an ADD that may still run, and shows no problem for it.
 
-"not compared" lists the comparisons that CHECK makes and check does not. As in inspect, the
-source of a representor names the one that sriovnet finds.
+"not compared" lists the comparisons that CHECK makes and check does not.
 
-Exits with 1 if an attachment or a rule has a problem, else with 3 if part of one could not be
-read.`
+Exits with 1 if an attachment has a problem, else with 3 if part of one could not be read.`
 
 func checkCommand(t *tool) *cobra.Command {
 	return &cobra.Command{
@@ -59,12 +52,6 @@ func checkCommand(t *tool) *cobra.Command {
   devinfoctl check sriov-net/3f1c2d/net1 -o json
   devinfoctl --capture node.txtar check`,
 		Args: commandline.Args(0, "ATTACHMENT"),
-		ValidArgsFunction: t.complete(ofAttachments(func(a node.Attachment) []string {
-			if a.ContainerID == "" {
-				return []string{a.Pod, a.Network}
-			}
-			return []string{a.Pod, a.Network, a.String()}
-		})),
 		RunE: t.onHost(func(h *host, args []string) error {
 			list, err := h.Recorded()
 			if err != nil {
@@ -75,32 +62,9 @@ func checkCommand(t *tool) *cobra.Command {
 					return err
 				}
 			}
-			err = t.check(h, list)
-			if len(args) == 0 {
-				offer, failed := t.offer(h)
-				err = t.worst(err, cmp.Or(failed, checkOffer(offer)))
-			}
-			return err
+			return t.check(h, list)
 		}),
 	}
-}
-
-// worst returns the error that check ends with: the error of the offer, else the error of the attachments. If the
-// attachments have a problem and the offer cannot be read, it prints the error of the offer as a warning.
-func (t *tool) worst(attachments, offer error) error {
-	e := new(clierr.Error)
-	if wrong := errors.As(offer, &e) && e.Code == clierr.Found; offer != nil && !wrong && errors.Is(attachments, clierr.ErrFound) {
-		t.warn("%v", offer)
-		return attachments
-	}
-	return cmp.Or(offer, attachments)
-}
-
-func checkOffer(o *state.Offer) error {
-	if o == nil || o.Problem == "" {
-		return nil
-	}
-	return &clierr.Error{Err: errors.New("cni-dra-driver: " + o.Problem), Remedy: "correct the rules, because cni-dra-driver does not start with them", Code: clierr.Found}
 }
 
 func (t *tool) check(h *host, list []node.Attachment) error {

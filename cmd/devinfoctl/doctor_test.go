@@ -68,7 +68,7 @@ func TestDoctorLeavesOutFindingsAboutChangedRules(t *testing.T) {
 	for digest, outdated := range map[string]bool{now: false, strings.Repeat("0", 64): true} {
 		for _, problem := range []string{"", "--devices: is no YAML"} {
 			difftest.Write(t, filepath.Join(claims, "offer"), `{"rules": "`+rules+`", "digest": "`+digest+`", "problem": "`+problem+`", "idle": [{"names": "devices[0] (ifNames: eth0)", "why": "eth0 is a veth"}]}`, 0o600)
-			for _, command := range []string{"offered", "check", "doctor --cni-path /nowhere --cni-conf-dir /nowhere", "topology"} {
+			for _, command := range []string{"offered", "doctor --cni-path /nowhere --cni-conf-dir /nowhere", "topology"} {
 				got := n.ctl(append([]string{"--dra-state-dir", claims}, strings.Fields(command)...)...)
 				quoted := strings.Contains(got, "eth0 is a veth") || strings.Contains(got, "is no YAML")
 				if said := strings.Contains(got, " has changed since cni-dra-driver was started"); said != outdated || quoted && outdated || !quoted && !outdated && (problem != "" || command == "offered") {

@@ -15,12 +15,12 @@ import (
 	"devinfo-cni.io/pkg/host/link"
 )
 
-const inspectHelp = `Shows the device information that ADD would write for a device with the default configuration,
-and the source of each fact. It ignores existing device-info files.
+const inspectHelp = `Shows the device information that ADD would write for a device, and the source of each fact. It ignores existing device-info files.
 
 DEVICE is a PCI address (03:00.5 is 0000:03:00.5), an auxiliary device (an SF), a vDPA device, a
-network interface, or an RDMA device, which stands for its parent device. --netns selects the
-network namespace of the interface. If several devices have the name, --as selects the kind.
+network interface, or an RDMA device, which stands for its parent device. With --netns it is an
+interface in that network namespace. For a macvlan, ipvlan or vlan interface inspect shows the
+device of the lower interface, as ADD does with the key followLower.
 
 Except in a capture, the source of a representor also names the one that sriovnet finds.
 OVN-Kubernetes, ovs-cni and the SR-IOV operators use sriovnet.
@@ -38,13 +38,9 @@ func inspectCommand(t *tool) *cobra.Command {
   devinfoctl inspect mlx5_core.sf.4 --subfunction-parent
   devinfoctl inspect net1 --netns /var/run/netns/cni-5f0d2c9a
   devinfoctl --capture node.txtar inspect ens1f0v2`,
-		Args:              commandline.Args(1, "DEVICE"),
-		ValidArgsFunction: t.complete((*host).DeviceNames),
+		Args: commandline.Args(1, "DEVICE"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			s.Name = args[0]
-			if s.Netns != "" && s.As != "" && s.As != node.AsInterface {
-				return clierr.Misuse("remove --netns or --as", "--netns requires an interface, and --as is %s", s.As)
-			}
 			if s.Netns != "" && !strings.Contains(s.Netns, "/") { // a name, as for ip -n
 				s.Netns = "/run/netns/" + s.Netns
 			}
@@ -52,8 +48,6 @@ func inspectCommand(t *tool) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&s.Netns, "netns", "", "network namespace that the interface is in, by `path`, or by the name that ip -n takes")
-	commandline.Choice(cmd, cmd.Flags(), &s.As, "as", "", "", "what DEVICE is: "+strings.Join(node.Kinds, ", "), node.Kinds...)
-	cmd.Flags().BoolVar(&s.FollowLower, "follow-lower", true, "for a macvlan, ipvlan or vlan interface, take the lower one's device, as the key followLower does")
 	cmd.Flags().BoolVar(&s.SubfunctionParent, "subfunction-parent", false, "let the parent function stand for an SF")
 	return cmd
 }

@@ -3,13 +3,11 @@ package main
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/ctl/crosscheck/crosschecktest"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
@@ -38,18 +36,13 @@ func TestInspectOfCapturedHosts(t *testing.T) {
 		{"vdpa-interface", "mlx5-vdpa", "eth12 -o json"},
 		{"vdpa-unbound", "mlx5-vdpa", "vdpa5"},
 		{"macvlan", "i40e", "net1 --netns /run/netns/pod"},
-		{"macvlan-alone", "i40e", "net1 --netns /run/netns/pod --follow-lower=false"},
-		{"representor", "mlx5-switchdev", "eth4 --follow-lower=false"},
+		{"representor", "mlx5-switchdev", "eth4"},
 		{"veth", "mlx5-legacy", "eth0 --netns pod"},
-		{"unlike-any", "i40e", "nope"},
 		{"vmd", "vmd", "10000:e1:00.0"},
 		{"unknown", "mlx5-switchdev", "enp3s0f0v9"},
 		{"unknown-address", "mlx5-switchdev", "0000:03:00.9"},
 		{"unknown-in-netns", "i40e", "net7 --netns /run/netns/pod"},
 		{"no-pod", "vdpa-sim", "net1 --netns /run/netns/pod"},
-		{"as-what", "i40e", "eno1 --as netdev"},
-		{"as-other", "i40e", "eno1 --as vdpa"},
-		{"netns-and-as", "i40e", "eno1 --as vdpa --netns /run/netns/pod"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			golden(t, "inspect-"+c.name, append([]string{"--capture", hosts + c.host + ".txtar", "inspect"}, strings.Fields(c.args)...)...)
@@ -58,19 +51,13 @@ func TestInspectOfCapturedHosts(t *testing.T) {
 }
 
 // A vDPA device and an interface may have the same name.
-func TestInspectRefusesAmbiguousName(t *testing.T) {
+func TestInspectPrefersDeviceOfABus(t *testing.T) {
 	host := filepath.Join(t.TempDir(), "host.txtar")
 	text := regexp.MustCompile(`\b(vdpa0|eth0)\b`).ReplaceAllString(difftest.Read(t, hosts+"vdpa-sim.txtar"), "same0")
 	difftest.Write(t, host, text, 0o644)
-	equal(t, "inspect", ctl("--capture", host, "inspect", "same0").seen(), fmt.Sprintf(
-		"! devinfoctl: same0 is the name of several devices\n!   choose one: --as vdpa, or --as interface\nexit %d\n", clierr.Usage))
-	for as, fact := range map[string]string{
-		"vdpa":      "vdpa.parent-device  same0              /sys/bus/vdpa/devices/same0",
-		"interface": "pci.pci-address  0000:02:00.0  interface same0 (netlink)",
-	} {
-		if o := ctl("--capture", host, "inspect", "same0", "--as", as); o.exit != 0 || !strings.Contains(o.stdout, fact) {
-			t.Errorf("--as %s: %+v; want %q in it", as, o, fact)
-		}
+	const fact = "vdpa.parent-device  same0              /sys/bus/vdpa/devices/same0"
+	if o := ctl("--capture", host, "inspect", "same0"); o.exit != 0 || !strings.Contains(o.stdout, fact) {
+		t.Errorf("%+v; want %q in it", o, fact)
 	}
 }
 
@@ -130,14 +117,5 @@ func TestRepresentorOnlyInSriovnetIsAWarning(t *testing.T) {
 	finder.Eswitches = unseen{finder.Eswitches}
 	if err := ctl.inspect(node.Subject{Name: "0000:03:00.2"}); err != nil || !strings.HasSuffix(out.String(), want) {
 		t.Errorf("%v; want %q in\n%s", err, want, out)
-	}
-}
-
-func TestCheckComparesRepresentorWithSriovnet(t *testing.T) {
-	ctl, out := heard(t, nodeHost, crosschecktest.Sriovnet)
-	list, err := ctl.opened.Recorded()
-	must(t, err)
-	if err := ctl.check(ctl.opened, list); !strings.Contains(out.String(), "; sriovnet agrees") {
-		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/core/check"
-	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/node"
 )
 
 const listHelp = `Lists the attachments of the node from the plugin's journal and the records of cni-dra-driver,
-with the state of each:
+with the state of each. NAME selects some of them, as for check. A DEVICE is a PCI address (that of
+a PF finds its VFs too), a vDPA or RDMA device, a representor or a socket. The states are
 
   ok              the attachment is as ADD made it; optional facts may have changed
   adding          ADD runs, or was killed
@@ -50,16 +50,21 @@ func listCommand(t *tool) *cobra.Command {
 	var namespace string
 	var undeleted bool
 	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "list the attachments of the node and their states",
+		Use:   "list [POD|NETWORK|CONTAINER|ATTACHMENT|DEVICE]",
+		Short: "list the attachments of the node and their states, or those of a pod, network or device",
 		Long:  listHelp,
 		Example: `  devinfoctl list
   devinfoctl list -n shop -o wide
+  devinfoctl list 03:00.5                   # who has the device
   devinfoctl list --undeleted
   devinfoctl list -o json | jq '.attachments[] | select(.state != "Ok")'
   devinfoctl --capture node.txtar list`,
-		RunE: t.onHost(func(h *host, _ []string) error {
+		Args: commandline.Args(0, "NAME"),
+		RunE: t.onHost(func(h *host, args []string) error {
 			list, err := h.Attachments()
+			if err == nil && len(args) > 0 {
+				list, err = t.named(h, list, args[0])
+			}
 			if err != nil {
 				return err
 			}
@@ -71,39 +76,16 @@ func listCommand(t *tool) *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only the pods of this `namespace`")
 	cmd.Flags().BoolVar(&undeleted, "undeleted", false, "list only attachments that cni-dra-driver could not delete")
-	_ = cmd.RegisterFlagCompletionFunc("namespace", t.complete(ofAttachments(func(a node.Attachment) []string {
-		namespace, _, _ := strings.Cut(a.Pod, "/")
-		return []string{namespace}
-	})))
 	return cmd
 }
 
-func holderCommand(t *tool) *cobra.Command {
-	return &cobra.Command{
-		Use:   "holder DEVICE",
-		Short: "which attachments have a device",
-		Long: `Lists the attachments that have, share or name a device, as list does. DEVICE is a PCI
-address (that of a PF finds its VFs too), a vDPA or RDMA device, a representor or a socket.
-
-Exits with 1 if no attachment has it.`,
-		Example: "  devinfoctl holder 03:00.5\n  devinfoctl holder eth7 -o wide",
-		Args:    commandline.Args(1, "DEVICE"), ValidArgsFunction: t.complete((*host).DeviceNames),
-		RunE: t.onHost(func(h *host, args []string) error {
-			list, err := h.Attachments()
-			if err != nil {
-				return err
-			}
-			more, err := h.Holds()
-			if err != nil {
-				return err
-			}
-			list = node.Holders(append(list, more...), args[0])
-			if err := t.list(h, list); err != nil || len(list) > 0 {
-				return err
-			}
-			return clierr.ErrFound
-		}),
+// named returns the attachments that name selects, and claims without a record that have the device.
+func (t *tool) named(h *host, list []node.Attachment, name string) ([]node.Attachment, error) {
+	more, err := h.Holds()
+	if err != nil {
+		return nil, err
 	}
+	return node.Choose(append(list, more...), name)
 }
 
 func (t *tool) list(h *host, list []node.Attachment) error {

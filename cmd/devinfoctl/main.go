@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -21,7 +20,6 @@ import (
 	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/ctl/commandline"
-	"devinfo-cni.io/pkg/ctl/node"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
@@ -75,8 +73,7 @@ was captured to a file.
 
 Exit codes:
   0  success, and no problem found
-  1  check, doctor, offered, validate or gc --dry-run found a problem, or holder found no
-     attachment
+  1  check, doctor, offered, validate or gc --dry-run found a problem
   2  the command line is invalid
   3  the command failed, could not read everything, or found nothing with that name`
 
@@ -84,7 +81,6 @@ Exit codes:
 var commands = []func(*tool) *cobra.Command{
 	inspectCommand,
 	listCommand,
-	holderCommand,
 	checkCommand,
 	doctorCommand,
 	validateCommand,
@@ -109,7 +105,7 @@ func newRoot(t *tool) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := root.PersistentFlags()
-	commandline.Choice(root, flags, &t.output, "output", "o", "table", "how to print: table, wide (list and holder), json or yaml", "table", "wide", "json", "yaml")
+	commandline.Choice(root, flags, &t.output, "output", "o", "table", "how to print: table, wide (list), json or yaml", "table", "wide", "json", "yaml")
 	flags.StringVar(&t.captureFile, "capture", "", "examine the capture in this `file`, not this machine")
 	flags.StringVar(&t.hostRoot, "host-root", "", "examine the node whose root filesystem is mounted at this `directory` (in cni-dra-driver's container: /host)")
 	flags.StringVar(&t.nodeFile, "node-config", "", "node settings `file` (default $DEVINFO_NODE_CONFIG, else "+config.NodeFile+")")
@@ -134,8 +130,8 @@ func (t *tool) start(cmd *cobra.Command) {
 				err = cmp.Or(err, clierr.Misuse("give it a value, or leave the flag out", "--%s is empty", f.Name))
 			}
 		})
-		if t.output == "wide" && cmd.Name() != "list" && cmd.Name() != "holder" {
-			err = cmp.Or(err, clierr.Misuse("leave it out: list and holder print more with it", "%s has no -o wide", cmd.Name()))
+		if t.output == "wide" && cmd.Name() != "list" {
+			err = cmp.Or(err, clierr.Misuse("leave it out: list prints more with it", "%s has no -o wide", cmd.Name()))
 		}
 		if err != nil {
 			return err
@@ -221,27 +217,4 @@ func (t *tool) settings() (config.Node, error) {
 		return node, clierr.For(err, "correct the file; the plugin refuses ADD with it too")
 	}
 	return node, nil
-}
-
-// complete returns a completion of the first argument.
-func (t *tool) complete(names func(*host) []string) cobra.CompletionFunc {
-	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		h, err := t.host()
-		if err != nil || len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return names(h), cobra.ShellCompDirectiveNoFileComp
-	}
-}
-
-// ofAttachments returns a function that returns the sorted names of all attachments that can be read.
-func ofAttachments(names func(node.Attachment) []string) func(*host) []string {
-	return func(h *host) (all []string) {
-		list, _ := h.Recorded()
-		for _, a := range list {
-			all = append(all, names(a)...)
-		}
-		slices.Sort(all)
-		return slices.DeleteFunc(slices.Compact(all), func(name string) bool { return name == "" })
-	}
 }

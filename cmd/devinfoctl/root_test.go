@@ -23,11 +23,11 @@ func TestUsageErrorsExitWithTwoAndPrintHint(t *testing.T) {
 		"lst":          "unknown command \"lst\"\n  did you mean list? See devinfoctl --help\n",
 		"inspect":      "inspect: DEVICE is missing\n  see devinfoctl inspect --help\n",
 		"validate":     "validate: FILE is missing\n  see devinfoctl validate --help\n",
-		"list all":     "list: unexpected argument \"all\"\n  see devinfoctl list --help\n",
+		"list a b":     "list: unexpected argument \"b\"\n  see devinfoctl list --help\n",
 		"nothing":      "unknown command \"nothing\"\n  see devinfoctl --help\n",
 		"topology --x": "unknown flag: --x\n  see devinfoctl topology --help\n",
 		"inspect a b":  "", "topology a b": "", "topology -o svg": "", "inspect -o svg eno1 --capture " + i40e: "",
-		"capture": "", "capture -o": "", "install": "", "inspect --as": "", "check a b": "", "-v": "",
+		"capture": "", "capture -o": "", "install": "", "inspect --netns": "", "check a b": "", "-v": "",
 		"--capture= list": "--capture is empty\n  give it a value, or leave the flag out\n", "list --namespace=": "", "gc --dry-run --claim=": "",
 	} {
 		o := ctl(strings.Fields(args)...)
@@ -62,19 +62,6 @@ func TestHelpNamesExamplesAndExitCodes(t *testing.T) {
 	for _, command := range newRoot(&tool{}).Commands() {
 		if command.Example == "" || command.Long == "" || command.Short == "" {
 			t.Errorf("%s: the help lacks an example or a text", command.Name())
-		}
-	}
-}
-
-func TestShellCompletesDevicesAndAttachments(t *testing.T) {
-	for args, want := range map[string]string{ // the shell selects the candidates that match the typed prefix
-		"--capture " + hosts + "vdpa-sim.txtar __complete inspect v": "0000:02:00.0\nvdpa0\nvdpa1\neth0\neth1\nlo\n:4\n",
-		"--capture " + hosts + "vdpa-sim.txtar __complete check v":   ":4\n",
-		"__complete topology -o t":                                   "table\nwide\njson\nyaml\n:4\n",
-		"__complete inspect --as v":                                  "pci\nauxiliary\nvdpa\ninterface\n:4\n",
-	} {
-		if o := ctl(strings.Fields(args)...); o.exit != 0 || o.stdout != want {
-			t.Errorf("%s: %+v; want %q", args, o, want)
 		}
 	}
 }

@@ -91,8 +91,8 @@ func TestNamesDoNotReachTerminalRaw(t *testing.T) {
 	t.Chdir(t.TempDir())
 	must(t, os.WriteFile("f"+poison, []byte(`{"type": "pci"}`), 0o600))
 	for _, line := range []string{
-		"inspect X", "inspect eth0 --netns X", "inspect X --as X", "holder X", "check X", "topology X", "list -n X", "X", "list --X", "list X X", "validate X", "validate fX", "validate fX X --kind X",
-		"validate fX --cni-path X", "gc --dry-run --claim X", "--node-config X list", "--dra-state-dir X list", "capture -o X/y", "install --cni-bin-dir X", "--host-root X list", "__complete check X",
+		"inspect X", "inspect eth0 --netns X", "list X", "check X", "topology X", "list -n X", "X", "list --X", "list X X", "validate X", "validate fX", "validate fX X --kind X",
+		"validate fX --cni-path X", "gc --dry-run --claim X", "--node-config X list", "--dra-state-dir X list", "capture -o X/y", "install --cni-bin-dir X", "--host-root X list",
 	} {
 		args := strings.Fields(line)
 		for n := range args {

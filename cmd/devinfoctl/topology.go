@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -43,9 +42,8 @@ func topologyCommand(t *tool) *cobra.Command {
 		Example: `  devinfoctl topology
   devinfoctl topology 0000:3b:00.0
   devinfoctl --capture node.txtar topology -o json`,
-		Args:              commandline.Args(0, "DEVICE"),
-		ValidArgsFunction: t.complete((*host).DeviceNames),
-		RunE:              t.onHost(t.topology),
+		Args: commandline.Args(0, "DEVICE"),
+		RunE: t.onHost(t.topology),
 	}
 }
 
@@ -174,7 +172,10 @@ func offeredCommand(t *tool) *cobra.Command {
 				}
 				printRows(w, rows)
 			})
-			return cmp.Or(err, checkOffer(offer))
+			if err == nil && offer != nil && offer.Problem != "" {
+				err = &clierr.Error{Err: errors.New("cni-dra-driver: " + offer.Problem), Remedy: "correct the rules, because cni-dra-driver does not start with them", Code: clierr.Found}
+			}
+			return err
 		}),
 	}
 }

@@ -1,15 +1,11 @@
 package node
 
 import (
-	"cmp"
-	"fmt"
 	"runtime"
-	"strings"
 	"sync"
 
 	"devinfo-cni.io/pkg/core/check"
 	"devinfo-cni.io/pkg/core/discovery"
-	"devinfo-cni.io/pkg/ctl/crosscheck"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
 )
@@ -27,27 +23,14 @@ type Comparison struct {
 }
 
 // Judge compares each attachment as CHECK does, as far as the journal allows, and sets its Verdict. If explain is
-// true, it adds the values that the kernel reports, even if sources contradict each other. It also adds the
-// representor that sriovnet finds.
+// true, it adds the values that the kernel reports, even if sources contradict each other.
 func (n *Node) Judge(list []Attachment, explain bool) {
 	memo := hostdev.CacheEswitches(n.Finder.Eswitches)
 	each(len(list), func(i int) {
-		reference := &crosscheck.Reference{Eswitches: memo}
-		if explain {
-			reference.Ask = n.Sriovnet
-		}
 		checker, finder := n.checker, *n.Finder
-		finder.Eswitches, finder.Interfaces = reference, &lastAsked{Interfaces: finder.Interfaces}
+		finder.Eswitches, finder.Interfaces = memo, &lastAsked{Interfaces: finder.Interfaces}
 		checker.Finder, checker.Explain = &finder, explain
 		c := n.compare(&checker, &list[i])
-		c.Warnings = append(c.Warnings, secondOpinion(reference, func(representor string) *string {
-			for f := range c.Facts {
-				if c.Facts[f].Now == representor && isRepresentor(c.Facts[f].Fact) {
-					return &c.Facts[f].Source
-				}
-			}
-			return nil
-		})...)
 		c.subject, list[i].Verdict = list[i].subject(), c
 	})
 }
@@ -111,19 +94,3 @@ func each(n int, f func(i int)) {
 	}
 	all.Wait()
 }
-
-// secondOpinion adds the representor that sriovnet finds to the source of each shown representor. For a representor
-// that is not shown, source returns nil; if sriovnet then finds another one, secondOpinion returns a warning.
-func secondOpinion(w *crosscheck.Reference, source func(representor string) *string) (warnings []string) {
-	for _, o := range w.Comparisons {
-		if s := source(o.Ours); s != nil && o.Ours != "" {
-			*s += "; " + o.String()
-		} else if o.Ours != o.Theirs {
-			warnings = append(warnings, fmt.Sprintf("%s: %s, and so do OVN-Kubernetes, ovs-cni and the SR-IOV operators; devinfo finds %s",
-				o.Function, o, cmp.Or(o.Ours, "nothing")))
-		}
-	}
-	return warnings
-}
-
-func isRepresentor(key string) bool { return strings.HasSuffix(key, ".representor-device") }

@@ -14,7 +14,6 @@ import (
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/ctl/crosscheck"
-	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
 )
 
@@ -33,10 +32,10 @@ type Inspection struct {
 // Subject is a device to inspect.
 type Subject struct {
 	Name  string // a PCI address may lack the domain, 0000
-	As    string // one of Kinds; "" = any kind
 	Netns string // path of the interface's network namespace; "" = that of this process
+	As    string // the kind of device, which Inspect finds out
 
-	FollowLower, SubfunctionParent bool
+	SubfunctionParent bool
 }
 
 // Inspect finds a device as ADD does, and its representor also with sriovnet.
@@ -47,7 +46,7 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 		return nil, err
 	}
 	reference := &crosscheck.Reference{Eswitches: n.Finder.Eswitches, Ask: n.Sriovnet}
-	finder, target := *n.Finder, discovery.Target{FollowLower: s.FollowLower, SubfunctionParent: s.SubfunctionParent}
+	finder, target := *n.Finder, discovery.Target{FollowLower: true, SubfunctionParent: s.SubfunctionParent}
 	finder.Eswitches = reference
 	switch {
 	case s.As != AsInterface:
@@ -67,14 +66,7 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 		return nil, n.unknown(s)
 	}
 	in := &Inspection{Device: s.Name, As: s.As, Netns: s.Netns, Shared: device.Shared, Warnings: device.Warnings, Facts: append([]discovery.Fact{}, device.Facts...)}
-	in.Warnings = append(in.Warnings, secondOpinion(reference, func(representor string) *string {
-		for i, f := range in.Facts {
-			if f.Value == representor && isRepresentor(f.Key) {
-				return &in.Facts[i].Source
-			}
-		}
-		return nil
-	})...)
+	in.hear(reference)
 	if info := devinfo.Merge(nil, device.Info, nil); info != nil {
 		if err := info.Validate().Err(); err != nil {
 			in.Problem = err.Error()
@@ -94,18 +86,27 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 	return in, nil
 }
 
-func deviceless(interfaces discovery.Interfaces, s Subject) string {
-	i, err := interfaces.Interface(s.Netns, s.Name)
-	text, lower := "interface "+s.Name, "; leave --follow-lower=false out to see the device below it"
-	switch {
-	case err == nil && link.Represents(i.PortName):
-		return text + " is a representor, port " + i.PortName + " of " + cmp.Or(i.Parent, i.BusInfo) + ": it has no device of its own" + lower
-	case err == nil && i.Stacked():
-		return text + " is a " + i.Kind + ", and has no device of its own" + lower
-	case err == nil && i.Kind != "":
-		return text + " is a " + i.Kind + ", and has no device"
+// hear adds the representor that sriovnet finds to the source of each representor. If sriovnet finds one that is not
+// among the facts, hear adds a warning.
+func (in *Inspection) hear(reference *crosscheck.Reference) {
+	for _, o := range reference.Comparisons {
+		at := slices.IndexFunc(in.Facts, func(f discovery.Fact) bool {
+			return f.Value == o.Ours && strings.HasSuffix(f.Key, ".representor-device")
+		})
+		if at >= 0 {
+			in.Facts[at].Source += "; " + o.String()
+		} else if o.Ours != o.Theirs {
+			in.Warnings = append(in.Warnings, fmt.Sprintf("%s: %s, and so do OVN-Kubernetes, ovs-cni and the SR-IOV operators; devinfo finds %s",
+				o.Function, o, cmp.Or(o.Ours, "nothing")))
+		}
 	}
-	return text + " is a software interface without a device"
+}
+
+func deviceless(interfaces discovery.Interfaces, s Subject) string {
+	if i, err := interfaces.Interface(s.Netns, s.Name); err == nil && i.Kind != "" {
+		return "interface " + s.Name + " is a " + i.Kind + ", and has no device"
+	}
+	return "interface " + s.Name + " is a software interface without a device"
 }
 
 // fullAddress adds the usual domain to a PCI address without one, as lspci prints it.
@@ -133,32 +134,24 @@ const (
 	AsInterface = "interface"
 )
 
-var Kinds = []string{AsPCI, AsAuxiliary, AsVDPA, AsInterface}
-
-var kindWords = map[string]string{AsPCI: "PCI function", AsAuxiliary: "auxiliary device", AsVDPA: "vDPA device", AsInterface: "interface"}
-
-// settle determines the kind of the named device: the requested kind, or the only kind with that name. For an
-// RDMA device it returns the parent device. With a network namespace the name is an interface.
+// settle determines the kind of the named device. For an RDMA device it returns the parent device. With a network namespace
+// the name is an interface.
 func (n *Node) settle(s Subject) (Subject, error) {
 	if s.Netns != "" {
 		s.As = AsInterface
 		return s, nil
 	}
-	is, err := n.meanings(s.Name)
-	switch {
-	case err != nil:
-		return s, err
-	case len(is) == 0 && s.As == "":
-		return n.below(s)
-	case len(is) == 0:
-		return s, n.unknown(s)
-	case s.As == "" && len(is) > 1:
-		return s, clierr.Misuse("choose one: --as "+strings.Join(is, ", or --as "), "%s is the name of several devices", s.Name)
-	case s.As == "" || slices.Contains(is, s.As):
-		s.As = cmp.Or(s.As, is[0])
-		return s, nil
+	for _, s.As = range []string{AsPCI, AsAuxiliary, AsVDPA} {
+		if there, err := n.Sys.HasDevice(s.As, s.Name); there || err != nil {
+			return s, err
+		}
 	}
-	return s, clierr.Misuse("remove --as, or use --as "+is[0], "%s: no %s has that name", s.Name, kindWords[s.As])
+	s.As = AsInterface
+	_, err := n.Finder.Interfaces.Interface("", s.Name)
+	if errors.Is(err, link.ErrNoInterface) {
+		return n.below(s)
+	}
+	return s, err
 }
 
 // below returns the device, or else the interface, that is the parent of an RDMA device.
@@ -178,63 +171,9 @@ func (n *Node) below(s Subject) (Subject, error) {
 	return s, cmp.Or(err, n.unknown(s))
 }
 
-// meanings lists the kinds of devices that have the name.
-func (n *Node) meanings(name string) (is []string, err error) {
-	for _, bus := range []string{AsPCI, AsAuxiliary, AsVDPA} {
-		there, err := n.Sys.HasDevice(bus, name)
-		if err != nil {
-			return nil, err
-		}
-		if there {
-			is = append(is, bus)
-		}
-	}
-	_, err = n.Finder.Interfaces.Interface("", name)
-	switch {
-	case errors.Is(err, link.ErrNoInterface):
-		return is, nil
-	case err != nil:
-		return nil, err
-	}
-	return append(is, AsInterface), nil
-}
-
 func (n *Node) unknown(s Subject) error {
 	if s.Netns != "" {
 		return clierr.For(fmt.Errorf("%s: no interface of that name in %s", s.Name, s.Netns), "ip -n NAME link shows the interfaces of a network namespace")
 	}
-	see := "devinfoctl topology shows the node's devices; an interface in a pod needs --netns"
-	if names := nearest(s.Name, n.DeviceNames()); len(names) > 0 {
-		see = "the nearest names are " + strings.Join(names, ", ") + "; " + see
-	}
-	return clierr.For(fmt.Errorf("%s: no %s of that name", s.Name, cmp.Or(kindWords[s.As], "device")), see)
-}
-
-// DeviceNames lists the names that Inspect takes, for completion and hints. It leaves out devices that cannot
-// be read.
-func (n *Node) DeviceNames() (names []string) {
-	devices, _ := hostdev.List(n.Sys)
-	for _, d := range devices {
-		names = append(names, d.At.Name)
-	}
-	rdma, _ := n.Sys.RDMADevices()
-	for _, d := range rdma {
-		names = append(names, d.Name)
-	}
-	interfaces, _ := n.Sys.Netdevs()
-	for _, d := range interfaces {
-		names = append(names, d.Name)
-	}
-	return names
-}
-
-// nearest returns at most three words that resemble name and begin like it.
-func nearest(name string, words []string) (near []string) {
-	words = slices.DeleteFunc(slices.Clone(words), func(w string) bool { return !strings.HasPrefix(w, name[:min(2, len(name))]) })
-	for len(near) < 3 && len(words) > 0 {
-		w := config.Nearest(name, words)
-		near = append(near, w)
-		words = slices.DeleteFunc(words, func(other string) bool { return other == w })
-	}
-	return near
+	return clierr.For(fmt.Errorf("%s: no device of that name", s.Name), "devinfoctl topology shows the node's devices; an interface in a pod needs --netns")
 }
