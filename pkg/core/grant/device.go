@@ -69,7 +69,6 @@ func (o *offer) function(p *devinfo.PCI) error {
 	return nil
 }
 
-// rdma returns the device nodes of the RDMA devices of a function or sub-function.
 func (o *offer) rdma(fn sysfs.Function) ([]string, error) {
 	if o.found.SF == "" {
 		return o.Sys.RDMANodes(fn)
@@ -127,7 +126,6 @@ func (o *offer) alone(device string, fn sysfs.Function) (bool, error) {
 
 const withoutOthers = "attach a device that only this pod uses; no setting allows a shared device"
 
-// named reports whether allowedDevices contains one of the names.
 func (o *offer) named(names ...string) bool {
 	return slices.ContainsFunc(o.Settings.AllowedDevices, func(d string) bool { return slices.Contains(names, strings.ToLower(d)) })
 }
@@ -205,7 +203,6 @@ func (o *offer) vdpa(d *devinfo.VDPA) error {
 	return nil
 }
 
-// addAll adds the device nodes that exist and refuses the missing ones.
 func (o *offer) addAll(device, remedy string, names []string, dir string) {
 	for _, name := range names {
 		if node, err := o.add(dir + name); err != nil {

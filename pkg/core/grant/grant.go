@@ -18,6 +18,8 @@ import (
 	"strings"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/cdispec"
 	"devinfo-cni.io/pkg/core/config"
@@ -73,8 +75,22 @@ type Nodes func(path string) (cdispec.Node, error)
 // of a container lacks device nodes that were created after its start.
 func NodesBelow(root string) Nodes {
 	return func(path string) (cdispec.Node, error) {
-		n, err := sysfs.ReadNode(filepath.Join("/", root, path))
-		return cdispec.Node{Path: path, Type: n.Type, Major: n.Major, Minor: n.Minor, Perm: n.Perm, UID: n.UID, GID: n.GID}, err
+		stat, err := os.Stat(filepath.Join("/", root, path))
+		if err != nil {
+			return cdispec.Node{}, err
+		}
+		raw, ok := stat.Sys().(*syscall.Stat_t)
+		if !ok || stat.Mode()&os.ModeDevice == 0 {
+			return cdispec.Node{}, fmt.Errorf("it has mode %s", stat.Mode())
+		}
+		n := cdispec.Node{
+			Path: path, Type: "b", Major: int64(unix.Major(raw.Rdev)), Minor: int64(unix.Minor(raw.Rdev)),
+			Perm: stat.Mode().Perm(), UID: raw.Uid, GID: raw.Gid,
+		}
+		if stat.Mode()&os.ModeCharDevice != 0 {
+			n.Type = "c"
+		}
+		return n, nil
 	}
 }
 
@@ -133,7 +149,6 @@ func (g Granter) ForInterface(finder *discovery.Finder, netns, ifName string, in
 	return g.For(found, info)
 }
 
-// offer is the state of one call of For.
 type offer struct {
 	Granter
 	Grant

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"devinfo-cni.io/devinfo"
@@ -261,4 +262,32 @@ func TestNodesBelowReadsMountedRoot(t *testing.T) {
 			t.Errorf("%q: %s: %v", mounted, path, err)
 		}
 	}
+}
+
+func TestNodeHasTypeAndNumbers(t *testing.T) {
+	read := grant.NodesBelow("")
+	for path, want := range map[string]cdispec.Node{
+		"/dev/null": {Type: "c", Major: 1, Minor: 3}, "/dev/zero": {Type: "c", Major: 1, Minor: 5}, "/dev/tty": {Type: "c", Major: 5},
+	} {
+		stat, err := os.Stat(path)
+		must(t, err)
+		raw := stat.Sys().(*syscall.Stat_t)
+		want.Path, want.Perm, want.UID, want.GID = path, stat.Mode().Perm(), raw.Uid, raw.Gid
+		if got, err := read(path); err != nil || got != want {
+			t.Errorf("%s: %+v, %v", path, got, err)
+		}
+	}
+	dir := t.TempDir()
+	link := filepath.Join(dir, "link")
+	must(t, os.Symlink("/dev/null", link))
+	if got, err := read(link); err != nil || got.Type != "c" {
+		t.Errorf("a link to one: %+v, %v", got, err)
+	}
+	for _, path := range []string{dir, "/", "/proc/self/status"} {
+		if got, err := read(path); err == nil {
+			t.Errorf("%q: %+v", path, got)
+		}
+	}
+	_, err := read(filepath.Join(dir, "vfio"))
+	difftest.Is(t, err, fs.ErrNotExist)
 }

@@ -77,7 +77,7 @@ func TestInvalidDeviceNamesAreAbsent(t *testing.T) {
 				_, isVDPA, e2 := sys.VDPA(name)
 				_, isVirtio, e3 := sys.Virtio(name)
 				_, hasMAC, e4 := sys.VirtioMAC(name)
-				isPCI, e5 := sys.HasDevice("pci", name)
+				_, isPCI, e5 := sys.Inode("pci", name)
 				line, e6 := sys.Lineage(name)
 				if err := errors.Join(e1, e2, e3, e4, e5, e6); isAux || isVDPA || isVirtio || hasMAC || isPCI || len(line) > 0 || err != nil {
 					t.Errorf("%.20q: %v %v %v %v %v %v, %v", name, isAux, isVDPA, isVirtio, hasMAC, isPCI, line, err)
@@ -140,33 +140,6 @@ near
 		difftest.Says(t, physfn, `0000:01:00.1: physfn: "parent"`)
 		difftest.Equal(t, ok, false)
 	})
-}
-
-func TestReadNodeReturnsTypeAndNumbers(t *testing.T) {
-	for path, want := range map[string]sysfs.Node{
-		"/dev/null": {Type: "c", Major: 1, Minor: 3}, "/dev/zero": {Type: "c", Major: 1, Minor: 5}, "/dev/tty": {Type: "c", Major: 5},
-	} {
-		stat, err := os.Stat(path)
-		must(t, err)
-		raw := stat.Sys().(*syscall.Stat_t)
-		want.Perm, want.UID, want.GID = stat.Mode().Perm(), raw.Uid, raw.Gid
-		if got, err := sysfs.ReadNode(path); err != nil || got != want {
-			t.Errorf("%s: %+v, %v", path, got, err)
-		}
-	}
-	dir := t.TempDir()
-	link := filepath.Join(dir, "link")
-	must(t, os.Symlink("/dev/null", link))
-	if got, err := sysfs.ReadNode(link); err != nil || got.Type != "c" {
-		t.Errorf("a link to one: %+v, %v", got, err)
-	}
-	for _, path := range []string{dir, "", "/proc/self/status"} {
-		if got, err := sysfs.ReadNode(path); err == nil {
-			t.Errorf("%q: %+v", path, got)
-		}
-	}
-	_, err := sysfs.ReadNode(filepath.Join(dir, "vfio"))
-	difftest.Is(t, err, fs.ErrNotExist)
 }
 
 func TestWriterWritesOnlyExistingAttributes(t *testing.T) {
