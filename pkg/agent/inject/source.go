@@ -103,7 +103,7 @@ func (p *Plugin) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err e
 	}
 	n.leased = func(id string) bool {
 		bus, name, _ := strings.Cut(id, "-")
-		inode, err := p.Finder.Sys.Inode(bus, name) // IOMMU groups have no inode
+		inode, _, err := p.Finder.Sys.Inode(bus, name) // IOMMU groups have no inode
 		return err == nil && j.Has(e, id, inode)
 	}
 	n.why = e.Reason

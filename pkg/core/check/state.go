@@ -97,7 +97,7 @@ func (c *Checker) checkDeviceExists(d journal.Identity) error {
 	if _, err := pci.Parse(d.ID); err == nil { // only the PCI address of a vDPA device may be known
 		bus = string(devinfo.TypePCI)
 	}
-	there, err := c.Finder.Sys.HasDevice(bus, d.ID)
+	_, there, err := c.Finder.Sys.Inode(bus, d.ID)
 	if err == nil && !there {
 		err = &Error{DeviceGone, fmt.Errorf("%s device %s is not on the node", d.Type, d.ID)}
 	}

@@ -142,7 +142,7 @@ func (n *Node) settle(s Subject) (Subject, error) {
 		return s, nil
 	}
 	for _, s.As = range []string{AsPCI, AsAuxiliary, AsVDPA} {
-		if there, err := n.Sys.HasDevice(s.As, s.Name); there || err != nil {
+		if _, there, err := n.Sys.Inode(s.As, s.Name); there || err != nil {
 			return s, err
 		}
 	}

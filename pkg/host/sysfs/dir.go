@@ -10,6 +10,21 @@ import (
 	"syscall"
 )
 
+// each looks up every device in a directory. It skips a device that disappears during the call.
+func each[D any](f *FS, at string, get func(name string) (D, bool, error)) (list []D, err error) {
+	in := f.in(at)
+	for _, name := range in.names("") {
+		d, ok, err := get(name)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			list = append(list, d)
+		}
+	}
+	return list, in.err
+}
+
 // A dir reads the files of one sysfs directory. After a failed read, err is set and later reads find nothing,
 // so callers check err once at the end. A missing file is not an error.
 type dir struct {
@@ -21,7 +36,6 @@ type dir struct {
 
 func (f *FS) in(at string) *dir { return &dir{fsys: f.fsys, at: at} }
 
-// read calls a function of package fs on a file of the directory.
 func read[T any](d *dir, how func(fs.FS, string) (T, error), name string) (value T, ok bool) {
 	if d.gone || d.err != nil {
 		return value, false
@@ -92,7 +106,6 @@ func (d *dir) nodes(class string) (names []string) {
 	return names
 }
 
-// parent returns the device that a class device, such as a network interface, belongs to.
 func (d *dir) parent() (bus, device string) {
 	if device = d.link("device"); device != "" {
 		bus = d.link("device/subsystem")

@@ -34,7 +34,18 @@ func (f *FS) IOMMUGroup(fn Function) (group string, members []Member, err error)
 	if group = d.link("iommu_group"); group == "" {
 		return "", nil, d.err
 	}
-	members, err = each(f, path.Join("kernel/iommu_groups", group, "devices"), f.member)
+	members, err = each(f, path.Join("kernel/iommu_groups", group, "devices"), func(name string) (Member, bool, error) {
+		a, err := pci.Parse(name)
+		if err != nil {
+			return Member{Name: name}, true, nil
+		}
+		fn, ok, err := f.PCI(a)
+		if !ok {
+			return Member{Name: name}, true, err
+		}
+		d := f.in(fn.dir)
+		return Member{name, fn.Driver, strings.HasPrefix(d.text("class"), "0x06")}, true, d.err
+	})
 	return group, members, err
 }
 
@@ -43,21 +54,6 @@ type Member struct {
 	Name   string // "0000:01:00.2"
 	Driver string // "" = unbound
 	Bridge bool   // a PCI bridge, class 06xxxx
-}
-
-func (f *FS) member(name string) (m Member, ok bool, err error) {
-	m.Name = name
-	a, err := pci.Parse(name)
-	if err != nil {
-		return m, true, nil
-	}
-	fn, ok, err := f.PCI(a)
-	if !ok {
-		return m, true, err
-	}
-	d := f.in(fn.dir)
-	m.Driver, m.Bridge = fn.Driver, strings.HasPrefix(d.text("class"), "0x06")
-	return m, true, d.err
 }
 
 // WithoutIOMMU reports whether VFIO accepts functions that no IOMMU isolates

@@ -19,7 +19,7 @@ import (
 )
 
 // A teller calls every method of a sysfs and writes a line for each device, without zero values. It only checks
-// that HasDevice, HasDriver and Inode return no error.
+// that HasDriver and Inode return no error.
 type teller struct {
 	*sysfs.FS
 	strings.Builder
@@ -101,10 +101,9 @@ func (t *teller) function(name string) {
 	group, members, e10 := t.IOMMUGroup(fn)
 	override, e11 := t.Override(fn)
 	below, e12 := t.RDMABelow("pci", name)
-	_, e13 := t.HasDevice("pci", name)
+	_, _, e13 := t.Inode("pci", name)
 	_, e14 := t.HasDriver(fn.Driver)
-	_, e15 := t.Inode("pci", name)
-	t.failed(e1, e2, e3, e4, e5, e6, e7, e9, e10, e11, e12, e13, e14, e15)
+	t.failed(e1, e2, e3, e4, e5, e6, e7, e9, e10, e11, e12, e13, e14)
 	t.line("function", fn.Address, "driver", fn.Driver, "pf", fn.PF, "vf", number, "vfs", vfs, "most", most, "vendor", vendor, "device", device, "numa", numa,
 		"rdma", rdma, "nodes", nodes, "layer", below.LinkLayer, "netdev", below.Netdev, "vfio", []any{onVFIO, vfio}, "ports", ports, "vdpa", t.carried(fn),
 		"group", group, "members", members, "override", override, "line", t.ids(name))

@@ -49,12 +49,14 @@ func (f *FS) ports(at string, limit int) ([]Port, error) {
 	}
 	var ports []Port
 	for _, e := range entries {
-		p, ok, err := f.port(path.Join(net, e.Name()))
-		if err != nil {
-			return nil, err
-		}
-		if ok {
+		p, d := Port{Name: e.Name()}, f.in(path.Join(net, e.Name()))
+		if p.Index, ok = d.number("ifindex"); ok { // otherwise it has disappeared
+			p.PortName = d.text("phys_port_name")
+			p.DevPort, _ = d.number("dev_port")
 			ports = append(ports, p)
+		}
+		if d.err != nil {
+			return nil, d.err
 		}
 	}
 	return ports, nil
@@ -77,7 +79,6 @@ func (f *FS) HasPorts(bus, name string) (bool, error) {
 	return d.has("net"), d.err
 }
 
-// portsDir returns the directory that contains the device's directory net.
 func (f *FS) portsDir(bus, name string) *dir {
 	d := f.device(bus, name)
 	if d.link("driver") == "virtio-pci" {
@@ -87,6 +88,17 @@ func (f *FS) portsDir(bus, name string) *dir {
 	}
 	return d
 }
+
+// Netdev is a network interface, /sys/class/net/<name>.
+type Netdev struct {
+	Name    string
+	Bus     string // device/subsystem: "pci", "virtio", "auxiliary", "netdevsim"; "" without a device
+	Device  string // device: "0000:01:00.2", "virtio2", "mlx5_core.sf.4"
+	DevPort int    // dev_port, see [Port]
+}
+
+// Netdevs returns the network interfaces, sorted by name as in [ByNumber].
+func (f *FS) Netdevs() ([]Netdev, error) { return each(f, "class/net", f.Netdev) }
 
 // Netdev returns the interface with the given name and its device. ok is false if the interface does not exist.
 func (f *FS) Netdev(name string) (n Netdev, ok bool, err error) {
@@ -101,28 +113,12 @@ func (f *FS) Netdev(name string) (n Netdev, ok bool, err error) {
 	return n, d.err == nil, d.err
 }
 
-// HasDevice reports whether the bus has a device with this name.
-func (f *FS) HasDevice(bus, name string) (bool, error) {
-	d := f.device(bus, name)
-	return !d.gone, d.err
-}
-
 // Inode returns the inode number of a device's directory. It differs for a new device with the same name in the
-// same boot (fs/kernfs/dir.c, __kernfs_new_node). It returns 0 if the number is unknown, as on a captured host.
-func (f *FS) Inode(bus, name string) (uint64, error) {
+// same boot (fs/kernfs/dir.c, __kernfs_new_node). The number is 0 if it is unknown, as on a captured host. ok is false if
+// the bus has no device with this name.
+func (f *FS) Inode(bus, name string) (inode uint64, ok bool, err error) {
 	d := f.device(bus, name)
-	return d.inode(), d.err
-}
-
-// port reads an interface. ok is false if it has disappeared.
-func (f *FS) port(at string) (p Port, ok bool, err error) {
-	d := f.in(at)
-	if p.Index, ok = d.number("ifindex"); !ok {
-		return p, false, d.err
-	}
-	p.Name, p.PortName = path.Base(at), d.text("phys_port_name")
-	p.DevPort, _ = d.number("dev_port")
-	return p, d.err == nil, d.err
+	return d.inode(), !d.gone, d.err
 }
 
 // Medium is the link type and speed of an interface, /sys/class/net/<name>.

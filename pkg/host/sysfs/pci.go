@@ -37,6 +37,31 @@ func (f *FS) PCI(a pci.Address) (fn Function, ok bool, err error) {
 	return fn, d.err == nil, d.err
 }
 
+// Functions returns the PCI functions of class network controller, by address.
+func (f *FS) Functions() ([]Function, error) {
+	const networkClass = "0x02" // 02xxxx (PCI Code and ID Assignment Specification 1.3)
+	return each(f, "bus/pci/devices", func(name string) (Function, bool, error) {
+		a, err := pci.Parse(name)
+		if err != nil {
+			return Function{}, false, nil // the entry is not a PCI function
+		}
+		d := f.in("bus/pci/devices/" + name)
+		if !strings.HasPrefix(d.text("class"), networkClass) {
+			return Function{}, false, d.err
+		}
+		return f.PCI(a)
+	})
+}
+
+// VFs returns how many VFs a PF has, and how many it can have. ok is false if the function is not a PF.
+func (f *FS) VFs(fn Function) (number, most int, ok bool, err error) {
+	d := f.in(fn.dir)
+	if number, ok = d.number("sriov_numvfs"); ok {
+		most, _ = d.number("sriov_totalvfs")
+	}
+	return number, most, ok && d.err == nil, d.err
+}
+
 // VFIndex returns the number N of a VF: its PF's link virtfnN leads to it. VFIndex computes N from sriov_offset
 // and sriov_stride (PCIe SR-IOV 3.3.9, 3.3.10) and verifies that one link, because listing the links takes
 // milliseconds with 1024 VFs.
@@ -87,7 +112,6 @@ func (n ByNumber) Less(i, j int) bool {
 	return cmp.Or(cmp.Compare(len(n[i]), len(n[j])), cmp.Compare(n[i], n[j])) < 0
 }
 
-// prefix returns a name without the number at its end.
 func prefix(name string) string {
 	end := len(name)
 	for end > 0 && '0' <= name[end-1] && name[end-1] <= '9' {
@@ -96,7 +120,6 @@ func prefix(name string) string {
 	return name[:end]
 }
 
-// above returns the nearest PCI function above dir.
 func above(dir string) *pci.Address {
 	for dir = path.Dir(dir); dir != "." && dir != "/"; dir = path.Dir(dir) {
 		if a, err := pci.Parse(path.Base(dir)); err == nil {
@@ -131,6 +154,9 @@ func (f *FS) Auxiliary(name string) (aux Auxiliary, ok bool, err error) {
 	}
 	return aux, d.err == nil, d.err
 }
+
+// Auxiliaries returns all devices on the auxiliary bus, sorted by name as in [ByNumber].
+func (f *FS) Auxiliaries() ([]Auxiliary, error) { return each(f, "bus/auxiliary/devices", f.Auxiliary) }
 
 // IsSF reports whether the device is an SF. SFs of mlx5 have sfnum
 // (drivers/net/ethernet/mellanox/mlx5/core/sf/dev/dev.c). SFs of ice only have the name, <driver>.sf.<id>

@@ -70,6 +70,23 @@ func (f *FS) RDMABelow(bus, name string) (r RDMA, err error) {
 	return r, d.err
 }
 
+// RDMADevice is an RDMA device, /sys/class/infiniband/<name>.
+type RDMADevice struct {
+	Name   string
+	Bus    string // device/subsystem: "pci", "auxiliary"; "" for a software device
+	Device string // device: "0000:01:00.2"
+	Netdev string // ports/1/gid_attrs/ndevs/0: interface of the first port; "" = none, or not in this network namespace
+}
+
+// RDMADevices returns the RDMA devices, sorted by name as in [ByNumber].
+func (f *FS) RDMADevices() ([]RDMADevice, error) {
+	return each(f, "class/infiniband", func(name string) (RDMADevice, bool, error) {
+		d := f.in("class/infiniband/" + name)
+		bus, device := d.parent()
+		return RDMADevice{Name: name, Bus: bus, Device: device, Netdev: d.text("ports/1/gid_attrs/ndevs/0")}, true, d.err
+	})
+}
+
 // IsRDMAShared reports whether the visible RDMA devices are open to every network namespace (rdma system show:
 // netns shared). Kernels without ib_core's netns_mode always share them.
 func (f *FS) IsRDMAShared() (bool, error) {

@@ -1,8 +1,8 @@
 // Package sysfs reads facts about PCI functions, VFs, auxiliary devices (SFs), vDPA and virtio devices from /sys.
 // Only [Writer] writes.
 //
-// A lookup by name takes the same time for any number of VFs on the node, unless its comment says otherwise. A
-// missing value is reported by a nil pointer or a false ok, see [Absent]; an error means that reading failed.
+// A lookup by name takes the same time for any number of VFs on the node, unless its comment says otherwise. Lists
+// such as [FS.Functions] read every device of the node. A missing value is reported by a nil pointer or a false ok, see [Absent]; an error means that reading failed.
 //
 // Of the directories of a device, net/, and infiniband/ in RDMA's exclusive mode, show only the network namespace in
 // which sysfs was mounted. If they are empty, the device may still have interfaces in another namespace.

@@ -57,6 +57,9 @@ func (f *FS) VDPA(name string) (v VDPA, ok bool, err error) {
 	return v, d.err == nil, d.err
 }
 
+// VDPAs returns the vDPA devices, sorted by name as in [ByNumber].
+func (f *FS) VDPAs() ([]VDPA, error) { return each(f, "bus/vdpa/devices", f.VDPA) }
+
 // Management returns the management device that created the vDPA device, in the notation of "vdpa mgmtdev show", such
 // as "pci/0000:01:00.2" or "auxiliary/mlx5_core.sf.4". It returns "" if /sys does not show it, as for a simulator.
 func (v VDPA) Management() string {

@@ -142,14 +142,11 @@ func (d *Devices) State(f Snapshot) (State, error) {
 }
 
 func (d *Devices) inode(f Snapshot) (uint64, error) {
-	there, err := d.sys.HasDevice(f.Bus, f.Device)
+	inode, there, err := d.sys.Inode(f.Bus, f.Device)
 	if err == nil && !there {
 		err = fmt.Errorf("%s: %w", f.Device, ErrGone)
 	}
-	if err != nil {
-		return 0, err
-	}
-	return d.sys.Inode(f.Bus, f.Device)
+	return inode, err
 }
 
 // now returns the current state of the device in a snapshot.
