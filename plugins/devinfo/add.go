@@ -76,13 +76,12 @@ func (a *Addition) Attach() (err error) {
 
 // Print prints the CNI result.
 func (a *Addition) Print() error {
-	if err := a.Result.PrintTo(a.Stdout); err != nil {
+	if _, err := a.Stdout.Write(slices.Concat(a.Result.JSON(), []byte("\n"))); err != nil {
 		return failure.New(failure.IO, fmt.Errorf("print the result: %w", err), "")
 	}
 	return nil
 }
 
-// plan is the device, and the content that ADD records and writes about it.
 type plan struct {
 	device  *discovery.Device
 	info    *devinfo.Info // content of the device-info file; nil = no file

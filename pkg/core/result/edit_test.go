@@ -153,16 +153,18 @@ func TestLostListsMissingInterfacesAndAddresses(t *testing.T) {
 			"interfaces": [{"name": "net1", "sandbox": "/n"}, {"name": "eth1", "sandbox": "/n"}, {"name": "eth0", "sandbox": "/n"}, {"name": "veth1", "mac": "x"}],
 			"ips": [{"address": "10.9.0.2/24", "interface": 0}, {"address": "FD00:0::2/64", "interface": 2}, {"address": "10.0.0.2/24"}]}`, nil},
 		"all of it": {chain, `{"cniVersion": "1.0.0", "interfaces": [{"name": "net1", "sandbox": "/run/netns/pod"}]}`, []string{
-			"interface veth1", "interface eth0 in /run/netns/pod with 10.0.0.2/24, fd00::2/64", "interface eth1 in /run/netns/pod", "address 10.9.0.2/24",
+			"interface veth1", "interface eth0 in /run/netns/pod", "interface eth1 in /run/netns/pod",
+			"address 10.0.0.2/24 of eth0 in /run/netns/pod", "address fd00::2/64 of eth0 in /run/netns/pod", "address 10.9.0.2/24",
 		}},
 		"addresses": {chain, `{"cniVersion": "1.0.0", "interfaces": [{"name": "veth1"}, ` + eth0 + `, {"name": "eth1", "sandbox": "/run/netns/pod"}],
-			"ips": [{"address": "10.0.0.2/24", "interface": 2}, {"address": "10.9.0.2/24"}]}`, []string{
+			"ips": [{"address": "10.0.0.3/24", "interface": 2}, {"address": "10.9.0.2/24"}]}`, []string{
 			"address 10.0.0.2/24 of eth0 in /run/netns/pod", "address fd00::2/64 of eth0 in /run/netns/pod",
 		}},
 		"the host's side of the same name": {chain, `{"cniVersion": "1.0.0", "interfaces": [{"name": "veth1", "sandbox": "/run/netns/pod"}, ` + eth0 + `, {"name": "eth1", "sandbox": "/n"}],
 			"ips": [{"address": "10.0.0.2/24"}, {"address": "fd00::2/64"}, {"address": "10.9.0.2/24"}]}`, []string{"interface veth1"}},
 		"what an old version has no room for": {chain, `{"cniVersion": "0.2.0", "ip4": {"ip": "10.9.0.2/24"}}`, []string{
-			"interface veth1", "interface eth0 in /run/netns/pod with 10.0.0.2/24, fd00::2/64", "interface eth1 in /run/netns/pod",
+			"interface veth1", "interface eth0 in /run/netns/pod", "interface eth1 in /run/netns/pod",
+			"address 10.0.0.2/24 of eth0 in /run/netns/pod", "address fd00::2/64 of eth0 in /run/netns/pod",
 		}},
 		"an address of an old version": {`{"cniVersion": "0.2.0", "ip4": {"ip": "10.0.0.2/24"}, "ip6": {"ip": "fd00::2/64"}}`,
 			`{"cniVersion": "0.2.0", "ip4": {"ip": "10.1.0.2/24"}, "ip6": {"ip": "FD00::2/64"}}`, []string{"address 10.0.0.2/24"}},

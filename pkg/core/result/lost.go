@@ -9,123 +9,73 @@ import (
 )
 
 // Lost returns the interfaces and addresses of r that later does not pass on, although a plugin must pass on everything
-// in its prevResult (SPEC.md section 5, "ADD Success"). An item is a text such as "interface eth0 in /run/netns/pod
-// with 10.0.0.2/24", or "address 10.0.0.2/24 of eth0 in /run/netns/pod". It lists ten items, and the number of the others.
-// A nil result loses nothing.
+// in its prevResult (SPEC.md section 5, "ADD Success"). An item is a text such as "interface eth0 in /run/netns/pod", or
+// "address 10.0.0.2/24 of eth0 in /run/netns/pod". It lists ten items, and the number of the others. A nil result loses
+// nothing.
 func (r *Result) Lost(later *Result) (lost []string) {
-	if r == nil {
-		return nil
-	}
-	before, after := r.addresses(), later.addresses()
-	for _, e := range r.given {
-		if e.Name == "" || later.holds(&e.Interface) {
-			continue
-		}
-		text, with := "interface "+place(&e.Interface), " with "
-		for _, a := range before {
-			if a.of != nil && a.of.is(&e.Interface) {
-				text, with = text+with+a.prefix, ", "
-			}
-		}
-		lost = append(lost, text)
-	}
-	for _, a := range before {
-		owner := ""
-		if a.of != nil {
-			if !later.holds(a.of) {
-				continue // listed with its interface
-			}
-			owner = " of " + place(a.of)
-		}
-		if !slices.ContainsFunc(after, a.handedOnBy) {
-			lost = append(lost, "address "+a.prefix+owner)
-		}
-	}
 	const most, longest = 10, 300
-	if more := len(lost) - most; more > 0 {
-		lost = append(lost[:most], fmt.Sprintf("%d more", more))
-	}
-	for n, text := range lost {
-		if len(text) > longest {
-			lost[n] = strings.ToValidUTF8(text[:longest], "") + "…"
+	has, more := later.parts(), 0
+	for _, p := range r.parts() {
+		switch {
+		case slices.ContainsFunc(has, func(o part) bool { return o.key == p.key }):
+		case len(lost) == most:
+			more++
+		case len(p.text) > longest:
+			lost = append(lost, strings.ToValidUTF8(p.text[:longest], "")+"…")
+		default:
+			lost = append(lost, p.text)
 		}
+	}
+	if more > 0 {
+		lost = append(lost, fmt.Sprintf("%d more", more))
 	}
 	return lost
 }
 
-// Has reports whether the result contains the interface, by the rule of Find. If it does, a previous plugin
-// created the interface or knows about it. ok is false if the result came in a version before 0.3.0, which has
-// no interfaces. A nil result contains none.
-func (r *Result) Has(name, sandbox string) (has, ok bool) {
-	_, has = r.Find(name, sandbox)
-	return has, has || r == nil || r.own == "" || atLeast(r.own, "0.3.0")
+// A part is an interface or an address of a result.
+type part struct {
+	key  string // without the path of the sandbox, which plugins spell differently
+	text string
 }
 
-// holds reports whether the result contains the interface, whatever the spelling of the sandbox's path.
-func (r *Result) holds(i *Interface) bool {
-	return r != nil && slices.ContainsFunc(r.given, func(e entry) bool { return i.is(&e.Interface) })
-}
-
-// is reports whether the interfaces have the same name and both or neither are in the sandbox. It ignores the path
-// of the sandbox, because plugins spell it differently.
-func (i *Interface) is(other *Interface) bool {
-	return i.Name == other.Name && (i.Sandbox == "") == (other.Sandbox == "")
-}
-
-func place(i *Interface) string {
-	if i.Sandbox == "" {
-		return i.Name
-	}
-	return i.Name + " in " + i.Sandbox
-}
-
-// An address is one entry of ips.
-type address struct {
-	prefix string     // "10.0.0.2/24"
-	of     *Interface // nil = unknown
-}
-
-// handedOnBy reports whether b is the same address and does not belong to another interface.
-func (a address) handedOnBy(b address) bool {
-	return a.prefix == b.prefix && (a.of == nil || b.of == nil || a.of.is(b.of))
-}
-
-// addresses returns the addresses in the original text.
-func (r *Result) addresses() (list []address) {
+// parts returns the parts of the original text.
+func (r *Result) parts() (list []part) {
 	if r == nil {
 		return nil
 	}
-	type old struct{ IP string } // before 0.3.0
-	var v struct {
-		IP4, IP6 *old
-		IPs      []*struct {
-			Address   string
-			Interface *int // index in interfaces
+	for _, e := range r.given {
+		if e.Name != "" {
+			list = append(list, part{fmt.Sprintf("%s %t", e.Name, e.Sandbox == ""), "interface " + place(e)})
 		}
+	}
+	type address struct {
+		Address   string
+		Interface *int // index in interfaces
+	}
+	var v struct {
+		IP4, IP6 struct{ IP string } // before 0.3.0
+		IPs      []address
 	}
 	_ = json.Unmarshal(r.text, &v) // keys of other versions may have any type
-	for _, ip := range []*old{v.IP4, v.IP6} {
-		if ip != nil && ip.IP != "" {
-			list = append(list, address{canonical(ip.IP), nil})
-		}
-	}
-	for _, ip := range v.IPs {
-		if ip == nil || ip.Address == "" {
+	for _, a := range append([]address{{Address: v.IP4.IP}, {Address: v.IP6.IP}}, v.IPs...) {
+		if a.Address == "" {
 			continue
 		}
-		a := address{prefix: canonical(ip.Address)}
-		if n := ip.Interface; n != nil && *n >= 0 && *n < len(r.given) {
-			a.of = &r.given[*n].Interface
+		if prefix, err := netip.ParsePrefix(a.Address); err == nil {
+			a.Address = prefix.String() // its canonical form
 		}
-		list = append(list, a)
+		p := part{a.Address, "address " + a.Address}
+		if n := a.Interface; n != nil && *n >= 0 && *n < len(r.given) {
+			p.text += " of " + place(r.given[*n])
+		}
+		list = append(list, p)
 	}
 	return list
 }
 
-// canonical returns the canonical form of an address prefix, and any other text unchanged.
-func canonical(text string) string {
-	if p, err := netip.ParsePrefix(text); err == nil {
-		return p.String()
+func place(e entry) string {
+	if e.Sandbox == "" {
+		return e.Name
 	}
-	return text
+	return e.Name + " in " + e.Sandbox
 }

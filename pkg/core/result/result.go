@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -100,7 +99,6 @@ func (r *Result) convert(typed types.Result) (err error) {
 // most limits the interfaces of a result and its addresses. Lost compares those of two results.
 const most = 1024
 
-// decode reads the version and the interfaces of a result.
 func decode(raw json.RawMessage) (cniVersion string, list []entry, err error) {
 	var v *struct {
 		CNIVersion string            `json:"cniVersion"`
@@ -152,6 +150,14 @@ func find(list []entry, name, sandbox string) int {
 		}
 	}
 	return first
+}
+
+// Has reports whether the result contains the interface, by the rule of Find. If it does, a previous plugin
+// created the interface or knows about it. ok is false if the result came in a version before 0.3.0, which has
+// no interfaces. A nil result contains none.
+func (r *Result) Has(name, sandbox string) (has, ok bool) {
+	_, has = r.Find(name, sandbox)
+	return has, has || r == nil || r.own == "" || atLeast(r.own, "0.3.0")
 }
 
 // Identify sets pciID and socketPath on an interface if they are empty. Versions before 1.1.0 have neither key.
@@ -208,14 +214,6 @@ func (r *Result) JSON() json.RawMessage {
 	return encoded(top)
 }
 
-// PrintTo writes the result and a newline.
-func (r *Result) PrintTo(w io.Writer) error {
-	text := r.JSON()
-	_, err := w.Write(append(text[:len(text):len(text)], '\n'))
-	return err
-}
-
-// withKeys sets the keys that have a value.
 func withKeys(raw json.RawMessage, set map[string]string) json.RawMessage {
 	keys := object(raw)
 	for key, value := range set {

@@ -3,9 +3,7 @@ package result_test
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -94,28 +92,7 @@ func TestResultOfSameVersionKeepsText(t *testing.T) {
 			if got := edit(r, nil); got != text {
 				t.Errorf("got  %q\nwant %q", got, text)
 			}
-			var printed bytes.Buffer
-			if err := r.PrintTo(&printed); err != nil || printed.String() != text+"\n" {
-				t.Errorf("printed %q, %v", printed.String(), err)
-			}
 		}
-	}
-}
-
-func TestPrintToDoesNotModifyPrevResult(t *testing.T) {
-	stdin := []byte(`{"cniVersion": "1.1.0"}, "after": 1`)
-	r, err := result.Parse(stdin[:23:30], "1.1.0")
-	must(t, err)
-	if err := r.PrintTo(&bytes.Buffer{}); err != nil || string(stdin) != `{"cniVersion": "1.1.0"}, "after": 1` {
-		t.Errorf("%s, %v", stdin, err)
-	}
-}
-
-func TestPrintToReturnsWriterError(t *testing.T) {
-	nobody, pipe := io.Pipe()
-	nobody.Close()
-	if err := result.New("1.1.0").PrintTo(pipe); !errors.Is(err, io.ErrClosedPipe) {
-		t.Errorf("error %v", err)
 	}
 }
 
