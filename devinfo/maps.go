@@ -122,7 +122,6 @@ func sub[T any](p **T, describe func(*T) *table) func(bool) *table {
 	}
 }
 
-// mapOf returns the table of the n-th field, or nil if the map is absent or the field is a string.
 func (t *table) mapOf(n int) *table {
 	if t.fields[n].sub == nil {
 		return nil
@@ -130,7 +129,6 @@ func (t *table) mapOf(n int) *table {
 	return t.fields[n].sub(false)
 }
 
-// stringOf returns the value of the n-th field, or "" if it is absent or a map.
 func (t *table) stringOf(n int) string {
 	if t == nil || t.fields[n].value == nil {
 		return ""
@@ -176,7 +174,6 @@ func (t *table) copyFrom(src *table) {
 	}
 }
 
-// addRaw copies all values of src into dst, replacing existing ones.
 func addRaw(dst *map[string]json.RawMessage, src map[string]json.RawMessage) {
 	for key, value := range src {
 		setRaw(dst, key, slices.Clone(value))

@@ -30,7 +30,6 @@ func main() {
 	os.Exit(delegates.Run(machine(), os.Getenv, os.Stdin, os.Stderr))
 }
 
-// machine returns the plugin for this machine.
 func machine() *plugin.Plugin {
 	if os.Getenv("CNI_COMMAND") == "VERSION" {
 		return &plugin.Plugin{Stdout: os.Stdout}

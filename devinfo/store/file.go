@@ -203,7 +203,6 @@ func (d *Dir) Name(path string) (string, error) {
 // pathErrors are errors of the path itself, not of the machine. The kernel returns EINVAL for a path with a NUL.
 var pathErrors = []syscall.Errno{syscall.ENOTDIR, syscall.ENAMETOOLONG, syscall.ELOOP, syscall.EINVAL}
 
-// is reports whether two clean paths lead to the same directory.
 func (d *Dir) is(dir string) (bool, error) {
 	if dir == d.dir {
 		return true, nil

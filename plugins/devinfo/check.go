@@ -49,7 +49,6 @@ func Check(c *Call, complete func(*Call, *journal.Entry), first func(*journal.En
 	return compare(c, a, &now)
 }
 
-// compare compares the entry with the node, and with the device that the configuration names.
 func compare(c *Call, a *check.Checker, e *journal.Entry) error {
 	declared, _, err := c.Attachment.Declared(c.Config)
 	if err != nil {

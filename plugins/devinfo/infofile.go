@@ -135,7 +135,6 @@ func (a *Addition) WriteInfo(info *devinfo.Info) error {
 	}
 }
 
-// setContent writes a file unless it already has that content. A nil text removes the file.
 func setContent(dir *store.Dir, name string, text []byte) error {
 	if text == nil {
 		return dir.Remove(name)

@@ -54,7 +54,6 @@ func (i Info) Same(other Info) bool {
 	return i.Revision == "" || other.Revision == "" || short(i.Revision) == short(other.Revision) && i.Dirty == other.Dirty
 }
 
-// short returns the prefix of a revision that String prints.
 func short(revision string) string { return revision[:min(12, len(revision))] }
 
 // Separators between the parts of Info.String.
@@ -112,7 +111,6 @@ func ParsePlugin(text string) (p Plugin, err error) {
 	return Plugin{}, errors.New("missing line \"" + journalKey + "N\"")
 }
 
-// parse parses the output of Info.String.
 func parse(line string) (i Info) {
 	line, toolchain, ok := strings.Cut(line, goKey)
 	if ok {

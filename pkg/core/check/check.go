@@ -100,7 +100,6 @@ func (r *Report) fail(err *Error) {
 	}
 }
 
-// skipNetns removes the network namespace from the target and records why.
 func (r *Report) skipNetns(t *discovery.Target, err error) {
 	why := err.Error()
 	if errors.Is(err, fs.ErrPermission) {

@@ -38,7 +38,6 @@ func (r *Report) facts(e *journal.Entry, t discovery.Target, device, alone *disc
 	}
 }
 
-// keys returns the file's keys, then the kernel's other keys, then the journal's.
 func (k *known) keys() (keys []string) {
 	for _, key := range slices.Concat(slices.Sorted(maps.Keys(k.file)), slices.Sorted(maps.Keys(k.now)), slices.Sorted(maps.Keys(k.journal))) {
 		if !slices.Contains(keys, key) {
@@ -131,7 +130,6 @@ func identityKey[T any](facts map[string]T) string {
 	return ""
 }
 
-// differ reports whether two of the non-empty values differ.
 func differ(key string, values ...string) bool {
 	first := ""
 	for _, v := range values {
@@ -167,7 +165,6 @@ func journalFacts(e *journal.Entry) map[string]string {
 	return map[string]string{key: e.Device.ID}
 }
 
-// factsOf returns the facts of a device-info file, with discovery's keys.
 func factsOf(info *devinfo.Info) map[string]string {
 	facts := map[string]string{}
 	for key, value := range info.Texts() {

@@ -123,7 +123,6 @@ func (e *Exec) run(path string, stdin []byte, env []string) ([]byte, error) {
 	return answer(path, slices.Contains(env, "CNI_COMMAND=ADD"), c.ProcessState, stdout, stderr)
 }
 
-// answer returns the output or the error of a plugin that has ended. After ADD the output must be a result.
 func answer(path string, add bool, state *os.ProcessState, stdout *output, stderr *messages) ([]byte, error) {
 	own := new(types.Error)
 	isError := json.Unmarshal(stdout.text, own) == nil && (own.Code != 0 || own.Msg != "" && !state.Success())
@@ -233,7 +232,6 @@ func failed(reason Reason, format string, args ...any) *Error {
 	return &Error{reason, fmt.Errorf(format, args...)}
 }
 
-// abridged returns the beginning of an output, for use in a message.
 func abridged(text []byte) []byte {
 	if text = bytes.TrimSpace(text); len(text) > enough {
 		return append(text[:enough:enough], "..."...)

@@ -117,7 +117,6 @@ func (n *Network) Status() error {
 	})...)
 }
 
-// A call is a libcni client with a list of one plugin.
 type call struct {
 	*libcni.CNIConfig
 	one *libcni.NetworkConfigList
@@ -141,7 +140,6 @@ func (n *Network) each(
 	return errs
 }
 
-// run calls do for the i-th plugin, with prev as its prevResult unless prev is nil.
 func (n *Network) run(i int, prev json.RawMessage, do func(call) error) error {
 	plugin := n.List.Plugins[i]
 	name := plugin.Network.Type

@@ -273,7 +273,6 @@ type reader struct {
 	problems []*Problem
 }
 
-// value returns the raw value of a key, or nil if it is absent or null.
 func (r *reader) value(key string) json.RawMessage {
 	r.seen = append(r.seen, key)
 	if v := r.raw[key]; string(v) != "null" {
@@ -316,7 +315,6 @@ func (r *reader) problem(key, want string) {
 	r.problems = append(r.problems, &Problem{r.prefix + key, clip(r.raw[key]), want})
 }
 
-// clip shortens a quoted value to keep messages readable.
 func clip(raw json.RawMessage) string {
 	const longest = 120
 	if len(raw) > longest {

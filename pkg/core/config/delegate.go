@@ -14,7 +14,6 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 )
 
-// given are the keys of a delegate's configuration that devinfo and libcni set.
 var given = []string{"type", "name", "cniVersion", "runtimeConfig", "prevResult", "args", "cni.dev/valid-attachments", "cni.dev/attachments"}
 
 // mostGiven limits what all delegates together get of the network's configuration, which is a copy for each of them.
@@ -99,7 +98,6 @@ func (c *Config) DelegateConfigs() (list []json.RawMessage) {
 	return list
 }
 
-// object returns the keys of a JSON object, and none for any other text.
 func object(text json.RawMessage) map[string]json.RawMessage {
 	keys := map[string]json.RawMessage{}
 	if json.Unmarshal(text, &keys) != nil || keys == nil {

@@ -110,7 +110,6 @@ func (s *scan) add(d DeviceKey) {
 	}
 }
 
-// value reads the value of the key at the end of the path.
 func (s *scan) value(as As, at place) {
 	token, _ := s.Token() // Parse has read the text
 	switch text, is := token.(string); {

@@ -198,7 +198,6 @@ func (s *search) numberOn(uplink pci.Address, flavour link.Flavour, fn sysfs.Fun
 	return *aux.SFNumber, true, nil
 }
 
-// addFact records the source of a value in Device.Info.
 func (s *search) addFact(key, value, source string) {
 	s.found.Facts = append(s.found.Facts, Fact{string(s.found.Info.Type) + "." + key, value, source})
 }

@@ -125,7 +125,6 @@ func (f *Finder) Find(t Target) (*Device, error) {
 	return s.found, nil
 }
 
-// search is the state of one call of Find.
 type search struct {
 	*Finder
 	target       Target
@@ -139,7 +138,6 @@ type search struct {
 	sharedDevice *ref                           // device below the interface that other interfaces use too; nil = none
 }
 
-// function is Sys.PCI with a cache.
 func (s *search) function(a pci.Address) (fn sysfs.Function, ok bool, err error) {
 	if fn, ok = s.seen[a]; ok {
 		return fn, true, nil
@@ -150,7 +148,6 @@ func (s *search) function(a pci.Address) (fn sysfs.Function, ok bool, err error)
 	return fn, ok, err
 }
 
-// device returns the named auxiliary device, else the PCI function.
 func (s *search) device() (d sysfs.Device, ok bool, err error) {
 	if s.where.aux != "" {
 		return s.Sys.Auxiliary(s.where.aux)

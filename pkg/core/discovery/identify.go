@@ -9,14 +9,12 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 )
 
-// A statement is a source's answer to which device it names.
 type statement struct {
 	source  string
 	ref     ref
 	missing bool // no such device on this node
 }
 
-// identify collects the statements of all sources and joins them.
 func (s *search) identify() error {
 	for _, source := range []func() error{
 		func() error { return s.fromInfo("the configuration's deviceInfo", s.target.Declared) },

@@ -84,7 +84,6 @@ func Serve(ctx context.Context, flag, address string, metrics prometheus.Gathere
 	}
 }
 
-// serve serves until ctx ends or the server fails.
 func serve(ctx context.Context, address string, metrics prometheus.Gatherer, health http.Handler) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {

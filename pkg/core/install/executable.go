@@ -80,7 +80,6 @@ func Examine(ctx context.Context, name string) (*Executable, error) {
 	return e, nil
 }
 
-// run runs a plugin with only env in its environment and returns its output.
 func run(ctx context.Context, name string, args []string, env ...string) ([]byte, error) {
 	const enough = 10 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, enough)

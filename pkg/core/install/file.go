@@ -26,7 +26,6 @@ import (
 	"devinfo-cni.io/pkg/core/safefile"
 )
 
-// file is the absolute path of a file on the node.
 type file string
 
 func (f file) dir() string  { return filepath.Dir(string(f)) }
@@ -49,7 +48,6 @@ func (f file) sum() string {
 	return sum
 }
 
-// marked reports whether an agent has installed the file.
 func (f file) marked() bool { return f.agentMark().sum() != "" }
 
 // mark records in a mark that the file was installed with this checksum, or is about to be.
@@ -112,7 +110,6 @@ func (f file) locked(do func() error) error {
 	return f.denied(do())
 }
 
-// beside gives access to the files in the file's directory.
 func (f file) beside() safefile.Files { return safefile.Files(f.dir()) }
 
 // remove removes the file, its mark and temporary files of killed writers. Missing files, or a missing

@@ -145,7 +145,6 @@ func same(old, now *Executable) bool {
 	return old != nil && old.SHA256 == now.SHA256 && old.Problem == ""
 }
 
-// replace installs the new plugin, unless the installed one is identical.
 func (p *Plugin) replace(done *Installation) error {
 	if same(done.Old, &done.New) && done.Old.usable {
 		done.State = AlreadyThere

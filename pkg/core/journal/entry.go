@@ -149,7 +149,6 @@ func (e *Entry) PodName() (namespace, name string) {
 	return args.Name()
 }
 
-// pod returns namespace/name, or "" if the pod is unknown.
 func (e *Entry) pod() string {
 	namespace, name := e.PodName()
 	if name == "" {

@@ -85,7 +85,6 @@ func MergeLeases(list []DeviceLease, more ...DeviceLease) []DeviceLease {
 	return list
 }
 
-// lease is a lease of any kind.
 type lease struct {
 	kind Kind
 	DeviceLease
@@ -94,7 +93,6 @@ type lease struct {
 // sameLink reports whether two leases of one holder use the same link.
 func (l lease) sameLink(o lease) bool { return l.kind == o.kind && l.ID == o.ID && l.Mode == o.Mode }
 
-// leases returns all leases that the entry names.
 func (e *Entry) leases() (list []lease) {
 	for _, kind := range kinds {
 		if id := e.id(kind); id != nil && *id != "" {
@@ -247,7 +245,6 @@ func damaged(k Key, kind Kind, j *Journal) *Entry {
 	return e
 }
 
-// allowed returns an error if another holder excludes by from one of its leases.
 func (j *Journal) allowed(by holderLinks) (stale []string, err error) {
 	asked := ""
 	for _, l := range by.leases {
@@ -270,7 +267,6 @@ func (j *Journal) allowed(by holderLinks) (stale []string, err error) {
 	return stale, nil
 }
 
-// without returns the leases in list that share no link with a lease in the other list.
 func without(list, others []lease) (rest []lease) {
 	for _, l := range list {
 		if !slices.ContainsFunc(others, l.sameLink) {

@@ -22,16 +22,13 @@ const sharedMark = "~"
 // one process could lease a PF while another leases its VF.
 type links struct{ *safefile.Dir }
 
-// leaseLink is a link to the record of a holder.
 type leaseLink struct {
 	Mode         SharingMode
 	path, holder string
 }
 
-// place returns the directory of a thing's links.
 func (d links) place(l lease) string { return d.Path(string(l.kind) + "/" + escape(l.ID)) }
 
-// name returns the name of a holder's link.
 func (l lease) name(holder string) string {
 	if l.Mode == Shared {
 		return sharedMark + holder
@@ -85,7 +82,6 @@ func (d links) things() (list []lease, err error) {
 	return list, err
 }
 
-// add creates the links of a holder's leases after it has removed stale ones.
 func (d links) add(by holderLinks, stale []string) error {
 	for _, path := range stale {
 		if err := os.Remove(path); err != nil && !absent(err) { // two leases may have listed the same link
@@ -132,7 +128,6 @@ func unescape(name string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(name, "%2F", "/"), "%25", "%")
 }
 
-// rmdir removes a directory if it exists and is empty.
 func rmdir(path string) error {
 	err := syscall.Rmdir(path)
 	if errors.Is(err, syscall.EROFS) {
@@ -166,7 +161,6 @@ func (j *Journal) Sweep(removed func(path string)) error {
 	return errors.Join(append(errs, j.sweepClaims(removed), j.sweepLeases(removed))...)
 }
 
-// sweepClaims removes claim records that are corrupt or of another boot.
 func (j *Journal) sweepClaims(removed func(path string)) error {
 	records, err := j.Claims()
 	errs := []error{err}
@@ -199,7 +193,6 @@ func (j *Journal) keep(record string) error {
 	return err
 }
 
-// sweepLeases removes links to missing records, and directories that become empty.
 func (j *Journal) sweepLeases(removed func(path string)) error {
 	things, err := j.leases.things()
 	errs := []error{err}
@@ -261,7 +254,6 @@ func (j *Journal) Cache(k Key) string {
 	return filepath.Join(j.dir, "libcni", name)
 }
 
-// sweepCache removes the caches of attachments without an entry.
 func (j *Journal) sweepCache(removed func(name string)) error {
 	dir := safefile.Open(filepath.Join(j.dir, "libcni"))
 	caches, err := dir.Entries()

@@ -28,7 +28,6 @@ type Answer struct {
 	Given []Given
 }
 
-// timeout limits the wait for a reply.
 const timeout = 10 * time.Second
 
 // retries is a gRPC service config. The kubelet limits the rate of requests and answers RESOURCE_EXHAUSTED.
@@ -38,7 +37,6 @@ const retries = `{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts":
 // method is a method of the kubelet's API.
 type method[Request, Response any] = func(podresourcesapi.PodResourcesListerClient, context.Context, *Request, ...grpc.CallOption) (*Response, error)
 
-// ask calls a method of the kubelet on its socket.
 func ask[Request, Response any](ctx context.Context, socket string, call method[Request, Response]) (*Response, error) {
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultServiceConfig(retries))
 	if err != nil {

@@ -106,7 +106,6 @@ func Content(f *os.File) ([]byte, error) {
 	return atomicfile.Content(f, limit)
 }
 
-// unlessGone returns nil for an error that reports a missing file.
 func unlessGone(err error) error {
 	if errors.Is(atomicfile.AsNotExist(err), fs.ErrNotExist) {
 		return nil

@@ -177,7 +177,6 @@ func (i info) Mode() fs.FileMode  { return i.mode }
 func (i info) ModTime() time.Time { return time.Time{} }
 func (i info) Sys() any           { return nil }
 
-// find returns the index for a name in the entries, and whether an entry has it.
 func (n *node) find(name string) (int, bool) {
 	return slices.BinarySearchFunc(n.entries, name, func(e *node, name string) int {
 		return strings.Compare(e.name, name)

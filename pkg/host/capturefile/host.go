@@ -58,7 +58,6 @@ type Host struct {
 	files map[string][]byte
 }
 
-// largest limits the size of a capture, in bytes.
 const largest = 256 << 20
 
 // Load reads a capture. It refuses a file without entries, because any text file would otherwise be a valid capture.
@@ -171,7 +170,6 @@ func (h *Host) addJSON(name string, data []byte) error {
 	return nil
 }
 
-// parseEntry parses the name of an entry, which determines its kind.
 func parseEntry(entry string, data []byte) (string, *node, error) {
 	blank := len(bytes.TrimSpace(data)) == 0
 	if name, target, ok := strings.Cut(entry, " -> "); ok {

@@ -61,7 +61,6 @@ type reader struct {
 
 func (r *reader) add(d *Device) { r.devices, r.at[d.At] = append(r.devices, d), d }
 
-// function returns the device of a PCI function, or nil if the function is not a network controller.
 func (r *reader) function(a *pci.Address) *Device {
 	if a == nil {
 		return nil
@@ -218,7 +217,6 @@ func (r *reader) owner(n sysfs.Netdev, l link.InterfaceRecord) (*Device, error) 
 	return r.at[at], nil
 }
 
-// eswitches reads the eswitch modes, and the representors of eswitches in switchdev mode.
 func (r *reader) eswitches() {
 	if r.Eswitches == nil {
 		return

@@ -159,7 +159,6 @@ func (h Handle) ParsePorts(answers [][]byte) (ports []*netlink.DevlinkPort, err 
 	return ports, nil
 }
 
-// parsePort parses the attributes of a DEVLINK_CMD_PORT_NEW that identify representors.
 func parsePort(answer []byte) (*netlink.DevlinkPort, error) {
 	attrs, err := attributes(answer, nl.SizeofGenlmsg)
 	if err != nil {

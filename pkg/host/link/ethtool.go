@@ -103,7 +103,6 @@ func readEthtool(index int, s Settings) error {
 	return nil
 }
 
-// padded returns the attribute as part of a message.
 func (a attribute) padded() []byte {
 	return append(slices.Clone(a.raw), make([]byte, -len(a.raw)&(unix.NLA_ALIGNTO-1))...)
 }

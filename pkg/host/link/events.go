@@ -57,7 +57,6 @@ func listen(protocol int, groups uint32) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "netlink"), nil
 }
 
-// receive signals the messages that count, until the socket is closed.
 func receive(file *os.File, counts func([]byte) bool, changed chan<- struct{}) {
 	message := make([]byte, 64<<10)
 	for {

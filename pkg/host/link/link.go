@@ -174,10 +174,8 @@ func attributes(message []byte, header int) (list []attribute, err error) {
 	return list, nil
 }
 
-// text returns the value of a string attribute, without its final zero byte.
 func (a attribute) text() string { return unix.ByteSliceToString(a.value) }
 
-// integer returns the value of a signed 32-bit attribute.
 func (a attribute) integer() (int, error) {
 	n, err := number[uint32](a)
 	return int(int32(n)), err

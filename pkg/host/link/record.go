@@ -266,7 +266,6 @@ func byName[V any](byIndex map[int]V) (map[string]V, error) {
 	return all, nil
 }
 
-// routes returns the routes of IPv4 and IPv6 in all tables.
 func routes() (all []netlink.Route, err error) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		routes, err := retryInterrupted(func() ([]netlink.Route, error) {
@@ -291,7 +290,6 @@ func isDefault(r netlink.Route) bool {
 	return ones == 0
 }
 
-// interfacesOf returns the interfaces of a route, by index.
 func interfacesOf(r netlink.Route) (indexes []int) {
 	if r.LinkIndex > 0 {
 		indexes = append(indexes, r.LinkIndex)

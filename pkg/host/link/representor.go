@@ -85,7 +85,6 @@ func (f function) is(p *netlink.DevlinkPort) bool {
 	return p.PortFlavour == nl.DEVLINK_PORT_FLAVOUR_PCI_VF && p.VfNumber != nil && value(p.VfNumber) == f.number
 }
 
-// value returns the value of an attribute, or 0 if it is missing.
 func value[T uint16 | uint32](attribute *T) uint64 {
 	if attribute == nil {
 		return 0

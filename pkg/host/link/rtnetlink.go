@@ -156,7 +156,6 @@ func (r route) request(command int, header nl.NetlinkRequestData, attrs ...*nl.R
 	return req
 }
 
-// parse parses an RTM_NEWLINK for the network namespace netnsid.
 func parse(answer []byte, netnsid int) (found, error) {
 	attrs, err := attributes(answer, unix.SizeofIfInfomsg)
 	if err != nil {
@@ -223,7 +222,6 @@ func kind(linkinfo attribute) (string, error) {
 	return "", err
 }
 
-// describe adds the attributes that need further requests.
 func (r route) describe(f found, depth int) (Interface, error) {
 	i := f.Interface
 	if (i.Parent == "" || i.Bus == "virtio") && f.netnsid == local {
@@ -260,7 +258,6 @@ func (r route) lower(upper found, depth int) (*Interface, error) {
 	return &i, err
 }
 
-// isOurs reports whether netnsid is the current network namespace.
 func (r route) isOurs(netnsid int) bool {
 	if netnsid < 0 {
 		return false

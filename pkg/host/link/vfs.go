@@ -80,7 +80,6 @@ func (Recorder) VFs() (list []VFRecord, err error) {
 	return list, nil
 }
 
-// vfsOf requests interfaces with their VFs.
 func vfsOf(flags uint16, attrs ...*nl.RtAttr) (list []VFRecord, err error) {
 	r, err := dial("")
 	if err != nil {
@@ -98,7 +97,6 @@ func vfsOf(flags uint16, attrs ...*nl.RtAttr) (list []VFRecord, err error) {
 	return list, err
 }
 
-// vfRecords parses the VFs in an RTM_NEWLINK.
 func vfRecords(answer []byte) (list []VFRecord, err error) {
 	attrs, err := attributes(answer, unix.SizeofIfInfomsg)
 	if err != nil {
@@ -169,7 +167,6 @@ func (vf *VFRecord) take(a attribute) error {
 	return nil
 }
 
-// hardware formats an address. A zero address is "".
 func hardware(address net.HardwareAddr) string {
 	if text := address.String(); strings.Trim(text, "0:") != "" {
 		return text

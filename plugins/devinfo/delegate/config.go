@@ -12,7 +12,6 @@ import (
 	plugin "devinfo-cni.io/plugins/devinfo"
 )
 
-// runnable returns an error if the n-th delegate of the configuration cannot be run.
 func runnable(c *plugin.Call, n int) error {
 	if problem := c.Config.DelegateProblem(n); problem != nil {
 		return problem
@@ -24,7 +23,6 @@ func runnable(c *plugin.Call, n int) error {
 	return nil
 }
 
-// network returns the delegates of the configuration, for verbs that do not concern one attachment.
 func network(c *plugin.Call) (*cniexec.Network, error) {
 	e := &journal.Entry{Key: journal.Key{Network: c.Config.Name}, CNIVersion: c.Config.CNIVersion}
 	return c.Network(e, c.Config.DelegateConfigs(), "")

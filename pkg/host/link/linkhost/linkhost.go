@@ -138,7 +138,6 @@ func (k *Kernel) HasNetns(path string) bool {
 	return !errors.Is(err, link.ErrNoNetns)
 }
 
-// in returns the interfaces of the network namespace at a path, or of the host for "".
 func (k *Kernel) in(netns string) (links []link.InterfaceRecord, err error) {
 	there := k.pod != nil
 	switch {
