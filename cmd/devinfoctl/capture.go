@@ -5,14 +5,12 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/pkg/core/clierr"
-	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/ctl/capture"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/host/capturefile"
@@ -128,7 +126,7 @@ func (t *tool) save(name string, text []byte) error {
 			return clierr.Misuse("name another file", "capture: %s exists and is not a capture", name)
 		}
 	}
-	file, err := atomicfile.Replace(safefile.Files(filepath.Dir(name)), filepath.Base(name), func(temp *os.File) error {
+	file, err := atomicfile.Replace(name, func(temp *os.File) error {
 		_, err := temp.Write(text)
 		return err
 	})

@@ -1,9 +1,9 @@
 // Package store reads, writes and removes device-info files by name in one directory (section 4 of the Device
 // Information Specification 1.1.0). The specification's directories are [devinfo.CNIDir] and [devinfo.DevicePluginDir].
 //
-// Readers see either the old or the new content of a file. A name is one path element. Below the directory the
-// package works through an [os.Root] and refuses symbolic links, so it cannot touch anything outside. The path
-// of the directory itself may contain links, because /var/run is one.
+// Readers see either the old or the new content of a file. A name is one path element, and the package follows no
+// symbolic link in the directory, so it cannot touch anything outside. The path of the directory itself may contain
+// links, because /var/run is one.
 //
 // Files survive the death of their writer, but are not synced: they describe devices of the running kernel, so
 // they have no use after a power failure.
@@ -17,7 +17,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"devinfo-cni.io/devinfo/atomicfile"
@@ -42,22 +41,11 @@ func (d *Dir) Path(name string) string { return filepath.Join(d.dir, name) }
 // Names returns the sorted names of the regular files, except names that begin with a dot. It returns an empty
 // list if the directory does not exist.
 func (d *Dir) Names() ([]string, error) {
-	root, err := d.openExisting()
-	if root == nil {
+	if err := atomicfile.CheckDir(d.dir); err != nil {
 		return nil, err
 	}
-	defer root.Close()
-	entries, err := fs.ReadDir(root.FS(), ".")
-	if err != nil {
-		return nil, d.wrap("", "list", err)
-	}
-	var names []string
-	for _, e := range entries {
-		if e.Type().IsRegular() && !strings.HasPrefix(e.Name(), ".") {
-			names = append(names, e.Name())
-		}
-	}
-	return names, nil
+	names, err := atomicfile.Names(d.dir)
+	return names, d.wrap("", "list", err)
 }
 
 // Writable checks whether Write could succeed, and leaves no trace. It writes an unnamed file in the directory
@@ -107,56 +95,22 @@ func try(dir string) error {
 	return errors.Join(err, f.Close())
 }
 
-func (d *Dir) open() (*os.Root, error) {
-	if err := atomicfile.CheckDir(d.dir); err != nil {
-		return nil, err
-	}
-	root, err := os.OpenRoot(d.dir)
-	if err == nil {
-		return root, nil
-	}
-	if stat, statErr := os.Stat(d.dir); statErr == nil && !stat.IsDir() {
-		return nil, fmt.Errorf("%s: not a directory: %w", d.dir, fs.ErrNotExist)
-	}
-	return nil, atomicfile.AsNotExist(err)
-}
-
-// openExisting is like open, but returns nil for a missing directory.
-func (d *Dir) openExisting() (*os.Root, error) {
-	root, err := d.open()
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return root, err
-}
-
 // Make creates the directory and its missing parents, as Write does. It changes directories on the path that
-// have mode 000 to 0755. A process without root's rights must call it before it reads, because it cannot read
-// below a directory of mode 000.
+// have mode 000 to 0755: some programs create the tree with os.MkdirAll(dir, os.ModeDir), and then only root can read
+// the files. A process without root's rights must call it before it reads.
 func (d *Dir) Make() error {
-	root, err := d.make()
-	if err != nil {
+	if err := atomicfile.CheckDir(d.dir); err != nil {
 		return err
 	}
-	return root.Close()
-}
-
-// make creates the directory and its missing parents. It also repairs directories of mode 000: some programs
-// create the tree with os.MkdirAll(dir, os.ModeDir), and then only root can read the files. make begins at the
-// root directory, because the owner of such a tree cannot look below its top.
-func (d *Dir) make() (*os.Root, error) {
-	if err := atomicfile.CheckDir(d.dir); err != nil {
-		return nil, err
-	}
-	for end := 1; end <= len(d.dir); end++ {
+	for end := 1; end <= len(d.dir); end++ { // from the top, because the owner of such a tree cannot look below it
 		if end < len(d.dir) && d.dir[end] != '/' {
 			continue
 		}
 		if err := ensure(d.dir[:end]); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return os.OpenRoot(d.dir)
+	return nil
 }
 
 func ensure(dir string) error {
@@ -186,15 +140,16 @@ func notDirectory(path string) error {
 	return fmt.Errorf("%s: %w", path, syscall.ENOTDIR)
 }
 
-// wrap replaces the bare name in an error of os.Root by the full path.
+// wrap makes an error of the system begin with the path of the file instead of the call, which may be about the
+// temporary file.
 func (d *Dir) wrap(name, action string, err error) error {
-	var path *fs.PathError
-	var link *os.LinkError
-	switch {
-	case errors.As(err, &path):
-		err = path.Err
-	case errors.As(err, &link):
-		err = link.Err
+	switch of := err.(type) {
+	case *fs.PathError:
+		err = of.Err
+	case *os.LinkError:
+		err = of.Err
+	default:
+		return err
 	}
 	return fmt.Errorf("%s: %s: %w", d.Path(name), action, err)
 }

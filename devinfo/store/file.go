@@ -32,28 +32,12 @@ func (e *CorruptError) Unwrap() error { return e.Err }
 // Read returns the content of a file. The error matches fs.ErrNotExist if the file is missing, and ErrTooLarge
 // if it exceeds the limit. Read refuses anything except a regular file, and does not block on a FIFO.
 func (d *Dir) Read(name string) ([]byte, error) {
-	if err := check(name); err != nil {
-		return nil, err
-	}
-	root, err := d.open()
+	path, err := atomicfile.Join(d.dir, name)
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
-	// os.Root follows links within the directory, even with O_NOFOLLOW.
-	stat, err := root.Lstat(name)
-	if err != nil {
-		return nil, d.wrap(name, "read", err)
-	}
-	if err := atomicfile.Regular(d.Path(name), stat); err != nil {
-		return nil, err
-	}
-	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, d.wrap(name, "read", err)
-	}
-	defer f.Close()
-	return atomicfile.Content(f, limit)
+	data, err := atomicfile.Read(path, limit)
+	return data, d.wrap(name, "read", err)
 }
 
 // Info reads and parses a device-info file. It returns the errors of [Dir.Read] and [Dir.Parse].
@@ -83,18 +67,17 @@ func (d *Dir) Parse(name string, data []byte) (*devinfo.Info, error) {
 // one name wait for each other. A killed writer leaves at most a temporary file; the next Write or Remove of
 // the same name removes it.
 func (d *Dir) Write(name string, data []byte) error {
-	if err := check(name); err != nil {
-		return err
-	}
-	if err := atomicfile.CheckSize(d.Path(name), len(data), limit); err != nil {
-		return err
-	}
-	root, err := d.make()
+	path, err := atomicfile.Join(d.dir, name)
 	if err != nil {
 		return err
 	}
-	defer root.Close()
-	f, err := atomicfile.Replace(root, name, func(temp *os.File) error {
+	if err := atomicfile.CheckSize(path, len(data), limit); err != nil {
+		return err
+	}
+	if err := d.Make(); err != nil {
+		return err
+	}
+	f, err := atomicfile.Replace(path, func(temp *os.File) error {
 		if _, err := temp.Write(data); err != nil {
 			return err
 		}
@@ -109,58 +92,28 @@ func (d *Dir) Write(name string, data []byte) error {
 // Remove removes the file or symbolic link with that name, and the temporary file of a killed writer. It
 // succeeds if the file or the directory does not exist.
 func (d *Dir) Remove(name string) error {
-	if err := check(name); err != nil {
+	path, err := atomicfile.Join(d.dir, name)
+	if err != nil {
 		return err
 	}
-	root, err := d.openExisting()
-	if root == nil {
-		return err
+	if stat, err := os.Lstat(path); err == nil && stat.IsDir() { // os.Remove would remove an empty one
+		return fmt.Errorf("%s: remove: %w", path, syscall.EISDIR)
 	}
-	defer root.Close()
-	stat, err := root.Lstat(name)
-	if err == nil && stat.IsDir() { // root.Remove would remove an empty one
-		return fmt.Errorf("%s: remove: %w", d.Path(name), syscall.EISDIR)
-	}
-	if err == nil {
-		err = root.Remove(name)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return d.wrap(name, "remove", err)
-	}
-	if _, err := atomicfile.RemoveLeftover(root, name); err != nil {
-		return d.wrap(name, "remove temporary file", err)
-	}
-	return nil
+	return d.wrap(name, "remove", atomicfile.Remove(path))
 }
 
 // Sweep removes the temporary files of dead writers and calls removed with the name of each. A running writer
 // holds a lock on its file, so Sweep keeps it.
 func (d *Dir) Sweep(removed func(name string)) error {
-	root, err := d.openExisting()
-	if root == nil {
+	if err := atomicfile.CheckDir(d.dir); err != nil {
 		return err
 	}
-	defer root.Close()
-	entries, err := fs.ReadDir(root.FS(), ".")
-	return errors.Join(err, atomicfile.SweepLeftovers(root, entries, removed))
+	return atomicfile.Sweep(d.dir, removed)
 }
 
-// NameError is the error for a name or path that does not name a file directly in the directory.
-type NameError struct {
-	Name string // the name or path
-	Err  error  // the reason
-}
-
-func (e *NameError) Error() string { return fmt.Sprintf("%q: %v", e.Name, e.Err) }
-
-func (e *NameError) Unwrap() error { return e.Err }
-
-func check(name string) error {
-	if err := atomicfile.CheckName(name); err != nil {
-		return &NameError{name, err}
-	}
-	return nil
-}
+// NameError is the error for a name or path that does not name a file directly in the directory. Its fields are Name,
+// the name or path, and Err, the reason.
+type NameError = atomicfile.NameError
 
 // Name is the inverse of [Dir.Path] for a path that another program has chosen. It returns the name of the file
 // at path, which must be absolute and lead to a file directly in the directory. The file need not exist. Links
@@ -174,18 +127,18 @@ func (d *Dir) Name(path string) (string, error) {
 		return "", err
 	}
 	if !filepath.IsAbs(path) {
-		return "", &NameError{path, errors.New("must be an absolute path")}
+		return "", &NameError{Name: path, Err: errors.New("must be an absolute path")}
 	}
 	if slices.Contains(strings.Split(path, "/"), "..") {
-		return "", &NameError{path, errors.New(`must not contain ".."`)}
+		return "", &NameError{Name: path, Err: errors.New(`must not contain ".."`)}
 	}
 	slash := strings.LastIndexByte(path, '/')
 	parent, name := filepath.Clean("/"+path[:slash]), path[slash+1:]
 	if err := atomicfile.CheckName(name); err != nil {
-		return "", &NameError{path, err}
+		return "", &NameError{Name: path, Err: err}
 	}
 	if strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name) {
-		return "", &NameError{path, errors.New("a file name must be UTF-8 without control characters")}
+		return "", &NameError{Name: path, Err: errors.New("a file name must be UTF-8 without control characters")}
 	}
 	same, err := d.is(parent)
 	if err == nil && !same {
@@ -197,7 +150,7 @@ func (d *Dir) Name(path string) (string, error) {
 	case errors.As(err, &errno) && !slices.Contains(pathErrors, errno):
 		return "", fmt.Errorf("%q: %w", path, err)
 	}
-	return "", &NameError{path, err}
+	return "", &NameError{Name: path, Err: err}
 }
 
 // pathErrors are errors of the path itself, not of the machine. The kernel returns EINVAL for a path with a NUL.

@@ -17,9 +17,9 @@ import (
 //
 // The test fails for one call more. It also fails for one call less, so that the numbers stay true.
 var budgets = map[string]string{
-	"ADD": "bind 1, close 12, fchmod 1, fchmodat 1, fcntl 19, flock 4, fstat 5, getdents64 2, mkdirat 1, newfstatat 19, openat 21, read 6, " +
+	"ADD": "bind 1, close 10, fchmod 1, fchmodat 1, fcntl 19, flock 4, fstat 3, getdents64 2, mkdirat 1, newfstatat 18, openat 20, read 6, " +
 		"readlinkat 9, recvfrom 2, renameat 2, sendto 1, setns 2, socket 1, statfs 4, symlinkat 2, write 3",
-	"DEL": "close 5, flock 3, fstat 4, newfstatat 11, openat 5, read 8, unlinkat 4",
+	"DEL": "close 4, flock 3, fstat 3, newfstatat 12, openat 4, read 8, unlinkat 4",
 }
 
 func needStrace(t *testing.T) (path string) {
@@ -173,7 +173,7 @@ func callsOf(trace string, names map[string]bool) {
 
 // longest limits the functions of this repository that a chained call runs, and the files that contain them, because
 // whoever follows a call reads them.
-var longest = map[string]struct{ functions, files int }{"ADD": {277, 51}, "DEL": {118, 29}}
+var longest = map[string]struct{ functions, files int }{"ADD": {270, 50}, "DEL": {112, 28}}
 
 // ran matches a function of which a statement ran, in the output of go tool covdata func.
 var ran = regexp.MustCompile(`(?m)^(devinfo-cni\.io/\S+\.go):\d+:\s+\S+\s+(?:[1-9][\d.]*|0\.[1-9])%$`)

@@ -15,7 +15,6 @@ import (
 
 	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/pkg/core/cdispec"
-	"devinfo-cni.io/pkg/core/safefile"
 )
 
 // stage is the directory with the files that containers mount:
@@ -52,8 +51,7 @@ func (s *stage) open() (err error) {
 	if err := os.Chmod(s.root, forAll); err != nil { // Mkdir applies the umask
 		return err
 	}
-	entries, err := os.ReadDir(s.root)
-	return errors.Join(err, atomicfile.SweepLeftovers(safefile.Files(s.root), entries, func(string) {}))
+	return atomicfile.Sweep(s.root, func(string) {})
 }
 
 // dir returns the directory that the containers of a sandbox mount.
@@ -120,7 +118,7 @@ func (s stage) write(dir, name string, data []byte) error {
 	if now, err := os.ReadFile(path); err == nil && bytes.Equal(now, data) {
 		return nil
 	}
-	f, err := atomicfile.Replace(outside{safefile.Files(s.root), dir}, name, func(temp *os.File) error {
+	f, err := atomicfile.ReplaceFrom(s.root, path, func(temp *os.File) error {
 		if _, err := temp.Write(data); err != nil {
 			return err
 		}
@@ -133,16 +131,6 @@ func (s stage) write(dir, name string, data []byte) error {
 		return err
 	}
 	return f.Close()
-}
-
-// outside creates temporary files in Files and renames them to dir.
-type outside struct {
-	safefile.Files
-	dir string
-}
-
-func (o outside) Rename(from, to string) error {
-	return os.Rename(filepath.Join(string(o.Files), from), filepath.Join(o.dir, to))
 }
 
 // recall uses the staged copy for each device-info file that is missing or unusable. A program that rewrites a

@@ -67,7 +67,7 @@ func (f file) put(data []byte, mode fs.FileMode) (warning, err error) {
 	err = f.locked(func() error {
 		syscall.ForkLock.RLock()
 		defer syscall.ForkLock.RUnlock()
-		_, err := atomicfile.Replace(f.beside(), f.name(), func(temp *os.File) error {
+		_, err := atomicfile.Replace(string(f), func(temp *os.File) error {
 			defer temp.Close()
 			if _, err := temp.Write(data); err != nil {
 				return err
@@ -81,7 +81,7 @@ func (f file) put(data []byte, mode fs.FileMode) (warning, err error) {
 		if err != nil {
 			return err
 		}
-		return f.beside().Sync()
+		return atomicfile.SyncDir(f.dir())
 	})
 	return warning, err
 }
@@ -110,8 +110,6 @@ func (f file) locked(do func() error) error {
 	return f.denied(do())
 }
 
-func (f file) beside() safefile.Files { return safefile.Files(f.dir()) }
-
 // remove removes the file, its mark and temporary files of killed writers. Missing files, or a missing
 // directory, are not an error. The mark is removed last, so that a removal that was interrupted can be
 // repeated.
@@ -120,15 +118,12 @@ func (f file) remove() error {
 		return nil
 	}
 	return f.locked(func() error {
-		for _, name := range []string{f.name(), f.agentMark().name()} {
-			if _, err := atomicfile.RemoveLeftover(f.beside(), name); err != nil {
-				return err
-			}
-			if err := f.beside().Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		for _, path := range []file{f, f.agentMark()} {
+			if err := atomicfile.Remove(string(path)); err != nil {
 				return err
 			}
 		}
-		return f.beside().Sync()
+		return atomicfile.SyncDir(f.dir())
 	})
 }
 

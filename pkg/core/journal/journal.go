@@ -27,6 +27,7 @@ import (
 	"syscall"
 	"time"
 
+	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/host/link"
@@ -92,7 +93,7 @@ func parseEntry(path string, k Key, data []byte, err error) (*Entry, error) {
 func parsed[T any](path string, data []byte, err error, decode func([]byte) (*T, error)) (record *T, _ error) {
 	if err == nil {
 		record, err = decode(data)
-	} else if !errors.Is(err, store.ErrTooLarge) && !errors.Is(err, safefile.ErrNotRegular) {
+	} else if !errors.Is(err, store.ErrTooLarge) && !errors.Is(err, atomicfile.ErrNotRegular) {
 		return nil, err
 	}
 	if newer, ok := errors.AsType[*FormatError](err); ok {
@@ -119,7 +120,7 @@ func (j *Journal) Lock(ctx context.Context, k Key, wait time.Duration) (*Entry, 
 	}
 	path := j.entries.Path(name)
 	f, err := safefile.Lock(ctx, path, wait)
-	if errors.Is(err, safefile.ErrNotRegular) { // a symbolic link; the journal writes none
+	if errors.Is(err, atomicfile.ErrNotRegular) { // a symbolic link; the journal writes none
 		err = j.entries.Remove(name)
 	}
 	if f == nil && err == nil {
@@ -245,7 +246,7 @@ func (e *ConcurrentChangeError) Error() string {
 func inPlace(path string, k Key, ours *os.File) (err error) {
 	is := false
 	if ours != nil {
-		is, err = safefile.IsAt(ours, path)
+		is, _, err = atomicfile.IsAt(ours, path)
 	} else if _, err = os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		is, err = true, nil
 	}

@@ -46,7 +46,7 @@ func (e *BusyError) Unwrap() error { return e.Cause }
 
 // Lock opens path for reading and takes an exclusive flock on it. It returns nil if the file does not exist. The
 // locked file is at path when Lock returns. The error is a [*BusyError] after the limit or the end of the context, and
-// [ErrNotRegular] for a symbolic link. The caller must call [Unlock]. A process that inherits the file keeps the lock
+// [atomicfile.ErrNotRegular] for a symbolic link. The caller must call [Unlock]. A process that inherits the file keeps the lock
 // after the caller's death.
 func Lock(ctx context.Context, path string, limit time.Duration) (*os.File, error) {
 	var f *os.File
@@ -60,7 +60,7 @@ func Lock(ctx context.Context, path string, limit time.Duration) (*os.File, erro
 // lockAt is Lock without waiting.
 func lockAt(path string) (*os.File, error) {
 	for {
-		f, err := openFile(path)
+		f, err := atomicfile.Open(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, nil
 		}
@@ -68,8 +68,8 @@ func lockAt(path string) (*os.File, error) {
 			return nil, err
 		}
 		current := false
-		if err = lock(f); err == nil {
-			if current, err = IsAt(f, path); current {
+		if err = tryLock(f); err == nil {
+			if current, _, err = atomicfile.IsAt(f, path); current {
 				return f, nil
 			}
 		}
@@ -102,12 +102,6 @@ func Unlock(f *os.File) {
 		_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
 		f.Close()
 	}
-}
-
-// IsAt reports whether f is still the file at path, neither renamed nor removed.
-func IsAt(f *os.File, path string) (bool, error) {
-	is, _, err := atomicfile.IsAt(Files(filepath.Dir(path)), filepath.Base(path), f)
-	return is, err
 }
 
 // ErrNFS is the error of [Lockable] for a directory on NFS.
@@ -145,7 +139,7 @@ func disk(dir string, statfs func(string, *syscall.Statfs_t) error) (_ string, o
 	return dir, on, err
 }
 
-func lock(f *os.File) error { return atomicfile.Flock(f, syscall.LOCK_EX|syscall.LOCK_NB) }
+func tryLock(f *os.File) error { return atomicfile.Flock(f, syscall.LOCK_EX|syscall.LOCK_NB) }
 
 // await calls try until it gets the lock. longest is the maximum pause between two attempts.
 func await(ctx context.Context, path string, limit, longest time.Duration, try func() error) error {

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/core/safefile/safefiletest"
 	"devinfo-cni.io/test/difftest"
@@ -86,7 +87,7 @@ func TestLockNeedsExistingFile(t *testing.T) {
 	}
 	loop := filepath.Join(t.TempDir(), "loop")
 	must(t, os.Symlink(loop, loop))
-	difftest.Is(t, locked(t.Context(), loop, patience), safefile.ErrNotRegular)
+	difftest.Is(t, locked(t.Context(), loop, patience), atomicfile.ErrNotRegular)
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	must(t, syscall.Mkfifo(pipe, 0o600))
 	must(t, locked(t.Context(), pipe, 0)) // must not block
