@@ -228,46 +228,6 @@ func parsed(t *testing.T, fset *token.FileSet, path string) *ast.File {
 	return file
 }
 
-func TestBreachesAreFound(t *testing.T) {
-	of := func(names ...string) (paths []string) {
-		for _, name := range names {
-			paths = append(paths, module+name)
-		}
-		return paths
-	}
-	code := []string{"x.go"}
-	for name, test := range map[string]struct {
-		pack
-		want []string
-	}{
-		"down":                        {pack{"pkg/core/a", code, append(of("devinfo/pci", "pkg/host/b", "pkg/core/b"), "fmt", "example.com/pkg/dra"), nil, nil}, nil},
-		"tests of the package itself": {pack{"pkg/core/a", code, nil, nil, of("pkg/core/a", "test/difftest", "pkg/host/b/btest")}, nil},
-		"library":                     {pack{"devinfo/a", code, of("devinfo", "pkg/host/b"), nil, nil}, []string{"devinfo/a imports pkg/host/b"}},
-		"host to core":                {pack{"pkg/host/a", code, of("pkg/core/b"), nil, nil}, []string{"pkg/host/a imports pkg/core/b"}},
-		"core to a program's code": {pack{"pkg/core/a", code, of("pkg/dra", "plugins/devinfo", "cmd/b", "test/report"), nil, nil}, []string{
-			"pkg/core/a imports cmd/b", "pkg/core/a imports pkg/dra", "pkg/core/a imports plugins/devinfo", "pkg/core/a imports test/report"}},
-		"agent":   {pack{"pkg/agent", code, of("pkg/ctl/b", "pkg/dra/b", "plugins/devinfo"), nil, nil}, []string{"pkg/agent imports pkg/ctl/b", "pkg/agent imports pkg/dra/b", "pkg/agent imports plugins/devinfo"}},
-		"driver":  {pack{"pkg/dra/a", code, of("pkg/agent", "pkg/ctl/b", "pkg/dra/b"), nil, nil}, []string{"pkg/dra/a imports pkg/agent", "pkg/dra/a imports pkg/ctl/b"}},
-		"plugin":  {pack{"plugins/devinfo", code, of("pkg/agent", "pkg/dra"), nil, nil}, []string{"plugins/devinfo imports pkg/agent", "plugins/devinfo imports pkg/dra"}},
-		"tools":   {pack{"pkg/ctl/a", code, of("pkg/dra/b", "pkg/agent", "pkg/core/b"), nil, nil}, []string{"pkg/ctl/a imports pkg/agent", "pkg/ctl/a imports pkg/dra/b"}},
-		"program": {pack{"cmd/a", code, of("pkg/dra", "plugins/devinfo", "cmd/b"), nil, nil}, []string{"cmd/a imports cmd/b"}},
-		"imports of tests": {pack{"pkg/host/a", code, nil, of("pkg/core/b", "test/report"), of("pkg/core/b", "pkg/core/b/btest")}, []string{
-			"pkg/host/a (test) imports pkg/core/b", "pkg/host/a (test) imports pkg/core/b/btest", "pkg/host/a (test) imports test/report"}},
-		"kits in code":       {pack{"pkg/core/a", code, of("test/difftest", "pkg/host/b/btest"), nil, nil}, []string{"pkg/core/a imports pkg/host/b/btest", "pkg/core/a imports test/difftest"}},
-		"kits in kits":       {pack{"pkg/core/atest", code, of("test/difftest", "pkg/host/b/btest"), nil, nil}, nil},
-		"below test":         {pack{"test/a", code, of("cmd/b", "test/undertest", "test/b"), nil, nil}, []string{"test/a imports test/b"}},
-		"tests only":         {pack{"deploy/a", nil, nil, nil, of("pkg/dra", "test/difftest")}, nil},
-		"no roof":            {pack{"pkg/a", code, nil, nil, nil}, []string{"pkg/a is under no roof: see roofs in pkg/layers_test.go"}},
-		"name like a roof's": {pack{"pkg/hosts", code, nil, nil, nil}, []string{"pkg/hosts is under no roof: see roofs in pkg/layers_test.go"}},
-	} {
-		test.ImportPath = module + test.ImportPath
-		difftest.Same(t, name, breaches([]pack{test.pack}, nil), test.want)
-	}
-	excepted := []pack{{module + "pkg/agent", code, of("pkg/dra"), nil, of("pkg/ctl")}}
-	difftest.Equal(t, breaches(excepted, []exception{{"pkg/agent", "pkg/dra", ""}, {"pkg/agent" + testSuffix, "pkg/dra", ""}}),
-		[]string{"pkg/agent (test) does not import pkg/dra: remove the exception", "pkg/agent (test) imports pkg/ctl"})
-}
-
 // The node's programs need no Kubernetes client library, and what they share needs no types of its API. devinfoctl reads
 // the offered devices from a file of cni-dra-driver, so it does not evaluate rules. Its only package that needs API types
 // is pkg/ctl/validate, which reads claims.

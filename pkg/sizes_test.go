@@ -1,9 +1,7 @@
 package pkg_test
 
 import (
-	"fmt"
 	"go/ast"
-	"go/parser"
 	"go/token"
 	"go/types"
 	"maps"
@@ -77,32 +75,5 @@ func TestTypesHaveFewMethodsAndFields(t *testing.T) {
 	}
 	for what := range unused {
 		t.Errorf("%s are within the limit: remove the exception from pkg/sizes_test.go", what)
-	}
-}
-
-func TestLargeTypesAreFound(t *testing.T) {
-	times := func(n int, format string) (text string) {
-		for i := range n {
-			text += fmt.Sprintf(format, i)
-		}
-		return text
-	}
-	for source, want := range map[string]string{
-		"type A int\n" + times(41, "func (*A) a%d() {}\n"):                                       "map[methods of p.A:41]",
-		"type A int\nfunc (A) a() {}\n" + times(40, "func f%d(*A, int) {}\n"):                    "map[methods of p.A:41]",
-		"type A struct{ *B }\nfunc (A) a() {}\ntype B int\n" + times(40, "func (*B) b%d() {}\n"): "map[methods of p.A:41]",
-		"type A struct{ B }\nfunc (A) b0() {}\ntype B int\n" + times(40, "func (B) b%d() {}\n"):  "map[]", // shadowed
-		"type A[T any] int\n" + times(41, "func (A[T]) a%d() {}\n"):                              "map[methods of p.A:41]",
-		"type A interface{ B; a() }\ntype B interface{" + times(40, "b%d();") + "}":              "map[methods of p.A:41]",
-		"type A struct{ a, b int; B;" + times(18, "c%d int;") + "}\ntype B int":                  "map[fields of p.A:21]",
-		"type A struct{" + times(20, "a%d int;") + "}\n" + times(40, "func f%d(A) {}\n"):         "map[]",
-		"func (B) b(A) {}\ntype A int\ntype B int\n" + times(40, "func f%d(A) {}\n"):             "map[]",
-		times(41, "func f%d(error) {}\n"):                                                        "map[]",
-	} {
-		fset := token.NewFileSet()
-		file, err := parser.ParseFile(fset, "", "package p\n"+source, 0)
-		if got := fmt.Sprint(large("p", fset, []*ast.File{file})); err != nil || got != want {
-			t.Errorf("%s\ngot  %s, error %v\nwant %s", source, got, err, want)
-		}
 	}
 }
