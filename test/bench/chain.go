@@ -83,11 +83,7 @@ func many(t *table) error {
 	var ours, theirs, undo []job
 	for n := range crowd {
 		name := fmt.Sprint("c", n)
-		add, err := devinfo.call("ADD", name)
-		if err != nil {
-			return err
-		}
-		del, err := devinfo.call("DEL", name)
+		add, del, err := devinfo.calls(name)
 		if err != nil {
 			return err
 		}
@@ -140,11 +136,7 @@ func delegating(t *table) error {
 	var turns [3][2][]job // ADDs and DELs of each chain
 	for n, chain := range [][]plugin{{managing}, {multus}, {macvlan, tuning}} {
 		for _, p := range chain {
-			add, err := p.call("ADD", "delegating")
-			if err != nil {
-				return err
-			}
-			del, err := p.call("DEL", "delegating")
+			add, del, err := p.calls("delegating")
 			if err != nil {
 				return err
 			}

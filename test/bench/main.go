@@ -45,7 +45,7 @@ var parts = []struct {
 	{"delegating", delegating}, {"journal", journals}, {"discovery", discoveries}, {"switchdev", switchdev}, {"shapes", shapesOf},
 }
 
-func bench(signals <-chan os.Signal, _ bool) error {
+func bench(bool) error {
 	host, err := capturefile.Load(filepath.Join(*hosts, "mlx5-legacy.txtar"))
 	if err != nil {
 		return err
@@ -56,7 +56,7 @@ func bench(signals <-chan os.Signal, _ bool) error {
 	warnIfBusy()
 	t := &table{}
 	for range *runs {
-		if err := t.run(signals); err != nil {
+		if err := t.run(); err != nil {
 			return err
 		}
 	}
@@ -69,18 +69,13 @@ func bench(signals <-chan os.Signal, _ bool) error {
 }
 
 // run measures all parts once.
-func (t *table) run(signals <-chan os.Signal) error {
+func (t *table) run() error {
 	for _, part := range parts {
 		if *only != "" && !slices.Contains(strings.Split(*only, ","), part.name) {
 			continue
 		}
 		if err := part.run(t); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
-		}
-		select {
-		case sig := <-signals:
-			return fmt.Errorf("%v", sig)
-		default:
 		}
 	}
 	return nil

@@ -137,6 +137,15 @@ func (p plugin) call(verb, container string) (job, error) {
 	return j, os.WriteFile(j.stdin, []byte(config+"}"), 0o644)
 }
 
+// calls returns the jobs for ADD and DEL of a container.
+func (p plugin) calls(container string) (add, del job, err error) {
+	add, err = p.call("ADD", container)
+	if err == nil {
+		del, err = p.call("DEL", container)
+	}
+	return add, del, err
+}
+
 // try runs a job once, and returns its output.
 func (j job) try() (string, error) {
 	stdin, err := os.Open(j.stdin)
@@ -251,7 +260,7 @@ func memory(t *table) error {
 	for _, p := range []plugin{devinfo, tuning} {
 		var peaks []float64 // in MB; the kernel counts per processor, so that a value is off by up to 32 pages
 		for n := range 20 {
-			add, err := p.call("ADD", fmt.Sprint("m", n))
+			add, del, err := p.calls(fmt.Sprint("m", n))
 			if err != nil {
 				return err
 			}
@@ -260,10 +269,6 @@ func memory(t *table) error {
 				return fmt.Errorf("peak %s: %w", p.name, err)
 			}
 			peaks = append(peaks, mb)
-			del, err := p.call("DEL", fmt.Sprint("m", n))
-			if err != nil {
-				return err
-			}
 			if _, err := del.try(); err != nil {
 				return err
 			}

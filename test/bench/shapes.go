@@ -25,16 +25,12 @@ func shapesOf(t *table) error {
 	}
 	for n, s := range shapes.All() {
 		p := plugin{name: "devinfo", config: func(string) string { return s.Keys }, ifName: ifName}
-		add, err := p.call("ADD", fmt.Sprint("s", n))
+		add, del, err := p.calls(fmt.Sprint("s", n))
 		if err != nil {
 			return err
 		}
 		mb, ms, err := peak(add)
 		if ended := (*exec.ExitError)(nil); err != nil && !errors.As(err, &ended) {
-			return err
-		}
-		del, err := p.call("DEL", fmt.Sprint("s", n))
-		if err != nil {
 			return err
 		}
 		_, _ = del.try() // so that the next round adds it again; DEL refuses a configuration that ADD has refused

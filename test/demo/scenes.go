@@ -103,35 +103,37 @@ const chained = `{
   ]
 }`
 
-// cardScene returns the first scene: a macvlan on the machine's network card. Without a card it is on a veth, and the
-// device is a captured VF.
-func cardScene(ownNet bool) (scene, error) {
-	s := scene{network: "mynet", link: true, title: "The main job: chained after the plugin that makes the interface"}
+// cardScene returns the first scene: a macvlan on the machine's network card. Without a card it is on a veth in a network
+// namespace of its own, and the device is a captured VF.
+func cardScene(ownNet bool) (s scene, onCard bool, err error) {
+	s = scene{network: "mynet", link: true, title: "The main job: chained after the plugin that makes the interface"}
 	why := "An ordinary user's namespaces do not have this machine's network card"
 	if !ownNet {
 		card, address, err := findCard()
 		if err != nil {
-			return s, err
+			return s, false, err
 		}
 		if card != "" {
 			s.about = fmt.Sprintf(`macvlan makes net1 in the pod, on %s, the network card of this machine;
 devinfo finds the card below it and writes down its PCI address.`, card)
 			s.conflist = fmt.Sprintf(chained, card, `{"CNIDeviceInfoFile": true}`)
-			s.file = pciInfo(address, physfn(address))
-			return s, nil
+			pf, _ := os.Readlink("/sys/bus/pci/devices/" + address + "/physfn") // only a VF has one
+			s.file = pciInfo(address, strings.TrimPrefix(pf, "../"))
+			return s, true, nil
 		}
 		why = "This machine has no network card on PCI"
+		if err := sandbox.Leave(); err != nil {
+			return s, false, err
+		}
 	}
-	if err := sandbox.AddVeth("demo0", "demo1"); err != nil {
-		return s, err
-	}
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "demo0", Flags: net.FlagUp}, PeerName: "demo1"}
 	s.about = why + `: net1 is a
 macvlan on a veth, and stands for the interface of the VF 0000:01:10.0 of a
 captured host (testdata/hosts/igb-sriov.txtar).`
 	s.host, s.deviceID = "igb-sriov", "0000:01:10.0"
 	s.conflist = fmt.Sprintf(chained, "demo0", `{"CNIDeviceInfoFile": true, "deviceID": true}`)
 	s.file = pciInfo("0000:01:10.0", "0000:01:00.0")
-	return s, nil
+	return s, false, netlink.LinkAdd(veth)
 }
 
 func pciInfo(address, pf string) *devinfo.Info {
@@ -183,12 +185,4 @@ func pciOf(name string) string {
 		}
 	}
 	return address
-}
-
-func physfn(address string) string {
-	pf, err := os.Readlink("/sys/bus/pci/devices/" + address + "/physfn")
-	if err != nil {
-		return ""
-	}
-	return filepath.Base(pf)
 }

@@ -9,13 +9,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"syscall"
-	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -24,28 +21,21 @@ const Bin = "/run/devinfo/bin"
 
 const inside = "DEVINFO_SANDBOX" // "root" or "user"
 
-// grace is the time that an interrupted program may take to end.
-const grace = 10 * time.Second
-
 // init locks main to the first thread, for two reasons. The death signal of a child arrives when the thread that
 // started it ends, and a network namespace belongs to a thread.
 func init() { runtime.LockOSThread() }
 
 // Run calls f as root of a new mount namespace, and then exits with f's error. For an ordinary user it also creates a
 // user namespace and a network namespace without the machine's interfaces; ownNet is then true. /run and /var/lib are
-// empty tmpfs mounts, and [Bin] contains the programs of bin.
-//
-// The channel gets SIGINT and SIGTERM, and f should then end soon. Programs that f starts do not get these signals.
-func Run(bin string, f func(signals <-chan os.Signal, ownNet bool) error) {
+// empty tmpfs mounts, and [Bin] contains the programs of bin. A signal that ends the program also ends f.
+func Run(bin string, f func(ownNet bool) error) {
 	as := os.Getenv(inside)
 	if as == "" {
 		os.Exit(outside())
 	}
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
 	err := setUp(bin)
 	if err == nil {
-		err = f(signals, as == "user")
+		err = f(as == "user")
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", filepath.Base(os.Args[0]), err)
@@ -54,20 +44,8 @@ func Run(bin string, f func(signals <-chan os.Signal, ownNet bool) error) {
 	os.Exit(0)
 }
 
-// Need exits with an error if bin lacks one of the programs. maker is the command that builds them.
-func Need(bin, maker string, programs ...string) {
-	for _, p := range programs {
-		if _, err := os.Stat(filepath.Join(bin, p)); err != nil {
-			fmt.Fprintf(os.Stderr, "%s: %v: %q builds it\n", filepath.Base(os.Args[0]), err, maker)
-			os.Exit(1)
-		}
-	}
-}
-
-// outside starts the program again in the sandbox, forwards signals, and waits.
+// outside starts the program again in the sandbox, and waits.
 func outside() int {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
 	cmd, err := start("root", unix.CLONE_NEWNS)
 	if os.Geteuid() != 0 || errors.Is(err, unix.EPERM) {
 		cmd, err = start("user", unix.CLONE_NEWNS|unix.CLONE_NEWNET|unix.CLONE_NEWUSER)
@@ -76,26 +54,9 @@ func outside() int {
 		fmt.Fprintf(os.Stderr, "%s: no namespaces to run in: %v\n", filepath.Base(os.Args[0]), err)
 		return 1
 	}
-	ended := make(chan struct{})
-	code := 1
-	go func() {
-		_ = cmd.Wait() // the exit code is checked instead
-		code = cmd.ProcessState.ExitCode()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-		return max(code, -code) // -1 = killed
-	case sig := <-signals:
-		_ = cmd.Process.Signal(sig)
-		select {
-		case <-ended:
-		case <-time.After(grace):
-			_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
-			<-ended
-		}
-		return 128 + int(sig.(syscall.Signal))
-	}
+	_ = cmd.Wait() // the exit code is checked instead
+	code := cmd.ProcessState.ExitCode()
+	return max(code, -code) // -1 = killed
 }
 
 func start(as string, flags uintptr) (*exec.Cmd, error) {
@@ -106,7 +67,7 @@ func start(as string, flags uintptr) (*exec.Cmd, error) {
 	cmd.Args[0] = os.Args[0]
 	cmd.Env = append(os.Environ(), inside+"="+as)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags, Pdeathsig: unix.SIGKILL, Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags, Pdeathsig: unix.SIGKILL}
 	if as == "user" {
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}}
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}
@@ -136,19 +97,6 @@ func setUp(bin string) error {
 		return fmt.Errorf("mount %s: %w", Bin, err)
 	}
 	return nil
-}
-
-// AddVeth creates a veth pair and sets it up.
-func AddVeth(name, peer string) error {
-	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: peer}
-	if err := netlink.LinkAdd(veth); err != nil {
-		return fmt.Errorf("veth %s: %w", name, err)
-	}
-	other, err := netlink.LinkByName(peer)
-	if err != nil {
-		return err
-	}
-	return errors.Join(netlink.LinkSetUp(veth), netlink.LinkSetUp(other))
 }
 
 // Leave moves the main thread, and programs that it starts later, to a new network namespace.
