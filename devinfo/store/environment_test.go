@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"devinfo-cni.io/devinfo/store"
 )
@@ -202,35 +201,6 @@ func asUser(t *testing.T, dir string) {
 	out, err := cmd.CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
 		t.Errorf("%v\n%s", err, out)
-	}
-}
-
-func TestKilledWriterLeavesAtMostTemporaryFile(t *testing.T) {
-	if dir := os.Getenv(childKey); dir != "" {
-		for d := store.Open(dir); ; {
-			must(t, d.Write("net1", bytes.Repeat([]byte("x"), 1<<20)))
-		}
-	}
-	d := store.Open(t.TempDir())
-	for delay := range 10 {
-		cmd := child(t, d.Path(""))
-		must(t, cmd.Start())
-		for len(entries(t, d.Path(""))) == 0 {
-			time.Sleep(time.Millisecond)
-		}
-		time.Sleep(time.Duration(delay) * 300 * time.Microsecond)
-		must(t, cmd.Process.Kill())
-		_ = cmd.Wait()
-		for _, name := range entries(t, d.Path("")) {
-			if name != "net1" && name != ".net1.devinfo" {
-				t.Errorf("left %s", name)
-			}
-		}
-		if data, err := d.Read("net1"); err == nil && len(data) != 1<<20 {
-			t.Errorf("half a file: %d bytes", len(data))
-		}
-		must(t, errors.Join(d.Write("net1", []byte("x")), d.Remove("net1")))
-		expectEntries(t, d.Path(""))
 	}
 }
 

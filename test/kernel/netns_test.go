@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/agent/inject"
-	"devinfo-cni.io/pkg/host/link/linktest"
 )
 
 // A pod may mount the node's /run with mountPropagation Bidirectional. The runtime's mounts below it in the container
@@ -52,19 +51,4 @@ func (a answer) warnings() string {
 		}
 	}
 	return strings.Join(list, "\n")
-}
-
-// An interface of a kind without a device causes no warning, no file and no other result. With "strict" it is an error.
-func TestVethHasNoDevice(t *testing.T) {
-	onStage(t, func(t *testing.T, pod string) {
-		linktest.AddVeth(t, "nic", "net1", pod)
-		a := call(t, "ADD", pod, chained(pod, ""))
-		same(t, "result", compact(t, a.ok(t)), compact(t, `{"cniVersion":"1.1.0","interfaces":[{"name":"net1","sandbox":"`+pod+`"}]}`))
-		same(t, "warnings", a.warnings(), "")
-		same(t, "device-info files", files(t, infoDir), "")
-		call(t, "CHECK", pod, chained(pod, "")).ok(t)
-		call(t, "DEL", pod, chained(pod, "")).ok(t)
-		call(t, "ADD", pod, chained(pod, `"strict": true,`)).fails(t, 100, "no device found for interface net1")
-		nothingLeft(t)
-	})
 }

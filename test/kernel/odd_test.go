@@ -194,35 +194,6 @@ func TestOddDeviceInfoFileFailsADDAndCHECK(t *testing.T) {
 	})
 }
 
-// The plugin only reads the file.
-func TestOddFileOfDevicePluginIsNotRemoved(t *testing.T) {
-	onStage(t, func(t *testing.T, pod string) {
-		const dir = "/run/k8s.cni.cncf.io/devinfo/dp"
-		const file = dir + "/example.com-sriov-" + vf + "-device.json"
-		conf := strings.Replace(standalone, "{", `{"resourceName": "example.com/sriov", `, 1)
-		for what, why := range map[string]string{
-			"unreadable": "read: permission denied",
-			"corrupt":    "",
-			"huge":       "too large: more than 1 MiB",
-			"named pipe": "not a regular file (mode prw-r--r--)",
-			"directory":  "not a regular file (mode drwxr-xr-x)",
-		} {
-			want := "ok" // treated as missing
-			if why != "" {
-				want = `1: {"cniVersion":"1.1.0","code":5,"details":"remove the file or directory at this path","msg":"/var` + file + `: ` + why + `"}`
-			}
-			must(t, os.MkdirAll(dir, 0o755))
-			put(t, what, file)
-			bound(t, "ADD", pod, conf).becomes(t, "ADD", want)
-			bound(t, "DEL", pod, conf).becomes(t, "DEL", "ok")
-			nothingLeft(t)
-			if _, err := os.Lstat(file); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-}
-
 // Root reads and removes files of other users.
 func TestForeignOwnedFilesAreReadAndRemoved(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {

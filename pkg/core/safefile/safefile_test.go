@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -86,25 +85,6 @@ func expectMode(t *testing.T, path string, want fs.FileMode) {
 	if stat, err := os.Stat(path); err != nil || stat.Mode().Perm() != want {
 		t.Errorf("%s: got %v, %v, want %v", path, stat, err, want)
 	}
-}
-
-func TestMethodsRejectBadNames(t *testing.T) {
-	d := safefile.Open(t.TempDir() + "/state")
-	for _, name := range []string{"", "..", "../a", "/etc/passwd"} { // as in atomicfile.CheckName
-		for _, err := range []error{readError(d, name), d.Write(name, nil), d.Link(name, "a"), d.Remove(name)} {
-			difftest.Equal(t, difftest.As[*store.NameError](t, err).Name, name)
-		}
-	}
-	difftest.Holds(t, filepath.Dir(d.Path("")))
-}
-
-func TestRelativeDirectoryIsAnError(t *testing.T) {
-	t.Chdir(t.TempDir())
-	d := safefile.Open("state")
-	for _, err := range []error{readError(d, "a"), d.Write("a", nil), d.Remove("a"), d.Make()} {
-		difftest.Says(t, err, `directory "state": must be an absolute path`)
-	}
-	difftest.Holds(t, ".")
 }
 
 func TestTooLargeFileIsAnError(t *testing.T) {
@@ -230,41 +210,4 @@ func TestAloneWaitsForLock(t *testing.T) {
 		difftest.Is(t, d.Alone(time.Minute, func() error { return os.ErrInvalid }), os.ErrInvalid)
 	})
 	safefiletest.Lock(t, d.Path("")) // succeeds because Alone has released its lock
-}
-
-func TestFullDiskKeepsFilesAndAllowsRemoval(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		disk := safefiletest.Mount(t, 6)
-		d := safefile.Open(disk.Dir + "/state")
-		must(t, d.Write("a", []byte("old")), d.Link("b", "a"))
-		disk.Fill(0)
-		difftest.Is(t, d.Write("a", []byte("new")), syscall.ENOSPC)
-		difftest.Is(t, d.Link("c", "a"), syscall.ENOSPC)
-		expect(t, d, "a", "old")
-		difftest.Holds(t, d.Path(""), "a", "b")
-		must(t, d.Alone(time.Minute, func() error { return d.Remove("b") }), d.Remove("a"), d.Sweep(nil))
-		difftest.Holds(t, d.Path(""))
-		must(t, d.Write("a", make([]byte, 1000)))                         // a write needs two free inodes
-		difftest.Is(t, d.Write("b", make([]byte, 2<<20)), syscall.ENOSPC) // more than the disk's blocks
-		difftest.Holds(t, d.Path(""), "a")
-	})
-}
-
-func TestReadOnlyDiskAllowsCallsWithoutChanges(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		disk := safefiletest.Mount(t, 10)
-		d := safefile.OpenDurable(disk.Dir + "/state")
-		none := safefile.OpenDurable(disk.Dir + "/none")
-		must(t, d.Write("a", []byte("x")))
-		disk.ReadOnly(true)
-		for _, d := range []*safefile.Dir{d, none} {
-			must(t, d.Remove("b"), d.Sweep(nil))
-			difftest.Is(t, d.Write("a", nil), syscall.EROFS)
-		}
-		difftest.Is(t, d.Remove("a"), syscall.EROFS)
-		must(t, d.Alone(time.Minute, func() error { return nil }))
-		expect(t, d, "a", "x")
-		disk.ReadOnly(false)
-		must(t, d.Remove("a"))
-	})
 }
