@@ -9,9 +9,11 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -26,7 +28,7 @@ type network struct {
 	} `json:"spec"`
 }
 
-// An example is a file with a comment, networks, and a pod or VM. The comment names the systems that it was run on.
+// An example is a file with a comment, networks or a class and a claim, and a pod or VM. The comment names the systems that it was run on.
 type example struct {
 	text     string
 	networks []network
@@ -62,6 +64,10 @@ func each(t *testing.T, do func(*testing.T, example)) {
 
 func TestPodUsesNetworkAndItsResource(t *testing.T) {
 	each(t, func(t *testing.T, e example) {
+		if len(e.networks) == 0 {
+			usesClaim(t, e.rest)
+			return
+		}
 		if len(e.rest) != 1 {
 			t.Fatalf("%d pods or VMs", len(e.rest))
 		}
@@ -84,10 +90,31 @@ func TestPodUsesNetworkAndItsResource(t *testing.T) {
 	})
 }
 
+// usesClaim checks a class, a template of claims of this class, and a pod whose container waits for its claim.
+func usesClaim(t *testing.T, documents []string) {
+	t.Helper()
+	var class resourceapi.DeviceClass
+	var template resourceapi.ResourceClaimTemplate
+	var pod corev1.Pod
+	for n, to := range []any{&class, &template, &pod} {
+		difftest.Must(t, yaml.UnmarshalStrict([]byte(documents[n]), to))
+	}
+	for _, wrong := range (cniconfig.Policy{Driver: "cni.dra.networking.x-k8s.io"}).CheckClass(&class.Spec).Wrong {
+		t.Errorf("%s: %v", wrong.At, wrong)
+	}
+	if request := template.Spec.Spec.Devices.Requests[0].Exactly; request.DeviceClassName != class.Name {
+		t.Errorf("the template asks for class %q", request.DeviceClassName)
+	}
+	claim := pod.Spec.ResourceClaims[0]
+	if *claim.ResourceClaimTemplateName != template.Name || pod.Spec.Containers[0].Resources.Claims[0].Name != claim.Name {
+		t.Errorf("the pod has %+v", pod.Spec)
+	}
+}
+
 // Each example has a line "# Run:", and a test in pods or in QEMU runs it unchanged.
 func TestEachExampleIsRunByATest(t *testing.T) {
 	var tests strings.Builder
-	for _, path := range []string{"e2e/examples_test.go", "vm/examples_test.go"} {
+	for _, path := range []string{"e2e/examples_test.go", "e2e/realdevices_test.go", "vm/examples_test.go"} {
 		text, err := os.ReadFile("../../test/" + path)
 		difftest.Must(t, err)
 		tests.Write(text)
@@ -98,7 +125,7 @@ func TestEachExampleIsRunByATest(t *testing.T) {
 			t.Error(`no line "# Run:"`)
 		}
 		name := strings.TrimSuffix(filepath.Base(t.Name()), ".yaml")
-		if !regexp.MustCompile(`(\{|name: )"` + name + `",`).MatchString(tests.String()) {
+		if !regexp.MustCompile(`(\{"|name: "|examples/)` + name + `(",|\.yaml")`).MatchString(tests.String()) {
 			t.Error("no test runs it")
 		}
 	})

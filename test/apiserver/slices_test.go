@@ -190,7 +190,7 @@ func (p *controlPlane) unshared(t *testing.T) {
 }
 
 // everyStatus checks that an agent may write the status of its claims. On a server before 1.36 it may also write
-// the status of other nodes' claims. docs/dra/README.md warns of this.
+// the status of other nodes' claims. docs/dra/operate.md warns of this.
 func (p *controlPlane) everyStatus(t *testing.T) {
 	t.Helper()
 	c := p.claim(t, "status", share{"net", driver, "pci-0000-03-00-2", ""})

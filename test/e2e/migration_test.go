@@ -26,10 +26,16 @@ func step(t *testing.T, name string) string {
 	return difftest.Block(t, filepath.Join(root, "docs/dra"), "yaml", "# "+name+"\n")
 }
 
-// applyPage applies a block of the page with pod-view as the image. The end of the test deletes DeviceClasses.
+// applyPage applies a block of the page.
 func (s *space) applyPage(name string) {
 	s.Helper()
-	text := inPlace(s.T, step(s.T, name), "[sleep, infinity]")
+	s.applyInPlace(step(s.T, name), "[sleep, infinity]")
+}
+
+// applyInPlace applies objects with pod-view as the image. The end of the test deletes DeviceClasses.
+func (s *space) applyInPlace(text, command string) {
+	s.Helper()
+	text = inPlace(s.T, text, command)
 	s.apply(text)
 	for _, object := range strings.Split(text, "\n---\n") {
 		if _, class, ok := strings.Cut(object, "kind: DeviceClass\nmetadata:\n  name: "); ok {

@@ -37,6 +37,7 @@ func TestRealDevices(t *testing.T) {
 	play(t, r, r.explainBoth, []scenario[*realNode]{
 		{"NodeOffersItsDevices", offersReal},
 		{"VFIsRestoredAfterPod", vfByClaim},
+		{"VFOfExampleIsAttached", vfByExample},
 		{"VDPADeviceOnVhostIsAttached", vdpaByClaim},
 		{"VFsOnVFIOAreAttached", vfioByClaim},
 		{"UnpluggedVFIsReported", vfGoes},
@@ -218,6 +219,16 @@ func vfByClaim(t *testing.T, r *realNode) {
 	s.sends("a", "vf", "enp1s0")
 	s.spoils("a", "vf")
 	s.delete("a")
+	r.asAtBoot(t, false)
+}
+
+// vfByExample runs the example of docs/dra/README.md.
+func vfByExample(t *testing.T, r *realNode) {
+	s := begin(t)
+	s.applyInPlace(content(t, "deploy/examples/vf-claim.yaml"), `[sh, -c, "env | grep DEVINFO_; ip address show net1; exec sleep infinity"]`)
+	s.attached("vf", "blue", "vf", "net1", "10.57.1.")
+	s.tells(s.running("vf"), "net1", pciText(s.vfOf("vf"), bluePF))
+	s.delete("vf")
 	r.asAtBoot(t, false)
 }
 

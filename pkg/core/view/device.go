@@ -43,7 +43,7 @@ func Of(info *devinfo.Info) Device {
 }
 
 // Attributes of a device in a ResourceSlice that correspond to keys of a device-info file. Kubernetes defines the
-// first one, and any driver may set it. docs/dra/rules.md lists all attributes of cni-dra-driver.
+// first one, and any driver may set it. docs/dra/reference.md lists all attributes of cni-dra-driver.
 const (
 	busIDAttribute       = "resource.kubernetes.io/pciBusID"
 	pfAttribute          = "devinfo-cni.io/pfPCIBusID"

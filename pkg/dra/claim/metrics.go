@@ -16,7 +16,7 @@ type Census struct {
 	Unreadable    int
 }
 
-// metrics are the metrics of an engine. docs/dra/README.md lists them.
+// metrics are the metrics of an engine. docs/dra/reference.md lists them.
 type metrics struct {
 	execs         *prometheus.HistogramVec
 	execFailures  *prometheus.CounterVec

@@ -168,7 +168,7 @@ func (n *Node) Watch(ctx context.Context) {
 	inventory.Watch(ctx, events, n.Inventory.Times, func(context.Context) { n.Publish() })
 }
 
-// metrics are documented in docs/dra/README.md.
+// metrics are documented in docs/dra/reference.md.
 type metrics struct {
 	sharing    prometheus.Gauge
 	known      prometheus.Gauge

@@ -194,7 +194,7 @@ func count(names []string) string {
 // Domain is the domain of the attributes that this driver defines.
 const Domain = "devinfo-cni.io"
 
-// The attributes of a device: see docs/dra/inventory.md.
+// The attributes of a device: see docs/dra/reference.md.
 const (
 	PCIBusID = deviceattribute.StandardDeviceAttributePCIBusID
 	PCIeRoot = deviceattribute.StandardDeviceAttributePCIeRoot
@@ -236,7 +236,7 @@ const (
 	TaintNotOffered        = Domain + "/not-offered"        // claims hold the device, but it is not offered to other claims
 )
 
-// AttributeNames returns all attributes except those of rules. docs/dra/inventory.md describes them.
+// AttributeNames returns all attributes except those of rules. docs/dra/reference.md describes them.
 func AttributeNames() []resourceapi.QualifiedName {
 	return []resourceapi.QualifiedName{
 		PCIBusID, PCIeRoot, NUMANode, AttrKind, AttrIfName, AttrPFName, AttrPFPCIBusID, AttrVFIndex, AttrDriver, AttrPCIVendorID, AttrPCIDeviceID,
