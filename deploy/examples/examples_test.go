@@ -28,7 +28,8 @@ type network struct {
 	} `json:"spec"`
 }
 
-// An example is a file with a comment, networks or a class and a claim, and a pod or VM. The comment names the systems that it was run on.
+// An example is a file with a comment, networks (or a class and a template of claims), and a pod or VM. The comment
+// names the systems that it was run on.
 type example struct {
 	text     string
 	networks []network
@@ -65,7 +66,7 @@ func each(t *testing.T, do func(*testing.T, example)) {
 func TestPodUsesNetworkAndItsResource(t *testing.T) {
 	each(t, func(t *testing.T, e example) {
 		if len(e.networks) == 0 {
-			usesClaim(t, e.rest)
+			usesClaim(t, e)
 			return
 		}
 		if len(e.rest) != 1 {
@@ -90,14 +91,18 @@ func TestPodUsesNetworkAndItsResource(t *testing.T) {
 	})
 }
 
-// usesClaim checks a class, a template of claims of this class, and a pod whose container waits for its claim.
-func usesClaim(t *testing.T, documents []string) {
+// usesClaim checks a class, a template of claims of this class, and a pod whose container waits for its claim. The guide
+// shows them.
+func usesClaim(t *testing.T, e example) {
 	t.Helper()
+	for _, text := range []string{"- type: sriov # the driver adds deviceID\n                ipam:", "- name: blue # without it"} {
+		difftest.Contains(t, e.text, difftest.Block(t, "../../docs/dra", "yaml", text))
+	}
 	var class resourceapi.DeviceClass
 	var template resourceapi.ResourceClaimTemplate
 	var pod corev1.Pod
 	for n, to := range []any{&class, &template, &pod} {
-		difftest.Must(t, yaml.UnmarshalStrict([]byte(documents[n]), to))
+		difftest.Must(t, yaml.UnmarshalStrict([]byte(e.rest[n]), to))
 	}
 	for _, wrong := range (cniconfig.Policy{Driver: "cni.dra.networking.x-k8s.io"}).CheckClass(&class.Spec).Wrong {
 		t.Errorf("%s: %v", wrong.At, wrong)

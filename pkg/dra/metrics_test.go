@@ -111,8 +111,9 @@ func TestDocumentationListsAllMetrics(t *testing.T) {
 	for desc := range described {
 		exposed[regexp.MustCompile("devinfo_dra_[a-z_]+").FindString(desc.String())] = true
 	}
+	pages := strings.Join(difftest.Pages(t, docs), "\n")
 	rows := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `(devinfo_dra_[a-z_]+)` \\| (.*) \\|$").FindAllStringSubmatch(strings.Join(difftest.Pages(t, docs), "\n"), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `(devinfo_dra_[a-z_]+)` \\| (.*) \\|$").FindAllStringSubmatch(pages, -1) {
 		rows[row[1]] = row[2]
 	}
 	for name := range exposed {
@@ -130,7 +131,6 @@ func TestDocumentationListsAllMetrics(t *testing.T) {
 		{"devinfo_dra_exec_failures_total", "reason", literals(t, `(?m)^(?:\t|const )Reason\w+ .*= "(\w+)"`, "claim/plugins.go", "../core/cniexec/exec.go")},
 		{"devinfo_dra_request_duration_seconds", "request", literals(t, `(?:\.event\(|EndSandbox\(ctx, )"(\w+)"`, "agent.go", "claim/runtime.go", "claim/kubelet.go")},
 		{"devinfo_dra_attachments", "phase", texts(state.Phases())},
-		{"devinfo_dra_device_mismatches_total", "setting", texts(restore.SettingNames())},
 	} {
 		var documented []string
 		if found := regexp.MustCompile("`" + test.label + "`: ([A-Za-z0-9_, -]*[a-z])").FindStringSubmatch(rows[test.metric]); found != nil {
@@ -139,6 +139,14 @@ func TestDocumentationListsAllMetrics(t *testing.T) {
 		slices.Sort(documented)
 		difftest.Same(t, test.metric+", "+test.label+" in docs/dra", documented, test.values)
 	}
+	_, table, _ := strings.Cut(pages, "\n| setting | of |\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	var settings []string
+	for _, setting := range regexp.MustCompile("`([a-z0-9_-]+)`").FindAllStringSubmatch(table, -1) {
+		settings = append(settings, setting[1])
+	}
+	slices.Sort(settings)
+	difftest.Same(t, "settings in docs/dra", settings, texts(restore.SettingNames()))
 }
 
 func TestDocumentationListsAllEventReasons(t *testing.T) {

@@ -167,12 +167,12 @@ func (p *process) signal(t *testing.T, signal string) {
 	}
 }
 
-// daemonSet installs the driver as docs/dra/README.md describes. On an existing cluster it uses the installed one.
+// daemonSet installs the driver. On an existing cluster it uses the installed one.
 func daemonSet(t *testing.T) *agent {
 	if cluster.kit != "" {
 		// The driver uninstalls only a plugin that it has installed, so remove the plugin of earlier tests.
 		onNode(t, append([]string{"rm", "-f"}, agentFiles()...)...)
-		readme(t)
+		install(t)
 		t.Cleanup(func() { uninstall(t) })
 	}
 	ready(t, system, system)
@@ -197,8 +197,8 @@ func uninstall(t *testing.T) {
 	shell(t, "kubectl delete resourceslices --field-selector spec.driver="+driver)
 }
 
-// driverRemoved follows the section "Removing it" of docs/dra/README.md for kustomize, while a pod has a claim. The
-// driver removes nothing before the pod has been deleted.
+// driverRemoved removes the driver as docs/dra/operate.md describes for kustomize, while a pod has a claim. The driver
+// removes nothing before the pod has been deleted.
 func driverRemoved(t *testing.T, _ *agent) {
 	s, _ := beginWith(t, "10.11.55.0/24")
 	out := applyWith(t, "cni-dra-driver", "cni-dra-driver/components/uninstall")
@@ -234,18 +234,27 @@ func ready(t *testing.T, namespace, name string) {
 	})
 }
 
-// readme runs the documented commands for a test cluster.
-func readme(t *testing.T) {
-	out := shell(t, documented(t, "docs", "$E2E_CLUSTER up"))
+// install runs the driver of this clone in the cluster, with kustomize, and the pod of an example.
+func install(t *testing.T) {
+	out := shell(t, `make build
+export KUBECONFIG=$($E2E_CLUSTER up)
+$E2E_CLUSTER image cni-dra-driver bin/{cni-dra-driver,cni-dra-gate,devinfo,devinfoctl}
+CGO_ENABLED=0 go build -o bin/ ./test/e2e/pod-view && $E2E_CLUSTER image pod-view bin/pod-view
+kubectl apply -k deploy/cni-dra-driver
+kubectl -n cni-dra-driver rollout status daemonset/cni-dra-driver --timeout=2m
+kubectl apply -f deploy/cni-dra-driver/examples/macvlan-class.yaml
+kubectl wait --for=condition=Ready pod/demo-a --timeout=1m
+kubectl logs demo-a
+kubectl get resourceclaims -o yaml`)
 	for _, want := range []string{`"name": "net1"`, `"interfaceName": "net1"`, "10.10.1."} {
 		if !strings.Contains(out, want) {
-			t.Errorf("the documented commands do not print %s:\n%s", want, out)
+			t.Errorf("the commands do not print %s:\n%s", want, out)
 		}
 	}
 	shell(t, "kubectl delete -f deploy/cni-dra-driver/examples/macvlan-class.yaml")
 }
 
-// shell runs commands in the root of the repository, like a reader of the README.
+// shell runs commands in the root of the repository.
 func shell(t *testing.T, commands string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)

@@ -1,6 +1,6 @@
 // Package e2e tests cni-dra-driver, and devinfo with Multus, with real pods in a real cluster: make test-e2e.
 //
-// With KUBECONFIG the tests use that cluster. The driver must be installed there as docs/dra/README.md describes. The
+// With KUBECONFIG the tests use that cluster. The driver must be installed there with kustomize. The
 // tests create namespaces and DeviceClasses whose names begin with "e2e-". They attach pods to macvlan networks on the
 // nodes' interface E2E_MASTER (eth0). The pods' image is E2E_IMAGE (cluster.local/pod-view:1), which contains only the
 // program test/e2e/pod-view as /pod-view. On a cluster of one node E2E_NODE may be a command that runs another command
@@ -14,7 +14,7 @@
 // of replacement programs:
 //
 //	TestDriverAsProcess              cni-dra-driver as a process of the node: all scenarios
-//	TestDriverAsDaemonSet            installed by docs/dra/README.md: scenarios that depend on the installation
+//	TestDriverAsDaemonSet            installed with kustomize: scenarios that depend on the installation
 //	    main, agent; network, promises, sandbox
 //	TestDriverOffersCapturedDevices  offers a captured host's devices: docs/dra/from-device-plugin.md
 //	    nodedevices; migration
