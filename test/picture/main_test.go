@@ -6,6 +6,10 @@ import (
 	"devinfo-cni.io/test/difftest"
 )
 
-func TestPictureInDocsIsCurrent(t *testing.T) {
-	difftest.Same(t, "docs/devinfo.svg; make generate draws it", difftest.Read(t, "../../docs/devinfo.svg"), draw())
+func TestPicturesInDocsAreCurrent(t *testing.T) {
+	for _, name := range names {
+		drawn, err := draw(name)
+		difftest.Must(t, err)
+		difftest.Same(t, "docs/"+name+".svg; make generate draws it", difftest.Read(t, "../../docs/"+name+".svg"), drawn)
+	}
 }
