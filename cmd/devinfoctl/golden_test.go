@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 
 	"golang.org/x/tools/txtar"
 
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/core/cdispec"
 	"devinfo-cni.io/pkg/core/check/checktest"
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/journal"
@@ -88,6 +91,29 @@ func TestDocumentationShowsCommandOutput(t *testing.T) {
 	if all < 4 {
 		t.Errorf("the pages show %d commands", all)
 	}
+}
+
+// The pages show the VF of a capture as network-status and a container have it.
+func TestPagesShowDeviceOfCapture(t *testing.T) {
+	const readme, pods = "../../README.md", "../../docs/pods.md"
+	file, _, _ := strings.Cut(ctl("--capture", nodeHost, "inspect", "0000:03:00.4").stdout, "\n\n")
+	info, err := devinfo.Parse([]byte(file))
+	difftest.Must(t, err)
+	environ := slices.Concat([]string{"DEVINFO_NET1=" + cdispec.InfoFile("net1")}, cdispec.Variables("net1", info, nil),
+		[]string{cdispec.RDMADevices([]*devinfo.Info{info})})
+	for _, page := range []string{readme, pods} {
+		difftest.Contains(t, difftest.Block(t, page, "console", "DEVINFO_NET1_TYPE"), strings.Join(environ, "\n"))
+	}
+	difftest.Contains(t, difftest.Block(t, pods, "console", "DEVINFO_NET1_TYPE"), file)
+	var after strings.Builder
+	for line := range strings.Lines(difftest.Block(t, readme, "diff", "device-info")) {
+		if line[0] != '-' {
+			after.WriteString(line[1:])
+		}
+	}
+	var status map[string]*devinfo.Info
+	difftest.Must(t, json.Unmarshal([]byte("{"+after.String()+"}"), &status))
+	difftest.Same(t, "device-info in README.md", string(status["device-info"].Encode()), string(info.Encode()))
 }
 
 func TestNetworkInREADMEIsValid(t *testing.T) {
