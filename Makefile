@@ -79,7 +79,6 @@ bench: build ## compare with other plugins; FORMER=file: also an older build
 	@$(BIN)/bench/bench -bin $(BIN) -former '$(FORMER)'
 
 # Without KUBECONFIG the program E2E_CLUSTER creates the cluster.
-test-e2e: export E2E_CLUSTER ?= $(wildcard $(CURDIR)/../shared/cluster/cluster.sh)
 test-e2e: build deps-peers ## test both agents in the cluster of KUBECONFIG, or a new one
 	@$(GO_BUILD) -o $(BIN)/ ./test/e2e/pod-view
 	@cd test/deploy && $(GO_BUILD) -o $(BIN)/ tool

@@ -34,7 +34,6 @@ test-schemas: ## compile docs/schema with ajv in strict mode, as editors and CI 
 bench-driver: ## measure cni-dra-driver: sandboxes, claims, slices; fail if a limit is exceeded
 	@test/bench/driver
 
-bench-pods: export E2E_CLUSTER ?= $(wildcard $(CURDIR)/../shared/cluster/cluster.sh)
 bench-pods: build ## measure how long pods take to start with and without our programs, in a new cluster, and fail if a limit is exceeded; E2E_CLUSTER as in test-e2e
 	@$(GO_BUILD) -o $(BIN)/ ./test/e2e/pod-view
 	@E2E_MEASURE=starts go test -tags e2e,grpcnotrace -count=1 -timeout 1h -v -run '^TestPodsStartWithinLimits$$' ./test/e2e
