@@ -17,11 +17,13 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // comparison has the durations of an operation of the driver and of another one, measured in turn.
@@ -252,6 +254,33 @@ func BenchmarkFromEventToSlice(b *testing.B) {
 	if gate := inventory.DefaultTimes().Settle + time.Second; len(took) >= 5 && a > gate {
 		b.Errorf("a change is in the slices after %v, more than %v", a, gate)
 	}
+}
+
+// BenchmarkPrepareWithMetadata compares Prepare with and without metadata. KEP-5304 allows 10 ms more.
+func BenchmarkPrepareWithMetadata(b *testing.B) {
+	start := func(noMetadata bool) (prepare func() time.Duration) {
+		r := benchRig(b)
+		r.noMetadata = noMetadata
+		claim := r.benchClaim(0)
+		r.startKubelet(apiServer(nil, claim), 0)
+		plugin, references := r.callAsKubelet([]*resourceapi.ResourceClaim{claim})
+		return func() time.Duration {
+			took := timed(func() {
+				answer, err := plugin.NodePrepareResources(b.Context(), &drapb.NodePrepareResourcesRequest{Claims: references})
+				must(b, err)
+				difftest.Same(b, "error", answer.Claims[string(claim.UID)].GetError(), "")
+			})
+			_, err := plugin.NodeUnprepareResources(b.Context(), &drapb.NodeUnprepareResourcesRequest{Claims: references})
+			must(b, err)
+			return took
+		}
+	}
+	with, without := start(false), start(true)
+	var all comparison
+	for b.Loop() {
+		all.ours, all.theirs = append(all.ours, with()), append(all.theirs, without())
+	}
+	all.report(b, 50, 100, func(without time.Duration) time.Duration { return without + 10*time.Millisecond })
 }
 
 // BenchmarkMetadata measures how long a pod waits for the metadata of a network. KEP-5304 requires 10 ms for 99

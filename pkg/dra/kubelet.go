@@ -22,6 +22,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/api/metadata/v1alpha1"
 	"k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
@@ -53,29 +54,28 @@ type Kubelet struct {
 	publishing sync.WaitGroup
 	cancel     context.CancelFunc // ends publishing
 	last       []inventory.Slice  // last published slices; nil = none; used only by the publishing goroutine
-	specs      metadataSpecs
+	metadata   *metadataFiles
 	node       atomic.Value // UID of the Node object, a types.UID; nil = not read yet
 }
 
 // StartKubelet creates the sockets and publishes the node's devices in the background, until ctx ends or [Kubelet.Stop]
 // is called. Call it before [claim.Engine.Run]. It does not wait for the kubelet or the API server.
 func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet, error) {
-	k := &Kubelet{agent: agent, options: o, started: make(chan struct{}), specs: metadataSpecs{dir: agent.CDIDir}}
+	files, err := newMetadataFiles(agent.Driver, agent.CDIDir, o.Metadata, agent.Metrics)
+	if err != nil {
+		agent.Log.Error("cannot read CDI specs of device metadata; the driver will not restore them if they are removed", "error", err)
+	}
+	k := &Kubelet{agent: agent, options: o, started: make(chan struct{}), metadata: files}
+	agent.SetMetadata(k)
 	options := []kubeletplugin.Option{
 		kubeletplugin.DriverName(agent.Driver), kubeletplugin.NodeName(o.Node), kubeletplugin.KubeClient(o.Client),
 		kubeletplugin.PluginDataDirectoryPath(o.PluginDir), kubeletplugin.RegistrarDirectoryPath(o.RegistrarDir),
 		kubeletplugin.CDIDirectory(agent.CDIDir), kubeletplugin.GRPCInterceptor(k.intercept),
 		// The engine serializes the steps of each claim. A pod must not wait for the DEL of another pod.
 		kubeletplugin.Serialize(false),
-	}
-	if o.Metadata {
-		agent.SetMetadata(k)
-		versions := []schema.GroupVersion{v1beta1.SchemeGroupVersion, v1alpha1.SchemeGroupVersion}
-		options = append(options, kubeletplugin.EnableDeviceMetadata(true, versions),
-			kubeletplugin.MetadataFileOps(kubeletplugin.MetadataFileOperations{WriteFile: k.specs.write, Glob: k.specs.glob}))
-		if err := k.specs.load(agent.Driver); err != nil {
-			agent.Log.Error("cannot read CDI specs of device metadata; the driver will not restore them if they are removed", "error", err)
-		}
+		// Even with metadata off, kubeletplugin updates and removes the files of claims that were prepared with it.
+		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{v1beta1.SchemeGroupVersion, v1alpha1.SchemeGroupVersion}),
+		kubeletplugin.MetadataFileOps(files.operations()),
 	}
 	helper, err := kubeletplugin.Start(ctx, k, options...)
 	if err != nil {
@@ -107,7 +107,7 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 	k.publishing.Go(func() { agent.Node.Watch(ctx) })
 	k.publishing.Go(func() {
 		wait.UntilWithContext(ctx, func(context.Context) {
-			if err := k.specs.repair(); err != nil {
+			if err := files.repair(); err != nil {
 				agent.Log.Error("cannot restore CDI specs of device metadata", "error", err)
 			}
 		}, agent.Sweep)
@@ -154,7 +154,11 @@ func (k *Kubelet) intercept(ctx context.Context, request any, _ *grpc.UnaryServe
 		}
 		if err := k.agent.RewriteMetadata(uid); err != nil {
 			claim.Error, claim.Devices = err.Error(), nil
-		} else if k.options.Metadata && !k.hasMetadata(claim) {
+			continue
+		}
+		if !k.options.Metadata {
+			k.dropMetadata(claim)
+		} else if !k.hasMetadata(claim) {
 			claim.Error = fmt.Sprintf("cannot write the device metadata; free disk space in %s and %s, and the kubelet prepares the claim again",
 				filepath.Join(k.options.PluginDir, "dra-device-metadata"), k.agent.CDIDir)
 			claim.Devices = nil
@@ -163,11 +167,26 @@ func (k *Kubelet) intercept(ctx context.Context, request any, _ *grpc.UnaryServe
 	return answer, nil
 }
 
+// metadataOf returns the name of a CDI device of metadata, from its qualified name.
+func (k *Kubelet) metadataOf(id string) (name string, ok bool) {
+	return strings.CutPrefix(id, k.agent.Driver+"/metadata=")
+}
+
+// dropMetadata removes the CDI devices of metadata that was not written, because metadata is off.
+func (k *Kubelet) dropMetadata(claim *drapb.NodePrepareResourceResponse) {
+	for _, device := range claim.Devices {
+		device.CdiDeviceIds = slices.DeleteFunc(device.CdiDeviceIds, func(id string) bool {
+			name, ok := k.metadataOf(id)
+			return ok && !k.metadata.has(name)
+		})
+	}
+}
+
 // hasMetadata reports whether each request of a prepared claim has the CDI device of its metadata.
 func (k *Kubelet) hasMetadata(claim *drapb.NodePrepareResourceResponse) bool {
 	has := map[string]bool{} // by request
 	for _, device := range claim.Devices {
-		its := slices.ContainsFunc(device.CdiDeviceIds, func(id string) bool { return strings.HasPrefix(id, k.agent.Driver+"/metadata=") })
+		its := slices.ContainsFunc(device.CdiDeviceIds, func(id string) bool { _, ok := k.metadataOf(id); return ok })
 		for _, request := range device.RequestNames {
 			has[request] = has[request] || its
 		}
@@ -248,11 +267,19 @@ func (k *Kubelet) HandleError(_ context.Context, err error, msg string) {
 	}
 }
 
-// UpdateRequestMetadata implements [claim.Metadata]. It waits until the plugin has started.
+// UpdateRequestMetadata implements [claim.Metadata]. It waits until the plugin has started. A claim that was prepared
+// without metadata has no file to update.
 func (k *Kubelet) UpdateRequestMetadata(ctx context.Context, namespace, claim string, uid types.UID, request string, devices []kubeletplugin.Device) error {
 	select {
 	case <-k.started:
-		return k.helper.UpdateRequestMetadata(ctx, namespace, claim, uid, request, devices)
+		if !k.metadata.has(string(uid) + "_" + resourceclaim.BaseRequestRef(request)) {
+			return nil
+		}
+		err := k.helper.UpdateRequestMetadata(ctx, namespace, claim, uid, request, devices)
+		if err != nil {
+			k.metadata.updateErrors.WithLabelValues(errorType(err)).Inc()
+		}
+		return err
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -56,7 +56,7 @@ func (r *rig) startKubelet(client *fake.Clientset, limit int) *dra.Kubelet {
 	r.t.Helper()
 	agent, t := r.newAgent(), r.t
 	k, err := dra.StartKubelet(context.Background(), agent, dra.KubeletOptions{
-		Node: "node1", Client: client, PluginDir: r.dir, RegistrarDir: r.dir, Limit: limit, Metadata: true,
+		Node: "node1", Client: client, PluginDir: r.dir, RegistrarDir: r.dir, Limit: limit, Metadata: !r.noMetadata,
 		Withdraw: r.withdraw, Fatal: func(err error) { t.Error(err) },
 	})
 	must(t, err)

@@ -7,49 +7,147 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/devinfo/store"
 )
 
-// metadataSpecs keeps the CDI specs that mount metadata into containers. kubeletplugin writes them only once,
-// in Prepare, but the directory of CDI specs may be cleared at any time.
-type metadataSpecs struct {
-	dir   string
-	mu    sync.Mutex
-	files map[string][]byte // by path
+// metadataFiles are the files of device metadata: for each request of a claim a file for the containers, and a CDI spec
+// that mounts it. kubeletplugin writes the specs only once, in Prepare, but the directory of CDI specs may be cleared
+// at any time, so metadataFiles restores them.
+type metadataFiles struct {
+	driver, cdiDir string
+	enabled        bool // false: claims that were prepared with metadata keep it, and others get none
+	mu             sync.Mutex
+	specs          map[string][]byte // CDI specs by path
+
+	took         prometheus.Histogram
+	writes       prometheus.Counter
+	writeErrors  *prometheus.CounterVec // by errorType, like updateErrors
+	updateErrors *prometheus.CounterVec
 }
 
-// load reads the specs that an earlier process wrote. It reports the files that it could not read.
-func (m *metadataSpecs) load(driver string) error {
-	m.files = map[string][]byte{}
-	paths, err := filepath.Glob(filepath.Join(m.dir, driver+"_metadata_*.json"))
+// newMetadataFiles reads the CDI specs that an earlier process wrote, and registers the metrics that KEP-5304 names.
+// The error reports unreadable specs only.
+func newMetadataFiles(driver, cdiDir string, enabled bool, to prometheus.Registerer) (*metadataFiles, error) {
+	in := promauto.With(prometheus.WrapRegistererWith(prometheus.Labels{"driver": driver}, to))
+	m := &metadataFiles{driver: driver, cdiDir: cdiDir, enabled: enabled, specs: map[string][]byte{}}
+	in.NewGauge(prometheus.GaugeOpts{Name: "dra_metadata_feature_enabled", Help: "1 if claims get device metadata, else 0."}).Set(map[bool]float64{true: 1}[enabled])
+	in.NewGaugeFunc(prometheus.GaugeOpts{Name: "dra_metadata_files_active", Help: "Metadata files on the node."}, func() float64 {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return float64(len(m.specs))
+	})
+	m.took = in.NewHistogram(prometheus.HistogramOpts{
+		Name: "dra_metadata_write_duration_seconds", Help: "Duration of writes of metadata files.",
+		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1}, // KEP-5304 wants 99 % below 10 ms
+	})
+	m.writes = in.NewCounter(prometheus.CounterOpts{Name: "dra_metadata_writes_total", Help: "Successful writes of metadata files."})
+	failures := func(name, help string) *prometheus.CounterVec {
+		vec := in.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"error_type"})
+		for _, kind := range []string{noSpace, permission, missing, other} {
+			vec.WithLabelValues(kind) // zero is shown too
+		}
+		return vec
+	}
+	m.writeErrors = failures("dra_metadata_write_errors_total", "Failed writes of metadata files, by error_type.")
+	m.updateErrors = failures("dra_metadata_update_errors_total", "Failed updates of metadata after an ADD, by error_type.")
+	paths, err := filepath.Glob(m.spec("*"))
 	for _, path := range paths {
-		data, one := store.Open(m.dir).Read(filepath.Base(path))
+		data, one := store.Open(cdiDir).Read(filepath.Base(path))
 		if one == nil {
-			m.files[path] = data
+			m.specs[path] = data
 		}
 		err = errors.Join(err, one)
 	}
-	return err
+	return m, err
+}
+
+// Values of the label error_type.
+const (
+	noSpace    = "no_space"
+	permission = "permission"
+	missing    = "missing"
+	other      = "other"
+)
+
+func errorType(err error) string {
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return noSpace
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return permission
+	case errors.Is(err, fs.ErrNotExist):
+		return missing
+	}
+	return other
+}
+
+func (m *metadataFiles) operations() kubeletplugin.MetadataFileOperations {
+	return kubeletplugin.MetadataFileOperations{WriteFile: m.write, MkdirAll: m.mkdir, Glob: m.forget}
+}
+
+// spec returns the path of the CDI spec of a CDI device: see kubeletplugin.
+func (m *metadataFiles) spec(device string) string {
+	return filepath.Join(m.cdiDir, m.driver+"_metadata_"+device+".json")
+}
+
+// has reports whether a claim was prepared with metadata, from the name of the CDI device of a request.
+func (m *metadataFiles) has(device string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.specs[m.spec(device)] != nil
+}
+
+func (m *metadataFiles) mkdir(path string, mode os.FileMode) error {
+	if !m.enabled {
+		return nil
+	}
+	return m.counted(os.MkdirAll(path, mode))
 }
 
 // write replaces a file without syncing it, because kubeletplugin writes each file twice. After a power failure
 // the kubelet prepares all claims again, so lost files are rewritten.
-func (m *metadataSpecs) write(path string, data []byte, _ os.FileMode) error {
+func (m *metadataFiles) write(path string, data []byte, _ os.FileMode) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	err := store.Open(filepath.Dir(path)).Write(filepath.Base(path), data)
-	if err == nil && filepath.Dir(path) == filepath.Clean(m.dir) {
-		m.files[path] = data
+	isSpec := filepath.Dir(path) == filepath.Clean(m.cdiDir)
+	if !m.enabled {
+		_, absent := os.Lstat(path)
+		if isSpec && m.specs[path] == nil || !isSpec && absent != nil {
+			return nil
+		}
+	}
+	began := time.Now()
+	err := m.counted(store.Open(filepath.Dir(path)).Write(filepath.Base(path), data))
+	switch {
+	case err != nil:
+	case isSpec:
+		m.specs[path] = data
+	default:
+		m.took.Observe(time.Since(began).Seconds())
+		m.writes.Inc()
 	}
 	return err
 }
 
-// glob returns the specs that match a pattern, and stops keeping them. kubeletplugin then removes them.
-func (m *metadataSpecs) glob(pattern string) ([]string, error) {
+func (m *metadataFiles) counted(err error) error {
+	if err != nil {
+		m.writeErrors.WithLabelValues(errorType(err)).Inc()
+	}
+	return err
+}
+
+// forget returns the specs that match a pattern, and stops keeping them. kubeletplugin then removes them.
+func (m *metadataFiles) forget(pattern string) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	maps.DeleteFunc(m.files, func(path string, _ []byte) bool {
+	maps.DeleteFunc(m.specs, func(path string, _ []byte) bool {
 		matches, _ := filepath.Match(pattern, path)
 		return matches
 	})
@@ -57,12 +155,12 @@ func (m *metadataSpecs) glob(pattern string) ([]string, error) {
 }
 
 // repair rewrites missing specs.
-func (m *metadataSpecs) repair() (err error) {
+func (m *metadataFiles) repair() (err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for path, data := range m.files {
-		if _, missing := os.Lstat(path); errors.Is(missing, fs.ErrNotExist) {
-			err = errors.Join(err, store.Open(m.dir).Write(filepath.Base(path), data))
+	for path, data := range m.specs {
+		if _, absent := os.Lstat(path); errors.Is(absent, fs.ErrNotExist) {
+			err = errors.Join(err, store.Open(m.cdiDir).Write(filepath.Base(path), data))
 		}
 	}
 	return err

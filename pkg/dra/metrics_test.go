@@ -103,17 +103,17 @@ const docs = "../../docs/dra"
 
 func TestDocumentationListsAllMetrics(t *testing.T) {
 	r := newRig(t)
-	r.start()
+	r.startKubelet(apiServer(nil), 0)
 	described := make(chan *prometheus.Desc, 100)
 	r.registry.Describe(described)
 	close(described)
 	exposed := map[string]bool{}
 	for desc := range described {
-		exposed[regexp.MustCompile("devinfo_dra_[a-z_]+").FindString(desc.String())] = true
+		exposed[regexp.MustCompile("(devinfo_dra|dra_metadata)_[a-z_]+").FindString(desc.String())] = true
 	}
 	pages := strings.Join(difftest.Pages(t, docs), "\n")
 	rows := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `(devinfo_dra_[a-z_]+)` \\| (.*) \\|$").FindAllStringSubmatch(pages, -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `((?:devinfo_dra|dra_metadata)_[a-z_]+)` \\| (.*) \\|$").FindAllStringSubmatch(pages, -1) {
 		rows[row[1]] = row[2]
 	}
 	for name := range exposed {
@@ -131,6 +131,7 @@ func TestDocumentationListsAllMetrics(t *testing.T) {
 		{"devinfo_dra_exec_failures_total", "reason", literals(t, `(?m)^(?:\t|const )Reason\w+ .*= "(\w+)"`, "claim/plugins.go", "../core/cniexec/exec.go")},
 		{"devinfo_dra_request_duration_seconds", "request", literals(t, `(?:\.event\(|EndSandbox\(ctx, )"(\w+)"`, "agent.go", "claim/runtime.go", "claim/kubelet.go")},
 		{"devinfo_dra_attachments", "phase", texts(state.Phases())},
+		{"dra_metadata_write_errors_total", "error_type", literals(t, `(?m)^\t\w+ += "([a-z_]+)"$`, "metadata.go")},
 	} {
 		var documented []string
 		if found := regexp.MustCompile("`" + test.label + "`: ([A-Za-z0-9_, -]*[a-z])").FindStringSubmatch(rows[test.metric]); found != nil {

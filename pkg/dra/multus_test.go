@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -37,7 +36,7 @@ func TestKubernetesReadsRDMADevicesAsList(t *testing.T) {
 	r.useJournal("mlx5-infiniband", infinibandRules)
 	r.startKubelet(apiServer(nil, claim), 0)
 	r.prepareByKubelet(claim)
-	text := difftest.Read(t, filepath.Join(r.dir, "dra-device-metadata", "ns_"+claim.Name, "r", "metadata.json"))
+	text := difftest.Read(t, r.metadataFile(claim))
 	var versions []string
 	for file := json.NewDecoder(strings.NewReader(text)); file.More(); {
 		var version json.RawMessage
@@ -77,5 +76,5 @@ func metadataOf(t *testing.T, device, cniVersion, plugin string) string {
 	r.startKubelet(apiServer(nil, claim), 0)
 	r.prepareByKubelet(claim)
 	must(t, r.runPod(r.sandbox("s1", "pod")))
-	return difftest.Read(t, filepath.Join(r.dir, "dra-device-metadata", "ns_"+claim.Name, "r", "metadata.json"))
+	return difftest.Read(t, r.metadataFile(claim))
 }

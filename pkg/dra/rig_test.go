@@ -53,7 +53,8 @@ type rig struct {
 	metadata       []kubeletplugin.Device
 	outsideCalls   map[string]bool // see withLockCheck
 	withdraw       bool            // see dra.KubeletOptions
-	metadataWriter claim.Metadata  // by default the rig
+	noMetadata     bool
+	metadataWriter claim.Metadata // by default the rig
 }
 
 func newRig(t testing.TB) *rig {

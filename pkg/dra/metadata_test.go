@@ -1,0 +1,115 @@
+package dra_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metadataapi "k8s.io/dynamic-resource-allocation/api/metadata"
+	"k8s.io/dynamic-resource-allocation/devicemetadata"
+
+	"devinfo-cni.io/test/difftest"
+)
+
+// metadataFile returns the path of the metadata of a claim's request r.
+func (r *rig) metadataFile(claim *resourceapi.ResourceClaim) string {
+	return filepath.Join(r.dir, "dra-device-metadata", claim.Namespace+"_"+claim.Name, "r", "metadata.json")
+}
+
+// readMetadata decodes a claim's metadata with Kubernetes' reader. It returns the zero value if the claim has none.
+func (r *rig) readMetadata(claim *resourceapi.ResourceClaim) (read metadataapi.DeviceMetadata) {
+	r.t.Helper()
+	text, err := os.ReadFile(r.metadataFile(claim))
+	if !os.IsNotExist(err) {
+		must(r.t, err, devicemetadata.DecodeMetadataFromStream(json.NewDecoder(bytes.NewReader(text)), &read))
+	}
+	return read
+}
+
+// Claims that were prepared with metadata keep it when the flag is off, and those without never need it. Prepare begins
+// with generation 1, also when it is repeated, and each update adds 1. The pod has all three claims.
+func TestClaimsKeepTheirMetadataWhenFlagChanges(t *testing.T) {
+	r := newRig(t)
+	r.options.Exec = newPlugins()
+	var claims []*resourceapi.ResourceClaim
+	for n, ifName := range []string{"net1", "net2", "net3"} {
+		claims = append(claims, claimIn("", ifName, []string{"u1", "u2", "u3"}[n], "pod", netRequest{"r", ifName, ""}))
+	}
+	client := apiServer(nil, claims[0], claims[1], claims[2])
+	restart := func(metadata bool) {
+		r.noMetadata = !metadata
+		r.startKubelet(client, 0)
+	}
+	prepare := func(n, cdiDevices int) { // the gate, and the metadata if there is any
+		t.Helper()
+		got := r.prepareByKubelet(claims[n])[string(claims[n].UID)].Devices[0].CdiDeviceIds
+		difftest.Same(t, claims[n].Name, len(got), cdiDevices)
+	}
+	generations := func(when string, want ...int64) {
+		t.Helper()
+		var got []int64
+		for _, c := range claims {
+			got = append(got, r.readMetadata(c).Generation)
+		}
+		difftest.Same(t, when, got, want)
+	}
+	restart(true)
+	prepare(0, 2)
+	generations("prepared with metadata", 1, 0, 0)
+	first := r.runSandbox("s1", "pod")
+	generations("attached", 2, 0, 0)
+	restart(false)
+	prepare(1, 1)
+	r.endPod(first)
+	second := r.runSandbox("s2", "pod")
+	generations("attached with the flag off", 3, 0, 0)
+	prepare(0, 2)
+	prepare(1, 1)
+	generations("prepared again with the flag off", 2, 0, 0)
+	restart(true)
+	prepare(2, 2)
+	r.endPod(second)
+	third := r.runSandbox("s3", "pod")
+	generations("attached with the flag on", 3, 0, 2)
+	prepare(1, 2)
+	generations("prepared again with the flag on", 3, 2, 2)
+	restart(false)
+	difftest.Equal(t, r.samples()["dra_metadata_files_active driver="+driverName], 3.0)
+	r.endPod(third)
+	r.unprepareByKubelet(claims...)
+	r.expectFiles("dra-device-metadata", 0)
+	r.expectFiles("cdi", 0)
+}
+
+// The metrics have the names, types and labels of KEP-5304. A counter without failures is 0 and not missing.
+func TestMetricsOfMetadata(t *testing.T) {
+	r, claim := newRig(t), claimIn("", "net", "u1", "pod", netRequest{"r", "net1", ""})
+	r.options.Exec = newPlugins()
+	r.startKubelet(apiServer(nil, claim), 0)
+	samples := func() map[string]float64 {
+		all := map[string]float64{}
+		for name, value := range r.samples() {
+			if short, ok := strings.CutPrefix(name, "dra_metadata_"); ok {
+				all[strings.Replace(short, " driver="+driverName, "", 1)] = value
+			}
+		}
+		return all
+	}
+	want := map[string]float64{"feature_enabled": 1, "files_active": 0, "writes_total": 0, "write_duration_seconds": 0}
+	for _, kind := range []string{"no_space", "permission", "missing", "other"} {
+		want["write_errors_total error_type="+kind], want["update_errors_total error_type="+kind] = 0, 0
+	}
+	difftest.Same(t, "at start", samples(), want)
+	r.prepareByKubelet(claim)
+	must(t, r.runPod(r.sandbox("s1", "pod")))
+	want["files_active"], want["writes_total"], want["write_duration_seconds"] = 1, 2, 2
+	difftest.Same(t, "after an ADD", samples(), want)
+	must(t, os.RemoveAll(filepath.Join(r.dir, "dra-device-metadata")))
+	difftest.Contains(t, r.agent.RewriteMetadata("u1").Error(), "not found in prepared claim")
+	want["update_errors_total error_type=other"] = 1
+	difftest.Same(t, "without the file", samples(), want)
+}
