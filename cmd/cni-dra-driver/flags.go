@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/core/config"
@@ -33,6 +34,7 @@ type options struct {
 	podResources                   string
 	podResourcesGiven              bool // whether the command line sets podResources
 	evictLost, metadata            bool
+	numaNode                       string // a key of numaForms
 	carrierGrace, delMinRetryTime  time.Duration
 	maxAttachments, delMaxFailures int
 	metricsAddress, logFormat      string
@@ -65,6 +67,7 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.StringVar(&o.podResources, "pod-resources-socket", "/var/lib/kubelet/pod-resources/kubelet.sock", "`socket` of the kubelet's PodResources API, which lists the devices that device plugins have allocated, as the host sees it; only with --devices")
 	f.BoolVar(&o.evictLost, "evict-lost", false, "evict pods whose device no longer exists on the node, by a taint with effect NoExecute; only with --devices")
 	f.DurationVar(&o.carrierGrace, "carrier-grace", carrierGrace, "`time` without carrier until the kubelet gets to know a device as unhealthy; 0 = at once; only with --devices")
+	f.StringVar(&o.numaNode, "numa-node", "scalar", "`form` of the attribute resource.kubernetes.io/numaNode in ResourceSlices and metadata: scalar, the device's NUMA node, or list, which adds the nearest nodes of its socket; list needs the feature gate DRAListTypeAttributes in kube-apiserver and kube-scheduler")
 	f.IntVar(&o.maxAttachments, "max-attachments", 0, "maximum number of attachments on the node; 0 = no limit")
 	f.IntVar(&o.delMaxFailures, "del-max-failures", claim.DefaultDelMaxFailures, "number of failures until a DEL is given up once its network namespace no longer exists; the record is kept and the pod can be deleted")
 	f.DurationVar(&o.delMinRetryTime, "del-min-retry-time", claim.DefaultDelMinRetryTime, "minimum `time` of retrying a DEL before it is given up")
@@ -86,6 +89,8 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the log on standard error: text or json")
 	f.IntVarP(&o.verbosity, "v", "v", 0, "verbosity of the log: 4 for debugging, 6 to log each call of the kubelet")
 }
+
+var numaForms = map[string]deviceattribute.AttributeForm{"scalar": deviceattribute.ScalarAttribute, "list": deviceattribute.ListAttribute}
 
 var (
 	index      = regexp.MustCompile(`^[0-9]{2}$`)
@@ -109,6 +114,8 @@ func (o *options) check() error {
 	errs.Value(none && o.captureFile != "", "capture", o.captureFile, idle)
 	errs.Value(none && o.evictLost, "evict-lost", true, idle)
 	errs.Value(none && o.carrierGrace != carrierGrace, "carrier-grace", o.carrierGrace, idle)
+	_, known := numaForms[o.numaNode]
+	errs.Value(!known, "numa-node", o.numaNode, "must be scalar or list")
 	errs.If(o.force && !o.uninstall, "--force: goes with --uninstall: give both")
 	errs.If(o.keepRunning && (!o.uninstall || o.metricsAddress == ""), "--keep-running: goes with --uninstall and --metrics-address: give both")
 	errs.Value(o.logFormat != "text" && o.logFormat != "json", "log-format", o.logFormat, "must be text or json")

@@ -34,7 +34,7 @@ func TestOnlyNodeNameIsRequired(t *testing.T) {
 		nodeName: "n1", pluginsDir: "/var/lib/kubelet/plugins", registrarDir: "/var/lib/kubelet/plugins_registry",
 		nodeConfig: "/etc/cni/devinfo/node.json", cniBinDir: "/opt/cni/bin",
 		nriSocket: "/var/run/nri/nri.sock", nriIndex: "50", podResources: "/var/lib/kubelet/pod-resources/kubelet.sock", logFormat: "text",
-		delMaxFailures: 5, delMinRetryTime: 2 * time.Minute, carrierGrace: time.Minute,
+		delMaxFailures: 5, delMinRetryTime: 2 * time.Minute, carrierGrace: time.Minute, numaNode: "scalar",
 	}
 	must(t, err)
 	difftest.Same(t, "options", got, want, cmp.AllowUnexported(options{}))
@@ -43,7 +43,7 @@ func TestOnlyNodeNameIsRequired(t *testing.T) {
 func TestErrorNamesEachWrongFlagAndItsValue(t *testing.T) {
 	_, err := parse(t, "--node-name=", "--max-attachments=-1", "--del-max-failures=0", "--del-min-retry-time=-1s", "--nri-plugin-index=5", "--allow-claim-config=macvlan,*,../sh", "--log-format=xml",
 		"--metrics-address=:98090", "--kubelet-plugins-dir=a", "--kubelet-registrar-dir=", "--node-config=b", "--nri-socket=c", "--cdi-dir=d",
-		"--host-root=e", "--kubeconfig=f", "--cni-bin-dir=bin", "--cni-path=/ok:g", "--capture=h", "--evict-lost", "--carrier-grace=5m", "--force", "--keep-running")
+		"--host-root=e", "--kubeconfig=f", "--cni-bin-dir=bin", "--cni-path=/ok:g", "--capture=h", "--evict-lost", "--carrier-grace=5m", "--numa-node=both", "--force", "--keep-running")
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -58,6 +58,7 @@ func TestErrorNamesEachWrongFlagAndItsValue(t *testing.T) {
 		`--capture: "h" has no effect without --devices: give both, or neither`,
 		`--evict-lost: "true" has no effect without --devices: give both, or neither`,
 		`--carrier-grace: "5m0s" has no effect without --devices: give both, or neither`,
+		`--numa-node: "both" must be scalar or list`,
 		`--force: goes with --uninstall: give both`,
 		`--keep-running: goes with --uninstall and --metrics-address: give both`,
 		`--log-format: "xml" must be text or json`,

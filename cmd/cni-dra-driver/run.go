@@ -180,7 +180,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 		Notify:  dra.PostNotices(client, driver, o.nodeName, log),
 		Metrics: registry, Log: log,
 		Devices: devices.Options{
-			Inventory: offered, Custody: own, Journal: held, Lineage: sys.Lineage,
+			Inventory: offered, NUMANode: numaForms[o.numaNode], Custody: own, Journal: held, Lineage: sys.Lineage,
 			Finder:          &discovery.Finder{Sys: sys, Interfaces: kernel, Eswitches: kernel},
 			Granter:         &grant.Granter{Sys: sys, Nodes: grant.NodesBelow(o.hostRoot), Settings: node},
 			DevicePluginDir: node.DevicePluginDir,

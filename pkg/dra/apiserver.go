@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -98,6 +99,14 @@ func Shared(limit int) []resourceapi.Device {
 func dropsSharing(err error) bool {
 	fields, is := errors.AsType[*resourceslice.DroppedFieldsError](err)
 	return is && sharing(fields.DesiredSlice) && !sharing(fields.ActualSlice)
+}
+
+// refusesLists reports whether err means that the API server has dropped the list of [inventory.NUMANode] and then
+// refused the attribute, because it has no value.
+func refusesLists(err error) bool {
+	invalid, is := errors.AsType[*apierrors.StatusError](err)
+	return is && apierrors.IsInvalid(err) && invalid.ErrStatus.Details != nil &&
+		slices.ContainsFunc(invalid.ErrStatus.Details.Causes, func(c metav1.StatusCause) bool { return strings.Contains(c.Field, string(inventory.NUMANode)) })
 }
 
 func sharing(slice *resourceapi.ResourceSlice) bool {

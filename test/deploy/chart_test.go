@@ -264,7 +264,7 @@ func TestUnusableValuesHaveRemedy(t *testing.T) {
 // extraArgs must not repeat a flag that the chart sets, because the chart's mounts, ports and probes would not match.
 func TestExtraArgsMustNotRepeatFlagsOfChart(t *testing.T) {
 	const all = `{kubeletRootDir: /data/kubelet, agent: {inject: false, uninstall: true, missingInfo: reject, namespaces: [a], excludeNamespaces: [b]%s},
-		dra: {enabled: true, uninstall: true, devices: [{sharing: shared, ifNames: [a]}], allowClaimConfig: [macvlan]%s}}`
+		dra: {enabled: true, uninstall: true, devices: [{sharing: shared, ifNames: [a]}], allowClaimConfig: [macvlan], numaNode: list%s}}`
 	helpers := read(t, filepath.Join(chart, "templates/_helpers.tpl"))
 	listed, set := map[string]bool{}, map[string]bool{}
 	for _, found := range regexp.MustCompile(`"(--[a-z-]+)" "`).FindAllStringSubmatch(helpers, -1) {
@@ -374,6 +374,7 @@ func TestInvalidValuesAreRefused(t *testing.T) {
 		`{agent: {setings: {}}}`:                                        "setings",
 		`{agent: {settings: {"../node.json": {}}}}`:                     "../node.json",
 		`{dra: {allowClaimConfig: macvlan}}`:                            "allowClaimConfig",
+		`{dra: {numaNode: both}}`:                                       "numaNode",
 		`{dra: {devices: [{sharing: mine}]}}`:                           "sharing",
 		`{dra: {devices: [{sharing: shared, pfName: x}]}}`:              "pfName",
 		`{image: {pullPolicy: Sometimes}}`:                              "pullPolicy",

@@ -23,15 +23,17 @@ import (
 	"devinfo-cni.io/test/difftest"
 )
 
-// gpus returns devices of another driver, one below each root complex of the host igb-sriov.
+// gpus returns devices of another driver, one below each root complex of the host igb-sriov. The one named far is on NUMA
+// node 1, like the functions below its root complex, and near is on a node that has the same socket.
 func gpus() *resourceapi.ResourceSlice {
 	node := "node"
 	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "gpus"}, Spec: resourceapi.ResourceSliceSpec{
 		Driver: "gpu.example.com", NodeName: &node, Pool: resourceapi.ResourcePool{Name: node, Generation: 1, ResourceSliceCount: 1},
 	}}
 	for name, root := range map[string]string{"near": "pci0000:00", "far": "pci0000:40"} {
+		node := map[string]int64{"near": 2, "far": 1}[name]
 		slice.Spec.Devices = append(slice.Spec.Devices, resourceapi.Device{Name: name, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
-			"model": {StringValue: &name}, "resource.kubernetes.io/pcieRoot": {StringValue: &root},
+			"model": {StringValue: &name}, "resource.kubernetes.io/pcieRoot": {StringValue: &root}, inventory.NUMANode: {IntValue: &node},
 		}})
 	}
 	return slice
@@ -40,7 +42,7 @@ func gpus() *resourceapi.ResourceSlice {
 // given returns the devices that a claim gets on a node; "" = it cannot be allocated.
 func given(t *testing.T, published []*resourceapi.ResourceSlice, node string, c *resourceapi.ResourceClaim) string {
 	t.Helper()
-	results, err := allocator(t, allocated(), "true", published, cel.NewCache(10, cel.Features{EnableConsumableCapacity: true})).
+	results, err := allocator(t, allocated(), "true", published, cel.NewCache(10, cel.Features{EnableConsumableCapacity: true}), true).
 		Allocate(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, []*resourceapi.ResourceClaim{c})
 	must(t, err)
 	var names []string
@@ -52,26 +54,50 @@ func given(t *testing.T, published []*resourceapi.ResourceSlice, node string, c 
 	return strings.Join(names, " ")
 }
 
-// A constraint can require a VF below the same root complex as the GPU, or VFs of two PFs.
+// withNUMALists returns slices with the lists of --numa-node=list: nodes 1 and 2 are the nearest on their socket.
+func withNUMALists(list []*resourceapi.ResourceSlice) (changed []*resourceapi.ResourceSlice) {
+	for _, s := range list {
+		s = s.DeepCopy()
+		for _, d := range s.Spec.Devices {
+			if node := d.Attributes[inventory.NUMANode].IntValue; node != nil && s.Spec.Driver == driver {
+				d.Attributes[inventory.NUMANode] = resourceapi.DeviceAttribute{IntValues: []int64{*node, 3 - *node}}
+			}
+		}
+		changed = append(changed, s)
+	}
+	return changed
+}
+
+// A constraint can require a VF below the same root complex or on the same NUMA node as the GPU, or VFs of two PFs. The
+// list of NUMA nodes also allows a GPU on another node of the socket, whose driver publishes a number.
 func TestConstraintsCanUseOurAttributes(t *testing.T) {
 	published := append(resourceSlices(offered(t, "igb-sriov", "devices:\n- select: device.attributes['devinfo-cni.io'].kind == 'vf'\n  sharing: exclusive\n"), "node"), gpus())
+	gpu := func(model string) string {
+		return "device.attributes['gpu.example.com'].?model.orValue('') == '" + model + "'"
+	}
 	const ourVF = "device.driver == '" + driver + "'"
+	lists, numa := withNUMALists(published), resourceapi.FullyQualifiedName(inventory.NUMANode)
 	root, pf := resourceapi.FullyQualifiedName("resource.kubernetes.io/pcieRoot"), resourceapi.FullyQualifiedName("devinfo-cni.io/pfPCIBusID")
 	for _, test := range []struct {
+		published  []*resourceapi.ResourceSlice
 		first      string // first request
 		constraint resourceapi.DeviceConstraint
 		want       string
 	}{
-		{"device.attributes['gpu.example.com'].?model.orValue('') == 'near'", resourceapi.DeviceConstraint{MatchAttribute: &root}, "near " + named(vf)},
-		{"device.attributes['gpu.example.com'].?model.orValue('') == 'far'", resourceapi.DeviceConstraint{MatchAttribute: &root}, "far " + named(farVF)},
-		{ourVF, resourceapi.DeviceConstraint{DistinctAttribute: &pf}, named(vf) + " " + named(farVF)},
+		{published, gpu("near"), resourceapi.DeviceConstraint{MatchAttribute: &root}, "near " + named(vf)},
+		{published, gpu("far"), resourceapi.DeviceConstraint{MatchAttribute: &root}, "far " + named(farVF)},
+		{published, gpu("far"), resourceapi.DeviceConstraint{MatchAttribute: &numa}, "far " + named(farVF)},
+		{published, gpu("near"), resourceapi.DeviceConstraint{MatchAttribute: &numa}, ""},
+		{lists, gpu("far"), resourceapi.DeviceConstraint{MatchAttribute: &numa}, "far " + named(farVF)},
+		{lists, gpu("near"), resourceapi.DeviceConstraint{MatchAttribute: &numa}, "near " + named(farVF)},
+		{published, ourVF, resourceapi.DeviceConstraint{DistinctAttribute: &pf}, named(vf) + " " + named(farVF)},
 	} {
 		c := claim(test.first)
 		second := claim(ourVF).Spec.Devices.Requests[0]
 		second.Name = "second"
 		c.Spec.Devices.Requests = append(c.Spec.Devices.Requests, second)
 		c.Spec.Devices.Constraints = []resourceapi.DeviceConstraint{test.constraint}
-		if got := given(t, published, "node", c); got != test.want {
+		if got := given(t, test.published, "node", c); got != test.want {
 			t.Errorf("%s: the claim has %s, want %s", test.first, got, test.want)
 		}
 	}
@@ -159,7 +185,7 @@ func TestClassOfOnePFCostsSchedulerLittle(t *testing.T) {
 		best := time.Hour
 		for range 5 {
 			start := difftest.ProcessorTime(t)
-			allocator := allocator(t, state, classOf(class), published, cache)
+			allocator := allocator(t, state, classOf(class), published, cache, false)
 			for n := range nodes {
 				results, err := allocator.Allocate(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("node", n)}}, []*resourceapi.ResourceClaim{claim("true")})
 				if err != nil || len(results) != 1 {
@@ -232,9 +258,10 @@ func deviceID(node, name string) structured.DeviceID {
 	return structured.MakeDeviceID(driver, node, name)
 }
 
-func allocator(t *testing.T, state structured.AllocatedState, class classOf, published []*resourceapi.ResourceSlice, cache *cel.Cache) structured.Allocator {
+// allocator returns the allocator of a scheduler with or without the feature gate DRAListTypeAttributes.
+func allocator(t *testing.T, state structured.AllocatedState, class classOf, published []*resourceapi.ResourceSlice, cache *cel.Cache, lists bool) structured.Allocator {
 	t.Helper()
-	a, err := structured.NewAllocator(t.Context(), structured.Features{ConsumableCapacity: true}, state, class, published, cache)
+	a, err := structured.NewAllocator(t.Context(), structured.Features{ConsumableCapacity: true, ListTypeAttributes: lists}, state, class, published, cache)
 	must(t, err)
 	return a
 }

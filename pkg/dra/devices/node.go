@@ -17,6 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/grant"
@@ -39,6 +40,10 @@ type Options struct {
 	Inventory *Inventory        // nil = the driver offers no devices of the node
 	Finder    *discovery.Finder // describes devices; nil = devices have no description
 	Granter   *grant.Granter    // chooses device nodes and mounts; nil = containers get none
+
+	// NUMANode is the form in which ResourceSlices and metadata have the NUMA node. A list needs the feature gate
+	// DRAListTypeAttributes of the API server and the scheduler.
+	NUMANode deviceattribute.AttributeForm
 
 	// Custody and Journal are nil if the offered devices come from a capture. These devices are neither changed nor
 	// leased.

@@ -55,7 +55,7 @@ func (n *Node) Slices(ctx context.Context) (list []inventory.Slice, ok bool) {
 	// rewrite all of them.
 	for _, slice := range s.slices {
 		devices := slices.DeleteFunc(slices.Clone(slice.Devices), func(d resourceapi.Device) bool { return s.withheld[d.Name] })
-		list = append(list, inventory.Slice{Devices: devices})
+		list = append(list, inventory.Slice{Devices: n.numaLists(devices)})
 	}
 	return list, true
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/config"
@@ -242,6 +243,9 @@ func (n *Node) Attributes(at *state.Attachment, info *devinfo.Info) map[string]r
 			mtu := metadata.MTUOf(at.Result, at.List, at.IfName, at.Netns)
 			all[metadata.MTU] = resourceapi.DeviceAttribute{IntValue: &mtu}
 		}
+	}
+	if node := all[string(inventory.NUMANode)].IntValue; node != nil && n.NUMANode == deviceattribute.ListAttribute {
+		all[string(inventory.NUMANode)] = n.numaList(*node)
 	}
 	if len(all) == 0 {
 		return nil

@@ -94,6 +94,7 @@ securityContext:
     "--kubelet-plugins-dir" "kubeletRootDir"
     "--kubelet-registrar-dir" "kubeletRootDir"
     "--pod-resources-socket" "kubeletRootDir"
+    "--numa-node" "dra.numaNode"
     "--allow-claim-config" "dra.allowClaimConfig")
   | toJson -}}
 {{- end -}}
