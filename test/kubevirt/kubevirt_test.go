@@ -3,6 +3,7 @@
 package kubevirt_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
 
 	v1 "kubevirt.io/api/core/v1"
@@ -34,8 +36,24 @@ func read(t *testing.T, path string) []byte {
 	return data
 }
 
-// A test of pkg/dra compares the files in testdata with cni-dra-driver's.
+// attributes returns the attributes of the device in a metadata file, as KubeVirt decodes them.
+func attributes(t *testing.T, file string) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+	t.Helper()
+	var m metadata.DeviceMetadata
+	for d := json.NewDecoder(bytes.NewReader(read(t, file))); !metadata.IsSupportedAPIVersion(m.APIVersion); {
+		m = metadata.DeviceMetadata{}
+		must(t, d.Decode(&m))
+	}
+	return m.Requests[0].Devices[0].Attributes
+}
+
+// A test of pkg/dra compares the files in testdata with cni-dra-driver's. For the topology of a VM, KubeVirt takes the
+// NUMA node and the PCIe root from the same file (kubevirt/kubevirt issue 18817).
 func TestVirtLauncherFindsVFOfClaim(t *testing.T) {
+	all := attributes(t, "testdata/vf.json")
+	if node, root := all["resource.kubernetes.io/numaNode"].IntValue, all["resource.kubernetes.io/pcieRoot"].StringValue; node == nil || *node != 0 || root == nil || *root != "pci0000:00" {
+		t.Errorf("NUMA node and PCIe root: %v", all)
+	}
 	base, claim := t.TempDir(), "claim-u1"
 	dir := filepath.Join(base, "resourceclaims", claim, "r")
 	must(t, os.MkdirAll(dir, 0o755))
@@ -49,12 +67,7 @@ func TestVirtLauncherFindsVFOfClaim(t *testing.T) {
 // The binding plugin for vhost-user, which is not part of KubeVirt, uses these attributes of the metadata that
 // KubeVirt decodes.
 func TestKubeVirtDecodesSocketOfClaim(t *testing.T) {
-	var m metadata.DeviceMetadata
-	for d := json.NewDecoder(strings.NewReader(string(read(t, "testdata/vhost-user.json")))); !metadata.IsSupportedAPIVersion(m.APIVersion); {
-		m = metadata.DeviceMetadata{}
-		must(t, d.Decode(&m))
-	}
-	all := m.Requests[0].Devices[0].Attributes
+	all := attributes(t, "testdata/vhost-user.json")
 	if path, mtu := all["vhost-user-path"].StringValue, all["mtu"].IntValue; path == nil || *path != "/run/s" || mtu == nil || *mtu != 1450 {
 		t.Errorf("got %v", all)
 	}
