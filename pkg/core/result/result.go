@@ -63,7 +63,7 @@ func Parse(raw json.RawMessage, cniVersion string) (*Result, error) {
 		if err := r.convert(typed); err != nil {
 			return nil, err
 		}
-	} else if r.atLeast("0.3.0") {
+	} else if atLeast(r.version, "0.3.0") {
 		r.interfaces = slices.Clone(given)
 	}
 	return r, nil
@@ -78,7 +78,7 @@ func (r *Result) convert(typed types.Result) (err error) {
 		}
 	}()
 	after, err := typed.GetAsVersion(r.version)
-	if err != nil && r.atLeast("0.3.0") {
+	if err != nil && atLeast(r.version, "0.3.0") {
 		return fmt.Errorf("result of version %s as %s: %w", r.own, r.version, err)
 	} else if err != nil {
 		r.raw = nil
@@ -90,7 +90,7 @@ func (r *Result) convert(typed types.Result) (err error) {
 	if _, err := create.Create(r.version, r.raw); err != nil {
 		return fmt.Errorf("result of version %s as %s: %w", r.own, r.version, err)
 	}
-	if r.atLeast("0.3.0") {
+	if atLeast(r.version, "0.3.0") {
 		_, r.interfaces, err = decode(r.raw)
 	}
 	return err
@@ -163,7 +163,7 @@ func (r *Result) Has(name, sandbox string) (has, ok bool) {
 // Identify sets pciID and socketPath on an interface if they are empty. Versions before 1.1.0 have neither key.
 func (r *Result) Identify(name, sandbox, pciID, socketPath string) {
 	n := find(r.interfaces, name, sandbox)
-	if n < 0 || !r.atLeast("1.1.0") {
+	if n < 0 || !atLeast(r.version, "1.1.0") {
 		return
 	}
 	e := &r.interfaces[n]
@@ -181,7 +181,7 @@ func (r *Result) Identify(name, sandbox, pciID, socketPath string) {
 // It is needed for Multus, which drops the device information of several interfaces without a sandbox, and the
 // addresses of an interface without a sandbox if another one has it.
 func (r *Result) EnsureSandboxed(name, sandbox string) {
-	if !r.atLeast("0.3.0") || slices.ContainsFunc(r.interfaces, func(e entry) bool { return e.Sandbox != "" }) {
+	if !atLeast(r.version, "0.3.0") || slices.ContainsFunc(r.interfaces, func(e entry) bool { return e.Sandbox != "" }) {
 		return
 	}
 	r.edited = true
@@ -201,7 +201,7 @@ func (r *Result) JSON() json.RawMessage {
 	}
 	top := object(r.raw)
 	top["cniVersion"] = encoded(r.version)
-	if !r.atLeast("0.3.0") && r.raw == nil {
+	if !atLeast(r.version, "0.3.0") && r.raw == nil {
 		top["dns"] = json.RawMessage("{}")
 	}
 	if len(r.interfaces) > 0 {
@@ -237,9 +237,7 @@ func encoded(v any) json.RawMessage {
 	return text
 }
 
-// atLeast compares the result's version, which the plugin has validated.
-func (r *Result) atLeast(other string) bool { return atLeast(r.version, other) }
-
+// atLeast compares two versions, which the plugin has validated.
 func atLeast(cniVersion, other string) bool {
 	ok, err := version.GreaterThanOrEqualTo(cniVersion, other)
 	return err == nil && ok
