@@ -20,11 +20,11 @@ type PCI struct {
 
 func (p *PCI) table() *table {
 	return &table{&p.Extra, &p.malformed, []field{
-		{key: "pci-address", section: "3.1.3.1", required: true, value: &p.Address, check: isPCIAddress, pick: declaredFoundExisting},
-		{key: "vhost-net", section: "3.1.3.2", value: &p.VhostNet, check: isPath, pick: declaredFoundExisting},
-		{key: "rdma-device", section: "3.1.3.3", value: &p.RDMADevice, check: isText, pick: declaredFoundExisting},
-		{key: "pf-pci-address", section: "3.1.3.4", value: &p.PFAddress, check: isPCIAddress, pick: declaredFoundExisting},
-		{key: "representor-device", section: "3.1.3.5", value: &p.Representor, check: isText, pick: declaredFoundExisting},
+		{key: "pci-address", section: "3.1.3.1", required: true, value: &p.Address, check: isPCIAddress},
+		{key: "vhost-net", section: "3.1.3.2", value: &p.VhostNet, check: isPath},
+		{key: "rdma-device", section: "3.1.3.3", value: &p.RDMADevice, check: isText},
+		{key: "pf-pci-address", section: "3.1.3.4", value: &p.PFAddress, check: isPCIAddress},
+		{key: "representor-device", section: "3.1.3.5", value: &p.Representor, check: isText},
 	}}
 }
 
@@ -43,12 +43,12 @@ type VDPA struct {
 
 func (v *VDPA) table() *table {
 	return &table{&v.Extra, &v.malformed, []field{
-		{key: "parent-device", section: "3.1.4.1", required: true, value: &v.ParentDevice, check: isText, pick: declaredFoundExisting},
-		{key: "driver", section: "3.1.4.2", required: true, value: &v.Driver, check: oneOf("vhost", "virtio"), pick: declaredFoundExisting},
-		{key: "path", section: "3.1.4.3", required: true, value: &v.Path, check: isAbsolute, pick: declaredFoundExisting},
-		{key: "pci-address", section: "3.1.4.4", value: &v.Address, check: isPCIAddress, pick: declaredFoundExisting},
-		{key: "pf-pci-address", section: "3.1.4.5", value: &v.PFAddress, check: isPCIAddress, pick: declaredFoundExisting},
-		{key: "representor-device", section: "3.1.4.6", value: &v.Representor, check: isText, pick: declaredFoundExisting},
+		{key: "parent-device", section: "3.1.4.1", required: true, value: &v.ParentDevice, check: isText},
+		{key: "driver", section: "3.1.4.2", required: true, value: &v.Driver, check: oneOf("vhost", "virtio")},
+		{key: "path", section: "3.1.4.3", required: true, value: &v.Path, check: isAbsolute},
+		{key: "pci-address", section: "3.1.4.4", value: &v.Address, check: isPCIAddress},
+		{key: "pf-pci-address", section: "3.1.4.5", value: &v.PFAddress, check: isPCIAddress},
+		{key: "representor-device", section: "3.1.4.6", value: &v.Representor, check: isText},
 	}}
 }
 
@@ -104,7 +104,7 @@ type field struct {
 
 	value *string // nil for a map
 	check check
-	pick  pick
+	pick  pick // nil = declared, else found, else existing
 
 	sub func(create bool) *table // nil for a string; returns nil if the map is absent and create is false
 }

@@ -39,7 +39,8 @@ func Merge(existing, found, declared *Info) *Info {
 		}
 	}
 	t.dropLikes()
-	if v, ok := parseVersion(out.Version); ok && compareWithSpec(v) < 0 && out.hasRepresentor() {
+	hasRepresentor := out.PCI != nil && out.PCI.Representor != "" || out.VDPA != nil && out.VDPA.Representor != ""
+	if v, ok := parseVersion(out.Version); ok && hasRepresentor && compareWithSpec(v) < 0 {
 		out.Version = SpecVersion
 	}
 	return out
@@ -51,7 +52,11 @@ func (t *table) merge(found, declared *table) {
 		if f.value == nil {
 			continue
 		}
-		if v := f.pick(*f.value, found.stringOf(n), declared.stringOf(n)); v != "" {
+		v := cmp.Or(declared.stringOf(n), found.stringOf(n), *f.value)
+		if f.pick != nil {
+			v = f.pick(*f.value, found.stringOf(n), declared.stringOf(n))
+		}
+		if v != "" {
 			*f.value = v
 			dropRaw(t.malformed, f.key)
 		}
@@ -63,12 +68,9 @@ func (t *table) merge(found, declared *table) {
 	}
 }
 
-// A pick chooses one of the three layers' values of a key.
+// A pick chooses one of the three layers' values of a key, for keys with another order than declared, found, existing.
 type pick func(existing, found, declared string) string
 
-func declaredFoundExisting(existing, found, declared string) string {
-	return cmp.Or(declared, found, existing)
-}
 func declaredExistingFound(existing, found, declared string) string {
 	return cmp.Or(declared, existing, found)
 }
@@ -81,8 +83,4 @@ func pickVersion(existing, _, _ string) string {
 		return existing
 	}
 	return SpecVersion
-}
-
-func (i *Info) hasRepresentor() bool {
-	return i.PCI != nil && i.PCI.Representor != "" || i.VDPA != nil && i.VDPA.Representor != ""
 }

@@ -40,18 +40,13 @@ func (v Violation) String() string {
 type Violations []Violation
 
 // Errors returns the violations that are errors.
-func (v Violations) Errors() Violations { return v.filter(false) }
+func (v Violations) Errors() Violations {
+	return slices.DeleteFunc(slices.Clone(v), func(one Violation) bool { return one.Warning })
+}
 
 // Warnings returns the violations that are only warnings.
-func (v Violations) Warnings() Violations { return v.filter(true) }
-
-func (v Violations) filter(warning bool) (out Violations) {
-	for _, one := range v {
-		if one.Warning == warning {
-			out = append(out, one)
-		}
-	}
-	return out
+func (v Violations) Warnings() Violations {
+	return slices.DeleteFunc(slices.Clone(v), func(one Violation) bool { return !one.Warning })
 }
 
 // Err returns an [*InvalidError] with the errors in v, or nil if v has only warnings.
