@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/pkg/core/build"
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/config"
@@ -95,7 +96,7 @@ func (t *tool) machine() (*host, error) {
 // rules reads the rules file of cni-dra-driver, by its path in the driver's container.
 func (t *tool) rules(path string) ([]byte, error) {
 	if t.own == nil {
-		return config.ReadFile(path)
+		return atomicfile.ReadFile(path, config.MaxFile)
 	}
 	return t.own.ReadFile(strings.TrimPrefix(path, "/"))
 }

@@ -127,10 +127,10 @@ func Parse(data []byte) (*Config, error) {
 	if _, levels := shape.Of(data); levels > shape.MostLevels {
 		r.problems = append(r.problems, &Problem{"network configuration", fmt.Sprintf("JSON nested %d levels deep", levels), fmt.Sprintf("at most %d", shape.MostLevels)})
 	}
-	r.string("cniVersion", &c.CNIVersion)
+	r.decode("cniVersion", &c.CNIVersion, text)
 	c.CNIVersion = cmp.Or(c.CNIVersion, "0.1.0")
-	r.string("name", &c.Name)
-	r.string("type", &c.Type)
+	r.decode("name", &c.Name, text)
+	r.decode("type", &c.Type, text)
 	c.PrevResult = r.object("prevResult")
 	r.decode("capabilities", &c.Capabilities, `an object of booleans, {"CNIDeviceInfoFile": true}`)
 	r.decode("runtimeConfig", &c.Runtime, "an object")
@@ -138,9 +138,9 @@ func Parse(data []byte) (*Config, error) {
 	c.readValid(&r)
 	ours := r.seen
 	c.readDevice(&r)
-	r.bool("strict", &c.Strict)
-	r.bool("followLower", &c.FollowLower)
-	r.bool("subfunctionParent", &c.SubfunctionParent)
+	r.decode("strict", &c.Strict, boolean)
+	r.decode("followLower", &c.FollowLower, boolean)
+	r.decode("subfunctionParent", &c.SubfunctionParent, boolean)
 	c.readDelegates(&r)
 	cdi := c.readCDI(&r)
 	c.Problems = r.problems[:min(most, len(r.problems))]
@@ -166,9 +166,9 @@ func (c *Config) readValid(r *reader) {
 
 func (c *Config) readDevice(r *reader) {
 	runtime := reader{raw: c.Runtime, prefix: "runtimeConfig."}
-	runtime.string("CNIDeviceInfoFile", &c.InfoFile)
+	runtime.decode("CNIDeviceInfoFile", &c.InfoFile, text)
 	id := func(r *reader, key string) (id string) {
-		if r.string(key, &id); id == "" {
+		if r.decode(key, &id, text); id == "" {
 			return ""
 		}
 		c.DeviceIDs = append(c.DeviceIDs, NamedID{r.prefix + key, id})
@@ -183,12 +183,12 @@ func (c *Config) readDevice(r *reader) {
 	id(r, "deviceID")
 	c.PCIBusID = id(r, "pciBusID")
 	// The name of the device plugin's file begins with the resource name, and a file name must not begin with a dot.
-	if r.string("resourceName", &c.ResourceName); strings.HasPrefix(c.ResourceName, ".") {
+	if r.decode("resourceName", &c.ResourceName, text); strings.HasPrefix(c.ResourceName, ".") {
 		r.problem("resourceName", "a resource such as vendor.example/name")
 	}
 	c.DeviceInfo = r.object("deviceInfo")
 	var where string
-	r.string("deviceInfoFile", &where)
+	r.decode("deviceInfoFile", &where, text)
 	if c.AutoFile = where == "auto"; where != "" && !c.AutoFile {
 		r.problem("deviceInfoFile", `"auto"`)
 	}
@@ -229,7 +229,7 @@ func (c *Config) readDelegates(r *reader) {
 			continue
 		}
 		var name string
-		child.string("type", &name)
+		child.decode("type", &name, text)
 		child.refuseLookalikes(given...)
 		if len(child.problems) == 0 && (name == "" || strings.Contains(name, "/")) {
 			child.problems = []*Problem{{key + ".type", fmt.Sprintf("%q", name), "the name of a CNI plugin"}}
@@ -258,9 +258,9 @@ func (c *Config) readCDI(r *reader) (object reader) {
 		return reader{}
 	}
 	c.CDI = &CDI{}
-	object.string("kind", &c.CDI.Kind)
-	object.string("name", &c.CDI.Name)
-	object.string("socketDir", &c.CDI.SocketDir)
+	object.decode("kind", &c.CDI.Kind, text)
+	object.decode("name", &c.CDI.Name, text)
+	object.decode("socketDir", &c.CDI.SocketDir, text)
 	r.problems = append(r.problems, object.problems...)
 	return object
 }
@@ -281,14 +281,14 @@ func (r *reader) value(key string) json.RawMessage {
 	return nil
 }
 
+// What is wanted as the value of most keys, in words.
+const text, boolean = "a string", "true or false"
+
 func (r *reader) decode(key string, into any, want string) {
 	if v := r.value(key); v != nil && json.Unmarshal(v, into) != nil {
 		r.problem(key, want)
 	}
 }
-
-func (r *reader) string(key string, into *string) { r.decode(key, into, "a string") }
-func (r *reader) bool(key string, into *bool)     { r.decode(key, into, "true or false") }
 
 func (r *reader) object(key string) json.RawMessage {
 	v := r.value(key)

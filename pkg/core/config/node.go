@@ -19,6 +19,9 @@ import (
 // NodeFile is the path of the node's settings, unless the environment variable DEVINFO_NODE_CONFIG is set.
 const NodeFile = "/etc/cni/devinfo/node.json"
 
+// MaxFile is the largest size of a file with settings, in bytes.
+const MaxFile = 1 << 20
+
 // Node holds the node's settings. They are not keys of the network configuration, because authors of
 // NetworkAttachmentDefinitions must not choose paths that root writes to.
 type Node struct {
@@ -55,7 +58,7 @@ func DefaultNode() Node {
 
 // LoadNode reads the settings from a file. It returns the defaults if the file is missing, and with an error.
 func LoadNode(path string) (Node, error) {
-	data, err := ReadFile(path)
+	data, err := atomicfile.ReadFile(path, MaxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return DefaultNode(), nil
 	}
@@ -84,12 +87,16 @@ func (n *Node) read(data []byte) error {
 	if err := json.Unmarshal(data, &raw); err != nil {
 		return fmt.Errorf(`must be one JSON object, {"stateDir": "/x"}: %w`, err)
 	}
+	settings := []any{ // in the order of NodeKeys
+		&n.DeviceInfoDir, &n.DevicePluginDir, &n.StateDir, &n.Sysfs, &n.LogFile, &n.LogLevel, &n.CDIDir,
+		&n.AllowedDevices, &n.SocketDirs, &n.InjectDeviceNodes,
+	}
 	for _, key := range slices.Sorted(maps.Keys(raw)) {
 		at := slices.Index(NodeKeys, key)
 		if at < 0 {
 			return fmt.Errorf("%s: the key is not known; did you mean %s?", key, Nearest(key, NodeKeys))
 		}
-		null, to, want := string(raw[key]) == "null", n.settings()[at], `text, "..."`
+		null, to, want := string(raw[key]) == "null", settings[at], `text, "..."`
 		switch to := to.(type) {
 		case *[]string:
 			*to, want = nil, `a list, ["..."]` // json leaves an element as it is if its new value is null
@@ -108,16 +115,6 @@ func (n *Node) read(data []byte) error {
 
 // NodeKeys are the keys of node.json.
 var NodeKeys = []string{"deviceInfoDir", "devicePluginDir", "stateDir", "sysfs", "logFile", "logLevel", "cdiDir", "allowedDevices", "socketDirs", "injectDeviceNodes"}
-
-// settings returns pointers to the settings, in the order of NodeKeys.
-func (n *Node) settings() []any {
-	return []any{&n.DeviceInfoDir, &n.DevicePluginDir, &n.StateDir, &n.Sysfs, &n.LogFile, &n.LogLevel, &n.CDIDir, &n.AllowedDevices, &n.SocketDirs, &n.InjectDeviceNodes}
-}
-
-// ReadFile reads a regular file of up to 1 MiB. It does not block on a named pipe.
-func ReadFile(path string) ([]byte, error) {
-	return atomicfile.ReadFile(path, 1<<20)
-}
 
 func (n *Node) check() error {
 	type entry struct{ key, value string }

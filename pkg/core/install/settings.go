@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/config"
 )
@@ -61,7 +62,7 @@ func (s *Settings) Keep() (done Arrangement, err error) {
 
 func (s *Settings) put(done *Arrangement, data []byte) error {
 	to, sum := file(s.To), checksum(data)
-	has, err := config.ReadFile(s.To)
+	has, err := atomicfile.ReadFile(s.To, config.MaxFile)
 	absent := errors.Is(err, fs.ErrNotExist)
 	switch {
 	case err == nil && bytes.Equal(has, data):
@@ -104,7 +105,7 @@ func (s *Settings) wanted() (data []byte, from string, err error) {
 	}
 	for _, name := range []string{s.Node + ".json", fallback} {
 		from = filepath.Join(s.Dir, name)
-		data, err = config.ReadFile(from)
+		data, err = atomicfile.ReadFile(from, config.MaxFile)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return data, from, err
 		}
@@ -136,7 +137,7 @@ func (s *Settings) Remove() (removed bool, err error) {
 	if sum == "" {
 		return false, nil
 	}
-	has, err := config.ReadFile(s.To)
+	has, err := atomicfile.ReadFile(s.To, config.MaxFile)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return false, to.remove()

@@ -15,6 +15,7 @@ import (
 	"github.com/containernetworking/cni/pkg/invoke"
 	"golang.org/x/sys/unix"
 
+	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/install"
 	"devinfo-cni.io/pkg/core/journal"
@@ -168,7 +169,7 @@ func (l *Live) networks(dir string) (types []string) {
 			continue
 		}
 		path := filepath.Join(dir, e.Name())
-		text, err := config.ReadFile(path)
+		text, err := atomicfile.ReadFile(path, config.MaxFile)
 		if err != nil {
 			l.note("run as root, and check the type of the file", "network configuration "+path+": "+strings.TrimPrefix(errorText(err), path+": "))
 			continue
