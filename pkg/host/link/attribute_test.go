@@ -268,7 +268,7 @@ func TestAnswersOfOtherProgramsAreIgnored(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		r, err := dial("")
 		difftest.Must(t, err)
-		defer r.close()
+		defer r.socket.Close()
 		msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
 		msg.Index = 1
 		req := r.request(unix.RTM_GETLINK, msg)

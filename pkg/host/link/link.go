@@ -92,14 +92,34 @@ func NewKernel(sys fs.FS) *Kernel {
 //
 // Lower may be in a different network namespace. For a network namespace except netns and the current one, the request
 // needs CAP_NET_ADMIN in it and Linux 4.15; without them Lower is nil.
-func (k *Kernel) Interface(netns, name string) (Interface, error) {
-	i, err := find(netns, name)
-	if err != nil && netns != "" {
-		err = fmt.Errorf("interface %q in %s: %w", name, netns, err)
-	} else if err != nil {
-		err = fmt.Errorf("interface %q: %w", name, err)
+func (k *Kernel) Interface(netns, name string) (_ Interface, err error) {
+	defer func() {
+		if err != nil && netns != "" {
+			err = fmt.Errorf("interface %q in %s: %w", name, netns, err)
+		} else if err != nil {
+			err = fmt.Errorf("interface %q: %w", name, err)
+		}
+	}()
+	attribute := unix.IFLA_IFNAME // also finds short altnames (Linux 5.5)
+	if len(name) >= unix.IFNAMSIZ {
+		attribute = unix.IFLA_ALT_IFNAME
 	}
-	return i, err
+	if name == "" || len(name) >= maxAltName {
+		return Interface{}, ErrNoInterface // invalid name
+	}
+	r, err := dial(netns)
+	if err != nil {
+		return Interface{}, err
+	}
+	defer r.socket.Close()
+	f, err := r.get(local, 0, nl.NewRtAttr(attribute, nl.ZeroTerminated(name)))
+	if errors.Is(err, syscall.ENODEV) || attribute == unix.IFLA_ALT_IFNAME && errors.Is(err, syscall.EINVAL) { // EINVAL before Linux 5.5
+		return Interface{}, ErrNoInterface
+	}
+	if err != nil {
+		return Interface{}, fmt.Errorf("read from rtnetlink: %w", err)
+	}
+	return r.describe(f, maxDepth)
 }
 
 // WithMAC returns the names of the interfaces in the current network namespace that have a hardware address. It lists all
@@ -109,7 +129,7 @@ func (k *Kernel) WithMAC(mac net.HardwareAddr) (names []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer r.close()
+	defer r.socket.Close()
 	answers, err := r.links(unix.NLM_F_DUMP, 0, rtextFilterSkipStats)
 	for _, answer := range answers {
 		if f, err := parse(answer, local); err != nil {

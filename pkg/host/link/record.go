@@ -49,7 +49,7 @@ func (Recorder) Interfaces(netns string) ([]InterfaceRecord, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer r.close()
+	defer r.socket.Close()
 	answers, err := r.links(unix.NLM_F_DUMP, 0, rtextFilterSkipStats)
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)

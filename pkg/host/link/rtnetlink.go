@@ -43,8 +43,6 @@ func dial(path string) (route, error) {
 	return route{&nl.SocketHandle{Socket: s}}, err
 }
 
-func (r route) close() { r.socket.Close() }
-
 // found is an interface with the links to its lower interface.
 type found struct {
 	Interface
@@ -52,30 +50,6 @@ type found struct {
 	link      int // IFLA_LINK: index of the lower interface, or of the peer of a veth
 	linkNetns int // IFLA_LINK_NETNSID; netnsid if the attribute is missing
 	master    int // IFLA_MASTER: index of the master
-}
-
-// find implements Kernel.Interface.
-func find(path, name string) (Interface, error) {
-	attribute := unix.IFLA_IFNAME // also finds short altnames (Linux 5.5)
-	if len(name) >= unix.IFNAMSIZ {
-		attribute = unix.IFLA_ALT_IFNAME
-	}
-	if name == "" || len(name) >= maxAltName {
-		return Interface{}, ErrNoInterface // invalid name
-	}
-	r, err := dial(path)
-	if err != nil {
-		return Interface{}, err
-	}
-	defer r.close()
-	f, err := r.get(local, 0, nl.NewRtAttr(attribute, nl.ZeroTerminated(name)))
-	if errors.Is(err, syscall.ENODEV) || attribute == unix.IFLA_ALT_IFNAME && errors.Is(err, syscall.EINVAL) { // EINVAL before Linux 5.5
-		return Interface{}, ErrNoInterface
-	}
-	if err != nil {
-		return Interface{}, fmt.Errorf("read from rtnetlink: %w", err)
-	}
-	return r.describe(f, maxDepth)
 }
 
 // get returns one interface, by index or by an attribute, in the network namespace netnsid. It never lists all
@@ -247,7 +221,7 @@ func (r route) lower(upper found, depth int) (*Interface, error) {
 		if dialed != nil {
 			return nil, dialed
 		}
-		defer ours.close()
+		defer ours.socket.Close()
 		r = ours
 		f, err = r.get(local, upper.link)
 	}

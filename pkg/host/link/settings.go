@@ -123,7 +123,7 @@ func (k *Kernel) Settings(i Interface) (s Settings, err error) {
 	if err != nil {
 		return s, err
 	}
-	defer r.close()
+	defer r.socket.Close()
 	answers, err := r.links(0, i.Index, rtextFilterSkipStats)
 	if errors.Is(err, syscall.ENODEV) {
 		err = ErrNoInterface
@@ -205,7 +205,7 @@ func (k *Kernel) Set(i Interface, setting string, to Settings) error {
 	if err != nil {
 		return err
 	}
-	defer r.close()
+	defer r.socket.Close()
 	if err = r.set(i.Index, setting, to); err != nil {
 		return fmt.Errorf("interface %q: set %s: %w", i.Name, setting, err)
 	}

@@ -22,7 +22,7 @@ func (Recorder) Spoilt() (list []Spoilt, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer r.close()
+	defer r.socket.Close()
 	answers, err := r.links(unix.NLM_F_DUMP, 0, rtextFilterSkipStats)
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)

@@ -85,7 +85,7 @@ func vfsOf(flags uint16, attrs ...*nl.RtAttr) (list []VFRecord, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer r.close()
+	defer r.socket.Close()
 	answers, err := r.links(flags, 0, nl.RTEXT_FILTER_VF|rtextFilterSkipStats, attrs...)
 	for _, answer := range answers {
 		more, err := vfRecords(answer)
