@@ -121,7 +121,11 @@ func (f *Finder) Find(t Target) (*Device, error) {
 	s.found.ReachedFromInterface = s.ownDevice || followed
 	// Without FollowLower, another source may still name the shared device.
 	s.found.Shared = followed || s.sharedDevice != nil && s.mayBeSame(*s.sharedDevice, s.where)
-	s.found.IsInterface = s.isInterface()
+	if s.ownDevice && s.found.Info != nil {
+		// The interface's device may be a function, and another source may name a vDPA device on it.
+		its := s.statements[len(s.statements)-1].ref
+		s.found.IsInterface = !its.vdpaUnknown && its.vdpa == s.where.vdpa && its.aux == s.where.aux
+	}
 	return s.found, nil
 }
 

@@ -78,16 +78,6 @@ func (s *search) ports(i *link.Interface, its ref) (hostdev.PortCount, error) {
 	return hostdev.CountPorts(s.Sys, fn, i)
 }
 
-// isInterface reports whether the interface's own device is the device that all sources name. It returns
-// false if, for example, that device is a function and another source names a vDPA device on it.
-func (s *search) isInterface() bool {
-	if !s.ownDevice || s.found.Info == nil {
-		return false
-	}
-	its := s.statements[len(s.statements)-1].ref
-	return !its.vdpaUnknown && its.vdpa == s.where.vdpa && its.aux == s.where.aux
-}
-
 // fromLink states the parent device of an interface. It returns false if the interface has none.
 func (s *search) fromLink(i *link.Interface) (ok bool, err error) {
 	source := fmt.Sprintf("interface %s (netlink)", i.Name)

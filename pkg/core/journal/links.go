@@ -29,14 +29,13 @@ type leaseLink struct {
 
 func (d links) place(l lease) string { return d.Path(string(l.kind) + "/" + escape(l.ID)) }
 
-func (l lease) name(holder string) string {
+// path returns the path of a holder's link.
+func (d links) path(l lease, holder string) string {
 	if l.Mode == Shared {
-		return sharedMark + holder
+		holder = sharedMark + holder
 	}
-	return holder
+	return d.place(l) + "/" + holder
 }
-
-func (d links) path(l lease, holder string) string { return d.place(l) + "/" + l.name(holder) }
 
 // of returns the links of a thing, the exclusive one first.
 func (d links) of(l lease) (list []leaseLink, err error) {
@@ -91,7 +90,8 @@ func (d links) add(by holderLinks, stale []string) error {
 	var made []lease
 	for _, l := range by.leases {
 		made = append(made, l)
-		err := safefile.Open(d.place(l)).Link(l.name(by.link), "../../../"+by.target)
+		dir, name := filepath.Split(d.path(l, by.link))
+		err := safefile.Open(dir).Link(name, "../../../"+by.target)
 		if errors.Is(err, fs.ErrExist) {
 			made, err = made[:len(made)-1], nil
 		}

@@ -15,6 +15,8 @@ import (
 	"devinfo-cni.io/devinfo/atomicfile"
 )
 
+const tryLock = syscall.LOCK_EX | syscall.LOCK_NB
+
 // Pauses between two attempts to lock. A blocking flock is not used, because it cannot be cancelled and could
 // lock the file after the caller has given up.
 const (
@@ -68,7 +70,7 @@ func lockAt(path string) (*os.File, error) {
 			return nil, err
 		}
 		current := false
-		if err = tryLock(f); err == nil {
+		if err = atomicfile.Flock(f, tryLock); err == nil {
 			if current, _, err = atomicfile.IsAt(f, path); current {
 				return f, nil
 			}
@@ -138,8 +140,6 @@ func disk(dir string, statfs func(string, *syscall.Statfs_t) error) (_ string, o
 	}
 	return dir, on, err
 }
-
-func tryLock(f *os.File) error { return atomicfile.Flock(f, syscall.LOCK_EX|syscall.LOCK_NB) }
 
 // await calls try until it gets the lock. longest is the maximum pause between two attempts.
 func await(ctx context.Context, path string, limit, longest time.Duration, try func() error) error {

@@ -108,7 +108,7 @@ func (d *Dir) Alone(limit time.Duration, f func() error) error {
 		return err
 	}
 	defer dir.Close() // also unlocks the directory
-	if err := await(context.Background(), d.path, limit, shortPause, func() error { return tryLock(dir) }); err != nil {
+	if err := await(context.Background(), d.path, limit, shortPause, func() error { return atomicfile.Flock(dir, tryLock) }); err != nil {
 		return err
 	}
 	return f()
