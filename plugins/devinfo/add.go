@@ -64,8 +64,10 @@ func (a *Addition) Attach() (err error) {
 	if p.leases, err = a.foundLeases(p.device, p.info, p.granted); err != nil {
 		return err
 	}
-	if p.spec, err = a.encodeSpec(p.granted, p.info); err != nil {
-		return err
+	if a.wantCDI != nil {
+		if p.spec, err = a.encodeSpec(p.granted, p.info); err != nil {
+			return err
+		}
 	}
 	if err := a.commit(p); err != nil {
 		return err
@@ -129,7 +131,12 @@ func (a *Addition) describe(device *discovery.Device) (*devinfo.Info, error) {
 	if err := a.unlessStrict(device.Problem); err != nil {
 		return nil, err
 	}
-	a.warnOfKept(info)
+	declared, merged := a.Declared.Texts(), info.Texts()
+	for _, key := range []string{"mode", "role"} { // an existing file's value wins
+		if declared[key] != "" && declared[key] != merged[key] {
+			a.Log.Warn("keeping the device-info file's value instead of the declared one", "key", string(info.Type)+"."+key, "file", merged[key], "declared", declared[key])
+		}
+	}
 	return info, a.warnOfOrder(device, info)
 }
 
@@ -160,16 +167,6 @@ func (a *Addition) invalid(err error, info *devinfo.Info, problem error) error {
 		return err
 	}
 	return a.unlessStrict(err)
-}
-
-// warnOfKept warns if a declared mode or role has no effect because the file already has another one.
-func (a *Addition) warnOfKept(info *devinfo.Info) {
-	declared, merged := a.Declared.Texts(), info.Texts()
-	for _, key := range []string{"mode", "role"} {
-		if declared[key] != "" && declared[key] != merged[key] {
-			a.Log.Warn("keeping the device-info file's value instead of the declared one", "key", string(info.Type)+"."+key, "file", merged[key], "declared", declared[key])
-		}
-	}
 }
 
 // warnOfOrder logs a warning if devinfo runs before the plugin that creates the interface. In that case the

@@ -28,9 +28,6 @@ func (c *Call) wantedSpec() (*config.CDI, journal.CDI, error) {
 
 // refuseOwned refuses a CDI spec whose file belongs to another attachment or another program.
 func (a *Addition) refuseOwned() error {
-	if a.wantCDI == nil {
-		return nil
-	}
 	const remedy = `set "name" in "cdi" to a unique name such as "{podUID}-{ifName}", or omit it`
 	foreign, err := a.Foreign(a.Key, journal.OfSpec, a.spec.File)
 	if foreign != "" {
@@ -68,12 +65,9 @@ func (a *Addition) grantFor(device *discovery.Device, info *devinfo.Info) (grant
 	return granted, err
 }
 
-// encodeSpec returns the content of the CDI spec, or nil if there is no spec. A refused device node or mount is a
+// encodeSpec returns the content of the CDI spec, or nil if there is no device. A refused device node or mount is a
 // warning, or an error if the configuration is strict.
 func (a *Addition) encodeSpec(granted grant.Grant, info *devinfo.Info) ([]byte, error) {
-	if a.wantCDI == nil {
-		return nil, nil
-	}
 	if info == nil {
 		a.Log.Warn("not writing a CDI spec, because no device was found", "cdi", a.spec.Device)
 		return nil, nil

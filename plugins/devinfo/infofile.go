@@ -145,10 +145,13 @@ func setContent(dir *store.Dir, name string, text []byte) error {
 	return dir.Write(name, text)
 }
 
-// SameInfo reports whether all readers of a file read info from it. A file with a key in another letter
+// SameInfo reports whether all readers of a file, nil if it is missing, read info from it. A file with a key in another letter
 // case differs, because Validate refuses such a key, and so does one with "punt", because only Parse reads it as
 // "inject-punt".
 func SameInfo(file []byte, info *devinfo.Info) bool {
+	if file == nil {
+		return false
+	}
 	now, err := devinfo.Parse(file)
 	if err != nil || now.Validate().Err() != nil || bytes.Contains(file, []byte(`"punt"`)) {
 		return false

@@ -44,7 +44,7 @@ func (a *Addition) Prepare() (err error) {
 	if err != nil {
 		return err
 	}
-	if err := a.readInfoFile(written); err != nil {
+	if err := a.readInfoFile(written); err != nil || a.wantCDI == nil {
 		return err
 	}
 	return a.refuseOwned()
