@@ -32,22 +32,17 @@ func (s *search) identify() error {
 
 const notHere = "is not a device on this node"
 
-// stateOrWarn is state, but adds a warning if no device has the name. otherwise is the text of that warning.
-func (s *search) stateOrWarn(source, name string, resolve func(string) (ref, bool, error), otherwise string) error {
-	ok, err := s.state(source, name, resolve)
-	if err == nil && !ok {
-		s.warn("%s: %q %s", source, name, otherwise)
-	}
-	return err
-}
-
-// state records the device that a source names. It returns false if no device can have that name.
-func (s *search) state(source, name string, resolve func(string) (ref, bool, error)) (ok bool, err error) {
+// state records the device that a source names. It returns false if no device can have that name, and adds the warning
+// otherwise unless that is "".
+func (s *search) state(source, name string, resolve func(string) (ref, bool, error), otherwise string) (ok bool, err error) {
 	r, there, err := resolve(name)
 	if err != nil {
 		return false, fmt.Errorf("%s: %s: %w", source, name, err)
 	}
 	if r == (ref{}) {
+		if otherwise != "" {
+			s.warn("%s: %q %s", source, name, otherwise)
+		}
 		return false, nil
 	}
 	s.statements = append(s.statements, statement{source, r, !there})
@@ -103,7 +98,8 @@ func (s *search) fromInfo(source string, info *devinfo.Info) error {
 	if info.Type == devinfo.TypeVDPA && info.VDPA.ParentDevice != "" {
 		resolve = s.resolveVDPA
 	}
-	return s.stateOrWarn(source, name, resolve, notHere)
+	_, err := s.state(source, name, resolve, notHere)
+	return err
 }
 
 // Identity returns the value that names the device in info: pci-address for pci, parent-device or else
@@ -134,7 +130,7 @@ func (s *search) fromDeviceIDs() error {
 		}
 		seen[named.ID] = true
 		const opaque = "is not a PCI address, auxiliary device or vDPA device on this node; treating it as opaque"
-		if err := s.stateOrWarn(named.Key, named.ID, s.resolve, opaque); err != nil {
+		if _, err := s.state(named.Key, named.ID, s.resolve, opaque); err != nil {
 			return err
 		}
 	}
@@ -145,7 +141,8 @@ func (s *search) fromResult() error {
 	if s.target.PCIID == "" || IsSocket(s.typ()) {
 		return nil
 	}
-	return s.stateOrWarn("the result's pciID", s.target.PCIID, s.resolve, notHere)
+	_, err := s.state("the result's pciID", s.target.PCIID, s.resolve, notHere)
+	return err
 }
 
 // join merges all statements into one device, or fails if two contradict each other. The most specific one wins,

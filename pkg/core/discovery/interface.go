@@ -85,10 +85,10 @@ func (s *search) fromLink(i *link.Interface) (ok bool, err error) {
 		if i.BusInfo == "" {
 			return false, nil
 		}
-		return s.state(fmt.Sprintf("interface %s (ethtool bus-info)", i.Name), i.BusInfo, s.resolve)
+		return s.state(fmt.Sprintf("interface %s (ethtool bus-info)", i.Name), i.BusInfo, s.resolve, "")
 	}
 	if i.Bus != "virtio" {
-		return s.state(source, i.Parent, s.resolve)
+		return s.state(source, i.Parent, s.resolve, "")
 	}
 	at, byEthtool, err := hostdev.OverVirtio(s.Sys, i.Parent, i.BusInfo)
 	if err != nil {
@@ -100,9 +100,9 @@ func (s *search) fromLink(i *link.Interface) (ok bool, err error) {
 	s.virtio = i.Parent
 	switch at.Bus {
 	case "vdpa":
-		return s.state(source, at.Name, s.resolveVDPA)
+		return s.state(source, at.Name, s.resolveVDPA, "")
 	case "pci":
-		return s.state(source, at.Name, s.resolveVirtio)
+		return s.state(source, at.Name, s.resolveVirtio, "")
 	}
 	return false, nil
 }
