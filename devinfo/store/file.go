@@ -140,7 +140,10 @@ func (d *Dir) Name(path string) (string, error) {
 	if strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name) {
 		return "", &NameError{Name: path, Err: errors.New("a file name must be UTF-8 without control characters")}
 	}
-	same, err := d.is(parent)
+	same, err := parent == d.dir, error(nil)
+	if !same {
+		same, err = d.is(parent)
+	}
 	if err == nil && !same {
 		err = fmt.Errorf("must be directly in %s", d.dir)
 	}
@@ -157,9 +160,6 @@ func (d *Dir) Name(path string) (string, error) {
 var pathErrors = []syscall.Errno{syscall.ENOTDIR, syscall.ENAMETOOLONG, syscall.ELOOP, syscall.EINVAL}
 
 func (d *Dir) is(dir string) (bool, error) {
-	if dir == d.dir {
-		return true, nil
-	}
 	ours, err := canonical(d.dir)
 	if err != nil {
 		return false, err

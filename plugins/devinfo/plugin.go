@@ -1,10 +1,14 @@
 package plugin
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/version"
 
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/cleanup"
@@ -70,8 +74,12 @@ func (p *Plugin) parse(args *Args) (*Call, error) {
 		return nil, failure.New(failure.Config, fmt.Errorf("name: %q is not a valid network name: it must consist of letters, digits, '_', '.' and '-', and begin with a letter or digit", cfg.Name),
 			`set the key "name", spelled in lower case`)
 	}
-	if err := checkVersion(cfg.CNIVersion, args.Command); err != nil {
-		return nil, err
+	if err := new(version.Reconciler).Check(cfg.CNIVersion, versions); err != nil {
+		return nil, types.NewError(types.ErrIncompatibleCNIVersion, "incompatible CNI versions", err.Details())
+	}
+	since := cmp.Or(map[string]string{"CHECK": "0.4.0", "GC": "1.1.0", "STATUS": "1.1.0"}[args.Command], "0.1.0")
+	if has, err := version.GreaterThanOrEqualTo(cfg.CNIVersion, since); err != nil || !has {
+		return nil, failure.New(types.ErrIncompatibleCNIVersion, fmt.Errorf("cniVersion %s has no %s", cfg.CNIVersion, args.Command), "set cniVersion to "+since+" or later")
 	}
 	p.cniVersion, p.CNIPath = cfg.CNIVersion, args.Path
 	for _, w := range cfg.Warnings() {

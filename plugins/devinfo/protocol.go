@@ -133,18 +133,3 @@ func checkEnvironment(getenv func(string) string, required []string) error {
 	}
 	return nil
 }
-
-// checkVersion returns an error if the CNI version is unknown, or does not have the verb.
-func checkVersion(cniVersion, verb string) error {
-	if err := new(version.Reconciler).Check(cniVersion, versions); err != nil {
-		return types.NewError(types.ErrIncompatibleCNIVersion, "incompatible CNI versions", err.Details())
-	}
-	since, later := map[string]string{"CHECK": "0.4.0", "GC": "1.1.0", "STATUS": "1.1.0"}[verb]
-	if !later {
-		return nil
-	}
-	if has, err := version.GreaterThanOrEqualTo(cniVersion, since); err != nil || !has {
-		return failure.New(types.ErrIncompatibleCNIVersion, fmt.Errorf("cniVersion %s has no %s", cniVersion, verb), "set cniVersion to "+since+" or later")
-	}
-	return nil
-}

@@ -173,7 +173,7 @@ func callsOf(trace string, names map[string]bool) {
 
 // longest limits the functions of this repository that a chained call runs, and the files that contain them, because
 // whoever follows a call reads them.
-var longest = map[string]struct{ functions, files int }{"ADD": {270, 50}, "DEL": {112, 28}}
+var longest = map[string]struct{ functions, files int }{"ADD": {250, 50}, "DEL": {110, 28}}
 
 // ran matches a function of which a statement ran, in the output of go tool covdata func.
 var ran = regexp.MustCompile(`(?m)^(devinfo-cni\.io/\S+\.go):\d+:\s+\S+\s+(?:[1-9][\d.]*|0\.[1-9])%$`)

@@ -87,7 +87,7 @@ func (d *Dir) Link(name, target string) error {
 func (d *Dir) inside(f func() error) error {
 	err := f()
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = d.Make(); err == nil {
+		if err = mkdir(d.path, 0o700); err == nil {
 			err = f()
 		}
 	}
