@@ -21,8 +21,8 @@ the project's tests read it. A capture contains
 
   - the network devices in /sys, their netlink attributes, and the interfaces of pods
   - the journal, the device-info files, the CDI specs and the records of cni-dra-driver
-  - the input of doctor: settings of VFs, devices of pods, versions of the CNI plugins, and the
-    parts of the network configurations that concern devinfo
+  - the input of doctor: settings of VFs, devices of pods, versions of the CNI plugins, and mistakes
+    in network configurations, but not the configurations
 
 Run it as root. Otherwise parts are missing; standard error and the file list them.
 

@@ -11,6 +11,7 @@ import (
 	"devinfo-cni.io/pkg/core/podresources"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/test/difftest"
@@ -53,14 +54,9 @@ func abandoned(netns string) node.ClaimLeases {
 	}
 }
 
-// network returns a configuration of macvlan and devinfo with these keys.
-func network(keys string) doctor.Config {
-	return doctor.Config{Path: "/etc/cni/net.d/10.conflist", Text: []byte(`{"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "macvlan"}, {"type": "devinfo", ` + keys + `}]}`)}
-}
-
 func live(change func(l *doctor.Live)) *doctor.Live {
 	build := build.Info{Revision: "0123456789abcdef"}
-	l := &doctor.Live{NRI: true, Plugins: map[string]doctor.Plugin{"devinfo": {Path: "/opt/cni/bin/devinfo", Build: build}}, PluginDirs: []string{"/opt/cni/bin"}, Networks: []doctor.Config{network(`"deviceInfoFile": "auto"`)}}
+	l := &doctor.Live{NRI: true, Plugins: map[string]doctor.Plugin{"devinfo": {Path: "/opt/cni/bin/devinfo", Build: build}}, PluginDirs: []string{"/opt/cni/bin"}, Networks: []doctor.Network{{Path: "/etc/cni/net.d/10.conflist"}}}
 	if change != nil {
 		change(l)
 	}
@@ -154,9 +150,9 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 			[]string{"warning plugin /opt/cni/bin/devinfo is unknown version, commit 0123456789ab, and this program is v0.2.0, commit fedcba987654 (dirty)"}},
 		"node settings": {doctor.Evidence{NodeFile: "node settings /etc/x: logLevel: \"loud\""}, []string{`error settings node settings /etc/x: logLevel: "loud"`}},
 		"network": {doctor.Evidence{Live: live(func(l *doctor.Live) {
-			l.Networks = []doctor.Config{network(`"deviceInfoFile": "auto", "strict": 5, "strct": true`)}
-		})}, []string{"error networks /etc/cni/net.d/10.conflist: plugins[1].strict: 5: must be true or false",
-			`warning networks /etc/cni/net.d/10.conflist: plugins[1].strct: true: the key is not known; the nearest known one is "strict"`}},
+			l.Networks[0].Findings = []validate.Finding{{Path: "plugins[1].strict", Rule: "must be true or false"}, {Path: "plugins[1].strct", Rule: "the key is not known", Warning: true}}
+		})}, []string{"error networks /etc/cni/net.d/10.conflist: plugins[1].strict: must be true or false",
+			"warning networks /etc/cni/net.d/10.conflist: plugins[1].strct: the key is not known"}},
 		"directory":     {doctor.Evidence{Live: live(func(l *doctor.Live) { l.Missing = map[string]string{"/opt/cni/bin": "no such file"} })}, []string{"warning directories /opt/cni/bin: no such file"}},
 		"CDI elsewhere": {doctor.Evidence{CDIDir: "/run/mine"}, []string{"warning directories /run/mine: is not a directory where container runtimes look for CDI specs by default"}},
 		"no NRI": {doctor.Evidence{DRA: true, Live: live(func(l *doctor.Live) { l.NRI = false })},

@@ -2,9 +2,11 @@ package doctor
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -62,7 +64,9 @@ func Gather(ctx context.Context, p Paths, gone func(netns string) (bool, error))
 		}
 	}
 	l.NFS = errors.Is(safefile.Lockable(s.StateDir, syscall.Statfs), safefile.ErrNFS)
-	l.ask(ctx, append([]string{validate.Plugin}, l.networks(p.ConfDir)...))
+	networks, types := l.networks(p.ConfDir)
+	l.ask(ctx, append(types, validate.Plugin))
+	l.validate(networks)
 	l.Agent, l.NRI = exists(p.AgentDir), exists(p.NRISocket)
 	var err error
 	if l.Locks, err = journal.ReadSRIOVLocks(os.DirFS(p.SRIOVLocks), gone); err != nil {
@@ -73,11 +77,6 @@ func Gather(ctx context.Context, p Paths, gone func(netns string) (bool, error))
 	}
 	if l.Spoilt, err = (link.Recorder{}).Spoilt(); err != nil {
 		l.note("", fmt.Sprintf("settings of interfaces: %v", err))
-	}
-	for _, dir := range p.PluginDirs {
-		if gate := filepath.Join(dir, "cni-dra-gate"); p.InPod && exists(gate) {
-			l.Gate = gate
-		}
 	}
 	if p.InPod && !exists(p.PodResources) {
 		l.note(MountMore, "devices of pods: "+p.PodResources+" is not mounted here")
@@ -157,13 +156,10 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// networks reads the configurations that contain devinfo, and returns the types of their
-// plugins.
-func (l *Live) networks(dir string) (types []string) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil // Gather has added the directory to Missing
-	}
+// networks reads the configurations that contain devinfo, by path, and returns the types of their plugins.
+func (l *Live) networks(dir string) (texts map[string][]byte, types []string) {
+	texts = map[string][]byte{}
+	entries, _ := os.ReadDir(dir) // Gather has added a missing directory to Missing
 	for _, e := range entries {
 		if !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name())) {
 			continue
@@ -174,11 +170,36 @@ func (l *Live) networks(dir string) (types []string) {
 			l.note("run as root, and check the type of the file", "network configuration "+path+": "+strings.TrimPrefix(errorText(err), path+": "))
 			continue
 		}
-		if kept, used, ok := reduced(text); ok {
-			l.Networks, types = append(l.Networks, Config{path, kept}), append(types, used...)
+		var list struct {
+			Type    string
+			Plugins []struct{ Type string }
+		}
+		_ = json.Unmarshal(text, &list) // other values have no types
+		used := []string{list.Type}
+		for _, p := range list.Plugins {
+			used = append(used, p.Type)
+		}
+		if slices.Contains(used, validate.Plugin) {
+			texts[path], types = text, append(types, used...)
 		}
 	}
-	return types
+	return texts, types
+}
+
+// validate adds the networks with the findings of package validate.
+func (l *Live) validate(texts map[string][]byte) {
+	checker := validate.Checker{Versions: func(plugin string) []string { return l.Plugins[plugin].CNIVersions }}
+	for _, path := range slices.Sorted(maps.Keys(texts)) {
+		n, docs := Network{Path: path}, validate.Parse(path, texts[path])
+		checker.Check(docs, validate.CNIConfig)
+		for _, d := range docs {
+			for _, f := range d.Findings {
+				f.Value = "" // it may be a secret
+				n.Findings = append(n.Findings, f)
+			}
+		}
+		l.Networks = append(l.Networks, n)
+	}
 }
 
 // Executable runs a plugin to get its CNI versions and its build.

@@ -12,11 +12,6 @@ import (
 )
 
 func attachments(f *Evidence, list *findings) {
-	if f.Live != nil && f.Live.Gate != "" && !f.DRA {
-		list.add(Unknown, Count(len(f.Attachments), "attachment")+" of devinfo; "+f.Live.Gate+" is cni-dra-driver's, whose attachments are not visible in this pod",
-			"run devinfoctl doctor on the node, and check that cni-dra-driver runs there: pods with claims can only be deleted while it runs; "+
-				"if it was removed, remove its files too: set dra.uninstall=true, or run cni-dra-driver --uninstall")
-	}
 	if f.driverAway() && slices.ContainsFunc(f.Attachments, func(a node.Attachment) bool { return a.Claim != "" }) {
 		list.add(Error, "cni-dra-driver does not run on this node: claims of its pods cannot be unprepared, so that these pods stay in Terminating",
 			"start it: kubectl get pods -A -o wide -l app.kubernetes.io/name=cni-dra-driver lists its pods; its log says why it ends")

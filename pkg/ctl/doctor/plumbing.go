@@ -38,18 +38,13 @@ func networks(f *Evidence, list *findings) {
 	if len(f.Live.Networks) == 0 {
 		list.add(Info, "no network configuration on this node contains devinfo", "check the networks in the API: kubectl get net-attach-def -A -o yaml | devinfoctl validate -")
 	}
-	checker := validate.Checker{Versions: func(plugin string) []string { return f.Live.Plugins[plugin].CNIVersions }}
 	for _, n := range f.Live.Networks {
-		docs := validate.Parse(n.Path, n.Text)
-		checker.Check(docs, validate.CNIConfig)
-		for _, d := range docs {
-			for _, finding := range d.Findings {
-				level := Error
-				if finding.Warning {
-					level = Warning
-				}
-				list.add(level, n.Path+": "+finding.String(), "correct the file, then run devinfoctl validate "+n.Path)
+		for _, finding := range n.Findings {
+			level := Error
+			if finding.Warning {
+				level = Warning
 			}
+			list.add(level, n.Path+": "+finding.String(), "correct the file, then run devinfoctl validate "+n.Path)
 		}
 	}
 }
