@@ -3,35 +3,23 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
 
-	"sigs.k8s.io/yaml"
-
 	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/ctl/output"
 )
 
 // print prints value in the format of -o: with table, or as JSON or YAML.
 func (t *tool) print(value any, table func(w io.Writer)) error {
+	if t.output == "json" || t.output == "yaml" {
+		return output.Encode(t.stdout, t.output, value)
+	}
 	var b bytes.Buffer
-	enc, err := json.NewEncoder(&b), error(nil)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	if t.output == "table" || t.output == "wide" {
-		table(&b)
-	} else if err = enc.Encode(value); err != nil {
-		return fmt.Errorf("print as %s: %w", t.output, err)
-	}
-	text := b.Bytes()
-	if t.output == "yaml" {
-		if text, err = yaml.JSONToYAML(text); err != nil {
-			return err
-		}
-	}
-	_, err = t.stdout.Write(text)
+	table(&b)
+	_, err := t.stdout.Write(b.Bytes())
 	return err
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"io"
 	"io/fs"
@@ -43,7 +42,7 @@ cni-config from type or plugins with cniVersion or name; device-info from type w
 settings from one of their keys, also if it is misspelt, or from the file name node.json or
 default.json. It lists documents without anything to check: networks without devinfo, claims of
 other drivers, and other kinds. Unless no directory of --cni-path exists on this machine, it also
-looks for the plugins there and runs them to get their CNI versions.
+looks for the plugins there.
 
 Exits with 1 if there is an error, or with --strict a warning.`
 
@@ -66,9 +65,9 @@ func validateCommand(t *tool) *cobra.Command {
 		Args: func(cmd *cobra.Command, args []string) error {
 			return commandline.Args(1, "FILE")(cmd, args[:min(1, len(args))])
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(_ *cobra.Command, args []string) error {
 			signal.Reset(os.Interrupt, syscall.SIGTERM) // reading may block, and there is nothing to clean up
-			return t.validate(cmd.Context(), args, checker, validate.Kind(kind), strict)
+			return t.validate(args, checker, validate.Kind(kind), strict)
 		},
 	}
 	commandline.Choice(cmd, cmd.Flags(), &kind, "kind", "", "", "kind of the documents: "+strings.Join(names, ", "), names...)
@@ -78,7 +77,7 @@ func validateCommand(t *tool) *cobra.Command {
 	return cmd
 }
 
-func (t *tool) validate(ctx context.Context, args []string, checker validate.Checker, kind validate.Kind, strict bool) error {
+func (t *tool) validate(args []string, checker validate.Checker, kind validate.Kind, strict bool) error {
 	const remedyToRead = "name a file that can be read, or - for standard input"
 	files, many, err := filesIn(args)
 	if err != nil {
@@ -92,7 +91,7 @@ func (t *tool) validate(ctx context.Context, args []string, checker validate.Che
 		}
 		docs = append(docs, validate.Parse(name, text)...)
 	}
-	checker.Find, checker.Versions = plugins(ctx, t.pluginDirs())
+	checker.Find = finder(t.pluginDirs())
 	checker.Check(docs, kind)
 	checked := map[string]bool{} // files with a document of a known kind
 	for _, d := range docs {
@@ -161,29 +160,19 @@ func (t *tool) read(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(from, validate.Limit+1))
 }
 
-// plugins returns functions that find a plugin and return its CNI versions, which it caches. They are nil if
-// none of the directories exists.
-func plugins(ctx context.Context, cniPath string) (find func(string) error, versions func(string) []string) {
+// finder returns a function that looks for a plugin; nil = none of the directories exists.
+func finder(cniPath string) func(plugin string) error {
 	dirs := slices.DeleteFunc(filepath.SplitList(cniPath), func(dir string) bool {
 		stat, err := os.Stat(dir)
 		return err != nil || !stat.IsDir()
 	})
 	if len(dirs) == 0 {
-		return nil, nil
+		return nil
 	}
-	known, exec := map[string][]string{}, &cniexec.Exec{}
 	return func(name string) error {
-			_, err := exec.FindInPath(name, dirs)
-			return err
-		}, func(name string) []string {
-			if list, asked := known[name]; asked {
-				return list
-			}
-			if path, err := exec.FindInPath(name, dirs); err == nil {
-				known[name] = doctor.Executable(ctx, path).CNIVersions
-			}
-			return known[name]
-		}
+		_, err := new(cniexec.Exec).FindInPath(name, dirs)
+		return err
+	}
 }
 
 func validationTable(w io.Writer, d validate.Document) {

@@ -166,8 +166,8 @@ func TestRequestsDoNotGrowWithCluster(t *testing.T) {
 		same     bool           // the small cluster needs as many requests
 		lines    int            // lines printed there
 	}{
-		"a pod":          {"pod pod/web-1 -n ns0", map[string]int{"GET pods/": 1, "GET resourceclaims/": 1}, 4, true, 7},
-		"a pod, Multus":  {"pod web-0 -n ns0", map[string]int{"GET pods/": 1}, 2, true, 19},
+		"a pod":          {"pod pod/web-1 -n ns0", map[string]int{"GET pods/": 1, "GET resourceclaims/": 1}, 4, true, 6},
+		"a pod, Multus":  {"pod web-0 -n ns0", map[string]int{"GET pods/": 1}, 2, true, 18},
 		"a namespace":    {"-n ns3", map[string]int{"GET pods": 1, "GET resourceclaims": 1}, 100, false, 121},
 		"a node":         {"holder 0000:3b:00.3 --node n007", map[string]int{"GET pods": 1, "GET resourceclaims/": 5}, 20, true, 2},
 		"all namespaces": {"-A", map[string]int{"GET pods": 3, "GET resourceclaims": 2}, 900, false, 1201},

@@ -74,7 +74,6 @@ func TestPodCommandPrintsAllFields(t *testing.T) {
   representor   eth7
   node          n1
   mac           02:00:00:00:00:01
-  source        network-status
   device information:
     {
       "type": "pci",
@@ -324,7 +323,7 @@ func TestOnlyTheNamedNodeIsQueried(t *testing.T) {
 		"in JSON":          {objects, "-A -o json", 0, `"notAsked": true`, "were not queried", 0},
 		"holder of a node": {objects, "holder /run/m --node n1", 0, "vpp-n1", "", 1},
 		"holder of all":    {many, "holder /run/none", 3, "", "kubectl devinfo: no pod among the queried ones has /run/none", 0},
-		"one pod":          {objects, "pod vpp-n1 -n shop", 0, "source    node", "", 1},
+		"one pod":          {objects, "pod vpp-n1 -n shop", 0, "device    /run/m", "", 1},
 		"its information":  {objects, "pod vpp-n1 -n shop", 0, `"role": "master",`, "", 1},
 		"pod, silent":      {objects, "pod vpp-n2 -n shop", 3, "device        ?", "node n2 did not answer: no pod of devinfo-agent", 0},
 		"many":             {many, "-A", 0, "vpp-n19", "n00, n01, n02, n03, n04 and 15 more", 0},

@@ -10,11 +10,11 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/printers"
-	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/ctl/cluster"
 	"devinfo-cni.io/pkg/ctl/commandline"
+	"devinfo-cni.io/pkg/ctl/output"
 )
 
 func (t *tool) printFlags(cmd *cobra.Command) {
@@ -37,15 +37,7 @@ func (t *tool) write(list []cluster.Network) error {
 	case "paragraphs":
 		return t.paragraphs(list)
 	case "json", "yaml":
-		text, err := json.MarshalIndent(map[string]any{"attachments": list}, "", "    ")
-		if err == nil && t.output == "yaml" {
-			text, err = yaml.JSONToYAML(text)
-		}
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintln(t.Out, string(bytes.TrimSpace(text)))
-		return err
+		return output.Encode(t.Out, t.output, map[string]any{"attachments": list})
 	}
 	return t.table(list)
 }
@@ -71,7 +63,6 @@ var columns = []struct {
 	{"MAC", true, func(a *cluster.Network) string { return a.MAC }},
 	{"IPs", true, func(a *cluster.Network) string { return strings.Join(a.IPs, ",") }},
 	{"Driver", true, func(a *cluster.Network) string { return a.Driver }},
-	{"Source", true, source},
 	{"Problem", true, func(a *cluster.Network) string { return a.Problem }},
 }
 
@@ -81,18 +72,6 @@ func known(a *cluster.Network, fact string) string {
 		return "?"
 	}
 	return fact
-}
-
-func source(a *cluster.Network) string {
-	switch {
-	case a.FromNode:
-		return "node"
-	case a.Claim != "":
-		return "claim"
-	case a.Device.Device != "":
-		return "network-status"
-	}
-	return ""
 }
 
 func (t *tool) table(list []cluster.Network) error {

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/validate/content"
@@ -19,18 +18,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/pager"
-	"k8s.io/client-go/util/workqueue"
 
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/ctl/cluster"
 	"devinfo-cni.io/pkg/ctl/validate"
 )
 
-// Limits of API requests.
-const (
-	namedClaims = 50 // up to this number, claims are read by name instead of listed
-	parallel    = 8  // parallel requests
-)
+// namedClaims is the number of claims up to which they are read by name instead of listed.
+const namedClaims = 50
 
 // attachments returns the attachments of the pods that the flags select in a namespace, or in all if it is "".
 // See attachmentsOf for node.
@@ -89,16 +84,12 @@ func (t *tool) readClaims(ctx context.Context, view *cluster.View, namespace str
 }
 
 func (t *tool) claimsByName(ctx context.Context, view *cluster.View, names []types.NamespacedName) error {
-	claims, errs := make([]*resourceapi.ResourceClaim, len(names)), make([]error, len(names))
-	// If ctx ends, each request fails and sets its error. With ctx as the first argument some requests would not be made.
-	workqueue.ParallelizeUntil(context.Background(), parallel, len(names), func(n int) {
-		claims[n], errs[n] = t.api.ResourceV1().ResourceClaims(names[n].Namespace).Get(ctx, names[n].Name, metav1.GetOptions{})
-	})
-	for n, claim := range claims {
-		if errs[n] == nil {
+	for _, name := range names {
+		claim, err := t.api.ResourceV1().ResourceClaims(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+		if err == nil {
 			view.Claim(claim)
-		} else if !apierrors.IsNotFound(errs[n]) { // a missing claim was deleted after its pod was listed
-			return errs[n]
+		} else if !apierrors.IsNotFound(err) { // a missing claim was deleted after its pod was listed
+			return err
 		}
 	}
 	return nil

@@ -211,7 +211,7 @@ func kubectlDevinfo(t *testing.T, a *nodeAgent) {
 		{[]string{"-n", s.name}, []string{row, "net2 ? ? "}},
 		{[]string{"list", "-A", "--node", node}, []string{s.name + " " + row}},
 		{[]string{"holder", cluster.card, "--node", node, "--no-headers"}, []string{s.name + " " + row}},
-		{[]string{"pod", "a", "-n", s.name}, []string{"net1", "device " + cluster.card, "net2", "source node", `"pci-address": "` + cluster.card + `"`}},
+		{[]string{"pod", "a", "-n", s.name}, []string{"net1", "device " + cluster.card, "net2", `"pci-address": "` + cluster.card + `"`}},
 		{[]string{"capture", node}, []string{"sys/bus/pci/devices/" + cluster.card, `"pod": "` + s.name + "/a\",\n" + `"resource": "` + nicResource + "\",\n" + `"device": "` + cluster.card + `"`}},
 	} {
 		out := asKubectl(t, ask.args...)
