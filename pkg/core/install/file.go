@@ -178,34 +178,51 @@ func label(read func(to []byte) (int, error)) ([]byte, error) {
 	return text[:n], nil
 }
 
-// Program copies an executable that is not a plugin to a path of the node. It may be called often, because
-// it does not write if the file exists with the same content and mode. It returns an error if path is an
-// unmarked file with other content. The warning is an error of setting the SELinux label.
+// errForeign is the error for a file that no agent has installed.
+var errForeign = errors.New("was not installed by an agent")
+
+// keep gives the file this content and mode, with the mark of an agent. It may be called often, because it does not write a
+// file that has them. Without overwrite it leaves a file with other content alone unless an agent has installed it, and
+// returns errForeign. The warning is an error of setting the SELinux label.
+func (f file) keep(data []byte, mode fs.FileMode, overwrite bool) (state string, warning, err error) {
+	const limit = 1 << 30 // a program
+	has, err := atomicfile.ReadFile(string(f), limit)
+	absent, same := errors.Is(err, fs.ErrNotExist), err == nil && bytes.Equal(has, data)
+	if !absent && !same && !overwrite && !f.marked() {
+		return "", nil, errForeign
+	}
+	if err := f.mark(f.agentMark(), checksum(data)); err != nil {
+		return "", nil, err
+	}
+	if stat, err := os.Lstat(string(f)); same && err == nil && stat.Mode() == mode && owned(stat) {
+		return AlreadyThere, nil, nil
+	}
+	if warning, err = f.put(data, mode); err != nil {
+		return "", nil, err
+	}
+	if absent {
+		return Installed, warning, nil
+	}
+	return Replaced, warning, nil
+}
+
+// Program copies an executable that is not a plugin to a path of the node. It returns an error if path is an unmarked file
+// with other content. The warning is an error of setting the SELinux label.
 func Program(from, path string) (warning, err error) {
 	want, err := os.ReadFile(from)
 	if err != nil {
 		return nil, err
 	}
-	to, sum := file(path), checksum(want)
-	has, err := os.ReadFile(path)
-	same := err == nil && checksum(has) == sum
 	fromStat, _ := os.Stat(from)
 	toStat, _ := os.Stat(path) // nil is not the same file as any other
-	switch {
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return nil, err
-	case os.SameFile(fromStat, toStat):
-		return nil, nil
-	case err == nil && !same && !to.marked():
-		return nil, fmt.Errorf("%s is a different program: move it away", path)
-	}
-	if err := to.mark(to.agentMark(), sum); err != nil {
-		return nil, err
-	}
-	if stat, err := os.Lstat(path); same && err == nil && stat.Mode().IsRegular() && safeMode(stat) {
+	if os.SameFile(fromStat, toStat) {
 		return nil, nil
 	}
-	return to.put(want, 0o755)
+	_, warning, err = file(path).keep(want, 0o755, false)
+	if errors.Is(err, errForeign) {
+		err = fmt.Errorf("%s is a different program: move it away", path)
+	}
+	return warning, err
 }
 
 // RemoveProgram removes the program at path and its mark if [Program] installed it, else nothing.

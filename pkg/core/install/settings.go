@@ -1,7 +1,6 @@
 package install
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -57,35 +56,15 @@ func (s *Settings) Keep() (done Arrangement, err error) {
 	if _, err := config.ParseNode(data, from); err != nil {
 		return done, fmt.Errorf("%w; the settings were not installed", err)
 	}
-	return done, s.put(&done, data)
-}
-
-func (s *Settings) put(done *Arrangement, data []byte) error {
-	to, sum := file(s.To), checksum(data)
-	has, err := atomicfile.ReadFile(s.To, config.MaxFile)
-	absent := errors.Is(err, fs.ErrNotExist)
-	switch {
-	case err == nil && bytes.Equal(has, data):
-		done.State = AlreadyThere
-		return to.mark(to.agentMark(), sum)
-	case !absent && !to.marked() && !s.OverwriteForeign:
-		return fmt.Errorf("%s was not installed by an agent: remove it, or overwrite it with --overwrite-foreign", s.To)
-	}
-	err = os.Mkdir(to.dir(), 0o755) // #nosec G301 -- settings are public
+	err = os.Mkdir(filepath.Dir(s.To), 0o755) // #nosec G301 -- settings are public
 	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
+		return done, err
 	}
-	if err := to.mark(to.agentMark(), sum); err != nil {
-		return err
+	done.State, done.Warning, err = file(s.To).keep(data, 0o644, s.OverwriteForeign)
+	if errors.Is(err, errForeign) {
+		err = fmt.Errorf("%s %w: remove it, or overwrite it with --overwrite-foreign", s.To, err)
 	}
-	if done.Warning, err = to.put(data, 0o644); err != nil {
-		return err
-	}
-	done.State = Replaced
-	if absent {
-		done.State = Installed
-	}
-	return nil
+	return done, err
 }
 
 // Wanted returns the settings that Keep would install.
