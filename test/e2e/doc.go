@@ -32,9 +32,7 @@
 //	    podstart
 //
 // All tests use these files: node (commands on the node), objects (objects in the cluster), examples (those, and
-// commands in the documentation). E2E_PATIENCE multiplies the time limits, for an emulated node. With E2E_MEASURE=1
-// TestDevinfoInDefaultNetwork creates more sandboxes, and fails if they take more than 1.05 times as long as without
-// devinfo. This needs an otherwise idle machine.
+// commands in the documentation). E2E_PATIENCE multiplies the time limits, for an emulated node.
 //
 // The cluster keeps running for the next test run, until its verb down ends it. It inherits the environment of the
 // tests, such as RUNTIME=crio.
