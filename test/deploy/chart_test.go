@@ -237,20 +237,7 @@ func TestEachObjectHasLabelsOfRelease(t *testing.T) {
 	}
 }
 
-func TestUnusableValuesHaveRemedy(t *testing.T) {
-	for values, want := range map[string]string{
-		`{image: {registry: ""}}`:                                     "--set image.registry=registry.example.com/net",
-		`{agent: {extraArgs: ["--metrics-address=:9"]}}`:              "agent.extraArgs: --metrics-address=:9: set agent.port",
-		`{agent: {extraArgs: ["--cni-bin-dir", "/x"]}}`:               "set cniBinDir",
-		`{dra: {enabled: true, extraArgs: ["--metrics-address=:9"]}}`: "set dra.port",
-		`{dra: {enabled: true, serviceAccount: {create: false}}}`:     "dra.serviceAccount.name: give the name of an account",
-		`{dra: {enabled: true, port: 9810}}`:                          "dra.port: 9810 is also agent.port",
-		`{agent: {enabled: false, settings: {default.json: {}}}}`:     "agent.settings: devinfo-agent installs the settings, but agent.enabled is false",
-	} {
-		if _, err := render(t, "devinfo", values); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", values, err)
-		}
-	}
+func TestClaimsNeedTheirAPI(t *testing.T) {
 	old := *common.DefaultCapabilities
 	old.APIVersions = common.VersionSet{"v1", "apps/v1"}
 	if _, err := renderOn(t, &old, "devinfo", `{dra: {enabled: true}}`); err == nil || !strings.Contains(err.Error(), "this cluster has no resource.k8s.io/v1") {
@@ -321,10 +308,22 @@ func TestValuesReachTheAgent(t *testing.T) {
 		`{kubeletRootDir: /data/kubelet, agent: {doctor: true}}`:                "path: /data/kubelet/pod-resources\n",
 		`{imagePullSecrets: [{name: secret}]}`:                                  "- name: secret\n",
 		`{image: {registry: r, pullPolicy: Always}}`:                            "imagePullPolicy: Always\n",
+		`{agent: {doctor: true}}`:                                               "mountPath: /etc/cni/net.d\n",
 	} {
 		if got := agentArgs(t, values); !strings.Contains(got, want) {
 			t.Errorf("%s: no %q in\n%s", values, want, got)
 		}
+	}
+	// Network plugins store kubeconfigs in the first directory.
+	if got := agentArgs(t, ``); strings.Contains(got, "mountPath: /etc/cni/net.d") || strings.Contains(got, "mountPath: /var/lib/kubelet/pod-resources") {
+		t.Errorf("directories for doctor are mounted by default:\n%s", got)
+	}
+	made := template(t, "devinfo", `{agent: {settings: {default.json: {logLevel: info}, node1.json: {allowedDevices: ["*"]}}},
+		metrics: {dashboard: {enabled: true, labels: {grafana_dashboard: null}}}}`)
+	want := map[string]any{"default.json": `{"logLevel":"info"}`, "node1.json": `{"allowedDevices":["*"]}`}
+	same(t, "settings", made["ConfigMap devinfo-settings"]["data"], want)
+	if made["ConfigMap devinfo-dashboard"] == nil {
+		t.Error("without its label there is no dashboard")
 	}
 }
 
@@ -343,28 +342,6 @@ func TestDriverPodHasVariableWithStateDirectory(t *testing.T) {
 			t.Errorf("{%s}: %q", values, got)
 		}
 	}
-}
-
-// Network plugins store kubeconfigs in the directory of the networks.
-func TestDirectoriesForDoctorAreNotMountedByDefault(t *testing.T) {
-	for values, want := range map[string]bool{``: false, `{agent: {doctor: true}}`: true} {
-		got := agentArgs(t, values)
-		if strings.Contains(got, "mountPath: /etc/cni/net.d") != want || strings.Contains(got, "mountPath: /var/lib/kubelet/pod-resources") != want {
-			t.Errorf("%s: %s", values, got)
-		}
-	}
-}
-
-func TestDashboardLabelCanBeRemoved(t *testing.T) {
-	if template(t, "devinfo", `{metrics: {dashboard: {enabled: true, labels: {grafana_dashboard: null}}}}`)["ConfigMap devinfo-dashboard"] == nil {
-		t.Error("there is none")
-	}
-}
-
-func TestNodeSettingsAreInConfigMap(t *testing.T) {
-	got := template(t, "devinfo", `{agent: {settings: {default.json: {logLevel: info}, node1.json: {allowedDevices: ["*"]}}}}`)
-	want := map[string]any{"default.json": `{"logLevel":"info"}`, "node1.json": `{"allowedDevices":["*"]}`}
-	same(t, "settings", got["ConfigMap devinfo-settings"]["data"], want)
 }
 
 func TestInvalidValuesAreRefused(t *testing.T) {
@@ -399,6 +376,13 @@ func TestInvalidValuesAreRefused(t *testing.T) {
 		`{dra: {enabled: true, serviceAccount: null}}`:                  "serviceAccount",
 		`{kubeletRootDir: null}`:                                        "kubeletRootDir",
 		`{metrics: {podMonitor: null}}`:                                 "podMonitor",
+		`{image: {registry: ""}}`:                                       "--set image.registry=registry.example.com/net",
+		`{agent: {extraArgs: ["--metrics-address=:9"]}}`:                "agent.extraArgs: --metrics-address=:9: set agent.port",
+		`{agent: {extraArgs: ["--cni-bin-dir", "/x"]}}`:                 "set cniBinDir",
+		`{dra: {enabled: true, extraArgs: ["--metrics-address=:9"]}}`:   "set dra.port",
+		`{dra: {enabled: true, serviceAccount: {create: false}}}`:       "dra.serviceAccount.name: give the name of an account",
+		`{dra: {enabled: true, port: 9810}}`:                            "dra.port: 9810 is also agent.port",
+		`{agent: {enabled: false, settings: {default.json: {}}}}`:       "agent.settings: devinfo-agent installs the settings, but agent.enabled is false",
 	} {
 		if _, err := render(t, "devinfo", values); err == nil || !strings.Contains(err.Error(), word) {
 			t.Errorf("%s: %v", values, err)

@@ -174,6 +174,10 @@ func TestEachContainerHasFewRightsAndRequestsResources(t *testing.T) {
 			if s.Privileged != nil && *s.Privileged { // cni-dra-driver runs any CNI plugin of the configurations
 				continue
 			}
+			// Otherwise the agent could create a directory that is not mounted, and use it as the node's.
+			if s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem {
+				t.Errorf("%s: container %s can write to its root", name, c.Name)
+			}
 			if s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || s.SeccompProfile == nil ||
 				s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation {
 				t.Errorf("%s: container %s may do more than it needs: %v", name, c.Name, s)
@@ -205,18 +209,6 @@ func TestNamespacesAllowPodsWithoutWarnings(t *testing.T) {
 		for _, mode := range []string{"enforce", "warn", "audit"} {
 			if labels["pod-security.kubernetes.io/"+mode] != "privileged" {
 				t.Errorf("%s: %s is %v in the namespace", dir, mode, labels)
-			}
-		}
-	}
-}
-
-// Otherwise the agent could create a directory that is not mounted, and use it as the node's.
-func TestContainersHaveReadOnlyRootFilesystem(t *testing.T) {
-	for name, pod := range pods(t) {
-		for _, c := range append(pod.InitContainers, pod.Containers...) {
-			s := c.SecurityContext
-			if (s.Privileged == nil || !*s.Privileged) && (s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem) {
-				t.Errorf("%s: container %s may write to its root file system", name, c.Name)
 			}
 		}
 	}

@@ -65,9 +65,6 @@ func TestManifestsAreValid(t *testing.T) {
 	if err != nil || seen < 20 {
 		t.Errorf("%d files, %v", seen, err)
 	}
-}
-
-func TestOverlaysAndChartCreateValidObjects(t *testing.T) {
 	overlays, err := filepath.Glob(filepath.Join(root, "devinfo/overlays/*"))
 	if err != nil || len(overlays) < 4 {
 		t.Fatal(overlays, err)
