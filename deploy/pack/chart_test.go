@@ -2,11 +2,9 @@ package main
 
 import (
 	"archive/tar"
-	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
 	"fmt"
-	"io"
 	"maps"
 	"regexp"
 	"slices"
@@ -14,31 +12,17 @@ import (
 	"testing"
 )
 
-// unzip returns the files of a tar.gz by name.
-func unzip(t *testing.T, packed string) map[string]string {
+// unzip is like untar, for a tar.gz.
+func unzip(t *testing.T, packed string) (list []*tar.Header, files map[string]string) {
 	t.Helper()
 	plain, err := gzip.NewReader(strings.NewReader(packed))
 	must(t, err)
-	files := map[string]string{}
-	for r := tar.NewReader(plain); ; {
-		h, err := r.Next()
-		if err == io.EOF {
-			return files
-		}
-		must(t, err)
-		var content bytes.Buffer
-		if _, err := content.ReadFrom(r); err != nil {
-			t.Fatal(err)
-		}
-		if h.Typeflag == tar.TypeReg {
-			files[h.Name] = content.String()
-		}
-	}
+	return untar(t, plain)
 }
 
 func TestChartNamesReleaseAndItsImages(t *testing.T) {
 	made := contents(t, pack(t, programs(t), "-prefix", "registry.example.com/net"))
-	got := unzip(t, made["devinfo-1.2.3.tgz"])
+	_, got := unzip(t, made["devinfo-1.2.3.tgz"])
 	want := contents(t, "../charts/devinfo")
 	if len(got) != len(want) {
 		t.Errorf("%q", slices.Sorted(maps.Keys(got)))
@@ -65,7 +49,8 @@ func TestChartNamesReleaseAndItsImages(t *testing.T) {
 // Users cannot download from an invented address. Helm would report that, but with Krew they would find out late.
 func TestWithoutDownloadURLNoAddressIsWritten(t *testing.T) {
 	made := contents(t, pack(t, programs(t), "-downloads", ""))
-	if text := unzip(t, made["devinfo-1.2.3.tgz"])["devinfo/values.yaml"]; !strings.Contains(text, `  registry: "" #`) {
+	_, chart := unzip(t, made["devinfo-1.2.3.tgz"])
+	if text := chart["devinfo/values.yaml"]; !strings.Contains(text, `  registry: "" #`) {
 		t.Error(text)
 	}
 	if len(made) != 10 || strings.Contains(made["SHA256SUMS"], ".yaml") {
@@ -115,7 +100,7 @@ func TestKrewManifestNamesProgramAndChecksum(t *testing.T) {
 		if !strings.Contains(manifest, want) {
 			t.Errorf("no\n%s\nin\n%s", want, manifest)
 		}
-		if unzip(t, made[name])["kubectl-devinfo"] == "" {
+		if _, files := unzip(t, made[name]); files["kubectl-devinfo"] == "" {
 			t.Errorf("%s has no program at the top", name)
 		}
 	}

@@ -1,20 +1,23 @@
 package main
 
 import (
-	"archive/tar"
+	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
@@ -22,6 +25,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+	spdxjson "github.com/spdx/tools-golang/json"
+	"github.com/spdx/tools-golang/spdxlib"
 )
 
 // unpack reads an OCI archive. It returns the index and its name.
@@ -31,17 +36,9 @@ func unpack(t *testing.T, archive string) (v1.ImageIndex, string) {
 	must(t, err)
 	defer f.Close()
 	dir := t.TempDir()
-	for r := tar.NewReader(f); ; {
-		h, err := r.Next()
-		if err == io.EOF {
-			break
-		}
-		must(t, err)
-		content, err := io.ReadAll(r)
-		must(t, err)
-		if h.Typeflag == tar.TypeReg {
-			write(t, filepath.Join(dir, h.Name), string(content))
-		}
+	_, files := untar(t, f)
+	for name, content := range files {
+		write(t, filepath.Join(dir, name), content)
 	}
 	outer, err := layout.ImageIndexFromPath(dir)
 	must(t, err)
@@ -100,7 +97,8 @@ func looks(t *testing.T, image v1.Image, arch string) {
 	must(t, err)
 	defer plain.Close()
 	var got []string
-	for _, h := range headers(t, plain) {
+	list, _ := untar(t, plain)
+	for _, h := range list {
 		got = append(got, fmt.Sprintf("%o %d:%d %s", h.Mode, h.Uid, h.Gid, h.Name))
 	}
 	want := []string{"755 0:0 devinfo", "755 0:0 devinfo-agent", "755 0:0 devinfoctl", "444 0:0 sbom.spdx.json"}
@@ -174,4 +172,47 @@ func referrer(t *testing.T, image name.Digest, kind, file string) string {
 	read, err := io.ReadAll(text)
 	must(t, err)
 	return string(read)
+}
+
+// The test binary itself is a program with modules.
+func TestSPDXDocumentListsEachModuleOnce(t *testing.T) {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || len(info.Deps) < 3 {
+		t.Fatalf("the test's own build information: %v", info)
+	}
+	stdlib, _, _ := strings.Cut(info.GoVersion[len("go"):], "-") // experiments are not part of the version
+	want := map[string]string{"stdlib": stdlib, "one": "v1", "two": "v1"}
+	for _, dep := range info.Deps {
+		want[dep.Path] = dep.Version
+	}
+	ours := &debug.Module{Path: "devinfo-cni.io/devinfo", Version: "v0.0.0", Replace: &debug.Module{Path: "./devinfo"}}
+	more := *info
+	more.Deps = append(slices.Clone(info.Deps), ours)
+	r := release{version: "v1", time: time.Unix(commit, 0).UTC()}
+	text, err := r.sbom("test", []program{{name: "one", arch: "amd64", info: info}, {name: "two", arch: "amd64", info: &more}})
+	must(t, err)
+	document, err := spdxjson.Read(bytes.NewReader(text))
+	must(t, err)
+	if err := spdxlib.ValidateDocument(document); err != nil {
+		t.Error(err)
+	}
+	got := map[string]string{}
+	for _, p := range document.Packages {
+		if got[p.PackageName] != "" {
+			t.Errorf("%s is there twice", p.PackageName)
+		}
+		got[p.PackageName] = p.PackageVersion
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("%v\nwant %v", got, want)
+	}
+	dependencies := 0
+	for _, r := range document.Relationships {
+		if r.Relationship == "DEPENDS_ON" {
+			dependencies++
+		}
+	}
+	if want := 2 * (len(info.Deps) + 1); dependencies != want {
+		t.Errorf("%d dependencies, want %d", dependencies, want)
+	}
 }
