@@ -85,6 +85,7 @@ func (j *Journal) Hold(c *Claim) error {
 		if err != nil && !errors.As(err, new(*store.CorruptError)) {
 			return err
 		}
+		former, _ := j.claims.Read(c.Record()) // nil = none, or not a regular file
 		by, _ := c.holderLinks()
 		stale, err := j.allowed(by)
 		if err == nil {
@@ -94,7 +95,7 @@ func (j *Journal) Hold(c *Claim) error {
 			return err
 		}
 		if err := j.leases.add(by, stale); err != nil {
-			_ = j.restoreClaim(c.Record(), before) // report the first error
+			_ = j.restoreClaim(c.Record(), former) // report the first error
 			return err
 		}
 		if before == nil {
@@ -109,12 +110,12 @@ func (j *Journal) Hold(c *Claim) error {
 	})
 }
 
-// restoreClaim writes a claim's former record again, or removes the record if former is nil.
-func (j *Journal) restoreClaim(record string, former *Claim) error {
+// restoreClaim writes the former content of a claim's record again, or removes the record if there was none.
+func (j *Journal) restoreClaim(record string, former []byte) error {
 	if former == nil {
 		return j.claims.Remove(record)
 	}
-	return j.claims.Write(record, former.encode())
+	return j.claims.Write(record, former)
 }
 
 // removeFiles removes the files that still have the given content.

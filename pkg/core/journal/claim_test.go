@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"devinfo-cni.io/pkg/core/journal"
@@ -42,7 +43,9 @@ func TestPodSharesDeviceWithItsClaim(t *testing.T) {
 
 func TestStaleClaimHoldsNothing(t *testing.T) {
 	for name, spoil := range map[string]func(dir string){
-		"torn": func(dir string) { must(t, os.WriteFile(dir+"/claims/7d2f=net1", []byte("{"), 0o600)) },
+		"torn": func(dir string) {
+			must(t, os.WriteFile(dir+"/claims/7d2f=net1", []byte(`{"bootID": "older", "`), 0o600))
+		},
 		"gone": func(dir string) { must(t, os.Remove(dir+"/claims/7d2f=net1")) },
 		"reboot": func(dir string) {
 			must(t, journal.Open(dir, "older").Hold(claimOf("pod", has("pci-vf", journal.Exclusive)...)))
@@ -59,6 +62,31 @@ func TestStaleClaimHoldsNothing(t *testing.T) {
 		must(t, j.Forget(e))
 		expectFiles(t, dir)
 	}
+}
+
+// After damage the record still names what its beginning shows, and the driver's next Hold repairs it.
+func TestDamagedClaimStaysUntilItIsHeldAgainOrReleased(t *testing.T) {
+	j, dir := open(t)
+	c, path := claimOf("pod", has("pci-vf", journal.Exclusive)...), dir+"/claims/7d2f=net1"
+	must(t, j.Hold(c))
+	for torn, holder := range map[string]string{strings.TrimSuffix(difftest.Read(t, path), "}\n"): "claim shop/vf", "": "claim 7d2f"} {
+		must(t, os.WriteFile(path, []byte(torn), 0o600))
+		swept(t, j)
+		difftest.Contains(t, refuse(t, j, &journal.Entry{Key: key1, Pod: "other", Leases: c.Leases}).Error(), holder)
+		must(t, os.WriteFile(dir+"/leases/device/pci-bad", nil, 0o600))
+		if err := j.Hold(claimOf("pod", c.Leases[0], has("pci-bad", journal.Exclusive)[0])); err == nil {
+			t.Error("a file in place of the lease directory is not an error")
+		}
+		difftest.Equal(t, difftest.Read(t, path), torn)
+		must(t, os.Remove(dir+"/leases/device/pci-bad"))
+		if holder == "claim shop/vf" {
+			must(t, j.Forget(record(t, j, &journal.Entry{Key: key1, Pod: "pod", Leases: c.Leases})))
+		}
+		must(t, j.Hold(c))
+	}
+	must(t, os.WriteFile(path, nil, 0o600), release(j, "7d2f=net1"))
+	swept(t, j, "leases/device/pci-vf/7d2f=net1")
+	expectFiles(t, dir)
 }
 
 func TestClaimOfNewerBuildStays(t *testing.T) {

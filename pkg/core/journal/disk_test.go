@@ -146,7 +146,7 @@ func TestSweepRemovesStateWithoutOwner(t *testing.T) {
 	older := claimOf("q")
 	older.UID = "9f4b"
 	must(t, journal.Open(dir, "an older boot").Hold(older))
-	must(t, os.WriteFile(filepath.Join(dir, "claims/torn"), []byte("{"), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "claims/torn"), []byte(`{"bootID":"older",`), 0o600))
 	want := []string{"attachments/.a.devinfo", "claims/9f4b=net1", "claims/torn",
 		"leases/device/pci-lost/8e3a=net1", "leases/device/pci-pf/~net-a@decade@net1",
 		"leases/file/x/net-a@decade@net1", "leases/file/z/n@none@net1", "leases/socket/%2Fd/net-a@decade@net1",

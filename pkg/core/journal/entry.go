@@ -241,20 +241,20 @@ func decode(data []byte) (*Entry, error) {
 	return e, err
 }
 
-// head parses a corrupt entry up to its first list or object. A power failure may have torn the rest.
-func head(data []byte) *Entry {
-	d, end := json.NewDecoder(bytes.NewReader(data)), 0
-	for _, err := d.Token(); err == nil; end = int(d.InputOffset()) {
-		var value json.Token
-		_, noKey := d.Token()
-		value, err = d.Token()
-		if _, nested := value.(json.Delim); nested || noKey != nil || err != nil {
-			break
+// head parses the keys of a corrupt record before the damage.
+func head[T any](data []byte) *T {
+	d := json.NewDecoder(bytes.NewReader(data))
+	_, err := d.Token()
+	end := d.InputOffset()
+	for err == nil && d.More() {
+		if _, err = d.Token(); err == nil {
+			err = d.Decode(new(json.RawMessage))
+		}
+		if err == nil {
+			end = d.InputOffset()
 		}
 	}
-	e := new(Entry)
-	if json.Unmarshal(append(data[:end:end], '}'), e) != nil {
-		return new(Entry)
-	}
-	return e
+	record := new(T)
+	_ = json.Unmarshal(append(data[:end:end], '}'), record) // a value of another type leaves its field empty
+	return record
 }

@@ -24,6 +24,8 @@ type Holder struct {
 // String names the holder's pod and network, claim, or network namespace.
 func (h Holder) String() string {
 	switch {
+	case h.Claim != nil && h.Claim.Name == "": // unreadable
+		return "claim " + h.Claim.UID
 	case h.Claim != nil:
 		return "claim " + h.Claim.Namespace + "/" + h.Claim.Name
 	case h.Entry == nil:

@@ -42,9 +42,15 @@ type Journal struct {
 
 	bootID  string
 	dir     string
-	entries *safefile.Dir
-	claims  *safefile.Dir
+	entries records
+	claims  records
 	leases  links
+}
+
+// records is the directory of all entries, or of all claims.
+type records struct {
+	*safefile.Dir
+	bootID string
 }
 
 // Directories in the state directory.
@@ -60,7 +66,10 @@ func ClaimPath(stateDir, record string) string { return filepath.Join(stateDir, 
 // ID separates entries of this boot from older ones; see [BootID].
 func Open(stateDir, bootID string) *Journal {
 	in := func(name string) *safefile.Dir { return safefile.Open(filepath.Join(stateDir, name)) }
-	return &Journal{NetnsGone: link.NetnsGone, bootID: bootID, dir: filepath.Clean(stateDir), entries: in(entriesDir), claims: in(claimsDir), leases: links{in("leases")}}
+	return &Journal{
+		NetnsGone: link.NetnsGone, bootID: bootID, dir: filepath.Clean(stateDir),
+		entries: records{in(entriesDir), bootID}, claims: records{in(claimsDir), bootID}, leases: links{in("leases")},
+	}
 }
 
 // Get returns the entry of an attachment, or nil if the entry does not exist. If its content is unusable, Get

@@ -104,34 +104,49 @@ func TestCorruptEntryDoesNotKeepItsFile(t *testing.T) {
 	expectFiles(t, dir)
 }
 
-// Damage of this boot cannot be told from the entry alone: whichever part of it is lost, its pod may run.
-func TestCorruptEntryOfThisBootKeepsDevice(t *testing.T) {
-	j, dir := open(t)
-	e := record(t, j, &journal.Entry{Key: key1, Pod: "p", Netns: "/proc/self/ns/net", Leases: has("pci-vf", journal.Exclusive)})
-	path := filepath.Join(dir, "attachments", "net-a@c0ffee@net1")
-	whole := difftest.Read(t, path)
-	e.Unlock()
-	asked := &journal.Entry{Key: key2, Pod: "q", Leases: has("pci-vf", journal.Exclusive)}
-	for n := range len(whole) - 1 {
-		for _, content := range []string{whole[:n], whole[:n] + strings.Repeat("\x00", len(whole)-n), strings.Repeat("\x00", n+1) + whole[n+1:], whole[:n] + "\xff{" + whole[n:]} {
-			overwrite(t, dir, key1, content)
-			if _, err := j.Get(key1); !errors.As(err, new(*store.CorruptError)) {
-				continue // nobody can tell
-			}
-			if held := difftest.As[*journal.HeldError](t, j.Free(asked)); held.Holder.Entry.Key != key1 {
-				t.Errorf("%q: got %v", content, held)
-			}
-			before := time.Now().Add(-uptime(t) - time.Hour)
-			must(t, os.Chtimes(path, before, before))
-			if err := j.Free(asked); err != nil && !strings.Contains(content, boot) {
-				t.Errorf("%q of an earlier boot: %v", content, err)
+// Damage of this boot cannot be told from the record alone: whichever part of it is lost, its pod may run.
+func TestCorruptRecordOfThisBootKeepsDevice(t *testing.T) {
+	vf := has("pci-vf", journal.Exclusive)
+	for at, of := range map[string]struct {
+		take func(*journal.Journal) error
+		read func(*journal.Journal) error
+	}{
+		"attachments/net-a@c0ffee@net1": {
+			func(j *journal.Journal) error {
+				return j.Record(&journal.Entry{Key: key1, Pod: "p", Netns: "/proc/self/ns/net", Leases: vf}, nil)
+			},
+			func(j *journal.Journal) error { _, err := j.Get(key1); return err },
+		},
+		"claims/7d2f=net1": {
+			func(j *journal.Journal) error { return j.Hold(claimOf("p", vf...)) },
+			func(j *journal.Journal) error { _, err := j.Claim("7d2f=net1"); return err },
+		},
+	} {
+		j, dir := open(t)
+		must(t, of.take(j))
+		path := filepath.Join(dir, at)
+		whole := difftest.Read(t, path)
+		asked := &journal.Entry{Key: key2, Pod: "q", Leases: vf}
+		for n := range len(whole) - 1 {
+			for _, content := range []string{whole[:n], whole[:n] + strings.Repeat("\x00", len(whole)-n), strings.Repeat("\x00", n+1) + whole[n+1:], whole[:n] + "\xff{" + whole[n:]} {
+				must(t, os.WriteFile(path, []byte(content), 0o600))
+				if !errors.As(of.read(j), new(*store.CorruptError)) {
+					continue // nobody can tell
+				}
+				held := difftest.As[*journal.HeldError](t, j.Free(asked)).Holder
+				if c := held.Claim; c == nil && held.Entry.Key != key1 || c != nil && c.Record() != "7d2f=net1" {
+					t.Errorf("%q: got %v", content, held)
+				}
+				before := time.Now().Add(-uptime(t) - time.Hour)
+				must(t, os.Chtimes(path, before, before))
+				if err := j.Free(asked); err != nil && !strings.Contains(content, boot) {
+					t.Errorf("%q of an earlier boot: %v", content, err)
+				}
 			}
 		}
+		must(t, os.WriteFile(path, []byte(whole[:strings.Index(whole, boot)]+`another-boot", "x`), 0o600), j.Free(asked))
+		must(t, os.WriteFile(path, nil, 0o600), os.Remove(filepath.Join(dir, "leases/device/pci-vf", filepath.Base(at))), j.Free(asked))
 	}
-	overwrite(t, dir, key1, whole[:strings.Index(whole, boot)]+`another-boot", "x`)
-	must(t, j.Free(asked))
-	overwrite(t, dir, key1, "")
-	must(t, j.Forget(&journal.Entry{Key: key1, Leases: has("pci-vf", journal.Exclusive)}), j.Free(asked))
 }
 
 func uptime(t *testing.T) (up time.Duration) {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -195,7 +196,7 @@ func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err
 			of, _ = h.Entry.holderLinks()
 		}
 		if errors.As(err, new(*store.CorruptError)) {
-			if e := damaged(k, l.kind, j); e != nil {
+			if e := damagedEntry(j.entries, k, l.kind); e != nil {
 				h.Entry, err = e, nil
 				of = holderLinks{pods: []string{e.Pod}, leases: []lease{l}} // assume that the unreadable part names l
 			}
@@ -204,6 +205,12 @@ func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err
 	} else {
 		if h.Claim, err = j.Claim(link.holder); h.Claim != nil {
 			of, _ = h.Claim.holderLinks()
+		}
+		if errors.As(err, new(*store.CorruptError)) {
+			if c := damagedClaim(j.claims, link.holder); c != nil {
+				h.Claim, err = c, nil
+				of = holderLinks{pods: c.Pods, leases: []lease{l}}
+			}
 		}
 		h.Claim = cmp.Or(h.Claim, &Claim{UID: link.holder})
 	}
@@ -222,27 +229,43 @@ func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err
 	return h, of.pods, nil
 }
 
-// damaged returns the readable beginning of a corrupt entry, or nil if the entry does not count for a lease of that kind.
-// A pod keeps its devices whatever part is damaged, unless the beginning names another boot. If it names none, the time of
-// the file tells the boot. The clock may have been behind when the file was written, but then both the clock and the disk
-// have failed.
-func damaged(k Key, kind Kind, j *Journal) *Entry {
-	data, _ := j.entries.Read(k.file())
-	e := head(data)
-	counts := e.Key == k && e.BootID != "" && e.BootID == j.bootID
+// damagedEntry returns the readable beginning of a corrupt entry, or nil if the entry does not count for a lease of that
+// kind. A pod keeps its devices whatever part is damaged.
+func damagedEntry(of records, k Key, kind Kind) *Entry {
+	data, _ := of.Read(k.file())
+	e := head[Entry](data)
+	counts := e.Key == k && e.BootID != "" && e.BootID == of.bootID
 	if kind.pods() {
-		counts = ofBoot(e.BootID, j.bootID)
-		if stat, err := os.Stat(j.entries.Path(k.file())); e.BootID == "" && err == nil {
-			var up unix.Timespec
-			_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) // the arguments are valid
-			counts = !stat.ModTime().Before(time.Now().Add(-time.Duration(up.Nano())))
-		}
+		counts = of.writtenThisBoot(k.file(), e.BootID)
 	}
 	if !counts {
 		return nil
 	}
 	e.Key = k
 	return e
+}
+
+// damagedClaim returns the readable beginning of a corrupt claim record, or nil if it is of another boot.
+func damagedClaim(of records, record string) *Claim {
+	data, _ := of.Read(record)
+	c := head[Claim](data)
+	if !of.writtenThisBoot(record, c.BootID) {
+		return nil
+	}
+	c.UID, c.Part, _ = strings.Cut(record, "=")
+	return c
+}
+
+// writtenThisBoot reports whether a corrupt record is of this boot. If its beginning names no boot, the time of the file
+// tells. The clock may have been behind when the file was written, but then both the clock and the disk have failed.
+func (r records) writtenThisBoot(name, bootID string) bool {
+	stat, err := os.Stat(r.Path(name))
+	if bootID != "" || err != nil {
+		return ofBoot(bootID, r.bootID)
+	}
+	var up unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) // the arguments are valid
+	return !stat.ModTime().Before(time.Now().Add(-time.Duration(up.Nano())))
 }
 
 func (j *Journal) allowed(by holderLinks) (stale []string, err error) {

@@ -151,8 +151,7 @@ func absent(err error) bool {
 	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG)
 }
 
-// Sweep removes leases whose record is missing, claim records that are corrupt or of another boot, libcni's
-// caches of deleted attachments, and temporary files of killed writers. It calls removed with each path,
+// Sweep removes leases whose record is missing, claim records of another boot, libcni's caches of deleted attachments, and temporary files of killed writers. It calls removed with each path,
 // relative to the state directory. It does not read entries, because that would take long on a node with many
 // attachments. After a failure it continues with the rest.
 func (j *Journal) Sweep(removed func(path string)) error {
@@ -186,7 +185,10 @@ func (j *Journal) keep(record string) error {
 	c, err := j.Claim(record)
 	switch {
 	case errors.As(err, new(*store.CorruptError)):
-		return nil
+		if damagedClaim(j.claims, record) == nil {
+			return nil
+		}
+		return errKept
 	case errors.As(err, new(*FormatError)), c != nil:
 		return errKept
 	}
