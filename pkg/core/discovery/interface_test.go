@@ -199,6 +199,21 @@ func TestRepresentorErrorIsWarning(t *testing.T) {
 	find(t, f, byID("0000:65:00.2"), facts+"\n"+rdma+"\nwarning: the PCI function 0000:65:00.2: 0000:65:00.0 is in switchdev mode, but has no representor of it in this network namespace")
 }
 
+// EFA has an RDMA device and no interface. MANA's driver makes an interface for each port, and nothing shows how many.
+func TestFunctionsOfCloudsAreDescribed(t *testing.T) {
+	text, _, _ := strings.Cut(twoPorts, "-- sys/devices/pci0000:00/0000:05:00.0/net/")
+	text = strings.NewReplacer("mlx4_core", "efa", "mlx4_0", "efa_0").Replace(text)
+	const rdma = "\npci.rdma-device efa_0 < /sys/bus/pci/devices/0000:05:00.0/infiniband"
+	h, err := capturefile.Parse([]byte(text))
+	must(t, err)
+	find(t, on(t, h), byID("0000:05:00.0"), "pci.pci-address 0000:05:00.0 < deviceID"+rdma)
+	h, err = capturefile.Parse([]byte(strings.ReplaceAll(text, "drivers/efa", "drivers/mana")))
+	must(t, err)
+	f := on(t, h)
+	f.Interfaces = interfaces{"net1": {Name: "net1", Bus: "pci", Parent: "0000:05:00.0"}}
+	find(t, f, inPod("net1"), "pci.pci-address 0000:05:00.0 < interface net1 (netlink)"+rdma+"\nin netns\nmay be shared\nown")
+}
+
 // SFs of ice have no sfnum.
 func TestMissingNumberOfSFIsWarning(t *testing.T) {
 	const pf = "sys/devices/pci0000:00/0000:05:00.0/"
