@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -72,7 +71,7 @@ func (o *inventoryOptions) run(out, warn io.Writer) error {
 	var rules inventory.Rules
 	if o.configFile != "" {
 		var err error
-		if rules, _, err = rulesIn("config", o.configFile); err != nil {
+		if rules, err = rulesIn("config", o.configFile); err != nil {
 			return err
 		}
 	}
@@ -111,16 +110,16 @@ func (o *inventoryOptions) run(out, warn io.Writer) error {
 }
 
 // rulesIn parses the rules in a file. flag is the flag that names the file, for errors.
-func rulesIn(flag, file string) (rules inventory.Rules, digest string, err error) {
+func rulesIn(flag, file string) (inventory.Rules, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return rules, "", fmt.Errorf("--%s: %w", flag, err)
+		return inventory.Rules{}, fmt.Errorf("--%s: %w", flag, err)
 	}
-	digest = fmt.Sprintf("%x", sha256.Sum256(data))
-	if rules, err = inventory.ParseRules(data); err != nil {
+	rules, err := inventory.ParseRules(data)
+	if err != nil {
 		err = fmt.Errorf("--%s: %s: %w", flag, file, err)
 	}
-	return rules, digest, err
+	return rules, err
 }
 
 // captured reads the capture file of --capture.

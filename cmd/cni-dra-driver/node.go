@@ -27,9 +27,9 @@ func (o *options) inventory(sys *sysfs.FS) (*devices.Inventory, error) {
 	if o.devices == "" {
 		return nil, state.WriteOffer(o.stateDir(), nil)
 	}
-	rules, digest, err := rulesIn("devices", o.devices)
+	rules, err := rulesIn("devices", o.devices)
 	if err != nil { // devinfoctl shows this error while the driver restarts again and again
-		return nil, errors.Join(err, state.WriteOffer(o.stateDir(), &state.Offer{Rules: o.devices, Digest: digest, Problem: err.Error()}))
+		return nil, errors.Join(err, state.WriteOffer(o.stateDir(), &state.Offer{Rules: o.devices, Problem: err.Error()}))
 	}
 	socket := o.podResourcesSocket()
 	if _, err := os.Stat(socket); err != nil && o.podResourcesGiven {
@@ -37,7 +37,7 @@ func (o *options) inventory(sys *sysfs.FS) (*devices.Inventory, error) {
 	}
 	var memory podresources.Memory
 	return &devices.Inventory{
-		Rules: rules, File: o.devices, Digest: digest, Events: link.Events, Times: inventory.DefaultTimes(),
+		Rules: rules, File: o.devices, Events: link.Events, Times: inventory.DefaultTimes(),
 		EvictLost: o.evictLost, CarrierGrace: o.carrierGrace,
 		Host: func() (inventory.Host, error) {
 			if o.captureFile != "" {

@@ -2,9 +2,7 @@ package main
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +12,6 @@ import (
 
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/test/difftest"
 )
@@ -54,28 +51,6 @@ func TestDoctorInPodRunsOnlyProgramsOfRoot(t *testing.T) {
 	}
 	if n.ctl(append(args[2:], n.bin)...); n.calls() == "" {
 		t.Error("outside of a pod the administrator's own directory is not believed")
-	}
-}
-
-// A finding about rules that are no longer in the file would mislead the reader.
-func TestDoctorLeavesOutFindingsAboutChangedRules(t *testing.T) {
-	n := newNode(t)
-	claims, rules := n.claim("{}"), filepath.Join(t.TempDir(), "devices.yaml")
-	difftest.Write(t, rules, "devices: [{ifNames: [cni0], sharing: shared}]\n", 0o644)
-	now := fmt.Sprintf("%x", sha256.Sum256([]byte(difftest.Read(t, rules))))
-	n.must(os.Remove(filepath.Join(claims, "u1.json")))
-	driverRuns(t, claims)
-	for digest, outdated := range map[string]bool{now: false, strings.Repeat("0", 64): true} {
-		for _, problem := range []string{"", "--devices: is no YAML"} {
-			difftest.Write(t, filepath.Join(claims, "offer"), `{"rules": "`+rules+`", "digest": "`+digest+`", "problem": "`+problem+`", "idle": [{"names": "devices[0] (ifNames: eth0)", "why": "eth0 is a veth"}]}`, 0o600)
-			for _, command := range []string{"offered", "doctor --cni-path /nowhere --cni-conf-dir /nowhere", "topology"} {
-				got := n.ctl(append([]string{"--dra-state-dir", claims}, strings.Fields(command)...)...)
-				quoted := strings.Contains(got, "eth0 is a veth") || strings.Contains(got, "is no YAML")
-				if said := strings.Contains(got, " has changed since cni-dra-driver was started"); said != outdated || quoted && outdated || !quoted && !outdated && (problem != "" || command == "offered") {
-					t.Errorf("%s, outdated %t:\n%s", command, outdated, got)
-				}
-			}
-		}
 	}
 }
 
@@ -124,10 +99,6 @@ func TestDoctorReadsNodeBelowHostRoot(t *testing.T) {
 		}
 		n.must(os.MkdirAll(filepath.Join(root, "var"), 0o755))
 		n.must(os.Symlink("/run", filepath.Join(root, "var/run")))
-		rules := filepath.Join(t.TempDir(), "devices.yaml") // a file of the container
-		difftest.Write(t, rules, "devices: []\n", 0o644)
-		difftest.Write(t, filepath.Join(root, state.DefaultDir, "offer"), `{"rules": "`+rules+`", "digest": "of the former rules", "idle": [{"names": "devices[0]", "why": "x"}]}`, 0o600)
-		driverRuns(t, filepath.Join(root, state.DefaultDir))
 		doctor := func() string {
 			out, _ := n.command("--host-root", root, "--node-config", "/etc/cni/devinfo/node.json", "doctor").CombinedOutput()
 			return string(out)
@@ -135,8 +106,7 @@ func TestDoctorReadsNodeBelowHostRoot(t *testing.T) {
 		difftest.Contains(t, doctor(),
 			"error    attachments  net-a/decade/net1: stale: network namespace /run/netns/gone is gone. Remedy: ",
 			"error    plugin       the devinfo plugin is not in /opt/cni/bin. Remedy: ",
-			"ok       directories  ", "ok       holders      4 VFs, none with two holders",
-			"warning  offer        "+rules+" has changed since cni-dra-driver was started, and it still uses the old rules. Remedy: kubectl -n NAMESPACE rollout restart")
+			"ok       directories  ", "ok       holders      4 VFs, none with two holders")
 		difftest.Write(t, filepath.Join(root, "etc/cni/devinfo/node.json"), `{"logLevel": "loud"}`, 0o644)
 		// Doctor continues with the defaults.
 		difftest.Contains(t, doctor(), "error    settings     node settings ", `logLevel: "loud"`, "directories  ")

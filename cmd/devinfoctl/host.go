@@ -6,13 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
-	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/pkg/core/build"
 	"devinfo-cni.io/pkg/core/clierr"
-	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/state"
@@ -84,21 +81,12 @@ func (t *tool) machine() (*host, error) {
 		Finder:    &discovery.Finder{Interfaces: kernel, Eswitches: kernel},
 		ClaimDir:  cmp.Or(t.claimDir, state.NodeDir()),
 		BootID:    bootID,
-		Rules:     t.rules,
 		NetnsGone: link.NetnsGone,
 	})}
 	if filepath.Clean(settings.Sysfs) == "/sys" {
 		h.Sriovnet = crosscheck.Sriovnet
 	}
 	return h, nil
-}
-
-// rules reads the rules file of cni-dra-driver, by its path in the driver's container.
-func (t *tool) rules(path string) ([]byte, error) {
-	if t.own == nil {
-		return atomicfile.ReadFile(path, config.MaxFile)
-	}
-	return t.own.ReadFile(strings.TrimPrefix(path, "/"))
 }
 
 // asRoot adds a remedy to an error that root does not get: here, or for a capture the advice to capture the host as

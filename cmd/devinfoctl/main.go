@@ -53,13 +53,12 @@ type tool struct {
 	raw            io.Writer // standard output for files
 	inPod          bool      // the program runs in the container of an agent
 
-	output      string   // -o: "table", "json" or "yaml"
-	captureFile string   // --capture; "" = this machine
-	hostRoot    string   // --host-root; "" = /
-	own         *os.Root // root directory before --host-root was entered; nil without the flag
-	nodeFile    string   // --node-config; "" = the plugin's default
-	claimDir    string   // --dra-state-dir; "" = the driver's default
-	cniPath     string   // --cni-path: see pluginDirs
+	output      string // -o: "table", "json" or "yaml"
+	captureFile string // --capture; "" = this machine
+	hostRoot    string // --host-root; "" = /
+	nodeFile    string // --node-config; "" = the plugin's default
+	claimDir    string // --dra-state-dir; "" = the driver's default
+	cniPath     string // --cni-path: see pluginDirs
 
 	tolerant    bool // invalid node settings set nodeProblem instead of failing
 	nodeProblem string
@@ -180,11 +179,7 @@ func (t *tool) enter() error {
 	if t.captureFile != "" {
 		return clierr.Misuse("leave one of the two out", "--host-root: cannot be combined with --capture")
 	}
-	own, err := os.OpenRoot("/")
-	if err == nil {
-		t.own = own
-		err = syscall.Chroot(t.hostRoot)
-	}
+	err := syscall.Chroot(t.hostRoot)
 	if err == nil {
 		err = os.Chdir("/")
 	}

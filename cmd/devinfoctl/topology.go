@@ -106,18 +106,12 @@ func (t *tool) offers(h *host) []state.Offered {
 	return o.Devices
 }
 
-// offer returns the offer of cni-dra-driver. If the rules file has changed since the driver read it, offer prints a
-// warning, and clears Problem and Unmatched, which are about the old rules. If the driver does not run, offer
-// prints a warning and returns nil.
+// offer returns the offer of cni-dra-driver. If the driver does not run, offer prints a warning and returns nil.
 func (t *tool) offer(h *host) (*state.Offer, error) {
 	o, err := h.Offer()
 	if o != nil && o.Problem == "" && h.driverAway() {
 		t.warn(doctor.DriverAway)
 		return nil, err
-	}
-	if h.Outdated(o) {
-		t.warn("%s: %s", doctor.Changed(o), doctor.RestartDriver)
-		o.Problem, o.Unmatched = "", nil
 	}
 	return o, err
 }
@@ -173,7 +167,7 @@ func offeredCommand(t *tool) *cobra.Command {
 				printRows(w, rows)
 			})
 			if err == nil && offer != nil && offer.Problem != "" {
-				err = &clierr.Error{Err: errors.New("cni-dra-driver: " + offer.Problem), Remedy: "correct the rules, because cni-dra-driver does not start with them", Code: clierr.Found}
+				err = &clierr.Error{Err: errors.New("cni-dra-driver: " + offer.Problem), Remedy: doctor.CorrectRules, Code: clierr.Found}
 			}
 			return err
 		}),

@@ -260,7 +260,6 @@ const OfferFile = "offer"
 // Offer lists the node's devices that rules select, and whether each is offered: see package inventory.
 type Offer struct {
 	Rules     string          `json:"rules"`             // path of the rules file
-	Digest    string          `json:"digest,omitempty"`  // SHA-256 of the rules file, in hexadecimal digits
 	Problem   string          `json:"problem,omitempty"` // why the rules are invalid, which ends the driver; "" = they are valid
 	Devices   []Offered       `json:"devices,omitempty"` // by name, without devices that no rule selects
 	Unmatched []UnmatchedRule `json:"idle,omitempty"`    // by index of the rule

@@ -402,7 +402,7 @@ func TestCaptureContainsOnlyFieldsThatCommandsRead(t *testing.T) {
 			Undeleted[].Execution.Sandbox Undeleted[].Execution.Netns Undeleted[].Execution.BootID Undeleted[].Execution.InfoFile
 			Undeleted[].Execution.Info Undeleted[].Execution.DelError`},
 		"/claims/offer": {new(state.Offer),
-			`Rules Digest Problem Devices[].Name Devices[].Ref.Kind Devices[].Ref.PCI Devices[].Ref.Aux Devices[].Ref.VDPA Devices[].Ref.IfName Devices[].Sharing
+			`Rules Problem Devices[].Name Devices[].Ref.Kind Devices[].Ref.PCI Devices[].Ref.Aux Devices[].Ref.VDPA Devices[].Ref.IfName Devices[].Sharing
 			Devices[].ResourceName Devices[].Why Unmatched[].Rule Unmatched[].Why Unmatched[].Nearest`},
 	} {
 		root, planted := t.TempDir(), map[string]bool{}

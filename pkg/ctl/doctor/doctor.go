@@ -53,7 +53,6 @@ type Evidence struct {
 	DRA         bool         // cni-dra-driver has a state directory here
 	Asking      build.Info   // build of this program; the plugin should have the same
 	Offer       *state.Offer // nil = cni-dra-driver offers no devices
-	Outdated    bool         // the rules have changed since the offer was made
 	Live        *Live        // nil = a capture without live facts
 }
 
@@ -153,7 +152,7 @@ func FactsOf(n *node.Node, live *Live) (*Evidence, error) {
 		return nil, err
 	}
 	f := &Evidence{
-		Attachments: list, Unowned: unowned, Stale: stale, Unrecorded: unrecorded, Offer: offer, Outdated: n.Outdated(offer),
+		Attachments: list, Unowned: unowned, Stale: stale, Unrecorded: unrecorded, Offer: offer,
 		CDIDir: n.Settings.CDIDir, DRA: n.FileThere(n.ClaimDir), Live: live,
 	}
 	if len(f.Unrecorded) > 0 && !n.SeesDriver() {

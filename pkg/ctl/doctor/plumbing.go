@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/ctl/validate"
 )
 
@@ -104,29 +103,21 @@ func offer(f *Evidence, list *findings) {
 	case f.driverAway() && f.Offer.Problem == "":
 		list.add(Info, DriverAway, "")
 		return
-	case f.Outdated:
-		list.add(Warning, Changed(f.Offer), RestartDriver)
-		return
 	case f.Offer.Problem != "":
-		list.add(Error, "cni-dra-driver: "+f.Offer.Problem, "correct the rules, because cni-dra-driver does not start with them")
+		list.add(Error, "cni-dra-driver: "+f.Offer.Problem, CorrectRules)
 		return
 	}
 	for _, idle := range f.Offer.Unmatched {
 		list.add(Info, f.Offer.Rules+": "+idle.String(),
-			"correct the rule, unless it is meant for other nodes; devinfoctl topology shows the devices of this node")
+			"correct the rule and restart cni-dra-driver, unless it is meant for other nodes; devinfoctl topology shows the devices of this node")
 	}
 }
 
 // DriverAway is the text of the check "offer" if cni-dra-driver does not run.
 const DriverAway = "cni-dra-driver does not run on this node, so it offers no devices"
 
-// Changed returns the message that the rules file has changed since the offer was made.
-func Changed(o *state.Offer) string {
-	return o.Rules + " has changed since cni-dra-driver was started, and it still uses the old rules"
-}
-
-// RestartDriver is the command that makes cni-dra-driver read its rules again.
-const RestartDriver = "kubectl -n NAMESPACE rollout restart daemonset cni-dra-driver"
+// CorrectRules is the remedy for invalid rules.
+const CorrectRules = "correct the rules, and restart cni-dra-driver, which reads them when it starts"
 
 // offered returns the number of offered devices as text; "" = there is no offer.
 func offered(f *Evidence) string {

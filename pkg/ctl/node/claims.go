@@ -2,7 +2,6 @@ package node
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -151,16 +150,6 @@ func (n *Node) DriverAway() bool {
 func (n *Node) Offer() (*state.Offer, error) {
 	o, err := state.ReadOffer(n.Path(n.ClaimDir))
 	return o, n.unread("offered devices", n.ClaimDir, err)
-}
-
-// Outdated reports whether the rules file has changed since cni-dra-driver read it, which makes the offer's
-// statements about rules obsolete. It is false if the file is not visible.
-func (n *Node) Outdated(o *state.Offer) bool {
-	if o == nil || o.Digest == "" || n.Rules == nil {
-		return false
-	}
-	data, err := n.Rules(o.Rules)
-	return err == nil && fmt.Sprintf("%x", sha256.Sum256(data)) != o.Digest
 }
 
 // OfferedDevice is a device that a rule of cni-dra-driver names.

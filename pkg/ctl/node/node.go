@@ -27,8 +27,6 @@ type Options struct {
 	BootID   string
 	Root     string // directory with the files of a captured host; "" = /
 
-	Rules func(path string) ([]byte, error) // reads the rules file of cni-dra-driver; nil = it is not visible
-
 	NetnsGone func(path string) (bool, error) // reports whether a network namespace no longer exists
 
 	// Sriovnet finds a representor with sriovnet; nil for a capture, which sriovnet cannot read.

@@ -67,7 +67,6 @@ type Options struct {
 type Inventory struct {
 	Rules  inventory.Rules
 	File   string                                         // path of the rules file, for messages
-	Digest string                                         // digest of the rules file: see [state.Offer]
 	Host   func() (inventory.Host, error)                 // reads the node
 	Events func(context.Context) (<-chan struct{}, error) // sends when the node may have changed, until the context ends
 	Times  inventory.Times

@@ -243,7 +243,7 @@ func (n *Node) having(test func(*state.Attachment) bool) map[string]*state.Attac
 
 // leaveOffer writes the offer for devinfoctl: see [state.Offer].
 func (n *Node) leaveOffer(s survey) {
-	offer := &state.Offer{Rules: n.Inventory.File, Digest: n.Inventory.Digest, Unmatched: s.unmatched}
+	offer := &state.Offer{Rules: n.Inventory.File, Unmatched: s.unmatched}
 	withheld := n.having(func(at *state.Attachment) bool { return at.Withheld() })
 	for _, name := range slices.Sorted(maps.Keys(s.decisions)) {
 		c := s.decisions[name]
