@@ -38,7 +38,7 @@ var roofs = map[string][]string{
 // kits are the packages below test that others may import. The name of any other kit ends in "test", and it lives beside
 // the code that it is for. Only tests, kits and packages below test import kits.
 var kits = []string{
-	"test/controlplane", "test/crash/inject", "test/difftest", "test/goldentest", "test/sandbox", "test/shapes", "test/testpmd", "test/undertest",
+	"test/controlplane", "test/crash/inject", "test/difftest", "test/goldentest", "test/mistakes", "test/sandbox", "test/shapes", "test/testpmd", "test/undertest",
 }
 
 // An exception allows one import that roofs forbids.
@@ -51,7 +51,6 @@ const testSuffix = " (test)"
 
 var exceptions = []exception{
 	{"pkg/ctl/validate", "pkg/dra/cniconfig", "the driver's own parser says whether the driver accepts a configuration"},
-	{"pkg/ctl/validate" + testSuffix, "pkg/dra/devices/binding", "validate and the driver must agree about each configuration"},
 	{"pkg/ctl/validate" + testSuffix, "pkg/dra/devices/inventory", "validate and the driver must agree about each configuration"},
 	{"pkg/ctl/validate" + testSuffix, "plugins/devinfo", "validate and the plugin must agree about each configuration"},
 	{"pkg/ctl/validate" + testSuffix, "plugins/devinfo/delegate", "validate and the plugin must agree about each configuration"},

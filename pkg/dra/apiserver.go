@@ -101,9 +101,9 @@ func dropsSharing(err error) bool {
 	return is && sharing(fields.DesiredSlice) && !sharing(fields.ActualSlice)
 }
 
-// refusesLists reports whether err means that the API server has dropped the list of [inventory.NUMANode] and then
+// RefusesLists reports whether err means that the API server has dropped the list of [inventory.NUMANode] and then
 // refused the attribute, because it has no value.
-func refusesLists(err error) bool {
+func RefusesLists(err error) bool {
 	invalid, is := errors.AsType[*apierrors.StatusError](err)
 	return is && apierrors.IsInvalid(err) && invalid.ErrStatus.Details != nil &&
 		slices.ContainsFunc(invalid.ErrStatus.Details.Causes, func(c metav1.StatusCause) bool { return strings.Contains(c.Field, string(inventory.NUMANode)) })

@@ -259,7 +259,7 @@ func (k *Kubelet) HandleError(_ context.Context, err error, msg string) {
 	case errors.Is(err, grpc.ErrServerStopped): // Stop was called before the library served the socket
 	case !errors.Is(err, kubeletplugin.ErrRecoverable):
 		k.options.Fatal(fmt.Errorf("%s: %w", msg, err))
-	case refusesLists(err):
+	case RefusesLists(err):
 		k.options.Fatal(fmt.Errorf("%s: %w: enable the feature gate DRAListTypeAttributes in kube-apiserver and kube-scheduler, "+
 			"or set --numa-node=scalar (chart: dra.numaNode)", msg, err))
 	case !dropsSharing(err):

@@ -38,28 +38,35 @@ const (
 
 // install creates the objects in deploy/ except the DaemonSet and some other files. It also creates two nodes.
 func (p *controlPlane) install() error {
-	ctx := context.Background()
-	dyn, err := dynamic.NewForConfig(p.Admin)
-	if err != nil {
-		return err
-	}
 	for _, file := range []string{"namespace.yaml", "rbac.yaml", "admission.yaml", "deviceclass.yaml"} {
 		data, err := os.ReadFile(filepath.Join("../../deploy/cni-dra-driver", file))
 		if err != nil {
 			return err
 		}
-		for _, document := range bytes.Split(data, []byte("\n---\n")) {
-			var object unstructured.Unstructured
-			if err := yaml.Unmarshal(document, &object.Object); err != nil {
-				return fmt.Errorf("%s: %w", file, err)
-			}
-			if _, err := resource(dyn, &object).Create(ctx, &object, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}); err != nil {
-				return fmt.Errorf("%s: %w", file, err)
-			}
+		if err := p.create(data); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
 		}
 	}
 	for _, name := range []string{node, other} {
-		if _, err := p.Client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		if _, err := p.Client.CoreV1().Nodes().Create(context.Background(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// create creates the objects in YAML documents.
+func (p *controlPlane) create(data []byte) error {
+	dyn, err := dynamic.NewForConfig(p.Admin)
+	if err != nil {
+		return err
+	}
+	for _, document := range bytes.Split(data, []byte("\n---\n")) {
+		var object unstructured.Unstructured
+		if err := yaml.Unmarshal(document, &object.Object); err != nil {
+			return err
+		}
+		if _, err := resource(dyn, &object).Create(context.Background(), &object, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"devinfo-cni.io/devinfo"
@@ -215,4 +216,16 @@ func TestDevicesAreSharedBefore136WithFeatureGate(t *testing.T) {
 			difftest.Equal(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{attached(t, one)})
 		})
 	}
+}
+
+// The API server drops the list and then refuses the attribute, because it has no value. The driver ends then.
+func TestNUMAListNeedsFeatureGate(t *testing.T) {
+	devices := []resourceapi.Device{{Name: "pci-0000-03-00-2", Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+		deviceattribute.StandardDeviceAttributeNUMANode: {IntValues: []int64{1, 0}},
+	}}}
+	if err := offer(t, server(t).agent(t), devices); !dra.RefusesLists(err) {
+		t.Errorf("without it: %v", err)
+	}
+	p := start(t, "--feature-gates=DRAListTypeAttributes=true")
+	must(t, p.install(), offer(t, p.agent(t), devices))
 }

@@ -24,19 +24,20 @@ import (
 
 func TestChartAndKustomizeCreateSameObjects(t *testing.T) {
 	for dir, values := range map[string]string{
-		"devinfo":                             ``,
-		"devinfo/overlays/openshift":          `{openshift: true, cniBinDir: /var/lib/cni/bin}`,
-		"devinfo/overlays/microk8s":           `{cniBinDir: /var/snap/microk8s/current/opt/cni/bin}`,
-		"devinfo/overlays/k3s":                `{cniBinDir: /var/lib/rancher/k3s/data/cni}`,
-		"devinfo/overlays/kubespray":          `{agent: {dacOverride: true}}`,
-		"devinfo/overlays/metrics":            `{metrics: {enabled: true}}`,
-		"devinfo/components/doctor":           `{agent: {doctor: true}}`,
-		"devinfo/components/dac-override":     `{agent: {dacOverride: true}}`,
-		"devinfo/components/uninstall":        `{agent: {uninstall: true}}`,
-		"cni-dra-driver":                      `{agent: {enabled: false}, dra: {enabled: true}}`,
-		"cni-dra-driver/components/metrics":   `{metrics: {enabled: true}, agent: {enabled: false}, dra: {enabled: true}}`,
-		"cni-dra-driver/components/uninstall": `{agent: {enabled: false}, dra: {enabled: true, uninstall: true}}`,
-		"cni-dra-driver/components/openshift": `{openshift: true, agent: {enabled: false}, dra: {enabled: true}}`,
+		"devinfo":                                    ``,
+		"devinfo/overlays/openshift":                 `{openshift: true, cniBinDir: /var/lib/cni/bin}`,
+		"devinfo/overlays/microk8s":                  `{cniBinDir: /var/snap/microk8s/current/opt/cni/bin}`,
+		"devinfo/overlays/k3s":                       `{cniBinDir: /var/lib/rancher/k3s/data/cni}`,
+		"devinfo/overlays/kubespray":                 `{agent: {dacOverride: true}}`,
+		"devinfo/overlays/metrics":                   `{metrics: {enabled: true}}`,
+		"devinfo/components/doctor":                  `{agent: {doctor: true}}`,
+		"devinfo/components/dac-override":            `{agent: {dacOverride: true}}`,
+		"devinfo/components/uninstall":               `{agent: {uninstall: true}}`,
+		"cni-dra-driver":                             `{agent: {enabled: false}, dra: {enabled: true}}`,
+		"cni-dra-driver/components/metrics":          `{metrics: {enabled: true}, agent: {enabled: false}, dra: {enabled: true}}`,
+		"cni-dra-driver/components/uninstall":        `{agent: {enabled: false}, dra: {enabled: true, uninstall: true}}`,
+		"cni-dra-driver/components/admission-policy": `{agent: {enabled: false}, dra: {enabled: true, admissionPolicy: true}}`,
+		"cni-dra-driver/components/openshift":        `{openshift: true, agent: {enabled: false}, dra: {enabled: true}}`,
 	} {
 		t.Run(dir, func(t *testing.T) {
 			base, _, _ := strings.Cut(dir, "/")
@@ -49,6 +50,17 @@ func TestChartAndKustomizeCreateSameObjects(t *testing.T) {
 			same(t, "objects of Helm, beside those of kustomize", plain(template(t, base, values)), want, unordered)
 		})
 	}
+}
+
+// The component's comment shows the patch that does what dra.allowClaimConfig does.
+func TestAdmissionPolicyAllowsPluginsOfValues(t *testing.T) {
+	const component = "cni-dra-driver/components/admission-policy"
+	_, patch, _ := strings.Cut(read(t, filepath.Join(root, component, "kustomization.yaml")), "#   patches:\n")
+	patch, _, _ = strings.Cut("patches:\n"+strings.ReplaceAll(patch, "#   ", ""), "apiVersion")
+	want := kustomizeHere(t, map[string]string{"kustomization.yaml": "resources: [../deploy/cni-dra-driver]\ncomponents: [../deploy/" + component + "]\n" + patch})
+	got := plain(template(t, "cni-dra-driver", `{dra: {enabled: true, admissionPolicy: true, allowClaimConfig: [macvlan, host-local]}}`))
+	const policy = "ValidatingAdmissionPolicy cni-dra-driver-parameters"
+	same(t, policy, got[policy], want[policy])
 }
 
 // plain removes the labels of a Helm release, and the pod of "helm test".

@@ -28,6 +28,7 @@ var manifests = []struct {
 	{"devinfo", `{openshift: true}`, map[string]string{"agent/scc.yaml": "devinfo/overlays/openshift/scc.yaml"}},
 	{"cni-dra-driver", `{openshift: true, agent: {enabled: false}, dra: {enabled: true}}`, map[string]string{"dra/scc.yaml": "cni-dra-driver/components/openshift/scc.yaml"}},
 	{"cni-dra-driver", `{agent: {enabled: false}, dra: {enabled: true}, metrics: {podMonitor: {enabled: true}}}`, map[string]string{"monitoring/podmonitors.yaml": "cni-dra-driver/examples/podmonitor.yaml"}},
+	{"cni-dra-driver", `{agent: {enabled: false}, dra: {enabled: true, admissionPolicy: true}}`, map[string]string{"dra/admissionpolicy.yaml": "cni-dra-driver/components/admission-policy/policy.yaml"}},
 	{"cni-dra-driver", `{agent: {enabled: false}, dra: {enabled: true}}`, map[string]string{
 		"dra/rbac.yaml":      "cni-dra-driver/rbac.yaml",
 		"dra/admission.yaml": "cni-dra-driver/admission.yaml", "dra/deviceclass.yaml": "cni-dra-driver/deviceclass.yaml",

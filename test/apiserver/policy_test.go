@@ -1,0 +1,117 @@
+package apiserver_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"devinfo-cni.io/pkg/ctl/validate"
+	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/mistakes"
+)
+
+var (
+	policy sync.Once
+	// mistaken is a class that is older than the policy, and has a mistake.
+	mistaken = &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "older"}}
+)
+
+// withPolicy returns the shared control plane with the policy for parameters. The first call installs it.
+func withPolicy(t *testing.T) *controlPlane {
+	t.Helper()
+	p := server(t)
+	policy.Do(func() {
+		text := difftest.Read(t, "../../deploy/cni-dra-driver/components/admission-policy/policy.yaml")
+		with := strings.Replace(text, `expression: "[]"`, `expression: "['`+mistakes.Allowed+`']"`, 1)
+		if with == text {
+			t.Fatal("the policy has no variable for the allowed plugins")
+		}
+		var err error
+		_, mistaken.Spec, _ = mistakes.Cases["eth0 in a class"].Documents(t)
+		mistaken, err = p.Client.ResourceV1().DeviceClasses().Create(t.Context(), mistaken, metav1.CreateOptions{})
+		must(t, err, p.create([]byte(with)))
+	})
+	difftest.Eventually(t, "the policy holds", func() bool {
+		err, _, _ := p.refusals(t, mistaken.Spec, resourceapi.DeviceClaim{})
+		return err != nil
+	})
+	return p
+}
+
+// refusals returns the API server's errors for a class, a claim, and a template of the claim. It creates none of them.
+func (p *controlPlane) refusals(t *testing.T, class resourceapi.DeviceClassSpec, devices resourceapi.DeviceClaim) (ofClass, ofClaim, ofTemplate error) {
+	dry, name, spec := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}, metav1.ObjectMeta{Name: "tried"}, resourceapi.ResourceClaimSpec{Devices: devices}
+	api := p.Client.ResourceV1()
+	_, ofClass = api.DeviceClasses().Create(t.Context(), &resourceapi.DeviceClass{ObjectMeta: name, Spec: class}, dry)
+	_, ofClaim = api.ResourceClaims("default").Create(t.Context(), &resourceapi.ResourceClaim{ObjectMeta: name, Spec: spec}, dry)
+	_, ofTemplate = api.ResourceClaimTemplates("default").Create(t.Context(), &resourceapi.ResourceClaimTemplate{
+		ObjectMeta: name, Spec: resourceapi.ResourceClaimTemplateSpec{Spec: spec}}, dry)
+	return ofClass, ofClaim, ofTemplate
+}
+
+// The policy, devinfoctl validate and Prepare agree, except for mistakes that the policy cannot see.
+func TestPolicyRefusesWhatPrepareRefuses(t *testing.T) {
+	p := withPolicy(t)
+	for _, name := range slices.Sorted(maps.Keys(mistakes.Cases)) {
+		c := mistakes.Cases[name]
+		t.Run(name, func(t *testing.T) {
+			list, class, devices := c.Documents(t)
+			var refused error
+			for _, claim := range mistakes.Allocated(class, devices) {
+				if err := mistakes.Prepare(claim); err != nil {
+					refused = err
+				}
+			}
+			docs, validated := validate.Parse("file", []byte(list)), 0
+			validate.Checker{ClaimTypes: []string{mistakes.Allowed}}.Check(docs, "")
+			for _, d := range docs {
+				validated += d.Errors()
+			}
+			ofClass, ofClaim, ofTemplate := p.refusals(t, class, devices)
+			isRefused := ofClass != nil || ofClaim != nil
+			if (ofClaim == nil) != (ofTemplate == nil) || isRefused != (refused != nil && c.Unseen == "") || (validated > 0) != (refused != nil) {
+				t.Errorf("Prepare: %v\nvalidate: %d errors\nthe policy: class %v\nclaim %v\ntemplate %v", refused, validated, ofClass, ofClaim, ofTemplate)
+			}
+		})
+	}
+}
+
+func TestPolicyAllowsChangesOfOlderObjects(t *testing.T) {
+	classes := withPolicy(t).Client.ResourceV1().DeviceClasses()
+	older, err := classes.Get(t.Context(), mistaken.Name, metav1.GetOptions{})
+	must(t, err)
+	older.Labels = map[string]string{"a": "b"}
+	older, err = classes.Update(t.Context(), older, metav1.UpdateOptions{})
+	must(t, err)
+	older.Spec.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: "true"}}}
+	if _, err = classes.Update(t.Context(), older, metav1.UpdateOptions{}); err == nil {
+		t.Error("its spec can be changed although it has a mistake")
+	}
+}
+
+// If the evaluation exceeded the API server's limit, the policy would refuse the claim, whoever's it is.
+func TestPolicyAllowsLargestClaims(t *testing.T) {
+	p := withPolicy(t)
+	for _, driver := range []string{driver, "gpu.example.com"} {
+		var devices resourceapi.DeviceClaim
+		for n := range resourceapi.DeviceRequestsMaxSize {
+			r := resourceapi.DeviceRequest{Name: fmt.Sprint("r", n)}
+			for m := range resourceapi.FirstAvailableDeviceRequestMaxSize {
+				r.FirstAvailable = append(r.FirstAvailable, resourceapi.DeviceSubRequest{Name: fmt.Sprint("s", m), DeviceClassName: "c"})
+			}
+			devices.Requests = append(devices.Requests, r)
+			config := resourceapi.DeviceClaimConfiguration{Requests: []string{r.Name}}
+			config.Opaque = &resourceapi.OpaqueDeviceConfiguration{Driver: driver}
+			config.Opaque.Parameters.Raw = fmt.Appendf(nil, `{"apiVersion":"cni.networking.x-k8s.io/v1alpha1","kind":"CNIConfig","ifName":"net%d"}`, n)
+			devices.Config = append(devices.Config, config)
+		}
+		_, ofClaim, ofTemplate := p.refusals(t, resourceapi.DeviceClassSpec{}, devices)
+		must(t, ofClaim, ofTemplate)
+	}
+}
