@@ -256,7 +256,7 @@ func TestVFIsReset(t *testing.T) {
 	of.MayReset, of.Settings = true, maps.Clone(was.Settings)
 	of.Settings["rtnetlink-9999"] = "07" // no kernel reports it
 	did, err := node.Restore(of)
-	if !slices.Contains(did, restore.Driver) || err == nil {
+	if !slices.Contains(did, restore.Reset) || err == nil {
 		t.Errorf("did %q: %v", did, err)
 	}
 	undo()

@@ -146,19 +146,22 @@ func (n *Node) Restore(record *state.Claim, at *state.Attachment) (different str
 		return "", fmt.Errorf("device %s: note: %w", at.Device, err)
 	}
 	did, err := n.Custody.Restore(snapshot)
+	rebound := slices.ContainsFunc(did, func(what string) bool { return what == restore.Driver || what == restore.Reset })
 	for _, what := range did {
-		n.metrics.mismatches.WithLabelValues(what, "true").Inc()
+		if what != restore.Reset {
+			n.metrics.mismatches.WithLabelValues(what, "true").Inc()
+		}
 	}
 	if did != nil {
 		n.Log.Info("restored device settings that the CNI plugins left changed", "device", at.Device, "what", did)
 	}
 	m, differs := errors.AsType[*restore.Mismatch](err)
-	if slices.Contains(did, restore.Driver) {
+	if rebound {
 		snapshot.MayReset = false // once is enough
 		at.Note, _ = json.Marshal(snapshot)
 	}
 	switch {
-	case slices.Contains(did, restore.Driver) && at.Phase != state.Undeleted && (err == nil || differs && m.Harmless):
+	case rebound && at.Phase != state.Undeleted && (err == nil || differs && m.Harmless):
 		return "", fmt.Errorf("device %s: %w", at.Device, errUnsettled)
 	case errors.Is(err, restore.ErrGone):
 		n.Log.Warn("a device that a pod had no longer exists", "device", at.Device, "error", err)

@@ -58,7 +58,7 @@ func New(sys *sysfs.FS, write func(name, text string) error, links Links) *Devic
 // which it was taken.
 type Snapshot struct {
 	// The caller sets these from the rule of the device.
-	MayReset bool `json:"mayReset,omitempty"` // bind the driver again if a setting cannot be restored otherwise
+	MayReset bool `json:"mayReset,omitempty"` // bind the driver again, if it is one of resettable
 	Withhold bool `json:"withhold,omitempty"` // no difference is harmless
 
 	Bus    string `json:"bus"`             // bus of the device: "pci", "auxiliary", "vdpa", ...

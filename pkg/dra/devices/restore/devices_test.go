@@ -479,30 +479,39 @@ func TestUnknownDifferenceIsHarmless(t *testing.T) {
 	}
 }
 
-// Binding the driver again removes what nobody can set. After a crash, the next attempt finishes it.
+// Binding the driver again removes what nobody can set, or see. After a crash, the next attempt finishes it.
 func TestResetRemovesWhatCannotBeRestored(t *testing.T) {
 	const changes = 5 // unbind, driver_override, probe, driver_override, name; then the MAC
 	for killedAt := range changes + 2 {
 		k, h, f := igb(t)
 		f.MayReset = true
 		must(t, k.Move(vf, "", netns, "eth2"), k.Configure(vf, link.Settings{"rtnetlink-99": "07000000"}), k.EndNetns(netns))
-		n := -2 // two attempts to set it
+		n := 0
 		k.Fault = func() error {
 			if n++; n > killedAt {
 				return errKilled
 			}
 			return nil
 		}
-		_, err := h.Restore(f)
-		if (err == nil) != (killedAt > changes) {
-			t.Errorf("killed at change %d: %v", killedAt, err)
+		did, err := h.Restore(f)
+		if (err == nil) != (killedAt > changes) || err == nil && did[0] != restore.Reset {
+			t.Errorf("killed at change %d: %v, did %q", killedAt, err, did)
 		}
 		k.Fault = nil
 		_, err = k.Host().Restore(f)
 		must(t, err)
-		difftest.Equal(t, look(t, h, function(vf, "eth2")).Settings, f.Settings)
-		difftest.Equal(t, look(t, h, function(vf, "eth2")).MAC, f.MAC)
+		f.MayReset = false
+		difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
 	}
+	k, h, f := igb(t)
+	f.MayReset = true
+	did, err := h.Restore(f)
+	must(t, err)
+	difftest.Same(t, "of a device without a difference", did, []string{restore.Reset, restore.Name, restore.MAC})
+	must(t, k.Move(vf, "", netns, "net1"))
+	did, err = h.Restore(f)
+	difftest.Is(t, err, restore.ErrNotOnNode)
+	difftest.Same(t, "of a device in a pod", did, []string(nil))
 }
 
 func TestOnlyMeasuredDriversAreReset(t *testing.T) {

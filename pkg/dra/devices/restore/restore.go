@@ -16,7 +16,8 @@ import (
 const (
 	Away   = "away" // the interface is not on the node, so no setting can be restored
 	Driver = "driver"
-	Name   = "name" // name of the interface
+	Reset  = "reset" // the driver was bound again, although it had not changed; not a setting
+	Name   = "name"  // name of the interface
 	MTU    = "mtu"
 	MAC    = "mac"
 )
@@ -53,23 +54,9 @@ func (m *Mismatch) Unwrap() error { return m.Err }
 var resettable = []string{"igbvf"}
 
 // Restore restores a device, and returns the settings that it changed. It makes one attempt: repeat it on [ErrNotOnNode]
-// and on a [*Mismatch], unless it is harmless. [ErrGone] means that there is nothing left to restore. If settings
-// cannot be restored, Restore may bind the driver again, which removes all of them. The next attempt binds a driver
-// that was left unbound.
+// and on a [*Mismatch], unless it is harmless. [ErrGone] means that there is nothing left to restore. The next attempt
+// binds a driver that was left unbound.
 func (d *Devices) Restore(f Snapshot) (did []string, err error) {
-	did, err = d.restore(f)
-	m, is := errors.AsType[*Mismatch](err)
-	if !is || slices.Contains(m.Settings, Driver) || !f.MayReset || !slices.Contains(resettable, f.Driver) {
-		return did, err
-	}
-	if err := d.unbind(f.Device, f.Driver); err != nil {
-		return did, &Mismatch{Settings: append(m.Settings, Driver), Values: m.Values, Err: errors.Join(m.Err, err)}
-	}
-	more, err := d.restore(f)
-	return append(did, slices.DeleteFunc(more, func(s string) bool { return slices.Contains(did, s) })...), err
-}
-
-func (d *Devices) restore(f Snapshot) (did []string, err error) {
 	if err := d.unbound(f.Device); err != nil {
 		return nil, &Mismatch{Settings: []string{Driver}, Err: err}
 	}
@@ -77,10 +64,14 @@ func (d *Devices) restore(f Snapshot) (did []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.Bus == "pci" && (now.Driver != f.Driver || now.Override != f.Override) {
-		if did, err = d.rebind(f, now); err != nil {
-			return did, err
-		}
+	switch {
+	case f.Bus == "pci" && (now.Driver != f.Driver || now.Override != f.Override):
+		did, err = d.rebind(f, now)
+	case f.MayReset && slices.Contains(resettable, f.Driver) && now.IfName != "":
+		did, err = d.reset(f, now)
+	}
+	if err != nil {
+		return did, err
 	}
 	tried := map[string]error{}
 	// A VF may be unable to change its MAC while its PF has a MAC for it, and a PF may take the VF's current MAC as
@@ -143,6 +134,18 @@ func (d *Devices) rebind(f Snapshot, now present) (did []string, err error) {
 		return did, &Mismatch{Settings: []string{Driver}, Err: err}
 	}
 	return append(did, Driver), nil
+}
+
+// reset unbinds the driver and binds it again, which also removes what no dump shows, such as ntuple rules.
+func (d *Devices) reset(f Snapshot, now present) ([]string, error) {
+	if err := d.unbind(f.Device, f.Driver); err != nil {
+		return nil, &Mismatch{Settings: []string{Driver}, Err: err}
+	}
+	did, err := d.rebind(f, now)
+	if err == nil {
+		did[len(did)-1] = Reset
+	}
+	return did, err
 }
 
 // setting is a setting that differs from the snapshot.
