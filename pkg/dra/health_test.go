@@ -110,8 +110,8 @@ func TestLostDeviceEvictsItsPodOnlyIfConfigured(t *testing.T) {
 func TestDeviceInsidePodIsNotLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 		n := newNode(t, "i40e")
-		n.text = capturetest.TwoPorts(t)
-		n.rules = "devices: [{ifNames: [eno2], sharing: exclusive}]"
+		n.text = capturetest.Ports("mlx4_core", 2)
+		n.rules = "devices: [{ifNames: [p2], sharing: exclusive}]"
 		kernel, err := restoretest.Make(r.dir, n.text)
 		must(t, err)
 		r.options.Devices.Custody, r.options.Devices.Inventory = kernel.Host(), n.inventory()
@@ -123,10 +123,10 @@ func TestDeviceInsidePodIsNotLost(t *testing.T) {
 			t.Fatalf("got %q", port)
 		}
 		r.attachPod(ownClaim("u1", port[0], `"device":[],`+network(`{"type":"x"}`)))
-		n.remove("eno2")
+		n.remove("p2")
 		difftest.Equal(t, inventory.PublishedIn(dra.Survey(agent)), before)
 		difftest.Equal(t, unhealthy(t, agent, "node1"), map[string]string{})
-		must(t, os.Remove(filepath.Join(r.dir, "kernel/sys/bus/pci/devices/0000:18:00.0")))
+		must(t, os.Remove(filepath.Join(r.dir, "kernel/sys/bus/pci/devices/0000:3b:00.0")))
 		lost := inventory.PublishedIn(dra.Survey(agent))[port[0]].Taints
 		difftest.Equal(t, lost, []resourceapi.DeviceTaint{{Key: inventory.TaintGone, Effect: "NoExecute"}})
 		difftest.Equal(t, unhealthy(t, agent, "node1"), map[string]string{port[0]: "the node has lost it"})

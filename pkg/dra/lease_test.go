@@ -13,6 +13,7 @@ import (
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
 )
@@ -128,6 +129,30 @@ func TestDeviceStaysWithClaimUntilRestored(t *testing.T) {
 		expectRestored(t, b.kernel)
 		b.expectNothing()
 	})
+}
+
+// The ports of a function share its RDMA devices and device nodes, so the claim of one port leases the function.
+func TestFunctionIsLeasedForPort(t *testing.T) {
+	const function, first, second, held = "pci-0000:3b:00.0", "pci-0000-3b-00-0", "devx-pci--0000-3a3b-3a00-2e0--p1", "is held by pod ns/other"
+	for name, port := range map[string]string{"first": first, "second": second} {
+		t.Run(name, bubble(func(t *testing.T, r *rig, p *plugins) {
+			n := newNode(t, "i40e")
+			n.text, n.rules = capturetest.Ports("mlx4_core", 2), "devices: [{ifNames: ["+map[string]string{first: "p1", second: "p2"}[port]+"], sharing: exclusive}]"
+			r.options.Devices.Inventory, r.options.Devices.Lineage, r.options.Devices.Journal = n.inventory(), n.lineage, journalIn(r.dir, "boot1")
+			r.start()
+			claim := ownClaim("u1", port, `"device":[],`+network(`{"type":"x"}`))
+			r.prepare(claim)
+			other := multusEntry("other", "s0", r.sandbox("s0", "other").Linux.Namespaces[1].Path, exclusiveLease(function))
+			r.recordMultus(other)
+			says(t, r.runPod(r.sandbox("s1", "pod")), port+" (0000:3b:00.0) "+held)
+			must(t, r.options.Devices.Journal.Forget(other))
+			sb := r.runSandbox("s2", "pod")
+			r.expectHolders(function, "claim ns/claim-u1")
+			difftest.As[*journal.HeldError](t, r.options.Devices.Journal.Record(other, nil))
+			r.endAndUnprepare(sb, "u1")
+			r.expectHolders(function)
+		}))
+	}
 }
 
 // A NIC that is not on a PCI bus has no lease, but only one claim at a time can have it. Its interface name may

@@ -24,7 +24,7 @@ type Leases struct{ node *Node }
 // error names the current holder and ends with advice for the author of the pod. Each device of a claim has a
 // separate lease record: see [state.Attachment.Part].
 func (l *Leases) Lease(record *state.Claim, at *state.Attachment, netns string, pod string, advice string) error {
-	if l.node.Journal == nil || deviceID(at) == "" {
+	if l.node.Journal == nil || leaseID(at) == "" {
 		return nil
 	}
 	of, err := l.need(record.UID, at)
@@ -93,7 +93,7 @@ func leaseRecord(claim string, at *state.Attachment) string {
 func (l *Leases) need(claim string, attachments ...*state.Attachment) (*journal.Claim, error) {
 	of := &journal.Claim{UID: claim, Part: attachments[0].Part(), Netns: attachments[0].Netns}
 	for _, at := range attachments {
-		line, err := l.node.Lineage(deviceID(at))
+		line, err := l.node.Lineage(leaseID(at))
 		if err != nil {
 			return nil, err
 		}
@@ -118,11 +118,11 @@ func (l *Leases) take(record *state.Claim, attachments []*state.Attachment, of *
 	}
 	at := attachments[0]
 	for _, of := range attachments {
-		if deviceID(of) == journal.DeviceName(cmp.Or(held.Part, held.ID)) {
+		if leaseID(of) == journal.DeviceName(cmp.Or(held.Part, held.ID)) {
 			at = of
 		}
 	}
-	what := fmt.Sprintf("%s (%s)", at.Device, deviceID(at))
+	what := fmt.Sprintf("%s (%s)", at.Device, leaseID(at))
 	if strings.HasPrefix(held.ID, sysfs.ID("iommu", "")) {
 		what += ", in " + journal.DeviceName(held.ID) + ","
 	}
@@ -153,7 +153,7 @@ func (l *Leases) CheckFree(record *state.Claim, at *state.Attachment) error {
 		return nil
 	case at.NodeDevice == nil:
 		return l.checkNamed(at)
-	case deviceID(at) == "" || at.NodeDevice.Shared():
+	case leaseID(at) == "" || at.NodeDevice.Shared():
 		return nil
 	}
 	of, err := l.need(record.UID, at)
@@ -165,7 +165,7 @@ func (l *Leases) CheckFree(record *state.Claim, at *state.Attachment) error {
 		err = l.node.Journal.Free(of)
 	}
 	if held, is := errors.AsType[*journal.HeldError](err); is {
-		return l.leftAlone(at, deviceID(at), held.Holder)
+		return l.leftAlone(at, leaseID(at), held.Holder)
 	}
 	return err
 }
@@ -225,14 +225,13 @@ func (l *Leases) Collect() error {
 	return failed
 }
 
-// deviceID returns the device ID that Multus uses for the device, or "" for a device without an ID and for
-// [SoftwareDevice].
-func deviceID(at *state.Attachment) string {
+// leaseID returns the [inventory.Device.LeaseID] of the device, or "" for [SoftwareDevice].
+func leaseID(at *state.Attachment) string {
 	if at.NodeDevice == nil {
 		return ""
 	}
 	d := deviceOf(at.NodeDevice)
-	return cmp.Or(d.VDPA, d.ID())
+	return d.LeaseID()
 }
 
 // identity returns the identity of the pod whose sandbox has the attachment.

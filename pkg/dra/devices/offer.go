@@ -139,7 +139,7 @@ func (n *Node) survey(others map[string]string, unknown error) (s survey, err er
 		// The second port of a NIC, and a NIC without a PCI device, do not appear on the node while their interface
 		// is in a pod.
 		shown := slices.ContainsFunc(devices, func(d inventory.Device) bool { return d.Name == name })
-		if !shown && deviceID(at) == "" && n.State(at) == restore.Here {
+		if !shown && at.NodeDevice.Place().Bus == "net" && n.State(at) == restore.Here {
 			devices = append(devices, deviceOf(at.NodeDevice))
 		}
 	}

@@ -32,10 +32,14 @@ const (
 type Ref struct {
 	Kind   Kind   `json:"kind"`
 	PCI    string `json:"pci,omitempty"`    // PCI address of the function; "" = not a PCI function
+	PortOf string `json:"portOf,omitempty"` // PCI address of the function with another port, if this is a further port of it; "" = it is not
 	Aux    string `json:"aux,omitempty"`    // SF, or the SF below a vDPA device: "mlx5_core.sf.4"
 	VDPA   string `json:"vdpa,omitempty"`   // the kernel's name of a vDPA device: "vdpa0"
 	IfName string `json:"ifName,omitempty"` // interface in the host's network namespace; "" = none
 }
+
+// Function returns the PCI address of the function that the device is or is a port of, or "".
+func (r Ref) Function() string { return cmp.Or(r.PCI, r.PortOf) }
 
 // Place is a bus and a device's name on it. The bus of an interface without a device is "net".
 type Place struct{ Bus, Name string }

@@ -66,7 +66,7 @@ func Decide(devices []Device, rules Rules, s DecideInput) []Decision {
 		case held == Exclusive: // the other checks would only find this claim
 			c.Why = c.Device.UsedByHost()
 		default:
-			if c.Why = s.against(c, on[c.Device.Name]); c.Why == "" && c.Sharing == Exclusive {
+			if c.Why = s.against(c, on[c.Device.hardware()]); c.Why == "" && c.Sharing == Exclusive {
 				c.Why, c.unknown = tied[c.Device.Name], s.Unknown
 			}
 		}
@@ -79,6 +79,9 @@ func Decide(devices []Device, rules Rules, s DecideInput) []Decision {
 			}
 		}
 	}
+	for name, why := range s.besides(decisions) {
+		at[name].Why = why
+	}
 	return decisions
 }
 
@@ -86,7 +89,7 @@ func Decide(devices []Device, rules Rules, s DecideInput) []Decision {
 // cannot tell.
 func (s DecideInput) StillOffers(decisions []Decision, name string) bool {
 	n := slices.IndexFunc(decisions, func(c Decision) bool { return c.Device.Name == name })
-	if n < 0 || decisions[n].Why != "" {
+	if n < 0 || decisions[n].Why != "" || s.besides(decisions)[name] != "" {
 		return false
 	}
 	return decisions[n].Sharing != Exclusive || s.tied(decisions)[name] == "" && s.others(&decisions[n].Device) == ""
@@ -111,22 +114,22 @@ func (s DecideInput) asOffered(d *Device) *Device {
 
 // others returns the holder of a device outside DRA, or "".
 func (s DecideInput) others(d *Device) string {
-	return cmp.Or(s.Others[d.ID()], s.Others[d.text(PCIBusID)], s.Others[d.VDPA])
-}
-
-// isHeld reports whether a device is held exclusively.
-func (s DecideInput) isHeld(d *Device) bool {
-	held := s.Ours.sharing(d.Name)
-	return held == Exclusive || held == "" && s.others(d) != ""
+	return cmp.Or(s.Others[d.ID()], s.Others[d.text(PCIBusID)], s.Others[d.VDPA], s.Others[d.PortOf])
 }
 
 // tied returns the devices that are on a held device or have one on them, each with the reason. It does not read facts
 // that rules need, because a device in a pod lacks them.
 func (s DecideInput) tied(decisions []Decision) map[string]string {
-	why := map[string]string{}
+	why, held := map[string]string{}, map[string]bool{} // held by [Device.hardware]
+	for n := range decisions {
+		d := &decisions[n].Device
+		if as := s.Ours.sharing(d.Name); as == Exclusive || as == "" && s.others(d) != "" {
+			held[d.hardware()] = true
+		}
+	}
 	tie := func(c *Decision, to *Device, how string) {
 		switch by := s.others(to); {
-		case !s.isHeld(to) || why[c.Device.Name] != "":
+		case !held[to.hardware()] || why[c.Device.Name] != "":
 		case by != "":
 			why[c.Device.Name] = fmt.Sprintf("%s, %s: %s", to.Name, how, by)
 		default:
@@ -138,6 +141,47 @@ func (s DecideInput) tied(decisions []Decision) map[string]string {
 		for up := c.on; up != nil; up = up.on {
 			tie(c, &up.Device, "its parent")
 			tie(up, &c.Device, "which is on it")
+		}
+	}
+	return why
+}
+
+// besides returns the ports of functions that are not offered because of another port, each with the reason. The ports
+// of a function have one lease, so that one pod has it, or pods share it. A port that claims hold comes first, then one
+// that is offered as shared, and then the function's own.
+func (s DecideInput) besides(decisions []Decision) map[string]string {
+	rank := func(c *Decision) int {
+		switch held := s.Ours.sharing(c.Device.Name); {
+		case held == Exclusive:
+			return 5
+		case held == Shared:
+			return 4
+		case c.Why != "":
+			return 0
+		case c.Sharing == Shared:
+			return 3
+		case c.Device.PortOf == "":
+			return 2
+		}
+		return 1
+	}
+	first := map[string]*Decision{} // by function
+	for n := range decisions {
+		c := &decisions[n]
+		if f := c.Device.hardware(); rank(c) > 0 && (first[f] == nil || rank(c) > rank(first[f])) {
+			first[f] = c
+		}
+	}
+	why := map[string]string{}
+	for n := range decisions {
+		c := &decisions[n]
+		of := first[c.Device.hardware()]
+		if c.Why != "" || of == c || s.Ours.sharing(c.Device.Name) == Exclusive {
+			continue
+		}
+		has := map[int]string{5: "a claim holds %s", 4: "pods share %s", 3: "%s is offered as shared"}[rank(of)]
+		if c.Sharing == Exclusive || rank(of) == 5 {
+			why[c.Device.Name] = fmt.Sprintf(cmp.Or(has, "%s is offered")+", another port of its function", of.Device.Name)
 		}
 	}
 	return why

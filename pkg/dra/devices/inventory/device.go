@@ -59,6 +59,18 @@ type Device struct {
 // address of the VF. ID returns "" if the device has neither.
 func (d *Device) ID() string { return cmp.Or(d.Aux, d.PCI, d.text(PCIBusID)) }
 
+// LeaseID returns the ID under which the journal leases the device: that of its function for each port of a function,
+// because the ports share its RDMA devices and device nodes. It returns "" if the journal knows no such device.
+func (d *Device) LeaseID() string { return cmp.Or(d.VDPA, d.ID(), d.PortOf) }
+
+// hardware returns the name of the device that a pod has as soon as it has this one: the function of a port.
+func (d *Device) hardware() string {
+	if d.PortOf != "" {
+		return functionName(d.PortOf)
+	}
+	return d.Name
+}
+
 func (d *Device) text(name resourceapi.QualifiedName) string {
 	return Text(resourceapi.Device{Attributes: d.Attributes}, name)
 }
@@ -177,11 +189,15 @@ func Busy(h Host, name string) (string, error) {
 	if err != nil || !ok {
 		return "", err
 	}
-	count, err := hostdev.CountPorts(h.Sys, fn, nil)
-	if err == nil && count == hostdev.SeveralPorts {
+	switch count, err := hostdev.CountPorts(h.Sys, fn, nil); {
+	case err != nil:
+		return "", err
+	case count == hostdev.SeveralPorts:
 		return "it has several ports, which would all lose their driver", nil
+	case count == hostdev.PortsUnknown:
+		return "it may have another port, in another network namespace, which would lose its driver", nil
 	}
-	return "", err
+	return "", nil
 }
 
 func count(names []string) string {

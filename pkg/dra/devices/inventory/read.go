@@ -126,13 +126,14 @@ func (r *reader) add(d *device) {
 
 // take adds the device if pods may have it. It adds each other interface of the device as a NIC.
 func (r *reader) take(found *hostdev.Device) {
-	ports, function := found.Ports, (*device)(nil)
+	ports, function, parent := found.Ports, (*device)(nil), ""
 	if name := nameOf(found); name != "" {
 		d := &device{Device{Name: name, Ref: found.Ref}, found, nil}
 		function = d
-		for up := found.Parent; up != nil && d.On == ""; up = up.Parent {
-			d.On = nameOf(up)
+		for up := found.Parent; up != nil && parent == ""; up = up.Parent {
+			parent = nameOf(up)
 		}
+		d.On = parent
 		r.add(d)
 		if d.Kind == hostdev.VDPA {
 			d.set(AttrVDPADriver, found.Driver)
@@ -145,7 +146,11 @@ func (r *reader) take(found *hostdev.Device) {
 		}
 	}
 	for _, p := range ports {
-		r.add(&device{Device: Device{Name: r.portName(found.At, p), Ref: hostdev.Ref{Kind: hostdev.NIC, IfName: p.Name}}, of: function})
+		ref := hostdev.Ref{Kind: hostdev.NIC, IfName: p.Name}
+		if found.At.Bus == "pci" {
+			ref.PortOf = found.At.Name
+		}
+		r.add(&device{Device: Device{Name: r.portName(found.At, p), Ref: ref, On: parent}, of: function})
 	}
 }
 

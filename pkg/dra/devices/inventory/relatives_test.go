@@ -140,7 +140,7 @@ func TestHeldExclusiveDeviceIsTaintedWhenNotOffered(t *testing.T) {
 
 // The kernel moves an interface back under the name that it had in the pod.
 func TestRenamedInterfaceIsSameDevice(t *testing.T) {
-	for where, text := range map[string][]byte{"netdevsim-switchdev": capturetest.Text(t, "netdevsim-switchdev"), "two ports": capturetest.TwoPorts(t)} {
+	for where, text := range map[string][]byte{"netdevsim-switchdev": capturetest.Text(t, "netdevsim-switchdev"), "two ports": capturetest.Ports("i40e", 2)} {
 		before := interfaces(t, text)
 		for _, name := range slices.Sorted(maps.Keys(before)) {
 			after := interfaces(t, bytes.ReplaceAll(text, []byte(before[name]), []byte("z"+before[name])))
@@ -198,10 +198,10 @@ func TestBusyDeviceKeepsItsDriver(t *testing.T) {
 
 // A function is moved and unbound with all its ports, so it is in use if any of them is.
 func TestFunctionWithPortInUseIsNotOffered(t *testing.T) {
-	const function, lifted = "pci-0000-18-00-0", "; to offer it anyway, list it in ifNames or pciAddresses, or set allowHostUse"
-	for _, port := range []string{"eno1", "eno2"} {
+	const function, lifted = "pci-0000-3b-00-0", "; to offer it anyway, list it in ifNames or pciAddresses, or set allowHostUse"
+	for _, port := range []string{"p1", "p2"} {
 		other := ""
-		if port == "eno2" {
+		if port == "p2" {
 			other = "its other port is in use: "
 		}
 		for use, test := range map[string]struct {
@@ -222,7 +222,7 @@ func TestFunctionWithPortInUseIsNotOffered(t *testing.T) {
 			}, other + port + " is a port of bond0", ""},
 			"address": {func(h *inventory.Host) { h.Uses = map[string]string{port: "has the address 10.1.2.3/24"} }, "the host uses it: " + port + " has the address 10.1.2.3/24", lifted},
 		} {
-			h := host(t, capturetest.Without(capturetest.TwoPorts(t), "0000:18:02."))
+			h := host(t, capturetest.Ports("i40e", 2))
 			h.Uplinks, h.Uses = []string{}, map[string]string{}
 			test.change(&h)
 			if got := decision(t, inventory.Decide(read(t, h), rules(t, giveAll), input()), function).Why; got != test.why+test.lifts {

@@ -42,22 +42,6 @@ func Text(t testing.TB, name string) []byte {
 	return []byte(difftest.Read(t, captured(t, name)[0]))
 }
 
-// TwoPorts returns the capture i40e with eno2 moved from the second to the first function, as its second port.
-func TwoPorts(t testing.TB) []byte {
-	t.Helper()
-	text := string(Text(t, "i40e"))
-	for _, edit := range [][2]string{
-		{"0000:18:00.1/net/eno2/dev_port --\n0", "0000:18:00.0/net/eno2/dev_port --\n1"}, {"0000:18:00.1/net/eno2", "0000:18:00.0/net/eno2"},
-		{"net/eno2/device -> ../../../0000:18:00.1", "net/eno2/device -> ../../../0000:18:00.0"},
-	} {
-		if !strings.Contains(text, edit[0]) {
-			t.Fatalf("the host has no %s", edit[0])
-		}
-		text = strings.ReplaceAll(text, edit[0], edit[1])
-	}
-	return []byte(text)
-}
-
 // Without returns the capture without some objects. A word with ":", such as a PCI address, removes all entries that
 // contain it. Any other word is an interface. Without removes it as if it were in another network namespace: its device
 // keeps an empty directory net.

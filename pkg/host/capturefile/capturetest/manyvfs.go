@@ -34,14 +34,14 @@ func ManyVFs(n int) *capturefile.Host {
 	t.file(bridge+"/"+pf+"/sriov_numvfs", fmt.Sprint(n))
 	t.file(bridge+"/"+pf+"/sriov_offset", fmt.Sprint(offset))
 	t.file(bridge+"/"+pf+"/sriov_stride", "1")
-	t.netdev(pf, "ens1f0np0", 2, "p0")
+	t.netdev(pf, "ens1f0np0", 2, 0, "p0")
 	t.rdma(pf, "mlx5_0")
 	for i := range n {
 		vf := VF(i)
 		t.function(vf, "0x101e", 100+i)
 		t.link(bridge+"/"+vf+"/physfn", "../"+pf)
 		t.link(fmt.Sprintf("%s/%s/virtfn%d", bridge, pf, i), "../"+vf)
-		t.netdev(vf, fmt.Sprint("ens1f0v", i), 10+i, "")
+		t.netdev(vf, fmt.Sprint("ens1f0v", i), 10+i, 0, "")
 		t.rdma(vf, fmt.Sprint("mlx5_", i+2))
 	}
 	h, err := capturefile.Parse(t.Bytes())
@@ -49,6 +49,23 @@ func ManyVFs(n int) *capturefile.Host {
 		panic("capturetest: " + err.Error())
 	}
 	return h
+}
+
+// Ports returns the capture of a host with one PCI function, 0000:3b:00.0, of a driver. Its n ports have the interfaces
+// p1, p2 and so on, and no RDMA device.
+func Ports(driver string, n int) []byte {
+	var t text
+	fmt.Fprintf(&t, "ports: made in memory: %d ports on one function\n", n)
+	t.function(pf, "0x1003", 30)
+	t.file("sys/bus/pci/drivers/mlx5_core/", "")
+	var links []string
+	for i := range n {
+		name := fmt.Sprint("p", i+1)
+		t.netdev(pf, name, 2+i, i, "")
+		links = append(links, link(2+i, name, pf))
+	}
+	t.file("netlink/ip-link.json", "[\n"+strings.Join(links, ",\n")+"\n]")
+	return bytes.ReplaceAll(t.Bytes(), []byte("mlx5_core"), []byte(driver))
 }
 
 // VF returns the PCI address of VF i in the host of ManyVFs.
@@ -92,11 +109,11 @@ func (t *text) listed(list, dir string) {
 	t.link(name, toRoot(name)+strings.TrimPrefix(dir, "sys/"))
 }
 
-func (t *text) netdev(bdf, name string, ifindex int, port string) {
+func (t *text) netdev(bdf, name string, ifindex, devPort int, port string) {
 	dir := bridge + "/" + bdf + "/net/" + name
 	t.file(dir+"/address", mac(ifindex))
 	t.file(dir+"/ifindex", fmt.Sprint(ifindex))
-	t.file(dir+"/dev_port", "0")
+	t.file(dir+"/dev_port", fmt.Sprint(devPort))
 	t.file(dir+"/type", "1")
 	t.file(dir+"/speed", "25000")
 	if port == "" {
