@@ -40,7 +40,11 @@ func hardwareDevices() map[string]hostdev.Ref {
 func addDevices(o *claim.Options, dir string) *restoretest.Kernel {
 	text, err := os.ReadFile(hardware)
 	check(err)
-	k := restoretest.Open(dir)
+	return addDevicesOf(text, o, dir)
+}
+
+func addDevicesOf(text []byte, o *claim.Options, dir string) *restoretest.Kernel {
+	k, err := restoretest.Open(dir), error(nil)
 	if _, err := os.Stat(filepath.Join(dir, "kernel")); os.IsNotExist(err) {
 		k, err = restoretest.Make(dir, text)
 		check(err)

@@ -25,6 +25,7 @@ import (
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/claim"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -66,6 +67,8 @@ type model struct {
 	running       *dra.Agent // nil = the driver is stopped
 	live          map[string]*api.PodSandbox
 	holding       map[string]string // by sandbox: device that its containers use
+	allocated     map[string]bool   // ports that the scheduler has allocated
+	offered       inventory.Published
 	failingDELs   map[string]bool
 	claims        map[string]*resourceapi.ResourceClaim // claims that the API server has
 	changes       int                                   // number of changes of claims
@@ -78,10 +81,11 @@ type model struct {
 	client  *fake.Clientset
 	nodes   int           // number of replacements of the Node object
 	kubelet chan struct{} // held while the shared claim is prepared or unprepared
+	slices  chan struct{} // held while the slices are read
 }
 
 const (
-	modelPods  = 6
+	modelPods  = 8
 	modelHours = 1
 )
 
@@ -90,11 +94,15 @@ func runModel(t *testing.T, seed uint64) {
 	r.options.Exec, r.options.Sweep, r.options.DelMinRetryTime = p, 0, 0
 	r.options.Log = slog.New(slog.DiscardHandler)
 	r.plugins = p
-	r.addDevices()
+	host := newNode(t, "mlx5-switchdev")
+	host.text, host.rules = withPorts(host.text), ownRules+"- ifNames: [p1, p2]\n  sharing: exclusive\n"
+	r.kernel = addDevicesOf(host.text, &r.options, r.dir)
+	p.kernel, r.options.Devices.Inventory = r.kernel, host.inventory()
 	p.vlan = 7
 	r.options.Devices.Journal = journalIn(r.dir, "boot1")
 	m := &model{rig: r, random: rand.New(rand.NewPCG(seed, 0)), live: map[string]*api.PodSandbox{}, holding: map[string]string{}, failingDELs: map[string]bool{}, faults: true,
-		claims: map[string]*resourceapi.ResourceClaim{}, sharedHolders: map[string]string{}, described: map[string]bool{}, client: modelServer(), kubelet: make(chan struct{}, 1)}
+		claims: map[string]*resourceapi.ResourceClaim{}, sharedHolders: map[string]string{}, described: map[string]bool{}, client: modelServer(), kubelet: make(chan struct{}, 1),
+		slices: make(chan struct{}, 1), allocated: map[string]bool{}}
 	r.options.List = m.list
 	r.options.Read, r.metadataWriter, p.givenUp = m.read, m, func(device string) bool { return m.isGivenUp(modelNames()[device]) }
 	p.setHook(m.fault)
@@ -108,6 +116,7 @@ func runModel(t *testing.T, seed uint64) {
 	}
 	pods.Go(m.multusPods)
 	pods.Go(m.hidePF)
+	pods.Go(func() { m.reroute(host) })
 	for end := time.Now().Add(modelHours * time.Hour); time.Now().Before(end); {
 		time.Sleep(m.randomUpTo(5 * time.Minute))
 		m.kubeletRestarts()
@@ -121,6 +130,7 @@ func runModel(t *testing.T, seed uint64) {
 	m.ending.Wait()
 	time.Sleep(3 * time.Hour) // DELs that were given up are retried
 	waitIdle()
+	must(t, state.WriteOffer(r.options.StateDir, nil)) // the running driver wrote it
 	r.expectNothing()
 	expectRestored(t, p.kernel)
 	m.expectLeases()

@@ -66,11 +66,14 @@ func (m *model) expectLeases() {
 			if at.NodeDevice == nil || !at.Owes() {
 				continue
 			}
-			id := sysfs.ID("auxiliary", at.NodeDevice.Aux)
-			if at.NodeDevice.PCI != "" {
-				id = sysfs.ID("pci", at.NodeDevice.PCI)
+			ids := []string{sysfs.ID("auxiliary", at.NodeDevice.Aux), modelPF}
+			switch {
+			case slices.Contains(modelPorts, at.Device):
+				ids = []string{modelNIC}
+			case at.NodeDevice.PCI != "":
+				ids[0] = sysfs.ID("pci", at.NodeDevice.PCI)
 			}
-			for _, id := range []string{id, modelPF} {
+			for _, id := range ids {
 				holders, err := m.options.Devices.Journal.Holders(journal.OfDevice, id)
 				must(m.t, err)
 				if !slices.ContainsFunc(holders, func(h journal.Holder) bool { return h.Claim != nil && h.Claim.UID == uid }) {
@@ -114,7 +117,7 @@ func (m *model) setDevice(sandbox, claim, device string) {
 		return
 	}
 	for other, its := range m.holding {
-		if its == device && device != pf {
+		if sameHardware(its, device) && device != pf {
 			m.t.Errorf("sandboxes %s and %s run with %s", other, sandbox, device)
 		}
 	}

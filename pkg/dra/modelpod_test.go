@@ -49,12 +49,26 @@ func (m *model) life(n int, name string) {
 			claim.Status.Allocation.Devices.Results[0].Device = pf
 			raw := &claim.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw
 			*raw = append([]byte(`{"device":[{"plugin":"fake","key":"master"}],`), (*raw)[1:]...)
+		case d.name == anyPort:
+			d.name = m.schedule()
+			defer m.deallocate(d.name)
+			result := &claim.Status.Allocation.Devices.Results[0]
+			result.Device, result.ShareID = d.name, nil
+			raw := &claim.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw
+			*raw = append([]byte(`{"device":[],`), (*raw)[1:]...)
 		case d.name != "":
 			m.untilOffered(d.name)
 			onDevice(claim, 0, d.name, d.driver)
 		}
 		m.store(own, claim)
-		m.call("Prepare", func(ctx context.Context, a *dra.Agent) error { return m.prepare(ctx, a, claim) })
+		prepare := func(ctx context.Context, a *dra.Agent) error { return m.prepare(ctx, a, claim) }
+		if slices.Contains(modelPorts, d.name) {
+			if !m.prepares(prepare) {
+				break // the pod is deleted
+			}
+		} else {
+			m.call("Prepare", prepare)
+		}
 		if shares {
 			m.share(name)
 		}
@@ -83,7 +97,7 @@ type modelDevice struct{ name, driver string }
 
 // modelDevices returns the devices that each pod's claim gets, one after another; "" = none.
 func modelDevices() [modelPods][]modelDevice {
-	return [modelPods][]modelDevice{{{"", ""}}, {{"", ""}}, {{vf0, ""}, {sf4, ""}}, {{vf2, "vfio-pci"}}, {{pf, ""}}, {{"", ""}}}
+	return [modelPods][]modelDevice{{{"", ""}}, {{"", ""}}, {{vf0, ""}, {sf4, ""}}, {{vf2, "vfio-pci"}}, {{pf, ""}}, {{"", ""}}, {{anyPort, ""}}, {{anyPort, ""}}}
 }
 
 // modelNames returns the names of devices in slices, by device ID.

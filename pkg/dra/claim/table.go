@@ -194,9 +194,17 @@ func (t *table) check(c *claim, pod state.Pod) error {
 	}
 	taken := map[string]string{}
 	for _, other := range t.claims {
-		for _, at := range other.record.Attachments {
-			if other.uid() != c.uid() && other.isFor(pod) {
-				taken[at.IfName] = "claim " + other.name()
+		for _, its := range other.record.Attachments {
+			if other.uid() == c.uid() {
+				continue
+			}
+			if other.isFor(pod) {
+				taken[its.IfName] = "claim " + other.name()
+			}
+			for _, at := range c.record.Attachments {
+				if at.Owes() && its.Owes() && exclude(&at, &its) {
+					return fmt.Errorf("claims %s and %s both have device %s or its function", c.name(), other.name(), at.Device)
+				}
 			}
 		}
 	}
@@ -204,6 +212,16 @@ func (t *table) check(c *claim, pod state.Pod) error {
 		return fmt.Errorf("claim %s: %w", c.name(), refusal)
 	}
 	return nil
+}
+
+// exclude reports whether only one of two attachments may have its device at a time: they have the same device, or two
+// ports of one function.
+func exclude(a, b *state.Attachment) bool {
+	if a.NodeDevice == nil || b.NodeDevice == nil || a.NodeDevice.Shared() && b.NodeDevice.Shared() {
+		return false
+	}
+	function := a.NodeDevice.Function()
+	return a.Device == b.Device || function != "" && function == b.NodeDevice.Function()
 }
 
 // Holders implements [devices.Claims].
