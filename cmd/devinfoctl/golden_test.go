@@ -181,7 +181,7 @@ func (o outcome) seen() string {
 
 // Each file has command lines with their output. The sections before them are files: files of the host replace the
 // files in node.txtar, and other files are put into the working directory. A section "gone NAME" removes a file from
-// the host.
+// the host. The section "HOST NAME" replaces node.txtar by a captured host.
 func TestCommandsPrintRecordedOutput(t *testing.T) {
 	goldentest.Archives(t, "testdata/golden/*.txtar", func(t *testing.T, archive *txtar.Archive) {
 		host, files := changedHost(t, archive.Files)
@@ -205,10 +205,14 @@ func TestCommandsPrintRecordedOutput(t *testing.T) {
 	})
 }
 
-// changedHost applies the host's sections to node.txtar. It returns the path of the result, and the other sections.
+// changedHost applies the host's sections to node.txtar or a captured host. It returns the path of the result, and the other sections.
 func changedHost(t *testing.T, sections []txtar.File) (path string, rest []txtar.File) {
 	t.Helper()
-	host, err := txtar.ParseFile(nodeHost)
+	file := nodeHost
+	if name, ok := strings.CutPrefix(sections[0].Name, "HOST "); ok {
+		file, sections = hosts+name+".txtar", sections[1:]
+	}
+	host, err := txtar.ParseFile(file)
 	must(t, err)
 	remove := func(name string) bool {
 		before := len(host.Files)

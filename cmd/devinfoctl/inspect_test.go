@@ -17,39 +17,6 @@ import (
 	"devinfo-cni.io/test/difftest"
 )
 
-func TestInspectOfCapturedHosts(t *testing.T) {
-	for _, c := range []struct{ name, host, args string }{
-		{"vf", "mlx5-switchdev", "0000:03:00.2"},
-		{"vf-short", "mlx5-switchdev", "03:00.2"},
-		{"vf-json", "mlx5-switchdev", "0000:03:00.2 -o json"},
-		{"vf-yaml", "mlx5-switchdev", "0000:03:00.2 -o yaml"},
-		{"vf-interface", "mlx5-legacy", "net1 --netns /run/netns/pod"},
-		{"rdma", "mlx5-switchdev", "mlx5_4"},
-		{"rdma-rxe", "rxe-rdma", "rxe0"},
-		{"vf-vfio", "igb-sriov", "0000:01:10.6"},
-		{"vf-vm", "virtio-vm", "0000:00:06.0"},
-		{"pf-interface", "i40e", "eno1"},
-		{"sf", "mlx5-switchdev", "mlx5_core.sf.4"},
-		{"sf-parent", "mlx5-switchdev", "mlx5_core.sf.4 --subfunction-parent -o json"},
-		{"vdpa-vhost", "vdpa-sim", "vdpa0"},
-		{"vdpa-virtio", "vdpa-vf-virtio", "vpvdpa0 -o yaml"},
-		{"vdpa-interface", "mlx5-vdpa", "eth12 -o json"},
-		{"vdpa-unbound", "mlx5-vdpa", "vdpa5"},
-		{"macvlan", "i40e", "net1 --netns /run/netns/pod"},
-		{"representor", "mlx5-switchdev", "eth4"},
-		{"veth", "mlx5-legacy", "eth0 --netns pod"},
-		{"vmd", "vmd", "10000:e1:00.0"},
-		{"unknown", "mlx5-switchdev", "enp3s0f0v9"},
-		{"unknown-address", "mlx5-switchdev", "0000:03:00.9"},
-		{"unknown-in-netns", "i40e", "net7 --netns /run/netns/pod"},
-		{"no-pod", "vdpa-sim", "net1 --netns /run/netns/pod"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			golden(t, "inspect-"+c.name, append([]string{"--capture", hosts + c.host + ".txtar", "inspect"}, strings.Fields(c.args)...)...)
-		})
-	}
-}
-
 // A vDPA device and an interface may have the same name.
 func TestInspectPrefersDeviceOfABus(t *testing.T) {
 	host := filepath.Join(t.TempDir(), "host.txtar")
