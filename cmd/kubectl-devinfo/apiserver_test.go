@@ -46,6 +46,9 @@ func newAPIServer(t *testing.T, objects ...runtime.Object) *apiServer {
 	s := &apiServer{objects: map[string][]runtime.Object{}}
 	for _, o := range objects {
 		resource := strings.ToLower(strings.TrimPrefix(filepath.Ext(fmt.Sprintf("%T", o)), ".")) + "s"
+		if resource == "unstructureds" {
+			resource = "network-attachment-definitions"
+		}
 		s.objects[resource] = append(s.objects[resource], o)
 	}
 	s.Server = httptest.NewServer(s)
