@@ -130,19 +130,13 @@ func (a *Agent) report(component string, err error) {
 	}
 }
 
-// Time limits for the work in progress when the agent stops. Kubernetes gives the container 30 s, and a
-// delegate's DEL is killed with it. If a DEL takes longer, the next sweep repeats it.
-const (
-	grace      = 500 * time.Millisecond
-	sweepGrace = 25 * time.Second
-)
-
-// Run runs the components until ctx ends.
+// Run runs the components until ctx ends and their work in progress is done. Kubernetes kills the container, and a delegate's
+// DEL with it, after 30 s; the next agent's sweep repeats it.
 func (a *Agent) Run(ctx context.Context) {
-	var components, sweeps sync.WaitGroup
+	var components sync.WaitGroup
 	settled := make(chan struct{}) // closed after the first check of the settings, which the components use
-	component := func(of *sync.WaitGroup, pause time.Duration, f func(context.Context)) {
-		of.Go(func() {
+	component := func(pause time.Duration, f func(context.Context)) {
+		components.Go(func() {
 			select {
 			case <-settled:
 			case <-ctx.Done():
@@ -157,27 +151,19 @@ func (a *Agent) Run(ctx context.Context) {
 		a.keep(ctx)
 		close(settled)
 	})
-	component(&components, a.CheckInterval, a.keep)
-	component(&components, a.LookInterval, a.look)
+	component(a.CheckInterval, a.keep)
+	component(a.LookInterval, a.look)
 	if a.SweepInterval > 0 {
-		component(&sweeps, a.SweepInterval, a.sweep)
+		component(a.SweepInterval, a.sweep)
 	}
 	if a.Injection != nil {
-		component(&components, a.CheckInterval, func(ctx context.Context) {
+		component(a.CheckInterval, func(ctx context.Context) {
 			if err := a.inject(ctx); err != nil && ctx.Err() == nil {
 				a.report(NRI, err) // the plugin did not start
 			}
 		})
 	}
-	<-ctx.Done()
-	limit := grace
-	if a.HostRoot != "" {
-		limit = sweepGrace
-	}
-	swept := within(limit, &sweeps)
-	if !within(grace, &components) || !swept {
-		a.Log.Warn("stopping with work in progress; the next agent will redo it")
-	}
+	components.Wait()
 }
 
 // inject runs the NRI plugin until ctx ends or a requirement, such as the node's settings, is missing.
@@ -200,21 +186,6 @@ func (a *Agent) inject(ctx context.Context) error {
 	i := inject.New(o)
 	a.sandboxes.Store(i)
 	return i.Run(ctx)
-}
-
-// within waits for a group and reports whether it finished within the limit.
-func within(limit time.Duration, group *sync.WaitGroup) bool {
-	ended := make(chan struct{})
-	go func() {
-		group.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-		return true
-	case <-time.After(limit):
-		return false
-	}
 }
 
 func sleep(ctx context.Context, pause time.Duration) {
