@@ -18,10 +18,9 @@ import (
 const doctorHelp = `Examines the whole node. For each problem it prints one line and the remedy. The checks are
 
   attachments  the journal, the claims, the files, the namespaces and the devices agree
-  files        each device-info file belongs to an attachment, each lease to a recorded
-               holder, and cni-dra-driver has a record of each claim with a lease
+  leases       each lease belongs to a recorded holder, and cni-dra-driver has a record of each
+               claim with a lease
   holders      no VF has two holders: exclusive leases, device plugins, sriov-cni
-  given        a VF that a device plugin allocated to a pod is used by one of the pod's networks
   leftovers    a free VF has no VLAN, trust or MAC address of an earlier pod
   addresses    no two VFs have the same MAC, except in the bond of a pod
   drivers      each VF and vDPA device has a driver

@@ -27,7 +27,7 @@ func TestDoctorPrintsEachCheckAndEachProblem(t *testing.T) {
 	got := n.ctl("doctor", "--cni-path", n.bin, "--cni-conf-dir", n.bin, "--nri-socket", n.file, "--pod-resources", n.noNetns(), "--sriov-locks", n.noNetns())
 	difftest.Contains(t, got,
 		"error    attachments  pod shop/web-0, net-a/decade/net1: stale: network namespace /bin/no-such is gone. Remedy: ",
-		"warning  files        /state/leases/file/stale/none@none@net1: is a lease without a recorded holder. Remedy: ",
+		"warning  leases       /state/leases/file/stale/none@none@net1: is a lease without a recorded holder. Remedy: ",
 		"ok       plugin       ", "ok       settings     ", "info     networks     ", "warning  directories  /cdi: ", "ok       runtime      ",
 		"unknown  sight        devices of pods: /bin/no-such: no such file or directory. Remedy: ", "exit 1\n")
 	if strings.Contains(got, "c0ffee") {

@@ -100,21 +100,6 @@ exit 3
 	}
 }
 
-// A file counts as unowned only if no entry names it, even an entry of an earlier boot or a corrupt one.
-func TestGCKeepsFilesNamedInEntries(t *testing.T) {
-	n := newNode(t)
-	n.put(journal.Entry{Key: container("older"), BootID: "older", File: "old-file", Complete: true})
-	torn := n.put(journal.Entry{Key: container("torn"), Netns: aliveNetns, File: "net-a-torn_net1", Complete: true})
-	n.must(os.WriteFile(torn.Path(n.StateDir), []byte("x"), 0o600))
-	if got := n.ctl("doctor"); strings.Contains(got, "no attachment owns it") {
-		t.Errorf("doctor says:\n%s", got)
-	}
-	n.ctl("gc", "--yes")
-	if _, files := n.left(); !slices.Equal(files, []string{"net-a-torn_net1"}) {
-		t.Errorf("left are %q", files)
-	}
-}
-
 // A container may not see the node's network namespaces.
 func TestGCKeepsAttachmentsWithInvisibleNetns(t *testing.T) {
 	n := newNode(t)

@@ -42,7 +42,6 @@ type Finding struct {
 // Evidence is the input of the checks.
 type Evidence struct {
 	Attachments []node.Attachment  // compared with the present state
-	Unowned     []string           // device-info files, by path, that no attachment owns
 	Stale       []string           // paths of leases whose holder no longer exists
 	Unrecorded  []node.ClaimLeases // leases of claims without a record of cni-dra-driver
 	Unseen      int                // number of claims with leases whose records are not visible here
@@ -90,9 +89,8 @@ func probes() []probe {
 	is := func(text string) func(*Evidence) string { return func(*Evidence) string { return text } }
 	return []probe{
 		{"attachments", "", attachments, func(f *Evidence) string { return Count(len(f.Attachments), "attachment") + ", no problem" }},
-		{"files", "", files, is("each device-info file belongs to an attachment")},
+		{"leases", "", leases, is("each lease belongs to an attachment or a claim")},
 		{"holders", "", holders, func(f *Evidence) string { return Count(len(f.VFs), "VF") + ", none with two holders" }},
-		{"given", "", given, nil},
 		{"leftovers", "", leftovers, is("no free VF has a VLAN, trust or MAC address of an earlier pod")},
 		{"addresses", "", addresses, is("no two VFs have the same MAC, except in a bond")},
 		{"drivers", "", drivers, is("each VF and vDPA device has a driver")},
@@ -145,14 +143,13 @@ func FactsOf(n *node.Node, live *Live) (*Evidence, error) {
 		return nil, err
 	}
 	offer, offerErr := n.Offer()
-	unowned, unownedErr := n.Unowned(list)
 	stale, staleErr := n.Stale()
 	unrecorded, unrecordedErr := n.UnrecordedLeases()
-	if err := cmp.Or(offerErr, unownedErr, staleErr, unrecordedErr); err != nil {
+	if err := cmp.Or(offerErr, staleErr, unrecordedErr); err != nil {
 		return nil, err
 	}
 	f := &Evidence{
-		Attachments: list, Unowned: unowned, Stale: stale, Unrecorded: unrecorded, Offer: offer,
+		Attachments: list, Stale: stale, Unrecorded: unrecorded, Offer: offer,
 		CDIDir: n.Settings.CDIDir, DRA: n.FileThere(n.ClaimDir), Live: live,
 	}
 	if len(f.Unrecorded) > 0 && !n.SeesDriver() {

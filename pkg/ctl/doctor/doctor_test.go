@@ -73,7 +73,7 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 	}{
 		"nothing": {doctor.Evidence{}, nil},
 		"lease without entry": {doctor.Evidence{Stale: []string{"/state/leases/file/x/n@c@i"}},
-			[]string{"warning files /state/leases/file/x/n@c@i: is a lease without a recorded holder"}},
+			[]string{"warning leases /state/leases/file/x/n@c@i: is a lease without a recorded holder"}},
 		"two pods": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1"), held("2", "ns/b", "", "/n2")}},
 			[]string{"error holders 0000:03:00.2: held by pod ns/a (CNI) and by pod ns/b (CNI)"}},
 		"one pod, twice": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1"), held("2", "ns/a", "", "/n1")}}, nil},
@@ -83,10 +83,10 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 			return a
 		}()}}, nil},
 		"a claim without its driver": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{VLAN: 7})}, Unrecorded: []node.ClaimLeases{abandoned("/n1")}},
-			[]string{"warning files claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), but cni-dra-driver has no record of the claim in /claims/u1.json"}},
+			[]string{"warning leases claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), but cni-dra-driver has no record of the claim in /claims/u1.json"}},
 		"a claim without its driver, and a lock": {doctor.Evidence{VFs: one, Unrecorded: []node.ClaimLeases{abandoned("/n1")}, Live: live(func(l *doctor.Live) {
 			l.Locks = []journal.SRIOVLock{{Device: "0000:03:00.2", Netns: "/n2"}}
-		})}, []string{"warning files claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), but cni-dra-driver has no record of the claim in /claims/u1.json",
+		})}, []string{"warning leases claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), but cni-dra-driver has no record of the claim in /claims/u1.json",
 			"error holders 0000:03:00.2: held by claim ns/c for /n1 and by sriov-cni's lock for /n2"}},
 		"two pods on a PF": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("0", "ns/a", "", "/n1"), held("0", "ns/b", "", "/n2")}}, nil},
 		"device plugin and CNI, one pod": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
@@ -95,14 +95,6 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 		"device plugin and DRA": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "ns/c", "/n1")}, Live: live(func(l *doctor.Live) {
 			l.Devices = []podresources.Given{{Pod: "ns/a", Resource: "example.com/vf", Device: "0000:03:00.2"}}
 		})}, []string{"error holders 0000:03:00.2: held by pod ns/a (DRA) and by pod ns/a (device plugin example.com/vf)"}},
-		"device plugin and CNI, another VF": {doctor.Evidence{VFs: []doctor.VF{one[0], vf("3", link.VFSettings{}), vf("4", link.VFSettings{}), vf("5", link.VFSettings{}), vf("6", link.VFSettings{}), vf("7", link.VFSettings{})},
-			Attachments: []node.Attachment{held("2", "ns/a", "", "/n1"), sharing("4", "ns/a", "/n1"), held("6", "ns/b", "ns/c", "/n2")}, Live: live(func(l *doctor.Live) {
-				for _, device := range []string{"0000:03:00.2", "0000:03:00.3", "0000:03:00.4", "0000:03:00.5", "0000:03:00.0", "gpu-1"} {
-					l.Devices = append(l.Devices, podresources.Given{Pod: "ns/a", Resource: "example.com/vf", Device: device})
-				}
-				l.Devices = append(l.Devices, podresources.Given{Pod: "ns/d", Resource: "example.com/vf", Device: "0000:03:00.7"})
-				l.Locks = []journal.SRIOVLock{{Device: "0000:03:00.5", Netns: "/n1"}}
-			})}, []string{"warning given 0000:03:00.3: device plugin example.com/vf allocated it to pod ns/a, whose networks use 0000:03:00.2, 0000:03:00.4"}},
 		"another's lock": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
 			l.Locks = []journal.SRIOVLock{{Device: "0000:03:00.2", Netns: "/n2"}}
 		})}, []string{"error holders 0000:03:00.2: held by pod ns/a (CNI) and by sriov-cni's lock for /n2"}},

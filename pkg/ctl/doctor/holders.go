@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"devinfo-cni.io/pkg/core/check"
-	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/ctl/node"
 )
 
@@ -54,11 +53,8 @@ func levelOf(a node.Attachment) Level {
 	return Info
 }
 
-// files reports the files and leases that belong to no attachment.
-func files(f *Evidence, list *findings) {
-	for _, path := range f.Unowned {
-		list.add(Info, path+": no attachment owns it", "remove it if it was left behind; other plugins keep files there too")
-	}
+// leases reports the leases that belong to no attachment.
+func leases(f *Evidence, list *findings) {
 	for _, path := range f.Stale {
 		list.add(Warning, path+": is a lease without a recorded holder", "remove it: devinfoctl gc --yes")
 	}
@@ -139,30 +135,6 @@ func holders(f *Evidence, list *findings) {
 					"delete one of the two pods; then remove the VF from the device plugin's pool, or from the rules of the DRA driver")
 				break
 			}
-		}
-	}
-}
-
-// given finds VFs that a device plugin allocated to pods whose networks use other VFs.
-func given(f *Evidence, list *findings) {
-	if f.Live == nil {
-		return
-	}
-	for _, d := range f.Live.Devices {
-		var have []string
-		known := f.isVF(d.Device)
-		for _, a := range f.Attachments {
-			if a.Pod != d.Pod || a.Claim != "" {
-				continue
-			}
-			of := slices.Concat(a.Has, a.Shares)
-			lock := func(l journal.SRIOVLock) bool { return l.Device == d.Device && l.Netns == a.Netns } // the pod uses it in a network without devinfo
-			known = known && levelOf(a) != Info && !slices.Contains(of, d.Device) && !slices.ContainsFunc(f.Live.Locks, lock)
-			have = append(have, slices.DeleteFunc(of, func(device string) bool { return !f.isVF(device) })...)
-		}
-		if known && have != nil {
-			list.add(Warning, fmt.Sprintf("%s: device plugin %s allocated it to pod %s, whose networks use %s", d.Device, d.Resource, d.Pod, strings.Join(have, ", ")),
-				"request as many devices of the resource in the pod as it has networks with that resourceName; applications must use DEVINFO_<interface>_PCI_ADDRESS, not PCIDEVICE_*")
 		}
 	}
 }

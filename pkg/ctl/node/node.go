@@ -36,7 +36,6 @@ type Options struct {
 // Node is an opened node. Path and dir translate file names in settings and journal.
 type Node struct {
 	Options
-	infos   *store.Dir // the device-info files of Settings.DeviceInfoDir
 	journal *journal.Journal
 	checker check.Checker
 }
@@ -45,7 +44,6 @@ type Node struct {
 func Open(h Options) *Node {
 	h.Finder.Sys = h.Sys
 	n := &Node{Options: h}
-	n.infos = n.dir(h.Settings.DeviceInfoDir)
 	n.checker = check.Checker{Finder: h.Finder, Dir: n.dir, NetnsGone: h.NetnsGone, BootID: h.BootID}
 	n.journal = journal.Open(n.Path(h.Settings.StateDir), h.BootID)
 	n.journal.NetnsGone = h.NetnsGone
