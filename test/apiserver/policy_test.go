@@ -16,6 +16,8 @@ import (
 	"devinfo-cni.io/test/mistakes"
 )
 
+const parametersPolicy = "../../deploy/cni-dra-driver/components/admission-policy/policy.yaml"
+
 var (
 	policy sync.Once
 	// mistaken is a class that is older than the policy, and has a mistake.
@@ -27,7 +29,7 @@ func withPolicy(t *testing.T) *controlPlane {
 	t.Helper()
 	p := server(t)
 	policy.Do(func() {
-		text := difftest.Read(t, "../../deploy/cni-dra-driver/components/admission-policy/policy.yaml")
+		text := difftest.Read(t, parametersPolicy)
 		with := strings.Replace(text, `expression: "[]"`, `expression: "['`+mistakes.Allowed+`']"`, 1)
 		if with == text {
 			t.Fatal("the policy has no variable for the allowed plugins")

@@ -113,7 +113,7 @@ func TestAgentWritesOnlySlicesOfItsNode(t *testing.T) {
 		"another driver's": {create(slice("mine", "gpu.example.com", node)), "only the ResourceSlices of driver"},
 		"with any token":   {unboundErr, "only with a token that is bound"},
 		"taking one over":  {updateErr, ""},
-		"patching":         {patchErr, "writes no ResourceSlice of another node"},
+		"patching":         {patchErr, `cannot patch resource "resourceslices"`},
 		"secrets":          {secretsErr, `cannot list resource "secrets"`},
 		"pods":             {podsErr, `cannot list resource "pods"`},
 		"deleting":         {agent.Delete(t.Context(), "theirs", metav1.DeleteOptions{}), "writes no ResourceSlice of another node"},
@@ -162,12 +162,12 @@ func TestServerAcceptsAllAttributes(t *testing.T) {
 }
 
 // Before Kubernetes 1.36 devices cannot be shared, and an agent may write the status of every claim. The server
-// emulates an older version with its feature gates and APIs.
+// emulates an older version with its feature gates and APIs. It accepts the expressions of the policy for parameters.
 func TestServersBefore136LackSharedDevices(t *testing.T) {
 	for _, version := range []string{"1.34", "1.35"} {
 		t.Run(version, func(t *testing.T) {
 			p := start(t, "--emulated-version="+version)
-			must(t, p.install())
+			must(t, p.install(), p.create([]byte(difftest.Read(t, parametersPolicy))))
 			p.unshared(t)
 			p.everyStatus(t)
 		})
