@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -248,4 +249,57 @@ func (r route) setlink(index int, msg *nl.IfInfomsg, attrs ...*nl.RtAttr) error 
 	req.Flags |= unix.NLM_F_ACK
 	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
 	return err
+}
+
+// Spoilt is a hardware interface in the current network namespace with settings that stop the traffic of most pods.
+// Only its present settings say so: an administrator may have wanted them.
+type Spoilt struct {
+	Device string   `json:"device"` // PCI address
+	Name   string   `json:"name"`
+	Left   []string `json:"left"` // "ARP off", "mode 1", "xdp program 7"
+	Undo   []string `json:"undo"` // arguments of ip link set: "arp on", "mode default", "xdp off"
+}
+
+// Spoilt lists such interfaces.
+func (Recorder) Spoilt() (list []Spoilt, err error) {
+	r, err := dial("")
+	if err != nil {
+		return nil, err
+	}
+	defer r.socket.Close()
+	answers, err := r.links(unix.NLM_F_DUMP, 0, rtextFilterSkipStats)
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	for _, answer := range answers {
+		f, err := parse(answer, local)
+		if err != nil {
+			return nil, err
+		}
+		one := Spoilt{Device: cmp.Or(f.Parent, r.busInfo(f.Name)), Name: f.Name}
+		now, err := settings(answer)
+		if err != nil {
+			return nil, err
+		}
+		if one.Left, one.Undo = now.Spoilt(); one.Left != nil && one.Device != "" {
+			list = append(list, one)
+		}
+	}
+	return list, nil
+}
+
+// Spoilt returns the settings that stop traffic, and how to undo them: see [Spoilt].
+func (s Settings) Spoilt() (left, undo []string) {
+	add := func(is bool, what, how string) {
+		if is {
+			left, undo = append(left, what), append(undo, how)
+		}
+	}
+	add(s["noarp"] != "", "ARP off", "arp on")
+	add(s["multicast"] == "", "multicast off", "multicast on")
+	add(s["mode"] != "" && s.Text("mode") != "0", "mode "+s.Text("mode"), "mode default")
+	for _, mode := range []string{"xdp", "xdpgeneric", "xdpoffload"} {
+		add(s[mode] != "", mode+" "+s[mode], mode+" off")
+	}
+	return left, undo
 }
