@@ -8,7 +8,6 @@ import (
 	"testing/fstest"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 
 	"devinfo-cni.io/pkg/core/config"
@@ -85,7 +84,7 @@ func switchdev(t *table) error {
 	e := link.Eswitch{
 		Sys:  untouched{},
 		Mode: func(string) (string, error) { return "switchdev", nil },
-		Ports: func(pf string) ([]*netlink.DevlinkPort, error) {
+		Ports: func(pf string) ([]link.PortRecord, error) {
 			dumps++
 			return link.Handle{Bus: "pci", Device: pf}.ParsePorts(answers)
 		},

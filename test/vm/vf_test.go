@@ -16,7 +16,6 @@ import (
 	"testing"
 
 	"github.com/containernetworking/cni/libcni"
-	"github.com/vishvananda/netlink"
 
 	"devinfo-cni.io/pkg/core/cleanup"
 	"devinfo-cni.io/pkg/core/config"
@@ -151,7 +150,7 @@ func devinfo() int {
 	eswitch := link.Eswitch{
 		Sys:   withoutInterfaces{sys.Files()},
 		Mode:  func(string) (string, error) { return handle.EswitchMode() },
-		Ports: func(string) ([]*netlink.DevlinkPort, error) { return handle.Ports() },
+		Ports: func(string) ([]link.PortRecord, error) { return handle.Ports() },
 	}
 	node, nodeErr := config.LoadNode(os.Getenv("DEVINFO_NODE_CONFIG"))
 	p := plugin.New(node, discovery.Finder{Sys: sys, Interfaces: link.NewKernel(sys.Files()), Eswitches: eswitch}, bootID, os.Stdout, log)

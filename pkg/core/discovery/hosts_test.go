@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/pkg/core/discovery"
@@ -92,7 +91,7 @@ func (q query) work(t *testing.T, n int) work {
 	}
 	f := &discovery.Finder{
 		Sys: sysfs.New(sys), Interfaces: hostNetwork{links},
-		Eswitches: link.Eswitch{Sys: sys, Mode: q.mode, Ports: func(string) ([]*netlink.DevlinkPort, error) {
+		Eswitches: link.Eswitch{Sys: sys, Mode: q.mode, Ports: func(string) ([]link.PortRecord, error) {
 			t.Error("the devlink ports of a PF in legacy mode were asked for")
 			return nil, syscall.ENODEV
 		}},

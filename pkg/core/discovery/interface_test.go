@@ -7,8 +7,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/vishvananda/netlink"
-
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
@@ -243,7 +241,7 @@ func TestCacheReadsDevlinkOncePerPF(t *testing.T) {
 	kernel := link.Eswitch{
 		Sys:   load(t, "mlx5-vdpa").Sys(),
 		Mode:  func(string) (string, error) { modes++; return "switchdev", nil },
-		Ports: func(string) ([]*netlink.DevlinkPort, error) { ports++; return nil, syscall.ENODEV },
+		Ports: func(string) ([]link.PortRecord, error) { ports++; return nil, syscall.ENODEV },
 	}
 	f := on(t, load(t, "mlx5-vdpa"))
 	f.Eswitches = hostdev.CacheEswitches(&link.Kernel{Eswitch: kernel})

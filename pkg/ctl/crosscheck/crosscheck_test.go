@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/Mellanox/rdmamap"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/devinfo/pci"
@@ -86,7 +85,7 @@ func TestSriovnetAgreesOnCapturedHosts(t *testing.T) {
 		devices, err := fs.Glob(file.Sys(), "bus/pci/devices/*")
 		must(t, err)
 		without := host.Eswitch
-		without.Ports = func(string) ([]*netlink.DevlinkPort, error) { return nil, syscall.ENODEV }
+		without.Ports = func(string) ([]link.PortRecord, error) { return nil, syscall.ENODEV }
 		for _, device := range devices {
 			found += agreed(t, name, host.Eswitch, path.Base(device))
 			found += agreed(t, name+" without devlink", without, path.Base(device))

@@ -60,9 +60,9 @@ func TestPortsOfOtherDevicesAreDropped(t *testing.T) {
 		nl.NewRtAttr(nl.DEVLINK_ATTR_DEV_NAME, nl.ZeroTerminated("0000:e1:00.0")))
 	ports, err := Handle{"pci", "10000:e1:00.0"}.ParsePorts([][]byte{other, portAnswer(), other})
 	difftest.Must(t, err)
-	difftest.Equal(t, ports, []*netlink.DevlinkPort{{
-		BusName: "pci", DeviceName: "10000:e1:00.0", PortIndex: 32768, NetdeviceName: "eth5", PortFlavour: nl.DEVLINK_PORT_FLAVOUR_PCI_VF,
-		PfNumber: new(uint16(1)), VfNumber: new(uint16(2)), SfNumber: new(uint32(88)), ControllerNumber: new(uint32(3)), External: new(true),
+	difftest.Equal(t, ports, []PortRecord{{
+		Bus: "pci", Device: "10000:e1:00.0", Index: 32768, Netdev: "eth5", Flavour: "pcivf",
+		PFNumber: new(uint16(1)), VFNumber: new(uint16(2)), SFNumber: new(uint32(88)), Controller: new(uint32(3)), External: new(true),
 	}})
 	if all, err := (Handle{}).ParsePorts([][]byte{other, portAnswer()}); err != nil || len(all) != 2 {
 		t.Errorf("all devices: %d ports, %v", len(all), err)
@@ -141,7 +141,7 @@ func TestInvalidPortAttributesAreErrors(t *testing.T) {
 		"index of none":        {rest: "\x04\x00\x03\x00", err: true},
 	} {
 		port, err := parsePort([]byte("\x07\x01\x00\x00" + test.rest))
-		if (err != nil) != test.err || err == nil && port.NetdeviceName != test.name {
+		if (err != nil) != test.err || err == nil && port.Netdev != test.name {
 			t.Errorf("%s: %+v, %v", name, port, err)
 		}
 		if err != nil {

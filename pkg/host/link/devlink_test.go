@@ -149,7 +149,7 @@ func FuzzAnswers(f *testing.F) {
 		if err != nil {
 			wantInvalid(t, err)
 		} else {
-			inside(t, data, port.BusName, port.DeviceName, port.NetdeviceName)
+			inside(t, data, port.Bus, port.Device, port.Netdev)
 		}
 		interf, err := parse(data, local)
 		if err != nil && !errors.Is(err, syscall.EOPNOTSUPP) {

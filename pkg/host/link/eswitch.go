@@ -21,7 +21,7 @@ type Eswitch struct {
 	// know the device.
 	Mode func(pf string) (string, error)
 	// Ports returns the devlink ports of a PCI device.
-	Ports func(pf string) ([]*netlink.DevlinkPort, error)
+	Ports func(pf string) ([]PortRecord, error)
 
 	known func(pf string) (bool, error) // cached Switchdev, set by Once; else nil
 }
@@ -123,7 +123,7 @@ func (h Handle) EswitchMode() (string, error) {
 
 // Ports returns the devlink ports of the device, or of all devices if the handle is empty. It sends the handle with
 // the request, which the library does not support. Linux before 6.6 ignores the handle and returns all ports.
-func (h Handle) Ports() ([]*netlink.DevlinkPort, error) {
+func (h Handle) Ports() ([]PortRecord, error) {
 	answers, err := retryInterrupted(h.dumpPorts)
 	if err != nil {
 		return nil, err
@@ -146,45 +146,66 @@ func (h Handle) dumpPorts() ([][]byte, error) {
 }
 
 // ParsePorts parses the answers to a dump, and drops ports of other devices.
-func (h Handle) ParsePorts(answers [][]byte) (ports []*netlink.DevlinkPort, err error) {
+func (h Handle) ParsePorts(answers [][]byte) (ports []PortRecord, err error) {
 	for _, a := range answers {
 		port, err := parsePort(a)
 		if err != nil {
 			return nil, fmt.Errorf("devlink port: %w", err)
 		}
-		if h.Bus == "" || port.BusName == h.Bus && port.DeviceName == h.Device {
+		if h.Bus == "" || port.Bus == h.Bus && port.Device == h.Device {
 			ports = append(ports, port)
 		}
 	}
 	return ports, nil
 }
 
-func parsePort(answer []byte) (*netlink.DevlinkPort, error) {
+// PortRecord is a devlink port.
+type PortRecord struct {
+	Bus, Device string `json:"-"` // devlink's name of the device, see [Handle]
+	Index       uint32 `json:"-"`
+
+	Netdev     string  `json:"netdev,omitempty"`
+	Flavour    string  `json:"flavour"` // "" = unknown, which a representor does not have
+	Controller *uint32 `json:"controller,omitempty"`
+	PFNumber   *uint16 `json:"pfnum,omitempty"`
+	VFNumber   *uint16 `json:"vfnum,omitempty"`
+	SFNumber   *uint32 `json:"sfnum,omitempty"`
+	External   *bool   `json:"external,omitempty"`
+}
+
+// flavours are iproute2's names of devlink's port flavours, DEVLINK_PORT_FLAVOUR_*.
+var flavours = []string{"physical", "cpu", "dsa", "pcipf", flavourVF, "virtual", "unused", flavourSF}
+
+const flavourVF, flavourSF = "pcivf", "pcisf"
+
+func parsePort(answer []byte) (port PortRecord, err error) {
 	attrs, err := attributes(answer, nl.SizeofGenlmsg)
 	if err != nil {
-		return nil, err
+		return port, err
 	}
-	port := new(netlink.DevlinkPort)
 	for _, a := range attrs {
 		switch a.kind {
 		case nl.DEVLINK_ATTR_BUS_NAME:
-			port.BusName = a.text()
+			port.Bus = a.text()
 		case nl.DEVLINK_ATTR_DEV_NAME:
-			port.DeviceName = a.text()
+			port.Device = a.text()
 		case nl.DEVLINK_ATTR_PORT_INDEX:
-			port.PortIndex, err = number[uint32](a)
+			port.Index, err = number[uint32](a)
 		case nl.DEVLINK_ATTR_PORT_FLAVOUR:
-			port.PortFlavour, err = number[uint16](a)
+			var n uint16
+			if n, err = number[uint16](a); int(n) < len(flavours) {
+				port.Flavour = flavours[n]
+			}
 		case nl.DEVLINK_ATTR_PORT_NETDEV_NAME:
-			port.NetdeviceName = a.text()
+			port.Netdev = a.text()
 		case nl.DEVLINK_ATTR_PORT_PCI_PF_NUMBER:
-			port.PfNumber, err = present(number[uint16](a))
+			port.PFNumber, err = present(number[uint16](a))
 		case nl.DEVLINK_ATTR_PORT_PCI_VF_NUMBER:
-			port.VfNumber, err = present(number[uint16](a))
+			port.VFNumber, err = present(number[uint16](a))
 		case nl.DEVLINK_ATTR_PORT_PCI_SF_NUMBER:
-			port.SfNumber, err = present(number[uint32](a))
+			port.SFNumber, err = present(number[uint32](a))
 		case nl.DEVLINK_ATTR_PORT_CONTROLLER_NUMBER:
-			port.ControllerNumber, err = present(number[uint32](a))
+			port.Controller, err = present(number[uint32](a))
 		case nl.DEVLINK_ATTR_PORT_EXTERNAL:
 			var flag uint8
 			flag, err = number[uint8](a)
@@ -192,7 +213,7 @@ func parsePort(answer []byte) (*netlink.DevlinkPort, error) {
 			port.External = &external
 		}
 		if err != nil {
-			return nil, err
+			return port, err
 		}
 	}
 	return port, nil

@@ -83,7 +83,7 @@ func NewKernel(sys fs.FS) *Kernel {
 	return &Kernel{Eswitch{
 		Sys:   sys,
 		Mode:  func(pf string) (string, error) { return Handle{"pci", pf}.EswitchMode() },
-		Ports: func(pf string) ([]*netlink.DevlinkPort, error) { return Handle{"pci", pf}.Ports() },
+		Ports: func(pf string) ([]PortRecord, error) { return Handle{"pci", pf}.Ports() },
 	}}
 }
 

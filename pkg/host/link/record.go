@@ -129,29 +129,6 @@ func operState(value []byte) string {
 	return names[value[0]]
 }
 
-// PortRecord is a devlink port.
-type PortRecord struct {
-	Netdev     string  `json:"netdev,omitempty"`
-	Flavour    string  `json:"flavour"`
-	Controller *uint32 `json:"controller,omitempty"`
-	PFNumber   *uint16 `json:"pfnum,omitempty"`
-	VFNumber   *uint16 `json:"vfnum,omitempty"`
-	SFNumber   *uint32 `json:"sfnum,omitempty"`
-	External   *bool   `json:"external,omitempty"`
-}
-
-// flavours are iproute2's names of devlink's port flavours, DEVLINK_PORT_FLAVOUR_*.
-var flavours = []string{"physical", "cpu", "dsa", "pcipf", "pcivf", "virtual", "unused", "pcisf"}
-
-// Port converts the record. ok is false for an unknown flavour, which a representor does not have.
-func (r PortRecord) Port(bus, device string, index uint32) (p *netlink.DevlinkPort, ok bool) {
-	flavour := slices.Index(flavours, r.Flavour)
-	return &netlink.DevlinkPort{
-		BusName: bus, DeviceName: device, PortIndex: index, NetdeviceName: r.Netdev, PortFlavour: uint16(flavour), PfNumber: r.PFNumber,
-		VfNumber: r.VFNumber, SfNumber: r.SFNumber, ControllerNumber: r.Controller, External: r.External,
-	}, flavour >= 0
-}
-
 // Ports lists the devlink ports of all devices by handle, such as "pci/0000:03:00.0/65535". It returns an empty map
 // if the kernel has no devlink.
 func (Recorder) Ports() (map[string]PortRecord, error) {
@@ -161,14 +138,7 @@ func (Recorder) Ports() (map[string]PortRecord, error) {
 	}
 	all := make(map[string]PortRecord, len(list))
 	for _, p := range list {
-		r := PortRecord{
-			Netdev: p.NetdeviceName, Controller: p.ControllerNumber, PFNumber: p.PfNumber, VFNumber: p.VfNumber,
-			SFNumber: p.SfNumber, External: p.External,
-		}
-		if int(p.PortFlavour) < len(flavours) {
-			r.Flavour = flavours[p.PortFlavour]
-		}
-		all[fmt.Sprintf("%s/%s/%d", p.BusName, p.DeviceName, p.PortIndex)] = r
+		all[fmt.Sprintf("%s/%s/%d", p.Bus, p.Device, p.Index)] = p
 	}
 	return all, nil
 }

@@ -9,9 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
-
 	"devinfo-cni.io/devinfo/pci"
 )
 
@@ -71,21 +68,21 @@ type candidate struct {
 // External ports and ports of a controller other than 0 belong to another PF, which may be in the server of a DPU
 // (Documentation/networking/devlink/devlink-port.rst, Linux 5.10). A port has no interface name if its interface is in
 // another network namespace or does not exist yet.
-func (f function) among(ports []*netlink.DevlinkPort) (found []candidate) {
+func (f function) among(ports []PortRecord) (found []candidate) {
 	for _, p := range ports {
-		external := p.External != nil && *p.External || value(p.ControllerNumber) != 0
-		if !external && p.NetdeviceName != "" && f.is(p) {
-			found = append(found, candidate{p.NetdeviceName, value(p.PfNumber)})
+		external := p.External != nil && *p.External || value(p.Controller) != 0
+		if !external && p.Netdev != "" && f.is(p) {
+			found = append(found, candidate{p.Netdev, value(p.PFNumber)})
 		}
 	}
 	return found
 }
 
-func (f function) is(p *netlink.DevlinkPort) bool {
+func (f function) is(p PortRecord) bool {
 	if f.flavour == SF {
-		return p.PortFlavour == nl.DEVLINK_PORT_FLAVOUR_PCI_SF && p.SfNumber != nil && value(p.SfNumber) == f.number
+		return p.Flavour == flavourSF && p.SFNumber != nil && value(p.SFNumber) == f.number
 	}
-	return p.PortFlavour == nl.DEVLINK_PORT_FLAVOUR_PCI_VF && p.VfNumber != nil && value(p.VfNumber) == f.number
+	return p.Flavour == flavourVF && p.VFNumber != nil && value(p.VFNumber) == f.number
 }
 
 func value[T uint16 | uint32](attribute *T) uint64 {

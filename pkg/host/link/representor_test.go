@@ -9,36 +9,33 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
-
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/link"
 )
 
 // on returns an eswitch with devlink ports. sys comes from netdevs.
-func on(sys fs.FS, ports ...*netlink.DevlinkPort) link.Eswitch {
+func on(sys fs.FS, ports ...link.PortRecord) link.Eswitch {
 	e := eswitch(sys, "switchdev", nil)
-	e.Ports = func(string) ([]*netlink.DevlinkPort, error) { return ports, nil }
+	e.Ports = func(string) ([]link.PortRecord, error) { return ports, nil }
 	return e
 }
 
 // port returns the devlink port of VF or SF n, from a description such as "eth4 pf0vf2". "c1" before the PF is
 // another controller, and "external" may follow.
-func port(text string) *netlink.DevlinkPort {
+func port(text string) link.PortRecord {
 	name, rest, _ := strings.Cut(text, " ")
 	rest, external := strings.CutSuffix(rest, " external")
-	p := &netlink.DevlinkPort{NetdeviceName: name, External: &external, ControllerNumber: new(uint32), PfNumber: new(uint16)}
+	p := link.PortRecord{Netdev: name, External: &external, Controller: new(uint32), PFNumber: new(uint16)}
 	if strings.HasPrefix(rest, "c") {
-		scan(rest, "c%d", p.ControllerNumber)
+		scan(rest, "c%d", p.Controller)
 		rest = rest[strings.Index(rest, "p"):]
 	}
 	if strings.Contains(rest, "vf") {
-		p.PortFlavour, p.VfNumber = nl.DEVLINK_PORT_FLAVOUR_PCI_VF, new(uint16)
-		scan(rest, "pf%dvf%d", p.PfNumber, p.VfNumber)
+		p.Flavour, p.VFNumber = "pcivf", new(uint16)
+		scan(rest, "pf%dvf%d", p.PFNumber, p.VFNumber)
 	} else {
-		p.PortFlavour, p.SfNumber = nl.DEVLINK_PORT_FLAVOUR_PCI_SF, new(uint32)
-		scan(rest, "pf%dsf%d", p.PfNumber, p.SfNumber)
+		p.Flavour, p.SFNumber = "pcisf", new(uint32)
+		scan(rest, "pf%dsf%d", p.PFNumber, p.SFNumber)
 	}
 	return p
 }
@@ -99,9 +96,9 @@ func wantRepresentors(t *testing.T, e link.Eswitch, pf string, want ...string) {
 func TestRepresentorFromDevlinkPort(t *testing.T) {
 	e := on(netdevs(),
 		port("dev0 pf0vf0"), port("dev1 pf0vf1"), port("sub1 pf0sf1"), port("big pf0sf4000000000"),
-		&netlink.DevlinkPort{NetdeviceName: "up", PortFlavour: nl.DEVLINK_PORT_FLAVOUR_PHYSICAL},
-		&netlink.DevlinkPort{NetdeviceName: "nothing", PortFlavour: nl.DEVLINK_PORT_FLAVOUR_PCI_VF},
-		&netlink.DevlinkPort{NetdeviceName: "old", PortFlavour: nl.DEVLINK_PORT_FLAVOUR_PCI_VF, VfNumber: new(uint16(9))}, // Linux 5.6
+		link.PortRecord{Netdev: "up", Flavour: "physical"},
+		link.PortRecord{Netdev: "nothing", Flavour: "pcivf"},
+		link.PortRecord{Netdev: "old", Flavour: "pcivf", VFNumber: new(uint16(9))}, // Linux 5.6
 	)
 	wantRepresentors(t, e, pf, "VF 0: dev0", "VF 1: dev1", "SF 1: sub1", "VF 2:", "SF 0:", "SF 4000000000: big", "VF 65536:", "VF 9: old")
 	if got, ok, err := e.Representor(pf, link.VF, -1); ok || err == nil {
@@ -113,9 +110,9 @@ func TestPCIDomainMayHaveFiveDigits(t *testing.T) {
 	const wide = "10000:e1:00.0"
 	requested := ""
 	e := on(netdevs("up p0 aa "+wide, "sys5 pf0vf5 aa "+wide))
-	e.Ports = func(pf string) ([]*netlink.DevlinkPort, error) {
+	e.Ports = func(pf string) ([]link.PortRecord, error) {
 		requested = pf
-		return []*netlink.DevlinkPort{port("dev0 pf0vf0")}, nil
+		return []link.PortRecord{port("dev0 pf0vf0")}, nil
 	}
 	wantRepresentors(t, e, wide, "VF 0: dev0", "VF 5: sys5", "VF 6:")
 	if requested != wide {
@@ -199,12 +196,12 @@ func TestReadErrorIsNotMissingRepresentor(t *testing.T) {
 		wantRepresentors(t, on(broken(sys, "class/net/sys0/phys_port_name", gone)), pf, "VF 0:", "VF 1: sys1")
 	}
 	e := on(sys)
-	e.Ports = func(string) ([]*netlink.DevlinkPort, error) { return nil, syscall.EMSGSIZE }
+	e.Ports = func(string) ([]link.PortRecord, error) { return nil, syscall.EMSGSIZE }
 	wantRepresentors(t, e, pf, "VF 1: sys1")
 	if got, ok, err := e.Representor(pf, link.VF, 2); ok || !errors.Is(err, syscall.EMSGSIZE) {
 		t.Errorf("%q, %v, %v", got, ok, err)
 	}
-	e.Ports = func(string) ([]*netlink.DevlinkPort, error) { return nil, syscall.ENODEV }
+	e.Ports = func(string) ([]link.PortRecord, error) { return nil, syscall.ENODEV }
 	wantRepresentors(t, e, pf, "VF 2:")
 	wantRepresentors(t, on(fstest.MapFS{}), pf, "VF 2:")
 }
@@ -214,7 +211,7 @@ func TestSysfsIsNotReadIfDevlinkNamesInterface(t *testing.T) {
 	tree := capturetest.Tree{FS: netdevs("up p0 aa " + pf), BeforeCall: func(name string) error { listed = listed || name == "class/net"; return nil }}
 	e := on(tree, port("dev0 pf0vf0"))
 	answer := e.Ports
-	e.Ports = func(pf string) ([]*netlink.DevlinkPort, error) { ports++; return answer(pf) }
+	e.Ports = func(pf string) ([]link.PortRecord, error) { ports++; return answer(pf) }
 	wantRepresentors(t, e, pf, "VF 0: dev0")
 	if listed || ports != 1 {
 		t.Errorf("lists class/net: %v, %d devlink requests", listed, ports)

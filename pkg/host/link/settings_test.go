@@ -169,7 +169,7 @@ func eswitch(sys fs.FS, mode string, err error) link.Eswitch {
 	return link.Eswitch{
 		Sys:   sys,
 		Mode:  func(string) (string, error) { return mode, err },
-		Ports: func(string) ([]*netlink.DevlinkPort, error) { return nil, err },
+		Ports: func(string) ([]link.PortRecord, error) { return nil, err },
 	}
 }
 

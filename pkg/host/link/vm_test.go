@@ -10,7 +10,6 @@ import (
 
 	"devinfo-cni.io/pkg/host/link/linktest"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 )
 
 // needs fails the test outside test/vm's machine, or if a part of the machine is missing.
@@ -44,9 +43,9 @@ func TestVMOnlyPortsOfDeviceAreReturned(t *testing.T) {
 		}
 		for _, p := range ports {
 			i := slices.IndexFunc(all, func(q *netlink.DevlinkPort) bool {
-				return q.DeviceName == device && q.PortIndex == p.PortIndex
+				return q.DeviceName == device && q.PortIndex == p.Index
 			})
-			if i < 0 || all[i].NetdeviceName != p.NetdeviceName || all[i].PortFlavour != p.PortFlavour || (p.PortFlavour == nl.DEVLINK_PORT_FLAVOUR_PCI_VF) != (p.VfNumber != nil) {
+			if i < 0 || all[i].NetdeviceName != p.Netdev || flavours[all[i].PortFlavour] != p.Flavour || (p.Flavour == flavourVF) != (p.VFNumber != nil) {
 				t.Errorf("%s: the library does not list %+v", device, p)
 			}
 		}
@@ -58,7 +57,7 @@ func TestVMOnlyPortsOfDeviceAreReturned(t *testing.T) {
 
 func TestVMRepresentorComesFromPort(t *testing.T) {
 	e := needs(t, "nsim").Eswitch
-	e.Ports = func(string) ([]*netlink.DevlinkPort, error) { return Handle{"netdevsim", "netdevsim1"}.Ports() }
+	e.Ports = func(string) ([]PortRecord, error) { return Handle{"netdevsim", "netdevsim1"}.Ports() }
 	for number, want := range []string{"eni1npf0vf0", "eni1npf0vf1", ""} {
 		got, ok, err := e.Representor("0000:01:00.0", VF, number)
 		if got != want || ok != (want != "") || err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/k8snetworkplumbingwg/sriovnet/pkg/utils/filesystem"
 	"github.com/k8snetworkplumbingwg/sriovnet/pkg/utils/netlinkops"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 
 	"devinfo-cni.io/pkg/ctl/crosscheck"
 	"devinfo-cni.io/pkg/host/link"
@@ -39,11 +40,19 @@ func Sriovnet(e link.Eswitch, pf string, flavour link.Flavour, number int) (stri
 // portOps replaces the one netlink call of sriovnet that the comparison uses.
 type portOps struct {
 	netlinkops.NetlinkOps
-	ports func(pf string) ([]*netlink.DevlinkPort, error)
+	ports func(pf string) ([]link.PortRecord, error)
 }
 
-func (o portOps) DevLinkGetDevicePortList(_, device string) ([]*netlink.DevlinkPort, error) {
-	return o.ports(device)
+func (o portOps) DevLinkGetDevicePortList(_, device string) (list []*netlink.DevlinkPort, err error) {
+	flavours := map[string]uint16{"pcivf": nl.DEVLINK_PORT_FLAVOUR_PCI_VF, "pcisf": nl.DEVLINK_PORT_FLAVOUR_PCI_SF}
+	ports, err := o.ports(device)
+	for _, p := range ports {
+		list = append(list, &netlink.DevlinkPort{
+			NetdeviceName: p.Netdev, PortFlavour: flavours[p.Flavour], ControllerNumber: p.Controller,
+			PfNumber: p.PFNumber, VfNumber: p.VFNumber, SfNumber: p.SFNumber, External: p.External,
+		})
+	}
+	return list, err
 }
 
 // sysFiles is the tree below /sys as sriovnet's file system. It is read-only.

@@ -19,8 +19,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/vishvananda/netlink"
-
 	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/link"
 )
@@ -76,7 +74,7 @@ func New(h *capturefile.Host) (*Kernel, error) {
 		return dev.Mode, nil
 	}
 	host.vdpa = vdpa.Config
-	host.Eswitch = link.Eswitch{Sys: h.Sys(), Mode: mode, Ports: func(pf string) ([]*netlink.DevlinkPort, error) {
+	host.Eswitch = link.Eswitch{Sys: h.Sys(), Mode: mode, Ports: func(pf string) ([]link.PortRecord, error) {
 		list, ok := byDevice["pci/"+pf]
 		if !ok {
 			return nil, syscall.ENODEV
@@ -88,18 +86,15 @@ func New(h *capturefile.Host) (*Kernel, error) {
 
 // portsByDevice converts the ports by handle, such as "pci/0000:03:00.0/65535", into lists by device, such as
 // "pci/0000:03:00.0".
-func portsByDevice(ports map[string]link.PortRecord) (map[string][]*netlink.DevlinkPort, error) {
-	all := make(map[string][]*netlink.DevlinkPort)
+func portsByDevice(ports map[string]link.PortRecord) (map[string][]link.PortRecord, error) {
+	all := make(map[string][]link.PortRecord)
 	for _, handle := range slices.Sorted(maps.Keys(ports)) {
 		device, number := path.Split(handle)
 		bus, name, _ := strings.Cut(strings.TrimSuffix(device, "/"), "/")
-		index, err := strconv.ParseUint(number, 10, 32)
-		if err != nil || name == "" {
+		if _, err := strconv.ParseUint(number, 10, 32); err != nil || name == "" {
 			return nil, fmt.Errorf("port %q is not bus/device/index", handle)
 		}
-		if p, ok := ports[handle].Port(bus, name, uint32(index)); ok {
-			all[bus+"/"+name] = append(all[bus+"/"+name], p)
-		}
+		all[bus+"/"+name] = append(all[bus+"/"+name], ports[handle])
 	}
 	return all, nil
 }
