@@ -52,7 +52,6 @@ func machine() *plugin.Plugin {
 	return p
 }
 
-// logger returns a logger to standard error and, if the node's settings have one, the log file.
 func logger(node config.Node) *slog.Logger {
 	level, _ := node.Level() // LoadNode has validated it
 	options := &slog.HandlerOptions{Level: level}

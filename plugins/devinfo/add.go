@@ -76,7 +76,6 @@ func (a *Addition) Attach() (err error) {
 	return nil
 }
 
-// Print prints the CNI result.
 func (a *Addition) Print() error {
 	if _, err := a.Stdout.Write(slices.Concat(a.Result.JSON(), []byte("\n"))); err != nil {
 		return failure.New(failure.IO, fmt.Errorf("print the result: %w", err), "")

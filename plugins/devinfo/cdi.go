@@ -26,7 +26,6 @@ func (c *Call) wantedSpec() (*config.CDI, journal.CDI, error) {
 	return want, journal.CDI{Dir: c.Node.CDIDir, File: cdispec.FileName(want.Kind, want.Name), Device: cdispec.Qualified(want.Kind, want.Name)}, nil
 }
 
-// refuseOwned refuses a CDI spec whose file belongs to another attachment or another program.
 func (a *Addition) refuseOwned() error {
 	const remedy = `set "name" in "cdi" to a unique name such as "{podUID}-{ifName}", or omit it`
 	foreign, err := a.Foreign(a.Key, journal.OfSpec, a.spec.File)

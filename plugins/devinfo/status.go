@@ -26,5 +26,4 @@ func Status(c *Call) error {
 	return nil
 }
 
-// NotReady returns the error of a STATUS.
 func NotReady(err error, remedy string) error { return failure.New(failure.NotAvailable, err, remedy) }

@@ -74,7 +74,6 @@ type Report struct {
 	NotCompared []string // objects that were not compared, with the reason
 }
 
-// Changed returns the facts that have changed since ADD.
 func (r *Report) Changed() (list []Item) {
 	for _, f := range r.Facts {
 		if f.Verdict == Changed {

@@ -155,7 +155,6 @@ var kinds = map[Kind]struct {
 	EntryNewer:    {Newer, "install the newer devinfo that wrote it, or a later one"},
 }
 
-// Error is a problem with an attachment.
 type Error struct {
 	Kind Kind
 	Err  error

@@ -191,7 +191,6 @@ type Removal struct {
 	RestoreFile func() error // called instead of removing the device-info file; nil = remove it
 }
 
-// Removal returns the removal of an entry's attachment.
 func (c *Cleaner) Removal(e *journal.Entry) *Removal {
 	return &Removal{
 		Cleaner: c, Log: c.Log.With("attachment", e.Key.String()), Entry: e,

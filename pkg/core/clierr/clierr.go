@@ -19,7 +19,6 @@ const (
 	Blind = 3 // an object is missing, could not be read, or the command failed
 )
 
-// Error is an error with a remedy.
 type Error struct {
 	Err    error
 	Remedy string // "" = the message suffices

@@ -170,7 +170,6 @@ func isResult(text []byte) bool {
 	return !slices.ContainsFunc(entries, func(e json.RawMessage) bool { return string(e) == "null" })
 }
 
-// output collects a plugin's standard output.
 type output struct {
 	text []byte
 	over bool

@@ -39,7 +39,6 @@ type Network struct {
 	Started int
 }
 
-// PluginError is the failure of one plugin.
 type PluginError struct {
 	At     int    // index in the list
 	Plugin string // the plugin's type

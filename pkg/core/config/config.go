@@ -61,7 +61,6 @@ type NamedID struct {
 // most limits the messages about one configuration, because its author need not administer the node.
 const most = 10
 
-// Delegate is one entry of delegates.
 type Delegate struct {
 	Key  string // "delegates[0]"
 	Type string

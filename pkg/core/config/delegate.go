@@ -90,7 +90,6 @@ func encode(v any) json.RawMessage {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// DelegateConfigs returns the configurations of all delegates.
 func (c *Config) DelegateConfigs() (list []json.RawMessage) {
 	for n := range c.Delegates {
 		list = append(list, c.DelegateConfig(n))

@@ -72,7 +72,6 @@ type scan struct {
 	problem *Problem // the first one
 }
 
-// A place tells what the keys of an object mean.
 type place int
 
 const (

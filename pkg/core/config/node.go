@@ -43,7 +43,6 @@ type Node struct {
 	InjectDeviceNodes bool `json:"injectDeviceNodes"`
 }
 
-// DefaultNode returns the default settings.
 func DefaultNode() Node {
 	return Node{
 		DeviceInfoDir:   devinfo.CNIDir,
@@ -113,7 +112,6 @@ func (n *Node) read(data []byte) error {
 	return nil
 }
 
-// NodeKeys are the keys of node.json.
 var NodeKeys = []string{"deviceInfoDir", "devicePluginDir", "stateDir", "sysfs", "logFile", "logLevel", "cdiDir", "allowedDevices", "socketDirs", "injectDeviceNodes"}
 
 func (n *Node) check() error {
@@ -163,7 +161,6 @@ func checkDevice(device string) error {
 	return nil
 }
 
-// Level returns LogLevel as a slog.Level.
 func (n *Node) Level() (slog.Level, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(n.LogLevel)); err != nil {

@@ -14,7 +14,6 @@ import (
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
-// function adds the device nodes of a PCI function for VFIO, RDMA and vhost-net.
 func (o *offer) function(p *devinfo.PCI) error {
 	address, err := pci.Parse(p.Address)
 	if err != nil {

@@ -94,7 +94,6 @@ func owned(stat fs.FileInfo) bool {
 // safeMode reports whether all users can run the file and only its owner, the current user, can write to it.
 func safeMode(stat fs.FileInfo) bool { return stat.Mode().Perm() == 0o755 && owned(stat) }
 
-// locked calls do with an exclusive lock on the file's directory, which must exist.
 func (f file) locked(do func() error) error {
 	if _, err := os.Stat(f.dir()); err != nil {
 		return err

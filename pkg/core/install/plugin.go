@@ -15,7 +15,6 @@ import (
 // Name is the plugin's file name and its "type" in network configurations.
 const Name = "devinfo"
 
-// Results of an installation.
 const (
 	Installed    = "installed"
 	Replaced     = "replaced"
@@ -66,7 +65,6 @@ type Plugin struct {
 
 func (p *Plugin) at() file { return file(filepath.Join(p.Dir, Name)) }
 
-// IsThere reports whether a file with the plugin's name exists.
 func (p *Plugin) IsThere() bool {
 	_, err := os.Lstat(string(p.at()))
 	return !errors.Is(err, fs.ErrNotExist)

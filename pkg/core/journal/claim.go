@@ -71,7 +71,6 @@ func (j *Journal) Claim(record string) (*Claim, error) {
 	return c, nil
 }
 
-// Claims returns the names of all claim records.
 func (j *Journal) Claims() ([]string, error) { return j.claims.Names() }
 
 // Hold writes a claim's record and takes its leases. It then removes the files and leases of the previous

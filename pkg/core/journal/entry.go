@@ -30,7 +30,6 @@ type Key struct {
 
 func (k Key) String() string { return k.Network + "/" + k.ContainerID + "/" + k.IfName }
 
-// Path returns the path of the attachment's entry in a state directory.
 func (k Key) Path(stateDir string) string { return filepath.Join(stateDir, entriesDir, k.file()) }
 
 // file returns the name of the entry's file. Only the interface name may contain an "@", so the first "@" ends

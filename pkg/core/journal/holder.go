@@ -240,7 +240,6 @@ func LockedBySRIOV(dir fs.FS, gone func(netns string) (bool, error)) (map[string
 	return all, err
 }
 
-// sriovLock returns the network namespace that a VF is allocated to, or "".
 func sriovLock(dir fs.FS, address string) (netns string, err error) {
 	text, err := fs.ReadFile(dir, address)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

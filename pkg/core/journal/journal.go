@@ -53,13 +53,11 @@ type records struct {
 	bootID string
 }
 
-// Directories in the state directory.
 const (
 	entriesDir = "attachments"
 	claimsDir  = "claims"
 )
 
-// ClaimPath returns the path of a claim's record in a state directory.
 func ClaimPath(stateDir, record string) string { return filepath.Join(stateDir, claimsDir, record) }
 
 // Open returns the journal in a state directory, which must be an absolute path. It touches no file. The boot
@@ -265,7 +263,6 @@ func inPlace(path string, k Key, ours *os.File) (err error) {
 	return err
 }
 
-// Same reports whether both entries have the same content on disk.
 func (e *Entry) Same(other *Entry) bool { return other != nil && bytes.Equal(e.raw, other.raw) }
 
 // Forget releases the leases of an entry, then removes its libcni cache and the entry. The caller must have locked the

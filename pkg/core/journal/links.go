@@ -29,7 +29,6 @@ type leaseLink struct {
 
 func (d links) place(l lease) string { return d.Path(string(l.kind) + "/" + escape(l.ID)) }
 
-// path returns the path of a holder's link.
 func (d links) path(l lease, holder string) string {
 	if l.Mode == Shared {
 		holder = sharedMark + holder

@@ -43,7 +43,6 @@ func ParseArgs(cniArgs string) (args Args, err error) {
 	return args, err
 }
 
-// Get returns the first value of a key, or "".
 func (a Args) Get(key string) string {
 	for _, pair := range a {
 		if pair[0] == key {
@@ -58,7 +57,6 @@ func (a Args) Name() (namespace, name string) {
 	return a.Get("K8S_POD_NAMESPACE"), a.Get("K8S_POD_NAME")
 }
 
-// UID returns the pod's UID, or "".
 func (a Args) UID() string { return a.Get("K8S_POD_UID") }
 
 // ClaimArg is the key with which cni-dra-driver marks an attachment made for a ResourceClaim. Only containers

@@ -22,7 +22,6 @@ type Given struct {
 	Device   string `json:"device"`   // the plugin's ID; for SR-IOV the PCI address
 }
 
-// Answer is one reply of the kubelet.
 type Answer struct {
 	Pods  int // number of pods, with and without devices
 	Given []Given
@@ -34,7 +33,6 @@ const timeout = 10 * time.Second
 const retries = `{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 5, "initialBackoff": "0.1s", "maxBackoff": "2s",
 	"backoffMultiplier": 2, "retryableStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`
 
-// method is a method of the kubelet's API.
 type method[Request, Response any] = func(podresourcesapi.PodResourcesListerClient, context.Context, *Request, ...grpc.CallOption) (*Response, error)
 
 func ask[Request, Response any](ctx context.Context, socket string, call method[Request, Response]) (*Response, error) {

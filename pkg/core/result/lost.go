@@ -32,13 +32,11 @@ func (r *Result) Lost(later *Result) (lost []string) {
 	return lost
 }
 
-// A part is an interface or an address of a result.
 type part struct {
 	key  string // without the path of the sandbox, which plugins spell differently
 	text string
 }
 
-// parts returns the parts of the original text.
 func (r *Result) parts() (list []part) {
 	if r == nil {
 		return nil

@@ -39,7 +39,6 @@ type Interface struct {
 	SocketPath string `json:"socketPath"` // since 1.1.0
 }
 
-// New returns an empty result of a CNI version.
 func New(cniVersion string) *Result { return &Result{version: cniVersion} }
 
 // Parse reads a result and converts it to cniVersion if necessary. It fails if the result is invalid in its own

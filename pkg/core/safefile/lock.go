@@ -59,7 +59,6 @@ func Lock(ctx context.Context, path string, limit time.Duration) (*os.File, erro
 	return f, err
 }
 
-// lockAt is Lock without waiting.
 func lockAt(path string) (*os.File, error) {
 	for {
 		f, err := atomicfile.Open(path)

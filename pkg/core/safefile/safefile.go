@@ -97,7 +97,6 @@ func (d *Dir) inside(f func() error) error {
 // Entries returns the directory entries whose names do not begin with a dot, sorted. A missing directory has none.
 func (d *Dir) Entries() ([]fs.DirEntry, error) { return atomicfile.Entries(d.path) }
 
-// Names returns the names of the regular files, sorted.
 func (d *Dir) Names() ([]string, error) { return atomicfile.Names(d.path) }
 
 // Alone calls f while it holds the lock of the directory, which must exist. If the lock stays busy until the

@@ -33,7 +33,6 @@ const (
 	Undeleted Phase = "Undeleted" // DEL or restoring failed so often that it was given up
 )
 
-// Phases returns all phases in this order.
 func Phases() []Phase { return []Phase{Prepared, Adding, Added, Deleting, Restoring, Undeleted} }
 
 // Claim is the record of a claim that is prepared on this node. After Unprepare it may remain for undeleted
@@ -50,7 +49,6 @@ type Claim struct {
 	StatusOwed  bool         `json:"statusOwed,omitempty"`  // the latest status has not reached the API server
 }
 
-// Pod is a Kubernetes pod.
 type Pod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -86,7 +84,6 @@ type Attachment struct {
 	Execution // ADD for the current sandbox; empty while Prepared
 }
 
-// Ready is the condition of type Ready.
 type Ready struct {
 	Status string    `json:"status,omitempty"` // "" = not set yet
 	Since  time.Time `json:"since,omitzero"`   // time of the last change of Status

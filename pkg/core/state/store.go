@@ -32,7 +32,6 @@ const (
 // kubelet uses non-default directories.
 func NodeDir() string { return cmp.Or(os.Getenv(DirVariable), DefaultDir) }
 
-// Path returns the path of a claim's record in a state directory.
 func Path(dir, uid string) string { return filepath.Join(dir, uid+suffix) }
 
 // RecordOf returns the UID of the claim whose record is in the file. ok is false if the file is not a record.
@@ -90,7 +89,6 @@ func (s *Store) Close() error {
 	return errors.Join(syscall.Flock(int(s.lock.Fd()), syscall.LOCK_UN), s.lock.Close())
 }
 
-// Put writes a record to the disk.
 func (s *Store) Put(c *Claim) error {
 	c.Schema = Schema
 	data, err := json.Marshal(c)
@@ -100,7 +98,6 @@ func (s *Store) Put(c *Claim) error {
 	return s.dir.Write(c.UID+suffix, append(data, '\n'))
 }
 
-// Remove removes a record, if it exists.
 func (s *Store) Remove(uid string) error { return s.dir.Remove(uid + suffix) }
 
 // Writable returns the error that Put would return for the directory. It changes nothing.

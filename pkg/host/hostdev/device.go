@@ -14,7 +14,6 @@ import (
 // Kind is the kind of a device.
 type Kind string
 
-// The kinds of devices.
 const (
 	PF        Kind = "pf"     // a PCI function that can have VFs
 	VF        Kind = "vf"     // a PCI function whose PF is on this host

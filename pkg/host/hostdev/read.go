@@ -10,7 +10,6 @@ import (
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
-// Host is the input of [Read].
 type Host struct {
 	Sys       *sysfs.FS
 	Links     []link.InterfaceRecord // interfaces of the host's network namespace

@@ -159,7 +159,6 @@ func (h Handle) ParsePorts(answers [][]byte) (ports []PortRecord, err error) {
 	return ports, nil
 }
 
-// PortRecord is a devlink port.
 type PortRecord struct {
 	Bus, Device string `json:"-"` // devlink's name of the device, see [Handle]
 	Index       uint32 `json:"-"`

@@ -37,7 +37,6 @@ type InterfaceRecord struct {
 	BusInfo   string   `json:"bus_info,omitempty"` // ethtool's bus_info, which iproute2 does not have, if Parent is "" or Bus is "virtio"
 }
 
-// LinkInfo has the kind of an interface.
 type LinkInfo struct {
 	Kind string `json:"info_kind"`
 }
@@ -143,7 +142,6 @@ func (Recorder) Ports() (map[string]PortRecord, error) {
 	return all, nil
 }
 
-// EswitchRecord is the eswitch of a device.
 type EswitchRecord struct {
 	Mode string `json:"mode"` // "legacy" or "switchdev"
 }
@@ -164,7 +162,6 @@ func (Recorder) Eswitches() (map[string]EswitchRecord, error) {
 	return all, nil
 }
 
-// VDPARecord is the configuration of a vDPA network device.
 type VDPARecord struct {
 	MAC string `json:"mac,omitempty"`
 }

@@ -21,7 +21,6 @@ func (f *FS) Override(fn Function) (string, error) {
 	return name, d.err
 }
 
-// HasDriver reports whether the kernel has a PCI driver with this name.
 func (f *FS) HasDriver(name string) (bool, error) {
 	d := f.in("bus/pci/drivers")
 	return isName(name) && d.has(name), d.err
@@ -49,7 +48,6 @@ func (f *FS) IOMMUGroup(fn Function) (group string, members []Member, err error)
 	return group, members, err
 }
 
-// Member is a device of an IOMMU group.
 type Member struct {
 	Name   string // "0000:01:00.2"
 	Driver string // "" = unbound

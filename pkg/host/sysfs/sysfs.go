@@ -82,7 +82,6 @@ type Object struct {
 	Inode uint64 // inode of its directory in /sys, see [FS.Inode]; 0 = unknown
 }
 
-// ID returns the ID of an [Object].
 func ID(bus, name string) string { return bus + "-" + name }
 
 // Lineage returns the named device, followed by the devices that contain it: a vDPA device's SF, the PCI

@@ -83,7 +83,6 @@ func BelongsToOtherContainer(file, containerID string) bool {
 
 func mayBeInterface(name string) bool { return name != "" && len(name) < 16 } // the kernel allows 15 bytes (IFNAMSIZ)
 
-// Pod returns the identity of the attachment's pod.
 func (a *Attachment) Pod() pod.Identity {
 	return pod.Identity{UID: a.Args.UID(), ContainerID: a.ContainerID}
 }

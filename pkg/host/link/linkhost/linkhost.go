@@ -99,7 +99,6 @@ func portsByDevice(ports map[string]link.PortRecord) (map[string][]link.PortReco
 	return all, nil
 }
 
-// Interface implements [link.Kernel.Interface].
 func (k *Kernel) Interface(netns, name string) (link.Interface, error) {
 	const maxDepth = 8 // as in package link
 	links, err := k.in(netns)
@@ -117,7 +116,6 @@ func (k *Kernel) Interface(netns, name string) (link.Interface, error) {
 	return link.Interface{}, fmt.Errorf("interface %q: %w", name, err)
 }
 
-// WithMAC implements [link.Kernel.WithMAC].
 func (k *Kernel) WithMAC(mac net.HardwareAddr) (names []string, err error) {
 	for _, l := range k.Links {
 		if own, err := net.ParseMAC(l.Address); err == nil && bytes.Equal(own, mac) {
@@ -187,7 +185,6 @@ func (k *Kernel) lower(l link.InterfaceRecord, netns string, depth int) *link.In
 	return nil
 }
 
-// VDPAMAC implements [link.Kernel.VDPAMAC].
 func (k *Kernel) VDPAMAC(name string) (mac net.HardwareAddr, ok bool, err error) {
 	text := k.vdpa[name].MAC
 	if text == "" || text == "00:00:00:00:00:00" {
