@@ -105,7 +105,7 @@ func (a *Agent) unused() error {
 	for _, k := range keys {
 		holder := "attachment " + k.String() // used if the entry cannot be read
 		if e, err := j.Get(k); err == nil && e != nil {
-			holder = journal.Holder{Entry: e}.String()
+			holder = journal.Holder{Entry: e}.Name()
 		}
 		holders = append(holders, holder)
 	}

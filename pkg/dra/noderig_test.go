@@ -233,7 +233,7 @@ func (r *rig) holders(id string) (list []string) {
 	all, err := r.options.Devices.Journal.Holders(journal.OfDevice, id)
 	must(r.t, err)
 	for _, h := range all {
-		list = append(list, h.String())
+		list = append(list, h.Name())
 	}
 	return list
 }

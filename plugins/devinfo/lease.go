@@ -84,6 +84,6 @@ func (c *Call) heldError(err error) error {
 	case held.Holder.Entry == nil:
 		remedy = "the kubelet retries until sriov-cni's DEL; if no pod has the device, remove sriov-cni's lock file"
 	}
-	asker := journal.Holder{Entry: &journal.Entry{Key: c.Key, Args: c.Args.CNIArgs}}.String()
+	asker := journal.Holder{Entry: &journal.Entry{Key: c.Key, Args: c.Args.CNIArgs}}.Name()
 	return failure.New(failure.Held, fmt.Errorf("%w: %s cannot have it too", err, asker), remedy)
 }

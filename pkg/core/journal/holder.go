@@ -21,8 +21,8 @@ type Holder struct {
 	Mode  SharingMode
 }
 
-// String names the holder's pod and network, claim, or network namespace.
-func (h Holder) String() string {
+// Name returns the pod with its network, the claim, or the network namespace, for people.
+func (h Holder) Name() string {
 	switch {
 	case h.Claim != nil && h.Claim.Name == "": // unreadable
 		return "claim " + h.Claim.UID
@@ -54,7 +54,7 @@ func (e *HeldError) Error() string {
 	if e.Part != "" {
 		text += ", which " + DeviceName(e.Part) + " is a part of"
 	}
-	text += ": is held by " + e.Holder.String()
+	text += ": is held by " + e.Holder.Name()
 	var since time.Time
 	switch h := e.Holder; {
 	case h.Claim != nil:

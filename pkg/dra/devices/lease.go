@@ -141,7 +141,7 @@ func (l *Leases) nameOf(h journal.Holder) string {
 			return fmt.Sprintf("pod %s (by sriov-cni)", pod)
 		}
 	}
-	return h.String()
+	return h.Name()
 }
 
 // CheckFree returns an error if the device of an attachment has had another holder since its sandbox ended. Then

@@ -198,7 +198,7 @@ func (n *Node) others(ctx context.Context) (map[string]string, error) {
 			return all, errors.Join(unknown, err)
 		}
 		if len(holders) > 0 && holders[0].Mode == journal.Exclusive && holders[0].Entry != nil {
-			all[journal.DeviceName(id)] = holders[0].String() + " has it"
+			all[journal.DeviceName(id)] = holders[0].Name() + " has it"
 		}
 	}
 	return all, unknown

@@ -195,7 +195,7 @@ func (s DecideInput) against(c *Decision, on []string) string {
 	case d.Port != "":
 		return d.UsedByHost()
 	case c.Sharing == Shared:
-		return s.againstShared(c)
+		return s.unshareable(c)
 	case isMaster(d.Kind):
 		return fmt.Sprintf("a %s cannot be exclusive", d.Kind)
 	case d.Uplink != "" || d.OtherPort != "":
@@ -226,7 +226,8 @@ func (s DecideInput) against(c *Decision, on []string) string {
 
 const noInterface = "it has no interface in the host network namespace; it is probably in another one"
 
-func (s DecideInput) againstShared(c *Decision) string {
+// unshareable is against for a rule that shares the device.
+func (s DecideInput) unshareable(c *Decision) string {
 	d := &c.Device
 	switch {
 	case !isNIC(d.Kind) && !isMaster(d.Kind):
