@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -104,9 +103,7 @@ func dropsSharing(err error) bool {
 // RefusesLists reports whether err means that the API server has dropped the list of [inventory.NUMANode] and then
 // refused the attribute, because it has no value.
 func RefusesLists(err error) bool {
-	invalid, is := errors.AsType[*apierrors.StatusError](err)
-	return is && apierrors.IsInvalid(err) && invalid.ErrStatus.Details != nil &&
-		slices.ContainsFunc(invalid.ErrStatus.Details.Causes, func(c metav1.StatusCause) bool { return strings.Contains(c.Field, string(inventory.NUMANode)) })
+	return slices.ContainsFunc(status.Causes(err), func(c metav1.StatusCause) bool { return strings.Contains(c.Field, string(inventory.NUMANode)) })
 }
 
 func sharing(slice *resourceapi.ResourceSlice) bool {

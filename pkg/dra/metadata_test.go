@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	resourceapi "k8s.io/api/resource/v1"
 	metadataapi "k8s.io/dynamic-resource-allocation/api/metadata"
 	"k8s.io/dynamic-resource-allocation/devicemetadata"
@@ -104,6 +105,12 @@ func TestMetricsOfMetadata(t *testing.T) {
 		want["write_errors_total error_type="+kind], want["update_errors_total error_type="+kind] = 0, 0
 	}
 	difftest.Same(t, "at start", samples(), want)
+	families, err := r.registry.Gather()
+	must(t, err)
+	problems, err := promlint.NewWithMetricFamilies(families).Lint() // the checks of promtool
+	if err != nil || len(problems) > 0 {
+		t.Error(problems, err)
+	}
 	r.prepareByKubelet(claim)
 	must(t, r.runPod(r.sandbox("s1", "pod")))
 	want["files_active"], want["writes_total"], want["write_duration_seconds"] = 1, 2, 2

@@ -150,6 +150,7 @@ func TestRequestWithoutNetworkMayHaveSeveralDevices(t *testing.T) {
 	difftest.Contains(t, refused(t, several("Some", 2), bare).Rule, `allocationMode "Some"`)
 }
 
+// Package test/mistakes has mistakes in requests and configs.
 func TestInvalidAllocationsAreRefused(t *testing.T) {
 	yes := true
 	for name, test := range map[string]struct {
@@ -166,25 +167,14 @@ func TestInvalidAllocationsAreRefused(t *testing.T) {
 		"another pool":       {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Pool = "node-b" }, cniconfig.Refusal{Request: "net", Rule: `pool "node-b", not to pool "node-a"`, Remedy: "scheduler"}},
 		"unknown request":    {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Request = "x" }, cniconfig.Refusal{Request: "x", Rule: "missing from the claim's spec", Remedy: "create it again"}},
 		"no subrequest":      {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Request = "net/x" }, cniconfig.Refusal{Request: "net/x", Rule: "missing from the claim's spec", Remedy: "create it again"}},
-		"two of one":         {func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.Count = 2 }, cniconfig.Refusal{Request: "net", Rule: `ifName "net1": the request may have several devices`, Remedy: `such as "net{index}"`}},
-		"all":                {func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.AllocationMode = "All" }, cniconfig.Refusal{Request: "net", Rule: `ifName "net1": the request may have several devices`, Remedy: "ExactCount"}},
-		"another mode":       {func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.AllocationMode = "Some" }, cniconfig.Refusal{Request: "net", Rule: `allocationMode "Some"`, Remedy: "ExactCount"}},
-		"admin access":       {func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.AdminAccess = &yes }, cniconfig.Refusal{Request: "net", Rule: "adminAccess: true", Remedy: "remove adminAccess"}},
 		"admin allocation":   {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].AdminAccess = &yes }, cniconfig.Refusal{Request: "net", Rule: "adminAccess: true", Remedy: "remove adminAccess"}},
 		"two devices": {func(c *resourceapi.ResourceClaim) {
 			another := c.Status.Allocation.Devices.Results[0]
 			another.Device = "another"
 			c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, another)
 		}, cniconfig.Refusal{Request: "net", Rule: "the request may have several devices", Remedy: `"net{index}"`}},
-		"no config":         {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Config = nil }, cniconfig.Refusal{Request: "net", Rule: "neither the DeviceClass nor the claim has a config for driver " + driver, Remedy: "DeviceClass"}},
 		"config of another": {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Config[0].Requests = []string{"y"} }, cniconfig.Refusal{Request: "net", Rule: "neither the DeviceClass nor the claim has a config for driver " + driver, Remedy: "DeviceClass"}},
 		"unknown source":    {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Config[0].Source = "FromPod" }, cniconfig.Refusal{Request: "net", Rule: `source "FromPod"`, Remedy: "update the driver"}},
-		"two of the class":  {func(c *resourceapi.ResourceClaim) { configure(t, c, "class", with(`"ifName":"net2"`)) }, cniconfig.Refusal{Request: "net", Rule: "more than one config of driver " + driver + " (FromClass)", Remedy: "a config of its own"}},
-		"two of the claim": {func(c *resourceapi.ResourceClaim) {
-			configure(t, c, "claim", with(`"ifName":"net2"`))
-			configure(t, c, "claim", with(`"ifName":"net3"`), "net")
-		}, cniconfig.Refusal{Request: "net", Rule: "more than one config of driver " + driver + " (FromClaim)", Remedy: "a config of its own"}},
-		"a second config": {func(c *resourceapi.ResourceClaim) { configure(t, c, "claim", with(`"config":`+macvlan)) }, cniconfig.Refusal{Request: "net", Rule: "both the DeviceClass and the claim have a config", Remedy: "its ifName"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := claim(t, "class "+with(`"ifName":"net1","config":`+macvlan))

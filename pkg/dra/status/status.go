@@ -42,7 +42,7 @@ func Apply(ctx context.Context, client kubernetes.Interface, r Report) error {
 		return err
 	}
 	_, err = claims.ApplyStatus(ctx, configuration, metav1.ApplyOptions{FieldManager: r.Driver, Force: true})
-	for _, c := range causes(err) {
+	for _, c := range Causes(err) {
 		if c.Field == "metadata.uid" {
 			return fmt.Errorf("%w: %w", ErrGone, err)
 		}
@@ -58,8 +58,8 @@ func Apply(ctx context.Context, client kubernetes.Interface, r Report) error {
 	return err
 }
 
-// causes returns the reasons for which the API server found the request invalid.
-func causes(err error) []metav1.StatusCause {
+// Causes returns the reasons for which the API server found the request invalid.
+func Causes(err error) []metav1.StatusCause {
 	var status apierrors.APIStatus
 	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
 		return nil
@@ -87,7 +87,7 @@ func Retry(err error) bool {
 	switch {
 	case err == nil, errors.Is(err, ErrGone), Missing(err):
 		return false
-	case slices.ContainsFunc(causes(err), isPermission):
+	case slices.ContainsFunc(Causes(err), isPermission):
 		return true
 	}
 	return !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) && !apierrors.IsRequestEntityTooLargeError(err)
