@@ -26,7 +26,7 @@ func TestCaptureOfCaptureKeepsContent(t *testing.T) {
 		if err != nil || stat.Mode().Perm() != 0o600 {
 			t.Errorf("%v, %v: whom the file is for its owner decides", stat.Mode(), err)
 		}
-		commands := []string{"topology", "topology -o json", "list -o wide", "inspect 0000:03:00.2"}
+		commands := []string{"topology", "topology -o json", "list -o json", "inspect 0000:03:00.2"}
 		if scrub != nil { // scrubbing renames pods
 			commands = []string{"gc --dry-run -o json", "inspect 0000:03:00.2", "check sriov-net/9faf -o json"}
 		}

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -42,8 +41,8 @@ If the pod is unknown, POD shows the container. An attachment is not in the jour
 device-info file, no delegates and no leases. "(shared)" marks a device that the attachment holds
 by a shared lease; -o json has the kind of each lease, and none for a device that is only named.
 check explains the state of an attachment. gc removes "stale" attachments.
--o wide adds the container, the PF, representor and RDMA device that ADD recorded, the claim, the
-file, the CDI device, and the problem: more about the state, or why ADD found no device.
+-o json adds the container, the PF, representor and RDMA device that ADD recorded, the claim, the
+file, the CDI device, and why: more about the state, or why ADD found no device.
 `
 
 func listCommand(t *tool) *cobra.Command {
@@ -54,7 +53,7 @@ func listCommand(t *tool) *cobra.Command {
 		Short: "list the attachments of the node and their states, or those of a pod, network or device",
 		Long:  listHelp,
 		Example: `  devinfoctl list
-  devinfoctl list -n shop -o wide
+  devinfoctl list -n shop
   devinfoctl list 03:00.5                   # who has the device
   devinfoctl list --undeleted
   devinfoctl list -o json | jq '.attachments[] | select(.state != "Ok")'
@@ -68,7 +67,7 @@ func listCommand(t *tool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return t.list(h, slices.DeleteFunc(list, func(a node.Attachment) bool {
+			return t.list(slices.DeleteFunc(list, func(a node.Attachment) bool {
 				of, _, _ := strings.Cut(a.Pod, "/")
 				return namespace != "" && namespace != of || undeleted && a.State != check.Undeleted
 			}))
@@ -88,49 +87,20 @@ func (t *tool) named(h *host, list []node.Attachment, name string) ([]node.Attac
 	return node.Choose(append(list, more...), name)
 }
 
-func (t *tool) list(h *host, list []node.Attachment) error {
+func (t *tool) list(list []node.Attachment) error {
 	return t.print(map[string]any{"attachments": list}, func(w io.Writer) {
 		if len(list) == 0 {
 			fmt.Fprintln(w, "no attachments")
 			return
 		}
-		printRows(w, t.listRows(h, list))
+		rows := [][]string{{"POD", "NETWORK", "INTERFACE", "TYPE", "DEVICE", "STATE"}}
+		for _, a := range list {
+			device := a.Device
+			if a.Lease == journal.Shared {
+				device += " (shared)"
+			}
+			rows = append(rows, []string{a.Holder(), a.Network, a.IfName, a.Type, device, string(a.State)})
+		}
+		printRows(w, rows)
 	})
-}
-
-func (t *tool) listRows(h *host, list []node.Attachment) [][]string {
-	rows := [][]string{{"POD", "NETWORK", "INTERFACE", "TYPE", "DEVICE", "STATE"}}
-	if t.output == "wide" {
-		rows[0] = []string{"POD", "CONTAINER", "NETWORK", "INTERFACE", "TYPE", "DEVICE", "PF", "REPRESENTOR", "RDMA", "CLAIM", "FILE", "CDI", "STATE", "PROBLEM"}
-	}
-	for _, a := range list {
-		if t.output != "wide" {
-			rows = append(rows, []string{a.Holder(), a.Network, a.IfName, a.Type, deviceOf(a), string(a.State)})
-			continue
-		}
-		file := a.File
-		if filepath.Dir(file) == filepath.Clean(h.Settings.DeviceInfoDir) {
-			file = filepath.Base(file)
-		}
-		rows = append(rows, []string{
-			a.Pod, node.ShortID(a.ContainerID), a.Network, a.IfName, a.Type, deviceOf(a), a.PF, a.Representor, a.RDMA, a.Claim,
-			shorten(a.ContainerID, file), shorten(a.ContainerID, a.CDI), string(a.State), a.Why,
-		})
-	}
-	return rows
-}
-
-func deviceOf(a node.Attachment) string {
-	if a.Lease == journal.Shared {
-		return a.Device + " (shared)"
-	}
-	return a.Device
-}
-
-// shorten replaces a full container ID in a name by its short form.
-func shorten(id, name string) string {
-	if len(id) <= 16 { // it is short enough
-		return name
-	}
-	return strings.ReplaceAll(name, id, node.ShortID(id)+"…")
 }

@@ -104,7 +104,7 @@ func newRoot(t *tool) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := root.PersistentFlags()
-	commandline.Choice(root, flags, &t.output, "output", "o", "table", "how to print: table, wide (list), json or yaml", "table", "wide", "json", "yaml")
+	commandline.Choice(root, flags, &t.output, "output", "o", "table", "how to print: table, json or yaml", "table", "json", "yaml")
 	flags.StringVar(&t.captureFile, "capture", "", "examine the capture in this `file`, not this machine")
 	flags.StringVar(&t.hostRoot, "host-root", "", "examine the node whose root filesystem is mounted at this `directory` (in cni-dra-driver's container: /host)")
 	flags.StringVar(&t.nodeFile, "node-config", "", "node settings `file` (default $DEVINFO_NODE_CONFIG, else "+config.NodeFile+")")
@@ -129,9 +129,6 @@ func (t *tool) start(cmd *cobra.Command) {
 				err = cmp.Or(err, clierr.Misuse("give it a value, or leave the flag out", "--%s is empty", f.Name))
 			}
 		})
-		if t.output == "wide" && cmd.Name() != "list" {
-			err = cmp.Or(err, clierr.Misuse("leave it out: list prints more with it", "%s has no -o wide", cmd.Name()))
-		}
 		if err != nil {
 			return err
 		}

@@ -77,15 +77,20 @@ func (d Device) Or(published Device) Device {
 // Named returns a function that reports whether one of its arguments names the device, in any letter case. A PCI
 // address may lack its domain.
 func Named(device string) func(names ...string) bool {
-	names := []string{device}
-	for _, full := range []string{device, "0000:" + device} {
-		if address, err := pci.Parse(full); err == nil {
-			names = append(names, address.String())
-		}
-	}
+	names := []string{device, FullAddress(device)}
 	return func(of ...string) bool {
 		return slices.ContainsFunc(of, func(s string) bool {
 			return s != "" && slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(s, name) })
 		})
 	}
+}
+
+// FullAddress adds the usual domain to a PCI address without one, as lspci prints it. It returns another name unchanged.
+func FullAddress(name string) string {
+	for _, full := range []string{name, "0000:" + name} {
+		if address, err := pci.Parse(full); err == nil {
+			return address.String()
+		}
+	}
+	return name
 }

@@ -9,10 +9,10 @@ import (
 	"strings"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/core/view"
 	"devinfo-cni.io/pkg/ctl/crosscheck"
 	"devinfo-cni.io/pkg/host/link"
 )
@@ -41,7 +41,7 @@ type Subject struct {
 // Inspect finds a device as ADD does, and its representor also with sriovnet.
 func (n *Node) Inspect(s Subject) (*Inspection, error) {
 	var err error
-	s.Name = fullAddress(s.Name)
+	s.Name = view.FullAddress(s.Name)
 	if s, err = n.settle(s); err != nil {
 		return nil, err
 	}
@@ -107,16 +107,6 @@ func deviceless(interfaces discovery.Interfaces, s Subject) string {
 		return "interface " + s.Name + " is a " + i.Kind + ", and has no device"
 	}
 	return "interface " + s.Name + " is a software interface without a device"
-}
-
-// fullAddress adds the usual domain to a PCI address without one, as lspci prints it.
-func fullAddress(name string) string {
-	for _, full := range []string{name, "0000:" + name} {
-		if address, err := pci.Parse(full); err == nil {
-			return address.String()
-		}
-	}
-	return name
 }
 
 // ownNetns returns interfaces of our own network namespace, whatever the namespace argument is.
