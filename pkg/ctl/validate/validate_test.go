@@ -106,47 +106,6 @@ func TestSettingsAreRecognizedByFileName(t *testing.T) {
 	}
 }
 
-// A finding has the line of its value. If the value is missing it has the line of the object that lacks it.
-func TestFindingsHaveLineOfTheirValue(t *testing.T) {
-	for text, want := range map[string]string{
-		"\n{\"type\":\t\"pci\",\n\t\"ver\": 1, \"version\": \"1.1.0\",\r\n\t\"pci\":\n{\"ä\":1}}":       "4 pci.pci-address, 3 ver, 5 pci.ä",
-		"# a comment\ntype: pci\nver: 1\nversion: 1.1.0\npci:\n  # another\n  pci-address: '3'\n":       "7 pci.pci-address, 3 ver",
-		"# a comment\n---\n{type: pci, version: 1.1.0}\n--- {type: pci,\n  ver: 1,\n version: 1.1.0}\n": "3 pci, 4 pci, 5 ver",
-		"type: pci\nversion: 1.1.0\npci: &p\n  pci-address: '3'\nvdpa: *p\n":                            "4 pci.pci-address, 5 vdpa.parent-device, 5 vdpa.driver, 5 vdpa.path, 5 vdpa.pci-address",
-		"apiVersion: v1\nkind: List\nitems:\n- {}\n- apiVersion: k8s.cni.cncf.io/v1\n  kind: NetworkAttachmentDefinition\n  metadata: {name: a}\n  spec:\n    config: |\n      {\"type\": \"devinfo\",\n       \"cniVersion\": \"1.0.0\",\n       \"strict\": 5, \"deviceID\": \"x\", \"deviceInfoFile\": \"auto\"}\n": "9 spec.config.strict",
-		// The YAML parser cannot read this escape.
-		`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "\ud83d\ude00"}}`: "0 pci.pci-address",
-	} {
-		var got []string
-		for _, d := range check(checker, text, "") {
-			for _, f := range d.Findings {
-				got = append(got, fmt.Sprint(f.Line, " ", f.Path))
-			}
-		}
-		difftest.Same(t, text, strings.Join(got, ", "), want)
-	}
-}
-
-func TestOrderOfPlugins(t *testing.T) {
-	const before, after, fails = "runs before %s, which makes the interface: put", "runs after %s, which in the RDMA mode exclusive", "runs before %s, which makes the interface, so ADD fails"
-	for chain, want := range map[string]string{
-		"sriov devinfo": "", "sriov tuning devinfo vrf": "", "unheard-of devinfo": "", "unheard-of devinfo unknown-too": "", "sriov devinfo unheard-of": "",
-		"sriov devinfo rdma coordinator": "", "macvlan devinfo coordinator linkerd-cni": "", "sriov devinfo kuma-cni egress-cni dnsname": "", "ifacer macvlan devinfo": "",
-		"tuning devinfo unheard-of": fmt.Sprintf(before, "unheard-of"), "rdma devinfo sriov": fmt.Sprintf(after, "rdma"), "tuning devinfo sriov": fmt.Sprintf(before, "sriov"),
-		"devinfo sriov rdma": fmt.Sprintf(fails, "sriov"), "devinfo tuning unheard-of": fmt.Sprintf(fails, "unheard-of"),
-		"sriov rdma devinfo": fmt.Sprintf(after, "rdma"), "macvlan devinfo bond": fmt.Sprintf(before, "bond"),
-	} {
-		var plugins []string
-		for kind := range strings.FieldsSeq(chain) {
-			plugins = append(plugins, fmt.Sprintf(`{"type": %q, "deviceInfoFile": "auto"}`, kind))
-		}
-		d := one(t, checker, `{"cniVersion": "1.0.0", "name": "n", "plugins": [`+strings.Join(plugins, ", ")+"]}", "")
-		if found := fmt.Sprint(d.Findings); want == "" && len(d.Findings) > 0 || !strings.Contains(found, want) {
-			t.Errorf("%s: want %q, got %s", chain, want, found)
-		}
-	}
-}
-
 // FuzzCheck checks that each finding of any text has a rule and a short value. A device-info file must be valid exactly if the
 // library accepts it and no key is repeated.
 func FuzzCheck(f *testing.F) {
@@ -218,23 +177,6 @@ func foundIn(d validate.Document) (list []string) {
 	return list
 }
 
-// wrongRules are invalid files for cni-dra-driver --devices. A text in braces is one rule of the list.
-var wrongRules = []string{
-	"- ifNames: [eth0]", "devices: {ifNames: [eth0]}", "device: []", "devices: []\ndevices: []", "devices: [", "devices:\n- {sharing: shared, sharing: shared}", "devices: [null, [p0]]",
-	"{sharing: exclusive}", "{select: 'true'}", "{select: 'true', sharing: both}", "{selct: 'true', sharing: shared}", "{Select: 'true', sharing: shared}", "{select: 'tru', sharing: shared}", "{select: '1', sharing: shared}",
-	"{select: '', ifNames: [], sharing: shared}", "{pfName: [p0], sharing: shared}", "{drivers: iavf, sharing: shared}", "{drivers: [''], sharing: shared}", "{pciAddresses: ['3b:00.1'], sharing: exclusive}",
-	"{ifNames: [eth1, 'eth*'], sharing: shared}", "{pfNames: [''], sharing: shared}", "{pfNames: ['ens1f0np0#0-3'], sharing: exclusive}", "{drivers: [a], sharing: shared, resourceName: a/b}", "{drivers: [a], sharing: exclusive, resourceName: vf}",
-	"{drivers: [a], sharing: exclusive, resourceName: a/" + long + "}", "{drivers: [a], sharing: exclusive, attachments: 2}", "{drivers: [a], sharing: shared, attachments: -2}",
-	"{drivers: [a], sharing: shared, attachments: many}", "{drivers: [a], sharing: shared, bandwidth: 25X}", "{drivers: [a], sharing: shared, bandwidth: 0.5}", "{drivers: [a], sharing: shared, allowHostUse: true}",
-	"{drivers: [a], sharing: exclusive, onDifference: refuse}", "{drivers: [a], sharing: exclusive, reset: always}", "{drivers: [a], sharing: shared, reset: auto}",
-	"{drivers: [a], sharing: shared, attributes: {a-b: 1}}", "{drivers: [a], sharing: shared, attributes: {A_/b: 1}}", "{drivers: [a], sharing: shared, attributes: {kind: x}}",
-	"{drivers: [a], sharing: shared, attributes: {resource.kubernetes.io/x: x}}", "{drivers: [a], sharing: shared, attributes: {x: 1, devinfo-cni.io/x: 1}}", "{drivers: [a], sharing: shared, attributes: {x: 1.5}}",
-	"{drivers: [a], sharing: shared, publish: [pfname]}", "{drivers: [a], sharing: shared, publish: all}",
-	"{drivers: [a], sharing: shared, attributes: {x: null}}", "{drivers: [a], sharing: shared, attributes: {x: " + long + "}}", "{drivers: [a], sharing: shared, attributes: {a: 1, b: 1, c: 1, d: 1, e: 1, f: 1, g: 1, h: 1, i: 1}}",
-}
-
-var long = strings.Repeat("x", 65)
-
 // The golden file contains all messages, so that a person can read them together. Each names the error, its place,
 // and the remedy. validate finds the same errors as ADD and Prepare.
 func TestMessagesMatchGoldenFile(t *testing.T) {
@@ -244,7 +186,8 @@ func TestMessagesMatchGoldenFile(t *testing.T) {
 	said.WriteString("\n# Claims\n")
 	validateFindsWhatPrepareRefuses(t, said)
 	said.WriteString("\n# Rules of cni-dra-driver\n")
-	for _, rule := range wrongRules {
+	_, wrong, _ := strings.Cut(difftest.Read(t, "testdata/rules.yaml"), "---\n")
+	for _, rule := range strings.Split(strings.TrimSuffix(wrong, "\n"), "\n---\n") {
 		text := rule
 		if rule[0] == '{' {
 			text = "devices: [{ifNames: [eth9], sharing: shared}, " + rule + "]"
