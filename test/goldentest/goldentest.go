@@ -57,3 +57,23 @@ func Section(t *testing.T, section *txtar.File, got string) {
 	}
 	difftest.Same(t, section.Name, got, string(section.Data))
 }
+
+// Lines compares a file of inputs, each on a line of its own with its indented output below it, with what play returns for
+// the inputs. A line that begins with # is a comment.
+func Lines(t *testing.T, path string, play func(input string) (output []string)) {
+	t.Helper()
+	var now strings.Builder
+	for line := range strings.Lines(difftest.Read(t, path)) {
+		if strings.HasPrefix(line, "  ") {
+			continue
+		}
+		now.WriteString(line)
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		for _, output := range play(strings.TrimSuffix(line, "\n")) {
+			now.WriteString("  " + output + "\n")
+		}
+	}
+	File(t, path, now.String())
+}

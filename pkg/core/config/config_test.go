@@ -12,6 +12,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/goldentest"
 )
 
 func parse(t *testing.T, text string) *config.Config {
@@ -103,67 +104,21 @@ func TestDeviceIDIsFirstOfDeviceIDs(t *testing.T) {
 	}
 }
 
-func TestProblemNamesKeyAndUnsupportedValue(t *testing.T) {
-	const address = "a PCI address dddd:BB:DD.f, in which DD is at most 1f and f at most 7"
-	const entry = `a list of {"containerID": "…", "ifname": "…"}`
-	const cdi = `true, or an object {"kind": "vendor.example/class", "name": "{podUID}-{ifName}", "socketDir": "/run/vhost-user/{podUID}"}`
-	for text, want := range map[string]config.Problem{
-		`{"cniVersion": 1}`:                                               {Key: "cniVersion", Value: "1", Want: "a string"},
-		`{"name": ["x"]}`:                                                 {Key: "name", Value: `["x"]`, Want: "a string"},
-		`{"type": {}}`:                                                    {Key: "type", Value: "{}", Want: "a string"},
-		`{"prevResult": []}`:                                              {Key: "prevResult", Value: "[]", Want: "an object"},
-		`{"capabilities": {"deviceID": "yes"}}`:                           {Key: "capabilities", Value: `{"deviceID": "yes"}`, Want: `an object of booleans, {"CNIDeviceInfoFile": true}`},
-		`{"runtimeConfig": "x"}`:                                          {Key: "runtimeConfig", Value: `"x"`, Want: "an object"},
-		`{"runtimeConfig": {"CNIDeviceInfoFile": 5}}`:                     {Key: "runtimeConfig.CNIDeviceInfoFile", Value: "5", Want: "a string"},
-		`{"runtimeConfig": {"deviceID": ["a"]}}`:                          {Key: "runtimeConfig.deviceID", Value: `["a"]`, Want: "a string"},
-		`{"deviceID": 5}`:                                                 {Key: "deviceID", Value: "5", Want: "a string"},
-		`{"pciBusID": false}`:                                             {Key: "pciBusID", Value: "false", Want: "a string"},
-		`{"deviceID": "0000:3b:00.8"}`:                                    {Key: "deviceID", Value: `"0000:3b:00.8"`, Want: address},
-		`{"pciBusID": "0000:3b:20.0"}`:                                    {Key: "pciBusID", Value: `"0000:3b:20.0"`, Want: address},
-		`{"deviceID": "000:3b:00.2"}`:                                     {Key: "deviceID", Value: `"000:3b:00.2"`, Want: address},
-		`{"runtimeConfig": {"deviceID": "0000:3b:00.10"}}`:                {Key: "runtimeConfig.deviceID", Value: `"0000:3b:00.10"`, Want: address},
-		`{"deviceID": "3b:00.8"}`:                                         {Key: "deviceID", Value: `"3b:00.8"`, Want: address},
-		`{"deviceID": "0000:3b:00.2 "}`:                                   {Key: "deviceID", Value: `"0000:3b:00.2 "`, Want: `no blank at the beginning or the end, such as "0000:3b:00.2"`},
-		`{"pciBusID": "\tmlx5_core.sf.4"}`:                                {Key: "pciBusID", Value: `"\tmlx5_core.sf.4"`, Want: `no blank at the beginning or the end, such as "mlx5_core.sf.4"`},
-		`{"deviceID": "x\u00a0"}`:                                         {Key: "deviceID", Value: `"x\u00a0"`, Want: `no blank at the beginning or the end, such as "x"`},
-		`{"delegates": [` + strings.Repeat(`{"type": "a"},`, 32) + `{}]}`: {Key: "delegates", Value: "a list of 33 plugin configurations", Want: "at most 32"},
-		`{"deviceID": "3b:00.2"}`:                                         {Key: "deviceID", Value: `"3b:00.2"`, Want: `a PCI address with its domain, such as "0000:3b:00.2"`},
-		`{"runtimeConfig": {"deviceID": "3b:00.2"}}`:                      {Key: "runtimeConfig.deviceID", Value: `"3b:00.2"`, Want: `a PCI address with its domain, such as "0000:3b:00.2"`},
-		`{"resourceName": {}}`:                                            {Key: "resourceName", Value: "{}", Want: "a string"},
-		`{"deviceInfo": "pci"}`:                                           {Key: "deviceInfo", Value: `"pci"`, Want: "an object"},
-		`{"deviceInfoFile": "/run/x"}`:                                    {Key: "deviceInfoFile", Value: `"/run/x"`, Want: `"auto"`},
-		`{"deviceInfoFile": "Auto"}`:                                      {Key: "deviceInfoFile", Value: `"Auto"`, Want: `"auto"`},
-		`{"deviceInfoFile": true}`:                                        {Key: "deviceInfoFile", Value: "true", Want: "a string"},
-		`{"delegates": {"type": "macvlan"}}`:                              {Key: "delegates", Value: `{"type": "macvlan"}`, Want: "a list of plugin configurations"},
-		`{"delegates": [{"type": "a"}, "b"]}`:                             {Key: "delegates[1]", Value: `"b"`, Want: "a plugin configuration, an object"},
-		`{"delegates": [null]}`:                                           {Key: "delegates[0]", Value: `null`, Want: "a plugin configuration, an object"},
-		`{"delegates": [{}]}`:                                             {Key: "delegates[0].type", Value: `""`, Want: "the name of a CNI plugin"},
-		`{"delegates": [{"type": "../sh"}]}`:                              {Key: "delegates[0].type", Value: `"../sh"`, Want: "the name of a CNI plugin"},
-		`{"delegates": [{"type": 5}]}`:                                    {Key: "delegates[0].type", Value: `5`, Want: "a string"},
-		`{"delegates": [{"type": "a", "Type": "b"}]}`:                     {Key: "delegates[0].Type", Value: `"b"`, Want: `the key "type", in this spelling only`},
-		`{"delegates": [{"type": "a", "prevre\u017fult": {}}]}`:           {Key: "delegates[0].prevreſult", Value: `{}`, Want: `the key "prevResult", in this spelling only`},
-		`{"delegates": [{"type": "a", "ARGS": {}}]}`:                      {Key: "delegates[0].ARGS", Value: `{}`, Want: `the key "args", in this spelling only`},
-		`{"delegates": [{"TYPE": "b"}]}`:                                  {Key: "delegates[0].TYPE", Value: `"b"`, Want: `the key "type", in this spelling only`},
-		`{"delegates": [{"type": "a", "cniversion": "1.0.0"}]}`:           {Key: "delegates[0].cniversion", Value: `"1.0.0"`, Want: `the key "cniVersion", in this spelling only`},
-		`{"strict": "true"}`:                                              {Key: "strict", Value: `"true"`, Want: "true or false"},
-		`{"followLower": 0}`:                                              {Key: "followLower", Value: "0", Want: "true or false"},
-		`{"subfunctionParent": {}}`:                                       {Key: "subfunctionParent", Value: "{}", Want: "true or false"},
-		`{"cdi": "true"}`:                                                 {Key: "cdi", Value: `"true"`, Want: cdi},
-		`{"cdi": []}`:                                                     {Key: "cdi", Value: "[]", Want: cdi},
-		`{"cdi": {"kind": true}}`:                                         {Key: "cdi.kind", Value: "true", Want: "a string"},
-		`{"cni.dev/valid-attachments": {}}`:                               {Key: "cni.dev/valid-attachments", Value: "{}", Want: entry},
-		`{"cni.dev/valid-attachments": [5]}`:                              {Key: "cni.dev/valid-attachments", Value: "[5]", Want: entry},
-		`{"cni.dev/valid-attachments": [{"ifname": "net1"}]}`:             {Key: "cni.dev/valid-attachments", Value: `[{"ifname": "net1"}]`, Want: entry},
-	} {
+// A key that is not understood, or not known, leaves the default.
+func TestProblemsAndUnknownKeysMatchGoldenFile(t *testing.T) {
+	goldentest.Lines(t, "testdata/problems.txt", func(text string) (output []string) {
 		c := parse(t, text)
-		equal(t, text, c.Problems, []*config.Problem{&want})
-		if got := c.Problems; len(got) == 1 && got[0].Error() != want.Key+": "+want.Value+" is not supported: want "+want.Want {
-			t.Errorf("message %q", got[0])
+		for _, p := range c.Problems {
+			output = append(output, p.Error())
+		}
+		for _, p := range c.DelegateProblems() {
+			output = append(output, "only ADD: "+p.Error())
 		}
 		if !c.FollowLower || c.Strict || c.SubfunctionParent || c.AutoFile {
-			t.Errorf("%s: what is not understood leaves the default: %+v", text, c)
+			t.Errorf("%s: %+v", text, c)
 		}
-	}
+		return append(output, c.Warnings()...)
+	})
 }
 
 func TestProblemsDoNotStopParsing(t *testing.T) {
@@ -187,21 +142,6 @@ func TestLongValueIsCutAtCharacterBoundary(t *testing.T) {
 				t.Errorf("%q", got)
 			}
 		}
-	}
-}
-
-func TestUnknownKeyIsListedWithNearestKnownKey(t *testing.T) {
-	c := parse(t, `{"name": "n", "Strict": true, "devicedID": "x", "delegate": [], "subFunctionParent": true, "vlan": 5, "runtimeConfig": {"ips": []}, "cdi": {"knd": "a/b"}}`)
-	equal(t, "unknown", c.Unknown, []config.UnknownKey{
-		{Key: "Strict", Nearest: "strict"}, {Key: "delegate", Nearest: "delegates"}, {Key: "devicedID", Nearest: "deviceID"},
-		{Key: "subFunctionParent", Nearest: "subfunctionParent"}, {Key: "vlan", Nearest: "ipam"}, {Key: "cdi.knd", Nearest: "cdi.kind"},
-	})
-	if c.Strict || c.SubfunctionParent || len(c.Problems) > 0 {
-		t.Errorf("an unknown key has an effect: %+v", c)
-	}
-	const want = `key "Strict" of the network configuration is not known; the nearest known one is "strict"`
-	if got := c.Unknown[0].String(); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
 
@@ -302,20 +242,6 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("device %q of %q", c.DeviceID, c.DeviceIDs)
 		}
 	})
-}
-
-func TestUnusableDelegateIsProblem(t *testing.T) {
-	c := parse(t, `{"type": "devinfo", "delegates": [
- {"type": "a", "ipam": "dhcp"}, {"type": "b", "dns": {"search": "x"}}, {"type": "c", "capabilities": ["mac"]}, {"type": "d", "capabilities": {"mac": 1}},
- {"type": "devinfo"}, {"type": "e", "ipam": {"type": "dhcp"}, "anything": []}]}`)
-	equal(t, "delegates", c.DelegateProblems(), []*config.Problem{
-		{Key: "delegates[0].ipam", Value: `"dhcp"`, Want: "an object"},
-		{Key: "delegates[1].dns.search", Value: `{"search": "x"}`, Want: "a list"},
-		{Key: "delegates[2].capabilities", Value: `["mac"]`, Want: `an object of booleans, {"mac": true}`},
-		{Key: "delegates[3].capabilities", Value: `{"mac": 1}`, Want: `true or false`},
-		{Key: "delegates[4].type", Value: `"devinfo"`, Want: "a plugin other than devinfo itself"},
-	})
-	equal(t, "they are no problem of DEL's", c.Problems, []*config.Problem(nil))
 }
 
 func TestCDIAcceptsTrueOrObject(t *testing.T) {

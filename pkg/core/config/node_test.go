@@ -3,6 +3,7 @@ package config_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/test/goldentest"
 )
 
 // defaults are the default settings. The specification defines the first two directories in sections 4.2 and 4.1.
@@ -56,41 +58,12 @@ func TestNodeSettingsReplaceDefaults(t *testing.T) {
 }
 
 func TestInvalidNodeSettingsReturnErrorAndDefaults(t *testing.T) {
-	for text, want := range map[string]string{
-		``:                                `unexpected end of JSON input`,
-		`{"stateDir": "/s"`:               `unexpected end of JSON input`,
-		`{"stateDir": "/s"} {}`:           `after top-level value`,
-		`{"stateDir": "/s"}x`:             `after top-level value`,
-		`[]`:                              `must be one JSON object, {"stateDir": "/x"}: json: cannot unmarshal array`,
-		`{"stateDir": 5}`:                 `stateDir: 5 must be text, "..."`,
-		`{"stateDir": "/s", "stteDir":1}`: `stteDir: the key is not known; did you mean stateDir?`,
-		`{"deviceInfoDir": "run"}`:        `deviceInfoDir: "run" is not an absolute path`,
-		`{"devicePluginDir": "./dp"}`:     `devicePluginDir: "./dp" is not an absolute path`,
-		`{"stateDir": ""}`:                `stateDir: "" is not an absolute path`,
-		`{"stateDir": null}`:              `stateDir: null must be text, "..."`,
-		`{"socketDirs": [null]}`:          `socketDirs: "" is not an absolute path`,
-		`{"cdiDir": "/run/../cdi"}`:       `cdiDir: "/run/../cdi" must not contain ".."`,
-		`{"sysfs": "sys"}`:                `sysfs: "sys" is not an absolute path`,
-		`{"deviceInfoDir": "/x/", "devicePluginDir": "/x"}`: `deviceInfoDir and devicePluginDir are both "/x/"`,
-		`{"cdiDir": "cdi"}`:                              `cdiDir: "cdi" is not an absolute path`,
-		`{"deviceInfoDir": "/x/", "cdiDir": "/x"}`:       `deviceInfoDir and cdiDir are both "/x/"`,
-		`{"socketDirs": ["/run/a", "b"]}`:                `socketDirs: "b" is not an absolute path`,
-		`{"allowedDevices": ["01:00.2"]}`:                `allowedDevices: "01:00.2" is neither a PCI address such as 0000:01:00.2`,
-		`{"allowedDevices": ["*", "pci/0000:01:00.02"]}`: `allowedDevices: "pci/0000:01:00.02" is neither`,
-		`{"injectDeviceNodes": "yes"}`:                   `injectDeviceNodes: "yes" must be true or false`,
-		`{"allowedDevices": [""]}`:                       `allowedDevices: "" is neither`,
-		`{"logFile": "log"}`:                             `logFile: "log" is not an absolute path`,
-		`{"logLevel": "loud"}`:                           `logLevel: "loud" is not one of debug, info, warn, error`,
-		`{"allowedDevices": "*"}`:                        `allowedDevices: "*" must be a list, ["..."]`,
-		`{"logLevel": ""}`:                               `logLevel: "" is not one of debug, info, warn, error`,
-	} {
+	goldentest.Lines(t, "testdata/settings.txt", func(text string) []string {
 		path := write(t, text)
 		node, err := config.LoadNode(path)
-		if err == nil || !strings.HasPrefix(err.Error(), "node settings "+path+": ") || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: error %v, want %s", text, err, want)
-		}
 		equal(t, text, node, defaults)
-	}
+		return []string{strings.Replace(fmt.Sprint(err), path, "FILE", 1)}
+	})
 }
 
 func TestUnreadableNodeSettingsReturnErrorAndDefaults(t *testing.T) {

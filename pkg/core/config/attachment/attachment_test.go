@@ -11,6 +11,7 @@ import (
 	"devinfo-cni.io/pkg/core/config/attachment"
 	"devinfo-cni.io/pkg/core/pod"
 	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/goldentest"
 )
 
 const container = "0123456789abcdef0123456789abcdef"
@@ -168,18 +169,8 @@ func TestCDIFillsInKindAndName(t *testing.T) {
 }
 
 func TestCDIRejectsBadNames(t *testing.T) {
-	for text, want := range map[string]string{
-		`{"kind": "vendor"}`:                            `cdi.kind: "vendor" is not supported: want vendor/class, such as devinfo-cni.io/attachment`,
-		`{"name": "a/b"}`:                               `cdi.name: "a/b" is not supported: want letters, digits`,
-		`{"kind": "nvidia.com/gpu", "name": "0"}`:       `cdi.name: "0" is not supported: want a name with the pod's UID or the first 12 characters of the container ID in it`,
-		`{"kind": "a/b", "name": "{podName}-{ifName}"}`: `cdi.name: "dpdk-0-net1" is not supported: want a name with the pod's UID`,
-		`{"name": "static"}`:                            `cdi.name: "static" is not supported: want a name with the pod's UID`,
-		`{"name": "{network}"}`:                         `cdi.name: "net-a" is not supported: want a name with the pod's UID`,
-		`{"name": "0123456789a"}`:                       `cdi.name: "0123456789a" is not supported: want a name with the pod's UID`,
-	} {
+	goldentest.Lines(t, "testdata/cdi.txt", func(text string) []string {
 		_, err := cdi(t, text)
-		if problem := difftest.As[*config.Problem](t, err); !strings.HasPrefix(problem.Error(), want) {
-			t.Errorf("%s: got %v, want %s", text, err, want)
-		}
-	}
+		return []string{difftest.As[*config.Problem](t, err).Error()}
+	})
 }

@@ -2,7 +2,6 @@ package attachment_test
 
 import (
 	"encoding/json"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -10,6 +9,7 @@ import (
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/config/attachment"
 	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/goldentest"
 )
 
 // declared returns the declared device information of a pod's interface net1 on net-a.
@@ -85,36 +85,18 @@ func TestPlaceholderValueCannotLeaveItsString(t *testing.T) {
 	}
 }
 
-// The story vhostuser-bad-values tests more values of socket paths.
+// The story vhostuser-bad-values tests more values of socket paths. For a path of a device node, the message must not depend
+// on whether the path exists.
 func TestDeclaredRejectsBadValues(t *testing.T) {
-	const spec, others = " (Device Information Specification, ", "the type of the only map that is declared, but there is also a map "
-	type row struct{ text, cniArgs, key, value, want string }
-	rows := []row{
-		{`{"type": "sriov"}`, podArgs, "type", `"sriov"`, `"pci", "vdpa", "vhost-user" or "memif"` + spec + "3.1.1)"},
-		{`{"type": 5}`, podArgs, "type", `5`, "a string" + spec + "3.1.1)"},
-		{`{"pci": "x"}`, podArgs, "pci", `"x"`, "a map" + spec + "3.1.3)"},
-		{`{"type": "pci", "pci": {"pci-address": "01:00.2"}}`, podArgs, "pci.pci-address", `"01:00.2"`, "a PCI address dddd:BB:DD.f" + spec + "3.1.3.1)"},
-		{`{"type": "vdpa", "vdpa": {"driver": "vfio"}}`, podArgs, "vdpa.driver", `"vfio"`, `"vhost" or "virtio"` + spec + "3.1.4.2)"},
-		{`{"type": "memif", "memif": {"path": "run/m"}}`, podArgs, "memif.path", `"run/m"`, "an absolute path" + spec + "3.1.6.2)"},
-		{`{"version": "2.0.0"}`, "", "version", `"2.0.0"`, "version 1.x, or no version"},
-		{`{"type": "pci", "vdpa": {}}`, "", "type", `"pci"`, others + `"vdpa"`},
-		{`{"type": "pci", "pci": {}, "memif": {}}`, "", "type", `"pci"`, others + `"memif"`},
-		{`{"pci": {}, "vdpa": {}}`, "", "type", `""`, others + `"pci"`},
-	}
+	goldentest.Lines(t, "testdata/declared.txt", func(text string) []string {
+		_, _, err := declared(t, text, podArgs)
+		return []string{difftest.As[*config.Problem](t, err).Error()}
+	})
 	for name, arg := range map[string]string{"podNamespace": "K8S_POD_NAMESPACE", "podName": "K8S_POD_NAME", "podUID": "K8S_POD_UID"} {
 		for _, cniArgs := range []string{"", "IgnoreUnknown=1", arg + "="} {
-			rows = append(rows, row{socket("/s/{" + name + "}"), cniArgs, "", "{" + name + "}", "a placeholder with a value: CNI_ARGS has no " + arg})
-		}
-	}
-	for _, path := range []string{"/dev/null", "/dev", "/etc/shadow", "/none", "/dev/../dev/vhost-net", "vhost-net", "a b"} { // the message must not depend on whether the path exists
-		rows = append(rows, row{`{"pci": {"vhost-net": "` + path + `"}}`, "", "pci.vhost-net", strconv.Quote(path), `"/dev/vhost-net"`})
-	}
-	for _, r := range rows {
-		want := config.Problem{Key: strings.TrimSuffix("deviceInfo."+r.key, "."), Value: r.value, Want: r.want}
-		info, _, err := declared(t, r.text, r.cniArgs)
-		difftest.Same(t, r.text+", "+r.cniArgs, *difftest.As[*config.Problem](t, err), want)
-		if info != nil {
-			t.Errorf("%s: %+v", r.text, info)
+			_, _, err := declared(t, socket("/s/{"+name+"}"), cniArgs)
+			want := config.Problem{Key: "deviceInfo", Value: "{" + name + "}", Want: "a placeholder with a value: CNI_ARGS has no " + arg}
+			difftest.Same(t, name+", "+cniArgs, *difftest.As[*config.Problem](t, err), want)
 		}
 	}
 	_, _, err := declared(t, `{"note": "`+strings.Repeat("x", 1<<20)+`"}`, "")

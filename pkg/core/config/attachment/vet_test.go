@@ -11,6 +11,7 @@ import (
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/config/attachment"
 	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/goldentest"
 	"devinfo-cni.io/test/shapes"
 )
 
@@ -62,29 +63,19 @@ func TestVetAcceptsPlaceholders(t *testing.T) {
 	}
 }
 
+// The last ones are unlike any key, or errors of Declared.
 func TestKeyThatResemblesKeyOfSpecificationIsWarning(t *testing.T) {
-	for _, test := range []struct{ typ, key, nearest string }{
-		{"pci", "rdma_device", "rdma-device"}, {"pci", "rdmaDevice", "rdma-device"}, {"pci", "rdma-devices", "rdma-device"}, {"pci", "pciAddress", "pci-address"},
-		{"vdpa", "parent_device", "parent-device"}, {"vdpa", "representorDevice", "representor-device"}, {"vhost-user", "paths", "path"}, {"memif", "rolle", "role"},
-		{"", "vhostuser", "vhost-user"}, {"", "vhost_user", "vhost-user"}, {"", "versions", "version"}, {"", "memifs", "memif"},
-	} {
-		text, path := fmt.Sprintf(`{%q: "x"}`, test.key), "$."+test.key
-		if test.typ != "" {
-			text, path = fmt.Sprintf(`{%q: %s}`, test.typ, text), "$."+test.typ+"."+test.key
-		}
+	goldentest.Lines(t, "testdata/keys.txt", func(text string) (output []string) {
 		warnings, err := attachment.Vet(parse(t, `{"deviceInfo": `+text+`}`))
-		rule := "is not a key of the Device Information Specification; the nearest one is " + strconv.Quote(test.nearest)
-		difftest.Same(t, text, warnings, devinfo.Violations{{Path: path, Value: `"x"`, Rule: rule, Warning: true}})
 		must(t, err)
-		_, err = attachment.Vet(parse(t, `{"strict": true, "deviceInfo": `+text+`}`))
-		difftest.Same(t, text, *difftest.As[*config.Problem](t, err), config.Problem{
-			Key: "deviceInfo" + strings.TrimPrefix(path, "$"), Value: `"x"`, Want: "a key of the Device Information Specification; the nearest one is " + strconv.Quote(test.nearest)})
-	}
-	for _, text := range []string{`{"note": 1, "x": {"rdma_device": 1}, "pci": {"pci": 1, "vendor": 1, "numa": 1}}`, `{"type": "x", "pci": 5}`, `{"a": 1, "a": 2}`} { // unlike keys, and errors of Declared
-		if warnings, err := attachment.Vet(parse(t, `{"strict": true, "deviceInfo": `+text+`}`)); err != nil || warnings != nil {
-			t.Errorf("%s: %v, %v", text, warnings, err)
+		for _, w := range warnings {
+			output = append(output, w.String())
 		}
-	}
+		if _, err = attachment.Vet(parse(t, `{"strict": true, "deviceInfo": `+text+`}`)); err != nil {
+			output = append(output, "strict: "+err.Error())
+		}
+		return output
+	})
 }
 
 // The author of a network could otherwise fill the node's log.
