@@ -47,6 +47,9 @@ func (s *search) fromInterface() error {
 // other interfaces share. Without FollowLower it drops the statement about a shared device.
 func (s *search) classify(i *link.Interface, lower bool) error {
 	last := len(s.statements) - 1
+	if err := s.nameSF(i, &s.statements[last].ref); err != nil {
+		return err
+	}
 	its := s.statements[last].ref
 	if !lower && !i.Borrows() {
 		ports, err := s.ports(i, its)
@@ -62,6 +65,22 @@ func (s *search) classify(i *link.Interface, lower bool) error {
 	s.sharedDevice = &its
 	if !s.target.FollowLower {
 		s.statements, s.virtio = s.statements[:last], ""
+	}
+	return nil
+}
+
+// nameSF replaces the PCI function of an interface by the SF that another source names on it, if the interface can be
+// that SF's: neither netlink nor /sys names it.
+func (s *search) nameSF(i *link.Interface, its *ref) error {
+	for _, c := range s.statements {
+		if c.ref.aux == "" || c.ref.pci == nil || its.aux != "" || its.pci == nil || *c.ref.pci != *its.pci {
+			continue
+		}
+		fn, ok, err := s.function(*its.pci)
+		if ok && hostdev.MayBeOfSF(fn, i) {
+			*its = ref{pci: c.ref.pci, aux: c.ref.aux}
+		}
+		return err
 	}
 	return nil
 }

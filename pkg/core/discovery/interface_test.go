@@ -212,18 +212,40 @@ func TestFunctionsOfCloudsAreDescribed(t *testing.T) {
 	find(t, f, inPod("net1"), "pci.pci-address 0000:05:00.0 < interface net1 (netlink)"+rdma+"\nin netns\nmay be shared\nown")
 }
 
-// SFs of ice have no sfnum.
-func TestMissingNumberOfSFIsWarning(t *testing.T) {
+// SFs of ice have no sfnum, and their interfaces are below the PCI function like its own, but without phys_port_name.
+func TestSFOfICE(t *testing.T) {
 	const pf = "sys/devices/pci0000:00/0000:05:00.0/"
 	h, err := capturefile.Parse([]byte("made up\n-- sys/bus/pci/devices/0000:05:00.0 -> ../../../devices/pci0000:00/0000:05:00.0 --\n" +
+		"-- " + pf + "driver -> ../../../bus/pci/drivers/ice --\n-- sys/bus/pci/drivers/ice/ --\n" +
 		"-- " + pf + "class --\n0x020000\n-- sys/bus/auxiliary/devices/ice.sf.1 -> ../../../devices/pci0000:00/0000:05:00.0/ice.sf.1 --\n-- " + pf + "ice.sf.1/ --\n"))
 	must(t, err)
-	f, target := on(t, h), byID("ice.sf.1")
-	f.Eswitches, target.SubfunctionParent = switches{}, true
-	find(t, f, target, `
-		pci.pci-address 0000:05:00.0 < deviceID
-		on ice.sf.1
-		warning: the auxiliary device ice.sf.1: cannot find its representor, because /sys does not show its number`)
+	f, own := on(t, h), link.Interface{Name: "net1", Bus: "pci", Parent: "0000:05:00.0"}
+	f.Eswitches = switches{}
+	f.Interfaces = interfaces{
+		"net1": own, "net2": {Name: "net2", Kind: "macvlan", Lower: &own},
+		"net3": {Name: "net3", Bus: "pci", Parent: "0000:05:00.0", PortName: "p0"}, "net4": {Name: "net4", Bus: "pci", Parent: "0000:05:00.0", PortName: "pf0sf1"},
+	}
+	const (
+		parent      = "pci.pci-address 0000:05:00.0 < deviceID\n"
+		number      = "warning: the auxiliary device ice.sf.1: cannot find its representor, because /sys does not show its number"
+		conflict    = "conflict: deviceID names the auxiliary device ice.sf.1, but interface %s (netlink) names the PCI function 0000:05:00.0; both must name the same device"
+		undescribed = "undescribable: the auxiliary device ice.sf.1 cannot be described: the specification has no type for sub-functions, and with the parent's PCI address a VM would get the whole parent; set \"subfunctionParent\": true to write it anyway"
+	)
+	for ifName, want := range map[string]struct{ plain, parent string }{
+		"":     {"on ice.sf.1\n" + undescribed, parent + "on ice.sf.1\n" + number},
+		"net1": {"in netns\non ice.sf.1\n" + undescribed, parent + "in netns\nown\non ice.sf.1\n" + number},
+		"net2": {"in netns\nshared\non ice.sf.1\n" + undescribed, parent + "in netns\nshared\non ice.sf.1\n" + number},
+		"net3": {strings.Replace(conflict, "%s", "net3", 1), parent + "in netns\nshared\non ice.sf.1\n" + number},
+		"net4": {strings.Replace(conflict, "%s", "net4", 1), parent + "in netns\nshared\non ice.sf.1\n" + number},
+	} {
+		target := byID("ice.sf.1")
+		if ifName != "" {
+			target.Netns, target.IfName, target.FollowLower = pod, ifName, true
+		}
+		find(t, f, target, want.plain)
+		target.SubfunctionParent = true
+		find(t, f, target, want.parent)
+	}
 }
 
 // switches are in switchdev mode, unless reading it fails, and have no representors.

@@ -35,6 +35,11 @@ var onePort = []string{
 // ice_sf_cfg_netdev), without dev_port and phys_port_name.
 const drvICE = "ice"
 
+// MayBeOfSF reports whether an interface below a PCI function may be that of an SF on it.
+func MayBeOfSF(fn sysfs.Function, i *link.Interface) bool {
+	return fn.Driver == drvICE && i.PortName == ""
+}
+
 // CountPorts returns the number of ports of a PCI function. Interfaces prove that there are several, but never that
 // there are not: the list of the kernel is cut by network namespace, and that of [sysfs.FS.Ports] by size. The driver
 // proves one port, or else the number of ports of the RDMA device.
