@@ -41,6 +41,7 @@ type node struct {
 	adds     int
 	ran      bool // the last network has a devinfo that was called
 	pathless bool // one that was called without a path for the device-info file
+	log      bytes.Buffer
 	fileless bool // one that wrote no device-info file although it got a path, and its configuration declares a device
 }
 
@@ -90,7 +91,7 @@ func (n *node) ExecPlugin(_ context.Context, name string, stdin []byte, environ 
 	settings := config.DefaultNode()
 	settings.DeviceInfoDir, settings.DevicePluginDir, settings.StateDir, settings.CDIDir = n.state+"/infos", n.state+"/pool", n.state+"/state", n.state+"/cdi"
 	var stdout, stderr bytes.Buffer
-	p := plugin.New(settings, n.finder, "boot", &stdout, slog.New(slog.DiscardHandler))
+	p := plugin.New(settings, n.finder, "boot", &stdout, slog.New(slog.NewTextHandler(&n.log, nil)))
 	environ = append(environ, "CNI_NETNS_OVERRIDE=1")
 	getenv := func(key string) string {
 		at := slices.IndexFunc(environ, func(pair string) bool { return strings.HasPrefix(pair, key+"=") })
@@ -115,6 +116,7 @@ func (n *node) attach(t *testing.T, network string, multus, resource bool) strin
 	t.Helper()
 	n.adds++
 	n.ran, n.pathless, n.fileless = false, false, false
+	n.log.Reset()
 	var keys map[string]any
 	must(t, json.Unmarshal([]byte(network), &keys))
 	plugins, _ := keys["plugins"].([]any)
@@ -141,7 +143,7 @@ func (n *node) attach(t *testing.T, network string, multus, resource bool) strin
 		return "libcni: " + err.Error()
 	}
 	rt := &libcni.RuntimeConf{ContainerID: fmt.Sprintf("%064x", n.adds), NetNS: n.netns, IfName: "net7", CapabilityArgs: map[string]any{},
-		Args: [][2]string{{"K8S_POD_NAMESPACE", "a"}, {"K8S_POD_NAME", "b"}, {"K8S_POD_UID", "c"}}}
+		Args: [][2]string{{"K8S_POD_NAMESPACE", "a"}, {"K8S_POD_NAME", "b"}, {"K8S_POD_UID", "6a4c-11"}}}
 	if !multus || resource {
 		rt.CapabilityArgs["CNIDeviceInfoFile"], rt.CapabilityArgs["deviceID"] = fmt.Sprintf("%s/infos/file%d", n.state, n.adds), device
 	}
