@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,7 +19,6 @@ import (
 	"k8s.io/dynamic-resource-allocation/api/metadata/v1alpha1"
 	"k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
-	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
@@ -167,33 +163,6 @@ func (k *Kubelet) intercept(ctx context.Context, request any, _ *grpc.UnaryServe
 	return answer, nil
 }
 
-// metadataOf returns the name of a CDI device of metadata, from its qualified name.
-func (k *Kubelet) metadataOf(id string) (name string, ok bool) {
-	return strings.CutPrefix(id, k.agent.Driver+"/metadata=")
-}
-
-// dropMetadata removes the CDI devices of metadata that was not written, because metadata is off.
-func (k *Kubelet) dropMetadata(claim *drapb.NodePrepareResourceResponse) {
-	for _, device := range claim.Devices {
-		device.CdiDeviceIds = slices.DeleteFunc(device.CdiDeviceIds, func(id string) bool {
-			name, ok := k.metadataOf(id)
-			return ok && !k.metadata.has(name)
-		})
-	}
-}
-
-// hasMetadata reports whether each request of a prepared claim has the CDI device of its metadata.
-func (k *Kubelet) hasMetadata(claim *drapb.NodePrepareResourceResponse) bool {
-	has := map[string]bool{} // by request
-	for _, device := range claim.Devices {
-		its := slices.ContainsFunc(device.CdiDeviceIds, func(id string) bool { _, ok := k.metadataOf(id); return ok })
-		for _, request := range device.RequestNames {
-			has[request] = has[request] || its
-		}
-	}
-	return !slices.Contains(slices.Collect(maps.Values(has)), false)
-}
-
 // checkNode ends the process if the Node object was deleted and created again. kubeletplugin would keep
 // publishing slices with the old owner, and the garbage collector would remove them.
 func (k *Kubelet) checkNode() {
@@ -267,24 +236,6 @@ func (k *Kubelet) HandleError(_ context.Context, err error, msg string) {
 	case a.Node.WithoutSharing():
 		a.Log.Warn("offering exclusive devices only; shared devices need Kubernetes 1.36 or feature gate DRAConsumableCapacity")
 		a.Node.Publish()
-	}
-}
-
-// UpdateRequestMetadata implements [claim.Metadata]. It waits until the plugin has started. A claim that was prepared
-// without metadata has no file to update.
-func (k *Kubelet) UpdateRequestMetadata(ctx context.Context, namespace, claim string, uid types.UID, request string, devices []kubeletplugin.Device) error {
-	select {
-	case <-k.started:
-		if !k.metadata.has(string(uid) + "_" + resourceclaim.BaseRequestRef(request)) {
-			return nil
-		}
-		err := k.helper.UpdateRequestMetadata(ctx, namespace, claim, uid, request, devices)
-		if err != nil {
-			k.metadata.updateErrors.WithLabelValues(errorType(err)).Inc()
-		}
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

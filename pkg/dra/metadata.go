@@ -1,18 +1,24 @@
 package dra
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"devinfo-cni.io/devinfo/store"
 )
@@ -164,4 +170,49 @@ func (m *metadataFiles) repair() (err error) {
 		}
 	}
 	return err
+}
+
+// UpdateRequestMetadata implements [claim.Metadata]. It waits until the plugin has started. A claim that was prepared
+// without metadata has no file to update.
+func (k *Kubelet) UpdateRequestMetadata(ctx context.Context, namespace, claim string, uid types.UID, request string, devices []kubeletplugin.Device) error {
+	select {
+	case <-k.started:
+		if !k.metadata.has(string(uid) + "_" + resourceclaim.BaseRequestRef(request)) {
+			return nil
+		}
+		err := k.helper.UpdateRequestMetadata(ctx, namespace, claim, uid, request, devices)
+		if err != nil {
+			k.metadata.updateErrors.WithLabelValues(errorType(err)).Inc()
+		}
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// metadataOf returns the name of a CDI device of metadata, from its qualified name.
+func (k *Kubelet) metadataOf(id string) (name string, ok bool) {
+	return strings.CutPrefix(id, k.agent.Driver+"/metadata=")
+}
+
+// dropMetadata removes the CDI devices of metadata that was not written, because metadata is off.
+func (k *Kubelet) dropMetadata(claim *drapb.NodePrepareResourceResponse) {
+	for _, device := range claim.Devices {
+		device.CdiDeviceIds = slices.DeleteFunc(device.CdiDeviceIds, func(id string) bool {
+			name, ok := k.metadataOf(id)
+			return ok && !k.metadata.has(name)
+		})
+	}
+}
+
+// hasMetadata reports whether each request of a prepared claim has the CDI device of its metadata.
+func (k *Kubelet) hasMetadata(claim *drapb.NodePrepareResourceResponse) bool {
+	has := map[string]bool{} // by request
+	for _, device := range claim.Devices {
+		its := slices.ContainsFunc(device.CdiDeviceIds, func(id string) bool { _, ok := k.metadataOf(id); return ok })
+		for _, request := range device.RequestNames {
+			has[request] = has[request] || its
+		}
+	}
+	return !slices.Contains(slices.Collect(maps.Values(has)), false)
 }
