@@ -2,6 +2,7 @@ package dra
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"maps"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+	"tags.cncf.io/container-device-interface/specs-go"
 
 	"devinfo-cni.io/devinfo/store"
 )
@@ -124,8 +126,11 @@ func (m *metadataFiles) write(path string, data []byte, _ os.FileMode) error {
 	defer m.mu.Unlock()
 	isSpec := filepath.Dir(path) == filepath.Clean(m.cdiDir)
 	if !m.enabled {
-		_, absent := os.Lstat(path)
-		if isSpec && m.specs[path] == nil || !isSpec && absent != nil {
+		file := path
+		if isSpec {
+			file = mounted(data)
+		}
+		if _, err := os.Lstat(file); err != nil {
 			return nil
 		}
 	}
@@ -140,6 +145,15 @@ func (m *metadataFiles) write(path string, data []byte, _ os.FileMode) error {
 		m.writes.Inc()
 	}
 	return err
+}
+
+// mounted returns the metadata file that a CDI spec of kubeletplugin mounts.
+func mounted(data []byte) (path string) {
+	var spec specs.Spec
+	if json.Unmarshal(data, &spec) == nil && len(spec.Devices) > 0 && len(spec.Devices[0].ContainerEdits.Mounts) > 0 {
+		path = spec.Devices[0].ContainerEdits.Mounts[0].HostPath
+	}
+	return path
 }
 
 func (m *metadataFiles) counted(err error) error {

@@ -78,7 +78,12 @@ func TestClaimsKeepTheirMetadataWhenFlagChanges(t *testing.T) {
 	generations("attached with the flag on", 3, 0, 2)
 	prepare(1, 2)
 	generations("prepared again with the flag on", 3, 2, 2)
+	r.stop()
+	must(t, os.RemoveAll(filepath.Join(r.dir, "cdi"))) // as a reboot does
 	restart(false)
+	prepare(0, 2)
+	prepare(1, 2)
+	prepare(2, 2)
 	difftest.Equal(t, r.samples()["dra_metadata_files_active driver="+driverName], 3.0)
 	r.endPod(third)
 	r.unprepareByKubelet(claims...)
