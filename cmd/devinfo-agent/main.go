@@ -82,7 +82,7 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 			return agent.ErrNotAlone
 		}
 		return nil
-	}}, {Name: "settings-dir", Optional: true, Ask: a.IgnoredSettings}}, a.Checks()...)
+	}}}, a.Checks()...)
 	if o.metricsAddress != "" {
 		stop := httpstatus.Serve(ctx, "--metrics-address", o.metricsAddress, registry, httpstatus.Health(checks...), log)
 		defer stop()

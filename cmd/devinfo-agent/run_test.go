@@ -119,7 +119,7 @@ func TestRollingUpdateAndUninstall(t *testing.T) {
 	safefiletest.Lock(t, n.at("run"))
 	first, second := free(t), free(t)
 	one := n.start("--metrics-address=" + first)
-	n.health(first, "200 ", "[+] lock", "[+] settings-dir", "[+] plugin", "[+] settings\n", "[+] gc", "[+] attachments")
+	n.health(first, "200 ", "[+] lock", "[+] settings-dir\n", "[+] plugin", "[+] settings\n", "[+] gc", "[+] attachments")
 	text, err := get(first, "/metrics")
 	n.must(err)
 	difftest.Contains(t, text, `devinfo_plugin_info{journal_format="3",version="v1.2.0"} 1`)

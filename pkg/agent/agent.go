@@ -53,12 +53,13 @@ type Options struct {
 
 // Names of the components in /healthz and the metrics.
 const (
-	Settings    = "settings"    // the node's settings are installed and valid, and deviceInfoDir exists
-	Plugin      = "plugin"      // the plugin is installed, and the agent can reach the journal
-	Label       = "label"       // the plugin and settings have the SELinux labels of their directories
-	GC          = "gc"          // the last cleanup succeeded
-	Attachments = "attachments" // the last check of the attachments succeeded
-	NRI         = "nri"         // the container runtime is connected
+	Settings    = "settings"     // the node's settings are installed and valid, and deviceInfoDir exists
+	SettingsDir = "settings-dir" // the settings directory is empty, or one of its files applies to this node
+	Plugin      = "plugin"       // the plugin is installed, and the agent can reach the journal
+	Label       = "label"        // the plugin and settings have the SELinux labels of their directories
+	GC          = "gc"           // the last cleanup succeeded
+	Attachments = "attachments"  // the last check of the attachments succeeded
+	NRI         = "nri"          // the container runtime is connected
 )
 
 // Agent is the agent of one node.
@@ -72,14 +73,13 @@ type Agent struct {
 
 	mu       sync.Mutex
 	troubles map[string]error // by component; nil = healthy
-	ignored  error            // see IgnoredSettings
 }
 
 // New returns an agent with the given options. It has no side effects on the node.
 func New(o Options) *Agent {
 	a := &Agent{Options: o, metrics: newMetrics(), troubles: map[string]error{}}
 	for component, enabled := range map[string]bool{
-		Attachments: true, Label: true, Plugin: true, Settings: true, GC: o.SweepInterval > 0, NRI: o.Injection != nil,
+		Attachments: true, Label: true, Plugin: true, Settings: true, SettingsDir: o.Settings != nil, GC: o.SweepInterval > 0, NRI: o.Injection != nil,
 	} {
 		if enabled {
 			a.troubles[component] = errors.New("has not started yet")
@@ -103,14 +103,6 @@ func (a *Agent) Checks() (checks []httpstatus.Check) {
 		}})
 	}
 	return checks
-}
-
-// IgnoredSettings returns an error that names the files of the settings directory if none of them applies to this
-// node. The plugin works with its default settings, so this does not affect the agent's health.
-func (a *Agent) IgnoredSettings() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.ignored
 }
 
 // report sets the health of a component and logs changes.
@@ -314,13 +306,7 @@ func (a *Agent) arrange() (unlabelled, err error) {
 	if err == nil && done.State != "" && done.State != install.AlreadyThere {
 		a.Log.Info("node settings changed", "state", done.State, "path", a.Options.Settings.To, "from", done.From)
 	}
-	a.mu.Lock()
-	before := a.ignored
-	a.ignored = done.Ignored
-	a.mu.Unlock()
-	if done.Ignored != nil && (before == nil || before.Error() != done.Ignored.Error()) {
-		a.Log.Warn("settings ignored", "error", done.Ignored)
-	}
+	a.report(SettingsDir, done.Ignored)
 	return done.Warning, err
 }
 

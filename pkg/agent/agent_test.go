@@ -289,14 +289,14 @@ func TestIgnoredSettingsAreLoggedAtEachChange(t *testing.T) {
 	a, end := r.started()
 	for _, file := range []string{"defaults.json", "n2.json", "n3.json"} {
 		difftest.Write(t, filepath.Join(settings, file), "{}", 0o644)
-		eventually(t, "reported", func() bool { err := a.IgnoredSettings(); return err != nil && strings.Contains(err.Error(), file) })
+		eventually(t, "reported", func() bool { return strings.Contains(errorOf(a, agent.SettingsDir), "only ") && strings.Contains(errorOf(a, agent.SettingsDir), file) })
 		for range 2 { // the second time by another check
 			_ = os.Remove(plugin)
 			eventually(t, "restored", func() bool { _, err := os.Stat(plugin); return err == nil })
 		}
 	}
 	end()
-	if n := strings.Count(log.String(), "settings ignored"); n != 3 {
+	if n := strings.Count(log.String(), "component=settings-dir"); n != 3 {
 		t.Errorf("%d warnings:\n%s", n, log.String())
 	}
 }
