@@ -271,7 +271,7 @@ func (o *options) installation(client kubernetes.Interface, log *slog.Logger) (i
 	return dra.Installation{
 		Driver: driver, Node: o.nodeName, Client: client,
 		PluginDir: o.pluginDir(), RegistrarDir: o.registrarDir, Dirs: o.dirs(node),
-		Gate: filepath.Join(bin, gateName), Plugin: &install.Plugin{Dir: bin},
+		Gate: filepath.Join(bin, gateName), Plugin: &install.PluginFile{Dir: bin},
 		Journal: o.journal(node, bootID), Log: log,
 	}, err
 }

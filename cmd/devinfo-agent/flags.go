@@ -42,7 +42,7 @@ const (
 
 func (o *options) add(f *pflag.FlagSet) {
 	f.SortFlags = false
-	plugin, settings, injection := &install.Plugin{}, &install.Settings{}, &inject.Options{}
+	plugin, settings, injection := &install.PluginFile{}, &install.Settings{}, &inject.Config{}
 	o.Plugin, o.Settings, o.Injection = plugin, settings, injection
 	f.StringVar(&settings.Node, "node-name", os.Getenv("NODE_NAME"), "`name` of this node, for --settings-dir (default $NODE_NAME)")
 

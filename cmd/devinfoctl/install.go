@@ -34,7 +34,7 @@ install fails and changes nothing in two cases:
 If the new file does not print its version with --version, install does not check these cases.`
 
 func installCommand(t *tool) *cobra.Command {
-	var p install.Plugin
+	var p install.PluginFile
 	cmd := &cobra.Command{
 		Use:   "install --cni-bin-dir DIR",
 		Short: "put the plugin where the container runtime finds it",
@@ -59,7 +59,7 @@ func installCommand(t *tool) *cobra.Command {
 	return cmd
 }
 
-func (t *tool) install(ctx context.Context, p *install.Plugin) error {
+func (t *tool) install(ctx context.Context, p *install.PluginFile) error {
 	if p.From == "" {
 		self, err := os.Executable()
 		if err != nil {

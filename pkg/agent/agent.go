@@ -31,14 +31,14 @@ import (
 
 // Options configure an Agent.
 type Options struct {
-	Plugin     *install.Plugin   // New sets its field Newer
-	Settings   *install.Settings // nil = do not change the node's settings
-	NodeConfig string            // the settings file that the plugin reads
-	BootID     string            // ID of the running kernel: see journal.BootID
+	Plugin     *install.PluginFile // New sets its field Newer
+	Settings   *install.Settings   // nil = do not change the node's settings
+	NodeConfig string              // the settings file that the plugin reads
+	BootID     string              // ID of the running kernel: see journal.BootID
 
 	// Injection configures the injection into containers; nil disables it. The agent sets Node, BootID,
 	// Finder, Metrics and Log.
-	Injection *inject.Options
+	Injection *inject.Config
 
 	CNIPath  string // colon-separated directories of delegate plugins
 	HostRoot string // root directory of delegates; "" = cleanups do not run delegates

@@ -289,7 +289,9 @@ func TestIgnoredSettingsAreLoggedAtEachChange(t *testing.T) {
 	a, end := r.started()
 	for _, file := range []string{"defaults.json", "n2.json", "n3.json"} {
 		difftest.Write(t, filepath.Join(settings, file), "{}", 0o644)
-		eventually(t, "reported", func() bool { return strings.Contains(errorOf(a, agent.SettingsDir), "only ") && strings.Contains(errorOf(a, agent.SettingsDir), file) })
+		eventually(t, "reported", func() bool {
+			return strings.Contains(errorOf(a, agent.SettingsDir), "only ") && strings.Contains(errorOf(a, agent.SettingsDir), file)
+		})
 		for range 2 { // the second time by another check
 			_ = os.Remove(plugin)
 			eventually(t, "restored", func() bool { _, err := os.Stat(plugin); return err == nil })

@@ -49,9 +49,9 @@ func newRig(t testing.TB) *rig {
 	r.must(capturetest.Load(t, "mlx5-switchdev").Unpack(r.Sysfs), os.Mkdir(at("bin"), 0o755), os.Mkdir(at("netns"), 0o755))
 	r.settle()
 	r.Options = agent.Options{
-		Plugin: &install.Plugin{From: filepath.Join(undertest.Once(t, "v1.2.0", "../../cmd/devinfo"), install.Name), Dir: at("bin")}, NodeConfig: at("etc/node.json"), BootID: boot, CNIPath: at("bin"),
+		Plugin: &install.PluginFile{From: filepath.Join(undertest.Once(t, "v1.2.0", "../../cmd/devinfo"), install.Name), Dir: at("bin")}, NodeConfig: at("etc/node.json"), BootID: boot, CNIPath: at("bin"),
 		Settings:      &install.Settings{Dir: at("settings"), Node: "n1", To: at("etc/node.json")},
-		Injection:     &inject.Options{StageDir: at("run/containers"), MissingInfo: inject.Allow, Socket: at("nri.sock"), Index: "60"},
+		Injection:     &inject.Config{StageDir: at("run/containers"), MissingInfo: inject.Allow, Socket: at("nri.sock"), Index: "60"},
 		CheckInterval: 20 * time.Millisecond, SweepInterval: 20 * time.Millisecond, LookInterval: 20 * time.Millisecond, MaxSeries: 100,
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}

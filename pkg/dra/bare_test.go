@@ -179,8 +179,8 @@ func TestUserNamespaceGetsOnlyWorldAccessibleDeviceNodes(t *testing.T) {
 		for _, hostUsers := range []bool{true, false} {
 			inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 				r.useJournal("mlx5-switchdev", "")
-				r.options.Devices.Granter.Nodes = func(path string) (cdispec.Node, error) {
-					return cdispec.Node{Path: path, Type: "c", Perm: map[string]fs.FileMode{"/dev/vfio/57": 0o600, "/dev/vfio/vfio": 0o666}[path]}, nil
+				r.options.Devices.Granter.Nodes = func(path string) (cdispec.DeviceNode, error) {
+					return cdispec.DeviceNode{Path: path, Type: "c", Perm: map[string]fs.FileMode{"/dev/vfio/57": 0o600, "/dev/vfio/vfio": 0o666}[path]}, nil
 				}
 				var log bytes.Buffer
 				r.options.Log = slog.New(slog.NewTextHandler(&log, nil))

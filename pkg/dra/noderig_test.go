@@ -221,8 +221,8 @@ func (r *rig) prepareVF0() *dra.Agent {
 // useJournal is offer for an agent that grants device nodes and leases devices. It returns the journal.
 func (r *rig) useJournal(host, rules string) *journal.Journal {
 	r.options.Devices.Journal, r.options.Devices.Lineage = journalIn(r.dir, "boot1"), r.offer(host, rules).lineage
-	r.options.Devices.Granter = &grant.Granter{Sys: r.options.Devices.Finder.Sys, Settings: config.Node{AllowedDevices: []string{"*"}}, Nodes: func(path string) (cdispec.Node, error) {
-		return cdispec.Node{Path: path, Type: "c"}, nil
+	r.options.Devices.Granter = &grant.Granter{Sys: r.options.Devices.Finder.Sys, Settings: config.Node{AllowedDevices: []string{"*"}}, Nodes: func(path string) (cdispec.DeviceNode, error) {
+		return cdispec.DeviceNode{Path: path, Type: "c"}, nil
 	}}
 	return r.options.Devices.Journal
 }

@@ -29,9 +29,9 @@ type Installation struct {
 
 	PluginDir, RegistrarDir string // see [KubeletOptions]
 	claim.Dirs
-	Gate    string           // path of cni-dra-gate
-	Plugin  *install.Plugin  // the devinfo plugin, next to the CNI plugins
-	Journal *journal.Journal // the journal of that plugin
+	Gate    string              // path of cni-dra-gate
+	Plugin  *install.PluginFile // the devinfo plugin, next to the CNI plugins
+	Journal *journal.Journal    // the journal of that plugin
 
 	Log *slog.Logger
 }

@@ -38,7 +38,7 @@ func newInstalled(t *testing.T, client *fake.Clientset) *installed {
 	undertest.Programs(t, filepath.Join(host, "devinfo"), "v1.2.0", "../../cmd/devinfo")
 	n := &installed{r, dra.Installation{
 		Driver: driverName, Node: "node1", Client: client, PluginDir: r.dir, RegistrarDir: filepath.Join(host, "registry"), Dirs: r.options.Dirs,
-		Gate: filepath.Join(host, "bin/cni-dra-gate"), Plugin: &install.Plugin{From: filepath.Join(host, "devinfo"), Dir: filepath.Join(host, "bin"), Newer: j.Newer, ForDriver: true},
+		Gate: filepath.Join(host, "bin/cni-dra-gate"), Plugin: &install.PluginFile{From: filepath.Join(host, "devinfo"), Dir: filepath.Join(host, "bin"), Newer: j.Newer, ForDriver: true},
 		Journal: journalIn(filepath.Join(host, "journal"), "boot1"), Log: r.options.Log,
 	}, host}
 	r.options.Devices.Journal = n.Journal
@@ -130,7 +130,7 @@ func TestUninstallLeavesThePluginToItsOwnerAndToAttachments(t *testing.T) {
 	for name, use := range map[string]func(*installed) error{
 		"an administrator": func(n *installed) error {
 			_, err := n.Plugin.RemovePlaced()
-			by := &install.Plugin{From: n.Plugin.From, Dir: n.Plugin.Dir, Newer: n.Plugin.Newer}
+			by := &install.PluginFile{From: n.Plugin.From, Dir: n.Plugin.Dir, Newer: n.Plugin.Newer}
 			_, failed := by.Place(n.t.Context())
 			_, again := n.Plugin.Place(n.t.Context()) // the driver's init container
 			return errors.Join(err, failed, again)

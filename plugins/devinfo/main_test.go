@@ -74,8 +74,8 @@ func storyMachine() *plugin.Plugin {
 // storyNodes returns the captured host's device nodes. Like devtmpfs, it has one for every device with the
 // attribute dev.
 func storyNodes(sys fs.FS) grant.Nodes {
-	return func(name string) (cdispec.Node, error) {
-		node := cdispec.Node{Path: name, Type: "c"}
+	return func(name string) (cdispec.DeviceNode, error) {
+		node := cdispec.DeviceNode{Path: name, Type: "c"}
 		found := false
 		err := fs.WalkDir(sys, "devices", func(at string, _ fs.DirEntry, err error) error {
 			if err != nil || path.Base(at) != "dev" || path.Base(path.Dir(at)) != path.Base(name) {

@@ -50,7 +50,7 @@ func injector(t *testing.T) *inject.Plugin {
 	must(t, err)
 	kernel := link.NewKernel(sys.Files())
 	must(t, os.MkdirAll(stageDir, 0o755))
-	return inject.New(inject.Options{
+	return inject.New(inject.Config{
 		StageDir: stageDir, BootID: boot, MissingInfo: inject.Reject,
 		Node:    func() (config.Node, error) { return config.LoadNode(nodeFile) },
 		Finder:  &discovery.Finder{Sys: sys, Interfaces: kernel, Eswitches: kernel},

@@ -70,7 +70,7 @@ func injector(t *testing.T, socket string, metrics inject.Metrics) *inject.Plugi
 	boot, err := journal.BootID()
 	must(t, err)
 	kernel := link.NewKernel(sys.Files())
-	return inject.New(inject.Options{
+	return inject.New(inject.Config{
 		Socket: socket, Index: "60", StageDir: stageDir, BootID: boot, MissingInfo: inject.Reject, Node: node,
 		Finder:    &discovery.Finder{Sys: sys, Interfaces: kernel, Eswitches: kernel},
 		Connected: func(bool) {}, Metrics: metrics, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),

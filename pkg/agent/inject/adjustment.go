@@ -149,7 +149,7 @@ func (a *adjustment) variable(v string) {
 	}
 }
 
-func (a *adjustment) node(n cdispec.Node) {
+func (a *adjustment) node(n cdispec.DeviceNode) {
 	has := func(d *api.LinuxDevice) bool { return d.GetPath() == n.Path }
 	if slices.ContainsFunc(a.container.GetLinux().GetDevices(), has) || slices.ContainsFunc(a.GetLinux().GetDevices(), has) {
 		return

@@ -22,14 +22,14 @@ const infoDir = "/var/run/k8s.cni.cncf.io/devinfo/cni"
 
 // all returns an adjustment of c with every kind of addition.
 func all(c *api.Container, others []*api.Mount, userns, staged bool) *adjustment {
-	closed := cdispec.Node{Path: "/dev/vfio/15", Type: "c", Major: 1, Minor: 3, Perm: 0o660, GID: 107}
+	closed := cdispec.DeviceNode{Path: "/dev/vfio/15", Type: "c", Major: 1, Minor: 3, Perm: 0o660, GID: 107}
 	open := closed
 	open.Path, open.Perm = "/dev/infiniband/rdma_cm", 0o666
 	g := newAdjustment(&api.PodSandbox{}, c, others)
 	g.userns = userns
 	g.withhold(ByPolicy, "a PF", "why", "remedy")
 	mounted := staged && g.mount(cdispec.Mount{Host: "/stage", Container: cdispec.InfoDir, ReadOnly: true})
-	for _, n := range []cdispec.Node{closed, open, open} {
+	for _, n := range []cdispec.DeviceNode{closed, open, open} {
 		g.node(n)
 	}
 	g.directory(cdispec.Mount{Host: "/run/vhost-user/pod-a", Container: "/var/run/vhost-user/a"}, 0o755, false)

@@ -42,8 +42,8 @@ const (
 	Reject MissingInfo = "reject" // the container is not created, and the kubelet retries
 )
 
-// Options configure a Plugin.
-type Options struct {
+// Config configures a Plugin.
+type Config struct {
 	Socket string // path of the container runtime's NRI socket
 	Index  string // two digits: this plugin's position among the runtime's NRI plugins
 
@@ -126,7 +126,7 @@ const (
 
 // Plugin is an NRI plugin that injects device information into containers.
 type Plugin struct {
-	Options
+	Config
 	stage stage
 
 	staging sync.Mutex // held from reading the journal until the copies are written
@@ -140,14 +140,14 @@ type Plugin struct {
 	warned map[string]string // last logged error by its source
 }
 
-// New returns a Plugin with the given options. It has no side effects.
-func New(o Options) *Plugin {
-	o.Interval = cmp.Or(o.Interval, 2*time.Second)
-	if o.NetnsGone == nil {
-		o.NetnsGone = link.NetnsGone
+// New returns a Plugin with the given configuration. It has no side effects.
+func New(c Config) *Plugin {
+	c.Interval = cmp.Or(c.Interval, 2*time.Second)
+	if c.NetnsGone == nil {
+		c.NetnsGone = link.NetnsGone
 	}
 	return &Plugin{
-		Options: o, stage: stage{root: filepath.Clean(o.StageDir), label: o.Label},
+		Config: c, stage: stage{root: filepath.Clean(c.StageDir), label: c.Label},
 		ended: map[string]bool{}, woken: make(chan struct{}, 1), warned: map[string]string{},
 	}
 }

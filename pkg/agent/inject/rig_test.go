@@ -47,7 +47,7 @@ type rig struct {
 	dir     string
 	node    config.Node
 	journal *journal.Journal
-	options inject.Options
+	options inject.Config
 	looks   atomic.Int64 // number of refreshes
 
 	mu    sync.Mutex
@@ -67,7 +67,7 @@ func newRig(t *testing.T) *rig {
 		must(t, os.MkdirAll(filepath.Dir(dir+"/host/dev/"+name), 0o755))
 		must(t, os.Symlink("/dev/null", dir+"/host/dev/"+name))
 	}
-	r.options = inject.Options{
+	r.options = inject.Config{
 		Socket: dir + "/nri", Index: "60", StageDir: dir + "/stage", HostRoot: dir + "/host", BootID: "boot", MissingInfo: inject.Allow, Interval: 5 * time.Millisecond,
 		Node:      func() (config.Node, error) { return r.node, nil },
 		Finder:    checktest.Finder(t, capturetest.Load(t, "mlx5-legacy")),

@@ -32,8 +32,8 @@ const InfoDir = "/var/run/k8s.cni.cncf.io/devinfo"
 // InfoFile returns the path in containers of an interface's device-info file.
 func InfoFile(ifName string) string { return path.Join(InfoDir, ifName+".json") }
 
-// Node is a device node. Its path is the same in the container and on the host.
-type Node struct {
+// DeviceNode is a device node. Its path is the same in the container and on the host.
+type DeviceNode struct {
 	Path         string
 	Type         string // "c" or "b"
 	Major, Minor int64
@@ -54,7 +54,7 @@ type Device struct {
 	IfName     string        // CNI_IFNAME
 	InfoFile   string        // host path of the device-info file; "" = none
 	Info       *devinfo.Info // content of that file; nil = unknown
-	Nodes      []Node
+	Nodes      []DeviceNode
 	Mounts     []Mount // the socket directory
 }
 

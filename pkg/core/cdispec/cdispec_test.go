@@ -24,7 +24,7 @@ import (
 var group = cdispec.Device{
 	Kind: "vendor.example/net.v2", Name: "6e0c-net1", IfName: "net1",
 	InfoFile: "/run/infos/pod1", Info: &devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: "0000:3b:00.3"}},
-	Nodes: []cdispec.Node{
+	Nodes: []cdispec.DeviceNode{
 		{Path: "/dev/vfio/vfio", Type: "c", Major: 10, Minor: 196},
 		{Path: "/dev/vfio/15", Type: "c", Major: 240},
 	},
@@ -105,8 +105,8 @@ func TestSpecRejectsBadNamesAndPathsThatJSONAlters(t *testing.T) {
 		"name":      func(d *cdispec.Device) { d.Name = "a/b" },
 		"interface": func(d *cdispec.Device) { d.IfName = "\xff" },
 		"file":      func(d *cdispec.Device) { d.InfoFile = "/run/\xff" },
-		"node":      func(d *cdispec.Device) { d.Nodes = []cdispec.Node{{Path: "/dev/\xff", Type: "c"}} },
-		"relative":  func(d *cdispec.Device) { d.Nodes = []cdispec.Node{{Path: "dev/null", Type: "c"}} },
+		"node":      func(d *cdispec.Device) { d.Nodes = []cdispec.DeviceNode{{Path: "/dev/\xff", Type: "c"}} },
+		"relative":  func(d *cdispec.Device) { d.Nodes = []cdispec.DeviceNode{{Path: "dev/null", Type: "c"}} },
 		"mount":     func(d *cdispec.Device) { d.Mounts = []cdispec.Mount{{Host: "/a", Container: "/b\x00"}} },
 	} {
 		d := group

@@ -35,7 +35,7 @@ func (r Refusal) Error() string { return fmt.Sprintf("%s: withheld: %s", r.Devic
 
 // Grant is the set of device nodes and mounts that the container may have.
 type Grant struct {
-	Nodes    []cdispec.Node
+	Nodes    []cdispec.DeviceNode
 	Mounts   []cdispec.Mount
 	Refusals []Refusal
 
@@ -48,7 +48,7 @@ type Grant struct {
 
 // InUserNamespace moves device nodes that a container in a user namespace cannot open to the refusals.
 func (g *Grant) InUserNamespace() {
-	g.Nodes = slices.DeleteFunc(g.Nodes, func(n cdispec.Node) bool {
+	g.Nodes = slices.DeleteFunc(g.Nodes, func(n cdispec.DeviceNode) bool {
 		r := RefuseInUserNamespace(n)
 		if r != nil {
 			g.Refusals = append(g.Refusals, *r)
@@ -59,7 +59,7 @@ func (g *Grant) InUserNamespace() {
 
 // RefuseInUserNamespace returns a refusal if a container in a user namespace cannot open the device node, else
 // nil. The node's owner has no user ID in the namespace, so the permissions for other users decide.
-func RefuseInUserNamespace(n cdispec.Node) *Refusal {
+func RefuseInUserNamespace(n cdispec.DeviceNode) *Refusal {
 	const forOthers = 0o006
 	if n.Perm&forOthers == forOthers {
 		return nil
@@ -69,21 +69,21 @@ func RefuseInUserNamespace(n cdispec.Node) *Refusal {
 }
 
 // Nodes returns the device node at a path below /dev, or fs.ErrNotExist.
-type Nodes func(path string) (cdispec.Node, error)
+type Nodes func(path string) (cdispec.DeviceNode, error)
 
 // NodesBelow returns Nodes for the host whose root is mounted at a path; "" = this mount namespace. The /dev
 // of a container lacks device nodes that were created after its start.
 func NodesBelow(root string) Nodes {
-	return func(path string) (cdispec.Node, error) {
+	return func(path string) (cdispec.DeviceNode, error) {
 		stat, err := os.Stat(filepath.Join("/", root, path))
 		if err != nil {
-			return cdispec.Node{}, err
+			return cdispec.DeviceNode{}, err
 		}
 		raw, ok := stat.Sys().(*syscall.Stat_t)
 		if !ok || stat.Mode()&os.ModeDevice == 0 {
-			return cdispec.Node{}, fmt.Errorf("it has mode %s", stat.Mode())
+			return cdispec.DeviceNode{}, fmt.Errorf("it has mode %s", stat.Mode())
 		}
-		n := cdispec.Node{
+		n := cdispec.DeviceNode{
 			Path: path, Type: "b", Major: int64(unix.Major(raw.Rdev)), Minor: int64(unix.Minor(raw.Rdev)),
 			Perm: stat.Mode().Perm(), UID: raw.Uid, GID: raw.Gid,
 		}
@@ -162,7 +162,7 @@ func (o *offer) refuse(device, why, remedy string) {
 // add adds the device nodes if it can read all of them. Otherwise it adds none, and returns the path of the first
 // failure and the error.
 func (o *offer) add(paths ...string) (missing string, err error) {
-	var nodes []cdispec.Node
+	var nodes []cdispec.DeviceNode
 	for _, path := range paths {
 		n, err := o.Granter.Nodes(path)
 		if err != nil {

@@ -27,13 +27,13 @@ import (
 
 // nodes returns a host's device nodes below /dev. All have major 1; the minor is the index in the list.
 func nodes(names ...string) grant.Nodes {
-	return func(path string) (cdispec.Node, error) {
+	return func(path string) (cdispec.DeviceNode, error) {
 		for n, name := range names {
 			if path == "/dev/"+name {
-				return cdispec.Node{Path: path, Type: "c", Major: 1, Minor: int64(n)}, nil
+				return cdispec.DeviceNode{Path: path, Type: "c", Major: 1, Minor: int64(n)}, nil
 			}
 		}
-		return cdispec.Node{}, &fs.PathError{Op: "stat", Path: path, Err: fs.ErrNotExist}
+		return cdispec.DeviceNode{}, &fs.PathError{Op: "stat", Path: path, Err: fs.ErrNotExist}
 	}
 }
 
@@ -149,7 +149,9 @@ func TestVFIONeedsBothDeviceNodes(t *testing.T) {
 	expect(t, "no group", g, function("0000:3b:00.4"), other, "the PCI function 0000:3b:00.4: withheld: /dev/vfio/42 does not exist"+remedy)
 	g.Nodes = nodes("vfio/42")
 	expect(t, "no container", g, function("0000:3b:00.4"), other, "the PCI function 0000:3b:00.4: withheld: /dev/vfio/vfio does not exist"+remedy)
-	g.Nodes = func(string) (cdispec.Node, error) { return cdispec.Node{}, errors.New("it has mode -rw-r--r--") }
+	g.Nodes = func(string) (cdispec.DeviceNode, error) {
+		return cdispec.DeviceNode{}, errors.New("it has mode -rw-r--r--")
+	}
 	expect(t, "a file", g, function("0000:3b:00.4"), other, "the PCI function 0000:3b:00.4: withheld: /dev/vfio/vfio: it has mode -rw-r--r--"+remedy)
 }
 
@@ -255,7 +257,7 @@ func TestNodesBelowReadsMountedRoot(t *testing.T) {
 	for _, mounted := range []string{"", "/", root + "/host"} {
 		got, err := grant.NodesBelow(mounted)("/dev/null")
 		must(t, err)
-		difftest.Same(t, mounted, got, cdispec.Node{Path: "/dev/null", Type: "c", Major: 1, Minor: 3, Perm: 0o666})
+		difftest.Same(t, mounted, got, cdispec.DeviceNode{Path: "/dev/null", Type: "c", Major: 1, Minor: 3, Perm: 0o666})
 	}
 	for mounted, path := range map[string]string{root: "/dev/null", "": "/dev/none"} {
 		if _, err := grant.NodesBelow(mounted)(path); !errors.Is(err, fs.ErrNotExist) {
@@ -266,7 +268,7 @@ func TestNodesBelowReadsMountedRoot(t *testing.T) {
 
 func TestNodeHasTypeAndNumbers(t *testing.T) {
 	read := grant.NodesBelow("")
-	for path, want := range map[string]cdispec.Node{
+	for path, want := range map[string]cdispec.DeviceNode{
 		"/dev/null": {Type: "c", Major: 1, Minor: 3}, "/dev/zero": {Type: "c", Major: 1, Minor: 5}, "/dev/tty": {Type: "c", Major: 5},
 	} {
 		stat, err := os.Stat(path)

@@ -47,7 +47,7 @@ func TestReadOnlyDirectoryIsLeftUnchanged(t *testing.T) {
 		s := arranger(t)
 		s.To = filepath.Join(disk.Dir, "node.json")
 		write(t, filepath.Join(s.Dir, "default.json"), quiet, 0o644)
-		p := &install.Plugin{From: from, Dir: disk.Dir, Newer: none}
+		p := &install.PluginFile{From: from, Dir: disk.Dir, Newer: none}
 		disk.ReadOnly(true)
 		_, err := p.Keep(context.Background())
 		_, again := s.Keep()
@@ -67,7 +67,7 @@ func TestConcurrentInstallersLeaveACompletePlugin(t *testing.T) {
 	var installers sync.WaitGroup
 	for n := range 6 {
 		installers.Go(func() {
-			p := &install.Plugin{From: versions[n%2], Dir: dir, Newer: none}
+			p := &install.PluginFile{From: versions[n%2], Dir: dir, Newer: none}
 			for range 5 {
 				if _, err := p.Keep(context.Background()); err != nil {
 					t.Error(err)
@@ -80,7 +80,7 @@ func TestConcurrentInstallersLeaveACompletePlugin(t *testing.T) {
 		})
 	}
 	installers.Wait()
-	_, err := (&install.Plugin{From: versions[1], Dir: dir, Newer: none}).Keep(context.Background())
+	_, err := (&install.PluginFile{From: versions[1], Dir: dir, Newer: none}).Keep(context.Background())
 	must(t, err)
 	holds(t, dir, versions[1])
 }

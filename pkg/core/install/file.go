@@ -3,7 +3,7 @@
 // is refused, the existing file remains and the error contains the reason.
 //
 // An agent marks each file that it installs with a checksum file beside it, .<name>.sha256, in the format
-// of sha256sum(1). The agent restores a marked file after any change and may remove it. [Plugin] and
+// of sha256sum(1). The agent restores a marked file after any change and may remove it. [PluginFile] and
 // [Settings] document how they treat unmarked files.
 package install
 

@@ -33,8 +33,8 @@ type Installation struct {
 // Place installs the plugin once. If From is a devinfo that supports --version, Place makes the same checks
 // as Keep. It installs any other plugin without them. Place does not mark the file for an agent, so an agent
 // does not restore it. With ForDriver it marks each file that it installs or replaces for
-// [Plugin.RemovePlaced].
-func (p *Plugin) Place(ctx context.Context) (*Installation, error) {
+// [PluginFile.RemovePlaced].
+func (p *PluginFile) Place(ctx context.Context) (*Installation, error) {
 	done, err := p.examine(ctx)
 	if err == nil && done.New.JournalFormat > 0 {
 		err = p.permit(done)
@@ -48,11 +48,11 @@ func (p *Plugin) Place(ctx context.Context) (*Installation, error) {
 	return done, p.replace(done)
 }
 
-// Plugin is the installation of the plugin in a directory. It replaces any version of devinfo, newer or
+// PluginFile is the installation of the plugin in a directory. It replaces any version of devinfo, newer or
 // older. It replaces another file only if OverwriteForeign is set or the file is marked. It never installs
 // a plugin that cannot read all entries of the journal, because that plugin would treat devices in use as
 // free.
-type Plugin struct {
+type PluginFile struct {
 	From string // the plugin binary to install; Keep requires a devinfo that supports --version
 	Dir  string // existing directory where the runtime looks for plugins
 
@@ -63,20 +63,20 @@ type Plugin struct {
 	from, to memo
 }
 
-func (p *Plugin) at() file { return file(filepath.Join(p.Dir, Name)) }
+func (p *PluginFile) at() file { return file(filepath.Join(p.Dir, Name)) }
 
-func (p *Plugin) IsThere() bool {
+func (p *PluginFile) IsThere() bool {
 	_, err := os.Lstat(string(p.at()))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// Kept reports whether [Plugin.Keep] has installed the plugin.
-func (p *Plugin) Kept() bool { return p.at().marked() }
+// Kept reports whether [PluginFile.Keep] has installed the plugin.
+func (p *PluginFile) Kept() bool { return p.at().marked() }
 
 // Keep installs the plugin if it is missing or differs from From. It may be called often, because it
 // examines unchanged files only once. The Installation is never nil: if there is an error, it contains the
 // executables as far as they are known.
-func (p *Plugin) Keep(ctx context.Context) (*Installation, error) {
+func (p *PluginFile) Keep(ctx context.Context) (*Installation, error) {
 	done, err := p.examine(ctx)
 	if err == nil {
 		err = p.permit(done)
@@ -93,7 +93,7 @@ func (p *Plugin) Keep(ctx context.Context) (*Installation, error) {
 	return done, err
 }
 
-func (p *Plugin) examine(ctx context.Context) (*Installation, error) {
+func (p *PluginFile) examine(ctx context.Context) (*Installation, error) {
 	done := &Installation{Path: string(p.at())}
 	if _, err := os.Stat(p.Dir); err != nil {
 		return done, fmt.Errorf("--cni-bin-dir: %w: set it to the directory where the container runtime looks for plugins", err)
@@ -117,7 +117,7 @@ func (p *Plugin) examine(ctx context.Context) (*Installation, error) {
 }
 
 // permit returns the reason why the plugin must not be installed, or nil.
-func (p *Plugin) permit(done *Installation) error {
+func (p *PluginFile) permit(done *Installation) error {
 	old, now := done.Old, &done.New
 	if !now.IsDevinfo || now.JournalFormat == 0 {
 		return fmt.Errorf("%s is not a devinfo plugin with --version: use the agent and the plugin of one build", p.From)
@@ -143,7 +143,7 @@ func same(old, now *Executable) bool {
 	return old != nil && old.SHA256 == now.SHA256 && old.Problem == ""
 }
 
-func (p *Plugin) replace(done *Installation) error {
+func (p *PluginFile) replace(done *Installation) error {
 	if same(done.Old, &done.New) && done.Old.usable {
 		done.State = AlreadyThere
 		return nil
@@ -166,7 +166,7 @@ func (p *Plugin) replace(done *Installation) error {
 	return nil
 }
 
-func (p *Plugin) relabel() error {
+func (p *PluginFile) relabel() error {
 	f, err := os.Open(string(p.at()))
 	if err != nil {
 		return err
@@ -177,7 +177,7 @@ func (p *Plugin) relabel() error {
 
 // Remove removes the plugin if it is devinfo or a file that an agent has installed. It does not remove
 // another file, and removed is false.
-func (p *Plugin) Remove(ctx context.Context) (removed bool, err error) {
+func (p *PluginFile) Remove(ctx context.Context) (removed bool, err error) {
 	e, err := Examine(ctx, string(p.at()))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -190,9 +190,9 @@ func (p *Plugin) Remove(ctx context.Context) (removed bool, err error) {
 	return true, p.at().remove()
 }
 
-// RemovePlaced removes the plugin if [Plugin.Place] has installed it for cni-dra-driver, unless an agent keeps it or
+// RemovePlaced removes the plugin if [PluginFile.Place] has installed it for cni-dra-driver, unless an agent keeps it or
 // another program has replaced it. It always removes the mark of the driver.
-func (p *Plugin) RemovePlaced() (removed bool, err error) {
+func (p *PluginFile) RemovePlaced() (removed bool, err error) {
 	at := p.at()
 	sum := at.driverMark().sum()
 	has, err := os.ReadFile(string(at))

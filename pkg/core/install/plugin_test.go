@@ -38,13 +38,13 @@ var must, expect, read, write = difftest.Must, difftest.Says, difftest.Read, dif
 func none(int) ([]string, error) { return nil, nil }
 
 // keeper returns an installation of the plugin from in a new directory.
-func keeper(t *testing.T, from string) *install.Plugin {
+func keeper(t *testing.T, from string) *install.PluginFile {
 	t.Helper()
-	return &install.Plugin{From: from, Dir: t.TempDir(), Newer: none}
+	return &install.PluginFile{From: from, Dir: t.TempDir(), Newer: none}
 }
 
 // keep expects that Keep succeeds with the given state.
-func keep(t *testing.T, p *install.Plugin, state string) *install.Installation {
+func keep(t *testing.T, p *install.PluginFile, state string) *install.Installation {
 	t.Helper()
 	done, err := p.Keep(context.Background())
 	if err != nil || done.State != state || done.Warning != nil {
@@ -55,7 +55,7 @@ func keep(t *testing.T, p *install.Plugin, state string) *install.Installation {
 }
 
 // refuse expects that Keep returns an error with the given text and changes no file.
-func refuse(t *testing.T, p *install.Plugin, says string) {
+func refuse(t *testing.T, p *install.PluginFile, says string) {
 	t.Helper()
 	before := fmt.Sprint(listing(t, p.Dir))
 	done, err := p.Keep(context.Background())
@@ -119,7 +119,7 @@ func TestPluginIsInstalledAndRestored(t *testing.T) {
 		t.Errorf("%+v", first)
 	}
 	keep(t, p, install.AlreadyThere)
-	another := &install.Plugin{From: p.From, Dir: p.Dir, Newer: none} // has an empty cache, like an agent after a restart
+	another := &install.PluginFile{From: p.From, Dir: p.Dir, Newer: none} // has an empty cache, like an agent after a restart
 	keep(t, another, install.AlreadyThere)
 
 	for name, spoil := range map[string]func() error{
@@ -135,7 +135,7 @@ func TestPluginIsInstalledAndRestored(t *testing.T) {
 			return errors.Join(os.Remove(to), os.WriteFile(filepath.Join(p.Dir, ".devinfo.devinfo"), nil, 0o600))
 		},
 	} {
-		for _, p := range []*install.Plugin{p, another} {
+		for _, p := range []*install.PluginFile{p, another} {
 			must(t, spoil())
 			if done, err := p.Keep(context.Background()); err != nil {
 				t.Errorf("%s: %+v, %v", name, done, err)
@@ -223,12 +223,12 @@ func TestForeignPluginIsNotInstalled(t *testing.T) {
 }
 
 func TestRemoveRemovesDevinfoAndItsLeftovers(t *testing.T) {
-	for name, make := range map[string]func(p *install.Plugin){
-		"kept":      func(p *install.Plugin) { keep(t, p, install.Installed) },
-		"by hand":   func(p *install.Plugin) { write(t, filepath.Join(p.Dir, install.Name), read(t, p.From), 0o755) },
-		"half gone": func(p *install.Plugin) { write(t, filepath.Join(p.Dir, ".devinfo.sha256"), "", 0o644) },
-		"cut short": func(p *install.Plugin) { write(t, filepath.Join(p.Dir, ".devinfo.devinfo"), "half", 0o600) },
-		"nothing":   func(*install.Plugin) {},
+	for name, make := range map[string]func(p *install.PluginFile){
+		"kept":      func(p *install.PluginFile) { keep(t, p, install.Installed) },
+		"by hand":   func(p *install.PluginFile) { write(t, filepath.Join(p.Dir, install.Name), read(t, p.From), 0o755) },
+		"half gone": func(p *install.PluginFile) { write(t, filepath.Join(p.Dir, ".devinfo.sha256"), "", 0o644) },
+		"cut short": func(p *install.PluginFile) { write(t, filepath.Join(p.Dir, ".devinfo.devinfo"), "half", 0o600) },
+		"nothing":   func(*install.PluginFile) {},
 	} {
 		p := keeper(t, built(t, "v1.2.0"))
 		make(p)
@@ -258,7 +258,7 @@ func TestPluginDirectoryMayBeALink(t *testing.T) {
 }
 
 // place expects that Place succeeds with the given state and installs the file from.
-func place(t *testing.T, p *install.Plugin, state, from string) {
+func place(t *testing.T, p *install.PluginFile, state, from string) {
 	t.Helper()
 	done, err := p.Place(t.Context())
 	if err != nil || done.State != state {
@@ -297,18 +297,18 @@ func TestPlaceFollowsTheRulesOfKeep(t *testing.T) {
 func TestRemovePlacedRemovesOnlyThePluginOfTheDriver(t *testing.T) {
 	low, high := built(t, "v1.2.0"), built(t, "v1.3.0")
 	for name, c := range map[string]struct {
-		before, after func(*install.Plugin)
+		before, after func(*install.PluginFile)
 		left          int
 	}{
 		"installed":      {},
-		"replaced":       {before: func(p *install.Plugin) { write(t, filepath.Join(p.Dir, install.Name), read(t, low), 0o755) }},
-		"removed since":  {after: func(p *install.Plugin) { must(t, os.Remove(filepath.Join(p.Dir, install.Name))) }},
-		"replaced since": {after: func(p *install.Plugin) { write(t, filepath.Join(p.Dir, install.Name), read(t, low), 0o755) }, left: 1},
-		"kept by an agent": {after: func(p *install.Plugin) {
-			_, err := (&install.Plugin{From: high, Dir: p.Dir, Newer: none}).Keep(t.Context())
+		"replaced":       {before: func(p *install.PluginFile) { write(t, filepath.Join(p.Dir, install.Name), read(t, low), 0o755) }},
+		"removed since":  {after: func(p *install.PluginFile) { must(t, os.Remove(filepath.Join(p.Dir, install.Name))) }},
+		"replaced since": {after: func(p *install.PluginFile) { write(t, filepath.Join(p.Dir, install.Name), read(t, low), 0o755) }, left: 1},
+		"kept by an agent": {after: func(p *install.PluginFile) {
+			_, err := (&install.PluginFile{From: high, Dir: p.Dir, Newer: none}).Keep(t.Context())
 			must(t, err)
 		}, left: 2},
-		"of an administrator before": {before: func(p *install.Plugin) { write(t, filepath.Join(p.Dir, install.Name), read(t, high), 0o755) }, left: 1},
+		"of an administrator before": {before: func(p *install.PluginFile) { write(t, filepath.Join(p.Dir, install.Name), read(t, high), 0o755) }, left: 1},
 	} {
 		p := keeper(t, high)
 		p.ForDriver = true
