@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"devinfo-cni.io/pkg/core/safefile/safefiletest"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/test/difftest"
@@ -101,6 +102,31 @@ func TestReadOnlyDiskRejectsNewClaimsAndKeepsPendingDELs(t *testing.T) {
 		r.expectPhase("Added", 1)
 		must(t, agent.Unprepare(t.Context(), "u1"))
 		r.expectNothing()
+	})
+}
+
+func TestDriverIsReadyOnlyWithRoomForAClaim(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		for name, left := range map[string]int{"records": 3, "leases": 8, "CDI specs": 0} {
+			disk := safefiletest.Mount(t, 100)
+			r := newRig(t)
+			switch name {
+			case "records":
+				r.options.StateDir = disk.Dir
+			case "leases":
+				r.options.Devices.Journal = journalIn(disk.Dir, "boot1")
+			default:
+				r.options.CDIDir = disk.Dir
+			}
+			agent := r.start()
+			must(t, agent.Ready())
+			empty := disk.Fill(left)
+			if err := agent.Ready(); !errors.Is(err, syscall.ENOSPC) {
+				t.Errorf("%s: %d free inodes: got %v", name, left, err)
+			}
+			empty()
+			r.stop()
+		}
 	})
 }
 

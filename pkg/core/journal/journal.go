@@ -346,10 +346,7 @@ func (j *Journal) Writable() error {
 	if err := safefile.Lockable(j.dir, syscall.Statfs); err != nil {
 		return err
 	}
-	if err := store.Open(j.entries.Path("")).Writable(); err != nil {
-		return err
-	}
-	return safefile.Room(j.dir, mostFiles)
+	return j.entries.Writable(mostFiles)
 }
 
 // Unrecorded calls f if the attachment has no entry. It holds the lock of all leases, so no ADD writes one

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"devinfo-cni.io/devinfo/atomicfile"
+	"devinfo-cni.io/devinfo/store"
 )
 
 const tryLock = syscall.LOCK_EX | syscall.LOCK_NB
@@ -120,10 +121,13 @@ func Lockable(dir string, statfs func(string, *syscall.Statfs_t) error) error {
 	return err
 }
 
-// Room returns an error unless the disk of a directory, or of its nearest existing ancestor, has room for that number of
-// small files. Some file systems, such as Btrfs, have no limit on files and report none.
-func Room(dir string, files uint64) error {
-	dir, on, err := disk(dir, syscall.Statfs)
+// Writable returns an error unless files small files can be written in the directory, or in its nearest existing ancestor.
+// It changes nothing. Some file systems, such as Btrfs, have no limit on files and report none.
+func (d *Dir) Writable(files uint64) error {
+	if err := store.Open(d.path).Writable(); err != nil {
+		return err
+	}
+	dir, on, err := disk(d.path, syscall.Statfs)
 	if err == nil && (on.Files > 0 && on.Ffree < files || on.Blocks > 0 && on.Bfree < files) {
 		return fmt.Errorf("%s: no room for %d files (%d inodes and %d blocks are free): %w", dir, files, on.Ffree, on.Bfree, syscall.ENOSPC)
 	}

@@ -145,8 +145,14 @@ func New(o Options) (*Engine, error) {
 // SetMetadata enables device metadata. Call it before any other method.
 func (e *Engine) SetMetadata(m Metadata) { e.gate.metadata = m }
 
-// Ready returns an error if the state directory is not writable.
-func (e *Engine) Ready() error { return e.records.files.Writable() }
+// Ready returns an error if a claim could not be prepared, because a directory for its files is not writable or is full.
+func (e *Engine) Ready() error {
+	err := cmp.Or(e.records.files.Writable(), e.gate.specs.Writable())
+	if j := e.Devices.Journal; err == nil && j != nil {
+		err = j.Writable()
+	}
+	return err
+}
 
 // Close unlocks the state directory. Call it after Run has returned.
 func (e *Engine) Close() error {
