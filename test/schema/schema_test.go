@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -72,11 +71,6 @@ func network(t *testing.T, text string) error {
 	return errors.Join(plugin(t, string(list.Plugins[0])), plugin(t, string(list.Plugins[len(list.Plugins)-1])))
 }
 
-// nad returns a definition with this configuration.
-func nad(config string) string {
-	return `{"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": {"name": "n"}, "spec": {"config": ` + strconv.Quote(config) + `}}`
-}
-
 // parameters accepts a text that is valid in a class or in a claim.
 func parameters(_ *testing.T, text string) error {
 	policy := cniconfig.Policy{Driver: "cni.dra.networking.x-k8s.io"}
@@ -89,13 +83,6 @@ func parameters(_ *testing.T, text string) error {
 	}
 	return errors.Join(class.Wrong[0], claim.Wrong[0])
 }
-
-// chain returns a list where devinfo has this key for its capabilities.
-func chain(key string) string {
-	return `{"cniVersion": "1.0.0", "name": "n", "disableCheck": true, "plugins": [{"type": "devinfo", "deviceID": "x", "deviceInfoFile": "auto"}, {"type": "devinfo", "deviceInfoFile": "auto", "` + key + `": {"CNIDeviceInfoFile": true}}]}`
-}
-
-const head = `"apiVersion": "cni.networking.x-k8s.io/v1alpha1", "kind": "CNIConfig"`
 
 // validated returns the errors and the warnings of devinfoctl validate.
 func validated(file, text string, kind validate.Kind) (wrong, warned error) {
@@ -120,71 +107,26 @@ func validated(file, text string, kind validate.Kind) (wrong, warned error) {
 	return wrong, warned
 }
 
-// The schema, the parser and devinfoctl validate must all accept a text, or all refuse it. validate has warnings for
+// The schema, the parser and devinfoctl validate must all accept a text of testdata, or all refuse it. validate has warnings for
 // unknown keys. It also refuses configurations that are valid but unusable on a node, such as a plugin without a path
 // for its file.
 func TestSchemasAndParsersAgree(t *testing.T) {
 	for file, test := range map[string]struct {
-		kind      validate.Kind
-		parse     func(*testing.T, string) error
-		good, bad []string
+		kind  validate.Kind
+		parse func(*testing.T, string) error
 	}{
-		"device-info.json": {validate.DeviceInfo, deviceInfo, []string{
-			`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:03:00.3", "rdma-device": "mlx5_3", "other": 1}}`,
-			`{"type": "pci", "version": "1.0.0", "pci": {"pci-address": "0000:03:00.3", "vhost-net": "/dev/vhost-net"}, "more": {}}`,
-			`{"type": "vdpa", "version": "1.1.0", "vdpa": {"parent-device": "vdpa0", "driver": "vhost", "path": "/dev/vhost-vdpa-0"}}`,
-			`{"type": "vhost-user", "version": "1.1.0", "vhost-user": {"mode": "server", "path": "/run/s"}}`,
-			`{"type": "memif", "version": "1.1.0", "memif": {"role": "slave", "path": "/run/m", "mode": "ip"}}`,
-		}, []string{
-			`[]`, `{}`, `{"type": "pci"}`, `{"type": "pci", "version": "1.1.0"}`, `{"type": "pci", "version": "2.0.0", "pci": {"pci-address": "0000:03:00.3"}}`,
-			`{"type": "pci", "version": "1.1.0", "pci": {}}`, `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "03:00.3"}}`,
-			`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:03:00.8"}}`, `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": 3}}`,
-			`{"type": "vdpa", "version": "1.1.0", "vdpa": {"parent-device": "vdpa0", "driver": "vhost", "path": "vhost-vdpa-0"}}`,
-			`{"type": "vdpa", "version": "1.1.0", "vdpa": {"parent-device": "vdpa0", "driver": "vfio", "path": "/dev/vhost-vdpa-0"}}`,
-			`{"type": "vdpa", "version": "1.1.0", "vdpa": {"parent-device": "vdpa0", "driver": "vhost"}}`,
-			`{"type": "vhost-user", "version": "1.1.0", "vhost-user": {"mode": "both", "path": "/run/s"}}`,
-			`{"type": "memif", "version": "1.1.0", "memif": {"role": "slave", "path": "/run/m"}}`, `{"type": "usb", "version": "1.1.0"}`,
-		}},
-		"node.json": {validate.Settings, node, []string{
-			`{}`, `{"logLevel": "debug", "stateDir": "/s", "allowedDevices": ["*", "0000:03:00.0"], "socketDirs": ["/run/s"], "logFile": "", "injectDeviceNodes": true}`, `{"logFile": "/var/log/x\ny", "allowedDevices": null}`,
-			`{"allowedDevices": ["pci/0000:03:00.0", "vdpa:0000:65:00.3", "auxiliary/mlx5_core.sf.4", "00010000:3B:1f.7", "face"], "stateDir": "/a..b/..c/.d", "socketDirs": null, "logLevel": "Warn-1"}`,
-		}, []string{
-			`{"logLevel": "loud"}`, `{"stateDir": "s"}`, `{"sysfs": 1}`, `{"stateDirectory": "/s"}`, `{"socketDirs": ["run"]}`, `{"socketDirs": "/run"}`, `{"logFile": "x"}`,
-			`{"allowedDevices": [""]}`, `{"injectDeviceNodes": "true"}`, `[]`, `{"allowedDevices": ["0000:03:00"]}`, `{"allowedDevices": ["03:00.0"]}`, `{"allowedDevices": ["pci/vdpa0"]}`,
-			`{"allowedDevices": ["0000:03:20.0"]}`, `{"allowedDevices": [null]}`, `{"socketDirs": [null]}`, `{"stateDir": "/var/../x"}`, `{"cdiDir": "/var/run/.."}`, `{"socketDirs": ["/.."]}`,
-			`{"stateDir": null}`, `{"injectDeviceNodes": null}`, `{"logLevel": null}`, `{"logLevel": ""}`, `{"logLevel": "info+99999999999999999999"}`, `{"logLevel": "info+"}`,
-		}},
-		"plugin.json": {validate.CNIConfig, plugin, []string{
-			`{"type": "devinfo", "deviceID": "0000:3b:00.2", "pciBusID": "gpu-1"}`, `{"type": "devinfo"}`, `{"type": "devinfo", "strict": true, "cdi": true, "deviceInfoFile": "auto", "capabilities": {"CNIDeviceInfoFile": true}}`,
-			`{"type": "devinfo", "cdi": {"kind": "a.b/c", "name": "n"}, "delegates": [{"type": "macvlan"}], "deviceInfo": {}, "followLower": false}`,
-			`{"type": "devinfo", "deviceID": "mlx5_core.sf.4", "pciBusID": "10000:E1:00.1"}`, `{"type": "devinfo", "deviceID": "02:00:00:00:00:01"}`,
-		}, []string{
-			`{"type": "devinfo", "deviceID": "0000:3b:00.8"}`, `{"type": "devinfo", "deviceID": "000:3b:00.2"}`, `{"type": "devinfo", "pciBusID": "0000:3b:20.2"}`, `{"type": "devinfo", "deviceID": "x "}`, `{"type": "devinfo", "deviceID": "3b:00.9"}`,
-			`{"type": "devinfo", "delegates": [` + strings.Repeat(`{"type": "a"},`, 32) + `{"type": "a"}]}`,
-			`{"type": "devinfo", "strict": "yes"}`, `{"type": "devinfo", "capabilities": {"mac": 1}}`, `{"type": "devinfo", "deviceInfo": []}`, `{"type": "devinfo", "deviceInfoFile": "/run/x"}`,
-			`{"type": "devinfo", "capabilites": {"CNIDeviceInfoFile": true}}`, `{"type": "devinfo", "delegates": {}}`, `{"type": "devinfo", "delegates": [{}]}`, `{"type": "devinfo", "delegates": [{"type": "../x"}]}`,
-			`{"type": "devinfo", "cdi": "yes"}`, `{"type": "devinfo", "deviceID": 3}`, `{"type": "devinfo", "deviceID": "3b:00.2"}`, `{"type": "devinfo", "pciBusID": "3b:00.2"}`, `{"type": "devinfo", "subfunctionParent": 1}`, `{"type": "devinfo", "runtimeConfig": {"deviceID": 1}}`,
-		}},
-		"conflist.json": {validate.CNIConfig, network, []string{chain("capabilities")}, []string{
-			chain("capabilites"), chain("delegates"),
-		}},
-		"network-attachment-definition.json": {validate.CNIConfig, network, []string{nad(chain("capabilities"))}, []string{nad(chain("capabilites"))}},
-		"cniconfig.json": {validate.DRA, parameters, []string{
-			`{` + head + `, "ifName": "net1"}`, `{` + head + `, "ifName": "dpdk-port{index}"}`, `{` + head + `, "ifName": "net1", "ips": ["10.0.0.1/24"]}`, `{` + head + `, "ifName": "net1", "allowedClaimArgs": ["ips"], "waitForAttach": false}`,
-			`{` + head + `, "ifName": "net1", "device": [{"plugin": "macvlan", "key": "master"}]}`, `{` + head + `, "ifName": "net1", "device": []}`,
-			`{` + head + `, "ifName": "net1", "driver": "vfio-pci", "waitForAttach": true}`,
-			`{` + head + `, "config": {"cniVersion": "1.0.0", "name": "n", "type": "macvlan"}}`,
-			`{` + head + `, "config": {"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "macvlan"}]}}`,
-		}, []string{
-			`{}`, `{` + head + `}`, `{"apiVersion": "v1", "kind": "CNIConfig", "ifName": "net1"}`, `{` + head + `, "ifname": "net1"}`, `{` + head + `, "ifName": "eth0"}`,
-			`{` + head + `, "ifName": "sixteen-letters1"}`, `{` + head + `, "ifName": "a/b"}`, `{` + head + `, "ifName": "net{idx}"}`, `{` + head + `, "config": "{}"}`, `{` + head + `, "config": {"cniVersion": "1.0.0", "name": "n"}}`,
-			`{` + head + `, "config": {"cniVersion": "9", "name": "n", "type": "macvlan"}}`, `{` + head + `, "config": {"cniVersion": "1.0.0", "name": "n", "plugins": []}}`,
-			`{` + head + `, "config": {"cniVersion": "1.0.0", "name": "-", "type": "macvlan"}}`, `{` + head + `, "ifName": "net1", "waitForAttach": "no"}`, `{` + head + `, "ifName": "net1", "waitForAttach": null}`, `{` + head + `, "ifName": "net1", "allowedClaimArgs": ["dns"]}`,
-			`{` + head + `, "ifName": "net1", "driver": "uio_pci_generic"}`, `{` + head + `, "ifName": "net1", "driver": ["vfio-pci"]}`, `{` + head + `, "ifName": "net1", "driver": ""}`,
-		}},
+		"device-info.json": {validate.DeviceInfo, deviceInfo}, "node.json": {validate.Settings, node},
+		"plugin.json": {validate.CNIConfig, plugin}, "conflist.json": {validate.CNIConfig, network}, "network-attachment-definition.json": {validate.CNIConfig, network},
+		"cniconfig.json": {validate.DRA, parameters},
 	} {
+		texts, err := os.ReadFile("testdata/" + strings.TrimSuffix(file, ".json") + ".txt")
+		must(t, err)
+		good, bad, ok := strings.Cut(strings.TrimSpace(string(texts)), "\n# refused:\n")
+		if !ok {
+			t.Fatalf("%s: no texts to refuse", file)
+		}
 		schema := compiled(t, file)
-		for _, text := range test.good {
+		for text := range strings.SplitSeq(good, "\n") {
 			if byParser, bySchema := test.parse(t, text), valid(t, schema, text); byParser != nil || bySchema != nil {
 				t.Errorf("%s: %s\nthe parser says: %v\nthe schema says: %v", file, text, byParser, bySchema)
 			}
@@ -192,7 +134,7 @@ func TestSchemasAndParsersAgree(t *testing.T) {
 				t.Errorf("%s: %s\nvalidate says: %v", file, text, wrong)
 			}
 		}
-		for _, text := range test.bad {
+		for text := range strings.SplitSeq(bad, "\n") {
 			if byParser, bySchema := test.parse(t, text), valid(t, schema, text); byParser == nil || bySchema == nil {
 				t.Errorf("%s: %s\nthe parser says: %v\nthe schema says: %v; both must refuse it", file, text, byParser, bySchema)
 			}
