@@ -16,27 +16,6 @@ import (
 	"devinfo-cni.io/test/difftest"
 )
 
-// A usage error prints the mistake and a hint, on two lines.
-func TestUsageErrorsExitWithTwoAndPrintHint(t *testing.T) {
-	i40e := hosts + "i40e.txtar"
-	for args, want := range map[string]string{
-		"lst":          "unknown command \"lst\"\n  did you mean list? See devinfoctl --help\n",
-		"inspect":      "inspect: DEVICE is missing\n  see devinfoctl inspect --help\n",
-		"validate":     "validate: FILE is missing\n  see devinfoctl validate --help\n",
-		"list a b":     "list: unexpected argument \"b\"\n  see devinfoctl list --help\n",
-		"nothing":      "unknown command \"nothing\"\n  see devinfoctl --help\n",
-		"topology --x": "unknown flag: --x\n  see devinfoctl topology --help\n",
-		"inspect a b":  "", "topology a b": "", "topology -o svg": "", "inspect -o svg eno1 --capture " + i40e: "",
-		"capture": "", "capture -o": "", "install": "", "inspect --netns": "", "check a b": "", "-v": "",
-		"--capture= list": "--capture is empty\n  give it a value, or leave the flag out\n", "list --namespace=": "", "gc --dry-run --claim=": "",
-	} {
-		o := ctl(strings.Fields(args)...)
-		if o.exit != clierr.Usage || o.stdout != "" || !strings.HasPrefix(o.stderr, "devinfoctl: "+want) || strings.Count(o.stderr, "\n") != 2 {
-			t.Errorf("%s: %+v", args, o)
-		}
-	}
-}
-
 func TestVersionNamesCommitAndGoVersion(t *testing.T) {
 	if o := ctl("--version"); o.exit != 0 || !strings.HasPrefix(o.stdout, "devinfoctl version ") || !strings.HasSuffix(o.stdout, ", "+runtime.Version()+"\n") {
 		t.Errorf("%+v", o)

@@ -1,10 +1,12 @@
 package capturefile_test
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -12,6 +14,7 @@ import (
 	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/goldentest"
 )
 
 func parse(t *testing.T, text string) *capturefile.Host {
@@ -43,42 +46,12 @@ func TestParseSeparatesCommentAndNetlinkParts(t *testing.T) {
 }
 
 func TestParseErrorsNameLineAndEntry(t *testing.T) {
-	for name, test := range map[string]struct{ text, want string }{
-		"empty":               {"", "line 1: does not name a machine"},
-		"no first line":       {"-- sys/a --\n1\n", "line 1: does not name a machine"},
-		"blank first line":    {"\nbox\n-- sys/a --\n1\n", "line 1: does not name a machine"},
-		"bad base64":          {"box\n-- root/a/b base64 --\n***\n", "illegal base64"},
-		"node not json":       {"box\n-- node/node.txt --\n", "must be below sys/"},
-		"outside":             {"box\n-- proc/a --\n", `line 2: entry "proc/a": must be below sys/`},
-		"sys itself":          {"box\n-- sys --\n", `line 2: entry "sys": must be below sys/`},
-		"netlink not json":    {"box\n-- netlink/ip-link.txt --\n", "must be below sys/"},
-		"netlink link":        {"box\n-- netlink/a.json -> b --\n", "must be below sys/"},
-		"netlink failing":     {"box\n-- netlink/a.json !EIO --\n", "must be below sys/"},
-		"dots":                {"box\n-- sys/../etc/passwd --\n", `"sys/../etc/passwd" is not a clean relative path`},
-		"dots of a link":      {"box\n-- sys/../x -> y --\n", `"sys/../x" is not a clean relative path`},
-		"absolute":            {"box\n-- /sys/a --\n", "not a clean relative path"},
-		"two slashes":         {"box\n-- sys/a// --\n", "not a clean relative path"},
-		"failing directory":   {"box\n-- sys/a/ !EIO --\n", "not a clean relative path"},
-		"unknown error":       {"box\n-- sys/a !EFOO --\n", "a failing file needs a known error"},
-		"content of failing":  {"box\n-- sys/a !EIO --\n1\n", "a failing file needs"},
-		"content of link":     {"box\n-- sys/a -> b --\n1\n", "a link needs a target and no content"},
-		"content of dir":      {"box\n-- sys/a/ --\n1\n", "a directory has no content"},
-		"file twice":          {"box\n-- sys/a --\n1\n\n-- sys/a --\n1\n", `line 5: entry "sys/a": appears twice`},
-		"file and dir":        {"box\n-- sys/a --\n-- sys/a/ --\n", "line 3: entry \"sys/a/\": appears twice"},
-		"dir and link":        {"box\n-- sys/a/b --\n-- sys/a -> c --\n", "appears twice"},
-		"file as dir":         {"box\n-- sys/a --\n-- sys/a/b --\n", `line 3: entry "sys/a/b": "a" is not a directory`},
-		"link as dir":         {"box\n-- sys/a -> b --\n-- sys/a/b/c --\n", `"a" is not a directory`},
-		"part twice":          {"box\n-- netlink/a.json --\n1\n-- netlink/a.json --\n1\n", "line 4: entry \"netlink/a.json\": appears twice"},
-		"bad JSON":            {"box\n-- netlink/a.json --\n[\n1,\n]\n", `line 2: entry "netlink/a.json": line 3 of the entry: invalid character`},
-		"no JSON":             {"box\n-- netlink/a.json --\n", "unexpected end of JSON"},
-		"broken first marker": {"box\n-- sys/a\n1\n", "line 2: starts like an entry"},
-		"broken marker":       {"box\n-- sys/a --\n1\n-- sys/b -\n2\n", "line 4: starts like an entry"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := capturefile.Parse([]byte(test.text))
-			difftest.Says(t, err, test.want)
-		})
-	}
+	goldentest.Lines(t, "testdata/errors.txt", func(quoted string) []string {
+		text, err := strconv.Unquote(quoted)
+		difftest.Must(t, err)
+		_, err = capturefile.Parse([]byte(text))
+		return []string{fmt.Sprint(err)}
+	})
 	parse(t, "box\n-- sys/ --\n-- sys/a/ --\n-- sys/a/b --\n1\n-- sys/a/ --\n") // a directory may appear twice
 }
 
