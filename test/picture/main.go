@@ -5,6 +5,7 @@
 //	part NAME: TITLE | LINE ...     an actor of a sequence, from left to right; "ours" instead of "part" if it is ours
 //	A -> B: TEXT                    a message; "A: TEXT | LINE ..." is what an actor does by itself
 //	box NAME X Y W H CLASS: TITLE | LINE ...  a box with at least this height
+//	bar CLASS N: TITLE | TEXT       a bar of N units below the one before
 //	A.right -> B.left: TEXT         an arrow between the middles of two sides; " -- " instead of " -> " has no head
 //
 // In boxes, a line that begins with "= " names a key of the device-info file, and a first line with "- " is no title.
@@ -15,6 +16,7 @@ import (
 	"fmt"
 	"html"
 	"os"
+	"strconv"
 	"strings"
 )
 
@@ -22,7 +24,7 @@ import (
 var descriptions embed.FS
 
 // names are the pictures: NAME.txt becomes docs/NAME.svg.
-var names = []string{"parts", "podstart", "claim", "switchdev"}
+var names = []string{"parts", "podstart", "claim", "switchdev", "podcost"}
 
 // style follows the reader's colour scheme. The background makes the picture readable where the page around it does not.
 const style = `text{font:13px sans-serif;fill:#1f2328;paint-order:stroke;stroke:#fff;stroke-width:4px;stroke-linejoin:round}
@@ -111,6 +113,8 @@ func draw(name string) (string, error) {
 			d.box(b)
 		case words[0] == "box":
 			err = d.placed(words, text)
+		case words[0] == "bar":
+			y, err = d.bar(words, text, y)
 		case actors != nil:
 			y, err = d.step(words, text, y)
 		default:
@@ -139,6 +143,16 @@ func (d *drawing) placed(words []string, text string) error {
 	d.boxes[words[1]] = b
 	d.box(b)
 	return nil
+}
+
+// bar draws a bar with its title on the left and its text on the right, and returns its lower end.
+func (d *drawing) bar(words []string, text string, y int) (int, error) {
+	n, err := strconv.Atoi(words[2])
+	title, text, _ := strings.Cut(text, " | ")
+	fmt.Fprintf(&d.under, `<text x="16" y="%d">%s</text><rect class="%s" x="320" y="%d" width="%d" height="18"/><text class="line" x="%d" y="%d">%s</text>`+"\n",
+		y+25, html.EscapeString(title), words[1], y+12, n, n+330, y+25, html.EscapeString(text))
+	d.grow(830, y+30)
+	return y + 30, err
 }
 
 // column is the distance of the actors of a sequence.
