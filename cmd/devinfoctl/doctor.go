@@ -18,8 +18,7 @@ import (
 const doctorHelp = `Examines the whole node. For each problem it prints one line and the remedy. The checks are
 
   attachments  the journal, the claims, the files, the namespaces and the devices agree
-  leases       each lease belongs to a recorded holder, and cni-dra-driver has a record of each
-               claim with a lease
+  leases       cni-dra-driver has a record of each claim with a lease
   holders      no VF has two holders: exclusive leases, device plugins, sriov-cni
   leftovers    a free VF has no VLAN, trust or MAC address of an earlier pod
   addresses    no two VFs have the same MAC, except in the bond of a pod

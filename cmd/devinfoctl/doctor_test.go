@@ -21,13 +21,10 @@ func TestDoctorPrintsEachCheckAndEachProblem(t *testing.T) {
 	n := newNode(t)
 	n.put(journal.Entry{Key: container("c0ffee"), Netns: aliveNetns, Complete: true})
 	n.put(journal.Entry{Key: container("decade"), Netns: n.noNetns(), Complete: true, Args: "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0"})
-	n.must(os.MkdirAll(filepath.Join(n.StateDir, "leases/file/stale"), 0o700))
-	n.must(os.Symlink("../../../attachments/none@none@net1", filepath.Join(n.StateDir, "leases/file/stale/none@none@net1")))
 	n.plugin("devinfo", `echo '{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}'`)
 	got := n.ctl("doctor", "--cni-path", n.bin, "--cni-conf-dir", n.bin, "--nri-socket", n.file, "--pod-resources", n.noNetns(), "--sriov-locks", n.noNetns())
 	difftest.Contains(t, got,
 		"error    attachments  pod shop/web-0, net-a/decade/net1: stale: network namespace /bin/no-such is gone. Remedy: ",
-		"warning  leases       /state/leases/file/stale/none@none@net1: is a lease without a recorded holder. Remedy: ",
 		"ok       plugin       ", "ok       settings     ", "info     networks     ", "warning  directories  /cdi: ", "ok       runtime      ",
 		"unknown  sight        devices of pods: /bin/no-such: no such file or directory. Remedy: ", "exit 1\n")
 	if strings.Contains(got, "c0ffee") {

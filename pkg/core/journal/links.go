@@ -235,17 +235,6 @@ func (j *Journal) stale(l lease) (paths []string, links int, err error) {
 	return paths, len(list), err
 }
 
-// Stale returns the paths of all links to missing records, relative to the state directory.
-func (j *Journal) Stale() (list []string, err error) {
-	things, err := j.leases.things()
-	errs := []error{err}
-	for _, l := range things {
-		paths, _, err := j.stale(l)
-		list, errs = append(list, paths...), append(errs, err)
-	}
-	return list, errors.Join(errs...)
-}
-
 // Cache returns the directory for libcni's files while it runs the attachment's delegates.
 func (j *Journal) Cache(k Key) string {
 	name, err := k.entry()

@@ -42,7 +42,6 @@ type Finding struct {
 // Evidence is the input of the checks.
 type Evidence struct {
 	Attachments []node.Attachment  // compared with the present state
-	Stale       []string           // paths of leases whose holder no longer exists
 	Unrecorded  []node.ClaimLeases // leases of claims without a record of cni-dra-driver
 	Unseen      int                // number of claims with leases whose records are not visible here
 	VFs         []VF
@@ -89,7 +88,7 @@ func probes() []probe {
 	is := func(text string) func(*Evidence) string { return func(*Evidence) string { return text } }
 	return []probe{
 		{"attachments", "", attachments, func(f *Evidence) string { return Count(len(f.Attachments), "attachment") + ", no problem" }},
-		{"leases", "", leases, is("each lease belongs to an attachment or a claim")},
+		{"leases", "", leases, is("cni-dra-driver has a record of each claim with a lease")},
 		{"holders", "", holders, func(f *Evidence) string { return Count(len(f.VFs), "VF") + ", none with two holders" }},
 		{"leftovers", "", leftovers, is("no free VF has a VLAN, trust or MAC address of an earlier pod")},
 		{"addresses", "", addresses, is("no two VFs have the same MAC, except in a bond")},
@@ -143,13 +142,12 @@ func FactsOf(n *node.Node, live *Live) (*Evidence, error) {
 		return nil, err
 	}
 	offer, offerErr := n.Offer()
-	stale, staleErr := n.Stale()
 	unrecorded, unrecordedErr := n.UnrecordedLeases()
-	if err := cmp.Or(offerErr, staleErr, unrecordedErr); err != nil {
+	if err := cmp.Or(offerErr, unrecordedErr); err != nil {
 		return nil, err
 	}
 	f := &Evidence{
-		Attachments: list, Stale: stale, Unrecorded: unrecorded, Offer: offer,
+		Attachments: list, Unrecorded: unrecorded, Offer: offer,
 		CDIDir: n.Settings.CDIDir, DRA: n.FileThere(n.ClaimDir), Live: live,
 	}
 	if len(f.Unrecorded) > 0 && !n.SeesDriver() {

@@ -72,8 +72,6 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 		want  []string // level, check, text
 	}{
 		"nothing": {doctor.Evidence{}, nil},
-		"lease without entry": {doctor.Evidence{Stale: []string{"/state/leases/file/x/n@c@i"}},
-			[]string{"warning leases /state/leases/file/x/n@c@i: is a lease without a recorded holder"}},
 		"two pods": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1"), held("2", "ns/b", "", "/n2")}},
 			[]string{"error holders 0000:03:00.2: held by pod ns/a (CNI) and by pod ns/b (CNI)"}},
 		"one pod, twice": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1"), held("2", "ns/a", "", "/n1")}}, nil},

@@ -53,11 +53,8 @@ func levelOf(a node.Attachment) Level {
 	return Info
 }
 
-// leases reports the leases that belong to no attachment.
+// leases reports the leases that nobody will end.
 func leases(f *Evidence, list *findings) {
-	for _, path := range f.Stale {
-		list.add(Warning, path+": is a lease without a recorded holder", "remove it: devinfoctl gc --yes")
-	}
 	for _, c := range f.Unrecorded {
 		list.add(Warning, fmt.Sprintf("claim %s: has leases of %s, but cni-dra-driver has no record of the claim in %s", c.Claim, strings.Join(c.Devices, ", "), c.Driver), c.Of.EndCommand())
 	}

@@ -137,18 +137,6 @@ func (n *Node) UnrecordedLeases() ([]ClaimLeases, error) {
 	}), err
 }
 
-// Stale returns the paths of leases whose holder no longer exists.
-func (n *Node) Stale() ([]string, error) {
-	list, err := n.journal.Stale()
-	if err != nil {
-		return nil, n.journalError(err)
-	}
-	for i, path := range list {
-		list[i] = filepath.Join(n.Settings.StateDir, path)
-	}
-	return list, nil
-}
-
 // LeasesOf returns the leases of a claim. It is an error if cni-dra-driver has a record of the claim, because
 // the driver ends its leases itself.
 func (n *Node) LeasesOf(uid string) ([]ClaimLeases, error) {
