@@ -181,7 +181,15 @@ exit 3
 	if got := devinfoctl(outOfSight, "doctor"); strings.Contains(got, "gc --claim") || !strings.Contains(got, "cni-dra-driver's records of 3 claims with leases are not visible here") {
 		t.Errorf("doctor out of sight: %s", got)
 	}
-	n.must(os.Remove(filepath.Join(claims, "u1.json")))
+	aside := filepath.Join(claims, "u1.json.corrupt")
+	n.must(os.Rename(filepath.Join(claims, "u1.json"), aside))
+	if got := devinfoctl(claims, end...); !strings.Contains(got, "cni-dra-driver has set its damaged record aside, /claims/u1.json.corrupt, so its pods may still have the devices") || !strings.HasSuffix(got, "exit 3\n") {
+		t.Errorf("with a damaged record of the driver's: %s", got)
+	}
+	if got := devinfoctl(claims, "doctor"); strings.Contains(got, of.EndCommand()) || !strings.Contains(got, "claim shop/fast: has leases of 0000:03:00.5, but cni-dra-driver could not read its record") {
+		t.Errorf("doctor with a damaged record: %s", got)
+	}
+	n.must(os.Remove(aside))
 	if got := devinfoctl(claims, "doctor"); !strings.Contains(got, "claim shop/fast: has leases of 0000:03:00.5") || !strings.Contains(got, "Remedy: "+of.EndCommand()+"\n") {
 		t.Errorf("doctor: %s", got)
 	}

@@ -34,6 +34,9 @@ func NodeDir() string { return cmp.Or(os.Getenv(DirVariable), DefaultDir) }
 
 func Path(dir, uid string) string { return filepath.Join(dir, uid+suffix) }
 
+// AsidePath returns the path of a claim's record after the driver has set it aside as damaged.
+func AsidePath(dir, uid string) string { return Path(dir, uid) + setAside }
+
 // RecordOf returns the UID of the claim whose record is in the file. ok is false if the file is not a record.
 func RecordOf(path string) (uid string, ok bool) {
 	return strings.CutSuffix(filepath.Base(path), suffix)

@@ -82,6 +82,7 @@ type ClaimLeases struct {
 	Has    []string       `json:"-"` // devices with an exclusive lease
 	Of     *journal.Claim `json:"-"` // nil = from another boot, or unreadable
 	Driver string         `json:"-"` // path that cni-dra-driver's record of the claim would have
+	Aside  string         `json:"-"` // path of that record, set aside as damaged; "" = there is none
 
 	key string // of the record
 }
@@ -96,6 +97,9 @@ func (n *Node) claimLeases() ([]ClaimLeases, error) {
 		l := ClaimLeases{Record: journal.ClaimPath(n.Settings.StateDir, record), key: record}
 		l.UID, _, _ = strings.Cut(record, "=")
 		l.Driver = state.Path(n.ClaimDir, l.UID)
+		if aside := state.AsidePath(n.ClaimDir, l.UID); n.FileThere(aside) {
+			l.Aside = aside
+		}
 		if l.Of, err = n.readClaim(record); err != nil {
 			return nil, err
 		}
@@ -161,11 +165,14 @@ func (n *Node) SeesDriver() bool {
 
 // unrecorded returns an error if cni-dra-driver has a record of a claim, or if its records are not visible.
 func (n *Node) unrecorded(uid string) error {
-	path := state.Path(n.ClaimDir, uid)
+	path, aside := state.Path(n.ClaimDir, uid), state.AsidePath(n.ClaimDir, uid)
 	switch {
 	case !n.SeesDriver():
 		return clierr.For(fmt.Errorf("claim %s: cannot tell whether cni-dra-driver has a record of it, because %s is not visible here", uid, n.ClaimDir),
 			"run devinfoctl gc on the node itself, or in cni-dra-driver's pod; name the directory of the records with --dra-state-dir")
+	case n.FileThere(aside):
+		return clierr.For(fmt.Errorf("claim %s: cni-dra-driver has set its damaged record aside, %s, so its pods may still have the devices", uid, aside),
+			"delete its pods, detach what they leave, and remove that file first")
 	case !n.FileThere(path):
 		return nil
 	}
