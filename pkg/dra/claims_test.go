@@ -31,6 +31,13 @@ func claimIn(dir, name, uid, pod string, wants ...netRequest) *resourceapi.Resou
 	return allocated(name, uid, pod, all...)
 }
 
+// fromTemplate makes a claim one that was made from a template for its pod.
+func fromTemplate(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+	pod := claim.Status.ReservedFor[0]
+	claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID, Controller: new(true)}}
+	return claim
+}
+
 // request is a request of a claim, with the device that the scheduler has allocated.
 type request struct {
 	name       string // "request/subrequest" for an alternative of firstAvailable

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/test/difftest"
@@ -21,8 +20,7 @@ func TestInterfaceNameStaysUniqueWhenClaimChangesPod(t *testing.T) {
 		"after a restart of the agent": func(r *rig, _ *resourceapi.ResourceClaim) { r.startSynchronized(); waitIdle() },
 	} {
 		t.Run(name, bubble(func(t *testing.T, r *rig, p *plugins) {
-			shared, own := r.claimOf("shared", "u1", "one", netRequest{"x", "net1", ""}), r.claimOf("own", "u2", "two", netRequest{"x", "net1", ""})
-			own.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "two", UID: "uid-two", Controller: new(true)}}
+			shared, own := r.claimOf("shared", "u1", "one", netRequest{"x", "net1", ""}), fromTemplate(r.claimOf("own", "u2", "two", netRequest{"x", "net1", ""}))
 			current := map[string]*resourceapi.ResourceClaim{"shared": shared, "own": own}
 			r.options.Read = func(_ context.Context, ref kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
 				return current[ref.Name], nil

@@ -16,7 +16,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/yaml"
 
@@ -183,8 +182,7 @@ func TestEachClaimNeedsOneReadAndOnePatch(t *testing.T) {
 	r.eventually("the slices are published", func() bool { return asked()["create resourceslices"] == 2 })
 	for i := range claims {
 		name := fmt.Sprint("pod", i)
-		claim := r.claimOf(name, name, name, netRequest{"x", "net1", ""})
-		claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: name, UID: types.UID("uid-" + name), Controller: new(true)}}
+		claim := fromTemplate(r.claimOf(name, name, name, netRequest{"x", "net1", ""}))
 		must(t, client.Tracker().Add(claim))
 		r.prepareByKubelet(claim)
 		must(t, r.runPod(r.sandbox(name, name)))

@@ -12,7 +12,6 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -129,8 +128,7 @@ func TestSandboxCostsOneReadAtMost(t *testing.T) {
 				r.options.Read = dra.ReadClaim(client)
 				r.options.List = dra.ListClaims(client)
 				r.startSynchronized()
-				made := r.claimOf("made", "u1", "one", netRequest{"x", "net1", ""})
-				made.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "one", UID: "uid-one", Controller: new(true)}}
+				made := fromTemplate(r.claimOf("made", "u1", "one", netRequest{"x", "net1", ""}))
 				elsewhere := r.claimOf("elsewhere", "u2", "two", netRequest{"x", "net1", ""})
 				elsewhere.Namespace = "other"
 				all := []*resourceapi.ResourceClaim{made, elsewhere}
@@ -216,19 +214,22 @@ func TestSandboxStartsWithoutAPIServer(t *testing.T) {
 
 // A claim keeps its UID when it is deallocated, and may keep its pod.
 func TestReallocatedClaimIsAttachedWithNewDevice(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		r.offer("mlx5-switchdev", "")
+	inBubbles(t, func(t *testing.T, r *rig, _ *plugins, kind variant) {
 		r.start()
 		of := func(device, version string) *resourceapi.ResourceClaim {
-			claim := ownClaim("u1", device, network(`{"type":"sriov"}`))
+			claim := ownClaim("u1", device, kind.parameters)
 			claim.ResourceVersion = version
 			return claim
 		}
 		r.prepare(of(vf0, "8"))
-		r.endPod(r.runSandbox("s1", "pod"))
+		first := r.sandboxOf(kind, "s1", "pod")
+		must(t, r.runPod(first))
+		r.endPod(first)
 		r.prepare(of(vf2, "10"))
-		must(t, r.runPod(r.sandbox("s2", "pod")))
-		if at := r.attachment("u1"); at.Phase != state.Added || !strings.Contains(string(at.List), `"0000:03:00.4"`) {
+		must(t, r.runPod(r.sandboxOf(kind, "s2", "pod")))
+		r.expectHolders("pci-0000:03:00.2")
+		r.expectHolders("pci-0000:03:00.4", "claim ns/claim-u1")
+		if at := r.attachment("u1"); at.Device != vf2 || !at.Bare() && (at.Phase != state.Added || !strings.Contains(string(at.List), `"0000:03:00.4"`)) {
 			t.Errorf("%s, %s", at.Phase, at.List)
 		}
 		r.prepareFails(of(vf0, "9"), "the kubelet prepares it again")
@@ -243,21 +244,22 @@ func TestReallocatedClaimIsAttachedWithNewDevice(t *testing.T) {
 
 // The kubelet considers the claim prepared, because a pod that was deleted by force still has it.
 func TestPodIsRejectedIfClaimWasPreparedWithOtherDevices(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		r.offer("mlx5-switchdev", "")
-		now := claimFor("u1", requestFor("r", vf0, "net1", "sriov", 0))
+	inBubbles(t, func(t *testing.T, r *rig, _ *plugins, of variant) {
+		now := ownClaim("u1", vf0, of.parameters)
 		r.readClaims(func() (*resourceapi.ResourceClaim, error) { return now, nil })
 		r.startSynchronized()
-		sb := r.attachPod(now)
-		now = allocated("claim-u1", "u1", "next", requestFor("r", vf2, "net1", "sriov", 0))
-		says(t, r.runPod(r.sandbox("s2", "next")), "claim ns/claim-u1 was allocated again", "delete this pod")
+		r.prepare(now)
+		sb := r.sandboxOf(of, "s1", "pod")
+		must(t, r.runPod(sb))
+		now = ownClaim("u1", vf2, of.parameters)
+		now.Status.ReservedFor = r.claimOf("", "", "next").Status.ReservedFor
+		says(t, r.runPod(r.sandboxOf(of, "s2", "next")), "claim ns/claim-u1 was allocated again", "delete this pod")
 		r.endAndUnprepare(sb, "u1")
 	})
 }
 
 // A claim that was read before Prepare or Unprepare may be out of date afterwards.
 func TestSlowClaimReadDoesNotUndoNewerPrepare(t *testing.T) {
-	vf := network(`{"type":"sriov"}`)
 	for name, test := range map[string]struct {
 		device  string // device at the next Prepare; "" = Unprepare
 		refused string // part of the error that the sandbox gets while the read of the claim runs
@@ -268,9 +270,8 @@ func TestSlowClaimReadDoesNotUndoNewerPrepare(t *testing.T) {
 		"unprepared":     {"", "was unprepared during this call", nil},
 	} {
 		for _, sweep := range []bool{true, false} {
-			inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-				r.offer("mlx5-switchdev", "")
-				claim, anew := ownClaim("u1", vf0, vf), ownClaim("u1", test.device, vf)
+			inBubbles(t, func(t *testing.T, r *rig, _ *plugins, of variant) {
+				claim, anew := ownClaim("u1", vf0, of.parameters), ownClaim("u1", test.device, of.parameters)
 				claim.ResourceVersion, anew.ResourceVersion = "9", "10"
 				anew.Status.ReservedFor = r.claimOf("", "", "next").Status.ReservedFor
 				slow, asked, goOn := false, make(chan struct{}), make(chan struct{})
@@ -287,7 +288,7 @@ func TestSlowClaimReadDoesNotUndoNewerPrepare(t *testing.T) {
 				slow = true
 				err := make(chan error, 1)
 				if !sweep {
-					go func() { err <- r.runPod(r.sandbox("s2", "two")) }()
+					go func() { err <- r.runPod(r.sandboxOf(of, "s2", "two")) }()
 				}
 				<-asked
 				if test.device == "" {
@@ -316,7 +317,6 @@ func TestUnpreparedClaimIsNotReadForNewPods(t *testing.T) {
 		r.readClaims(func() (*resourceapi.ResourceClaim, error) { reads++; return nil, nil })
 		r.start()
 		claim := r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""})
-		claim.OwnerReferences = nil
 		sb := r.attachPod(claim)
 		p.setHook(failDEL(""))
 		r.endPod(sb)

@@ -43,6 +43,7 @@ type rig struct {
 	// runtimeWaits is the container runtime's time limit for a call. The default of runtimes is 2 s; it is
 	// longer in tests with real time.
 	runtimeWaits time.Duration
+	measured     bool // no instruments: see withLockCheck
 
 	plugins *plugins            // nil = plugins are processes
 	kernel  *restoretest.Kernel // kernel of the devices; nil = no devices
@@ -132,6 +133,11 @@ func (r *rig) newAgent() *dra.Agent {
 	}
 	r.registry = prometheus.NewRegistry()
 	r.options.Metrics = r.registry
+	if r.measured {
+		agent, err := dra.New(r.options)
+		must(r.t, err)
+		return agent
+	}
 	var agent *dra.Agent
 	o := r.withLockCheck(func() {
 		if agent != nil {
