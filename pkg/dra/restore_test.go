@@ -15,6 +15,9 @@ import (
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/dra/devices/restore"
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/test/difftest"
 )
@@ -215,6 +218,43 @@ func TestDeviceWithHarmlessDifferenceIsOffered(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A reset removes what nobody can restore, and is not repeated.
+func TestVFIsResetOnceUnlessItsRuleForbidsIt(t *testing.T) {
+	const address, device = "0000:01:10.0", "pci-0000-01-10-0"
+	for rule, want := range map[string]struct {
+		unbinds int
+		notices []string
+	}{"": {1, nil}, ", reset: never": {0, []string{claim.NoticeDiffers}}} {
+		t.Run(rule, bubble(func(t *testing.T, r *rig, p *plugins) {
+			k := addDevicesOf(capturetest.Text(t, "igb-sriov"), &r.options, r.dir)
+			n, unbinds := newNode(t, "igb-sriov"), 0
+			n.rules = "devices: [{drivers: [igbvf], sharing: exclusive" + rule + "}]"
+			r.options.Devices.Inventory = n.inventory()
+			r.options.Devices.Custody = restore.New(k.Sys(), func(name, text string) error {
+				if strings.HasSuffix(name, "/unbind") {
+					unbinds++
+				}
+				return k.Write(name, text)
+			}, k)
+			r.options.Notify = func(n claim.Notice) { r.notices = append(r.notices, n.Reason) }
+			dra.Survey(r.start())
+			before, err := k.Host().Look(hostdev.Ref{PCI: address, IfName: "eth2"})
+			must(t, err)
+			sb := r.attachPod(ownClaim("u1", device, `"device":[],`+network(`{"type":"x"}`)))
+			must(t, k.Move(address, "", netnsOf(sb), "net1"), k.Configure(address, link.Settings{"rtnetlink-99": "07000000"}))
+			r.endPod(sb)
+			must(t, k.EndNetns(netnsOf(sb)))
+			r.unprepare("u1")
+			difftest.Same(t, "unbinds", unbinds, want.unbinds)
+			difftest.Equal(t, r.notices, want.notices)
+			after, err := k.Host().Look(hostdev.Ref{PCI: address, IfName: "eth2"})
+			must(t, err)
+			delete(after.Settings, "rtnetlink-99")
+			difftest.Equal(t, after, before)
+		}))
 	}
 }
 
