@@ -42,6 +42,10 @@ func (m *model) life(n int, name string) {
 		m.store(own, nil)
 	}
 	shares := modelDevices()[n][0].name == ""
+	if shares && m.oneIn(4) {
+		m.clash(name)
+		return
+	}
 	for turn, d := range modelDevices()[n][:1+m.randomUpTo(time.Duration(len(modelDevices()[n])))] {
 		claim := m.claimOf("own", own, name, netRequest{"x", "net1", m.behave()}, netRequest{"y", "net2", m.behave()})
 		switch {
@@ -93,6 +97,36 @@ func (m *model) life(n int, name string) {
 	unprepare()
 }
 
+// clash simulates a pod whose own claim and the shared claim have one interface name. It never gets both claims, until
+// its author deletes it.
+func (m *model) clash(name string) {
+	claim := m.claimOf("own", name, name, netRequest{"x", "net9", ""}, netRequest{"y", "net2", ""})
+	m.store(name, claim)
+	m.call("Prepare", func(ctx context.Context, a *dra.Agent) error { return m.prepare(ctx, a, claim) })
+	isPrepared := m.reserve(name)
+	for n := 0; isPrepared && n < 3; n++ {
+		sb := m.newSandbox(fmt.Sprint(name, "-", n), name)
+		err := m.nri(func(ctx context.Context, a *dra.Agent) error { return a.RunPodSandbox(ctx, sb) })
+		time.Sleep(m.randomUpTo(time.Minute))
+		if m.createContainer(sb, "shared_x") == nil {
+			m.t.Errorf("%s runs with two networks for net9; its sandbox: %v", name, err)
+		}
+		m.endSandbox(sb)
+	}
+	m.unshare(name)
+	m.call("Unprepare", func(ctx context.Context, a *dra.Agent) error { return a.Unprepare(ctx, name) })
+	m.store(name, nil)
+}
+
+// newSandbox returns a sandbox that the runtime lists.
+func (m *model) newSandbox(id, pod string) *api.PodSandbox {
+	sb := m.sandbox(id, pod)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.live[sb.Id] = sb
+	return sb
+}
+
 type modelDevice struct{ name, driver string }
 
 // modelDevices returns the devices that each pod's claim gets, one after another; "" = none.
@@ -134,10 +168,7 @@ func (m *model) behave() string {
 // one, unless the driver was not running or could not read the claim.
 func (m *model) runSandboxes(name, id string, shares bool) *api.PodSandbox {
 	for n := 0; ; n++ {
-		sb := m.sandbox(fmt.Sprint(id, "-", n), name)
-		m.mu.Lock()
-		m.live[sb.Id] = sb
-		m.mu.Unlock()
+		sb := m.newSandbox(fmt.Sprint(id, "-", n), name)
 		called, blinded := false, new(atomic.Bool)
 		err := m.nri(func(ctx context.Context, a *dra.Agent) error {
 			called = true
@@ -285,12 +316,31 @@ func (m *model) sharedClaim() *resourceapi.ResourceClaim {
 func (m *model) share(name string) {
 	m.kubelet <- struct{}{}
 	defer func() { <-m.kubelet }()
+	if len(m.reserveShared(name)) == 1 {
+		m.prepareShared()
+	}
+}
+
+// reserve is share for a pod whose claims clash. It reports whether the claim is prepared for another pod.
+func (m *model) reserve(name string) (isPrepared bool) {
+	m.kubelet <- struct{}{}
+	defer func() { <-m.kubelet }()
+	if len(m.reserveShared(name)) > 1 {
+		return true
+	}
+	if agent := m.agentNow(); agent != nil {
+		if err := m.prepare(context.Background(), agent, m.sharedClaim()); err == nil {
+			m.t.Errorf("the shared claim is prepared for %s, whose own claim has its ifName", name)
+		}
+	}
+	return false
+}
+
+func (m *model) reserveShared(name string) []resourceapi.ResourceClaimConsumerReference {
 	claim := m.sharedClaim()
 	claim.Status.ReservedFor = append(claim.Status.ReservedFor, m.claimOf("shared", "shared", name).Status.ReservedFor...)
 	m.store("shared", claim)
-	if len(claim.Status.ReservedFor) == 1 {
-		m.prepareShared()
-	}
+	return claim.Status.ReservedFor
 }
 
 func (m *model) prepareShared() {
