@@ -27,7 +27,6 @@ type InterfaceRecord struct {
 	LinkNetns *int     `json:"link_netnsid,omitempty"` // its network namespace
 	MTU       int      `json:"mtu"`                    // bytes
 	Master    string   `json:"master,omitempty"`
-	OperState string   `json:"operstate"`
 	Address   string   `json:"address,omitempty"`
 	Info      LinkInfo `json:"linkinfo,omitzero"`
 	PortName  string   `json:"phys_port_name,omitempty"`
@@ -70,8 +69,10 @@ func (r route) records(answers [][]byte) ([]InterfaceRecord, error) {
 	}
 	list := make([]InterfaceRecord, len(all))
 	for n, f := range all {
-		i := record(f, answers[n])
-		i.Master = names[f.master]
+		i := InterfaceRecord{
+			Index: f.Index, Name: f.Name, Info: LinkInfo{f.Kind}, Bus: f.Bus, Parent: f.Parent, PortName: f.PortName, Address: address(f.MAC), MTU: f.MTU,
+			BusInfo: f.BusInfo, Flags: flags(nl.DeserializeIfInfomsg(answers[n]).Flags), Master: names[f.master],
+		}
 		if f.linkNetns == local {
 			i.Link = names[f.link]
 		} else {
@@ -83,21 +84,6 @@ func (r route) records(answers [][]byte) ([]InterfaceRecord, error) {
 		list[n] = i
 	}
 	return list, nil
-}
-
-// record converts an interface, and reads the attributes that parse ignores.
-func record(f found, answer []byte) InterfaceRecord {
-	i := InterfaceRecord{
-		Index: f.Index, Name: f.Name, Info: LinkInfo{f.Kind}, Bus: f.Bus, Parent: f.Parent, PortName: f.PortName, Address: address(f.MAC), MTU: f.MTU,
-		BusInfo: f.BusInfo, Flags: flags(nl.DeserializeIfInfomsg(answer).Flags),
-	}
-	attrs, _ := attributes(answer, unix.SizeofIfInfomsg) // parse has checked the attributes
-	for _, a := range attrs {
-		if a.kind == unix.IFLA_OPERSTATE {
-			i.OperState = operState(a.value)
-		}
-	}
-	return i
 }
 
 // flags returns iproute2's names of the flags that show whether the interface works.
@@ -117,15 +103,6 @@ func address(value []byte) string {
 		return net.IP(value).String()
 	}
 	return net.HardwareAddr(value).String()
-}
-
-// operState returns the name of an operational state, such as IF_OPER_UP (RFC 2863, linux/if.h).
-func operState(value []byte) string {
-	names := []string{"UNKNOWN", "NOTPRESENT", "DOWN", "LOWERLAYERDOWN", "TESTING", "DORMANT", "UP"}
-	if len(value) != 1 || int(value[0]) >= len(names) {
-		return "UNKNOWN"
-	}
-	return names[value[0]]
 }
 
 // Ports lists the devlink ports of all devices by handle, such as "pci/0000:03:00.0/65535". It returns an empty map

@@ -153,7 +153,7 @@ func TestPFWithoutCarrierTaintsItsDevices(t *testing.T) {
 		h := changed(t, nil, nil)
 		for n, l := range h.Links {
 			if l.Name == "eth1" {
-				h.Links[n].Flags, h.Links[n].OperState = test.flags, "DOWN"
+				h.Links[n].Flags = test.flags
 			}
 		}
 		published := inventory.PublishedIn(pool(t, h, everything))

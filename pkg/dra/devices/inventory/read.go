@@ -299,7 +299,7 @@ func (r *reader) interfaceOf(d *device) {
 // withoutCarrier reports whether an interface is up but has no carrier.
 func (r *reader) withoutCarrier(name string) bool {
 	l := r.links[name]
-	return slices.Contains(l.Flags, "UP") && (slices.Contains(l.Flags, "NO-CARRIER") || strings.EqualFold(l.OperState, "LOWERLAYERDOWN"))
+	return slices.Contains(l.Flags, "UP") && slices.Contains(l.Flags, "NO-CARRIER")
 }
 
 const (
