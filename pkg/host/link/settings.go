@@ -91,10 +91,8 @@ func (s Settings) Unlike(other Settings) (names []string) {
 	return names
 }
 
-// Harmful reports whether a setting may break the network of the next pod, or let the former pod read its frames.
-func Harmful(setting string) bool { return slices.Contains(Names(), setting) }
-
-// Names returns the names of the settings that this package knows and that may harm the next pod, sorted.
+// Names returns the names of the settings that this package knows, sorted. Each may break the network of the next pod, or
+// let the former pod read its frames.
 func Names() []string {
 	return slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Values(userFlags)), slices.Collect(maps.Values(settable)),
 		slices.Collect(maps.Keys(xdpModes())), slices.Collect(maps.Keys(tcxPoints())), []string{AltNames, ethtool[features].name})))
