@@ -193,8 +193,7 @@ func (a *Addition) warnOfOrder(device *discovery.Device, info *devinfo.Info) err
 	return nil
 }
 
-// complete adds the device's pciID or socketPath to the CNI result. If there is no result yet or a device-info file
-// describes the device, complete makes sure that the result has a sandboxed interface.
+// complete adds the device's pciID or socketPath to the CNI result, and a sandboxed interface if Multus needs one.
 func (a *Addition) complete(plan plan) {
 	first := a.Result == nil
 	if first {

@@ -64,8 +64,6 @@ func (a *Addition) grantFor(device *discovery.Device, info *devinfo.Info) (grant
 	return granted, err
 }
 
-// encodeSpec returns the content of the CDI spec, or nil if there is no device. A refused device node or mount is a
-// warning, or an error if the configuration is strict.
 func (a *Addition) encodeSpec(granted grant.Grant, info *devinfo.Info) ([]byte, error) {
 	if info == nil {
 		a.Log.Warn("not writing a CDI spec, because no device was found", "cdi", a.spec.Device)

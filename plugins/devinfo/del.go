@@ -36,8 +36,7 @@ func Del(c *Call, complete func(*Call, *journal.Entry)) error {
 	return r.Run()
 }
 
-// addNamed adds the device-info file that the runtime names to a removal. If the entry already has a different file,
-// addNamed removes the named one.
+// addNamed also removes the device-info file that the runtime names, which may differ from that of the entry.
 func addNamed(c *Call, r *cleanup.Removal) error {
 	name, err := c.infoFileName()
 	if err != nil && failure.Code(err) == failure.Config { // ADD refuses such a path, so it wrote no file there

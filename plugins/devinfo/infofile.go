@@ -64,8 +64,7 @@ func (a *Addition) readInfoFile(written *devinfo.Info) (err error) {
 	return a.CheckType(f.External)
 }
 
-// devicePluginInfo reads the device plugin's file about the device (section 4.1). It returns nil if the file is
-// missing, or the configuration lacks the resourceName or deviceID that make up its name.
+// devicePluginInfo reads the device plugin's file about the device (section 4.1).
 func (a *Addition) devicePluginInfo() (*devinfo.Info, error) {
 	if a.Config.ResourceName == "" || a.Config.DeviceID == "" {
 		return nil, nil

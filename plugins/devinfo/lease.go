@@ -57,8 +57,6 @@ func (c *Call) LeasesOfHostInterface(name string) ([]journal.DeviceLease, error)
 	return leasesOf(c.Finder.Sys, nil, device, device.Info)
 }
 
-// leasesOf returns leases of a device that Find has found. They are exclusive, unless other interfaces use the device too,
-// or may do so and none of the IDs names it.
 func leasesOf(sys *sysfs.FS, ids []config.NamedID, device *discovery.Device, info *devinfo.Info) ([]journal.DeviceLease, error) {
 	mode, name := journal.Exclusive, discovery.Identity(info)
 	named := slices.ContainsFunc(ids, func(id config.NamedID) bool { return strings.EqualFold(id.ID, name) })

@@ -58,8 +58,6 @@ type Call struct {
 	reason     string // last warning of unlessStrict, with its remedy
 }
 
-// parse reads the configuration and logs a warning for each unknown key. It returns an error if the name of the
-// network is invalid, or if the CNI version does not have the verb.
 func (p *Plugin) parse(args *Args) (*Call, error) {
 	cfg, err := config.Parse(args.StdinData)
 	if err != nil {

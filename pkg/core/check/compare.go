@@ -115,8 +115,6 @@ func (c *Checker) findWithoutFile(r *Report, t discovery.Target) *discovery.Devi
 	return device
 }
 
-// checkRecorded returns an error if the file describes another device than ADD found, or another type than the
-// configuration declares.
 func checkRecorded(e *journal.Entry, t discovery.Target) *Error {
 	file, mismatch := t.Existing, func(format string, args ...any) *Error {
 		return &Error{Mismatch, fmt.Errorf("the device-info file "+format, args...)}
@@ -136,8 +134,7 @@ func checkRecorded(e *journal.Entry, t discovery.Target) *Error {
 // named reports whether devices of type t have a name in the kernel. Sockets only have a path in the container.
 func named(t devinfo.Type) bool { return t == devinfo.TypePCI || t == devinfo.TypeVDPA }
 
-// found searches for the device and compares it with the device that ADD found. If the network namespace may
-// not be entered, found removes it from the target.
+// found removes the network namespace from the target if it may not be entered.
 func (c *Checker) found(r *Report, e *journal.Entry, t *discovery.Target) (*discovery.Device, *Error) {
 	device, err := c.find(r, t)
 	switch {

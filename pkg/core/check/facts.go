@@ -147,8 +147,6 @@ func differ(key string, values ...string) bool {
 	return false
 }
 
-// journalFacts returns the facts of the file that ADD wrote. If ADD wrote none, it returns the device's identity
-// from the journal.
 func journalFacts(e *journal.Entry) map[string]string {
 	if info, err := devinfo.Parse(e.Info); err == nil {
 		return factsOf(info)

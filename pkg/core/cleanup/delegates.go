@@ -93,7 +93,7 @@ func (r *Removal) heldByAnother() error {
 	if r.Sys == nil {
 		return nil
 	}
-	asked, err := AskedLeases(r.Sys, r.Entry.Requested.DeviceIDs, r.Delegates, r.Entry.CapabilityArgs)
+	asked, _, err := AskedLeases(r.Sys, r.Entry.Requested.DeviceIDs, r.Delegates, r.Entry.CapabilityArgs)
 	if err != nil {
 		return err
 	}
@@ -122,11 +122,11 @@ func cannotExecute(err error) bool {
 		(errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOEXEC))
 }
 
-// AskedLeases returns leases of the devices that the network's and the delegates' configurations name, apart from those
-// that they name by an interface. runtime is the runtimeConfig for the delegates. ADD takes the leases before the delegates
+// AskedLeases returns leases of the devices that the network's and the delegates' configurations name, and the keys that
+// name a device by an interface. runtime is the runtimeConfig for the delegates. ADD takes the leases before the delegates
 // run, because sriov-cni changes a VF before devinfo can find it. The leases are exclusive, because a pod does not share a
 // device that it gets by deviceID.
-func AskedLeases(sys *sysfs.FS, ids []config.NamedID, delegates []json.RawMessage, runtime map[string]json.RawMessage) (list []journal.DeviceLease, err error) {
+func AskedLeases(sys *sysfs.FS, ids []config.NamedID, delegates []json.RawMessage, runtime map[string]json.RawMessage) (list []journal.DeviceLease, interfaces []config.DeviceKey, err error) {
 	var names []string
 	for _, id := range ids {
 		names = append(names, id.ID)
@@ -134,17 +134,20 @@ func AskedLeases(sys *sysfs.FS, ids []config.NamedID, delegates []json.RawMessag
 	for n, raw := range delegates {
 		devices, _ := config.DelegateDevices(fmt.Sprintf("delegates[%d]", n), raw, runtime) // ADD has refused problems
 		for _, d := range devices {
-			name := d.Value
-			if d.As == config.AsKernelPath {
-				var ok bool
-				if name, ok, err = sys.DeviceAt(name); err != nil {
-					return nil, err
-				} else if !ok {
-					return nil, d.Problem("the directory of a device below /sys/devices")
+			switch d.As {
+			case config.AsID:
+				names = append(names, d.Value)
+			case config.AsKernelPath:
+				name, ok, err := sys.DeviceAt(d.Value)
+				if err == nil && !ok {
+					err = d.Problem("the directory of a device below /sys/devices")
 				}
-			}
-			if d.As == config.AsKernelPath || d.As == config.AsID {
+				if err != nil {
+					return nil, nil, err
+				}
 				names = append(names, name)
+			default:
+				interfaces = append(interfaces, d)
 			}
 		}
 	}
@@ -154,9 +157,9 @@ func AskedLeases(sys *sysfs.FS, ids []config.NamedID, delegates []json.RawMessag
 		}
 		more, err := journal.LeasesOf(sys, journal.Exclusive, name)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		list = journal.MergeLeases(list, more...)
 	}
-	return list, nil
+	return list, interfaces, nil
 }

@@ -163,8 +163,6 @@ func (s *search) warn(format string, args ...any) {
 	s.found.Warnings = append(s.found.Warnings, fmt.Sprintf(format, args...))
 }
 
-// typ returns the type to describe: the declared type, else the existing file's, else vdpa if a vDPA device was
-// named, else "".
 func (s *search) typ() devinfo.Type {
 	for _, info := range []*devinfo.Info{s.target.Declared, s.target.Existing} {
 		if info != nil && info.Type != "" {

@@ -47,8 +47,6 @@ func (s *search) describeVDPA() error {
 	return nil
 }
 
-// sourceOf returns the source that names the vDPA device. If all sources name only its function or SF, it
-// returns the directory where the vDPA device was found.
 func (s *search) sourceOf(v sysfs.VDPA, dir string) string {
 	if n := slices.IndexFunc(s.statements, func(c statement) bool { return c.ref.vdpa == v.Name }); n >= 0 {
 		return s.statements[n].source
