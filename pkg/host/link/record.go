@@ -169,9 +169,15 @@ func (Recorder) Uses() (uplinks []string, others map[string]string, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	var objects []netlink.Nexthop
+	if slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.NHID != 0 }) {
+		if objects, err = retryInterrupted(netlink.NexthopList); err != nil {
+			return nil, nil, fmt.Errorf("list nexthop objects: %w", err)
+		}
+	}
 	up, why := map[int]bool{}, map[int]string{}
 	for _, route := range routes {
-		for _, index := range interfacesOf(route) {
+		for _, index := range interfacesOf(route, objects) {
 			switch {
 			case route.Type != unix.RTN_UNICAST: // unreachable and similar routes have no interface
 			case isDefault(route):
@@ -234,12 +240,23 @@ func isDefault(r netlink.Route) bool {
 	return ones == 0
 }
 
-func interfacesOf(r netlink.Route) (indexes []int) {
+// interfacesOf returns the interfaces of a route's next hops. With net.ipv4.nexthop_compat_mode=0 the kernel shows only the
+// ID of a nexthop object. Package netlink does not decode groups, so a group may have the interfaces of all objects.
+func interfacesOf(r netlink.Route, objects []netlink.Nexthop) (indexes []int) {
 	if r.LinkIndex > 0 {
 		indexes = append(indexes, r.LinkIndex)
 	}
 	for _, hop := range r.MultiPath {
 		indexes = append(indexes, hop.LinkIndex)
+	}
+	if len(indexes) > 0 || r.NHID == 0 {
+		return indexes
+	}
+	isGroup := !slices.ContainsFunc(objects, func(o netlink.Nexthop) bool { return o.ID == r.NHID && o.OIF > 0 })
+	for _, o := range objects {
+		if o.OIF > 0 && (o.ID == r.NHID || isGroup) {
+			indexes = append(indexes, int(o.OIF))
+		}
 	}
 	return indexes
 }
