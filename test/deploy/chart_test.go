@@ -1,10 +1,13 @@
 package deploy
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -287,58 +290,6 @@ func TestExtraArgsMustNotRepeatFlagsOfChart(t *testing.T) {
 	same(t, "arguments in the list, beside those that the chart sets", listed, set)
 }
 
-func TestValuesReachTheAgent(t *testing.T) {
-	for values, want := range map[string]string{
-		`{agent: {inject: false}}`:                                              "- --inject=false\n",
-		`{agent: {missingInfo: reject}}`:                                        "- --missing-info=reject\n",
-		`{agent: {namespaces: [a, "b-*"]}}`:                                     "- --inject-namespaces=a,b-*\n",
-		`{agent: {excludeNamespaces: [a, b]}}`:                                  "- --inject-exclude-namespaces=a,b\n",
-		`{openshift: true, agent: {dacOverride: true}}`:                         "- DAC_OVERRIDE\n",
-		`{agent: {extraArgs: ["-v=4"]}}`:                                        "- -v=4\n",
-		`{agent: {updateStrategy: {rollingUpdate: {maxUnavailable: 3}}}}`:       "maxUnavailable: 3\n",
-		`{agent: {updateStrategy: {type: OnDelete, rollingUpdate: null}}}`:      "updateStrategy:\n    type: OnDelete\n",
-		`{agent: {settings: {default.json: {socketDirs: [/srv/sockets]}}}}`:     "path: /srv/sockets\n",
-		`{agent: {nodeSelector: {kubernetes.io/os: linux, net: slow}}}`:         "nodeSelector:\n        kubernetes.io/os: linux\n        net: slow\n",
-		`{image: {registry: r, tag: 20261122}}`:                                 "image: r/devinfo-agent:20261122\n",
-		`{agent: {nodeSelector: null, securityContext: null}}`:                  "nodeSelector:\n        kubernetes.io/os: linux\n",
-		`{agent: {nodeSelector: {net: fast}}}`:                                  "net: fast\n",
-		`{image: {registry: example.com/net, tag: v0.1.0}}`:                     "image: example.com/net/devinfo-agent:v0.1.0\n",
-		`{image: {registry: r}}`:                                                "image: r/devinfo-agent:v0.1.0\n",
-		`{agent: {image: {repository: r/a, tag: v2}}}`:                          "image: r/a:v2\n",
-		`{agent: {image: {digest: "sha256:` + strings.Repeat("0a", 32) + `"}}}`: "image: cluster.local/devinfo-agent@sha256:" + strings.Repeat("0a", 32) + "\n",
-		`{agent: {port: 9999}}`:                                                 "port: 9999\n",
-		`{agent: {extraEnv: [{name: GOGC, value: "50"}]}}`:                      "- name: GOGC\n",
-		`{agent: {extraVolumes: [{name: x, emptyDir: {}}]}}`:                    "name: x\n",
-		`{agent: {extraVolumeMounts: [{name: x, mountPath: /x}]}}`:              "mountPath: /x\n",
-		`{agent: {podLabels: {a: b}, podAnnotations: {c: d}}}`:                  "annotations:\n        c: d\n",
-		`{agent: {tolerations: [{key: gpu}]}}`:                                  "- key: gpu\n",
-		`{agent: {affinity: {podAffinity: {}}}}`:                                "podAffinity: {}\n",
-		`{agent: {priorityClassName: mine}}`:                                    "priorityClassName: mine\n",
-		`{agent: {securityContext: {readOnlyRootFilesystem: false}}}`:           "readOnlyRootFilesystem: false\n",
-		`{agent: {podSecurityContext: {fsGroup: 3}}}`:                           "fsGroup: 3\n",
-		`{agent: {serviceAccount: {create: false, name: mine}}}`:                "serviceAccountName: mine\n",
-		`{kubeletRootDir: /data/kubelet, agent: {doctor: true}}`:                "path: /data/kubelet/pod-resources\n",
-		`{imagePullSecrets: [{name: secret}]}`:                                  "- name: secret\n",
-		`{image: {registry: r, pullPolicy: Always}}`:                            "imagePullPolicy: Always\n",
-		`{agent: {doctor: true}}`:                                               "mountPath: /etc/cni/net.d\n",
-	} {
-		if got := agentArgs(t, values); !strings.Contains(got, want) {
-			t.Errorf("%s: no %q in\n%s", values, want, got)
-		}
-	}
-	// Network plugins store kubeconfigs in the first directory.
-	if got := agentArgs(t, ``); strings.Contains(got, "mountPath: /etc/cni/net.d") || strings.Contains(got, "mountPath: /var/lib/kubelet/pod-resources") {
-		t.Errorf("directories for doctor are mounted by default:\n%s", got)
-	}
-	made := template(t, "devinfo", `{agent: {settings: {default.json: {logLevel: info}, node1.json: {allowedDevices: ["*"]}}},
-		metrics: {dashboard: {enabled: true, labels: {grafana_dashboard: null}}}}`)
-	want := map[string]any{"default.json": `{"logLevel":"info"}`, "node1.json": `{"allowedDevices":["*"]}`}
-	same(t, "settings", made["ConfigMap devinfo-settings"]["data"], want)
-	if made["ConfigMap devinfo-dashboard"] == nil {
-		t.Error("without its label there is no dashboard")
-	}
-}
-
 // If the kubelet has another directory, devinfoctl and "clear" need the path of the driver's state in the driver's
 // pod.
 func TestDriverPodHasVariableWithStateDirectory(t *testing.T) {
@@ -356,49 +307,60 @@ func TestDriverPodHasVariableWithStateDirectory(t *testing.T) {
 	}
 }
 
-func TestInvalidValuesAreRefused(t *testing.T) {
-	for values, word := range map[string]string{
-		`{agent: {missingInfo: maybe}}`:                                 "missingInfo",
-		`{cniBinDir: opt/cni/bin}`:                                      "cniBinDir",
-		`{agent: {setings: {}}}`:                                        "setings",
-		`{agent: {settings: {"../node.json": {}}}}`:                     "../node.json",
-		`{dra: {allowClaimConfig: macvlan}}`:                            "allowClaimConfig",
-		`{dra: {numaNode: both}}`:                                       "numaNode",
-		`{dra: {devices: [{sharing: mine}]}}`:                           "sharing",
-		`{dra: {devices: [{sharing: shared, pfName: x}]}}`:              "pfName",
-		`{image: {pullPolicy: Sometimes}}`:                              "pullPolicy",
-		`{agent: {settings: {default.json: {logLevl: info}}}}`:          "logLevl",
-		`{agent: {settings: {default.json: {logLevel: verbose}}}}`:      "logLevel",
-		`{agent: {settings: {default.json: {cdiDir: [/var/run/cdi]}}}}`: "cdiDir",
-		`{agent: {settings: {default.json: {stateDir: var/lib}}}}`:      "stateDir",
-		`{agent: {settings: {n1.json: {allowedDevices: ["03:00.0"]}}}}`: "allowedDevices",
-		`{cniBinDir: /opt/../cni}`:                                      "cniBinDir",
-		`{enabled: false}`:                                              "enabled", // a parent chart may set it
-		`{openshift: "yes"}`:                                            "openshift",
-		`{agent: {updateStrategy: {rollingUpdate: {maxSurge: 1}}}}`:     "maxSurge",
-		`{image: {registry: "r/devinfo-agent:v1"}}`:                     "registry",
-		`{image: {repository: r}}`:                                      "repository",
-		`{agent: {image: {digest: "0a"}}}`:                              "digest",
-		`{agent: {port: "9810"}}`:                                       "port",
-		`{imagePullSecrets: [secret]}`:                                  "imagePullSecrets",
-		`{daemonset: {enabled: true}}`:                                  "daemonset",
-		`{agent: {nodeSelector: {"gpu": true}}}`:                        "nodeSelector",
-		`{agent: {port: null}}`:                                         "port",
-		`{agent: {image: null}}`:                                        "image",
-		`{dra: {enabled: true, serviceAccount: null}}`:                  "serviceAccount",
-		`{kubeletRootDir: null}`:                                        "kubeletRootDir",
-		`{metrics: {podMonitor: null}}`:                                 "podMonitor",
-		`{image: {registry: ""}}`:                                       "--set image.registry=registry.example.com/net",
-		`{agent: {extraArgs: ["--metrics-address=:9"]}}`:                "agent.extraArgs: --metrics-address=:9: set agent.port",
-		`{agent: {extraArgs: ["--cni-bin-dir", "/x"]}}`:                 "set cniBinDir",
-		`{dra: {enabled: true, extraArgs: ["--metrics-address=:9"]}}`:   "set dra.port",
-		`{dra: {enabled: true, serviceAccount: {create: false}}}`:       "dra.serviceAccount.name: give the name of an account",
-		`{dra: {enabled: true, port: 9810}}`:                            "dra.port: 9810 is also agent.port",
-		`{agent: {enabled: false, settings: {default.json: {}}}}`:       "agent.settings: devinfo-agent installs the settings, but agent.enabled is false",
-	} {
-		if _, err := render(t, "devinfo", values); err == nil || !strings.Contains(err.Error(), word) {
-			t.Errorf("%s: %v", values, err)
+// place matches a place that the library gets wrong, and places in templates, which change with them.
+var place = regexp.MustCompile(`at '[^']*': (invalid propertyName)|execution error at \([^)]*\): `)
+
+// Each line of the file has values. The lines below it are the error, or what the values add to the manifests and remove
+// from them. -write records them.
+func TestValuesChangeManifests(t *testing.T) {
+	const file = "testdata/values.txt"
+	lines := func(values string) (list []string) {
+		texts, err := render(t, "devinfo", values)
+		if err != nil {
+			_, why, _ := strings.Cut(err.Error(), " in the following chart(s):\ndevinfo:\n") // of the schema
+			why = place.ReplaceAllString(cmp.Or(why, err.Error()), "$1")
+			return slices.Sorted(strings.SplitSeq("refused: "+strings.TrimSpace(why), "\n"))
 		}
+		for _, name := range slices.Sorted(maps.Keys(texts)) {
+			list = append(list, strings.Split(texts[name], "\n")...)
+		}
+		return list
+	}
+	standard := lines("")
+	var now strings.Builder
+	for values := range strings.Lines(read(t, file)) {
+		if strings.HasPrefix(values, "  ") {
+			continue
+		}
+		now.WriteString(values)
+		if strings.HasPrefix(values, "#") {
+			continue
+		}
+		left := map[string]int{}
+		for _, line := range standard {
+			left[line]++
+		}
+		made := lines(values)
+		refused := slices.ContainsFunc(made, func(line string) bool { return strings.HasPrefix(line, "refused: ") })
+		for _, line := range made {
+			if left[line]--; left[line] < 0 || refused {
+				fmt.Fprintf(&now, "  + %s\n", line)
+			}
+		}
+		for _, line := range standard {
+			if left[line] > 0 && !refused {
+				left[line]--
+				fmt.Fprintf(&now, "  - %s\n", line)
+			}
+		}
+	}
+	if *write {
+		must(t, os.WriteFile(file, []byte(now.String()), 0o644))
+	}
+	same(t, file+": if the difference is right, run go test -write", read(t, file), now.String())
+	made := template(t, "devinfo", `{metrics: {dashboard: {enabled: true, labels: {grafana_dashboard: null}}}}`)
+	if made["ConfigMap devinfo-dashboard"] == nil {
+		t.Error("without its label there is no dashboard")
 	}
 }
 
