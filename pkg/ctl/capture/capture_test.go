@@ -392,17 +392,17 @@ func TestCaptureContainsOnlyFieldsThatCommandsRead(t *testing.T) {
 		node.StateDir + "/claims/u1": {new(journal.Claim), `UID Part Namespace Name BootID Pods[] Netns Leases[].ID Leases[].Mode`},
 		"/claims/u1.json": {new(state.Claim),
 			`Namespace Name UID Pod.Namespace Pod.Name Pod.UID Attachments[].Request Attachments[].Pool
-			Attachments[].Device Attachments[].ShareID Attachments[].NodeDevice.Ref.Kind Attachments[].NodeDevice.Ref.PCI Attachments[].NodeDevice.Ref.Aux Attachments[].NodeDevice.Ref.VDPA
+			Attachments[].Device Attachments[].ShareID Attachments[].NodeDevice.Ref.Kind Attachments[].NodeDevice.Ref.PCI Attachments[].NodeDevice.Ref.PortOf Attachments[].NodeDevice.Ref.Aux Attachments[].NodeDevice.Ref.VDPA
 			Attachments[].NodeDevice.Ref.IfName Attachments[].Driver Attachments[].Network Attachments[].CNIVersion Attachments[].IfName Attachments[].Phase
 			Attachments[].Error Attachments[].Ready.Status Attachments[].Execution.Sandbox Attachments[].Execution.Netns
 			Attachments[].Execution.BootID Attachments[].Execution.InfoFile Attachments[].Execution.Info Attachments[].Execution.DelError
-			Undeleted[].Request Undeleted[].Pool Undeleted[].Device Undeleted[].ShareID Undeleted[].NodeDevice.Ref.Kind Undeleted[].NodeDevice.Ref.PCI
+			Undeleted[].Request Undeleted[].Pool Undeleted[].Device Undeleted[].ShareID Undeleted[].NodeDevice.Ref.Kind Undeleted[].NodeDevice.Ref.PCI Undeleted[].NodeDevice.Ref.PortOf
 			Undeleted[].NodeDevice.Ref.Aux Undeleted[].NodeDevice.Ref.VDPA Undeleted[].NodeDevice.Ref.IfName Undeleted[].Driver Undeleted[].Network
 			Undeleted[].CNIVersion Undeleted[].IfName Undeleted[].Phase Undeleted[].Error Undeleted[].Ready.Status
 			Undeleted[].Execution.Sandbox Undeleted[].Execution.Netns Undeleted[].Execution.BootID Undeleted[].Execution.InfoFile
 			Undeleted[].Execution.Info Undeleted[].Execution.DelError`},
 		"/claims/offer": {new(state.Offer),
-			`Rules Problem Devices[].Name Devices[].Ref.Kind Devices[].Ref.PCI Devices[].Ref.Aux Devices[].Ref.VDPA Devices[].Ref.IfName Devices[].Sharing
+			`Rules Problem Devices[].Name Devices[].Ref.Kind Devices[].Ref.PCI Devices[].Ref.PortOf Devices[].Ref.Aux Devices[].Ref.VDPA Devices[].Ref.IfName Devices[].Sharing
 			Devices[].ResourceName Devices[].Why Unmatched[].Rule Unmatched[].Why Unmatched[].Nearest`},
 	} {
 		root, planted := t.TempDir(), map[string]bool{}
