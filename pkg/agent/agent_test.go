@@ -290,7 +290,7 @@ func TestIgnoredSettingsAreLoggedAtEachChange(t *testing.T) {
 	for _, file := range []string{"defaults.json", "n2.json", "n3.json"} {
 		difftest.Write(t, filepath.Join(settings, file), "{}", 0o644)
 		eventually(t, "reported", func() bool {
-			return strings.Contains(errorOf(a, agent.SettingsDir), "only ") && strings.Contains(errorOf(a, agent.SettingsDir), file)
+			return strings.Contains(errorOf(a, agent.SettingsDir), "but has ") && strings.Contains(errorOf(a, agent.SettingsDir), file)
 		})
 		for range 2 { // the second time by another check
 			_ = os.Remove(plugin)

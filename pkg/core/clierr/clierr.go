@@ -14,9 +14,9 @@ import (
 
 // The exit codes of devinfoctl and kubectl devinfo. The help of both contains them too.
 const (
-	Found = 1 // a problem was found, or the object has nothing to show
+	Found = 1 // the command has found a problem, or nothing to show, such as a pod without attachments
 	Usage = 2 // the command line is invalid
-	Blind = 3 // an object is missing, could not be read, or the command failed
+	Blind = 3 // the command failed: the named object does not exist, or part of what it needs could not be read
 )
 
 type Error struct {

@@ -443,7 +443,7 @@ func TestFilesOfOtherNodesAreIgnored(t *testing.T) {
 		done, err := s.Keep()
 		must(t, err)
 		if test.only != "" {
-			expect(t, done.Ignored, s.Dir+" has no settings for this node (n1.json or default.json), only "+test.only+": name the file for all nodes default.json, or add default.json with {}")
+			expect(t, done.Ignored, s.Dir+" has no settings for this node, n1.json or default.json, but has "+test.only+": rename the file that is for all nodes to default.json, or add a default.json with {} for the defaults")
 		} else if done.Ignored != nil {
 			t.Errorf("%s: %v", test.adds, done.Ignored)
 		}

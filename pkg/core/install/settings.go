@@ -104,7 +104,7 @@ func (s *Settings) ignored() error {
 	if names == nil {
 		return err
 	}
-	return fmt.Errorf("%s has no settings for this node (%s.json or %s), only %s: name the file for all nodes %[3]s, or add %[3]s with {}",
+	return fmt.Errorf("%s has no settings for this node, %s.json or %s, but has %s: rename the file that is for all nodes to %[3]s, or add a %[3]s with {} for the defaults",
 		s.Dir, s.Node, fallback, clierr.Few(names, 3))
 }
 

@@ -56,8 +56,9 @@ type State struct {
 	ClaimDir string      `json:"claimDir,omitempty"` // directory of cni-dra-driver's records
 }
 
-// Take returns the capture of a host. The same host gives the same text. The notes, which the text contains
-// too, list files without read permission and corrupt records. Other read errors are errors.
+// Take captures a host. An unchanged host gives the same text again. What the user may not read, and records that are
+// corrupt, are missing from the text and listed in the notes, which are in the text too; any other error of a read ends
+// the capture.
 func Take(h Source) (text []byte, notes []string, err error) {
 	var s *scrubber
 	if h.Scrub {

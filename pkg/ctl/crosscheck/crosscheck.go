@@ -25,7 +25,7 @@ func Sriovnet(pf string, flavour link.Flavour, number int) (string, error) {
 	return sriovnet.GetVfRepresentor(pf, number)
 }
 
-// A Reference returns the answers of its Eswitches and records how sriovnet's answers compare. It must not be used
+// A Reference answers like its Eswitches, and asks sriovnet the same question to keep both answers. It must not be used
 // concurrently.
 type Reference struct {
 	hostdev.Eswitches

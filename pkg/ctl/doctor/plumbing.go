@@ -60,12 +60,12 @@ func directories(f *Evidence, list *findings) {
 		list.add(Warning, path+": "+f.Live.Missing[path], "create it, or name another directory "+by+"; in a container, mount it")
 	}
 	for _, path := range f.Live.ReadOnly {
-		level, fails, keys := Error, "every ADD fails", "stateDir, deviceInfoDir"
+		level, fails, keys := Error, "every ADD fails", "stateDir or deviceInfoDir"
 		if path == f.CDIDir {
 			level, fails, keys = Warning, `ADD of networks with "cdi" fails`, "cdiDir"
 		}
 		if f.Live.Missing[path] == "" { // otherwise it is reported already
-			list.add(level, path+": is on a read-only file system, so "+fails, "mount it read-write, or name another directory ("+keys+" in the node settings); in a container, mount it")
+			list.add(level, path+": is on a read-only file system, so "+fails, "mount it read-write, or set "+keys+" in the node settings to a directory on another file system; in a container, mount that")
 		}
 	}
 	if f.Live.NFS {

@@ -33,8 +33,8 @@ type Node struct {
 	Interfaces  []string     `json:"interfaces,omitempty"`
 	RDMA        []string     `json:"rdma,omitempty"`
 	Representor string       `json:"representor,omitempty"`
-	// Represents lists the interfaces of a PF in switchdev mode that represent functions of another host. On a DPU
-	// that is the host in which it is installed.
+	// Represents are the interfaces of a DPU's PF in switchdev mode that represent functions of the host into which the DPU is
+	// plugged. They cannot stand below those functions, which the DPU does not see.
 	Represents  []string          `json:"represents,omitempty"`
 	Path        string            `json:"path,omitempty"`  // of a vDPA device: /dev/vhost-vdpa-0, or virtio3
 	Offer       *state.Offered    `json:"offer,omitempty"` // nil = no rule of cni-dra-driver names it

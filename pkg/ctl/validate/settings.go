@@ -51,7 +51,7 @@ func (d *Document) settings() {
 			d.warn(path, nil, "is ignored: name the key default.json for all nodes, or NODE.json for one node")
 			continue
 		case name != defaultFile && files[defaultFile] == "":
-			d.warn(path, nil, "applies to the node %s only: name the key %s for all nodes", strings.TrimSuffix(name, ".json"), defaultFile)
+			d.warn(path, nil, "is for a node of the name %s: if it is meant for all nodes, name the key %s", strings.TrimSuffix(name, ".json"), defaultFile)
 		}
 		if d.readJSON(path, []byte(files[name])) {
 			d.nodeSettings(path, []byte(files[name]))
