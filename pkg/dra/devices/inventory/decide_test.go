@@ -82,6 +82,14 @@ func TestDevicesThatHostNeedsAreNotOffered(t *testing.T) {
 			changed(t, []string{"br-ex"}, map[string]string{"eth2": "ovs-system"}, of("openvswitch", "br-ex", ""), of("openvswitch", "ovs-system", "")),
 			giveAll, pf0, "the host needs it: eth2 is a port of br-ex, and br-ex has a default route; " + vf0 + " is on " + pf0,
 		},
+		"a function whose other port is the uplink": {
+			ports(t, 2, "p2", ""), giveAll, function, "its other port is in use: p2 has a default route",
+		},
+		"a function whose other port has an address": {
+			ports(t, 2, "", "p2"), giveAll, function, "the host uses it: p2 has the address 10.1.2.3/24" + remedy,
+		},
+		"the port of an uplink's function":    {ports(t, 2, "p1", ""), giveAll, "devx-pci--0000-3a3b-3a00-2e0--p1", ""},
+		"the further port of a function":      {ports(t, 2, "", ""), giveAll, "devx-pci--0000-3a3b-3a00-2e0--p1", function + " is offered, another port of its function"},
 		"an OVS bridge":                       {changed(t, nil, nil, of("openvswitch", "br-int", "")), shareAll, "net-br-int", ""},
 		"a PF with VFs":                       {changed(t, nil, nil), giveAll, pf1, "it has 2 devices on it, which would lose their parent"},
 		"a VF, shared":                        {changed(t, nil, nil), shareAll, vf0, "a vf cannot be shared"},

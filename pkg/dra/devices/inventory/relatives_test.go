@@ -2,7 +2,6 @@ package inventory_test
 
 import (
 	"bytes"
-	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -189,49 +188,13 @@ func TestBusyDeviceKeepsItsDriver(t *testing.T) {
 		"in another namespace": {away, vf0, "it has no interface in the host network namespace; it is probably in another one"},
 		"gone":                 {plain(), "pci-0000-09-00-0", "the node has lost it"},
 		"address":              {used, vf0, "the host uses it: eth2 has the address 10.1.2.3/24"},
+		"a port is used":       {ports(t, 2, "", "p2"), function, "the host uses it: p2 has the address 10.1.2.3/24"},
+		"a port is an uplink":  {ports(t, 2, "p2", ""), function, "its other port is in use: p2 has a default route"},
+		"several ports":        {ports(t, 2, "", ""), function, "it has several ports, which would all lose their driver"},
+		"maybe another port":   {ports(t, 1, "", ""), function, "it may have another port, in another network namespace, which would lose its driver"},
 	} {
 		if why, err := inventory.Busy(test.host, test.device); err != nil || why != test.why {
 			t.Errorf("%s: got %q, %v", name, why, err)
-		}
-	}
-}
-
-// A function is moved and unbound with all its ports, so it is in use if any of them is.
-func TestFunctionWithPortInUseIsNotOffered(t *testing.T) {
-	const function, lifted = "pci-0000-3b-00-0", "; to offer it anyway, list it in ifNames or pciAddresses, or set allowHostUse"
-	for _, port := range []string{"p1", "p2"} {
-		other := ""
-		if port == "p2" {
-			other = "its other port is in use: "
-		}
-		for use, test := range map[string]struct {
-			change     func(*inventory.Host)
-			why, lifts string
-		}{
-			"nothing":       {func(*inventory.Host) {}, "", ""},
-			"default route": {func(h *inventory.Host) { h.Uplinks = []string{port} }, cmp.Or(other, "the host needs it: ") + port + " has a default route", ""},
-			"below the uplink": {func(h *inventory.Host) { h.Uplinks, h.Links = []string{"v7"}, append(h.Links, of("vlan", "v7", port)) },
-				cmp.Or(other, "the host needs it: ") + port + " is below v7, and v7 has a default route", ""},
-			"port of a bond": {func(h *inventory.Host) {
-				h.Links = slices.Clone(h.Links)
-				for n := range h.Links {
-					if h.Links[n].Name == port {
-						h.Links[n].Master = "bond0"
-					}
-				}
-			}, other + port + " is a port of bond0", ""},
-			"address": {func(h *inventory.Host) { h.Uses = map[string]string{port: "has the address 10.1.2.3/24"} }, "the host uses it: " + port + " has the address 10.1.2.3/24", lifted},
-		} {
-			h := host(t, capturetest.Ports("i40e", 2))
-			h.Uplinks, h.Uses = []string{}, map[string]string{}
-			test.change(&h)
-			if got := decision(t, inventory.Decide(read(t, h), rules(t, giveAll), input()), function).Why; got != test.why+test.lifts {
-				t.Errorf("%s of %s: got %q, want %q", use, port, got, test.why+test.lifts)
-			}
-			bind, err := inventory.Busy(h, function)
-			if want := cmp.Or(test.why, "it has several ports, which would all lose their driver"); err != nil || bind != want {
-				t.Errorf("%s of %s, to bind it: got %q, %v, want %q", use, port, bind, err, want)
-			}
 		}
 	}
 }
