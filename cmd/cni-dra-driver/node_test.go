@@ -9,26 +9,18 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
-	"devinfo-cni.io/pkg/core/cdispec"
 	"devinfo-cni.io/pkg/core/config"
-	"devinfo-cni.io/pkg/core/discovery"
-	"devinfo-cni.io/pkg/core/grant"
 	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/core/pod"
 	"devinfo-cni.io/pkg/core/podresources"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
-	"devinfo-cni.io/pkg/host/link"
-	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
 )
@@ -154,33 +146,4 @@ func TestGateIsInstalledBesidePlugins(t *testing.T) {
 	must(t, os.MkdirAll(filepath.Join(o.hostRoot, "opt/cni/bin"), 0o755))
 	must(t, os.WriteFile(o.gate, []byte("program"), 0o755), o.keepGate(slog.New(slog.DiscardHandler)))
 	difftest.Equal(t, difftest.Read(t, filepath.Join(o.hostRoot, "opt/cni/bin/cni-dra-gate")), "program")
-}
-
-func TestSocketDirectoryIsMountedIfNodeSettingsAllow(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) { // an ordinary user can only enter own namespaces
-		sys, err := sysfs.Open("/sys")
-		must(t, err)
-		allowed, err := filepath.EvalSymlinks(t.TempDir())
-		must(t, err)
-		dir := filepath.Join(allowed, "6e0c")
-		must(t, os.Mkdir(dir, 0o700))
-		info := &devinfo.Info{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Mode: "client", Path: dir + "/sock"}}
-		kernel := link.NewKernel(sys.Files())
-		for _, test := range []struct {
-			socketDirs []string
-			of         pod.Identity
-			want       []cdispec.Mount
-		}{
-			{[]string{allowed}, pod.Identity{UID: "6e0c"}, []cdispec.Mount{{Host: dir, Container: dir}}},
-			{[]string{allowed}, pod.Identity{UID: "77aa"}, nil},
-			{[]string{"/var/run/vhost-user"}, pod.Identity{UID: "6e0c"}, nil},
-		} {
-			g := grant.Granter{Sys: sys, Nodes: grant.NodesBelow(""), Settings: config.Node{SocketDirs: test.socketDirs}, Pod: test.of}
-			got, err := g.ForInterface(&discovery.Finder{Sys: sys, Interfaces: kernel, Eswitches: kernel}, "/proc/self/ns/net", "net1", info)
-			must(t, err)
-			if diff := cmp.Diff(test.want, got.Mounts); diff != "" || (test.want == nil) != (len(got.Refusals) == 1) {
-				t.Errorf("%s, %s: refused %v\n%s", test.socketDirs, test.of, got.Refusals, diff)
-			}
-		}
-	})
 }

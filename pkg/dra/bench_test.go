@@ -171,20 +171,6 @@ func BenchmarkPrepare(b *testing.B) {
 	}
 }
 
-// BenchmarkForeignPod measures a pod without claims on a node with 500 claims.
-func BenchmarkForeignPod(b *testing.B) {
-	r := benchRig(b)
-	agent := r.start()
-	for n := range 500 {
-		r.prepare(r.benchClaim(n))
-	}
-	sb := r.sandbox("s1", "nobody's")
-	for b.Loop() {
-		must(b, agent.RunPodSandbox(b.Context(), sb))
-		must(b, agent.StopPodSandbox(b.Context(), sb))
-	}
-}
-
 // benchRig returns a rig with the default intervals and without instruments.
 func benchRig(b *testing.B) *rig {
 	r := newRig(b)
