@@ -139,7 +139,7 @@ func runModel(t *testing.T, seed uint64) {
 		t.Errorf("goroutines: %d, before: %d", now, goroutines)
 	}
 	t.Log("MODEL_SEED", seed, ":", m.lives, "lives,", p.calls("ADD"), "ADDs,", p.calls("DEL"), "DELs")
-	if m.lives < modelPods*4 || len(p.violations) > 0 {
+	if m.lives < modelPods*3 || len(p.violations) > 0 {
 		t.Errorf("%d lives; %q", m.lives, p.violations)
 	}
 	r.stop()

@@ -103,8 +103,16 @@ func (m *model) clash(name string) {
 	claim := m.claimOf("own", name, name, netRequest{"x", "net9", ""}, netRequest{"y", "net2", ""})
 	m.store(name, claim)
 	m.call("Prepare", func(ctx context.Context, a *dra.Agent) error { return m.prepare(ctx, a, claim) })
-	isPrepared := m.reserve(name)
-	for n := 0; isPrepared && n < 3; n++ {
+	if m.reserve(name) {
+		m.tryClash(name)
+		m.unshare(name)
+	}
+	m.call("Unprepare", func(ctx context.Context, a *dra.Agent) error { return a.Unprepare(ctx, name) })
+	m.store(name, nil)
+}
+
+func (m *model) tryClash(name string) {
+	for n := range 3 {
 		sb := m.newSandbox(fmt.Sprint(name, "-", n), name)
 		err := m.nri(func(ctx context.Context, a *dra.Agent) error { return a.RunPodSandbox(ctx, sb) })
 		time.Sleep(m.randomUpTo(time.Minute))
@@ -113,9 +121,6 @@ func (m *model) clash(name string) {
 		}
 		m.endSandbox(sb)
 	}
-	m.unshare(name)
-	m.call("Unprepare", func(ctx context.Context, a *dra.Agent) error { return a.Unprepare(ctx, name) })
-	m.store(name, nil)
 }
 
 // newSandbox returns a sandbox that the runtime lists.
@@ -333,6 +338,7 @@ func (m *model) reserve(name string) (isPrepared bool) {
 			m.t.Errorf("the shared claim is prepared for %s, whose own claim has its ifName", name)
 		}
 	}
+	m.store("shared", nil) // before another pod takes it for prepared
 	return false
 }
 

@@ -85,7 +85,7 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 		}
 	}
 	for _, port := range r.devices { // a function is moved and unbound with all its ports
-		if d := port.of; d != nil {
+		if d := r.named[port.hardware()]; d != port && d != nil {
 			d.HostUse = cmp.Or(d.HostUse, port.HostUse)
 			switch {
 			case port.Uplink != "":
@@ -115,7 +115,6 @@ type reader struct {
 type device struct {
 	Device
 	found *hostdev.Device // nil for a software device, and for each port of a device after the first
-	of    *device         // the function of a port after the first; nil = none, or not named
 }
 
 func (r *reader) add(d *device) {
@@ -126,10 +125,9 @@ func (r *reader) add(d *device) {
 
 // take adds the device if pods may have it. It adds each other interface of the device as a NIC.
 func (r *reader) take(found *hostdev.Device) {
-	ports, function, parent := found.Ports, (*device)(nil), ""
+	ports, parent := found.Ports, ""
 	if name := nameOf(found); name != "" {
-		d := &device{Device{Name: name, Ref: found.Ref}, found, nil}
-		function = d
+		d := &device{Device{Name: name, Ref: found.Ref}, found}
 		for up := found.Parent; up != nil && parent == ""; up = up.Parent {
 			parent = nameOf(up)
 		}
@@ -150,7 +148,7 @@ func (r *reader) take(found *hostdev.Device) {
 		if found.At.Bus == "pci" {
 			ref.PortOf = found.At.Name
 		}
-		r.add(&device{Device: Device{Name: r.portName(found.At, p), Ref: ref, On: parent}, of: function})
+		r.add(&device{Device: Device{Name: r.portName(found.At, p), Ref: ref, On: parent}})
 	}
 }
 
