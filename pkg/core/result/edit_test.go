@@ -3,52 +3,39 @@ package result_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/containernetworking/cni/pkg/types/create"
-	"github.com/google/go-cmp/cmp"
 
 	"devinfo-cni.io/pkg/core/result"
-	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/goldentest"
 )
 
-func TestFindMatchesNameAndSandbox(t *testing.T) {
-	const list = `{"cniVersion": "1.1.0", "interfaces": [
-		{"name": "net1"},
-		{"name": "net1", "sandbox": "/other", "pciID": "a"},
-		{"name": "net1", "sandbox": "/ns", "pciID": "b", "socketPath": "/s"},
-		{"name": "net1", "sandbox": "/ns", "pciID": "c"},
-		{"name": "net2", "sandbox": "/proc/1/ns/net"},
-		{"name": "host", "sandbox": ""}
-	]}`
-	for _, test := range []struct {
-		name, sandbox string
-		want          result.Interface
-		ok            bool
-	}{
-		{"net1", "/ns", result.Interface{Name: "net1", Sandbox: "/ns", PCIID: "b", SocketPath: "/s"}, true},
-		{"net1", "/other", result.Interface{Name: "net1", Sandbox: "/other", PCIID: "a"}, true},
-		{"net1", "/third", result.Interface{Name: "net1", Sandbox: "/other", PCIID: "a"}, true}, // the first in any sandbox
-		{"net2", "/ns", result.Interface{Name: "net2", Sandbox: "/proc/1/ns/net"}, true},
-		{"host", "/ns", result.Interface{}, false},
-		{"host", "", result.Interface{}, false}, // an interface of the host is not in the pod
-		{"net3", "/ns", result.Interface{}, false},
-		{"", "/ns", result.Interface{}, false},
-	} {
-		for _, version := range []string{"1.1.0", "0.4.0"} { // 0.4.0 has no pciID
-			if got, ok := mustParse(t, list, version).Find(test.name, test.sandbox); got != test.want || ok != test.ok {
-				t.Errorf("%s in %s: %+v, %v", test.name, test.sandbox, got, ok)
+// Each line of the file is a result. Its output is what Find and Has say of interfaces, and is the same in each version.
+func TestFindAndHasMatchNameAndSandbox(t *testing.T) {
+	goldentest.Lines(t, "testdata/find.txt", func(text string) (output []string) {
+		for _, version := range versions {
+			var now []string
+			r, _ := result.Parse(json.RawMessage(text), version) // nil if the text is invalid
+			for _, key := range [][2]string{{"net1", "/ns"}, {"net1", "/other"}, {"net1", "/third"}, {"net2", "/ns"}, {"host", "/ns"}, {"host", ""}, {"net3", "/ns"}, {"", "/ns"}} {
+				found, ok := r.Find(key[0], key[1])
+				has, known := r.Has(key[0], key[1])
+				if ok || !known {
+					now = append(now, fmt.Sprintf("%s in %s: %+v; has: %v, known: %v", key[0], key[1], found, has, known))
+				} else if has {
+					t.Errorf("%s has %s in %s, but Find does not find it", text, key[0], key[1])
+				}
 			}
+			if output != nil && !slices.Equal(now, output) {
+				t.Errorf("%s: version %s: got %q, want %q", text, version, now, output)
+			}
+			output = now
 		}
-	}
-	for _, text := range []string{``, `null`, `{}`, `5`, `{"interfaces": 5}`, `{"interfaces": [null]}`, `{"ip4": {}}`} {
-		r, _ := result.Parse(json.RawMessage(text), "1.1.0") // nil if the text is invalid
-		if got, ok := r.Find("net1", "/ns"); ok {
-			t.Errorf("%s: %+v", text, got)
-		}
-	}
+		return output
+	})
 }
 
 func TestIdentifySetsEmptyKeys(t *testing.T) {
@@ -142,35 +129,16 @@ func TestLostListsAtMostTenItems(t *testing.T) {
 	}
 }
 
+// Each line of the file is a result and, after =>, a later one, if there is one. Its output is what the later one has lost.
 func TestLostListsMissingInterfacesAndAddresses(t *testing.T) {
-	const eth0 = `{"name": "eth0", "sandbox": "/run/netns/pod"}`
-	for name, test := range map[string]struct {
-		before, later string
-		want          []string
-	}{
-		"nothing": {chain, chain, nil},
-		"nothing, in another order, spelling and version": {chain, `{"cniVersion": "1.1.0",
-			"interfaces": [{"name": "net1", "sandbox": "/n"}, {"name": "eth1", "sandbox": "/n"}, {"name": "eth0", "sandbox": "/n"}, {"name": "veth1", "mac": "x"}],
-			"ips": [{"address": "10.9.0.2/24", "interface": 0}, {"address": "FD00:0::2/64", "interface": 2}, {"address": "10.0.0.2/24"}]}`, nil},
-		"all of it": {chain, `{"cniVersion": "1.0.0", "interfaces": [{"name": "net1", "sandbox": "/run/netns/pod"}]}`, []string{
-			"interface veth1", "interface eth0 in /run/netns/pod", "interface eth1 in /run/netns/pod",
-			"address 10.0.0.2/24 of eth0 in /run/netns/pod", "address fd00::2/64 of eth0 in /run/netns/pod", "address 10.9.0.2/24",
-		}},
-		"addresses": {chain, `{"cniVersion": "1.0.0", "interfaces": [{"name": "veth1"}, ` + eth0 + `, {"name": "eth1", "sandbox": "/run/netns/pod"}],
-			"ips": [{"address": "10.0.0.3/24", "interface": 2}, {"address": "10.9.0.2/24"}]}`, []string{
-			"address 10.0.0.2/24 of eth0 in /run/netns/pod", "address fd00::2/64 of eth0 in /run/netns/pod",
-		}},
-		"the host's side of the same name": {chain, `{"cniVersion": "1.0.0", "interfaces": [{"name": "veth1", "sandbox": "/run/netns/pod"}, ` + eth0 + `, {"name": "eth1", "sandbox": "/n"}],
-			"ips": [{"address": "10.0.0.2/24"}, {"address": "fd00::2/64"}, {"address": "10.9.0.2/24"}]}`, []string{"interface veth1"}},
-		"what an old version has no room for": {chain, `{"cniVersion": "0.2.0", "ip4": {"ip": "10.9.0.2/24"}}`, []string{
-			"interface veth1", "interface eth0 in /run/netns/pod", "interface eth1 in /run/netns/pod",
-			"address 10.0.0.2/24 of eth0 in /run/netns/pod", "address fd00::2/64 of eth0 in /run/netns/pod",
-		}},
-		"an address of an old version": {`{"cniVersion": "0.2.0", "ip4": {"ip": "10.0.0.2/24"}, "ip6": {"ip": "fd00::2/64"}}`,
-			`{"cniVersion": "0.2.0", "ip4": {"ip": "10.1.0.2/24"}, "ip6": {"ip": "FD00::2/64"}}`, []string{"address 10.0.0.2/24"}},
-	} {
-		difftest.Same(t, name, mustParse(t, test.before, "1.1.0").Lost(mustParse(t, test.later, "1.1.0")), test.want)
-	}
+	goldentest.Lines(t, "testdata/lost.txt", func(texts string) []string {
+		before, text, ok := strings.Cut(texts, " => ")
+		var later *result.Result
+		if ok {
+			later = mustParse(t, text, "1.1.0")
+		}
+		return mustParse(t, before, "1.1.0").Lost(later)
+	})
 }
 
 func TestNilResultLosesNothing(t *testing.T) {
@@ -179,33 +147,6 @@ func TestNilResultLosesNothing(t *testing.T) {
 		r := mustParse(t, text, "1.0.0")
 		if lost := append(append(r.Lost(none), none.Lost(r)...), result.New("1.0.0").Lost(r)...); lost != nil {
 			t.Errorf("%s: %q", text, lost)
-		}
-	}
-	if got := mustParse(t, `{"cniVersion": "1.0.0", "interfaces": [{"name": "a"}], "ips": [{"address": "10.0.0.2/24", "interface": -1}, {"address": "10.0.0.3/24", "interface": 1}]}`, "1.0.0").Lost(none); !cmp.Equal(got, []string{"interface a", "address 10.0.0.2/24", "address 10.0.0.3/24"}) {
-		t.Errorf("%q", got)
-	}
-}
-
-func TestHasFindsInterfaceByRuleOfFind(t *testing.T) {
-	var none *result.Result
-	if has, ok := none.Has("net1", "/ns"); has || !ok {
-		t.Errorf("no result: %v, %v", has, ok)
-	}
-	for text, want := range map[string][2]bool{
-		`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "/ns"}]}`:           {true, true},
-		`{"cniVersion": "0.3.0", "interfaces": [{"name": "net1", "sandbox": "/another/path"}]}`: {true, true},
-		`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1"}]}`:                             {false, true}, // on the host
-		`{"cniVersion": "1.1.0", "interfaces": [{"name": "eth0", "sandbox": "/ns"}]}`:           {false, true},
-		`{"cniVersion": "1.1.0"}`:                               {false, true},
-		`{"interfaces": []}`:                                    {false, true},
-		`{"cniVersion": "0.2.0", "ip4": {"ip": "10.0.0.2/24"}}`: {false, false},
-		`{"cniVersion": "0.2.0", "interfaces": [{"name": "net1", "sandbox": "/ns"}], "dns": {}}`: {true, true},
-	} {
-		for _, version := range versions {
-			has, ok := mustParse(t, text, version).Has("net1", "/ns")
-			if [2]bool{has, ok} != want {
-				t.Errorf("%s as %s: %v, %v", text, version, has, ok)
-			}
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/result"
 	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/goldentest"
 )
 
 var must = difftest.Must
@@ -163,7 +164,6 @@ func TestInvalidResultIsErrorInEveryVersion(t *testing.T) {
 	}
 }
 
-// Lost compares the lists of two results.
 func TestResultHasAtMost1024InterfacesAndAddresses(t *testing.T) {
 	for _, text := range []string{`{"interfaces": [%s]}`, `{"ips": [%s]}`} {
 		for n, ok := range map[int]bool{1024: true, 1025: false} {
@@ -177,22 +177,11 @@ func TestResultHasAtMost1024InterfacesAndAddresses(t *testing.T) {
 }
 
 func TestErrorOfInvalidResultNamesEntryOrVersions(t *testing.T) {
-	for want, texts := range map[string][]string{
-		"result: ":                           {``, ` `, `null`, `5`, `"x"`, `[]`, `{`, `{} {}`, `{"cniVersion": 5}`, `{"cniVersion": "1.1.0", "interfaces": 5}`, `{"interfaces": {}}`},
-		"result: interfaces[0]: ":            {`{"cniVersion": "1.1.0", "interfaces": [5]}`, `{"cniVersion": "1.1.0", "interfaces": [{"name": 5}]}`},
-		"result: interfaces[1]: ":            {`{"cniVersion": "1.1.0", "interfaces": [{}, {"sandbox": 5}]}`},
-		"result of version 9.9.9: ":          {`{"cniVersion": "9.9.9"}`},
-		"result of version x: ":              {`{"cniVersion": "x"}`},
-		"result of version 1.0.0: ":          {`{"cniVersion": "1.0.0", "ips": "x"}`},
-		"result of version 1.0.0 as 1.1.0: ": {`{"cniVersion": "1.0.0", "routes": [{}]}`},
-		"result of version 0.4.0 as 1.1.0: interfaces, ips or routes has a null": {`{"cniVersion": "0.4.0", "ips": [null]}`, `{"cniVersion": "0.4.0", "interfaces": [null]}`},
-	} {
-		for _, text := range texts {
-			if r, err := result.Parse(json.RawMessage(text), "1.1.0"); err == nil || !strings.HasPrefix(err.Error(), want) {
-				t.Errorf("%s: %+v, %v, want %s", text, r, err, want)
-			}
-		}
-	}
+	goldentest.Lines(t, "testdata/errors.txt", func(text string) []string {
+		_, err := result.Parse(json.RawMessage(text), "1.1.0")
+		message, _, _ := strings.Cut(fmt.Sprint(err), " json: ") // the library's words
+		return []string{message}
+	})
 }
 
 func FuzzParse(f *testing.F) {
