@@ -79,29 +79,41 @@ func TestEveryKeyIsOptional(t *testing.T) {
 	}
 }
 
-func TestConfigurationMustBeObject(t *testing.T) {
-	for _, text := range []string{``, ` `, `null`, `5`, `"x"`, `[]`, `true`, `{`, `{"a"}`, `{} {}`, "\xff"} {
-		if c, err := config.Parse([]byte(text)); err == nil || !strings.HasPrefix(err.Error(), "network configuration: ") {
-			t.Errorf("%q: %+v, %v", text, c, err)
+// Each line of the file is a configuration. Its output is what it says of devices, CDI and valid attachments.
+func TestDevicesCDIAndValidAttachmentsAreRead(t *testing.T) {
+	goldentest.Lines(t, "testdata/read.txt", func(text string) (output []string) {
+		c, err := config.Parse([]byte(text))
+		if err != nil {
+			message, _, _ := strings.Cut(err.Error(), " json: ") // the library's words
+			return []string{message}
 		}
-	}
-}
-
-func TestDeviceIDIsFirstOfDeviceIDs(t *testing.T) {
-	for text, want := range map[string][3]string{
-		`{}`: {"", "", ""},
-		`{"runtimeConfig": {"deviceID": "a"}, "deviceID": "b", "pciBusID": "c"}`: {"a", "runtimeConfig.deviceID", "c"},
-		`{"deviceID": "b", "pciBusID": "c"}`:                                     {"b", "deviceID", "c"},
-		`{"pciBusID": "c"}`:                                                      {"c", "pciBusID", "c"},
-		`{"deviceID": "a", "deviceID": "b"}`:                                     {"b", "deviceID", ""}, // JSON decoders use the last of two equal keys
-		`{"runtimeConfig": {"deviceID": ""}, "deviceID": "b"}`:                   {"b", "deviceID", ""},
-		`{"runtimeConfig": {"deviceID": "a"}, "deviceID": ""}`:                   {"a", "runtimeConfig.deviceID", ""},
-		`{"runtimeConfig": {"deviceID": 5}, "pciBusID": "c"}`:                    {"c", "pciBusID", "c"},
-	} {
-		c := parse(t, text)
-		first := append(c.DeviceIDs, config.NamedID{})[0]
-		equal(t, text, [3]string{first.ID, first.Key, c.PCIBusID}, want)
-	}
+		equal(t, text+": device", append(c.DeviceIDs, config.NamedID{})[0].ID, c.DeviceID)
+		for _, id := range c.DeviceIDs {
+			output = append(output, fmt.Sprintf("%s: %s", id.Key, id.ID))
+		}
+		if c.PCIBusID != "" {
+			output = append(output, "PCI bus ID: "+c.PCIBusID)
+		}
+		if len(c.Delegates) > 0 {
+			devices, problem := config.DelegateDevices("delegates[0]", c.DelegateConfig(0), c.Runtime)
+			for _, d := range devices {
+				output = append(output, fmt.Sprintf("delegate: %s as %s: %s", d.Key, d.As, d.Value))
+			}
+			if problem != nil || c.DelegateProblem(0) != nil {
+				t.Errorf("%s: %v, %v", text, problem, c.DelegateProblem(0))
+			}
+		}
+		if c.CDI != nil {
+			output = append(output, fmt.Sprintf("CDI: %+v", *c.CDI))
+		}
+		if c.Valid != nil {
+			output = append(output, fmt.Sprint("valid: ", c.Valid))
+		}
+		for _, p := range c.Problems {
+			output = append(output, "problem: "+p.Key)
+		}
+		return output
+	})
 }
 
 // A key that is not understood, or not known, leaves the default.
@@ -179,32 +191,6 @@ func TestAtMostTenProblemsAreListed(t *testing.T) {
 	}
 }
 
-// GC removes attachments that are not in the list, so it must not use an incomplete list.
-func TestInvalidListOfValidAttachmentsIsIgnored(t *testing.T) {
-	const key = "cni.dev/valid-attachments"
-	one := types.GCAttachment{ContainerID: "a", IfName: "net1"}
-	for value, want := range map[string][]types.GCAttachment{
-		`null`: nil,
-		`[]`:   {},
-		`[{"containerID": "a", "ifname": "net1"}]`:                                   {one},
-		`[{"containerID": "a", "ifname": "net1", "more": 1}]`:                        {one},
-		`[{"containerID": "a", "ifname": "net1"}, {"containerID": "b", "ifname":5}]`: nil,
-		`[{"containerID": "a", "ifname": "net1"}, null]`:                             nil,
-		`[{"containerID": "a", "ifname": "net1"}, {"containerID": "b"}]`:             nil,
-		`[{"containerID": "", "ifname": "net1"}]`:                                    nil,
-		`[[]]`: nil, `"[]"`: nil, `{}`: nil, `5`: nil,
-	} {
-		c := parse(t, `{"`+key+`": `+value+`}`)
-		equal(t, value, c.Valid, want)
-		if (c.Valid == nil) != (value == "null" || len(c.Problems) == 1) {
-			t.Errorf("%s: %v", value, c.Problems)
-		}
-	}
-	if c := parse(t, `{}`); c.Valid != nil {
-		t.Errorf("absent: %v", c.Valid)
-	}
-}
-
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
 		`{}`, `null`, `{"name": "n", "delegates": [{"type": "a"}, null, 5], "strict": 1, "unknown": "x"}`,
@@ -242,26 +228,6 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("device %q of %q", c.DeviceID, c.DeviceIDs)
 		}
 	})
-}
-
-func TestCDIAcceptsTrueOrObject(t *testing.T) {
-	for text, want := range map[string]*config.CDI{
-		`{}`:                                 nil,
-		`{"cdi": false}`:                     nil,
-		`{"cdi": null}`:                      nil,
-		`{"cdi": true}`:                      {},
-		`{"cdi": {}}`:                        {},
-		`{"cdi": {"kind": null}}`:            {},
-		`{"cdi": {"kind": "a.example/b"}}`:   {Kind: "a.example/b"},
-		`{"cdi": {"name": "{podUID}"}}`:      {Name: "{podUID}"},
-		`{"cdi": {"socketDir": "/run/{x}"}}`: {SocketDir: "/run/{x}"},
-	} {
-		got := parse(t, text)
-		equal(t, text, got.CDI, want)
-		if len(got.Problems) > 0 || len(got.Unknown) > 0 {
-			t.Errorf("%s: %v, %v", text, got.Problems, got.Unknown)
-		}
-	}
 }
 
 func TestNearestHasFewestEdits(t *testing.T) {

@@ -9,42 +9,6 @@ import (
 	"devinfo-cni.io/pkg/core/config"
 )
 
-const vf = "0000:3b:00.2"
-
-// delegateDevices returns the devices of the first delegate.
-func delegateDevices(c *config.Config) ([]config.DeviceKey, *config.Problem) {
-	return config.DelegateDevices("delegates[0]", c.DelegateConfig(0), c.Runtime)
-}
-
-// TestLeasesCoverDevicesThatHostDeviceReads in test/peers compares the same rules with another program.
-func TestDelegateDevicesAreFound(t *testing.T) {
-	key := func(key string, as config.As, value string) config.DeviceKey {
-		return config.DeviceKey{Key: key, As: as, Value: value}
-	}
-	for text, want := range map[string][]config.DeviceKey{
-		`"delegates": [{"type": "a", "deviceID": "x", "pciBusID": "y"}]`: {key("delegates[0].deviceID", config.AsID, "x"), key("delegates[0].pciBusID", config.AsID, "y")},
-		`"delegates": [{"type": "a", "DeviceId": "x"}]`:                  {key("delegates[0].DeviceId", config.AsID, "x")},
-		`"delegates": [{"type": "a", "pciBu\u017fID": "x"}]`:             {key("delegates[0].pciBuſID", config.AsID, "x")},
-		`"delegates": [{"type": "a", "deviceID": "x", "deviceID": "y"}]`: {key("delegates[0].deviceID", config.AsID, "y")},
-		`"delegates": [{"type": "a", "device": "eth1", "HWAddr": "02:00:00:00:00:01", "kernelPath": "/sys/devices/x", "deviceID": null}]`: {
-			key("delegates[0].HWAddr", config.AsMAC, "02:00:00:00:00:01"), key("delegates[0].device", config.AsInterface, "eth1"), key("delegates[0].kernelPath", config.AsKernelPath, "/sys/devices/x")},
-		`"delegates": [{"type": "a", "deviceID": "x", "runtimeConfig": {"DEVICEID": "y", "device": "no", "pciBusID": "no"}}]`: {
-			key("delegates[0].deviceID", config.AsID, "x"), key("delegates[0].runtimeConfig.DEVICEID", config.AsID, "y")},
-		`"delegates": [{"type": "a", "deviceID": "", "delegate": {"pciBusID": "x"}, "Delegates": [{"runtimeConfig": {"deviceID": "y"}, "plugins": [{"device": "z"}]}]}]`: {
-			key("delegates[0].Delegates.runtimeConfig.deviceID", config.AsID, "y"), key("delegates[0].Delegates.plugins.device", config.AsInterface, "z"), key("delegates[0].delegate.pciBusID", config.AsID, "x")},
-		`"delegates": [{"type": "a", "deviceID": 5, "ipam": {"device": "no", "deviceID": "no"}, "x": [{"deviceID": "no"}], "runtimeConfig": [{"x": {"deviceID": "no"}}]}]`: nil,
-		`"deviceID": "` + vf + `", "delegates": [{"type": "a"}]`:                                                           {key("delegates[0].deviceID", config.AsID, vf), key("delegates[0].pciBusID", config.AsID, vf)},
-		`"runtimeConfig": {"deviceid": "x", "mac": "m"}, "delegates": [{"type": "a", "capabilities": {"deviceid": true}}]`: {key("runtimeConfig.deviceid", config.AsID, "x")},
-	} {
-		c := parse(t, `{"name": "n", `+text+`}`)
-		got, problem := delegateDevices(c)
-		equal(t, text, got, want)
-		if problem != nil || c.DelegateProblem(0) != nil {
-			t.Errorf("%s: %v, %v", text, problem, c.DelegateProblem(0))
-		}
-	}
-}
-
 // A key has lookalikes in other letter case, and with a letter of Unicode that folds to s or k.
 func TestKeysThatDifferInLetterCaseAreRefusedAtAnyDepth(t *testing.T) {
 	lookalikes := map[string][]string{
