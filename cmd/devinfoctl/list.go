@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -61,8 +62,9 @@ func listCommand(t *tool) *cobra.Command {
 		Args: commandline.Args(0, "NAME"),
 		RunE: t.onHost(func(h *host, args []string) error {
 			list, err := h.Attachments()
-			if err == nil && len(args) > 0 {
-				list, err = t.named(h, list, args[0])
+			leased, leasedErr := h.Holds()
+			if err = cmp.Or(err, leasedErr); err == nil && len(args) > 0 {
+				list, err = node.Choose(append(list, leased...), args[0])
 			}
 			if err != nil {
 				return err
@@ -76,15 +78,6 @@ func listCommand(t *tool) *cobra.Command {
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only the pods of this `namespace`")
 	cmd.Flags().BoolVar(&undeleted, "undeleted", false, "list only attachments that cni-dra-driver could not delete")
 	return cmd
-}
-
-// named returns the attachments that name selects, and claims without a record that have the device.
-func (t *tool) named(h *host, list []node.Attachment, name string) ([]node.Attachment, error) {
-	more, err := h.Holds()
-	if err != nil {
-		return nil, err
-	}
-	return node.Choose(append(list, more...), name)
 }
 
 func (t *tool) list(list []node.Attachment) error {

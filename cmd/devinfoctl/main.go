@@ -186,13 +186,9 @@ func (t *tool) enter() error {
 	return nil
 }
 
-func (t *tool) settingsPath() string {
-	return cmp.Or(t.nodeFile, os.Getenv("DEVINFO_NODE_CONFIG"), config.NodeFile)
-}
-
 // settings returns the settings of the node or of the captured host.
 func (t *tool) settings() (config.Node, error) {
-	path := t.settingsPath()
+	path := cmp.Or(t.nodeFile, os.Getenv("DEVINFO_NODE_CONFIG"), config.NodeFile)
 	if _, err := os.Stat(path); err != nil && t.nodeFile != "" {
 		return config.Node{}, clierr.For(fmt.Errorf("--node-config: %w", err), "name a file that exists, or leave the flag out to use the defaults")
 	}

@@ -36,21 +36,18 @@ const (
 // nodeCommands returns the commands that run devinfoctl on a node, in a pod that may be another program's.
 func (t *tool) nodeCommands() (all []*cobra.Command) {
 	for _, c := range []struct {
-		name, short, example string
-		args                 []string
+		name, short, also string
+		args              []string
 	}{
-		{"topology", "run devinfoctl topology on a node, which prints its network devices and their holders as a tree",
-			"  kubectl devinfo topology n1\n  kubectl devinfo topology n1 -- 0000:3b:00.0", []string{"topology"}},
-		{"doctor", "run devinfoctl doctor on a node, which prints its problems with remedies",
-			"  kubectl devinfo doctor n1\n  kubectl devinfo doctor n1 -- -o json", []string{"doctor"}},
-		{"offered", "run devinfoctl offered on a node, which prints the devices that cni-dra-driver offers and their claims",
-			"  kubectl devinfo offered n1\n  kubectl devinfo offered n1 -- -o json", []string{"offered"}},
-		{"capture", "run devinfoctl capture on a node, which prints its devices and attachments",
-			"  kubectl devinfo capture n1 --scrub > n1.txtar", []string{"capture", "-o", "-"}},
+		{"topology", "run devinfoctl topology on a node, which prints its network devices and their holders as a tree", " -- 0000:3b:00.0", []string{"topology"}},
+		{"doctor", "run devinfoctl doctor on a node, which prints its problems with remedies", " -- -o json", []string{"doctor"}},
+		{"offered", "run devinfoctl offered on a node, which prints the devices that cni-dra-driver offers and their claims", " -- -o json", []string{"offered"}},
+		{"capture", "run devinfoctl capture on a node, which prints its devices and attachments", " --scrub > n1.txtar", []string{"capture", "-o", "-"}},
 	} {
+		example := "  kubectl devinfo " + c.name + " n1"
 		var scrub bool
 		cmd := &cobra.Command{
-			Use: c.name + " NODE [-- ARGUMENTS]", Short: c.short, Example: c.example, Args: node, ValidArgsFunction: t.complete("nodes", false),
+			Use: c.name + " NODE [-- ARGUMENTS]", Short: c.short, Example: example + "\n" + example + c.also, Args: node, ValidArgsFunction: t.complete("nodes", false),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				command := slices.Concat(c.args, args[1:])
 				if scrub {
@@ -87,14 +84,9 @@ func node(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// onNode runs devinfoctl in a pod of the node. It prefers the driver's pod, which mounts the whole node at
-// /host, except for list, which needs only the mounts of the agent's pod.
+// onNode runs devinfoctl in a pod of the node.
 func (t *tool) onNode(ctx context.Context, node string, args []string, out, errOut io.Writer) error {
-	first := driverName
-	if args[0] == "list" {
-		first = agentName
-	}
-	pod, down, err := t.agentOn(ctx, node, first)
+	pod, down, err := t.agentOn(ctx, node)
 	if err != nil {
 		return err
 	}
@@ -134,10 +126,10 @@ func (t *tool) execute(ctx context.Context, pod *corev1.Pod, command []string, s
 	return session.StreamWithContext(ctx, streams)
 }
 
-// agentOn returns a running pod of an agent on the node. If there are several, it prefers a pod whose container
-// runs, because exec fails while the kubelet waits to restart it, and then the agent that the argument first names.
+// agentOn returns a running pod of an agent on the node. If there are several, it prefers a pod whose container runs,
+// because exec fails while the kubelet waits to restart it, and then the driver's, which mounts the whole node at /host.
 // The error down names another pod whose container does not run.
-func (t *tool) agentOn(ctx context.Context, node, first string) (found *corev1.Pod, down, err error) {
+func (t *tool) agentOn(ctx context.Context, node string) (found *corev1.Pod, down, err error) {
 	pods, err := t.api.CoreV1().Pods(t.agentNamespace).List(ctx, metav1.ListOptions{
 		LabelSelector: agentsLabels, FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
 	})
@@ -153,7 +145,7 @@ func (t *tool) agentOn(ctx context.Context, node, first string) (found *corev1.P
 		case pod.Status.Phase != corev1.PodRunning || !hasNode(pod):
 		case waits(pod):
 			down = fmt.Errorf("the container of pod %[1]s/%[2]s on node %[3]s does not run: kubectl -n %[1]s logs %[2]s shows why", pod.Namespace, pod.Name, node)
-		case found == nil || pod.Labels[nameLabel] == first && found.Labels[nameLabel] != first:
+		case found == nil || pod.Labels[nameLabel] == driverName:
 			found = pod
 		}
 	}

@@ -24,22 +24,19 @@ func (t *tool) printFlags(cmd *cobra.Command) {
 }
 
 // print returns [clierr.ErrBlind] after the output if a node did not answer.
-func (t *tool) print(list []cluster.Network) error {
-	err := t.write(list)
+func (t *tool) print(list []cluster.Network) (err error) {
+	switch t.output {
+	case "json", "yaml":
+		err = output.Encode(t.Out, t.output, map[string]any{"attachments": list})
+	case "paragraphs":
+		err = t.paragraphs(list)
+	default:
+		err = t.table(list)
+	}
 	if err == nil && t.silent {
 		return clierr.ErrBlind
 	}
 	return err
-}
-
-func (t *tool) write(list []cluster.Network) error {
-	switch t.output {
-	case "paragraphs":
-		return t.paragraphs(list)
-	case "json", "yaml":
-		return output.Encode(t.Out, t.output, map[string]any{"attachments": list})
-	}
-	return t.table(list)
 }
 
 // columns are the columns of the table. The first is for --all-namespaces only, and the wide ones are for -o
