@@ -94,7 +94,11 @@ func (j *Journal) Hold(c *Claim) error {
 			return err
 		}
 		if err := j.leases.add(by, stale); err != nil {
-			_ = j.restoreClaim(c.Record(), former) // report the first error
+			if former == nil {
+				_ = j.claims.Remove(c.Record()) // report the first error
+			} else {
+				_ = j.claims.Write(c.Record(), former)
+			}
 			return err
 		}
 		if before == nil {
@@ -107,14 +111,6 @@ func (j *Journal) Hold(c *Claim) error {
 		}
 		return j.leases.remove(by.link, without(devices(before.Leases), by.leases))
 	})
-}
-
-// restoreClaim writes the former content of a claim's record again, or removes the record if there was none.
-func (j *Journal) restoreClaim(record string, former []byte) error {
-	if former == nil {
-		return j.claims.Remove(record)
-	}
-	return j.claims.Write(record, former)
 }
 
 // removeFiles removes the files that still have the given content.

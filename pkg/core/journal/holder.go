@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,10 +25,8 @@ type Holder struct {
 // Name returns the pod with its network, the claim, or the network namespace, for people.
 func (h Holder) Name() string {
 	switch {
-	case h.Claim != nil && h.Claim.Name == "": // unreadable
-		return "claim " + h.Claim.UID
 	case h.Claim != nil:
-		return "claim " + h.Claim.Namespace + "/" + h.Claim.Name
+		return "claim " + cmp.Or(strings.Trim(h.Claim.Namespace+"/"+h.Claim.Name, "/"), h.Claim.UID) // unreadable records have only the UID
 	case h.Entry == nil:
 		return "network namespace " + h.Netns + " (by sriov-cni)"
 	}
@@ -181,13 +180,8 @@ func (j *Journal) FillFromLeases(e *Entry) error {
 	things, err := j.leases.things()
 	for _, l := range things {
 		for _, l.Mode = range []SharingMode{Shared, Exclusive} {
-			if notThere(j.leases.path(l, name)) {
-				continue
-			}
-			if id := e.id(l.kind); id != nil {
-				*id = l.ID
-			} else {
-				e.Leases = append(e.Leases, l.DeviceLease)
+			if !notThere(j.leases.path(l, name)) {
+				e.add(l)
 			}
 		}
 	}

@@ -337,16 +337,12 @@ func (j *Journal) EnsureDir() error {
 	return nil
 }
 
-// mostFiles is more than the number of files and directories that an ADD creates in the state directory: the entry, its
-// temporary file, libcni's cache, and a directory and a link for each of up to six leases.
-const mostFiles = 32
-
 // Writable returns an error if Record could not write to the disk. It changes nothing.
 func (j *Journal) Writable() error {
 	if err := safefile.Lockable(j.dir, syscall.Statfs); err != nil {
 		return err
 	}
-	return j.entries.Writable(mostFiles)
+	return j.entries.Writable()
 }
 
 // Unrecorded calls f if the attachment has no entry. It holds the lock of all leases, so no ADD writes one

@@ -103,6 +103,14 @@ func (e *Entry) leases() (list []lease) {
 	return append(list, devices(e.Leases)...)
 }
 
+func (e *Entry) add(l lease) {
+	if id := e.id(l.kind); id != nil {
+		*id = l.ID
+	} else {
+		e.Leases = append(e.Leases, l.DeviceLease)
+	}
+}
+
 // id returns the field with the ID of a kind, or nil for devices, which are a list.
 func (e *Entry) id(kind Kind) *string {
 	switch kind {
@@ -192,32 +200,26 @@ func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err
 	l.Mode = link.Mode
 	var of holderLinks
 	if k, ok := parseKey(link.holder); ok {
-		if h.Entry, err = j.Get(k); h.Entry != nil && h.Entry.OfBoot(j.bootID) {
-			of, _ = h.Entry.holderLinks()
+		if h.Entry, err = j.Get(k); errors.As(err, new(*store.CorruptError)) {
+			h.Entry, err = damagedEntry(j.entries, k, l), nil
 		}
-		if errors.As(err, new(*store.CorruptError)) {
-			if e := damagedEntry(j.entries, k, l.kind); e != nil {
-				h.Entry, err = e, nil
-				of = holderLinks{pods: []string{e.Pod}, leases: []lease{l}} // assume that the unreadable part names l
-			}
+		if h.Entry != nil && h.Entry.OfBoot(j.bootID) {
+			of, _ = h.Entry.holderLinks()
 		}
 		h.Entry = cmp.Or(h.Entry, &Entry{Key: k})
 	} else {
-		if h.Claim, err = j.Claim(link.holder); h.Claim != nil {
-			of, _ = h.Claim.holderLinks()
+		if h.Claim, err = j.Claim(link.holder); errors.As(err, new(*store.CorruptError)) {
+			h.Claim, err = damagedClaim(j.claims, link.holder, l), nil
 		}
-		if errors.As(err, new(*store.CorruptError)) {
-			if c := damagedClaim(j.claims, link.holder); c != nil {
-				h.Claim, err = c, nil
-				of = holderLinks{pods: c.Pods, leases: []lease{l}}
-			}
+		if h.Claim != nil {
+			of, _ = h.Claim.holderLinks()
 		}
 		h.Claim = cmp.Or(h.Claim, &Claim{UID: link.holder})
 	}
 	switch {
 	case errors.As(err, new(*FormatError)):
 		return h, nil, nil
-	case err != nil && !errors.As(err, new(*store.CorruptError)):
+	case err != nil:
 		return nil, nil, err
 	case !slices.ContainsFunc(of.leases, func(has lease) bool {
 		return has.sameLink(l) && (has.Object == 0 || l.Object == 0 || has.Object == l.Object)
@@ -229,30 +231,32 @@ func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err
 	return h, of.pods, nil
 }
 
-// damagedEntry returns the readable beginning of a corrupt entry, or nil if the entry does not count for a lease of that
-// kind. A pod keeps its devices whatever part is damaged.
-func damagedEntry(of records, k Key, kind Kind) *Entry {
+// damagedEntry returns the readable beginning of a corrupt entry, with the lease that its rest may name, or nil if the entry
+// does not count for that lease. A pod keeps its devices whatever part is damaged.
+func damagedEntry(of records, k Key, l lease) *Entry {
 	data, _ := of.Read(k.file())
 	e := head[Entry](data)
 	counts := e.Key == k && e.BootID != "" && e.BootID == of.bootID
-	if kind.pods() {
+	if l.kind.pods() {
 		counts = of.writtenThisBoot(k.file(), e.BootID)
 	}
 	if !counts {
 		return nil
 	}
 	e.Key = k
+	e.add(l)
 	return e
 }
 
-// damagedClaim returns the readable beginning of a corrupt claim record, or nil if it is of another boot.
-func damagedClaim(of records, record string) *Claim {
+// damagedClaim is like damagedEntry, for the record of a claim.
+func damagedClaim(of records, record string, l lease) *Claim {
 	data, _ := of.Read(record)
 	c := head[Claim](data)
 	if !of.writtenThisBoot(record, c.BootID) {
 		return nil
 	}
 	c.UID, c.Part, _ = strings.Cut(record, "=")
+	c.Leases = append(c.Leases, l.DeviceLease)
 	return c
 }
 

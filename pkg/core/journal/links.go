@@ -183,12 +183,9 @@ var errKept = errors.New("record of the current boot")
 func (j *Journal) keep(record string) error {
 	c, err := j.Claim(record)
 	switch {
-	case errors.As(err, new(*store.CorruptError)):
-		if damagedClaim(j.claims, record) == nil {
-			return nil
-		}
-		return errKept
-	case errors.As(err, new(*FormatError)), c != nil:
+	case errors.As(err, new(*store.CorruptError)) && damagedClaim(j.claims, record, lease{}) == nil:
+		return nil
+	case errors.As(err, new(*store.CorruptError)), errors.As(err, new(*FormatError)), c != nil:
 		return errKept
 	}
 	return err

@@ -103,12 +103,8 @@ func (s *Store) Put(c *Claim) error {
 
 func (s *Store) Remove(uid string) error { return s.dir.Remove(uid + suffix) }
 
-// Writable returns the error that Put would return for the directory, also if there is no room for the records of several
-// claims. It changes nothing.
-func (s *Store) Writable() error { return s.dir.Writable(mostFiles) }
-
-// mostFiles is the number of files that the claims of a few pods need.
-const mostFiles = 16
+// Writable returns the error that Put would return for the directory. It changes nothing.
+func (s *Store) Writable() error { return s.dir.Writable() }
 
 // All reads all records, sorted by UID. It renames a file with invalid content, so that the claim can be prepared
 // again, and returns a Problem for it. It also returns a Problem for each file that was renamed earlier. valid returns

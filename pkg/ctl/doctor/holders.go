@@ -56,12 +56,11 @@ func levelOf(a node.Attachment) Level {
 // leases reports the leases that nobody will end.
 func leases(f *Evidence, list *findings) {
 	for _, c := range f.Unrecorded {
-		has := fmt.Sprintf("claim %s: has leases of %s, but cni-dra-driver ", c.Claim, strings.Join(c.Devices, ", "))
+		why, remedy := "has no record of the claim in "+c.Driver, c.Of.EndCommand()
 		if c.Aside != "" {
-			list.add(Warning, has+"could not read its record and has set it aside as "+c.Aside, "delete its pods, detach what they leave, and remove that file")
-			continue
+			why, remedy = "could not read its record and has set it aside as "+c.Aside, "delete its pods, detach what they leave, and remove that file"
 		}
-		list.add(Warning, has+"has no record of the claim in "+c.Driver, c.Of.EndCommand())
+		list.add(Warning, fmt.Sprintf("claim %s: has leases of %s, but cni-dra-driver %s", c.Claim, strings.Join(c.Devices, ", "), why), remedy)
 	}
 }
 
