@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
@@ -72,17 +73,17 @@ func (s *search) classify(i *link.Interface, lower bool) error {
 // nameSF replaces the PCI function of an interface by the SF that another source names on it, if the interface can be
 // that SF's: neither netlink nor /sys names it.
 func (s *search) nameSF(i *link.Interface, its *ref) error {
-	for _, c := range s.statements {
-		if c.ref.aux == "" || c.ref.pci == nil || its.aux != "" || its.pci == nil || *c.ref.pci != *its.pci {
-			continue
-		}
-		fn, ok, err := s.function(*its.pci)
-		if ok && hostdev.MayBeOfSF(fn, i) {
-			*its = ref{pci: c.ref.pci, aux: c.ref.aux}
-		}
-		return err
+	n := slices.IndexFunc(s.statements, func(c statement) bool {
+		return c.ref.aux != "" && c.ref.pci != nil && its.pci != nil && *c.ref.pci == *its.pci
+	})
+	if n < 0 || its.aux != "" {
+		return nil
 	}
-	return nil
+	fn, ok, err := s.function(*its.pci)
+	if ok && hostdev.MayBeOfSF(fn, i) {
+		its.aux = s.statements[n].ref.aux
+	}
+	return err
 }
 
 // ports counts the ports of the interface's function, which share its device nodes and RDMA devices.

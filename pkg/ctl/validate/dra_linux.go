@@ -112,16 +112,12 @@ func (d *Document) refused(path string, checked cniconfig.Checked, skipped strin
 // missing returns the name of a requested class that is not among the documents; "" = no class is missing.
 func (c Checker) missing(requests []resourceapi.DeviceRequest) string {
 	for _, r := range requests {
-		var names []string
-		if r.Exactly != nil {
-			names = []string{r.Exactly.DeviceClassName}
+		if r.Exactly != nil && c.classes[r.Exactly.DeviceClassName] == nil {
+			return r.Exactly.DeviceClassName
 		}
 		for _, sub := range r.FirstAvailable {
-			names = append(names, sub.DeviceClassName)
-		}
-		for _, name := range names {
-			if c.classes[name] == nil {
-				return name
+			if c.classes[sub.DeviceClassName] == nil {
+				return sub.DeviceClassName
 			}
 		}
 	}
