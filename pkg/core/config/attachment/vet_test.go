@@ -16,8 +16,6 @@ import (
 	"devinfo-cni.io/test/shapes"
 )
 
-const places = "{containerID}, {containerID:12}, {ifName}, {network}, {podName}, {podNamespace}, {podUID}"
-
 // Two pods would share the path that contains such a text.
 func TestTextThatIsNearlyPlaceholderIsError(t *testing.T) {
 	goldentest.Lines(t, "testdata/placeholders.txt", func(text string) (output []string) {
