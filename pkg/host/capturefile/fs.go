@@ -1,6 +1,7 @@
 package capturefile
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -37,7 +38,7 @@ func (f sysFS) Open(name string) (fs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &file{info: i, path: name, unread: i.data, unlisted: i.entries}, nil
+	return &file{info: i, path: name, content: bytes.NewReader(i.data), unlisted: i.entries}, nil
 }
 
 func (f sysFS) Lstat(name string) (fs.FileInfo, error) {
@@ -62,7 +63,7 @@ func (f sysFS) ReadLink(name string) (string, error) {
 type file struct {
 	info
 	path     string
-	unread   []byte
+	content  *bytes.Reader
 	unlisted []*node
 }
 
@@ -77,12 +78,7 @@ func (f *file) Read(p []byte) (int, error) {
 	if errno != 0 {
 		return 0, &fs.PathError{Op: "read", Path: f.path, Err: errno}
 	}
-	if len(f.unread) == 0 && len(p) > 0 {
-		return 0, io.EOF
-	}
-	n := copy(p, f.unread)
-	f.unread = f.unread[n:]
-	return n, nil
+	return f.content.Read(p)
 }
 
 func (f *file) ReadDir(n int) ([]fs.DirEntry, error) {
