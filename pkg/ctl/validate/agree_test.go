@@ -172,55 +172,16 @@ func (n *node) document(t *testing.T, network string, multus, resource bool) str
 
 var must = difftest.Must
 
-// networks are configurations, each with a title. "@" stands for a devinfo that requests the path of its file.
-var networks = []string{
-	`chained: {"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "macvlan"}, {@}]}`,
-	`first, before macvlan: {"cniVersion": "1.0.0", "name": "n", "plugins": [{@}, {"type": "macvlan"}]}`,
-	`first, before sriov: {"cniVersion": "1.0.0", "name": "n", "plugins": [{@}, {"type": "tuning"}, {"type": "sriov"}]}`,
-	`first, with the capability deviceID: {"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true, "deviceID": true}}, {"type": "sriov"}]}`,
-	`first, with a deviceID: {"cniVersion": "1.0.0", "name": "n", "plugins": [{@, "deviceID": "0000:3b:00.2"}, {"type": "sriov"}]}`,
-	`alone: {"cniVersion": "1.0.0", "name": "n", @}`,
-	`a device: {"cniVersion": "1.0.0", "name": "n", @, "deviceID": "0000:3b:00.2"}`,
-	`a short PCI address: {"cniVersion": "1.0.0", "name": "n", @, "deviceID": "3b:00.2"}`,
-	`a short PCI bus ID, chained: {"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "macvlan"}, {@, "pciBusID": "3b:00.2"}]}`,
-	`an opaque ID: {"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "macvlan"}, {@, "deviceID": "gpu-1"}]}`,
-	`an empty declaration: {"cniVersion": "1.0.0", "name": "n", @, "deviceInfo": {}}`,
-	`a declaration without a type: {"cniVersion": "1.0.0", "name": "n", @, "deviceInfo": {"version": "1.1.0"}}`,
-	`a declaration: {"cniVersion": "1.0.0", "name": "n", @, "deviceInfo": {"vhost-user": {"mode": "client", "path": "/run/s"}}}`,
-	`no device, an incomplete declaration: {"cniVersion": "1.0.0", "name": "n", @, "deviceInfo": {"type": "vhost-user", "vhost-user": {"mode": "client"}}}`,
-	`a wrong declaration: {"cniVersion": "1.0.0", "name": "n", @, "deviceInfo": {"type": "vhost-user", "vhost-user": {"mode": "peer", "path": "/run/s"}}}`,
-	`two maps: {"cniVersion": "1.0.0", "name": "n", @, "deviceInfo": {"pci": {"pci-address": "0000:3b:00.2"}, "vdpa": {}}}`,
-	`an unknown placeholder: {"cniVersion": "1.0.0", "name": "n", @, "deviceInfo": {"type": "vhost-user", "vhost-user": {"mode": "server", "path": "/{pod}"}}}`,
-	`a delegate: {"cniVersion": "1.0.0", "name": "n", @, "delegates": [{"type": "macvlan"}]}`,
-	`no delegates: {"cniVersion": "1.0.0", "name": "n", @, "delegates": []}`,
-	`a delegate that is not installed: {"cniVersion": "1.0.0", "name": "n", @, "delegates": [{"type": "ipvlan"}]}`,
-	`a delegate that is devinfo: {"cniVersion": "1.0.0", "name": "n", @, "delegates": [{"type": "devinfo"}]}`,
-	`a delegate without a type: {"cniVersion": "1.0.0", "name": "n", @, "delegates": [{"master": "eth0"}]}`,
-	`a delegate whose ipam is no object: {"cniVersion": "1.0.0", "name": "n", @, "delegates": [{"type": "macvlan", "ipam": "dhcp"}]}`,
-	`a delegate whose dns is wrong: {"cniVersion": "1.0.0", "name": "n", @, "delegates": [{"type": "macvlan", "dns": {"nameservers": "10.0.0.1"}}]}`,
-	`a delegate's capabilities are a list: {"cniVersion": "1.0.0", "name": "n", @, "delegates": [{"type": "macvlan", "capabilities": ["mac"]}]}`,
-	`a version that does not exist: {"cniVersion": "1.2.0", "name": "n", "plugins": [{"type": "macvlan"}, {@}]}`,
-	`a bad name: {"cniVersion": "1.0.0", "name": "-n", "plugins": [{"type": "macvlan"}, {@}]}`,
-	`a wrong value: {"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "macvlan"}, {@, "strict": "yes"}]}`,
-	`strict, and no path is asked for: {"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "macvlan"}, {"type": "devinfo", "strict": true}]}`,
-	`strict, and no path but by Multus: {"cniVersion": "1.0.0", "name": "n", @, "deviceID": "0000:3b:00.2", "strict": true}`,
-	`two devices: {"cniVersion": "1.0.0", "name": "n", @, "deviceID": "0000:3b:00.2", "pciBusID": "0000:3b:00.3"}`,
-	`no device but the declared one, and another ID: {"cniVersion": "1.0.0", "name": "n", @, "deviceID": "0000:3b:00.2", "deviceInfo": {"pci": {"pci-address": "0000:ff:00.3"}}}`,
-	`one device, spelt twice: {"cniVersion": "1.0.0", "name": "n", @, "deviceID": "0000:3b:00.2", "deviceInfo": {"pci": {"pci-address": "0000:3B:00.2"}}}`,
-	`a device beside a socket: {"cniVersion": "1.0.0", "name": "n", @, "deviceID": "0000:3b:00.2", "pciBusID": "0000:3b:00.3", "deviceInfo": {"vhost-user": {"mode": "client", "path": "/run/s"}}}`,
-	`a resource that no file can be named after: {"cniVersion": "1.0.0", "name": "n", @, "deviceID": "0000:3b:00.2", "resourceName": "../vf"}`,
-	`no device, strict, a declaration without address: {"cniVersion": "1.0.0", "name": "n", @, "strict": true, "deviceInfo": {"pci": {"rdma-device": "mlx5_0"}}}`,
-	`a prevResult that is none: {"cniVersion": "1.0.0", "name": "n", @, "prevResult": {"cniVersion": "9.0.0"}}`,
-	`a bad CDI kind: {"cniVersion": "1.0.0", "name": "n", @, "deviceID": "0000:3b:00.2", "cdi": {"kind": "net"}}`,
-	`a CDI name that is not the pod's own: {"cniVersion": "1.0.0", "name": "n", @, "deviceID": "0000:3b:00.2", "cdi": {"name": "net"}}`,
-	`an unknown key: {"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "macvlan"}, {@, "Strict": true}]}`,
+// networks returns configurations, each with a title. "@" stands for a devinfo that requests the path of its file.
+func networks(t *testing.T) []string {
+	return strings.Split(strings.TrimSuffix(difftest.Read(t, "testdata/networks.txt"), "\n"), "\n")
 }
 
 // validate reports an error exactly if ADD refuses the configuration: in a file on the node, and in a
 // NetworkAttachmentDefinition with and without a device.
 func validateFindsWhatADDRefuses(t *testing.T, said *messages) {
 	n := newNode(t)
-	for _, row := range networks {
+	for _, row := range networks(t) {
 		name, network, _ := strings.Cut(row, ": ")
 		network = strings.ReplaceAll(network, "@", `"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true}`)
 		for _, form := range []struct {

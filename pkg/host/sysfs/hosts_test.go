@@ -161,10 +161,19 @@ func told(sys *sysfs.FS) (string, error) {
 	return t.String(), errors.Join(t.errs...)
 }
 
-func TestCapturedHostsAreReadCompletely(t *testing.T) {
+func TestHostsAreReadCompletely(t *testing.T) {
+	hosts := map[string]string{}
 	for _, name := range capturetest.Names(t) {
+		hosts[name] = load(t, name)
+	}
+	for _, name := range difftest.Names(t, "testdata/odd") {
+		if name, ok := strings.CutSuffix(name, ".txtar"); ok {
+			hosts["odd/"+name] = difftest.Read(t, "testdata/odd/"+name+".txtar")
+		}
+	}
+	for name, text := range hosts {
 		t.Run(name, func(t *testing.T) {
-			each(t, load(t, name), func(t *testing.T, sys *sysfs.FS) {
+			each(t, text, func(t *testing.T, sys *sysfs.FS) {
 				got, err := told(sys)
 				must(t, err)
 				goldentest.File(t, "testdata/"+name+".txt", got)
@@ -173,8 +182,6 @@ func TestCapturedHostsAreReadCompletely(t *testing.T) {
 	}
 }
 
-// A failed read must cause an error in each method that reads the file, unless the error means that the value
-// is absent. The error must name the file.
 // In RDMA's exclusive mode, infiniband/* does not show the RDMA devices of other network namespaces. A PF with VFs has too
 // many entries to list.
 func TestHiddenListsAreNotTakenForEmpty(t *testing.T) {
@@ -219,6 +226,8 @@ func (h withVFs) ReadFile(name string) ([]byte, error) {
 	return h.Tree.ReadFile(name)
 }
 
+// A failed read must cause an error in each method that reads the file, unless the error means that the value
+// is absent. The error must name the file.
 func TestFailedReadIsErrorUnlessValueIsAbsent(t *testing.T) {
 	for _, host := range []string{"igb-sriov", "mlx5-vdpa", "vdpa-vf-virtio", "vdpa-sim"} {
 		tree, reads := capturetest.Tree{FS: parse(t, load(t, host)).Sys()}, map[string]bool{}

@@ -1,6 +1,7 @@
 package attachment_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -36,35 +37,6 @@ func TestNothingDeclaredIsNil(t *testing.T) {
 	}
 }
 
-func TestPlaceholdersAreFilledIn(t *testing.T) {
-	for text, want := range map[string]string{
-		"/s/{containerID}":              "/s/" + container,
-		"/s/{containerID:12}":           "/s/0123456789ab",
-		"/s/{ifName}":                   "/s/net1",
-		"/s/{network}":                  "/s/net-a",
-		"/s/{podNamespace}":             "/s/prod",
-		"/s/{podName}":                  "/s/dpdk-0",
-		"/s/{podUID}":                   "/s/6a4c-11",
-		"/s/{containerId}{$x}":          "/s/{containerId}{$x}", // see Vet
-		"/s/{podUID}/{ifName}-{ifName}": "/s/6a4c-11/net1-net1",
-	} {
-		info, warnings, err := declared(t, socket(text), podArgs+";K8S_POD_NAME=second") // the first value counts
-		must(t, err)
-		if len(warnings) > 0 || info.VhostUser.Path != want {
-			t.Errorf("%s: %q, %v, want %q", text, info.VhostUser.Path, warnings, want)
-		}
-	}
-}
-
-func TestPlaceholdersAreFilledInEverywhere(t *testing.T) {
-	info, _, err := declared(t, `{"type": "pci", "pci": {"pci-address": "0000:01:00.2", "note": ["{ifName}", "{ifName}\\{ifName}", "\\{\u00e9\/"]}, "{network}": {"x": "\u007bpodName\u007D"}}`, podArgs)
-	must(t, err)
-	want, err := devinfo.Parse([]byte(
-		`{"type": "pci", "pci": {"pci-address": "0000:01:00.2", "note": ["net1", "net1\\net1", "\\{\u00e9\/"]}, "net-a": {"x": "dpdk-0"}}`))
-	must(t, err)
-	difftest.Equal(t, string(info.Encode()), string(want.Encode()))
-}
-
 func TestShortContainerIDIsNotCut(t *testing.T) {
 	cfg := parse(t, `{"name": "n", "deviceInfo": `+socket("/s/{containerID:12}")+`}`)
 	a, err := attachment.New(cfg, attachment.Args{ContainerID: "c1"}, "")
@@ -86,11 +58,20 @@ func TestPlaceholderValueCannotLeaveItsString(t *testing.T) {
 }
 
 // The story vhostuser-bad-values tests more values of socket paths. For a path of a device node, the message must not depend
-// on whether the path exists.
-func TestDeclaredRejectsBadValues(t *testing.T) {
+// on whether the path exists. Of two pod names, the first counts.
+func TestDeclaredFillsInPlaceholdersOrRejects(t *testing.T) {
 	goldentest.Lines(t, "testdata/declared.txt", func(text string) []string {
-		_, _, err := declared(t, text, podArgs)
-		return []string{difftest.As[*config.Problem](t, err).Error()}
+		info, warnings, err := declared(t, text, podArgs+";K8S_POD_NAME=second")
+		if err != nil {
+			return []string{difftest.As[*config.Problem](t, err).Error()}
+		}
+		var line bytes.Buffer
+		must(t, json.Compact(&line, info.Encode()))
+		output := []string{line.String()}
+		for _, w := range warnings {
+			output = append(output, "warning: "+w.String())
+		}
+		return output
 	})
 	for name, arg := range map[string]string{"podNamespace": "K8S_POD_NAMESPACE", "podName": "K8S_POD_NAME", "podUID": "K8S_POD_UID"} {
 		for _, cniArgs := range []string{"", "IgnoreUnknown=1", arg + "="} {
@@ -118,32 +99,6 @@ func TestPlaceholdersFillAtMostOneMegabyte(t *testing.T) {
 			_, err = a.CDI(cfg)
 		}
 		difftest.Same(t, key, *difftest.As[*config.Problem](t, err), config.Problem{Key: strings.TrimSpace(key), Value: "a value that grows with its placeholders", Want: "at most 1 MiB"})
-	}
-}
-
-func TestDeclaredReturnsWarnings(t *testing.T) {
-	_, warnings, err := declared(t, `{"type": "pci", "pci": {"pci-address": "10000:e1:00.1"}}`, "")
-	if err != nil || len(warnings) != 1 || warnings[0].Path != "$.pci.pci-address" || !warnings[0].Warning {
-		t.Errorf("%v, %v", warnings, err)
-	}
-}
-
-func TestDeclaredTakesTypeFromOnlyMap(t *testing.T) {
-	for text, want := range map[string]devinfo.Type{
-		`{}`:                                   "",
-		`{"type": "vdpa"}`:                     devinfo.TypeVDPA,
-		`{"pci": {}}`:                          devinfo.TypePCI,
-		`{"vdpa": {"parent-device": "vdpa0"}}`: devinfo.TypeVDPA,
-		`{"pci": {"vhost-net": "/dev/vhost-net"}}`: devinfo.TypePCI,
-		`{"vhost-user": {"path": "/s"}}`:           devinfo.TypeVhostUser,
-		`{"memif": {"role": "master"}}`:            devinfo.TypeMemif,
-		`{"type": "memif", "memif": {}}`:           devinfo.TypeMemif,
-		`{"type": "", "pci": {}}`:                  devinfo.TypePCI,
-		`{"type": null, "pci": {}, "vdpa": null}`:  devinfo.TypePCI,
-	} {
-		if info, _, err := declared(t, text, ""); err != nil || info == nil || info.Type != want {
-			t.Errorf("%s: %+v, %v", text, info, err)
-		}
 	}
 }
 
