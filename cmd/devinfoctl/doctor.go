@@ -97,7 +97,6 @@ func (t *tool) diagnose(f *doctor.Evidence) error {
 func (t *tool) live(ctx context.Context, h *host, paths doctor.Paths) (*doctor.Live, error) {
 	if h.file == nil {
 		paths.Settings, paths.PluginDirs = h.Settings, filepath.SplitList(t.pluginDirs())
-		paths.InPod = t.inPod && t.hostRoot == ""
 		if paths.ConfDir == "" {
 			_, paths.ConfDir = doctor.UsualDirs("")
 		}

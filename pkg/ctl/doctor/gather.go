@@ -36,22 +36,20 @@ type Paths struct {
 	AgentDir     string // directory of devinfo-agent, on a file system that is created at boot
 	PodResources string // the kubelet's socket
 	SRIOVLocks   string // directory of sriov-cni's locks
-	InPod        bool   // this process runs in devinfo-agent's pod, which does not mount all of these paths
 }
 
-// MountMore is the remedy for paths that devinfo-agent's pod does not mount.
-const MountMore = "agent.doctor=true of the chart, or the kustomize component doctor, mounts it"
+// MountMore is the remedy for paths that are not there, for example because devinfo-agent's pod does not mount them.
+const MountMore = "name it with --cni-conf-dir or --pod-resources; in devinfo-agent's pod, agent.doctor=true of the chart or the kustomize component doctor mounts it"
 
 // Gather collects the live facts of this node. Live.Notes lists the facts that it cannot read. It runs the
 // configured plugins with VERSION, which changes nothing (CNI specification 1.1.0).
 func Gather(ctx context.Context, p Paths, gone func(netns string) (bool, error)) *Live {
 	l := &Live{PluginDirs: p.PluginDirs, Missing: map[string]string{}, Plugins: map[string]Plugin{}}
 	s := p.Settings
-	for _, dir := range append([]string{p.ConfDir, s.CDIDir}, p.PluginDirs...) {
-		if p.InPod && dir == p.ConfDir && !exists(dir) {
-			l.Unmounted = dir
-			continue
-		}
+	if !exists(p.ConfDir) {
+		l.NoConf = p.ConfDir
+	}
+	for _, dir := range append([]string{s.CDIDir}, p.PluginDirs...) {
 		if stat, err := os.Stat(dir); err != nil {
 			l.Missing[dir] = errorText(err)
 		} else if !stat.IsDir() {
@@ -78,11 +76,7 @@ func Gather(ctx context.Context, p Paths, gone func(netns string) (bool, error))
 	if l.Spoilt, err = (link.Recorder{}).Spoilt(); err != nil {
 		l.note("", fmt.Sprintf("settings of interfaces: %v", err))
 	}
-	if p.InPod && !exists(p.PodResources) {
-		l.note(MountMore, "devices of pods: "+p.PodResources+" is not mounted here")
-	} else {
-		l.devices(ctx, p.PodResources)
-	}
+	l.devices(ctx, p.PodResources)
 	return l
 }
 
@@ -159,7 +153,7 @@ func errorText(err error) string {
 // networks reads the configurations that contain devinfo, by path, and returns the types of their plugins.
 func (l *Live) networks(dir string) (texts map[string][]byte, types []string) {
 	texts = map[string][]byte{}
-	entries, _ := os.ReadDir(dir) // Gather has added a missing directory to Missing
+	entries, _ := os.ReadDir(dir) // Gather has noted a missing directory
 	for _, e := range entries {
 		if !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name())) {
 			continue
@@ -214,7 +208,7 @@ func Executable(ctx context.Context, path string) Plugin {
 // devices reads the devices of pods from the kubelet's pod resources API.
 func (l *Live) devices(ctx context.Context, socket string) {
 	if _, err := os.Stat(socket); err != nil {
-		l.note("run as root; in a container, mount it", "devices of pods: "+socket+": "+errorText(err))
+		l.note(MountMore, "devices of pods: "+socket+": "+errorText(err))
 		return
 	}
 	answer, err := podresources.Ask(ctx, socket)

@@ -22,7 +22,7 @@ type Live struct {
 	ReadOnly   []string             `json:"readOnly,omitempty"`   // directories of the plugin on a read-only file system
 	NFS        bool                 `json:"nfs,omitempty"`        // stateDir is on NFS
 	Missing    map[string]string    `json:"missing,omitempty"`    // directories, and why they cannot be used
-	Unmounted  string               `json:"unmounted,omitempty"`  // directory of the network configurations, if the agent's pod does not mount it
+	NoConf     string               `json:"noConf,omitempty"`     // directory of the network configurations, if it is not there
 	DriverAway bool                 `json:"driverAway,omitempty"` // see [node.Node.DriverAway]
 	Notes      []Note               `json:"notes,omitempty"`
 }

@@ -30,8 +30,8 @@ func settings(f *Evidence, list *findings) {
 }
 
 func networks(f *Evidence, list *findings) {
-	if f.Live.Unmounted != "" {
-		list.add(Unknown, f.Live.Unmounted+" is not mounted here", MountMore)
+	if f.Live.NoConf != "" {
+		list.add(Unknown, f.Live.NoConf+": no such file or directory", MountMore)
 		return
 	}
 	if len(f.Live.Networks) == 0 {
@@ -50,12 +50,9 @@ func networks(f *Evidence, list *findings) {
 
 func directories(f *Evidence, list *findings) {
 	for _, path := range slices.Sorted(maps.Keys(f.Live.Missing)) {
-		by := "with --cni-conf-dir"
-		switch {
-		case path == f.CDIDir:
+		by := "with --cni-path"
+		if path == f.CDIDir {
 			by = "with cdiDir in the node settings"
-		case slices.Contains(f.Live.PluginDirs, path):
-			by = "with --cni-path"
 		}
 		list.add(Warning, path+": "+f.Live.Missing[path], "create it, or name another directory "+by+"; in a container, mount it")
 	}
