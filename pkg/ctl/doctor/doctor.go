@@ -158,7 +158,7 @@ func FactsOf(n *node.Node, live *Live) (*Evidence, error) {
 
 // devicesOf adds VFs and vDPA devices, with the settings that netlink reports.
 func (e *Evidence) devicesOf(n *node.Node) error {
-	devices, err := hostdev.List(n.Sys)
+	devices, _, err := hostdev.Read(hostdev.Host{Sys: n.Sys})
 	for _, d := range devices {
 		switch d.Kind {
 		case hostdev.VDPA:

@@ -68,7 +68,6 @@ type Device struct {
 	MaxVFs   int             // largest possible number of VFs
 	Path     string          // of a vDPA device: "/dev/vhost-vdpa-0", or the name of its virtio device
 
-	// Only Read sets the following fields.
 	Ports       []sysfs.Port // interfaces by port; port 0 is also IfName
 	Represents  []string     // representors of functions that are unknown or not on this host
 	Representor string       // the device's own representor

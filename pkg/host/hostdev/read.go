@@ -23,17 +23,10 @@ func Live(sys *sysfs.FS) (Host, error) {
 	return Host{Sys: sys, Links: links, Eswitches: link.NewKernel(sys.Files())}, err
 }
 
-// List returns the devices in sysfs, PFs first and each device after its parent. If it returns an error, the
-// list is incomplete.
-func List(sys *sysfs.FS) ([]*Device, error) {
-	r := &reader{Host: Host{Sys: sys}, at: map[Place]*Device{}, virtio: map[string]*Device{}}
-	err := cmp.Or(r.functions(), r.auxiliaries(), r.vdpas())
-	return r.devices, err
-}
-
-// Read returns the devices of [List] with their interfaces, RDMA devices and representors. It adds a NIC for
-// each device on another bus that has an interface. It fails if sysfs cannot be read; an eswitch that cannot be
-// read is a warning.
+// Read returns the devices of a host with their interfaces, RDMA devices and representors, PFs first and each device
+// after its parent. Without Links it finds no interfaces, and without Eswitches no representors. It adds a NIC for each
+// device on another bus that has an interface. It fails if sysfs cannot be read; an eswitch that cannot be read is a
+// warning.
 func Read(h Host) (devices []*Device, warnings []string, err error) {
 	h.Eswitches = CacheEswitches(h.Eswitches)
 	r := &reader{Host: h, at: map[Place]*Device{}, virtio: map[string]*Device{}}
